@@ -1,0 +1,115 @@
+package rmb
+
+import (
+	"errors"
+	"math"
+)
+
+// Errors of a ring. Both mean that somebody miscounted; the ring is unchanged.
+var (
+	ErrOverrun  = errors.New("ring overrun")
+	ErrUnderrun = errors.New("ring underrun")
+)
+
+// MaxRing is the largest ring: counts fit the 29-bit lengths of rsocket immediates with room to spare.
+const MaxRing = 1 << 28
+
+// Ring is a byte ring over memory it does not own: the producer fills the span returned by [Ring.WriteSpan] and calls
+// [Ring.Produce], the consumer empties [Ring.ReadSpan] and calls [Ring.Consume]. The producer may be a peer's RDMA
+// write, in which case only Produce is called here. The zero Ring has no room. A Ring is not safe for concurrent use.
+type Ring struct {
+	buf []byte
+	// head and tail are the cursors of produced and consumed, kept beside them to spare a division per operation.
+	head, tail         Cursor
+	produced, consumed uint64
+}
+
+// NewRing returns an empty ring over buf. Memory beyond [MaxRing] bytes is left unused.
+func NewRing(buf []byte) Ring {
+	if len(buf) > MaxRing {
+		buf = buf[:MaxRing]
+	}
+	return Ring{buf: buf[:len(buf):len(buf)]}
+}
+
+// Size returns the number of bytes the ring can hold.
+func (r *Ring) Size() int { return len(r.buf) }
+
+// Len returns the number of bytes produced and not yet consumed.
+func (r *Ring) Len() int { return int(r.produced - r.consumed) }
+
+// Free returns the number of bytes that may be produced.
+func (r *Ring) Free() int { return len(r.buf) - r.Len() }
+
+// Produced returns the absolute offset of the end of the data.
+func (r *Ring) Produced() uint64 { return r.produced }
+
+// Consumed returns the absolute offset of the start of the data.
+func (r *Ring) Consumed() uint64 { return r.consumed }
+
+// Head returns the producer cursor.
+func (r *Ring) Head() Cursor { return r.head }
+
+// Tail returns the consumer cursor.
+func (r *Ring) Tail() Cursor { return r.tail }
+
+// WriteSpan returns the contiguous memory where the next bytes go. It is empty when the ring is full, and shorter than
+// Free where the ring wraps.
+func (r *Ring) WriteSpan() []byte {
+	return r.span(r.head, r.Free())
+}
+
+// ReadSpan returns the contiguous memory of the oldest bytes. It is empty when the ring is empty, and shorter than Len
+// where the data wraps.
+func (r *Ring) ReadSpan() []byte {
+	return r.span(r.tail, r.Len())
+}
+
+// At returns the longest contiguous run of retained bytes that starts at the absolute offset, or nothing when the
+// offset is not retained. A sender that changes its carrier resends from here.
+func (r *Ring) At(offset uint64) []byte {
+	if offset < r.consumed || offset >= r.produced {
+		return nil
+	}
+	return r.span(r.tail.Add(uint32(len(r.buf)), uint32(offset-r.consumed)), int(r.produced-offset))
+}
+
+// span returns up to n contiguous bytes from the cursor; its capacity ends there too, so that an append cannot reach
+// its neighbours.
+func (r *Ring) span(c Cursor, n int) []byte {
+	start := int(c.Count)
+	end := start + min(n, len(r.buf)-start)
+	return r.buf[start:end:end]
+}
+
+// Produce records that n bytes were put behind the data.
+func (r *Ring) Produce(n int) error {
+	if n < 0 || n > r.Free() {
+		return ErrOverrun
+	}
+	if n > 0 {
+		r.head = r.head.Add(uint32(len(r.buf)), uint32(n))
+		r.produced += uint64(n)
+	}
+	return nil
+}
+
+// Consume records that the n oldest bytes are no longer needed.
+func (r *Ring) Consume(n int) error {
+	if n < 0 || n > r.Len() {
+		return ErrUnderrun
+	}
+	if n > 0 {
+		r.tail = r.tail.Add(uint32(len(r.buf)), uint32(n))
+		r.consumed += uint64(n)
+	}
+	return nil
+}
+
+// ConsumeTo records that everything before the absolute offset is no longer needed.
+func (r *Ring) ConsumeTo(offset uint64) error {
+	if offset < r.consumed || offset-r.consumed > math.MaxInt32 {
+		return ErrUnderrun
+	}
+	return r.Consume(int(offset - r.consumed))
+}

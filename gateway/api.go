@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Schemas of the JSON documents. A document may gain fields within a version;
+// it loses or changes none.
+const (
+	StatusSchema  = "smcgw.status/v1"
+	ConnsSchema   = "smcgw.conns/v1"
+	PeersSchema   = "smcgw.peers/v1"
+	VersionSchema = "smcgw.version/v1"
+	CodesSchema   = "smcgw.codes/v1"
+	ResultSchema  = "smcgw.result/v1"
+	ErrorSchema   = "smcgw.error/v1"
+)
+
+// Status is the answer to "what is the gateway doing". The admin server sets
+// Schema; the source of the status need not.
+type Status struct {
+	Schema string `json:"schema"`
+	// Mode is the mode in force: off while the kill switch is set, whatever
+	// the configuration says.
+	Mode          Mode    `json:"mode"`
+	Version       string  `json:"version"`
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	// Flows are the carried connections now, FlowsTotal those since the start.
+	Flows      map[Carrier]int    `json:"flows"`
+	FlowsTotal map[Carrier]uint64 `json:"flows_total"`
+	// FallbacksTotal counts connections that stayed or became native, by reason.
+	FallbacksTotal map[string]uint64     `json:"fallbacks_total"`
+	BytesTotal     map[Carrier]ByteCount `json:"bytes_total"`
+	Memory         MemoryUse             `json:"memory"`
+	// Peers is the number of peers that Control.Peers lists.
+	Peers int `json:"peers"`
+	// Degraded names why less than the configuration asks for is done, as a
+	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
+	Degraded []string `json:"degraded,omitempty"`
+}
+
+// ByteCount counts application bytes of both directions: Tx from the local
+// application to the peer, Rx towards it.
+type ByteCount struct {
+	Tx uint64 `json:"tx"`
+	Rx uint64 `json:"rx"`
+}
+
+// MemoryUse is the fill of the buffer pool.
+type MemoryUse struct {
+	UsedBytes  uint64 `json:"used_bytes"`
+	LimitBytes uint64 `json:"limit_bytes"`
+}
+
+// ConnInfo describes one connection, carried, ended or left native. Addresses
+// are written from the local application's point of view.
+type ConnInfo struct {
+	ID     uint64         `json:"id"`
+	Proto  string         `json:"proto"`
+	Side   Side           `json:"side"`
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	// State is a name of DESIGN §11: offered, negotiating, carrying, native...
+	State   string  `json:"state"`
+	Carrier Carrier `json:"carrier"`
+	// Reason is the stable name of a negotiate reason, empty when there is
+	// none: a flow on the carrier it was meant for.
+	Reason string `json:"reason"`
+	// DecidedBy is local or remote when Reason is set: the side that decided.
+	DecidedBy  string  `json:"decided_by,omitempty"`
+	TxBytes    uint64  `json:"tx_bytes"`
+	RxBytes    uint64  `json:"rx_bytes"`
+	AgeSeconds float64 `json:"age_seconds"`
+	// End says how a connection of the history ended, EndedAt when.
+	End     End       `json:"end,omitempty"`
+	EndedAt time.Time `json:"ended_at,omitzero"`
+}
+
+// End is how a connection of the history ended.
+type End string
+
+// The ends: closed after FIN from both sides, aborted by a reset of either
+// side or of the gateway (Reason tells), native when the kernel went on alone.
+const (
+	EndClosed  End = "closed"
+	EndAborted End = "aborted"
+	EndNative  End = "native"
+)
+
+// Values of ConnInfo.DecidedBy.
+const (
+	DecidedLocal  = "local"
+	DecidedRemote = "remote"
+)
+
+// ConnList is the document of conns.
+type ConnList struct {
+	Schema string     `json:"schema"`
+	Conns  []ConnInfo `json:"conns"`
+}
+
+// ConnQuery says which connections are wanted besides the carried ones.
+type ConnQuery struct {
+	// Closed asks for the history of carried connections instead.
+	Closed bool
+	// All adds the recent connections that stayed native.
+	All bool
+}
+
+// PeerInfo is what is known of one peer address.
+type PeerInfo struct {
+	Address netip.Addr `json:"address"`
+	// Port is set when the entry is about one service of the peer only.
+	Port  uint16    `json:"port,omitempty"`
+	State PeerState `json:"state"`
+	// Reason is why the peer is left native, empty for capable peers.
+	Reason string `json:"reason"`
+	// ExpiresSeconds is when an incapable or blackholed entry is forgotten.
+	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
+	// Flows is the number of flows carried with this peer now.
+	Flows int `json:"flows"`
+	// Carriers are those proven with this peer, CarriersFailed those that are
+	// remembered as unreachable.
+	Carriers       []Carrier `json:"carriers,omitempty"`
+	CarriersFailed []Carrier `json:"carriers_failed,omitempty"`
+}
+
+// PeerState is the summary of what is known of a peer.
+type PeerState string
+
+// The peer states: capable has answered as a gateway, incapable has declined
+// or failed for a while, blackholed lost SYNs with the option, unknown is
+// everything else that is remembered.
+const (
+	PeerCapable    PeerState = "capable"
+	PeerIncapable  PeerState = "incapable"
+	PeerBlackholed PeerState = "blackholed"
+	PeerUnknown    PeerState = "unknown"
+)
+
+// PeerStates lists every PeerState.
+func PeerStates() []PeerState {
+	return []PeerState{PeerCapable, PeerIncapable, PeerBlackholed, PeerUnknown}
+}
+
+// PeerList is the document of peers.
+type PeerList struct {
+	Schema string     `json:"schema"`
+	Peers  []PeerInfo `json:"peers"`
+}
+
+// VersionInfo is the document of version.
+type VersionInfo struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Kernel  string `json:"kernel"`
+	// Daemon is the version of the running daemon, when one was asked.
+	Daemon string `json:"daemon,omitempty"`
+}
+
+// Result is the document of a verb that changed something.
+type Result struct {
+	Schema  string `json:"schema"`
+	Verb    string `json:"verb"`
+	Message string `json:"message"`
+	// Count is the number of things changed, for verbs that count.
+	Count int `json:"count,omitempty"`
+}
+
+// ErrorDoc is the body of an admin answer that is not a success.
+type ErrorDoc struct {
+	Schema string `json:"schema"`
+	Error  string `json:"error"`
+}

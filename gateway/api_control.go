@@ -1,0 +1,70 @@
+package gateway
+
+import "time"
+
+// Control is what the admin server asks of a running gateway. All methods are
+// called from ordinary goroutines, several at once, never from an event loop;
+// they must return within a second whatever the flows do.
+type Control interface {
+	// Status summarises. Schema may be left empty.
+	Status() Status
+	// Conns lists the carried flows, or the history of closed ones with
+	// q.Closed; q.All adds the history of native ones. Newest first.
+	Conns(q ConnQuery) []ConnInfo
+	// Peers lists what is known of peers.
+	Peers() []PeerInfo
+	// FlushPeers forgets every remembered refusal and returns their number.
+	FlushPeers() (int, error)
+	// SetOff throws or resets the kill switch for new connections. The file
+	// that makes it survive a restart is the admin server's business.
+	SetOff(off bool) error
+}
+
+// MetricsSource is what the collector asks at every scrape.
+type MetricsSource interface {
+	// Snapshot copies the counters. It has the duties of Control's methods.
+	Snapshot() Snapshot
+}
+
+// Snapshot is every number the metrics are made of. Counters only grow. Maps
+// may be nil and slices empty; a series that is not there is not reported.
+type Snapshot struct {
+	Mode       Mode
+	Flows      map[Carrier]int
+	FlowsTotal map[Carrier]uint64
+	Fallbacks  []FallbackCount
+	Decisions  []DecisionCount
+	BytesTotal map[Carrier]ByteCount
+	// Handshakes holds one histogram per carrier that was negotiated.
+	Handshakes map[Carrier]HistogramSnapshot
+	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
+	Memory      map[string]uint64
+	MemoryLimit uint64
+	Peers       map[PeerState]int
+	Maps        []MapUse
+	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
+	// never did.
+	Heartbeat time.Time
+}
+
+// FallbackCount counts connections that stayed or became native.
+type FallbackCount struct {
+	Reason string
+	Side   Side
+	Count  uint64
+}
+
+// DecisionCount counts what the policy decided about new connections.
+type DecisionCount struct {
+	Action Action
+	// Rule is the name of the rule, "default" where no rule matched.
+	Rule  string
+	Count uint64
+}
+
+// MapUse is the fill of one eBPF map.
+type MapUse struct {
+	Map      string
+	Entries  uint64
+	Capacity uint64
+}

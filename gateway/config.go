@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"net/netip"
+	"time"
+)
+
+// ConfigSchema is the version of the configuration file this package reads.
+const ConfigSchema = "smcgw/v1"
+
+// Config is the whole configuration of a gateway. The zero value is usable:
+// WithDefaults fills every zero field with the value listed in ConfigFields.
+// A Config read by LoadConfig or ParseConfig already has its defaults.
+type Config struct {
+	// Schema names the format of the file. Default and only value: smcgw/v1.
+	Schema string `yaml:"schema"`
+	// Mode says what the gateway may touch. Default: observe.
+	Mode Mode `yaml:"mode"`
+	// Admin is the path of the admin socket, 1 to 107 bytes, absolute.
+	// Default: /run/smcgw/smcgw.sock.
+	Admin string `yaml:"admin"`
+	// Devices are the network devices whose outgoing connections are looked
+	// at. Default: the devices of the default routes, found at start.
+	Devices []string `yaml:"devices"`
+	// Policy is the rule list, at most MaxRules, first match wins. What no rule
+	// matches is passed. Default: no rule.
+	Policy []Rule `yaml:"policy"`
+	// Carriers are the RDMA devices in order of preference. A list that is
+	// given and empty means that no RDMA device is used. Default: shm, soft.
+	Carriers []DeviceKind `yaml:"carriers"`
+	// ShmDir holds the rendezvous sockets of the shm device.
+	// Default: /run/smcgw/shm.
+	ShmDir string `yaml:"shm_dir"`
+	// Limits bound what the gateway may use.
+	Limits Limits `yaml:"limits"`
+	// Fallback says how long a refusal is remembered.
+	Fallback Fallback `yaml:"fallback"`
+	// Metrics says where Prometheus may scrape, besides the admin socket.
+	Metrics Metrics `yaml:"metrics"`
+
+	// StateDir keeps what survives a restart: the off flag.
+	// Default: /var/lib/smcgw.
+	StateDir string `yaml:"state_dir"`
+	// CgroupPath is the cgroup2 mount the programs attach to.
+	// Default: found in /proc/self/mountinfo.
+	CgroupPath string `yaml:"cgroup_path"`
+	// MarkMask are the two packet mark bits the gateway may set; no other bit
+	// is ever written. Default: 0x30000000.
+	MarkMask uint32 `yaml:"mark_mask"`
+	// RulePref is the first of four consecutive ip rule preferences.
+	// Default: 100.
+	RulePref int `yaml:"rule_pref"`
+	// Table is the first of two consecutive routing tables. Default: 4790.
+	Table int `yaml:"table"`
+	// Shards is the number of event loops. Default: half the processors, at
+	// least one (kept as 0 here, resolved at start).
+	Shards int `yaml:"shards"`
+	// Log says how the daemon logs on stderr.
+	Log Log `yaml:"log"`
+}
+
+// Rule is one line of the policy. All given parts of Match must hold.
+type Rule struct {
+	// Name identifies the rule in metrics. Default: rule-N, N counted from 1.
+	Name string `yaml:"name"`
+	// Match is what the rule is about; an empty Match is every connection.
+	Match Match `yaml:"match"`
+	// Action is what happens to a matching connection. Default: pass.
+	Action Action `yaml:"action"`
+}
+
+// Match selects connections. Within a list any entry may hold, all lists that
+// are given must hold.
+type Match struct {
+	// Ports are server ports, of either direction. Default: every port.
+	Ports []uint16 `yaml:"ports"`
+	// Peers are addresses of the other side, masked. Default: every address.
+	Peers []netip.Prefix `yaml:"peers"`
+	// Cgroups are cgroup2 paths below the mount, with path.Match patterns;
+	// they are known for outbound connections only. Default: every cgroup.
+	Cgroups []string `yaml:"cgroups"`
+	// Users are user names, looked up when the file is read; outbound
+	// connections only. Default: every user.
+	Users []string `yaml:"users"`
+	// UIDs are numeric users, in addition to Users; outbound connections only.
+	// Default: every user.
+	UIDs []uint32 `yaml:"uids"`
+}
+
+// Limits bound what the gateway may use; beyond them connections stay native.
+type Limits struct {
+	// MaxFlows is the number of carried flows. Default: 20000.
+	MaxFlows int `yaml:"max_flows"`
+	// Memory is the hard limit over all rings and buffers. Default: 1GiB.
+	Memory Bytes `yaml:"memory"`
+	// HandshakeTimeout is the time a negotiation may take, besides four round
+	// trips. Default: 200ms.
+	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
+	// NewFlowsPerSecond bounds accepted offers and adoptions. Default: 5000.
+	NewFlowsPerSecond int `yaml:"new_flows_per_second"`
+}
+
+// Fallback says how refusals and eaten options are remembered.
+type Fallback struct {
+	// NegativeCache is how long a peer that declined is left native.
+	// Default: 10m.
+	NegativeCache time.Duration `yaml:"negative_cache"`
+	// BlackholeAfter is the number of connections in a row that came up only
+	// after the bare retry before the option is withheld. Default: 2.
+	BlackholeAfter int `yaml:"blackhole_after"`
+	// Retry is the first time a blackholed destination is left alone; it
+	// doubles every time. Default: 1h.
+	Retry time.Duration `yaml:"retry"`
+}
+
+// Metrics says where the metrics are served over TCP.
+type Metrics struct {
+	// Listen is host:port, or empty for the admin socket only. Default: empty.
+	Listen string `yaml:"listen"`
+}
+
+// Log configures the daemon's log on stderr.
+type Log struct {
+	// Level is debug, info, warn or error. Default: info.
+	Level LogLevel `yaml:"level"`
+	// Format is auto, text or json; auto is text on a terminal and json
+	// elsewhere. Default: auto.
+	Format LogFormat `yaml:"format"`
+}
+
+// MaxRules is the number of policy rules the programs can hold: one bit each.
+const MaxRules = 64
+
+// OutboundOnly reports whether the rule asks for something that is known only
+// of connections made on this host: a cgroup or a user.
+func (r Rule) OutboundOnly() bool {
+	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
+}
+
+// MatchesAll reports whether the rule matches every connection.
+func (r Rule) MatchesAll() bool {
+	return !r.OutboundOnly() && len(r.Match.Ports)+len(r.Match.Peers) == 0
+}

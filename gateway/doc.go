@@ -1,0 +1,19 @@
+// Package gateway is the product as a library: it takes over selected TCP
+// connections of unmodified applications, negotiates with the peer's gateway,
+// carries the bytes by RDMA and gives every connection that cannot be carried
+// back to the kernel untouched.
+//
+// It is the only package that puts all the others together: ebpf steers,
+// netstack owns the wire leg, negotiate decides, rsocket on a verbs device
+// carries. [Config] says what to do, [Control] is what an operator sees and
+// may switch, and the guardian (see [Guard] and [Ward]) keeps a dead daemon
+// from hurting the applications it served.
+//
+// What it does not do: it never refuses a connection and never changes an
+// address an application can see. Anything unclear is left native.
+//
+// The one trap: a gateway must die before its steering does. Programs and TUN
+// devices are therefore held by a second process for a second longer than the
+// daemon; code that opens descriptors for the datapath must hand them to
+// [Supervisor.Protect] before the first flow is carried.
+package gateway

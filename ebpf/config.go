@@ -1,0 +1,153 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"time"
+)
+
+// Mode says what the programs may do with new connections.
+type Mode uint8
+
+// The modes of DESIGN §11.
+const (
+	ModeOff     Mode = iota // nothing is offered or accepted
+	ModeObserve             // policy is evaluated and counted, nothing is offered or accepted
+	ModeEnforce             // offers are made and accepted
+)
+
+// Action is what a policy rule wants.
+type Action uint8
+
+// The actions of DESIGN §11. Auto is accelerate for the programs: whether it is
+// worth it is learned by the gateway, which tells it by [Datapath.Remember].
+const (
+	ActionPass Action = iota
+	ActionAccelerate
+	ActionAuto
+)
+
+// Config configures [Open] and [Cleanup]. The zero value is usable: it offers
+// nothing (ModeOff) on the devices of the default routes.
+type Config struct {
+	// Devices carry offers. Default: the devices of the default routes. On all
+	// other devices a connection is native (reason address).
+	Devices []string
+	// Generation numbers this gateway in its namespace during an upgrade; the
+	// TUN devices are smcgw-a<generation> and smcgw-w<generation>. Default: 1.
+	Generation int
+	// CgroupPath is the cgroup2 mount. Default: found in /proc/self/mountinfo.
+	CgroupPath string
+	// MarkMask are two adjacent bits of the packet mark; no other bit is ever
+	// changed. Default: 0x30000000.
+	MarkMask uint32
+	// RulePref is the first of three consecutive ip rule preferences.
+	// Default: 100 + 4*(Generation-1).
+	RulePref int
+	// Table is the first of two consecutive routing tables.
+	// Default: 4790 + 2*(Generation-1).
+	Table int
+	// Mode of the start. Default: ModeOff.
+	Mode Mode
+	// Off is the switch that survives restarts, as it is at the start.
+	Off bool
+	// Policy of the start, at most MaxRules, first match wins; what no rule
+	// matches is passed.
+	Policy []Rule
+	// NeverPorts are refused unless the matching rule names them. nil means
+	// [DefaultNeverPorts]; an empty list means none.
+	NeverPorts []uint16
+	// BlackholeAfter connections in a row that were established only after the
+	// bare retry blackhole a destination. Default: 2.
+	BlackholeAfter int
+	// Retry is the first time a blackholed destination stays native; it doubles
+	// each time, up to 64 times as long. Default: 1h.
+	Retry time.Duration
+	// HeartbeatTimeout is the age at which the gateway counts as gone.
+	// Default: 200ms.
+	HeartbeatTimeout time.Duration
+	// MaxFlows bounds the flow entries, including offered ones. Default: 65536.
+	MaxFlows int
+	// MaxPeers bounds the remembered peers; the least recently used are
+	// forgotten. Default: 16384.
+	MaxPeers int
+	// Logger receives changes of devices and problems. Default: discards.
+	Logger *slog.Logger
+}
+
+// DefaultNeverPorts returns the never-list of DESIGN §8 rule 8; the gateway adds its
+// admin port.
+func DefaultNeverPorts() []uint16 {
+	return []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}
+}
+
+// withDefaults fills the zero fields.
+func (c Config) withDefaults() Config {
+	setDefault(&c.Generation, 1)
+	setDefault(&c.MarkMask, 0x30000000)
+	setDefault(&c.RulePref, 100+4*(c.Generation-1))
+	setDefault(&c.Table, 4790+2*(c.Generation-1))
+	setDefault(&c.BlackholeAfter, 2)
+	setDefault(&c.Retry, time.Hour)
+	setDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
+	setDefault(&c.MaxFlows, 1<<16)
+	setDefault(&c.MaxPeers, 1<<14)
+	if c.NeverPorts == nil {
+		c.NeverPorts = DefaultNeverPorts()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// setDefault gives a zero field its default.
+func setDefault[T comparable](field *T, def T) {
+	var zero T
+	if *field == zero {
+		*field = def
+	}
+}
+
+// Validate reports all problems of the configuration at once.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+	}
+	if c.Generation < 1 || c.Generation > 9 {
+		bad("generation", "%d is not in 1..9", c.Generation)
+	}
+	if bits.OnesCount32(c.MarkMask) != 2 || c.MarkMask>>bits.TrailingZeros32(c.MarkMask) != 3 {
+		bad("mark_mask", "%#x is not two adjacent bits", c.MarkMask)
+	}
+	if c.RulePref < 1 || c.RulePref > 32763 {
+		bad("rule_pref", "%d is not in 1..32763", c.RulePref)
+	}
+	if c.Table < 1 || c.Table >= 253 && c.Table <= 255 || c.Table == 252 {
+		bad("table", "%d and %d are not two free tables", c.Table, c.Table+1)
+	}
+	if c.Mode > ModeEnforce {
+		bad("mode", "%d is unknown", c.Mode)
+	}
+	if c.BlackholeAfter < 1 || c.Retry < 0 || c.HeartbeatTimeout < 0 {
+		bad("fallback", "negative value")
+	}
+	if c.MaxFlows < 16 || c.MaxFlows > 1<<22 || c.MaxPeers < 16 || c.MaxPeers > 1<<22 {
+		bad("limits", "max_flows and max_peers must be in 16..4194304")
+	}
+	if _, err := CompilePolicy(c.Policy, c.NeverPorts); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Names of the TUN devices: app side and wire side.
+func (c Config) appName() string  { return fmt.Sprintf("%sa%d", devicePrefix, c.Generation) }
+func (c Config) wireName() string { return fmt.Sprintf("%sw%d", devicePrefix, c.Generation) }
+
+// devicePrefix marks the devices of all generations; none gets wire programs.
+const devicePrefix = "smcgw-"

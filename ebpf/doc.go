@@ -1,0 +1,18 @@
+// Package ebpf is the kernel side of smcgw: it offers, recognises and steers
+// TCP connections with eBPF programs, and owns the two TUN devices through
+// which user space takes part.
+//
+// It exists so that a connection that stays native costs one parse and one hash
+// lookup and never wakes the gateway, and so that every decision that must hold
+// while the gateway is dead (heartbeat, released SYNs, retransmissions) is taken
+// in the kernel. It does not negotiate, speak TCP or move bytes: gateway does,
+// with the states and events of this package (docs/ARCHITECTURE.md, "Steering").
+//
+// The one trap: a [Datapath] belongs to the network namespace of the thread
+// that called [Open], and everything it attached lives exactly as long as its
+// file descriptors. Keep it reachable, and keep its descriptors below those of
+// all gateway sockets: at exit the kernel closes the highest first, and a reset
+// that leaves after its link is gone never reaches the application.
+package ebpf
+
+//go:generate go tool bpf2go -cc clang -target bpfel,bpfeb -go-package ebpf -type event -type flow_key -type flow -type cas_args -type control -type peer_key -type peer -type device -type policy_head smcgw bpf/smcgw.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -nostdinc -Ibpf

@@ -1,0 +1,22 @@
+package ebpf
+
+// Reasons the programs decide by themselves (numbers of DESIGN §11; negotiate
+// has their names and texts).
+const (
+	ReasonOff              uint8 = 1
+	ReasonPolicy           uint8 = 2
+	ReasonNeverList        uint8 = 3
+	ReasonGatewayStale     uint8 = 4
+	ReasonNAT              uint8 = 5
+	ReasonForwarded        uint8 = 6
+	ReasonSYNOptions       uint8 = 7
+	ReasonAddress          uint8 = 8
+	ReasonPeerNoOption     uint8 = 20
+	ReasonOptionMirrored   uint8 = 21
+	ReasonOptionBlackholed uint8 = 22
+	ReasonAcceptLost       uint8 = 23
+	ReasonClientGone       uint8 = 24
+	ReasonFlowLimit        uint8 = 36
+	ReasonRPFilter         uint8 = 42
+	ReasonMode             uint8 = 43
+)

@@ -1,0 +1,161 @@
+package verbs
+
+// Access are the rights of a memory region or of a peer on a queue pair
+// (enum ibv_access_flags, same numbers). Local read is always granted.
+type Access uint32
+
+// The access rights.
+const (
+	AccessLocalWrite   Access = 1 << 0
+	AccessRemoteWrite  Access = 1 << 1 // needs AccessLocalWrite on a memory region
+	AccessRemoteRead   Access = 1 << 2
+	AccessRemoteAtomic Access = 1 << 3 // needs AccessLocalWrite on a memory region
+)
+
+// Remote is the rights among a that concern a peer.
+func (a Access) Remote() Access {
+	return a & (AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic)
+}
+
+// ValidMR tells whether a memory region may have these rights: remote writes
+// and atomics need local write (ibv_reg_mr(3)).
+func (a Access) ValidMR() bool {
+	return a&(AccessRemoteWrite|AccessRemoteAtomic) == 0 || a&AccessLocalWrite != 0
+}
+
+// MTU is a path MTU (enum ibv_mtu, same numbers).
+type MTU uint8
+
+// The path MTUs.
+const (
+	MTU256 MTU = iota + 1
+	MTU512
+	MTU1024
+	MTU2048
+	MTU4096
+)
+
+// Bytes is the payload a packet of this MTU carries, 0 for a number that is no MTU.
+func (m MTU) Bytes() int {
+	if m < MTU256 || m > MTU4096 {
+		return 0
+	}
+	return 128 << m
+}
+
+// Ops is a set of operations a device can do.
+type Ops uint32
+
+// The operations a device may lack.
+const (
+	OpSend Ops = 1 << iota
+	OpRDMAWrite
+	OpRDMARead
+	OpAtomic
+	OpSendWithInv
+	OpSRQ
+	OpUC
+	OpUD
+	OpResizeCQ
+)
+
+// DeviceAttr describes a device (struct ibv_device_attr and ibv_port_attr).
+type DeviceAttr struct {
+	Ops          Ops
+	Vectors      int // completion vectors; one event loop drives each
+	MaxQP        int
+	MaxQPWR      int // per queue
+	MaxSGE       int // per work request
+	MaxInline    int
+	MaxCQE       int // per CQ
+	MaxMR        int
+	MaxMRSize    uint64
+	MaxMsgSize   uint64
+	MaxRDAtomic  int
+	RemoteRegMR  bool // RegMR may grant remote access; otherwise only AllocMR can
+	CQHoldsBack  bool // a full CQ delays completions (and with them the peer) instead of overrunning
+	RemoteMapper bool // queue pairs implement RemoteMapper
+}
+
+// CQAttr is what a completion queue is created with.
+type CQAttr struct {
+	Depth   int          // completions it holds
+	Vector  int          // whose loop owns it
+	Channel *CompChannel // receives an event when an armed CQ gets a completion; may be nil
+}
+
+// QPCap is the size of a queue pair (struct ibv_qp_cap).
+type QPCap struct {
+	MaxSendWR  int
+	MaxRecvWR  int
+	MaxSendSGE int
+	MaxRecvSGE int
+	MaxInline  int
+}
+
+// QPInitAttr is what a queue pair is created with (struct ibv_qp_init_attr).
+// Both CQs must belong to the same vector.
+type QPInitAttr struct {
+	SendCQ   CQ
+	RecvCQ   CQ
+	Cap      QPCap
+	Type     QPType
+	SQSigAll bool // every send work request generates a completion
+}
+
+// AHAttr is the address of a peer (struct ibv_ah_attr). A device whose
+// protection domain already names the peer ignores its contents.
+type AHAttr struct {
+	DGID         [16]byte
+	FlowLabel    uint32
+	SGIDIndex    uint8
+	HopLimit     uint8
+	TrafficClass uint8
+	SL           uint8
+	Port         uint8
+}
+
+// QPAttr are the attributes Modify sets; the mask says which (struct ibv_qp_attr).
+type QPAttr struct {
+	State           QPState
+	CurState        QPState
+	PathMTU         MTU
+	QKey            uint32
+	RQPSN           uint32
+	SQPSN           uint32
+	DestQPNum       uint32
+	Access          Access
+	AH              AHAttr
+	PKeyIndex       uint16
+	Port            uint8
+	MaxRDAtomic     uint8
+	MaxDestRDAtomic uint8
+	MinRNRTimer     uint8 // encoded, see RNRTimer
+	Timeout         uint8 // 4.096 µs << Timeout; 0 = for ever
+	RetryCnt        uint8
+	RNRRetry        uint8 // 7 = for ever
+}
+
+// QPAttrMask says which attributes a Modify sets (enum ibv_qp_attr_mask, same numbers).
+type QPAttrMask uint32
+
+// The attributes.
+const (
+	QPAttrState           QPAttrMask = 1 << 0
+	QPAttrCurState        QPAttrMask = 1 << 1
+	QPAttrAccess          QPAttrMask = 1 << 3
+	QPAttrPKeyIndex       QPAttrMask = 1 << 4
+	QPAttrPort            QPAttrMask = 1 << 5
+	QPAttrQKey            QPAttrMask = 1 << 6
+	QPAttrAV              QPAttrMask = 1 << 7
+	QPAttrPathMTU         QPAttrMask = 1 << 8
+	QPAttrTimeout         QPAttrMask = 1 << 9
+	QPAttrRetryCnt        QPAttrMask = 1 << 10
+	QPAttrRNRRetry        QPAttrMask = 1 << 11
+	QPAttrRQPSN           QPAttrMask = 1 << 12
+	QPAttrMaxRDAtomic     QPAttrMask = 1 << 13
+	QPAttrMinRNRTimer     QPAttrMask = 1 << 15
+	QPAttrSQPSN           QPAttrMask = 1 << 16
+	QPAttrMaxDestRDAtomic QPAttrMask = 1 << 17
+	QPAttrDestQPN         QPAttrMask = 1 << 20
+)

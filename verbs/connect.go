@@ -1,0 +1,43 @@
+package verbs
+
+import "fmt"
+
+// Masks with all required attributes of the transitions of an RC queue pair.
+const (
+	InitMask = QPAttrState | QPAttrPKeyIndex | QPAttrPort | QPAttrAccess
+	RTRMask  = QPAttrState | QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrMaxDestRDAtomic | QPAttrMinRNRTimer
+	RTSMask  = QPAttrState | QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRDAtomic
+)
+
+// Init moves a queue pair from RESET to INIT with the given rights for the peer.
+func Init(qp QP, access Access) error {
+	attr := QPAttr{State: QPSInit, Access: access, Port: 1}
+	if err := qp.Modify(&attr, InitMask); err != nil {
+		return fmt.Errorf("modify to INIT: %w", err)
+	}
+	return nil
+}
+
+// Connect moves an RC queue pair from INIT through RTR to RTS. attr carries the
+// peer and the timers; its State is overwritten. Only the loop of the queue
+// pair's vector may call it.
+func Connect(qp QP, attr QPAttr) error {
+	attr.State = QPSRTR
+	if err := qp.Modify(&attr, RTRMask); err != nil {
+		return fmt.Errorf("modify to RTR: %w", err)
+	}
+	attr.State = QPSRTS
+	if err := qp.Modify(&attr, RTSMask); err != nil {
+		return fmt.Errorf("modify to RTS: %w", err)
+	}
+	return nil
+}
+
+// ConnectAttr is what most connections use: the peer's queue pair, an infinite
+// RNR retry, min_rnr_timer 12 (0.64 ms), path MTU 4096.
+func ConnectAttr(destQPN uint32) QPAttr {
+	return QPAttr{
+		DestQPNum: destQPN, PathMTU: MTU4096, MinRNRTimer: 12,
+		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+	}
+}

@@ -1,0 +1,95 @@
+package verbs
+
+// Device is an RDMA device. Its methods may be called by any goroutine.
+type Device interface {
+	Name() string
+	Attr() DeviceAttr
+	// AllocPD makes a protection domain. A device whose domains belong to
+	// peers (shm) returns ErrNotSupported: there the peer has the domain.
+	AllocPD() (PD, error)
+	CreateCQ(attr CQAttr) (CQ, error)
+	// Drive gives the vector to the caller's event loop: the device adds its
+	// fds to p, now and later. A vector has one driver at a time (else ErrBusy).
+	Drive(vector int, p Poller) (Driver, error)
+	// Close ends the device. Its drivers must have been closed before; calls
+	// on the device afterwards return ErrClosed.
+	Close() error
+}
+
+// PD is a protection domain: memory regions and queue pairs that belong
+// together. Its methods may be called by any goroutine.
+type PD interface {
+	// RegMR registers the caller's memory, which stays referenced until the MR
+	// is closed. Devices without DeviceAttr.RemoteRegMR grant no remote access
+	// to it (ErrNotSupported).
+	RegMR(buf []byte, access Access) (MR, error)
+	// AllocMR allocates zeroed memory where the device wants it, page aligned.
+	AllocMR(size int, access Access) (MR, error)
+	CreateQP(attr *QPInitAttr) (QP, error)
+	// Close returns ErrBusy while the domain has memory regions or queue pairs.
+	Close() error
+}
+
+// MR is a memory region. Its methods may be called by any goroutine; the
+// contents belong to whoever the protocol says.
+type MR interface {
+	Bytes() []byte
+	// Addr is the address of Bytes()[0] as SGEs and peers name it. It is not
+	// necessarily a virtual address.
+	Addr() uint64
+	LKey() uint32
+	RKey() uint32
+	// Close ends all access by key. The slice must not be used any more: the
+	// device recycles the memory once the peer cannot reach it either.
+	Close() error
+}
+
+// CQ is a completion queue. Its methods are called by the loop of its vector.
+type CQ interface {
+	// Poll moves up to len(wcs) completions into wcs. It returns ErrCQOverrun
+	// once completions were lost and ErrClosed after Close; n is valid even then.
+	Poll(wcs []WC) (n int, err error)
+	// ReqNotify arms the CQ: the next completion (solicited: the next receive
+	// completion of a message sent with SendSolicited, or any error) puts one
+	// event into the CQ's channel. Poll after arming: what was already queued
+	// gives no event.
+	ReqNotify(solicited bool) error
+	// Vector is the vector the CQ was created for.
+	Vector() int
+	// Close returns ErrBusy while a queue pair uses the CQ.
+	Close() error
+}
+
+// QP is a queue pair. Until it is moved to RTR it belongs to its creator, from
+// then on (that Modify included) to the loop of its vector.
+//
+// Posted work completes in order per queue. After an error all later work of
+// both queues completes with WCWRFlushErr. A WR occupies its queue entry until
+// its completion, or that of a later WR of the same queue, was polled.
+type QP interface {
+	Num() uint32
+	Type() QPType
+	State() QPState
+	// Modify sets the attributes in mask, with QPAttrState the state too;
+	// CheckTransition has the rules. Nothing changes on error.
+	Modify(attr *QPAttr, mask QPAttrMask) error
+	PostSend(wr *SendWR) error
+	PostRecv(wr *RecvWR) error
+	// Close destroys the queue pair at once, without completions for what is
+	// still posted; completions already queued stay in the CQ.
+	Close() error
+}
+
+// RemoteMapper is implemented by queue pairs that can show the peer's memory.
+type RemoteMapper interface {
+	// MapRemote returns n bytes of the peer's memory at addr, to be written in
+	// place and published with SendMapped. It needs remote write access. The
+	// slice is valid until the next Progress of the vector's driver and must
+	// not be kept longer; asking again is cheap and does not allocate.
+	MapRemote(rkey uint32, addr uint64, n int) ([]byte, error)
+}
+
+// AH is an address handle (UD). No device makes any yet.
+type AH interface {
+	Close() error
+}

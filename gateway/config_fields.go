@@ -1,0 +1,59 @@
+package gateway
+
+// ConfigField documents one field of the configuration file.
+type ConfigField struct {
+	// Path is the name in the file, with [] for the elements of a list.
+	Path string
+	// Default is the value a missing field gets, as it is written in the file;
+	// empty for lists and texts that are empty by default.
+	Default string
+	// Doc is one sentence for an operator.
+	Doc string
+}
+
+// configFields is the one place where defaults are kept: WithDefaults, the
+// check verb and the documents are made from it.
+var configFields = []ConfigField{
+	{"schema", ConfigSchema, "format of this file"},
+	{"mode", "observe", "off: decide nothing; observe: decide and count, touch nothing; enforce: carry"},
+	{"admin", "/run/smcgw/smcgw.sock", "path of the admin socket"},
+	{"devices", "", "network devices looked at; empty: those of the default routes"},
+	{"policy", "", "rules, first match wins, at most 64; what none matches is passed"},
+	{"policy[].name", "", "name of the rule in metrics; empty: rule-N"},
+	{"policy[].match", "", "what the rule is about; empty: every connection"},
+	{"policy[].match.ports", "", "server ports; empty: every port"},
+	{"policy[].match.peers", "", "addresses or prefixes of the other side; empty: every address"},
+	{"policy[].match.cgroups", "", "cgroup2 paths, * allowed, outbound connections only; empty: every cgroup"},
+	{"policy[].match.users", "", "user names, outbound connections only; empty: every user"},
+	{"policy[].match.uids", "", "numeric users, outbound connections only; empty: every user"},
+	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where it pays"},
+	{"carriers", "[shm, soft]", "RDMA devices in order of preference; []: none"},
+	{"shm_dir", "/run/smcgw/shm", "directory of the rendezvous sockets of shm"},
+	{"limits", "", "what the gateway may use"},
+	{"limits.max_flows", "20000", "carried connections"},
+	{"limits.memory", "1GiB", "all rings and buffers together"},
+	{"limits.handshake_timeout", "200ms", "time for a negotiation, besides four round trips"},
+	{"limits.new_flows_per_second", "5000", "connections taken over per second"},
+	{"fallback", "", "how refusals are remembered"},
+	{"fallback.negative_cache", "10m", "how long a peer that declined is left native"},
+	{"fallback.blackhole_after", "2", "lost option SYNs in a row before the option is withheld"},
+	{"fallback.retry", "1h", "first pause for a blackholed destination, doubled every time"},
+	{"metrics", "", "Prometheus metrics over TCP"},
+	{"metrics.listen", "", "host:port; empty: on the admin socket only"},
+	{"state_dir", "/var/lib/smcgw", "directory of the off flag"},
+	{"cgroup_path", "", "cgroup2 mount; empty: found by itself"},
+	{"mark_mask", "0x30000000", "the two packet mark bits that may be set"},
+	{"rule_pref", "100", "first of four ip rule preferences"},
+	{"table", "4790", "first of two routing tables"},
+	{"shards", "", "event loops; empty or 0: half the processors"},
+	{"log", "", "log on standard error"},
+	{"log.level", "info", "debug, info, warn or error"},
+	{"log.format", "auto", "text, json, or auto: text on a terminal"},
+}
+
+// ConfigFields lists every field of the configuration file, in its order.
+func ConfigFields() []ConfigField {
+	out := make([]ConfigField, len(configFields))
+	copy(out, configFields)
+	return out
+}

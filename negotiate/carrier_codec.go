@@ -1,0 +1,130 @@
+package negotiate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+)
+
+// The carrier TLV: kind(1), flags(1) = 0, rsocket connection data(40), then the endpoint by kind.
+const (
+	// MaxCarriers bounds the carriers of one message.
+	MaxCarriers = 4
+	// MaxRendezvousName bounds SHMEndpoint.Name: with shm_dir in front it must fit sun_path.
+	MaxRendezvousName = 64
+
+	carrierFixedLen = 2 + ConnDataLen
+	shmFixedLen     = 16 + 4 // key, QPN; the name follows to the end of the TLV
+	roceLen         = 16 + 2 + 2 + 4 + 4
+	max24           = 1<<24 - 1
+)
+
+func appendCarrier(b []byte, c *CarrierOffer) []byte {
+	b = binary.BigEndian.AppendUint16(b, tlvCarrier)
+	b = binary.BigEndian.AppendUint16(b, uint16(carrierLen(c)-tlvHeaderLen))
+	b = append(b, uint8(c.Kind), 0)
+	b = append(b, c.Conn[:]...)
+	if c.Kind == CarrierSHM {
+		b = append(b, c.SHM.Key[:]...)
+		b = binary.BigEndian.AppendUint32(b, c.SHM.QPN)
+		return append(b, c.SHM.Name...)
+	}
+	b = append(b, c.RoCE.GID[:]...)
+	b = binary.BigEndian.AppendUint16(b, c.RoCE.UDPPort)
+	b = binary.BigEndian.AppendUint16(b, c.RoCE.MTU)
+	b = binary.BigEndian.AppendUint32(b, c.RoCE.QPN)
+	return binary.BigEndian.AppendUint32(b, c.RoCE.PSN)
+}
+
+func carrierLen(c *CarrierOffer) int {
+	n := tlvHeaderLen + carrierFixedLen
+	if c.Kind == CarrierSHM {
+		return n + shmFixedLen + len(c.SHM.Name)
+	}
+	return n + roceLen
+}
+
+func carriersLen(cs []CarrierOffer) int {
+	n := 0
+	for i := range cs {
+		n += carrierLen(&cs[i])
+	}
+	return n
+}
+
+// addCarrier parses one carrier TLV. A kind this version does not know is skipped: it is an offer, not a demand.
+func addCarrier(cs *[]CarrierOffer, v []byte) error {
+	if len(v) < carrierFixedLen {
+		return fmt.Errorf("carrier of %d bytes: %w", len(v), ErrMalformed)
+	}
+	c := CarrierOffer{Kind: CarrierKind(v[0]), Conn: ConnData(v[2:carrierFixedLen])}
+	var err error
+	switch c.Kind {
+	case CarrierSHM:
+		err = c.SHM.parse(v[carrierFixedLen:])
+	case CarrierSoft, CarrierHW:
+		err = c.RoCE.parse(v[carrierFixedLen:])
+	case CarrierRelay: // needs no offer
+		return fmt.Errorf("relay as an offer: %w", ErrMalformed)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(*cs) == MaxCarriers || FindCarrier(*cs, c.Kind) != nil {
+		return fmt.Errorf("carrier %s too many: %w", c.Kind, ErrMalformed)
+	}
+	*cs = append(*cs, c)
+	return nil
+}
+
+// FindCarrier returns the offer of this kind, or nil.
+func FindCarrier(cs []CarrierOffer, k CarrierKind) *CarrierOffer {
+	for i := range cs {
+		if cs[i].Kind == k {
+			return &cs[i]
+		}
+	}
+	return nil
+}
+
+func (e *SHMEndpoint) parse(v []byte) error {
+	if len(v) < shmFixedLen {
+		return fmt.Errorf("shm endpoint of %d bytes: %w", len(v), ErrMalformed)
+	}
+	e.Key = [16]byte(v)
+	e.QPN = binary.BigEndian.Uint32(v[16:])
+	e.Name = string(v[shmFixedLen:])
+	if !validName(e.Name) {
+		return fmt.Errorf("shm rendezvous name %q: %w", e.Name, ErrMalformed)
+	}
+	return nil
+}
+
+// validName accepts only plain file names: the receiver joins them to its own shm_dir.
+func validName(s string) bool {
+	return s != "" && len(s) <= MaxRendezvousName && s[0] != '.' && !strings.ContainsAny(s, "/\x00")
+}
+
+func (e *RoCEEndpoint) parse(v []byte) error {
+	if err := want(v, roceLen); err != nil {
+		return err
+	}
+	*e = RoCEEndpoint{
+		GID:     [16]byte(v),
+		UDPPort: binary.BigEndian.Uint16(v[16:]),
+		MTU:     binary.BigEndian.Uint16(v[18:]),
+		QPN:     binary.BigEndian.Uint32(v[20:]),
+		PSN:     binary.BigEndian.Uint32(v[24:]),
+	}
+	if e.QPN > max24 || e.PSN > max24 || e.UDPPort == 0 || !validMTU(e.MTU) {
+		return fmt.Errorf("roce endpoint out of range: %w", ErrMalformed)
+	}
+	return nil
+}
+
+// validMTU accepts the path MTUs of the IBTA specification (vol. 1, 9.6.1).
+func validMTU(n uint16) bool {
+	return n >= 256 && n <= 4096 && n&(n-1) == 0
+}

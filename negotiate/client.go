@@ -1,0 +1,308 @@
+package negotiate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ClientConfig is what a client handshake needs to know besides its Proposal.
+type ClientConfig struct {
+	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means DefaultHandshakeTimeout.
+	HandshakeTimeout time.Duration
+	// Key, when not empty, authenticates the messages of both sides.
+	Key []byte
+}
+
+// Client is the client's side of one handshake, from the third ACK to CONFIRM or DECLINE.
+//
+//	        Start                ACCEPT                    accept() returned and a proof ended
+//	idle ──────────► proposed ───────────► completing ─────────────────────────────────────────► carried
+//	(PROPOSAL sent)     │                  │ (SYN handed over,                    (CONFIRM sent)
+//	                    │                  │  carriers being proved)
+//	   DECLINE read, deadline,             │ accept() failed or late, wire lost,
+//	   wire lost, garbage, Cancel          │ garbage, Cancel
+//	                    ▼                  ▼
+//	                 released ◄────── before accept() returned ── after it ──► aborted
+//
+// It is not safe for concurrent use. Every input returns the actions to execute, in order; after each input the owner
+// arms its timer at Deadline and calls Tick when that has come; bytes that have arrived are delivered before Tick. Once
+// Verdict is decided every further input returns nothing, except that bytes received when carried come back as Records.
+type Client struct {
+	cfg      ClientConfig
+	proposal Proposal
+
+	state    clientState
+	deadline time.Time // of the state
+	proofEnd time.Time // of the running proof, zero when none runs
+	rtt      time.Duration
+	in       inbox
+	mac      MAC // of the last message, for the chain
+
+	accept   Accept
+	proving  int // index into accept.Carriers
+	proved   bool
+	chosen   CarrierKind
+	accepted bool // accept() returned
+	verdict  Verdict
+}
+
+type clientState uint8
+
+const (
+	clientIdle clientState = iota
+	clientProposed
+	clientCompleting
+	clientDone
+)
+
+// NewClient returns a client that will propose p; Budget and versions of p are filled in by the machine.
+func NewClient(cfg ClientConfig, p Proposal) *Client {
+	if cfg.HandshakeTimeout <= 0 {
+		cfg.HandshakeTimeout = DefaultHandshakeTimeout
+	}
+	p.MinVersion, p.MaxVersion = MinVersion, Version
+	return &Client{cfg: cfg, proposal: p}
+}
+
+// Deadline returns when Tick wants to be called, zero for never.
+func (c *Client) Deadline() time.Time {
+	if !c.proofEnd.IsZero() && c.proofEnd.Before(c.deadline) {
+		return c.proofEnd
+	}
+	return c.deadline
+}
+
+// Verdict returns the result; false while there is none.
+func (c *Client) Verdict() (Verdict, bool) {
+	return c.verdict, c.verdict.Outcome != OutcomeNone
+}
+
+// State returns the state's name in the words of the flow's states.
+func (c *Client) State() string {
+	switch c.state {
+	case clientIdle:
+		return "accepted"
+	case clientProposed:
+		return "negotiating"
+	case clientCompleting:
+		return "completing"
+	case clientDone:
+	}
+	return c.verdict.Outcome.String()
+}
+
+// Start begins the handshake: the wire leg is established, synRTT is the round trip of SYN and SYN-ACK.
+func (c *Client) Start(now time.Time, synRTT time.Duration) []Action {
+	if c.state != clientIdle {
+		return nil
+	}
+	c.rtt = synRTT
+	c.proposal.Budget = Budget(c.cfg.HandshakeTimeout, synRTT)
+	c.deadline = now.Add(c.proposal.Budget)
+	c.state = clientProposed
+	return []Action{c.seal(AppendProposal(nil, &c.proposal))}
+}
+
+// Receive takes bytes of the wire leg.
+func (c *Client) Receive(now time.Time, b []byte) []Action {
+	if c.verdict.Outcome == OutcomeCarried {
+		return []Action{Records{Rest: b}}
+	}
+	if c.state != clientProposed && c.state != clientCompleting {
+		return nil
+	}
+	c.in.add(b)
+	h, msg, err := c.in.next()
+	switch {
+	case errors.Is(err, ErrShort):
+		return nil
+	case err != nil:
+		return c.decline(ReasonOf(err))
+	case h.Type == TypeDecline:
+		return c.onDecline(msg)
+	case h.Type == TypeAccept && c.state == clientProposed:
+		return c.onAccept(now, msg)
+	}
+	return c.decline(ReasonProtocolError)
+}
+
+// Proved takes the result of the proof of one carrier. Results of proofs that are no longer awaited are ignored.
+func (c *Client) Proved(now time.Time, kind CarrierKind, ok bool) []Action {
+	if c.state != clientCompleting || c.proved || c.accept.Carriers[c.proving].Kind != kind {
+		return nil
+	}
+	if ok {
+		c.choose(kind)
+		return c.confirm()
+	}
+	return c.nextProof(now)
+}
+
+// AppAccepted says that accept() returned the application's leg.
+func (c *Client) AppAccepted(time.Time) []Action {
+	if c.state != clientCompleting {
+		return nil
+	}
+	c.accepted = true
+	return c.confirm()
+}
+
+// AppFailed says that the application's leg cannot be had (the application gave up while connecting), or that it ended
+// before CONFIRM.
+func (c *Client) AppFailed(time.Time) []Action {
+	if c.state != clientCompleting {
+		return nil
+	}
+	return c.decline(ReasonClientGone)
+}
+
+// WireLost says that the wire leg ended: reset, closed by the peer, or timed out.
+func (c *Client) WireLost(time.Time) []Action {
+	if c.state == clientDone {
+		return nil
+	}
+	return c.end(ReasonWireReset, true)
+}
+
+// Cancel ends the handshake for a local reason: drained, off, the application's SYN was replaced.
+func (c *Client) Cancel(_ time.Time, r Reason) []Action {
+	switch c.state {
+	case clientDone:
+		return nil
+	case clientIdle:
+		return c.end(r, false)
+	case clientProposed, clientCompleting:
+	}
+	return c.decline(r)
+}
+
+// Tick acts on deadlines that have come.
+func (c *Client) Tick(now time.Time) []Action {
+	switch {
+	case c.state == clientDone || c.state == clientIdle:
+		return nil
+	case !now.Before(c.deadline):
+		return c.expired()
+	case !c.proofEnd.IsZero() && !now.Before(c.proofEnd):
+		return c.nextProof(now)
+	}
+	return nil
+}
+
+// expired: only a missing accept() may decline after ACCEPT; an unfinished proof means relay.
+func (c *Client) expired() []Action {
+	switch {
+	case c.state == clientProposed:
+		return c.decline(ReasonHandshakeTimeout)
+	case !c.accepted:
+		return c.decline(ReasonClientGone)
+	}
+	c.choose(CarrierRelay)
+	return c.confirm()
+}
+
+func (c *Client) onDecline(msg []byte) []Action {
+	d, _, err := ParseDecline(msg)
+	if err != nil {
+		return c.decline(ReasonOf(err))
+	}
+	return c.end(d.Reason, true)
+}
+
+func (c *Client) onAccept(now time.Time, msg []byte) []Action {
+	if err := c.readAccept(msg); err != nil {
+		return c.decline(ReasonOf(err))
+	}
+	c.in.take(len(msg))
+	if len(c.in.buf) > 0 { // the server sends nothing more before our last word
+		return c.decline(ReasonProtocolError)
+	}
+	c.state = clientCompleting
+	c.deadline = now.Add(CompletingTimeout)
+	return []Action{HandOver{Accept: &c.accept}, c.prove(now)}
+}
+
+func (c *Client) readAccept(msg []byte) error {
+	a, _, err := ParseAccept(msg)
+	if err != nil {
+		return err
+	}
+	if a.Version < c.proposal.MinVersion || a.Version > c.proposal.MaxVersion {
+		return fmt.Errorf("clc accept of version %d: %w", a.Version, ErrMalformed)
+	}
+	for i := range a.Carriers {
+		if FindCarrier(c.proposal.Carriers, a.Carriers[i].Kind) == nil {
+			return fmt.Errorf("carrier %s not offered: %w", a.Carriers[i].Kind, ErrMalformed)
+		}
+	}
+	if len(c.cfg.Key) > 0 {
+		if c.mac, err = Verify(msg, c.cfg.Key, c.mac); err != nil {
+			return err
+		}
+	}
+	c.accept = a
+	return nil
+}
+
+func (c *Client) prove(now time.Time) Action {
+	d := ProofTimeout(c.rtt)
+	c.proofEnd = now.Add(d)
+	return Prove{Offer: c.accept.Carriers[c.proving], Timeout: d}
+}
+
+// nextProof tries the next carrier, and after the last one settles for the relay.
+func (c *Client) nextProof(now time.Time) []Action {
+	if c.proving+1 < len(c.accept.Carriers) {
+		c.proving++
+		return []Action{c.prove(now)}
+	}
+	c.choose(CarrierRelay)
+	return c.confirm()
+}
+
+func (c *Client) choose(k CarrierKind) {
+	c.proved, c.chosen, c.proofEnd = true, k, time.Time{}
+}
+
+// confirm says the last word once both local steps are done. The peer cannot have sent anything: Receive would have
+// declined.
+func (c *Client) confirm() []Action {
+	if !c.accepted || !c.proved {
+		return nil
+	}
+	c.finish(Verdict{Outcome: OutcomeCarried, Carrier: c.chosen})
+	if c.chosen == CarrierRelay {
+		c.verdict.Reason = ReasonCarrierUnreachable
+	}
+	msg := AppendConfirm(nil, Confirm{Version: c.accept.Version, Carrier: c.chosen})
+	return []Action{c.seal(msg), Carry{Carrier: c.chosen}, Records{Rest: c.in.rest()}}
+}
+
+// decline says no for a reason of ours.
+func (c *Client) decline(r Reason) []Action {
+	no := Send{Bytes: AppendDecline(nil, Decline{Version: Version, Reason: r})}
+	return append([]Action{no}, c.end(r, false)...)
+}
+
+// end gives the connection back, or ends it when the application already has it from us.
+func (c *Client) end(r Reason, remote bool) []Action {
+	if c.accepted {
+		c.finish(Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote})
+		return []Action{Abort{Verdict: c.verdict}}
+	}
+	c.finish(Verdict{Outcome: OutcomeReleased, Reason: r, Remote: remote})
+	return []Action{Release{Verdict: c.verdict}}
+}
+
+func (c *Client) finish(v Verdict) {
+	c.state, c.verdict = clientDone, v
+	c.deadline, c.proofEnd = time.Time{}, time.Time{}
+}
+
+func (c *Client) seal(msg []byte) Action {
+	if len(c.cfg.Key) > 0 {
+		msg, c.mac = Seal(msg, 0, c.cfg.Key, c.mac)
+	}
+	return Send{Bytes: msg}
+}

@@ -1,0 +1,52 @@
+package negotiate
+
+import "fmt"
+
+// Confirm is the client's last word: the connection is carried, by this carrier.
+type Confirm struct {
+	// Version is the version of the ACCEPT.
+	Version uint8
+	// Carrier is one of the carriers of the ACCEPT, or CarrierRelay.
+	Carrier CarrierKind
+}
+
+const confirmTLVs = tlvSet(1 << 11)
+
+// AppendConfirm appends the message without a MAC.
+func AppendConfirm(b []byte, c Confirm) []byte {
+	start := len(b)
+	b = appendHeader(b, TypeConfirm, c.Version)
+	b = appendTLV(b, tlvChosen, []byte{uint8(c.Carrier)})
+	return endMessage(b, start)
+}
+
+// Len returns the length AppendConfirm adds.
+func (c Confirm) Len() int { return HeaderLen + tlvHeaderLen + 1 }
+
+// ParseConfirm reads a CONFIRM at the start of b and returns the number of bytes it took.
+func ParseConfirm(b []byte) (Confirm, int, error) {
+	h, tlvs, err := message(b, TypeConfirm)
+	if err != nil {
+		return Confirm{}, 0, err
+	}
+	c := Confirm{Version: h.Version}
+	seen, err := walkTLVs(tlvs, confirmTLVs, c.set)
+	if err != nil {
+		return Confirm{}, 0, err
+	}
+	if !seen.has(tlvChosen) {
+		return Confirm{}, 0, missing(TypeConfirm)
+	}
+	return c, h.Len, nil
+}
+
+func (c *Confirm) set(_ uint16, v []byte) error {
+	if err := want(v, 1); err != nil {
+		return err
+	}
+	c.Carrier = CarrierKind(v[0])
+	if c.Carrier > CarrierHW {
+		return fmt.Errorf("carrier %d: %w", v[0], ErrMalformed)
+	}
+	return nil
+}

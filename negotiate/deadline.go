@@ -1,0 +1,41 @@
+package negotiate
+
+import "time"
+
+// Times of the handshake (docs/PROTOCOL.md "Deadlines").
+const (
+	// DefaultHandshakeTimeout is the part of the budget that does not depend on the path.
+	DefaultHandshakeTimeout = 200 * time.Millisecond
+	// CompletingTimeout bounds the client's local steps after ACCEPT was read.
+	CompletingTimeout = 500 * time.Millisecond
+	// MinProofTimeout is the least time one carrier proof gets.
+	MinProofTimeout = 20 * time.Millisecond
+	// MaxBudget bounds what a server believes a client's budget to be.
+	MaxBudget = 30 * time.Second
+)
+
+// Budget is how long a client waits for ACCEPT: timeout + 4 round trips, bounded by MaxBudget.
+func Budget(timeout, synRTT time.Duration) time.Duration {
+	return min(timeout+4*synRTT, MaxBudget)
+}
+
+// ProofTimeout is how long the proof of one carrier may take.
+func ProofTimeout(synRTT time.Duration) time.Duration {
+	return max(2*synRTT, MinProofTimeout)
+}
+
+// serveTime is how long a server may take between PROPOSAL and ACCEPT: its answer must reach the client within the
+// client's budget, part of which the PROPOSAL's way has used. Never less than half of the budget.
+func serveTime(budget, synRTT time.Duration) time.Duration {
+	return max(budget-2*synRTT, budget/2)
+}
+
+// lastWordTime is how long after the PROPOSAL a server waits for CONFIRM or DECLINE.
+func lastWordTime(budget, synRTT time.Duration) time.Duration {
+	return budget + CompletingTimeout + 2*synRTT
+}
+
+// lingerTime is how long a server that declined waits for the client to end the wire leg.
+func lingerTime(synRTT time.Duration) time.Duration {
+	return CompletingTimeout + 2*synRTT
+}

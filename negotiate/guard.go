@@ -1,0 +1,42 @@
+package negotiate
+
+import "encoding/binary"
+
+// guardLen is how many bytes of a PROPOSAL the guard looks at: up to the end of the nonce.
+const guardLen = HeaderLen + tlvHeaderLen + 2
+
+type guardVerdict uint8
+
+const (
+	guardUndecided guardVerdict = iota // b is the beginning of a PROPOSAL so far
+	guardClear                         // b cannot become a PROPOSAL of this connection
+	guardMatch                         // b is one
+)
+
+// guard compares the first bytes a client sent with the fixed beginning of the PROPOSAL of this connection (eyecatcher,
+// type, nonce TLV; version and length may be anything). It decides at the first byte that differs, so that the bytes of a
+// native client are hardly ever held.
+func guard(b []byte, nonce uint16) guardVerdict {
+	pattern := guardPattern(nonce)
+	for i := 0; i < len(b) && i < guardLen; i++ {
+		if i >= 5 && i < HeaderLen {
+			continue
+		}
+		if b[i] != pattern[i] {
+			return guardClear
+		}
+	}
+	if len(b) < guardLen {
+		return guardUndecided
+	}
+	return guardMatch
+}
+
+func guardPattern(nonce uint16) (p [guardLen]byte) {
+	binary.BigEndian.PutUint32(p[0:], eyecatcher)
+	p[4] = uint8(TypeProposal)
+	binary.BigEndian.PutUint16(p[8:], tlvNonce)
+	binary.BigEndian.PutUint16(p[10:], 2)
+	binary.BigEndian.PutUint16(p[12:], nonce)
+	return p
+}

@@ -1,0 +1,144 @@
+package negotiate
+
+// reasonText is what an operator reads about a reason.
+type reasonText struct{ name, meaning, fix string }
+
+// reasonTexts is indexed by number; it is never written.
+var reasonTexts = [...]reasonText{
+	ReasonOff: {
+		"off", "The gateway is switched off; connections are left to the kernel.",
+		"`smcgw on` switches it on again.",
+	},
+	ReasonPolicy: {
+		"policy", "No policy rule selects this connection.",
+		"Add a rule with action accelerate; `smcgw check` shows which rule a connection meets.",
+	},
+	ReasonNeverList: {
+		"never_list", "The port is on the list of ports that are never touched unless a rule names them.",
+		"Name the port explicitly in a rule if it really should be carried.",
+	},
+	ReasonGatewayStale: {
+		"gateway_stale", "The gateway's heartbeat was too old, so the kernel programs left the connection alone.",
+		"Check that the daemon runs and gets CPU time: `smcgw status`.",
+	},
+	ReasonNAT: {
+		"nat", "The addresses are translated on this host: the packet's tuple is not the socket's.",
+		"Connect to the untranslated address, or accept native TCP here.",
+	},
+	ReasonForwarded: {
+		"forwarded", "The SYN did not come from a socket of this host.",
+		"Run a gateway in the network namespace of the application.",
+	},
+	ReasonSYNOptions: {
+		"syn_options", "The SYN uses something that cannot be carried: MPTCP, Fast Open or payload, MD5 or AO, ECN, or no timestamps.",
+		"Switch the feature off for this application, or accept native TCP here.",
+	},
+	ReasonAddress: {
+		"address", "The address is loopback, multicast or otherwise not one a peer gateway can have.",
+		"Nothing: such connections are always native.",
+	},
+	ReasonCanary: {
+		"canary", "The connection is outside the configured share of connections.",
+		"Raise the share when you trust it.",
+	},
+	ReasonPeerNoOption: {
+		"peer_no_option", "The peer's SYN-ACK carries no accept: no gateway there, it does not select this port, or a box removed the option.",
+		"Run smcgw on the peer with a policy that covers this port; look for boxes that remove TCP options.",
+	},
+	ReasonOptionMirrored: {
+		"option_mirrored", "The SYN-ACK carries our own offer: the peer or a box echoes unknown options.",
+		"Nothing to do on this host; the box that mirrors options is at fault.",
+	},
+	ReasonOptionBlackholed: {
+		"option_blackholed", "SYNs with the option are lost on the way to this peer, bare ones are answered.",
+		"Find the box that drops unknown TCP options; `smcgw peers flush` tries again at once.",
+	},
+	ReasonAcceptLost: {
+		"accept_lost", "The server accepted but the client does not know: its gateway died or a box removes options after the SYN.",
+		"If it persists, find the box that removes TCP options from SYN-ACKs, ACKs or data.",
+	},
+	ReasonClientGone: {
+		"client_gone", "The client's application or gateway went away while the connection was being negotiated.",
+		"Usually an application that gave up connecting; if frequent, check the client gateway's load.",
+	},
+	ReasonVersion: {
+		"version", "The gateways have no protocol version in common.",
+		"Upgrade the older gateway.",
+	},
+	ReasonNoCommonCarrier: {
+		"no_common_carrier", "The gateways have no carrier in common.",
+		"Compare `carriers` in both configurations; shm needs the same kernel and a shared shm_dir.",
+	},
+	ReasonHandshakeTimeout: {
+		"handshake_timeout", "The negotiation did not finish in time.",
+		"Check the load of the peer gateway; raise limits.handshake_timeout if the network is slow.",
+	},
+	ReasonAppRefused: {
+		"app_refused", "The server's application refused the connection from its gateway.",
+		"Check that the application listens; the client got the same answer natively.",
+	},
+	ReasonAppUnreachable: {
+		"app_unreachable", "The server's gateway could not reach its application in time, for instance because a firewall drops the connection.",
+		"Check the server's firewall and the application's backlog.",
+	},
+	ReasonNoMemory: {
+		"no_memory", "A gateway has no memory for another connection.",
+		"Raise limits.memory, or spread the load.",
+	},
+	ReasonFlowLimit: {
+		"flow_limit", "A gateway carries as many connections as it may.",
+		"Raise limits.max_flows.",
+	},
+	ReasonRateLimit: {
+		"rate_limit", "New connections come faster than a gateway may take them.",
+		"Raise the limit, or leave services with many short connections native.",
+	},
+	ReasonAuthFailed: {
+		"auth_failed", "A CLC message was not authenticated with the shared key.",
+		"Give both gateways the same key.",
+	},
+	ReasonProtocolError: {
+		"protocol_error", "A gateway received something the protocol does not allow.",
+		"Compare versions; report it with a capture if they are equal.",
+	},
+	ReasonCarrierUnreachable: {
+		"carrier_unreachable", "The test message over the carrier did not come back.",
+		"soft: let UDP 4791 pass between the gateways, with full-size packets; shm: share shm_dir.",
+	},
+	ReasonDeviceFailed: {
+		"device_failed", "An RDMA device or queue pair failed on this host.",
+		"See the log for the device's error.",
+	},
+	ReasonRPFilter: {
+		"rp_filter", "net.ipv4.conf.all.rp_filter is 1, which drops what the gateway passes to applications.",
+		"Set net.ipv4.conf.all.rp_filter to 0 or 2 and restart the gateway.",
+	},
+	ReasonMode: {
+		"mode", "The mode is observe: the connection would have been offered.",
+		"Set mode: enforce.",
+	},
+	ReasonNotWorthIt: {
+		"not_worth_it", "Connections of this service were measured to be better off natively.",
+		"Use action accelerate instead of auto to insist.",
+	},
+	ReasonLostBytes: {
+		"lost_bytes", "A carrier died with bytes that neither side could prove delivered; the connection was reset.",
+		"Look for what killed the carrier in both logs.",
+	},
+	ReasonStalled: {
+		"stalled", "The peer gateway stopped making progress.",
+		"Check the load and the log of the peer gateway.",
+	},
+	ReasonPeerDead: {
+		"peer_dead", "The peer gateway died.",
+		"Look for crashes or restarts of the peer gateway.",
+	},
+	ReasonWireReset: {
+		"wire_reset", "The connection between the gateways was reset or broke.",
+		"Look for boxes that reset or time out connections, or restarts of the peer gateway.",
+	},
+	ReasonDrained: {
+		"drained", "A gateway was stopped or replaced.",
+		"Nothing: new connections are taken by the new gateway, or by the kernel.",
+	},
+}

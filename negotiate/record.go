@@ -1,0 +1,214 @@
+package negotiate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Records (docs/PROTOCOL.md "Records") are all that a carrying wire leg holds after CONFIRM.
+const (
+	// RecordHeaderLen is the size of a record's header: type(1), flags(1) = 0, zero(2), length of the body(4).
+	RecordHeaderLen = 8
+	// DataHeaderLen is what precedes the payload of a DATA record: header and offset.
+	DataHeaderLen = RecordHeaderLen + 8
+	// MaxDataLen bounds the payload of one DATA record.
+	MaxDataLen = 256 << 10
+
+	offsetLen = 8
+	haveLen   = 16
+	abortLen  = 4
+)
+
+// RecordType is the type of a record.
+type RecordType uint8
+
+// The records.
+const (
+	RecordData       RecordType = 1
+	RecordEnd        RecordType = 2
+	RecordHave       RecordType = 3
+	RecordDemote     RecordType = 4
+	RecordDemoteDone RecordType = 5
+	RecordAbort      RecordType = 6
+	RecordKeepalive  RecordType = 7
+)
+
+// String returns the record's name.
+func (t RecordType) String() string {
+	switch t {
+	case RecordData:
+		return "data"
+	case RecordEnd:
+		return "end"
+	case RecordHave:
+		return "have"
+	case RecordDemote:
+		return "demote"
+	case RecordDemoteDone:
+		return "demote_done"
+	case RecordAbort:
+		return "abort"
+	case RecordKeepalive:
+		return "keepalive"
+	}
+	return fmt.Sprintf("record_%d", uint8(t))
+}
+
+// Record is a record, or a piece of a DATA record.
+type Record struct {
+	Type RecordType
+	// Offset is, in the direction's absolute byte count: DATA: of Payload[0]; END: the final one; HAVE: how much was
+	// consumed.
+	Offset uint64
+	// Window of HAVE: how many bytes after Offset the peer may send by DATA records.
+	Window uint64
+	// Reason of ABORT.
+	Reason Reason
+	// Payload of DATA aliases the bytes that were parsed; it is valid until they are reused.
+	Payload []byte
+}
+
+// AppendDataHeader appends header and offset of a DATA record whose n bytes of payload (1 to MaxDataLen) follow; the
+// payload need not be copied behind it, it may be written separately.
+func AppendDataHeader(b []byte, offset uint64, n int) []byte {
+	b = appendRecordHeader(b, RecordData, offsetLen+n)
+	return binary.BigEndian.AppendUint64(b, offset)
+}
+
+// AppendData appends a DATA record of 1 to MaxDataLen bytes.
+func AppendData(b []byte, offset uint64, payload []byte) []byte {
+	return append(AppendDataHeader(b, offset, len(payload)), payload...)
+}
+
+// AppendEnd appends END: the direction ends after final bytes.
+func AppendEnd(b []byte, final uint64) []byte {
+	b = appendRecordHeader(b, RecordEnd, offsetLen)
+	return binary.BigEndian.AppendUint64(b, final)
+}
+
+// AppendHave appends HAVE: the application has taken consumed bytes, and window more may be sent by DATA.
+func AppendHave(b []byte, consumed, window uint64) []byte {
+	b = appendRecordHeader(b, RecordHave, haveLen)
+	b = binary.BigEndian.AppendUint64(b, consumed)
+	return binary.BigEndian.AppendUint64(b, window)
+}
+
+// AppendDemote appends DEMOTE: stop using the queue pair.
+func AppendDemote(b []byte) []byte { return appendRecordHeader(b, RecordDemote, 0) }
+
+// AppendDemoteDone appends DEMOTE-DONE: I write to the queue pair's memory no more.
+func AppendDemoteDone(b []byte) []byte { return appendRecordHeader(b, RecordDemoteDone, 0) }
+
+// AppendAbort appends ABORT: both directions end now, bytes may be lost, as with RST.
+func AppendAbort(b []byte, r Reason) []byte {
+	b = appendRecordHeader(b, RecordAbort, abortLen)
+	return append(b, uint8(r), 0, 0, 0)
+}
+
+// AppendKeepalive appends KEEPALIVE.
+func AppendKeepalive(b []byte) []byte { return appendRecordHeader(b, RecordKeepalive, 0) }
+
+// RecordLen returns the length of a whole record of this type; payload counts for DATA only.
+func RecordLen(t RecordType, payload int) int {
+	if t == RecordData {
+		return DataHeaderLen + payload
+	}
+	return RecordHeaderLen + bodyLen(t)
+}
+
+// bodyLen is the length of the body before the payload.
+func bodyLen(t RecordType) int {
+	switch t {
+	case RecordData, RecordEnd:
+		return offsetLen
+	case RecordHave:
+		return haveLen
+	case RecordAbort:
+		return abortLen
+	case RecordDemote, RecordDemoteDone, RecordKeepalive:
+	}
+	return 0
+}
+
+func appendRecordHeader(b []byte, t RecordType, n int) []byte {
+	b = append(b, uint8(t), 0, 0, 0)
+	return binary.BigEndian.AppendUint32(b, uint32(n))
+}
+
+// ParseRecord reads one whole record at the start of b and returns the number of bytes it took.
+func ParseRecord(b []byte) (Record, int, error) {
+	if len(b) < RecordHeaderLen {
+		return Record{}, 0, ErrShort
+	}
+	t, n, err := parseRecordHeader(b)
+	if err != nil {
+		return Record{}, 0, err
+	}
+	fixed := RecordHeaderLen + bodyLen(t)
+	if len(b) < RecordHeaderLen+n {
+		return Record{}, 0, ErrShort
+	}
+	rec, err := parseBody(t, b[RecordHeaderLen:fixed], n)
+	if err != nil {
+		return Record{}, 0, err
+	}
+	if t == RecordData {
+		rec.Payload = b[fixed : RecordHeaderLen+n]
+	}
+	return rec, RecordHeaderLen + n, nil
+}
+
+// parseRecordHeader returns type and body length of the header in the first RecordHeaderLen bytes of b.
+func parseRecordHeader(b []byte) (RecordType, int, error) {
+	t, n := RecordType(b[0]), binary.BigEndian.Uint32(b[4:])
+	if b[1] != 0 || b[2] != 0 || b[3] != 0 {
+		return 0, 0, errRecordFlags
+	}
+	switch t {
+	case RecordData:
+		if n <= offsetLen || n > offsetLen+MaxDataLen {
+			return 0, 0, errRecordLen
+		}
+	case RecordEnd, RecordHave, RecordAbort, RecordDemote, RecordDemoteDone, RecordKeepalive:
+		if int64(n) != int64(bodyLen(t)) {
+			return 0, 0, errRecordLen
+		}
+	default:
+		return 0, 0, errRecordType
+	}
+	return t, int(n), nil
+}
+
+// parseBody reads the fixed part of a body of n bytes.
+func parseBody(t RecordType, b []byte, n int) (Record, error) {
+	rec := Record{Type: t}
+	switch t {
+	case RecordData, RecordEnd:
+		rec.Offset = binary.BigEndian.Uint64(b)
+		if rec.Offset > math.MaxInt64-uint64(n-offsetLen) {
+			return Record{}, errRecordOffset
+		}
+	case RecordHave:
+		rec.Offset, rec.Window = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
+		if rec.Offset > math.MaxInt64 || rec.Window > math.MaxInt64-rec.Offset {
+			return Record{}, errRecordOffset
+		}
+	case RecordAbort:
+		rec.Reason = Reason(b[0])
+		if rec.Reason == ReasonNone || b[1] != 0 || b[2] != 0 || b[3] != 0 {
+			return Record{}, errRecordReason
+		}
+	case RecordDemote, RecordDemoteDone, RecordKeepalive:
+	}
+	return rec, nil
+}
+
+// The errors are values because record parsing does not allocate.
+var (
+	errRecordType   = fmt.Errorf("record type: %w", ErrMalformed)
+	errRecordFlags  = fmt.Errorf("record flags: %w", ErrMalformed)
+	errRecordLen    = fmt.Errorf("record length: %w", ErrMalformed)
+	errRecordOffset = fmt.Errorf("record offset: %w", ErrMalformed)
+	errRecordReason = fmt.Errorf("record reason: %w", ErrMalformed)
+)

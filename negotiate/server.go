@@ -1,0 +1,270 @@
+package negotiate
+
+import "time"
+
+// ServerConfig is what a server handshake needs to know.
+type ServerConfig struct {
+	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means DefaultHandshakeTimeout.
+	HandshakeTimeout time.Duration
+	// Key, when not empty, authenticates the messages of both sides.
+	Key []byte
+}
+
+// Server is the server's side of one handshake, from the third ACK to the client's last word.
+//
+//	      Start(yes|unknown)      PROPOSAL              Served            CONFIRM, data on a queue pair
+//	idle ───────────────► waiting ────────► serving ───────────► accepted ────────────────────────────► carried
+//	 │                     │    │             │ Refused, too long   │ DECLINE, wire lost, bare SYN,
+//	 │     unknown, and    │    │ bad one     ▼                     │ garbage, too long
+//	 │     silent or other │    └────────► declined ──► ended ◄─────┘
+//	 │     bytes           ▼               (DECLINE sent)
+//	 └─ Start(no) ──► raw dialling ── RawDialled ──► raw ── the guard finds a PROPOSAL ──► aborted(accept_lost)
+//
+// A server that has accepted an offer must not reset before it has read something of the client: to the application's
+// socket behind a dead gateway that RST would be ECONNREFUSED. Until then it aborts silently.
+//
+// It is not safe for concurrent use. Every input returns the actions to execute, in order; after each input the owner
+// arms its timer at Deadline and calls Tick when that has come (bytes that have arrived are delivered before Tick), and
+// reads the wire leg for Receive only while Reading is true.
+type Server struct {
+	cfg   ServerConfig
+	nonce uint16
+
+	state     serverState
+	confirmed Confirmed
+	deadline  time.Time
+	lastWord  time.Time // when the client has spoken its last word at the latest
+	rtt       time.Duration
+	in        inbox
+	heard     bool // bytes of the client were read: a RST does no harm any more
+	cleared   bool // raw: the guard has decided that the client is native
+	forwarded bool // raw: the Forward with Last was given out
+	awaiting  bool // carried because of data: CONFIRM is still to come
+	mac       MAC
+
+	proposal Proposal
+	accept   Accept
+	verdict  Verdict
+}
+
+type serverState uint8
+
+const (
+	serverIdle serverState = iota
+	serverWaiting
+	serverServing
+	serverAccepted
+	serverDeclined
+	serverRawDialling
+	serverRaw
+	serverCarried
+	serverDone
+)
+
+// NewServer returns a server for a connection whose SYN carried an offer with this nonce.
+func NewServer(cfg ServerConfig, nonce uint16) *Server {
+	if cfg.HandshakeTimeout <= 0 {
+		cfg.HandshakeTimeout = DefaultHandshakeTimeout
+	}
+	return &Server{cfg: cfg, nonce: nonce}
+}
+
+// Deadline returns when Tick wants to be called, zero for never. While the raw dial runs there is none: the dial has the
+// owner's own timeout.
+func (s *Server) Deadline() time.Time { return s.deadline }
+
+// Reading reports whether the wire leg is to be read for Receive; while false its bytes stay where they are.
+func (s *Server) Reading() bool {
+	switch s.state {
+	case serverWaiting, serverServing, serverAccepted, serverDeclined:
+		return true
+	case serverRawDialling, serverRaw:
+		return !s.cleared
+	case serverCarried:
+		return s.awaiting
+	case serverIdle, serverDone:
+	}
+	return false
+}
+
+// Verdict returns the result; false while there is none. A raw or carried connection can still become aborted while
+// Reading is true.
+func (s *Server) Verdict() (Verdict, bool) {
+	return s.verdict, s.verdict.Outcome != OutcomeNone
+}
+
+// State returns the state's name in the words of the flow's states.
+func (s *Server) State() string {
+	switch s.state {
+	case serverIdle:
+		return "accepted"
+	case serverWaiting, serverServing, serverRawDialling:
+		return "negotiating"
+	case serverAccepted:
+		return "completing"
+	case serverDeclined, serverRaw, serverCarried, serverDone:
+	}
+	return s.verdict.Outcome.String()
+}
+
+// Start begins the handshake: the third ACK has arrived, synRTT after the SYN-ACK.
+func (s *Server) Start(now time.Time, synRTT time.Duration, c Confirmed) []Action {
+	if s.state != serverIdle {
+		return nil
+	}
+	s.rtt = synRTT
+	s.state = serverWaiting
+	s.deadline = now.Add(Budget(s.cfg.HandshakeTimeout, synRTT))
+	return s.Confirm(now, c)
+}
+
+// Confirm says what a later segment told about the client when Start did not know.
+func (s *Server) Confirm(now time.Time, c Confirmed) []Action {
+	if s.state != serverWaiting || s.confirmed != ConfirmedUnknown {
+		return nil
+	}
+	s.confirmed = c
+	switch c {
+	case ConfirmedNo:
+		return s.goRaw(now)
+	case ConfirmedYes:
+		return s.read(now)
+	case ConfirmedUnknown:
+	}
+	return nil
+}
+
+// Receive takes bytes of the wire leg.
+func (s *Server) Receive(now time.Time, b []byte) []Action {
+	if len(b) == 0 {
+		return nil
+	}
+	s.heard = true
+	switch {
+	case s.state == serverDeclined || s.state == serverDone || s.state == serverIdle:
+		return nil
+	case s.state == serverCarried && !s.awaiting:
+		return []Action{Records{Rest: b}}
+	case s.state == serverRaw && s.cleared:
+		return []Action{Forward{Bytes: b, Last: true}}
+	}
+	s.in.add(b)
+	if s.state == serverRawDialling || s.state == serverRaw {
+		return s.guardRaw(now)
+	}
+	return s.read(now)
+}
+
+// EOF says that the client ended its direction of the wire leg. After a Forward with Last the owner sees it by itself.
+func (s *Server) EOF(now time.Time) []Action {
+	switch s.state {
+	case serverWaiting:
+		if s.confirmed == ConfirmedUnknown {
+			s.cleared = true
+			return s.goRaw(now)
+		}
+		return s.abort(ReasonClientGone, true, !s.heard)
+	case serverRawDialling, serverRaw:
+		return s.clear()
+	case serverCarried:
+		if !s.awaiting {
+			return nil
+		}
+		return s.abort(ReasonWireReset, true, false)
+	case serverServing, serverAccepted, serverDeclined:
+		return s.abort(ReasonClientGone, true, false)
+	case serverIdle, serverDone:
+	}
+	return nil
+}
+
+// WireLost says that the wire leg is gone: reset by the client or timed out.
+func (s *Server) WireLost(time.Time) []Action {
+	switch s.state {
+	case serverRawDialling, serverRaw, serverCarried:
+		return s.abort(ReasonWireReset, true, true)
+	case serverIdle, serverWaiting, serverServing, serverAccepted, serverDeclined:
+		return s.abort(ReasonClientGone, true, true)
+	case serverDone:
+	}
+	return nil
+}
+
+// Released says that a bare SYN with the connection's ISN arrived: the client fell back to native TCP. The owner gives
+// that SYN to the kernel after it has executed the actions.
+func (s *Server) Released(time.Time) []Action {
+	switch s.state {
+	case serverIdle, serverWaiting, serverServing, serverAccepted:
+		return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
+	case serverDeclined:
+		return s.ended(s.verdict, true)
+	case serverRawDialling, serverRaw, serverCarried, serverDone: // such a leg answers a challenge ACK (RFC 5961)
+	}
+	return nil
+}
+
+// Cancel ends the handshake for a local reason (drained, off, limits). It does nothing once carried or raw.
+func (s *Server) Cancel(now time.Time, r Reason) []Action {
+	switch s.state {
+	case serverWaiting:
+		if s.confirmed == ConfirmedYes {
+			return s.decline(now, r)
+		}
+		return s.abort(r, false, !s.heard)
+	case serverServing:
+		return s.decline(now, r)
+	case serverIdle:
+		return s.abort(r, false, true)
+	case serverAccepted, serverRawDialling:
+		return s.abort(r, false, false)
+	case serverDeclined, serverRaw, serverCarried, serverDone:
+	}
+	return nil
+}
+
+// Tick acts on a deadline that has come.
+func (s *Server) Tick(now time.Time) []Action {
+	if s.deadline.IsZero() || now.Before(s.deadline) {
+		return nil
+	}
+	switch s.state {
+	case serverWaiting:
+		if s.confirmed == ConfirmedUnknown {
+			return s.goRaw(now)
+		}
+		return s.abort(ReasonClientGone, true, true)
+	case serverServing: // what takes so long is the dial
+		return s.decline(now, ReasonAppUnreachable)
+	case serverAccepted:
+		return s.abort(ReasonClientGone, true, false)
+	case serverDeclined:
+		return s.ended(s.verdict, false)
+	case serverRawDialling, serverRaw:
+		return s.clear()
+	case serverIdle, serverCarried, serverDone:
+	}
+	return nil
+}
+
+// decline says no and waits for the client to end the wire leg.
+func (s *Server) decline(now time.Time, r Reason) []Action {
+	s.state = serverDeclined
+	s.deadline = now.Add(lingerTime(s.rtt))
+	s.verdict = Verdict{Outcome: OutcomeDeclined, Reason: r}
+	return []Action{Send{Bytes: AppendDecline(nil, Decline{Version: Version, Reason: r})}, Drop{}}
+}
+
+// abort ends both legs; a decision that was made before stands.
+func (s *Server) abort(r Reason, remote, silent bool) []Action {
+	v := Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote}
+	if s.state == serverDeclined {
+		v = s.verdict
+	}
+	return s.ended(v, silent)
+}
+
+func (s *Server) ended(v Verdict, silent bool) []Action {
+	s.state, s.verdict, s.deadline = serverDone, v, time.Time{}
+	s.in.rest()
+	return []Action{Abort{Verdict: v, Silent: silent}}
+}

@@ -1,0 +1,154 @@
+package apps
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Variable is the environment variable that turns a process into an app.
+const Variable = "SMCGW_TESTNET_APP"
+
+// Event is one line of an app's output.
+type Event struct {
+	// Event says what happened: listening, accepted, closed (a server's
+	// connection), connected, ended (a client's connection), done (a command
+	// of hold), result (the last line of a client).
+	Event string `json:"event"`
+	// Mode is the server's mode or the client's command.
+	Mode string `json:"mode,omitempty"`
+	// ID counts connections from 0.
+	ID int `json:"id"`
+	// Local and Remote are getsockname and getpeername, with an IPv4 address
+	// written as such.
+	Local  string `json:"local,omitempty"`
+	Remote string `json:"remote,omitempty"`
+	// Errno is the name of the system's error, like ECONNREFUSED; Error is the
+	// whole text, also of errors that are none of the system's. An orderly end
+	// of stream is no error.
+	Errno string `json:"errno,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Sent and Received count payload bytes.
+	Sent     int64 `json:"sent,omitempty"`
+	Received int64 `json:"received,omitempty"`
+	// Micros is the duration of what the event is about; for results of many
+	// operations the longest one, with the median beside it.
+	Micros       int64 `json:"micros,omitempty"`
+	MedianMicros int64 `json:"median_micros,omitempty"`
+	// OK and Failed count operations, and Errnos the failed ones by errno.
+	OK     int            `json:"ok"`
+	Failed int            `json:"failed"`
+	Errnos map[string]int `json:"errnos,omitempty"`
+}
+
+// Init becomes an app, and never returns, when this process was started as one.
+func Init() {
+	if os.Getenv(Variable) == "" {
+		return
+	}
+	// SIGTERM ends an app at once; SIGPIPE must not, writes report EPIPE.
+	signal.Ignore(syscall.SIGPIPE)
+	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout))
+}
+
+// printer writes events, whole lines at a time.
+type printer struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (p *printer) print(e Event) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return // no field of Event can fail
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = p.w.Write(append(line, '\n'))
+}
+
+var errUsage = errors.New("usage: serve MODE=ADDRESS... | connect | ping | transfer | churn | hold [flags]")
+
+// Main runs the app that the arguments name and returns its exit status: 0 if
+// everything went as it should, 1 if not, 2 for wrong arguments.
+func Main(args []string, in io.Reader, out io.Writer) int {
+	p := &printer{w: out}
+	err := run(args, in, p)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errUsage), errors.Is(err, flag.ErrHelp):
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	default:
+		return 1
+	}
+}
+
+func run(args []string, in io.Reader, p *printer) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	if args[0] == "serve" {
+		return serve(args[1:], p)
+	}
+	client, ok := map[string]func(*client) Event{
+		"connect":  (*client).connect,
+		"ping":     (*client).ping,
+		"transfer": (*client).transfer,
+		"churn":    (*client).churn,
+		"hold":     (*client).hold,
+	}[args[0]]
+	if !ok {
+		return errUsage
+	}
+	c, err := parseClient(args[0], args[1:])
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	c.in, c.out = in, p
+	result := client(c)
+	result.Event, result.Mode = "result", args[0]
+	p.print(result)
+	if result.Failed > 0 {
+		return errFailed
+	}
+	return nil
+}
+
+var errFailed = errors.New("failed")
+
+// errnoName returns the name of the system error in err, TIMEOUT or GAVE_UP for
+// the program's own impatience (-limit, -timeout), or "".
+func errnoName(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		if name := unix.ErrnoName(errno); name != "" {
+			return name
+		}
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "TIMEOUT"
+	case errors.Is(err, errGaveUp):
+		return "GAVE_UP"
+	default:
+		return ""
+	}
+}
+
+// withError notes an error in an event; end of stream is none.
+func (e Event) withError(err error) Event {
+	if err != nil && !errors.Is(err, io.EOF) {
+		e.Errno, e.Error = errnoName(err), err.Error()
+	}
+	return e
+}

@@ -1,0 +1,147 @@
+package apps
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialer opens client sockets by the system calls themselves: the exact errno,
+// IPv4 peers through IPv6 sockets, MPTCP and TCP Fast Open are what package net
+// hides or decides on its own.
+type dialer struct {
+	bind    netip.AddrPort // local address, port 0 for any
+	mapped  bool           // IPv4 peer through an AF_INET6 socket
+	mptcp   bool
+	tfo     bool
+	timeout time.Duration // give up and close after it; 0: the kernel's own
+}
+
+// dial connects. The error wraps the errno that connect(2) gave or would have
+// given.
+func (d dialer) dial(to netip.AddrPort) (*net.TCPConn, error) {
+	family := unix.AF_INET6
+	if to.Addr().Is4() && !d.mapped {
+		family = unix.AF_INET
+	}
+	proto := 0
+	if d.mptcp {
+		proto = unix.IPPROTO_MPTCP
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := d.connect(fd, family, to); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return toConn(fd)
+}
+
+func toConn(fd int) (*net.TCPConn, error) {
+	f := os.NewFile(uintptr(fd), "tcp")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("adopt socket: %w", err)
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		_ = conn.Close()
+		return nil, fmt.Errorf("adopt socket: a %T", conn)
+	}
+	return tcp, nil
+}
+
+func (d dialer) connect(fd, family int, to netip.AddrPort) error {
+	if d.tfo {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if d.bind.IsValid() {
+		if err := bindTo(fd, family, d.bind); err != nil {
+			return err
+		}
+	}
+	err := unix.Connect(fd, sockaddr(family, to))
+	if errors.Is(err, unix.EINPROGRESS) {
+		err = d.await(fd)
+	}
+	return os.NewSyscallError("connect", err)
+}
+
+func bindTo(fd, family int, a netip.AddrPort) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(family, a)))
+}
+
+func sockaddr(family int, a netip.AddrPort) unix.Sockaddr {
+	if family == unix.AF_INET {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	// As16 writes an IPv4 address in its mapped form.
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// errGaveUp is the application's own decision, not the network's.
+var errGaveUp = errors.New("gave up connecting")
+
+// await waits for the outcome of a connect in progress.
+func (d dialer) await(fd int) error {
+	deadline := time.Now().Add(d.timeout)
+	for {
+		wait := -1
+		if d.timeout > 0 {
+			if wait = int(time.Until(deadline).Milliseconds()); wait < 0 {
+				return errGaveUp
+			}
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, wait)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return errGaveUp
+		}
+		return socketError(fd)
+	}
+}
+
+func socketError(fd int) error {
+	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return err
+	}
+	if errno != 0 {
+		return syscall.Errno(errno)
+	}
+	return nil
+}
+
+// addrText writes an address with IPv4 unmapped.
+func addrText(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()).String()
+}
+
+// reset makes the close of a connection a RST.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}

@@ -1,0 +1,208 @@
+package apps
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Modes of servers, what they do with a connection:
+//
+//	echo      sends back what it reads, then its FIN after the client's
+//	first     greets with [Banner], then echoes
+//	transfer  the other side of the transfer client
+//	rst       reads one byte, then resets
+//	close     closes at once
+//	hold      neither reads nor writes until the client is gone
+//	sink      reads to the end, answers with the count as 8 bytes
+var serverModes = map[string]func(*net.TCPConn, *Event) error{
+	"echo":     echo,
+	"first":    greet,
+	"transfer": serveTransfer,
+	"rst":      serveReset,
+	"close":    func(*net.TCPConn, *Event) error { return nil },
+	"hold":     serveHold,
+	"sink":     sink,
+}
+
+// Banner is what a server of mode first says.
+const Banner = "220 ready\r\n"
+
+type server struct {
+	out   *printer
+	quiet bool
+	mptcp bool
+	tfo   bool
+	count atomic.Int64
+}
+
+// serve runs until it is killed. Arguments are MODE=ADDRESS pairs.
+func serve(args []string, p *printer) error {
+	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	s := &server{out: p}
+	fs.BoolVar(&s.quiet, "quiet", false, "no events for connections")
+	fs.BoolVar(&s.mptcp, "mptcp", false, "MPTCP listeners")
+	fs.BoolVar(&s.tfo, "tfo", false, "accept TCP Fast Open")
+	if err := fs.Parse(args); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if fs.NArg() == 0 {
+		return errUsage
+	}
+	var all sync.WaitGroup
+	for i, arg := range fs.Args() {
+		mode, addr, _ := strings.Cut(arg, "=")
+		ln, err := s.listen(mode, addr)
+		if err != nil {
+			p.print(Event{Event: "result", Mode: mode, Failed: 1}.withError(err))
+			return err
+		}
+		p.print(Event{Event: "listening", Mode: mode, ID: i, Local: addrText(ln.Addr())})
+		all.Go(func() { s.acceptAll(ln, mode) })
+	}
+	all.Wait()
+	return nil
+}
+
+func (s *server) listen(mode, addr string) (net.Listener, error) {
+	if serverModes[mode] == nil {
+		return nil, fmt.Errorf("mode %q: %w", mode, errUsage)
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		if !s.tfo {
+			return nil
+		}
+		var err error
+		ctlErr := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 64)
+		})
+		return errors.Join(ctlErr, err)
+	}}
+	lc.SetMultipathTCP(s.mptcp)
+	return lc.Listen(context.Background(), "tcp", addr)
+}
+
+func (s *server) acceptAll(ln net.Listener, mode string) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			s.out.print(Event{Event: "result", Mode: mode, Failed: 1}.withError(err))
+			return
+		}
+		go s.handle(c.(*net.TCPConn), mode)
+	}
+}
+
+func (s *server) handle(c *net.TCPConn, mode string) {
+	e := Event{
+		Mode: mode, ID: int(s.count.Add(1) - 1),
+		Local: addrText(c.LocalAddr()), Remote: addrText(c.RemoteAddr()),
+	}
+	if !s.quiet {
+		e.Event = "accepted"
+		s.out.print(e)
+	}
+	start := time.Now()
+	err := serverModes[mode](c, &e)
+	_ = c.Close()
+	e.Event, e.Micros = "closed", time.Since(start).Microseconds()
+	// A quiet server still tells what went wrong.
+	if e = e.withError(err); !s.quiet || e.Error != "" {
+		s.out.print(e)
+	}
+}
+
+// echo copies by hand: io.Copy would splice within the kernel, which is one
+// way to do it, but not what most servers do.
+func echo(c *net.TCPConn, e *Event) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		e.Received += int64(n)
+		if n > 0 {
+			m, err := c.Write(buf[:n])
+			e.Sent += int64(m)
+			if err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return c.CloseWrite()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func greet(c *net.TCPConn, e *Event) error {
+	if _, err := io.WriteString(c, Banner); err != nil {
+		return err
+	}
+	return echo(c, e)
+}
+
+func serveReset(c *net.TCPConn, _ *Event) error {
+	_, err := c.Read(make([]byte, 1))
+	reset(c)
+	return err
+}
+
+// serveHold waits for the client's end without reading what it sent: the
+// kernel reports a hang-up or an error, not readability.
+func serveHold(c *net.TCPConn, _ *Event) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		var revents int16
+		err := raw.Control(func(fd uintptr) {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+			_, _ = unix.Poll(p, 100)
+			revents = p[0].Revents
+		})
+		switch {
+		case err != nil:
+			return err
+		case revents&unix.POLLERR != 0:
+			return pollError(raw)
+		case revents&(unix.POLLHUP|unix.POLLRDHUP) != 0:
+			return nil
+		}
+	}
+}
+
+func pollError(raw syscall.RawConn) error {
+	var err error
+	ctlErr := raw.Control(func(fd uintptr) { err = socketError(int(fd)) })
+	return errors.Join(ctlErr, err)
+}
+
+func sink(c *net.TCPConn, e *Event) error {
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := c.Read(buf)
+		e.Received += int64(n)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	count := slices.Clone(be64(uint64(e.Received)))
+	_, err := c.Write(count)
+	return err
+}

@@ -1,0 +1,216 @@
+package apps
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+)
+
+// The transfer protocol: the client sends an order and then its stream, the
+// server its own stream and then its verdict on the client's. Each half-closes
+// when it has sent everything.
+
+// order is the client's header.
+type order struct {
+	seed     uint64
+	up, down int64 // stream bytes from and to the client
+	// late makes the server send only after it has seen the client's FIN.
+	late bool
+	// write is the size of every write; 0: random sizes up to 64 KiB.
+	write int64
+}
+
+const (
+	orderMagic  = "SMCGWtst"
+	orderLen    = 48
+	verdictLen  = 8
+	verdictGood = ^uint64(0)
+	randomWrite = 64 << 10
+	writeLimit  = 1 << 28
+)
+
+func be64(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
+
+func (o order) append(b []byte) []byte {
+	b = append(b, orderMagic...)
+	b = binary.BigEndian.AppendUint64(b, o.seed)
+	b = binary.BigEndian.AppendUint64(b, uint64(o.up))
+	b = binary.BigEndian.AppendUint64(b, uint64(o.down))
+	var late uint64
+	if o.late {
+		late = 1
+	}
+	b = binary.BigEndian.AppendUint64(b, late)
+	return binary.BigEndian.AppendUint64(b, uint64(o.write))
+}
+
+var errOrder = errors.New("not a transfer order")
+
+func parseOrder(b []byte) (order, error) {
+	if len(b) < orderLen || !bytes.HasPrefix(b, []byte(orderMagic)) {
+		return order{}, errOrder
+	}
+	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
+	o := order{
+		seed: field(1), up: int64(field(2)), down: int64(field(3)),
+		late: field(4) == 1, write: int64(field(5)),
+	}
+	if o.up < 0 || o.down < 0 || o.write < 0 || o.write > writeLimit {
+		return order{}, errOrder
+	}
+	return o, nil
+}
+
+func (o order) upStream() stream   { return stream{o.seed} }
+func (o order) downStream() stream { return stream{^o.seed} }
+
+// send writes n bytes of a stream, in the order's sizes.
+func (o order) send(w io.Writer, s stream, n int64, sent *int64) error {
+	rnd := rand.New(rand.NewPCG(s.seed, 1))
+	buf := make([]byte, max(o.write, randomWrite))
+	for off := int64(0); off < n; {
+		size := o.write
+		if size == 0 {
+			size = 1 + rnd.Int64N(randomWrite)
+		}
+		chunk := buf[:min(size, n-off)]
+		s.fill(chunk, off)
+		m, err := w.Write(chunk)
+		off += int64(m)
+		*sent += int64(m)
+		if err != nil {
+			return fmt.Errorf("send at %d of %d: %w", off, n, err)
+		}
+	}
+	return nil
+}
+
+// wrongByte says where a stream went wrong.
+type wrongByte struct{ off int64 }
+
+// Error implements error.
+func (e wrongByte) Error() string { return fmt.Sprintf("wrong byte at offset %d", e.off) }
+
+// receive reads exactly n bytes of a stream, in random sizes, and checks them.
+func receive(r io.Reader, s stream, n int64, got *int64) error {
+	rnd := rand.New(rand.NewPCG(s.seed, 2))
+	buf := make([]byte, 256<<10)
+	var wrong error
+	for off := int64(0); off < n; {
+		m, err := r.Read(buf[:min(1+rnd.Int64N(int64(len(buf))), n-off)])
+		if i := s.check(buf[:m], off); i >= 0 && wrong == nil {
+			wrong = wrongByte{off + int64(i)}
+		}
+		off += int64(m)
+		*got += int64(m)
+		if errors.Is(err, io.EOF) && off < n {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil && off < n {
+			return fmt.Errorf("receive at %d of %d: %w", off, n, err)
+		}
+	}
+	return wrong
+}
+
+var errTrailing = errors.New("bytes behind the end")
+
+// expectEnd reads the FIN.
+func expectEnd(r io.Reader) error {
+	n, err := r.Read(make([]byte, 1))
+	switch {
+	case n > 0:
+		return errTrailing
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return err
+	}
+}
+
+func serveTransfer(c *net.TCPConn, e *Event) error {
+	head := make([]byte, orderLen)
+	if _, err := io.ReadFull(c, head); err != nil {
+		return err
+	}
+	o, err := parseOrder(head)
+	if err != nil {
+		return err
+	}
+	up := make(chan error, 1)
+	go func() {
+		err := receive(c, o.upStream(), o.up, &e.Received)
+		if err == nil {
+			err = expectEnd(c)
+		}
+		up <- err
+	}()
+	var upErr error
+	if o.late {
+		upErr = <-up
+	}
+	downErr := o.send(c, o.downStream(), o.down, &e.Sent)
+	if !o.late {
+		if downErr != nil {
+			reset(c) // ends the receiver too
+		}
+		upErr = <-up
+	}
+	if downErr != nil {
+		return errors.Join(downErr, upErr)
+	}
+	return errors.Join(upErr, sendVerdict(c, upErr))
+}
+
+func sendVerdict(c *net.TCPConn, upErr error) error {
+	verdict := verdictGood
+	if upErr != nil {
+		verdict = 0
+	}
+	var wrong wrongByte
+	if errors.As(upErr, &wrong) {
+		verdict = uint64(wrong.off)
+	}
+	if _, err := c.Write(be64(verdict)); err != nil {
+		return err
+	}
+	return c.CloseWrite()
+}
+
+// clientTransfer runs the client's side on a connection.
+func clientTransfer(c *net.TCPConn, o order, e *Event) error {
+	up := make(chan error, 1)
+	go func() {
+		_, err := c.Write(o.append(nil))
+		if err == nil {
+			err = o.send(c, o.upStream(), o.up, &e.Sent)
+		}
+		if err == nil {
+			err = c.CloseWrite()
+		}
+		up <- err
+	}()
+	err := receive(c, o.downStream(), o.down, &e.Received)
+	if err == nil {
+		err = readVerdict(c)
+	}
+	if err != nil {
+		reset(c) // ends the sender too
+	}
+	return errors.Join(err, <-up)
+}
+
+func readVerdict(c *net.TCPConn) error {
+	b := make([]byte, verdictLen)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return fmt.Errorf("verdict: %w", err)
+	}
+	if v := binary.BigEndian.Uint64(b); v != verdictGood {
+		return fmt.Errorf("at the server: %w", wrongByte{int64(v)})
+	}
+	return expectEnd(c)
+}

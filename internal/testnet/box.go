@@ -1,0 +1,250 @@
+package testnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Box is what the middlebox does to the packets that a host sends. The zero
+// value does nothing. "Our option" is the TCP option of DESIGN §5 in any role.
+//
+// Everything applies to IP packets only; neighbour discovery always passes, so
+// that a lossy or dead path stays distinguishable from an absent host.
+type Box struct {
+	// Loss and Dup are the chances, per mille, to lose or double a packet.
+	// With offloads on (see [Config]) one packet may be 64 KiB of TCP.
+	Loss, Dup int
+	// Port, if not 0, leaves everything alone but TCP segments from or to
+	// that port.
+	Port uint16
+
+	EatOffers   bool // drop SYNs with our option
+	StripSYN    bool // overwrite our option by NOPs on SYNs
+	StripSYNACK bool // ... on SYN-ACKs
+	StripRest   bool // ... on all segments without SYN
+	DropAccepts bool // drop SYN-ACKs with our option
+	Blackhole   bool // drop everything
+
+	// Mirror copies our option from a flow's SYN onto its SYN-ACK when that
+	// has none, as boxes do that echo what they do not know. The hosts at both
+	// ends need it set.
+	Mirror bool
+
+	// Delay is added to the way of every packet, and a random part of Jitter;
+	// neither changes the order of packets.
+	Delay, Jitter time.Duration
+	// Reorder is the chance, per mille, of a packet to be held back for
+	// another ReorderBy (default: 2 ms) while later ones overtake it.
+	Reorder   int
+	ReorderBy time.Duration
+}
+
+// Validate reports every problem of the box.
+func (b Box) Validate() error {
+	var errs []error
+	perMille := func(name string, v int) {
+		if v < 0 || v > 1000 {
+			errs = append(errs, fmt.Errorf("%s: %d not in 0..1000", name, v))
+		}
+	}
+	perMille("loss", b.Loss)
+	perMille("dup", b.Dup)
+	perMille("reorder", b.Reorder)
+	if b.Delay < 0 || b.Jitter < 0 || b.ReorderBy < 0 {
+		errs = append(errs, errors.New("delay, jitter, reorder_by: negative"))
+	}
+	return errors.Join(errs...)
+}
+
+// slow tells whether the user space hop is needed for all packets.
+func (b Box) slow() bool { return b.Delay > 0 || b.Jitter > 0 || b.Reorder > 0 }
+
+func (b Box) kernel() boxBox {
+	k := boxBox{Loss: uint16(b.Loss), Dup: uint16(b.Dup), Port: b.Port}
+	for _, f := range []struct {
+		on   bool
+		flag boxBoxFlag
+	}{
+		{b.EatOffers, boxBoxFlagBOX_EAT_OFFERS},
+		{b.StripSYN, boxBoxFlagBOX_STRIP_SYN},
+		{b.StripSYNACK, boxBoxFlagBOX_STRIP_SYNACK},
+		{b.StripRest, boxBoxFlagBOX_STRIP_REST},
+		{b.DropAccepts, boxBoxFlagBOX_DROP_ACCEPTS},
+		{b.Blackhole, boxBoxFlagBOX_BLACKHOLE},
+		{b.Mirror, boxBoxFlagBOX_HOP_SYN},
+		{b.slow(), boxBoxFlagBOX_HOP},
+	} {
+		if f.on {
+			k.Flags |= uint32(f.flag)
+		}
+	}
+	return k
+}
+
+// BoxStats counts what the middlebox has seen and done, over all hosts, since
+// the network was made.
+type BoxStats struct {
+	Segments uint64 // TCP segments
+	SYNs     uint64 // SYNs, with our option or not
+	Offers   uint64 // SYNs with an offer
+	Accepts  uint64 // SYN-ACKs with an accept
+	Confirms uint64 // segments without SYN with a confirm
+
+	Lost, Duplicated uint64
+	Eaten            uint64 // SYNs, by EatOffers
+	Stripped         uint64
+	DroppedAccepts   uint64
+	Blackholed       uint64
+	Hopped           uint64 // packets that took the user space hop
+	Mirrored         uint64
+	Reordered        uint64
+	HopDropped       uint64 // the hop's queue was full
+	Errors           uint64 // the middlebox itself failed
+}
+
+// middlebox is the attached programs.
+type middlebox struct {
+	obj   boxObjects
+	links []link.Link
+	ports map[*Host]uint32 // ifindex of the host's port
+}
+
+func attachMiddlebox(n *Network) (*middlebox, error) {
+	m := &middlebox{ports: map[*Host]uint32{}}
+	if err := m.load(n.hop.ifindex); err != nil {
+		return nil, err
+	}
+	err := doIn(n.sw.ns, func() error {
+		if err := m.attach(n.hop.ifindex, m.obj.TestnetHop); err != nil {
+			return err
+		}
+		for _, h := range n.hosts {
+			if err := m.addPort(n.sw, h); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+func (m *middlebox) load(hopIndex int) error {
+	spec, err := loadBox()
+	if err != nil {
+		return fmt.Errorf("middlebox object: %w", err)
+	}
+	if err := spec.Variables[boxVarHopIfindex].Set(uint32(hopIndex)); err != nil {
+		return fmt.Errorf("middlebox constants: %w", err)
+	}
+	if err := spec.LoadAndAssign(&m.obj, nil); err != nil {
+		return fmt.Errorf("load middlebox: %w", err)
+	}
+	return nil
+}
+
+func (m *middlebox) attach(ifindex int, prog *ebpf.Program) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return fmt.Errorf("attach to device %d: %w", ifindex, err)
+	}
+	m.links = append(m.links, l)
+	return nil
+}
+
+// addPort attaches the program to the port of a host; the caller is in the
+// namespace of the switch.
+func (m *middlebox) addPort(sw *node, h *Host) error {
+	port, err := sw.nl.LinkByName(portDevice(h.Name))
+	if err != nil {
+		return fmt.Errorf("port of %s: %w", h.Name, err)
+	}
+	index := uint32(port.Attrs().Index)
+	m.ports[h] = index
+	if err := m.obj.Boxes.Put(index, boxBox{}); err != nil {
+		return fmt.Errorf("middlebox map: %w", err)
+	}
+	if err := m.obj.Ports.Put(macKey(hostMAC(h.number)), index); err != nil {
+		return fmt.Errorf("port map: %w", err)
+	}
+	return m.attach(int(index), m.obj.TestnetBox)
+}
+
+func macKey(addr net.HardwareAddr) boxMac {
+	var k boxMac
+	copy(k.B[:], addr)
+	return k
+}
+
+func (m *middlebox) close() error {
+	var errs []error
+	for _, l := range m.links {
+		errs = append(errs, l.Close())
+	}
+	m.links = nil
+	return errors.Join(append(errs, m.obj.Close())...)
+}
+
+// SetBox sets what the middlebox does to what this host sends, from the next
+// packet on.
+func (h *Host) SetBox(b Box) error {
+	if err := b.Validate(); err != nil {
+		return fmt.Errorf("box of %s: %w", h.Name, err)
+	}
+	port, ok := h.net.box.ports[h]
+	if !ok {
+		return fmt.Errorf("box of %s: not on the switch", h.Name)
+	}
+	h.net.hop.set(hostMAC(h.number), b)
+	if err := h.net.box.obj.Boxes.Put(port, b.kernel()); err != nil {
+		return fmt.Errorf("box of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// SetBox sets what the middlebox does to what every host sends.
+func (n *Network) SetBox(b Box) error {
+	var errs []error
+	for _, h := range n.hosts {
+		errs = append(errs, h.SetBox(b))
+	}
+	return errors.Join(errs...)
+}
+
+// BoxStats reads the counters of the middlebox.
+func (n *Network) BoxStats() (BoxStats, error) {
+	var s BoxStats
+	for _, c := range []struct {
+		which boxBoxCounter
+		into  *uint64
+	}{
+		{boxBoxCounterBOX_SEEN, &s.Segments},
+		{boxBoxCounterBOX_SYNS, &s.SYNs},
+		{boxBoxCounterBOX_OFFERS, &s.Offers},
+		{boxBoxCounterBOX_ACCEPTS, &s.Accepts},
+		{boxBoxCounterBOX_CONFIRMS, &s.Confirms},
+		{boxBoxCounterBOX_LOST, &s.Lost},
+		{boxBoxCounterBOX_DUPLICATED, &s.Duplicated},
+		{boxBoxCounterBOX_EATEN, &s.Eaten},
+		{boxBoxCounterBOX_STRIPPED, &s.Stripped},
+		{boxBoxCounterBOX_DROPPED_ACCEPTS, &s.DroppedAccepts},
+		{boxBoxCounterBOX_BLACKHOLED, &s.Blackholed},
+		{boxBoxCounterBOX_HOPPED, &s.Hopped},
+		{boxBoxCounterBOX_ERRORS, &s.Errors},
+	} {
+		if err := n.box.obj.Counters.Lookup(uint32(c.which), c.into); err != nil {
+			return BoxStats{}, fmt.Errorf("middlebox counters: %w", err)
+		}
+	}
+	s.Mirrored = n.hop.mirrored.Load()
+	s.Reordered = n.hop.reordered.Load()
+	s.HopDropped = n.hop.dropped.Load()
+	return s, nil
+}

@@ -1,0 +1,1 @@
+/* No byte swapping instructions to declare: linux/swab.h has generic ones. */

@@ -1,0 +1,77 @@
+package testnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cgroup is a control group of the unified hierarchy, for policies that select
+// programs by it.
+type Cgroup struct {
+	// Path is absolute in the file system; Name is relative to the root of
+	// the hierarchy and begins with a slash, as in /proc/PID/cgroup.
+	Path, Name string
+
+	dir *os.File
+}
+
+// CgroupRoot finds where the unified hierarchy (cgroup2) is mounted.
+func CgroupRoot() (string, error) {
+	b, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return "", fmt.Errorf("mounts: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) > 2 && f[2] == "cgroup2" {
+			return f[1], nil
+		}
+	}
+	return "", errNoCgroup2
+}
+
+// NewCgroup makes a control group below the root of the hierarchy.
+func NewCgroup(name string) (*Cgroup, error) {
+	root, err := CgroupRoot()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(root, name)
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("create cgroup: %w", err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup: %w", err)
+	}
+	return &Cgroup{Path: path, Name: "/" + name, dir: dir}, nil
+}
+
+// Hold makes the command start inside the control group.
+func (g *Cgroup) Hold(cmd *Cmd) {
+	cmd.SysProcAttr.UseCgroupFD = true
+	cmd.SysProcAttr.CgroupFD = int(g.dir.Fd())
+}
+
+// Close removes the control group. Its processes must have ended; the kernel
+// may take a moment to notice.
+func (g *Cgroup) Close() error {
+	_ = g.dir.Close()
+	var err error
+	for range 50 {
+		if err = os.Remove(g.Path); err == nil || errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("remove cgroup: %w", err)
+}

@@ -1,0 +1,262 @@
+package testnet
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	hopDevice      = "hop0"
+	hopQueueLimit  = 16384 // frames in flight
+	hopDefaultHold = 2 * time.Millisecond
+	vnetHeaderLen  = 10 // struct virtio_net_hdr, the kernel's default size
+	maxFrame       = vnetHeaderLen + 14 + 65535
+)
+
+// hop is the part of the middlebox that needs time: a TAP device in the switch
+// to which the tcx program diverts frames, and which returns them later or in
+// another order. The kernel's own tool for that, netem, is not everywhere.
+//
+// Frames keep their virtio header, so super-packets and checksums that are yet
+// to be completed pass through unchanged.
+type hop struct {
+	ifindex int
+	tap     *os.File
+	wake    chan struct{}
+	stop    chan struct{}
+	joined  sync.WaitGroup
+
+	mirrored, reordered, dropped atomic.Uint64
+
+	mu     sync.Mutex // guards everything below
+	boxes  map[[6]byte]Box
+	last   map[[6]byte]time.Time // when the last frame of a host leaves
+	queue  frameQueue
+	serial uint64
+	mirror mirror
+	rnd    *rand.Rand
+}
+
+func startHop(sw *node, mtu int) (*hop, error) {
+	p := &hop{
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		boxes: map[[6]byte]Box{}, last: map[[6]byte]time.Time{},
+		rnd: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))),
+	}
+	err := doIn(sw.ns, func() (err error) {
+		p.tap, err = openTAP(hopDevice)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.bringUp(sw, mtu); err != nil {
+		return nil, errors.Join(err, p.tap.Close())
+	}
+	p.joined.Add(2)
+	go p.readLoop()
+	go p.writeLoop()
+	return p, nil
+}
+
+// openTAP creates a TAP device with virtio headers in the caller's namespace.
+func openTAP(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open tun: %w", err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err == nil {
+		err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6|unix.TUN_F_TSO_ECN)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("create tap %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (p *hop) bringUp(sw *node, mtu int) error {
+	link, err := sw.nl.LinkByName(hopDevice)
+	if err != nil {
+		return fmt.Errorf("device %s: %w", hopDevice, err)
+	}
+	p.ifindex = link.Attrs().Index
+	// The switch itself has nothing to say here.
+	if err := sw.sysctl("net.ipv6.conf."+hopDevice+".disable_ipv6", "1"); err != nil {
+		return err
+	}
+	return errors.Join(
+		sw.nl.LinkSetMTU(link, mtu),
+		sw.nl.LinkSetTxQLen(link, hopQueueLimit),
+		setUp(sw.nl, link),
+	)
+}
+
+func setUp(nl *netlink.Handle, link netlink.Link) error {
+	if err := nl.LinkSetUp(link); err != nil {
+		return fmt.Errorf("device %s up: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// set changes what happens to the frames of one sender.
+func (p *hop) set(sender net.HardwareAddr, b Box) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.boxes[[6]byte(sender)] = b
+}
+
+func (p *hop) close() error {
+	close(p.stop)
+	err := p.tap.Close()
+	p.joined.Wait()
+	return err
+}
+
+func (p *hop) readLoop() {
+	defer p.joined.Done()
+	buf := make([]byte, maxFrame)
+	for {
+		n, err := p.tap.Read(buf)
+		if err != nil {
+			return // closed
+		}
+		if n < vnetHeaderLen+14 {
+			continue
+		}
+		p.take(append([]byte(nil), buf[:n]...))
+	}
+}
+
+// take decides what happens to a frame and queues it.
+func (p *hop) take(frame []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sender := [6]byte(frame[vnetHeaderLen+6:])
+	b := p.boxes[sender]
+	if b.Mirror {
+		var grown bool
+		if frame, grown = p.mirror.pass(frame); grown {
+			p.mirrored.Add(1)
+		}
+	}
+	if len(p.queue) >= hopQueueLimit {
+		p.dropped.Add(1)
+		return
+	}
+	p.serial++
+	heap.Push(&p.queue, queuedFrame{due: p.dueLocked(sender, b), serial: p.serial, data: frame})
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// dueLocked says when a frame leaves. Only frames chosen for reordering may
+// leave after one that came later.
+func (p *hop) dueLocked(sender [6]byte, b Box) time.Time {
+	due := time.Now().Add(b.Delay)
+	if b.Jitter > 0 {
+		due = due.Add(time.Duration(p.rnd.Int64N(int64(b.Jitter))))
+	}
+	if last := p.last[sender]; due.Before(last) {
+		due = last
+	}
+	if b.Reorder > 0 && p.rnd.IntN(1000) < b.Reorder {
+		p.reordered.Add(1)
+		hold := b.ReorderBy
+		if hold == 0 {
+			hold = hopDefaultHold
+		}
+		return due.Add(hold)
+	}
+	p.last[sender] = due
+	return due
+}
+
+func (p *hop) writeLoop() {
+	defer p.joined.Done()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(p.flush())
+		select {
+		case <-p.wake:
+		case <-timer.C:
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+// flush writes every frame that is due and returns how long the next one has.
+func (p *hop) flush() time.Duration {
+	for {
+		frame, wait := p.next()
+		if frame == nil {
+			return wait
+		}
+		// A frame that the kernel refuses is a lost frame; networks lose some.
+		_, _ = p.tap.Write(frame)
+	}
+}
+
+func (p *hop) next() ([]byte, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 {
+		return nil, time.Hour
+	}
+	if wait := time.Until(p.queue[0].due); wait > 0 {
+		return nil, wait
+	}
+	return heap.Pop(&p.queue).(queuedFrame).data, 0
+}
+
+type queuedFrame struct {
+	due    time.Time
+	serial uint64
+	data   []byte
+}
+
+// frameQueue is a heap by due time; frames due at the same time keep their
+// order.
+type frameQueue []queuedFrame
+
+func (q frameQueue) Len() int { return len(q) }
+
+func (q frameQueue) Less(i, j int) bool {
+	if q[i].due.Equal(q[j].due) {
+		return q[i].serial < q[j].serial
+	}
+	return q[i].due.Before(q[j].due)
+}
+
+func (q frameQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push is for container/heap.
+func (q *frameQueue) Push(x any) { *q = append(*q, x.(queuedFrame)) }
+
+// Pop is for container/heap.
+func (q *frameQueue) Pop() any {
+	last := len(*q) - 1
+	f := (*q)[last]
+	(*q)[last] = queuedFrame{}
+	*q = (*q)[:last]
+	return f
+}

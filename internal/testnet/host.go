@@ -1,0 +1,207 @@
+package testnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Host is one network namespace that plays a machine. Its methods may be
+// called from any goroutine.
+type Host struct {
+	Name   string
+	Device string // its device towards the switch
+	Addr4  netip.Addr
+	Addr6  netip.Addr
+
+	node   *node
+	net    *Network
+	number int
+
+	mu    sync.Mutex
+	procs []*Proc
+}
+
+// Namespace is the name of the host's network namespace, as `ip netns` lists
+// it.
+func (h *Host) Namespace() string { return h.node.nsName }
+
+// NamespacePath is the file that names the host's network namespace.
+func (h *Host) NamespacePath() string { return filepath.Join(runDir, h.node.nsName) }
+
+// AddrPort4 and AddrPort6 are the host's addresses with a port.
+func (h *Host) AddrPort4(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.Addr4, port) }
+
+// AddrPort6 is the host's IPv6 address with a port.
+func (h *Host) AddrPort6(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.Addr6, port) }
+
+// Do runs fn in the host's namespace, on the calling goroutine with its thread
+// locked. When the thread cannot be brought back it dies with the goroutine.
+// Sockets made by fn stay in the namespace for life; goroutines it starts do
+// not run there.
+func (h *Host) Do(fn func() error) error { return doIn(h.node.ns, fn) }
+
+// Dial opens a native connection from the host to an address with a literal
+// IP.
+func (h *Host) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = h.Do(func() error {
+		var d net.Dialer
+		d.SetMultipathTCP(false)
+		conn, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// Listen opens a native listener on the host.
+func (h *Host) Listen(network, address string) (ln net.Listener, err error) {
+	err = h.Do(func() error {
+		var c net.ListenConfig
+		c.SetMultipathTCP(false)
+		ln, err = c.Listen(context.Background(), network, address)
+		return err
+	})
+	return ln, err
+}
+
+// SetSysctl sets a sysctl of the host; the name is written with dots, and a
+// device name within it may not contain one.
+func (h *Host) SetSysctl(name, value string) error { return h.node.sysctl(name, value) }
+
+// Sysctl reads a sysctl of the host.
+func (h *Host) Sysctl(name string) (value string, err error) {
+	path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+	err = h.Do(func() error {
+		b, err := os.ReadFile(path)
+		value = strings.TrimSpace(string(b))
+		return err
+	})
+	return value, err
+}
+
+// NFT applies a ruleset (`nft -f -`) on the host.
+func (h *Host) NFT(ruleset string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cmd := h.Command(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(ruleset)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft on %s: %w: %s", h.Name, err, out)
+	}
+	return nil
+}
+
+// FlushNFT removes every nftables rule of the host.
+func (h *Host) FlushNFT() error { return h.NFT("flush ruleset\n") }
+
+// AddAddress gives the host's device another address.
+func (h *Host) AddAddress(p netip.Prefix) error {
+	link, err := h.node.nl.LinkByName(h.Device)
+	if err != nil {
+		return fmt.Errorf("device %s: %w", h.Device, err)
+	}
+	return h.node.addAddress(link, p)
+}
+
+// SetMTU changes the MTU of the host's device, on the host's side only.
+func (h *Host) SetMTU(mtu int) error {
+	link, err := h.node.nl.LinkByName(h.Device)
+	if err != nil {
+		return fmt.Errorf("device %s: %w", h.Device, err)
+	}
+	return h.node.nl.LinkSetMTU(link, mtu)
+}
+
+// SetLink takes the host's cable out (false) or plugs it back in.
+func (h *Host) SetLink(up bool) error {
+	link, err := h.net.sw.nl.LinkByName(portDevice(h.Name))
+	if err != nil {
+		return fmt.Errorf("port of %s: %w", h.Name, err)
+	}
+	if up {
+		return h.net.sw.nl.LinkSetUp(link)
+	}
+	return h.net.sw.nl.LinkSetDown(link)
+}
+
+// SetOffload switches TSO, GSO and GRO of the host's device, and of the
+// switch's end of the link, on or off.
+func (h *Host) SetOffload(on bool) error {
+	state := "off"
+	if on {
+		state = "on"
+	}
+	features := []string{"tso", state, "gso", state, "gro", state}
+	if err := ethtool(h.node, h.Device, features); err != nil {
+		return err
+	}
+	return ethtool(h.net.sw, portDevice(h.Name), features)
+}
+
+func ethtool(nd *node, device string, features []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cmd := nd.command(ctx, "ethtool", append([]string{"-K", device}, features...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ethtool -K %s: %w: %s", device, err, out)
+	}
+	return nil
+}
+
+// Links lists the names of the host's network devices. A gateway that is gone
+// must have taken its own along.
+func (h *Host) Links() ([]string, error) {
+	links, err := h.node.nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("links of %s: %w", h.Name, err)
+	}
+	names := make([]string, len(links))
+	for i, l := range links {
+		names[i] = l.Attrs().Name
+	}
+	return names, nil
+}
+
+// Rules lists the host's policy routing rules of both families, one a line.
+func (h *Host) Rules() ([]string, error) {
+	rules, err := h.node.nl.RuleList(netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("rules of %s: %w", h.Name, err)
+	}
+	lines := make([]string, len(rules))
+	for i, r := range rules {
+		lines[i] = r.String()
+	}
+	return lines, nil
+}
+
+// Processes lists the processes that live on the host.
+func (h *Host) Processes() []int { return processesIn(h.node.ns) }
+
+// close ends the host's processes and removes its namespace.
+func (h *Host) close() error {
+	h.mu.Lock()
+	procs := h.procs
+	h.procs = nil
+	h.mu.Unlock()
+	for _, p := range procs {
+		_ = p.Kill()
+	}
+	for _, p := range procs {
+		_ = p.Wait()
+	}
+	err := h.node.close()
+	if err != nil {
+		return errors.Join(fmt.Errorf("close host %s", h.Name), err)
+	}
+	return nil
+}

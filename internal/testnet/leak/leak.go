@@ -1,0 +1,133 @@
+package leak
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Runner is the part of [testing.M] that Main needs.
+type Runner interface{ Run() int }
+
+// TB is the part of [testing.TB] that Check needs.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Failed() bool
+	Errorf(format string, args ...any)
+}
+
+// ExitLeak is the exit status of a test binary whose tests passed but leaked.
+const ExitLeak = 99
+
+// patience is how long asynchronous closing may take.
+const patience = 3 * time.Second
+
+// Main runs the tests and then looks for leaks. Its result is for [os.Exit].
+// Failed tests may leak: their cleanup cannot be trusted.
+func Main(m Runner, options ...goleak.Option) int {
+	before := openFiles()
+	if code := m.Run(); code != 0 {
+		return code
+	}
+	code := 0
+	if err := goleak.Find(options...); err != nil {
+		fmt.Fprintf(os.Stderr, "leak: goroutines: %v\n", err)
+		code = ExitLeak
+	}
+	if leaked := leakedFiles(before); len(leaked) > 0 {
+		fmt.Fprintf(os.Stderr, "leak: file descriptors:\n  %s\n", strings.Join(leaked, "\n  "))
+		code = ExitLeak
+	}
+	return code
+}
+
+// Check looks for leaks at the end of one test, which must not be parallel: the
+// goroutines and descriptors of others would count as its own. What there is
+// when Check is called is no leak.
+func Check(tb TB) {
+	tb.Helper()
+	files := openFiles()
+	ignore := goleak.IgnoreCurrent()
+	tb.Cleanup(func() {
+		tb.Helper()
+		if tb.Failed() {
+			return
+		}
+		if err := goleak.Find(ignore); err != nil {
+			tb.Errorf("leak: goroutines: %v", err)
+		}
+		if leaked := leakedFiles(files); len(leaked) > 0 {
+			tb.Errorf("leak: file descriptors: %s", strings.Join(leaked, ", "))
+		}
+	})
+}
+
+// leakedFiles waits for the descriptors that were not there before to go.
+func leakedFiles(before map[string]string) []string {
+	var leaked []string
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		leaked = newFiles(before, openFiles())
+		if len(leaked) == 0 || time.Now().After(end) {
+			return leaked
+		}
+		runtime.Gosched()
+	}
+}
+
+// openFiles maps descriptor numbers to what they are open on.
+func openFiles() map[string]string {
+	const dir = "/proc/self/fd"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	files := make(map[string]string, len(entries))
+	for _, e := range entries {
+		// The descriptor that reads the directory is gone by now.
+		if target, err := os.Readlink(dir + "/" + e.Name()); err == nil {
+			files[e.Name()] = target
+		}
+	}
+	return files
+}
+
+// newFiles lists descriptors that are new, or open on something else than
+// before. The runtime's own poller appears with the first use of the network
+// and stays.
+func newFiles(before, now map[string]string) []string {
+	epolls := func(m map[string]string) (n int) {
+		for _, target := range m {
+			if runtimeFile(target) {
+				n++
+			}
+		}
+		return n
+	}
+	spare := max(0, runtimePollers-epolls(before))
+	var leaked []string
+	for fd, target := range now {
+		if before[fd] == target {
+			continue
+		}
+		if runtimeFile(target) && spare > 0 {
+			spare--
+			continue
+		}
+		leaked = append(leaked, fd+" "+target)
+	}
+	slices.Sort(leaked)
+	return leaked
+}
+
+// runtimePollers is one epoll instance and the eventfd that wakes it.
+const runtimePollers = 2
+
+func runtimeFile(target string) bool {
+	return target == "anon_inode:[eventpoll]" || target == "anon_inode:[eventfd]"
+}

@@ -1,0 +1,133 @@
+package testnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+)
+
+// TB is the part of [testing.TB] that this package uses, so that programs which
+// are no tests, like the demonstration, can use it without that package.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Failed() bool
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+// RequireVariable names the environment variable that lists, separated by
+// commas, what must be there: a missing one fails tests instead of skipping
+// them.
+const RequireVariable = "SMCGW_REQUIRE"
+
+// Require skips the test unless everything it needs is there: "root", "bpf"
+// (programs can be loaded and attached by tcx), or the name of a program. It
+// fails the test instead if SMCGW_REQUIRE lists what is missing; root is
+// counted to require every program too, since `make test` installs them then.
+func Require(tb TB, needs ...string) {
+	tb.Helper()
+	required := strings.Split(os.Getenv(RequireVariable), ",")
+	for _, need := range needs {
+		err := have(need)
+		if err == nil {
+			continue
+		}
+		program := need != "root" && need != "bpf"
+		if slices.Contains(required, need) || program && slices.Contains(required, "root") {
+			tb.Fatalf("needs %s, which %s=%s promises: %v", need, RequireVariable, os.Getenv(RequireVariable), err)
+		}
+		tb.Skipf("SKIPPED: needs %s: %v (%s=%s would make this a failure)", need, err, RequireVariable, need)
+	}
+}
+
+func have(need string) error {
+	switch need {
+	case "root":
+		if uid := os.Geteuid(); uid != 0 {
+			return fmt.Errorf("user id %d", uid)
+		}
+		return nil
+	case "bpf":
+		return haveBPF()
+	default:
+		_, err := exec.LookPath(need)
+		return err
+	}
+}
+
+// haveBPF asks for what the gateway needs: tcx came with Linux 6.6.
+func haveBPF() error {
+	if err := features.HaveProgramType(ebpf.SchedCLS); err != nil {
+		return fmt.Errorf("load a tcx program: %w", err)
+	}
+	if err := features.HaveProgramType(ebpf.SockOps); err != nil {
+		return fmt.Errorf("load a sockops program: %w", err)
+	}
+	return nil
+}
+
+// Start builds a network for a test and removes it at its end. If the test
+// fails, what the programs on the hosts printed goes to the log.
+func Start(tb TB, cfg Config) *Network {
+	tb.Helper()
+	Require(tb, "root", "bpf")
+	n, err := New(cfg)
+	if err != nil {
+		tb.Fatalf("test network: %v", err)
+		return nil
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			n.logTo(tb)
+		}
+		if err := n.Close(); err != nil {
+			tb.Errorf("close test network: %v", err)
+		}
+	})
+	return n
+}
+
+// logTail bounds what one program contributes to a failure report.
+const logTail = 8 << 10
+
+func (n *Network) logTo(tb TB) {
+	if s, err := n.BoxStats(); err == nil {
+		tb.Logf("middlebox: %+v", s)
+	}
+	for _, h := range append(slices.Clone(n.hosts), n.behind...) {
+		h.mu.Lock()
+		procs := slices.Clone(h.procs)
+		h.mu.Unlock()
+		for _, p := range procs {
+			out := p.Output()
+			if len(out) > logTail {
+				out = "... " + out[len(out)-logTail:]
+			}
+			tb.Logf("%s: %s [%s]\n%s", h.Name, p.Name, p.state(), out)
+		}
+	}
+}
+
+func (p *Proc) state() string {
+	select {
+	case <-p.done:
+		if p.err == nil {
+			return "exit status 0"
+		}
+		return p.err.Error()
+	default:
+		return "running"
+	}
+}
+
+// errNoCgroup2 says that there is no unified hierarchy.
+var errNoCgroup2 = errors.New("no cgroup2 mount")

@@ -1,0 +1,212 @@
+package testnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Config describes a network. The zero value is the network in the package
+// documentation.
+type Config struct {
+	// Hosts are the names of the hosts, at most 200, letters and digits only
+	// and at most 8 of them. Default: h1, h2, h3.
+	Hosts []string
+	// MTU of every link. Default: 1500.
+	MTU int
+	// NoOffload switches TSO, GSO and GRO off on the hosts' devices, so that
+	// every packet the middlebox sees is a packet of the wire's size. By
+	// default they are on, and one loss takes a whole super-packet.
+	NoOffload bool
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Hosts) == 0 {
+		c.Hosts = []string{"h1", "h2", "h3"}
+	}
+	if c.MTU == 0 {
+		c.MTU = 1500
+	}
+	return c
+}
+
+// Validate reports every problem of the configuration.
+func (c Config) Validate() error {
+	var errs []error
+	if len(c.Hosts) > 200 {
+		errs = append(errs, fmt.Errorf("hosts: %d, more than 200", len(c.Hosts)))
+	}
+	for i, name := range c.Hosts {
+		if !plainName(name) {
+			errs = append(errs, fmt.Errorf("hosts[%d]: name %q not 1 to 8 letters and digits", i, name))
+		}
+		if slices.Contains(c.Hosts[:i], name) {
+			errs = append(errs, fmt.Errorf("hosts[%d]: name %q taken twice", i, name))
+		}
+	}
+	if c.MTU != 0 && (c.MTU < 1280 || c.MTU > 65000) {
+		errs = append(errs, fmt.Errorf("mtu: %d not in 1280..65000", c.MTU))
+	}
+	return errors.Join(errs...)
+}
+
+// plainName keeps names short enough for device names and free of dashes,
+// which separate the parts of a namespace's name.
+func plainName(s string) bool {
+	if len(s) < 1 || len(s) > 8 {
+		return false
+	}
+	for _, r := range s {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// Network is a switch and the hosts connected to it. Its methods may be called
+// from any goroutine.
+type Network struct {
+	// RouterAddr4 and RouterAddr6 are the hosts' default gateway. It answers
+	// packets to anywhere else with ICMP "network unreachable".
+	RouterAddr4, RouterAddr6 netip.Addr
+
+	prefix string
+	cfg    Config
+	sw     *node
+	hosts  []*Host
+	behind []*Host
+	box    *middlebox
+	hop    *hop
+}
+
+// networks counts the networks of this process: namespace names must differ.
+var networks atomic.Uint32
+
+// New builds a network; Close removes it. It needs root.
+func New(cfg Config) (*Network, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("network config: %w", err)
+	}
+	if err := Sweep(); err != nil {
+		return nil, err
+	}
+	owner, err := ownerName(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{
+		RouterAddr4: addr4(routerNumber),
+		RouterAddr6: addr6(routerNumber),
+		prefix:      fmt.Sprintf("%s-%d-", owner, networks.Add(1)),
+		cfg:         cfg,
+	}
+	if err := n.build(); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Network) build() (err error) {
+	if n.sw, err = newNode(n.prefix + "sw"); err != nil {
+		return err
+	}
+	if err := n.buildSwitch(); err != nil {
+		return fmt.Errorf("switch: %w", err)
+	}
+	for i, name := range n.cfg.Hosts {
+		h, err := n.addHost(name, i+1)
+		if h != nil {
+			n.hosts = append(n.hosts, h)
+		}
+		if err != nil {
+			return fmt.Errorf("host %s: %w", name, err)
+		}
+	}
+	if n.hop, err = startHop(n.sw, n.cfg.MTU); err != nil {
+		return fmt.Errorf("hop: %w", err)
+	}
+	if n.box, err = attachMiddlebox(n); err != nil {
+		return fmt.Errorf("middlebox: %w", err)
+	}
+	return nil
+}
+
+// Host returns the host of that name, or nil.
+func (n *Network) Host(name string) *Host {
+	for _, h := range append(slices.Clone(n.hosts), n.behind...) {
+		if h.Name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// Hosts returns the hosts on the switch in their configured order.
+func (n *Network) Hosts() []*Host { return slices.Clone(n.hosts) }
+
+// Switch runs fn in the namespace of the switch, for instance to capture.
+func (n *Network) Switch(fn func() error) error { return doIn(n.sw.ns, fn) }
+
+// Close ends every process on the hosts and removes the network. It is
+// idempotent and returns after everything is gone.
+func (n *Network) Close() error {
+	var errs []error
+	for _, h := range append(slices.Clone(n.behind), n.hosts...) {
+		errs = append(errs, h.close())
+	}
+	n.hosts, n.behind = nil, nil
+	if n.box != nil {
+		errs = append(errs, n.box.close())
+		n.box = nil
+	}
+	if n.hop != nil {
+		errs = append(errs, n.hop.close())
+		n.hop = nil
+	}
+	if n.sw != nil {
+		errs = append(errs, n.sw.close())
+		n.sw = nil
+	}
+	return errors.Join(errs...)
+}
+
+// node is one namespace with a netlink handle and a thread in it.
+type node struct {
+	nsName string
+	ns     netns.NsHandle
+	nl     *netlink.Handle
+	th     *thread
+}
+
+func newNode(name string) (_ *node, err error) {
+	nd := &node{nsName: name}
+	if nd.ns, err = newNamespace(name); err != nil {
+		return nil, err
+	}
+	if nd.nl, err = netlink.NewHandleAt(nd.ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("netlink in %s: %w", name, err), nd.close())
+	}
+	if nd.th, err = startThread(nd.ns); err != nil {
+		return nil, errors.Join(err, nd.close())
+	}
+	return nd, nil
+}
+
+func (nd *node) close() error {
+	if nd.th != nil {
+		nd.th.close()
+	}
+	if nd.nl != nil {
+		nd.nl.Close()
+	}
+	killIn(nd.ns)
+	return errors.Join(nd.ns.Close(), deleteNamespace(nd.nsName))
+}

@@ -1,0 +1,173 @@
+package rmb
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// keepSlabs is how many empty slabs of a class an arena keeps for the next connection.
+const keepSlabs = 1
+
+// Arena is the memory of one peer gateway: the unit of isolation, with its own registrations and quota. Freed regions
+// are used again for the same peer only. It is safe for concurrent use.
+type Arena struct {
+	pool *Pool
+	from Allocator
+
+	// Everything below is guarded by pool.mu.
+	slabs    [classes][]*slab
+	reserved int64
+	used     int64
+	regions  int
+	closed   bool
+}
+
+// slab is one registration, cut into blocks of one class.
+type slab struct {
+	mr    verbs.MR
+	class int
+	free  []int // offsets of free blocks
+	total int
+}
+
+func newSlab(mr verbs.MR, class int) *slab {
+	s := &slab{mr: mr, class: class, total: slabSize(class) / classSize(class)}
+	for i := s.total - 1; i >= 0; i-- { // the first block is taken first
+		s.free = append(s.free, i*classSize(class))
+	}
+	return s
+}
+
+func (s *slab) empty() bool { return len(s.free) == s.total }
+
+// ArenaStats is a snapshot of one arena.
+type ArenaStats struct {
+	// Reserved and Used are bytes as in [PoolStats].
+	Reserved, Used int64
+	// Regions is the number of regions handed out.
+	Regions int
+}
+
+// Stats returns a snapshot.
+func (a *Arena) Stats() ArenaStats {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
+	return ArenaStats{Reserved: a.reserved, Used: a.used, Regions: a.regions}
+}
+
+// Alloc returns a region of n bytes with whatever contents. It fails with [ErrNoMemory] rather than wait. It may
+// register memory with the device and is not for the hot path.
+func (a *Arena) Alloc(n int) (*Region, error) {
+	class, ok := classOf(n)
+	if !ok {
+		return nil, fmt.Errorf("region of %d bytes: %w", n, ErrNoMemory)
+	}
+	for {
+		r, err := a.take(class, n)
+		if r != nil || err != nil {
+			return r, err
+		}
+		if err := a.grow(class); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// take returns a free block, or nothing when every slab of the class is full.
+func (a *Arena) take(class, n int) (*Region, error) {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
+	if a.closed {
+		return nil, ErrClosed
+	}
+	for _, s := range a.slabs[class] {
+		if last := len(s.free) - 1; last >= 0 {
+			offset := s.free[last]
+			s.free = s.free[:last]
+			a.countLocked(class, 1)
+			return newRegion(a, s, offset, n), nil
+		}
+	}
+	return nil, nil
+}
+
+func (a *Arena) countLocked(class, regions int) {
+	n := int64(regions * classSize(class))
+	a.used += n
+	a.regions += regions
+	a.pool.stats.Used += n
+	a.pool.stats.Regions += regions
+}
+
+// grow registers one more slab. The device is called without the lock: it may take its time.
+func (a *Arena) grow(class int) error {
+	n := slabSize(class)
+	a.pool.mu.Lock()
+	empty, err := a.pool.reserveLocked(a, int64(n))
+	a.pool.mu.Unlock()
+	closeErr := closeAll(empty)
+	if err != nil {
+		return errors.Join(err, closeErr)
+	}
+	mr, err := a.from.AllocMR(n, Access)
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
+	if err != nil {
+		a.pool.unreserveLocked(a, int64(n))
+		a.pool.stats.RefusedDevice++
+		return fmt.Errorf("%w: %w", ErrNoMemory, err)
+	}
+	if a.closed {
+		a.pool.unreserveLocked(a, int64(n))
+		return errors.Join(ErrClosed, mr.Close())
+	}
+	a.slabs[class] = append(a.slabs[class], newSlab(mr, class))
+	return closeErr
+}
+
+// trimLocked takes out all empty slabs but keep of each class; the caller closes them without the lock.
+func (a *Arena) trimLocked(keep int) (mrs []verbs.MR) {
+	for class := range a.slabs {
+		kept := 0
+		a.slabs[class] = slices.DeleteFunc(a.slabs[class], func(s *slab) bool {
+			if !s.empty() {
+				return false
+			}
+			if kept < keep {
+				kept++
+				return false
+			}
+			a.pool.unreserveLocked(a, int64(slabSize(class)))
+			mrs = append(mrs, s.mr)
+			return true
+		})
+	}
+	return mrs
+}
+
+// Close gives all memory back to the device. It fails with [ErrBusy], and changes nothing, while regions are in use.
+// Close is idempotent.
+func (a *Arena) Close() error {
+	a.pool.mu.Lock()
+	if a.regions > 0 {
+		n := a.regions
+		a.pool.mu.Unlock()
+		return fmt.Errorf("%d regions: %w", n, ErrBusy)
+	}
+	a.closed = true
+	mrs := a.trimLocked(0)
+	delete(a.pool.peers, a)
+	a.pool.mu.Unlock()
+	return closeAll(mrs)
+}
+
+func closeAll(mrs []verbs.MR) error {
+	var errs []error
+	for _, mr := range mrs {
+		errs = append(errs, mr.Close())
+	}
+	return errors.Join(errs...)
+}

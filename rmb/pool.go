@@ -1,0 +1,131 @@
+package rmb
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Errors of the pool.
+var (
+	// ErrNoMemory means that the limit, the peer's quota or the device is exhausted, or that no region is that large.
+	ErrNoMemory = errors.New("no rdma memory")
+	// ErrConfig is a limit no pool can have.
+	ErrConfig = errors.New("invalid pool configuration")
+	// ErrClosed is an allocation from a closed arena.
+	ErrClosed = errors.New("arena closed")
+	// ErrBusy is the close of an arena that still has regions in use.
+	ErrBusy = errors.New("regions in use")
+)
+
+// Access is what regions allow: the device and the peer may write to them.
+const Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+
+// Allocator is where an arena gets memory from; every verbs.PD is one.
+type Allocator interface {
+	AllocMR(size int, access verbs.Access) (verbs.MR, error)
+}
+
+// PoolConfig bounds a pool.
+type PoolConfig struct {
+	// Limit is the hard limit in bytes over everything registered; 0 = 1 GiB.
+	Limit int64
+	// PeerLimit is the most one arena may register; 0 = Limit.
+	PeerLimit int64
+}
+
+func (c PoolConfig) withDefaults() PoolConfig {
+	if c.Limit == 0 {
+		c.Limit = 1 << 30
+	}
+	if c.PeerLimit == 0 {
+		c.PeerLimit = c.Limit
+	}
+	return c
+}
+
+// Pool bounds the memory of all arenas. It is safe for concurrent use.
+type Pool struct {
+	cfg PoolConfig
+
+	mu    sync.Mutex // guards everything below and every arena
+	peers map[*Arena]struct{}
+	stats PoolStats
+}
+
+// PoolStats is a snapshot of a pool, in bytes unless said otherwise.
+type PoolStats struct {
+	// Limit is the configured limit.
+	Limit int64
+	// Reserved is registered with devices; never above Limit.
+	Reserved int64
+	// Used is in regions handed out, rounded up to their class, quarantined ones included.
+	Used int64
+	// Quarantined is in regions whose peer may still write to them.
+	Quarantined int64
+	// Regions is the number of regions handed out.
+	Regions int
+	// Arenas is the number of open arenas.
+	Arenas int
+	// Refused counts allocations refused: by the limit, by a peer's quota, by a device.
+	Refused, RefusedQuota, RefusedDevice uint64
+}
+
+// NewPool returns an empty pool.
+func NewPool(cfg PoolConfig) (*Pool, error) {
+	cfg = cfg.withDefaults()
+	if cfg.Limit < 0 || cfg.PeerLimit < 0 || cfg.Limit > math.MaxInt64/2 {
+		return nil, fmt.Errorf("pool limit %d, peer limit %d: %w", cfg.Limit, cfg.PeerLimit, ErrConfig)
+	}
+	return &Pool{cfg: cfg, peers: make(map[*Arena]struct{}), stats: PoolStats{Limit: cfg.Limit}}, nil
+}
+
+// Stats returns a snapshot.
+func (p *Pool) Stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := p.stats
+	st.Arenas = len(p.peers)
+	return st
+}
+
+// Arena opens the part of the pool that belongs to one peer.
+func (p *Pool) Arena(from Allocator) *Arena {
+	a := &Arena{pool: p, from: from}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.peers[a] = struct{}{}
+	return a
+}
+
+// reserveLocked takes n bytes of the limit and the arena's quota. When the limit is reached, slabs that lie empty in
+// any arena are given back first; those are returned to be closed by the caller without the lock.
+func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
+	if a.reserved+n > p.cfg.PeerLimit {
+		empty = a.trimLocked(0)
+	}
+	if a.reserved+n > p.cfg.PeerLimit {
+		p.stats.RefusedQuota++
+		return empty, fmt.Errorf("quota of %d bytes per peer: %w", p.cfg.PeerLimit, ErrNoMemory)
+	}
+	if p.stats.Reserved+n > p.cfg.Limit {
+		for other := range p.peers {
+			empty = append(empty, other.trimLocked(0)...)
+		}
+	}
+	if p.stats.Reserved+n > p.cfg.Limit {
+		p.stats.Refused++
+		return empty, fmt.Errorf("limit of %d bytes: %w", p.cfg.Limit, ErrNoMemory)
+	}
+	p.stats.Reserved += n
+	a.reserved += n
+	return empty, nil
+}
+
+func (p *Pool) unreserveLocked(a *Arena, n int64) {
+	p.stats.Reserved -= n
+	a.reserved -= n
+}

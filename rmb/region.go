@@ -1,0 +1,68 @@
+package rmb
+
+// Region is a piece of registered memory handed out by an arena. Its owner is whoever allocated it; the peer may write
+// to it as soon as it knows its key.
+type Region struct {
+	buf        []byte
+	addr       uint64
+	lkey, rkey uint32
+
+	arena  *Arena
+	slab   *slab
+	offset int
+
+	// Guarded by the pool's lock.
+	freed, quarantined bool
+}
+
+func newRegion(a *Arena, s *slab, offset, n int) *Region {
+	return &Region{
+		buf:  s.mr.Bytes()[offset : offset+n : offset+n],
+		addr: s.mr.Addr() + uint64(offset), lkey: s.mr.LKey(), rkey: s.mr.RKey(),
+		arena: a, slab: s, offset: offset,
+	}
+}
+
+// Bytes returns the memory. It must not be used after Free.
+func (r *Region) Bytes() []byte { return r.buf }
+
+// Addr returns the address of the first byte as keys name it.
+func (r *Region) Addr() uint64 { return r.addr }
+
+// LKey returns the key for local use.
+func (r *Region) LKey() uint32 { return r.lkey }
+
+// RKey returns the key for the peer.
+func (r *Region) RKey() uint32 { return r.rkey }
+
+// Quarantine marks the region as given up by its owner while its peer may still write to it. It stays reserved, and
+// counts against quota and limit, until Free.
+func (r *Region) Quarantine() {
+	p := r.arena.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !r.freed && !r.quarantined {
+		r.quarantined = true
+		p.stats.Quarantined += int64(classSize(r.slab.class))
+	}
+}
+
+// Free makes the bytes available to other connections of the same peer. Call it only when the peer has stopped
+// writing. Free is idempotent.
+func (r *Region) Free() error {
+	a := r.arena
+	a.pool.mu.Lock()
+	if r.freed {
+		a.pool.mu.Unlock()
+		return nil
+	}
+	r.freed = true
+	if r.quarantined {
+		a.pool.stats.Quarantined -= int64(classSize(r.slab.class))
+	}
+	a.countLocked(r.slab.class, -1)
+	r.slab.free = append(r.slab.free, r.offset)
+	mrs := a.trimLocked(keepSlabs)
+	a.pool.mu.Unlock()
+	return closeAll(mrs)
+}

@@ -151,9 +151,9 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
 		`line 12: mode: given twice`,
 		`line 13: shards: "-1" is not a number from 0 to 9223372036854775807`,
-		`line 14: table: 254 is one of the kernel's own tables, or none`,
+		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
-		`line 16: mark_mask: 0x7 has 3 bits set; two are needed`,
+		`line 16: mark_mask: 0x7 is not two adjacent bits`,
 		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
 	}, got)
 	var fe *FieldError
@@ -188,7 +188,7 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{match: {cgroups: ['/[']}}]": "is not a cgroup path",
 		"carriers: [shm, shm]":                 `line 1: carriers[1]: "shm" is listed twice`,
 		"carriers: [tcp]":                      `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
-		"rule_pref: 40000":                     "rule_pref: 40000 is not between 1 and 32700",
+		"rule_pref: 40000":                     "rule_pref: 40000 is not between 1 and 32763",
 		"[1, 2]":                               "line 1: must be a set of fields, not a list",
 		"? [a]\n: b":                           "unknown field",
 		"log: {level: loud}":                   `line 1: log.level: "loud" is none of debug, info, warn or error`,

@@ -152,10 +152,13 @@ func (k *checker) advanced(c Config) {
 	if c.CgroupPath != "" {
 		k.absolute("cgroup_path", c.CgroupPath)
 	}
-	k.must(bits.OnesCount32(c.MarkMask) == 2, "mark_mask", "%#x has %d bits set; two are needed", c.MarkMask, bits.OnesCount32(c.MarkMask))
-	// 0, 32766 and 32767 are the kernel's own rules, 253 to 255 its tables.
-	between(k, "rule_pref", c.RulePref, 1, 32_700)
-	k.must(c.Table > 0 && (c.Table > 255 || c.Table < 252), "table", "%d is one of the kernel's own tables, or none", c.Table)
+	adjacent := bits.OnesCount32(c.MarkMask) == 2 && c.MarkMask>>bits.TrailingZeros32(c.MarkMask) == 3
+	k.must(adjacent, "mark_mask", "%#x is not two adjacent bits", c.MarkMask)
+	// Three rules are made from rule_pref on and two tables from table on; 0,
+	// 32766 and 32767 are the kernel's own rules, 253 to 255 its tables.
+	between(k, "rule_pref", c.RulePref, 1, 32_763)
+	free := c.Table > 0 && c.Table < 1<<31-1 && (c.Table > 255 || c.Table < 252)
+	k.must(free, "table", "%d and %d are not two free tables", c.Table, c.Table+1)
 	between(k, "shards", c.Shards, 0, 256)
 	oneOf(k, "log.level", c.Log.Level, LogLevels())
 	oneOf(k, "log.format", c.Log.Format, LogFormats())

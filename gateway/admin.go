@@ -1,0 +1,147 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Bounds of the admin server: it answers tools and scrapers, not the public,
+// and nobody may make it hold more than this.
+const (
+	adminMaxConns    = 64
+	adminMaxHeader   = 8 << 10
+	adminMaxBody     = 4 << 10
+	adminReadTimeout = 5 * time.Second
+	adminWriteLimit  = 30 * time.Second
+	adminIdleTimeout = time.Minute
+	adminStopTimeout = time.Second
+)
+
+// noDeadline is for calls that take a context but do not wait.
+var noDeadline = context.Background()
+
+// AdminServer answers on the admin socket and, if configured, serves metrics
+// over TCP. It runs on ordinary goroutines, never on those of the data path.
+type AdminServer struct {
+	socket  *adminSocket
+	metrics net.Listener // nil without metrics.listen
+	version string
+	off     OffFlag
+	log     *slog.Logger
+
+	ctl Control
+	src MetricsSource
+
+	close sync.Once
+}
+
+// ListenAdmin opens the sockets of cfg. It is the first thing a daemon does:
+// ErrAdminInUse tells it that it is not alone. A nil logger discards.
+func ListenAdmin(cfg Config, version string, log *slog.Logger) (*AdminServer, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	socket, err := listenAdminSocket(cfg.Admin)
+	if err != nil {
+		return nil, err
+	}
+	s := &AdminServer{socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log}
+	if cfg.Metrics.Listen == "" {
+		return s, nil
+	}
+	if s.metrics, err = net.Listen("tcp", cfg.Metrics.Listen); err != nil {
+		_ = socket.Close()
+		return nil, fmt.Errorf("listen for metrics: %w", err)
+	}
+	return s, nil
+}
+
+// Serve answers until ctx ends, then lets running requests finish for a moment
+// and closes the sockets. It also carries the off flag to ctl when the file
+// comes or goes.
+func (s *AdminServer) Serve(ctx context.Context, ctl Control, src MetricsSource) error {
+	s.ctl, s.src = ctl, src
+	defer s.Close()
+	parent := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	metrics := metricsHandler(src, s.version)
+	servers := []*http.Server{s.httpServer(s.adminMux(metrics), s.socket.withPeer)}
+	listeners := []net.Listener{s.socket}
+	if s.metrics != nil {
+		servers = append(servers, s.httpServer(metricsMux(metrics), nil))
+		listeners = append(listeners, s.metrics)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { s.off.watch(ctx, s.off.IsSet(), s.applyOff) })
+	for i, srv := range servers {
+		wg.Go(func() { cancel(srv.Serve(netutil.LimitListener(listeners[i], adminMaxConns))) })
+	}
+	<-ctx.Done()
+	stopServers(servers)
+	wg.Wait()
+	if parent.Err() == nil { // a listener broke
+		return fmt.Errorf("serve admin: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// Close stops listening. It is idempotent and is called by Serve.
+func (s *AdminServer) Close() error {
+	var err error
+	s.close.Do(func() {
+		err = ignoreClosed(s.socket.Close())
+		if s.metrics != nil {
+			err = errors.Join(err, ignoreClosed(s.metrics.Close()))
+		}
+	})
+	return err
+}
+
+// ignoreClosed drops the complaint about a listener that http closed before.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (s *AdminServer) httpServer(h http.Handler, conn func(context.Context, net.Conn) context.Context) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ConnContext:       conn,
+		ReadHeaderTimeout: adminReadTimeout,
+		ReadTimeout:       adminReadTimeout,
+		WriteTimeout:      adminWriteLimit,
+		IdleTimeout:       adminIdleTimeout,
+		MaxHeaderBytes:    adminMaxHeader,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+func stopServers(servers []*http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminStopTimeout)
+	defer cancel()
+	for _, srv := range servers {
+		if err := srv.Shutdown(ctx); err != nil {
+			_ = srv.Close()
+		}
+	}
+}
+
+// applyOff carries a switch thrown in the file system to the datapath.
+func (s *AdminServer) applyOff(off bool) {
+	if err := s.ctl.SetOff(off); err != nil {
+		s.log.Error("off switch not applied", "off", off, "error", err)
+		return
+	}
+	s.log.Info("off switch changed", "off", off)
+}

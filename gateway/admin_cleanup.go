@@ -1,0 +1,53 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/smcgw/smcgw/ebpf"
+)
+
+// ErrDaemonAlive is returned by Cleanup when there is nothing orphaned.
+var ErrDaemonAlive = errors.New("a daemon is running")
+
+// Cleanup removes what a daemon that did not stop properly may have left:
+// routing rules and tables, and its admin socket. Programs, maps and TUN
+// devices need no cleaning, they end with the processes that hold them. The
+// off flag stays: it is meant to outlive the daemon. Cleanup is idempotent,
+// and refuses with ErrDaemonAlive while a daemon lives.
+func Cleanup(cfg Config) error {
+	lock, err := cleanupLock(cfg.Admin)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	err = ebpf.Cleanup(ebpf.Config{CgroupPath: cfg.CgroupPath, MarkMask: cfg.MarkMask, RulePref: cfg.RulePref, Table: cfg.Table})
+	if errors.Is(err, ebpf.ErrInUse) {
+		return fmt.Errorf("%w: %w", ErrDaemonAlive, err)
+	}
+	if err != nil {
+		return fmt.Errorf("clean up datapath: %w", err)
+	}
+	return removeDeadSocket(cfg.Admin)
+}
+
+// noLock stands for the lock of a daemon that has never run.
+type noLock struct{}
+
+// Close does nothing.
+func (noLock) Close() error { return nil }
+
+// cleanupLock keeps a daemon from starting while its remains are removed.
+func cleanupLock(admin string) (interface{ Close() error }, error) {
+	lock, err := lockFile(admin + ".lock")
+	switch {
+	case errors.Is(err, ErrAdminInUse):
+		return nil, fmt.Errorf("%w: %w", ErrDaemonAlive, err)
+	case errors.Is(err, os.ErrNotExist): // not even the directory
+		return noLock{}, nil
+	case err != nil:
+		return nil, err
+	}
+	return lock, nil
+}

@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// desc makes the description of one metric of the namespace.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("smcgw_"+name, help, labels, nil)
+}
+
+// metricDescs describes all metrics. No label ever holds an address or a
+// port: detail per connection is what conns is for.
+type metricDescs struct {
+	build, mode, flows, flowsTotal, decisions, fallbacks, handshake, bytes,
+	memory, memoryLimit, peers, mapEntries, mapCapacity, heartbeat *prometheus.Desc
+}
+
+func newMetricDescs() metricDescs {
+	return metricDescs{
+		build:       desc("build_info", "Version of the gateway; always 1.", "version", "go", "kernel"),
+		mode:        desc("mode", "1 for the mode in force, 0 for the others.", "mode"),
+		flows:       desc("flows", "Connections carried now.", "carrier"),
+		flowsTotal:  desc("flows_total", "Connections carried since the start.", "carrier"),
+		decisions:   desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
+		fallbacks:   desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
+		handshake:   desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
+		bytes:       desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
+		memory:      desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
+		memoryLimit: desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
+		peers:       desc("peers", "Known peers.", "state"),
+		mapEntries:  desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
+		mapCapacity: desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
+		heartbeat:   desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."),
+	}
+}
+
+// Collector turns snapshots into metrics, one snapshot per scrape.
+type Collector struct {
+	src   MetricsSource
+	build VersionInfo
+	descs metricDescs
+}
+
+// NewCollector returns a collector of src.
+func NewCollector(src MetricsSource, version string) *Collector {
+	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs()}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	d := c.descs
+	for _, desc := range []*prometheus.Desc{
+		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.handshake, d.bytes,
+		d.memory, d.memoryLimit, d.peers, d.mapEntries, d.mapCapacity, d.heartbeat,
+	} {
+		ch <- desc
+	}
+}
+
+// emitter sends metrics of one scrape.
+type emitter struct{ ch chan<- prometheus.Metric }
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	s, d, e := c.src.Snapshot(), c.descs, emitter{ch}
+	e.gauge(d.build, 1, c.build.Version, runtime.Version(), c.build.Kernel)
+	for _, m := range Modes() {
+		e.gauge(d.mode, boolValue(m == s.Mode), string(m))
+	}
+	c.collectFlows(s, e)
+	for kind, n := range s.Memory {
+		e.gauge(d.memory, float64(n), kind)
+	}
+	e.gauge(d.memoryLimit, float64(s.MemoryLimit))
+	for _, state := range PeerStates() {
+		e.gauge(d.peers, float64(s.Peers[state]), string(state))
+	}
+	for _, m := range s.Maps {
+		e.gauge(d.mapEntries, float64(m.Entries), m.Map)
+		e.gauge(d.mapCapacity, float64(m.Capacity), m.Map)
+	}
+	if !s.Heartbeat.IsZero() {
+		e.gauge(d.heartbeat, float64(s.Heartbeat.UnixMilli())/1000)
+	}
+}
+
+// collectFlows sends what is counted per connection.
+func (c *Collector) collectFlows(s Snapshot, e emitter) {
+	d := c.descs
+	for carrier, n := range withKeys(s.Flows) {
+		e.gauge(d.flows, float64(n), string(carrier))
+	}
+	for carrier, n := range withKeys(s.FlowsTotal) {
+		e.counter(d.flowsTotal, n, string(carrier))
+	}
+	for carrier, n := range withKeys(s.BytesTotal) {
+		e.counter(d.bytes, n.Tx, string(carrier), "tx")
+		e.counter(d.bytes, n.Rx, string(carrier), "rx")
+	}
+	for _, n := range s.Decisions {
+		e.counter(d.decisions, n.Count, string(n.Action), n.Rule)
+	}
+	for _, n := range s.Fallbacks {
+		e.counter(d.fallbacks, n.Count, n.Reason, string(n.Side))
+	}
+	for carrier, h := range s.Handshakes {
+		e.ch <- prometheus.MustNewConstHistogram(d.handshake, h.Count, h.Sum, h.Buckets, string(carrier))
+	}
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// metricsHandler serves the gateway's metrics and those of its process. A
+// snapshot with two series of one name and labels costs that scrape, reported
+// as an error, and nothing else.
+func metricsHandler(src MetricsSource, version string) http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(
+		NewCollector(src, version),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+}
+
+// metricsMux routes the metrics listener: nothing else is served over TCP.
+func metricsMux(metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	return mux
+}

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // Bounds of the admin server: it answers tools and scrapers, not the public,
@@ -65,8 +63,8 @@ func ListenAdmin(cfg Config, version string, log *slog.Logger) (*AdminServer, er
 }
 
 // Serve answers until ctx ends, then lets running requests finish for a moment
-// and closes the sockets. It also carries the off flag to ctl when the file
-// comes or goes.
+// and closes the sockets. It also tells ctl the off flag, at once and whenever
+// the file comes or goes.
 func (s *AdminServer) Serve(ctx context.Context, ctl Control, src MetricsSource) error {
 	s.ctl, s.src = ctl, src
 	defer s.Close()
@@ -81,9 +79,9 @@ func (s *AdminServer) Serve(ctx context.Context, ctl Control, src MetricsSource)
 		listeners = append(listeners, s.metrics)
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { s.off.watch(ctx, s.off.IsSet(), s.applyOff) })
+	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
 	for i, srv := range servers {
-		wg.Go(func() { cancel(srv.Serve(netutil.LimitListener(listeners[i], adminMaxConns))) })
+		wg.Go(func() { cancel(srv.Serve(limitListener(listeners[i], adminMaxConns))) })
 	}
 	<-ctx.Done()
 	stopServers(servers)
@@ -143,5 +141,5 @@ func (s *AdminServer) applyOff(off bool) {
 		s.log.Error("off switch not applied", "off", off, "error", err)
 		return
 	}
-	s.log.Info("off switch changed", "off", off)
+	s.log.Debug("off switch applied", "off", off)
 }

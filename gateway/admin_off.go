@@ -50,8 +50,10 @@ func (f OffFlag) Set(off bool) error {
 // once; this is for a switch thrown past it.
 const offPoll = time.Second
 
-// watch calls fn whenever the file has come or gone, until ctx ends.
-func (f OffFlag) watch(ctx context.Context, was bool, fn func(off bool)) {
+// watch calls fn at once and whenever the file has come or gone, until ctx ends.
+func (f OffFlag) watch(ctx context.Context, fn func(off bool)) {
+	was := f.IsSet()
+	fn(was)
 	tick := time.NewTicker(offPoll)
 	defer tick.Stop()
 	for {

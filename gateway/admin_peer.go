@@ -66,6 +66,9 @@ type peerKey struct{}
 // that cannot be asked may do nothing.
 func (s *adminSocket) withPeer(ctx context.Context, c net.Conn) context.Context {
 	a := accessNone
+	if l, ok := c.(*limitedConn); ok {
+		c = l.Conn
+	}
 	if u, ok := c.(*net.UnixConn); ok {
 		if p, err := credOf(u); err == nil {
 			a = p.access(s.gid)

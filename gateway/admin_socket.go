@@ -63,21 +63,29 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// bindAdminSocket removes a dead socket and binds a new one with mode 0660 from
-// its first moment on: bind takes the mode of the unbound socket's inode.
+// adminMode is the mode of the socket.
+const adminMode = 0o660
+
+// bindAdminSocket removes a dead socket and binds a new one that never has more
+// rights than adminMode: bind takes the mode of the unbound socket's inode,
+// less the umask, which the second call makes up for.
 func bindAdminSocket(path string) (*net.UnixListener, uint32, error) {
 	if err := removeDeadSocket(path); err != nil {
 		return nil, 0, err
 	}
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o660) }), err)
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), adminMode) }), err)
 	}}
 	l, err := lc.Listen(noDeadline, "unix", path)
 	if err != nil {
 		return nil, 0, fmt.Errorf("listen on admin socket: %w", err)
 	}
 	gid := giveToGroup(path)
+	if err := os.Chmod(path, adminMode); err != nil {
+		_ = l.Close()
+		return nil, 0, fmt.Errorf("set mode of the admin socket: %w", err)
+	}
 	return l.(*net.UnixListener), gid, nil
 }
 

@@ -37,10 +37,10 @@ func (b Bytes) String() string {
 // MarshalText renders the amount as String does.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
-// UnmarshalText reads an amount. Decimal units (MB) are refused, because
+// setText reads an amount. Decimal units (MB) are refused, because
 // nobody agrees on what they mean.
-func (b *Bytes) UnmarshalText(text []byte) error {
-	num, unit := string(text), Bytes(1)
+func (b *Bytes) setText(text string) error {
+	num, unit := text, Bytes(1)
 	for _, u := range byteUnits {
 		if n, ok := strings.CutSuffix(num, u.name); ok {
 			num, unit = strings.TrimRight(n, " "), u.size

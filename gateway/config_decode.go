@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -139,9 +138,14 @@ func (d *decoder) lineOf(path string) int {
 	return 0
 }
 
+// textValue is a leaf that knows its own text form. It is not
+// encoding.TextUnmarshaler, because JSON would use that too, and a tool must
+// not stumble over a mode that only a newer daemon knows.
+type textValue interface{ setText(text string) error }
+
 // isScalar reports whether v is written as one value.
 func isScalar(v reflect.Value) bool {
-	if _, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if _, ok := v.Addr().Interface().(*netip.Prefix); ok {
 		return true
 	}
 	return v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
@@ -156,8 +160,8 @@ func setScalar(v reflect.Value, text string) (err error) {
 	case *netip.Prefix:
 		*dst, err = parsePeer(text)
 		return err
-	case encoding.TextUnmarshaler:
-		return dst.UnmarshalText([]byte(text))
+	case textValue:
+		return dst.setText(text)
 	}
 	switch v.Kind() {
 	case reflect.String:

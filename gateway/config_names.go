@@ -20,8 +20,7 @@ const (
 // Modes lists every Mode.
 func Modes() []Mode { return []Mode{ModeOff, ModeObserve, ModeEnforce} }
 
-// UnmarshalText accepts the names of Modes.
-func (m *Mode) UnmarshalText(b []byte) error { return pick(m, string(b), Modes()) }
+func (m *Mode) setText(text string) error { return pick(m, text, Modes()) }
 
 // Action is what a rule does with a connection.
 type Action string
@@ -37,8 +36,7 @@ const (
 // Actions lists every Action.
 func Actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAuto} }
 
-// UnmarshalText accepts the names of Actions.
-func (a *Action) UnmarshalText(b []byte) error { return pick(a, string(b), Actions()) }
+func (a *Action) setText(text string) error { return pick(a, text, Actions()) }
 
 // DeviceKind is an RDMA device as the configuration names it.
 type DeviceKind string
@@ -53,8 +51,7 @@ const (
 // DeviceKinds lists every DeviceKind.
 func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW} }
 
-// UnmarshalText accepts the names of DeviceKinds.
-func (d *DeviceKind) UnmarshalText(b []byte) error { return pick(d, string(b), DeviceKinds()) }
+func (d *DeviceKind) setText(text string) error { return pick(d, text, DeviceKinds()) }
 
 // Carrier is the name under which flows on this device are reported.
 func (d DeviceKind) Carrier() Carrier { return Carrier("rdma-" + string(d)) }
@@ -103,8 +100,7 @@ const (
 // LogLevels lists every LogLevel.
 func LogLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
 
-// UnmarshalText accepts the names of LogLevels.
-func (l *LogLevel) UnmarshalText(b []byte) error { return pick(l, string(b), LogLevels()) }
+func (l *LogLevel) setText(text string) error { return pick(l, text, LogLevels()) }
 
 // LogFormat is the shape of the log lines.
 type LogFormat string
@@ -119,8 +115,7 @@ const (
 // LogFormats lists every LogFormat.
 func LogFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
 
-// UnmarshalText accepts the names of LogFormats.
-func (f *LogFormat) UnmarshalText(b []byte) error { return pick(f, string(b), LogFormats()) }
+func (f *LogFormat) setText(text string) error { return pick(f, text, LogFormats()) }
 
 // pick stores the name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// fakeControl is a Control and a MetricsSource with fixed answers.
+type fakeControl struct {
+	mu   sync.Mutex
+	offs []bool
+	fail error
+	// status is returned by Status, empty by default.
+	status Status
+}
+
+func (f *fakeControl) Status() Status { return f.status }
+
+func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
+	switch {
+	case q.Closed:
+		return sampleConns()[2:3]
+	case q.All:
+		return sampleConns()
+	default:
+		return nil
+	}
+}
+
+func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
+
+func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
+
+func (f *fakeControl) SetOff(off bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.offs = append(f.offs, off)
+	return f.fail
+}
+
+func (f *fakeControl) switched() []bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]bool(nil), f.offs...)
+}
+
+var errFake = errors.New("map update: no such file")
+
+func sampleStatus() Status {
+	return Status{
+		Schema: StatusSchema, Mode: ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
+		Flows:          map[Carrier]int{CarrierShm: 3},
+		FlowsTotal:     map[Carrier]uint64{CarrierShm: 40, CarrierRelay: 2},
+		FallbacksTotal: map[string]uint64{"peer_no_option": 7, "policy": 1},
+		BytesTotal:     map[Carrier]ByteCount{CarrierShm: {Tx: 1 << 20, Rx: 5}},
+		Memory:         MemoryUse{UsedBytes: 1 << 21, LimitBytes: 1 << 30},
+		Peers:          2,
+	}.filled()
+}
+
+func sampleConns() []ConnInfo {
+	return []ConnInfo{
+		{
+			ID: 1, Proto: "tcp", Side: SideClient,
+			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
+			State: "carrying", Carrier: CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
+		},
+		{
+			ID: 2, Proto: "tcp", Side: SideServer,
+			Local: netip.MustParseAddrPort("[fd00::1]:80"), Remote: netip.MustParseAddrPort("[fd00::2]:55555"),
+			State: "native", Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
+			End: EndNative, EndedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
+		},
+		{
+			ID: 3, Proto: "tcp", Side: SideClient,
+			Local: netip.MustParseAddrPort("10.0.0.1:40001"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
+			State: "aborted", Carrier: CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
+			AgeSeconds: 60, End: EndAborted, EndedAt: time.Date(2026, 11, 20, 9, 31, 0, 0, time.UTC),
+		},
+	}
+}
+
+func samplePeers() []PeerInfo {
+	return []PeerInfo{
+		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []Carrier{CarrierShm}},
+		{Address: netip.MustParseAddr("fd00::9"), Port: 80, State: PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590},
+	}
+}
+
+// Snapshot implements MetricsSource.
+func (f *fakeControl) Snapshot() Snapshot {
+	var h Histogram
+	h.Observe(time.Millisecond)
+	h.Observe(3 * time.Second)
+	return Snapshot{
+		Mode:        ModeObserve,
+		Flows:       map[Carrier]int{CarrierShm: 3},
+		FlowsTotal:  map[Carrier]uint64{CarrierShm: 40},
+		Fallbacks:   []FallbackCount{{Reason: "peer_no_option", Side: SideClient, Count: 7}},
+		Decisions:   []DecisionCount{{Action: ActionAccelerate, Rule: "redis", Count: 9}},
+		BytesTotal:  map[Carrier]ByteCount{CarrierShm: {Tx: 100, Rx: 200}},
+		Handshakes:  map[Carrier]HistogramSnapshot{CarrierShm: h.Snapshot()},
+		Memory:      map[string]uint64{"rmb": 1 << 20},
+		MemoryLimit: 1 << 30,
+		Peers:       map[PeerState]int{PeerCapable: 1},
+		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
+		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),
+	}
+}

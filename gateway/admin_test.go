@@ -1,0 +1,336 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// testAdmin is a running admin server on a socket of its own.
+type testAdmin struct {
+	cfg    Config
+	ctl    *fakeControl
+	client *AdminClient
+	server *AdminServer
+	stop   func()
+}
+
+func startAdmin(t *testing.T, edit func(*Config)) *testAdmin {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	dir := t.TempDir()
+	a := &testAdmin{ctl: &fakeControl{}, cfg: Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
+	if edit != nil {
+		edit(&a.cfg)
+	}
+	a.cfg = a.cfg.WithDefaults()
+	var err error
+	a.server, err = ListenAdmin(a.cfg, "1.2.3", nil)
+	require.NoError(t, err)
+	a.client = NewAdminClient(a.cfg.Admin)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.server.Serve(ctx, a.ctl, a.ctl) }()
+	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 1 }, 5*time.Second, time.Millisecond)
+	stopped := false
+	a.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		require.NoError(t, <-done)
+		a.client.Close()
+		goleak.VerifyNone(t, leaks)
+	}
+	t.Cleanup(a.stop)
+	return a
+}
+
+func TestAdminNouns(t *testing.T) {
+	a := startAdmin(t, nil)
+	a.ctl.status = sampleStatus()
+	ctx := t.Context()
+
+	st, err := a.client.Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, sampleStatus(), st)
+
+	list, err := a.client.Conns(ctx, ConnQuery{All: true})
+	require.NoError(t, err)
+	require.Equal(t, sampleConns(), list.Conns)
+	list, err = a.client.Conns(ctx, ConnQuery{Closed: true})
+	require.NoError(t, err)
+	require.Equal(t, sampleConns()[2:3], list.Conns)
+	list, err = a.client.Conns(ctx, ConnQuery{})
+	require.NoError(t, err)
+	require.NotNil(t, list.Conns)
+	require.Empty(t, list.Conns)
+
+	peers, err := a.client.Peers(ctx)
+	require.NoError(t, err)
+	require.Equal(t, samplePeers(), peers.Peers)
+
+	v, err := a.client.Version(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "1.2.3", v.Version)
+	require.NotEmpty(t, v.Kernel)
+}
+
+func TestAnEmptyStatusHasItsKeys(t *testing.T) {
+	a := startAdmin(t, nil)
+	st, err := a.client.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Status{
+		Schema: StatusSchema, Version: "1.2.3",
+		Flows:          map[Carrier]int{CarrierShm: 0, CarrierRelay: 0},
+		FlowsTotal:     map[Carrier]uint64{CarrierShm: 0, CarrierRelay: 0},
+		FallbacksTotal: map[string]uint64{},
+		BytesTotal:     map[Carrier]ByteCount{CarrierShm: {}, CarrierRelay: {}},
+	}, st)
+}
+
+func TestAdminVerbs(t *testing.T) {
+	a := startAdmin(t, nil)
+	flag := NewOffFlag(a.cfg.StateDir)
+	require.False(t, flag.IsSet())
+	for _, off := range []bool{true, true, false, false} {
+		res, err := a.client.SetOff(t.Context(), off)
+		require.NoError(t, err)
+		require.NotEmpty(t, res.Message)
+		require.Equal(t, off, flag.IsSet())
+	}
+	// The watch of the file may repeat a switch.
+	require.Equal(t, []bool{false, true, false}, slices.Compact(a.ctl.switched()))
+	res, err := a.client.FlushPeers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, res.Count)
+
+	a.ctl.fail = errFake
+	_, err = a.client.FlushPeers(t.Context())
+	require.EqualError(t, err, "answer of the daemon: "+errFake.Error())
+	_, err = a.client.SetOff(t.Context(), true)
+	require.EqualError(t, err, "answer of the daemon: switch datapath: "+errFake.Error())
+	require.True(t, flag.IsSet(), "a daemon that cannot switch must come back switched off")
+}
+
+func TestAFlagSetPastTheDaemonIsSeen(t *testing.T) {
+	a := startAdmin(t, nil)
+	require.NoError(t, NewOffFlag(a.cfg.StateDir).Set(true))
+	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 2 }, 5*time.Second, 20*time.Millisecond)
+	require.Equal(t, []bool{false, true}, slices.Compact(a.ctl.switched()))
+}
+
+func TestOffFlagErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.ErrorContains(t, NewOffFlag(file+"/sub").Set(true), "make state directory")
+	require.NoError(t, NewOffFlag(file+"-none").Set(false))
+	require.NoError(t, os.MkdirAll(filepath.Join(file+"-dir", "off", "x"), 0o700))
+	require.ErrorContains(t, NewOffFlag(file+"-dir").Set(false), "remove off flag")
+	require.ErrorContains(t, NewOffFlag(file+"-dir").Set(true), "write off flag")
+}
+
+// rawGet talks to the admin socket without the client.
+func rawGet(t *testing.T, a *testAdmin, method, path string, body io.Reader) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://x"+path, body)
+	require.NoError(t, err)
+	resp, err := a.client.http.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func TestAdminRefusesWhatItDoesNotKnow(t *testing.T) {
+	a := startAdmin(t, nil)
+	for _, c := range []struct {
+		method, path string
+		code         int
+	}{
+		{"GET", "/v1/nothing", 404},
+		{"POST", "/v1/status", 405},
+		{"GET", "/v1/off", 405},
+		{"DELETE", "/v1/peers", 405},
+		{"GET", "/v1/conns?all=perhaps", 400},
+		{"GET", "/metrics", 200},
+	} {
+		require.Equal(t, c.code, rawGet(t, a, c.method, c.path, nil).StatusCode, "%s %s", c.method, c.path)
+	}
+	require.NotContains(t, a.ctl.switched(), true)
+	req := rawGet(t, a, "GET", "/v1/status?"+strings.Repeat("x", 3*adminMaxHeader), nil)
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, req.StatusCode)
+}
+
+func TestAdminSocketModeAndRemoval(t *testing.T) {
+	a := startAdmin(t, nil)
+	fi, err := os.Stat(a.cfg.Admin)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o660), fi.Mode().Perm())
+	a.stop()
+	require.NoFileExists(t, a.cfg.Admin)
+}
+
+func TestASecondDaemonIsRefused(t *testing.T) {
+	a := startAdmin(t, nil)
+	_, err := ListenAdmin(a.cfg, "x", nil)
+	require.ErrorIs(t, err, ErrAdminInUse)
+	_, err = a.client.Status(t.Context())
+	require.NoError(t, err, "the first one must be unharmed")
+	require.ErrorIs(t, Cleanup(a.cfg), ErrDaemonAlive)
+	a.stop()
+	s, err := ListenAdmin(a.cfg, "x", nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+}
+
+func TestAForeignListenerIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = listenAdminSocket(path)
+	require.ErrorIs(t, err, ErrAdminInUse)
+}
+
+func TestADeadSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	s, err := listenAdminSocket(path)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+func TestAFileInTheWayIsNotRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
+	_, err := listenAdminSocket(path)
+	require.ErrorContains(t, err, "exists and is not a socket")
+	require.FileExists(t, path)
+	// The lock was dropped again.
+	require.NoError(t, os.Remove(path))
+	s, err := listenAdminSocket(path)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+func TestClientWithoutADaemon(t *testing.T) {
+	dir := t.TempDir()
+	c := NewAdminClient(dir + "/none")
+	_, err := c.Status(t.Context())
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+	require.ErrorContains(t, err, "daemon not reachable at "+dir+"/none: connect: no such file or directory")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.Status(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestClientDistrustsTheDaemon: answers that are not ours are errors.
+func TestClientDistrustsTheDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	answers := map[string]string{
+		"/v1/status": `{"schema":"smcgw.status/v2"}`,
+		"/v1/peers":  `{"schema":"smcgw.peers/v1","peers":7}`,
+		"/v1/conns":  `no json`,
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/version" {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		_, _ = w.Write([]byte(answers[r.URL.Path]))
+	}), ReadHeaderTimeout: time.Second}
+	go func() { _ = srv.Serve(l) }()
+	defer srv.Close()
+	c := NewAdminClient(path)
+	defer c.Close()
+	_, err = c.Status(t.Context())
+	require.ErrorContains(t, err, `schema "smcgw.status/v2" instead of "smcgw.status/v1"`)
+	_, err = c.Peers(t.Context())
+	require.ErrorContains(t, err, "read answer of the daemon")
+	_, err = c.Conns(t.Context(), ConnQuery{})
+	require.ErrorContains(t, err, "read answer of the daemon")
+	_, err = c.Version(t.Context())
+	require.EqualError(t, err, "answer of the daemon: I'm a teapot")
+}
+
+func TestMetricsListener(t *testing.T) {
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := probe.Addr().String()
+	require.NoError(t, probe.Close())
+	a := startAdmin(t, func(c *Config) { c.Metrics.Listen = addr })
+	tcp := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for path, code := range map[string]int{"/metrics": 200, "/healthz": 200, "/v1/status": 404, "/v1/off": 404} {
+		resp, err := tcp.Get("http://" + addr + path)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, code, resp.StatusCode, path)
+	}
+	other := a.cfg
+	other.Admin += "2"
+	_, err = ListenAdmin(other, "x", nil)
+	require.ErrorContains(t, err, "listen for metrics")
+	require.NoFileExists(t, other.Admin)
+}
+
+func TestAccess(t *testing.T) {
+	own := uint32(os.Geteuid())
+	require.Equal(t, accessWrite, peerCred{uid: 0}.access(5))
+	require.Equal(t, accessWrite, peerCred{uid: own}.access(5))
+	require.Equal(t, accessRead, peerCred{uid: own + 1, groups: []uint32{4, 5}}.access(5))
+	require.Equal(t, accessNone, peerCred{uid: own + 1, groups: []uint32{4}}.access(5))
+}
+
+// TestCredentialsOfOtherUsers connects as other users, past the mode of the
+// socket, with and without its group.
+func TestCredentialsOfOtherUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to become other users")
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("needs curl")
+	}
+	a := startAdmin(t, func(c *Config) {
+		dir, err := os.MkdirTemp("/tmp", "smcgw-admin")
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(dir, 0o755))
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		c.Admin = dir + "/s"
+	})
+	require.NoError(t, os.Chmod(a.cfg.Admin, 0o666))
+	as := func(uid uint32, groups []uint32, method, path string) string {
+		cmd := exec.CommandContext(t.Context(), "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", method, "--unix-socket", a.cfg.Admin, "http://x"+path)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: 4242, Groups: groups}}
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	gid := a.server.socket.gid
+	require.Equal(t, "403", as(4242, nil, "GET", "/v1/status"))
+	require.Equal(t, "403", as(4242, []uint32{4243}, "GET", "/metrics"))
+	require.Equal(t, "200", as(4242, []uint32{4243, gid}, "GET", "/v1/status"))
+	require.Equal(t, "403", as(4242, []uint32{gid}, "POST", "/v1/off"))
+	require.Equal(t, "200", as(0, nil, "POST", "/v1/off"))
+	require.Equal(t, []bool{false, true}, slices.Compact(a.ctl.switched()))
+}

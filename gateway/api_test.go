@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// TestDocumentsAreStable pins the JSON that scripts read: a document may gain
+// fields within a version, and loses or changes none.
+func TestDocumentsAreStable(t *testing.T) {
+	version := VersionInfo{Schema: VersionSchema, Version: "1.2.3", Go: "go1.26", OS: "linux", Arch: "amd64", Kernel: "6.18", Daemon: "1.2.2"}
+	for name, doc := range map[string]any{
+		"status.golden":  sampleStatus(),
+		"conns.golden":   ConnList{Schema: ConnsSchema, Conns: sampleConns()},
+		"peers.golden":   PeerList{Schema: PeersSchema, Peers: samplePeers()},
+		"version.golden": version,
+		"result.golden":  Result{Schema: ResultSchema, Verb: "peers flush", Message: "2 remembered peers forgotten", Count: 2},
+		"error.golden":   ErrorDoc{Schema: ErrorSchema, Error: "not permitted for this user"},
+	} {
+		out, err := json.MarshalIndent(doc, "", "  ")
+		require.NoError(t, err)
+		golden(t, name, append(out, '\n'))
+	}
+}
+
+func TestDocumentsReadBack(t *testing.T) {
+	var conns ConnList
+	requireReadsBack(t, ConnList{Schema: ConnsSchema, Conns: sampleConns()}, &conns)
+	var st Status
+	requireReadsBack(t, sampleStatus(), &st)
+	var peers PeerList
+	requireReadsBack(t, PeerList{Schema: PeersSchema, Peers: samplePeers()}, &peers)
+}
+
+func requireReadsBack[T any](t *testing.T, doc T, into *T) {
+	t.Helper()
+	out, err := json.Marshal(doc)
+	require.NoError(t, err)
+	dec := json.NewDecoder(bytes.NewReader(out))
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(into))
+	require.Equal(t, doc, *into)
+}
+
+func TestEveryReasonIsExplained(t *testing.T) {
+	list := Codes()
+	require.Equal(t, CodesSchema, list.Schema)
+	require.Len(t, list.Codes, len(negotiate.Reasons()))
+	for _, c := range list.Codes {
+		require.NotEmpty(t, c.Meaning, c.Name)
+		require.NotEmpty(t, c.Fix, c.Name)
+		got, ok := CodeNamed(c.Name)
+		require.True(t, ok)
+		require.Equal(t, c, got)
+	}
+	_, ok := CodeNamed("no_such_reason")
+	require.False(t, ok)
+	c, ok := CodeNamed("peer_no_option")
+	require.True(t, ok)
+	require.Equal(t, 20, c.Code)
+	require.Equal(t, `smcgw_fallbacks_total{reason="peer_no_option"}`, c.Metric)
+}

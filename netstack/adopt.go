@@ -1,0 +1,193 @@
+package netstack
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// unknownRTT seeds the retransmission timer when the owner could not measure.
+const unknownRTT = 100 * time.Millisecond
+
+// begin takes the measure of gVisor's own SYN, which the caller swallows.
+func (a *adoption) begin(isn uint32, t []byte) {
+	o := parseOptions(t)
+	a.seq = isn - seqOf(t)
+	a.ts = a.app.tsVal - o.tsVal
+	a.synTS = o.tsVal
+	if a.app.ws >= 0 && o.ws >= 0 && a.peer.ws >= 0 {
+		a.wsNS, a.ws = uint8(o.ws), uint8(a.app.ws)
+	}
+	a.ready.Store(true)
+}
+
+// Adopt takes over the connection that the application's SYN began and the
+// peer's SYN-ACK (with the accept) answered. Both are raw IP packets, of the SYN
+// the headers suffice. synRTT is the time between them as the owner measured it
+// (0: unknown); it seeds the retransmission timer.
+//
+// Adopt returns when the third ACK, with the confirm option, has left. A flow
+// that lives on the tuple is forgotten first. On error nothing of the adoption
+// remains but a lingering tuple; at most the third ACK was sent.
+func (s *Stack) Adopt(ctx context.Context, syn, synack []byte, synRTT time.Duration) (*Conn, error) {
+	if !s.hold() {
+		return nil, fmt.Errorf("adopt: %w", net.ErrClosed)
+	}
+	defer s.release()
+	f, err := s.newClientFlow(syn, synack)
+	if err != nil {
+		return nil, fmt.Errorf("adopt: %w", err)
+	}
+	if err := s.clear(ctx, f.key); err != nil {
+		return nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err)
+	}
+	if err := s.flows.put(f, s.cfg.Limits); err != nil {
+		return nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err)
+	}
+	c, err := s.lead(ctx, f, synack, synRTT)
+	if err != nil {
+		s.retire(f)
+		return nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err)
+	}
+	s.count.adopted.Add(1)
+	return c, nil
+}
+
+// newClientFlow reads both packets and checks that they belong together.
+func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
+	p, t, ok := parseHeaders(syn)
+	if !ok || flagsOf(t)&(flagSYN|flagACK|flagRST) != flagSYN {
+		return nil, fmt.Errorf("syn: %w", ErrPacket)
+	}
+	q, u, ok := parseTCP(synack)
+	if !ok || flagsOf(u)&(flagSYN|flagACK|flagRST) != flagSYN|flagACK {
+		return nil, fmt.Errorf("syn-ack: %w", ErrPacket)
+	}
+	k, isn := outboundKey(p.ip, t), seqOf(t)
+	if k != inboundKey(q.ip, u) || ackOf(u) != isn+1 || !k.tuple().valid() {
+		return nil, fmt.Errorf("syn-ack of another connection: %w", ErrPacket)
+	}
+	app, peer := parseOptions(t), parseOptions(u)
+	if app.role != roleOffer || peer.role != roleAccept || app.nonce != peer.nonce {
+		return nil, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
+	}
+	f := &flow{key: k, isn: isn, nonce: app.nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer}}
+	f.una.Store(isn + 1)
+	f.sent.Store(isn + 1)
+	f.segMax.Store(s.segMax(synack, peer.mss))
+	return f, nil
+}
+
+// parseHeaders reads a packet of which only the headers may be present.
+func parseHeaders(raw []byte) (p inet, t []byte, ok bool) {
+	if p, ok = parseInet(raw, 1<<17); !ok {
+		return p, nil, false
+	}
+	t, ok = p.tcpHeader()
+	return p, t, ok
+}
+
+// clear makes room for a new flow on tuple k.
+func (s *Stack) clear(ctx context.Context, k tupleKey) error {
+	old := s.flows.get(k)
+	if old == nil {
+		return nil
+	}
+	if !old.server {
+		if c := old.conn.Load(); c != nil {
+			c.Forget()
+		}
+		return nil
+	}
+	done := s.replace(old)
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// lead takes gVisor through a handshake of which nothing is on the wire but its
+// last segment.
+func (s *Stack) lead(ctx context.Context, f *flow, synack []byte, rtt time.Duration) (*Conn, error) {
+	local, proto := fullAddress(f.key.tuple().Local)
+	remote, _ := fullAddress(f.key.tuple().Remote)
+	ep, terr := s.stack.NewEndpoint(tcp.ProtocolNumber, proto, f.wq)
+	if terr != nil {
+		return nil, mapError(terr)
+	}
+	entry, ready := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
+	f.wq.EventRegister(&entry)
+	defer f.wq.EventUnregister(&entry)
+	// The kernel gives one local port to connections with different peers.
+	ep.SocketOptions().SetReuseAddress(true)
+	if terr = ep.Bind(local); terr == nil {
+		terr = ep.Connect(remote)
+	}
+	if _, started := terr.(*tcpip.ErrConnectStarted); !started {
+		ep.Abort()
+		return nil, mapError(terr)
+	}
+	if !f.adopt.ready.Load() {
+		ep.Abort()
+		return nil, fmt.Errorf("no syn of the stack's own: %w", net.ErrClosed)
+	}
+	s.injectSYNACK(f, synack, rtt)
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		s.retire(f) // before the abort: nothing may be sent
+		ep.Abort()
+		return nil, context.Cause(ctx)
+	}
+	c := newConn(s, f, ep)
+	c.synRTT = rtt
+	f.conn.Store(c)
+	if tcp.EndpointState(ep.State()) != tcp.StateEstablished || !f.state.CompareAndSwap(flowHandshake, flowOpen) {
+		s.retire(f)
+		ep.Abort()
+		if terr = ep.LastError(); terr != nil {
+			return nil, mapError(terr)
+		}
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// injectSYNACK gives the peer's SYN-ACK to gVisor, as the answer to its own SYN:
+// without what the application did not ask for, and with an echoed timestamp as
+// old as the round trip, or gVisor would take the hand-over for the round trip
+// and retransmit every few milliseconds.
+func (s *Stack) injectSYNACK(f *flow, synack []byte, rtt time.Duration) {
+	raw := append([]byte(nil), synack...)
+	_, t, ok := parseTCP(raw)
+	if !ok {
+		return // cannot be: newClientFlow has read it
+	}
+	a := f.adopt
+	for kind, wanted := range map[byte]bool{kindTS: a.app.ts, kindWS: a.app.ws >= 0, kindSACKPermit: a.app.sack} {
+		if !wanted {
+			blankOption(t, kind)
+		}
+	}
+	a.in(t)
+	if rtt <= 0 {
+		rtt = unknownRTT
+	}
+	for kind, off, n, i, ok := nextOption(t, minTCPHeader); ok; kind, off, n, i, ok = nextOption(t, i) {
+		if kind == kindTS && n == 8 {
+			binary.BigEndian.PutUint32(t[off+4:], a.synTS-uint32(rtt.Milliseconds()))
+		}
+	}
+	s.inject(raw)
+}

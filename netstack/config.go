@@ -1,0 +1,132 @@
+package netstack
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+)
+
+// Handler is told what arrives that the stack cannot decide. All methods are
+// called on goroutines of the link or of gVisor: they must not block and must
+// not call Stack.Close. Calling methods of Conn and Stack.Adopt's relatives
+// that do not wait (Abort, Forget, MarkCarrying, Read, Write) is allowed.
+type Handler interface {
+	// OfferedSYN asks whether to answer a steered SYN that carries an offer.
+	// False: the stack forgets it and sends nothing; the owner gives the SYN back
+	// to the kernel. True: the stack answers with the accept and reports the end of
+	// the handshake by Accepted or NotAccepted. A SYN that repeats a flow in
+	// handshake is answered without asking; one with another ISN on a tuple that
+	// is neither carrying nor raw asks again, and an answer of true ends the old
+	// flow without a packet.
+	OfferedSYN(syn SYN) bool
+	// NotAccepted reports an offered SYN that came to nothing: ErrOverload (the
+	// stack's own bound; nothing was sent, OfferedSYN was not asked),
+	// ErrHandshakeTimeout, ErrReplaced, syscall.ECONNREFUSED (reset by the
+	// client) and others. SYN.Raw is set with ErrOverload only.
+	NotAccepted(syn SYN, err error)
+	// Accepted hands over a connection whose third ACK arrived; the owner must
+	// end it by Close, Abort or Forget.
+	Accepted(c *Conn)
+	// SYNACK reports a SYN-ACK of a tuple the stack does not know: the owner
+	// calls Adopt, on another goroutine. It may be called again for duplicates
+	// until Adopt was called.
+	SYNACK(sa SYNACK)
+	// BareSYN reports a SYN without offer on a tuple that is unknown, in
+	// handshake or negotiating. (On a carrying, raw or adopted connection it goes
+	// to the connection, which answers a challenge ACK.)
+	BareSYN(syn SYN)
+}
+
+// Limits bounds what peers can make the stack hold. Zero means the default.
+type Limits struct {
+	// Flows bounds adopted plus accepted connections, handshakes included.
+	// Default 65536.
+	Flows int
+	// HalfOpen bounds server handshakes that wait for their third ACK; each
+	// costs a goroutine and about 10 KiB. Default 4096.
+	HalfOpen int
+	// Dead bounds the lingering table of ended flows; the oldest leaves first.
+	// Default 8192.
+	Dead int
+}
+
+// Config configures a Stack. Link and Handler are required.
+type Config struct {
+	// Link carries the packets; it is used by one Stack or Host only.
+	Link Link
+	// Handler decides; see there.
+	Handler Handler
+	// Logger receives debug records; default: discarded.
+	Logger *slog.Logger
+	// Limits bounds the tables.
+	Limits Limits
+	// HandshakeTimeout bounds the wait for the third ACK. gVisor alone would
+	// wait 127 s. Default 3 s.
+	HandshakeTimeout time.Duration
+	// Linger is how long an ended flow still swallows what comes late and
+	// answers challenge ACKs by an exact reset. Default 5 s.
+	Linger time.Duration
+	// CloseTimeout ends a closed connection whose peer acknowledges nothing any
+	// more. Default 60 s.
+	CloseTimeout time.Duration
+	// MinRTO is the lower bound of the retransmission timeout; gVisor's 200 ms
+	// dominates recovery on a LAN. Default 20 ms.
+	MinRTO time.Duration
+	// ReceiveBuffer and SendBuffer are the upper bounds of the automatically
+	// tuned buffers. Defaults 8 MiB and 6 MiB.
+	ReceiveBuffer, SendBuffer int
+
+	clock tcpip.Clock // tests only
+}
+
+// withDefaults returns a copy with every zero field set.
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.clock == nil {
+		c.clock = tcpip.NewStdClock()
+	}
+	setDefault(&c.Limits.Flows, 65536)
+	setDefault(&c.Limits.HalfOpen, 4096)
+	setDefault(&c.Limits.Dead, 8192)
+	setDefault(&c.HandshakeTimeout, 3*time.Second)
+	setDefault(&c.Linger, 5*time.Second)
+	setDefault(&c.CloseTimeout, time.Minute)
+	setDefault(&c.MinRTO, 20*time.Millisecond)
+	setDefault(&c.ReceiveBuffer, 8<<20)
+	setDefault(&c.SendBuffer, 6<<20)
+	return c
+}
+
+func setDefault[T comparable](field *T, def T) {
+	var zero T
+	if *field == zero {
+		*field = def
+	}
+}
+
+// validate returns all problems of c at once.
+func (c Config) validate() error {
+	var errs []error
+	if c.Link == nil {
+		errs = append(errs, errors.New("link: missing"))
+	}
+	if c.Handler == nil {
+		errs = append(errs, errors.New("handler: missing"))
+	}
+	for name, v := range map[string]int{
+		"limits.flows": c.Limits.Flows, "limits.half_open": c.Limits.HalfOpen, "limits.dead": c.Limits.Dead,
+		"receive_buffer": c.ReceiveBuffer, "send_buffer": c.SendBuffer,
+		"handshake_timeout": int(c.HandshakeTimeout), "linger": int(c.Linger),
+		"close_timeout": int(c.CloseTimeout), "min_rto": int(c.MinRTO),
+	} {
+		if v < 0 {
+			errs = append(errs, fmt.Errorf("%s: negative", name))
+		}
+	}
+	return errors.Join(errs...)
+}

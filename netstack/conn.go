@@ -1,0 +1,129 @@
+package netstack
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// Conn is the wire leg of one connection. Read and Write do not block; the
+// Context variants do. One reader and one writer may work at the same time as
+// any other method. The owner must end a Conn by exactly one of Close, Abort
+// and Forget (further calls are harmless).
+type Conn struct {
+	stream
+	s      *Stack
+	f      *flow
+	tuple  Tuple
+	synRTT time.Duration
+
+	notify  notifier
+	closing atomic.Bool // Close was called: leave the table when gVisor is done
+	ended   atomic.Bool
+}
+
+func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
+	c := &Conn{stream: stream{ep: ep, wq: f.wq}, s: s, f: f, tuple: f.key.tuple()}
+	ep.SocketOptions().SetDelayOption(false)
+	c.notify.entry = waiter.NewFunctionEntry(
+		waiter.ReadableEvents|waiter.WritableEvents|waiter.EventHUp|waiter.EventErr, c.event)
+	c.wq.EventRegister(&c.notify.entry)
+	return c
+}
+
+// event runs on gVisor's goroutines, with locks of gVisor held.
+func (c *Conn) event(waiter.EventMask) {
+	if c.closing.Load() && c.over() {
+		c.s.retire(c.f)
+		return
+	}
+	c.notify.call()
+}
+
+// SetNotify sets the function that is called whenever Read or Write may have
+// something to do again, and when the connection ends. It is called from
+// gVisor's goroutines, with locks held: it must only signal. It is called once
+// at once, so that nothing before is missed. nil removes it.
+func (c *Conn) SetNotify(fn func()) {
+	c.notify.fn.Store(&fn)
+	c.notify.call()
+}
+
+// Tuple names the connection.
+func (c *Conn) Tuple() Tuple { return c.tuple }
+
+// LocalAddr is the address of the local application.
+func (c *Conn) LocalAddr() netip.AddrPort { return c.tuple.Local }
+
+// RemoteAddr is the address of the remote application.
+func (c *Conn) RemoteAddr() netip.AddrPort { return c.tuple.Remote }
+
+// Server reports whether the connection was accepted, not adopted.
+func (c *Conn) Server() bool { return c.f.server }
+
+// ISN is the sequence number of the client's SYN on the wire, on both sides.
+func (c *Conn) ISN() uint32 { return c.f.isn }
+
+// Nonce is the nonce of the offer.
+func (c *Conn) Nonce() uint16 { return c.f.nonce }
+
+// SYNRTT is the round trip of the handshake: on the server from the last
+// SYN-ACK to the third ACK, on the client what Adopt was told.
+func (c *Conn) SYNRTT() time.Duration { return c.synRTT }
+
+// PeerMSS is the largest segment, without headers, that fits the link, what
+// the peer announced, and what was learnt of the path.
+func (c *Conn) PeerMSS() int { return int(c.f.segMax.Load()) - minTCPHeader }
+
+// Confirmed tells whether the client is a gateway. The answer can change from
+// unknown to any other and from no to yes. Adopted connections answer yes.
+func (c *Conn) Confirmed() Confirmation {
+	if !c.f.server {
+		return ConfirmYes
+	}
+	return Confirmation(c.f.serve.confirm.Load())
+}
+
+// MarkCarrying says that the connection carries or relays: from here on no SYN
+// from the network is reported for its tuple; each gets a challenge ACK.
+func (c *Conn) MarkCarrying() { c.f.carrying.Store(true) }
+
+// Close ends the connection in order: what was written is still delivered, then
+// a FIN. Unread bytes turn it into a reset, as with kernel sockets. It does not
+// wait.
+func (c *Conn) Close() error {
+	if c.ended.Load() || c.closing.Swap(true) {
+		return nil
+	}
+	c.notify.fn.Store(nil)
+	err := c.SetUserTimeout(c.s.cfg.CloseTimeout)
+	c.ep.Close()
+	if c.over() {
+		c.s.retire(c.f)
+	}
+	return err
+}
+
+// Abort resets the connection. What is unread or unsent is lost; the tuple
+// lingers as dead.
+func (c *Conn) Abort() {
+	if c.ended.Swap(true) {
+		return
+	}
+	c.notify.fn.Store(nil)
+	c.ep.Abort() // the reset leaves before the flow is dead
+	c.s.retire(c.f)
+}
+
+// Forget ends the connection without a packet; the tuple lingers as dead.
+func (c *Conn) Forget() {
+	if c.ended.Swap(true) {
+		return
+	}
+	c.notify.fn.Store(nil)
+	c.s.retire(c.f)
+	c.ep.Abort() // its reset is swallowed
+}

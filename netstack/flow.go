@@ -1,0 +1,234 @@
+package netstack
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// flowState is the life of a flow in the table:
+//
+//	handshake ──► open ──► dead ──► (gone after Linger)
+//	    └──────────────────┘
+//
+// A client flow is in handshake while gVisor is led through its three segments,
+// a server flow until the third ACK. Only the goroutine whose compare-and-swap
+// succeeds performs the work of a transition.
+type flowState = uint32
+
+const (
+	flowHandshake flowState = iota
+	flowOpen
+	flowDead
+)
+
+// flow is one wire leg: what the shim must know per tuple. Fields without a
+// lock are set before the flow is put into the table.
+type flow struct {
+	key    tupleKey
+	server bool
+	isn    uint32 // sequence number of the client's SYN on the wire
+	nonce  uint16
+
+	state    atomic.Uint32
+	carrying atomic.Bool // a SYN from the network goes to the endpoint
+	conn     atomic.Pointer[Conn]
+
+	// una and sent bound what the peer may quote in an ICMP error: the oldest
+	// unacknowledged and the next sequence number of ours, on the wire.
+	una, sent atomic.Uint32
+	// segMax is the largest TCP header plus payload that fits path and peer.
+	segMax atomic.Uint32
+
+	wq *waiter.Queue
+
+	adopt *adoption // client only
+	serve *serving  // server only
+}
+
+// adoption is the client's part of a flow.
+type adoption struct {
+	translation
+	app       options // of the application's SYN
+	peer      options // of the SYN-ACK
+	ready     atomic.Bool
+	confirmed atomic.Bool // the peer has acknowledged beyond ISN+1: stop marking
+	synTS     uint32      // timestamp of gVisor's own SYN
+}
+
+// serving is the server's part of a flow.
+type serving struct {
+	syn     SYN           // without Raw
+	iss     atomic.Uint32 // ours
+	sent    atomic.Bool   // a SYN-ACK left: iss is valid
+	confirm atomic.Uint32 // Confirmation
+	claimed atomic.Bool   // gVisor's handshake owns the flow
+	done    chan struct{} // closed when the handshake is over and its endpoint known or gone
+
+	mu sync.Mutex // guards everything below
+	// synack is the last SYN-ACK, kept to repeat it until the third ACK.
+	synack []byte
+	sentAt tcpip.MonotonicTime
+	cause  error // why the handshake was given up
+	timer  tcpip.Timer
+}
+
+func (f *flow) alive() bool { return f.state.Load() != flowDead }
+
+// noteSent moves the upper bound of what was sent; wire sequence numbers.
+func (f *flow) noteSent(next uint32) {
+	for {
+		old := f.sent.Load()
+		if !after(next, old) || f.sent.CompareAndSwap(old, next) {
+			return
+		}
+	}
+}
+
+// noteAcked moves the lower bound.
+func (f *flow) noteAcked(ack uint32) {
+	for {
+		old := f.una.Load()
+		if !after(ack, old) || after(ack, f.sent.Load()) || f.una.CompareAndSwap(old, ack) {
+			return
+		}
+	}
+}
+
+// flowTable holds live and dead flows under their tuple. Its lock is a leaf:
+// no call out of the table is made under it.
+type flowTable struct {
+	mu       sync.RWMutex // guards everything below
+	m        map[tupleKey]*flow
+	live     int
+	halfOpen int
+	closed   bool
+	graves   []grave // dead flows, oldest first
+	deadMax  int
+	evicted  uint64
+	timer    tcpip.Timer
+
+	linger time.Duration
+	clock  tcpip.Clock
+}
+
+type grave struct {
+	f     *flow
+	until tcpip.MonotonicTime
+}
+
+func (t *flowTable) get(k tupleKey) *flow {
+	t.mu.RLock()
+	f := t.m[k]
+	t.mu.RUnlock()
+	return f
+}
+
+// put adds f in place of a dead flow or none.
+func (t *flowTable) put(f *flow, lim Limits) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.m[f.key]
+	switch {
+	case t.closed:
+		return net.ErrClosed
+	case old != nil && old.alive():
+		return ErrReplaced
+	case t.live >= lim.Flows, f.server && t.halfOpen >= lim.HalfOpen:
+		return ErrOverload
+	}
+	t.live++
+	if f.server {
+		t.halfOpen++
+	}
+	t.m[f.key] = f
+	return nil
+}
+
+// full reports whether another handshake would exceed a bound.
+func (t *flowTable) full(lim Limits) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.live >= lim.Flows || t.halfOpen >= lim.HalfOpen
+}
+
+// handshakeOver takes one server handshake off the count.
+func (t *flowTable) handshakeOver() {
+	t.mu.Lock()
+	t.halfOpen--
+	t.mu.Unlock()
+}
+
+// bury keeps the flow f, just dead, for the linger time. It is called once per
+// flow.
+func (t *flowTable) bury(f *flow) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live--
+	if t.closed {
+		return
+	}
+	for len(t.graves) >= t.deadMax {
+		t.evicted++
+		t.popLocked()
+	}
+	t.graves = append(t.graves, grave{f, t.clock.NowMonotonic().Add(t.linger)})
+	if len(t.graves) == 1 {
+		t.armLocked()
+	}
+}
+
+// popLocked removes the oldest grave.
+func (t *flowTable) popLocked() {
+	f := t.graves[0].f
+	t.graves[0] = grave{}
+	t.graves = t.graves[1:]
+	if t.m[f.key] == f {
+		delete(t.m, f.key)
+	}
+}
+
+func (t *flowTable) armLocked() {
+	d := t.graves[0].until.Sub(t.clock.NowMonotonic())
+	t.timer = t.clock.AfterFunc(max(d, time.Millisecond), t.sweep)
+}
+
+// sweep removes what has lingered long enough.
+func (t *flowTable) sweep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.NowMonotonic()
+	for len(t.graves) > 0 && !t.graves[0].until.After(now) {
+		t.popLocked()
+	}
+	if len(t.graves) > 0 && !t.closed {
+		t.armLocked()
+	}
+}
+
+// close refuses further flows and returns the live ones.
+func (t *flowTable) close() []*flow {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	live := make([]*flow, 0, len(t.m))
+	for _, f := range t.m {
+		if f.alive() {
+			live = append(live, f)
+		}
+	}
+	return live
+}
+
+func (t *flowTable) sizes() (live, halfOpen, dead int, evicted uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.live, t.halfOpen, len(t.graves), t.evicted
+}

@@ -1,0 +1,134 @@
+package netstack
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// Link is a source and sink of raw IP packets: a TUN, one end of a Wire, or a
+// PacketLink. It is used by one Stack or Host, which stops it when it closes.
+type Link interface {
+	linkEndpoint() linkEndpoint
+}
+
+// linkEndpoint is what the links are to gVisor and to us.
+type linkEndpoint interface {
+	stack.LinkEndpoint
+	stack.GSOEndpoint
+	// stop ends the goroutines of the link and waits for them.
+	stop()
+	// drops counts packets the link could not take.
+	drops() uint64
+}
+
+// bareLink is a link endpoint without link headers, to be embedded.
+type bareLink struct {
+	mtu     uint32
+	dropped atomic.Uint64
+
+	mu sync.RWMutex // guards everything below; read-held while a packet is delivered
+	d  stack.NetworkDispatcher
+}
+
+func (l *bareLink) MTU() uint32                                  { return l.mtu }
+func (l *bareLink) SetMTU(uint32)                                {}
+func (l *bareLink) MaxHeaderLength() uint16                      { return 0 }
+func (l *bareLink) LinkAddress() tcpip.LinkAddress               { return "" }
+func (l *bareLink) SetLinkAddress(tcpip.LinkAddress)             {}
+func (l *bareLink) Capabilities() stack.LinkEndpointCapabilities { return 0 }
+func (l *bareLink) ARPHardwareType() header.ARPHardwareType      { return header.ARPHardwareNone }
+func (l *bareLink) AddHeader(*stack.PacketBuffer)                {}
+func (l *bareLink) ParseHeader(*stack.PacketBuffer) bool         { return true }
+func (l *bareLink) Close()                                       {}
+func (l *bareLink) SetOnCloseAction(func())                      {}
+func (l *bareLink) Wait()                                        {}
+func (l *bareLink) GSOMaxSize() uint32                           { return 0 }
+func (l *bareLink) SupportedGSO() stack.SupportedGSO             { return stack.GSONotSupported }
+func (l *bareLink) drops() uint64                                { return l.dropped.Load() }
+
+func (l *bareLink) IsAttached() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.d != nil
+}
+
+// Attach sets the dispatcher; with nil it returns when no packet is being
+// delivered any more.
+func (l *bareLink) Attach(d stack.NetworkDispatcher) {
+	l.mu.Lock()
+	l.d = d
+	l.mu.Unlock()
+}
+
+// deliver hands an inbound packet up. The caller keeps its reference.
+func (l *bareLink) deliver(proto tcpip.NetworkProtocolNumber, p *stack.PacketBuffer) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.d != nil {
+		l.d.DeliverNetworkPacket(proto, p)
+	}
+}
+
+// deliverRaw hands a copy of a raw IP packet up.
+func (l *bareLink) deliverRaw(raw []byte) {
+	if len(raw) == 0 {
+		return
+	}
+	p := rawBuffer(raw)
+	defer p.DecRef()
+	l.deliver(networkProtocol(raw), p)
+}
+
+// PacketFunc receives one raw IP packet, which belongs to it.
+type PacketFunc func(pkt []byte)
+
+// PacketLink connects a Stack or Host to functions, so that a model of the
+// steering can stand between several of them.
+type PacketLink struct {
+	bareLink
+	out *pump
+}
+
+// NewPacketLink makes a link whose outbound packets are given to out, in order,
+// on one goroutine of the link. out may call Inject of any link; it must not
+// block for long and must not close the link's own Stack.
+func NewPacketLink(mtu int, out PacketFunc) *PacketLink {
+	l := &PacketLink{out: newPump(out)}
+	l.mtu = uint32(mtu)
+	return l
+}
+
+// Inject delivers a copy of an inbound raw IP packet, with complete checksums,
+// on the caller's goroutine. Before the link is used and after its Stack was
+// closed the packet is dropped.
+func (l *PacketLink) Inject(pkt []byte) { l.deliverRaw(pkt) }
+
+func (l *PacketLink) linkEndpoint() linkEndpoint { return l }
+
+// WritePackets implements gVisor's stack.LinkWriter; it is not for callers.
+func (l *PacketLink) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
+	for _, p := range pkts.AsSlice() {
+		if !l.out.push(flatten(p), 0) {
+			l.dropped.Add(1)
+		}
+	}
+	return pkts.Len(), nil
+}
+
+func (l *PacketLink) stop() {
+	l.Attach(nil)
+	l.out.close()
+}
+
+// flatten copies an outbound packet into one slice.
+func flatten(p *stack.PacketBuffer) []byte {
+	b := make([]byte, 0, p.Size())
+	for _, s := range p.AsSlices() {
+		b = append(b, s...)
+	}
+	return b
+}

@@ -1,0 +1,217 @@
+package netstack
+
+import (
+	"errors"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// wakeAgain is how often a handshake that was given up is told so. gVisor waits
+// on a queue we can only notify, and it may not be waiting yet.
+const wakeAgain = 20 * time.Millisecond
+
+// noteSYNACK remembers the SYN-ACK q that leaves.
+func (v *serving) noteSYNACK(iss uint32, q *stack.PacketBuffer, now tcpip.MonotonicTime) {
+	view := q.ToView()
+	defer view.Release()
+	v.mu.Lock()
+	v.synack = append([]byte(nil), view.AsSlice()...)
+	v.sentAt = now
+	v.mu.Unlock()
+	v.iss.Store(iss)
+	v.sent.Store(true)
+}
+
+// repeat returns the SYN-ACK to send again.
+func (v *serving) repeat(now tcpip.MonotonicTime) []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.sentAt = now
+	return v.synack
+}
+
+// acceptable checks a segment before the handshake is complete. Without a
+// listening endpoint gVisor does not compare the acknowledgement with its
+// SYN-ACK, so that anybody could complete a handshake from a false address.
+func (v *serving) acceptable(isn uint32, t []byte) bool {
+	flags := flagsOf(t)
+	if !v.sent.Load() {
+		return false
+	}
+	if flags&flagRST != 0 {
+		return seqOf(t) == isn+1
+	}
+	return flags&flagACK != 0 && ackOf(t) == v.iss.Load()+1
+}
+
+// offered handles a SYN with an offer that belongs to no live flow as it is. old
+// is the flow of its tuple, if any.
+func (s *Stack) offered(k tupleKey, old *flow, syn SYN, o options) {
+	if s.flows.full(s.cfg.Limits) {
+		s.count.shed.Add(1)
+		s.cfg.Handler.NotAccepted(syn, ErrOverload)
+		return
+	}
+	if !s.cfg.Handler.OfferedSYN(syn) || !s.hold() {
+		return
+	}
+	f := s.newServerFlow(k, syn, o)
+	if done := s.replace(old); done != nil {
+		go s.handshakeAfter(done, f, syn) // bounded by the flows that are half open
+		return
+	}
+	s.handshake(f, syn)
+}
+
+func (s *Stack) newServerFlow(k tupleKey, syn SYN, o options) *flow {
+	raw := syn.Raw
+	syn.Raw = nil
+	f := &flow{
+		key: k, server: true, isn: syn.ISN, nonce: syn.Nonce, wq: &waiter.Queue{},
+		serve: &serving{syn: syn, done: make(chan struct{})},
+	}
+	f.segMax.Store(s.segMax(raw, o.mss))
+	return f
+}
+
+// replace ends the flow in the way of a new one on its tuple. The channel is
+// closed when gVisor has let go of it; nil: it has.
+func (s *Stack) replace(old *flow) <-chan struct{} {
+	if old == nil || !old.server {
+		return nil
+	}
+	if c := old.conn.Load(); c != nil {
+		c.Forget()
+	}
+	s.giveUp(old, ErrReplaced)
+	select {
+	case <-old.serve.done:
+		return nil
+	default:
+		return old.serve.done
+	}
+}
+
+func (s *Stack) handshakeAfter(done <-chan struct{}, f *flow, syn SYN) {
+	<-done
+	s.handshake(f, syn)
+}
+
+// handshake starts gVisor's handshake for f. The caller holds the stack
+// (Stack.hold), which the end of the handshake releases.
+func (s *Stack) handshake(f *flow, syn SYN) {
+	if err := s.flows.put(f, s.cfg.Limits); err != nil {
+		f.state.Store(flowDead)
+		close(f.serve.done)
+		s.release()
+		s.count.shed.Add(1)
+		s.cfg.Handler.NotAccepted(syn, err)
+		return
+	}
+	f.serve.mu.Lock()
+	f.serve.timer = s.clock.AfterFunc(s.cfg.HandshakeTimeout, func() { s.giveUp(f, ErrHandshakeTimeout) })
+	f.serve.mu.Unlock()
+	s.inject(syn.Raw)
+}
+
+// passive runs gVisor's handshake, on a goroutine of the forwarder.
+func (s *Stack) passive(r *tcp.ForwarderRequest) {
+	f := s.flows.get(endpointKey(r.ID()))
+	if f == nil || !f.server || !f.serve.claimed.CompareAndSwap(false, true) {
+		r.Complete(false)
+		return
+	}
+	ep, err := r.CreateEndpoint(f.wq)
+	r.Complete(false)
+	var c *Conn
+	if err == nil {
+		c = s.established(f, ep)
+	} else if f.state.CompareAndSwap(flowHandshake, flowDead) {
+		s.flows.bury(f)
+	}
+	s.handshakeOver(f, c, err)
+}
+
+// established makes the connection of a complete handshake; nil if it was given
+// up meanwhile.
+func (s *Stack) established(f *flow, ep tcpip.Endpoint) *Conn {
+	c := newConn(s, f, ep)
+	f.serve.mu.Lock()
+	c.synRTT = s.clock.NowMonotonic().Sub(f.serve.sentAt)
+	f.serve.mu.Unlock()
+	f.conn.Store(c)
+	if f.state.CompareAndSwap(flowHandshake, flowOpen) {
+		return c
+	}
+	f.conn.Store(nil)
+	ep.Abort() // its reset is swallowed: the flow is dead
+	return nil
+}
+
+// handshakeOver does the accounts and tells the owner.
+func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) {
+	v := f.serve
+	v.mu.Lock()
+	if v.timer != nil {
+		v.timer.Stop()
+	}
+	v.synack = nil
+	cause := v.cause
+	v.mu.Unlock()
+	s.flows.handshakeOver()
+	close(v.done)
+	defer s.release()
+	if c != nil {
+		s.count.accepted.Add(1)
+		s.cfg.Handler.Accepted(c)
+		return
+	}
+	if cause == nil {
+		cause = handshakeError(terr)
+	}
+	s.count.handshakeFailed.Add(1)
+	s.cfg.Handler.NotAccepted(v.syn, cause)
+}
+
+func handshakeError(terr tcpip.Error) error {
+	if terr == nil {
+		return errors.New("handshake aborted")
+	}
+	return mapError(terr)
+}
+
+// giveUp ends a handshake without a packet.
+func (s *Stack) giveUp(f *flow, cause error) {
+	v := f.serve
+	v.mu.Lock()
+	if v.cause == nil {
+		v.cause = cause
+	}
+	v.mu.Unlock()
+	if !f.state.CompareAndSwap(flowHandshake, flowDead) {
+		return
+	}
+	s.flows.bury(f)
+	s.wake(f)
+}
+
+// wake makes gVisor let go of a handshake that was given up: the goroutine in
+// CreateEndpoint returns when its queue is notified, and would otherwise wait
+// for 127 s (the handshake's retransmission timer is not configurable).
+func (s *Stack) wake(f *flow) {
+	v := f.serve
+	if v.claimed.CompareAndSwap(false, true) { // the SYN never got as far
+		s.handshakeOver(f, nil, nil)
+		return
+	}
+	select {
+	case <-v.done:
+	default:
+		f.wq.Notify(waiter.WritableEvents)
+		time.AfterFunc(wakeAgain, func() { s.wake(f) })
+	}
+}

@@ -1,0 +1,326 @@
+package netstack
+
+import (
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/nested"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// shim is the link endpoint between gVisor and the wire. Everything that
+// makes the stack special happens here, per packet, without I/O of its own.
+type shim struct {
+	nested.Endpoint
+	s    *Stack
+	open atomic.Bool // inbound packets are taken
+}
+
+var _ stack.LinkEndpoint = (*shim)(nil)
+
+func newShim(s *Stack, lower stack.LinkEndpoint) *shim {
+	m := &shim{s: s}
+	m.Init(lower, m)
+	return m
+}
+
+// Capabilities adds receive checksum offload: the shim verifies what the link
+// did not, and gVisor could not once headers are translated.
+func (m *shim) Capabilities() stack.LinkEndpointCapabilities {
+	return m.Endpoint.Capabilities() | stack.CapabilityRXChecksumOffload
+}
+
+// WritePackets passes on what gVisor sends, rewritten where it must be.
+func (m *shim) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
+	pkts := l.AsSlice()
+	for i, p := range pkts {
+		if repl, keep := m.outbound(p); !keep {
+			return m.writeChanged(pkts, i, repl)
+		}
+	}
+	return m.Endpoint.WritePackets(l)
+}
+
+// writeChanged writes pkts, of which the first n pass as they are and the next
+// is replaced by repl (nothing: swallowed).
+func (m *shim) writeChanged(pkts []*stack.PacketBuffer, n int, repl []*stack.PacketBuffer) (int, tcpip.Error) {
+	var out stack.PacketBufferList
+	var made []*stack.PacketBuffer
+	defer func() {
+		for _, p := range made {
+			p.DecRef()
+		}
+	}()
+	for i, p := range pkts {
+		keep := i < n
+		if i > n {
+			repl, keep = m.outbound(p)
+		}
+		if keep {
+			out.PushBack(p)
+			continue
+		}
+		made = append(made, repl...)
+		for _, q := range repl {
+			out.PushBack(q)
+		}
+	}
+	if out.Len() > 0 {
+		if _, err := m.Endpoint.WritePackets(out); err != nil {
+			return 0, err
+		}
+	}
+	return len(pkts), nil
+}
+
+// send writes one packet of the shim's own making.
+func (m *shim) send(p *stack.PacketBuffer) {
+	defer p.DecRef()
+	var l stack.PacketBufferList
+	l.PushBack(p)
+	_, _ = m.Endpoint.WritePackets(l) // a lost packet is TCP's daily business
+}
+
+// outbound decides about one packet of gVisor: keep it (possibly changed in
+// place), or send repl instead of it.
+func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep bool) {
+	t := p.TransportHeader().Slice()
+	if p.TransportProtocolNumber != header.TCPProtocolNumber || len(t) < minTCPHeader {
+		m.s.count.swallowed.Add(1)
+		return nil, false
+	}
+	ip := p.NetworkHeader().Slice()
+	f := m.s.flows.get(outboundKey(ip, t))
+	switch {
+	case f == nil || !f.alive():
+		m.s.count.swallowed.Add(1)
+		return nil, false
+	case f.server:
+		return m.outServer(f, p, ip, t)
+	default:
+		return m.outClient(f, p, ip, t)
+	}
+}
+
+// outServer adds the accept to the SYN-ACK; the rest of a server leg is plain.
+func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
+	if flagsOf(t)&flagSYN == 0 {
+		f.noteSent(sequenceEnd(p, t))
+		return nil, true
+	}
+	f.una.Store(seqOf(t))
+	f.sent.Store(seqOf(t) + 1)
+	opts := appendOption(append(make([]byte, 0, maxTCPHeader), t[minTCPHeader:]...), roleAccept, f.nonce)
+	if len(opts) > maxTCPHeader-minTCPHeader { // cannot be: gVisor uses 20 bytes
+		return nil, true
+	}
+	q := buildTCP(ip, t, opts, nil)
+	f.serve.noteSYNACK(seqOf(t), q, m.s.clock.NowMonotonic())
+	return []*stack.PacketBuffer{q}, false
+}
+
+// outClient swallows gVisor's own SYN and translates everything else.
+func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
+	a := f.adopt
+	if flagsOf(t)&flagSYN != 0 {
+		if !a.ready.Load() {
+			a.begin(f.isn, t)
+		}
+		return nil, false
+	}
+	if !a.ready.Load() {
+		return nil, false
+	}
+	a.out(t, !offloaded(p))
+	f.noteSent(sequenceEnd(p, t))
+	if seqOf(t) != f.isn+1 || flagsOf(t)&flagRST != 0 || a.confirmed.Load() {
+		return nil, true
+	}
+	return confirmSegment(f, p, ip, t)
+}
+
+// offloaded reports whether the checksum field of p holds the pseudo header
+// only.
+func offloaded(p *stack.PacketBuffer) bool {
+	return p.GSOOptions.Type != stack.GSONone && p.GSOOptions.NeedsCsum
+}
+
+// sequenceEnd is the sequence number behind an outbound segment.
+func sequenceEnd(p *stack.PacketBuffer, t []byte) uint32 {
+	end := seqOf(t) + uint32(p.Data().Size())
+	if flagsOf(t)&(flagSYN|flagFIN) != 0 {
+		end++
+	}
+	return end
+}
+
+// DeliverNetworkPacket passes on what arrives if it is for a live flow.
+func (m *shim) DeliverNetworkPacket(_ tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
+	if !m.open.Load() {
+		return
+	}
+	size := pkt.Data().Size()
+	b, _ := pkt.Data().PullUp(min(size, maxHeaders))
+	p, ok := parseInet(b, size)
+	if !ok {
+		m.s.count.malformed.Add(1)
+		return
+	}
+	if !p.headerSumOK() {
+		m.s.count.checksumErrors.Add(1)
+		return
+	}
+	if p.total < size { // Ethernet padding: tcx runs before the kernel trims it
+		pkt.Data().CapLength(p.total)
+	}
+	switch p.proto {
+	case protoTCP:
+		m.inTCP(p, pkt)
+	case protoICMP, protoICMPv6:
+		m.inICMP(p, pkt)
+	default:
+		m.s.count.malformed.Add(1)
+	}
+}
+
+// up hands pkt to gVisor.
+func (m *shim) up(p inet, pkt *stack.PacketBuffer) {
+	m.Endpoint.DeliverNetworkPacket(p.network(), pkt)
+}
+
+// inTCP routes one segment.
+func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
+	t, ok := p.tcpHeader()
+	flags := byte(0)
+	if ok {
+		flags = flagsOf(t)
+	}
+	if !ok || flags&flagSYN != 0 && flags&(flagRST|flagFIN) != 0 {
+		m.s.count.malformed.Add(1)
+		return
+	}
+	if !pkt.RXChecksumValidated && !p.tcpSumOK(pkt) {
+		m.s.count.checksumErrors.Add(1)
+		return
+	}
+	k := inboundKey(p.ip, t)
+	f := m.s.flows.get(k)
+	switch {
+	case flags&(flagSYN|flagACK) == flagSYN:
+		m.inSYN(k, f, p, t, pkt)
+	case f == nil && flags&flagSYN != 0:
+		m.inSYNACK(k, t, pkt)
+	case f == nil:
+		m.s.count.unknown.Add(1)
+	case !f.alive():
+		m.inLate(f, k, p, t, pkt)
+	case f.server:
+		m.inServer(f, p, t, pkt)
+	default:
+		m.inClient(f, p, t, pkt)
+	}
+}
+
+// inClient translates a segment for an adopted flow. A repeated SYN-ACK is
+// dropped before the flow is ready and answered by gVisor's challenge ACK later.
+func (m *shim) inClient(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
+	a := f.adopt
+	if !a.ready.Load() {
+		return
+	}
+	if flagsOf(t)&flagACK != 0 {
+		ack := ackOf(t)
+		f.noteAcked(ack)
+		if after(ack, f.isn+1) && !after(ack, f.sent.Load()) {
+			a.confirmed.Store(true)
+		}
+	}
+	a.in(t)
+	m.up(p, pkt)
+}
+
+// inServer guards the handshake and watches for the confirm option.
+func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
+	if f.state.Load() == flowHandshake && !f.serve.acceptable(f.isn, t) {
+		m.s.count.badHandshakeACK.Add(1)
+		return
+	}
+	if flagsOf(t)&(flagRST|flagACK) == flagACK {
+		f.noteAcked(ackOf(t))
+		m.s.noteConfirm(f, t)
+	}
+	m.up(p, pkt)
+}
+
+// inSYN decides about a SYN without ACK.
+func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
+	o := parseOptions(t)
+	offer := o.role == roleOffer
+	if f != nil && f.alive() {
+		if !f.server || f.carrying.Load() { // RFC 5961 4: challenge, whatever it says
+			m.challenge(f, p, pkt)
+			return
+		}
+		if offer && f.isn == seqOf(t) && f.nonce == o.nonce {
+			m.repeated(f, p, pkt)
+			return
+		}
+	}
+	syn := SYN{Tuple: k.tuple(), ISN: seqOf(t), Offer: offer, Nonce: o.nonce, Raw: rawBytes(pkt)}
+	if !offer {
+		syn.Nonce = 0
+		if f != nil && f.server && f.isn == syn.ISN {
+			m.s.giveUp(f, ErrReplaced) // the client fell back before its third ACK
+		}
+		m.s.cfg.Handler.BareSYN(syn)
+		return
+	}
+	m.s.offered(k, f, syn, o)
+}
+
+// challenge gives a SYN to an endpoint that answers it by an ACK.
+func (m *shim) challenge(f *flow, p inet, pkt *stack.PacketBuffer) {
+	if f.server || f.adopt.ready.Load() {
+		m.up(p, pkt)
+	}
+}
+
+// repeated answers the repeated SYN of a flow. gVisor would answer it with a
+// bare ACK during the handshake, which helps nobody.
+func (m *shim) repeated(f *flow, p inet, pkt *stack.PacketBuffer) {
+	if f.state.Load() != flowHandshake {
+		m.up(p, pkt)
+		return
+	}
+	if raw := f.serve.repeat(m.s.clock.NowMonotonic()); raw != nil {
+		m.s.count.synackResent.Add(1)
+		m.send(rawBuffer(raw))
+	}
+}
+
+// inSYNACK reports a SYN-ACK nobody here waits for yet.
+func (m *shim) inSYNACK(k tupleKey, t []byte, pkt *stack.PacketBuffer) {
+	o := parseOptions(t)
+	sa := SYNACK{Tuple: k.tuple(), ISN: ackOf(t) - 1, Raw: rawBytes(pkt)}
+	if o.role == roleAccept {
+		sa.Accept, sa.Nonce = true, o.nonce
+	}
+	m.s.cfg.Handler.SYNACK(sa)
+}
+
+// inLate answers what arrives for an ended flow (DESIGN §3 Teardown): a
+// challenge ACK by an exact reset, a SYN-ACK of a newer connection by asking
+// the owner, the rest not at all.
+func (m *shim) inLate(f *flow, k tupleKey, p inet, t []byte, pkt *stack.PacketBuffer) {
+	flags, payload := flagsOf(t), p.total-len(p.ip)-len(t)
+	switch {
+	case flags&flagSYN != 0 && ackOf(t) != f.isn+1:
+		m.inSYNACK(k, t, pkt)
+	case flags&(flagSYN|flagRST|flagFIN|flagACK) == flagACK && payload == 0:
+		m.s.count.lateResets.Add(1)
+		m.send(buildReset(p.ip, t))
+	default:
+		m.s.count.lateSegments.Add(1)
+	}
+}

@@ -1,0 +1,203 @@
+package netstack
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+)
+
+const (
+	nicID = 1
+
+	// timeWait is short because the wire legs of clients are reset, not closed,
+	// and a tuple may come again at once.
+	timeWait = time.Second
+
+	minBuffer     = 4 << 10
+	defaultBuffer = 1 << 20
+)
+
+// Stack is the wire TCP of one gateway. All methods may be called concurrently.
+type Stack struct {
+	cfg   Config
+	clock tcpip.Clock
+	stack *stack.Stack
+	link  linkEndpoint
+	shim  *shim
+	flows flowTable
+	count counters
+
+	mu      sync.Mutex // guards closing
+	closing bool
+	busy    sync.WaitGroup // handshakes and adoptions
+	closed  chan struct{}
+}
+
+// New starts a stack on cfg.Link.
+func New(cfg Config) (*Stack, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("netstack config: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	s := &Stack{cfg: cfg, clock: cfg.clock, link: cfg.Link.linkEndpoint(), closed: make(chan struct{})}
+	s.flows = flowTable{m: map[tupleKey]*flow{}, deadMax: cfg.Limits.Dead, linger: cfg.Linger, clock: cfg.clock}
+	s.shim = newShim(s, s.link)
+	gs, err := newGVisor(cfg, s.shim)
+	if err != nil {
+		s.link.stop()
+		return nil, fmt.Errorf("netstack: %w", err)
+	}
+	s.stack = gs
+	// The forwarder's own limit must never decide: it drops in silence.
+	fw := tcp.NewForwarder(gs, 0, 2*cfg.Limits.HalfOpen, s.passive)
+	gs.SetTransportProtocolHandler(tcp.ProtocolNumber, fw.HandlePacket)
+	gs.SetPromiscuousMode(nicID, true)
+	gs.SetSpoofing(nicID, true)
+	s.shim.open.Store(true)
+	return s, nil
+}
+
+// newGVisor makes a stack with one interface, for every address.
+func newGVisor(cfg Config, ep stack.LinkEndpoint) (*stack.Stack, error) {
+	gs := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC},
+		Clock:              cfg.clock,
+	})
+	err := setTCPOptions(gs, cfg)
+	if terr := gs.CreateNIC(nicID, ep); err == nil && terr != nil {
+		err = errors.New(terr.String())
+	}
+	if err != nil {
+		gs.Destroy()
+		return nil, err
+	}
+	gs.SetRouteTable([]tcpip.Route{
+		{Destination: header.IPv4EmptySubnet, NIC: nicID},
+		{Destination: header.IPv6EmptySubnet, NIC: nicID},
+	})
+	return gs, nil
+}
+
+// setTCPOptions sets what was measured to matter: see the netstack chapter of
+// docs/ARCHITECTURE.md. RACK stays on, as is gVisor's default.
+func setTCPOptions(gs *stack.Stack, cfg Config) error {
+	sack := tcpip.TCPSACKEnabled(true)
+	rto := tcpip.TCPMinRTOOption(cfg.MinRTO)
+	tw := tcpip.TCPTimeWaitTimeoutOption(timeWait)
+	moderate := tcpip.TCPModerateReceiveBufferOption(true)
+	rcv := tcpip.TCPReceiveBufferSizeRangeOption{Min: minBuffer, Default: min(defaultBuffer, cfg.ReceiveBuffer), Max: cfg.ReceiveBuffer}
+	snd := tcpip.TCPSendBufferSizeRangeOption{Min: minBuffer, Default: min(defaultBuffer, cfg.SendBuffer), Max: cfg.SendBuffer}
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &rto, &tw, &moderate, &rcv, &snd} {
+		if terr := gs.SetTransportProtocolOption(tcp.ProtocolNumber, o); terr != nil {
+			return fmt.Errorf("tcp option %T: %s", o, terr)
+		}
+	}
+	return nil
+}
+
+// MTU is the largest IP packet of the link.
+func (s *Stack) MTU() int { return int(s.link.MTU()) }
+
+// segMax is the largest TCP header plus payload towards a peer that announced
+// mss, in the family of packet raw.
+func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
+	hlen := minIPv4Header
+	if raw[0]>>4 == 6 {
+		hlen = ipv6Header
+	}
+	return uint32(max(min(int(mss)+minTCPHeader, s.MTU()-hlen), minTCPHeader))
+}
+
+// Forget ends whatever lives on tuple without a packet, and reports whether
+// something did. A handshake it ends is reported by NotAccepted.
+func (s *Stack) Forget(t Tuple) bool {
+	f := s.flows.get(keyOf(t))
+	if f == nil || !f.alive() {
+		return false
+	}
+	if c := f.conn.Load(); c != nil {
+		c.Forget()
+		return true
+	}
+	if f.server {
+		s.giveUp(f, ErrReplaced)
+	}
+	return true
+}
+
+// hold keeps Close from finishing; false: the stack is closing.
+func (s *Stack) hold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.busy.Add(1)
+	return true
+}
+
+func (s *Stack) release() { s.busy.Done() }
+
+// retire marks f dead and keeps its tuple for the linger time.
+func (s *Stack) retire(f *flow) {
+	if f.state.Swap(flowDead) == flowDead {
+		return
+	}
+	f.conn.Store(nil)
+	s.flows.bury(f)
+}
+
+// inject delivers a copy of raw to gVisor, past the shim.
+func (s *Stack) inject(raw []byte) {
+	p := rawBuffer(raw)
+	defer p.DecRef()
+	s.shim.Endpoint.DeliverNetworkPacket(networkProtocol(raw), p)
+}
+
+// Close ends everything: carrying connections are reset, the others forgotten
+// without a packet (a server never resets before it has read the PROPOSAL). It
+// returns when all goroutines have ended. It must not be called from a Handler.
+func (s *Stack) Close() error {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		<-s.closed
+		return nil
+	}
+	s.closing = true
+	s.mu.Unlock()
+	s.shim.open.Store(false)
+	for _, f := range s.flows.close() {
+		s.end(f)
+	}
+	s.busy.Wait()
+	s.stack.Destroy()
+	s.link.stop()
+	close(s.closed)
+	return nil
+}
+
+// end is Close's part for one flow.
+func (s *Stack) end(f *flow) {
+	c := f.conn.Load()
+	switch {
+	case c != nil && f.carrying.Load():
+		c.Abort()
+	case c != nil:
+		c.Forget()
+	case f.server:
+		s.giveUp(f, net.ErrClosed)
+	default:
+		s.retire(f)
+	}
+}

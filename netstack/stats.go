@@ -1,0 +1,78 @@
+package netstack
+
+import "sync/atomic"
+
+// Stats is a snapshot of the counters and table sizes of a Stack.
+type Stats struct {
+	// Flows counts live flows, HalfOpen those of them in a server handshake,
+	// Dead the lingering ones.
+	Flows, HalfOpen, Dead int
+	// Adopted and Accepted count connections since the start.
+	Adopted, Accepted uint64
+	// Shed counts offered SYNs refused by Limits, HandshakeFailed those that
+	// were answered and came to nothing.
+	Shed, HandshakeFailed uint64
+	// SYNACKResent counts SYN-ACKs repeated for a repeated SYN.
+	SYNACKResent uint64
+	// Confirmed and Unconfirmed count first segments of accepted connections
+	// with and without the confirm option.
+	Confirmed, Unconfirmed uint64
+	// ChecksumErrors counts inbound packets with a wrong checksum, Malformed those
+	// that are no TCP segment or ICMP error we could read; both are dropped.
+	ChecksumErrors, Malformed uint64
+	// Unknown counts inbound segments of tuples the stack does not know; they
+	// are dropped.
+	Unknown uint64
+	// BadHandshakeACK counts segments dropped because they acknowledged another
+	// SYN-ACK than ours before the handshake was complete.
+	BadHandshakeACK uint64
+	// Swallowed counts outbound packets that had no live flow.
+	Swallowed uint64
+	// LateSegments counts inbound segments of ended flows that were dropped,
+	// LateResets the resets that answered a challenge ACK of one.
+	LateSegments, LateResets uint64
+	// DeadEvicted counts ended flows that left the lingering table early.
+	DeadEvicted uint64
+	// ICMPDelivered and ICMPIgnored count ICMP errors.
+	ICMPDelivered, ICMPIgnored uint64
+	// LinkDrops counts outbound packets the link could not take.
+	LinkDrops uint64
+	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's.
+	Retransmits, Timeouts, SegmentsSent, SegmentsReceived uint64
+}
+
+// counters are the atomic ones behind Stats.
+type counters struct {
+	adopted, accepted         atomic.Uint64
+	shed, handshakeFailed     atomic.Uint64
+	synackResent              atomic.Uint64
+	confirmed, unconfirmed    atomic.Uint64
+	checksumErrors, malformed atomic.Uint64
+	unknown, badHandshakeACK  atomic.Uint64
+	swallowed                 atomic.Uint64
+	lateSegments, lateResets  atomic.Uint64
+	icmpDelivered             atomic.Uint64
+	icmpIgnored               atomic.Uint64
+}
+
+// Stats returns a snapshot.
+func (s *Stack) Stats() Stats {
+	c := &s.count
+	st := Stats{
+		Adopted: c.adopted.Load(), Accepted: c.accepted.Load(),
+		Shed: c.shed.Load(), HandshakeFailed: c.handshakeFailed.Load(),
+		SYNACKResent: c.synackResent.Load(),
+		Confirmed:    c.confirmed.Load(), Unconfirmed: c.unconfirmed.Load(),
+		ChecksumErrors: c.checksumErrors.Load(), Malformed: c.malformed.Load(),
+		Unknown: c.unknown.Load(), BadHandshakeACK: c.badHandshakeACK.Load(),
+		Swallowed:    c.swallowed.Load(),
+		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(),
+		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
+		LinkDrops: s.link.drops(),
+	}
+	st.Flows, st.HalfOpen, st.Dead, st.DeadEvicted = s.flows.sizes()
+	t := s.stack.Stats().TCP
+	st.Retransmits, st.Timeouts = t.Retransmits.Value(), t.Timeouts.Value()
+	st.SegmentsSent, st.SegmentsReceived = t.SegmentsSent.Value(), t.ValidSegmentsReceived.Value()
+	return st
+}

@@ -1,0 +1,199 @@
+package netstack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// stream moves bytes through a gVisor endpoint: the part that wire legs and the
+// conns of a Host share. It needs no goroutine of its own.
+type stream struct {
+	ep tcpip.Endpoint
+	wq *waiter.Queue
+
+	rmu   sync.Mutex // guards everything below; one reader at a time
+	sink  sliceWriter
+	rdErr error // gVisor tells a reset once only
+
+	wmu sync.Mutex // guards everything below; one writer at a time
+	src bytes.Reader
+}
+
+// sliceWriter is where Endpoint.Read puts the bytes.
+type sliceWriter struct{ b []byte }
+
+func (w *sliceWriter) Write(p []byte) (int, error) {
+	n := copy(w.b, p)
+	w.b = w.b[n:]
+	if n < len(p) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+// Read reads what is there: at least one byte, io.EOF after the peer's FIN,
+// ErrWouldBlock, or the error that ended the connection, which stays.
+func (c *stream) Read(p []byte) (int, error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	if len(p) == 0 || c.rdErr != nil {
+		return 0, c.rdErr
+	}
+	c.sink.b = p
+	res, terr := c.ep.Read(&c.sink, tcpip.ReadOptions{})
+	c.sink.b = nil
+	if res.Count > 0 {
+		return res.Count, nil
+	}
+	err := mapError(terr)
+	if _, closed := terr.(*tcpip.ErrClosedForReceive); closed || err == nil {
+		err = io.EOF
+	}
+	if !errors.Is(err, ErrWouldBlock) {
+		c.rdErr = err
+	}
+	return 0, err
+}
+
+// Write queues as much of p as the send buffer takes; ErrWouldBlock if that is
+// nothing. p is copied.
+func (c *stream) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	c.src.Reset(p)
+	n, terr := c.ep.Write(&c.src, tcpip.WriteOptions{})
+	c.src.Reset(nil)
+	if terr != nil {
+		return int(n), mapError(terr)
+	}
+	if n == 0 { // the endpoint's state changed under the copy
+		return 0, ErrWouldBlock
+	}
+	return int(n), nil
+}
+
+// ReadContext is Read, waiting until there is something or ctx ends.
+func (c *stream) ReadContext(ctx context.Context, p []byte) (int, error) {
+	n, err := c.blocking(waiter.ReadableEvents, ctx.Done(), func() (int, error) { return c.Read(p) })
+	if errors.Is(err, errInterrupted) {
+		err = context.Cause(ctx)
+	}
+	return n, err
+}
+
+// WriteContext writes all of p unless the connection or ctx ends.
+func (c *stream) WriteContext(ctx context.Context, p []byte) (int, error) {
+	n, err := c.writeAll(p, ctx.Done())
+	if errors.Is(err, errInterrupted) {
+		err = context.Cause(ctx)
+	}
+	return n, err
+}
+
+// errInterrupted: the stop channel of a blocking operation closed.
+var errInterrupted = errors.New("interrupted")
+
+func (c *stream) writeAll(p []byte, stop <-chan struct{}) (done int, err error) {
+	for done < len(p) && err == nil {
+		var n int
+		n, err = c.blocking(waiter.WritableEvents, stop, func() (int, error) { return c.Write(p[done:]) })
+		done += n
+	}
+	return done, err
+}
+
+// blocking repeats op until it does not return ErrWouldBlock or stop closes.
+func (c *stream) blocking(mask waiter.EventMask, stop <-chan struct{}, op func() (int, error)) (int, error) {
+	n, err := op()
+	if !errors.Is(err, ErrWouldBlock) {
+		return n, err
+	}
+	entry, ready := waiter.NewChannelEntry(mask | waiter.EventHUp | waiter.EventErr)
+	c.wq.EventRegister(&entry)
+	defer c.wq.EventUnregister(&entry)
+	for {
+		if n, err = op(); !errors.Is(err, ErrWouldBlock) {
+			return n, err
+		}
+		select {
+		case <-ready:
+		case <-stop:
+			return 0, errInterrupted
+		}
+	}
+}
+
+// CloseWrite sends a FIN behind what was written; reading goes on.
+func (c *stream) CloseWrite() error {
+	return mapError(c.ep.Shutdown(tcpip.ShutdownWrite))
+}
+
+// RTT is gVisor's smoothed round trip; zero before the first sample.
+func (c *stream) RTT() time.Duration {
+	var info tcpip.TCPInfoOption
+	if c.ep.GetSockOpt(&info) != nil {
+		return 0
+	}
+	return info.RTT
+}
+
+// SetKeepalive sends probes on an idle connection after idle, every interval;
+// count unanswered ones end it with ETIMEDOUT. idle 0 turns it off.
+func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
+	if idle <= 0 {
+		c.ep.SocketOptions().SetKeepAlive(false)
+		return nil
+	}
+	i, v := tcpip.KeepaliveIdleOption(idle), tcpip.KeepaliveIntervalOption(interval)
+	for _, o := range []tcpip.SettableSocketOption{&i, &v} {
+		if terr := c.ep.SetSockOpt(o); terr != nil {
+			return mapError(terr)
+		}
+	}
+	if terr := c.ep.SetSockOptInt(tcpip.KeepaliveCountOption, count); terr != nil {
+		return mapError(terr)
+	}
+	c.ep.SocketOptions().SetKeepAlive(true)
+	return nil
+}
+
+// SetUserTimeout ends the connection with ETIMEDOUT when written bytes stay
+// unacknowledged for d (RFC 5482); zero turns it off.
+func (c *stream) SetUserTimeout(d time.Duration) error {
+	o := tcpip.TCPUserTimeoutOption(d)
+	return mapError(c.ep.SetSockOpt(&o))
+}
+
+// over reports whether gVisor is done with the endpoint.
+func (c *stream) over() bool {
+	switch tcp.EndpointState(c.ep.State()) {
+	case tcp.StateClose, tcp.StateError:
+		return true
+	default:
+		return false
+	}
+}
+
+// notifier calls a replaceable function on events of a queue.
+type notifier struct {
+	entry waiter.Entry
+	fn    atomic.Pointer[func()]
+}
+
+func (n *notifier) call() {
+	if fn := n.fn.Load(); fn != nil && *fn != nil {
+		(*fn)()
+	}
+}

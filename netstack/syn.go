@@ -1,0 +1,71 @@
+package netstack
+
+import (
+	"errors"
+)
+
+// SYN describes a SYN without ACK that arrived from the wire.
+type SYN struct {
+	Tuple Tuple
+	// ISN is the sequence number of the SYN.
+	ISN uint32
+	// Offer is true if the SYN carries the offer option; Nonce is its nonce.
+	Offer bool
+	Nonce uint16
+	// Raw is a copy of the whole IP packet; it belongs to the receiver.
+	Raw []byte
+}
+
+// SYNACK describes a SYN-ACK that arrived for a tuple the stack does not know.
+type SYNACK struct {
+	Tuple Tuple
+	// ISN is the sequence number of the SYN it answers (its ACK field less one).
+	ISN uint32
+	// Accept is true if it carries the accept option; Nonce is its nonce.
+	Accept bool
+	Nonce  uint16
+	// Raw is a copy of the whole IP packet; it belongs to the receiver.
+	Raw []byte
+}
+
+// Confirmation tells whether the client of an accepted connection is a gateway
+// (DESIGN §3: every segment of a gateway that starts at ISN+1 carries the
+// confirm option).
+type Confirmation uint8
+
+const (
+	// ConfirmUnknown: no segment that starts at ISN+1 has been seen yet.
+	ConfirmUnknown Confirmation = iota
+	// ConfirmYes: one carried the confirm option with the nonce of the offer.
+	ConfirmYes
+	// ConfirmNo: one arrived, without the option or with another nonce.
+	ConfirmNo
+)
+
+// String returns "unknown", "yes" or "no".
+func (c Confirmation) String() string {
+	switch c {
+	case ConfirmYes:
+		return "yes"
+	case ConfirmNo:
+		return "no"
+	default:
+		return "unknown"
+	}
+}
+
+// Errors of this package. Connection errors are syscall.Errno values, io.EOF
+// and net.ErrClosed, so that errors.Is works as with the net package.
+var (
+	// ErrWouldBlock is returned by Conn.Read and Conn.Write when nothing can be
+	// moved now; the notify function is called when that changes.
+	ErrWouldBlock = errors.New("operation would block")
+	// ErrOverload: a bound of Limits is reached.
+	ErrOverload = errors.New("netstack limit reached")
+	// ErrHandshakeTimeout: the third ACK did not arrive in time.
+	ErrHandshakeTimeout = errors.New("handshake timeout")
+	// ErrReplaced: a newer connection on the same tuple took this one's place.
+	ErrReplaced = errors.New("replaced by a newer connection")
+	// ErrPacket: bytes handed in are not the packet they should be.
+	ErrPacket = errors.New("malformed packet")
+)

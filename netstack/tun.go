@@ -1,0 +1,216 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// virtio_net_hdr (linux/virtio_net.h), as a TUN with IFF_VNET_HDR exchanges it:
+// flags, gso_type, hdr_len, gso_size, csum_start, csum_offset in host order.
+const (
+	vnetLen = 10
+
+	vnetNeedsCsum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
+	vnetDataValid = 2 // VIRTIO_NET_HDR_F_DATA_VALID
+	vnetGSOTCPv4  = 1
+	vnetGSOTCPv6  = 4
+
+	// tunGSOMax leaves room for headers below 64 KiB (gvisor#9816).
+	tunGSOMax = 65280
+)
+
+// tunLink is a TUN with vnet headers and offloads. Against gVisor's own fdbased
+// endpoint on a TUN it is worth a factor of five to twenty in throughput.
+type tunLink struct {
+	bareLink
+	fd, quit int // quit is an eventfd that ends the read loop
+	closed   atomic.Bool
+	loop     sync.WaitGroup
+}
+
+// TUN makes a link of a TUN that was opened with IFF_NO_PI and IFF_VNET_HDR (10
+// byte header), TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6, and set non-blocking. The
+// descriptor stays the caller's, who closes it after the Stack. mtu is the MTU
+// of the wire behind it, not of the TUN.
+func TUN(fd, mtu int) (Link, error) {
+	if mtu < minPathMTU4 || mtu > 65535 {
+		return nil, fmt.Errorf("tun: mtu %d out of range", mtu)
+	}
+	quit, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("tun: eventfd: %w", err)
+	}
+	t := &tunLink{fd: fd, quit: quit}
+	t.mtu = uint32(mtu)
+	return t, nil
+}
+
+func (t *tunLink) linkEndpoint() linkEndpoint       { return t }
+func (t *tunLink) GSOMaxSize() uint32               { return tunGSOMax }
+func (t *tunLink) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
+
+// Attach starts the read loop.
+func (t *tunLink) Attach(d stack.NetworkDispatcher) {
+	t.bareLink.Attach(d)
+	if d != nil {
+		t.loop.Add(1)
+		go t.readLoop()
+	}
+}
+
+func (t *tunLink) stop() {
+	if t.closed.Swap(true) {
+		return
+	}
+	t.bareLink.Attach(nil)
+	_, _ = unix.Write(t.quit, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail: the counter is zero
+	t.loop.Wait()
+	_ = unix.Close(t.quit)
+}
+
+// WritePackets writes one packet, or one super-packet, per call of writev.
+func (t *tunLink) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
+	for _, p := range l.AsSlice() {
+		if !t.write(p) {
+			t.dropped.Add(1)
+		}
+	}
+	return l.Len(), nil
+}
+
+func (t *tunLink) write(p *stack.PacketBuffer) bool {
+	h := vnetHeader(p)
+	iov := append([][]byte{h[:]}, p.AsSlices()...)
+	for try := 0; try < 3; try++ {
+		_, err := unix.Writev(t.fd, iov)
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLOUT}}, 10)
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// vnetHeader says what the kernel must still do to p.
+func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
+	g := p.GSOOptions
+	if !offloaded(p) {
+		return h
+	}
+	h[0] = vnetNeedsCsum
+	binary.NativeEndian.PutUint16(h[6:], g.L3HdrLen)
+	binary.NativeEndian.PutUint16(h[8:], g.CsumOffset)
+	if g.MSS == 0 || p.Data().Size() <= int(g.MSS) {
+		return h
+	}
+	h[1] = vnetGSOTCPv4
+	if g.Type == stack.GSOTCPv6 {
+		h[1] = vnetGSOTCPv6
+	}
+	binary.NativeEndian.PutUint16(h[2:], uint16(p.HeaderSize()))
+	binary.NativeEndian.PutUint16(h[4:], g.MSS)
+	return h
+}
+
+// readLoop reads until stop.
+func (t *tunLink) readLoop() {
+	defer t.loop.Done()
+	r := newLadder()
+	defer r.release()
+	for !t.closed.Load() {
+		n, err := unix.Readv(t.fd, r.iov)
+		switch {
+		case err == nil:
+			t.receive(r, n)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			t.wait(t.fd, -1)
+		default: // the device is down or gone
+			t.wait(-1, 100)
+		}
+	}
+}
+
+// wait returns when fd (-1: none) is readable, stop was called, or after ms.
+func (t *tunLink) wait(fd, ms int) {
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(t.quit), Events: unix.POLLIN}}, ms)
+}
+
+// receive delivers one packet of n bytes, header included.
+func (t *tunLink) receive(r *ladder, n int) {
+	if n <= vnetLen {
+		return
+	}
+	validated := r.hdr[0]&(vnetNeedsCsum|vnetDataValid) != 0
+	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: r.take(n - vnetLen)})
+	defer p.DecRef()
+	p.RXChecksumValidated = validated
+	first, ok := p.Data().PullUp(1)
+	if !ok {
+		return
+	}
+	proto := tcpip.NetworkProtocolNumber(header.IPv4ProtocolNumber)
+	if first[0]>>4 == 6 {
+		proto = header.IPv6ProtocolNumber
+	}
+	t.deliver(proto, p)
+}
+
+// ladder is a scatter list of rising sizes: a bare ACK pins 2 KiB, not 64, and
+// headers are always contiguous.
+type ladder struct {
+	hdr   [vnetLen]byte
+	views []*buffer.View
+	iov   [][]byte
+}
+
+// ladderSizes sum up to more than the largest packet.
+var ladderSizes = [...]int{2 << 10, 8 << 10, 16 << 10, 16 << 10, 32 << 10}
+
+func newLadder() *ladder {
+	r := &ladder{views: make([]*buffer.View, len(ladderSizes)), iov: make([][]byte, len(ladderSizes)+1)}
+	r.iov[0] = r.hdr[:]
+	for i := range ladderSizes {
+		r.refill(i)
+	}
+	return r
+}
+
+func (r *ladder) refill(i int) {
+	r.views[i] = buffer.NewViewSize(ladderSizes[i])
+	r.iov[i+1] = r.views[i].AsSlice()
+}
+
+// take returns the n bytes just read and replaces the views they are in.
+func (r *ladder) take(n int) (b buffer.Buffer) {
+	for i := 0; i < len(r.views) && n > 0; i++ {
+		v := r.views[i]
+		if n < v.Size() {
+			v.CapLength(n)
+		}
+		n -= v.Size()
+		_ = b.Append(v) // fails for a nil view only
+		r.refill(i)
+	}
+	return b
+}
+
+func (r *ladder) release() {
+	for _, v := range r.views {
+		v.Release()
+	}
+}

@@ -47,10 +47,10 @@ func parseIPv4(pkt []byte) (ipHeader, error) {
 	return h, nil
 }
 
-// IPv6 extension headers that may precede TCP (RFC 8200, 4).
+// IPv6 extension headers that may precede TCP (RFC 8200, 4). A routing header is not among them: with one the packet's
+// destination is not the connection's.
 const (
 	extHopByHop = 0
-	extRouting  = 43
 	extFragment = 44
 	extDest     = 60
 )
@@ -69,7 +69,7 @@ func parseIPv6(pkt []byte) (ipHeader, error) {
 	next := pkt[6]
 	for next != ipProtoTCP {
 		switch next {
-		case extHopByHop, extRouting, extDest:
+		case extHopByHop, extDest:
 		case extFragment:
 			return ipHeader{}, errFragment
 		default:

@@ -104,7 +104,7 @@ func (p CachePolicy) Blackholed(inARow int) bool { return inARow >= p.withDefaul
 func (p CachePolicy) Remembers(v Verdict) bool {
 	switch v.Outcome {
 	case OutcomeReleased:
-		return classOf(v.Reason) != classNone && (v.Remote || v.Reason != ReasonClientGone)
+		return classOf(v.Reason) != classNone && (v.Remote || aboutPeer(v.Reason))
 	case OutcomeRaw, OutcomeAborted:
 		return v.Reason == ReasonAcceptLost
 	case OutcomeCarried:
@@ -125,6 +125,16 @@ func (p CachePolicy) withDefaults() CachePolicy {
 		p.BlackholeAfter = DefaultBlackholeAfter
 	}
 	return p
+}
+
+// aboutPeer says whether a decision of this host tells something about the peer; our own limits and our own stop do not.
+func aboutPeer(r Reason) bool {
+	switch r {
+	case ReasonHandshakeTimeout, ReasonProtocolError, ReasonAuthFailed, ReasonVersion, ReasonNoCommonCarrier:
+		return true
+	default:
+		return false
+	}
 }
 
 type cacheClass uint8

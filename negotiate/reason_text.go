@@ -110,7 +110,7 @@ var reasonTexts = [...]reasonText{
 		"See the log for the device's error.",
 	},
 	ReasonRPFilter: {
-		"rp_filter", "net.ipv4.conf.all.rp_filter is 1, which drops what the gateway passes to applications.",
+		"rp_filter", "Reverse path filtering is strict (net.ipv4.conf.all.rp_filter = 1), which drops what the gateway passes to applications.",
 		"Set net.ipv4.conf.all.rp_filter to 0 or 2 and restart the gateway.",
 	},
 	ReasonMode: {

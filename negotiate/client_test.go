@@ -1,0 +1,204 @@
+package negotiate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const testRTT = 10 * time.Millisecond
+
+var t0 = time.Unix(1_800_000_000, 0)
+
+func at(d time.Duration) time.Time { return t0.Add(d) }
+
+// proposed returns a client that has sent its PROPOSAL at t0.
+func proposed(t *testing.T, cfg ClientConfig) (*Client, []byte) {
+	c := NewClient(cfg, goldenProposal(t))
+	todo := c.Start(t0, testRTT)
+	require.Len(t, todo, 1)
+	return c, todo[0].(Send).Bytes
+}
+
+// acceptBoth is an ACCEPT of both carriers of the golden PROPOSAL, shm first.
+func acceptBoth(t *testing.T) []byte {
+	a := goldenAccept(t)
+	a.Carriers = append(a.Carriers, goldenProposal(t).Carriers[1])
+	return AppendAccept(nil, &a)
+}
+
+// completing returns a client that has read ACCEPT at t0 + 20 ms.
+func completing(t *testing.T) *Client {
+	c, _ := proposed(t, ClientConfig{})
+	todo := c.Receive(at(20*time.Millisecond), acceptBoth(t))
+	require.Len(t, todo, 2)
+	require.Equal(t, CarrierSHM, todo[0].(HandOver).Accept.Carriers[0].Kind)
+	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: 2 * testRTT}, todo[1])
+	return c
+}
+
+func requireConfirmed(t *testing.T, c *Client, todo []Action, k CarrierKind) {
+	t.Helper()
+	require.Equal(t, []Action{
+		Send{Bytes: AppendConfirm(nil, Confirm{Version: 1, Carrier: k})}, Carry{Carrier: k}, Records{},
+	}, todo)
+	v, ok := c.Verdict()
+	require.True(t, ok)
+	require.Equal(t, OutcomeCarried, v.Outcome)
+	require.Equal(t, k, v.Carrier)
+	require.True(t, c.Deadline().IsZero())
+}
+
+func requireDeclined(t *testing.T, todo []Action, r Reason) {
+	t.Helper()
+	require.Equal(t, []Action{
+		Send{Bytes: AppendDecline(nil, Decline{Version: 1, Reason: r})},
+		Release{Verdict: Verdict{Outcome: OutcomeReleased, Reason: r}},
+	}, todo)
+}
+
+func TestClientProposes(t *testing.T) {
+	c, b := proposed(t, ClientConfig{})
+	require.Equal(t, "negotiating", c.State())
+	p, _, err := ParseProposal(b)
+	require.NoError(t, err)
+	want := goldenProposal(t)
+	want.Budget = 240 * time.Millisecond
+	require.Equal(t, want, p)
+	require.Equal(t, at(240*time.Millisecond), c.Deadline())
+	require.Nil(t, c.Start(t0, testRTT))
+	require.Nil(t, c.Tick(at(239*time.Millisecond)))
+}
+
+func TestClientCarries(t *testing.T) {
+	for _, appFirst := range []bool{true, false} {
+		c := completing(t)
+		require.Equal(t, "completing", c.State())
+		now := at(25 * time.Millisecond)
+		if appFirst {
+			require.Nil(t, c.AppAccepted(now))
+			requireConfirmed(t, c, c.Proved(now, CarrierSHM, true), CarrierSHM)
+		} else {
+			require.Nil(t, c.Proved(now, CarrierSHM, true))
+			requireConfirmed(t, c, c.AppAccepted(now), CarrierSHM)
+		}
+		require.Equal(t, []Action{Records{Rest: []byte("x")}}, c.Receive(now, []byte("x")))
+		require.Nil(t, c.WireLost(now))
+		require.Nil(t, c.Cancel(now, ReasonDrained))
+	}
+}
+
+func TestClientNextCarrierThenRelay(t *testing.T) {
+	c := completing(t)
+	require.Nil(t, c.AppAccepted(at(21*time.Millisecond)))
+	require.Equal(t, at(40*time.Millisecond), c.Deadline(), "proof of shm")
+	todo := c.Tick(at(40 * time.Millisecond))
+	require.Equal(t, CarrierSoft, todo[0].(Prove).Offer.Kind)
+	require.Nil(t, c.Proved(at(41*time.Millisecond), CarrierSHM, true), "too late")
+	requireConfirmed(t, c, c.Proved(at(42*time.Millisecond), CarrierSoft, false), CarrierRelay)
+	v, _ := c.Verdict()
+	require.Equal(t, ReasonCarrierUnreachable, v.Reason)
+	require.False(t, v.Remote)
+}
+
+func TestClientAcceptInPieces(t *testing.T) {
+	c, _ := proposed(t, ClientConfig{})
+	msg := acceptBoth(t)
+	for i := range len(msg) - 1 {
+		require.Nil(t, c.Receive(t0, msg[i:i+1]))
+	}
+	require.Len(t, c.Receive(t0, msg[len(msg)-1:]), 2)
+}
+
+func TestClientReleases(t *testing.T) {
+	c, _ := proposed(t, ClientConfig{})
+	requireDeclined(t, c.Tick(at(240*time.Millisecond)), ReasonHandshakeTimeout)
+	require.Nil(t, c.Receive(at(time.Second), acceptBoth(t)))
+
+	c, _ = proposed(t, ClientConfig{})
+	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonAppRefused, Remote: true}}},
+		c.Receive(t0, vector(t, "decline")))
+
+	c, _ = proposed(t, ClientConfig{})
+	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonWireReset, Remote: true}}},
+		c.WireLost(t0))
+
+	c, _ = proposed(t, ClientConfig{})
+	requireDeclined(t, c.Cancel(t0, ReasonDrained), ReasonDrained)
+	require.Equal(t, "released", c.State())
+
+	requireDeclined(t, completing(t).AppFailed(t0), ReasonClientGone)
+	requireDeclined(t, completing(t).Receive(t0, []byte("x")), ReasonProtocolError)
+
+	c = completing(t)
+	require.Nil(t, c.Proved(at(30*time.Millisecond), CarrierSHM, true))
+	require.Equal(t, at(520*time.Millisecond), c.Deadline())
+	requireDeclined(t, c.Tick(at(520*time.Millisecond)), ReasonClientGone)
+}
+
+// Once the application is connected to the gateway there is no way back to the kernel.
+func TestClientAbortsAfterAccept(t *testing.T) {
+	for name, input := range map[string]func(*Client) []Action{
+		"wire lost": func(c *Client) []Action { return c.WireLost(t0) },
+		"garbage":   func(c *Client) []Action { return c.Receive(t0, []byte("x")) },
+		"cancel":    func(c *Client) []Action { return c.Cancel(t0, ReasonDrained) },
+		"app ended": func(c *Client) []Action { return c.AppFailed(t0) },
+		"decline":   func(c *Client) []Action { return c.Receive(t0, vector(t, "decline")) },
+	} {
+		c := completing(t)
+		require.Nil(t, c.AppAccepted(t0))
+		todo := input(c)
+		require.IsType(t, Abort{}, todo[len(todo)-1], name)
+		v, _ := c.Verdict()
+		require.Equal(t, OutcomeAborted, v.Outcome, name)
+	}
+}
+
+// A proof that hangs until the end of completing means relay, not a refusal.
+func TestClientSlowProofsMeanRelay(t *testing.T) {
+	c, _ := proposed(t, ClientConfig{})
+	c.rtt = time.Second
+	c.Receive(t0, acceptBoth(t))
+	require.Nil(t, c.AppAccepted(t0))
+	require.Equal(t, at(CompletingTimeout), c.Deadline())
+	requireConfirmed(t, c, c.Tick(at(CompletingTimeout)), CarrierRelay)
+}
+
+func TestClientRefusesBadAccept(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(a *Accept)
+		want  Reason
+	}{
+		"version":      {func(a *Accept) { a.Version = 2 }, ReasonProtocolError},
+		"not offered":  {func(a *Accept) { a.Carriers[0] = hwOffer(t) }, ReasonProtocolError},
+		"no carrier":   {func(a *Accept) { a.Carriers = nil }, ReasonProtocolError},
+		"without mac":  {func(*Accept) {}, ReasonAuthFailed},
+		"with garbage": {func(*Accept) {}, ReasonProtocolError},
+	} {
+		cfg := ClientConfig{}
+		if c.want == ReasonAuthFailed {
+			cfg.Key = testKey
+		}
+		client, _ := proposed(t, cfg)
+		a := goldenAccept(t)
+		c.spoil(&a)
+		msg := AppendAccept(nil, &a)
+		if name == "with garbage" {
+			msg = append(msg, 'x')
+		}
+		requireDeclined(t, client.Receive(t0, msg), c.want)
+	}
+	client, _ := proposed(t, ClientConfig{})
+	requireDeclined(t, client.Receive(t0, withTLV(acceptBoth(t), 0x8077, nil)), ReasonVersion)
+	for _, garbage := range []string{"220 mail ESMTP", "SMGW\x01\x01\x00\x08", "SMGW\x09\x01\x00\x08", "SMGW\x02\x01\xff\xff"} {
+		client, _ = proposed(t, ClientConfig{})
+		requireDeclined(t, client.Receive(t0, []byte(garbage)), ReasonProtocolError)
+	}
+}
+
+func hwOffer(t testing.TB) CarrierOffer {
+	hw := goldenProposal(t).Carriers[1]
+	hw.Kind = CarrierHW
+	return hw
+}

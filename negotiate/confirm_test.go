@@ -1,0 +1,41 @@
+package negotiate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConfirmGolden(t *testing.T) {
+	c := Confirm{Version: 1, Carrier: CarrierSHM}
+	require.Equal(t, vector(t, "confirm"), AppendConfirm(nil, c))
+	require.Equal(t, len(vector(t, "confirm")), c.Len())
+	got, n, err := ParseConfirm(vector(t, "confirm"))
+	require.NoError(t, err)
+	require.Equal(t, c.Len(), n)
+	require.Equal(t, c, got)
+}
+
+func TestConfirmMalformed(t *testing.T) {
+	_, _, err := ParseConfirm(AppendConfirm(nil, Confirm{Version: 1, Carrier: 99}))
+	require.ErrorIs(t, err, ErrMalformed)
+	_, _, err = ParseConfirm(endMessage(appendHeader(nil, TypeConfirm, 1), 0))
+	require.ErrorIs(t, err, ErrMalformed)
+	_, _, err = ParseConfirm(withTLV(endMessage(appendHeader(nil, TypeConfirm, 1), 0), tlvChosen, []byte{1, 1}))
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
+func FuzzParseConfirm(f *testing.F) {
+	f.Add(vector(f, "confirm"))
+	f.Add(vector(f, "confirm-mac"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, _, err := ParseConfirm(b)
+		if err != nil {
+			return
+		}
+		d, n, err := ParseConfirm(AppendConfirm(nil, c))
+		require.NoError(t, err)
+		require.Equal(t, c.Len(), n)
+		require.Equal(t, c, d)
+	})
+}

@@ -1,0 +1,44 @@
+package negotiate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDeclineGolden(t *testing.T) {
+	d := Decline{Version: 1, Reason: ReasonAppRefused}
+	require.Equal(t, vector(t, "decline"), AppendDecline(nil, d))
+	require.Equal(t, len(vector(t, "decline")), d.Len())
+	got, n, err := ParseDecline(vector(t, "decline"))
+	require.NoError(t, err)
+	require.Equal(t, d.Len(), n)
+	require.Equal(t, d, got)
+}
+
+func TestDeclineUnknownReasonAndVersion(t *testing.T) {
+	d := Decline{Version: 9, Reason: 222}
+	got, _, err := ParseDecline(AppendDecline(nil, d))
+	require.NoError(t, err)
+	require.Equal(t, d, got)
+}
+
+func TestDeclineMalformed(t *testing.T) {
+	_, _, err := ParseDecline(AppendDecline(nil, Decline{Version: 1}))
+	require.ErrorIs(t, err, ErrMalformed)
+	_, _, err = ParseDecline(endMessage(appendHeader(nil, TypeDecline, 1), 0))
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
+func FuzzParseDecline(f *testing.F) {
+	f.Add(vector(f, "decline"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, _, err := ParseDecline(b)
+		if err != nil {
+			return
+		}
+		e, _, err := ParseDecline(AppendDecline(nil, d))
+		require.NoError(t, err)
+		require.Equal(t, d, e)
+	})
+}

@@ -1,0 +1,130 @@
+package negotiate
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// seq returns n bytes counting up from first.
+func seq(first byte, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = first + byte(i)
+	}
+	return b
+}
+
+func goldenProposal(t testing.TB) Proposal {
+	soft := unhex(t, `01 02 01 80 00000000 0000000000004000 00002001 00000010 0000000000010000 00002002 00010000`)
+	shm := unhex(t, `01 02 01 80 00000000 00007f0000a03000 00001001 00000010 00007f0000b00000 00001002 00010000`)
+	return Proposal{
+		Nonce:        0xbeef,
+		MinVersion:   1,
+		MaxVersion:   1,
+		GatewayID:    [16]byte(seq(0xa0, 16)),
+		HostID:       [16]byte(seq(0xb0, 16)),
+		DatagramPort: 4790,
+		Budget:       204 * time.Millisecond,
+		Carriers: []CarrierOffer{
+			{
+				Kind: CarrierSHM, Conn: ConnData(shm),
+				SHM: SHMEndpoint{Name: "gw-a.s", Key: [16]byte(seq(0xc0, 16)), QPN: 17},
+			},
+			{
+				Kind: CarrierSoft, Conn: ConnData(soft),
+				RoCE: RoCEEndpoint{
+					GID:     [16]byte(unhex(t, `00000000000000000000ffff0a000001`)),
+					UDPPort: 4791, MTU: 1024, QPN: 0x123, PSN: 0xabcdef,
+				},
+			},
+		},
+	}
+}
+
+func TestProposalGolden(t *testing.T) {
+	p := goldenProposal(t)
+	b := vector(t, "proposal")
+	require.Equal(t, b, AppendProposal(nil, &p))
+	require.Equal(t, len(b), p.Len())
+	got, n, err := ParseProposal(b)
+	require.NoError(t, err)
+	require.Equal(t, len(b), n)
+	require.Equal(t, p, got)
+}
+
+func TestProposalSmallest(t *testing.T) {
+	p := Proposal{MinVersion: 1, MaxVersion: 1}
+	b := AppendProposal([]byte("before"), &p)
+	require.Len(t, b, len("before")+p.Len())
+	got, _, err := ParseProposal(b[len("before"):])
+	require.NoError(t, err)
+	require.Equal(t, p, got)
+}
+
+func TestProposalBudget(t *testing.T) {
+	for in, want := range map[time.Duration]uint32{
+		-1: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Hour: 3600_000, 1 << 62: 1<<32 - 1,
+	} {
+		require.Equal(t, want, budgetMillis(in), "%d", in)
+	}
+}
+
+func TestProposalMalformed(t *testing.T) {
+	bad := map[string]func(p *Proposal){
+		"versions the wrong way round": func(p *Proposal) { p.MinVersion = 2 },
+		"name with a slash":            func(p *Proposal) { p.Carriers[0].SHM.Name = "../x" },
+		"hidden name":                  func(p *Proposal) { p.Carriers[0].SHM.Name = "." },
+		"no name":                      func(p *Proposal) { p.Carriers[0].SHM.Name = "" },
+		"name with NUL":                func(p *Proposal) { p.Carriers[0].SHM.Name = "a\x00b" },
+		"long name":                    func(p *Proposal) { p.Carriers[0].SHM.Name = string(make([]byte, MaxRendezvousName+1)) },
+		"25-bit queue pair":            func(p *Proposal) { p.Carriers[1].RoCE.QPN = 1 << 24 },
+		"25-bit psn":                   func(p *Proposal) { p.Carriers[1].RoCE.PSN = 1 << 24 },
+		"port zero":                    func(p *Proposal) { p.Carriers[1].RoCE.UDPPort = 0 },
+		"mtu 1500":                     func(p *Proposal) { p.Carriers[1].RoCE.MTU = 1500 },
+		"mtu 128":                      func(p *Proposal) { p.Carriers[1].RoCE.MTU = 128 },
+		"two of a kind":                func(p *Proposal) { p.Carriers = append(p.Carriers, p.Carriers[0]) },
+		"relay as offer":               func(p *Proposal) { p.Carriers[1].Kind = CarrierRelay },
+	}
+	for name, spoil := range bad {
+		p := goldenProposal(t)
+		spoil(&p)
+		_, _, err := ParseProposal(AppendProposal(nil, &p))
+		require.ErrorIs(t, err, ErrMalformed, name)
+	}
+}
+
+func TestProposalUnknownCarrierSkipped(t *testing.T) {
+	p := goldenProposal(t)
+	future := withTLV(AppendProposal(nil, &p), tlvCarrier, append([]byte{77, 0}, make([]byte, ConnDataLen+3)...))
+	got, _, err := ParseProposal(future)
+	require.NoError(t, err)
+	require.Equal(t, p, got)
+}
+
+func TestProposalNonceComesFirst(t *testing.T) {
+	b := vector(t, "proposal")
+	swapped := bytes.Clone(b)
+	copy(swapped[8:], b[14:20])
+	copy(swapped[14:], b[8:14])
+	_, _, err := ParseProposal(swapped)
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
+func FuzzParseProposal(f *testing.F) {
+	f.Add(vector(f, "proposal"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, n, err := ParseProposal(b)
+		if err != nil {
+			return
+		}
+		again := AppendProposal(nil, &p)
+		require.Equal(t, len(again), p.Len())
+		require.LessOrEqual(t, n, len(b))
+		q, _, err := ParseProposal(again)
+		require.NoError(t, err)
+		require.Equal(t, p, q)
+	})
+}

@@ -1,0 +1,80 @@
+package negotiate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The numbers are on the wire, in the eBPF maps and in metrics: this table is DESIGN's, typed again.
+var reasonNumbers = map[uint8]string{
+	1: "off", 2: "policy", 3: "never_list", 4: "gateway_stale", 5: "nat", 6: "forwarded", 7: "syn_options", 8: "address",
+	9: "canary", 20: "peer_no_option", 21: "option_mirrored", 22: "option_blackholed", 23: "accept_lost", 24: "client_gone",
+	30: "version", 31: "no_common_carrier", 32: "handshake_timeout", 33: "app_refused", 34: "app_unreachable",
+	35: "no_memory", 36: "flow_limit", 37: "rate_limit", 38: "auth_failed", 39: "protocol_error",
+	40: "carrier_unreachable", 41: "device_failed", 42: "rp_filter", 43: "mode", 50: "not_worth_it", 60: "lost_bytes",
+	61: "stalled", 62: "peer_dead", 63: "wire_reset", 64: "drained",
+}
+
+func TestReasonNumbers(t *testing.T) {
+	require.Len(t, Reasons(), len(reasonNumbers))
+	for _, r := range Reasons() {
+		require.Equal(t, reasonNumbers[uint8(r)], r.String())
+	}
+}
+
+func TestReasonTexts(t *testing.T) {
+	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
+	for _, r := range Reasons() {
+		require.Regexp(t, name, r.String())
+		require.Regexp(t, `^[A-Z].*\.$`, r.Meaning(), r.String())
+		require.NotEmpty(t, r.Fix(), r.String())
+		require.True(t, r.Known())
+		got, ok := ParseReason(r.String())
+		require.True(t, ok)
+		require.Equal(t, r, got)
+	}
+}
+
+func TestReasonUnknown(t *testing.T) {
+	for _, r := range []Reason{10, 19, 200, 255} {
+		require.False(t, r.Known())
+		require.Equal(t, fmt.Sprintf("reason_%d", uint8(r)), r.String())
+		require.NotEmpty(t, r.Meaning())
+		require.NotEmpty(t, r.Fix())
+	}
+	require.Equal(t, "none", ReasonNone.String())
+	require.False(t, ReasonNone.Known())
+	for _, name := range []string{"", "none", "nonsense", "reason_10"} {
+		_, ok := ParseReason(name)
+		require.False(t, ok, name)
+	}
+}
+
+func TestReasonJSON(t *testing.T) {
+	b, err := json.Marshal(map[string]any{"reason": ReasonAppRefused, "carrier": CarrierSHM})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"reason":"app_refused","carrier":"rdma-shm"}`, string(b))
+}
+
+func TestReasonOf(t *testing.T) {
+	require.Equal(t, ReasonNone, ReasonOf(nil))
+	require.Equal(t, ReasonVersion, ReasonOf(fmt.Errorf("x: %w", &CriticalTLVError{Type: 0x8099})))
+	require.Equal(t, ReasonAuthFailed, ReasonOf(fmt.Errorf("x: %w", ErrAuth)))
+	require.Equal(t, ReasonProtocolError, ReasonOf(ErrMalformed))
+	require.Equal(t, ReasonProtocolError, ReasonOf(errors.New("other")))
+}
+
+func TestNames(t *testing.T) {
+	require.Equal(t, "rdma-soft", CarrierSoft.String())
+	require.Equal(t, "rdma-hw", CarrierHW.String())
+	require.Equal(t, "relay", CarrierRelay.String())
+	require.Equal(t, "carrier_9", CarrierKind(9).String())
+	require.Equal(t, "raw", OutcomeRaw.String())
+	require.Equal(t, "unknown", ConfirmedUnknown.String())
+	require.Equal(t, "demote_done", RecordDemoteDone.String())
+}

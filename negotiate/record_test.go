@@ -1,0 +1,104 @@
+package negotiate
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+type recordCase struct {
+	name  string
+	rec   Record
+	bytes []byte
+}
+
+func recordCases(t testing.TB) []recordCase {
+	hello := []byte("hello")
+	return []recordCase{
+		{"record-data", Record{Type: RecordData, Offset: 1<<32 + 2, Payload: hello}, AppendData(nil, 1<<32+2, hello)},
+		{"record-end", Record{Type: RecordEnd, Offset: 1<<32 + 7}, AppendEnd(nil, 1<<32+7)},
+		{"record-have", Record{Type: RecordHave, Offset: 1<<32 + 2, Window: 262144}, AppendHave(nil, 1<<32+2, 262144)},
+		{"record-demote", Record{Type: RecordDemote}, AppendDemote(nil)},
+		{"record-demote-done", Record{Type: RecordDemoteDone}, AppendDemoteDone(nil)},
+		{"record-abort", Record{Type: RecordAbort, Reason: ReasonLostBytes}, AppendAbort(nil, ReasonLostBytes)},
+		{"record-keepalive", Record{Type: RecordKeepalive}, AppendKeepalive(nil)},
+	}
+}
+
+func parseRecordOnly(b []byte) error {
+	_, _, err := ParseRecord(b)
+	return err
+}
+
+func TestRecordGolden(t *testing.T) {
+	for _, c := range recordCases(t) {
+		b := vector(t, c.name)
+		require.Equal(t, b, c.bytes, c.name)
+		require.Equal(t, len(b), RecordLen(c.rec.Type, len(c.rec.Payload)), c.name)
+		got, n, err := ParseRecord(b)
+		require.NoError(t, err, c.name)
+		require.Equal(t, len(b), n)
+		require.Equal(t, c.rec, got)
+		requireTruncationFails(t, b, parseRecordOnly)
+	}
+}
+
+func TestRecordMalformed(t *testing.T) {
+	for name, text := range map[string]string{
+		"type 0":            `00 00 00 00  00 00 00 00`,
+		"type 8":            `08 00 00 00  00 00 00 00`,
+		"flags":             `07 01 00 00  00 00 00 00`,
+		"zero 1":            `07 00 01 00  00 00 00 00`,
+		"zero 2":            `07 00 00 01  00 00 00 00`,
+		"keepalive length":  `07 00 00 00  00 00 00 01`,
+		"have length":       `03 00 00 00  00 00 00 08`,
+		"end length":        `02 00 00 00  80 00 00 08`,
+		"data without body": `01 00 00 00  00 00 00 00`,
+		"data empty":        `01 00 00 00  00 00 00 08`,
+		"data too long":     `01 00 00 00  00 04 00 09`,
+		"data huge":         `01 00 00 00  ff ff ff ff`,
+		"data offset":       `01 00 00 00  00 00 00 09  7f ff ff ff ff ff ff ff  00`,
+		"end offset":        `02 00 00 00  00 00 00 08  80 00 00 00 00 00 00 00`,
+		"have overflow":     `03 00 00 00  00 00 00 10  00 00 00 00 00 00 00 02  7f ff ff ff ff ff ff fe`,
+		"abort reason zero": `06 00 00 00  00 00 00 04  00 00 00 00`,
+		"abort zero":        `06 00 00 00  00 00 00 04  3c 00 01 00`,
+	} {
+		require.ErrorIs(t, parseRecordOnly(unhex(t, text)), ErrMalformed, name)
+		var r RecordReader
+		_, _, err := r.Next(unhex(t, text))
+		require.ErrorIs(t, err, ErrMalformed, name)
+		_, _, again := r.Next(nil)
+		require.Equal(t, err, again, "errors are final")
+	}
+}
+
+func TestRecordBounds(t *testing.T) {
+	b := AppendData(nil, math.MaxInt64-MaxDataLen, make([]byte, MaxDataLen))
+	rec, n, err := ParseRecord(b)
+	require.NoError(t, err)
+	require.Equal(t, len(b), n)
+	require.Len(t, rec.Payload, MaxDataLen)
+	require.NoError(t, parseRecordOnly(AppendEnd(nil, math.MaxInt64)))
+	require.NoError(t, parseRecordOnly(AppendHave(nil, 0, math.MaxInt64)))
+}
+
+func FuzzParseRecord(f *testing.F) {
+	for _, c := range recordCases(f) {
+		f.Add(c.bytes)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rec, n, err := ParseRecord(b)
+		var r RecordReader
+		piece, m, rerr := r.Next(b)
+		if err != nil {
+			require.True(t, rec.Type == 0 && n == 0)
+			return
+		}
+		require.NoError(t, rerr)
+		require.Equal(t, rec, piece)
+		require.Equal(t, n, m)
+		require.Equal(t, int(binary.BigEndian.Uint32(b[4:]))+RecordHeaderLen, n)
+	})
+}

@@ -1,0 +1,274 @@
+package negotiate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const testNonce = 0xbeef
+
+func waiting(c Confirmed) *Server {
+	s := NewServer(ServerConfig{}, testNonce)
+	s.Start(t0, testRTT, c)
+	return s
+}
+
+func serving(t *testing.T) *Server {
+	s := waiting(ConfirmedYes)
+	todo := s.Receive(t0, vector(t, "proposal"))
+	require.Len(t, todo, 1)
+	p := goldenProposal(t)
+	require.Equal(t, Serve{Proposal: &p}, todo[0])
+	return s
+}
+
+func accepted(t *testing.T) *Server {
+	s := serving(t)
+	require.Equal(t, []Action{Send{Bytes: vector(t, "accept")}}, s.Served(t0, goldenAccept(t)))
+	return s
+}
+
+func confirmBytes(k CarrierKind) []byte { return AppendConfirm(nil, Confirm{Version: 1, Carrier: k}) }
+
+func declineActions(r Reason) []Action {
+	return []Action{Send{Bytes: AppendDecline(nil, Decline{Version: 1, Reason: r})}, Drop{}}
+}
+
+func aborted(r Reason, remote, silent bool) []Action {
+	return []Action{Abort{Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote}, silent}}
+}
+
+func TestServerCarries(t *testing.T) {
+	s := accepted(t)
+	require.Equal(t, "completing", s.State())
+	require.Equal(t, at(204*time.Millisecond+CompletingTimeout+2*testRTT), s.Deadline())
+	require.Equal(t, []Action{Carry{CarrierSHM}, Records{Rest: []byte("rest")}},
+		s.Receive(t0, append(confirmBytes(CarrierSHM), "rest"...)))
+	require.Equal(t, "carried", s.State())
+	require.False(t, s.Reading())
+	require.True(t, s.Deadline().IsZero())
+	require.Equal(t, []Action{Records{Rest: []byte("more")}}, s.Receive(t0, []byte("more")))
+	require.Nil(t, s.Released(t0), "a blind SYN kills nothing")
+	require.Nil(t, s.Cancel(t0, ReasonDrained))
+	require.Nil(t, s.EOF(t0))
+}
+
+func TestServerRelayFromTheStart(t *testing.T) {
+	s := accepted(t)
+	require.Len(t, s.Receive(t0, confirmBytes(CarrierRelay)), 2)
+	v, _ := s.Verdict()
+	require.Equal(t, Verdict{OutcomeCarried, CarrierRelay, ReasonCarrierUnreachable, true}, v)
+}
+
+func TestServerDataCountsAsConfirm(t *testing.T) {
+	s := accepted(t)
+	require.Nil(t, s.PeerData(t0, CarrierSoft), "not accepted")
+	require.Equal(t, []Action{Carry{CarrierSHM}}, s.PeerData(t0, CarrierSHM))
+	require.True(t, s.Reading())
+	require.Nil(t, s.PeerData(t0, CarrierSHM))
+	msg := append(confirmBytes(CarrierSHM), "rest"...)
+	require.Nil(t, s.Receive(t0, msg[:5]))
+	require.Equal(t, []Action{Records{Rest: []byte("rest")}}, s.Receive(t0, msg[5:]))
+	require.False(t, s.Reading())
+
+	for name, input := range map[string]func(s *Server) []Action{
+		"other carrier": func(s *Server) []Action { return s.Receive(t0, confirmBytes(CarrierRelay)) },
+		"decline":       func(s *Server) []Action { return s.Receive(t0, vector(t, "decline")) },
+	} {
+		s = accepted(t)
+		s.PeerData(t0, CarrierSHM)
+		require.Equal(t, aborted(ReasonProtocolError, true, false), input(s), name)
+	}
+	s = accepted(t)
+	s.PeerData(t0, CarrierSHM)
+	require.Equal(t, aborted(ReasonWireReset, true, false), s.EOF(t0))
+}
+
+func TestServerDeclines(t *testing.T) {
+	s := serving(t)
+	require.Equal(t, declineActions(ReasonAppRefused), s.Refused(t0, ReasonAppRefused))
+	declined := Verdict{Outcome: OutcomeDeclined, Reason: ReasonAppRefused}
+	require.Nil(t, s.Served(t0, goldenAccept(t)), "too late")
+	require.Nil(t, s.Receive(t0, []byte("ignored")))
+	require.Equal(t, []Action{Abort{declined, true}}, s.WireLost(t0))
+
+	s = serving(t)
+	s.Refused(t0, ReasonAppRefused)
+	require.Equal(t, []Action{Abort{declined, true}}, s.Released(t0))
+
+	s = serving(t)
+	s.Refused(t0, ReasonAppRefused)
+	require.Equal(t, []Action{Abort{declined, false}}, s.Tick(s.Deadline()), "the client does not go")
+
+	s = serving(t)
+	require.Equal(t, at(184*time.Millisecond), s.Deadline())
+	require.Equal(t, declineActions(ReasonAppUnreachable), s.Tick(s.Deadline()))
+
+	s = serving(t)
+	a := goldenAccept(t)
+	a.Carriers = []CarrierOffer{hwOffer(t)}
+	require.Equal(t, declineActions(ReasonNoCommonCarrier), s.Served(t0, a))
+
+	require.Equal(t, declineActions(ReasonDrained), serving(t).Cancel(t0, ReasonDrained))
+	require.Equal(t, declineActions(ReasonProtocolError), serving(t).Receive(t0, confirmBytes(CarrierSHM)))
+	require.Equal(t, declineActions(ReasonDrained), waiting(ConfirmedYes).Cancel(t0, ReasonDrained))
+}
+
+func TestServerRefusesProposal(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(p *Proposal)
+		want  Reason
+	}{
+		"nonce":    {func(p *Proposal) { p.Nonce++ }, ReasonProtocolError},
+		"version":  {func(p *Proposal) { p.MinVersion, p.MaxVersion = 2, 9 }, ReasonVersion},
+		"carriers": {func(p *Proposal) { p.Carriers = nil }, ReasonNoCommonCarrier},
+	} {
+		p := goldenProposal(t)
+		c.spoil(&p)
+		require.Equal(t, declineActions(c.want), waiting(ConfirmedYes).Receive(t0, AppendProposal(nil, &p)), name)
+	}
+	critical := withTLV(vector(t, "proposal"), 0x8077, nil)
+	require.Equal(t, declineActions(ReasonVersion), waiting(ConfirmedYes).Receive(t0, critical))
+
+	s := NewServer(ServerConfig{Key: testKey}, testNonce)
+	s.Start(t0, testRTT, ConfirmedYes)
+	require.Equal(t, declineActions(ReasonAuthFailed), s.Receive(t0, vector(t, "proposal")))
+
+	require.Equal(t, aborted(ReasonProtocolError, true, false), waiting(ConfirmedYes).Receive(t0, []byte("GET /")))
+}
+
+func TestServerNewerClient(t *testing.T) {
+	p := goldenProposal(t)
+	p.MaxVersion = 7
+	s := waiting(ConfirmedYes)
+	require.Len(t, s.Receive(t0, AppendProposal(nil, &p)), 1)
+	require.Equal(t, []Action{Send{Bytes: vector(t, "accept")}}, s.Served(t0, goldenAccept(t)))
+}
+
+func TestServerClientGivesUp(t *testing.T) {
+	gone := []Action{Abort{Verdict{Outcome: OutcomeDeclined, Reason: ReasonAppRefused, Remote: true}, true}}
+	require.Equal(t, gone, serving(t).Receive(t0, vector(t, "decline")))
+	require.Equal(t, gone, accepted(t).Receive(t0, vector(t, "decline")))
+
+	todo := waiting(ConfirmedYes).Receive(t0, append(vector(t, "proposal"), vector(t, "decline")...))
+	require.Len(t, todo, 2)
+	require.Equal(t, gone, todo[1:], "both in one piece")
+
+	released := []Action{Abort{Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true}}
+	require.Equal(t, released, waiting(ConfirmedYes).Released(t0))
+	require.Equal(t, released, accepted(t).Released(t0))
+	require.Equal(t, aborted(ReasonClientGone, true, true), accepted(t).WireLost(t0))
+	require.Equal(t, aborted(ReasonClientGone, true, false), accepted(t).EOF(t0))
+	s := accepted(t)
+	require.Equal(t, aborted(ReasonClientGone, true, false), s.Tick(s.Deadline()), "no last word")
+}
+
+// A RST before anything was read would be ECONNREFUSED for the application behind a dead gateway.
+func TestServerNeverResetsUnheard(t *testing.T) {
+	s := waiting(ConfirmedYes)
+	require.Equal(t, at(240*time.Millisecond), s.Deadline())
+	require.Equal(t, aborted(ReasonClientGone, true, true), s.Tick(s.Deadline()))
+	require.Equal(t, aborted(ReasonClientGone, true, true), waiting(ConfirmedYes).EOF(t0))
+	require.Equal(t, aborted(ReasonDrained, false, true), waiting(ConfirmedUnknown).Cancel(t0, ReasonDrained))
+}
+
+func TestServerBadConfirm(t *testing.T) {
+	for name, msg := range map[string][]byte{
+		"not accepted": confirmBytes(CarrierSoft),
+		"version":      AppendConfirm(nil, Confirm{Version: 2, Carrier: CarrierSHM}),
+		"no clc":       []byte("x"),
+		"proposal":     vector(t, "proposal"),
+	} {
+		require.Equal(t, aborted(ReasonProtocolError, true, false), accepted(t).Receive(t0, msg), name)
+	}
+}
+
+func TestServerRaw(t *testing.T) {
+	s := NewServer(ServerConfig{}, testNonce)
+	require.Equal(t, []Action{DialRaw{}}, s.Start(t0, testRTT, ConfirmedNo))
+	require.Nil(t, s.Receive(t0, []byte("SM")))
+	require.Equal(t, []Action{RelayRaw{}}, s.RawDialled(t0, true, 0), "the application may speak first")
+	require.True(t, s.Reading())
+	require.Equal(t, []Action{Forward{Bytes: []byte("SMTP"), Last: true}}, s.Receive(t0, []byte("TP")))
+	require.False(t, s.Reading())
+	require.Equal(t, []Action{Forward{Bytes: []byte("x"), Last: true}}, s.Receive(t0, []byte("x")))
+	v, _ := s.Verdict()
+	require.Equal(t, Verdict{Outcome: OutcomeRaw, Reason: ReasonAcceptLost}, v)
+	require.Nil(t, s.Released(t0))
+}
+
+func TestServerRawHoldsUntilDialled(t *testing.T) {
+	s := waiting(ConfirmedNo)
+	require.Nil(t, s.Receive(t0, []byte("GET /")))
+	require.False(t, s.Reading())
+	require.Equal(t, []Action{RelayRaw{}, Forward{Bytes: []byte("GET /"), Last: true}}, s.RawDialled(t0, true, 0))
+
+	s = waiting(ConfirmedNo)
+	require.Equal(t, aborted(ReasonAppRefused, false, false), s.RawDialled(t0, false, ReasonAppRefused))
+}
+
+func TestServerRawGuard(t *testing.T) {
+	for _, dialled := range []bool{false, true} {
+		s := waiting(ConfirmedNo)
+		if dialled {
+			s.RawDialled(t0, true, 0)
+		}
+		b := vector(t, "proposal")
+		for i := range guardLen - 1 {
+			require.Nil(t, s.Receive(t0, b[i:i+1]))
+		}
+		require.Equal(t, aborted(ReasonAcceptLost, false, false), s.Receive(t0, b[guardLen-1:]))
+	}
+	s := waiting(ConfirmedNo)
+	s.RawDialled(t0, true, 0)
+	require.Nil(t, s.Receive(t0, []byte("SMGW")))
+	require.Equal(t, []Action{Forward{Bytes: []byte("SMGW"), Last: true}}, s.Tick(s.Deadline()), "held for ever")
+}
+
+func TestServerUnknown(t *testing.T) {
+	s := waiting(ConfirmedUnknown)
+	require.Nil(t, s.Receive(t0, vector(t, "proposal")[:20]))
+	require.Len(t, s.Receive(t0, vector(t, "proposal")[20:]), 1)
+	require.Equal(t, "negotiating", s.State())
+
+	s = waiting(ConfirmedUnknown)
+	require.Equal(t, []Action{DialRaw{}}, s.Receive(t0, []byte("GET")))
+
+	s = waiting(ConfirmedUnknown)
+	require.Equal(t, []Action{DialRaw{}}, s.Tick(s.Deadline()))
+	require.True(t, s.Reading())
+
+	s = waiting(ConfirmedUnknown)
+	require.Equal(t, []Action{DialRaw{}}, s.EOF(t0))
+	require.Equal(t, []Action{RelayRaw{}, Forward{Last: true}}, s.RawDialled(t0, true, 0))
+
+	s = waiting(ConfirmedUnknown)
+	require.Nil(t, s.Confirm(t0, ConfirmedYes))
+	require.Equal(t, aborted(ReasonClientGone, true, true), s.Tick(s.Deadline()))
+
+	s = waiting(ConfirmedUnknown)
+	require.Equal(t, []Action{DialRaw{}}, s.Confirm(t0, ConfirmedNo))
+}
+
+func TestAuthenticatedHandshake(t *testing.T) {
+	c, p := proposed(t, ClientConfig{Key: testKey})
+	s := NewServer(ServerConfig{Key: testKey}, testNonce)
+	s.Start(t0, testRTT, ConfirmedYes)
+	require.IsType(t, Serve{}, s.Receive(t0, p)[0])
+	accept := s.Served(t0, goldenAccept(t))[0].(Send).Bytes
+	require.Len(t, c.Receive(t0, accept), 2)
+	c.AppAccepted(t0)
+	confirm := c.Proved(t0, CarrierSHM, true)[0].(Send).Bytes
+	require.Equal(t, Carry{CarrierSHM}, s.Receive(t0, confirm)[0])
+
+	// A recorded CONFIRM does not fit another ACCEPT, even with the same key.
+	other := NewServer(ServerConfig{Key: testKey}, testNonce)
+	other.Start(t0, testRTT, ConfirmedYes)
+	other.Receive(t0, p)
+	a := goldenAccept(t)
+	a.Carriers[0].SHM.Key[0]++
+	other.Served(t0, a)
+	require.Equal(t, aborted(ReasonAuthFailed, true, false), other.Receive(t0, confirm))
+}

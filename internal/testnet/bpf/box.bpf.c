@@ -153,39 +153,56 @@ static __always_inline int parse(struct __sk_buff *skb, struct segment *s)
 	return 0;
 }
 
+/* The walk over a header's options, for bpf_loop: written as an ordinary loop
+ * it has more paths than the verifier cares to follow. */
+struct walk {
+	__u8 o[64];
+	__u32 end; /* length of the options */
+	__u32 next;
+	__s32 found; /* offset of our option, or -1 */
+	__u8 role;
+};
+
+static long walk_step(__u32 step, struct walk *w)
+{
+	__u32 at = w->next;
+
+	if (at > 30 || at + 10 > w->end)
+		return 1;
+	/* The compiler knows that at is small, the verifier does not. */
+	asm volatile("%0 &= 0x1f" : "+r"(at));
+	__u8 *p = &w->o[at];
+	if (p[0] == 0)
+		return 1;
+	if (p[0] == 1) {
+		w->next = at + 1;
+		return 0;
+	}
+	if (p[1] < 2)
+		return 1;
+	if (p[0] == 254 && p[1] == 10 && p[2] == 'S' && p[3] == 'M' && p[4] == 'G' && p[5] == 'W') {
+		w->found = at;
+		w->role = p[6] & 0xf;
+		return 1;
+	}
+	w->next = at + p[1];
+	return 0;
+}
+
 /* Offset of our option in the options area and its role, or -1. */
 static __always_inline int find_option(struct __sk_buff *skb, struct segment *s, __u8 *role)
 {
-	__u8 o[64] = {};
-	__u32 n = s->options;
+	struct walk w = { .end = s->options, .found = -1 };
+	__u32 last = s->options - 1;
 
-	if (n < 10 || n > 40)
+	if (last < 9 || last > 39)
 		return -1;
-	n = (n - 1) & 0x3f; /* both bounds in the verifier's own terms */
-	if (bpf_skb_load_bytes(skb, s->l4 + 20, o, n + 1))
+	asm volatile("%0 &= 0x3f" : "+r"(last)); /* for the verifier, as above */
+	if (bpf_skb_load_bytes(skb, s->l4 + 20, w.o, last + 1))
 		return -1;
-	__u32 i = 0;
-	for (int step = 0; step < 40; step++) {
-		if (i > 30 || i + 10 > n + 1)
-			break;
-		__u8 kind = o[i & 0x1f];
-		if (kind == 0)
-			break;
-		if (kind == 1) {
-			i++;
-			continue;
-		}
-		__u32 len = o[(i & 0x1f) + 1];
-		if (len < 2)
-			break;
-		__u8 *p = &o[i & 0x1f];
-		if (kind == 254 && len == 10 && p[2] == 'S' && p[3] == 'M' && p[4] == 'G' && p[5] == 'W') {
-			*role = p[6] & 0xf;
-			return i & 0x1f;
-		}
-		i += len;
-	}
-	return -1;
+	bpf_loop(40, walk_step, &w, 0);
+	*role = w.role;
+	return w.found;
 }
 
 /* Overwrites n bytes (a multiple of 4) at off and mends the TCP checksum.
@@ -242,7 +259,7 @@ static __always_inline int mangle(struct __sk_buff *skb, struct box *b, struct s
 	__u8 role = 0;
 	int at = find_option(skb, s, &role);
 
-	if (at < 0)
+	if (at < 0 || at > 30)
 		return 0;
 	if (s->syn && !s->ack) {
 		if (role == 1)

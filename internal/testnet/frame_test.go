@@ -1,0 +1,143 @@
+package testnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// testOption is our option with a role, version 1.
+func testOption(role byte) []byte {
+	return append(append([]byte(nil), optionHead...), 0x10|role, 0, 0xab, 0xcd)
+}
+
+func nops(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = 1
+	}
+	return b
+}
+
+const (
+	flagSYN = 0x02
+	flagRST = 0x04
+	flagACK = 0x10
+)
+
+// buildFrame makes a frame (virtio header, Ethernet, IP, TCP) with complete
+// checksums. Options are padded by NOPs.
+func buildFrame(src, dst netip.AddrPort, srcMAC, dstMAC net.HardwareAddr, flags byte, options, payload []byte) []byte {
+	options = append(append([]byte(nil), options...), nops(-len(options)&3)...)
+	seg := make([]byte, 20, 60)
+	binary.BigEndian.PutUint16(seg, src.Port())
+	binary.BigEndian.PutUint16(seg[2:], dst.Port())
+	binary.BigEndian.PutUint32(seg[4:], 0x01020304)
+	seg[12], seg[13] = byte(20+len(options))/4<<4, flags
+	binary.BigEndian.PutUint16(seg[14:], 65535)
+	seg = append(append(seg, options...), payload...)
+
+	frame := make([]byte, vnetHeaderLen)
+	frame = append(append(frame, dstMAC...), srcMAC...)
+	if src.Addr().Is4() {
+		ip := make([]byte, 20)
+		ip[0], ip[8], ip[9] = 0x45, 64, 6
+		copy(ip[12:], src.Addr().AsSlice())
+		copy(ip[16:], dst.Addr().AsSlice())
+		frame = append(append(append(frame, 0x08, 0x00), ip...), seg...)
+	} else {
+		ip := make([]byte, 40)
+		ip[0], ip[6], ip[7] = 0x60, 6, 64
+		copy(ip[8:], src.Addr().AsSlice())
+		copy(ip[24:], dst.Addr().AsSlice())
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(seg)))
+		frame = append(append(append(frame, 0x86, 0xdd), ip...), seg...)
+	}
+	v := frameView{frame: frame, ip: vnetHeaderLen + 14, tcp: len(frame) - len(seg), v6: src.Addr().Is6(), ipLast: len(frame)}
+	v.end = v.tcp + 20 + len(options)
+	v.fixLengths()
+	v.fixChecksum()
+	return frame
+}
+
+// goodChecksum verifies a TCP checksum independently of fixChecksum's layout:
+// the sum over everything including the checksum is all ones.
+func (v frameView) goodChecksum() bool {
+	src, dst := v.addresses()
+	seg := v.frame[v.tcp:v.ipLast]
+	return fold(sum(sum(sum(6+uint32(len(seg)), src), dst), seg)) == 0xffff
+}
+
+// sniffer is a packet socket on a host's device, with virtio headers.
+type sniffer struct {
+	fd   int
+	host *Host
+}
+
+func sniff(t *testing.T, h *Host) *sniffer {
+	t.Helper()
+	s := &sniffer{host: h}
+	require.NoError(t, h.Do(func() (err error) {
+		if s.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		iface, err := net.InterfaceByName(h.Device)
+		if err != nil {
+			return err
+		}
+		return errors.Join(
+			unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
+			unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20),
+			unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 10000}),
+			unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: 0x0300 /* ETH_P_ALL */, Ifindex: iface.Index}),
+		)
+	}))
+	t.Cleanup(func() { _ = unix.Close(s.fd) })
+	return s
+}
+
+func (s *sniffer) send(t *testing.T, frame []byte) {
+	t.Helper()
+	_, err := unix.Write(s.fd, frame)
+	require.NoError(t, err)
+}
+
+// next returns the next arriving TCP frame that matches, or false when none
+// comes for the time given.
+func (s *sniffer) next(t *testing.T, wait time.Duration, match func(frameView) bool) (frameView, bool) {
+	t.Helper()
+	buf := make([]byte, maxFrame)
+	for end := time.Now().Add(wait); time.Now().Before(end); {
+		n, from, err := unix.Recvfrom(s.fd, buf, 0)
+		if err != nil {
+			require.Contains(t, []error{unix.EAGAIN, unix.EINTR}, err)
+			continue
+		}
+		if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		v, ok := viewFrame(append([]byte(nil), buf[:n]...))
+		if ok && match(v) {
+			return v, true
+		}
+	}
+	return frameView{}, false
+}
+
+// between matches the segments of one port pair, resets by the kernel, which
+// knows nothing of our connections, excepted.
+func between(sport, dport uint16) func(frameView) bool {
+	return func(v frameView) bool {
+		return v.flags()&flagRST == 0 &&
+			binary.BigEndian.Uint16(v.frame[v.tcp:]) == sport &&
+			binary.BigEndian.Uint16(v.frame[v.tcp+2:]) == dport
+	}
+}
+
+func mac(h *Host) net.HardwareAddr { return hostMAC(h.number) }

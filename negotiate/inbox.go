@@ -26,9 +26,12 @@ func (in *inbox) next() (Header, []byte, error) {
 // take drops n bytes.
 func (in *inbox) take(n int) { in.buf = in.buf[n:] }
 
-// rest hands out everything that is left.
+// rest hands out everything that is left, nil when nothing is.
 func (in *inbox) rest() []byte {
 	b := in.buf
 	in.buf = nil
+	if len(b) == 0 {
+		return nil
+	}
 	return b
 }

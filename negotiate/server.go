@@ -120,10 +120,13 @@ func (s *Server) Start(now time.Time, synRTT time.Duration, c Confirmed) []Actio
 
 // Confirm says what a later segment told about the client when Start did not know.
 func (s *Server) Confirm(now time.Time, c Confirmed) []Action {
-	if s.state != serverWaiting || s.confirmed != ConfirmedUnknown {
+	if s.confirmed != ConfirmedUnknown {
 		return nil
 	}
 	s.confirmed = c
+	if s.state != serverWaiting {
+		return nil
+	}
 	switch c {
 	case ConfirmedNo:
 		return s.goRaw(now)
@@ -163,7 +166,7 @@ func (s *Server) EOF(now time.Time) []Action {
 			s.cleared = true
 			return s.goRaw(now)
 		}
-		return s.abort(ReasonClientGone, true, !s.heard)
+		return s.abort(ReasonClientGone, true, s.mute())
 	case serverRawDialling, serverRaw:
 		return s.clear()
 	case serverCarried:
@@ -172,7 +175,7 @@ func (s *Server) EOF(now time.Time) []Action {
 		}
 		return s.abort(ReasonWireReset, true, false)
 	case serverServing, serverAccepted, serverDeclined:
-		return s.abort(ReasonClientGone, true, false)
+		return s.abort(ReasonClientGone, true, s.mute())
 	case serverIdle, serverDone:
 	}
 	return nil
@@ -203,21 +206,22 @@ func (s *Server) Released(time.Time) []Action {
 	return nil
 }
 
-// Cancel ends the handshake for a local reason (drained, off, limits). It does nothing once carried or raw.
+// Cancel ends the handshake for a local reason (drained, off, limits). It does nothing once ACCEPT was sent, since from
+// there only the client decides, nor once carried or raw: such flows are ended like any other.
 func (s *Server) Cancel(now time.Time, r Reason) []Action {
 	switch s.state {
 	case serverWaiting:
 		if s.confirmed == ConfirmedYes {
 			return s.decline(now, r)
 		}
-		return s.abort(r, false, !s.heard)
+		return s.abort(r, false, s.mute())
 	case serverServing:
 		return s.decline(now, r)
 	case serverIdle:
 		return s.abort(r, false, true)
-	case serverAccepted, serverRawDialling:
-		return s.abort(r, false, false)
-	case serverDeclined, serverRaw, serverCarried, serverDone:
+	case serverRawDialling:
+		return s.abort(r, false, s.mute())
+	case serverAccepted, serverDeclined, serverRaw, serverCarried, serverDone:
 	}
 	return nil
 }
@@ -238,7 +242,7 @@ func (s *Server) Tick(now time.Time) []Action {
 	case serverAccepted:
 		return s.abort(ReasonClientGone, true, false)
 	case serverDeclined:
-		return s.ended(s.verdict, false)
+		return s.ended(s.verdict, s.mute())
 	case serverRawDialling, serverRaw:
 		return s.clear()
 	case serverIdle, serverCarried, serverDone:
@@ -253,6 +257,10 @@ func (s *Server) decline(now time.Time, r Reason) []Action {
 	s.verdict = Verdict{Outcome: OutcomeDeclined, Reason: r}
 	return []Action{Send{Bytes: AppendDecline(nil, Decline{Version: Version, Reason: r})}, Drop{}}
 }
+
+// mute reports whether a RST could still be taken for the answer to the application's SYN: nothing was heard of the
+// client, and it is not known to be native (and thus connected).
+func (s *Server) mute() bool { return !s.heard && s.confirmed != ConfirmedNo }
 
 // abort ends both legs; a decision that was made before stands.
 func (s *Server) abort(r Reason, remote, silent bool) []Action {

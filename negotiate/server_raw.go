@@ -9,7 +9,6 @@ import "time"
 // goRaw gives up on negotiation. What has been received stays in the inbox for the guard.
 func (s *Server) goRaw(now time.Time) []Action {
 	s.state, s.deadline = serverRawDialling, time.Time{}
-	s.confirmed = ConfirmedNo
 	todo := s.guardRaw(now)
 	if s.state == serverDone {
 		return todo
@@ -23,7 +22,7 @@ func (s *Server) RawDialled(now time.Time, ok bool, r Reason) []Action {
 		return nil
 	}
 	if !ok {
-		return s.abort(r, false, false)
+		return s.abort(r, false, s.mute())
 	}
 	s.state = serverRaw
 	s.verdict = Verdict{Outcome: OutcomeRaw, Reason: ReasonAcceptLost}

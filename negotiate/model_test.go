@@ -1,0 +1,327 @@
+package negotiate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// start lets both wire legs be established; the client half a round trip earlier.
+func (w *world) start() {
+	w.client(w.c.Start(w.now, w.rtt))
+	w.after(0, func() {
+		w.started = true
+		w.server(w.s.Start(w.now, w.rtt, w.confirmed))
+	})
+	if w.faulty && w.odds(4, "wire breaks") {
+		w.after(w.step("wire breaks"), w.cutWire)
+	}
+	if w.odds(8, "client cancels") {
+		w.after(w.step("client cancels"), func() { w.client(w.c.Cancel(w.now, ReasonDrained)) })
+	}
+	if w.odds(8, "server cancels") {
+		w.after(w.step("server cancels"), func() { w.server(w.s.Cancel(w.now, ReasonDrained)) })
+	}
+}
+
+// client executes the actions of the client.
+func (w *world) client(todo []Action) {
+	for _, a := range todo {
+		require.Zero(w.t, w.clientEnd, "action %T after the end", a)
+		switch a := a.(type) {
+		case Send:
+			w.clientSends(a.Bytes)
+		case HandOver:
+			w.handOver()
+		case Prove:
+			w.prove(a.Offer.Kind)
+		case Carry:
+			w.clientCarries(a.Carrier)
+		case Records:
+			require.Empty(w.t, a.Rest)
+		case Release:
+			require.False(w.t, w.appAccepted, "released what the application already has")
+			w.clientEnd++
+			w.clientResets(true)
+		case Abort:
+			w.clientEnd++
+			w.clientResets(false)
+		default:
+			w.t.Fatalf("client was told %T", a)
+		}
+	}
+}
+
+func (w *world) clientSends(b []byte) {
+	h, _, err := ParseHeader(b)
+	require.NoError(w.t, err)
+	w.clientWords = append(w.clientWords, h.Type)
+	w.transmit(&w.up, b, w.serverReads)
+}
+
+func (w *world) serverReads(b []byte) {
+	if !w.s.Reading() && !w.s.isDone() { // stays in the receive buffer
+		w.after(time.Millisecond, func() { w.serverReads(b) })
+		return
+	}
+	w.heard = true
+	w.server(w.s.Receive(w.now, b))
+}
+
+// isDone is for the model only: nothing more comes of the server.
+func (s *Server) isDone() bool { return s.state == serverDone || s.state == serverCarried || s.cleared }
+
+func (w *world) handOver() {
+	switch {
+	case w.odds(6, "accept never returns"):
+	case w.odds(6, "accept fails"):
+		w.after(w.step("accept"), func() { w.client(w.c.AppFailed(w.now)) })
+	default:
+		w.after(w.step("accept"), func() {
+			w.appAccepted = w.clientEnd == 0
+			w.client(w.c.AppAccepted(w.now))
+		})
+	}
+}
+
+func (w *world) prove(k CarrierKind) {
+	if w.odds(4, "proof hangs") {
+		return
+	}
+	ok := !w.odds(3, "proof fails")
+	w.after(w.quick("proof"), func() { w.client(w.c.Proved(w.now, k, ok)) })
+}
+
+// clientCarries sends a record behind CONFIRM, and data on the queue pair, which may overtake it.
+func (w *world) clientCarries(k CarrierKind) {
+	w.transmit(&w.up, []byte(modelRecords), w.serverReads)
+	if k != CarrierRelay && w.odds(2, "data") {
+		w.after(w.quick("data"), func() { w.server(w.s.PeerData(w.now, k)) })
+	}
+}
+
+// clientResets: the RST follows the data; a lost one is found out by keepalive. A released application's SYN comes after.
+func (w *world) clientResets(released bool) {
+	if !w.faulty || !w.odds(3, "RST lost") {
+		w.inOrder(&w.up, func() { w.server(w.s.WireLost(w.now)) })
+	} else {
+		w.after(10*time.Second, func() { w.server(w.s.WireLost(w.now)) })
+	}
+	if released {
+		w.after(w.latency(), func() { w.server(w.s.Released(w.now)) })
+	}
+}
+
+// server executes the actions of the server.
+func (w *world) server(todo []Action) {
+	for _, a := range todo {
+		require.Zero(w.t, w.serverEnd, "action %T after the end", a)
+		switch a := a.(type) {
+		case Send:
+			w.serverSends(a.Bytes)
+		case Serve:
+			w.serve(a.Proposal)
+		case Drop:
+			w.reserved = false
+		case DialRaw:
+			w.dialRaw()
+		case RelayRaw:
+			if w.odds(2, "application speaks first") {
+				w.transmit(&w.down, []byte("220 ready"), func(b []byte) { w.client(w.c.Receive(w.now, b)) })
+			}
+		case Carry:
+			require.True(w.t, w.reserved)
+			w.reserved = false
+		case Records:
+			w.records = append(w.records, a.Rest...)
+		case Abort:
+			w.serverAborts(a)
+		default:
+			w.t.Fatalf("server was told %T", a)
+		}
+	}
+}
+
+func (w *world) serverSends(b []byte) {
+	h, _, err := ParseHeader(b)
+	require.NoError(w.t, err)
+	w.serverWords = append(w.serverWords, h.Type)
+	w.transmit(&w.down, b, func(b []byte) { w.client(w.c.Receive(w.now, b)) })
+}
+
+func (w *world) serve(p *Proposal) {
+	w.reserved = true
+	switch {
+	case w.odds(6, "dial hangs"):
+	case w.odds(6, "refused"):
+		w.after(w.step("dial"), func() { w.server(w.s.Refused(w.now, ReasonAppRefused)) })
+	default:
+		w.after(w.step("dial"), func() { w.server(w.s.Served(w.now, Accept{Carriers: p.Carriers})) })
+	}
+}
+
+func (w *world) dialRaw() {
+	require.False(w.t, w.rawDial)
+	w.rawDial = true
+	ok := !w.odds(3, "raw dial fails")
+	w.after(w.step("raw dial"), func() { w.server(w.s.RawDialled(w.now, ok, ReasonAppRefused)) })
+}
+
+func (w *world) serverAborts(a Abort) {
+	w.serverEnd++
+	w.reserved = false
+	if a.Silent {
+		return
+	}
+	require.True(w.t, w.heard || w.confirmed == ConfirmedNo, "reset before the client was heard")
+	w.inOrder(&w.down, func() { w.client(w.c.WireLost(w.now)) })
+}
+
+// check is what must hold when everything has come to rest.
+func (w *world) check() {
+	cv, cok := w.c.Verdict()
+	sv, sok := w.s.Verdict()
+	require.True(w.t, cok, "client waits for ever in %s", w.c.State())
+	require.True(w.t, sok, "server waits for ever in %s", w.s.State())
+	require.False(w.t, w.reserved, "reserved and forgotten")
+	w.checkWords()
+	switch cv.Outcome {
+	case OutcomeCarried:
+		w.checkCarried(cv, sv)
+	case OutcomeReleased, OutcomeAborted:
+		require.Contains(w.t, []Outcome{OutcomeDeclined, OutcomeAborted}, sv.Outcome, "client %+v", cv)
+		require.Equal(w.t, 1, w.clientEnd)
+		require.Equal(w.t, 1, w.serverEnd)
+	default:
+		w.t.Fatalf("client ended %s", cv.Outcome)
+	}
+}
+
+// checkCarried: both carry by the same carrier and nothing of the stream is lost, unless the path took longer than the
+// protocol allows for or broke: then the server has ended the wire leg.
+func (w *world) checkCarried(cv, sv Verdict) {
+	if w.faulty && sv.Outcome == OutcomeAborted {
+		require.Equal(w.t, 1, w.serverEnd)
+		return
+	}
+	require.Equal(w.t, OutcomeCarried, sv.Outcome, "server %+v", sv)
+	require.Equal(w.t, cv.Carrier, sv.Carrier)
+	if !w.broken {
+		require.Equal(w.t, modelRecords, string(w.records))
+	}
+}
+
+// checkWords: ACCEPT or DECLINE from the server, one last word from the client, nothing else ever.
+func (w *world) checkWords() {
+	require.LessOrEqual(w.t, len(w.serverWords), 1)
+	require.LessOrEqual(w.t, len(w.clientWords), 2)
+	require.Equal(w.t, TypeProposal, w.clientWords[0])
+	for _, word := range w.serverWords {
+		require.Contains(w.t, []MessageType{TypeAccept, TypeDecline}, word)
+	}
+	for _, word := range w.clientWords[1:] {
+		require.Contains(w.t, []MessageType{TypeConfirm, TypeDecline}, word)
+	}
+}
+
+// Both machines over a path that is as fast as it says: whatever the local steps do, both ends agree.
+func TestHandshakeModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, false, rapid.SampledFrom([]Confirmed{ConfirmedYes, ConfirmedUnknown}).Draw(t, "confirmed"))
+		w.start()
+		w.run()
+		w.check()
+	})
+}
+
+// The same with stalls longer than every deadline, wires that break and RSTs that get lost.
+func TestHandshakeModelFaulty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, true, rapid.SampledFrom([]Confirmed{ConfirmedYes, ConfirmedUnknown}).Draw(t, "confirmed"))
+		w.start()
+		w.run()
+		w.check()
+	})
+}
+
+// A box removes the confirm option: the server takes a gateway for a native client. Its PROPOSAL must never reach the
+// application.
+func TestHandshakeModelStripped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, rapid.Bool().Draw(t, "faulty"), ConfirmedNo)
+		w.start()
+		w.run()
+		w.check()
+		v, _ := w.s.Verdict()
+		require.Equal(t, OutcomeAborted, v.Outcome)
+	})
+}
+
+// A native client on a connection the server accepted: every byte reaches the application unless it is the PROPOSAL.
+func TestRawModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := NewServer(ServerConfig{}, testNonce)
+		confirmed := rapid.SampledFrom([]Confirmed{ConfirmedNo, ConfirmedUnknown}).Draw(t, "confirmed")
+		r := &rawRun{t: t, now: t0}
+		r.do(s.Start(t0, testRTT, confirmed))
+		r.play(s)
+		v, ok := s.Verdict()
+		require.True(t, ok)
+		require.Equal(t, Verdict{Outcome: OutcomeRaw, Reason: ReasonAcceptLost}, v)
+		require.Equal(t, string(r.sent), string(r.forwarded))
+	})
+}
+
+// rawRun plays the owner of a raw relay.
+type rawRun struct {
+	t               *rapid.T
+	now             time.Time
+	sent, forwarded []byte
+	dial            bool
+	last            bool
+}
+
+func (r *rawRun) do(todo []Action) {
+	for _, a := range todo {
+		switch a := a.(type) {
+		case DialRaw:
+			r.dial = true
+		case RelayRaw:
+		case Forward:
+			require.False(r.t, r.last)
+			r.forwarded, r.last = append(r.forwarded, a.Bytes...), a.Last
+		default:
+			r.t.Fatalf("raw server was told %#v", a)
+		}
+	}
+}
+
+// play sends a stream that begins like a PROPOSAL for a while, with dial, silence and end of stream at any point.
+func (r *rawRun) play(s *Server) {
+	pattern := guardPattern(testNonce)
+	same := rapid.IntRange(0, guardLen-1).Draw(r.t, "same")
+	stream := append(append([]byte{}, pattern[:same]...), rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(r.t, "stream")...)
+	if guard(stream, testNonce) == guardMatch {
+		r.t.Skip("a PROPOSAL")
+	}
+	for dialled := false; len(stream) > 0 || !dialled; {
+		switch {
+		case r.dial && !dialled && rapid.Bool().Draw(r.t, "dialled"):
+			dialled = true
+			r.do(s.RawDialled(r.now, true, 0))
+		case s.Reading() && len(stream) > 0 && rapid.Bool().Draw(r.t, "read"):
+			n := rapid.IntRange(1, len(stream)).Draw(r.t, "piece")
+			r.sent = append(r.sent, stream[:n]...)
+			r.do(s.Receive(r.now, stream[:n]))
+			stream = stream[n:]
+		case r.last:
+			r.sent, r.forwarded, stream = append(r.sent, stream...), append(r.forwarded, stream...), nil
+		default:
+			r.now = r.now.Add(50 * time.Millisecond)
+			r.do(s.Tick(r.now))
+		}
+	}
+	r.do(s.EOF(r.now))
+}

@@ -1,0 +1,109 @@
+package rsocket
+
+import "fmt"
+
+// Limits and defaults.
+const (
+	// MaxTargets is the largest own target list; more grants than this are never outstanding in either direction.
+	MaxTargets = 16
+	// StockTargets is the length of a stock rsocket's target list (RS_SGL_SIZE).
+	StockTargets = 2
+	// ControlSlots is the number of send-queue entries that data may never use (RS_QP_CTRL_SIZE).
+	ControlSlots = 4
+
+	defaultCredits   = 256
+	defaultSendDepth = 256
+	maxDepth         = 0xfffe // RS_QP_MAX_SIZE
+	minDepth         = 2
+	minSendDepth     = 2 * ControlSlots
+	// grantParts: grants are this fraction of the ring when the peer's list has room for as many.
+	grantParts = 8
+	// extraRecvs: control messages and probes take a posted receive and no credit. Unread at one time can be as many
+	// grants as the peer's list allows, two bare credit messages, one shutdown, one disconnect and the probes.
+	extraRecvs = MaxTargets + 4 + maxProbes
+)
+
+// Dialect selects the freedoms both ends agreed to.
+type Dialect uint8
+
+// Dialects.
+const (
+	// Stock speaks with any rsocket version 1 peer: the first grant is half of the ring, sent bytes are free when the
+	// transport acknowledged them.
+	Stock Dialect = iota
+	// Gateway speaks with another gateway: the first grant is the whole ring, which lets each side check the other's
+	// grants; sent bytes are free only when the peer has consumed them; probes are allowed.
+	Gateway
+)
+
+// Config describes the local end of a stream. Ring and Targets are memory the peer can write to.
+type Config struct {
+	// Dialect is [Stock] by default.
+	Dialect Dialect
+	// Ring is the receive ring, RingAddr and RingKey name it to the peer.
+	Ring     []byte
+	RingAddr uint64
+	RingKey  uint32
+	// Targets is the target list, 16 bytes per entry, at least 2 and at most [MaxTargets] entries.
+	Targets     []byte
+	TargetsAddr uint64
+	TargetsKey  uint32
+	// Credits is the number of data messages the peer may have outstanding; 0 = 256.
+	Credits int
+	// SendDepth is the number of send-queue entries of the queue pair; 0 = 256. Four of them are for control messages.
+	SendDepth int
+	// SignalBytes makes a send signaled after at most this many bytes; 0 = count entries only. Needed where bytes are
+	// freed by send completions.
+	SignalBytes int
+}
+
+func (c Config) withDefaults() Config {
+	if c.Credits == 0 {
+		c.Credits = defaultCredits
+	}
+	if c.SendDepth == 0 {
+		c.SendDepth = defaultSendDepth
+	}
+	return c
+}
+
+// RecvDepth returns the number of receives to keep posted, which is the receive depth the queue pair needs.
+func (c Config) RecvDepth() int { return c.withDefaults().Credits + extraRecvs }
+
+func (c Config) validate() error {
+	targets := len(c.Targets) / sgeSize
+	switch {
+	case c.Dialect > Gateway:
+		return fmt.Errorf("dialect %d: %w", c.Dialect, ErrConfig)
+	case len(c.Ring) < 2 || len(c.Ring) > maxRing:
+		return fmt.Errorf("ring of %d bytes: %w", len(c.Ring), ErrConfig)
+	case len(c.Targets)%sgeSize != 0 || targets < StockTargets || targets > MaxTargets:
+		return fmt.Errorf("target list of %d bytes: %w", len(c.Targets), ErrConfig)
+	case c.Credits < minDepth || c.Credits > maxDepth:
+		return fmt.Errorf("credits %d: %w", c.Credits, ErrConfig)
+	case c.SendDepth < minSendDepth || c.SendDepth > maxDepth:
+		return fmt.Errorf("send depth %d: %w", c.SendDepth, ErrConfig)
+	case c.SignalBytes < 0:
+		return fmt.Errorf("signal bytes %d: %w", c.SignalBytes, ErrConfig)
+	}
+	return nil
+}
+
+// connData is what the peer is told.
+func (c Config) connData(bigEndian bool) ConnData {
+	return ConnData{
+		BigEndian: bigEndian,
+		Iomap:     true,
+		Credits:   uint16(c.Credits),
+		TargetSGL: SGE{Addr: c.TargetsAddr, Key: c.TargetsKey, Length: uint32(len(c.Targets) / sgeSize)},
+		DataBuf:   SGE{Addr: c.RingAddr, Key: c.RingKey, Length: uint32(c.firstGrant())},
+	}
+}
+
+// firstGrant is the whole ring between gateways and, as every stock rsocket does, half of it otherwise.
+func (c Config) firstGrant() int {
+	if c.Dialect == Gateway {
+		return len(c.Ring)
+	}
+	return len(c.Ring) / 2
+}

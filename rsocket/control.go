@@ -1,0 +1,129 @@
+package rsocket
+
+// Work ids tell what completed: the kind in bits 55:48, the number of data messages sent so far in bits 47:32, the
+// lower half of the sent offset in bits 31:0. Bit 63 marks receives, as in rsocket.c.
+const (
+	// RecvID is the work request id for receives.
+	RecvID uint64 = 1 << 63
+
+	workData       = 1
+	workSGL        = 2
+	workShutdown   = 3
+	workDisconnect = 4
+	workKeepalive  = 5
+	workProbe      = 6
+)
+
+func (s *Stream) workID(kind uint64) uint64 {
+	return kind<<48 | uint64(uint16(s.send.messages))<<32 | uint64(uint32(s.send.sent))
+}
+
+func workKind(id uint64) uint64     { return id >> 48 & 0xff }
+func workMessages(id uint64) uint16 { return uint16(id >> 32) }
+func workOffset(id uint64) uint32   { return uint32(id) }
+
+// control is what waits for, and what occupies, one of the four control slots.
+type control struct {
+	posted, done uint64 // control messages, in order (ctrl_seqno)
+
+	shutdown, disconnect, keepalive bool // to be sent
+}
+
+func (c *control) available() bool { return c.posted-c.done < ControlSlots }
+
+// Control is a control message to post: always signaled, with at most 16 bytes.
+type Control struct {
+	Write
+	// Slot is 0 to 3: a scratch buffer of that number is free until the message completes.
+	Slot int
+	// Payload is the grant in the peer's byte order; Length bytes of it count.
+	Payload [sgeSize]byte
+}
+
+// NextControl returns the next control message that is due and has a slot. Call it until it returns false after
+// anything that can make one due: receiving, consuming, completing, shutting down. Messages returned must be posted, in
+// order and behind all data sent so far.
+func (s *Stream) NextControl() (Control, bool) {
+	if !s.connected || s.err != nil || !s.ctrl.available() {
+		return Control{}, false
+	}
+	switch {
+	case s.live() && s.creditsWanted():
+		return s.creditMessage(), true
+	case s.ctrl.shutdown:
+		s.ctrl.shutdown = false
+		return s.controlMessage(workShutdown, MakeImm(OpCtrl, CtrlShutdown)), true
+	case s.ctrl.disconnect:
+		s.ctrl.disconnect = false
+		return s.controlMessage(workDisconnect, MakeImm(OpCtrl, CtrlDisconnect)), true
+	case s.live() && s.ctrl.keepalive:
+		s.ctrl.keepalive = false
+		c := s.controlMessage(workKeepalive, 0)
+		c.Bare = true
+		return c, true
+	}
+	return Control{}, false
+}
+
+// creditsWanted: somebody must be there to use them, and our last message must not have gone.
+func (s *Stream) creditsWanted() bool {
+	if s.peerShut || !s.readable && !s.writable {
+		return false
+	}
+	return s.recv.grantable() > 0 || s.recv.creditsDue(s.cfg.Credits)
+}
+
+func (s *Stream) controlMessage(kind uint64, imm Imm) Control {
+	c := Control{Slot: int(s.ctrl.posted % ControlSlots)}
+	c.ID, c.Imm, c.Signaled = s.workID(kind), imm, true
+	s.ctrl.posted++
+	s.quiet = s.quiet && (kind == workKeepalive || kind == workProbe)
+	return c
+}
+
+// creditMessage returns credits, and a grant if one is due (rs_send_credits).
+func (s *Stream) creditMessage() Control {
+	d := &s.recv
+	d.returned = d.consumed
+	d.limit = d.consumed + uint64(s.cfg.Credits)
+	c := s.controlMessage(workSGL, MakeImm(OpSGL, uint32(uint16(d.limit))))
+	n := d.grantable()
+	if n == 0 {
+		return c
+	}
+	c.Payload = grantBytes(SGE{
+		Addr: s.cfg.RingAddr + uint64(d.grantNext.Count), Key: s.cfg.RingKey, Length: uint32(n),
+	}, s.peer.BigEndian)
+	c.RemoteAddr = s.peer.TargetSGL.Addr + uint64(d.slot)*sgeSize
+	c.RKey, c.Length = s.peer.TargetSGL.Key, sgeSize
+	d.slot = (d.slot + 1) % d.slots
+	d.grant(n)
+	return c
+}
+
+// Completed handles a successful send completion.
+func (s *Stream) Completed(id uint64) Events {
+	s.retire(id)
+	if workKind(id) == workData || s.ctrl.done == s.ctrl.posted {
+		return 0
+	}
+	s.ctrl.done++
+	if workKind(id) == workDisconnect && !s.disconnected {
+		s.disconnect()
+		return EventDisconnected
+	}
+	return 0
+}
+
+// Keepalive asks for a zero-length write without immediate: the peer's software sees nothing, its transport answers.
+func (s *Stream) Keepalive() { s.ctrl.keepalive = true }
+
+// Settled reports whether the queue pair may go: the stream is over and nothing of ours is waiting or under way. Behind
+// the peer's DISCONNECT, or after a failure, there is nothing to wait for.
+func (s *Stream) Settled() bool {
+	if s.err != nil || s.peerGone {
+		return true
+	}
+	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect &&
+		s.ctrl.posted == s.ctrl.done && s.send.acked == s.send.sent
+}

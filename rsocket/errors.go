@@ -1,0 +1,88 @@
+package rsocket
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of the package. A peer's violation is a [*ProtocolError], which unwraps to ErrProtocol.
+var (
+	ErrConnData = errors.New("malformed connection data")
+	ErrVersion  = errors.New("unsupported protocol version")
+	ErrProtocol = errors.New("rsocket protocol violation")
+	ErrConfig   = errors.New("invalid stream configuration")
+	ErrState    = errors.New("operation in wrong stream state")
+	ErrBlocked  = errors.New("write beyond the granted span")
+)
+
+// Violation says which rule of the protocol the peer broke.
+type Violation uint8
+
+// Violations.
+const (
+	// ViolationImmediate: an operation or control code that never crosses the wire.
+	ViolationImmediate Violation = iota + 1
+	// ViolationLength: the bytes that came are not what the immediate says.
+	ViolationLength
+	// ViolationData: data beyond what was granted.
+	ViolationData
+	// ViolationCredit: more messages than credits.
+	ViolationCredit
+	// ViolationLimit: a credit limit that goes backwards or beyond the peer's receive queue.
+	ViolationLimit
+	// ViolationGrant: a grant that is empty, outside of the peer's ring, out of order or one too many.
+	ViolationGrant
+	// ViolationShutdown: data after the peer ended its direction.
+	ViolationShutdown
+	// ViolationProbe: a probe where none may be.
+	ViolationProbe
+	// ViolationConnData: connection data no stream can be run with.
+	ViolationConnData
+)
+
+// String names the violation.
+func (v Violation) String() string {
+	switch v {
+	case ViolationImmediate:
+		return "unknown immediate"
+	case ViolationLength:
+		return "length mismatch"
+	case ViolationData:
+		return "data beyond the grant"
+	case ViolationCredit:
+		return "message without credit"
+	case ViolationLimit:
+		return "impossible credit limit"
+	case ViolationGrant:
+		return "impossible grant"
+	case ViolationShutdown:
+		return "data after shutdown"
+	case ViolationProbe:
+		return "unexpected probe"
+	case ViolationConnData:
+		return "unusable connection data"
+	default:
+		return fmt.Sprintf("violation %d", uint8(v))
+	}
+}
+
+// ProtocolError is a violation by the peer. It ends the stream it happened on and nothing else.
+type ProtocolError struct {
+	// Violation is the broken rule.
+	Violation Violation
+	// Imm is the offending message, zero for connection data.
+	Imm Imm
+	// Length is the number of bytes that came with it.
+	Length uint32
+}
+
+// Error describes the violation.
+func (e *ProtocolError) Error() string {
+	if e.Violation == ViolationConnData {
+		return e.Violation.String()
+	}
+	return fmt.Sprintf("%s: %s with %d bytes", e.Violation, e.Imm, e.Length)
+}
+
+// Unwrap returns [ErrProtocol].
+func (e *ProtocolError) Unwrap() error { return ErrProtocol }

@@ -1,0 +1,71 @@
+package rsocket
+
+import "strings"
+
+// Events tells the owner what a completion changed. Bits are edges: one may appear although nothing is left to do by
+// the time the owner looks, but no change is ever left out.
+type Events uint16
+
+// Events.
+const (
+	// EventReadable: bytes arrived; ReadSpan is not empty unless they have been consumed already.
+	EventReadable Events = 1 << iota
+	// EventWritable: WriteSpan returned nothing earlier and would return something now.
+	EventWritable
+	// EventShutdown: the peer will send no more data. A hint where something above the stream knows the true end.
+	EventShutdown
+	// EventDisconnected: nothing more goes out and nothing more comes in; received bytes can still be read.
+	EventDisconnected
+	// EventProbe: the peer's probe came and is being echoed.
+	EventProbe
+	// EventProved: the own probe came back intact.
+	EventProved
+	// EventFailed: the stream is broken; Err tells why.
+	EventFailed
+)
+
+// Has reports whether all bits of f are set.
+func (e Events) Has(f Events) bool { return e&f == f }
+
+// String lists the bits.
+func (e Events) String() string {
+	if e == 0 {
+		return "none"
+	}
+	names := [...]string{"readable", "writable", "shutdown", "disconnected", "probe", "proved", "failed"}
+	var set []string
+	for i, name := range names {
+		if e&(1<<i) != 0 {
+			set = append(set, name)
+		}
+	}
+	return strings.Join(set, "|")
+}
+
+// Blocked says why nothing can be written now.
+type Blocked uint8
+
+// Reasons for being blocked, in the order they are looked at.
+const (
+	// NotBlocked: the next write can go.
+	NotBlocked Blocked = iota
+	// BlockedClosed: the stream is not connected, the direction is shut down, or the stream has failed. Never ends.
+	BlockedClosed
+	// BlockedGrant: the peer's ring is full; its next grant ends it.
+	BlockedGrant
+	// BlockedCredit: the peer's receive queue is full; its next credit ends it.
+	BlockedCredit
+	// BlockedSQ: the own send queue is full; a send completion ends it.
+	BlockedSQ
+	// BlockedSndbuf: the own send buffer is full; a credit, a grant or a send completion ends it.
+	BlockedSndbuf
+)
+
+// String names the reason.
+func (b Blocked) String() string {
+	names := [...]string{"no", "closed", "grant", "credit", "sq", "sndbuf"}
+	if int(b) < len(names) {
+		return names[b]
+	}
+	return "unknown"
+}

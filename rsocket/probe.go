@@ -1,0 +1,86 @@
+package rsocket
+
+// MaxProbe is the longest probe: the largest RDMA path MTU.
+const MaxProbe = 4096
+
+// maxProbes bounds the probes one stream answers.
+const maxProbes = 4
+
+// probe is the carrier proof between gateways: before the first stream message, the client writes one full path MTU
+// into the peer's first grant, and the server writes the same bytes back into the client's. Neither counts as stream
+// data, costs a credit or moves an offset; the bytes are overwritten by the first stream bytes.
+type probe struct {
+	waiting  int // length of the own probe under way
+	echo     int // length of the peer's probe to echo
+	answered int
+}
+
+// Probe returns the write of n probe bytes, from the first n bytes of whatever the stream's data is sent from.
+func (s *Stream) Probe(n int) (Control, error) {
+	if !s.mayProbe() || n <= 0 || n > s.longestProbe() {
+		return Control{}, ErrState
+	}
+	if !s.ctrl.available() {
+		return Control{}, ErrBlocked
+	}
+	s.test.waiting = n
+	return s.probeMessage(n, 0), nil
+}
+
+// Echo returns the answer to the probe that was received, if there is one. Its bytes are in [Stream.ProbeBytes].
+func (s *Stream) Echo() (Control, bool) {
+	if s.test.echo == 0 || !s.mayProbe() || !s.ctrl.available() {
+		return Control{}, false
+	}
+	n := s.test.echo
+	s.test.echo = 0
+	return s.probeMessage(n, probeEcho), true
+}
+
+// ProbeBytes returns the first n bytes of the own ring, where probes and echoes arrive. Nil beyond the ring.
+func (s *Stream) ProbeBytes(n int) []byte {
+	if n < 0 || n > len(s.cfg.Ring) {
+		return nil
+	}
+	return s.cfg.Ring[:n]
+}
+
+func (s *Stream) mayProbe() bool { return s.cfg.Dialect == Gateway && s.live() && s.quiet }
+
+// longestProbe: it must fit both rings, since it comes back.
+func (s *Stream) longestProbe() int {
+	return min(MaxProbe, int(s.peer.DataBuf.Length), s.recv.ring.Size())
+}
+
+func (s *Stream) probeMessage(n int, flag uint32) Control {
+	c := s.controlMessage(workProbe, MakeImm(OpProbe, uint32(n)|flag))
+	c.RemoteAddr, c.RKey, c.Length = s.peer.DataBuf.Addr, s.peer.DataBuf.Key, n
+	return c
+}
+
+func (s *Stream) receiveProbe(imm Imm, length uint32) (Events, error) {
+	n := int(imm.Data() &^ probeEcho)
+	switch {
+	case !s.mayProbe():
+		return 0, s.violation(ViolationProbe, imm, length)
+	case n == 0 || uint32(n) != length:
+		return 0, s.violation(ViolationLength, imm, length)
+	case n > s.longestProbe():
+		return 0, s.violation(ViolationProbe, imm, length)
+	case imm.Data()&probeEcho != 0:
+		return s.receiveEcho(imm, length)
+	case s.test.echo != 0 || s.test.answered == maxProbes:
+		return 0, s.violation(ViolationProbe, imm, length)
+	}
+	s.test.echo = n
+	s.test.answered++
+	return EventProbe, nil
+}
+
+func (s *Stream) receiveEcho(imm Imm, length uint32) (Events, error) {
+	if s.test.waiting != int(length) {
+		return 0, s.violation(ViolationProbe, imm, length)
+	}
+	s.test.waiting = 0
+	return EventProved, nil
+}

@@ -1,0 +1,134 @@
+package rsocket
+
+import "github.com/smcgw/smcgw/rmb"
+
+// recvSide is the own ring and what the peer was granted of it.
+type recvSide struct {
+	ring rmb.Ring
+
+	messages   uint64 // data messages received
+	consumed   uint64 // of them, those consumed entirely (rseq_no)
+	limit      uint64 // messages allowed in total
+	returned   uint64 // value of consumed when credits were last returned
+	ends       endsLog
+	granted    uint64     // bytes granted in total
+	grantNext  rmb.Cursor // where the next grant begins
+	unit       int        // smallest grant, except at the end of the ring
+	slot       int        // next entry of the peer's target list to write
+	slots      int
+	maxPending int
+
+	// pending are the absolute ends of the grants the peer has not filled yet, oldest first. An entry of the peer's
+	// list is free again when what it granted last has been received.
+	pending    [MaxTargets]uint64
+	first, len int
+}
+
+func (d *recvSide) init(cfg *Config) {
+	d.ring = rmb.NewRing(cfg.Ring)
+	d.ends = newEndsLog(cfg.Credits)
+	d.limit = uint64(cfg.Credits)
+}
+
+// connect fixes the grant size by the length of the peer's list: eighths of the ring where they fit, halves for stock
+// peers, whose two entries would otherwise cover less than the ring.
+func (d *recvSide) connect(cfg *Config, peer ConnData) {
+	parts := min(int(peer.TargetSGL.Length), grantParts)
+	d.unit = max(1, len(cfg.Ring)/max(parts, StockTargets))
+	d.slots = int(min(peer.TargetSGL.Length, 1<<30))
+	d.maxPending = min(d.slots, MaxTargets)
+	d.slot = 1 % d.slots
+	d.grant(cfg.firstGrant())
+}
+
+// grant counts n bytes as granted.
+func (d *recvSide) grant(n int) {
+	d.granted += uint64(n)
+	d.grantNext = d.grantNext.Add(uint32(d.ring.Size()), uint32(n))
+	d.pending[(d.first+d.len)%MaxTargets] = d.granted
+	d.len++
+}
+
+// ReadSpan returns the next received bytes as far as they are contiguous, or nothing. The memory belongs to the stream
+// and stays as it is until consumed.
+func (s *Stream) ReadSpan() []byte { return s.recv.ring.ReadSpan() }
+
+// Consume gives back the n oldest bytes. Credits and grants may be due afterwards: see [Stream.NextControl].
+func (s *Stream) Consume(n int) error {
+	d := &s.recv
+	if err := d.ring.Consume(n); err != nil {
+		return err
+	}
+	for d.consumed < d.messages && d.ends.after(d.consumed, d.ring.Consumed()) <= 0 {
+		d.consumed++
+	}
+	return nil
+}
+
+// Receive handles one receive completion: its immediate and how many bytes came with it. An error is a violation and
+// has failed the stream.
+func (s *Stream) Receive(imm Imm, length uint32) (Events, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	if !s.connected {
+		return 0, ErrState
+	}
+	if imm.Op() == OpProbe {
+		return s.receiveProbe(imm, length)
+	}
+	s.quiet = false
+	switch imm.Op() {
+	case OpData:
+		return s.receiveData(imm, length)
+	case OpSGL:
+		return 0, s.handleSGL(imm, length)
+	case OpCtrl:
+		return s.receiveControl(imm, length)
+	default: // including direct placement, for which we announce no slot
+		return 0, s.violation(ViolationImmediate, imm, length)
+	}
+}
+
+func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
+	d := &s.recv
+	n := imm.Data()
+	switch {
+	case s.peerShut:
+		return 0, s.violation(ViolationShutdown, imm, length)
+	case n == 0 || n != length:
+		return 0, s.violation(ViolationLength, imm, length)
+	case d.messages == d.limit:
+		return 0, s.violation(ViolationCredit, imm, length)
+	case d.len == 0 || uint64(n) > d.pending[d.first]-d.ring.Produced():
+		return 0, s.violation(ViolationData, imm, length)
+	}
+	if err := d.ring.Produce(int(n)); err != nil {
+		return 0, s.violation(ViolationData, imm, length)
+	}
+	d.ends.put(d.messages, d.ring.Produced())
+	d.messages++
+	if d.pending[d.first] == d.ring.Produced() {
+		d.first = (d.first + 1) % MaxTargets
+		d.len--
+	}
+	return EventReadable, nil
+}
+
+// grantable returns the size of the grant to send now, or 0. Grants are multiples of the unit as far as the ring's end
+// allows, so that they stay aligned, and as large as what was consumed in one go, so that bulk data flows in large
+// pieces and small messages cause no grant each.
+func (d *recvSide) grantable() int {
+	free := d.ring.Size() - int(d.granted-d.ring.Consumed())
+	toEnd := d.ring.Size() - int(d.grantNext.Count)
+	if d.len >= d.maxPending || free < min(d.unit, toEnd) {
+		return 0
+	}
+	if free >= toEnd {
+		return toEnd
+	}
+	return free - free%d.unit
+}
+
+// creditsDue reports whether half of the credits have been used up and consumed since they were last returned.
+func (d *recvSide) creditsDue(credits int) bool { return d.consumed-d.returned >= uint64(credits/2) }

@@ -1,0 +1,221 @@
+package rsocket
+
+import "github.com/smcgw/smcgw/rmb"
+
+// sendSide is what we know about the peer's ring and our send queue.
+type sendSide struct {
+	sent, freed uint64 // bytes
+	acked       uint64 // bytes whose sends have completed
+	granted     uint64 // bytes the peer has granted in total
+
+	messages      uint64 // data messages sent (sseq_no)
+	limit         uint64 // messages the peer allows in total (sseq_comp)
+	doneMessages  uint64 // data messages completed
+	sinceSignal   int    // data messages since the last signaled send
+	bytesUnsigned int    // bytes since the last signaled send
+	signalEvery   int
+
+	// grants are the peer's unused grants, oldest first: copies, since the peer may rewrite its entry.
+	grants     [MaxTargets]SGE
+	first, len int
+	slot       int // next entry of the own target list to read
+	slots      int
+
+	ring     SGE        // the peer's whole ring, known between gateways
+	ringNext rmb.Cursor // where its next grant must begin
+	ends     endsLog    // where sent messages end, between gateways
+}
+
+// Write is one RDMA WRITE (with immediate unless Bare) to post.
+type Write struct {
+	// ID is the work request id; its completion goes to [Stream.Completed].
+	ID uint64
+	// Imm is the immediate.
+	Imm Imm
+	// RemoteAddr and RKey say where to. For a zero-length write they mean nothing.
+	RemoteAddr uint64
+	RKey       uint32
+	// Length is the number of bytes.
+	Length int
+	// Signaled asks for a completion.
+	Signaled bool
+	// Bare is a write without immediate: a keepalive.
+	Bare bool
+}
+
+func (d *sendSide) init(cfg *Config) {
+	d.slots = len(cfg.Targets) / sgeSize
+	// Entry 0 stands for the first grant, which came with the connection data, so grants start at entry 1.
+	d.slot = 1 % d.slots
+	d.signalEvery = max(1, (cfg.SendDepth-ControlSlots)/4)
+}
+
+func (d *sendSide) connect(cfg *Config, peer ConnData) {
+	d.limit = uint64(peer.Credits)
+	if cfg.Dialect == Gateway {
+		d.ring = peer.DataBuf
+		d.ends = newEndsLog(int(peer.Credits))
+	}
+	d.push(peer.DataBuf)
+}
+
+func (d *sendSide) push(g SGE) {
+	d.grants[(d.first+d.len)%MaxTargets] = g
+	d.len++
+	d.granted += uint64(g.Length)
+	if d.ring.Length != 0 {
+		d.ringNext = d.ringNext.Add(d.ring.Length, g.Length)
+	}
+}
+
+// Window returns how many bytes the next message may carry, or why none. They are one contiguous piece of the peer's
+// memory: a message never spans two grants.
+func (s *Stream) Window() (int, Blocked) {
+	d := &s.send
+	switch {
+	case !s.live() || !s.writable:
+		return 0, BlockedClosed
+	case d.len == 0:
+		return 0, BlockedGrant
+	case d.messages == d.limit:
+		return 0, BlockedCredit
+	case int(d.messages-d.doneMessages) >= s.cfg.SendDepth-ControlSlots:
+		return 0, BlockedSQ
+	}
+	return int(min(d.grants[d.first].Length, maxRing)), NotBlocked
+}
+
+// Target returns where in the peer's memory the next bytes go. Only valid while Window is not zero.
+func (s *Stream) Target() (addr uint64, key uint32) {
+	g := &s.send.grants[s.send.first]
+	return g.Addr, g.Key
+}
+
+// Send records a message of n bytes and returns the write to post. n is at most what [Stream.Window] says.
+func (s *Stream) Send(n int) (Write, error) {
+	window, why := s.Window()
+	if s.err != nil {
+		return Write{}, s.err
+	}
+	if why == BlockedClosed {
+		return Write{}, ErrState
+	}
+	if n <= 0 || n > window {
+		return Write{}, ErrBlocked
+	}
+	d := &s.send
+	g := &d.grants[d.first]
+	w := Write{Imm: MakeImm(OpData, uint32(n)), RemoteAddr: g.Addr, RKey: g.Key, Length: n}
+	d.take(g, n)
+	if d.ends.ends != nil {
+		d.ends.put(d.messages-1, d.sent)
+	}
+	w.Signaled = d.signal(n, s.cfg.SignalBytes)
+	w.ID = s.workID(workData)
+	s.quiet = false
+	return w, nil
+}
+
+// take uses n bytes of the oldest grant.
+func (d *sendSide) take(g *SGE, n int) {
+	g.Addr += uint64(n)
+	g.Length -= uint32(n)
+	if g.Length == 0 {
+		d.first = (d.first + 1) % MaxTargets
+		d.len--
+	}
+	d.sent += uint64(n)
+	d.messages++
+}
+
+// signal decides whether this send asks for a completion: at least every quarter of the send queue, so that a full
+// queue always holds completions to wait for, and every so many bytes where completions free the send buffer.
+func (d *sendSide) signal(n, everyBytes int) bool {
+	d.sinceSignal++
+	d.bytesUnsigned += n
+	if d.sinceSignal < d.signalEvery && (everyBytes == 0 || d.bytesUnsigned < everyBytes) {
+		return false
+	}
+	d.sinceSignal, d.bytesUnsigned = 0, 0
+	return true
+}
+
+// handleSGL takes the credit limit and, when 16 bytes came with it, the next grant.
+func (s *Stream) handleSGL(imm Imm, length uint32) error {
+	if length != 0 && length != sgeSize {
+		return s.violation(ViolationLength, imm, length)
+	}
+	if s.disconnected {
+		return nil // crossed our last message
+	}
+	if !s.raiseLimit(uint16(imm.Data())) {
+		return s.violation(ViolationLimit, imm, length)
+	}
+	if length == sgeSize && !s.acceptGrant() {
+		return s.violation(ViolationGrant, imm, length)
+	}
+	return nil
+}
+
+// raiseLimit widens the absolute 16-bit limit. The peer has consumed limit minus credits messages, which are at most
+// those we sent: that bounds the step, so a limit that goes backwards cannot pass as a large step forward.
+func (s *Stream) raiseLimit(limit uint16) bool {
+	d := &s.send
+	credits := uint64(s.peer.Credits)
+	step := uint64(limit - uint16(d.limit))
+	if d.limit+step > d.messages+credits {
+		return false
+	}
+	if step == 0 {
+		return true
+	}
+	d.limit += step
+	if consumed := d.limit - credits; d.ends.ends != nil && consumed > 0 {
+		if more := d.ends.after(consumed-1, d.freed); more > 0 {
+			d.freed += uint64(more)
+		}
+	}
+	return true
+}
+
+// acceptGrant reads the next entry of the own target list, once, and checks it.
+func (s *Stream) acceptGrant() bool {
+	d := &s.send
+	if d.len == d.slots {
+		return false
+	}
+	g := readGrant(s.cfg.Targets[d.slot*sgeSize:(d.slot+1)*sgeSize], s.bigEndian)
+	if g.Length == 0 || g.overflows() || d.ring.Length != 0 && !d.inOrder(g) {
+		return false
+	}
+	d.slot = (d.slot + 1) % d.slots
+	d.push(g)
+	d.freeGranted()
+	return true
+}
+
+// inOrder reports whether a gateway's grant continues its ring where the previous grant ended, and gives back no more
+// than what we sent.
+func (d *sendSide) inOrder(g SGE) bool {
+	return g.Key == d.ring.Key &&
+		g.Addr == d.ring.Addr+uint64(d.ringNext.Count) &&
+		uint64(g.Length) <= uint64(d.ring.Length-d.ringNext.Count) &&
+		d.granted+uint64(g.Length) <= d.sent+uint64(d.ring.Length)
+}
+
+// freeGranted frees what the peer must have consumed to grant so much: all but one ring.
+func (d *sendSide) freeGranted() {
+	if size := uint64(d.ring.Length); size != 0 && d.granted-size > d.freed {
+		d.freed = d.granted - size
+	}
+}
+
+// retire takes note that all sends up to the one named by a work id have completed. A queue pair completes in order.
+func (s *Stream) retire(id uint64) {
+	d := &s.send
+	d.doneMessages = min(d.messages, d.doneMessages+uint64(workMessages(id)-uint16(d.doneMessages)))
+	d.acked = min(d.sent, d.acked+uint64(workOffset(id)-uint32(d.acked)))
+	if s.cfg.Dialect == Stock {
+		d.freed = d.acked
+	}
+}

@@ -1,0 +1,162 @@
+package rsocket
+
+import (
+	"math/bits"
+
+	"github.com/smcgw/smcgw/rmb"
+)
+
+// maxRing bounds rings so that every count fits the 29 bits of an immediate and 32-bit offset differences.
+const maxRing = rmb.MaxRing
+
+// Stream is the protocol of one connection without any I/O: it says what to post and is told what completed. Nothing
+// in it blocks, allocates after [Stream.Connect] or reads a clock. One goroutine at a time may use it.
+//
+// Offsets are absolute 64-bit byte counts of a direction since the connection began and never go back.
+type Stream struct {
+	cfg       Config
+	bigEndian bool // own byte order
+	peer      ConnData
+	err       error
+
+	connected, disconnected bool
+	readable, writable      bool // as in rs_state: cleared by either side
+	peerShut                bool // the peer said that it sends no more data
+	peerGone                bool // the peer sent its last message: it posts nothing any more
+	quiet                   bool // no stream message went either way yet: probes are allowed
+
+	send sendSide
+	recv recvSide
+	ctrl control
+	test probe
+}
+
+// State is the stream's position in the diagram of the package comment.
+type State uint8
+
+// States.
+const (
+	StateIdle State = iota
+	StateOpen
+	StateLocalShut
+	StateRemoteShut
+	StateDisconnected
+	StateFailed
+)
+
+// String names the state.
+func (s State) String() string {
+	names := [...]string{"idle", "open", "local_shut", "remote_shut", "disconnected", "failed"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return "unknown"
+}
+
+// NewStream returns an idle stream. It keeps using cfg.Ring and cfg.Targets for its whole life.
+func NewStream(cfg Config) (*Stream, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Stream{cfg: cfg, bigEndian: nativeBigEndian()}
+	s.recv.init(&s.cfg)
+	s.send.init(&s.cfg)
+	return s, nil
+}
+
+// ConnData returns what to tell the peer.
+func (s *Stream) ConnData() ConnData { return s.cfg.connData(s.bigEndian) }
+
+// Connect starts the stream with what the peer told.
+func (s *Stream) Connect(peer ConnData) error {
+	if s.connected || s.err != nil {
+		return ErrState
+	}
+	if peer.Credits == 0 || peer.TargetSGL.Length == 0 || peer.DataBuf.Length == 0 ||
+		peer.DataBuf.overflows() || s.cfg.Dialect == Gateway && peer.DataBuf.Length > maxRing {
+		return s.fail(&ProtocolError{Violation: ViolationConnData})
+	}
+	s.peer = peer
+	s.recv.connect(&s.cfg, peer)
+	s.send.connect(&s.cfg, peer)
+	s.connected, s.readable, s.writable, s.quiet = true, true, true, true
+	return nil
+}
+
+// State returns where the stream is.
+func (s *Stream) State() State {
+	switch {
+	case s.err != nil:
+		return StateFailed
+	case s.disconnected:
+		return StateDisconnected
+	case !s.connected:
+		return StateIdle
+	case !s.writable:
+		return StateLocalShut
+	case !s.readable:
+		return StateRemoteShut
+	default:
+		return StateOpen
+	}
+}
+
+// Err returns what broke the stream, or nil.
+func (s *Stream) Err() error { return s.err }
+
+// SentOffset returns the bytes sent.
+func (s *Stream) SentOffset() uint64 { return s.send.sent }
+
+// FreedOffset returns the bytes sent that need not be kept any more: consumed by the peer between gateways,
+// acknowledged by the transport otherwise.
+func (s *Stream) FreedOffset() uint64 { return s.send.freed }
+
+// ReceivedOffset returns the bytes received.
+func (s *Stream) ReceivedOffset() uint64 { return s.recv.ring.Produced() }
+
+// ConsumedOffset returns the bytes received and consumed.
+func (s *Stream) ConsumedOffset() uint64 { return s.recv.ring.Consumed() }
+
+// PeerShut reports whether the peer announced that it sends no more data.
+func (s *Stream) PeerShut() bool { return s.peerShut }
+
+// PeerGone reports whether the peer sent DISCONNECT, behind which it posts nothing any more.
+func (s *Stream) PeerGone() bool { return s.peerGone }
+
+// Fail breaks the stream with a reason from outside, such as a failed queue pair. The first reason stays.
+func (s *Stream) Fail(err error) { _ = s.fail(err) }
+
+func (s *Stream) fail(err error) error {
+	if s.err == nil {
+		s.err = err
+	}
+	return s.err
+}
+
+func (s *Stream) violation(v Violation, imm Imm, length uint32) error {
+	return s.fail(&ProtocolError{Violation: v, Imm: imm, Length: length})
+}
+
+// live reports whether messages can still be sent.
+func (s *Stream) live() bool { return s.connected && !s.disconnected && s.err == nil }
+
+// endsLog remembers where messages end, by message number, so that a count of messages becomes a byte offset. The
+// lower half of an offset is enough: two of them are never further apart than a ring.
+type endsLog struct {
+	ends []uint32
+	mask uint64
+}
+
+// newEndsLog returns a log of the last n messages.
+func newEndsLog(n int) endsLog {
+	size := 1 << bits.Len(uint(n-1))
+	return endsLog{ends: make([]uint32, size), mask: uint64(size - 1)}
+}
+
+func (l *endsLog) put(message, end uint64) { l.ends[message&l.mask] = uint32(end) }
+
+// after returns how far the end of the message is beyond the offset, not positive when it is not.
+func (l *endsLog) after(message, offset uint64) int32 {
+	return int32(l.ends[message&l.mask] - uint32(offset))
+}

@@ -83,6 +83,9 @@ func (w *world) handOver() {
 			w.appAccepted = w.clientEnd == 0
 			w.client(w.c.AppAccepted(w.now))
 		})
+		if w.odds(4, "application ends") {
+			w.after(w.step("application ends"), func() { w.client(w.c.AppFailed(w.now)) })
+		}
 	}
 }
 
@@ -91,13 +94,18 @@ func (w *world) prove(k CarrierKind) {
 		return
 	}
 	ok := !w.odds(3, "proof fails")
-	w.after(w.quick("proof"), func() { w.client(w.c.Proved(w.now, k, ok)) })
+	w.after(w.quick("proof"), func() {
+		w.proven[k] = ok
+		w.client(w.c.Proved(w.now, k, ok))
+	})
 }
 
 // clientCarries sends a record behind CONFIRM, and data on the queue pair, which may overtake it.
 func (w *world) clientCarries(k CarrierKind) {
+	require.True(w.t, w.appAccepted, "carrying without an application")
+	require.Equal(w.t, k != CarrierRelay, w.proven[k], "carrying by %s", k)
 	w.transmit(&w.up, []byte(modelRecords), w.serverReads)
-	if k != CarrierRelay && w.odds(2, "data") {
+	if k != CarrierRelay && rapid.Bool().Draw(w.t, "data") {
 		w.after(w.quick("data"), func() { w.server(w.s.PeerData(w.now, k)) })
 	}
 }
@@ -128,7 +136,7 @@ func (w *world) server(todo []Action) {
 		case DialRaw:
 			w.dialRaw()
 		case RelayRaw:
-			if w.odds(2, "application speaks first") {
+			if rapid.Bool().Draw(w.t, "application speaks first") {
 				w.transmit(&w.down, []byte("220 ready"), func(b []byte) { w.client(w.c.Receive(w.now, b)) })
 			}
 		case Carry:
@@ -187,6 +195,9 @@ func (w *world) check() {
 	require.True(w.t, sok, "server waits for ever in %s", w.s.State())
 	require.False(w.t, w.reserved, "reserved and forgotten")
 	w.checkWords()
+	if !w.mishap && !w.faulty && w.confirmed != ConfirmedNo {
+		require.Equal(w.t, Verdict{Outcome: OutcomeCarried, Carrier: CarrierSHM}, cv, "for no reason")
+	}
 	switch cv.Outcome {
 	case OutcomeCarried:
 		w.checkCarried(cv, sv)

@@ -29,7 +29,9 @@ type world struct {
 
 	started     bool
 	confirmed   Confirmed
+	mishap      bool // something happened that may prevent carrying by RDMA
 	appAccepted bool
+	proven      map[CarrierKind]bool
 	rawDial     bool // answered or under way
 	reserved    bool // Serve was given out, and neither Carry, Drop nor Abort came since
 	heard       bool // the server was given bytes
@@ -54,7 +56,7 @@ type event struct {
 const modelRecords = "records that follow CONFIRM"
 
 func newWorld(t *rapid.T, faulty bool, confirmed Confirmed) *world {
-	w := &world{t: t, now: t0, faulty: faulty, confirmed: confirmed}
+	w := &world{t: t, now: t0, faulty: faulty, confirmed: confirmed, proven: map[CarrierKind]bool{}}
 	w.rtt = time.Duration(rapid.IntRange(1, 200_000).Draw(t, "rtt_us")) * time.Microsecond
 	p := Proposal{Nonce: testNonce, Carriers: []CarrierOffer{{Kind: CarrierSHM, SHM: SHMEndpoint{Name: "x"}}, {
 		Kind: CarrierSoft, RoCE: RoCEEndpoint{UDPPort: 4791, MTU: 1024},
@@ -158,9 +160,11 @@ func (w *world) cutWire() {
 	w.after(w.step("server finds out"), func() { w.server(w.s.WireLost(w.now)) })
 }
 
-// step draws the time of a local step.
+// step draws the time of a local step; within 100 ms it is in time for every deadline.
 func (w *world) step(what string) time.Duration {
-	return time.Duration(rapid.IntRange(0, 800).Draw(w.t, what+"_ms")) * time.Millisecond
+	ms := rapid.IntRange(0, 800).Draw(w.t, what+"_ms")
+	w.mishap = w.mishap || ms > 100
+	return time.Duration(ms) * time.Millisecond
 }
 
 // quick draws the time of a local step that goes well.
@@ -168,7 +172,9 @@ func (w *world) quick(what string) time.Duration {
 	return time.Duration(rapid.IntRange(0, 19).Draw(w.t, what+"_ms")) * time.Millisecond
 }
 
-// odds is true once in n.
+// odds is true once in n, for things that may prevent carrying.
 func (w *world) odds(n int, what string) bool {
-	return rapid.IntRange(1, n).Draw(w.t, what) == 1
+	bad := rapid.IntRange(1, n).Draw(w.t, what) == 1
+	w.mishap = w.mishap || bad
+	return bad
 }

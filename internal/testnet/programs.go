@@ -21,7 +21,10 @@ func (h *Host) AppCommand(ctx context.Context, args ...string) *Cmd {
 	cmd := h.Command(ctx, "/proc/self/exe", args...)
 	// The child resolves /proc/self/exe before it executes: this program, even
 	// if its file has been deleted (as `go test` may have done).
-	cmd.Env = append(os.Environ(), apps.Variable+"=1")
+	cmd.Env = append(os.Environ(), apps.Variable+"=1",
+		// A test binary with the race detector sleeps a second before it
+		// exits, otherwise.
+		"GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

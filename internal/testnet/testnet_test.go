@@ -161,10 +161,13 @@ func TestBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, c, n.Host("c1"))
 	srv := startApp(t, h2, "serve", "echo=[::]:7000")
+	served := 0
 	seenAs := func(to netip.AddrPort) string {
 		e := runApp(t, c, "ping", "-to", to.String())
 		require.Equal(t, 1, e.OK, e.Error)
-		ev := srv.Events()
+		served++
+		ev, err := srv.WaitEvents(patience(t, 5*time.Second), served, func(e apps.Event) bool { return e.Event == "accepted" })
+		require.NoError(t, err)
 		return netip.MustParseAddrPort(ev[len(ev)-1].Remote).Addr().String()
 	}
 	require.Equal(t, c.Addr4.String(), seenAs(h2.AddrPort4(7000)))

@@ -1,0 +1,251 @@
+package rsocket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	defaultRing = 256 << 10
+	// scratch is the memory control messages are sent from: one entry per control slot.
+	scratchSize = ControlSlots * sgeSize
+	// pushBytes is how much data goes out before the peer's doorbell rings at once instead of at the end of the turn:
+	// holding back more than this delays a bulk consumer, ringing for less wastes its wake-ups.
+	pushBytes = 64 << 10
+	// maxSendBuffer bounds what a peer's ring size makes us allocate.
+	maxSendBuffer = 4 << 20
+	// sendBufferShare: a send buffer that is freed by credits and grants must exceed the largest step in which they
+	// come, an eighth of the peer's ring, by enough to keep sending meanwhile.
+	sendBufferShare = 4
+)
+
+// EndpointConfig describes an endpoint; the zero value speaks to stock peers with default sizes.
+type EndpointConfig struct {
+	// Dialect is [Stock] by default.
+	Dialect Dialect
+	// RingSize is the size of the receive ring; 0 = 256 KiB.
+	RingSize int
+	// SendBuffer is the size of the send buffer; 0 = as large as the ring it feeds, at most 4 MiB. Between gateways it
+	// must be a quarter of the peer's ring. No send buffer is used where the peer's ring can be mapped.
+	SendBuffer int
+	// Copy makes the endpoint use a send buffer although the peer's ring can be mapped.
+	Copy bool
+	// Targets is the number of grants the peer may have outstanding; 0 = 16.
+	Targets int
+	// Credits and SendDepth are as in [Config].
+	Credits, SendDepth int
+}
+
+func (c EndpointConfig) withDefaults() EndpointConfig {
+	if c.RingSize == 0 {
+		c.RingSize = defaultRing
+	}
+	if c.Targets == 0 {
+		c.Targets = MaxTargets
+	}
+	return c
+}
+
+// QPCap returns the queue sizes a queue pair for this endpoint needs. Its completion queues need room for both.
+func (c EndpointConfig) QPCap() verbs.QPCap {
+	cfg := Config{Credits: c.Credits, SendDepth: c.SendDepth}.withDefaults()
+	return verbs.QPCap{MaxSendWR: cfg.SendDepth, MaxRecvWR: cfg.RecvDepth(), MaxSendSGE: 1, MaxRecvSGE: 1}
+}
+
+// Endpoint is a stream on a queue pair: the data pump of one connection. Its memory comes from an arena. One owner loop
+// may use it, the one that polls the queue pair's completion queues; nothing in it blocks, locks or allocates once it
+// is connected.
+//
+// Writing: fill a prefix of [Endpoint.WriteSpan], then [Endpoint.Commit]. Reading: [Endpoint.ReadSpan], then
+// [Endpoint.Consume]. Every completion of the queue pair goes to [Endpoint.HandleWC].
+//
+// When to try again. After an empty WriteSpan the owner waits for [EventWritable]: it is reported by the very HandleWC
+// that makes the next WriteSpan return memory, once per wait, unless [Endpoint.Blocked] says [BlockedClosed], which
+// never ends. After an empty ReadSpan it waits for [EventReadable], reported by every HandleWC that adds bytes; bytes
+// the owner leaves unread are not reported again. Consume never makes anything writable.
+type Endpoint struct {
+	qp     verbs.QP
+	mapper verbs.RemoteMapper // nil: send from the send buffer
+	arena  *rmb.Arena
+	cfg    EndpointConfig
+	stream *Stream
+
+	ring, control, send *rmb.Region
+	sndbuf              rmb.Ring // over send: bytes sent and not freed
+
+	wr  verbs.SendWR
+	sge [1]verbs.SGE
+	rr  verbs.RecvWR
+
+	seed     uint64 // of the probe under way
+	unpushed int    // bytes since the doorbell was last asked to ring at once
+	starved  bool   // the owner saw an empty WriteSpan and waits for EventWritable
+	reported bool   // EventFailed was delivered
+	closed   bool
+}
+
+// NewEndpoint allocates the receiving half from the arena and posts all receives. The queue pair must be in INIT; it
+// stays the caller's, as do its completion queues.
+func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, error) {
+	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults()}
+	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.Copy {
+		e.mapper = mapper
+	}
+	if err := e.open(); err != nil {
+		return nil, errors.Join(err, e.Release())
+	}
+	return e, nil
+}
+
+func (e *Endpoint) open() error {
+	if e.cfg.Targets < StockTargets || e.cfg.Targets > MaxTargets {
+		return fmt.Errorf("%d targets: %w", e.cfg.Targets, ErrConfig)
+	}
+	var err error
+	if e.ring, err = e.arena.Alloc(e.cfg.RingSize); err != nil {
+		return fmt.Errorf("receive ring: %w", err)
+	}
+	targets := e.cfg.Targets * sgeSize
+	if e.control, err = e.arena.Alloc(targets + scratchSize); err != nil {
+		return fmt.Errorf("target list: %w", err)
+	}
+	e.stream, err = NewStream(Config{
+		Dialect: e.cfg.Dialect,
+		Ring:    e.ring.Bytes(), RingAddr: e.ring.Addr(), RingKey: e.ring.RKey(),
+		Targets: e.control.Bytes()[:targets:targets], TargetsAddr: e.control.Addr(), TargetsKey: e.control.RKey(),
+		Credits: e.cfg.Credits, SendDepth: e.cfg.SendDepth, SignalBytes: e.signalBytes(),
+	})
+	if err != nil {
+		return err
+	}
+	e.rr.WRID = RecvID
+	for range e.stream.cfg.RecvDepth() {
+		if err := e.qp.PostRecv(&e.rr); err != nil {
+			return fmt.Errorf("post receive: %w", err)
+		}
+	}
+	return nil
+}
+
+// signalBytes: with a stock peer, completions free the send buffer; a quarter of it at a time is often enough.
+func (e *Endpoint) signalBytes() int {
+	if e.cfg.Dialect == Gateway {
+		return 0
+	}
+	return max(1, e.sendBufferSize(uint32(e.cfg.RingSize))/4)
+}
+
+func (e *Endpoint) sendBufferSize(ring uint32) int {
+	if e.cfg.SendBuffer != 0 {
+		return e.cfg.SendBuffer
+	}
+	return int(min(ring, maxSendBuffer))
+}
+
+// ConnData returns what to tell the peer.
+func (e *Endpoint) ConnData() ConnData { return e.stream.ConnData() }
+
+// Connect starts the stream with what the peer told. Messages are posted from here on, so the queue pair must be in RTS
+// before the next call that posts; with a gateway that is a probe, data or a shutdown.
+func (e *Endpoint) Connect(peer ConnData) error {
+	if err := e.stream.Connect(peer); err != nil {
+		return err
+	}
+	if e.mapper != nil {
+		return nil
+	}
+	if err := e.allocSendBuffer(peer.DataBuf.Length); err != nil {
+		e.stream.Fail(err)
+		return err
+	}
+	return nil
+}
+
+func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
+	size := e.sendBufferSize(uint32(e.cfg.RingSize))
+	if e.cfg.Dialect == Gateway {
+		size = e.sendBufferSize(peerRing)
+	}
+	size = max(size, MaxProbe)
+	if e.cfg.Dialect == Gateway && uint64(size)*sendBufferShare < uint64(peerRing) {
+		return fmt.Errorf("send buffer of %d bytes for a ring of %d: %w", size, peerRing, rmb.ErrNoMemory)
+	}
+	var err error
+	if e.send, err = e.arena.Alloc(size); err != nil {
+		return fmt.Errorf("send buffer: %w", err)
+	}
+	e.sndbuf = rmb.NewRing(e.send.Bytes())
+	return nil
+}
+
+// Start posts what is due right after connecting: with stock peers, the grant of the second half. Call it when the
+// queue pair is in RTS.
+func (e *Endpoint) Start() error { return e.postControls() }
+
+// Mapped reports whether bytes are written straight into the peer's ring.
+func (e *Endpoint) Mapped() bool { return e.mapper != nil }
+
+// State returns the stream's state.
+func (e *Endpoint) State() State { return e.stream.State() }
+
+// Err returns what broke the stream, or nil.
+func (e *Endpoint) Err() error { return e.stream.Err() }
+
+// SentOffset returns the bytes committed.
+func (e *Endpoint) SentOffset() uint64 { return e.stream.SentOffset() }
+
+// FreedOffset returns the bytes sent that need not be kept any more; see [Stream.FreedOffset].
+func (e *Endpoint) FreedOffset() uint64 { return e.stream.FreedOffset() }
+
+// ReceivedOffset returns the bytes received.
+func (e *Endpoint) ReceivedOffset() uint64 { return e.stream.ReceivedOffset() }
+
+// ConsumedOffset returns the bytes received and consumed.
+func (e *Endpoint) ConsumedOffset() uint64 { return e.stream.ConsumedOffset() }
+
+// PeerShut reports whether the peer announced that it sends no more data.
+func (e *Endpoint) PeerShut() bool { return e.stream.PeerShut() }
+
+// Settled reports whether the stream is over and the queue pair may go.
+func (e *Endpoint) Settled() bool { return e.stream.Settled() }
+
+// Close gives up the endpoint, with its queue pair closed or in ERR and flushed before. Its memory is free at once if
+// the peer has said that it writes no more; otherwise it is quarantined until [Endpoint.Release]. Close is idempotent.
+func (e *Endpoint) Close() error {
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	e.stream.Fail(net.ErrClosed)
+	if e.stream.PeerGone() {
+		return e.Release()
+	}
+	for _, r := range e.memory() {
+		r.Quarantine()
+	}
+	return nil
+}
+
+// Release frees the memory of a closed endpoint. The caller knows that the peer cannot write to it any more: it has
+// confirmed the end, or it is gone. Release is idempotent and may be called by any goroutine after Close returned.
+func (e *Endpoint) Release() error {
+	var errs []error
+	for _, r := range e.memory() {
+		errs = append(errs, r.Free())
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Endpoint) memory() []*rmb.Region {
+	var all []*rmb.Region
+	for _, r := range []*rmb.Region{e.ring, e.control, e.send} {
+		if r != nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}

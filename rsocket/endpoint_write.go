@@ -1,0 +1,166 @@
+package rsocket
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// ErrConnection is the loss of the queue pair: a failed post or completion.
+var ErrConnection = errors.New("rdma connection lost")
+
+// CompletionError is a work completion that failed. It unwraps to [ErrConnection].
+type CompletionError struct {
+	// Status is the status of the completion.
+	Status verbs.WCStatus
+	// Receive tells a failed receive from a failed send.
+	Receive bool
+}
+
+// Error names the status.
+func (e *CompletionError) Error() string {
+	if e.Receive {
+		return "receive completion " + e.Status.String()
+	}
+	return "send completion " + e.Status.String()
+}
+
+// Unwrap returns [ErrConnection].
+func (e *CompletionError) Unwrap() error { return ErrConnection }
+
+// WriteSpan returns memory for the next bytes to send, contiguous and as much as may be sent in one message now. On
+// devices that map the peer's memory it is the peer's ring itself and valid only until the driver's next Progress. Empty
+// means blocked: [Endpoint.Blocked] says why, and EventWritable or nothing at all ends it.
+func (e *Endpoint) WriteSpan() []byte {
+	span := e.writeSpan()
+	e.starved = len(span) == 0
+	return span
+}
+
+func (e *Endpoint) writeSpan() []byte {
+	n, _ := e.stream.Window()
+	if n == 0 {
+		return nil
+	}
+	if e.mapper == nil {
+		span := e.sndbuf.WriteSpan()
+		return span[:min(n, len(span))]
+	}
+	addr, key := e.stream.Target()
+	span, err := e.mapper.MapRemote(key, addr, n)
+	if err != nil {
+		e.stream.Fail(fmt.Errorf("map peer's ring: %w: %w", ErrConnection, err))
+		return nil
+	}
+	return span
+}
+
+// Blocked says why WriteSpan is empty.
+func (e *Endpoint) Blocked() Blocked {
+	n, why := e.stream.Window()
+	if n > 0 && e.mapper == nil && e.sndbuf.Free() == 0 {
+		return BlockedSndbuf
+	}
+	return why
+}
+
+// Commit sends the first n bytes of the span that WriteSpan returned last.
+func (e *Endpoint) Commit(n int) error {
+	if e.mapper == nil && n > len(e.sndbuf.WriteSpan()) {
+		return ErrBlocked
+	}
+	w, err := e.stream.Send(n)
+	if err != nil {
+		return err
+	}
+	flags := e.push(n)
+	if e.mapper != nil {
+		return e.post(w, verbs.SGE{Addr: w.RemoteAddr, Length: uint32(n), LKey: w.RKey}, flags|verbs.SendMapped)
+	}
+	local := verbs.SGE{Addr: e.send.Addr() + uint64(e.sndbuf.Head().Count), Length: uint32(n), LKey: e.send.LKey()}
+	if err := e.sndbuf.Produce(n); err != nil {
+		e.stream.Fail(err)
+		return err
+	}
+	return e.post(w, local, flags)
+}
+
+// push rings at once when enough has gathered for the consumer to start on.
+func (e *Endpoint) push(n int) verbs.SendFlags {
+	e.unpushed += n
+	if e.unpushed < pushBytes {
+		return 0
+	}
+	e.unpushed = 0
+	return verbs.SendPush
+}
+
+// Replay returns the longest contiguous run of bytes that were sent and not freed, from the absolute offset on, for a
+// connection that changes its carrier. It is empty at the end, for freed bytes, and where the peer's ring is the only
+// copy.
+func (e *Endpoint) Replay(offset uint64) []byte { return e.sndbuf.At(offset) }
+
+// post posts one write; a failure breaks the stream.
+func (e *Endpoint) post(w Write, local verbs.SGE, flags verbs.SendFlags) error {
+	e.wr = verbs.SendWR{
+		WRID: w.ID, Opcode: verbs.WRRDMAWriteWithImm, Flags: flags, ImmData: uint32(w.Imm),
+		RemoteAddr: w.RemoteAddr, RKey: w.RKey,
+	}
+	if w.Signaled {
+		e.wr.Flags |= verbs.SendSignaled
+	}
+	if w.Bare {
+		e.wr.Opcode = verbs.WRRDMAWrite
+	}
+	if w.Length > 0 {
+		e.sge[0] = local
+		e.wr.SGList = e.sge[:]
+	}
+	if err := e.qp.PostSend(&e.wr); err != nil {
+		err = fmt.Errorf("post write: %w: %w", ErrConnection, err)
+		e.stream.Fail(err)
+		return err
+	}
+	return nil
+}
+
+// postControls posts all control messages that are due, each from the scratch entry of its slot.
+func (e *Endpoint) postControls() error {
+	for {
+		c, ok := e.stream.NextControl()
+		if !ok {
+			return e.stream.Err()
+		}
+		if err := e.post(c.Write, e.scratch(&c), 0); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *Endpoint) scratch(c *Control) verbs.SGE {
+	if c.Length == 0 {
+		return verbs.SGE{}
+	}
+	offset := e.cfg.Targets*sgeSize + c.Slot*sgeSize
+	copy(e.control.Bytes()[offset:], c.Payload[:c.Length])
+	return verbs.SGE{Addr: e.control.Addr() + uint64(offset), Length: uint32(c.Length), LKey: e.control.LKey()}
+}
+
+// Shutdown ends the own direction behind everything committed.
+func (e *Endpoint) Shutdown() error {
+	e.stream.Shutdown()
+	return e.postControls()
+}
+
+// Disconnect ends both directions behind everything committed. EventDisconnected tells when it is done.
+func (e *Endpoint) Disconnect() error {
+	e.stream.Disconnect()
+	return e.postControls()
+}
+
+// Keepalive makes the transport ask the peer's transport for a sign of life; silence fails the queue pair.
+func (e *Endpoint) Keepalive() error {
+	e.stream.Keepalive()
+	return e.postControls()
+}

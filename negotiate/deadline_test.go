@@ -1,0 +1,34 @@
+package negotiate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestDeadlines(t *testing.T) {
+	ms := time.Millisecond
+	require.Equal(t, 204*ms, Budget(200*ms, ms))
+	require.Equal(t, MaxBudget, Budget(200*ms, time.Hour))
+	require.Equal(t, 20*ms, ProofTimeout(ms))
+	require.Equal(t, 200*ms, ProofTimeout(100*ms))
+	require.Equal(t, 202*ms, serveTime(204*ms, ms))
+	require.Equal(t, 50*ms, serveTime(100*ms, 40*ms))
+	require.Equal(t, 706*ms, lastWordTime(204*ms, ms))
+}
+
+// A server always waits for longer than the client can take: its clock starts half a round trip after the client's, the
+// last word needs another half.
+func TestDeadlinesNest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		timeout := time.Duration(rapid.Int64Range(1, int64(10*time.Second)).Draw(t, "timeout"))
+		rtt := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(t, "rtt"))
+		budget := Budget(timeout, rtt)
+		require.Greater(t, rtt/2+lastWordTime(budget, rtt), budget+CompletingTimeout+rtt/2)
+		if budget >= 4*rtt { // the client's and the server's round trips are the same
+			require.LessOrEqual(t, rtt/2+serveTime(budget, rtt)+rtt/2, budget)
+		}
+	})
+}

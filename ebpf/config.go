@@ -151,3 +151,12 @@ func (c Config) wireName() string { return fmt.Sprintf("%sw%d", devicePrefix, c.
 
 // devicePrefix marks the devices of all generations; none gets wire programs.
 const devicePrefix = "smcgw-"
+
+// marks are the values of the two mark bits.
+type marks struct{ pass, inject, local uint32 }
+
+// marks returns them in place: they live inside one host only.
+func (c Config) marks() marks {
+	unit := c.MarkMask & -c.MarkMask
+	return marks{pass: unit, inject: 2 * unit, local: 3 * unit}
+}

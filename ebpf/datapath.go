@@ -1,11 +1,19 @@
 package ebpf
 
 import (
-	"context"
 	"errors"
-	"net/netip"
+	"fmt"
+	"log/slog"
 	"os"
-	"time"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -26,200 +34,215 @@ var (
 )
 
 // Datapath is the attached kernel side. Its methods may be called from any
-// goroutine; Close waits for those that run.
-type Datapath struct{}
+// goroutine; Close waits for those that run, except Events, which it ends.
+type Datapath struct {
+	cfg Config
+	log *slog.Logger
+
+	appTUN, wireTUN     int // descriptors
+	appIndex, wireIndex int // interfaces
+	loIndex             int
+	ns                  *os.File // our network namespace
+	nl                  *netlink.Handle
+	diag                int // netlink socket for SOCK_DESTROY
+	routing             *routing
+	objs                *objects
+	events              *ringbuf.Reader
+	steering            []link.Link // sk_lookup, A, W: in order of attachment
+	offering            []link.Link // connect programs, sockops
+	restore             map[string]string
+	monitor             *monitor
+	nativeReason        atomic.Uint32
+	wireMTU             atomic.Int64
+	eventLock           sync.Mutex // one reader of events
+
+	// op is held for reading by every operation and for writing by Close.
+	op     sync.RWMutex
+	closed bool
+
+	// mu guards everything below.
+	mu      sync.Mutex
+	control smcgwControl
+	policy  *Policy
+	cgroups map[uint64]uint64 // what the patterns of policy stand for
+	devices map[int]*device
+}
 
 // Open creates the TUN devices, rules and maps and attaches all programs in the
-// network namespace of the calling thread, sockops last. No offer is made
-// before the first [Datapath.Heartbeat].
-func Open(cfg Config) (*Datapath, error) { return nil, errors.ErrUnsupported }
+// network namespace of the calling thread, sockops last, so that no offer
+// leaves that nobody records. No offer is made before the first
+// [Datapath.Heartbeat].
+func Open(cfg Config) (*Datapath, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	if err := checkKernel(); err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	d := &Datapath{
+		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1,
+		restore: map[string]string{}, devices: map[int]*device{},
+	}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// open does the steps of Open in the order of their dependence; the TUNs come
+// first because the lowest descriptors are closed last at exit.
+func (d *Datapath) open() error {
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"tun", d.openTUNs},
+		{"namespace", d.openNamespace},
+		{"links", d.setupTUNs},
+		{"sysctl", d.setupSysctls},
+		{"programs", d.load},
+		{"routing", d.setupRouting},
+		{"state", d.setupState},
+		{"attach steering", d.attachSteering},
+		{"devices", d.sync},
+		{"attach offering", d.attachOffering},
+		{"monitor", d.startMonitor},
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// openTUNs opens A and W.
+func (d *Datapath) openTUNs() (err error) {
+	if d.appTUN, err = openTUN(d.cfg.appName()); err != nil {
+		return err
+	}
+	d.wireTUN, err = openTUN(d.cfg.wireName())
+	return err
+}
+
+// openNamespace keeps handles that stay in this namespace whatever thread uses
+// them later.
+func (d *Datapath) openNamespace() (err error) {
+	if d.ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	if d.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("route netlink: %w", err)
+	}
+	d.diag, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return fmt.Errorf("sock_diag netlink: %w", err)
+	}
+	return nil
+}
+
+// setupRouting adds rules and routes.
+func (d *Datapath) setupRouting() error {
+	d.routing = newRouting(d.nl, d.cfg)
+	return d.routing.setup(d.appIndex, d.loIndex)
+}
 
 // Close detaches everything in reverse order and removes rules, routes and
 // devices. It is idempotent.
-func (d *Datapath) Close() error { return errors.ErrUnsupported }
+func (d *Datapath) Close() error {
+	if d.events != nil {
+		_ = d.events.Close() // ends Events, which holds op
+	}
+	d.op.Lock()
+	defer d.op.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.monitor.stop()
+	errs := []error{closeLinks(d.offering), d.detachDevices(), closeLinks(d.steering)}
+	if d.routing != nil {
+		errs = append(errs, d.routing.teardown())
+	}
+	for _, fd := range []int{d.diag, d.wireTUN, d.appTUN} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
+	}
+	if d.nl != nil {
+		d.nl.Close()
+	}
+	if d.objs != nil {
+		errs = append(errs, d.objs.Close())
+	}
+	if d.ns != nil {
+		errs = append(errs, d.ns.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeLinks closes links in reverse order.
+func closeLinks(links []link.Link) error {
+	var errs []error
+	for _, l := range slices.Backward(links) {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// enter begins an operation; leave ends it.
+func (d *Datapath) enter() error {
+	d.op.RLock()
+	if d.closed {
+		d.op.RUnlock()
+		return fmt.Errorf("datapath: %w", os.ErrClosed)
+	}
+	return nil
+}
+
+func (d *Datapath) leave() { d.op.RUnlock() }
 
 // AppTUN returns the descriptor of A. It stays owned by d. Nothing needs to be
 // read from it.
-func (d *Datapath) AppTUN() int { return -1 }
+func (d *Datapath) AppTUN() int { return d.appTUN }
 
 // WireTUN returns the descriptor of W for netstack: IFF_NO_PI, virtio net
 // header of 10 bytes, offloads CSUM, TSO4 and TSO6, non-blocking. It stays owned
 // by d.
-func (d *Datapath) WireTUN() int { return -1 }
+func (d *Datapath) WireTUN() int { return d.wireTUN }
 
 // AppName returns the name of A, to which gateway sockets are bound.
-func (d *Datapath) AppName() string { return "" }
+func (d *Datapath) AppName() string { return d.cfg.appName() }
 
 // AppIndex returns the interface index of A.
-func (d *Datapath) AppIndex() int { return 0 }
+func (d *Datapath) AppIndex() int { return d.appIndex }
 
-// WireMTU returns the MTU of W, the smallest of the offer devices.
-func (d *Datapath) WireMTU() int { return 0 }
+// WireMTU returns the MTU of W, the smallest of the offer devices. It changes
+// with theirs.
+func (d *Datapath) WireMTU() int { return int(d.wireMTU.Load()) }
 
 // NativeReason returns the reason why all connections stay native in this
-// configuration (42, rp_filter), or 0.
-func (d *Datapath) NativeReason() uint8 { return 0 }
-
-// InjectApp writes a SYN to A: pkt is a raw IP packet of at most 128 bytes, whose
-// TCP checksum is computed here. What happens to it depends on the state of its
-// flow: completing (to the listener), released (to the wire) or returned (to the
-// kernel as received); anything else is dropped and counted.
-func (d *Datapath) InjectApp(pkt []byte) error { return errors.ErrUnsupported }
+// configuration (42, rp_filter), or 0. It is checked again every two seconds.
+func (d *Datapath) NativeReason() uint8 { return uint8(d.nativeReason.Load()) }
 
 // SetListener makes the transparent listeners of the gateway the target of SYNs
 // of completing flows. Each is a TCP (not MPTCP) socket bound to A; v6 may be
 // negative where the kernel has no IPv6.
-func (d *Datapath) SetListener(v4, v6 int) error { return errors.ErrUnsupported }
-
-// Heartbeat tells the programs that the gateway lives.
-func (d *Datapath) Heartbeat() error { return errors.ErrUnsupported }
-
-// SetMode changes the mode for new connections.
-func (d *Datapath) SetMode(m Mode) error { return errors.ErrUnsupported }
-
-// SetOff sets or clears the off switch for new connections.
-func (d *Datapath) SetOff(off bool) error { return errors.ErrUnsupported }
-
-// SetPolicy replaces the policy in one step: every connection is decided by the
-// old one or by the new one.
-func (d *Datapath) SetPolicy(rules []Rule) error { return errors.ErrUnsupported }
-
-// Flow is a copy of a flow entry.
-type Flow struct {
-	Tuple Tuple
-	State State
-	Side  Side
-	// ISN of the connection's SYN, from whichever side it came.
-	ISN uint32
-	// Nonce of the offer.
-	Nonce uint16
-	// Ifindex is the wire device of the flow.
-	Ifindex int
-	// Rule is the index of the rule that selected the flow.
-	Rule int
-	// Acked: server, an ACK from the client followed the SYN.
-	Acked bool
-	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
-	OfferedAt, ChangedAt time.Duration
-	// SYN is the recorded SYN with IP and TCP headers as it left (client), with
-	// the offer and with a checksum that may be incomplete. Empty on the server.
-	SYN []byte
+func (d *Datapath) SetListener(v4, v6 int) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	for slot, fd := range []int{v4, v6} {
+		if fd < 0 {
+			continue
+		}
+		if err := d.objs.Listen.Put(uint32(slot), uint64(fd)); err != nil {
+			return fmt.Errorf("listener %d: %w", slot, err)
+		}
+	}
+	return nil
 }
-
-// Flow returns a copy of the entry of t, or ErrNoFlow.
-func (d *Datapath) Flow(t Tuple) (Flow, error) { return Flow{}, errors.ErrUnsupported }
-
-// Flows calls fn for every entry; entries that change meanwhile may be missed.
-func (d *Datapath) Flows(fn func(Flow) bool) error { return errors.ErrUnsupported }
-
-// Transition moves the entry of t to state to if it belongs to the connection
-// with this ISN and is in one of the states from. The compare and the swap are
-// one step also against the programs. Errors: ErrNoFlow, ErrReplaced, ErrState.
-func (d *Datapath) Transition(t Tuple, isn uint32, to State, from ...State) error {
-	return errors.ErrUnsupported
-}
-
-// Delete removes the entry of t if it belongs to the connection with this ISN.
-func (d *Datapath) Delete(t Tuple, isn uint32) error { return errors.ErrUnsupported }
-
-// StateError is the error of a Transition from another state than expected.
-type StateError struct{ Have State }
-
-// Error implements error.
-func (e *StateError) Error() string { return "flow entry in state " + e.Have.String() }
-
-// Unwrap returns ErrState.
-func (e *StateError) Unwrap() error { return ErrState }
-
-// SweepLimits are the ages after which Sweep deletes entries; zero means the
-// default.
-type SweepLimits struct {
-	Offered, Wire, Released, Returned, Dead time.Duration
-}
-
-// Sweep deletes stale entries and returns how many.
-func (d *Datapath) Sweep(l SweepLimits) (int, error) { return 0, errors.ErrUnsupported }
-
-// Peer is what is remembered about a destination (client) or source (server).
-type Peer struct {
-	// Addr and Port name the peer; port 0 is the whole address.
-	Addr netip.Addr
-	Port uint16
-	// Reason is why it is left alone.
-	Reason uint8
-	// TTL is how long it still is left alone; 0 = it only has a count.
-	TTL time.Duration
-	// Count is the number of eaten options in a row, Backoff the number of
-	// times it was blackholed.
-	Count, Backoff int
-}
-
-// Remember leaves a peer alone for ttl: offers to it are withheld, and for
-// reason accept_lost also its offers are not accepted. An entry of the same
-// address and port is overwritten.
-func (d *Datapath) Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error {
-	return errors.ErrUnsupported
-}
-
-// Forget removes one remembered peer.
-func (d *Datapath) Forget(addr netip.Addr, port uint16) error { return errors.ErrUnsupported }
-
-// Peers lists the remembered peers, also expired ones that still have a count.
-func (d *Datapath) Peers() ([]Peer, error) { return nil, errors.ErrUnsupported }
-
-// FlushPeers forgets all peers and returns how many there were.
-func (d *Datapath) FlushPeers() (int, error) { return 0, errors.ErrUnsupported }
-
-// Events calls fn for every event until ctx ends or d is closed. Native
-// decisions are collected every 100 ms, replaced flows at once. One call at a
-// time.
-func (d *Datapath) Events(ctx context.Context, fn func(Event)) error {
-	return errors.ErrUnsupported
-}
-
-// Counters is a snapshot since Open.
-type Counters struct {
-	// Native counts native decisions by side and reason.
-	Native [2]map[uint8]uint64
-	// Stats counts what the programs did otherwise, by name.
-	Stats map[string]uint64
-}
-
-// Counters reads the counters.
-func (d *Datapath) Counters() (Counters, error) { return Counters{}, errors.ErrUnsupported }
-
-// MapUsage is the fill level of a map.
-type MapUsage struct {
-	Name              string
-	Entries, Capacity int
-}
-
-// MapUsage counts the entries of the bounded maps; it walks them.
-func (d *Datapath) MapUsage() ([]MapUsage, error) { return nil, errors.ErrUnsupported }
-
-// DestroySocket destroys a stale gateway socket (mostly TIME_WAIT) of a flow:
-// bound to A, with local address t.Remote and remote address t.Local. It reports
-// whether there was one.
-func (d *Datapath) DestroySocket(t Tuple) (bool, error) { return false, errors.ErrUnsupported }
-
-// Handover is what a guardian holds. The files are duplicates; close them.
-type Handover struct {
-	Heartbeat *os.File
-	// Hold are the TUN devices and all links but those that make offers.
-	Hold []*os.File
-}
-
-// Handover duplicates the descriptors for a guardian. Links attached later to
-// new devices are not among them.
-func (d *Datapath) Handover() (Handover, error) { return Handover{}, errors.ErrUnsupported }
-
-// Close closes all files of the handover.
-func (h Handover) Close() error { return errors.ErrUnsupported }
-
-// StopHeartbeat makes the gateway count as gone at once; for the guardian, with
-// the heartbeat map it was handed.
-func StopHeartbeat(heartbeat *os.File) error { return errors.ErrUnsupported }
-
-// Cleanup removes rules and routes of a gateway that is gone. It is idempotent
-// and needs no daemon; ErrInUse if one is alive.
-func Cleanup(cfg Config) error { return errors.ErrUnsupported }

@@ -1,26 +1,37 @@
 package ebpf
 
-import "time"
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
 
 // EventKind says what an [Event] is about.
 type EventKind uint8
 
+// The kinds of events.
 const (
 	// EventNative: the connection stays or became native, for Reason.
 	EventNative EventKind = iota + 1
 	// EventReplaced: an entry that user space works on was replaced or deleted
 	// because the connection is over: a new SYN with another ISN from the local
 	// app, or the client's bare SYN. ISN and State are those of the old entry.
-	// The owner aborts the old flow without touching the entry.
+	// The owner aborts the old flow and leaves the entry alone.
 	EventReplaced
 )
 
+// NoRule is the rule index of a connection that no rule matched.
+const NoRule = -1
+
 // Event is one decision of the programs.
 type Event struct {
-	// At is the time of the decision on the monotonic clock of the kernel.
-	At time.Duration
-	// Time is At on the wall clock.
-	Time time.Time
+	// At is the time of the decision.
+	At time.Time
 	// Tuple is the connection.
 	Tuple Tuple
 	// ISN is the initial sequence number of the connection's SYN, 0 if the
@@ -34,9 +45,64 @@ type Event struct {
 	Side Side
 	// State is the state of the entry before the event.
 	State State
-	// Rule is the index of the policy rule that matched, or NoRule.
+	// Rule is the index of the policy rule that decided, or NoRule.
 	Rule int
 }
 
-// NoRule is the rule index of a connection that no rule matched.
-const NoRule = -1
+// drainPeriod is how often native decisions are collected: they wake nobody.
+const drainPeriod = 100 * time.Millisecond
+
+// Events calls fn for every event until ctx ends or d is closed; it returns the
+// cause. Native decisions are collected every 100 ms, replaced flows at once.
+// The buffer is bounded; what did not fit is counted as event_lost. Calls take
+// turns.
+func (d *Datapath) Events(ctx context.Context, fn func(Event)) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.eventLock.Lock()
+	defer d.eventLock.Unlock()
+	var rec ringbuf.Record
+	for {
+		d.events.SetDeadline(time.Now().Add(drainPeriod))
+		for {
+			err := d.events.ReadInto(&rec)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("events: %w", err)
+			}
+			e, err := parseEvent(rec.RawSample)
+			if err != nil {
+				return err
+			}
+			fn(e)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// parseEvent decodes a record of the ring buffer.
+func parseEvent(b []byte) (Event, error) {
+	var v smcgwEvent
+	if _, err := binary.Decode(b, binary.NativeEndian, &v); err != nil {
+		return Event{}, fmt.Errorf("event of %d bytes: %w", len(b), err)
+	}
+	e := Event{
+		At: wallTime(v.At), Tuple: v.Key.tuple(), ISN: v.Isn, Kind: EventKind(v.Kind),
+		Reason: v.Reason, Side: Side(v.Side), State: State(v.State), Rule: ruleIndex(v.Rule),
+	}
+	return e, nil
+}
+
+// wallTime translates a time of the kernel's monotonic clock.
+func wallTime(ktime uint64) time.Time {
+	return time.Now().Add(time.Duration(ktime) - time.Duration(monotonic()))
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What leaves on a wire device: offered SYNs are recorded or neutralised, the
+ * segments of a carried application leg go to A, everything else passes. */
+#ifndef SMCGW_EGRESS_H
+#define SMCGW_EGRESS_H
+
+#include "offer.h"
+#include "redirect.h"
+
+/* socket_differs compares the socket's addresses with the packet's: address
+ * translation has happened in between. */
+static always_inline int socket_differs(struct bpf_sock *sk, const struct flow_key *k)
+{
+	u32 s4 = once(sk->src_ip4), d4 = once(sk->dst_ip4), sport = once(sk->src_port), family = k->family;
+	u32 s0 = once(sk->src_ip6[0]), s1 = once(sk->src_ip6[1]), s2 = once(sk->src_ip6[2]), s3 = once(sk->src_ip6[3]);
+	u32 d0 = once(sk->dst_ip6[0]), d1 = once(sk->dst_ip6[1]), d2 = once(sk->dst_ip6[2]), d3 = once(sk->dst_ip6[3]);
+	u16 dport = once(sk->dst_port);
+	const u32 *l = (const u32 *)k->laddr, *r = (const u32 *)k->raddr;
+	if (dport != k->rport || be16(sport) != k->lport)
+		return 1;
+	if (family == 4)
+		return s4 != l[0] || d4 != r[0];
+	return s0 != l[0] || s1 != l[1] || s2 != l[2] || s3 != l[3] || d0 != r[0] || d1 != r[1] || d2 != r[2] || d3 != r[3];
+}
+
+/* offer_obstacle returns why a SYN that carries an offer must not go out with it.
+ * The note on the socket proves that the offer is ours: a SYN of another
+ * namespace's gateway (macvlan keeps skb->sk) counts as forwarded. */
+static always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
+{
+	*rule = NO_RULE;
+	struct bpf_sock *sk = skb->sk;
+	if (!sk)
+		return REASON_FORWARDED;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return REASON_FORWARDED;
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
+	if (!n || n->phase != PHASE_WRITTEN || n->nonce != o->nonce)
+		return REASON_FORWARDED;
+	*rule = n->rule;
+	if (socket_differs(sk, &p->key))
+		return REASON_NAT;
+	if (!carriable(p, o))
+		return REASON_SYN_OPTIONS;
+	u32 ifindex = skb->ifindex;
+	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	if (!d || !(d->flags & DEVICE_OFFER))
+		return REASON_ADDRESS;
+	return 0;
+}
+
+/* create_flow makes a new entry, in place of any old one. */
+static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
+{
+	u32 zero = 0, len = p->l4 - p->l3 + p->tcplen;
+	struct flow *f = bpf_map_lookup_elem(&smcgw_scratch, &zero);
+	if (!f)
+		return -1;
+	__builtin_memset(f, 0, sizeof(*f));
+	f->word = word;
+	f->offered_at = bpf_ktime_get_ns();
+	f->changed_at = f->offered_at;
+	f->ifindex = skb->ifindex;
+	f->rule = rule;
+	if (!(word & WORD_SERVER)) {
+		barrier_var(len);
+		if (len < 40 || len > sizeof(f->syn))
+			return -1;
+		if (bpf_skb_load_bytes(skb, p->l3, f->syn, len))
+			return -1;
+		f->syn_len = len;
+	}
+	return bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_ANY) ? -1 : 0;
+}
+
+static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f)
+{
+	u64 w = flow_word(f);
+	u8 rule, state = word_state(w);
+	u64 word = make_word(p->seq, o->nonce, 0, FLOW_OFFERED);
+	if (f && w == word && f->ifindex != skb->ifindex)
+		return TCX_NEXT; /* the lower device of a stack: recorded above it */
+	if (f && state_live(state))
+		replaced(&p->key, f, w);
+	u8 reason = offer_obstacle(skb, p, o, &rule);
+	if (!reason && create_flow(skb, p, word, rule))
+		reason = REASON_FLOW_LIMIT;
+	if (!reason) {
+		count_stat(STAT_OFFERED);
+		return TCX_NEXT;
+	}
+	if (f)
+		flow_drop(&p->key, f, w);
+	count_stat(neutralise(skb, p, o) ? STAT_NEUTRALISE_FAILED : STAT_NEUTRALISED);
+	native(&p->key, p->seq, SIDE_CLIENT, reason, rule, FLOW_NONE);
+	return TCX_NEXT;
+}
+
+/* bare_out: a SYN without offer on a tuple with an entry. */
+static noinline int bare_out(struct packet *p, struct flow *f)
+{
+	u64 w = flow_word(f);
+	u8 state = word_state(w);
+	if (!f || !state)
+		return TCX_NEXT;
+	if (word_isn(w) != p->seq || w & WORD_SERVER) {
+		if (state_live(state))
+			replaced(&p->key, f, w);
+		flow_drop(&p->key, f, w);
+		return TCX_NEXT;
+	}
+	if (state == FLOW_RELEASED)
+		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
+	if (state_live(state)) {
+		if (alive())
+			return drop(STAT_SYN_RETRANSMIT_DROP);
+		count_stat(STAT_STALE_DELETED);
+	}
+	flow_drop(&p->key, f, w);
+	return TCX_NEXT;
+}
+
+static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
+{
+	struct options o;
+	discard(scan_options(skb, p, &o));
+	if (o.role == OPTION_OFFER)
+		return offered_out(skb, p, &o, f);
+	return bare_out(p, f);
+}
+
+static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
+{
+	struct packet p;
+	if ((skb->mark & mark_mask) == mark_pass) {
+		set_mark(skb, 0);
+		return TCX_NEXT;
+	}
+	/* A tagged packet on the parent device has passed the VLAN device's program. */
+	if (skb->vlan_present || parse(skb, l2len, OUTBOUND, &p) != IPPROTO_TCP)
+		return TCX_NEXT;
+	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
+	if (syn_only(&p))
+		return syn_out(skb, &p, f);
+	u8 state = word_state(flow_word(f));
+	if (!state || state == FLOW_OFFERED || state == FLOW_RELEASED || state == FLOW_RETURNED)
+		return TCX_NEXT;
+	if (state_has_leg(state) || state == FLOW_DEAD)
+		return to_app();
+	return drop(STAT_OUT_DROP); /* negotiating, wire: the tuple on the wire is netstack's */
+}
+
+SEC("tcx/egress")
+int smcgw_eg_l2(struct __sk_buff *skb)
+{
+	return wire_egress(skb, ETH_LEN);
+}
+
+SEC("tcx/egress")
+int smcgw_eg_l3(struct __sk_buff *skb)
+{
+	return wire_egress(skb, 0);
+}
+
+#endif

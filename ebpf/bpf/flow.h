@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Flow entries, counters, events, heartbeat. */
+#ifndef SMCGW_FLOW_H
+#define SMCGW_FLOW_H
+
+#include "maps.h"
+
+static always_inline void count_stat(u32 stat)
+{
+	u64 *n = bpf_map_lookup_elem(&smcgw_stats, &stat);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+static always_inline u8 word_state(u64 word) { return word & WORD_STATE; }
+static always_inline u32 word_isn(u64 word) { return word >> 32; }
+static always_inline u16 word_nonce(u64 word) { return word >> 16; }
+static always_inline u64 make_word(u32 isn, u16 nonce, u64 flags, u8 state)
+{
+	return (u64)isn << 32 | (u64)nonce << 16 | flags | state;
+}
+
+/* flow_word reads the word once: everything a program does to a packet follows
+ * from this one view. */
+static always_inline u64 flow_word(struct flow *f)
+{
+	return f ? *(volatile u64 *)&f->word : 0;
+}
+
+/* flow_move changes the state if nothing has changed since word was read. */
+static always_inline int flow_move(struct flow *f, u64 word, u8 to)
+{
+	u64 next = (word & ~WORD_STATE) | to;
+	if (__sync_val_compare_and_swap(&f->word, word, next) != word)
+		return -1;
+	f->changed_at = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* flow_drop deletes the entry if nothing has changed since word was read. The
+ * delete goes by key: an entry created on another CPU between the two steps is
+ * lost with it, and that connection is native. */
+static always_inline int flow_drop(const struct flow_key *key, struct flow *f, u64 word)
+{
+	if (__sync_val_compare_and_swap(&f->word, word, word & ~WORD_STATE) != word)
+		return -1;
+	bpf_map_delete_elem(&smcgw_flows, key);
+	return 0;
+}
+
+/* The gateway works on the connection and must hear of its end. */
+static always_inline int state_live(u8 state)
+{
+	return state >= FLOW_NEGOTIATING && state <= FLOW_RAW;
+}
+
+/* The local application's segments go to a gateway socket. */
+static always_inline int state_has_leg(u8 state)
+{
+	return state == FLOW_COMPLETING || state == FLOW_CARRYING || state == FLOW_SERVING || state == FLOW_RAW;
+}
+
+struct note {
+	const struct flow_key *key;
+	u32 isn;
+	u8 kind;
+	u8 reason;
+	u8 side;
+	u8 state;
+	u8 rule;
+};
+
+/* emit never waits and never wakes the gateway for a native decision: those are
+ * collected by its timer. */
+static noinline int emit(struct note *n)
+{
+	struct event *e = bpf_ringbuf_reserve(&smcgw_events, sizeof(*e), 0);
+	if (!e) {
+		count_stat(STAT_EVENT_LOST);
+		return 0;
+	}
+	__builtin_memset(e, 0, sizeof(*e));
+	e->at = bpf_ktime_get_ns();
+	__builtin_memcpy(&e->key, n->key, sizeof(e->key));
+	e->isn = n->isn;
+	e->kind = n->kind;
+	e->reason = n->reason;
+	e->side = n->side;
+	e->state = n->state;
+	e->rule = n->rule;
+	bpf_ringbuf_submit(e, n->kind == EVENT_REPLACED ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* native counts and reports that a connection is left to the kernel. */
+static always_inline void native(const struct flow_key *key, u32 isn, u8 side, u8 reason, u8 rule, u8 state)
+{
+	u32 slot = side * REASON_SLOTS + (reason & (REASON_SLOTS - 1));
+	u64 *n = bpf_map_lookup_elem(&smcgw_native, &slot);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	struct note note = { .key = key, .isn = isn, .kind = EVENT_NATIVE, .reason = reason, .side = side, .state = state, .rule = rule };
+	discard(emit(&note));
+}
+
+/* replaced tells the gateway that the connection it works on is over. */
+static always_inline void replaced(const struct flow_key *key, struct flow *f, u64 word)
+{
+	count_stat(STAT_REPLACED);
+	struct note note = {
+		.key = key, .isn = word_isn(word), .kind = EVENT_REPLACED,
+		.side = word & WORD_SERVER ? SIDE_SERVER : SIDE_CLIENT,
+		.state = word_state(word), .rule = f->rule,
+	};
+	discard(emit(&note));
+}
+
+static always_inline struct control *control(void)
+{
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&smcgw_control, &zero);
+}
+
+static always_inline int gateway_alive(struct control *c)
+{
+	u32 zero = 0;
+	u64 *beat = bpf_map_lookup_elem(&smcgw_beat, &zero);
+	if (!c || !beat)
+		return 0;
+	u64 at = *(volatile u64 *)beat, now = bpf_ktime_get_ns();
+	return at != 0 && now < at + c->heartbeat_timeout;
+}
+
+/* alive is gateway_alive for callers that need nothing else of the control. */
+global int alive(void)
+{
+	return gateway_alive(control());
+}
+
+/* switched_off returns why no new connection may be offered or accepted now. */
+static always_inline u8 switched_off(struct control *c)
+{
+	if (c->off)
+		return REASON_OFF;
+	if (c->mode != MODE_ENFORCE)
+		return REASON_MODE;
+	if (c->native_reason)
+		return c->native_reason;
+	if (!gateway_alive(c))
+		return REASON_GATEWAY_STALE;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What arrives on a wire device (the tables of docs/ARCHITECTURE.md, "Steering"). */
+#ifndef SMCGW_INGRESS_H
+#define SMCGW_INGRESS_H
+
+#include "egress.h"
+
+#define LINGER_NS 5000000000ull
+
+/* listening tells whether the kernel would answer this SYN from a listener; a
+ * connection request, TIME_WAIT or live socket on the tuple keeps it native. */
+global int listening(struct __sk_buff *skb, const struct flow_key *k)
+{
+	if (!k)
+		return 0;
+	struct bpf_sock_tuple t = {};
+	struct bpf_sock *sk;
+	if (k->family == 4) {
+		t.ipv4.saddr = *(u32 *)k->raddr;
+		t.ipv4.daddr = *(u32 *)k->laddr;
+		t.ipv4.sport = k->rport;
+		t.ipv4.dport = k->lport;
+		sk = bpf_skc_lookup_tcp(skb, &t, sizeof(t.ipv4), BPF_F_CURRENT_NETNS, 0);
+	} else {
+		__builtin_memcpy(t.ipv6.saddr, k->raddr, 16);
+		__builtin_memcpy(t.ipv6.daddr, k->laddr, 16);
+		t.ipv6.sport = k->rport;
+		t.ipv6.dport = k->lport;
+		sk = bpf_skc_lookup_tcp(skb, &t, sizeof(t.ipv6), BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!sk)
+		return 0;
+	int is = sk->state == BPF_TCP_LISTEN;
+	bpf_sk_release(sk);
+	return is;
+}
+
+/* accept_refused returns why an offer of a peer is left to the kernel, which
+ * ignores the option. A wildcard listener would match transit traffic too, so the
+ * destination must be ours. */
+static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
+{
+	struct control *c = control();
+	struct verdict v;
+	*rule = NO_RULE;
+	if (!c)
+		return REASON_GATEWAY_STALE;
+	if (!is_own(p->key.laddr, p->key.family))
+		return REASON_FORWARDED;
+	u32 policy = c->policy;
+	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
+	if (!h || odd_address(&p->key))
+		return REASON_ADDRESS;
+	discard(decide(&p->key, p->key.lport, policy, h->inbound, &v));
+	*rule = v.rule;
+	if (v.reason)
+		return v.reason;
+	u8 off = switched_off(c);
+	if (off)
+		return off;
+	if (!carriable(p, o))
+		return REASON_SYN_OPTIONS;
+	if (remembered(&p->key) == REASON_ACCEPT_LOST)
+		return REASON_ACCEPT_LOST;
+	return listening(skb, &p->key) ? 0 : REASON_SLOTS;
+}
+
+/* offered_in: a SYN with an offer on a tuple without an entry worth keeping. */
+static noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct options *o)
+{
+	u8 rule;
+	u32 reason = accept_refused(skb, p, o, &rule);
+	if (!reason && create_flow(skb, p, make_word(p->seq, o->nonce, WORD_SERVER, FLOW_WIRE), rule))
+		reason = REASON_FLOW_LIMIT;
+	if (!reason) {
+		count_stat(STAT_SERVED);
+		return to_netstack();
+	}
+	/* No listener here, or transit: nothing of ours was decided. */
+	if (reason != REASON_SLOTS && reason != REASON_FORWARDED)
+		native(&p->key, p->seq, SIDE_SERVER, reason, rule, FLOW_NONE);
+	return TCX_NEXT;
+}
+
+/* known_syn_in: a SYN from the network on a tuple with an entry. Returns 1 if the
+ * entry is gone and the SYN is to be treated as new, else the verdict. A blind
+ * SYN kills nothing: the wire endpoint answers a challenge ACK (RFC 5961). */
+#define SYN_IS_NEW 1
+static noinline int known_syn_in(struct packet *p, struct flow *f, struct options *o)
+{
+	u64 w = flow_word(f);
+	u8 state = word_state(w);
+	if (!f || !state)
+		return SYN_IS_NEW;
+	if (!state_live(state)) {
+		flow_drop(&p->key, f, w);
+		return SYN_IS_NEW;
+	}
+	if (!alive()) {
+		count_stat(STAT_STALE_DELETED);
+		flow_drop(&p->key, f, w);
+		return SYN_IS_NEW;
+	}
+	if (state != FLOW_WIRE || w & WORD_ACKED)
+		return to_netstack();
+	if (o->role == OPTION_OFFER && word_isn(w) == p->seq)
+		return to_netstack(); /* a duplicate of the offered SYN */
+	/* Before the third ACK: the client fell back, or began anew. */
+	replaced(&p->key, f, w);
+	if (o->role != OPTION_OFFER && word_isn(w) == p->seq)
+		native(&p->key, p->seq, SIDE_SERVER, REASON_CLIENT_GONE, f->rule, state);
+	flow_drop(&p->key, f, w);
+	return SYN_IS_NEW;
+}
+
+static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+{
+	struct options o;
+	discard(scan_options(skb, p, &o));
+	int verdict = known_syn_in(p, f, &o);
+	if (verdict != SYN_IS_NEW)
+		return verdict;
+	return o.role == OPTION_OFFER ? offered_in(skb, p, &o) : TCX_NEXT;
+}
+
+/* answer_in: the answer to an offered SYN. Without our accept it is the kernel's,
+ * untouched. */
+static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+{
+	u64 w = flow_word(f);
+	struct options o;
+	u8 reason = REASON_PEER_NO_OPTION;
+	if (!f || !(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
+		return TCX_NEXT;
+	if (p->flags & TCP_RST) {
+		flow_drop(&p->key, f, w);
+		return TCX_NEXT;
+	}
+	discard(scan_options(skb, p, &o));
+	if (o.role == OPTION_ACCEPT && o.nonce == word_nonce(w)) {
+		option_passed(&p->key);
+		if (!alive())
+			reason = REASON_GATEWAY_STALE;
+		else if (!flow_move(f, w, FLOW_NEGOTIATING)) {
+			count_stat(STAT_ACCEPTED);
+			return to_netstack();
+		}
+	} else if (o.role == OPTION_OFFER) {
+		reason = REASON_OPTION_MIRRORED;
+	}
+	native(&p->key, word_isn(w), SIDE_CLIENT, reason, f->rule, FLOW_OFFERED);
+	flow_drop(&p->key, f, w);
+	return TCX_NEXT;
+}
+
+/* released_in: native from the first answer to the bare SYN on. A late copy of
+ * the old SYN-ACK, recognised by its accept, is not that answer. */
+static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+{
+	u64 w = flow_word(f);
+	struct options o;
+	if (!f)
+		return TCX_NEXT;
+	int late = f->changed_at + LINGER_NS < bpf_ktime_get_ns();
+	if (!late) {
+		if (!(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
+			return drop(STAT_RELEASED_DROP);
+		discard(scan_options(skb, p, &o));
+		if (p->flags & TCP_SYN && o.role == OPTION_ACCEPT && o.nonce == word_nonce(w))
+			return drop(STAT_RELEASED_DROP);
+	}
+	flow_drop(&p->key, f, w);
+	return TCX_NEXT;
+}
+
+/* dead_in: late segments are dropped; a pure ACK may be a challenge to our reset,
+ * which netstack answers by an exact one. */
+static noinline int dead_in(struct packet *p, struct flow *f)
+{
+	if (!f)
+		return TCX_NEXT;
+	if (f->changed_at + LINGER_NS < bpf_ktime_get_ns()) {
+		flow_drop(&p->key, f, flow_word(f));
+		return TCX_NEXT;
+	}
+	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_ACK && !p->payload)
+		return to_netstack();
+	return drop(STAT_DEAD_DROP);
+}
+
+/* owned_in: a segment of a wire leg. While nothing but the handshake has happened
+ * and the gateway is gone, the kernel takes over; later it must not, since the
+ * sequence numbers are not its own. */
+static noinline int owned_in(struct packet *p, struct flow *f)
+{
+	u64 w = flow_word(f);
+	u8 state = word_state(w);
+	if (!f)
+		return TCX_NEXT;
+	if ((state == FLOW_NEGOTIATING || state == FLOW_WIRE) && !alive()) {
+		count_stat(STAT_STALE_DELETED);
+		flow_drop(&p->key, f, w);
+		return TCX_NEXT;
+	}
+	if (state == FLOW_WIRE && !(w & WORD_ACKED) && (p->flags & (TCP_ACK | TCP_RST)) == TCP_ACK)
+		__sync_fetch_and_or(&f->word, WORD_ACKED);
+	return to_netstack();
+}
+
+static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
+{
+	if (parse_quoted(skb, p))
+		return TCX_NEXT;
+	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p->key)));
+	if (!state_live(state))
+		return TCX_NEXT;
+	count_stat(STAT_ICMP_STEERED);
+	return to_netstack();
+}
+
+static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
+{
+	struct packet p;
+	if ((skb->mark & mark_mask) == mark_inject) {
+		set_mark(skb, 0);
+		return TCX_NEXT;
+	}
+	if (skb->vlan_present)
+		return TCX_NEXT;
+	u8 proto = parse(skb, l2len, INBOUND, &p);
+	if (!proto)
+		return TCX_NEXT;
+	if (proto != IPPROTO_TCP)
+		return icmp_in(skb, &p);
+	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
+	if (syn_only(&p))
+		return syn_in(skb, &p, f);
+	u8 state = word_state(flow_word(f));
+	if (!state)
+		return TCX_NEXT;
+	if (state == FLOW_OFFERED)
+		return answer_in(skb, &p, f);
+	if (state == FLOW_RELEASED)
+		return released_in(skb, &p, f);
+	if (state == FLOW_DEAD)
+		return dead_in(&p, f);
+	if (state == FLOW_RETURNED)
+		return drop(STAT_RETURNED_DROP);
+	return owned_in(&p, f);
+}
+
+SEC("tcx/ingress")
+int smcgw_in_l2(struct __sk_buff *skb)
+{
+	return wire_ingress(skb, ETH_LEN);
+}
+
+SEC("tcx/ingress")
+int smcgw_in_l3(struct __sk_buff *skb)
+{
+	return wire_ingress(skb, 0);
+}
+
+#endif

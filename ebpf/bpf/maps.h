@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Types shared with the loader, maps, and the constants it sets before loading. */
+#ifndef SMCGW_MAPS_H
+#define SMCGW_MAPS_H
+
+#include "kernel.h"
+
+/* A connection from the local application's direction; IPv4 in the first four
+ * bytes, so that a v4-mapped socket and an IPv4 packet have one key. */
+struct flow_key {
+	u8 laddr[16];
+	u8 raddr[16];
+	u16 lport; /* network byte order */
+	u16 rport;
+	u8 family; /* 4 or 6 */
+	u8 pad[3];
+};
+
+/* The states of ebpf.State. */
+enum flow_state {
+	FLOW_NONE,
+	FLOW_OFFERED,
+	FLOW_NEGOTIATING,
+	FLOW_COMPLETING,
+	FLOW_CARRYING,
+	FLOW_WIRE,
+	FLOW_SERVING,
+	FLOW_RAW,
+	FLOW_RELEASED,
+	FLOW_RETURNED,
+	FLOW_DEAD,
+};
+
+/* word: ISN (63..32), nonce (31..16), flags (15..8), state (7..0). It is changed
+ * by compare-and-swap only, also by user space (cas.h): whoever decides on an old
+ * view of a tuple cannot touch the next connection on it. */
+struct flow {
+	u64 word;
+	u64 offered_at; /* ktime */
+	u64 changed_at;
+	u32 ifindex; /* wire device */
+	u8 rule;
+	u8 syn_len;
+	u16 pad;
+	u8 syn[128]; /* IP and TCP headers of the offered SYN */
+};
+
+#define WORD_ACKED (1ull << 8)  /* server: an ACK followed the SYN */
+#define WORD_SERVER (1ull << 9) /* the local application is the server */
+#define WORD_STATE 0xffull
+
+#define SIDE_CLIENT 0
+#define SIDE_SERVER 1
+#define NO_RULE 255
+
+enum reason {
+	REASON_OFF = 1,
+	REASON_POLICY = 2,
+	REASON_NEVER_LIST = 3,
+	REASON_GATEWAY_STALE = 4,
+	REASON_NAT = 5,
+	REASON_FORWARDED = 6,
+	REASON_SYN_OPTIONS = 7,
+	REASON_ADDRESS = 8,
+	REASON_PEER_NO_OPTION = 20,
+	REASON_OPTION_MIRRORED = 21,
+	REASON_OPTION_BLACKHOLED = 22,
+	REASON_ACCEPT_LOST = 23,
+	REASON_CLIENT_GONE = 24,
+	REASON_FLOW_LIMIT = 36,
+	REASON_MODE = 43,
+	REASON_SLOTS = 128,
+};
+
+enum event_kind { EVENT_NATIVE = 1, EVENT_REPLACED = 2 };
+
+struct event {
+	u64 at;
+	struct flow_key key;
+	u32 isn;
+	u8 kind;
+	u8 reason;
+	u8 side;
+	u8 state;
+	u8 rule;
+	u8 pad[7];
+};
+
+/* Order and names are those of statNames in counters.go. */
+enum stat {
+	STAT_OFFERED,
+	STAT_ACCEPTED,
+	STAT_SERVED,
+	STAT_REPLACED,
+	STAT_SYN_RETRANSMIT_DROP,
+	STAT_OUT_DROP,
+	STAT_APP_INGRESS_DROP,
+	STAT_APP_EGRESS_DROP,
+	STAT_WIRE_INGRESS_DROP,
+	STAT_RELEASED_DROP,
+	STAT_RETURNED_DROP,
+	STAT_DEAD_DROP,
+	STAT_EVENT_LOST,
+	STAT_NEUTRALISED,
+	STAT_NEUTRALISE_FAILED,
+	STAT_ICMP_STEERED,
+	STAT_STALE_DELETED,
+	STAT_REDIRECT_FAILED,
+	STAT_SYN_DELIVERED,
+	STAT_SYN_RELEASED,
+	STAT_SYN_RETURNED,
+	STAT_SLOTS,
+};
+
+enum gateway_mode { MODE_OFF, MODE_OBSERVE, MODE_ENFORCE };
+
+struct control {
+	u32 mode;
+	u32 off;
+	u32 native_reason; /* != 0: everything stays native for this reason */
+	u32 policy;        /* active policy generation: 0 or 1 */
+	u64 heartbeat_timeout;
+	u64 retry;
+	u32 blackhole_after;
+	u32 pad;
+};
+
+/* Also the key of the own-address map, with port 0. */
+struct peer_key {
+	u8 addr[16];
+	u16 port; /* network byte order; 0 = the whole address */
+	u8 family;
+	u8 pad;
+};
+
+struct peer {
+	u64 until; /* ktime; left alone before it */
+	u32 count; /* options eaten in a row */
+	u32 backoff;
+	u8 reason;
+	u8 pad[7];
+};
+
+#define DEVICE_OFFER 1
+
+struct device {
+	u32 flags;
+	u8 l2len; /* 14 or 0 */
+	u8 mac[6];
+	u8 pad;
+};
+
+/* One per policy generation. The masks any_* are what a lookup that misses means. */
+struct policy_head {
+	u64 any4;
+	u64 any6;
+	u64 any_port;
+	u64 any_cgroup;
+	u64 any_uid;
+	u64 inbound;    /* rules that ask for no cgroup or user */
+	u64 accelerate; /* rules that do not pass */
+	u32 watch;      /* a rule asks for a cgroup or user */
+	u32 pad;
+};
+
+struct lpm4 { u32 prefixlen; u32 policy; u8 addr[4]; };
+struct lpm6 { u32 prefixlen; u32 policy; u8 addr[16]; };
+struct port_key { u32 policy; u16 port; u16 pad; };
+struct port_rule { u64 mask; u64 excluded; /* accelerating rules the never-list takes out */ };
+struct uid_key { u32 policy; u32 uid; };
+struct cgroup_key { u64 id; u32 policy; u32 pad; };
+
+/* Socket storage: what connect() and the SYN of a local socket are remembered by. */
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN };
+
+struct sk_note {
+	u64 mask; /* rules the caller's user and cgroups allow */
+	u32 policy_seen; /* policy generation of mask, plus 1 */
+	u16 nonce;
+	u8 phase;
+	u8 foreign; /* another program wanted header options before us */
+	u8 rule;
+	u8 pad[7];
+};
+
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4096); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, u8); } smcgw_own SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1024); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, u64); } smcgw_beat SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * REASON_SLOTS); __type(key, u32); __type(value, u64); } smcgw_native SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, STAT_SLOTS); __type(key, u32); __type(value, u64); } smcgw_stats SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct flow); } smcgw_scratch SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 1 << 19); } smcgw_events SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_SOCKMAP); __uint(max_entries, 2); __type(key, u32); __type(value, u64); } smcgw_listen SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_SK_STORAGE); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, int); __type(value, struct sk_note); } smcgw_sk SEC(".maps");
+
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 2); __type(key, u32); __type(value, struct policy_head); } smcgw_policy SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct lpm4); __type(value, u64); } smcgw_lpm4 SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct lpm6); __type(value, u64); } smcgw_lpm6 SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 131072); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct port_key); __type(value, struct port_rule); } smcgw_ports SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct uid_key); __type(value, u64); } smcgw_uids SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct cgroup_key); __type(value, u64); } smcgw_cgroups SEC(".maps");
+
+/* Set by the loader; the verifier treats them as constants. */
+const volatile u32 mark_mask = 0x30000000;
+const volatile u32 mark_pass = 0x10000000;
+const volatile u32 mark_inject = 0x20000000;
+const volatile u32 mark_local = 0x30000000;
+const volatile u32 app_ifindex = 0;
+const volatile u32 wire_ifindex = 0;
+const volatile u32 lo_ifindex = 1;
+const volatile u64 netns_cookie = 0;
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The offer on the application's own first SYN, by the kernel's header-option
+ * API. The flags of that API belong to the socket, not to the program: every op
+ * is filtered by namespace and by our note on the socket, and a flag that
+ * another program set is left set.
+ */
+#ifndef SMCGW_OFFER_H
+#define SMCGW_OFFER_H
+
+#include "parse.h"
+#include "policy.h"
+
+/* policy_masks notes which rules the caller of connect() may match. Only here
+ * is the caller known; nothing is rewritten or refused. */
+static always_inline int note_caller(struct bpf_sock_addr *ctx)
+{
+	if (ctx->protocol != IPPROTO_TCP || bpf_get_netns_cookie(ctx) != netns_cookie)
+		return 1;
+	struct control *c = control();
+	if (!c)
+		return 1;
+	u32 policy = c->policy;
+	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
+	if (!h || !h->watch || !ctx->sk)
+		return 1;
+	struct uid_key uk = { .policy = policy, .uid = (u32)bpf_get_current_uid_gid() };
+	u64 *m = bpf_map_lookup_elem(&smcgw_uids, &uk);
+	u64 users = m ? *m : h->any_uid, groups = h->any_cgroup;
+	for (int level = 0; level < 32; level++) {
+		struct cgroup_key ck = { .id = bpf_get_current_ancestor_cgroup_id(level), .policy = policy };
+		if (!ck.id)
+			break;
+		m = bpf_map_lookup_elem(&smcgw_cgroups, &ck);
+		if (m)
+			groups |= *m;
+	}
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!n)
+		return 1;
+	n->mask = users & groups;
+	n->policy_seen = policy + 1;
+	return 1;
+}
+
+SEC("cgroup/connect4")
+int smcgw_connect4(struct bpf_sock_addr *ctx)
+{
+	return note_caller(ctx);
+}
+
+SEC("cgroup/connect6")
+int smcgw_connect6(struct bpf_sock_addr *ctx)
+{
+	return note_caller(ctx);
+}
+
+/* socket_key treats a v4-mapped socket as the IPv4 connection it makes. */
+static always_inline void socket_key(struct bpf_sock_ops *s, struct flow_key *k)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	k->lport = be16(s->local_port);
+	k->rport = be16(be32(s->remote_port));
+	u32 r0 = once(s->remote_ip6[0]), r1 = once(s->remote_ip6[1]), r2 = once(s->remote_ip6[2]);
+	if (s->family == AF_INET || (!r0 && !r1 && r2 == be32(0xffff))) {
+		put4(k, s->local_ip4, s->remote_ip4);
+		return;
+	}
+	u32 local[4] = { once(s->local_ip6[0]), once(s->local_ip6[1]), once(s->local_ip6[2]), once(s->local_ip6[3]) };
+	u32 remote[4] = { r0, r1, r2, once(s->remote_ip6[3]) };
+	put6(k, local, remote);
+}
+
+/* allowed_rules: without a rule that asks for the caller nothing was noted. A
+ * note made under another policy means the policy changed during this
+ * connect(): such a rule cannot match. */
+static always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
+{
+	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
+	if (!h)
+		return 0;
+	if (!h->watch)
+		return ~0ull;
+	if (n && n->policy_seen == policy + 1)
+		return n->mask;
+	return h->inbound;
+}
+
+static always_inline u8 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
+{
+	struct verdict v;
+	*rule = NO_RULE;
+	if (odd_address(k))
+		return REASON_ADDRESS;
+	u32 policy = c->policy;
+	discard(decide(k, k->rport, policy, allowed_rules(n, policy), &v));
+	*rule = v.rule;
+	if (v.reason)
+		return v.reason;
+	u8 off = switched_off(c);
+	return off ? off : remembered(k);
+}
+
+static always_inline void want_option(struct bpf_sock_ops *s)
+{
+	bpf_sock_ops_cb_flags_set(s, s->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+}
+
+static always_inline void unwant_option(struct bpf_sock_ops *s, struct sk_note *n)
+{
+	if (!n->foreign)
+		bpf_sock_ops_cb_flags_set(s, s->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+}
+
+static always_inline int on_connect(struct bpf_sock_ops *s)
+{
+	struct bpf_sock *sk = s->sk;
+	struct flow_key k;
+	u8 rule;
+	if (!sk || sk->bound_dev_if == app_ifindex)
+		return 1; /* a gateway socket: never intercept ourselves */
+	struct control *c = control();
+	if (!c)
+		return 1;
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
+	if (n)
+		n->phase = PHASE_NONE; /* a socket may connect again */
+	socket_key(s, &k);
+	u8 reason = offer_refused(&k, c, n, &rule);
+	if (reason) {
+		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
+		return 1;
+	}
+	n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!n)
+		return 1;
+	n->foreign = !!(s->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+	n->nonce = bpf_get_prandom_u32();
+	n->rule = rule;
+	n->phase = PHASE_WANT;
+	want_option(s);
+	return 1;
+}
+
+static always_inline struct sk_note *note_of(struct bpf_sock_ops *s)
+{
+	struct bpf_sock *sk = s->sk;
+	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
+}
+
+/* on_length and on_write: the flag stays for one SYN only, so a retransmission
+ * goes bare without a state that could be misread. */
+static always_inline int on_length(struct bpf_sock_ops *s)
+{
+	struct sk_note *n;
+	if ((s->skb_tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return 1;
+	n = note_of(s);
+	if (!n || n->phase != PHASE_WANT)
+		return 1;
+	if (s->total_retrans || bpf_reserve_hdr_opt(s, OPTION_LEN, 0)) {
+		n->phase = PHASE_NONE;
+		unwant_option(s, n);
+	}
+	return 1;
+}
+
+static always_inline int on_write(struct bpf_sock_ops *s)
+{
+	struct sk_note *n;
+	if ((s->skb_tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return 1;
+	n = note_of(s);
+	if (!n || n->phase != PHASE_WANT)
+		return 1;
+	u8 o[OPTION_LEN] = { 254, OPTION_LEN, 'S', 'M', 'G', 'W', OPTION_OFFER, 0, n->nonce >> 8, (u8)n->nonce };
+	n->phase = bpf_store_hdr_opt(s, o, OPTION_LEN, 0) ? PHASE_NONE : PHASE_WRITTEN;
+	unwant_option(s, n);
+	return 1;
+}
+
+/* on_established: a connection that was offered, retransmitted and is not ours
+ * came up only because the retransmission was bare. Dead servers never get here. */
+static always_inline int on_established(struct bpf_sock_ops *s)
+{
+	struct sk_note *n = note_of(s);
+	struct flow_key k;
+	if (!n)
+		return 1;
+	u8 phase = n->phase, rule = n->rule;
+	if (phase == PHASE_WANT)
+		unwant_option(s, n);
+	if (phase == PHASE_WRITTEN) {
+		socket_key(s, &k);
+		struct control *c = control();
+		u64 w = flow_word(bpf_map_lookup_elem(&smcgw_flows, &k));
+		if (!s->total_retrans)
+			option_passed(&k);
+		else if (c && word_state(w) == FLOW_NONE && option_eaten(&k, c))
+			native(&k, 0, SIDE_CLIENT, REASON_OPTION_BLACKHOLED, rule, FLOW_NONE);
+	}
+	if (s->sk)
+		bpf_sk_storage_delete(&smcgw_sk, s->sk);
+	return 1;
+}
+
+SEC("sockops")
+int smcgw_sockops(struct bpf_sock_ops *s)
+{
+	u32 op = s->op;
+	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
+	    op != BPF_SOCK_OPS_HDR_OPT_LEN_CB && op != BPF_SOCK_OPS_WRITE_HDR_OPT_CB)
+		return 1;
+	if (bpf_get_netns_cookie(s) != netns_cookie)
+		return 1;
+	if (op == BPF_SOCK_OPS_TCP_CONNECT_CB)
+		return on_connect(s);
+	if (op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)
+		return on_length(s);
+	if (op == BPF_SOCK_OPS_WRITE_HDR_OPT_CB)
+		return on_write(s);
+	return on_established(s);
+}
+
+#endif

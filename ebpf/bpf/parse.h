@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packet headers, TCP options, our option (docs/PROTOCOL.md, "TCP option"). */
+#ifndef SMCGW_PARSE_H
+#define SMCGW_PARSE_H
+
+#include "flow.h"
+
+struct ip4 {
+	u8 ver_ihl, tos;
+	u16 len, id, frag;
+	u8 ttl, proto;
+	u16 sum;
+	u32 src, dst;
+};
+
+struct ip6 {
+	u32 ver_class_label;
+	u16 len;
+	u8 next, hops;
+	u32 src[4], dst[4];
+};
+
+struct tcp {
+	u16 src, dst;
+	u32 seq, ack;
+	u8 off, flags;
+	u16 window, sum, urg;
+};
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+#define TCP_ECE 0x40
+#define TCP_CWR 0x80
+
+struct packet {
+	struct flow_key key;
+	u32 l3, l4;   /* offsets of the headers */
+	u32 seq, ack; /* host byte order */
+	u32 payload;
+	u8 tcplen, flags, proto, pad;
+};
+
+enum { OUTBOUND, INBOUND };
+
+static always_inline int syn_only(const struct packet *p)
+{
+	return (p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
+}
+
+static always_inline void put_tcp(struct packet *p, const struct tcp *t, u32 total, int dir)
+{
+	p->key.lport = dir == INBOUND ? t->dst : t->src;
+	p->key.rport = dir == INBOUND ? t->src : t->dst;
+	p->seq = be32(t->seq);
+	p->ack = be32(t->ack);
+	p->flags = t->flags;
+	p->tcplen = (t->off >> 4) * 4;
+	u32 headers = p->l4 - p->l3 + p->tcplen;
+	p->payload = total > headers ? total - headers : 0;
+}
+
+static always_inline void put4(struct flow_key *k, u32 local, u32 remote)
+{
+	k->family = 4;
+	*(u32 *)k->laddr = local;
+	*(u32 *)k->raddr = remote;
+}
+
+static always_inline void put6(struct flow_key *k, const u32 *local, const u32 *remote)
+{
+	k->family = 6;
+	__builtin_memcpy(k->laddr, local, 16);
+	__builtin_memcpy(k->raddr, remote, 16);
+}
+
+/* parse reads the headers at off by one load: 40 bytes of IPv4 or 60 of IPv6 are
+ * the least a TCP segment, or an ICMP error we care for, can have. It returns the
+ * IP protocol if that is TCP or ICMP, else 0. The key has the local side first. */
+static always_inline u8 parse(struct __sk_buff *skb, u32 off, int dir, struct packet *p)
+{
+	struct { struct ip6 ip; struct tcp tcp; } h;
+	__builtin_memset(p, 0, sizeof(*p));
+	p->l3 = off;
+	if (skb->protocol == be16(ETH_P_IP)) {
+		struct { struct ip4 ip; struct tcp tcp; } *v4 = (void *)&h;
+		if (bpf_skb_load_bytes(skb, off, v4, sizeof(*v4)))
+			return 0;
+		if (v4->ip.frag & be16(0x1fff))
+			return 0;
+		p->proto = v4->ip.proto;
+		p->l4 = off + (v4->ip.ver_ihl & 15) * 4;
+		if (p->proto == IPPROTO_ICMP)
+			return p->proto;
+		if (p->proto != IPPROTO_TCP)
+			return 0;
+		u16 total = be16(v4->ip.len);
+		put4(&p->key, dir == INBOUND ? v4->ip.dst : v4->ip.src, dir == INBOUND ? v4->ip.src : v4->ip.dst);
+		if (p->l4 != off + sizeof(struct ip4) && bpf_skb_load_bytes(skb, p->l4, &v4->tcp, sizeof(struct tcp)))
+			return 0;
+		put_tcp(p, &v4->tcp, total, dir);
+		return IPPROTO_TCP;
+	}
+	if (skb->protocol != be16(ETH_P_IPV6) || bpf_skb_load_bytes(skb, off, &h, sizeof(h)))
+		return 0;
+	p->proto = h.ip.next;
+	p->l4 = off + sizeof(struct ip6);
+	if (p->proto == IPPROTO_ICMPV6)
+		return p->proto;
+	if (p->proto != IPPROTO_TCP)
+		return 0;
+	put6(&p->key, dir == INBOUND ? h.ip.dst : h.ip.src, dir == INBOUND ? h.ip.src : h.ip.dst);
+	put_tcp(p, &h.tcp, sizeof(struct ip6) + be16(h.ip.len), dir);
+	return IPPROTO_TCP;
+}
+
+/* parse_quoted finds the connection an ICMP error is about: the quoted packet
+ * is one of ours, so its source is the local side. Returns 0 if there is one. */
+global int parse_quoted(struct __sk_buff *skb, struct packet *p)
+{
+	if (!p)
+		return -1;
+	u8 type;
+	u16 ports[2];
+	u32 at = p->l4 + 8;
+	if (bpf_skb_load_bytes(skb, p->l4, &type, 1))
+		return -1;
+	if (p->proto == IPPROTO_ICMP) {
+		struct ip4 ip;
+		if (type != 3 && type != 11 && type != 12)
+			return -1;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return -1;
+		if (ip.proto != IPPROTO_TCP || ip.frag & be16(0x1fff))
+			return -1;
+		put4(&p->key, ip.src, ip.dst);
+		at += (ip.ver_ihl & 15) * 4;
+	} else {
+		struct ip6 ip;
+		if (type < 1 || type > 4)
+			return -1;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return -1;
+		if (ip.next != IPPROTO_TCP)
+			return -1;
+		put6(&p->key, ip.src, ip.dst);
+		at += sizeof(ip);
+	}
+	if (bpf_skb_load_bytes(skb, at, ports, sizeof(ports)))
+		return -1;
+	p->key.lport = ports[0];
+	p->key.rport = ports[1];
+	return 0;
+}
+
+#define OPTION_LEN 10
+#define OPTION_OFFER 0x11 /* version 1, role 1 */
+#define OPTION_ACCEPT 0x12
+
+struct options {
+	u8 role; /* version and role of our option, 0 = none */
+	u8 at;   /* its offset in the options area */
+	u16 nonce;
+	u8 timestamps;
+	u8 obstacle; /* MPTCP, MD5, AO or TFO */
+	u16 pad;
+};
+
+/* scan_options walks the options area, at most 40 bytes, so at most 40 steps
+ * (NOPs). Malformed options end the walk, as they do in the kernel. */
+global int scan_options(struct __sk_buff *skb, struct packet *p, struct options *o)
+{
+	if (!p || !o)
+		return -1;
+	u8 b[64] = {};
+	u32 n = p->tcplen;
+	__builtin_memset(o, 0, sizeof(*o));
+	if (n <= 20 || n > 60)
+		return 0;
+	n -= 20;
+	barrier_var(n);
+	n &= 63;
+	if (n == 0 || n > 40)
+		return 0;
+	if (bpf_skb_load_bytes(skb, p->l4 + 20, b, n))
+		return -1;
+	u32 i = 0;
+	for (int step = 0; step < 40; step++) {
+		if (i >= n || i >= 40)
+			break;
+		u8 kind = b[i];
+		if (kind == 0)
+			break;
+		if (kind == 1) {
+			i++;
+			continue;
+		}
+		u32 len = b[i + 1];
+		if (len < 2 || i + len > n)
+			break;
+		if (kind == 8 && len == 10)
+			o->timestamps = 1;
+		if (kind == 30 || kind == 19 || kind == 29 || kind == 34)
+			o->obstacle = 1;
+		if (kind == 254 && len >= 4 && b[i + 2] == 0xf9 && b[i + 3] == 0x89)
+			o->obstacle = 1; /* TFO before its own kind, RFC 7413 appendix */
+		if (kind == 254 && len == OPTION_LEN && !o->role && b[i + 2] == 'S' && b[i + 3] == 'M' && b[i + 4] == 'G' && b[i + 5] == 'W') {
+			o->role = b[i + 6];
+			o->nonce = (u16)b[i + 8] << 8 | b[i + 9];
+			o->at = i;
+		}
+		i += len;
+	}
+	return 0;
+}
+
+/* carriable tells whether netstack could take over the connection of a SYN. */
+static always_inline int carriable(const struct packet *p, const struct options *o)
+{
+	return !p->payload && !(p->flags & (TCP_ECE | TCP_CWR)) && o->timestamps && !o->obstacle;
+}
+
+/* The two window sizes are needed as constants by the verifier. */
+#define neutralise_window(size)                                                        \
+	do {                                                                           \
+		u8 old[size], new[size];                                               \
+		if (bpf_skb_load_bytes(skb, start, old, size))                         \
+			return -1;                                                     \
+		for (u32 j = 0; j < size; j++)                                         \
+			new[j] = j >= lead && j < lead + OPTION_LEN ? 1 : old[j];      \
+		s64 diff = bpf_csum_diff(old, size, new, size, 0);                     \
+		if (bpf_l4_csum_replace(skb, p->l4 + 16, 0, diff, 0))                  \
+			return -1;                                                     \
+		return bpf_skb_store_bytes(skb, start, new, size, 0) ? -1 : 0;         \
+	} while (0)
+
+/* neutralise overwrites our option by NOPs and keeps the checksum right. The
+ * checksum is summed over 16-bit words, so the window starts 4-aligned; options
+ * end 4-aligned too, so it lies inside them. With CHECKSUM_PARTIAL the field
+ * holds the pseudo header only and bpf_l4_csum_replace leaves it alone. */
+global int neutralise(struct __sk_buff *skb, struct packet *p, struct options *o)
+{
+	if (!p || !o)
+		return -1;
+	u32 lead = o->at & 3, start = p->l4 + 20 + (o->at & ~3u);
+	if (lead == 3)
+		neutralise_window(16);
+	neutralise_window(12);
+}
+
+#endif

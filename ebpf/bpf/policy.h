@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Policy: every lookup yields the set of rules that could match, as a mask; the
+ * lowest bit of their intersection is the first match. All keys carry the policy
+ * generation, so a new policy is complete before the one word that activates it. */
+#ifndef SMCGW_POLICY_H
+#define SMCGW_POLICY_H
+
+#include "flow.h"
+
+struct verdict {
+	u8 reason; /* 0 = accelerate */
+	u8 rule;
+};
+
+static always_inline u32 lowest_bit(u64 m)
+{
+	u32 n = 0;
+	if (!(u32)m) { n += 32; m >>= 32; }
+	if (!(m & 0xffff)) { n += 16; m >>= 16; }
+	if (!(m & 0xff)) { n += 8; m >>= 8; }
+	if (!(m & 0xf)) { n += 4; m >>= 4; }
+	if (!(m & 0x3)) { n += 2; m >>= 2; }
+	if (!(m & 0x1)) n += 1;
+	return n;
+}
+
+static always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, const struct flow_key *k)
+{
+	u64 *m;
+	if (k->family == 4) {
+		struct lpm4 key = { .prefixlen = 64, .policy = policy };
+		__builtin_memcpy(key.addr, k->raddr, 4);
+		m = bpf_map_lookup_elem(&smcgw_lpm4, &key);
+		return m ? *m : h->any4;
+	}
+	struct lpm6 key = { .prefixlen = 160, .policy = policy };
+	__builtin_memcpy(key.addr, k->raddr, 16);
+	m = bpf_map_lookup_elem(&smcgw_lpm6, &key);
+	return m ? *m : h->any6;
+}
+
+/* decide evaluates the policy for a peer and a server port (network byte order);
+ * allowed are the rules that user, cgroup and direction leave. The never-list
+ * takes accelerating rules out that do not name the port: if one of them would
+ * have been first, that is the reason. */
+global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
+{
+	if (!k || !v)
+		return -1;
+	v->reason = REASON_POLICY;
+	v->rule = NO_RULE;
+	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
+	if (!h)
+		return 0;
+	struct port_key pk = { .policy = policy, .port = port };
+	struct port_rule *pr = bpf_map_lookup_elem(&smcgw_ports, &pk);
+	u64 ports = pr ? pr->mask : h->any_port, excluded = pr ? pr->excluded : 0;
+	u64 rest = allowed & rules_of_peer(h, policy, k);
+	u64 match = rest & ports, taken = rest & excluded;
+	u32 rule = match ? lowest_bit(match) : 64;
+	if (match) {
+		v->rule = rule;
+		if (h->accelerate >> (rule & 63) & 1) {
+			v->reason = 0;
+			return 0;
+		}
+	}
+	if (taken && lowest_bit(taken) < rule) {
+		v->reason = REASON_NEVER_LIST;
+		v->rule = lowest_bit(taken);
+	}
+	return 0;
+}
+
+/* remembered returns why a peer is left alone now, or 0. */
+static always_inline u8 remembered_at(struct peer_key *k, u64 now)
+{
+	struct peer *p = bpf_map_lookup_elem(&smcgw_peers, k);
+	return p && p->until > now ? p->reason : 0;
+}
+
+static always_inline void peer_of(const struct flow_key *k, struct peer_key *pk)
+{
+	__builtin_memset(pk, 0, sizeof(*pk));
+	__builtin_memcpy(pk->addr, k->raddr, 16);
+	pk->family = k->family;
+}
+
+global int remembered(const struct flow_key *k)
+{
+	if (!k)
+		return 0;
+	struct peer_key pk;
+	u64 now = bpf_ktime_get_ns();
+	peer_of(k, &pk);
+	u8 reason = remembered_at(&pk, now);
+	if (reason)
+		return reason;
+	pk.port = k->rport;
+	return remembered_at(&pk, now);
+}
+
+/* option_passed forgets the eaten options of a destination. */
+static always_inline void option_passed(const struct flow_key *k)
+{
+	struct peer_key pk;
+	peer_of(k, &pk);
+	struct peer *p = bpf_map_lookup_elem(&smcgw_peers, &pk);
+	if (p && p->reason == REASON_OPTION_BLACKHOLED)
+		bpf_map_delete_elem(&smcgw_peers, &pk);
+}
+
+/* option_eaten counts a connection that came up only after the bare retry. The
+ * count stays when a blackhole ends, so the next eaten option renews it at once,
+ * for twice as long. Returns whether the destination is blackholed now. */
+static always_inline int option_eaten(const struct flow_key *k, struct control *c)
+{
+	struct peer_key pk;
+	u64 now = bpf_ktime_get_ns();
+	peer_of(k, &pk);
+	struct peer *old = bpf_map_lookup_elem(&smcgw_peers, &pk);
+	struct peer p = { .reason = REASON_OPTION_BLACKHOLED };
+	if (old) {
+		if (old->reason != REASON_OPTION_BLACKHOLED && old->until > now)
+			return 0;
+		if (old->reason == REASON_OPTION_BLACKHOLED) {
+			p.count = old->count;
+			p.backoff = old->backoff;
+		}
+	}
+	p.count++;
+	int hit = p.count >= c->blackhole_after;
+	if (hit) {
+		p.until = now + (c->retry << (p.backoff & 7));
+		if (p.backoff < 6)
+			p.backoff++;
+	}
+	bpf_map_update_elem(&smcgw_peers, &pk, &p, BPF_ANY);
+	return hit;
+}
+
+static always_inline int is_own(const u8 *addr, u8 family)
+{
+	struct peer_key k = { .family = family };
+	__builtin_memcpy(k.addr, addr, 16);
+	return bpf_map_lookup_elem(&smcgw_own, &k) != NULL;
+}
+
+/* odd_address: destinations that are never another host: this host by whatever
+ * address, multicast, and IPv6 link-local, which a tuple alone does not name. */
+global int odd_address(const struct flow_key *k)
+{
+	if (!k)
+		return 1;
+	const u8 *a = k->raddr;
+	if (k->family == 4) {
+		if (a[0] == 127 || a[0] == 0 || a[0] >= 224)
+			return 1;
+	} else {
+		const u64 *w = (const u64 *)a;
+		if (a[0] == 0xff || (a[0] == 0xfe && (a[1] & 0xc0) == 0x80))
+			return 1;
+		if (!w[0] && (!w[1] || (!a[8] && !a[9] && !a[10] && !a[11] && !a[12] && !a[13] && !a[14] && a[15] == 1)))
+			return 1;
+	}
+	return is_own(a, k->family);
+}
+
+#endif

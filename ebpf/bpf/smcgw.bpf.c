@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steering programs of smcgw. One object, one concept a header:
+ *
+ *   kernel.h    the BPF interface used
+ *   maps.h      types, maps, constants
+ *   flow.h      flow entries, counters, events, heartbeat
+ *   parse.h     packet headers and TCP options
+ *   policy.h    rule masks and remembered peers
+ *   offer.h     sockops and connect programs: the offer
+ *   redirect.h  ways to another device
+ *   egress.h, ingress.h, tun.h   the tcx programs, sk_lookup
+ *   cas.h       state changes by user space
+ */
+#include "tun.h"
+#include "cas.h"
+
+/* Types only user space needs by name. */
+struct event *unused_event __attribute__((unused));
+struct cas_args *unused_cas_args __attribute__((unused));
+enum stat *unused_stat __attribute__((unused));
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,160 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+
+	bpf "github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// monotonic is the clock of bpf_ktime_get_ns.
+func monotonic() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}
+
+// setupState writes control and policy before anything is attached.
+func (d *Datapath) setupState() error {
+	if d.cfg.CgroupPath == "" {
+		path, err := findCgroup2()
+		if err != nil {
+			return err
+		}
+		d.cfg.CgroupPath = path
+	}
+	d.control = smcgwControl{
+		Mode: uint32(d.cfg.Mode), Off: bit(d.cfg.Off),
+		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
+		BlackholeAfter: uint32(d.cfg.BlackholeAfter),
+	}
+	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	err = d.activateLocked(p)
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return d.checkRPFilter()
+}
+
+// bit is 1 for true.
+func bit(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Heartbeat tells the programs that the gateway lives. It is due well within
+// Config.HeartbeatTimeout.
+func (d *Datapath) Heartbeat() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := d.objs.Beat.Put(uint32(0), monotonic()); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	return nil
+}
+
+// SetMode changes the mode for new connections.
+func (d *Datapath) SetMode(m Mode) error {
+	return d.setControl(func(c *smcgwControl) { c.Mode = uint32(m) })
+}
+
+// SetOff sets or clears the off switch for new connections.
+func (d *Datapath) SetOff(off bool) error {
+	return d.setControl(func(c *smcgwControl) { c.Off = bit(off) })
+}
+
+// setControl changes the control map.
+func (d *Datapath) setControl(change func(*smcgwControl)) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(&d.control)
+	return d.putControlLocked()
+}
+
+// putControlLocked writes the control map.
+func (d *Datapath) putControlLocked() error {
+	if err := d.objs.Control.Put(uint32(0), d.control); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	return nil
+}
+
+// checkRPFilter keeps everything native while the strict filter of all
+// interfaces would drop what comes back from A. The programs refuse IPv6 too: a
+// host is either steered or it is not.
+func (d *Datapath) checkRPFilter() error {
+	var reason uint8
+	if rpFilter() == "1" {
+		reason = ReasonRPFilter
+	}
+	if uint32(reason) != d.nativeReason.Swap(uint32(reason)) {
+		d.log.Warn("reverse-path filter changed", "native", reason != 0)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.control.NativeReason = uint32(reason)
+	return d.putControlLocked()
+}
+
+// SetPolicy replaces the policy in one step: every connection is decided by the
+// old one or by the new one.
+func (d *Datapath) SetPolicy(rules []Rule) error {
+	p, err := CompilePolicy(rules, d.cfg.NeverPorts)
+	if err != nil {
+		return err
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.activateLocked(p)
+}
+
+// refreshCgroups looks for cgroups that appeared or went.
+func (d *Datapath) refreshCgroups() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.policy.patterns) == 0 {
+		return nil
+	}
+	now := cgroupIDs(d.cfg.CgroupPath, d.policy.patterns)
+	var errs []error
+	for id, mask := range now {
+		if d.cgroups[id] != mask {
+			errs = append(errs, d.objs.Cgroups.Put(smcgwCgroupKey{Id: id, Policy: d.control.Policy}, mask))
+		}
+	}
+	for id := range d.cgroups {
+		if _, ok := now[id]; !ok {
+			errs = append(errs, ignoreMissing(d.objs.Cgroups.Delete(smcgwCgroupKey{Id: id, Policy: d.control.Policy})))
+		}
+	}
+	d.cgroups = now
+	return errors.Join(errs...)
+}
+
+// ignoreMissing: deleting what is not there is no error.
+func ignoreMissing(err error) error {
+	if errors.Is(err, bpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+
+	bpf "github.com/cilium/ebpf"
+)
+
+// statNames are the names of enum stat in maps.h, in its order.
+var statNames = [...]string{
+	"offered", "accepted", "served", "replaced", "syn_retransmit_drop", "out_drop",
+	"app_ingress_drop", "app_egress_drop", "wire_ingress_drop", "released_drop", "returned_drop",
+	"dead_drop", "event_lost", "neutralised", "neutralise_failed", "icmp_steered",
+	"stale_deleted", "redirect_failed", "syn_delivered", "syn_released", "syn_returned",
+}
+
+// reasonSlots is REASON_SLOTS of maps.h.
+const reasonSlots = 128
+
+// Counters is a snapshot since Open.
+type Counters struct {
+	// Native counts native decisions by side and reason.
+	Native [2]map[uint8]uint64
+	// Stats counts what the programs did otherwise, by name: offered (SYNs
+	// recorded), accepted (SYN-ACKs with accept), served (offered SYNs given to
+	// netstack), replaced, event_lost, neutralised, the *_drop and others.
+	Stats map[string]uint64
+}
+
+// Counters reads the counters.
+func (d *Datapath) Counters() (Counters, error) {
+	c := Counters{Stats: make(map[string]uint64, len(statNames))}
+	if err := d.enter(); err != nil {
+		return c, err
+	}
+	defer d.leave()
+	for side := range c.Native {
+		c.Native[side] = map[uint8]uint64{}
+		for reason := range uint32(reasonSlots) {
+			n, err := sumCPUs(d.objs.Native, uint32(side)*reasonSlots+reason)
+			if err != nil {
+				return c, err
+			}
+			if n > 0 {
+				c.Native[side][uint8(reason)] = n
+			}
+		}
+	}
+	for i, name := range statNames {
+		n, err := sumCPUs(d.objs.Stats, uint32(i))
+		if err != nil {
+			return c, err
+		}
+		c.Stats[name] = n
+	}
+	return c, nil
+}
+
+// sumCPUs adds up a per-CPU counter.
+func sumCPUs(m *bpf.Map, key uint32) (uint64, error) {
+	var perCPU []uint64
+	if err := m.Lookup(key, &perCPU); err != nil {
+		return 0, fmt.Errorf("counter %d: %w", key, err)
+	}
+	var n uint64
+	for _, v := range perCPU {
+		n += v
+	}
+	return n, nil
+}
+
+// MapUsage is the fill level of a map.
+type MapUsage struct {
+	Name              string
+	Entries, Capacity int
+}
+
+// MapUsage counts the entries of the bounded maps; it walks them.
+func (d *Datapath) MapUsage() ([]MapUsage, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	var out []MapUsage
+	for _, m := range []struct {
+		name string
+		m    *bpf.Map
+	}{
+		{"flows", d.objs.Flows},
+		{"peers", d.objs.Peers},
+		{"own", d.objs.Own},
+		{"devices", d.objs.Devices},
+		{"lpm4", d.objs.LPM4},
+		{"lpm6", d.objs.LPM6},
+		{"ports", d.objs.Ports},
+		{"uids", d.objs.UIDs},
+		{"cgroups", d.objs.Cgroups},
+	} {
+		n, err := countKeys(m.m)
+		if err != nil {
+			return out, fmt.Errorf("map %s: %w", m.name, err)
+		}
+		out = append(out, MapUsage{m.name, n, int(m.m.MaxEntries())})
+	}
+	return out, nil
+}
+
+// countKeys walks the keys of a map. Deletions may make the walk start over, so
+// it is bounded by the capacity.
+func countKeys(m *bpf.Map) (int, error) {
+	key, next := make([]byte, m.KeySize()), make([]byte, m.KeySize())
+	err := m.NextKey(nil, next)
+	n := 0
+	for err == nil && n < int(m.MaxEntries()) {
+		n++
+		copy(key, next)
+		err = m.NextKey(key, next)
+	}
+	if err != nil && !errors.Is(err, bpf.ErrKeyNotExist) {
+		return n, err
+	}
+	return n, nil
+}

@@ -1,0 +1,275 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	bpf "github.com/cilium/ebpf"
+)
+
+// Flow is a copy of a flow entry.
+type Flow struct {
+	// Tuple, State and Side of the connection.
+	Tuple Tuple
+	State State
+	Side  Side
+	// ISN of the connection's SYN, from whichever side it came.
+	ISN uint32
+	// Nonce of the offer.
+	Nonce uint16
+	// Ifindex is the wire device of the flow.
+	Ifindex int
+	// Rule is the index of the rule that selected the flow, or NoRule.
+	Rule int
+	// Acked: server, an ACK from the client followed the SYN.
+	Acked bool
+	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
+	OfferedAt, ChangedAt time.Duration
+	// SYN is the recorded SYN with IP and TCP headers as it left (client), with
+	// the offer and with a checksum that may be incomplete. Empty on the server.
+	SYN []byte
+}
+
+// Bits of the word beside ISN (63..32), nonce (31..16) and state (7..0); maps.h.
+const (
+	wordAcked  = 1 << 8
+	wordServer = 1 << 9
+)
+
+// CAS operations and results of cas.h.
+const (
+	casMove = iota
+	casDelete
+)
+const (
+	casOK = iota
+	casNoFlow
+	casReplaced
+	casState
+)
+
+// allStates is the set of every state with an entry.
+const allStates = 1<<numStates - 1&^1
+
+// key returns the map key of a tuple.
+func (t Tuple) key() (smcgwFlowKey, error) {
+	var k smcgwFlowKey
+	if !t.Local.IsValid() || !t.Remote.IsValid() {
+		return k, fmt.Errorf("tuple %v: invalid address", t)
+	}
+	var remote uint8
+	k.Laddr, k.Family = addr16(t.Local.Addr())
+	k.Raddr, remote = addr16(t.Remote.Addr())
+	if k.Family != remote {
+		return k, fmt.Errorf("tuple %v: mixed address families", t)
+	}
+	k.Lport, k.Rport = wirePort(t.Local.Port()), wirePort(t.Remote.Port())
+	return k, nil
+}
+
+// tuple is the reverse of Tuple.key.
+func (k smcgwFlowKey) tuple() Tuple {
+	return Tuple{
+		Local:  netip.AddrPortFrom(addrFrom(k.Laddr, k.Family), wirePort(k.Lport)),
+		Remote: netip.AddrPortFrom(addrFrom(k.Raddr, k.Family), wirePort(k.Rport)),
+	}
+}
+
+// flow decodes an entry.
+func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
+	f := Flow{
+		Tuple: k.tuple(), State: State(v.Word), ISN: uint32(v.Word >> 32), Nonce: uint16(v.Word >> 16),
+		Acked: v.Word&wordAcked != 0, Ifindex: int(v.Ifindex), Rule: ruleIndex(v.Rule),
+		OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
+	}
+	if v.Word&wordServer != 0 {
+		f.Side = SideServer
+	}
+	f.SYN = append(f.SYN, v.Syn[:min(int(v.SynLen), len(v.Syn))]...)
+	return f
+}
+
+// ruleIndex translates NO_RULE of maps.h.
+func ruleIndex(r uint8) int {
+	if r >= MaxRules {
+		return NoRule
+	}
+	return int(r)
+}
+
+// Flow returns a copy of the entry of t, or ErrNoFlow.
+func (d *Datapath) Flow(t Tuple) (Flow, error) {
+	k, err := t.key()
+	if err != nil {
+		return Flow{}, err
+	}
+	if err := d.enter(); err != nil {
+		return Flow{}, err
+	}
+	defer d.leave()
+	var v smcgwFlow
+	if err := d.objs.Flows.Lookup(k, &v); err != nil {
+		if errors.Is(err, bpf.ErrKeyNotExist) {
+			return Flow{}, ErrNoFlow
+		}
+		return Flow{}, fmt.Errorf("flow entry: %w", err)
+	}
+	if State(v.Word) == StateNone { // being deleted
+		return Flow{}, ErrNoFlow
+	}
+	return v.flow(k), nil
+}
+
+// Flows calls fn for the entries until it returns false. Entries that change
+// meanwhile may be missed.
+func (d *Datapath) Flows(fn func(Flow) bool) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.flows(fn)
+}
+
+func (d *Datapath) flows(fn func(Flow) bool) error {
+	var k smcgwFlowKey
+	var v smcgwFlow
+	it := d.objs.Flows.Iterate()
+	for it.Next(&k, &v) {
+		if State(v.Word) != StateNone && !fn(v.flow(k)) {
+			return nil
+		}
+	}
+	// The programs delete while we walk: an aborted walk is an incomplete one.
+	if err := it.Err(); err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
+		return fmt.Errorf("flow entries: %w", err)
+	}
+	return nil
+}
+
+// Transition moves the entry of t to state to if it belongs to the connection
+// with this ISN and is in one of the states from (none given: any). Compare and
+// swap are one step also against the programs. Errors: ErrNoFlow, ErrReplaced,
+// ErrState.
+func (d *Datapath) Transition(t Tuple, isn uint32, to State, from ...State) error {
+	if to == StateNone || to >= numStates {
+		return fmt.Errorf("transition to %v: %w", to, ErrState)
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.cas(t, smcgwCasArgs{Isn: isn, Op: casMove, To: uint8(to), From: stateSet(from)})
+}
+
+// Delete removes the entry of t if it belongs to the connection with this ISN
+// and is in one of the states from (none given: any). Errors as Transition.
+func (d *Datapath) Delete(t Tuple, isn uint32, from ...State) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.cas(t, smcgwCasArgs{Isn: isn, Op: casDelete, From: stateSet(from)})
+}
+
+// stateSet is the bit set of states; none means all.
+func stateSet(states []State) uint32 {
+	if len(states) == 0 {
+		return allStates
+	}
+	var set uint32
+	for _, s := range states {
+		set |= 1 << s
+	}
+	return set &^ 1
+}
+
+// cas runs the compare-and-swap program.
+func (d *Datapath) cas(t Tuple, a smcgwCasArgs) (err error) {
+	if a.Key, err = t.key(); err != nil {
+		return err
+	}
+	out := a
+	if _, err := d.objs.CAS.Run(&bpf.RunOptions{Context: a, ContextOut: &out}); err != nil {
+		return fmt.Errorf("compare and swap: %w", err)
+	}
+	switch out.Result {
+	case casOK:
+		return nil
+	case casNoFlow:
+		return ErrNoFlow
+	case casReplaced:
+		return ErrReplaced
+	default:
+		return &StateError{Have: State(out.Have)}
+	}
+}
+
+// StateError is the error of a Transition from another state than expected.
+type StateError struct{ Have State }
+
+// Error implements error.
+func (e *StateError) Error() string { return "flow entry in state " + e.Have.String() }
+
+// Unwrap returns ErrState.
+func (e *StateError) Unwrap() error { return ErrState }
+
+// SweepLimits are the ages after which Sweep deletes entries; zero means the
+// default. States that are not listed belong to user space.
+type SweepLimits struct {
+	// Offered without an answer. Default: 180s, as long as a SYN is repeated
+	// natively (only a first SYN that was lost or refused by silence stays).
+	Offered time.Duration
+	// Released, Returned, Dead: since they got there. Default: 5s.
+	Released, Returned, Dead time.Duration
+}
+
+// limit returns the age of a state, 0 for states that do not age.
+func (l SweepLimits) limit(s State) time.Duration {
+	pick := func(v, def time.Duration) time.Duration {
+		if v > 0 {
+			return v
+		}
+		return def
+	}
+	switch s {
+	case StateOffered:
+		return pick(l.Offered, 180*time.Second)
+	case StateReleased:
+		return pick(l.Released, 5*time.Second)
+	case StateReturned:
+		return pick(l.Returned, 5*time.Second)
+	case StateDead:
+		return pick(l.Dead, 5*time.Second)
+	default:
+		return 0
+	}
+}
+
+// Sweep deletes stale entries and returns how many. An entry that changed since
+// it was looked at is kept.
+func (d *Datapath) Sweep(l SweepLimits) (int, error) {
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	now := time.Duration(monotonic())
+	var stale []Flow
+	err := d.flows(func(f Flow) bool {
+		if age := l.limit(f.State); age > 0 && now-f.ChangedAt > age {
+			stale = append(stale, f)
+		}
+		return true
+	})
+	n := 0
+	for _, f := range stale {
+		e := d.cas(f.Tuple, smcgwCasArgs{Isn: f.ISN, Op: casDelete, From: stateSet([]State{f.State})})
+		if e == nil {
+			n++
+		} else if !errors.Is(e, ErrNoFlow) && !errors.Is(e, ErrReplaced) && !errors.Is(e, ErrState) {
+			err = errors.Join(err, e)
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,128 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// monitor follows devices, addresses, cgroups and rp_filter. It has a thread in
+// the namespace of the datapath, which dies with it.
+type monitor struct {
+	quit, done chan struct{}
+}
+
+const (
+	// settle collects the messages of one change.
+	settle = 20 * time.Millisecond
+	// refresh is for what sends no message.
+	refresh = 2 * time.Second
+)
+
+// startMonitor starts the goroutine that owns later changes.
+func (d *Datapath) startMonitor() error {
+	m := &monitor{quit: make(chan struct{}), done: make(chan struct{})}
+	links := make(chan netlink.LinkUpdate, 64)
+	addrs := make(chan netlink.AddrUpdate, 64)
+	ns := netns.NsHandle(d.ns.Fd())
+	if err := netlink.LinkSubscribeWithOptions(links, m.quit, netlink.LinkSubscribeOptions{Namespace: &ns}); err != nil {
+		return fmt.Errorf("link messages: %w", err)
+	}
+	if err := netlink.AddrSubscribeWithOptions(addrs, m.quit, netlink.AddrSubscribeOptions{Namespace: &ns}); err != nil {
+		close(m.quit)
+		return fmt.Errorf("address messages: %w", err)
+	}
+	ready := make(chan error, 1)
+	go d.runMonitor(m, links, addrs, ready)
+	if err := <-ready; err != nil {
+		return err
+	}
+	d.monitor = m
+	return nil
+}
+
+// stop ends the goroutine and waits for it. A nil monitor was never started.
+func (m *monitor) stop() {
+	if m == nil {
+		return
+	}
+	close(m.quit)
+	<-m.done
+}
+
+// runMonitor is the goroutine. It never unlocks its thread, so the runtime ends
+// the thread with it instead of reusing one in the wrong namespace.
+func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate, ready chan<- error) {
+	defer close(m.done)
+	defer drain(links, addrs)
+	runtime.LockOSThread()
+	err := unix.Setns(int(d.ns.Fd()), unix.CLONE_NEWNET)
+	ready <- err
+	if err != nil {
+		<-m.quit
+		return
+	}
+	defer d.restoreSysctls()
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	var due <-chan time.Time
+	for {
+		select {
+		case <-m.quit:
+			return
+		case _, ok := <-links:
+			if !ok {
+				links = nil
+			}
+			due = time.After(settle)
+		case _, ok := <-addrs:
+			if !ok {
+				addrs = nil
+			}
+			due = time.After(settle)
+		case <-due:
+			due = nil
+			d.follow()
+		case <-tick.C:
+			d.follow()
+		}
+	}
+}
+
+// drain lets the senders of subscriptions see that their socket is closed.
+func drain(links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate) {
+	for links != nil || addrs != nil {
+		select {
+		case _, ok := <-links:
+			if !ok {
+				links = nil
+			}
+		case _, ok := <-addrs:
+			if !ok {
+				addrs = nil
+			}
+		}
+	}
+}
+
+// follow brings everything up to date.
+func (d *Datapath) follow() {
+	err := errors.Join(d.sync(), d.checkRPFilter(), d.refreshCgroups())
+	if err != nil {
+		d.log.Warn("datapath not up to date", "error", err)
+	}
+}
+
+// restoreSysctls undoes what outlives the devices.
+func (d *Datapath) restoreSysctls() {
+	for key, old := range d.restore {
+		if _, err := writeSysctl(key, old); err != nil {
+			d.log.Warn("sysctl not restored", "key", key, "error", err)
+		}
+	}
+}

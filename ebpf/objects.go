@@ -1,0 +1,194 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+)
+
+// objects are the loaded maps and programs.
+type objects struct {
+	Flows   *bpf.Map `ebpf:"smcgw_flows"`
+	Peers   *bpf.Map `ebpf:"smcgw_peers"`
+	Own     *bpf.Map `ebpf:"smcgw_own"`
+	Devices *bpf.Map `ebpf:"smcgw_devices"`
+	Control *bpf.Map `ebpf:"smcgw_control"`
+	Beat    *bpf.Map `ebpf:"smcgw_beat"`
+	Native  *bpf.Map `ebpf:"smcgw_native"`
+	Stats   *bpf.Map `ebpf:"smcgw_stats"`
+	Events  *bpf.Map `ebpf:"smcgw_events"`
+	Listen  *bpf.Map `ebpf:"smcgw_listen"`
+	Policy  *bpf.Map `ebpf:"smcgw_policy"`
+	LPM4    *bpf.Map `ebpf:"smcgw_lpm4"`
+	LPM6    *bpf.Map `ebpf:"smcgw_lpm6"`
+	Ports   *bpf.Map `ebpf:"smcgw_ports"`
+	UIDs    *bpf.Map `ebpf:"smcgw_uids"`
+	Cgroups *bpf.Map `ebpf:"smcgw_cgroups"`
+
+	Sockops   *bpf.Program `ebpf:"smcgw_sockops"`
+	Connect4  *bpf.Program `ebpf:"smcgw_connect4"`
+	Connect6  *bpf.Program `ebpf:"smcgw_connect6"`
+	EgressL2  *bpf.Program `ebpf:"smcgw_eg_l2"`
+	EgressL3  *bpf.Program `ebpf:"smcgw_eg_l3"`
+	IngressL2 *bpf.Program `ebpf:"smcgw_in_l2"`
+	IngressL3 *bpf.Program `ebpf:"smcgw_in_l3"`
+	AppIn     *bpf.Program `ebpf:"smcgw_app_in"`
+	AppOut    *bpf.Program `ebpf:"smcgw_app_eg"`
+	WireIn    *bpf.Program `ebpf:"smcgw_wire_in"`
+	Lookup    *bpf.Program `ebpf:"smcgw_lookup"`
+	CAS       *bpf.Program `ebpf:"smcgw_cas"`
+}
+
+// Close closes all maps and programs.
+func (o *objects) Close() error {
+	var errs []error
+	for _, m := range []*bpf.Map{
+		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Stats, o.Events,
+		o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
+	} {
+		errs = append(errs, m.Close())
+	}
+	for _, p := range []*bpf.Program{
+		o.Sockops, o.Connect4, o.Connect6, o.EgressL2, o.EgressL3, o.IngressL2, o.IngressL3,
+		o.AppIn, o.AppOut, o.WireIn, o.Lookup, o.CAS,
+	} {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// checkKernel wants tcx links, which came with Linux 6.6.
+func checkKernel() error {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Errorf("uname: %w", err)
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("kernel release %q: %w", release, err)
+	}
+	if major < 6 || major == 6 && minor < 6 {
+		return fmt.Errorf("kernel %s, need 6.6: %w", release, ErrKernel)
+	}
+	return nil
+}
+
+// netnsCookie identifies the namespace of the calling thread to sockops, which
+// is called for all namespaces below its cgroup.
+func netnsCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("socket: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	c, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("namespace cookie: %w", err)
+	}
+	return c, nil
+}
+
+// load sets the constants and loads maps and programs.
+func (d *Datapath) load() error {
+	spec, err := loadSmcgw()
+	if err != nil {
+		return fmt.Errorf("object: %w", err)
+	}
+	cookie, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	m := d.cfg.marks()
+	for name, v := range map[string]any{
+		"mark_mask": d.cfg.MarkMask, "mark_pass": m.pass, "mark_inject": m.inject, "mark_local": m.local,
+		"app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "lo_ifindex": uint32(d.loIndex),
+		"netns_cookie": cookie,
+	} {
+		if err := spec.Variables[name].Set(v); err != nil {
+			return fmt.Errorf("constant %s: %w", name, err)
+		}
+	}
+	spec.Maps["smcgw_flows"].MaxEntries = uint32(d.cfg.MaxFlows)
+	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
+	objs := new(objects)
+	if err := spec.LoadAndAssign(objs, nil); err != nil {
+		return verifierError(err)
+	}
+	d.objs = objs
+	d.events, err = ringbuf.NewReader(objs.Events)
+	if err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	return nil
+}
+
+// verifierError keeps the end of the verifier's log, where it says what it
+// refused.
+func verifierError(err error) error {
+	var v *bpf.VerifierError
+	if !errors.As(err, &v) {
+		return fmt.Errorf("load: %w", err)
+	}
+	tail := v.Log[max(0, len(v.Log)-8):]
+	return fmt.Errorf("load: %w: %s", err, strings.Join(tail, "; "))
+}
+
+// attachSteering attaches what must be there before the first packet is
+// steered.
+func (d *Datapath) attachSteering() error {
+	l, err := link.AttachNetNs(int(d.ns.Fd()), d.objs.Lookup)
+	if err != nil {
+		return fmt.Errorf("sk_lookup: %w", err)
+	}
+	d.steering = append(d.steering, l)
+	for _, a := range []struct {
+		prog    *bpf.Program
+		ifindex int
+		at      bpf.AttachType
+	}{
+		{d.objs.AppIn, d.appIndex, bpf.AttachTCXIngress},
+		{d.objs.AppOut, d.appIndex, bpf.AttachTCXEgress},
+		{d.objs.WireIn, d.wireIndex, bpf.AttachTCXIngress},
+	} {
+		l, err := attachTCX(a.prog, a.ifindex, a.at)
+		if err != nil {
+			return err
+		}
+		d.steering = append(d.steering, l)
+	}
+	return nil
+}
+
+// attachTCX puts a program before all others of a device.
+func attachTCX(prog *bpf.Program, ifindex int, at bpf.AttachType) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: at, Anchor: link.Head()})
+	if err != nil {
+		return nil, fmt.Errorf("tcx on interface %d: %w", ifindex, err)
+	}
+	return l, nil
+}
+
+// attachOffering attaches the connect programs and, last of all, sockops.
+func (d *Datapath) attachOffering() error {
+	for _, a := range []struct {
+		prog *bpf.Program
+		at   bpf.AttachType
+	}{
+		{d.objs.Connect4, bpf.AttachCGroupInet4Connect},
+		{d.objs.Connect6, bpf.AttachCGroupInet6Connect},
+		{d.objs.Sockops, bpf.AttachCGroupSockOps},
+	} {
+		l, err := link.AttachCgroup(link.CgroupOptions{Path: d.cfg.CgroupPath, Attach: a.at, Program: a.prog})
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.at, err)
+		}
+		d.offering = append(d.offering, l)
+	}
+	return nil
+}

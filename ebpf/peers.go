@@ -1,0 +1,119 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	bpf "github.com/cilium/ebpf"
+)
+
+// Peer is what is remembered about a destination (client) or source (server).
+type Peer struct {
+	// Addr and Port name the peer; port 0 is the whole address.
+	Addr netip.Addr
+	Port uint16
+	// Reason is why it is left alone.
+	Reason uint8
+	// TTL is how long it still is left alone; 0 = it only has a count.
+	TTL time.Duration
+	// Count is the number of eaten options in a row, Backoff the number of
+	// times it was blackholed.
+	Count, Backoff int
+}
+
+// peerKey returns the map key of a peer.
+func peerKey(addr netip.Addr, port uint16) (smcgwPeerKey, error) {
+	var k smcgwPeerKey
+	if !addr.IsValid() {
+		return k, errors.New("peer: invalid address")
+	}
+	k.Addr, k.Family = addr16(addr)
+	k.Port = wirePort(port)
+	return k, nil
+}
+
+// Remember leaves a peer alone for ttl: offers to it are withheld, and for
+// reason accept_lost also its offers are not accepted. An entry of the same
+// address and port is overwritten. When the map is full, the least recently used
+// peers are forgotten.
+func (d *Datapath) Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error {
+	k, err := peerKey(addr, port)
+	if err != nil {
+		return err
+	}
+	if reason == 0 || ttl <= 0 {
+		return fmt.Errorf("peer %v: reason %d for %v", addr, reason, ttl)
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := d.objs.Peers.Put(k, smcgwPeer{Until: monotonic() + uint64(ttl), Reason: reason}); err != nil {
+		return fmt.Errorf("peer %v: %w", addr, err)
+	}
+	return nil
+}
+
+// Forget removes one remembered peer, if it is there.
+func (d *Datapath) Forget(addr netip.Addr, port uint16) error {
+	k, err := peerKey(addr, port)
+	if err != nil {
+		return err
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := ignoreMissing(d.objs.Peers.Delete(k)); err != nil {
+		return fmt.Errorf("peer %v: %w", addr, err)
+	}
+	return nil
+}
+
+// Peers lists the remembered peers, also expired ones that still have a count.
+func (d *Datapath) Peers() ([]Peer, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	var out []Peer
+	var k smcgwPeerKey
+	var v smcgwPeer
+	now := monotonic()
+	it := d.objs.Peers.Iterate()
+	for it.Next(&k, &v) {
+		p := Peer{
+			Addr: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port), Reason: v.Reason,
+			Count: int(v.Count), Backoff: int(v.Backoff),
+		}
+		if v.Until > now {
+			p.TTL = time.Duration(v.Until - now)
+		}
+		if p.TTL > 0 || p.Count > 0 {
+			out = append(out, p)
+		}
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, bpf.ErrIterationAborted) {
+		return out, fmt.Errorf("peers: %w", err)
+	}
+	return out, nil
+}
+
+// FlushPeers forgets all peers and returns how many there were.
+func (d *Datapath) FlushPeers() (int, error) {
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	n := 0
+	err := deleteWhere(d.objs.Peers, func(smcgwPeerKey) bool {
+		n++
+		return true
+	})
+	if err != nil {
+		return n, fmt.Errorf("flush peers: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,107 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	bpf "github.com/cilium/ebpf"
+)
+
+// activateLocked writes a policy under the generation that is not in use, makes
+// it the active one by one word, and removes the old one.
+func (d *Datapath) activateLocked(p *Policy) error {
+	next := d.control.Policy ^ 1
+	if err := d.clearPolicy(next); err != nil {
+		return err
+	}
+	cgroups := cgroupIDs(d.cfg.CgroupPath, p.patterns)
+	if err := d.writePolicy(p, next, cgroups); err != nil {
+		return errors.Join(err, d.clearPolicy(next))
+	}
+	old := d.control.Policy
+	d.control.Policy = next
+	if err := d.putControlLocked(); err != nil {
+		d.control.Policy = old
+		return err
+	}
+	d.policy, d.cgroups = p, cgroups
+	return d.clearPolicy(old)
+}
+
+// writePolicy fills the maps of a generation.
+func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64) error {
+	var errs []error
+	for q, mask := range p.prefixes {
+		errs = append(errs, d.putPrefix(q, gen, mask))
+	}
+	for port, m := range p.ports {
+		k := smcgwPortKey{Policy: gen, Port: wirePort(port)}
+		errs = append(errs, d.objs.Ports.Put(k, smcgwPortRule{Mask: m.mask, Excluded: m.excluded}))
+	}
+	for uid, mask := range p.uids {
+		errs = append(errs, d.objs.UIDs.Put(smcgwUidKey{Policy: gen, Uid: uid}, mask))
+	}
+	for id, mask := range cgroups {
+		errs = append(errs, d.objs.Cgroups.Put(smcgwCgroupKey{Policy: gen, Id: id}, mask))
+	}
+	head := smcgwPolicyHead{
+		Any4: p.anyPeer4, Any6: p.anyPeer6, AnyPort: p.anyPort, AnyCgroup: p.anyCgroup, AnyUid: p.anyUID,
+		Inbound: p.inbound, Accelerate: p.accelerate, Watch: bit(len(p.uids)+len(p.patterns) > 0),
+	}
+	errs = append(errs, d.objs.Policy.Put(gen, head))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	return nil
+}
+
+// generationBits is the part of an LPM key before the address.
+const generationBits = 32
+
+// putPrefix writes an LPM entry.
+func (d *Datapath) putPrefix(q netip.Prefix, gen uint32, mask uint64) error {
+	bits := uint32(generationBits + q.Bits())
+	if q.Addr().Is4() {
+		return d.objs.LPM4.Put(smcgwLpm4{Prefixlen: bits, Policy: gen, Addr: q.Addr().As4()}, mask)
+	}
+	return d.objs.LPM6.Put(smcgwLpm6{Prefixlen: bits, Policy: gen, Addr: q.Addr().As16()}, mask)
+}
+
+// clearPolicy removes all entries of a generation.
+func (d *Datapath) clearPolicy(gen uint32) error {
+	err := errors.Join(
+		deleteWhere(d.objs.LPM4, func(k smcgwLpm4) bool { return k.Policy == gen }),
+		deleteWhere(d.objs.LPM6, func(k smcgwLpm6) bool { return k.Policy == gen }),
+		deleteWhere(d.objs.Ports, func(k smcgwPortKey) bool { return k.Policy == gen }),
+		deleteWhere(d.objs.UIDs, func(k smcgwUidKey) bool { return k.Policy == gen }),
+		deleteWhere(d.objs.Cgroups, func(k smcgwCgroupKey) bool { return k.Policy == gen }),
+	)
+	if err != nil {
+		return fmt.Errorf("old policy: %w", err)
+	}
+	return nil
+}
+
+// deleteWhere removes the entries whose key matches. Keys are collected first:
+// a walk that deletes under itself starts over.
+func deleteWhere[K any](m *bpf.Map, match func(K) bool) error {
+	var keys []K
+	var k K
+	value := make([]byte, m.ValueSize())
+	it := m.Iterate()
+	for it.Next(&k, &value) {
+		if match(k) {
+			keys = append(keys, k)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := ignoreMissing(m.Delete(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

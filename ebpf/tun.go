@@ -1,0 +1,74 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// vnetHeaderLen is the length of struct virtio_net_hdr, which precedes each
+// packet read from or written to a TUN with IFF_VNET_HDR.
+const vnetHeaderLen = 10
+
+// openTUN creates a TUN device in the namespace of the calling thread. It lives
+// as long as a descriptor of it.
+func openTUN(name string) (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open tun: %w", err)
+	}
+	if err := setupTUN(fd, name); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// setupTUN attaches fd to the device name, with virtio headers and offloads.
+func setupTUN(fd int, name string) error {
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return fmt.Errorf("tun name %s: %w", name, err)
+	}
+	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("tun %s: %w", name, ErrInUse)
+	}
+	if err != nil {
+		return fmt.Errorf("tun %s: %w", name, err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6); err != nil {
+		return fmt.Errorf("tun offloads: %w", err)
+	}
+	return nil
+}
+
+// maxInject is the longest packet InjectApp takes: the headers of a SYN.
+const maxInject = 128
+
+// InjectApp writes a SYN to A: pkt is a raw IP packet of at most 128 bytes
+// without payload, whose TCP checksum is computed here. What happens to it
+// depends on the state of its flow: completing (to the listener), released (to
+// the wire) or returned (to the kernel, as received); anything else is dropped
+// and counted.
+func (d *Datapath) InjectApp(pkt []byte) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	var buf [vnetHeaderLen + maxInject]byte
+	if len(pkt) > maxInject {
+		return fmt.Errorf("inject: %d bytes, more than %d: %w", len(pkt), maxInject, os.ErrInvalid)
+	}
+	n := copy(buf[vnetHeaderLen:], pkt)
+	if err := setChecksum(buf[vnetHeaderLen : vnetHeaderLen+n]); err != nil {
+		return err
+	}
+	if _, err := unix.Write(d.appTUN, buf[:vnetHeaderLen+n]); err != nil {
+		return fmt.Errorf("inject: %w", err)
+	}
+	return nil
+}

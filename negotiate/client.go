@@ -219,7 +219,11 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 		return c.decline(ReasonProtocolError)
 	}
 	c.state = clientCompleting
-	c.deadline = now.Add(CompletingTimeout)
+	read := now
+	if read.After(c.deadline) { // late: the server counts from the end of the budget all the same
+		read = c.deadline
+	}
+	c.deadline = read.Add(CompletingTimeout)
 	return []Action{HandOver{Accept: &c.accept}, c.prove(now)}
 }
 

@@ -202,3 +202,20 @@ func hwOffer(t testing.TB) CarrierOffer {
 	hw.Kind = CarrierHW
 	return hw
 }
+
+// An ACCEPT that was read late does not move the time of the last word.
+func TestClientLateAccept(t *testing.T) {
+	c, _ := proposed(t, ClientConfig{})
+	require.Len(t, c.Receive(at(500*time.Millisecond), acceptBoth(t)), 2)
+	require.Nil(t, c.Proved(at(500*time.Millisecond), CarrierSHM, true))
+	require.Equal(t, at(740*time.Millisecond), c.Deadline())
+}
+
+func TestClientCancelledBeforeStart(t *testing.T) {
+	c := NewClient(ClientConfig{}, Proposal{})
+	require.Equal(t, "accepted", c.State())
+	require.True(t, c.Deadline().IsZero())
+	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonNoMemory}}}, c.Cancel(t0, ReasonNoMemory))
+	require.Nil(t, c.Cancel(t0, ReasonNoMemory))
+	require.Nil(t, c.Tick(t0))
+}

@@ -10,6 +10,9 @@ const (
 	CompletingTimeout = 500 * time.Millisecond
 	// MinProofTimeout is the least time one carrier proof gets.
 	MinProofTimeout = 20 * time.Millisecond
+	// LastWordSlack is what a server adds to the time the client has for its last word: a busy client may run its timers
+	// late, and a CONFIRM that comes after the server gave up is a connection reset under an application.
+	LastWordSlack = 500 * time.Millisecond
 	// MaxBudget bounds what a server believes a client's budget to be.
 	MaxBudget = 30 * time.Second
 )
@@ -32,7 +35,7 @@ func serveTime(budget, synRTT time.Duration) time.Duration {
 
 // lastWordTime is how long after the PROPOSAL a server waits for CONFIRM or DECLINE.
 func lastWordTime(budget, synRTT time.Duration) time.Duration {
-	return budget + CompletingTimeout + 2*synRTT
+	return budget + CompletingTimeout + 2*synRTT + LastWordSlack
 }
 
 // lingerTime is how long a server that declined waits for the client to end the wire leg.

@@ -16,7 +16,7 @@ func TestDeadlines(t *testing.T) {
 	require.Equal(t, 200*ms, ProofTimeout(100*ms))
 	require.Equal(t, 202*ms, serveTime(204*ms, ms))
 	require.Equal(t, 50*ms, serveTime(100*ms, 40*ms))
-	require.Equal(t, 706*ms, lastWordTime(204*ms, ms))
+	require.Equal(t, 1206*ms, lastWordTime(204*ms, ms))
 }
 
 // A server always waits for longer than the client can take: its clock starts half a round trip after the client's, the

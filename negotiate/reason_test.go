@@ -69,12 +69,28 @@ func TestReasonOf(t *testing.T) {
 	require.Equal(t, ReasonProtocolError, ReasonOf(errors.New("other")))
 }
 
+// Every number has a name of its own, also those this version does not know.
 func TestNames(t *testing.T) {
-	require.Equal(t, "rdma-soft", CarrierSoft.String())
-	require.Equal(t, "rdma-hw", CarrierHW.String())
+	for name, text := range map[string]func(uint8) string{
+		"carrier": func(n uint8) string { return CarrierKind(n).String() },
+		"outcome": func(n uint8) string { return Outcome(n).String() },
+		"message": func(n uint8) string { return MessageType(n).String() },
+		"record":  func(n uint8) string { return RecordType(n).String() },
+		"reason":  func(n uint8) string { return Reason(n).String() },
+	} {
+		seen := map[string]bool{}
+		for n := range 256 {
+			s := text(uint8(n))
+			require.Regexp(t, `^[a-z][a-z0-9_-]*$`, s, name)
+			require.False(t, seen[s], "%s %s twice", name, s)
+			seen[s] = true
+		}
+	}
+	require.Equal(t, "rdma-shm", CarrierSHM.String())
 	require.Equal(t, "relay", CarrierRelay.String())
-	require.Equal(t, "carrier_9", CarrierKind(9).String())
-	require.Equal(t, "raw", OutcomeRaw.String())
+	require.Equal(t, "confirm", RoleConfirm.String())
+	require.Equal(t, "unknown", Role(9).String())
 	require.Equal(t, "unknown", ConfirmedUnknown.String())
-	require.Equal(t, "demote_done", RecordDemoteDone.String())
+	require.Equal(t, "yes", ConfirmedYes.String())
+	require.Equal(t, "no", ConfirmedNo.String())
 }

@@ -43,7 +43,7 @@ func aborted(r Reason, remote, silent bool) []Action {
 func TestServerCarries(t *testing.T) {
 	s := accepted(t)
 	require.Equal(t, "completing", s.State())
-	require.Equal(t, at(204*time.Millisecond+CompletingTimeout+2*testRTT), s.Deadline())
+	require.Equal(t, at(204*time.Millisecond+CompletingTimeout+2*testRTT+LastWordSlack), s.Deadline())
 	require.Equal(t, []Action{Carry{CarrierSHM}, Records{Rest: []byte("rest")}},
 		s.Receive(t0, append(confirmBytes(CarrierSHM), "rest"...)))
 	require.Equal(t, "carried", s.State())

@@ -1,0 +1,78 @@
+package negotiate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Hostile peers: whatever bytes come, in whatever pieces, a machine neither panics nor hoards, says at most its word or
+// two, and ends when its deadlines pass.
+
+func FuzzClientReceive(f *testing.F) {
+	f.Add(vector(f, "accept"), uint8(7))
+	f.Add(vector(f, "decline"), uint8(1))
+	f.Add([]byte("220 smtp"), uint8(3))
+	f.Fuzz(func(t *testing.T, b []byte, step uint8) {
+		c := NewClient(ClientConfig{}, goldenProposal(t))
+		sends := countSends(c.Start(t0, testRTT))
+		for _, piece := range cut(b, step) {
+			sends += countSends(c.Receive(t0, piece))
+			require.LessOrEqual(t, len(c.in.buf), MaxMessageLen+len(piece))
+		}
+		for now, i := t0, 0; i < 8 && !c.Deadline().IsZero(); i++ {
+			now = now.Add(MaxBudget)
+			sends += countSends(c.Tick(now))
+		}
+		v, ok := c.Verdict()
+		require.True(t, ok)
+		require.Equal(t, OutcomeReleased, v.Outcome)
+		require.LessOrEqual(t, sends, 2)
+	})
+}
+
+func FuzzServerReceive(f *testing.F) {
+	both := append(vector(f, "proposal"), vector(f, "confirm")...)
+	f.Add(both, uint8(9), uint8(ConfirmedYes))
+	f.Add(append(vector(f, "proposal"), vector(f, "decline")...), uint8(200), uint8(ConfirmedUnknown))
+	f.Add([]byte("SMTP"), uint8(1), uint8(ConfirmedNo))
+	f.Fuzz(func(t *testing.T, b []byte, step, confirmed uint8) {
+		s := NewServer(ServerConfig{}, testNonce)
+		sends := countSends(s.Start(t0, testRTT, Confirmed(confirmed%3)))
+		for _, piece := range cut(b, step) {
+			sends += countSends(s.Receive(t0, piece))
+			sends += countSends(s.Served(t0, goldenAccept(t)))
+			if s.Reading() {
+				require.LessOrEqual(t, len(s.in.buf), MaxMessageLen+len(piece))
+			}
+		}
+		for now, i := t0, 0; i < 8 && !s.Deadline().IsZero(); i++ {
+			now = now.Add(2 * MaxBudget)
+			sends += countSends(s.Tick(now))
+			s.RawDialled(now, true, ReasonNone)
+		}
+		s.RawDialled(t0.Add(time.Hour), true, ReasonNone)
+		_, ok := s.Verdict()
+		require.True(t, ok, s.State())
+		require.LessOrEqual(t, sends, 1)
+	})
+}
+
+func countSends(todo []Action) (n int) {
+	for _, a := range todo {
+		if _, ok := a.(Send); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// cut cuts b into pieces of step + 1 bytes.
+func cut(b []byte, step uint8) (pieces [][]byte) {
+	for len(b) > 0 {
+		n := min(len(b), int(step)+1)
+		pieces, b = append(pieces, b[:n]), b[n:]
+	}
+	return pieces
+}

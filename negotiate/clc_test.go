@@ -114,3 +114,19 @@ func TestMessagesLeaveWhatFollows(t *testing.T) {
 		require.Equal(t, len(b), n)
 	}
 }
+
+func FuzzParseHeader(f *testing.F) {
+	for name := range parsers {
+		f.Add(vector(f, name))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, n, err := ParseHeader(b)
+		if err != nil {
+			require.Zero(t, n)
+			return
+		}
+		again := appendHeader(nil, h.Type, h.Version)
+		binary.BigEndian.PutUint16(again[6:], uint16(h.Len))
+		require.Equal(t, b[:n], again)
+	})
+}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The numbers are on the wire, in the eBPF maps and in metrics: this table is DESIGN's, typed again.
+// The numbers are on the wire, in the eBPF maps and in metrics: typed again here on purpose.
 var reasonNumbers = map[uint8]string{
 	1: "off", 2: "policy", 3: "never_list", 4: "gateway_stale", 5: "nat", 6: "forwarded", 7: "syn_options", 8: "address",
 	9: "canary", 20: "peer_no_option", 21: "option_mirrored", 22: "option_blackholed", 23: "accept_lost", 24: "client_gone",
@@ -93,4 +93,14 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "unknown", ConfirmedUnknown.String())
 	require.Equal(t, "yes", ConfirmedYes.String())
 	require.Equal(t, "no", ConfirmedNo.String())
+}
+
+func FuzzParseReason(f *testing.F) {
+	f.Add("app_refused")
+	f.Add("none")
+	f.Fuzz(func(t *testing.T, name string) {
+		if r, ok := ParseReason(name); ok {
+			require.Equal(t, name, r.String())
+		}
+	})
 }

@@ -1,18 +1,145 @@
 package gateway
 
-import "os"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Supervisor keeps the steering alive a little longer than the daemon, so that
 // the gateway's sockets die first and the applications get their reset.
 type Supervisor interface {
 	// Protect hands duplicates of hold and of the heartbeat map to the
 	// guardian and returns when it has them. It is called once, when the
-	// datapath is open and before the first flow is carried. The files stay
-	// the caller's and must stay open until Release: a guardian that dies is
-	// replaced and gets them again.
+	// datapath is open and before the first flow is carried; the first beat
+	// must follow within ten seconds. The files stay the caller's and must
+	// stay open until Release: a guardian that dies is replaced and gets them
+	// again.
 	Protect(heartbeat *os.File, hold []*os.File) error
 	// Release makes the guardian close its duplicates and returns when it has;
 	// it is called on a clean stop, after the last flow has ended and before
 	// the datapath is closed.
 	Release() error
+}
+
+// Heartbeat is the guardian's view of the map in which the daemon beats.
+type Heartbeat interface {
+	// Read returns the last beat, 0 before the first.
+	Read() (uint64, error)
+	// Stop makes the programs take the gateway for dead from now on.
+	Stop() error
+}
+
+// GuardTimes are the guardian's periods. The zero value means the defaults.
+type GuardTimes struct {
+	// Tick is how often the heartbeat is looked at. Default: 100ms.
+	Tick time.Duration
+	// StuckTicks is the number of ticks without a beat after which the daemon
+	// is killed. Default: 20. Before the first beat it has five times as many.
+	StuckTicks int
+	// Linger is how long the steering outlives a daemon. Default: 1s.
+	Linger time.Duration
+	// Backoff is the first pause before a dead guardian is replaced again; it
+	// doubles up to a hundred times as much. Default: 100ms.
+	Backoff time.Duration
+}
+
+func (t GuardTimes) withDefaults() GuardTimes {
+	setIfZero(&t.Tick, 100*time.Millisecond)
+	setIfZero(&t.StuckTicks, 20)
+	setIfZero(&t.Linger, time.Second)
+	setIfZero(&t.Backoff, 100*time.Millisecond)
+	return t
+}
+
+func setIfZero[T comparable](field *T, def T) {
+	var zero T
+	if *field == zero {
+		*field = def
+	}
+}
+
+// SuperviseOptions configure Supervise.
+type SuperviseOptions struct {
+	// Args is the command line with which the program starts itself again,
+	// program name first. Default: os.Args.
+	Args []string
+	// Env is added to the environment of the processes started.
+	Env []string
+	// Times are the periods.
+	Times GuardTimes
+	// OpenHeartbeat wraps the file handed to Protect. Default: the eBPF map.
+	OpenHeartbeat func(*os.File) Heartbeat
+	// Logger receives what the guardian does. Default: discards.
+	Logger *slog.Logger
+}
+
+func (o SuperviseOptions) withDefaults() SuperviseOptions {
+	if o.Args == nil {
+		o.Args = os.Args
+	}
+	if o.OpenHeartbeat == nil {
+		o.OpenHeartbeat = func(f *os.File) Heartbeat { return mapHeartbeat{f} }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Times = o.Times.withDefaults()
+	return o
+}
+
+// The processes of one gateway tell each other by the environment what they
+// are, and by numbers what they inherit.
+const (
+	roleEnv      = "SMCGW_SUPERVISION" // unset: the first process
+	roleDaemon   = "daemon"            // started by a guardian
+	roleGuardian = "guardian"          // started by a daemon in place of a dead one
+
+	controlFD = 3 // both: socket to the other
+	pidFD     = 4 // roleGuardian: pidfd of the daemon
+)
+
+// Supervise splits the program in two (DESIGN §4, Guardian): a small parent,
+// and a child in which Supervise returns a Ward and the gateway then runs. In
+// the parent it returns a nil Ward once the child has ended, with the status to
+// exit with. The program must call it before it opens anything.
+//
+//	smcgw up ── guardian ──fd 3── daemon      the daemon ends: heartbeat to 0, 1 s, end
+//	                └ X           daemon ──fd 3── guardian     the guardian ends: a new one
+func Supervise(ctx context.Context, o SuperviseOptions) (*Ward, int, error) {
+	o = o.withDefaults()
+	role := os.Getenv(roleEnv)
+	if err := os.Unsetenv(roleEnv); err != nil {
+		return nil, 1, fmt.Errorf("clear %s: %w", roleEnv, err)
+	}
+	switch role {
+	case "":
+		status, err := guardNewDaemon(ctx, o)
+		return nil, status, err
+	case roleGuardian:
+		return nil, 0, guardOldDaemon(ctx, o)
+	case roleDaemon:
+		conn, err := inheritedConn()
+		if err != nil {
+			return nil, 1, err
+		}
+		return newWard(o, conn), 0, nil
+	default:
+		return nil, 1, fmt.Errorf("%s=%q is not a role", roleEnv, role)
+	}
+}
+
+var errNotInherited = errors.New("descriptor not inherited; the environment was set by hand")
+
+// inheritedFile takes over a descriptor the parent left at a number.
+func inheritedFile(fd int, name string) (*os.File, error) {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, errNotInherited)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }

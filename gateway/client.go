@@ -1,156 +1,173 @@
+//go:build smcgwcore
+
 package gateway
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"os"
-	"strconv"
 	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/rsocket"
 )
 
-// ErrDaemonUnreachable is returned when no daemon answers on the admin socket:
-// there is none, or it does not react in time.
-var ErrDaemonUnreachable = errors.New("daemon not reachable")
-
-// ErrForbidden is returned when the daemon refuses the caller.
-var ErrForbidden = fmt.Errorf("refused by the daemon: %w", os.ErrPermission)
-
-// Bounds of the client: an answer is read whole, so a broken daemon could
-// otherwise fill the memory of a tool. 20,000 connections take 6 MiB.
-const (
-	clientTimeout  = 10 * time.Second
-	clientMaxReply = 256 << 20
-)
-
-// AdminClient asks a daemon over its admin socket. It is safe for concurrent
-// use.
-type AdminClient struct {
-	path string
-	http *http.Client
-}
-
-// NewAdminClient returns a client of the daemon at the socket path. Nothing is
-// dialled yet.
-func NewAdminClient(path string) *AdminClient {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+// SYNACK is called by netstack for an accepted SYN-ACK of a tuple it does not
+// know: the peer's gateway wants to talk about a connection our application
+// has begun.
+func (g *gateway) SYNACK(sa netstack.SYNACK) {
+	t := Tuple(sa.Tuple)
+	e, err := g.steer.Flow(ebpf.Tuple(t))
+	if err != nil || e.State != ebpf.StateNegotiating {
+		return // the app gave up, or a duplicate of something that is over
 	}
-	return &AdminClient{path: path, http: &http.Client{
-		Timeout:   clientTimeout,
-		Transport: &http.Transport{DialContext: dial, MaxIdleConns: 1, DisableCompression: true},
-	}}
-}
-
-// Close closes idle connections.
-func (c *AdminClient) Close() { c.http.CloseIdleConnections() }
-
-// Status asks what the gateway is doing.
-func (c *AdminClient) Status(ctx context.Context) (Status, error) {
-	return ask[Status](ctx, c, http.MethodGet, "/v1/status", StatusSchema)
-}
-
-// Conns lists connections.
-func (c *AdminClient) Conns(ctx context.Context, q ConnQuery) (ConnList, error) {
-	path := "/v1/conns?closed=" + strconv.FormatBool(q.Closed) + "&all=" + strconv.FormatBool(q.All)
-	return ask[ConnList](ctx, c, http.MethodGet, path, ConnsSchema)
-}
-
-// Peers lists what is known of peers.
-func (c *AdminClient) Peers(ctx context.Context) (PeerList, error) {
-	return ask[PeerList](ctx, c, http.MethodGet, "/v1/peers", PeersSchema)
-}
-
-// Version asks which binary the daemon runs.
-func (c *AdminClient) Version(ctx context.Context) (VersionInfo, error) {
-	return ask[VersionInfo](ctx, c, http.MethodGet, "/v1/version", VersionSchema)
-}
-
-// FlushPeers forgets remembered refusals.
-func (c *AdminClient) FlushPeers(ctx context.Context) (Result, error) {
-	return ask[Result](ctx, c, http.MethodPost, "/v1/peers/flush", ResultSchema)
-}
-
-// SetOff throws or resets the kill switch.
-func (c *AdminClient) SetOff(ctx context.Context, off bool) (Result, error) {
-	path := "/v1/on"
-	if off {
-		path = "/v1/off"
+	f, fresh := g.newFlow(SideClient, t, e.ISN)
+	if !fresh {
+		return
 	}
-	return ask[Result](ctx, c, http.MethodPost, path, ResultSchema)
+	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
+	g.wg.Add(1)
+	if r := g.admit(); r != negotiate.ReasonNone {
+		go f.releaseEarly(r)
+		return
+	}
+	go f.runClient(sa)
 }
 
-// ask does one request and reads a document of the wanted schema.
-func ask[T any](ctx context.Context, c *AdminClient, method, path, schema string) (T, error) {
-	var doc T
-	body, err := c.do(ctx, method, path)
+// releaseEarly gives a connection back before the wire leg exists.
+func (f *flow) releaseEarly(r negotiate.Reason) {
+	defer f.g.wg.Done()
+	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: r})
+}
+
+// runClient owns the flow from adoption to the verdict.
+func (f *flow) runClient(sa netstack.SYNACK) {
+	defer f.g.wg.Done()
+	ctx, cancel := context.WithTimeout(f.g.ctx, adoptTimeout)
+	defer cancel()
+	conn, err := f.g.stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
 	if err != nil {
-		return doc, err
+		f.g.log.Debug("adoption", "flow_id", f.id, "error", err)
+		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonProtocolError})
+		return
 	}
-	var head struct {
-		Schema string `json:"schema"`
+	f.wire = conn
+	p := negotiate.Proposal{Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID}
+	reason := f.makeOffers(&p)
+	hs := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, p)
+	c := &client{hs: hs}
+	c.negotiator = negotiator{f: f, hs: hs, box: newMailbox(), reading: func() bool { return true }, eof: hs.WireLost}
+	c.execute = c.action
+	f.setNegotiator(&c.negotiator)
+	if len(p.Carriers) == 0 {
+		c.run(hs.Cancel(time.Now(), reason))
+		return
 	}
-	if err := json.Unmarshal(body, &head); err != nil {
-		return doc, fmt.Errorf("read answer of the daemon: %w", err)
-	}
-	if head.Schema != schema {
-		return doc, fmt.Errorf("read answer of the daemon: schema %q instead of %q", head.Schema, schema)
-	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return doc, fmt.Errorf("read answer of the daemon: %w", err)
-	}
-	return doc, nil
+	c.run(hs.Start(time.Now(), f.rtt))
 }
 
-func (c *AdminClient) do(ctx context.Context, method, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://smcgw"+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.unreachable(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, clientMaxReply))
-	if err != nil {
-		return nil, c.unreachable(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, replyError(resp.StatusCode, body)
-	}
-	return body, nil
+// adoptTimeout bounds the local part of adoption; nothing waits for the
+// network in it.
+const adoptTimeout = time.Second
+
+// client executes the actions of a client handshake.
+type client struct {
+	negotiator
+	hs *negotiate.Client
 }
 
-// unreachable tells why nobody answered. No right to connect is not the same
-// as nobody there.
-func (c *AdminClient) unreachable(err error) error {
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("admin socket %s: %w", c.path, os.ErrPermission)
-	case errors.Is(err, context.Canceled):
-		return err
-	default:
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op.Err
+func (c *client) action(a negotiate.Action) {
+	switch a := a.(type) {
+	case negotiate.Send:
+		c.send(a.Bytes)
+	case negotiate.HandOver:
+		c.f.peerID = a.Accept.GatewayID
+		c.handOver()
+	case negotiate.Prove:
+		c.prove(a)
+	case negotiate.Carry:
+		c.f.carryBy(a.Carrier)
+	case negotiate.Records:
+		c.done = true
+		c.f.records(a.Rest)
+	case negotiate.Release:
+		c.done = true
+		c.f.release(a.Verdict)
+	case negotiate.Abort:
+		c.done = true
+		c.f.abortVerdict(a)
+	}
+}
+
+// handOver gives the application's recorded SYN to our listener, so that its
+// connect() returns. A socket left over from an earlier connection on this
+// tuple would swallow that SYN.
+func (c *client) handOver() {
+	f := c.f
+	t := ebpf.Tuple(f.tuple)
+	if err := f.g.steer.Transition(t, f.isn, ebpf.StateCompleting, ebpf.StateNegotiating); err != nil {
+		c.appFailed()
+		return
+	}
+	if _, err := f.g.steer.DestroySocket(t); err != nil {
+		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
+	}
+	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {
+		f.g.log.Warn("hand over", "flow_id", f.id, "error", err)
+		c.appFailed()
+	}
+}
+
+func (c *client) appFailed() {
+	c.box.put(func() { c.do(c.hs.AppFailed(time.Now())) })
+}
+
+// appAccepted is called by the accept loop: the application's connect() has
+// returned.
+func (f *flow) appAccepted(leg *appLeg) {
+	n := f.negotiating()
+	if n == nil {
+		leg.reset()
+		return
+	}
+	c, ok := n.hs.(*negotiate.Client)
+	late := func() { leg.reset() }
+	if !ok || !n.input(func(now time.Time) []negotiate.Action {
+		if _, decided := c.Verdict(); decided || !f.setLeg(leg) {
+			late()
+			return nil
 		}
-		return fmt.Errorf("%w at %s: %w", ErrDaemonUnreachable, c.path, err)
+		_ = f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateCarrying, ebpf.StateCompleting)
+		return c.AppAccepted(now)
+	}) {
+		late()
 	}
 }
 
-// replyError is the daemon's own error.
-func replyError(code int, body []byte) error {
-	var doc ErrorDoc
-	if err := json.Unmarshal(body, &doc); err != nil || doc.Error == "" {
-		doc.Error = http.StatusText(code)
+// prove connects the queue pair of one carrier to the server's and lets the
+// probe run. A proof that does not come back is the machine's timer's.
+func (c *client) prove(p negotiate.Prove) {
+	kind := p.Offer.Kind
+	result := func(ok bool) {
+		c.input(func(now time.Time) []negotiate.Action { return c.hs.Proved(now, kind, ok) })
 	}
-	if code == http.StatusForbidden {
-		return fmt.Errorf("%w: %s", ErrForbidden, doc.Error)
+	cr := c.f.carryOf(kind)
+	if cr == nil {
+		go result(false)
+		return
 	}
-	return fmt.Errorf("answer of the daemon: %s", doc.Error)
+	cr.s.post(func() {
+		cr.report = func(ev rsocket.Events) {
+			switch {
+			case ev.Has(rsocket.EventProved):
+				result(true)
+			case ev.Has(rsocket.EventFailed):
+				result(false)
+			}
+		}
+		if err := cr.fabric.connect(cr, p.Offer); err != nil {
+			c.f.g.log.Debug("carrier proof", "flow_id", c.f.id, "carrier", kind, "error", err)
+			result(false)
+		}
+	})
 }

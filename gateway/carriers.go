@@ -1,0 +1,159 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+)
+
+// fabric is one RDMA device as the negotiation sees it. Its methods are called
+// by goroutines of the negotiation, except connect, which runs on the thread
+// of the carry's shard.
+type fabric interface {
+	kind() negotiate.CarrierKind
+	// offer makes the queue pair of a client flow and says how to reach it.
+	offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error)
+	// answer makes the queue pair of a server flow, connected to the client's.
+	answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
+	// connect connects a client's queue pair to the server's.
+	connect(c *carry, to negotiate.CarrierOffer) error
+	// reason names what ended a queue pair of this device, if it knows.
+	reason(err error) negotiate.Reason
+	// close ends the device; no flow uses it any more.
+	close() error
+}
+
+// makeOffers prepares a queue pair per carrier for the PROPOSAL. A carrier
+// that cannot be prepared is left out.
+func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
+	s := f.g.shardFor(f)
+	reason := negotiate.ReasonNoCommonCarrier
+	for _, fb := range f.g.fabrics {
+		c, offer, err := fb.offer(f, s)
+		if err != nil {
+			f.g.log.Debug("offer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
+			reason = carrierReason(err)
+			continue
+		}
+		if !f.addCarry(c) {
+			s.post(c.close)
+			return negotiate.ReasonClientGone
+		}
+		p.Carriers = append(p.Carriers, offer)
+	}
+	return reason
+}
+
+// answerOffers prepares what the client offered and we can do, in the order of
+// our own preference.
+func (f *flow) answerOffers(ctx context.Context, p *negotiate.Proposal) ([]negotiate.CarrierOffer, negotiate.Reason) {
+	s := f.g.shardFor(f)
+	reason := negotiate.ReasonNoCommonCarrier
+	var offers []negotiate.CarrierOffer
+	for _, fb := range f.g.fabrics {
+		from := negotiate.FindCarrier(p.Carriers, fb.kind())
+		if from == nil {
+			continue
+		}
+		c, offer, err := fb.answer(ctx, f, s, *from, p)
+		if err != nil {
+			f.g.log.Debug("answer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
+			reason = carrierReason(err)
+			continue
+		}
+		if !f.addCarry(c) {
+			s.post(c.close)
+			return nil, negotiate.ReasonClientGone
+		}
+		offers = append(offers, offer)
+	}
+	if len(offers) > 0 {
+		reason = negotiate.ReasonNone
+	}
+	return offers, reason
+}
+
+// errNotHere means that this carrier cannot reach the peer: no failure.
+var errNotHere = errors.New("peer is under another kernel")
+
+// carrierReason is why a queue pair could not be had.
+func carrierReason(err error) negotiate.Reason {
+	switch {
+	case errors.Is(err, rmb.ErrNoMemory):
+		return negotiate.ReasonNoMemory
+	case errors.Is(err, errNotHere):
+		return negotiate.ReasonNoCommonCarrier
+	default:
+		return negotiate.ReasonDeviceFailed
+	}
+}
+
+// carryBy starts carrying by one of the prepared carriers and closes the
+// others.
+func (f *flow) carryBy(kind negotiate.CarrierKind) {
+	f.mu.Lock()
+	if f.ended {
+		f.mu.Unlock()
+		return
+	}
+	var others []*carry
+	f.carrier = Carrier(kind.String())
+	for _, c := range f.carries {
+		if c.kind == kind {
+			f.picked = c
+		} else {
+			others = append(others, c)
+		}
+	}
+	f.carries = nil
+	if f.picked != nil {
+		f.carries = []*carry{f.picked}
+		f.ctl = &wireControl{f: f}
+	} else {
+		f.relay = newRelay(f)
+		f.reason = negotiate.ReasonCarrierUnreachable
+	}
+	picked, leg := f.picked, f.leg
+	f.mu.Unlock()
+
+	f.to(StateCarrying)
+	f.g.count.carried(Carrier(kind.String()), time.Since(f.start))
+	f.g.peers.proven(f.tuple.Remote.Addr(), Carrier(kind.String()))
+	f.wire.MarkCarrying()
+	f.closeCarries(others, func() {})
+	if picked == nil {
+		return // the relay starts with the records
+	}
+	fd, err := leg.take()
+	if err != nil {
+		f.abort(negotiate.ReasonClientGone, false)
+		return
+	}
+	picked.s.post(func() { picked.start(fd) })
+}
+
+// records hands the wire leg over from CLC to records.
+func (f *flow) records(rest []byte) {
+	f.mu.Lock()
+	ctl, r, leg, ended := f.ctl, f.relay, f.leg, f.ended
+	f.mu.Unlock()
+	switch {
+	case ended:
+	case ctl != nil:
+		ctl.begin(rest)
+	case r != nil:
+		r.start(leg, append([]byte(nil), rest...))
+	}
+}
+
+// chosen is the carry of a flow with an rdma carrier.
+func (f *flow) chosen() *carry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.picked
+}

@@ -1,0 +1,253 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// carry is the data path of one flow on an rdma carrier: the app leg's
+// descriptor, the rsocket endpoint on its queue pair, and where the two
+// directions stand. Only the thread of its shard touches it.
+//
+//	tx  read app leg ─► peer's RMB ─► (app's FIN) END on the wire leg ─► HAVE{final} from the peer
+//	rx  RMB ─► write app leg ─► (END reached) shutdown app leg ─► HAVE{final} to the peer
+//
+// The end of a direction is what END says on the wire leg; rsocket SHUTDOWN is
+// only a hint (DESIGN §5).
+type carry struct {
+	s       *shard
+	f       *flow
+	kind    negotiate.CarrierKind
+	fabric  fabric
+	qp      verbs.QP
+	ep      *rsocket.Endpoint
+	settled func() // after close: frees the endpoint's memory when the peer cannot write to it any more
+	fd      int    // the app leg, -1 until start
+
+	readable, writable bool                 // no EAGAIN since the last edge
+	hup                bool                 // the app closed its side: read until the end
+	queued             bool                 // on the shard's again list
+	report             func(rsocket.Events) // until start: the negotiation wants to know
+	started            bool                 // bytes may flow: CONFIRM was sent or received
+
+	txEnded bool   // the app's end was read, END is on its way
+	rxKnown bool   // END came: the direction is rxFinal bytes long
+	rxFinal uint64 //
+	rxEnded bool   // everything was written and shut down, HAVE is on its way
+	legDone bool   // the app leg's kernel has nothing left to deliver
+	closed  bool   // the endpoint is gone
+}
+
+// completion is called for every completion of the flow's queue pair.
+func (c *carry) completion(wc *verbs.WC) {
+	if c.closed {
+		return
+	}
+	ev := c.ep.HandleWC(wc)
+	switch {
+	case !c.started:
+		if c.report != nil && ev != 0 {
+			c.report(ev)
+		}
+	case ev.Has(rsocket.EventFailed):
+		c.broken()
+	default:
+		c.pump()
+	}
+}
+
+// start lets bytes flow between fd, which the carry owns from here on, and
+// the queue pair.
+func (c *carry) start(fd int) {
+	if c.closed {
+		return
+	}
+	c.fd, c.started, c.report = fd, true, nil
+	if c.ep.Err() != nil {
+		c.broken()
+		return
+	}
+	c.readable, c.writable = true, true
+	if err := c.s.watch(c, fd); err != nil {
+		c.f.abort(negotiate.ReasonDeviceFailed, false)
+		return
+	}
+	c.pump()
+}
+
+// pump moves what can be moved, both ways, and ends what has ended.
+func (c *carry) pump() {
+	if !c.started || c.closed {
+		return
+	}
+	if !c.legDone {
+		c.pumpRx()
+		c.pumpTx()
+	}
+	c.settle()
+}
+
+// pumpTx reads from the application straight into the memory the peer granted.
+func (c *carry) pumpTx() {
+	for budget := readBudget; c.readable && !c.txEnded && !c.closed; budget-- {
+		if budget == 0 {
+			c.later()
+			return
+		}
+		span := c.ep.WriteSpan()
+		if len(span) == 0 {
+			return // the endpoint reports writable when this changes
+		}
+		if len(span) > readCap {
+			span = span[:readCap]
+		}
+		n, errno := rawRead(c.fd, span)
+		switch {
+		case errno == unix.EAGAIN:
+			c.readable = false
+			return
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			c.legFailed(errno)
+			return
+		case n == 0:
+			c.endTx()
+			return
+		}
+		if err := c.ep.Commit(n); err != nil {
+			c.broken()
+			return
+		}
+		c.f.tx.Add(uint64(n))
+		if n < len(span) && !c.hup {
+			c.readable = false // short: drained, the next byte is a new edge
+		}
+	}
+}
+
+// pumpRx writes what the peer placed in the RMB to the application.
+func (c *carry) pumpRx() {
+	for c.writable && !c.rxEnded && !c.closed {
+		span := c.ep.ReadSpan()
+		if len(span) == 0 {
+			c.endRx()
+			return
+		}
+		n, errno := rawSend(c.fd, span)
+		switch {
+		case errno == unix.EAGAIN:
+			c.writable = false
+			return
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			c.legFailed(errno)
+			return
+		}
+		if err := c.ep.Consume(n); err != nil {
+			c.broken()
+			return
+		}
+		c.f.rx.Add(uint64(n))
+		if n < len(span) {
+			c.writable = false
+		}
+	}
+}
+
+// endTx announces the end of the application's bytes.
+func (c *carry) endTx() {
+	c.txEnded = true
+	_ = c.ep.Shutdown() // a hint; END is what counts
+	c.f.ctl.sendEnd(c.ep.SentOffset())
+}
+
+// endRx shuts the application's read side down once every byte before END has
+// been written to it.
+func (c *carry) endRx() {
+	if !c.rxKnown || c.rxEnded || c.ep.ConsumedOffset() != c.rxFinal {
+		return
+	}
+	c.rxEnded = true
+	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+	c.f.ctl.sendHave(c.rxFinal)
+}
+
+// peerEnd is END{final} of the wire leg.
+func (c *carry) peerEnd(final uint64) {
+	if c.closed || c.rxKnown && c.rxFinal == final {
+		return
+	}
+	if c.rxKnown || final < c.ep.ReceivedOffset() {
+		c.f.abort(negotiate.ReasonProtocolError, false)
+		return
+	}
+	c.rxKnown, c.rxFinal = true, final
+	c.pump()
+}
+
+// later puts the flow at the end of the shard's turn.
+func (c *carry) later() {
+	if !c.queued {
+		c.queued = true
+		c.s.again = append(c.s.again, c)
+	}
+}
+
+// settle notices that the app leg's kernel has delivered everything after both
+// directions have ended. Until then the steering of the app leg must stay.
+func (c *carry) settle() {
+	if !c.txEnded || !c.rxEnded || c.legDone || c.closed || !legDelivered(c.fd) {
+		return
+	}
+	c.legDone = true
+	c.s.unwatch(c.fd)
+	c.f.ctl.legDelivered()
+}
+
+// legFailed is an error of the application's socket: a reset, in practice.
+func (c *carry) legFailed(unix.Errno) { c.f.abort(0, false) }
+
+// broken is an error of the queue pair or of the peer's protocol.
+func (c *carry) broken() {
+	if c.ep.Err() == nil {
+		c.f.abort(negotiate.ReasonDeviceFailed, false)
+		return
+	}
+	c.f.abort(c.f.g.carrierFailure(c.ep.Err()), false)
+}
+
+// close releases the queue pair. The app leg's descriptor stays with the leg.
+func (c *carry) close() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	if c.fd >= 0 && !c.legDone {
+		c.s.unwatch(c.fd)
+	}
+	delete(c.s.qps, c.qp.Num())
+	if err := errors.Join(c.qp.Close(), c.ep.Close()); err != nil {
+		c.f.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
+	}
+	c.settled()
+}
+
+// legDelivered reports whether the kernel has nothing left to deliver to the
+// application: TCP is closed (or waits in TIME_WAIT). A descriptor that is no
+// TCP socket delivers at once.
+func legDelivered(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err != nil || info.State == tcpClose
+}
+
+// tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
+const tcpClose = 7

@@ -1,0 +1,219 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+var (
+	_ Control       = (*gateway)(nil)
+	_ MetricsSource = (*gateway)(nil)
+)
+
+// Status implements Control.
+func (g *gateway) Status() Status {
+	snap := g.Snapshot()
+	st := Status{
+		Mode: snap.Mode, UptimeSeconds: time.Since(g.started).Seconds(),
+		Flows: snap.Flows, FlowsTotal: snap.FlowsTotal, BytesTotal: snap.BytesTotal,
+		FallbacksTotal: map[string]uint64{},
+		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
+		Peers:          len(g.Peers()),
+	}
+	for _, fb := range snap.Fallbacks {
+		st.FallbacksTotal[fb.Reason] += fb.Count
+	}
+	if r := negotiate.Reason(g.steer.NativeReason()); r != negotiate.ReasonNone {
+		st.Degraded = append(st.Degraded, r.String())
+	}
+	return st
+}
+
+func (g *gateway) memoryUsed() uint64 { return uint64(g.pool.Stats().Used) }
+
+// Conns implements Control.
+func (g *gateway) Conns(q ConnQuery) []ConnInfo {
+	var list []ConnInfo
+	if q.Closed {
+		list = g.closed.List()
+	} else {
+		now := time.Now()
+		for _, f := range g.all() {
+			list = append(list, f.info(now))
+		}
+	}
+	if q.All {
+		list = append(list, g.native.List()...)
+	}
+	slices.SortStableFunc(list, func(a, b ConnInfo) int {
+		switch {
+		case a.ID > b.ID:
+			return -1
+		case a.ID < b.ID:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return list
+}
+
+// Peers implements Control.
+func (g *gateway) Peers() []PeerInfo {
+	flows := map[netip.Addr]int{}
+	for _, f := range g.all() {
+		if s := f.getState(); s == StateCarrying || s == StateClosing {
+			flows[f.tuple.Remote.Addr()]++
+		}
+	}
+	var list []PeerInfo
+	for a, carriers := range g.peers.carriers() {
+		list = append(list, PeerInfo{Address: a, State: PeerCapable, Carriers: carriers, Flows: flows[a]})
+	}
+	remembered, err := g.steer.Peers()
+	if err != nil {
+		g.log.Warn("read remembered peers", "error", err)
+	}
+	for i := range remembered {
+		list = append(list, peerInfo(&remembered[i]))
+	}
+	slices.SortFunc(list, func(a, b PeerInfo) int {
+		if c := a.Address.Compare(b.Address); c != 0 {
+			return c
+		}
+		return int(a.Port) - int(b.Port)
+	})
+	return list
+}
+
+func peerInfo(p *ebpf.Peer) PeerInfo {
+	info := PeerInfo{Address: p.Addr, Port: p.Port, State: PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
+	if p.TTL <= 0 {
+		return info
+	}
+	r := negotiate.Reason(p.Reason)
+	info.Reason = r.String()
+	switch r {
+	case negotiate.ReasonOptionBlackholed:
+		info.State = PeerBlackholed
+	default:
+		info.State = PeerIncapable
+	}
+	return info
+}
+
+// FlushPeers implements Control.
+func (g *gateway) FlushPeers() (int, error) {
+	g.peers.flush()
+	return g.steer.FlushPeers()
+}
+
+// SetOff implements Control.
+func (g *gateway) SetOff(off bool) error {
+	if err := g.steer.SetOff(off); err != nil {
+		return err
+	}
+	g.off.Store(off)
+	return nil
+}
+
+func (g *gateway) mode() Mode {
+	if g.off.Load() {
+		return ModeOff
+	}
+	return g.cfg.Mode
+}
+
+// Snapshot implements MetricsSource.
+func (g *gateway) Snapshot() Snapshot {
+	s := Snapshot{
+		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
+		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
+		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{},
+	}
+	if ns := g.beat.Load(); ns != 0 {
+		s.Heartbeat = time.Unix(0, ns)
+	}
+	g.snapshotCounters(&s)
+	g.snapshotFlows(&s)
+	g.snapshotSteering(&s)
+	ps := g.pool.Stats()
+	s.Memory = map[string]uint64{
+		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
+	}
+	for _, p := range g.Peers() {
+		s.Peers[p.State]++
+	}
+	return s
+}
+
+func (g *gateway) snapshotCounters(s *Snapshot) {
+	g.count.mu.Lock()
+	defer g.count.mu.Unlock()
+	for c, n := range g.count.flows {
+		s.FlowsTotal[c] = n
+	}
+	for c, b := range g.count.bytes {
+		s.BytesTotal[c] = b
+	}
+	for c, h := range g.count.handshake {
+		s.Handshakes[c] = h.Snapshot()
+	}
+	for k, n := range g.count.fallbacks {
+		s.addFallback(k.reason, k.side, n)
+	}
+}
+
+func (g *gateway) snapshotFlows(s *Snapshot) {
+	for _, f := range g.all() {
+		info := f.info(time.Now())
+		if info.Carrier == CarrierNone {
+			continue
+		}
+		s.Flows[info.Carrier]++
+		b := s.BytesTotal[info.Carrier]
+		b.Tx += info.TxBytes
+		b.Rx += info.RxBytes
+		s.BytesTotal[info.Carrier] = b
+	}
+}
+
+func (g *gateway) snapshotSteering(s *Snapshot) {
+	c, err := g.steer.Counters()
+	if err != nil {
+		g.log.Warn("read counters", "error", err)
+		return
+	}
+	for side, byReason := range c.Native {
+		for r, n := range byReason {
+			s.addFallback(negotiate.Reason(r), sideOf(ebpf.Side(side)), n)
+		}
+	}
+	maps, err := g.steer.MapUsage()
+	if err != nil {
+		g.log.Warn("read maps", "error", err)
+		return
+	}
+	for _, m := range maps {
+		s.Maps = append(s.Maps, MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
+	}
+}
+
+// addFallback adds to the series of one reason and side: the programs and the
+// gateway can both decide for the same reason.
+func (s *Snapshot) addFallback(r negotiate.Reason, side Side, n uint64) {
+	name := r.String()
+	for i := range s.Fallbacks {
+		if s.Fallbacks[i].Reason == name && s.Fallbacks[i].Side == side {
+			s.Fallbacks[i].Count += n
+			return
+		}
+	}
+	s.Fallbacks = append(s.Fallbacks, FallbackCount{Reason: name, Side: side, Count: n})
+}

@@ -1,0 +1,68 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// counters are the totals since the start. They are touched a few times per
+// connection, never per byte: one lock is enough.
+type counters struct {
+	mu        sync.Mutex // guards everything below
+	flows     map[Carrier]uint64
+	bytes     map[Carrier]ByteCount // of flows that have ended
+	fallbacks map[fallbackKey]uint64
+	handshake map[Carrier]*Histogram
+}
+
+type fallbackKey struct {
+	reason negotiate.Reason
+	side   Side
+}
+
+func newCounters() *counters {
+	return &counters{
+		flows: map[Carrier]uint64{}, bytes: map[Carrier]ByteCount{},
+		fallbacks: map[fallbackKey]uint64{}, handshake: map[Carrier]*Histogram{},
+	}
+}
+
+// carried counts a flow that begins to be carried.
+func (c *counters) carried(by Carrier, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flows[by]++
+	h := c.handshake[by]
+	if h == nil {
+		h = &Histogram{}
+		c.handshake[by] = h
+	}
+	h.Observe(after)
+}
+
+// fallback counts a connection that the gateway gave back or refused.
+func (c *counters) fallback(r negotiate.Reason, s Side) {
+	if r == negotiate.ReasonNone {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fallbacks[fallbackKey{r, s}]++
+}
+
+// ended adds the bytes of a flow to the totals of its carrier.
+func (c *counters) ended(by Carrier, tx, rx uint64) {
+	if by == CarrierNone {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.bytes[by]
+	b.Tx += tx
+	b.Rx += rx
+	c.bytes[by] = b
+}

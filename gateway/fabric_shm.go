@@ -1,0 +1,270 @@
+//go:build smcgwshm
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+const (
+	// shmRing is the RMB of a flow on shared memory.
+	shmRing = 1 << 20
+	// cqDepth bounds the completions a shard has not yet looked at.
+	cqDepth = 1 << 14
+	// probeLen is one full path MTU: the carrier proof.
+	probeLen = rsocket.MaxProbe
+	// pendingLimit bounds the peers nobody has attached to yet.
+	pendingLimit = 64
+)
+
+// shmFabric is the shared-memory device for gateways under one kernel. A
+// client meets its peers by an offer: memory and key exist before the server
+// is known, so that the first PROPOSAL can already name its queue pair. The
+// offer is kept per server address and serves every later flow to it.
+type shmFabric struct {
+	g   *gateway
+	dev *shm.Device
+	cqs []verbs.CQ // one per shard
+
+	mu     sync.Mutex // guards everything below
+	offers map[netip.Addr]*shmPeer
+	peers  map[*shm.Peer]*shmPeer
+}
+
+// shmPeer is a peer with the memory its flows come from.
+type shmPeer struct {
+	*shm.Peer
+	arena *rmb.Arena
+}
+
+// openShm opens the device and gives each shard its vector.
+func openShm(g *gateway) (*shmFabric, error) {
+	sf := &shmFabric{g: g, offers: map[netip.Addr]*shmPeer{}, peers: map[*shm.Peer]*shmPeer{}}
+	dev, err := shm.Open(shm.Config{
+		Dir: g.cfg.ShmDir, GatewayID: g.id, Vectors: len(g.shards),
+		PeerQuota: uint64(g.cfg.Limits.Memory), OnPeerDown: sf.peerDown, Logger: g.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	sf.dev = dev
+	if _, err := dev.Listen(); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	for i, s := range g.shards {
+		if err := sf.drive(i, s); err != nil {
+			return nil, errors.Join(err, sf.close())
+		}
+	}
+	return sf, nil
+}
+
+func (sf *shmFabric) drive(i int, s *shard) error {
+	cq, err := sf.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
+	if err != nil {
+		return fmt.Errorf("shm completion queue: %w", err)
+	}
+	drv, err := sf.dev.Drive(i, s)
+	if err != nil {
+		return fmt.Errorf("shm vector %d: %w", i, err)
+	}
+	sf.cqs = append(sf.cqs, cq)
+	s.cqs = append(s.cqs, cq)
+	s.drivers = append(s.drivers, drv)
+	return nil
+}
+
+func (*shmFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
+
+// offer implements fabric.
+func (sf *shmFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error) {
+	p, err := sf.peerFor(f.tuple.Remote.Addr())
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	c, err := sf.newCarry(f, s, p)
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	return c, sf.describe(c, p), nil
+}
+
+// describe is what the other side must know of a queue pair.
+func (sf *shmFabric) describe(c *carry, p *shmPeer) negotiate.CarrierOffer {
+	o := negotiate.CarrierOffer{
+		Kind: negotiate.CarrierSHM,
+		SHM:  negotiate.SHMEndpoint{Name: p.Name(), Key: p.Key(), QPN: c.qp.Num()},
+	}
+	c.ep.ConnData().Append(o.Conn[:0])
+	return o
+}
+
+// peerFor returns the peer offered to a server address, or makes the offer.
+func (sf *shmFabric) peerFor(a netip.Addr) (*shmPeer, error) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if p := sf.offers[a]; p != nil && p.Err() == nil {
+		return p, nil
+	}
+	sf.dropPendingLocked()
+	peer, err := sf.dev.Offer()
+	if err != nil {
+		return nil, fmt.Errorf("shm offer: %w", err)
+	}
+	p := sf.adoptLocked(peer)
+	sf.offers[a] = p
+	return p, nil
+}
+
+// dropPendingLocked makes room when too many servers have never come.
+func (sf *shmFabric) dropPendingLocked() {
+	pending := 0
+	for _, p := range sf.offers {
+		if !p.Connected() {
+			pending++
+		}
+	}
+	if pending < pendingLimit {
+		return
+	}
+	for a, p := range sf.offers {
+		if !p.Connected() {
+			delete(sf.offers, a)
+			delete(sf.peers, p.Peer)
+			_ = p.Close()
+			return
+		}
+	}
+}
+
+func (sf *shmFabric) adoptLocked(peer *shm.Peer) *shmPeer {
+	p := sf.peers[peer]
+	if p == nil {
+		p = &shmPeer{Peer: peer, arena: sf.g.pool.Arena(peer.PD())}
+		sf.peers[peer] = p
+	}
+	return p
+}
+
+// answer implements fabric.
+func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
+	if p.HostID != sf.g.hostID {
+		return nil, negotiate.CarrierOffer{}, errNotHere
+	}
+	peer, err := sf.dev.Attach(ctx, from.SHM.Name, from.SHM.Key)
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm attach: %w", err)
+	}
+	sf.mu.Lock()
+	sp := sf.adoptLocked(peer)
+	sf.mu.Unlock()
+	c, err := sf.newCarry(f, s, sp)
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	s.call(func() { err = sf.connectCarry(c, from) })
+	if err != nil {
+		s.post(c.close)
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	return c, sf.describe(c, sp), nil
+}
+
+// connect implements fabric.
+func (sf *shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
+	if err := sf.connectCarry(c, to); err != nil {
+		return err
+	}
+	return c.ep.Probe(probeLen, uint64(time.Now().UnixNano()))
+}
+
+// connectCarry runs on the shard's thread.
+func (sf *shmFabric) connectCarry(c *carry, to negotiate.CarrierOffer) error {
+	if c.closed {
+		return errLegClosed
+	}
+	conn, err := rsocket.ParseConnData(to.Conn[:])
+	if err != nil {
+		return err
+	}
+	c.s.qps[c.qp.Num()] = c
+	if err := verbs.Connect(c.qp, verbs.ConnectAttr(to.SHM.QPN)); err != nil {
+		return err
+	}
+	return c.ep.Connect(conn)
+}
+
+// newCarry makes a queue pair in INIT with its memory.
+func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: shmRing}
+	cq := sf.cqs[s.id]
+	qp, err := p.PD().CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
+	if err != nil {
+		return nil, fmt.Errorf("shm queue pair: %w", err)
+	}
+	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	ep, err := rsocket.NewEndpoint(qp, p.arena, cfg)
+	if err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	c := &carry{s: s, f: f, fabric: sf, qp: qp, ep: ep, kind: negotiate.CarrierSHM, fd: -1}
+	c.settled = func() { sf.release(p, ep) }
+	return c, nil
+}
+
+// release frees the memory of an endpoint whose peer may not have noticed yet
+// that it is over: after every loop of the peer has passed a turn.
+func (sf *shmFabric) release(p *shmPeer, ep *rsocket.Endpoint) {
+	p.AfterGrace(func() { _ = ep.Release() })
+}
+
+// peerDown is called by the device when a peer has hung up: its gateway is
+// dead, and every flow it carried ends now.
+func (sf *shmFabric) peerDown(peer *shm.Peer) {
+	sf.mu.Lock()
+	delete(sf.peers, peer)
+	for a, p := range sf.offers {
+		if p.Peer == peer {
+			delete(sf.offers, a)
+		}
+	}
+	sf.mu.Unlock()
+}
+
+// reason implements fabric.
+func (sf *shmFabric) reason(err error) negotiate.Reason {
+	var protocol *rsocket.ProtocolError
+	switch {
+	case errors.As(err, &protocol):
+		return negotiate.ReasonProtocolError
+	case errors.Is(err, rsocket.ErrConnection):
+		return negotiate.ReasonPeerDead
+	default:
+		return negotiate.ReasonNone
+	}
+}
+
+// close implements fabric; the shards have stopped.
+func (sf *shmFabric) close() error {
+	var errs []error
+	for _, s := range sf.g.shards {
+		for _, d := range s.drivers {
+			errs = append(errs, d.Close())
+		}
+		s.drivers = nil
+	}
+	return errors.Join(append(errs, sf.dev.Close())...)
+}

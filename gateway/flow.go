@@ -1,0 +1,206 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// State is the life of a flow (DESIGN §3).
+//
+//	offered ─┬─► native (nothing of ours remains)
+//	         └─► accepted ─► negotiating ─┬─► completing ─► carrying ─► closing ─► closed
+//	                                      └─► released ─► native      any ─► aborted
+//
+// offered and native are known to the programs only: a connection that stays
+// native never becomes a flow of this process. A flow is created when an
+// accepted SYN-ACK (client) or an offered SYN (server) reaches the gateway.
+type State uint32
+
+// The states, in the order in which a flow can pass through them.
+const (
+	StateOffered State = iota
+	StateAccepted
+	StateNegotiating
+	StateCompleting
+	StateCarrying
+	StateClosing
+	StateClosed
+	StateNative
+	StateReleased
+	StateAborted
+	StateDead
+)
+
+var stateNames = [...]string{
+	"offered", "accepted", "negotiating", "completing", "carrying", "closing",
+	"closed", "native", "released", "aborted", "dead",
+}
+
+// String returns the name of DESIGN §11.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint32(s))
+}
+
+// final reports whether nothing of the flow remains but its record.
+func (s State) final() bool {
+	switch s {
+	case StateClosed, StateReleased, StateAborted, StateNative, StateDead:
+		return true
+	default:
+		return false
+	}
+}
+
+// flow is one connection this gateway owns. The goroutine that runs its
+// negotiation owns it until carrying; from then on its shard (rdma carriers)
+// or its pumps (relay) do. Lock order: wireControl.mu, flow.mu.
+type flow struct {
+	g     *gateway
+	id    uint64
+	side  Side
+	tuple Tuple
+	isn   uint32 // of the connection's SYN: the app's (client) or the peer's (server)
+	nonce uint16 // of the offer
+	start time.Time
+	rtt   time.Duration // client: of SYN and SYN-ACK
+	syn   []byte        // client: the recorded SYN
+
+	tx, rx atomic.Uint64 // bytes from and to the local application
+	state  atomic.Uint32 // State
+
+	// wire is set before the negotiation starts and never changes.
+	wire   *netstack.Conn
+	peerID [16]byte // the peer's gateway, set by the negotiation
+
+	gone    chan struct{} // closed when teardown begins
+	endOnce sync.Once
+
+	mu      sync.Mutex // guards everything below
+	hs      *negotiator
+	leg     *appLeg
+	carries []*carry // queue pairs made for the negotiation, one per carrier
+	picked  *carry   // the one that carries
+	ctl     *wireControl
+	relay   *relay
+	raw     *rawRelay
+	carrier Carrier
+	reason  negotiate.Reason // why it is not, or no longer, carried
+	remote  bool             // the peer decided
+	ended   bool             // teardown has begun: nothing may be added
+	after   []func()         // run when teardown is complete
+	buried  bool             // teardown is complete
+}
+
+// getState returns the state now.
+func (f *flow) getState() State { return State(f.state.Load()) }
+
+// to moves the flow forward. A final state is never left, and no state is
+// entered twice or backwards.
+func (f *flow) to(next State) {
+	for {
+		cur := State(f.state.Load())
+		if cur.final() || cur >= next {
+			return
+		}
+		if f.state.CompareAndSwap(uint32(cur), uint32(next)) {
+			return
+		}
+	}
+}
+
+// because records why the flow left its path and who decided. The first
+// reason stays: what follows is its consequence.
+func (f *flow) because(r negotiate.Reason, remote bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reason == negotiate.ReasonNone {
+		f.reason, f.remote = r, remote
+	}
+}
+
+// setNegotiator publishes the running handshake.
+func (f *flow) setNegotiator(n *negotiator) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hs = n
+}
+
+// negotiating returns the handshake, or nil before it began.
+func (f *flow) negotiating() *negotiator {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hs
+}
+
+// setLeg gives the flow its app leg; false means the flow has ended.
+func (f *flow) setLeg(l *appLeg) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended || f.leg != nil {
+		return false
+	}
+	f.leg = l
+	return true
+}
+
+// addCarry gives the flow a queue pair; false means the flow has ended.
+func (f *flow) addCarry(c *carry) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return false
+	}
+	f.carries = append(f.carries, c)
+	return true
+}
+
+// carryOf returns the queue pair made for one carrier, or nil.
+func (f *flow) carryOf(kind negotiate.CarrierKind) *carry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.carries {
+		if c.kind == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// bareSYN returns the application's SYN as it would have been without us.
+func (f *flow) bareSYN() []byte {
+	pkt := append([]byte(nil), f.syn...)
+	negotiate.Neutralise(pkt)
+	return pkt
+}
+
+// info describes the flow for an operator.
+func (f *flow) info(now time.Time) ConnInfo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := ConnInfo{
+		ID: f.id, Proto: "tcp", Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
+		State: f.getState().String(), Carrier: f.carrier,
+		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
+	}
+	if f.reason != negotiate.ReasonNone {
+		c.Reason, c.DecidedBy = f.reason.String(), decidedBy(f.remote)
+	}
+	return c
+}
+
+func decidedBy(remote bool) string {
+	if remote {
+		return DecidedRemote
+	}
+	return DecidedLocal
+}

@@ -1,0 +1,227 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// ending says what teardown does with each part of a flow. Whatever the way a
+// flow ends, it ends through teardown, once.
+type ending struct {
+	state    State
+	resetLeg bool   // the application sees a reset instead of what was planned
+	wire     func() // the last thing done to the wire leg
+	entry    func() // the last thing done to the steering
+	end      End
+}
+
+// teardown ends the flow. The app leg goes first: its reset still needs the
+// steering. Shards close what belongs to them on their own threads.
+func (f *flow) teardown(e ending) {
+	f.endOnce.Do(func() {
+		f.mu.Lock()
+		f.ended = true
+		carries, leg := f.carries, f.leg
+		f.mu.Unlock()
+		f.to(e.state)
+		close(f.gone)
+		f.g.wg.Add(1)
+		f.closeCarries(carries, func() {
+			defer f.g.wg.Done()
+			f.endLeg(leg, e.resetLeg)
+			e.wire()
+			e.entry()
+			f.bury(e.end)
+		})
+	})
+}
+
+func (f *flow) endLeg(leg *appLeg, reset bool) {
+	switch {
+	case leg == nil:
+	case reset:
+		leg.reset()
+	default:
+		leg.clean()
+	}
+}
+
+// closeCarries closes the queue pairs, each on its shard, and then runs done.
+// All queue pairs of a flow belong to one shard.
+func (f *flow) closeCarries(carries []*carry, done func()) {
+	if len(carries) == 0 {
+		done()
+		return
+	}
+	carries[0].s.post(func() {
+		for _, c := range carries {
+			c.close()
+		}
+		done()
+	})
+}
+
+// bury takes the flow out of the tables and into the history.
+func (f *flow) bury(end End) {
+	f.g.unlink(f)
+	info := f.info(time.Now())
+	info.End, info.EndedAt = end, time.Now()
+	f.g.count.ended(info.Carrier, info.TxBytes, info.RxBytes)
+	if end == EndNative {
+		f.g.native.Add(info)
+	} else {
+		f.g.closed.Add(info)
+	}
+	f.g.log.Debug("connection ended", "flow_id", f.id, "end", end, "reason", info.Reason, "decided_by", info.DecidedBy)
+	f.mu.Lock()
+	f.buried = true
+	after := f.after
+	f.mu.Unlock()
+	for _, fn := range after {
+		fn()
+	}
+}
+
+// whenGone runs fn after the flow has left the tables, or now if it has.
+func (f *flow) whenGone(fn func()) {
+	f.mu.Lock()
+	if !f.buried {
+		f.after = append(f.after, fn)
+		f.mu.Unlock()
+		return
+	}
+	f.mu.Unlock()
+	fn()
+}
+
+// abort ends both legs at once: bytes may be lost, as with RST. Reason 0 is a
+// reset of the local application.
+func (f *flow) abort(r negotiate.Reason, remote bool) {
+	if r != negotiate.ReasonNone {
+		f.because(r, remote)
+	}
+	f.teardown(ending{state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted})
+}
+
+// abortVerdict is abort as the handshake ordered it.
+func (f *flow) abortVerdict(a negotiate.Abort) {
+	v := a.Verdict
+	f.because(v.Reason, v.Remote)
+	f.g.remember(f, v)
+	e := ending{state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryGone, end: EndAborted}
+	if a.Silent {
+		e.wire = f.forgetWire
+	}
+	if v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
+		// The connection goes on without us, or never was.
+		e.state, e.end = StateReleased, EndNative
+	}
+	f.g.count.fallback(v.Reason, f.side)
+	f.teardown(e)
+}
+
+// release gives a client's connection back to its kernel: the wire leg is
+// reset and, behind the RST, the application's SYN goes out again, bare.
+func (f *flow) release(v negotiate.Verdict) {
+	f.because(v.Reason, v.Remote)
+	f.g.remember(f, v)
+	f.g.count.fallback(v.Reason, f.side)
+	f.teardown(ending{
+		state: StateReleased, resetLeg: true, wire: f.resetWire, entry: f.entryReleased, end: EndNative,
+	})
+}
+
+// complete is the end everybody wanted.
+func (f *flow) complete() {
+	f.teardown(ending{state: StateClosed, wire: f.resetWire, entry: f.entryDead, end: EndClosed})
+}
+
+// replaced ends a flow whose tuple belongs to a newer connection: not a packet
+// may leave on it.
+func (f *flow) replaced() {
+	e := ending{state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: EndAborted}
+	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
+		e.state, e.end = StateReleased, EndNative
+	}
+	f.because(negotiate.ReasonClientGone, f.side == SideServer)
+	f.teardown(e)
+}
+
+// vanish ends a server flow that never had a wire leg.
+func (f *flow) vanish(r negotiate.Reason) {
+	f.because(r, r == negotiate.ReasonClientGone)
+	f.teardown(ending{state: StateReleased, wire: f.forgetWire, entry: func() {}, end: EndNative})
+}
+
+// dropLocal ends the app leg and the queue pairs of a server that declines;
+// the wire leg stays for the client to read why.
+func (f *flow) dropLocal() {
+	f.mu.Lock()
+	carries, leg := f.carries, f.leg
+	f.carries, f.leg = nil, nil
+	f.mu.Unlock()
+	f.closeCarries(carries, func() { f.endLeg(leg, true) })
+	_ = f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateWire, ebpf.StateServing)
+}
+
+func (f *flow) resetWire() {
+	if f.wire != nil {
+		f.wire.Abort()
+	}
+}
+
+func (f *flow) forgetWire() {
+	if f.wire != nil {
+		f.wire.Forget()
+	}
+}
+
+// entryDead leaves an entry that swallows late segments; the sweep removes it.
+func (f *flow) entryDead() {
+	_ = f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateDead, ownedStates[:]...)
+}
+
+// entryGone removes the entry: what comes now is for the kernel.
+func (f *flow) entryGone() { _ = f.g.steer.Delete(ebpf.Tuple(f.tuple), f.isn) }
+
+// entryReleased opens the way for the bare SYN and sends it.
+func (f *flow) entryReleased() {
+	t := ebpf.Tuple(f.tuple)
+	err := f.g.steer.Transition(t, f.isn, ebpf.StateReleased, ebpf.StateNegotiating, ebpf.StateCompleting)
+	if err != nil {
+		return // the application has given up or begun anew
+	}
+	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {
+		// Without the entry the application's own retransmission is native.
+		_ = f.g.steer.Delete(t, f.isn)
+	}
+}
+
+// ownedStates are those in which the gateway owns the wire leg.
+var ownedStates = [...]ebpf.State{
+	ebpf.StateNegotiating, ebpf.StateCompleting, ebpf.StateCarrying,
+	ebpf.StateWire, ebpf.StateServing, ebpf.StateRaw,
+}
+
+// completeRaw ends a raw relay after FIN both ways. The wire leg may still
+// have its FIN to deliver, so the steering stays for a while.
+func (f *flow) completeRaw() {
+	f.teardown(ending{
+		state: StateClosed, end: EndClosed,
+		wire:  func() { _ = f.wire.Close() },
+		entry: func() { time.AfterFunc(serverLinger, f.entryDead) },
+	})
+}
+
+// drain ends the flow because the gateway does: what is in handshake is given
+// back by its own goroutine, what is carried is reset.
+func (f *flow) drain() {
+	if f.getState() < StateCarrying && f.negotiating() != nil {
+		return
+	}
+	f.abort(negotiate.ReasonDrained, false)
+}

@@ -1,0 +1,334 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/rmb"
+)
+
+// historySize bounds what conns --closed and conns --all remember.
+const historySize = 1024
+
+// gateway is a running gateway. Locks: mu guards the flow table only and is
+// never held while calling out.
+type gateway struct {
+	cfg    Config
+	log    *slog.Logger
+	id     [16]byte // random per start
+	hostID [16]byte
+	steer  Steering
+	legs   Legs
+	stack  *netstack.Stack
+	pool   *rmb.Pool
+	policy negotiate.CachePolicy
+
+	shards  []*shard
+	fabrics []fabric
+	control *controlQueue
+	accept  LegListener
+	seed    maphash.Seed
+	rate    *rate.Limiter
+
+	closed, native *History
+	count          *counters
+	peers          *peerBook
+	off, stopping  atomic.Bool
+	started        time.Time
+	beat           atomic.Int64 // wall clock of the last heartbeat, ns
+
+	ctx      context.Context // ends with the gateway
+	cancel   context.CancelFunc
+	draining chan struct{}
+	wg       sync.WaitGroup // goroutines of flows
+
+	mu     sync.Mutex // guards everything below
+	flows  map[Tuple]*flow
+	nextID uint64
+	down   bool
+}
+
+// newGateway builds everything and starts the loops; close undoes it. The
+// heartbeat does not beat yet, so no connection is touched.
+func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
+	g := &gateway{
+		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs,
+		policy: negotiate.CachePolicy{
+			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
+			BlackholeAfter: cfg.Fallback.BlackholeAfter,
+		},
+		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
+		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
+		flows: map[Tuple]*flow{}, control: newControlQueue(),
+		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+	}
+	_, _ = rand.Read(g.id[:])
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	if err := g.build(h); err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *gateway) build(h Host) error {
+	var err error
+	if g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(g.cfg.Limits.Memory)}); err != nil {
+		return fmt.Errorf("memory pool: %w", err)
+	}
+	if err := g.startShards(); err != nil {
+		return err
+	}
+	if err := g.openFabrics(); err != nil {
+		return err
+	}
+	if g.stack, err = netstack.New(netstack.Config{
+		Link: h.Link, Handler: g, Logger: g.log,
+		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows},
+	}); err != nil {
+		return err
+	}
+	if g.accept, err = g.legs.Listen(g.appAccepted); err != nil {
+		return fmt.Errorf("app legs: %w", err)
+	}
+	return nil
+}
+
+// startShards makes the event loops. Half of the cores: the other half runs
+// the applications. GOMAXPROCS leaves room beside the loops, which hold their
+// P while they are busy.
+func (g *gateway) startShards() error {
+	n := g.cfg.Shards
+	if n == 0 {
+		n = max(1, runtime.NumCPU()/2)
+	}
+	if runtime.GOMAXPROCS(0) < n+2 {
+		runtime.GOMAXPROCS(n + 2)
+	}
+	for i := range n {
+		s, err := newShard(i, g.log)
+		if err != nil {
+			return err
+		}
+		g.shards = append(g.shards, s)
+	}
+	return nil
+}
+
+// shardFor says which shard serves a flow, for life.
+func (g *gateway) shardFor(f *flow) *shard {
+	return g.shards[int(maphash.Comparable(g.seed, f.tuple)%uint64(len(g.shards)))]
+}
+
+// newFlow enters a flow into the table; false when the same connection is
+// there already or the gateway is going down. A flow of an older connection on
+// the tuple is ended first.
+func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
+	for {
+		g.mu.Lock()
+		old := g.flows[t]
+		if g.down || old != nil && old.isn == isn {
+			g.mu.Unlock()
+			return old, false
+		}
+		if old == nil {
+			g.nextID++
+			f := &flow{
+				g: g, id: g.nextID, side: side, tuple: t, isn: isn, start: time.Now(),
+				gone: make(chan struct{}),
+			}
+			f.state.Store(uint32(StateAccepted))
+			g.flows[t] = f
+			g.mu.Unlock()
+			return f, true
+		}
+		delete(g.flows, t)
+		g.mu.Unlock()
+		old.replaced()
+	}
+}
+
+// find returns the live flow of a tuple, or nil.
+func (g *gateway) find(t Tuple) *flow {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.flows[t]
+}
+
+// unlink takes a flow out of the table.
+func (g *gateway) unlink(f *flow) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.flows[f.tuple] == f {
+		delete(g.flows, f.tuple)
+	}
+}
+
+// all returns the live flows.
+func (g *gateway) all() []*flow {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	fs := make([]*flow, 0, len(g.flows))
+	for _, f := range g.flows {
+		fs = append(fs, f)
+	}
+	return fs
+}
+
+// admit decides whether the gateway has room for one more flow.
+func (g *gateway) admit() negotiate.Reason {
+	g.mu.Lock()
+	n := len(g.flows)
+	g.mu.Unlock()
+	switch {
+	case g.stopping.Load():
+		return negotiate.ReasonDrained
+	case n > g.cfg.Limits.MaxFlows:
+		return negotiate.ReasonFlowLimit
+	case !g.rate.Allow():
+		return negotiate.ReasonRateLimit
+	default:
+		return negotiate.ReasonNone
+	}
+}
+
+// appAccepted gives an accepted app leg to its flow.
+func (g *gateway) appAccepted(c AppConn, t Tuple) {
+	leg := newAppLeg(c, t)
+	f := g.find(t)
+	if f == nil || f.side != SideClient {
+		leg.reset()
+		return
+	}
+	f.appAccepted(leg)
+}
+
+// remember keeps what a verdict says about the peer where the next decision
+// is made: in the maps of the steering.
+func (g *gateway) remember(f *flow, v negotiate.Verdict) {
+	if !g.policy.Remembers(v) {
+		return
+	}
+	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
+	if f.side == SideServer || g.policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
+		port = 0
+	}
+	strike := g.peers.strike(addr, port, v.Reason, g.policy, time.Now())
+	if strike.TTL <= 0 {
+		return
+	}
+	g.log.Debug("remember peer", "peer", addr, "port", port, "reason", v.Reason, "ttl", strike.TTL)
+	if err := g.steer.Remember(addr, port, uint8(v.Reason), strike.TTL); err != nil {
+		g.log.Warn("remember peer", "peer", addr, "reason", v.Reason, "error", err)
+	}
+}
+
+// carrierFailure names what ended a queue pair.
+func (g *gateway) carrierFailure(err error) negotiate.Reason {
+	for _, fb := range g.fabrics {
+		if r := fb.reason(err); r != negotiate.ReasonNone {
+			return r
+		}
+	}
+	return negotiate.ReasonDeviceFailed
+}
+
+// onEvent is called for every decision of the programs.
+func (g *gateway) onEvent(e ebpf.Event) {
+	t := Tuple(e.Tuple)
+	switch e.Kind {
+	case ebpf.EventReplaced:
+		if f := g.find(t); f != nil && f.isn == e.ISN {
+			f.replaced()
+		}
+	case ebpf.EventNative:
+		g.nativeDecision(t, e)
+	}
+}
+
+// nativeDecision records a connection that stayed native.
+func (g *gateway) nativeDecision(t Tuple, e ebpf.Event) {
+	g.mu.Lock()
+	g.nextID++
+	id := g.nextID
+	g.mu.Unlock()
+	r := negotiate.Reason(e.Reason)
+	g.native.Add(ConnInfo{
+		ID: id, Proto: "tcp", Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
+		State: StateNative.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
+		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: EndNative, EndedAt: e.At,
+	})
+}
+
+func sideOf(s ebpf.Side) Side {
+	if s == ebpf.SideServer {
+		return SideServer
+	}
+	return SideClient
+}
+
+// remoteReason reports whether the programs learned a reason from the peer or
+// the path.
+func remoteReason(r negotiate.Reason) bool {
+	switch r {
+	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed:
+		return true
+	default:
+		return false
+	}
+}
+
+// close ends the gateway: nothing new is taken, flows in handshake are given
+// back, carried ones are reset, then the loops and devices end.
+func (g *gateway) close() {
+	g.mu.Lock()
+	already := g.down
+	g.down = true
+	g.mu.Unlock()
+	if already {
+		return
+	}
+	close(g.draining)
+	for _, f := range g.all() {
+		f.drain()
+	}
+	if g.accept != nil {
+		_ = g.accept.Close()
+	}
+	g.cancel()
+	g.wg.Wait()
+	if g.stack != nil {
+		_ = g.stack.Close()
+	}
+	g.control.close()
+	g.closeShards()
+}
+
+// closeShards ends the loops behind the devices that use them.
+func (g *gateway) closeShards() {
+	var errs []error
+	for _, s := range g.shards {
+		s.close()
+	}
+	for _, fb := range g.fabrics {
+		errs = append(errs, fb.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		g.log.Warn("close devices", "error", err)
+	}
+}

@@ -1,0 +1,75 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// Tuple names a TCP connection in the local application's direction.
+type Tuple struct {
+	Local, Remote netip.AddrPort
+}
+
+// Host is the machine a gateway runs on.
+type Host struct {
+	Steering Steering
+	Legs     Legs
+	// Link is the wire side of the steering, for the wire legs' TCP.
+	Link netstack.Link
+	// ID names the kernel: gateways with the same one can share memory.
+	ID [16]byte
+}
+
+// Steering is the datapath below the gateway: who gets which segment. It is
+// *ebpf.Datapath on a real host and a software model on in-memory hosts; its
+// types and rules are those of package ebpf.
+type Steering interface {
+	Flow(t ebpf.Tuple) (ebpf.Flow, error)
+	Transition(t ebpf.Tuple, isn uint32, to ebpf.State, from ...ebpf.State) error
+	Delete(t ebpf.Tuple, isn uint32, from ...ebpf.State) error
+	InjectApp(pkt []byte) error
+	DestroySocket(t ebpf.Tuple) (bool, error)
+
+	Heartbeat() error
+	SetMode(m ebpf.Mode) error
+	SetOff(off bool) error
+	Sweep(l ebpf.SweepLimits) (int, error)
+	Events(ctx context.Context, fn func(ebpf.Event)) error
+	NativeReason() uint8
+
+	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
+	Peers() ([]ebpf.Peer, error)
+	FlushPeers() (int, error)
+	Counters() (ebpf.Counters, error)
+	MapUsage() ([]ebpf.MapUsage, error)
+	Close() error
+}
+
+// Legs makes the sockets that face the local applications.
+type Legs interface {
+	// Listen starts to accept the connections whose SYN the gateway hands over;
+	// accept is called for each, on goroutines of the listener, and must not
+	// block.
+	Listen(accept func(AppConn, Tuple)) (LegListener, error)
+	// Dial connects to the local application t.Local from t.Remote, the
+	// client's own address.
+	Dial(ctx context.Context, t Tuple) (AppConn, error)
+}
+
+// LegListener accepts app legs on a client host.
+type LegListener interface {
+	// Ticks grows as long as the accept loops are alive.
+	Ticks() uint64
+	// Close ends the loops; accept is not called any more.
+	Close() error
+}
+
+// AppConn is the socket that faces a local application: a kernel TCP socket,
+// or a stand-in on in-memory hosts. Its SO_LINGER is {1, 0}.
+type AppConn = appConn

@@ -1,0 +1,127 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// rawRelay serves a native client whose accept was lost on the way: bytes,
+// FIN and RST go through between two TCP connections, nothing is added.
+type rawRelay struct {
+	f   *flow
+	leg *appLeg
+
+	mu     sync.Mutex // guards everything below
+	halves int        // directions that have ended in order
+}
+
+// startRaw pumps from the application to the wire at once; the other
+// direction goes through the guard first (forward).
+func (f *flow) startRaw() *rawRelay {
+	f.mu.Lock()
+	r := &rawRelay{f: f, leg: f.leg}
+	f.raw, f.carrier = r, CarrierRelay
+	f.mu.Unlock()
+	f.to(StateCarrying)
+	f.g.count.carried(CarrierRelay, time.Since(f.start))
+	f.wire.MarkCarrying()
+	_ = f.wire.SetKeepalive(2*time.Second, time.Second, 3)
+	f.g.wg.Add(1)
+	go r.toWire()
+	return r
+}
+
+// forward writes bytes the guard has cleared; after the last ones the wire is
+// pumped directly.
+func (r *rawRelay) forward(b []byte, last bool) {
+	first := append([]byte(nil), b...)
+	if !last {
+		return // the guard clears once, with everything it held
+	}
+	r.f.g.wg.Add(1)
+	go r.fromWire(first)
+}
+
+func (r *rawRelay) toWire() {
+	defer r.f.g.wg.Done()
+	buf := make([]byte, relayChunk)
+	for {
+		n, err := r.leg.conn.Read(buf)
+		if n > 0 {
+			if _, werr := r.f.wire.WriteContext(r.f.g.ctx, buf[:n]); werr != nil {
+				r.f.abort(negotiate.ReasonWireReset, true)
+				return
+			}
+			r.f.tx.Add(uint64(n))
+		}
+		if errors.Is(err, io.EOF) {
+			_ = r.f.wire.CloseWrite()
+			r.half()
+			return
+		}
+		if err != nil {
+			r.f.abort(negotiate.ReasonNone, false)
+			return
+		}
+	}
+}
+
+func (r *rawRelay) fromWire(first []byte) {
+	defer r.f.g.wg.Done()
+	if !r.toApp(first) {
+		return
+	}
+	buf := make([]byte, relayChunk)
+	for {
+		n, err := r.f.wire.ReadContext(r.f.g.ctx, buf)
+		if errors.Is(err, io.EOF) {
+			_ = r.leg.conn.CloseWrite()
+			r.half()
+			return
+		}
+		if err != nil {
+			r.f.abort(negotiate.ReasonWireReset, true)
+			return
+		}
+		if !r.toApp(buf[:n]) {
+			return
+		}
+	}
+}
+
+func (r *rawRelay) toApp(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	if _, err := r.leg.conn.Write(b); err != nil {
+		r.f.abort(negotiate.ReasonNone, false)
+		return false
+	}
+	r.f.rx.Add(uint64(len(b)))
+	return true
+}
+
+// half counts an ended direction; after both, the flow completes once both
+// stacks have delivered everything.
+func (r *rawRelay) half() {
+	r.mu.Lock()
+	r.halves++
+	both := r.halves == 2
+	r.mu.Unlock()
+	r.f.to(StateClosing)
+	if !both {
+		return
+	}
+	ctx, cancel := context.WithCancel(r.f.g.ctx)
+	defer cancel()
+	if awaitDelivered(ctx, r.leg) {
+		r.f.completeRaw()
+	}
+}

@@ -1,0 +1,341 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+const (
+	// relayWindow is how many bytes a direction of the relay carrier may be
+	// ahead of the application that consumes them: the first window of both
+	// sides (docs/PROTOCOL.md, Records).
+	relayWindow = 256 << 10
+	// relayChunk is the largest DATA record this side sends.
+	relayChunk = 64 << 10
+	// relayUpdate is how much must be consumed before HAVE says so.
+	relayUpdate = relayWindow / 4
+)
+
+// relay carries a flow by DATA records over the wire leg: the refuge when no
+// rdma carrier works. Three goroutines: app to wire, wire to ring, ring to app.
+// The reader of records never waits for the application, so HAVE, END and
+// KEEPALIVE never queue behind it (DESIGN §5).
+type relay struct {
+	f      *flow
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	wireMu sync.Mutex // orders records on the wire leg
+
+	mu   sync.Mutex // guards everything below
+	cond sync.Cond
+	err  bool // the flow is ending
+
+	sent, allowed      uint64 // own direction: sent, and how far DATA may go
+	endSent, endHave   bool
+	ring               []byte // received, not yet written to the app
+	received, consumed uint64
+	reported           uint64 // consumed as of the last HAVE
+	endKnown           bool
+	final              uint64
+	haveSent           bool
+	wireGone           bool
+}
+
+func newRelay(f *flow) *relay {
+	r := &relay{f: f, allowed: relayWindow}
+	r.ctx, r.cancel = context.WithCancel(f.g.ctx)
+	r.cond.L = &r.mu
+	return r
+}
+
+// start begins to relay; rest are the first bytes of the peer's records.
+func (r *relay) start(leg *appLeg, rest []byte) {
+	_ = r.f.wire.SetKeepalive(2*time.Second, time.Second, 3)
+	r.f.g.wg.Add(3)
+	go r.fromApp(leg)
+	go r.fromWire(rest)
+	go r.toApp(leg)
+}
+
+// stop ends the goroutines; teardown closes what they wait for.
+func (r *relay) stop() {
+	r.cancel()
+	r.mu.Lock()
+	r.err = true
+	r.mu.Unlock()
+	r.cond.Broadcast()
+}
+
+// fromApp reads the application and sends DATA, then END.
+func (r *relay) fromApp(leg *appLeg) {
+	defer r.f.g.wg.Done()
+	buf := make([]byte, negotiate.DataHeaderLen+relayChunk)
+	for {
+		room := r.awaitRoom()
+		if room == 0 {
+			return
+		}
+		n, err := leg.conn.Read(buf[negotiate.DataHeaderLen : negotiate.DataHeaderLen+min(room, relayChunk)])
+		if n > 0 && !r.sendData(buf, n) {
+			return
+		}
+		if errors.Is(err, io.EOF) {
+			r.mu.Lock()
+			r.endSent = true
+			final := r.sent
+			r.mu.Unlock()
+			r.f.to(StateClosing)
+			r.send(negotiate.AppendEnd(nil, final))
+			r.settle(leg)
+			return
+		}
+		if err != nil {
+			r.f.abort(negotiate.ReasonNone, false)
+			return
+		}
+	}
+}
+
+// awaitRoom waits for the peer's window; 0 means the flow is ending.
+func (r *relay) awaitRoom() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.sent == r.allowed && !r.err {
+		r.cond.Wait()
+	}
+	if r.err {
+		return 0
+	}
+	return int(min(r.allowed-r.sent, relayChunk))
+}
+
+func (r *relay) sendData(buf []byte, n int) bool {
+	r.mu.Lock()
+	offset := r.sent
+	r.sent += uint64(n)
+	r.mu.Unlock()
+	r.f.tx.Add(uint64(n))
+	negotiate.AppendDataHeader(buf[:0], offset, n)
+	return r.send(buf[:negotiate.DataHeaderLen+n])
+}
+
+// send writes records to the wire leg, which the peer always reads.
+func (r *relay) send(b []byte) bool {
+	r.wireMu.Lock()
+	defer r.wireMu.Unlock()
+	if _, err := r.f.wire.WriteContext(r.ctx, b); err != nil {
+		r.lost()
+		return false
+	}
+	return true
+}
+
+// fromWire reads records until the wire leg ends.
+func (r *relay) fromWire(rest []byte) {
+	defer r.f.g.wg.Done()
+	var reader negotiate.RecordReader
+	if !r.parse(&reader, rest) {
+		return
+	}
+	buf := make([]byte, relayChunk)
+	for {
+		n, err := r.f.wire.ReadContext(r.ctx, buf)
+		if err != nil {
+			r.lost()
+			return
+		}
+		if !r.parse(&reader, buf[:n]) {
+			return
+		}
+	}
+}
+
+func (r *relay) parse(reader *negotiate.RecordReader, b []byte) bool {
+	for {
+		rec, n, err := reader.Next(b)
+		if err != nil {
+			r.f.abort(negotiate.ReasonProtocolError, false)
+			return false
+		}
+		b = b[n:]
+		if rec.Type == 0 {
+			return true
+		}
+		if !r.record(rec) {
+			return false
+		}
+	}
+}
+
+func (r *relay) record(rec negotiate.Record) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ok := true
+	switch rec.Type {
+	case negotiate.RecordData:
+		ok = r.dataLocked(rec)
+	case negotiate.RecordEnd:
+		ok = !r.endKnown || r.final == rec.Offset
+		ok = ok && rec.Offset >= r.received
+		r.endKnown, r.final = true, rec.Offset
+	case negotiate.RecordHave:
+		ok = rec.Offset <= r.sent
+		r.allowed = max(r.allowed, rec.Offset+rec.Window)
+		r.endHave = r.endHave || r.endSent && rec.Offset == r.sent
+	case negotiate.RecordAbort:
+		go r.f.abort(rec.Reason, true)
+		return false
+	case negotiate.RecordKeepalive:
+	case negotiate.RecordDemote, negotiate.RecordDemoteDone:
+		ok = false // nothing to demote: this flow has no queue pair
+	}
+	if !ok {
+		go r.f.abort(negotiate.ReasonProtocolError, false)
+		return false
+	}
+	r.cond.Broadcast()
+	return true
+}
+
+// dataLocked takes payload; beyond the window or out of order is a violation.
+func (r *relay) dataLocked(rec negotiate.Record) bool {
+	end := rec.Offset + uint64(len(rec.Payload))
+	if rec.Offset != r.received || end > r.reported+relayWindow || r.endKnown && end > r.final {
+		return false
+	}
+	r.ring = append(r.ring, rec.Payload...)
+	r.received = end
+	return true
+}
+
+// toApp writes to the application and reports what it has taken.
+func (r *relay) toApp(leg *appLeg) {
+	defer r.f.g.wg.Done()
+	var spare []byte
+	for {
+		b, more := r.awaitData(spare)
+		if !more {
+			break
+		}
+		if _, err := leg.conn.Write(b); err != nil {
+			r.f.abort(negotiate.ReasonNone, false)
+			return
+		}
+		r.f.rx.Add(uint64(len(b)))
+		if have := r.consume(len(b)); have != nil && !r.send(have) {
+			return
+		}
+		spare = b[:0]
+	}
+	r.mu.Lock()
+	ending, final := r.err, r.final
+	r.mu.Unlock()
+	if ending {
+		return
+	}
+	_ = leg.conn.CloseWrite()
+	r.f.to(StateClosing)
+	if r.send(negotiate.AppendHave(nil, final, 0)) {
+		r.mu.Lock()
+		r.haveSent = true
+		r.mu.Unlock()
+		r.cond.Broadcast()
+	}
+}
+
+// awaitData waits for bytes to write; false means the end of the direction, or
+// of the flow. spare becomes the next receive buffer.
+func (r *relay) awaitData(spare []byte) ([]byte, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.ring) == 0 && !r.err && !(r.endKnown && r.consumed == r.final) {
+		r.cond.Wait()
+	}
+	if r.err || len(r.ring) == 0 {
+		return nil, false
+	}
+	b := r.ring
+	r.ring = spare
+	return b, true
+}
+
+// consume returns a HAVE when enough was taken to be worth one.
+func (r *relay) consume(n int) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.consumed += uint64(n)
+	if r.consumed-r.reported < relayUpdate {
+		return nil
+	}
+	r.reported = r.consumed
+	return negotiate.AppendHave(nil, r.consumed, relayWindow)
+}
+
+// lost is the end of the wire leg: after END from both sides it is the
+// client's goodbye, before it an abort.
+func (r *relay) lost() {
+	r.mu.Lock()
+	orderly := r.endSent && r.endKnown
+	r.wireGone = true
+	r.endHave = r.endHave || orderly
+	r.mu.Unlock()
+	r.cond.Broadcast()
+	if !orderly {
+		r.f.abort(negotiate.ReasonWireReset, true)
+	}
+}
+
+// settle waits until both directions are over and the application's kernel has
+// delivered everything, then completes the flow.
+func (r *relay) settle(leg *appLeg) {
+	r.mu.Lock()
+	for !r.err && !(r.endHave && (r.haveSent || r.wireGone && r.endKnown && r.consumed == r.final)) {
+		r.cond.Wait()
+	}
+	failed := r.err
+	r.mu.Unlock()
+	if failed {
+		return
+	}
+	if awaitDelivered(r.ctx, leg) && r.f.side == SideServer {
+		r.awaitReset()
+	}
+	go r.f.complete()
+}
+
+// awaitReset gives the client time to reset the wire leg.
+func (r *relay) awaitReset() {
+	late := time.AfterFunc(serverLinger, r.stop)
+	defer late.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !r.wireGone && !r.err {
+		r.cond.Wait()
+	}
+}
+
+// awaitDelivered waits until the kernel of the application has taken
+// everything from a leg in the hands of Go's poller. Its owner is the
+// application: it takes as long as that reads.
+func awaitDelivered(ctx context.Context, leg *appLeg) bool {
+	pause := time.Millisecond
+	for ctx.Err() == nil {
+		if leg.delivered() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Second)
+	}
+	return false
+}

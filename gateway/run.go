@@ -1,0 +1,222 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// RunOptions are what a daemon needs besides its configuration.
+type RunOptions struct {
+	// Logger receives what happens. Default: discards.
+	Logger *slog.Logger
+	// Version is what status reports.
+	Version string
+	// Supervisor keeps the steering alive a little longer than this process;
+	// nil when nobody does.
+	Supervisor Supervisor
+	// Ready is called once connections are looked at. May be nil.
+	Ready func()
+}
+
+// Run is the daemon on a real host: it opens the datapath in the calling
+// thread's network namespace, carries until ctx ends, and leaves nothing
+// behind. It needs the capabilities of DESIGN §10.
+func Run(ctx context.Context, cfg Config, opts RunOptions) error {
+	log := opts.logger()
+	admin, err := ListenAdmin(cfg, opts.Version, log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = admin.Close() }()
+	dp, err := ebpf.Open(steeringConfig(cfg, log))
+	if err != nil {
+		return fmt.Errorf("datapath: %w", err)
+	}
+	err = runSteered(ctx, cfg, opts, admin, dp)
+	return errors.Join(err, dp.Close())
+}
+
+// RunOn is the daemon on any host, such as one that exists in memory only.
+func RunOn(ctx context.Context, cfg Config, h Host, opts RunOptions) error {
+	admin, err := ListenAdmin(cfg, opts.Version, opts.logger())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = admin.Close() }()
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin}
+	return d.run(ctx, h)
+}
+
+func (o RunOptions) logger() *slog.Logger {
+	if o.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Logger
+}
+
+// runSteered puts the gateway on an open datapath, under its guardian.
+func runSteered(ctx context.Context, cfg Config, opts RunOptions, admin *AdminServer, dp *ebpf.Datapath) error {
+	hand, err := dp.Handover()
+	if err != nil {
+		return fmt.Errorf("hand over to the guardian: %w", err)
+	}
+	defer func() { _ = hand.Close() }()
+	if opts.Supervisor != nil {
+		if err := opts.Supervisor.Protect(hand.Heartbeat, hand.Hold); err != nil {
+			return fmt.Errorf("guardian: %w", err)
+		}
+	}
+	h, err := realHost(dp)
+	if err != nil {
+		return err
+	}
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin}
+	err = d.run(ctx, h)
+	if opts.Supervisor != nil {
+		err = errors.Join(err, opts.Supervisor.Release())
+	}
+	return errors.Join(err, ebpf.StopHeartbeat(hand.Heartbeat))
+}
+
+func realHost(dp *ebpf.Datapath) (Host, error) {
+	id, err := kernelID()
+	if err != nil {
+		return Host{}, err
+	}
+	link, err := netstack.TUN(dp.WireTUN(), dp.WireMTU())
+	if err != nil {
+		return Host{}, fmt.Errorf("wire link: %w", err)
+	}
+	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, ID: id}, nil
+}
+
+// daemon is one run of the gateway.
+type daemon struct {
+	cfg   Config
+	opts  RunOptions
+	log   *slog.Logger
+	admin *AdminServer
+}
+
+func (d *daemon) run(ctx context.Context, h Host) error {
+	g, err := newGateway(d.cfg, h, d.log)
+	if err != nil {
+		return err
+	}
+	err = d.serve(ctx, g)
+	g.close()
+	return err
+}
+
+// drainGrace is how long offers that are already on the wire may still be
+// answered and given back before a clean stop goes on.
+const drainGrace = 100 * time.Millisecond
+
+// serve runs the loops around the gateway until ctx ends or one of them fails.
+// The heartbeat outlives the others: what is under way is given back under it.
+func (d *daemon) serve(ctx context.Context, g *gateway) error {
+	beat, stopBeat := context.WithCancel(context.Background())
+	defer stopBeat()
+	group, loops := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.admin.Serve(loops, g, g) })
+	events, stopEvents := context.WithCancel(context.Background())
+	defer stopEvents()
+	var tail errgroup.Group
+	tail.Go(func() error { g.beatLoop(beat); return nil })
+	tail.Go(func() error { g.sweepLoop(beat); return nil })
+	tail.Go(func() error { return ignoreCanceled(g.steer.Events(events, g.onEvent)) })
+	if d.opts.Ready != nil {
+		d.opts.Ready()
+	}
+	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
+	err := ignoreCanceled(group.Wait())
+	g.quiesce()
+	time.Sleep(drainGrace)
+	g.close()
+	stopBeat()
+	stopEvents()
+	return errors.Join(err, tail.Wait())
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// quiesce takes no new connection; offers on the wire are given back as their
+// answers come.
+func (g *gateway) quiesce() {
+	g.stopping.Store(true)
+	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
+		g.log.Warn("stop offering", "error", err)
+	}
+}
+
+// kernelID names the kernel this process runs under without telling its boot
+// id: two gateways with the same one can share memory.
+func kernelID() (id [16]byte, err error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return id, fmt.Errorf("boot id: %w", err)
+	}
+	m := hmac.New(sha256.New, []byte("smcgw host id"))
+	m.Write([]byte(strings.TrimSpace(string(boot))))
+	copy(id[:], m.Sum(nil))
+	return id, nil
+}
+
+// steeringConfig translates the configuration for the datapath.
+func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
+	out := ebpf.Config{
+		Devices: c.Devices, CgroupPath: c.CgroupPath, MarkMask: c.MarkMask,
+		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
+		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
+		Retry: c.Fallback.Retry, Logger: log,
+		MaxFlows: max(65536, 4*c.Limits.MaxFlows),
+	}
+	for _, r := range c.Policy {
+		out.Policy = append(out.Policy, ebpf.Rule{
+			Ports: r.Match.Ports, Peers: r.Match.Peers, Cgroups: r.Match.Cgroups,
+			UIDs: r.Match.UIDs, Action: steeringAction(r.Action),
+		})
+	}
+	return out
+}
+
+func steeringMode(m Mode) ebpf.Mode {
+	switch m {
+	case ModeEnforce:
+		return ebpf.ModeEnforce
+	case ModeObserve:
+		return ebpf.ModeObserve
+	default:
+		return ebpf.ModeOff
+	}
+}
+
+func steeringAction(a Action) ebpf.Action {
+	switch a {
+	case ActionAccelerate:
+		return ebpf.ActionAccelerate
+	case ActionAuto:
+		return ebpf.ActionAuto
+	default:
+		return ebpf.ActionPass
+	}
+}

@@ -1,0 +1,274 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// OfferedSYN is called by netstack for a steered SYN with an offer. Refusing
+// it gives the SYN to the kernel: the connection is native.
+func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
+	t := Tuple(syn.Tuple)
+	if old := g.find(t); old != nil {
+		if old.isn == syn.ISN {
+			return true
+		}
+		old.replaced()
+	}
+	f, fresh := g.newFlow(SideServer, t, syn.ISN)
+	if !fresh {
+		return false
+	}
+	f.nonce = syn.Nonce
+	if r := g.admit(); r != negotiate.ReasonNone {
+		g.returnSYN(t, syn.ISN, syn.Raw, r)
+		f.vanish(r)
+		return false
+	}
+	return true
+}
+
+// NotAccepted is called by netstack for an offered SYN that came to nothing.
+func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
+	t := Tuple(syn.Tuple)
+	if errors.Is(err, netstack.ErrOverload) {
+		g.returnSYN(t, syn.ISN, syn.Raw, negotiate.ReasonRateLimit)
+		return
+	}
+	f := g.find(t)
+	if f == nil || f.isn != syn.ISN || f.side != SideServer {
+		return
+	}
+	_ = g.steer.Delete(ebpf.Tuple(t), syn.ISN)
+	f.vanish(negotiate.ReasonClientGone)
+}
+
+// BareSYN is called by netstack for a SYN without offer on a tuple that was
+// steered to us: the client fell back to native TCP (DESIGN §3, table).
+func (g *gateway) BareSYN(syn netstack.SYN) {
+	t := Tuple(syn.Tuple)
+	f := g.find(t)
+	if f == nil {
+		g.returnSYN(t, syn.ISN, syn.Raw, negotiate.ReasonNone)
+		return
+	}
+	raw := append([]byte(nil), syn.Raw...)
+	give := func() { g.returnSYN(t, f.isn, raw, negotiate.ReasonNone) }
+	n := f.negotiating()
+	if s, ok := serverOf(n); ok && n.input(func(now time.Time) []negotiate.Action {
+		n.do(s.Released(now))
+		f.whenGone(give)
+		return nil
+	}) {
+		return
+	}
+	f.replaced()
+	f.whenGone(give)
+}
+
+func serverOf(n *negotiator) (*negotiate.Server, bool) {
+	if n == nil {
+		return nil, false
+	}
+	s, ok := n.hs.(*negotiate.Server)
+	return s, ok
+}
+
+// Accepted is called by netstack when the third ACK of an offered connection
+// has arrived.
+func (g *gateway) Accepted(conn *netstack.Conn) {
+	f := g.find(Tuple(conn.Tuple()))
+	if f == nil || f.side != SideServer || f.getState().final() {
+		conn.Forget()
+		return
+	}
+	g.wg.Add(1)
+	go f.runServer(conn)
+}
+
+// runServer owns the flow from the third ACK to the verdict.
+func (f *flow) runServer(conn *netstack.Conn) {
+	defer f.g.wg.Done()
+	f.wire = conn
+	hs := negotiate.NewServer(negotiate.ServerConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, f.nonce)
+	s := &server{hs: hs}
+	s.negotiator = negotiator{f: f, hs: hs, box: newMailbox(), reading: hs.Reading, eof: hs.EOF}
+	s.execute = s.action
+	f.setNegotiator(&s.negotiator)
+	s.run(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
+}
+
+func confirmed(c *netstack.Conn) negotiate.Confirmed {
+	switch c.Confirmed() {
+	case netstack.ConfirmYes:
+		return negotiate.ConfirmedYes
+	case netstack.ConfirmNo:
+		return negotiate.ConfirmedNo
+	default:
+		return negotiate.ConfirmedUnknown
+	}
+}
+
+// server executes the actions of a server handshake.
+type server struct {
+	negotiator
+	hs     *negotiate.Server
+	cancel context.CancelFunc // of the dial under way
+	raw    *rawRelay
+}
+
+func (s *server) action(a negotiate.Action) {
+	f := s.f
+	switch a := a.(type) {
+	case negotiate.Send:
+		s.send(a.Bytes)
+	case negotiate.Serve:
+		f.peerID = a.Proposal.GatewayID
+		s.background(func(ctx context.Context) { s.serve(ctx, a.Proposal) })
+	case negotiate.Drop:
+		s.stopDial()
+		f.dropLocal()
+	case negotiate.DialRaw:
+		f.because(negotiate.ReasonAcceptLost, false)
+		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
+		s.background(s.dialRaw)
+	case negotiate.RelayRaw:
+		s.raw = f.startRaw()
+	case negotiate.Forward:
+		s.raw.forward(a.Bytes, a.Last)
+		s.done = a.Last
+	case negotiate.Carry:
+		f.carryBy(a.Carrier)
+	case negotiate.Records:
+		s.done = true
+		f.records(a.Rest)
+	case negotiate.Abort:
+		s.done = true
+		s.stopDial()
+		f.abortVerdict(a)
+	}
+}
+
+// background runs a step that waits, until the handshake drops it.
+func (s *server) background(step func(context.Context)) {
+	ctx, cancel := context.WithTimeout(s.f.g.ctx, dialTimeout)
+	s.cancel = cancel
+	s.f.g.wg.Add(1)
+	go func() {
+		defer s.f.g.wg.Done()
+		defer cancel()
+		step(ctx)
+	}()
+}
+
+// dialTimeout bounds a dial of the local application where the client's budget
+// does not: a native client waits as long as its own kernel does.
+const dialTimeout = 60 * time.Second
+
+func (s *server) stopDial() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// serve reserves what the flow needs and then, last since the application sees
+// it, dials.
+func (s *server) serve(ctx context.Context, p *negotiate.Proposal) {
+	offers, reason := s.f.answerOffers(ctx, p)
+	if reason != negotiate.ReasonNone {
+		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, reason) })
+		return
+	}
+	for i := range offers {
+		s.watchEarly(offers[i].Kind)
+	}
+	leg, reason := s.f.dial(ctx, ebpf.StateServing)
+	s.join(leg, func(now time.Time) []negotiate.Action {
+		if leg == nil {
+			return s.hs.Refused(now, reason)
+		}
+		return s.hs.Served(now, negotiate.Accept{GatewayID: s.f.g.id, HostID: s.f.g.hostID, Carriers: offers})
+	})
+}
+
+// watchEarly tells the machine about stream data that overtakes CONFIRM.
+func (s *server) watchEarly(kind negotiate.CarrierKind) {
+	cr := s.f.carryOf(kind)
+	if cr == nil {
+		return
+	}
+	cr.s.post(func() {
+		cr.report = func(ev rsocket.Events) {
+			if ev.Has(rsocket.EventReadable) {
+				s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, kind) })
+			}
+		}
+	})
+}
+
+func (s *server) dialRaw(ctx context.Context) {
+	leg, reason := s.f.dial(ctx, ebpf.StateRaw)
+	s.join(leg, func(now time.Time) []negotiate.Action { return s.hs.RawDialled(now, leg != nil, reason) })
+}
+
+// join gives the dialled leg to the flow and the result to the machine; a leg
+// nobody wants any more is reset.
+func (s *server) join(leg *appLeg, result func(time.Time) []negotiate.Action) {
+	ok := s.input(func(now time.Time) []negotiate.Action {
+		if leg != nil && !s.f.setLeg(leg) {
+			leg.reset()
+			return nil
+		}
+		return result(now)
+	})
+	if !ok && leg != nil {
+		leg.reset()
+	}
+}
+
+// dial connects to the local application from the client's own address. Its
+// answer has to be steered to us, so the entry moves first.
+func (f *flow) dial(ctx context.Context, to ebpf.State) (*appLeg, negotiate.Reason) {
+	t := ebpf.Tuple(f.tuple)
+	if err := f.g.steer.Transition(t, f.isn, to, ebpf.StateWire); err != nil {
+		return nil, negotiate.ReasonClientGone
+	}
+	if _, err := f.g.steer.DestroySocket(t); err != nil {
+		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
+	}
+	conn, err := f.g.legs.Dial(ctx, f.tuple)
+	if err == nil {
+		return newAppLeg(conn, f.tuple), negotiate.ReasonNone
+	}
+	f.g.log.Debug("dial of the application", "flow_id", f.id, "error", err)
+	_ = f.g.steer.Transition(t, f.isn, ebpf.StateWire, to)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, negotiate.ReasonAppRefused
+	}
+	return nil, negotiate.ReasonAppUnreachable
+}
+
+// returnSYN gives a peer's SYN to the kernel as if it had just arrived.
+func (g *gateway) returnSYN(t Tuple, isn uint32, raw []byte, r negotiate.Reason) {
+	et := ebpf.Tuple(t)
+	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing); err != nil {
+		return // replaced or gone: the client's retransmission is native
+	}
+	pkt := append([]byte(nil), raw...)
+	negotiate.Neutralise(pkt)
+	if err := g.steer.InjectApp(pkt); err != nil {
+		_ = g.steer.Delete(et, isn)
+	}
+	if r != negotiate.ReasonNone {
+		g.count.fallback(r, SideServer)
+	}
+}

@@ -1,0 +1,346 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// busyTail is how long a shard without work still waits by raw system
+	// calls, which keep its P; after it, it waits as any goroutine does, or
+	// the runtime's monitor would never sleep (DESIGN §6).
+	busyTail = 10 * time.Millisecond
+	// shardTick is the longest wait of a shard: each turn also proves to the
+	// heartbeat that the loop is alive.
+	shardTick = 50 * time.Millisecond
+	// wcBatch is how many completions one poll of a CQ takes.
+	wcBatch = 64
+	// readBudget is how many reads one flow may do in a turn before the next
+	// flow gets its share.
+	readBudget = 4
+	// readCap bounds one read, so that a bulk flow announces its bytes while
+	// the next ones are still being copied.
+	readCap = 256 << 10
+)
+
+// shard is one event loop: a locked OS thread with its own epoll fd. A flow
+// with an rdma carrier belongs to one shard for life, and the shard owns
+// everything on its data path: the app leg's fd, the queue pair, the
+// completion queue. Nothing here takes a lock or allocates per byte; other
+// goroutines reach a shard only through post.
+type shard struct {
+	id   int
+	log  *slog.Logger
+	epfd int
+	kick int // eventfd: something was posted
+
+	drivers []verbs.Driver
+	cqs     []verbs.CQ
+	wcs     [wcBatch]verbs.WC
+	qps     map[uint32]*carry
+	fds     map[int32]*carry
+	again   []*carry // flows that used up their budget
+
+	mu      sync.Mutex // guards posted
+	posted  []func()
+	hasPost atomic.Bool
+
+	ticks atomic.Uint64 // turns of the loop, for the heartbeat
+	begun atomic.Bool   // start was called
+	stop  atomic.Bool
+	done  chan struct{}
+}
+
+// newShard makes the loop's descriptors; run starts it.
+func newShard(id int, log *slog.Logger) (*shard, error) {
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: epoll: %w", id, err)
+	}
+	kick, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		_ = unix.Close(epfd)
+		return nil, fmt.Errorf("shard %d: eventfd: %w", id, err)
+	}
+	s := &shard{
+		id: id, log: log, epfd: epfd, kick: kick,
+		qps: map[uint32]*carry{}, fds: map[int32]*carry{}, done: make(chan struct{}),
+	}
+	if err := s.Add(kick); err != nil {
+		s.closeFDs()
+		return nil, fmt.Errorf("shard %d: %w", id, err)
+	}
+	return s, nil
+}
+
+// Add registers a descriptor that is never read: each edge wakes the loop.
+// With Remove it makes the shard a verbs.Poller. Safe for concurrent use.
+func (s *shard) Add(fd int) error {
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}
+	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("epoll add %d: %w", fd, err)
+	}
+	return nil
+}
+
+// Remove takes back what Add registered.
+func (s *shard) Remove(fd int) error {
+	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
+		return fmt.Errorf("epoll remove %d: %w", fd, err)
+	}
+	return nil
+}
+
+// post runs fn on the shard's thread, in order. After the shard has stopped
+// fn runs in close, so that nobody waits for it in vain.
+func (s *shard) post(fn func()) {
+	s.mu.Lock()
+	s.posted = append(s.posted, fn)
+	first := len(s.posted) == 1
+	s.mu.Unlock()
+	s.hasPost.Store(true)
+	if first {
+		_, _ = unix.Write(s.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// call runs fn on the shard's thread and waits for it.
+func (s *shard) call(fn func()) {
+	ran := make(chan struct{})
+	s.post(func() { defer close(ran); fn() })
+	select {
+	case <-ran:
+	case <-s.done:
+		s.runPosted()
+		<-ran
+	}
+}
+
+// start runs the loop; the drivers and completion queues are in place.
+func (s *shard) start() {
+	s.begun.Store(true)
+	go s.run()
+}
+
+// run is the loop. It returns when close asked for it.
+func (s *shard) run() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(s.done)
+	events := make([]unix.EpollEvent, 256)
+	lastWork := time.Now()
+	for !s.stop.Load() {
+		s.ticks.Add(1)
+		now := time.Now()
+		worked, next := s.turn(now)
+		if worked {
+			lastWork = now
+		}
+		n := s.wait(events, now, next, worked, now.Sub(lastWork) < busyTail)
+		if n > 0 {
+			lastWork = now
+		}
+		for i := range events[:n] {
+			s.dispatch(&events[i])
+		}
+	}
+}
+
+// turn does all work that needs no descriptor event. next is the earliest
+// time a driver wants to be called again; zero = no wish.
+func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
+	for _, d := range s.drivers {
+		w, at := d.Progress(now)
+		worked = worked || w
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if s.pollCQs() {
+		worked = true
+	}
+	if s.hasPost.Load() {
+		s.runPosted()
+		worked = true
+	}
+	if s.runAgain() {
+		worked = true
+	}
+	for _, d := range s.drivers {
+		d.Flush()
+	}
+	return worked, next
+}
+
+// pollCQs hands every completion to its flow.
+func (s *shard) pollCQs() bool {
+	worked := false
+	for _, cq := range s.cqs {
+		for {
+			n, err := cq.Poll(s.wcs[:])
+			if err != nil {
+				s.log.Error("poll completion queue", "shard", s.id, "error", err)
+			}
+			for i := range s.wcs[:n] {
+				if c := s.qps[s.wcs[i].QPNum]; c != nil {
+					c.completion(&s.wcs[i])
+				}
+			}
+			worked = worked || n > 0
+			if n < wcBatch {
+				break
+			}
+		}
+	}
+	return worked
+}
+
+// runPosted runs what other goroutines posted until now.
+func (s *shard) runPosted() {
+	s.hasPost.Store(false)
+	s.mu.Lock()
+	fns := s.posted
+	s.posted = nil
+	s.mu.Unlock()
+	for _, fn := range fns {
+		fn()
+	}
+}
+
+// runAgain continues the flows that had used up their budget.
+func (s *shard) runAgain() bool {
+	if len(s.again) == 0 {
+		return false
+	}
+	list := s.again
+	s.again = nil
+	for _, c := range list {
+		c.queued = false
+		c.pump()
+	}
+	return true
+}
+
+// wait sleeps until a descriptor, a doorbell or a driver's time wakes the
+// loop. The armed flags are set only around a real sleep: a peer that finds
+// them unset saves the doorbell.
+func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy bool) int {
+	if worked || len(s.again) > 0 {
+		return s.poll(events, 0, true)
+	}
+	if !s.arm() {
+		s.disarm()
+		return s.poll(events, 0, true)
+	}
+	limit := shardTick
+	if busy {
+		limit = busyTail
+	}
+	if !next.IsZero() {
+		limit = min(limit, max(0, next.Sub(now)))
+	}
+	ms := int((limit + time.Millisecond - 1) / time.Millisecond)
+	n := s.poll(events, ms, busy)
+	s.disarm()
+	return n
+}
+
+// poll is one epoll_pwait, raw or as an ordinary system call. An interrupted
+// wait returns no event; the loop then passes through ordinary Go calls, where
+// the runtime can stop it.
+func (s *shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
+	if raw {
+		n, errno := rawEpollWait(s.epfd, events, ms)
+		if errno != 0 {
+			return 0
+		}
+		return n
+	}
+	n, err := unix.EpollWait(s.epfd, events, ms)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// arm reports whether every driver agrees that there is nothing to do.
+func (s *shard) arm() bool {
+	if s.hasPost.Load() {
+		return false
+	}
+	for _, d := range s.drivers {
+		if !d.Arm() {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *shard) disarm() {
+	for _, d := range s.drivers {
+		d.Disarm()
+	}
+}
+
+// dispatch hands an event to the flow that owns the descriptor. Doorbells and
+// the kick have no flow: their work is found by the next turn.
+func (s *shard) dispatch(ev *unix.EpollEvent) {
+	c := s.fds[ev.Fd]
+	if c == nil {
+		return
+	}
+	if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		c.hup, c.readable, c.writable = true, true, true
+	}
+	if ev.Events&unix.EPOLLIN != 0 {
+		c.readable = true
+	}
+	if ev.Events&unix.EPOLLOUT != 0 {
+		c.writable = true
+	}
+	c.pump()
+}
+
+// watch registers an app leg's descriptor for both directions.
+func (s *shard) watch(c *carry, fd int) error {
+	ev := unix.EpollEvent{
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd),
+	}
+	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("epoll add app leg: %w", err)
+	}
+	s.fds[int32(fd)] = c
+	return nil
+}
+
+// unwatch forgets an app leg's descriptor; the caller closes it.
+func (s *shard) unwatch(fd int) {
+	delete(s.fds, int32(fd))
+	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+}
+
+// close ends the loop, waits for it and runs what is still posted.
+func (s *shard) close() {
+	s.stop.Store(true)
+	s.post(func() {})
+	if s.begun.Load() {
+		<-s.done
+	}
+	s.runPosted()
+	s.closeFDs()
+}
+
+func (s *shard) closeFDs() {
+	_ = unix.Close(s.kick)
+	_ = unix.Close(s.epfd)
+}

@@ -1,0 +1,46 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls of this file enter the kernel without telling the Go scheduler: the
+// calling thread keeps its P. They are only for descriptors that never block,
+// and for waits short enough that the runtime need not take the P away
+// (DESIGN §6, Shards).
+
+// rawRead reads what is there into b, which must not be empty. It returns
+// the count and 0, or 0 and the error number. A count of 0 with errno 0 is the
+// end of the stream.
+func rawRead(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// rawSend writes as much of b, which must not be empty, as the socket takes
+// now. It never raises SIGPIPE.
+func rawSend(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
+		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// rawEpollWait waits for at most timeout milliseconds and keeps the P.
+func rawEpollWait(epfd int, events []unix.EpollEvent, timeout int) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)), uintptr(timeout), 0, 8)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}

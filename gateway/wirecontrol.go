@@ -1,0 +1,273 @@
+//go:build smcgwcore
+
+package gateway
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// wireControl is the wire leg of a flow with an rdma carrier: records only,
+// a few bytes per direction and life. The wire's notifications and the shard's
+// orders queue it for one of the control workers; no goroutine waits per flow.
+//
+// It knows when the flow is over: END and HAVE{final} both ways, and nothing
+// left in the app leg's kernel (DESIGN §3, Teardown).
+type wireControl struct {
+	f      *flow
+	queued atomic.Bool
+
+	mu      sync.Mutex // guards everything below; before flow.mu
+	out     []byte     // records not yet taken by the wire leg
+	reader  negotiate.RecordReader
+	reading bool // CONFIRM has passed: what comes now are records
+	over    bool
+
+	endSent, endGot   bool
+	haveSent, haveGot bool
+	final             uint64 // of the own direction, when endSent
+	legDone, wireGone bool
+	timer             *time.Timer // server: the client's reset is late
+}
+
+// serverLinger is how long a server waits for the client to reset the wire leg
+// after both directions have ended.
+const serverLinger = 5 * time.Second
+
+// begin starts to read records; rest are the first bytes of them.
+func (c *wireControl) begin(rest []byte) {
+	c.mu.Lock()
+	c.reading = true
+	c.parse(rest)
+	c.mu.Unlock()
+	c.f.wire.SetNotify(c.enqueue)
+	c.enqueue()
+}
+
+// enqueue asks a control worker to look at the wire leg. It never blocks.
+func (c *wireControl) enqueue() {
+	if c.queued.CompareAndSwap(false, true) {
+		c.f.g.control.put(c)
+	}
+}
+
+// sendEnd says that the own direction is final bytes long.
+func (c *wireControl) sendEnd(final uint64) {
+	c.mu.Lock()
+	c.endSent, c.final = true, final
+	c.out = negotiate.AppendEnd(c.out, final)
+	c.mu.Unlock()
+	c.f.to(StateClosing)
+	c.enqueue()
+}
+
+// sendHave says that the application has got all of the peer's direction.
+func (c *wireControl) sendHave(final uint64) {
+	c.mu.Lock()
+	c.haveSent = true
+	c.out = negotiate.AppendHave(c.out, final, 0)
+	c.mu.Unlock()
+	c.enqueue()
+}
+
+// legDelivered says that the kernel of the application has everything.
+func (c *wireControl) legDelivered() {
+	c.mu.Lock()
+	c.legDone = true
+	c.mu.Unlock()
+	c.enqueue()
+}
+
+// service writes what is to be written and reads what is there. scratch is
+// the worker's.
+func (c *wireControl) service(scratch []byte) {
+	c.queued.Store(false)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	c.flush()
+	for c.reading && !c.wireGone && !c.over {
+		n, err := c.f.wire.Read(scratch)
+		if errors.Is(err, netstack.ErrWouldBlock) {
+			break
+		}
+		if err != nil {
+			c.lost()
+			break
+		}
+		c.parse(scratch[:n])
+	}
+	c.finish()
+}
+
+// flush gives the wire leg what it takes; the rest waits for its notification.
+func (c *wireControl) flush() {
+	for len(c.out) > 0 && !c.wireGone {
+		n, err := c.f.wire.Write(c.out)
+		if errors.Is(err, netstack.ErrWouldBlock) {
+			return
+		}
+		if err != nil {
+			c.lost()
+			return
+		}
+		c.out = c.out[n:]
+	}
+}
+
+// lost is the end of the wire leg: FIN or RST. Before END from both sides it
+// is an abort; after, the client has done its part.
+func (c *wireControl) lost() {
+	c.wireGone, c.out = true, nil
+	if c.endSent && c.endGot {
+		c.haveGot = true
+		return
+	}
+	c.abort(negotiate.ReasonWireReset, true)
+}
+
+func (c *wireControl) abort(r negotiate.Reason, remote bool) {
+	c.over = true
+	c.f.abort(r, remote)
+}
+
+// parse cuts b into records and acts on each.
+func (c *wireControl) parse(b []byte) {
+	for !c.over {
+		rec, n, err := c.reader.Next(b)
+		if err != nil {
+			c.abort(negotiate.ReasonProtocolError, false)
+			return
+		}
+		b = b[n:]
+		if rec.Type == 0 {
+			return
+		}
+		c.record(rec)
+	}
+}
+
+func (c *wireControl) record(rec negotiate.Record) {
+	switch rec.Type {
+	case negotiate.RecordEnd:
+		c.endGot = true
+		c.f.to(StateClosing)
+		final := rec.Offset
+		cr := c.f.chosen()
+		cr.s.post(func() { cr.peerEnd(final) })
+	case negotiate.RecordHave:
+		if c.endSent && rec.Offset == c.final {
+			c.haveGot = true
+		} else if c.endSent && rec.Offset > c.final {
+			c.abort(negotiate.ReasonProtocolError, false)
+		}
+	case negotiate.RecordAbort:
+		c.abort(rec.Reason, true)
+	case negotiate.RecordKeepalive:
+	case negotiate.RecordData, negotiate.RecordDemote, negotiate.RecordDemoteDone:
+		c.abort(negotiate.ReasonProtocolError, false)
+	}
+}
+
+// finish ends the flow when nothing is left to do on it: the client resets the
+// wire leg, the server waits for that reset, but not for ever.
+func (c *wireControl) finish() {
+	if c.over || !c.endSent || !c.endGot || !c.haveSent || !c.haveGot || !c.legDone || len(c.out) > 0 {
+		return
+	}
+	if c.f.side == SideClient || c.wireGone {
+		c.over = true
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		go c.f.complete()
+		return
+	}
+	if c.timer == nil {
+		c.timer = time.AfterFunc(serverLinger, func() {
+			c.mu.Lock()
+			c.wireGone = true
+			c.mu.Unlock()
+			c.enqueue()
+		})
+	}
+}
+
+// stop makes later notifications harmless.
+func (c *wireControl) stop() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// controlQueue feeds the control workers. A wireControl is in it at most once.
+type controlQueue struct {
+	mu      sync.Mutex // guards everything below
+	ready   sync.Cond
+	items   []*wireControl
+	closed  bool
+	workers sync.WaitGroup
+}
+
+// controlWorkers is how many goroutines serve the wire legs of carried flows.
+const controlWorkers = 2
+
+func newControlQueue() *controlQueue {
+	q := &controlQueue{}
+	q.ready.L = &q.mu
+	for range controlWorkers {
+		q.workers.Add(1)
+		go q.work()
+	}
+	return q
+}
+
+func (q *controlQueue) put(c *wireControl) {
+	q.mu.Lock()
+	q.items = append(q.items, c)
+	q.mu.Unlock()
+	q.ready.Signal()
+}
+
+func (q *controlQueue) work() {
+	defer q.workers.Done()
+	scratch := make([]byte, 4096)
+	for {
+		c := q.next()
+		if c == nil {
+			return
+		}
+		c.service(scratch)
+	}
+}
+
+func (q *controlQueue) next() *wireControl {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.items) == 0 && !q.closed {
+		q.ready.Wait()
+	}
+	if len(q.items) == 0 {
+		return nil
+	}
+	c := q.items[0]
+	q.items[0] = nil
+	q.items = q.items[1:]
+	return c
+}
+
+// close lets the workers finish what is queued and waits for them.
+func (q *controlQueue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.ready.Broadcast()
+	q.workers.Wait()
+}

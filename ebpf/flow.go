@@ -51,7 +51,7 @@ const (
 )
 
 // allStates is the set of every state with an entry.
-const allStates = 1<<numStates - 1&^1
+const allStates = (1<<numStates - 1) &^ 1
 
 // key returns the map key of a tuple.
 func (t Tuple) key() (smcgwFlowKey, error) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	bpf "github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -257,4 +258,22 @@ func openFDs(t *testing.T) int {
 	names, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)
 	return len(names)
+}
+
+// programs names the programs of an object.
+func (o *objects) programs() map[string]*bpf.Program {
+	return map[string]*bpf.Program{
+		"sockops": o.Sockops, "connect4": o.Connect4, "connect6": o.Connect6,
+		"eg_l2": o.EgressL2, "eg_l3": o.EgressL3, "in_l2": o.IngressL2, "in_l3": o.IngressL3,
+		"app_in": o.AppIn, "app_eg": o.AppOut, "wire_in": o.WireIn, "lookup": o.Lookup, "cas": o.CAS,
+	}
+}
+
+// linkIndex is the index of a device of the calling thread's namespace.
+func linkIndex(name string) (int, error) {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return 0, err
+	}
+	return l.Attrs().Index, nil
 }

@@ -49,6 +49,7 @@ typedef signed long long s64;
 #define be32(x) ((u32)(x))
 #endif
 
+
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
@@ -261,5 +262,6 @@ static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
 static long (*bpf_store_hdr_opt)(struct bpf_sock_ops *ops, const void *from, u32 len, u64 flags) = (void *)143;
 static long (*bpf_reserve_hdr_opt)(struct bpf_sock_ops *ops, u32 len, u64 flags) = (void *)144;
 static long (*bpf_redirect_neigh)(u32 ifindex, struct bpf_redir_neigh *params, int plen, u64 flags) = (void *)152;
+static long (*bpf_loop)(u32 n, long (*step)(u32, void *), void *ctx, u64 flags) = (void *)181;
 
 #endif

@@ -167,51 +167,64 @@ struct options {
 	u16 pad;
 };
 
-/* scan_options walks the options area, at most 40 bytes, so at most 40 steps
- * (NOPs). Malformed options end the walk, as they do in the kernel. */
+struct walk {
+	u8 b[64];
+	u32 i, n;
+	struct options o;
+};
+
+/* walk_step looks at one option; it returns 1 at the end. Malformed options end
+ * the walk, as they do in the kernel. */
+static long walk_step(u32 step, void *ctx)
+{
+	struct walk *w = ctx;
+	u32 i = w->i;
+	if (i >= w->n || i >= 40)
+		return 1;
+	u8 *b = w->b + i;
+	if (b[0] == 0)
+		return 1;
+	if (b[0] == 1) {
+		w->i = i + 1;
+		return 0;
+	}
+	u32 len = b[1];
+	if (len < 2 || i + len > w->n)
+		return 1;
+	w->i = i + len;
+	if (b[0] == 8 && len == 10)
+		w->o.timestamps = 1;
+	if (b[0] == 30 || b[0] == 19 || b[0] == 29 || b[0] == 34)
+		w->o.obstacle = 1;
+	if (b[0] != 254)
+		return 0;
+	if (len >= 4 && b[2] == 0xf9 && b[3] == 0x89)
+		w->o.obstacle = 1; /* TFO before it had a kind, RFC 7413 section 4.1.1 */
+	if (len == OPTION_LEN && !w->o.role && b[2] == 'S' && b[3] == 'M' && b[4] == 'G' && b[5] == 'W') {
+		w->o.role = b[6];
+		w->o.nonce = (u16)b[8] << 8 | b[9];
+		w->o.at = i;
+	}
+	return 0;
+}
+
+/* scan_options walks the options area, at most 40 bytes, so at most 40 steps. */
 global int scan_options(struct __sk_buff *skb, struct packet *p, struct options *o)
 {
 	if (!p || !o)
 		return -1;
-	u8 b[64] = {};
+	struct walk w = {};
 	u32 n = p->tcplen;
-	__builtin_memset(o, 0, sizeof(*o));
-	if (n <= 20 || n > 60)
-		return 0;
-	n -= 20;
-	barrier_var(n);
-	n &= 63;
-	if (n == 0 || n > 40)
-		return 0;
-	if (bpf_skb_load_bytes(skb, p->l4 + 20, b, n))
-		return -1;
-	u32 i = 0;
-	for (int step = 0; step < 40; step++) {
-		if (i >= n || i >= 40)
-			break;
-		u8 kind = b[i];
-		if (kind == 0)
-			break;
-		if (kind == 1) {
-			i++;
-			continue;
-		}
-		u32 len = b[i + 1];
-		if (len < 2 || i + len > n)
-			break;
-		if (kind == 8 && len == 10)
-			o->timestamps = 1;
-		if (kind == 30 || kind == 19 || kind == 29 || kind == 34)
-			o->obstacle = 1;
-		if (kind == 254 && len >= 4 && b[i + 2] == 0xf9 && b[i + 3] == 0x89)
-			o->obstacle = 1; /* TFO before its own kind, RFC 7413 appendix */
-		if (kind == 254 && len == OPTION_LEN && !o->role && b[i + 2] == 'S' && b[i + 3] == 'M' && b[i + 4] == 'G' && b[i + 5] == 'W') {
-			o->role = b[i + 6];
-			o->nonce = (u16)b[i + 8] << 8 | b[i + 9];
-			o->at = i;
-		}
-		i += len;
+	if (n > 20 && n <= 60) {
+		n -= 20;
+		barrier_var(n);
+		n &= 63;
+		if (n == 0 || n > 40 || bpf_skb_load_bytes(skb, p->l4 + 20, w.b, n))
+			n = 0;
+		w.n = n;
+		bpf_loop(40, walk_step, &w, 0);
 	}
+	*o = w.o;
 	return 0;
 }
 

@@ -1,0 +1,212 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TCP flags of segments in tests.
+const (
+	flagFIN = 1 << iota
+	flagSYN
+	flagRST
+	flagPSH
+	flagACK
+)
+
+// Roles of our option.
+const (
+	roleOffer  = 0x11
+	roleAccept = 0x12
+)
+
+// segment is a TCP segment as tests write and read it.
+type segment struct {
+	src, dst netip.AddrPort
+	flags    uint8
+	seq, ack uint32
+	options  []byte
+	payload  []byte
+}
+
+// smgw is our option.
+func smgw(role uint8, nonce uint16) []byte {
+	return []byte{254, 10, 'S', 'M', 'G', 'W', role, 0, byte(nonce >> 8), byte(nonce)}
+}
+
+// timestamps is the option every carriable SYN has.
+func timestamps() []byte { return []byte{8, 10, 0, 0, 0, 1, 0, 0, 0, 0} }
+
+// pad fills options with NOPs to a multiple of four.
+func pad(opts ...[]byte) []byte {
+	var b []byte
+	for _, o := range opts {
+		b = append(b, o...)
+	}
+	for len(b)%4 != 0 {
+		b = append(b, 1)
+	}
+	return b
+}
+
+// bytes builds the raw IP packet.
+func (s segment) bytes(t *testing.T) []byte {
+	t.Helper()
+	tcp := make([]byte, tcpLen, tcpLen+len(s.options)+len(s.payload))
+	be := binary.BigEndian
+	be.PutUint16(tcp[0:], s.src.Port())
+	be.PutUint16(tcp[2:], s.dst.Port())
+	be.PutUint32(tcp[4:], s.seq)
+	be.PutUint32(tcp[8:], s.ack)
+	tcp[12] = byte(tcpLen+len(s.options)) / 4 << 4
+	tcp[13] = s.flags
+	be.PutUint16(tcp[14:], 65000)
+	tcp = append(append(tcp, s.options...), s.payload...)
+	pkt := append(s.ipHeader(len(tcp)), tcp...)
+	require.NoError(t, setChecksum(pkt))
+	return pkt
+}
+
+// ipHeader builds the IP header for n bytes of TCP.
+func (s segment) ipHeader(n int) []byte {
+	be := binary.BigEndian
+	src, dst := s.src.Addr().AsSlice(), s.dst.Addr().AsSlice()
+	if s.src.Addr().Is4() {
+		ip := make([]byte, ip4Len)
+		ip[0], ip[8], ip[ip4Protocol] = 0x45, 64, protocolTCP
+		be.PutUint16(ip[2:], uint16(ip4Len+n))
+		copy(ip[ip4Addresses:], append(src, dst...))
+		sum := add16(0, ip)
+		for sum > 0xffff {
+			sum = sum&0xffff + sum>>16
+		}
+		be.PutUint16(ip[10:], ^uint16(sum))
+		return ip
+	}
+	ip := make([]byte, ip6Len)
+	ip[0], ip[ip6NextHeader], ip[7] = 0x60, protocolTCP, 64
+	be.PutUint16(ip[4:], uint16(n))
+	copy(ip[ip6Addresses:], append(src, dst...))
+	return ip
+}
+
+// readSegment decodes a raw IP packet; false if it is not TCP.
+func readSegment(pkt []byte) (segment, bool) {
+	addrs, tcp, err := splitTCP(pkt)
+	if err != nil {
+		return segment{}, false
+	}
+	be := binary.BigEndian
+	half := len(addrs) / 2
+	src, _ := netip.AddrFromSlice(addrs[:half])
+	dst, _ := netip.AddrFromSlice(addrs[half:])
+	header := int(tcp[12]>>4) * 4
+	if header < tcpLen || header > len(tcp) {
+		return segment{}, false
+	}
+	return segment{
+		src:   netip.AddrPortFrom(src, be.Uint16(tcp[0:])),
+		dst:   netip.AddrPortFrom(dst, be.Uint16(tcp[2:])),
+		flags: tcp[13], seq: be.Uint32(tcp[4:]), ack: be.Uint32(tcp[8:]),
+		options: append([]byte(nil), tcp[tcpLen:header]...), payload: append([]byte(nil), tcp[header:]...),
+	}, true
+}
+
+// offer returns role and nonce of our option, if there is one.
+func (s segment) offer() (role uint8, nonce uint16, ok bool) {
+	for b := s.options; len(b) > 1; {
+		switch {
+		case b[0] == 0:
+			return 0, 0, false
+		case b[0] == 1:
+			b = b[1:]
+			continue
+		case int(b[1]) < 2 || int(b[1]) > len(b):
+			return 0, 0, false
+		case b[0] == 254 && b[1] == 10 && string(b[2:6]) == "SMGW":
+			return b[6], binary.BigEndian.Uint16(b[8:]), true
+		}
+		b = b[b[1]:]
+	}
+	return 0, 0, false
+}
+
+// readTUN reads segments from a TUN until one matches.
+func readTUN(t *testing.T, fd int, match func(segment) bool) segment {
+	t.Helper()
+	buf := make([]byte, 70000)
+	deadline := time.Now().Add(3 * time.Second)
+	for time.Now().Before(deadline) {
+		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EAGAIN) {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 50)
+			continue
+		}
+		require.NoError(t, err)
+		if s, ok := readSegment(buf[vnetHeaderLen:n]); ok && match(s) {
+			return s
+		}
+	}
+	t.Fatal("nothing that matches came through the TUN")
+	return segment{}
+}
+
+// writeTUN writes a segment to a TUN.
+func writeTUN(t *testing.T, fd int, s segment) {
+	t.Helper()
+	_, err := unix.Write(fd, append(make([]byte, vnetHeaderLen), s.bytes(t)...))
+	require.NoError(t, err)
+}
+
+// sniffer reads the TCP segments that pass a device of a namespace.
+type sniffer struct {
+	t  *testing.T
+	fd int
+}
+
+// sniff opens a packet socket on a device.
+func (h *host) sniff(dev string) *sniffer {
+	h.t.Helper()
+	s := &sniffer{t: h.t, fd: -1}
+	h.do(func() {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
+		require.NoError(h.t, err)
+		ifi, err := linkIndex(dev)
+		require.NoError(h.t, err)
+		require.NoError(h.t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifi}))
+		s.fd = fd
+	})
+	h.t.Cleanup(func() { _ = unix.Close(s.fd) })
+	return s
+}
+
+func htons(v uint16) uint16 { return wirePort(v) }
+
+// next returns the next matching segment, or false after the timeout.
+func (s *sniffer) next(timeout time.Duration, match func(segment) bool) (segment, bool) {
+	buf := make([]byte, 70000)
+	deadline := time.Now().Add(timeout)
+	for time.Now().Before(deadline) {
+		n, _, err := unix.Recvfrom(s.fd, buf, 0)
+		if errors.Is(err, unix.EAGAIN) {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, 20)
+			continue
+		}
+		require.NoError(s.t, err)
+		if seg, ok := readSegment(buf[:n]); ok && match(seg) {
+			return seg, true
+		}
+	}
+	return segment{}, false
+}
+
+// isSYN matches first SYNs to a port.
+func isSYN(port uint16) func(segment) bool {
+	return func(s segment) bool { return s.flags&(flagSYN|flagACK) == flagSYN && s.dst.Port() == port }
+}

@@ -1,0 +1,283 @@
+package ebpf
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// listen opens the transparent listener of a gateway and gives it to the
+// datapath.
+func (h *host) listen(d *Datapath, network string) *net.TCPListener {
+	h.t.Helper()
+	var ln net.Listener
+	var err error
+	lc := net.ListenConfig{Control: gatewaySocket(d, network)}
+	lc.SetMultipathTCP(false)
+	h.do(func() { ln, err = lc.Listen(context.Background(), network, ":15001") })
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { _ = ln.Close() })
+	rc, err := ln.(*net.TCPListener).SyscallConn()
+	require.NoError(h.t, err)
+	require.NoError(h.t, rc.Control(func(fd uintptr) {
+		if network == "tcp6" {
+			require.NoError(h.t, d.SetListener(-1, int(fd)))
+			return
+		}
+		require.NoError(h.t, d.SetListener(int(fd), -1))
+	}))
+	return ln.(*net.TCPListener)
+}
+
+// gatewaySocket makes a socket transparent and binds it to A.
+func gatewaySocket(d *Datapath, network string) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, rc syscall.RawConn) error {
+		return rc.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+			_ = unix.BindToDevice(int(fd), d.AppName())
+			if network == "tcp6" {
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1)
+				return
+			}
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+		})
+	}
+}
+
+// asyncConn is a connect() in progress.
+type asyncConn struct {
+	c   net.Conn
+	err error
+}
+
+// connectAsync starts a connect() in the namespace.
+func (h *host) connectAsync(addr string) <-chan asyncConn {
+	ch := make(chan asyncConn, 1)
+	go func() {
+		c, err := h.connect(addr, 5*time.Second)
+		ch <- asyncConn{c, err}
+	}()
+	return ch
+}
+
+// wireLeg is what netstack does in these tests: enough TCP for one exchange.
+type wireLeg struct {
+	t     *testing.T
+	d     *Datapath
+	syn   segment
+	nonce uint16
+}
+
+// serve waits for the offered SYN at the server and accepts it.
+func serve(t *testing.T, d *Datapath, port uint16, isn uint32) *wireLeg {
+	t.Helper()
+	w := &wireLeg{t: t, d: d}
+	w.syn = readTUN(t, d.WireTUN(), isSYN(port))
+	role, nonce, ok := w.syn.offer()
+	require.True(t, ok)
+	require.EqualValues(t, roleOffer, role)
+	w.nonce = nonce
+	writeTUN(t, d.WireTUN(), segment{
+		src: w.syn.dst, dst: w.syn.src, flags: flagSYN | flagACK, seq: isn, ack: w.syn.seq + 1,
+		options: pad(timestamps(), smgw(roleAccept, nonce)),
+	})
+	return w
+}
+
+// negotiated waits for the accepting SYN-ACK at the client.
+func negotiated(t *testing.T, d *Datapath, want uint32) (Flow, segment) {
+	t.Helper()
+	sa := readTUN(t, d.WireTUN(), func(s segment) bool { return s.flags&(flagSYN|flagACK) == flagSYN|flagACK })
+	f, err := d.Flow(Tuple{Local: sa.dst, Remote: sa.src})
+	require.NoError(t, err)
+	require.Equal(t, StateNegotiating, f.State)
+	require.Equal(t, SideClient, f.Side)
+	require.Equal(t, want, sa.seq)
+	require.Equal(t, f.ISN+1, sa.ack)
+	syn, ok := readSegment(f.SYN)
+	require.True(t, ok)
+	require.Equal(t, f.ISN, syn.seq)
+	_, nonce, ok := syn.offer()
+	require.True(t, ok)
+	require.Equal(t, f.Nonce, nonce)
+	return f, sa
+}
+
+// The whole life of a carried flow on one 4-tuple: offer, accept, app legs with
+// true addresses on both hosts, wire leg, teardown.
+func TestSteering(t *testing.T) {
+	requireRoot(t)
+	for _, v := range []struct{ name, network, addr string }{
+		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			h1, h2 := newHost(t), newHost(t)
+			pair(t, h1, h2)
+			h2.echo("6379")
+			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
+			ln := h1.listen(d1, v.network)
+			target := net.JoinHostPort(v.addr, "6379")
+			app := h1.connectAsync(target)
+
+			srv := serve(t, d2, 6379, 7000)
+			f1, sa := negotiated(t, d1, 7000)
+			tuple := f1.Tuple
+			require.Equal(t, 0, f1.Rule)
+
+			// Wire legs talk both ways; the server's entry learns of the third ACK.
+			mine := segment{src: tuple.Local, dst: tuple.Remote, flags: flagACK | flagPSH, seq: f1.ISN + 1, ack: sa.seq + 1, payload: []byte("PROPOSAL")}
+			writeTUN(t, d1.WireTUN(), mine)
+			got := readTUN(t, d2.WireTUN(), func(s segment) bool { return len(s.payload) > 0 })
+			require.Equal(t, "PROPOSAL", string(got.payload))
+			back := Tuple{Local: srv.syn.dst, Remote: srv.syn.src}
+			f2, err := d2.Flow(back)
+			require.NoError(t, err)
+			require.Equal(t, StateWire, f2.State)
+			require.Equal(t, SideServer, f2.Side)
+			require.True(t, f2.Acked)
+
+			// Server app leg: dial from the client's own address and port.
+			require.NoError(t, d2.Transition(back, f2.ISN, StateServing, StateWire))
+			var leg2 net.Conn
+			dial := net.Dialer{Timeout: 2 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(tuple.Local), Control: gatewaySocket(d2, v.network)}
+			dial.SetMultipathTCP(false)
+			h2.do(func() { leg2, err = dial.Dial(v.network, target) })
+			require.NoError(t, err)
+			defer func() { _ = leg2.Close() }()
+			exchange(t, leg2)
+
+			// Client app leg: the recorded SYN ends in the transparent listener.
+			require.NoError(t, d1.Transition(tuple, f1.ISN, StateCompleting, StateNegotiating))
+			require.NoError(t, d1.InjectApp(f1.SYN))
+			require.NoError(t, ln.SetDeadline(time.Now().Add(2*time.Second)))
+			leg1, err := ln.AcceptTCP()
+			require.NoError(t, err)
+			defer func() { _ = leg1.Close() }()
+			a := <-app
+			require.NoError(t, a.err)
+			require.NoError(t, d1.Transition(tuple, f1.ISN, StateCarrying, StateCompleting))
+			require.Equal(t, tuple, tupleOf(a.c))
+			require.Equal(t, a.c.LocalAddr().String(), leg1.RemoteAddr().String())
+			require.Equal(t, target, leg1.LocalAddr().String())
+
+			// The application talks to the gateway socket, and not to the wire.
+			_, err = a.c.Write([]byte("hello"))
+			require.NoError(t, err)
+			b := make([]byte, 5)
+			require.NoError(t, leg1.SetDeadline(time.Now().Add(2*time.Second)))
+			_, err = leg1.Read(b)
+			require.NoError(t, err)
+			_, err = leg1.Write(b)
+			require.NoError(t, err)
+			require.NoError(t, a.c.SetDeadline(time.Now().Add(2*time.Second)))
+			_, err = a.c.Read(b)
+			require.NoError(t, err)
+			require.Equal(t, "hello", string(b))
+
+			// A reset of the gateway socket reaches the application.
+			require.NoError(t, leg1.SetLinger(0))
+			require.NoError(t, leg1.Close())
+			_, err = a.c.Read(b)
+			require.ErrorIs(t, err, unix.ECONNRESET)
+			require.NoError(t, d1.Transition(tuple, f1.ISN, StateDead, StateCarrying))
+			require.NoError(t, d1.Delete(tuple, f1.ISN))
+			_, err = d1.Flow(tuple)
+			require.ErrorIs(t, err, ErrNoFlow)
+			_ = a.c.Close()
+		})
+	}
+}
+
+// Release: reset of the wire leg, then the app's own SYN, bare; the true answer
+// ends the entry.
+func TestRelease(t *testing.T) {
+	requireRoot(t)
+	for _, addr := range []string{"10.77.0.2", "fd77::2"} {
+		t.Run(addr, func(t *testing.T) {
+			h1, h2 := newHost(t), newHost(t)
+			pair(t, h1, h2)
+			h2.echo("6379")
+			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
+			app := h1.connectAsync(net.JoinHostPort(addr, "6379"))
+			srv := serve(t, d2, 6379, 7000)
+			f, sa := negotiated(t, d1, 7000)
+			back := Tuple{Local: srv.syn.dst, Remote: srv.syn.src}
+			require.NoError(t, d2.Delete(back, f.ISN, StateWire)) // its netstack saw the reset
+
+			require.NoError(t, d1.Transition(f.Tuple, f.ISN, StateReleased, StateNegotiating))
+			writeTUN(t, d1.WireTUN(), segment{src: f.Tuple.Local, dst: f.Tuple.Remote, flags: flagRST | flagACK, seq: f.ISN + 1, ack: sa.seq + 1})
+			// A late copy of the old SYN-ACK must not be the answer.
+			began := time.Now()
+			require.NoError(t, d1.InjectApp(bare(t, f.SYN)))
+			a := <-app
+			require.Less(t, time.Since(began), 500*time.Millisecond, "answered by the retransmission only")
+			require.NoError(t, a.err)
+			exchange(t, a.c)
+			require.NoError(t, a.c.Close())
+			_, err := d1.Flow(f.Tuple)
+			require.ErrorIs(t, err, ErrNoFlow)
+			require.EqualValues(t, 1, stat(t, d1, "syn_released"))
+		})
+	}
+}
+
+// bare overwrites the offer of a recorded SYN by NOPs.
+func bare(t *testing.T, syn []byte) []byte {
+	t.Helper()
+	s, ok := readSegment(syn)
+	require.True(t, ok)
+	for i := 0; i+10 <= len(s.options); i++ {
+		if s.options[i] == 254 && string(s.options[i+2:i+6]) == "SMGW" {
+			for j := range 10 {
+				s.options[i+j] = 1
+			}
+		}
+	}
+	return s.bytes(t)
+}
+
+// Return: a SYN that user space holds is given back to the kernel, which answers
+// it as if it had just arrived.
+func TestReturn(t *testing.T) {
+	requireRoot(t)
+	for _, addr := range []string{"10.77.0.2", "fd77::2"} {
+		t.Run(addr, func(t *testing.T) {
+			h1, h2 := newHost(t), newHost(t)
+			pair(t, h1, h2)
+			h2.echo("6379")
+			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
+			app := h1.connectAsync(net.JoinHostPort(addr, "6379"))
+			syn := readTUN(t, d2.WireTUN(), isSYN(6379))
+			back := Tuple{Local: syn.dst, Remote: syn.src}
+			require.NoError(t, d2.Transition(back, syn.seq, StateReturned, StateWire))
+			began := time.Now()
+			require.NoError(t, d2.InjectApp(syn.bytes(t)))
+			a := <-app
+			require.Less(t, time.Since(began), 500*time.Millisecond, "answered by the retransmission only")
+			require.NoError(t, a.err)
+			exchange(t, a.c)
+			require.NoError(t, a.c.Close())
+			_, err := d2.Flow(back)
+			require.ErrorIs(t, err, ErrNoFlow)
+			require.EqualValues(t, 1, nativeCount(t, d1, SideClient, ReasonPeerNoOption))
+		})
+	}
+}
+
+// portOf parses a port for tests.
+func portOf(t *testing.T, s string) uint16 {
+	t.Helper()
+	n, err := strconv.ParseUint(s, 10, 16)
+	require.NoError(t, err)
+	return uint16(n)
+}
+
+// addrPort is netip.MustParseAddrPort under a shorter name.
+func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }

@@ -11,7 +11,7 @@ import (
 )
 
 // Box is what the middlebox does to the packets that a host sends. The zero
-// value does nothing. "Our option" is the TCP option of DESIGN §5 in any role.
+// value does nothing. "Our option" is the TCP option of docs/PROTOCOL.md in any role.
 //
 // Everything applies to IP packets only; neighbour discovery always passes, so
 // that a lossy or dead path stays distinguishable from an absent host.

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// Our option on the wire, DESIGN §5: kind 254, length 10, ExID "SMGW",
+// Our option on the wire, docs/PROTOCOL.md: kind 254, length 10, ExID "SMGW",
 // version and role, flags, nonce.
 const optionLen = 10
 

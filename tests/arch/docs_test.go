@@ -1,0 +1,298 @@
+package arch
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+)
+
+func packageComments(tr *tree) (problems []string) {
+	for _, dir := range tr.packages() {
+		problems = append(problems, packageComment(tr, dir)...)
+	}
+	return problems
+}
+
+// packageComment wants the comment in doc.go, or in main.go of a command.
+func packageComment(tr *tree, dir string) []string {
+	for _, f := range tr.files {
+		base := path.Base(f.path)
+		if f.dir != dir || f.test || f.syntax.Doc == nil || base != "doc.go" && base != "main.go" {
+			continue
+		}
+		want := "Package " + f.syntax.Name.Name + " "
+		if f.syntax.Name.Name == "main" {
+			want = "Command "
+		}
+		if text := f.syntax.Doc.Text(); !strings.HasPrefix(text, want) {
+			return []string{fmt.Sprintf("%s: package comment does not begin with %q", f.path, want)}
+		}
+		return nil
+	}
+	return []string{dir + ": no package comment in doc.go"}
+}
+
+// maxLines is the hard cap on the length of a file.
+const maxLines = 800
+
+func fileSize(tr *tree) (problems []string) {
+	for name, text := range tr.texts {
+		lines := bytes.Count(text, []byte("\n"))
+		switch path.Ext(name) {
+		case ".go", ".c", ".h":
+			if lines > maxLines && !tr.isGenerated(name) {
+				problems = append(problems, fmt.Sprintf("%s: %d lines, more than %d", name, lines, maxLines))
+			}
+		}
+	}
+	return problems
+}
+
+func (tr *tree) isGenerated(name string) bool {
+	return slices.ContainsFunc(tr.files, func(f source) bool { return f.path == name && f.generated })
+}
+
+func exportedDocs(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		if f.test || f.generated || f.syntax.Name.Name == "main" {
+			continue
+		}
+		for _, decl := range f.syntax.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				problems = append(problems, tr.funcDoc(d)...)
+			case *ast.GenDecl:
+				problems = append(problems, tr.declDocs(d)...)
+			}
+		}
+	}
+	return problems
+}
+
+func (tr *tree) funcDoc(d *ast.FuncDecl) []string {
+	name := d.Name.Name
+	if d.Recv != nil {
+		recv := receiver(d)
+		// The methods that everybody knows, on exported types too.
+		if !ast.IsExported(recv) || slices.Contains([]string{"Len", "Less", "Swap", "Unwrap"}, name) {
+			return nil
+		}
+		name = recv + "." + name
+	}
+	if ast.IsExported(d.Name.Name) && d.Doc == nil {
+		return []string{fmt.Sprintf("%s: %s has no doc comment", tr.line(d), name)}
+	}
+	return nil
+}
+
+// receiver returns the name of a method's type.
+func receiver(d *ast.FuncDecl) string {
+	expr := d.Recv.List[0].Type
+	for {
+		switch e := expr.(type) {
+		case *ast.StarExpr:
+			expr = e.X
+		case *ast.IndexExpr:
+			expr = e.X
+		case *ast.IndexListExpr:
+			expr = e.X
+		case *ast.Ident:
+			return e.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// declDocs accepts, for constants and variables, the comment of the group.
+func (tr *tree) declDocs(d *ast.GenDecl) (problems []string) {
+	for _, spec := range d.Specs {
+		switch s := spec.(type) {
+		case *ast.TypeSpec:
+			if s.Name.IsExported() && s.Doc == nil && (d.Doc == nil || d.Lparen.IsValid()) {
+				problems = append(problems, fmt.Sprintf("%s: %s has no doc comment", tr.line(s), s.Name.Name))
+			}
+		case *ast.ValueSpec:
+			if s.Doc != nil || s.Comment != nil || d.Doc != nil {
+				continue
+			}
+			for _, name := range s.Names {
+				if name.IsExported() {
+					problems = append(problems, fmt.Sprintf("%s: %s has no doc comment", tr.line(s), name.Name))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// configDocs wants every field of a configuration explained: by a comment, or
+// by the comment of the field right above it.
+func configDocs(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		if f.test || f.generated {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != "Config" {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				problems = append(problems, tr.fieldDocs(s)...)
+			}
+			return false
+		})
+	}
+	return problems
+}
+
+func (tr *tree) fieldDocs(s *ast.StructType) (problems []string) {
+	lastDocumented := -1
+	for _, field := range s.Fields.List {
+		first := tr.fset.Position(field.Pos()).Line
+		last := tr.fset.Position(field.End()).Line
+		if field.Doc != nil || field.Comment != nil || first == lastDocumented+1 {
+			lastDocumented = last
+			continue
+		}
+		for _, name := range field.Names {
+			if name.IsExported() {
+				problems = append(problems, fmt.Sprintf("%s: field %s of Config is not explained", tr.line(field), name.Name))
+			}
+		}
+	}
+	return problems
+}
+
+func licence(tr *tree) []string {
+	text, ok := tr.texts["LICENSE"]
+	if !ok {
+		return []string{"LICENSE: missing"}
+	}
+	for _, want := range []string{"Apache License", "Version 2.0, January 2004", "END OF TERMS AND CONDITIONS"} {
+		if !bytes.Contains(text, []byte(want)) {
+			return []string{"LICENSE: not the Apache License 2.0: no " + want}
+		}
+	}
+	return nil
+}
+
+// documentation is what users read.
+func (tr *tree) documentation() string {
+	var all strings.Builder
+	for name, text := range tr.texts {
+		if name == "README.md" || strings.HasPrefix(name, "docs/") && path.Ext(name) == ".md" {
+			all.Write(text)
+		}
+	}
+	return all.String()
+}
+
+// metricsDocumented finds the metrics by how gateway/metrics.go describes them:
+// a call of desc, which adds the namespace, or of prometheus.NewDesc.
+func metricsDocumented(tr *tree) (problems []string) {
+	docs := tr.documentation()
+	for _, f := range tr.files {
+		if f.path != "gateway/metrics.go" {
+			continue
+		}
+		found := 0
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			name, ok := metricName(n)
+			if !ok {
+				return true
+			}
+			found++
+			if !mentions(docs, name) {
+				problems = append(problems, fmt.Sprintf("%s: metric %s is not in the documentation", tr.line(n), name))
+			}
+			return true
+		})
+		if found == 0 {
+			problems = append(problems, f.path+": no metric found")
+		}
+	}
+	return problems
+}
+
+func metricName(n ast.Node) (string, bool) {
+	call, ok := n.(*ast.CallExpr)
+	if !ok || len(call.Args) == 0 {
+		return "", false
+	}
+	name, ok := literal(call.Args[0])
+	if !ok {
+		return "", false
+	}
+	switch fun := call.Fun.(type) {
+	case *ast.Ident:
+		return "smcgw_" + name, fun.Name == "desc"
+	case *ast.SelectorExpr:
+		return name, fun.Sel.Name == "NewDesc"
+	default:
+		return "", false
+	}
+}
+
+// mentions tells whether a text has a word; underscores and dashes belong to
+// words.
+func mentions(text, word string) bool {
+	part := func(c byte) bool {
+		return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	}
+	for from := 0; ; {
+		i := strings.Index(text[from:], word)
+		if i < 0 {
+			return false
+		}
+		start, end := from+i, from+i+len(word)
+		if (start == 0 || !part(text[start-1])) && (end == len(text) || !part(text[end])) {
+			return true
+		}
+		from = end
+	}
+}
+
+// verbsDocumented finds the verbs by the Use fields of cobra commands.
+func verbsDocumented(tr *tree) (problems []string) {
+	docs := tr.documentation()
+	for _, f := range tr.files {
+		if f.dir != "cmd/smcgw" || f.test {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			kv, ok := n.(*ast.KeyValueExpr)
+			if !ok {
+				return true
+			}
+			key, ok := kv.Key.(*ast.Ident)
+			use, isText := literal(kv.Value)
+			if !ok || !isText || key.Name != "Use" || use == "" {
+				return true
+			}
+			verb := strings.Fields(use)[0]
+			if verb != "smcgw" && !mentions(docs, "smcgw "+verb) && !subcommand(docs, verb) {
+				problems = append(problems, fmt.Sprintf("%s: `smcgw %s` is not in the documentation", tr.line(n), verb))
+			}
+			return true
+		})
+	}
+	return problems
+}
+
+// subcommand finds `smcgw NOUN VERB`.
+func subcommand(docs, verb string) bool {
+	for line := range strings.Lines(docs) {
+		words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" `|,;.()[]\n", r) })
+		for i := range words {
+			if words[i] == "smcgw" && i+2 < len(words) && words[i+2] == verb {
+				return true
+			}
+		}
+	}
+	return false
+}

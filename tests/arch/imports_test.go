@@ -1,0 +1,152 @@
+package arch
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// allowed says which packages of ours each package may import; the packages
+// that are missing here may not exist. A name that ends in "/..." stands for
+// everything below it too.
+var allowed = map[string][]string{
+	"cmd/smcgw":            {"gateway", "doctor", "internal/testnet/..."},
+	"gateway":              {"ebpf", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"ebpf":                 {},
+	"netstack":             {},
+	"negotiate":            {},
+	"verbs":                {},
+	"verbs/...":            {"verbs"},
+	"rmb":                  {"verbs"},
+	"rsocket":              {"rmb", "verbs", "verbs/cm"},
+	"doctor":               {"ebpf", "verbs", "negotiate"},
+	"internal/testnet/...": {"internal/testnet/..."},
+	"tests/...":            {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
+}
+
+// allowedInTests is what test files of every package may import beyond that:
+// help for tests, and the devices to test on.
+var allowedInTests = []string{"internal/testnet/...", "verbs/..."}
+
+// matches tells whether a directory is meant by a name of the table.
+func matches(dir, name string) bool {
+	if parent, ok := strings.CutSuffix(name, "/..."); ok {
+		return under(dir, parent)
+	}
+	return dir == name
+}
+
+func matchesAny(dir string, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return matches(dir, name) })
+}
+
+// allowedFor finds a package's line in the table, its own before a common one.
+func allowedFor(dir string) ([]string, bool) {
+	if names, ok := allowed[dir]; ok {
+		return names, true
+	}
+	for name, names := range allowed {
+		if strings.HasSuffix(name, "/...") && matches(dir, name) {
+			return names, true
+		}
+	}
+	return nil, false
+}
+
+func knownPackages(tr *tree) (problems []string) {
+	for _, dir := range tr.packages() {
+		if _, ok := allowedFor(dir); !ok {
+			problems = append(problems, dir+": a package that the architecture does not have")
+		}
+	}
+	return problems
+}
+
+func ownImports(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		names, ok := allowedFor(f.dir)
+		if !ok {
+			continue
+		}
+		for _, imp := range f.imports() {
+			dir, own := strings.CutPrefix(imp, module+"/")
+			switch {
+			case imp == module:
+				problems = append(problems, fmt.Sprintf("%s: imports the module's root", f.path))
+			case !own, dir == f.dir, matchesAny(dir, names):
+			case f.test && matchesAny(dir, allowedInTests):
+			default:
+				problems = append(problems, fmt.Sprintf("%s: imports %s, which %s may not", f.path, dir, f.dir))
+			}
+		}
+	}
+	return problems
+}
+
+// fence keeps modules of others where they belong: a file may import a path
+// that begins with prefix only if one of the patterns matches the file. A
+// pattern that ends in a slash is a directory with everything below.
+type fence struct {
+	prefix   string
+	patterns []string
+}
+
+// testOnly are the places of code that runs in tests only.
+var testOnly = []string{"*_test.go", "internal/testnet/leak/", "verbs/verbstest/", "tests/"}
+
+var fences = []fence{
+	{"gvisor.dev/gvisor", []string{"netstack/"}},
+	{"github.com/cilium/ebpf", []string{"ebpf/", "internal/testnet/"}},
+	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "internal/testnet/"}},
+	{"github.com/prometheus", []string{"gateway/metrics.go", "gateway/*_test.go"}},
+	{"github.com/spf13", []string{"cmd/smcgw/"}},
+	{"testing", append([]string{"internal/testnet/"}, testOnly...)},
+	{"github.com/stretchr/testify", testOnly},
+	{"github.com/google/go-cmp", testOnly},
+	{"github.com/rogpeppe/go-internal", testOnly},
+	{"go.uber.org/goleak", testOnly},
+	{"pgregory.net/rapid", testOnly},
+	{"golang.org/x/net/nettest", testOnly},
+}
+
+func (f fence) admits(file string) bool {
+	return slices.ContainsFunc(f.patterns, func(p string) bool {
+		if strings.HasSuffix(p, "/") {
+			return strings.HasPrefix(file, p)
+		}
+		name := file
+		if !strings.Contains(p, "/") {
+			name = path.Base(file)
+		}
+		ok, err := path.Match(p, name)
+		return err == nil && ok
+	})
+}
+
+func otherImports(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		for _, imp := range f.imports() {
+			for _, fence := range fences {
+				if under(imp, fence.prefix) && !fence.admits(f.path) {
+					problems = append(problems, fmt.Sprintf("%s: imports %s, which belongs to %s",
+						f.path, imp, strings.Join(fence.patterns, " ")))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+func unsafeFiles(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		base := strings.TrimSuffix(strings.TrimSuffix(f.path, ".go"), "_test")
+		if slices.Contains(f.imports(), "unsafe") && !f.generated && !strings.HasSuffix(base, "_unsafe") {
+			problems = append(problems, f.path+": unsafe outside of a file named *_unsafe.go")
+		}
+		if strings.Contains(string(f.text), "\n//go:linkname ") && !strings.HasSuffix(base, "_unsafe") {
+			problems = append(problems, f.path+": linkname outside of a file named *_unsafe.go")
+		}
+	}
+	return problems
+}

@@ -1,0 +1,143 @@
+package arch
+
+import (
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+)
+
+// rule is one property of the code base. It returns its violations, each a
+// line that begins with where it is.
+type rule struct {
+	name  string
+	check func(*tree) []string
+}
+
+var rules = []rule{
+	{"known packages", knownPackages},
+	{"imports of our packages", ownImports},
+	{"imports of others", otherImports},
+	{"unsafe has its own files", unsafeFiles},
+	{"package comments", packageComments},
+	{"file size", fileSize},
+	{"exported symbols documented", exportedDocs},
+	{"config fields documented", configDocs},
+	{"package names", packageNames},
+	{"no init functions", noInit},
+	{"no loose ends", noLooseEnds},
+	{"error texts", errorTexts},
+	{"vocabulary", vocabulary},
+	{"parsers are fuzzed", parsersFuzzed},
+	{"leak checks", leakChecks},
+	{"licence", licence},
+	{"metrics documented", metricsDocumented},
+	{"verbs documented", verbsDocumented},
+	{"the project only", projectOnly},
+}
+
+func TestRepository(t *testing.T) {
+	tr := load(t, filepath.Join("..", ".."))
+	require.Greater(t, len(tr.files), 30, "this is not the repository")
+	require.Contains(t, tr.packages(), "internal/testnet")
+	for _, r := range rules {
+		t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
+			for _, problem := range r.check(tr) {
+				t.Error(problem)
+			}
+		})
+	}
+}
+
+// TestRulesSee tries every rule on the examples of testdata: an archive in
+// testdata/bad/ is named after the rule that must object, for each line of its
+// comment with a problem that contains that line. No rule objects to
+// testdata/good.txtar.
+func TestRulesSee(t *testing.T) {
+	good, _ := example(t, "testdata/good.txtar")
+	for _, r := range rules {
+		require.Empty(t, r.check(good), r.name)
+		slug := strings.ReplaceAll(r.name, " ", "-")
+		t.Run(slug, func(t *testing.T) {
+			bad, want := example(t, filepath.Join("testdata", "bad", slug+".txtar"))
+			require.NotEmpty(t, want)
+			problems := r.check(bad)
+			require.Len(t, problems, len(want), "%s", strings.Join(problems, "\n"))
+			for _, w := range want {
+				require.Contains(t, strings.Join(problems, "\n"), w)
+			}
+		})
+	}
+	files, err := filepath.Glob("testdata/bad/*.txtar")
+	require.NoError(t, err)
+	require.Len(t, files, len(rules), "an example without a rule")
+}
+
+// example unpacks an archive and returns its tree and its comment's lines. The
+// marker «» in it is removed, so that an example can hold what the repository
+// itself may not.
+func example(t *testing.T, name string) (*tree, []string) {
+	t.Helper()
+	a, err := txtar.ParseFile(name)
+	require.NoError(t, err)
+	unmark := func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("«»"), nil) }
+	a.Comment = unmark(a.Comment)
+	for i := range a.Files {
+		a.Files[i].Data = unmark(a.Files[i].Data)
+	}
+	dir := t.TempDir()
+	require.NoError(t, txtar.Write(a, dir))
+	var lines []string
+	for line := range strings.Lines(string(a.Comment)) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return load(t, dir), lines
+}
+
+// TestDependencies looks at what is really linked, through every package.
+func TestDependencies(t *testing.T) {
+	for _, c := range []struct {
+		pkg    string
+		banned []string
+	}{
+		{"rsocket", []string{"gvisor.dev/", "github.com/cilium/", "github.com/prometheus/", "github.com/spf13/", module + "/gateway"}},
+		{"negotiate", []string{module + "/", "gvisor.dev/", "github.com/"}},
+		{"cmd/smcgw", []string{"testing", "github.com/stretchr/", "go.uber.org/goleak", "pgregory.net/"}},
+	} {
+		t.Run(strings.ReplaceAll(c.pkg, "/", "-"), func(t *testing.T) {
+			deps := goList(t, c.pkg)
+			if deps == nil {
+				t.Skipf("%s does not exist yet", c.pkg)
+			}
+			for _, dep := range deps {
+				for _, banned := range c.banned {
+					if dep != module+"/"+c.pkg && under(dep, strings.TrimSuffix(banned, "/")) {
+						t.Errorf("%s links %s", c.pkg, dep)
+					}
+				}
+			}
+		})
+	}
+	require.Contains(t, goList(t, "internal/testnet"), "github.com/cilium/ebpf", "go list sees nothing")
+}
+
+// goList lists a package's dependencies, nil if there is no such package.
+func goList(t *testing.T, pkg string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", pkg, "*.go"))
+	require.NoError(t, err)
+	if len(files) == 0 {
+		return nil
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+pkg)
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return strings.Fields(string(out))
+}

@@ -1,0 +1,86 @@
+# `make demo` shows it; `make test` runs everything that this machine can run.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+GO ?= go
+# Committed objects are built by clang 14; others differ in bytes, not in meaning.
+CLANG ?= $(shell command -v clang-14 || echo clang)
+FUZZTIME ?= 60s
+COUNT ?= 10
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+export BPF2GO_CC = $(CLANG)
+export SMCGW_BINARY = $(CURDIR)/bin/smcgw
+
+ROOT := $(filter 0,$(shell id -u))
+GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
+UNIT = $(shell $(GO) list ./... | grep -v /tests/)
+
+.PHONY: help all build generate check-generate test unit arch e2e root fuzz lint cover bench faults soak interop demo install-test-deps clean
+
+all: build lint test
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
+
+build: ## bin/smcgw, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/smcgw ./cmd/smcgw
+
+generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
+	$(GO) generate ./...
+
+check-generate: generate ## generated code is what is committed
+	git diff --exit-code --stat -- $(GENERATED)
+
+test: install-test-deps unit arch e2e ## everything
+ifeq ($(ROOT),)
+	@echo "NOT RUN without root: whatever needs network namespaces or eBPF. Try: sudo make test"
+endif
+
+unit: ## race detector, random order
+	$(GO) test -race -shuffle=on -timeout 10m $(UNIT)
+
+arch: ## the rules of the code base
+	$(GO) test -count=1 ./tests/arch
+
+e2e: build ## whole gateways: in memory, and as root between network namespaces
+	$(GO) test -count=1 -timeout 15m ./tests/e2e/...
+
+root: build ## only what needs root, and all of it
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet ./ebpf ./tests/e2e/...
+
+fuzz: ## every fuzz test for FUZZTIME
+	for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; done; done
+
+lint: ## golangci-lint as in .golangci.yml
+	$(GO) vet ./...
+	if command -v golangci-lint >/dev/null; then golangci-lint run; \
+	else $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run; fi
+
+cover: ## dist/cover.html
+	mkdir -p dist
+	$(GO) test -coverpkg=./... -coverprofile dist/cover.out $(UNIT)
+	$(GO) tool cover -html dist/cover.out -o dist/cover.html
+	$(GO) tool cover -func dist/cover.out | tail -n 1
+
+bench: ## Go benchmarks of every package
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+faults: build ## the dying, stopping and misbehaving parts, COUNT times
+	$(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -run 'Fault|Dies|Kill|Hostile|Loss|Box' ./tests/e2e/... ./gateway ./rsocket
+
+soak: build ## the whole end-to-end suite, COUNT times
+	$(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
+
+interop: ## byte formats against the vectors of other implementations
+	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/... $(wildcard ./tests/interop)
+
+demo: build ## three hosts, two gateways, ordinary programs
+	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw demo; else sudo -n bin/smcgw demo; fi
+
+install-test-deps: ## programs the tests run, from Debian's packages; needs root
+	@.ci/install-test-deps
+
+clean: ## results of builds
+	rm -rf bin dist
+	$(GO) clean -testcache

@@ -1,0 +1,57 @@
+package shm
+
+// notify marks a queue pair of the peer ready, and leaves the bell to Flush or
+// to push. If the bit is still set, the peer's loop has yet to clear it and to
+// look at the queue pair afterwards: nothing more to do. Only the queue pair's
+// one partner sets its bit, so whoever finds it set has set the summary too.
+func (pt *port) notify(vector int, slot uint32) {
+	t := &pt.peer.targets[vector]
+	word, bit := slot/64, uint64(1)<<(slot%64)
+	if t.bitmap[word].Load()&bit == 0 {
+		t.bitmap[word].Or(bit)
+		t.summary[word/64].Or(1 << (word % 64))
+	}
+	if !pt.listed {
+		pt.listed = true
+		pt.vec.dirty = append(pt.vec.dirty, pt)
+	}
+	pt.dirty |= 1 << vector
+}
+
+// push rings at once when much was published: deferring the bell then only
+// delays the consumer (studies: -20 % bulk throughput).
+func (pt *port) push(n int, now bool) {
+	pt.published += n
+	if now || pt.published >= pt.vec.dev.cfg.PushBytes {
+		pt.ringAll()
+	}
+}
+
+// flush rings the bells due.
+func (pt *port) flush() {
+	if !pt.peer.down.Load() {
+		pt.ringAll()
+	}
+	pt.listed = false
+}
+
+// ringAll rings every vector of the peer that was notified of something.
+func (pt *port) ringAll() {
+	pt.published = 0
+	for i := range pt.peer.targets {
+		if pt.dirty&(1<<i) != 0 {
+			pt.vec.dev.ring(&pt.peer.targets[i])
+		}
+	}
+	pt.dirty = 0
+}
+
+// ring wakes a vector of a peer if it sleeps. Of several callers one rings.
+func (d *Device) ring(t *target) {
+	if t.armed.Load() == 1 && t.armed.CompareAndSwap(1, 0) {
+		d.counters.bellsSent.Add(1)
+		ringBell(t.bell)
+		return
+	}
+	d.counters.bellsSuppressed.Add(1)
+}

@@ -1,0 +1,3 @@
+package shm
+
+func child(string) int { return 0 }

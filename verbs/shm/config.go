@@ -1,0 +1,88 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Config is what a device is opened with. Only GatewayID must be set.
+type Config struct {
+	// Dir is the rendezvous directory, shared with the peers by mount. It is
+	// made with mode 0700 if it does not exist. Default /run/smcgw/shm.
+	Dir string
+	// GatewayID identifies this device to its peers: random per start.
+	GatewayID [16]byte
+	// Vectors is the number of event loops that drive the device. Default 1.
+	Vectors int
+	// PeerQuota bounds the memory this device shares with one peer; it is
+	// allocated as it is touched. Default 256 MiB.
+	PeerQuota uint64
+	// MaxPeerMemory is the largest memory of a peer this device maps; address
+	// space only. Default 64 GiB.
+	MaxPeerMemory uint64
+	// MaxPeers bounds the number of peers. Default 256.
+	MaxPeers int
+	// HandshakeTimeout bounds a rendezvous. Default 1 s.
+	HandshakeTimeout time.Duration
+	// OfferTTL is how long the key of an Offer is accepted. Default 10 s.
+	OfferTTL time.Duration
+	// PushBytes is how much may be published to a peer before its bell rings
+	// without waiting for Flush. Default 64 KiB.
+	PushBytes int
+	// OnPeer is told of every new peer, whoever called. May be nil; must not block.
+	OnPeer func(*Peer)
+	// OnPeerDown is told when a peer is down. May be nil; must not block.
+	OnPeerDown func(*Peer)
+	// Logger receives what happens to peers. Default: discard.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.Dir, "/run/smcgw/shm")
+	setDefault(&c.Vectors, 1)
+	setDefault(&c.PeerQuota, 256<<20)
+	setDefault(&c.MaxPeerMemory, 64<<30)
+	setDefault(&c.MaxPeers, 256)
+	setDefault(&c.HandshakeTimeout, time.Second)
+	setDefault(&c.OfferTTL, 10*time.Second)
+	setDefault(&c.PushBytes, 64<<10)
+	if c.OnPeer == nil {
+		c.OnPeer = func(*Peer) {}
+	}
+	if c.OnPeerDown == nil {
+		c.OnPeerDown = func(*Peer) {}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate reports all problems at once.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format+": %w", append(args, verbs.ErrInvalid)...))
+		}
+	}
+	bad(c.GatewayID != [16]byte{}, "gateway id: zero")
+	bad(c.Vectors >= 0 && c.Vectors <= maxVectors, "vectors: %d, want 1 to %d", c.Vectors, maxVectors)
+	bad(c.PeerQuota == 0 || c.PeerQuota >= 1<<20 && c.PeerQuota <= 1<<40, "peer quota: %d, want 1 MiB to 1 TiB", c.PeerQuota)
+	bad(c.MaxPeers >= 0, "max peers: negative")
+	bad(c.HandshakeTimeout >= 0, "handshake timeout: negative")
+	bad(c.OfferTTL >= 0, "offer ttl: negative")
+	bad(c.PushBytes >= 0, "push bytes: negative")
+	return errors.Join(errs...)
+}

@@ -1,0 +1,167 @@
+package shm
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Limits of the device; see Attr.
+const (
+	maxWR     = 1 << 15
+	maxSGE    = 16
+	maxInline = 1024
+	maxCQE    = 1 << 22
+	maxMsg    = 1 << 30
+)
+
+// Device is a shared-memory RDMA device. It implements verbs.Device.
+//
+// Lock order: Device.mu, vector.mu, Peer.mu, slotTable.mu. None is taken on the data path.
+type Device struct {
+	cfg      Config
+	vectors  []*vector
+	qps      [maxSlots]atomic.Pointer[qp] // connected queue pairs, for the drivers
+	counters counters
+	slots    slotTable
+	wg       sync.WaitGroup
+
+	mu        sync.Mutex // guards everything below
+	closed    bool
+	listener  *Listener
+	peers     map[[16]byte]*Peer    // live ones, by gateway id
+	attaching map[[16]byte]*attempt // calls under way, by gateway id
+	changed   chan struct{}         // closed and replaced when peers change
+}
+
+var _ verbs.Device = (*Device)(nil)
+
+// Open makes a device. It has no peers until Listen or Attach.
+func Open(cfg Config) (*Device, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("shm device configuration: %w", err)
+	}
+	d := &Device{
+		cfg:       cfg.withDefaults(),
+		peers:     map[[16]byte]*Peer{},
+		attaching: map[[16]byte]*attempt{},
+		changed:   make(chan struct{}),
+	}
+	for i := range d.cfg.Vectors {
+		v, err := newVector(d, i)
+		if err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+		d.vectors = append(d.vectors, v)
+	}
+	return d, nil
+}
+
+// Name implements verbs.Device.
+func (d *Device) Name() string { return "shm-" + hex.EncodeToString(d.cfg.GatewayID[:4]) }
+
+// Attr implements verbs.Device.
+func (d *Device) Attr() verbs.DeviceAttr {
+	return verbs.DeviceAttr{
+		Ops:          verbs.OpSend | verbs.OpRDMAWrite,
+		Vectors:      d.cfg.Vectors,
+		MaxQP:        maxSlots - 1,
+		MaxQPWR:      maxWR,
+		MaxSGE:       maxSGE,
+		MaxInline:    maxInline,
+		MaxCQE:       maxCQE,
+		MaxMR:        maxKeys - 1,
+		MaxMRSize:    d.cfg.PeerQuota,
+		MaxMsgSize:   maxMsg,
+		CQHoldsBack:  true,
+		RemoteMapper: true,
+	}
+}
+
+// AllocPD implements verbs.Device: the protection domain of this device is the
+// peer, so it returns verbs.ErrNotSupported. Use Peer.PD.
+func (d *Device) AllocPD() (verbs.PD, error) {
+	return nil, fmt.Errorf("protection domains belong to peers: %w", verbs.ErrNotSupported)
+}
+
+// CreateCQ implements verbs.Device.
+func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
+	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
+		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
+	}
+	if attr.Depth < 1 || attr.Depth > maxCQE {
+		return nil, fmt.Errorf("completion queue depth %d: %w", attr.Depth, verbs.ErrInvalid)
+	}
+	if d.isClosed() {
+		return nil, verbs.ErrClosed
+	}
+	return &cq{vec: d.vectors[attr.Vector], depth: uint64(attr.Depth), channel: attr.Channel}, nil
+}
+
+// Drive implements verbs.Device.
+func (d *Device) Drive(vector int, p verbs.Poller) (verbs.Driver, error) {
+	if vector < 0 || vector >= len(d.vectors) {
+		return nil, fmt.Errorf("vector %d: %w", vector, verbs.ErrInvalid)
+	}
+	return d.vectors[vector].drive(p)
+}
+
+// PeerByGateway returns the live peer with that gateway id, or nil.
+func (d *Device) PeerByGateway(id [16]byte) *Peer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.peers[id]
+}
+
+// Peers returns the live peers.
+func (d *Device) Peers() []*Peer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ps := make([]*Peer, 0, len(d.peers))
+	for _, p := range d.peers {
+		ps = append(ps, p)
+	}
+	return ps
+}
+
+// Close implements verbs.Device: it ends the rendezvous and all peers, and waits
+// for its goroutines. Shared memory that open queue pairs or memory regions
+// still refer to stays mapped until they are closed.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	l := d.listener
+	peers := make([]*Peer, 0, len(d.peers))
+	for _, p := range d.peers {
+		peers = append(peers, p)
+	}
+	d.notifyLocked()
+	d.mu.Unlock()
+	if l != nil {
+		_ = l.Close()
+	}
+	for _, p := range peers {
+		_ = p.Close()
+	}
+	d.wg.Wait()
+	for _, v := range d.vectors {
+		v.close()
+	}
+	return nil
+}
+
+func (d *Device) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
+// notifyLocked wakes everyone who waits for a peer.
+func (d *Device) notifyLocked() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}

@@ -1,0 +1,201 @@
+package shm
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// driver is a vector in the hands of an event loop.
+type driver struct {
+	v         *vector
+	lastGrace time.Time
+}
+
+var _ verbs.Driver = (*driver)(nil)
+
+// graceInterval is how often a busy loop looks whether the peer has
+// acknowledged a grace period.
+const graceInterval = time.Millisecond
+
+// Progress implements verbs.Driver.
+func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
+	v := d.v
+	for _, pt := range *v.ports.Load() {
+		if pt.progress(v) {
+			worked = true
+		}
+	}
+	if v.adoptOrphans() {
+		worked = true
+	}
+	if v.runAgain() {
+		worked = true
+	}
+	if now.Sub(d.lastGrace) >= graceInterval {
+		d.lastGrace = now
+		v.turnGraces()
+	}
+	return worked, v.expire(now)
+}
+
+// progress looks at one peer. The epoch is read before the ready bits and
+// acknowledged after them: see grace.go.
+func (pt *port) progress(v *vector) bool {
+	if pt.peer.down.Load() {
+		pt.peerDown()
+		v.detach(pt)
+		return true
+	}
+	epoch := pt.peer.remEpoch.Load()
+	worked := pt.drain()
+	if epoch != pt.acked {
+		pt.ack.Store(epoch)
+		pt.acked = epoch
+	}
+	return worked
+}
+
+// drain runs the queue pairs the peer has marked. A bit is cleared before its
+// queue pair is looked at, so a mark set meanwhile is seen next time.
+func (pt *port) drain() bool {
+	worked := false
+	for i := range pt.summary {
+		if pt.summary[i].Load() == 0 {
+			continue
+		}
+		worked = true
+		for s := pt.summary[i].Swap(0); s != 0; s &= s - 1 {
+			w := i*64 + bits.TrailingZeros64(s)
+			pt.drainWord(w)
+		}
+	}
+	return worked
+}
+
+func (pt *port) drainWord(w int) {
+	for m := pt.bitmap[w].Swap(0); m != 0; m &= m - 1 {
+		slot := w*64 + bits.TrailingZeros64(m)
+		if q := pt.vec.dev.qps[slot].Load(); q != nil && q.port == pt {
+			q.run()
+		}
+	}
+}
+
+// peerDown fails everything that goes to the peer.
+func (pt *port) peerDown() {
+	for _, q := range pt.qps {
+		q.peerDown()
+	}
+}
+
+// runAgain runs the queue pairs that asked for it since the last Progress.
+func (v *vector) runAgain() bool {
+	if len(v.again) == 0 {
+		return false
+	}
+	list := v.again
+	v.again = v.spare[:0]
+	for _, q := range list {
+		q.queued = false
+		q.run()
+	}
+	clear(list)
+	v.spare = list[:0]
+	return true
+}
+
+// schedule has q run at the next Progress.
+func (v *vector) schedule(q *qp) {
+	if !q.queued && !q.closed {
+		q.queued = true
+		v.again = append(v.again, q)
+	}
+}
+
+func (v *vector) turnGraces() {
+	for _, pt := range *v.ports.Load() {
+		if pt.peer.graceBusy.Load() {
+			pt.peer.tryGrace()
+		}
+	}
+}
+
+// expire ends queue pairs whose RNR retries have run out and returns when the
+// next one will.
+func (v *vector) expire(now time.Time) (next time.Time) {
+	keep := v.timers[:0]
+	for _, q := range v.timers {
+		switch {
+		case q.closed || q.rnrDeadline.IsZero():
+			q.timed = false
+		case !now.Before(q.rnrDeadline):
+			q.timed = false
+			q.rnrExpired()
+		default:
+			keep = append(keep, q)
+			if next.IsZero() || q.rnrDeadline.Before(next) {
+				next = q.rnrDeadline
+			}
+		}
+	}
+	clear(v.timers[len(keep):])
+	v.timers = keep
+	return next
+}
+
+// Flush implements verbs.Driver.
+func (d *driver) Flush() {
+	v := d.v
+	for _, pt := range v.dirty {
+		pt.flush()
+	}
+	clear(v.dirty)
+	v.dirty = v.dirty[:0]
+}
+
+// Arm implements verbs.Driver.
+func (d *driver) Arm() bool {
+	ports := *d.v.ports.Load()
+	for _, pt := range ports {
+		pt.armed.Store(1)
+	}
+	if len(d.v.again) > 0 || d.v.hasOrphans.Load() || anyReady(ports) {
+		d.Disarm()
+		return false
+	}
+	return true
+}
+
+// anyReady looks once more after arming: whoever published before saw the
+// vector awake and has not rung.
+func anyReady(ports []*port) bool {
+	for _, pt := range ports {
+		if pt.peer.down.Load() || pt.peer.remEpoch.Load() != pt.acked {
+			return true
+		}
+		for i := range pt.summary {
+			if pt.summary[i].Load() != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Disarm implements verbs.Driver.
+func (d *driver) Disarm() {
+	for _, pt := range *d.v.ports.Load() {
+		pt.armed.Store(0)
+	}
+}
+
+// Close implements verbs.Driver.
+func (d *driver) Close() error {
+	if d.v != nil {
+		d.v.undrive()
+		d.v = nil
+	}
+	return nil
+}

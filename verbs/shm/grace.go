@@ -1,0 +1,101 @@
+package shm
+
+// Recycling of memory the peer can write to.
+//
+// What is closed here (a queue pair block, the range of a memory region) may
+// still be in use by the peer's loops: a copy may be under way, a span of
+// MapRemote may be held. So it waits for a grace period, as in RCU: the closer
+// first makes the thing unreachable (invalid table entry, dead status, news for
+// the connected queue pair), then the epoch is advanced; every driven vector of
+// the peer acknowledges the epoch in Progress, after it has looked at all ready
+// bits. Spans do not outlive a Progress, so nothing of before is in use then.
+//
+// A peer that does not acknowledge (stopped) keeps the memory in quarantine,
+// which the quota of the peer bounds. If it hangs up, all memory goes at once.
+
+// reclaimed is something to recycle after a grace period.
+type reclaimed struct {
+	off  uint64
+	size uint64
+	log2 uint8  // ring of a queue pair block, 0 for other ranges
+	slot uint32 // queue pair slot to free, 0 for none
+}
+
+type grace struct {
+	epoch   uint64
+	current []reclaimed // wait for epoch
+	next    []reclaimed // wait for the epoch after
+	bytes   uint64
+}
+
+// retireLocked queues r for recycling.
+func (p *Peer) retireLocked(r reclaimed) {
+	p.grace.bytes += r.size
+	p.grace.next = append(p.grace.next, r)
+	p.turnGraceLocked()
+}
+
+// turnGraceLocked ends the grace period if the peer has acknowledged it, and
+// begins the next one if something waits for it.
+func (p *Peer) turnGraceLocked() {
+	g := &p.grace
+	if len(g.current) > 0 && p.acknowledgedLocked(g.epoch) {
+		for _, r := range g.current {
+			p.recycleLocked(r)
+		}
+		clear(g.current)
+		g.current = g.current[:0]
+	}
+	if len(g.current) == 0 && len(g.next) > 0 {
+		g.current, g.next = g.next, g.current
+		g.epoch++
+		p.epochWord.Store(g.epoch)
+		p.wakePeerLocked()
+	}
+	p.graceBusy.Store(len(g.current) > 0)
+}
+
+// acknowledgedLocked tells whether every vector of the peer that has a driver
+// has seen the epoch. A vector that gets a driver later starts with the present.
+func (p *Peer) acknowledgedLocked(epoch uint64) bool {
+	if p.err != nil {
+		return true
+	}
+	for i := range p.targets {
+		if p.targets[i].driven.Load() != 0 && p.acks[i].Load() < epoch {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Peer) recycleLocked(r reclaimed) {
+	p.grace.bytes -= r.size
+	if r.slot != 0 {
+		p.dev.slots.put(r.slot)
+	}
+	switch {
+	case r.size == 0:
+	case r.log2 != 0:
+		p.giveBlockLocked(r.off, r.log2)
+	default:
+		p.freeLocked(r.off, r.size)
+	}
+}
+
+// wakePeerLocked rings every vector of the peer that sleeps.
+func (p *Peer) wakePeerLocked() {
+	for i := range p.targets {
+		p.dev.ring(&p.targets[i])
+	}
+}
+
+// tryGrace lets a loop end a grace period when nobody else allocates or frees.
+func (p *Peer) tryGrace() {
+	if p.mu.TryLock() {
+		if p.refs > 0 {
+			p.turnGraceLocked()
+		}
+		p.mu.Unlock()
+	}
+}

@@ -1,0 +1,71 @@
+package shm
+
+// Offsets into a memfd. Both sides compute them from the number of vectors the
+// owner announced, so nothing about the layout is read from shared memory.
+// Words written by different sides are 128 bytes apart: adjacent cache lines
+// are fetched in pairs.
+const (
+	pageSize   = 4096
+	maxVectors = 64
+	maxSlots   = 1 << 16 // queue pairs of a device; slot 0 is never used
+	maxKeys    = 1 << 16 // memory regions of a peer
+
+	offEpoch = 128  // u64, owner: number of the grace period begun last
+	offAcks  = 1024 // u64 per vector of the other side: epoch it has passed
+	offAreas = pageSize
+
+	// A vector area. The owner of the memfd arms; the other side marks.
+	areaArmed    = 0
+	areaDriven   = 128 // u64, owner: 1 while a driver exists
+	areaSummary  = 256
+	areaBitmap   = pageSize
+	summaryWords = maxSlots / 64 / 64
+	bitmapWords  = maxSlots / 64
+	areaSize     = areaBitmap + bitmapWords*8
+
+	// Entries of the queue pair table: {gen<<32 | vector<<16 | log2(ring)<<8 | valid, block offset}.
+	qpEntrySize = 16
+	// Entries of the memory region table: {gen<<32 | access<<8 | valid, address, length, 0}.
+	mrEntrySize = 32
+
+	// A queue pair block, in the memfd of its owner, who is the consumer of the ring.
+	blkProd   = 0   // u64, other side: entries published
+	blkCons   = 128 // u64, owner: entries consumed
+	blkPosted = 136 // u64, owner: receives posted
+	blkStatus = 144 // u64, owner: see status
+	blkWant   = 256 // u64, other side: 1 = tell me when cons or posted moves
+	blkClaim  = 264 // u64, both: the queue pair this one is connected to
+	blkNews   = 272 // u64, other side: newsXxx bits
+	blkRing   = 512
+
+	ringEntrySize = 16
+	minRing       = 16
+	maxRing       = 1 << 15
+)
+
+// layout is where the parts of one memfd lie.
+type layout struct {
+	vectors int
+	qpTable uint64
+	mrTable uint64
+	arena   uint64
+}
+
+func newLayout(vectors int) layout {
+	l := layout{vectors: vectors}
+	l.qpTable = offAreas + uint64(vectors)*areaSize
+	l.mrTable = l.qpTable + maxSlots*qpEntrySize
+	l.arena = l.mrTable + maxKeys*mrEntrySize
+	return l
+}
+
+func (l layout) area(vector int) uint64  { return offAreas + uint64(vector)*areaSize }
+func (l layout) qpEntry(s uint32) uint64 { return l.qpTable + uint64(s)*qpEntrySize }
+func (l layout) mrEntry(i uint32) uint64 { return l.mrTable + uint64(i)*mrEntrySize }
+func (l layout) ack(vector int) uint64   { return offAcks + uint64(vector)*8 }
+func blockSize(log2 uint8) uint64        { return blkRing + ringEntrySize<<log2 }
+func validLog2(log2 uint8) bool          { return 1<<log2 >= minRing && 1<<log2 <= maxRing }
+func fits(off, n, limit uint64) bool     { return off <= limit && n <= limit-off }
+func slotOf(qpn uint32) uint32           { return qpn & (maxSlots - 1) }
+func qpnOf(slot, gen uint32) uint32      { return gen&0xff<<16 | slot }
+func roundUp(n, unit uint64) uint64      { return (n + unit - 1) / unit * unit }

@@ -1,0 +1,99 @@
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/verbstest"
+)
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("SHM_TEST_CHILD"); mode != "" {
+		os.Exit(child(mode))
+	}
+	before := openFDs()
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		if after := openFDs(); after > before+4 { // epoll and friends of the runtime
+			fmt.Fprintf(os.Stderr, "%d file descriptors before, %d after\n", before, after)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func openFDs() int {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	return len(entries)
+}
+
+func newID() (id [16]byte) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+func openDevice(t testing.TB, dir string, change ...func(*Config)) *Device {
+	cfg := Config{Dir: dir, GatewayID: newID(), PeerQuota: 8 << 20}
+	for _, f := range change {
+		f(&cfg)
+	}
+	d, err := Open(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// met returns two devices and their view of each other; the first one called.
+func met(t testing.TB, change ...func(*Config)) (*Device, *Device, *Peer, *Peer) {
+	dir := t.TempDir()
+	a, b := openDevice(t, dir, change...), openDevice(t, dir, change...)
+	l, err := b.Listen()
+	require.NoError(t, err)
+	o := l.Offer()
+	pa, err := a.Attach(context.Background(), o.Name, o.Key)
+	require.NoError(t, err)
+	pb := b.PeerByGateway(a.cfg.GatewayID)
+	require.NotNil(t, pb)
+	return a, b, pa, pb
+}
+
+// deaf is the poller of a loop that never sleeps.
+type deaf struct{}
+
+func (deaf) Add(int) error    { return nil }
+func (deaf) Remove(int) error { return nil }
+
+func drive(t testing.TB, d *Device, vector int) verbs.Driver {
+	dr, err := d.Drive(vector, deaf{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dr.Close()) })
+	return dr
+}
+
+func openPair(t testing.TB) *verbstest.Pair {
+	a, b, pa, pb := met(t)
+	return &verbstest.Pair{
+		A: verbstest.Side{Device: a, PD: pa.PD(), Driver: drive(t, a, 0)},
+		B: verbstest.Side{Device: b, PD: pb.PD(), Driver: drive(t, b, 0)},
+	}
+}
+
+func TestConformance(t *testing.T) { verbstest.Run(t, openPair) }
+
+// eventually polls a condition.
+func eventually(t testing.TB, within time.Duration, cond func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, cond, within, time.Millisecond, what)
+}

@@ -1,0 +1,62 @@
+package shm
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapping is a memfd in our address space. Its methods check bounds; the
+// pointers they return are valid until close.
+type mapping struct {
+	b []byte
+}
+
+func newMapping(fd int, size uint64) (*mapping, error) {
+	b, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map shared memory: %w", err)
+	}
+	return &mapping{b: b}, nil
+}
+
+func (m *mapping) size() uint64 { return uint64(len(m.b)) }
+
+func (m *mapping) close() {
+	if m.b != nil {
+		_ = unix.Munmap(m.b)
+		m.b = nil
+	}
+}
+
+// span is n bytes at off, which the caller has checked with fits.
+func (m *mapping) span(off, n uint64) []byte { return m.b[off : off+n : off+n] }
+
+// word is the 64-bit word at off, a multiple of 8.
+func (m *mapping) word(off uint64) *atomic.Uint64 { return &m.words(off, 1)[0] }
+
+// words are n 64-bit words at off, a multiple of 8. mmap aligns the base.
+func (m *mapping) words(off, n uint64) []atomic.Uint64 {
+	b := m.b[off&^7:][: n*8 : n*8]
+	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+// plainWords is the same memory for ordinary stores, which the store of an
+// index publishes; an atomic store costs a locked instruction on amd64.
+func (m *mapping) plainWords(off, n uint64) []uint64 {
+	b := m.b[off&^7:][: n*8 : n*8]
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+// addressOf is the number under which registered memory is addressed. It is
+// never turned back into a pointer.
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+// ringBell adds 1 to an eventfd. RawSyscall: the fd does not block, and a loop
+// that keeps its P answers sooner.
+func ringBell(fd int) {
+	one := uint64(1)
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
+}

@@ -1,0 +1,133 @@
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Sentinels of the rendezvous.
+var (
+	// ErrMessage is a rendezvous message that is not one.
+	ErrMessage = errors.New("malformed rendezvous message")
+	// ErrVersion is a peer with another rendezvous or memory layout version.
+	ErrVersion = errors.New("rendezvous version mismatch")
+	// ErrName is a rendezvous name that no device of this kind gives.
+	ErrName = errors.New("malformed rendezvous name")
+	// ErrKey is a key that was not offered, or not any more.
+	ErrKey = errors.New("rendezvous key not accepted")
+	// ErrCredentials is a peer process of another user.
+	ErrCredentials = errors.New("peer process of another user")
+	// ErrBusy is a peer that already shares memory with this device, or is about to.
+	ErrBusy = errors.New("rendezvous already under way")
+)
+
+// A rendezvous is one packet each way on a SOCK_SEQPACKET socket, with the
+// memfd and the doorbells of the sender attached, or a refusal without:
+//
+//	0  "SMSH"   4 version   5 type   6 vectors (u16)   8 size of the memfd (u64)
+//	16 gateway id   32 key (hello)   48 refusal code   49 zero, to 64
+//
+// All integers are big-endian. The version covers the memory layout too.
+const (
+	messageMagic   = "SMSH"
+	messageVersion = 1
+	messageSize    = 64
+
+	typeHello   = 1
+	typeWelcome = 2
+	typeRefuse  = 3
+)
+
+// Refusal codes.
+const (
+	refuseVersion = 1
+	refuseKey     = 2
+	refuseBusy    = 3
+	refuseFull    = 4
+	refuseMemory  = 5
+)
+
+type message struct {
+	kind    byte
+	vectors uint16
+	size    uint64
+	gateway [16]byte
+	key     [16]byte
+	code    byte
+}
+
+func (m message) append(b []byte) []byte {
+	b = append(b, messageMagic...)
+	b = append(b, messageVersion, m.kind)
+	b = binary.BigEndian.AppendUint16(b, m.vectors)
+	b = binary.BigEndian.AppendUint64(b, m.size)
+	b = append(b, m.gateway[:]...)
+	b = append(b, m.key[:]...)
+	b = append(b, m.code)
+	return append(b, make([]byte, messageSize-49)...)
+}
+
+// parseMessage reads a packet. Other versions are recognised whatever follows.
+func parseMessage(b []byte) (message, error) {
+	if len(b) < 5 || string(b[:4]) != messageMagic {
+		return message{}, fmt.Errorf("%d bytes: %w", len(b), ErrMessage)
+	}
+	if b[4] != messageVersion {
+		return message{}, fmt.Errorf("version %d: %w", b[4], ErrVersion)
+	}
+	if len(b) != messageSize {
+		return message{}, fmt.Errorf("%d bytes: %w", len(b), ErrMessage)
+	}
+	m := message{
+		kind: b[5], vectors: binary.BigEndian.Uint16(b[6:]), size: binary.BigEndian.Uint64(b[8:]),
+		gateway: [16]byte(b[16:32]), key: [16]byte(b[32:48]), code: b[48],
+	}
+	return m, m.check()
+}
+
+func (m message) check() error {
+	switch {
+	case m.kind == typeRefuse:
+		return nil
+	case m.kind != typeHello && m.kind != typeWelcome:
+		return fmt.Errorf("type %d: %w", m.kind, ErrMessage)
+	case m.vectors < 1 || m.vectors > maxVectors:
+		return fmt.Errorf("%d vectors: %w", m.vectors, ErrMessage)
+	case m.gateway == [16]byte{}:
+		return fmt.Errorf("no gateway id: %w", ErrMessage)
+	}
+	return nil
+}
+
+// refusal is the error a refusal code stands for.
+func refusal(code byte) error {
+	switch code {
+	case refuseVersion:
+		return ErrVersion
+	case refuseKey:
+		return ErrKey
+	case refuseBusy:
+		return ErrBusy
+	default:
+		return fmt.Errorf("refusal code %d: %w", code, errRefused)
+	}
+}
+
+var errRefused = errors.New("peer has no room")
+
+// refuseCode is the reverse: what a failed rendezvous tells the other side.
+func refuseCode(err error) byte {
+	switch {
+	case errors.Is(err, ErrVersion):
+		return refuseVersion
+	case errors.Is(err, ErrKey):
+		return refuseKey
+	case errors.Is(err, ErrBusy):
+		return refuseBusy
+	case errors.Is(err, errRefused):
+		return refuseFull
+	default:
+		return refuseMemory
+	}
+}

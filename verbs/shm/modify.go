@@ -1,0 +1,152 @@
+package shm
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Modify implements verbs.QP. The address vector, PSNs, MTU and timeouts are
+// accepted and mean nothing here: the peer is the PD's, and memory is reliable.
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	if q.closed {
+		return verbs.ErrClosed
+	}
+	to, err := verbs.CheckTransition(verbs.QPTRC, q.state, attr, mask)
+	if err != nil {
+		return err
+	}
+	if err := checkAttr(attr, mask); err != nil {
+		return err
+	}
+	switch {
+	case to == verbs.QPSReset:
+		return q.reset()
+	case to == verbs.QPSErr:
+		q.fail(verbs.WCSuccess)
+		return nil
+	case to == verbs.QPSRTR:
+		if err := q.toRTR(attr.DestQPNum); err != nil {
+			return err
+		}
+	}
+	q.apply(attr, mask)
+	q.state = to
+	q.publishStatus(lifeAlive, verbs.WCSuccess)
+	if q.port != nil {
+		q.tell(newsStatus)
+		q.vec.schedule(q)
+	}
+	return nil
+}
+
+func checkAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	has := func(m verbs.QPAttrMask) bool { return mask&m != 0 }
+	switch {
+	case has(verbs.QPAttrPort) && a.Port != 1,
+		has(verbs.QPAttrPKeyIndex) && a.PKeyIndex != 0,
+		has(verbs.QPAttrPathMTU) && a.PathMTU.Bytes() == 0,
+		has(verbs.QPAttrMinRNRTimer) && a.MinRNRTimer > 31,
+		has(verbs.QPAttrRNRRetry) && a.RNRRetry > 7,
+		has(verbs.QPAttrRetryCnt) && a.RetryCnt > 7,
+		has(verbs.QPAttrTimeout) && a.Timeout > 31,
+		has(verbs.QPAttrDestQPN) && a.DestQPNum > 0xffffff:
+		return fmt.Errorf("queue pair attributes %+v: %w", *a, verbs.ErrInvalid)
+	}
+	return nil
+}
+
+// apply keeps the attributes this device uses.
+func (q *qp) apply(a *verbs.QPAttr, mask verbs.QPAttrMask) {
+	if mask&verbs.QPAttrAccess != 0 {
+		q.attr.Access = a.Access
+	}
+	if mask&verbs.QPAttrMinRNRTimer != 0 {
+		q.attr.MinRNRTimer = a.MinRNRTimer
+	}
+	if mask&verbs.QPAttrRNRRetry != 0 {
+		q.attr.RNRRetry = a.RNRRetry
+	}
+}
+
+func (q *qp) toRTR(dest uint32) error {
+	pt := q.vec.portOf(q.peer)
+	if pt == nil || q.peer.down.Load() {
+		return fmt.Errorf("peer %v is down: %w", q.peer, verbs.ErrRemoteGone)
+	}
+	q.port = pt
+	if err := q.connect(dest); err != nil {
+		q.port, q.rem = nil, partner{}
+		return err
+	}
+	q.install(pt)
+	return nil
+}
+
+// reset forgets everything. The block is replaced, since the peer may still use
+// the old one; the number stays.
+func (q *qp) reset() error {
+	if q.state == verbs.QPSReset {
+		return nil
+	}
+	q.peer.mu.Lock()
+	off, err := q.peer.takeBlockLocked(q.log2)
+	q.peer.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	q.uninstall()
+	q.dropBlock(0)
+	q.state, q.port, q.rem, q.attr = verbs.QPSReset, nil, partner{}, verbs.QPAttr{}
+	q.rq.reset()
+	q.sq.reset()
+	q.useBlock(off)
+	return nil
+}
+
+// fail moves the queue pair to ERR. why is what the partner's oldest
+// unacknowledged SEND completes with, WCSuccess for nothing in particular.
+func (q *qp) fail(why verbs.WCStatus) {
+	if q.state == verbs.QPSErr {
+		return
+	}
+	q.state = verbs.QPSErr
+	q.publishStatus(lifeErr, why)
+	q.tell(newsStatus)
+	if claim := q.blk.claim.Load(); claim != 0 && !q.rem.bound && q.port != nil {
+		q.port.tellClaimant(claim)
+	}
+	q.vec.schedule(q)
+}
+
+// peerDown ends the queue pair after its peer: what was under way has got no
+// answer, the rest is flushed.
+func (q *qp) peerDown() {
+	if q.closed || q.state == verbs.QPSErr {
+		return
+	}
+	q.rem = partner{gone: true}
+	if q.sq.done != q.sq.posted {
+		q.sq.failOldest(verbs.WCRetryExcErr)
+	}
+	q.fail(verbs.WCSuccess)
+}
+
+// run does all the queue pair can do now.
+func (q *qp) run() {
+	if q.closed || q.state == verbs.QPSReset || q.state == verbs.QPSInit {
+		return
+	}
+	if q.peer.down.Load() {
+		q.peerDown()
+	}
+	q.hear()
+	if q.state != verbs.QPSErr {
+		q.receive()
+		q.answerWant()
+	}
+	q.pump()
+	if q.state == verbs.QPSErr {
+		q.flushReceives()
+	}
+}

@@ -1,0 +1,167 @@
+package shm
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// pd is the protection domain of a peer.
+type pd struct {
+	peer *Peer
+}
+
+var _ verbs.PD = (*pd)(nil)
+
+// mr is a memory region: a range of the own memfd, or memory of the caller.
+type mr struct {
+	peer   *Peer
+	buf    []byte
+	addr   uint64
+	key    uint32
+	access verbs.Access
+	shared bool // in the memfd
+	closed bool // guarded by Peer.mu
+}
+
+var _ verbs.MR = (*mr)(nil)
+
+// RegMR implements verbs.PD: memory of the caller, for local access only.
+func (d *pd) RegMR(buf []byte, access verbs.Access) (verbs.MR, error) {
+	if len(buf) == 0 || !access.ValidMR() {
+		return nil, fmt.Errorf("register %d bytes with access %#x: %w", len(buf), uint32(access), verbs.ErrInvalid)
+	}
+	if access.Remote() != 0 {
+		return nil, fmt.Errorf("remote access to memory that is not shared: %w", verbs.ErrNotSupported)
+	}
+	p := d.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.refLocked(); err != nil {
+		return nil, err
+	}
+	m := &mr{peer: p, buf: buf, addr: addressOf(buf), access: access}
+	return p.addKeyLocked(m)
+}
+
+// AllocMR implements verbs.PD: memory the peer can be given access to.
+func (d *pd) AllocMR(size int, access verbs.Access) (verbs.MR, error) {
+	if size <= 0 || !access.ValidMR() {
+		return nil, fmt.Errorf("allocate %d bytes with access %#x: %w", size, uint32(access), verbs.ErrInvalid)
+	}
+	if access&(verbs.AccessRemoteRead|verbs.AccessRemoteAtomic) != 0 {
+		return nil, fmt.Errorf("remote read or atomic: %w", verbs.ErrNotSupported)
+	}
+	p := d.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.refLocked(); err != nil {
+		return nil, err
+	}
+	off, err := p.allocLocked(uint64(size))
+	if err != nil {
+		p.unrefLocked()
+		return nil, err
+	}
+	m := &mr{peer: p, buf: p.own.span(off, uint64(size)), addr: off, access: access, shared: true}
+	return p.addKeyLocked(m)
+}
+
+// addKeyLocked takes over a reference to the peer.
+func (p *Peer) addKeyLocked(m *mr) (verbs.MR, error) {
+	if !p.keys.addLocked(m) {
+		if m.shared {
+			p.releaseLocked(m.addr, uint64(len(m.buf)))
+		}
+		p.unrefLocked()
+		return nil, fmt.Errorf("memory regions of peer %v: %w", p, verbs.ErrNoMemory)
+	}
+	if m.shared {
+		e := p.own.words(p.ownLayout.mrEntry(m.key>>16), 3)
+		e[1].Store(m.addr)
+		e[2].Store(uint64(len(m.buf)))
+		e[0].Store(mrWord(m.key, m.access))
+	}
+	return m, nil
+}
+
+func mrWord(key uint32, access verbs.Access) uint64 {
+	return uint64(key&0xffff)<<32 | uint64(access.Remote())<<8 | 1
+}
+
+// Bytes implements verbs.MR.
+func (m *mr) Bytes() []byte { return m.buf }
+
+// Addr implements verbs.MR.
+func (m *mr) Addr() uint64 { return m.addr }
+
+// LKey implements verbs.MR.
+func (m *mr) LKey() uint32 { return m.key }
+
+// RKey implements verbs.MR.
+func (m *mr) RKey() uint32 { return m.key }
+
+// Close implements verbs.MR. The range is recycled when the peer has
+// acknowledged it; see grace.go.
+func (m *mr) Close() error {
+	p := m.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	p.keys.removeLocked(m)
+	if m.shared {
+		p.own.word(p.ownLayout.mrEntry(m.key >> 16)).Store(0)
+		p.retireLocked(reclaimed{off: m.addr, size: uint64(len(m.buf))})
+	}
+	p.unrefLocked()
+	return nil
+}
+
+// CreateQP implements verbs.PD.
+func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
+
+// Close implements verbs.PD. The domain itself lives as long as the peer.
+func (d *pd) Close() error {
+	p := d.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.qpCount > 0 || p.keys.count > 0 {
+		return fmt.Errorf("%d queue pairs and %d memory regions of peer %v: %w", p.qpCount, p.keys.count, p, verbs.ErrBusy)
+	}
+	return nil
+}
+
+// local returns n bytes of own memory named by an SGE, nil if the key does not
+// cover them.
+func (p *Peer) local(s verbs.SGE, need verbs.Access) []byte {
+	m := p.keys.find(s.LKey)
+	if m == nil || m.access&need != need || s.Addr < m.addr {
+		return nil
+	}
+	off, n := s.Addr-m.addr, uint64(s.Length)
+	if !fits(off, n, uint64(len(m.buf))) {
+		return nil
+	}
+	return m.buf[off : off+n : off+n]
+}
+
+// remote returns n bytes of the peer's memory, nil if its table does not grant
+// them. The entry is read once; whatever it says, the span lies in the mapping.
+func (p *Peer) remote(rkey uint32, addr, n uint64, need verbs.Access) []byte {
+	e := p.rem.words(p.remLayout.mrEntry(rkey>>16), 3)
+	word := e[0].Load()
+	base, size := e[1].Load(), e[2].Load()
+	if e[0].Load() != word || word&1 == 0 || uint32(word>>32) != rkey&0xffff {
+		return nil
+	}
+	if verbs.Access(word>>8&0xff)&need != need || addr < base || !fits(addr-base, n, size) {
+		return nil
+	}
+	if !fits(addr, n, p.rem.size()) || addr < p.remLayout.arena {
+		return nil
+	}
+	return p.rem.span(addr, n)
+}

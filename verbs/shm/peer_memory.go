@@ -1,0 +1,160 @@
+package shm
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// newPeer makes this side's memory and doorbells for a peer that is not yet
+// known: memory first, then adopt what the peer sent.
+func (d *Device) newPeer() (*Peer, error) {
+	p := &Peer{dev: d, done: make(chan struct{}), memfd: -1, refs: 1, ownLayout: newLayout(len(d.vectors))}
+	p.pd = &pd{peer: p}
+	p.warm = map[uint8][]uint64{}
+	p.arena = newBuddy(d.cfg.PeerQuota)
+	if err := p.makeOwn(); err != nil {
+		p.closeMemory()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Peer) makeOwn() (err error) {
+	size := p.ownLayout.arena + p.arena.size
+	if p.memfd, err = newMemfd(size); err != nil {
+		return err
+	}
+	if p.own, err = newMapping(p.memfd, size); err != nil {
+		return err
+	}
+	for range p.dev.vectors {
+		fd, err := newEventfd()
+		if err != nil {
+			return err
+		}
+		p.bells = append(p.bells, fd)
+	}
+	p.epochWord = p.own.word(offEpoch)
+	p.acks = p.own.words(offAcks, maxVectors)
+	return nil
+}
+
+// adopt maps what the peer announced; it takes the fds over, error or not.
+func (p *Peer) adopt(m message, fds []int) error {
+	memfd := fds[0]
+	defer closeFD(&memfd)
+	for _, fd := range fds[1:] {
+		p.targets = append(p.targets, target{bell: fd})
+	}
+	for _, fd := range fds[1:] {
+		if err := checkEventfd(fd); err != nil {
+			return err
+		}
+	}
+	if err := p.checkSize(m); err != nil {
+		return err
+	}
+	if err := checkMemfd(memfd, m.size); err != nil {
+		return err
+	}
+	p.gateway = m.gateway
+	rem, err := newMapping(memfd, m.size)
+	if err != nil {
+		return err
+	}
+	p.rem = rem
+	p.bindRemote()
+	return nil
+}
+
+func (p *Peer) checkSize(m message) error {
+	p.remLayout = newLayout(int(m.vectors))
+	if m.size < p.remLayout.arena+pageSize || m.size%pageSize != 0 || m.size > p.dev.cfg.MaxPeerMemory {
+		return fmt.Errorf("announced size %d: %w", m.size, ErrMemfd)
+	}
+	return nil
+}
+
+func (p *Peer) bindRemote() {
+	for i := range p.targets {
+		t, area := &p.targets[i], p.remLayout.area(i)
+		t.armed = p.rem.word(area + areaArmed)
+		t.driven = p.rem.word(area + areaDriven)
+		t.summary = p.rem.words(area+areaSummary, summaryWords)
+		t.bitmap = p.rem.words(area+areaBitmap, bitmapWords)
+	}
+	p.remEpoch = p.rem.word(offEpoch)
+	p.remAcks = p.rem.words(offAcks, maxVectors)
+}
+
+// allocLocked takes n bytes of the arena; the result is an offset into the memfd.
+func (p *Peer) allocLocked(n uint64) (uint64, error) {
+	p.turnGraceLocked()
+	off, ok := p.arena.alloc(n)
+	if !ok && p.dropWarmLocked() {
+		off, ok = p.arena.alloc(n)
+	}
+	if !ok {
+		return 0, fmt.Errorf("%d bytes of %d shared with peer %v: %w", n, p.arena.size, p, verbs.ErrNoMemory)
+	}
+	return p.ownLayout.arena + off, nil
+}
+
+func (p *Peer) releaseLocked(off, n uint64) { p.arena.release(off-p.ownLayout.arena, n) }
+
+// maxWarm bounds the free queue pair blocks kept with their pages, per size.
+const maxWarm = 64
+
+// takeBlockLocked returns a queue pair block with a clean header.
+func (p *Peer) takeBlockLocked(log2 uint8) (uint64, error) {
+	p.turnGraceLocked()
+	if w := p.warm[log2]; len(w) > 0 {
+		p.warm[log2] = w[:len(w)-1]
+		return p.cleanBlock(w[len(w)-1]), nil
+	}
+	off, err := p.allocLocked(blockSize(log2))
+	if err != nil {
+		return 0, err
+	}
+	return p.cleanBlock(off), nil
+}
+
+func (p *Peer) cleanBlock(off uint64) uint64 {
+	clear(p.own.span(off, blkRing))
+	return off
+}
+
+func (p *Peer) giveBlockLocked(off uint64, log2 uint8) {
+	if len(p.warm[log2]) < maxWarm {
+		p.warm[log2] = append(p.warm[log2], off)
+		return
+	}
+	p.freeLocked(off, blockSize(log2))
+}
+
+// freeLocked gives a range back to the arena and its pages to the system.
+func (p *Peer) freeLocked(off, n uint64) {
+	punch(p.memfd, off, roundUp(n, pageSize))
+	p.releaseLocked(off, n)
+}
+
+func (p *Peer) dropWarmLocked() bool {
+	dropped := false
+	for log2, blocks := range p.warm {
+		for _, off := range blocks {
+			p.freeLocked(off, blockSize(log2))
+			dropped = true
+		}
+		delete(p.warm, log2)
+	}
+	return dropped
+}
+
+func (p *Peer) warmBytesLocked() uint64 {
+	n := uint64(0)
+	for log2, blocks := range p.warm {
+		n += uint64(len(blocks)) * orderSize(order(blockSize(log2)))
+	}
+	return n
+}

@@ -1,0 +1,211 @@
+package shm
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// qp is an RC queue pair. It consumes the entry ring in its own block and
+// publishes into the ring in the block of its partner.
+//
+//	qp.go          the object         modify.go   state machine
+//	connect.go     finding the partner's block, news
+//	send.go        send queue         write.go    placing payload, publishing
+//	receive.go     entries and receive queue
+type qp struct {
+	peer *Peer
+	vec  *vector
+	port *port // nil until RTR
+	num  uint32
+	slot uint32
+	gen  uint32
+	log2 uint8
+	cap  verbs.QPCap
+	sig  bool
+	scq  *cq
+	rcq  *cq
+
+	state  verbs.QPState
+	attr   verbs.QPAttr
+	closed bool
+	queued bool // in vector.again
+	timed  bool // in vector.timers
+	fullS  bool // in scq.waiters
+	fullR  bool // in rcq.waiters
+
+	blk block
+	rem partner
+	rq  recvQueue
+	sq  sendQueue
+
+	rnrDeadline time.Time
+}
+
+var (
+	_ verbs.QP           = (*qp)(nil)
+	_ verbs.RemoteMapper = (*qp)(nil)
+)
+
+// block is the own queue pair block. Indexes the peer cannot be trusted with
+// are kept here; shared memory has a copy.
+type block struct {
+	off    uint64
+	prod   *atomic.Uint64
+	cons   *atomic.Uint64
+	posted *atomic.Uint64
+	status *atomic.Uint64
+	want   *atomic.Uint64
+	claim  *atomic.Uint64
+	news   *atomic.Uint64
+	ring   []atomic.Uint64 // two words an entry
+	mask   uint64
+
+	consumed uint64 // entries consumed
+	receives uint64 // receives posted
+}
+
+func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
+	scq, ok1 := attr.SendCQ.(*cq)
+	rcq, ok2 := attr.RecvCQ.(*cq)
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev {
+		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
+	}
+	if attr.Type != verbs.QPTRC {
+		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
+	}
+	if err := checkCap(attr.Cap); err != nil {
+		return nil, err
+	}
+	q := &qp{peer: p, vec: scq.vec, cap: attr.Cap, sig: attr.SQSigAll, scq: scq, rcq: rcq}
+	q.log2 = uint8(bits.Len(uint(max(attr.Cap.MaxRecvWR, minRing) - 1)))
+	q.rq.init(attr.Cap)
+	if err := q.take(); err != nil {
+		return nil, err
+	}
+	scq.users.Add(1)
+	rcq.users.Add(1)
+	return q, nil
+}
+
+func checkCap(c verbs.QPCap) error {
+	in := func(n, limit int) bool { return n >= 0 && n <= limit }
+	if c.MaxSendWR < 1 || !in(c.MaxSendWR, maxWR) || !in(c.MaxRecvWR, maxWR) ||
+		!in(c.MaxSendSGE, maxSGE) || !in(c.MaxRecvSGE, maxSGE) || !in(c.MaxInline, maxInline) {
+		return fmt.Errorf("queue pair capabilities %+v: %w", c, verbs.ErrInvalid)
+	}
+	return nil
+}
+
+// take gets the queue pair its number and its block, and a reference to the peer.
+func (q *qp) take() error {
+	p := q.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.refLocked(); err != nil {
+		return err
+	}
+	slot, gen, ok := p.dev.slots.take()
+	if !ok {
+		p.unrefLocked()
+		return fmt.Errorf("queue pairs: %w", verbs.ErrNoMemory)
+	}
+	off, err := p.takeBlockLocked(q.log2)
+	if err != nil {
+		p.dev.slots.put(slot)
+		p.unrefLocked()
+		return err
+	}
+	q.slot, q.gen, q.num = slot, gen, qpnOf(slot, gen)
+	q.useBlock(off)
+	p.qpCount++
+	return nil
+}
+
+// useBlock announces the block in the table.
+func (q *qp) useBlock(off uint64) {
+	p := q.peer
+	w := func(o uint64) *atomic.Uint64 { return p.own.word(off + o) }
+	q.blk = block{
+		off: off, prod: w(blkProd), cons: w(blkCons), posted: w(blkPosted), status: w(blkStatus),
+		want: w(blkWant), claim: w(blkClaim), news: w(blkNews),
+		ring: p.own.words(off+blkRing, 2<<q.log2), mask: 1<<q.log2 - 1,
+	}
+	q.publishStatus(lifeAlive, verbs.WCSuccess)
+	e := p.own.words(p.ownLayout.qpEntry(q.slot), 2)
+	e[1].Store(off)
+	e[0].Store(uint64(q.gen)<<32 | uint64(q.vec.index)<<16 | uint64(q.log2)<<8 | 1)
+}
+
+// dropBlock makes the block unreachable, tells the partner, and leaves the
+// memory to the grace period. slot is 0 if the queue pair keeps its slot.
+//
+// Who claimed the block before it was declared dead is told; who comes later
+// sees that it is dead. Telling takes the loop's protection from recycling, so
+// a queue pair that is not yet the loop's leaves it to the loop.
+func (q *qp) dropBlock(slot uint32) {
+	p := q.peer
+	p.own.word(p.ownLayout.qpEntry(q.slot)).Store(0)
+	q.publishStatus(lifeDead, verbs.WCSuccess)
+	o := orphan{peer: p, block: reclaimed{off: q.blk.off, size: blockSize(q.log2), log2: q.log2, slot: slot}}
+	if q.sq.stage.off != 0 {
+		o.stage = reclaimed{off: q.sq.stage.off, size: stageSize}
+		q.sq.stage = stage{}
+	}
+	switch claim := q.blk.claim.Load(); {
+	case q.rem.bound:
+		q.tell(newsStatus)
+	case claim != 0 && q.port != nil:
+		q.port.tellClaimant(claim)
+	case claim != 0:
+		o.claim = claim
+		q.vec.leave(o)
+		return
+	}
+	o.retire()
+}
+
+// Num implements verbs.QP.
+func (q *qp) Num() uint32 { return q.num }
+
+// Type implements verbs.QP.
+func (q *qp) Type() verbs.QPType { return verbs.QPTRC }
+
+// State implements verbs.QP.
+func (q *qp) State() verbs.QPState { return q.state }
+
+// Close implements verbs.QP.
+func (q *qp) Close() error {
+	if q.closed {
+		return nil
+	}
+	q.closed = true
+	q.uninstall()
+	q.dropBlock(q.slot)
+	q.rem = partner{gone: true}
+	q.scq.users.Add(-1)
+	q.rcq.users.Add(-1)
+	q.peer.mu.Lock()
+	defer q.peer.mu.Unlock()
+	q.peer.qpCount--
+	q.peer.unrefLocked()
+	return nil
+}
+
+// install shows the queue pair to the driver.
+func (q *qp) install(pt *port) {
+	q.port = pt
+	pt.qps[q.slot] = q
+	q.peer.dev.qps[q.slot].Store(q)
+	q.vec.schedule(q)
+}
+
+func (q *qp) uninstall() {
+	if q.port != nil {
+		delete(q.port.qps, q.slot)
+		q.peer.dev.qps[q.slot].CompareAndSwap(q, nil)
+	}
+}

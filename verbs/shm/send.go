@@ -1,0 +1,227 @@
+package shm
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// sendQueue holds the work requests not completed yet. They are issued in order
+// and complete in order; the counters only grow: retired <= done <= issued <= posted.
+type sendQueue struct {
+	ring    []sendSlot // grows on demand; length a power of two
+	posted  uint64
+	issued  uint64
+	done    uint64 // completion queued, or none wanted
+	retired uint64 // completion polled
+	nak     verbs.WCStatus
+	acked   uint64 // entries the partner has consumed, as last seen
+	stage   stage
+}
+
+// sendSlot is a posted work request with its progress.
+type sendSlot struct {
+	wrID     uint64
+	addr     uint64
+	rkey     uint32
+	imm      uint32
+	length   uint32
+	sent     uint32 // SEND: bytes published
+	op       verbs.WROpcode
+	flags    verbs.SendFlags
+	status   verbs.WCStatus
+	started  bool
+	finished bool
+	until    uint64 // SEND: finished when the partner has consumed entries up to here
+	sge      []verbs.SGE
+	inline   []byte
+}
+
+func (s *sendQueue) slot(i uint64) *sendSlot { return &s.ring[i&uint64(len(s.ring)-1)] }
+
+// reset forgets what is posted. Counters go on: completions in the CQ refer to them.
+func (s *sendQueue) reset() {
+	s.issued, s.done, s.retired = s.posted, s.posted, s.posted
+	s.nak, s.acked = verbs.WCSuccess, 0
+}
+
+// push returns the next slot, with slices to reuse.
+func (s *sendQueue) push() *sendSlot {
+	if s.posted-s.done == uint64(len(s.ring)) {
+		ring := make([]sendSlot, max(8, 2*len(s.ring)))
+		for i := s.done; i != s.posted; i++ {
+			ring[i&uint64(len(ring)-1)] = *s.slot(i)
+		}
+		s.ring = ring
+	}
+	s.posted++
+	return s.slot(s.posted - 1)
+}
+
+// failOldest gives the oldest work request not completed yet an error status.
+func (s *sendQueue) failOldest(status verbs.WCStatus) {
+	t := s.slot(s.done)
+	if s.done < s.issued && t.finished {
+		return
+	}
+	t.status, t.finished = status, true
+	s.issued = max(s.issued, s.done+1)
+}
+
+// PostSend implements verbs.QP.
+func (q *qp) PostSend(wr *verbs.SendWR) error {
+	switch {
+	case q.closed:
+		return verbs.ErrClosed
+	case q.state < verbs.QPSRTS:
+		return fmt.Errorf("post send in %v: %w", q.state, verbs.ErrState)
+	case q.sq.posted-q.sq.retired >= uint64(q.cap.MaxSendWR):
+		return verbs.ErrQueueFull
+	}
+	n, err := q.checkSend(wr)
+	if err != nil {
+		return err
+	}
+	s := q.sq.push()
+	*s = sendSlot{
+		wrID: wr.WRID, addr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.ImmData, length: n, op: wr.Opcode, flags: wr.Flags,
+		sge: append(s.sge[:0], wr.SGList...), inline: s.inline[:0],
+	}
+	if wr.Flags&verbs.SendInline != 0 {
+		s.inline = append(s.inline, wr.Inline...)
+	}
+	q.pump()
+	return nil
+}
+
+const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline | verbs.SendMapped | verbs.SendPush
+
+// checkSend returns the length of the message.
+func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
+	switch wr.Opcode {
+	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm:
+	default:
+		return 0, fmt.Errorf("%v: %w", wr.Opcode, verbs.ErrNotSupported)
+	}
+	if wr.Flags&^knownFlags != 0 || len(wr.SGList) > q.cap.MaxSendSGE {
+		return 0, fmt.Errorf("flags %#x, %d SGEs: %w", uint16(wr.Flags), len(wr.SGList), verbs.ErrInvalid)
+	}
+	if wr.Flags&verbs.SendInline != 0 {
+		if len(wr.Inline) > q.cap.MaxInline || len(wr.SGList) > 0 || wr.Flags&verbs.SendMapped != 0 {
+			return 0, fmt.Errorf("inline data of %d bytes: %w", len(wr.Inline), verbs.ErrInvalid)
+		}
+		return uint32(len(wr.Inline)), nil
+	}
+	if wr.Flags&verbs.SendMapped != 0 && !mapped(wr) {
+		return 0, fmt.Errorf("mapped payload that is not where it is written to: %w", verbs.ErrInvalid)
+	}
+	return sumSGE(wr.SGList)
+}
+
+// mapped tells whether the WR's payload is where it is to be written to.
+func mapped(wr *verbs.SendWR) bool {
+	write := wr.Opcode == verbs.WRRDMAWrite || wr.Opcode == verbs.WRRDMAWriteWithImm
+	return write && len(wr.SGList) == 1 && wr.SGList[0].Addr == wr.RemoteAddr && wr.SGList[0].LKey == wr.RKey
+}
+
+func sumSGE(list []verbs.SGE) (uint32, error) {
+	n := uint64(0)
+	for i := range list {
+		n += uint64(list[i].Length)
+	}
+	if n > maxMsg {
+		return 0, fmt.Errorf("message of %d bytes: %w", n, verbs.ErrInvalid)
+	}
+	return uint32(n), nil
+}
+
+// pump issues and completes what can be.
+func (q *qp) pump() {
+	if q.state != verbs.QPSErr && q.peer.down.Load() {
+		q.peerDown()
+	}
+	for q.state == verbs.QPSRTS && q.sq.issued != q.sq.posted {
+		if !q.issue(q.sq.slot(q.sq.issued)) {
+			break
+		}
+		q.sq.issued++
+	}
+	for q.sq.done != q.sq.posted && q.complete(q.sq.slot(q.sq.done)) {
+		q.sq.done++
+	}
+}
+
+// complete queues the completion of the oldest work request if it is due.
+func (q *qp) complete(s *sendSlot) bool {
+	if !q.finished(s) {
+		return false
+	}
+	if s.status == verbs.WCSuccess && !q.sig && s.flags&verbs.SendSignaled == 0 {
+		return true
+	}
+	if !q.scq.room() {
+		q.scq.wait(q, &q.fullS)
+		return false
+	}
+	e := cqe{qp: q, retire: q.sq.done + 1}
+	e.wc = verbs.WC{
+		WRID: s.wrID, Status: s.status, Opcode: s.op.WCOpcode(), ByteLen: s.length, QPNum: q.num, SrcQP: q.rem.qpn,
+	}
+	q.scq.push(e, false)
+	return true
+}
+
+// finished tells whether the oldest work request is, and makes it so if the
+// queue pair is in ERR or the partner has acknowledged it.
+func (q *qp) finished(s *sendSlot) bool {
+	issued := q.sq.done < q.sq.issued
+	switch {
+	case issued && s.finished:
+	case issued && q.acknowledged(s.until):
+		s.finished = true
+	case issued && q.rem.gone:
+		s.finished, s.status = true, q.takeNAK()
+		q.fail(verbs.WCSuccess)
+	case q.state == verbs.QPSErr:
+		s.finished, s.status = true, verbs.WCWRFlushErr
+	default:
+		return false
+	}
+	return true
+}
+
+// takeNAK is why the partner did not take the oldest SEND. Later ones are flushed.
+func (q *qp) takeNAK() verbs.WCStatus {
+	status := q.sq.nak
+	q.sq.nak = verbs.WCWRFlushErr
+	if status == verbs.WCSuccess {
+		return verbs.WCRetryExcErr
+	}
+	return status
+}
+
+// acknowledged tells whether the partner has consumed entries up to until, and
+// asks it to say so otherwise.
+func (q *qp) acknowledged(until uint64) bool {
+	if q.sq.acked >= until {
+		return true
+	}
+	if !q.rem.bound {
+		return false
+	}
+	if q.seeConsumed(); q.sq.acked >= until {
+		return true
+	}
+	q.ask()
+	q.seeConsumed()
+	return q.sq.acked >= until
+}
+
+// retired frees the queue entries up to a polled completion.
+func (q *qp) retired(e *cqe) {
+	if e.recv {
+		q.rq.retired = max(q.rq.retired, e.retire)
+	} else {
+		q.sq.retired = max(q.sq.retired, e.retire)
+	}
+}

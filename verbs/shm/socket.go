@@ -1,0 +1,155 @@
+package shm
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const socketSuffix = ".sock"
+
+// nameOf is the rendezvous name of a gateway: a file name in the directory.
+func nameOf(gateway [16]byte) string { return hex.EncodeToString(gateway[:]) + socketSuffix }
+
+// gatewayOf is the gateway a rendezvous name belongs to. Names come from the
+// network, so nothing but 32 hexadecimal digits gets near a path.
+func gatewayOf(name string) (id [16]byte, err error) {
+	digits, ok := strings.CutSuffix(name, socketSuffix)
+	if !ok || len(digits) != 32 {
+		return id, fmt.Errorf("%q: %w", name, ErrName)
+	}
+	if _, err := hex.Decode(id[:], []byte(digits)); err != nil || nameOf(id) != name {
+		return id, fmt.Errorf("%q: %w", name, ErrName)
+	}
+	return id, nil
+}
+
+// directory is the rendezvous directory, held open. Sockets are addressed
+// through it, which also keeps their names short enough for sun_path.
+type directory struct {
+	fd int
+}
+
+func openDirectory(path string) (directory, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return directory{-1}, fmt.Errorf("open rendezvous directory: %w", err)
+	}
+	d := directory{fd}
+	if err := d.check(); err != nil {
+		d.close()
+		return directory{-1}, fmt.Errorf("rendezvous directory %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// check refuses a directory in which another user could put sockets.
+func (d directory) check() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(d.fd, &st); err != nil {
+		return fmt.Errorf("stat: %w", err)
+	}
+	if st.Mode&0o022 != 0 || !authorised(st.Uid) {
+		return fmt.Errorf("mode %#o, owner %d: %w", st.Mode&0o7777, st.Uid, ErrCredentials)
+	}
+	return nil
+}
+
+func (d directory) path(name string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", d.fd, name) }
+
+func (d directory) close() { _ = unix.Close(d.fd) }
+
+// authorised tells whether a process of that user may share memory with us.
+func authorised(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
+
+// checkCredentials looks at who is at the other end: for a caller the process
+// that listens, for a listener the one that called.
+func checkCredentials(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("peer credentials: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("peer credentials: %w", err)
+	case credErr != nil:
+		return fmt.Errorf("peer credentials: %w", credErr)
+	case !authorised(cred.Uid):
+		return fmt.Errorf("uid %d: %w", cred.Uid, ErrCredentials)
+	}
+	return nil
+}
+
+// sendMessage sends a packet with fds attached.
+func sendMessage(c *net.UnixConn, m message, fds ...int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := c.WriteMsgUnix(m.append(nil), oob, nil); err != nil {
+		return fmt.Errorf("send rendezvous message: %w", err)
+	}
+	return nil
+}
+
+// receiveMessage receives a packet and its fds: exactly 1 + vectors of them,
+// or none with a refusal. On error no fd stays open.
+func receiveMessage(c *net.UnixConn) (message, []int, error) {
+	buf := make([]byte, messageSize+1)
+	oob := make([]byte, unix.CmsgSpace(4*(maxVectors+1)))
+	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return message{}, nil, fmt.Errorf("receive rendezvous message: %w", err)
+	}
+	fds, err := parseRights(oob[:oobn])
+	m, err2 := parseMessage(buf[:n])
+	want := 0
+	if m.kind != typeRefuse {
+		want = 1 + int(m.vectors)
+	}
+	switch {
+	case err == nil && err2 != nil:
+		err = err2
+	case err == nil && (flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(fds) != want):
+		err = fmt.Errorf("%d file descriptors, flags %#x: %w", len(fds), flags, ErrMessage)
+	}
+	if err != nil {
+		closeFDs(fds)
+		return message{}, nil, err
+	}
+	return m, fds, nil
+}
+
+func parseRights(oob []byte) (fds []int, err error) {
+	cmsgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("control message: %w: %w", err, ErrMessage)
+	}
+	for i := range cmsgs {
+		if cmsgs[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		more, err := unix.ParseUnixRights(&cmsgs[i])
+		if err != nil {
+			closeFDs(fds)
+			return nil, fmt.Errorf("file descriptors: %w: %w", err, ErrMessage)
+		}
+		fds = append(fds, more...)
+	}
+	return fds, nil
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

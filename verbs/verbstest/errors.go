@@ -1,0 +1,173 @@
+package verbstest
+
+import "github.com/smcgw/smcgw/verbs"
+
+var errorTests = []test{
+	{"FlushOnModify", testFlushOnModify},
+	{"PostInErr", testPostInErr},
+	{"RemoteKey", testRemoteKey},
+	{"RemoteRange", testRemoteRange},
+	{"RemoteRights", testRemoteRights},
+	{"QueuePairRights", testQueuePairRights},
+	{"ClosedRegion", testClosedRegion},
+	{"LocalKey", testLocalKey},
+	{"PeerInErr", testPeerInErr},
+	{"PeerClosed", testPeerClosed},
+	{"UnknownPeer", testUnknownPeer},
+}
+
+// IBTA vol. 1, 10.8.4.1 and 11.6.2: after an error both queues are flushed, in order.
+func testFlushOnModify(e *env) {
+	e.connect()
+	for i := range uint64(5) {
+		e.a.recv(10 + i)
+	}
+	for i := range uint64(5) {
+		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 20+i, e.b, 0, 8)) // waits: no receive
+	}
+	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	e.a.sent(5)
+	e.a.received(5)
+	for i := range 5 {
+		e.Equal(verbs.WCWRFlushErr, e.a.wcs[i].Status)
+		e.Equal(uint64(20+i), e.a.wcs[i].WRID)
+		e.Equal(verbs.WCWRFlushErr, e.a.recvs[i].Status)
+		e.Equal(uint64(10+i), e.a.recvs[i].WRID)
+	}
+	e.settle()
+	e.Len(e.a.wcs, 5)
+	e.Len(e.a.recvs, 5)
+}
+
+// What is posted in ERR is flushed as well, signaled or not (10.8.4.1).
+func testPostInErr(e *env) {
+	e.a.replace(verbs.QPInitAttr{Cap: testCap})
+	e.connect()
+	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	e.a.recv(1)
+	e.a.post(e.a.write(verbs.WRRDMAWrite, 2, e.b, 0, 8))
+	e.Equal(verbs.WCWRFlushErr, e.a.received(1).Status)
+	e.Equal(verbs.WCWRFlushErr, e.a.sent(1).Status)
+}
+
+// refused posts wr and expects a remote access error: the requester's work is
+// flushed and the responder's queue pair is in ERR too (IBTA vol. 1, 9.7.5.2.4,
+// 10.10.2.2: the responder class C error takes its queue pair down).
+func (e *env) refused(wr *verbs.SendWR) {
+	e.t.Helper()
+	before := string(e.b.mr.Bytes()[:4096])
+	e.b.recv(1)
+	e.a.post(wr)
+	e.a.post(e.a.write(verbs.WRRDMAWrite, 99, e.b, 0, 1))
+	e.Equal(verbs.WCRemAccessErr, e.a.sent(1).Status)
+	e.Equal(wr.WRID, e.a.wcs[0].WRID)
+	e.Equal(verbs.WCWRFlushErr, e.a.sent(2).Status)
+	e.Equal(verbs.QPSErr, e.a.qp.State())
+	e.NotEqual(verbs.WCSuccess, e.b.received(1).Status)
+	e.Equal(verbs.QPSErr, e.b.qp.State())
+	e.Equal(before, string(e.b.mr.Bytes()[:4096]))
+}
+
+func testRemoteKey(e *env) {
+	e.connect()
+	fill(e.a.mr.Bytes()[:8], 1)
+	wr := e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8)
+	wr.RKey ^= 1
+	e.refused(wr)
+}
+
+func testRemoteRange(e *env) {
+	for _, addr := range []func(m verbs.MR) uint64{
+		func(m verbs.MR) uint64 { return m.Addr() + regionSize - 7 },
+		func(m verbs.MR) uint64 { return m.Addr() - 1 },
+		func(m verbs.MR) uint64 { return m.Addr() + regionSize },
+		func(verbs.MR) uint64 { return ^uint64(0) - 3 },
+		func(verbs.MR) uint64 { return 0 },
+	} {
+		e.a.wcs, e.a.recvs, e.b.wcs, e.b.recvs = nil, nil, nil, nil
+		e.a.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
+		e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
+		e.connect()
+		fill(e.a.mr.Bytes()[:8], 1)
+		wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)
+		wr.RemoteAddr = addr(e.b.mr)
+		e.refused(wr)
+	}
+}
+
+// The region must grant remote write.
+func testRemoteRights(e *env) {
+	e.connect()
+	mr, err := e.b.PD.AllocMR(4096, verbs.AccessLocalWrite)
+	e.NoError(err)
+	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)
+	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
+	e.refused(wr)
+	e.NoError(mr.Close())
+}
+
+// And so must the queue pair (IBTA vol. 1, 10.6.3.1; qp_access_flags).
+func testQueuePairRights(e *env) {
+	e.NoError(verbs.Init(e.a.qp, bothWrite))
+	e.NoError(verbs.Init(e.b.qp, verbs.AccessLocalWrite))
+	e.join()
+	e.refused(e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8))
+}
+
+func testClosedRegion(e *env) {
+	e.connect()
+	mr, err := e.b.PD.AllocMR(4096, bothWrite)
+	e.NoError(err)
+	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)
+	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
+	e.NoError(mr.Close())
+	e.NoError(mr.Close(), "closing again")
+	e.refused(wr)
+}
+
+// A bad local key is a local protection error (IBTA vol. 1, 10.10.2.2).
+func testLocalKey(e *env) {
+	e.connect()
+	e.a.recv(1)
+	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)
+	wr.SGList[0].LKey ^= 1
+	e.a.post(wr)
+	e.Equal(verbs.WCLocProtErr, e.a.sent(1).Status)
+	e.Equal(verbs.WCWRFlushErr, e.a.received(1).Status)
+	e.Equal(verbs.QPSErr, e.a.qp.State())
+}
+
+// A peer that does not answer any more: transport retry counter exceeded
+// (IBTA vol. 1, 9.7.6.1.3).
+func testPeerInErr(e *env) {
+	e.connect()
+	e.NoError(e.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	e.settle()
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 2, e.b, 0, 8))
+	e.Equal(verbs.WCRetryExcErr, e.a.sent(1).Status)
+	e.Equal(verbs.WCWRFlushErr, e.a.sent(2).Status)
+}
+
+// The same for one that goes away while sends wait.
+func testPeerClosed(e *env) {
+	e.connect()
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
+	e.settle()
+	e.NoError(e.b.qp.Close())
+	e.Equal(verbs.WCRetryExcErr, e.a.sent(1).Status)
+	e.Equal(verbs.QPSErr, e.a.qp.State())
+}
+
+// Connecting to a queue pair that does not exist fails at once or with the first send.
+func testUnknownPeer(e *env) {
+	e.NoError(verbs.Init(e.a.qp, bothWrite))
+	attr := e.attr(e.a.Side, e.b.qp.Num()^0x550000)
+	if err := verbs.Connect(e.a.qp, attr); err != nil {
+		e.ErrorIs(err, verbs.ErrRemoteGone)
+		e.Equal(verbs.QPSInit, e.a.qp.State())
+		return
+	}
+	e.a.post(e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8))
+	e.Equal(verbs.WCRetryExcErr, e.a.sent(1).Status)
+}

@@ -1,0 +1,83 @@
+package verbstest
+
+import "github.com/smcgw/smcgw/verbs"
+
+var rnrTests = []test{
+	{"WaitsForReceive", testRNRWaits},
+	{"OrderBehindRNR", testRNROrder},
+	{"RetryExceeded", testRNRExceeded},
+	{"RetryZero", testRNRZero},
+	{"InTime", testRNRInTime},
+	{"SendWaits", testRNRSend},
+}
+
+// Without a posted receive the requester waits; 7 means for ever
+// (IBTA vol. 1, 9.7.5.2.8; ibv_modify_qp(3), rnr_retry).
+func testRNRWaits(e *env) {
+	e.connect()
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
+	e.settle()
+	e.Empty(e.a.wcs)
+	e.b.recv(2)
+	e.Equal(uint64(2), e.b.received(1).WRID)
+	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
+}
+
+// What is posted behind a waiting message waits too, WRITEs included.
+func testRNROrder(e *env) {
+	e.connect()
+	fill(e.a.mr.Bytes()[:64], 1)
+	for i := range uint64(8) {
+		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 2*i, e.b, int(i), 1))
+		e.a.post(e.a.write(verbs.WRRDMAWrite, 2*i+1, e.b, int(i)+32, 1))
+	}
+	for i := range 8 {
+		e.settle()
+		e.Len(e.b.recvs, i)
+		e.Equal(byte(0), e.b.mr.Bytes()[i+32], "overtook a waiting message")
+		e.b.recv(uint64(i))
+		e.Equal(uint32(2*i)|0x80000000, e.b.received(i+1).ImmData)
+	}
+	e.a.sent(16)
+	for i, wc := range e.a.wcs {
+		e.Equal(uint64(i), wc.WRID)
+	}
+	e.Equal(e.a.mr.Bytes()[32:40], e.b.mr.Bytes()[32:40])
+}
+
+func retries(n, timer uint8) func(*verbs.QPAttr) {
+	return func(a *verbs.QPAttr) { a.RNRRetry, a.MinRNRTimer = n, timer }
+}
+
+func testRNRExceeded(e *env) {
+	e.connect(retries(3, 14)) // 3 * 1.28 ms
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 2, e.b, 0, 8))
+	e.Equal(verbs.WCRNRRetryExcErr, e.a.sent(1).Status)
+	e.Equal(verbs.WCWRFlushErr, e.a.sent(2).Status)
+	e.Equal(verbs.QPSErr, e.a.qp.State())
+}
+
+func testRNRZero(e *env) {
+	e.connect(retries(0, 12))
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
+	e.Equal(verbs.WCRNRRetryExcErr, e.a.sent(1).Status)
+}
+
+func testRNRInTime(e *env) {
+	e.connect(retries(6, 0)) // 6 * 655 ms
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
+	e.settle()
+	e.b.recv(1)
+	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
+}
+
+func testRNRSend(e *env) {
+	e.connect()
+	e.a.post(e.a.send(1, 0, 10000))
+	e.settle()
+	e.Empty(e.a.wcs)
+	e.b.recv(1, e.b.sge(0, 10000))
+	e.b.received(1)
+	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
+}

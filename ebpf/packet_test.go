@@ -3,11 +3,13 @@ package ebpf
 import (
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -209,4 +211,65 @@ func (s *sniffer) next(timeout time.Duration, match func(segment) bool) (segment
 // isSYN matches first SYNs to a port.
 func isSYN(port uint16) func(segment) bool {
 	return func(s segment) bool { return s.flags&(flagSYN|flagACK) == flagSYN && s.dst.Port() == port }
+}
+
+// ghost4 and ghost6 are addresses that no host has; w0 of the other host
+// answers for them.
+const (
+	ghost4 = "10.77.0.9"
+	ghost6 = "fd77::9"
+)
+
+// mac is the address of w0.
+func (h *host) mac() (m net.HardwareAddr) {
+	h.t.Helper()
+	h.do(func() {
+		l, err := netlink.LinkByName("w0")
+		require.NoError(h.t, err)
+		m = l.Attrs().HardwareAddr
+	})
+	return m
+}
+
+// ghosts makes packets for the ghost addresses go to another host, which ignores
+// them, so that a test can answer in their place.
+func (h *host) ghosts(to *host) {
+	h.t.Helper()
+	mac := to.mac()
+	h.do(func() {
+		ifi, err := linkIndex("w0")
+		require.NoError(h.t, err)
+		for _, a := range []string{ghost4, ghost6} {
+			require.NoError(h.t, netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: ifi, State: unix.NUD_PERMANENT, IP: net.ParseIP(a), HardwareAddr: mac,
+			}))
+		}
+	})
+}
+
+// send puts raw IP packets on w0 of the namespace, to the other end.
+func (h *host) send(to *host, pkts ...[]byte) {
+	h.t.Helper()
+	mac := to.mac()
+	h.do(func() {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(h.t, err)
+		defer func() { _ = unix.Close(fd) }()
+		ifi, err := linkIndex("w0")
+		require.NoError(h.t, err)
+		for _, p := range pkts {
+			proto := uint16(unix.ETH_P_IP)
+			if p[0]&versionMask == version6 {
+				proto = unix.ETH_P_IPV6
+			}
+			sa := &unix.SockaddrLinklayer{Protocol: htons(proto), Ifindex: ifi, Halen: 6}
+			copy(sa.Addr[:], mac)
+			require.NoError(h.t, unix.Sendto(fd, p, 0, sa))
+		}
+	})
+}
+
+// reply builds the answer to a segment.
+func (s segment) reply(flags uint8, seq uint32, options []byte) segment {
+	return segment{src: s.dst, dst: s.src, flags: flags, seq: seq, ack: s.seq + 1, options: options}
 }

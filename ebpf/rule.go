@@ -17,7 +17,7 @@ type Rule struct {
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns; a
 	// cgroup matches with everything below it.
 	Cgroups []string
-	// UIDs are the users that call connect().
+	// UIDs are the (real) users that call connect().
 	UIDs []uint32
 	// Action is what happens to a matching connection.
 	Action Action

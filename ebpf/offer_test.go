@@ -1,0 +1,311 @@
+package ebpf
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// begin starts a connect() that nobody waits for and returns its local address.
+// The socket is closed when the test ends.
+func (h *host) begin(family int, to netip.AddrPort) (local netip.AddrPort, err error) {
+	h.t.Helper()
+	fd := -1
+	h.do(func() { fd, local, err = beginHere(family, to) })
+	if fd >= 0 {
+		h.t.Cleanup(func() { _ = unix.Close(fd) })
+	}
+	return local, err
+}
+
+// beginHere is begin on the calling thread.
+func beginHere(family int, to netip.AddrPort) (int, netip.AddrPort, error) {
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, netip.AddrPort{}, err
+	}
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	if family == unix.AF_INET {
+		sa = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	if err := unix.Connect(fd, sa); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return fd, netip.AddrPort{}, err
+	}
+	name, err := unix.Getsockname(fd)
+	switch a := name.(type) {
+	case *unix.SockaddrInet4:
+		return fd, netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), err
+	case *unix.SockaddrInet6:
+		return fd, netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), err
+	default:
+		return fd, netip.AddrPort{}, err
+	}
+}
+
+// The option is on the first SYN only, and only of selected connections; IPv4,
+// IPv6 and v4-mapped sockets.
+func TestOfferOnSYN(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	d := h1.open(config([]Rule{{Ports: []uint16{6379, 6380}, Action: ActionAccelerate}, {Action: ActionAuto}, {Ports: []uint16{7000}}}))
+	require.NoError(t, d.SetPolicy([]Rule{
+		{Ports: []uint16{7000}}, {Ports: []uint16{6379, 22}, Action: ActionAccelerate}, {Ports: []uint16{6380}, Action: ActionAuto},
+	}))
+	wire := h2.sniff("w0")
+	for _, v := range []struct {
+		name   string
+		family int
+		to     string
+		offer  bool
+	}{
+		{"v4", unix.AF_INET, ghost4 + ":6379", true},
+		{"v4 auto", unix.AF_INET, ghost4 + ":6380", true},
+		{"v6", unix.AF_INET6, "[" + ghost6 + "]:6379", true},
+		{"v4-mapped", unix.AF_INET6, "[::ffff:" + ghost4 + "]:6379", true},
+		{"never-list port that is named", unix.AF_INET, ghost4 + ":22", true},
+		{"port of a pass rule", unix.AF_INET, ghost4 + ":7000", false},
+		{"port of no rule", unix.AF_INET, ghost4 + ":7001", false},
+	} {
+		to := addrPort(v.to)
+		local, err := h1.begin(v.family, to)
+		require.NoError(t, err, v.name)
+		syn, ok := wire.next(2*time.Second, isSYN(to.Port()))
+		require.True(t, ok, v.name)
+		role, nonce, has := syn.offer()
+		require.Equal(t, v.offer, has, v.name)
+		f, err := d.Flow(Tuple{Local: local, Remote: netip.AddrPortFrom(to.Addr().Unmap(), to.Port())})
+		if !v.offer {
+			require.ErrorIs(t, err, ErrNoFlow, v.name)
+			continue
+		}
+		require.NoError(t, err, v.name)
+		require.EqualValues(t, roleOffer, role)
+		require.Equal(t, nonce, f.Nonce)
+		require.Equal(t, syn.seq, f.ISN)
+		require.Equal(t, StateOffered, f.State)
+	}
+	// The retransmission after one second is bare and deletes the entry.
+	local, err := h1.begin(unix.AF_INET, addrPort(ghost4+":6379"))
+	require.NoError(t, err)
+	mine := func(s segment) bool { return s.src == local }
+	first, ok := wire.next(time.Second, mine)
+	require.True(t, ok)
+	_, _, has := first.offer()
+	require.True(t, has)
+	second, ok := wire.next(3*time.Second, mine)
+	require.True(t, ok)
+	_, _, has = second.offer()
+	require.False(t, has)
+	require.Equal(t, first.seq, second.seq)
+	_, err = d.Flow(Tuple{Local: local, Remote: addrPort(ghost4 + ":6379")})
+	require.ErrorIs(t, err, ErrNoFlow)
+}
+
+// Why an offer is withheld, and that each reason is told.
+func TestOfferWithheld(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	cfg := config([]Rule{{Action: ActionAccelerate}})
+	d := h1.open(cfg)
+	rec := record(t, d)
+	peer := netip.MustParseAddr(ghost4)
+	nothing := func() error { return nil }
+	for _, v := range []struct {
+		name   string
+		to     string
+		reason uint8
+		setup  func() error
+		undo   func() error
+	}{
+		{"loopback", "127.0.0.1:6379", ReasonAddress, nothing, nothing},
+		{"loopback6", "[::1]:6379", ReasonAddress, nothing, nothing},
+		{"own address", "10.77.0.1:6379", ReasonAddress, nothing, nothing},
+		{"own address 6", "[fd77::1]:6379", ReasonAddress, nothing, nothing},
+		{"never list", ghost4 + ":22", ReasonNeverList, nothing, nothing},
+		{
+			"off", ghost4 + ":6379", ReasonOff,
+			func() error { return d.SetOff(true) }, func() error { return d.SetOff(false) },
+		},
+		{
+			"observe", ghost4 + ":6379", ReasonMode,
+			func() error { return d.SetMode(ModeObserve) }, func() error { return d.SetMode(ModeEnforce) },
+		},
+		{
+			"peer", ghost4 + ":6379", 39,
+			func() error { return d.Remember(peer, 0, 39, time.Minute) }, func() error { return d.Forget(peer, 0) },
+		},
+		{
+			"peer and port", ghost4 + ":6379", 33,
+			func() error { return d.Remember(peer, 6379, 33, time.Minute) }, func() error { return d.Forget(peer, 6379) },
+		},
+		{
+			"policy", ghost4 + ":6379", ReasonPolicy,
+			func() error { return d.SetPolicy(nil) }, func() error { return d.SetPolicy(cfg.Policy) },
+		},
+	} {
+		require.NoError(t, v.setup(), v.name)
+		to := addrPort(v.to)
+		family := unix.AF_INET
+		if to.Addr().Is6() {
+			family = unix.AF_INET6
+		}
+		before := nativeCount(t, d, SideClient, v.reason)
+		_, err := h1.begin(family, to)
+		if err != nil {
+			require.ErrorIs(t, err, unix.ECONNREFUSED, v.name)
+		}
+		require.Equal(t, before+1, nativeCount(t, d, SideClient, v.reason), v.name)
+		rec.wait(t, time.Second, func(e Event) bool { return e.Reason == v.reason && e.Tuple.Remote == to })
+		require.NoError(t, v.undo(), v.name)
+		require.Zero(t, stat(t, d, "offered"), v.name)
+	}
+	_, err := h1.begin(unix.AF_INET, addrPort(ghost4+":6379"))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stat(t, d, "offered"))
+	h, err := d.Handover()
+	require.NoError(t, err)
+	require.NoError(t, StopHeartbeat(h.Heartbeat))
+	require.NoError(t, h.Close())
+	_, err = h1.begin(unix.AF_INET, addrPort(ghost4+":6379"))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, nativeCount(t, d, SideClient, ReasonGatewayStale))
+}
+
+// The programs decide as Decide does, for users and cgroups too.
+func TestPolicyInKernel(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	mount, err := findCgroup2()
+	require.NoError(t, err)
+	base := makeCgroups(t, mount)
+	h1.do(func() { defaultRoutes(t, h2.mac()) })
+	cfg := config(nil)
+	cfg.NeverPorts, cfg.CgroupPath = testNever, mount
+	d := h1.open(cfg)
+	rec := record(t, d)
+	rng := rand.New(rand.NewPCG(1, 2))
+	pick := func(n int) int { return rng.IntN(n) }
+	for range 12 {
+		rules := randomRules(pick, base)
+		require.NoError(t, d.SetPolicy(rules))
+		for range 12 {
+			q := Query{
+				Peer: testPeers[pick(len(testPeers))], Port: testPorts[pick(len(testPorts))],
+				UID: testUIDs[pick(len(testUIDs))], Cgroup: base + []string{"/a", "/a/b", "/c"}[pick(3)],
+			}
+			want := naive(rules, testNever, q)
+			tuple := h1.beginAs(mount, q)
+			if want.Action != ActionPass {
+				f, err := d.Flow(tuple)
+				require.NoError(t, err, "%+v %+v", rules, q)
+				require.Equal(t, want.Rule, f.Rule, "%+v %+v", rules, q)
+				continue
+			}
+			e := rec.wait(t, time.Second, func(e Event) bool { return e.Tuple == tuple })
+			require.Equal(t, want.Reason, e.Reason, "%+v %+v", rules, q)
+			require.Equal(t, want.Rule, e.Rule, "%+v %+v", rules, q)
+		}
+	}
+}
+
+// makeCgroups makes base/a/b and base/c below the mount and returns base.
+func makeCgroups(t *testing.T, mount string) string {
+	t.Helper()
+	base, err := os.MkdirTemp(mount, "smcgw-ebpf-test-")
+	require.NoError(t, err)
+	dirs := []string{"c", "a/b", "a", ""}
+	require.NoError(t, os.MkdirAll(filepath.Join(base, "a/b"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(base, "c"), 0o755))
+	t.Cleanup(func() {
+		for _, dir := range dirs {
+			require.Eventually(t, func() bool { return os.Remove(filepath.Join(base, dir)) == nil }, 2*time.Second, 10*time.Millisecond)
+		}
+	})
+	return "/" + filepath.Base(base)
+}
+
+// defaultRoutes sends everything to the other end, which ignores it.
+func defaultRoutes(t *testing.T, mac net.HardwareAddr) {
+	t.Helper()
+	ifi, err := linkIndex("w0")
+	require.NoError(t, err)
+	for gw, all := range map[string]string{ghost4: "0.0.0.0/0", ghost6: "::/0"} {
+		require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: ifi, State: unix.NUD_PERMANENT, IP: net.ParseIP(gw), HardwareAddr: mac}))
+		_, dst, err := net.ParseCIDR(all)
+		require.NoError(t, err)
+		require.NoError(t, netlink.RouteAdd(&netlink.Route{LinkIndex: ifi, Dst: dst, Gw: net.ParseIP(gw)}))
+	}
+}
+
+// randomRules is drawRules without rapid, with cgroups that exist.
+func randomRules(pick func(int) int, base string) []Rule {
+	rules := make([]Rule, pick(6))
+	for i := range rules {
+		r := &rules[i]
+		r.Action = Action(pick(3))
+		for range pick(3) {
+			r.Ports = append(r.Ports, testPorts[pick(len(testPorts))])
+		}
+		for range pick(3) {
+			r.Peers = append(r.Peers, testPrefixes[pick(len(testPrefixes))])
+		}
+		if pick(3) == 0 {
+			r.UIDs = append(r.UIDs, testUIDs[pick(len(testUIDs))])
+		}
+		if pick(3) == 0 {
+			r.Cgroups = append(r.Cgroups, base+testCgroups[pick(len(testCgroups))])
+		}
+	}
+	return rules
+}
+
+// beginAs is begin with a user and in a cgroup. Threads of one process may not
+// be in different cgroups of a domain, so the whole process moves for a moment.
+func (h *host) beginAs(mount string, q Query) (t Tuple) {
+	h.t.Helper()
+	family := unix.AF_INET
+	if q.Peer.Is6() {
+		family = unix.AF_INET6
+	}
+	to := netip.AddrPortFrom(q.Peer, q.Port)
+	enter := func(dir string) {
+		require.NoError(h.t, os.WriteFile(filepath.Join(mount, dir, "cgroup.procs"), []byte("0"), 0o644))
+	}
+	enter(q.Cgroup)
+	defer enter("/")
+	fd := -1
+	h.do(func() {
+		// This thread only; it dies after do.
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(q.UID), ^uintptr(0), ^uintptr(0))
+		if errno != 0 {
+			h.t.Errorf("setresuid: %v", errno)
+			return
+		}
+		var err error
+		fd, t.Local, err = beginHere(family, to)
+		if err != nil {
+			h.t.Errorf("connect %v: %v", to, err)
+		}
+		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, 0, ^uintptr(0), ^uintptr(0))
+		runtime.KeepAlive(h)
+	})
+	h.t.Cleanup(func() { _ = unix.Close(fd) })
+	t.Remote = to
+	return t
+}

@@ -1,0 +1,139 @@
+package ebpf
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// naive decides without masks: it walks the rules. It is the model of Decide and
+// of the programs.
+func naive(rules []Rule, never []uint16, q Query) Verdict {
+	excluded := NoRule
+	for i, r := range rules {
+		if !naiveMatch(r, q) {
+			continue
+		}
+		if r.Action != ActionPass && len(r.Ports) == 0 && slices.Contains(never, q.Port) {
+			if excluded == NoRule {
+				excluded = i
+			}
+			continue
+		}
+		if r.Action != ActionPass {
+			return Verdict{Rule: i, Action: r.Action}
+		}
+		if excluded != NoRule {
+			return Verdict{Rule: excluded, Reason: ReasonNeverList}
+		}
+		return Verdict{Rule: i, Reason: ReasonPolicy}
+	}
+	if excluded != NoRule {
+		return Verdict{Rule: excluded, Reason: ReasonNeverList}
+	}
+	return Verdict{Rule: NoRule, Reason: ReasonPolicy}
+}
+
+func naiveMatch(r Rule, q Query) bool {
+	if q.Inbound && r.OutboundOnly() {
+		return false
+	}
+	if len(r.Ports) > 0 && !slices.Contains(r.Ports, q.Port) {
+		return false
+	}
+	if len(r.Peers) > 0 && !slices.ContainsFunc(r.Peers, func(p netip.Prefix) bool { return p.Contains(q.Peer) }) {
+		return false
+	}
+	if len(r.UIDs) > 0 && !slices.Contains(r.UIDs, q.UID) {
+		return false
+	}
+	return len(r.Cgroups) == 0 || slices.ContainsFunc(r.Cgroups, func(c string) bool {
+		return q.Cgroup == c || strings.HasPrefix(q.Cgroup, c+"/")
+	})
+}
+
+var (
+	testNever    = []uint16{22, 53}
+	testPorts    = []uint16{22, 53, 80, 6379, 9000}
+	testPrefixes = []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.77.0.0/16"), netip.MustParsePrefix("10.77.3.0/24"),
+		netip.MustParsePrefix("10.77.3.7/32"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/25"),
+		netip.MustParsePrefix("fd77::/16"), netip.MustParsePrefix("fd77:0:0:3::/64"), netip.MustParsePrefix("::/0"),
+	}
+	testPeers = []netip.Addr{
+		netip.MustParseAddr("10.77.3.7"), netip.MustParseAddr("10.77.3.8"), netip.MustParseAddr("10.77.9.9"),
+		netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.200"),
+		netip.MustParseAddr("fd77::9"), netip.MustParseAddr("fd77:0:0:3::1"), netip.MustParseAddr("2001:db8::1"),
+	}
+	testUIDs    = []uint32{0, 7, 1000}
+	testCgroups = []string{"/a", "/a/b", "/c"}
+	testPlaces  = []string{"/", "/a", "/a/b", "/a/b/c", "/a/x", "/c", "/cc"}
+)
+
+// some draws a short list, often empty.
+func some[T any](t *rapid.T, label string, from []T) []T {
+	n := rapid.SampledFrom([]int{0, 0, 1, 1, 2, 3}).Draw(t, label+"_n")
+	return rapid.SliceOfN(rapid.SampledFrom(from), n, n).Draw(t, label)
+}
+
+// drawRules draws a policy.
+func drawRules(t *rapid.T) []Rule {
+	n := rapid.IntRange(0, 12).Draw(t, "rules")
+	rules := make([]Rule, n)
+	for i := range rules {
+		rules[i] = Rule{
+			Ports: some(t, "ports", testPorts), Peers: some(t, "peers", testPrefixes),
+			Action: Action(rapid.IntRange(0, 2).Draw(t, "action")),
+		}
+		if rapid.IntRange(0, 3).Draw(t, "caller") == 0 {
+			rules[i].UIDs, rules[i].Cgroups = some(t, "uids", testUIDs), some(t, "cgroups", testCgroups)
+		}
+	}
+	return rules
+}
+
+func TestPolicyModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rules := drawRules(t)
+		p, err := CompilePolicy(rules, testNever)
+		require.NoError(t, err)
+		for range 20 {
+			q := Query{
+				Inbound: rapid.Bool().Draw(t, "inbound"), Peer: rapid.SampledFrom(testPeers).Draw(t, "peer"),
+				Port: rapid.SampledFrom(append(testPorts, 1)).Draw(t, "port"),
+				UID:  rapid.SampledFrom(append(testUIDs, 9)).Draw(t, "uid"), Cgroup: rapid.SampledFrom(testPlaces).Draw(t, "cgroup"),
+			}
+			require.Equal(t, naive(rules, testNever, q), p.Decide(q), "%+v", q)
+		}
+	})
+}
+
+func TestCompilePolicyErrors(t *testing.T) {
+	_, err := CompilePolicy(make([]Rule, MaxRules+1), nil)
+	require.Error(t, err)
+	_, err = CompilePolicy([]Rule{
+		{Peers: []netip.Prefix{{}}},
+		{Cgroups: []string{"["}},
+		{Action: 9},
+		{Cgroups: []string{"../x"}},
+	}, nil)
+	for _, part := range []string{"policy[0].peers", "policy[1].cgroups", "policy[2].action", "policy[3].cgroups"} {
+		require.ErrorContains(t, err, part)
+	}
+	_, err = CompilePolicy(make([]Rule, MaxRules), nil)
+	require.NoError(t, err)
+}
+
+func TestConfigValidate(t *testing.T) {
+	require.NoError(t, Config{}.Validate())
+	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1}.Validate()
+	for _, part := range []string{"generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "limits"} {
+		require.ErrorContains(t, err, part)
+	}
+	m := Config{MarkMask: 0x300}.marks()
+	require.Equal(t, marks{pass: 0x100, inject: 0x200, local: 0x300}, m)
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,14 +99,7 @@ func TestBoxStripAndDrop(t *testing.T) {
 	require.EqualValues(t, 7*2-2, s.Confirms)
 }
 
-func contains(list, word string) bool {
-	for _, w := range strings.Fields(list) {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
+func contains(list, word string) bool { return slices.Contains(strings.Fields(list), word) }
 
 // The option may be anywhere; the checksum must stay right at every alignment,
 // also when it is left to hardware.
@@ -349,7 +343,8 @@ func FuzzMirror(f *testing.F) {
 		f.Add(buildFrame(h1.AddrPort4(1), h2.AddrPort4(2), mac(h1), mac(h2), flags, testOption(1), nil))
 		f.Add(buildFrame(h1.AddrPort6(1), h2.AddrPort6(2), mac(h1), mac(h2), flags, nil, []byte("data")))
 	}
-	f.Fuzz(func(t *testing.T, frame []byte) {
+	f.Fuzz(func(t *testing.T, input []byte) {
+		frame := append([]byte(nil), input...)
 		var m mirror
 		m.pass(frame)
 		if v, ok := viewFrame(frame); ok && v.flags()&flagSYN != 0 {

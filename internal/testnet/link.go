@@ -116,10 +116,11 @@ func (nd *node) addAddress(link netlink.Link, p netip.Prefix) error {
 	return nil
 }
 
-func (nd *node) addDefaultRoute(device string, via netip.Addr) error {
-	link, err := nd.nl.LinkByName(device)
+// addDefaultRoute sends everything else of a host through a router.
+func (nd *node) addDefaultRoute(via netip.Addr) error {
+	link, err := nd.nl.LinkByName(hostDevice)
 	if err != nil {
-		return fmt.Errorf("device %s: %w", device, err)
+		return fmt.Errorf("device %s: %w", hostDevice, err)
 	}
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: via.AsSlice()}
 	if err := nd.nl.RouteAdd(route); err != nil {
@@ -162,7 +163,7 @@ func (n *Network) addHost(name string, i int) (*Host, error) {
 	if err := nd.configure(hostDevice, netip.PrefixFrom(h.Addr4, prefix4Bits), netip.PrefixFrom(h.Addr6, prefix6Bits)); err != nil {
 		return h, err
 	}
-	if err := errors.Join(nd.addDefaultRoute(hostDevice, n.RouterAddr4), nd.addDefaultRoute(hostDevice, n.RouterAddr6)); err != nil {
+	if err := errors.Join(nd.addDefaultRoute(n.RouterAddr4), nd.addDefaultRoute(n.RouterAddr6)); err != nil {
 		return h, err
 	}
 	if n.cfg.NoOffload {
@@ -226,7 +227,7 @@ func (n *Network) connectBehind(via, h *Host) error {
 		via.node.sysctls(map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}),
 		via.node.configure(inner, netip.PrefixFrom(gw4, prefix4Bits), netip.PrefixFrom(gw6, prefix6Bits)),
 		h.node.configure(hostDevice, netip.PrefixFrom(h.Addr4, prefix4Bits), netip.PrefixFrom(h.Addr6, prefix6Bits)),
-		h.node.addDefaultRoute(hostDevice, gw4), h.node.addDefaultRoute(hostDevice, gw6),
+		h.node.addDefaultRoute(gw4), h.node.addDefaultRoute(gw6),
 		n.routeBack(h.Addr4, prefix4Bits, via.Addr4), n.routeBack(h.Addr6, prefix6Bits, via.Addr6),
 	)
 }

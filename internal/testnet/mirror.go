@@ -27,13 +27,13 @@ func (m *mirror) pass(frame []byte) ([]byte, bool) {
 	if !ok || v.flags()&0x02 == 0 {
 		return frame, false
 	}
-	found := findOption(v.options())
+	found, whole := walkOptions(v.options())
 	if v.flags()&0x10 == 0 {
 		m.remember(v, found)
 		return frame, false
 	}
 	known := m.options[v.key(true)]
-	if found != nil || known == nil {
+	if found != nil || known == nil || !whole {
 		return frame, false
 	}
 	return v.grow(append([]byte{1, 1}, known...))
@@ -53,23 +53,28 @@ func (m *mirror) remember(v frameView, option []byte) {
 
 // findOption returns our option within TCP options, or nil.
 func findOption(options []byte) []byte {
+	ours, _ := walkOptions(options)
+	return ours
+}
+
+// walkOptions looks for our option, and tells whether the list is whole: one
+// that ends early or is malformed cannot be appended to.
+func walkOptions(options []byte) (ours []byte, whole bool) {
 	for len(options) > 0 {
 		switch {
-		case options[0] == 0:
-			return nil
 		case options[0] == 1:
 			options = options[1:]
 			continue
-		case len(options) < 2 || options[1] < 2 || int(options[1]) > len(options):
-			return nil
+		case options[0] == 0, len(options) < 2, options[1] < 2, int(options[1]) > len(options):
+			return ours, false
 		}
 		n := int(options[1])
-		if n == optionLen && bytes.HasPrefix(options, optionHead) {
-			return options[:n]
+		if ours == nil && n == optionLen && bytes.HasPrefix(options, optionHead) {
+			ours = options[:n]
 		}
 		options = options[n:]
 	}
-	return nil
+	return ours, true
 }
 
 // frameView locates the headers of a TCP frame without payload restrictions.

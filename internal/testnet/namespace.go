@@ -93,8 +93,10 @@ func Sweep() error {
 
 func deleteNamespace(name string) error {
 	path := filepath.Join(runDir, name)
-	// Not mounted (EINVAL) is what an interrupted creation leaves behind.
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+	// Not mounted (EINVAL) is what an interrupted creation leaves behind; gone
+	// (ENOENT) is what another process has swept at the same time.
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount namespace %s: %w", name, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -129,8 +129,7 @@ var errFailed = errors.New("failed")
 // errnoName returns the name of the system error in err, TIMEOUT or GAVE_UP for
 // the program's own impatience (-limit, -timeout), or "".
 func errnoName(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		if name := unix.ErrnoName(errno); name != "" {
 			return name
 		}

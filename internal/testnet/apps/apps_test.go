@@ -42,7 +42,7 @@ func TestStream(t *testing.T) {
 
 func TestOrder(t *testing.T) {
 	o := order{seed: 1 << 60, up: 3, down: 1 << 40, late: true, write: 5}
-	b := o.append(nil)
+	b := o.bytes()
 	require.Len(t, b, orderLen)
 	got, err := parseOrder(b)
 	require.NoError(t, err)
@@ -54,12 +54,12 @@ func TestOrder(t *testing.T) {
 }
 
 func FuzzParseOrder(f *testing.F) {
-	f.Add(order{seed: 1, up: 2, down: 3}.append(nil))
-	f.Add(order{up: -1}.append(nil))
+	f.Add(order{seed: 1, up: 2, down: 3}.bytes())
+	f.Add(order{up: -1}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := parseOrder(b)
 		if err == nil {
-			again, err := parseOrder(o.append(nil))
+			again, err := parseOrder(o.bytes())
 			require.NoError(t, err)
 			require.Equal(t, o, again)
 		}
@@ -98,11 +98,11 @@ func TestReceiveSeesEverything(t *testing.T) {
 		return expectEnd(r)
 	}
 	require.NoError(t, get(bytes.NewReader(data)))
-	require.Equal(t, wrongByte{150001}, get(&lying{Reader: bytes.NewReader(data), at: 150001, delta: 1}))
+	require.Equal(t, wrongByteError{150001}, get(&lying{Reader: bytes.NewReader(data), at: 150001, delta: 1}))
 	require.ErrorIs(t, get(bytes.NewReader(data[:199999])), io.ErrUnexpectedEOF)
 	require.ErrorIs(t, get(bytes.NewReader(append(data, 0))), errTrailing)
 	swapped := append(append(append([]byte(nil), data[:64]...), data[72:80]...), data[64:72]...)
-	require.Equal(t, wrongByte{64}, get(bytes.NewReader(append(swapped, data[80:]...))))
+	require.Equal(t, wrongByteError{64}, get(bytes.NewReader(append(swapped, data[80:]...))))
 }
 
 // loopback runs a client against a server in this process.

@@ -191,7 +191,7 @@ func (c *client) roundTrip(conn *net.TCPConn, i int, e *Event) error {
 	}
 	e.Sent += int64(len(req))
 	if at := s.check(reply, 0); at >= 0 {
-		return wrongByte{int64(at)}
+		return wrongByteError{int64(at)}
 	}
 	return nil
 }
@@ -377,7 +377,7 @@ func (h *heldConn) ping(s stream) error {
 		select {
 		case b := <-h.got:
 			if at := s.check(b, off); at >= 0 {
-				return wrongByte{off + int64(at)}
+				return wrongByteError{off + int64(at)}
 			}
 			off += int64(len(b))
 		case <-h.done:

@@ -35,8 +35,8 @@ const (
 
 func be64(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
 
-func (o order) append(b []byte) []byte {
-	b = append(b, orderMagic...)
+func (o order) bytes() []byte {
+	b := append([]byte(nil), orderMagic...)
 	b = binary.BigEndian.AppendUint64(b, o.seed)
 	b = binary.BigEndian.AppendUint64(b, uint64(o.up))
 	b = binary.BigEndian.AppendUint64(b, uint64(o.down))
@@ -89,11 +89,11 @@ func (o order) send(w io.Writer, s stream, n int64, sent *int64) error {
 	return nil
 }
 
-// wrongByte says where a stream went wrong.
-type wrongByte struct{ off int64 }
+// wrongByteError says where a stream went wrong.
+type wrongByteError struct{ off int64 }
 
 // Error implements error.
-func (e wrongByte) Error() string { return fmt.Sprintf("wrong byte at offset %d", e.off) }
+func (e wrongByteError) Error() string { return fmt.Sprintf("wrong byte at offset %d", e.off) }
 
 // receive reads exactly n bytes of a stream, in random sizes, and checks them.
 func receive(r io.Reader, s stream, n int64, got *int64) error {
@@ -103,7 +103,7 @@ func receive(r io.Reader, s stream, n int64, got *int64) error {
 	for off := int64(0); off < n; {
 		m, err := r.Read(buf[:min(1+rnd.Int64N(int64(len(buf))), n-off)])
 		if i := s.check(buf[:m], off); i >= 0 && wrong == nil {
-			wrong = wrongByte{off + int64(i)}
+			wrong = wrongByteError{off + int64(i)}
 		}
 		off += int64(m)
 		*got += int64(m)
@@ -171,8 +171,7 @@ func sendVerdict(c *net.TCPConn, upErr error) error {
 	if upErr != nil {
 		verdict = 0
 	}
-	var wrong wrongByte
-	if errors.As(upErr, &wrong) {
+	if wrong, ok := errors.AsType[wrongByteError](upErr); ok {
 		verdict = uint64(wrong.off)
 	}
 	if _, err := c.Write(be64(verdict)); err != nil {
@@ -185,7 +184,7 @@ func sendVerdict(c *net.TCPConn, upErr error) error {
 func clientTransfer(c *net.TCPConn, o order, e *Event) error {
 	up := make(chan error, 1)
 	go func() {
-		_, err := c.Write(o.append(nil))
+		_, err := c.Write(o.bytes())
 		if err == nil {
 			err = o.send(c, o.upStream(), o.up, &e.Sent)
 		}
@@ -210,7 +209,7 @@ func readVerdict(c *net.TCPConn) error {
 		return fmt.Errorf("verdict: %w", err)
 	}
 	if v := binary.BigEndian.Uint64(b); v != verdictGood {
-		return fmt.Errorf("at the server: %w", wrongByte{int64(v)})
+		return fmt.Errorf("at the server: %w", wrongByteError{int64(v)})
 	}
 	return expectEnd(c)
 }

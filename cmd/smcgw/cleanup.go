@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newCleanup(e *env) *cobra.Command {
+	var configPath string
+	var orphaned bool
+	c := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove what a daemon that died may have left",
+		Long: `Cleanup removes the routing rules, tables and the admin socket of a daemon that
+did not stop properly, in this network namespace. It can be repeated, and it
+refuses while a daemon runs.`,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := e.configFor(configPath)
+			if err != nil {
+				return err
+			}
+			if e.socket != "" {
+				cfg.Admin = e.socket
+			}
+			err = gateway.Cleanup(cfg)
+			if orphaned && errors.Is(err, gateway.ErrDaemonAlive) {
+				return e.done(gateway.Result{Verb: "cleanup", Message: "a daemon is running; nothing to clean up"})
+			}
+			if err != nil {
+				return err
+			}
+			return e.done(gateway.Result{Verb: "cleanup", Message: "clean"})
+		},
+	}
+	addConfigFlag(c, &configPath, "")
+	c.Flags().BoolVar(&orphaned, "if-orphaned", false, "succeed without doing anything while a daemon runs")
+	return withSocket(e, verb(e, c))
+}

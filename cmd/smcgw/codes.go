@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newCodes(e *env) *cobra.Command {
+	var noHeader bool
+	c := &cobra.Command{
+		Use:               "codes [NAME]",
+		Short:             "Explain the reasons for which a connection is not carried",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeCodes,
+		RunE: func(_ *cobra.Command, args []string) error {
+			list := gateway.Codes()
+			if len(args) == 1 {
+				code, ok := findCode(list, args[0])
+				if !ok {
+					return usagef("%q is not a reason; \"smcgw codes\" lists them", args[0])
+				}
+				list.Codes = []gateway.Code{code}
+			}
+			if e.json {
+				return e.printJSON(list)
+			}
+			if len(args) == 1 {
+				_, err := fmt.Fprint(e.stdout, explain(list.Codes[0]))
+				return wrap("print", err)
+			}
+			return table(e.stdout, codeRows(list, noHeader))
+		},
+	}
+	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
+	return noun(e, c)
+}
+
+// findCode finds a reason by its name or its number.
+func findCode(list gateway.CodeList, arg string) (gateway.Code, bool) {
+	for _, c := range list.Codes {
+		if c.Name == arg || strconv.Itoa(c.Code) == arg {
+			return c, true
+		}
+	}
+	return gateway.Code{}, false
+}
+
+// explain is the manual page of one reason.
+func explain(c gateway.Code) string {
+	return fmt.Sprintf("%s (%d)\n\nMeaning: %s\nFix:     %s\nMetric:  %s\n", c.Name, c.Code, c.Meaning, c.Fix, c.Metric)
+}
+
+func codeRows(list gateway.CodeList, noHeader bool) [][]string {
+	rows := [][]string{{"CODE", "NAME", "MEANING"}}
+	if noHeader {
+		rows = nil
+	}
+	for _, c := range list.Codes {
+		rows = append(rows, []string{strconv.Itoa(c.Code), c.Name, c.Meaning})
+	}
+	return rows
+}
+
+// completeCodes completes the name of a reason.
+func completeCodes(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, c := range gateway.Codes().Codes {
+		if len(args) == 0 && strings.HasPrefix(c.Name, prefix) {
+			names = append(names, c.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

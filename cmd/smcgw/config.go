@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+// addConfigFlag adds -c.
+func addConfigFlag(c *cobra.Command, path *string, def string) {
+	c.Flags().StringVarP(path, "config", "c", def, "configuration file")
+}
+
+// printFieldErrors prints one error a line, as compilers do.
+func printFieldErrors(w io.Writer, file string, errs []*gateway.FieldError) {
+	for _, fe := range errs {
+		where := file
+		if fe.Line > 0 {
+			where = fmt.Sprintf("%s:%d", file, fe.Line)
+		}
+		if fe.Path != "" {
+			where += ": " + fe.Path
+		}
+		fmt.Fprintf(w, "%s: %s\n", where, fe.Msg)
+	}
+}
+
+// configFor is the configuration for a verb that only needs paths of it: that
+// of the file given, else of the default file, else the defaults.
+func (e *env) configFor(path string) (gateway.Config, error) {
+	if path != "" {
+		return e.loadConfig(path)
+	}
+	f, err := gateway.LoadConfig(gateway.DefaultConfigPath)
+	if err == nil {
+		return f.Config, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(e.stderr, "smcgw: %s not usable, defaults taken\n", gateway.DefaultConfigPath)
+	}
+	return defaultConfig(), nil
+}

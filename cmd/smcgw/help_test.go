@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
+
+// testEnv is a world that collects what is printed.
+func testEnv() (e *env, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	return &env{stdout: stdout, stderr: stderr, getenv: func(string) string { return "" }}, stdout, stderr
+}
+
+// commandPaths lists all command lines that name a verb.
+func commandPaths(c *cobra.Command) [][]string {
+	var out [][]string
+	for _, sub := range c.Commands() {
+		if sub.Name() == "help" {
+			continue // cobra's own
+		}
+		out = append(out, strings.Fields(sub.CommandPath())[1:])
+		out = append(out, commandPaths(sub)...)
+	}
+	return out
+}
+
+// TestHelp pins the help texts, which are an interface too.
+func TestHelp(t *testing.T) {
+	e, _, _ := testEnv()
+	var all bytes.Buffer
+	for _, path := range append([][]string{nil}, commandPaths(newRoot(e))...) {
+		e, stdout, stderr := testEnv()
+		require.Equal(t, exitOK, run(t.Context(), e, append(path, "--help")))
+		require.Empty(t, stderr.String())
+		fmt.Fprintf(&all, "== smcgw %s\n%s\n", strings.Join(append(path, "--help"), " "), stdout.String())
+	}
+	const golden = "testdata/help.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, all.Bytes(), 0o600))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), all.String())
+}
+
+// TestEveryVerbOffersJSON: all but those that print no data.
+func TestEveryVerbOffersJSON(t *testing.T) {
+	e, _, _ := testEnv()
+	for _, path := range commandPaths(newRoot(e)) {
+		c, _, err := newRoot(e).Find(path)
+		require.NoError(t, err)
+		if name := strings.Join(path, " "); name != "up" && name != "demo" && name != "completion" {
+			require.NotNil(t, c.Flags().Lookup("json"), name)
+		}
+	}
+}
+
+// TestEveryVerbHasAScript: a verb without a test is not finished.
+func TestEveryVerbHasAScript(t *testing.T) {
+	e, _, _ := testEnv()
+	for _, c := range newRoot(e).Commands() {
+		require.FileExists(t, "testdata/script/"+c.Name()+".txtar")
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"smcgw": main})
+}
+
+// TestScripts runs every verb as a user does, and checks every exit status.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Getuid() == 0, nil
+			}
+			return false, errors.New("unknown condition " + cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":  cmdExits,
+			"daemon": cmdDaemon,
+		},
+	})
+}
+
+// cmdExits is "exits STATUS COMMAND...": the command must end with STATUS.
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits STATUS COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit status %d instead of %d", got, want)
+	}
+}
+
+// cmdDaemon is "daemon [degraded|broken]": a daemon without a datapath answers
+// on $WORK/sock, with its state in $WORK/state, until the script ends.
+func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 1 {
+		ts.Fatalf("usage: daemon [degraded|broken]")
+	}
+	d := &fakeDaemon{}
+	if len(args) == 1 {
+		d.kind = args[0]
+	}
+	cfg := gateway.Config{Admin: ts.MkAbs("sock"), StateDir: ts.MkAbs("state")}.WithDefaults()
+	admin, err := gateway.ListenAdmin(cfg, "9.9.9", nil)
+	ts.Check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- admin.Serve(ctx, d, d) }()
+	ts.Defer(func() {
+		cancel()
+		ts.Check(<-done)
+	})
+}
+
+// fakeDaemon is a Control with fixed answers.
+type fakeDaemon struct {
+	kind string
+	mu   sync.Mutex
+	off  bool
+}
+
+var errBroken = errors.New("broken as asked")
+
+// Status implements gateway.Control.
+func (d *fakeDaemon) Status() gateway.Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st := gateway.Status{
+		Mode: gateway.ModeEnforce, UptimeSeconds: 90,
+		Flows:          map[gateway.Carrier]int{gateway.CarrierShm: 2},
+		FlowsTotal:     map[gateway.Carrier]uint64{gateway.CarrierShm: 5},
+		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
+		BytesTotal:     map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20, Rx: 100}},
+		Memory:         gateway.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
+	}
+	if d.off {
+		st.Mode = gateway.ModeOff
+	}
+	if d.kind == "degraded" {
+		st.Degraded = []string{"rp_filter"}
+	}
+	return st
+}
+
+// Conns implements gateway.Control.
+func (d *fakeDaemon) Conns(q gateway.ConnQuery) []gateway.ConnInfo {
+	conns := []gateway.ConnInfo{{
+		ID: 1, Proto: "tcp", Side: gateway.SideClient,
+		Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
+		State: "carrying", Carrier: gateway.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 61.2,
+	}}
+	if q.Closed {
+		conns[0].State, conns[0].End = "closed", gateway.EndClosed
+	}
+	if q.All {
+		conns = append(conns, gateway.ConnInfo{
+			ID: 2, Proto: "tcp", Side: gateway.SideClient,
+			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
+			State: "native", Reason: "peer_no_option", DecidedBy: gateway.DecidedRemote, End: gateway.EndNative,
+		})
+	}
+	return conns
+}
+
+// Peers implements gateway.Control.
+func (d *fakeDaemon) Peers() []gateway.PeerInfo {
+	return []gateway.PeerInfo{
+		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []gateway.Carrier{gateway.CarrierShm}, CarriersFailed: []gateway.Carrier{gateway.CarrierSoft}},
+		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: gateway.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
+	}
+}
+
+// FlushPeers implements gateway.Control.
+func (d *fakeDaemon) FlushPeers() (int, error) {
+	if d.kind == "broken" {
+		return 0, errBroken
+	}
+	return 1, nil
+}
+
+// SetOff implements gateway.Control.
+func (d *fakeDaemon) SetOff(off bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.kind == "broken" {
+		return errBroken
+	}
+	d.off = off
+	return nil
+}
+
+// Snapshot implements gateway.MetricsSource.
+func (d *fakeDaemon) Snapshot() gateway.Snapshot { return gateway.Snapshot{} }

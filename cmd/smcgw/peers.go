@@ -1,0 +1,80 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newPeers(e *env) *cobra.Command {
+	var noHeader bool
+	c := &cobra.Command{
+		Use:   "peers",
+		Short: "List what is known of other hosts",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			list, err := c.Peers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if e.json {
+				return e.printJSON(list)
+			}
+			return table(e.stdout, peerRows(list.Peers, noHeader))
+		},
+	}
+	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
+	c = withSocket(e, noun(e, c))
+	c.AddCommand(newPeersFlush(e))
+	return c
+}
+
+func newPeersFlush(e *env) *cobra.Command {
+	return withSocket(e, withJSON(e, &cobra.Command{
+		Use:   "flush",
+		Short: "Forget every remembered refusal: peers are asked again",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			res, err := c.FlushPeers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return e.done(res)
+		},
+	}))
+}
+
+func peerRows(peers []gateway.PeerInfo, noHeader bool) [][]string {
+	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "FLOWS", "CARRIERS"}}
+	if noHeader {
+		rows = nil
+	}
+	for _, p := range peers {
+		row := []string{p.Address.String(), "", string(p.State), p.Reason, "", strconv.Itoa(p.Flows), carrierCell(p)}
+		if p.Port != 0 {
+			row[1] = strconv.Itoa(int(p.Port))
+		}
+		if p.ExpiresSeconds > 0 {
+			row[4] = age(p.ExpiresSeconds)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// carrierCell lists proven carriers, and failed ones with a minus.
+func carrierCell(p gateway.PeerInfo) string {
+	var cells []string
+	for _, c := range p.Carriers {
+		cells = append(cells, string(c))
+	}
+	for _, c := range p.CarriersFailed {
+		cells = append(cells, "-"+string(c))
+	}
+	return strings.Join(cells, ",")
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+// run executes one command line and returns the exit status.
+func run(ctx context.Context, e *env, args []string) int {
+	root := newRoot(e)
+	root.SetArgs(args)
+	return e.status(root.ExecuteContext(ctx))
+}
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "smcgw",
+		Short: "Carry the TCP connections of unmodified programs by RDMA",
+		Long: `smcgw carries selected TCP connections of unmodified programs by RDMA where
+both hosts run it, and leaves every other connection to the kernel, untouched.
+
+Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check found
+errors, 5 degraded (status --strict).`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			e.started = true
+		},
+		RunE: func(*cobra.Command, []string) error { return usagef("no verb given") },
+	}
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddGroup(&cobra.Group{ID: groupNouns, Title: "What is going on:"}, &cobra.Group{ID: groupVerbs, Title: "Doing something:"})
+	root.SetHelpCommandGroupID(groupVerbs)
+	for _, verb := range verbs() {
+		root.AddCommand(verb(e))
+	}
+	return root
+}
+
+// The groups of the help text.
+const (
+	groupNouns = "nouns"
+	groupVerbs = "verbs"
+)
+
+// verbs lists the constructors of all verbs.
+func verbs() []func(*env) *cobra.Command {
+	return append([]func(*env) *cobra.Command{
+		newStatus, newConns, newPeers, newCodes, newVersion,
+		newUp, newOff, newOn, newCheck, newCleanup, newCompletion,
+	}, demoVerbs()...)
+}
+
+// noun makes a command that changes nothing and offers --json.
+func noun(e *env, c *cobra.Command) *cobra.Command {
+	c.GroupID = groupNouns
+	return withJSON(e, c)
+}
+
+// verb makes a command that does something and offers --json.
+func verb(e *env, c *cobra.Command) *cobra.Command {
+	c.GroupID = groupVerbs
+	return withJSON(e, c)
+}
+
+func withJSON(e *env, c *cobra.Command) *cobra.Command {
+	if c.Args == nil {
+		c.Args = cobra.NoArgs
+	}
+	c.Flags().BoolVar(&e.json, "json", false, "print one JSON document")
+	return c
+}
+
+// withSocket adds --socket.
+func withSocket(e *env, c *cobra.Command) *cobra.Command {
+	c.Flags().StringVar(&e.socket, "socket", "", "admin socket of the daemon (default "+defaultConfig().Admin+")")
+	return c
+}
+
+// client returns a client of the daemon at --socket, else at the path given.
+func (e *env) client(admin string) *gateway.AdminClient {
+	if e.socket != "" {
+		admin = e.socket
+	}
+	return gateway.NewAdminClient(admin)
+}
+
+// defaultConfig is the configuration of an empty file.
+func defaultConfig() gateway.Config { return gateway.Config{}.WithDefaults() }

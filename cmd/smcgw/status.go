@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newStatus(e *env) *cobra.Command {
+	var brief, strict bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the gateway is doing",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			st, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := e.showStatus(st, brief); err != nil {
+				return err
+			}
+			if strict && len(st.Degraded) > 0 {
+				return &exitError{exitDegraded, errSaid}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&brief, "brief", false, "print one line")
+	c.Flags().BoolVar(&strict, "strict", false, "exit with 5 if the gateway is degraded")
+	return withSocket(e, noun(e, c))
+}
+
+func (e *env) showStatus(st gateway.Status, brief bool) error {
+	if e.json {
+		return e.printJSON(st)
+	}
+	var b strings.Builder
+	b.WriteString(headline(st))
+	if !brief {
+		b.WriteString(details(st))
+	}
+	_, err := fmt.Fprint(e.stdout, b.String())
+	return wrap("print", err)
+}
+
+// headline is the status in one line.
+func headline(st gateway.Status) string {
+	flows := 0
+	for _, n := range st.Flows {
+		flows += n
+	}
+	line := fmt.Sprintf("smcgw %s up %s, mode %s, %d flows carried", st.Version, age(st.UptimeSeconds), st.Mode, flows)
+	if len(st.Degraded) > 0 {
+		line += ", degraded: " + strings.Join(st.Degraded, ", ")
+	}
+	return line + "\n"
+}
+
+// details are the lines below the headline.
+func details(st gateway.Status) string {
+	var b strings.Builder
+	for _, c := range slices.Sorted(maps.Keys(st.Flows)) {
+		bytes := st.BytesTotal[c]
+		fmt.Fprintf(&b, "%-10s %d flows, %d since the start, %s sent, %s received\n",
+			c, st.Flows[c], st.FlowsTotal[c], size(bytes.Tx), size(bytes.Rx))
+	}
+	var native []string
+	for _, name := range slices.Sorted(maps.Keys(st.FallbacksTotal)) {
+		native = append(native, fmt.Sprintf("%s %d", name, st.FallbacksTotal[name]))
+	}
+	if native == nil {
+		native = []string{"none"}
+	}
+	fmt.Fprintf(&b, "%-10s %s\n", "native", strings.Join(native, ", "))
+	fmt.Fprintf(&b, "%-10s %s of %s\n", "memory", size(st.Memory.UsedBytes), size(st.Memory.LimitBytes))
+	fmt.Fprintf(&b, "%-10s %d known\n", "peers", st.Peers)
+	for _, name := range st.Degraded {
+		if code, ok := gateway.CodeNamed(name); ok {
+			fmt.Fprintf(&b, "%-10s %s: %s %s\n", "degraded", name, code.Meaning, code.Fix)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newUp(e *env) *cobra.Command {
+	var configPath string
+	var alone bool
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run the gateway in the foreground",
+		Long: `Up runs the gateway in this network namespace until it gets SIGTERM, SIGINT or
+SIGHUP. It is two processes: a small guardian, and the daemon it outlives for a
+second, so that the connections of a daemon that dies end promptly.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := e.loadConfig(configPath)
+			if err != nil {
+				return err
+			}
+			if alone {
+				return e.daemon(cmd.Context(), cfg, nil)
+			}
+			return e.supervised(cmd.Context(), cfg)
+		},
+	}
+	c.GroupID = groupVerbs
+	addConfigFlag(c, &configPath, gateway.DefaultConfigPath)
+	c.Flags().BoolVar(&alone, "no-guardian", false, "run without a guardian (for debuggers)")
+	return c
+}
+
+// supervised is the guardian in one process and the daemon in the other.
+func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
+	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{Logger: newLogger(e, cfg.Log)})
+	if err != nil {
+		return err
+	}
+	if ward == nil { // the guardian, and its daemon has ended
+		if status != exitOK {
+			return &exitError{status, errSaid}
+		}
+		return nil
+	}
+	defer ward.Close()
+	return e.daemon(ctx, cfg, ward)
+}
+
+func (e *env) daemon(ctx context.Context, cfg gateway.Config, s gateway.Supervisor) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	return runDaemon(ctx, cfg, newLogger(e, cfg.Log), s)
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+// version is set when a release is linked.
+var version string
+
+// buildVersion is the version of a release, else what the go command knows.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if bi, ok := debug.ReadBuildInfo(); ok && bi.Main.Version != "" && bi.Main.Version != "(devel)" {
+		return bi.Main.Version
+	}
+	return "devel"
+}
+
+// versionPatience is how long the daemon may take to tell its version.
+const versionPatience = time.Second
+
+func newVersion(e *env) *cobra.Command {
+	return withSocket(e, noun(e, &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program and of the daemon, if one runs",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info := gateway.NewVersionInfo(buildVersion())
+			info.Daemon = e.daemonVersion(cmd.Context())
+			if info.Daemon != "" && info.Daemon != info.Version {
+				fmt.Fprintf(e.stderr, "smcgw: this is %s, the daemon is %s\n", info.Version, info.Daemon)
+			}
+			if e.json {
+				return e.printJSON(info)
+			}
+			_, err := fmt.Fprint(e.stdout, versionText(info))
+			return wrap("print", err)
+		},
+	}))
+}
+
+// daemonVersion is empty when no daemon answers.
+func (e *env) daemonVersion(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, versionPatience)
+	defer cancel()
+	c := e.client(defaultConfig().Admin)
+	defer c.Close()
+	info, err := c.Version(ctx)
+	if err != nil {
+		return ""
+	}
+	return info.Version
+}
+
+func versionText(v gateway.VersionInfo) string {
+	text := fmt.Sprintf("smcgw %s\n%s %s/%s, kernel %s\n", v.Version, v.Go, v.OS, v.Arch, v.Kernel)
+	if v.Daemon != "" {
+		text += "daemon " + v.Daemon + "\n"
+	}
+	return text
+}

@@ -33,8 +33,10 @@ func (a *adoption) begin(isn uint32, t []byte) {
 // (0: unknown); it seeds the retransmission timer.
 //
 // Adopt returns when the third ACK, with the confirm option, has left. A flow
-// that lives on the tuple is forgotten first. On error nothing of the adoption
-// remains but a lingering tuple; at most the third ACK was sent.
+// that lives on the tuple is forgotten first, unless it is the same connection:
+// a repeated SYN-ACK yields ErrAdopted and changes nothing. On other errors
+// nothing of the adoption remains but a lingering tuple; at most the third ACK
+// was sent.
 func (s *Stack) Adopt(ctx context.Context, syn, synack []byte, synRTT time.Duration) (*Conn, error) {
 	if !s.hold() {
 		return nil, fmt.Errorf("adopt: %w", net.ErrClosed)
@@ -44,7 +46,7 @@ func (s *Stack) Adopt(ctx context.Context, syn, synack []byte, synRTT time.Durat
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
 	}
-	if err := s.clear(ctx, f.key); err != nil {
+	if err := s.clear(ctx, f); err != nil {
 		return nil, fmt.Errorf("adopt %v: %w", f.key.tuple(), err)
 	}
 	if err := s.flows.put(f, s.cfg.Limits); err != nil {
@@ -93,13 +95,16 @@ func parseHeaders(raw []byte) (p inet, t []byte, ok bool) {
 	return p, t, ok
 }
 
-// clear makes room for a new flow on tuple k.
-func (s *Stack) clear(ctx context.Context, k tupleKey) error {
-	old := s.flows.get(k)
+// clear makes room for the new flow f on its tuple.
+func (s *Stack) clear(ctx context.Context, f *flow) error {
+	old := s.flows.get(f.key)
 	if old == nil {
 		return nil
 	}
 	if !old.server {
+		if old.alive() && old.isn == f.isn && old.nonce == f.nonce {
+			return ErrAdopted
+		}
 		if c := old.conn.Load(); c != nil {
 			c.Forget()
 		}

@@ -137,6 +137,9 @@ func (t *flowTable) put(f *flow, lim Limits) error {
 	case t.closed:
 		return net.ErrClosed
 	case old != nil && old.alive():
+		if !old.server && old.isn == f.isn {
+			return ErrAdopted
+		}
 		return ErrReplaced
 	case t.live >= lim.Flows, f.server && t.halfOpen >= lim.HalfOpen:
 		return ErrOverload

@@ -54,7 +54,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	ep.Init(h.link, ep)
 	gs, err := newGVisor(c, ep)
 	if err != nil {
-		h.link.stop()
+		discard(h.link)
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	h.stack = gs
@@ -283,6 +283,7 @@ func (h *Host) Close() error {
 	if l != nil {
 		_ = l.Close() // its error is always nil
 	}
+	h.link.detach()
 	h.stack.Destroy()
 	h.link.stop()
 	return nil

@@ -19,7 +19,11 @@ type Link interface {
 type linkEndpoint interface {
 	stack.LinkEndpoint
 	stack.GSOEndpoint
-	// stop ends the goroutines of the link and waits for them.
+	// detach ends the intake and returns when no packet is being delivered any
+	// more. It comes before the end of gVisor's stack, which detaches links under
+	// a lock that deliveries take.
+	detach()
+	// stop ends the rest, after what was written has left.
 	stop()
 	// drops counts packets the link could not take.
 	drops() uint64
@@ -49,6 +53,8 @@ func (l *bareLink) Wait()                                        {}
 func (l *bareLink) GSOMaxSize() uint32                           { return 0 }
 func (l *bareLink) SupportedGSO() stack.SupportedGSO             { return stack.GSONotSupported }
 func (l *bareLink) drops() uint64                                { return l.dropped.Load() }
+func (l *bareLink) detach()                                      { l.Attach(nil) }
+func (l *bareLink) stop()                                        {}
 
 func (l *bareLink) IsAttached() bool {
 	l.mu.RLock()
@@ -119,10 +125,7 @@ func (l *PacketLink) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error
 	return pkts.Len(), nil
 }
 
-func (l *PacketLink) stop() {
-	l.Attach(nil)
-	l.out.close()
-}
+func (l *PacketLink) stop() { l.out.close() }
 
 // flatten copies an outbound packet into one slice.
 func flatten(p *stack.PacketBuffer) []byte {

@@ -53,7 +53,7 @@ func New(cfg Config) (*Stack, error) {
 	s.shim = newShim(s, s.link)
 	gs, err := newGVisor(cfg, s.shim)
 	if err != nil {
-		s.link.stop()
+		discard(s.link)
 		return nil, fmt.Errorf("netstack: %w", err)
 	}
 	s.stack = gs
@@ -64,6 +64,12 @@ func New(cfg Config) (*Stack, error) {
 	gs.SetSpoofing(nicID, true)
 	s.shim.open.Store(true)
 	return s, nil
+}
+
+// discard stops a link that was never used.
+func discard(l linkEndpoint) {
+	l.detach()
+	l.stop()
 }
 
 // newGVisor makes a stack with one interface, for every address.
@@ -181,6 +187,7 @@ func (s *Stack) Close() error {
 		s.end(f)
 	}
 	s.busy.Wait()
+	s.link.detach()
 	s.stack.Destroy()
 	s.link.stop()
 	close(s.closed)

@@ -66,6 +66,8 @@ var (
 	ErrHandshakeTimeout = errors.New("handshake timeout")
 	// ErrReplaced: a newer connection on the same tuple took this one's place.
 	ErrReplaced = errors.New("replaced by a newer connection")
+	// ErrAdopted: Adopt was called for this very connection before.
+	ErrAdopted = errors.New("already adopted")
 	// ErrPacket: bytes handed in are not the packet they should be.
 	ErrPacket = errors.New("malformed packet")
 )

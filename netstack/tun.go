@@ -67,7 +67,8 @@ func (t *tunLink) Attach(d stack.NetworkDispatcher) {
 	}
 }
 
-func (t *tunLink) stop() {
+// detach ends the read loop.
+func (t *tunLink) detach() {
 	if t.closed.Swap(true) {
 		return
 	}

@@ -34,9 +34,10 @@ type WireEnd struct {
 	peer *WireEnd
 	out  *pump
 
-	mu  sync.Mutex // guards everything below
-	rng *rand.Rand
-	imp Impairment
+	mu      sync.Mutex // guards everything below
+	rng     *rand.Rand
+	imp     Impairment
+	handler PacketFunc
 }
 
 // NewWire makes a wire for packets of up to mtu bytes. Faults of both directions
@@ -100,7 +101,28 @@ func (e *WireEnd) carry(pkt []byte) {
 	if filter != nil {
 		pkt = filter(pkt)
 	}
-	e.peer.deliverRaw(pkt)
+	if len(pkt) > 0 {
+		e.peer.receive(pkt)
+	}
+}
+
+// Handle gives what arrives at this end to fn instead of a stack, so that a
+// model of the steering can sit there. It is set before traffic flows.
+func (e *WireEnd) Handle(fn PacketFunc) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.handler = fn
+}
+
+func (e *WireEnd) receive(pkt []byte) {
+	e.mu.Lock()
+	fn := e.handler
+	e.mu.Unlock()
+	if fn != nil {
+		fn(pkt)
+		return
+	}
+	e.deliverRaw(pkt)
 }
 
 func (e *WireEnd) linkEndpoint() linkEndpoint { return e }
@@ -112,5 +134,3 @@ func (e *WireEnd) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	}
 	return pkts.Len(), nil
 }
-
-func (e *WireEnd) stop() { e.Attach(nil) }

@@ -1,0 +1,407 @@
+package netstack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAdopt(t *testing.T) {
+	cases := []struct {
+		name  string
+		strip []byte
+	}{
+		{"all options", nil},
+		{"no timestamps", []byte{kindTS}},
+		{"no window scale", []byte{kindWS}},
+		{"no sack", []byte{kindSACKPermit}},
+		{"mss only", []byte{kindTS, kindWS, kindSACKPermit}},
+	}
+	for _, v6 := range []bool{false, true} {
+		for _, tc := range cases {
+			t.Run(fmt.Sprintf("%s/v6=%v", tc.name, v6), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, worldOptions{editSYN: func(p []byte) []byte { return without(p, tc.strip...) }})
+				c, s := w.connect(v6)
+				require.Equal(t, ConfirmYes, s.Confirmed())
+				require.Equal(t, serverAddr(v6), c.RemoteAddr())
+				require.Equal(t, c.LocalAddr(), s.RemoteAddr())
+				require.Equal(t, c.ISN(), s.ISN())
+				require.EqualValues(t, testNonce, s.Nonce())
+				transfer(t, c, s, 1<<20)
+				transfer(t, s, c, 1<<20)
+				halfClose(t, c, s)
+				require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
+			})
+		}
+	}
+}
+
+// halfClose closes one direction, uses the other, then closes that.
+func halfClose(t *testing.T, c, s *Conn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	buf := make([]byte, 10)
+	require.NoError(t, c.CloseWrite())
+	_, err := s.ReadContext(ctx, buf)
+	require.ErrorIs(t, err, io.EOF)
+	transfer(t, s, c, 100000)
+	_, err = c.Write(buf)
+	require.ErrorIs(t, err, syscall.EPIPE)
+	require.NoError(t, s.CloseWrite())
+	_, err = c.ReadContext(ctx, buf)
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func TestImpairedWire(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, strip := range [][]byte{nil, {kindSACKPermit}, {kindWS}} {
+			t.Run(fmt.Sprintf("v6=%v/strip=%v", v6, strip), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, worldOptions{seed: 42, editSYN: func(p []byte) []byte { return without(p, strip...) }})
+				c, s := w.connect(v6)
+				imp := Impairment{Loss: 0.01, Dup: 0.02, Reorder: 0.03}
+				w.wire.A().Impair(imp)
+				w.wire.B().Impair(imp)
+				transfer(t, c, s, 1<<20)
+				transfer(t, s, c, 1<<20)
+			})
+		}
+	}
+}
+
+// The peer's accept is stripped on its way: the application's kernel completes
+// the handshake, and the server learns that nobody confirms.
+func TestStrippedAccept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { return without(p, optionKind) }})
+	got := make(chan *HostConn, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		c, _ := w.app.Dial(ctx, addrPortZero, serverAddr(false))
+		got <- c
+	}()
+	s := w.acceptedConn()
+	c := <-got
+	require.NotNil(t, c)
+	defer c.Close()
+	require.Equal(t, ConfirmNo, s.Confirmed())
+	_, err := c.Write([]byte("hello"))
+	require.NoError(t, err)
+	buf := make([]byte, 10)
+	n, err := s.ReadContext(context.Background(), buf)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(buf[:n]))
+	require.EqualValues(t, 1, w.srv.Stats().Unconfirmed)
+}
+
+func TestStrippedConfirm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+		if _, tcp, ok := parseTCP(p); ok && flagsOf(tcp)&flagSYN == 0 {
+			return without(p, optionKind)
+		}
+		return p
+	}})
+	c, s := w.connect(false)
+	require.Equal(t, ConfirmNo, s.Confirmed())
+	transfer(t, c, s, 1000)
+	require.Equal(t, ConfirmNo, s.Confirmed())
+}
+
+// A box that strips the option from bare ACKs only: data turns the answer.
+func TestConfirmFromData(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+		if q, tcp, ok := parseTCP(p); ok && flagsOf(tcp)&flagSYN == 0 && len(q.l4) == len(tcp) {
+			return without(p, optionKind)
+		}
+		return p
+	}})
+	c, s := w.connect(true)
+	require.Equal(t, ConfirmNo, s.Confirmed())
+	transfer(t, c, s, 1000)
+	require.Equal(t, ConfirmYes, s.Confirmed())
+}
+
+// The third ACK is lost and data confirms; with the first data lost, too, the
+// handshake completes on the second and nothing is known until the first is
+// sent again.
+func TestConfirmUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	held := true
+	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+		_, tcp, ok := parseTCP(p)
+		if ok && held && flagsOf(tcp)&flagSYN == 0 && parseOptions(tcp).role == roleConfirm {
+			return nil
+		}
+		return p
+	}})
+	w.dialApp(serverAddr(false))
+	c := w.adoptedConn()
+	require.NoError(t, writeAll(c, "first"))
+	require.NoError(t, writeAll(c, "second"))
+	s := w.acceptedConn()
+	require.Equal(t, ConfirmUnknown, s.Confirmed())
+	w.wire.A().Impair(Impairment{})
+	buf := make([]byte, 11)
+	readFull(t, s, buf)
+	require.Equal(t, "firstsecond", string(buf))
+	require.Equal(t, ConfirmYes, s.Confirmed())
+}
+
+func writeAll(c *Conn, s string) error {
+	_, err := c.WriteContext(context.Background(), []byte(s))
+	return err
+}
+
+func readFull(t *testing.T, c *Conn, p []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for done := 0; done < len(p); {
+		n, err := c.ReadContext(ctx, p[done:])
+		require.NoError(t, err)
+		done += n
+	}
+}
+
+func TestLostSYNACK(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	lost := 0
+	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte {
+		if lost++; lost == 1 {
+			return nil
+		}
+		return p
+	}})
+	syn := w.blindSYN(false)
+	w.wire.A().Send(syn)
+	within(t, "retransmission after one second", func() bool { return w.srv.Stats().HalfOpen == 1 })
+	c, s := w.adoptedConn(), w.acceptedConn()
+	transfer(t, c, s, 1000)
+}
+
+// blindSYN makes an offered SYN the application never sent, and remembers it as
+// if it had.
+func (w *world) blindSYN(v6 bool) []byte {
+	syn := makeSYN(v6, 40000, 1000, roleOffer)
+	p, tcp, _ := parseTCP(syn)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.syns[outboundKey(p.ip, tcp)], w.sentAt[outboundKey(p.ip, tcp)] = syn, time.Now()
+	return syn
+}
+
+func TestRepeatedSYN(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { return nil }})
+	syn := w.blindSYN(false)
+	w.wire.A().Send(syn)
+	within(t, "half open", func() bool { return w.srv.Stats().HalfOpen == 1 })
+	w.wire.B().Impair(Impairment{})
+	w.wire.A().Send(syn)
+	c, s := w.adoptedConn(), w.acceptedConn()
+	transfer(t, c, s, 1000)
+	require.EqualValues(t, 1, w.srv.Stats().SYNACKResent)
+	require.Equal(t, 1, w.server.offers())
+}
+
+// A SYN-ACK that arrives again after adoption gets a challenge ACK.
+func TestRepeatedSYNACK(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	var synack []byte
+	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte {
+		if _, tcp, ok := parseTCP(p); ok && flagsOf(tcp)&flagSYN != 0 {
+			synack = append([]byte(nil), p...)
+		}
+		return p
+	}})
+	c, s := w.connect(false)
+	transfer(t, c, s, 1000)
+	acks := w.tap(w.wire.A())
+	w.gwIn.Inject(synack)
+	p := <-acks
+	_, tcp, ok := parseTCP(p)
+	require.True(t, ok)
+	require.EqualValues(t, flagACK, flagsOf(tcp))
+	require.Equal(t, c.ISN()+1001, seqOf(tcp))
+	transfer(t, s, c, 1000)
+}
+
+// tap copies what leaves an end.
+func (w *world) tap(e *WireEnd) <-chan []byte {
+	ch := make(chan []byte, 1000)
+	e.Impair(Impairment{Filter: func(p []byte) []byte {
+		select {
+		case ch <- append([]byte(nil), p...):
+		default:
+		}
+		return p
+	}})
+	return ch
+}
+
+func TestResetByServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	transfer(t, c, s, 5000)
+	s.Abort()
+	readError(t, c, syscall.ECONNRESET)
+	readError(t, c, syscall.ECONNRESET)
+	_, err := s.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+func readError(t *testing.T, c *Conn, want error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err := c.ReadContext(ctx, make([]byte, 1))
+	require.ErrorIs(t, err, want)
+}
+
+// The reset of an adopted leg is in the application's sequence space.
+func TestAbortIsTranslated(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("v6=%v", v6), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{})
+			c, s := w.connect(v6)
+			transfer(t, c, s, 777)
+			out := w.tap(w.wire.A())
+			c.Abort()
+			for p := range out {
+				_, tcp, ok := parseTCP(p)
+				require.True(t, ok)
+				if flagsOf(tcp)&flagRST != 0 {
+					require.Equal(t, c.ISN()+778, seqOf(tcp))
+					break
+				}
+			}
+			readError(t, s, syscall.ECONNRESET)
+			require.Zero(t, w.gw.Stats().Flows)
+			require.Equal(t, 1, w.gw.Stats().Dead)
+		})
+	}
+}
+
+// A forgotten leg is silent; only a bare ACK of the peer is told, exactly.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	transfer(t, c, s, 777)
+	transfer(t, s, c, 100)
+	within(t, "acked", func() bool { return s.f.una.Load() == s.f.sent.Load() })
+	out := w.tap(w.wire.A())
+	c.Forget()
+	require.NoError(t, writeAll(s, "late"))
+	within(t, "late data dropped", func() bool { return w.gw.Stats().LateSegments > 0 })
+	require.Empty(t, out)
+	require.Zero(t, w.gw.Stats().LateResets)
+
+	// A SYN makes the server send a challenge ACK, whose answer ends it.
+	s.MarkCarrying()
+	w.wire.A().Send(makeSYNOf(c.Tuple(), 5, 0))
+	readError(t, s, syscall.ECONNRESET)
+	require.EqualValues(t, 1, w.gw.Stats().LateResets)
+}
+
+// Two connections from one local port to different peers, as the kernel's port
+// allocation makes them.
+func TestSameLocalPort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	for i := range 2 {
+		syn := makeSYNTo(40000, uint16(testPort+i), 1000, roleOffer)
+		p, tcp, _ := parseTCP(syn)
+		w.mu.Lock()
+		w.syns[outboundKey(p.ip, tcp)] = syn
+		w.mu.Unlock()
+		w.wire.A().Send(syn)
+		c, s := w.adoptedConn(), w.acceptedConn()
+		transfer(t, c, s, 1000)
+	}
+	require.Equal(t, 2, w.gw.Stats().Flows)
+}
+
+// The same tuple again, at once.
+func TestReuseOfTuple(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	for i := range 20 {
+		syn := makeSYN(i%2 == 1, 40000, uint32(1000+i*100000), roleOffer)
+		p, tcp, _ := parseTCP(syn)
+		w.mu.Lock()
+		w.syns[outboundKey(p.ip, tcp)] = syn
+		w.mu.Unlock()
+		w.wire.A().Send(syn)
+		c, s := w.adoptedConn(), w.acceptedConn()
+		transfer(t, c, s, 1000)
+		if i%3 == 0 { // the server finds the old connection in the way
+			c.Forget()
+			continue
+		}
+		c.Abort()
+		readError(t, s, syscall.ECONNRESET)
+		s.Abort()
+	}
+}
+
+func TestAdoptRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	syn := makeSYN(false, 40000, 1000, roleOffer)
+	ctx := context.Background()
+	for _, bad := range [][2][]byte{
+		{nil, nil},
+		{syn, syn},
+		{syn, makeSYNACK(syn, 77, roleAccept, testNonce+1, 1001)},
+		{syn, makeSYNACK(syn, 77, roleOffer, testNonce, 1001)},
+		{syn, makeSYNACK(syn, 77, roleAccept, testNonce, 1002)},
+		{makeSYN(true, 40000, 1000, roleOffer), makeSYNACK(syn, 77, roleAccept, testNonce, 1001)},
+	} {
+		_, err := w.gw.Adopt(ctx, bad[0], bad[1], 0)
+		require.ErrorIs(t, err, ErrPacket)
+	}
+	require.Zero(t, w.gw.Stats().Flows)
+	c, err := w.gw.Adopt(ctx, syn, makeSYNACK(syn, 77, roleAccept, testNonce, 1001), 0)
+	require.NoError(t, err)
+	c.Forget()
+	require.NoError(t, w.gw.Close())
+	_, err = w.gw.Adopt(ctx, syn, makeSYNACK(syn, 77, roleAccept, testNonce, 1001), 0)
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// With the round trip known, nothing is sent twice on a slow and clean path.
+func TestRoundTripSeed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	imp := Impairment{Delay: 60 * time.Millisecond}
+	w.wire.A().Impair(imp)
+	w.wire.B().Impair(imp)
+	c, s := w.connect(false)
+	transfer(t, c, s, 1000)
+	transfer(t, s, c, 1000)
+	require.Zero(t, w.gw.Stats().Retransmits)
+	require.Zero(t, w.srv.Stats().Retransmits)
+	require.GreaterOrEqual(t, s.SYNRTT(), 100*time.Millisecond)
+	require.GreaterOrEqual(t, c.RTT(), 100*time.Millisecond)
+}

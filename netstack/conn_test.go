@@ -1,0 +1,216 @@
+package netstack
+
+import (
+	"context"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNotify(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	events := make(chan struct{}, 1000)
+	s.SetNotify(func() { events <- struct{}{} })
+	<-events // at once
+	buf := make([]byte, 100)
+	_, err := s.Read(buf)
+	require.ErrorIs(t, err, ErrWouldBlock)
+	require.NoError(t, writeAll(c, "ping"))
+	within(t, "readable", func() bool { <-events; n, _ := s.Read(buf); return n == 4 })
+
+	var room int
+	for { // fill both buffers
+		n, err := s.Write(make([]byte, 64<<10))
+		room += n
+		if err != nil {
+			require.ErrorIs(t, err, ErrWouldBlock)
+			break
+		}
+	}
+	for len(events) > 0 {
+		<-events
+	}
+	readFull(t, c, make([]byte, room))
+	<-events
+	n, err := s.Write(buf)
+	require.NoError(t, err)
+	require.Equal(t, 100, n)
+	s.SetNotify(nil)
+	c.Abort()
+	readError(t, s, syscall.ECONNRESET)
+}
+
+func TestContextEnds(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, _ := w.connect(false)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.ReadContext(ctx, make([]byte, 1))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ctx, stop := context.WithCancelCause(context.Background())
+	stop(io.ErrClosedPipe)
+	n, err := c.WriteContext(ctx, make([]byte, 64<<20))
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.NotZero(t, n)
+}
+
+// Close delivers what was written, and the flow leaves the table by itself.
+func TestClose(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	require.NoError(t, writeAll(c, "last words"))
+	require.NoError(t, c.Close())
+	require.NoError(t, c.Close())
+	buf := make([]byte, 10)
+	readFull(t, s, buf)
+	readError(t, s, io.EOF)
+	require.NoError(t, s.Close())
+	within(t, "tables empty", func() bool { return w.srv.Stats().Flows+w.gw.Stats().Flows == 0 })
+}
+
+// As with kernel sockets, closing over unread bytes is a reset.
+func TestCloseUnread(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	require.NoError(t, writeAll(c, "unread"))
+	within(t, "arrived", func() bool { return c.f.una.Load() == c.f.sent.Load() })
+	require.NoError(t, s.Close())
+	readError(t, c, syscall.ECONNRESET)
+	require.Zero(t, w.srv.Stats().Flows)
+}
+
+func TestKeepalive(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, _ := w.connect(false)
+	require.NoError(t, c.SetKeepalive(50*time.Millisecond, 20*time.Millisecond, 3))
+	time.Sleep(100 * time.Millisecond)
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, ErrWouldBlock)
+	w.wire.A().Impair(Impairment{Loss: 1})
+	readError(t, c, syscall.ETIMEDOUT)
+}
+
+func TestUserTimeout(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	transfer(t, c, s, 10)
+	require.NoError(t, c.SetUserTimeout(100*time.Millisecond))
+	w.wire.A().Impair(Impairment{Loss: 1})
+	require.NoError(t, writeAll(c, "into the void"))
+	readError(t, c, syscall.ETIMEDOUT)
+}
+
+// Idle connections need no goroutines, and bytes move without garbage of ours.
+func TestCheapConns(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	before := runtime.NumGoroutine()
+	for port := range uint16(50) {
+		syn := makeSYN(false, 20000+port, 1000, roleOffer)
+		p, tcp, _ := parseTCP(syn)
+		w.mu.Lock()
+		w.syns[outboundKey(p.ip, tcp)] = syn
+		w.mu.Unlock()
+		w.wire.A().Send(syn)
+		w.adoptedConn()
+		w.acceptedConn()
+	}
+	within(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+2 })
+}
+
+func TestReadDoesNotAllocate(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	buf := make([]byte, 16)
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = s.Read(buf) }), "would block")
+	require.NoError(t, writeAll(c, string(make([]byte, 16*101))))
+	within(t, "arrived", func() bool { return c.f.una.Load() == c.f.sent.Load() })
+	allocs := testing.AllocsPerRun(100, func() {
+		if n, err := s.Read(buf); n != len(buf) || err != nil {
+			t.Errorf("read %d, %v", n, err)
+		}
+	})
+	require.LessOrEqual(t, allocs, 1.0) // window updates are gVisor's
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	c2, s2 := w.connect(true)
+	s.MarkCarrying()
+	w.wire.A().Send(makeSYN(false, 41000, 5, roleOffer)) // one half open
+	within(t, "half open", func() bool { return w.server.offers() == 3 })
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := s2.ReadContext(context.Background(), make([]byte, 1))
+		waiting <- err
+	}()
+	out := make(chan []byte, 100)
+	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { out <- append([]byte(nil), p...); return p }})
+	require.NoError(t, w.srv.Close())
+	require.NoError(t, w.srv.Close())
+	require.ErrorIs(t, <-waiting, net.ErrClosed)
+	readError(t, c, syscall.ECONNRESET) // carrying: told
+	_, err := c2.Read(make([]byte, 1))  // negotiating: not
+	require.ErrorIs(t, err, ErrWouldBlock)
+	_, err = s.Write([]byte("x"))
+	require.Error(t, err)
+}
+
+func TestConfigProblemsAreReportedTogether(t *testing.T) {
+	_, err := New(Config{Linger: -1, Limits: Limits{Flows: -1}})
+	for _, want := range []string{"link", "handler", "linger", "limits.flows"} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = NewHost(HostConfig{})
+	require.ErrorContains(t, err, "link")
+}
+
+func TestManyConnections(t *testing.T) {
+	w := newWorld(t, worldOptions{seed: 1})
+	w.wire.A().Impair(Impairment{Reorder: 0.1, Dup: 0.05})
+	w.wire.B().Impair(Impairment{Reorder: 0.1, Dup: 0.05})
+	var bytes atomic.Int64
+	const conns = 60
+	done := make(chan struct{}, conns)
+	go func() {
+		for range conns {
+			s := <-w.server.accepted
+			go func() {
+				n, err := io.Copy(io.Discard, contextReader{s})
+				if err != nil {
+					t.Error(err)
+				}
+				bytes.Add(n)
+				_ = s.Close()
+				done <- struct{}{}
+			}()
+		}
+	}()
+	for i := range conns {
+		w.dialApp(serverAddr(i%2 == 0))
+	}
+	for range conns {
+		c := w.adoptedConn()
+		require.NoError(t, writeAll(c, string(make([]byte, 10000))))
+		require.NoError(t, c.CloseWrite())
+	}
+	for range conns {
+		<-done
+	}
+	require.EqualValues(t, conns*10000, bytes.Load())
+}
+
+type contextReader struct{ c *Conn }
+
+func (r contextReader) Read(p []byte) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return r.c.ReadContext(ctx, p)
+}

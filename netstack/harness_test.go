@@ -1,0 +1,346 @@
+package netstack
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/refs"
+	"gvisor.dev/gvisor/pkg/tcpip"
+)
+
+func TestMain(m *testing.M) {
+	log.SetTarget(&log.Writer{Next: io.Discard})
+	refs.SetLeakMode(refs.LeaksPanic)
+	code := m.Run()
+	if code == 0 {
+		refs.DoLeakCheck()
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+const (
+	testMTU   = 1500
+	testNonce = 0xbeef
+	testPort  = 7000
+)
+
+var (
+	client4 = netip.MustParseAddr("10.0.0.1")
+	server4 = netip.MustParseAddr("10.0.0.2")
+	client6 = netip.MustParseAddr("fd00::1")
+	server6 = netip.MustParseAddr("fd00::2")
+)
+
+// recorder is a Handler that takes notes.
+type recorder struct {
+	refuse   bool
+	onSYNACK func(SYNACK)
+
+	mu          sync.Mutex
+	offered     []SYN
+	bare        []SYN
+	synacks     []SYNACK
+	notAccepted []error
+	accepted    chan *Conn
+}
+
+func newRecorder() *recorder { return &recorder{accepted: make(chan *Conn, 100)} }
+
+func (r *recorder) OfferedSYN(s SYN) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.offered = append(r.offered, s)
+	return !r.refuse
+}
+
+func (r *recorder) NotAccepted(_ SYN, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notAccepted = append(r.notAccepted, err)
+}
+
+func (r *recorder) Accepted(c *Conn) { r.accepted <- c }
+
+func (r *recorder) SYNACK(s SYNACK) {
+	r.mu.Lock()
+	r.synacks = append(r.synacks, s)
+	fn := r.onSYNACK
+	r.mu.Unlock()
+	if fn != nil {
+		fn(s)
+	}
+}
+
+func (r *recorder) BareSYN(s SYN) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bare = append(r.bare, s)
+}
+
+func (r *recorder) failures() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]error(nil), r.notAccepted...)
+}
+
+func (r *recorder) bareSYNs() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.bare)
+}
+
+func (r *recorder) offers() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.offered)
+}
+
+// world is a client host (application's kernel, steering, wire stack) and a
+// server's wire stack, joined by a wire.
+type world struct {
+	t      *testing.T
+	wire   *Wire
+	app    *Host
+	appIn  *PacketLink
+	gw     *Stack // the client's
+	gwIn   *PacketLink
+	client *recorder
+	server *recorder
+	srv    *Stack
+	adopt  chan adopted
+
+	mu      sync.Mutex
+	syns    map[tupleKey][]byte // offered SYNs as they left
+	sentAt  map[tupleKey]time.Time
+	owned   map[tupleKey]bool // accept seen: the wire leg belongs to the stack
+	editSYN func([]byte) []byte
+}
+
+type adopted struct {
+	c   *Conn
+	err error
+}
+
+type worldOptions struct {
+	seed    uint64
+	editSYN func([]byte) []byte
+	clock   tcpip.Clock
+	limits  Limits
+}
+
+func newWorld(t *testing.T, o worldOptions) *world {
+	t.Helper()
+	w := &world{
+		t: t, wire: NewWire(testMTU, o.seed), client: newRecorder(), server: newRecorder(),
+		adopt: make(chan adopted, 100), editSYN: o.editSYN,
+		syns: map[tupleKey][]byte{}, sentAt: map[tupleKey]time.Time{}, owned: map[tupleKey]bool{},
+	}
+	w.appIn = NewPacketLink(testMTU, w.fromApp)
+	w.gwIn = NewPacketLink(testMTU, w.wire.A().Send)
+	w.wire.A().Handle(w.fromWire)
+	w.client.onSYNACK = w.onSYNACK
+	var err error
+	w.app, err = NewHost(HostConfig{Link: w.appIn, Addrs: []netip.Addr{client4, client6}})
+	require.NoError(t, err)
+	w.gw, err = New(Config{Link: w.gwIn, Handler: w.client, clock: o.clock})
+	require.NoError(t, err)
+	w.srv, err = New(Config{Link: w.wire.B(), Handler: w.server, clock: o.clock, Limits: o.limits})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	return w
+}
+
+func (w *world) close() {
+	for _, c := range []io.Closer{w.app, w.gw, w.srv} {
+		if err := c.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}
+	w.wire.Close()
+}
+
+// fromApp is egress: the first SYN of a tuple gets the offer, retransmissions
+// go bare or, once the wire leg is owned, nowhere.
+func (w *world) fromApp(pkt []byte) {
+	p, t, ok := parseTCP(pkt)
+	if !ok {
+		return
+	}
+	k := outboundKey(p.ip, t)
+	w.mu.Lock()
+	owned := w.owned[k]
+	if !owned && flagsOf(t)&(flagSYN|flagACK) == flagSYN {
+		if _, again := w.syns[k]; !again {
+			if w.editSYN != nil {
+				pkt = w.editSYN(pkt)
+			}
+			pkt = withOption(pkt, roleOffer, testNonce)
+			w.syns[k], w.sentAt[k] = pkt, time.Now()
+		}
+	}
+	w.mu.Unlock()
+	if !owned {
+		w.wire.A().Send(pkt)
+	}
+}
+
+// fromWire is ingress of the client's host.
+func (w *world) fromWire(pkt []byte) {
+	p, t, ok := parseTCP(pkt)
+	if !ok { // ICMP
+		w.gwIn.Inject(pkt)
+		return
+	}
+	k := inboundKey(p.ip, t)
+	w.mu.Lock()
+	o := parseOptions(t)
+	if syn := w.syns[k]; syn != nil && o.role == roleAccept && o.nonce == testNonce {
+		w.owned[k] = true
+	}
+	owned := w.owned[k]
+	w.mu.Unlock()
+	if owned {
+		w.gwIn.Inject(pkt)
+	} else {
+		w.appIn.Inject(pkt)
+	}
+}
+
+func (w *world) onSYNACK(sa SYNACK) {
+	go func() {
+		k := keyOf(sa.Tuple)
+		w.mu.Lock()
+		syn, rtt := w.syns[k], time.Since(w.sentAt[k])
+		w.mu.Unlock()
+		c, err := w.gw.Adopt(context.Background(), syn, sa.Raw, rtt)
+		if errors.Is(err, ErrAdopted) {
+			return // the SYN-ACK came twice
+		}
+		w.adopt <- adopted{c, err}
+	}()
+}
+
+// dialApp makes the application connect; the result is dropped.
+func (w *world) dialApp(remote netip.AddrPort) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if c, err := w.app.Dial(ctx, netip.AddrPort{}, remote); err == nil {
+			c.Abort()
+		}
+	}()
+	w.t.Cleanup(func() { cancel(); <-done })
+}
+
+// connect returns both wire legs of an adopted connection.
+func (w *world) connect(v6 bool) (c, s *Conn) {
+	w.t.Helper()
+	w.dialApp(serverAddr(v6))
+	return w.adoptedConn(), w.acceptedConn()
+}
+
+func (w *world) adoptedConn() *Conn {
+	w.t.Helper()
+	select {
+	case a := <-w.adopt:
+		require.NoError(w.t, a.err)
+		w.t.Cleanup(a.c.Forget)
+		return a.c
+	case <-time.After(5 * time.Second):
+		require.FailNow(w.t, "nothing adopted")
+		return nil
+	}
+}
+
+func (w *world) acceptedConn() *Conn {
+	w.t.Helper()
+	select {
+	case c := <-w.server.accepted:
+		w.t.Cleanup(c.Forget)
+		return c
+	case <-time.After(5 * time.Second):
+		require.FailNow(w.t, "nothing accepted", "%v", w.server.failures())
+		return nil
+	}
+}
+
+func serverAddr(v6 bool) netip.AddrPort {
+	if v6 {
+		return netip.AddrPortFrom(server6, testPort)
+	}
+	return netip.AddrPortFrom(server4, testPort)
+}
+
+// rebuild makes a raw packet of new options and payload under the headers of pkt.
+func rebuild(pkt []byte, edit func(t []byte) (opts []byte)) []byte {
+	p, t, ok := parseTCP(pkt)
+	if !ok {
+		panic("not a tcp segment")
+	}
+	t = append([]byte(nil), t...)
+	q := buildTCP(p.ip, t, edit(t), p.l4[len(t):p.total-len(p.ip)])
+	defer q.DecRef()
+	return flatten(q)
+}
+
+// withOption appends our option.
+func withOption(pkt []byte, role byte, nonce uint16) []byte {
+	return rebuild(pkt, func(t []byte) []byte { return appendOption(t[minTCPHeader:], role, nonce) })
+}
+
+// without blanks the options of the given kinds.
+func without(pkt []byte, kinds ...byte) []byte {
+	return rebuild(pkt, func(t []byte) []byte {
+		for _, k := range kinds {
+			blankOption(t, k)
+		}
+		return t[minTCPHeader:]
+	})
+}
+
+// transfer sends n bytes from a to b and compares checksums.
+func transfer(t *testing.T, a, b *Conn, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	data := make([]byte, n)
+	rng := rand.NewChaCha8([32]byte{byte(n)})
+	_, _ = rng.Read(data)
+	errs := make(chan error, 1)
+	go func() {
+		_, err := a.WriteContext(ctx, data)
+		errs <- err
+	}()
+	got, buf := sha256.New(), make([]byte, 64<<10)
+	for left := n; left > 0; {
+		m, err := b.ReadContext(ctx, buf[:min(left, len(buf))])
+		require.NoError(t, err, "%d of %d bytes left", left, n)
+		got.Write(buf[:m])
+		left -= m
+	}
+	require.NoError(t, <-errs)
+	want := sha256.Sum256(data)
+	require.Equal(t, want[:], got.Sum(nil))
+}
+
+func within(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	require.Eventually(t, cond, 5*time.Second, 2*time.Millisecond, what)
+}

@@ -1,0 +1,410 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gvisor.dev/gvisor/pkg/tcpip/faketime"
+)
+
+// bench is a stack whose wire is in the hands of the test.
+type bench struct {
+	t    *testing.T
+	s    *Stack
+	link *PacketLink
+	h    *recorder
+	out  chan []byte
+}
+
+func newBench(t *testing.T, cfg Config) *bench {
+	t.Helper()
+	b := &bench{t: t, h: newRecorder(), out: make(chan []byte, 1000)}
+	b.link = NewPacketLink(testMTU, func(p []byte) { b.out <- p })
+	cfg.Link, cfg.Handler = b.link, b.h
+	var err error
+	b.s, err = New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.s.Close()) })
+	return b
+}
+
+// next returns the next segment the stack sends.
+func (b *bench) next() (p inet, t []byte) {
+	b.t.Helper()
+	select {
+	case raw := <-b.out:
+		p, t, ok := parseTCP(raw)
+		require.True(b.t, ok)
+		require.True(b.t, p.headerSumOK())
+		buf := rawBuffer(raw)
+		defer buf.DecRef()
+		require.True(b.t, p.tcpSumOK(buf), "checksum")
+		return p, t
+	case <-time.After(5 * time.Second):
+		require.FailNow(b.t, "nothing sent")
+		return inet{}, nil
+	}
+}
+
+func (b *bench) silent() {
+	b.t.Helper()
+	select {
+	case raw := <-b.out:
+		require.Failf(b.t, "unexpected segment", "%x", raw)
+	case <-time.After(30 * time.Millisecond):
+	}
+}
+
+// offer sends an offered SYN and returns the sequence number of the SYN-ACK.
+func (b *bench) offer(port uint16, isn uint32) (iss uint32) {
+	b.t.Helper()
+	b.link.Inject(makeSYN(false, port, isn, roleOffer))
+	_, t := b.next()
+	require.EqualValues(b.t, flagSYN|flagACK, flagsOf(t))
+	o := parseOptions(t)
+	require.EqualValues(b.t, roleAccept, o.role)
+	require.EqualValues(b.t, testNonce, o.nonce)
+	require.Equal(b.t, isn+1, ackOf(t))
+	return seqOf(t)
+}
+
+// fromClient sends a segment of the client, with timestamps.
+func (b *bench) fromClient(port uint16, seq, ack uint32, flags byte, role byte, payload string) {
+	opts := []byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 1, 1, 0, 0, 0, 0}
+	if role != 0 {
+		opts = appendOption(opts, role, testNonce)
+	}
+	src := netip.AddrPortFrom(client4, port)
+	b.link.Inject(segmentOf(src, serverAddr(false), seq, ack, flags, opts, []byte(payload)))
+}
+
+func (b *bench) accept(port uint16, isn uint32) *Conn {
+	b.t.Helper()
+	iss := b.offer(port, isn)
+	b.fromClient(port, isn+1, iss+1, flagACK, roleConfirm, "")
+	select {
+	case c := <-b.h.accepted:
+		b.t.Cleanup(c.Forget)
+		return c
+	case <-time.After(5 * time.Second):
+		require.FailNow(b.t, "not accepted")
+		return nil
+	}
+}
+
+func TestHandshakeTimeout(t *testing.T) {
+	clock := faketime.NewManualClock()
+	b := newBench(t, Config{clock: clock, HandshakeTimeout: 2500 * time.Millisecond})
+	b.offer(1, 100)
+	b.offer(2, 100)
+	require.Equal(t, 2, b.s.Stats().HalfOpen)
+	clock.Advance(999 * time.Millisecond)
+	b.silent()
+	clock.Advance(2 * time.Millisecond)
+	for range 2 { // gVisor's own retransmission, with the accept
+		_, seg := b.next()
+		require.EqualValues(t, roleAccept, parseOptions(seg).role)
+	}
+	clock.Advance(2 * time.Second)
+	within(t, "both given up", func() bool { return len(b.h.failures()) == 2 })
+	require.ErrorIs(t, b.h.failures()[0], ErrHandshakeTimeout)
+	require.Zero(t, b.s.Stats().HalfOpen)
+	require.Zero(t, b.s.Stats().Flows)
+	clock.Advance(time.Minute)
+	b.silent()
+	require.Zero(t, b.s.Stats().Dead)
+	b.accept(1, 100)
+}
+
+func TestHalfOpenBound(t *testing.T) {
+	b := newBench(t, Config{Limits: Limits{HalfOpen: 2}})
+	b.offer(1, 100)
+	iss := b.offer(2, 100)
+	b.link.Inject(makeSYN(false, 3, 100, roleOffer))
+	require.Equal(t, []error{ErrOverload}, b.h.failures())
+	require.Equal(t, 2, b.h.offers())
+	require.EqualValues(t, 1, b.s.Stats().Shed)
+	b.fromClient(2, 101, iss+1, flagACK, 0, "")
+	c := <-b.h.accepted
+	require.Equal(t, ConfirmNo, c.Confirmed())
+	c.Forget()
+	b.offer(3, 100)
+}
+
+func TestFlowBound(t *testing.T) {
+	b := newBench(t, Config{Limits: Limits{Flows: 1}})
+	c := b.accept(1, 100)
+	b.link.Inject(makeSYN(false, 2, 100, roleOffer))
+	require.Equal(t, []error{ErrOverload}, b.h.failures())
+	c.Forget()
+	b.accept(2, 100)
+}
+
+func TestDeadBound(t *testing.T) {
+	b := newBench(t, Config{Limits: Limits{Dead: 3}})
+	for port := uint16(1); port <= 5; port++ {
+		b.accept(port, 100).Forget()
+	}
+	st := b.s.Stats()
+	require.Equal(t, 3, st.Dead)
+	require.EqualValues(t, 2, st.DeadEvicted)
+	require.Len(t, b.s.flows.m, 3)
+}
+
+func TestRefusedOffer(t *testing.T) {
+	b := newBench(t, Config{})
+	b.h.refuse = true
+	b.link.Inject(makeSYN(false, 1, 100, roleOffer))
+	b.silent()
+	require.Zero(t, b.s.Stats().Flows)
+	require.Empty(t, b.h.failures())
+}
+
+// gVisor does not check what the third ACK acknowledges; the shim must.
+func TestForgedThirdACK(t *testing.T) {
+	b := newBench(t, Config{})
+	iss := b.offer(1, 100)
+	b.fromClient(1, 101, iss+2, flagACK, roleConfirm, "")
+	b.fromClient(1, 101, iss, flagACK, roleConfirm, "x")
+	b.fromClient(1, 101, 0, 0, roleConfirm, "x")
+	b.fromClient(1, 150, 0, flagRST, 0, "")
+	b.silent()
+	require.EqualValues(t, 4, b.s.Stats().BadHandshakeACK)
+	require.Equal(t, 1, b.s.Stats().HalfOpen)
+	b.fromClient(1, 101, iss+1, flagACK, roleConfirm, "")
+	require.Equal(t, ConfirmYes, (<-b.h.accepted).Confirmed())
+}
+
+func TestResetInHandshake(t *testing.T) {
+	b := newBench(t, Config{})
+	b.offer(1, 100)
+	b.fromClient(1, 101, 0, flagRST, 0, "")
+	within(t, "refused", func() bool { return len(b.h.failures()) == 1 })
+	require.ErrorIs(t, b.h.failures()[0], syscall.ECONNREFUSED)
+	b.silent()
+}
+
+func TestWrongNonceDoesNotConfirm(t *testing.T) {
+	b := newBench(t, Config{})
+	iss := b.offer(1, 100)
+	opts := appendOption([]byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 1, 1, 0, 0, 0, 0}, roleConfirm, testNonce+1)
+	src := netip.AddrPortFrom(client4, 1)
+	b.link.Inject(segmentOf(src, serverAddr(false), 101, iss+1, flagACK, opts, nil))
+	require.Equal(t, ConfirmNo, (<-b.h.accepted).Confirmed())
+}
+
+func TestBareSYN(t *testing.T) {
+	b := newBench(t, Config{})
+	bare := func(port uint16, isn uint32) { b.link.Inject(makeSYN(false, port, isn, 0)) }
+
+	bare(1, 100) // unknown tuple
+	require.Equal(t, 1, b.h.bareSYNs())
+
+	b.offer(2, 100) // in handshake, same ISN: the client fell back
+	bare(2, 100)
+	require.Equal(t, 2, b.h.bareSYNs())
+	within(t, "given up", func() bool { return len(b.h.failures()) == 1 })
+	require.ErrorIs(t, b.h.failures()[0], ErrReplaced)
+
+	b.offer(3, 100) // in handshake, other ISN: anybody may have sent it
+	bare(3, 999)
+	require.Equal(t, 3, b.h.bareSYNs())
+	require.Equal(t, 1, b.s.Stats().HalfOpen)
+
+	c := b.accept(4, 100) // negotiating
+	bare(4, 100)
+	require.Equal(t, 4, b.h.bareSYNs())
+	b.silent()
+
+	c.MarkCarrying() // carrying: a challenge ACK (RFC 5961), nothing is killed
+	for _, isn := range []uint32{100, 5000} {
+		bare(4, isn)
+		require.Equal(t, 4, b.h.bareSYNs())
+	}
+	_, seg := b.next()
+	require.EqualValues(t, flagACK, flagsOf(seg))
+	require.EqualValues(t, 101, ackOf(seg))
+	b.fromClient(4, 101, seqOf(seg), flagACK|flagPSH, roleConfirm, "alive")
+	buf := make([]byte, 5)
+	readFull(t, c, buf)
+	require.Equal(t, "alive", string(buf))
+
+	c.Forget() // dead: asked again
+	bare(4, 100)
+	require.Equal(t, 5, b.h.bareSYNs())
+}
+
+// An offered SYN with another ISN on a known tuple asks again and takes over.
+func TestReplacedOffer(t *testing.T) {
+	b := newBench(t, Config{})
+	b.offer(1, 100)
+	b.h.refuse = true
+	b.link.Inject(makeSYN(false, 1, 5000, roleOffer))
+	b.silent()
+	require.Equal(t, 1, b.s.Stats().HalfOpen)
+	b.h.refuse = false
+	b.accept(1, 5000) // replaces a handshake
+	require.Equal(t, []error{ErrReplaced}, b.h.failures())
+	b.accept(1, 9000) // replaces a connection
+	require.Equal(t, 1, b.s.Stats().Flows)
+	c := b.accept(1, 70000)
+	c.MarkCarrying()
+	b.link.Inject(makeSYN(false, 1, 90000, roleOffer))
+	_, seg := b.next()
+	require.EqualValues(t, flagACK, flagsOf(seg))
+	require.EqualValues(t, 70001, ackOf(seg))
+}
+
+func TestStackForget(t *testing.T) {
+	b := newBench(t, Config{})
+	tup := func(port uint16) Tuple {
+		return Tuple{Local: serverAddr(false), Remote: netip.AddrPortFrom(client4, port)}
+	}
+	require.False(t, b.s.Forget(tup(1)))
+	b.offer(1, 100)
+	require.True(t, b.s.Forget(tup(1)))
+	within(t, "handshake over", func() bool { return len(b.h.failures()) == 1 })
+	c := b.accept(2, 100)
+	require.Equal(t, tup(2), c.Tuple())
+	require.True(t, b.s.Forget(tup(2)))
+	require.False(t, b.s.Forget(tup(2)))
+	b.silent()
+	require.Zero(t, b.s.Stats().Flows)
+}
+
+func TestBadChecksum(t *testing.T) {
+	b := newBench(t, Config{})
+	syn := makeSYN(false, 1, 100, roleOffer)
+	syn[len(syn)-1] ^= 1
+	b.link.Inject(syn)
+	syn = makeSYN(false, 1, 100, roleOffer)
+	syn[8]++ // TTL, under the header checksum
+	b.link.Inject(syn)
+	syn = makeSYN(true, 1, 100, roleOffer)
+	syn[25]++
+	b.link.Inject(syn)
+	require.EqualValues(t, 3, b.s.Stats().ChecksumErrors)
+	require.Zero(t, b.h.offers())
+
+	c := b.accept(1, 100)
+	p := segmentOf(c.RemoteAddr(), c.LocalAddr(), 101, c.f.sent.Load(), flagACK, nil, []byte("data"))
+	p[len(p)-1] ^= 0x10
+	b.link.Inject(p)
+	_, err := c.Read(make([]byte, 4))
+	require.ErrorIs(t, err, ErrWouldBlock)
+	require.EqualValues(t, 4, b.s.Stats().ChecksumErrors)
+}
+
+// Ethernet pads small frames, and the kernel has not trimmed them yet.
+func TestPadding(t *testing.T) {
+	b := newBench(t, Config{})
+	b.link.Inject(append(makeSYN(false, 1, 100, roleOffer), 0xde, 0xad, 0xbe, 0xef))
+	_, seg := b.next()
+	require.EqualValues(t, flagSYN|flagACK, flagsOf(seg))
+	require.Len(t, b.h.offered[0].Raw, len(makeSYN(false, 1, 100, roleOffer)))
+}
+
+func TestUnknownTupleIsSilent(t *testing.T) {
+	b := newBench(t, Config{})
+	b.fromClient(9, 1, 1, flagACK, 0, "data")
+	b.fromClient(9, 1, 1, flagRST, 0, "")
+	b.silent()
+	require.EqualValues(t, 2, b.s.Stats().Unknown)
+}
+
+// A challenge ACK on an ended tuple is answered exactly, for the linger time.
+func TestDeadTuple(t *testing.T) {
+	clock := faketime.NewManualClock()
+	b := newBench(t, Config{clock: clock})
+	b.accept(1, 100).Forget()
+	b.silent()
+	b.fromClient(1, 101, 7777, flagACK|flagPSH, 0, "late")
+	b.fromClient(1, 101, 7777, flagACK|flagFIN, 0, "")
+	b.fromClient(1, 101, 7777, flagACK|flagRST, 0, "")
+	b.silent()
+	require.EqualValues(t, 3, b.s.Stats().LateSegments)
+	b.fromClient(1, 101, 7777, flagACK, 0, "")
+	_, seg := b.next()
+	require.EqualValues(t, flagRST, flagsOf(seg))
+	require.EqualValues(t, 7777, seqOf(seg))
+	clock.Advance(5*time.Second + time.Millisecond)
+	require.Zero(t, b.s.Stats().Dead)
+	b.fromClient(1, 101, 7777, flagACK, 0, "")
+	b.silent()
+	require.EqualValues(t, 1, b.s.Stats().Unknown)
+}
+
+// A SYN-ACK on an ended tuple is an old one or belongs to a new connection.
+func TestSYNACKOnDeadTuple(t *testing.T) {
+	b := newBench(t, Config{})
+	syn := makeSYN(false, 1, 100, roleOffer)
+	synack := makeSYNACK(syn, 500, roleAccept, testNonce, 101)
+	c, err := b.s.Adopt(t.Context(), syn, synack, time.Millisecond)
+	require.NoError(t, err)
+	b.next()
+	c.Forget()
+	b.link.Inject(synack)
+	require.Empty(t, b.h.synacks)
+	b.link.Inject(makeSYNACK(syn, 900, roleAccept, testNonce, 2001))
+	require.Len(t, b.h.synacks, 1)
+	require.EqualValues(t, 2000, b.h.synacks[0].ISN)
+	require.True(t, b.h.synacks[0].Accept)
+	b.link.Inject(makeSYNACK(syn, 900, roleOffer, testNonce, 2001)) // mirrored
+	require.False(t, b.h.synacks[1].Accept)
+}
+
+func TestPathMTU(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		w := newWorld(t, worldOptions{})
+		c, s := w.connect(v6)
+		router := netip.MustParseAddr("192.0.2.1")
+		if v6 {
+			router = netip.MustParseAddr("2001:db8::1")
+		}
+		const pathMTU = 1300
+		mss := c.PeerMSS()
+		var blocked int
+		w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+			if len(p) > pathMTU {
+				blocked++
+				w.gwIn.Inject(tooBig(router, p, pathMTU))
+				return nil
+			}
+			return p
+		}})
+		transfer(t, c, s, 200000)
+		transfer(t, s, c, 1000)
+		require.NotZero(t, w.gw.Stats().ICMPDelivered)
+		require.Less(t, c.PeerMSS(), mss)
+	}
+}
+
+// Errors that quote what was never sent, or a path no path has, are lies.
+func TestForgedICMP(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	out := w.tap(w.wire.A())
+	transfer(t, c, s, 3000)
+	transfer(t, s, c, 10)
+	within(t, "acked", func() bool { return c.f.una.Load() == c.f.sent.Load() })
+	p := <-out
+	router := netip.MustParseAddr("192.0.2.1")
+	mss := c.PeerMSS()
+	for _, seq := range []uint32{c.ISN() + 1, c.ISN() + 100000} {
+		q, tcp, _ := parseTCP(p)
+		q.ip, tcp = append([]byte(nil), q.ip...), append([]byte(nil), tcp...)
+		binary.BigEndian.PutUint32(tcp[4:], seq)
+		w.gwIn.Inject(tooBig(router, append(q.ip, tcp...), 1300))
+	}
+	q, tcp, _ := parseTCP(p)
+	tcp = append([]byte(nil), tcp...)
+	binary.BigEndian.PutUint32(tcp[4:], c.f.sent.Load())
+	w.gwIn.Inject(tooBig(router, append(append([]byte(nil), q.ip...), tcp...), 68))
+	require.EqualValues(t, 3, w.gw.Stats().ICMPIgnored)
+	require.Zero(t, w.gw.Stats().ICMPDelivered)
+	require.Equal(t, mss, c.PeerMSS())
+}

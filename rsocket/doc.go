@@ -49,6 +49,9 @@
 // order, and what was granted or credited tells what the peer has consumed. Sent bytes are freed by that alone, since
 // their completion means placed, not seen, and a connection that changes its carrier resends from there.
 //
+// A gateway's client may send a probe before anything else, which the server sends back ([Endpoint.Probe]). Stock
+// rsockets reserve the operation (RS_OP_RSVD_DATA_MORE) and are never sent it. It moves no offset and takes no credit.
+//
 // # States
 //
 //	          Connect                Shutdown: SHUTDOWN ►

@@ -84,6 +84,7 @@ type Endpoint struct {
 	seed     uint64 // of the probe under way
 	unpushed int    // bytes since the doorbell was last asked to ring at once
 	starved  bool   // the owner saw an empty WriteSpan and waits for EventWritable
+	unbound  bool   // the peer's memory cannot be seen yet; a send completion ends it
 	reported bool   // EventFailed was delivered
 	closed   bool
 }
@@ -170,7 +171,6 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 	if e.cfg.Dialect == Gateway {
 		size = e.sendBufferSize(peerRing)
 	}
-	size = max(size, MaxProbe)
 	if e.cfg.Dialect == Gateway && uint64(size)*sendBufferShare < uint64(peerRing) {
 		return fmt.Errorf("send buffer of %d bytes for a ring of %d: %w", size, peerRing, rmb.ErrNoMemory)
 	}

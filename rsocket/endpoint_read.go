@@ -30,6 +30,7 @@ func (e *Endpoint) HandleWC(wc *verbs.WC) Events {
 		return e.report(0)
 	}
 	if wc.WRID&RecvID == 0 {
+		e.unbound = false
 		return e.report(e.stream.Completed(wc.WRID))
 	}
 	ev, err := e.received(wc)

@@ -222,6 +222,8 @@ func TestEndpointProbe(t *testing.T) {
 		}
 		require.NoError(t, a.Err())
 		require.ErrorIs(t, a.Probe(MaxProbe, 1), ErrState)
+		require.ErrorIs(t, a.Probe(defaultRing/2+1, 1), ErrState)
+		require.ErrorIs(t, a.Probe(-1, 1), ErrState)
 		w.close(t, a, b)
 	}
 }
@@ -314,6 +316,38 @@ func TestFailedPostAndMap(t *testing.T) {
 	require.Empty(t, a.WriteSpan())
 	require.Equal(t, BlockedClosed, a.Blocked())
 	require.ErrorIs(t, a.Err(), verbs.ErrRemoteGone)
+	w.close(t, a, b)
+}
+
+// A partner that connects late: the writer waits, and is woken.
+func TestPartnerNotThereYet(t *testing.T) {
+	a, b, w := gatewayEndpoints(t, false, false)
+	a.qp.unbound = true
+	for range 3 {
+		require.Zero(t, a.write(10))
+		require.Equal(t, BlockedSQ, a.Blocked())
+	}
+	require.Len(t, a.qp.sends, 1)
+	settleOwners(a, b)
+	require.False(t, a.space)
+	a.qp.unbound = false
+	settleOwners(a, b)
+	require.True(t, a.space, "nothing tells the writer")
+	require.Equal(t, 10, a.write(10))
+	settleOwners(a, b)
+	require.NoError(t, a.Err())
+	w.close(t, a, b)
+}
+
+// A send buffer smaller than what could be sent without any signaled write.
+func TestSmallSendBufferSignals(t *testing.T) {
+	cfg := EndpointConfig{RingSize: 64 << 10, SendBuffer: 8 << 10}
+	a, b, w := connectEndpoints(t, [2]EndpointConfig{cfg, cfg})
+	require.Equal(t, 8<<10, a.write(64<<10))
+	require.Zero(t, a.write(1))
+	require.Equal(t, BlockedSndbuf, a.Blocked())
+	settleOwners(a, b)
+	require.True(t, a.space)
 	w.close(t, a, b)
 }
 

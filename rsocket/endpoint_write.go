@@ -50,19 +50,38 @@ func (e *Endpoint) writeSpan() []byte {
 	addr, key := e.stream.Target()
 	span, err := e.mapper.MapRemote(key, addr, n)
 	if err != nil {
-		e.stream.Fail(fmt.Errorf("map peer's ring: %w: %w", ErrConnection, err))
+		e.unmapped(err)
 		return nil
 	}
 	return span
 }
 
+// unmapped: a queue pair whose partner has not connected to it yet has no memory to show, and nothing would tell when it
+// has. An empty write waits for the partner in the send queue, so its completion does; if the partner is gone, it fails.
+func (e *Endpoint) unmapped(err error) {
+	if !errors.Is(err, verbs.ErrRemoteGone) || e.qp.State() != verbs.QPSRTS {
+		e.stream.Fail(fmt.Errorf("map peer's ring: %w: %w", ErrConnection, err))
+		return
+	}
+	if !e.unbound {
+		e.unbound = true
+		e.stream.Keepalive()
+		_ = e.postControls() // a failure is in the stream
+	}
+}
+
 // Blocked says why WriteSpan is empty.
 func (e *Endpoint) Blocked() Blocked {
 	n, why := e.stream.Window()
-	if n > 0 && e.mapper == nil && e.sndbuf.Free() == 0 {
+	switch {
+	case n == 0:
+		return why
+	case e.unbound:
+		return BlockedSQ
+	case e.mapper == nil && e.sndbuf.Free() == 0:
 		return BlockedSndbuf
 	}
-	return why
+	return NotBlocked
 }
 
 // Commit sends the first n bytes of the span that WriteSpan returned last.

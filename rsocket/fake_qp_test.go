@@ -61,6 +61,7 @@ type fakeQP struct {
 	cq                 []verbs.WC
 	rnr, pushes, ctrls int
 	postErr            error
+	unbound            bool
 }
 
 type fakeWR struct {
@@ -72,7 +73,7 @@ type fakeWR struct {
 type mapQP struct{ *fakeQP }
 
 func (q mapQP) MapRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
-	if q.state == verbs.QPSErr {
+	if q.state == verbs.QPSErr || q.unbound {
 		return nil, verbs.ErrRemoteGone
 	}
 	return q.fabric.resolve(rkey, addr, n)
@@ -134,7 +135,7 @@ func (q *fakeQP) PostSend(wr *verbs.SendWR) error {
 
 // transfer executes the oldest send; false when there is none or the peer has no receive posted.
 func (q *fakeQP) transfer() bool {
-	if len(q.sends) == 0 {
+	if len(q.sends) == 0 || q.unbound {
 		return false
 	}
 	wr := q.sends[0]

@@ -90,7 +90,7 @@ func hostilePeers() []hostile {
 		{"probe into a running stream", Gateway, func(v, _ *side) { v.write(1) }, MakeImm(OpProbe, 16), 16, ViolationProbe},
 		{"probe of nothing", Gateway, nil, MakeImm(OpProbe, 0), 0, ViolationLength},
 		{"probe with another length", Gateway, nil, MakeImm(OpProbe, 16), 17, ViolationLength},
-		{"probe beyond the ring", Gateway, nil, MakeImm(OpProbe, 65), 65, ViolationProbe},
+		{"probe beyond half of the ring", Gateway, nil, MakeImm(OpProbe, 33), 33, ViolationProbe},
 		{"echo of nothing", Gateway, nil, MakeImm(OpProbe, 16|probeEcho), 16, ViolationProbe},
 	}
 }

@@ -116,3 +116,20 @@ func TestGrantsAreLarge(t *testing.T) {
 	}
 	require.Equal(t, uint64(ring), a.FreedOffset())
 }
+
+// What is consumed beyond a multiple of the unit waits for the next grant, so that grants stay aligned.
+func TestGrantsStayAligned(t *testing.T) {
+	const ring = 64 << 10
+	cfg := Config{Dialect: Gateway}
+	a, b := newPair(t, memory(cfg, ring, 16), memory(cfg, ring, 16), false, false)
+	a.write(ring)
+	a.transfer()
+	b.receive()
+	for _, step := range []struct{ consume, grant int }{{10 << 10, 8 << 10}, {30 << 10, 32 << 10}, {24 << 10, 24 << 10}} {
+		b.read(step.consume)
+		require.Len(t, b.posted, 1)
+		require.Equal(t, uint32(step.grant), readGrant(b.posted[0].payload, false).Length)
+		b.transfer()
+		b.complete()
+	}
+}

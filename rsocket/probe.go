@@ -15,7 +15,8 @@ type probe struct {
 	answered int
 }
 
-// Probe returns the write of n probe bytes, from the first n bytes of whatever the stream's data is sent from.
+// Probe returns the write of n probe bytes. They may be sent from anywhere but the start of the own ring, where the echo
+// arrives.
 func (s *Stream) Probe(n int) (Control, error) {
 	if !s.mayProbe() || n <= 0 || n > s.longestProbe() {
 		return Control{}, ErrState
@@ -27,7 +28,8 @@ func (s *Stream) Probe(n int) (Control, error) {
 	return s.probeMessage(n, 0), nil
 }
 
-// Echo returns the answer to the probe that was received, if there is one. Its bytes are in [Stream.ProbeBytes].
+// Echo returns the answer to the probe that was received, if there is one. Its bytes are those of [Stream.ProbeBytes] and
+// can be sent from there.
 func (s *Stream) Echo() (Control, bool) {
 	if s.test.echo == 0 || !s.mayProbe() || !s.ctrl.available() {
 		return Control{}, false
@@ -47,9 +49,9 @@ func (s *Stream) ProbeBytes(n int) []byte {
 
 func (s *Stream) mayProbe() bool { return s.cfg.Dialect == Gateway && s.live() && s.quiet }
 
-// longestProbe: it must fit both rings, since it comes back.
+// longestProbe: half of either ring, so that it leaves room for what it is sent from.
 func (s *Stream) longestProbe() int {
-	return min(MaxProbe, int(s.peer.DataBuf.Length), s.recv.ring.Size())
+	return min(MaxProbe, int(s.peer.DataBuf.Length)/2, s.recv.ring.Size()/2)
 }
 
 func (s *Stream) probeMessage(n int, flag uint32) Control {

@@ -103,10 +103,11 @@ func TestSequenceWrap(t *testing.T) {
 	for _, dialect := range []Dialect{Stock, Gateway} {
 		cfg := Config{Dialect: dialect, Credits: 77, SendDepth: 40}
 		a, b := newPair(t, memory(cfg, 1000, 4), memory(cfg, 1000, 4), false, false)
-		for a.send.messages < 200_000 {
+		for a.SentOffset() < 200_000 {
 			if a.write(1) == 0 {
 				settle(a, b)
 				checkInvariants(t, a)
+				require.Equal(t, 1, a.write(1), "blocked for ever")
 			}
 		}
 		settle(a, b)
@@ -207,6 +208,40 @@ func TestShutdownWaitsForSlot(t *testing.T) {
 	require.True(t, a.Settled())
 }
 
+func TestPendingShutdownIsNotSettled(t *testing.T) {
+	a, b := gatewayPair(t, 64)
+	b.Shutdown()
+	b.control()
+	b.transfer()
+	a.Shutdown() // not asked for control messages yet
+	a.receive()
+	require.Equal(t, StateDisconnected, a.State())
+	require.Len(t, a.posted, 1, "the peer needs ours")
+	a.Stream.ctrl.posted--
+	a.Stream.ctrl.shutdown = true
+	require.False(t, a.Settled())
+}
+
+// With two credits and a peer that does not poll, more messages pile up than it gave credits: the extra receives are
+// for them.
+func TestExtraReceivesAreNeededAndEnough(t *testing.T) {
+	cfg := Config{Dialect: Gateway, Credits: 2, SendDepth: 16}
+	a, b := newPair(t, memory(cfg, 64, 16), memory(cfg, 64, 16), false, false)
+	b.write(64)
+	b.transfer()
+	a.receive()
+	for a.write(1) == 1 {
+	}
+	for a.transfer() || a.complete() || a.read(8) > 0 {
+	}
+	a.Disconnect()
+	a.control()
+	a.transfer()
+	require.Len(t, b.arrived, 2+8+1)
+	require.LessOrEqual(t, len(b.arrived), cfg.RecvDepth())
+	settle(a, b)
+}
+
 func TestDisconnectEndsBoth(t *testing.T) {
 	a, b := gatewayPair(t, 64)
 	b.write(5)
@@ -242,10 +277,10 @@ func TestFailKeepsFirstReason(t *testing.T) {
 func TestProbeLeavesStreamClean(t *testing.T) {
 	a, b := gatewayPair(t, 64)
 	for range 2 {
-		c, err := a.Probe(50)
+		c, err := a.Probe(30)
 		require.NoError(t, err)
 		require.Equal(t, uint64(ringBase), c.RemoteAddr)
-		a.post(c.Write, make([]byte, 50))
+		a.post(c.Write, make([]byte, 30))
 		a.transfer()
 		b.receive()
 		require.True(t, b.events.Has(EventProbe))
@@ -253,7 +288,7 @@ func TestProbeLeavesStreamClean(t *testing.T) {
 		require.True(t, ok)
 		_, ok = b.Echo()
 		require.False(t, ok)
-		b.post(e.Write, b.ProbeBytes(50))
+		b.post(e.Write, b.ProbeBytes(30))
 		settle(a, b)
 		require.True(t, a.events.Has(EventProved))
 	}
@@ -264,21 +299,21 @@ func TestProbeLeavesStreamClean(t *testing.T) {
 		settle(a, b)
 		checkInvariants(t, a)
 	}
-	_, err := a.Probe(50)
+	_, err := a.Probe(30)
 	require.ErrorIs(t, err, ErrState, "too late")
 }
 
 func TestProbeLimits(t *testing.T) {
 	a, _ := gatewayPair(t, 64)
-	for _, n := range []int{-1, 0, 65, MaxProbe + 1} {
+	for _, n := range []int{-1, 0, 33, MaxProbe + 1} {
 		_, err := a.Probe(n)
 		require.ErrorIs(t, err, ErrState, n)
 	}
 	for range ControlSlots {
-		_, err := a.Probe(64)
+		_, err := a.Probe(32)
 		require.NoError(t, err)
 	}
-	_, err := a.Probe(64)
+	_, err := a.Probe(32)
 	require.ErrorIs(t, err, ErrBlocked)
 	require.Nil(t, a.ProbeBytes(65))
 	stock, _ := newPair(t, memory(Config{}, 64, 2), memory(Config{}, 64, 2), false, false)

@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package gateway
 
 import (
@@ -20,7 +18,7 @@ type fabric interface {
 	offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error)
 	// answer makes the queue pair of a server flow, connected to the client's.
 	answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
-	// connect connects a client's queue pair to the server's.
+	// connect connects a client's queue pair to the server's and sends the probe.
 	connect(c *carry, to negotiate.CarrierOffer) error
 	// reason names what ended a queue pair of this device, if it knows.
 	reason(err error) negotiate.Reason

@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package gateway
 
 import (
@@ -153,7 +151,7 @@ func (c *client) prove(p negotiate.Prove) {
 	}
 	cr := c.f.carryOf(kind)
 	if cr == nil {
-		go result(false)
+		result(false)
 		return
 	}
 	cr.s.post(func() {

@@ -1,5 +1,3 @@
-//go:build smcgwshm
-
 package gateway
 
 import (

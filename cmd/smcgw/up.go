@@ -56,5 +56,5 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
 func (e *env) daemon(ctx context.Context, cfg gateway.Config, s gateway.Supervisor) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	return runDaemon(ctx, cfg, newLogger(e, cfg.Log), s)
+	return gateway.Run(ctx, cfg, gateway.RunOptions{Logger: newLogger(e, cfg.Log), Version: buildVersion(), Supervisor: s})
 }

@@ -1,0 +1,36 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// TestCombination is the first thing to work: one 4-tuple with the app's
+// socket, the gateway's socket and the adopted wire leg on it, two TUNs, both
+// families, and the server behind a firewall that drops by default.
+func TestCombination(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	require.NoError(t, w.h2.NFT(`table inet filter {
+	chain input {
+		type filter hook input priority 0; policy drop;
+		iif lo accept
+		ct state established,related accept
+		icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+		iifname "eth0" ip saddr 10.77.0.1 tcp dport { 7000-7006 } accept
+		iifname "eth0" ip6 saddr fd77::1 tcp dport { 7000-7006 } accept
+	}
+}`))
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		e := w.mustApp(w.h1, "ping", "-count", "50", "-to", addr(w.h2, echoPort))
+		w.carriedBy(e, gateway.CarrierShm)
+		e = w.mustApp(w.h1, "transfer", "-up", "20000000", "-down", "20000000", "-to", addr(w.h2, transferPort))
+		w.carriedBy(e, gateway.CarrierShm)
+	})
+}

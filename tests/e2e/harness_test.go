@@ -1,0 +1,311 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// world is a test network whose hosts h1 and h2 can run gateways; h3 is plain.
+type world struct {
+	t          *testing.T
+	net        *testnet.Network
+	h1, h2, h3 *testnet.Host
+	dir        string
+	gateways   map[*testnet.Host]*gw
+}
+
+// newWorld builds the network; every test has its own.
+func newWorld(t *testing.T, cfg testnet.Config) *world {
+	t.Helper()
+	testnet.Require(t, "root", "bpf")
+	n := testnet.Start(t, cfg)
+	return &world{
+		t: t, net: n, h1: n.Host("h1"), h2: n.Host("h2"), h3: n.Host("h3"),
+		dir: t.TempDir(), gateways: map[*testnet.Host]*gw{},
+	}
+}
+
+// settings are what tests vary in the configuration of a gateway.
+type settings struct {
+	Mode          string
+	Ports         string
+	Peers         string
+	Carriers      string
+	MaxFlows      int
+	Memory        string
+	Handshake     string
+	NegativeCache string
+	Retry         string
+	Extra         string
+}
+
+var configTemplate = template.Must(template.New("config").Parse(`schema: smcgw/v1
+mode: {{.S.Mode}}
+admin: {{.Dir}}/{{.Name}}.sock
+devices: [eth0]
+policy:
+  - { name: test, match: { ports: [{{.S.Ports}}], peers: [{{.S.Peers}}] }, action: accelerate }
+  - { name: default, action: pass }
+carriers: [{{.S.Carriers}}]
+shm_dir: {{.Dir}}/shm
+state_dir: {{.Dir}}/{{.Name}}.state
+limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}} }
+fallback: { negative_cache: {{.S.NegativeCache}}, retry: {{.S.Retry}} }
+log: { level: debug, format: text }
+{{.S.Extra}}`))
+
+// ports of the test applications. All but plainPort are in the policy.
+const (
+	echoPort     = 7000
+	transferPort = 7001
+	firstPort    = 7002
+	rstPort      = 7003
+	closePort    = 7004
+	holdPort     = 7005
+	sinkPort     = 7006
+	redisPort    = 6379
+	iperfPort    = 5201
+	deadPort     = 7099 // nobody listens
+	plainPort    = 8000 // not in the policy
+)
+
+func (s settings) withDefaults() settings {
+	set := func(field *string, v string) {
+		if *field == "" {
+			*field = v
+		}
+	}
+	set(&s.Mode, "enforce")
+	set(&s.Ports, "7000, 7001, 7002, 7003, 7004, 7005, 7006, 7099, 6379, 5201")
+	set(&s.Peers, `10.77.0.0/16, "fd77::/16"`)
+	set(&s.Carriers, "shm")
+	set(&s.Memory, "1GiB")
+	set(&s.Handshake, "200ms")
+	set(&s.NegativeCache, "10m")
+	set(&s.Retry, "1h")
+	if s.MaxFlows == 0 {
+		s.MaxFlows = 20000
+	}
+	return s
+}
+
+// gw is a running gateway: guardian and daemon.
+type gw struct {
+	w      *world
+	h      *testnet.Host
+	proc   *testnet.Proc
+	socket string
+	config string
+}
+
+// up starts a gateway on a host and waits until it looks at connections.
+func (w *world) up(h *testnet.Host, s settings) *gw {
+	w.t.Helper()
+	g := w.launch(h, s)
+	g.ready()
+	return g
+}
+
+// launch starts a gateway without waiting for it.
+func (w *world) launch(h *testnet.Host, s settings) *gw {
+	w.t.Helper()
+	g := &gw{w: w, h: h, socket: filepath.Join(w.dir, h.Name+".sock"), config: filepath.Join(w.dir, h.Name+".yaml")}
+	var b bytes.Buffer
+	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(), "Dir": w.dir, "Name": h.Name}))
+	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
+	p, err := h.Start(binary, "up", "-c", g.config)
+	require.NoError(w.t, err)
+	g.proc = p
+	w.gateways[h] = g
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			w.t.Logf("gateway of %s:\n%s", h.Name, tail(p.Output(), 12000))
+		}
+	})
+	return g
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "..." + s[len(s)-n:]
+	}
+	return s
+}
+
+// ready waits until the gateway beats and answers.
+func (g *gw) ready() {
+	g.w.t.Helper()
+	ctx, cancel := context.WithTimeout(g.w.t.Context(), 10*time.Second)
+	defer cancel()
+	if err := g.proc.WaitOutput(ctx, "gateway is up"); err != nil {
+		g.w.t.Fatalf("gateway of %s does not come up: %v\n%s", g.h.Name, err, g.proc.Output())
+	}
+	// The programs must have seen a beat before the first SYN.
+	require.Eventually(g.w.t, func() bool {
+		_, err := g.client().Status(ctx)
+		return err == nil
+	}, 5*time.Second, 10*time.Millisecond)
+	time.Sleep(100 * time.Millisecond)
+}
+
+// stop ends the gateway in order.
+func (g *gw) stop() {
+	g.w.t.Helper()
+	require.NoError(g.w.t, g.proc.Stop(10*time.Second))
+}
+
+func (g *gw) client() *gateway.AdminClient {
+	c := gateway.NewAdminClient(g.socket)
+	g.w.t.Cleanup(c.Close)
+	return c
+}
+
+// cli runs a client verb, as an operator does, and returns its output.
+func (g *gw) cli(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(g.w.t.Context(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, append(args, "--socket", g.socket)...).CombinedOutput()
+	return string(out), err
+}
+
+// cliJSON decodes the JSON of a noun.
+func (g *gw) cliJSON(v any, args ...string) {
+	g.w.t.Helper()
+	out, err := g.cli(append(args, "--json")...)
+	require.NoError(g.w.t, err, out)
+	require.NoError(g.w.t, json.Unmarshal([]byte(out), v), out)
+}
+
+func (g *gw) status() (s gateway.Status) {
+	g.w.t.Helper()
+	g.cliJSON(&s, "status")
+	return s
+}
+
+func (g *gw) conns(args ...string) []gateway.ConnInfo {
+	g.w.t.Helper()
+	var l gateway.ConnList
+	g.cliJSON(&l, append([]string{"conns"}, args...)...)
+	return l.Conns
+}
+
+// reasonOf waits until the gateway tells why the connection from local (any
+// port if zero) to remote is native, and returns the connection.
+func (g *gw) nativeConn(match func(gateway.ConnInfo) bool) gateway.ConnInfo {
+	g.w.t.Helper()
+	var found gateway.ConnInfo
+	require.Eventually(g.w.t, func() bool {
+		for _, c := range g.conns("--all") {
+			if c.End == gateway.EndNative && match(c) {
+				found = c
+				return true
+			}
+		}
+		return false
+	}, 5*time.Second, 50*time.Millisecond, "no native connection as wanted:\n%s", g.dump())
+	return found
+}
+
+// closedConn waits for a carried connection in the history.
+func (g *gw) closedConn(match func(gateway.ConnInfo) bool) gateway.ConnInfo {
+	g.w.t.Helper()
+	var found gateway.ConnInfo
+	require.Eventually(g.w.t, func() bool {
+		for _, c := range g.conns("--closed") {
+			if match(c) {
+				found = c
+				return true
+			}
+		}
+		return false
+	}, 8*time.Second, 50*time.Millisecond, "no closed connection as wanted:\n%s", g.dump())
+	return found
+}
+
+func (g *gw) dump() string {
+	all, _ := g.cli("conns", "--all")
+	closed, _ := g.cli("conns", "--closed")
+	return fmt.Sprintf("%s: conns --all\n%s\nconns --closed\n%s", g.h.Name, all, closed)
+}
+
+// from matches connections by their ports and addresses as an event tells.
+func from(e apps.Event) func(gateway.ConnInfo) bool {
+	return func(c gateway.ConnInfo) bool {
+		return c.Local.String() == e.Local && c.Remote.String() == e.Remote
+	}
+}
+
+// at matches the same connection on the server's host.
+func at(e apps.Event) func(gateway.ConnInfo) bool {
+	return func(c gateway.ConnInfo) bool {
+		return c.Local.String() == e.Remote && c.Remote.String() == e.Local
+	}
+}
+
+// serve starts the test servers on a host, on both families.
+func (w *world) serve(h *testnet.Host) *testnet.Proc {
+	w.t.Helper()
+	p, err := h.StartApp("serve",
+		fmt.Sprintf("echo=[::]:%d", echoPort), fmt.Sprintf("transfer=[::]:%d", transferPort),
+		fmt.Sprintf("first=[::]:%d", firstPort), fmt.Sprintf("rst=[::]:%d", rstPort),
+		fmt.Sprintf("close=[::]:%d", closePort), fmt.Sprintf("hold=[::]:%d", holdPort),
+		fmt.Sprintf("sink=[::]:%d", sinkPort), fmt.Sprintf("echo=[::]:%d", plainPort))
+	require.NoError(w.t, err)
+	return p
+}
+
+// app runs a client app to its end and returns its result, failed or not.
+func (w *world) app(h *testnet.Host, timeout time.Duration, args ...string) (apps.Event, error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), timeout)
+	defer cancel()
+	return h.RunApp(ctx, args...)
+}
+
+// mustApp is app for clients that have to succeed.
+func (w *world) mustApp(h *testnet.Host, args ...string) apps.Event {
+	w.t.Helper()
+	e, err := w.app(h, 60*time.Second, args...)
+	require.NoError(w.t, err, "%v: %+v", args, e)
+	require.Zero(w.t, e.Failed, "%v: %+v", args, e)
+	return e
+}
+
+// families runs a test for IPv4 and IPv6.
+func families(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, port uint16) string)) {
+	t.Helper()
+	t.Run("ipv4", func(t *testing.T) {
+		fn(t, func(h *testnet.Host, port uint16) string { return h.AddrPort4(port).String() })
+	})
+	t.Run("ipv6", func(t *testing.T) {
+		fn(t, func(h *testnet.Host, port uint16) string { return h.AddrPort6(port).String() })
+	})
+}
+
+// carriedBy asserts that both gateways have seen the connection carried.
+func (w *world) carriedBy(e apps.Event, c gateway.Carrier) {
+	w.t.Helper()
+	for h, match := range map[*testnet.Host]func(gateway.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+		info := w.gateways[h].closedConn(match)
+		require.Equal(w.t, c, info.Carrier, "%s: %+v", h.Name, info)
+		require.Equal(w.t, gateway.EndClosed, info.End, "%s: %+v", h.Name, info)
+	}
+}
+
+var _ = []any{netip.AddrPort{}, strings.Contains}

@@ -79,8 +79,9 @@ type Match struct {
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns;
 	// they are known for outbound connections only. Default: every cgroup.
 	Cgroups []string `yaml:"cgroups"`
-	// Users are user names, looked up when the file is read; outbound
-	// connections only. Default: every user.
+	// Users are user names; outbound connections only. A configuration that
+	// was read from a file has their numbers in UIDs too; for others see
+	// UserIDs. Default: every user.
 	Users []string `yaml:"users"`
 	// UIDs are numeric users, in addition to Users; outbound connections only.
 	// Default: every user.

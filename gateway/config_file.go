@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"reflect"
 	"regexp"
 	"slices"
@@ -75,6 +74,7 @@ func parseConfig(name string, data []byte, users userLookup) (*ConfigFile, error
 	if err := joinFieldErrors(d.errs); err != nil {
 		return nil, err
 	}
+	c.resolveUsers(users)
 	return &ConfigFile{Name: name, Config: c, lines: d.lines}, nil
 }
 
@@ -111,19 +111,4 @@ func syntaxError(err error) error {
 		fe.Msg = "not YAML: " + fe.Msg[len(m[0]):]
 	}
 	return fe
-}
-
-// userLookup resolves a user name.
-type userLookup func(name string) (uint32, error)
-
-func lookupUser(name string) (uint32, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return 0, fmt.Errorf("user %q is not known on this host", name)
-	}
-	id, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("user %q has no numeric id", name)
-	}
-	return uint32(id), nil
 }

@@ -5,16 +5,20 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// Origin tells where the field at path got its value: "FILE:LINE", or
-// "default".
+// Origin tells where the field at path got its value: "FILE:LINE", "default",
+// or "users" for the numbers of users that were named.
 func (f *ConfigFile) Origin(path string) string {
 	if line := f.lines[path]; line > 0 {
 		return fmt.Sprintf("%s:%d", f.Name, line)
+	}
+	if rule, ok := strings.CutSuffix(path, ".uids"); ok && f.lines[rule+".users"] > 0 {
+		return "users"
 	}
 	return "default"
 }

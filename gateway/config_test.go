@@ -62,7 +62,7 @@ func TestParseFullConfig(t *testing.T) {
 			}, Cgroups: []string{}}, Action: ActionAccelerate},
 			{Name: "web", Match: Match{
 				Ports: []uint16{80, 443}, Cgroups: []string{"/system.slice/nginx*"},
-				Users: []string{"redis"}, UIDs: []uint32{0, 1000},
+				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
 			}, Action: ActionAuto},
 			{Name: "default", Action: ActionPass},
 		},
@@ -271,6 +271,12 @@ func TestValidateOfABuiltConfig(t *testing.T) {
 		"policy[0].match.peers[0]: 10.0.0.1/8 is not a masked prefix\n"+
 		"policy[0].match.peers[1]: invalid Prefix is not a masked prefix")
 	require.Len(t, FieldErrors(errors.Join(err, nil)), 3)
+}
+
+func TestNamedUsersAreNeverDropped(t *testing.T) {
+	f := parseString(t, "policy: [{match: {users: [redis, redis]}, action: accelerate}]\n")
+	require.Equal(t, []uint32{999}, f.Config.Policy[0].Match.UIDs)
+	require.Equal(t, "users", f.Origin("policy[0].match.uids"))
 }
 
 func TestUserIDs(t *testing.T) {

@@ -163,16 +163,3 @@ func (k *checker) advanced(c Config) {
 	oneOf(k, "log.level", c.Log.Level, LogLevels())
 	oneOf(k, "log.format", c.Log.Format, LogFormats())
 }
-
-// UserIDs returns the numeric users of the rule: UIDs and those of Users.
-func (r Rule) UserIDs() ([]uint32, error) {
-	ids := append([]uint32(nil), r.Match.UIDs...)
-	for _, name := range r.Match.Users {
-		id, err := lookupUser(name)
-		if err != nil {
-			return nil, fmt.Errorf("rule %s: %w", r.Name, err)
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -194,6 +193,7 @@ func TestPolicyInKernel(t *testing.T) {
 	mount, err := findCgroup2()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
+	defer enterCgroup(t, mount, "/")
 	h1.do(func() { defaultRoutes(t, h2.mac()) })
 	cfg := config(nil)
 	cfg.NeverPorts, cfg.CgroupPath = testNever, mount
@@ -201,25 +201,31 @@ func TestPolicyInKernel(t *testing.T) {
 	rec := record(t, d)
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(n int) int { return rng.IntN(n) }
-	for range 12 {
+	for range 10 {
 		rules := randomRules(pick, base)
 		require.NoError(t, d.SetPolicy(rules))
-		for range 12 {
+		place := base + []string{"/a", "/a/b", "/c"}[pick(3)]
+		enterCgroup(t, mount, place)
+		refused := map[Tuple]Verdict{}
+		for range 15 {
 			q := Query{
 				Peer: testPeers[pick(len(testPeers))], Port: testPorts[pick(len(testPorts))],
-				UID: testUIDs[pick(len(testUIDs))], Cgroup: base + []string{"/a", "/a/b", "/c"}[pick(3)],
+				UID: testUIDs[pick(len(testUIDs))], Cgroup: place,
 			}
 			want := naive(rules, testNever, q)
-			tuple := h1.beginAs(mount, q)
-			if want.Action != ActionPass {
-				f, err := d.Flow(tuple)
-				require.NoError(t, err, "%+v %+v", rules, q)
-				require.Equal(t, want.Rule, f.Rule, "%+v %+v", rules, q)
+			tuple := h1.beginAs(q)
+			if want.Action == ActionPass {
+				refused[tuple] = want
 				continue
 			}
+			f, err := d.Flow(tuple)
+			require.NoError(t, err, "%+v %+v", rules, q)
+			require.Equal(t, want.Rule, f.Rule, "%+v %+v", rules, q)
+		}
+		for tuple, want := range refused {
 			e := rec.wait(t, time.Second, func(e Event) bool { return e.Tuple == tuple })
-			require.Equal(t, want.Reason, e.Reason, "%+v %+v", rules, q)
-			require.Equal(t, want.Rule, e.Rule, "%+v %+v", rules, q)
+			require.Equal(t, want.Reason, e.Reason, "%+v %v", rules, tuple)
+			require.Equal(t, want.Rule, e.Rule, "%+v %v", rules, tuple)
 		}
 	}
 }
@@ -275,20 +281,21 @@ func randomRules(pick func(int) int, base string) []Rule {
 	return rules
 }
 
-// beginAs is begin with a user and in a cgroup. Threads of one process may not
-// be in different cgroups of a domain, so the whole process moves for a moment.
-func (h *host) beginAs(mount string, q Query) (t Tuple) {
+// enterCgroup moves the whole process: threads of one process may not be in
+// different cgroups of a domain.
+func enterCgroup(t *testing.T, mount, dir string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(mount, dir, "cgroup.procs"), []byte("0"), 0o644))
+}
+
+// beginAs is begin as a user.
+func (h *host) beginAs(q Query) (t Tuple) {
 	h.t.Helper()
 	family := unix.AF_INET
 	if q.Peer.Is6() {
 		family = unix.AF_INET6
 	}
 	to := netip.AddrPortFrom(q.Peer, q.Port)
-	enter := func(dir string) {
-		require.NoError(h.t, os.WriteFile(filepath.Join(mount, dir, "cgroup.procs"), []byte("0"), 0o644))
-	}
-	enter(q.Cgroup)
-	defer enter("/")
 	fd := -1
 	h.do(func() {
 		// This thread only; it dies after do.
@@ -303,7 +310,6 @@ func (h *host) beginAs(mount string, q Query) (t Tuple) {
 			h.t.Errorf("connect %v: %v", to, err)
 		}
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, 0, ^uintptr(0), ^uintptr(0))
-		runtime.KeepAlive(h)
 	})
 	h.t.Cleanup(func() { _ = unix.Close(fd) })
 	t.Remote = to

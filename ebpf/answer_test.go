@@ -1,0 +1,277 @@
+package ebpf
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// client is one side of a pair on which the test plays the other.
+type client struct {
+	t      *testing.T
+	h1, h2 *host
+	d      *Datapath
+	wire   *sniffer
+	rec    *recorder
+}
+
+// newClient makes a host with a datapath and a ghost to connect to.
+func newClient(t *testing.T, cfg Config) *client {
+	t.Helper()
+	requireRoot(t)
+	c := &client{t: t, h1: newHost(t), h2: newHost(t)}
+	pair(t, c.h1, c.h2)
+	c.h1.ghosts(c.h2)
+	c.d = c.h1.open(cfg)
+	c.rec = record(t, c.d)
+	c.wire = c.h2.sniff("w0")
+	return c
+}
+
+// offered starts a connection and returns its SYN and tuple.
+func (c *client) offered(to string) (segment, Tuple) {
+	c.t.Helper()
+	dst := addrPort(to)
+	family := unix.AF_INET
+	if dst.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	local, err := c.h1.begin(family, dst)
+	require.NoError(c.t, err)
+	syn, ok := c.wire.next(2*time.Second, func(s segment) bool { return s.src == local && s.flags&flagSYN != 0 })
+	require.True(c.t, ok)
+	return syn, Tuple{Local: local, Remote: dst}
+}
+
+// kernelAnswered waits for the ACK of the application's kernel.
+func (c *client) kernelAnswered(syn segment) bool {
+	_, ok := c.wire.next(500*time.Millisecond, func(s segment) bool {
+		return s.src == syn.src && s.flags&(flagSYN|flagACK) == flagACK && s.seq == syn.seq+1
+	})
+	return ok
+}
+
+// state is the state of a tuple's entry, none if there is none.
+func (c *client) state(t Tuple) State {
+	f, err := c.d.Flow(t)
+	if err != nil {
+		require.ErrorIs(c.t, err, ErrNoFlow)
+		return StateNone
+	}
+	return f.State
+}
+
+// What the SYN-ACK decides.
+func TestAnswers(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	for _, dst := range []string{ghost4 + ":6379", "[" + ghost6 + "]:6379"} {
+		for _, v := range []struct {
+			name   string
+			option func(nonce uint16) []byte
+			ack    uint32 // added to the right one
+			state  State
+			native bool // the kernel gets the SYN-ACK
+			reason uint8
+		}{
+			{"accept", func(n uint16) []byte { return smgw(roleAccept, n) }, 0, StateNegotiating, false, 0},
+			{"none", func(uint16) []byte { return nil }, 0, StateNone, true, ReasonPeerNoOption},
+			{"mirrored", func(n uint16) []byte { return smgw(roleOffer, n) }, 0, StateNone, true, ReasonOptionMirrored},
+			{"other nonce", func(n uint16) []byte { return smgw(roleAccept, n+1) }, 0, StateNone, true, ReasonPeerNoOption},
+			{"other version", func(n uint16) []byte { return smgw(0x22, n) }, 0, StateNone, true, ReasonPeerNoOption},
+			// The kernel answers by a reset and its SYN again, which is bare.
+			{"wrong ack", func(n uint16) []byte { return smgw(roleAccept, n) }, 7, StateNone, false, 0},
+		} {
+			syn, tuple := c.offered(dst)
+			_, nonce, ok := syn.offer()
+			require.True(t, ok)
+			sa := syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), v.option(nonce)))
+			sa.ack += v.ack
+			c.h2.send(c.h1, sa.bytes(t))
+			require.Equal(t, v.native, c.kernelAnswered(syn), v.name)
+			require.Equal(t, v.state, c.state(tuple), v.name)
+			if v.reason != 0 {
+				e := c.rec.wait(t, time.Second, func(e Event) bool { return e.Tuple == tuple })
+				require.Equal(t, v.reason, e.Reason, v.name)
+				require.Equal(t, syn.seq, e.ISN)
+				require.WithinDuration(t, time.Now(), e.At, 2*time.Second)
+			}
+		}
+	}
+	// A refused connection leaves nothing, and the option anywhere is found.
+	syn, tuple := c.offered(ghost4 + ":6379")
+	c.h2.send(c.h1, syn.reply(flagRST|flagACK, 0, nil).bytes(t))
+	require.Eventually(t, func() bool { return c.state(tuple) == StateNone }, time.Second, time.Millisecond)
+	for lead := range 30 {
+		syn, tuple := c.offered(ghost4 + ":6379")
+		_, nonce, _ := syn.offer()
+		opts := make([]byte, lead)
+		for i := range opts {
+			opts[i] = 1
+		}
+		c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(opts, smgw(roleAccept, nonce))).bytes(t))
+		require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, time.Second, time.Millisecond, "%d", lead)
+	}
+}
+
+// Malformed options end the walk: the connection is native.
+func TestMalformedOptions(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	for _, broken := range [][]byte{{77, 0}, {77, 1}, {77, 60}, {0}, {254, 9, 'S', 'M', 'G', 'W', 0x12, 0, 0}} {
+		syn, tuple := c.offered(ghost4 + ":6379")
+		_, nonce, _ := syn.offer()
+		if len(broken) > 2 {
+			nonce++ // a wrong length hides nothing; the option behind it is another's
+		}
+		c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(broken, smgw(roleAccept, nonce))).bytes(t))
+		require.True(t, c.kernelAnswered(syn))
+		require.Equal(t, StateNone, c.state(tuple))
+	}
+}
+
+// While the gateway negotiates, the app's retransmissions stay here; without
+// heartbeat they leave and the entry goes. A SYN of another connection on the
+// tuple ends the flow.
+func TestRetransmissions(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	syn, tuple := c.offered(ghost4 + ":6379")
+	_, nonce, _ := syn.offer()
+	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t))
+	require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, time.Second, time.Millisecond)
+	again := func(s segment) bool { return s.src == syn.src && s.flags&flagSYN != 0 }
+	_, ok := c.wire.next(1300*time.Millisecond, again)
+	require.False(t, ok)
+	require.EqualValues(t, 1, stat(t, c.d, "syn_retransmit_drop"))
+	require.Equal(t, StateNegotiating, c.state(tuple))
+	h, err := c.d.Handover()
+	require.NoError(t, err)
+	require.NoError(t, StopHeartbeat(h.Heartbeat))
+	require.NoError(t, h.Close())
+	_, ok = c.wire.next(3*time.Second, again)
+	require.True(t, ok)
+	require.Equal(t, StateNone, c.state(tuple))
+}
+
+// CAS transitions: ISN and states are checked in one step.
+func TestTransitions(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	syn, tuple := c.offered(ghost4 + ":6379")
+	d, isn := c.d, syn.seq
+	require.ErrorIs(t, d.Transition(tuple, isn+1, StateDead), ErrReplaced)
+	require.ErrorIs(t, d.Delete(tuple, isn+1), ErrReplaced)
+	var se *StateError
+	require.ErrorAs(t, d.Transition(tuple, isn, StateCompleting, StateNegotiating, StateCarrying), &se)
+	require.Equal(t, StateOffered, se.Have)
+	require.ErrorIs(t, se, ErrState)
+	require.NoError(t, d.Transition(tuple, isn, StateNegotiating, StateOffered))
+	f, err := d.Flow(tuple)
+	require.NoError(t, err)
+	require.Equal(t, isn, f.ISN)
+	_, nonce, _ := syn.offer()
+	require.Equal(t, nonce, f.Nonce)
+	require.GreaterOrEqual(t, f.ChangedAt, f.OfferedAt)
+	require.NoError(t, d.Transition(tuple, isn, StateReleased))
+	require.Error(t, d.Transition(tuple, isn, StateNone))
+	n := 0
+	require.NoError(t, d.Flows(func(Flow) bool { n++; return true }))
+	require.Equal(t, 1, n)
+	swept, err := d.Sweep(SweepLimits{Released: time.Hour})
+	require.NoError(t, err)
+	require.Zero(t, swept)
+	time.Sleep(2 * time.Millisecond)
+	swept, err = d.Sweep(SweepLimits{Released: time.Millisecond})
+	require.NoError(t, err)
+	require.Equal(t, 1, swept)
+	require.ErrorIs(t, d.Delete(tuple, isn), ErrNoFlow)
+	require.ErrorIs(t, d.Transition(tuple, isn, StateDead), ErrNoFlow)
+	use, err := d.MapUsage()
+	require.NoError(t, err)
+	require.Equal(t, "flows", use[0].Name)
+	require.Zero(t, use[0].Entries)
+	require.Equal(t, 1<<16, use[0].Capacity)
+}
+
+// Released: nothing but the answer to the bare SYN gets in, and no late copy of
+// the old SYN-ACK. Dead: only pure ACKs reach netstack.
+func TestReleasedAndDead(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	syn, tuple := c.offered(ghost4 + ":6379")
+	_, nonce, _ := syn.offer()
+	require.NoError(t, c.d.Transition(tuple, syn.seq, StateReleased))
+	data := syn.reply(flagACK, 7001, nil)
+	data.payload = []byte("late")
+	old := syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce)))
+	reset := syn.reply(flagRST|flagACK, 7001, nil)
+	reset.ack += 8
+	c.h2.send(c.h1, data.bytes(t), old.bytes(t), reset.bytes(t))
+	require.Eventually(t, func() bool { return stat(t, c.d, "released_drop") == 3 }, time.Second, time.Millisecond)
+	require.Equal(t, StateReleased, c.state(tuple))
+	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 9000, pad(timestamps())).bytes(t))
+	require.True(t, c.kernelAnswered(syn))
+	require.Equal(t, StateNone, c.state(tuple))
+
+	syn, tuple = c.offered(ghost4 + ":6379")
+	require.NoError(t, c.d.Transition(tuple, syn.seq, StateDead))
+	data = syn.reply(flagACK, 7001, nil)
+	data.payload = []byte("late")
+	fin := syn.reply(flagACK|flagFIN, 7001, nil)
+	c.h2.send(c.h1, data.bytes(t), fin.bytes(t), syn.reply(flagACK, 7001, nil).bytes(t))
+	got := readTUN(t, c.d.WireTUN(), func(s segment) bool { return s.dst == tuple.Local })
+	require.EqualValues(t, flagACK, got.flags)
+	require.Empty(t, got.payload)
+	require.EqualValues(t, 2, stat(t, c.d, "dead_drop"))
+}
+
+// A destination that eats the option is blackholed, with back-off; one that
+// answers an offer is not.
+func TestBlackhole(t *testing.T) {
+	cfg := config(accelerate(6379))
+	cfg.BlackholeAfter, cfg.Retry = 2, 400*time.Millisecond
+	c := newClient(t, cfg)
+	eaten := func() { // answers the bare retransmission only
+		syn, _ := c.offered(ghost4 + ":6379")
+		_, _, has := syn.offer()
+		require.True(t, has)
+		again, ok := c.wire.next(2*time.Second, func(s segment) bool { return s.src == syn.src })
+		require.True(t, ok)
+		c.h2.send(c.h1, again.reply(flagSYN|flagACK, 7000, pad(timestamps())).bytes(t))
+		require.True(t, c.kernelAnswered(syn))
+	}
+	peer := func() Peer {
+		peers, err := c.d.Peers()
+		require.NoError(t, err)
+		require.Len(t, peers, 1)
+		require.Equal(t, netip.MustParseAddr(ghost4), peers[0].Addr)
+		require.Equal(t, ReasonOptionBlackholed, peers[0].Reason)
+		return peers[0]
+	}
+	eaten()
+	require.Equal(t, 1, peer().Count)
+	require.Zero(t, peer().TTL)
+	eaten()
+	p := peer()
+	require.Equal(t, 2, p.Count)
+	require.InDelta(t, 400*time.Millisecond, p.TTL, float64(300*time.Millisecond))
+	syn, _ := c.offered(ghost4 + ":6379")
+	_, _, has := syn.offer()
+	require.False(t, has)
+	c.rec.wait(t, time.Second, nativeFor(SideClient, ReasonOptionBlackholed))
+	time.Sleep(p.TTL)
+	eaten() // the first after it ended renews it at once, for longer
+	p = peer()
+	require.Greater(t, p.TTL, 500*time.Millisecond)
+	require.Equal(t, 2, p.Backoff)
+	n, err := c.d.FlushPeers()
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	syn, _ = c.offered(ghost4 + ":6379")
+	_, nonce, has := syn.offer()
+	require.True(t, has)
+	// A count is forgotten when an offer is answered at all.
+	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t))
+	peers, err := c.d.Peers()
+	require.NoError(t, err)
+	require.Empty(t, peers)
+}

@@ -66,7 +66,7 @@ type serving struct {
 	iss     atomic.Uint32 // ours
 	sent    atomic.Bool   // a SYN-ACK left: iss is valid
 	confirm atomic.Uint32 // Confirmation
-	claimed atomic.Bool   // gVisor's handshake owns the flow
+	claimed bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
 	done    chan struct{} // closed when the handshake is over and its endpoint known or gone
 
 	mu sync.Mutex // guards everything below

@@ -101,12 +101,15 @@ func (p inet) headerSumOK() bool {
 	return p.ip[0]>>4 == 6 || checksum.Checksum(p.ip, 0) == 0xffff
 }
 
-// tcpSumOK checks the TCP checksum of pkt, of which p is the head.
-func (p inet) tcpSumOK(pkt *stack.PacketBuffer) bool {
+// sumOf adds up TCP pseudo header, header and payload of pkt, of which p is the
+// head.
+func sumOf(p inet, pkt *stack.PacketBuffer) uint16 {
 	hlen := len(p.ip)
-	body := pkt.Data().ChecksumAtOffset(hlen)
-	return checksum.Combine(pseudoHeader(p.ip, p.total-hlen), body) == 0xffff
+	return checksum.Combine(pseudoHeader(p.ip, p.total-hlen), pkt.Data().ChecksumAtOffset(hlen))
 }
+
+// tcpSumOK checks the TCP checksum of pkt.
+func (p inet) tcpSumOK(pkt *stack.PacketBuffer) bool { return sumOf(p, pkt) == 0xffff }
 
 // parseTCP reads headers of a raw IP packet that must be TCP.
 func parseTCP(raw []byte) (p inet, t []byte, ok bool) {

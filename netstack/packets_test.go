@@ -99,3 +99,11 @@ func tooBig(router netip.Addr, pkt []byte, mtu uint16) []byte {
 	binary.BigEndian.PutUint16(icmp[2:], ^sum)
 	return append(ip, icmp...)
 }
+
+func makeTuple(port uint16) Tuple {
+	return Tuple{Local: netip.AddrPortFrom(client4, port), Remote: serverAddr(false)}
+}
+
+func timestamps() []byte {
+	return []byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 1, 1, 0, 0, 0, 0}
+}

@@ -115,16 +115,42 @@ func (s *Stack) handshake(f *flow, syn SYN) {
 	f.serve.mu.Lock()
 	f.serve.timer = s.clock.AfterFunc(s.cfg.HandshakeTimeout, func() { s.giveUp(f, ErrHandshakeTimeout) })
 	f.serve.mu.Unlock()
+	s.starting.Store(f.key, f)
 	s.inject(syn.Raw)
+	if !f.serve.claimed { // gVisor refused the packet
+		s.starting.Delete(f.key)
+		if f.state.CompareAndSwap(flowHandshake, flowDead) {
+			s.flows.bury(f)
+		}
+		s.handshakeOver(f, nil, &tcpip.ErrMalformedHeader{})
+	}
+}
+
+// forward is gVisor's handler for segments without an endpoint. SYNs that start
+// a handshake come here out of Stack.inject, synchronously; the forwarder then
+// starts the goroutine of passive, which ends the handshake in any case.
+func (s *Stack) forward(fw *tcp.Forwarder) func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
+	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+		if flagsOf(pkt.TransportHeader().Slice())&(flagSYN|flagACK) != flagSYN {
+			return false // a reset is the right answer
+		}
+		v, ok := s.starting.Load(endpointKey(id))
+		if !ok {
+			return true // a SYN on a leg whose endpoint has just gone
+		}
+		v.(*flow).serve.claimed = fw.HandlePacket(id, pkt)
+		return true
+	}
 }
 
 // passive runs gVisor's handshake, on a goroutine of the forwarder.
 func (s *Stack) passive(r *tcp.ForwarderRequest) {
-	f := s.flows.get(endpointKey(r.ID()))
-	if f == nil || !f.server || !f.serve.claimed.CompareAndSwap(false, true) {
+	v, ok := s.starting.LoadAndDelete(endpointKey(r.ID()))
+	if !ok { // cannot be: see forward
 		r.Complete(false)
 		return
 	}
+	f := v.(*flow)
 	ep, err := r.CreateEndpoint(f.wq)
 	r.Complete(false)
 	var c *Conn
@@ -203,13 +229,8 @@ func (s *Stack) giveUp(f *flow, cause error) {
 // CreateEndpoint returns when its queue is notified, and would otherwise wait
 // for 127 s (the handshake's retransmission timer is not configurable).
 func (s *Stack) wake(f *flow) {
-	v := f.serve
-	if v.claimed.CompareAndSwap(false, true) { // the SYN never got as far
-		s.handshakeOver(f, nil, nil)
-		return
-	}
 	select {
-	case <-v.done:
+	case <-f.serve.done:
 	default:
 		f.wq.Notify(waiter.WritableEvents)
 		time.AfterFunc(wakeAgain, func() { s.wake(f) })

@@ -74,7 +74,7 @@ func (b *bench) offer(port uint16, isn uint32) (iss uint32) {
 
 // fromClient sends a segment of the client, with timestamps.
 func (b *bench) fromClient(port uint16, seq, ack uint32, flags byte, role byte, payload string) {
-	opts := []byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 1, 1, 0, 0, 0, 0}
+	opts := timestamps()
 	if role != 0 {
 		opts = appendOption(opts, role, testNonce)
 	}
@@ -191,7 +191,7 @@ func TestResetInHandshake(t *testing.T) {
 func TestWrongNonceDoesNotConfirm(t *testing.T) {
 	b := newBench(t, Config{})
 	iss := b.offer(1, 100)
-	opts := appendOption([]byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 1, 1, 0, 0, 0, 0}, roleConfirm, testNonce+1)
+	opts := appendOption(timestamps(), roleConfirm, testNonce+1)
 	src := netip.AddrPortFrom(client4, 1)
 	b.link.Inject(segmentOf(src, serverAddr(false), 101, iss+1, flagACK, opts, nil))
 	require.Equal(t, ConfirmNo, (<-b.h.accepted).Confirmed())

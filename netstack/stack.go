@@ -36,6 +36,10 @@ type Stack struct {
 	flows flowTable
 	count counters
 
+	// starting holds server flows by tuple from the SYN's way into gVisor until
+	// the goroutine of their handshake runs.
+	starting sync.Map
+
 	mu      sync.Mutex // guards closing
 	closing bool
 	busy    sync.WaitGroup // handshakes and adoptions
@@ -59,7 +63,7 @@ func New(cfg Config) (*Stack, error) {
 	s.stack = gs
 	// The forwarder's own limit must never decide: it drops in silence.
 	fw := tcp.NewForwarder(gs, 0, 2*cfg.Limits.HalfOpen, s.passive)
-	gs.SetTransportProtocolHandler(tcp.ProtocolNumber, fw.HandlePacket)
+	gs.SetTransportProtocolHandler(tcp.ProtocolNumber, s.forward(fw))
 	gs.SetPromiscuousMode(nicID, true)
 	gs.SetSpoofing(nicID, true)
 	s.shim.open.Store(true)

@@ -1,0 +1,184 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+)
+
+// fakeTUN is a TUN link over one end of a datagram socket pair; the test holds
+// the other, as the kernel would.
+func fakeTUN(t *testing.T) (s *Stack, h *recorder, kernel int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.SetNonblock(fds[1], false))
+	tv := unix.Timeval{Sec: 5}
+	require.NoError(t, unix.SetsockoptTimeval(fds[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
+	require.NoError(t, unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20))
+	link, err := TUN(fds[0], testMTU)
+	require.NoError(t, err)
+	h = newRecorder()
+	s, err = New(Config{Link: link, Handler: h})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		_, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFD, 0)
+		require.NoError(t, err, "the descriptor is the caller's")
+		require.NoError(t, unix.Close(fds[0]))
+		require.NoError(t, unix.Close(fds[1]))
+	})
+	return s, h, fds[1]
+}
+
+func kernelWrite(t *testing.T, fd int, flags byte, pkt []byte) {
+	t.Helper()
+	_, err := unix.Write(fd, append(append([]byte{flags}, make([]byte, vnetLen-1)...), pkt...))
+	require.NoError(t, err)
+}
+
+func kernelRead(t *testing.T, fd int) (vnet, pkt []byte) {
+	t.Helper()
+	b := make([]byte, 70000)
+	n, err := unix.Read(fd, b)
+	require.NoError(t, err)
+	return b[:vnetLen], b[vnetLen:n]
+}
+
+// complete does what the kernel does to a packet whose checksum it was left.
+func complete(t *testing.T, vnet, pkt []byte) {
+	t.Helper()
+	if vnet[0]&vnetNeedsCsum == 0 {
+		return
+	}
+	start, off := binary.NativeEndian.Uint16(vnet[6:]), binary.NativeEndian.Uint16(vnet[8:])
+	sum := ^checksum.Checksum(pkt[start:], 0)
+	binary.BigEndian.PutUint16(pkt[start+off:], sum)
+}
+
+func requireValid(t *testing.T, pkt []byte) (inet, []byte) {
+	t.Helper()
+	p, tcp, ok := parseTCP(pkt)
+	require.True(t, ok)
+	buf := rawBuffer(pkt)
+	defer buf.DecRef()
+	require.True(t, p.headerSumOK() && p.tcpSumOK(buf), "checksums")
+	require.Equal(t, len(pkt), p.total)
+	return p, tcp
+}
+
+func TestTUNReceive(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		s, h, fd := fakeTUN(t)
+		bad := makeSYN(v6, 1, 100, roleOffer)
+		bad[len(bad)-1] ^= 1
+		kernelWrite(t, fd, 0, bad) // not even the kernel has looked at it
+		within(t, "counted", func() bool { return s.Stats().ChecksumErrors == 1 })
+		binary.BigEndian.PutUint16(bad[len(bad)-52+16:], 0x1234)
+		kernelWrite(t, fd, vnetNeedsCsum, bad) // from this host: no checksum yet
+		vnet, pkt := kernelRead(t, fd)
+		complete(t, vnet, pkt)
+		_, tcp := requireValid(t, pkt)
+		require.EqualValues(t, roleAccept, parseOptions(tcp).role)
+		kernelWrite(t, fd, vnetDataValid, makeSYN(v6, 2, 100, roleOffer))
+		kernelRead(t, fd)
+		require.Equal(t, 2, h.offers())
+	}
+}
+
+// A bulk write leaves as super-packets, none of which carries the option: the
+// kernel would copy it into every segment.
+func TestTUNSend(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, sack := range []bool{false, true} {
+			s, _, fd := fakeTUN(t)
+			syn := makeSYN(v6, 1, 100, roleOffer)
+			synack := makeSYNACK(syn, 5000, roleAccept, testNonce, 101)
+			if !sack {
+				syn, synack = without(syn, kindSACKPermit), without(synack, kindSACKPermit)
+			}
+			c, err := s.Adopt(t.Context(), syn, synack, time.Millisecond)
+			require.NoError(t, err)
+			defer c.Forget()
+			vnet, pkt := kernelRead(t, fd)
+			complete(t, vnet, pkt)
+			_, tcp := requireValid(t, pkt)
+			require.EqualValues(t, roleConfirm, parseOptions(tcp).role)
+			n, err := c.Write(make([]byte, 100000))
+			require.NoError(t, err)
+			require.Equal(t, 100000, n)
+			checkBulk(t, fd, v6)
+		}
+	}
+}
+
+func checkBulk(t *testing.T, fd int, v6 bool) {
+	t.Helper()
+	next, super := uint32(101), 0
+	for next < 101+10000 {
+		vnet, pkt := kernelRead(t, fd)
+		complete(t, vnet, pkt)
+		p, tcp := requireValid(t, pkt)
+		payload := len(p.l4) - len(tcp)
+		require.Equal(t, next, seqOf(tcp))
+		require.NotZero(t, payload)
+		first := next == 101
+		require.Equal(t, first, parseOptions(tcp).role == roleConfirm)
+		if gso := vnet[1] != 0; gso {
+			super++
+			want := byte(vnetGSOTCPv4)
+			if v6 {
+				want = vnetGSOTCPv6
+			}
+			require.Equal(t, want, vnet[1])
+			mss := int(binary.NativeEndian.Uint16(vnet[4:]))
+			hdr := int(binary.NativeEndian.Uint16(vnet[2:]))
+			require.Equal(t, len(p.ip)+len(tcp), hdr)
+			require.LessOrEqual(t, hdr+mss, testMTU)
+			require.Greater(t, payload, mss)
+		} else {
+			require.LessOrEqual(t, len(pkt), testMTU)
+		}
+		require.False(t, first && vnet[1] != 0)
+		next += uint32(payload)
+	}
+	require.NotZero(t, super)
+}
+
+func TestTUNCloseIsPrompt(t *testing.T) {
+	s, _, _ := fakeTUN(t)
+	start := time.Now()
+	require.NoError(t, s.Close())
+	require.Less(t, time.Since(start), time.Second)
+	_, err := TUN(0, 100)
+	require.Error(t, err)
+}
+
+// Large packets come in through the whole ladder.
+func TestTUNLargePackets(t *testing.T) {
+	s, h, fd := fakeTUN(t)
+	kernelWrite(t, fd, 0, makeSYN(false, 1, 100, roleOffer))
+	_, pkt := kernelRead(t, fd)
+	_, tcp, _ := parseTCP(pkt)
+	ack, src := seqOf(tcp)+1, makeTuple(1)
+	kernelWrite(t, fd, 0, segmentOf(src.Local, src.Remote, 101, ack, flagACK, timestamps(), nil))
+	c := <-h.accepted
+	defer c.Forget()
+	seq := uint32(101)
+	for _, size := range []int{1, 2008, 2009, 10200, 26000, 30000} {
+		data := make([]byte, size)
+		for i := range data {
+			data[i] = byte(i * 7)
+		}
+		kernelWrite(t, fd, vnetNeedsCsum, segmentOf(src.Local, src.Remote, seq, ack, flagACK, timestamps(), data))
+		seq += uint32(size)
+		got := make([]byte, size)
+		readFull(t, c, got)
+		require.Equal(t, data, got)
+	}
+	require.Zero(t, s.Stats().Malformed)
+}

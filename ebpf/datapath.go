@@ -162,6 +162,9 @@ func (d *Datapath) Close() error {
 		return nil
 	}
 	d.closed = true
+	if d.monitor == nil {
+		d.restoreSysctls() // Open failed; this is still its thread
+	}
 	d.monitor.stop()
 	errs := []error{closeLinks(d.offering), d.detachDevices(), closeLinks(d.steering)}
 	if d.routing != nil {

@@ -8,11 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of a SOCK_DESTROY request: nlmsghdr and inet_diag_req_v2 of
-// linux/inet_diag.h. Ports and addresses are in network byte order.
+// Messages of linux/inet_diag.h: requests are nlmsghdr and inet_diag_req_v2, the
+// answer is nlmsghdr and inet_diag_msg. Ports and addresses are in network byte
+// order.
 const (
-	sockDestroy    = 21
-	destroyLen     = 72
+	diagByFamily = 20
+	diagDestroy  = 21
+
+	diagRequestLen = 72
 	diagFamily     = 16
 	diagStates     = 20
 	diagSport      = 24
@@ -21,10 +24,16 @@ const (
 	diagDest       = 44
 	diagInterface  = 60
 	diagCookie     = 64
-	ackErrno       = 16
-	ackMinimum     = 20
-	anyCookie      = ^uint64(0)
-	allSocketKinds = ^uint32(0)
+
+	answerState     = 17
+	answerInterface = 56
+	answerCookie    = 60
+	answerLen       = 68
+	errorCode       = 16
+	errorLen        = 20
+
+	tcpListen = 10
+	anyCookie = ^uint64(0)
 )
 
 // DestroySocket destroys a stale gateway socket (mostly TIME_WAIT) of a flow:
@@ -42,46 +51,82 @@ func (d *Datapath) DestroySocket(t Tuple) (bool, error) {
 	defer d.leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	req := destroyRequest(k, uint32(d.appIndex))
-	if err := unix.Sendto(d.diag, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return false, fmt.Errorf("sock_diag: %w", err)
+	cookie, err := d.findSocketLocked(k)
+	if err == nil {
+		_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, uint32(d.appIndex), cookie))
 	}
-	var ack [256]byte
-	n, _, err := unix.Recvfrom(d.diag, ack[:], 0)
-	if err != nil {
-		return false, fmt.Errorf("sock_diag: %w", err)
-	}
-	if n < ackMinimum {
-		return false, fmt.Errorf("sock_diag: answer of %d bytes", n)
-	}
-	errno := unix.Errno(-int32(binary.NativeEndian.Uint32(ack[ackErrno:])))
-	switch {
-	case errno == 0:
-		return true, nil
-	case errors.Is(errno, unix.ENOENT):
+	if errors.Is(err, unix.ENOENT) {
 		return false, nil
-	default:
-		return false, fmt.Errorf("destroy socket of %v: %w", t, errno)
 	}
+	if err != nil {
+		return false, fmt.Errorf("destroy socket of %v: %w", t, err)
+	}
+	return true, nil
 }
 
-// destroyRequest builds the message; the gateway socket's addresses are the
-// reverse of the flow's.
-func destroyRequest(k smcgwFlowKey, ifindex uint32) (b [destroyLen]byte) {
+// findSocketLocked returns the cookie of the gateway socket. The kernel's lookup
+// falls back to listeners, of whatever device: an application that happens to
+// listen on the port must not be destroyed in its place.
+func (d *Datapath) findSocketLocked(k smcgwFlowKey) (uint64, error) {
+	b, err := d.diagnoseLocked(diagRequest(k, diagByFamily, uint32(d.appIndex), anyCookie))
+	if err != nil {
+		return 0, err
+	}
+	if len(b) < answerLen {
+		return 0, fmt.Errorf("sock_diag answer of %d bytes", len(b))
+	}
 	ne := binary.NativeEndian
-	ne.PutUint32(b[0:], destroyLen)
-	ne.PutUint16(b[4:], sockDestroy)
-	ne.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	if b[answerState] == tcpListen || ne.Uint32(b[answerInterface:]) != uint32(d.appIndex) {
+		return 0, unix.ENOENT
+	}
+	return ne.Uint64(b[answerCookie:]), nil
+}
+
+// diagnoseLocked sends a request and returns the answer, or its error.
+func (d *Datapath) diagnoseLocked(req [diagRequestLen]byte) ([]byte, error) {
+	if err := unix.Sendto(d.diag, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	buf := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(d.diag, buf, 0)
+	if err != nil {
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	ne := binary.NativeEndian
+	if n < errorLen {
+		return nil, fmt.Errorf("sock_diag answer of %d bytes", n)
+	}
+	if ne.Uint16(buf[4:]) != unix.NLMSG_ERROR {
+		return buf[:n], nil
+	}
+	if errno := unix.Errno(-int32(ne.Uint32(buf[errorCode:]))); errno != 0 {
+		return nil, errno
+	}
+	return buf[:n], nil
+}
+
+// diagRequest builds a request about the socket whose addresses are the reverse
+// of the flow's. A request that has an answer asks for no acknowledgement
+// beside it.
+func diagRequest(k smcgwFlowKey, kind uint16, ifindex uint32, cookie uint64) (b [diagRequestLen]byte) {
+	ne := binary.NativeEndian
+	flags := uint16(unix.NLM_F_REQUEST)
+	if kind == diagDestroy {
+		flags |= unix.NLM_F_ACK
+	}
+	ne.PutUint32(b[0:], diagRequestLen)
+	ne.PutUint16(b[4:], kind)
+	ne.PutUint16(b[6:], flags)
 	b[diagFamily], b[diagFamily+1] = unix.AF_INET, unix.IPPROTO_TCP
 	if k.Family == family6 {
 		b[diagFamily] = unix.AF_INET6
 	}
-	ne.PutUint32(b[diagStates:], allSocketKinds)
+	ne.PutUint32(b[diagStates:], ^uint32(0))
 	ne.PutUint16(b[diagSport:], k.Rport)
 	ne.PutUint16(b[diagDport:], k.Lport)
 	copy(b[diagSource:], k.Raddr[:])
 	copy(b[diagDest:], k.Laddr[:])
 	ne.PutUint32(b[diagInterface:], ifindex)
-	ne.PutUint64(b[diagCookie:], anyCookie)
+	ne.PutUint64(b[diagCookie:], cookie)
 	return b
 }

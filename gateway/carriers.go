@@ -18,8 +18,12 @@ type fabric interface {
 	offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error)
 	// answer makes the queue pair of a server flow, connected to the client's.
 	answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
-	// connect connects a client's queue pair to the server's and sends the probe.
+	// connect connects a client's queue pair to the server's.
 	connect(c *carry, to negotiate.CarrierOffer) error
+	// warm reports whether the carrier has been proved with this peer, so that
+	// the queue pair can be used at once; proved tells that it has.
+	warm(c *carry) bool
+	proved(c *carry)
 	// reason names what ended a queue pair of this device, if it knows.
 	reason(err error) negotiate.Reason
 	// close ends the device; no flow uses it any more.

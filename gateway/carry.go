@@ -20,15 +20,15 @@ import (
 // The end of a direction is what END says on the wire leg; rsocket SHUTDOWN is
 // only a hint (DESIGN §5).
 type carry struct {
-	s         *shard
-	f         *flow
-	kind      negotiate.CarrierKind
-	fabric    fabric
-	qp        verbs.QP
-	ep        *rsocket.Endpoint
-	introduce bool   // client: the server does not know this queue pair yet
-	settled   func() // after close: frees the endpoint's memory when the peer cannot write to it any more
-	fd        int    // the app leg, -1 until start
+	s       *shard
+	f       *flow
+	kind    negotiate.CarrierKind
+	fabric  fabric
+	peer    any // the fabric's own
+	qp      verbs.QP
+	ep      *rsocket.Endpoint
+	settled func() // after close: frees the endpoint's memory when the peer cannot write to it any more
+	fd      int    // the app leg, -1 until start
 
 	readable, writable bool                 // no EAGAIN since the last edge
 	hup                bool                 // the app closed its side: read until the end

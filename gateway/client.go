@@ -84,6 +84,7 @@ func (c *client) action(a negotiate.Action) {
 	case negotiate.Prove:
 		c.prove(a)
 	case negotiate.Carry:
+		c.rememberProof()
 		c.f.carryBy(a.Carrier)
 	case negotiate.Records:
 		c.done = true
@@ -158,14 +159,48 @@ func (c *client) prove(p negotiate.Prove) {
 		cr.report = func(ev rsocket.Events) {
 			switch {
 			case ev.Has(rsocket.EventProved):
+				cr.fabric.proved(cr)
 				result(true)
 			case ev.Has(rsocket.EventFailed):
 				result(false)
 			}
 		}
-		if err := cr.fabric.connect(cr, p.Offer); err != nil {
+		warm, err := cr.proveTo(p.Offer)
+		if err != nil {
 			c.f.g.log.Debug("carrier proof", "flow_id", c.f.id, "carrier", kind, "error", err)
-			result(false)
+		}
+		if warm || err != nil {
+			result(err == nil)
 		}
 	})
+}
+
+// probeLen is one full path MTU: the carrier proof.
+const probeLen = rsocket.MaxProbe
+
+// proveTo connects a client's queue pair and sends the probe. A carrier that
+// has been proved with this peer is warm: nothing is left to prove.
+func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
+	if err := c.fabric.connect(c, to); err != nil {
+		return false, err
+	}
+	if c.fabric.warm(c) {
+		return true, nil
+	}
+	return false, c.ep.Probe(probeLen, uint64(time.Now().UnixNano()))
+}
+
+// rememberProof leaves a peer alone whose carriers all failed their proof. One
+// that has been proved by another flow was only slow this time.
+func (c *client) rememberProof() {
+	c.f.mu.Lock()
+	carries := c.f.carries
+	c.f.mu.Unlock()
+	for _, cr := range carries {
+		if cr.fabric.warm(cr) {
+			return
+		}
+	}
+	v, _ := c.hs.Verdict()
+	c.f.g.remember(c.f, v)
 }

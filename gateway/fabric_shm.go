@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -20,8 +20,6 @@ const (
 	shmRing = 1 << 20
 	// cqDepth bounds the completions a shard has not yet looked at.
 	cqDepth = 1 << 14
-	// probeLen is one full path MTU: the carrier proof.
-	probeLen = rsocket.MaxProbe
 	// pendingLimit bounds the peers nobody has attached to yet.
 	pendingLimit = 64
 )
@@ -44,6 +42,7 @@ type shmFabric struct {
 type shmPeer struct {
 	*shm.Peer
 	arena *rmb.Arena
+	warm  atomic.Bool // a probe has come back: memory and doorbells work both ways
 }
 
 // openShm opens the device and gives each shard its vector.
@@ -181,11 +180,14 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 
 // connect implements fabric.
 func (sf *shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
-	if err := sf.connectCarry(c, to); err != nil {
-		return err
-	}
-	return c.ep.Probe(probeLen, uint64(time.Now().UnixNano()))
+	return sf.connectCarry(c, to)
 }
+
+// warm implements fabric.
+func (*shmFabric) warm(c *carry) bool { return c.peer.(*shmPeer).warm.Load() }
+
+// proved implements fabric.
+func (*shmFabric) proved(c *carry) { c.peer.(*shmPeer).warm.Store(true) }
 
 // connectCarry runs on the shard's thread.
 func (sf *shmFabric) connectCarry(c *carry, to negotiate.CarrierOffer) error {
@@ -218,7 +220,7 @@ func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
 	if err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}
-	c := &carry{s: s, f: f, fabric: sf, qp: qp, ep: ep, kind: negotiate.CarrierSHM, fd: -1}
+	c := &carry{s: s, f: f, fabric: sf, qp: qp, ep: ep, peer: p, kind: negotiate.CarrierSHM, fd: -1}
 	c.settled = func() { sf.release(p, ep) }
 	return c, nil
 }

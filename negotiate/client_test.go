@@ -34,7 +34,7 @@ func completing(t *testing.T) *Client {
 	todo := c.Receive(at(20*time.Millisecond), acceptBoth(t))
 	require.Len(t, todo, 2)
 	require.Equal(t, CarrierSHM, todo[0].(HandOver).Accept.Carriers[0].Kind)
-	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: 2 * testRTT}, todo[1])
+	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: ProofTimeout(testRTT)}, todo[1])
 	return c
 }
 
@@ -92,11 +92,11 @@ func TestClientCarries(t *testing.T) {
 func TestClientNextCarrierThenRelay(t *testing.T) {
 	c := completing(t)
 	require.Nil(t, c.AppAccepted(at(21*time.Millisecond)))
-	require.Equal(t, at(40*time.Millisecond), c.Deadline(), "proof of shm")
-	todo := c.Tick(at(40 * time.Millisecond))
+	require.Equal(t, at(120*time.Millisecond), c.Deadline(), "proof of shm")
+	todo := c.Tick(at(120 * time.Millisecond))
 	require.Equal(t, CarrierSoft, todo[0].(Prove).Offer.Kind)
-	require.Nil(t, c.Proved(at(41*time.Millisecond), CarrierSHM, true), "too late")
-	requireConfirmed(t, c, c.Proved(at(42*time.Millisecond), CarrierSoft, false), CarrierRelay)
+	require.Nil(t, c.Proved(at(121*time.Millisecond), CarrierSHM, true), "too late")
+	requireConfirmed(t, c, c.Proved(at(122*time.Millisecond), CarrierSoft, false), CarrierRelay)
 	v, _ := c.Verdict()
 	require.Equal(t, ReasonCarrierUnreachable, v.Reason)
 	require.False(t, v.Remote)

@@ -12,7 +12,7 @@ func TestDeadlines(t *testing.T) {
 	ms := time.Millisecond
 	require.Equal(t, 204*ms, Budget(200*ms, ms))
 	require.Equal(t, MaxBudget, Budget(200*ms, time.Hour))
-	require.Equal(t, 20*ms, ProofTimeout(ms))
+	require.Equal(t, 100*ms, ProofTimeout(ms))
 	require.Equal(t, 200*ms, ProofTimeout(100*ms))
 	require.Equal(t, 202*ms, serveTime(204*ms, ms))
 	require.Equal(t, 50*ms, serveTime(100*ms, 40*ms))

@@ -28,6 +28,7 @@ type Box struct {
 	StripSYNACK bool // ... on SYN-ACKs
 	StripRest   bool // ... on all segments without SYN
 	DropAccepts bool // drop SYN-ACKs with our option
+	DropRest    bool // drop all segments without SYN
 	Blackhole   bool // drop everything
 
 	// Mirror copies our option from a flow's SYN onto its SYN-ACK when that
@@ -75,6 +76,7 @@ func (b Box) kernel() boxBox {
 		{b.StripSYNACK, boxBoxFlagBOX_STRIP_SYNACK},
 		{b.StripRest, boxBoxFlagBOX_STRIP_REST},
 		{b.DropAccepts, boxBoxFlagBOX_DROP_ACCEPTS},
+		{b.DropRest, boxBoxFlagBOX_DROP_REST},
 		{b.Blackhole, boxBoxFlagBOX_BLACKHOLE},
 		{b.Mirror, boxBoxFlagBOX_HOP_SYN},
 		{b.slow(), boxBoxFlagBOX_HOP},
@@ -99,7 +101,7 @@ type BoxStats struct {
 	Eaten            uint64 // SYNs, by EatOffers
 	Stripped         uint64
 	DroppedAccepts   uint64
-	Blackholed       uint64
+	Blackholed       uint64 // by Blackhole and DropRest
 	Hopped           uint64 // packets that took the user space hop
 	Mirrored         uint64
 	Reordered        uint64

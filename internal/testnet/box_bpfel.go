@@ -52,6 +52,7 @@ const (
 	boxBoxFlagBOX_BLACKHOLE    boxBoxFlag = 32
 	boxBoxFlagBOX_HOP          boxBoxFlag = 64
 	boxBoxFlagBOX_HOP_SYN      boxBoxFlag = 128
+	boxBoxFlagBOX_DROP_REST    boxBoxFlag = 256
 )
 
 type boxMac struct {

@@ -62,6 +62,7 @@ func TestBoxStripAndDrop(t *testing.T) {
 		{"strip rest", Box{StripRest: true}, "ack", ""},
 		{"eat offers", Box{EatOffers: true}, "", "syn"},
 		{"drop accepts", Box{DropAccepts: true}, "", "synack"},
+		{"drop rest", Box{DropRest: true}, "", "ack"},
 		{"blackhole", Box{Blackhole: true}, "", "syn synack ack"},
 		{"other port", Box{Blackhole: true, Port: 9}, "", ""},
 	} {
@@ -93,10 +94,10 @@ func TestBoxStripAndDrop(t *testing.T) {
 	require.EqualValues(t, 2, s.Eaten)
 	require.EqualValues(t, 2, s.DroppedAccepts)
 	require.EqualValues(t, 6, s.Stripped)
-	require.EqualValues(t, 6, s.Blackholed)
-	require.EqualValues(t, 7*2-2, s.Offers, "blackhole and other port look no further")
-	require.EqualValues(t, 7*2-2, s.Accepts)
-	require.EqualValues(t, 7*2-2, s.Confirms)
+	require.GreaterOrEqual(t, s.Blackholed, uint64(6+2), "and what the kernels answer")
+	require.EqualValues(t, 8*2-2, s.Offers, "blackhole and other port look no further")
+	require.EqualValues(t, 8*2-2, s.Accepts)
+	require.EqualValues(t, 8*2-2, s.Confirms)
 }
 
 func contains(list, word string) bool { return slices.Contains(strings.Fields(list), word) }

@@ -43,6 +43,9 @@ type Event struct {
 	// operations the longest one, with the median beside it.
 	Micros       int64 `json:"micros,omitempty"`
 	MedianMicros int64 `json:"median_micros,omitempty"`
+	// ConnectMicros is how long connect took, in the result of clients with
+	// one connection.
+	ConnectMicros int64 `json:"connect_micros,omitempty"`
 	// OK and Failed count operations, and Errnos the failed ones by errno.
 	OK     int            `json:"ok"`
 	Failed int            `json:"failed"`

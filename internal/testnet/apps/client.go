@@ -89,6 +89,7 @@ func (c *client) open(e *Event) (*net.TCPConn, error) {
 	start := time.Now()
 	conn, err := c.dial(c.to)
 	e.Micros = time.Since(start).Microseconds()
+	e.ConnectMicros = e.Micros
 	e.Remote = c.to.String()
 	if err != nil {
 		return nil, err

@@ -42,6 +42,7 @@ enum box_flag {
 	BOX_BLACKHOLE = 32,    /* drop all IP but neighbour discovery */
 	BOX_HOP = 64,          /* all unicast IP takes the user space hop */
 	BOX_HOP_SYN = 128,     /* segments with SYN take it */
+	BOX_DROP_REST = 256,   /* drop all segments without SYN */
 };
 
 enum box_counter {
@@ -313,6 +314,10 @@ int testnet_box(struct __sk_buff *skb)
 			count(BOX_SYNS);
 		if (mangle(skb, b, &s))
 			return TCX_DROP;
+		if (!s.syn && b->flags & BOX_DROP_REST) {
+			count(BOX_BLACKHOLED);
+			return TCX_DROP;
+		}
 	}
 	if (chance(b->loss)) {
 		count(BOX_LOST);

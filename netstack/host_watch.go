@@ -43,6 +43,8 @@ type hostEndpoint interface {
 }
 
 // Over reports whether the connection has ended: reset by either side, timed
-// out, or closed both ways. It tells a reset that a reader of a half-closed
-// connection does not see any more.
-func (c *HostConn) Over() bool { return c.over() }
+// out, or closed both ways with everything acknowledged. It tells a reset that a
+// reader of a half-closed connection does not see any more.
+func (c *HostConn) Over() bool {
+	return c.over() || tcp.EndpointState(c.ep.State()) == tcp.StateTimeWait
+}

@@ -1,0 +1,109 @@
+//go:build smcgwcore
+
+package memhost
+
+import (
+	"bytes"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// Faults is what happens between a host and the switch. Rates are
+// probabilities per packet and direction.
+type Faults struct {
+	// Loss, Dup and Reorder are the rates of lost, doubled and late packets.
+	Loss, Dup, Reorder float64
+	// Delay is added to every packet, each way.
+	Delay time.Duration
+	// EatOffers drops SYNs with an offer.
+	EatOffers bool
+	// StripOffer, StripAccept and StripConfirm take the option out of SYNs,
+	// SYN-ACKs and all other segments.
+	StripOffer, StripAccept, StripConfirm bool
+	// Mirror repeats the option of a SYN that leaves the host on the answer, as
+	// boxes do that copy what they do not know.
+	Mirror bool
+	// Mute drops the handshake messages that the host's gateway sends.
+	Mute bool
+}
+
+// SetFaults replaces what happens on the host's wire.
+func (h *Host) SetFaults(f Faults) {
+	h.box.set(f)
+	imp := netstack.Impairment{Loss: f.Loss, Dup: f.Dup, Reorder: f.Reorder, Delay: f.Delay}
+	up, down := imp, imp
+	up.Filter, down.Filter = h.box.up, h.box.down
+	h.wire.A().Impair(up)
+	h.wire.B().Impair(down)
+}
+
+// box is the middlebox on a host's wire.
+type box struct {
+	mu      sync.Mutex // guards everything below
+	f       Faults
+	offered map[ebpf.Tuple]negotiate.Option // for Mirror
+}
+
+// offeredLimit bounds the offers a mirroring box remembers.
+const offeredLimit = 1024
+
+func (b *box) set(f Faults) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.f, b.offered = f, map[ebpf.Tuple]negotiate.Option{}
+}
+
+// up sees what leaves the host.
+func (b *box) up(pkt []byte) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := parseSegment(pkt, outbound)
+	if !ok {
+		return pkt
+	}
+	if b.f.Mute && bytes.HasPrefix(pkt[s.tcpAt+s.tcpLen:], eyecatcher) {
+		return nil
+	}
+	if o, _ := s.option(); b.f.Mirror && s.offers() {
+		if len(b.offered) >= offeredLimit {
+			clear(b.offered)
+		}
+		b.offered[s.tuple] = o
+	}
+	return b.strip(&s)
+}
+
+// eyecatcher begins every handshake message.
+var eyecatcher = []byte("SMGW")
+
+// down sees what arrives for the host.
+func (b *box) down(pkt []byte) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := parseSegment(pkt, inbound)
+	if !ok {
+		return pkt
+	}
+	if o, mirror := b.offered[s.tuple]; mirror && s.synACK() {
+		s.stripOption()
+		s.addOption(o)
+		return s.raw
+	}
+	return b.strip(&s)
+}
+
+// strip does what both directions have in common.
+func (b *box) strip(s *segment) []byte {
+	if b.f.EatOffers && s.offers() {
+		return nil
+	}
+	if b.f.StripOffer && s.synOnly() || b.f.StripAccept && s.synACK() ||
+		b.f.StripConfirm && !s.has(negotiate.FlagSYN) {
+		s.stripOption()
+	}
+	return s.raw
+}

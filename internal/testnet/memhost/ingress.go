@@ -1,0 +1,195 @@
+//go:build smcgwcore
+
+package memhost
+
+import (
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// ingress is what arrives from the network: tcx ingress of the wire device.
+func (m *Model) ingress(pkt []byte) {
+	s, ok := parseSegment(pkt, inbound)
+	if !ok {
+		m.host.link.Inject(pkt)
+		return
+	}
+	m.mu.Lock()
+	v := m.wireIngress(&s)
+	m.mu.Unlock()
+	m.deliver(v, s.raw, m.host.link.Inject)
+}
+
+func (m *Model) wireIngress(s *segment) verdict {
+	f := m.flows[s.tuple]
+	if s.synOnly() {
+		return m.synIn(s, f)
+	}
+	switch stateOf(f) {
+	case ebpf.StateNone:
+		return pass
+	case ebpf.StateOffered:
+		return m.answerIn(s, f)
+	case ebpf.StateReleased:
+		return m.releasedIn(s, f)
+	case ebpf.StateDead:
+		return m.deadIn(s, f)
+	case ebpf.StateReturned:
+		return m.dropped(statReturnedDrop)
+	default:
+		return m.ownedIn(s, f)
+	}
+}
+
+func (m *Model) synIn(s *segment, f *ebpf.Flow) verdict {
+	o, _ := s.option()
+	if f != nil && m.knownSYN(s, o, f) {
+		return m.netstackIn()
+	}
+	if o.Role != negotiate.RoleOffer {
+		return pass
+	}
+	return m.offeredIn(s, o)
+}
+
+// netstackIn is the way to netstack, which a stalled gateway does not read.
+func (m *Model) netstackIn() verdict {
+	if m.stalled {
+		return drop
+	}
+	return toNetstack
+}
+
+// knownSYN: a SYN from the network on a tuple with an entry; false if the entry
+// is gone and the SYN is to be treated as new.
+func (m *Model) knownSYN(s *segment, o negotiate.Option, f *ebpf.Flow) bool {
+	offer := o.Role == negotiate.RoleOffer
+	switch {
+	case !live(f.State):
+		m.remove(f)
+		return false
+	case !m.aliveLocked():
+		m.count(statStaleDeleted)
+		m.remove(f)
+		return false
+	case f.State != ebpf.StateWire || f.Acked:
+		return true
+	case offer && f.ISN == s.seq:
+		return true // a duplicate of the offered SYN
+	}
+	// Before the third ACK: the client fell back, or began anew.
+	m.replaced(f)
+	if !offer && f.ISN == s.seq {
+		m.nativeFlow(f, ebpf.ReasonClientGone)
+	}
+	m.remove(f)
+	return false
+}
+
+// offeredIn: a SYN with an offer on a tuple without an entry worth keeping.
+func (m *Model) offeredIn(s *segment, o negotiate.Option) verdict {
+	reason, rule := m.acceptRefused(s)
+	if reason == 0 && !m.create(s, ebpf.Flow{State: ebpf.StateWire, Side: ebpf.SideServer, Nonce: o.Nonce, Rule: rule}) {
+		reason = ebpf.ReasonFlowLimit
+	}
+	if reason == 0 {
+		m.count(statServed)
+		return m.netstackIn()
+	}
+	if reason != reasonNotOurs {
+		m.stayNative(ebpf.Event{Tuple: s.tuple, ISN: s.seq, Reason: reason, Side: ebpf.SideServer, Rule: rule})
+	}
+	return pass
+}
+
+// acceptRefused returns why an offer of a peer is left to the kernel.
+func (m *Model) acceptRefused(s *segment) (reason uint8, rule int) {
+	if m.oddAddress(s.tuple.Remote.Addr()) {
+		return ebpf.ReasonAddress, ebpf.NoRule
+	}
+	v := m.policy.Decide(ebpf.Query{Inbound: true, Peer: s.tuple.Remote.Addr(), Port: s.tuple.Local.Port()})
+	switch {
+	case v.Action == ebpf.ActionPass:
+		return v.Reason, v.Rule
+	case m.switchedOff() != 0:
+		return m.switchedOff(), v.Rule
+	case !s.carriable():
+		return ebpf.ReasonSYNOptions, v.Rule
+	case m.remembered(s.tuple) == ebpf.ReasonAcceptLost:
+		return ebpf.ReasonAcceptLost, v.Rule
+	case !m.host.kernel.Listening(s.tuple.Local, s.tuple.Remote):
+		return reasonNotOurs, v.Rule
+	default:
+		return 0, v.Rule
+	}
+}
+
+// answerIn: the answer to an offered SYN. Without our accept it is the kernel's.
+func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
+	if !s.has(negotiate.FlagSYN|negotiate.FlagRST) || s.ack != f.ISN+1 {
+		return pass
+	}
+	if s.has(negotiate.FlagRST) {
+		m.remove(f)
+		return pass
+	}
+	reason := ebpf.ReasonPeerNoOption
+	o, _ := s.option()
+	switch {
+	case o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce:
+		m.optionPassed(s.tuple)
+		if m.aliveLocked() {
+			m.move(f, ebpf.StateNegotiating)
+			m.count(statAccepted)
+			return m.netstackIn()
+		}
+		reason = ebpf.ReasonGatewayStale
+	case o.Role == negotiate.RoleOffer:
+		reason = ebpf.ReasonOptionMirrored
+	}
+	m.nativeFlow(f, reason)
+	m.remove(f)
+	return pass
+}
+
+// releasedIn: native from the first answer to the bare SYN on. A late copy of
+// the old SYN-ACK, recognised by its accept, is not that answer.
+func (m *Model) releasedIn(s *segment, f *ebpf.Flow) verdict {
+	if f.ChangedAt+linger >= m.now() {
+		o, _ := s.option()
+		late := s.has(negotiate.FlagSYN) && o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce
+		if !s.has(negotiate.FlagSYN|negotiate.FlagRST) || s.ack != f.ISN+1 || late {
+			return m.dropped(statReleasedDrop)
+		}
+	}
+	m.remove(f)
+	return pass
+}
+
+// deadIn: late segments are dropped; a pure ACK may be a challenge to our reset,
+// which netstack answers by an exact one.
+func (m *Model) deadIn(s *segment, f *ebpf.Flow) verdict {
+	if f.ChangedAt+linger < m.now() && !m.legLives(s.tuple) {
+		m.remove(f)
+		return pass
+	}
+	const flags = negotiate.FlagSYN | negotiate.FlagACK | negotiate.FlagRST | negotiate.FlagFIN
+	if s.flags&flags == negotiate.FlagACK && s.payload == 0 {
+		return m.netstackIn()
+	}
+	return m.dropped(statDeadDrop)
+}
+
+// ownedIn: a segment of a wire leg. While nothing but the handshake has happened
+// and the gateway is gone, the kernel takes over; later it must not.
+func (m *Model) ownedIn(s *segment, f *ebpf.Flow) verdict {
+	if (f.State == ebpf.StateNegotiating || f.State == ebpf.StateWire) && !m.aliveLocked() {
+		m.count(statStaleDeleted)
+		m.remove(f)
+		return pass
+	}
+	if f.State == ebpf.StateWire && s.flags&(negotiate.FlagACK|negotiate.FlagRST) == negotiate.FlagACK {
+		f.Acked = true
+	}
+	return m.netstackIn()
+}

@@ -1,0 +1,12 @@
+//go:build smcgwcore
+
+package memhost
+
+import (
+	"os"
+	"testing"
+
+	"github.com/smcgw/smcgw/internal/testnet/leak"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

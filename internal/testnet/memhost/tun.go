@@ -1,0 +1,83 @@
+//go:build smcgwcore
+
+package memhost
+
+import (
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// fromUser is what user space writes: netstack to W, and InjectApp to A.
+func (m *Model) fromUser(pkt []byte) {
+	hook := m.wireSide
+	if pkt[0] == injected {
+		hook, pkt = m.appIngress, pkt[1:]
+	}
+	s, ok := parseSegment(pkt, outbound)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	v := hook(&s)
+	m.mu.Unlock()
+	m.deliver(v, s.raw, m.host.transmit)
+}
+
+// appIngress is tcx ingress of A for the SYNs user space writes. (Application
+// segments that the wire program sends to A need no second look here.)
+func (m *Model) appIngress(s *segment) verdict {
+	f := m.flows[s.tuple]
+	switch {
+	case !s.synOnly():
+		return m.dropped(statAppIngressDrop)
+	case f != nil && f.ISN == s.seq && f.State == ebpf.StateCompleting:
+		m.count(statSYNDelivered)
+		return toSocket
+	case f != nil && f.ISN == s.seq && f.State == ebpf.StateReleased:
+		m.count(statSYNReleased)
+		return toWire
+	default:
+		return m.returnedSYN(s)
+	}
+}
+
+// returnedSYN: a SYN of the network that user space gives back to the kernel.
+func (m *Model) returnedSYN(s *segment) verdict {
+	f := m.flows[reverse(s.tuple)]
+	if stateOf(f) != ebpf.StateReturned {
+		return m.dropped(statAppIngressDrop)
+	}
+	m.remove(f)
+	m.count(statSYNReturned)
+	return fromWire
+}
+
+// appEgress is tcx egress of A: what gateway sockets send to the application.
+func (m *Model) appEgress(pkt []byte) {
+	s, ok := parseSegment(pkt, inbound)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	v, state := fromWire, stateOf(m.flows[s.tuple])
+	if !hasLeg(state) && state != ebpf.StateDead && m.legs[s.tuple] == nil {
+		v = m.dropped(statAppEgressDrop)
+	}
+	m.mu.Unlock()
+	m.deliver(v, s.raw, nil)
+}
+
+// wireSide is tcx ingress of W: netstack's segments. Of a released flow only the
+// reset that closes the old wire leg, and a bare SYN behind it, may leave.
+func (m *Model) wireSide(s *segment) verdict {
+	state := stateOf(m.flows[s.tuple])
+	switch {
+	case m.stalled, state == ebpf.StateNone, state == ebpf.StateOffered:
+		return m.dropped(statWireIngressDrop)
+	case (state == ebpf.StateReleased || state == ebpf.StateReturned) &&
+		!s.has(negotiate.FlagRST|negotiate.FlagSYN):
+		return m.dropped(statWireIngressDrop)
+	default:
+		return toWire
+	}
+}

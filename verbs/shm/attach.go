@@ -1,8 +1,8 @@
 package shm
 
 import (
-	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -13,22 +13,20 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// attempt is a call under way; others for the same gateway wait for it.
+// attempt is a call under way; others with the same key wait for it.
 type attempt struct {
 	done chan struct{}
+	peer *Peer
 	err  error
 }
 
-func less(a, b [16]byte) bool { return bytes.Compare(a[:], b[:]) < 0 }
-
 func isRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
 
-// Attach returns the peer that offered name and key, calling it if the two
-// devices do not share memory yet. However many calls are made, and from
-// whichever side, there is one peer per pair of gateways: the device that lost
-// the race to call waits for the other's call. It takes at most
-// Config.HandshakeTimeout. Errors wrap ErrName, ErrKey, ErrVersion,
-// ErrCredentials, ErrMessage, ErrMemfd, ErrBusy, verbs.ErrClosed or the cause.
+// Attach returns the peer that made the offer of name and key, calling it if
+// that has not been done: many flows share a peer, concurrent calls wait for
+// one. It takes at most Config.HandshakeTimeout. Errors wrap ErrName, ErrKey,
+// ErrVersion, ErrCredentials, ErrMessage, ErrMemfd, ErrEventfd, verbs.ErrNoMemory,
+// verbs.ErrClosed or the cause.
 func (d *Device) Attach(ctx context.Context, name string, key [16]byte) (*Peer, error) {
 	gateway, err := gatewayOf(name)
 	if err != nil {
@@ -39,85 +37,58 @@ func (d *Device) Attach(ctx context.Context, name string, key [16]byte) (*Peer, 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, d.cfg.HandshakeTimeout, fmt.Errorf("rendezvous: %w", unix.ETIMEDOUT))
 	defer cancel()
-	p, a, mine, err := d.begin(gateway)
+	p, a, mine, err := d.begin(name, key)
 	switch {
 	case err != nil:
 		return nil, err
 	case p != nil:
 		return p, nil
 	case mine:
-		return d.attach(ctx, a, gateway, key)
+		p, err = d.call(ctx, gateway, key)
+		if err != nil {
+			err = fmt.Errorf("attach to gateway %x: %w", gateway, err)
+		}
+		d.finish(a, key, p, err)
+		return p, err
 	}
-	return d.waitAttempt(ctx, a, gateway)
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-a.done:
+		return a.peer, a.err
+	}
 }
 
 // begin finds the peer, the call under way, or begins one.
-func (d *Device) begin(gateway [16]byte) (p *Peer, a *attempt, mine bool, err error) {
+func (d *Device) begin(name string, key [16]byte) (p *Peer, a *attempt, mine bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, nil, false, verbs.ErrClosed
 	}
-	if p := d.peers[gateway]; p != nil {
+	if p := d.peers[key]; p != nil {
+		if p.name != name {
+			return nil, nil, false, ErrKey
+		}
 		return p, nil, false, nil
 	}
-	if a := d.attaching[gateway]; a != nil {
+	if a := d.attaching[key]; a != nil {
 		return nil, a, false, nil
 	}
+	if len(d.peers)+len(d.attaching) >= d.cfg.MaxPeers {
+		return nil, nil, false, fmt.Errorf("%d peers: %w", len(d.peers), verbs.ErrNoMemory)
+	}
 	a = &attempt{done: make(chan struct{})}
-	d.attaching[gateway] = a
+	d.attaching[key] = a
 	return nil, a, true, nil
 }
 
-func (d *Device) waitAttempt(ctx context.Context, a *attempt, gateway [16]byte) (*Peer, error) {
-	select {
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-a.done:
-	}
-	if p := d.PeerByGateway(gateway); p != nil {
-		return p, nil
-	}
-	if a.err == nil {
-		return nil, verbs.ErrRemoteGone
-	}
-	return nil, a.err
-}
-
-func (d *Device) attach(ctx context.Context, a *attempt, gateway, key [16]byte) (*Peer, error) {
-	p, err := d.call(ctx, gateway, key)
-	if errors.Is(err, ErrBusy) {
-		p, err = d.waitPeer(ctx, gateway)
-	}
-	if err != nil {
-		err = fmt.Errorf("attach to gateway %x: %w", gateway, err)
-	}
+func (d *Device) finish(a *attempt, key [16]byte, p *Peer, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.attaching, gateway)
-	a.err = err
+	delete(d.attaching, key)
+	a.peer, a.err = p, err
 	close(a.done)
-	return p, err
-}
-
-// waitPeer waits for the call the other side is making.
-func (d *Device) waitPeer(ctx context.Context, gateway [16]byte) (*Peer, error) {
-	for {
-		d.mu.Lock()
-		p, changed, closed := d.peers[gateway], d.changed, d.closed
-		d.mu.Unlock()
-		if p != nil {
-			return p, nil
-		}
-		if closed {
-			return nil, verbs.ErrClosed
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ErrBusy, context.Cause(ctx))
-		}
-	}
 }
 
 // call makes a rendezvous.
@@ -127,14 +98,19 @@ func (d *Device) call(ctx context.Context, gateway, key [16]byte) (*Peer, error)
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	p, err := d.handshake(c, gateway, key)
+	r, p, err := d.greet(c, gateway, key)
 	if !stop() && err != nil {
 		err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 	}
 	if err != nil {
 		_ = c.Close()
+		return nil, err
 	}
-	return p, err
+	if err := d.adopt(p, c, r); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
 func (d *Device) dial(ctx context.Context, gateway [16]byte) (*net.UnixConn, error) {
@@ -151,95 +127,94 @@ func (d *Device) dial(ctx context.Context, gateway [16]byte) (*net.UnixConn, err
 	return c.(*net.UnixConn), nil
 }
 
-func (d *Device) handshake(c *net.UnixConn, gateway, key [16]byte) (*Peer, error) {
+// greet sends HELLO and takes the answer.
+func (d *Device) greet(c *net.UnixConn, gateway, key [16]byte) (r remote, p *Peer, err error) {
 	if err := checkCredentials(c); err != nil {
-		return nil, err
+		return r, nil, err
 	}
-	p, err := d.newPeer()
+	if p, err = d.newPeer(nameOf(gateway), key); err != nil {
+		return r, nil, err
+	}
+	if err = p.announce(c, typeHello); err == nil {
+		r, err = d.answer(c, gateway)
+	}
 	if err != nil {
-		return nil, err
-	}
-	p.conn = c
-	if err := p.greet(gateway, key); err != nil {
 		p.unref()
-		return nil, err
+		return remote{}, nil, err
 	}
-	if err := d.register(p, func() error { return nil }); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return r, p, nil
 }
 
-// greet sends HELLO and takes the answer.
-func (p *Peer) greet(gateway, key [16]byte) error {
-	if err := p.announce(typeHello, key); err != nil {
-		return err
-	}
-	m, fds, err := receiveMessage(p.conn)
-	if err != nil {
-		return err
-	}
+func (d *Device) answer(c *net.UnixConn, gateway [16]byte) (remote, error) {
+	m, fds, err := receiveMessage(c)
 	switch {
+	case err != nil:
+		return remote{}, err
 	case m.kind == typeRefuse:
-		return refusal(m.code)
+		return remote{}, refusal(m.code)
 	case m.kind != typeWelcome || m.gateway != gateway:
 		closeFDs(fds)
-		return fmt.Errorf("type %d from gateway %x: %w", m.kind, m.gateway, ErrMessage)
+		return remote{}, fmt.Errorf("type %d from gateway %x: %w", m.kind, m.gateway, ErrMessage)
 	}
-	return p.adopt(m, fds)
+	return d.take(m, fds)
 }
 
 // announce sends this side's memory and doorbells.
-func (p *Peer) announce(kind byte, key [16]byte) error {
-	m := message{kind: kind, vectors: uint16(len(p.bells)), size: p.own.size(), gateway: p.dev.cfg.GatewayID, key: key}
-	return sendMessage(p.conn, m, append([]int{p.memfd}, p.bells...)...)
+func (p *Peer) announce(c *net.UnixConn, kind byte) error {
+	m := message{kind: kind, vectors: uint16(len(p.bells)), size: p.own.size(), gateway: p.dev.cfg.GatewayID, key: p.key}
+	return sendMessage(c, m, append([]int{p.memfd}, p.bells...)...)
 }
 
-// register makes the peer known and alive, then lets announce tell it. On error
-// nothing of the peer remains, but the connection is the caller's to close.
-func (d *Device) register(p *Peer, announce func() error) error {
-	for _, v := range d.vectors {
-		if err := v.attach(p); err != nil {
-			d.discard(p)
-			return err
-		}
-	}
+// adopt makes a peer known that this device has called, and connects it.
+func (d *Device) adopt(p *Peer, c *net.UnixConn, r remote) error {
 	d.mu.Lock()
-	var err error
-	switch {
-	case d.closed:
-		err = verbs.ErrClosed
-	case d.peers[p.gateway] != nil:
-		err = ErrBusy
-	default:
-		if err = announce(); err == nil {
-			d.peers[p.gateway] = p
-			d.counters.peersUp.Add(1)
-			d.wg.Add(1)
-			d.notifyLocked()
-		}
+	closed := d.closed
+	if !closed {
+		d.peers[p.key] = p
 	}
 	d.mu.Unlock()
-	if err != nil {
-		d.discard(p)
+	if closed {
+		r.close()
+		p.unref()
+		return verbs.ErrClosed
+	}
+	return p.connect(c, r)
+}
+
+// connect turns a pending peer into a connected one; it takes r over. From here
+// on the connection belongs to the watcher.
+func (p *Peer) connect(c *net.UnixConn, r remote) error {
+	if err := p.setRemote(c, r); err != nil {
+		r.close()
 		return err
 	}
-	_ = p.conn.SetDeadline(time.Time{})
+	_ = c.SetDeadline(time.Time{})
+	for _, v := range p.dev.vectors {
+		if err := v.attach(p); err != nil {
+			p.fail(err)
+		}
+	}
 	go p.watch()
-	d.cfg.Logger.Info("shm peer up", "peer", p.String(), "vectors", len(p.targets))
-	d.cfg.OnPeer(p)
+	p.dev.counters.peersUp.Add(1)
+	p.dev.cfg.Logger.Info("shm peer up", "peer", p.String(), "gateway", hex.EncodeToString(r.gateway[:]), "vectors", len(r.targets))
+	p.dev.cfg.OnPeer(p)
 	return nil
 }
 
-// discard takes back a peer that nobody has seen. The loops may be looking at
-// it: they let go of it as of any peer that is down.
-func (d *Device) discard(p *Peer) {
+// setRemote decides between several that attach with one key, and between them
+// and Close: of all, the first.
+func (p *Peer) setRemote(c *net.UnixConn, r remote) error {
+	p.dev.mu.Lock()
+	defer p.dev.mu.Unlock()
 	p.mu.Lock()
-	p.err = verbs.ErrClosed
-	p.mu.Unlock()
-	p.down.Store(true)
-	for _, v := range d.vectors {
-		v.peerDown(p)
+	defer p.mu.Unlock()
+	switch {
+	case p.dev.closed || p.err != nil:
+		return verbs.ErrClosed
+	case p.conn != nil:
+		return ErrKey
 	}
-	p.unref()
+	p.conn, p.remote = c, r
+	p.dev.wg.Add(1) // of watch
+	return nil
 }

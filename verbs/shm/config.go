@@ -24,18 +24,17 @@ type Config struct {
 	// MaxPeerMemory is the largest memory of a peer this device maps; address
 	// space only. Default 64 GiB.
 	MaxPeerMemory uint64
-	// MaxPeers bounds the number of peers. Default 256.
+	// MaxPeers bounds the number of peers, pending ones included. Default 256.
 	MaxPeers int
 	// HandshakeTimeout bounds a rendezvous. Default 1 s.
 	HandshakeTimeout time.Duration
-	// OfferTTL is how long the key of an Offer is accepted. Default 10 s.
-	OfferTTL time.Duration
 	// PushBytes is how much may be published to a peer before its bell rings
 	// without waiting for Flush. Default 64 KiB.
 	PushBytes int
-	// OnPeer is told of every new peer, whoever called. May be nil; must not block.
+	// OnPeer is told of every peer that is connected now. May be nil; must not block.
 	OnPeer func(*Peer)
-	// OnPeerDown is told when a peer is down. May be nil; must not block.
+	// OnPeerDown is told when a peer that was connected is down, in a goroutine
+	// of the device. May be nil; must not block.
 	OnPeerDown func(*Peer)
 	// Logger receives what happens to peers. Default: discard.
 	Logger *slog.Logger
@@ -48,7 +47,6 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxPeerMemory, 64<<30)
 	setDefault(&c.MaxPeers, 256)
 	setDefault(&c.HandshakeTimeout, time.Second)
-	setDefault(&c.OfferTTL, 10*time.Second)
 	setDefault(&c.PushBytes, 64<<10)
 	if c.OnPeer == nil {
 		c.OnPeer = func(*Peer) {}
@@ -82,7 +80,6 @@ func (c Config) Validate() error {
 	bad(c.PeerQuota == 0 || c.PeerQuota >= 1<<20 && c.PeerQuota <= 1<<40, "peer quota: %d, want 1 MiB to 1 TiB", c.PeerQuota)
 	bad(c.MaxPeers >= 0, "max peers: negative")
 	bad(c.HandshakeTimeout >= 0, "handshake timeout: negative")
-	bad(c.OfferTTL >= 0, "offer ttl: negative")
 	bad(c.PushBytes >= 0, "push bytes: negative")
 	return errors.Join(errs...)
 }

@@ -78,11 +78,11 @@ func (p *Peer) findQP(qpn uint32) (vector int, log2 uint8, off uint64, err error
 	word, off := e[0].Load(), e[1].Load()
 	vector, log2 = int(word>>16&0xffff), uint8(word>>8)
 	if e[0].Load() != word || word&1 == 0 || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
-		return 0, 0, 0, fmt.Errorf("queue pair %#x of peer %v: %w", qpn, p, verbs.ErrRemoteGone)
+		return 0, 0, 0, fmt.Errorf("queue pair %#x of %v: %w", qpn, p, verbs.ErrRemoteGone)
 	}
 	if vector >= len(p.targets) || !validLog2(log2) || off%8 != 0 ||
 		off < p.remLayout.arena || !fits(off, blockSize(log2), p.rem.size()) {
-		return 0, 0, 0, fmt.Errorf("queue pair %#x of peer %v at %#x, %#x: %w", qpn, p, word, off, verbs.ErrRemoteGone)
+		return 0, 0, 0, fmt.Errorf("queue pair %#x of %v at %#x, %#x: %w", qpn, p, word, off, verbs.ErrRemoteGone)
 	}
 	return vector, log2, off, nil
 }
@@ -96,7 +96,7 @@ func (q *qp) bind(dest uint32) error {
 	}
 	claim := p.rem.word(off + blkClaim)
 	if !claim.CompareAndSwap(0, uint64(q.num)) && claim.Load() != uint64(q.num) {
-		return fmt.Errorf("queue pair %#x of peer %v is connected to another one: %w", dest, p, verbs.ErrRemoteGone)
+		return fmt.Errorf("queue pair %#x of %v is connected to another one: %w", dest, p, verbs.ErrRemoteGone)
 	}
 	w := func(o uint64) *atomic.Uint64 { return p.rem.word(off + o) }
 	q.rem = partner{
@@ -105,7 +105,7 @@ func (q *qp) bind(dest uint32) error {
 		ring: p.rem.plainWords(off+blkRing, 2<<log2), mask: 1<<log2 - 1,
 	}
 	if q.lookPartner(); q.rem.gone {
-		return fmt.Errorf("queue pair %#x of peer %v is closed or in ERR: %w", dest, p, verbs.ErrRemoteGone)
+		return fmt.Errorf("queue pair %#x of %v is closed or in ERR: %w", dest, p, verbs.ErrRemoteGone)
 	}
 	return nil
 }

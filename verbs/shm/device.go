@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ const (
 
 // Device is a shared-memory RDMA device. It implements verbs.Device.
 //
-// Lock order: Device.mu, vector.mu, Peer.mu, slotTable.mu. None is taken on the data path.
+// Lock order: Device.mu, vector.mu, Peer.mu, slotTable.mu and
+// janitor.mu. None is taken on the data path.
 type Device struct {
 	cfg      Config
 	vectors  []*vector
@@ -30,12 +32,14 @@ type Device struct {
 	slots    slotTable
 	wg       sync.WaitGroup
 
+	janitor *janitor
+	peerIDs atomic.Uint64
+
 	mu        sync.Mutex // guards everything below
 	closed    bool
 	listener  *Listener
-	peers     map[[16]byte]*Peer    // live ones, by gateway id
-	attaching map[[16]byte]*attempt // calls under way, by gateway id
-	changed   chan struct{}         // closed and replaced when peers change
+	peers     map[[16]byte]*Peer    // pending and connected, by key
+	attaching map[[16]byte]*attempt // calls under way, by key
 }
 
 var _ verbs.Device = (*Device)(nil)
@@ -49,8 +53,8 @@ func Open(cfg Config) (*Device, error) {
 		cfg:       cfg.withDefaults(),
 		peers:     map[[16]byte]*Peer{},
 		attaching: map[[16]byte]*attempt{},
-		changed:   make(chan struct{}),
 	}
+	d.janitor = newJanitor(d)
 	for i := range d.cfg.Vectors {
 		v, err := newVector(d, i)
 		if err != nil {
@@ -110,14 +114,20 @@ func (d *Device) Drive(vector int, p verbs.Poller) (verbs.Driver, error) {
 	return d.vectors[vector].drive(p)
 }
 
-// PeerByGateway returns the live peer with that gateway id, or nil.
+// PeerByGateway returns a connected peer with that gateway id, nil if there is
+// none. Two gateways that have both offered and attached share two peers; both
+// find the same one, that of the lower key.
 func (d *Device) PeerByGateway(id [16]byte) *Peer {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.peers[id]
+	var found *Peer
+	for _, p := range d.Peers() {
+		if p.Gateway() == id && (found == nil || bytes.Compare(p.key[:], found.key[:]) < 0) {
+			found = p
+		}
+	}
+	return found
 }
 
-// Peers returns the live peers.
+// Peers returns the peers that are not down, pending ones included.
 func (d *Device) Peers() []*Peer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,26 +138,35 @@ func (d *Device) Peers() []*Peer {
 	return ps
 }
 
+// forget takes a dead peer out of the device.
+func (d *Device) forget(p *Peer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.peers[p.key] == p {
+		delete(d.peers, p.key)
+	}
+}
+
 // Close implements verbs.Device: it ends the rendezvous and all peers, and waits
 // for its goroutines. Shared memory that open queue pairs or memory regions
 // still refer to stays mapped until they are closed.
 func (d *Device) Close() error {
 	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
 	d.closed = true
 	l := d.listener
-	peers := make([]*Peer, 0, len(d.peers))
-	for _, p := range d.peers {
-		peers = append(peers, p)
-	}
-	d.notifyLocked()
 	d.mu.Unlock()
 	if l != nil {
 		_ = l.Close()
 	}
-	for _, p := range peers {
+	for _, p := range d.Peers() {
 		_ = p.Close()
 	}
 	d.wg.Wait()
+	d.janitor.close()
 	for _, v := range d.vectors {
 		v.close()
 	}
@@ -158,10 +177,4 @@ func (d *Device) isClosed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.closed
-}
-
-// notifyLocked wakes everyone who waits for a peer.
-func (d *Device) notifyLocked() {
-	close(d.changed)
-	d.changed = make(chan struct{})
 }

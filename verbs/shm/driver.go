@@ -9,15 +9,10 @@ import (
 
 // driver is a vector in the hands of an event loop.
 type driver struct {
-	v         *vector
-	lastGrace time.Time
+	v *vector
 }
 
 var _ verbs.Driver = (*driver)(nil)
-
-// graceInterval is how often a busy loop looks whether the peer has
-// acknowledged a grace period.
-const graceInterval = time.Millisecond
 
 // Progress implements verbs.Driver.
 func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
@@ -32,10 +27,6 @@ func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	}
 	if v.runAgain() {
 		worked = true
-	}
-	if now.Sub(d.lastGrace) >= graceInterval {
-		d.lastGrace = now
-		v.turnGraces()
 	}
 	return worked, v.expire(now)
 }
@@ -111,14 +102,6 @@ func (v *vector) schedule(q *qp) {
 	if !q.queued && !q.closed {
 		q.queued = true
 		v.again = append(v.again, q)
-	}
-}
-
-func (v *vector) turnGraces() {
-	for _, pt := range *v.ports.Load() {
-		if pt.peer.graceBusy.Load() {
-			pt.peer.tryGrace()
-		}
 	}
 }
 

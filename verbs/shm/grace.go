@@ -19,6 +19,7 @@ type reclaimed struct {
 	size uint64
 	log2 uint8  // ring of a queue pair block, 0 for other ranges
 	slot uint32 // queue pair slot to free, 0 for none
+	fn   func() // of AfterGrace
 }
 
 type grace struct {
@@ -26,6 +27,24 @@ type grace struct {
 	current []reclaimed // wait for epoch
 	next    []reclaimed // wait for the epoch after
 	bytes   uint64
+	busy    bool // current is not empty
+}
+
+// AfterGrace calls fn when the peer cannot be using any more what was
+// unreachable for it before this call: every driven vector of the peer has
+// passed a Progress since, or the peer is down, or nobody has attached yet. It
+// is for memory that is recycled without closing its region, such as parts of a
+// slab. fn runs once, in a goroutine of the device, or in the caller's if the
+// peer is already down; it must not block.
+func (p *Peer) AfterGrace(fn func()) {
+	p.mu.Lock()
+	if p.err != nil {
+		p.mu.Unlock()
+		fn()
+		return
+	}
+	defer p.mu.Unlock()
+	p.retireLocked(reclaimed{fn: fn})
 }
 
 // retireLocked queues r for recycling.
@@ -52,7 +71,11 @@ func (p *Peer) turnGraceLocked() {
 		p.epochWord.Store(g.epoch)
 		p.wakePeerLocked()
 	}
-	p.graceBusy.Store(len(g.current) > 0)
+	busy := len(g.current) > 0
+	if busy && !g.busy {
+		p.dev.janitor.wake()
+	}
+	g.busy = busy
 }
 
 // acknowledgedLocked tells whether every vector of the peer that has a driver
@@ -74,6 +97,9 @@ func (p *Peer) recycleLocked(r reclaimed) {
 	if r.slot != 0 {
 		p.dev.slots.put(r.slot)
 	}
+	if r.fn != nil {
+		p.dev.janitor.post(r.fn)
+	}
 	switch {
 	case r.size == 0:
 	case r.log2 != 0:
@@ -90,12 +116,14 @@ func (p *Peer) wakePeerLocked() {
 	}
 }
 
-// tryGrace lets a loop end a grace period when nobody else allocates or frees.
-func (p *Peer) tryGrace() {
-	if p.mu.TryLock() {
-		if p.refs > 0 {
-			p.turnGraceLocked()
-		}
-		p.mu.Unlock()
+// pollGrace ends a grace period when nobody else allocates or frees. It tells
+// whether one is still under way.
+func (p *Peer) pollGrace() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refs == 0 || !p.grace.busy {
+		return false
 	}
+	p.turnGraceLocked()
+	return p.grace.busy
 }

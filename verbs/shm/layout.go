@@ -62,7 +62,6 @@ func newLayout(vectors int) layout {
 func (l layout) area(vector int) uint64  { return offAreas + uint64(vector)*areaSize }
 func (l layout) qpEntry(s uint32) uint64 { return l.qpTable + uint64(s)*qpEntrySize }
 func (l layout) mrEntry(i uint32) uint64 { return l.mrTable + uint64(i)*mrEntrySize }
-func (l layout) ack(vector int) uint64   { return offAcks + uint64(vector)*8 }
 func blockSize(log2 uint8) uint64        { return blkRing + ringEntrySize<<log2 }
 func validLog2(log2 uint8) bool          { return 1<<log2 >= minRing && 1<<log2 <= maxRing }
 func fits(off, n, limit uint64) bool     { return off <= limit && n <= limit-off }

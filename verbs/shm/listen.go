@@ -12,20 +12,11 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Bounds of a listener.
-const (
-	maxOffers     = 8192
-	maxHandshakes = 16
-)
+// maxHandshakes bounds the rendezvous under way.
+const maxHandshakes = 16
 
-// Offer is what a peer needs to attach to this device: it travels in the CLC
-// PROPOSAL. The key is good for one attachment within Config.OfferTTL.
-type Offer struct {
-	Name string
-	Key  [16]byte
-}
-
-// Listener accepts attachments at a socket in the rendezvous directory.
+// Listener lets peers attach to what the device offers, at a socket in the
+// rendezvous directory.
 type Listener struct {
 	dev  *Device
 	dir  directory
@@ -34,7 +25,6 @@ type Listener struct {
 	busy chan struct{} // one token per handshake
 
 	mu     sync.Mutex // guards everything below
-	offers map[[16]byte]time.Time
 	closed bool
 }
 
@@ -47,10 +37,7 @@ func (d *Device) Listen() (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Listener{
-		dev: d, dir: dir, name: nameOf(d.cfg.GatewayID), busy: make(chan struct{}, maxHandshakes),
-		offers: map[[16]byte]time.Time{},
-	}
+	l := &Listener{dev: d, dir: dir, name: nameOf(d.cfg.GatewayID), busy: make(chan struct{}, maxHandshakes)}
 	dir.sweep()
 	if err := l.open(); err != nil {
 		dir.close()
@@ -108,49 +95,42 @@ func (d directory) sweep() {
 // Name is the rendezvous name: a file name in Config.Dir.
 func (l *Listener) Name() string { return l.name }
 
-// Offer makes a fresh key. When too many are outstanding an old one is dropped.
-func (l *Listener) Offer() Offer {
-	o := Offer{Name: l.name}
-	_, _ = rand.Read(o.Key[:]) // never fails: crypto/rand
-	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.offers) >= maxOffers {
-		l.expireLocked(now)
+// Offer makes a pending peer, which somebody becomes by attaching with its name
+// and key. It stays until it is closed. The device must listen.
+func (d *Device) Offer() (*Peer, error) {
+	var key [16]byte
+	_, _ = rand.Read(key[:]) // crypto/rand never fails
+	p, err := d.newPeer(nameOf(d.cfg.GatewayID), key)
+	if err != nil {
+		return nil, fmt.Errorf("offer: %w", err)
 	}
-	l.offers[o.Key] = now.Add(l.dev.cfg.OfferTTL)
-	return o
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		err = verbs.ErrClosed
+	case d.listener == nil:
+		err = fmt.Errorf("device does not listen: %w", verbs.ErrState)
+	case len(d.peers) >= d.cfg.MaxPeers:
+		err = fmt.Errorf("%d peers: %w", len(d.peers), verbs.ErrNoMemory)
+	}
+	if err != nil {
+		p.unref()
+		return nil, fmt.Errorf("offer: %w", err)
+	}
+	d.peers[key] = p
+	return p, nil
 }
 
-// expireLocked drops what is out of date, or anything if nothing is.
-func (l *Listener) expireLocked(now time.Time) {
-	for k, until := range l.offers {
-		if now.After(until) {
-			delete(l.offers, k)
-		}
+// offered returns the pending peer with that key. The key is 128 random bits:
+// how long a map look-up takes says nothing useful about it.
+func (d *Device) offered(key [16]byte) *Peer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[key]; p != nil && p.name == nameOf(d.cfg.GatewayID) && !p.Connected() {
+		return p
 	}
-	for k := range l.offers {
-		if len(l.offers) < maxOffers {
-			return
-		}
-		delete(l.offers, k)
-	}
-}
-
-// Revoke withdraws an offer that will not be used.
-func (l *Listener) Revoke(o Offer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.offers, o.Key)
-}
-
-// accepts tells whether a key was offered, and uses it up if so.
-func (l *Listener) accepts(key [16]byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	until, ok := l.offers[key]
-	delete(l.offers, key)
-	return ok && time.Now().Before(until)
+	return nil
 }
 
 // Close removes the socket. Peers stay.
@@ -199,7 +179,7 @@ func (l *Listener) handle(c *net.UnixConn) {
 	}
 }
 
-// welcome answers a HELLO. The peer exists from before WELCOME is sent, so the
+// welcome answers a HELLO. The peer is connected before WELCOME is sent, so the
 // caller may use it as soon as it has read it.
 func (l *Listener) welcome(c *net.UnixConn) error {
 	d := l.dev
@@ -211,44 +191,20 @@ func (l *Listener) welcome(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	if err := l.admit(m); err != nil {
+	p := d.offered(m.key)
+	if p == nil || m.kind != typeHello || m.gateway == d.cfg.GatewayID {
 		closeFDs(fds)
-		return err
-	}
-	p, err := d.newPeer()
-	if err != nil {
-		closeFDs(fds)
-		return err
-	}
-	if err := p.adopt(m, fds); err != nil {
-		p.unref()
-		return err
-	}
-	p.conn = c
-	return d.register(p, func() error { return p.announce(typeWelcome, [16]byte{}) })
-}
-
-// admit decides whether a HELLO is welcome. If both sides call at once, the
-// call of the one with the lower gateway id is answered.
-func (l *Listener) admit(m message) error {
-	if m.kind != typeHello {
-		return fmt.Errorf("type %d: %w", m.kind, ErrMessage)
-	}
-	if !l.accepts(m.key) {
 		return ErrKey
 	}
-	d := l.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return verbs.ErrClosed
-	case m.gateway == d.cfg.GatewayID || d.peers[m.gateway] != nil:
-		return ErrBusy
-	case d.attaching[m.gateway] != nil && less(d.cfg.GatewayID, m.gateway):
-		return ErrBusy
-	case len(d.peers) >= d.cfg.MaxPeers:
-		return errRefused
+	r, err := d.take(m, fds)
+	if err != nil {
+		return err
+	}
+	if err := p.connect(c, r); err != nil {
+		return err
+	}
+	if err := p.announce(c, typeWelcome); err != nil {
+		p.fail(err)
 	}
 	return nil
 }

@@ -59,13 +59,12 @@ func openDevice(t testing.TB, dir string, change ...func(*Config)) *Device {
 func met(t testing.TB, change ...func(*Config)) (*Device, *Device, *Peer, *Peer) {
 	dir := t.TempDir()
 	a, b := openDevice(t, dir, change...), openDevice(t, dir, change...)
-	l, err := b.Listen()
+	_, err := b.Listen()
 	require.NoError(t, err)
-	o := l.Offer()
-	pa, err := a.Attach(context.Background(), o.Name, o.Key)
+	pb, err := b.Offer()
 	require.NoError(t, err)
-	pb := b.PeerByGateway(a.cfg.GatewayID)
-	require.NotNil(t, pb)
+	pa, err := a.Attach(context.Background(), pb.Name(), pb.Key())
+	require.NoError(t, err)
 	return a, b, pa, pb
 }
 

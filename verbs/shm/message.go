@@ -18,8 +18,8 @@ var (
 	ErrKey = errors.New("rendezvous key not accepted")
 	// ErrCredentials is a peer process of another user.
 	ErrCredentials = errors.New("peer process of another user")
-	// ErrBusy is a peer that already shares memory with this device, or is about to.
-	ErrBusy = errors.New("rendezvous already under way")
+	// ErrRefused is a peer that could not take the call for a reason of its own.
+	ErrRefused = errors.New("rendezvous refused by the peer")
 )
 
 // A rendezvous is one packet each way on a SOCK_SEQPACKET socket, with the
@@ -41,12 +41,17 @@ const (
 
 // Refusal codes.
 const (
+	refuseOther   = 0
 	refuseVersion = 1
 	refuseKey     = 2
-	refuseBusy    = 3
-	refuseFull    = 4
-	refuseMemory  = 5
+	refuseMemory  = 3
+	refuseMessage = 4
 )
+
+// refusals are the errors that have a code.
+var refusals = map[byte]error{
+	refuseVersion: ErrVersion, refuseKey: ErrKey, refuseMemory: ErrMemfd, refuseMessage: ErrMessage,
+}
 
 type message struct {
 	kind    byte
@@ -102,32 +107,18 @@ func (m message) check() error {
 
 // refusal is the error a refusal code stands for.
 func refusal(code byte) error {
-	switch code {
-	case refuseVersion:
-		return ErrVersion
-	case refuseKey:
-		return ErrKey
-	case refuseBusy:
-		return ErrBusy
-	default:
-		return fmt.Errorf("refusal code %d: %w", code, errRefused)
+	if err := refusals[code]; err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	return fmt.Errorf("code %d: %w", code, ErrRefused)
 }
-
-var errRefused = errors.New("peer has no room")
 
 // refuseCode is the reverse: what a failed rendezvous tells the other side.
 func refuseCode(err error) byte {
-	switch {
-	case errors.Is(err, ErrVersion):
-		return refuseVersion
-	case errors.Is(err, ErrKey):
-		return refuseKey
-	case errors.Is(err, ErrBusy):
-		return refuseBusy
-	case errors.Is(err, errRefused):
-		return refuseFull
-	default:
-		return refuseMemory
+	for code, e := range refusals {
+		if errors.Is(err, e) {
+			return code
+		}
 	}
+	return refuseOther
 }

@@ -72,7 +72,7 @@ func (q *qp) apply(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 func (q *qp) toRTR(dest uint32) error {
 	pt := q.vec.portOf(q.peer)
 	if pt == nil || q.peer.down.Load() {
-		return fmt.Errorf("peer %v is down: %w", q.peer, verbs.ErrRemoteGone)
+		return fmt.Errorf("%v is not connected: %w", q.peer, verbs.ErrRemoteGone)
 	}
 	q.port = pt
 	if err := q.connect(dest); err != nil {

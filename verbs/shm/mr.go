@@ -74,7 +74,7 @@ func (p *Peer) addKeyLocked(m *mr) (verbs.MR, error) {
 			p.releaseLocked(m.addr, uint64(len(m.buf)))
 		}
 		p.unrefLocked()
-		return nil, fmt.Errorf("memory regions of peer %v: %w", p, verbs.ErrNoMemory)
+		return nil, fmt.Errorf("memory regions of %v: %w", p, verbs.ErrNoMemory)
 	}
 	if m.shared {
 		e := p.own.words(p.ownLayout.mrEntry(m.key>>16), 3)
@@ -129,7 +129,7 @@ func (d *pd) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.qpCount > 0 || p.keys.count > 0 {
-		return fmt.Errorf("%d queue pairs and %d memory regions of peer %v: %w", p.qpCount, p.keys.count, p, verbs.ErrBusy)
+		return fmt.Errorf("%d queue pairs and %d memory regions of %v: %w", p.qpCount, p.keys.count, p, verbs.ErrBusy)
 	}
 	return nil
 }
@@ -148,9 +148,9 @@ func (p *Peer) local(s verbs.SGE, need verbs.Access) []byte {
 	return m.buf[off : off+n : off+n]
 }
 
-// remote returns n bytes of the peer's memory, nil if its table does not grant
+// remoteSpan returns n bytes of the peer's memory, nil if its table does not grant
 // them. The entry is read once; whatever it says, the span lies in the mapping.
-func (p *Peer) remote(rkey uint32, addr, n uint64, need verbs.Access) []byte {
+func (p *Peer) remoteSpan(rkey uint32, addr, n uint64, need verbs.Access) []byte {
 	e := p.rem.words(p.remLayout.mrEntry(rkey>>16), 3)
 	word := e[0].Load()
 	base, size := e[1].Load(), e[2].Load()

@@ -1,7 +1,7 @@
 package shm
 
 import (
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -14,13 +14,23 @@ import (
 
 // Peer is another device under the same kernel that shares memory with this
 // one. Its methods may be called by any goroutine.
+//
+//	            Offer                    Attach
+//	              ▼                        ▼
+//	pending ── HELLO received ──► connected ── hang-up, violation, Close ──► down
+//	   └────────────────────────── Close ──────────────────────────────────► down
+//
+// A pending peer has this side's memory already: regions can be allocated and
+// queue pairs brought to INIT, so that a first message to a server nobody has
+// met can name them. RTR needs a connected peer.
 type Peer struct {
-	dev     *Device
-	gateway [16]byte
-	pd      *pd
-	conn    *net.UnixConn
-	done    chan struct{}
-	down    atomic.Bool
+	dev  *Device
+	id   uint64 // for logs and errors; local
+	name string
+	key  [16]byte
+	pd   *pd
+	done chan struct{}
+	down atomic.Bool
 
 	own       *mapping // the memfd we own: the peer writes into it
 	ownLayout layout
@@ -28,23 +38,29 @@ type Peer struct {
 	bells     []int // eventfd per own vector: the peer rings
 	epochWord *atomic.Uint64
 	acks      []atomic.Uint64 // by vector of the peer
+	keys      keyTable
 
+	mu      sync.Mutex // guards everything below
+	err     error
+	conn    *net.UnixConn // nil while pending
+	refs    int           // reasons to stay mapped: liveness, vectors, queue pairs, memory regions
+	arena   *buddy
+	warm    map[uint8][]uint64 // free queue pair blocks by log2(ring)
+	grace   grace
+	qpCount int
+
+	// Set once under mu, before any port exists; loops read it through a port.
+	remote
+}
+
+// remote is what the peer gave us.
+type remote struct {
+	gateway   [16]byte
 	rem       *mapping // the memfd the peer owns: we write into it
 	remLayout layout
 	targets   []target // by vector of the peer
 	remEpoch  *atomic.Uint64
 	remAcks   []atomic.Uint64 // by own vector
-
-	keys      keyTable
-	graceBusy atomic.Bool // a grace period is under way
-
-	mu      sync.Mutex // guards everything below
-	err     error
-	refs    int // reasons to stay mapped: liveness, vectors, queue pairs, memory regions
-	arena   *buddy
-	warm    map[uint8][]uint64 // free queue pair blocks by log2(ring)
-	grace   grace
-	qpCount int
 }
 
 // target is a vector of the peer: where we mark queue pairs and ring.
@@ -56,8 +72,26 @@ type target struct {
 	bell    int
 }
 
-// Gateway is the gateway id of the peer.
-func (p *Peer) Gateway() [16]byte { return p.gateway }
+// Name is the rendezvous name under which Key is good: this device's if it made
+// the offer, else the peer's.
+func (p *Peer) Name() string { return p.name }
+
+// Key is the key of the offer the peer came from. It names the peer on both sides.
+func (p *Peer) Key() [16]byte { return p.key }
+
+// Connected tells whether somebody has attached, now or before it went down.
+func (p *Peer) Connected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conn != nil
+}
+
+// Gateway is the gateway id of the peer, zero while it is pending.
+func (p *Peer) Gateway() [16]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gateway
+}
 
 // PD is the protection domain of everything shared with the peer.
 func (p *Peer) PD() verbs.PD { return p.pd }
@@ -72,34 +106,57 @@ func (p *Peer) Err() error {
 	return p.err
 }
 
-// Close hangs up. Queue pairs go to ERR with the next Progress of their vectors.
+// Close hangs up, or withdraws the offer. Queue pairs go to ERR with the next
+// Progress of their vectors.
 func (p *Peer) Close() error {
 	p.fail(fmt.Errorf("closed by this side: %w", verbs.ErrClosed))
 	return nil
 }
 
-// String names the peer in logs.
-func (p *Peer) String() string { return hex.EncodeToString(p.gateway[:]) }
+// String names the peer in logs and errors.
+func (p *Peer) String() string { return fmt.Sprintf("%s peer %d", p.dev.Name(), p.id) }
 
-// fail ends the peer: the first reason stays. It never blocks; the watcher
-// does the rest.
+// fail ends the peer: the first reason stays. It does not block; the watcher of
+// the connection does the rest.
 func (p *Peer) fail(err error) {
 	p.mu.Lock()
-	if p.err == nil {
+	first, conn := p.err == nil, p.conn
+	if first {
 		p.err = err
 	}
 	p.mu.Unlock()
 	p.down.Store(true)
-	_ = p.conn.Close()
+	switch {
+	case conn != nil:
+		_ = conn.Close()
+	case first:
+		p.ended()
+	}
+}
+
+// ended follows the end of a peer: nobody finds it any more, loops let go of it.
+func (p *Peer) ended() {
+	p.dev.forget(p)
+	close(p.done)
+	for _, v := range p.dev.vectors {
+		v.peerDown(p)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turnGraceLocked()
+	p.unrefLocked()
 }
 
 // violation ends a peer that wrote what no honest peer writes.
 func (p *Peer) violation(what string) {
 	if !p.down.Load() {
 		p.dev.counters.violations.Add(1)
-		p.fail(fmt.Errorf("protocol violation of the peer: %s", what))
+		p.fail(fmt.Errorf("%s: %w", what, ErrViolation))
 	}
 }
+
+// ErrViolation is why a peer is down that wrote what no honest peer writes.
+var ErrViolation = errors.New("protocol violation of the peer")
 
 // watch lives as long as the rendezvous connection: its end is the end of the peer.
 func (p *Peer) watch() {
@@ -113,31 +170,16 @@ func (p *Peer) watch() {
 		err = unix.ECONNRESET
 	}
 	p.fail(fmt.Errorf("rendezvous connection: %w", err))
-	p.dev.forget(p)
-	close(p.done)
-	for _, v := range p.dev.vectors {
-		v.peerDown(p)
-	}
+	p.ended()
+	p.dev.counters.peersDown.Add(1)
 	p.dev.cfg.Logger.Info("shm peer down", "peer", p.String(), "cause", p.Err().Error())
 	p.dev.cfg.OnPeerDown(p)
-	p.unref()
 }
 
-// forget takes a dead peer out of the device.
-func (d *Device) forget(p *Peer) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.counters.peersDown.Add(1)
-	if d.peers[p.gateway] == p {
-		delete(d.peers, p.gateway)
-		d.notifyLocked()
-	}
-}
-
-// ref keeps the memory mapped; it fails once the peer is down.
+// refLocked keeps the memory mapped; it fails once the peer is down.
 func (p *Peer) refLocked() error {
-	if p.err != nil || p.refs == 0 {
-		return fmt.Errorf("peer %v is down: %w", p, verbs.ErrRemoteGone)
+	if p.err != nil {
+		return fmt.Errorf("%v is down: %w", p, verbs.ErrRemoteGone)
 	}
 	p.refs++
 	return nil
@@ -158,17 +200,22 @@ func (p *Peer) unrefLocked() {
 
 // closeMemory unmaps and closes everything; nobody refers to it.
 func (p *Peer) closeMemory() {
-	for _, m := range []*mapping{p.own, p.rem} {
-		if m != nil {
-			m.close()
-		}
+	if p.own != nil {
+		p.own.close()
 	}
 	closeFD(&p.memfd)
 	for i := range p.bells {
 		closeFD(&p.bells[i])
 	}
-	for i := range p.targets {
-		closeFD(&p.targets[i].bell)
+	p.remote.close()
+}
+
+func (r *remote) close() {
+	if r.rem != nil {
+		r.rem.close()
+	}
+	for i := range r.targets {
+		closeFD(&r.targets[i].bell)
 	}
 }
 

@@ -6,13 +6,13 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// newPeer makes this side's memory and doorbells for a peer that is not yet
-// known: memory first, then adopt what the peer sent.
-func (d *Device) newPeer() (*Peer, error) {
-	p := &Peer{dev: d, done: make(chan struct{}), memfd: -1, refs: 1, ownLayout: newLayout(len(d.vectors))}
+// newPeer makes a pending peer: this side's memory and doorbells.
+func (d *Device) newPeer(name string, key [16]byte) (*Peer, error) {
+	p := &Peer{
+		dev: d, id: d.peerIDs.Add(1), name: name, key: key, done: make(chan struct{}), memfd: -1, refs: 1,
+		ownLayout: newLayout(len(d.vectors)), warm: map[uint8][]uint64{}, arena: newBuddy(d.cfg.PeerQuota),
+	}
 	p.pd = &pd{peer: p}
-	p.warm = map[uint8][]uint64{}
-	p.arena = newBuddy(d.cfg.PeerQuota)
 	if err := p.makeOwn(); err != nil {
 		p.closeMemory()
 		return nil, err
@@ -40,52 +40,48 @@ func (p *Peer) makeOwn() (err error) {
 	return nil
 }
 
-// adopt maps what the peer announced; it takes the fds over, error or not.
-func (p *Peer) adopt(m message, fds []int) error {
+// take maps what a peer announced; it takes the fds over, error or not.
+func (d *Device) take(m message, fds []int) (r remote, err error) {
 	memfd := fds[0]
 	defer closeFD(&memfd)
 	for _, fd := range fds[1:] {
-		p.targets = append(p.targets, target{bell: fd})
+		r.targets = append(r.targets, target{bell: fd})
 	}
-	for _, fd := range fds[1:] {
-		if err := checkEventfd(fd); err != nil {
+	r.gateway, r.remLayout = m.gateway, newLayout(int(m.vectors))
+	if err := r.check(m, memfd, d.cfg.MaxPeerMemory); err != nil {
+		r.close()
+		return remote{}, err
+	}
+	if r.rem, err = newMapping(memfd, m.size); err != nil {
+		r.close()
+		return remote{}, err
+	}
+	r.bind()
+	return r, nil
+}
+
+func (r *remote) check(m message, memfd int, limit uint64) error {
+	for i := range r.targets {
+		if err := checkEventfd(r.targets[i].bell); err != nil {
 			return err
 		}
 	}
-	if err := p.checkSize(m); err != nil {
-		return err
-	}
-	if err := checkMemfd(memfd, m.size); err != nil {
-		return err
-	}
-	p.gateway = m.gateway
-	rem, err := newMapping(memfd, m.size)
-	if err != nil {
-		return err
-	}
-	p.rem = rem
-	p.bindRemote()
-	return nil
-}
-
-func (p *Peer) checkSize(m message) error {
-	p.remLayout = newLayout(int(m.vectors))
-	if m.size < p.remLayout.arena+pageSize || m.size%pageSize != 0 || m.size > p.dev.cfg.MaxPeerMemory {
+	if m.size < r.remLayout.arena+pageSize || m.size%pageSize != 0 || m.size > limit {
 		return fmt.Errorf("announced size %d: %w", m.size, ErrMemfd)
 	}
-	return nil
+	return checkMemfd(memfd, m.size)
 }
 
-func (p *Peer) bindRemote() {
-	for i := range p.targets {
-		t, area := &p.targets[i], p.remLayout.area(i)
-		t.armed = p.rem.word(area + areaArmed)
-		t.driven = p.rem.word(area + areaDriven)
-		t.summary = p.rem.words(area+areaSummary, summaryWords)
-		t.bitmap = p.rem.words(area+areaBitmap, bitmapWords)
+func (r *remote) bind() {
+	for i := range r.targets {
+		t, area := &r.targets[i], r.remLayout.area(i)
+		t.armed = r.rem.word(area + areaArmed)
+		t.driven = r.rem.word(area + areaDriven)
+		t.summary = r.rem.words(area+areaSummary, summaryWords)
+		t.bitmap = r.rem.words(area+areaBitmap, bitmapWords)
 	}
-	p.remEpoch = p.rem.word(offEpoch)
-	p.remAcks = p.rem.words(offAcks, maxVectors)
+	r.remEpoch = r.rem.word(offEpoch)
+	r.remAcks = r.rem.words(offAcks, maxVectors)
 }
 
 // allocLocked takes n bytes of the arena; the result is an offset into the memfd.
@@ -96,7 +92,7 @@ func (p *Peer) allocLocked(n uint64) (uint64, error) {
 		off, ok = p.arena.alloc(n)
 	}
 	if !ok {
-		return 0, fmt.Errorf("%d bytes of %d shared with peer %v: %w", n, p.arena.size, p, verbs.ErrNoMemory)
+		return 0, fmt.Errorf("%d bytes of %d shared with %v: %w", n, p.arena.size, p, verbs.ErrNoMemory)
 	}
 	return p.ownLayout.arena + off, nil
 }

@@ -72,7 +72,7 @@ func (q *qp) place(s *sendSlot) bool {
 	}
 	var dst []byte
 	if q.rem.access&verbs.AccessRemoteWrite != 0 {
-		dst = q.peer.remote(s.rkey, s.addr, uint64(s.length), verbs.AccessRemoteWrite)
+		dst = q.peer.remoteSpan(s.rkey, s.addr, uint64(s.length), verbs.AccessRemoteWrite)
 	}
 	if dst == nil {
 		q.tell(newsFault)
@@ -280,7 +280,7 @@ func (q *qp) MapRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
 	if n < 0 || q.rem.access&verbs.AccessRemoteWrite == 0 {
 		return nil, verbs.ErrAccess
 	}
-	if b := q.peer.remote(rkey, addr, uint64(n), verbs.AccessRemoteWrite); b != nil {
+	if b := q.peer.remoteSpan(rkey, addr, uint64(n), verbs.AccessRemoteWrite); b != nil {
 		return b, nil
 	}
 	return nil, verbs.ErrAccess

@@ -1,0 +1,336 @@
+package shm
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// pump streams random messages into the peer's ring, in place, and checks what
+// it receives; both ends run at once, asleep and awake, on real loops.
+type pump struct {
+	qp     verbs.QP
+	cq     verbs.CQ
+	own    verbs.MR // the peer writes here
+	addr   uint64   // and we there
+	rkey   uint32
+	rng    *rand.Rand
+	todo   int
+	seq    uint32
+	seen   uint32
+	credit int
+	busy   bool
+	failed atomic.Pointer[string]
+	done   chan struct{}
+}
+
+const (
+	pumpSlot  = 8192
+	pumpSlots = 16
+)
+
+func (p *pump) fail(why string) {
+	if p.failed.CompareAndSwap(nil, &why) {
+		close(p.done)
+	}
+}
+
+// turn sends while it has credit. A slot is free when its message was answered
+// by an immediate without data; so both directions carry both kinds.
+func (p *pump) turn() bool {
+	if p.failed.Load() != nil {
+		return false
+	}
+	var wcs [8]verbs.WC
+	n, _ := p.cq.Poll(wcs[:])
+	for i := range wcs[:n] {
+		p.handle(&wcs[i])
+	}
+	worked := n > 0
+	for p.todo > 0 && p.credit > 0 {
+		if !p.send() {
+			break
+		}
+		worked = true
+	}
+	return worked
+}
+
+func (p *pump) handle(wc *verbs.WC) {
+	switch {
+	case wc.Status != verbs.WCSuccess:
+		p.fail("status " + wc.Status.String())
+	case wc.Opcode != verbs.WCRecvRDMAWithImm:
+	case wc.ByteLen == 0:
+		p.credit++
+		_ = p.qp.PostRecv(&verbs.RecvWR{})
+		if p.todo == 0 && p.credit == pumpSlots && p.failed.CompareAndSwap(nil, new(string)) {
+			close(p.done)
+		}
+	default:
+		p.check(wc)
+	}
+}
+
+func (p *pump) check(wc *verbs.WC) {
+	slot := int(p.seen%pumpSlots) * pumpSlot
+	b := p.own.Bytes()[slot : slot+int(wc.ByteLen)]
+	h := fnv.New64a()
+	_, _ = h.Write(b[8:])
+	if wc.ImmData != p.seen || binary.LittleEndian.Uint64(b) != h.Sum64() {
+		p.fail("message out of order or damaged")
+		return
+	}
+	p.seen++
+	_ = p.qp.PostRecv(&verbs.RecvWR{})
+	if err := p.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSignaled}); err != nil {
+		p.fail(err.Error())
+	}
+}
+
+func (p *pump) send() bool {
+	slot := uint64(p.seq%pumpSlots) * pumpSlot
+	n := 9 + p.rng.IntN(pumpSlot-9)
+	b, err := p.qp.(verbs.RemoteMapper).MapRemote(p.rkey, p.addr+slot, n)
+	if err != nil {
+		p.fail(err.Error())
+		return false
+	}
+	for i := 8; i < n; i += 1 + p.rng.IntN(50) {
+		b[i] = byte(p.rng.Uint32())
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b[8:])
+	binary.LittleEndian.PutUint64(b, h.Sum64())
+	wr := verbs.SendWR{
+		Opcode: verbs.WRRDMAWriteWithImm, ImmData: p.seq, Flags: verbs.SendMapped | verbs.SendSignaled, RemoteAddr: p.addr + slot, RKey: p.rkey,
+		SGList: []verbs.SGE{{Addr: p.addr + slot, Length: uint32(n), LKey: p.rkey}},
+	}
+	if err := p.qp.PostSend(&wr); err != nil {
+		return false
+	}
+	p.seq++
+	p.credit--
+	p.todo--
+	return true
+}
+
+func newPump(t *testing.T, d *Device, p *Peer, vector, todo int) *pump {
+	u := &pump{rng: rand.New(rand.NewPCG(uint64(todo), 1)), todo: todo, credit: pumpSlots, done: make(chan struct{})}
+	var err error
+	u.cq, err = d.CreateCQ(verbs.CQAttr{Depth: 256, Vector: vector})
+	require.NoError(t, err)
+	u.own, err = p.PD().AllocMR(pumpSlot*pumpSlots, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	require.NoError(t, err)
+	attr := verbs.QPInitAttr{SendCQ: u.cq, RecvCQ: u.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 40, MaxSendSGE: 1}}
+	u.qp, err = p.PD().CreateQP(&attr)
+	require.NoError(t, err)
+	require.NoError(t, verbs.Init(u.qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
+	for range 40 {
+		require.NoError(t, u.qp.PostRecv(&verbs.RecvWR{}))
+	}
+	return u
+}
+
+// Many queue pairs on loops of two vectors each, full duplex, nothing lost,
+// damaged or reordered, and nobody left asleep.
+func TestLoopsStress(t *testing.T) {
+	a, b, pa, pb := met(t, func(c *Config) { c.Vectors = 2; c.PeerQuota = 32 << 20 })
+	const pairs, messages = 8, 2000
+	loops := map[*Device][]*verbs.Loop{}
+	pumps := map[*Device][][]*pump{a: {nil, nil}, b: {nil, nil}}
+	for i := range pairs {
+		ua, ub := newPump(t, a, pa, i%2, messages), newPump(t, b, pb, i/2%2, messages)
+		ua.addr, ua.rkey, ub.addr, ub.rkey = ub.own.Addr(), ub.own.RKey(), ua.own.Addr(), ua.own.RKey()
+		pumps[a][i%2] = append(pumps[a][i%2], ua)
+		pumps[b][i/2%2] = append(pumps[b][i/2%2], ub)
+	}
+	for _, d := range []*Device{a, b} {
+		for v := range 2 {
+			l, err := verbs.NewLoop(d, v, func() bool {
+				worked := false
+				for _, u := range pumps[d][v] {
+					if u.busy {
+						worked = u.turn() || worked
+					}
+				}
+				return worked
+			})
+			require.NoError(t, err)
+			loops[d] = append(loops[d], l)
+		}
+	}
+	qpn := func(d *Device, i, v int) uint32 { return pumps[d][v][i].qp.Num() }
+	used := map[*Device][2]int{}
+	for i := range pairs {
+		va, vb := i%2, i/2%2
+		ia, ib := used[a][va], used[b][vb]
+		na, nb := used[a], used[b]
+		na[va]++
+		nb[vb]++
+		used[a], used[b] = na, nb
+		start := func(d *Device, v, k int, dest uint32) {
+			var err error
+			u := pumps[d][v][k]
+			require.NoError(t, loops[d][v].Do(func() {
+				err = verbs.Connect(u.qp, verbs.ConnectAttr(dest))
+				u.busy = err == nil
+			}))
+			require.NoError(t, err)
+		}
+		start(a, va, ia, qpn(b, ib, vb))
+		start(b, vb, ib, qpn(a, ia, va))
+	}
+	for _, d := range []*Device{a, b} {
+		for v, list := range pumps[d] {
+			for _, u := range list {
+				select {
+				case <-u.done:
+					require.Empty(t, *u.failed.Load())
+				case <-time.After(20 * time.Second):
+					require.Fail(t, "stuck", "todo %d, credit %d, seen %d", u.todo, u.credit, u.seen)
+				}
+				require.NoError(t, loops[d][v].Do(func() { _ = u.qp.Close() }))
+				require.NoError(t, u.own.Close())
+			}
+		}
+	}
+	for _, ls := range loops {
+		for _, l := range ls {
+			require.NoError(t, l.Close())
+		}
+	}
+	st := a.Stats()
+	t.Logf("bells sent %d, suppressed %d", st.BellsSent, st.BellsSuppressed)
+}
+
+// A sleeping loop is woken by the peer's Flush, and only then.
+func TestDoorbell(t *testing.T) {
+	h := newHostilePair(t)
+	for range 5 {
+		require.NoError(t, h.qb.PostRecv(&verbs.RecvWR{}))
+	}
+	h.turn()
+	require.True(t, h.db.Arm())
+	sent := func() uint64 { return h.pa.dev.Stats().BellsSent }
+	before := sent()
+	post := func(flags verbs.SendFlags) {
+		require.NoError(t, h.qa.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, Flags: flags}))
+	}
+	post(0)
+	post(0)
+	require.Equal(t, before, sent(), "deferred")
+	h.da.Flush()
+	require.Equal(t, before+1, sent(), "one for both")
+	h.da.Flush()
+	require.Equal(t, before+1, sent())
+	require.False(t, h.db.Arm(), "work is waiting")
+	h.db.Progress(time.Now())
+	require.True(t, h.db.Arm())
+	post(verbs.SendPush)
+	require.Equal(t, before+2, sent(), "pushed")
+	h.db.Disarm()
+	h.db.Progress(time.Now())
+	post(0)
+	h.da.Flush()
+	require.Equal(t, before+2, sent(), "awake: suppressed")
+}
+
+// More than PushBytes rings without Flush.
+func TestPushBytes(t *testing.T) {
+	h := newHostilePair(t)
+	mr, err := h.pb.PD().AllocMR(1<<20, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	require.NoError(t, err)
+	src, err := h.pa.PD().RegMR(make([]byte, 1<<20), 0)
+	require.NoError(t, err)
+	for range 4 {
+		require.NoError(t, h.qb.PostRecv(&verbs.RecvWR{}))
+	}
+	h.turn()
+	require.True(t, h.db.Arm())
+	before := h.pa.dev.Stats().BellsSent
+	wr := verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, RemoteAddr: mr.Addr(), RKey: mr.RKey(), SGList: []verbs.SGE{{Addr: src.Addr(), Length: 40 << 10, LKey: src.LKey()}}}
+	require.NoError(t, h.qa.PostSend(&wr))
+	require.Equal(t, before, h.pa.dev.Stats().BellsSent)
+	require.NoError(t, h.qa.PostSend(&wr))
+	require.Equal(t, before+1, h.pa.dev.Stats().BellsSent)
+	require.NoError(t, mr.Close())
+	require.NoError(t, src.Close())
+}
+
+// The end of a peer fails and flushes what waits for it.
+func TestPeerDownFlushes(t *testing.T) {
+	h := newHostilePair(t)
+	require.NoError(t, h.qa.PostRecv(&verbs.RecvWR{WRID: 1}))
+	for i := range uint64(3) {
+		require.NoError(t, h.qa.PostSend(&verbs.SendWR{WRID: 10 + i, Opcode: verbs.WRRDMAWriteWithImm}))
+	}
+	require.NoError(t, h.pb.Close())
+	<-h.pa.Done()
+	h.turn()
+	h.turn()
+	wcs := make([]verbs.WC, 10)
+	n, err := h.cqa.Poll(wcs)
+	require.NoError(t, err)
+	status := map[uint64]verbs.WCStatus{}
+	for _, wc := range wcs[:n] {
+		status[wc.WRID] = wc.Status
+	}
+	require.Equal(t, map[uint64]verbs.WCStatus{
+		1: verbs.WCWRFlushErr, 10: verbs.WCRetryExcErr, 11: verbs.WCWRFlushErr, 12: verbs.WCWRFlushErr,
+	}, status)
+	_, err = h.qa.MapRemote(1, 1, 1)
+	require.ErrorIs(t, err, verbs.ErrRemoteGone)
+	require.NoError(t, h.qa.PostSend(&verbs.SendWR{WRID: 20, Opcode: verbs.WRRDMAWrite}))
+	n, err = h.cqa.Poll(wcs)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, verbs.WCWRFlushErr, wcs[0].Status)
+}
+
+// A peer ends while loops, allocations and attachments go on; nothing hangs.
+func TestPeerDownUnderLoad(t *testing.T) {
+	for range 10 {
+		d, dir := listening(t)
+		c := openDevice(t, dir)
+		p := offer(t, d)
+		pc, err := c.Attach(context.Background(), p.Name(), p.Key())
+		require.NoError(t, err)
+		hd, hc := newHost(t, d, p), newHost(t, c, pc)
+		hd.connect(hc.qp.Num())
+		hc.connect(hd.qp.Num())
+		stop := make(chan struct{})
+		alloc := make(chan struct{})
+		go func() {
+			defer close(alloc)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if mr, err := p.PD().AllocMR(4096, verbs.AccessLocalWrite); err == nil {
+					_ = mr.Close()
+				}
+			}
+		}()
+		for i := range uint32(50) {
+			hd.post(i)
+		}
+		require.NoError(t, pc.Close())
+		hd.do(func() error { _ = hd.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWrite}); return nil })
+		<-p.Done()
+		close(stop)
+		<-alloc
+		hd.close()
+		hc.close()
+	}
+}

@@ -11,6 +11,7 @@ const (
 	ip4Len        = 20
 	ip6Len        = 40
 	tcpLen        = 20
+	tcpOffset     = 12
 	tcpChecksum   = 16
 	protocolTCP   = 6
 	ip4Protocol   = 9
@@ -36,6 +37,45 @@ func setChecksum(pkt []byte) error {
 		sum = sum&0xffff + sum>>16
 	}
 	binary.BigEndian.PutUint16(seg[tcpChecksum:], ^uint16(sum))
+	return nil
+}
+
+// Our TCP option (docs/PROTOCOL.md, "TCP option").
+const (
+	optionKind = 254
+	optionLen  = 10
+	optionID   = "SMGW"
+	optionEnd  = 0
+	optionNOP  = 1
+)
+
+// dropOption overwrites our option in a raw IP packet by NOPs: what is given to a
+// kernel or sent again is the application's own SYN. The checksum is left to
+// setChecksum.
+func dropOption(pkt []byte) error {
+	_, seg, err := splitTCP(pkt)
+	if err != nil {
+		return err
+	}
+	header := int(seg[tcpOffset]>>4) * 4
+	if header < tcpLen || header > len(seg) {
+		return fmt.Errorf("TCP header of %d bytes: %w", header, os.ErrInvalid)
+	}
+	for opts := seg[tcpLen:header]; len(opts) > 1 && opts[0] != optionEnd; {
+		n := 1
+		if opts[0] != optionNOP {
+			n = int(opts[1])
+		}
+		if n < 1 || n > len(opts) || n == 1 && opts[0] != optionNOP {
+			return nil // malformed: the kernel stops here too
+		}
+		if n == optionLen && opts[0] == optionKind && string(opts[2:6]) == optionID {
+			for i := range n {
+				opts[i] = optionNOP
+			}
+		}
+		opts = opts[n:]
+	}
 	return nil
 }
 

@@ -59,6 +59,22 @@ func FuzzSetChecksum(f *testing.F) {
 	})
 }
 
+func FuzzDropOption(f *testing.F) {
+	f.Add([]byte{0x45, 19: 0, 39: 0})
+	f.Add(append([]byte{0x4f}, make([]byte, 100)...))
+	f.Add([]byte("E\x00\x00<\x00\x00\x00\x00@\x06\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02\x00\x01\x00\x02" +
+		"\x00\x00\x00\x00\x00\x00\x00\x00\x80\x02\x00\x00\x00\x00\x00\x00\x01\xfe\x0aSMGW\x11\x00\x00\x01\x01"))
+	f.Fuzz(func(t *testing.T, pkt []byte) {
+		if dropOption(pkt) != nil {
+			return
+		}
+		if s, ok := readSegment(pkt); ok {
+			_, _, has := s.offer()
+			require.False(t, has)
+		}
+	})
+}
+
 func FuzzParseEvent(f *testing.F) {
 	f.Add(make([]byte, binary.Size(smcgwEvent{})))
 	f.Add([]byte{1, 2, 3})
@@ -87,6 +103,25 @@ func TestTupleKey(t *testing.T) {
 	require.Error(t, err)
 	_, err = Tuple{}.key()
 	require.Error(t, err)
+}
+
+// The option is dropped wherever it is, and nothing else is.
+func TestDropOption(t *testing.T) {
+	for lead := range 20 {
+		nops := make([]byte, lead)
+		for i := range nops {
+			nops[i] = 1
+		}
+		s := segment{src: addrPort("[fd00::1]:1"), dst: addrPort("[fd00::2]:2"), options: pad(nops, timestamps(), smgw(roleOffer, 5))}
+		pkt := s.bytes(t)
+		require.NoError(t, dropOption(pkt))
+		got, ok := readSegment(pkt)
+		require.True(t, ok)
+		require.Equal(t, pad(nops, timestamps(), []byte{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}), got.options)
+		for n := range len(pkt) {
+			require.ErrorIs(t, dropOption(pkt[:n]), os.ErrInvalid)
+		}
+	}
 }
 
 // The Go lists must follow the enumerations of maps.h.

@@ -84,8 +84,10 @@ func (d *Datapath) setupTUN(name string, mtu, queue int) (int, error) {
 		return 0, fmt.Errorf("%s: %w", name, err)
 	}
 	if hasIPv6() {
-		if _, err := writeSysctl("ipv6/conf/"+name+"/addr_gen_mode", "1"); err != nil {
-			return 0, err
+		for key, value := range map[string]string{"addr_gen_mode": "1", "disable_ipv6": "0"} {
+			if _, err := writeSysctl("ipv6/conf/"+name+"/"+key, value); err != nil {
+				return 0, err
+			}
 		}
 	}
 	for _, set := range []func() error{
@@ -240,8 +242,15 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	}
 	dev = &device{name: a.Name, value: v}
 	d.devices[a.Index] = dev
+	if err := d.attachDevice(dev, a.Index); err != nil {
+		err = errors.Join(err, d.detachLocked(a.Index)) // tried again at the next change
+		if errors.Is(err, unix.ENODEV) {
+			return nil // it went meanwhile
+		}
+		return err
+	}
 	d.log.Debug("device attached", "device", a.Name, "offers", offer)
-	return d.attachDevice(dev, a.Index)
+	return nil
 }
 
 // attachDevice attaches ingress before egress: an offer must not leave before

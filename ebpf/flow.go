@@ -218,8 +218,8 @@ func (e *StateError) Unwrap() error { return ErrState }
 // SweepLimits are the ages after which Sweep deletes entries; zero means the
 // default. States that are not listed belong to user space.
 type SweepLimits struct {
-	// Offered without an answer. Default: 180s, as long as a SYN is repeated
-	// natively (only a first SYN that was lost or refused by silence stays).
+	// Offered without an answer. Default: 10s; a retransmission deletes the entry
+	// after one, so only connections that were given up get as old.
 	Offered time.Duration
 	// Released, Returned, Dead: since they got there. Default: 5s.
 	Released, Returned, Dead time.Duration
@@ -235,7 +235,7 @@ func (l SweepLimits) limit(s State) time.Duration {
 	}
 	switch s {
 	case StateOffered:
-		return pick(l.Offered, 180*time.Second)
+		return pick(l.Offered, 10*time.Second)
 	case StateReleased:
 		return pick(l.Released, 5*time.Second)
 	case StateReturned:

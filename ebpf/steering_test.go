@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -215,7 +214,7 @@ func TestRelease(t *testing.T) {
 			writeTUN(t, d1.WireTUN(), segment{src: f.Tuple.Local, dst: f.Tuple.Remote, flags: flagRST | flagACK, seq: f.ISN + 1, ack: sa.seq + 1})
 			// A late copy of the old SYN-ACK must not be the answer.
 			began := time.Now()
-			require.NoError(t, d1.InjectApp(bare(t, f.SYN)))
+			require.NoError(t, d1.InjectApp(f.SYN))
 			a := <-app
 			require.Less(t, time.Since(began), 500*time.Millisecond, "answered by the retransmission only")
 			require.NoError(t, a.err)
@@ -226,21 +225,6 @@ func TestRelease(t *testing.T) {
 			require.EqualValues(t, 1, stat(t, d1, "syn_released"))
 		})
 	}
-}
-
-// bare overwrites the offer of a recorded SYN by NOPs.
-func bare(t *testing.T, syn []byte) []byte {
-	t.Helper()
-	s, ok := readSegment(syn)
-	require.True(t, ok)
-	for i := 0; i+10 <= len(s.options); i++ {
-		if s.options[i] == 254 && string(s.options[i+2:i+6]) == "SMGW" {
-			for j := range 10 {
-				s.options[i+j] = 1
-			}
-		}
-	}
-	return s.bytes(t)
 }
 
 // Return: a SYN that user space holds is given back to the kernel, which answers
@@ -269,14 +253,6 @@ func TestReturn(t *testing.T) {
 			require.EqualValues(t, 1, nativeCount(t, d1, SideClient, ReasonPeerNoOption))
 		})
 	}
-}
-
-// portOf parses a port for tests.
-func portOf(t *testing.T, s string) uint16 {
-	t.Helper()
-	n, err := strconv.ParseUint(s, 10, 16)
-	require.NoError(t, err)
-	return uint16(n)
 }
 
 // addrPort is netip.MustParseAddrPort under a shorter name.

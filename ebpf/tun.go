@@ -50,7 +50,8 @@ func setupTUN(fd int, name string) error {
 const maxInject = 128
 
 // InjectApp writes a SYN to A: pkt is a raw IP packet of at most 128 bytes
-// without payload, whose TCP checksum is computed here. What happens to it
+// without payload; our option in it is overwritten by NOPs and its TCP checksum is
+// computed. What happens to it
 // depends on the state of its flow: completing (to the listener), released (to
 // the wire) or returned (to the kernel, as received); anything else is dropped
 // and counted.
@@ -64,6 +65,9 @@ func (d *Datapath) InjectApp(pkt []byte) error {
 		return fmt.Errorf("inject: %d bytes, more than %d: %w", len(pkt), maxInject, os.ErrInvalid)
 	}
 	n := copy(buf[vnetHeaderLen:], pkt)
+	if err := dropOption(buf[vnetHeaderLen : vnetHeaderLen+n]); err != nil {
+		return err
+	}
 	if err := setChecksum(buf[vnetHeaderLen : vnetHeaderLen+n]); err != nil {
 		return err
 	}

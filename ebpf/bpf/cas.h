@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* User space changes flow entries through this program, by the same
  * compare-and-swap as the packet programs. */
 #ifndef SMCGW_CAS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* What leaves on a wire device: offered SYNs are recorded or neutralised, the
  * segments of a carried application leg go to A, everything else passes. */
 #ifndef SMCGW_EGRESS_H
@@ -23,6 +23,17 @@ static always_inline int socket_differs(struct bpf_sock *sk, const struct flow_k
 	return s0 != l[0] || s1 != l[1] || s2 != l[2] || s3 != l[3] || d0 != r[0] || d1 != r[1] || d2 != r[2] || d3 != r[3];
 }
 
+static always_inline u8 obstacle_of(struct __sk_buff *skb, struct packet *p, struct options *o, struct bpf_sock *sk)
+{
+	if (socket_differs(sk, &p->key))
+		return REASON_NAT;
+	if (!carriable(p, o))
+		return REASON_SYN_OPTIONS;
+	u32 ifindex = skb->ifindex;
+	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	return d && d->flags & DEVICE_OFFER ? 0 : REASON_ADDRESS;
+}
+
 /* offer_obstacle returns why a SYN that carries an offer must not go out with it.
  * The note on the socket proves that the offer is ours: a SYN of another
  * namespace's gateway (macvlan keeps skb->sk) counts as forwarded. */
@@ -39,15 +50,10 @@ static always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, 
 	if (!n || n->phase != PHASE_WRITTEN || n->nonce != o->nonce)
 		return REASON_FORWARDED;
 	*rule = n->rule;
-	if (socket_differs(sk, &p->key))
-		return REASON_NAT;
-	if (!carriable(p, o))
-		return REASON_SYN_OPTIONS;
-	u32 ifindex = skb->ifindex;
-	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
-	if (!d || !(d->flags & DEVICE_OFFER))
-		return REASON_ADDRESS;
-	return 0;
+	u8 reason = obstacle_of(skb, p, o, sk);
+	if (reason)
+		n->phase = PHASE_NONE; /* nobody on the way will see an option */
+	return reason;
 }
 
 /* create_flow makes a new entry, in place of any old one. */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Flow entries, counters, events, heartbeat. */
 #ifndef SMCGW_FLOW_H
 #define SMCGW_FLOW_H

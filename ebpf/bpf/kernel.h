@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * The part of the kernel's BPF interface these programs use, and no more, so
  * that they compile the same everywhere, without kernel or libbpf headers.

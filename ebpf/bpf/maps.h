@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Types shared with the loader, maps, and the constants it sets before loading. */
 #ifndef SMCGW_MAPS_H
 #define SMCGW_MAPS_H

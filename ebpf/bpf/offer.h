@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * The offer on the application's own first SYN, by the kernel's header-option
  * API. The flags of that API belong to the socket, not to the program: every op

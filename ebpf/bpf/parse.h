@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Packet headers, TCP options, our option (docs/PROTOCOL.md, "TCP option"). */
 #ifndef SMCGW_PARSE_H
 #define SMCGW_PARSE_H

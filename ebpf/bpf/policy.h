@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Policy: every lookup yields the set of rules that could match, as a mask; the
  * lowest bit of their intersection is the first match. All keys carry the policy
  * generation, so a new policy is complete before the one word that activates it. */

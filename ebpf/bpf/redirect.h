@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Ways out of a program to another device. Marks live inside this host only and
  * change no bit outside mark_mask. */
 #ifndef SMCGW_REDIRECT_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The steering programs of smcgw. One object, one concept a header:
  *
  *   kernel.h    the BPF interface used

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The two TUN devices, and the choice of the transparent listener. */
 #ifndef SMCGW_TUN_H
 #define SMCGW_TUN_H

@@ -52,6 +52,7 @@ type settings struct {
 	Handshake     string
 	NegativeCache string
 	Retry         string
+	Policy        string // lines before the rule test
 	Extra         string
 }
 
@@ -60,7 +61,7 @@ mode: {{.S.Mode}}
 admin: {{.Dir}}/{{.Name}}.sock
 devices: [eth0]
 policy:
-  - { name: test, match: { ports: [{{.S.Ports}}], peers: [{{.S.Peers}}] }, action: accelerate }
+{{.S.Policy}}  - { name: test, match: { ports: [{{.S.Ports}}], peers: [{{.S.Peers}}] }, action: accelerate }
   - { name: default, action: pass }
 carriers: [{{.S.Carriers}}]
 shm_dir: {{.Dir}}/shm

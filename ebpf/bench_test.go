@@ -1,0 +1,58 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	bpf "github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkNativeSegment is what a segment of a flow without entry costs.
+func BenchmarkNativeSegment(b *testing.B) {
+	spec, err := loadSmcgw()
+	require.NoError(b, err)
+	objs := new(objects)
+	require.NoError(b, spec.LoadAndAssign(objs, nil))
+	defer func() { _ = objs.Close() }()
+	frame := make([]byte, etherLen)
+	binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IP)
+	frame = append(frame, rawSegment()...)
+	for name, p := range map[string]*bpf.Program{"egress": objs.EgressL2, "ingress": objs.IngressL2} {
+		b.Run(name, func(b *testing.B) {
+			run := bpf.RunOptions{Data: frame, Repeat: uint32(b.N)}
+			began := time.Now()
+			_, err := p.Run(&run)
+			require.NoError(b, err)
+			b.ReportMetric(float64(time.Since(began).Nanoseconds())/float64(b.N), "ns/segment")
+		})
+	}
+}
+
+// rawSegment is a data segment of no flow.
+func rawSegment() []byte {
+	pkt := make([]byte, ip4Len+tcpLen+1000)
+	pkt[0], pkt[8], pkt[ip4Protocol], pkt[ip4Len+tcpOffset], pkt[ip4Len+13] = 0x45, 64, protocolTCP, 0x50, flagACK
+	binary.BigEndian.PutUint16(pkt[2:], uint16(len(pkt)))
+	return pkt
+}
+
+// BenchmarkTransition is a state change by user space.
+func BenchmarkTransition(b *testing.B) {
+	spec, err := loadSmcgw()
+	require.NoError(b, err)
+	d := &Datapath{objs: new(objects)}
+	require.NoError(b, spec.LoadAndAssign(d.objs, nil))
+	defer func() { _ = d.objs.Close() }()
+	t := Tuple{addrPort("10.0.0.1:1"), addrPort("10.0.0.2:2")}
+	k, err := t.key()
+	require.NoError(b, err)
+	require.NoError(b, d.objs.Flows.Put(k, smcgwFlow{Word: 1}))
+	for b.Loop() {
+		if err := d.Transition(t, 0, StateCarrying); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

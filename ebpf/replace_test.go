@@ -1,0 +1,170 @@
+package ebpf
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// beginFrom is begin from a chosen port; the socket is returned.
+func (h *host) beginFrom(from, to netip.AddrPort) (fd int) {
+	h.t.Helper()
+	h.do(func() {
+		var err error
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		require.NoError(h.t, err)
+		require.NoError(h.t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+		require.NoError(h.t, unix.Bind(fd, &unix.SockaddrInet4{Port: int(from.Port()), Addr: from.Addr().As4()}))
+		require.ErrorIs(h.t, unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}), unix.EINPROGRESS)
+	})
+	return fd
+}
+
+// A new connection of the app on a tuple the gateway still works on: the new SYN
+// is offered, the gateway hears of the old one's end at once, and a late decision
+// about the old one does not touch the new.
+func TestReuseOfTuple(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	from, to := addrPort("10.77.0.1:33333"), addrPort(ghost4+":6379")
+	tuple := Tuple{Local: from, Remote: to}
+	old := c.h1.beginFrom(from, to)
+	first, err := c.d.Flow(tuple)
+	require.NoError(t, err)
+	for _, state := range []State{StateNegotiating, StateCompleting, StateCarrying} {
+		require.NoError(t, c.d.Transition(tuple, first.ISN, state))
+		require.NoError(t, unix.Close(old))
+		began := time.Now()
+		old = c.h1.beginFrom(from, to)
+		c.rec.wait(t, time.Second, replacedBy(tuple, first.ISN))
+		require.Less(t, time.Since(began), 80*time.Millisecond, "replaced flows wake the reader")
+		second, err := c.d.Flow(tuple)
+		require.NoError(t, err)
+		require.Equal(t, StateOffered, second.State)
+		require.NotEqual(t, first.ISN, second.ISN)
+		require.ErrorIs(t, c.d.Transition(tuple, first.ISN, StateReleased), ErrReplaced)
+		require.ErrorIs(t, c.d.Delete(tuple, first.ISN), ErrReplaced)
+		first = second
+	}
+	// Native this time: the entry goes, and the SYN leaves.
+	require.NoError(t, c.d.Transition(tuple, first.ISN, StateCarrying))
+	require.NoError(t, c.d.SetMode(ModeObserve))
+	require.NoError(t, unix.Close(old))
+	old = c.h1.beginFrom(from, to)
+	c.rec.wait(t, time.Second, replacedBy(tuple, first.ISN))
+	require.Equal(t, StateNone, c.state(tuple))
+	require.NoError(t, unix.Close(old))
+}
+
+// Nothing of a flow leaks past the gateway: what the programs drop.
+func TestStrays(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	syn, tuple := c.offered(ghost4 + ":6379")
+	stray := segment{src: tuple.Remote, dst: tuple.Local, flags: flagACK, seq: 9, ack: 9}
+	out := segment{src: tuple.Local, dst: tuple.Remote, flags: flagACK, seq: 9, ack: 9}
+	// Before an accept netstack may send nothing; unknown tuples neither.
+	writeTUN(t, c.d.WireTUN(), out)
+	writeTUN(t, c.d.WireTUN(), segment{src: addrPort("10.1.1.1:1"), dst: addrPort("10.1.1.2:2"), flags: flagSYN})
+	require.EqualValues(t, 2, stat(t, c.d, "wire_ingress_drop"))
+	// A takes SYNs of flows that are to be completed, released or returned only.
+	for _, s := range []segment{out, stray, {src: out.src, dst: out.dst, flags: flagSYN, seq: syn.seq}} {
+		writeTUN(t, c.d.AppTUN(), s)
+	}
+	require.EqualValues(t, 3, stat(t, c.d, "app_ingress_drop"))
+	require.NoError(t, c.d.Transition(tuple, syn.seq, StateReleased))
+	writeTUN(t, c.d.WireTUN(), out)
+	require.EqualValues(t, 3, stat(t, c.d, "wire_ingress_drop"))
+	require.ErrorIs(t, c.d.InjectApp(make([]byte, 200)), os.ErrInvalid)
+	require.ErrorIs(t, c.d.InjectApp(make([]byte, 20)), os.ErrInvalid)
+}
+
+// A full flow table sheds to native.
+func TestFlowLimit(t *testing.T) {
+	cfg := config(accelerate(6379))
+	cfg.MaxFlows = 16
+	c := newClient(t, cfg)
+	limited := uint64(0)
+	for range 400 { // the kernel's count of a map is per CPU in batches
+		_, err := c.h1.begin(unix.AF_INET, addrPort(ghost4+":6379"))
+		require.NoError(t, err)
+		if limited = nativeCount(t, c.d, SideClient, ReasonFlowLimit); limited > 3 {
+			break
+		}
+	}
+	require.Greater(t, limited, uint64(3))
+	require.Zero(t, stat(t, c.d, "neutralise_failed"))
+	use, err := c.d.MapUsage()
+	require.NoError(t, err)
+	require.Equal(t, 16, use[0].Capacity)
+	require.LessOrEqual(t, use[0].Entries, 16)
+}
+
+// Another program that asked for header options keeps being asked after our
+// offer: the flags belong to the socket.
+func TestForeignHeaderOptions(t *testing.T) {
+	requireRoot(t)
+	mount, err := findCgroup2()
+	require.NoError(t, err)
+	base := makeCgroups(t, mount)
+	defer enterCgroup(t, mount, "/")
+	calls := foreignSockops(t, filepath.Join(mount, base))
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h2.echo("6379")
+	d := h1.open(config(accelerate(6379)))
+	enterCgroup(t, mount, base)
+	c, err := h1.connect("10.77.0.2:6379", time.Second)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stat(t, d, "offered"))
+	before := calls()
+	exchange(t, c)
+	require.Greater(t, calls(), before)
+	require.NoError(t, c.Close())
+}
+
+// foreignSockops attaches a program that asks for header options on connect() and
+// counts how often it is asked.
+func foreignSockops(t *testing.T, dir string) func() uint64 {
+	t.Helper()
+	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = m.Close() })
+	p, err := bpf.NewProgram(&bpf.ProgramSpec{
+		Type: bpf.SockOps, AttachType: bpf.AttachCGroupSockOps, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R1),
+			asm.LoadMem(asm.R7, asm.R6, 0, asm.Word), // op
+			asm.JNE.Imm(asm.R7, 3, "length"),         // TCP_CONNECT_CB
+			asm.Mov.Imm(asm.R2, 1<<6),
+			asm.FnSockOpsCbFlagsSet.Call(),
+			asm.Ja.Label("out"),
+			asm.JNE.Imm(asm.R7, 14, "out").WithSymbol("length"), // HDR_OPT_LEN_CB
+			asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+			asm.LoadMapPtr(asm.R1, m.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "out"),
+			asm.Mov.Imm(asm.R1, 1),
+			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+			asm.Mov.Imm(asm.R0, 1).WithSymbol("out"),
+			asm.Return(),
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: dir, Attach: bpf.AttachCGroupSockOps, Program: p})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return func() (n uint64) {
+		require.NoError(t, m.Lookup(uint32(0), &n))
+		return n
+	}
+}

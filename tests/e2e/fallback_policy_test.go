@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// Ports of TestFallbackPolicy, by the rule that is about them.
+const (
+	userPort   = 7102
+	groupPort  = 7103
+	peerPort   = 7104
+	neverPort  = 2379 // on the never-list
+	namedPort  = 6443 // on the never-list, but a rule names it
+	serverPort = 7105 // the server's policy passes it
+	testUID    = 4242
+)
+
+// TestFallbackPolicy: what this host, or the server's, decides before a SYN
+// leaves or is accepted.
+func TestFallbackPolicy(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	group, err := testnet.NewCgroup(fmt.Sprintf("smcgwt-%d-fallback", os.Getpid()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, group.Close()) })
+	for _, h := range []*testnet.Host{w.h2, w.h3} {
+		w.serve(h)
+		w.listen(h, "echo", userPort, groupPort, peerPort, neverPort, namedPort, serverPort)
+	}
+	w.up(w.h1, settings{Policy: fmt.Sprintf(`
+  - { name: user, match: { ports: [%d], uids: [%d] }, action: accelerate }
+  - { name: group, match: { ports: [%d], cgroups: [%q] }, action: accelerate }
+  - { name: peer, match: { ports: [%d], peers: [10.77.0.3/32, "fd77::3/128"] }, action: accelerate }
+  - { name: named, match: { ports: [%d] }, action: accelerate }
+  - { name: none, match: { ports: [%d, %d, %d, %d] }, action: pass }
+  - { name: every, match: { peers: [10.77.0.0/24, "fd77::/64"] }, action: accelerate }
+`, userPort, testUID, groupPort, group.Name, peerPort, namedPort, userPort, groupPort, peerPort, plainPort)})
+	w.up(w.h2, settings{Policy: fmt.Sprintf(`
+  - { name: server, match: { ports: [%d] }, action: pass }
+  - { name: every, match: { ports: [%d, %d, %d, %d, %d] }, action: accelerate }
+`, serverPort, userPort, groupPort, peerPort, neverPort, namedPort)})
+
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		native := func(h *testnet.Host, port uint16, client, server told) {
+			t.Helper()
+			fallback{w: w, t: t, from: w.h1, to: addr(h, port), client: client, server: server}.ping()
+		}
+		native(w.h3, echoPort, remote("peer_no_option"), nothing)
+		native(w.h2, plainPort, local("policy"), nothing)
+		native(w.h2, neverPort, local("never_list"), nothing)
+		w.carried(t, w.h1, addr(w.h2, namedPort))
+		native(w.h2, serverPort, remote("peer_no_option"), local("policy"))
+
+		native(w.h2, peerPort, local("policy"), nothing)
+		native(w.h3, peerPort, remote("peer_no_option"), nothing)
+
+		native(w.h2, userPort, local("policy"), nothing)
+		w.carriedAs(t, addr(w.h2, userPort), func(c *testnet.Cmd) {
+			c.SysProcAttr.Credential = &syscall.Credential{Uid: testUID, Gid: testUID}
+		})
+		native(w.h2, groupPort, local("policy"), nothing)
+		w.carriedAs(t, addr(w.h2, groupPort), group.Hold)
+
+		if !v6(addr(w.h2, 1)) { // IPv4 through an IPv6 socket is IPv4
+			for port, client := range map[uint16]told{
+				plainPort: local("policy"), neverPort: local("never_list"), peerPort: local("policy"),
+			} {
+				fallback{w: w, t: t, from: w.h1, to: addr(w.h2, port), args: []string{"-mapped"}, client: client}.ping()
+			}
+		}
+	})
+}
+
+// carriedAs makes a connection that is carried because of who makes it.
+func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := w.h1.AppCommand(ctx, "hold", "-to", to)
+	as(cmd)
+	p, err := w.h1.StartCmd(cmd)
+	require.NoError(t, err)
+	ev, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
+	require.NoError(t, err)
+	require.Empty(t, ev[0].Error)
+	require.NoError(t, p.Send("ping"))
+	done, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
+	require.NoError(t, err)
+	require.Equal(t, 1, done[0].OK, "%+v", done)
+	require.NoError(t, p.CloseInput())
+	require.NoError(t, p.Wait())
+	w.carriedBy(ev[0], gateway.CarrierShm)
+}
+
+// TestFallbackSwitched: mode observe, and off and on, which survives a restart.
+func TestFallbackSwitched(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, settings{})
+	set := func(g *gw, verb string) {
+		t.Helper()
+		out, err := g.cli(verb)
+		require.NoError(t, err, out)
+	}
+	native := func(t *testing.T, to string, client, server told) {
+		t.Helper()
+		fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}.ping()
+	}
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := addr(w.h2, echoPort)
+		w.carried(t, w.h1, to)
+		set(g1, "off")
+		require.Equal(t, gateway.ModeOff, g1.status().Mode)
+		native(t, to, local("off"), nothing)
+		set(g1, "on")
+		require.Equal(t, gateway.ModeEnforce, g1.status().Mode)
+		w.carried(t, w.h1, to)
+		set(g2, "off")
+		native(t, to, remote("peer_no_option"), local("off"))
+		set(g2, "on")
+		w.carried(t, w.h1, to)
+	})
+	set(g1, "off")
+	g1 = w.restart(w.h1, settings{})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		require.Equal(t, gateway.ModeOff, g1.status().Mode)
+		native(t, addr(w.h2, echoPort), local("off"), nothing)
+	})
+	set(g1, "on")
+	w.restart(w.h2, settings{Mode: "observe"})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		native(t, addr(w.h2, echoPort), remote("peer_no_option"), local("mode"))
+	})
+	w.restart(w.h1, settings{Mode: "observe"})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		native(t, addr(w.h2, echoPort), local("mode"), nothing)
+		native(t, addr(w.h2, plainPort), local("policy"), nothing)
+	})
+}
+
+// TestFallbackStopped: the server's gateway is stopped in order and comes back.
+func TestFallbackStopped(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		w.carried(t, w.h1, addr(w.h2, echoPort))
+	})
+	w.down(w.h2)
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: remote("peer_no_option")}.ping()
+	})
+	w.up(w.h2, settings{})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		w.carried(t, w.h1, addr(w.h2, echoPort))
+	})
+	w.down(w.h1)
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort)}.ping()
+	})
+}

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// told is what one gateway tells about a connection that stayed native: the
+// reason and who decided. Nothing, if the gateway has never heard of it.
+type told struct {
+	reason string
+	by     string
+}
+
+var nothing told
+
+func local(reason string) told  { return told{reason, gateway.DecidedLocal} }
+func remote(reason string) told { return told{reason, gateway.DecidedRemote} }
+
+// Whole connection attempts, by how long connect() took. A SYN that was lost is
+// sent again after one second.
+const (
+	atOnce     = 900 * time.Millisecond
+	afterRetry = time.Second
+	retryLimit = 1900 * time.Millisecond
+)
+
+// fallback is a connection that must not be carried, and what follows from it.
+type fallback struct {
+	w        *world
+	t        *testing.T
+	from     *testnet.Host
+	to       string
+	args     []string // of the client, besides the address
+	client   told     // what the gateway of from tells
+	server   told     // what the gateway of the server tells, if it runs
+	retried  bool     // connect() succeeds only by its second SYN
+	raw      bool     // the server's gateway relays the client's bytes as they are
+	unlisted bool     // the gateways know the connection by other addresses
+}
+
+// ping makes the connection and checks everything: the application gets its
+// bytes in time, nothing is carried, and the gateways tell why.
+func (f fallback) ping() apps.Event {
+	f.t.Helper()
+	before := f.w.totals()
+	e := f.w.mustApp(f.from, append([]string{"ping", "-count", "3", "-size", "20000", "-to", f.to}, f.args...)...)
+	require.EqualValues(f.t, 60000, e.Received)
+	f.took(e)
+	f.check(e, before)
+	return e
+}
+
+// took checks the class of time connect() took.
+func (f fallback) took(e apps.Event) {
+	f.t.Helper()
+	took := time.Duration(e.ConnectMicros) * time.Microsecond
+	if f.retried {
+		require.GreaterOrEqual(f.t, took, afterRetry)
+		require.Less(f.t, took, retryLimit)
+		return
+	}
+	require.Less(f.t, took, atOnce)
+}
+
+// check asserts what the gateways tell about the connection of e.
+func (f fallback) check(e apps.Event, before map[*testnet.Host]gateway.Status) {
+	f.t.Helper()
+	for h, g := range f.w.gateways {
+		want, match := f.server, at(e)
+		if h == f.from {
+			want, match = f.client, from(e)
+		}
+		g.tells(f.t, match, want, f.raw && h != f.from)
+		g.counted(f.t, before[h], want, f.raw && h != f.from)
+	}
+}
+
+// totals reads the counters of the gateways that run.
+func (w *world) totals() map[*testnet.Host]gateway.Status {
+	w.t.Helper()
+	all := map[*testnet.Host]gateway.Status{}
+	for h, g := range w.gateways {
+		all[h] = g.status()
+	}
+	return all
+}
+
+// tells asserts that the gateway's lists have the connection exactly as wanted,
+// once. Events of the programs reach the gateway by a timer.
+func (g *gw) tells(t *testing.T, match func(gateway.ConnInfo) bool, want told, raw bool) {
+	t.Helper()
+	var got []told
+	list := func() []told {
+		got = got[:0]
+		for _, c := range g.everything(match) {
+			got = append(got, told{c.Reason, c.DecidedBy})
+			if c.Carrier != gateway.CarrierNone && !raw {
+				got = append(got, told{"carried by", string(c.Carrier)})
+			}
+		}
+		return got
+	}
+	if want == nothing {
+		require.Empty(t, list(), "%s knows of the connection", g.h.Name)
+		return
+	}
+	require.Eventually(t, func() bool { return slices.Equal(list(), []told{want}) }, 5*time.Second, 20*time.Millisecond,
+		"%s tells %v instead of %v\n%s", g.h.Name, &got, want, g.dump())
+}
+
+// everything lists what the gateway knows of some connections: alive, ended and
+// native.
+func (g *gw) everything(match func(gateway.ConnInfo) bool) []gateway.ConnInfo {
+	var found []gateway.ConnInfo
+	for _, c := range append(g.conns("--all"), g.conns("--closed")...) {
+		if match(c) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// counted asserts that status has counted one more fallback, for that reason,
+// and nothing carried.
+func (g *gw) counted(t *testing.T, before gateway.Status, want told, raw bool) {
+	t.Helper()
+	now := g.status()
+	if !raw {
+		require.Equal(t, before.FlowsTotal, now.FlowsTotal, "%s carried something", g.h.Name)
+	}
+	more := map[string]uint64{}
+	for reason, n := range now.FallbacksTotal {
+		if d := n - before.FallbacksTotal[reason]; d > 0 {
+			more[reason] = d
+		}
+	}
+	expected := map[string]uint64{}
+	if want != nothing {
+		expected[want.reason] = 1
+	}
+	require.Equal(t, expected, more, "fallbacks_total of %s", g.h.Name)
+}
+
+// carried makes a connection that must be carried.
+func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event {
+	t.Helper()
+	e := w.mustApp(from, "ping", "-count", "3", "-to", to)
+	w.carriedBy(e, gateway.CarrierShm)
+	return e
+}
+
+// flush makes the gateways forget every refusal.
+func (w *world) flush() {
+	w.t.Helper()
+	for _, g := range w.gateways {
+		out, err := g.cli("peers", "flush")
+		require.NoError(w.t, err, out)
+	}
+}
+
+// restart replaces the gateway of a host by one with other settings.
+func (w *world) restart(h *testnet.Host, s settings) *gw {
+	w.t.Helper()
+	if g := w.gateways[h]; g != nil {
+		g.stop()
+	}
+	return w.up(h, s)
+}
+
+// down stops the gateway of a host in order.
+func (w *world) down(h *testnet.Host) {
+	w.t.Helper()
+	w.gateways[h].stop()
+	delete(w.gateways, h)
+}
+
+// box sets the middlebox for what some hosts send, all of them if none is
+// named, and takes it away at the end of the test.
+func (w *world) box(t *testing.T, b testnet.Box, hosts ...*testnet.Host) {
+	t.Helper()
+	if len(hosts) == 0 {
+		hosts = w.net.Hosts()
+	}
+	for _, h := range hosts {
+		require.NoError(t, h.SetBox(b))
+	}
+	t.Cleanup(func() { require.NoError(w.t, w.net.SetBox(testnet.Box{})) })
+}
+
+// offers counts the SYNs with an offer that have passed the switch.
+func (w *world) offers() uint64 {
+	w.t.Helper()
+	s, err := w.net.BoxStats()
+	require.NoError(w.t, err)
+	return s.Offers
+}
+
+// peer returns what a gateway remembers about an address, with the port of a
+// service or 0.
+func (g *gw) peer(a netip.Addr, port uint16) (gateway.PeerInfo, bool) {
+	g.w.t.Helper()
+	var l gateway.PeerList
+	g.cliJSON(&l, "peers")
+	for _, p := range l.Peers {
+		if p.Address == a && p.Port == port && p.Reason != "" {
+			return p, true
+		}
+	}
+	return gateway.PeerInfo{}, false
+}
+
+// hostOf is the address part of "address:port".
+func hostOf(to string) netip.Addr { return netip.MustParseAddrPort(to).Addr() }
+
+func v6(to string) bool { return strings.HasPrefix(to, "[") }
+
+// listen starts more servers on a host.
+func (w *world) listen(h *testnet.Host, mode string, ports ...uint16) *testnet.Proc {
+	w.t.Helper()
+	args := []string{"serve"}
+	for _, p := range ports {
+		args = append(args, fmt.Sprintf("%s=[::]:%d", mode, p))
+	}
+	p, err := h.StartApp(args...)
+	require.NoError(w.t, err)
+	return p
+}
+
+// accepted waits until a server has accepted a connection from an address and
+// returns what it saw.
+func accepted(t *testing.T, p *testnet.Proc, remote string) apps.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	ev, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "accepted" && e.Remote == remote })
+	require.NoError(t, err)
+	return ev[0]
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
@@ -105,6 +106,12 @@ func (c *Conn) Close() error {
 		c.s.retire(c.f)
 	}
 	return err
+}
+
+// inTimeWait reports whether f is closed but for the wait.
+func (f *flow) inTimeWait() bool {
+	c := f.conn.Load()
+	return c != nil && c.closing.Load() && tcp.EndpointState(c.ep.State()) == tcp.StateTimeWait
 }
 
 // Abort resets the connection. What is unread or unsent is lost; the tuple

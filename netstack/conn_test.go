@@ -75,6 +75,21 @@ func TestClose(t *testing.T) {
 	within(t, "tables empty", func() bool { return w.srv.Stats().Flows+w.gw.Stats().Flows == 0 })
 }
 
+// A closed connection that only waits is in nobody's way.
+func TestReuseInTimeWait(t *testing.T) {
+	b := newBench(t, Config{})
+	c := b.accept(1, 100)
+	c.MarkCarrying()
+	require.NoError(t, c.Close())
+	_, fin := b.next()
+	require.NotZero(t, flagsOf(fin)&flagFIN)
+	b.fromClient(1, 101, seqOf(fin)+1, flagACK|flagFIN, 0, "")
+	b.next()
+	require.Equal(t, 1, b.s.Stats().Flows)
+	b.accept(1, 90000)
+	require.Equal(t, 1, b.s.Stats().Flows)
+}
+
 // As with kernel sockets, closing over unread bytes is a reset.
 func TestCloseUnread(t *testing.T) {
 	w := newWorld(t, worldOptions{})

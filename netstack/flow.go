@@ -137,10 +137,13 @@ func (t *flowTable) put(f *flow, lim Limits) error {
 	case t.closed:
 		return net.ErrClosed
 	case old != nil && old.alive():
-		if !old.server && old.isn == f.isn {
-			return ErrAdopted
+		if old.isn != f.isn || old.server != f.server {
+			return ErrReplaced
 		}
-		return ErrReplaced
+		if f.server {
+			return errRepeated
+		}
+		return ErrAdopted
 	case t.live >= lim.Flows, f.server && t.halfOpen >= lim.HalfOpen:
 		return ErrOverload
 	}

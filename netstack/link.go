@@ -94,7 +94,9 @@ type PacketFunc func(pkt []byte)
 
 // PacketLink connects a Stack or Host to functions, so that a model of the
 // steering can stand between several of them.
-type PacketLink struct {
+type PacketLink struct{ end packetEnd }
+
+type packetEnd struct {
 	bareLink
 	out *pump
 }
@@ -103,20 +105,20 @@ type PacketLink struct {
 // on one goroutine of the link. out may call Inject of any link; it must not
 // block for long and must not close the link's own Stack.
 func NewPacketLink(mtu int, out PacketFunc) *PacketLink {
-	l := &PacketLink{out: newPump(out)}
-	l.mtu = uint32(mtu)
+	l := &PacketLink{end: packetEnd{out: newPump(out)}}
+	l.end.mtu = uint32(mtu)
 	return l
 }
 
 // Inject delivers a copy of an inbound raw IP packet, with complete checksums,
 // on the caller's goroutine. Before the link is used and after its Stack was
 // closed the packet is dropped.
-func (l *PacketLink) Inject(pkt []byte) { l.deliverRaw(pkt) }
+func (l *PacketLink) Inject(pkt []byte) { l.end.deliverRaw(pkt) }
 
-func (l *PacketLink) linkEndpoint() linkEndpoint { return l }
+func (l *PacketLink) linkEndpoint() linkEndpoint { return &l.end }
 
-// WritePackets implements gVisor's stack.LinkWriter; it is not for callers.
-func (l *PacketLink) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
+// WritePackets implements stack.LinkWriter.
+func (l *packetEnd) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	for _, p := range pkts.AsSlice() {
 		if !l.out.push(flatten(p), 0) {
 			l.dropped.Add(1)
@@ -125,7 +127,7 @@ func (l *PacketLink) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error
 	return pkts.Len(), nil
 }
 
-func (l *PacketLink) stop() { l.out.close() }
+func (l *packetEnd) stop() { l.out.close() }
 
 // flatten copies an outbound packet into one slice.
 func flatten(p *stack.PacketBuffer) []byte {

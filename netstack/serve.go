@@ -107,9 +107,11 @@ func (s *Stack) handshake(f *flow, syn SYN) {
 	if err := s.flows.put(f, s.cfg.Limits); err != nil {
 		f.state.Store(flowDead)
 		close(f.serve.done)
+		if !errors.Is(err, errRepeated) {
+			s.count.shed.Add(1)
+			s.cfg.Handler.NotAccepted(syn, err)
+		}
 		s.release()
-		s.count.shed.Add(1)
-		s.cfg.Handler.NotAccepted(syn, err)
 		return
 	}
 	f.serve.mu.Lock()

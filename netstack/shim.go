@@ -257,6 +257,9 @@ func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	o := parseOptions(t)
 	offer := o.role == roleOffer
+	if f != nil && f.inTimeWait() { // RFC 9293 3.6.1: a SYN may open it anew
+		m.s.Forget(k.tuple())
+	}
 	if f != nil && f.alive() {
 		if !f.server || f.carrying.Load() { // RFC 5961 4: challenge, whatever it says
 			m.challenge(f, p, pkt)

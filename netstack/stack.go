@@ -141,6 +141,8 @@ func (s *Stack) Forget(t Tuple) bool {
 	}
 	if f.server {
 		s.giveUp(f, ErrReplaced)
+	} else {
+		s.retire(f) // Adopt, on its way, fails
 	}
 	return true
 }

@@ -68,6 +68,8 @@ var (
 	ErrReplaced = errors.New("replaced by a newer connection")
 	// ErrAdopted: Adopt was called for this very connection before.
 	ErrAdopted = errors.New("already adopted")
+	// errRepeated: the SYN of a flow came twice while an older one was in the way.
+	errRepeated = errors.New("repeated syn")
 	// ErrPacket: bytes handed in are not the packet they should be.
 	ErrPacket = errors.New("malformed packet")
 )

@@ -30,7 +30,7 @@ type Wire struct {
 
 // WireEnd is one end of a Wire; it is a Link.
 type WireEnd struct {
-	bareLink
+	end  wireEndpoint
 	peer *WireEnd
 	out  *pump
 
@@ -40,12 +40,17 @@ type WireEnd struct {
 	handler PacketFunc
 }
 
+type wireEndpoint struct {
+	bareLink
+	send PacketFunc
+}
+
 // NewWire makes a wire for packets of up to mtu bytes. Faults of both directions
 // follow from seed.
 func NewWire(mtu int, seed uint64) *Wire {
 	w := &Wire{}
 	for i, e := range []*WireEnd{&w.a, &w.b} {
-		e.mtu = uint32(mtu)
+		e.end.mtu, e.end.send = uint32(mtu), e.Send
 		e.rng = rand.New(rand.NewPCG(seed, uint64(i)))
 		e.out = newPump(e.carry)
 	}
@@ -86,7 +91,7 @@ func (e *WireEnd) Send(pkt []byte) {
 		return
 	}
 	if !e.out.push(pkt, imp.Delay) {
-		e.dropped.Add(1)
+		e.end.dropped.Add(1)
 	}
 	if dup {
 		e.out.push(append([]byte(nil), pkt...), imp.Delay)
@@ -122,15 +127,15 @@ func (e *WireEnd) receive(pkt []byte) {
 		fn(pkt)
 		return
 	}
-	e.deliverRaw(pkt)
+	e.end.deliverRaw(pkt)
 }
 
-func (e *WireEnd) linkEndpoint() linkEndpoint { return e }
+func (e *WireEnd) linkEndpoint() linkEndpoint { return &e.end }
 
-// WritePackets implements gVisor's stack.LinkWriter; it is not for callers.
-func (e *WireEnd) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
+// WritePackets implements stack.LinkWriter.
+func (l *wireEndpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	for _, p := range pkts.AsSlice() {
-		e.Send(flatten(p))
+		l.send(flatten(p))
 	}
 	return pkts.Len(), nil
 }

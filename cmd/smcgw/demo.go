@@ -1,6 +1,40 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/internal/testnet/demo"
+)
 
 // demoVerbs lists the verbs that need package testnet.
-func demoVerbs() []func(*env) *cobra.Command { return nil }
+func demoVerbs() []func(*env) *cobra.Command { return []func(*env) *cobra.Command{newDemo} }
+
+func newDemo(e *env) *cobra.Command {
+	var rounds int
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Show everything on three hosts made for the purpose",
+		Long: `Demo makes three hosts out of network namespaces, runs gateways on two of them
+and ordinary programs on all, and prints a table of what was carried, what stayed
+native and why, with direct TCP beside it. It kills a gateway in the middle. The
+exit status is 1 if anything is not as it should be. It cleans up behind itself.`,
+		Args:    cobra.NoArgs,
+		GroupID: groupVerbs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			err := demo.Run(ctx, demo.Options{Out: e.stdout, Rounds: rounds})
+			if errors.Is(err, os.ErrPermission) {
+				return errors.Join(err, errors.New("the demonstration needs root"))
+			}
+			return err
+		},
+	}
+	c.Flags().IntVar(&rounds, "rounds", 3, "times each measurement is taken, both ways")
+	return c
+}

@@ -78,7 +78,7 @@ func (p *printer) print(e Event) {
 	_, _ = p.w.Write(append(line, '\n'))
 }
 
-var errUsage = errors.New("usage: serve MODE=ADDRESS... | connect | ping | transfer | churn | hold [flags]")
+var errUsage = errors.New("usage: serve MODE=ADDRESS... | web ADDRESS | fetch [flags] | connect | ping | transfer | churn | hold [flags]")
 
 // Main runs the app that the arguments name and returns its exit status: 0 if
 // everything went as it should, 1 if not, 2 for wrong arguments.
@@ -100,8 +100,13 @@ func run(args []string, in io.Reader, p *printer) error {
 	if len(args) == 0 {
 		return errUsage
 	}
-	if args[0] == "serve" {
+	switch args[0] {
+	case "serve":
 		return serve(args[1:], p)
+	case "web":
+		return web(args[1:], p)
+	case "fetch":
+		return fetch(args[1:], p)
 	}
 	client, ok := map[string]func(*client) Event{
 		"connect":  (*client).connect,

@@ -1,0 +1,102 @@
+package apps
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// web is an ordinary net/http server: GET /N answers N bytes.
+func web(args []string, p *printer) error {
+	if len(args) != 1 {
+		return errUsage
+	}
+	ln, err := net.Listen("tcp", args[0])
+	if err != nil {
+		p.print(Event{Event: "result", Mode: "web", Failed: 1}.withError(err))
+		return err
+	}
+	p.print(Event{Event: "listening", Mode: "web", Local: addrText(ln.Addr())})
+	srv := &http.Server{Handler: http.HandlerFunc(serveBytes), ReadHeaderTimeout: time.Minute}
+	return srv.Serve(ln)
+}
+
+func serveBytes(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.ParseInt(r.URL.Path[1:], 10, 64)
+	if err != nil || n < 0 {
+		http.Error(w, "not a number of bytes", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
+	chunk := make([]byte, 256<<10)
+	for n > 0 {
+		m := min(n, int64(len(chunk)))
+		if _, err := w.Write(chunk[:m]); err != nil {
+			return
+		}
+		n -= m
+	}
+}
+
+// fetch is an ordinary net/http client: it gets a URL a number of times over one
+// connection and reports the median of the times.
+func fetch(args []string, p *printer) error {
+	var to string
+	var count int
+	var size int64
+	var limit time.Duration
+	fs := flag.NewFlagSet("fetch", flag.ContinueOnError)
+	fs.StringVar(&to, "to", "", "address and port of the web server")
+	fs.IntVar(&count, "count", 1, "requests, one after the other")
+	fs.Int64Var(&size, "size", 100, "bytes of an answer")
+	fs.DurationVar(&limit, "limit", time.Minute, "give up after it")
+	if err := fs.Parse(args); err != nil || count < 1 {
+		return errUsage
+	}
+	e := Event{Event: "result", Mode: "fetch", Remote: to}
+	err := getAll(&e, &http.Client{Timeout: limit, Transport: &http.Transport{}}, "http://"+to+"/"+strconv.FormatInt(size, 10), count)
+	if err != nil {
+		e.Failed = 1
+	}
+	p.print(e.withError(err))
+	if err != nil {
+		return errFailed
+	}
+	return nil
+}
+
+func getAll(e *Event, c *http.Client, url string, count int) error {
+	times := make([]int64, 0, count)
+	defer c.CloseIdleConnections()
+	for range count {
+		start := time.Now()
+		n, err := get(c, url)
+		e.Received += n
+		if err != nil {
+			return err
+		}
+		times = append(times, time.Since(start).Microseconds())
+		e.OK++
+	}
+	slices.Sort(times)
+	e.Micros, e.MedianMicros = times[len(times)-1], times[len(times)/2]
+	return nil
+}
+
+func get(c *http.Client, url string) (int64, error) {
+	resp, err := c.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	n, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{resp.Body}, make([]byte, 256<<10))
+	if err == nil && n != resp.ContentLength {
+		err = fmt.Errorf("%d of %d bytes: %w", n, resp.ContentLength, io.ErrUnexpectedEOF)
+	}
+	return n, err
+}

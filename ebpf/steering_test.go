@@ -1,7 +1,9 @@
 package ebpf
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -119,6 +121,7 @@ func TestSteering(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			h1, h2 := newHost(t), newHost(t)
 			pair(t, h1, h2)
+			firewalls(h1, h2)
 			h2.echo("6379")
 			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
 			ln := h1.listen(d1, v.network)
@@ -167,23 +170,13 @@ func TestSteering(t *testing.T) {
 			require.Equal(t, target, leg1.LocalAddr().String())
 
 			// The application talks to the gateway socket, and not to the wire.
-			_, err = a.c.Write([]byte("hello"))
-			require.NoError(t, err)
-			b := make([]byte, 5)
-			require.NoError(t, leg1.SetDeadline(time.Now().Add(2*time.Second)))
-			_, err = leg1.Read(b)
-			require.NoError(t, err)
-			_, err = leg1.Write(b)
-			require.NoError(t, err)
-			require.NoError(t, a.c.SetDeadline(time.Now().Add(2*time.Second)))
-			_, err = a.c.Read(b)
-			require.NoError(t, err)
-			require.Equal(t, "hello", string(b))
+			bulk(t, a.c, leg1)
+			bulk(t, leg1, a.c)
 
 			// A reset of the gateway socket reaches the application.
 			require.NoError(t, leg1.SetLinger(0))
 			require.NoError(t, leg1.Close())
-			_, err = a.c.Read(b)
+			_, err = a.c.Read(make([]byte, 1))
 			require.ErrorIs(t, err, unix.ECONNRESET)
 			require.NoError(t, d1.Transition(tuple, f1.ISN, StateDead, StateCarrying))
 			require.NoError(t, d1.Delete(tuple, f1.ISN))
@@ -192,6 +185,36 @@ func TestSteering(t *testing.T) {
 			_ = a.c.Close()
 		})
 	}
+}
+
+// bulk sends 8 MiB, large enough for segmentation offload, and compares.
+func bulk(t *testing.T, from, to net.Conn) {
+	t.Helper()
+	data := make([]byte, 8<<20)
+	for i := range data {
+		data[i] = byte(i * i >> 8)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	require.NoError(t, from.SetDeadline(deadline))
+	require.NoError(t, to.SetDeadline(deadline))
+	sent := make(chan error, 1)
+	go func() {
+		_, err := from.Write(data)
+		sent <- err
+	}()
+	got := make([]byte, len(data))
+	_, err := io.ReadFull(to, got)
+	require.NoError(t, err)
+	require.NoError(t, <-sent)
+	require.True(t, bytes.Equal(data, got))
+}
+
+// firewalls drop by default: the client accepts what it asked for and loopback,
+// the server one source and port.
+func firewalls(h1, h2 *host) {
+	const in = "table inet f { chain i { type filter hook input priority 0; policy drop; icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept; ct state established,related accept; "
+	h1.nft(in + "iif lo accept; }; }")
+	h2.nft(in + `iifname "w0" ip saddr 10.77.0.1 tcp dport 6379 accept; iifname "w0" ip6 saddr fd77::1 tcp dport 6379 accept; }; }`)
 }
 
 // Release: reset of the wire leg, then the app's own SYN, bare; the true answer

@@ -88,7 +88,7 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 	if (f && w == word && f->ifindex != skb->ifindex)
 		return TCX_NEXT; /* the lower device of a stack: recorded above it */
 	if (f && state_live(state))
-		replaced(&p->key, f, w);
+		replaced(&p->key, f->rule, w);
 	u8 reason = offer_obstacle(skb, p, o, &rule);
 	if (!reason && create_flow(skb, p, word, rule))
 		reason = REASON_FLOW_LIMIT;
@@ -97,13 +97,14 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 		return TCX_NEXT;
 	}
 	if (f)
-		flow_drop(&p->key, f, w);
+		discard(flow_end(&p->key, f, word_isn(w)));
 	count_stat(neutralise(skb, p, o) ? STAT_NEUTRALISE_FAILED : STAT_NEUTRALISED);
 	native(&p->key, p->seq, SIDE_CLIENT, reason, rule, FLOW_NONE);
 	return TCX_NEXT;
 }
 
-/* bare_out: a SYN without offer on a tuple with an entry. */
+/* bare_out: a SYN without offer on a tuple with an entry. Where the entry changes
+ * under the decision the SYN is dropped: it will be sent again. */
 static noinline int bare_out(struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
@@ -112,9 +113,8 @@ static noinline int bare_out(struct packet *p, struct flow *f)
 		return TCX_NEXT;
 	if (word_isn(w) != p->seq || w & WORD_SERVER) {
 		if (state_live(state))
-			replaced(&p->key, f, w);
-		flow_drop(&p->key, f, w);
-		return TCX_NEXT;
+			replaced(&p->key, f->rule, w);
+		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 	}
 	if (state == FLOW_RELEASED)
 		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
@@ -123,8 +123,7 @@ static noinline int bare_out(struct packet *p, struct flow *f)
 			return drop(STAT_SYN_RETRANSMIT_DROP);
 		count_stat(STAT_STALE_DELETED);
 	}
-	flow_drop(&p->key, f, w);
-	return TCX_NEXT;
+	return flow_drop(&p->key, f, w) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 }
 
 static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow *f)

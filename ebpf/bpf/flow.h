@@ -48,6 +48,20 @@ static always_inline int flow_drop(const struct flow_key *key, struct flow *f, u
 	return 0;
 }
 
+/* flow_end deletes the entry of the connection with this ISN, whatever its state
+ * has become meanwhile. It fails if the entry is another's by now. */
+static noinline int flow_end(const struct flow_key *key, struct flow *f, u32 isn)
+{
+	for (int try = 0; try < 4; try++) {
+		u64 w = flow_word(f);
+		if (!f || !word_state(w) || word_isn(w) != isn)
+			return -1;
+		if (!flow_drop(key, f, w))
+			return 0;
+	}
+	return -1;
+}
+
 /* The gateway works on the connection and must hear of its end. */
 static always_inline int state_live(u8 state)
 {
@@ -104,13 +118,13 @@ static always_inline void native(const struct flow_key *key, u32 isn, u8 side, u
 }
 
 /* replaced tells the gateway that the connection it works on is over. */
-static always_inline void replaced(const struct flow_key *key, struct flow *f, u64 word)
+static always_inline void replaced(const struct flow_key *key, u8 rule, u64 word)
 {
 	count_stat(STAT_REPLACED);
 	struct note note = {
 		.key = key, .isn = word_isn(word), .kind = EVENT_REPLACED,
 		.side = word & WORD_SERVER ? SIDE_SERVER : SIDE_CLIENT,
-		.state = word_state(word), .rule = f->rule,
+		.state = word_state(word), .rule = rule,
 	};
 	discard(emit(&note));
 }

@@ -98,7 +98,7 @@ static noinline int known_syn_in(struct packet *p, struct flow *f, struct option
 	}
 	if (!alive()) {
 		count_stat(STAT_STALE_DELETED);
-		flow_drop(&p->key, f, w);
+		discard(flow_end(&p->key, f, word_isn(w)));
 		return SYN_IS_NEW;
 	}
 	if (state != FLOW_WIRE || w & WORD_ACKED)
@@ -106,10 +106,12 @@ static noinline int known_syn_in(struct packet *p, struct flow *f, struct option
 	if (o->role == OPTION_OFFER && word_isn(w) == p->seq)
 		return to_netstack(); /* a duplicate of the offered SYN */
 	/* Before the third ACK: the client fell back, or began anew. */
-	replaced(&p->key, f, w);
+	u8 rule = f->rule;
+	if (flow_drop(&p->key, f, w))
+		return to_netstack(); /* the third ACK came at this moment */
+	replaced(&p->key, rule, w);
 	if (o->role != OPTION_OFFER && word_isn(w) == p->seq)
-		native(&p->key, p->seq, SIDE_SERVER, REASON_CLIENT_GONE, f->rule, state);
-	flow_drop(&p->key, f, w);
+		native(&p->key, p->seq, SIDE_SERVER, REASON_CLIENT_GONE, rule, state);
 	return SYN_IS_NEW;
 }
 

@@ -32,6 +32,7 @@ type carry struct {
 
 	readable, writable bool                 // no EAGAIN since the last edge
 	hup                bool                 // the app closed its side: read until the end
+	failed             bool                 // the app reset: what it had sent before is still read
 	queued             bool                 // on the shard's again list
 	report             func(rsocket.Events) // until start: the negotiation wants to know
 	started            bool                 // bytes may flow: CONFIRM was sent or received
@@ -90,6 +91,12 @@ func (c *carry) pump() {
 		c.pumpRx()
 		c.pumpTx()
 	}
+	if c.failed && !c.closed && !c.queued {
+		// Nothing more can be read, or the peer has no room for it now: the
+		// reset does not wait, as it does not for a receiver's full buffer.
+		c.f.abort(negotiate.ReasonNone, false)
+		return
+	}
 	c.settle()
 }
 
@@ -114,8 +121,8 @@ func (c *carry) pumpTx() {
 			return
 		case errno == unix.EINTR:
 			continue
-		case errno != 0:
-			c.legFailed(errno)
+		case errno != 0, n == 0 && c.failed: // the error may be spent, then it reads as an end
+			c.failed = true
 			return
 		case n == 0:
 			c.endTx()
@@ -134,7 +141,7 @@ func (c *carry) pumpTx() {
 
 // pumpRx writes what the peer placed in the RMB to the application.
 func (c *carry) pumpRx() {
-	for c.writable && !c.rxEnded && !c.closed {
+	for c.writable && !c.rxEnded && !c.closed && !c.failed {
 		span := c.ep.ReadSpan()
 		if len(span) == 0 {
 			c.endRx()
@@ -148,7 +155,7 @@ func (c *carry) pumpRx() {
 		case errno == unix.EINTR:
 			continue
 		case errno != 0:
-			c.legFailed(errno)
+			c.failed, c.writable, c.readable = true, false, true
 			return
 		}
 		if err := c.ep.Consume(n); err != nil {
@@ -211,9 +218,6 @@ func (c *carry) settle() {
 	c.s.unwatch(c.fd)
 	c.f.ctl.legDelivered()
 }
-
-// legFailed is an error of the application's socket: a reset, in practice.
-func (c *carry) legFailed(unix.Errno) { c.f.abort(0, false) }
 
 // broken is an error of the queue pair or of the peer's protocol.
 func (c *carry) broken() {

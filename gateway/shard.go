@@ -300,6 +300,9 @@ func (s *shard) dispatch(ev *unix.EpollEvent) {
 	if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.hup, c.readable, c.writable = true, true, true
 	}
+	if ev.Events&unix.EPOLLERR != 0 {
+		c.failed = true
+	}
 	if ev.Events&unix.EPOLLIN != 0 {
 		c.readable = true
 	}

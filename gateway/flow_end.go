@@ -115,8 +115,10 @@ func (f *flow) abortVerdict(a negotiate.Abort) {
 		e.wire = f.forgetWire
 	}
 	if v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
-		// The connection goes on without us, or never was.
-		e.state, e.end = StateReleased, EndNative
+		// The connection goes on without us, or never was. A bare SYN behind
+		// the reset may be on its way to netstack already: the entry stays for
+		// returnSYN to give it back.
+		e.state, e.end, e.entry = StateReleased, EndNative, f.entryDead
 	}
 	f.g.count.fallback(v.Reason, f.side)
 	f.teardown(e)

@@ -46,7 +46,11 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 	if f == nil || f.isn != syn.ISN || f.side != SideServer {
 		return
 	}
-	_ = g.steer.Delete(ebpf.Tuple(t), syn.ISN)
+	if errors.Is(err, netstack.ErrReplaced) { // by a SYN that returnSYN gives back
+		f.entryDead()
+	} else {
+		f.entryGone()
+	}
 	f.vanish(negotiate.ReasonClientGone)
 }
 
@@ -258,7 +262,7 @@ func (f *flow) dial(ctx context.Context, to ebpf.State) (*appLeg, negotiate.Reas
 // returnSYN gives a peer's SYN to the kernel as if it had just arrived.
 func (g *gateway) returnSYN(t Tuple, isn uint32, raw []byte, r negotiate.Reason) {
 	et := ebpf.Tuple(t)
-	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing); err != nil {
+	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing, ebpf.StateDead); err != nil {
 		return // replaced or gone: the client's retransmission is native
 	}
 	pkt := append([]byte(nil), raw...)

@@ -315,3 +315,35 @@ func (h *host) beginAs(q Query) (t Tuple) {
 	t.Remote = to
 	return t
 }
+
+// Patterns stand for the cgroups that exist, also those that came later.
+func TestCgroupPatterns(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	mount, err := findCgroup2()
+	require.NoError(t, err)
+	base := makeCgroups(t, mount)
+	defer enterCgroup(t, mount, "/")
+	cfg := config([]Rule{{Cgroups: []string{base + "/l*"}, Action: ActionAccelerate}})
+	cfg.CgroupPath = mount
+	d := h1.open(cfg)
+	q := Query{Peer: netip.MustParseAddr(ghost4), Port: 6379}
+	late := filepath.Join(mount, base, "late")
+	require.NoError(t, os.Mkdir(late, 0o755))
+	defer func() { _ = os.Remove(late) }()
+	enterCgroup(t, mount, base+"/late")
+	_, err = d.Flow(h1.beginAs(q))
+	require.ErrorIs(t, err, ErrNoFlow)
+	require.NoError(t, d.refreshCgroups())
+	_, err = d.Flow(h1.beginAs(q))
+	require.NoError(t, err)
+	enterCgroup(t, mount, base+"/c")
+	_, err = d.Flow(h1.beginAs(q))
+	require.ErrorIs(t, err, ErrNoFlow)
+	enterCgroup(t, mount, "/")
+	require.NoError(t, os.Remove(late))
+	require.NoError(t, d.refreshCgroups())
+	require.Empty(t, d.cgroups)
+}

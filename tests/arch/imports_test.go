@@ -22,7 +22,11 @@ var allowed = map[string][]string{
 	"rsocket":              {"rmb", "verbs", "verbs/cm"},
 	"doctor":               {"ebpf", "verbs", "negotiate"},
 	"internal/testnet/...": {"internal/testnet/..."},
-	"tests/...":            {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
+	// Whole hosts for tests and demonstrations: the gateway, and what a model of
+	// its surroundings is made of.
+	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
+	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
+	"tests/...":                {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:

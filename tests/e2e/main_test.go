@@ -16,21 +16,30 @@ var binary string
 
 func TestMain(m *testing.M) {
 	apps.Init()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "smcgw-e2e-")
+	dir, err := buildBinary()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
+	code := leak.Main(m)
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// buildBinary builds smcgw into a directory the caller removes. SMCGW_RACE=1
+// builds it with the race detector.
+func buildBinary() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "smcgw-e2e-"); err != nil {
+		return "", err
+	}
 	binary = filepath.Join(dir, "smcgw")
-	build := exec.Command("go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build smcgw: %v\n%s", err, out)
-		return 1
+	args := []string{"build", "-o", binary}
+	if os.Getenv("SMCGW_RACE") != "" {
+		args = append(args, "-race")
 	}
-	return leak.Main(m)
+	out, err := exec.Command("go", append(args, "github.com/smcgw/smcgw/cmd/smcgw")...).CombinedOutput()
+	if err != nil {
+		return dir, fmt.Errorf("build smcgw: %w\n%s", err, out)
+	}
+	return dir, nil
 }

@@ -9,11 +9,14 @@
 //
 // # Peers
 //
-// A Peer is another device that shares memory with this one. They meet at a
-// Unix socket in a common directory (Listen, Attach); whoever calls, there is
-// one peer per pair of gateways, and its PD is where memory regions and queue
-// pairs are made. The socket stays open: when it hangs up, the peer is down, its
-// queue pairs are in ERR within milliseconds and everything posted is flushed.
+// A Peer is another device that shares memory with this one. A device that
+// listens makes an Offer, a pending peer with memory of its own, whose name and
+// key travel to the other side by other means (CLC); that side calls Attach.
+// Many flows share the peer. Its PD is where memory regions and queue pairs are
+// made. Two gateways that offer to each other share two independent peers: a
+// flow names its own by the key. The socket of the rendezvous stays open: when
+// it hangs up, the peer is down, its queue pairs are in ERR within milliseconds
+// and everything posted is flushed.
 //
 // # Memory
 //

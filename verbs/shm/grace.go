@@ -59,11 +59,10 @@ func (p *Peer) retireLocked(r reclaimed) {
 func (p *Peer) turnGraceLocked() {
 	g := &p.grace
 	if len(g.current) > 0 && p.acknowledgedLocked(g.epoch) {
-		for _, r := range g.current {
-			p.recycleLocked(r)
-		}
-		clear(g.current)
-		g.current = g.current[:0]
+		g.current = p.recycleLocked(g.current)
+	}
+	if p.err != nil {
+		g.next = p.recycleLocked(g.next)
 	}
 	if len(g.current) == 0 && len(g.next) > 0 {
 		g.current, g.next = g.next, g.current
@@ -92,21 +91,26 @@ func (p *Peer) acknowledgedLocked(epoch uint64) bool {
 	return true
 }
 
-func (p *Peer) recycleLocked(r reclaimed) {
-	p.grace.bytes -= r.size
-	if r.slot != 0 {
-		p.dev.slots.put(r.slot)
+// recycleLocked recycles all of a list and returns it empty.
+func (p *Peer) recycleLocked(list []reclaimed) []reclaimed {
+	for _, r := range list {
+		p.grace.bytes -= r.size
+		if r.slot != 0 {
+			p.dev.slots.put(r.slot)
+		}
+		if r.fn != nil {
+			p.dev.janitor.post(r.fn)
+		}
+		switch {
+		case r.size == 0:
+		case r.log2 != 0:
+			p.giveBlockLocked(r.off, r.log2)
+		default:
+			p.freeLocked(r.off, r.size)
+		}
 	}
-	if r.fn != nil {
-		p.dev.janitor.post(r.fn)
-	}
-	switch {
-	case r.size == 0:
-	case r.log2 != 0:
-		p.giveBlockLocked(r.off, r.log2)
-	default:
-		p.freeLocked(r.off, r.size)
-	}
+	clear(list)
+	return list[:0]
 }
 
 // wakePeerLocked rings every vector of the peer that sleeps.

@@ -142,6 +142,8 @@ func (q *qp) ready(consumes bool) bool {
 	}
 	if consumes && q.rem.bound && q.rem.published-q.rem.consSeen <= q.rem.mask {
 		q.waitRNR()
+	} else {
+		q.rnrDeadline = time.Time{} // waits for the peer's loop, not for a receive
 	}
 	return false
 }
@@ -196,10 +198,12 @@ func (q *qp) waitRNR() {
 
 // rnrExpired gives up unless the receive has come at the last moment.
 func (q *qp) rnrExpired() {
-	if q.pump(); q.state != verbs.QPSRTS || q.rnrDeadline.IsZero() || q.sq.issued == q.sq.posted {
+	q.pump()
+	expired := q.state == verbs.QPSRTS && !q.rnrDeadline.IsZero() && q.sq.issued != q.sq.posted
+	q.rnrDeadline = time.Time{}
+	if !expired {
 		return
 	}
-	q.rnrDeadline = time.Time{}
 	q.failed(q.sq.slot(q.sq.issued), verbs.WCRNRRetryExcErr)
 	q.sq.issued++
 }

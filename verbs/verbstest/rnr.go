@@ -9,6 +9,7 @@ var rnrTests = []test{
 	{"RetryZero", testRNRZero},
 	{"InTime", testRNRInTime},
 	{"SendWaits", testRNRSend},
+	{"AcrossSQD", testRNRAcrossSQD},
 }
 
 // Without a posted receive the requester waits; 7 means for ever
@@ -80,4 +81,14 @@ func testRNRSend(e *env) {
 	e.b.recv(1, e.b.sge(0, 10000))
 	e.b.received(1)
 	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
+}
+
+// The clock starts anew when sending is resumed after SQD.
+func testRNRAcrossSQD(e *env) {
+	e.connect(retries(1, 14))
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
+	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPAttrState))
+	e.settle()
+	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
+	e.Equal(verbs.WCRNRRetryExcErr, e.a.sent(1).Status)
 }

@@ -1,0 +1,122 @@
+package verbs
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The numbers are those of rdma-core's verbs.h; programs print and compare them.
+func TestNumbers(t *testing.T) {
+	require.EqualValues(t, 5, WCWRFlushErr)
+	require.EqualValues(t, 10, WCRemAccessErr)
+	require.EqualValues(t, 12, WCRetryExcErr)
+	require.EqualValues(t, 13, WCRNRRetryExcErr)
+	require.EqualValues(t, 21, WCGeneralErr)
+	require.EqualValues(t, 129, WCRecvRDMAWithImm)
+	require.EqualValues(t, 6, QPSErr)
+	require.EqualValues(t, 9, WRSendWithInv)
+	require.EqualValues(t, 1<<20, QPAttrDestQPN)
+	require.EqualValues(t, 5, MTU4096)
+}
+
+func TestStrings(t *testing.T) {
+	require.Equal(t, "RNR_RETRY_EXC_ERR", WCRNRRetryExcErr.String())
+	require.Equal(t, "RESP_TIMEOUT_ERR", WCRespTimeoutErr.String())
+	require.Equal(t, "WC(99)", WCStatus(99).String())
+	require.Equal(t, "RTS", QPSRTS.String())
+	require.Equal(t, "RC", QPTRC.String())
+	require.Equal(t, "QPT(0)", QPType(0).String())
+	require.Equal(t, "RDMA_WRITE_WITH_IMM", WRRDMAWriteWithImm.String())
+	require.Equal(t, "RECV_RDMA_WITH_IMM", WCRecvRDMAWithImm.String())
+	require.Equal(t, "RDMA_WRITE", WCRDMAWrite.String())
+}
+
+func TestOpcodes(t *testing.T) {
+	for op, want := range map[WROpcode]WCOpcode{
+		WRRDMAWrite: WCRDMAWrite, WRRDMAWriteWithImm: WCRDMAWrite, WRSend: WCSend, WRSendWithInv: WCSend,
+		WRRDMARead: WCRDMARead, WRAtomicCmpAndSwp: WCCompSwap, WRAtomicFetchAndAdd: WCFetchAdd,
+	} {
+		require.Equal(t, want, op.WCOpcode(), "%v", op)
+	}
+}
+
+// IBTA vol. 1, table 45.
+func TestRNRTimer(t *testing.T) {
+	require.Equal(t, 655360*time.Microsecond, RNRTimer(0))
+	require.Equal(t, 10*time.Microsecond, RNRTimer(1))
+	require.Equal(t, 640*time.Microsecond, RNRTimer(12))
+	require.Equal(t, 491520*time.Microsecond, RNRTimer(31))
+	require.Equal(t, RNRTimer(0), RNRTimer(32))
+	for c := uint8(2); c < 32; c++ {
+		require.Greater(t, RNRTimer(c), RNRTimer(c-1))
+	}
+}
+
+func TestMTU(t *testing.T) {
+	require.Equal(t, 256, MTU256.Bytes())
+	require.Equal(t, 4096, MTU4096.Bytes())
+	require.Zero(t, MTU(0).Bytes())
+	require.Zero(t, MTU(6).Bytes())
+}
+
+func TestAccess(t *testing.T) {
+	require.True(t, (AccessLocalWrite | AccessRemoteWrite).ValidMR())
+	require.True(t, AccessRemoteRead.ValidMR())
+	require.False(t, AccessRemoteAtomic.ValidMR())
+	require.Equal(t, AccessRemoteWrite, (AccessLocalWrite | AccessRemoteWrite).Remote())
+}
+
+// All pairs of states: only these are legal, and RESET and ERR from everywhere.
+func TestTransitions(t *testing.T) {
+	legal := map[step]bool{
+		{QPSReset, QPSInit}: true, {QPSInit, QPSInit}: true, {QPSInit, QPSRTR}: true, {QPSRTR, QPSRTS}: true,
+		{QPSRTS, QPSRTS}: true, {QPSRTS, QPSSQD}: true, {QPSSQD, QPSRTS}: true, {QPSSQD, QPSSQD}: true,
+	}
+	for from := QPSReset; from <= QPSErr; from++ {
+		for to := QPSReset; to <= QPSErr; to++ {
+			r, _ := rcRules(step{from, to})
+			got, err := CheckTransition(QPTRC, from, &QPAttr{State: to}, r.required|QPAttrState)
+			if legal[step{from, to}] || to == QPSReset || to == QPSErr {
+				require.NoError(t, err, "%v to %v", from, to)
+				require.Equal(t, to, got)
+			} else {
+				require.ErrorIs(t, err, ErrTransition, "%v to %v", from, to)
+			}
+		}
+	}
+	_, err := CheckTransition(QPTUD, QPSReset, &QPAttr{}, 0)
+	require.ErrorIs(t, err, ErrNotSupported)
+	_, err = CheckTransition(QPTRC, QPSErr, &QPAttr{}, 0)
+	require.ErrorIs(t, err, ErrTransition, "nothing can be set in ERR")
+}
+
+type fakeCQ struct{ CQ }
+
+func TestCompChannel(t *testing.T) {
+	c := NewCompChannel()
+	a, b := &fakeCQ{}, &fakeCQ{CQ: nil}
+	a.CQ = b // so that the two differ
+	c.Notify(a)
+	c.Notify(b)
+	c.Notify(a)
+	ctx := context.Background()
+	for _, want := range []CQ{a, b} {
+		got, err := c.Get(ctx)
+		require.NoError(t, err)
+		require.Same(t, want, got)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	_, err := c.Get(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	go func() { time.Sleep(time.Millisecond); c.Notify(b) }()
+	got, err := c.Get(context.Background())
+	require.NoError(t, err)
+	require.Same(t, CQ(b), got)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -117,6 +118,7 @@ func Supervise(ctx context.Context, o SuperviseOptions) (*Ward, int, error) {
 	if err := os.Unsetenv(roleEnv); err != nil {
 		return nil, 1, fmt.Errorf("clear %s: %w", roleEnv, err)
 	}
+	setProcessName(o, role)
 	switch role {
 	case "":
 		status, err := guardNewDaemon(ctx, o)
@@ -132,6 +134,17 @@ func Supervise(ctx context.Context, o SuperviseOptions) (*Ward, int, error) {
 	default:
 		return nil, 1, fmt.Errorf("%s=%q is not a role", roleEnv, role)
 	}
+}
+
+// setProcessName makes ps and top tell guardian and daemon apart; a process
+// started from /proc/self/exe would be called exe. It is a courtesy: an error
+// changes nothing.
+func setProcessName(o SuperviseOptions, role string) {
+	name := filepath.Base(o.Args[0])
+	if role != roleDaemon {
+		name += "-guardian"
+	}
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
 
 var errNotInherited = errors.New("descriptor not inherited; the environment was set by hand")

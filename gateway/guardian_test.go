@@ -232,6 +232,8 @@ func TestTheStatusIsPassedOn(t *testing.T) {
 
 func TestSignalsAreForwardedOnce(t *testing.T) {
 	r := startFake(t, "run").protected()
+	require.Equal(t, "exe-guardian", comm(t, r.cmd.Process.Pid))
+	require.Equal(t, "exe", comm(t, r.daemon))
 	for sig, name := range map[syscall.Signal]string{syscall.SIGINT: "interrupt", syscall.SIGHUP: "hangup"} {
 		r.signal(r.cmd.Process.Pid, sig)
 		require.Equal(t, "signal "+name, r.line())
@@ -239,6 +241,14 @@ func TestSignalsAreForwardedOnce(t *testing.T) {
 	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
 	require.Equal(t, "signal terminated", r.line())
 	require.Equal(t, 4, r.status())
+}
+
+// comm is the name of a process in ps.
+func comm(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	require.NoError(t, err)
+	return strings.TrimSpace(string(b))
 }
 
 func TestACleanStopIsReleasedAtOnce(t *testing.T) {

@@ -213,13 +213,16 @@ func TestPendingShutdownIsNotSettled(t *testing.T) {
 	b.Shutdown()
 	b.control()
 	b.transfer()
-	a.Shutdown() // not asked for control messages yet
-	a.receive()
+	a.Shutdown()
+	_, err := a.Receive(a.arrived[0].Imm, 0) // not asked for control messages yet
+	require.NoError(t, err)
+	a.arrived = nil
 	require.Equal(t, StateDisconnected, a.State())
-	require.Len(t, a.posted, 1, "the peer needs ours")
-	a.Stream.ctrl.posted--
-	a.Stream.ctrl.shutdown = true
-	require.False(t, a.Settled())
+	require.False(t, a.Settled(), "the peer needs our message")
+	a.control()
+	settle(a, b)
+	require.True(t, a.Settled())
+	require.Equal(t, StateDisconnected, b.State())
 }
 
 // With two credits and a peer that does not poll, more messages pile up than it gave credits: the extra receives are

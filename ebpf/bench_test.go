@@ -56,3 +56,24 @@ func BenchmarkTransition(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSweep walks 20,000 flows of which none is stale.
+func BenchmarkSweep(b *testing.B) {
+	spec, err := loadSmcgw()
+	require.NoError(b, err)
+	d := &Datapath{objs: new(objects)}
+	require.NoError(b, spec.LoadAndAssign(d.objs, nil))
+	defer func() { _ = d.objs.Close() }()
+	for i := range 20000 {
+		k := smcgwFlowKey{Family: family4, Lport: uint16(i)}
+		require.NoError(b, d.objs.Flows.Put(k, smcgwFlow{Word: uint64(StateCarrying)}))
+	}
+	seen := 0
+	require.NoError(b, d.Flows(func(Flow) bool { seen++; return true }))
+	require.Equal(b, 20000, seen)
+	for b.Loop() {
+		if _, err := d.Sweep(SweepLimits{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

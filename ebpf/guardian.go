@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -79,10 +80,27 @@ func (h Handover) Close() error {
 	return errors.Join(errs...)
 }
 
+// ReadHeartbeat returns the time of the last heartbeat on the kernel's monotonic
+// clock, 0 if there was none or it was stopped; for the guardian, as StopHeartbeat.
+func ReadHeartbeat(heartbeat *os.File) (at time.Duration, err error) {
+	err = withMap(heartbeat, func(m *bpf.Map) error {
+		var ns uint64
+		err := m.Lookup(uint32(0), &ns)
+		at = time.Duration(ns)
+		return err
+	})
+	return at, err
+}
+
 // StopHeartbeat makes the gateway count as gone at once. It is for the guardian,
 // with the heartbeat map it was handed; heartbeat stays open.
 func StopHeartbeat(heartbeat *os.File) error {
-	fd, err := unix.FcntlInt(heartbeat.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return withMap(heartbeat, func(m *bpf.Map) error { return m.Put(uint32(0), uint64(0)) })
+}
+
+// withMap uses the map behind a file, which stays open.
+func withMap(f *os.File, use func(*bpf.Map) error) error {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
@@ -91,7 +109,7 @@ func StopHeartbeat(heartbeat *os.File) error {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	defer func() { _ = m.Close() }()
-	if err := m.Put(uint32(0), uint64(0)); err != nil {
+	if err := use(m); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	return nil

@@ -238,9 +238,12 @@ func TestHandover(t *testing.T) {
 	h, err := d.Handover()
 	require.NoError(t, err)
 	require.Len(t, h.Hold, 2+6) // TUNs; lookup, A 2, W, w0 2
+	at, err := ReadHeartbeat(h.Heartbeat)
+	require.NoError(t, err)
+	require.Less(t, time.Duration(monotonic())-at, time.Second)
 	require.NoError(t, StopHeartbeat(h.Heartbeat))
-	var at uint64
-	require.NoError(t, d.objs.Beat.Lookup(uint32(0), &at))
+	at, err = ReadHeartbeat(h.Heartbeat)
+	require.NoError(t, err)
 	require.Zero(t, at)
 	require.NoError(t, d.Close())
 	require.Equal(t, 6, ourLinks(t))

@@ -22,14 +22,32 @@ import (
 // requireRoot skips loudly, or fails where SMCGW_REQUIRE asks for root and bpf.
 func requireRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() == 0 {
+	missing := ""
+	if os.Geteuid() != 0 {
+		missing = "root"
+	} else if err := tryBPF(); err != nil {
+		missing = "bpf: " + err.Error()
+	}
+	if missing == "" {
 		return
 	}
 	want := strings.Split(os.Getenv("SMCGW_REQUIRE"), ",")
 	if slices.Contains(want, "root") || slices.Contains(want, "bpf") {
-		t.Fatal("SMCGW_REQUIRE asks for root and bpf, but this is not root")
+		t.Fatalf("SMCGW_REQUIRE asks for root and bpf, but there is no %s", missing)
 	}
-	t.Skip("SKIPPED: needs root for network namespaces and eBPF")
+	t.Skipf("SKIPPED: network namespaces and eBPF need %s", missing)
+}
+
+// tryBPF reports why this process may not use eBPF.
+func tryBPF() error {
+	if err := checkKernel(); err != nil {
+		return err
+	}
+	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return err
+	}
+	return m.Close()
 }
 
 // host is an anonymous network namespace; it goes when the last thread and

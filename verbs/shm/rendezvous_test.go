@@ -238,7 +238,7 @@ func TestOtherUser(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(dir, nameOf(d.cfg.GatewayID)), 0o777))
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "SHM_TEST_CHILD=stranger "+filepath.Join(dir, nameOf(d.cfg.GatewayID)))
-	out, err := cmd.CombinedOutput()
+	out, err := cmd.Output()
 	require.NoError(t, err, string(out))
 	require.Equal(t, "3 0 <nil>\n", string(out))
 	eventually(t, time.Second, func() bool { return d.Stats().Refused == 1 }, "refusal counted")

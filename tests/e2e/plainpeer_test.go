@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// TestPlainPeerBesideNative: connections to a host without smcgw are native:
+// throughput and connect() with the offer stand beside those without, in
+// alternating rounds. The bounds are wide, the machine is shared: they catch a
+// connection that was steered, not a per cent; the demonstration and the
+// benchmarks print the ratios.
+func TestPlainPeerBesideNative(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h3)
+	g := w.up(w.h1, settings{})
+	type sample struct{ connect, bulk float64 }
+	rounds := map[bool][]sample{}
+	for range 5 {
+		for _, off := range []bool{true, false} {
+			out, err := g.cli(map[bool]string{true: "off", false: "on"}[off])
+			require.NoError(t, err, out)
+			c := w.mustApp(w.h1, "connect", "-count", "300", "-to", w.h3.AddrPort4(closePort).String())
+			b := w.mustApp(w.h1, "transfer", "-up", "200000000", "-to", w.h3.AddrPort6(transferPort).String())
+			rounds[off] = append(rounds[off], sample{float64(c.MedianMicros), 200e6 / float64(b.Micros)})
+		}
+	}
+	ratio := func(of func(sample) float64) float64 {
+		var rs []float64
+		for i := range rounds[true] {
+			rs = append(rs, of(rounds[false][i])/of(rounds[true][i]))
+		}
+		slices.Sort(rs)
+		return rs[len(rs)/2]
+	}
+	connect := ratio(func(s sample) float64 { return s.connect })
+	bulk := ratio(func(s sample) float64 { return s.bulk })
+	t.Logf("offered by native: connect() %.2f, throughput %.2f", connect, bulk)
+	require.Less(t, connect, 2.5, "connect() to a plain host")
+	require.Greater(t, bulk, 0.5, "throughput to a plain host")
+	require.Eventually(t, func() bool {
+		return g.status().FallbacksTotal["peer_no_option"] >= 5*301
+	}, 3*time.Second, 50*time.Millisecond, fmt.Sprint(g.status().FallbacksTotal))
+	require.Zero(t, g.status().FlowsTotal[gateway.CarrierShm]+g.status().FlowsTotal[gateway.CarrierRelay])
+}

@@ -35,8 +35,8 @@ func TestAdopt(t *testing.T) {
 				require.Equal(t, c.LocalAddr(), s.RemoteAddr())
 				require.Equal(t, c.ISN(), s.ISN())
 				require.EqualValues(t, testNonce, s.Nonce())
-				transfer(t, c, s, 1<<20)
-				transfer(t, s, c, 1<<20)
+				transfer(t, c, s, 300000)
+				transfer(t, s, c, 300000)
 				halfClose(t, c, s)
 				require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
 			})
@@ -54,9 +54,11 @@ func TestWindowScale(t *testing.T) {
 			w.wire.B().Impair(Impairment{Loss: 0.005})
 			c, s := w.connect(false)
 			require.Equal(t, ws, c.f.adopt.ws)
-			transfer(t, s, c, 3<<20)
-			transfer(t, c, s, 1<<20)
-			stalledReader(t, s, c)
+			transfer(t, s, c, 1<<20)
+			transfer(t, c, s, 100000)
+			if ws == 0 || ws == 10 {
+				stalledReader(t, s, c)
+			}
 		})
 	}
 }
@@ -122,8 +124,8 @@ func TestImpairedWire(t *testing.T) {
 				imp := Impairment{Loss: 0.01, Dup: 0.02, Reorder: 0.03}
 				w.wire.A().Impair(imp)
 				w.wire.B().Impair(imp)
-				transfer(t, c, s, 1<<20)
-				transfer(t, s, c, 1<<20)
+				transfer(t, c, s, 500000)
+				transfer(t, s, c, 500000)
 			})
 		}
 	}
@@ -441,6 +443,47 @@ func TestAdoptRefuses(t *testing.T) {
 	require.NoError(t, w.gw.Close())
 	_, err = w.gw.Adopt(ctx, syn, makeSYNACK(syn, 77, roleAccept, testNonce, 1001), 0)
 	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// A repeated SYN-ACK may make the owner adopt twice; the first stays.
+func TestAdoptTwice(t *testing.T) {
+	b := newBench(t, Config{})
+	syn := makeSYN(false, 1, 100, roleOffer)
+	synack := makeSYNACK(syn, 5000, roleAccept, testNonce, 101)
+	c, err := b.s.Adopt(t.Context(), syn, synack, 0)
+	require.NoError(t, err)
+	_, err = b.s.Adopt(t.Context(), syn, synack, 0)
+	require.ErrorIs(t, err, ErrAdopted)
+	n, err := c.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.Equal(t, 5, n)
+	newer := makeSYN(false, 1, 9000, roleOffer) // another connection takes over
+	d, err := b.s.Adopt(t.Context(), newer, makeSYNACK(newer, 5000, roleAccept, testNonce, 9001), 0)
+	require.NoError(t, err)
+	_, err = c.Write([]byte("hello"))
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.Equal(t, 1, b.s.Stats().Flows)
+	d.Forget()
+}
+
+// Adoption takes a tuple over from a server flow, whatever that is doing.
+func TestAdoptOverServerFlow(t *testing.T) {
+	for _, complete := range []bool{false, true} {
+		b := newBench(t, Config{})
+		isn := uint32(100)
+		iss := b.offer(1, isn)
+		if complete {
+			b.fromClient(1, isn+1, iss+1, flagACK, roleConfirm, "")
+			defer (<-b.h.accepted).Forget()
+		}
+		syn := makeSYNOf(Tuple{Local: serverAddr(false), Remote: makeTuple(1).Local}, 7, roleOffer)
+		c, err := b.s.Adopt(t.Context(), syn, makeSYNACK(syn, 5000, roleAccept, testNonce, 8), 0)
+		require.NoError(t, err)
+		require.False(t, c.Server())
+		require.Equal(t, ConfirmYes, c.Confirmed())
+		require.Equal(t, 1, b.s.Stats().Flows)
+		c.Abort()
+	}
 }
 
 // With the round trip known, nothing is sent twice on a slow and clean path.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -176,6 +177,50 @@ func TestCloseEndsEverything(t *testing.T) {
 	require.ErrorIs(t, err, ErrWouldBlock)
 	_, err = s.Write([]byte("x"))
 	require.Error(t, err)
+}
+
+// Closing in the middle of everything neither hangs nor leaves anything.
+func TestCloseUnderLoad(t *testing.T) {
+	for range 20 {
+		b := newBench(t, Config{})
+		go func() {
+			for range b.h.accepted {
+			}
+		}()
+		var work sync.WaitGroup
+		stop := make(chan struct{})
+		for lane := range uint16(3) {
+			work.Go(func() {
+				for port := uint16(1); port < 5000 && !isClosed(stop); port++ {
+					b.link.Inject(makeSYN(port%2 == 0, port+lane*5000, 100, roleOffer))
+					b.link.Inject(makeSYN(port%2 == 0, port+lane*5000, 200, roleOffer))
+					syn := makeSYN(port%2 == 0, 20000+port+lane*5000, 100, roleOffer)
+					synack := makeSYNACK(syn, 5000, roleAccept, testNonce, 101)
+					if c, err := b.s.Adopt(t.Context(), syn, synack, 0); err == nil && port%3 == 0 {
+						c.Abort()
+					}
+				}
+			})
+		}
+		drained := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-b.out:
+				case <-drained:
+					return
+				}
+			}
+		}()
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, b.s.Close())
+		close(stop)
+		work.Wait()
+		close(drained)
+		close(b.h.accepted)
+		require.Zero(t, b.s.Stats().Flows)
+		require.Zero(t, b.s.Stats().HalfOpen)
+	}
 }
 
 func TestConfigProblemsAreReportedTogether(t *testing.T) {

@@ -228,6 +228,27 @@ func (c *carry) broken() {
 	c.f.abort(c.f.g.carrierFailure(c.ep.Err()), false)
 }
 
+// lastWords gives the application what arrived before the flow was aborted: a
+// server that answers and resets, because it closes with unread bytes, is heard
+// natively too. What the application's kernel does not take at once is lost.
+func (c *carry) lastWords() {
+	if !c.started || c.closed || c.legDone || c.failed {
+		return
+	}
+	c.s.collect()
+	for {
+		span := c.ep.ReadSpan()
+		if len(span) == 0 {
+			return
+		}
+		n, errno := rawSend(c.fd, span)
+		if errno != 0 || c.ep.Consume(n) != nil {
+			return
+		}
+		c.f.rx.Add(uint64(n))
+	}
+}
+
 // close releases the queue pair. The app leg's descriptor stays with the leg.
 func (c *carry) close() {
 	if c.closed {

@@ -12,6 +12,7 @@ import (
 type ending struct {
 	state    State
 	resetLeg bool   // the application sees a reset instead of what was planned
+	drain    bool   // but what has arrived for it is delivered before
 	wire     func() // the last thing done to the wire leg
 	entry    func() // the last thing done to the steering
 	end      End
@@ -28,6 +29,9 @@ func (f *flow) teardown(e ending) {
 		f.to(e.state)
 		close(f.gone)
 		f.g.wg.Add(1)
+		if e.drain && len(carries) == 1 {
+			carries[0].s.post(carries[0].lastWords)
+		}
 		f.closeCarries(carries, func() {
 			defer f.g.wg.Done()
 			f.endLeg(leg, e.resetLeg)
@@ -78,6 +82,9 @@ func (f *flow) bury(end End) {
 	f.mu.Lock()
 	f.buried = true
 	after := f.after
+	if f.give != nil {
+		after = append(after, f.give)
+	}
 	f.mu.Unlock()
 	for _, fn := range after {
 		fn()
@@ -96,13 +103,15 @@ func (f *flow) whenGone(fn func()) {
 	fn()
 }
 
-// abort ends both legs at once: bytes may be lost, as with RST. Reason 0 is a
-// reset of the local application.
+// abort ends both legs at once: bytes on the way may be lost, as with RST, but
+// not those that have arrived. Reason 0 is a reset of the local application.
 func (f *flow) abort(r negotiate.Reason, remote bool) {
 	if r != negotiate.ReasonNone {
 		f.because(r, remote)
 	}
-	f.teardown(ending{state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted})
+	f.teardown(ending{
+		state: StateAborted, resetLeg: true, drain: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted,
+	})
 }
 
 // abortVerdict is abort as the handshake ordered it.

@@ -203,6 +203,14 @@ func (s *shard) pollCQs() bool {
 	return worked
 }
 
+// collect takes in what the devices have now.
+func (s *shard) collect() {
+	for _, d := range s.drivers {
+		_, _ = d.Progress(time.Now())
+	}
+	s.pollCQs()
+}
+
 // runPosted runs what other goroutines posted until now.
 func (s *shard) runPosted() {
 	s.hasPost.Store(false)

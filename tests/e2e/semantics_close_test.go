@@ -1,0 +1,292 @@
+package e2e
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// A scenario is what two applications do with one connection. What they see
+// must be the same to a host with a gateway and to one without.
+type scenario struct {
+	name string
+	play func(p *pair)
+	// end is how the gateways call it.
+	end gateway.End
+}
+
+// idle is longer than any timer of a gateway that has nothing to do with an
+// idle connection: handshakes, proofs, lingering entries, late resets.
+const idle = 7 * time.Second
+
+// moment is enough for anything to arrive.
+const moment = 200 * time.Millisecond
+
+var scenarios = []scenario{
+	{"half-close of the client", func(p *pair) {
+		both(func() {
+			p.note("write %s", errno(send(p.c, 300_000)))
+			p.note("fin %s", errno(p.c.CloseWrite()))
+		}, func() { p.note("server got %s", receive(p.s)) })
+		time.Sleep(moment)
+		both(func() {
+			p.note("write %s", errno(send(p.s, 3_000_000)))
+			p.note("fin %s", errno(p.s.CloseWrite()))
+		}, func() { p.note("client got %s", receive(p.c)) })
+	}, gateway.EndClosed},
+	{"half-close of the server", func(p *pair) {
+		both(func() {
+			p.note("write %s", errno(send(p.s, 300_000)))
+			p.note("fin %s", errno(p.s.CloseWrite()))
+		}, func() { p.note("client got %s", receive(p.c)) })
+		time.Sleep(moment)
+		both(func() {
+			p.note("write %s", errno(send(p.c, 3_000_000)))
+			p.note("fin %s", errno(p.c.CloseWrite()))
+		}, func() { p.note("server got %s", receive(p.s)) })
+	}, gateway.EndClosed},
+	{"both close at once", func(p *pair) {
+		both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("fin %s", errno(p.s.CloseWrite())) })
+		both(func() { p.note("client got %s", receive(p.c)) }, func() {})
+		p.note("server got %s", receive(p.s))
+	}, gateway.EndClosed},
+	{"client closes after its last write", func(p *pair) {
+		both(func() {
+			p.note("write %s", errno(send(p.c, 6_000_000)))
+			p.note("close %s", errno(p.c.Close()))
+		}, func() {
+			time.Sleep(moment)
+			p.note("server got %s", receive(p.s))
+			p.note("close %s", errno(p.s.Close()))
+		})
+	}, gateway.EndClosed},
+	{"server closes after its last write", func(p *pair) {
+		both(func() {
+			p.note("write %s", errno(send(p.s, 6_000_000)))
+			p.note("close %s", errno(p.s.Close()))
+		}, func() {
+			time.Sleep(moment)
+			p.note("client got %s", receive(p.c))
+			p.note("close %s", errno(p.c.Close()))
+		})
+	}, gateway.EndClosed},
+	{"client resets", func(p *pair) {
+		p.note("write %s", errno(send(p.c, 1000)))
+		p.note("server got %s", readN(p.s, 1000))
+		p.note("linger %s", errno(p.c.SetLinger(0)))
+		p.note("close %s", errno(p.c.Close()))
+		p.note("server got %s", receive(p.s))
+	}, gateway.EndAborted},
+	{"server resets", func(p *pair) {
+		p.note("write %s", errno(send(p.s, 1000)))
+		p.note("client got %s", readN(p.c, 1000))
+		p.note("linger %s", errno(p.s.SetLinger(0)))
+		p.note("close %s", errno(p.s.Close()))
+		p.note("client got %s", receive(p.c))
+	}, gateway.EndAborted},
+	{"client closes with unread data", func(p *pair) {
+		p.note("write %s", errno(send(p.s, 1000)))
+		time.Sleep(moment)
+		p.note("close %s", errno(p.c.Close()))
+		p.note("server got %s", receive(p.s))
+	}, gateway.EndAborted},
+	{"server closes with unread data", func(p *pair) {
+		p.note("write %s", errno(send(p.c, 1000)))
+		time.Sleep(moment)
+		p.note("close %s", errno(p.s.Close()))
+		p.note("client got %s", receive(p.c))
+	}, gateway.EndAborted},
+	// The answers fit into the first window, so that the kernel has sent them
+	// before it resets.
+	{"server answers and closes with unread data", func(p *pair) {
+		p.note("write %s", errno(send(p.c, 20_000)))
+		time.Sleep(moment)
+		p.note("write %s", errno(send(p.s, 12_000)))
+		p.note("close %s", errno(p.s.Close()))
+		time.Sleep(moment)
+		p.note("client got %s", receive(p.c))
+	}, gateway.EndAborted},
+	{"client answers and closes with unread data", func(p *pair) {
+		p.note("write %s", errno(send(p.s, 20_000)))
+		time.Sleep(moment)
+		p.note("write %s", errno(send(p.c, 12_000)))
+		p.note("close %s", errno(p.c.Close()))
+		time.Sleep(moment)
+		p.note("server got %s", receive(p.s))
+	}, gateway.EndAborted},
+	{"server resets a client that has ended", func(p *pair) {
+		p.note("fin %s", errno(p.c.CloseWrite()))
+		p.note("server got %s", receive(p.s))
+		p.note("linger %s", errno(p.s.SetLinger(0)))
+		p.note("close %s", errno(p.s.Close()))
+		p.note("client got %s", receive(p.c))
+	}, gateway.EndAborted},
+	{"client resets a server that has ended", func(p *pair) {
+		p.note("fin %s", errno(p.s.CloseWrite()))
+		p.note("client got %s", receive(p.c))
+		p.note("linger %s", errno(p.c.SetLinger(0)))
+		p.note("close %s", errno(p.c.Close()))
+		p.note("server got %s", receive(p.s))
+	}, gateway.EndAborted},
+	{"client writes to a server that is gone", func(p *pair) {
+		p.note("close %s", errno(p.s.Close()))
+		p.note("client got %s", receive(p.c))
+		p.note("first write %s", errno(send(p.c, 10)))
+		time.Sleep(moment)
+		p.note("second write %s", errno(send(p.c, 10)))
+	}, gateway.EndAborted},
+	{"server writes to a client that is gone", func(p *pair) {
+		p.note("close %s", errno(p.c.Close()))
+		p.note("server got %s", receive(p.s))
+		p.note("first write %s", errno(send(p.s, 10)))
+		time.Sleep(moment)
+		p.note("second write %s", errno(send(p.s, 10)))
+	}, gateway.EndAborted},
+	{"server speaks first", func(p *pair) {
+		p.note("write %s", errno(send(p.s, 100)))
+		p.note("client got %s", readN(p.c, 100))
+		p.note("write %s", errno(send(p.c, 100)))
+		p.note("server got %s", readN(p.s, 100))
+		both(func() { p.close() }, func() {})
+	}, gateway.EndClosed},
+	{"nobody says anything", func(p *pair) {
+		both(func() { p.note("close %s", errno(p.s.Close())) }, func() { p.note("client got %s", receive(p.c)) })
+	}, gateway.EndClosed},
+	{"idle", func(p *pair) {
+		time.Sleep(idle)
+		both(func() { p.note("write %s", errno(send(p.c, 100_000))) }, func() { p.note("server got %s", readN(p.s, 100_000)) })
+		both(func() { p.note("write %s", errno(send(p.s, 100_000))) }, func() { p.note("client got %s", readN(p.c, 100_000)) })
+		both(func() { p.note("fin %s", errno(p.c.CloseWrite())) }, func() { p.note("server got %s", receive(p.s)) })
+	}, gateway.EndClosed},
+	{"idle and half closed by the client", func(p *pair) {
+		p.note("fin %s", errno(p.c.CloseWrite()))
+		p.note("server got %s", receive(p.s))
+		time.Sleep(idle)
+		p.note("write %s", errno(send(p.s, 1000)))
+		p.note("fin %s", errno(p.s.CloseWrite()))
+		p.note("client got %s", receive(p.c))
+	}, gateway.EndClosed},
+	{"idle and half closed by the server", func(p *pair) {
+		p.note("fin %s", errno(p.s.CloseWrite()))
+		p.note("client got %s", receive(p.c))
+		time.Sleep(idle)
+		p.note("write %s", errno(send(p.c, 1000)))
+		p.note("fin %s", errno(p.c.CloseWrite()))
+		p.note("server got %s", receive(p.s))
+	}, gateway.EndClosed},
+	{"the reader comes late", func(p *pair) {
+		both(func() {
+			p.note("write %s", errno(send(p.c, 4_000_000)))
+			p.note("fin %s", errno(p.c.CloseWrite()))
+			p.note("client got %s", receive(p.c))
+		}, func() {
+			time.Sleep(idle)
+			p.note("server got %s", receive(p.s))
+			p.note("fin %s", errno(p.s.CloseWrite()))
+		})
+	}, gateway.EndClosed},
+	{"one byte at a time", func(p *pair) {
+		dribble := func(from *net.TCPConn) {
+			b := make([]byte, 3000)
+			pattern(b, 0)
+			for i := range b {
+				if _, err := from.Write(b[i : i+1]); err != nil {
+					p.note("write %d: %s", i, errno(err))
+					return
+				}
+			}
+			p.note("fin %s", errno(from.CloseWrite()))
+		}
+		both(func() {
+			both(func() { dribble(p.c) }, func() { p.note("server got %s", receive(p.s)) })
+		}, func() {
+			both(func() { dribble(p.s) }, func() { p.note("client got %s", receive(p.c)) })
+		})
+	}, gateway.EndClosed},
+}
+
+// TestSemanticsOfOneConnection plays every scenario between gateways and
+// towards the plain host, on both families, all at once, and compares what the
+// applications see.
+func TestSemanticsOfOneConnection(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.up(w.h1, ownSettings())
+	w.up(w.h2, ownSettings())
+	played := w.playAll(scenarios)
+	for _, p := range played {
+		t.Run(p.family+"/"+p.name, func(t *testing.T) {
+			require.NoError(t, p.native.err)
+			require.NoError(t, p.carried.err)
+			require.NotEmpty(t, p.native.saw)
+			require.Equal(t, p.native.saw, p.carried.saw, "native, and what the gateways make of it")
+			w.ended(t, p.carried.conn, gateway.CarrierShm, p.end)
+		})
+	}
+	w.quiet(t)
+}
+
+// performance is a scenario played on one family.
+type performance struct {
+	scenario
+	family          string
+	addr            func(*testnet.Host) netip.AddrPort
+	native, carried outcome
+}
+
+// outcome is one connection of a performance.
+type outcome struct {
+	conn apps.Event
+	saw  []string
+	err  error
+}
+
+// playAll plays scenarios to the plain host and to the one with a gateway.
+func (w *world) playAll(list []scenario) []*performance {
+	var all sync.WaitGroup
+	var played []*performance
+	for i, sc := range list {
+		port := uint16(ownPort + i)
+		for _, p := range []*performance{
+			{scenario: sc, family: "ipv4", addr: func(h *testnet.Host) netip.AddrPort { return h.AddrPort4(port) }},
+			{scenario: sc, family: "ipv6", addr: func(h *testnet.Host) netip.AddrPort { return h.AddrPort6(port) }},
+		} {
+			played = append(played, p)
+			all.Go(func() { p.native = w.play(p, w.h3) })
+			all.Go(func() { p.carried = w.play(p, w.h2) })
+		}
+	}
+	all.Wait()
+	return played
+}
+
+func (w *world) play(p *performance, h *testnet.Host) (o outcome) {
+	var pr *pair
+	if pr, o.err = newPair(w.h1, h, p.addr(h)); o.err != nil {
+		return o
+	}
+	defer pr.close()
+	o.conn = pr.event()
+	p.scenario.play(pr)
+	slices.Sort(pr.saw)
+	o.saw = pr.saw
+	return o
+}
+
+// ended asserts how both gateways have seen a connection end.
+func (w *world) ended(t *testing.T, e apps.Event, c gateway.Carrier, end gateway.End) {
+	t.Helper()
+	for h, match := range map[*testnet.Host]func(gateway.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+		info := w.gateways[h].closedConn(match)
+		require.Equal(t, c, info.Carrier, "%s: %+v", h.Name, info)
+		require.Equal(t, end, info.End, "%s: %+v", h.Name, info)
+	}
+}

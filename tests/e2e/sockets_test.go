@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// Ports beside those of the test servers, for sockets of the tests themselves.
+const (
+	ownPort  = 7100
+	ownPorts = 100
+)
+
+// ownSettings has the ports of the tests' own sockets in its policy.
+func ownSettings() settings {
+	s := settings{}.withDefaults()
+	var b strings.Builder
+	b.WriteString(s.Ports)
+	for p := range ownPorts {
+		fmt.Fprintf(&b, ", %d", ownPort+p)
+	}
+	s.Ports = b.String()
+	return s
+}
+
+// pair is a connection between two hosts with both ends in the hands of the
+// test, which writes down what each end sees.
+type pair struct {
+	c, s *net.TCPConn
+	mu   sync.Mutex
+	saw  []string
+}
+
+// note writes down what happened.
+func (p *pair) note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.saw = append(p.saw, fmt.Sprintf(format, args...))
+}
+
+func (p *pair) close() {
+	_ = p.c.Close()
+	_ = p.s.Close()
+}
+
+// event describes the connection as the apps do.
+func (p *pair) event() apps.Event { return connEvent(p.c) }
+
+func connEvent(c net.Conn) apps.Event {
+	return apps.Event{Local: plain(c.LocalAddr()), Remote: plain(c.RemoteAddr())}
+}
+
+func plain(a net.Addr) string {
+	ap := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()).String()
+}
+
+// socketPatience bounds every read and write of the tests' own sockets.
+const socketPatience = 20 * time.Second
+
+// errDial marks an error of connect(2) or accept(2), for callers that count.
+var errDial = errors.New("dial")
+
+// newPair connects from client to a listener of its own on server.
+func newPair(client, server *testnet.Host, addr netip.AddrPort) (*pair, error) {
+	network := "tcp4"
+	if addr.Addr().Is6() {
+		network = "tcp6"
+	}
+	ln, err := server.Listen(network, addr.String())
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	return dialPair(client, ln, addr)
+}
+
+// dialPair connects to a listener nobody else connects to meanwhile.
+func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort) (*pair, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
+	defer cancel()
+	c, err := client.Dial(ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDial, err)
+	}
+	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(socketPatience))
+	s, err := ln.Accept()
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("%w: accept: %w", errDial, err)
+	}
+	p := &pair{c: c.(*net.TCPConn), s: s.(*net.TCPConn)}
+	_ = p.c.SetDeadline(time.Now().Add(socketPatience))
+	_ = p.s.SetDeadline(time.Now().Add(socketPatience))
+	return p, nil
+}
+
+// errno names how a read or write went: EOF, the system's error, or nothing.
+func errno(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, io.EOF):
+		return "EOF"
+	}
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
+		return unix.ErrnoName(e)
+	}
+	return err.Error()
+}
+
+// pattern fills b with bytes that tell their place behind offset off.
+func pattern(b []byte, off int) {
+	for i := range b {
+		n := off + i
+		b[i] = byte(n ^ n>>8 ^ n>>16)
+	}
+}
+
+// send writes n bytes of the pattern.
+func send(c *net.TCPConn, n int) error {
+	buf := make([]byte, 64<<10)
+	for off := 0; off < n; {
+		b := buf[:min(len(buf), n-off)]
+		pattern(b, off)
+		m, err := c.Write(b)
+		off += m
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive reads to the end and tells how many bytes of the pattern came and
+// what the end was.
+func receive(c *net.TCPConn) string {
+	buf, want := make([]byte, 64<<10), make([]byte, 64<<10)
+	for off := 0; ; {
+		n, err := c.Read(buf)
+		pattern(want[:n], off)
+		if string(buf[:n]) != string(want[:n]) {
+			return fmt.Sprintf("wrong bytes behind %d", off)
+		}
+		off += n
+		if err != nil {
+			return fmt.Sprintf("%d bytes, %s", off, errno(err))
+		}
+	}
+}
+
+// readN reads n bytes of the pattern, starting at its beginning.
+func readN(c *net.TCPConn, n int) string {
+	buf, want := make([]byte, n), make([]byte, n)
+	k, err := io.ReadFull(c, buf)
+	pattern(want[:k], 0)
+	if string(buf[:k]) != string(want[:k]) {
+		return "wrong bytes"
+	}
+	return fmt.Sprintf("%d bytes, %s", k, errno(err))
+}
+
+// both runs two ends at the same time.
+func both(a, b func()) {
+	var all sync.WaitGroup
+	all.Go(a)
+	all.Go(b)
+	all.Wait()
+}
+
+// quiet waits until the gateways have no flow left, and none of its memory.
+func (w *world) quiet(t *testing.T) {
+	t.Helper()
+	for _, g := range w.gateways {
+		require.Eventually(t, func() bool {
+			s := g.status()
+			return s.Flows[gateway.CarrierShm]+s.Flows[gateway.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
+		}, 15*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
+	}
+}

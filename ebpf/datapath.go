@@ -154,7 +154,7 @@ func (d *Datapath) setupRouting() error {
 // devices. It is idempotent.
 func (d *Datapath) Close() error {
 	if d.events != nil {
-		_ = d.events.Close() // ends Events, which holds op
+		_ = d.events.Close() // ends Events
 	}
 	d.op.Lock()
 	defer d.op.Unlock()

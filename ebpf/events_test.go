@@ -82,8 +82,19 @@ func TestEventsEnd(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, d.Events(ctx, func(Event) {}), context.Canceled)
 	ended := make(chan error, 1)
-	go func() { ended <- d.Events(context.Background(), func(Event) {}) }()
-	time.Sleep(20 * time.Millisecond)
+	inside, closing := make(chan struct{}), make(chan struct{})
+	go func() {
+		ended <- d.Events(context.Background(), func(Event) { // calls d while Close waits
+			close(inside)
+			<-closing
+			time.Sleep(20 * time.Millisecond)
+			_, _ = d.Counters()
+		})
+	}()
+	h.echo("7777")
+	require.NoError(t, h.dial("127.0.0.1:7777", time.Second))
+	<-inside
+	close(closing)
 	require.NoError(t, d.Close())
 	require.ErrorIs(t, <-ended, os.ErrClosed)
 	require.NoError(t, d.Close())

@@ -122,18 +122,30 @@ func (d *Datapath) Flow(t Tuple) (Flow, error) {
 	return v.flow(k), nil
 }
 
-// Flows calls fn for the entries until it returns false. Entries that change
-// meanwhile may be missed.
+// Flows calls fn for copies of all entries until it returns false. Entries that
+// changed during the walk may be missed. fn may call d.
 func (d *Datapath) Flows(fn func(Flow) bool) error {
-	if err := d.enter(); err != nil {
-		return err
+	all, err := d.flows()
+	for _, f := range all {
+		if !fn(f) {
+			break
+		}
 	}
-	defer d.leave()
-	return d.flows(fn)
+	return err
 }
 
-func (d *Datapath) flows(fn func(Flow) bool) error {
-	return d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool { return fn(v.flow(*k)) })
+// flows copies the table: fn of Flows must not run inside of an operation, or it
+// could not begin one while Close waits.
+func (d *Datapath) flows() (all []Flow, err error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	err = d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
+		all = append(all, v.flow(*k))
+		return true
+	})
+	return all, err
 }
 
 // walkBatch is the number of entries one system call reads: a walk over 20,000

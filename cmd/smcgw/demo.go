@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,17 +22,19 @@ func newDemo(e *env) *cobra.Command {
 		Long: `Demo makes three hosts out of network namespaces, runs gateways on two of them
 and ordinary programs on all, and prints a table of what was carried, what stayed
 native and why, with direct TCP beside it. It kills a gateway in the middle. The
-exit status is 1 if anything is not as it should be. It cleans up behind itself.`,
+exit status is 1 if anything is not as it should be. It cleans up behind itself.
+Without root it runs the same gateway on hosts in memory.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupVerbs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			err := demo.Run(ctx, demo.Options{Out: e.stdout, Rounds: rounds})
-			if errors.Is(err, os.ErrPermission) {
-				return errors.Join(err, errors.New("the demonstration needs root"))
+			opts := demo.Options{Out: e.stdout, Rounds: rounds}
+			if os.Geteuid() != 0 {
+				fmt.Fprintln(e.stdout, "Without root there are no network namespaces and no eBPF: hosts in memory instead.")
+				return demo.RunInMemory(ctx, opts)
 			}
-			return err
+			return demo.Run(ctx, opts)
 		},
 	}
 	c.Flags().IntVar(&rounds, "rounds", 3, "times each measurement is taken, both ways")

@@ -22,8 +22,12 @@ func web(args []string, p *printer) error {
 		return err
 	}
 	p.print(Event{Event: "listening", Mode: "web", Local: addrText(ln.Addr())})
-	srv := &http.Server{Handler: http.HandlerFunc(serveBytes), ReadHeaderTimeout: time.Minute}
-	return srv.Serve(ln)
+	return NewWeb().Serve(ln)
+}
+
+// NewWeb is the server of the web app, for hosts without processes.
+func NewWeb() *http.Server {
+	return &http.Server{Handler: http.HandlerFunc(serveBytes), ReadHeaderTimeout: time.Minute}
 }
 
 func serveBytes(w http.ResponseWriter, r *http.Request) {
@@ -58,16 +62,23 @@ func fetch(args []string, p *printer) error {
 	if err := fs.Parse(args); err != nil || count < 1 {
 		return errUsage
 	}
-	e := Event{Event: "result", Mode: "fetch", Remote: to}
-	err := getAll(&e, &http.Client{Timeout: limit, Transport: &http.Transport{}}, "http://"+to+"/"+strconv.FormatInt(size, 10), count)
-	if err != nil {
-		e.Failed = 1
-	}
-	p.print(e.withError(err))
-	if err != nil {
+	e := Fetch(&http.Client{Timeout: limit, Transport: &http.Transport{}}, to, size, count)
+	p.print(e)
+	if e.Failed > 0 {
 		return errFailed
 	}
 	return nil
+}
+
+// Fetch is the client of the fetch app, for hosts without processes: it gets
+// size bytes from a web server count times and returns the result.
+func Fetch(c *http.Client, to string, size int64, count int) Event {
+	e := Event{Event: "result", Mode: "fetch", Remote: to}
+	err := getAll(&e, c, "http://"+to+"/"+strconv.FormatInt(size, 10), count)
+	if err != nil {
+		e.Failed = 1
+	}
+	return e.withError(err)
 }
 
 func getAll(e *Event, c *http.Client, url string, count int) error {

@@ -140,6 +140,7 @@ func (sf *shmFabric) dropPendingLocked() {
 			delete(sf.offers, a)
 			delete(sf.peers, p.Peer)
 			_ = p.Close()
+			p.reap()
 			return
 		}
 	}
@@ -168,6 +169,9 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 	sf.mu.Unlock()
 	c, err := sf.newCarry(f, s, sp)
 	if err != nil {
+		if sp.Err() != nil {
+			sf.peerDown(peer) // it went before it was entered
+		}
 		return nil, negotiate.CarrierOffer{}, err
 	}
 	s.call(func() { err = sf.connectCarry(c, from) })
@@ -228,13 +232,25 @@ func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
 // release frees the memory of an endpoint whose peer may not have noticed yet
 // that it is over: after every loop of the peer has passed a turn.
 func (sf *shmFabric) release(p *shmPeer, ep *rsocket.Endpoint) {
-	p.AfterGrace(func() { _ = ep.Release() })
+	p.AfterGrace(func() {
+		_ = ep.Release()
+		p.reap()
+	})
+}
+
+// reap gives the memory of a peer that is down back to the pool and to the
+// kernel. Until the last flow has released its part it does nothing.
+func (p *shmPeer) reap() {
+	if p.Err() != nil {
+		_ = p.arena.Close()
+	}
 }
 
 // peerDown is called by the device when a peer has hung up: its gateway is
 // dead, and every flow it carried ends now.
 func (sf *shmFabric) peerDown(peer *shm.Peer) {
 	sf.mu.Lock()
+	sp := sf.peers[peer]
 	delete(sf.peers, peer)
 	for a, p := range sf.offers {
 		if p.Peer == peer {
@@ -242,6 +258,9 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 		}
 	}
 	sf.mu.Unlock()
+	if sp != nil {
+		sp.reap()
+	}
 }
 
 // reason implements fabric.
@@ -266,5 +285,11 @@ func (sf *shmFabric) close() error {
 		}
 		s.drivers = nil
 	}
-	return errors.Join(append(errs, sf.dev.Close())...)
+	errs = append(errs, sf.dev.Close())
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	for _, p := range sf.peers { // offers that nobody took
+		p.reap()
+	}
+	return errors.Join(errs...)
 }

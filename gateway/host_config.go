@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package gateway
 
 import (

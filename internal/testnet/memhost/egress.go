@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package memhost
 
 import (
@@ -89,6 +87,9 @@ func (m *Model) offeredOut(s *segment, o negotiate.Option, f *ebpf.Flow) verdict
 	}
 	if f != nil {
 		m.remove(f)
+	}
+	if n := m.notes[s.tuple]; n != nil {
+		n.written = false // nobody on the way will see an option
 	}
 	s.stripOption()
 	m.count(statNeutralised)

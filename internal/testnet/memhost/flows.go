@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package memhost
 
 import (
@@ -146,5 +144,6 @@ func sweepAge(l ebpf.SweepLimits, s ebpf.State) time.Duration {
 	return def
 }
 
-// offeredAge is how long an offered SYN may go without an answer.
-const offeredAge = 180 * time.Second
+// offeredAge is how long an offered SYN may go without an answer: a
+// retransmission deletes the entry after a second.
+const offeredAge = 10 * time.Second

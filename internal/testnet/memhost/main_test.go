@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package memhost
 
 import (

@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package memhost
 
 import (
@@ -163,10 +161,12 @@ func (m *Model) SetNativeReason(r uint8) error { return m.change(func() { m.nati
 // more, and nothing passes between it and the wire.
 func (m *Model) Stall(stalled bool) error { return m.change(func() { m.stalled = stalled }) }
 
-// InjectApp implements gateway.Steering. The packet stands in one queue with
-// what netstack sends, so that a bare SYN leaves behind the reset before it.
+// InjectApp implements gateway.Steering: our option is taken out of the SYN. It
+// stands in one queue with what netstack sends, so that a bare SYN leaves behind
+// the reset before it.
 func (m *Model) InjectApp(pkt []byte) error {
 	p := append([]byte{injected}, pkt...)
+	negotiate.Neutralise(p[1:])
 	if err := negotiate.RecomputeChecksum(p[1:]); err != nil {
 		return fmt.Errorf("inject: %w", err)
 	}

@@ -1,5 +1,3 @@
-//go:build smcgwcore
-
 package memhost
 
 import (
@@ -92,10 +90,13 @@ func (m *Model) onEstablished(t ebpf.Tuple, n *note) {
 	}
 }
 
+// noteAge is longer than any kernel tries to connect.
+const noteAge = 180 * time.Second
+
 // sweepNotes forgets sockets that gave up connecting.
 func (m *Model) sweepNotes(now time.Duration) {
 	for t, n := range m.notes {
-		if now-n.at > offeredAge {
+		if now-n.at > noteAge {
 			delete(m.notes, t)
 		}
 	}

@@ -36,6 +36,11 @@ type appLeg struct {
 // newAppLeg wraps conn; it must be in the state that reset-on-close is on.
 func newAppLeg(conn appConn, t Tuple) *appLeg { return &appLeg{conn: conn, tuple: t, fd: -1} }
 
+// legFloor is the lowest descriptor of an app leg in a shard: above those of
+// TUNs and links, which a dying process must close after its sockets. The
+// kernel closes the highest first (DESIGN §4, Guardian: the second line).
+const legFloor = 128
+
 // errLegClosed is what take finds when the flow ended before.
 var errLegClosed = fmt.Errorf("app leg: %w", net.ErrClosed)
 
@@ -52,7 +57,7 @@ func (l *appLeg) take() (int, error) {
 		return -1, fmt.Errorf("app leg: %w", err)
 	}
 	fd, dupErr := -1, error(nil)
-	if err := rc.Control(func(f uintptr) { fd, dupErr = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+	if err := rc.Control(func(f uintptr) { fd, dupErr = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, legFloor) }); err != nil {
 		return -1, fmt.Errorf("app leg: %w", err)
 	}
 	if dupErr != nil {

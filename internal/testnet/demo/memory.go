@@ -97,7 +97,7 @@ var memoryWorks = []struct {
 	size  int64
 	count int
 }{
-	{"HTTP download, 64 MiB", 64 << 20, 1},
+	{"HTTP download, 16 MiB", 16 << 20, 1},
 	{"HTTP small requests", 100, 500},
 }
 
@@ -165,9 +165,13 @@ func (s *memoryShow) reasonOf(a netip.Addr) (string, error) {
 
 func (s *memoryShow) death() error {
 	s.say("kill h2's gateway in the middle of a download")
+	before, err := s.g2.Admin().Status(s.ctx)
+	if err != nil {
+		return err
+	}
 	ended := make(chan apps.Event, 1)
 	go func() { ended <- s.fetch(s.h2.Addr4(), 1<<40, 1) }()
-	if err := s.carrying(); err != nil {
+	if err := s.carrying(before.BytesTotal[gateway.CarrierShm].Tx + 8<<20); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -190,7 +194,8 @@ func (s *memoryShow) death() error {
 	return nil
 }
 
-func (s *memoryShow) carrying() error {
+// carrying waits until h2 has sent that much over RDMA.
+func (s *memoryShow) carrying(sent uint64) error {
 	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
 	defer cancel()
 	for {
@@ -198,7 +203,7 @@ func (s *memoryShow) carrying() error {
 		if err != nil {
 			return err
 		}
-		if st.Flows[gateway.CarrierShm] > 0 && st.BytesTotal[gateway.CarrierShm].Tx > 150<<20 {
+		if st.Flows[gateway.CarrierShm] > 0 && st.BytesTotal[gateway.CarrierShm].Tx > sent {
 			return nil
 		}
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {

@@ -96,6 +96,7 @@ type flow struct {
 	remote  bool             // the peer decided
 	ended   bool             // teardown has begun: nothing may be added
 	after   []func()         // run when teardown is complete
+	give    func()           // a bare SYN to give back, if no handshake begins
 	buried  bool             // teardown is complete
 }
 
@@ -126,11 +127,32 @@ func (f *flow) because(r negotiate.Reason, remote bool) {
 	}
 }
 
-// setNegotiator publishes the running handshake.
-func (f *flow) setNegotiator(n *negotiator) {
+// setNegotiator publishes the running handshake. It returns what has to be done
+// when a client that fell back before it is gone, or nil.
+func (f *flow) setNegotiator(n *negotiator) (give func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hs = n
+	give, f.give = f.give, nil
+	return give
+}
+
+// negotiatingOr returns the handshake; before it began, it keeps give for it.
+func (f *flow) negotiatingOr(give func()) (n *negotiator, kept bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.hs == nil && !f.ended {
+		f.give = give
+		return nil, true
+	}
+	return f.hs, false
+}
+
+// hasEnded reports whether teardown has begun.
+func (f *flow) hasEnded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
 }
 
 // negotiating returns the handshake, or nil before it began.

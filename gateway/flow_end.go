@@ -73,9 +73,11 @@ func (f *flow) bury(end End) {
 	info := f.info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
 	f.g.count.ended(info.Carrier, info.TxBytes, info.RxBytes)
-	if end == EndNative {
+	switch end {
+	case "": // recorded elsewhere
+	case EndNative:
 		f.g.native.Add(info)
-	} else {
+	default:
 		f.g.closed.Add(info)
 	}
 	f.g.log.Debug("connection ended", "flow_id", f.id, "end", end, "reason", info.Reason, "decided_by", info.DecidedBy)
@@ -153,16 +155,24 @@ func (f *flow) complete() {
 // may leave on it.
 func (f *flow) replaced() {
 	e := ending{state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: EndAborted}
+	f.because(negotiate.ReasonClientGone, f.side == SideServer)
 	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
 		e.state, e.end = StateReleased, EndNative
+		f.g.count.fallback(negotiate.ReasonClientGone, f.side)
 	}
-	f.because(negotiate.ReasonClientGone, f.side == SideServer)
 	f.teardown(e)
+}
+
+// replacedEarly ends a server flow whose client sent another SYN instead of the
+// third ACK. The programs have recorded what became of it.
+func (f *flow) replacedEarly() {
+	f.teardown(ending{state: StateReleased, wire: f.forgetWire, entry: func() {}})
 }
 
 // vanish ends a server flow that never had a wire leg.
 func (f *flow) vanish(r negotiate.Reason) {
 	f.because(r, r == negotiate.ReasonClientGone)
+	f.g.count.fallback(r, f.side)
 	f.teardown(ending{state: StateReleased, wire: f.forgetWire, entry: func() {}, end: EndNative})
 }
 

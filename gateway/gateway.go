@@ -251,7 +251,12 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	t := Tuple(e.Tuple)
 	switch e.Kind {
 	case ebpf.EventReplaced:
-		if f := g.find(t); f != nil && f.isn == e.ISN {
+		f := g.find(t)
+		switch {
+		case f == nil || f.isn != e.ISN:
+		case f.side == SideServer && f.getState() == StateAccepted:
+			f.replacedEarly()
+		default:
 			f.replaced()
 		}
 	case ebpf.EventNative:
@@ -284,7 +289,8 @@ func sideOf(s ebpf.Side) Side {
 // the path.
 func remoteReason(r negotiate.Reason) bool {
 	switch r {
-	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed:
+	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed,
+		negotiate.ReasonClientGone:
 		return true
 	default:
 		return false

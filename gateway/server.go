@@ -28,7 +28,7 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 	}
 	f.nonce = syn.Nonce
 	if r := g.admit(); r != negotiate.ReasonNone {
-		g.returnSYN(t, syn.ISN, syn.Raw, r)
+		g.returnSYN(t, syn.ISN, syn.Raw)
 		f.vanish(r)
 		return false
 	}
@@ -38,20 +38,23 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 // NotAccepted is called by netstack for an offered SYN that came to nothing.
 func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 	t := Tuple(syn.Tuple)
-	if errors.Is(err, netstack.ErrOverload) {
-		g.returnSYN(t, syn.ISN, syn.Raw, negotiate.ReasonRateLimit)
-		return
-	}
 	f := g.find(t)
-	if f == nil || f.isn != syn.ISN || f.side != SideServer {
-		return
-	}
-	if errors.Is(err, netstack.ErrReplaced) { // by a SYN that returnSYN gives back
-		f.entryDead()
-	} else {
+	known := f != nil && f.isn == syn.ISN && f.side == SideServer
+	switch overload := errors.Is(err, netstack.ErrOverload); {
+	case overload && !known:
+		g.returnSYN(t, syn.ISN, syn.Raw)
+		g.count.fallback(negotiate.ReasonRateLimit, SideServer)
+	case overload:
+		g.returnSYN(t, syn.ISN, syn.Raw)
+		f.vanish(negotiate.ReasonRateLimit)
+	case !known:
+	case errors.Is(err, netstack.ErrHandshakeTimeout):
 		f.entryGone()
+		f.vanish(negotiate.ReasonClientGone)
+	default: // the client fell back: its SYN may be on its way to returnSYN
+		f.entryDead()
+		f.vanish(negotiate.ReasonClientGone)
 	}
-	f.vanish(negotiate.ReasonClientGone)
 }
 
 // BareSYN is called by netstack for a SYN without offer on a tuple that was
@@ -60,21 +63,32 @@ func (g *gateway) BareSYN(syn netstack.SYN) {
 	t := Tuple(syn.Tuple)
 	f := g.find(t)
 	if f == nil {
-		g.returnSYN(t, syn.ISN, syn.Raw, negotiate.ReasonNone)
+		g.returnSYN(t, syn.ISN, syn.Raw)
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)
-	give := func() { g.returnSYN(t, f.isn, raw, negotiate.ReasonNone) }
-	n := f.negotiating()
-	if s, ok := serverOf(n); ok && n.input(func(now time.Time) []negotiate.Action {
-		n.do(s.Released(now))
-		f.whenGone(give)
-		return nil
-	}) {
-		return
+	give := func() { g.returnSYN(t, f.isn, raw) }
+	n, kept := f.negotiatingOr(give)
+	if kept {
+		return // the handshake hears of it first thing, or never begins
 	}
-	f.replaced()
-	f.whenGone(give)
+	if s, ok := serverOf(n); !ok || !n.fellBack(s, give) {
+		f.replaced()
+		f.whenGone(give)
+	}
+}
+
+// fellBack tells the handshake that the client went on without us. What the
+// client said before counts: why it did.
+func (n *negotiator) fellBack(s *negotiate.Server, give func()) bool {
+	return n.input(func(now time.Time) []negotiate.Action {
+		n.readWire()
+		n.do(s.Released(now))
+		if n.f.hasEnded() {
+			n.f.whenGone(give)
+		}
+		return nil
+	})
 }
 
 func serverOf(n *negotiator) (*negotiate.Server, bool) {
@@ -105,7 +119,9 @@ func (f *flow) runServer(conn *netstack.Conn) {
 	s := &server{hs: hs}
 	s.negotiator = negotiator{f: f, hs: hs, box: newMailbox(), reading: hs.Reading, eof: hs.EOF}
 	s.execute = s.action
-	f.setNegotiator(&s.negotiator)
+	if give := f.setNegotiator(&s.negotiator); give != nil {
+		s.fellBack(hs, give)
+	}
 	s.run(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
 }
 
@@ -260,7 +276,7 @@ func (f *flow) dial(ctx context.Context, to ebpf.State) (*appLeg, negotiate.Reas
 }
 
 // returnSYN gives a peer's SYN to the kernel as if it had just arrived.
-func (g *gateway) returnSYN(t Tuple, isn uint32, raw []byte, r negotiate.Reason) {
+func (g *gateway) returnSYN(t Tuple, isn uint32, raw []byte) {
 	et := ebpf.Tuple(t)
 	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing, ebpf.StateDead); err != nil {
 		return // replaced or gone: the client's retransmission is native
@@ -269,8 +285,5 @@ func (g *gateway) returnSYN(t Tuple, isn uint32, raw []byte, r negotiate.Reason)
 	negotiate.Neutralise(pkt)
 	if err := g.steer.InjectApp(pkt); err != nil {
 		_ = g.steer.Delete(et, isn)
-	}
-	if r != negotiate.ReasonNone {
-		g.count.fallback(r, SideServer)
 	}
 }

@@ -165,13 +165,18 @@ func (c *Client) WireLost(time.Time) []Action {
 	return c.end(ReasonWireReset, true)
 }
 
-// Cancel ends the handshake for a local reason: drained, off, the application's SYN was replaced.
+// Cancel ends the handshake for a local reason: drained, off, the application's SYN was replaced. Instead of Start it is
+// for clients that have nothing to offer: they say so by a PROPOSAL without carriers and a DECLINE in one piece. A DECLINE
+// alone could be mistaken for the bytes of a native client, where a box takes our option off data segments.
 func (c *Client) Cancel(_ time.Time, r Reason) []Action {
 	switch c.state {
 	case clientDone:
 		return nil
 	case clientIdle:
-		return c.end(r, false)
+		c.proposal.Carriers = nil
+		hello := c.seal(AppendProposal(nil, &c.proposal)).Bytes
+		no := Send{Bytes: AppendDecline(hello, Decline{Version: Version, Reason: r})}
+		return append([]Action{no}, c.end(r, false)...)
 	case clientProposed, clientCompleting:
 	}
 	return c.decline(r)
@@ -304,7 +309,7 @@ func (c *Client) finish(v Verdict) {
 	c.deadline, c.proofEnd = time.Time{}, time.Time{}
 }
 
-func (c *Client) seal(msg []byte) Action {
+func (c *Client) seal(msg []byte) Send {
 	if len(c.cfg.Key) > 0 {
 		msg, c.mac = Seal(msg, 0, c.cfg.Key, c.mac)
 	}

@@ -212,10 +212,26 @@ func TestClientLateAccept(t *testing.T) {
 }
 
 func TestClientCancelledBeforeStart(t *testing.T) {
-	c := NewClient(ClientConfig{}, Proposal{})
-	require.Equal(t, "accepted", c.State())
-	require.True(t, c.Deadline().IsZero())
-	require.Equal(t, []Action{Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonNoMemory}}}, c.Cancel(t0, ReasonNoMemory))
-	require.Nil(t, c.Cancel(t0, ReasonNoMemory))
-	require.Nil(t, c.Tick(t0))
+	for _, key := range [][]byte{nil, []byte("key")} {
+		c := NewClient(ClientConfig{Key: key}, Proposal{Nonce: 7})
+		require.Equal(t, "accepted", c.State())
+		require.True(t, c.Deadline().IsZero())
+		todo := c.Cancel(t0, ReasonNoMemory)
+		require.Len(t, todo, 2)
+		require.Equal(t, Release{Verdict{Outcome: OutcomeReleased, Reason: ReasonNoMemory}}, todo[1])
+		require.Nil(t, c.Cancel(t0, ReasonNoMemory))
+		require.Nil(t, c.Tick(t0))
+
+		for _, confirmed := range []Confirmed{ConfirmedYes, ConfirmedUnknown} {
+			s := NewServer(ServerConfig{Key: key}, 7)
+			s.Start(t0, 0, confirmed)
+			verdict := Verdict{Outcome: OutcomeDeclined, Reason: ReasonNoMemory, Remote: true}
+			require.Equal(t, []Action{Abort{Verdict: verdict, Silent: true}}, s.Receive(t0, todo[0].(Send).Bytes))
+		}
+		s := NewServer(ServerConfig{Key: key}, 7)
+		s.Start(t0, 0, ConfirmedNo)
+		s.RawDialled(t0, true, ReasonNone)
+		require.Equal(t, []Action{Abort{Verdict: Verdict{Outcome: OutcomeAborted, Reason: ReasonAcceptLost}}},
+			s.Receive(t0, todo[0].(Send).Bytes), "nothing of it reaches an application")
+	}
 }

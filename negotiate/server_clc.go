@@ -61,13 +61,22 @@ func (s *Server) onProposal(now time.Time, msg []byte) []Action {
 		return s.decline(now, ReasonVersion)
 	}
 	if len(s.proposal.Carriers) == 0 {
-		return s.decline(now, ReasonNoCommonCarrier)
+		return s.nothingOffered(now)
 	}
 	budget := min(s.proposal.Budget, MaxBudget)
 	s.state = serverServing
 	s.deadline = now.Add(serveTime(budget, s.rtt))
 	s.lastWord = now.Add(lastWordTime(budget, s.rtt))
 	return []Action{Serve{Proposal: &s.proposal}}
+}
+
+// nothingOffered: a client without anything to offer says why right behind its PROPOSAL.
+func (s *Server) nothingOffered(now time.Time) []Action {
+	if h, msg, err := s.in.next(); err == nil && h.Type == TypeDecline {
+		s.in.take(len(msg))
+		return s.onDecline(msg)
+	}
+	return s.decline(now, ReasonNoCommonCarrier)
 }
 
 func (s *Server) readProposal(msg []byte) error {

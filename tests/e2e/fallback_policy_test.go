@@ -1,18 +1,15 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
 
 // Ports of TestFallbackPolicy, by the rule that is about them.
@@ -84,22 +81,14 @@ func TestFallbackPolicy(t *testing.T) {
 // carriedAs makes a connection that is carried because of who makes it.
 func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	cmd := w.h1.AppCommand(ctx, "hold", "-to", to)
+	cmd := w.h1.AppCommand(t.Context(), "hold", "-to", to)
 	as(cmd)
 	p, err := w.h1.StartCmd(cmd)
 	require.NoError(t, err)
-	ev, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
-	require.NoError(t, err)
-	require.Empty(t, ev[0].Error)
-	require.NoError(t, p.Send("ping"))
-	done, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
-	require.NoError(t, err)
-	require.Equal(t, 1, done[0].OK, "%+v", done)
+	e := pinged(t, p)
 	require.NoError(t, p.CloseInput())
 	require.NoError(t, p.Wait())
-	w.carriedBy(ev[0], gateway.CarrierShm)
+	w.carriedBy(e, gateway.CarrierShm)
 }
 
 // TestFallbackSwitched: mode observe, and off and on, which survives a restart.

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// TestFallbackLimits: what a gateway has not got, on either side. The other
+// side hears why, and the connection is native at once.
+func TestFallbackLimits(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	for _, c := range []struct {
+		name           string
+		on             *testnet.Host
+		s              settings
+		client, server told
+	}{
+		{"memory of the server", w.h2, settings{Memory: "1MiB"}, remote("no_memory"), local("no_memory")},
+		{"carriers of the server", w.h2, settings{Carriers: " "}, remote("no_common_carrier"), local("no_common_carrier")},
+		{"memory of the client", w.h1, settings{Memory: "1MiB"}, local("no_memory"), remote("no_memory")},
+		{"carriers of the client", w.h1, settings{Carriers: " "}, local("no_common_carrier"), remote("no_common_carrier")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.restart(w.h1, settings{})
+			w.restart(w.h2, settings{})
+			w.restart(c.on, c.s)
+			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+				fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: c.client, server: c.server, hasty: c.on == w.h1}.ping()
+			})
+		})
+	}
+}
+
+// TestFallbackReleaseAtOnce: the SYN of a released connection goes out right
+// behind the reset of its wire leg and is answered, whatever the server's
+// gateway is doing at that moment.
+func TestFallbackReleaseAtOnce(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{NegativeCache: "100ms"})
+	w.up(w.h2, settings{Memory: "1MiB"})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		offers := w.offers()
+		for range 4 {
+			e := w.mustApp(w.h1, "churn", "-count", "200", "-parallel", "4", "-gap", "1ms", "-to", addr(w.h2, transferPort))
+			require.Less(t, time.Duration(e.Micros)*time.Microsecond, atOnce, "the slowest of 200")
+		}
+		require.Greater(t, w.offers()-offers, uint64(10), "connections that were released")
+	})
+	require.Zero(t, w.gateways[w.h1].status().FlowsTotal[gateway.CarrierShm])
+}
+
+// TestFallbackFlowLimit: one flow is allowed, the second is native, and when
+// the first has ended the third is carried.
+func TestFallbackFlowLimit(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{MaxFlows: 1})
+	limited := func(client, server told) {
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			to := addr(w.h2, echoPort)
+			p, held := w.hold(t, w.h1, to)
+			for range 2 { // nothing is remembered of a passing limit here
+				fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}.ping()
+			}
+			require.NoError(t, p.CloseInput())
+			require.NoError(t, p.Wait())
+			w.carriedBy(held, gateway.CarrierShm)
+			w.carried(t, w.h1, to)
+		})
+	}
+	limited(remote("peer_no_option"), local("flow_limit"))
+	w.restart(w.h2, settings{})
+	w.restart(w.h1, settings{MaxFlows: 1})
+	limited(local("flow_limit"), remote("client_gone"))
+}
+
+// hold keeps a connection open that has exchanged bytes.
+func (w *world) hold(t *testing.T, from *testnet.Host, to string) (*testnet.Proc, apps.Event) {
+	t.Helper()
+	p, err := from.StartApp("hold", "-to", to)
+	require.NoError(t, err)
+	return p, pinged(t, p)
+}
+
+// pinged lets a holding client exchange bytes and returns its connection.
+func pinged(t *testing.T, p *testnet.Proc) apps.Event {
+	t.Helper()
+	ctx := patience(t)
+	ev, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
+	require.NoError(t, err)
+	require.Empty(t, ev[0].Error)
+	require.NoError(t, p.Send("ping"))
+	done, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
+	require.NoError(t, err)
+	require.Equal(t, 1, done[0].OK, "%+v", done)
+	return ev[0]
+}

@@ -20,7 +20,8 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 		if old.isn == syn.ISN {
 			return true
 		}
-		old.replaced()
+		g.beganAnew(old, syn)
+		return false
 	}
 	f, fresh := g.newFlow(SideServer, t, syn.ISN)
 	if !fresh {
@@ -33,6 +34,15 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 		return false
 	}
 	return true
+}
+
+// beganAnew is a client's new connection on the tuple of one in handshake. The
+// entry is the old one's, so the new one is native: its SYN goes to the kernel
+// as soon as the application's end of the old one has been reset.
+func (g *gateway) beganAnew(old *flow, syn netstack.SYN) {
+	raw := append([]byte(nil), syn.Raw...)
+	old.replaced()
+	old.whenGone(func() { g.returnSYN(old.tuple, old.isn, raw) })
 }
 
 // NotAccepted is called by netstack for an offered SYN that came to nothing.

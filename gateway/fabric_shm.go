@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// shmRing is the RMB of a flow on shared memory.
-	shmRing = 1 << 20
 	// cqDepth bounds the completions a shard has not yet looked at.
 	cqDepth = 1 << 14
 	// pendingLimit bounds the peers nobody has attached to yet.
@@ -211,7 +209,7 @@ func (sf *shmFabric) connectCarry(c *carry, to negotiate.CarrierOffer) error {
 
 // newCarry makes a queue pair in INIT with its memory.
 func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
-	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: shmRing}
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: ringSize(sf.g.pool.Stats())}
 	cq := sf.cqs[s.id]
 	qp, err := p.PD().CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
 	if err != nil {
@@ -292,4 +290,18 @@ func (sf *shmFabric) close() error {
 		p.reap()
 	}
 	return errors.Join(errs...)
+}
+
+// ringSize is the RMB of the next flow: large rings are for bulk, and thousands
+// of flows are rarely all bulk, so the more of the memory is handed out the
+// smaller the rings become. When even small ones do not fit the flow is native.
+func ringSize(p rmb.PoolStats) int {
+	switch {
+	case p.Used < p.Limit/4:
+		return 1 << 20
+	case p.Used < p.Limit/2:
+		return 256 << 10
+	default:
+		return 64 << 10
+	}
 }

@@ -17,19 +17,19 @@ import (
 )
 
 var (
-	// ErrNoFlow: there is no entry for the tuple.
+	// ErrNoFlow means that there is no entry for the tuple.
 	ErrNoFlow = errors.New("no flow entry")
-	// ErrReplaced: the entry belongs to another connection on the same tuple
-	// (its ISN differs).
+	// ErrReplaced means that the entry belongs to another connection on the
+	// same tuple (its ISN differs).
 	ErrReplaced = errors.New("flow entry of another connection")
-	// ErrState: the entry is in none of the expected states. The error is a
-	// [StateError].
+	// ErrState means that the entry is in none of the expected states. The
+	// error is a [StateError].
 	ErrState = errors.New("flow entry in another state")
-	// ErrKernel: the kernel is older than 6.6 or lacks a needed feature.
+	// ErrKernel means that the kernel is older than 6.6 or lacks a feature.
 	ErrKernel = errors.New("kernel lacks a needed feature")
-	// ErrCollision: a rule preference or routing table is used by others.
+	// ErrCollision means that others use a rule preference or routing table.
 	ErrCollision = errors.New("rule preference or table in use")
-	// ErrInUse: a live process holds the devices of this generation.
+	// ErrInUse means that a live process holds the devices of this generation.
 	ErrInUse = errors.New("devices held by a live process")
 )
 

@@ -43,6 +43,7 @@ const (
 	casMove = iota
 	casDelete
 )
+
 const (
 	casOK = iota
 	casNoFlow

@@ -233,7 +233,7 @@ func TestPolicyInKernel(t *testing.T) {
 // makeCgroups makes base/a/b and base/c below the mount and returns base.
 func makeCgroups(t *testing.T, mount string) string {
 	t.Helper()
-	base, err := os.MkdirTemp(mount, "smcgw-ebpf-test-")
+	base, err := os.MkdirTemp(mount, "smcgw-ebpf-test-") //nolint:usetesting // on cgroup2
 	require.NoError(t, err)
 	dirs := []string{"c", "a/b", "a", ""}
 	require.NoError(t, os.MkdirAll(filepath.Join(base, "a/b"), 0o755))

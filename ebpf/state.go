@@ -73,8 +73,6 @@ type Side uint8
 const (
 	SideClient Side = iota
 	SideServer
-
-	numSides
 )
 
 // String returns "client" or "server".

@@ -135,8 +135,7 @@ func (c *AdminClient) unreachable(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	default:
-		var op *net.OpError
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
 		return fmt.Errorf("%w at %s: %w", ErrDaemonUnreachable, c.path, err)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -66,9 +67,7 @@ func (st Status) filled() Status {
 func withKeys[V any](m map[Carrier]V) map[Carrier]V {
 	var zero V
 	out := map[Carrier]V{CarrierShm: zero, CarrierRelay: zero}
-	for k, v := range m {
-		out[k] = v
-	}
+	maps.Copy(out, m)
 	return out
 }
 

@@ -311,7 +311,7 @@ func TestCredentialsOfOtherUsers(t *testing.T) {
 		t.Skip("needs curl")
 	}
 	a := startAdmin(t, func(c *Config) {
-		dir, err := os.MkdirTemp("/tmp", "smcgw-admin")
+		dir, err := os.MkdirTemp("/tmp", "smcgw-admin") //nolint:usetesting // open to other users
 		require.NoError(t, err)
 		require.NoError(t, os.Chmod(dir, 0o755))
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -145,7 +145,7 @@ type textValue interface{ setText(text string) error }
 
 // isScalar reports whether v is written as one value.
 func isScalar(v reflect.Value) bool {
-	if _, ok := v.Addr().Interface().(*netip.Prefix); ok {
+	if _, ok := reflect.TypeAssert[*netip.Prefix](v.Addr()); ok {
 		return true
 	}
 	return v.Kind() != reflect.Struct && v.Kind() != reflect.Slice

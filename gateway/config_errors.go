@@ -47,8 +47,7 @@ func collectFieldErrors(err error, out *[]*FieldError) {
 		}
 		return
 	}
-	var fe *FieldError
-	if errors.As(err, &fe) {
+	if fe, ok := errors.AsType[*FieldError](err); ok {
 		*out = append(*out, fe)
 	}
 }

@@ -249,8 +249,7 @@ func TestEveryLeafHasADefaultOrSaysWhatEmptyMeans(t *testing.T) {
 
 // walkFields calls fn for every field of the configuration, with its path.
 func walkFields(t reflect.Type, path string, fn func(string, reflect.StructField)) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		p := fieldPath(path, f.Tag.Get("yaml"))
 		fn(p, f)
 		elem := f.Type

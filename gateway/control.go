@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -154,12 +155,8 @@ func (g *gateway) Snapshot() Snapshot {
 func (g *gateway) snapshotCounters(s *Snapshot) {
 	g.count.mu.Lock()
 	defer g.count.mu.Unlock()
-	for c, n := range g.count.flows {
-		s.FlowsTotal[c] = n
-	}
-	for c, b := range g.count.bytes {
-		s.BytesTotal[c] = b
-	}
+	maps.Copy(s.FlowsTotal, g.count.flows)
+	maps.Copy(s.BytesTotal, g.count.bytes)
 	for c, h := range g.count.handshake {
 		s.Handshakes[c] = h.Snapshot()
 	}

@@ -190,8 +190,7 @@ func (r *fakeRun) status() int {
 	for r.out.Scan() {
 	}
 	err := r.cmd.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
 		require.NoError(r.t, err)
 	}
 	return r.cmd.ProcessState.ExitCode()
@@ -310,7 +309,7 @@ func children(pid int) (out []int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, f := range files {
 		b, _ := os.ReadFile(f)
-		for _, s := range strings.Fields(string(b)) {
+		for s := range strings.FieldsSeq(string(b)) {
 			if n, err := strconv.Atoi(s); err == nil {
 				out = append(out, n)
 			}

@@ -184,7 +184,7 @@ func (w *Ward) detach() {
 		return
 	}
 	_ = w.conn.Close()
-	for range w.packets { //nolint:revive // drained so that the receiver ends
+	for range w.packets { // until the receiver ends
 	}
 	w.conn, w.packets = nil, nil
 }

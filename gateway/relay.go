@@ -254,7 +254,7 @@ func (r *relay) toApp(leg *appLeg) {
 func (r *relay) awaitData(spare []byte) ([]byte, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.ring) == 0 && !r.err && !(r.endKnown && r.consumed == r.final) {
+	for len(r.ring) == 0 && !r.err && !r.delivered() {
 		r.cond.Wait()
 	}
 	if r.err || len(r.ring) == 0 {
@@ -263,6 +263,15 @@ func (r *relay) awaitData(spare []byte) ([]byte, bool) {
 	b := r.ring
 	r.ring = spare
 	return b, true
+}
+
+// delivered: the application has everything the peer sent. Callers hold mu.
+func (r *relay) delivered() bool { return r.endKnown && r.consumed == r.final }
+
+// settled: both directions are over, as far as this side can know. Callers hold
+// mu.
+func (r *relay) settled() bool {
+	return r.endHave && (r.haveSent || r.wireGone && r.delivered())
 }
 
 // consume returns a HAVE when enough was taken to be worth one.
@@ -295,7 +304,7 @@ func (r *relay) lost() {
 // delivered everything, then completes the flow.
 func (r *relay) settle(leg *appLeg) {
 	r.mu.Lock()
-	for !r.err && !(r.endHave && (r.haveSent || r.wireGone && r.endKnown && r.consumed == r.final)) {
+	for !r.err && !r.settled() {
 		r.cond.Wait()
 	}
 	failed := r.err

@@ -190,12 +190,10 @@ func (s *server) action(a negotiate.Action) {
 func (s *server) background(step func(context.Context)) {
 	ctx, cancel := context.WithTimeout(s.f.g.ctx, dialTimeout)
 	s.cancel = cancel
-	s.f.g.wg.Add(1)
-	go func() {
-		defer s.f.g.wg.Done()
+	s.f.g.wg.Go(func() {
 		defer cancel()
 		step(ctx)
-	}()
+	})
 }
 
 // dialTimeout bounds a dial of the local application where the client's budget

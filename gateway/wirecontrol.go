@@ -198,13 +198,6 @@ func (c *wireControl) finish() {
 	}
 }
 
-// stop makes later notifications harmless.
-func (c *wireControl) stop() {
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-}
-
 // controlQueue feeds the control workers. A wireControl is in it at most once.
 type controlQueue struct {
 	mu      sync.Mutex // guards everything below

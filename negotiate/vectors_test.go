@@ -145,7 +145,7 @@ func unhex(t testing.TB, text string) []byte {
 	var digits strings.Builder
 	for line := range strings.Lines(text) {
 		data, _, _ := strings.Cut(line, ";")
-		for _, f := range strings.Fields(data) {
+		for f := range strings.FieldsSeq(data) {
 			digits.WriteString(f)
 		}
 	}

@@ -41,7 +41,7 @@ func newHostConn(ep tcpip.Endpoint, wq *waiter.Queue) (*HostConn, error) {
 // Read implements net.Conn.
 func (c *HostConn) Read(p []byte) (int, error) {
 	stop := c.rd.wait()
-	n, err := 0, error(errInterrupted)
+	n, err := 0, errInterrupted
 	if !isClosed(stop) {
 		n, err = c.blocking(waiter.ReadableEvents, stop, func() (int, error) { return c.stream.Read(p) })
 	}
@@ -51,7 +51,7 @@ func (c *HostConn) Read(p []byte) (int, error) {
 // Write implements net.Conn.
 func (c *HostConn) Write(p []byte) (int, error) {
 	stop := c.wr.wait()
-	n, err := 0, error(errInterrupted)
+	n, err := 0, errInterrupted
 	if !isClosed(stop) {
 		n, err = c.writeAll(p, stop)
 	}

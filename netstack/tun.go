@@ -91,7 +91,7 @@ func (t *tunLink) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 func (t *tunLink) write(p *stack.PacketBuffer) bool {
 	h := vnetHeader(p)
 	iov := append([][]byte{h[:]}, p.AsSlices()...)
-	for try := 0; try < 3; try++ {
+	for range 3 {
 		_, err := unix.Writev(t.fd, iov)
 		switch {
 		case err == nil:
@@ -164,7 +164,7 @@ func (t *tunLink) receive(r *ladder, n int) {
 	if !ok {
 		return
 	}
-	proto := tcpip.NetworkProtocolNumber(header.IPv4ProtocolNumber)
+	proto := header.IPv4ProtocolNumber
 	if first[0]>>4 == 6 {
 		proto = header.IPv6ProtocolNumber
 	}

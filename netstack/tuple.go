@@ -85,7 +85,7 @@ func endpointKey(id stack.TransportEndpointID) tupleKey {
 
 // fullAddress converts to gVisor's address type and names the network protocol.
 func fullAddress(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumber) {
-	proto := tcpip.NetworkProtocolNumber(header.IPv4ProtocolNumber)
+	proto := header.IPv4ProtocolNumber
 	if a.Addr().Is6() {
 		proto = header.IPv6ProtocolNumber
 	}

@@ -3,6 +3,7 @@ package rmb
 import (
 	"errors"
 	"math"
+	"slices"
 )
 
 // Errors of a ring. Both mean that somebody miscounted; the ring is unchanged.
@@ -29,7 +30,7 @@ func NewRing(buf []byte) Ring {
 	if len(buf) > MaxRing {
 		buf = buf[:MaxRing]
 	}
-	return Ring{buf: buf[:len(buf):len(buf)]}
+	return Ring{buf: slices.Clip(buf)}
 }
 
 // Size returns the number of bytes the ring can hold.

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -22,10 +23,8 @@ func NewCompChannel() *CompChannel { return &CompChannel{wake: make(chan struct{
 func (c *CompChannel) Notify(cq CQ) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range c.events {
-		if e == cq {
-			return
-		}
+	if slices.Contains(c.events, cq) {
+		return
 	}
 	c.events = append(c.events, cq)
 	c.signal()

@@ -31,7 +31,7 @@ func newCodes(e *env) *cobra.Command {
 			}
 			if len(args) == 1 {
 				_, err := fmt.Fprint(e.stdout, explain(list.Codes[0]))
-				return wrap("print", err)
+				return printed(err)
 			}
 			return table(e.stdout, codeRows(list, noHeader))
 		},

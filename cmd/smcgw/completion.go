@@ -15,11 +15,11 @@ func newCompletion(*env) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			switch root, out := c.Root(), c.OutOrStdout(); args[0] {
 			case "bash":
-				return wrap("print", root.GenBashCompletionV2(out, false))
+				return printed(root.GenBashCompletionV2(out, false))
 			case "zsh":
-				return wrap("print", root.GenZshCompletionNoDesc(out))
+				return printed(root.GenZshCompletionNoDesc(out))
 			default:
-				return wrap("print", root.GenFishCompletion(out, false))
+				return printed(root.GenFishCompletion(out, false))
 			}
 		},
 	}

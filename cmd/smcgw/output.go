@@ -15,7 +15,7 @@ import (
 func (e *env) printJSON(doc any) error {
 	enc := json.NewEncoder(e.stdout)
 	enc.SetEscapeHTML(false)
-	return wrap("print", enc.Encode(doc))
+	return printed(enc.Encode(doc))
 }
 
 // done reports what a verb did.
@@ -25,14 +25,15 @@ func (e *env) done(r gateway.Result) error {
 		return e.printJSON(r)
 	}
 	_, err := fmt.Fprintln(e.stdout, r.Message)
-	return wrap("print", err)
+	return printed(err)
 }
 
-func wrap(what string, err error) error {
+// printed says that it was the output that could not be written.
+func printed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("print: %w", err)
 }
 
 // table prints rows in columns, the first row as the header. Cells that are
@@ -47,7 +48,7 @@ func table(w io.Writer, rows [][]string) error {
 		}
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
-	return wrap("print", tw.Flush())
+	return printed(tw.Flush())
 }
 
 // size renders a number of bytes for people.

@@ -47,7 +47,7 @@ func (e *env) showStatus(st gateway.Status, brief bool) error {
 		b.WriteString(details(st))
 	}
 	_, err := fmt.Fprint(e.stdout, b.String())
-	return wrap("print", err)
+	return printed(err)
 }
 
 // headline is the status in one line.

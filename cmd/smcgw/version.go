@@ -42,7 +42,7 @@ func newVersion(e *env) *cobra.Command {
 				return e.printJSON(info)
 			}
 			_, err := fmt.Fprint(e.stdout, versionText(info))
-			return wrap("print", err)
+			return printed(err)
 		},
 	}))
 }

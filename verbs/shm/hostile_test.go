@@ -82,57 +82,57 @@ func TestHostileHello(t *testing.T) {
 	for name, spoil := range map[string]func(h *hostileHello) ([]byte, []int){
 		"nothing":   func(*hostileHello) ([]byte, []int) { return nil, nil },
 		"one byte":  func(*hostileHello) ([]byte, []int) { return []byte("S"), nil },
-		"no fds":    func(h *hostileHello) ([]byte, []int) { return h.m.append(nil), nil },
-		"one fd":    func(h *hostileHello) ([]byte, []int) { return h.m.append(nil), []int{h.memfd} },
-		"three fds": func(h *hostileHello) ([]byte, []int) { return h.m.append(nil), []int{h.memfd, h.evt, h.evt} },
-		"swapped":   func(h *hostileHello) ([]byte, []int) { return h.m.append(nil), []int{h.evt, h.memfd} },
+		"no fds":    func(h *hostileHello) ([]byte, []int) { return h.m.encode(), nil },
+		"one fd":    func(h *hostileHello) ([]byte, []int) { return h.m.encode(), []int{h.memfd} },
+		"three fds": func(h *hostileHello) ([]byte, []int) { return h.m.encode(), []int{h.memfd, h.evt, h.evt} },
+		"swapped":   func(h *hostileHello) ([]byte, []int) { return h.m.encode(), []int{h.evt, h.memfd} },
 		"many fds": func(h *hostileHello) ([]byte, []int) {
 			fds := make([]int, 200)
 			for i := range fds {
 				fds[i] = h.evt
 			}
-			return h.m.append(nil), fds
+			return h.m.encode(), fds
 		},
-		"longer": func(h *hostileHello) ([]byte, []int) { return append(h.m.append(nil), 0), []int{h.memfd, h.evt} },
+		"longer": func(h *hostileHello) ([]byte, []int) { return append(h.m.encode(), 0), []int{h.memfd, h.evt} },
 		"unsealed": func(h *hostileHello) ([]byte, []int) {
-			return h.m.append(nil), []int{rawMemfd(t, size, 0, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, size, 0, 0), h.evt}
 		},
 		"can shrink": func(h *hostileHello) ([]byte, []int) {
-			return h.m.append(nil), []int{rawMemfd(t, size, unix.F_SEAL_GROW|unix.F_SEAL_SEAL, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, size, unix.F_SEAL_GROW|unix.F_SEAL_SEAL, 0), h.evt}
 		},
 		"not final": func(h *hostileHello) ([]byte, []int) {
-			return h.m.append(nil), []int{rawMemfd(t, size, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, size, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK, 0), h.evt}
 		},
 		"read only": func(h *hostileHello) ([]byte, []int) {
-			return h.m.append(nil), []int{rawMemfd(t, size, all|unix.F_SEAL_WRITE, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, size, all|unix.F_SEAL_WRITE, 0), h.evt}
 		},
 		"smaller than said": func(h *hostileHello) ([]byte, []int) {
-			return h.m.append(nil), []int{rawMemfd(t, size-pageSize, all, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, size-pageSize, all, 0), h.evt}
 		},
 		"no arena": func(h *hostileHello) ([]byte, []int) {
 			h.m.size = newLayout(1).arena
-			return h.m.append(nil), []int{rawMemfd(t, int64(h.m.size), all, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, int64(h.m.size), all, 0), h.evt}
 		},
 		"odd size": func(h *hostileHello) ([]byte, []int) {
 			h.m.size++
-			return h.m.append(nil), []int{rawMemfd(t, int64(h.m.size), all, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, int64(h.m.size), all, 0), h.evt}
 		},
 		"too big": func(h *hostileHello) ([]byte, []int) {
 			h.m.size = 1 << 40
-			return h.m.append(nil), []int{rawMemfd(t, 1<<40, all, 0), h.evt}
+			return h.m.encode(), []int{rawMemfd(t, 1<<40, all, 0), h.evt}
 		},
 		"negative": func(h *hostileHello) ([]byte, []int) {
 			h.m.size = 1 << 63
-			return h.m.append(nil), []int{h.memfd, h.evt}
+			return h.m.encode(), []int{h.memfd, h.evt}
 		},
-		"a file": func(h *hostileHello) ([]byte, []int) { return h.m.append(nil), []int{int(file.Fd()), h.evt} },
+		"a file": func(h *hostileHello) ([]byte, []int) { return h.m.encode(), []int{int(file.Fd()), h.evt} },
 		"no vectors": func(h *hostileHello) ([]byte, []int) {
 			h.m.vectors = 0
-			return h.m.append(nil), []int{h.memfd}
+			return h.m.encode(), []int{h.memfd}
 		},
 		"65535 vectors": func(h *hostileHello) ([]byte, []int) {
 			h.m.vectors = 65535
-			return h.m.append(nil), []int{h.memfd, h.evt}
+			return h.m.encode(), []int{h.memfd, h.evt}
 		},
 		"more vectors than memory": func(h *hostileHello) ([]byte, []int) {
 			h.m.vectors = 64
@@ -140,26 +140,26 @@ func TestHostileHello(t *testing.T) {
 			for range 64 {
 				fds = append(fds, h.evt)
 			}
-			return h.m.append(nil), append(fds[:0:0], fds...)
+			return h.m.encode(), append(fds[:0:0], fds...)
 		},
 		"no gateway": func(h *hostileHello) ([]byte, []int) {
 			h.m.gateway = [16]byte{}
-			return h.m.append(nil), []int{h.memfd, h.evt}
+			return h.m.encode(), []int{h.memfd, h.evt}
 		},
 		"our gateway": func(h *hostileHello) ([]byte, []int) {
 			h.m.gateway = d.cfg.GatewayID
-			return h.m.append(nil), []int{h.memfd, h.evt}
+			return h.m.encode(), []int{h.memfd, h.evt}
 		},
 		"welcome": func(h *hostileHello) ([]byte, []int) {
 			h.m.kind = typeWelcome
-			return h.m.append(nil), []int{h.memfd, h.evt}
+			return h.m.encode(), []int{h.memfd, h.evt}
 		},
 		"wrong key": func(h *hostileHello) ([]byte, []int) {
 			h.m.key[0]++
-			return h.m.append(nil), []int{h.memfd, h.evt}
+			return h.m.encode(), []int{h.memfd, h.evt}
 		},
 		"version": func(h *hostileHello) ([]byte, []int) {
-			b := h.m.append(nil)
+			b := h.m.encode()
 			b[4]++
 			return b, []int{h.memfd, h.evt}
 		},
@@ -187,7 +187,7 @@ func TestTruncatedHello(t *testing.T) {
 	d, dir := listening(t)
 	p := offer(t, d)
 	h := newHello(t, p)
-	full := h.m.append(nil)
+	full := h.m.encode()
 	for n := range full {
 		m, err := rawCall(t, d, dir, full[:n], h.memfd, h.evt)
 		if err == nil {
@@ -404,16 +404,16 @@ func FuzzRing(f *testing.F) {
 // FuzzMessage: what parses is what it was made from; nothing panics.
 func FuzzMessage(f *testing.F) {
 	m := message{kind: typeHello, vectors: 2, size: 1 << 20, gateway: [16]byte{1}, key: [16]byte{2}}
-	f.Add(m.append(nil))
-	f.Add(m.append(nil)[:20])
-	f.Add(message{kind: typeRefuse, code: refuseKey}.append(nil))
+	f.Add(m.encode())
+	f.Add(m.encode()[:20])
+	f.Add(message{kind: typeRefuse, code: refuseKey}.encode())
 	f.Add([]byte("SMSH\x02"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseMessage(b)
 		if err != nil {
 			return
 		}
-		again, err := parseMessage(m.append(nil))
+		again, err := parseMessage(m.encode())
 		require.NoError(t, err)
 		require.Equal(t, m, again)
 		_ = refusal(m.code)
@@ -421,7 +421,7 @@ func FuzzMessage(f *testing.F) {
 }
 
 func TestTruncatedMessage(t *testing.T) {
-	full := message{kind: typeWelcome, vectors: 1, size: 1 << 20, gateway: [16]byte{1}}.append(nil)
+	full := message{kind: typeWelcome, vectors: 1, size: 1 << 20, gateway: [16]byte{1}}.encode()
 	require.Len(t, full, messageSize)
 	for n := range full {
 		_, err := parseMessage(full[:n])

@@ -62,8 +62,8 @@ type message struct {
 	code    byte
 }
 
-func (m message) append(b []byte) []byte {
-	b = append(b, messageMagic...)
+func (m message) encode() []byte {
+	b := append(make([]byte, 0, messageSize), messageMagic...)
 	b = append(b, messageVersion, m.kind)
 	b = binary.BigEndian.AppendUint16(b, m.vectors)
 	b = binary.BigEndian.AppendUint64(b, m.size)

@@ -19,13 +19,13 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err := checkAttr(attr, mask); err != nil {
 		return err
 	}
-	switch {
-	case to == verbs.QPSReset:
+	switch to {
+	case verbs.QPSReset:
 		return q.reset()
-	case to == verbs.QPSErr:
+	case verbs.QPSErr:
 		q.fail(verbs.WCSuccess)
 		return nil
-	case to == verbs.QPSRTR:
+	case verbs.QPSRTR:
 		if err := q.toRTR(attr.DestQPNum); err != nil {
 			return err
 		}

@@ -39,11 +39,7 @@ func TestAttachSharesOnePeer(t *testing.T) {
 	var wg sync.WaitGroup
 	got := make([]*Peer, 20)
 	for i := range got {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			got[i], _ = c.Attach(context.Background(), p.Name(), p.Key())
-		}()
+		wg.Go(func() { got[i], _ = c.Attach(context.Background(), p.Name(), p.Key()) })
 	}
 	wg.Wait()
 	for _, g := range got {

@@ -95,7 +95,7 @@ func sendMessage(c *net.UnixConn, m message, fds ...int) error {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	if _, _, err := c.WriteMsgUnix(m.append(nil), oob, nil); err != nil {
+	if _, _, err := c.WriteMsgUnix(m.encode(), oob, nil); err != nil {
 		return fmt.Errorf("send rendezvous message: %w", err)
 	}
 	return nil

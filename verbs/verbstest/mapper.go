@@ -55,8 +55,14 @@ func testMapRefused(e *env) {
 		addr uint64
 		n    int
 	}{
-		{key ^ 1, addr, 1}, {0, addr, 1}, {^uint32(0), addr, 1}, {key, addr - 1, 1}, {key, addr, regionSize + 1},
-		{key, addr + regionSize, 1}, {key, ^uint64(0), 2}, {key, addr, -1},
+		{key ^ 1, addr, 1},
+		{0, addr, 1},
+		{^uint32(0), addr, 1},
+		{key, addr - 1, 1},
+		{key, addr, regionSize + 1},
+		{key, addr + regionSize, 1},
+		{key, ^uint64(0), 2},
+		{key, addr, -1},
 	} {
 		_, err := m.MapRemote(c.key, c.addr, c.n)
 		e.ErrorIs(err, verbs.ErrAccess, "%+v", c)

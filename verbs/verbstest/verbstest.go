@@ -30,8 +30,14 @@ func Run(t *testing.T, open func(t testing.TB) *Pair) {
 		name  string
 		tests []test
 	}{
-		{"State", stateTests}, {"Write", writeTests}, {"Send", sendTests},
-		{"RNR", rnrTests}, {"Error", errorTests}, {"CQ", cqTests}, {"Limit", limitTests}, {"Mapper", mapperTests},
+		{"State", stateTests},
+		{"Write", writeTests},
+		{"Send", sendTests},
+		{"RNR", rnrTests},
+		{"Error", errorTests},
+		{"CQ", cqTests},
+		{"Limit", limitTests},
+		{"Mapper", mapperTests},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.tests {
@@ -122,11 +128,10 @@ func (e *env) attr(s *Side, dest uint32) verbs.QPAttr {
 const bothWrite = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 
 // connect brings both queue pairs to RTS; change may alter B's attributes and A's.
-func (e *env) connect(change ...func(*verbs.QPAttr)) *env {
+func (e *env) connect(change ...func(*verbs.QPAttr)) {
 	e.NoError(verbs.Init(e.a.qp, bothWrite))
 	e.NoError(verbs.Init(e.b.qp, bothWrite))
 	e.join(change...)
-	return e
 }
 
 func (e *env) join(change ...func(*verbs.QPAttr)) {

@@ -1,6 +1,7 @@
 package memhost
 
 import (
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -95,12 +96,7 @@ func (m *Model) swap(t ebpf.Tuple, isn uint32, from []ebpf.State, change func(*e
 
 // among: no states given means any.
 func among(s ebpf.State, states []ebpf.State) bool {
-	for _, other := range states {
-		if s == other {
-			return true
-		}
-	}
-	return len(states) == 0
+	return len(states) == 0 || slices.Contains(states, s)
 }
 
 // Sweep implements gateway.Steering. A dead entry stays while its app leg still

@@ -135,18 +135,17 @@ func (s *segment) addOption(o negotiate.Option) bool {
 	return true
 }
 
-// stripOption overwrites our option by NOPs; false when there is none.
-func (s *segment) stripOption() bool {
+// stripOption overwrites our option, if there is one, by NOPs.
+func (s *segment) stripOption() {
 	_, at, err := negotiate.ParseOption(s.options())
 	if err != nil {
-		return false
+		return
 	}
 	s.raw = append([]byte(nil), s.raw...)
 	for i := range negotiate.OptionLen {
 		s.options()[at+i] = optionNOP
 	}
 	s.setChecksum()
-	return true
 }
 
 // setLength writes the packet's length and both checksums.

@@ -30,8 +30,9 @@ type Supervisor interface {
 
 // Heartbeat is the guardian's view of the map in which the daemon beats.
 type Heartbeat interface {
-	// Read returns the last beat, 0 before the first.
-	Read() (uint64, error)
+	// Read returns the time of the last beat on whatever clock, 0 before the
+	// first.
+	Read() (time.Duration, error)
 	// Stop makes the programs take the gateway for dead from now on.
 	Stop() error
 }

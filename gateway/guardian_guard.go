@@ -24,7 +24,7 @@ type guard struct {
 
 	beat  Heartbeat // nil until protected
 	held  []*os.File
-	last  uint64
+	last  time.Duration
 	stale int // ticks since last changed
 }
 

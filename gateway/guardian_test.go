@@ -26,12 +26,12 @@ import (
 // fileHeartbeat stands for the map: eight bytes of a file.
 type fileHeartbeat struct{ f *os.File }
 
-func (h fileHeartbeat) Read() (uint64, error) {
+func (h fileHeartbeat) Read() (time.Duration, error) {
 	var b [8]byte
 	if n, err := h.f.ReadAt(b[:], 0); n < len(b) && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
-	return binary.LittleEndian.Uint64(b[:]), nil
+	return time.Duration(binary.LittleEndian.Uint64(b[:])), nil
 }
 
 func (h fileHeartbeat) beat(v uint64) {

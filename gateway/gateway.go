@@ -161,6 +161,18 @@ func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
 	}
 }
 
+// hold keeps close from finishing until g.wg.Done; false means that the gateway
+// is going down. Whoever starts a flow's goroutine from outside of one needs it:
+// the last Wait has begun when it fails.
+func (g *gateway) hold() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.down {
+		g.wg.Add(1)
+	}
+	return !g.down
+}
+
 // find returns the live flow of a tuple, or nil.
 func (g *gateway) find(t Tuple) *flow {
 	g.mu.Lock()
@@ -323,14 +335,18 @@ func (g *gateway) close() {
 	g.closeShards()
 }
 
-// closeShards ends the loops behind the devices that use them.
+// closeShards ends the loops, then the devices that use their pollers, and then
+// the pollers.
 func (g *gateway) closeShards() {
 	var errs []error
 	for _, s := range g.shards {
-		s.close()
+		s.halt()
 	}
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.close())
+	}
+	for _, s := range g.shards {
+		s.closeFDs()
 	}
 	if err := errors.Join(errs...); err != nil {
 		g.log.Warn("close devices", "error", err)

@@ -49,8 +49,9 @@ type shard struct {
 	fds     map[int32]*carry
 	again   []*carry // flows that used up their budget
 
-	mu      sync.Mutex // guards posted
+	mu      sync.Mutex // guards posted, ended and, for writing, kick
 	posted  []func()
+	ended   bool // nobody runs posted any more
 	hasPost atomic.Bool
 
 	ticks atomic.Uint64 // turns of the loop, for the heartbeat
@@ -100,14 +101,18 @@ func (s *shard) Remove(fd int) error {
 }
 
 // post runs fn on the shard's thread, in order. After the shard has stopped
-// fn runs in close, so that nobody waits for it in vain.
+// fn runs in close, and after that at once: nobody waits for it in vain.
 func (s *shard) post(fn func()) {
 	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		fn()
+		return
+	}
+	defer s.mu.Unlock()
 	s.posted = append(s.posted, fn)
-	first := len(s.posted) == 1
-	s.mu.Unlock()
 	s.hasPost.Store(true)
-	if first {
+	if len(s.posted) == 1 { // under mu: after close the descriptor is a stranger's
 		_, _ = unix.Write(s.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
@@ -338,17 +343,27 @@ func (s *shard) unwatch(fd int) {
 	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
-// close ends the loop, waits for it and runs what is still posted.
-func (s *shard) close() {
+// halt ends the loop, waits for it and runs what is still posted. Devices may
+// use the poller until closeFDs.
+func (s *shard) halt() {
 	s.stop.Store(true)
 	s.post(func() {})
 	if s.begun.Load() {
 		<-s.done
 	}
-	s.runPosted()
-	s.closeFDs()
+	for {
+		s.runPosted()
+		s.mu.Lock()
+		s.ended = len(s.posted) == 0
+		ended := s.ended
+		s.mu.Unlock()
+		if ended {
+			return
+		}
+	}
 }
 
+// closeFDs ends a shard that has halted.
 func (s *shard) closeFDs() {
 	_ = unix.Close(s.kick)
 	_ = unix.Close(s.epfd)

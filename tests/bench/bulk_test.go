@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/internal/testnet/leak"
+)
+
+func TestMain(m *testing.M) {
+	apps.Init()
+	os.Exit(leak.Main(m))
+}
+
+const port = 7001
+
+const config = `schema: smcgw/v1
+mode: enforce
+admin: %[1]s/%[2]s.sock
+devices: [eth0]
+policy: [{ name: bench, match: { ports: [7001] }, action: accelerate }]
+carriers: [shm]
+shm_dir: %[1]s/shm
+state_dir: %[1]s/%[2]s.state
+limits: { handshake_timeout: 1s }
+`
+
+// pair is two hosts with gateways and the servers of the work on the second.
+type pair struct {
+	h1, h2 *testnet.Host
+	admin  *gateway.AdminClient
+}
+
+func newPair(b *testing.B) *pair {
+	testnet.Require(b, "root", "bpf")
+	n := testnet.Start(b, testnet.Config{Hosts: []string{"h1", "h2"}})
+	p := &pair{h1: n.Host("h1"), h2: n.Host("h2")}
+	dir := b.TempDir()
+	binary := filepath.Join(dir, "smcgw")
+	out, err := exec.Command("go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
+	require.NoError(b, err, string(out))
+	for _, h := range n.Hosts() {
+		file := filepath.Join(dir, h.Name+".yaml")
+		require.NoError(b, os.WriteFile(file, fmt.Appendf(nil, config, dir, h.Name), 0o600))
+		proc, err := h.Start(binary, "up", "-c", file)
+		require.NoError(b, err)
+		require.NoError(b, proc.WaitOutput(b.Context(), "gateway is up"))
+	}
+	p.admin = gateway.NewAdminClient(filepath.Join(dir, "h1.sock"))
+	b.Cleanup(p.admin.Close)
+	time.Sleep(300 * time.Millisecond)
+	return p
+}
+
+// alternate runs work over direct TCP and carried in turns and reports the
+// medians of both and of the ratios of the rounds.
+func (p *pair) alternate(b *testing.B, unit string, work func() float64) {
+	var direct, carried, ratios []float64
+	for b.Loop() {
+		d := p.round(b, true, work)
+		c := p.round(b, false, work)
+		direct, carried, ratios = append(direct, d), append(carried, c), append(ratios, c/d)
+	}
+	b.ReportMetric(median(direct), "direct-"+unit)
+	b.ReportMetric(median(carried), "carried-"+unit)
+	b.ReportMetric(median(ratios), "ratio")
+	b.ReportMetric(slices.Min(ratios), "ratio-min")
+	b.ReportMetric(slices.Max(ratios), "ratio-max")
+}
+
+func (p *pair) round(b *testing.B, off bool, work func() float64) float64 {
+	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	defer cancel()
+	_, err := p.admin.SetOff(ctx, off)
+	require.NoError(b, err)
+	if file := os.Getenv("SMCGW_PROFILE"); file != "" && !off {
+		perf := exec.Command("perf", "record", "-q", "-a", "-g", "-o", file, "sleep", "1")
+		require.NoError(b, perf.Start())
+		defer func() { _ = perf.Wait() }()
+	}
+	return work()
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}
+
+// BenchmarkBulk is one stream of iperf3.
+func BenchmarkBulk(b *testing.B) {
+	p := newPair(b)
+	_, err := p.h2.IPerf3Server(port)
+	require.NoError(b, err)
+	p.alternate(b, "Gbit/s", func() float64 {
+		r, err := p.h1.IPerf3(b.Context(), p.h2.AddrPort4(port), "-t", "1.5")
+		require.NoError(b, err)
+		return r.BitsPerSecond / 1e9
+	})
+}
+
+// BenchmarkPing is one request of 64 bytes and its answer, the median of 2000.
+func BenchmarkPing(b *testing.B) {
+	p := newPair(b)
+	_, err := p.h2.StartApp("serve", fmt.Sprintf("echo=[::]:%d", port))
+	require.NoError(b, err)
+	p.alternate(b, "us", func() float64 {
+		e, err := p.h1.RunApp(b.Context(), "ping", "-count", "2000", "-to", p.h2.AddrPort4(port).String())
+		require.NoError(b, err)
+		require.Zero(b, e.Failed, e.Error)
+		return float64(e.MedianMicros)
+	})
+}

@@ -29,9 +29,10 @@ func ProofTimeout(synRTT time.Duration) time.Duration {
 }
 
 // serveTime is how long a server may take between PROPOSAL and ACCEPT: its answer must reach the client within the
-// client's budget, part of which the PROPOSAL's way has used. Never less than half of the budget.
+// client's budget, part of which the PROPOSAL's way has used, also when both are busy: a client that is told why it is
+// refused knows more than one that has lost patience. Never less than half of the budget.
 func serveTime(budget, synRTT time.Duration) time.Duration {
-	return max(budget-2*synRTT, budget/2)
+	return max(budget-budget/8-2*synRTT, budget/2)
 }
 
 // lastWordTime is how long after the PROPOSAL a server waits for CONFIRM or DECLINE.

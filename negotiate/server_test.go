@@ -103,7 +103,7 @@ func TestServerDeclines(t *testing.T) {
 	require.Equal(t, []Action{Abort{declined, false}}, s.Tick(s.Deadline()), "the client does not go")
 
 	s = serving(t)
-	require.Equal(t, at(184*time.Millisecond), s.Deadline())
+	require.Equal(t, at(158500*time.Microsecond), s.Deadline())
 	require.Equal(t, declineActions(ReasonAppUnreachable), s.Tick(s.Deadline()))
 
 	s = serving(t)

@@ -17,26 +17,25 @@ func TestFallbackLimits(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})
-	for _, c := range []struct {
-		name           string
-		on             *testnet.Host
-		s              settings
-		client, server told
-	}{
-		{"memory of the server", w.h2, settings{Memory: "1MiB"}, remote("no_memory"), local("no_memory")},
-		{"carriers of the server", w.h2, settings{Carriers: " "}, remote("no_common_carrier"), local("no_common_carrier")},
-		{"memory of the client", w.h1, settings{Memory: "1MiB"}, local("no_memory"), remote("no_memory")},
-		{"carriers of the client", w.h1, settings{Carriers: " "}, local("no_common_carrier"), remote("no_common_carrier")},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w.restart(w.h1, settings{})
-			w.restart(w.h2, settings{})
-			w.restart(c.on, c.s)
+	w.up(w.h2, settings{Memory: "1MiB"})
+	limited := func(name string, client, server, serverOr told) {
+		t.Run(name, func(t *testing.T) {
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-				fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: c.client, server: c.server, hasty: c.on == w.h1}.ping()
+				fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: client, server: server, serverOr: serverOr}.ping()
 			})
 		})
 	}
+	limited("memory of the server", remote("no_memory"), local("no_memory"), nothing)
+	w.flush()
+	w.restart(w.h2, settings{Carriers: " "})
+	limited("carriers of the server", remote("no_common_carrier"), local("no_common_carrier"), nothing)
+	w.restart(w.h2, settings{})
+	// A client that has nothing to offer resets the wire leg right behind its
+	// third ACK. Whether the server's gateway still reads why is a race.
+	w.restart(w.h1, settings{Memory: "1MiB"})
+	limited("memory of the client", local("no_memory"), remote("no_memory"), remote("client_gone"))
+	w.restart(w.h1, settings{Carriers: " "})
+	limited("carriers of the client", local("no_common_carrier"), remote("no_common_carrier"), remote("client_gone"))
 }
 
 // TestFallbackReleaseAtOnce: the SYN of a released connection goes out right

@@ -47,9 +47,8 @@ type fallback struct {
 	server  told     // what the gateway of the server tells, if it runs
 	retried bool     // connect() succeeds only by its second SYN
 	raw     bool     // the server's gateway relays the client's bytes as they are
-	// hasty clients reset the wire leg right behind its third ACK, so whether
-	// the server's gateway still reads why is a race: client_gone is true too.
-	hasty bool
+	// What they may tell instead, where two truths race.
+	clientOr, serverOr told
 }
 
 // ping makes the connection and checks everything: the application gets its
@@ -80,15 +79,14 @@ func (f fallback) took(e apps.Event) {
 func (f fallback) check(e apps.Event, before map[*testnet.Host]gateway.Status) {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
-		want, match := f.server, at(e)
+		want, or, match, raw := f.server, f.serverOr, at(e), f.raw
 		if h == f.from {
-			want, match = f.client, from(e)
+			want, or, match, raw = f.client, f.clientOr, from(e), false
 		}
-		raw := f.raw && h != f.from
-		if f.hasty && h != f.from {
+		if or != nothing {
 			require.Eventually(f.t, func() bool { return len(g.everything(match)) > 0 }, 5*time.Second, 10*time.Millisecond)
-			if g.knows(match, remote("client_gone")) {
-				want = remote("client_gone")
+			if g.knows(match, or) {
+				want = or
 			}
 		}
 		g.tells(f.t, match, want, raw)

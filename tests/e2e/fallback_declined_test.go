@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// Ports of TestFallbackFirewall: what the server's firewall does to them.
+const (
+	resetPort       = 7110 // answers RST
+	prohibitPort    = 7111 // answers ICMP
+	swallowPort     = 7112 // answers nothing
+	impatience      = 800 * time.Millisecond
+	firewalledPorts = "7110, 7111, 7112"
+)
+
+// TestFallbackFirewall: the server's firewall refuses what its application
+// would take. The application sees what it sees without gateways, and both
+// gateways know that the server's could not reach its application.
+func TestFallbackFirewall(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.listen(w.h2, "echo", resetPort, prohibitPort, swallowPort)
+	require.NoError(t, w.h2.NFT(fmt.Sprintf(`table inet filter {
+	chain input {
+		type filter hook input priority 0; policy accept;
+		iifname "eth0" tcp dport %d reject with tcp reset
+		iifname "eth0" tcp dport %d reject with icmpx admin-prohibited
+		iifname "eth0" tcp dport %d drop
+	}
+}`, resetPort, prohibitPort, swallowPort)))
+	for _, h := range []*testnet.Host{w.h1, w.h2} {
+		w.up(h, settings{Ports: firewalledPorts + ", 7000", Handshake: "480ms"})
+	}
+	// An ICMP error that comes while connect() still holds the socket is only a
+	// soft error: give it the time it has in real networks.
+	w.box(t, testnet.Box{Delay: time.Millisecond})
+	own := uint16(20000)
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		for port, reason := range map[uint16]string{
+			resetPort: "app_refused", prohibitPort: "app_unreachable", swallowPort: "app_unreachable",
+		} {
+			to := addr(w.h2, port)
+			natively, err := w.app(w.h3, 10*time.Second, "connect", "-timeout", impatience.String(), "-to", to)
+			require.NoError(t, err)
+			require.Equal(t, 1, natively.Failed, "%+v", natively)
+
+			own++
+			from := netip.AddrPortFrom(hostOf(addr(w.h1, 1)), own)
+			before := w.totals()
+			e, err := w.app(w.h1, 10*time.Second, "connect", "-timeout", impatience.String(), "-bind", from.String(), "-to", to)
+			require.NoError(t, err)
+			require.Equal(t, natively.Errno, e.Errno, "port %d: %+v", port, e)
+			require.Less(t, time.Duration(e.ConnectMicros)*time.Microsecond, atOnce)
+			e.Local = from.String()
+			f := fallback{w: w, t: t, from: w.h1, to: to, client: remote(reason), server: local(reason)}
+			if reason == "app_unreachable" { // known at the deadline only, an eighth of it before the client's
+				f.clientOr, f.serverOr = local("handshake_timeout"), remote("handshake_timeout")
+			}
+			f.check(e, before)
+		}
+		w.carried(t, w.h1, addr(w.h2, echoPort))
+	})
+}
+
+// TestFallbackRemembered: a service that refused is native from the second
+// connection on, without another offer, until the refusal is forgotten. Other
+// services of the host are not touched by it.
+func TestFallbackRemembered(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{Carriers: "shm", NegativeCache: "3s"})
+	w.up(w.h2, settings{Carriers: " "})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to, other := addr(w.h2, echoPort), addr(w.h2, plainPort)
+		first := fallback{w: w, t: t, from: w.h1, to: to, client: remote("no_common_carrier"), server: local("no_common_carrier")}
+		cached := fallback{w: w, t: t, from: w.h1, to: to, client: local("no_common_carrier")}
+
+		first.ping()
+		p, ok := w.gateways[w.h1].peer(hostOf(to), echoPort)
+		require.True(t, ok, "the refusal is listed")
+		require.Equal(t, gateway.PeerIncapable, p.State)
+		require.Equal(t, "no_common_carrier", p.Reason)
+		require.InDelta(t, 1.5, p.ExpiresSeconds, 1.5)
+		offers := w.offers()
+		for range 3 {
+			cached.ping()
+		}
+		require.Equal(t, offers, w.offers())
+		fallback{w: w, t: t, from: w.h1, to: other, client: local("policy")}.ping()
+
+		w.flush()
+		_, ok = w.gateways[w.h1].peer(hostOf(to), echoPort)
+		require.False(t, ok)
+		first.ping()
+		require.Eventually(t, func() bool {
+			_, ok := w.gateways[w.h1].peer(hostOf(to), echoPort)
+			return !ok
+		}, 5*time.Second, 50*time.Millisecond, "the refusal is forgotten")
+		first.ping()
+	})
+}
+
+// TestFallbackDeadline: the server's gateway has accepted and then nothing of
+// it, or nothing of the client's, arrives any more. The client gives the
+// connection back by itself, and it works as soon as the path does.
+func TestFallbackDeadline(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	for _, c := range []struct {
+		name   string
+		silent *testnet.Host
+		server told
+	}{
+		{"silent server", w.h2, remote("handshake_timeout")},
+		{"silent client", w.h1, remote("client_gone")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+				to := addr(w.h2, echoPort)
+				w.flush()
+				before := w.totals()
+				w.box(t, testnet.Box{DropRest: true, Port: echoPort}, c.silent)
+				p, err := w.h1.StartApp("hold", "-to", to)
+				require.NoError(t, err)
+				connected, err := p.WaitEvents(patience(t), 1, func(e apps.Event) bool { return e.Event == "connected" })
+				require.NoError(t, err)
+				took := time.Duration(connected[0].Micros) * time.Microsecond
+				require.Less(t, took, atOnce)
+				require.GreaterOrEqual(t, took, 200*time.Millisecond, "the deadline of the configuration")
+				require.NoError(t, w.net.SetBox(testnet.Box{}))
+				e := pinged(t, p)
+				require.NoError(t, p.CloseInput())
+				require.NoError(t, p.Wait())
+				fallback{w: w, t: t, from: w.h1, to: to, client: local("handshake_timeout"), server: c.server}.check(e, before)
+			})
+		})
+	}
+}

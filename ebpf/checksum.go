@@ -40,7 +40,7 @@ func setChecksum(pkt []byte) error {
 	return nil
 }
 
-// Our TCP option (docs/PROTOCOL.md, "TCP option").
+// Our TCP option (docs/PROTOCOL.md "TCP option").
 const (
 	optionKind = 254
 	optionLen  = 10

@@ -11,7 +11,7 @@ import (
 // Mode says what the programs may do with new connections.
 type Mode uint8
 
-// The modes of DESIGN §11.
+// The modes.
 const (
 	ModeOff     Mode = iota // nothing is offered or accepted
 	ModeObserve             // policy is evaluated and counted, nothing is offered or accepted
@@ -21,7 +21,7 @@ const (
 // Action is what a policy rule wants.
 type Action uint8
 
-// The actions of DESIGN §11. Auto is accelerate for the programs: whether it is
+// The actions. Auto is accelerate for the programs: whether it is
 // worth it is learned by the gateway, which tells it by [Datapath.Remember].
 const (
 	ActionPass Action = iota
@@ -77,8 +77,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// DefaultNeverPorts returns the never-list of DESIGN §8 rule 8; the gateway adds its
-// admin port.
+// DefaultNeverPorts returns the ports whose loss would cost the operator the
+// host, or the cluster; the gateway adds that of its metrics.
 func DefaultNeverPorts() []uint16 {
 	return []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}
 }

@@ -6,7 +6,7 @@
 // lookup and never wakes the gateway, and so that every decision that must hold
 // while the gateway is dead (heartbeat, released SYNs, retransmissions) is taken
 // in the kernel. It does not negotiate, speak TCP or move bytes: gateway does,
-// with the states and events of this package (docs/ARCHITECTURE.md, "Steering").
+// with the states and events of this package (docs/ARCHITECTURE.md "Steering").
 //
 // The one trap: a [Datapath] belongs to the network namespace of the thread
 // that called [Open], and everything it attached lives exactly as long as its

@@ -39,7 +39,7 @@ type Event struct {
 	ISN uint32
 	// Kind says what happened.
 	Kind EventKind
-	// Reason is a number of DESIGN §11, 0 for EventReplaced.
+	// Reason is a number of docs/PROTOCOL.md "Reasons", 0 for EventReplaced.
 	Reason uint8
 	// Side is the side of the local application.
 	Side Side

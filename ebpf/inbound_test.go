@@ -85,7 +85,7 @@ func (seg segment) without() segment {
 	return seg
 }
 
-// The table of SYNs from the network (DESIGN §3).
+// The table of SYNs from the network (docs/ARCHITECTURE.md "SYNs on a known tuple").
 func TestInboundSYN(t *testing.T) {
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {

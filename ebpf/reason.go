@@ -1,7 +1,7 @@
 package ebpf
 
-// Reasons the programs decide by themselves (numbers of DESIGN §11; negotiate
-// has their names and texts).
+// Reasons the programs decide by themselves (numbers of docs/PROTOCOL.md "Reasons";
+// negotiate has their names and texts).
 const (
 	ReasonOff              uint8 = 1
 	ReasonPolicy           uint8 = 2

@@ -69,7 +69,7 @@ func (s State) String() string {
 // Side says which application of a connection is on this host.
 type Side uint8
 
-// The sides of DESIGN §11.
+// The sides.
 const (
 	SideClient Side = iota
 	SideServer

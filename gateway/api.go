@@ -61,7 +61,8 @@ type ConnInfo struct {
 	Side   Side           `json:"side"`
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
-	// State is a name of DESIGN §11: offered, negotiating, carrying, native...
+	// State is a name of docs/ARCHITECTURE.md "Names":
+	// offered, negotiating, carrying, native...
 	State   string  `json:"state"`
 	Carrier Carrier `json:"carrier"`
 	// Reason is the stable name of a negotiate reason, empty when there is

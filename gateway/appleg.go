@@ -20,7 +20,8 @@ type appConn interface {
 
 // appLeg is the socket between the gateway and the local application. Until
 // clean is called a close resets the application's connection: an end that
-// nobody planned must not look like the end of the stream (DESIGN §4).
+// nobody planned must not look like the end of the stream
+// (docs/ARCHITECTURE.md "Gateway sockets").
 //
 // It is used either through its net.Conn (relay) or, after take, through its
 // bare descriptor (shard); never both.
@@ -38,7 +39,7 @@ func newAppLeg(conn appConn, t Tuple) *appLeg { return &appLeg{conn: conn, tuple
 
 // legFloor is the lowest descriptor of an app leg in a shard: above those of
 // TUNs and links, which a dying process must close after its sockets. The
-// kernel closes the highest first (DESIGN §4, Guardian: the second line).
+// kernel closes the highest first (docs/ARCHITECTURE.md "Traps").
 const legFloor = 128
 
 // errLegClosed is what take finds when the flow ended before.

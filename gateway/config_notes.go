@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// neverPorts are left native unless a rule names them (DESIGN §8.8): losing
-// one of them to a bug costs the operator the host, or the cluster.
+// neverPorts are left native unless a rule names them: losing one of them to a
+// bug costs the operator the host, or the cluster.
 var neverPorts = []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}
 
 // NeverPorts returns the ports that are never carried under this configuration:

@@ -106,10 +106,11 @@ const (
 	pidFD     = 4 // roleGuardian: pidfd of the daemon
 )
 
-// Supervise splits the program in two (DESIGN §4, Guardian): a small parent,
-// and a child in which Supervise returns a Ward and the gateway then runs. In
-// the parent it returns a nil Ward once the child has ended, with the status to
-// exit with. The program must call it before it opens anything.
+// Supervise splits the program in two: a small parent, and a child in which
+// Supervise returns a Ward and the gateway then runs. In the parent it returns a
+// nil Ward once the child has ended, with the status to exit with. The program
+// must call it before it opens anything. See
+// docs/ARCHITECTURE.md "When the gateway dies".
 //
 //	smcgw up ── guardian ──fd 3── daemon      the daemon ends: heartbeat to 0, 1 s, end
 //	                └ X           daemon ──fd 3── guardian     the guardian ends: a new one

@@ -34,7 +34,7 @@ func (p *pulse) alive(now time.Time) bool {
 }
 
 // beatLoop writes the heartbeat as long as every shard and accept loop turns
-// (DESIGN §6, Shards), until ctx ends.
+// (docs/ARCHITECTURE.md "Shards"), until ctx ends.
 func (g *gateway) beatLoop(ctx context.Context) {
 	pulses := []pulse{{ticks: g.accept.Ticks}}
 	for _, s := range g.shards {

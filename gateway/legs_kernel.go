@@ -17,7 +17,7 @@ import (
 
 // kernelLegs makes app legs of real sockets: transparent, bound to the app-side
 // TUN so that the programs steer them, reset on close until they are told
-// otherwise (DESIGN §4).
+// otherwise (docs/ARCHITECTURE.md "Gateway sockets").
 type kernelLegs struct {
 	device     string // the app-side TUN
 	congestion string // pinned, so that the host's default does not decide

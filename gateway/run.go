@@ -32,7 +32,7 @@ type RunOptions struct {
 
 // Run is the daemon on a real host: it opens the datapath in the calling
 // thread's network namespace, carries until ctx ends, and leaves nothing
-// behind. It needs the capabilities of DESIGN §10.
+// behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	log := opts.logger()
 	admin, err := ListenAdmin(cfg, opts.Version, log)

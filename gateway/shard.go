@@ -16,7 +16,7 @@ import (
 const (
 	// busyTail is how long a shard without work still waits by raw system
 	// calls, which keep its P; after it, it waits as any goroutine does, or
-	// the runtime's monitor would never sleep (DESIGN §6).
+	// the runtime's monitor would never sleep (docs/ARCHITECTURE.md "Shards").
 	busyTail = 10 * time.Millisecond
 	// shardTick is the longest wait of a shard: each turn also proves to the
 	// heartbeat that the loop is alive.

@@ -9,7 +9,7 @@ import (
 // The calls of this file enter the kernel without telling the Go scheduler: the
 // calling thread keeps its P. They are only for descriptors that never block,
 // and for waits short enough that the runtime need not take the P away
-// (DESIGN §6, Shards).
+// (docs/ARCHITECTURE.md "Shards").
 
 // rawRead reads what is there into b, which must not be empty. It returns
 // the count and 0, or 0 and the error number. A count of 0 with errno 0 is the

@@ -78,7 +78,7 @@ func (s *SYN) IsACK() bool { return s.Flags&FlagACK != 0 }
 func (s *SYN) HasOption() bool { return s.OptionOffset != 0 }
 
 // Carriable reports whether a connection begun by this SYN can be adopted and carried: plain TCP with timestamps (loss
-// recovery of the wire leg needs them), and nothing in it that only the kernel can continue (docs/PROTOCOL.md, 1).
+// recovery of the wire leg needs them), and nothing in it that only the kernel can continue (docs/PROTOCOL.md "TCP option").
 func (s *SYN) Carriable() bool {
 	return s.TS && !s.ECN && !s.MPTCP && !s.TFO && !s.MD5 && !s.AO && s.PayloadLen == 0
 }

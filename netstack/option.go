@@ -2,7 +2,7 @@ package netstack
 
 import "encoding/binary"
 
-// Our TCP option, DESIGN §5: kind 254 (RFC 6994), length 10, ExID "SMGW",
+// Our TCP option, docs/PROTOCOL.md "TCP option": kind 254 (RFC 6994), length 10, ExID "SMGW",
 // version and role in one byte, flags, nonce.
 const (
 	optionKind    = 254
@@ -87,7 +87,7 @@ func parseOptions(t []byte) options {
 }
 
 // parseOption reads the value of a kind 254 option. Role 0: not ours, or an
-// unknown version or role, which DESIGN §5 treats as no option.
+// unknown version or role, which docs/PROTOCOL.md treats as no option.
 func parseOption(v []byte) (role byte, nonce uint16) {
 	if len(v) != optionLen-2 || string(v[:4]) != optionExID || v[4]>>4 != optionVersion {
 		return 0, 0

@@ -312,7 +312,7 @@ func (m *shim) inSYNACK(k tupleKey, t []byte, pkt *stack.PacketBuffer) {
 	m.s.cfg.Handler.SYNACK(sa)
 }
 
-// inLate answers what arrives for an ended flow (DESIGN §3 Teardown): a
+// inLate answers what arrives for an ended flow (docs/PROTOCOL.md "Teardown"): a
 // challenge ACK by an exact reset, a SYN-ACK of a newer connection by asking
 // the owner, the rest not at all.
 func (m *shim) inLate(f *flow, k tupleKey, p inet, t []byte, pkt *stack.PacketBuffer) {

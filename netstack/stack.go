@@ -98,8 +98,8 @@ func newGVisor(cfg Config, ep stack.LinkEndpoint) (*stack.Stack, error) {
 	return gs, nil
 }
 
-// setTCPOptions sets what was measured to matter: see the netstack chapter of
-// docs/ARCHITECTURE.md. RACK stays on, as is gVisor's default.
+// setTCPOptions sets what was measured to matter: see
+// docs/ARCHITECTURE.md "netstack". RACK stays on, as is gVisor's default.
 func setTCPOptions(gs *stack.Stack, cfg Config) error {
 	sack := tcpip.TCPSACKEnabled(true)
 	rto := tcpip.TCPMinRTOOption(cfg.MinRTO)

@@ -29,7 +29,7 @@ type SYNACK struct {
 }
 
 // Confirmation tells whether the client of an accepted connection is a gateway
-// (DESIGN §3: every segment of a gateway that starts at ISN+1 carries the
+// (docs/PROTOCOL.md "TCP option": every segment of a gateway that starts at ISN+1 carries the
 // confirm option).
 type Confirmation uint8
 

@@ -13,11 +13,18 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet/leak"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"smcgw": main})
+	testscript.Main(checked{m}, map[string]func(){"smcgw": main})
 }
+
+// checked looks for leaks when the tests are over.
+type checked struct{ m *testing.M }
+
+// Run implements testscript.TestingM.
+func (c checked) Run() int { return leak.Main(c.m) }
 
 // TestScripts runs every verb as a user does, and checks every exit status.
 func TestScripts(t *testing.T) {

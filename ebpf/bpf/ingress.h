@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What arrives on a wire device (the tables of docs/ARCHITECTURE.md, "Steering"). */
+/* What arrives on a wire device (the tables of docs/ARCHITECTURE.md "Steering"). */
 #ifndef SMCGW_INGRESS_H
 #define SMCGW_INGRESS_H
 

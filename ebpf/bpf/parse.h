@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Packet headers, TCP options, our option (docs/PROTOCOL.md, "TCP option"). */
+/* Packet headers, TCP options, our option (docs/PROTOCOL.md "TCP option"). */
 #ifndef SMCGW_PARSE_H
 #define SMCGW_PARSE_H
 

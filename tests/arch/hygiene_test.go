@@ -104,7 +104,11 @@ func leakChecks(tr *tree) (problems []string) {
 func checksLeaks(f source) bool {
 	for _, decl := range f.syntax.Decls {
 		d, ok := decl.(*ast.FuncDecl)
-		if ok && d.Name.Name == "TestMain" && (usesName(d, "goleak") || usesName(d, "leak") || f.dir == "internal/testnet/leak") {
+		if !ok || d.Name.Name != "TestMain" {
+			continue
+		}
+		// Where another package calls Run, the check is a method beside.
+		if usesName(f.syntax, "goleak") || usesName(f.syntax, "leak") || f.dir == "internal/testnet/leak" {
 			return true
 		}
 	}

@@ -37,6 +37,7 @@ var rules = []rule{
 	{"licence", licence},
 	{"metrics documented", metricsDocumented},
 	{"verbs documented", verbsDocumented},
+	{"citations hold", citationsHold},
 	{"the project only", projectOnly},
 }
 

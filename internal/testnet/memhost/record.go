@@ -29,7 +29,7 @@ const (
 	statSYNReturned       = "syn_returned"
 )
 
-// reasonNotOurs is no reason of DESIGN §11: no listener here, so nothing of
+// reasonNotOurs is no reason of docs/PROTOCOL.md: no listener here, so nothing of
 // ours was decided. It is REASON_SLOTS of the programs.
 const reasonNotOurs = 128
 

@@ -34,6 +34,27 @@ static always_inline u8 obstacle_of(struct __sk_buff *skb, struct packet *p, str
 	return d && d->flags & DEVICE_OFFER ? 0 : REASON_ADDRESS;
 }
 
+/* socket_addresses puts the socket's tuple in the place of the translated one:
+ * that is how the host lists the connection. */
+static always_inline void socket_addresses(struct __sk_buff *skb, struct flow_key *k)
+{
+	struct bpf_sock *sk = skb->sk;
+	if (!sk)
+		return;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return;
+	u32 s4 = once(sk->src_ip4), d4 = once(sk->dst_ip4), sport = once(sk->src_port);
+	u32 src[4] = { once(sk->src_ip6[0]), once(sk->src_ip6[1]), once(sk->src_ip6[2]), once(sk->src_ip6[3]) };
+	u32 dst[4] = { once(sk->dst_ip6[0]), once(sk->dst_ip6[1]), once(sk->dst_ip6[2]), once(sk->dst_ip6[3]) };
+	k->rport = once(sk->dst_port);
+	k->lport = be16(sport);
+	if (k->family == 4)
+		put4(k, s4, d4);
+	else
+		put6(k, src, dst);
+}
+
 /* offer_obstacle returns why a SYN that carries an offer must not go out with it.
  * The note on the socket proves that the offer is ours: a SYN of another
  * namespace's gateway (macvlan keeps skb->sk) counts as forwarded. */
@@ -99,6 +120,8 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 	if (f)
 		discard(flow_end(&p->key, f, word_isn(w)));
 	count_stat(neutralise(skb, p, o) ? STAT_NEUTRALISE_FAILED : STAT_NEUTRALISED);
+	if (reason == REASON_NAT)
+		socket_addresses(skb, &p->key);
 	native(&p->key, p->seq, SIDE_CLIENT, reason, rule, FLOW_NONE);
 	return TCX_NEXT;
 }

@@ -196,8 +196,10 @@ static always_inline int on_established(struct bpf_sock_ops *s)
 		u64 w = flow_word(bpf_map_lookup_elem(&smcgw_flows, &k));
 		if (!s->total_retrans)
 			option_passed(&k);
-		else if (c && word_state(w) == FLOW_NONE && option_eaten(&k, c))
+		else if (c && word_state(w) == FLOW_NONE) {
+			option_eaten(&k, c);
 			native(&k, 0, SIDE_CLIENT, REASON_OPTION_BLACKHOLED, rule, FLOW_NONE);
+		}
 	}
 	if (s->sk)
 		bpf_sk_storage_delete(&smcgw_sk, s->sk);

@@ -112,8 +112,8 @@ static always_inline void option_passed(const struct flow_key *k)
 
 /* option_eaten counts a connection that came up only after the bare retry. The
  * count stays when a blackhole ends, so the next eaten option renews it at once,
- * for twice as long. Returns whether the destination is blackholed now. */
-static always_inline int option_eaten(const struct flow_key *k, struct control *c)
+ * for twice as long. */
+static always_inline void option_eaten(const struct flow_key *k, struct control *c)
 {
 	struct peer_key pk;
 	u64 now = bpf_ktime_get_ns();
@@ -122,21 +122,19 @@ static always_inline int option_eaten(const struct flow_key *k, struct control *
 	struct peer p = { .reason = REASON_OPTION_BLACKHOLED };
 	if (old) {
 		if (old->reason != REASON_OPTION_BLACKHOLED && old->until > now)
-			return 0;
+			return;
 		if (old->reason == REASON_OPTION_BLACKHOLED) {
 			p.count = old->count;
 			p.backoff = old->backoff;
 		}
 	}
 	p.count++;
-	int hit = p.count >= c->blackhole_after;
-	if (hit) {
+	if (p.count >= c->blackhole_after) {
 		p.until = now + (c->retry << (p.backoff & 7));
 		if (p.backoff < 6)
 			p.backoff++;
 	}
 	bpf_map_update_elem(&smcgw_peers, &pk, &p, BPF_ANY);
-	return hit;
 }
 
 static always_inline int is_own(const u8 *addr, u8 family)

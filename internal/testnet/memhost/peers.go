@@ -50,28 +50,26 @@ func (m *Model) optionPassed(t ebpf.Tuple) {
 	}
 }
 
-// optionEaten counts a connection that came up only after the bare retry, and
-// returns whether the destination is blackholed now. The count stays when a
-// blackhole ends, so the next eaten option renews it at once, for twice as long.
-func (m *Model) optionEaten(t ebpf.Tuple) bool {
+// optionEaten counts a connection that came up only after the bare retry. The
+// count stays when a blackhole ends, so the next eaten option renews it at once,
+// for twice as long.
+func (m *Model) optionEaten(t ebpf.Tuple) {
 	k, now := peerKey{addr: t.Remote.Addr()}, m.now()
 	p := peer{reason: ebpf.ReasonOptionBlackholed}
 	if old := m.peers[k]; old != nil {
 		if old.reason != ebpf.ReasonOptionBlackholed && old.until > now {
-			return false
+			return
 		}
 		if old.reason == ebpf.ReasonOptionBlackholed {
 			p.count, p.backoff = old.count, old.backoff
 		}
 	}
 	p.count++
-	hit := p.count >= m.cfg.BlackholeAfter
-	if hit {
+	if p.count >= m.cfg.BlackholeAfter {
 		p.until = now + m.cfg.Retry<<(p.backoff&7)
 		p.backoff = min(p.backoff+1, 6)
 	}
 	m.putPeerLocked(k, p)
-	return hit
 }
 
 // Peers implements gateway.Steering.

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // The offer is overwritten at any place in the options, with a right checksum. A
@@ -58,12 +60,11 @@ func TestNeutraliseEveryOffset(t *testing.T) {
 	require.Equal(t, stat(t, d, "neutralised"), nativeCount(t, d, SideClient, ReasonForwarded))
 }
 
-// nft runs a ruleset in the namespace; the test is skipped where nft is missing.
+// nft runs a ruleset in the namespace; the test is skipped where nft is missing, or
+// fails where SMCGW_REQUIRE asks for it.
 func (h *host) nft(rules string) {
 	h.t.Helper()
-	if _, err := exec.LookPath("nft"); err != nil {
-		h.t.Skip("SKIPPED: nft is not installed")
-	}
+	testnet.Require(h.t, "nft")
 	h.do(func() {
 		out, err := exec.Command("nft", rules).CombinedOutput()
 		require.NoError(h.t, err, string(out))

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // testAdmin is a running admin server on a socket of its own.
@@ -304,12 +306,7 @@ func TestAccess(t *testing.T) {
 // TestCredentialsOfOtherUsers connects as other users, past the mode of the
 // socket, with and without its group.
 func TestCredentialsOfOtherUsers(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to become other users")
-	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("needs curl")
-	}
+	testnet.Require(t, "root", "curl")
 	a := startAdmin(t, func(c *Config) {
 		dir, err := os.MkdirTemp("/tmp", "smcgw-admin") //nolint:usetesting // open to other users
 		require.NoError(t, err)

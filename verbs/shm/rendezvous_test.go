@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -224,9 +225,7 @@ func TestAuthorised(t *testing.T) {
 // A process of another user gets no answer even with the right key and an open
 // directory.
 func TestOtherUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to become somebody else")
-	}
+	testnet.Require(t, "root")
 	d, dir := listening(t)
 	for p := dir; p != "/tmp" && p != "/"; p = filepath.Dir(p) {
 		require.NoError(t, os.Chmod(p, 0o755))

@@ -32,7 +32,8 @@ check-generate: generate ## generated code is what is committed
 
 test: install-test-deps unit arch e2e ## everything
 ifeq ($(ROOT),)
-	@echo "NOT RUN without root: whatever needs network namespaces or eBPF. Try: sudo make test"
+	@echo "NOT RUN without root: the namespaces suite (tests/e2e), the eBPF programs (ebpf), the simulated hosts"
+	@echo "NOT RUN without root: (internal/testnet), and single tests of gateway and verbs/shm. Try: sudo make test"
 endif
 
 unit: ## race detector, random order

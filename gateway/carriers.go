@@ -7,6 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // fabric is one RDMA device as the negotiation sees it. Its methods are called
@@ -86,7 +87,7 @@ var errNotHere = errors.New("peer is under another kernel")
 // carrierReason is why a queue pair could not be had.
 func carrierReason(err error) negotiate.Reason {
 	switch {
-	case errors.Is(err, rmb.ErrNoMemory):
+	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
 		return negotiate.ReasonNoMemory
 	case errors.Is(err, errNotHere):
 		return negotiate.ReasonNoCommonCarrier
@@ -118,7 +119,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		f.ctl = &wireControl{f: f}
 	} else {
 		f.relay = newRelay(f)
-		f.reason = negotiate.ReasonCarrierUnreachable
+		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == SideServer) // the client proves
 	}
 	picked, leg := f.picked, f.leg
 	f.mu.Unlock()
@@ -132,8 +133,8 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		return // the relay starts with the records
 	}
 	fd, err := leg.take()
-	if err != nil {
-		f.abort(negotiate.ReasonClientGone, false)
+	if err != nil { // the flow has ended, or there is no descriptor left
+		f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
 	picked.s.post(func() { picked.start(fd) })

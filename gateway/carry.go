@@ -18,7 +18,7 @@ import (
 //	rx  RMB ─► write app leg ─► (END reached) shutdown app leg ─► HAVE{final} to the peer
 //
 // The end of a direction is what END says on the wire leg; rsocket SHUTDOWN is
-// only a hint (DESIGN §5).
+// only a hint (docs/PROTOCOL.md "Records").
 type carry struct {
 	s       *shard
 	f       *flow
@@ -109,7 +109,8 @@ func (c *carry) pumpTx() {
 		}
 		span := c.ep.WriteSpan()
 		if len(span) == 0 {
-			return // the endpoint reports writable when this changes
+			c.blocked()
+			return
 		}
 		if len(span) > readCap {
 			span = span[:readCap]
@@ -147,6 +148,10 @@ func (c *carry) pumpRx() {
 			c.endRx()
 			return
 		}
+		if c.rxKnown && c.ep.ReceivedOffset() > c.rxFinal {
+			c.f.abort(negotiate.ReasonProtocolError, false)
+			return
+		}
 		n, errno := rawSend(c.fd, span)
 		switch {
 		case errno == unix.EAGAIN:
@@ -172,8 +177,23 @@ func (c *carry) pumpRx() {
 // endTx announces the end of the application's bytes.
 func (c *carry) endTx() {
 	c.txEnded = true
-	_ = c.ep.Shutdown() // a hint; END is what counts
+	if c.ep.Shutdown() != nil { // a hint; END is what counts, of bytes that got through
+		c.broken()
+		return
+	}
 	c.f.ctl.sendEnd(c.ep.SentOffset())
+}
+
+// blocked: the endpoint reports writable when there is room again, except where
+// there never will be: it is broken, or the peer has closed a direction that is
+// ours to end.
+func (c *carry) blocked() {
+	switch {
+	case c.ep.Err() != nil:
+		c.broken()
+	case c.ep.Blocked() == rsocket.BlockedClosed:
+		c.f.abort(negotiate.ReasonProtocolError, false)
+	}
 }
 
 // endRx shuts the application's read side down once every byte before END has
@@ -197,6 +217,20 @@ func (c *carry) peerEnd(final uint64) {
 		return
 	}
 	c.rxKnown, c.rxFinal = true, final
+	c.pump()
+}
+
+// wireLost: the peer has left the wire leg after END both ways. It does so when
+// all its bytes are here; others will not come any more.
+func (c *carry) wireLost() {
+	if c.closed {
+		return
+	}
+	c.s.collect()
+	if !c.rxKnown || c.ep.ReceivedOffset() != c.rxFinal {
+		c.f.abort(negotiate.ReasonWireReset, true)
+		return
+	}
 	c.pump()
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -19,12 +20,16 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 	if err != nil || e.State != ebpf.StateNegotiating {
 		return // the app gave up, or a duplicate of something that is over
 	}
+	if !g.hold() { // the connection goes back as it came
+		(&flow{g: g, tuple: t, isn: e.ISN, syn: e.SYN}).entryReleased()
+		return
+	}
 	f, fresh := g.newFlow(SideClient, t, e.ISN)
 	if !fresh {
+		g.wg.Done()
 		return
 	}
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
-	g.wg.Add(1)
 	if r := g.admit(); r != negotiate.ReasonNone {
 		go f.releaseEarly(r)
 		return
@@ -46,10 +51,13 @@ func (f *flow) runClient(sa netstack.SYNACK) {
 	conn, err := f.g.stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
 	if err != nil {
 		f.g.log.Debug("adoption", "flow_id", f.id, "error", err)
-		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonProtocolError})
+		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)})
 		return
 	}
-	f.wire = conn
+	if !f.setWire(conn) { // replaced meanwhile: not a packet may leave
+		conn.Forget()
+		return
+	}
 	p := negotiate.Proposal{Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID}
 	reason := f.makeOffers(&p)
 	hs := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, p)
@@ -62,6 +70,20 @@ func (f *flow) runClient(sa netstack.SYNACK) {
 		return
 	}
 	c.run(hs.Start(time.Now(), f.rtt))
+}
+
+// adoptionReason is why a wire leg could not be had.
+func (f *flow) adoptionReason(err error) negotiate.Reason {
+	switch {
+	case f.g.ctx.Err() != nil:
+		return negotiate.ReasonDrained
+	case errors.Is(err, netstack.ErrOverload):
+		return negotiate.ReasonFlowLimit
+	case errors.Is(err, netstack.ErrPacket):
+		return negotiate.ReasonProtocolError
+	default:
+		return negotiate.ReasonDeviceFailed
+	}
 }
 
 // adoptTimeout bounds the local part of adoption; nothing waits for the

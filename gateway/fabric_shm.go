@@ -220,7 +220,9 @@ func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
 	}
 	ep, err := rsocket.NewEndpoint(qp, p.arena, cfg)
 	if err != nil {
-		return nil, errors.Join(err, qp.Close())
+		err = errors.Join(err, qp.Close())
+		p.reap() // what it had of the arena may have been the last
+		return nil, err
 	}
 	c := &carry{s: s, f: f, fabric: sf, qp: qp, ep: ep, peer: p, kind: negotiate.CarrierSHM, fd: -1}
 	c.settled = func() { sf.release(p, ep) }

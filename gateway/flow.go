@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// State is the life of a flow (DESIGN §3).
+// State is the life of a flow (docs/ARCHITECTURE.md "Life of a connection").
 //
 //	offered ─┬─► native (nothing of ours remains)
 //	         └─► accepted ─► negotiating ─┬─► completing ─► carrying ─► closing ─► closed
@@ -41,7 +41,7 @@ var stateNames = [...]string{
 	"closed", "native", "released", "aborted", "dead",
 }
 
-// String returns the name of DESIGN §11.
+// String returns the name, of docs/ARCHITECTURE.md "Names".
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -76,7 +76,7 @@ type flow struct {
 	tx, rx atomic.Uint64 // bytes from and to the local application
 	state  atomic.Uint32 // State
 
-	// wire is set before the negotiation starts and never changes.
+	// wire is set by setWire before the negotiation starts and never changes.
 	wire   *netstack.Conn
 	peerID [16]byte // the peer's gateway, set by the negotiation
 
@@ -95,6 +95,7 @@ type flow struct {
 	reason  negotiate.Reason // why it is not, or no longer, carried
 	remote  bool             // the peer decided
 	ended   bool             // teardown has begun: nothing may be added
+	counted bool             // as a fallback
 	after   []func()         // run when teardown is complete
 	give    func()           // a bare SYN to give back, if no handshake begins
 	buried  bool             // teardown is complete
@@ -122,6 +123,10 @@ func (f *flow) to(next State) {
 func (f *flow) because(r negotiate.Reason, remote bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.becauseLocked(r, remote)
+}
+
+func (f *flow) becauseLocked(r negotiate.Reason, remote bool) {
 	if f.reason == negotiate.ReasonNone {
 		f.reason, f.remote = r, remote
 	}
@@ -146,6 +151,18 @@ func (f *flow) negotiatingOr(give func()) (n *negotiator, kept bool) {
 		return nil, true
 	}
 	return f.hs, false
+}
+
+// setWire gives the flow its wire leg; false means that the flow has ended, and
+// the leg is the caller's to end.
+func (f *flow) setWire(c *netstack.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return false
+	}
+	f.wire = c
+	return true
 }
 
 // hasEnded reports whether teardown has begun.

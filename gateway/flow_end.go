@@ -13,33 +13,78 @@ type ending struct {
 	state    State
 	resetLeg bool   // the application sees a reset instead of what was planned
 	drain    bool   // but what has arrived for it is delivered before
+	dead     bool   // the entry becomes dead: a SYN on the tuple is a new connection
 	wire     func() // the last thing done to the wire leg
 	entry    func() // the last thing done to the steering
 	end      End
+
+	verdict  negotiate.Verdict // why: recorded and remembered
+	fellBack bool              // count it: the connection is native from here on
+	tell     bool              // the peer learns the reason, if that can be said at once
 }
 
-// teardown ends the flow. The app leg goes first: its reset still needs the
-// steering. Shards close what belongs to them on their own threads.
+// teardown ends the flow. The app leg goes before the entry, since its reset
+// still needs the steering; a dead entry still steers it. Shards close what
+// belongs to them on their own threads.
 func (f *flow) teardown(e ending) {
 	f.endOnce.Do(func() {
 		f.mu.Lock()
 		f.ended = true
-		carries, leg := f.carries, f.leg
+		carries, leg, ctl, relay := f.carries, f.leg, f.ctl, f.relay
 		f.mu.Unlock()
+		f.account(e)
 		f.to(e.state)
 		close(f.gone)
 		f.g.wg.Add(1)
+		word := negotiate.ReasonNone
+		if e.tell && !e.verdict.Remote {
+			word = e.verdict.Reason
+		}
+		if ctl != nil {
+			ctl.stop(word)
+		}
+		if relay != nil {
+			relay.stop(word)
+		}
 		if e.drain && len(carries) == 1 {
 			carries[0].s.post(carries[0].lastWords)
 		}
 		f.closeCarries(carries, func() {
 			defer f.g.wg.Done()
+			if e.dead { // all of it before anybody can know that the tuple is free
+				e.wire()
+				f.entryDead()
+				f.g.unlink(f)
+			}
 			f.endLeg(leg, e.resetLeg)
-			e.wire()
+			if !e.dead {
+				e.wire()
+			}
 			e.entry()
 			f.bury(e.end)
 		})
 	})
+}
+
+// account keeps the books of an ending: only the one that counts does.
+func (f *flow) account(e ending) {
+	f.because(e.verdict.Reason, e.verdict.Remote)
+	f.g.remember(f, e.verdict)
+	if e.fellBack {
+		f.countFallback(e.verdict.Reason)
+	}
+}
+
+// countFallback counts a connection that the gateway gave back or refused,
+// once, whatever becomes of it afterwards.
+func (f *flow) countFallback(r negotiate.Reason) {
+	f.mu.Lock()
+	counted := f.counted
+	f.counted = true
+	f.mu.Unlock()
+	if !counted {
+		f.g.count.fallback(r, f.side)
+	}
 }
 
 func (f *flow) endLeg(leg *appLeg, reset bool) {
@@ -108,20 +153,19 @@ func (f *flow) whenGone(fn func()) {
 // abort ends both legs at once: bytes on the way may be lost, as with RST, but
 // not those that have arrived. Reason 0 is a reset of the local application.
 func (f *flow) abort(r negotiate.Reason, remote bool) {
-	if r != negotiate.ReasonNone {
-		f.because(r, remote)
-	}
 	f.teardown(ending{
-		state: StateAborted, resetLeg: true, drain: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted,
+		state: StateAborted, resetLeg: true, drain: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
+		verdict: negotiate.Verdict{Reason: r, Remote: remote}, tell: true,
 	})
 }
 
 // abortVerdict is abort as the handshake ordered it.
 func (f *flow) abortVerdict(a negotiate.Abort) {
 	v := a.Verdict
-	f.because(v.Reason, v.Remote)
-	f.g.remember(f, v)
-	e := ending{state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryGone, end: EndAborted}
+	e := ending{
+		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryGone, end: EndAborted,
+		verdict: v, fellBack: f.side == SideServer, // a client's gateway gives the connection back
+	}
 	if a.Silent {
 		e.wire = f.forgetWire
 	}
@@ -129,36 +173,34 @@ func (f *flow) abortVerdict(a negotiate.Abort) {
 		// The connection goes on without us, or never was. A bare SYN behind
 		// the reset may be on its way to netstack already: the entry stays for
 		// returnSYN to give it back.
-		e.state, e.end, e.entry = StateReleased, EndNative, f.entryDead
+		e.state, e.end, e.entry, e.fellBack = StateReleased, EndNative, f.entryDead, true
 	}
-	f.g.count.fallback(v.Reason, f.side)
 	f.teardown(e)
 }
 
 // release gives a client's connection back to its kernel: the wire leg is
 // reset and, behind the RST, the application's SYN goes out again, bare.
 func (f *flow) release(v negotiate.Verdict) {
-	f.because(v.Reason, v.Remote)
-	f.g.remember(f, v)
-	f.g.count.fallback(v.Reason, f.side)
 	f.teardown(ending{
 		state: StateReleased, resetLeg: true, wire: f.resetWire, entry: f.entryReleased, end: EndNative,
+		verdict: v, fellBack: true,
 	})
 }
 
 // complete is the end everybody wanted.
 func (f *flow) complete() {
-	f.teardown(ending{state: StateClosed, wire: f.resetWire, entry: f.entryDead, end: EndClosed})
+	f.teardown(ending{state: StateClosed, dead: true, wire: f.resetWire, entry: func() {}, end: EndClosed})
 }
 
 // replaced ends a flow whose tuple belongs to a newer connection: not a packet
 // may leave on it.
 func (f *flow) replaced() {
-	e := ending{state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: EndAborted}
-	f.because(negotiate.ReasonClientGone, f.side == SideServer)
+	e := ending{
+		state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: EndAborted,
+		verdict: negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == SideServer},
+	}
 	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
-		e.state, e.end = StateReleased, EndNative
-		f.g.count.fallback(negotiate.ReasonClientGone, f.side)
+		e.state, e.end, e.fellBack = StateReleased, EndNative, true
 	}
 	f.teardown(e)
 }
@@ -171,9 +213,10 @@ func (f *flow) replacedEarly() {
 
 // vanish ends a server flow that never had a wire leg.
 func (f *flow) vanish(r negotiate.Reason) {
-	f.because(r, r == negotiate.ReasonClientGone)
-	f.g.count.fallback(r, f.side)
-	f.teardown(ending{state: StateReleased, wire: f.forgetWire, entry: func() {}, end: EndNative})
+	f.teardown(ending{
+		state: StateReleased, wire: f.forgetWire, entry: func() {}, end: EndNative,
+		verdict: negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone}, fellBack: true,
+	})
 }
 
 // dropLocal ends the app leg and the queue pairs of a server that declines;
@@ -226,20 +269,26 @@ var ownedStates = [...]ebpf.State{
 	ebpf.StateWire, ebpf.StateServing, ebpf.StateRaw,
 }
 
-// completeRaw ends a raw relay after FIN both ways. The wire leg may still
-// have its FIN to deliver, so the steering stays for a while.
+// completeRaw ends a raw relay after FIN both ways, when the wire leg has
+// delivered its own.
 func (f *flow) completeRaw() {
 	f.teardown(ending{
-		state: StateClosed, end: EndClosed,
-		wire:  func() { _ = f.wire.Close() },
-		entry: func() { time.AfterFunc(serverLinger, f.entryDead) },
+		state: StateClosed, end: EndClosed, wire: func() { _ = f.wire.Close() }, entry: f.entryDead,
 	})
 }
 
 // drain ends the flow because the gateway does: what is in handshake is given
-// back by its own goroutine, what is carried is reset.
+// back by its own goroutine, what is carried is reset. A client's flow has that
+// goroutine from the beginning; both look at draining when they hand over.
 func (f *flow) drain() {
-	if f.getState() < StateCarrying && f.negotiating() != nil {
+	if f.getState() < StateCarrying && (f.side == SideClient || f.negotiating() != nil) {
+		return
+	}
+	if f.getState() < StateCarrying { // half open: the client comes back by itself
+		f.teardown(ending{
+			state: StateReleased, wire: f.forgetWire, entry: f.entryDead, end: EndNative,
+			verdict: negotiate.Verdict{Reason: negotiate.ReasonDrained}, fellBack: true,
+		})
 		return
 	}
 	f.abort(negotiate.ReasonDrained, false)

@@ -41,9 +41,17 @@ func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) bool {
 	return n.box.put(func() { n.do(fn(time.Now())) })
 }
 
-// run executes start and then whatever follows, until done.
+// run executes start and then whatever follows, until done. A flow that is
+// handed over while the gateway goes down is ended here: drain has passed it by.
 func (n *negotiator) run(start []negotiate.Action) {
-	defer n.leave()
+	defer func() {
+		n.leave()
+		select {
+		case <-n.f.g.draining:
+			n.f.abort(negotiate.ReasonDrained, false)
+		default:
+		}
+	}()
 	n.f.wire.SetNotify(n.box.signal)
 	n.do(start)
 	timer := time.NewTimer(time.Hour)

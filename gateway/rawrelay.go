@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"io"
 	"sync"
@@ -36,15 +35,11 @@ func (f *flow) startRaw() *rawRelay {
 	return r
 }
 
-// forward writes bytes the guard has cleared; after the last ones the wire is
-// pumped directly.
-func (r *rawRelay) forward(b []byte, last bool) {
-	first := append([]byte(nil), b...)
-	if !last {
-		return // the guard clears once, with everything it held
-	}
+// forward writes bytes the guard has cleared: it clears once, with everything
+// it held, and from there on the wire is pumped directly.
+func (r *rawRelay) forward(b []byte) {
 	r.f.g.wg.Add(1)
-	go r.fromWire(first)
+	go r.fromWire(append([]byte(nil), b...))
 }
 
 func (r *rawRelay) toWire() {
@@ -117,9 +112,21 @@ func (r *rawRelay) half() {
 	if !both {
 		return
 	}
-	ctx, cancel := context.WithCancel(r.f.g.ctx)
-	defer cancel()
-	if awaitDelivered(ctx, r.leg) {
+	if awaitDelivered(r.f.g.ctx, r.leg) {
+		r.linger()
 		r.f.completeRaw()
+	}
+}
+
+// linger lets the wire leg deliver what it still has, and its FIN: that needs
+// the steering.
+func (r *rawRelay) linger() {
+	_ = r.f.wire.Close()
+	late := time.NewTimer(serverLinger)
+	defer late.Stop()
+	select {
+	case <-late.C:
+	case <-r.f.gone:
+	case <-r.f.g.ctx.Done():
 	}
 }

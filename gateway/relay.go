@@ -13,7 +13,7 @@ import (
 const (
 	// relayWindow is how many bytes a direction of the relay carrier may be
 	// ahead of the application that consumes them: the first window of both
-	// sides (docs/PROTOCOL.md, Records).
+	// sides (docs/PROTOCOL.md "Records").
 	relayWindow = 256 << 10
 	// relayChunk is the largest DATA record this side sends.
 	relayChunk = 64 << 10
@@ -24,13 +24,14 @@ const (
 // relay carries a flow by DATA records over the wire leg: the refuge when no
 // rdma carrier works. Three goroutines: app to wire, wire to ring, ring to app.
 // The reader of records never waits for the application, so HAVE, END and
-// KEEPALIVE never queue behind it (DESIGN §5).
+// KEEPALIVE never queue behind it (docs/PROTOCOL.md "Records").
 type relay struct {
 	f      *flow
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	wireMu sync.Mutex // orders records on the wire leg
+	wireMu sync.Mutex // orders records on the wire leg, guards cut
+	cut    bool       // a record may have been written in part
 
 	mu   sync.Mutex // guards everything below
 	cond sync.Cond
@@ -63,8 +64,16 @@ func (r *relay) start(leg *appLeg, rest []byte) {
 	go r.toApp(leg)
 }
 
-// stop ends the goroutines; teardown closes what they wait for.
-func (r *relay) stop() {
+// stop ends the goroutines; teardown closes what else they wait for. With a
+// reason the peer is told, if that can be done at once.
+func (r *relay) stop(why negotiate.Reason) {
+	if why != negotiate.ReasonNone && r.wireMu.TryLock() {
+		if !r.cut {
+			_, _ = r.f.wire.Write(negotiate.AppendAbort(nil, why))
+		}
+		r.cut = true
+		r.wireMu.Unlock()
+	}
 	r.cancel()
 	r.mu.Lock()
 	r.err = true
@@ -128,12 +137,17 @@ func (r *relay) sendData(buf []byte, n int) bool {
 // send writes records to the wire leg, which the peer always reads.
 func (r *relay) send(b []byte) bool {
 	r.wireMu.Lock()
-	defer r.wireMu.Unlock()
-	if _, err := r.f.wire.WriteContext(r.ctx, b); err != nil {
-		r.lost()
-		return false
+	var err error
+	if !r.cut {
+		_, err = r.f.wire.WriteContext(r.ctx, b)
 	}
-	return true
+	r.cut = r.cut || err != nil
+	cut := r.cut
+	r.wireMu.Unlock()
+	if cut {
+		r.lost()
+	}
+	return !cut
 }
 
 // fromWire reads records until the wire leg ends.
@@ -164,42 +178,42 @@ func (r *relay) parse(reader *negotiate.RecordReader, b []byte) bool {
 			return false
 		}
 		b = b[n:]
-		if rec.Type == 0 {
+		switch {
+		case rec.Type == 0:
 			return true
-		}
-		if !r.record(rec) {
+		case rec.Type == negotiate.RecordAbort:
+			r.f.abort(rec.Reason, true)
+			return false
+		case !r.record(rec):
+			r.f.abort(negotiate.ReasonProtocolError, false)
 			return false
 		}
 	}
 }
 
+// record acts on one record; false is a violation.
 func (r *relay) record(rec negotiate.Record) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ok := true
+	defer r.cond.Broadcast()
 	switch rec.Type {
 	case negotiate.RecordData:
-		ok = r.dataLocked(rec)
+		return r.dataLocked(rec)
 	case negotiate.RecordEnd:
-		ok = !r.endKnown || r.final == rec.Offset
-		ok = ok && rec.Offset >= r.received
+		if r.endKnown && r.final != rec.Offset || rec.Offset < r.received {
+			return false
+		}
 		r.endKnown, r.final = true, rec.Offset
 	case negotiate.RecordHave:
-		ok = rec.Offset <= r.sent
+		if rec.Offset > r.sent {
+			return false
+		}
 		r.allowed = max(r.allowed, rec.Offset+rec.Window)
 		r.endHave = r.endHave || r.endSent && rec.Offset == r.sent
-	case negotiate.RecordAbort:
-		go r.f.abort(rec.Reason, true)
-		return false
-	case negotiate.RecordKeepalive:
+	case negotiate.RecordAbort, negotiate.RecordKeepalive:
 	case negotiate.RecordDemote, negotiate.RecordDemoteDone:
-		ok = false // nothing to demote: this flow has no queue pair
+		return false // nothing to demote: this flow has no queue pair
 	}
-	if !ok {
-		go r.f.abort(negotiate.ReasonProtocolError, false)
-		return false
-	}
-	r.cond.Broadcast()
 	return true
 }
 
@@ -290,7 +304,7 @@ func (r *relay) consume(n int) []byte {
 // client's goodbye, before it an abort.
 func (r *relay) lost() {
 	r.mu.Lock()
-	orderly := r.endSent && r.endKnown
+	orderly := r.endSent && r.endKnown && r.received == r.final
 	r.wireGone = true
 	r.endHave = r.endHave || orderly
 	r.mu.Unlock()
@@ -315,12 +329,12 @@ func (r *relay) settle(leg *appLeg) {
 	if awaitDelivered(r.ctx, leg) && r.f.side == SideServer {
 		r.awaitReset()
 	}
-	go r.f.complete()
+	r.f.complete()
 }
 
 // awaitReset gives the client time to reset the wire leg.
 func (r *relay) awaitReset() {
-	late := time.AfterFunc(serverLinger, r.stop)
+	late := time.AfterFunc(serverLinger, func() { r.stop(negotiate.ReasonNone) })
 	defer late.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()

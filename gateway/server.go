@@ -20,11 +20,19 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 		if old.isn == syn.ISN {
 			return true
 		}
-		g.beganAnew(old, syn)
-		return false
+		if !g.ownsEntry(t, syn.ISN) {
+			g.beganAnew(old, syn)
+			return false
+		}
+		old.replaced()
 	}
 	f, fresh := g.newFlow(SideServer, t, syn.ISN)
-	if !fresh {
+	switch {
+	case fresh:
+	case f != nil: // of another goroutine, just now
+		return true
+	default: // going down
+		g.returnSYN(t, syn.ISN, syn.Raw)
 		return false
 	}
 	f.nonce = syn.Nonce
@@ -34,6 +42,13 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 		return false
 	}
 	return true
+}
+
+// ownsEntry reports whether the entry of a tuple belongs to the connection with
+// this ISN.
+func (g *gateway) ownsEntry(t Tuple, isn uint32) bool {
+	e, err := g.steer.Flow(ebpf.Tuple(t))
+	return err == nil && e.ISN == isn
 }
 
 // beganAnew is a client's new connection on the tuple of one in handshake. The
@@ -68,7 +83,8 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 }
 
 // BareSYN is called by netstack for a SYN without offer on a tuple that was
-// steered to us: the client fell back to native TCP (DESIGN §3, table).
+// steered to us: the client fell back to native TCP
+// (docs/ARCHITECTURE.md "SYNs on a known tuple").
 func (g *gateway) BareSYN(syn netstack.SYN) {
 	t := Tuple(syn.Tuple)
 	f := g.find(t)
@@ -113,22 +129,25 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 // has arrived.
 func (g *gateway) Accepted(conn *netstack.Conn) {
 	f := g.find(Tuple(conn.Tuple()))
-	if f == nil || f.side != SideServer || f.getState().final() {
+	if f == nil || f.side != SideServer || f.isn != conn.ISN() || !g.hold() {
 		conn.Forget()
 		return
 	}
-	g.wg.Add(1)
 	go f.runServer(conn)
 }
 
 // runServer owns the flow from the third ACK to the verdict.
 func (f *flow) runServer(conn *netstack.Conn) {
 	defer f.g.wg.Done()
-	f.wire = conn
+	if !f.setWire(conn) {
+		conn.Forget()
+		return
+	}
 	hs := negotiate.NewServer(negotiate.ServerConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, f.nonce)
 	s := &server{hs: hs}
 	s.negotiator = negotiator{f: f, hs: hs, box: newMailbox(), reading: hs.Reading, eof: hs.EOF}
 	s.execute = s.action
+	defer s.stopDial() // a flow that ended otherwise wants it no more
 	if give := f.setNegotiator(&s.negotiator); give != nil {
 		s.fellBack(hs, give)
 	}
@@ -149,9 +168,10 @@ func confirmed(c *netstack.Conn) negotiate.Confirmed {
 // server executes the actions of a server handshake.
 type server struct {
 	negotiator
-	hs     *negotiate.Server
-	cancel context.CancelFunc // of the dial under way
-	raw    *rawRelay
+	hs      *negotiate.Server
+	cancel  context.CancelFunc // of the dial under way
+	raw     *rawRelay
+	dropped bool // declined: no app leg is wanted any more
 }
 
 func (s *server) action(a negotiate.Action) {
@@ -163,17 +183,19 @@ func (s *server) action(a negotiate.Action) {
 		f.peerID = a.Proposal.GatewayID
 		s.background(func(ctx context.Context) { s.serve(ctx, a.Proposal) })
 	case negotiate.Drop:
+		s.dropped = true
 		s.stopDial()
 		f.dropLocal()
 	case negotiate.DialRaw:
 		f.because(negotiate.ReasonAcceptLost, false)
+		f.countFallback(negotiate.ReasonAcceptLost)
 		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
 		s.background(s.dialRaw)
 	case negotiate.RelayRaw:
 		s.raw = f.startRaw()
 	case negotiate.Forward:
-		s.raw.forward(a.Bytes, a.Last)
-		s.done = a.Last
+		s.raw.forward(a.Bytes)
+		s.done = true
 	case negotiate.Carry:
 		f.carryBy(a.Carrier)
 	case negotiate.Records:
@@ -250,7 +272,7 @@ func (s *server) dialRaw(ctx context.Context) {
 // nobody wants any more is reset.
 func (s *server) join(leg *appLeg, result func(time.Time) []negotiate.Action) {
 	ok := s.input(func(now time.Time) []negotiate.Action {
-		if leg != nil && !s.f.setLeg(leg) {
+		if leg != nil && (s.dropped || !s.f.setLeg(leg)) {
 			leg.reset()
 			return nil
 		}

@@ -15,16 +15,17 @@ import (
 // orders queue it for one of the control workers; no goroutine waits per flow.
 //
 // It knows when the flow is over: END and HAVE{final} both ways, and nothing
-// left in the app leg's kernel (DESIGN §3, Teardown).
+// left in the app leg's kernel (docs/PROTOCOL.md "Teardown").
 type wireControl struct {
 	f      *flow
 	queued atomic.Bool
 
-	mu      sync.Mutex // guards everything below; before flow.mu
+	mu      sync.Mutex // guards everything below
 	out     []byte     // records not yet taken by the wire leg
 	reader  negotiate.RecordReader
-	reading bool // CONFIRM has passed: what comes now are records
-	over    bool
+	reading bool   // CONFIRM has passed: what comes now are records
+	over    bool   // the flow has ended
+	end     func() // ends the flow: decided under mu, done by unlock
 
 	endSent, endGot   bool
 	haveSent, haveGot bool
@@ -42,9 +43,20 @@ func (c *wireControl) begin(rest []byte) {
 	c.mu.Lock()
 	c.reading = true
 	c.parse(rest)
-	c.mu.Unlock()
+	c.unlock()
 	c.f.wire.SetNotify(c.enqueue)
 	c.enqueue()
+}
+
+// unlock gives mu back and then does what was decided under it: ending a flow
+// comes back to stop, and to other locks.
+func (c *wireControl) unlock() {
+	end := c.end
+	c.end = nil
+	c.mu.Unlock()
+	if end != nil {
+		end()
+	}
 }
 
 // enqueue asks a control worker to look at the wire leg. It never blocks.
@@ -86,7 +98,7 @@ func (c *wireControl) legDelivered() {
 func (c *wireControl) service(scratch []byte) {
 	c.queued.Store(false)
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	if c.over {
 		return
 	}
@@ -121,19 +133,37 @@ func (c *wireControl) flush() {
 }
 
 // lost is the end of the wire leg: FIN or RST. Before END from both sides it
-// is an abort; after, the client has done its part.
+// is an abort; after, the client has done its part, if its bytes are here.
 func (c *wireControl) lost() {
 	c.wireGone, c.out = true, nil
-	if c.endSent && c.endGot {
-		c.haveGot = true
+	if !c.endSent || !c.endGot {
+		c.abort(negotiate.ReasonWireReset, true)
 		return
 	}
-	c.abort(negotiate.ReasonWireReset, true)
+	c.haveGot = true
+	if !c.haveSent {
+		cr := c.f.chosen()
+		cr.s.post(cr.wireLost)
+	}
 }
 
 func (c *wireControl) abort(r negotiate.Reason, remote bool) {
 	c.over = true
-	c.f.abort(r, remote)
+	c.end = func() { c.f.abort(r, remote) }
+}
+
+// stop ends the control of a flow that has ended. With a reason the peer is
+// told; behind records that the wire leg has not taken the reset alone must do.
+func (c *wireControl) stop(r negotiate.Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if r != negotiate.ReasonNone && !c.wireGone && len(c.out) == 0 {
+		_, _ = c.f.wire.Write(negotiate.AppendAbort(nil, r))
+	}
 }
 
 // parse cuts b into records and acts on each.
@@ -177,15 +207,13 @@ func (c *wireControl) record(rec negotiate.Record) {
 // finish ends the flow when nothing is left to do on it: the client resets the
 // wire leg, the server waits for that reset, but not for ever.
 func (c *wireControl) finish() {
-	if c.over || !c.endSent || !c.endGot || !c.haveSent || !c.haveGot || !c.legDone || len(c.out) > 0 {
+	unsent := len(c.out) > 0 && !c.wireGone
+	if c.over || !c.endSent || !c.endGot || !c.haveSent || !c.haveGot || !c.legDone || unsent {
 		return
 	}
 	if c.f.side == SideClient || c.wireGone {
 		c.over = true
-		if c.timer != nil {
-			c.timer.Stop()
-		}
-		go c.f.complete()
+		c.end = c.f.complete
 		return
 	}
 	if c.timer == nil {

@@ -63,7 +63,7 @@ type Config struct {
 	// bare retry blackhole a destination. Default: 2.
 	BlackholeAfter int
 	// Retry is the first time a blackholed destination stays native; it doubles
-	// each time, up to 64 times as long. Default: 1h.
+	// each time, up to 32 times as long. Default: 1h.
 	Retry time.Duration
 	// HeartbeatTimeout is the age at which the gateway counts as gone.
 	// Default: 200ms.

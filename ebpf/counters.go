@@ -18,10 +18,23 @@ var statNames = [...]string{
 // reasonSlots is REASON_SLOTS of maps.h.
 const reasonSlots = 128
 
+// ruleSlots is RULE_SLOTS of maps.h.
+const ruleSlots = MaxRules + 1
+
+// Decided counts what the policy decided by one rule.
+type Decided struct {
+	// Rule is the index of the rule, or NoRule.
+	Rule int
+	// Accelerate and Pass count connections, whatever became of them.
+	Accelerate, Pass uint64
+}
+
 // Counters is a snapshot since Open.
 type Counters struct {
 	// Native counts native decisions by side and reason.
 	Native [2]map[uint8]uint64
+	// Decided counts decisions of the policy, of rules that made some.
+	Decided []Decided
 	// Stats counts what the programs did otherwise, by name: offered (SYNs
 	// recorded), accepted (SYN-ACKs with accept), served (offered SYNs given to
 	// netstack), replaced, event_lost, neutralised, the *_drop and others.
@@ -47,6 +60,10 @@ func (d *Datapath) Counters() (Counters, error) {
 			}
 		}
 	}
+	var err error
+	if c.Decided, err = d.decided(); err != nil {
+		return c, err
+	}
 	for i, name := range statNames {
 		n, err := sumCPUs(d.objs.Stats, uint32(i))
 		if err != nil {
@@ -55,6 +72,23 @@ func (d *Datapath) Counters() (Counters, error) {
 		c.Stats[name] = n
 	}
 	return c, nil
+}
+
+// decided reads the decisions by rule.
+func (d *Datapath) decided() (list []Decided, err error) {
+	for slot := range uint32(ruleSlots) {
+		r := Decided{Rule: ruleIndex(uint8(slot))}
+		if r.Accelerate, err = sumCPUs(d.objs.Decided, slot); err != nil {
+			return nil, err
+		}
+		if r.Pass, err = sumCPUs(d.objs.Decided, ruleSlots+slot); err != nil {
+			return nil, err
+		}
+		if r.Accelerate+r.Pass > 0 {
+			list = append(list, r)
+		}
+	}
+	return list, nil
 }
 
 // sumCPUs adds up a per-CPU counter.

@@ -20,6 +20,7 @@ type objects struct {
 	Control *bpf.Map `ebpf:"smcgw_control"`
 	Beat    *bpf.Map `ebpf:"smcgw_beat"`
 	Native  *bpf.Map `ebpf:"smcgw_native"`
+	Decided *bpf.Map `ebpf:"smcgw_decided"`
 	Stats   *bpf.Map `ebpf:"smcgw_stats"`
 	Events  *bpf.Map `ebpf:"smcgw_events"`
 	Listen  *bpf.Map `ebpf:"smcgw_listen"`
@@ -48,8 +49,8 @@ type objects struct {
 func (o *objects) Close() error {
 	var errs []error
 	for _, m := range []*bpf.Map{
-		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Stats, o.Events,
-		o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
+		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
+		o.Events, o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
 	} {
 		errs = append(errs, m.Close())
 	}

@@ -2,11 +2,13 @@ package ebpf
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -201,6 +203,7 @@ func TestPolicyInKernel(t *testing.T) {
 	rec := record(t, d)
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(n int) int { return rng.IntN(n) }
+	decided := map[int]Decided{}
 	for range 10 {
 		rules := randomRules(pick, base)
 		require.NoError(t, d.SetPolicy(rules))
@@ -214,10 +217,16 @@ func TestPolicyInKernel(t *testing.T) {
 			}
 			want := naive(rules, testNever, q)
 			tuple := h1.beginAs(q)
+			n := decided[want.Rule]
+			n.Rule = want.Rule
 			if want.Action == ActionPass {
 				refused[tuple] = want
+				n.Pass++
+				decided[want.Rule] = n
 				continue
 			}
+			n.Accelerate++
+			decided[want.Rule] = n
 			f, err := d.Flow(tuple)
 			require.NoError(t, err, "%+v %+v", rules, q)
 			require.Equal(t, want.Rule, f.Rule, "%+v %+v", rules, q)
@@ -228,6 +237,9 @@ func TestPolicyInKernel(t *testing.T) {
 			require.Equal(t, want.Rule, e.Rule, "%+v %v", rules, tuple)
 		}
 	}
+	c, err := d.Counters()
+	require.NoError(t, err)
+	require.ElementsMatch(t, slices.Collect(maps.Values(decided)), c.Decided)
 }
 
 // makeCgroups makes base/a/b and base/c below the mount and returns base.

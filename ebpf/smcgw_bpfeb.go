@@ -195,6 +195,7 @@ const (
 	smcgwMapSmcgwBeat      = "smcgw_beat"
 	smcgwMapSmcgwCgroups   = "smcgw_cgroups"
 	smcgwMapSmcgwControl   = "smcgw_control"
+	smcgwMapSmcgwDecided   = "smcgw_decided"
 	smcgwMapSmcgwDevices   = "smcgw_devices"
 	smcgwMapSmcgwEvents    = "smcgw_events"
 	smcgwMapSmcgwFlows     = "smcgw_flows"
@@ -298,6 +299,7 @@ type smcgwMapSpecs struct {
 	SmcgwBeat    *ebpf.MapSpec `ebpf:"smcgw_beat"`
 	SmcgwCgroups *ebpf.MapSpec `ebpf:"smcgw_cgroups"`
 	SmcgwControl *ebpf.MapSpec `ebpf:"smcgw_control"`
+	SmcgwDecided *ebpf.MapSpec `ebpf:"smcgw_decided"`
 	SmcgwDevices *ebpf.MapSpec `ebpf:"smcgw_devices"`
 	SmcgwEvents  *ebpf.MapSpec `ebpf:"smcgw_events"`
 	SmcgwFlows   *ebpf.MapSpec `ebpf:"smcgw_flows"`
@@ -355,6 +357,7 @@ type smcgwMaps struct {
 	SmcgwBeat    *ebpf.Map `ebpf:"smcgw_beat"`
 	SmcgwCgroups *ebpf.Map `ebpf:"smcgw_cgroups"`
 	SmcgwControl *ebpf.Map `ebpf:"smcgw_control"`
+	SmcgwDecided *ebpf.Map `ebpf:"smcgw_decided"`
 	SmcgwDevices *ebpf.Map `ebpf:"smcgw_devices"`
 	SmcgwEvents  *ebpf.Map `ebpf:"smcgw_events"`
 	SmcgwFlows   *ebpf.Map `ebpf:"smcgw_flows"`
@@ -377,6 +380,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwBeat,
 		m.SmcgwCgroups,
 		m.SmcgwControl,
+		m.SmcgwDecided,
 		m.SmcgwDevices,
 		m.SmcgwEvents,
 		m.SmcgwFlows,

@@ -190,6 +190,9 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 			s.addFallback(negotiate.Reason(r), sideOf(ebpf.Side(side)), n)
 		}
 	}
+	for _, d := range c.Decided {
+		g.addDecisions(s, d)
+	}
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)
@@ -198,6 +201,34 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 	for _, m := range maps {
 		s.Maps = append(s.Maps, MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
+}
+
+// noRule is the name under which connections are counted that no rule matched:
+// that of a last rule which says what happens anyway.
+const noRule = "default"
+
+// addDecisions adds what the programs decided by one rule. A rule that carries
+// passes what the never-list takes out of it.
+func (g *gateway) addDecisions(s *Snapshot, d ebpf.Decided) {
+	name, action := noRule, ActionPass
+	if d.Rule >= 0 && d.Rule < len(g.cfg.Policy) {
+		name, action = g.cfg.Policy[d.Rule].Name, g.cfg.Policy[d.Rule].Action
+	}
+	s.addDecision(action, name, d.Accelerate)
+	s.addDecision(ActionPass, name, d.Pass)
+}
+
+func (s *Snapshot) addDecision(a Action, rule string, n uint64) {
+	if n == 0 {
+		return
+	}
+	for i := range s.Decisions {
+		if s.Decisions[i].Action == a && s.Decisions[i].Rule == rule {
+			s.Decisions[i].Count += n
+			return
+		}
+	}
+	s.Decisions = append(s.Decisions, DecisionCount{Action: a, Rule: rule, Count: n})
 }
 
 // addFallback adds to the series of one reason and side: the programs and the

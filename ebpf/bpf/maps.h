@@ -52,6 +52,7 @@ struct flow {
 #define SIDE_CLIENT 0
 #define SIDE_SERVER 1
 #define NO_RULE 255
+#define RULE_SLOTS 65 /* the last one is for no rule */
 
 enum reason {
 	REASON_OFF = 1,
@@ -190,6 +191,7 @@ struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1024); __uint(map_
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, u64); } smcgw_beat SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * REASON_SLOTS); __type(key, u32); __type(value, u64); } smcgw_native SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * RULE_SLOTS); __type(key, u32); __type(value, u64); } smcgw_decided SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, STAT_SLOTS); __type(key, u32); __type(value, u64); } smcgw_stats SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct flow); } smcgw_scratch SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 1 << 19); } smcgw_events SEC(".maps");

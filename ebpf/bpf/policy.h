@@ -39,19 +39,13 @@ static always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, const 
 	return m ? *m : h->any6;
 }
 
-/* decide evaluates the policy for a peer and a server port (network byte order);
- * allowed are the rules that user, cgroup and direction leave. The never-list
- * takes accelerating rules out that do not name the port: if one of them would
- * have been first, that is the reason. */
-global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
+static always_inline void judge(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
 {
-	if (!k || !v)
-		return -1;
 	v->reason = REASON_POLICY;
 	v->rule = NO_RULE;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h)
-		return 0;
+		return;
 	struct port_key pk = { .policy = policy, .port = port };
 	struct port_rule *pr = bpf_map_lookup_elem(&smcgw_ports, &pk);
 	u64 ports = pr ? pr->mask : h->any_port, excluded = pr ? pr->excluded : 0;
@@ -62,13 +56,31 @@ global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, s
 		v->rule = rule;
 		if (h->accelerate >> (rule & 63) & 1) {
 			v->reason = 0;
-			return 0;
+			return;
 		}
 	}
 	if (taken && lowest_bit(taken) < rule) {
 		v->reason = REASON_NEVER_LIST;
 		v->rule = lowest_bit(taken);
 	}
+}
+
+/* decide evaluates the policy for a peer and a server port (network byte order);
+ * allowed are the rules that user, cgroup and direction leave. The never-list
+ * takes accelerating rules out that do not name the port: if one of them would
+ * have been first, that is the reason. Every decision is counted, also where
+ * mode or heartbeat make it void. */
+global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
+{
+	if (!k || !v)
+		return -1;
+	judge(k, port, policy, allowed, v);
+	u32 slot = v->rule < RULE_SLOTS ? v->rule : RULE_SLOTS - 1;
+	if (v->reason)
+		slot += RULE_SLOTS;
+	u64 *n = bpf_map_lookup_elem(&smcgw_decided, &slot);
+	if (n)
+		__sync_fetch_and_add(n, 1);
 	return 0;
 }
 
@@ -131,7 +143,7 @@ static always_inline void option_eaten(const struct flow_key *k, struct control 
 	p.count++;
 	if (p.count >= c->blackhole_after) {
 		p.until = now + (c->retry << (p.backoff & 7));
-		if (p.backoff < 6)
+		if (p.backoff < 5) /* 32 times as long at most */
 			p.backoff++;
 	}
 	bpf_map_update_elem(&smcgw_peers, &pk, &p, BPF_ANY);

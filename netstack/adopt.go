@@ -108,6 +108,7 @@ func (s *Stack) clear(ctx context.Context, f *flow) error {
 		if c := old.conn.Load(); c != nil {
 			c.Forget()
 		}
+		s.retire(old) // an Abort that is still at it does so later
 		return nil
 	}
 	done := s.replace(old)

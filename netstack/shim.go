@@ -217,6 +217,8 @@ func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
 		m.inLate(f, k, p, t, pkt)
 	case f.server:
 		m.inServer(f, p, t, pkt)
+	case flags&flagSYN != 0 && ackOf(t) != f.isn+1:
+		m.inSYNACK(k, t, pkt) // of a newer connection: the owner has not ended this one yet
 	default:
 		m.inClient(f, p, t, pkt)
 	}

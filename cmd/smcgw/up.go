@@ -25,6 +25,8 @@ second, so that the connections of a daemon that dies end promptly.`,
 			if err != nil {
 				return err
 			}
+			// Whoever reads our log may go away; the connections we carry must not.
+			signal.Ignore(syscall.SIGPIPE)
 			if alone {
 				return e.daemon(cmd.Context(), cfg, nil)
 			}

@@ -158,9 +158,15 @@ static always_inline int on_length(struct bpf_sock_ops *s)
 	n = note_of(s);
 	if (!n || n->phase != PHASE_WANT)
 		return 1;
-	if (s->total_retrans || bpf_reserve_hdr_opt(s, OPTION_LEN, 0)) {
-		n->phase = PHASE_NONE;
-		unwant_option(s, n);
+	int full = !s->total_retrans && bpf_reserve_hdr_opt(s, OPTION_LEN, 0);
+	if (!full && !s->total_retrans)
+		return 1;
+	n->phase = PHASE_NONE;
+	unwant_option(s, n);
+	if (full) { /* by a Fast Open cookie, for instance */
+		struct flow_key k;
+		socket_key(s, &k);
+		native(&k, 0, SIDE_CLIENT, REASON_SYN_OPTIONS, n->rule, FLOW_NONE);
 	}
 	return 1;
 }

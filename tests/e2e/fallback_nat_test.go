@@ -1,0 +1,125 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+const translatedPort = 7120 // nobody listens on it
+
+// TestFallbackTranslated: addresses are translated on the client's host, on the
+// server's, or between. The application reaches whom it reaches without
+// gateways, and sees the same addresses.
+func TestFallbackTranslated(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	server := w.serve(w.h2)
+	inner, err := w.net.Behind(w.h2, "inner")
+	require.NoError(t, err)
+	client, err := w.net.Behind(w.h1, "client")
+	require.NoError(t, err)
+	ports := settings{Ports: fmt.Sprintf("%d, %d", echoPort, translatedPort)}
+	w.up(w.h1, ports)
+	w.up(w.h2, ports)
+
+	// The client's host sends what is for h3 to h2.
+	t.Run("output", func(t *testing.T) {
+		translate(t, w.h1, `output { type nat hook output priority -100; `,
+			fmt.Sprintf("ip daddr 10.77.0.3 tcp dport %d dnat to 10.77.0.2:%d", translatedPort, echoPort),
+			fmt.Sprintf("ip6 daddr fd77::3 tcp dport %d dnat to [fd77::2]:%d", translatedPort, echoPort))
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			e := fallback{w: w, t: t, from: w.h1, to: addr(w.h3, translatedPort), client: local("nat")}.ping()
+			require.Equal(t, addr(w.h3, translatedPort), e.Remote)
+			require.Equal(t, addr(w.h2, echoPort), accepted(t, server, e.Local).Local)
+		})
+	})
+
+	// The server's host redirects a port nobody listens on: its gateway stays
+	// out of it, since it would have to dial what it cannot see.
+	t.Run("prerouting", func(t *testing.T) {
+		translate(t, w.h2, `pre { type nat hook prerouting priority -100; `,
+			fmt.Sprintf("tcp dport %d redirect to :%d", translatedPort, echoPort))
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			e := fallback{w: w, t: t, from: w.h1, to: addr(w.h2, translatedPort), client: remote("peer_no_option")}.ping()
+			require.Equal(t, addr(w.h2, echoPort), accepted(t, server, e.Local).Local)
+		})
+	})
+
+	// The server's host forwards the port to a machine behind it.
+	t.Run("forwarded", func(t *testing.T) {
+		served := w.listen(inner, "echo", echoPort)
+		translate(t, w.h2, `pre { type nat hook prerouting priority -100; `,
+			fmt.Sprintf("ip daddr 10.77.0.2 tcp dport %d dnat to %s:%d", translatedPort, inner.Addr4, echoPort),
+			fmt.Sprintf("ip6 daddr fd77::2 tcp dport %d dnat to [%s]:%d", translatedPort, inner.Addr6, echoPort))
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			before := w.totals()
+			e := w.mustApp(w.h1, "ping", "-to", addr(w.h2, translatedPort))
+			w.told(t, w.h1, from(e), before, remote("peer_no_option"))
+			require.Equal(t, addr(inner, echoPort), accepted(t, served, e.Local).Local)
+			e.Remote = addr(inner, echoPort) // as it leaves h2
+			w.told(t, w.h2, from(e), before, local("forwarded"))
+		})
+	})
+
+	// A machine behind the client's host, masqueraded, with a gateway of its
+	// own: the gateway of the host in front forwards no offers.
+	t.Run("masquerade", func(t *testing.T) {
+		w.up(client, ports)
+		defer w.down(client)
+		translate(t, w.h1, `post { type nat hook postrouting priority 100; `, `oifname "eth0" masquerade`)
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			before := w.totals()
+			e := w.mustApp(client, "ping", "-to", addr(w.h2, echoPort))
+			mine := netip.MustParseAddrPort(e.Local)
+			accepted(t, server, addr(w.h1, mine.Port()))
+			w.told(t, client, from(e), before, remote("peer_no_option"))
+			e.Local = addr(w.h1, mine.Port()) // as it leaves h1
+			w.told(t, w.h1, from(e), before, local("forwarded"))
+			w.told(t, w.h2, at(e), before, nothing)
+		})
+	})
+
+	// The client's host changes the source.
+	t.Run("postrouting", func(t *testing.T) {
+		require.NoError(t, w.h1.AddAddress(prefix("10.77.0.91/24")))
+		require.NoError(t, w.h1.AddAddress(prefix("fd77::91/64")))
+		translate(t, w.h1, `post { type nat hook postrouting priority 100; `,
+			fmt.Sprintf("ip saddr 10.77.0.1 tcp dport %d snat to 10.77.0.91", echoPort),
+			fmt.Sprintf("ip6 saddr fd77::1 tcp dport %d snat to fd77::91", echoPort))
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			e := fallback{
+				w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), args: []string{"-bind", addr(w.h1, 0)}, client: local("nat"),
+			}.ping()
+			mine := netip.MustParseAddrPort(e.Local)
+			require.Equal(t, addr(w.h1, mine.Port()), e.Local)
+			seen := "10.77.0.91"
+			if mine.Addr().Is6() {
+				seen = "fd77::91"
+			}
+			accepted(t, server, netip.AddrPortFrom(netip.MustParseAddr(seen), mine.Port()).String())
+		})
+	})
+}
+
+// told checks what the gateway of one host tells about a connection.
+func (w *world) told(t *testing.T, h *testnet.Host, match func(gateway.ConnInfo) bool, before map[*testnet.Host]gateway.Status, want told) {
+	t.Helper()
+	w.gateways[h].tells(t, match, want, false)
+	w.gateways[h].counted(t, before[h], want, false)
+}
+
+// translate adds nat rules to a host until the end of the test.
+func translate(t *testing.T, h *testnet.Host, chain string, rules ...string) {
+	t.Helper()
+	text := "table inet nat {\nchain " + chain + "\n"
+	for _, r := range rules {
+		text += r + "\n"
+	}
+	require.NoError(t, h.NFT(text+"}\n}"))
+	t.Cleanup(func() { require.NoError(t, h.FlushNFT()) })
+}

@@ -77,6 +77,9 @@ type SuperviseOptions struct {
 	Times GuardTimes
 	// OpenHeartbeat wraps the file handed to Protect. Default: the eBPF map.
 	OpenHeartbeat func(*os.File) Heartbeat
+	// Tidy removes what a daemon that died without a word has left behind, such
+	// as routing rules; it is called once the steering is gone. Default: nothing.
+	Tidy func() error
 	// Logger receives what the guardian does. Default: discards.
 	Logger *slog.Logger
 }
@@ -84,6 +87,9 @@ type SuperviseOptions struct {
 func (o SuperviseOptions) withDefaults() SuperviseOptions {
 	if o.Args == nil {
 		o.Args = os.Args
+	}
+	if o.Tidy == nil {
+		o.Tidy = func() error { return nil }
 	}
 	if o.OpenHeartbeat == nil {
 		o.OpenHeartbeat = func(f *os.File) Heartbeat { return mapHeartbeat{f} }

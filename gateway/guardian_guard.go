@@ -104,8 +104,20 @@ func (g *guard) run(ctx context.Context, signals <-chan os.Signal) {
 	g.loop(ctx, signals, exited, packets)
 	g.outlive(packets)
 	_ = g.conn.Close()
+	orphaned := len(g.held) > 0
 	g.release()
 	_ = unix.Close(g.pidfd)
+	if orphaned {
+		g.tidy()
+	}
+}
+
+// tidy removes what the daemon could not. A daemon that has been started
+// meanwhile has done so itself.
+func (g *guard) tidy() {
+	if err := g.o.Tidy(); err != nil && !errors.Is(err, ErrDaemonAlive) {
+		g.o.Logger.Error("what the daemon left was not removed", "error", err)
+	}
 }
 
 // loop is the guardian's life while the daemon lives.

@@ -41,7 +41,9 @@ second, so that the connections of a daemon that dies end promptly.`,
 
 // supervised is the guardian in one process and the daemon in the other.
 func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
-	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{Logger: newLogger(e, cfg.Log)})
+	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{
+		Logger: newLogger(e, cfg.Log), Tidy: func() error { return gateway.Cleanup(cfg) },
+	})
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,11 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,16 +24,16 @@ const (
 	refresh = 2 * time.Second
 )
 
-// startMonitor starts the goroutine that owns later changes.
+// startMonitor starts the goroutine that owns later changes. It is called on a
+// thread of the namespace, where the sockets of the subscriptions are made.
 func (d *Datapath) startMonitor() error {
 	m := &monitor{quit: make(chan struct{}), done: make(chan struct{})}
 	links := make(chan netlink.LinkUpdate, 64)
 	addrs := make(chan netlink.AddrUpdate, 64)
-	ns := netns.NsHandle(d.ns.Fd())
-	if err := netlink.LinkSubscribeWithOptions(links, m.quit, netlink.LinkSubscribeOptions{Namespace: &ns}); err != nil {
+	if err := netlink.LinkSubscribe(links, m.quit); err != nil {
 		return fmt.Errorf("link messages: %w", err)
 	}
-	if err := netlink.AddrSubscribeWithOptions(addrs, m.quit, netlink.AddrSubscribeOptions{Namespace: &ns}); err != nil {
+	if err := netlink.AddrSubscribe(addrs, m.quit); err != nil {
 		close(m.quit)
 		return fmt.Errorf("address messages: %w", err)
 	}
@@ -61,7 +61,7 @@ func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs c
 	defer close(m.done)
 	defer drain(links, addrs)
 	runtime.LockOSThread()
-	err := unix.Setns(int(d.ns.Fd()), unix.CLONE_NEWNET)
+	err := enterNamespace(d.ns)
 	ready <- err
 	if err != nil {
 		<-m.quit
@@ -92,6 +92,25 @@ func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs c
 			d.follow()
 		}
 	}
+}
+
+// enterNamespace moves the thread to a namespace, unless it is there: moving
+// takes CAP_SYS_ADMIN, which a gateway in its own namespace does not have.
+func enterNamespace(ns *os.File) error {
+	var here, there unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	if err := unix.Fstat(int(ns.Fd()), &there); err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	if here.Dev == there.Dev && here.Ino == there.Ino {
+		return nil
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	return nil
 }
 
 // drain lets the senders of subscriptions see that their socket is closed.

@@ -3,11 +3,10 @@ package rsocket
 import (
 	"bytes"
 	"fmt"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"testing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -83,16 +82,22 @@ func (s *side) write(n int) int {
 	}
 	addr, key := s.Target()
 	w, err := s.Send(n)
-	require.NoError(s.t, err)
-	require.Equal(s.t, addr, w.RemoteAddr)
-	require.Equal(s.t, key, w.RKey)
+	s.must(err == nil && addr == w.RemoteAddr && key == w.RKey, "sent %+v to %#x, key %#x: %v", w, addr, key, err)
 	s.sent.Write(payload)
 	s.post(w, payload)
 	return n
 }
 
+// must is for what is asked hundreds of thousands of times: a require that holds
+// costs a walk of the stack.
+func (s *side) must(ok bool, format string, args ...any) {
+	if !ok {
+		require.FailNow(s.t, s.name+": "+fmt.Sprintf(format, args...))
+	}
+}
+
 func (s *side) post(w Write, payload []byte) {
-	require.Len(s.t, payload, w.Length)
+	s.must(len(payload) == w.Length, "%d bytes in a write of %d", len(payload), w.Length)
 	s.posted = append(s.posted, packet{Write: w, payload: bytes.Clone(payload)})
 }
 
@@ -103,7 +108,7 @@ func (s *side) control() {
 		if !ok {
 			return
 		}
-		require.True(s.t, c.Signaled)
+		s.must(c.Signaled, "control message without a completion")
 		s.post(c.Write, c.Payload[:c.Length])
 	}
 }
@@ -134,10 +139,9 @@ func (s *side) find(addr uint64, key uint32, n int) []byte {
 	if key == s.cfg.TargetsKey {
 		mem, base = s.cfg.Targets, s.cfg.TargetsAddr
 	} else {
-		require.Equal(s.t, s.cfg.RingKey, key)
+		s.must(key == s.cfg.RingKey, "key %#x", key)
 	}
-	require.GreaterOrEqual(s.t, addr, base)
-	require.LessOrEqual(s.t, addr+uint64(n), base+uint64(len(mem)), "write beyond the region")
+	s.must(addr >= base && addr+uint64(n) <= base+uint64(len(mem)), "%d bytes at %#x are beyond the region", n, addr)
 	return mem[addr-base:][:n]
 }
 
@@ -149,7 +153,7 @@ func (s *side) receive() bool {
 	p := s.arrived[0]
 	s.arrived = s.arrived[1:]
 	ev, err := s.Receive(p.Imm, uint32(p.Length))
-	require.NoError(s.t, err, "%s: %s", s.name, p.Imm)
+	s.must(err == nil, "%s: %v", p.Imm, err)
 	s.events |= ev
 	s.control()
 	return true
@@ -174,8 +178,9 @@ func (s *side) read(n int) int {
 		return 0
 	}
 	want := s.peer.sent.Next(n)
-	require.True(s.t, bytes.Equal(want, span[:n]), "%s: wrong bytes at offset %d", s.name, s.ConsumedOffset())
-	require.NoError(s.t, s.Consume(n))
+	s.must(bytes.Equal(want, span[:n]), "wrong bytes at offset %d", s.ConsumedOffset())
+	err := s.Consume(n)
+	s.must(err == nil, "consume: %v", err)
 	s.control()
 	return n
 }

@@ -27,6 +27,9 @@ type Faults struct {
 	Mirror bool
 	// Mute drops the handshake messages that the host's gateway sends.
 	Mute bool
+	// Misdirect names a queue pair that does not exist in the ACCEPTs that the
+	// host's gateway sends, so that no proof of a carrier comes back.
+	Misdirect bool
 }
 
 // SetFaults replaces what happens on the host's wire.
@@ -66,6 +69,9 @@ func (b *box) up(pkt []byte) []byte {
 	if b.f.Mute && bytes.HasPrefix(pkt[s.tcpAt+s.tcpLen:], eyecatcher) {
 		return nil
 	}
+	if b.f.Misdirect {
+		s.misdirect()
+	}
 	if o, _ := s.option(); b.f.Mirror && s.offers() {
 		if len(b.offered) >= offeredLimit {
 			clear(b.offered)
@@ -77,6 +83,21 @@ func (b *box) up(pkt []byte) []byte {
 
 // eyecatcher begins every handshake message.
 var eyecatcher = []byte("SMGW")
+
+// misdirect rewrites an ACCEPT, which fits one segment and keeps its length.
+func (s *segment) misdirect() {
+	at := s.tcpAt + s.tcpLen
+	a, n, err := negotiate.ParseAccept(s.raw[at:])
+	if err != nil {
+		return
+	}
+	for i := range a.Carriers {
+		a.Carriers[i].SHM.QPN ^= 0x800
+	}
+	p := negotiate.AppendAccept(append([]byte(nil), s.raw[:at]...), &a)
+	s.raw = append(p, s.raw[at+n:]...)
+	s.setChecksum()
+}
 
 // down sees what arrives for the host.
 func (b *box) down(pkt []byte) []byte {

@@ -174,10 +174,16 @@ func (w *world) native(t *testing.T, c *netstack.HostConn, reason string) {
 	find(t, w.g1, addrOf(c), wanted{side: gateway.SideClient, reason: reason, end: gateway.EndNative})
 }
 
+// reasonOf is the reason of an orderly flow on a carrier.
+var reasonOf = map[gateway.Carrier]string{
+	gateway.CarrierShm:   "",
+	gateway.CarrierRelay: "carrier_unreachable",
+}
+
 // carried checks that both gateways carry, or carried, the connection of c.
 func (w *world) carried(t *testing.T, c *netstack.HostConn, by gateway.Carrier, end gateway.End) {
 	t.Helper()
-	reason := ""
+	reason := reasonOf[by]
 	if end == gateway.EndAborted {
 		reason = anyReason // who aborts has none, the other side says what it saw
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 // State is the life of a flow (docs/ARCHITECTURE.md "Life of a connection").
@@ -77,7 +76,7 @@ type flow struct {
 	state  atomic.Uint32 // State
 
 	// wire is set by setWire before the negotiation starts and never changes.
-	wire   *netstack.Conn
+	wire   wireLeg
 	peerID [16]byte // the peer's gateway, set by the negotiation
 
 	gone    chan struct{} // closed when teardown begins
@@ -155,7 +154,7 @@ func (f *flow) negotiatingOr(give func()) (n *negotiator, kept bool) {
 
 // setWire gives the flow its wire leg; false means that the flow has ended, and
 // the leg is the caller's to end.
-func (f *flow) setWire(c *netstack.Conn) bool {
+func (f *flow) setWire(c wireLeg) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {

@@ -1,10 +1,11 @@
 package gateway
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/smcgw/smcgw/internal/testnet/leak"
 )
 
-// TestMain fails the run if a test left a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -48,6 +48,7 @@ type shard struct {
 	qps     map[uint32]*carry
 	fds     map[int32]*carry
 	again   []*carry // flows that used up their budget
+	spare   []*carry // the list again changes with
 
 	mu      sync.Mutex // guards posted, ended and, for writing, kick
 	posted  []func()
@@ -234,11 +235,13 @@ func (s *shard) runAgain() bool {
 		return false
 	}
 	list := s.again
-	s.again = nil
+	s.again = s.spare[:0]
 	for _, c := range list {
 		c.queued = false
 		c.pump()
 	}
+	clear(list)
+	s.spare = list[:0]
 	return true
 }
 

@@ -21,6 +21,8 @@ type Options struct {
 	Executable string
 	// Rounds is how often each measurement is taken both ways. Default: 3.
 	Rounds int
+
+	bulk int64 // bytes of a transfer in memory; default: 16 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -32,6 +34,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rounds == 0 {
 		o.Rounds = 3
+	}
+	if o.bulk == 0 {
+		o.bulk = 16 << 20
 	}
 	return o
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 func TestRunInMemory(t *testing.T) {
 	var out strings.Builder
-	err := RunInMemory(t.Context(), Options{Out: &out})
+	err := RunInMemory(t.Context(), Options{Out: &out, bulk: 2 << 20})
 	t.Log(out.String())
 	require.NoError(t, err)
 	require.Contains(t, out.String(), "peer_no_option")

@@ -91,18 +91,22 @@ func (s *memoryShow) fetch(to netip.Addr, size int64, count int) apps.Event {
 	return apps.Fetch(s.client(), netip.AddrPortFrom(to, webPort).String(), size, count)
 }
 
-// memoryWorks are what the two programs do with each other.
-var memoryWorks = []struct {
+// memoryWork is what the two programs do with each other.
+type memoryWork struct {
 	name  string
 	size  int64
 	count int
-}{
-	{"HTTP download, 16 MiB", 16 << 20, 1},
-	{"HTTP small requests", 100, 500},
+}
+
+func (s *memoryShow) works() []memoryWork {
+	return []memoryWork{
+		{fmt.Sprintf("HTTP download, %d MiB", s.bulk>>20), s.bulk, 1},
+		{"HTTP small requests", 100, 500},
+	}
 }
 
 func (s *memoryShow) carried() error {
-	for _, w := range memoryWorks {
+	for _, w := range s.works() {
 		for _, to := range []netip.Addr{s.h2.Addr4(), s.h2.Addr6()} {
 			s.say("%s: h1 → h2 (%v)", w.name, to)
 			before, err := s.g2.Admin().Status(s.ctx)
@@ -131,7 +135,7 @@ func family(a netip.Addr) string {
 }
 
 func (s *memoryShow) plainPeer() error {
-	for _, w := range memoryWorks {
+	for _, w := range s.works() {
 		s.say("%s: h1 → h3, which is plain", w.name)
 		e := s.fetch(s.h3.Addr4(), w.size, w.count)
 		l := line{name: w.name + ", to the plain host", what: "native, reason peer_no_option"}
@@ -171,7 +175,7 @@ func (s *memoryShow) death() error {
 	}
 	ended := make(chan apps.Event, 1)
 	go func() { ended <- s.fetch(s.h2.Addr4(), 1<<40, 1) }()
-	if err := s.carrying(before.BytesTotal[gateway.CarrierShm].Tx + 8<<20); err != nil {
+	if err := s.carrying(before.BytesTotal[gateway.CarrierShm].Tx + uint64(s.bulk)/2); err != nil {
 		return err
 	}
 	start := time.Now()

@@ -4,8 +4,6 @@ go 1.26.3
 
 require (
 	github.com/cilium/ebpf v0.22.0
-	github.com/gaissmai/bart v0.30.0
-	github.com/google/go-cmp v0.7.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2

@@ -51,9 +51,9 @@ func (f *flow) teardown(e ending) {
 		}
 		f.closeCarries(carries, func() {
 			defer f.g.wg.Done()
-			if e.dead { // all of it before anybody can know that the tuple is free
-				e.wire()
+			if e.dead { // all of it before the application can know that the tuple is free
 				f.entryDead()
+				e.wire()
 				f.g.unlink(f)
 			}
 			f.endLeg(leg, e.resetLeg)

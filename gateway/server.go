@@ -16,14 +16,15 @@ import (
 // it gives the SYN to the kernel: the connection is native.
 func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 	t := Tuple(syn.Tuple)
-	if old := g.find(t); old != nil {
-		if old.isn == syn.ISN {
-			return true
-		}
-		if !g.ownsEntry(t, syn.ISN) {
-			g.beganAnew(old, syn)
-			return false
-		}
+	old := g.find(t)
+	if old != nil && old.isn == syn.ISN {
+		return true
+	}
+	if e, err := g.steer.Flow(ebpf.Tuple(t)); err != nil || e.ISN != syn.ISN {
+		g.beganAnew(t, e.ISN, old, syn)
+		return false
+	}
+	if old != nil {
 		old.replaced()
 	}
 	f, fresh := g.newFlow(SideServer, t, syn.ISN)
@@ -44,20 +45,18 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 	return true
 }
 
-// ownsEntry reports whether the entry of a tuple belongs to the connection with
-// this ISN.
-func (g *gateway) ownsEntry(t Tuple, isn uint32) bool {
-	e, err := g.steer.Flow(ebpf.Tuple(t))
-	return err == nil && e.ISN == isn
-}
-
-// beganAnew is a client's new connection on the tuple of one in handshake. The
-// entry is the old one's, so the new one is native: its SYN goes to the kernel
-// as soon as the application's end of the old one has been reset.
-func (g *gateway) beganAnew(old *flow, syn netstack.SYN) {
+// beganAnew is a client's new connection on a tuple whose entry still belongs to
+// an old one, with isn. The new one is native: its SYN goes to the kernel as
+// soon as the application's end of the old one has been reset.
+func (g *gateway) beganAnew(t Tuple, isn uint32, old *flow, syn netstack.SYN) {
 	raw := append([]byte(nil), syn.Raw...)
+	give := func() { g.returnSYN(t, isn, raw) }
+	if old == nil {
+		give()
+		return
+	}
 	old.replaced()
-	old.whenGone(func() { g.returnSYN(old.tuple, old.isn, raw) })
+	old.whenGone(give)
 }
 
 // NotAccepted is called by netstack for an offered SYN that came to nothing.

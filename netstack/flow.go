@@ -37,6 +37,8 @@ type flow struct {
 	state    atomic.Uint32
 	carrying atomic.Bool // a SYN from the network goes to the endpoint
 	conn     atomic.Pointer[Conn]
+	// challenged is the last SYN that met the flow while it carried.
+	challenged atomic.Pointer[challenged]
 
 	// una and sent bound what the peer may quote in an ICMP error: the oldest
 	// unacknowledged and the next sequence number of ours, on the wire.
@@ -49,6 +51,16 @@ type flow struct {
 	adopt *adoption // client only
 	serve *serving  // server only
 }
+
+// challenged is a SYN that was left to the endpoint to answer.
+type challenged struct {
+	raw []byte
+	at  tcpip.MonotonicTime
+}
+
+// challengedFor is how long before the end of its flow a SYN may have come to
+// be looked at again. Later ones were answered by a challenge ACK for sure.
+const challengedFor = 200 * time.Millisecond
 
 // adoption is the client's part of a flow.
 type adoption struct {

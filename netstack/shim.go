@@ -272,8 +272,14 @@ func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuf
 			return
 		}
 	}
-	syn := SYN{Tuple: k.tuple(), ISN: seqOf(t), Offer: offer, Nonce: o.nonce, Raw: rawBytes(pkt)}
-	if !offer {
+	m.newSYN(k, f, t, o, rawBytes(pkt))
+}
+
+// newSYN is a SYN that belongs to no live flow as it is. f is the flow of its
+// tuple, if any.
+func (m *shim) newSYN(k tupleKey, f *flow, t []byte, o options, raw []byte) {
+	syn := SYN{Tuple: k.tuple(), ISN: seqOf(t), Offer: o.role == roleOffer, Nonce: o.nonce, Raw: raw}
+	if !syn.Offer {
 		syn.Nonce = 0
 		if f != nil && f.server && f.isn == syn.ISN {
 			m.s.giveUp(f, ErrReplaced) // the client fell back before its third ACK
@@ -284,11 +290,29 @@ func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuf
 	m.s.offered(k, f, syn, o)
 }
 
-// challenge gives a SYN to an endpoint that answers it by an ACK.
+// challenge gives a SYN to an endpoint that answers it by an ACK. It is kept
+// for a while: when the flow was about to end, nobody may have answered.
 func (m *shim) challenge(f *flow, p inet, pkt *stack.PacketBuffer) {
+	f.challenged.Store(&challenged{raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
 	if f.server || f.adopt.ready.Load() {
 		m.up(p, pkt)
 	}
+}
+
+// again looks once more at a SYN that met the flow f when it was about to end:
+// a client that resets a connection may begin the next one on the tuple before
+// the owner has ended the first.
+func (m *shim) again(f *flow, raw []byte) {
+	p, t, ok := parseTCP(raw)
+	if !ok || !m.s.hold() {
+		return
+	}
+	defer m.s.release()
+	k := inboundKey(p.ip, t)
+	if m.s.flows.get(k) != f {
+		return // somebody else's tuple by now
+	}
+	m.newSYN(k, f, t, parseOptions(t), raw)
 }
 
 // repeated answers the repeated SYN of a flow. gVisor would answer it with a

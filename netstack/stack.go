@@ -167,6 +167,9 @@ func (s *Stack) retire(f *flow) {
 	}
 	f.conn.Store(nil)
 	s.flows.bury(f)
+	if c := f.challenged.Swap(nil); c != nil && s.clock.NowMonotonic().Sub(c.at) < challengedFor {
+		go s.shim.again(f, c.raw) // bounded: once a flow
+	}
 }
 
 // inject delivers a copy of raw to gVisor, past the shim.

@@ -70,7 +70,9 @@ int smcgw_app_eg(struct __sk_buff *skb)
 }
 
 /* W ingress: netstack's segments. Of a released flow only the reset that closes
- * the old wire leg, and a bare SYN behind it, may leave. */
+ * the old wire leg, and a bare SYN behind it, may leave. On a tuple where the
+ * application has begun anew meanwhile, only the reset of its old connection may:
+ * the peer would wait for bytes of it, and a new connection refuses it. */
 SEC("tcx/ingress")
 int smcgw_wire_in(struct __sk_buff *skb)
 {
@@ -79,7 +81,7 @@ int smcgw_wire_in(struct __sk_buff *skb)
 		return drop(STAT_WIRE_INGRESS_DROP);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
-	if (!f || !state || state == FLOW_OFFERED)
+	if (!f || !state || (state == FLOW_OFFERED && !(p.flags & TCP_RST)))
 		return drop(STAT_WIRE_INGRESS_DROP);
 	if ((state == FLOW_RELEASED || state == FLOW_RETURNED) && !(p.flags & (TCP_RST | TCP_SYN)))
 		return drop(STAT_WIRE_INGRESS_DROP);

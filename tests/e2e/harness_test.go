@@ -53,6 +53,7 @@ type settings struct {
 	NegativeCache string
 	Retry         string
 	Policy        string // lines before the rule test
+	ShmDir        string // below the test's directory
 	Extra         string
 }
 
@@ -64,7 +65,7 @@ policy:
 {{.S.Policy}}  - { name: test, match: { ports: [{{.S.Ports}}], peers: [{{.S.Peers}}] }, action: accelerate }
   - { name: default, action: pass }
 carriers: [{{.S.Carriers}}]
-shm_dir: {{.Dir}}/shm
+shm_dir: {{.Dir}}/{{.S.ShmDir}}
 state_dir: {{.Dir}}/{{.Name}}.state
 limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}} }
 fallback: { negative_cache: {{.S.NegativeCache}}, retry: {{.S.Retry}} }
@@ -96,6 +97,7 @@ func (s settings) withDefaults() settings {
 	set(&s.Ports, "7000, 7001, 7002, 7003, 7004, 7005, 7006, 7099, 6379, 5201")
 	set(&s.Peers, `10.77.0.0/16, "fd77::/16"`)
 	set(&s.Carriers, "shm")
+	set(&s.ShmDir, "shm")
 	set(&s.Memory, "1GiB")
 	set(&s.Handshake, "200ms")
 	set(&s.NegativeCache, "10m")
@@ -210,33 +212,28 @@ func (g *gw) conns(args ...string) []gateway.ConnInfo {
 // port if zero) to remote is native, and returns the connection.
 func (g *gw) nativeConn(match func(gateway.ConnInfo) bool) gateway.ConnInfo {
 	g.w.t.Helper()
-	var found gateway.ConnInfo
-	require.Eventually(g.w.t, func() bool {
-		for _, c := range g.conns("--all") {
-			if c.End == gateway.EndNative && match(c) {
-				found = c
-				return true
-			}
-		}
-		return false
-	}, 5*time.Second, 50*time.Millisecond, "no native connection as wanted:\n%s", g.dump())
-	return found
+	native := func(c gateway.ConnInfo) bool { return c.End == gateway.EndNative && match(c) }
+	return g.awaitConn("native", native, "--all")
 }
 
 // closedConn waits for a carried connection in the history.
 func (g *gw) closedConn(match func(gateway.ConnInfo) bool) gateway.ConnInfo {
 	g.w.t.Helper()
-	var found gateway.ConnInfo
-	require.Eventually(g.w.t, func() bool {
-		for _, c := range g.conns("--closed") {
+	return g.awaitConn("closed", match, "--closed")
+}
+
+// awaitConn waits for a connection in one of the lists.
+func (g *gw) awaitConn(what string, match func(gateway.ConnInfo) bool, list string) gateway.ConnInfo {
+	g.w.t.Helper()
+	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for _, c := range g.conns(list) {
 			if match(c) {
-				found = c
-				return true
+				return c
 			}
 		}
-		return false
-	}, 8*time.Second, 50*time.Millisecond, "no closed connection as wanted:\n%s", g.dump())
-	return found
+	}
+	require.FailNow(g.w.t, "no "+what+" connection as wanted", g.dump())
+	return gateway.ConnInfo{}
 }
 
 func (g *gw) dump() string {

@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// daemon is the process of a gateway that does the work, the guardian's child.
+func (g *gw) daemon() int {
+	g.w.t.Helper()
+	for _, pid := range g.h.Processes() {
+		if parentOf(pid) == g.proc.Pid() {
+			return pid
+		}
+	}
+	g.w.t.Fatalf("gateway of %s has no daemon", g.h.Name)
+	return 0
+}
+
+// guardians are the processes of a gateway that are not its daemon.
+func (g *gw) processes() (pids []int) {
+	for _, pid := range g.h.Processes() {
+		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if strings.Contains(string(cmd), g.config) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func parentOf(pid int) (ppid int) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	var state string
+	text := string(b)
+	_, _ = fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &state, &ppid)
+	return ppid
+}
+
+// death is a way for a gateway to end.
+type death struct {
+	name string
+	do   func(g *gw)
+	// carried is how long carried connections may outlive it.
+	carried time.Duration
+	// late is the longest any connect() begun around it may take.
+	late time.Duration
+}
+
+// The times are those of the design with a second for a busy machine: a
+// connection attempt that loses its gateway goes on with the application's own
+// retransmission after 1 s, and after another one where the server's
+// application had already been connected.
+var deaths = []death{
+	{"kill daemon", func(g *gw) { g.signal(g.daemon(), syscall.SIGKILL) }, time.Second, 3100 * time.Millisecond},
+	{"kill both", func(g *gw) {
+		d := g.daemon()
+		g.signal(g.proc.Pid(), syscall.SIGKILL)
+		g.signal(d, syscall.SIGKILL)
+	}, time.Second, 3100 * time.Millisecond},
+	{"stop daemon", func(g *gw) { g.signal(g.daemon(), syscall.SIGSTOP) }, 4 * time.Second, 3100 * time.Millisecond},
+	{"clean stop", func(g *gw) { g.signal(g.proc.Pid(), syscall.SIGTERM) }, time.Second, 2100 * time.Millisecond},
+}
+
+func (g *gw) signal(pid int, s syscall.Signal) {
+	g.w.t.Helper()
+	require.NoError(g.w.t, syscall.Kill(pid, s))
+}
+
+// TestDies: however a gateway ends, on whichever host, no connection attempt
+// fails, carried connections get a prompt reset, and nothing stays attached.
+func TestDies(t *testing.T) {
+	for _, d := range deaths {
+		for _, host := range []string{"h1", "h2"} {
+			t.Run(strings.ReplaceAll(d.name, " ", "_")+"/"+host, func(t *testing.T) { dies(t, d, host) })
+		}
+	}
+}
+
+func dies(t *testing.T, d death, host string) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	h := w.net.Host(host)
+	rules, err := h.Rules()
+	require.NoError(t, err)
+	patient := settings{Handshake: "1s"}
+	w.up(w.h1, patient)
+	w.up(w.h2, patient)
+	g := w.gateways[h]
+	idle, active := w.carryTwelve(t)
+
+	storm, err := w.h1.StartApp("connect", "-count", "400", "-gap", "2ms", "-to", w.h2.AddrPort4(holdPort).String())
+	require.NoError(t, err)
+	storm6, err := w.h1.StartApp("connect", "-count", "400", "-gap", "2ms", "-to", w.h2.AddrPort6(holdPort).String())
+	require.NoError(t, err)
+	time.Sleep(150 * time.Millisecond)
+	start := time.Now()
+	d.do(g)
+	time.Sleep(250*time.Millisecond - time.Since(start))
+	e := w.mustApp(w.h1, "connect", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
+	require.Less(t, e.Micros, d.late.Microseconds(), "a connection begun after it: %+v", e)
+	if d.name != "stop daemon" || host == "h1" {
+		require.Less(t, e.MedianMicros, int64(200_000), "is native at once")
+	}
+	awaitResets(t, idle, active, start, d.carried)
+	for _, p := range []*testnet.Proc{storm, storm6} {
+		e := result(t, p)
+		require.Zero(t, e.Failed, "no attempt fails: %+v", e)
+		require.Less(t, e.Micros, d.late.Microseconds(), "%+v", e)
+		t.Logf("%s on %s: slowest connect() %d ms, median %d µs", d.name, host, e.Micros/1000, e.MedianMicros)
+	}
+	nothingLeft(t, w, g, rules)
+}
+
+// carryTwelve opens twelve idle and twelve active connections, half of them on
+// each family, and waits until they are carried.
+func (w *world) carryTwelve(t *testing.T) (idle *testnet.Proc, active []*testnet.Proc) {
+	t.Helper()
+	idle, err := w.h1.StartApp("hold", "-count", "12", "-to", w.h2.AddrPort6(echoPort).String())
+	require.NoError(t, err)
+	for i := range 12 {
+		to := w.h2.AddrPort4(echoPort)
+		if i%2 == 1 {
+			to = w.h2.AddrPort6(echoPort)
+		}
+		p, err := w.h1.StartApp("ping", "-count", "1000000", "-gap", "5ms", "-to", to.String())
+		require.NoError(t, err)
+		active = append(active, p)
+	}
+	for _, g := range w.gateways {
+		require.Eventually(t, func() bool { return g.status().Flows[gateway.CarrierShm] >= 24 },
+			15*time.Second, 50*time.Millisecond, "24 flows: %+v", g.status())
+	}
+	return idle, active
+}
+
+// awaitResets checks that every carried connection ends by a reset in time.
+func awaitResets(t *testing.T, idle *testnet.Proc, active []*testnet.Proc, start time.Time, limit time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithDeadline(t.Context(), start.Add(limit+15*time.Second))
+	defer cancel()
+	ended, err := idle.WaitEvents(ctx, 12, func(e apps.Event) bool { return e.Event == "ended" })
+	require.NoError(t, err, "idle connections: %d of 12 ended", len(ended))
+	took := time.Since(start)
+	for _, e := range ended {
+		require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
+	}
+	for _, p := range active {
+		e := result(t, p)
+		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, e.Errno, "%+v", e)
+	}
+	require.Less(t, time.Since(start), limit+2*time.Second, "idle ones had ended after %v", took)
+}
+
+// result waits for the end of a client.
+func result(t *testing.T, p *testnet.Proc) apps.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	es, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "result" })
+	require.NoError(t, err)
+	return es[0]
+}
+
+// nothingLeft checks that all of the gateway is gone from its host, and that
+// cleanup works without it, twice.
+func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 50*time.Millisecond, "processes left: %v", g.processes())
+	for range 2 {
+		out, err := g.h.Run(t.Context(), binary, "cleanup", "-c", g.config)
+		require.NoError(t, err, out)
+	}
+	links, err := g.h.Links()
+	require.NoError(t, err)
+	require.Equal(t, []string{"lo", "eth0"}, links)
+	now, err := g.h.Rules()
+	require.NoError(t, err)
+	require.Equal(t, sorted(rules), sorted(now))
+	out, err := g.h.Run(t.Context(), "bpftool", "net", "show")
+	require.NoError(t, err, out)
+	require.NotContains(t, out, "smcgw_", "programs of ours")
+	w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String())
+	w.up(g.h, settings{})
+	for _, g := range w.gateways { // what they remember of the death
+		_, err = g.cli("peers", "flush")
+		require.NoError(t, err)
+	}
+	e := w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort6(echoPort).String())
+	w.carriedBy(e, gateway.CarrierShm)
+}
+
+func sorted(s []string) []string {
+	s = slices.Clone(s)
+	slices.Sort(s)
+	return s
+}
+
+// TestDiesGuardian: the daemon goes on without its guardian, gets a new one, and
+// that one does its duty.
+func TestDiesGuardian(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g := w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	idle, active := w.carryTwelve(t)
+	daemon := g.daemon()
+	g.signal(g.proc.Pid(), syscall.SIGKILL)
+	var guardian int
+	require.Eventually(t, func() bool {
+		for _, pid := range g.processes() {
+			if pid != daemon && pid != g.proc.Pid() {
+				guardian = pid
+				return true
+			}
+		}
+		return false
+	}, 5*time.Second, 20*time.Millisecond, "a new guardian")
+	time.Sleep(2500 * time.Millisecond) // longer than a guardian waits for a beat
+	require.Equal(t, 24, g.status().Flows[gateway.CarrierShm], "connections are carried on")
+	e := w.mustApp(w.h1, "ping", "-count", "10", "-to", w.h2.AddrPort4(echoPort).String())
+	w.carriedBy(e, gateway.CarrierShm)
+
+	start := time.Now()
+	g.signal(daemon, syscall.SIGKILL)
+	awaitResets(t, idle, active, start, time.Second)
+	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 50*time.Millisecond,
+		"guardian %d and all others are gone", guardian)
+	links, err := w.h1.Links()
+	require.NoError(t, err)
+	require.Equal(t, []string{"lo", "eth0"}, links)
+}

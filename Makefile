@@ -45,8 +45,8 @@ arch: ## the rules of the code base
 e2e: build ## whole gateways: in memory, and as root between network namespaces
 	$(GO) test -count=1 -timeout 15m ./tests/e2e/...
 
-root: build ## only what needs root, and all of it
-	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet ./ebpf ./tests/e2e/...
+root: build ## the packages with tests that need root
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/...
 
 fuzz: ## every fuzz test for FUZZTIME
 	for p in $$($(GO) list ./...); do \

@@ -54,8 +54,17 @@ type flow struct {
 
 // challenged is a SYN that was left to the endpoint to answer.
 type challenged struct {
+	isn uint32
 	raw []byte
 	at  tcpip.MonotonicTime
+}
+
+// refuses reports whether the outbound segment t would refuse the connection of
+// the SYN that met the flow: an endpoint that has just ended does so. The
+// listener is not the endpoint's to speak for.
+func (f *flow) refuses(t []byte) bool {
+	c := f.challenged.Load()
+	return c != nil && flagsOf(t)&(flagRST|flagACK) == flagRST|flagACK && ackOf(t) == c.isn+1
 }
 
 // challengedFor is how long before the end of its flow a SYN may have come to

@@ -106,6 +106,10 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 // outServer adds the accept to the SYN-ACK; the rest of a server leg is plain.
 func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
 	if flagsOf(t)&flagSYN == 0 {
+		if f.refuses(t) {
+			m.s.count.swallowed.Add(1)
+			return nil, false
+		}
 		f.noteSent(sequenceEnd(p, t))
 		return nil, true
 	}
@@ -264,7 +268,7 @@ func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuf
 	}
 	if f != nil && f.alive() {
 		if !f.server || f.carrying.Load() { // RFC 5961 4: challenge, whatever it says
-			m.challenge(f, p, pkt)
+			m.challenge(f, p, t, pkt)
 			return
 		}
 		if offer && f.isn == seqOf(t) && f.nonce == o.nonce {
@@ -292,8 +296,8 @@ func (m *shim) newSYN(k tupleKey, f *flow, t []byte, o options, raw []byte) {
 
 // challenge gives a SYN to an endpoint that answers it by an ACK. It is kept
 // for a while: when the flow was about to end, nobody may have answered.
-func (m *shim) challenge(f *flow, p inet, pkt *stack.PacketBuffer) {
-	f.challenged.Store(&challenged{raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
+func (m *shim) challenge(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
+	f.challenged.Store(&challenged{isn: seqOf(t), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
 	if f.server || f.adopt.ready.Load() {
 		m.up(p, pkt)
 	}

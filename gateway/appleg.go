@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,7 @@ type appConn interface {
 type appLeg struct {
 	conn  appConn
 	tuple Tuple
+	shut  atomic.Bool // closeWrite was called
 
 	mu    sync.Mutex
 	fd    int // -1 until taken
@@ -104,16 +106,33 @@ func (l *appLeg) finish(reset bool) {
 	_ = l.conn.Close()
 }
 
+// closeWrite tells the application that nothing more comes; for a leg in the
+// hands of Go's poller, as what follows.
+func (l *appLeg) closeWrite() {
+	l.shut.Store(true)
+	_ = l.conn.CloseWrite() // a leg that is gone is noticed by its reader
+}
+
+// wasReset reports whether an end of stream that was read is a reset in truth.
+// A socket tells its error once: when a concurrent write has taken it, reads
+// find an end. But only a reset closes a socket that has not been shut down.
+func (l *appLeg) wasReset() bool {
+	closed := false
+	l.control(func(fd int) { closed = legClosed(fd) })
+	return closed && !l.shut.Load() // in this order
+}
+
 // delivered reports whether the kernel has nothing left to deliver to the
-// application; for a leg in the hands of Go's poller.
+// application.
 func (l *appLeg) delivered() bool {
-	rc, err := l.conn.SyscallConn()
-	if err != nil {
-		return true
-	}
 	done := true
-	if err := rc.Control(func(fd uintptr) { done = legDelivered(int(fd)) }); err != nil {
-		return true
-	}
+	l.control(func(fd int) { done = legDelivered(fd) })
 	return done
+}
+
+// control calls fn with the descriptor, unless the leg is closed.
+func (l *appLeg) control(fn func(fd int)) {
+	if rc, err := l.conn.SyscallConn(); err == nil {
+		_ = rc.Control(func(fd uintptr) { fn(int(fd)) })
+	}
 }

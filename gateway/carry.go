@@ -307,5 +307,11 @@ func legDelivered(fd int) bool {
 	return err != nil || info.State == tcpClose
 }
 
+// legClosed reports whether TCP is closed on both sides.
+func legClosed(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.State == tcpClose
+}
+
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7

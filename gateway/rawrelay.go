@@ -54,7 +54,7 @@ func (r *rawRelay) toWire() {
 			}
 			r.f.tx.Add(uint64(n))
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && !r.leg.wasReset() {
 			_ = r.f.wire.CloseWrite()
 			r.half()
 			return
@@ -75,7 +75,7 @@ func (r *rawRelay) fromWire(first []byte) {
 	for {
 		n, err := r.f.wire.ReadContext(r.f.g.ctx, buf)
 		if errors.Is(err, io.EOF) {
-			_ = r.leg.conn.CloseWrite()
+			r.leg.closeWrite()
 			r.half()
 			return
 		}

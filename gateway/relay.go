@@ -94,7 +94,7 @@ func (r *relay) fromApp(leg *appLeg) {
 		if n > 0 && !r.sendData(buf, n) {
 			return
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && !leg.wasReset() {
 			r.mu.Lock()
 			r.endSent = true
 			final := r.sent
@@ -253,7 +253,7 @@ func (r *relay) toApp(leg *appLeg) {
 	if ending {
 		return
 	}
-	_ = leg.conn.CloseWrite()
+	leg.closeWrite()
 	r.f.to(StateClosing)
 	if r.send(negotiate.AppendHave(nil, final, 0)) {
 		r.mu.Lock()

@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// noLegs accepts and dials nothing: tests hand legs over themselves.
+type noLegs struct{}
+
+func (noLegs) Listen(func(AppConn, Tuple)) (LegListener, error) { return &tickingListener{}, nil }
+
+func (noLegs) Dial(context.Context, Tuple) (AppConn, error) { return nil, net.ErrClosed }
+
+type tickingListener struct{ n atomic.Uint64 }
+
+func (l *tickingListener) Ticks() uint64 { return l.n.Add(1) }
+
+func (*tickingListener) Close() error { return nil }
+
+// testGateway is a gateway on a host without datapath and applications.
+func testGateway(t testing.TB, shmDir string, steer *fakeSteering) *gateway {
+	t.Helper()
+	cfg := Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceShm}}
+	cfg.Limits.Memory = 64 << 20
+	wire := netstack.NewWire(1500, 1)
+	h := Host{Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1}}
+	g, err := newGateway(cfg.WithDefaults(), h, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		g.close()
+		wire.Close()
+	})
+	return g
+}
+
+// gatewayPair is two gateways under one kernel.
+type gatewayPair struct {
+	g     [2]*gateway
+	steer [2]*fakeSteering
+	port  uint16
+}
+
+func newGatewayPair(t testing.TB) *gatewayPair {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") // short: the rendezvous is a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	p := &gatewayPair{port: 1000}
+	for i := range p.g {
+		p.steer[i] = newFakeSteering()
+		p.g[i] = testGateway(t, dir, p.steer[i])
+	}
+	return p
+}
+
+// pairConn is a connection through both gateways: the client's side is 0.
+type pairConn struct {
+	p    *gatewayPair
+	flow [2]*flow
+	wire [2]*fakeWire
+	app  [2]*net.TCPConn
+}
+
+// legPair returns an application's socket and the gateway's side of it.
+func legPair(t require.TestingT) (app, leg *net.TCPConn) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp4", ln.Addr().String())
+	require.NoError(t, err)
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	require.NoError(t, s.(*net.TCPConn).SetLinger(0))
+	return c.(*net.TCPConn), s.(*net.TCPConn)
+}
+
+// begin makes the flows of a connection whose negotiation is about to end.
+func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
+	c := &pairConn{p: p}
+	p.port++
+	client := netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), p.port)
+	server := netip.MustParseAddrPort("10.0.0.2:80")
+	tuples := [2]Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
+	states := [2]ebpf.State{ebpf.StateCarrying, ebpf.StateServing}
+	copy(c.wire[:], wires)
+	for i, side := range []Side{SideClient, SideServer} {
+		p.steer[i].put(ebpf.Flow{Tuple: ebpf.Tuple(tuples[i]), ISN: 7, State: states[i]})
+		f, fresh := p.g[i].newFlow(side, tuples[i], 7)
+		require.True(t, fresh)
+		require.True(t, f.setWire(c.wire[i]))
+		app, leg := legPair(t)
+		require.True(t, f.setLeg(newAppLeg(leg, tuples[i])))
+		c.app[i], c.flow[i] = app, f
+	}
+	return c
+}
+
+// offerSHM makes the queue pairs and connects them.
+func (c *pairConn) offerSHM(t require.TestingT) {
+	f0, f1 := c.flow[0], c.flow[1]
+	fb0, fb1 := f0.g.fabrics[0], f1.g.fabrics[0]
+	s0, s1 := f0.g.shardFor(f0), f1.g.shardFor(f1)
+	c0, offer, err := fb0.offer(f0, s0)
+	require.NoError(t, err)
+	require.True(t, f0.addCarry(c0))
+	c1, answer, err := fb1.answer(context.Background(), f1, s1, offer, &negotiate.Proposal{HostID: f0.g.hostID})
+	require.NoError(t, err)
+	require.True(t, f1.addCarry(c1))
+	s0.call(func() { err = fb0.connect(c0, answer) })
+	require.NoError(t, err)
+}
+
+// carry hands both flows over from the negotiation.
+func (c *pairConn) carry(kind negotiate.CarrierKind) {
+	for _, f := range c.flow {
+		f.carryBy(kind)
+	}
+	for _, f := range c.flow {
+		f.records(nil)
+	}
+}
+
+// dial is a connection carried by kind.
+func (p *gatewayPair) dial(t require.TestingT, kind negotiate.CarrierKind, wires ...*fakeWire) *pairConn {
+	if len(wires) == 0 {
+		a, b := newFakeWires(1<<20, 1<<20)
+		wires = []*fakeWire{a, b}
+	}
+	c := p.begin(t, wires...)
+	if kind == negotiate.CarrierSHM {
+		c.offerSHM(t)
+	}
+	c.carry(kind)
+	return c
+}
+
+// over waits for the end of both flows and returns their states.
+func (c *pairConn) over(t require.TestingT) [2]State {
+	deadline := time.Now().Add(20 * time.Second)
+	for _, f := range c.flow {
+		for !f.isBuried() && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		require.True(t, f.isBuried(), "%s flow is %s", f.side, f.getState())
+	}
+	return [2]State{c.flow[0].getState(), c.flow[1].getState()}
+}
+
+func (f *flow) isBuried() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.buried
+}
+
+func (c *pairConn) closeApps() {
+	for _, a := range c.app {
+		_ = a.Close()
+	}
+}
+
+// empty checks that nothing of any flow is left.
+func (p *gatewayPair) empty(t require.TestingT) {
+	for _, g := range p.g {
+		require.Empty(t, g.all())
+		deadline := time.Now().Add(5 * time.Second)
+		for g.pool.Stats().Used > 0 && time.Now().Before(deadline) {
+			time.Sleep(5 * time.Millisecond)
+		}
+		require.Zero(t, g.pool.Stats().Used)
+		require.Zero(t, g.pool.Stats().Quarantined)
+		s := g.shards[0]
+		s.call(func() {
+			require.Empty(t, s.qps)
+			require.Empty(t, s.fds)
+			require.Empty(t, s.again)
+		})
+	}
+}
+
+func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

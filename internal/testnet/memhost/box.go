@@ -108,8 +108,9 @@ func (b *box) down(pkt []byte) []byte {
 		return pkt
 	}
 	if o, mirror := b.offered[s.tuple]; mirror && s.synACK() {
-		s.stripOption()
-		s.addOption(o)
+		if !s.overwrite(negotiate.AppendOption(nil, o)) {
+			s.addOption(o)
+		}
 		return s.raw
 	}
 	return b.strip(&s)

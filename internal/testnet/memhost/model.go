@@ -48,6 +48,8 @@ type Model struct {
 	legs    map[ebpf.Tuple]*bridge
 	peers   map[peerKey]*peer
 	counts  ebpf.Counters
+
+	decisions map[int]decided // by rule
 }
 
 // newModel puts the steering on h. No offer is made before the first Heartbeat.
@@ -61,7 +63,8 @@ func newModel(h *Host, cfg ebpf.Config) (*Model, error) {
 		rng:   rand.New(rand.NewPCG(h.net.cfg.Seed, uint64(h.v4.As4()[3]))),
 		flows: map[ebpf.Tuple]*ebpf.Flow{}, notes: map[ebpf.Tuple]*note{},
 		legs: map[ebpf.Tuple]*bridge{}, peers: map[peerKey]*peer{},
-		counts: ebpf.Counters{Native: [2]map[uint8]uint64{{}, {}}, Stats: map[string]uint64{}},
+		counts:    ebpf.Counters{Native: [2]map[uint8]uint64{{}, {}}, Stats: map[string]uint64{}},
+		decisions: map[int]decided{},
 	}
 	var err error
 	if m.policy, err = ebpf.CompilePolicy(m.cfg.Policy, m.cfg.NeverPorts); err != nil {
@@ -180,6 +183,10 @@ const injected = 0
 func (m *Model) DestroySocket(t ebpf.Tuple) (bool, error) {
 	return m.sockets.Destroy(t.Remote, t.Local), nil
 }
+
+// ForgetTimeWait implements gateway.Steering. The applications' kernel here
+// accepts a new connection on a tuple in TIME_WAIT.
+func (m *Model) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }
 
 // Remember implements gateway.Steering.
 func (m *Model) Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error {

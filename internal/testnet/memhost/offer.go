@@ -24,7 +24,7 @@ func (m *Model) offerRefused(t ebpf.Tuple) (reason uint8, rule int) {
 	if m.oddAddress(t.Remote.Addr()) {
 		return ebpf.ReasonAddress, ebpf.NoRule
 	}
-	v := m.policy.Decide(ebpf.Query{Peer: t.Remote.Addr(), Port: t.Remote.Port(), Cgroup: "/"})
+	v := m.decide(ebpf.Query{Peer: t.Remote.Addr(), Port: t.Remote.Port(), Cgroup: "/"})
 	if v.Action == ebpf.ActionPass {
 		return v.Reason, v.Rule
 	}
@@ -76,6 +76,9 @@ func (m *Model) onConnect(s *segment) {
 	}
 	n.nonce, n.rule = uint16(m.rng.Uint32()), rule
 	n.written = s.addOption(negotiate.Option{Version: negotiate.OptionVersion, Role: negotiate.RoleOffer, Nonce: n.nonce})
+	if !n.written { // the SYN's options are full
+		m.stayNative(ebpf.Event{Tuple: s.tuple, Reason: ebpf.ReasonSYNOptions, Side: ebpf.SideClient, Rule: rule})
+	}
 }
 
 // onEstablished: a connection that was offered, retransmitted and is not ours

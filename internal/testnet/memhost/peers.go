@@ -67,7 +67,7 @@ func (m *Model) optionEaten(t ebpf.Tuple) {
 	p.count++
 	if p.count >= m.cfg.BlackholeAfter {
 		p.until = now + m.cfg.Retry<<(p.backoff&7)
-		p.backoff = min(p.backoff+1, 6)
+		p.backoff = min(p.backoff+1, 5) // 32 times as long at most
 	}
 	m.putPeerLocked(k, p)
 }

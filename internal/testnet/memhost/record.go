@@ -72,6 +72,23 @@ func (m *Model) replaced(f *ebpf.Flow) {
 	m.emit(ebpf.Event{Tuple: f.Tuple, ISN: f.ISN, Kind: ebpf.EventReplaced, Side: f.Side, State: f.State, Rule: f.Rule})
 }
 
+// decided is what the policy decided by one rule.
+type decided struct{ accelerate, pass uint64 }
+
+// decide asks the policy and counts its answer, also where mode or heartbeat
+// make it void.
+func (m *Model) decide(q ebpf.Query) ebpf.Verdict {
+	v := m.policy.Decide(q)
+	n := m.decisions[v.Rule]
+	if v.Action == ebpf.ActionPass {
+		n.pass++
+	} else {
+		n.accelerate++
+	}
+	m.decisions[v.Rule] = n
+	return v
+}
+
 // Counters implements gateway.Steering.
 func (m *Model) Counters() (ebpf.Counters, error) {
 	m.mu.Lock()
@@ -79,6 +96,9 @@ func (m *Model) Counters() (ebpf.Counters, error) {
 	c := ebpf.Counters{Stats: maps.Clone(m.counts.Stats)}
 	for side := range c.Native {
 		c.Native[side] = maps.Clone(m.counts.Native[side])
+	}
+	for rule, n := range m.decisions {
+		c.Decided = append(c.Decided, ebpf.Decided{Rule: rule, Accelerate: n.accelerate, Pass: n.pass})
 	}
 	return c, nil
 }

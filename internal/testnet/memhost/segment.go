@@ -1,6 +1,7 @@
 package memhost
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
 
@@ -136,16 +137,18 @@ func (s *segment) addOption(o negotiate.Option) bool {
 }
 
 // stripOption overwrites our option, if there is one, by NOPs.
-func (s *segment) stripOption() {
+func (s *segment) stripOption() { s.overwrite(bytes.Repeat([]byte{optionNOP}, negotiate.OptionLen)) }
+
+// overwrite puts other bytes in place of our option; false when there is none.
+func (s *segment) overwrite(with []byte) bool {
 	_, at, err := negotiate.ParseOption(s.options())
 	if err != nil {
-		return
+		return false
 	}
 	s.raw = append([]byte(nil), s.raw...)
-	for i := range negotiate.OptionLen {
-		s.options()[at+i] = optionNOP
-	}
+	copy(s.options()[at:], with)
 	s.setChecksum()
+	return true
 }
 
 // setLength writes the packet's length and both checksums.

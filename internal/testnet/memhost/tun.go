@@ -66,11 +66,12 @@ func (m *Model) appEgress(pkt []byte) {
 }
 
 // wireSide is tcx ingress of W: netstack's segments. Of a released flow only the
-// reset that closes the old wire leg, and a bare SYN behind it, may leave.
+// reset that closes the old wire leg, and a bare SYN behind it, may leave; on a
+// tuple where the application has begun anew, only the reset of its old one.
 func (m *Model) wireSide(s *segment) verdict {
 	state := stateOf(m.flows[s.tuple])
 	switch {
-	case m.stalled, state == ebpf.StateNone, state == ebpf.StateOffered:
+	case m.stalled, state == ebpf.StateNone, state == ebpf.StateOffered && !s.has(negotiate.FlagRST):
 		return m.dropped(statWireIngressDrop)
 	case (state == ebpf.StateReleased || state == ebpf.StateReturned) &&
 		!s.has(negotiate.FlagRST|negotiate.FlagSYN):

@@ -124,8 +124,12 @@ func addrOf(c *netstack.HostConn) netip.AddrPort {
 	return netip.MustParseAddrPort(c.LocalAddr().String())
 }
 
-// anyReason is for ends that do not have one reason on both sides.
-const anyReason = "*"
+// anyReason is for ends that do not have one reason on both sides, anyCarrier
+// for connections that end before or after a carrier is chosen.
+const (
+	anyReason  = "*"
+	anyCarrier = gateway.Carrier("*")
+)
 
 // wanted is what a connection must look like to its gateway.
 type wanted struct {
@@ -164,7 +168,7 @@ func (w wanted) matches(c gateway.ConnInfo, client netip.AddrPort) bool {
 	if w.side == gateway.SideServer {
 		own = c.Remote
 	}
-	return own == client && c.Side == w.side && c.Carrier == w.carrier &&
+	return own == client && c.Side == w.side && (w.carrier == anyCarrier || c.Carrier == w.carrier) &&
 		(w.reason == anyReason || c.Reason == w.reason) && (w.state == "" || c.State == w.state) && (w.end == "" || c.End == w.end)
 }
 

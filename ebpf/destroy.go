@@ -32,7 +32,9 @@ const (
 	errorCode       = 16
 	errorLen        = 20
 
-	tcpListen = 10
+	tcpTimeWait = 6
+	tcpListen   = 10
+
 	anyCookie = ^uint64(0)
 )
 
@@ -60,6 +62,38 @@ func (d *Datapath) DestroySocket(t Tuple) (bool, error) {
 	}
 	if err != nil {
 		return false, fmt.Errorf("destroy socket of %v: %w", t, err)
+	}
+	return true, nil
+}
+
+// ForgetTimeWait ends the TIME_WAIT of the local application's socket of a flow
+// that has ended on both sides. It guards against nothing, since its peer was a
+// gateway socket on this host, and does harm: the client's next connection on
+// the tuple would be native, and the kernel would compare its timestamps with
+// those of the gateway socket. It reports whether there was one.
+func (d *Datapath) ForgetTimeWait(t Tuple) (bool, error) {
+	k, err := Tuple{Local: t.Remote, Remote: t.Local}.key() // requests are about the reverse
+	if err != nil {
+		return false, err
+	}
+	if err := d.enter(); err != nil {
+		return false, err
+	}
+	defer d.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b, err := d.diagnoseLocked(diagRequest(k, diagByFamily, 0, anyCookie))
+	switch {
+	case err == nil && (len(b) < answerLen || b[answerState] != tcpTimeWait):
+		return false, nil
+	case err == nil:
+		_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, 0, binary.NativeEndian.Uint64(b[answerCookie:])))
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("time-wait socket of %v: %w", t, err)
 	}
 	return true, nil
 }

@@ -293,6 +293,29 @@ func TestDestroySocket(t *testing.T) {
 	require.False(t, ok)
 }
 
+// The application's TIME_WAIT is forgotten, a living socket and a listener are not.
+func TestForgetTimeWait(t *testing.T) {
+	requireRoot(t)
+	h := newHost(t)
+	d := h.open(config(accelerate(6379)))
+	h.echo("6379")
+	c, err := h.connect("127.0.0.1:6379", time.Second)
+	require.NoError(t, err)
+	exchange(t, c)
+	tuple := tupleOf(c)
+	forgotten := func(t *testing.T, tuple Tuple) bool {
+		ok, err := d.ForgetTimeWait(tuple)
+		require.NoError(t, err)
+		return ok
+	}
+	require.False(t, forgotten(t, tuple))
+	require.False(t, forgotten(t, Tuple{Local: tuple.Remote, Remote: addrPort("127.0.0.1:1")}), "a listener")
+	exchange(t, c)
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { return forgotten(t, tuple) }, 5*time.Second, 10*time.Millisecond)
+	require.False(t, forgotten(t, tuple))
+}
+
 // Two gateways under one kernel see their own namespace only: the option appears
 // once, and another program's header-option flag stays set.
 func TestSharedSockops(t *testing.T) {

@@ -24,13 +24,16 @@ type ending struct {
 }
 
 // teardown ends the flow. The app leg goes before the entry, since its reset
-// still needs the steering; a dead entry still steers it. Shards close what
-// belongs to them on their own threads.
+// still needs the steering; a dead entry still steers it. It also goes before
+// the wire leg in handshakes: the client's bare SYN comes right behind the end
+// of that, and must not meet an application that is still connected to us. So a
+// dial under way ends first. Shards close what belongs to them on their own
+// threads.
 func (f *flow) teardown(e ending) {
 	f.endOnce.Do(func() {
 		f.mu.Lock()
 		f.ended = true
-		carries, leg, ctl, relay := f.carries, f.leg, f.ctl, f.relay
+		carries, ctl, relay, dialling := f.carries, f.ctl, f.relay, f.dialling
 		f.mu.Unlock()
 		f.account(e)
 		f.to(e.state)
@@ -49,20 +52,32 @@ func (f *flow) teardown(e ending) {
 		if e.drain && len(carries) == 1 {
 			carries[0].s.post(carries[0].lastWords)
 		}
-		f.closeCarries(carries, func() {
+		finish := func() {
 			defer f.g.wg.Done()
+			leg := f.appLeg()
 			if e.dead { // all of it before the application can know that the tuple is free
 				f.entryDead()
 				e.wire()
 				f.g.unlink(f)
 			}
 			f.endLeg(leg, e.resetLeg)
+			if e.state == StateClosed && f.side == SideServer {
+				f.forgetTimeWait()
+			}
 			if !e.dead {
 				e.wire()
 			}
 			e.entry()
 			f.bury(e.end)
-		})
+		}
+		if dialling == nil {
+			f.closeCarries(carries, finish)
+			return
+		}
+		go func() { // whoever ends a flow does not wait; the dial is cancelled
+			<-dialling
+			f.closeCarries(carries, finish)
+		}()
 	})
 }
 
@@ -159,21 +174,21 @@ func (f *flow) abort(r negotiate.Reason, remote bool) {
 	})
 }
 
-// abortVerdict is abort as the handshake ordered it.
+// abortVerdict is abort as the handshake ordered it. The entry stays as dead: a
+// bare SYN behind the reset may be on its way to netstack already, and
+// returnSYN needs the entry to give it back.
 func (f *flow) abortVerdict(a negotiate.Abort) {
 	v := a.Verdict
 	e := ending{
-		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryGone, end: EndAborted,
+		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted,
 		verdict: v, fellBack: f.side == SideServer, // a client's gateway gives the connection back
 	}
 	if a.Silent {
 		e.wire = f.forgetWire
 	}
 	if v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
-		// The connection goes on without us, or never was. A bare SYN behind
-		// the reset may be on its way to netstack already: the entry stays for
-		// returnSYN to give it back.
-		e.state, e.end, e.entry, e.fellBack = StateReleased, EndNative, f.entryDead, true
+		// The connection goes on without us, or never was.
+		e.state, e.end, e.fellBack = StateReleased, EndNative, true
 	}
 	f.teardown(e)
 }
@@ -228,6 +243,13 @@ func (f *flow) dropLocal() {
 	f.mu.Unlock()
 	f.closeCarries(carries, func() { f.endLeg(leg, true) })
 	_ = f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateWire, ebpf.StateServing)
+}
+
+// forgetTimeWait lets the client's next connection on the tuple be carried too.
+func (f *flow) forgetTimeWait() {
+	if _, err := f.g.steer.ForgetTimeWait(ebpf.Tuple(f.tuple)); err != nil {
+		f.g.log.Debug("time-wait of the application", "flow_id", f.id, "error", err)
+	}
 }
 
 func (f *flow) resetWire() {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -89,7 +90,7 @@ func carrierReason(err error) negotiate.Reason {
 	switch {
 	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
 		return negotiate.ReasonNoMemory
-	case errors.Is(err, errNotHere):
+	case errors.Is(err, errNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
 		return negotiate.ReasonNoCommonCarrier
 	default:
 		return negotiate.ReasonDeviceFailed

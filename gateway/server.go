@@ -211,7 +211,12 @@ func (s *server) action(a negotiate.Action) {
 func (s *server) background(step func(context.Context)) {
 	ctx, cancel := context.WithTimeout(s.f.g.ctx, dialTimeout)
 	s.cancel = cancel
+	over := make(chan struct{})
+	s.f.mu.Lock()
+	s.f.dialling = over
+	s.f.mu.Unlock()
 	s.f.g.wg.Go(func() {
+		defer close(over)
 		defer cancel()
 		step(ctx)
 	})
@@ -270,16 +275,17 @@ func (s *server) dialRaw(ctx context.Context) {
 // join gives the dialled leg to the flow and the result to the machine; a leg
 // nobody wants any more is reset.
 func (s *server) join(leg *appLeg, result func(time.Time) []negotiate.Action) {
-	ok := s.input(func(now time.Time) []negotiate.Action {
-		if leg != nil && (s.dropped || !s.f.setLeg(leg)) {
-			leg.reset()
+	if leg != nil && !s.f.setLeg(leg) {
+		leg.reset()
+		return
+	}
+	s.input(func(now time.Time) []negotiate.Action {
+		if leg != nil && s.dropped {
+			s.f.dropLocal()
 			return nil
 		}
 		return result(now)
 	})
-	if !ok && leg != nil {
-		leg.reset()
-	}
 }
 
 // dial connects to the local application from the client's own address. Its

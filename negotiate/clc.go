@@ -26,6 +26,9 @@ var (
 	ErrShort = errors.New("incomplete message")
 	// ErrMalformed says that the bytes can never become valid.
 	ErrMalformed = errors.New("malformed message")
+
+	// errEyecatcher says that the bytes are no CLC message at all.
+	errEyecatcher = fmt.Errorf("clc eyecatcher: %w", ErrMalformed)
 )
 
 // CriticalTLVError is an unknown TLV whose sender insists that it be understood. Type 0 of the error's zero value never
@@ -90,7 +93,7 @@ type Header struct {
 func ParseHeader(b []byte) (Header, int, error) {
 	for i := 0; i < 4 && i < len(b); i++ {
 		if b[i] != byte(eyecatcher>>(24-8*i)) {
-			return Header{}, 0, fmt.Errorf("clc eyecatcher: %w", ErrMalformed)
+			return Header{}, 0, errEyecatcher
 		}
 	}
 	if len(b) < HeaderLen {

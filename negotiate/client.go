@@ -117,6 +117,8 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	switch {
 	case errors.Is(err, ErrShort):
 		return nil
+	case errors.Is(err, errEyecatcher) && c.state == clientProposed:
+		return c.decline(ReasonAcceptLost) // the application's own bytes: the server takes us for a native client
 	case err != nil:
 		return c.decline(ReasonOf(err))
 	case h.Type == TypeDecline:

@@ -191,7 +191,9 @@ func TestClientRefusesBadAccept(t *testing.T) {
 	}
 	client, _ := proposed(t, ClientConfig{})
 	requireDeclined(t, client.Receive(t0, withTLV(acceptBoth(t), 0x8077, nil)), ReasonVersion)
-	for _, garbage := range []string{"220 mail ESMTP", "SMGW\x01\x01\x00\x08", "SMGW\x09\x01\x00\x08", "SMGW\x02\x01\xff\xff"} {
+	client, _ = proposed(t, ClientConfig{})
+	requireDeclined(t, client.Receive(t0, []byte("220 mail ESMTP")), ReasonAcceptLost)
+	for _, garbage := range []string{"SMGW\x01\x01\x00\x08", "SMGW\x09\x01\x00\x08", "SMGW\x02\x01\xff\xff"} {
 		client, _ = proposed(t, ClientConfig{})
 		requireDeclined(t, client.Receive(t0, []byte(garbage)), ReasonProtocolError)
 	}

@@ -130,7 +130,8 @@ func (p CachePolicy) withDefaults() CachePolicy {
 // aboutPeer says whether a decision of this host tells something about the peer; our own limits and our own stop do not.
 func aboutPeer(r Reason) bool {
 	switch r {
-	case ReasonHandshakeTimeout, ReasonProtocolError, ReasonAuthFailed, ReasonVersion, ReasonNoCommonCarrier:
+	case ReasonHandshakeTimeout, ReasonProtocolError, ReasonAuthFailed, ReasonVersion, ReasonNoCommonCarrier,
+		ReasonAcceptLost:
 		return true
 	default:
 		return false

@@ -29,6 +29,9 @@ func TestFallbackLimits(t *testing.T) {
 	w.flush()
 	w.restart(w.h2, settings{Carriers: " "})
 	limited("carriers of the server", remote("no_common_carrier"), local("no_common_carrier"), nothing)
+	w.flush()
+	w.restart(w.h2, settings{ShmDir: "other"})
+	limited("directory of the server", remote("no_common_carrier"), local("no_common_carrier"), nothing)
 	w.restart(w.h2, settings{})
 	// A client that has nothing to offer resets the wire leg right behind its
 	// third ACK. Whether the server's gateway still reads why is a race.

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// TestFallbackBoxDrops: a box on the way drops SYNs with the option, or SYN-ACKs
+// with it. Two connections need the kernel's bare retry, then the destination is
+// left alone, until that expires or an operator flushes it.
+func TestFallbackBoxDrops(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g1 := w.up(w.h1, settings{Retry: "3s"})
+	w.up(w.h2, settings{})
+	for _, c := range []struct {
+		name   string
+		box    testnet.Box
+		server told // of connections whose SYN arrived with the option
+	}{
+		{"offers", testnet.Box{EatOffers: true}, nothing},
+		{"accepts", testnet.Box{DropAccepts: true}, remote("client_gone")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.box(t, c.box)
+			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+				w.flush()
+				to := addr(w.h2, echoPort)
+				eaten := fallback{w: w, t: t, from: w.h1, to: to, client: remote("option_blackholed"), server: c.server, retried: true}
+				alone := fallback{w: w, t: t, from: w.h1, to: to, client: remote("option_blackholed")}
+
+				eaten.ping()
+				_, ok := g1.peer(hostOf(to), 0)
+				require.False(t, ok, "one lost SYN is no box")
+				eaten.ping()
+				p, ok := g1.peer(hostOf(to), 0)
+				require.True(t, ok)
+				require.Equal(t, gateway.PeerBlackholed, p.State)
+				require.InDelta(t, 1.5, p.ExpiresSeconds, 1.5)
+
+				offers := w.offers()
+				alone.ping()
+				require.Equal(t, offers, w.offers(), "no offer to a blackholed destination")
+				w.flush()
+				_, ok = g1.peer(hostOf(to), 0)
+				require.False(t, ok)
+				eaten.ping()
+			})
+		})
+	}
+}
+
+// TestFallbackBoxGone: a blackholed destination is tried again after a while. It
+// is left alone for twice as long if the box is still there, and carried again
+// if it is not.
+func TestFallbackBoxGone(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g1 := w.up(w.h1, settings{Retry: "1s"})
+	w.up(w.h2, settings{})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := addr(w.h2, echoPort)
+		w.box(t, testnet.Box{EatOffers: true})
+		eaten := fallback{w: w, t: t, from: w.h1, to: to, client: remote("option_blackholed"), retried: true}
+		expired := func() {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				_, ok := g1.peer(hostOf(to), 0)
+				return !ok
+			}, 10*time.Second, 20*time.Millisecond)
+		}
+		eaten.ping()
+		eaten.ping()
+		expired()
+		eaten.ping()
+		p, ok := g1.peer(hostOf(to), 0)
+		require.True(t, ok, "once more is enough")
+		require.Greater(t, p.ExpiresSeconds, 1.0, "twice as long")
+		require.NoError(t, w.net.SetBox(testnet.Box{}))
+		expired()
+		w.carried(t, w.h1, to)
+	})
+}
+
+// TestFallbackBoxStrips: a box takes the option off some segments, or puts the
+// client's onto the answer. No connection waits for anything.
+func TestFallbackBoxStrips(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.serve(w.h3)
+	// What may pass is remembered for a twentieth of this.
+	w.up(w.h1, settings{NegativeCache: "40s"})
+	w.up(w.h2, settings{NegativeCache: "40s"})
+	banner := []string{"-banner"} // the server speaks first
+	for _, c := range []struct {
+		name                   string
+		box                    testnet.Box
+		to                     *testnet.Host
+		port                   uint16
+		args                   []string
+		client, server         told // of the first connection
+		clientOr               told
+		nextClient, nextServer told
+		raw                    bool // the server's gateway relays the client's bytes
+	}{
+		{
+			name: "offer", box: testnet.Box{StripSYN: true}, to: w.h2, port: echoPort,
+			client: remote("peer_no_option"), nextClient: remote("peer_no_option"),
+		}, {
+			name: "accept", box: testnet.Box{StripSYNACK: true}, to: w.h2, port: firstPort, args: banner, raw: true,
+			client: remote("peer_no_option"), server: local("accept_lost"),
+			nextClient: remote("peer_no_option"), nextServer: local("accept_lost"),
+		}, {
+			// The server connects to its application when the third ACK says
+			// nothing, and finds out with the first bytes.
+			name: "confirm", box: testnet.Box{StripRest: true}, to: w.h2, port: echoPort, raw: true,
+			client: remote("wire_reset"), server: local("accept_lost"), nextClient: local("wire_reset"),
+		}, {
+			// ... which may send its first bytes before. To the client's gateway
+			// they are no CLC.
+			name: "confirm, server first", box: testnet.Box{StripRest: true}, to: w.h2, port: firstPort, args: banner, raw: true,
+			client: remote("wire_reset"), clientOr: local("accept_lost"), server: local("accept_lost"), nextClient: local("wire_reset"),
+		}, {
+			name: "mirrored", box: testnet.Box{Mirror: true}, to: w.h3, port: echoPort,
+			client: remote("option_mirrored"), nextClient: remote("option_mirrored"),
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+				w.flush()
+				f := fallback{w: w, t: t, from: w.h1, to: addr(c.to, c.port), args: c.args}
+				w.box(t, c.box)
+				f.client, f.clientOr, f.server, f.raw = c.client, c.clientOr, c.server, c.raw
+				e := f.ping()
+				f.client, f.clientOr, f.server, f.raw = c.nextClient, nothing, c.nextServer, false
+				if c.clientOr != nothing && w.gateways[w.h1].knows(from(e), c.clientOr) {
+					f.client = c.clientOr
+				}
+				f.ping()
+				require.NoError(t, w.net.SetBox(testnet.Box{}))
+			})
+		})
+	}
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		w.flush()
+		w.box(t, testnet.Box{Mirror: true})
+		w.carried(t, w.h1, addr(w.h2, echoPort)) // an answer with an option of its own is left alone
+	})
+}
+
+// TestFallbackBoxAcceptLost: the server's gateway relays what a native client
+// sends to it, with every byte and both ends of the stream, and accepts the
+// client's offers again after a while.
+func TestFallbackBoxAcceptLost(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	g2 := w.up(w.h2, settings{NegativeCache: "20s"})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		w.box(t, testnet.Box{StripSYNACK: true})
+		to := addr(w.h2, transferPort)
+		f := fallback{w: w, t: t, from: w.h1, to: to, client: remote("peer_no_option"), server: local("accept_lost"), raw: true}
+		before := w.totals()
+		e := w.mustApp(w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-late", "-to", to)
+		p, ok := g2.peer(hostOf(addr(w.h1, 0)), 0)
+		require.True(t, ok)
+		require.Equal(t, "accept_lost", p.Reason)
+		f.check(e, before)
+		require.Greater(t, g2.everything(at(e))[0].RxBytes, uint64(3000000))
+		require.NoError(t, w.net.SetBox(testnet.Box{}))
+		require.Eventually(t, func() bool {
+			_, ok := g2.peer(hostOf(addr(w.h1, 0)), 0)
+			return !ok
+		}, 5*time.Second, 20*time.Millisecond)
+		w.carried(t, w.h1, addr(w.h2, echoPort))
+	})
+}

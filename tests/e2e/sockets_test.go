@@ -91,11 +91,20 @@ func newPair(client, server *testnet.Host, addr netip.AddrPort) (*pair, error) {
 	return dialPair(client, ln, addr)
 }
 
-// dialPair connects to a listener nobody else connects to meanwhile.
-func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort) (*pair, error) {
+// dialPair connects to a listener nobody else connects to meanwhile, from an
+// address of its own if one is given.
+func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort, local ...netip.AddrPort) (*pair, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
 	defer cancel()
-	c, err := client.Dial(ctx, "tcp", addr.String())
+	d := net.Dialer{Control: reuseAddr}
+	if len(local) > 0 {
+		d.LocalAddr = net.TCPAddrFromAddrPort(local[0])
+	}
+	var c net.Conn
+	err := client.Do(func() (err error) {
+		c, err = d.DialContext(ctx, "tcp", addr.String())
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDial, err)
 	}
@@ -109,6 +118,15 @@ func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort) (*pair
 	_ = p.c.SetDeadline(time.Now().Add(socketPatience))
 	_ = p.s.SetDeadline(time.Now().Add(socketPatience))
 	return p, nil
+}
+
+// reuseAddr lets a tuple be used again.
+func reuseAddr(_, _ string, c syscall.RawConn) error {
+	var err error
+	ctlErr := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	})
+	return errors.Join(ctlErr, err)
 }
 
 // errno names how a read or write went: EOF, the system's error, or nothing.

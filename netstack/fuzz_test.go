@@ -131,7 +131,9 @@ func FuzzDeliver(f *testing.F) {
 		segmentOf(makeTuple(1).Remote, makeTuple(1).Local, 5001, 101, flagACK|flagFIN, timestamps(), nil),
 		segmentOf(makeTuple(1).Remote, makeTuple(1).Local, 5001, 101, flagRST, nil, nil),
 		tooBig(server4, syn, 1300), tooBig(server6, makeSYN(true, 1, 100, 0), 1300),
-		{0x45}, {0x60}, nil,
+		{0x45},
+		{0x60},
+		nil,
 	}
 	for _, s := range seeds {
 		f.Add(s, true)

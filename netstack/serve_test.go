@@ -233,9 +233,22 @@ func TestBareSYN(t *testing.T) {
 	readFull(t, c, buf)
 	require.Equal(t, "alive", string(buf))
 
+	time.Sleep(challengedFor)
 	c.Forget() // dead: asked again
 	bare(4, 100)
 	require.Equal(t, 5, b.h.bareSYNs())
+}
+
+// A SYN that was challenged by a connection about to end is asked again when it
+// has ended.
+func TestBareSYNBeforeTheEnd(t *testing.T) {
+	b := newBench(t, Config{})
+	c := b.accept(1, 100)
+	c.MarkCarrying()
+	b.link.Inject(makeSYN(false, 1, 5000, 0))
+	require.Zero(t, b.h.bareSYNs())
+	c.Forget()
+	within(t, "asked again", func() bool { return b.h.bareSYNs() == 1 })
 }
 
 // An offered SYN with another ISN on a known tuple asks again and takes over.

@@ -93,6 +93,7 @@ func (q *fakeQP) Modify(a *verbs.QPAttr, _ verbs.QPAttrMask) error { q.state = a
 func (q *fakeQP) Close() error                                     { return nil }
 func (q *fakeQP) complete(wc verbs.WC)                             { q.cq = append(q.cq, wc) }
 func (q *fakeQP) flush(id uint64)                                  { q.complete(verbs.WC{WRID: id, Status: verbs.WCWRFlushErr}) }
+
 func (q *fakeQP) local(wr *fakeWR) ([]byte, error) {
 	if len(wr.SGList) == 0 {
 		return nil, nil

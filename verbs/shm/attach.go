@@ -174,7 +174,7 @@ func (d *Device) adopt(p *Peer, c *net.UnixConn, r remote) error {
 	}
 	d.mu.Unlock()
 	if closed {
-		r.close()
+		r.closeRemote()
 		p.unref()
 		return verbs.ErrClosed
 	}
@@ -185,7 +185,7 @@ func (d *Device) adopt(p *Peer, c *net.UnixConn, r remote) error {
 // on the connection belongs to the watcher.
 func (p *Peer) connect(c *net.UnixConn, r remote) error {
 	if err := p.setRemote(c, r); err != nil {
-		r.close()
+		r.closeRemote()
 		return err
 	}
 	_ = c.SetDeadline(time.Time{})

@@ -29,6 +29,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		if err := q.toRTR(attr.DestQPNum); err != nil {
 			return err
 		}
+	case verbs.QPSInit, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE: // attributes only
 	}
 	q.apply(attr, mask)
 	q.state = to

@@ -207,10 +207,11 @@ func (p *Peer) closeMemory() {
 	for i := range p.bells {
 		closeFD(&p.bells[i])
 	}
-	p.remote.close()
+	p.closeRemote()
 }
 
-func (r *remote) close() {
+// closeRemote is the peer's part of it.
+func (r *remote) closeRemote() {
 	if r.rem != nil {
 		r.rem.close()
 	}

@@ -49,11 +49,11 @@ func (d *Device) take(m message, fds []int) (r remote, err error) {
 	}
 	r.gateway, r.remLayout = m.gateway, newLayout(int(m.vectors))
 	if err := r.check(m, memfd, d.cfg.MaxPeerMemory); err != nil {
-		r.close()
+		r.closeRemote()
 		return remote{}, err
 	}
 	if r.rem, err = newMapping(memfd, m.size); err != nil {
-		r.close()
+		r.closeRemote()
 		return remote{}, err
 	}
 	r.bind()

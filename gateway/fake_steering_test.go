@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,14 +50,12 @@ func (s *fakeSteering) Transition(t ebpf.Tuple, isn uint32, to ebpf.State, from 
 	case f.ISN != isn:
 		return ebpf.ErrReplaced
 	}
-	for _, st := range from {
-		if f.State == st {
-			f.State = to
-			s.flows[t] = f
-			return nil
-		}
+	if !slices.Contains(from, f.State) {
+		return ebpf.ErrState
 	}
-	return ebpf.ErrState
+	f.State = to
+	s.flows[t] = f
+	return nil
 }
 
 func (s *fakeSteering) Delete(t ebpf.Tuple, isn uint32, _ ...ebpf.State) error {
@@ -75,7 +74,7 @@ func (s *fakeSteering) InjectApp(pkt []byte) error {
 	return nil
 }
 
-func (*fakeSteering) DestroySocket(ebpf.Tuple) (bool, error) { return false, nil }
+func (*fakeSteering) DestroySocket(ebpf.Tuple) (bool, error)  { return false, nil }
 func (*fakeSteering) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }
 
 func (s *fakeSteering) Heartbeat() error {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"syscall"
@@ -120,7 +121,7 @@ func (w *fakeWire) wait(ctx context.Context, op func() (int, error)) (int, error
 			w.link.changed(w.peer)
 			return n, nil
 		}
-		if err != netstack.ErrWouldBlock || ctx.Err() != nil {
+		if !errors.Is(err, netstack.ErrWouldBlock) || ctx.Err() != nil {
 			w.link.mu.Unlock()
 			return n, err
 		}

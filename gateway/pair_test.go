@@ -56,7 +56,7 @@ type gatewayPair struct {
 
 func newGatewayPair(t testing.TB) *gatewayPair {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") // short: the rendezvous is a socket
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &gatewayPair{port: 1000}

@@ -208,14 +208,6 @@ func (g *gw) conns(args ...string) []gateway.ConnInfo {
 	return l.Conns
 }
 
-// reasonOf waits until the gateway tells why the connection from local (any
-// port if zero) to remote is native, and returns the connection.
-func (g *gw) nativeConn(match func(gateway.ConnInfo) bool) gateway.ConnInfo {
-	g.w.t.Helper()
-	native := func(c gateway.ConnInfo) bool { return c.End == gateway.EndNative && match(c) }
-	return g.awaitConn("native", native, "--all")
-}
-
 // closedConn waits for a carried connection in the history.
 func (g *gw) closedConn(match func(gateway.ConnInfo) bool) gateway.ConnInfo {
 	g.w.t.Helper()

@@ -275,7 +275,7 @@ func (w *world) play(p *performance, h *testnet.Host) (o outcome) {
 	}
 	defer pr.close()
 	o.conn = pr.event()
-	p.scenario.play(pr)
+	p.play(pr)
 	slices.Sort(pr.saw)
 	o.saw = pr.saw
 	return o

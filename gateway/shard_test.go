@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// fakeDriver counts its turns and asks for the next one when it is told to.
+type fakeDriver struct {
+	turns, flushes, arms, disarms atomic.Int64
+	next                          atomic.Int64 // ns of wall clock, 0 = no wish
+	expired                       chan time.Time
+	refuse                        atomic.Int64 // arms to refuse
+}
+
+func (d *fakeDriver) Progress(now time.Time) (bool, time.Time) {
+	d.turns.Add(1)
+	at := d.next.Load()
+	if at == 0 {
+		return false, time.Time{}
+	}
+	if now.UnixNano() >= at {
+		d.next.Store(0)
+		d.expired <- now
+		return true, time.Time{}
+	}
+	return false, time.Unix(0, at)
+}
+
+func (d *fakeDriver) Flush() { d.flushes.Add(1) }
+
+func (d *fakeDriver) Arm() bool {
+	d.arms.Add(1)
+	return d.refuse.Add(-1) < 0
+}
+
+func (d *fakeDriver) Disarm() { d.disarms.Add(1) }
+
+func (d *fakeDriver) Close() error { return nil }
+
+func startShard(t *testing.T, drivers ...verbs.Driver) *shard {
+	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.drivers = drivers
+	s.start()
+	t.Cleanup(func() {
+		s.halt()
+		s.closeFDs()
+	})
+	return s
+}
+
+func TestPostsRunInOrder(t *testing.T) {
+	s := startShard(t)
+	var got []int
+	for i := range 1000 {
+		s.post(func() { got = append(got, i) })
+	}
+	s.call(func() {})
+	require.Len(t, got, 1000)
+	for i, n := range got {
+		require.Equal(t, i, n)
+	}
+}
+
+// TestNoLostWakeUp: a post finds the loop at any point of falling asleep; one
+// that is lost costs a tick.
+func TestNoLostWakeUp(t *testing.T) {
+	s := startShard(t, &fakeDriver{})
+	var slow atomic.Int64
+	var wg sync.WaitGroup
+	for p := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				start := time.Now()
+				s.call(func() {})
+				if time.Since(start) > shardTick*3/4 {
+					slow.Add(1)
+				}
+				if i%50 == p { // long enough for the loop to sleep as a goroutine does
+					time.Sleep(busyTail + time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Less(t, slow.Load(), int64(100), "a busy machine excuses some, not a lost wake-up each")
+}
+
+// TestDriverIsCalledInTime: its wish shortens the sleep.
+func TestDriverIsCalledInTime(t *testing.T) {
+	d := &fakeDriver{expired: make(chan time.Time, 1)}
+	s := startShard(t, d)
+	time.Sleep(2 * busyTail) // asleep
+	late := time.Duration(1 << 62)
+	for range 5 {
+		at := time.Now().Add(15 * time.Millisecond)
+		s.call(func() { d.next.Store(at.UnixNano()) })
+		now := <-d.expired
+		require.False(t, now.Before(at))
+		late = min(late, now.Sub(at))
+	}
+	require.Less(t, late, 20*time.Millisecond)
+}
+
+// TestArmedOnlyAroundSleep: who refuses to be armed is asked for progress, and
+// every Arm has its Disarm.
+func TestArmedOnlyAroundSleep(t *testing.T) {
+	d := &fakeDriver{}
+	s := startShard(t, d)
+	time.Sleep(2 * busyTail)
+	before := d.turns.Load()
+	s.call(func() { d.refuse.Store(100) })
+	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 5*time.Second, time.Millisecond)
+	s.halt()
+	require.Equal(t, d.arms.Load(), d.disarms.Load())
+	require.GreaterOrEqual(t, d.flushes.Load(), d.turns.Load()-1)
+}
+
+// TestTicksAtRest: a loop without work shows that it lives, and costs nothing
+// else.
+func TestTicksAtRest(t *testing.T) {
+	s := startShard(t)
+	time.Sleep(2 * busyTail)
+	before := s.ticks.Load()
+	time.Sleep(4 * shardTick)
+	n := s.ticks.Load() - before
+	require.GreaterOrEqual(t, n, uint64(2))
+	require.LessOrEqual(t, n, uint64(6))
+}
+
+// TestCollectorPasses: a loop of raw system calls is stopped by the garbage
+// collector like any other.
+func TestCollectorPasses(t *testing.T) {
+	s := startShard(t)
+	var stop atomic.Bool
+	var spin func()
+	spin = func() {
+		if !stop.Load() {
+			s.post(spin)
+		}
+	}
+	s.post(spin)
+	defer stop.Store(true)
+	for range 5 {
+		start := time.Now()
+		runtime.GC()
+		require.Less(t, time.Since(start), 5*time.Second)
+	}
+}
+
+// TestNobodyWaitsForAStoppedShard: what is posted before, during and after the
+// end runs, once.
+func TestNobodyWaitsForAStoppedShard(t *testing.T) {
+	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.start()
+	var ran, posted atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 300 {
+				posted.Add(1)
+				s.post(func() { ran.Add(1) })
+				s.call(func() {})
+			}
+		})
+	}
+	time.Sleep(time.Millisecond)
+	s.halt()
+	wg.Wait()
+	s.closeFDs()
+	s.post(func() { ran.Add(1) })
+	require.Equal(t, posted.Load()+1, ran.Load())
+}
+
+// TestShardThatNeverStarted closes like one that did.
+func TestShardThatNeverStarted(t *testing.T) {
+	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ran := false
+	s.post(func() { s.post(func() { ran = true }) })
+	s.halt()
+	s.closeFDs()
+	require.True(t, ran, "posted by what was posted")
+}

@@ -1,0 +1,276 @@
+package gateway
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// halfPair is a connection of which only one side's gateway carries; the test
+// plays the other on the wire.
+func (p *gatewayPair) halfPair(t *testing.T, kind negotiate.CarrierKind, side int) (*pairConn, *flow, *fakeWire) {
+	a, b := newFakeWires(1<<20, 1<<20)
+	c := p.begin(t, a, b)
+	if kind == negotiate.CarrierSHM {
+		c.offerSHM(t)
+	}
+	c.flow[side].carryBy(kind)
+	c.flow[side].records(nil)
+	t.Cleanup(func() {
+		c.closeApps()
+		c.flow[side].abort(negotiate.ReasonDrained, false)
+		c.flow[1-side].abort(negotiate.ReasonDrained, false)
+		c.over(t)
+	})
+	return c, c.flow[side], c.wire[1-side]
+}
+
+// heard returns the records the flow has sent, up to its reset.
+func heard(t *testing.T, w *fakeWire) (recs []negotiate.Record) {
+	var r negotiate.RecordReader
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := w.ReadContext(t.Context(), buf)
+		if err != nil {
+			return recs
+		}
+		for b := buf[:n]; ; {
+			rec, k, err := r.Next(b)
+			require.NoError(t, err)
+			if rec.Type == 0 {
+				break
+			}
+			rec.Payload = nil
+			recs, b = append(recs, rec), b[k:]
+		}
+	}
+}
+
+func cat(parts ...[]byte) (all []byte) {
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// TestHostileRecords: a violation ends that connection, with the reason told.
+func TestHostileRecords(t *testing.T) {
+	p := newGatewayPair(t)
+	end, have := negotiate.AppendEnd, negotiate.AppendHave
+	common := map[string][]byte{
+		"unknown type": {99, 0, 0, 0, 0, 0, 0, 0},
+		"two ends":     cat(end(nil, 5), end(nil, 6)),
+		"demote":       negotiate.AppendDemote(nil),
+		"demote done":  negotiate.AppendDemoteDone(nil),
+		"abort 0":      {6, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0},
+	}
+	relay := map[string][]byte{
+		"have of nothing sent": have(nil, 1, 0),
+		"gap":                  append(negotiate.AppendDataHeader(nil, 1, 1), 'x'),
+		"behind the end":       cat(end(nil, 0), append(negotiate.AppendDataHeader(nil, 0, 1), 'x')),
+		"end before the data":  cat(append(negotiate.AppendDataHeader(nil, 0, 2), "xy"...), end(nil, 1)),
+	}
+	rdma := map[string][]byte{
+		"data": append(negotiate.AppendDataHeader(nil, 0, 1), 'x'),
+	}
+	for kind, more := range map[negotiate.CarrierKind]map[string][]byte{negotiate.CarrierSHM: rdma, negotiate.CarrierRelay: relay} {
+		for _, cases := range []map[string][]byte{common, more} {
+			for name, bytes := range cases {
+				t.Run(kind.String()+"/"+name, func(t *testing.T) {
+					c, f, w := p.halfPair(t, kind, 1)
+					_, err := w.Write(bytes)
+					require.NoError(t, err)
+					recs := heard(t, w)
+					require.NotEmpty(t, recs)
+					require.Equal(t, negotiate.Record{Type: negotiate.RecordAbort, Reason: negotiate.ReasonProtocolError}, recs[len(recs)-1])
+					waitBuried(t, f)
+					require.Equal(t, StateAborted, f.getState())
+					_, err = c.app[1].Read(make([]byte, 1))
+					require.ErrorContains(t, err, "connection reset")
+				})
+			}
+		}
+	}
+}
+
+func waitBuried(t *testing.T, f *flow) {
+	t.Helper()
+	require.Eventually(t, f.isBuried, 10*time.Second, time.Millisecond, "%s", f.getState())
+}
+
+// TestWindowOfRelay: what a peer sends beyond the window is refused, whatever the
+// application does.
+func TestWindowOfRelay(t *testing.T) {
+	p := newGatewayPair(t)
+	_, f, w := p.halfPair(t, negotiate.CarrierRelay, 0)
+	rec := append(negotiate.AppendDataHeader(nil, 0, 1<<18), make([]byte, 1<<18)...)
+	_, err := w.WriteContext(t.Context(), rec)
+	require.NoError(t, err)
+	time.Sleep(10 * time.Millisecond)
+	require.Equal(t, StateCarrying, f.getState())
+	for offset := uint64(1 << 18); ; offset += 1 << 18 { // the kernel's buffers take some
+		_, err := w.WriteContext(t.Context(), negotiate.AppendDataHeader(nil, offset, 1<<18))
+		if err == nil {
+			_, err = w.WriteContext(t.Context(), rec[negotiate.DataHeaderLen:])
+		}
+		if err != nil {
+			break
+		}
+		require.Less(t, offset, uint64(1<<28))
+	}
+	waitBuried(t, f)
+	recs := heard(t, w)
+	require.Equal(t, negotiate.ReasonProtocolError, recs[len(recs)-1].Reason)
+}
+
+// TestAbortTellsWhy: the peer reads the reason before the reset.
+func TestAbortTellsWhy(t *testing.T) {
+	p := newGatewayPair(t)
+	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+		c := p.dial(t, kind)
+		c.flow[0].drain()
+		require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
+		for i, by := range []string{DecidedLocal, DecidedRemote} {
+			info := c.flow[i].info(time.Now())
+			if kind == negotiate.CarrierRelay { // the first reason stays, and the client proves
+				by = []string{DecidedLocal, DecidedRemote}[i]
+				require.Equal(t, "carrier_unreachable", info.Reason)
+			} else {
+				require.Equal(t, "drained", info.Reason)
+			}
+			require.Equal(t, by, info.DecidedBy)
+		}
+		c.closeApps()
+	}
+	p.empty(t)
+}
+
+// TestAbortBehindHeldRecords: where it would have to wait there is a reset only.
+func TestAbortBehindHeldRecords(t *testing.T) {
+	p := newGatewayPair(t)
+	a, b := newFakeWires(3, 3)
+	c := p.begin(t, a, b)
+	c.offerSHM(t)
+	c.flow[0].carryBy(negotiate.CarrierSHM)
+	c.flow[0].records(nil)
+	require.NoError(t, c.app[0].CloseWrite())
+	require.Eventually(t, func() bool { return c.flow[0].getState() == StateClosing }, 5*time.Second, time.Millisecond)
+	time.Sleep(5 * time.Millisecond)
+	c.flow[0].abort(negotiate.ReasonDrained, false)
+	waitBuried(t, c.flow[0])
+	require.Equal(t, []byte{2, 0, 0}, b.in, "the beginning of END and nothing else")
+	c.flow[1].abort(negotiate.ReasonDrained, false)
+	c.closeApps()
+	c.over(t)
+}
+
+// TestEndsWithoutBytes: a peer that says END of bytes that never come and leaves
+// takes the flow with it.
+func TestEndsWithoutBytes(t *testing.T) {
+	p := newGatewayPair(t)
+	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+		c, f, w := p.halfPair(t, kind, 1)
+		require.NoError(t, c.app[1].CloseWrite())
+		_, err := w.Write(negotiate.AppendEnd(nil, 1000))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return f.getState() == StateClosing }, 5*time.Second, time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+		w.cut()
+		waitBuried(t, f)
+		require.Equal(t, StateAborted, f.getState())
+	}
+}
+
+// TestWireLostBehindTheEnds: after END both ways the peer's gateway may go; the
+// application still gets every byte, and the flow ends.
+func TestWireLostBehindTheEnds(t *testing.T) {
+	p := newGatewayPair(t)
+	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+		c := p.dial(t, kind)
+		sent := make([]byte, 200_000)
+		_, err := c.app[0].Write(sent)
+		require.NoError(t, err)
+		require.NoError(t, c.app[0].CloseWrite())
+		require.NoError(t, c.app[1].CloseWrite())
+		require.Eventually(t, func() bool {
+			return c.flow[1].tx.Load() == 0 && c.flow[0].tx.Load() == 200_000 && c.flow[1].getState() == StateClosing
+		}, 5*time.Second, time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
+		c.wire[1].cut()
+		got, err := io.ReadAll(c.app[1])
+		require.NoError(t, err)
+		require.Len(t, got, 200_000)
+		c.closeApps()
+		require.Equal(t, StateClosed, c.over(t)[1])
+	}
+	p.empty(t)
+}
+
+// TestServerEndsBySelf: a client that never leaves the wire leg costs a linger.
+func TestServerEndsBySelf(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the linger")
+	}
+	p := newGatewayPair(t)
+	var flows []*flow
+	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+		c, f, w := p.halfPair(t, kind, 1)
+		require.NoError(t, c.app[1].CloseWrite())
+		_, err := w.Write(cat(negotiate.AppendEnd(nil, 0)))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { // its END is there
+			w.link.mu.Lock()
+			defer w.link.mu.Unlock()
+			return len(w.in) >= 16
+		}, 5*time.Second, time.Millisecond)
+		_, err = w.Write(negotiate.AppendHave(nil, 0, 0))
+		require.NoError(t, err)
+		_, err = io.ReadAll(c.app[1])
+		require.NoError(t, err)
+		_ = c.app[1].Close()
+		flows = append(flows, f)
+	}
+	time.Sleep(serverLinger / 2)
+	for _, f := range flows {
+		require.Equal(t, StateClosing, f.getState(), "not before")
+	}
+	for _, f := range flows {
+		waitBuried(t, f)
+		require.Equal(t, StateClosed, f.getState())
+	}
+}
+
+// TestTeardownOnce: however many want to end a flow, its books are kept once.
+func TestTeardownOnce(t *testing.T) {
+	p := newGatewayPair(t)
+	c := p.dial(t, negotiate.CarrierSHM)
+	done := make(chan struct{})
+	for i, end := range []func(){
+		c.flow[0].drain, c.flow[0].replaced, c.flow[0].complete,
+		func() { c.flow[0].abort(negotiate.ReasonPeerDead, true) },
+		func() { c.flow[0].release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory}) },
+		func() { c.wire[0].cut() },
+	} {
+		go func() {
+			time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
+			end()
+			done <- struct{}{}
+		}()
+	}
+	for range 6 {
+		<-done
+	}
+	c.closeApps()
+	c.over(t)
+	require.Equal(t, 1, p.g[0].closed.Len()+p.g[0].native.Len())
+	n := uint64(0)
+	for _, fb := range p.g[0].Snapshot().Fallbacks {
+		n += fb.Count
+	}
+	require.LessOrEqual(t, n, uint64(1))
+	p.empty(t)
+}

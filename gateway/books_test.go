@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// bareFlow is a flow of g that has nothing yet.
+func bareFlow(t *testing.T, g *gateway, side Side, port uint16) *flow {
+	tuple := Tuple{
+		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
+		Remote: netip.MustParseAddrPort("10.0.0.2:80"),
+	}
+	f, fresh := g.newFlow(side, tuple, 7)
+	require.True(t, fresh)
+	return f
+}
+
+func fallbacks(g *gateway) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, fb := range g.Snapshot().Fallbacks {
+		out[fb.Reason+"/"+string(fb.Side)] = fb.Count
+	}
+	return out
+}
+
+// TestFallbacksAreCountedOnce: one connection, one side, one number, the first
+// reason, and who decided.
+func TestFallbacksAreCountedOnce(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	verdict := func(o negotiate.Outcome, r negotiate.Reason, remote bool) negotiate.Verdict {
+		return negotiate.Verdict{Outcome: o, Reason: r, Remote: remote}
+	}
+	for i, tc := range []struct {
+		side   Side
+		end    func(f *flow)
+		want   string // reason/side, empty for none
+		reason string
+		remote bool
+	}{
+		{SideClient, func(f *flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonAppRefused, true)) }, "app_refused/client", "app_refused", true},
+		{SideClient, func(f *flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonNoMemory, false)) }, "no_memory/client", "no_memory", false},
+		{SideServer, func(f *flow) { f.vanish(negotiate.ReasonFlowLimit) }, "flow_limit/server", "flow_limit", false},
+		{SideServer, func(f *flow) { f.replaced() }, "client_gone/server", "client_gone", true},
+		{SideServer, func(f *flow) { f.drain() }, "drained/server", "drained", false},
+		{SideServer, func(f *flow) {
+			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeDeclined, negotiate.ReasonAppUnreachable, false)})
+		}, "app_unreachable/server", "app_unreachable", false},
+		{SideServer, func(f *flow) {
+			f.because(negotiate.ReasonAcceptLost, false)
+			f.countFallback(negotiate.ReasonAcceptLost)
+			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonAppRefused, false)})
+		}, "accept_lost/server", "accept_lost", false},
+		{SideClient, func(f *flow) {
+			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonWireReset, true)})
+		}, "", "wire_reset", true},
+		{SideServer, func(f *flow) { f.to(StateCarrying); f.replaced() }, "", "client_gone", true},
+	} {
+		before := fallbacks(g)
+		f := bareFlow(t, g, tc.side, uint16(2000+i))
+		for range 2 {
+			tc.end(f)
+		}
+		f.abort(negotiate.ReasonPeerDead, true)
+		after := fallbacks(g)
+		if tc.want != "" {
+			require.Equal(t, before[tc.want]+1, after[tc.want], tc.want)
+			before[tc.want]++
+		}
+		require.Equal(t, before, after)
+		info := f.info(time.Now())
+		require.Equal(t, tc.reason, info.Reason)
+		require.Equal(t, decidedBy(tc.remote), info.DecidedBy, tc.reason)
+	}
+	require.Equal(t, 9, g.closed.Len()+g.native.Len())
+	require.Empty(t, g.all())
+}
+
+// TestReleaseLosesAgainstANewerSYN: the entry of another connection is not
+// touched, and nothing is sent on it.
+func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
+	p := newGatewayPair(t)
+	f := bareFlow(t, p.g[0], SideClient, 3000)
+	newer := ebpf.Flow{Tuple: ebpf.Tuple(f.tuple), ISN: 8, State: ebpf.StateOffered}
+	p.steer[0].put(newer)
+	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonHandshakeTimeout})
+	e, err := p.steer[0].Flow(newer.Tuple)
+	require.NoError(t, err)
+	require.Equal(t, newer, e)
+	require.Empty(t, p.steer[0].injected)
+}
+
+// TestWireOfAnEndedFlow: who comes too late with it has to end it.
+func TestWireOfAnEndedFlow(t *testing.T) {
+	p := newGatewayPair(t)
+	f := bareFlow(t, p.g[0], SideClient, 3001)
+	f.replaced()
+	a, _ := newFakeWires(1, 1)
+	require.False(t, f.setWire(a))
+	require.False(t, f.setLeg(&appLeg{}))
+	require.False(t, f.addCarry(&carry{}))
+	f.carryBy(negotiate.CarrierRelay)
+	f.records(nil)
+	require.Equal(t, StateReleased, f.getState())
+}
+
+// TestOverloadForgetsTheFlow: netstack has no room for a flow it was to begin.
+func TestOverloadForgetsTheFlow(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	tuple := Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
+	p.steer[0].put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
+	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Raw: make([]byte, 40)}
+	require.True(t, g.OfferedSYN(syn))
+	require.True(t, g.OfferedSYN(syn), "repeated")
+	require.Len(t, g.all(), 1)
+	g.NotAccepted(syn, netstack.ErrOverload)
+	require.Empty(t, g.all())
+	require.EqualValues(t, 1, fallbacks(g)["rate_limit/server"])
+	e, err := p.steer[0].Flow(ebpf.Tuple(tuple))
+	require.NoError(t, err)
+	require.Equal(t, ebpf.StateReturned, e.State)
+	require.Len(t, p.steer[0].injected, 1)
+}
+
+// TestNumbersOfStatus: what an operator and his scripts read.
+func TestNumbersOfStatus(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	g.peers.proven(netip.MustParseAddr("10.0.0.9"), CarrierShm)
+	require.NoError(t, p.steer[0].Remember(netip.MustParseAddr("10.0.0.8"), 0, uint8(negotiate.ReasonOptionBlackholed), time.Hour))
+	p.steer[0].counters.Native[0] = map[uint8]uint64{uint8(negotiate.ReasonPeerNoOption): 4}
+	c := p.dial(t, negotiate.CarrierSHM)
+	_, err := c.app[0].Write(make([]byte, 1000))
+	require.NoError(t, err)
+	_, err = c.app[1].Read(make([]byte, 1000))
+	require.NoError(t, err)
+	r := bareFlow(t, g, SideClient, 3002)
+	r.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
+
+	b, err := json.Marshal(g.Status())
+	require.NoError(t, err)
+	var st struct {
+		Mode      string                       `json:"mode"`
+		Flows     map[string]int               `json:"flows"`
+		Total     map[string]int               `json:"flows_total"`
+		Fallbacks map[string]int               `json:"fallbacks_total"`
+		Bytes     map[string]map[string]uint64 `json:"bytes_total"`
+		Memory    struct {
+			Used  uint64 `json:"used_bytes"`
+			Limit uint64 `json:"limit_bytes"`
+		} `json:"memory"`
+	}
+	require.NoError(t, json.Unmarshal(b, &st), string(b))
+	require.Equal(t, 1, st.Flows["rdma-shm"], string(b))
+	require.Equal(t, 1, st.Total["rdma-shm"])
+	require.Equal(t, map[string]int{"no_memory": 1, "peer_no_option": 4}, st.Fallbacks)
+	require.EqualValues(t, 64<<20, st.Memory.Limit)
+	require.Positive(t, st.Memory.Used)
+	snap := g.Snapshot()
+	require.Equal(t, map[PeerState]int{PeerCapable: 2, PeerBlackholed: 1}, snap.Peers)
+	require.EqualValues(t, 1000, snap.BytesTotal[CarrierShm].Tx)
+	require.NoError(t, g.SetOff(true))
+	require.Equal(t, ModeOff, g.Status().Mode)
+
+	c.closeApps()
+	c.over(t)
+	require.EqualValues(t, 1000, g.Snapshot().BytesTotal[CarrierShm].Tx, "ended flows still count")
+	n, err := g.FlushPeers()
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}

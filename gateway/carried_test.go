@@ -1,0 +1,216 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// rawApp moves an application's socket out of Go's poller, whose calls would
+// count as the gateway's.
+func rawApp(t *testing.T, c *net.TCPConn) int {
+	f, err := c.File()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	fd := int(f.Fd())
+	require.NoError(t, unix.SetNonblock(fd, false))
+	return fd
+}
+
+func readFull(t *testing.T, fd int, b []byte) {
+	for len(b) > 0 {
+		n, err := unix.Read(fd, b)
+		if err != nil || n == 0 { // without an assertion: those allocate
+			require.FailNow(t, "read", "%d bytes, %v", n, err)
+		}
+		b = b[n:]
+	}
+}
+
+// allocations counts those of a run of fn, on average. Unlike AllocsPerRun it
+// leaves the loops their processors, which they hold while they are busy.
+func allocations(runs int, fn func()) float64 {
+	fn()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range runs {
+		fn()
+	}
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / float64(runs)
+}
+
+// TestPumpAllocatesNothing: neither for a request and its response nor for bulk.
+func TestPumpAllocatesNothing(t *testing.T) {
+	p := newGatewayPair(t)
+	c := p.dial(t, negotiate.CarrierSHM)
+	a, b := rawApp(t, c.app[0]), rawApp(t, c.app[1])
+	buf, got := make([]byte, 64), make([]byte, 64)
+	trip := func() {
+		_, _ = unix.Write(a, buf)
+		readFull(t, b, got)
+		_, _ = unix.Write(b, buf)
+		readFull(t, a, got)
+	}
+	for range 100 {
+		trip()
+	}
+	require.Less(t, allocations(1000, trip), 0.1, "64 bytes there and back")
+
+	big, sink := make([]byte, 16<<10), make([]byte, 16<<10)
+	bulk := func() {
+		for range 64 {
+			_, _ = unix.Write(a, big)
+			readFull(t, b, sink)
+		}
+	}
+	bulk()
+	require.Less(t, allocations(100, bulk), 1.0, "1 MiB")
+	c.closeApps()
+	_ = unix.Shutdown(a, unix.SHUT_RDWR)
+	_ = unix.Shutdown(b, unix.SHUT_RDWR)
+	c.over(t)
+}
+
+// TestBulkLeavesRoom: flows that could go on for ever share the loop with one
+// that wants little.
+func TestBulkLeavesRoom(t *testing.T) {
+	p := newGatewayPair(t)
+	var bulks []*pairConn
+	for range 4 {
+		c := p.dial(t, negotiate.CarrierSHM)
+		bulks = append(bulks, c)
+		go func() {
+			b := make([]byte, 1<<20)
+			for {
+				if _, err := c.app[0].Write(b); err != nil {
+					return
+				}
+			}
+		}()
+		go func() { _, _ = io.Copy(io.Discard, c.app[1]) }()
+	}
+	small := p.dial(t, negotiate.CarrierSHM)
+	buf := make([]byte, 1)
+	start := time.Now()
+	for range 100 {
+		_, err := small.app[0].Write(buf)
+		require.NoError(t, err)
+		_, err = io.ReadFull(small.app[1], buf)
+		require.NoError(t, err)
+	}
+	require.Less(t, time.Since(start), 20*time.Second)
+	for _, c := range append(bulks, small) {
+		c.closeApps()
+		c.over(t)
+	}
+	p.empty(t)
+}
+
+// TestStartBehindTeardown: a flow that ends between its last word and the first
+// turn of its queue pair leaves nothing, whoever is first.
+func TestStartBehindTeardown(t *testing.T) {
+	p := newGatewayPair(t)
+	for i := range 60 {
+		a, b := newFakeWires(1<<20, 1<<20)
+		c := p.begin(t, a, b)
+		c.offerSHM(t)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for _, f := range c.flow {
+				if i%3 == 0 {
+					f.replaced()
+				} else {
+					f.abort(negotiate.ReasonPeerDead, false)
+				}
+			}
+		}()
+		if i%2 == 0 {
+			time.Sleep(time.Duration(i) * time.Microsecond)
+		}
+		c.carry(negotiate.CarrierSHM)
+		<-done
+		c.over(t)
+		c.closeApps()
+	}
+	p.empty(t)
+}
+
+// TestPeerGatewayDies: its flows end at once, and all memory shared with it goes.
+func TestPeerGatewayDies(t *testing.T) {
+	p := newGatewayPair(t)
+	var conns []*pairConn
+	for range 10 {
+		c := p.dial(t, negotiate.CarrierSHM)
+		_, err := c.app[0].Write(make([]byte, 100_000))
+		require.NoError(t, err)
+		conns = append(conns, c)
+	}
+	sf := p.g[0].fabrics[0].(*shmFabric)
+	sf.mu.Lock()
+	for _, peer := range sf.peers {
+		_ = peer.Close()
+	}
+	sf.mu.Unlock()
+	for _, c := range conns {
+		c.over(t)
+		c.closeApps()
+	}
+	p.empty(t)
+	for _, g := range p.g {
+		require.Eventually(t, func() bool { return g.pool.Stats().Reserved == 0 }, 5*time.Second, time.Millisecond)
+		require.Zero(t, g.pool.Stats().Arenas)
+	}
+	c := p.dial(t, negotiate.CarrierSHM) // they meet again
+	_, err := c.app[0].Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c.app[1], make([]byte, 1))
+	require.NoError(t, err)
+	c.closeApps()
+	c.over(t)
+}
+
+// TestCloseUnderLoad: a gateway that goes down in the middle resets what it
+// carries and comes to an end.
+func TestCloseUnderLoad(t *testing.T) {
+	p := newGatewayPair(t)
+	var conns []*pairConn
+	for i := range 10 {
+		c := p.dial(t, []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay}[i%2])
+		conns = append(conns, c)
+		go func() {
+			for {
+				if _, err := c.app[0].Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	done := make(chan struct{})
+	go func() {
+		p.g[1].close()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "close hangs")
+	}
+	for _, c := range conns {
+		c.over(t)
+		c.closeApps()
+	}
+	require.Empty(t, p.g[1].all())
+	require.False(t, p.g[1].hold())
+	_, fresh := p.g[1].newFlow(SideClient, conns[0].flow[1].tuple, 9)
+	require.False(t, fresh)
+	p.g[1].close() // again
+}

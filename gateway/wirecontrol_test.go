@@ -255,7 +255,9 @@ func TestTeardownOnce(t *testing.T) {
 	for i, end := range []func(){
 		c.flow[0].drain, c.flow[0].replaced, c.flow[0].complete,
 		func() { c.flow[0].abort(negotiate.ReasonPeerDead, true) },
-		func() { c.flow[0].release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory}) },
+		func() {
+			c.flow[0].release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
+		},
 		func() { c.wire[0].cut() },
 	} {
 		go func() {

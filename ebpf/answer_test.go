@@ -82,7 +82,7 @@ func TestAnswers(t *testing.T) {
 			{"other nonce", func(n uint16) []byte { return smgw(roleAccept, n+1) }, 0, StateNone, true, ReasonPeerNoOption},
 			{"other version", func(n uint16) []byte { return smgw(0x22, n) }, 0, StateNone, true, ReasonPeerNoOption},
 			// The kernel answers by a reset and its SYN again, which is bare.
-			{"wrong ack", func(n uint16) []byte { return smgw(roleAccept, n) }, 7, StateNone, false, 0},
+			{"wrong ack", func(n uint16) []byte { return smgw(roleAccept, n) }, 7, StateReleased, false, 0},
 		} {
 			syn, tuple := c.offered(dst)
 			_, nonce, ok := syn.offer()

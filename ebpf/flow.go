@@ -243,7 +243,7 @@ func (e *StateError) Unwrap() error { return ErrState }
 // SweepLimits are the ages after which Sweep deletes entries; zero means the
 // default. States that are not listed belong to user space.
 type SweepLimits struct {
-	// Offered without an answer. Default: 10s; a retransmission deletes the entry
+	// Offered without an answer. Default: 10s; a retransmission releases the entry
 	// after one, so only connections that were given up get as old.
 	Offered time.Duration
 	// Released, Returned, Dead: since they got there. Default: 5s.

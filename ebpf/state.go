@@ -5,8 +5,8 @@ import "fmt"
 // State is what the programs do with the segments of a flow. A flow without an
 // entry is native.
 //
-//	client: offered ─► negotiating ─┬─► completing ─► carrying ─► dead
-//	                                └─► released (─► native)
+//	client: offered ─┬─► negotiating ─┬─► completing ─► carrying ─► dead
+//	                 └────────────────┴─► released (─► native)
 //	server: wire ─┬─► serving ─► dead
 //	              ├─► raw ─► dead
 //	              └─► returned (─► native)
@@ -39,8 +39,9 @@ const (
 	StateServing
 	// StateRaw: as serving, for a client that turned out to be native.
 	StateRaw
-	// StateReleased: client, given back: the bare SYN may leave through A; in is
-	// dropped until a SYN-ACK or RST with ack = ISN+1.
+	// StateReleased: client, given back, or an offered SYN that was sent again,
+	// bare: a bare SYN may leave through A; in is dropped until a SYN-ACK without
+	// our accept, or an RST, with ack = ISN+1.
 	StateReleased
 	// StateReturned: server, given back: a SYN written to A is delivered to the
 	// kernel as if it came from the wire, and the entry is deleted.

@@ -141,6 +141,8 @@ static noinline int bare_out(struct packet *p, struct flow *f)
 	}
 	if (state == FLOW_RELEASED)
 		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
+	if (state == FLOW_OFFERED) /* released_in drops an accept that comes late: the server has given it up */
+		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 	if (state_live(state)) {
 		if (alive())
 			return drop(STAT_SYN_RETRANSMIT_DROP);

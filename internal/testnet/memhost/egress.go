@@ -122,6 +122,9 @@ func (m *Model) bareOut(s *segment, f *ebpf.Flow) verdict {
 		return pass
 	case f.State == ebpf.StateReleased:
 		return pass // the kernel's own retransmission of a native SYN
+	case f.State == ebpf.StateOffered:
+		m.move(f, ebpf.StateReleased) // so that a late accept is dropped
+		return pass
 	case live(f.State) && m.aliveLocked():
 		return m.dropped(statSYNRetransmitDrop)
 	case live(f.State):

@@ -125,17 +125,24 @@ func (w *world) up(h *testnet.Host, s settings) *gw {
 	return g
 }
 
-// launch starts a gateway without waiting for it.
-func (w *world) launch(h *testnet.Host, s settings) *gw {
+// configure writes the configuration of a gateway that is still to be started.
+func (w *world) configure(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := &gw{w: w, h: h, socket: filepath.Join(w.dir, h.Name+".sock"), config: filepath.Join(w.dir, h.Name+".yaml")}
 	var b bytes.Buffer
 	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(), "Dir": w.dir, "Name": h.Name}))
 	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
+	w.gateways[h] = g
+	return g
+}
+
+// launch starts a gateway without waiting for it.
+func (w *world) launch(h *testnet.Host, s settings) *gw {
+	w.t.Helper()
+	g := w.configure(h, s)
 	p, err := h.Start(binary, "up", "-c", g.config)
 	require.NoError(w.t, err)
 	g.proc = p
-	w.gateways[h] = g
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
 			w.t.Logf("gateway of %s:\n%s", h.Name, tail(p.Output(), 12000))

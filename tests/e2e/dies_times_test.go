@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"errors"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// The times of docs/ARCHITECTURE.md, with room for a machine of two busy cores.
+const (
+	prompt       = 400 * time.Millisecond // native and untouched, or a reset
+	withRetry    = 1100*time.Millisecond + prompt
+	whenComplete = 2100*time.Millisecond + prompt
+	stale        = 250 * time.Millisecond // until the programs notice a stopped heartbeat
+	stuck        = 2 * time.Second        // until the guardian kills a stopped daemon
+)
+
+// passing is a death with what can be said about it exactly.
+type passing struct {
+	death
+	resets time.Duration // when carried connections have ended at the latest
+	status int           // of the guardian; -1: killed
+}
+
+// TestDiesInTime: however a gateway ends, on either host, each end of what it
+// carried is reset in time, each connect() is as fast as the design says, and
+// nothing is left.
+func TestDiesInTime(t *testing.T) {
+	for _, p := range []passing{
+		{deaths[0], prompt, 1},
+		{deaths[1], prompt, -1},
+		{deaths[2], stuck + 2*prompt, 1},
+		{deaths[3], 2 * prompt, 0},
+	} {
+		t.Run("client/"+p.name, func(t *testing.T) { testPassing(t, p, func(w *world) *testnet.Host { return w.h1 }) })
+		t.Run("server/"+p.name, func(t *testing.T) { testPassing(t, p, func(w *world) *testnet.Host { return w.h2 }) })
+	}
+}
+
+func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
+	w := newWorld(t, testnet.Config{})
+	host := where(w)
+	before := w.footprint(host)
+	w.upDetached(w.h1, ownSettings())
+	w.upDetached(w.h2, ownSettings())
+	g := w.gateways[host]
+	require.NotEqual(t, before, w.footprint(host))
+
+	people := w.newCrowd(t, ownPort, 24)
+	defer people.close()
+	calls := w.newCaller(t, ownPort+1)
+	time.Sleep(400 * time.Millisecond)
+	require.Equal(t, 48, people.still())
+	require.GreaterOrEqual(t, g.status().Flows[gateway.CarrierShm], 24)
+
+	died := time.Now()
+	d.do(g)
+	ends := people.over(t, d.resets+5*time.Second)
+	time.Sleep(time.Until(died.Add(d.resets + stale + time.Second)))
+	attempts := calls.end()
+	g.exited(t, d.status)
+
+	var slowest time.Duration
+	for _, e := range ends {
+		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, e.how, "%s", e.side)
+		slowest = max(slowest, e.at.Sub(died))
+	}
+	require.Less(t, slowest, d.resets, "prompt resets")
+	t.Logf("%d ends reset within %v", len(ends), slowest)
+	checkAttempts(t, died, attempts)
+
+	require.Eventually(t, func() bool {
+		now := w.footprint(host)
+		return len(now.programs) == 0 && len(now.links) == len(before.links)
+	}, 2*time.Second, 50*time.Millisecond, "what changes traffic is gone: %+v", w.footprint(host))
+	w.cleanedUp(t, host, before)
+	w.serve(w.h2)
+	w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String())
+	again := w.upDetached(host, ownSettings())
+	w.restarted(t, again)
+}
+
+// checkAttempts: none failed, and none took longer than it may.
+func checkAttempts(t *testing.T, died time.Time, attempts []attempt) {
+	t.Helper()
+	var slowest, settled time.Duration
+	late, after := 0, 0
+	for _, a := range attempts {
+		require.NoError(t, a.err, "begun %v after the death", a.begun.Sub(died))
+		slowest = max(slowest, a.took)
+		if a.took > withRetry {
+			late++
+		}
+		if a.begun.Sub(died) > stale {
+			after++
+			settled = max(settled, a.took)
+		}
+	}
+	require.Less(t, settled, prompt, "begun when the programs had noticed")
+	require.Less(t, slowest, whenComplete)
+	require.LessOrEqual(t, late, 2, "only those that were completing")
+	require.Greater(t, after, 20)
+	t.Logf("%d attempts, the slowest %v; %d later ones, the slowest %v", len(attempts), slowest, after, settled)
+}
+
+// exited waits for the guardian and checks its status; -1 = it was killed.
+func (g *gw) exited(t *testing.T, status int) {
+	t.Helper()
+	select {
+	case <-g.proc.Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the guardian goes on")
+	}
+	code := 0
+	if exit, ok := errors.AsType[*exec.ExitError](g.proc.Wait()); ok {
+		code = exit.ExitCode()
+	}
+	require.Equal(t, status, code)
+	require.Empty(t, g.processes())
+}
+
+// cleanedUp runs cleanup twice and compares the host with what it was.
+func (w *world) cleanedUp(t *testing.T, h *testnet.Host, before footprint) {
+	t.Helper()
+	for range 2 {
+		out, err := h.Run(t.Context(), binary, "cleanup", "-c", w.gateways[h].config)
+		require.NoError(t, err)
+		require.Equal(t, "clean\n", out)
+		require.Equal(t, before, w.footprint(h))
+	}
+}
+
+// restarted checks that a gateway that came back carries.
+func (w *world) restarted(t *testing.T, g *gw) {
+	t.Helper()
+	_, err := g.h.Run(t.Context(), binary, "cleanup", "-c", g.config)
+	require.Error(t, err, "cleanup refuses while a daemon lives")
+	for _, g := range w.gateways { // what they remember of the death
+		_, err = g.cli("peers", "flush")
+		require.NoError(t, err)
+	}
+	for _, v6 := range []bool{false, true} {
+		e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.at(w.h2, v6, echoPort).String())
+		w.carriedBy(e, gateway.CarrierShm)
+	}
+	g.signal(g.proc.Pid(), syscall.SIGTERM)
+	g.exited(t, 0)
+}

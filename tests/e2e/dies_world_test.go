@@ -1,0 +1,287 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// upDetached starts a gateway that logs to a file: its daemon outlives its
+// guardian, and with it the pipes of the test.
+func (w *world) upDetached(h *testnet.Host, s settings) *gw {
+	w.t.Helper()
+	g := w.configure(h, s)
+	path := filepath.Join(w.dir, h.Name+".log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(w.t, err)
+	defer log.Close()
+	cmd := h.Command(context.Background(), binary, "up", "-c", g.config)
+	cmd.Stdout, cmd.Stderr = log, log
+	g.proc, err = h.StartCmd(cmd)
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		_, err := g.client().Status(w.t.Context())
+		return err == nil
+	}, 10*time.Second, 20*time.Millisecond)
+	time.Sleep(150 * time.Millisecond) // the programs must have seen a beat
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			b, _ := os.ReadFile(path)
+			w.t.Logf("gateway of %s:\n%s", h.Name, tail(string(b), 12000))
+		}
+	})
+	return g
+}
+
+// footprint is what a gateway leaves on a host while it runs.
+type footprint struct{ links, rules, routes, programs []string }
+
+func (w *world) footprint(h *testnet.Host) (f footprint) {
+	w.t.Helper()
+	var err error
+	f.links, err = h.Links()
+	require.NoError(w.t, err)
+	f.rules, err = h.Rules()
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	for _, family := range []string{"-4", "-6"} {
+		out, err := h.Run(ctx, "ip", family, "route", "show", "table", "all")
+		require.NoError(w.t, err)
+		for line := range strings.Lines(out) {
+			f.routes = append(f.routes, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	out, err := h.Run(ctx, "bpftool", "net")
+	require.NoError(w.t, err)
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "smcgw") {
+			f.programs = append(f.programs, strings.TrimSpace(line))
+		}
+	}
+	for _, list := range []*[]string{&f.links, &f.rules, &f.routes, &f.programs} {
+		slices.Sort(*list)
+	}
+	return f
+}
+
+// ended is when and how one end of a connection ended.
+type ended struct {
+	at   time.Time
+	how  string
+	side string
+}
+
+// crowd is a number of connections between two hosts whose ends are watched.
+type crowd struct {
+	mu    sync.Mutex
+	ends  []ended
+	conns []net.Conn
+	all   sync.WaitGroup
+	moved [2]int64
+}
+
+// newCrowd opens connections, of both families in turn; every other one is busy
+// with requests and answers.
+func (w *world) newCrowd(t *testing.T, port uint16, n int) *crowd {
+	t.Helper()
+	c := &crowd{}
+	lns := map[bool]net.Listener{}
+	for _, v6 := range []bool{false, true} {
+		ln, err := w.h2.Listen("tcp", w.at(w.h2, v6, port).String())
+		require.NoError(t, err)
+		defer ln.Close()
+		lns[v6] = ln
+	}
+	for i := range n {
+		v6 := i%4 >= 2
+		p, err := dialPair(w.h1, lns[v6], w.at(w.h2, v6, port))
+		require.NoError(t, err)
+		_ = p.c.SetDeadline(time.Time{})
+		_ = p.s.SetDeadline(time.Time{})
+		c.conns = append(c.conns, p.c, p.s)
+		c.all.Go(func() { c.watch(p.s, "server", echoLoop) })
+		if i%2 == 0 {
+			c.all.Go(func() { c.watch(p.c, "client", askLoop) })
+		} else {
+			c.all.Go(func() { c.watch(p.c, "client", waitLoop) })
+		}
+	}
+	return c
+}
+
+func (w *world) at(h *testnet.Host, v6 bool, port uint16) netip.AddrPort {
+	if v6 {
+		return h.AddrPort6(port)
+	}
+	return h.AddrPort4(port)
+}
+
+// watch runs one end until it ends.
+func (c *crowd) watch(conn *net.TCPConn, side string, loop func(*net.TCPConn) error) {
+	err := loop(conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ends = append(c.ends, ended{at: time.Now(), how: errno(err), side: side})
+}
+
+func echoLoop(conn *net.TCPConn) error {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+func askLoop(conn *net.TCPConn) error {
+	req, got := make([]byte, 8<<10), make([]byte, 8<<10)
+	pattern(req, 0)
+	for {
+		if _, err := conn.Write(req); err != nil {
+			return err
+		}
+		for off := 0; off < len(got); {
+			n, err := conn.Read(got[off:])
+			if err != nil {
+				return err
+			}
+			off += n
+		}
+		if string(got) != string(req) {
+			return fmt.Errorf("wrong bytes")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func waitLoop(conn *net.TCPConn) error {
+	_, err := conn.Read(make([]byte, 1))
+	return err
+}
+
+// over waits until every end has ended and returns how.
+func (c *crowd) over(t *testing.T, patience time.Duration) []ended {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.ends) == len(c.conns)
+	}, patience, 10*time.Millisecond, "connections go on")
+	return c.ends
+}
+
+// still returns how many ends have ended.
+func (c *crowd) still() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.conns) - len(c.ends)
+}
+
+func (c *crowd) close() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.all.Wait()
+}
+
+// attempt is one connect().
+type attempt struct {
+	begun time.Time
+	took  time.Duration
+	err   error
+}
+
+// caller connects again and again, on both families.
+type caller struct {
+	stop     chan struct{}
+	all      sync.WaitGroup
+	mu       sync.Mutex
+	attempts []attempt
+	lns      []net.Listener
+}
+
+func (w *world) newCaller(t *testing.T, port uint16) *caller {
+	t.Helper()
+	c := &caller{stop: make(chan struct{})}
+	for _, v6 := range []bool{false, true} {
+		to := w.at(w.h2, v6, port)
+		ln, err := w.h2.Listen("tcp", to.String())
+		require.NoError(t, err)
+		c.lns = append(c.lns, ln)
+		c.all.Go(func() { hangUp(ln) })
+		for range 3 {
+			c.all.Go(func() { c.call(w.h1, to) })
+		}
+	}
+	return c
+}
+
+// hangUp accepts and closes when the client has.
+func hangUp(ln net.Listener) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		all.Go(func() {
+			_ = conn.SetDeadline(time.Now().Add(socketPatience))
+			_ = waitLoop(conn.(*net.TCPConn))
+			_ = conn.Close()
+		})
+	}
+}
+
+func (c *caller) call(h *testnet.Host, to netip.AddrPort) {
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
+		begun := time.Now()
+		conn, err := h.Dial(ctx, "tcp", to.String())
+		took := time.Since(begun)
+		cancel()
+		if err == nil {
+			_ = conn.Close()
+		}
+		c.mu.Lock()
+		c.attempts = append(c.attempts, attempt{begun, took, err})
+		c.mu.Unlock()
+	}
+}
+
+// end stops calling and returns all attempts.
+func (c *caller) end() []attempt {
+	close(c.stop)
+	for _, ln := range c.lns {
+		defer ln.Close()
+	}
+	time.AfterFunc(100*time.Millisecond, func() {
+		for _, ln := range c.lns {
+			_ = ln.Close()
+		}
+	})
+	c.all.Wait()
+	return c.attempts
+}

@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// TestSemanticsUnderLoad: writes of any size, many connections in a row and at
+// once, applications that die, and after all of it the daemons are as small as
+// before.
+func TestSemanticsUnderLoad(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	// Starting 500 at once takes two cores longer than the default allows.
+	patient := settings{Handshake: "2s"}
+	g1, g2 := w.up(w.h1, patient), w.up(w.h2, patient)
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := addr(w.h2, transferPort)
+		started := g1.status().FlowsTotal
+		e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "20", "-size", "4096", "-to", to)
+		require.Equal(t, 100, e.OK)
+		before := []usage{w.settled(t, g1), w.settled(t, g2)}
+
+		e = w.mustApp(w.h1, "ping", "-onebyte", "-size", "2000", "-count", "5", "-to", addr(w.h2, echoPort))
+		w.carriedBy(e, gateway.CarrierShm)
+		e = w.mustApp(w.h1, "transfer", "-write", "67108864", "-up", "67108864", "-down", "67108864", "-to", to)
+		require.EqualValues(t, 64<<20, e.Sent)
+		require.EqualValues(t, 64<<20, e.Received)
+		w.carriedBy(e, gateway.CarrierShm)
+		e = w.mustApp(w.h1, "ping", "-banner", "-to", addr(w.h2, firstPort))
+		w.carriedBy(e, gateway.CarrierShm)
+
+		e = w.mustApp(w.h1, "churn", "-count", "1000", "-size", "4096", "-to", to)
+		require.Equal(t, 1000, e.OK)
+		total := g1.status().FlowsTotal
+		require.EqualValues(t, 100+3+1000, total[gateway.CarrierShm]-started[gateway.CarrierShm], "all carried: %v", total)
+		e = w.mustApp(w.h1, "churn", "-count", "500", "-parallel", "500", "-size", "20000", "-to", to)
+		require.Equal(t, 500, e.OK)
+		now := g1.status().FlowsTotal
+		shm, relay := now[gateway.CarrierShm]-total[gateway.CarrierShm], now[gateway.CarrierRelay]-total[gateway.CarrierRelay]
+		require.EqualValues(t, 500, shm+relay, "all carried: %v", now)
+		require.Greater(t, shm, uint64(250), "the relay is for those whose queue pair was late")
+
+		for i, g := range []*gw{g1, g2} {
+			after := w.settled(t, g)
+			t.Logf("%s: %+v, then %+v", g.h.Name, before[i], after)
+			require.LessOrEqual(t, after.descriptors, before[i].descriptors+8)
+			require.LessOrEqual(t, after.goroutines, before[i].goroutines+8)
+			require.Zero(t, after.memory)
+			require.Less(t, after.resident, before[i].resident+64<<20)
+		}
+	})
+}
+
+// TestSemanticsOfSlowReader: a reader that does not read stops the writer after
+// a bounded number of bytes, and the gateways do not grow meanwhile.
+func TestSemanticsOfSlowReader(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	g1, g2 := w.up(w.h1, ownSettings()), w.up(w.h2, ownSettings())
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := w.h2.AddrPort4(ownPort)
+		if strings.HasPrefix(addr(w.h2, 1), "[") {
+			to = w.h2.AddrPort6(ownPort)
+		}
+		p, err := newPair(w.h1, w.h2, to)
+		require.NoError(t, err)
+		defer p.close()
+		before := []usage{w.usage(t, g1), w.usage(t, g2)}
+		for _, end := range []struct{ from, to *net.TCPConn }{{p.c, p.s}, {p.s, p.c}} {
+			n := fill(t, end.from)
+			require.Less(t, n, 32<<20, "bounded")
+			for i, g := range []*gw{g1, g2} {
+				now := w.usage(t, g)
+				require.Equal(t, before[i].memory, now.memory, "rings do not grow")
+				require.Less(t, now.resident, before[i].resident+32<<20)
+			}
+			require.NoError(t, end.from.CloseWrite())
+			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
+		}
+		w.ended(t, p.event(), gateway.CarrierShm, gateway.EndClosed)
+	})
+}
+
+// fill writes the pattern until nothing is taken for a while.
+func fill(t *testing.T, c *net.TCPConn) (n int) {
+	t.Helper()
+	defer func() { require.NoError(t, c.SetDeadline(time.Now().Add(socketPatience))) }()
+	buf := make([]byte, 64<<10)
+	for n < 64<<20 {
+		pattern(buf, n)
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
+		m, err := c.Write(buf)
+		n += m
+		if err != nil {
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			return n
+		}
+	}
+	return n
+}
+
+// TestSemanticsOfKilledApps: a kill -9 of an application ends its connections
+// for the other side as it does natively: by a FIN, or by a reset if it had not
+// read everything.
+func TestSemanticsOfKilledApps(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	servers := map[*testnet.Host]*testnet.Proc{w.h2: w.serve(w.h2), w.h3: w.serve(w.h3)}
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		// The client is killed while it holds a connection: its server sees FIN.
+		// Killed with bytes it has not read, its server sees a reset.
+		saw := map[*testnet.Host][]string{}
+		for h, server := range servers {
+			holder, err := w.h1.StartApp("hold", "-to", addr(h, echoPort))
+			require.NoError(t, err)
+			connected, err := holder.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
+			require.NoError(t, err)
+			require.NoError(t, holder.Kill())
+			saw[h] = append(saw[h], closedAs(t, ctx, server, connected[0]))
+
+			deaf, err := w.h1.StartApp("connect", "-gap", "20s", "-to", addr(h, firstPort))
+			require.NoError(t, err)
+			accepted, err := server.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "accepted" && e.Local == addr(h, firstPort) })
+			require.NoError(t, err)
+			time.Sleep(moment)
+			require.NoError(t, deaf.Kill())
+			saw[h] = append(saw[h], closedAs(t, ctx, server, apps.Event{Local: accepted[0].Remote, Remote: accepted[0].Local}))
+		}
+		require.Equal(t, []string{"end", "ECONNRESET"}, saw[w.h3])
+		require.Equal(t, saw[w.h3], saw[w.h2])
+	})
+	// The servers are killed: their clients see the end at once.
+	for _, h := range []*testnet.Host{w.h2, w.h3} {
+		holder, err := w.h1.StartApp("hold", "-count", "5", "-to", h.AddrPort6(echoPort).String())
+		require.NoError(t, err)
+		_, err = holder.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" })
+		require.NoError(t, err)
+		require.NoError(t, servers[h].Kill())
+		ended, err := holder.WaitEvents(ctx, 5, func(e apps.Event) bool { return e.Event == "ended" })
+		require.NoError(t, err)
+		for _, e := range ended {
+			require.Empty(t, e.Errno, "%+v", e)
+		}
+		require.NoError(t, holder.CloseInput())
+	}
+	w.quiet(t)
+}
+
+// closedAs waits until a server has seen the end of a client's connection and
+// tells how it looked.
+func closedAs(t *testing.T, ctx context.Context, server *testnet.Proc, client apps.Event) string {
+	t.Helper()
+	closed, err := server.WaitEvents(ctx, 1, func(e apps.Event) bool {
+		return e.Event == "closed" && e.Remote == client.Local && e.Local == client.Remote
+	})
+	require.NoError(t, err)
+	if closed[0].Errno == "" {
+		return "end"
+	}
+	return closed[0].Errno
+}
+
+// usage is what a daemon takes of its host.
+type usage struct {
+	descriptors, goroutines int
+	resident                int
+	entries                 int
+	memory                  uint64
+}
+
+// settled waits until a gateway has no flow left, and nothing of one in its
+// maps and its kernel, and only then measures.
+func (w *world) settled(t *testing.T, g *gw) (u usage) {
+	t.Helper()
+	w.quiet(t)
+	require.Eventually(t, func() bool {
+		u = w.usage(t, g)
+		return u.entries == 0 && u.memory == 0
+	}, 15*time.Second, 200*time.Millisecond, "%s: flows left in the maps", g.h.Name)
+	out, err := g.h.Run(t.Context(), "ss", "-tnaH")
+	require.NoError(t, err)
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "%smcgw-a") && !strings.HasPrefix(line, "LISTEN") && !strings.HasPrefix(line, "TIME-WAIT") {
+			t.Errorf("%s: a socket of the gateway is left: %s", g.h.Name, line)
+		}
+	}
+	return u
+}
+
+// usage measures a daemon, by its metrics.
+func (w *world) usage(t *testing.T, g *gw) usage {
+	t.Helper()
+	m := g.metrics(t)
+	return usage{
+		descriptors: int(m["process_open_fds"]), goroutines: int(m["go_goroutines"]),
+		resident: int(m["process_resident_memory_bytes"]), entries: int(m[`smcgw_ebpf_map_entries{map="smcgw_flows"}`]),
+		memory: g.status().Memory.UsedBytes,
+	}
+}
+
+// metrics reads the metrics of a gateway by the admin socket.
+func (g *gw) metrics(t *testing.T) map[string]float64 {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", g.socket)
+	}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://smcgw/metrics", nil)
+	require.NoError(t, err)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	m := map[string]float64{}
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && !strings.HasPrefix(name, "#") {
+			m[name], _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	return m
+}

@@ -129,6 +129,8 @@ const drainGrace = 100 * time.Millisecond
 func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	beat, stopBeat := context.WithCancel(context.Background())
 	defer stopBeat()
+	ctx, stopLoops := context.WithCancel(ctx)
+	defer stopLoops()
 	group, loops := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.admin.Serve(loops, g, g) })
 	events, stopEvents := context.WithCancel(context.Background())
@@ -136,7 +138,13 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	var tail errgroup.Group
 	tail.Go(func() error { g.beatLoop(beat); return nil })
 	tail.Go(func() error { g.sweepLoop(beat); return nil })
-	tail.Go(func() error { return ignoreCanceled(g.steer.Events(events, g.onEvent)) })
+	tail.Go(func() error {
+		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
+		if err != nil { // a gateway that hears of nothing must not go on
+			stopLoops()
+		}
+		return err
+	})
 	if d.opts.Ready != nil {
 		d.opts.Ready()
 	}

@@ -6,6 +6,7 @@
 #include "egress.h"
 
 #define LINGER_NS 5000000000ull
+#define CHALLENGE_NS 500000000ull
 
 /* listening tells whether the kernel would answer this SYN from a listener; a
  * connection request, TIME_WAIT or live socket on the tuple keeps it native. */
@@ -156,7 +157,9 @@ static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct fl
 }
 
 /* released_in: native from the first answer to the bare SYN on. A late copy of
- * the old SYN-ACK, recognised by its accept, is not that answer. */
+ * the old SYN-ACK, recognised by its accept, is not that answer. What else is
+ * late has come after half a second: an ACK is then the challenge of a socket
+ * that a gateway left behind at the server, and the kernel's reset ends it. */
 static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
@@ -165,6 +168,8 @@ static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct 
 		return TCX_NEXT;
 	int late = f->changed_at + LINGER_NS < bpf_ktime_get_ns();
 	if (!late) {
+		if (!(p->flags & (TCP_SYN | TCP_RST)) && f->changed_at + CHALLENGE_NS < bpf_ktime_get_ns())
+			return TCX_NEXT;
 		if (!(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
 			return drop(STAT_RELEASED_DROP);
 		discard(scan_options(skb, p, &o));

@@ -133,13 +133,13 @@ func TestLossyWire(t *testing.T) {
 			w.h1.SetFaults(faults)
 			w.h2.SetFaults(memhost.Faults{Misdirect: also})
 			families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
-				for range 15 {
+				for range 10 {
 					w.echoesTo(t, addr(w.h2), echoPort)
 				}
 				c := w.dial(t, addr(w.h2), sinkPort)
-				upload(t, c, 2<<20)
+				upload(t, c, 1<<20)
 				c = w.dial(t, addr(w.h2), sourcePort)
-				download(t, c, 2<<20)
+				download(t, c, 1<<20)
 				works(t, w.dial(t, addr(w.h3), echoPort))
 			})
 			st, err := w.g1.Admin().Status(t.Context())

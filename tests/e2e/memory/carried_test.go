@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-const bulk = 8 << 20
+const bulk = 3 << 20
 
 // pingPong does n requests and answers.
 func pingPong(t *testing.T, c *netstack.HostConn, n int) {
@@ -172,7 +172,7 @@ func TestManyConnections(t *testing.T) {
 		errs := make(chan error, 50)
 		for range cap(errs) {
 			c := w.dial(t, w.h2.Addr4(), echoPort)
-			all.Go(func() { errs <- sendAndEcho(c, 256<<10) })
+			all.Go(func() { errs <- sendAndEcho(c, 64<<10) })
 		}
 		all.Wait()
 		for range cap(errs) {

@@ -17,7 +17,7 @@ import (
 func works(t *testing.T, c *netstack.HostConn) {
 	t.Helper()
 	pingPong(t, c, 20)
-	require.NoError(t, sendAndEcho(c, 300<<10))
+	require.NoError(t, sendAndEcho(c, 100<<10))
 }
 
 // echoesTo dials an echo and checks that it works.

@@ -180,3 +180,27 @@ func TestFallbackBoxAcceptLost(t *testing.T) {
 		w.carried(t, w.h1, addr(w.h2, echoPort))
 	})
 }
+
+// TestFallbackBoxChurn: many short connections at a time through boxes that make
+// the gateways change their minds. Each gets its bytes, and none waits.
+func TestFallbackBoxChurn(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{NegativeCache: "100ms"}) // so that offers go on
+	g2 := w.up(w.h2, settings{NegativeCache: "100ms"})
+	for name, box := range map[string]testnet.Box{
+		"accept": {StripSYNACK: true}, "confirm": {StripRest: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.box(t, box)
+			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+				before := g2.status().FallbacksTotal["accept_lost"]
+				for range 3 {
+					e := w.mustApp(w.h1, "churn", "-count", "200", "-parallel", "4", "-gap", "1ms", "-size", "20000", "-to", addr(w.h2, transferPort))
+					require.Less(t, time.Duration(e.Micros)*time.Microsecond, atOnce, "the slowest of 200")
+				}
+				require.Greater(t, g2.status().FallbacksTotal["accept_lost"]-before, uint64(5))
+			})
+		})
+	}
+}

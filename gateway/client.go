@@ -81,6 +81,8 @@ func (f *flow) adoptionReason(err error) negotiate.Reason {
 		return negotiate.ReasonFlowLimit
 	case errors.Is(err, netstack.ErrPacket):
 		return negotiate.ReasonProtocolError
+	case errors.Is(err, context.DeadlineExceeded): // a host too busy for its own part
+		return negotiate.ReasonHandshakeTimeout
 	default:
 		return negotiate.ReasonDeviceFailed
 	}

@@ -46,7 +46,8 @@ func (b *peerBook) strike(a netip.Addr, port uint16, r negotiate.Reason, p negot
 	return s
 }
 
-// expire drops strikes without effect, and if that is not enough, any.
+// expire drops strikes without effect, and if that is not enough, any, until an
+// eighth is free: it walks all of them, and must not have to every time.
 func (b *peerBook) expire(now time.Time) {
 	for k, s := range b.strikes {
 		if !s.Active(now) {
@@ -54,7 +55,7 @@ func (b *peerBook) expire(now time.Time) {
 		}
 	}
 	for k := range b.strikes {
-		if len(b.strikes) < peerBookLimit {
+		if len(b.strikes) <= peerBookLimit-peerBookLimit/8 {
 			return
 		}
 		delete(b.strikes, k)

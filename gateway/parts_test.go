@@ -147,9 +147,12 @@ func TestPeerBookIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(b.strikes), peerBookLimit)
 		require.LessOrEqual(t, len(b.capable), peerBookLimit)
 	}
+	for i := 0; len(b.strikes) < peerBookLimit; i++ {
+		b.strike(addr(i), 79, negotiate.ReasonAppRefused, policy, now)
+	}
 	late := now.Add(time.Hour) // all are without effect: they make room first
 	b.strike(addr(1), 81, negotiate.ReasonAppRefused, policy, late)
-	require.Len(t, b.strikes, 1)
+	require.Equal(t, 1, len(b.strikes))
 }
 
 func TestPeerBook(t *testing.T) {

@@ -13,6 +13,7 @@ var statNames = [...]string{
 	"app_ingress_drop", "app_egress_drop", "wire_ingress_drop", "released_drop", "returned_drop",
 	"dead_drop", "event_lost", "neutralised", "neutralise_failed", "icmp_steered",
 	"stale_deleted", "redirect_failed", "syn_delivered", "syn_released", "syn_returned",
+	"stale_dropped",
 }
 
 // reasonSlots is REASON_SLOTS of maps.h.

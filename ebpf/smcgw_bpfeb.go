@@ -179,7 +179,8 @@ const (
 	smcgwStatSTAT_SYN_DELIVERED       smcgwStat = 18
 	smcgwStatSTAT_SYN_RELEASED        smcgwStat = 19
 	smcgwStatSTAT_SYN_RETURNED        smcgwStat = 20
-	smcgwStatSTAT_SLOTS               smcgwStat = 21
+	smcgwStatSTAT_STALE_DROPPED       smcgwStat = 21
+	smcgwStatSTAT_SLOTS               smcgwStat = 22
 )
 
 type smcgwUidKey struct {

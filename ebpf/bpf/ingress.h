@@ -195,16 +195,22 @@ static noinline int dead_in(struct packet *p, struct flow *f)
 	return drop(STAT_DEAD_DROP);
 }
 
-/* owned_in: a segment of a wire leg. While nothing but the handshake has happened
- * and the gateway is gone, the kernel takes over; later it must not, since the
- * sequence numbers are not its own. */
+/* owned_in: a segment of a wire leg. The application's kernel never gets one: the
+ * gateway may only be stalled, and may have sent bytes of its own where the
+ * application's first bytes would go. A client's entry is freed by the
+ * application's next SYN (egress.h). A server's kernel knows no such connection
+ * and answers with a reset, upon which the client begins anew. */
 static noinline int owned_in(struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
 	if (!f)
 		return TCX_NEXT;
-	if ((state == FLOW_NEGOTIATING || state == FLOW_WIRE) && !alive()) {
+	if (state == FLOW_NEGOTIATING && !alive()) {
+		count_stat(STAT_STALE_DROPPED);
+		return TCX_DROP;
+	}
+	if (state == FLOW_WIRE && !alive()) {
 		count_stat(STAT_STALE_DELETED);
 		flow_drop(&p->key, f, w);
 		return TCX_NEXT;

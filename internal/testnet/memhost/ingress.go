@@ -178,10 +178,13 @@ func (m *Model) deadIn(s *segment, f *ebpf.Flow) verdict {
 	return m.dropped(statDeadDrop)
 }
 
-// ownedIn: a segment of a wire leg. While nothing but the handshake has happened
-// and the gateway is gone, the kernel takes over; later it must not.
+// ownedIn: a segment of a wire leg. The application's kernel never gets one: the
+// gateway may only be stalled, and may have sent bytes of its own.
 func (m *Model) ownedIn(s *segment, f *ebpf.Flow) verdict {
-	if (f.State == ebpf.StateNegotiating || f.State == ebpf.StateWire) && !m.aliveLocked() {
+	if f.State == ebpf.StateNegotiating && !m.aliveLocked() {
+		return m.dropped(statStaleDropped)
+	}
+	if f.State == ebpf.StateWire && !m.aliveLocked() {
 		m.count(statStaleDeleted)
 		m.remove(f)
 		return pass

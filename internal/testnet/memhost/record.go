@@ -24,6 +24,7 @@ const (
 	statEventLost         = "event_lost"
 	statNeutralised       = "neutralised"
 	statStaleDeleted      = "stale_deleted"
+	statStaleDropped      = "stale_dropped"
 	statSYNDelivered      = "syn_delivered"
 	statSYNReleased       = "syn_released"
 	statSYNReturned       = "syn_returned"

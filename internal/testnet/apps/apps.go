@@ -152,9 +152,10 @@ func errnoName(err error) string {
 	}
 }
 
-// withError notes an error in an event; end of stream is none.
+// withError notes an error in an event. End of stream is none, unless the other
+// direction has taken the system's error: it is told once only.
 func (e Event) withError(err error) Event {
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && (errnoName(err) != "" || !errors.Is(err, io.EOF)) {
 		e.Errno, e.Error = errnoName(err), err.Error()
 	}
 	return e

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -26,6 +27,10 @@ type stream struct {
 
 	wmu sync.Mutex // guards everything below; one writer at a time
 	src bytes.Reader
+
+	// ended is the error that ended the connection, if a writer was told of it:
+	// gVisor then tells a reader that the stream is over.
+	ended atomic.Pointer[error]
 }
 
 // sliceWriter is where Endpoint.Read puts the bytes.
@@ -56,12 +61,24 @@ func (c *stream) Read(p []byte) (int, error) {
 	}
 	err := mapError(terr)
 	if _, closed := terr.(*tcpip.ErrClosedForReceive); closed || err == nil {
-		err = io.EOF
+		err = c.endOfStream()
 	}
 	if !errors.Is(err, ErrWouldBlock) {
 		c.rdErr = err
 	}
 	return 0, err
+}
+
+// endOfStream is io.EOF after the peer's FIN, and the error of a connection that
+// ended otherwise: a reset must never look like the end of the bytes.
+func (c *stream) endOfStream() error {
+	if tcp.EndpointState(c.ep.State()) != tcp.StateError {
+		return io.EOF
+	}
+	if p := c.ended.Load(); p != nil {
+		return *p
+	}
+	return syscall.ECONNRESET
 }
 
 // Write queues as much of p as the send buffer takes; ErrWouldBlock if that is
@@ -76,7 +93,11 @@ func (c *stream) Write(p []byte) (int, error) {
 	n, terr := c.ep.Write(&c.src, tcpip.WriteOptions{})
 	c.src.Reset(nil)
 	if terr != nil {
-		return int(n), mapError(terr)
+		err := mapError(terr)
+		if tcp.EndpointState(c.ep.State()) == tcp.StateError && !errors.Is(err, syscall.EPIPE) {
+			c.ended.CompareAndSwap(nil, &err)
+		}
+		return int(n), err
 	}
 	if n == 0 { // the endpoint's state changed under the copy
 		return 0, ErrWouldBlock

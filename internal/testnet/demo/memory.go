@@ -47,8 +47,8 @@ func (s *memoryShow) build() (err error) {
 	if s.net, err = memhost.NewNetwork(memhost.Config{}); err != nil {
 		return err
 	}
-	for name, h := range map[string]**memhost.Host{"h1": &s.h1, "h2": &s.h2, "h3": &s.h3} {
-		if *h, err = s.net.AddHost(name); err != nil {
+	for i, h := range []**memhost.Host{&s.h1, &s.h2, &s.h3} {
+		if *h, err = s.net.AddHost(fmt.Sprintf("h%d", i+1)); err != nil {
 			return err
 		}
 	}

@@ -132,8 +132,8 @@ func TestMalformedOptions(t *testing.T) {
 }
 
 // While the gateway negotiates, the app's retransmissions stay here; without
-// heartbeat they leave and the entry goes. A SYN of another connection on the
-// tuple ends the flow.
+// heartbeat they leave and the entry goes. Until then the app's kernel gets no
+// segment of the wire leg: the gateway may only be stalled, and may have spoken.
 func TestRetransmissions(t *testing.T) {
 	c := newClient(t, config(accelerate(6379)))
 	syn, tuple := c.offered(ghost4 + ":6379")
@@ -149,6 +149,10 @@ func TestRetransmissions(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, StopHeartbeat(h.Heartbeat))
 	require.NoError(t, h.Close())
+	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t))
+	require.False(t, c.kernelAnswered(syn))
+	require.Equal(t, StateNegotiating, c.state(tuple))
+	require.EqualValues(t, 1, stat(t, c.d, "stale_dropped"))
 	_, ok = c.wire.next(3*time.Second, again)
 	require.True(t, ok)
 	require.Equal(t, StateNone, c.state(tuple))

@@ -66,14 +66,14 @@ func (d *Device) begin(name string, key [16]byte) (p *Peer, a *attempt, mine boo
 	if d.closed {
 		return nil, nil, false, verbs.ErrClosed
 	}
+	if a := d.attaching[key]; a != nil { // before the peers: it is among them before it is connected
+		return nil, a, false, nil
+	}
 	if p := d.peers[key]; p != nil {
 		if p.name != name {
 			return nil, nil, false, ErrKey
 		}
 		return p, nil, false, nil
-	}
-	if a := d.attaching[key]; a != nil {
-		return nil, a, false, nil
 	}
 	if len(d.peers)+len(d.attaching) >= d.cfg.MaxPeers {
 		return nil, nil, false, fmt.Errorf("%d peers: %w", len(d.peers), verbs.ErrNoMemory)

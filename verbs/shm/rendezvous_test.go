@@ -39,12 +39,18 @@ func TestAttachSharesOnePeer(t *testing.T) {
 	require.False(t, p.Connected())
 	var wg sync.WaitGroup
 	got := make([]*Peer, 20)
+	usable := make([]bool, len(got)) // at once: nobody gets a peer that is half connected
 	for i := range got {
-		wg.Go(func() { got[i], _ = c.Attach(context.Background(), p.Name(), p.Key()) })
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+			got[i], _ = c.Attach(context.Background(), p.Name(), p.Key())
+			usable[i] = c.vectors[0].portOf(got[i]) != nil
+		})
 	}
 	wg.Wait()
-	for _, g := range got {
+	for i, g := range got {
 		require.NotNil(t, g)
+		require.True(t, usable[i])
 		require.Same(t, got[0], g)
 	}
 	require.True(t, p.Connected())

@@ -38,7 +38,7 @@ func TestAttachSharesOnePeer(t *testing.T) {
 	p := offer(t, d)
 	require.False(t, p.Connected())
 	var wg sync.WaitGroup
-	got := make([]*Peer, 500) // so many that some come when it is half done
+	got := make([]*Peer, 500)        // so many that some come when it is half done
 	usable := make([]bool, len(got)) // at once: nobody gets a peer that is half connected
 	for i := range got {
 		wg.Go(func() {

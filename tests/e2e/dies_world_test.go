@@ -90,7 +90,6 @@ type crowd struct {
 	ends  []ended
 	conns []net.Conn
 	all   sync.WaitGroup
-	moved [2]int64
 }
 
 // newCrowd opens connections, of both families in turn; every other one is busy

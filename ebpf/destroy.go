@@ -43,6 +43,42 @@ const (
 // TIME_WAIT would swallow the next SYN given to the listener, and refuse the next
 // dial from this tuple. It reports whether there was one.
 func (d *Datapath) DestroySocket(t Tuple) (bool, error) {
+	gone, err := d.destroy(t, uint32(d.appIndex), d.isGatewaySocket)
+	if err != nil {
+		return false, fmt.Errorf("destroy socket of %v: %w", t, err)
+	}
+	return gone, nil
+}
+
+// isGatewaySocket guards against the kernel's lookup, which falls back to
+// listeners, of whatever device: an application that happens to listen on the
+// port must not be destroyed in the place of a gateway socket.
+func (d *Datapath) isGatewaySocket(answer []byte) bool {
+	return answer[answerState] != tcpListen &&
+		binary.NativeEndian.Uint32(answer[answerInterface:]) == uint32(d.appIndex)
+}
+
+// ForgetTimeWait ends the TIME_WAIT of the local application's socket of a flow
+// that has ended on both sides. It guards against nothing, since its peer was a
+// gateway socket on this host, and does harm: the client's next connection on
+// the tuple would be native, and the kernel would compare its timestamps with
+// those of the gateway socket. It reports whether there was one.
+func (d *Datapath) ForgetTimeWait(t Tuple) (bool, error) {
+	reverse := Tuple{Local: t.Remote, Remote: t.Local} // requests are about the reverse
+	gone, err := d.destroy(reverse, 0, isTimeWait)
+	if err != nil {
+		return false, fmt.Errorf("time-wait socket of %v: %w", t, err)
+	}
+	return gone, nil
+}
+
+func isTimeWait(answer []byte) bool { return answer[answerState] == tcpTimeWait }
+
+// destroy finds the socket whose addresses are the reverse of t, on the device or
+// on any if ifindex is 0, and destroys it if it is the one meant: the kernel is
+// told its cookie, so nothing else can take its place. It reports whether there
+// was one.
+func (d *Datapath) destroy(t Tuple, ifindex uint32, meant func(answer []byte) bool) (bool, error) {
 	k, err := t.key()
 	if err != nil {
 		return false, err
@@ -53,67 +89,21 @@ func (d *Datapath) DestroySocket(t Tuple) (bool, error) {
 	defer d.leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	cookie, err := d.findSocketLocked(k)
+	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, ifindex, anyCookie))
 	if err == nil {
-		_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, uint32(d.appIndex), cookie))
+		switch {
+		case len(answer) < answerLen:
+			return false, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
+		case !meant(answer):
+			return false, nil
+		}
+		cookie := binary.NativeEndian.Uint64(answer[answerCookie:])
+		_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, ifindex, cookie))
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("destroy socket of %v: %w", t, err)
-	}
-	return true, nil
-}
-
-// ForgetTimeWait ends the TIME_WAIT of the local application's socket of a flow
-// that has ended on both sides. It guards against nothing, since its peer was a
-// gateway socket on this host, and does harm: the client's next connection on
-// the tuple would be native, and the kernel would compare its timestamps with
-// those of the gateway socket. It reports whether there was one.
-func (d *Datapath) ForgetTimeWait(t Tuple) (bool, error) {
-	k, err := Tuple{Local: t.Remote, Remote: t.Local}.key() // requests are about the reverse
-	if err != nil {
-		return false, err
-	}
-	if err := d.enter(); err != nil {
-		return false, err
-	}
-	defer d.leave()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	b, err := d.diagnoseLocked(diagRequest(k, diagByFamily, 0, anyCookie))
-	switch {
-	case err == nil && (len(b) < answerLen || b[answerState] != tcpTimeWait):
-		return false, nil
-	case err == nil:
-		_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, 0, binary.NativeEndian.Uint64(b[answerCookie:])))
-	}
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("time-wait socket of %v: %w", t, err)
-	}
-	return true, nil
-}
-
-// findSocketLocked returns the cookie of the gateway socket. The kernel's lookup
-// falls back to listeners, of whatever device: an application that happens to
-// listen on the port must not be destroyed in its place.
-func (d *Datapath) findSocketLocked(k smcgwFlowKey) (uint64, error) {
-	b, err := d.diagnoseLocked(diagRequest(k, diagByFamily, uint32(d.appIndex), anyCookie))
-	if err != nil {
-		return 0, err
-	}
-	if len(b) < answerLen {
-		return 0, fmt.Errorf("sock_diag answer of %d bytes", len(b))
-	}
-	ne := binary.NativeEndian
-	if b[answerState] == tcpListen || ne.Uint32(b[answerInterface:]) != uint32(d.appIndex) {
-		return 0, unix.ENOENT
-	}
-	return ne.Uint64(b[answerCookie:]), nil
+	return err == nil, err
 }
 
 // diagnoseLocked sends a request and returns the answer, or its error.

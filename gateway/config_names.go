@@ -83,9 +83,6 @@ const (
 	SideServer Side = "server"
 )
 
-// Sides lists every Side.
-func Sides() []Side { return []Side{SideClient, SideServer} }
-
 // LogLevel is the least severity that is logged.
 type LogLevel string
 

@@ -20,13 +20,9 @@ import (
 // daemon is the process of a gateway that does the work, the guardian's child.
 func (g *gw) daemon() int {
 	g.w.t.Helper()
-	for _, pid := range g.h.Processes() {
-		if parentOf(pid) == g.proc.Pid() {
-			return pid
-		}
-	}
-	g.w.t.Fatalf("gateway of %s has no daemon", g.h.Name)
-	return 0
+	pids := g.h.Children(g.proc.Pid())
+	require.NotEmpty(g.w.t, pids, "gateway of %s has no daemon", g.h.Name)
+	return pids[0]
 }
 
 // guardians are the processes of a gateway that are not its daemon.
@@ -38,17 +34,6 @@ func (g *gw) processes() (pids []int) {
 		}
 	}
 	return pids
-}
-
-func parentOf(pid int) (ppid int) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	var state string
-	text := string(b)
-	_, _ = fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &state, &ppid)
-	return ppid
 }
 
 // death is a way for a gateway to end.

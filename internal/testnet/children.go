@@ -1,0 +1,33 @@
+package testnet
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Children lists the processes that live on the host and were started by parent.
+func (h *Host) Children(parent int) []int {
+	var pids []int
+	for _, pid := range h.Processes() {
+		if parentOf(pid) == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// parentOf reads the fourth field of /proc/PID/stat, behind the name in
+// brackets; 0 if the process is gone.
+func parentOf(pid int) (ppid int) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	text := string(b)
+	var state string
+	if _, err := fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &state, &ppid); err != nil {
+		return 0
+	}
+	return ppid
+}

@@ -148,15 +148,22 @@ static always_inline struct sk_note *note_of(struct bpf_sock_ops *s)
 	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
 }
 
+/* The note of a socket whose SYN is to carry the option, if this is that SYN. */
+static always_inline struct sk_note *wanting(struct bpf_sock_ops *s)
+{
+	struct sk_note *n;
+	if ((s->skb_tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return NULL;
+	n = note_of(s);
+	return n && n->phase == PHASE_WANT ? n : NULL;
+}
+
 /* on_length and on_write: the flag stays for one SYN only, so a retransmission
  * goes bare without a state that could be misread. */
 static always_inline int on_length(struct bpf_sock_ops *s)
 {
-	struct sk_note *n;
-	if ((s->skb_tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
-		return 1;
-	n = note_of(s);
-	if (!n || n->phase != PHASE_WANT)
+	struct sk_note *n = wanting(s);
+	if (!n)
 		return 1;
 	int full = !s->total_retrans && bpf_reserve_hdr_opt(s, OPTION_LEN, 0);
 	if (!full && !s->total_retrans)
@@ -173,11 +180,8 @@ static always_inline int on_length(struct bpf_sock_ops *s)
 
 static always_inline int on_write(struct bpf_sock_ops *s)
 {
-	struct sk_note *n;
-	if ((s->skb_tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
-		return 1;
-	n = note_of(s);
-	if (!n || n->phase != PHASE_WANT)
+	struct sk_note *n = wanting(s);
+	if (!n)
 		return 1;
 	u8 o[OPTION_LEN] = { 254, OPTION_LEN, 'S', 'M', 'G', 'W', OPTION_OFFER, 0, n->nonce >> 8, (u8)n->nonce };
 	n->phase = bpf_store_hdr_opt(s, o, OPTION_LEN, 0) ? PHASE_NONE : PHASE_WRITTEN;

@@ -89,6 +89,7 @@ func newQPs(f *fabric, a, b verbs.QPCap) (*fakeQP, *fakeQP) {
 func (q *fakeQP) Num() uint32                                      { return 1 }
 func (q *fakeQP) Type() verbs.QPType                               { return verbs.QPTRC }
 func (q *fakeQP) State() verbs.QPState                             { return q.state }
+func (q *fakeQP) Query() verbs.QPAttr                              { return verbs.QPAttr{} }
 func (q *fakeQP) Modify(a *verbs.QPAttr, _ verbs.QPAttrMask) error { q.state = a.State; return nil }
 func (q *fakeQP) Close() error                                     { return nil }
 func (q *fakeQP) complete(wc verbs.WC)                             { q.cq = append(q.cq, wc) }

@@ -10,6 +10,11 @@ const (
 	AccessRemoteWrite  Access = 1 << 1 // needs AccessLocalWrite on a memory region
 	AccessRemoteRead   Access = 1 << 2
 	AccessRemoteAtomic Access = 1 << 3 // needs AccessLocalWrite on a memory region
+
+	// AccessRemoteInvalidate lets the peer end remote access to a memory region
+	// by SEND_WITH_INV. libibverbs knows that for memory windows only, so the
+	// number is ours.
+	AccessRemoteInvalidate Access = 1 << 24
 )
 
 // Remote is the rights among a that concern a peer.
@@ -48,11 +53,11 @@ type Ops uint32
 
 // The operations a device may lack.
 const (
-	OpSend Ops = 1 << iota
-	OpRDMAWrite
+	OpSend      Ops = 1 << iota // and SEND_WITH_IMM
+	OpRDMAWrite                 // and RDMA_WRITE_WITH_IMM
 	OpRDMARead
 	OpAtomic
-	OpSendWithInv
+	OpSendWithInv // and LOCAL_INV
 	OpSRQ
 	OpUC
 	OpUD
@@ -71,7 +76,11 @@ type DeviceAttr struct {
 	MaxMR        int
 	MaxMRSize    uint64
 	MaxMsgSize   uint64
-	MaxRDAtomic  int
+	MaxRDAtomic  int // READs and atomics under way per queue pair, in each role
+	MaxSRQ       int
+	MaxSRQWR     int
+	MaxSRQSGE    int
+	MaxAH        int
 	RemoteRegMR  bool // RegMR may grant remote access; otherwise only AllocMR can
 	CQHoldsBack  bool // a full CQ delays completions (and with them the peer) instead of overrunning
 	RemoteMapper bool // queue pairs implement RemoteMapper
@@ -93,11 +102,40 @@ type QPCap struct {
 	MaxInline  int
 }
 
+// SRQInitAttr is what a shared receive queue is created with (struct
+// ibv_srq_init_attr).
+type SRQInitAttr struct {
+	MaxWR  int
+	MaxSGE int
+	Limit  int // as in SRQAttr
+	Vector int // whose loop owns it; its queue pairs belong to the same vector
+}
+
+// SRQAttr are the attributes of a shared receive queue (struct ibv_srq_attr).
+type SRQAttr struct {
+	MaxWR  int
+	MaxSGE int // cannot be modified
+	// Limit arms the limit event: EventSRQLimitReached is raised once when
+	// fewer receives than this are posted, which sets Limit to 0.
+	Limit int
+}
+
+// SRQAttrMask says which attributes a Modify sets (enum ibv_srq_attr_mask, same numbers).
+type SRQAttrMask uint32
+
+// The attributes.
+const (
+	SRQAttrMaxWR SRQAttrMask = 1 << 0
+	SRQAttrLimit SRQAttrMask = 1 << 1
+)
+
 // QPInitAttr is what a queue pair is created with (struct ibv_qp_init_attr).
-// Both CQs must belong to the same vector.
+// Both CQs, and the SRQ if there is one, must belong to the same vector. With
+// an SRQ the receive sizes of Cap mean nothing.
 type QPInitAttr struct {
 	SendCQ   CQ
 	RecvCQ   CQ
+	SRQ      SRQ // receives come from it; nil: the queue pair has its own
 	Cap      QPCap
 	Type     QPType
 	SQSigAll bool // every send work request generates a completion
@@ -106,8 +144,9 @@ type QPInitAttr struct {
 // AHAttr is the address of a peer (struct ibv_ah_attr). A device whose
 // protection domain already names the peer ignores its contents.
 type AHAttr struct {
-	DGID         [16]byte
+	DGID         GID
 	FlowLabel    uint32
+	UDPPort      uint16 // RoCEv2: the peer's UDP port, 0 = 4791; ours
 	SGIDIndex    uint8
 	HopLimit     uint8
 	TrafficClass uint8
@@ -134,6 +173,7 @@ type QPAttr struct {
 	Timeout         uint8 // 4.096 µs << Timeout; 0 = for ever
 	RetryCnt        uint8
 	RNRRetry        uint8 // 7 = for ever
+	SQDAsyncNotify  bool  // to SQD: raise EventSQDrained when the send queue is drained
 }
 
 // QPAttrMask says which attributes a Modify sets (enum ibv_qp_attr_mask, same numbers).
@@ -143,6 +183,7 @@ type QPAttrMask uint32
 const (
 	QPAttrState           QPAttrMask = 1 << 0
 	QPAttrCurState        QPAttrMask = 1 << 1
+	QPAttrSQDAsyncNotify  QPAttrMask = 1 << 2
 	QPAttrAccess          QPAttrMask = 1 << 3
 	QPAttrPKeyIndex       QPAttrMask = 1 << 4
 	QPAttrPort            QPAttrMask = 1 << 5

@@ -22,15 +22,7 @@ func Init(qp QP, access Access) error {
 // peer and the timers; its State is overwritten. Only the loop of the queue
 // pair's vector may call it.
 func Connect(qp QP, attr QPAttr) error {
-	attr.State = QPSRTR
-	if err := qp.Modify(&attr, RTRMask); err != nil {
-		return fmt.Errorf("modify to RTR: %w", err)
-	}
-	attr.State = QPSRTS
-	if err := qp.Modify(&attr, RTSMask); err != nil {
-		return fmt.Errorf("modify to RTS: %w", err)
-	}
-	return nil
+	return toRTS(qp, attr, RTRMask, RTSMask)
 }
 
 // ConnectAttr is what most connections use: the peer's queue pair, an infinite
@@ -40,4 +32,38 @@ func ConnectAttr(destQPN uint32) QPAttr {
 		DestQPNum: destQPN, PathMTU: MTU4096, MinRNRTimer: 12,
 		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
 	}
+}
+
+// Masks with all required attributes of the transitions of other queue pairs.
+const (
+	UCRTRMask  = QPAttrState | QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN
+	UDInitMask = QPAttrState | QPAttrPKeyIndex | QPAttrPort | QPAttrQKey
+	SQPSNMask  = QPAttrState | QPAttrSQPSN // UC and UD to RTS
+)
+
+// ConnectUC moves a UC queue pair from INIT through RTR to RTS, as Connect does.
+func ConnectUC(qp QP, attr QPAttr) error {
+	return toRTS(qp, attr, UCRTRMask, SQPSNMask)
+}
+
+// StartUD moves a UD or GSI queue pair from RESET to RTS. Receives can be
+// posted before only if the caller takes it to INIT itself.
+func StartUD(qp QP, qkey, psn uint32) error {
+	attr := QPAttr{State: QPSInit, Port: 1, QKey: qkey, SQPSN: psn}
+	if err := qp.Modify(&attr, UDInitMask); err != nil {
+		return fmt.Errorf("modify to INIT: %w", err)
+	}
+	return toRTS(qp, attr, QPAttrState, SQPSNMask)
+}
+
+func toRTS(qp QP, attr QPAttr, rtr, rts QPAttrMask) error {
+	attr.State = QPSRTR
+	if err := qp.Modify(&attr, rtr); err != nil {
+		return fmt.Errorf("modify to RTR: %w", err)
+	}
+	attr.State = QPSRTS
+	if err := qp.Modify(&attr, rts); err != nil {
+		return fmt.Errorf("modify to RTS: %w", err)
+	}
+	return nil
 }

@@ -4,6 +4,11 @@ package verbs
 type Device interface {
 	Name() string
 	Attr() DeviceAttr
+	// Port describes the device's port as it is now (ibv_query_port,
+	// ibv_query_gid). The caller owns the slice.
+	Port() PortAttr
+	// Async carries the events of all objects of the device.
+	Async() *AsyncChannel
 	// AllocPD makes a protection domain. A device whose domains belong to
 	// peers (shm) returns ErrNotSupported: there the peer has the domain.
 	AllocPD() (PD, error)
@@ -26,7 +31,10 @@ type PD interface {
 	// AllocMR allocates zeroed memory where the device wants it, page aligned.
 	AllocMR(size int, access Access) (MR, error)
 	CreateQP(attr *QPInitAttr) (QP, error)
-	// Close returns ErrBusy while the domain has memory regions or queue pairs.
+	CreateSRQ(attr SRQInitAttr) (SRQ, error)
+	CreateAH(attr AHAttr) (AH, error)
+	// Close returns ErrBusy while the domain has memory regions, queue pairs,
+	// shared receive queues or address handles.
 	Close() error
 }
 
@@ -54,6 +62,9 @@ type CQ interface {
 	// event into the CQ's channel. Poll after arming: what was already queued
 	// gives no event.
 	ReqNotify(solicited bool) error
+	// Resize changes the number of completions the CQ holds; what is queued
+	// stays. A depth below that number is ErrInvalid.
+	Resize(depth int) error
 	// Vector is the vector the CQ was created for.
 	Vector() int
 	// Close returns ErrBusy while a queue pair uses the CQ.
@@ -70,6 +81,8 @@ type QP interface {
 	Num() uint32
 	Type() QPType
 	State() QPState
+	// Query returns the attributes in force, State among them (ibv_query_qp).
+	Query() QPAttr
 	// Modify sets the attributes in mask, with QPAttrState the state too;
 	// CheckTransition has the rules. Nothing changes on error.
 	Modify(attr *QPAttr, mask QPAttrMask) error
@@ -89,7 +102,26 @@ type RemoteMapper interface {
 	MapRemote(rkey uint32, addr uint64, n int) ([]byte, error)
 }
 
-// AH is an address handle (UD). No device makes any yet.
+// SRQ is a shared receive queue: the receives of several queue pairs of one
+// vector. Until one of its queue pairs is moved to RTR it belongs to its
+// creator, from then on to the loop of its vector.
+type SRQ interface {
+	// PostRecv posts a receive. It occupies its entry until it is taken by a
+	// message or by an error of the queue pair that had taken it.
+	PostRecv(wr *RecvWR) error
+	// Modify sets the attributes in mask. MaxWR below the number of posted
+	// receives is ErrInvalid.
+	Modify(attr SRQAttr, mask SRQAttrMask) error
+	// Query returns the attributes in force; Limit is 0 after the event.
+	Query() SRQAttr
+	// Close returns ErrBusy while a queue pair uses the SRQ.
+	Close() error
+}
+
+// AH is an address handle: where a UD message goes. It is immutable, and its
+// methods may be called by any goroutine.
 type AH interface {
+	Attr() AHAttr
+	// Close ends the handle. Messages already posted with it are still sent.
 	Close() error
 }

@@ -32,12 +32,13 @@ type QPType uint8
 
 // The transports.
 const (
-	QPTRC QPType = 2 // reliable connection
-	QPTUC QPType = 3 // unreliable connection
-	QPTUD QPType = 4 // unreliable datagram
+	QPTGSI QPType = 1 // the general services interface, queue pair 1: UD, for management datagrams (enum ib_qp_type)
+	QPTRC  QPType = 2 // reliable connection
+	QPTUC  QPType = 3 // unreliable connection
+	QPTUD  QPType = 4 // unreliable datagram
 )
 
-var qpTypeNames = [...]string{"", "", "RC", "UC", "UD"}
+var qpTypeNames = [...]string{"", "GSI", "RC", "UC", "UD"}
 
 // String returns the standard name of the transport.
 func (t QPType) String() string { return nameOf(qpTypeNames[:], int(t), "QPT") }

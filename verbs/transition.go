@@ -11,45 +11,77 @@ type step struct {
 	from, to QPState
 }
 
-// rcRules is the RC column of ibv_modify_qp(3), which is table 91 of IBTA vol. 1
-// and qp_state_table of the Linux kernel. To RESET and ERR is legal from
+const (
+	maskBase   = QPAttrPKeyIndex | QPAttrPort
+	maskAccess = QPAttrAccess
+	maskRNR    = QPAttrMinRNRTimer
+	maskRTRRC  = QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrMaxDestRDAtomic | maskRNR
+	maskRTRUC  = QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN
+	maskRTSRC  = QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRDAtomic
+)
+
+// The columns of ibv_modify_qp(3), which are table 91 of IBTA vol. 1 and
+// qp_state_table of the Linux kernel. To RESET and ERR is legal from
 // everywhere, with no attribute.
-func rcRules(s step) (rule, bool) {
-	const access, rnr = QPAttrAccess, QPAttrMinRNRTimer
-	switch s {
-	case step{QPSReset, QPSInit}:
-		return rule{required: QPAttrPKeyIndex | QPAttrPort | access}, true
-	case step{QPSInit, QPSInit}:
-		return rule{optional: QPAttrPKeyIndex | QPAttrPort | access}, true
-	case step{QPSInit, QPSRTR}:
-		return rule{
-			required: QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrMaxDestRDAtomic | rnr,
-			optional: access | QPAttrPKeyIndex,
-		}, true
-	case step{QPSRTR, QPSRTS}:
-		return rule{
-			required: QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRDAtomic,
-			optional: QPAttrCurState | access | rnr,
-		}, true
-	case step{QPSRTS, QPSRTS}, step{QPSSQD, QPSRTS}:
-		return rule{optional: QPAttrCurState | access | rnr}, true
-	case step{QPSRTS, QPSSQD}:
-		return rule{}, true
-	case step{QPSSQD, QPSSQD}:
-		return rule{
+var (
+	rcRules = map[step]rule{
+		{QPSReset, QPSInit}: {required: maskBase | maskAccess},
+		{QPSInit, QPSInit}:  {optional: maskBase | maskAccess},
+		{QPSInit, QPSRTR}:   {required: maskRTRRC, optional: maskAccess | QPAttrPKeyIndex},
+		{QPSRTR, QPSRTS}:    {required: maskRTSRC, optional: QPAttrCurState | maskAccess | maskRNR},
+		{QPSRTS, QPSRTS}:    {optional: QPAttrCurState | maskAccess | maskRNR},
+		{QPSRTS, QPSSQD}:    {optional: QPAttrSQDAsyncNotify},
+		{QPSSQD, QPSRTS}:    {optional: QPAttrCurState | maskAccess | maskRNR},
+		{QPSSQD, QPSSQD}: {
 			optional: QPAttrAV | QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrMaxRDAtomic |
-				QPAttrMaxDestRDAtomic | QPAttrPKeyIndex | QPAttrPort | access | rnr,
-		}, true
+				QPAttrMaxDestRDAtomic | maskBase | maskAccess | maskRNR,
+		},
 	}
-	return rule{}, false
+	ucRules = map[step]rule{
+		{QPSReset, QPSInit}: {required: maskBase | maskAccess},
+		{QPSInit, QPSInit}:  {optional: maskBase | maskAccess},
+		{QPSInit, QPSRTR}:   {required: maskRTRUC, optional: maskAccess | QPAttrPKeyIndex},
+		{QPSRTR, QPSRTS}:    {required: QPAttrSQPSN, optional: QPAttrCurState | maskAccess},
+		{QPSRTS, QPSRTS}:    {optional: QPAttrCurState | maskAccess},
+		{QPSRTS, QPSSQD}:    {optional: QPAttrSQDAsyncNotify},
+		{QPSSQD, QPSRTS}:    {optional: QPAttrCurState | maskAccess},
+		{QPSSQD, QPSSQD}:    {optional: QPAttrAV | QPAttrPKeyIndex | maskAccess},
+		{QPSSQE, QPSRTS}:    {optional: QPAttrCurState | maskAccess},
+	}
+	udRules = map[step]rule{
+		{QPSReset, QPSInit}: {required: maskBase | QPAttrQKey},
+		{QPSInit, QPSInit}:  {optional: maskBase | QPAttrQKey},
+		{QPSInit, QPSRTR}:   {optional: QPAttrPKeyIndex | QPAttrQKey},
+		{QPSRTR, QPSRTS}:    {required: QPAttrSQPSN, optional: QPAttrCurState | QPAttrQKey},
+		{QPSRTS, QPSRTS}:    {optional: QPAttrCurState | QPAttrQKey},
+		{QPSRTS, QPSSQD}:    {optional: QPAttrSQDAsyncNotify},
+		{QPSSQD, QPSRTS}:    {optional: QPAttrCurState | QPAttrQKey},
+		{QPSSQD, QPSSQD}:    {optional: QPAttrPKeyIndex | QPAttrQKey},
+		{QPSSQE, QPSRTS}:    {optional: QPAttrCurState | QPAttrQKey},
+	}
+)
+
+// rulesOf returns the column of a transport. The general services queue pair
+// is a UD queue pair.
+func rulesOf(t QPType) map[step]rule {
+	switch t {
+	case QPTRC:
+		return rcRules
+	case QPTUC:
+		return ucRules
+	case QPTUD, QPTGSI:
+		return udRules
+	}
+	return nil
 }
 
 // CheckTransition decides whether a queue pair of type t in state from may be
 // modified with attr and mask, and returns the state it will have. Without
 // QPAttrState in the mask the state stays and the rules of from to from apply.
-// Devices call it first in Modify. It knows RC; other types are ErrNotSupported.
+// Devices call it first in Modify.
 func CheckTransition(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState, error) {
-	if t != QPTRC {
+	rules := rulesOf(t)
+	if rules == nil {
 		return from, fmt.Errorf("modify %v queue pair: %w", t, ErrNotSupported)
 	}
 	to := from
@@ -59,7 +91,7 @@ func CheckTransition(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPS
 	if mask&QPAttrCurState != 0 && attr.CurState != from {
 		return from, fmt.Errorf("current state is %v, not %v: %w", from, attr.CurState, ErrTransition)
 	}
-	r, ok := rcRules(step{from, to})
+	r, ok := rules[step{from, to}]
 	if !ok {
 		ok = mask&QPAttrState != 0 && (to == QPSReset || to == QPSErr)
 	}
@@ -77,4 +109,50 @@ func checkMask(s step, r rule, mask QPAttrMask) error {
 		return fmt.Errorf("%v to %v with attributes %#x: %w", s.from, s.to, uint32(extra), ErrTransition)
 	}
 	return nil
+}
+
+// CheckAttr reports attributes whose value is out of range on every device, as
+// ErrInvalid. Devices call it after CheckTransition.
+func CheckAttr(a *QPAttr, mask QPAttrMask) error {
+	has := func(m QPAttrMask) bool { return mask&m != 0 }
+	switch {
+	case has(QPAttrPort) && a.Port != 1,
+		has(QPAttrPKeyIndex) && a.PKeyIndex != 0,
+		has(QPAttrPathMTU) && a.PathMTU.Bytes() == 0,
+		has(QPAttrMinRNRTimer) && a.MinRNRTimer > 31,
+		has(QPAttrRNRRetry) && a.RNRRetry > 7,
+		has(QPAttrRetryCnt) && a.RetryCnt > 7,
+		has(QPAttrTimeout) && a.Timeout > 31,
+		has(QPAttrDestQPN) && a.DestQPNum > 0xffffff,
+		has(QPAttrRQPSN) && a.RQPSN > 0xffffff,
+		has(QPAttrSQPSN) && a.SQPSN > 0xffffff:
+		return fmt.Errorf("queue pair attributes %+v: %w", *a, ErrInvalid)
+	}
+	return nil
+}
+
+// Apply sets the attributes in mask on q, the state excepted.
+func (q *QPAttr) Apply(a *QPAttr, mask QPAttrMask) {
+	set(&q.Access, a.Access, mask&QPAttrAccess)
+	set(&q.PKeyIndex, a.PKeyIndex, mask&QPAttrPKeyIndex)
+	set(&q.Port, a.Port, mask&QPAttrPort)
+	set(&q.QKey, a.QKey, mask&QPAttrQKey)
+	set(&q.AH, a.AH, mask&QPAttrAV)
+	set(&q.PathMTU, a.PathMTU, mask&QPAttrPathMTU)
+	set(&q.Timeout, a.Timeout, mask&QPAttrTimeout)
+	set(&q.RetryCnt, a.RetryCnt, mask&QPAttrRetryCnt)
+	set(&q.RNRRetry, a.RNRRetry, mask&QPAttrRNRRetry)
+	set(&q.RQPSN, a.RQPSN, mask&QPAttrRQPSN)
+	set(&q.MaxRDAtomic, a.MaxRDAtomic, mask&QPAttrMaxRDAtomic)
+	set(&q.MinRNRTimer, a.MinRNRTimer, mask&QPAttrMinRNRTimer)
+	set(&q.SQPSN, a.SQPSN, mask&QPAttrSQPSN)
+	set(&q.MaxDestRDAtomic, a.MaxDestRDAtomic, mask&QPAttrMaxDestRDAtomic)
+	set(&q.DestQPNum, a.DestQPNum, mask&QPAttrDestQPN)
+	set(&q.SQDAsyncNotify, a.SQDAsyncNotify, mask&QPAttrSQDAsyncNotify)
+}
+
+func set[T any](p *T, v T, on QPAttrMask) {
+	if on != 0 {
+		*p = v
+	}
 }

@@ -80,7 +80,7 @@ func TestTransitions(t *testing.T) {
 	}
 	for from := QPSReset; from <= QPSErr; from++ {
 		for to := QPSReset; to <= QPSErr; to++ {
-			r, _ := rcRules(step{from, to})
+			r := rcRules[step{from, to}]
 			got, err := CheckTransition(QPTRC, from, &QPAttr{State: to}, r.required|QPAttrState)
 			if legal[step{from, to}] || to == QPSReset || to == QPSErr {
 				require.NoError(t, err, "%v to %v", from, to)
@@ -90,7 +90,7 @@ func TestTransitions(t *testing.T) {
 			}
 		}
 	}
-	_, err := CheckTransition(QPTUD, QPSReset, &QPAttr{}, 0)
+	_, err := CheckTransition(QPType(9), QPSReset, &QPAttr{}, 0)
 	require.ErrorIs(t, err, ErrNotSupported)
 	_, err = CheckTransition(QPTRC, QPSErr, &QPAttr{}, 0)
 	require.ErrorIs(t, err, ErrTransition, "nothing can be set in ERR")

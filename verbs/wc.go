@@ -50,6 +50,8 @@ const (
 	WCRDMARead        WCOpcode = 2
 	WCCompSwap        WCOpcode = 3
 	WCFetchAdd        WCOpcode = 4
+	WCBindMW          WCOpcode = 5
+	WCLocalInv        WCOpcode = 6
 	WCRecv            WCOpcode = 128
 	WCRecvRDMAWithImm WCOpcode = 129
 )
@@ -59,7 +61,7 @@ func (o WCOpcode) String() string {
 	if o >= WCRecv {
 		return nameOf([]string{"RECV", "RECV_RDMA_WITH_IMM"}, int(o-WCRecv), "WC_RECV")
 	}
-	return nameOf([]string{"SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD"}, int(o), "WC")
+	return nameOf([]string{"SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV"}, int(o), "WC")
 }
 
 // WCFlags qualify a completion (enum ibv_wc_flags, same numbers).
@@ -73,7 +75,8 @@ const (
 )
 
 // WC is a work completion (struct ibv_wc). ImmData is the immediate as a
-// number: the wire bytes 80 00 01 80 are 0x80000180.
+// number: the wire bytes 80 00 01 80 are 0x80000180. With WCWithInv it is the
+// key that the peer invalidated.
 type WC struct {
 	WRID      uint64
 	ImmData   uint32

@@ -36,6 +36,10 @@ func (o WROpcode) WCOpcode() WCOpcode {
 		return WCCompSwap
 	case WRAtomicFetchAndAdd:
 		return WCFetchAdd
+	case WRLocalInv:
+		return WCLocalInv
+	case WRBindMW:
+		return WCBindMW
 	default:
 		return WCSend
 	}

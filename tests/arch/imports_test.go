@@ -18,6 +18,8 @@ var allowed = map[string][]string{
 	"negotiate":            {},
 	"verbs":                {},
 	"verbs/...":            {"verbs"},
+	"verbs/soft":           {"verbs", "verbs/soft/wire"},
+	"verbs/soft/wire":      {},
 	"rmb":                  {"verbs"},
 	"rsocket":              {"rmb", "verbs", "verbs/cm"},
 	"doctor":               {"ebpf", "verbs", "negotiate"},

@@ -124,6 +124,19 @@ func (c *cq) ReqNotify(solicited bool) error {
 	return nil
 }
 
+// Resize implements verbs.CQ.
+func (c *cq) Resize(depth int) error {
+	switch {
+	case c.closed:
+		return verbs.ErrClosed
+	case depth < 1 || depth > maxCQE || uint64(depth) < c.tail-c.head:
+		return fmt.Errorf("completion queue depth %d: %w", depth, verbs.ErrInvalid)
+	}
+	c.depth = uint64(depth)
+	c.wakeWaiters()
+	return nil
+}
+
 // Vector implements verbs.CQ.
 func (c *cq) Vector() int { return c.vec.index }
 

@@ -29,6 +29,7 @@ type Device struct {
 	vectors  []*vector
 	qps      [maxSlots]atomic.Pointer[qp] // connected queue pairs, for the drivers
 	counters counters
+	async    *verbs.AsyncChannel
 	slots    slotTable
 	wg       sync.WaitGroup
 
@@ -51,6 +52,7 @@ func Open(cfg Config) (*Device, error) {
 	}
 	d := &Device{
 		cfg:       cfg.withDefaults(),
+		async:     verbs.NewAsyncChannel(),
 		peers:     map[[16]byte]*Peer{},
 		attaching: map[[16]byte]*attempt{},
 	}
@@ -85,6 +87,14 @@ func (d *Device) Attr() verbs.DeviceAttr {
 		RemoteMapper: true,
 	}
 }
+
+// Port implements verbs.Device: there is no network, so no addresses.
+func (d *Device) Port() verbs.PortAttr {
+	return verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096}
+}
+
+// Async implements verbs.Device.
+func (d *Device) Async() *verbs.AsyncChannel { return d.async }
 
 // AllocPD implements verbs.Device: the protection domain of this device is the
 // peer, so it returns verbs.ErrNotSupported. Use Peer.PD.

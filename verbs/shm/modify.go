@@ -16,7 +16,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err != nil {
 		return err
 	}
-	if err := checkAttr(attr, mask); err != nil {
+	if err := verbs.CheckAttr(attr, mask); err != nil {
 		return err
 	}
 	switch to {
@@ -31,7 +31,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		}
 	case verbs.QPSInit, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE: // attributes only
 	}
-	q.apply(attr, mask)
+	q.attr.Apply(attr, mask)
 	q.state = to
 	q.publishStatus(lifeAlive, verbs.WCSuccess)
 	if q.port != nil {
@@ -39,35 +39,6 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.vec.schedule(q)
 	}
 	return nil
-}
-
-func checkAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
-	has := func(m verbs.QPAttrMask) bool { return mask&m != 0 }
-	switch {
-	case has(verbs.QPAttrPort) && a.Port != 1,
-		has(verbs.QPAttrPKeyIndex) && a.PKeyIndex != 0,
-		has(verbs.QPAttrPathMTU) && a.PathMTU.Bytes() == 0,
-		has(verbs.QPAttrMinRNRTimer) && a.MinRNRTimer > 31,
-		has(verbs.QPAttrRNRRetry) && a.RNRRetry > 7,
-		has(verbs.QPAttrRetryCnt) && a.RetryCnt > 7,
-		has(verbs.QPAttrTimeout) && a.Timeout > 31,
-		has(verbs.QPAttrDestQPN) && a.DestQPNum > 0xffffff:
-		return fmt.Errorf("queue pair attributes %+v: %w", *a, verbs.ErrInvalid)
-	}
-	return nil
-}
-
-// apply keeps the attributes this device uses.
-func (q *qp) apply(a *verbs.QPAttr, mask verbs.QPAttrMask) {
-	if mask&verbs.QPAttrAccess != 0 {
-		q.attr.Access = a.Access
-	}
-	if mask&verbs.QPAttrMinRNRTimer != 0 {
-		q.attr.MinRNRTimer = a.MinRNRTimer
-	}
-	if mask&verbs.QPAttrRNRRetry != 0 {
-		q.attr.RNRRetry = a.RNRRetry
-	}
 }
 
 func (q *qp) toRTR(dest uint32) error {

@@ -123,6 +123,16 @@ func (m *mr) Close() error {
 // CreateQP implements verbs.PD.
 func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
 
+// CreateSRQ implements verbs.PD.
+func (d *pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
+	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
+}
+
+// CreateAH implements verbs.PD.
+func (d *pd) CreateAH(verbs.AHAttr) (verbs.AH, error) {
+	return nil, fmt.Errorf("address handle: %w", verbs.ErrNotSupported)
+}
+
 // Close implements verbs.PD. The domain itself lives as long as the peer.
 func (d *pd) Close() error {
 	p := d.peer

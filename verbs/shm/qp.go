@@ -177,6 +177,13 @@ func (q *qp) Type() verbs.QPType { return verbs.QPTRC }
 // State implements verbs.QP.
 func (q *qp) State() verbs.QPState { return q.state }
 
+// Query implements verbs.QP.
+func (q *qp) Query() verbs.QPAttr {
+	attr := q.attr
+	attr.State, attr.CurState = q.state, q.state
+	return attr
+}
+
 // Close implements verbs.QP.
 func (q *qp) Close() error {
 	if q.closed {

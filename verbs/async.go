@@ -1,0 +1,133 @@
+package verbs
+
+import (
+	"context"
+	"sync"
+)
+
+// EventType is the kind of an asynchronous event (enum ibv_event_type, same numbers).
+type EventType uint8
+
+// The asynchronous events.
+const (
+	EventCQErr EventType = iota
+	EventQPFatal
+	EventQPReqErr
+	EventQPAccessErr
+	EventCommEst
+	EventSQDrained
+	EventPathMig
+	EventPathMigErr
+	EventDeviceFatal
+	EventPortActive
+	EventPortErr
+	EventLIDChange
+	EventPKeyChange
+	EventSMChange
+	EventSRQErr
+	EventSRQLimitReached
+	EventQPLastWQEReached
+	EventClientReregister
+	EventGIDChange
+)
+
+var eventTypeNames = [...]string{
+	"CQ_ERR", "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED", "PATH_MIG", "PATH_MIG_ERR",
+	"DEVICE_FATAL", "PORT_ACTIVE", "PORT_ERR", "LID_CHANGE", "PKEY_CHANGE", "SM_CHANGE", "SRQ_ERR",
+	"SRQ_LIMIT_REACHED", "QP_LAST_WQE_REACHED", "CLIENT_REREGISTER", "GID_CHANGE",
+}
+
+// String returns the standard name of the event.
+func (e EventType) String() string { return nameOf(eventTypeNames[:], int(e), "EVENT") }
+
+// AsyncEvent is something that happened to an object outside of any work
+// request (struct ibv_async_event). The object is the one its type concerns;
+// the others are nil. It may have been closed meanwhile.
+type AsyncEvent struct {
+	Type EventType
+	CQ   CQ
+	QP   QP
+	SRQ  SRQ
+}
+
+// AsyncChannel carries the asynchronous events of a device. It is bounded:
+// each type is pending at most once per object, and at most asyncLimit events
+// are kept. Its methods may be called by any goroutine.
+type AsyncChannel struct {
+	wake chan struct{}
+
+	mu      sync.Mutex // guards everything below
+	events  []AsyncEvent
+	pending map[AsyncEvent]struct{}
+	lost    uint64
+}
+
+// asyncLimit bounds the events nobody has fetched.
+const asyncLimit = 1024
+
+// NewAsyncChannel makes an empty channel.
+func NewAsyncChannel() *AsyncChannel {
+	return &AsyncChannel{wake: make(chan struct{}, 1), pending: map[AsyncEvent]struct{}{}}
+}
+
+// Notify adds an event; devices call it. It never blocks. An event that is
+// pending already is not added again; one that finds the channel full is
+// counted and dropped.
+func (c *AsyncChannel) Notify(e AsyncEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.pending[e]; ok {
+		return
+	}
+	if len(c.events) == asyncLimit {
+		c.lost++
+		return
+	}
+	c.pending[e] = struct{}{}
+	c.events = append(c.events, e)
+	c.signal()
+}
+
+// Get waits for the next event (ibv_get_async_event).
+func (c *AsyncChannel) Get(ctx context.Context) (AsyncEvent, error) {
+	for {
+		if e, ok := c.Poll(); ok {
+			return e, nil
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return AsyncEvent{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Poll returns the next event if there is one.
+func (c *AsyncChannel) Poll() (AsyncEvent, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.events) == 0 {
+		return AsyncEvent{}, false
+	}
+	e := c.events[0]
+	c.events = append(c.events[:0], c.events[1:]...)
+	delete(c.pending, e)
+	if len(c.events) > 0 {
+		c.signal()
+	}
+	return e, true
+}
+
+// Lost returns how many events found the channel full.
+func (c *AsyncChannel) Lost() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+func (c *AsyncChannel) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

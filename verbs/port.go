@@ -1,0 +1,25 @@
+package verbs
+
+// PortState is the state of a port (enum ibv_port_state, same numbers).
+type PortState uint8
+
+// The states of a port that software devices know.
+const (
+	PortDown   PortState = 1
+	PortActive PortState = 4
+)
+
+var portStateNames = [...]string{"", "DOWN", "INIT", "ARMED", "ACTIVE"}
+
+// String returns the standard name of the state.
+func (s PortState) String() string { return nameOf(portStateNames[:], int(s), "PORT") }
+
+// PortAttr describes the only port of a device (struct ibv_port_attr). Its
+// number is 1.
+type PortAttr struct {
+	State     PortState
+	MaxMTU    MTU
+	ActiveMTU MTU
+	GIDs      []GID // by SGID index; none on a device without addresses (shm)
+	UDPPort   uint16
+}

@@ -1,0 +1,89 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// DefaultUDPPort is the port of RoCEv2 (IANA: roce).
+const DefaultUDPPort = 4791
+
+// maxVectors is what the low bits of a queue pair's number can name.
+const maxVectors = lanes
+
+// Config is what a device is opened with. Only Addrs must be set.
+type Config struct {
+	// Name is what the device is called. Default "soft0".
+	Name string
+	// Addrs are the addresses of the device, its GIDs in this order. They must
+	// be of this host; several devices need different addresses, ports or
+	// network namespaces.
+	Addrs []netip.Addr
+	// UDPPort is the port the device receives on. Default 4791.
+	UDPPort uint16
+	// Vectors is the number of event loops that drive the device. Default 1,
+	// at most 16.
+	Vectors int
+	// MTU is the largest path MTU. Default: the largest that fits the
+	// interface of the first address.
+	MTU verbs.MTU
+	// MaxQP bounds the queue pairs. Default 65536.
+	MaxQP int
+	// MaxMemory bounds the bytes AllocMR hands out. Default 4 GiB.
+	MaxMemory uint64
+	// NoOffload makes the device use neither UDP_SEGMENT nor UDP_GRO, as if
+	// the kernel had neither.
+	NoOffload bool
+	// ECN marks what is sent as ECN capable. Only for networks whose receivers
+	// answer marks with CNPs; the kernel's rxe does not.
+	ECN bool
+	// Logger receives what happens to the device. Default: discard.
+	Logger *slog.Logger
+
+	// newLink replaces the sockets in tests.
+	newLink func(cfg *Config, vector int) (link, error)
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.Name, "soft0")
+	setDefault(&c.UDPPort, DefaultUDPPort)
+	setDefault(&c.Vectors, 1)
+	setDefault(&c.MaxQP, 1<<16)
+	setDefault(&c.MaxMemory, 4<<30)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.newLink == nil {
+		c.newLink = newUDPLink
+	}
+	return c
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate reports all problems at once.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format+": %w", append(args, verbs.ErrInvalid)...))
+		}
+	}
+	bad(len(c.Addrs) > 0 && len(c.Addrs) <= 256, "addrs: %d, want 1 to 256", len(c.Addrs))
+	for i, a := range c.Addrs {
+		bad(a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6(), "addrs[%d]: %v is no address of a host", i, a)
+	}
+	bad(c.Vectors >= 0 && c.Vectors <= maxVectors, "vectors: %d, want 1 to %d", c.Vectors, maxVectors)
+	bad(c.MTU == 0 || c.MTU.Bytes() != 0, "mtu: %d is no path MTU", c.MTU)
+	bad(c.MaxQP >= 0 && c.MaxQP <= 1<<20, "max qp: %d, want 1 to %d", c.MaxQP, 1<<20)
+	return errors.Join(errs...)
+}

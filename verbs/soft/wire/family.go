@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"hash/crc32"
+	"sync"
+)
+
+// family is what the ICRCs of all IPv4 or all IPv6 flows have in common: how
+// fields that are zero in the state of a flow's headers change the CRC.
+type family struct {
+	// lengths is indexed by the bytes of the UDP payload.
+	lengths [MaxLen + 1]struct {
+		state uint32 // what the lengths in the IP and UDP headers add, after the UDP header
+		back  uint32 // times this, a register steps back from the ICRC to the identification
+	}
+	// idHigh and idLow are what the bytes of the identification add after the UDP
+	// header. Zeros for IPv6.
+	idHigh, idLow [256]uint32
+	// unmasked is what byte 4 of the BTH adds if it is 0 in place of ones, after
+	// headers of so many bytes.
+	unmasked [MaxHeaderLen + 1]uint32
+	// masked is what that byte adds in place of ones, seen at the identification.
+	masked [256]uint32
+	// id are the bits of the register that the identification sets, seen there.
+	// None for IPv6.
+	id uint32
+}
+
+// From the identification of IPv4 to the UDP payload, in bytes. The tables of
+// IPv6 step back as far, to nothing in particular.
+const idToPayload = ipv4Len - 4 + udpLen
+
+// bthMasked is the byte of the BTH that the ICRC takes as ones: FECN, BECN and
+// six reserved bits.
+const bthMasked = 4
+
+var ipv4 = sync.OnceValue(func() *family {
+	header := func(total, id, udp uint16) uint32 {
+		b := coverIPv4(total, id, udp)
+		return crc32.ChecksumIEEE(b[:])
+	}
+	zero := header(0, 0, 0)
+	f := newFamily()
+	f.id = 0xffff
+	for i := range uint16(256) {
+		f.idHigh[i] = zero ^ header(0, i<<8, 0)
+		f.idLow[i] = zero ^ header(0, i, 0)
+	}
+	for n := range uint16(len(f.lengths)) {
+		f.lengths[n].state = zero ^ header(ipv4Len+udpLen+n, 0, udpLen+n)
+	}
+	return f
+})
+
+var ipv6 = sync.OnceValue(func() *family {
+	header := func(length uint16) uint32 {
+		b := coverIPv6(length)
+		return crc32.ChecksumIEEE(b[:])
+	}
+	f := newFamily()
+	for n := range uint16(len(f.lengths)) {
+		f.lengths[n].state = header(0) ^ header(udpLen+n)
+	}
+	return f
+})
+
+// newFamily fills in what does not depend on the IP header.
+func newFamily() *family {
+	f := new(family)
+	back := one
+	for range idToPayload {
+		back = stepBack(back)
+	}
+	for n := range len(f.lengths) - ICRCLen {
+		f.lengths[n+ICRCLen].back = back
+		back = stepBack(back)
+	}
+	for b := range f.masked {
+		s := uint32(b) ^ 0xff
+		for range idToPayload + bthMasked {
+			s = stepBack(s)
+		}
+		f.masked[b] = s
+	}
+	s := uint32(0xff)
+	for n := bthMasked + 1; n < len(f.unmasked); n++ {
+		s = step(s)
+		f.unmasked[n] = s
+	}
+	return f
+}

@@ -1,0 +1,142 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+	"net/netip"
+)
+
+// Flow is what the ICRC covers of the headers below the BTH. The addresses are
+// of one family; IPv4 addresses mapped into IPv6 count as IPv4.
+type Flow struct {
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16
+}
+
+// ICRC is the invariant CRC of one flow (IBTA vol. 1, 7.8.1 and annex A17.3.3):
+// the CRC-32 of Ethernet over 8 bytes of ones in place of the LRH, the IP and
+// UDP headers and everything up to the ICRC, with ones in place of what changes
+// on the way. It does not change after NewICRC; any number of goroutines may
+// use it.
+//
+// What a state is: the CRC of what came so far, as crc32.Update takes it. A CRC
+// is affine, so the fields that differ from datagram to datagram are XORed into
+// the state of the flow's headers, where they have been zero.
+type ICRC struct {
+	state  uint32 // after the UDP header, lengths and identification 0
+	family *family
+}
+
+// Offsets in the covered bytes.
+const (
+	lrhLen  = 8
+	udpLen  = 8
+	ipv4Len = 20
+	ipv6Len = 40
+)
+
+// NewICRC prepares the ICRC of a flow, in one direction.
+func NewICRC(f Flow) ICRC {
+	src, dst := f.Src.Unmap(), f.Dst.Unmap()
+	if src.Is4() && dst.Is4() {
+		b := coverIPv4(0, 0, 0)
+		s, d := src.As4(), dst.As4()
+		copy(b[lrhLen+12:], s[:])
+		copy(b[lrhLen+16:], d[:])
+		coverPorts(b[lrhLen+ipv4Len:], f)
+		return ICRC{crc32.ChecksumIEEE(b[:]), ipv4()}
+	}
+	b := coverIPv6(0)
+	s, d := src.As16(), dst.As16()
+	copy(b[lrhLen+8:], s[:])
+	copy(b[lrhLen+24:], d[:])
+	coverPorts(b[lrhLen+ipv6Len:], f)
+	return ICRC{crc32.ChecksumIEEE(b[:]), ipv6()}
+}
+
+// coverIPv4 is what is covered up to the BTH, without addresses and ports.
+func coverIPv4(total, id, udp uint16) (b [lrhLen + ipv4Len + udpLen]byte) {
+	be := binary.BigEndian
+	be.PutUint64(b[:], ^uint64(0))
+	h := b[lrhLen:]
+	h[0] = 0x45
+	h[1] = 0xff // type of service
+	be.PutUint16(h[2:], total)
+	be.PutUint16(h[4:], id)
+	be.PutUint16(h[6:], 0x4000) // DF
+	h[8] = 0xff                 // time to live
+	h[9] = 17
+	be.PutUint16(h[10:], 0xffff) // checksum
+	be.PutUint16(h[ipv4Len+4:], udp)
+	be.PutUint16(h[ipv4Len+6:], 0xffff) // checksum
+	return b
+}
+
+// coverIPv6 is the same for IPv6, where the length of the payload is that of UDP.
+func coverIPv6(length uint16) (b [lrhLen + ipv6Len + udpLen]byte) {
+	be := binary.BigEndian
+	be.PutUint64(b[:], ^uint64(0))
+	h := b[lrhLen:]
+	be.PutUint32(h, 0x6fffffff) // traffic class and flow label
+	be.PutUint16(h[4:], length)
+	h[6] = 17
+	h[7] = 0xff // hop limit
+	be.PutUint16(h[ipv6Len+4:], length)
+	be.PutUint16(h[ipv6Len+6:], 0xffff) // checksum
+	return b
+}
+
+func coverPorts(udp []byte, f Flow) {
+	binary.BigEndian.PutUint16(udp, f.SrcPort)
+	binary.BigEndian.PutUint16(udp[2:], f.DstPort)
+}
+
+// Begin is the state after the BTH and the extension headers hdr, as Append
+// wrote them, of a datagram with the IPv4 identification id, which is ignored
+// for IPv6, and a UDP payload of n bytes: headers, payload, padding and ICRC, at
+// most MaxLen.
+func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
+	f := c.family
+	state := c.state ^ f.lengths[n].state ^ f.idHigh[id>>8] ^ f.idLow[id&0xff]
+	if hdr[bthMasked] == 0 && len(hdr) <= MaxHeaderLen {
+		return Update(state, hdr) ^ f.unmasked[len(hdr)]
+	}
+	state = Update(state, hdr[:bthMasked])
+	state = ^step(^state ^ 0xff)
+	return Update(state, hdr[bthMasked+1:])
+}
+
+// Update is the state after more bytes: payload and padding.
+func Update(state uint32, b []byte) uint32 { return crc32.Update(state, crc32.IEEETable, b) }
+
+// Finish is the ICRC, as a number of the little-endian bytes on the wire.
+func Finish(state uint32) uint32 { return state }
+
+// AppendICRC appends the ICRC as it goes on the wire.
+func AppendICRC(b []byte, state uint32) []byte {
+	return binary.LittleEndian.AppendUint32(b, Finish(state))
+}
+
+// Verify checks the ICRC of a received UDP payload. For IPv4 it accepts if some
+// identification explains the ICRC, and says which; see the package comment for
+// what that is worth. Datagrams longer than MaxLen fail.
+//
+// The payload goes through the CRC as it is. What that differs in from the ICRC
+// is due to the byte of the BTH that is masked, to the identification, or to
+// damage. Stepped back to where the identification begins, the first is one of
+// 256 constants and the second is the identification itself.
+func (c *ICRC) Verify(datagram []byte) (id uint16, ok bool) {
+	n := len(datagram)
+	if n < MinLen || n > MaxLen {
+		return 0, false
+	}
+	l := &c.family.lengths[n]
+	diff := Update(c.state^l.state, datagram[:n-ICRCLen])
+	diff ^= binary.LittleEndian.Uint32(datagram[n-ICRCLen:])
+	diff = multiply(diff, l.back) ^ c.family.masked[datagram[bthMasked]]
+	if diff&^c.family.id != 0 {
+		return 0, false
+	}
+	return bits.ReverseBytes16(uint16(diff)), true
+}

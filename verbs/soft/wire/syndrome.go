@@ -1,0 +1,35 @@
+package wire
+
+// Syndrome is the first byte of the AETH (IBTA vol. 1, 9.7.5.2.4): the kind in
+// bits 6:5, a value below. Bit 7 is reserved.
+type Syndrome uint8
+
+const (
+	// ACK acknowledges; the credit count of 31 means that no credits are kept.
+	ACK Syndrome = 0x1f
+	// RNR, combined with a timer code, tells that the receiver is not ready.
+	RNR Syndrome = 0x20
+
+	NAKSequence          Syndrome = 0x60 // a PSN was skipped: go back to the one of the NAK
+	NAKInvalidRequest    Syndrome = 0x61 // an operation that is out of place, too long or not allowed
+	NAKRemoteAccess      Syndrome = 0x62 // a key that does not allow it
+	NAKRemoteOperational Syndrome = 0x63 // the responder failed
+	NAKInvalidRD         Syndrome = 0x64 // reliable datagrams only
+)
+
+const (
+	syndromeKind  Syndrome = 0xe0
+	syndromeValue Syndrome = 0x1f
+)
+
+// IsACK tells an acknowledgement, whatever its credits.
+func (s Syndrome) IsACK() bool { return s&syndromeKind == 0 }
+
+// IsRNR tells a receiver that is not ready; RNRTimer says for how long.
+func (s Syndrome) IsRNR() bool { return s&syndromeKind == RNR }
+
+// IsNAK tells a refusal, of a code above or a reserved one.
+func (s Syndrome) IsNAK() bool { return s&syndromeKind == NAKSequence }
+
+// RNRTimer is the timer code of an RNR NAK, 5 bits.
+func (s Syndrome) RNRTimer() uint8 { return uint8(s & syndromeValue) }

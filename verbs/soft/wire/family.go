@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"hash/crc32"
-	"sync"
-)
+import "sync"
 
 // family is what the ICRCs of all IPv4 or all IPv6 flows have in common: how
 // fields that are zero in the state of a flow's headers change the CRC.
@@ -37,7 +34,7 @@ const bthMasked = 4
 var ipv4 = sync.OnceValue(func() *family {
 	header := func(total, id, udp uint16) uint32 {
 		b := coverIPv4(total, id, udp)
-		return crc32.ChecksumIEEE(b[:])
+		return checksum(b[:])
 	}
 	zero := header(0, 0, 0)
 	f := newFamily()
@@ -55,7 +52,7 @@ var ipv4 = sync.OnceValue(func() *family {
 var ipv6 = sync.OnceValue(func() *family {
 	header := func(length uint16) uint32 {
 		b := coverIPv6(length)
-		return crc32.ChecksumIEEE(b[:])
+		return checksum(b[:])
 	}
 	f := newFamily()
 	for n := range uint16(len(f.lengths)) {

@@ -69,7 +69,7 @@ type Header struct {
 const mask24 = 1<<24 - 1
 
 // Pad is how many bytes follow n bytes of payload so that the packet is a whole
-// number of words (IBTA vol. 1, 9.2.4). They are sent as zeros.
+// number of words (IBTA vol. 1, 9.2). They are sent as zeros.
 func Pad(n int) int { return -n & 3 }
 
 // Len is the size of the BTH and the extension headers. For a CNP that includes

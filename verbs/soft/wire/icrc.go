@@ -14,7 +14,7 @@ type Flow struct {
 	SrcPort, DstPort uint16
 }
 
-// ICRC is the invariant CRC of one flow (IBTA vol. 1, 7.8.1 and annex A17.3.3):
+// ICRC is the invariant CRC of one flow (IBTA vol. 1, chapter 7 and annex A17):
 // the CRC-32 of Ethernet over 8 bytes of ones in place of the LRH, the IP and
 // UDP headers and everything up to the ICRC, with ones in place of what changes
 // on the way. It does not change after NewICRC; any number of goroutines may

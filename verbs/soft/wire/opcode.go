@@ -78,7 +78,7 @@ func (o Opcode) Known() bool { return traits[o] != 0 }
 // Traits says what an opcode is; 0 for unknown ones.
 func (o Opcode) Traits() Traits { return traits[o] }
 
-// String is the name that IBTA vol. 1, table 38 gives an opcode.
+// String is the name that IBTA vol. 1, 9.2.1 gives an opcode, such as RC_SEND_FIRST.
 func (o Opcode) String() string {
 	if name := names[o]; name != "" {
 		return name

@@ -2,7 +2,7 @@ package wire
 
 // PSNDiff is the signed distance from b to a, both modulo 2^24: negative if a is
 // before b. What is up to 2^23-1 ahead counts as after, the rest as before
-// (IBTA vol. 1, 9.7.1.1).
+// (IBTA vol. 1, chapter 9).
 func PSNDiff(a, b uint32) int32 { return int32((a-b)<<8) >> 8 }
 
 // PSNAdd is the PSN n packets after a, or before it if n is negative.

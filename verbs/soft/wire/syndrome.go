@@ -1,6 +1,6 @@
 package wire
 
-// Syndrome is the first byte of the AETH (IBTA vol. 1, 9.7.5.2.4): the kind in
+// Syndrome is the first byte of the AETH (IBTA vol. 1, chapter 9): the kind in
 // bits 6:5, a value below. Bit 7 is reserved.
 type Syndrome uint8
 

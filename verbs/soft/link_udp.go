@@ -26,7 +26,8 @@ type udpLink struct {
 	in      inbox
 
 	reported map[unix.Errno]bool // refusals that the log has already
-	portless bool                // the log has that already
+	portless bool                // the log has that no socket could be opened
+	small    bool                // the log has that buffers are small
 	closed   bool
 	counters linkCounters
 }
@@ -65,20 +66,26 @@ func newUDPLink(cfg *Config, vector int) (link, error) {
 		l.receivers = append(l.receivers, s.fd)
 		gro = gro && s.gro
 		l.segment = l.segment && s.segment
-		if s.buffer < receiveBuffer && vector == 0 && len(l.receivers) == 1 {
-			l.log.Warn("receive buffer of UDP sockets is small, expect losses", "bytes", s.buffer, "wanted", receiveBuffer,
-				"raise", "net.core.rmem_max")
-		}
+		l.smallBuffer(s.buffer, receiveBuffer, "net.core.rmem_max")
 	}
 	l.out.init()
 	l.in.init(l.receivers, gro)
 	return l, nil
 }
 
+// smallBuffer says once what the host should allow; without privileges it
+// allows 208 KiB by default, three full trains.
+func (l *udpLink) smallBuffer(have, want int, sysctl string) {
+	if have < want && !l.small {
+		l.small = true
+		l.log.Warn("buffer of a UDP socket is small, expect losses", "bytes", have, "wanted", want, "raise", sysctl)
+	}
+}
+
 func (l *udpLink) sourcePort(local int, laneOf uint8) uint16 {
 	s := &l.senders[local][laneOf%lanes]
 	if s.port == 0 && !l.closed {
-		opened, err := openLane(l.addrs[local])
+		opened, buffer, err := openLane(l.addrs[local])
 		if err != nil {
 			if !l.portless {
 				l.portless = true
@@ -87,6 +94,7 @@ func (l *udpLink) sourcePort(local int, laneOf uint8) uint16 {
 			return 0
 		}
 		*s = opened
+		l.smallBuffer(buffer, sendBuffer, "net.core.wmem_max")
 	}
 	return s.port
 }

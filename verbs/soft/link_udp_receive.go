@@ -35,7 +35,7 @@ func (in *inbox) init(fds []int, gro bool) {
 	if gro {
 		n, size = mergedMessages, mergedBytes
 	}
-	in.size, in.merged = size, 1
+	in.size, in.merged = size, size/4096 // at first, about what it would be
 	in.msgs = make([]unix.Mmsghdr, n)
 	in.bufs = make([]unix.Iovec, n)
 	in.names = make([][unix.SizeofSockaddrInet6]byte, n)
@@ -117,7 +117,7 @@ func (l *udpLink) drain(local, budget int, to receiver) (used int, more bool) {
 		}
 		datagrams := l.hand(local, n, to)
 		used += max(datagrams, n)
-		in.merged = max(datagrams/n, 1)
+		in.merged = max(datagrams/n, in.merged/2, 1)
 		if n < want {
 			return used, false
 		}

@@ -171,10 +171,10 @@ func (l *udpLink) flush(fd int, trains []train) {
 // refused drops a train that the kernel did not take; the transport finds out
 // as it does for any loss.
 //
-// That includes a full send buffer (EAGAIN). It takes 16 MiB on their way to a
-// network card in one lane, which is more than the windows of queue pairs let
-// be; over loopback and veth nothing stays in the buffer at all. If it comes to
-// it nevertheless, the network is slower than we are, and a loss is what slows
+// That includes a full send buffer (EAGAIN). Over loopback and veth nothing
+// stays in it at all; with a network card it takes sendBuffer bytes under way in
+// one lane, more than a few queue pairs' windows. If it comes to it
+// nevertheless, the network is slower than we are, and a loss is what slows
 // a sender down. To wait would stop every queue pair of the vector, among them
 // those of other networks, and the reception of the very acknowledgements that
 // would end the wait; to keep the train would need a queue, which is what the

@@ -102,8 +102,8 @@ func steer(fd, vectors int) error {
 // openLane opens a socket to send from. It is not connected, since it serves
 // many peers, and "do not fragment" is set: that alone makes the kernel use the
 // IPv4 identification 0 (and on by one within a train), which the ICRC covers.
-// Nobody reads from it.
-func openLane(a netip.Addr) (lane, error) {
+// Nobody reads from it. The integer is the size of its send buffer.
+func openLane(a netip.Addr) (lane, int, error) {
 	opts := []option{
 		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO},
 		{unix.SOL_SOCKET, unix.SO_RCVBUF, 0}, // the least there is
@@ -118,12 +118,11 @@ func openLane(a netip.Addr) (lane, error) {
 			continue
 		}
 		if err != nil {
-			return lane{}, err
+			return lane{}, 0, err
 		}
-		setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-		return lane{fd: fd, port: port}, nil
+		return lane{fd: fd, port: port}, setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer), nil
 	}
-	return lane{}, fmt.Errorf("source port of %v: %w", a, unix.EADDRINUSE)
+	return lane{}, 0, fmt.Errorf("source port of %v: %w", a, unix.EADDRINUSE)
 }
 
 // option is a socket option of an integer.

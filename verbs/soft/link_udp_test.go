@@ -331,10 +331,7 @@ func TestUDPLinkTrainsRefused(t *testing.T) {
 			from, to, dst := linkPair(t, m)
 			from.sourcePort(0, 0)
 			// Without checksums the kernel refuses UDP_SEGMENT with EINVAL.
-			level, name := unix.SOL_SOCKET, unix.SO_NO_CHECK
-			if m.a.Is6() {
-				level, name = unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_TX
-			}
+			level, name := withoutChecksum(m)
 			require.NoError(t, unix.SetsockoptInt(from.senders[0][0].fd, level, name, 1))
 			data := pattern(3000)
 			trains := makeTrains(from, dst, 0, 1000, data)
@@ -351,6 +348,26 @@ func TestUDPLinkTrainsRefused(t *testing.T) {
 			require.Equal(t, data, bytes.Join(await(t, to, 3).data, nil))
 		})
 	}
+}
+
+// The kernel's rxe sends no UDP checksums, over IPv6 neither.
+func TestUDPLinkNoChecksum(t *testing.T) {
+	forModes(t, func(t *testing.T, m mode) {
+		from, to, dst := linkPair(t, m)
+		from.sourcePort(0, 0)
+		level, name := withoutChecksum(m)
+		require.NoError(t, unix.SetsockoptInt(from.senders[0][0].fd, level, name, 1))
+		from.send([]train{{dst: dst, size: 4, count: 1, total: 4, bufs: [][]byte{[]byte("good")}}})
+		require.Equal(t, []byte("good"), await(t, to, 1).data[0])
+	})
+}
+
+// withoutChecksum names the option of a socket that computes no checksums.
+func withoutChecksum(m mode) (level, name int) {
+	if m.a.Is6() {
+		return unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_TX
+	}
+	return unix.SOL_SOCKET, unix.SO_NO_CHECK
 }
 
 // The mark of congestion arrives with the datagram; what we send has none.

@@ -10,6 +10,11 @@ type link interface {
 	// sourcePort is the UDP port that datagrams of a lane leave from, which the
 	// ICRC covers. It may open a socket; 0 means that it could not.
 	sourcePort(local int, lane uint8) uint16
+	// maxTrain is how many datagrams a train may have now; 1 means that the
+	// kernel cuts no trains, and each datagram leaves with identification 0. It
+	// can fall to 1 at any time in send, so it is asked for each train: longer
+	// ones are dropped.
+	maxTrain() int
 	// send transmits trains in order and keeps nothing of them. A train that
 	// the network does not take is counted and dropped, as any datagram may be.
 	send(trains []train)

@@ -1,0 +1,71 @@
+package soft
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// mtuHeaders is the room that rxe leaves in an interface's MTU for the headers
+// of a packet; two ends must choose the same path MTU from the same interfaces.
+const mtuHeaders = 80
+
+// pathMTU is the largest path MTU whose packets fit the interface that has the
+// address.
+func pathMTU(addr netip.Addr) (verbs.MTU, error) {
+	in, err := interfaceOf(addr)
+	if err != nil {
+		return 0, fmt.Errorf("interface of %v: %w", addr, err)
+	}
+	m := mtuWithin(in.MTU)
+	if m == 0 {
+		return 0, fmt.Errorf("mtu %d of interface %s: %w", in.MTU, in.Name, verbs.ErrNotSupported)
+	}
+	return m, nil
+}
+
+// mtuWithin is the largest path MTU that fits an interface's, 0 if none does.
+func mtuWithin(interfaceMTU int) verbs.MTU {
+	for m := verbs.MTU4096; m >= verbs.MTU256; m-- {
+		if m.Bytes()+mtuHeaders <= interfaceMTU {
+			return m
+		}
+	}
+	return 0
+}
+
+// interfaceOf finds the interface that has an address. The loopback interface
+// has all of the networks of its addresses.
+func interfaceOf(addr netip.Addr) (*net.Interface, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	plain := addr.WithZone("")
+	for i := range all {
+		in := &all[i]
+		if zone := addr.Zone(); zone != "" && zone != in.Name {
+			continue
+		}
+		addrs, err := in.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of %s: %w", in.Name, err)
+		}
+		for _, a := range addrs {
+			n, ok := a.(*net.IPNet)
+			if !ok {
+				continue
+			}
+			have, _ := netip.AddrFromSlice(n.IP)
+			have = have.Unmap()
+			if have == plain || in.Flags&net.FlagLoopback != 0 && plain.Is4() && have.Is4() && n.Contains(plain.AsSlice()) {
+				return in, nil
+			}
+		}
+	}
+	return nil, unix.EADDRNOTAVAIL
+}

@@ -1,0 +1,111 @@
+package soft
+
+// congestion is a sender's window: additive increase, multiplicative decrease
+// as TCP's Reno (RFC 5681), counted in bytes so that a small path MTU is no
+// disadvantage beside TCP, and bounded.
+//
+//	       ACK: + bytes acked             ACK: + reference segment per window
+//	slow start ─── window ≥ threshold ───► congestion avoidance
+//	    ▲   loss, RNR: threshold = window × β, CNP: × (1 - 1/8), at most once per window sent
+//	    └── timeout: window = the initial one or less
+type congestion struct {
+	mtu       float64
+	window    float64 // bytes
+	threshold float64
+}
+
+const (
+	initialWindow = 32 << 10
+	maxWindow     = 4 << 20
+	// referenceSegment is what a TCP on an Ethernet adds per round trip.
+	referenceSegment = 1448
+	// lossFactor is CUBIC's β (RFC 9438, 4.6), which the TCPs beside us use.
+	lossFactor = 0.7
+	cnpFactor  = 0.875
+	// goBackCost bounds how small a loss makes the window: packets.
+	minPackets = 2
+)
+
+func (c *congestion) init(mtu int) {
+	*c = congestion{mtu: float64(mtu), window: max(initialWindow, 4*float64(mtu)), threshold: maxWindow}
+}
+
+// packets is the window in packets.
+func (c *congestion) packets() int { return max(1, int(c.window/c.mtu)) }
+
+// acked grows the window; limited says that it was what held the sender back.
+func (c *congestion) acked(packets int, limited bool) {
+	if !limited || packets <= 0 {
+		return
+	}
+	n := float64(packets) * c.mtu
+	if c.window < c.threshold {
+		c.window += n
+	} else {
+		c.window += referenceSegment * n / c.window
+	}
+	c.window = min(c.window, maxWindow)
+}
+
+func (c *congestion) shrink(factor float64) {
+	c.threshold = max(c.window*factor, minPackets*c.mtu)
+	c.window = c.threshold
+}
+
+// timeout is a loss that no answer told of. The first may be a lost tail or a
+// sleeping peer; more in a row mean that nothing gets through.
+func (c *congestion) timeout(inRow int) {
+	c.threshold = max(c.window/2, minPackets*c.mtu)
+	if inRow <= 1 {
+		c.window = min(c.threshold, initialWindow)
+	} else {
+		c.window = minPackets * c.mtu
+	}
+}
+
+// idle forgets what was learnt: the path may be another by now (RFC 2861).
+func (c *congestion) idle() {
+	c.threshold = max(c.threshold, c.window*3/4)
+	c.window = min(c.window, max(initialWindow, 4*c.mtu))
+}
+
+// roundTrip estimates the round trip time and from it the retransmission timer
+// (RFC 6298), in nanoseconds.
+type roundTrip struct {
+	srtt, rttvar int64
+	backoff      uint
+}
+
+const (
+	millisecond = 1_000_000
+	// minRTO is above what a busy machine delays its loops by.
+	minRTO     = 10 * millisecond
+	maxRTO     = 1000 * millisecond
+	maxBackoff = 7
+)
+
+func (r *roundTrip) sample(rtt int64) {
+	if rtt <= 0 {
+		rtt = 1
+	}
+	if r.srtt == 0 {
+		r.srtt, r.rttvar = rtt, rtt/2
+		return
+	}
+	diff := r.srtt - rtt
+	if diff < 0 {
+		diff = -diff
+	}
+	r.rttvar += (diff - r.rttvar) / 4
+	r.srtt += (rtt - r.srtt) / 8
+}
+
+// timer is the time to wait for an answer; initial is used before the first sample.
+func (r *roundTrip) timer(initial int64) int64 {
+	t := initial
+	if r.srtt != 0 {
+		t = r.srtt + 4*r.rttvar
+	}
+	t = min(max(t, minRTO), maxRTO)
+	return min(t<<r.backoff, maxRTO)
+}

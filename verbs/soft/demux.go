@@ -1,0 +1,107 @@
+package soft
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// deliver implements receiver: the checks every packet has to pass, in the
+// order of rxe_recv: form, queue pair, keys, source, ICRC. What fails is
+// counted and dropped in silence.
+func (v *vector) deliver(d *datagram) {
+	v.arrived++
+	h := &v.header
+	payload, err := h.Parse(d.data)
+	if err != nil {
+		v.dev.count.dropMalformed.Add(1)
+		return
+	}
+	if at := v.owner(h.DestQP); at != v.index {
+		v.stray(at, d)
+		return
+	}
+	q := v.lookup(h.DestQP)
+	if q == nil || !q.receives(h.Opcode) {
+		v.dev.count.dropNoQP.Add(1)
+		return
+	}
+	if !v.admits(q, h, d) {
+		return
+	}
+	if _, ok := v.verifier(d).Verify(d.data); !ok {
+		v.dev.count.dropICRC.Add(1)
+		return
+	}
+	if d.ce {
+		q.congested()
+	}
+	q.receive(h, payload, d)
+}
+
+// admits checks the keys and where the packet comes from.
+func (v *vector) admits(q *qp, h *wire.Header, d *datagram) bool {
+	if h.PKey&0x7fff != 0x7fff {
+		v.dev.count.dropKey.Add(1)
+		return false
+	}
+	if q.kind == verbs.QPTUD || q.kind == verbs.QPTGSI {
+		if h.QKey != q.attr.QKey {
+			v.dev.count.dropKey.Add(1)
+			return false
+		}
+		return true
+	}
+	if d.src.Addr() != q.av.dst.Addr() || d.local != q.av.local {
+		v.dev.count.dropSource.Add(1)
+		return false
+	}
+	return true
+}
+
+// owner is the vector of a queue pair. A number that names none is everyone's.
+func (v *vector) owner(qpn uint32) int {
+	at := vectorOf(qpn)
+	if qpn == gsiQPN {
+		at = int(v.dev.gsiVector.Load())
+	}
+	if at < 0 || at >= len(v.dev.vectors) {
+		return v.index
+	}
+	return at
+}
+
+// stray passes a datagram on to the vector it is for.
+func (v *vector) stray(to int, d *datagram) {
+	o := v.dev.vectors[to]
+	o.strayMu.Lock()
+	defer o.strayMu.Unlock()
+	if o.closed || len(o.strays) >= strayLimit {
+		v.dev.count.dropStray.Add(1)
+		return
+	}
+	s := stray{d: *d, data: bytes.Clone(d.data)}
+	o.strays = append(o.strays, s)
+	if !o.strayed.Swap(true) {
+		_, _ = unix.Write(o.wakeFD, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+func (v *vector) takeStrays() bool {
+	if !v.strayed.Load() {
+		return false
+	}
+	v.strayMu.Lock()
+	list := v.strays
+	v.strays = nil
+	v.strayed.Store(false)
+	v.strayMu.Unlock()
+	for i := range list {
+		list[i].d.data = list[i].data
+		v.deliver(&list[i].d)
+	}
+	return len(list) > 0
+}

@@ -1,0 +1,149 @@
+package soft
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Modify implements verbs.QP.
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	if q.closed {
+		return verbs.ErrClosed
+	}
+	to, err := verbs.CheckTransition(q.kind, q.state, attr, mask)
+	if err != nil {
+		return err
+	}
+	if err := q.checkAttr(attr, mask); err != nil {
+		return err
+	}
+	switch to {
+	case verbs.QPSReset:
+		q.reset()
+		return nil
+	case verbs.QPSErr:
+		q.toErr()
+		return nil
+	case verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE: // attributes
+	}
+	if mask&verbs.QPAttrAV != 0 {
+		if q.av, err = q.pd.dev.resolve(&attr.AH); err != nil {
+			return err
+		}
+	}
+	from := q.state
+	q.attr.Apply(attr, mask)
+	q.state = to
+	q.entered(from, to)
+	return nil
+}
+
+func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	if err := verbs.CheckAttr(attr, mask); err != nil {
+		return err
+	}
+	switch {
+	case mask&verbs.QPAttrPathMTU != 0 && attr.PathMTU > q.pd.dev.mtu:
+		return fmt.Errorf("path MTU %d, the port has %d: %w", attr.PathMTU.Bytes(), q.pd.dev.mtu.Bytes(), verbs.ErrInvalid)
+	case mask&verbs.QPAttrMaxRDAtomic != 0 && attr.MaxRDAtomic > maxRDAtomic,
+		mask&verbs.QPAttrMaxDestRDAtomic != 0 && attr.MaxDestRDAtomic > maxRDAtomic:
+		return fmt.Errorf("%d and %d reads and atomics: %w", attr.MaxRDAtomic, attr.MaxDestRDAtomic, verbs.ErrInvalid)
+	case mask&verbs.QPAttrAV != 0:
+		_, err := q.pd.dev.resolve(&attr.AH)
+		return err
+	}
+	return nil
+}
+
+// entered does what a transition brings with it.
+func (q *qp) entered(from, to verbs.QPState) {
+	v := q.vec
+	if from < verbs.QPSRTR && to == verbs.QPSRTR {
+		q.mtu = q.pd.dev.mtu.Bytes()
+		if !q.datagrams() {
+			q.mtu = q.attr.PathMTU.Bytes()
+			q.resp.init(q.attr.RQPSN, int(q.attr.MaxDestRDAtomic))
+		}
+		v.install(q)
+	}
+	if !q.datagrams() && to >= verbs.QPSRTR {
+		q.path = v.pathTo(&q.av, q.attr.DestQPNum)
+	}
+	if from == verbs.QPSRTR && to == verbs.QPSRTS {
+		q.req.init(q.attr.SQPSN, q.mtu, q.sq.posted)
+	}
+	switch {
+	case to == verbs.QPSSQD && from != to:
+		q.req.draining = true
+		q.drained()
+	case to == verbs.QPSRTS && from != to:
+		q.req.draining = false
+		v.schedule(q)
+	}
+}
+
+// drained raises the event of SQD once everything that was begun has completed
+// (IBTA vol. 1, 10.3.1.5).
+func (q *qp) drained() {
+	if q.state != verbs.QPSSQD || !q.req.draining || q.sq.done != q.req.idx || q.req.k != 0 {
+		return
+	}
+	q.req.draining = false
+	if q.attr.SQDAsyncNotify {
+		q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
+	}
+}
+
+// reset forgets everything. Counters go on: completions in the CQs refer to them.
+func (q *qp) reset() {
+	q.vec.uninstall(q)
+	q.state, q.attr, q.av, q.path = verbs.QPSReset, verbs.QPAttr{}, av{}, nil
+	q.sq.done, q.sq.retired = q.sq.posted, q.sq.posted
+	q.rq.head, q.rq.retired = q.rq.tail, q.rq.tail
+	q.cur.active = false
+	q.deadline = 0
+	q.req = requester{}
+	q.resp.drop()
+}
+
+// toErr moves the queue pair to ERR and flushes both queues.
+func (q *qp) toErr() {
+	if q.state == verbs.QPSErr {
+		return
+	}
+	began := q.state != verbs.QPSReset
+	q.state = verbs.QPSErr
+	q.deadline = 0
+	q.resp.drop()
+	q.flushSends()
+	q.flushReceives()
+	if q.srq != nil && began {
+		q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q})
+	}
+}
+
+// fatal is an error that no work request can tell of.
+func (q *qp) fatal() {
+	if q.state == verbs.QPSErr || q.closed {
+		return
+	}
+	q.vec.dev.count.qpErrors.Add(1)
+	q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
+	q.toErr()
+}
+
+// failOldest completes the oldest work request with an error, which takes down
+// the queue pair, or, where the transport is unreliable, its send queue.
+func (q *qp) failOldest(status verbs.WCStatus) {
+	if q.sq.done != q.sq.posted {
+		q.finish(status)
+	}
+	if q.kind == verbs.QPTRC {
+		q.vec.dev.count.qpErrors.Add(1)
+		q.toErr()
+		return
+	}
+	q.state = verbs.QPSSQE
+	q.flushSends()
+}

@@ -1,0 +1,253 @@
+package soft
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// qp is a queue pair. As in rxe its work is divided in three, each with its own
+// state, all run by the loop of the vector:
+//
+//	           PostSend ─► requester ── requests ──►┐
+//	send CQ ◄── completer ◄── acknowledgements ──── network
+//	recv CQ ◄── responder ◄── requests ────────────┘
+//	           PostRecv ─►     └── acknowledgements, READ responses ──► network
+//
+//	qp.go         the object            modify.go     state machine, errors
+//	sendqueue.go  posted sends          recvqueue.go  posted receives
+//	requester.go  what to send now      completer.go  what answers mean
+//	responder.go  requests in order     replies.go    answers, READ, atomics
+//	datagram.go   UD and GSI            uc.go         UC
+type qp struct {
+	pd   *pd
+	vec  *vector
+	num  uint32
+	kind verbs.QPType
+	cap  verbs.QPCap
+	sig  bool
+	scq  *cq
+	rcq  *cq
+	srq  *srq
+
+	state  verbs.QPState
+	attr   verbs.QPAttr
+	av     av
+	path   *path
+	mtu    int
+	closed bool
+	queued bool // in vector.ready
+	owes   bool // in vector.acks
+
+	deadline int64 // when expired is to be called, 0 = never
+	timerAt  int64 // as the heap knows it, 0 = it does not
+
+	sq   sendQueue
+	rq   recvQueue
+	cur  recvWQE // the receive of the message under way
+	req  requester
+	resp responder
+}
+
+var _ verbs.QP = (*qp)(nil)
+
+func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
+	scq, ok1 := attr.SendCQ.(*cq)
+	rcq, ok2 := attr.RecvCQ.(*cq)
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.closed || rcq.closed {
+		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
+	}
+	q := &qp{pd: p, vec: scq.vec, kind: attr.Type, cap: attr.Cap, sig: attr.SQSigAll, scq: scq, rcq: rcq}
+	switch attr.Type {
+	case verbs.QPTRC, verbs.QPTUC, verbs.QPTUD, verbs.QPTGSI:
+	default:
+		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
+	}
+	if attr.SRQ != nil {
+		s, ok := attr.SRQ.(*srq)
+		if !ok || s.vec != q.vec || s.pd != p || s.closed || q.kind == verbs.QPTUC {
+			return nil, fmt.Errorf("shared receive queue not of the domain and vector: %w", verbs.ErrInvalid)
+		}
+		q.srq = s
+		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, s.sges
+	}
+	if err := checkCap(q.cap); err != nil {
+		return nil, err
+	}
+	if q.srq == nil {
+		q.rq.init(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
+	}
+	q.cur.sges = make([]verbs.SGE, 0, q.cap.MaxRecvSGE)
+	if err := p.dev.admit(q); err != nil {
+		return nil, err
+	}
+	q.count(1)
+	return q, nil
+}
+
+func checkCap(c verbs.QPCap) error {
+	in := func(n, limit int) bool { return n >= 0 && n <= limit }
+	if c.MaxSendWR < 1 || !in(c.MaxSendWR, maxWR) || !in(c.MaxRecvWR, maxWR) ||
+		!in(c.MaxSendSGE, maxSGE) || !in(c.MaxRecvSGE, maxSGE) || !in(c.MaxInline, maxInline) {
+		return fmt.Errorf("queue pair capabilities %+v: %w", c, verbs.ErrInvalid)
+	}
+	return nil
+}
+
+// admit gives a queue pair its number.
+func (d *Device) admit(q *qp) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return verbs.ErrClosed
+	case q.kind == verbs.QPTGSI && d.gsi:
+		return fmt.Errorf("general services queue pair: %w", verbs.ErrBusy)
+	case q.kind == verbs.QPTGSI:
+		d.gsi, q.num = true, gsiQPN
+		d.gsiVector.Store(int32(q.vec.index))
+		return nil
+	}
+	qpn, ok := d.slots.take(q.vec.index)
+	if !ok {
+		return fmt.Errorf("queue pairs: %w", verbs.ErrNoMemory)
+	}
+	q.num = qpn
+	return nil
+}
+
+// count adds n to the users of what the queue pair is made of.
+func (q *qp) count(n int32) {
+	q.scq.users.Add(n)
+	q.rcq.users.Add(n)
+	if q.srq != nil {
+		q.srq.users.Add(n)
+	}
+	q.pd.users.Add(int64(n))
+	q.pd.dev.qpCount.Add(int64(n))
+}
+
+// Num implements verbs.QP.
+func (q *qp) Num() uint32 { return q.num }
+
+// Type implements verbs.QP.
+func (q *qp) Type() verbs.QPType { return q.kind }
+
+// State implements verbs.QP.
+func (q *qp) State() verbs.QPState { return q.state }
+
+// Query implements verbs.QP.
+func (q *qp) Query() verbs.QPAttr {
+	attr := q.attr
+	attr.State, attr.CurState = q.state, q.state
+	return attr
+}
+
+// Close implements verbs.QP.
+func (q *qp) Close() error {
+	if q.closed {
+		return nil
+	}
+	q.closed = true
+	q.vec.uninstall(q)
+	q.deadline, q.timerAt = 0, 0
+	q.count(-1)
+	d := q.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if q.num == gsiQPN {
+		d.gsi = false
+		d.gsiVector.Store(-1)
+	} else {
+		d.slots.put(q.num)
+	}
+	return nil
+}
+
+// datagrams tells whether the queue pair is connectionless.
+func (q *qp) datagrams() bool { return q.kind == verbs.QPTUD || q.kind == verbs.QPTGSI }
+
+// receives tells whether a packet of this kind is for the queue pair at all.
+func (q *qp) receives(o wire.Opcode) bool {
+	if q.state < verbs.QPSRTR || q.state == verbs.QPSErr {
+		return false
+	}
+	switch o.Transport() {
+	case wire.RC:
+		if o.Traits()&wire.Response != 0 && q.state != verbs.QPSRTS && q.state != verbs.QPSSQD {
+			return false
+		}
+		return q.kind == verbs.QPTRC
+	case wire.UC:
+		return q.kind == verbs.QPTUC
+	case wire.UD:
+		return q.datagrams()
+	case wire.CNPClass:
+		return !q.datagrams()
+	}
+	return false
+}
+
+// receive handles a packet that has passed all checks.
+func (q *qp) receive(h *wire.Header, payload []byte, d *datagram) {
+	switch {
+	case h.Opcode == wire.CNP:
+		q.notified()
+	case h.Opcode.Traits()&wire.Response != 0:
+		q.response(h, payload)
+	case q.kind == verbs.QPTRC:
+		q.request(h, payload)
+	case q.kind == verbs.QPTUC:
+		q.unreliable(h, payload)
+	default:
+		q.datagram(h, payload, d)
+	}
+}
+
+// PostRecv implements verbs.QP.
+func (q *qp) PostRecv(wr *verbs.RecvWR) error {
+	switch {
+	case q.closed:
+		return verbs.ErrClosed
+	case q.srq != nil:
+		return fmt.Errorf("post receive beside a shared receive queue: %w", verbs.ErrInvalid)
+	case q.state == verbs.QPSReset:
+		return fmt.Errorf("post receive in RESET: %w", verbs.ErrState)
+	case len(wr.SGList) > q.cap.MaxRecvSGE:
+		return fmt.Errorf("%d SGEs: %w", len(wr.SGList), verbs.ErrInvalid)
+	case q.rq.tail-q.rq.retired >= uint64(q.cap.MaxRecvWR):
+		return verbs.ErrQueueFull
+	}
+	q.rq.push(wr)
+	if q.state == verbs.QPSErr {
+		q.flushReceives()
+	}
+	return nil
+}
+
+// takeRecv makes sure that the message under way has a receive.
+func (q *qp) takeRecv() bool {
+	switch {
+	case q.cur.active:
+		return true
+	case q.srq != nil:
+		return q.srq.take(&q.cur)
+	case q.rq.posted() == 0:
+		return false
+	}
+	q.rq.pop(&q.cur)
+	return true
+}
+
+// received completes the receive of the message under way.
+func (q *qp) received(wc *verbs.WC, solicited bool) {
+	w := &q.cur
+	wc.WRID, wc.QPNum = w.id, q.num
+	retire := w.retire
+	if q.srq != nil {
+		retire = 0 // the SRQ's entry became free when it was taken
+	}
+	w.active = false
+	q.rcq.push(wc, q, retire, true, solicited)
+}

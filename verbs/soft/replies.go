@@ -1,0 +1,230 @@
+package soft
+
+import (
+	"math/bits"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// job is a READ or an atomic that is to be answered. It is kept after that: a
+// repeated request is answered from it, and an atomic is not executed again.
+type job struct {
+	psn     uint32
+	packets uint32 // PSNs
+	sent    uint32
+	msn     uint32
+	key     uint32
+	length  uint32
+	addr    uint64
+	orig    uint64 // atomic: the value from before
+	atomic  bool
+}
+
+// keep stores a job for when it is repeated, in place of the oldest.
+func (r *responder) keep(j job) {
+	if len(r.stored) < cap(r.stored) {
+		r.stored = append(r.stored, j)
+		return
+	}
+	r.stored[r.last] = j
+	r.last = (r.last + 1) % len(r.stored)
+}
+
+// find returns the stored job that PSN psn belongs to.
+func (r *responder) find(psn uint32) *job {
+	for i := range r.stored {
+		if d := wire.PSNDiff(psn, r.stored[i].psn); d >= 0 && uint32(d) < r.stored[i].packets {
+			return &r.stored[i]
+		}
+	}
+	return nil
+}
+
+// work queues a job; false if there are more than were agreed on.
+func (q *qp) work(j job) bool {
+	r := &q.resp
+	if len(r.jobs) >= int(q.attr.MaxDestRDAtomic) {
+		q.refuse(wire.NAKInvalidRequest)
+		return false
+	}
+	r.jobs = append(r.jobs, j)
+	r.keep(j)
+	r.psn = wire.PSNAdd(r.psn, int(j.packets))
+	q.vec.owe(q)
+	return true
+}
+
+func (q *qp) executeRead(h *wire.Header) bool {
+	switch {
+	case h.Length > maxMsg:
+		q.refuse(wire.NAKInvalidRequest)
+		return false
+	case q.attr.Access&verbs.AccessRemoteRead == 0,
+		h.Length > 0 && !q.grants(verbs.AccessRemoteRead, h.RKey, h.VA, h.Length):
+		q.refuse(wire.NAKRemoteAccess)
+		return false
+	}
+	return q.work(job{
+		psn: h.PSN, packets: packetsOf(h.Length, q.mtu), msn: (q.resp.msn + 1) & 0xffffff,
+		key: h.RKey, addr: h.VA, length: h.Length,
+	})
+}
+
+func (q *qp) executeAtomic(h *wire.Header) bool {
+	if h.VA%8 != 0 || len(q.resp.jobs) >= int(q.attr.MaxDestRDAtomic) {
+		q.refuse(wire.NAKInvalidRequest)
+		return false
+	}
+	if !q.grants(verbs.AccessRemoteAtomic, h.RKey, h.VA, 8) {
+		q.refuse(wire.NAKRemoteAccess)
+		return false
+	}
+	w := word(q.pd.remote(h.RKey, h.VA, 8, verbs.AccessRemoteAtomic))
+	orig := w.Load()
+	if h.Opcode == wire.RCFetchAdd {
+		orig = w.Add(h.SwapAdd) - h.SwapAdd
+	} else {
+		for orig == h.Compare && !w.CompareAndSwap(orig, h.SwapAdd) {
+			orig = w.Load()
+		}
+	}
+	return q.work(job{psn: h.PSN, packets: 1, msn: (q.resp.msn + 1) & 0xffffff, orig: orig, atomic: true})
+}
+
+// duplicate answers a request that was executed before (IBTA vol. 1, 9.7.5.1.3):
+// SEND and WRITE are acknowledged again, READ is repeated, an atomic is
+// answered from what was stored.
+func (q *qp) duplicate(h *wire.Header) {
+	r, t := &q.resp, h.Opcode.Traits()
+	q.vec.dev.count.duplicates.Add(1)
+	if t&(wire.Send|wire.Write) != 0 {
+		r.ack = true
+		q.vec.owe(q)
+		return
+	}
+	s := r.find(h.PSN)
+	if s == nil || s.atomic != (t&wire.Read == 0) {
+		return
+	}
+	again := *s
+	if !s.atomic {
+		off := uint32(wire.PSNDiff(h.PSN, s.psn)) * uint32(q.mtu)
+		if h.RKey != s.key || h.VA != s.addr+uint64(off) || h.Length > s.length-min(off, s.length) {
+			return
+		}
+		again.psn, again.addr, again.length, again.packets = h.PSN, h.VA, h.Length, packetsOf(h.Length, q.mtu)
+	}
+	again.sent = 0
+	// The requester has gone back: what was still to be sent from there on it
+	// asks for again.
+	keep := 0
+	for keep < len(r.jobs) && wire.PSNDiff(r.jobs[keep].psn, h.PSN) < 0 {
+		keep++
+	}
+	r.jobs = append(r.jobs[:keep], again)
+	q.vec.owe(q)
+}
+
+// respond sends what the responder owes: READ responses and atomics in order,
+// then one acknowledgement for everything, or a NAK.
+func (q *qp) respond() {
+	r := &q.resp
+	if q.state < verbs.QPSRTR || q.state == verbs.QPSErr || q.kind != verbs.QPTRC {
+		return
+	}
+	for budget := turnPackets; len(r.jobs) > 0; budget-- {
+		if budget == 0 {
+			q.vec.schedule(q)
+			return
+		}
+		if !q.answerJob(&r.jobs[0]) {
+			return
+		}
+	}
+	switch {
+	case r.nak:
+		q.acknowledge(r.psn, r.nakWith)
+	case r.ack:
+		q.acknowledge(wire.PSNAdd(r.psn, -1), wire.ACK)
+	}
+	r.nak, r.ack = false, false
+	if r.dying {
+		q.vec.dev.count.qpErrors.Add(1)
+		q.toErr()
+	}
+}
+
+// answerJob sends one packet of the oldest job; false means that the rest
+// cannot be sent.
+func (q *qp) answerJob(j *job) bool {
+	r := &q.resp
+	h := q.header(wire.PSNAdd(j.psn, int(j.sent)))
+	h.Syndrome, h.MSN = wire.ACK, j.msn
+	if j.atomic {
+		h.Opcode, h.Orig = wire.RCAtomicAcknowledge, j.orig
+		q.vec.tx.add(q.path, &h, nil, 0)
+	} else {
+		off := j.sent * uint32(q.mtu)
+		n := min(uint32(q.mtu), j.length-off)
+		v := q.vec
+		v.parts = v.parts[:0]
+		if n > 0 {
+			b := q.pd.remote(j.key, j.addr+uint64(off), uint64(n), verbs.AccessRemoteRead)
+			if b == nil { // closed meanwhile
+				r.jobs = r.jobs[:0]
+				r.psn = h.PSN
+				q.refuse(wire.NAKRemoteAccess)
+				return true
+			}
+			v.parts = append(v.parts, b)
+		}
+		first, last := j.sent == 0, j.sent == j.packets-1
+		h.Opcode = readOpcodes[bits.Len8(flag(first)|flag(last)<<1)]
+		if first && last {
+			h.Opcode = wire.RCReadResponseOnly
+		}
+		v.tx.add(q.path, &h, v.parts, int(n))
+	}
+	if j.sent++; j.sent == j.packets {
+		r.jobs = append(r.jobs[:0], r.jobs[1:]...)
+	}
+	return true
+}
+
+// readOpcodes are the opcodes of responses in the middle, first and last.
+var readOpcodes = [...]wire.Opcode{wire.RCReadResponseMiddle, wire.RCReadResponseFirst, wire.RCReadResponseLast}
+
+func flag(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (q *qp) header(psn uint32) wire.Header {
+	return wire.Header{Migrated: true, PKey: 0xffff, DestQP: q.attr.DestQPNum, PSN: psn}
+}
+
+func (q *qp) acknowledge(psn uint32, s wire.Syndrome) {
+	h := q.header(psn)
+	h.Opcode, h.Syndrome, h.MSN = wire.RCAcknowledge, s, q.resp.msn
+	q.vec.tx.add(q.path, &h, nil, 0)
+}
+
+// congested tells the peer that its packets were marked, at most once in a
+// while (IBTA vol. 1, annex A17.9.3).
+func (q *qp) congested() {
+	r, now := &q.resp, q.vec.now
+	if q.datagrams() || q.path == nil || r.cnpAt != 0 && now-r.cnpAt < cnpInterval {
+		return
+	}
+	r.cnpAt = now
+	q.vec.dev.count.sentCNPs.Add(1)
+	h := q.header(0)
+	h.Opcode, h.BECN = wire.CNP, true
+	q.vec.tx.add(q.path, &h, nil, 0)
+}
+
+// cnpInterval is the usual minimum of adapters.
+const cnpInterval = 50_000

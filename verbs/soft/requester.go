@@ -1,0 +1,409 @@
+package soft
+
+import (
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// requester is the sending side of a connected queue pair. PSNs of packets:
+//
+//	acknowledged │ in flight │ sent before, to be sent again │ new
+//	             una         next (at idx, k)                high
+//
+// Going back moves next to an earlier PSN (go-back-N); nothing is ever sent
+// beyond the congestion window, counted from una.
+type requester struct {
+	una  uint32 // oldest PSN not acknowledged
+	high uint32 // first PSN never sent
+	idx  uint64 // work request that next is in
+	k    uint32 // packet of it
+	cc   congestion
+	rtt  roundTrip
+
+	reads      []uint32 // last PSN of each READ and atomic under way, oldest first
+	recover    uint32   // losses before this PSN have been reacted to
+	timing     bool     // timedPSN was sent at timedAt, and only once
+	timedPSN   uint32
+	timedAt    int64
+	rtoAt      int64 // retransmission timer, 0 = nothing in flight
+	rnrAt      int64 // the peer has no receive: wait until then
+	paceAt     int64 // the share of this moment is used up
+	paceFrom   int64 // tokens were counted up to then
+	tokens     float64
+	progressAt int64 // the peer was last seen to get on
+	lostPSN    uint32
+	lostAt     int64
+	timeouts   int // in a row
+	rnrs       int // in a row
+	limited    bool
+	draining   bool // SQD: not drained yet
+}
+
+func (r *requester) init(psn uint32, mtu int, idx uint64) {
+	*r = requester{una: psn, high: psn, recover: psn, idx: idx, reads: r.reads[:0], draining: r.draining}
+	r.cc.init(mtu)
+}
+
+// next is the PSN to send next.
+func (q *qp) next() uint32 {
+	r := &q.req
+	if r.idx == q.sq.posted {
+		return r.high
+	}
+	w := q.sq.slot(r.idx)
+	if !w.begun {
+		return r.high
+	}
+	return wire.PSNAdd(w.first, int(r.k))
+}
+
+// transmit sends what the queue pair may send now.
+func (q *qp) transmit() {
+	if len(q.resp.jobs) > 0 || q.resp.dying {
+		q.respond()
+	}
+	if q.state != verbs.QPSRTS && q.state != verbs.QPSSQD {
+		return
+	}
+	switch q.kind {
+	case verbs.QPTRC:
+		q.transmitRC()
+	case verbs.QPTUC:
+		q.transmitUC()
+	default:
+		q.transmitUD()
+	}
+	q.drained()
+}
+
+func (q *qp) transmitRC() {
+	r := &q.req
+	if r.rnrAt != 0 {
+		return
+	}
+	r.limited = false
+	for budget := turnPackets; ; {
+		if budget <= 0 {
+			q.vec.schedule(q)
+			break
+		}
+		n := q.step()
+		if n == 0 {
+			break
+		}
+		budget -= n
+	}
+	q.setDeadline()
+}
+
+// step sends the next packet and returns how many PSNs it takes; 0 means that
+// nothing can be sent now. A step that only begins a work request counts as one.
+func (q *qp) step() int {
+	r, v := &q.req, q.vec
+	if r.idx == q.sq.posted {
+		return 0
+	}
+	w := q.sq.slot(r.idx)
+	if !w.begun && !q.begin(w) {
+		return 0
+	}
+	if w.packets == 0 { // a local operation
+		r.idx++
+		q.collect()
+		return 1
+	}
+	psn := wire.PSNAdd(w.first, int(r.k))
+	flight := int(wire.PSNDiff(psn, r.una))
+	room := r.cc.packets() - flight
+	if room <= 0 {
+		r.limited = true
+		return 0
+	}
+	if w.answered() && len(r.reads) >= max(1, int(q.attr.MaxRDAtomic)) {
+		return 0
+	}
+	if flight == 0 {
+		q.wakeUp()
+	}
+	if !q.pace() {
+		return 0
+	}
+	n := q.emit(w, psn, uint32(room))
+	if n == 0 {
+		return 0
+	}
+	r.tokens -= float64(n * q.mtu)
+	if wire.PSNDiff(psn, r.high) < 0 {
+		v.dev.count.retransmits.Add(1)
+	}
+	if r.k += uint32(n); r.k == w.packets {
+		r.idx, r.k = r.idx+1, 0
+	}
+	if end := wire.PSNAdd(psn, n); wire.PSNDiff(end, r.high) > 0 {
+		if r.high = end; !r.timing {
+			r.timing, r.timedPSN, r.timedAt = true, wire.PSNAdd(end, -1), v.now
+		}
+	}
+	if r.rtoAt == 0 {
+		r.rtoAt = v.now + r.rtt.timer(q.ackTimeout())
+	}
+	return n
+}
+
+// wakeUp is called before something is sent while nothing is in flight.
+func (q *qp) wakeUp() {
+	r, now := &q.req, q.vec.now
+	if r.timeouts == 0 && r.rnrs == 0 {
+		if r.progressAt != 0 && now-r.progressAt > idleReset {
+			r.cc.idle()
+		}
+		r.progressAt = now
+	}
+}
+
+// idleReset is how long a queue pair may be silent and still trust its window.
+const idleReset = 1000 * millisecond
+
+// begin gives a work request its PSNs; false if it has to wait.
+func (q *qp) begin(w *sendWQE) bool {
+	r := &q.req
+	switch {
+	case q.state == verbs.QPSSQD, w.status != verbs.WCSuccess:
+		return false
+	case w.flags&verbs.SendFence != 0 && len(r.reads) > 0:
+		return false
+	case w.op == verbs.WRLocalInv:
+		if !q.pd.invalidate(w.imm, false) {
+			q.cannot(w, verbs.WCLocQPOpErr)
+			return false
+		}
+		w.packets = 0
+	case w.answered() && w.op != verbs.WRRDMARead:
+		w.packets = 1
+	default:
+		w.packets = packetsOf(w.length, q.mtu)
+	}
+	w.begun, w.first, w.got = true, r.high, 0
+	return true
+}
+
+// packetsOf is how many packets a message takes; an empty one takes one.
+func packetsOf(length uint32, mtu int) uint32 {
+	return max(1, (length+uint32(mtu)-1)/uint32(mtu))
+}
+
+// cannot gives a work request an error, which it completes with when those
+// before it have completed.
+func (q *qp) cannot(w *sendWQE, status verbs.WCStatus) {
+	w.status = status
+	q.collect()
+}
+
+// emit sends the packet at PSN psn of w. room is what the window leaves; a READ
+// asks for no more than that, so that its responses obey our window.
+func (q *qp) emit(w *sendWQE, psn, room uint32) int {
+	h := wire.Header{Migrated: true, PKey: 0xffff, DestQP: q.attr.DestQPNum, PSN: psn, AckReq: true}
+	off := q.req.k * uint32(q.mtu)
+	switch w.op {
+	case verbs.WRRDMARead:
+		n := min(w.packets-q.req.k, room)
+		h.Opcode, h.VA, h.RKey = wire.RCReadRequest, w.addr+uint64(off), w.rkey
+		h.Length = min(w.length-off, n*uint32(q.mtu))
+		q.req.reads = append(q.req.reads, wire.PSNAdd(psn, int(n)-1))
+		q.vec.tx.add(q.path, &h, nil, 0)
+		return int(n)
+	case verbs.WRAtomicCmpAndSwp:
+		h.Opcode, h.VA, h.RKey, h.Compare, h.SwapAdd = wire.RCCompareSwap, w.addr, w.rkey, w.operand[0], w.operand[1]
+		q.req.reads = append(q.req.reads, psn)
+		q.vec.tx.add(q.path, &h, nil, 0)
+		return 1
+	case verbs.WRAtomicFetchAndAdd:
+		h.Opcode, h.VA, h.RKey, h.SwapAdd = wire.RCFetchAdd, w.addr, w.rkey, w.operand[0]
+		q.req.reads = append(q.req.reads, psn)
+		q.vec.tx.add(q.path, &h, nil, 0)
+		return 1
+	default:
+	}
+	n := min(w.length-off, uint32(q.mtu))
+	if !q.gather(w, off, n) {
+		q.cannot(w, verbs.WCLocProtErr)
+		return 0
+	}
+	q.message(w, &h)
+	h.AckReq = h.Opcode.Traits()&wire.End != 0 || room == 1 || psn%ackEvery == 0
+	q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
+	return 1
+}
+
+// ackEvery is how often an acknowledgement is asked for within a long message.
+const ackEvery = 32
+
+// message fills in the opcode of the packet at req.k of a SEND or WRITE, and
+// what goes with it.
+func (q *qp) message(w *sendWQE, h *wire.Header) {
+	first, last := q.req.k == 0, q.req.k == w.packets-1
+	send := w.op == verbs.WRSend || w.op == verbs.WRSendWithImm || w.op == verbs.WRSendWithInv
+	switch {
+	case send && first && !last:
+		h.Opcode = wire.RCSendFirst
+	case send && !last:
+		h.Opcode = wire.RCSendMiddle
+	case first && !last:
+		h.Opcode = wire.RCWriteFirst
+	case !last:
+		h.Opcode = wire.RCWriteMiddle
+	default:
+		h.Opcode = lastOpcode(w.op, first)
+		h.Imm, h.InvRKey = w.imm, w.imm
+		h.Solicited = w.flags&verbs.SendSolicited != 0 && w.op != verbs.WRRDMAWrite
+	}
+	if first && !send {
+		h.VA, h.RKey, h.Length = w.addr, w.rkey, w.length
+	}
+	if q.kind == verbs.QPTUC {
+		h.Opcode |= wire.UCSendFirst
+	}
+}
+
+// lastOpcode is the RC opcode of the last packet of a message, or of its only one.
+func lastOpcode(op verbs.WROpcode, only bool) wire.Opcode {
+	switch op {
+	case verbs.WRSendWithImm:
+		return pick(only, wire.RCSendOnlyImm, wire.RCSendLastImm)
+	case verbs.WRSendWithInv:
+		return pick(only, wire.RCSendOnlyInv, wire.RCSendLastInv)
+	case verbs.WRRDMAWrite:
+		return pick(only, wire.RCWriteOnly, wire.RCWriteLast)
+	case verbs.WRRDMAWriteWithImm:
+		return pick(only, wire.RCWriteOnlyImm, wire.RCWriteLastImm)
+	default:
+		return pick(only, wire.RCSendOnly, wire.RCSendLast)
+	}
+}
+
+func pick(only bool, a, b wire.Opcode) wire.Opcode {
+	if only {
+		return a
+	}
+	return b
+}
+
+// goBack makes psn, which is not before una, the next to be sent.
+func (q *qp) goBack(psn uint32) {
+	r := &q.req
+	r.timing = false
+	r.rtoAt = 0
+	keep := 0
+	for keep < len(r.reads) && wire.PSNDiff(r.reads[keep], psn) < 0 {
+		keep++
+	}
+	r.reads = r.reads[:keep]
+	r.idx, r.k = q.sq.done, 0
+	for ; r.idx != q.sq.posted; r.idx++ {
+		w := q.sq.slot(r.idx)
+		if !w.begun {
+			break
+		}
+		if d := wire.PSNDiff(psn, w.first); d >= 0 && uint32(d) < w.packets {
+			r.k = uint32(d)
+			break
+		}
+	}
+	if psn != r.una {
+		r.rtoAt = q.vec.now + r.rtt.timer(q.ackTimeout())
+	}
+	q.vec.schedule(q)
+}
+
+// pace spreads the window over the round trip where that is longer than the
+// loop's clock is coarse; elsewhere the window alone is fine enough.
+func (q *qp) pace() bool {
+	r, now := &q.req, q.vec.now
+	if r.rtt.srtt < paceFromRTT {
+		return true
+	}
+	gain := 1.25
+	if r.cc.window < r.cc.threshold {
+		gain = 2
+	}
+	rate := gain * r.cc.window / float64(r.rtt.srtt)
+	burst := max(initialWindow, rate*2*millisecond)
+	r.tokens = min(burst, r.tokens+rate*float64(now-r.paceFrom))
+	r.paceFrom = now
+	if r.tokens > 0 {
+		return true
+	}
+	r.paceAt = now + max(millisecond, int64(-r.tokens/rate))
+	return false
+}
+
+// paceFromRTT is the round trip from which on sending is paced.
+const paceFromRTT = 4 * millisecond
+
+// setDeadline asks to be woken for the earliest of the timers.
+func (q *qp) setDeadline() {
+	r := &q.req
+	q.deadline = 0
+	if q.state == verbs.QPSErr {
+		return
+	}
+	for _, at := range [...]int64{r.rtoAt, r.rnrAt, r.paceAt} {
+		if at != 0 && (q.deadline == 0 || at < q.deadline) {
+			q.deadline = at
+		}
+	}
+	q.vec.timers.set(q)
+}
+
+// expired is called when the deadline has come.
+func (q *qp) expired() {
+	r, now := &q.req, q.vec.now
+	if r.rnrAt != 0 && now >= r.rnrAt {
+		r.rnrAt = 0
+		q.vec.schedule(q)
+	}
+	if r.paceAt != 0 && now >= r.paceAt {
+		r.paceAt = 0
+		q.vec.schedule(q)
+	}
+	if r.rtoAt != 0 && now >= r.rtoAt {
+		r.rtoAt = 0
+		q.timeout()
+	}
+	q.setDeadline()
+}
+
+// timeout goes back to the oldest packet, or gives up: local ACK timeout times
+// retry count is how long a peer may be silent. The timer itself follows the
+// round trip, so there are more retransmissions than retries in that time.
+func (q *qp) timeout() {
+	r, v := &q.req, q.vec
+	v.dev.count.timeouts.Add(1)
+	if limit := q.patience(); limit != 0 && v.now-r.progressAt >= limit {
+		q.failOldest(verbs.WCRetryExcErr)
+		return
+	}
+	r.timeouts++
+	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
+	r.cc.timeout(r.timeouts)
+	r.recover = r.high
+	q.goBack(r.una)
+}
+
+// ackTimeout is the local ACK timeout in nanoseconds, which the first timer has.
+func (q *qp) ackTimeout() int64 {
+	if q.attr.Timeout == 0 {
+		return maxRTO
+	}
+	return 4096 << q.attr.Timeout
+}
+
+// patience is how long the peer may give no sign: for ever with timeout 0.
+// IBTA vol. 1, 9.7.6.1.3 lets a timer run up to four times its value; twice is
+// taken here.
+func (q *qp) patience() int64 {
+	if q.attr.Timeout == 0 {
+		return 0
+	}
+	return 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
+}

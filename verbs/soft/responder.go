@@ -1,0 +1,260 @@
+package soft
+
+import (
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// responder is the receiving side of a connected queue pair.
+//
+//	        FIRST              LAST
+//	none ─────────► sending ─────────► none      SEND: into the receive
+//	  │ ──────────► writing ─────────► none      WRITE: to its address
+//	  └─ ONLY ─► none
+//
+// Only the packet with the expected PSN is executed.
+type responder struct {
+	psn     uint32 // expected
+	msn     uint32 // messages completed
+	msg     message
+	addr    uint64 // WRITE under way: where the next byte goes
+	key     uint32
+	left    uint32
+	total   uint32
+	nakked  bool   // a NAK or RNR NAK for psn was sent
+	seen    uint32 // the last PSN that was not the expected one
+	ack     bool   // psn-1 is to be acknowledged
+	nak     bool   // a NAK of psn is to be sent
+	nakWith wire.Syndrome
+	dying   bool // after that NAK comes ERR; no more requests
+	jobs    []job
+	stored  []job // of READs and atomics, for when they are repeated
+	last    int   // index of the next to store
+	cnpAt   int64
+	begun   bool // COMM_EST was raised
+}
+
+// message is what kind of message is under way.
+type message uint8
+
+const (
+	none message = iota
+	sending
+	writing
+)
+
+func (r *responder) init(psn uint32, depth int) {
+	*r = responder{psn: psn, jobs: r.jobs[:0], stored: make([]job, 0, depth)}
+}
+
+// drop forgets what is to be answered.
+func (r *responder) drop() {
+	r.ack, r.nak, r.dying, r.msg = false, false, false, none
+	r.jobs = r.jobs[:0]
+}
+
+// request handles a request: IBTA vol. 1, 9.7.4.1; the order of checks is that
+// of rxe_resp.
+func (q *qp) request(h *wire.Header, payload []byte) {
+	r := &q.resp
+	if r.dying {
+		return
+	}
+	if !r.begun {
+		r.begun = true
+		if q.state == verbs.QPSRTR {
+			q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
+		}
+	}
+	switch d := wire.PSNDiff(h.PSN, r.psn); {
+	case d > 0:
+		q.outOfOrder(h.PSN)
+	case d < 0:
+		q.duplicate(h)
+	default:
+		r.nakked = false
+		q.execute(h, payload)
+	}
+}
+
+// outOfOrder asks for the expected packet: once for every time the requester
+// has gone back, which shows in PSNs that do not rise.
+func (q *qp) outOfOrder(psn uint32) {
+	r := &q.resp
+	again := r.nakked && wire.PSNDiff(psn, r.seen) <= 0
+	if r.nakked && !again {
+		r.seen = psn
+		return
+	}
+	r.nakked, r.seen = true, psn
+	q.vec.dev.count.sentNAKs.Add(1)
+	q.reply(wire.NAKSequence)
+}
+
+// reply asks for a NAK of the expected PSN. It is sent after the answers to
+// what came before.
+func (q *qp) reply(s wire.Syndrome) {
+	q.resp.nak, q.resp.nakWith = true, s
+	q.vec.owe(q)
+}
+
+// refuse answers a request that cannot be executed and ends the queue pair
+// (IBTA vol. 1, 9.9.3: responder class C).
+func (q *qp) refuse(s wire.Syndrome) {
+	q.resp.dying = true
+	event := verbs.EventQPAccessErr
+	if s == wire.NAKInvalidRequest {
+		event = verbs.EventQPReqErr
+	}
+	q.vec.dev.async.Notify(verbs.AsyncEvent{Type: event, QP: q})
+	q.reply(s)
+}
+
+// execute handles the expected packet.
+func (q *qp) execute(h *wire.Header, payload []byte) {
+	r, t := &q.resp, h.Opcode.Traits()
+	if !q.fits(t, len(payload)) {
+		q.refuse(wire.NAKInvalidRequest)
+		return
+	}
+	if t&(wire.Send|wire.HasImm) != 0 && !q.takeRecv() {
+		q.notReady(h.PSN)
+		return
+	}
+	ok := false
+	switch {
+	case t&wire.Send != 0:
+		ok = q.executeSend(h, t, payload)
+	case t&wire.Write != 0:
+		ok = q.executeWrite(h, t, payload)
+	case t&wire.Read != 0:
+		ok = q.executeRead(h)
+	default:
+		ok = q.executeAtomic(h)
+	}
+	if !ok {
+		return
+	}
+	if t&wire.End != 0 {
+		r.msn = (r.msn + 1) & 0xffffff
+	}
+	if t&(wire.Send|wire.Write) == 0 {
+		return // the response acknowledges
+	}
+	r.psn = wire.PSNAdd(r.psn, 1)
+	if h.AckReq {
+		r.ack = true
+		q.vec.owe(q)
+	}
+}
+
+// fits checks the packet's place in its message and its length: FIRST and
+// MIDDLE carry a whole MTU, LAST at least a byte.
+func (q *qp) fits(t wire.Traits, length int) bool {
+	r := &q.resp
+	kind := none
+	switch {
+	case t&wire.Send != 0:
+		kind = sending
+	case t&wire.Write != 0:
+		kind = writing
+	default: // READ and atomic requests have no payload
+		return r.msg == none && length == 0
+	}
+	if t&wire.Start != 0 && r.msg != none || t&wire.Start == 0 && r.msg != kind {
+		return false
+	}
+	switch {
+	case t&wire.End == 0:
+		return length == q.mtu
+	case t&wire.Start == 0 && length == 0:
+		return false
+	}
+	return length <= q.mtu
+}
+
+// notReady is an RNR NAK: there is no receive for the message.
+func (q *qp) notReady(psn uint32) {
+	r := &q.resp
+	r.nakked, r.seen = true, psn
+	q.vec.dev.count.sentRNRNAKs.Add(1)
+	q.reply(wire.RNR | wire.Syndrome(q.attr.MinRNRTimer))
+}
+
+func (q *qp) executeSend(h *wire.Header, t wire.Traits, payload []byte) bool {
+	r := &q.resp
+	r.msg = sending
+	if status := q.cur.scatter(q.pd, payload); status != verbs.WCSuccess {
+		q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv, SrcQP: q.attr.DestQPNum}, true)
+		q.refuse(pickNAK(status))
+		return false
+	}
+	if t&wire.End == 0 {
+		return true
+	}
+	r.msg = none
+	wc := verbs.WC{Opcode: verbs.WCRecv, ByteLen: q.cur.got, SrcQP: q.attr.DestQPNum}
+	switch {
+	case t&wire.HasImm != 0:
+		wc.Flags, wc.ImmData = verbs.WCWithImm, h.Imm
+	case t&wire.HasIETH != 0:
+		wc.Flags, wc.ImmData = verbs.WCWithInv, h.InvRKey
+		if !q.pd.invalidate(h.InvRKey, true) {
+			q.received(&verbs.WC{Status: verbs.WCRemInvReqErr, Opcode: verbs.WCRecv}, true)
+			q.refuse(wire.NAKRemoteAccess)
+			return false
+		}
+	}
+	q.received(&wc, h.Solicited)
+	return true
+}
+
+// pickNAK is what the requester is told when a receive cannot take the message.
+func pickNAK(status verbs.WCStatus) wire.Syndrome {
+	if status == verbs.WCLocLenErr {
+		return wire.NAKInvalidRequest
+	}
+	return wire.NAKRemoteOperational
+}
+
+func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
+	r := &q.resp
+	if t&wire.Start != 0 {
+		r.addr, r.key, r.left, r.total = h.VA, h.RKey, h.Length, h.Length
+	}
+	n := uint32(len(payload))
+	if n > r.left || t&wire.End != 0 && n != r.left || t&wire.End == 0 && n == r.left || r.total > maxMsg {
+		q.refuse(wire.NAKInvalidRequest)
+		return false
+	}
+	if t&wire.Start != 0 && r.total > 0 && !q.grants(verbs.AccessRemoteWrite, r.key, r.addr, r.total) {
+		q.refuse(wire.NAKRemoteAccess)
+		return false
+	}
+	if n > 0 {
+		dst := q.pd.remote(r.key, r.addr, uint64(n), verbs.AccessRemoteWrite)
+		if dst == nil { // closed meanwhile
+			q.refuse(wire.NAKRemoteAccess)
+			return false
+		}
+		copy(dst, payload)
+	}
+	r.msg = writing
+	r.addr += uint64(n)
+	r.left -= n
+	if t&wire.End == 0 {
+		return true
+	}
+	r.msg = none
+	if t&wire.HasImm != 0 {
+		q.received(&verbs.WC{
+			Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: h.Imm, ByteLen: r.total, SrcQP: q.attr.DestQPNum,
+		}, h.Solicited)
+	}
+	return true
+}
+
+// grants tells whether queue pair and region allow the peer to reach n bytes.
+func (q *qp) grants(need verbs.Access, key uint32, addr uint64, n uint32) bool {
+	return q.attr.Access&need != 0 && q.pd.remote(key, addr, uint64(n), need) != nil
+}

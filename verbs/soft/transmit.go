@@ -1,0 +1,119 @@
+package soft
+
+import "github.com/smcgw/smcgw/verbs/soft/wire"
+
+const (
+	// batchTrains and batchArena bound what is collected before it is sent.
+	batchTrains = 32
+	batchArena  = 128 << 10
+	// copyBelow: smaller payloads are copied behind their header, which costs
+	// less than one more element of the gather list.
+	copyBelow = 192
+	// arenaPerPacket is the most that one datagram takes of the arena.
+	arenaPerPacket = wire.MaxHeaderLen + copyBelow + 3 + wire.ICRCLen
+)
+
+// transmitter collects datagrams into trains. Payload stays where it is until
+// the trains are sent; headers, padding and ICRC lie in the arena, which is
+// filled from front to back, so that the tail of one datagram and the head of
+// the next are one element of the gather list.
+type transmitter struct {
+	link   link
+	ect    bool
+	max    int // datagrams in a train, as the link says
+	trains []train
+	arena  []byte
+	spare  [batchTrains][][]byte // gather lists to use again
+}
+
+func newTransmitter(l link, ect bool) *transmitter {
+	return &transmitter{link: l, ect: ect, trains: make([]train, 0, batchTrains), arena: make([]byte, 0, batchArena)}
+}
+
+// add appends a datagram to p: h and the payload, which is the concatenation of
+// parts. The parts must stay unchanged until flush.
+func (t *transmitter) add(p *path, h *wire.Header, parts [][]byte, length int) {
+	size := h.Len() + length + wire.Pad(length) + wire.ICRCLen
+	if len(t.arena)+arenaPerPacket > cap(t.arena) {
+		t.flush()
+	}
+	tr := t.trainFor(p, size)
+	mark := len(t.arena)
+	t.arena = h.Append(t.arena, length)
+	state := p.icrc.Begin(uint16(tr.count), size, t.arena[mark:])
+	if length < copyBelow {
+		for _, part := range parts {
+			t.arena = append(t.arena, part...)
+		}
+		state = wire.Update(state, t.arena[len(t.arena)-length:])
+	} else {
+		tr.appendArena(t.arena[mark:])
+		mark = len(t.arena)
+		for _, part := range parts {
+			state = wire.Update(state, part)
+			tr.bufs = append(tr.bufs, part)
+		}
+	}
+	pad := len(t.arena)
+	for range wire.Pad(length) {
+		t.arena = append(t.arena, 0)
+	}
+	state = wire.Update(state, t.arena[pad:])
+	t.arena = wire.AppendICRC(t.arena, state)
+	tr.appendArena(t.arena[mark:])
+	tr.count++
+	tr.total += size
+}
+
+// appendArena extends the last element of the gather list if b follows it.
+func (tr *train) appendArena(b []byte) {
+	if last := len(tr.bufs) - 1; last >= 0 {
+		if prev := tr.bufs[last]; cap(prev) > len(prev) && len(b) > 0 && &prev[:len(prev)+1][len(prev)] == &b[0] {
+			tr.bufs[last] = prev[:len(prev)+len(b)]
+			return
+		}
+	}
+	tr.bufs = append(tr.bufs, b)
+}
+
+// trainFor returns the train a datagram of this size goes into: the last one if
+// it fits, otherwise a new one.
+func (t *transmitter) trainFor(p *path, size int) *train {
+	if n := len(t.trains); n > 0 {
+		tr := &t.trains[n-1]
+		if tr.local == p.local && tr.lane == p.lane && tr.dst == p.dst && size <= tr.size &&
+			tr.count*tr.size == tr.total && tr.count < t.max && tr.total+size <= maxTrainBytes && len(tr.bufs) < maxTrainBufs {
+			return tr
+		}
+		if n == batchTrains {
+			t.flush()
+		}
+	}
+	n := len(t.trains)
+	if n == 0 {
+		t.max = min(maxTrainCount, t.link.maxTrain())
+	}
+	t.trains = append(t.trains, train{
+		local: p.local, lane: p.lane, ect: t.ect, dst: p.dst, size: size, bufs: t.spare[n][:0],
+	})
+	return &t.trains[n]
+}
+
+// maxTrainBufs bounds the gather list (UIO_MAXIOV), less than one datagram of
+// many parts below it.
+const maxTrainBufs = 1024 - 2*maxSGE
+
+// flush sends everything; true if there was anything.
+func (t *transmitter) flush() bool {
+	if len(t.trains) == 0 {
+		return false
+	}
+	t.link.send(t.trains)
+	for i := range t.trains {
+		clear(t.trains[i].bufs)
+		t.spare[i] = t.trains[i].bufs[:0]
+	}
+	t.trains = t.trains[:0]
+	t.arena = t.arena[:0]
+	return true
+}

@@ -1,0 +1,97 @@
+package soft
+
+import (
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// transmitUC sends messages one after the other; each completes when it is sent.
+func (q *qp) transmitUC() {
+	r := &q.req
+	for budget := turnPackets; r.idx != q.sq.posted; budget-- {
+		if budget == 0 {
+			q.vec.schedule(q)
+			return
+		}
+		w := q.sq.slot(r.idx)
+		if !w.begun && !q.begin(w) {
+			return
+		}
+		if w.packets > 0 {
+			h := q.header(wire.PSNAdd(w.first, int(r.k)))
+			off := r.k * uint32(q.mtu)
+			n := min(w.length-off, uint32(q.mtu))
+			if !q.gather(w, off, n) {
+				q.failOldest(verbs.WCLocProtErr)
+				return
+			}
+			q.message(w, &h)
+			q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
+			r.high = wire.PSNAdd(r.high, 1)
+			r.k++
+		}
+		if r.k == w.packets {
+			r.idx, r.k = r.idx+1, 0
+			q.finish(verbs.WCSuccess)
+		}
+	}
+}
+
+// unreliable handles a packet of an unreliable connection. A message with a gap
+// is dropped as a whole; its receive serves the next one (IBTA vol. 1, 9.8.2.2).
+func (q *qp) unreliable(h *wire.Header, payload []byte) {
+	r, t := &q.resp, h.Opcode.Traits()
+	expected := r.psn
+	r.psn = wire.PSNAdd(h.PSN, 1)
+	if t&wire.Start != 0 {
+		r.msg = none
+		q.cur.got = 0
+	} else if h.PSN != expected {
+		r.msg = none
+	}
+	if !q.fits(t, len(payload)) || t&(wire.Send|wire.HasImm) != 0 && !q.takeRecv() || !q.place(h, t, payload) {
+		r.msg = none
+		q.vec.dev.count.dropUnexpected.Add(1)
+	}
+}
+
+// place executes a packet; false drops the message.
+func (q *qp) place(h *wire.Header, t wire.Traits, payload []byte) bool {
+	r := &q.resp
+	wc := verbs.WC{Opcode: verbs.WCRecv, SrcQP: q.attr.DestQPNum}
+	if t&wire.Send != 0 {
+		r.msg = sending
+		if q.cur.scatter(q.pd, payload) != verbs.WCSuccess {
+			return false
+		}
+		wc.ByteLen = q.cur.got
+	} else {
+		if t&wire.Start != 0 {
+			r.addr, r.key, r.left, r.total = h.VA, h.RKey, h.Length, h.Length
+			if r.total > 0 && !q.grants(verbs.AccessRemoteWrite, r.key, r.addr, r.total) {
+				return false
+			}
+		}
+		n := uint32(len(payload))
+		dst := q.pd.remote(r.key, r.addr, uint64(n), verbs.AccessRemoteWrite)
+		if n > r.left || t&wire.End != 0 && n != r.left || n > 0 && dst == nil {
+			return false
+		}
+		copy(dst, payload)
+		r.msg = writing
+		r.addr += uint64(n)
+		r.left -= n
+		wc.Opcode, wc.ByteLen = verbs.WCRecvRDMAWithImm, r.total
+	}
+	if t&wire.End == 0 {
+		return true
+	}
+	r.msg = none
+	if t&wire.HasImm != 0 {
+		wc.Flags, wc.ImmData = verbs.WCWithImm, h.Imm
+	}
+	if t&(wire.Send|wire.HasImm) != 0 {
+		q.received(&wc, h.Solicited)
+	}
+	return true
+}

@@ -1,0 +1,280 @@
+package soft
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+const (
+	// receiveBudget is how many datagrams a turn takes before others get theirs.
+	receiveBudget = 1024
+	// turnPackets is how many packets one queue pair may send before the next
+	// one gets its turn.
+	turnPackets = 128
+	// strayLimit bounds the datagrams that wait for another vector's loop.
+	strayLimit = 512
+)
+
+// vector is one event loop's part of the device: its queue pairs, sockets and
+// timers. Only the loop touches it, strays excepted.
+type vector struct {
+	dev     *Device
+	index   int
+	link    link
+	tx      *transmitter
+	base    time.Time
+	arrived int   // datagrams in this turn
+	now     int64 // of this turn, nanoseconds since base; never 0
+
+	table    []*qp // by slot: queue pairs that receive
+	gsi      *qp
+	ready    []*qp // have something to send
+	spare    []*qp
+	acks     []*qp // owe an answer to what this turn received
+	timers   timerHeap
+	overruns []*cq
+	paths    map[pathKey]*path
+	flows    map[flowKey]*wire.ICRC
+	lastKey  flowKey
+	lastFlow *wire.ICRC
+	header   wire.Header // of the packet being handled
+	parts    [][]byte    // of the packet being built
+
+	driven  atomic.Bool
+	strayed atomic.Bool // strays is not empty
+	wakeFD  int
+
+	strayMu sync.Mutex // guards everything below
+	strays  []stray
+	closed  bool
+}
+
+// stray is a datagram that the kernel gave to the wrong vector.
+type stray struct {
+	d    datagram
+	data []byte
+}
+
+func newVector(d *Device, index int) (*vector, error) {
+	l, err := d.cfg.newLink(&d.cfg, index)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		_ = l.close()
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	return &vector{
+		dev: d, index: index, link: l, tx: newTransmitter(l, d.cfg.ECN), wakeFD: fd, now: 1,
+		paths: map[pathKey]*path{}, flows: map[flowKey]*wire.ICRC{}, parts: make([][]byte, 0, maxSGE),
+	}, nil
+}
+
+// driver is a vector in the hands of an event loop.
+type driver struct {
+	v *vector
+	p verbs.Poller
+}
+
+var _ verbs.Driver = (*driver)(nil)
+
+func (v *vector) drive(p verbs.Poller) (verbs.Driver, error) {
+	if v.dev.isClosed() {
+		return nil, verbs.ErrClosed
+	}
+	if !v.driven.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("vector %d: %w", v.index, verbs.ErrBusy)
+	}
+	for i, fd := range v.fds() {
+		if err := p.Add(fd); err != nil {
+			for _, added := range v.fds()[:i] {
+				_ = p.Remove(added)
+			}
+			v.driven.Store(false)
+			return nil, fmt.Errorf("poll vector %d: %w", v.index, err)
+		}
+	}
+	return &driver{v: v, p: p}, nil
+}
+
+func (v *vector) fds() []int { return append(v.link.fds(), v.wakeFD) }
+
+// Progress implements verbs.Driver.
+func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
+	v := d.v
+	v.setNow(now)
+	v.arrived = 0
+	more := v.link.receive(receiveBudget, v)
+	worked = v.takeStrays() || more || v.arrived > 0
+	v.answer()
+	for q := v.timers.pop(v.now); q != nil; q = v.timers.pop(v.now) {
+		q.expired()
+		worked = true
+	}
+	v.overrun()
+	if v.run() {
+		worked = true
+	}
+	if v.tx.flush() {
+		worked = true
+	}
+	if at := v.timers.next(); at != 0 {
+		next = v.base.Add(time.Duration(at))
+	}
+	return worked, next
+}
+
+// setNow begins a turn. Time does not go back.
+func (v *vector) setNow(now time.Time) {
+	if v.base.IsZero() {
+		v.base = now.Add(-1)
+	}
+	v.now = max(v.now, int64(now.Sub(v.base)))
+}
+
+// Flush implements verbs.Driver.
+func (d *driver) Flush() {
+	d.v.answer()
+	d.v.overrun()
+	d.v.run()
+	d.v.tx.flush()
+}
+
+// Arm implements verbs.Driver: datagrams wake the loop by themselves.
+func (d *driver) Arm() bool {
+	return len(d.v.ready) == 0 && len(d.v.acks) == 0 && len(d.v.overruns) == 0 && !d.v.strayed.Load()
+}
+
+// Disarm implements verbs.Driver.
+func (d *driver) Disarm() {}
+
+// Close implements verbs.Driver.
+func (d *driver) Close() error {
+	if d.v == nil {
+		return nil
+	}
+	for _, fd := range d.v.fds() {
+		_ = d.p.Remove(fd)
+	}
+	d.v.driven.Store(false)
+	d.v = nil
+	return nil
+}
+
+// schedule has q send what it can at the next Flush or Progress.
+func (v *vector) schedule(q *qp) {
+	if !q.queued && !q.closed {
+		q.queued = true
+		v.ready = append(v.ready, q)
+	}
+}
+
+// owe has q answer when everything that has arrived was looked at.
+func (v *vector) owe(q *qp) {
+	if !q.owes {
+		q.owes = true
+		v.acks = append(v.acks, q)
+	}
+}
+
+// answer sends the acknowledgements of a turn: one per queue pair, however many
+// requests it covers.
+func (v *vector) answer() {
+	for _, q := range v.acks {
+		q.owes = false
+		if !q.closed {
+			q.respond()
+		}
+	}
+	clear(v.acks)
+	v.acks = v.acks[:0]
+}
+
+// run lets every queue pair that is ready send its share.
+func (v *vector) run() bool {
+	if len(v.ready) == 0 {
+		return false
+	}
+	list := v.ready
+	v.ready = v.spare[:0]
+	for _, q := range list {
+		q.queued = false
+		if !q.closed {
+			q.transmit()
+		}
+	}
+	clear(list)
+	v.spare = list[:0]
+	return true
+}
+
+// overrun takes down the queue pairs of CQs that lost completions.
+func (v *vector) overrun() {
+	for len(v.overruns) > 0 {
+		c := v.overruns[0]
+		v.overruns = v.overruns[1:]
+		for _, q := range v.table {
+			if q != nil && (q.scq == c || q.rcq == c) {
+				q.fatal()
+			}
+		}
+		if q := v.gsi; q != nil && (q.scq == c || q.rcq == c) {
+			q.fatal()
+		}
+	}
+}
+
+// install makes a queue pair receive.
+func (v *vector) install(q *qp) {
+	if q.num == gsiQPN {
+		v.gsi = q
+		return
+	}
+	slot := slotOf(q.num)
+	for uint32(len(v.table)) <= slot {
+		v.table = append(v.table, nil)
+	}
+	v.table[slot] = q
+}
+
+func (v *vector) uninstall(q *qp) {
+	switch slot := slotOf(q.num); {
+	case v.gsi == q:
+		v.gsi = nil
+	case slot < uint32(len(v.table)) && v.table[slot] == q:
+		v.table[slot] = nil
+	}
+}
+
+// lookup returns the queue pair with that number if it receives.
+func (v *vector) lookup(qpn uint32) *qp {
+	if qpn == gsiQPN {
+		return v.gsi
+	}
+	if slot := slotOf(qpn); slot < uint32(len(v.table)) {
+		if q := v.table[slot]; q != nil && q.num == qpn {
+			return q
+		}
+	}
+	return nil
+}
+
+func (v *vector) close() error {
+	v.strayMu.Lock()
+	defer v.strayMu.Unlock()
+	if v.closed {
+		return nil
+	}
+	v.closed = true
+	v.strays = nil
+	_ = unix.Close(v.wakeFD)
+	return v.link.close()
+}

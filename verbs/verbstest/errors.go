@@ -50,16 +50,22 @@ func testPostInErr(e *env) {
 	e.Equal(verbs.WCWRFlushErr, e.a.sent(1).Status)
 }
 
-// refused posts wr and expects a remote access error: the requester's work is
+// refused posts wr and expects a remote access error.
+func (e *env) refused(wr *verbs.SendWR) {
+	e.t.Helper()
+	e.refusedWith(wr, verbs.WCRemAccessErr)
+}
+
+// refusedWith posts wr, which the responder refuses: the requester's work is
 // flushed and the responder's queue pair is in ERR too (IBTA vol. 1, 9.7.5.2.4,
 // 10.10.2.2: the responder class C error takes its queue pair down).
-func (e *env) refused(wr *verbs.SendWR) {
+func (e *env) refusedWith(wr *verbs.SendWR, status verbs.WCStatus) {
 	e.t.Helper()
 	before := string(e.b.mr.Bytes()[:4096])
 	e.b.recv(1)
 	e.a.post(wr)
 	e.a.post(e.a.write(verbs.WRRDMAWrite, 99, e.b, 0, 1))
-	e.Equal(verbs.WCRemAccessErr, e.a.sent(1).Status)
+	e.Equal(status, e.a.sent(1).Status)
 	e.Equal(wr.WRID, e.a.wcs[0].WRID)
 	e.Equal(verbs.WCWRFlushErr, e.a.sent(2).Status)
 	e.Equal(verbs.QPSErr, e.a.qp.State())
@@ -106,12 +112,14 @@ func testRemoteRights(e *env) {
 	e.NoError(mr.Close())
 }
 
-// And so must the queue pair (IBTA vol. 1, 10.6.3.1; qp_access_flags).
+// And so must the queue pair (qp_access_flags). One that does not take WRITEs
+// answers like one that does not know them: invalid request (IBTA vol. 1,
+// 9.7.4.1.2, table 58: "a function not supported by this QP"; rocev2.md 8.3).
 func testQueuePairRights(e *env) {
 	e.NoError(verbs.Init(e.a.qp, bothWrite))
 	e.NoError(verbs.Init(e.b.qp, verbs.AccessLocalWrite))
 	e.join()
-	e.refused(e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8))
+	e.refusedWith(e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8), verbs.WCRemInvReqErr)
 }
 
 func testClosedRegion(e *env) {
@@ -140,7 +148,7 @@ func testLocalKey(e *env) {
 // A peer that does not answer any more: transport retry counter exceeded
 // (IBTA vol. 1, 9.7.6.1.3).
 func testPeerInErr(e *env) {
-	e.connect()
+	e.connect(soon)
 	e.NoError(e.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 	e.settle()
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
@@ -151,7 +159,7 @@ func testPeerInErr(e *env) {
 
 // The same for one that goes away while sends wait.
 func testPeerClosed(e *env) {
-	e.connect()
+	e.connect(soon)
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
 	e.settle()
 	e.NoError(e.b.qp.Close())
@@ -163,6 +171,7 @@ func testPeerClosed(e *env) {
 func testUnknownPeer(e *env) {
 	e.NoError(verbs.Init(e.a.qp, bothWrite))
 	attr := e.attr(e.a.Side, e.b.qp.Num()^0x550000)
+	soon(&attr)
 	if err := verbs.Connect(e.a.qp, attr); err != nil {
 		e.ErrorIs(err, verbs.ErrRemoteGone)
 		e.Equal(verbs.QPSInit, e.a.qp.State())

@@ -9,7 +9,6 @@ var limitTests = []test{
 	{"Inline", testInlineLimit},
 	{"Capabilities", testCapabilities},
 	{"Memory", testMemoryLimits},
-	{"DomainInUse", testDomainInUse},
 }
 
 // A posted WR occupies its entry until a completion was polled
@@ -96,8 +95,4 @@ func testMemoryLimits(e *env) {
 	e.Len(mr.Bytes(), 5000)
 	e.Equal(make([]byte, 5000), mr.Bytes(), "zeroed")
 	e.NoError(mr.Close())
-}
-
-func testDomainInUse(e *env) {
-	e.ErrorIs(e.a.PD.Close(), verbs.ErrBusy)
 }

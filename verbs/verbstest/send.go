@@ -11,10 +11,6 @@ var sendTests = []test{
 	{"SendMixedWithWrite", testSendMixedWithWrite},
 }
 
-func (d *end) send(id uint64, off, n int) *verbs.SendWR {
-	return &verbs.SendWR{WRID: id, Opcode: verbs.WRSend, SGList: []verbs.SGE{d.sge(off, n)}}
-}
-
 // IBTA vol. 1, 9.4.1: SEND fills the oldest receive.
 func testSend(e *env) {
 	e.connect()

@@ -125,12 +125,26 @@ func testRegisteredSource(e *env) {
 	e.settle()
 	e.Equal(buf[1000:], e.b.mr.Bytes()[:4000])
 	e.NoError(mr.Close())
-	if !e.a.Device.Attr().RemoteRegMR {
-		_, err = e.a.PD.RegMR(buf, bothWrite)
-		e.ErrorIs(err, verbs.ErrNotSupported)
-	}
+	e.registeredTarget(make([]byte, 5000))
 	_, err = e.a.PD.RegMR(buf, verbs.AccessRemoteWrite)
 	e.ErrorIs(err, verbs.ErrInvalid, "remote write needs local write, ibv_reg_mr(3)")
+}
+
+// registeredTarget has A write to memory of the caller at B, or checks that B
+// does not grant that.
+func (e *env) registeredTarget(buf []byte) {
+	mr, err := e.b.PD.RegMR(buf, bothWrite)
+	if !e.b.Device.Attr().RemoteRegMR {
+		e.ErrorIs(err, verbs.ErrNotSupported)
+		return
+	}
+	e.NoError(err)
+	wr := e.a.write(verbs.WRRDMAWrite, 2, e.b, 0, 3000)
+	wr.RemoteAddr, wr.RKey = mr.Addr()+2000, mr.RKey()
+	e.a.post(wr)
+	e.Equal(verbs.WCSuccess, e.a.sent(2).Status)
+	e.Equal(e.a.bytes(0, 3000), buf[2000:])
+	e.NoError(mr.Close())
 }
 
 // Messages of one queue pair are executed and completed in order, and earlier

@@ -1,0 +1,182 @@
+package verbstest
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+var cqSizeTests = []test{
+	{"FullReceiveCQ", testFullReceiveCQ},
+	{"FullSendCQ", testFullSendCQ},
+	{"Attributes", testCQAttributes},
+	{"Resize", testResize},
+	{"ResizeInUse", testResizeInUse},
+	{"Closed", testCQClosed},
+}
+
+// smallCQ replaces a CQ by one of depth 2.
+func (d *end) smallCQ(recv bool) {
+	cq := d.newCQ(2)
+	if recv {
+		d.rcq = cq
+	} else {
+		d.scq = cq
+	}
+	d.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
+}
+
+// unpolled drives without polling anything.
+func (e *env) unpolled() {
+	for start := time.Now(); time.Since(start) < 2*quietTime; pause() {
+		for _, d := range e.ends() {
+			d.Driver.Progress(time.Now())
+			d.Driver.Flush()
+		}
+	}
+}
+
+// all polls until everything has come, or the CQ says that it overran. Then the
+// queue pair is in ERR and an event says so.
+func (d *end) all(cq verbs.CQ, want int) {
+	d.e.t.Helper()
+	wcs, buf := []verbs.WC{}, make([]verbs.WC, 1)
+	for deadline := time.Now().Add(time.Second); len(wcs) < want; {
+		d.e.True(time.Now().Before(deadline), "%d of %d completions", len(wcs), want)
+		n, err := cq.Poll(buf)
+		wcs = append(wcs, buf[:n]...)
+		if err != nil {
+			d.overrun(cq, err)
+			break
+		}
+		for _, o := range d.e.ends() {
+			o.Driver.Progress(time.Now())
+			o.Driver.Flush()
+		}
+	}
+	d.e.NotEmpty(wcs)
+	for i, wc := range wcs {
+		d.e.Equal(uint64(i), wc.WRID)
+		d.e.Equal(verbs.WCSuccess, wc.Status)
+	}
+}
+
+// IBTA vol. 1, 11.6.3.2: a CQ that overran is in error, for ever, and so are
+// its queue pairs; ibv_get_async_event(3): IBV_EVENT_CQ_ERR.
+func (d *end) overrun(cq verbs.CQ, err error) {
+	d.e.t.Helper()
+	d.e.ErrorIs(err, verbs.ErrCQOverrun)
+	d.e.False(d.Device.Attr().CQHoldsBack)
+	_, err = cq.Poll(make([]verbs.WC, 1))
+	d.e.ErrorIs(err, verbs.ErrCQOverrun)
+	d.e.Equal(verbs.QPSErr, d.qp.State())
+	want := verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: cq}
+	for ev, ok := d.Device.Async().Poll(); ok; ev, ok = d.Device.Async().Poll() {
+		d.events = append(d.events, ev)
+	}
+	d.e.True(d.take(want), "no event in %v", d.events)
+}
+
+// A full CQ loses nothing silently: it holds back, or reports an overrun
+// (IBTA vol. 1, 10.8.5 and 11.6.3.2).
+func testFullReceiveCQ(e *env) {
+	e.b.smallCQ(true)
+	e.connect()
+	for i := range uint64(10) {
+		e.b.recv(i)
+		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, i, e.b, 0, 8))
+	}
+	e.unpolled()
+	e.b.all(e.b.rcq, 10)
+	e.b.rcq = e.b.newCQ(64) // which the rest of the test can poll
+}
+
+func testFullSendCQ(e *env) {
+	e.a.smallCQ(false)
+	e.connect()
+	for i := range uint64(10) {
+		e.a.post(e.a.write(verbs.WRRDMAWrite, i, e.b, 0, 8))
+	}
+	e.unpolled()
+	e.a.all(e.a.scq, 10)
+	e.a.scq = e.a.newCQ(64)
+}
+
+func testCQAttributes(e *env) {
+	attr := e.a.Device.Attr()
+	for _, bad := range []verbs.CQAttr{{Depth: 0}, {Depth: -1}, {Depth: attr.MaxCQE + 1}, {Depth: 1, Vector: attr.Vectors}, {Depth: 1, Vector: -1}} {
+		_, err := e.a.Device.CreateCQ(bad)
+		e.ErrorIs(err, verbs.ErrInvalid, "%+v", bad)
+	}
+	e.Equal(0, e.a.scq.Vector())
+}
+
+// resizes tells whether the device can change the size of CQs.
+func (e *env) resizes(cq verbs.CQ) bool {
+	if e.b.has(verbs.OpResizeCQ) {
+		return true
+	}
+	e.ErrorIs(cq.Resize(128), verbs.ErrNotSupported)
+	return false
+}
+
+// ibv_resize_cq(3): what is queued stays, in order; less than that is refused.
+func testResize(e *env) {
+	e.b.smallCQ(true)
+	if !e.resizes(e.b.rcq) {
+		return
+	}
+	e.NoError(e.b.rcq.Resize(20))
+	cq := e.b.rcq
+	e.connect()
+	e.b.rcq = e.b.newCQ(1) // nobody polls the other one
+	for i := range uint64(10) {
+		e.b.recv(i)
+		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, i, e.b, 0, 8))
+	}
+	e.a.good(10)
+	for _, depth := range []int{9, 1, 0, -1, e.b.Device.Attr().MaxCQE + 1} {
+		e.ErrorIs(cq.Resize(depth), verbs.ErrInvalid, "%d", depth)
+	}
+	for _, depth := range []int{10, 64, 11} {
+		e.NoError(cq.Resize(depth))
+	}
+	var wcs [16]verbs.WC
+	n, err := cq.Poll(wcs[:3])
+	e.NoError(err)
+	e.Equal(3, n)
+	e.NoError(cq.Resize(7))
+	n, err = cq.Poll(wcs[3:])
+	e.NoError(err)
+	e.Equal(7, n)
+	for i, wc := range wcs[:10] {
+		e.Equal(uint64(i), wc.WRID)
+	}
+}
+
+// While messages come, many times.
+func testResizeInUse(e *env) {
+	if !e.resizes(e.b.rcq) {
+		return
+	}
+	e.connect()
+	for i := range 200 {
+		e.b.recv(uint64(i))
+		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, uint64(i), e.b, 0, 8))
+		e.NoError(e.b.rcq.Resize(20 + i%30))
+		e.Equal(uint64(i), e.b.received(i+1).WRID)
+		e.a.sent(i + 1)
+	}
+}
+
+func testCQClosed(e *env) {
+	cq := e.a.newCQ(4)
+	qp := own(e.a, e.a.newQP(verbs.QPInitAttr{Cap: testCap, RecvCQ: cq}))
+	e.ErrorIs(cq.Close(), verbs.ErrBusy)
+	e.NoError(qp.Close())
+	e.NoError(cq.Close())
+	e.NoError(cq.Close(), "closing again")
+	e.ErrorIs(cq.ReqNotify(false), verbs.ErrClosed)
+	_, err := e.a.PD.CreateQP(e.a.complete(verbs.QPInitAttr{Cap: testCap, RecvCQ: cq}))
+	e.Error(err, "a closed one")
+}

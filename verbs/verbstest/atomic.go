@@ -173,7 +173,7 @@ func testAtomicRights(e *env) {
 	wr := e.a.add(1, 0, 1)
 	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
 	e.refusedWith(wr, verbs.WCRemAccessErr)
-	e.Equal(make([]byte, 8), mr.Bytes()[:8])
+	e.same(make([]byte, 8), mr.Bytes()[:8])
 }
 
 func testAtomicQueuePairRights(e *env) {

@@ -102,7 +102,7 @@ func testForeignReceiveKey(e *env) {
 	e.a.post(e.a.send(1, 0, 8))
 	e.Equal(verbs.WCLocProtErr, e.b.received(1).Status)
 	e.Equal(verbs.WCRemOpErr, e.a.sent(1).Status)
-	e.Equal(make([]byte, 8), mr.Bytes()[:8])
+	e.same(make([]byte, 8), mr.Bytes()[:8])
 }
 
 // and as a remote key it is a remote access error.
@@ -117,7 +117,7 @@ func testForeignRemoteKey(e *env) {
 	fill(e.a.bytes(0, 8), 1)
 	e.connect()
 	e.refused(e.to(1, mr))
-	e.Equal(make([]byte, 8), mr.Bytes()[:8])
+	e.same(make([]byte, 8), mr.Bytes()[:8])
 }
 
 // Receives need local write (IBTA vol. 1, 10.6.3.1); sends do not.
@@ -133,7 +133,7 @@ func testReadOnlyReceive(e *env) {
 	e.a.post(e.a.send(1, 0, 8))
 	e.Equal(verbs.WCLocProtErr, e.b.received(1).Status)
 	e.Equal(verbs.WCRemOpErr, e.a.sent(1).Status)
-	e.Equal(make([]byte, 8), mr.Bytes()[:8])
+	e.same(make([]byte, 8), mr.Bytes()[:8])
 }
 
 // Regions differ in their keys, and a closed one's are not soon somebody else's.

@@ -26,11 +26,11 @@ func testGSI(e *env) {
 		e.Equal(verbs.WC{
 			WRID: uint64(i), ByteLen: grhSize + 256, QPNum: 1, SrcQP: 1, Opcode: verbs.WCRecv, Flags: verbs.WCGRH,
 		}, wc)
-		e.Equal(e.a.bytes(0, 256), e.b.bytes(grhSize, 256))
+		e.same(e.a.bytes(0, 256), e.b.bytes(grhSize, 256))
 		e.a.recv(uint64(i), e.a.room(1000, 256))
 		e.b.post(e.b.send(uint64(i), grhSize, 256))
 		e.a.received(i + 1)
-		e.Equal(e.a.bytes(0, 256), e.a.bytes(1000+grhSize, 256))
+		e.same(e.a.bytes(0, 256), e.a.bytes(1000+grhSize, 256))
 	}
 	e.a.good(5)
 	e.b.good(5)

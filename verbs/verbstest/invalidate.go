@@ -46,7 +46,7 @@ func testSendWithInv(e *env) {
 	e.Equal(verbs.WCWithInv, wc.Flags)
 	e.Equal(mr.RKey(), wc.ImmData)
 	e.Equal(uint32(60), wc.ByteLen)
-	e.Equal(e.a.bytes(0, 60), e.b.bytes(0, 60))
+	e.same(e.a.bytes(0, 60), e.b.bytes(0, 60))
 	e.a.good(2)
 	e.Equal(verbs.WCSend, e.a.wcs[1].Opcode)
 	e.b.recv(6, sgeOf(mr, 100))

@@ -93,6 +93,6 @@ func testMemoryLimits(e *env) {
 	mr, err := e.a.PD.AllocMR(5000, bothWrite)
 	e.NoError(err)
 	e.Len(mr.Bytes(), 5000)
-	e.Equal(make([]byte, 5000), mr.Bytes(), "zeroed")
+	e.same(make([]byte, 5000), mr.Bytes(), "zeroed")
 	e.NoError(mr.Close())
 }

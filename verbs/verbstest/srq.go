@@ -83,7 +83,7 @@ func testSRQShared(e *env) {
 		e.Equal(verbs.WCSuccess, wc.Status)
 		e.Equal(uint64(i), wc.WRID)
 		e.Equal(to.Num(), wc.QPNum)
-		e.Equal(e.a.bytes(0, 150), e.b.bytes(i*200, 150))
+		e.same(e.a.bytes(0, 150), e.b.bytes(i*200, 150))
 	}
 	e.a.good(12)
 }
@@ -306,7 +306,7 @@ func testSRQSGEs(e *env) {
 	e.a.post(e.a.send(0, 0, 40))
 	e.b.received(1)
 	for i := range 4 {
-		e.Equal(e.a.bytes(i*10, 10), e.b.bytes(1000+i*1000, 10))
+		e.same(e.a.bytes(i*10, 10), e.b.bytes(1000+i*1000, 10))
 	}
 }
 
@@ -367,7 +367,7 @@ func testSRQDatagrams(e *env) {
 			fill(e.a.bytes(0, 50), i)
 			e.a.post(e.a.send(uint64(i+1), 0, 50))
 			e.Equal(uint64(i), e.b.received(i+1).WRID)
-			e.Equal(e.a.bytes(0, 50), e.b.bytes(i*200+e.b.grh(), 50))
+			e.same(e.a.bytes(0, 50), e.b.bytes(i*200+e.b.grh(), 50))
 		}
 	}
 }

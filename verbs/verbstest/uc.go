@@ -1,10 +1,6 @@
 package verbstest
 
-import (
-	"bytes"
-
-	"github.com/smcgw/smcgw/verbs"
-)
+import "github.com/smcgw/smcgw/verbs"
 
 var ucTests = []test{
 	{"Send", testUCSend},
@@ -36,7 +32,7 @@ func testUCSend(e *env) {
 			WRID: uint64(i), ByteLen: uint32(n), QPNum: e.b.qp.Num(), SrcQP: wc.SrcQP, ImmData: uint32(i),
 			Opcode: verbs.WCRecv, Flags: verbs.WCWithImm,
 		}, wc)
-		e.True(bytes.Equal(e.a.bytes(0, n), e.b.bytes(0, n)))
+		e.same(e.a.bytes(0, n), e.b.bytes(0, n))
 		e.a.good(i + 1)
 	}
 }
@@ -54,7 +50,7 @@ func testUCWrite(e *env) {
 	e.Equal(uint32(30_000), wc.ByteLen)
 	e.Equal(verbs.WCRecvRDMAWithImm, wc.Opcode)
 	e.Equal(uint32(1)|0x80000000, wc.ImmData)
-	e.Equal(e.a.bytes(0, 60_000), e.b.bytes(0, 60_000))
+	e.same(e.a.bytes(0, 60_000), e.b.bytes(0, 60_000))
 	e.a.good(2)
 }
 
@@ -72,7 +68,7 @@ func testUCNoReceive(e *env) {
 	e.a.post(e.a.send(1, 10_000, 10_000))
 	e.b.received(1)
 	e.a.good(2)
-	e.Equal(e.a.bytes(10_000, 10_000), e.b.bytes(0, 10_000), "the second message")
+	e.same(e.a.bytes(10_000, 10_000), e.b.bytes(0, 10_000), "the second message")
 	e.settle()
 	e.Len(e.b.recvs, 1)
 }
@@ -91,7 +87,7 @@ func testUCWriteNoReceive(e *env) {
 	e.b.recv(1)
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 2, e.b, 0, 8))
 	e.Equal(uint32(2)|0x80000000, e.b.received(1).ImmData)
-	e.Equal(e.a.bytes(10_000, 8), e.b.bytes(10_000, 8))
+	e.same(e.a.bytes(10_000, 8), e.b.bytes(10_000, 8))
 	e.settle()
 	e.Len(e.b.recvs, 1)
 }
@@ -115,13 +111,13 @@ func testUCRemoteErrors(e *env) {
 	}
 	e.a.good(3)
 	e.settle()
-	e.Equal(make([]byte, 10_000), e.b.bytes(0, 10_000))
-	e.Equal(make([]byte, 10_000), e.b.bytes(regionSize-10_000, 10_000))
+	e.same(make([]byte, 10_000), e.b.bytes(0, 10_000))
+	e.same(make([]byte, 10_000), e.b.bytes(regionSize-10_000, 10_000))
 	e.Equal(verbs.QPSRTS, e.b.qp.State())
 	e.b.recv(1)
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 3, e.b, 0, 10_000))
 	e.b.received(1)
-	e.Equal(e.a.bytes(0, 10_000), e.b.bytes(0, 10_000))
+	e.same(e.a.bytes(0, 10_000), e.b.bytes(0, 10_000))
 }
 
 // A message longer than the receive does not succeed and writes nothing behind it.
@@ -138,7 +134,7 @@ func testUCTooLong(e *env) {
 	for _, wc := range e.b.recvs {
 		e.NotEqual(verbs.WCSuccess, wc.Status)
 	}
-	e.Equal(make([]byte, 1), e.b.bytes(99, 1))
+	e.same(make([]byte, 1), e.b.bytes(99, 1))
 }
 
 // sendQueueError provokes a local error: the rest of the send queue is flushed,
@@ -225,7 +221,7 @@ func testUCMany(e *env) {
 		e.b.recv(uint64(i), e.b.sge(0, n))
 		e.a.post(e.a.send(uint64(i), 0, n))
 		e.Equal(uint32(n), e.b.received(i+1).ByteLen)
-		e.True(bytes.Equal(e.a.bytes(0, n), e.b.bytes(0, n)))
+		e.same(e.a.bytes(0, n), e.b.bytes(0, n))
 		e.a.good(i + 1)
 	}
 }

@@ -1,10 +1,6 @@
 package verbstest
 
-import (
-	"bytes"
-
-	"github.com/smcgw/smcgw/verbs"
-)
+import "github.com/smcgw/smcgw/verbs"
 
 var udTests = []test{
 	{"Send", testUDSend},
@@ -53,8 +49,8 @@ func testUDSend(e *env) {
 	e.Equal(verbs.WC{
 		WRID: 4, ByteLen: grhSize + 60, QPNum: e.b.qp.Num(), SrcQP: e.a.qp.Num(), Opcode: verbs.WCRecv, Flags: verbs.WCGRH,
 	}, e.b.received(1))
-	e.Equal(e.a.bytes(0, 60), e.b.bytes(grhSize, 60))
-	e.Equal(make([]byte, 40), e.b.bytes(grhSize+60, 40))
+	e.same(e.a.bytes(0, 60), e.b.bytes(grhSize, 60))
+	e.same(make([]byte, 40), e.b.bytes(grhSize+60, 40))
 	e.a.good(1)
 	e.Equal(verbs.WCSend, e.a.wcs[0].Opcode)
 }
@@ -112,8 +108,8 @@ func testUDSizes(e *env) {
 		e.b.recv(uint64(i), e.b.room(0, n))
 		e.a.post(e.a.send(uint64(i), 0, n))
 		e.Equal(uint32(grhSize+n), e.b.received(i+1).ByteLen)
-		e.True(bytes.Equal(e.a.bytes(0, n), e.b.bytes(grhSize, n)), "%d bytes", n)
-		e.Equal(make([]byte, 100), e.b.bytes(grhSize+n, 100))
+		e.same(e.a.bytes(0, n), e.b.bytes(grhSize, n), "%d bytes", n)
+		e.same(make([]byte, 100), e.b.bytes(grhSize+n, 100))
 		e.a.good(i + 1)
 	}
 }
@@ -226,7 +222,7 @@ func testUDNoReceive(e *env) {
 	e.b.recv(1, e.b.room(0, 100))
 	fill(e.a.bytes(100, 8), 3)
 	e.found(e.a.send(2, 100, 8))
-	e.Equal(e.a.bytes(100, 8), e.b.bytes(grhSize, 8))
+	e.same(e.a.bytes(100, 8), e.b.bytes(grhSize, 8))
 }
 
 // A receive that is too small, for the room included, gets nothing that looks
@@ -244,7 +240,7 @@ func testUDTooSmall(e *env) {
 	for _, wc := range e.b.recvs {
 		e.Equal(verbs.WCLocLenErr, wc.Status)
 	}
-	e.Equal(make([]byte, 100), e.b.bytes(grhSize+99, 100))
+	e.same(make([]byte, 100), e.b.bytes(grhSize+99, 100))
 }
 
 func testUDUnknownPeer(e *env) {

@@ -1,6 +1,11 @@
 package verbstest
 
-import "github.com/smcgw/smcgw/verbs"
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
 
 // sge names a part of the end's region.
 func (d *end) sge(off, n int) verbs.SGE {
@@ -68,4 +73,18 @@ func fill(b []byte, seed int) []byte {
 		b[i] = byte(i*7 + i>>8 + seed)
 	}
 	return b
+}
+
+// same is Equal for memory, which says where it differs instead of printing it.
+func (e *env) same(want, got []byte, what ...any) {
+	e.t.Helper()
+	if bytes.Equal(want, got) {
+		return
+	}
+	e.Len(got, len(want), what...)
+	for i := range want {
+		if want[i] != got[i] {
+			e.Fail(fmt.Sprintf("byte %d of %d is %#x, want %#x", i, len(want), got[i], want[i]), what...)
+		}
+	}
 }

@@ -1,0 +1,137 @@
+package cm
+
+import "time"
+
+// dial begins a connection: it sends the REQ, whose ids and GUID it fills in.
+func (c *core) dial(now time.Time, to route, req *REQ, addr AddrHeader) (*conn, error) {
+	if c.full() {
+		return nil, ErrNoResources
+	}
+	x := c.newConn(to, 0, req)
+	x.tid = uint64(c.newID())<<32 | uint64(x.id)
+	x.active, x.addr = true, addr
+	req.LocalID, req.CAGUID = x.id, c.guid
+	x.to(stateReqSent)
+	x.ask(now, x.tid, req, c.patience(req.RemoteTimeout), c.retries)
+	return x, nil
+}
+
+// receiveREP takes the acceptance of our REQ.
+func (c *core) receiveREP(now time.Time, from route, tid uint64, m *REP) {
+	x := c.conns[m.RemoteID]
+	if x == nil || x.route.remote != from.remote || !x.active {
+		// Whoever accepted something we have given up need not wait.
+		c.stats.Unknown++
+		c.send(from, tid, &REJ{LocalID: m.RemoteID, RemoteID: m.LocalID, Message: KindREP, Reason: RejectInvalidCommID})
+		return
+	}
+	if x.state == stateReqSent {
+		x.replied(m)
+		return
+	}
+	if x.remoteID != m.LocalID || x.guid != m.CAGUID {
+		c.stats.Unknown++
+		return
+	}
+	switch x.state {
+	case stateRepRcvd:
+		c.send(x.route, x.tid, &MRA{LocalID: x.id, RemoteID: x.remoteID, Message: KindREP, ServiceTimeout: c.serviceTimeout})
+	case stateEstablished:
+		c.send(x.route, x.tid, x.rtu)
+	default:
+	}
+}
+
+func (x *conn) replied(m *REP) {
+	c := x.core
+	x.remoteID, x.guid, x.rep = m.LocalID, m.CAGUID, m
+	x.answered()
+	x.to(stateRepRcvd)
+	if c.qps[x.remoteQP()] != nil || c.peers[x.peer()] != nil {
+		c.stats.Stale++
+		x.reject(RejectStaleConn, nil, nil)
+		x.finish(&RejectError{Reason: RejectStaleConn})
+		return
+	}
+	c.qps[x.remoteQP()] = x
+	c.peers[x.peer()] = x
+}
+
+// ready tells the peer that our queue pair is connected.
+func (x *conn) ready(private []byte) error {
+	if x.state != stateRepRcvd {
+		return x.gone()
+	}
+	x.rtu = &RTU{LocalID: x.id, RemoteID: x.remoteID, PrivateData: private}
+	x.core.send(x.route, x.tid, x.rtu)
+	x.to(stateEstablished)
+	return nil
+}
+
+// gone is why an operation came too late.
+func (x *conn) gone() error {
+	if x.err != nil {
+		return x.err
+	}
+	return ErrAnswered
+}
+
+// receiveMRA grants the peer more time for its answer.
+func (c *core) receiveMRA(now time.Time, from route, m *MRA) {
+	x := c.conns[m.RemoteID]
+	if x == nil || x.route.remote != from.remote {
+		c.stats.Unknown++
+		return
+	}
+	switch {
+	case x.state == stateReqSent && m.Message == KindREQ,
+		x.state == stateRepSent && m.Message == KindREP && x.remoteID == m.LocalID:
+		at := now.Add(c.patience(m.ServiceTimeout))
+		if at.After(x.timer.at) {
+			c.timers.set(&x.timer, at)
+		}
+	}
+}
+
+// receiveREJ ends an attempt, or a connection the peer does not know.
+func (c *core) receiveREJ(now time.Time, from route, m *REJ) {
+	x := c.rejected(from, m)
+	if x == nil {
+		c.stats.Unknown++
+		return
+	}
+	why := &RejectError{Reason: m.Reason, ARI: m.ARI, PrivateData: m.PrivateData}
+	switch x.state {
+	case stateReqSent, stateRepRcvd, stateReqRcvd, stateRepSent:
+		x.finish(why)
+	case stateEstablished:
+		x.over(why)
+		x.enterTimeWait(now, c.timeWait)
+	case stateDreqSent:
+		x.enterTimeWait(now, c.timeWait)
+	case stateTimeWait, stateClosed:
+	}
+}
+
+// rejected finds the connection a REJ means.
+func (c *core) rejected(from route, m *REJ) *conn {
+	if m.RemoteID == 0 {
+		// The sender of a REQ gave up and never knew our id.
+		if m.Reason != RejectTimeout || len(m.ARI) < 8 {
+			return nil
+		}
+		x := c.peers[peerID{from.remote, get64(m.ARI), m.LocalID}]
+		if x != nil && x.active {
+			return nil
+		}
+		return x
+	}
+	x := c.conns[m.RemoteID]
+	if x == nil || x.route.remote != from.remote {
+		return nil
+	}
+	if x.state != stateReqSent && x.remoteID != m.LocalID {
+		return nil
+	}
+	return x // who refuses a REQ does not tell its id
+}

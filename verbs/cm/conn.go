@@ -1,0 +1,205 @@
+package cm
+
+import "time"
+
+// conn is one connection or an attempt at one. The fields above core are set
+// when it is made.
+type conn struct {
+	core     *core
+	id       uint32 // ours
+	tid      uint64 // of REQ, REP, RTU, MRA and REJ
+	route    route
+	active   bool
+	req      *REQ       // ours or the peer's
+	addr     AddrHeader // of the REQ
+	listener *listener  // passive: which was asked
+
+	state    state
+	remoteID uint32 // 0: not known yet
+	guid     uint64 // of the peer
+	rep      *REP   // ours or the peer's
+	queued   bool   // in the listener's queue
+	err      error  // why it is over
+
+	// What is repeated until it is answered.
+	timer    timer
+	last     Message
+	lastTID  uint64
+	wait     time.Duration
+	tries    int
+	rtu      *RTU // to answer a repeated REP
+	timedOut bool // nobody answered the DREQ
+	complete bool // it was established
+
+	changed chan struct{} // holds a token after every change of state
+	done    chan struct{} // closed when err is set
+}
+
+func (c *core) newConn(to route, tid uint64, req *REQ) *conn {
+	x := &conn{
+		core: c, id: c.freshID(), tid: tid, route: to, req: req,
+		changed: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	x.timer.fire = x.expire
+	c.conns[x.id] = x
+	return x
+}
+
+func (x *conn) to(s state) {
+	x.state = s
+	if s == stateEstablished {
+		x.complete = true
+		x.core.stats.EstablishedEver++
+	}
+	signal(x.changed)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// ask sends m and repeats it until the state changes.
+func (x *conn) ask(now time.Time, tid uint64, m Message, wait time.Duration, retries int) {
+	x.last, x.lastTID, x.wait, x.tries = m, tid, wait, retries
+	x.core.send(x.route, tid, m)
+	x.core.timers.set(&x.timer, now.Add(wait))
+}
+
+// answered ends the repeating.
+func (x *conn) answered() {
+	x.last = nil
+	x.core.timers.stop(&x.timer)
+}
+
+// expire is called when the timer fires.
+func (x *conn) expire(now time.Time) {
+	switch x.state {
+	case stateReqSent, stateRepSent, stateDreqSent:
+		if x.tries > 0 {
+			x.tries--
+			x.core.stats.Repeated++
+			x.core.send(x.route, x.lastTID, x.last)
+			x.core.timers.set(&x.timer, now.Add(x.wait))
+			return
+		}
+		x.core.stats.Timeouts++
+		if x.state == stateDreqSent {
+			x.timedOut = true
+			x.enterTimeWait(now, x.core.timeWait)
+			return
+		}
+		x.reject(RejectTimeout, nil, nil)
+		x.finish(ErrTimeout)
+	case stateReqRcvd:
+		x.core.stats.Timeouts++
+		x.reject(RejectTimeout, nil, nil)
+		x.finish(ErrTimeout)
+	case stateTimeWait:
+		x.forget()
+	case stateRepRcvd, stateEstablished, stateClosed:
+		// They have no timer.
+	}
+}
+
+// reject sends the REJ that fits the state.
+func (x *conn) reject(reason RejectReason, ari, private []byte) {
+	m := &REJ{LocalID: x.id, RemoteID: x.remoteID, Message: KindOther, Reason: reason, ARI: ari, PrivateData: private}
+	switch x.state {
+	case stateReqRcvd:
+		m.LocalID, m.Message = 0, KindREQ
+	case stateRepRcvd:
+		m.Message = KindREP
+	default:
+	}
+	if reason == RejectTimeout && ari == nil {
+		m.ARI = make([]byte, 8)
+		put64(m.ARI, x.core.guid)
+	}
+	x.core.send(x.route, x.tid, m)
+}
+
+// over says why the connection is not to be used any more; the first reason stays.
+func (x *conn) over(why error) {
+	if x.err == nil {
+		x.err = why
+		close(x.done)
+	}
+}
+
+// finish ends the connection at once.
+func (x *conn) finish(why error) {
+	x.over(why)
+	x.forget()
+}
+
+// forget removes the connection from all tables.
+func (x *conn) forget() {
+	x.answered()
+	x.leaveQP()
+	delete(x.core.conns, x.id)
+	if k := x.peer(); x.core.peers[k] == x {
+		delete(x.core.peers, k)
+	}
+	if x.queued {
+		x.listener.remove(x)
+	}
+	x.to(stateClosed)
+}
+
+// enterTimeWait makes the connection answer for a while: what the peer repeats,
+// and what the network still holds.
+func (x *conn) enterTimeWait(now time.Time, wait time.Duration) {
+	x.answered()
+	x.leaveQP()
+	x.to(stateTimeWait)
+	x.core.timers.set(&x.timer, now.Add(wait))
+}
+
+func (x *conn) peer() peerID { return peerID{x.route.remote, x.guid, x.remoteID} }
+
+// remoteQP is the peer's queue pair.
+func (x *conn) remoteQP() peerQP {
+	k := peerQP{addr: x.route.remote, guid: x.guid}
+	if !x.active {
+		k.qpn = x.req.QPN
+	} else if x.rep != nil {
+		k.qpn = x.rep.QPN
+	}
+	return k
+}
+
+func (x *conn) leaveQP() {
+	if k := x.remoteQP(); x.core.qps[k] == x {
+		delete(x.core.qps, k)
+	}
+}
+
+// localQPN is the number of our queue pair, false before it is known.
+func (x *conn) localQPN() (uint32, bool) {
+	if x.active {
+		return x.req.QPN, true
+	}
+	if x.rep == nil {
+		return 0, false
+	}
+	return x.rep.QPN, true
+}
+
+// abort ends the connection in whatever state it is, by what tells the peer.
+func (x *conn) abort(now time.Time, why error) {
+	switch x.state {
+	case stateReqSent:
+		x.reject(RejectTimeout, nil, nil)
+		x.finish(why)
+	case stateReqRcvd, stateRepRcvd, stateRepSent:
+		x.reject(RejectConsumerDefined, nil, nil)
+		x.finish(why)
+	case stateEstablished:
+		x.disconnect(now, why, nil)
+	case stateDreqSent, stateTimeWait, stateClosed:
+		x.over(why)
+	}
+}

@@ -1,0 +1,166 @@
+package cm
+
+import (
+	"net/netip"
+	"time"
+)
+
+// route is the way of the datagrams between us and a peer.
+type route struct {
+	local  int // SGID index of our address
+	remote netip.Addr
+}
+
+// datagram is a message on its way out.
+type datagram struct {
+	to  route
+	tid uint64
+	msg Message
+}
+
+// limits are the times and bounds of a core; Config has their defaults.
+type limits struct {
+	responseTimeout uint8         // code: how soon both sides should answer
+	packetLifetime  uint8         // code: how long a packet takes
+	serviceTimeout  uint8         // code: how long the application may take to answer, for MRAs
+	retries         int           // how often a message is repeated
+	timeWait        time.Duration // how long an ended connection answers
+	objects         int           // connections, questions and answers together
+}
+
+// codeTime is the time that a 5-bit code means (IBTA vol. 1, 12.7.34).
+func codeTime(code uint8) time.Duration {
+	return 4096 * time.Nanosecond << (code & 31)
+}
+
+// core is the protocol without I/O: what arrives goes into receive, what is to
+// be sent gathers in out, time passes in expire. It has no lock.
+type core struct {
+	limits
+	guid  uint64        // of our channel adapter
+	newID func() uint32 // random numbers
+	addrs func() []netip.Addr
+
+	conns     map[uint32]*conn        // by our communication id
+	peers     map[peerID]*conn        // by the peer's communication id
+	qps       map[peerQP]*conn        // by the peer's queue pair, while connected to it
+	listeners map[listenKey]*listener // by what they listen on
+	queries   map[uint32]*query       // our SIDR_REQs by request id
+	questions map[questionID]*question
+	timers    timers
+	out       []datagram
+	stats     Stats
+}
+
+// peerID is a communication id of a peer, whose address and GUID tell it from
+// the same number at others.
+type peerID struct {
+	addr netip.Addr
+	guid uint64
+	id   uint32
+}
+
+type peerQP struct {
+	addr netip.Addr
+	guid uint64
+	qpn  uint32
+}
+
+func newCore(l limits, guid uint64, newID func() uint32, addrs func() []netip.Addr) *core {
+	return &core{
+		limits: l, guid: guid, newID: newID, addrs: addrs,
+		conns: map[uint32]*conn{}, peers: map[peerID]*conn{}, qps: map[peerQP]*conn{},
+		listeners: map[listenKey]*listener{}, queries: map[uint32]*query{}, questions: map[questionID]*question{},
+	}
+}
+
+// Stats counts what a manager did since it began.
+type Stats struct {
+	Sent, Received  uint64 // datagrams
+	Repeated        uint64 // sent again for want of an answer
+	Malformed       uint64 // received and not understood
+	Unknown         uint64 // received, of no connection of ours
+	Stale           uint64 // REQ or REP of a queue pair that was believed connected
+	Refused         uint64 // requests that no listener saw: nobody listens, full, unacceptable
+	Timeouts        uint64 // attempts and disconnections that no one answered
+	Dropped         uint64 // not sent for want of a buffer or an address handle
+	Connections     int    // now, with those that are being made or still answer
+	Listeners       int    // now
+	QuestionsNow    int    // SIDR requests, ours and others', now
+	EstablishedEver uint64 // connections
+}
+
+// full tells whether the bound of objects is reached.
+func (c *core) full() bool {
+	return len(c.conns)+len(c.queries)+len(c.questions) >= c.objects
+}
+
+func (c *core) send(to route, tid uint64, m Message) {
+	c.stats.Sent++
+	c.out = append(c.out, datagram{to, tid, m})
+}
+
+// patience is how long an answer may take that should come within a code:
+// there is the way there and back besides.
+func (c *core) patience(code uint8) time.Duration {
+	return codeTime(code) + 2*codeTime(c.packetLifetime)
+}
+
+// freshID is a communication or request id that is in no use.
+func (c *core) freshID() uint32 {
+	for {
+		id := c.newID()
+		_, conn := c.conns[id]
+		_, query := c.queries[id]
+		if id != 0 && !conn && !query {
+			return id
+		}
+	}
+}
+
+// receive handles a datagram. It keeps parts of it: the caller gives b away.
+func (c *core) receive(now time.Time, from route, b []byte) {
+	c.stats.Received++
+	tid, m, err := Parse(b)
+	if err != nil {
+		c.stats.Malformed++
+		return
+	}
+	switch m := m.(type) {
+	case *REQ:
+		c.receiveREQ(now, from, tid, m)
+	case *REP:
+		c.receiveREP(now, from, tid, m)
+	case *RTU:
+		c.with(from, m.RemoteID, m.LocalID, func(x *conn) { x.receiveRTU(m) })
+	case *MRA:
+		c.receiveMRA(now, from, m)
+	case *REJ:
+		c.receiveREJ(now, from, m)
+	case *DREQ:
+		c.receiveDREQ(now, from, tid, m)
+	case *DREP:
+		c.with(from, m.RemoteID, m.LocalID, func(x *conn) { x.receiveDREP(now) })
+	case *SIDRREQ:
+		c.receiveSIDRREQ(now, from, tid, m)
+	case *SIDRREP:
+		c.receiveSIDRREP(from, m)
+	}
+}
+
+// find returns our connection id with its peer's id remote, if from is its peer.
+func (c *core) find(from route, id, remote uint32) *conn {
+	x := c.conns[id]
+	if x == nil || x.route.remote != from.remote || x.remoteID != remote {
+		return nil
+	}
+	return x
+}
+
+func (c *core) with(from route, id, remote uint32, do func(x *conn)) {
+	if x := c.find(from, id, remote); x != nil {
+		do(x)
+		return
+	}
+	c.stats.Unknown++
+}

@@ -1,0 +1,49 @@
+package cm
+
+// state is where a connection stands (IBTA vol. 1, 12.9). What happens stands
+// left of a slash, what is sent right of it; beside a state, what leaves it as
+// it is:
+//
+//	active                                  passive
+//
+//	   dial / REQ                              REQ /
+//	      │                                      │
+//	      ▼                                      ▼
+//	   reqSent     no answer / REQ            reqRcvd     REQ / MRA
+//	      │        MRA / wait longer             │        reject / REJ ─► timeWait
+//	      │ REP /                                │ accept / REP
+//	      ▼                                      ▼
+//	   repRcvd     REP / MRA                  repSent     no answer, REQ / REP
+//	      │                                      │        MRA / wait longer
+//	      │ queue pair connected / RTU           │ RTU or data /
+//	      ▼                                      ▼
+//	   established ◄──── one state ────► established      REP / RTU
+//	      │                  │
+//	      │ disconnect       │ DREQ / DREP
+//	      │ / DREQ           │ REJ /
+//	      ▼                  │
+//	   dreqSent              │                            no answer / DREQ
+//	      │ DREP, silence /  │
+//	      │ DREQ / DREP      │
+//	      ▼                  ▼
+//	   timeWait ─► closed                                 DREQ / DREP, REQ / REJ
+//
+// The states above established end in closed by a REJ, and by an abort or after
+// long silence, of which a REJ tells the peer.
+type state uint8
+
+const (
+	stateReqSent     state = iota // active: waits for the REP
+	stateRepRcvd                  // active: the queue pair is being connected
+	stateReqRcvd                  // passive: waits for the application
+	stateRepSent                  // passive: waits for the RTU
+	stateEstablished              // both queue pairs are connected
+	stateDreqSent                 // waits for the DREP
+	stateTimeWait                 // over; answers what still arrives
+	stateClosed                   // forgotten
+)
+
+var stateNames = [...]string{"REQ_SENT", "REP_RCVD", "REQ_RCVD", "REP_SENT", "ESTABLISHED", "DREQ_SENT", "TIMEWAIT", "CLOSED"}
+
+// String returns the name that the Linux kernel gives to the state.
+func (s state) String() string { return nameOf(stateNames[:], int(s), int(s), "STATE") }

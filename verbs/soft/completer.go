@@ -120,6 +120,10 @@ func (q *qp) lost(psn uint32) {
 	if r.lostPSN == psn && r.lostAt != 0 && now-r.lostAt < r.rtt.srtt*3/4 {
 		return
 	}
+	if q.impatient() {
+		q.failOldest(verbs.WCRetryExcErr)
+		return
+	}
 	r.lostPSN, r.lostAt = psn, now
 	if wire.PSNDiff(psn, r.recover) >= 0 {
 		r.cc.shrink(lossFactor)

@@ -122,6 +122,9 @@ func (q *qp) duplicate(h *wire.Header) {
 	for keep < len(r.jobs) && wire.PSNDiff(r.jobs[keep].psn, h.PSN) < 0 {
 		keep++
 	}
+	if keep > int(q.attr.MaxDestRDAtomic) {
+		return // a requester that goes forth, not back
+	}
 	r.jobs = append(r.jobs[:keep], again)
 	q.vec.owe(q)
 }

@@ -122,7 +122,7 @@ func (q *qp) step() int {
 	if w.answered() && len(r.reads) >= max(1, int(q.attr.MaxRDAtomic)) {
 		return 0
 	}
-	if flight == 0 {
+	if r.una == r.high {
 		q.wakeUp()
 	}
 	if !q.pace() {
@@ -150,15 +150,13 @@ func (q *qp) step() int {
 	return n
 }
 
-// wakeUp is called before something is sent while nothing is in flight.
+// wakeUp is called before something is sent after everything was acknowledged.
 func (q *qp) wakeUp() {
 	r, now := &q.req, q.vec.now
-	if r.timeouts == 0 && r.rnrs == 0 {
-		if r.progressAt != 0 && now-r.progressAt > idleReset {
-			r.cc.idle()
-		}
-		r.progressAt = now
+	if r.progressAt != 0 && now-r.progressAt > idleReset {
+		r.cc.idle()
 	}
+	r.progressAt = now
 }
 
 // idleReset is how long a queue pair may be silent and still trust its window.
@@ -379,7 +377,7 @@ func (q *qp) expired() {
 func (q *qp) timeout() {
 	r, v := &q.req, q.vec
 	v.dev.count.timeouts.Add(1)
-	if limit := q.patience(); limit != 0 && v.now-r.progressAt >= limit {
+	if q.impatient() {
 		q.failOldest(verbs.WCRetryExcErr)
 		return
 	}
@@ -398,12 +396,10 @@ func (q *qp) ackTimeout() int64 {
 	return 4096 << q.attr.Timeout
 }
 
-// patience is how long the peer may give no sign: for ever with timeout 0.
-// IBTA vol. 1, 9.7.6.1.3 lets a timer run up to four times its value; twice is
-// taken here.
-func (q *qp) patience() int64 {
-	if q.attr.Timeout == 0 {
-		return 0
-	}
-	return 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
+// impatient tells that the peer has made no progress for too long: never with
+// timeout 0. IBTA vol. 1, 9.7.6.1.3 lets a timer run up to four times its
+// value; twice is taken here.
+func (q *qp) impatient() bool {
+	limit := 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
+	return q.attr.Timeout != 0 && q.vec.now-q.req.progressAt >= limit
 }

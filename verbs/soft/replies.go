@@ -60,8 +60,7 @@ func (q *qp) executeRead(h *wire.Header) bool {
 	case h.Length > maxMsg:
 		q.refuse(wire.NAKInvalidRequest)
 		return false
-	case q.attr.Access&verbs.AccessRemoteRead == 0,
-		h.Length > 0 && !q.grants(verbs.AccessRemoteRead, h.RKey, h.VA, h.Length):
+	case h.Length > 0 && q.pd.remote(h.RKey, h.VA, uint64(h.Length), verbs.AccessRemoteRead) == nil:
 		q.refuse(wire.NAKRemoteAccess)
 		return false
 	}
@@ -76,11 +75,12 @@ func (q *qp) executeAtomic(h *wire.Header) bool {
 		q.refuse(wire.NAKInvalidRequest)
 		return false
 	}
-	if !q.grants(verbs.AccessRemoteAtomic, h.RKey, h.VA, 8) {
+	b := q.pd.remote(h.RKey, h.VA, 8, verbs.AccessRemoteAtomic)
+	if b == nil {
 		q.refuse(wire.NAKRemoteAccess)
 		return false
 	}
-	w := word(q.pd.remote(h.RKey, h.VA, 8, verbs.AccessRemoteAtomic))
+	w := word(b)
 	orig := w.Load()
 	if h.Opcode == wire.RCFetchAdd {
 		orig = w.Add(h.SwapAdd) - h.SwapAdd

@@ -113,7 +113,7 @@ func (q *qp) refuse(s wire.Syndrome) {
 // execute handles the expected packet.
 func (q *qp) execute(h *wire.Header, payload []byte) {
 	r, t := &q.resp, h.Opcode.Traits()
-	if !q.fits(t, len(payload)) {
+	if !q.fits(t, len(payload)) || !q.serves(t) {
 		q.refuse(wire.NAKInvalidRequest)
 		return
 	}
@@ -227,7 +227,7 @@ func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
 		q.refuse(wire.NAKInvalidRequest)
 		return false
 	}
-	if t&wire.Start != 0 && r.total > 0 && !q.grants(verbs.AccessRemoteWrite, r.key, r.addr, r.total) {
+	if t&wire.Start != 0 && r.total > 0 && q.pd.remote(r.key, r.addr, uint64(r.total), verbs.AccessRemoteWrite) == nil {
 		q.refuse(wire.NAKRemoteAccess)
 		return false
 	}
@@ -254,7 +254,18 @@ func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
 	return true
 }
 
-// grants tells whether queue pair and region allow the peer to reach n bytes.
-func (q *qp) grants(need verbs.Access, key uint32, addr uint64, n uint32) bool {
-	return q.attr.Access&need != 0 && q.pd.remote(key, addr, uint64(n), need) != nil
+// serves tells whether the queue pair takes this kind of request at all. One
+// that it does not take is as unknown to it as a reserved opcode (IBTA vol. 1,
+// 9.7.4.1.2; check_op_valid of rxe_resp).
+func (q *qp) serves(t wire.Traits) bool {
+	need := verbs.AccessRemoteAtomic
+	switch {
+	case t&wire.Send != 0:
+		return true
+	case t&wire.Write != 0:
+		need = verbs.AccessRemoteWrite
+	case t&wire.Read != 0:
+		need = verbs.AccessRemoteRead
+	}
+	return q.attr.Access&need != 0
 }

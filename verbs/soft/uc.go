@@ -49,7 +49,7 @@ func (q *qp) unreliable(h *wire.Header, payload []byte) {
 	} else if h.PSN != expected {
 		r.msg = none
 	}
-	if !q.fits(t, len(payload)) || t&(wire.Send|wire.HasImm) != 0 && !q.takeRecv() || !q.place(h, t, payload) {
+	if !q.fits(t, len(payload)) || !q.serves(t) || t&(wire.Send|wire.HasImm) != 0 && !q.takeRecv() || !q.place(h, t, payload) {
 		r.msg = none
 		q.vec.dev.count.dropUnexpected.Add(1)
 	}
@@ -68,7 +68,7 @@ func (q *qp) place(h *wire.Header, t wire.Traits, payload []byte) bool {
 	} else {
 		if t&wire.Start != 0 {
 			r.addr, r.key, r.left, r.total = h.VA, h.RKey, h.Length, h.Length
-			if r.total > 0 && !q.grants(verbs.AccessRemoteWrite, r.key, r.addr, r.total) {
+			if r.total > 0 && q.pd.remote(r.key, r.addr, uint64(r.total), verbs.AccessRemoteWrite) == nil {
 				return false
 			}
 		}

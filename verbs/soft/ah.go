@@ -48,6 +48,8 @@ func (d *Device) resolve(a *verbs.AHAttr) (av, error) {
 		return av{}, fmt.Errorf("SGID index %d: %w", a.SGIDIndex, verbs.ErrInvalid)
 	case a.Port > 1:
 		return av{}, fmt.Errorf("port %d: %w", a.Port, verbs.ErrInvalid)
+	case a.FlowLabel >= 1<<20:
+		return av{}, fmt.Errorf("flow label %#x: %w", a.FlowLabel, verbs.ErrInvalid)
 	case dst.IsUnspecified() || dst.IsMulticast():
 		return av{}, fmt.Errorf("DGID %v: %w", a.DGID, verbs.ErrInvalid)
 	case dst.Is4() != d.cfg.Addrs[a.SGIDIndex].Is4():

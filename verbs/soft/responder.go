@@ -60,12 +60,7 @@ func (q *qp) request(h *wire.Header, payload []byte) {
 	if r.dying {
 		return
 	}
-	if !r.begun {
-		r.begun = true
-		if q.state == verbs.QPSRTR {
-			q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
-		}
-	}
+	q.heard()
 	switch d := wire.PSNDiff(h.PSN, r.psn); {
 	case d > 0:
 		q.outOfOrder(h.PSN)
@@ -74,6 +69,19 @@ func (q *qp) request(h *wire.Header, payload []byte) {
 	default:
 		r.nakked = false
 		q.execute(h, payload)
+	}
+}
+
+// heard is called for every request. The first that comes in RTR says that the
+// peer is connected, although the message that should have may be lost (IBTA
+// vol. 1, 11.6.3.1).
+func (q *qp) heard() {
+	if q.resp.begun {
+		return
+	}
+	q.resp.begun = true
+	if q.state == verbs.QPSRTR {
+		q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
 	}
 }
 

@@ -41,6 +41,7 @@ func (q *qp) transmitUC() {
 // is dropped as a whole; its receive serves the next one (IBTA vol. 1, 9.8.2.2).
 func (q *qp) unreliable(h *wire.Header, payload []byte) {
 	r, t := &q.resp, h.Opcode.Traits()
+	q.heard()
 	expected := r.psn
 	r.psn = wire.PSNAdd(h.PSN, 1)
 	if t&wire.Start != 0 {

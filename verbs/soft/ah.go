@@ -36,7 +36,10 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 		p.dev.ahCount.Add(-1)
 		return nil, fmt.Errorf("address handles: %w", verbs.ErrNoMemory)
 	}
-	p.users.Add(1)
+	if err := p.hold(); err != nil {
+		p.dev.ahCount.Add(-1)
+		return nil, err
+	}
 	return &ah{pd: p, attr: attr, av: av}, nil
 }
 
@@ -72,7 +75,7 @@ func (a *ah) Attr() verbs.AHAttr { return a.attr }
 func (a *ah) Close() error {
 	if !a.closed.Swap(true) {
 		a.pd.dev.ahCount.Add(-1)
-		a.pd.users.Add(-1)
+		a.pd.release()
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const (
 
 // Device is a software RDMA device. It implements verbs.Device.
 //
-// Lock order: Device.mu, vector.strayMu. Neither is taken on the data path.
+// Lock order: pd.mu, Device.mu, vector.strayMu. None is taken on the data path.
 type Device struct {
 	cfg     Config
 	mtu     verbs.MTU

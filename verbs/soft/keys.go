@@ -25,9 +25,9 @@ type keyTable struct {
 	chunks [keyChunks]atomic.Pointer[[keyChunk]atomic.Pointer[mr]]
 
 	mu   sync.Mutex // guards everything below, and writing chunks
-	free []uint32 // keys to use the index of again
-	next uint32   // index 0 is not used: no key is 0
-	step uint32   // odd, drawn when first needed
+	free []uint32   // keys to use the index of again
+	next uint32     // index 0 is not used: no key is 0
+	step uint32     // odd, drawn when first needed
 }
 
 // successor is the key with the index of an old one and another tag. Multiplier

@@ -67,10 +67,13 @@ func (p *pd) addMR(m *mr) (verbs.MR, error) {
 	}
 	m.addr = addressOf(m.buf)
 	m.remote.Store(uint32(m.access.Remote()))
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
 	if !p.dev.keys.add(m) {
+		p.release()
 		return nil, fmt.Errorf("memory regions: %w", verbs.ErrNoMemory)
 	}
-	p.users.Add(1)
 	return m, nil
 }
 
@@ -96,7 +99,7 @@ func (m *mr) Close() error {
 	if m.own {
 		m.pd.dev.memory.Add(-int64(len(m.buf)))
 	}
-	m.pd.users.Add(-1)
+	m.pd.release()
 	return nil
 }
 

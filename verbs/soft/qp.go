@@ -124,7 +124,6 @@ func (q *qp) count(n int32) {
 	if q.srq != nil {
 		q.srq.users.Add(n)
 	}
-	q.pd.users.Add(int64(n))
 	q.pd.dev.qpCount.Add(int64(n))
 }
 
@@ -153,6 +152,7 @@ func (q *qp) Close() error {
 	q.vec.uninstall(q)
 	q.deadline, q.timerAt = 0, 0
 	q.count(-1)
+	q.pd.release()
 	d := q.pd.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()

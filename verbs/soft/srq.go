@@ -39,9 +39,12 @@ func (p *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) {
 		d.srqCount.Add(-1)
 		return nil, fmt.Errorf("shared receive queues: %w", verbs.ErrNoMemory)
 	}
+	if err := p.hold(); err != nil {
+		d.srqCount.Add(-1)
+		return nil, err
+	}
 	s := &srq{pd: p, vec: d.vectors[attr.Vector], max: attr.MaxWR, sges: attr.MaxSGE, limit: attr.Limit}
 	s.rq.init(attr.MaxWR, attr.MaxSGE)
-	p.users.Add(1)
 	return s, nil
 }
 
@@ -122,7 +125,7 @@ func (s *srq) Close() error {
 	if !s.closed {
 		s.closed = true
 		s.vec.dev.srqCount.Add(-1)
-		s.pd.users.Add(-1)
+		s.pd.release()
 	}
 	return nil
 }

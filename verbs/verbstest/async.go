@@ -12,6 +12,7 @@ var asyncTests = []test{
 	{"AccessError", testQPAccessErr},
 	{"RequestError", testQPReqErr},
 	{"NoneOnFlush", testNoEventOnFlush},
+	{"NoneBesideCompletion", testNoEventBesideCompletion},
 	{"Channel", testAsyncChannel},
 	{"Port", testPort},
 }
@@ -78,6 +79,21 @@ func testNoEventOnFlush(e *env) {
 	e.settle()
 	e.Empty(e.a.events)
 	e.Empty(e.b.events)
+}
+
+// The same at the responder: a receive that completes with the error says it.
+func testNoEventBesideCompletion(e *env) {
+	for _, sge := range []verbs.SGE{e.b.sge(0, 99), {Addr: e.b.mr.Addr(), Length: 200, LKey: e.b.mr.LKey() ^ 1}} {
+		e.renew()
+		e.connect()
+		e.b.recv(1, sge)
+		e.a.post(e.a.send(0, 0, 100))
+		e.NotEqual(verbs.WCSuccess, e.a.sent(1).Status)
+		e.NotEqual(verbs.WCSuccess, e.b.received(1).Status)
+		e.settle()
+		e.Empty(e.a.events)
+		e.Empty(e.b.events)
+	}
 }
 
 // One channel serves all objects of the device; it is empty at first.

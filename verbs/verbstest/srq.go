@@ -18,6 +18,7 @@ var srqTests = []test{
 	{"BadBuffer", testSRQBadBuffer},
 	{"TooLong", testSRQTooLong},
 	{"Datagrams", testSRQDatagrams},
+	{"Unreliable", testSRQUnreliable},
 	{"Vector", testSRQVector},
 	{"ManyTimes", testSRQManyTimes},
 }
@@ -348,28 +349,53 @@ func testSRQTooLong(e *env) {
 	e.b.raised(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: e.b.qp})
 }
 
-// UC and UD queue pairs take from it too; without a receive the message is lost.
+// UD queue pairs take from it too, also beside RC ones; without a receive the
+// message is lost.
 func testSRQDatagrams(e *env) {
-	for _, typ := range []verbs.QPType{verbs.QPTUC, verbs.QPTUD} {
-		if !e.use(typ) {
-			continue
-		}
-		srq := e.shared(testSRQ)
-		if srq == nil {
-			return
-		}
-		e.connect()
-		e.a.post(e.a.send(0, 0, 8))
-		e.a.good(1)
-		e.settle()
-		e.supply(srq, 0, 3)
-		for i := range 3 {
-			fill(e.a.bytes(0, 50), i)
-			e.a.post(e.a.send(uint64(i+1), 0, 50))
-			e.Equal(uint64(i), e.b.received(i+1).WRID)
-			e.same(e.a.bytes(0, 50), e.b.bytes(i*200+e.b.grh(), 50))
-		}
+	if !e.use(verbs.QPTUD) {
+		return
 	}
+	srq := e.shared(testSRQ)
+	if srq == nil {
+		return
+	}
+	e.connect()
+	rc, _ := e.second(verbs.QPInitAttr{Type: verbs.QPTRC, Cap: testCap, SQSigAll: true},
+		verbs.QPInitAttr{Type: verbs.QPTRC, Cap: testCap, SRQ: srq})
+	e.lost(e.a.send(0, 0, 8))
+	e.supply(srq, 0, 6)
+	for i := range 6 {
+		fill(e.a.bytes(0, 50), i)
+		qp, room := e.a.qp, grhSize
+		if i%2 == 0 {
+			qp, room = rc, 0
+		}
+		e.NoError(qp.PostSend(e.a.send(uint64(i+1), 0, 50)))
+		e.Equal(uint64(i), e.b.received(i+1).WRID)
+		e.same(e.a.bytes(0, 50), e.b.bytes(i*200+room, 50))
+	}
+}
+
+// UC queue pairs may, or may not: IBTA vol. 1, 10.2.9 leaves it open, and
+// libibverbs' manual names only RC and UD (ibv_create_qp(3)).
+func testSRQUnreliable(e *env) {
+	if !e.use(verbs.QPTUC) || !e.b.has(verbs.OpSRQ) {
+		return
+	}
+	srq, err := e.b.PD.CreateSRQ(testSRQ)
+	e.NoError(err)
+	own(e.b, srq)
+	qp, err := e.b.PD.CreateQP(e.b.complete(verbs.QPInitAttr{SRQ: srq, Cap: testCap}))
+	if err != nil {
+		e.ErrorIs(err, verbs.ErrInvalid)
+		return
+	}
+	e.NoError(e.b.qp.Close())
+	e.b.qp = qp
+	e.connect()
+	e.supply(srq, 0, 1)
+	e.a.post(e.a.send(0, 0, 50))
+	e.Equal(verbs.WCSuccess, e.b.received(1).Status)
 }
 
 // Queue, queue pairs and CQs belong to one vector; see verbs.QPInitAttr.

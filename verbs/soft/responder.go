@@ -107,14 +107,19 @@ func (q *qp) reply(s wire.Syndrome) {
 }
 
 // refuse answers a request that cannot be executed and ends the queue pair
-// (IBTA vol. 1, 9.9.3: responder class C).
+// (IBTA vol. 1, 9.9.3: responder class C). There is no receive to say so.
 func (q *qp) refuse(s wire.Syndrome) {
-	q.resp.dying = true
 	event := verbs.EventQPAccessErr
 	if s == wire.NAKInvalidRequest {
 		event = verbs.EventQPReqErr
 	}
 	q.vec.dev.async.Notify(verbs.AsyncEvent{Type: event, QP: q})
+	q.end(s)
+}
+
+// end is refuse of a message whose receive has completed with the error (class A).
+func (q *qp) end(s wire.Syndrome) {
+	q.resp.dying = true
 	q.reply(s)
 }
 
@@ -194,7 +199,7 @@ func (q *qp) executeSend(h *wire.Header, t wire.Traits, payload []byte) bool {
 	r.msg = sending
 	if status := q.cur.scatter(q.pd, payload); status != verbs.WCSuccess {
 		q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv, SrcQP: q.attr.DestQPNum}, true)
-		q.refuse(pickNAK(status))
+		q.end(pickNAK(status))
 		return false
 	}
 	if t&wire.End == 0 {
@@ -209,7 +214,7 @@ func (q *qp) executeSend(h *wire.Header, t wire.Traits, payload []byte) bool {
 		wc.Flags, wc.ImmData = verbs.WCWithInv, h.InvRKey
 		if !q.pd.invalidate(h.InvRKey, true) {
 			q.received(&verbs.WC{Status: verbs.WCRemInvReqErr, Opcode: verbs.WCRecv}, true)
-			q.refuse(wire.NAKRemoteAccess)
+			q.end(wire.NAKRemoteAccess)
 			return false
 		}
 	}

@@ -15,6 +15,9 @@ var cqTests = []test{
 	{"SelectiveSignaling", testSelectiveSignaling},
 	{"SelectiveSignalingOfTransports", testSelectiveOfTransports},
 	{"SharedChannel", testSharedChannel},
+	{"SolicitedOfTransports", testSolicitedOfTransports},
+	{"ClosedQueuePair", testCompletionsOutlive},
+	{"PollNothing", testPollNothing},
 }
 
 // withChannel gives B a receive CQ with a channel.
@@ -170,4 +173,62 @@ func testSharedChannel(e *env) {
 	}
 	e.True(seen[e.b.rcq])
 	e.True(seen[e.b.scq])
+}
+
+// The solicited bit of SENDs of every transport (IBTA vol. 1, 9.2.3).
+func testSolicitedOfTransports(e *env) {
+	e.each([]verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}, func() {
+		ch := e.withChannel()
+		for i, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm} {
+			for j, flags := range []verbs.SendFlags{0, verbs.SendSolicited} {
+				e.NoError(e.b.rcq.ReqNotify(true))
+				e.b.recv(1, e.b.sge(0, 10_000))
+				wr := e.a.send(1, 0, 3000)
+				wr.Opcode, wr.Flags = op, flags
+				e.a.post(wr)
+				e.b.received(2*i + j + 1)
+				e.Equal(flags != 0, e.event(ch, time.Millisecond), "%v of %v, %#x", op, e.a.typ, flags)
+			}
+		}
+	})
+}
+
+// Closing a queue pair takes no completion out of the CQ, and adds none
+// (ibv_destroy_qp(3)).
+func testCompletionsOutlive(e *env) {
+	e.connect()
+	cq := e.b.rcq
+	e.b.rcq = e.b.newCQ(1) // nobody polls the other one
+	for i := range uint64(8) {
+		e.b.recv(i)
+	}
+	for i := range uint64(4) {
+		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, i, e.b, 0, 8))
+	}
+	e.a.good(4)
+	num := e.b.qp.Num()
+	e.NoError(e.b.qp.Close())
+	e.settle()
+	var wcs [16]verbs.WC
+	n, err := cq.Poll(wcs[:])
+	e.NoError(err)
+	e.Equal(4, n)
+	for i, wc := range wcs[:n] {
+		e.Equal(uint64(i), wc.WRID)
+		e.Equal(num, wc.QPNum)
+	}
+	e.NoError(cq.Close())
+}
+
+func testPollNothing(e *env) {
+	n, err := e.a.scq.Poll(nil)
+	e.NoError(err)
+	e.Zero(n)
+	e.connect()
+	e.a.post(e.a.write(verbs.WRRDMAWrite, 0, e.b, 0, 8))
+	e.settle()
+	n, err = e.a.scq.Poll(make([]verbs.WC, 0))
+	e.NoError(err)
+	e.Zero(n)
+	e.a.good(1)
 }

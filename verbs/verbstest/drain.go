@@ -6,6 +6,7 @@ var drainTests = []test{
 	{"HoldsBack", testSQD},
 	{"Event", testSQDrained},
 	{"EventUnderWay", testSQDrainedUnderWay},
+	{"EventOfReads", testSQDrainedReads},
 	{"NoEvent", testSQDrainedUnwanted},
 	{"Datagrams", testSQDOfDatagrams},
 }
@@ -76,6 +77,28 @@ func testSQDrainedUnderWay(e *env) {
 	e.a.to(verbs.QPSRTS)
 	e.a.good(n)
 	e.b.received(n)
+}
+
+// READs are begun with their request and done with its answer.
+func testSQDrainedReads(e *env) {
+	if !e.canRead() {
+		return
+	}
+	fill(e.b.bytes(0, 800_000), 1)
+	for i := range uint64(8) {
+		e.a.post(e.a.read(i, int(i)*100_000, 100_000))
+	}
+	e.turn()
+	e.drain()
+	e.a.raised(e.drained())
+	e.settle()
+	begun := len(e.a.wcs)
+	e.same(e.b.bytes(0, begun*100_000), e.a.bytes(0, begun*100_000))
+	e.settle()
+	e.Len(e.a.wcs, begun)
+	e.a.to(verbs.QPSRTS)
+	e.a.good(8)
+	e.same(e.b.bytes(0, 800_000), e.a.bytes(0, 800_000))
 }
 
 func testSQDrainedUnwanted(e *env) {

@@ -5,6 +5,7 @@ import "github.com/smcgw/smcgw/verbs"
 var errorTests = []test{
 	{"FlushOnModify", testFlushOnModify},
 	{"PostInErr", testPostInErr},
+	{"InTheMiddle", testErrorInTheMiddle},
 	{"RemoteKey", testRemoteKey},
 	{"RemoteRange", testRemoteRange},
 	{"RemoteRights", testRemoteRights},
@@ -48,6 +49,45 @@ func testPostInErr(e *env) {
 	e.a.post(e.a.write(verbs.WRRDMAWrite, 2, e.b, 0, 8))
 	e.Equal(verbs.WCWRFlushErr, e.a.received(1).Status)
 	e.Equal(verbs.WCWRFlushErr, e.a.sent(1).Status)
+}
+
+// What was posted before the failing work request succeeds, what was posted
+// after it is flushed, unsignaled work requests too (IBTA vol. 1, 10.8.4.1,
+// 10.10.2.3).
+func testErrorInTheMiddle(e *env) {
+	for _, signaled := range []bool{true, false} {
+		e.renew()
+		e.a.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: signaled})
+		e.connect()
+		for i := range uint64(10) {
+			e.b.recv(i)
+			wr := e.a.write(verbs.WRRDMAWriteWithImm, i, e.b, 0, 5000)
+			if i == 5 {
+				wr.RKey ^= 1
+			}
+			e.a.post(wr)
+		}
+		first := uint64(0)
+		if !signaled {
+			first = 5
+		}
+		e.a.sent(int(10 - first))
+		e.b.received(10)
+		e.settle()
+		e.Len(e.a.wcs, int(10-first))
+		want := map[uint64]verbs.WCStatus{5: verbs.WCRemAccessErr}
+		for i, wc := range e.a.wcs {
+			id := first + uint64(i)
+			e.Equal(id, wc.WRID)
+			if id > 5 {
+				want[id] = verbs.WCWRFlushErr
+			}
+			e.Equal(want[id], wc.Status, "%d", id)
+		}
+		for i, wc := range e.b.recvs {
+			e.Equal(i < 5, wc.Status == verbs.WCSuccess)
+		}
+	}
 }
 
 // refused posts wr and expects a remote access error.

@@ -8,6 +8,8 @@ var limitTests = []test{
 	{"SGEs", testSGELimits},
 	{"Inline", testInlineLimit},
 	{"Capabilities", testCapabilities},
+	{"Flags", testFlags},
+	{"NoReceives", testNoReceives},
 	{"Memory", testMemoryLimits},
 }
 
@@ -77,6 +79,25 @@ func testCapabilities(e *env) {
 	e.ErrorIs(err, verbs.ErrInvalid, "no receive CQ")
 	_, err = e.a.PD.CreateQP(&verbs.QPInitAttr{SendCQ: e.b.scq, RecvCQ: e.b.rcq, Cap: testCap, Type: verbs.QPTRC})
 	e.ErrorIs(err, verbs.ErrInvalid, "CQs of another device")
+}
+
+// Flags nobody knows are refused (ibv_post_send(3): EINVAL).
+func testFlags(e *env) {
+	e.connect()
+	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)
+	wr.Flags = 1 << 15
+	e.ErrorIs(e.a.qp.PostSend(wr), verbs.ErrInvalid)
+}
+
+// A queue pair may be made to send only.
+func testNoReceives(e *env) {
+	c := testCap
+	c.MaxRecvWR, c.MaxRecvSGE = 0, 0
+	e.a.replace(verbs.QPInitAttr{Cap: c, SQSigAll: true})
+	e.connect()
+	e.ErrorIs(e.a.qp.PostRecv(&verbs.RecvWR{}), verbs.ErrQueueFull)
+	e.a.post(e.a.write(verbs.WRRDMAWrite, 0, e.b, 0, 8))
+	e.a.good(1)
 }
 
 func testMemoryLimits(e *env) {

@@ -7,6 +7,7 @@ var packetTests = []test{
 	{"PathMTU", testPathMTU},
 	{"ShortReads", testPSNOfReads},
 	{"Inline", testInlineOfTransports},
+	{"Loopback", testLoopback},
 }
 
 // Packet sequence numbers have 24 bits and begin anywhere (IBTA vol. 1, 9.7.2;
@@ -101,4 +102,37 @@ func testInlineOfTransports(e *env) {
 		e.Equal(data, e.b.bytes(e.b.grh(), len(data)))
 		e.a.good(1)
 	})
+}
+
+// Two queue pairs of one port can be connected to each other, and one to itself
+// (IBTA vol. 1, 17.2.2: loopback).
+func testLoopback(e *env) {
+	if !e.a.networked() {
+		return
+	}
+	for _, typ := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
+		if !e.use(typ) {
+			continue
+		}
+		home := func(a *verbs.QPAttr) { a.AH = e.attr(e.b.Side, 0).AH } // as B names A
+		other := own(e.a, e.a.newQP(verbs.QPInitAttr{Cap: testCap}))
+		e.a.step(other, e.a.attrs(0), verbs.QPSInit)
+		e.NoError(other.PostRecv(&verbs.RecvWR{SGList: []verbs.SGE{e.a.sge(50_000, 20_000)}}))
+		e.link(e.a, other, e.a.qp.Num(), home)
+		e.a.init()
+		e.link(e.a, e.a.qp, other.Num(), home)
+		fill(e.a.bytes(0, 20_000), 1)
+		e.a.post(e.a.send(0, 0, 20_000))
+		e.Equal(other.Num(), e.a.received(1).QPNum)
+		e.same(e.a.bytes(0, 20_000), e.a.bytes(50_000, 20_000))
+		e.a.good(1)
+		e.renew()
+		e.a.init()
+		e.link(e.a, e.a.qp, e.a.qp.Num(), home)
+		e.a.recv(1, e.a.sge(100_000, 20_000))
+		e.a.post(e.a.send(0, 0, 20_000))
+		e.Equal(verbs.WCSuccess, e.a.received(1).Status)
+		e.same(e.a.bytes(0, 20_000), e.a.bytes(100_000, 20_000))
+		e.a.good(1)
+	}
 }

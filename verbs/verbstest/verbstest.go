@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t testing.TB) *Pair) {
 		{"Atomic", atomicTests},
 		{"Invalidate", invalidateTests},
 		{"Packet", packetTests},
+		{"Mixed", mixedTests},
 		{"RNR", rnrTests},
 		{"Error", errorTests},
 		{"Domain", domainTests},

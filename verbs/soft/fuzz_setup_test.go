@@ -139,7 +139,7 @@ func (h *hostile) bring(q *hostileQP, state verbs.QPState) {
 
 // see remembers what the device sends to the hostile peer, which is how the
 // peer knows the packet sequence numbers.
-func (h *hostile) see(data []byte) simVerdict {
+func (h *hostile) see(_ netip.AddrPort, data []byte) simVerdict {
 	var hdr wire.Header
 	payload, err := hdr.Parse(data)
 	require.NoError(h.t, err, "the device sent rubbish")

@@ -1,7 +1,9 @@
 package soft
 
 import (
+	"bytes"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 
 // watch lets f decide about every packet that a side sends.
 func (m *model) watch(side int, f func(h *wire.Header) simVerdict) {
-	m.w.net.route(m.nodes[side].addr, m.nodes[1-side].addr).tap = func(b []byte) simVerdict {
+	m.w.net.route(m.nodes[side].addr, m.nodes[1-side].addr).tap = func(_ netip.AddrPort, b []byte) simVerdict {
 		var h wire.Header
 		_, err := h.Parse(b)
 		require.NoError(m.t, err)
@@ -73,9 +75,16 @@ func TestModelReplay(t *testing.T) {
 func TestModelOldPackets(t *testing.T) {
 	m := newModel(t, plainConfig())
 	e := m.connect([2]int{})
-	var old [][]byte
+	type packet struct {
+		src  netip.AddrPort
+		data []byte
+	}
+	var old []packet
 	r := m.w.net.route(m.nodes[0].addr, m.nodes[1].addr)
-	r.tap = func(b []byte) simVerdict { old = append(old, append([]byte(nil), b...)); return simPass }
+	r.tap = func(src netip.AddrPort, b []byte) simVerdict {
+		old = append(old, packet{src, bytes.Clone(b)})
+		return simPass
+	}
 	for i := range 40 {
 		o := modelOp{op: modelOpcodes[i%len(modelOpcodes)], n: 100 * i, sges: 1, remote: i, b: 3}
 		if o.op == verbs.WRAtomicCmpAndSwp || o.op == verbs.WRAtomicFetchAndAdd {
@@ -85,8 +94,8 @@ func TestModelOldPackets(t *testing.T) {
 	}
 	m.finish(10 * time.Second)
 	r.tap = nil
-	for _, b := range old {
-		m.w.net.transmit(simSource(m.nodes[0]), simSocket(m.nodes[1]), false, b)
+	for _, p := range old {
+		m.w.net.transmit(p.src, simSocket(m.nodes[1]), false, p.data)
 		m.w.run(time.Millisecond, nil)
 	}
 	m.finish(time.Second)

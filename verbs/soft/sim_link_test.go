@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+
+	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
 // simLink is one vector's sockets on a simNet. It does what the kernel does to
@@ -18,6 +20,9 @@ type simLink struct {
 	inbox  []simArrival
 	bytes  int // in the inbox
 	count  linkStats
+	// noTrains is the kernel that refuses UDP_SEGMENT from some time on.
+	noTrains bool
+	icrcs    map[wire.Flow]wire.ICRC
 	scratch
 }
 
@@ -38,7 +43,7 @@ const simReceiveBuffer = 8 << 20
 
 // newLink is Config.newLink on this network.
 func (n *simNet) newLink(cfg *Config, vector int) (link, error) {
-	l := &simLink{net: n, cfg: cfg, vector: vector}
+	l := &simLink{net: n, cfg: cfg, vector: vector, icrcs: map[wire.Flow]wire.ICRC{}}
 	for _, a := range cfg.Addrs {
 		at := netip.AddrPortFrom(a, cfg.UDPPort)
 		for len(n.links[at]) <= vector {
@@ -57,6 +62,13 @@ func (l *simLink) sourcePort(local int, lane uint8) uint16 {
 		panic(fmt.Sprintf("source port of address %d, lane %d", local, lane))
 	}
 	return 0xc000 | uint16(local)<<8 | uint16(l.vector)<<4 | uint16(lane)
+}
+
+func (l *simLink) maxTrain() int {
+	if l.noTrains || l.cfg.NoOffload {
+		return 1
+	}
+	return maxTrainCount
 }
 
 // send panics on trains that the kernel would refuse: that is a mistake of the
@@ -79,14 +91,38 @@ func (l *simLink) sendTrain(t *train) {
 	case t.dst.Addr().Is4In6() || !t.dst.IsValid():
 		panic(fmt.Sprintf("train to %v", t.dst))
 	}
+	if t.count > l.maxTrain() {
+		l.count.SendErrors++
+		return
+	}
 	src := netip.AddrPortFrom(l.cfg.Addrs[t.local], l.sourcePort(t.local, t.lane))
 	l.count.SentCalls++
-	for len(all) > 0 {
+	for i := 0; len(all) > 0; i++ {
 		n := min(t.size, len(all))
+		if l.net.strict {
+			l.inspect(wire.Flow{Src: src.Addr(), Dst: t.dst.Addr(), SrcPort: src.Port(), DstPort: t.dst.Port()}, i, all[:n])
+		}
 		l.count.SentPackets++
 		l.count.SentBytes += uint64(n)
 		l.net.transmit(src, t.dst, t.ect, all[:n:n])
 		all = all[n:]
+	}
+}
+
+// inspect panics on a datagram that another device would not understand. Which
+// identification the ICRC was made for cannot be seen at the receiver, here it
+// can: it must be the datagram's place in its train.
+func (l *simLink) inspect(f wire.Flow, place int, data []byte) {
+	icrc, ok := l.icrcs[f]
+	if !ok {
+		icrc = wire.NewICRC(f)
+		l.icrcs[f] = icrc
+	}
+	id, ok := icrc.Verify(data)
+	var h wire.Header
+	_, err := h.Parse(data)
+	if !ok || err != nil || f.Dst.Is4() && int(id) != place {
+		panic(fmt.Sprintf("datagram %d of a train: %+v (%v), ICRC right: %v, for identification %d", place, h, err, ok, id))
 	}
 }
 
@@ -97,7 +133,7 @@ func (n *simNet) transmit(src, dst netip.AddrPort, ect bool, data []byte) {
 	n.stats.sent++
 	copies := 1
 	if r.tap != nil {
-		switch r.tap(data) {
+		switch r.tap(src, data) {
 		case simDrop:
 			n.stats.lost++
 			return

@@ -15,6 +15,7 @@ type simNet struct {
 	routes map[simDirection]*simRoute
 	// links are the sockets: those of all vectors of the device at an address.
 	links   map[netip.AddrPort][]*simLink
+	strict  bool    // devices send nothing but correct packets
 	scatter float64 // how many datagrams come to any vector
 	stats   simStats
 }
@@ -109,7 +110,7 @@ type simRoute struct {
 	simFaults
 	hops []*simPipe
 	// tap sees every datagram that enters the route and decides about it.
-	tap func(data []byte) simVerdict
+	tap func(src netip.AddrPort, data []byte) simVerdict
 
 	last     time.Duration // when the packet before arrives
 	lossLeft int           // of a burst

@@ -180,6 +180,6 @@ func TestSimPipe(t *testing.T) {
 
 func TestSimTap(t *testing.T) {
 	w := newSimWire(t, 6)
-	w.there().tap = func(b []byte) simVerdict { return simVerdict(b[0] - '0') }
+	w.there().tap = func(_ netip.AddrPort, b []byte) simVerdict { return simVerdict(b[0] - '0') }
 	require.Equal(t, []string{"0", "2", "2"}, w.send(false, "0", "1", "2"))
 }

@@ -54,7 +54,9 @@ type simLoop struct {
 const simTurnLimit = 20_000_000
 
 func newSimWorld(t simTB, seed uint64) *simWorld {
-	return &simWorld{t: t, net: newSimNet(seed)}
+	w := &simWorld{t: t, net: newSimNet(seed)}
+	w.net.strict = true
+	return w
 }
 
 // open adds a device; change may alter its configuration.
@@ -199,7 +201,5 @@ func (l *simLoop) once() bool {
 // String names the device in messages.
 func (n *simNode) String() string { return fmt.Sprintf("%s(%v)", n.dev.Name(), n.addr) }
 
-// simSocket is where a device receives; simSource is what its datagrams for
-// queue pairs of lane 0 come from.
+// simSocket is where a device receives.
 func simSocket(n *simNode) netip.AddrPort { return netip.AddrPortFrom(n.addr, DefaultUDPPort) }
-func simSource(n *simNode) netip.AddrPort { return netip.AddrPortFrom(n.addr, 0xc000) }

@@ -189,7 +189,7 @@ func (h *hostile) sum(from netip.Addr, port uint16, b []byte, n int, wrong bool)
 func (h *hostile) check() {
 	h.m.finish(time.Minute)
 	for _, r := range h.untouchable() {
-		require.Equal(h.t, r.want, append([]byte(nil), r.bytes()...), "memory that was not granted")
+		requireSame(h.t, r.want, r.bytes(), "memory that was not granted")
 	}
 	for _, r := range append(h.untouchable(), h.granted, h.local) {
 		r.checkFrame(h.t)

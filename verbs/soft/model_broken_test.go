@@ -45,6 +45,8 @@ func (e *modelEnd) fail(wc *verbs.WC) {
 	for _, s := range e.sq[:i] {
 		e.retire(s)
 	}
+	e.sq[i].want = nil // there is no result
+	e.retire(e.sq[i])
 	e.sq = e.sq[i+1:]
 }
 
@@ -130,7 +132,7 @@ func TestModelRNRForever(t *testing.T) {
 	m.w.run(time.Millisecond, nil)
 	e[1].recvs.deaf = true
 	for i := range 4 {
-		e[0].todo = append(e[0].todo, modelOp{op: verbs.WRSend, n: 2000 * i, sges: 1})
+		e[0].todo = append(e[0].todo, modelOp{op: verbs.WRSend, n: 1500 * i, sges: 1})
 	}
 	require.False(t, m.w.run(20*time.Second, m.idle))
 	require.Equal(t, verbs.QPSRTS, e[0].qp.State())

@@ -1,7 +1,9 @@
 package soft
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/stretchr/testify/require"
@@ -64,16 +66,27 @@ func (r *modelRegion) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: r.addr(off), Length: uint32(n), LKey: r.LKey()}
 }
 
+// requireSame compares memory and says where it differs.
+func requireSame(t simTB, want, got []byte, what string, args ...any) {
+	t.Helper()
+	if bytes.Equal(want, got) {
+		return
+	}
+	n := 0
+	for n < min(len(want), len(got)) && want[n] == got[n] {
+		n++
+	}
+	t.Fatalf("%s: %d bytes, want %d; they differ from byte %d on: %x, want %x",
+		fmt.Sprintf(what, args...), len(got), len(want), n, got[n:min(n+16, len(got))], want[n:min(n+16, len(want))])
+}
+
 // checkFrame fails if anything was written outside of the used part.
 func (r *modelRegion) checkFrame(t simTB) {
 	t.Helper()
 	all := r.Bytes()
-	for i := range r.off {
-		require.Equal(t, byte(modelGuard), all[i], "byte %d before the region", r.off-i)
-	}
-	for i := r.off + r.size; i < len(all); i++ {
-		require.Equal(t, byte(modelGuard), all[i], "byte %d behind the region", i-r.off-r.size)
-	}
+	frame := bytes.Repeat([]byte{modelGuard}, modelFrame)
+	requireSame(t, frame, all[:r.off], "before the region")
+	requireSame(t, frame, all[r.off+r.size:], "behind the region")
 }
 
 // cut divides n bytes at off of a region into at most count pieces, some of

@@ -105,7 +105,11 @@ func (e *modelEnd) post(o modelOp) bool {
 			return false
 		}
 		e.use(s, slot)
-		wr.SGList = e.reads.cut(e.rng, slot, o.n, min(o.sges, e.cap.MaxSendSGE))
+		pieces := min(o.sges, e.cap.MaxSendSGE)
+		if o.op != verbs.WRRDMARead {
+			pieces = 1 // IBTA vol. 1, 9.4.5: one word of memory
+		}
+		wr.SGList = e.reads.cut(e.rng, slot, o.n, pieces)
 		e.result(s, o, &wr)
 	default:
 		data = e.payload(s, o, &wr)
@@ -125,14 +129,14 @@ func (e *modelEnd) post(o modelOp) bool {
 	return true
 }
 
-// signal decides about the completion: the last work request of all and one in
-// every queue full must have one.
+// signal decides about the completion: the last work request of all, one in
+// every queue full, and who takes the last memory for results must have one.
 func (e *modelEnd) signal(wr *verbs.SendWR) bool {
 	run := 1
 	for i := len(e.sq) - 1; i >= 0 && !e.sq[i].signaled; i-- {
 		run++
 	}
-	if run == e.cap.MaxSendWR || len(e.todo) == 1 {
+	if run == e.cap.MaxSendWR || len(e.todo) == 1 || len(e.reads.free) == 0 {
 		wr.Flags |= verbs.SendSignaled
 	}
 	return e.all || wr.Flags&verbs.SendSignaled != 0
@@ -263,7 +267,7 @@ func (e *modelEnd) complete(wc *verbs.WC) {
 func (e *modelEnd) retire(s *modelSend) {
 	if s.want != nil {
 		off := s.slots[0]
-		require.Equal(e.t, s.want, e.reads.bytes()[off:off+len(s.want)], "result of %v %d of %d bytes", s.op, s.id, s.n)
+		requireSame(e.t, s.want, e.reads.bytes()[off:off+len(s.want)], "result of %v %d of %d bytes", s.op, s.id, s.n)
 		copy(e.reads.want[off:], s.want)
 	}
 	for _, slot := range s.slots {
@@ -292,9 +296,9 @@ func (e *modelEnd) receive(wc *verbs.WC) {
 	} else {
 		require.Equal(t, verbs.WCRecv, wc.Opcode, "of a %v", m.op)
 	}
-	require.Equal(t, m.data, append([]byte(nil), e.recvs.contents(r, len(m.data))...), "payload of a %v", m.op)
+	requireSame(t, m.data, e.recvs.contents(r, len(m.data)), "payload of a %v", m.op)
 	rest := e.recvs.slots.bytes()[r.off+len(m.data) : r.off+e.recvs.slots.each]
-	require.Equal(t, make([]byte, len(rest)), rest, "receive buffer behind the message")
+	requireSame(t, make([]byte, len(rest)), rest, "receive buffer behind the message")
 	var flags verbs.WCFlags
 	switch m.op {
 	case verbs.WRSendWithImm, verbs.WRRDMAWriteWithImm:
@@ -317,7 +321,7 @@ func (e *modelEnd) checkStored(m modelMessage) {
 			return
 		}
 	}
-	require.Equal(e.t, m.data, append([]byte(nil), e.target.bytes()[m.off:m.off+len(m.data)]...), "WRITE_WITH_IMM completed before its data")
+	requireSame(e.t, m.data, e.target.bytes()[m.off:m.off+len(m.data)], "WRITE_WITH_IMM completed before its data")
 }
 
 // idle tells whether everything is done.
@@ -325,8 +329,8 @@ func (e *modelEnd) idle() bool { return len(e.todo)+len(e.sq)+len(e.expect) == 0
 
 // check compares all memory with the model when everything is done.
 func (e *modelEnd) check() {
-	for _, r := range []*modelRegion{e.src, e.target, e.reads.modelRegion} {
-		require.Equal(e.t, r.want, append([]byte(nil), r.bytes()...))
+	for i, r := range []*modelRegion{e.src, e.target, e.reads.modelRegion} {
+		requireSame(e.t, r.want, r.bytes(), "%s at the end", []string{"the source", "the peer's target", "the results"}[i])
 		r.checkFrame(e.t)
 	}
 	e.recvs.slots.checkFrame(e.t)

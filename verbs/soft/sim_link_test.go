@@ -131,6 +131,7 @@ func (l *simLink) inspect(f wire.Flow, place int, data []byte) {
 func (n *simNet) transmit(src, dst netip.AddrPort, ect bool, data []byte) {
 	r := n.route(src.Addr(), dst.Addr())
 	n.stats.sent++
+	n.show("sent", src, data)
 	copies := 1
 	if r.tap != nil {
 		switch r.tap(src, data) {
@@ -144,10 +145,26 @@ func (n *simNet) transmit(src, dst netip.AddrPort, ect bool, data []byte) {
 	for range copies {
 		r.carry(wireSize(dst.Addr(), len(data)), ect, func(ce bool) {
 			if arrived, ok := r.damage(data); ok {
+				n.show("came", src, arrived)
 				n.arrive(src, dst, ce, arrived)
 			}
 		})
 	}
+}
+
+// show tells the trace.
+func (n *simNet) show(what string, src netip.AddrPort, data []byte) {
+	if n.trace == nil {
+		return
+	}
+	var h wire.Header
+	payload, err := h.Parse(data)
+	if err != nil {
+		n.trace("%12v %s from %v: %d bytes: %v", n.now, what, src, len(data), err)
+		return
+	}
+	n.trace("%12v %s from %v to %#x: %v psn %#x, %d bytes, ack req %v, syndrome %#x, length %d",
+		n.now, what, src.Addr(), h.DestQP, h.Opcode, h.PSN, len(payload), h.AckReq, uint8(h.Syndrome), h.Length)
 }
 
 // wireSize is what a datagram takes on Ethernet: preamble, header, frame check,

@@ -3,6 +3,7 @@ package soft
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,8 @@ type simTB interface {
 
 // simWorld is devices on a network with the loops that drive them, all in the
 // goroutine of the test.
+//
+// With SIM_TRACE=1 in the environment every packet is logged.
 type simWorld struct {
 	t     simTB
 	net   *simNet
@@ -56,6 +59,9 @@ const simTurnLimit = 20_000_000
 func newSimWorld(t simTB, seed uint64) *simWorld {
 	w := &simWorld{t: t, net: newSimNet(seed)}
 	w.net.strict = true
+	if os.Getenv("SIM_TRACE") != "" {
+		w.net.trace = t.Logf
+	}
 	return w
 }
 

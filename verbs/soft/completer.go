@@ -28,11 +28,11 @@ func (q *qp) response(h *wire.Header, payload []byte) {
 		q.ackTo(h.PSN)
 	case s.IsRNR():
 		q.ackTo(wire.PSNAdd(h.PSN, -1))
-		q.rnr(h.PSN, s.RNRTimer())
+		q.rnr(r.una, s.RNRTimer()) // not h.PSN: a READ before it may lack its responses
 	case s == wire.NAKSequence:
 		q.vec.dev.count.sequenceNAKs.Add(1)
 		q.ackTo(wire.PSNAdd(h.PSN, -1))
-		q.lost(h.PSN)
+		q.lost(r.una)
 	case s.IsNAK():
 		q.ackTo(wire.PSNAdd(h.PSN, -1))
 		q.refused(h.PSN, s)

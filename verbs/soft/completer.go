@@ -77,12 +77,16 @@ func (q *qp) advance(una uint32) {
 		r.rtt.sample(q.vec.now - r.timedAt)
 	}
 	r.cc.acked(int(n), r.limited)
-	r.progressAt, r.timeouts, r.rnrs, r.rtt.backoff = q.vec.now, 0, 0, 0
+	r.progressAt, r.timeouts, r.tries, r.rnrs, r.rtt.backoff = q.vec.now, 0, 0, 0, 0
 	done := 0
 	for done < len(r.reads) && wire.PSNDiff(r.reads[done], una) < 0 {
 		done++
 	}
 	r.reads = append(r.reads[:0], r.reads[done:]...)
+	for done = 0; done < len(r.cuts) && wire.PSNDiff(r.cuts[done], una) < 0; {
+		done++
+	}
+	r.cuts = append(r.cuts[:0], r.cuts[done:]...)
 	if wire.PSNDiff(next, una) < 0 { // what was to be sent again has arrived after all
 		q.goBack(una)
 		next = una
@@ -124,6 +128,7 @@ func (q *qp) lost(psn uint32) {
 		q.failOldest(verbs.WCRetryExcErr)
 		return
 	}
+	r.tries++
 	r.lostPSN, r.lostAt = psn, now
 	if wire.PSNDiff(psn, r.recover) >= 0 {
 		r.cc.shrink(lossFactor)

@@ -173,7 +173,7 @@ func (h *hostile) seal(from netip.Addr, port uint16, hdr *wire.Header, payload [
 
 // sum appends the ICRC to a packet whose headers are n bytes.
 func (h *hostile) sum(from netip.Addr, port uint16, b []byte, n int, wrong bool) []byte {
-	if len(b)+wire.ICRCLen > wire.MaxLen || n < wire.BTHLen {
+	if len(b)+wire.ICRCLen > wire.MaxLen || n < wire.BTHLen || len(b) < n {
 		return append(b, 0, 0, 0, 0)
 	}
 	icrc := wire.NewICRC(wire.Flow{Src: from, Dst: h.dev.addr, SrcPort: port, DstPort: DefaultUDPPort})

@@ -14,8 +14,8 @@ type simNet struct {
 	events simEvents
 	routes map[simDirection]*simRoute
 	// links are the sockets: those of all vectors of the device at an address.
-	links   map[netip.AddrPort][]*simLink
-	strict  bool    // devices send nothing but correct packets
+	links  map[netip.AddrPort][]*simLink
+	strict bool // devices send nothing but correct packets
 	// trace, if not nil, is told every packet that is sent, and its fate.
 	trace   func(format string, args ...any)
 	scatter float64 // how many datagrams come to any vector

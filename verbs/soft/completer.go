@@ -28,11 +28,11 @@ func (q *qp) response(h *wire.Header, payload []byte) {
 		q.ackTo(h.PSN)
 	case s.IsRNR():
 		q.ackTo(wire.PSNAdd(h.PSN, -1))
-		q.rnr(h.PSN, s.RNRTimer())
+		q.rnr(r.una, s.RNRTimer()) // not h.PSN: a READ before it may lack its responses
 	case s == wire.NAKSequence:
 		q.vec.dev.count.sequenceNAKs.Add(1)
 		q.ackTo(wire.PSNAdd(h.PSN, -1))
-		q.lost(h.PSN)
+		q.lost(r.una)
 	case s.IsNAK():
 		q.ackTo(wire.PSNAdd(h.PSN, -1))
 		q.refused(h.PSN, s)
@@ -77,12 +77,16 @@ func (q *qp) advance(una uint32) {
 		r.rtt.sample(q.vec.now - r.timedAt)
 	}
 	r.cc.acked(int(n), r.limited)
-	r.progressAt, r.timeouts, r.rnrs, r.rtt.backoff = q.vec.now, 0, 0, 0
+	r.progressAt, r.timeouts, r.tries, r.rnrs, r.rtt.backoff = q.vec.now, 0, 0, 0, 0
 	done := 0
 	for done < len(r.reads) && wire.PSNDiff(r.reads[done], una) < 0 {
 		done++
 	}
 	r.reads = append(r.reads[:0], r.reads[done:]...)
+	for done = 0; done < len(r.cuts) && wire.PSNDiff(r.cuts[done], una) < 0; {
+		done++
+	}
+	r.cuts = append(r.cuts[:0], r.cuts[done:]...)
 	if wire.PSNDiff(next, una) < 0 { // what was to be sent again has arrived after all
 		q.goBack(una)
 		next = una
@@ -124,6 +128,7 @@ func (q *qp) lost(psn uint32) {
 		q.failOldest(verbs.WCRetryExcErr)
 		return
 	}
+	r.tries++
 	r.lostPSN, r.lostAt = psn, now
 	if wire.PSNDiff(psn, r.recover) >= 0 {
 		r.cc.shrink(lossFactor)

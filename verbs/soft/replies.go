@@ -19,6 +19,7 @@ type job struct {
 	addr    uint64
 	orig    uint64 // atomic: the value from before
 	atomic  bool
+	again   bool // repeated
 }
 
 // keep stores a job for when it is repeated, in place of the oldest.
@@ -44,7 +45,7 @@ func (r *responder) find(psn uint32) *job {
 // work queues a job; false if there are more than were agreed on.
 func (q *qp) work(j job) bool {
 	r := &q.resp
-	if len(r.jobs) >= int(q.attr.MaxDestRDAtomic) {
+	if !q.room() {
 		q.refuse(wire.NAKInvalidRequest)
 		return false
 	}
@@ -53,6 +54,23 @@ func (q *qp) work(j job) bool {
 	r.psn = wire.PSNAdd(r.psn, int(j.packets))
 	q.vec.owe(q)
 	return true
+}
+
+// room tells whether the peer may ask for one more READ or atomic. A new request
+// beyond what was agreed on shows that repeated ones were answered before: the
+// network has delayed or doubled them.
+func (q *qp) room() bool {
+	r := &q.resp
+	if len(r.jobs) < int(q.attr.MaxDestRDAtomic) {
+		return true
+	}
+	for i := range r.jobs {
+		if r.jobs[i].again {
+			r.jobs = append(r.jobs[:i], r.jobs[i+1:]...)
+			return true
+		}
+	}
+	return false
 }
 
 func (q *qp) executeRead(h *wire.Header) bool {
@@ -71,7 +89,7 @@ func (q *qp) executeRead(h *wire.Header) bool {
 }
 
 func (q *qp) executeAtomic(h *wire.Header) bool {
-	if h.VA%8 != 0 || len(q.resp.jobs) >= int(q.attr.MaxDestRDAtomic) {
+	if h.VA%8 != 0 || !q.room() {
 		q.refuse(wire.NAKInvalidRequest)
 		return false
 	}
@@ -115,14 +133,14 @@ func (q *qp) duplicate(h *wire.Header) {
 		}
 		again.psn, again.addr, again.length, again.packets = h.PSN, h.VA, h.Length, packetsOf(h.Length, q.mtu)
 	}
-	again.sent = 0
+	again.sent, again.again = 0, true
 	// The requester has gone back: what was still to be sent from there on it
 	// asks for again.
 	keep := 0
 	for keep < len(r.jobs) && wire.PSNDiff(r.jobs[keep].psn, h.PSN) < 0 {
 		keep++
 	}
-	if keep > int(q.attr.MaxDestRDAtomic) {
+	if keep >= int(q.attr.MaxDestRDAtomic) {
 		return // a requester that goes forth, not back
 	}
 	r.jobs = append(r.jobs[:keep], again)

@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"slices"
+
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
@@ -21,6 +23,7 @@ type requester struct {
 	rtt  roundTrip
 
 	reads      []uint32 // last PSN of each READ and atomic under way, oldest first
+	cuts       []uint32 // last PSN of every READ request sent from una on, in order
 	recover    uint32   // losses before this PSN have been reacted to
 	timing     bool     // timedPSN was sent at timedAt, and only once
 	timedPSN   uint32
@@ -34,13 +37,14 @@ type requester struct {
 	lostPSN    uint32
 	lostAt     int64
 	timeouts   int // in a row
+	tries      int // times gone back since progressAt
 	rnrs       int // in a row
 	limited    bool
 	draining   bool // SQD: not drained yet
 }
 
 func (r *requester) init(psn uint32, mtu int, idx uint64) {
-	*r = requester{una: psn, high: psn, recover: psn, idx: idx, reads: r.reads[:0], draining: r.draining}
+	*r = requester{una: psn, high: psn, recover: psn, idx: idx, reads: r.reads[:0], cuts: r.cuts[:0], draining: r.draining}
 	r.cc.init(mtu)
 }
 
@@ -204,7 +208,7 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	off := q.req.k * uint32(q.mtu)
 	switch w.op {
 	case verbs.WRRDMARead:
-		n := min(w.packets-q.req.k, room)
+		n := q.cut(psn, min(w.packets-q.req.k, room))
 		h.Opcode, h.VA, h.RKey = wire.RCReadRequest, w.addr+uint64(off), w.rkey
 		h.Length = min(w.length-off, n*uint32(q.mtu))
 		q.req.reads = append(q.req.reads, wire.PSNAdd(psn, int(n)-1))
@@ -231,6 +235,24 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	h.AckReq = h.Opcode.Traits()&wire.End != 0 || room == 1 || psn%ackEvery == 0
 	q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
 	return 1
+}
+
+// cut bounds a READ request at psn: responders answer a repeated READ only
+// within the request they executed (rxe_resp, duplicate_request), so what is
+// asked for again must not reach across the end of any request sent before.
+func (q *qp) cut(psn, n uint32) uint32 {
+	r := &q.req
+	i := 0
+	for i < len(r.cuts) && wire.PSNDiff(r.cuts[i], psn) < 0 {
+		i++
+	}
+	if i < len(r.cuts) {
+		n = min(n, uint32(wire.PSNDiff(r.cuts[i], psn))+1)
+	}
+	if end := wire.PSNAdd(psn, int(n)-1); i == len(r.cuts) || r.cuts[i] != end {
+		r.cuts = slices.Insert(r.cuts, i, end)
+	}
+	return n
 }
 
 // ackEvery is how often an acknowledgement is asked for within a long message.
@@ -318,6 +340,7 @@ func (q *qp) goBack(psn uint32) {
 func (q *qp) pace() bool {
 	r, now := &q.req, q.vec.now
 	if r.rtt.srtt < paceFromRTT {
+		r.tokens, r.paceFrom = 0, now
 		return true
 	}
 	gain := 1.25
@@ -382,6 +405,7 @@ func (q *qp) timeout() {
 		return
 	}
 	r.timeouts++
+	r.tries++
 	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
 	r.cc.timeout(r.timeouts)
 	r.recover = r.high
@@ -398,8 +422,9 @@ func (q *qp) ackTimeout() int64 {
 
 // impatient tells that the peer has made no progress for too long: never with
 // timeout 0. IBTA vol. 1, 9.7.6.1.3 lets a timer run up to four times its
-// value; twice is taken here.
+// value; twice is taken here. The peer was asked RetryCnt times at least.
 func (q *qp) impatient() bool {
+	r := &q.req
 	limit := 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
-	return q.attr.Timeout != 0 && q.vec.now-q.req.progressAt >= limit
+	return q.attr.Timeout != 0 && q.vec.now-r.progressAt >= limit && r.tries >= int(q.attr.RetryCnt)
 }

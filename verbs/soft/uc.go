@@ -43,6 +43,10 @@ func (q *qp) unreliable(h *wire.Header, payload []byte) {
 	r, t := &q.resp, h.Opcode.Traits()
 	q.heard()
 	expected := r.psn
+	if d := wire.PSNDiff(h.PSN, expected); d < 0 && d >= -ucOld {
+		q.vec.dev.count.duplicates.Add(1)
+		return
+	}
 	r.psn = wire.PSNAdd(h.PSN, 1)
 	if t&wire.Start != 0 {
 		r.msg = none
@@ -55,6 +59,11 @@ func (q *qp) unreliable(h *wire.Header, payload []byte) {
 		q.vec.dev.count.dropUnexpected.Add(1)
 	}
 }
+
+// ucOld is how far behind the expected PSN a packet is taken for one that the
+// network repeated or delayed. It is much less than half of all PSNs, so that a
+// peer that was cut off for long is heard again at once.
+const ucOld = 1 << 15
 
 // place executes a packet; false drops the message.
 func (q *qp) place(h *wire.Header, t wire.Traits, payload []byte) bool {

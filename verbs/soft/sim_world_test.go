@@ -1,0 +1,211 @@
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// simTB is what the simulator needs of *testing.T, *testing.F or *rapid.T.
+type simTB interface {
+	require.TestingT
+	Helper()
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(f func())
+}
+
+// simWorld is devices on a network with the loops that drive them, all in the
+// goroutine of the test.
+//
+// With SIM_TRACE=1 in the environment every packet is logged.
+type simWorld struct {
+	t     simTB
+	net   *simNet
+	nodes []*simNode
+	turns int
+}
+
+// simNode is a device and one event loop per vector.
+type simNode struct {
+	world  *simWorld
+	addr   netip.Addr // the first one
+	dev    *Device
+	loops  []*simLoop
+	paused time.Duration // until then the process does not run
+	// slack is how late the loops wake up for timers, as epoll with its
+	// milliseconds does.
+	slack time.Duration
+}
+
+// simLoop is the event loop of a vector.
+type simLoop struct {
+	node   *simNode
+	vector int
+	driver verbs.Driver
+	next   time.Duration // when Progress wants to be called; 0: when something arrives
+	// turn is the program: it polls, posts, and tells whether it did anything.
+	turn []func() bool
+}
+
+// simTurnLimit bounds a run: about a hundred times what the longest test takes.
+const simTurnLimit = 20_000_000
+
+func newSimWorld(t simTB, seed uint64) *simWorld {
+	w := &simWorld{t: t, net: newSimNet(seed)}
+	w.net.strict = true
+	if os.Getenv("SIM_TRACE") != "" {
+		w.net.trace = t.Logf
+	}
+	return w
+}
+
+// open adds a device; change may alter its configuration.
+func (w *simWorld) open(addr string, change ...func(*Config)) *simNode {
+	w.t.Helper()
+	cfg := Config{
+		Name: addr, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, MTU: verbs.MTU4096,
+		newLink: w.net.newLink,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	dev, err := Open(cfg)
+	require.NoError(w.t, err)
+	node := &simNode{world: w, addr: cfg.Addrs[0], dev: dev}
+	for v := range dev.Attr().Vectors {
+		driver, err := dev.Drive(v, simPoller{})
+		require.NoError(w.t, err)
+		node.loops = append(node.loops, &simLoop{node: node, vector: v, driver: driver})
+	}
+	w.nodes = append(w.nodes, node)
+	w.t.Cleanup(node.close)
+	return node
+}
+
+func (n *simNode) close() {
+	for _, l := range n.loops {
+		require.NoError(n.world.t, l.driver.Close())
+	}
+	require.NoError(n.world.t, n.dev.Close())
+}
+
+// simPoller is the poller of a loop that looks at its devices always.
+type simPoller struct{}
+
+func (simPoller) Add(int) error    { return nil }
+func (simPoller) Remove(int) error { return nil }
+
+// run drives everything until cond holds, which is true, or until limit has
+// passed or nothing will ever happen again.
+func (w *simWorld) run(limit time.Duration, cond func() bool) bool {
+	w.t.Helper()
+	end := w.net.now + limit
+	for {
+		w.settle()
+		if cond != nil && cond() {
+			return true
+		}
+		next, ok := w.next()
+		if !ok || next > end {
+			w.net.now = end
+			return cond != nil && cond()
+		}
+		w.net.now = next
+	}
+}
+
+// must is run for what has to happen.
+func (w *simWorld) must(limit time.Duration, what string, cond func() bool) {
+	w.t.Helper()
+	if !w.run(limit, cond) {
+		w.t.Fatalf("not within %v of virtual time: %s (now %v, %+v)", limit, what, w.net.now, w.net.stats)
+	}
+}
+
+// settle does what can be done without time passing.
+func (w *simWorld) settle() {
+	w.t.Helper()
+	for round := 0; ; round++ {
+		worked := w.arrivals()
+		for _, n := range w.nodes {
+			if n.paused > w.net.now {
+				continue
+			}
+			for _, l := range n.loops {
+				worked = l.once() || worked
+			}
+		}
+		if !worked {
+			return
+		}
+		if round > 100_000 {
+			w.t.Fatalf("no end of work at %v", w.net.now)
+		}
+	}
+}
+
+// arrivals runs the events that are due.
+func (w *simWorld) arrivals() bool {
+	any := false
+	for {
+		at, ok := w.net.events.next()
+		if !ok || at > w.net.now {
+			return any
+		}
+		w.net.events.pop()()
+		any = true
+	}
+}
+
+// next is when anything happens next.
+func (w *simWorld) next() (time.Duration, bool) {
+	at, ok := w.net.events.next()
+	consider := func(t time.Duration) {
+		if !ok || t < at {
+			at, ok = t, true
+		}
+	}
+	for _, n := range w.nodes {
+		if n.paused > w.net.now {
+			consider(n.paused)
+			continue
+		}
+		for _, l := range n.loops {
+			if l.next != 0 {
+				// Time that a loop asks for although it is past still takes time.
+				consider(max(l.next, w.net.now+time.Microsecond))
+			}
+		}
+	}
+	return at, ok
+}
+
+// once is one turn of the loop.
+func (l *simLoop) once() bool {
+	w := l.node.world
+	if w.turns++; w.turns > simTurnLimit {
+		w.t.Fatalf("%d turns: somebody polls instead of waiting", w.turns)
+	}
+	worked, next := l.driver.Progress(w.net.time())
+	for _, f := range l.turn {
+		worked = f() || worked
+	}
+	l.driver.Flush()
+	l.next = 0
+	if !next.IsZero() {
+		l.next = max(next.Sub(simEpoch), 1) + w.net.upTo(l.node.slack)
+	}
+	return worked
+}
+
+// String names the device in messages.
+func (n *simNode) String() string { return fmt.Sprintf("%s(%v)", n.dev.Name(), n.addr) }
+
+// simSocket is where a device receives.
+func simSocket(n *simNode) netip.AddrPort { return netip.AddrPortFrom(n.addr, DefaultUDPPort) }

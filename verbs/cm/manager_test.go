@@ -26,6 +26,8 @@ type host struct {
 	pd   verbs.PD
 	cq   verbs.CQ
 	mr   verbs.MR
+
+	mu   sync.Mutex
 	ends []func()
 }
 
@@ -59,9 +61,7 @@ func (h *host) close() {
 	if h.dev == nil {
 		return
 	}
-	for _, end := range h.ends {
-		end()
-	}
+	h.endQPs()
 	require.NoError(h.t, h.m.Do(func() { require.NoError(h.t, h.cq.Close()) }))
 	require.NoError(h.t, h.m.Close())
 	if h.loop != nil {
@@ -73,12 +73,24 @@ func (h *host) close() {
 	h.dev = nil
 }
 
+// endQPs closes the queue pairs.
+func (h *host) endQPs() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, end := range h.ends {
+		end()
+	}
+	h.ends = nil
+}
+
 func (h *host) qp(kind verbs.QPType) verbs.QP {
 	qp, err := h.pd.CreateQP(&verbs.QPInitAttr{
 		Type: kind, SendCQ: h.cq, RecvCQ: h.cq, SQSigAll: true,
 		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	require.NoError(h.t, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.ends = append(h.ends, func() { require.NoError(h.t, h.m.Do(func() { require.NoError(h.t, qp.Close()) })) })
 	return qp
 }
@@ -382,11 +394,8 @@ func TestClose(t *testing.T) {
 		s := a.m.Stats()
 		return s.Connections == 2 && s.Resolutions == 1
 	}, 5*time.Second, time.Millisecond)
-	time.Sleep(5 * time.Millisecond)
-	a.in(func() {}) // the queue pairs are closed by their owner, in the loop, before
-	for _, end := range a.ends {
-		end()
-	}
+	// The queue pairs are their owner's, who closes them while there is a loop.
+	a.endQPs()
 	a.in(func() { require.NoError(t, a.cq.Close()) })
 	require.NoError(t, a.m.Close())
 	for range 4 {

@@ -86,7 +86,7 @@ type Stats struct {
 	Dropped         uint64 // not sent for want of a buffer or an address handle
 	Connections     int    // now, with those that are being made or still answer
 	Listeners       int    // now
-	QuestionsNow    int    // SIDR requests, ours and others', now
+	Resolutions     int    // now, ours and others'
 	EstablishedEver uint64 // connections
 }
 

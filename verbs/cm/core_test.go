@@ -119,6 +119,12 @@ func (w *world) listen(s *side, backlog int) *listener {
 	return l
 }
 
+func (w *world) listenUD(s *side, backlog int) *listener {
+	l, err := s.listen(listenKey{service: testService, datagrams: true}, backlog)
+	require.NoError(w.t, err)
+	return l
+}
+
 // connected makes a connection from a to b.
 func (w *world) connected() (*conn, *conn) {
 	l := w.b.listeners[listenKey{service: testService}]
@@ -523,7 +529,7 @@ func TestListeners(t *testing.T) {
 	l := w.listen(w.b, 4)
 	_, err := w.b.listen(l.key, 1)
 	require.ErrorIs(t, err, ErrAddrInUse)
-	at, err := w.b.listen(listenKey{testService, addrB}, 4)
+	at, err := w.b.listen(listenKey{service: testService, addr: addrB}, 4)
 	require.NoError(t, err)
 	x := w.request(w.a, 1)
 	w.exchange()
@@ -556,7 +562,7 @@ func TestResolve(t *testing.T) {
 	require.ErrorAs(t, q.err, &refused)
 	require.Equal(t, SIDRUnsupported, refused.Status)
 
-	l := w.listen(w.b, 1)
+	l := w.listenUD(w.b, 1)
 	q = w.ask(w.a)
 	req := w.take(w.a)[0]
 	w.deliver(w.a, req)
@@ -592,7 +598,7 @@ func TestResolve(t *testing.T) {
 
 func TestResolveSilence(t *testing.T) {
 	w := newWorld(t)
-	l := w.listen(w.b, 1)
+	l := w.listenUD(w.b, 1)
 	q := w.ask(w.a)
 	for range 16 {
 		w.exchange()
@@ -613,7 +619,7 @@ func TestAgainstCapture(t *testing.T) {
 	s := newSide(server, 0x505400fffe770002, w.a.limits)
 	ids := []uint32{0x61b4d3cf}
 	s.newID = func() uint32 { id := ids[0]; return id }
-	l, err := s.listen(listenKey{ServiceOf(PortSpaceTCP, 7471), server}, 1)
+	l, err := s.listen(listenKey{service: ServiceOf(PortSpaceTCP, 7471), addr: server}, 1)
 	require.NoError(t, err)
 	s.receive(w.now, client, all["rstream-rxe-3"])
 	y := l.take().(*conn)

@@ -258,6 +258,7 @@ func TestModel(t *testing.T) {
 		}
 		m.listen(w.a, 4)
 		m.listen(w.b, 4)
+		m.listenUD(w.b, 4)
 		rt.Repeat(m.actions())
 		m.settle()
 

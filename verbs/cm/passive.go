@@ -10,8 +10,9 @@ import (
 
 // listenKey is what is listened on; the address is invalid for all addresses.
 type listenKey struct {
-	service ServiceID
-	addr    netip.Addr
+	service   ServiceID
+	addr      netip.Addr
+	datagrams bool // asked for by SIDR_REQ, not by REQ
 }
 
 // listener is a service and the requests nobody has taken yet.
@@ -19,6 +20,7 @@ type listener struct {
 	key     listenKey
 	backlog int
 	queue   []any // *conn and *question
+	closed  bool
 	changed chan struct{}
 }
 
@@ -45,15 +47,16 @@ func (c *core) unlisten(now time.Time, l *listener) {
 			_ = x.answer(now, &SIDRREP{Status: SIDRUnsupported})
 		}
 	}
+	l.closed = true
 	signal(l.changed)
 }
 
 // listenerOf is the listener of a service at one of our addresses.
-func (c *core) listenerOf(service ServiceID, addr netip.Addr) *listener {
-	if l := c.listeners[listenKey{service, addr}]; l != nil {
+func (c *core) listenerOf(service ServiceID, addr netip.Addr, datagrams bool) *listener {
+	if l := c.listeners[listenKey{service, addr, datagrams}]; l != nil {
 		return l
 	}
-	return c.listeners[listenKey{service: service}]
+	return c.listeners[listenKey{service: service, datagrams: datagrams}]
 }
 
 func (l *listener) add(x any) {
@@ -113,7 +116,7 @@ func (c *core) receiveREQ(now time.Time, from route, tid uint64, m *REQ) {
 		refuse(reason)
 		return
 	}
-	l := c.listenerOf(m.Service, addr.Destination)
+	l := c.listenerOf(m.Service, addr.Destination, false)
 	if l == nil {
 		refuse(RejectInvalidServiceID)
 		return

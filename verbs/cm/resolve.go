@@ -105,7 +105,7 @@ func (c *core) receiveSIDRREQ(now time.Time, from route, tid uint64, m *SIDRREQ)
 		refuse(SIDRRejected)
 		return
 	}
-	l := c.listenerOf(m.Service, q.addr.Destination)
+	l := c.listenerOf(m.Service, q.addr.Destination, true)
 	if l == nil {
 		refuse(SIDRUnsupported)
 		return

@@ -1,0 +1,146 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// defaultPKey is the partition everybody is a member of.
+const defaultPKey = 0xffff
+
+// localAckDelay is what we tell peers about how soon packets are acknowledged:
+// 0.13 s, as the kernel's rxe does; a software device waits for its turn.
+const localAckDelay = 15
+
+// MaxDialPrivate is the room for the application in a request.
+const MaxDialPrivate = MaxREQPrivate - AddrHeaderSize
+
+// staleRetries is how often Dial tries again when the peer has to forget an
+// older connection of the same queue pair first.
+const staleRetries = 2
+
+// DialParams says whom to call and with what. Remote and QP must be set.
+type DialParams struct {
+	QPParams
+	// Local is our address, which is one of the device. Without an address it
+	// is the first one of Remote's IP version, without a port any.
+	Local  netip.AddrPort
+	Remote netip.AddrPort
+	// PortSpace is what kind of port Remote has. Default PortSpaceTCP.
+	PortSpace PortSpace
+	// PrivateData goes to the application there, at most MaxDialPrivate bytes.
+	PrivateData []byte
+	// MTU is the path MTU. Default: that of our port.
+	MTU verbs.MTU
+}
+
+// Dial connects a queue pair to a peer's: it asks, waits for the answer, moves
+// the queue pair to RTS and tells the peer. A refusal is a *RejectError. After
+// an error the queue pair may be in any state. ctx bounds the whole; without a
+// deadline the peer's silence ends it after Config.Retries.
+func (m *Manager) Dial(ctx context.Context, p DialParams) (*Conn, error) {
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	if len(p.PrivateData) > MaxDialPrivate {
+		return nil, fmt.Errorf("dial: %d bytes: %w", len(p.PrivateData), ErrPrivateData)
+	}
+	p.QPParams = p.withDefaults(m.dev.Attr())
+	setDefault(&p.PortSpace, PortSpaceTCP)
+	for try := 0; ; try++ {
+		conn, err := m.dialOnce(ctx, &p)
+		var rejected *RejectError
+		if err == nil {
+			return conn, nil
+		}
+		if !errors.As(err, &rejected) || rejected.Reason != RejectStaleConn || try == staleRetries {
+			return nil, fmt.Errorf("dial %v: %w", p.Remote, err)
+		}
+		select {
+		case <-time.After(m.cfg.TimeWait):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("dial %v: %w", p.Remote, context.Cause(ctx))
+		}
+	}
+}
+
+func (m *Manager) dialOnce(ctx context.Context, p *DialParams) (*Conn, error) {
+	var x *conn
+	var err error
+	m.act(func(now time.Time) { x, err = m.dialLocked(now, p) })
+	if err != nil {
+		return nil, err
+	}
+	if err := m.wait(ctx, x.changed, func() bool { return x.state != stateReqSent }); err != nil {
+		return nil, m.giveUp(x, err)
+	}
+	m.mu.Lock()
+	rep, gone := x.rep, x.err
+	m.mu.Unlock()
+	if gone != nil {
+		return nil, gone
+	}
+	attr := m.activeAttr(p, x, rep)
+	if err := p.connect(attr); err != nil {
+		return nil, m.giveUp(x, err)
+	}
+	m.act(func(time.Time) { err = x.ready(nil) })
+	if err != nil {
+		return nil, errors.Join(err, p.fail())
+	}
+	return m.newConn(x, p.QPParams, attr, rep.PrivateData), nil
+}
+
+func (m *Manager) dialLocked(now time.Time, p *DialParams) (*conn, error) {
+	if m.closed {
+		return nil, ErrClosed
+	}
+	to, err := m.localRouteLocked(p.Local.Addr(), p.Remote.Addr())
+	if err != nil {
+		return nil, err
+	}
+	port := p.Local.Port()
+	if port == 0 {
+		if port, err = m.ephemeralLocked(func(uint16) bool { return false }); err != nil {
+			return nil, err
+		}
+	}
+	local := m.addrs[to.local]
+	h := AddrHeader{Source: netip.AddrPortFrom(local, port), Destination: to.remote}
+	mtu := p.MTU
+	setDefault(&mtu, m.dev.Port().ActiveMTU)
+	return m.core.dial(now, to, &REQ{
+		Service: ServiceOf(p.PortSpace, p.Remote.Port()), QPN: p.QP.Num(), Transport: p.transport(),
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		RemoteTimeout: m.cfg.ResponseTimeout, LocalTimeout: m.cfg.ResponseTimeout, MaxCMRetries: uint8(m.cfg.Retries),
+		FlowControl: !p.SRQ, SRQ: p.SRQ, PSN: randomID() & 0xffffff, PKey: defaultPKey, MTU: mtu,
+		RetryCount: p.RetryCount, RNRRetry: p.RNRRetry,
+		Primary: Path{
+			LocalLID: permissiveLID, RemoteLID: permissiveLID, LocalGID: verbs.GIDOf(local), RemoteGID: verbs.GIDOf(to.remote),
+			HopLimit: hopLimit, AckTimeout: ackTimeout(localAckDelay, m.cfg.PacketLifetime),
+		},
+		PrivateData: append(h.Append(nil), p.PrivateData...),
+	}, h)
+}
+
+// activeAttr are the attributes of a queue pair whose request was accepted
+// (IBTA vol. 1, 12.9.8).
+func (m *Manager) activeAttr(p *DialParams, x *conn, rep *REP) verbs.QPAttr {
+	return verbs.QPAttr{
+		AH: ahAttr(m.dev.Port(), x.route), DestQPNum: rep.QPN, RQPSN: rep.PSN, SQPSN: x.req.PSN, PathMTU: x.req.MTU,
+		MaxDestRDAtomic: p.ResponderResources, MaxRDAtomic: min(p.InitiatorDepth, rep.ResponderResources),
+		MinRNRTimer: p.MinRNRTimer, RNRRetry: rep.RNRRetry, RetryCnt: p.RetryCount,
+		Timeout: ackTimeout(rep.AckDelay, m.cfg.PacketLifetime),
+	}
+}
+
+// giveUp ends an attempt of ours for a reason of ours.
+func (m *Manager) giveUp(x *conn, why error) error {
+	m.act(func(now time.Time) { x.abort(now, why) })
+	return why
+}

@@ -1,0 +1,216 @@
+package cm
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// gsiQKey is the Q_Key of queue pair 1 everywhere (IBTA vol. 1, 3.5.3).
+const (
+	gsiQKey = 0x80010000
+	gsiQPN  = 1
+)
+
+// How many datagrams can be on their way in and out at a time. What finds no
+// buffer is lost, as datagrams may be, and repeated.
+const (
+	receiveSlots = 256
+	sendSlots    = 64
+	slotSize     = 320 // GRH and MAD, rounded
+	hopLimit     = 64
+)
+
+// gsi is queue pair 1 with its buffers: datagrams in and out. Its methods that
+// say so run in the loop of its vector, the others anywhere else.
+type gsi struct {
+	dev  verbs.Device
+	do   func(func()) error
+	pd   verbs.PD
+	cq   verbs.CQ
+	qp   verbs.QP
+	mr   verbs.MR
+	ch   *verbs.CompChannel
+	free []uint64 // send slots; the loop's
+	wcs  [32]verbs.WC
+}
+
+// inbound is a received datagram; its bytes are the receiver's.
+type inbound struct {
+	src, dst netip.Addr
+	mad      []byte
+}
+
+func newGSI(dev verbs.Device, vector int, do func(func()) error) (g *gsi, err error) {
+	g = &gsi{dev: dev, do: do, ch: verbs.NewCompChannel()}
+	defer func() {
+		if err != nil {
+			g.close()
+			err = fmt.Errorf("queue pair 1: %w", err)
+		}
+	}()
+	if g.pd, err = dev.AllocPD(); err != nil {
+		return g, err
+	}
+	const slots = receiveSlots + sendSlots
+	if g.mr, err = g.pd.AllocMR(slots*slotSize, verbs.AccessLocalWrite); err != nil {
+		return g, err
+	}
+	if g.cq, err = dev.CreateCQ(verbs.CQAttr{Depth: slots, Vector: vector, Channel: g.ch}); err != nil {
+		return g, err
+	}
+	g.qp, err = g.pd.CreateQP(&verbs.QPInitAttr{
+		Type: verbs.QPTGSI, SendCQ: g.cq, RecvCQ: g.cq,
+		Cap: verbs.QPCap{MaxSendWR: sendSlots, MaxRecvWR: receiveSlots, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+	if err != nil {
+		return g, err
+	}
+	for slot := range uint64(sendSlots) {
+		g.free = append(g.free, receiveSlots+slot)
+	}
+	return g, g.run(g.start)
+}
+
+// start runs in the loop.
+func (g *gsi) start() error {
+	if err := verbs.StartUD(g.qp, gsiQKey, 0); err != nil {
+		return err
+	}
+	for slot := range uint64(receiveSlots) {
+		if err := g.post(slot); err != nil {
+			return err
+		}
+	}
+	return g.cq.ReqNotify(false)
+}
+
+func (g *gsi) run(f func() error) error { return runIn(g.do, f) }
+
+// runIn runs f by do, or at once without one.
+func runIn(do func(func()) error, f func() error) (err error) {
+	if do == nil {
+		return f()
+	}
+	if e := do(func() { err = f() }); e != nil {
+		return e
+	}
+	return err
+}
+
+func (g *gsi) slot(i uint64) []byte { return g.mr.Bytes()[i*slotSize : (i+1)*slotSize] }
+
+func (g *gsi) sge(i uint64, n uint32) []verbs.SGE {
+	return []verbs.SGE{{Addr: g.mr.Addr() + i*slotSize, Length: n, LKey: g.mr.LKey()}}
+}
+
+// post runs in the loop.
+func (g *gsi) post(slot uint64) error {
+	return g.qp.PostRecv(&verbs.RecvWR{WRID: slot, SGList: g.sge(slot, grhSize+MADSize)})
+}
+
+// receive waits for datagrams and returns them; ctx ends it.
+func (g *gsi) receive(ctx context.Context) (got []inbound, err error) {
+	for len(got) == 0 {
+		if _, err := g.ch.Get(ctx); err != nil {
+			return nil, err
+		}
+		if err := g.run(func() error { got, err = g.poll(); return err }); err != nil {
+			return nil, err
+		}
+	}
+	return got, nil
+}
+
+// poll runs in the loop: it takes all completions and arms the CQ.
+func (g *gsi) poll() (got []inbound, err error) {
+	if err := g.cq.ReqNotify(false); err != nil {
+		return nil, err
+	}
+	for {
+		n, err := g.cq.Poll(g.wcs[:])
+		for i := range g.wcs[:n] {
+			got = g.completed(&g.wcs[i], got)
+		}
+		if err != nil || n == 0 {
+			return got, err
+		}
+	}
+}
+
+// completed runs in the loop.
+func (g *gsi) completed(wc *verbs.WC, got []inbound) []inbound {
+	if wc.WRID >= receiveSlots {
+		g.free = append(g.free, wc.WRID)
+		return got
+	}
+	b := g.slot(wc.WRID)
+	// Only queue pair 1 of a peer speaks for it: others belong to applications.
+	if wc.Status == verbs.WCSuccess && wc.Flags&verbs.WCGRH != 0 && wc.SrcQP == gsiQPN && wc.ByteLen == grhSize+MADSize {
+		if src, dst, ok := parseGRH(b); ok {
+			got = append(got, inbound{src, dst, slices.Clone(b[grhSize : grhSize+MADSize])})
+		}
+	}
+	if wc.Status != verbs.WCWRFlushErr {
+		// It fails only if the queue pair is in ERR, and then nothing helps.
+		_ = g.post(wc.WRID)
+	}
+	return got
+}
+
+// send runs in the loop: it sends one datagram and tells whether it could.
+func (g *gsi) send(d *datagram) bool {
+	if len(g.free) == 0 {
+		return false
+	}
+	ah, err := g.pd.CreateAH(g.address(d.to))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = ah.Close() }()
+	slot := g.free[len(g.free)-1]
+	Append(g.slot(slot)[:0], d.tid, d.msg)
+	err = g.qp.PostSend(&verbs.SendWR{
+		WRID: slot, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: g.sge(slot, MADSize),
+		AH: ah, RemoteQPN: gsiQPN, RemoteQKey: gsiQKey,
+	})
+	if err == nil {
+		g.free = g.free[:len(g.free)-1]
+	}
+	return err == nil
+}
+
+// address is that of the peer at the end of a route. Its UDP port is taken to
+// be the same as ours.
+func (g *gsi) address(to route) verbs.AHAttr { return ahAttr(g.dev.Port(), to) }
+
+func ahAttr(port verbs.PortAttr, to route) verbs.AHAttr {
+	return verbs.AHAttr{
+		DGID: verbs.GIDOf(to.remote), SGIDIndex: uint8(to.local), HopLimit: hopLimit, Port: 1, UDPPort: port.UDPPort,
+	}
+}
+
+// idle tells whether everything sent has left; it runs in the loop.
+func (g *gsi) idle() bool { return len(g.free) == sendSlots }
+
+// close destroys what there is. It does not fail: the loop may be gone already.
+func (g *gsi) close() {
+	_ = g.run(func() error {
+		if g.qp != nil {
+			_ = g.qp.Close()
+		}
+		if g.cq != nil {
+			_ = g.cq.Close()
+		}
+		return nil
+	})
+	if g.mr != nil {
+		_ = g.mr.Close()
+	}
+	if g.pd != nil {
+		_ = g.pd.Close()
+	}
+}

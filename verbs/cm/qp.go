@@ -1,0 +1,112 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// QPParams is the queue pair of one side of a connection.
+type QPParams struct {
+	// QP is an RC or UC queue pair in RESET or INIT. The manager moves it to
+	// RTS, the passive side before it says so to the peer.
+	QP verbs.QP
+	// Do runs a function in the loop of the queue pair's vector, as Do of
+	// verbs.Loop does, and returns after it. Nil: it is run at once.
+	Do func(func()) error
+	// Access are the rights of the peer if QP is in RESET.
+	Access verbs.Access
+	// MinRNRTimer is how long the peer waits when no receive is posted, see
+	// verbs.RNRTimer. Default 12, 0.64 ms.
+	MinRNRTimer uint8
+	// RNRRetry is how often the peer then tries again. Default 7, for ever; see NoRetry.
+	RNRRetry uint8
+	// RetryCount is how often both queue pairs repeat a packet; only the
+	// active side says it. Default 7; see NoRetry.
+	RetryCount uint8
+	// NoRetry makes 0 of RNRRetry and RetryCount mean what it says.
+	NoRetry bool
+	// SRQ tells the peer that receives come from a shared queue, so that
+	// end-to-end credits mean nothing.
+	SRQ bool
+	// ResponderResources is how many READs and atomics of the peer are taken
+	// at a time, InitiatorDepth how many of ours may be under way. The passive
+	// side's are bounded by what the active side asked for, and 0 there means
+	// all of that.
+	ResponderResources uint8
+	InitiatorDepth     uint8
+}
+
+// check reports a queue pair that cannot be connected.
+func (p *QPParams) check() error {
+	switch {
+	case p.QP == nil:
+		return fmt.Errorf("queue pair missing: %w", verbs.ErrInvalid)
+	case p.QP.Type() != verbs.QPTRC && p.QP.Type() != verbs.QPTUC:
+		return fmt.Errorf("%v queue pair: %w", p.QP.Type(), verbs.ErrInvalid)
+	case p.MinRNRTimer > 31 || p.RNRRetry > 7 || p.RetryCount > 7:
+		return fmt.Errorf("timer or retries of queue pair: %w", verbs.ErrInvalid)
+	}
+	return nil
+}
+
+func (p QPParams) withDefaults(dev verbs.DeviceAttr) QPParams {
+	setDefault(&p.MinRNRTimer, 12)
+	if !p.NoRetry {
+		setDefault(&p.RNRRetry, 7)
+		setDefault(&p.RetryCount, 7)
+	}
+	limit := uint8(min(dev.MaxRDAtomic, 255))
+	p.ResponderResources = min(p.ResponderResources, limit)
+	p.InitiatorDepth = min(p.InitiatorDepth, limit)
+	return p
+}
+
+func (p *QPParams) transport() Transport {
+	if p.QP.Type() == verbs.QPTUC {
+		return TransportUC
+	}
+	return TransportRC
+}
+
+// connect moves the queue pair to RTS.
+func (p *QPParams) connect(attr verbs.QPAttr) error {
+	return runIn(p.Do, func() error {
+		if p.QP.State() == verbs.QPSReset {
+			if err := verbs.Init(p.QP, p.Access); err != nil {
+				return err
+			}
+		}
+		if p.QP.Type() == verbs.QPTUC {
+			return verbs.ConnectUC(p.QP, attr)
+		}
+		return verbs.Connect(p.QP, attr)
+	})
+}
+
+// fail moves the queue pair to ERR; one that its owner closed is as dead.
+func (p *QPParams) fail() error {
+	err := runIn(p.Do, func() error {
+		switch p.QP.State() {
+		case verbs.QPSErr, verbs.QPSReset:
+			return nil
+		}
+		return p.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+	})
+	if errors.Is(err, verbs.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// ackTimeout is how long a queue pair waits for an acknowledgment, coded: what
+// the peer's adapter and the way there and back take. As in the Linux kernel
+// two times add up to the longer one unless they are within a factor of two.
+func ackTimeout(ackDelay, packetLifetime uint8) uint8 {
+	long, short := max(ackDelay, packetLifetime+1), min(ackDelay, packetLifetime+1)
+	if long-short <= 1 {
+		long++
+	}
+	return min(long, 31)
+}

@@ -1,0 +1,148 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Request is a peer's request for a connection. One of Accept and Reject
+// answers it; without either it is refused after Config.ServiceTimeout.
+type Request struct {
+	Local, Remote      netip.AddrPort
+	PortSpace          PortSpace
+	Transport          Transport // what kind of queue pair Accept needs
+	QPN, PSN           uint32    // of the peer's queue pair
+	MTU                verbs.MTU // of the path
+	ResponderResources uint8     // READs and atomics the peer takes at a time
+	InitiatorDepth     uint8     // and those it wants to have under way
+	RetryCount         uint8     // for our queue pair
+	RNRRetry           uint8     // for our queue pair
+	AckTimeout         uint8     // for our queue pair, coded
+	SRQ                bool
+	PrivateData        []byte // the rest of the field, padded with zeros
+
+	m *Manager
+	x *conn
+}
+
+func newRequest(m *Manager, x *conn) *Request {
+	r := &Request{
+		PortSpace: x.req.Service.PortSpace(), Transport: x.req.Transport, QPN: x.req.QPN, PSN: x.req.PSN, MTU: x.req.MTU,
+		ResponderResources: x.req.ResponderResources, InitiatorDepth: x.req.InitiatorDepth,
+		RetryCount: x.req.RetryCount, RNRRetry: x.req.RNRRetry, AckTimeout: x.req.Primary.AckTimeout,
+		SRQ: x.req.SRQ, PrivateData: x.req.PrivateData, m: m, x: x,
+	}
+	r.Local, r.Remote = x.addrs()
+	return r
+}
+
+// AcceptParams is what a request is accepted with. QP must be set.
+type AcceptParams struct {
+	QPParams
+	// PrivateData goes to the application there, at most MaxREPPrivate bytes.
+	PrivateData []byte
+}
+
+// Accept moves the queue pair to RTS, accepts the request and waits until the
+// peer confirms. If the confirmation is lost it is asked for again, which takes
+// seconds; call Established when the peer's first data arrives earlier. On an
+// error the peer is refused, and the queue pair may be in any state.
+func (r *Request) Accept(ctx context.Context, p AcceptParams) (*Conn, error) {
+	if err := r.acceptable(&p); err != nil {
+		return nil, fmt.Errorf("accept: %w", err)
+	}
+	p.QPParams = p.withDefaults(r.m.dev.Attr())
+	setDefault(&p.ResponderResources, 255)
+	setDefault(&p.InitiatorDepth, 255)
+	limit := uint8(min(r.m.dev.Attr().MaxRDAtomic, 255))
+	p.ResponderResources = min(p.ResponderResources, r.InitiatorDepth, limit)
+	p.InitiatorDepth = min(p.InitiatorDepth, r.ResponderResources, limit)
+	attr := r.attr(&p)
+	if err := p.connect(attr); err != nil {
+		reason := RejectConsumerDefined
+		if r.MTU > r.m.dev.Port().ActiveMTU {
+			reason = RejectInvalidMTU
+		}
+		return nil, errors.Join(fmt.Errorf("accept: %w", err), r.Reject(reason, nil))
+	}
+	var err error
+	r.m.act(func(now time.Time) {
+		err = r.x.accept(now, &REP{
+			QPN: p.QP.Num(), PSN: attr.SQPSN, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+			AckDelay: localAckDelay, FlowControl: !p.SRQ, SRQ: p.SRQ, RNRRetry: p.RNRRetry, PrivateData: p.PrivateData,
+		})
+	})
+	if err == nil {
+		err = r.established(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("accept: %w", err), p.fail())
+	}
+	return r.m.newConn(r.x, p.QPParams, attr, r.PrivateData), nil
+}
+
+// established waits for the RTU.
+func (r *Request) established(ctx context.Context) error {
+	err := r.m.wait(ctx, r.x.changed, func() bool { return r.x.complete || r.x.err != nil })
+	if err != nil {
+		return r.m.giveUp(r.x, err)
+	}
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if r.x.complete {
+		return nil // even if it is over already: data may have arrived
+	}
+	return r.x.err
+}
+
+func (r *Request) acceptable(p *AcceptParams) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if p.transport() != r.Transport {
+		return fmt.Errorf("%v queue pair for a request of transport %d: %w", p.QP.Type(), r.Transport, verbs.ErrInvalid)
+	}
+	if len(p.PrivateData) > MaxREPPrivate {
+		return fmt.Errorf("%d bytes: %w", len(p.PrivateData), ErrPrivateData)
+	}
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if r.x.state != stateReqRcvd {
+		return r.x.gone()
+	}
+	return nil
+}
+
+// attr are the attributes of the queue pair that answers (IBTA vol. 1, 12.9.8).
+func (r *Request) attr(p *AcceptParams) verbs.QPAttr {
+	return verbs.QPAttr{
+		AH: ahAttr(r.m.dev.Port(), r.x.route), DestQPNum: r.QPN, RQPSN: r.PSN, SQPSN: randomID() & 0xffffff,
+		PathMTU: r.MTU, MaxDestRDAtomic: p.ResponderResources, MaxRDAtomic: p.InitiatorDepth,
+		MinRNRTimer: p.MinRNRTimer, RNRRetry: r.RNRRetry, RetryCnt: r.RetryCount, Timeout: r.AckTimeout,
+	}
+}
+
+// Established says that the peer's data arrived, so that it has our answer: a
+// waiting Accept returns. Even a loop may call it.
+func (r *Request) Established() {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	r.x.establish()
+}
+
+// Reject refuses the request. private is at most MaxREJPrivate bytes.
+func (r *Request) Reject(reason RejectReason, private []byte) (err error) {
+	if len(private) > MaxREJPrivate {
+		return fmt.Errorf("reject: %d bytes: %w", len(private), ErrPrivateData)
+	}
+	r.m.act(func(now time.Time) { err = r.x.refuse(now, reason, nil, private) })
+	if err != nil {
+		return fmt.Errorf("reject: %w", err)
+	}
+	return nil
+}

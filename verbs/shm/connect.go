@@ -18,6 +18,8 @@ const (
 	lifeDead  = 3 // closed: the block is about to be recycled
 )
 
+const statusShared = 1 << 24
+
 // News for a queue pair, from its partner.
 const (
 	newsClaim  = 1 << 0 // the claim word has changed
@@ -33,6 +35,7 @@ type partner struct {
 	vector int
 	access verbs.Access
 	rnr    uint8
+	shared bool // its receives are shared: nobody can know how many there are
 
 	prod   *atomic.Uint64
 	cons   *atomic.Uint64
@@ -40,6 +43,7 @@ type partner struct {
 	status *atomic.Uint64
 	want   *atomic.Uint64
 	news   *atomic.Uint64
+	starve *atomic.Uint64
 	ring   []uint64
 	mask   uint64
 
@@ -50,9 +54,13 @@ type partner struct {
 }
 
 // publishStatus announces what the partner must know of this queue pair:
-// life | why<<8 | min_rnr_timer<<16 | access<<32.
+// life | why<<8 | min_rnr_timer<<16 | shared receives<<24 | access<<32.
 func (q *qp) publishStatus(life uint64, why verbs.WCStatus) {
-	q.blk.status.Store(life | uint64(why)<<8 | uint64(q.attr.MinRNRTimer)<<16 | uint64(q.attr.Access)<<32)
+	word := life | uint64(why)<<8 | uint64(q.attr.MinRNRTimer)<<16 | uint64(q.attr.Access)<<32
+	if q.srq != nil {
+		word |= statusShared
+	}
+	q.blk.status.Store(word)
 }
 
 // connect binds the queue pair to dest, or leaves that to the one that claims it.
@@ -77,7 +85,7 @@ func (p *Peer) findQP(qpn uint32) (vector int, log2 uint8, off uint64, err error
 	e := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
 	word, off := e[0].Load(), e[1].Load()
 	vector, log2 = int(word>>16&0xffff), uint8(word>>8)
-	if e[0].Load() != word || word&1 == 0 || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
+	if e[0].Load() != word || word&0xff != kindRing || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
 		return 0, 0, 0, fmt.Errorf("queue pair %#x of %v: %w", qpn, p, verbs.ErrRemoteGone)
 	}
 	if vector >= len(p.targets) || !validLog2(log2) || off%8 != 0 ||
@@ -102,7 +110,8 @@ func (q *qp) bind(dest uint32) error {
 	q.rem = partner{
 		bound: true, qpn: dest, vector: vector,
 		prod: w(blkProd), cons: w(blkCons), posted: w(blkPosted), status: w(blkStatus), want: w(blkWant), news: w(blkNews),
-		ring: p.rem.plainWords(off+blkRing, 2<<log2), mask: 1<<log2 - 1,
+		starve: w(blkStarve),
+		ring:   p.rem.plainWords(off+blkRing, 2<<log2), mask: 1<<log2 - 1,
 	}
 	if q.lookPartner(); q.rem.gone {
 		return fmt.Errorf("queue pair %#x of %v is closed or in ERR: %w", dest, p, verbs.ErrRemoteGone)
@@ -128,7 +137,7 @@ func (q *qp) lookPartner() {
 		return
 	}
 	s := q.rem.status.Load()
-	q.rem.access, q.rem.rnr = verbs.Access(s>>32), uint8(s>>16)
+	q.rem.access, q.rem.rnr, q.rem.shared = verbs.Access(s>>32), uint8(s>>16), s&statusShared != 0
 	if s&0xff != lifeAlive {
 		why := verbs.WCStatus(s >> 8)
 		if why != verbs.WCRemInvReqErr && why != verbs.WCRemOpErr {
@@ -136,7 +145,7 @@ func (q *qp) lookPartner() {
 		}
 		q.seeConsumed()
 		q.sq.nak = why
-		q.rem = partner{gone: true}
+		q.rem = partner{gone: true, qpn: q.rem.qpn}
 	}
 }
 
@@ -148,15 +157,14 @@ func (q *qp) tell(news uint64) {
 	}
 }
 
-// hear acts on news of the partner.
-func (q *qp) hear() {
+// hear acts on news of the partner. It tells whether the partner found that it
+// may not do what it was about to.
+func (q *qp) hear() (fault bool) {
 	if q.blk.news.Load() == 0 {
-		return
+		return false
 	}
 	news := q.blk.news.Swap(0)
 	q.bindClaimant()
 	q.lookPartner()
-	if news&newsFault != 0 {
-		q.fail(verbs.WCSuccess)
-	}
+	return news&newsFault != 0
 }

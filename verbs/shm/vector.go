@@ -22,6 +22,8 @@ type vector struct {
 	timers []*qp   // queue pairs whose RNR retries may run out
 	dirty  []*port // ports with doorbells to ring at Flush
 
+	spareTimers []*qp
+
 	mu      sync.Mutex // guards everything below
 	kick    int        // eventfd of our own, for what is not a peer's doing
 	poller  verbs.Poller
@@ -45,6 +47,8 @@ type port struct {
 	listed    bool   // in vector.dirty
 	published int    // bytes since the last bell
 	qps       map[uint32]*qp
+	out       []datagramOut // by vector of the peer
+	in        []datagramIn
 }
 
 func newVector(d *Device, index int) (*vector, error) {
@@ -68,6 +72,7 @@ func (v *vector) attach(p *Peer) error {
 		bitmap:  p.own.words(area+areaBitmap, bitmapWords),
 		ack:     &p.remAcks[v.index],
 	}
+	pt.bindDatagrams()
 	p.mu.Lock()
 	err := p.refLocked()
 	p.mu.Unlock()

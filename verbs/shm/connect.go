@@ -24,7 +24,8 @@ const statusShared = 1 << 24
 const (
 	newsClaim  = 1 << 0 // the claim word has changed
 	newsStatus = 1 << 1 // the partner's status has changed
-	newsFault  = 1 << 2 // the partner tried to write where it may not
+	newsFault  = 1 << 2 // the partner asked for memory it may not have
+	newsBad    = 1 << 3 // the partner asked for what it may not do
 )
 
 // partner is the queue pair this one sends to: its block, in the peer's memory.
@@ -79,39 +80,50 @@ func (q *qp) connect(dest uint32) error {
 	return nil
 }
 
+// entry is a queue pair with a ring, as the table of its owner has it.
+type entry struct {
+	kind   uint64
+	vector int
+	log2   uint8
+	off    uint64
+}
+
 // findQP reads the peer's table. The loop's vector has not passed a Progress
 // when the result is used, so the block is not recycled meanwhile.
-func (p *Peer) findQP(qpn uint32) (vector int, log2 uint8, off uint64, err error) {
-	e := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
-	word, off := e[0].Load(), e[1].Load()
-	vector, log2 = int(word>>16&0xffff), uint8(word>>8)
-	if e[0].Load() != word || word&0xff != kindRing || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
-		return 0, 0, 0, fmt.Errorf("queue pair %#x of %v: %w", qpn, p, verbs.ErrRemoteGone)
+func (p *Peer) findQP(qpn uint32) (entry, error) {
+	w := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
+	word, off := w[0].Load(), w[1].Load()
+	e := entry{kind: word & 0xff, vector: int(word >> 16 & 0xffff), log2: uint8(word >> 8), off: off}
+	if w[0].Load() != word || e.kind != kindRC && e.kind != kindUC || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
+		return entry{}, fmt.Errorf("queue pair %#x of %v: %w", qpn, p, verbs.ErrRemoteGone)
 	}
-	if vector >= len(p.targets) || !validLog2(log2) || off%8 != 0 ||
-		off < p.remLayout.arena || !fits(off, blockSize(log2), p.rem.size()) {
-		return 0, 0, 0, fmt.Errorf("queue pair %#x of %v at %#x, %#x: %w", qpn, p, word, off, verbs.ErrRemoteGone)
+	if e.vector >= len(p.targets) || !validLog2(e.log2) || off%8 != 0 ||
+		off < p.remLayout.arena || !fits(off, blockSize(e.log2), p.rem.size()) {
+		return entry{}, fmt.Errorf("queue pair %#x of %v at %#x, %#x: %w", qpn, p, word, off, verbs.ErrRemoteGone)
 	}
-	return vector, log2, off, nil
+	return e, nil
 }
 
 // bind finds the block of the peer's queue pair and claims it.
 func (q *qp) bind(dest uint32) error {
 	p := q.peer
-	vector, log2, off, err := p.findQP(dest)
+	e, err := p.findQP(dest)
 	if err != nil {
 		return err
 	}
-	claim := p.rem.word(off + blkClaim)
+	if e.kind != kindOf(q.typ) {
+		return fmt.Errorf("queue pair %#x of %v is not %v: %w", dest, p, q.typ, verbs.ErrRemoteGone)
+	}
+	claim := p.rem.word(e.off + blkClaim)
 	if !claim.CompareAndSwap(0, uint64(q.num)) && claim.Load() != uint64(q.num) {
 		return fmt.Errorf("queue pair %#x of %v is connected to another one: %w", dest, p, verbs.ErrRemoteGone)
 	}
-	w := func(o uint64) *atomic.Uint64 { return p.rem.word(off + o) }
+	w := func(o uint64) *atomic.Uint64 { return p.rem.word(e.off + o) }
 	q.rem = partner{
-		bound: true, qpn: dest, vector: vector,
+		bound: true, qpn: dest, vector: e.vector,
 		prod: w(blkProd), cons: w(blkCons), posted: w(blkPosted), status: w(blkStatus), want: w(blkWant), news: w(blkNews),
 		starve: w(blkStarve),
-		ring:   p.rem.plainWords(off+blkRing, 2<<log2), mask: 1<<log2 - 1,
+		ring:   p.rem.plainWords(e.off+blkRing, 2<<e.log2), mask: 1<<e.log2 - 1,
 	}
 	if q.lookPartner(); q.rem.gone {
 		return fmt.Errorf("queue pair %#x of %v is closed or in ERR: %w", dest, p, verbs.ErrRemoteGone)
@@ -137,10 +149,10 @@ func (q *qp) lookPartner() {
 		return
 	}
 	s := q.rem.status.Load()
-	q.rem.access, q.rem.rnr, q.rem.shared = verbs.Access(s>>32), uint8(s>>16), s&statusShared != 0
+	q.rem.access, q.rem.rnr, q.rem.shared = verbs.Access(s>>32), uint8(s>>16), q.typ == verbs.QPTRC && s&statusShared != 0
 	if s&0xff != lifeAlive {
 		why := verbs.WCStatus(s >> 8)
-		if why != verbs.WCRemInvReqErr && why != verbs.WCRemOpErr {
+		if why != verbs.WCRemInvReqErr && why != verbs.WCRemOpErr && why != verbs.WCRemAccessErr {
 			why = verbs.WCRetryExcErr
 		}
 		q.seeConsumed()
@@ -157,14 +169,13 @@ func (q *qp) tell(news uint64) {
 	}
 }
 
-// hear acts on news of the partner. It tells whether the partner found that it
-// may not do what it was about to.
-func (q *qp) hear() (fault bool) {
+// hear acts on news of the partner and returns them.
+func (q *qp) hear() (news uint64) {
 	if q.blk.news.Load() == 0 {
-		return false
+		return 0
 	}
-	news := q.blk.news.Swap(0)
+	news = q.blk.news.Swap(0)
 	q.bindClaimant()
 	q.lookPartner()
-	return news&newsFault != 0
+	return news
 }

@@ -64,7 +64,7 @@ func (q *qp) sendDatagram(s *sendSlot) {
 	p, pt := q.peer, q.port
 	vector, ok := p.datagramVector(s.dest)
 	if !ok || !pt.out[vector].room(p) {
-		p.dev.counters.datagramsDropped.Add(1)
+		p.dev.counters.dropped.Add(1)
 		return
 	}
 	o := &pt.out[vector]
@@ -143,7 +143,7 @@ func (pt *port) datagram(off uint64) bool {
 	}
 	q := p.dev.qps[slotOf(dest)].Load()
 	if q == nil || q.num != dest || q.port != pt || !q.acceptsDatagram(uint32(keys>>32)) {
-		p.dev.counters.datagramsDropped.Add(1)
+		p.dev.counters.dropped.Add(1)
 		return true
 	}
 	wc := verbs.WC{Opcode: verbs.WCRecv, ByteLen: grhSize + uint32(n), SrcQP: src, Flags: verbs.WCGRH}
@@ -174,13 +174,14 @@ func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
 	for _, s := range q.list() {
 		room += uint64(s.Length)
 	}
-	if q.got = grhSize; room < grhSize+uint64(len(data)) {
-		wc.Status = verbs.WCLocLenErr
-	} else {
-		wc.Status = q.scatter(data)
+	if room < grhSize+uint64(len(data)) {
+		q.peer.dev.counters.dropped.Add(1) // its receive serves the next one: no sender shall stop us
+		return
 	}
+	q.got = grhSize
+	wc.Status = q.scatter(data)
 	q.received(wc, solicited)
-	if wc.Status == verbs.WCLocProtErr { // our fault; a length is the sender's, who shall not stop us
+	if wc.Status != verbs.WCSuccess {
 		q.fail(verbs.WCSuccess)
 	}
 }

@@ -75,8 +75,8 @@ func (d *Device) Name() string { return "shm-" + hex.EncodeToString(d.cfg.Gatewa
 // Attr implements verbs.Device.
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
-		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSRQ | verbs.OpUD |
-			verbs.OpResizeCQ,
+		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSendWithInv |
+			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpResizeCQ,
 		Vectors:      d.cfg.Vectors,
 		MaxQP:        maxSlots - firstSlot,
 		MaxQPWR:      maxWR,

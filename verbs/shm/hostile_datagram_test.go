@@ -106,7 +106,7 @@ func TestOddDatagram(t *testing.T) {
 	to := h.b.ud(nil)
 	entry := h.b.p.ownLayout.qpEntry(to.slot)
 	word := h.b.p.own.word(entry).Load()
-	for _, odd := range []uint64{word &^ 0xff, word&^0xff | kindRing, word | 0xffff<<16, word + 1<<32, word | 0xff} {
+	for _, odd := range []uint64{word &^ 0xff, word&^0xff | kindRC, word | 0xffff<<16, word + 1<<32, word | 0xff} {
 		h.own(entry, odd)
 		h.a.NoError(h.ud.PostSend(h.a.datagram(to, 8)))
 	}
@@ -138,8 +138,8 @@ func TestHostileStarving(t *testing.T) {
 
 // remBlock is the offset of the partner's block in the peer's memory.
 func (q *qp) remBlock() uint64 {
-	_, _, off, _ := q.peer.findQP(q.rem.qpn)
-	return off
+	e, _ := q.peer.findQP(q.rem.qpn)
+	return e.off
 }
 
 // Random words over everything the peer can write, with shared receives,

@@ -26,8 +26,9 @@ const (
 
 	// Entries of the queue pair table: {gen<<32 | vector<<16 | log2(ring)<<8 | kind, block offset}.
 	qpEntrySize  = 16
-	kindRing     = 1 // has a ring for one partner
+	kindRC       = 1 // has a ring for one partner of its kind
 	kindDatagram = 2 // UD: the block means nothing
+	kindUC       = 3 // has a ring, and drops what it has no receive for
 	// Entries of the memory region table: {gen<<32 | access<<8 | valid, address, length, 0}.
 	mrEntrySize = 32
 

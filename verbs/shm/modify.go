@@ -87,7 +87,7 @@ func (q *qp) reset() error {
 	q.rq.reset()
 	q.sq.reset()
 	q.cur.held, q.got, q.inSend, q.starves, q.lastWQE, q.drained = false, 0, false, false, false, true
-	q.rnrDeadline = time.Time{}
+	q.drops, q.begun, q.inv, q.rnrDeadline = false, false, nil, time.Time{}
 	q.leaveShared()
 	q.useBlock(off)
 	return nil
@@ -100,6 +100,7 @@ func (q *qp) fail(why verbs.WCStatus) {
 		return
 	}
 	q.state = verbs.QPSErr
+	q.blk.cons.Store(q.blk.consumed) // before the status: what was taken is acknowledged
 	q.publishStatus(lifeErr, why)
 	q.tell(newsStatus)
 	if claim := q.blk.claim.Load(); claim != 0 && !q.rem.bound && q.port != nil {
@@ -107,6 +108,13 @@ func (q *qp) fail(why verbs.WCStatus) {
 	}
 	q.leaveShared()
 	q.vec.schedule(q)
+}
+
+// refuse ends the queue pair because of what its partner asked for; no
+// completion says so (IBTA vol. 1, 11.6.3.1).
+func (q *qp) refuse(event verbs.EventType, why verbs.WCStatus) {
+	q.fail(why)
+	q.peer.dev.async.Notify(verbs.AsyncEvent{Type: event, QP: q})
 }
 
 // peerDown ends the queue pair after its peer: what was under way has got no
@@ -141,13 +149,17 @@ func (q *qp) run() {
 
 // exchange takes what the partner has for the queue pair.
 func (q *qp) exchange() {
-	fault := q.hear()
+	news := q.hear()
 	if q.state == verbs.QPSErr {
 		return
 	}
 	q.receive()
-	if fault { // what came before it has been received
-		q.fail(verbs.WCSuccess)
+	switch { // what came before has been received
+	case q.state == verbs.QPSErr:
+	case news&newsFault != 0:
+		q.refuse(verbs.EventQPAccessErr, verbs.WCSuccess)
+	case news&newsBad != 0:
+		q.refuse(verbs.EventQPReqErr, verbs.WCSuccess)
 	}
 	if q.srq != nil {
 		if q.rem.gone {

@@ -30,7 +30,7 @@ func (q *qp) read(s *sendSlot) {
 func (q *qp) atomic(s *sendSlot) {
 	s.finished = true
 	if s.addr%8 != 0 {
-		q.fault(s, verbs.WCRemInvReqErr)
+		q.fault(s, newsBad, verbs.WCRemInvReqErr)
 		return
 	}
 	if q.remote(s, verbs.AccessRemoteAtomic) == nil || !q.storable(s) {

@@ -51,10 +51,13 @@ type qp struct {
 	cur    shared // its receive, if there is an SRQ
 	got    uint32 // bytes so far
 	inSend bool
+	drops  bool // UC: the rest of it is dropped
 
-	starves bool // blkStarve is set
-	lastWQE bool // the event was raised
-	drained bool // nobody waits for the event of SQD
+	starves bool         // blkStarve is set
+	lastWQE bool         // the event was raised
+	drained bool         // nobody waits for the event of SQD
+	begun   bool         // the partner has sent something
+	inv     *atomic.Bool // LOCAL_INV under way: the peer has seen it
 
 	rnrDeadline time.Time
 }
@@ -86,10 +89,10 @@ type block struct {
 func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	scq, ok1 := attr.SendCQ.(*cq)
 	rcq, ok2 := attr.RecvCQ.(*cq)
-	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev {
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.closed || rcq.closed {
 		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
 	}
-	if attr.Type != verbs.QPTRC && attr.Type != verbs.QPTUD {
+	if kindOf(attr.Type) == 0 {
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
 	caps := attr.Cap
@@ -184,11 +187,21 @@ func (q *qp) useBlock(off uint64) {
 	q.publishStatus(lifeAlive, verbs.WCSuccess)
 	e := p.own.words(p.ownLayout.qpEntry(q.slot), 2)
 	e[1].Store(off)
-	kind := uint64(kindRing)
-	if q.typ == verbs.QPTUD {
-		kind = kindDatagram
+	e[0].Store(uint64(q.gen)<<32 | uint64(q.vec.index)<<16 | uint64(q.log2)<<8 | kindOf(q.typ))
+}
+
+// kindOf is a transport as the table has it, 0 for one the device lacks.
+func kindOf(t verbs.QPType) uint64 {
+	switch t {
+	case verbs.QPTRC:
+		return kindRC
+	case verbs.QPTUC:
+		return kindUC
+	case verbs.QPTUD:
+		return kindDatagram
+	case verbs.QPTGSI:
 	}
-	e[0].Store(uint64(q.gen)<<32 | uint64(q.vec.index)<<16 | uint64(q.log2)<<8 | kind)
+	return 0
 }
 
 // dropBlock makes the block unreachable, tells the partner, and leaves the

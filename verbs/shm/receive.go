@@ -57,6 +57,12 @@ func (q *qp) receive() {
 		q.peer.violation("more entries published than the ring holds")
 		return
 	}
+	if n > 0 && !q.begun {
+		q.begun = true
+		if q.state == verbs.QPSRTR { // IBTA vol. 1, 11.6.3.1: communication established
+			q.peer.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
+		}
+	}
 	before := b.consumed
 	for ; n > 0 && q.state != verbs.QPSErr; n-- {
 		i := (b.consumed & b.mask) * 2
@@ -73,6 +79,9 @@ func (q *qp) receive() {
 // deliver handles one entry; false leaves it in the ring.
 func (q *qp) deliver(first, second uint64) bool {
 	op, flags := first&0xff, first&entryFlags
+	if q.typ == verbs.QPTUC && q.inSend && (op == entryWriteImm || flags&entryFirst != 0) {
+		q.got, q.inSend, q.drops = 0, false, false // the sender has given up the message before
+	}
 	if bad := q.checkEntry(op, flags); bad != "" {
 		q.peer.violation(bad)
 		return false
@@ -81,15 +90,18 @@ func (q *qp) deliver(first, second uint64) bool {
 		q.rcq.wait(q, &q.fullR)
 		return false
 	}
-	if !q.hasReceive() {
-		return false // PostRecv runs the queue pair again
+	if q.drops || !q.hasReceive() {
+		return q.drop(op, flags) // PostRecv runs the queue pair again
 	}
 	wc := verbs.WC{
 		ImmData: uint32(first >> 32), ByteLen: uint32(second >> 32), Opcode: verbs.WCRecvRDMAWithImm, SrcQP: q.rem.qpn,
 	}
-	if flags&entryImm != 0 {
+	switch {
+	case flags&entryImm != 0:
 		wc.Flags = verbs.WCWithImm
-	} else {
+	case flags&entryInv != 0:
+		wc.Flags = verbs.WCWithInv
+	default:
 		wc.ImmData = 0
 	}
 	if op == entrySegment {
@@ -105,8 +117,23 @@ func (q *qp) hasReceive() bool {
 		return !q.rq.empty()
 	}
 	if !q.sharedReceive() {
-		q.starve()
+		if q.typ == verbs.QPTRC {
+			q.starve()
+		}
 		return false
+	}
+	return true
+}
+
+// drop forgets an entry of an unreliable connection, and with it the message; a
+// receive begun serves the next one (IBTA vol. 1, 9.8.2.2). Others keep it.
+func (q *qp) drop(op, flags uint64) bool {
+	if q.typ != verbs.QPTUC {
+		return false
+	}
+	q.got, q.inSend = 0, op == entrySegment && flags&entryLast == 0
+	if q.drops = q.inSend; !q.drops {
+		q.peer.dev.counters.dropped.Add(1)
 	}
 	return true
 }
@@ -122,6 +149,7 @@ func (q *qp) list() []verbs.SGE {
 // checkEntry returns what is wrong with an entry.
 func (q *qp) checkEntry(op, flags uint64) string {
 	switch {
+	case flags&entryInv != 0 && (op != entrySegment || flags&entryImm != 0 || q.typ != verbs.QPTRC):
 	case op == entryWriteImm && !q.inSend:
 		return ""
 	case op == entrySegment && q.inSend != (flags&entryFirst != 0):
@@ -150,7 +178,12 @@ func (q *qp) segment(flags, second uint64, wc verbs.WC) bool {
 		q.peer.violation("segment outside of shared memory")
 		return false
 	}
-	if status := q.scatter(q.peer.rem.span(off*min(n, 1), n)); status != verbs.WCSuccess {
+	status := q.scatter(q.peer.rem.span(off*min(n, 1), n))
+	switch {
+	case status == verbs.WCSuccess:
+	case q.typ == verbs.QPTUC:
+		return q.drop(entrySegment, flags)
+	default:
 		nak := verbs.WCRemOpErr
 		if status == verbs.WCLocLenErr {
 			nak = verbs.WCRemInvReqErr
@@ -162,6 +195,10 @@ func (q *qp) segment(flags, second uint64, wc verbs.WC) bool {
 	}
 	q.inSend = true
 	if flags&entryLast != 0 {
+		if wc.Flags&verbs.WCWithInv != 0 && !q.peer.invalidate(wc.ImmData, verbs.AccessRemoteInvalidate) {
+			q.refuse(verbs.EventQPAccessErr, verbs.WCRemAccessErr)
+			return false
+		}
 		wc.Opcode, wc.ByteLen = verbs.WCRecv, q.got
 		q.received(wc, flags&entrySolicited != 0)
 	}

@@ -102,6 +102,9 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 		operand: wr.CompareAdd, swap: wr.Swap, dest: wr.RemoteQPN, qkey: wr.RemoteQKey,
 		sge: append(s.sge[:0], wr.SGList...), inline: s.inline[:0],
 	}
+	if wr.Opcode == verbs.WRSendWithInv || wr.Opcode == verbs.WRLocalInv {
+		s.imm = wr.InvRKey
+	}
 	if wr.Flags&verbs.SendInline != 0 {
 		s.inline = append(s.inline, wr.Inline...)
 	}
@@ -128,6 +131,9 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	if wr.Flags&verbs.SendMapped != 0 && !mapped(wr) {
 		return 0, fmt.Errorf("mapped payload that is not where it is written to: %w", verbs.ErrInvalid)
 	}
+	if wr.Opcode == verbs.WRLocalInv && len(wr.SGList) > 0 {
+		return 0, fmt.Errorf("payload of LOCAL_INV: %w", verbs.ErrInvalid)
+	}
 	n, err := sumSGE(wr.SGList)
 	if err == nil && isAtomic(wr.Opcode) && n != 8 {
 		err = fmt.Errorf("atomic of %d bytes: %w", n, verbs.ErrInvalid)
@@ -138,14 +144,18 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 // checkOpcode decides whether the transport has the operation and, for UD,
 // whether the work request says where to go.
 func (q *qp) checkOpcode(wr *verbs.SendWR) error {
+	least := verbs.QPTRC // of the transports in the order RC, UC, UD the last that has it
 	switch wr.Opcode {
 	case verbs.WRSend, verbs.WRSendWithImm:
-	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
-		if q.typ == verbs.QPTUD {
-			return fmt.Errorf("%v on a UD queue pair: %w", wr.Opcode, verbs.ErrInvalid)
-		}
+		least = verbs.QPTUD
+	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
+		least = verbs.QPTUC
+	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRSendWithInv, verbs.WRLocalInv:
 	default:
 		return fmt.Errorf("%v: %w", wr.Opcode, verbs.ErrNotSupported)
+	}
+	if q.typ > least {
+		return fmt.Errorf("%v on a queue pair of type %v: %w", wr.Opcode, q.typ, verbs.ErrInvalid)
 	}
 	if q.typ != verbs.QPTUD {
 		return nil
@@ -154,6 +164,11 @@ func (q *qp) checkOpcode(wr *verbs.SendWR) error {
 		return fmt.Errorf("destination of a datagram: %w", verbs.ErrInvalid)
 	}
 	return nil
+}
+
+// isSend tells whether the operation fills a receive.
+func isSend(op verbs.WROpcode) bool {
+	return op == verbs.WRSend || op == verbs.WRSendWithImm || op == verbs.WRSendWithInv
 }
 
 // fetches tells whether the operation brings data of the peer.
@@ -245,7 +260,7 @@ func (q *qp) finished(s *sendSlot) bool {
 	case issued && s.finished:
 	case issued && q.acknowledged(s.until):
 		s.finished = true
-	case q.rem.gone && (issued || q.state == verbs.QPSRTS):
+	case q.typ == verbs.QPTRC && q.rem.gone && (issued || q.state == verbs.QPSRTS):
 		s.finished, s.status = true, q.takeNAK()
 		q.sq.issued = max(q.sq.issued, q.sq.done+1)
 		q.fail(verbs.WCSuccess)

@@ -11,7 +11,7 @@ type counters struct {
 	peersDown       atomic.Uint64
 	refused         atomic.Uint64
 
-	datagramsDropped atomic.Uint64
+	dropped atomic.Uint64
 }
 
 // Stats is a snapshot of a device's counters.
@@ -25,7 +25,7 @@ type Stats struct {
 	PeersDown       uint64 // peers ever lost
 	Refused         uint64 // rendezvous refused by this side
 
-	DatagramsDropped uint64 // UD messages dropped here, sent or received
+	Dropped uint64 // messages of unreliable queue pairs dropped here, sent or received
 }
 
 // Stats returns a snapshot.
@@ -42,7 +42,7 @@ func (d *Device) Stats() Stats {
 		PeersDown:       d.counters.peersDown.Load(),
 		Refused:         d.counters.refused.Load(),
 
-		DatagramsDropped: d.counters.datagramsDropped.Load(),
+		Dropped: d.counters.dropped.Load(),
 	}
 }
 

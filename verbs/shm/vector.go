@@ -28,6 +28,7 @@ type vector struct {
 	kick    int        // eventfd of our own, for what is not a peer's doing
 	poller  verbs.Poller
 	orphans []orphan
+	nudged  []*qp // to run, by who is not the loop
 }
 
 // port is a vector's side of one peer.
@@ -192,7 +193,8 @@ func (v *vector) deactivateLocked(p verbs.Poller, n int) {
 }
 
 func (v *vector) close() {
-	for _, o := range v.takeOrphans() {
+	os, _ := v.takeOrphans()
+	for _, o := range os {
 		o.peer.unref()
 	}
 	v.mu.Lock()

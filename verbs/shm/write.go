@@ -15,7 +15,8 @@ const (
 	entryImm       = 1 << 9
 	entryFirst     = 1 << 10
 	entryLast      = 1 << 11
-	entryFlags     = entrySolicited | entryImm | entryFirst | entryLast
+	entryInv       = 1 << 12 // instead of an immediate there is a key to invalidate
+	entryFlags     = entrySolicited | entryImm | entryFirst | entryLast | entryInv
 )
 
 // A SEND has no address at the receiver, so it goes through staging memory of
@@ -38,9 +39,13 @@ func (q *qp) issue(s *sendSlot) bool {
 	switch {
 	case q.typ == verbs.QPTUD:
 		q.sendDatagram(s)
+	case q.typ == verbs.QPTUC && q.rem.gone: // nobody hears it, and nobody says so
+		s.finished = true
+	case s.op == verbs.WRLocalInv:
+		return q.localInv(s)
 	case !q.rem.bound || q.mustWait(s): // of a partner that is gone finished takes care, in order
 		return false
-	case s.op == verbs.WRSend || s.op == verbs.WRSendWithImm:
+	case isSend(s.op):
 		return q.send(s)
 	case s.op == verbs.WRRDMAWrite:
 		s.finished = true
@@ -50,7 +55,7 @@ func (q *qp) issue(s *sendSlot) bool {
 	case isAtomic(s.op):
 		q.atomic(s)
 	default:
-		if !q.ready(true) {
+		if !q.ready(q.typ == verbs.QPTRC) {
 			return false
 		}
 		s.finished = true
@@ -70,10 +75,10 @@ func (q *qp) mustWait(s *sendSlot) bool {
 	return (fetches(s.op) || q.rem.shared && s.op == verbs.WRRDMAWrite) && !q.acknowledged(q.rem.published)
 }
 
-// failed finishes s with an error. A UD queue pair goes on receiving.
+// failed finishes s with an error. Unreliable queue pairs go on receiving.
 func (q *qp) failed(s *sendSlot, status verbs.WCStatus) {
 	s.finished, s.status = true, status
-	if q.typ == verbs.QPTUD {
+	if q.typ != verbs.QPTRC {
 		q.state = verbs.QPSSQE
 		return
 	}
@@ -100,19 +105,23 @@ func (q *qp) place(s *sendSlot) bool {
 // region does not grant it.
 func (q *qp) remote(s *sendSlot, need verbs.Access) []byte {
 	if q.rem.access&need == 0 {
-		q.fault(s, verbs.WCRemInvReqErr)
+		q.fault(s, newsBad, verbs.WCRemInvReqErr)
 		return nil
 	}
 	b := q.peer.remoteSpan(s.rkey, s.addr, uint64(s.length), need)
 	if b == nil {
-		q.fault(s, verbs.WCRemAccessErr)
+		q.fault(s, newsFault, verbs.WCRemAccessErr)
 	}
 	return b
 }
 
 // fault ends the queue pairs of both sides, as a NAK does (IBTA vol. 1, 9.9.3.1).
-func (q *qp) fault(s *sendSlot, status verbs.WCStatus) {
-	q.tell(newsFault)
+// On an unreliable connection there is none: nothing is done.
+func (q *qp) fault(s *sendSlot, news uint64, status verbs.WCStatus) {
+	if q.typ == verbs.QPTUC {
+		return
+	}
+	q.tell(news)
 	q.failed(s, status)
 }
 
@@ -281,7 +290,7 @@ func (q *qp) send(s *sendSlot) bool {
 		return true
 	}
 	for {
-		if !q.ready(!s.started) || !q.segmentFree(s) {
+		if !q.ready(!s.started && q.typ == verbs.QPTRC) || !q.segmentFree(s) {
 			return false
 		}
 		n := min(s.length-s.sent, segmentSize)
@@ -296,13 +305,17 @@ func (q *qp) send(s *sendSlot) bool {
 		if s.sent += n; s.sent == s.length {
 			op |= entryLast
 		}
-		if s.op == verbs.WRSendWithImm {
+		switch s.op {
+		case verbs.WRSendWithImm:
 			op |= entryImm
+		case verbs.WRSendWithInv:
+			op |= entryInv
 		}
 		q.publish(op, s, second, !s.started)
 		q.port.push(int(n), s.flags&verbs.SendPush != 0)
 		s.started, s.until = true, q.rem.published
 		if s.sent == s.length {
+			s.finished = q.typ == verbs.QPTUC
 			return true
 		}
 	}

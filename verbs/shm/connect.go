@@ -18,11 +18,14 @@ const (
 	lifeDead  = 3 // closed: the block is about to be recycled
 )
 
+const statusShared = 1 << 24
+
 // News for a queue pair, from its partner.
 const (
 	newsClaim  = 1 << 0 // the claim word has changed
 	newsStatus = 1 << 1 // the partner's status has changed
-	newsFault  = 1 << 2 // the partner tried to write where it may not
+	newsFault  = 1 << 2 // the partner asked for memory it may not have
+	newsBad    = 1 << 3 // the partner asked for what it may not do
 )
 
 // partner is the queue pair this one sends to: its block, in the peer's memory.
@@ -33,6 +36,7 @@ type partner struct {
 	vector int
 	access verbs.Access
 	rnr    uint8
+	shared bool // its receives are shared: nobody can know how many there are
 
 	prod   *atomic.Uint64
 	cons   *atomic.Uint64
@@ -40,6 +44,7 @@ type partner struct {
 	status *atomic.Uint64
 	want   *atomic.Uint64
 	news   *atomic.Uint64
+	starve *atomic.Uint64
 	ring   []uint64
 	mask   uint64
 
@@ -50,9 +55,13 @@ type partner struct {
 }
 
 // publishStatus announces what the partner must know of this queue pair:
-// life | why<<8 | min_rnr_timer<<16 | access<<32.
+// life | why<<8 | min_rnr_timer<<16 | shared receives<<24 | access<<32.
 func (q *qp) publishStatus(life uint64, why verbs.WCStatus) {
-	q.blk.status.Store(life | uint64(why)<<8 | uint64(q.attr.MinRNRTimer)<<16 | uint64(q.attr.Access)<<32)
+	word := life | uint64(why)<<8 | uint64(q.attr.MinRNRTimer)<<16 | uint64(q.attr.Access)<<32
+	if q.srq != nil {
+		word |= statusShared
+	}
+	q.blk.status.Store(word)
 }
 
 // connect binds the queue pair to dest, or leaves that to the one that claims it.
@@ -71,38 +80,50 @@ func (q *qp) connect(dest uint32) error {
 	return nil
 }
 
+// entry is a queue pair with a ring, as the table of its owner has it.
+type entry struct {
+	kind   uint64
+	vector int
+	log2   uint8
+	off    uint64
+}
+
 // findQP reads the peer's table. The loop's vector has not passed a Progress
 // when the result is used, so the block is not recycled meanwhile.
-func (p *Peer) findQP(qpn uint32) (vector int, log2 uint8, off uint64, err error) {
-	e := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
-	word, off := e[0].Load(), e[1].Load()
-	vector, log2 = int(word>>16&0xffff), uint8(word>>8)
-	if e[0].Load() != word || word&1 == 0 || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
-		return 0, 0, 0, fmt.Errorf("queue pair %#x of %v: %w", qpn, p, verbs.ErrRemoteGone)
+func (p *Peer) findQP(qpn uint32) (entry, error) {
+	w := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
+	word, off := w[0].Load(), w[1].Load()
+	e := entry{kind: word & 0xff, vector: int(word >> 16 & 0xffff), log2: uint8(word >> 8), off: off}
+	if w[0].Load() != word || e.kind != kindRC && e.kind != kindUC || qpnOf(slotOf(qpn), uint32(word>>32)) != qpn {
+		return entry{}, fmt.Errorf("queue pair %#x of %v: %w", qpn, p, verbs.ErrRemoteGone)
 	}
-	if vector >= len(p.targets) || !validLog2(log2) || off%8 != 0 ||
-		off < p.remLayout.arena || !fits(off, blockSize(log2), p.rem.size()) {
-		return 0, 0, 0, fmt.Errorf("queue pair %#x of %v at %#x, %#x: %w", qpn, p, word, off, verbs.ErrRemoteGone)
+	if e.vector >= len(p.targets) || !validLog2(e.log2) || off%8 != 0 ||
+		off < p.remLayout.arena || !fits(off, blockSize(e.log2), p.rem.size()) {
+		return entry{}, fmt.Errorf("queue pair %#x of %v at %#x, %#x: %w", qpn, p, word, off, verbs.ErrRemoteGone)
 	}
-	return vector, log2, off, nil
+	return e, nil
 }
 
 // bind finds the block of the peer's queue pair and claims it.
 func (q *qp) bind(dest uint32) error {
 	p := q.peer
-	vector, log2, off, err := p.findQP(dest)
+	e, err := p.findQP(dest)
 	if err != nil {
 		return err
 	}
-	claim := p.rem.word(off + blkClaim)
+	if e.kind != kindOf(q.typ) {
+		return fmt.Errorf("queue pair %#x of %v is not %v: %w", dest, p, q.typ, verbs.ErrRemoteGone)
+	}
+	claim := p.rem.word(e.off + blkClaim)
 	if !claim.CompareAndSwap(0, uint64(q.num)) && claim.Load() != uint64(q.num) {
 		return fmt.Errorf("queue pair %#x of %v is connected to another one: %w", dest, p, verbs.ErrRemoteGone)
 	}
-	w := func(o uint64) *atomic.Uint64 { return p.rem.word(off + o) }
+	w := func(o uint64) *atomic.Uint64 { return p.rem.word(e.off + o) }
 	q.rem = partner{
-		bound: true, qpn: dest, vector: vector,
+		bound: true, qpn: dest, vector: e.vector,
 		prod: w(blkProd), cons: w(blkCons), posted: w(blkPosted), status: w(blkStatus), want: w(blkWant), news: w(blkNews),
-		ring: p.rem.plainWords(off+blkRing, 2<<log2), mask: 1<<log2 - 1,
+		starve: w(blkStarve),
+		ring:   p.rem.plainWords(e.off+blkRing, 2<<e.log2), mask: 1<<e.log2 - 1,
 	}
 	if q.lookPartner(); q.rem.gone {
 		return fmt.Errorf("queue pair %#x of %v is closed or in ERR: %w", dest, p, verbs.ErrRemoteGone)
@@ -128,15 +149,15 @@ func (q *qp) lookPartner() {
 		return
 	}
 	s := q.rem.status.Load()
-	q.rem.access, q.rem.rnr = verbs.Access(s>>32), uint8(s>>16)
+	q.rem.access, q.rem.rnr, q.rem.shared = verbs.Access(s>>32), uint8(s>>16), q.typ == verbs.QPTRC && s&statusShared != 0
 	if s&0xff != lifeAlive {
 		why := verbs.WCStatus(s >> 8)
-		if why != verbs.WCRemInvReqErr && why != verbs.WCRemOpErr {
+		if why != verbs.WCRemInvReqErr && why != verbs.WCRemOpErr && why != verbs.WCRemAccessErr {
 			why = verbs.WCRetryExcErr
 		}
 		q.seeConsumed()
 		q.sq.nak = why
-		q.rem = partner{gone: true}
+		q.rem = partner{gone: true, qpn: q.rem.qpn}
 	}
 }
 
@@ -148,15 +169,13 @@ func (q *qp) tell(news uint64) {
 	}
 }
 
-// hear acts on news of the partner.
-func (q *qp) hear() {
+// hear acts on news of the partner and returns them.
+func (q *qp) hear() (news uint64) {
 	if q.blk.news.Load() == 0 {
-		return
+		return 0
 	}
-	news := q.blk.news.Swap(0)
+	news = q.blk.news.Swap(0)
 	q.bindClaimant()
 	q.lookPartner()
-	if news&newsFault != 0 {
-		q.fail(verbs.WCSuccess)
-	}
+	return news
 }

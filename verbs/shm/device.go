@@ -18,6 +18,8 @@ const (
 	maxInline = 1024
 	maxCQE    = 1 << 22
 	maxMsg    = 1 << 30
+	maxSRQ    = 1 << 16 // per peer
+	maxAH     = 1 << 20 // per peer
 )
 
 // Device is a shared-memory RDMA device. It implements verbs.Device.
@@ -73,9 +75,10 @@ func (d *Device) Name() string { return "shm-" + hex.EncodeToString(d.cfg.Gatewa
 // Attr implements verbs.Device.
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
-		Ops:          verbs.OpSend | verbs.OpRDMAWrite,
+		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSendWithInv |
+			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpResizeCQ,
 		Vectors:      d.cfg.Vectors,
-		MaxQP:        maxSlots - 1,
+		MaxQP:        maxSlots - firstSlot,
 		MaxQPWR:      maxWR,
 		MaxSGE:       maxSGE,
 		MaxInline:    maxInline,
@@ -83,6 +86,11 @@ func (d *Device) Attr() verbs.DeviceAttr {
 		MaxMR:        maxKeys - 1,
 		MaxMRSize:    d.cfg.PeerQuota,
 		MaxMsgSize:   maxMsg,
+		MaxRDAtomic:  maxRDAtomic,
+		MaxSRQ:       maxSRQ,
+		MaxSRQWR:     maxWR,
+		MaxSRQSGE:    maxSGE,
+		MaxAH:        maxAH,
 		CQHoldsBack:  true,
 		RemoteMapper: true,
 	}

@@ -68,6 +68,10 @@ func (pt *port) drain() bool {
 func (pt *port) drainWord(w int) {
 	for m := pt.bitmap[w].Swap(0); m != 0; m &= m - 1 {
 		slot := w*64 + bits.TrailingZeros64(m)
+		if slot < firstSlot {
+			pt.datagrams(slot)
+			continue
+		}
 		if q := pt.vec.dev.qps[slot].Load(); q != nil && q.port == pt {
 			q.run()
 		}
@@ -108,24 +112,34 @@ func (v *vector) schedule(q *qp) {
 // expire ends queue pairs whose RNR retries have run out and returns when the
 // next one will.
 func (v *vector) expire(now time.Time) (next time.Time) {
-	keep := v.timers[:0]
-	for _, q := range v.timers {
+	list := v.timers
+	v.timers = v.spareTimers[:0] // an expired one may start its clock again
+	for _, q := range list {
+		q.timed = false
 		switch {
 		case q.closed || q.rnrDeadline.IsZero():
-			q.timed = false
 		case !now.Before(q.rnrDeadline):
-			q.timed = false
 			q.rnrExpired()
 		default:
-			keep = append(keep, q)
-			if next.IsZero() || q.rnrDeadline.Before(next) {
-				next = q.rnrDeadline
-			}
+			v.watch(q)
 		}
 	}
-	clear(v.timers[len(keep):])
-	v.timers = keep
+	clear(list)
+	v.spareTimers = list[:0]
+	for _, q := range v.timers {
+		if next.IsZero() || q.rnrDeadline.Before(next) {
+			next = q.rnrDeadline
+		}
+	}
 	return next
+}
+
+// watch has q looked at when its RNR retries run out.
+func (v *vector) watch(q *qp) {
+	if !q.timed {
+		q.timed = true
+		v.timers = append(v.timers, q)
+	}
 }
 
 // Flush implements verbs.Driver.

@@ -31,7 +31,7 @@ var (
 // All integers are big-endian. The version covers the memory layout too.
 const (
 	messageMagic   = "SMSH"
-	messageVersion = 1
+	messageVersion = 2
 	messageSize    = 64
 
 	typeHello   = 1

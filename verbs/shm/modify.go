@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -12,7 +13,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if q.closed {
 		return verbs.ErrClosed
 	}
-	to, err := verbs.CheckTransition(verbs.QPTRC, q.state, attr, mask)
+	to, err := verbs.CheckTransition(q.typ, q.state, attr, mask)
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,16 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		if err := q.toRTR(attr.DestQPNum); err != nil {
 			return err
 		}
-	case verbs.QPSInit, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE: // attributes only
+	case verbs.QPSSQD:
+		if q.state != to {
+			q.drained = mask&verbs.QPAttrSQDAsyncNotify == 0 || !attr.SQDAsyncNotify
+		}
+	case verbs.QPSRTS:
+		q.drained = true
+		if q.state == verbs.QPSSQE {
+			q.sq.flushPosted()
+		}
+	case verbs.QPSInit, verbs.QPSSQE: // attributes only
 	}
 	q.attr.Apply(attr, mask)
 	q.state = to
@@ -47,6 +57,10 @@ func (q *qp) toRTR(dest uint32) error {
 		return fmt.Errorf("%v is not connected: %w", q.peer, verbs.ErrRemoteGone)
 	}
 	q.port = pt
+	if q.typ == verbs.QPTUD {
+		q.install(pt)
+		return nil
+	}
 	if err := q.connect(dest); err != nil {
 		q.port, q.rem = nil, partner{}
 		return err
@@ -72,6 +86,9 @@ func (q *qp) reset() error {
 	q.state, q.port, q.rem, q.attr = verbs.QPSReset, nil, partner{}, verbs.QPAttr{}
 	q.rq.reset()
 	q.sq.reset()
+	q.cur.held, q.got, q.inSend, q.starves, q.lastWQE, q.drained = false, 0, false, false, false, true
+	q.drops, q.begun, q.inv, q.rnrDeadline = false, false, nil, time.Time{}
+	q.leaveShared()
 	q.useBlock(off)
 	return nil
 }
@@ -83,12 +100,21 @@ func (q *qp) fail(why verbs.WCStatus) {
 		return
 	}
 	q.state = verbs.QPSErr
+	q.blk.cons.Store(q.blk.consumed) // before the status: what was taken is acknowledged
 	q.publishStatus(lifeErr, why)
 	q.tell(newsStatus)
 	if claim := q.blk.claim.Load(); claim != 0 && !q.rem.bound && q.port != nil {
 		q.port.tellClaimant(claim)
 	}
+	q.leaveShared()
 	q.vec.schedule(q)
+}
+
+// refuse ends the queue pair because of what its partner asked for; no
+// completion says so (IBTA vol. 1, 11.6.3.1).
+func (q *qp) refuse(event verbs.EventType, why verbs.WCStatus) {
+	q.fail(why)
+	q.peer.dev.async.Notify(verbs.AsyncEvent{Type: event, QP: q})
 }
 
 // peerDown ends the queue pair after its peer: what was under way has got no
@@ -112,13 +138,34 @@ func (q *qp) run() {
 	if q.peer.down.Load() {
 		q.peerDown()
 	}
-	q.hear()
-	if q.state != verbs.QPSErr {
-		q.receive()
-		q.answerWant()
+	if q.typ != verbs.QPTUD {
+		q.exchange()
 	}
 	q.pump()
 	if q.state == verbs.QPSErr {
 		q.flushReceives()
 	}
+}
+
+// exchange takes what the partner has for the queue pair.
+func (q *qp) exchange() {
+	news := q.hear()
+	if q.state == verbs.QPSErr {
+		return
+	}
+	q.receive()
+	switch { // what came before has been received
+	case q.state == verbs.QPSErr:
+	case news&newsFault != 0:
+		q.refuse(verbs.EventQPAccessErr, verbs.WCSuccess)
+	case news&newsBad != 0:
+		q.refuse(verbs.EventQPReqErr, verbs.WCSuccess)
+	}
+	if q.srq != nil {
+		if q.rem.gone {
+			q.discard()
+		}
+		q.leaveShared()
+	}
+	q.answerWant()
 }

@@ -49,9 +49,6 @@ func (d *pd) AllocMR(size int, access verbs.Access) (verbs.MR, error) {
 	if size <= 0 || !access.ValidMR() {
 		return nil, fmt.Errorf("allocate %d bytes with access %#x: %w", size, uint32(access), verbs.ErrInvalid)
 	}
-	if access&(verbs.AccessRemoteRead|verbs.AccessRemoteAtomic) != 0 {
-		return nil, fmt.Errorf("remote read or atomic: %w", verbs.ErrNotSupported)
-	}
 	p := d.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,22 +121,19 @@ func (m *mr) Close() error {
 func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
 
 // CreateSRQ implements verbs.PD.
-func (d *pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
-	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
-}
+func (d *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) { return d.peer.createSRQ(attr) }
 
-// CreateAH implements verbs.PD.
-func (d *pd) CreateAH(verbs.AHAttr) (verbs.AH, error) {
-	return nil, fmt.Errorf("address handle: %w", verbs.ErrNotSupported)
-}
+// CreateAH implements verbs.PD: the peer is the domain's, whatever the address.
+func (d *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.peer.createAH(attr) }
 
 // Close implements verbs.PD. The domain itself lives as long as the peer.
 func (d *pd) Close() error {
 	p := d.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.qpCount > 0 || p.keys.count > 0 {
-		return fmt.Errorf("%d queue pairs and %d memory regions of %v: %w", p.qpCount, p.keys.count, p, verbs.ErrBusy)
+	if p.qpCount+p.keys.count+p.srqCount+p.ahCount > 0 {
+		return fmt.Errorf("%d queue pairs, %d memory regions, %d shared receive queues, %d address handles of %v: %w",
+			p.qpCount, p.keys.count, p.srqCount, p.ahCount, p, verbs.ErrBusy)
 	}
 	return nil
 }

@@ -33,12 +33,27 @@ func (v *vector) leave(o orphan) {
 	}
 }
 
+// nudge has the loop run q, whoever calls it.
+func (v *vector) nudge(q *qp) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.nudged = append(v.nudged, q)
+	v.hasOrphans.Store(true)
+	if v.kick >= 0 {
+		ringBell(v.kick)
+	}
+}
+
 // adoptOrphans does what the closers could not.
 func (v *vector) adoptOrphans() bool {
 	if !v.hasOrphans.Load() {
 		return false
 	}
-	for _, o := range v.takeOrphans() {
+	os, nudged := v.takeOrphans()
+	for _, q := range nudged {
+		v.schedule(q)
+	}
+	for _, o := range os {
 		if pt := v.portOf(o.peer); pt != nil {
 			pt.tellClaimant(o.claim)
 		}
@@ -48,13 +63,13 @@ func (v *vector) adoptOrphans() bool {
 	return true
 }
 
-func (v *vector) takeOrphans() []orphan {
+func (v *vector) takeOrphans() ([]orphan, []*qp) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	os := v.orphans
-	v.orphans = nil
+	os, nudged := v.orphans, v.nudged
+	v.orphans, v.nudged = nil, nil
 	v.hasOrphans.Store(false)
-	return os
+	return os, nudged
 }
 
 // tellClaimant gives a queue pair of the peer that claimed one of ours the news
@@ -63,10 +78,10 @@ func (pt *port) tellClaimant(claim uint64) {
 	if claim > 0xffffff || pt.peer.down.Load() {
 		return
 	}
-	vector, _, off, err := pt.peer.findQP(uint32(claim))
+	e, err := pt.peer.findQP(uint32(claim))
 	if err != nil {
 		return
 	}
-	pt.peer.rem.word(off + blkNews).Or(newsStatus)
-	pt.notify(vector, slotOf(uint32(claim)))
+	pt.peer.rem.word(e.off + blkNews).Or(newsStatus)
+	pt.notify(e.vector, slotOf(uint32(claim)))
 }

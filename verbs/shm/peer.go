@@ -40,14 +40,16 @@ type Peer struct {
 	acks      []atomic.Uint64 // by vector of the peer
 	keys      keyTable
 
-	mu      sync.Mutex // guards everything below
-	err     error
-	conn    *net.UnixConn // nil while pending
-	refs    int           // reasons to stay mapped: liveness, vectors, queue pairs, memory regions
-	arena   *buddy
-	warm    map[uint8][]uint64 // free queue pair blocks by log2(ring)
-	grace   grace
-	qpCount int
+	mu       sync.Mutex // guards everything below
+	err      error
+	conn     *net.UnixConn // nil while pending
+	refs     int           // reasons to stay mapped: liveness, vectors, queue pairs, memory regions
+	arena    *buddy
+	warm     map[uint8][]uint64 // free queue pair blocks by log2(ring)
+	grace    grace
+	qpCount  int
+	srqCount int
+	ahCount  int
 
 	// Set once under mu, before any port exists; loops read it through a port.
 	remote
@@ -174,6 +176,20 @@ func (p *Peer) watch() {
 	p.dev.counters.peersDown.Add(1)
 	p.dev.cfg.Logger.Info("shm peer down", "peer", p.String(), "cause", p.Err().Error())
 	p.dev.cfg.OnPeerDown(p)
+}
+
+// add changes the number of objects of one kind; a new one needs a live peer.
+func (p *Peer) add(n *int, by, limit int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if by > 0 && p.err != nil {
+		return fmt.Errorf("%v is down: %w", p, verbs.ErrRemoteGone)
+	}
+	if *n+by > limit {
+		return fmt.Errorf("%d objects of %v: %w", *n, p, verbs.ErrNoMemory)
+	}
+	*n += by
+	return nil
 }
 
 // refLocked keeps the memory mapped; it fails once the peer is down.

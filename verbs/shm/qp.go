@@ -9,17 +9,20 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// qp is an RC queue pair. It consumes the entry ring in its own block and
-// publishes into the ring in the block of its partner.
+// qp is a queue pair. One that has a partner consumes the entry ring in its own
+// block and publishes into the ring in the block of its partner; a UD queue pair
+// uses the rings of its vector.
 //
 //	qp.go          the object         modify.go   state machine
 //	connect.go     finding the partner's block, news
 //	send.go        send queue         write.go    placing payload, publishing
-//	receive.go     entries and receive queue
+//	receive.go     entries and receive queue   onesided.go  READ and atomics
+//	srq.go         shared receives              datagram.go  UD
 type qp struct {
 	peer *Peer
 	vec  *vector
 	port *port // nil until RTR
+	typ  verbs.QPType
 	num  uint32
 	slot uint32
 	gen  uint32
@@ -28,6 +31,7 @@ type qp struct {
 	sig  bool
 	scq  *cq
 	rcq  *cq
+	srq  *srq // nil: receives are in rq
 
 	state  verbs.QPState
 	attr   verbs.QPAttr
@@ -36,11 +40,24 @@ type qp struct {
 	timed  bool // in vector.timers
 	fullS  bool // in scq.waiters
 	fullR  bool // in rcq.waiters
+	waits  bool // in srq.waiters
 
 	blk block
 	rem partner
 	rq  recvQueue
 	sq  sendQueue
+
+	// The message being received.
+	cur    shared // its receive, if there is an SRQ
+	got    uint32 // bytes so far
+	inSend bool
+	drops  bool // UC: the rest of it is dropped
+
+	starves bool         // blkStarve is set
+	lastWQE bool         // the event was raised
+	drained bool         // nobody waits for the event of SQD
+	begun   bool         // the partner has sent something
+	inv     *atomic.Bool // LOCAL_INV under way: the peer has seen it
 
 	rnrDeadline time.Time
 }
@@ -61,6 +78,7 @@ type block struct {
 	want   *atomic.Uint64
 	claim  *atomic.Uint64
 	news   *atomic.Uint64
+	starve *atomic.Uint64
 	ring   []atomic.Uint64 // two words an entry
 	mask   uint64
 
@@ -71,24 +89,56 @@ type block struct {
 func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	scq, ok1 := attr.SendCQ.(*cq)
 	rcq, ok2 := attr.RecvCQ.(*cq)
-	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev {
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.closed || rcq.closed {
 		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
 	}
-	if attr.Type != verbs.QPTRC {
+	if kindOf(attr.Type) == 0 {
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
-	if err := checkCap(attr.Cap); err != nil {
+	caps := attr.Cap
+	if attr.SRQ != nil {
+		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0
+	}
+	if err := checkCap(caps); err != nil {
 		return nil, err
 	}
-	q := &qp{peer: p, vec: scq.vec, cap: attr.Cap, sig: attr.SQSigAll, scq: scq, rcq: rcq}
-	q.log2 = uint8(bits.Len(uint(max(attr.Cap.MaxRecvWR, minRing) - 1)))
-	q.rq.init(attr.Cap)
+	q := &qp{
+		peer: p, vec: scq.vec, typ: attr.Type, cap: caps, sig: attr.SQSigAll, scq: scq, rcq: rcq, drained: true,
+	}
+	if err := q.initReceives(attr.SRQ); err != nil {
+		return nil, err
+	}
 	if err := q.take(); err != nil {
 		return nil, err
 	}
 	scq.users.Add(1)
 	rcq.users.Add(1)
+	if q.srq != nil {
+		q.srq.users.Add(1)
+	}
 	return q, nil
+}
+
+// sharedRing is how many entries the ring of a queue pair with an SRQ has.
+const sharedRing = 128
+
+// initReceives decides where receives come from and how long the ring is.
+func (q *qp) initReceives(from verbs.SRQ) error {
+	entries := q.cap.MaxRecvWR
+	if from != nil {
+		s, ok := from.(*srq)
+		if !ok || s.peer != q.peer || s.vec != q.vec || s.closed {
+			return fmt.Errorf("shared receive queue not of the domain and the vector: %w", verbs.ErrInvalid)
+		}
+		q.srq, q.cur.list = s, make([]verbs.SGE, 0, s.attr.MaxSGE)
+		entries = sharedRing
+	}
+	q.rq.init(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
+	if q.typ == verbs.QPTUD {
+		entries = 0
+	}
+	q.log2 = uint8(bits.Len(uint(max(entries, minRing) - 1)))
+	return nil
 }
 
 func checkCap(c verbs.QPCap) error {
@@ -131,13 +181,27 @@ func (q *qp) useBlock(off uint64) {
 	w := func(o uint64) *atomic.Uint64 { return p.own.word(off + o) }
 	q.blk = block{
 		off: off, prod: w(blkProd), cons: w(blkCons), posted: w(blkPosted), status: w(blkStatus),
-		want: w(blkWant), claim: w(blkClaim), news: w(blkNews),
+		want: w(blkWant), claim: w(blkClaim), news: w(blkNews), starve: w(blkStarve),
 		ring: p.own.words(off+blkRing, 2<<q.log2), mask: 1<<q.log2 - 1,
 	}
 	q.publishStatus(lifeAlive, verbs.WCSuccess)
 	e := p.own.words(p.ownLayout.qpEntry(q.slot), 2)
 	e[1].Store(off)
-	e[0].Store(uint64(q.gen)<<32 | uint64(q.vec.index)<<16 | uint64(q.log2)<<8 | 1)
+	e[0].Store(uint64(q.gen)<<32 | uint64(q.vec.index)<<16 | uint64(q.log2)<<8 | kindOf(q.typ))
+}
+
+// kindOf is a transport as the table has it, 0 for one the device lacks.
+func kindOf(t verbs.QPType) uint64 {
+	switch t {
+	case verbs.QPTRC:
+		return kindRC
+	case verbs.QPTUC:
+		return kindUC
+	case verbs.QPTUD:
+		return kindDatagram
+	case verbs.QPTGSI:
+	}
+	return 0
 }
 
 // dropBlock makes the block unreachable, tells the partner, and leaves the
@@ -172,7 +236,7 @@ func (q *qp) dropBlock(slot uint32) {
 func (q *qp) Num() uint32 { return q.num }
 
 // Type implements verbs.QP.
-func (q *qp) Type() verbs.QPType { return verbs.QPTRC }
+func (q *qp) Type() verbs.QPType { return q.typ }
 
 // State implements verbs.QP.
 func (q *qp) State() verbs.QPState { return q.state }
@@ -195,6 +259,10 @@ func (q *qp) Close() error {
 	q.rem = partner{gone: true}
 	q.scq.users.Add(-1)
 	q.rcq.users.Add(-1)
+	if q.srq != nil {
+		q.srq.users.Add(-1)
+		q.leaveShared()
+	}
 	q.peer.mu.Lock()
 	defer q.peer.mu.Unlock()
 	q.peer.qpCount--

@@ -2,58 +2,9 @@ package shm
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/smcgw/smcgw/verbs"
 )
-
-// recvQueue holds the posted receives: head <= retired-or-not <= tail, all
-// counters only grow.
-type recvQueue struct {
-	ids     []uint64 // by counter, length a power of two
-	sges    []verbs.SGE
-	counts  []uint8
-	perWR   int
-	head    uint64
-	tail    uint64
-	retired uint64 // completion polled
-	got     uint32 // bytes received of the SEND under way
-	inSend  bool
-}
-
-func (r *recvQueue) init(c verbs.QPCap) {
-	if c.MaxRecvWR == 0 {
-		return
-	}
-	n := 1 << bits.Len(uint(c.MaxRecvWR-1))
-	r.ids, r.perWR = make([]uint64, n), c.MaxRecvSGE
-	if r.perWR > 0 {
-		r.sges, r.counts = make([]verbs.SGE, n*r.perWR), make([]uint8, n)
-	}
-}
-
-// reset forgets what is posted; see sendQueue.reset.
-func (r *recvQueue) reset() {
-	r.head, r.retired, r.got, r.inSend = r.tail, r.tail, 0, false
-}
-
-func (r *recvQueue) push(wr *verbs.RecvWR) {
-	i := int(r.tail & uint64(len(r.ids)-1))
-	r.ids[i] = wr.WRID
-	if r.perWR > 0 {
-		r.counts[i] = uint8(copy(r.sges[i*r.perWR:], wr.SGList))
-	}
-	r.tail++
-}
-
-// list is the scatter list of the oldest receive.
-func (r *recvQueue) list() []verbs.SGE {
-	if r.perWR == 0 {
-		return nil
-	}
-	i := int(r.head & uint64(len(r.ids)-1))
-	return r.sges[i*r.perWR:][:r.counts[i]]
-}
 
 // PostRecv implements verbs.QP.
 func (q *qp) PostRecv(wr *verbs.RecvWR) error {
@@ -62,13 +13,15 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 		return verbs.ErrClosed
 	case q.state == verbs.QPSReset:
 		return fmt.Errorf("post receive in RESET: %w", verbs.ErrState)
+	case q.srq != nil:
+		return fmt.Errorf("post receive to a queue pair with a shared receive queue: %w", verbs.ErrInvalid)
 	case len(wr.SGList) > q.cap.MaxRecvSGE:
 		return fmt.Errorf("%d SGEs: %w", len(wr.SGList), verbs.ErrInvalid)
 	case q.rq.tail-q.rq.retired >= uint64(q.cap.MaxRecvWR):
 		return verbs.ErrQueueFull
 	}
-	starved := q.rq.head == q.rq.tail
-	q.rq.push(wr)
+	starved := q.rq.empty()
+	q.rq.push(wr.WRID, wr.SGList)
 	if q.port == nil {
 		q.announce()
 		return nil
@@ -104,6 +57,12 @@ func (q *qp) receive() {
 		q.peer.violation("more entries published than the ring holds")
 		return
 	}
+	if n > 0 && !q.begun {
+		q.begun = true
+		if q.state == verbs.QPSRTR { // IBTA vol. 1, 11.6.3.1: communication established
+			q.peer.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
+		}
+	}
 	before := b.consumed
 	for ; n > 0 && q.state != verbs.QPSErr; n-- {
 		i := (b.consumed & b.mask) * 2
@@ -120,21 +79,29 @@ func (q *qp) receive() {
 // deliver handles one entry; false leaves it in the ring.
 func (q *qp) deliver(first, second uint64) bool {
 	op, flags := first&0xff, first&entryFlags
+	if q.typ == verbs.QPTUC && q.inSend && (op == entryWriteImm || flags&entryFirst != 0) {
+		q.got, q.inSend, q.drops = 0, false, false // the sender has given up the message before
+	}
 	if bad := q.checkEntry(op, flags); bad != "" {
 		q.peer.violation(bad)
 		return false
-	}
-	if q.rq.head == q.rq.tail {
-		return false // PostRecv runs the queue pair again
 	}
 	if !q.rcq.room() {
 		q.rcq.wait(q, &q.fullR)
 		return false
 	}
-	wc := verbs.WC{ImmData: uint32(first >> 32), ByteLen: uint32(second >> 32), Opcode: verbs.WCRecvRDMAWithImm}
-	if flags&entryImm != 0 {
+	if q.drops || !q.hasReceive() {
+		return q.drop(op, flags) // PostRecv runs the queue pair again
+	}
+	wc := verbs.WC{
+		ImmData: uint32(first >> 32), ByteLen: uint32(second >> 32), Opcode: verbs.WCRecvRDMAWithImm, SrcQP: q.rem.qpn,
+	}
+	switch {
+	case flags&entryImm != 0:
 		wc.Flags = verbs.WCWithImm
-	} else {
+	case flags&entryInv != 0:
+		wc.Flags = verbs.WCWithInv
+	default:
 		wc.ImmData = 0
 	}
 	if op == entrySegment {
@@ -144,24 +111,64 @@ func (q *qp) deliver(first, second uint64) bool {
 	return true
 }
 
+// hasReceive tells whether there is a receive for the message.
+func (q *qp) hasReceive() bool {
+	if q.srq == nil {
+		return !q.rq.empty()
+	}
+	if !q.sharedReceive() {
+		if q.typ == verbs.QPTRC {
+			q.starve()
+		}
+		return false
+	}
+	return true
+}
+
+// drop forgets an entry of an unreliable connection, and with it the message; a
+// receive begun serves the next one (IBTA vol. 1, 9.8.2.2). Others keep it.
+func (q *qp) drop(op, flags uint64) bool {
+	if q.typ != verbs.QPTUC {
+		return false
+	}
+	q.got, q.inSend = 0, op == entrySegment && flags&entryLast == 0
+	if q.drops = q.inSend; !q.drops {
+		q.peer.dev.counters.dropped.Add(1)
+	}
+	return true
+}
+
+// list is the scatter list of the receive that the message fills.
+func (q *qp) list() []verbs.SGE {
+	if q.srq != nil {
+		return q.cur.list
+	}
+	return q.rq.list()
+}
+
 // checkEntry returns what is wrong with an entry.
 func (q *qp) checkEntry(op, flags uint64) string {
 	switch {
-	case op == entryWriteImm && !q.rq.inSend:
+	case flags&entryInv != 0 && (op != entrySegment || flags&entryImm != 0 || q.typ != verbs.QPTRC):
+	case op == entryWriteImm && !q.inSend:
 		return ""
-	case op == entrySegment && q.rq.inSend != (flags&entryFirst != 0):
+	case op == entrySegment && q.inSend != (flags&entryFirst != 0):
 		return ""
 	}
 	return fmt.Sprintf("ring entry of operation %d, flags %#x", op, flags)
 }
 
-// received completes the oldest receive.
+// received completes the oldest receive, or the one held of the SRQ.
 func (q *qp) received(wc verbs.WC, solicited bool) {
-	r := &q.rq
-	wc.WRID, wc.QPNum, wc.SrcQP = r.ids[r.head&uint64(len(r.ids)-1)], q.num, q.rem.qpn
-	r.head++
-	r.got, r.inSend = 0, false
-	q.rcq.push(cqe{wc: wc, qp: q, retire: r.head, recv: true}, solicited)
+	wc.QPNum = q.num
+	if q.srq != nil {
+		wc.WRID, q.cur.held = q.cur.id, false
+	} else {
+		wc.WRID = q.rq.id()
+		q.rq.head++
+	}
+	q.got, q.inSend = 0, false
+	q.rcq.push(cqe{wc: wc, qp: q, retire: q.rq.head, recv: true}, solicited)
 }
 
 // segment copies a part of a SEND out of the sender's staging memory.
@@ -171,7 +178,12 @@ func (q *qp) segment(flags, second uint64, wc verbs.WC) bool {
 		q.peer.violation("segment outside of shared memory")
 		return false
 	}
-	if status := q.scatter(q.peer.rem.span(off*min(n, 1), n)); status != verbs.WCSuccess {
+	status := q.scatter(q.peer.rem.span(off*min(n, 1), n))
+	switch {
+	case status == verbs.WCSuccess:
+	case q.typ == verbs.QPTUC:
+		return q.drop(entrySegment, flags)
+	default:
 		nak := verbs.WCRemOpErr
 		if status == verbs.WCLocLenErr {
 			nak = verbs.WCRemInvReqErr
@@ -181,9 +193,13 @@ func (q *qp) segment(flags, second uint64, wc verbs.WC) bool {
 		q.fail(nak)
 		return false
 	}
-	q.rq.inSend = true
+	q.inSend = true
 	if flags&entryLast != 0 {
-		wc.Opcode, wc.ByteLen = verbs.WCRecv, q.rq.got
+		if wc.Flags&verbs.WCWithInv != 0 && !q.peer.invalidate(wc.ImmData, verbs.AccessRemoteInvalidate) {
+			q.refuse(verbs.EventQPAccessErr, verbs.WCRemAccessErr)
+			return false
+		}
+		wc.Opcode, wc.ByteLen = verbs.WCRecv, q.got
 		q.received(wc, flags&entrySolicited != 0)
 	}
 	return true
@@ -191,9 +207,9 @@ func (q *qp) segment(flags, second uint64, wc verbs.WC) bool {
 
 // scatter appends data to what was received of the message.
 func (q *qp) scatter(data []byte) verbs.WCStatus {
-	skip := uint64(q.rq.got)
-	q.rq.got += uint32(len(data))
-	for _, s := range q.rq.list() {
+	skip := uint64(q.got)
+	q.got += uint32(len(data))
+	for _, s := range q.list() {
 		if len(data) == 0 {
 			break
 		}
@@ -216,7 +232,11 @@ func (q *qp) scatter(data []byte) verbs.WCStatus {
 
 // flushReceives completes what is posted after an error.
 func (q *qp) flushReceives() {
-	for q.rq.head != q.rq.tail {
+	if q.srq != nil {
+		q.flushShared()
+		return
+	}
+	for !q.rq.empty() {
 		if !q.rcq.room() {
 			q.rcq.wait(q, &q.fullR)
 			return

@@ -16,6 +16,7 @@ type sendQueue struct {
 	retired uint64 // completion polled
 	nak     verbs.WCStatus
 	acked   uint64 // entries the partner has consumed, as last seen
+	flushed bool   // one was flushed: none after it succeeds
 	stage   stage
 }
 
@@ -23,7 +24,11 @@ type sendQueue struct {
 type sendSlot struct {
 	wrID     uint64
 	addr     uint64
+	operand  uint64 // atomics: CompareAdd
+	swap     uint64
 	rkey     uint32
+	dest     uint32 // UD
+	qkey     uint32
 	imm      uint32
 	length   uint32
 	sent     uint32 // SEND: bytes published
@@ -42,7 +47,7 @@ func (s *sendQueue) slot(i uint64) *sendSlot { return &s.ring[i&uint64(len(s.rin
 // reset forgets what is posted. Counters go on: completions in the CQ refer to them.
 func (s *sendQueue) reset() {
 	s.issued, s.done, s.retired = s.posted, s.posted, s.posted
-	s.nak, s.acked = verbs.WCSuccess, 0
+	s.nak, s.acked, s.flushed = verbs.WCSuccess, 0, false
 }
 
 // push returns the next slot, with slices to reuse.
@@ -68,6 +73,15 @@ func (s *sendQueue) failOldest(status verbs.WCStatus) {
 	s.issued = max(s.issued, s.done+1)
 }
 
+// flushPosted gives what was posted in SQE and has not completed yet an error
+// status: the queue pair is about to send again.
+func (s *sendQueue) flushPosted() {
+	for ; s.issued != s.posted; s.issued++ {
+		t := s.slot(s.issued)
+		t.status, t.finished = verbs.WCWRFlushErr, true
+	}
+}
+
 // PostSend implements verbs.QP.
 func (q *qp) PostSend(wr *verbs.SendWR) error {
 	switch {
@@ -85,7 +99,11 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	s := q.sq.push()
 	*s = sendSlot{
 		wrID: wr.WRID, addr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.ImmData, length: n, op: wr.Opcode, flags: wr.Flags,
+		operand: wr.CompareAdd, swap: wr.Swap, dest: wr.RemoteQPN, qkey: wr.RemoteQKey,
 		sge: append(s.sge[:0], wr.SGList...), inline: s.inline[:0],
+	}
+	if wr.Opcode == verbs.WRSendWithInv || wr.Opcode == verbs.WRLocalInv {
+		s.imm = wr.InvRKey
 	}
 	if wr.Flags&verbs.SendInline != 0 {
 		s.inline = append(s.inline, wr.Inline...)
@@ -98,16 +116,14 @@ const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | 
 
 // checkSend returns the length of the message.
 func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
-	switch wr.Opcode {
-	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm:
-	default:
-		return 0, fmt.Errorf("%v: %w", wr.Opcode, verbs.ErrNotSupported)
+	if err := q.checkOpcode(wr); err != nil {
+		return 0, err
 	}
 	if wr.Flags&^knownFlags != 0 || len(wr.SGList) > q.cap.MaxSendSGE {
 		return 0, fmt.Errorf("flags %#x, %d SGEs: %w", uint16(wr.Flags), len(wr.SGList), verbs.ErrInvalid)
 	}
 	if wr.Flags&verbs.SendInline != 0 {
-		if len(wr.Inline) > q.cap.MaxInline || len(wr.SGList) > 0 || wr.Flags&verbs.SendMapped != 0 {
+		if len(wr.Inline) > q.cap.MaxInline || len(wr.SGList) > 0 || wr.Flags&verbs.SendMapped != 0 || fetches(wr.Opcode) {
 			return 0, fmt.Errorf("inline data of %d bytes: %w", len(wr.Inline), verbs.ErrInvalid)
 		}
 		return uint32(len(wr.Inline)), nil
@@ -115,7 +131,51 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	if wr.Flags&verbs.SendMapped != 0 && !mapped(wr) {
 		return 0, fmt.Errorf("mapped payload that is not where it is written to: %w", verbs.ErrInvalid)
 	}
-	return sumSGE(wr.SGList)
+	if wr.Opcode == verbs.WRLocalInv && len(wr.SGList) > 0 {
+		return 0, fmt.Errorf("payload of LOCAL_INV: %w", verbs.ErrInvalid)
+	}
+	n, err := sumSGE(wr.SGList)
+	if err == nil && isAtomic(wr.Opcode) && n != 8 {
+		err = fmt.Errorf("atomic of %d bytes: %w", n, verbs.ErrInvalid)
+	}
+	return n, err
+}
+
+// checkOpcode decides whether the transport has the operation and, for UD,
+// whether the work request says where to go.
+func (q *qp) checkOpcode(wr *verbs.SendWR) error {
+	least := verbs.QPTRC // of the transports in the order RC, UC, UD the last that has it
+	switch wr.Opcode {
+	case verbs.WRSend, verbs.WRSendWithImm:
+		least = verbs.QPTUD
+	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
+		least = verbs.QPTUC
+	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRSendWithInv, verbs.WRLocalInv:
+	default:
+		return fmt.Errorf("%v: %w", wr.Opcode, verbs.ErrNotSupported)
+	}
+	if q.typ > least {
+		return fmt.Errorf("%v on a queue pair of type %v: %w", wr.Opcode, q.typ, verbs.ErrInvalid)
+	}
+	if q.typ != verbs.QPTUD {
+		return nil
+	}
+	if a, ok := wr.AH.(*ah); !ok || a.peer != q.peer || a.closed.Load() || wr.RemoteQPN > 0xffffff {
+		return fmt.Errorf("destination of a datagram: %w", verbs.ErrInvalid)
+	}
+	return nil
+}
+
+// isSend tells whether the operation fills a receive.
+func isSend(op verbs.WROpcode) bool {
+	return op == verbs.WRSend || op == verbs.WRSendWithImm || op == verbs.WRSendWithInv
+}
+
+// fetches tells whether the operation brings data of the peer.
+func fetches(op verbs.WROpcode) bool { return op == verbs.WRRDMARead || isAtomic(op) }
+
+func isAtomic(op verbs.WROpcode) bool {
+	return op == verbs.WRAtomicCmpAndSwp || op == verbs.WRAtomicFetchAndAdd
 }
 
 // mapped tells whether the WR's payload is where it is to be written to.
@@ -140,14 +200,35 @@ func (q *qp) pump() {
 	if q.state != verbs.QPSErr && q.peer.down.Load() {
 		q.peerDown()
 	}
-	for q.state == verbs.QPSRTS && q.sq.issued != q.sq.posted {
-		if !q.issue(q.sq.slot(q.sq.issued)) {
-			break
-		}
+	for q.sending() && q.issue(q.sq.slot(q.sq.issued)) {
 		q.sq.issued++
 	}
+	before := q.sq.done
 	for q.sq.done != q.sq.posted && q.complete(q.sq.slot(q.sq.done)) {
 		q.sq.done++
+	}
+	if q.rem.shared {
+		q.watchStarved(q.sq.done != before)
+	}
+	if !q.drained {
+		q.checkDrained()
+	}
+}
+
+// sending tells whether there is something to issue. In SQD that is only the
+// rest of a message begun before (IBTA vol. 1, 10.3.1.5).
+func (q *qp) sending() bool {
+	if q.sq.issued == q.sq.posted {
+		return false
+	}
+	return q.state == verbs.QPSRTS || q.state == verbs.QPSSQD && q.sq.slot(q.sq.issued).started
+}
+
+// checkDrained raises the event of SQD once all that was begun has completed.
+func (q *qp) checkDrained() {
+	if q.state == verbs.QPSSQD && q.sq.done == q.sq.issued && !q.sending() {
+		q.drained = true
+		q.peer.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
 	}
 }
 
@@ -179,10 +260,12 @@ func (q *qp) finished(s *sendSlot) bool {
 	case issued && s.finished:
 	case issued && q.acknowledged(s.until):
 		s.finished = true
-	case issued && q.rem.gone:
+	case q.typ == verbs.QPTRC && q.rem.gone && (issued || q.state == verbs.QPSRTS):
 		s.finished, s.status = true, q.takeNAK()
+		q.sq.issued = max(q.sq.issued, q.sq.done+1)
 		q.fail(verbs.WCSuccess)
-	case q.state == verbs.QPSErr:
+	case q.state == verbs.QPSErr || q.state == verbs.QPSSQE:
+		q.sq.flushed = q.state == verbs.QPSErr
 		s.finished, s.status = true, verbs.WCWRFlushErr
 	default:
 		return false
@@ -206,7 +289,7 @@ func (q *qp) acknowledged(until uint64) bool {
 	if q.sq.acked >= until {
 		return true
 	}
-	if !q.rem.bound {
+	if !q.rem.bound || q.sq.flushed {
 		return false
 	}
 	if q.seeConsumed(); q.sq.acked >= until {

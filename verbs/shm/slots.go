@@ -19,10 +19,10 @@ func (t *slotTable) take() (slot, gen uint32, ok bool) {
 	if t.used == nil {
 		t.used, t.gens = make([]bool, maxSlots), make([]uint32, maxSlots)
 	}
-	if t.count >= maxSlots-1 {
+	if t.count >= maxSlots-firstSlot {
 		return 0, 0, false
 	}
-	for t.next == 0 || t.used[t.next] {
+	for t.next < firstSlot || t.used[t.next] {
 		t.next = (t.next + 1) % maxSlots
 	}
 	slot = t.next

@@ -10,6 +10,8 @@ type counters struct {
 	peersUp         atomic.Uint64
 	peersDown       atomic.Uint64
 	refused         atomic.Uint64
+
+	dropped atomic.Uint64
 }
 
 // Stats is a snapshot of a device's counters.
@@ -22,6 +24,8 @@ type Stats struct {
 	PeersUp         uint64 // peers ever met
 	PeersDown       uint64 // peers ever lost
 	Refused         uint64 // rendezvous refused by this side
+
+	Dropped uint64 // messages of unreliable queue pairs dropped here, sent or received
 }
 
 // Stats returns a snapshot.
@@ -37,6 +41,8 @@ func (d *Device) Stats() Stats {
 		PeersUp:         d.counters.peersUp.Load(),
 		PeersDown:       d.counters.peersDown.Load(),
 		Refused:         d.counters.refused.Load(),
+
+		Dropped: d.counters.dropped.Load(),
 	}
 }
 

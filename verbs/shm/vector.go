@@ -22,10 +22,13 @@ type vector struct {
 	timers []*qp   // queue pairs whose RNR retries may run out
 	dirty  []*port // ports with doorbells to ring at Flush
 
+	spareTimers []*qp
+
 	mu      sync.Mutex // guards everything below
 	kick    int        // eventfd of our own, for what is not a peer's doing
 	poller  verbs.Poller
 	orphans []orphan
+	nudged  []*qp // to run, by who is not the loop
 }
 
 // port is a vector's side of one peer.
@@ -45,6 +48,8 @@ type port struct {
 	listed    bool   // in vector.dirty
 	published int    // bytes since the last bell
 	qps       map[uint32]*qp
+	out       []datagramOut // by vector of the peer
+	in        []datagramIn
 }
 
 func newVector(d *Device, index int) (*vector, error) {
@@ -68,6 +73,7 @@ func (v *vector) attach(p *Peer) error {
 		bitmap:  p.own.words(area+areaBitmap, bitmapWords),
 		ack:     &p.remAcks[v.index],
 	}
+	pt.bindDatagrams()
 	p.mu.Lock()
 	err := p.refLocked()
 	p.mu.Unlock()
@@ -187,7 +193,8 @@ func (v *vector) deactivateLocked(p verbs.Poller, n int) {
 }
 
 func (v *vector) close() {
-	for _, o := range v.takeOrphans() {
+	os, _ := v.takeOrphans()
+	for _, o := range os {
 		o.peer.unref()
 	}
 	v.mu.Lock()

@@ -15,7 +15,8 @@ const (
 	entryImm       = 1 << 9
 	entryFirst     = 1 << 10
 	entryLast      = 1 << 11
-	entryFlags     = entrySolicited | entryImm | entryFirst | entryLast
+	entryInv       = 1 << 12 // instead of an immediate there is a key to invalidate
+	entryFlags     = entrySolicited | entryImm | entryFirst | entryLast | entryInv
 )
 
 // A SEND has no address at the receiver, so it goes through staging memory of
@@ -36,31 +37,51 @@ type stage struct {
 // request that fails is finished and leaves the queue pair in ERR.
 func (q *qp) issue(s *sendSlot) bool {
 	switch {
-	case q.rem.gone:
-		q.failed(s, q.takeNAK())
-	case !q.rem.bound:
+	case q.typ == verbs.QPTUD:
+		q.sendDatagram(s)
+	case q.typ == verbs.QPTUC && q.rem.gone: // nobody hears it, and nobody says so
+		s.finished = true
+	case s.op == verbs.WRLocalInv:
+		return q.localInv(s)
+	case !q.rem.bound || q.mustWait(s): // of a partner that is gone finished takes care, in order
 		return false
-	case s.op == verbs.WRSend || s.op == verbs.WRSendWithImm:
+	case isSend(s.op):
 		return q.send(s)
 	case s.op == verbs.WRRDMAWrite:
 		s.finished = true
 		q.place(s)
+	case s.op == verbs.WRRDMARead:
+		q.read(s)
+	case isAtomic(s.op):
+		q.atomic(s)
 	default:
-		if !q.ready(true) {
+		if !q.ready(q.typ == verbs.QPTRC) {
 			return false
 		}
 		s.finished = true
 		if q.place(s) {
 			q.publish(entryWriteImm|entryImm, s, uint64(s.length)<<32, true)
+			s.finished, s.until = !q.rem.shared, q.rem.published
 			q.port.push(int(s.length), s.flags&verbs.SendPush != 0)
 		}
 	}
 	return true
 }
 
-// failed finishes s with an error.
+// mustWait tells whether s would overtake an earlier message that it must not
+// overtake. What a SEND brings is in place for a later READ, and nothing
+// follows a message that may yet find no receive.
+func (q *qp) mustWait(s *sendSlot) bool {
+	return (fetches(s.op) || q.rem.shared && s.op == verbs.WRRDMAWrite) && !q.acknowledged(q.rem.published)
+}
+
+// failed finishes s with an error. Unreliable queue pairs go on receiving.
 func (q *qp) failed(s *sendSlot, status verbs.WCStatus) {
 	s.finished, s.status = true, status
+	if q.typ != verbs.QPTRC {
+		q.state = verbs.QPSSQE
+		return
+	}
 	q.fail(verbs.WCSuccess)
 }
 
@@ -70,19 +91,38 @@ func (q *qp) place(s *sendSlot) bool {
 	if s.length == 0 {
 		return true
 	}
-	var dst []byte
-	if q.rem.access&verbs.AccessRemoteWrite != 0 {
-		dst = q.peer.remoteSpan(s.rkey, s.addr, uint64(s.length), verbs.AccessRemoteWrite)
-	}
+	dst := q.remote(s, verbs.AccessRemoteWrite)
 	if dst == nil {
-		q.tell(newsFault)
-		q.failed(s, verbs.WCRemAccessErr)
 		return false
 	}
 	if s.flags&verbs.SendMapped != 0 {
 		return true
 	}
 	return q.gather(s, 0, dst)
+}
+
+// remote is the memory of the peer that s names, nil if the partner or the
+// region does not grant it.
+func (q *qp) remote(s *sendSlot, need verbs.Access) []byte {
+	if q.rem.access&need == 0 {
+		q.fault(s, newsBad, verbs.WCRemInvReqErr)
+		return nil
+	}
+	b := q.peer.remoteSpan(s.rkey, s.addr, uint64(s.length), need)
+	if b == nil {
+		q.fault(s, newsFault, verbs.WCRemAccessErr)
+	}
+	return b
+}
+
+// fault ends the queue pairs of both sides, as a NAK does (IBTA vol. 1, 9.9.3.1).
+// On an unreliable connection there is none: nothing is done.
+func (q *qp) fault(s *sendSlot, news uint64, status verbs.WCStatus) {
+	if q.typ == verbs.QPTUC {
+		return
+	}
+	q.tell(news)
+	q.failed(s, status)
 }
 
 // gather copies len(dst) bytes of the payload from offset skip on.
@@ -131,6 +171,9 @@ func (q *qp) publish(op uint64, s *sendSlot, second uint64, consumes bool) {
 // the entry consumes one, a receive is posted. If not, the partner is asked to
 // tell when that changes.
 func (q *qp) ready(consumes bool) bool {
+	if q.rem.shared { // its RNR clock is that of what was published
+		return q.free(false) || q.askRoom()
+	}
 	if q.free(consumes) {
 		q.rnrDeadline = time.Time{}
 		return true
@@ -146,6 +189,14 @@ func (q *qp) ready(consumes bool) bool {
 		q.rnrDeadline = time.Time{} // waits for the peer's loop, not for a receive
 	}
 	return false
+}
+
+// askRoom asks the partner for room in the ring and looks again.
+func (q *qp) askRoom() bool {
+	if q.rem.bound {
+		q.ask()
+	}
+	return q.rem.bound && q.free(false)
 }
 
 func (q *qp) free(consumes bool) bool {
@@ -189,19 +240,42 @@ func (q *qp) waitRNR() {
 		return
 	}
 	q.rnrDeadline = time.Now().Add(time.Duration(q.attr.RNRRetry) * verbs.RNRTimer(q.rem.rnr))
-	if !q.timed {
-		q.timed = true
-		q.vec.timers = append(q.vec.timers, q)
-	}
+	q.vec.watch(q)
 	q.vec.schedule(q) // so that the loop learns of the deadline before it sleeps
+}
+
+// watchStarved runs the RNR clock of a queue pair whose partner has a shared
+// receive queue: while the oldest message waits there for a receive.
+func (q *qp) watchStarved(progress bool) {
+	waiting := q.state == verbs.QPSRTS && q.sq.done != q.sq.issued && !q.sq.slot(q.sq.done).finished &&
+		q.rem.starve.Load() != 0
+	if progress || !waiting {
+		q.rnrDeadline = time.Time{}
+	}
+	if waiting {
+		q.waitRNR()
+	}
 }
 
 // rnrExpired gives up unless the receive has come at the last moment.
 func (q *qp) rnrExpired() {
-	q.pump()
-	expired := q.state == verbs.QPSRTS && !q.rnrDeadline.IsZero() && q.sq.issued != q.sq.posted
+	deadline := q.rnrDeadline
+	if q.pump(); !q.rnrDeadline.Equal(deadline) {
+		return // another message waits, or none
+	}
 	q.rnrDeadline = time.Time{}
-	if !expired {
+	waits := q.sq.issued != q.sq.posted
+	if q.rem.shared {
+		waits = q.sq.done != q.sq.issued
+	}
+	if q.state != verbs.QPSRTS || !waits {
+		return
+	}
+	if q.rem.shared {
+		// The partner learns it and discards what is left in its ring; whether
+		// or not it has taken more by then, nothing later is acknowledged.
+		q.failed(q.sq.slot(q.sq.done), verbs.WCRNRRetryExcErr)
+		q.rem, q.sq.nak = partner{gone: true}, verbs.WCWRFlushErr
 		return
 	}
 	q.failed(q.sq.slot(q.sq.issued), verbs.WCRNRRetryExcErr)
@@ -216,7 +290,7 @@ func (q *qp) send(s *sendSlot) bool {
 		return true
 	}
 	for {
-		if !q.ready(!s.started) || !q.segmentFree(s) {
+		if !q.ready(!s.started && q.typ == verbs.QPTRC) || !q.segmentFree(s) {
 			return false
 		}
 		n := min(s.length-s.sent, segmentSize)
@@ -231,13 +305,17 @@ func (q *qp) send(s *sendSlot) bool {
 		if s.sent += n; s.sent == s.length {
 			op |= entryLast
 		}
-		if s.op == verbs.WRSendWithImm {
+		switch s.op {
+		case verbs.WRSendWithImm:
 			op |= entryImm
+		case verbs.WRSendWithInv:
+			op |= entryInv
 		}
 		q.publish(op, s, second, !s.started)
 		q.port.push(int(n), s.flags&verbs.SendPush != 0)
 		s.started, s.until = true, q.rem.published
 		if s.sent == s.length {
+			s.finished = q.typ == verbs.QPTUC
 			return true
 		}
 	}

@@ -1,0 +1,35 @@
+package shm
+
+import (
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// ah is an address handle. The protection domain has one peer already, so the
+// address only says what the user put into it.
+type ah struct {
+	peer   *Peer
+	attr   verbs.AHAttr
+	closed atomic.Bool
+}
+
+var _ verbs.AH = (*ah)(nil)
+
+func (p *Peer) createAH(attr verbs.AHAttr) (verbs.AH, error) {
+	if err := p.add(&p.ahCount, 1, maxAH); err != nil {
+		return nil, err
+	}
+	return &ah{peer: p, attr: attr}, nil
+}
+
+// Attr implements verbs.AH.
+func (a *ah) Attr() verbs.AHAttr { return a.attr }
+
+// Close implements verbs.AH.
+func (a *ah) Close() error {
+	if a.closed.Swap(true) {
+		return nil
+	}
+	return a.peer.add(&a.peer.ahCount, -1, maxAH)
+}

@@ -1,0 +1,187 @@
+package shm
+
+import (
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Datagrams have no connection, so they have no ring of a queue pair to go
+// through: every vector of one side has a ring to every vector of the other.
+// The sender takes the vector of the destination from the peer's table. A full
+// ring, an unknown destination, a wrong key, no receive: the datagram is
+// dropped and counted, and nobody waits.
+
+// grhSize is what UD leaves free at the beginning of a receive (IBTA vol. 1, 11.4.1.2).
+const grhSize = 40
+
+// datagramOut is the ring from this vector to one of the peer.
+type datagramOut struct {
+	prod      *atomic.Uint64
+	cons      *atomic.Uint64
+	ring      uint64 // offset into the peer's memory
+	published uint64
+	consSeen  uint64
+}
+
+// datagramIn is the ring from a vector of the peer to this one.
+type datagramIn struct {
+	prod     *atomic.Uint64
+	cons     *atomic.Uint64
+	ring     uint64
+	consumed uint64
+}
+
+// bindDatagrams finds the rings of the vector.
+func (pt *port) bindDatagrams() {
+	p, v := pt.peer, pt.vec.index
+	pt.out, pt.in = make([]datagramOut, len(p.targets)), make([]datagramIn, len(p.targets))
+	for i := range p.targets {
+		to, from := p.remLayout.datagrams(i, v), p.ownLayout.datagrams(v, i)
+		pt.out[i] = datagramOut{prod: p.rem.word(to + dgProd), cons: p.rem.word(to + dgCons), ring: to + dgRing}
+		pt.in[i] = datagramIn{prod: p.own.word(from + dgProd), cons: p.own.word(from + dgCons), ring: from + dgRing}
+	}
+}
+
+// datagramVector is the vector of a UD queue pair of the peer.
+func (p *Peer) datagramVector(qpn uint32) (int, bool) {
+	if qpn > 0xffffff {
+		return 0, false
+	}
+	word := p.rem.word(p.remLayout.qpEntry(slotOf(qpn))).Load()
+	vector := int(word >> 16 & 0xffff)
+	ok := word&0xff == kindDatagram && qpnOf(slotOf(qpn), uint32(word>>32)) == qpn && vector < len(p.targets)
+	return vector, ok
+}
+
+// sendDatagram publishes a datagram or drops it; either way it is done.
+func (q *qp) sendDatagram(s *sendSlot) {
+	s.finished = true
+	if s.length > maxDatagram {
+		q.failed(s, verbs.WCLocLenErr)
+		return
+	}
+	p, pt := q.peer, q.port
+	vector, ok := p.datagramVector(s.dest)
+	if !ok || !pt.out[vector].room(p) {
+		p.dev.counters.dropped.Add(1)
+		return
+	}
+	o := &pt.out[vector]
+	off := o.ring + o.published%dgSlots*dgSlotSize
+	if !q.gather(s, 0, p.rem.span(off+dgHeader, uint64(s.length))) {
+		return
+	}
+	flags := uint64(0)
+	if s.flags&verbs.SendSolicited != 0 {
+		flags |= entrySolicited
+	}
+	if s.op == verbs.WRSendWithImm {
+		flags |= entryImm
+	}
+	qkey := s.qkey
+	if qkey>>31 != 0 { // a controlled one cannot be chosen freely (IBTA vol. 1, 10.2.5)
+		qkey = q.attr.QKey
+	}
+	w := p.rem.plainWords(off, 3)
+	w[0] = uint64(q.num)<<32 | uint64(s.dest)
+	w[1] = uint64(qkey)<<32 | uint64(s.imm)
+	w[2] = uint64(s.length)<<32 | flags
+	o.published++
+	o.prod.Store(o.published)
+	pt.notify(vector, uint32(q.vec.index))
+	pt.push(int(s.length), s.flags&verbs.SendPush != 0)
+}
+
+// room tells whether the ring can take one more.
+func (o *datagramOut) room(p *Peer) bool {
+	if o.published-o.consSeen < dgSlots {
+		return true
+	}
+	c := o.cons.Load()
+	if c-o.consSeen > o.published-o.consSeen {
+		p.violation("datagrams consumed that were not published")
+		return false
+	}
+	o.consSeen = c
+	return o.published-c < dgSlots
+}
+
+// datagrams takes what a vector of the peer has published. The mark is a hint:
+// a vector the peer does not have names no ring.
+func (pt *port) datagrams(from int) {
+	if from >= len(pt.in) {
+		return
+	}
+	in := &pt.in[from]
+	n := in.prod.Load() - in.consumed
+	if n > dgSlots {
+		pt.peer.violation("more datagrams published than the ring holds")
+		return
+	}
+	if n == 0 {
+		return
+	}
+	for ; n > 0; n-- {
+		if !pt.datagram(in.ring + in.consumed%dgSlots*dgSlotSize) {
+			return
+		}
+		in.consumed++
+	}
+	in.cons.Store(in.consumed)
+}
+
+// datagram delivers or drops one. False means that no honest peer wrote it.
+func (pt *port) datagram(off uint64) bool {
+	p := pt.peer
+	w := p.own.words(off, 3)
+	qpns, keys, size := w[0].Load(), w[1].Load(), w[2].Load()
+	n, flags, src, dest := size>>32, size&0xffffffff, uint32(qpns>>32), uint32(qpns)
+	if n > maxDatagram || flags&^(entrySolicited|entryImm) != 0 || src > 0xffffff || dest > 0xffffff {
+		p.violation("malformed datagram")
+		return false
+	}
+	q := p.dev.qps[slotOf(dest)].Load()
+	if q == nil || q.num != dest || q.port != pt || !q.acceptsDatagram(uint32(keys>>32)) {
+		p.dev.counters.dropped.Add(1)
+		return true
+	}
+	wc := verbs.WC{Opcode: verbs.WCRecv, ByteLen: grhSize + uint32(n), SrcQP: src, Flags: verbs.WCGRH}
+	if flags&entryImm != 0 {
+		wc.Flags |= verbs.WCWithImm
+		wc.ImmData = uint32(keys)
+	}
+	q.receiveDatagram(wc, p.own.span(off+dgHeader, n), flags&entrySolicited != 0)
+	return true
+}
+
+// acceptsDatagram tells whether the queue pair takes a datagram with that key
+// now. If so, a receive is ready for it.
+func (q *qp) acceptsDatagram(qkey uint32) bool {
+	if q.typ != verbs.QPTUD || q.state < verbs.QPSRTR || q.state == verbs.QPSErr || q.attr.QKey != qkey || !q.rcq.room() {
+		return false
+	}
+	if q.srq != nil {
+		return q.sharedReceive()
+	}
+	return !q.rq.empty()
+}
+
+// receiveDatagram fills the oldest receive behind the place of the GRH, whose
+// bytes are left alone.
+func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
+	room := uint64(0)
+	for _, s := range q.list() {
+		room += uint64(s.Length)
+	}
+	if room < grhSize+uint64(len(data)) {
+		q.peer.dev.counters.dropped.Add(1) // its receive serves the next one: no sender shall stop us
+		return
+	}
+	q.got = grhSize
+	wc.Status = q.scatter(data)
+	q.received(wc, solicited)
+	if wc.Status != verbs.WCSuccess {
+		q.fail(verbs.WCSuccess)
+	}
+}

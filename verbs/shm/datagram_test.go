@@ -1,0 +1,321 @@
+package shm
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// datagram is one of n bytes from offset 0 of the side's region.
+func (s *side) datagram(to *qp, n int) *verbs.SendWR {
+	return &verbs.SendWR{
+		Opcode: verbs.WRSendWithImm, ImmData: uint32(n), SGList: s.sge(0, n), AH: s.ah, RemoteQPN: to.num, RemoteQKey: sideKey,
+	}
+}
+
+func (s *side) post(q *qp, off, n int) {
+	s.t.Helper()
+	s.NoError(q.PostRecv(&verbs.RecvWR{WRID: uint64(off), SGList: s.sge(off, grhSize+n)}))
+}
+
+func (s *side) dropped() uint64 { return s.d.Stats().Dropped }
+
+// Any queue pair reaches any other of the peer, and what arrives is what was
+// sent, behind the place of the GRH.
+func TestDatagram(t *testing.T) {
+	a, b := newSides(t)
+	from := []*qp{a.ud(nil), a.ud(nil)}
+	to := []*qp{b.ud(nil), b.ud(nil)}
+	for i := range 4 {
+		b.post(to[i%2], 5000*i, maxDatagram)
+		data := a.mr.Bytes()[:maxDatagram-i]
+		for k := range data {
+			data[k] = byte(k + i)
+		}
+		a.NoError(from[i/2].PostSend(a.datagram(to[i%2], len(data))))
+		settle(a, b)
+		b.Equal([]verbs.WC{{
+			WRID: uint64(5000 * i), ImmData: uint32(len(data)), ByteLen: uint32(grhSize + len(data)), QPNum: to[i%2].num,
+			SrcQP: from[i/2].num, Opcode: verbs.WCRecv, Flags: verbs.WCGRH | verbs.WCWithImm,
+		}}, b.recv)
+		b.Equal(data, b.mr.Bytes()[5000*i+grhSize:][:len(data)])
+		a.Equal([]verbs.WCStatus{verbs.WCSuccess}, statuses(a.send))
+		a.clear()
+		b.clear()
+	}
+	a.Zero(a.dropped() + b.dropped())
+}
+
+// What cannot be delivered is dropped and counted, and what follows arrives.
+func TestDatagramDropped(t *testing.T) {
+	a, b := newSides(t)
+	from, to := a.ud(nil), b.ud(nil)
+	inInit := b.qp(verbs.QPTUD, nil)
+	attr := verbs.QPAttr{State: verbs.QPSInit, Port: 1, QKey: sideKey}
+	b.NoError(inInit.Modify(&attr, verbs.UDInitMask))
+	b.post(inInit, 0, 10)
+	inErr := b.ud(nil)
+	b.NoError(inErr.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	closed := b.ud(nil)
+	b.post(closed, 0, 10)
+	b.NoError(closed.Close())
+	_, connected := rc(a, b, nil)
+	b.NoError(connected.PostRecv(&verbs.RecvWR{}))
+	starving := b.ud(b.srq(1))
+	full := b.ud(nil)
+	full.rcq = &cq{vec: full.vec}
+	b.post(full, 0, 10)
+	for name, spoil := range map[string]func(wr *verbs.SendWR){
+		"key":         func(wr *verbs.SendWR) { wr.RemoteQKey++ },
+		"number":      func(wr *verbs.SendWR) { wr.RemoteQPN ^= 0x10000 },
+		"zero":        func(wr *verbs.SendWR) { wr.RemoteQPN = 0 },
+		"INIT":        func(wr *verbs.SendWR) { wr.RemoteQPN = inInit.num },
+		"ERR":         func(wr *verbs.SendWR) { wr.RemoteQPN = inErr.num },
+		"closed":      func(wr *verbs.SendWR) { wr.RemoteQPN = closed.num },
+		"RC":          func(wr *verbs.SendWR) { wr.RemoteQPN = connected.num },
+		"no receive":  func(wr *verbs.SendWR) { wr.RemoteQPN = starving.num },
+		"full CQ":     func(wr *verbs.SendWR) { wr.RemoteQPN = full.num },
+		"own numbers": func(wr *verbs.SendWR) { wr.RemoteQPN = from.num + 1<<20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.clear()
+			b.clear()
+			before := a.dropped() + b.dropped()
+			wr := a.datagram(to, 8)
+			spoil(wr)
+			a.NoError(from.PostSend(wr))
+			b.post(to, 0, 8)
+			a.NoError(from.PostSend(a.datagram(to, 7)))
+			settle(a, b)
+			require.Equal(t, before+1, a.dropped()+b.dropped())
+			require.Equal(t, []uint32{7}, imms(b.recv))
+			require.Equal(t, []verbs.WCStatus{verbs.WCSuccess, verbs.WCSuccess}, statuses(a.send))
+		})
+	}
+}
+
+// A receiver that does not look loses what is more than the ring holds; the
+// sender does not wait.
+func TestDatagramRingFull(t *testing.T) {
+	a, b := newSides(t)
+	from, to := a.ud(nil), b.ud(b.srq(1000))
+	for range 1000 {
+		b.NoError(to.srq.PostRecv(&verbs.RecvWR{SGList: b.sge(0, 100)}))
+	}
+	for round := range 3 {
+		a.clear()
+		b.clear()
+		for i := range 100 {
+			a.NoError(from.PostSend(a.datagram(to, i%50)))
+		}
+		a.Equal(uint64((round+1)*(100-dgSlots)), a.dropped())
+		settle(a, b)
+		a.Len(a.send, 100)
+		b.Len(b.recv, dgSlots)
+		for i, wc := range b.recv {
+			b.Equal(uint32(i%50), wc.ImmData)
+		}
+	}
+}
+
+// Local errors stop sending only; a datagram that is too long for its receive
+// does not stop anybody.
+func TestDatagramErrors(t *testing.T) {
+	a, b := newSides(t)
+	from, to := a.ud(nil), b.ud(nil)
+	b.post(to, 0, 8)
+	a.NoError(from.PostSend(a.datagram(to, 9)))
+	a.NoError(from.PostSend(a.datagram(to, 8)))
+	settle(a, b)
+	b.Equal([]verbs.WCStatus{verbs.WCSuccess}, statuses(b.recv))
+	b.Equal(uint32(8), b.recv[0].ImmData)
+	b.Equal(uint64(1), b.dropped())
+	a.NoError(from.PostSend(a.datagram(to, maxDatagram+1)))
+	a.Equal(verbs.QPSSQE, from.State())
+	a.NoError(from.PostSend(a.datagram(to, 1)))
+	settle(a, b)
+	a.Equal([]verbs.WCStatus{verbs.WCSuccess, verbs.WCSuccess, verbs.WCLocLenErr, verbs.WCWRFlushErr}, statuses(a.send))
+	a.NoError(from.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
+	b.NoError(to.PostRecv(&verbs.RecvWR{SGList: []verbs.SGE{{Addr: b.mr.Addr(), Length: 100, LKey: ^uint32(0)}}}))
+	a.NoError(from.PostSend(a.datagram(to, 1)))
+	settle(a, b)
+	b.Equal(verbs.WCLocProtErr, b.recv[1].Status)
+	b.Equal(verbs.QPSErr, to.State())
+	for _, wr := range []*verbs.SendWR{
+		{Opcode: verbs.WRSend, RemoteQPN: to.num},
+		{Opcode: verbs.WRSend, RemoteQPN: to.num, AH: b.ah},
+		{Opcode: verbs.WRSend, RemoteQPN: 1 << 24, AH: a.ah},
+		{Opcode: verbs.WRRDMAWrite, RemoteQPN: to.num, AH: a.ah},
+	} {
+		a.ErrorIs(from.PostSend(wr), verbs.ErrInvalid)
+	}
+	a.NoError(a.ah.Close())
+	a.ErrorIs(from.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, AH: a.ah}), verbs.ErrInvalid)
+}
+
+// What is posted in SQE and finds no room for its completion is flushed all the same.
+func TestSendQueueErrorFullCQ(t *testing.T) {
+	a, b := newSides(t)
+	from, to := a.ud(nil), b.ud(nil)
+	from.scq = &cq{vec: from.vec, depth: 1}
+	a.NoError(from.PostSend(a.datagram(to, maxDatagram+1)))
+	a.NoError(from.PostSend(a.datagram(to, 1)))
+	a.NoError(from.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
+	a.NoError(from.PostSend(a.datagram(to, 2)))
+	var got []verbs.WCStatus
+	for range 4 {
+		var wcs [2]verbs.WC
+		n, _ := from.scq.Poll(wcs[:])
+		got = append(got, statuses(wcs[:n])...)
+		a.turn()
+	}
+	a.Equal([]verbs.WCStatus{verbs.WCLocLenErr, verbs.WCWRFlushErr, verbs.WCSuccess}, got)
+}
+
+// The end of the peer ends its UD queue pairs.
+func TestDatagramPeerDown(t *testing.T) {
+	a, b := newSides(t)
+	from := a.ud(nil)
+	a.post(from, 0, 8)
+	b.NoError(b.p.Close())
+	<-a.p.Done()
+	a.turn()
+	a.turn()
+	a.Equal(verbs.QPSErr, from.State())
+	a.Equal([]verbs.WCStatus{verbs.WCWRFlushErr}, statuses(a.recv))
+}
+
+// Vectors of both sides have rings of their own, and a sleeping loop is woken.
+func TestDatagramVectors(t *testing.T) {
+	const vectors, each = 3, 20
+	da, db, pa, pb := met(t, func(c *Config) { c.Vectors = vectors })
+	got := make(chan verbs.WC, 10*vectors*vectors*each)
+	start := func(d *Device, p *Peer, v int) (*verbs.Loop, verbs.QP) {
+		cq, err := d.CreateCQ(verbs.CQAttr{Depth: 1024, Vector: v})
+		require.NoError(t, err)
+		q, err := p.PD().CreateQP(&verbs.QPInitAttr{
+			SendCQ: cq, RecvCQ: cq, Type: verbs.QPTUD, Cap: verbs.QPCap{MaxSendWR: 200, MaxRecvWR: 200, MaxSendSGE: 1, MaxRecvSGE: 1},
+		})
+		require.NoError(t, err)
+		mr, err := p.PD().RegMR(make([]byte, 100), verbs.AccessLocalWrite)
+		require.NoError(t, err)
+		l, err := verbs.NewLoop(d, v, func() bool {
+			var wcs [16]verbs.WC
+			n, _ := cq.Poll(wcs[:])
+			for _, wc := range wcs[:n] {
+				got <- wc
+			}
+			return n > 0
+		})
+		require.NoError(t, err)
+		require.NoError(t, l.Do(func() {
+			require.NoError(t, verbs.StartUD(q, 1, 0))
+			for range vectors * each {
+				require.NoError(t, q.PostRecv(&verbs.RecvWR{SGList: []verbs.SGE{{Addr: mr.Addr(), Length: 100, LKey: mr.LKey()}}}))
+			}
+		}))
+		t.Cleanup(func() {
+			require.NoError(t, l.Do(func() { _ = q.Close() }))
+			require.NoError(t, l.Close())
+			require.NoError(t, mr.Close())
+		})
+		return l, q
+	}
+	ah, err := pa.PD().CreateAH(verbs.AHAttr{})
+	require.NoError(t, err)
+	defer ah.Close()
+	var from, to []uint32
+	var loops []*verbs.Loop
+	var qps []verbs.QP
+	for v := range vectors {
+		l, q := start(da, pa, v)
+		loops, qps, from = append(loops, l), append(qps, q), append(from, q.Num())
+		_, q = start(db, pb, v)
+		to = append(to, q.Num())
+	}
+	for i := range each {
+		for v, l := range loops {
+			require.NoError(t, l.Do(func() {
+				for _, dest := range to {
+					_ = qps[v].PostSend(&verbs.SendWR{Opcode: verbs.WRSendWithImm, ImmData: uint32(i), AH: ah, RemoteQPN: dest, RemoteQKey: 1})
+				}
+			}))
+		}
+	}
+	next := map[[2]uint32]uint32{}
+	for range vectors * vectors * each {
+		select {
+		case wc := <-got:
+			require.Equal(t, verbs.WCSuccess, wc.Status)
+			path := [2]uint32{wc.SrcQP, wc.QPNum}
+			require.Equal(t, next[path], wc.ImmData)
+			next[path]++
+		case <-time.After(5 * time.Second):
+			require.Fail(t, "lost", "%v, dropped %d and %d", next, da.Stats().Dropped, db.Stats().Dropped)
+		}
+	}
+	for path := range next {
+		require.True(t, slices.Contains(from, path[0]) && slices.Contains(to, path[1]))
+	}
+}
+
+// A datagram arrives exactly if there is room, a queue pair with the key and a
+// receive, whatever else goes on.
+func TestDatagramModel(t *testing.T) {
+	a, b := newSides(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		from := a.ud(nil)
+		to := []*qp{b.ud(nil), b.ud(nil)}
+		inRing, receives := []int(nil), []int{0, 0}
+		var want []uint32
+		a.clear()
+		b.clear()
+		look := func() {
+			b.turn()
+			for _, m := range inRing {
+				if k := m & 1; m >= 0 && receives[k] > 0 {
+					receives[k]--
+					want = append(want, uint32(m))
+				}
+			}
+			inRing = nil
+		}
+		for i := range rapid.IntRange(1, 300).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 9).Draw(rt, "action") {
+			case 0:
+				look()
+			case 1, 2, 3:
+				if k := i % 2; receives[k] < sideCap.MaxRecvWR {
+					b.post(to[k], 0, 100)
+					receives[k]++
+				}
+			default:
+				wr := a.datagram(to[i%2], i%60)
+				wr.ImmData = uint32(i)
+				good := rapid.IntRange(0, 5).Draw(rt, "key") > 0
+				if !good {
+					wr.RemoteQKey = 99
+				}
+				require.NoError(rt, from.PostSend(wr))
+				if len(inRing) < dgSlots {
+					if good {
+						inRing = append(inRing, i)
+					} else {
+						inRing = append(inRing, -2) // takes a slot and no receive
+					}
+				}
+				a.poll()
+			}
+		}
+		look()
+		require.Equal(rt, want, imms(b.recv))
+		for _, q := range append(to, from) {
+			require.NoError(rt, q.Close())
+		}
+	})
+}

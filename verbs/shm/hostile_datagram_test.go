@@ -1,0 +1,218 @@
+package shm
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// hostileSides is a pair of which B writes what it likes: into A's memory and
+// into its own, which A reads.
+type hostileSides struct {
+	a, b *side
+	ud   *qp
+	q    *qp // A's, receives of its own
+	d    *qp // A's, shared receives
+	s    *qp // A's, sends to a shared receive queue of B
+	r    *srq
+	in   uint64 // A's datagram ring, in A's memory
+	out  uint64 // the ring to B, in B's memory
+}
+
+func newHostileSides(t testing.TB) *hostileSides {
+	h := &hostileSides{}
+	h.a, h.b = newSides(t)
+	h.r = h.a.srq(16)
+	h.ud = h.a.ud(h.r)
+	_, h.q = rc(h.b, h.a, nil)
+	_, h.d = rc(h.b, h.a, h.r)
+	h.s, _ = rc(h.a, h.b, h.b.srq(16))
+	h.in = h.a.p.ownLayout.datagrams(0, 0)
+	h.out = h.b.p.ownLayout.datagrams(0, 0)
+	settle(h.a, h.b)
+	for range 8 {
+		h.a.NoError(h.r.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)}))
+	}
+	return h
+}
+
+// put writes a word of A's memory, get to what A reads of B's.
+func (h *hostileSides) put(off, v uint64) { h.b.p.rem.word(off).Store(v) }
+func (h *hostileSides) own(off, v uint64) { h.b.p.own.word(off).Store(v) }
+
+// datagram publishes one of three words.
+func (h *hostileSides) datagram(w0, w1, w2 uint64) {
+	for i, w := range []uint64{w0, w1, w2} {
+		h.put(h.in+dgRing+uint64(i)*8, w)
+	}
+	h.put(h.in+dgProd, 1)
+	h.mark(0)
+}
+
+func (h *hostileSides) mark(bit uint64) {
+	area := h.a.p.ownLayout.area(0)
+	h.put(area+areaBitmap, 1<<bit)
+	h.put(area+areaSummary, 1)
+}
+
+// Rings and datagrams no honest peer writes end the peer, and only it.
+func TestHostileDatagram(t *testing.T) {
+	good := func(h *hostileSides) uint64 { return uint64(h.ud.num) }
+	for name, spoil := range map[string]func(h *hostileSides){
+		"too many":    func(h *hostileSides) { h.put(h.in+dgProd, dgSlots+1); h.mark(0) },
+		"fewer":       func(h *hostileSides) { h.put(h.in+dgProd, ^uint64(0)); h.mark(0) },
+		"too long":    func(h *hostileSides) { h.datagram(good(h), sideKey<<32, (maxDatagram+1)<<32) },
+		"length":      func(h *hostileSides) { h.datagram(good(h), sideKey<<32, 0xffffffff<<32) },
+		"flags":       func(h *hostileSides) { h.datagram(good(h), sideKey<<32, entryFirst) },
+		"source":      func(h *hostileSides) { h.datagram(good(h)|1<<56, sideKey<<32, 0) },
+		"destination": func(h *hostileSides) { h.datagram(good(h)|1<<24, sideKey<<32, 0) },
+		"consumed": func(h *hostileSides) {
+			to := h.b.ud(nil)
+			h.own(h.out+dgCons, 1000)
+			for range dgSlots + 1 {
+				_ = h.ud.PostSend(h.a.datagram(to, 8))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHostileSides(t)
+			spoil(h)
+			h.a.turn()
+			require.ErrorIs(t, h.a.p.Err(), ErrViolation)
+			h.a.turn()
+			for _, q := range []*qp{h.ud, h.q, h.d, h.s} {
+				require.Equal(t, verbs.QPSErr, q.State())
+			}
+			require.Equal(t, uint64(1), h.a.d.Stats().Violations)
+		})
+	}
+}
+
+// What a stale or odd peer may write costs a datagram, at most.
+func TestOddDatagram(t *testing.T) {
+	h := newHostileSides(t)
+	for bit := range uint64(firstSlot) {
+		h.mark(bit) // vectors it does not have
+		h.a.turn()
+	}
+	h.datagram(uint64(h.q.num), sideKey<<32, 0)
+	h.a.turn()
+	h.a.NoError(h.a.p.Err())
+	h.a.Equal(uint64(1), h.a.dropped())
+	to := h.b.ud(nil)
+	entry := h.b.p.ownLayout.qpEntry(to.slot)
+	word := h.b.p.own.word(entry).Load()
+	for _, odd := range []uint64{word &^ 0xff, word&^0xff | kindRC, word | 0xffff<<16, word + 1<<32, word | 0xff} {
+		h.own(entry, odd)
+		h.a.NoError(h.ud.PostSend(h.a.datagram(to, 8)))
+	}
+	h.a.Equal(uint64(6), h.a.dropped())
+	h.own(entry, word)
+	h.a.NoError(h.ud.PostSend(h.a.datagram(to, 8)))
+	h.a.Equal(uint64(6), h.a.dropped())
+	h.a.NoError(h.a.p.Err())
+}
+
+// A peer that always says it starves, or never takes anything, blocks its own
+// queue pair; its words about sharing are believed only for that one.
+func TestHostileStarving(t *testing.T) {
+	h := newHostileSides(t)
+	h.a.NoError(h.s.PostSend(imm(1)))
+	for range 20 {
+		h.own(h.s.remBlock()+blkStarve, ^uint64(0))
+		h.s.vec.schedule(h.s)
+		h.a.turn()
+	}
+	h.a.Equal(verbs.QPSRTS, h.s.State())
+	h.a.NoError(h.a.p.Err())
+	h.own(h.s.remBlock()+blkCons, 2)
+	h.a.NoError(h.s.PostSend(imm(2)))
+	h.own(h.s.remBlock()+blkCons, 7)
+	h.a.NoError(h.s.PostSend(imm(3)))
+	h.a.ErrorIs(h.a.p.Err(), ErrViolation)
+}
+
+// remBlock is the offset of the partner's block in the peer's memory.
+func (q *qp) remBlock() uint64 {
+	e, _ := q.peer.findQP(q.rem.qpn)
+	return e.off
+}
+
+// Random words over everything the peer can write, with shared receives,
+// datagrams, READs and atomics under way: no panic, no hang, no access outside.
+func TestScribbleShared(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 40 {
+		h := newHostileSides(t)
+		h.scribble(rng)
+		require.NoError(t, h.a.drv.Close())
+	}
+}
+
+func (h *hostileSides) scribble(rng *rand.Rand) {
+	values := []func() uint64{
+		rng.Uint64, func() uint64 { return rng.Uint64N(4) }, func() uint64 { return ^uint64(0) },
+		func() uint64 { return rng.Uint64N(100) << 32 }, func() uint64 { return uint64(h.ud.num) },
+		func() uint64 { return sideKey << 32 }, func() uint64 { return rng.Uint64N(1 << 12) },
+		func() uint64 { return lifeAlive | statusShared | uint64(allRights)<<32 },
+	}
+	to := h.b.ud(nil)
+	for range 300 {
+		mine := []uint64{h.in, h.in + dgRing, h.q.blk.off, h.d.blk.off, h.s.blk.off, h.a.p.ownLayout.area(0) + areaBitmap}
+		theirs := []uint64{
+			h.out, h.s.remBlock(), h.b.p.ownLayout.qpEntry(to.slot), h.b.p.ownLayout.qpEntry(slotOf(h.s.rem.qpn)),
+			h.b.p.ownLayout.mrTable + 32,
+		}
+		v, off := values[rng.IntN(len(values))](), rng.Uint64N(64)*8
+		if rng.IntN(2) == 0 {
+			h.put(mine[rng.IntN(len(mine))]+off, v)
+		} else {
+			h.own(theirs[rng.IntN(len(theirs))]+off%256, v)
+		}
+		h.mark(0)
+		_ = h.r.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)})
+		_ = h.q.PostRecv(&verbs.RecvWR{SGList: h.a.sge(0, 100)})
+		_ = h.ud.PostSend(h.a.datagram(to, rng.IntN(100)))
+		wr := h.a.at(verbs.WROpcode(rng.IntN(7)), h.b, 8*rng.IntN(100), 8)
+		if rng.IntN(2) == 0 {
+			wr.RemoteAddr, wr.RKey = rng.Uint64N(16<<20), rng.Uint32N(4)<<16|1
+		}
+		_ = h.s.PostSend(wr)
+		for _, q := range []*qp{h.q, h.d, h.s} {
+			q.vec.schedule(q)
+		}
+		h.a.drv.Progress(time.Now())
+		h.a.poll()
+		h.a.drv.Flush()
+	}
+}
+
+// FuzzDatagram lets the fuzzer write a datagram ring.
+func FuzzDatagram(f *testing.F) {
+	f.Add([]byte{0, 1, 0, 0, 0, 0, 0, 0, 0}, []byte{0, 65, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{3, 0, 0, 0, 0, 100, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, []byte{0, 255, 255, 255, 255, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		h := newHostileSides(t)
+		h.put(h.in+dgRing, uint64(h.ud.num))
+		h.put(h.in+dgRing+8, sideKey<<32)
+		for _, b := range [][]byte{first, second} {
+			for ; len(b) >= 9; b = b[9:] {
+				v := uint64(0)
+				for i, x := range b[1:9] {
+					v |= uint64(x) << (8 * i)
+				}
+				off := uint64(0) // the published count, else a word of the ring
+				if b[0] > 0 {
+					off = dgRing + uint64(b[0]-1)*8
+				}
+				h.put(h.in+off, v)
+			}
+			h.mark(0)
+			settle(h.a, h.b)
+		}
+	})
+}

@@ -9,7 +9,7 @@ import (
 // TestGuest checks what the other tests take for granted: the device, its
 // GIDs, and that programs of rdma-core reach each other on it.
 func TestGuest(t *testing.T) {
-	eachKernel(t, func(t *testing.T, l *lab) {
+	onKernels(t, func(t *testing.T, l *lab) {
 		require.Contains(t, l.run(t, "uname", "-r"), string(l.series)+".")
 		info := l.run(t, "ibv_devinfo", "-v")
 		require.Contains(t, info, "PORT_ACTIVE")

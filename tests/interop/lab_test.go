@@ -43,9 +43,16 @@ func scaled(n int) int {
 	return max(n/10, 1)
 }
 
-// eachKernel runs a test with every kernel that is asked for. The guest is
-// started by the first test that wants it.
+// eachKernel runs a test with every kernel that is asked for, and records its
+// traffic. The guest is started by the first test that wants it.
 func eachKernel(t *testing.T, f func(t *testing.T, l *lab)) {
+	onKernels(t, func(t *testing.T, l *lab) {
+		l.capture(t)
+		f(t, l)
+	})
+}
+
+func onKernels(t *testing.T, f func(t *testing.T, l *lab)) {
 	testnet.Require(t, "vm")
 	kernels := []guest.Series{guest.Linux612}
 	if thorough() {
@@ -131,6 +138,15 @@ func (l *lab) run(t *testing.T, args ...string) string {
 	out, err := l.guest.Run(patience(t, time.Minute), args[0], args[1:]...)
 	require.NoError(t, err)
 	return out
+}
+
+// patienceAfter is patience for the cleaning up, when the test's own context has
+// ended.
+func patienceAfter(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func patience(t *testing.T, d time.Duration) context.Context {

@@ -14,7 +14,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate check-generate test unit arch e2e root fuzz lint cover bench faults soak interop demo install-test-deps clean
+.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench faults soak interop demo install-test-deps clean
 
 all: build lint test
 
@@ -30,10 +30,10 @@ generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-de
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)
 
-test: install-test-deps unit arch e2e ## everything
+test: install-test-deps unit arch e2e guests ## everything
 ifeq ($(ROOT),)
 	@echo "NOT RUN without root: the namespaces suite (tests/e2e), the eBPF programs (ebpf), the simulated hosts"
-	@echo "NOT RUN without root: (internal/testnet), and single tests of gateway and verbs/shm. Try: sudo make test"
+	@echo "NOT RUN without root: (internal/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
 endif
 
 unit: ## race detector, random order
@@ -44,6 +44,9 @@ arch: ## the rules of the code base
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
 	$(GO) test -count=1 -timeout 15m ./tests/e2e/...
+
+guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
+	$(GO) test -count=1 -timeout 10m ./tests/interop/...
 
 root: build ## the packages with tests that need root
 	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/...
@@ -73,8 +76,9 @@ faults: build ## the dying, stopping and misbehaving parts, COUNT times
 soak: build ## the whole end-to-end suite, COUNT times
 	$(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 
-interop: ## byte formats against the vectors of other implementations
-	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/... $(wildcard ./tests/interop)
+interop: ## byte formats against the vectors of other implementations, and all of rdma-core with two kernels
+	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...
+	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 60m ./tests/interop/...
 
 demo: build ## three hosts, two gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw demo; else sudo -n bin/smcgw demo; fi

@@ -8,11 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 )
 
 // Host is one network namespace that plays a machine. Its methods may be
@@ -49,6 +51,18 @@ func (h *Host) AddrPort6(port uint16) netip.AddrPort { return netip.AddrPortFrom
 // Sockets made by fn stay in the namespace for life; goroutines it starts do
 // not run there.
 func (h *Host) Do(fn func() error) error { return doIn(h.node.ns, fn) }
+
+// Stay moves the calling goroutine into the host's namespace for the rest of
+// its life, with its thread, which ends with it. It is for goroutines that open
+// sockets when they like; goroutines they start do not run there.
+func (h *Host) Stay() error {
+	runtime.LockOSThread()
+	if err := netns.Set(h.node.ns); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter namespace: %w", err)
+	}
+	return nil
+}
 
 // Dial opens a native connection from the host to an address with a literal
 // IP.

@@ -30,7 +30,8 @@ type TB interface {
 const RequireVariable = "SMCGW_REQUIRE"
 
 // Require skips the test unless everything it needs is there: "root", "bpf"
-// (programs can be loaded and attached by tcx), or the name of a program. It
+// (programs can be loaded and attached by tcx), "vm" (an emulated machine can
+// be started on a tap), or the name of a program. It
 // fails the test instead if SMCGW_REQUIRE lists what is missing; root is
 // counted to require every program too, since `make test` installs them then.
 func Require(tb TB, needs ...string) {
@@ -41,7 +42,7 @@ func Require(tb TB, needs ...string) {
 		if err == nil {
 			continue
 		}
-		program := need != "root" && need != "bpf"
+		program := need != "root" && need != "bpf" && need != "vm"
 		if slices.Contains(required, need) || program && slices.Contains(required, "root") {
 			tb.Fatalf("needs %s, which %s=%s promises: %v", need, RequireVariable, os.Getenv(RequireVariable), err)
 			continue
@@ -59,6 +60,8 @@ func have(need string) error {
 		return nil
 	case "bpf":
 		return haveBPF()
+	case "vm":
+		return haveVM()
 	default:
 		_, err := exec.LookPath(need)
 		return err
@@ -74,6 +77,20 @@ func haveBPF() error {
 		return fmt.Errorf("load a sockops program: %w", err)
 	}
 	return nil
+}
+
+// Emulator is the program that runs emulated machines.
+const Emulator = "qemu-system-x86_64"
+
+// haveVM asks for root, for taps, and for the emulator.
+func haveVM() error {
+	if err := have("root"); err != nil {
+		return err
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return fmt.Errorf("taps: %w", err)
+	}
+	return have(Emulator)
 }
 
 // Start builds a network for a test and removes it at its end. If the test

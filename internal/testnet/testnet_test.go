@@ -346,3 +346,46 @@ func TestRequire(t *testing.T) {
 		require.Contains(t, r.failed, c.failed)
 	}
 }
+
+// TestTapped sends to the other end of a tapped host's cable, which the test
+// holds in its hands.
+func TestTapped(t *testing.T) {
+	Require(t, "vm")
+	host, err := NewTapped(1400)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, host.Close())
+		require.NoFileExists(t, host.NamespacePath())
+	})
+	var cable int
+	require.NoError(t, host.Do(func() (err error) {
+		cable, err = openTap(TapDevice)
+		return err
+	}))
+	defer func() { _ = unix.Close(cable) }()
+	conn, err := host.Dial(patience(t, time.Second), "udp", "10.77.0.2:9")
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = conn.Write([]byte("x"))
+	require.NoError(t, err)
+
+	ask := make([]byte, 2000) // who-has 10.77.0.2 tell 10.77.0.1
+	require.Eventually(t, func() bool {
+		n, err := unix.Read(cable, ask)
+		return err == nil && n >= 42 && ask[12] == 8 && ask[13] == 6 &&
+			string(ask[28:32]) == "\x0a\x4d\x00\x01" && string(ask[38:42]) == "\x0a\x4d\x00\x02"
+	}, 5*time.Second, 5*time.Millisecond)
+}
+
+func openTap(name string) (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	return fd, err
+}

@@ -1,0 +1,17 @@
+// Package interop tests the software RDMA device (verbs/soft) and the
+// connection manager (verbs/cm) against the implementations others wrote: the
+// Linux kernel's rxe and the programs of rdma-core and perftest, in a small
+// virtual machine on a tap (tests/interop/guest).
+//
+// It exists because a protocol that only its author's two ends speak is not
+// that protocol. Our ends of each program's private protocol are in files
+// *_peer_test.go, in both roles; each test runs one against the program.
+//
+// `make test` runs a sample with kernel 6.12, `make interop` (SMCGW_INTEROP=all)
+// everything with 6.12 and 6.1 and more iterations. Both need root,
+// /dev/net/tun and qemu-system-x86 and skip without (SMCGW_REQUIRE=vm turns
+// that into a failure). The guest is built from Debian's packages by the first
+// run, about 140 MB, into the user's cache directory.
+//
+// The trap: the guest is emulated, so all its times are long and uneven.
+package interop

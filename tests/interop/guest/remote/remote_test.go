@@ -1,0 +1,126 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet/leak"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+
+// start runs a program through a connection to a server.
+func start(t *testing.T, args ...string) *Process {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- Serve(ln) }()
+	t.Cleanup(func() {
+		require.NoError(t, ln.Close())
+		require.ErrorIs(t, <-served, net.ErrClosed)
+	})
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	p, err := Start(conn, Command{Args: args, Env: []string{"WORD=hello"}})
+	require.NoError(t, err)
+	t.Cleanup(p.Kill)
+	return p
+}
+
+func patience(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestOutputAndStatus(t *testing.T) {
+	p := start(t, "sh", "-c", "echo $WORD; echo error >&2")
+	require.NoError(t, p.Wait(patience(t)))
+	require.Equal(t, "hello\nerror\n", p.Output())
+
+	p = start(t, "sh", "-c", "echo bad; exit 7")
+	err := p.Wait(patience(t))
+	var exit *ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 7, exit.Code)
+	require.ErrorContains(t, err, "bad")
+
+	p = start(t, "/no/such/program")
+	require.ErrorContains(t, p.Wait(patience(t)), "no such file")
+}
+
+func TestLargeOutputKeepsTheEnd(t *testing.T) {
+	p := start(t, "sh", "-c", "head -c 3000000 /dev/zero; echo end")
+	require.NoError(t, p.Wait(patience(t)))
+	require.LessOrEqual(t, len(p.Output()), outputLimit)
+	require.True(t, strings.HasSuffix(p.Output(), "end\n"))
+}
+
+func TestKillTakesTheWholeGroup(t *testing.T) {
+	p := start(t, "sh", "-c", "sleep 1000 & echo child $!; wait")
+	require.NoError(t, p.WaitOutput(patience(t), "\n"))
+	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(p.Output(), "child ")))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(pid, 0))
+	p.Kill()
+	require.Error(t, p.Wait(patience(t)))
+	require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 20*time.Millisecond)
+}
+
+// gone tells whether a process has ended; nobody may have waited for it yet.
+func gone(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || bytes.Contains(b, []byte(") Z "))
+}
+
+func TestWaitOutputEndsWithTheProgram(t *testing.T) {
+	p := start(t, "echo", "something")
+	require.ErrorContains(t, p.WaitOutput(patience(t), "else"), "something")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	p = start(t, "sleep", "1000")
+	require.ErrorIs(t, p.WaitOutput(ctx, "never"), context.DeadlineExceeded)
+	require.ErrorIs(t, p.Wait(ctx), context.DeadlineExceeded)
+}
+
+func TestFrameTruncated(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, (&frameWriter{w: &b}).write(kindOutput, []byte("hello")))
+	for n := range b.Len() {
+		_, _, err := readFrame(bytes.NewReader(b.Bytes()[:n]))
+		require.Error(t, err, n)
+	}
+	huge := binary.BigEndian.AppendUint32([]byte{kindOutput}, maxFrame+1)
+	_, _, err := readFrame(bytes.NewReader(huge))
+	require.ErrorContains(t, err, "frame of")
+}
+
+func FuzzReadFrame(f *testing.F) {
+	f.Add([]byte{kindOutput, 0, 0, 0, 1, 'a'})
+	f.Add([]byte{kindExit, 0xff, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kind, body, err := readFrame(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		require.NoError(t, (&frameWriter{w: &out}).write(kind, body))
+		require.Equal(t, b[:out.Len()], out.Bytes())
+	})
+}

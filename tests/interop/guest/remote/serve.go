@@ -1,0 +1,70 @@
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Serve takes connections and runs a program for each, until the listener is
+// closed.
+func Serve(ln net.Listener) error {
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		go serve(conn)
+	}
+}
+
+func serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	kind, b, err := readFrame(conn)
+	var c Command
+	if err != nil || kind != kindCommand || json.Unmarshal(b, &c) != nil || len(c.Args) == 0 {
+		return
+	}
+	out := &frameWriter{w: conn}
+	_ = out.writeJSON(kindExit, run(conn, out, c))
+}
+
+// run runs the program in a process group of its own.
+func run(conn net.Conn, out *frameWriter, c Command) Exit {
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 2 * time.Second // for descendants that keep the pipe
+	if err := cmd.Start(); err != nil {
+		return Exit{Code: -1, Reason: err.Error()}
+	}
+	go killWithConn(conn, cmd.Process.Pid)
+	err := cmd.Wait()
+	// What it has started goes with it; the group is empty as a rule.
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return Exit{}
+	case errors.As(err, &exit) && exit.Exited():
+		return Exit{Code: exit.ExitCode()}
+	default:
+		return Exit{Code: -1, Reason: fmt.Sprint(err)}
+	}
+}
+
+// killWithConn ends with the connection: the other side's end of it, or ours
+// when the program has ended. The group's number cannot be somebody else's
+// then: the wait for the leader is over at the same time at the earliest, and
+// numbers are recycled late.
+func killWithConn(conn net.Conn, pid int) {
+	var b [1]byte
+	_, _ = conn.Read(b[:])
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+}

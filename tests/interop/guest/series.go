@@ -1,0 +1,53 @@
+package guest
+
+import "fmt"
+
+// Series is a kernel series that Debian 12 has, with backports in its own
+// archive.
+type Series string
+
+// The series: the default, and the one Debian 12 was released with.
+const (
+	Linux612 Series = "6.12"
+	Linux61  Series = "6.1"
+)
+
+// metaPackage depends on the image of the newest kernel of the series.
+func (s Series) metaPackage() (string, error) {
+	switch s {
+	case Linux612:
+		return "linux-image-6.12-amd64", nil
+	case Linux61:
+		return "linux-image-amd64", nil
+	}
+	return "", fmt.Errorf("kernel series %q unknown", s)
+}
+
+// packages are what the guest's userland consists of, with all they depend on.
+var packages = []string{
+	"rdmacm-utils", "ibverbs-utils", "ibverbs-providers", "librdmacm1", "perftest",
+	"iproute2", "dash", "busybox-static",
+}
+
+// modules are loaded at boot, in this order, each after what it depends on.
+// There is no modprobe in the guest, so what the kernel would ask for by alias
+// is here by name: crc32_generic is the ICRC of rxe in older series.
+var modules = []string{
+	"virtio_pci", "virtio_net", "virtio_rng",
+	"crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe",
+}
+
+// unwanted are the parts of the packages that the guest boots without.
+var unwanted = []string{
+	"usr/share/", "usr/lib/systemd/", "lib/systemd/", "lib/udev/", "usr/lib/udev/", "var/", "usr/include/",
+	"usr/lib/x86_64-linux-gnu/perl", "usr/lib/x86_64-linux-gnu/libperl", "usr/bin/perl",
+	"usr/lib/x86_64-linux-gnu/gconv/", "lib/x86_64-linux-gnu/security/", "usr/bin/dpkg", "usr/sbin/pam",
+	"etc/init.d/", "etc/systemd/", "etc/modprobe.d/", "etc/udev/",
+}
+
+// applets are the programs that busybox plays in the guest, where no package
+// has brought them.
+var applets = []string{
+	"cat", "chmod", "cp", "cut", "dd", "dmesg", "env", "free", "grep", "head", "kill", "killall", "ls", "mkdir", "mount",
+	"nc", "ping", "ps", "rm", "sed", "seq", "sleep", "sort", "tail", "timeout", "top", "touch", "uname", "wc",
+}

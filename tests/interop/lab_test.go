@@ -1,0 +1,157 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/tests/interop/guest"
+	"github.com/smcgw/smcgw/tests/interop/guest/remote"
+)
+
+// lab is a guest and the host at the other end of its cable, shared by the
+// tests of one kernel.
+type lab struct {
+	series guest.Series
+	host   *testnet.Tapped
+	guest  *guest.Guest
+}
+
+// labs holds what has been started, until closeLabs.
+var labs struct {
+	sync.Mutex
+
+	all map[guest.Series]*lab
+	err map[guest.Series]error
+}
+
+// thorough tells whether to run everything instead of a sample.
+func thorough() bool { return os.Getenv("SMCGW_INTEROP") == "all" }
+
+// scaled is a number of iterations: all of them, or a tenth for the sample.
+func scaled(n int) int {
+	if thorough() {
+		return n
+	}
+	return max(n/10, 1)
+}
+
+// eachKernel runs a test with every kernel that is asked for, and records its
+// traffic. The guest is started by the first test that wants it.
+func eachKernel(t *testing.T, f func(t *testing.T, l *lab)) {
+	onKernels(t, func(t *testing.T, l *lab) {
+		l.capture(t)
+		f(t, l)
+	})
+}
+
+func onKernels(t *testing.T, f func(t *testing.T, l *lab)) {
+	testnet.Require(t, "vm")
+	kernels := []guest.Series{guest.Linux612}
+	if thorough() {
+		kernels = append(kernels, guest.Linux61)
+	}
+	for _, k := range kernels {
+		t.Run("linux-"+string(k), func(t *testing.T) {
+			l, err := labOf(k)
+			require.NoError(t, err)
+			console := len(l.guest.Console())
+			t.Cleanup(func() {
+				if log := l.guest.Console(); t.Failed() && len(log) > console {
+					t.Logf("console of the guest:\n%s", log[console:])
+				}
+			})
+			f(t, l)
+		})
+	}
+}
+
+func labOf(k guest.Series) (*lab, error) {
+	labs.Lock()
+	defer labs.Unlock()
+	if labs.all == nil {
+		labs.all, labs.err = map[guest.Series]*lab{}, map[guest.Series]error{}
+	}
+	if l, err := labs.all[k], labs.err[k]; l != nil || err != nil {
+		return l, err
+	}
+	labs.all[k], labs.err[k] = startLab(k)
+	return labs.all[k], labs.err[k]
+}
+
+func startLab(k guest.Series) (*lab, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	img, err := guest.Build(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	host, err := testnet.NewTapped(1500)
+	if err != nil {
+		return nil, err
+	}
+	g, err := guest.Boot(ctx, host, img, guest.Config{})
+	if err != nil {
+		return nil, errors.Join(err, host.Close())
+	}
+	return &lab{series: k, host: host, guest: g}, nil
+}
+
+func closeLabs() {
+	labs.Lock()
+	defer labs.Unlock()
+	for _, l := range labs.all {
+		if l == nil {
+			continue
+		}
+		if err := errors.Join(l.guest.Close(), l.host.Close()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	labs.all = nil
+}
+
+// start starts a program in the guest, to be killed at the end of the test.
+func (l *lab) start(t *testing.T, args ...string) *remote.Process {
+	t.Helper()
+	p, err := l.guest.Start(args[0], args[1:]...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s printed:\n%s", p.Name, p.Output())
+		}
+	})
+	return p
+}
+
+// run runs a program in the guest and wants it to succeed.
+func (l *lab) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := l.guest.Run(patience(t, time.Minute), args[0], args[1:]...)
+	require.NoError(t, err)
+	return out
+}
+
+// patienceAfter is patience for the cleaning up, when the test's own context has
+// ended.
+func patienceAfter(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func patience(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

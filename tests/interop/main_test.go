@@ -1,0 +1,19 @@
+package interop
+
+import (
+	"os"
+	"testing"
+
+	"github.com/smcgw/smcgw/internal/testnet/leak"
+)
+
+// suite ends the guests after the tests, before anything counts as leaked.
+type suite struct{ m *testing.M }
+
+func (s suite) Run() int {
+	code := s.m.Run()
+	closeLabs()
+	return code
+}
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(suite{m})) }

@@ -26,8 +26,10 @@ type fabric interface {
 	// the queue pair can be used at once; proved tells that it has.
 	warm(c *carry) bool
 	proved(c *carry)
-	// reason names what ended a queue pair of this device, if it knows.
+	// reason names what ended a queue pair of this device.
 	reason(err error) negotiate.Reason
+	// devices describes what there is.
+	devices() []DeviceInfo
 	// close ends the device; no flow uses it any more.
 	close() error
 }
@@ -49,6 +51,9 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 			return negotiate.ReasonClientGone
 		}
 		p.Carriers = append(p.Carriers, offer)
+		if fb.warm(c) { // works with this peer: no second one is needed
+			break
+		}
 	}
 	return reason
 }

@@ -24,7 +24,8 @@ type carry struct {
 	f       *flow
 	kind    negotiate.CarrierKind
 	fabric  fabric
-	peer    any // the fabric's own
+	peer    any     // the fabric's own
+	queue   *flowCQ // of its device on its shard
 	qp      verbs.QP
 	ep      *rsocket.Endpoint
 	settled func() // after close: frees the endpoint's memory when the peer cannot write to it any more
@@ -259,7 +260,7 @@ func (c *carry) broken() {
 		c.f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	c.f.abort(c.f.g.carrierFailure(c.ep.Err()), false)
+	c.f.abort(c.fabric.reason(c.ep.Err()), false)
 }
 
 // lastWords gives the application what arrived before the flow was aborted: a
@@ -292,7 +293,7 @@ func (c *carry) close() {
 	if c.fd >= 0 && !c.legDone {
 		c.s.unwatch(c.fd)
 	}
-	delete(c.s.qps, c.qp.Num())
+	delete(c.queue.flows, c.qp.Num())
 	if err := errors.Join(c.qp.Close(), c.ep.Close()); err != nil {
 		c.f.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -15,8 +16,14 @@ import (
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-// pendingLimit bounds the peers nobody has attached to yet.
-const pendingLimit = 64
+const (
+	// pendingLimit bounds the peers nobody has attached to yet.
+	pendingLimit = 64
+	// elsewhereFor is how long no memory is offered to a server that could not
+	// reach it, and elsewhereLimit how many of them are known.
+	elsewhereFor   = time.Minute
+	elsewhereLimit = 4096
+)
 
 // shmFabric is the shared-memory device for gateways under one kernel. A
 // client meets its peers by an offer: memory and key exist before the server
@@ -26,9 +33,10 @@ type shmFabric struct {
 	*driven
 	shm *shm.Device
 
-	mu     sync.Mutex // guards everything below
-	offers map[netip.Addr]*shmPeer
-	peers  map[*shm.Peer]*shmPeer
+	mu        sync.Mutex // guards everything below
+	offers    map[netip.Addr]*shmPeer
+	peers     map[*shm.Peer]*shmPeer
+	elsewhere map[netip.Addr]time.Time // servers under other kernels, and until when that is believed
 }
 
 // shmPeer is a peer with the memory its flows come from.
@@ -40,7 +48,9 @@ type shmPeer struct {
 
 // openShm opens the device.
 func openShm(g *gateway) (fabric, error) {
-	sf := &shmFabric{offers: map[netip.Addr]*shmPeer{}, peers: map[*shm.Peer]*shmPeer{}}
+	sf := &shmFabric{
+		offers: map[netip.Addr]*shmPeer{}, peers: map[*shm.Peer]*shmPeer{}, elsewhere: map[netip.Addr]time.Time{},
+	}
 	dev, err := shm.Open(shm.Config{
 		Dir: g.cfg.ShmDir, GatewayID: g.id, Vectors: len(g.shards),
 		PeerQuota: uint64(g.cfg.Limits.Memory), OnPeerDown: sf.peerDown, Logger: g.log,
@@ -85,6 +95,9 @@ func (sf *shmFabric) describe(c *carry, p *shmPeer) negotiate.CarrierOffer {
 func (sf *shmFabric) peerFor(a netip.Addr) (*shmPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if time.Now().Before(sf.elsewhere[a]) {
+		return nil, errNotHere
+	}
 	if p := sf.offers[a]; p != nil && p.Err() == nil {
 		return p, nil
 	}
@@ -161,6 +174,20 @@ func (*shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 	return c.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn)
 }
 
+// answered implements fabric: a server that carries otherwise and did not attach
+// is not offered memory for a while.
+func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) {
+	if f.carryOf(negotiate.CarrierSHM) == nil || negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
+		return
+	}
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if len(sf.elsewhere) >= elsewhereLimit {
+		clear(sf.elsewhere)
+	}
+	sf.elsewhere[f.tuple.Remote.Addr()] = time.Now().Add(elsewhereFor)
+}
+
 // warm implements fabric.
 func (*shmFabric) warm(c *carry) bool { return c.peer.(*shmPeer).warm.Load() }
 
@@ -214,7 +241,7 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 }
 
 // reason implements fabric.
-func (*shmFabric) reason(err error) negotiate.Reason {
+func (*shmFabric) reason(_ *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
 	switch {
 	case errors.As(err, &protocol):

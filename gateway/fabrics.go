@@ -16,7 +16,7 @@ const cqDepth = 1 << 14
 // openFabrics opens the devices of the configuration, in its order. A device
 // that cannot be opened is left out: connections fall back, and say so.
 func (g *gateway) openFabrics() {
-	open := map[DeviceKind]func(*gateway) (fabric, error){DeviceShm: openShm}
+	open := map[DeviceKind]func(*gateway) (fabric, error){DeviceShm: openShm, DeviceSoft: openSoft}
 	for _, kind := range g.cfg.Carriers {
 		fn := open[kind]
 		if fn == nil {
@@ -25,6 +25,11 @@ func (g *gateway) openFabrics() {
 			continue
 		}
 		fb, err := fn(g)
+		if errors.Is(err, errNoAddrs) {
+			g.log.Info("carrier without a network", "carrier", kind)
+			g.absent = append(g.absent, missing(kind, DeviceAbsent, err.Error()))
+			continue
+		}
 		if err != nil {
 			g.log.Warn("carrier left out", "carrier", kind, "error", err)
 			g.absent = append(g.absent, missing(kind, DeviceFailed, err.Error()))
@@ -69,6 +74,14 @@ func drive(g *gateway, dev verbs.Device) (*driven, error) {
 	return d, nil
 }
 
+// answered, started and wireLost implement fabric for devices that need not
+// know.
+func (*driven) answered(*flow, *negotiate.Accept) {}
+
+func (*driven) started(*carry) {}
+
+func (*driven) wireLost(*carry) {}
+
 func (d *driven) driveVector(i int, s *shard) error {
 	cq, err := d.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
 	if err != nil {
@@ -108,7 +121,7 @@ func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*car
 	if err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}
-	return &carry{s: s, f: f, queue: q, qp: qp, ep: ep, fd: -1}, nil
+	return &carry{s: s, f: f, queue: q, qp: qp, ep: ep, fd: -1, probeLen: rsocket.MaxProbe}, nil
 }
 
 // attach connects the queue pair of a carry; the caller is on its shard.

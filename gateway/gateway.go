@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type gateway struct {
 	hostID [16]byte
 	steer  Steering
 	legs   Legs
+	addrs  func() ([]netip.Addr, error) // nil: no network
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
@@ -66,7 +68,7 @@ type gateway struct {
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
-		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs,
+		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, addrs: h.Addrs,
 		policy: negotiate.CachePolicy{
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,

@@ -186,10 +186,15 @@ func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 	if s.runAgain() {
 		worked = true
 	}
+	s.flush()
+	return worked, next
+}
+
+// flush rings the doorbells of what was posted.
+func (s *shard) flush() {
 	for _, d := range s.drivers {
 		d.Flush()
 	}
-	return worked, next
 }
 
 // pollCQs hands every completion to its flow.

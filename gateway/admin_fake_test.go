@@ -97,7 +97,7 @@ func sampleDevices() []DeviceInfo {
 			Name: "soft0", Kind: DeviceSoft, Carrier: CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
 			GIDs:   []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fd00::1")},
 			Limits: DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
-			Use:    map[string]int{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
+			Use:    map[string]uint64{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
 		},
 		missing(DeviceHW, DeviceAbsent, "not available in this version"),
 	}

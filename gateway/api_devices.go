@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -30,7 +31,7 @@ type DeviceInfo struct {
 	Limits DeviceLimits `json:"limits,omitzero"`
 	// Use is what exists now, Counters what happened since the start. Their
 	// names depend on the kind.
-	Use      map[string]int    `json:"use,omitempty"`
+	Use      map[string]uint64 `json:"use,omitempty"`
 	Counters map[string]uint64 `json:"counters,omitempty"`
 }
 
@@ -62,8 +63,8 @@ type DeviceList struct {
 	Devices []DeviceInfo `json:"devices"`
 }
 
-// describeDevice fills in what every device can tell. stats is a flat struct:
-// its int fields are what exists now, its uint64 fields count.
+// describeDevice fills in what every device can tell. stats is a flat struct
+// of numbers.
 func describeDevice(name string, kind DeviceKind, dev verbs.Device, stats any) DeviceInfo {
 	attr, port := dev.Attr(), dev.Port()
 	info := DeviceInfo{
@@ -73,7 +74,7 @@ func describeDevice(name string, kind DeviceKind, dev verbs.Device, stats any) D
 			Vectors: attr.Vectors, MaxQP: attr.MaxQP, MaxQPWR: attr.MaxQPWR,
 			MaxMR: attr.MaxMR, MaxMRSize: attr.MaxMRSize, MaxMsgSize: attr.MaxMsgSize,
 		},
-		Use: map[string]int{}, Counters: map[string]uint64{},
+		Use: map[string]uint64{}, Counters: map[string]uint64{},
 	}
 	if port.State != verbs.PortActive {
 		info.State = DeviceDown
@@ -84,16 +85,23 @@ func describeDevice(name string, kind DeviceKind, dev verbs.Device, stats any) D
 	v := reflect.ValueOf(stats)
 	for i := range v.NumField() {
 		field := snakeCase(v.Type().Field(i).Name)
+		into := info.Counters
+		if slices.Contains(inUse[:], field) {
+			into = info.Use
+		}
 		switch f := v.Field(i); f.Kind() {
 		case reflect.Uint64:
-			info.Counters[field] = f.Uint()
+			into[field] = f.Uint()
 		case reflect.Int:
-			info.Use[field] = int(f.Int())
+			into[field] = uint64(f.Int())
 		default: // stats of devices have no other fields
 		}
 	}
 	return info
 }
+
+// inUse are the numbers of devices that do not only grow.
+var inUse = [...]string{"qps", "mrs", "cqs", "srqs", "memory", "peers"}
 
 // snakeCase turns the name of a Go field into that of a counter: BellsSent into
 // bells_sent, ICRCErrors into icrc_errors, QPs into qps.

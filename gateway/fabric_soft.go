@@ -29,11 +29,12 @@ const (
 	// idlePeers is how long the domain and memory of a peer without flows are
 	// kept.
 	idlePeers = time.Minute
-	// softTimeout is the local ACK timeout, 4.096 µs << 16 = 0.27 s. With seven
-	// retries a peer that does not answer is given up after two to four seconds,
-	// and at 2 % loss each way eight losses of one packet in a row happen once in
-	// 10^11.
+	// softTimeout and softRetries: the device gives up a peer that is silent for
+	// twice the local ACK timeout (4.096 µs << 16 = 0.27 s) times the tries, 3.2 s.
+	// Its own timer follows the round trip, so that a packet has been sent ten
+	// times by then: 2 % loss never ends a flow.
 	softTimeout = 16
+	softRetries = 5
 )
 
 // softFabric is the RoCEv2 device in user space, for gateways anywhere. A peer
@@ -126,6 +127,7 @@ func (sf *softFabric) extend() error {
 	if len(sf.units) == softUnits {
 		return fmt.Errorf("addresses have changed more than %d times: %w", softUnits-1, verbs.ErrNoMemory)
 	}
+	fresh = fresh[:min(len(fresh), 256)] // what a device takes
 	u := &softUnit{name: "soft" + strconv.Itoa(len(sf.units))}
 	u.soft, err = soft.Open(soft.Config{
 		Name: u.name, Addrs: fresh, UDPPort: sf.g.cfg.Soft.UDPPort, Vectors: len(sf.g.shards),
@@ -228,7 +230,7 @@ func (*softFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 		AH: verbs.AHAttr{
 			DGID: to.RoCE.GID, UDPPort: to.RoCE.UDPPort, SGIDIndex: sc.port.gid, HopLimit: 64, Port: 1,
 		},
-		MinRNRTimer: 12, Timeout: softTimeout, RetryCnt: 7, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+		MinRNRTimer: 12, Timeout: softTimeout, RetryCnt: softRetries, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
 	}, to.Conn)
 }
 

@@ -48,7 +48,7 @@ func deviceRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
 	}
 	for i := range devices {
 		d := &devices[i]
-		row := []string{d.Name, string(d.Carrier), string(d.State), "", "", strconv.Itoa(d.Use["qps"]), ""}
+		row := []string{d.Name, string(d.Carrier), string(d.State), "", "", strconv.FormatUint(d.Use["qps"], 10), ""}
 		if d.UDPPort != 0 {
 			row[3] = strconv.Itoa(int(d.UDPPort))
 		}
@@ -83,7 +83,7 @@ func counterRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
 			add("limit.max_msg_size", d.Limits.MaxMsgSize)
 		}
 		for _, name := range slices.Sorted(maps.Keys(d.Use)) {
-			add("use."+name, uint64(d.Use[name]))
+			add("use."+name, d.Use[name])
 		}
 		for _, name := range slices.Sorted(maps.Keys(d.Counters)) {
 			add(name, d.Counters[name])

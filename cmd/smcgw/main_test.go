@@ -149,7 +149,7 @@ func (d *fakeDaemon) Devices() []gateway.DeviceInfo {
 	return []gateway.DeviceInfo{
 		{
 			Name: "shm0", Kind: gateway.DeviceShm, Carrier: gateway.CarrierShm, State: gateway.DeviceActive, MTU: 4096,
-			Limits: gateway.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]int{"qps": 2},
+			Limits: gateway.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
 			Counters: map[string]uint64{"bells_sent": 9, "violations": 0},
 		},
 		{

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -184,6 +185,9 @@ func TestMonitor(t *testing.T) {
 	})
 	require.Eventually(t, func() bool { return d.attached("e0") && d.attached("e1") }, time.Second, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return d.WireMTU() == 4000 }, 3*time.Second, 5*time.Millisecond)
+	addrs, err := d.Addrs()
+	require.NoError(t, err)
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("10.80.0.1")}, addrs, "of offering devices, no link-local ones")
 	h.do(func() { // a port of a bridge is seen through the bridge
 		require.NoError(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br"}}))
 		br, err := netlink.LinkByName("br")

@@ -65,6 +65,11 @@ func (c *AdminClient) Peers(ctx context.Context) (PeerList, error) {
 	return ask[PeerList](ctx, c, http.MethodGet, "/v1/peers", PeersSchema)
 }
 
+// Devices lists the RDMA devices.
+func (c *AdminClient) Devices(ctx context.Context) (DeviceList, error) {
+	return ask[DeviceList](ctx, c, http.MethodGet, "/v1/devices", DevicesSchema)
+}
+
 // Version asks which binary the daemon runs.
 func (c *AdminClient) Version(ctx context.Context) (VersionInfo, error) {
 	return ask[VersionInfo](ctx, c, http.MethodGet, "/v1/version", VersionSchema)

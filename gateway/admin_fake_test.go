@@ -31,6 +31,8 @@ func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
 
 func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
 
+func (f *fakeControl) Devices() []DeviceInfo { return sampleDevices() }
+
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
 
 func (f *fakeControl) SetOff(off bool) error {
@@ -89,6 +91,18 @@ func samplePeers() []PeerInfo {
 	}
 }
 
+func sampleDevices() []DeviceInfo {
+	return []DeviceInfo{
+		{
+			Name: "soft0", Kind: DeviceSoft, Carrier: CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
+			GIDs:   []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fd00::1")},
+			Limits: DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
+			Use:    map[string]uint64{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
+		},
+		missing(DeviceHW, DeviceAbsent, "not available in this version"),
+	}
+}
+
 // Snapshot implements MetricsSource.
 func (f *fakeControl) Snapshot() Snapshot {
 	var h Histogram
@@ -106,6 +120,7 @@ func (f *fakeControl) Snapshot() Snapshot {
 		MemoryLimit: 1 << 30,
 		Peers:       map[PeerState]int{PeerCapable: 1},
 		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
+		Devices:     sampleDevices(),
 		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),
 	}
 }

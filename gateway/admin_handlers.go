@@ -18,6 +18,7 @@ func (s *AdminServer) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/status", s.getStatus)
 	mux.HandleFunc("GET /v1/conns", s.getConns)
 	mux.HandleFunc("GET /v1/peers", s.getPeers)
+	mux.HandleFunc("GET /v1/devices", s.getDevices)
 	mux.HandleFunc("GET /v1/version", s.getVersion)
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, true) })
@@ -66,7 +67,7 @@ func (st Status) filled() Status {
 // withKeys copies m and adds the carriers every gateway has.
 func withKeys[V any](m map[Carrier]V) map[Carrier]V {
 	var zero V
-	out := map[Carrier]V{CarrierShm: zero, CarrierRelay: zero}
+	out := map[Carrier]V{CarrierShm: zero, CarrierSoft: zero, CarrierRelay: zero}
 	maps.Copy(out, m)
 	return out
 }
@@ -88,6 +89,10 @@ func (s *AdminServer) getConns(w http.ResponseWriter, r *http.Request) {
 
 func (s *AdminServer) getPeers(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, PeerList{Schema: PeersSchema, Peers: orEmpty(s.ctl.Peers())})
+}
+
+func (s *AdminServer) getDevices(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, DeviceList{Schema: DevicesSchema, Devices: orEmpty(s.ctl.Devices())})
 }
 
 func (s *AdminServer) getVersion(w http.ResponseWriter, _ *http.Request) {

@@ -85,6 +85,10 @@ func TestAdminNouns(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, samplePeers(), peers.Peers)
 
+	devices, err := a.client.Devices(ctx)
+	require.NoError(t, err)
+	require.Equal(t, sampleDevices(), devices.Devices)
+
 	v, err := a.client.Version(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "1.2.3", v.Version)
@@ -97,10 +101,10 @@ func TestAnEmptyStatusHasItsKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Status{
 		Schema: StatusSchema, Version: "1.2.3",
-		Flows:          map[Carrier]int{CarrierShm: 0, CarrierRelay: 0},
-		FlowsTotal:     map[Carrier]uint64{CarrierShm: 0, CarrierRelay: 0},
+		Flows:          map[Carrier]int{CarrierShm: 0, CarrierSoft: 0, CarrierRelay: 0},
+		FlowsTotal:     map[Carrier]uint64{CarrierShm: 0, CarrierSoft: 0, CarrierRelay: 0},
 		FallbacksTotal: map[string]uint64{},
-		BytesTotal:     map[Carrier]ByteCount{CarrierShm: {}, CarrierRelay: {}},
+		BytesTotal:     map[Carrier]ByteCount{CarrierShm: {}, CarrierSoft: {}, CarrierRelay: {}},
 	}, st)
 }
 

@@ -13,6 +13,8 @@ type Control interface {
 	Conns(q ConnQuery) []ConnInfo
 	// Peers lists what is known of peers.
 	Peers() []PeerInfo
+	// Devices lists the RDMA devices of the configuration.
+	Devices() []DeviceInfo
 	// FlushPeers forgets every remembered refusal and returns their number.
 	FlushPeers() (int, error)
 	// SetOff throws or resets the kill switch for new connections. The file
@@ -42,6 +44,7 @@ type Snapshot struct {
 	MemoryLimit uint64
 	Peers       map[PeerState]int
 	Maps        []MapUse
+	Devices     []DeviceInfo
 	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
 	// never did.
 	Heartbeat time.Time

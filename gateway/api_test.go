@@ -18,6 +18,7 @@ func TestDocumentsAreStable(t *testing.T) {
 		"status.golden":  sampleStatus(),
 		"conns.golden":   ConnList{Schema: ConnsSchema, Conns: sampleConns()},
 		"peers.golden":   PeerList{Schema: PeersSchema, Peers: samplePeers()},
+		"devices.golden": DeviceList{Schema: DevicesSchema, Devices: sampleDevices()},
 		"version.golden": version,
 		"result.golden":  Result{Schema: ResultSchema, Verb: "peers flush", Message: "2 remembered peers forgotten", Count: 2},
 		"error.golden":   ErrorDoc{Schema: ErrorSchema, Error: "not permitted for this user"},
@@ -33,6 +34,8 @@ func TestDocumentsReadBack(t *testing.T) {
 	requireReadsBack(t, ConnList{Schema: ConnsSchema, Conns: sampleConns()}, &conns)
 	var st Status
 	requireReadsBack(t, sampleStatus(), &st)
+	var devices DeviceList
+	requireReadsBack(t, DeviceList{Schema: DevicesSchema, Devices: sampleDevices()}, &devices)
 	var peers PeerList
 	requireReadsBack(t, PeerList{Schema: PeersSchema, Peers: samplePeers()}, &peers)
 }

@@ -26,8 +26,16 @@ type fabric interface {
 	// the queue pair can be used at once; proved tells that it has.
 	warm(c *carry) bool
 	proved(c *carry)
-	// reason names what ended a queue pair of this device, if it knows.
-	reason(err error) negotiate.Reason
+	// answered tells a client's carrier what the ACCEPT of a peer offers.
+	answered(f *flow, a *negotiate.Accept)
+	// started tells that c carries, wireLost that its wire leg broke while it
+	// did. Neither may block.
+	started(c *carry)
+	wireLost(c *carry)
+	// reason names what ended the queue pair of c.
+	reason(c *carry, err error) negotiate.Reason
+	// devices describes what there is.
+	devices() []DeviceInfo
 	// close ends the device; no flow uses it any more.
 	close() error
 }
@@ -49,6 +57,9 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 			return negotiate.ReasonClientGone
 		}
 		p.Carriers = append(p.Carriers, offer)
+		if fb.warm(c) { // works with this peer: no second one is needed
+			break
+		}
 	}
 	return reason
 }

@@ -24,11 +24,17 @@ type carry struct {
 	f       *flow
 	kind    negotiate.CarrierKind
 	fabric  fabric
-	peer    any // the fabric's own
+	peer    any     // the fabric's own
+	queue   *flowCQ // of its device on its shard
 	qp      verbs.QP
 	ep      *rsocket.Endpoint
 	settled func() // after close: frees the endpoint's memory when the peer cannot write to it any more
 	fd      int    // the app leg, -1 until start
+
+	probeLen int // the proof: one full path MTU
+	seed     uint64
+	lossy    bool // proofs can be lost on the way
+	proved   bool
 
 	readable, writable bool                 // no EAGAIN since the last edge
 	hup                bool                 // the app closed its side: read until the end
@@ -70,6 +76,7 @@ func (c *carry) start(fd int) {
 		return
 	}
 	c.fd, c.started, c.report = fd, true, nil
+	c.fabric.started(c)
 	if c.ep.Err() != nil {
 		c.broken()
 		return
@@ -255,11 +262,14 @@ func (c *carry) settle() {
 
 // broken is an error of the queue pair or of the peer's protocol.
 func (c *carry) broken() {
+	if c.rxEnded && c.txEnded && c.f.ctl.delivered() {
+		return // the peer had no reason to stay; the rest is the app leg's kernel's
+	}
 	if c.ep.Err() == nil {
 		c.f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	c.f.abort(c.f.g.carrierFailure(c.ep.Err()), false)
+	c.f.abort(c.fabric.reason(c, c.ep.Err()), false)
 }
 
 // lastWords gives the application what arrived before the flow was aborted: a
@@ -292,7 +302,8 @@ func (c *carry) close() {
 	if c.fd >= 0 && !c.legDone {
 		c.s.unwatch(c.fd)
 	}
-	delete(c.s.qps, c.qp.Num())
+	delete(c.queue.flows, c.qp.Num())
+	c.s.flush() // the last that was posted leaves as the last that was written natively does
 	if err := errors.Join(c.qp.Close(), c.ep.Close()); err != nil {
 		c.f.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
 	}

@@ -104,6 +104,9 @@ func (c *client) action(a negotiate.Action) {
 		c.send(a.Bytes)
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
+		for _, fb := range c.f.g.fabrics {
+			fb.answered(c.f, a.Accept)
+		}
 		c.handOver()
 	case negotiate.Prove:
 		c.prove(a)
@@ -183,6 +186,7 @@ func (c *client) prove(p negotiate.Prove) {
 		cr.report = func(ev rsocket.Events) {
 			switch {
 			case ev.Has(rsocket.EventProved):
+				cr.proved = true
 				cr.fabric.proved(cr)
 				result(true)
 			case ev.Has(rsocket.EventFailed):
@@ -195,15 +199,22 @@ func (c *client) prove(p negotiate.Prove) {
 		}
 		if warm || err != nil {
 			result(err == nil)
+			return
+		}
+		if cr.lossy {
+			cr.repeatProof(p.Timeout / proofRepeats)
 		}
 	})
 }
 
-// probeLen is one full path MTU: the carrier proof.
-const probeLen = rsocket.MaxProbe
+// proofRepeats is how often a proof is sent on a carrier that may lose it: often
+// enough that the loss of any packet on the way is noticed within the proof's
+// time, which the transport's own timer would overstep.
+const proofRepeats = 4
 
-// proveTo connects a client's queue pair and sends the probe. A carrier that
-// has been proved with this peer is warm: nothing is left to prove.
+// proveTo connects a client's queue pair and sends the probe, one full path MTU.
+// A carrier that has been proved with this peer is warm: nothing is left to
+// prove.
 func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
 	if err := c.fabric.connect(c, to); err != nil {
 		return false, err
@@ -211,7 +222,19 @@ func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
 	if c.fabric.warm(c) {
 		return true, nil
 	}
-	return false, c.ep.Probe(probeLen, uint64(time.Now().UnixNano()))
+	c.seed = uint64(time.Now().UnixNano())
+	return false, c.ep.Probe(c.probeLen, c.seed)
+}
+
+// repeatProof sends the probe again as long as nothing has come back.
+func (c *carry) repeatProof(after time.Duration) {
+	time.AfterFunc(after, func() {
+		c.s.post(func() {
+			if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
+				c.repeatProof(after)
+			}
+		})
+	})
 }
 
 // rememberProof leaves a peer alone whose carriers all failed their proof. One

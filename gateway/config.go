@@ -31,6 +31,8 @@ type Config struct {
 	// ShmDir holds the rendezvous sockets of the shm device.
 	// Default: /run/smcgw/shm.
 	ShmDir string `yaml:"shm_dir"`
+	// Soft configures the soft device.
+	Soft Soft `yaml:"soft"`
 	// Limits bound what the gateway may use.
 	Limits Limits `yaml:"limits"`
 	// Fallback says how long a refusal is remembered.
@@ -86,6 +88,13 @@ type Match struct {
 	// UIDs are numeric users, in addition to Users; outbound connections only.
 	// Default: every user.
 	UIDs []uint32 `yaml:"uids"`
+}
+
+// Soft configures the device for RoCEv2 over UDP.
+type Soft struct {
+	// UDPPort is the port the device receives on, on every address of the
+	// devices; peers are told. Default: 4791.
+	UDPPort uint16 `yaml:"udp_port"`
 }
 
 // Limits bound what the gateway may use; beyond them connections stay native.

@@ -29,6 +29,8 @@ var configFields = []ConfigField{
 	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where it pays"},
 	{"carriers", "[shm, soft]", "RDMA devices in order of preference; []: none"},
 	{"shm_dir", "/run/smcgw/shm", "directory of the rendezvous sockets of shm"},
+	{"soft", "", "the software RoCEv2 device"},
+	{"soft.udp_port", "4791", "UDP port it receives on; peers are told"},
 	{"limits", "", "what the gateway may use"},
 	{"limits.max_flows", "20000", "carried connections"},
 	{"limits.memory", "1GiB", "all rings and buffers together"},

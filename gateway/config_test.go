@@ -39,6 +39,7 @@ policy:
   - { name: default, action: pass }
 carriers: [shm, soft]
 shm_dir: /run/smcgw/shm
+soft: { udp_port: 4792 }
 limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100 }
 fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
 metrics: { listen: "127.0.0.1:9469" }
@@ -66,7 +67,7 @@ func TestParseFullConfig(t *testing.T) {
 			}, Action: ActionAuto},
 			{Name: "default", Action: ActionPass},
 		},
-		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm",
+		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
@@ -83,7 +84,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
 		Schema: ConfigSchema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
-		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm",
+		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791},
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
@@ -93,6 +94,14 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n", "mode:\nlimits:\n", "limits: {}\n", "limits: { memory: }\n"} {
 		require.Equal(t, want, parseString(t, text).Config, "%q", text)
 	}
+}
+
+func TestSoftPortIsNoSourcePort(t *testing.T) {
+	for _, port := range []string{"0", "49152", "65535", "70000"} {
+		_, err := parseConfig("f", []byte("soft: { udp_port: "+port+" }\n"), testUsers)
+		require.ErrorContains(t, err, "soft.udp_port", port)
+	}
+	require.EqualValues(t, 49151, parseString(t, "soft: { udp_port: 49151 }\n").Config.Soft.UDPPort)
 }
 
 func TestEmptyCarriersStayEmpty(t *testing.T) {
@@ -138,7 +147,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
@@ -154,7 +163,7 @@ limits.retry: { a: b }
 		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
 		`line 16: mark_mask: 0x7 is not two adjacent bits`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)

@@ -54,6 +54,8 @@ func (c Config) validate(users userLookup) []*FieldError {
 	// The rendezvous sockets in shm_dir have names of up to 40 bytes.
 	k.absolute("shm_dir", c.ShmDir)
 	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "longer than %d bytes", maxSocketPath-40)
+	// The soft device sends from ports of the dynamic range.
+	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbfff)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)
 	k.listen(c.Metrics.Listen)

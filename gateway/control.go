@@ -31,6 +31,9 @@ func (g *gateway) Status() Status {
 	if r := negotiate.Reason(g.steer.NativeReason()); r != negotiate.ReasonNone {
 		st.Degraded = append(st.Degraded, r.String())
 	}
+	if slices.ContainsFunc(g.absent, func(d DeviceInfo) bool { return d.State == DeviceFailed }) {
+		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
+	}
 	return st
 }
 
@@ -107,6 +110,15 @@ func peerInfo(p *ebpf.Peer) PeerInfo {
 	return info
 }
 
+// Devices implements Control.
+func (g *gateway) Devices() []DeviceInfo {
+	var list []DeviceInfo
+	for _, fb := range g.fabrics {
+		list = append(list, fb.devices()...)
+	}
+	return append(list, g.absent...)
+}
+
 // FlushPeers implements Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.flush()
@@ -142,6 +154,7 @@ func (g *gateway) Snapshot() Snapshot {
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.snapshotSteering(&s)
+	s.Devices = g.Devices()
 	ps := g.pool.Stats()
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -16,10 +17,12 @@ import (
 )
 
 const (
-	// cqDepth bounds the completions a shard has not yet looked at.
-	cqDepth = 1 << 14
 	// pendingLimit bounds the peers nobody has attached to yet.
 	pendingLimit = 64
+	// elsewhereFor is how long no memory is offered to a server that could not
+	// reach it, and elsewhereLimit how many of them are known.
+	elsewhereFor   = time.Minute
+	elsewhereLimit = 4096
 )
 
 // shmFabric is the shared-memory device for gateways under one kernel. A
@@ -27,13 +30,13 @@ const (
 // is known, so that the first PROPOSAL can already name its queue pair. The
 // offer is kept per server address and serves every later flow to it.
 type shmFabric struct {
-	g   *gateway
-	dev *shm.Device
-	cqs []verbs.CQ // one per shard
+	*driven
+	shm *shm.Device
 
-	mu     sync.Mutex // guards everything below
-	offers map[netip.Addr]*shmPeer
-	peers  map[*shm.Peer]*shmPeer
+	mu        sync.Mutex // guards everything below
+	offers    map[netip.Addr]*shmPeer
+	peers     map[*shm.Peer]*shmPeer
+	elsewhere map[netip.Addr]time.Time // servers under other kernels, and until when that is believed
 }
 
 // shmPeer is a peer with the memory its flows come from.
@@ -43,9 +46,11 @@ type shmPeer struct {
 	warm  atomic.Bool // a probe has come back: memory and doorbells work both ways
 }
 
-// openShm opens the device and gives each shard its vector.
-func openShm(g *gateway) (*shmFabric, error) {
-	sf := &shmFabric{g: g, offers: map[netip.Addr]*shmPeer{}, peers: map[*shm.Peer]*shmPeer{}}
+// openShm opens the device.
+func openShm(g *gateway) (fabric, error) {
+	sf := &shmFabric{
+		offers: map[netip.Addr]*shmPeer{}, peers: map[*shm.Peer]*shmPeer{}, elsewhere: map[netip.Addr]time.Time{},
+	}
 	dev, err := shm.Open(shm.Config{
 		Dir: g.cfg.ShmDir, GatewayID: g.id, Vectors: len(g.shards),
 		PeerQuota: uint64(g.cfg.Limits.Memory), OnPeerDown: sf.peerDown, Logger: g.log,
@@ -53,31 +58,14 @@ func openShm(g *gateway) (*shmFabric, error) {
 	if err != nil {
 		return nil, err
 	}
-	sf.dev = dev
+	sf.shm = dev
 	if _, err := dev.Listen(); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
-	for i, s := range g.shards {
-		if err := sf.drive(i, s); err != nil {
-			return nil, errors.Join(err, sf.close())
-		}
+	if sf.driven, err = drive(g, dev); err != nil {
+		return nil, err
 	}
 	return sf, nil
-}
-
-func (sf *shmFabric) drive(i int, s *shard) error {
-	cq, err := sf.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
-	if err != nil {
-		return fmt.Errorf("shm completion queue: %w", err)
-	}
-	drv, err := sf.dev.Drive(i, s)
-	if err != nil {
-		return fmt.Errorf("shm vector %d: %w", i, err)
-	}
-	sf.cqs = append(sf.cqs, cq)
-	s.cqs = append(s.cqs, cq)
-	s.drivers = append(s.drivers, drv)
-	return nil
 }
 
 func (*shmFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
@@ -97,23 +85,24 @@ func (sf *shmFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, e
 
 // describe is what the other side must know of a queue pair.
 func (sf *shmFabric) describe(c *carry, p *shmPeer) negotiate.CarrierOffer {
-	o := negotiate.CarrierOffer{
-		Kind: negotiate.CarrierSHM,
-		SHM:  negotiate.SHMEndpoint{Name: p.Name(), Key: p.Key(), QPN: c.qp.Num()},
+	return negotiate.CarrierOffer{
+		Kind: negotiate.CarrierSHM, Conn: c.connData(),
+		SHM: negotiate.SHMEndpoint{Name: p.Name(), Key: p.Key(), QPN: c.qp.Num()},
 	}
-	c.ep.ConnData().Append(o.Conn[:0])
-	return o
 }
 
 // peerFor returns the peer offered to a server address, or makes the offer.
 func (sf *shmFabric) peerFor(a netip.Addr) (*shmPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if time.Now().Before(sf.elsewhere[a]) {
+		return nil, errNotHere
+	}
 	if p := sf.offers[a]; p != nil && p.Err() == nil {
 		return p, nil
 	}
 	sf.dropPendingLocked()
-	peer, err := sf.dev.Offer()
+	peer, err := sf.shm.Offer()
 	if err != nil {
 		return nil, fmt.Errorf("shm offer: %w", err)
 	}
@@ -158,7 +147,7 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 	if p.HostID != sf.g.hostID {
 		return nil, negotiate.CarrierOffer{}, errNotHere
 	}
-	peer, err := sf.dev.Attach(ctx, from.SHM.Name, from.SHM.Key)
+	peer, err := sf.shm.Attach(ctx, from.SHM.Name, from.SHM.Key)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm attach: %w", err)
 	}
@@ -172,7 +161,7 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 		}
 		return nil, negotiate.CarrierOffer{}, err
 	}
-	s.call(func() { err = sf.connectCarry(c, from) })
+	s.call(func() { err = sf.connect(c, from) })
 	if err != nil {
 		s.post(c.close)
 		return nil, negotiate.CarrierOffer{}, err
@@ -181,8 +170,22 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 }
 
 // connect implements fabric.
-func (sf *shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
-	return sf.connectCarry(c, to)
+func (*shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
+	return c.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn)
+}
+
+// answered implements fabric: a server that carries otherwise and did not attach
+// is not offered memory for a while.
+func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) {
+	if f.carryOf(negotiate.CarrierSHM) == nil || negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
+		return
+	}
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if len(sf.elsewhere) >= elsewhereLimit {
+		clear(sf.elsewhere)
+	}
+	sf.elsewhere[f.tuple.Remote.Addr()] = time.Now().Add(elsewhereFor)
 }
 
 // warm implements fabric.
@@ -191,41 +194,15 @@ func (*shmFabric) warm(c *carry) bool { return c.peer.(*shmPeer).warm.Load() }
 // proved implements fabric.
 func (*shmFabric) proved(c *carry) { c.peer.(*shmPeer).warm.Store(true) }
 
-// connectCarry runs on the shard's thread.
-func (sf *shmFabric) connectCarry(c *carry, to negotiate.CarrierOffer) error {
-	if c.closed {
-		return errLegClosed
-	}
-	conn, err := rsocket.ParseConnData(to.Conn[:])
-	if err != nil {
-		return err
-	}
-	c.s.qps[c.qp.Num()] = c
-	if err := verbs.Connect(c.qp, verbs.ConnectAttr(to.SHM.QPN)); err != nil {
-		return err
-	}
-	return c.ep.Connect(conn)
-}
-
 // newCarry makes a queue pair in INIT with its memory.
 func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
-	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: ringSize(sf.g.pool.Stats())}
-	cq := sf.cqs[s.id]
-	qp, err := p.PD().CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
+	c, err := sf.prepare(f, s, p.PD(), p.arena)
 	if err != nil {
-		return nil, fmt.Errorf("shm queue pair: %w", err)
-	}
-	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
-		return nil, errors.Join(err, qp.Close())
-	}
-	ep, err := rsocket.NewEndpoint(qp, p.arena, cfg)
-	if err != nil {
-		err = errors.Join(err, qp.Close())
 		p.reap() // what it had of the arena may have been the last
-		return nil, err
+		return nil, fmt.Errorf("shm: %w", err)
 	}
-	c := &carry{s: s, f: f, fabric: sf, qp: qp, ep: ep, peer: p, kind: negotiate.CarrierSHM, fd: -1}
-	c.settled = func() { sf.release(p, ep) }
+	c.fabric, c.peer, c.kind = sf, p, negotiate.CarrierSHM
+	c.settled = func() { sf.release(p, c.ep) }
 	return c, nil
 }
 
@@ -264,7 +241,7 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 }
 
 // reason implements fabric.
-func (sf *shmFabric) reason(err error) negotiate.Reason {
+func (*shmFabric) reason(_ *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
 	switch {
 	case errors.As(err, &protocol):
@@ -272,38 +249,22 @@ func (sf *shmFabric) reason(err error) negotiate.Reason {
 	case errors.Is(err, rsocket.ErrConnection):
 		return negotiate.ReasonPeerDead
 	default:
-		return negotiate.ReasonNone
+		return negotiate.ReasonDeviceFailed
 	}
+}
+
+// devices implements fabric.
+func (sf *shmFabric) devices() []DeviceInfo {
+	return []DeviceInfo{describeDevice("shm0", DeviceShm, sf.shm, sf.shm.Stats())}
 }
 
 // close implements fabric; the shards have stopped.
 func (sf *shmFabric) close() error {
-	var errs []error
-	for _, s := range sf.g.shards {
-		for _, d := range s.drivers {
-			errs = append(errs, d.Close())
-		}
-		s.drivers = nil
-	}
-	errs = append(errs, sf.dev.Close())
+	err := sf.driven.close()
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	for _, p := range sf.peers { // offers that nobody took
 		p.reap()
 	}
-	return errors.Join(errs...)
-}
-
-// ringSize is the RMB of the next flow: large rings are for bulk, and thousands
-// of flows are rarely all bulk, so the more of the memory is handed out the
-// smaller the rings become. When even small ones do not fit the flow is native.
-func ringSize(p rmb.PoolStats) int {
-	switch {
-	case p.Used < p.Limit/4:
-		return 1 << 20
-	case p.Used < p.Limit/2:
-		return 256 << 10
-	default:
-		return 64 << 10
-	}
+	return err
 }

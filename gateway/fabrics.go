@@ -1,24 +1,161 @@
 package gateway
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// cqDepth bounds the completions a shard has not yet looked at.
+const cqDepth = 1 << 14
 
 // openFabrics opens the devices of the configuration, in its order. A device
 // that cannot be opened is left out: connections fall back, and say so.
-func (g *gateway) openFabrics() error {
+func (g *gateway) openFabrics() {
+	open := map[DeviceKind]func(*gateway) (fabric, error){DeviceShm: openShm, DeviceSoft: openSoft}
 	for _, kind := range g.cfg.Carriers {
-		switch kind {
-		case DeviceShm:
-			fb, err := openShm(g)
-			if err != nil {
-				return fmt.Errorf("carrier shm: %w", err)
-			}
-			g.fabrics = append(g.fabrics, fb)
-		case DeviceSoft, DeviceHW:
+		fn := open[kind]
+		if fn == nil {
 			g.log.Info("carrier not available in this version", "carrier", kind)
+			g.absent = append(g.absent, missing(kind, DeviceAbsent, "not available in this version"))
+			continue
 		}
+		fb, err := fn(g)
+		if errors.Is(err, errNoAddrs) {
+			g.log.Info("carrier without a network", "carrier", kind)
+			g.absent = append(g.absent, missing(kind, DeviceAbsent, err.Error()))
+			continue
+		}
+		if err != nil {
+			g.log.Warn("carrier left out", "carrier", kind, "error", err)
+			g.absent = append(g.absent, missing(kind, DeviceFailed, err.Error()))
+			continue
+		}
+		g.fabrics = append(g.fabrics, fb)
 	}
 	for _, s := range g.shards {
 		s.start()
 	}
+}
+
+// missing describes a device that was asked for in vain.
+func missing(kind DeviceKind, state DeviceState, why string) DeviceInfo {
+	return DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
+}
+
+// driven is what fabrics have in common: an RDMA device whose vectors are in
+// the hands of the shards, the number of a vector being that of its shard.
+type driven struct {
+	g       *gateway
+	dev     verbs.Device
+	queues  []*flowCQ // by shard
+	drivers []verbs.Driver
+}
+
+// drive gives each shard its vector of the device. Shards that run already take
+// the device in with their next turn. On failure the device is closed.
+func drive(g *gateway, dev verbs.Device) (*driven, error) {
+	d := &driven{g: g, dev: dev}
+	for i, s := range g.shards {
+		if err := d.driveVector(i, s); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s vector %d: %w", dev.Name(), i, err), d.close())
+		}
+	}
+	for i, s := range g.shards {
+		s.post(func() {
+			s.cqs = append(s.cqs, d.queues[i])
+			s.drivers = append(s.drivers, d.drivers[i])
+		})
+	}
+	return d, nil
+}
+
+// answered, started and wireLost implement fabric for devices that need not
+// know.
+func (*driven) answered(*flow, *negotiate.Accept) {}
+
+func (*driven) started(*carry) {}
+
+func (*driven) wireLost(*carry) {}
+
+func (d *driven) driveVector(i int, s *shard) error {
+	cq, err := d.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
+	if err != nil {
+		return fmt.Errorf("completion queue: %w", err)
+	}
+	drv, err := d.dev.Drive(i, s)
+	if err != nil {
+		return err
+	}
+	d.queues = append(d.queues, &flowCQ{cq: cq, flows: map[uint32]*carry{}})
+	d.drivers = append(d.drivers, drv)
 	return nil
+}
+
+// close ends the device; the shards have stopped, or never knew it.
+func (d *driven) close() error {
+	var errs []error
+	for _, drv := range d.drivers {
+		errs = append(errs, drv.Close())
+	}
+	return errors.Join(append(errs, d.dev.Close())...)
+}
+
+// prepare makes the queue pair of a flow, in INIT, with its memory. The caller
+// sets what is its own of the carry.
+func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: ringSize(d.g.pool.Stats())}
+	q := d.queues[s.id]
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
+	if err != nil {
+		return nil, fmt.Errorf("queue pair: %w", err)
+	}
+	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	ep, err := rsocket.NewEndpoint(qp, arena, cfg)
+	if err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	return &carry{s: s, f: f, queue: q, qp: qp, ep: ep, fd: -1, probeLen: rsocket.MaxProbe}, nil
+}
+
+// attach connects the queue pair of a carry; the caller is on its shard.
+func (c *carry) attach(attr verbs.QPAttr, conn negotiate.ConnData) error {
+	if c.closed {
+		return errLegClosed
+	}
+	data, err := rsocket.ParseConnData(conn[:])
+	if err != nil {
+		return err
+	}
+	c.queue.flows[c.qp.Num()] = c
+	if err := verbs.Connect(c.qp, attr); err != nil {
+		return err
+	}
+	return c.ep.Connect(data)
+}
+
+// connData is what the peer has to know of a carry's memory.
+func (c *carry) connData() (d negotiate.ConnData) {
+	c.ep.ConnData().Append(d[:0])
+	return d
+}
+
+// ringSize is the RMB of the next flow: large rings are for bulk, and thousands
+// of flows are rarely all bulk, so the more of the memory is handed out the
+// smaller the rings become. When even small ones do not fit the flow is native.
+func ringSize(p rmb.PoolStats) int {
+	switch {
+	case p.Used < p.Limit/4:
+		return 1 << 20
+	case p.Used < p.Limit/2:
+		return 256 << 10
+	default:
+		return 64 << 10
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -32,12 +33,14 @@ type gateway struct {
 	hostID [16]byte
 	steer  Steering
 	legs   Legs
+	addrs  func() ([]netip.Addr, error) // nil: no network
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
 
 	shards  []*shard
 	fabrics []fabric
+	absent  []DeviceInfo // configured, and not there
 	control *controlQueue
 	accept  LegListener
 	seed    maphash.Seed
@@ -65,7 +68,7 @@ type gateway struct {
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
-		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs,
+		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, addrs: h.Addrs,
 		policy: negotiate.CachePolicy{
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,
@@ -92,9 +95,7 @@ func (g *gateway) build(h Host) error {
 	if err := g.startShards(); err != nil {
 		return err
 	}
-	if err := g.openFabrics(); err != nil {
-		return err
-	}
+	g.openFabrics()
 	if g.stack, err = netstack.New(netstack.Config{
 		Link: h.Link, Handler: g, Logger: g.log,
 		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows},
@@ -248,16 +249,6 @@ func (g *gateway) remember(f *flow, v negotiate.Verdict) {
 	}
 }
 
-// carrierFailure names what ended a queue pair.
-func (g *gateway) carrierFailure(err error) negotiate.Reason {
-	for _, fb := range g.fabrics {
-		if r := fb.reason(err); r != negotiate.ReasonNone {
-			return r
-		}
-	}
-	return negotiate.ReasonDeviceFailed
-}
-
 // onEvent is called for every decision of the programs.
 func (g *gateway) onEvent(e ebpf.Event) {
 	t := Tuple(e.Tuple)
@@ -341,6 +332,7 @@ func (g *gateway) closeShards() {
 	var errs []error
 	for _, s := range g.shards {
 		s.halt()
+		s.drivers, s.cqs = nil, nil // what is still posted finds no device
 	}
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.close())

@@ -20,6 +20,9 @@ type Host struct {
 	Legs     Legs
 	// Link is the wire side of the steering, for the wire legs' TCP.
 	Link netstack.Link
+	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
+	// hosts without a network of their own.
+	Addrs func() ([]netip.Addr, error)
 	// ID names the kernel: gateways with the same one can share memory.
 	ID [16]byte
 }

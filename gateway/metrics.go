@@ -18,25 +18,28 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // port: detail per connection is what conns is for.
 type metricDescs struct {
 	build, mode, flows, flowsTotal, decisions, fallbacks, handshake, bytes,
-	memory, memoryLimit, peers, mapEntries, mapCapacity, heartbeat *prometheus.Desc
+	memory, memoryLimit, peers, mapEntries, mapCapacity, heartbeat,
+	deviceUp, deviceEvents *prometheus.Desc
 }
 
 func newMetricDescs() metricDescs {
 	return metricDescs{
-		build:       desc("build_info", "Version of the gateway; always 1.", "version", "go", "kernel"),
-		mode:        desc("mode", "1 for the mode in force, 0 for the others.", "mode"),
-		flows:       desc("flows", "Connections carried now.", "carrier"),
-		flowsTotal:  desc("flows_total", "Connections carried since the start.", "carrier"),
-		decisions:   desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
-		fallbacks:   desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
-		handshake:   desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
-		bytes:       desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
-		memory:      desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
-		memoryLimit: desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
-		peers:       desc("peers", "Known peers.", "state"),
-		mapEntries:  desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
-		mapCapacity: desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
-		heartbeat:   desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."),
+		build:        desc("build_info", "Version of the gateway; always 1.", "version", "go", "kernel"),
+		mode:         desc("mode", "1 for the mode in force, 0 for the others.", "mode"),
+		flows:        desc("flows", "Connections carried now.", "carrier"),
+		flowsTotal:   desc("flows_total", "Connections carried since the start.", "carrier"),
+		decisions:    desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
+		fallbacks:    desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
+		handshake:    desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
+		bytes:        desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
+		memory:       desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
+		memoryLimit:  desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
+		peers:        desc("peers", "Known peers.", "state"),
+		mapEntries:   desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
+		mapCapacity:  desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
+		deviceUp:     desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"),
+		deviceEvents: desc("device_events_total", "What happened in an RDMA device: packets, retransmissions, errors.", "device", "event"),
+		heartbeat:    desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."),
 	}
 }
 
@@ -57,7 +60,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
 		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.handshake, d.bytes,
-		d.memory, d.memoryLimit, d.peers, d.mapEntries, d.mapCapacity, d.heartbeat,
+		d.memory, d.memoryLimit, d.peers, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents,
 	} {
 		ch <- desc
 	}
@@ -92,6 +95,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range s.Maps {
 		e.gauge(d.mapEntries, float64(m.Entries), m.Map)
 		e.gauge(d.mapCapacity, float64(m.Capacity), m.Map)
+	}
+	for i := range s.Devices {
+		dev := &s.Devices[i]
+		e.gauge(d.deviceUp, boolValue(dev.State == DeviceActive), dev.Name)
+		for event, n := range dev.Counters {
+			e.counter(d.deviceEvents, n, dev.Name, event)
+		}
 	}
 	if !s.Heartbeat.IsZero() {
 		e.gauge(d.heartbeat, float64(s.Heartbeat.UnixMilli())/1000)

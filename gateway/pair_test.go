@@ -184,7 +184,9 @@ func (p *gatewayPair) empty(t require.TestingT) {
 		require.Zero(t, g.pool.Stats().Quarantined)
 		s := g.shards[0]
 		s.call(func() {
-			require.Empty(t, s.qps)
+			for _, q := range s.cqs {
+				require.Empty(t, q.flows)
+			}
 			require.Empty(t, s.fds)
 			require.Empty(t, s.again)
 		})

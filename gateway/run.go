@@ -99,7 +99,7 @@ func realHost(dp *ebpf.Datapath) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, ID: id}, nil
+	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, Addrs: dp.Addrs, ID: id}, nil
 }
 
 // daemon is one run of the gateway.

@@ -43,9 +43,8 @@ type shard struct {
 	kick int // eventfd: something was posted
 
 	drivers []verbs.Driver
-	cqs     []verbs.CQ
+	cqs     []*flowCQ
 	wcs     [wcBatch]verbs.WC
-	qps     map[uint32]*carry
 	fds     map[int32]*carry
 	again   []*carry // flows that used up their budget
 	spare   []*carry // the list again changes with
@@ -61,6 +60,13 @@ type shard struct {
 	done  chan struct{}
 }
 
+// flowCQ is the completion queue of one device on one shard, and whose the
+// completions are. Queue pairs are numbered per device.
+type flowCQ struct {
+	cq    verbs.CQ
+	flows map[uint32]*carry
+}
+
 // newShard makes the loop's descriptors; run starts it.
 func newShard(id int, log *slog.Logger) (*shard, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -74,7 +80,7 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 	}
 	s := &shard{
 		id: id, log: log, epfd: epfd, kick: kick,
-		qps: map[uint32]*carry{}, fds: map[int32]*carry{}, done: make(chan struct{}),
+		fds: map[int32]*carry{}, done: make(chan struct{}),
 	}
 	if err := s.Add(kick); err != nil {
 		s.closeFDs()
@@ -180,23 +186,28 @@ func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 	if s.runAgain() {
 		worked = true
 	}
+	s.flush()
+	return worked, next
+}
+
+// flush rings the doorbells of what was posted.
+func (s *shard) flush() {
 	for _, d := range s.drivers {
 		d.Flush()
 	}
-	return worked, next
 }
 
 // pollCQs hands every completion to its flow.
 func (s *shard) pollCQs() bool {
 	worked := false
-	for _, cq := range s.cqs {
+	for _, q := range s.cqs {
 		for {
-			n, err := cq.Poll(s.wcs[:])
+			n, err := q.cq.Poll(s.wcs[:])
 			if err != nil {
 				s.log.Error("poll completion queue", "shard", s.id, "error", err)
 			}
 			for i := range s.wcs[:n] {
-				if c := s.qps[s.wcs[i].QPNum]; c != nil {
+				if c := q.flows[s.wcs[i].QPNum]; c != nil {
 					c.completion(&s.wcs[i])
 				}
 			}

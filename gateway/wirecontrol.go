@@ -93,6 +93,24 @@ func (c *wireControl) legDelivered() {
 	c.enqueue()
 }
 
+// keepalive asks the peer's TCP for a sign of life, unless something it has to
+// acknowledge is on its way.
+func (c *wireControl) keepalive() {
+	c.mu.Lock()
+	if c.reading && !c.over && !c.wireGone && len(c.out) == 0 {
+		c.out = negotiate.AppendKeepalive(c.out)
+	}
+	c.mu.Unlock()
+	c.enqueue()
+}
+
+// delivered: the peer has said that its application has got everything.
+func (c *wireControl) delivered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.haveGot
+}
+
 // service writes what is to be written and reads what is there. scratch is
 // the worker's.
 func (c *wireControl) service(scratch []byte) {
@@ -137,6 +155,9 @@ func (c *wireControl) flush() {
 func (c *wireControl) lost() {
 	c.wireGone, c.out = true, nil
 	if !c.endSent || !c.endGot {
+		if cr := c.f.chosen(); cr != nil {
+			cr.fabric.wireLost(cr)
+		}
 		c.abort(negotiate.ReasonWireReset, true)
 		return
 	}

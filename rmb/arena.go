@@ -16,6 +16,7 @@ const keepSlabs = 1
 type Arena struct {
 	pool *Pool
 	from Allocator
+	keys Registrar // nil: regions share the key of their slab
 
 	// Everything below is guarded by pool.mu.
 	slabs    [classes][]*slab
@@ -58,9 +59,22 @@ func (a *Arena) Stats() ArenaStats {
 	return ArenaStats{Reserved: a.reserved, Used: a.used, Regions: a.regions}
 }
 
-// Alloc returns a region of n bytes with whatever contents. It fails with [ErrNoMemory] rather than wait. It may
-// register memory with the device and is not for the hot path.
+// Alloc returns a region of n bytes, with whatever contents, that the peer may write to. It fails with [ErrNoMemory]
+// rather than wait. It may register memory with the device and is not for the hot path.
 func (a *Arena) Alloc(n int) (*Region, error) {
+	r, err := a.AllocLocal(n)
+	if err != nil || a.keys == nil {
+		return r, err
+	}
+	if err := r.register(a.keys); err != nil {
+		return nil, errors.Join(err, r.Free())
+	}
+	return r, nil
+}
+
+// AllocLocal is Alloc for memory that only this side writes to, such as a send buffer: in an isolated arena no key
+// reaches it.
+func (a *Arena) AllocLocal(n int) (*Region, error) {
 	class, ok := classOf(n)
 	if !ok {
 		return nil, fmt.Errorf("region of %d bytes: %w", n, ErrNoMemory)
@@ -112,7 +126,7 @@ func (a *Arena) grow(class int) error {
 	if err != nil {
 		return errors.Join(err, closeErr)
 	}
-	mr, err := a.from.AllocMR(n, Access)
+	mr, err := a.from.AllocMR(n, a.slabAccess())
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
 	if err != nil {
@@ -126,6 +140,14 @@ func (a *Arena) grow(class int) error {
 	}
 	a.slabs[class] = append(a.slabs[class], newSlab(mr, class))
 	return closeErr
+}
+
+// slabAccess: where regions have keys of their own, that of the slab is for this side only.
+func (a *Arena) slabAccess() verbs.Access {
+	if a.keys != nil {
+		return verbs.AccessLocalWrite
+	}
+	return Access
 }
 
 // trimLocked takes out all empty slabs but keep of each class; the caller closes them without the lock.

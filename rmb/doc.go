@@ -15,4 +15,7 @@
 // after the queue pair's end is confirmed, and calls [Region.Quarantine] while it is not.
 //
 //	Pool ──1:n── Arena (one peer gateway, one PD) ──1:n── slab (one MR) ──1:n── Region (one ring or buffer)
+//
+// In an isolated arena ([Pool.IsolatedArena]) the slab's registration is for this side only, and every region that the
+// peer writes to has one of its own.
 package rmb

@@ -29,6 +29,13 @@ type Allocator interface {
 	AllocMR(size int, access verbs.Access) (verbs.MR, error)
 }
 
+// Registrar is an Allocator whose memory can be registered again in parts, each with its own key; every verbs.PD of a
+// device with DeviceAttr.RemoteRegMR is one.
+type Registrar interface {
+	Allocator
+	RegMR(buf []byte, access verbs.Access) (verbs.MR, error)
+}
+
 // PoolConfig bounds a pool.
 type PoolConfig struct {
 	// Limit is the hard limit in bytes over everything registered; 0 = 1 GiB.
@@ -92,9 +99,16 @@ func (p *Pool) Stats() PoolStats {
 	return st
 }
 
-// Arena opens the part of the pool that belongs to one peer.
-func (p *Pool) Arena(from Allocator) *Arena {
-	a := &Arena{pool: p, from: from}
+// Arena opens the part of the pool that belongs to one peer. All regions of a slab have one key: the peer is trusted
+// with the memory of all its connections.
+func (p *Pool) Arena(from Allocator) *Arena { return p.open(&Arena{from: from}) }
+
+// IsolatedArena is Arena with a key per region, which ends with the region: of two connections of the peer none reaches
+// the memory of the other, and nothing reaches memory that has been freed.
+func (p *Pool) IsolatedArena(from Registrar) *Arena { return p.open(&Arena{from: from, keys: from}) }
+
+func (p *Pool) open(a *Arena) *Arena {
+	a.pool = p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.peers[a] = struct{}{}

@@ -1,5 +1,12 @@
 package rmb
 
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
 // Region is a piece of registered memory handed out by an arena. Its owner is whoever allocated it; the peer may write
 // to it as soon as it knows its key.
 type Region struct {
@@ -10,6 +17,7 @@ type Region struct {
 	arena  *Arena
 	slab   *slab
 	offset int
+	own    verbs.MR // the registration of this region alone; nil: that of the slab
 
 	// Guarded by the pool's lock.
 	freed, quarantined bool
@@ -21,6 +29,16 @@ func newRegion(a *Arena, s *slab, offset, n int) *Region {
 		addr: s.mr.Addr() + uint64(offset), lkey: s.mr.LKey(), rkey: s.mr.RKey(),
 		arena: a, slab: s, offset: offset,
 	}
+}
+
+// register gives the region a key of its own.
+func (r *Region) register(keys Registrar) error {
+	mr, err := keys.RegMR(r.buf, Access)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoMemory, err)
+	}
+	r.own, r.addr, r.lkey, r.rkey = mr, mr.Addr(), mr.LKey(), mr.RKey()
+	return nil
 }
 
 // Bytes returns the memory. It must not be used after Free.
@@ -47,8 +65,8 @@ func (r *Region) Quarantine() {
 	}
 }
 
-// Free makes the bytes available to other connections of the same peer. Call it only when the peer has stopped
-// writing. Free is idempotent.
+// Free makes the bytes available to other connections of the same peer; a key of its own ends before. Call it only when
+// the peer has stopped writing. Free is idempotent.
 func (r *Region) Free() error {
 	a := r.arena
 	a.pool.mu.Lock()
@@ -57,6 +75,12 @@ func (r *Region) Free() error {
 		return nil
 	}
 	r.freed = true
+	a.pool.mu.Unlock()
+	var closeErr error
+	if r.own != nil { // without the lock: the device may take its time
+		closeErr = r.own.Close()
+	}
+	a.pool.mu.Lock()
 	if r.quarantined {
 		a.pool.stats.Quarantined -= int64(classSize(r.slab.class))
 	}
@@ -64,5 +88,5 @@ func (r *Region) Free() error {
 	r.slab.free = append(r.slab.free, r.offset)
 	mrs := a.trimLocked(keepSlabs)
 	a.pool.mu.Unlock()
-	return closeAll(mrs)
+	return errors.Join(closeErr, closeAll(mrs))
 }

@@ -175,7 +175,7 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 		return fmt.Errorf("send buffer of %d bytes for a ring of %d: %w", size, peerRing, rmb.ErrNoMemory)
 	}
 	var err error
-	if e.send, err = e.arena.Alloc(size); err != nil {
+	if e.send, err = e.arena.AllocLocal(size); err != nil {
 		return fmt.Errorf("send buffer: %w", err)
 	}
 	e.sndbuf = rmb.NewRing(e.send.Bytes())

@@ -12,7 +12,7 @@ var ErrProbe = errors.New("probe came back damaged")
 // Probe sends n bytes, at most [MaxProbe] and half of either ring, for the peer to send back: the proof that a carrier
 // works in both directions with packets of that size. Only gateways are probed, only by the side that connected, and
 // only before the first byte. EventProved tells that the same bytes came back; how long to wait is the caller's
-// business. The stream starts at offset zero all the same.
+// business. The stream starts at offset zero all the same. The same call may be made again while nothing has come back.
 func (e *Endpoint) Probe(n int, seed uint64) error {
 	c, err := e.stream.Probe(n)
 	if err != nil {

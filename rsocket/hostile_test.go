@@ -87,12 +87,20 @@ func hostilePeers() []hostile {
 		{"grant outside", Gateway, usedUp(grantEntry(SGE{Addr: ringBase, Key: ringKey, Length: 65})), sgl, sgeSize, ViolationGrant},
 		{"grant below", Gateway, usedUp(grantEntry(SGE{Addr: ringBase - 8, Key: ringKey, Length: 8})), sgl, sgeSize, ViolationGrant},
 		{"probe of a stock stream", Stock, nil, MakeImm(OpProbe, 16), 16, ViolationProbe},
-		{"probe into a running stream", Gateway, func(v, _ *side) { v.write(1) }, MakeImm(OpProbe, 16), 16, ViolationProbe},
+		{"probe into a running stream", Gateway, writes, MakeImm(OpProbe, 16), 16, ViolationProbe},
+		{"echo into a running stream", Gateway, writes, MakeImm(OpProbe, 16|probeEcho), 16, ViolationProbe},
 		{"probe of nothing", Gateway, nil, MakeImm(OpProbe, 0), 0, ViolationLength},
 		{"probe with another length", Gateway, nil, MakeImm(OpProbe, 16), 17, ViolationLength},
 		{"probe beyond half of the ring", Gateway, nil, MakeImm(OpProbe, 33), 33, ViolationProbe},
 		{"echo of nothing", Gateway, nil, MakeImm(OpProbe, 16|probeEcho), 16, ViolationProbe},
 	}
+}
+
+// writes: the peer has begun the stream.
+func writes(v, p *side) {
+	p.write(1)
+	p.transfer()
+	v.receive()
 }
 
 func TestHostilePeer(t *testing.T) {

@@ -3,28 +3,36 @@ package rsocket
 // MaxProbe is the longest probe: the largest RDMA path MTU.
 const MaxProbe = 4096
 
-// maxProbes bounds the probes one stream answers.
+// maxProbes bounds the probes one stream sends and answers.
 const maxProbes = 4
 
 // probe is the carrier proof between gateways: before the first stream message, the client writes one full path MTU
 // into the peer's first grant, and the server writes the same bytes back into the client's. Neither counts as stream
 // data, costs a credit or moves an offset; the bytes are overwritten by the first stream bytes.
+//
+// A probe may be repeated: on a network that loses packets the repetition makes the peer ask for what is missing, long
+// before the transport's timer would. What is still on the way when the first echo is back meets a stream that has
+// begun, but only on our side: the transport keeps the order of either direction.
 type probe struct {
-	waiting  int // length of the own probe under way
+	length   int // of the own probe
+	sent     int // own probes
+	echoes   int // of them, those that came back
 	echo     int // length of the peer's probe to echo
-	answered int
+	received int
 }
 
 // Probe returns the write of n probe bytes. They may be sent from anywhere but the start of the own ring, where the echo
-// arrives.
+// arrives. Repetitions, as long as the first and the same bytes, fail with ErrBlocked when they are too many.
 func (s *Stream) Probe(n int) (Control, error) {
-	if !s.mayProbe() || n <= 0 || n > s.longestProbe() {
+	t := &s.test
+	if !s.mayProbe() || n <= 0 || n > s.longestProbe() || t.sent > 0 && n != t.length {
 		return Control{}, ErrState
 	}
-	if !s.ctrl.available() {
+	if !s.ctrl.available() || t.sent == maxProbes {
 		return Control{}, ErrBlocked
 	}
-	s.test.waiting = n
+	t.length = n
+	t.sent++
 	return s.probeMessage(n, 0), nil
 }
 
@@ -61,9 +69,10 @@ func (s *Stream) probeMessage(n int, flag uint32) Control {
 }
 
 func (s *Stream) receiveProbe(imm Imm, length uint32) (Events, error) {
+	t := &s.test
 	n := int(imm.Data() &^ probeEcho)
 	switch {
-	case !s.mayProbe():
+	case s.cfg.Dialect != Gateway || !s.live() || s.heard:
 		return 0, s.violation(ViolationProbe, imm, length)
 	case n == 0 || uint32(n) != length:
 		return 0, s.violation(ViolationLength, imm, length)
@@ -71,18 +80,25 @@ func (s *Stream) receiveProbe(imm Imm, length uint32) (Events, error) {
 		return 0, s.violation(ViolationProbe, imm, length)
 	case imm.Data()&probeEcho != 0:
 		return s.receiveEcho(imm, length)
-	case s.test.echo != 0 || s.test.answered == maxProbes:
+	case t.echo != 0 || t.received == maxProbes:
 		return 0, s.violation(ViolationProbe, imm, length)
 	}
-	s.test.echo = n
-	s.test.answered++
+	t.received++
+	if !s.quiet { // a late repetition: our own bytes are on their way to where the echo would go
+		return 0, nil
+	}
+	t.echo = n
 	return EventProbe, nil
 }
 
 func (s *Stream) receiveEcho(imm Imm, length uint32) (Events, error) {
-	if s.test.waiting != int(length) {
+	t := &s.test
+	if t.echoes == t.sent || t.length != int(length) {
 		return 0, s.violation(ViolationProbe, imm, length)
 	}
-	s.test.waiting = 0
+	t.echoes++
+	if t.echoes > 1 {
+		return 0, nil
+	}
 	return EventProved, nil
 }

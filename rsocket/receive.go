@@ -77,7 +77,7 @@ func (s *Stream) Receive(imm Imm, length uint32) (Events, error) {
 	if imm.Op() == OpProbe {
 		return s.receiveProbe(imm, length)
 	}
-	s.quiet = false
+	s.quiet, s.heard = false, true
 	switch imm.Op() {
 	case OpData:
 		return s.receiveData(imm, length)

@@ -23,7 +23,8 @@ type Stream struct {
 	readable, writable      bool // as in rs_state: cleared by either side
 	peerShut                bool // the peer said that it sends no more data
 	peerGone                bool // the peer sent its last message: it posts nothing any more
-	quiet                   bool // no stream message went either way yet: probes are allowed
+	quiet                   bool // no stream message went either way yet: probes may be sent
+	heard                   bool // a stream message came: no probe may follow it
 
 	send sendSide
 	recv recvSide

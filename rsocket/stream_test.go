@@ -306,6 +306,44 @@ func TestProbeLeavesStreamClean(t *testing.T) {
 	require.ErrorIs(t, err, ErrState, "too late")
 }
 
+// TestRepeatedProbe: repetitions that are still on the way when the first echo
+// is back, and when either side has begun to send, disturb nobody.
+func TestRepeatedProbe(t *testing.T) {
+	a, b := gatewayPair(t, 64)
+	probe := func() {
+		c, err := a.Probe(30)
+		require.NoError(t, err)
+		a.post(c.Write, make([]byte, 30))
+		a.transfer()
+	}
+	echo := func() {
+		e, ok := b.Echo()
+		require.True(t, ok)
+		b.post(e.Write, b.ProbeBytes(30))
+	}
+	for range 2 {
+		probe()
+		b.receive()
+		echo()
+	}
+	probe()
+	for b.transfer() {
+	}
+	a.receive()
+	require.True(t, a.events.Has(EventProved))
+	a.events = 0
+	require.Positive(t, b.write(20), "the last word came another way")
+	require.Positive(t, a.write(20))
+	settle(a, b)
+	require.False(t, a.events.Has(EventProved), "once is enough")
+	_, ok := b.Echo()
+	require.False(t, ok, "nothing may overwrite the stream")
+	require.EqualValues(t, 20, a.ReceivedOffset())
+	require.EqualValues(t, 20, b.ReceivedOffset())
+	require.NoError(t, a.Err())
+	require.NoError(t, b.Err())
+}
+
 func TestProbeLimits(t *testing.T) {
 	a, _ := gatewayPair(t, 64)
 	for _, n := range []int{-1, 0, 33, MaxProbe + 1} {

@@ -144,6 +144,21 @@ func (d *fakeDaemon) Peers() []gateway.PeerInfo {
 	}
 }
 
+// Devices implements gateway.Control.
+func (d *fakeDaemon) Devices() []gateway.DeviceInfo {
+	return []gateway.DeviceInfo{
+		{
+			Name: "shm0", Kind: gateway.DeviceShm, Carrier: gateway.CarrierShm, State: gateway.DeviceActive, MTU: 4096,
+			Limits: gateway.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
+			Counters: map[string]uint64{"bells_sent": 9, "violations": 0},
+		},
+		{
+			Name: "soft0", Kind: gateway.DeviceSoft, Carrier: gateway.CarrierSoft, State: gateway.DeviceFailed,
+			Error: "bind 10.0.0.1:4791: address already in use",
+		},
+	}
+}
+
 // FlushPeers implements gateway.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {
 	if d.kind == "broken" {

@@ -52,7 +52,7 @@ const (
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
 	return append([]func(*env) *cobra.Command{
-		newStatus, newConns, newPeers, newCodes, newVersion,
+		newStatus, newConns, newPeers, newDevices, newCodes, newVersion,
 		newUp, newOff, newOn, newCheck, newCleanup, newCompletion,
 	}, demoVerbs()...)
 }

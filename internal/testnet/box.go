@@ -43,6 +43,22 @@ type Box struct {
 	// another ReorderBy (default: 2 ms) while later ones overtake it.
 	Reorder   int
 	ReorderBy time.Duration
+
+	// UDP is what happens besides to the datagrams of one port.
+	UDP Datagrams
+}
+
+// Datagrams is what the user space hop does to UDP datagrams from or to Port.
+// Trains that a host has left to be cut by its device (UDP_SEGMENT) are cut
+// before, so that every datagram has its own luck. The same Seed gives a sender
+// the same luck, as far as its datagrams come in the same order.
+type Datagrams struct {
+	Port uint16 // 0: nothing happens
+	// Loss, Dup and Reorder are chances, per mille.
+	Loss, Dup, Reorder int
+	// ReorderBy is how long a datagram is held back. Default: 2 ms.
+	ReorderBy time.Duration
+	Seed      uint64
 }
 
 // Validate reports every problem of the box.
@@ -56,6 +72,12 @@ func (b Box) Validate() error {
 	perMille("loss", b.Loss)
 	perMille("dup", b.Dup)
 	perMille("reorder", b.Reorder)
+	perMille("udp.loss", b.UDP.Loss)
+	perMille("udp.dup", b.UDP.Dup)
+	perMille("udp.reorder", b.UDP.Reorder)
+	if b.UDP.ReorderBy < 0 {
+		errs = append(errs, errors.New("udp.reorder_by: negative"))
+	}
 	if b.Delay < 0 || b.Jitter < 0 || b.ReorderBy < 0 {
 		errs = append(errs, errors.New("delay, jitter, reorder_by: negative"))
 	}
@@ -66,7 +88,7 @@ func (b Box) Validate() error {
 func (b Box) slow() bool { return b.Delay > 0 || b.Jitter > 0 || b.Reorder > 0 }
 
 func (b Box) kernel() boxBox {
-	k := boxBox{Loss: uint16(b.Loss), Dup: uint16(b.Dup), Port: b.Port}
+	k := boxBox{Loss: uint16(b.Loss), Dup: uint16(b.Dup), Port: b.Port, UdpPort: b.UDP.Port}
 	for _, f := range []struct {
 		on   bool
 		flag boxBoxFlag
@@ -246,6 +268,8 @@ func (n *Network) BoxStats() (BoxStats, error) {
 		}
 	}
 	s.Mirrored = n.hop.mirrored.Load()
+	s.Lost += n.hop.lost.Load()
+	s.Duplicated += n.hop.duplicated.Load()
 	s.Reordered = n.hop.reordered.Load()
 	s.HopDropped = n.hop.dropped.Load()
 	return s, nil

@@ -14,12 +14,12 @@ import (
 )
 
 type boxBox struct {
-	_     structs.HostLayout
-	Flags uint32
-	Loss  uint16
-	Dup   uint16
-	Port  uint16
-	Pad   uint16
+	_       structs.HostLayout
+	Flags   uint32
+	Loss    uint16
+	Dup     uint16
+	Port    uint16
+	UdpPort uint16
 }
 
 type boxBoxCounter uint32

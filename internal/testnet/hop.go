@@ -36,11 +36,12 @@ type hop struct {
 	stop    chan struct{}
 	joined  sync.WaitGroup
 
-	mirrored, reordered, dropped atomic.Uint64
+	mirrored, reordered, dropped, lost, duplicated atomic.Uint64
 
 	mu     sync.Mutex // guards everything below
 	boxes  map[[6]byte]Box
-	last   map[[6]byte]time.Time // when the last frame of a host leaves
+	last   map[[6]byte]time.Time  // when the last frame of a host leaves
+	luck   map[[6]byte]*rand.Rand // of a host's datagrams
 	queue  frameQueue
 	serial uint64
 	mirror mirror
@@ -50,7 +51,7 @@ type hop struct {
 func startHop(sw *node, mtu int) (*hop, error) {
 	p := &hop{
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
-		boxes: map[[6]byte]Box{}, last: map[[6]byte]time.Time{},
+		boxes: map[[6]byte]Box{}, last: map[[6]byte]time.Time{}, luck: map[[6]byte]*rand.Rand{},
 		rnd: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))),
 	}
 	err := doIn(sw.ns, func() (err error) {
@@ -119,6 +120,7 @@ func (p *hop) set(sender net.HardwareAddr, b Box) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boxes[[6]byte(sender)] = b
+	p.luck[[6]byte(sender)] = rand.New(rand.NewPCG(b.UDP.Seed, uint64(sender[5])))
 }
 
 func (p *hop) close() error {
@@ -155,12 +157,46 @@ func (p *hop) take(frame []byte) {
 			p.mirrored.Add(1)
 		}
 	}
+	due := p.dueLocked(sender, b)
+	if b.UDP.Port != 0 && isDatagram(frame, b.UDP.Port) {
+		p.datagramLocked(sender, b.UDP, frame, due)
+		return
+	}
+	p.queueLocked(frame, due)
+}
+
+// datagramLocked lets one datagram take its chances.
+func (p *hop) datagramLocked(sender [6]byte, d Datagrams, frame []byte, due time.Time) {
+	luck := p.luck[sender]
+	// All three are drawn, so that the luck of later ones does not depend on which
+	// of them are in use.
+	lost, dup, reorder := luck.IntN(1000) < d.Loss, luck.IntN(1000) < d.Dup, luck.IntN(1000) < d.Reorder
+	if lost {
+		p.lost.Add(1)
+		return
+	}
+	if dup {
+		p.duplicated.Add(1)
+		p.queueLocked(append([]byte(nil), frame...), due)
+	}
+	if reorder {
+		p.reordered.Add(1)
+		hold := d.ReorderBy
+		if hold == 0 {
+			hold = hopDefaultHold
+		}
+		due = due.Add(hold)
+	}
+	p.queueLocked(frame, due)
+}
+
+func (p *hop) queueLocked(frame []byte, due time.Time) {
 	if len(p.queue) >= hopQueueLimit {
 		p.dropped.Add(1)
 		return
 	}
 	p.serial++
-	heap.Push(&p.queue, queuedFrame{due: p.dueLocked(sender, b), serial: p.serial, data: frame})
+	heap.Push(&p.queue, queuedFrame{due: due, serial: p.serial, data: frame})
 	select {
 	case p.wake <- struct{}{}:
 	default:

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -28,7 +27,7 @@ func TestCapabilities(t *testing.T) {
 	w.up(w.h2, settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		e := w.mustApp(w.h1, "ping", "-count", "3", "-to", addr(w.h2, echoPort))
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 	})
 	g.stop()
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -20,6 +19,7 @@ func TestCombination(t *testing.T) {
 		iif lo accept
 		ct state established,related accept
 		icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+		udp dport 4791 accept
 		iifname "eth0" ip saddr 10.77.0.1 tcp dport { 7000-7006 } accept
 		iifname "eth0" ip6 saddr fd77::1 tcp dport { 7000-7006 } accept
 	}
@@ -29,8 +29,8 @@ func TestCombination(t *testing.T) {
 	w.up(w.h2, settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		e := w.mustApp(w.h1, "ping", "-count", "50", "-to", addr(w.h2, echoPort))
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 		e = w.mustApp(w.h1, "transfer", "-up", "20000000", "-down", "20000000", "-to", addr(w.h2, transferPort))
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 	})
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -127,7 +126,7 @@ func (w *world) carryTwelve(t *testing.T) (idle *testnet.Proc, active []*testnet
 		active = append(active, p)
 	}
 	for _, g := range w.gateways {
-		require.Eventually(t, func() bool { return g.status().Flows[gateway.CarrierShm] >= 24 },
+		require.Eventually(t, func() bool { return g.status().Flows[w.via] >= 24 },
 			15*time.Second, 50*time.Millisecond, "24 flows: %+v", g.status())
 	}
 	return idle, active
@@ -186,7 +185,7 @@ func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
 		require.NoError(t, err)
 	}
 	e := w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort6(echoPort).String())
-	w.carriedBy(e, gateway.CarrierShm)
+	w.carriedBy(e, w.via)
 }
 
 func sorted(s []string) []string {
@@ -216,9 +215,9 @@ func TestDiesGuardian(t *testing.T) {
 		return false
 	}, 5*time.Second, 20*time.Millisecond, "a new guardian")
 	time.Sleep(2500 * time.Millisecond) // longer than a guardian waits for a beat
-	require.Equal(t, 24, g.status().Flows[gateway.CarrierShm], "connections are carried on")
+	require.Equal(t, 24, g.status().Flows[w.via], "connections are carried on")
 	e := w.mustApp(w.h1, "ping", "-count", "10", "-to", w.h2.AddrPort4(echoPort).String())
-	w.carriedBy(e, gateway.CarrierShm)
+	w.carriedBy(e, w.via)
 
 	start := time.Now()
 	g.signal(daemon, syscall.SIGKILL)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -58,7 +57,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	calls := w.newCaller(t, ownPort+1)
 	time.Sleep(400 * time.Millisecond)
 	require.Equal(t, 48, people.still())
-	require.GreaterOrEqual(t, g.status().Flows[gateway.CarrierShm], 24)
+	require.GreaterOrEqual(t, g.status().Flows[w.via], 24)
 
 	died := time.Now()
 	d.do(g)
@@ -148,7 +147,7 @@ func (w *world) restarted(t *testing.T, g *gw) {
 	}
 	for _, v6 := range []bool{false, true} {
 		e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.at(w.h2, v6, echoPort).String())
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 	}
 	g.signal(g.proc.Pid(), syscall.SIGTERM)
 	g.exited(t, 0)

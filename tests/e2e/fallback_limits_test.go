@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -57,7 +56,7 @@ func TestFallbackReleaseAtOnce(t *testing.T) {
 		}
 		require.Greater(t, w.offers()-offers, uint64(10), "connections that were released")
 	})
-	require.Zero(t, w.gateways[w.h1].status().FlowsTotal[gateway.CarrierShm])
+	require.Zero(t, w.gateways[w.h1].status().FlowsTotal[w.via])
 }
 
 // TestFallbackFlowLimit: one flow is allowed, the second is native, and when
@@ -76,7 +75,7 @@ func TestFallbackFlowLimit(t *testing.T) {
 			}
 			require.NoError(t, p.CloseInput())
 			require.NoError(t, p.Wait())
-			w.carriedBy(held, gateway.CarrierShm)
+			w.carriedBy(held, w.via)
 			w.carried(t, w.h1, to)
 		})
 	}

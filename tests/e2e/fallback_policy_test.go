@@ -88,7 +88,7 @@ func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	e := pinged(t, p)
 	require.NoError(t, p.CloseInput())
 	require.NoError(t, p.Wait())
-	w.carriedBy(e, gateway.CarrierShm)
+	w.carriedBy(e, w.via)
 }
 
 // TestFallbackSwitched: mode observe, and off and on, which survives a restart.

@@ -183,7 +183,7 @@ func (g *gw) counted(t *testing.T, before gateway.Status, want told, raw bool) {
 func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event {
 	t.Helper()
 	e := w.mustApp(from, "ping", "-count", "3", "-to", to)
-	w.carriedBy(e, gateway.CarrierShm)
+	w.carriedBy(e, w.via)
 	return e
 }
 

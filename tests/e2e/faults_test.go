@@ -32,15 +32,15 @@ func TestFaultsOnTheWire(t *testing.T) {
 			_, err := g1.cli("peers", "flush")
 			require.NoError(t, err)
 			require.NoError(t, w.net.SetBox(fault.box))
-			before := g1.status().FlowsTotal[gateway.CarrierShm]
+			before := g1.status().FlowsTotal[w.via]
 			for _, to := range []string{w.h2.AddrPort4(transferPort).String(), w.h2.AddrPort6(transferPort).String()} {
 				e := w.mustApp(w.h1, "churn", "-count", "60", "-parallel", "6", "-size", "30000", "-to", to)
 				require.Equal(t, 60, e.OK)
 			}
 			s := g1.status()
-			require.Greater(t, s.FlowsTotal[gateway.CarrierShm], before, "some are carried all the same")
-			t.Logf("%d of 120 carried by rdma-shm, relayed so far %d, fallbacks so far %v",
-				s.FlowsTotal[gateway.CarrierShm]-before, s.FlowsTotal[gateway.CarrierRelay], s.FallbacksTotal)
+			require.Greater(t, s.FlowsTotal[w.via], before, "some are carried all the same")
+			t.Logf("%d of 120 carried by %s, relayed so far %d, fallbacks so far %v",
+				s.FlowsTotal[w.via]-before, w.via, s.FlowsTotal[gateway.CarrierRelay], s.FallbacksTotal)
 		})
 	}
 	require.NoError(t, w.net.SetBox(testnet.Box{}))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -47,7 +46,7 @@ func TestFirewallDecidesTheSame(t *testing.T) {
 			}
 			e := w.mustApp(w.h1, "ping", "-count", "5", "-bind", good, "-to", addr(w.h2, echoPort))
 			if on {
-				w.carriedBy(e, gateway.CarrierShm)
+				w.carriedBy(e, w.via)
 			}
 			for _, refused := range [][2]string{{bad, addr(w.h2, echoPort)}, {good, addr(w.h2, firstPort)}} {
 				e, err := w.app(w.h1, 20*time.Second, "connect", "-timeout", "1500ms", "-bind", refused[0], "-to", refused[1])

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,17 +27,21 @@ type world struct {
 	h1, h2, h3 *testnet.Host
 	dir        string
 	gateways   map[*testnet.Host]*gw
+	via        gateway.Carrier // what carries in this test
 }
 
 // newWorld builds the network; every test has its own.
 func newWorld(t *testing.T, cfg testnet.Config) *world {
 	t.Helper()
 	testnet.Require(t, "root", "bpf")
+	v := variantOf(t)
 	n := testnet.Start(t, cfg)
-	return &world{
+	w := &world{
 		t: t, net: n, h1: n.Host("h1"), h2: n.Host("h2"), h3: n.Host("h3"),
-		dir: t.TempDir(), gateways: map[*testnet.Host]*gw{},
+		dir: t.TempDir(), gateways: map[*testnet.Host]*gw{}, via: v.via,
 	}
+	require.NoError(t, n.SetBox(v.box))
+	return w
 }
 
 // settings are what tests vary in the configuration of a gateway.
@@ -87,7 +90,7 @@ const (
 	plainPort    = 8000 // not in the policy
 )
 
-func (s settings) withDefaults() settings {
+func (s settings) withDefaults(via gateway.Carrier) settings {
 	set := func(field *string, v string) {
 		if *field == "" {
 			*field = v
@@ -96,7 +99,7 @@ func (s settings) withDefaults() settings {
 	set(&s.Mode, "enforce")
 	set(&s.Ports, "7000, 7001, 7002, 7003, 7004, 7005, 7006, 7099, 6379, 5201")
 	set(&s.Peers, `10.77.0.0/16, "fd77::/16"`)
-	set(&s.Carriers, "shm")
+	set(&s.Carriers, strings.TrimPrefix(string(via), "rdma-"))
 	set(&s.ShmDir, "shm")
 	set(&s.Memory, "1GiB")
 	set(&s.Handshake, "200ms")
@@ -130,7 +133,7 @@ func (w *world) configure(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := &gw{w: w, h: h, socket: filepath.Join(w.dir, h.Name+".sock"), config: filepath.Join(w.dir, h.Name+".yaml")}
 	var b bytes.Buffer
-	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(), "Dir": w.dir, "Name": h.Name}))
+	require.NoError(w.t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(w.via), "Dir": w.dir, "Name": h.Name}))
 	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
 	w.gateways[h] = g
 	return g
@@ -304,5 +307,3 @@ func (w *world) carriedBy(e apps.Event, c gateway.Carrier) {
 		require.Equal(w.t, gateway.EndClosed, info.End, "%s: %+v", h.Name, info)
 	}
 }
-
-var _ = []any{netip.AddrPort{}, strings.Contains}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -33,7 +32,7 @@ func TestLoadRedis(t *testing.T) {
 		require.Contains(t, list, "addr="+hostPrefix(client.String()), "redis sees the true client")
 		require.Contains(t, list, "laddr="+addr(w.h2, redisPort))
 
-		before := g2.status().FlowsTotal[gateway.CarrierShm]
+		before := g2.status().FlowsTotal[w.via]
 		rps, err := w.h1.RedisBenchmark(ctx, server, "-t", "set,get", "-c", "50", "-n", "20000")
 		require.NoError(t, err)
 		piped, err := w.h1.RedisBenchmark(ctx, server, "-t", "set,get", "-c", "50", "-n", "100000", "-P", "16")
@@ -42,11 +41,11 @@ func TestLoadRedis(t *testing.T) {
 			require.Positive(t, r["SET"], "%v", r)
 			require.Positive(t, r["GET"], "%v", r)
 		}
-		require.GreaterOrEqual(t, g2.status().FlowsTotal[gateway.CarrierShm]-before, uint64(200), "4 runs of 50 connections")
+		require.GreaterOrEqual(t, g2.status().FlowsTotal[w.via]-before, uint64(200), "4 runs of 50 connections")
 		t.Logf("requests per second: %v, pipelined: %v", rps, piped)
 	})
 	s := g1.status()
-	require.Positive(t, s.BytesTotal[gateway.CarrierShm].Tx)
+	require.Positive(t, s.BytesTotal[w.via].Tx)
 	require.Empty(t, s.FallbacksTotal, "nothing fell back")
 }
 
@@ -88,13 +87,13 @@ func TestLoadTransfer(t *testing.T) {
 	churn.Wait()
 	require.EqualValues(t, 2<<30, e.Sent)
 	require.EqualValues(t, 2<<30, e.Received)
-	w.carriedBy(e, gateway.CarrierShm)
+	w.carriedBy(e, w.via)
 	t.Logf("4 GiB in %v beside the churn", time.Duration(e.Micros)*time.Microsecond)
 	for _, g := range []*gw{g1, g2} {
 		t.Logf("%s: fallbacks of the churn, where the processors were too slow: %v", g.h.Name, g.status().FallbacksTotal)
 		require.Eventually(t, func() bool {
 			s := g.status()
-			return len(s.Flows) == 0 || s.Flows[gateway.CarrierShm] == 0 && s.Memory.UsedBytes == 0
+			return len(s.Flows) == 0 || s.Flows[w.via] == 0 && s.Memory.UsedBytes == 0
 		}, 15*time.Second, 200*time.Millisecond, "%s: %+v", g.h.Name, g.status())
 	}
 }

@@ -48,5 +48,5 @@ func TestPlainPeerBesideNative(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return g.status().FallbacksTotal["peer_no_option"] >= 5*301
 	}, 3*time.Second, 50*time.Millisecond, fmt.Sprint(g.status().FallbacksTotal))
-	require.Zero(t, g.status().FlowsTotal[gateway.CarrierShm]+g.status().FlowsTotal[gateway.CarrierRelay])
+	require.Zero(t, g.status().FlowsTotal[w.via]+g.status().FlowsTotal[gateway.CarrierRelay])
 }

@@ -228,7 +228,7 @@ func TestSemanticsOfOneConnection(t *testing.T) {
 			require.NoError(t, p.carried.err)
 			require.NotEmpty(t, p.native.saw)
 			require.Equal(t, p.native.saw, p.carried.saw, "native, and what the gateways make of it")
-			w.ended(t, p.carried.conn, gateway.CarrierShm, p.end)
+			w.ended(t, p.carried.conn, w.via, p.end)
 		})
 	}
 	w.quiet(t)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -171,7 +170,7 @@ func TestSemanticsOfGivingUp(t *testing.T) {
 			require.Equal(t, 1, e.OK)
 		}
 		e := w.mustApp(w.h1, "ping", "-count", "10", "-to", addr(w.h2, echoPort))
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 	})
 	w.quiet(t)
 }
@@ -214,7 +213,7 @@ func TestSemanticsOfAddresses(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, done[0].OK)
 			require.NoError(t, p.CloseInput())
-			w.carriedBy(e, gateway.CarrierShm)
+			w.carriedBy(e, w.via)
 		})
 	}
 }
@@ -292,9 +291,9 @@ func TestSemanticsOfReuse(t *testing.T) {
 					return slowest
 				}
 				native := again(w.h3)
-				before := g.status().FlowsTotal[gateway.CarrierShm]
+				before := g.status().FlowsTotal[w.via]
 				require.Less(t, again(w.h2), native+500*time.Millisecond)
-				carried := int(g.status().FlowsTotal[gateway.CarrierShm] - before)
+				carried := int(g.status().FlowsTotal[w.via] - before)
 				if tc.pause == 0 {
 					require.Positive(t, carried)
 				} else {

@@ -36,25 +36,25 @@ func TestSemanticsUnderLoad(t *testing.T) {
 		before := []usage{w.settled(t, g1), w.settled(t, g2)}
 
 		e = w.mustApp(w.h1, "ping", "-onebyte", "-size", "2000", "-count", "5", "-to", addr(w.h2, echoPort))
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 		e = w.mustApp(w.h1, "transfer", "-write", "67108864", "-up", "67108864", "-down", "67108864", "-to", to)
 		require.EqualValues(t, 64<<20, e.Sent)
 		require.EqualValues(t, 64<<20, e.Received)
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 		e = w.mustApp(w.h1, "ping", "-banner", "-to", addr(w.h2, firstPort))
-		w.carriedBy(e, gateway.CarrierShm)
+		w.carriedBy(e, w.via)
 
 		e = w.mustApp(w.h1, "churn", "-count", "1000", "-size", "4096", "-to", to)
 		require.Equal(t, 1000, e.OK)
 		total := g1.status().FlowsTotal
-		require.EqualValues(t, 100+3+1000, total[gateway.CarrierShm]-started[gateway.CarrierShm], "all carried: %v", total)
+		require.EqualValues(t, 100+3+1000, total[w.via]-started[w.via], "all carried: %v", total)
 		e = w.mustApp(w.h1, "churn", "-count", "500", "-parallel", "500", "-size", "20000", "-to", to)
 		require.Equal(t, 500, e.OK)
 		now := g1.status().FlowsTotal
-		shm, relay := now[gateway.CarrierShm]-total[gateway.CarrierShm], now[gateway.CarrierRelay]-total[gateway.CarrierRelay]
+		carried, relay := now[w.via]-total[w.via], now[gateway.CarrierRelay]-total[gateway.CarrierRelay]
 		// Overload sheds to native TCP, or to the relay when a queue pair is late.
-		require.Positive(t, shm, "%v", now)
-		t.Logf("500 at once: %d by rdma-shm, %d relayed", shm, relay)
+		require.Positive(t, carried, "%v", now)
+		t.Logf("500 at once: %d by %s, %d relayed", carried, w.via, relay)
 
 		for i, g := range []*gw{g1, g2} {
 			after := w.settled(t, g)
@@ -92,7 +92,7 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 			require.NoError(t, end.from.CloseWrite())
 			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
 		}
-		w.ended(t, p.event(), gateway.CarrierShm, gateway.EndClosed)
+		w.ended(t, p.event(), w.via, gateway.EndClosed)
 	})
 }
 

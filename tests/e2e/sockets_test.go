@@ -29,7 +29,7 @@ const (
 
 // ownSettings has the ports of the tests' own sockets in its policy.
 func ownSettings() settings {
-	s := settings{}.withDefaults()
+	s := settings{}.withDefaults("") // the carrier is the world's
 	var b strings.Builder
 	b.WriteString(s.Ports)
 	for p := range ownPorts {
@@ -208,7 +208,7 @@ func (w *world) quiet(t *testing.T) {
 	for _, g := range w.gateways {
 		require.Eventually(t, func() bool {
 			s := g.status()
-			return s.Flows[gateway.CarrierShm]+s.Flows[gateway.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
+			return s.Flows[w.via]+s.Flows[gateway.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
 		}, 15*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
 	}
 }

@@ -12,6 +12,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
+#include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -30,7 +31,7 @@ struct box {
 	__u16 loss; /* per mille, IP packets */
 	__u16 dup;  /* per mille, IP packets */
 	__u16 port; /* only TCP segments from or to this port; 0: everything */
-	__u16 pad;
+	__u16 udp_port; /* datagrams from or to this port take the hop; 0: none */
 };
 
 enum box_flag {
@@ -106,6 +107,7 @@ struct segment {
 	__u32 options; /* length of the options */
 	__u16 sport, dport;
 	__u8 syn, ack;
+	__u16 udp_sport, udp_dport; /* 0: no UDP */
 };
 
 /* 0 for IP that the middlebox may touch. */
@@ -138,6 +140,14 @@ static __always_inline int parse(struct __sk_buff *skb, struct segment *s)
 			return -1;
 	} else {
 		return -1;
+	}
+	if (proto == IPPROTO_UDP) {
+		struct udphdr uh;
+		if (bpf_skb_load_bytes(skb, l4, &uh, sizeof(uh)))
+			return 0;
+		s->udp_sport = bpf_ntohs(uh.source);
+		s->udp_dport = bpf_ntohs(uh.dest);
+		return 0;
 	}
 	if (proto != IPPROTO_TCP)
 		return 0;
@@ -298,6 +308,9 @@ int testnet_box(struct __sk_buff *skb)
 
 	if (!b || parse(skb, &s))
 		return TCX_NEXT;
+	int datagram = b->udp_port && (b->udp_port == s.udp_sport || b->udp_port == s.udp_dport);
+	if (b->port && datagram)
+		goto forward;
 	if (b->port && b->port != s.sport && b->port != s.dport)
 		return TCX_NEXT;
 	if (skb->mark == MARK_COPY) {
@@ -329,7 +342,7 @@ int testnet_box(struct __sk_buff *skb)
 		skb->mark = 0;
 	}
 forward:
-	if (unicast(skb) && ((b->flags & BOX_HOP) || ((b->flags & BOX_HOP_SYN) && s.syn)))
+	if (unicast(skb) && (datagram || (b->flags & BOX_HOP) || ((b->flags & BOX_HOP_SYN) && s.syn)))
 		return to_hop(skb);
 	return TCX_NEXT;
 }

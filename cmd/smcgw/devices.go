@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newDevices(e *env) *cobra.Command {
+	var noHeader, counters bool
+	c := &cobra.Command{
+		Use:   "devices",
+		Short: "List the RDMA devices of the gateway, their addresses and counters",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			list, err := c.Devices(cmd.Context())
+			if err != nil {
+				return err
+			}
+			switch {
+			case e.json:
+				return e.printJSON(list)
+			case counters:
+				return table(e.stdout, counterRows(list.Devices, noHeader))
+			}
+			if err := table(e.stdout, deviceRows(list.Devices, noHeader)); err != nil {
+				return err
+			}
+			return e.printErrors(list.Devices)
+		},
+	}
+	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
+	c.Flags().BoolVar(&counters, "counters", false, "print limits and counters instead, one per line")
+	return withSocket(e, noun(e, c))
+}
+
+func deviceRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
+	rows := [][]string{{"DEVICE", "CARRIER", "STATE", "UDP", "MTU", "QPS", "GIDS"}}
+	if noHeader {
+		rows = nil
+	}
+	for i := range devices {
+		d := &devices[i]
+		row := []string{d.Name, string(d.Carrier), string(d.State), "", "", strconv.FormatUint(d.Use["qps"], 10), ""}
+		if d.UDPPort != 0 {
+			row[3] = strconv.Itoa(int(d.UDPPort))
+		}
+		if d.MTU != 0 {
+			row[4] = strconv.Itoa(d.MTU)
+		}
+		var gids []string
+		for _, g := range d.GIDs {
+			gids = append(gids, g.Unmap().String())
+		}
+		row[6] = strings.Join(gids, ",")
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// counterRows lists every number of every device.
+func counterRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
+	rows := [][]string{{"DEVICE", "NAME", "VALUE"}}
+	if noHeader {
+		rows = nil
+	}
+	for i := range devices {
+		d := &devices[i]
+		add := func(name string, v uint64) { rows = append(rows, []string{d.Name, name, strconv.FormatUint(v, 10)}) }
+		if d.Limits != (gateway.DeviceLimits{}) {
+			add("limit.vectors", uint64(d.Limits.Vectors))
+			add("limit.max_qp", uint64(d.Limits.MaxQP))
+			add("limit.max_qp_wr", uint64(d.Limits.MaxQPWR))
+			add("limit.max_mr", uint64(d.Limits.MaxMR))
+			add("limit.max_mr_size", d.Limits.MaxMRSize)
+			add("limit.max_msg_size", d.Limits.MaxMsgSize)
+		}
+		for _, name := range slices.Sorted(maps.Keys(d.Use)) {
+			add("use."+name, d.Use[name])
+		}
+		for _, name := range slices.Sorted(maps.Keys(d.Counters)) {
+			add(name, d.Counters[name])
+		}
+	}
+	return rows
+}
+
+// printErrors says below the table why a device is not active.
+func (e *env) printErrors(devices []gateway.DeviceInfo) error {
+	for i := range devices {
+		if d := &devices[i]; d.Error != "" {
+			if _, err := fmt.Fprintf(e.stdout, "%s: %s\n", d.Name, d.Error); err != nil {
+				return printed(err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package ebpf
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Addrs returns the addresses of the devices that carry offers, those that a
+// peer can reach and a socket can be bound to now.
+func (d *Datapath) Addrs() ([]netip.Addr, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	links, err := d.nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	offers, err := d.offerDevices(links)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, l := range links {
+		if !offers[l.Attrs().Name] {
+			continue
+		}
+		addrs, err := d.nl.AddrList(l, unix.AF_UNSPEC)
+		if err != nil {
+			return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
+		}
+		for i := range addrs {
+			a, ok := netip.AddrFromSlice(addrs[i].IP)
+			a = a.Unmap()
+			if ok && a.IsGlobalUnicast() && addrs[i].Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
+				out = append(out, a)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,363 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft"
+)
+
+const (
+	// softUnits bounds the devices: the one of the start, and one for each time
+	// that addresses have appeared later.
+	softUnits = 16
+	// addrPatience is how often the host is asked for addresses that it did not
+	// have.
+	addrPatience = time.Second
+	// idlePeers is how long the domain and memory of a peer without flows are
+	// kept.
+	idlePeers = time.Minute
+	// softTimeout and softRetries: the device gives up a peer that is silent for
+	// twice the local ACK timeout (4.096 µs << 16 = 0.27 s) times the tries, 3.2 s.
+	// Its own timer follows the round trip, so that a packet has been sent ten
+	// times by then: 2 % loss never ends a flow.
+	softTimeout = 16
+	softRetries = 5
+)
+
+// softFabric is the RoCEv2 device in user space, for gateways anywhere. A peer
+// is an address: packets are accepted from there only, and its memory has a
+// protection domain of its own.
+type softFabric struct {
+	g    *gateway
+	stop chan struct{}
+	kick chan struct{} // a peer is to be asked before the next turn of watch
+	done sync.WaitGroup
+
+	mu     sync.Mutex // guards everything below
+	units  []*softUnit
+	byAddr map[netip.Addr]softPort
+	asked  time.Time // when the host's addresses were last read
+	peers  map[softKey]*softPeer
+}
+
+// softUnit is one device of the fabric.
+type softUnit struct {
+	*driven
+	soft *soft.Device
+	name string
+	port verbs.PortAttr
+}
+
+// softPort is a local address: its device, and its place in the GID table.
+type softPort struct {
+	unit *softUnit
+	gid  uint8
+}
+
+// softKey names a peer: queue pairs of two devices cannot share a domain.
+type softKey struct {
+	unit   *softUnit
+	remote netip.Addr
+}
+
+// softPeer is a peer with the memory its flows come from.
+type softPeer struct {
+	key   softKey
+	pd    verbs.PD
+	arena *rmb.Arena
+	warm  atomic.Bool // a probe has come back, and nothing has failed since
+
+	users int       // flows; guarded by the fabric's mu
+	idle  time.Time // since when there are none; the same
+
+	vigil
+}
+
+// softCarry is what the fabric knows of a flow.
+type softCarry struct {
+	*softPeer
+	port softPort
+	psn  uint32
+}
+
+// errNoAddrs means that the host has no network RDMA could run on.
+var errNoAddrs = errors.New("host without network addresses")
+
+// openSoft opens the device on the addresses the host has now.
+func openSoft(g *gateway) (fabric, error) {
+	if g.addrs == nil {
+		return nil, errNoAddrs
+	}
+	sf := &softFabric{
+		g: g, stop: make(chan struct{}), kick: make(chan struct{}, 1),
+		byAddr: map[netip.Addr]softPort{}, peers: map[softKey]*softPeer{},
+	}
+	if err := sf.extend(); err != nil {
+		return nil, err
+	}
+	sf.done.Go(sf.watch)
+	return sf, nil
+}
+
+// extend opens a device on those addresses of the host that have none. Nobody
+// else has the fabric, or mu is held.
+func (sf *softFabric) extend() error {
+	sf.asked = time.Now()
+	all, err := sf.g.addrs()
+	if err != nil {
+		return err
+	}
+	fresh := slices.DeleteFunc(all, func(a netip.Addr) bool { _, ok := sf.byAddr[a]; return ok })
+	if len(fresh) == 0 {
+		return nil
+	}
+	if len(sf.units) == softUnits {
+		return fmt.Errorf("addresses have changed more than %d times: %w", softUnits-1, verbs.ErrNoMemory)
+	}
+	fresh = fresh[:min(len(fresh), 256)] // what a device takes
+	u := &softUnit{name: "soft" + strconv.Itoa(len(sf.units))}
+	u.soft, err = soft.Open(soft.Config{
+		Name: u.name, Addrs: fresh, UDPPort: sf.g.cfg.Soft.UDPPort, Vectors: len(sf.g.shards),
+		MaxMemory: uint64(sf.g.cfg.Limits.Memory), Logger: sf.g.log,
+	})
+	if err != nil {
+		return err
+	}
+	if u.driven, err = drive(sf.g, u.soft); err != nil {
+		return err
+	}
+	u.port = u.soft.Port()
+	sf.units = append(sf.units, u)
+	for i, gid := range u.port.GIDs {
+		sf.byAddr[gid.Addr()] = softPort{unit: u, gid: uint8(i)}
+	}
+	return nil
+}
+
+// portOf returns the port of a local address. One that has appeared since the
+// start gets a device now.
+func (sf *softFabric) portOf(a netip.Addr) (softPort, error) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if p, ok := sf.byAddr[a]; ok {
+		return p, nil
+	}
+	if time.Since(sf.asked) >= addrPatience {
+		if err := sf.extend(); err != nil {
+			sf.g.log.Warn("soft device on new addresses", "error", err)
+		}
+	}
+	if p, ok := sf.byAddr[a]; ok {
+		return p, nil
+	}
+	return softPort{}, fmt.Errorf("%v is no address of the soft device: %w", a, errNotHere)
+}
+
+func (*softFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
+
+// offer implements fabric.
+func (sf *softFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error) {
+	c, err := sf.newCarry(f, s)
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	return c, describeSoft(c), nil
+}
+
+// answer implements fabric.
+func (sf *softFabric) answer(_ context.Context, f *flow, s *shard, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
+	if !reachable(f, from) {
+		return nil, negotiate.CarrierOffer{}, errNotHere
+	}
+	c, err := sf.newCarry(f, s)
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	s.call(func() { err = sf.connect(c, from) })
+	if err != nil {
+		s.post(c.close)
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	return c, describeSoft(c), nil
+}
+
+// reachable: the queue pair must be at the address that the connection itself
+// has proved to be the peer's, or we could be made to send to third parties.
+func reachable(f *flow, o negotiate.CarrierOffer) bool {
+	return verbs.GID(o.RoCE.GID).Addr() == f.tuple.Remote.Addr()
+}
+
+// describeSoft is what the other side must know of a queue pair.
+func describeSoft(c *carry) negotiate.CarrierOffer {
+	sc := c.peer.(softCarry)
+	port := &sc.port.unit.port
+	return negotiate.CarrierOffer{
+		Kind: negotiate.CarrierSoft, Conn: c.connData(),
+		RoCE: negotiate.RoCEEndpoint{
+			GID: port.GIDs[sc.port.gid], UDPPort: port.UDPPort, MTU: uint16(port.ActiveMTU.Bytes()),
+			QPN: c.qp.Num(), PSN: sc.psn,
+		},
+	}
+}
+
+// connect implements fabric. The path MTU is the smaller of both ends'; the
+// proof tells whether the path takes it.
+func (*softFabric) connect(c *carry, to negotiate.CarrierOffer) error {
+	sc := c.peer.(softCarry)
+	if !reachable(c.f, to) {
+		return fmt.Errorf("queue pair at another address: %w", errNotHere)
+	}
+	mtu := sc.port.unit.port.ActiveMTU
+	for mtu > verbs.MTU256 && mtu.Bytes() > int(to.RoCE.MTU) {
+		mtu--
+	}
+	c.probeLen = mtu.Bytes()
+	return c.attach(verbs.QPAttr{
+		DestQPNum: to.RoCE.QPN, RQPSN: to.RoCE.PSN, SQPSN: sc.psn, PathMTU: mtu,
+		AH: verbs.AHAttr{
+			DGID: to.RoCE.GID, UDPPort: to.RoCE.UDPPort, SGIDIndex: sc.port.gid, HopLimit: 64, Port: 1,
+		},
+		MinRNRTimer: 12, Timeout: softTimeout, RetryCnt: softRetries, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+	}, to.Conn)
+}
+
+// newCarry makes a queue pair in INIT with its memory.
+func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
+	port, err := sf.portOf(f.tuple.Local.Addr())
+	if err != nil {
+		return nil, err
+	}
+	p, err := sf.peerFor(softKey{unit: port.unit, remote: f.tuple.Remote.Addr()})
+	if err != nil {
+		return nil, err
+	}
+	c, err := port.unit.prepare(f, s, p.pd, p.arena)
+	if err != nil {
+		sf.leave(p)
+		return nil, fmt.Errorf("soft: %w", err)
+	}
+	c.fabric, c.kind, c.lossy = sf, negotiate.CarrierSoft, true
+	c.peer = softCarry{softPeer: p, port: port, psn: rand.Uint32() & 0xffffff}
+	c.settled = func() { // the queue pair is gone: no packet finds the memory any more
+		p.unwatch(c)
+		if err := c.ep.Release(); err != nil {
+			sf.g.log.Warn("release memory", "flow_id", f.id, "error", err)
+		}
+		sf.leave(p)
+	}
+	return c, nil
+}
+
+// peerFor returns the peer for one more flow.
+func (sf *softFabric) peerFor(k softKey) (*softPeer, error) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	p := sf.peers[k]
+	if p == nil {
+		pd, err := k.unit.dev.AllocPD()
+		if err != nil {
+			return nil, fmt.Errorf("protection domain: %w", err)
+		}
+		p = &softPeer{key: k, pd: pd, arena: sf.g.pool.IsolatedArena(pd), vigil: newVigil()}
+		sf.peers[k] = p
+	}
+	p.users++
+	return p, nil
+}
+
+// leave says that a flow of the peer is over.
+func (sf *softFabric) leave(p *softPeer) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if p.users--; p.users == 0 {
+		p.idle = time.Now()
+	}
+}
+
+// forgetIdle gives back what peers without flows hold.
+func (sf *softFabric) forgetIdle(now time.Time) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	for k, p := range sf.peers {
+		if p.users == 0 && now.Sub(p.idle) >= idlePeers {
+			delete(sf.peers, k)
+			if err := p.close(); err != nil {
+				sf.g.log.Warn("close peer", "peer", k.remote, "error", err)
+			}
+		}
+	}
+}
+
+func (p *softPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Close()) }
+
+// answered implements fabric.
+func (*softFabric) answered(*flow, *negotiate.Accept) {}
+
+// warm implements fabric.
+func (*softFabric) warm(c *carry) bool { return c.peer.(softCarry).warm.Load() }
+
+// proved implements fabric.
+func (*softFabric) proved(c *carry) { c.peer.(softCarry).warm.Store(true) }
+
+// reason implements fabric. After a failure the carrier has to be proved again.
+func (*softFabric) reason(c *carry, err error) negotiate.Reason {
+	var protocol *rsocket.ProtocolError
+	if errors.As(err, &protocol) {
+		return negotiate.ReasonProtocolError
+	}
+	c.peer.(softCarry).warm.Store(false)
+	var completion *rsocket.CompletionError
+	if errors.As(err, &completion) && unanswered(completion.Status) {
+		return negotiate.ReasonPeerDead
+	}
+	return negotiate.ReasonDeviceFailed
+}
+
+// unanswered: the peer or the path is gone.
+func unanswered(s verbs.WCStatus) bool {
+	return s == verbs.WCRetryExcErr || s == verbs.WCRNRRetryExcErr
+}
+
+// devices implements fabric.
+func (sf *softFabric) devices() []DeviceInfo {
+	sf.mu.Lock()
+	units := slices.Clone(sf.units)
+	sf.mu.Unlock()
+	if len(units) == 0 {
+		return []DeviceInfo{missing(DeviceSoft, DeviceDown, "no address on the devices of the configuration")}
+	}
+	var list []DeviceInfo
+	for _, u := range units {
+		list = append(list, describeDevice(u.name, DeviceSoft, u.soft, u.soft.Stats()))
+	}
+	return list
+}
+
+// close implements fabric; the shards have stopped.
+func (sf *softFabric) close() error {
+	close(sf.stop)
+	sf.done.Wait()
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	var errs []error
+	for _, p := range sf.peers {
+		errs = append(errs, p.close())
+	}
+	for _, u := range sf.units {
+		errs = append(errs, u.driven.close())
+	}
+	return errors.Join(errs...)
+}

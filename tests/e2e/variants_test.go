@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// variant is how the tests of this package are run once more: by another
+// carrier, over another network. SMCGW_CARRIER=soft runs all of them over soft.
+type variant struct {
+	via gateway.Carrier
+	box testnet.Box
+}
+
+// lossySeed decides which datagrams the lossy network loses.
+const lossySeed = 11
+
+// variants by the test they are run by.
+var variants = map[string]variant{
+	"TestOverSoft": {via: gateway.CarrierSoft},
+	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
+	// that what fails, fails by the carrier.
+	"TestOverLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
+		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
+	}}},
+}
+
+// variantOf is the variant the test is run in.
+func variantOf(t *testing.T) variant {
+	root, _, _ := strings.Cut(t.Name(), "/")
+	if v, ok := variants[root]; ok {
+		return v
+	}
+	via := gateway.CarrierShm
+	if name := os.Getenv("SMCGW_CARRIER"); name != "" {
+		via = gateway.Carrier("rdma-" + name)
+	}
+	return variant{via: via}
+}
+
+// again runs tests of this package as subtests. t.Name says which variant.
+func again(t *testing.T, tests ...func(*testing.T)) {
+	for _, fn := range tests {
+		name := runtime.FuncForPC(reflect.ValueOf(fn).Pointer()).Name()
+		t.Run(name[strings.LastIndex(name, ".")+1:], fn)
+	}
+}
+
+func TestOverSoft(t *testing.T) {
+	again(t, TestCombination)
+}
+
+func TestOverLossySoft(t *testing.T) {
+	again(t, TestCombination)
+}

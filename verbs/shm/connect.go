@@ -114,6 +114,9 @@ func (q *qp) bind(dest uint32) error {
 	if e.kind != kindOf(q.typ) {
 		return fmt.Errorf("queue pair %#x of %v is not %v: %w", dest, p, q.typ, verbs.ErrRemoteGone)
 	}
+	if p.rem.word(e.off+blkProd).Load()|p.rem.word(e.off+blkCons).Load() != 0 { // we were reset and it was not
+		return fmt.Errorf("queue pair %#x of %v has been in use: %w", dest, p, verbs.ErrRemoteGone)
+	}
 	claim := p.rem.word(e.off + blkClaim)
 	if !claim.CompareAndSwap(0, uint64(q.num)) && claim.Load() != uint64(q.num) {
 		return fmt.Errorf("queue pair %#x of %v is connected to another one: %w", dest, p, verbs.ErrRemoteGone)

@@ -158,7 +158,7 @@ func (pt *port) datagram(off uint64) bool {
 // acceptsDatagram tells whether the queue pair takes a datagram with that key
 // now. If so, a receive is ready for it.
 func (q *qp) acceptsDatagram(qkey uint32) bool {
-	if q.typ != verbs.QPTUD || q.state < verbs.QPSRTR || q.state == verbs.QPSErr || q.attr.QKey != qkey || !q.rcq.room() {
+	if q.typ != verbs.QPTUD || !q.receiving() || q.attr.QKey != qkey || !q.rcq.room() {
 		return false
 	}
 	if q.srq != nil {

@@ -24,8 +24,9 @@
 //
 //	header            epoch of the owner, acknowledgements of the other side
 //	vector areas      armed flag, summary, ready bitmap: who rings and why
-//	queue pair table  where the block of a queue pair is
+//	queue pair table  where the block of a queue pair is, or its vector (UD)
 //	memory region table
+//	datagram rings    one from each vector of the other side to each of the owner
 //	arena             queue pair blocks (entry ring), AllocMR memory
 //
 // Whatever the other side can write is read once, range-checked, and never
@@ -35,11 +36,32 @@
 // driven vector of the peer has passed a Progress since: by then the peer has
 // seen the invalid key or the dead queue pair and holds no span of it (grace.go).
 //
+// # Operations
+//
+// WRITE, READ and atomics are done by the requester, in the peer's memory, when
+// they are issued: the responder's processor takes no part, so there is no limit
+// of READs under way and nothing for a fence to wait for. SEND goes through
+// staging memory of the requester and the entry ring. LOCAL_INV completes after
+// a grace period, for the same reason as memory is recycled after one.
+//
+// On RC the responder announces its receives and the requester spends them. With
+// a shared receive queue nobody can know, so entries are published without, and
+// complete when they were taken; srq.go has the rules. The data of a
+// WRITE_WITH_IMM may then be in place before its turn; WRITE, READ and atomics
+// behind a waiting message wait too.
+//
+// UC drops what finds no receive and everything the peer may not do, silently.
+// UD and its datagrams (datagram.go) reach any UD queue pair of the same peer:
+// an address handle says nothing here. What cannot be delivered at once is
+// dropped and counted. There is no general services interface: there are no
+// addresses to manage.
+//
 // # Doorbells
 //
 // One eventfd per peer, vector and direction. A publisher sets the ready bit of
-// the queue pair; the bell rings once per Flush, only if the peer's loop has
-// armed itself, and at once when more than 64 KiB were published.
+// the queue pair, for datagrams that of its own vector; the bell rings once per
+// Flush, only if the peer's loop has armed itself, and at once when more than
+// 64 KiB were published.
 //
 // The trap: an eventfd's O_NONBLOCK flag is shared with the peer. The device
 // sets it and checks that it was given an eventfd, but an authorised peer that

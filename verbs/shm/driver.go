@@ -158,7 +158,7 @@ func (d *driver) Arm() bool {
 	for _, pt := range ports {
 		pt.armed.Store(1)
 	}
-	if len(d.v.again) > 0 || d.v.hasOrphans.Load() || anyReady(ports) {
+	if len(d.v.again) > 0 || d.v.hasHanded.Load() || anyReady(ports) {
 		d.Disarm()
 		return false
 	}

@@ -163,6 +163,35 @@ func TestAtomicsExclude(t *testing.T) {
 	require.Equal(t, uint64(2*each), word.Load())
 }
 
+// A message begun fails in SQD too if the partner goes away.
+func TestPartnerGoneInSQD(t *testing.T) {
+	a, b := newSides(t)
+	q, d := rc(a, b, nil)
+	b.NoError(d.PostRecv(&verbs.RecvWR{SGList: b.sge(0, 200_000)}))
+	for range 2 {
+		a.NoError(q.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: a.sge(0, 200_000)}))
+	}
+	a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPAttrState))
+	b.NoError(d.Close())
+	settle(a, b)
+	a.Equal([]verbs.WCStatus{verbs.WCRetryExcErr, verbs.WCWRFlushErr}, statuses(a.send))
+}
+
+// A queue pair that was reset does not get back to a partner that was not.
+func TestPartnerUsedBefore(t *testing.T) {
+	a, b := newSides(t)
+	q, d := rc(a, b, nil)
+	b.NoError(d.PostRecv(&verbs.RecvWR{}))
+	a.NoError(q.PostSend(imm(1)))
+	settle(a, b)
+	a.NoError(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	a.NoError(verbs.Init(q, allRights))
+	a.ErrorIs(verbs.Connect(q, verbs.ConnectAttr(d.num)), verbs.ErrRemoteGone)
+	settle(a, b)
+	a.NoError(a.p.Err())
+	b.NoError(b.p.Err())
+}
+
 // SQD finishes the message begun and no other, then says so, once.
 func TestDrained(t *testing.T) {
 	a, b := newSides(t)

@@ -27,7 +27,7 @@ func (v *vector) leave(o orphan) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.orphans = append(v.orphans, o)
-	v.hasOrphans.Store(true)
+	v.hasHanded.Store(true)
 	if v.kick >= 0 {
 		ringBell(v.kick)
 	}
@@ -38,7 +38,7 @@ func (v *vector) nudge(q *qp) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.nudged = append(v.nudged, q)
-	v.hasOrphans.Store(true)
+	v.hasHanded.Store(true)
 	if v.kick >= 0 {
 		ringBell(v.kick)
 	}
@@ -46,10 +46,10 @@ func (v *vector) nudge(q *qp) {
 
 // adoptOrphans does what the closers could not.
 func (v *vector) adoptOrphans() bool {
-	if !v.hasOrphans.Load() {
+	if !v.hasHanded.Load() {
 		return false
 	}
-	os, nudged := v.takeOrphans()
+	os, nudged := v.takeHanded()
 	for _, q := range nudged {
 		v.schedule(q)
 	}
@@ -63,12 +63,12 @@ func (v *vector) adoptOrphans() bool {
 	return true
 }
 
-func (v *vector) takeOrphans() ([]orphan, []*qp) {
+func (v *vector) takeHanded() ([]orphan, []*qp) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	os, nudged := v.orphans, v.nudged
 	v.orphans, v.nudged = nil, nil
-	v.hasOrphans.Store(false)
+	v.hasHanded.Store(false)
 	return os, nudged
 }
 

@@ -88,6 +88,7 @@ func (q *qp) deliver(first, second uint64) bool {
 	}
 	if !q.rcq.room() {
 		q.rcq.wait(q, &q.fullR)
+		q.starve(false)
 		return false
 	}
 	if q.drops || !q.hasReceive() {
@@ -116,13 +117,13 @@ func (q *qp) hasReceive() bool {
 	if q.srq == nil {
 		return !q.rq.empty()
 	}
-	if !q.sharedReceive() {
-		if q.typ == verbs.QPTRC {
-			q.starve()
+	have := q.sharedReceive()
+	if q.typ == verbs.QPTRC {
+		if q.starve(!have); !have {
+			q.srq.wait(q)
 		}
-		return false
 	}
-	return true
+	return have
 }
 
 // drop forgets an entry of an unreliable connection, and with it the message; a

@@ -260,7 +260,7 @@ func (q *qp) finished(s *sendSlot) bool {
 	case issued && s.finished:
 	case issued && q.acknowledged(s.until):
 		s.finished = true
-	case q.typ == verbs.QPTRC && q.rem.gone && (issued || q.state == verbs.QPSRTS):
+	case q.typ == verbs.QPTRC && q.rem.gone && (issued || q.sending()):
 		s.finished, s.status = true, q.takeNAK()
 		q.sq.issued = max(q.sq.issued, q.sq.done+1)
 		q.fail(verbs.WCSuccess)

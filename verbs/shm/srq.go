@@ -133,38 +133,44 @@ func (s *srq) wait(q *qp) {
 // wake runs as many waiting queue pairs as there are receives. Whoever was
 // woken and leaves receives behind calls it again.
 func (s *srq) wake() {
-	n := min(s.posted(), len(s.waiters))
-	if n == 0 {
+	if len(s.waiters) == 0 {
 		return
 	}
-	for _, q := range s.waiters[:n] {
+	n := 0
+	for woken := 0; n < len(s.waiters) && woken < s.posted(); n++ {
+		q := s.waiters[n]
 		q.waits = false
-		s.vec.schedule(q)
+		if q.receiving() {
+			s.vec.schedule(q)
+			woken++
+		}
 	}
 	left := copy(s.waiters, s.waiters[n:])
 	clear(s.waiters[left:])
 	s.waiters = s.waiters[:left]
 }
 
-// sharedReceive makes sure that the queue pair has a receive of its SRQ.
-func (q *qp) sharedReceive() bool {
-	if q.cur.held || q.srq.take(&q.cur) {
-		if q.starves {
-			q.starves = false
-			q.blk.starve.Store(0)
-		}
-		return true
-	}
-	return false
+// receiving tells whether the queue pair takes messages.
+func (q *qp) receiving() bool {
+	return !q.closed && q.state >= verbs.QPSRTR && q.state != verbs.QPSErr
 }
 
-// starve tells the partner that the next entry waits for a receive.
-func (q *qp) starve() {
-	q.srq.wait(q)
-	if !q.starves {
-		q.starves = true
-		q.blk.starve.Store(1)
+// sharedReceive makes sure that the queue pair has a receive of its SRQ.
+func (q *qp) sharedReceive() bool {
+	return q.cur.held || q.srq.take(&q.cur)
+}
+
+// starve tells the partner whether the next entry waits for a receive.
+func (q *qp) starve(on bool) {
+	if q.starves == on {
+		return
 	}
+	q.starves = on
+	word := uint64(0)
+	if on {
+		word = 1
+	}
+	q.blk.starve.Store(word)
 }
 
 // discard forgets the entries of a partner that is gone. It has not been told

@@ -180,6 +180,25 @@ func TestSRQLastWQE(t *testing.T) {
 	b.Empty(b.events())
 }
 
+// One that closed or failed while it waited is passed over.
+func TestSRQWaiterGone(t *testing.T) {
+	a, b := newSides(t)
+	r := b.srq(8)
+	for i := range uint32(4) {
+		q, _ := rc(a, b, r)
+		a.NoError(q.PostSend(imm(i)))
+		settle(a, b)
+	}
+	b.Len(r.waiters, 4)
+	b.NoError(r.waiters[0].Close())
+	b.NoError(r.waiters[1].Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	b.NoError(r.waiters[2].Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	settle(a, b)
+	b.NoError(r.PostRecv(&verbs.RecvWR{}))
+	settle(a, b)
+	b.Equal([]uint32{3}, imms(b.recv))
+}
+
 // Whoever waits is served in turn; those that close, fail or find no room for
 // their completion leave their receive to the others.
 func TestSRQTurns(t *testing.T) {
@@ -238,6 +257,7 @@ func TestSRQFullCQ(t *testing.T) {
 	b.NoError(r.PostRecv(&verbs.RecvWR{}))
 	settle(a, b)
 	b.Equal([]uint32{10}, imms(b.recv), "the second receive is not left lying")
+	b.Zero(d2.blk.starve.Load(), "it waits for its user, not for a receive")
 	var wcs [1]verbs.WC
 	n, err := small.Poll(wcs[:])
 	b.NoError(err)

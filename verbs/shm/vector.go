@@ -14,7 +14,7 @@ type vector struct {
 	index int
 	ports atomic.Pointer[[]*port] // one per peer; copied on write, guarded by mu
 
-	hasOrphans atomic.Bool
+	hasHanded atomic.Bool
 
 	// Owned by the loop.
 	again  []*qp // queue pairs to run at the next Progress
@@ -193,7 +193,7 @@ func (v *vector) deactivateLocked(p verbs.Poller, n int) {
 }
 
 func (v *vector) close() {
-	os, _ := v.takeOrphans()
+	os, _ := v.takeHanded()
 	for _, o := range os {
 		o.peer.unref()
 	}

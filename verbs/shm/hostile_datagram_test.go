@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -114,6 +115,34 @@ func TestOddDatagram(t *testing.T) {
 	h.own(entry, word)
 	h.a.NoError(h.ud.PostSend(h.a.datagram(to, 8)))
 	h.a.Equal(uint64(6), h.a.dropped())
+	h.a.NoError(h.a.p.Err())
+}
+
+// A datagram reaches the queue pairs of its own peer only, whatever number it names.
+func TestDatagramOfAnotherPeer(t *testing.T) {
+	h := newHostileSides(t)
+	c := openDevice(t, h.a.d.cfg.Dir)
+	_, err := c.Listen()
+	require.NoError(t, err)
+	pc, err := c.Offer()
+	require.NoError(t, err)
+	p, err := h.a.d.Attach(context.Background(), pc.Name(), pc.Key())
+	require.NoError(t, err)
+	other, err := p.PD().CreateQP(&verbs.QPInitAttr{
+		SendCQ: h.a.cq, RecvCQ: h.a.cq, Type: verbs.QPTUD, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxRecvSGE: 1},
+	})
+	require.NoError(t, err)
+	defer other.Close()
+	require.NoError(t, verbs.StartUD(other, sideKey, 0))
+	mr, err := p.PD().RegMR(make([]byte, 100), verbs.AccessLocalWrite)
+	require.NoError(t, err)
+	defer mr.Close()
+	require.NoError(t, other.PostRecv(&verbs.RecvWR{SGList: []verbs.SGE{{Addr: mr.Addr(), Length: 100, LKey: mr.LKey()}}}))
+	h.a.turn()
+	h.datagram(uint64(other.Num()), sideKey<<32, 0)
+	h.a.turn()
+	h.a.Empty(h.a.recv)
+	h.a.Equal(uint64(1), h.a.dropped())
 	h.a.NoError(h.a.p.Err())
 }
 

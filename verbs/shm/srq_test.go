@@ -242,27 +242,53 @@ func TestSRQFullCQ(t *testing.T) {
 	b.NoError(err)
 	big := b.cq
 	b.cq = small
-	q2, d2 := rc(a, b, r)
+	q2, _ := rc(a, b, r)
+	q3, _ := rc(a, b, r)
 	b.cq = big
-	for i := range uint32(3) {
-		a.NoError(q2.PostSend(imm(20 + i)))
+	for i, q := range []*qp{q2, q3, q1} { // the order in which they wait
+		a.NoError(q.PostSend(imm(uint32(i))))
+		a.turn()
+		b.turn()
 	}
-	a.turn()
-	b.turn()
-	a.NoError(q1.PostSend(imm(10)))
-	a.turn()
-	b.turn()
-	b.Equal([]*qp{d2, r.waiters[1]}, r.waiters)
+	for range 2 { // the first fills the CQ; the second finds it full
+		b.NoError(r.PostRecv(&verbs.RecvWR{}))
+		for range 3 {
+			b.turn()
+		}
+	}
+	b.Equal([]uint32{2}, imms(b.recv), "the receive is left to the third")
 	b.NoError(r.PostRecv(&verbs.RecvWR{}))
-	b.NoError(r.PostRecv(&verbs.RecvWR{}))
-	settle(a, b)
-	b.Equal([]uint32{10}, imms(b.recv), "the second receive is not left lying")
-	b.Zero(d2.blk.starve.Load(), "it waits for its user, not for a receive")
 	var wcs [1]verbs.WC
-	n, err := small.Poll(wcs[:])
+	for i := range uint32(2) {
+		n, err := small.Poll(wcs[:])
+		b.NoError(err)
+		b.Equal(1, n)
+		b.Equal(i, wcs[0].ImmData)
+		settle(a, b)
+	}
+}
+
+// Who waits for room in its CQ does not wait for a receive: no clock runs.
+func TestSRQFullCQDoesNotStarve(t *testing.T) {
+	a, b := newSides(t)
+	r := b.srq(8)
+	var err error
+	b.cq, err = b.d.CreateCQ(verbs.CQAttr{Depth: 1})
 	b.NoError(err)
-	b.Equal(1, n)
-	b.Equal(uint32(20), wcs[0].ImmData)
+	q1, _ := rc(a, b, r)
+	q2, d2 := rc(a, b, r)
+	for _, q := range []*qp{q1, q2} {
+		a.NoError(q.PostSend(imm(1)))
+		a.turn()
+		b.drv.Progress(time.Now())
+	}
+	b.Equal(uint64(1), d2.blk.starve.Load())
+	b.NoError(r.PostRecv(&verbs.RecvWR{}))
+	b.NoError(r.PostRecv(&verbs.RecvWR{}))
+	b.drv.Progress(time.Now())
+	b.Zero(d2.blk.starve.Load())
+	settle(a, b)
+	b.Len(b.recv, 2)
 }
 
 // Random sends, posts, closings and errors: nothing is lost, doubled or

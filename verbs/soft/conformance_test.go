@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -40,10 +41,63 @@ func openSide(t testing.TB, cfg *Config) verbstest.Side {
 	d := openFree(t, cfg)
 	pd, err := d.AllocPD()
 	require.NoError(t, err)
-	dr, err := d.Drive(0, deaf{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, dr.Close()) })
-	return verbstest.Side{Device: d, PD: pd, Driver: dr}
+	return verbstest.Side{Device: d, PD: pd, Driver: driveAll(t, d)}
+}
+
+// drivers drives all vectors of a device from one loop: the suite works on the
+// first, but the kernel may give datagrams to any.
+type drivers []verbs.Driver
+
+func driveAll(t testing.TB, d *Device) verbs.Driver {
+	var all drivers
+	for i := range d.Attr().Vectors {
+		dr, err := d.Drive(i, deaf{})
+		require.NoError(t, err)
+		all = append(all, dr)
+	}
+	t.Cleanup(func() { require.NoError(t, all.Close()) })
+	return all
+}
+
+func (ds drivers) Progress(now time.Time) (worked bool, next time.Time) {
+	for _, d := range ds {
+		w, at := d.Progress(now)
+		worked = worked || w
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return worked, next
+}
+
+func (ds drivers) Flush() {
+	for _, d := range ds {
+		d.Flush()
+	}
+}
+
+func (ds drivers) Arm() bool {
+	for i, d := range ds {
+		if !d.Arm() {
+			ds[:i].Disarm()
+			return false
+		}
+	}
+	return true
+}
+
+func (ds drivers) Disarm() {
+	for _, d := range ds {
+		d.Disarm()
+	}
+}
+
+func (ds drivers) Close() error {
+	var errs []error
+	for _, d := range ds {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // openPair opens two devices on loopback.

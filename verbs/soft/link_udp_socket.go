@@ -87,11 +87,13 @@ func receiveOptions(a netip.Addr) []option {
 }
 
 // steer makes the kernel choose among the sockets of a port by the datagram's
-// destination queue pair, modulo the number of vectors: the program runs on the
-// UDP payload and returns the socket's number. What it cannot read goes to 0.
+// destination queue pair, whose low bits name the vector: the program runs on
+// the UDP payload and returns the socket's number. What it cannot read goes to
+// 0, numbers of no vector to any.
 func steer(fd, vectors int) error {
 	prog := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: destQPLow},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 1<<vectorBits - 1},
 		{Code: unix.BPF_ALU | unix.BPF_MOD | unix.BPF_K, K: uint32(vectors)},
 		{Code: unix.BPF_RET | unix.BPF_A},
 	}

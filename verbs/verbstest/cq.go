@@ -182,8 +182,8 @@ func testSolicitedOfTransports(e *env) {
 		for i, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm} {
 			for j, flags := range []verbs.SendFlags{0, verbs.SendSolicited} {
 				e.NoError(e.b.rcq.ReqNotify(true))
-				e.b.recv(1, e.b.sge(0, 10_000))
-				wr := e.a.send(1, 0, 3000)
+				e.b.recv(1, e.b.sge(0, 1000))
+				wr := e.a.send(1, 0, 200)
 				wr.Opcode, wr.Flags = op, flags
 				e.a.post(wr)
 				e.b.received(2*i + j + 1)

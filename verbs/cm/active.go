@@ -26,7 +26,7 @@ func (c *core) receiveREP(now time.Time, from route, tid uint64, m *REP) {
 		return
 	}
 	if x.state == stateReqSent {
-		x.replied(m)
+		x.replied(now, m)
 		return
 	}
 	if x.remoteID != m.LocalID || x.guid != m.CAGUID {
@@ -42,7 +42,7 @@ func (c *core) receiveREP(now time.Time, from route, tid uint64, m *REP) {
 	}
 }
 
-func (x *conn) replied(m *REP) {
+func (x *conn) replied(now time.Time, m *REP) {
 	c := x.core
 	x.remoteID, x.guid, x.rep = m.LocalID, m.CAGUID, m
 	x.answered()
@@ -50,7 +50,7 @@ func (x *conn) replied(m *REP) {
 	if c.qps[x.remoteQP()] != nil || c.peers[x.peer()] != nil {
 		c.stats.Stale++
 		x.reject(RejectStaleConn, nil, nil)
-		x.finish(&RejectError{Reason: RejectStaleConn})
+		x.finish(now, &RejectError{Reason: RejectStaleConn})
 		return
 	}
 	c.qps[x.remoteQP()] = x
@@ -103,7 +103,7 @@ func (c *core) receiveREJ(now time.Time, from route, m *REJ) {
 	why := &RejectError{Reason: m.Reason, ARI: m.ARI, PrivateData: m.PrivateData}
 	switch x.state {
 	case stateReqSent, stateRepRcvd, stateReqRcvd, stateRepSent:
-		x.finish(why)
+		x.finish(now, why)
 	case stateEstablished:
 		x.over(why)
 		x.enterTimeWait(now, c.timeWait)

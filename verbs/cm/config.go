@@ -12,8 +12,9 @@ import (
 // as the Linux kernel does.
 type Config struct {
 	// Do runs a function in the loop of Vector and returns after it: Do of a
-	// verbs.Loop, for those who drive the vector themselves. Default: the
-	// manager drives the vector, with a loop of its own; see Manager.Do.
+	// verbs.Loop, for those who drive the vector themselves; the loop outlives
+	// the manager. Default: the manager drives the vector, with a loop of its
+	// own; see Manager.Do.
 	Do func(func()) error
 	// Vector is whose loop serves queue pair 1. Default 0.
 	Vector int

@@ -28,6 +28,7 @@ type conn struct {
 	wait     time.Duration
 	tries    int
 	rtu      *RTU // to answer a repeated REP
+	refusal  *REJ // to answer a repeated REQ
 	timedOut bool // nobody answered the DREQ
 	complete bool // it was established
 
@@ -92,11 +93,11 @@ func (x *conn) expire(now time.Time) {
 			return
 		}
 		x.reject(RejectTimeout, nil, nil)
-		x.finish(ErrTimeout)
+		x.finish(now, ErrTimeout)
 	case stateReqRcvd:
 		x.core.stats.Timeouts++
 		x.reject(RejectTimeout, nil, nil)
-		x.finish(ErrTimeout)
+		x.finish(now, ErrTimeout)
 	case stateTimeWait:
 		x.forget()
 	case stateRepRcvd, stateEstablished, stateClosed:
@@ -110,6 +111,7 @@ func (x *conn) reject(reason RejectReason, ari, private []byte) {
 	switch x.state {
 	case stateReqRcvd:
 		m.LocalID, m.Message = 0, KindREQ
+		x.refusal = m
 	case stateRepRcvd:
 		m.Message = KindREP
 	default:
@@ -129,10 +131,15 @@ func (x *conn) over(why error) {
 	}
 }
 
-// finish ends the connection at once.
-func (x *conn) finish(why error) {
+// finish ends an attempt. A passive one is remembered for a while: the network
+// may still hold its REQ.
+func (x *conn) finish(now time.Time, why error) {
 	x.over(why)
-	x.forget()
+	if x.active {
+		x.forget()
+	} else {
+		x.enterTimeWait(now, x.core.timeWait)
+	}
 }
 
 // forget removes the connection from all tables.
@@ -143,9 +150,6 @@ func (x *conn) forget() {
 	if k := x.peer(); x.core.peers[k] == x {
 		delete(x.core.peers, k)
 	}
-	if x.queued {
-		x.listener.remove(x)
-	}
 	x.to(stateClosed)
 }
 
@@ -154,6 +158,10 @@ func (x *conn) forget() {
 func (x *conn) enterTimeWait(now time.Time, wait time.Duration) {
 	x.answered()
 	x.leaveQP()
+	if x.queued {
+		x.listener.remove(x)
+		x.queued = false
+	}
 	x.to(stateTimeWait)
 	x.core.timers.set(&x.timer, now.Add(wait))
 }
@@ -193,10 +201,10 @@ func (x *conn) abort(now time.Time, why error) {
 	switch x.state {
 	case stateReqSent:
 		x.reject(RejectTimeout, nil, nil)
-		x.finish(why)
+		x.finish(now, why)
 	case stateReqRcvd, stateRepRcvd, stateRepSent:
 		x.reject(RejectConsumerDefined, nil, nil)
-		x.finish(why)
+		x.finish(now, why)
 	case stateEstablished:
 		x.disconnect(now, why, nil)
 	case stateDreqSent, stateTimeWait, stateClosed:

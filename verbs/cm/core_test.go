@@ -286,6 +286,7 @@ func TestWithdrawn(t *testing.T) {
 	x.abort(w.now, ErrClosed)
 	require.Equal(t, []AttrID{AttrREJ}, w.exchange())
 	require.Empty(t, l.queue)
+	w.pass(time.Second)
 	w.requireEmpty()
 }
 
@@ -325,6 +326,7 @@ func TestAcceptedTooLate(t *testing.T) {
 	require.ErrorAs(t, y.err, &rejected)
 	require.Equal(t, RejectInvalidCommID, rejected.Reason)
 	require.ErrorIs(t, y.accept(w.now, &REP{}), rejected)
+	w.pass(time.Second)
 	w.requireEmpty()
 }
 
@@ -432,7 +434,7 @@ func TestStaleREP(t *testing.T) {
 	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))
 	w.exchange()
 	require.Equal(t, stateClosed, x.state)
-	require.Equal(t, stateClosed, y.state)
+	require.Equal(t, stateTimeWait, y.state)
 	require.Equal(t, stateEstablished, old.state)
 	require.EqualValues(t, 1, w.a.stats.Stale)
 }

@@ -110,22 +110,28 @@ func (m *Manager) dialLocked(now time.Time, p *DialParams) (*conn, error) {
 			return nil, err
 		}
 	}
-	local := m.addrs[to.local]
-	h := AddrHeader{Source: netip.AddrPortFrom(local, port), Destination: to.remote}
 	mtu := p.MTU
 	setDefault(&mtu, m.dev.Port().ActiveMTU)
-	return m.core.dial(now, to, &REQ{
+	req, h := m.cfg.request(p, netip.AddrPortFrom(m.addrs[to.local], port), to.remote, mtu, randomID()&0xffffff)
+	return m.core.dial(now, to, req, h)
+}
+
+// request is the REQ of an attempt, but for the ids that core has.
+func (c *Config) request(p *DialParams, local netip.AddrPort, remote netip.Addr, mtu verbs.MTU, psn uint32) (*REQ, AddrHeader) {
+	h := AddrHeader{Source: local, Destination: remote}
+	return &REQ{
 		Service: ServiceOf(p.PortSpace, p.Remote.Port()), QPN: p.QP.Num(), Transport: p.transport(),
 		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
-		RemoteTimeout: m.cfg.ResponseTimeout, LocalTimeout: m.cfg.ResponseTimeout, MaxCMRetries: uint8(m.cfg.Retries),
-		FlowControl: !p.SRQ, SRQ: p.SRQ, PSN: randomID() & 0xffffff, PKey: defaultPKey, MTU: mtu,
+		RemoteTimeout: c.ResponseTimeout, LocalTimeout: c.ResponseTimeout, MaxCMRetries: uint8(c.Retries),
+		FlowControl: !p.SRQ, SRQ: p.SRQ, PSN: psn, PKey: defaultPKey, MTU: mtu,
 		RetryCount: p.RetryCount, RNRRetry: p.RNRRetry,
 		Primary: Path{
-			LocalLID: permissiveLID, RemoteLID: permissiveLID, LocalGID: verbs.GIDOf(local), RemoteGID: verbs.GIDOf(to.remote),
-			HopLimit: hopLimit, AckTimeout: ackTimeout(localAckDelay, m.cfg.PacketLifetime),
+			LocalLID: permissiveLID, RemoteLID: permissiveLID,
+			LocalGID: verbs.GIDOf(local.Addr()), RemoteGID: verbs.GIDOf(remote),
+			HopLimit: hopLimit, AckTimeout: ackTimeout(localAckDelay, c.PacketLifetime),
 		},
 		PrivateData: append(h.Append(nil), p.PrivateData...),
-	}, h)
+	}, h
 }
 
 // activeAttr are the attributes of a queue pair whose request was accepted

@@ -35,6 +35,7 @@ type gsi struct {
 	mr   verbs.MR
 	ch   *verbs.CompChannel
 	free []uint64 // send slots; the loop's
+	dead bool     // the queue pair is in ERR; the loop's
 	wcs  [32]verbs.WC
 }
 
@@ -43,6 +44,9 @@ type inbound struct {
 	src, dst netip.Addr
 	mad      []byte
 }
+
+// errFlushed is the end of queue pair 1 by an error of the device.
+var errFlushed = fmt.Errorf("in error: %w", verbs.ErrState)
 
 func newGSI(dev verbs.Device, vector int, do func(func()) error) (g *gsi, err error) {
 	g = &gsi{dev: dev, do: do, ch: verbs.NewCompChannel()}
@@ -135,6 +139,9 @@ func (g *gsi) poll() (got []inbound, err error) {
 		for i := range g.wcs[:n] {
 			got = g.completed(&g.wcs[i], got)
 		}
+		if g.dead && err == nil {
+			err = errFlushed
+		}
 		if err != nil || n == 0 {
 			return got, err
 		}
@@ -154,9 +161,8 @@ func (g *gsi) completed(wc *verbs.WC, got []inbound) []inbound {
 			got = append(got, inbound{src, dst, slices.Clone(b[grhSize : grhSize+MADSize])})
 		}
 	}
-	if wc.Status != verbs.WCWRFlushErr {
-		// It fails only if the queue pair is in ERR, and then nothing helps.
-		_ = g.post(wc.WRID)
+	if wc.Status == verbs.WCWRFlushErr || g.post(wc.WRID) != nil {
+		g.dead = true
 	}
 	return got
 }

@@ -30,7 +30,7 @@ func captures(t testing.TB) map[string][]byte {
 		require.NoError(t, err, name)
 		all[name] = append(b, make([]byte, MADSize-len(b))...)
 	}
-	require.Equal(t, 16, len(all))
+	require.Equal(t, 21, len(all))
 	return all
 }
 
@@ -119,6 +119,36 @@ func TestShortMessages(t *testing.T) {
 	require.Equal(t, "505400fffe770002", hex.EncodeToString(rej.ARI))
 	require.EqualValues(t, 0x2da2aa0b, rej.LocalID)
 	require.Zero(t, rej.RemoteID)
+}
+
+func TestSIDR(t *testing.T) {
+	all := captures(t)
+	parsed := func(name string) Message {
+		_, m, err := Parse(all[name])
+		require.NoError(t, err)
+		return m
+	}
+	for name, source := range map[string]string{"udaddy-25": "10.77.0.2:41099", "udaddy-29": "[fd77::2]:57273"} {
+		req := parsed(name).(*SIDRREQ)
+		require.Len(t, req.PrivateData, MaxSIDRREQPrivate)
+		require.Equal(t, ServiceOf(PortSpaceUDP, 7174), req.Service)
+		require.EqualValues(t, 0xffff, req.PKey)
+		var h AddrHeader
+		_, err := h.Parse(req.PrivateData)
+		require.NoError(t, err)
+		require.Equal(t, source, h.Source.String())
+	}
+	rep := parsed("udaddy-17").(*SIDRREP)
+	require.Len(t, rep.PrivateData, MaxSIDRREPPrivate)
+	rep.PrivateData = nil
+	require.Equal(t, &SIDRREP{
+		RequestID: 0x908b9ed8, QPN: 0x14, Service: ServiceOf(PortSpaceUDP, 7174), QKey: UDQKey, Info: []byte{},
+	}, rep)
+	require.Equal(t, SIDRRejected, parsed("udaddy-19").(*SIDRREP).Status)
+	rej := parsed("ucmatose-12").(*REJ)
+	require.Equal(t, RejectInvalidServiceID, rej.Reason)
+	require.Equal(t, KindREQ, rej.Message)
+	require.Zero(t, rej.LocalID)
 }
 
 // examples are messages with every field set.

@@ -99,9 +99,12 @@ func (m *Manager) receive(ctx context.Context) {
 		m.act(func(now time.Time) {
 			m.refresh()
 			for _, in := range got {
-				if local := slices.Index(m.addrs, in.dst); local >= 0 {
-					m.core.receive(now, route{local, in.src}, in.mad)
+				local := slices.Index(m.addrs, in.dst)
+				if local < 0 {
+					m.core.stats.Unknown++ // of an address the device has no more
+					continue
 				}
+				m.core.receive(now, route{local, in.src}, in.mad)
 			}
 		})
 	}

@@ -427,7 +427,22 @@ func (h *host) dial0(to netip.AddrPort) (*Conn, error) {
 type idleQP struct{ verbs.QP }
 
 func (idleQP) Type() verbs.QPType { return verbs.QPTRC }
-func (idleQP) Num() uint32        { return 7 }
+func (idleQP) Num() uint32        { return 0x11 }
+
+// Our REQ is the one that the kernel sends for rstream, but for the flow label:
+// our queue pairs have none.
+func TestRequestAsTheKernels(t *testing.T) {
+	_, want, err := Parse(captures(t)["rstream-rxe-3"])
+	require.NoError(t, err)
+	cfg := Config{}.withDefaults(verbs.PortAttr{})
+	p := &DialParams{
+		QPParams: QPParams{QP: idleQP{}}.withDefaults(verbs.DeviceAttr{}), PortSpace: PortSpaceTCP,
+		Remote: netip.MustParseAddrPort("10.77.0.2:7471"), PrivateData: (*private(want))[AddrHeaderSize:],
+	}
+	got, _ := cfg.request(p, netip.MustParseAddrPort("10.77.0.3:37516"), p.Remote.Addr(), verbs.MTU1024, 0x7763b7)
+	got.LocalID, got.CAGUID, got.Primary.FlowLabel = 0x158087c2, 0x505400fffe770003, 0x1dc23
+	require.Equal(t, want, got)
+}
 
 // A host that lost its memory calls again from what looks like the same queue
 // pair: its peer drops the old connection and takes the new one.
@@ -628,4 +643,17 @@ func TestAckTimeout(t *testing.T) {
 	} {
 		require.Equal(t, c.want, ackTimeout(c.delay, c.lifetime), fmt.Sprint(c))
 	}
+}
+
+// The device takes queue pair 1 away: everything ends, nothing hangs.
+func TestQueuePairOneFails(t *testing.T) {
+	a := openHost(t, testPort(), "127.0.0.2", true, Config{})
+	l := a.listen(ListenConfig{})
+	a.in(func() {
+		require.NoError(t, a.m.gsi.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	})
+	_, err := l.Accept(a.ctx())
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = a.dial(a.ctx(), l.Addr())
+	require.ErrorIs(t, err, ErrClosed)
 }

@@ -28,6 +28,8 @@ type model struct {
 	rejected map[*conn]bool
 	ended    map[*conn]bool // by us
 	answers  map[*query]uint32
+	seen     map[*conn]time.Time // when it began
+	gone     map[*conn]time.Time // when it was over
 	nextQPN  uint32
 }
 
@@ -179,10 +181,24 @@ func (m *model) actions() map[string]func(*rapid.T) {
 
 // check holds at any time.
 func (m *model) check() {
+	for _, s := range []*side{m.a, m.b} {
+		for _, x := range s.conns {
+			if _, ok := m.seen[x]; !ok {
+				m.seen[x] = m.now
+			}
+			if _, ok := m.gone[x]; !ok && x.err != nil {
+				m.gone[x] = m.now
+			}
+		}
+	}
 	for _, x := range m.dialed {
 		passive := m.requests[x.req.QPN]
 		live := 0
-		for _, y := range passive {
+		for i, y := range passive {
+			if i > 0 {
+				before, ok := m.gone[passive[i-1]]
+				require.True(m.t, ok && m.seen[y].Sub(before) > maxDelay, "one datagram, two requests")
+			}
 			require.Equal(m.t, x.id, y.remoteID)
 			require.Equal(m.t, x.req.PSN, y.req.PSN)
 			if y.state <= stateEstablished {
@@ -206,6 +222,7 @@ func (m *model) check() {
 		}
 	}
 	for _, s := range []*side{m.a, m.b} {
+		require.Zero(m.t, s.stats.Stale)
 		for _, x := range s.conns {
 			require.NotEqual(m.t, stateClosed, x.state)
 			waits := x.state != stateRepRcvd && x.state != stateEstablished
@@ -249,17 +266,30 @@ func (m *model) settle() {
 	}
 }
 
+// undisturbed tells whether neither side ended or refused the attempt.
+func (m *model) undisturbed(x *conn) bool {
+	for _, y := range append(m.requests[x.req.QPN], x) {
+		if m.ended[y] || m.rejected[y] {
+			return false
+		}
+	}
+	return true
+}
+
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
 		m := &model{
 			world: w, rt: rt, requests: map[uint32][]*conn{}, accepted: map[*conn]uint32{}, rejected: map[*conn]bool{},
-			ended: map[*conn]bool{}, answers: map[*query]uint32{}, nextQPN: 0x10,
+			ended: map[*conn]bool{}, seen: map[*conn]time.Time{}, gone: map[*conn]time.Time{}, answers: map[*query]uint32{}, nextQPN: 0x10,
 		}
-		m.listen(w.a, 4)
-		m.listen(w.b, 4)
+		m.listen(w.a, 8)
+		m.listen(w.b, 8)
 		m.listenUD(w.b, 4)
+		begin := m.now
 		rt.Repeat(m.actions())
+		// So long nobody gives up for want of answers.
+		patient := m.now.Sub(begin) < 60*time.Second
 		m.settle()
 
 		for _, x := range m.dialed {
@@ -267,6 +297,7 @@ func TestModel(t *testing.T) {
 				require.NoError(m.t, x.err)
 				continue
 			}
+			require.False(m.t, patient && m.undisturbed(x), "an attempt that nobody ended came to nothing")
 			require.Equal(m.t, stateClosed, x.state)
 			var rejected *RejectError
 			require.True(m.t, m.ended[x] || errors.As(x.err, &rejected) || errors.Is(x.err, ErrDisconnected) || errors.Is(x.err, ErrTimeout))
@@ -277,15 +308,20 @@ func TestModel(t *testing.T) {
 				require.Equal(m.t, want, q.rep.QPN)
 			}
 		}
+		var last []*conn
 		// Whoever still believes in a connection can end it.
 		for _, s := range []*side{m.a, m.b} {
 			for _, x := range s.conns {
 				require.Equal(m.t, stateEstablished, x.state)
+				last = append(last, x)
 				x.disconnect(m.now, ErrClosed, nil)
 			}
 		}
 		m.collect()
 		m.settle()
+		for _, x := range last {
+			require.False(m.t, x.timedOut, "a disconnection nobody answered")
+		}
 		m.requireEmpty()
 	})
 }

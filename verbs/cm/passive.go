@@ -42,7 +42,7 @@ func (c *core) unlisten(now time.Time, l *listener) {
 		switch x := x.(type) {
 		case *conn:
 			x.reject(RejectInvalidServiceID, nil, nil)
-			x.finish(ErrClosed)
+			x.finish(now, ErrClosed)
 		case *question:
 			_ = x.answer(now, &SIDRREP{Status: SIDRUnsupported})
 		}
@@ -163,7 +163,7 @@ func (c *core) stale(now time.Time, x *conn) {
 	case stateEstablished:
 		x.disconnect(now, ErrDisconnected, nil)
 	case stateReqRcvd, stateRepSent, stateRepRcvd:
-		x.finish(ErrDisconnected)
+		x.finish(now, ErrDisconnected)
 	default:
 	}
 }
@@ -178,8 +178,8 @@ func (x *conn) repeatedREQ() {
 	case stateRepSent:
 		x.core.send(x.route, x.tid, x.rep)
 	case stateTimeWait:
-		if m, ok := x.last.(*REJ); ok {
-			x.core.send(x.route, x.tid, m)
+		if x.refusal != nil {
+			x.core.send(x.route, x.tid, x.refusal)
 			return
 		}
 		x.core.send(x.route, x.tid, &REJ{RemoteID: x.remoteID, Message: KindREQ, Reason: RejectStaleConn})
@@ -206,10 +206,8 @@ func (x *conn) refuse(now time.Time, reason RejectReason, ari, private []byte) e
 		return x.gone()
 	}
 	x.reject(reason, ari, private)
-	rej := x.core.out[len(x.core.out)-1].msg
 	x.over(ErrClosed)
 	x.enterTimeWait(now, 2*x.core.patience(x.core.responseTimeout))
-	x.last = rej
 	return nil
 }
 

@@ -108,6 +108,11 @@ var hostileOpcodes = []wire.Opcode{
 	wire.UDSendOnly, wire.UDSendOnlyImm, wire.CNP,
 }
 
+// hostileSyndromes are answers, most of them good news.
+var hostileSyndromes = [8]wire.Syndrome{
+	wire.ACK, wire.ACK, 0, wire.RNR | 1, wire.NAKSequence, wire.NAKInvalidRequest, wire.NAKRemoteAccess, wire.ACK,
+}
+
 // packet sends a packet that is nearly right: the script chooses among what
 // fits the state of the queue pair and what does not.
 func (h *hostile) packet(s *script) {
@@ -116,14 +121,15 @@ func (h *hostile) packet(s *script) {
 	q, qpn := h.target(s.byte())
 	hdr := wire.Header{
 		Opcode: hostileOpcodes[int(s.byte())%len(hostileOpcodes)], Migrated: true, PKey: 0xffff, DestQP: qpn,
-		QKey: hostileQKey, SrcQP: hostileQPN, Syndrome: wire.ACK,
+		QKey: hostileQKey, SrcQP: hostileQPN,
 	}
 	bits := s.byte()
+	hdr.Syndrome = hostileSyndromes[bits>>4&7]
 	hdr.AckReq, hdr.Solicited, hdr.FECN, hdr.BECN = bits&1 != 0, bits&2 != 0, bits&4 != 0, bits&8 != 0
 	h.number(q, &hdr, s.byte())
-	mr := h.region(bits >> 4)
-	hdr.VA, hdr.RKey, hdr.InvRKey = mr.addr(0), mr.RKey(), mr.RKey()
 	n := int(s.uint(1)) * int(bits>>6+1)
+	mr := h.region(s.byte())
+	hdr.VA, hdr.RKey, hdr.InvRKey = mr.addr(0), mr.RKey(), mr.RKey()
 	hdr.Length = uint32(n)
 	hdr.MSN, hdr.Imm, hdr.Orig = uint32(bits), 0x1000+uint32(n), 42
 	if how&0x80 != 0 {
@@ -256,6 +262,12 @@ func (h *hostile) work(s *script) {
 	if wr.Opcode == verbs.WRAtomicFetchAndAdd {
 		wr.SGList[0].Length = 8
 	}
+	if q.Type() == verbs.QPTUD {
+		wr.AH, wr.RemoteQPN = h.ah, q.dest
+	}
+	if s.byte() > 250 {
+		wr.SGList[0].LKey ^= 1
+	}
 	h.accept(q.PostSend(&wr))
 }
 
@@ -290,8 +302,8 @@ func (h *hostile) accept(err error) {
 
 // packetStep is the step that sends a packet; the parameters are what
 // hostile.packet reads.
-func packetStep(how, qp byte, op wire.Opcode, bits, psn, n byte, more ...byte) []byte {
-	return step(append([]byte{5, how, qp, byte(slices.Index(hostileOpcodes, op)), bits, psn, n}, more...)...)
+func packetStep(how, qp byte, op wire.Opcode, bits, psn, n, region byte, more ...byte) []byte {
+	return step(append([]byte{5, how, qp, byte(slices.Index(hostileOpcodes, op)), bits, psn, n, region}, more...)...)
 }
 
 // step is one step of a script.

@@ -20,6 +20,7 @@ type hostile struct {
 	dev    *simNode
 	pd     verbs.PD
 	victim [2]*modelEnd
+	ah     verbs.AH // of the hostile peer
 	qps    []*hostileQP
 	done   int // completions of their work
 
@@ -33,12 +34,13 @@ type hostile struct {
 // hostileQP is a queue pair of the device whose peer is hostile.
 type hostileQP struct {
 	verbs.QP
+	dest  uint32 // the peer's queue pair
 	rqPSN uint32 // first expected
 	sent  []wire.Header
 }
 
 const (
-	hostileQPN  = 0x4321 // of the peer that does not exist
+	hostileQPN  = 0x4321 // and up: of the peer that does not exist
 	hostileQKey = 0x8001234
 	hostilePSN  = 0xfffffa
 )
@@ -50,19 +52,23 @@ var (
 
 func newHostile(t simTB, seed uint64) *hostile {
 	c := modelConfig{
-		seed: seed, vectors: 1, mtu: verbs.MTU256, psn: [2]uint32{0xfffff0, 5}, all: true, recvs: 8,
+		seed: seed, vectors: 2, mtu: verbs.MTU256, psn: [2]uint32{0xfffff0, 5}, all: true, recvs: 8,
 		rdAtomic: 2, rnrTimer: 5, timeout: 10,
 		cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 32},
 	}
 	h := &hostile{t: t, m: newModel(t, c)}
 	h.dev = h.m.nodes[0]
-	h.victim = h.m.connect([2]int{0, 0})
+	h.m.w.net.scatter = 0.3
+	h.victim = h.m.connect([2]int{1, 0})
 	var err error
 	h.pd, err = h.dev.dev.AllocPD()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.pd.Close()) })
 	h.memory()
 	h.queuePairs()
+	h.ah, err = h.pd.CreateAH(verbs.AHAttr{DGID: verbs.GIDOf(hostileAddr), Port: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.ah.Close()) })
 	h.m.w.net.route(h.dev.addr, hostileAddr).tap = h.see
 	return h
 }
@@ -103,7 +109,7 @@ func (h *hostile) queuePairs() {
 		})
 		require.NoError(h.t, err)
 		h.t.Cleanup(func() { require.NoError(h.t, qp.Close()) })
-		q := &hostileQP{QP: qp, rqPSN: hostilePSN}
+		q := &hostileQP{QP: qp, dest: hostileQPN + uint32(len(h.qps)), rqPSN: hostilePSN}
 		h.bring(q, k.state)
 		h.qps = append(h.qps, q)
 	}
@@ -112,7 +118,7 @@ func (h *hostile) queuePairs() {
 // bring takes a queue pair from RESET to a state.
 func (h *hostile) bring(q *hostileQP, state verbs.QPState) {
 	attr := verbs.QPAttr{
-		PathMTU: verbs.MTU256, SQPSN: hostilePSN, RQPSN: hostilePSN, DestQPNum: hostileQPN, QKey: hostileQKey,
+		PathMTU: verbs.MTU256, SQPSN: hostilePSN, RQPSN: hostilePSN, DestQPNum: q.dest, QKey: hostileQKey,
 		AH: verbs.AHAttr{DGID: verbs.GIDOf(hostileAddr), Port: 1, HopLimit: 64}, Port: 1, Access: modelRemote,
 		MaxRDAtomic: 2, MaxDestRDAtomic: 2, MinRNRTimer: 1, Timeout: 8, RetryCnt: 2, RNRRetry: 2,
 	}
@@ -149,6 +155,9 @@ func (h *hostile) see(_ netip.AddrPort, data []byte) simVerdict {
 		}
 	}
 	for _, q := range h.qps {
+		if q.dest != hdr.DestQP {
+			continue
+		}
 		if len(q.sent) == 16 {
 			q.sent = q.sent[1:]
 		}
@@ -159,7 +168,7 @@ func (h *hostile) see(_ netip.AddrPort, data []byte) simVerdict {
 
 // send injects a datagram.
 func (h *hostile) send(from netip.Addr, port uint16, data []byte) {
-	h.m.w.net.transmit(netip.AddrPortFrom(from, port), netip.AddrPortFrom(h.dev.addr, DefaultUDPPort), false, data)
+	h.m.w.net.arrive(netip.AddrPortFrom(from, port), simSocket(h.dev), len(data)%8 == 0, data)
 }
 
 // seal completes a packet: padding and ICRC. wrong spoils the latter.

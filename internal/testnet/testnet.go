@@ -84,6 +84,7 @@ type Network struct {
 	behind []*Host
 	box    *middlebox
 	hop    *hop
+	cables atomic.Uint32
 }
 
 // networks counts the networks of this process: namespace names must differ.

@@ -16,10 +16,12 @@ import (
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/tests/bench/load"
 )
 
 func TestMain(m *testing.M) {
 	apps.Init()
+	load.Init()
 	os.Exit(leak.Main(m))
 }
 

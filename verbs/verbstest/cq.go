@@ -78,13 +78,25 @@ func testSolicited(e *env) {
 	e.True(e.event(ch, time.Second))
 }
 
-// Errors count as solicited (IBTA vol. 1, 11.4.2.2).
+// Errors count as solicited (IBTA vol. 1, 11.4.2.2), of receives and of sends.
 func testSolicitedError(e *env) {
 	ch := e.withChannel()
 	e.b.recv(1)
 	e.NoError(e.b.rcq.ReqNotify(true))
-	e.NoError(e.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	e.b.to(verbs.QPSErr)
 	e.b.received(1)
+	e.True(e.event(ch, time.Second))
+	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true, SendCQ: e.b.rcq})
+	e.a.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
+	e.connect()
+	e.NoError(e.b.rcq.ReqNotify(true))
+	e.b.post(e.b.write(verbs.WRRDMAWrite, 2, e.a, 0, 8))
+	e.Equal(verbs.WCSuccess, e.b.received(2).Status)
+	e.False(e.event(ch, time.Millisecond), "a send is not solicited")
+	wr := e.b.write(verbs.WRRDMAWrite, 3, e.a, 0, 8)
+	wr.SGList[0].LKey ^= 1
+	e.b.post(wr)
+	e.Equal(verbs.WCLocProtErr, e.b.received(3).Status)
 	e.True(e.event(ch, time.Second))
 }
 

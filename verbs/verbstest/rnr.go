@@ -1,6 +1,10 @@
 package verbstest
 
-import "github.com/smcgw/smcgw/verbs"
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
 
 var rnrTests = []test{
 	{"WaitsForReceive", testRNRWaits},
@@ -10,6 +14,7 @@ var rnrTests = []test{
 	{"InTime", testRNRInTime},
 	{"SendWaits", testRNRSend},
 	{"AcrossSQD", testRNRAcrossSQD},
+	{"RetriesStartAnew", testRNRStartsAnew},
 }
 
 // Without a posted receive the requester waits; 7 means for ever
@@ -50,11 +55,16 @@ func retries(n, timer uint8) func(*verbs.QPAttr) {
 	return func(a *verbs.QPAttr) { a.RNRRetry, a.MinRNRTimer = n, timer }
 }
 
+// Each retry comes after the time that the responder asked for, and not all of
+// them too soon.
 func testRNRExceeded(e *env) {
-	e.connect(retries(3, 14)) // 3 * 1.28 ms
+	const n, code = 3, 20
+	e.connect(retries(n, code))
+	start := time.Now()
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 2, e.b, 0, 8))
 	e.Equal(verbs.WCRNRRetryExcErr, e.a.sent(1).Status)
+	e.GreaterOrEqual(time.Since(start), n*verbs.RNRTimer(code))
 	e.Equal(verbs.WCWRFlushErr, e.a.sent(2).Status)
 	e.Equal(verbs.QPSErr, e.a.qp.State())
 }
@@ -91,4 +101,18 @@ func testRNRAcrossSQD(e *env) {
 	e.settle()
 	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
 	e.Equal(verbs.WCRNRRetryExcErr, e.a.sent(1).Status)
+}
+
+// The count is of retries in a row: a message that got through ends it (IBTA
+// vol. 1, 9.7.5.2.8).
+func testRNRStartsAnew(e *env) {
+	e.connect(retries(4, 20)) // 4 * 10.24 ms
+	for i := range 4 {
+		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, uint64(i), e.b, 0, 8))
+		for start := time.Now(); time.Since(start) < 2*verbs.RNRTimer(20); pause() {
+			e.turn()
+		}
+		e.b.recv(uint64(i))
+		e.Equal(verbs.WCSuccess, e.a.sent(i+1).Status)
+	}
 }

@@ -56,8 +56,11 @@ func testResetAndReconnect(e *env) {
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
 	e.b.received(1)
 	e.a.sent(1)
-	e.b.recv(2)
-	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 2, e.b, 0, 8)) // may be discarded
+	e.b.recv(2, e.b.sge(0, regionSize))
+	e.b.recv(3)
+	e.a.post(e.a.send(2, 0, regionSize)) // may be under way,
+	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 3, e.b, 0, 8))
+	e.turn() // and is discarded
 	for _, d := range []*end{e.a, e.b} {
 		e.NoError(d.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	}

@@ -76,11 +76,11 @@ func newHostile(t simTB, seed uint64) *hostile {
 func (h *hostile) memory() {
 	t, rng := h.t, h.m.rng
 	const size = 4096
-	h.granted = newRegion(t, h.pd, rng, size, modelRemote|verbs.AccessRemoteInvalidate)
-	h.readOnly = newRegion(t, h.pd, rng, size, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
-	h.private = newRegion(t, h.pd, rng, size, verbs.AccessLocalWrite)
-	h.foreign = newRegion(t, h.m.pds[0], rng, size, modelRemote)
-	h.local = newRegion(t, h.pd, rng, 2*size, verbs.AccessLocalWrite)
+	h.granted = guardedRegion(t, h.pd, rng, size, modelRemote|verbs.AccessRemoteInvalidate)
+	h.readOnly = guardedRegion(t, h.pd, rng, size, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+	h.private = guardedRegion(t, h.pd, rng, size, verbs.AccessLocalWrite)
+	h.foreign = guardedRegion(t, h.m.pds[0], rng, size, modelRemote)
+	h.local = guardedRegion(t, h.pd, rng, 2*size, verbs.AccessLocalWrite)
 	for _, r := range h.untouchable() {
 		r.want = append([]byte(nil), r.bytes()...)
 	}

@@ -23,6 +23,8 @@ var hostileScripts = map[string][]byte{
 	"foreign":      packetStep(0, 0, wire.RCWriteOnly, 1, 0, 64, 4),
 	"victim": slices.Concat(packetStep(0, 240, wire.RCSendOnly, 1, 0, 64, 0),
 		packetStep(0, 240, wire.RCAcknowledge, 1, 0, 0, 0)),
+	"beyond":   packetStep(0x80, 0, wire.RCWriteOnly, 1, 0, 200, 0, 2, 130),
+	"before":   packetStep(0x80, 0, wire.RCReadRequest, 1, 0, 200, 0, 2, 0),
 	"stranger": packetStep(7, 0, wire.RCWriteOnly, 1, 0, 64, 0),
 	"read responses": slices.Concat(step(1, 0, 200, 1), packetStep(0, 0, wire.RCReadResponseFirst, 0x40, 0, 128, 0),
 		packetStep(0, 0, wire.RCReadResponseMiddle, 0x40, 10, 128, 0)),

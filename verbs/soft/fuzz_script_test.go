@@ -70,6 +70,9 @@ func (h *hostile) play(b []byte) {
 			h.packet(s)
 		}
 		h.m.w.run(20*time.Microsecond, nil)
+		for _, q := range h.qps {
+			checkInvariants(h.t, q.QP)
+		}
 	}
 	h.m.w.run(time.Second, nil)
 }
@@ -151,7 +154,7 @@ func (h *hostile) packet(s *script) {
 	for range 1 + btoi(how&0x68 == 0x08) {
 		h.send(from, port, bytes.Clone(data))
 	}
-	if hdr.PSN == q.rqPSN {
+	if hdr.PSN == q.rqPSN { // roughly; a READ takes more
 		q.rqPSN = wire.PSNAdd(q.rqPSN, 1)
 	}
 }
@@ -163,7 +166,9 @@ func (h *hostile) target(c byte) (*hostileQP, uint32) {
 	case c >= 250:
 		return q, uint32(c - 250) // QP 0, QP 1 and others with a meaning
 	case c >= 240:
-		return q, h.victim[0].qp.Num()
+		// Who attacks may know everything but the peer's address.
+		v := h.victim[0].qp.(*qp)
+		return &hostileQP{QP: v, rqPSN: v.resp.psn, sent: []wire.Header{{PSN: v.req.una}, {PSN: v.req.high}}}, v.num
 	case c >= 235:
 		return q, q.Num() + 1<<8
 	case c >= 120: // mostly those that are ready
@@ -209,7 +214,8 @@ func (h *hostile) distort(s *script, hdr *wire.Header) {
 	case 1:
 		hdr.VA = s.uint(8)
 	case 2:
-		hdr.VA += uint64(int64(int16(s.uint(2))))
+		hdr.VA += uint64(s.byte())*32 - 256 // around the whole region
+		hdr.Length += uint32(s.byte())
 	case 3:
 		hdr.RKey = uint32(s.uint(4))
 	case 4:

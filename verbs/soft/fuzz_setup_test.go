@@ -15,14 +15,14 @@ import (
 // it has a connection that must not notice anything (the victim), and one that
 // sends whatever it likes. The latter is no device, only packets.
 type hostile struct {
-	t      simTB
-	m      *model // nodes[0] is the device, nodes[1] the victim's peer
-	dev    *simNode
-	pd     verbs.PD
-	victim [2]*modelEnd
-	ah     verbs.AH // of the hostile peer
-	qps    []*hostileQP
-	done   int // completions of their work
+	t        simTB
+	m        *model // nodes[0] is the device, nodes[1] the victim's peer
+	dev      *simNode
+	pd       verbs.PD
+	victim   [2]*modelEnd
+	ah       verbs.AH // of the hostile peer
+	qps      []*hostileQP
+	statuses []verbs.WCStatus // of their completions, the last ones
 
 	granted  *modelRegion // the hostile peer may do anything to it
 	readOnly *modelRegion // the hostile peer may read it
@@ -76,11 +76,11 @@ func newHostile(t simTB, seed uint64) *hostile {
 func (h *hostile) memory() {
 	t, rng := h.t, h.m.rng
 	const size = 4096
-	h.granted = newRegion(t, h.pd, rng, size, modelRemote|verbs.AccessRemoteInvalidate)
-	h.readOnly = newRegion(t, h.pd, rng, size, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
-	h.private = newRegion(t, h.pd, rng, size, verbs.AccessLocalWrite)
-	h.foreign = newRegion(t, h.m.pds[0], rng, size, modelRemote)
-	h.local = newRegion(t, h.pd, rng, 2*size, verbs.AccessLocalWrite)
+	h.granted = guardedRegion(t, h.pd, rng, size, modelRemote|verbs.AccessRemoteInvalidate)
+	h.readOnly = guardedRegion(t, h.pd, rng, size, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+	h.private = guardedRegion(t, h.pd, rng, size, verbs.AccessLocalWrite)
+	h.foreign = guardedRegion(t, h.m.pds[0], rng, size, modelRemote)
+	h.local = guardedRegion(t, h.pd, rng, 2*size, verbs.AccessLocalWrite)
 	for _, r := range h.untouchable() {
 		r.want = append([]byte(nil), r.bytes()...)
 	}
@@ -94,7 +94,9 @@ func (h *hostile) untouchable() []*modelRegion {
 // mistaken for one that does.
 func (h *hostile) queuePairs() {
 	l := h.dev.loops[0]
-	cq := h.m.pollCQ(0, l, func(*verbs.WC) { h.done++ })
+	cq := h.m.pollCQ(0, l, func(wc *verbs.WC) {
+		h.statuses = append(h.statuses[max(0, len(h.statuses)-15):], wc.Status)
+	})
 	for _, k := range []struct {
 		t     verbs.QPType
 		state verbs.QPState
@@ -196,6 +198,9 @@ func (h *hostile) sum(from netip.Addr, port uint16, b []byte, n int, wrong bool)
 // check looks at everything that the hostile peer must not have reached, and
 // lets the victim finish.
 func (h *hostile) check() {
+	for _, q := range h.qps {
+		checkInvariants(h.t, q.QP)
+	}
 	h.m.finish(time.Minute)
 	for _, r := range h.untouchable() {
 		requireSame(h.t, r.want, r.bytes(), "memory that was not granted")

@@ -128,7 +128,7 @@ func TestModelRNRForever(t *testing.T) {
 	c := plainConfig()
 	c.recvs = 1
 	m := newModel(t, c)
-	e := m.connect([2]int{})
+	e := m.connectWith([2]int{}, func(_ int, a *verbs.QPAttr) { a.MinRNRTimer = 20 })
 	m.w.run(time.Millisecond, nil)
 	e[1].recvs.deaf = true
 	for i := range 4 {

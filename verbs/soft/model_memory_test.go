@@ -16,7 +16,7 @@ import (
 type modelRegion struct {
 	verbs.MR
 	want []byte // what the used part must be; nil if the model does not say
-	off  int
+	all  []byte // with the frame
 	size int
 }
 
@@ -25,24 +25,34 @@ const modelFrame = 256
 
 const modelGuard = 0xa5
 
-// newRegion registers size bytes. Own memory and the device's take turns.
+// newRegion registers size bytes, own memory or the device's. In the latter the
+// frame belongs to the region, and who has its key may write it; only nobody
+// should.
 func newRegion(t simTB, pd verbs.PD, rng *rand.Rand, size int, access verbs.Access) *modelRegion {
 	t.Helper()
-	var mr verbs.MR
-	var err error
-	if total := size + 2*modelFrame; rng.IntN(2) == 0 {
-		mr, err = pd.AllocMR(total, access)
-	} else {
-		mr, err = pd.RegMR(make([]byte, total), access)
+	if rng.IntN(2) == 0 {
+		return guardedRegion(t, pd, rng, size, access)
 	}
+	mr, err := pd.AllocMR(size+2*modelFrame, access)
 	require.NoError(t, err)
-	r := &modelRegion{MR: mr, off: modelFrame, size: size}
-	all := mr.Bytes()
-	for i := range all {
-		all[i] = modelGuard
+	return frameRegion(t, &modelRegion{MR: mr, all: mr.Bytes(), size: size}, rng)
+}
+
+// guardedRegion is one whose frame no key covers.
+func guardedRegion(t simTB, pd verbs.PD, rng *rand.Rand, size int, access verbs.Access) *modelRegion {
+	t.Helper()
+	all := make([]byte, size+2*modelFrame)
+	mr, err := pd.RegMR(all[modelFrame:modelFrame+size], access)
+	require.NoError(t, err)
+	return frameRegion(t, &modelRegion{MR: mr, all: all, size: size}, rng)
+}
+
+func frameRegion(t simTB, r *modelRegion, rng *rand.Rand) *modelRegion {
+	for i := range r.all {
+		r.all[i] = modelGuard
 	}
 	fillRandom(rng, r.bytes())
-	t.Cleanup(func() { require.NoError(t, mr.Close()) })
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
 }
 
@@ -56,10 +66,15 @@ func fillRandom(rng *rand.Rand, b []byte) {
 }
 
 // bytes is the part that is used.
-func (r *modelRegion) bytes() []byte { return r.Bytes()[r.off : r.off+r.size] }
+func (r *modelRegion) bytes() []byte { return r.all[modelFrame : modelFrame+r.size] }
 
 // addr is the address of an offset of the used part.
-func (r *modelRegion) addr(off int) uint64 { return r.Addr() + uint64(r.off+off) }
+func (r *modelRegion) addr(off int) uint64 {
+	if len(r.Bytes()) == len(r.all) {
+		off += modelFrame
+	}
+	return r.Addr() + uint64(off)
+}
 
 // sge names a piece of the used part.
 func (r *modelRegion) sge(off, n int) verbs.SGE {
@@ -83,10 +98,9 @@ func requireSame(t simTB, want, got []byte, what string, args ...any) {
 // checkFrame fails if anything was written outside of the used part.
 func (r *modelRegion) checkFrame(t simTB) {
 	t.Helper()
-	all := r.Bytes()
 	frame := bytes.Repeat([]byte{modelGuard}, modelFrame)
-	requireSame(t, frame, all[:r.off], "before the region")
-	requireSame(t, frame, all[r.off+r.size:], "behind the region")
+	requireSame(t, frame, r.all[:modelFrame], "before the region")
+	requireSame(t, frame, r.all[modelFrame+r.size:], "behind the region")
 }
 
 // cut divides n bytes at off of a region into at most count pieces, some of

@@ -179,7 +179,7 @@ func (m *model) newEnd(side int, l *simLoop) *modelEnd {
 	if !m.cfg.srq {
 		e.recvs = m.newRecvs(side, l, msg, qp.PostRecv)
 	}
-	l.turn = append(l.turn, e.turn)
+	l.turn = append(l.turn, e.turn, func() bool { checkInvariants(t, qp); return false })
 	return e
 }
 
@@ -217,6 +217,7 @@ func (m *model) finish(limit time.Duration) {
 	m.w.run(time.Second, nil)
 	for _, e := range m.ends {
 		e.check()
+		checkInvariants(m.t, e.qp)
 	}
 }
 

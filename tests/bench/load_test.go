@@ -50,7 +50,7 @@ func overSwitch(tb testing.TB, mtu int) *loads {
 
 // command prepares this program as a load program on a host.
 func command(ctx context.Context, h *testnet.Host, args ...string) *testnet.Cmd {
-	cmd := h.Command(ctx, "/proc/self/exe", args...)
+	cmd := h.Command(ctx, "nice", append([]string{"-n", "-11", os.Args[0]}, args...)...)
 	cmd.Env = append(os.Environ(), load.Variable+"=1", "GORACE=atexit_sleep_ms=0")
 	return cmd
 }

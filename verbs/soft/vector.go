@@ -114,18 +114,11 @@ func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	v.arrived = 0
 	more := v.link.receive(receiveBudget, v)
 	worked = v.takeStrays() || more || v.arrived > 0
-	v.answer()
 	for q := v.timers.pop(v.now); q != nil; q = v.timers.pop(v.now) {
 		q.expired()
 		worked = true
 	}
-	v.overrun()
-	if v.run() {
-		worked = true
-	}
-	if v.tx.flush() {
-		worked = true
-	}
+	worked = worked || v.pending()
 	if at := v.timers.next(); at != 0 {
 		next = v.base.Add(time.Duration(at))
 	}
@@ -140,18 +133,24 @@ func (v *vector) setNow(now time.Time) {
 	v.now = max(v.now, int64(now.Sub(v.base)))
 }
 
-// Flush implements verbs.Driver.
+// Flush implements verbs.Driver. Everything of a turn leaves here, in as few
+// trains as it fits in: an acknowledgement goes behind the message that the loop
+// has answered the request with, and is nothing more than the end of its train.
 func (d *driver) Flush() {
-	d.v.answer()
-	d.v.overrun()
-	d.v.run()
-	d.v.tx.flush()
+	v := d.v
+	v.overrun()
+	v.run()
+	v.answer()
+	v.tx.flush()
+}
+
+// pending tells whether Flush has something to do.
+func (v *vector) pending() bool {
+	return len(v.ready) > 0 || len(v.acks) > 0 || len(v.overruns) > 0
 }
 
 // Arm implements verbs.Driver: datagrams wake the loop by themselves.
-func (d *driver) Arm() bool {
-	return len(d.v.ready) == 0 && len(d.v.acks) == 0 && len(d.v.overruns) == 0 && !d.v.strayed.Load()
-}
+func (d *driver) Arm() bool { return !d.v.pending() && !d.v.strayed.Load() }
 
 // Disarm implements verbs.Driver.
 func (d *driver) Disarm() {}

@@ -163,10 +163,10 @@ func (e *env) lost(wr *verbs.SendWR) {
 // found posts one that arrives.
 func (e *env) found(wr *verbs.SendWR) {
 	e.t.Helper()
-	n := len(e.b.recvs)
+	n, sent := len(e.b.recvs), len(e.a.wcs)
 	e.a.post(wr)
 	e.Equal(verbs.WCSuccess, e.b.received(n+1).Status)
-	e.Equal(verbs.WCSuccess, e.a.sent(len(e.a.wcs)).Status)
+	e.Equal(verbs.WCSuccess, e.a.sent(sent+1).Status)
 }
 
 // A datagram with another Q_Key is dropped (IBTA vol. 1, 10.2.5).

@@ -83,7 +83,7 @@ func TestSoftFollowsAddresses(t *testing.T) {
 	sf := g.softFabric(t)
 	late := netip.MustParseAddr("127.77.0.3")
 	_, err := sf.portOf(late)
-	require.ErrorIs(t, err, errNotHere)
+	require.ErrorIs(t, err, errNotHere, "the host has been asked")
 	g.addrs = func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[0], late}, nil }
 	_, err = sf.portOf(late)
 	require.ErrorIs(t, err, errNotHere, "the host is not asked for every connection")

@@ -107,7 +107,7 @@ var inUse = [...]string{"qps", "mrs", "cqs", "srqs", "memory", "peers"}
 // bells_sent, ICRCErrors into icrc_errors, QPs into qps.
 func snakeCase(s string) string {
 	var out strings.Builder
-	r := []rune(s)
+	r := []rune(strings.ReplaceAll(s, "RNRNAK", "RNRNak")) // two acronyms in a row
 	for i := range r {
 		if i > 0 && unicode.IsUpper(r[i]) && (unicode.IsLower(r[i-1]) || startsWord(r[i:])) {
 			out.WriteByte('_')

@@ -166,9 +166,13 @@ func endTorn(t *rapid.T, c *pairConn, es [2]*endpoint) {
 }
 
 func TestCarriedModel(t *testing.T) {
-	p := newGatewayPair(t)
-	rapid.Check(t, func(t *rapid.T) { transferModel(t, p, negotiate.CarrierSHM) })
-	p.empty(t)
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			p := newGatewayPair(t)
+			rapid.Check(t, func(t *rapid.T) { transferModel(t, p, kind) })
+			p.empty(t)
+		})
+	}
 }
 
 func TestRelayModel(t *testing.T) {

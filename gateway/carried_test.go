@@ -49,8 +49,14 @@ func allocations(runs int, fn func()) float64 {
 
 // TestPumpAllocatesNothing: neither for a request and its response nor for bulk.
 func TestPumpAllocatesNothing(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) { testPumpAllocatesNothing(t, kind) })
+	}
+}
+
+func testPumpAllocatesNothing(t *testing.T, kind negotiate.CarrierKind) {
 	p := newGatewayPair(t)
-	c := p.dial(t, negotiate.CarrierSHM)
+	c := p.dial(t, kind)
 	a, b := rawApp(t, c.app[0]), rawApp(t, c.app[1])
 	buf, got := make([]byte, 64), make([]byte, 64)
 	trip := func() {
@@ -82,10 +88,16 @@ func TestPumpAllocatesNothing(t *testing.T) {
 // TestBulkLeavesRoom: flows that could go on for ever share the loop with one
 // that wants little.
 func TestBulkLeavesRoom(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) { testBulkLeavesRoom(t, kind) })
+	}
+}
+
+func testBulkLeavesRoom(t *testing.T, kind negotiate.CarrierKind) {
 	p := newGatewayPair(t)
 	var bulks []*pairConn
 	for range 4 {
-		c := p.dial(t, negotiate.CarrierSHM)
+		c := p.dial(t, kind)
 		bulks = append(bulks, c)
 		go func() {
 			b := make([]byte, 1<<20)
@@ -97,7 +109,7 @@ func TestBulkLeavesRoom(t *testing.T) {
 		}()
 		go func() { _, _ = io.Copy(io.Discard, c.app[1]) }()
 	}
-	small := p.dial(t, negotiate.CarrierSHM)
+	small := p.dial(t, kind)
 	buf := make([]byte, 1)
 	start := time.Now()
 	for range 100 {
@@ -117,11 +129,17 @@ func TestBulkLeavesRoom(t *testing.T) {
 // TestStartBehindTeardown: a flow that ends between its last word and the first
 // turn of its queue pair leaves nothing, whoever is first.
 func TestStartBehindTeardown(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) { testStartBehindTeardown(t, kind) })
+	}
+}
+
+func testStartBehindTeardown(t *testing.T, kind negotiate.CarrierKind) {
 	p := newGatewayPair(t)
 	for i := range 60 {
 		a, b := newFakeWires(1<<20, 1<<20)
 		c := p.begin(t, a, b)
-		c.offerSHM(t)
+		c.meet(t, kind)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -136,7 +154,7 @@ func TestStartBehindTeardown(t *testing.T) {
 		if i%2 == 0 {
 			time.Sleep(time.Duration(i) * time.Microsecond)
 		}
-		c.carry(negotiate.CarrierSHM)
+		c.carry(kind)
 		<-done
 		c.over(t)
 		c.closeApps()
@@ -184,7 +202,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	p := newGatewayPair(t)
 	var conns []*pairConn
 	for i := range 10 {
-		c := p.dial(t, []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay}[i%2])
+		c := p.dial(t, allCarriers[i%3])
 		conns = append(conns, c)
 		go func() {
 			for {

@@ -26,6 +26,8 @@ const (
 	// addrPatience is how often the host is asked for addresses that it did not
 	// have.
 	addrPatience = time.Second
+	// warmFor is how long a proof holds: a path can stop to carry UDP at any time.
+	warmFor = 10 * time.Second
 	// idlePeers is how long the domain and memory of a peer without flows are
 	// kept.
 	idlePeers = time.Minute
@@ -49,7 +51,7 @@ type softFabric struct {
 	mu     sync.Mutex // guards everything below
 	units  []*softUnit
 	byAddr map[netip.Addr]softPort
-	asked  time.Time // when the host's addresses were last read
+	asked  time.Time // when the host's addresses were last read because of a flow
 	peers  map[softKey]*softPeer
 }
 
@@ -78,7 +80,7 @@ type softPeer struct {
 	key   softKey
 	pd    verbs.PD
 	arena *rmb.Arena
-	warm  atomic.Bool // a probe has come back, and nothing has failed since
+	warm  atomic.Int64 // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
 
 	users int       // flows; guarded by the fabric's mu
 	idle  time.Time // since when there are none; the same
@@ -115,7 +117,6 @@ func openSoft(g *gateway) (fabric, error) {
 // extend opens a device on those addresses of the host that have none. Nobody
 // else has the fabric, or mu is held.
 func (sf *softFabric) extend() error {
-	sf.asked = time.Now()
 	all, err := sf.g.addrs()
 	if err != nil {
 		return err
@@ -155,7 +156,8 @@ func (sf *softFabric) portOf(a netip.Addr) (softPort, error) {
 	if p, ok := sf.byAddr[a]; ok {
 		return p, nil
 	}
-	if time.Since(sf.asked) >= addrPatience {
+	if now := time.Now(); now.Sub(sf.asked) >= addrPatience {
+		sf.asked = now
 		if err := sf.extend(); err != nil {
 			sf.g.log.Warn("soft device on new addresses", "error", err)
 		}
@@ -307,10 +309,12 @@ func (p *softPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Clos
 func (*softFabric) answered(*flow, *negotiate.Accept) {}
 
 // warm implements fabric.
-func (*softFabric) warm(c *carry) bool { return c.peer.(softCarry).warm.Load() }
+func (*softFabric) warm(c *carry) bool { return time.Now().UnixNano() < c.peer.(softCarry).warm.Load() }
 
 // proved implements fabric.
-func (*softFabric) proved(c *carry) { c.peer.(softCarry).warm.Store(true) }
+func (*softFabric) proved(c *carry) {
+	c.peer.(softCarry).warm.Store(time.Now().Add(warmFor).UnixNano())
+}
 
 // reason implements fabric. After a failure the carrier has to be proved again.
 func (*softFabric) reason(c *carry, err error) negotiate.Reason {
@@ -318,7 +322,7 @@ func (*softFabric) reason(c *carry, err error) negotiate.Reason {
 	if errors.As(err, &protocol) {
 		return negotiate.ReasonProtocolError
 	}
-	c.peer.(softCarry).warm.Store(false)
+	c.peer.(softCarry).warm.Store(0)
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
 		return negotiate.ReasonPeerDead

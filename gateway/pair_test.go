@@ -18,6 +18,12 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
+// rdmaCarriers are those with a queue pair, allCarriers those a flow can have.
+var (
+	rdmaCarriers = []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft}
+	allCarriers  = append(rdmaCarriers[:2:2], negotiate.CarrierRelay)
+)
+
 // noLegs accepts and dials nothing: tests hand legs over themselves.
 type noLegs struct{}
 
@@ -31,21 +37,39 @@ func (l *tickingListener) Ticks() uint64 { return l.n.Add(1) }
 
 func (*tickingListener) Close() error { return nil }
 
-// testGateway is a gateway on a host without datapath and applications.
-func testGateway(t testing.TB, shmDir string, steer *fakeSteering) *gateway {
+// testGateway is a gateway without datapath and applications, on a host with
+// one address.
+func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *gateway {
 	t.Helper()
-	cfg := Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceShm}}
+	cfg := Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceShm, DeviceSoft}}
+	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory = 64 << 20
 	wire := netstack.NewWire(1500, 1)
-	h := Host{Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1}}
+	h := Host{
+		Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1},
+		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
+	}
 	g, err := newGateway(cfg.WithDefaults(), h, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
+	require.Empty(t, g.absent)
 	t.Cleanup(func() {
 		g.close()
 		wire.Close()
 	})
 	return g
 }
+
+// freePort returns a UDP port that nobody has now on the loopback addresses.
+func freePort(t testing.TB) uint16 {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+// pairAddrs are the addresses of the client's and the server's host.
+var pairAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.0.1"), netip.MustParseAddr("127.77.0.2")}
 
 // gatewayPair is two gateways under one kernel.
 type gatewayPair struct {
@@ -60,9 +84,10 @@ func newGatewayPair(t testing.TB) *gatewayPair {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &gatewayPair{port: 1000}
+	port := freePort(t)
 	for i := range p.g {
 		p.steer[i] = newFakeSteering()
-		p.g[i] = testGateway(t, dir, p.steer[i])
+		p.g[i] = testGateway(t, dir, pairAddrs[i], port, p.steer[i])
 	}
 	return p
 }
@@ -92,8 +117,8 @@ func legPair(t require.TestingT) (app, leg *net.TCPConn) {
 func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	c := &pairConn{p: p}
 	p.port++
-	client := netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), p.port)
-	server := netip.MustParseAddrPort("10.0.0.2:80")
+	client := netip.AddrPortFrom(pairAddrs[0], p.port)
+	server := netip.AddrPortFrom(pairAddrs[1], 80)
 	tuples := [2]Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
 	states := [2]ebpf.State{ebpf.StateCarrying, ebpf.StateServing}
 	copy(c.wire[:], wires)
@@ -109,10 +134,20 @@ func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	return c
 }
 
-// offerSHM makes the queue pairs and connects them.
-func (c *pairConn) offerSHM(t require.TestingT) {
+// fabricOf returns the device of a kind.
+func (g *gateway) fabricOf(kind negotiate.CarrierKind) fabric {
+	for _, fb := range g.fabrics {
+		if fb.kind() == kind {
+			return fb
+		}
+	}
+	return nil
+}
+
+// meet makes the queue pairs and connects them.
+func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	f0, f1 := c.flow[0], c.flow[1]
-	fb0, fb1 := f0.g.fabrics[0], f1.g.fabrics[0]
+	fb0, fb1 := f0.g.fabricOf(kind), f1.g.fabricOf(kind)
 	s0, s1 := f0.g.shardFor(f0), f1.g.shardFor(f1)
 	c0, offer, err := fb0.offer(f0, s0)
 	require.NoError(t, err)
@@ -141,8 +176,8 @@ func (p *gatewayPair) dial(t require.TestingT, kind negotiate.CarrierKind, wires
 		wires = []*fakeWire{a, b}
 	}
 	c := p.begin(t, wires...)
-	if kind == negotiate.CarrierSHM {
-		c.offerSHM(t)
+	if kind != negotiate.CarrierRelay {
+		c.meet(t, kind)
 	}
 	c.carry(kind)
 	return c

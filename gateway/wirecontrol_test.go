@@ -15,8 +15,8 @@ import (
 func (p *gatewayPair) halfPair(t *testing.T, kind negotiate.CarrierKind, side int) (*pairConn, *flow, *fakeWire) {
 	a, b := newFakeWires(1<<20, 1<<20)
 	c := p.begin(t, a, b)
-	if kind == negotiate.CarrierSHM {
-		c.offerSHM(t)
+	if kind != negotiate.CarrierRelay {
+		c.meet(t, kind)
 	}
 	c.flow[side].carryBy(kind)
 	c.flow[side].records(nil)
@@ -133,7 +133,7 @@ func TestWindowOfRelay(t *testing.T) {
 // TestAbortTellsWhy: the peer reads the reason before the reset.
 func TestAbortTellsWhy(t *testing.T) {
 	p := newGatewayPair(t)
-	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+	for _, kind := range allCarriers {
 		c := p.dial(t, kind)
 		c.flow[0].drain()
 		require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
@@ -157,7 +157,7 @@ func TestAbortBehindHeldRecords(t *testing.T) {
 	p := newGatewayPair(t)
 	a, b := newFakeWires(3, 3)
 	c := p.begin(t, a, b)
-	c.offerSHM(t)
+	c.meet(t, negotiate.CarrierSHM)
 	c.flow[0].carryBy(negotiate.CarrierSHM)
 	c.flow[0].records(nil)
 	require.NoError(t, c.app[0].CloseWrite())
@@ -175,7 +175,7 @@ func TestAbortBehindHeldRecords(t *testing.T) {
 // takes the flow with it.
 func TestEndsWithoutBytes(t *testing.T) {
 	p := newGatewayPair(t)
-	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+	for _, kind := range allCarriers {
 		c, f, w := p.halfPair(t, kind, 1)
 		require.NoError(t, c.app[1].CloseWrite())
 		_, err := w.Write(negotiate.AppendEnd(nil, 1000))
@@ -192,7 +192,7 @@ func TestEndsWithoutBytes(t *testing.T) {
 // application still gets every byte, and the flow ends.
 func TestWireLostBehindTheEnds(t *testing.T) {
 	p := newGatewayPair(t)
-	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+	for _, kind := range allCarriers {
 		c := p.dial(t, kind)
 		sent := make([]byte, 200_000)
 		_, err := c.app[0].Write(sent)
@@ -220,7 +220,7 @@ func TestServerEndsBySelf(t *testing.T) {
 	}
 	p := newGatewayPair(t)
 	var flows []*flow
-	for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierRelay} {
+	for _, kind := range allCarriers {
 		c, f, w := p.halfPair(t, kind, 1)
 		require.NoError(t, c.app[1].CloseWrite())
 		_, err := w.Write(cat(negotiate.AppendEnd(nil, 0)))

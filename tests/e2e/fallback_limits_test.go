@@ -29,7 +29,8 @@ func TestFallbackLimits(t *testing.T) {
 	w.restart(w.h2, settings{Carriers: " "})
 	limited("carriers of the server", remote("no_common_carrier"), local("no_common_carrier"), nothing)
 	w.flush()
-	w.restart(w.h2, settings{ShmDir: "other"})
+	w.restart(w.h2, settings{ShmDir: "other", Carriers: "shm"})
+	w.restart(w.h1, settings{Carriers: "shm"})
 	limited("directory of the server", remote("no_common_carrier"), local("no_common_carrier"), nothing)
 	w.restart(w.h2, settings{})
 	// A client that has nothing to offer resets the wire leg right behind its

@@ -17,6 +17,7 @@ const strictFirewall = `table inet filter {
 		iif lo accept
 		ct state established,related accept
 		icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+		udp dport 4791 accept
 		iifname "eth0" ip saddr 10.77.0.1 tcp dport 7000 accept
 		iifname "eth0" ip6 saddr fd77::1 tcp dport 7000 accept
 	}

@@ -52,10 +52,15 @@ func again(t *testing.T, tests ...func(*testing.T)) {
 	}
 }
 
+// TestOverSoft: what is carried, how it ends, and what becomes of it when a
+// gateway dies. make soak runs the rest, too.
 func TestOverSoft(t *testing.T) {
-	again(t, TestCombination)
+	again(t, TestCombination, TestDies, TestDiesGuardian, TestDiesInTime,
+		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfGivingUp, TestSemanticsOfAddresses,
+		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)
 }
 
+// TestOverLossySoft: a network that loses packets changes nothing but times.
 func TestOverLossySoft(t *testing.T) {
-	again(t, TestCombination)
+	again(t, TestCombination, TestSemanticsOfOneConnection, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)
 }

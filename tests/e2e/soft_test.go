@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+const both2 = "shm, soft" // the default carriers
+
+// TestSoftBetweenMachines: hosts that do not share memory find the other
+// carrier by themselves, hosts that do prefer memory.
+func TestSoftBetweenMachines(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{Carriers: both2})
+	w.up(w.h2, settings{Carriers: both2, ShmDir: "other"})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		for range 3 {
+			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", addr(w.h2, echoPort)), gateway.CarrierSoft)
+		}
+	})
+	w.restart(w.h2, settings{Carriers: both2})
+	// What could not be shared is tried again after a while; a new gateway knows
+	// nothing.
+	w.restart(w.h1, settings{Carriers: both2})
+	w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String()), gateway.CarrierShm)
+}
+
+// TestSoftPathWithoutUDP: where TCP passes and RoCEv2 does not, connections go
+// over the wire leg, and then natively, until that is forgotten.
+func TestSoftPathWithoutUDP(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{Carriers: "soft"})
+	w.up(w.h2, settings{Carriers: "soft"})
+	to := w.h2.AddrPort4(echoPort).String()
+	box := testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}
+	for _, name := range []string{"both ways", "there"} {
+		t.Run(name, func(t *testing.T) {
+			w.restart(w.h1, settings{Carriers: "soft"}) // a proof holds for a while
+			w.flush()
+			require.NoError(t, w.h1.SetBox(box))
+			if name == "both ways" {
+				require.NoError(t, w.h2.SetBox(box))
+			}
+			e := w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
+			w.carriedBy(e, gateway.CarrierRelay)
+			require.Equal(t, "carrier_unreachable", w.gateways[w.h1].closedConn(from(e)).Reason)
+			e = w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
+			w.gateways[w.h1].awaitConn("native", func(c gateway.ConnInfo) bool {
+				return from(e)(c) && c.End == gateway.EndNative && c.Reason == "carrier_unreachable"
+			}, "--all")
+			require.NoError(t, w.net.SetBox(testnet.Box{}))
+			w.flush()
+			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", to), gateway.CarrierSoft)
+		})
+	}
+}
+
+// TestSoftDevices: an operator sees the device, what it counts, why it is
+// missing, and that new addresses are taken in.
+func TestSoftDevices(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g1 := w.up(w.h1, settings{Carriers: both2})
+	g2 := w.up(w.h2, settings{Carriers: "soft"})
+	w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String()), gateway.CarrierSoft)
+
+	list := g1.devices()
+	require.Len(t, list, 2)
+	soft := list[1]
+	require.Equal(t, gateway.DeviceActive, soft.State)
+	require.EqualValues(t, 4791, soft.UDPPort)
+	require.Equal(t, 1024, soft.MTU)
+	require.Contains(t, soft.GIDs, netip.AddrFrom16(w.h1.Addr4.As16()))
+	require.Contains(t, soft.GIDs, w.h1.Addr6)
+	require.Greater(t, soft.Counters["tx_bytes"], uint64(5_000_000))
+	require.Zero(t, soft.Counters["drop_icrc"])
+	metrics := g1.metrics(t)
+	require.InDelta(t, float64(soft.Counters["tx_packets"]), metrics[`smcgw_device_events_total{device="soft0",event="tx_packets"}`], 1000)
+	require.InDelta(t, 1, metrics[`smcgw_device_up{device="soft0"}`], 0)
+
+	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("10.77.0.111/24")))
+	e := w.mustApp(w.h1, "ping", "-bind", "10.77.0.111:0", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
+	w.carriedBy(e, gateway.CarrierSoft)
+	require.Len(t, g1.devices(), 3)
+
+	g2.stop()
+	var taken net.PacketConn
+	require.NoError(t, w.h2.Do(func() (err error) {
+		taken, err = net.ListenPacket("udp", w.h2.AddrPort4(4791).String())
+		return err
+	}))
+	defer taken.Close()
+	g2 = w.restart(w.h2, settings{Carriers: "soft"})
+	out, err := g2.cli("devices")
+	require.NoError(t, err)
+	require.Contains(t, out, "failed")
+	require.Contains(t, out, "address already in use")
+	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
+	w.flush()
+	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
+	g1.awaitConn("native", func(c gateway.ConnInfo) bool { return from(e)(c) && c.Reason == "no_common_carrier" }, "--all")
+}
+
+func (g *gw) devices() []gateway.DeviceInfo {
+	g.w.t.Helper()
+	var l gateway.DeviceList
+	g.cliJSON(&l, "devices")
+	return l.Devices
+}

@@ -14,7 +14,6 @@ var asyncTests = []test{
 	{"NoneOnFlush", testNoEventOnFlush},
 	{"NoneBesideCompletion", testNoEventBesideCompletion},
 	{"Channel", testAsyncChannel},
-	{"Port", testPort},
 }
 
 // The first packet for a queue pair in RTR says that the peer is connected: the
@@ -104,21 +103,4 @@ func testAsyncChannel(e *env) {
 	defer cancel()
 	_, err := ch.Get(ctx)
 	e.ErrorIs(err, context.DeadlineExceeded)
-}
-
-// ibv_query_port(3).
-func testPort(e *env) {
-	p := e.a.Device.Port()
-	e.Equal(verbs.PortActive, p.State)
-	e.NotZero(p.ActiveMTU.Bytes())
-	e.LessOrEqual(p.ActiveMTU, p.MaxMTU)
-	for _, g := range p.GIDs {
-		e.True(g.Addr().IsValid())
-	}
-	if e.a.networked() {
-		e.NotZero(p.UDPPort)
-		p.GIDs[0] = verbs.GID{}
-		e.NotEqual(p.GIDs[0], e.a.Device.Port().GIDs[0], "the slice is the caller's")
-	}
-	e.NotEmpty(e.a.Device.Name())
 }

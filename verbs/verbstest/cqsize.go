@@ -62,7 +62,7 @@ func (d *end) all(cq verbs.CQ, want int) {
 }
 
 // IBTA vol. 1, 11.6.3.2: a CQ that overran is in error, for ever, and so are
-// its queue pairs; ibv_get_async_event(3): IBV_EVENT_CQ_ERR.
+// its queue pairs; ibv_get_async_event(3): IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL.
 func (d *end) overrun(cq verbs.CQ, err error) {
 	d.e.t.Helper()
 	d.e.ErrorIs(err, verbs.ErrCQOverrun)
@@ -75,6 +75,7 @@ func (d *end) overrun(cq verbs.CQ, err error) {
 		d.events = append(d.events, ev)
 	}
 	d.e.True(d.take(want), "no event in %v", d.events)
+	d.e.True(d.take(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: d.qp}), "no event in %v", d.events)
 }
 
 // A full CQ loses nothing silently: it holds back, or reports an overrun

@@ -27,6 +27,7 @@ func Run(t *testing.T, open func(t testing.TB) *Pair) {
 		name  string
 		tests []test
 	}{
+		{"Device", deviceTests},
 		{"State", stateTests},
 		{"Transition", transitionTests},
 		{"Drain", drainTests},
@@ -45,11 +46,13 @@ func Run(t *testing.T, open func(t testing.TB) *Pair) {
 		{"AH", ahTests},
 		{"GSI", gsiTests},
 		{"SRQ", srqTests},
+		{"SRQEvent", srqEventTests},
 		{"CQ", cqTests},
 		{"CQSize", cqSizeTests},
 		{"Async", asyncTests},
 		{"Limit", limitTests},
 		{"Mapper", mapperTests},
+		{"Loop", loopTests},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.tests {

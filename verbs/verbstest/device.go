@@ -1,0 +1,106 @@
+package verbstest
+
+import "github.com/smcgw/smcgw/verbs"
+
+var deviceTests = []test{
+	{"Attributes", testDeviceAttributes},
+	{"Port", testPort},
+	{"AtTheLimits", testAtTheLimits},
+	{"Drive", testDrive},
+	{"Closed", testDeviceClosed},
+}
+
+// ibv_query_device(3): what the device has it has some of.
+func testDeviceAttributes(e *env) {
+	for _, d := range e.ends() {
+		a := d.Device.Attr()
+		for _, n := range []int{a.Vectors, a.MaxQP, a.MaxQPWR, a.MaxSGE, a.MaxCQE, a.MaxMR} {
+			e.Positive(n)
+		}
+		e.Positive(a.MaxMRSize)
+		e.Positive(a.MaxMsgSize)
+		e.Equal(verbs.OpSend|verbs.OpRDMAWrite, a.Ops&(verbs.OpSend|verbs.OpRDMAWrite), "without these it is of no use")
+		for op, limits := range map[verbs.Ops][]int{
+			verbs.OpRDMARead: {a.MaxRDAtomic}, verbs.OpAtomic: {a.MaxRDAtomic},
+			verbs.OpSRQ: {a.MaxSRQ, a.MaxSRQWR, a.MaxSRQSGE}, verbs.OpUD: {a.MaxAH},
+		} {
+			for _, n := range limits {
+				if a.Ops&op != 0 {
+					e.Positive(n, "%#x", op)
+				}
+			}
+		}
+	}
+	e.NotEmpty(e.a.Device.Name())
+}
+
+// ibv_query_port(3).
+func testPort(e *env) {
+	p := e.a.Device.Port()
+	e.Equal(verbs.PortActive, p.State)
+	e.NotZero(p.ActiveMTU.Bytes())
+	e.LessOrEqual(p.ActiveMTU, p.MaxMTU)
+	for _, g := range p.GIDs {
+		e.True(g.Addr().IsValid())
+	}
+	if e.a.networked() {
+		e.NotZero(p.UDPPort)
+		p.GIDs[0] = verbs.GID{}
+		e.NotEqual(p.GIDs[0], e.a.Device.Port().GIDs[0], "the slice is the caller's")
+	}
+}
+
+// What the attributes promise can be had.
+func testAtTheLimits(e *env) {
+	a := e.a.Device.Attr()
+	qp := e.a.newQP(verbs.QPInitAttr{Cap: verbs.QPCap{
+		MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: a.MaxSGE, MaxRecvSGE: a.MaxSGE, MaxInline: a.MaxInline,
+	}})
+	e.NoError(qp.Close())
+	qp = e.a.newQP(verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: a.MaxQPWR, MaxRecvWR: a.MaxQPWR, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	e.NoError(qp.Close())
+	cq := e.a.newCQ(a.MaxCQE)
+	e.NoError(cq.Close())
+	if e.a.has(verbs.OpSRQ) {
+		srq, err := e.a.PD.CreateSRQ(verbs.SRQInitAttr{MaxWR: a.MaxSRQWR, MaxSGE: 1})
+		e.NoError(err)
+		e.NoError(srq.Close())
+		srq, err = e.a.PD.CreateSRQ(verbs.SRQInitAttr{MaxWR: 1, MaxSGE: a.MaxSRQSGE})
+		e.NoError(err)
+		e.NoError(srq.Close())
+	}
+}
+
+// nowhere is a poller that nothing should reach.
+type nowhere struct{ e *env }
+
+func (n nowhere) Add(int) error    { n.e.Fail("an fd was added"); return nil }
+func (n nowhere) Remove(int) error { return nil }
+
+// A vector has one driver at a time; see verbs.Device.
+func testDrive(e *env) {
+	d := e.a.Device
+	_, err := d.Drive(0, nowhere{e})
+	e.ErrorIs(err, verbs.ErrBusy)
+	for _, vector := range []int{-1, d.Attr().Vectors} {
+		_, err = d.Drive(vector, nowhere{e})
+		e.ErrorIs(err, verbs.ErrInvalid)
+	}
+}
+
+// After Close the device makes nothing any more; what it made can be closed.
+func testDeviceClosed(e *env) {
+	e.connect()
+	d := e.a.Device
+	e.NoError(e.a.Driver.Close())
+	e.NoError(d.Close())
+	e.NoError(d.Close(), "closing again")
+	_, err := d.CreateCQ(verbs.CQAttr{Depth: 1})
+	e.ErrorIs(err, verbs.ErrClosed)
+	_, err = d.Drive(0, nowhere{e})
+	e.ErrorIs(err, verbs.ErrClosed)
+	_, err = e.a.PD.AllocMR(4096, verbs.AccessLocalWrite)
+	e.Error(err)
+	_, err = e.a.PD.CreateQP(e.a.complete(verbs.QPInitAttr{Cap: testCap}))
+	e.Error(err)
+}

@@ -9,6 +9,7 @@ var ucTests = []test{
 	{"WriteWithoutReceive", testUCWriteNoReceive},
 	{"RemoteErrors", testUCRemoteErrors},
 	{"TooLong", testUCTooLong},
+	{"BadBuffer", testUCBadBuffer},
 	{"SendQueueError", testUCSendQueueError},
 	{"PeerGone", testUCPeerGone},
 	{"ForeignPeer", testUCForeignPeer},
@@ -135,6 +136,24 @@ func testUCTooLong(e *env) {
 		e.NotEqual(verbs.WCSuccess, wc.Status)
 	}
 	e.same(make([]byte, 1), e.b.bytes(99, 1))
+}
+
+// Nor does one whose receive names memory that is not there.
+func testUCBadBuffer(e *env) {
+	if !e.use(verbs.QPTUC) {
+		return
+	}
+	e.connect()
+	bad := e.b.sge(0, 100)
+	bad.LKey ^= 1
+	e.b.recv(1, bad)
+	e.a.post(e.a.send(0, 0, 8))
+	e.a.good(1)
+	e.settle()
+	for _, wc := range e.b.recvs {
+		e.Equal(verbs.WCLocProtErr, wc.Status)
+	}
+	e.Equal(verbs.QPSRTS, e.a.qp.State())
 }
 
 // sendQueueError provokes a local error: the rest of the send queue is flushed,

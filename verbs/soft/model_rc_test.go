@@ -29,6 +29,7 @@ type modelEnd struct {
 	// when everything posted so far is done.
 	target *modelRegion
 	keys   []verbs.MR // for the peer to invalidate
+	own    verbs.MR   // to invalidate locally
 	recvs  *modelRecvs
 
 	todo     []modelOp
@@ -111,6 +112,8 @@ func (e *modelEnd) post(o modelOp) bool {
 		}
 		wr.SGList = e.reads.cut(e.rng, slot, o.n, pieces)
 		e.result(s, o, &wr)
+	case verbs.WRLocalInv:
+		s.n, wr.InvRKey = 0, e.own.RKey()
 	default:
 		data = e.payload(s, o, &wr)
 		e.deliver(s, o, &wr, data)

@@ -22,6 +22,7 @@ type modelEnd struct {
 	peer  *modelEnd
 	cap   verbs.QPCap
 	all   bool // SQSigAll
+	oneCQ bool // for sends and receives, whose completions then are in order
 	msg   int  // longest message
 	src   *modelRegion
 	reads *modelSlots // results of READs and atomics
@@ -43,6 +44,7 @@ type modelEnd struct {
 	expect   []modelMessage
 	finished int         // completions with success
 	broken   *modelBreak // errors are expected
+	gone     bool        // closed
 }
 
 // modelSend is posted work.
@@ -78,6 +80,9 @@ type modelMessage struct {
 // turn posts; the loop calls it.
 func (e *modelEnd) turn() bool {
 	worked := false
+	if e.gone {
+		return false
+	}
 	for len(e.todo) > 0 && len(e.sq) < e.cap.MaxSendWR {
 		if gap := e.todo[0].gap; gap > 0 && !e.waited {
 			e.waited, e.ready = true, e.w.net.now+gap

@@ -162,7 +162,7 @@ func (m *model) attr(side int) verbs.QPAttr {
 
 func (m *model) newEnd(side int, l *simLoop) *modelEnd {
 	t, pd, msg := m.t, m.pds[side], modelMaxPackets*m.cfg.mtu.Bytes()
-	e := &modelEnd{t: t, w: m.w, rng: m.rng, loop: l, cap: m.cfg.cap, all: m.cfg.all, msg: msg, refs: map[int]int{}}
+	e := &modelEnd{t: t, w: m.w, rng: m.rng, loop: l, cap: m.cfg.cap, all: m.cfg.all, oneCQ: m.cfg.oneCQ, msg: msg, refs: map[int]int{}}
 	e.src = newRegion(t, pd, m.rng, 2*msg, 0)
 	e.target = newRegion(t, pd, m.rng, 2*msg, modelRemote)
 	e.reads = newSlots(newRegion(t, pd, m.rng, 4*msg, verbs.AccessLocalWrite), msg)

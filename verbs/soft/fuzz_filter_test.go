@@ -92,15 +92,19 @@ func TestHostileFilter(t *testing.T) {
 	h.check()
 }
 
-// The first request that is refused is the last that is executed, even if
-// others came with it.
+// The first request that is refused is the last that is executed, even if the
+// same comes again in a better form, and more with it.
 func TestHostileNothingAfterRefusal(t *testing.T) {
 	h := newHostile(t, 1)
+	h.m.w.net.scatter = 0
 	before := string(h.granted.bytes())
-	for i, region := range []*modelRegion{h.private, h.granted} {
+	for _, c := range []struct {
+		region *modelRegion
+		psn    uint32
+	}{{h.private, 0}, {h.granted, 0}, {h.granted, 1}} {
 		hdr := wire.Header{
-			Opcode: wire.RCWriteOnly, Migrated: true, PKey: 0xffff, DestQP: h.qps[0].Num(), PSN: hostilePSN + uint32(i), AckReq: true,
-			VA: region.addr(0), RKey: region.RKey(), Length: 16,
+			Opcode: wire.RCWriteOnly, Migrated: true, PKey: 0xffff, DestQP: h.qps[0].Num(), PSN: hostilePSN + c.psn, AckReq: true,
+			VA: c.region.addr(0), RKey: c.region.RKey(), Length: 16,
 		}
 		h.send(hostileAddr, 0xc123, h.seal(hostileAddr, 0xc123, &hdr, make([]byte, 16), false))
 	}

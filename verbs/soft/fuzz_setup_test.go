@@ -58,6 +58,7 @@ func newHostile(t simTB, seed uint64) *hostile {
 	}
 	h := &hostile{t: t, m: newModel(t, c)}
 	h.dev = h.m.nodes[0]
+	h.m.w.limit = 200_000
 	h.m.w.net.scatter = 0.3
 	h.victim = h.m.connect([2]int{1, 0})
 	var err error

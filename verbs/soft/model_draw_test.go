@@ -42,6 +42,9 @@ func drawConfig(t *rapid.T) modelConfig {
 		c.faults[i] = drawFaults(t)
 	}
 	c.pauses = drawPauses(t, c.timeout)
+	c.loopback = rapid.IntRange(0, 5).Draw(t, "loopback") == 5
+	c.ecn = rapid.Bool().Draw(t, "ecn")
+	c.noTrains = rapid.SampledFrom([]time.Duration{0, 0, 0, 1, 50 * time.Microsecond, time.Millisecond}).Draw(t, "no trains")
 	return c
 }
 

@@ -25,7 +25,7 @@ type modelOp struct {
 var modelOpcodes = []verbs.WROpcode{
 	verbs.WRSend, verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv,
 	verbs.WRRDMAWrite, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
-	verbs.WRRDMARead, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd,
+	verbs.WRRDMARead, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRLocalInv,
 }
 
 // modelMaxPackets is the longest message in packets.
@@ -50,6 +50,7 @@ func drawOp(t *rapid.T, mtu int, ops []verbs.WROpcode) modelOp {
 		o.n = 8
 		o.a = rapid.Uint64Range(0, 3).Draw(t, "a")
 		o.b = rapid.Uint64().Draw(t, "b")
+	case verbs.WRLocalInv:
 	default:
 		o.n = drawLength(t, mtu)
 		o.imm = rapid.Uint32().Draw(t, "imm")
@@ -81,5 +82,6 @@ func drawFaults(t *rapid.T) simFaults {
 	f.late = time.Duration(rapid.IntRange(1, 500).Draw(t, "late")) * time.Microsecond
 	f.jitter = time.Duration(rapid.IntRange(0, 100).Draw(t, "jitter")) * time.Microsecond
 	f.corrupt = rate("corrupt %", 3)
+	f.mark = rate("mark %", 20)
 	return f
 }

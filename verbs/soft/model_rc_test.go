@@ -22,6 +22,7 @@ type modelEnd struct {
 	peer  *modelEnd
 	cap   verbs.QPCap
 	all   bool // SQSigAll
+	oneCQ bool // for sends and receives, whose completions then are in order
 	msg   int  // longest message
 	src   *modelRegion
 	reads *modelSlots // results of READs and atomics
@@ -29,6 +30,7 @@ type modelEnd struct {
 	// when everything posted so far is done.
 	target *modelRegion
 	keys   []verbs.MR // for the peer to invalidate
+	own    verbs.MR   // to invalidate locally
 	recvs  *modelRecvs
 
 	todo     []modelOp
@@ -42,6 +44,7 @@ type modelEnd struct {
 	expect   []modelMessage
 	finished int         // completions with success
 	broken   *modelBreak // errors are expected
+	gone     bool        // closed
 }
 
 // modelSend is posted work.
@@ -77,6 +80,9 @@ type modelMessage struct {
 // turn posts; the loop calls it.
 func (e *modelEnd) turn() bool {
 	worked := false
+	if e.gone {
+		return false
+	}
 	for len(e.todo) > 0 && len(e.sq) < e.cap.MaxSendWR {
 		if gap := e.todo[0].gap; gap > 0 && !e.waited {
 			e.waited, e.ready = true, e.w.net.now+gap
@@ -111,6 +117,8 @@ func (e *modelEnd) post(o modelOp) bool {
 		}
 		wr.SGList = e.reads.cut(e.rng, slot, o.n, pieces)
 		e.result(s, o, &wr)
+	case verbs.WRLocalInv:
+		s.n, wr.InvRKey = 0, e.own.RKey()
 	default:
 		data = e.payload(s, o, &wr)
 		e.deliver(s, o, &wr, data)

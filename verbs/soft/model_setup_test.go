@@ -27,6 +27,11 @@ type modelConfig struct {
 	faults   [2]simFaults
 	oneCQ    bool // for sends and receives
 	pauses   []modelPause
+	loopback bool // one device, connected with itself
+	// noTrains is when the kernel stops cutting trains; 0: never, 1: from the
+	// beginning.
+	noTrains time.Duration
+	ecn      bool
 }
 
 // modelPause is a stretch of time in which a device's process does not run.
@@ -46,7 +51,7 @@ type model struct {
 	pds   [2]verbs.PD
 	ends  []*modelEnd
 	byQPN [2]map[uint32]*modelEnd
-	srqs  map[*simLoop]*modelSRQ
+	srqs  [2]map[*simLoop]*modelSRQ
 }
 
 type modelSRQ struct {
@@ -61,11 +66,15 @@ var modelAddrs = map[bool][2]string{false: {"10.0.0.1", "10.0.0.2"}, true: {"fd0
 func newModel(t simTB, cfg modelConfig) *model {
 	m := &model{
 		t: t, w: newSimWorld(t, cfg.seed), cfg: cfg, rng: rand.New(rand.NewPCG(cfg.seed, 1)),
-		srqs: map[*simLoop]*modelSRQ{},
 	}
 	for i, addr := range modelAddrs[cfg.v6] {
-		m.nodes[i] = m.w.open(addr, func(c *Config) { c.Vectors = cfg.vectors })
+		if m.nodes[i] = m.nodes[0]; i == 0 || !cfg.loopback {
+			m.nodes[i] = m.w.open(addr, func(c *Config) {
+				c.Vectors, c.ECN, c.NoOffload = cfg.vectors, cfg.ecn, cfg.noTrains == 1
+			})
+		}
 		m.byQPN[i] = map[uint32]*modelEnd{}
+		m.srqs[i] = map[*simLoop]*modelSRQ{}
 		pd, err := m.nodes[i].dev.AllocPD()
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, pd.Close()) })
@@ -73,6 +82,9 @@ func newModel(t simTB, cfg modelConfig) *model {
 	}
 	m.w.net.route(m.nodes[0].addr, m.nodes[1].addr).simFaults = cfg.faults[0]
 	m.w.net.route(m.nodes[1].addr, m.nodes[0].addr).simFaults = cfg.faults[1]
+	if cfg.noTrains > 1 {
+		m.w.net.after(cfg.noTrains, m.w.net.stopTrains)
+	}
 	for _, p := range cfg.pauses {
 		m.w.net.after(p.after, func() { m.nodes[p.node].paused = m.w.net.now + p.long })
 	}
@@ -150,19 +162,20 @@ func (m *model) attr(side int) verbs.QPAttr {
 
 func (m *model) newEnd(side int, l *simLoop) *modelEnd {
 	t, pd, msg := m.t, m.pds[side], modelMaxPackets*m.cfg.mtu.Bytes()
-	e := &modelEnd{t: t, w: m.w, rng: m.rng, loop: l, cap: m.cfg.cap, all: m.cfg.all, msg: msg, refs: map[int]int{}}
+	e := &modelEnd{t: t, w: m.w, rng: m.rng, loop: l, cap: m.cfg.cap, all: m.cfg.all, oneCQ: m.cfg.oneCQ, msg: msg, refs: map[int]int{}}
 	e.src = newRegion(t, pd, m.rng, 2*msg, 0)
 	e.target = newRegion(t, pd, m.rng, 2*msg, modelRemote)
 	e.reads = newSlots(newRegion(t, pd, m.rng, 4*msg, verbs.AccessLocalWrite), msg)
 	for _, r := range []*modelRegion{e.src, e.target, e.reads.modelRegion} {
 		r.want = append([]byte(nil), r.bytes()...)
 	}
-	for range 3 {
+	for range 4 {
 		mr, err := pd.AllocMR(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteInvalidate)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, mr.Close()) })
 		e.keys = append(e.keys, mr)
 	}
+	e.own, e.keys = e.keys[0], e.keys[1:]
 	init := verbs.QPInitAttr{Type: verbs.QPTRC, Cap: m.cfg.cap, SQSigAll: m.cfg.all}
 	if m.cfg.srq {
 		srq := m.srq(side, l, msg)
@@ -198,7 +211,7 @@ func (m *model) newRecvs(side int, l *simLoop, each int, post func(*verbs.RecvWR
 
 // srq is the shared receive queue of a loop.
 func (m *model) srq(side int, l *simLoop, each int) *modelSRQ {
-	if s := m.srqs[l]; s != nil {
+	if s := m.srqs[side][l]; s != nil {
 		return s
 	}
 	srq, err := m.pds[side].CreateSRQ(verbs.SRQInitAttr{MaxWR: m.cfg.recvs, MaxSGE: m.cfg.cap.MaxRecvSGE, Vector: l.vector})
@@ -206,7 +219,7 @@ func (m *model) srq(side int, l *simLoop, each int) *modelSRQ {
 	m.t.Cleanup(func() { require.NoError(m.t, srq.Close()) })
 	s := &modelSRQ{SRQ: srq, recvs: m.newRecvs(side, l, each, srq.PostRecv)}
 	s.recvs.shared = true
-	m.srqs[l] = s
+	m.srqs[side][l] = s
 	return s
 }
 

@@ -156,3 +156,49 @@ func TestCongestionECN(t *testing.T) {
 	require.Greater(t, jain(s), 0.85)
 	require.Zero(t, d.line.drops)
 }
+
+// A long fat path is filled too, by a sender that is paced there: its bursts do
+// not overflow a queue that holds a quarter of what is in flight.
+func TestCongestionLongPath(t *testing.T) {
+	line := simLine{rate: 12.5e6, rtt: 40 * time.Millisecond, queue: 125_000}
+	d := newDumbbell(t, 7, 1, line)
+	b := newBulk(d.left[0], d.right[0], 256<<10, bulkDepth, verbs.MTU1024, 0)
+	d.run(5*time.Second, nil)
+	d.since()
+	s := d.during(10*time.Second, &b.bytes)[0]
+	t.Logf("100 Mbit/s, 40 ms: %.2f of the line, %.5f dropped", s, d.lossRate())
+	require.Greater(t, s, 0.6)
+	require.Less(t, d.lossRate(), 0.02)
+}
+
+// A small path MTU is no disadvantage beside a large one: windows are bytes.
+func TestCongestionMTU(t *testing.T) {
+	d := newDumbbell(t, 8, 2, gigabit)
+	small := newBulk(d.left[0], d.right[0], bulkSize, bulkDepth, verbs.MTU512, 0)
+	large := newBulk(d.left[1], d.right[1], bulkSize, bulkDepth, verbs.MTU4096, 0)
+	d.run(300*time.Millisecond, nil)
+	s := d.during(500*time.Millisecond, &small.bytes, &large.bytes)
+	t.Logf("MTU 512 %.2f, MTU 4096 %.2f of the line, fairness %.3f", s[0], s[1], jain(s))
+	require.Greater(t, s[0], 0.12)
+	require.Greater(t, s[1], 0.12)
+}
+
+// READ responses are paced by the window of who asks for them: many hosts that
+// read from one do not drown its line, and share it.
+func TestCongestionReads(t *testing.T) {
+	d := newDumbbell(t, 9, 2, gigabit)
+	var bytes []*int
+	for i := range 2 {
+		// The data flow from left to right, so the right side asks.
+		b := newBulk(d.right[i], d.left[i], bulkSize, 8, verbs.MTU1024, 0)
+		b.wr.Opcode = verbs.WRRDMARead
+		bytes = append(bytes, &b.bytes)
+	}
+	d.run(300*time.Millisecond, nil)
+	d.since()
+	s := d.during(500*time.Millisecond, bytes...)
+	t.Logf("READs: %.2f of the line, fairness %.3f, %.4f dropped", s, jain(s), d.lossRate())
+	require.Greater(t, sum(s), 0.5)
+	require.Greater(t, jain(s), 0.8)
+	require.Less(t, d.lossRate(), 0.05)
+}

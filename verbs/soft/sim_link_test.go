@@ -71,6 +71,15 @@ func (l *simLink) maxTrain() int {
 	return maxTrainCount
 }
 
+// stopTrains makes every link refuse trains from now on.
+func (n *simNet) stopTrains() {
+	for _, links := range n.links {
+		for _, l := range links {
+			l.noTrains = true
+		}
+	}
+}
+
 // send panics on trains that the kernel would refuse: that is a mistake of the
 // caller which on sockets would show as loss.
 func (l *simLink) send(trains []train) {

@@ -89,6 +89,7 @@ type simFaults struct {
 	reorder   float64       // overtaken by later ones
 	late      time.Duration // by at most this much
 	jitter    time.Duration // without reordering
+	mark      float64       // congestion experienced, of what is ECN capable
 	corrupt   float64       // bit flips in the UDP payload
 	// unchecked is how many corrupted datagrams get past the receiving kernel
 	// although their UDP checksum is wrong. On a healthy path that is none:
@@ -129,7 +130,7 @@ const (
 
 // carry takes a packet of size bytes to the other end, through every hop.
 func (r *simRoute) carry(size int, ect bool, deliver func(ce bool)) {
-	r.hop(r.hops, size, ect, false, deliver)
+	r.hop(r.hops, size, ect, ect && r.net.chance(r.mark), deliver)
 }
 
 func (r *simRoute) hop(hops []*simPipe, size int, ect, ce bool, deliver func(ce bool)) {

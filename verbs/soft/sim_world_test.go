@@ -29,6 +29,7 @@ type simWorld struct {
 	net   *simNet
 	nodes []*simNode
 	turns int
+	limit int // of turns
 }
 
 // simNode is a device and one event loop per vector.
@@ -53,11 +54,12 @@ type simLoop struct {
 	turn []func() bool
 }
 
-// simTurnLimit bounds a run: about a hundred times what the longest test takes.
-const simTurnLimit = 20_000_000
+// simTurnLimit bounds a run: several times what the longest test takes. A run
+// that needs more polls instead of waiting.
+const simTurnLimit = 10_000_000
 
 func newSimWorld(t simTB, seed uint64) *simWorld {
-	w := &simWorld{t: t, net: newSimNet(seed)}
+	w := &simWorld{t: t, net: newSimNet(seed), limit: simTurnLimit}
 	w.net.strict = true
 	if os.Getenv("SIM_TRACE") != "" {
 		w.net.trace = t.Logf
@@ -189,8 +191,8 @@ func (w *simWorld) next() (time.Duration, bool) {
 // once is one turn of the loop.
 func (l *simLoop) once() bool {
 	w := l.node.world
-	if w.turns++; w.turns > simTurnLimit {
-		w.t.Fatalf("%d turns: somebody polls instead of waiting", w.turns)
+	if w.turns++; w.turns > w.limit {
+		w.t.Fatalf("%d turns until %v: somebody polls instead of waiting", w.turns, w.net.now)
 	}
 	worked, next := l.driver.Progress(w.net.time())
 	for _, f := range l.turn {

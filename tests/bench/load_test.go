@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,3 +138,5 @@ func (s series) over(o series) series {
 	}
 	return q
 }
+
+func containsWord(text, word string) bool { return slices.Contains(strings.Fields(text), word) }

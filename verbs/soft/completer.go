@@ -71,6 +71,7 @@ func (q *qp) advance(una uint32) {
 		return
 	}
 	next := q.next()
+	forward := r.probing && q.probed(una, next)
 	r.una = una
 	if r.timing && wire.PSNDiff(una, r.timedPSN) > 0 {
 		r.timing = false
@@ -87,9 +88,13 @@ func (q *qp) advance(una uint32) {
 		done++
 	}
 	r.cuts = append(r.cuts[:0], r.cuts[done:]...)
-	if wire.PSNDiff(next, una) < 0 { // what was to be sent again has arrived after all
-		q.goBack(una)
+	switch {
+	case forward:
+		next = r.high
+		q.goBack(next)
+	case wire.PSNDiff(next, una) < 0: // what was to be sent again has arrived after all
 		next = una
+		q.goBack(next)
 	}
 	r.rtoAt = 0
 	if next != una {
@@ -129,6 +134,7 @@ func (q *qp) lost(psn uint32) {
 		return
 	}
 	r.tries++
+	r.probing = false
 	r.lostPSN, r.lostAt = psn, now
 	if wire.PSNDiff(psn, r.recover) >= 0 {
 		r.cc.shrink(lossFactor)
@@ -151,6 +157,7 @@ func (q *qp) rnr(psn uint32, timer uint8) {
 		q.failOldest(verbs.WCRNRRetryExcErr)
 		return
 	}
+	r.probing = false
 	r.cc.idle()
 	q.goBack(psn)
 	r.rtoAt = 0

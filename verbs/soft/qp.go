@@ -18,7 +18,8 @@ import (
 //	qp.go         the object            modify.go     state machine, errors
 //	sendqueue.go  posted sends          recvqueue.go  posted receives
 //	requester.go  what to send now      completer.go  what answers mean
-//	responder.go  requests in order     replies.go    answers, READ, atomics
+//	responder.go  requests in order
+//	retransmit.go timers, going back    replies.go    answers, READ, atomics
 //	datagram.go   UD and GSI            uc.go         UC
 type qp struct {
 	pd   *pd

@@ -40,7 +40,9 @@ type requester struct {
 	tries      int // times gone back since progressAt
 	rnrs       int // in a row
 	limited    bool
-	draining   bool // SQD: not drained yet
+	probing    bool     // one packet was sent again by the timer; its answer decides
+	before     snapshot // what the timer changed
+	draining   bool     // SQD: not drained yet
 }
 
 func (r *requester) init(psn uint32, mtu int, idx uint64) {
@@ -119,6 +121,9 @@ func (q *qp) step() int {
 	psn := wire.PSNAdd(w.first, int(r.k))
 	flight := int(wire.PSNDiff(psn, r.una))
 	room := r.cc.packets() - flight
+	if r.probing {
+		room = 1 - flight
+	}
 	if room <= 0 {
 		r.limited = true
 		return 0
@@ -308,33 +313,6 @@ func pick(only bool, a, b wire.Opcode) wire.Opcode {
 	return b
 }
 
-// goBack makes psn, which is not before una, the next to be sent.
-func (q *qp) goBack(psn uint32) {
-	r := &q.req
-	r.timing = false
-	r.rtoAt = 0
-	keep := 0
-	for keep < len(r.reads) && wire.PSNDiff(r.reads[keep], psn) < 0 {
-		keep++
-	}
-	r.reads = r.reads[:keep]
-	r.idx, r.k = q.sq.done, 0
-	for ; r.idx != q.sq.posted; r.idx++ {
-		w := q.sq.slot(r.idx)
-		if !w.begun {
-			break
-		}
-		if d := wire.PSNDiff(psn, w.first); d >= 0 && uint32(d) < w.packets {
-			r.k = uint32(d)
-			break
-		}
-	}
-	if psn != r.una {
-		r.rtoAt = q.vec.now + r.rtt.timer(q.ackTimeout())
-	}
-	q.vec.schedule(q)
-}
-
 // pace spreads the window over the round trip where that is longer than the
 // loop's clock is coarse; elsewhere the window alone is fine enough.
 func (q *qp) pace() bool {
@@ -360,71 +338,3 @@ func (q *qp) pace() bool {
 
 // paceFromRTT is the round trip from which on sending is paced.
 const paceFromRTT = 4 * millisecond
-
-// setDeadline asks to be woken for the earliest of the timers.
-func (q *qp) setDeadline() {
-	r := &q.req
-	q.deadline = 0
-	if q.state == verbs.QPSErr {
-		return
-	}
-	for _, at := range [...]int64{r.rtoAt, r.rnrAt, r.paceAt} {
-		if at != 0 && (q.deadline == 0 || at < q.deadline) {
-			q.deadline = at
-		}
-	}
-	q.vec.timers.set(q)
-}
-
-// expired is called when the deadline has come.
-func (q *qp) expired() {
-	r, now := &q.req, q.vec.now
-	if r.rnrAt != 0 && now >= r.rnrAt {
-		r.rnrAt = 0
-		q.vec.schedule(q)
-	}
-	if r.paceAt != 0 && now >= r.paceAt {
-		r.paceAt = 0
-		q.vec.schedule(q)
-	}
-	if r.rtoAt != 0 && now >= r.rtoAt {
-		r.rtoAt = 0
-		q.timeout()
-	}
-	q.setDeadline()
-}
-
-// timeout goes back to the oldest packet, or gives up: local ACK timeout times
-// retry count is how long a peer may be silent. The timer itself follows the
-// round trip, so there are more retransmissions than retries in that time.
-func (q *qp) timeout() {
-	r, v := &q.req, q.vec
-	v.dev.count.timeouts.Add(1)
-	if q.impatient() {
-		q.failOldest(verbs.WCRetryExcErr)
-		return
-	}
-	r.timeouts++
-	r.tries++
-	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
-	r.cc.timeout(r.timeouts)
-	r.recover = r.high
-	q.goBack(r.una)
-}
-
-// ackTimeout is the local ACK timeout in nanoseconds, which the first timer has.
-func (q *qp) ackTimeout() int64 {
-	if q.attr.Timeout == 0 {
-		return maxRTO
-	}
-	return 4096 << q.attr.Timeout
-}
-
-// impatient tells that the peer has made no progress for too long: never with
-// timeout 0. IBTA vol. 1, 9.7.6.1.3 lets a timer run up to four times its
-// value; twice is taken here. The peer was asked RetryCnt times at least.
-func (q *qp) impatient() bool {
-	r := &q.req
-	limit := 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
-	return q.attr.Timeout != 0 && q.vec.now-r.progressAt >= limit && r.tries >= int(q.attr.RetryCnt)
-}

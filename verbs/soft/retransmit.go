@@ -1,0 +1,131 @@
+package soft
+
+import (
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// snapshot is what is put back if the timer ran out for nothing.
+type snapshot struct {
+	cc    congestion
+	plain bool // no READ or atomic was under way
+}
+
+// goBack makes psn, which is not before una, the next to be sent.
+func (q *qp) goBack(psn uint32) {
+	r := &q.req
+	r.timing = false
+	r.rtoAt = 0
+	keep := 0
+	for keep < len(r.reads) && wire.PSNDiff(r.reads[keep], psn) < 0 {
+		keep++
+	}
+	r.reads = r.reads[:keep]
+	r.idx, r.k = q.sq.done, 0
+	for ; r.idx != q.sq.posted; r.idx++ {
+		w := q.sq.slot(r.idx)
+		if !w.begun {
+			break
+		}
+		if d := wire.PSNDiff(psn, w.first); d >= 0 && uint32(d) < w.packets {
+			r.k = uint32(d)
+			break
+		}
+	}
+	if psn != r.una {
+		r.rtoAt = q.vec.now + r.rtt.timer(q.ackTimeout())
+	}
+	q.vec.schedule(q)
+}
+
+// setDeadline asks to be woken for the earliest of the timers.
+func (q *qp) setDeadline() {
+	r := &q.req
+	q.deadline = 0
+	if q.state == verbs.QPSErr {
+		return
+	}
+	for _, at := range [...]int64{r.rtoAt, r.rnrAt, r.paceAt} {
+		if at != 0 && (q.deadline == 0 || at < q.deadline) {
+			q.deadline = at
+		}
+	}
+	q.vec.timers.set(q)
+}
+
+// expired is called when the deadline has come.
+func (q *qp) expired() {
+	r, now := &q.req, q.vec.now
+	if r.rnrAt != 0 && now >= r.rnrAt {
+		r.rnrAt = 0
+		q.vec.schedule(q)
+	}
+	if r.paceAt != 0 && now >= r.paceAt {
+		r.paceAt = 0
+		q.vec.schedule(q)
+	}
+	if r.rtoAt != 0 && now >= r.rtoAt {
+		r.rtoAt = 0
+		q.timeout()
+	}
+	q.setDeadline()
+}
+
+// timeout goes back to the oldest packet, or gives up: local ACK timeout times
+// retry count is how long a peer may be silent. The timer itself follows the
+// round trip, so there are more retransmissions than retries in that time.
+func (q *qp) timeout() {
+	r, v := &q.req, q.vec
+	v.dev.count.timeouts.Add(1)
+	if q.impatient() {
+		q.failOldest(verbs.WCRetryExcErr)
+		return
+	}
+	r.timeouts++
+	r.tries++
+	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
+	if !r.probing {
+		r.probing = true
+		r.before = snapshot{r.cc, len(r.reads) == 0}
+	}
+	// One packet alone says nothing about the network.
+	if wire.PSNDiff(r.high, r.una) > 1 || r.timeouts > 1 {
+		r.cc.timeout(r.timeouts)
+	}
+	r.recover = r.high
+	q.goBack(r.una)
+}
+
+// probed is called with the first answer after the timer has run out, be it
+// several times, and the oldest packet alone was sent again: una is where the peer is, next what would follow
+// that packet. A peer that is further has what was sent before. Nothing was
+// lost, it was only slow, as any process of a busy machine is at times, and
+// neither the rate nor the packets under way are to blame (as in F-RTO, RFC
+// 5682, and Eifel, RFC 4015). It tells whether to go on behind those. How long
+// the peer was away says nothing about the round trip, by which sending is paced.
+func (q *qp) probed(una, next uint32) (forward bool) {
+	r, b := &q.req, &q.req.before
+	r.probing = false
+	if wire.PSNDiff(una, next) <= 0 {
+		return false
+	}
+	r.cc, r.recover = b.cc, una
+	return b.plain
+}
+
+// ackTimeout is the local ACK timeout in nanoseconds, which the first timer has.
+func (q *qp) ackTimeout() int64 {
+	if q.attr.Timeout == 0 {
+		return maxRTO
+	}
+	return 4096 << q.attr.Timeout
+}
+
+// impatient tells that the peer has made no progress for too long: never with
+// timeout 0. IBTA vol. 1, 9.7.6.1.3 lets a timer run up to four times its
+// value; twice is taken here. The peer was asked RetryCnt times at least.
+func (q *qp) impatient() bool {
+	r := &q.req
+	limit := 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
+	return q.attr.Timeout != 0 && q.vec.now-r.progressAt >= limit && r.tries >= int(q.attr.RetryCnt)
+}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,6 +48,8 @@ type carry struct {
 	rxKnown bool   // END came: the direction is rxFinal bytes long
 	rxFinal uint64 //
 	rxEnded bool   // everything was written and shut down, HAVE is on its way
+	waiting bool   // the app's reset waits for the last bytes
+	hurry   bool   // but no longer
 	legDone bool   // the app leg's kernel has nothing left to deliver
 	closed  bool   // the endpoint is gone
 }
@@ -98,7 +101,7 @@ func (c *carry) pump() {
 		c.pumpRx()
 		c.pumpTx()
 	}
-	if c.failed && !c.closed && !c.queued {
+	if c.failed && !c.closed && !c.queued && c.placed() {
 		// Nothing more can be read, or the peer has no room for it now: the
 		// reset does not wait, as it does not for a receiver's full buffer.
 		c.f.abort(negotiate.ReasonNone, false)
@@ -179,6 +182,32 @@ func (c *carry) pumpRx() {
 			c.writable = false
 		}
 	}
+}
+
+// resetPatience is how long the reset of an application may wait for its last
+// bytes on a network that loses some.
+const resetPatience = 300 * time.Millisecond
+
+// placed tells whether what was sent before a reset is in the peer's memory. The
+// reset goes by the wire leg and would overtake what has to be sent again; an
+// answer before a close with unread bytes is heard natively, as a rule.
+func (c *carry) placed() bool {
+	if !c.lossy || c.hurry || c.ep.Placed() {
+		return true
+	}
+	if !c.waiting {
+		c.waiting = true
+		if c.ep.Keepalive() != nil { // its completion is behind all others
+			return true
+		}
+		time.AfterFunc(resetPatience, func() {
+			c.s.post(func() {
+				c.hurry = true
+				c.pump()
+			})
+		})
+	}
+	return false
 }
 
 // endTx announces the end of the application's bytes.

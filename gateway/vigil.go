@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -16,17 +17,21 @@ const (
 	vigilMost = 1 << 20
 )
 
-// vigil watches a peer whose death no hang-up tells. Once a second one flow with
-// it writes a KEEPALIVE record on its wire leg. The kernel of a gateway that is
-// dead answers with a reset, and then more flows ask, in steps: the reset of one
-// flow is nothing unusual, and twenty thousand flows must not all ask whenever
-// one is reset. A peer that is cut off answers nothing: there TCP waits, as it
-// does natively.
+// vigil watches a peer whose death no hang-up tells. The wire leg of one flow
+// with it, the leader, is kept alive by TCP once a second. The kernel of a
+// gateway that is dead answers with a reset, and then other flows ask too, by
+// KEEPALIVE records, in steps: the reset of one flow is nothing unusual, and
+// twenty thousand flows must not all ask whenever one is reset. A peer that is
+// cut off answers nothing: there TCP waits, as it does natively.
+//
+// The leader does not write records: one that is lost while nobody is there to
+// answer would be sent again later and later.
 type vigil struct {
-	mu    sync.Mutex // guards everything below
-	flows map[*carry]bool
-	width int  // how many legs the next turn asks
-	hit   bool // one that was asked has been lost
+	mu     sync.Mutex // guards everything below
+	flows  map[*carry]bool
+	leader *carry
+	width  int  // how many legs the next step asks
+	hit    bool // one that was asked has been lost
 }
 
 func newVigil() vigil { return vigil{flows: map[*carry]bool{}, width: 1} }
@@ -42,7 +47,14 @@ func (v *vigil) watch(c *carry) {
 func (v *vigil) unwatch(c *carry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.forgetLocked(c)
+}
+
+func (v *vigil) forgetLocked(c *carry) {
 	delete(v.flows, c)
+	if v.leader == c {
+		v.leader = nil
+	}
 }
 
 // lost takes note of the loss of a flow's wire leg and tells whether others
@@ -50,8 +62,8 @@ func (v *vigil) unwatch(c *carry) {
 func (v *vigil) lost(c *carry) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	asked := v.flows[c]
-	delete(v.flows, c)
+	asked := v.flows[c] || v.leader == c
+	v.forgetLocked(c)
 	if asked && !v.hit {
 		v.hit = true
 		v.width = min(v.width*vigilStep, vigilMost)
@@ -59,19 +71,33 @@ func (v *vigil) lost(c *carry) bool {
 	return asked && len(v.flows) > 0
 }
 
-// ask returns the flows whose legs are to be asked now: at a turn some of every
-// peer's, in between only those of a peer that seems dead.
-func (v *vigil) ask(turn bool) (legs []*wireControl) {
+// lead ends a series of steps and returns a flow that is leader from now on, nil
+// if there is one or none is needed.
+func (v *vigil) lead() *carry {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !turn && !v.hit {
-		return nil
-	}
 	if !v.hit {
 		v.width = 1
 	}
+	if v.leader != nil {
+		return nil
+	}
+	for c := range v.flows {
+		v.leader = c
+		return c
+	}
+	return nil
+}
+
+// step returns the flows that are to ask because another has been lost.
+func (v *vigil) step() (legs []*wireControl) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.hit {
+		return nil
+	}
 	v.hit = false
-	for c := range v.flows { // in random order: the next turn asks others
+	for c := range v.flows {
 		v.flows[c] = len(legs) < v.width
 		if v.flows[c] {
 			legs = append(legs, c.f.ctl)
@@ -80,33 +106,39 @@ func (v *vigil) ask(turn bool) (legs []*wireControl) {
 	return legs
 }
 
-// watch asks peers for signs of life until the fabric is closed.
+// watch keeps an eye on all peers until the fabric is closed.
 func (sf *softFabric) watch() {
 	tick := time.NewTicker(vigilTurn)
 	defer tick.Stop()
 	for {
-		turn := false
 		select {
 		case <-sf.stop:
 			return
 		case now := <-tick.C:
 			sf.forgetIdle(now)
-			turn = true
 		case <-sf.kick:
 			time.Sleep(vigilPause)
 		}
-		sf.mu.Lock()
-		peers := make([]*softPeer, 0, len(sf.peers))
-		for _, p := range sf.peers {
-			peers = append(peers, p)
-		}
-		sf.mu.Unlock()
-		for _, p := range peers {
-			for _, leg := range p.ask(turn) {
+		for _, p := range sf.known() {
+			if c := p.lead(); c != nil {
+				_ = c.f.wire.SetKeepalive(vigilTurn, vigilTurn, math.MaxInt32) // only a reset ends the flow
+			}
+			for _, leg := range p.step() {
 				leg.keepalive()
 			}
 		}
 	}
+}
+
+// known returns the peers.
+func (sf *softFabric) known() []*softPeer {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	peers := make([]*softPeer, 0, len(sf.peers))
+	for _, p := range sf.peers {
+		peers = append(peers, p)
+	}
+	return peers
 }
 
 // started implements fabric.

@@ -6,10 +6,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestVigilAsksInSteps: one leg a turn as long as all is well; when the peer is
-// dead all of them soon, but not all at the first sign.
+// TestVigilAsksInSteps: one leg as long as all is well; when the peer is dead
+// all of them soon, but not all at the first sign.
 func TestVigilAsksInSteps(t *testing.T) {
 	v := newVigil()
+	require.Nil(t, v.lead(), "nobody to lead")
 	byLeg := map[*wireControl]*carry{}
 	for range 1000 {
 		ctl := &wireControl{}
@@ -17,33 +18,52 @@ func TestVigilAsksInSteps(t *testing.T) {
 		byLeg[ctl] = c
 		v.watch(c)
 	}
+	leader := v.lead()
+	require.NotNil(t, leader)
 	for range 5 {
-		require.Len(t, v.ask(true), 1)
-		require.Empty(t, v.ask(false), "nothing has happened")
+		require.Nil(t, v.lead(), "one is enough")
+		require.Empty(t, v.step(), "nothing has happened")
 	}
-	asked := v.ask(true)
-	for leg, c := range byLeg { // a flow that was not asked is reset: nothing unusual
-		if leg != asked[0] {
+	for _, c := range byLeg { // a flow that was not asked is reset: nothing unusual
+		if c != leader {
 			require.False(t, v.lost(c))
 			break
 		}
 	}
-	require.Len(t, v.ask(true), 1)
+	require.Empty(t, v.step())
 
-	left, steps := 999, []int{}
-	for asked = v.ask(true); len(asked) > 0; asked = v.ask(false) {
+	require.True(t, v.lost(leader))
+	left, steps := 998, []int{}
+	for asked := v.step(); len(asked) > 0; asked = v.step() {
 		steps = append(steps, len(asked))
 		for i, leg := range asked {
 			left--
 			require.Equal(t, left > 0, v.lost(byLeg[leg]), "step %d of %v", i, steps)
 		}
 	}
-	require.Equal(t, []int{1, 8, 64, 512, 414}, steps)
+	require.Equal(t, []int{8, 64, 512, 414}, steps)
 	require.Zero(t, left)
+}
 
-	c := &carry{f: &flow{ctl: &wireControl{}}}
-	v.watch(c)
-	require.Len(t, v.ask(true), 1)
-	v.unwatch(c)
-	require.Empty(t, v.ask(true))
+// TestVigilCalmsDown: the loss of a leader that was only reset costs eight
+// questions, the next one as many.
+func TestVigilCalmsDown(t *testing.T) {
+	v := newVigil()
+	for range 100 {
+		v.watch(&carry{f: &flow{ctl: &wireControl{}}})
+	}
+	require.NotNil(t, v.lead())
+	for range 3 {
+		leader := v.leader
+		require.True(t, v.lost(leader))
+		require.Nil(t, v.leader)
+		next := v.lead()
+		require.NotSame(t, leader, next)
+		require.Len(t, v.step(), vigilStep)
+		require.Empty(t, v.step())
+		require.Nil(t, v.lead())
+	}
+	leader := v.leader
+	v.unwatch(leader)
+	require.NotNil(t, v.lead())
 }

@@ -12,8 +12,8 @@ func TestDeadlines(t *testing.T) {
 	ms := time.Millisecond
 	require.Equal(t, 204*ms, Budget(200*ms, ms))
 	require.Equal(t, MaxBudget, Budget(200*ms, time.Hour))
-	require.Equal(t, 100*ms, ProofTimeout(ms))
-	require.Equal(t, 200*ms, ProofTimeout(100*ms))
+	require.Equal(t, 200*ms, ProofTimeout(ms))
+	require.Equal(t, 300*ms, ProofTimeout(150*ms))
 	require.Equal(t, 180*ms, serveTime(208*ms, ms))
 	require.Equal(t, 50*ms, serveTime(100*ms, 40*ms))
 	require.Equal(t, 1206*ms, lastWordTime(204*ms, ms))

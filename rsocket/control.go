@@ -124,6 +124,10 @@ func (s *Stream) Settled() bool {
 	if s.err != nil || s.peerGone {
 		return true
 	}
-	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect &&
-		s.ctrl.posted == s.ctrl.done && s.send.acked == s.send.sent
+	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.placed()
+}
+
+// placed: every message of ours has completed.
+func (s *Stream) placed() bool {
+	return !s.ctrl.keepalive && s.ctrl.posted == s.ctrl.done && s.send.acked == s.send.sent
 }

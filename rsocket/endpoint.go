@@ -213,6 +213,10 @@ func (e *Endpoint) PeerShut() bool { return e.stream.PeerShut() }
 // Settled reports whether the stream is over and the queue pair may go.
 func (e *Endpoint) Settled() bool { return e.stream.Settled() }
 
+// Placed reports whether everything that was posted is known to be in the peer's memory. It comes to be known by a
+// completion behind it, that of [Endpoint.Keepalive] at the latest.
+func (e *Endpoint) Placed() bool { return e.stream.placed() }
+
 // Close gives up the endpoint, with its queue pair closed or in ERR and flushed before. Its memory is free at once if
 // the peer has said that it writes no more; otherwise it is quarantined until [Endpoint.Release]. Close is idempotent.
 func (e *Endpoint) Close() error {

@@ -26,7 +26,7 @@ var variants = map[string]variant{
 	"TestOverSoft": {via: gateway.CarrierSoft},
 	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
 	// that what fails, fails by the carrier.
-	"TestOverLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
+	"TestLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
 }
@@ -48,7 +48,7 @@ func variantOf(t *testing.T) variant {
 func again(t *testing.T, tests ...func(*testing.T)) {
 	for _, fn := range tests {
 		name := runtime.FuncForPC(reflect.ValueOf(fn).Pointer()).Name()
-		t.Run(name[strings.LastIndex(name, ".")+1:], fn)
+		t.Run(name[strings.LastIndex(name, ".Test")+len(".Test"):], fn)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestOverSoft(t *testing.T) {
 		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)
 }
 
-// TestOverLossySoft: a network that loses packets changes nothing but times.
-func TestOverLossySoft(t *testing.T) {
+// TestLossySoft: a network that loses packets changes nothing but times.
+func TestLossySoft(t *testing.T) {
 	again(t, TestCombination, TestSemanticsOfOneConnection, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)
 }

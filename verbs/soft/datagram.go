@@ -76,15 +76,22 @@ func (q *qp) datagram(h *wire.Header, payload []byte, d *datagram) {
 		wc.ImmData = h.Imm
 	}
 	for _, part := range [...][]byte{grh[:], payload} {
-		if s := q.cur.scatter(q.pd, part); s != verbs.WCSuccess && wc.Status == verbs.WCSuccess {
-			wc.Status = s
+		if status := q.cur.scatter(q.pd, part); status != verbs.WCSuccess {
+			q.spoiled(status)
+			return
 		}
 	}
 	wc.ByteLen = q.cur.got
 	q.received(&wc, h.Solicited)
-	if wc.Status != verbs.WCSuccess {
-		q.fatal() // the receive names memory that is not there: a local error
-	}
+}
+
+// spoiled completes the receive of a message that names memory which is not
+// there. That is a local error, whoever sends, and ends the queue pair (IBTA
+// vol. 1, 10.10.2.2); the completion says so.
+func (q *qp) spoiled(status verbs.WCStatus) {
+	q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv}, true)
+	q.vec.dev.count.qpErrors.Add(1)
+	q.toErr()
 }
 
 // putGRH writes what takes the place of the global route header on RoCEv2: the

@@ -71,7 +71,12 @@ func (q *qp) place(h *wire.Header, t wire.Traits, payload []byte) bool {
 	wc := verbs.WC{Opcode: verbs.WCRecv, SrcQP: q.attr.DestQPNum}
 	if t&wire.Send != 0 {
 		r.msg = sending
-		if q.cur.scatter(q.pd, payload) != verbs.WCSuccess {
+		switch status := q.cur.scatter(q.pd, payload); status {
+		case verbs.WCSuccess:
+		case verbs.WCLocProtErr:
+			q.spoiled(status)
+			return false
+		default:
 			return false
 		}
 		wc.ByteLen = q.cur.got

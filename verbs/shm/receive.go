@@ -182,7 +182,7 @@ func (q *qp) segment(flags, second uint64, wc verbs.WC) bool {
 	status := q.scatter(q.peer.rem.span(off*min(n, 1), n))
 	switch {
 	case status == verbs.WCSuccess:
-	case q.typ == verbs.QPTUC:
+	case q.typ == verbs.QPTUC && status == verbs.WCLocLenErr:
 		return q.drop(entrySegment, flags)
 	default:
 		nak := verbs.WCRemOpErr

@@ -244,24 +244,10 @@ func testUDTooSmall(e *env) {
 	e.same(make([]byte, 100), e.b.bytes(grhSize+99, 100))
 }
 
-// A receive that names memory which is not there is the receiver's own fault:
-// local protection error and ERR (IBTA vol. 1, 10.10.2.2). The sender, who did
-// nothing wrong, does not notice.
 func testUDBadBuffer(e *env) {
-	if !e.use(verbs.QPTUD) {
-		return
+	if e.use(verbs.QPTUD) {
+		e.badBuffer()
 	}
-	e.connect()
-	bad := e.b.room(0, 100)
-	bad.LKey ^= 1
-	e.b.recv(1, bad)
-	e.b.recv(2, e.b.room(0, 100))
-	e.a.post(e.a.send(0, 0, 8))
-	e.Equal(verbs.WCLocProtErr, e.b.received(1).Status)
-	e.Equal(verbs.WCWRFlushErr, e.b.received(2).Status)
-	e.Equal(verbs.QPSErr, e.b.qp.State())
-	e.a.good(1)
-	e.Equal(verbs.QPSRTS, e.a.qp.State())
 }
 
 func testUDUnknownPeer(e *env) {

@@ -135,10 +135,11 @@ func (c *Config) request(p *DialParams, local netip.AddrPort, remote netip.Addr,
 }
 
 // activeAttr are the attributes of a queue pair whose request was accepted
-// (IBTA vol. 1, 12.9.8).
+// (IBTA vol. 1, 12.9.8). The starting PSN in a message is the one its sender
+// expects, so the one its receiver begins with.
 func (m *Manager) activeAttr(p *DialParams, x *conn, rep *REP) verbs.QPAttr {
 	return verbs.QPAttr{
-		AH: ahAttr(m.dev.Port(), x.route), DestQPNum: rep.QPN, RQPSN: rep.PSN, SQPSN: x.req.PSN, PathMTU: x.req.MTU,
+		AH: ahAttr(m.dev.Port(), x.route), DestQPNum: rep.QPN, RQPSN: x.req.PSN, SQPSN: rep.PSN, PathMTU: x.req.MTU,
 		MaxDestRDAtomic: p.ResponderResources, MaxRDAtomic: min(p.InitiatorDepth, rep.ResponderResources),
 		MinRNRTimer: p.MinRNRTimer, RNRRetry: rep.RNRRetry, RetryCnt: p.RetryCount,
 		Timeout: ackTimeout(rep.AckDelay, m.cfg.PacketLifetime),

@@ -16,7 +16,8 @@ type Request struct {
 	Local, Remote      netip.AddrPort
 	PortSpace          PortSpace
 	Transport          Transport // what kind of queue pair Accept needs
-	QPN, PSN           uint32    // of the peer's queue pair
+	QPN                uint32    // of the peer's queue pair
+	PSN                uint32    // the peer expects first
 	MTU                verbs.MTU // of the path
 	ResponderResources uint8     // READs and atomics the peer takes at a time
 	InitiatorDepth     uint8     // and those it wants to have under way
@@ -73,7 +74,7 @@ func (r *Request) Accept(ctx context.Context, p AcceptParams) (*Conn, error) {
 	var err error
 	r.m.act(func(now time.Time) {
 		err = r.x.accept(now, &REP{
-			QPN: p.QP.Num(), PSN: attr.SQPSN, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+			QPN: p.QP.Num(), PSN: attr.RQPSN, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
 			AckDelay: localAckDelay, FlowControl: !p.SRQ, SRQ: p.SRQ, RNRRetry: p.RNRRetry, PrivateData: p.PrivateData,
 		})
 	})
@@ -121,7 +122,7 @@ func (r *Request) acceptable(p *AcceptParams) error {
 // attr are the attributes of the queue pair that answers (IBTA vol. 1, 12.9.8).
 func (r *Request) attr(p *AcceptParams) verbs.QPAttr {
 	return verbs.QPAttr{
-		AH: ahAttr(r.m.dev.Port(), r.x.route), DestQPNum: r.QPN, RQPSN: r.PSN, SQPSN: randomID() & 0xffffff,
+		AH: ahAttr(r.m.dev.Port(), r.x.route), DestQPNum: r.QPN, RQPSN: randomID() & 0xffffff, SQPSN: r.PSN,
 		PathMTU: r.MTU, MaxDestRDAtomic: p.ResponderResources, MaxRDAtomic: p.InitiatorDepth,
 		MinRNRTimer: p.MinRNRTimer, RNRRetry: r.RNRRetry, RetryCnt: r.RetryCount, Timeout: r.AckTimeout,
 	}

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,29 +28,64 @@ func (l *lab) capture(t *testing.T) {
 	testnet.Require(t, "tcpdump", "tshark")
 	file := filepath.Join(t.TempDir(), "tap.pcap")
 	dump, err := l.host.Start("tcpdump", "-i", testnet.TapDevice, "-n", "-U", "-B", "65536", "-Z", "root", "-w", file,
-		"udp", "port", fmt.Sprint(soft.DefaultUDPPort))
+		"udp", "port", fmt.Sprint(soft.DefaultUDPPort), "or", "udp", "port", fmt.Sprint(endPort))
 	require.NoError(t, err)
 	require.NoError(t, dump.WaitOutput(patience(t, 10*time.Second), "listening on"))
 	t.Cleanup(func() {
+		l.awaitEnd(t, file)
 		require.NoError(t, dump.Signal(syscall.SIGINT))
 		require.NoError(t, dump.Wait(), dump.Output())
-		if t.Failed() {
-			keep := filepath.Join(os.TempDir(), strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+".pcap")
-			if b, err := os.ReadFile(file); err == nil && os.WriteFile(keep, b, 0o644) == nil {
-				t.Logf("the traffic is in %s", keep)
+		defer func() {
+			if t.Failed() {
+				keep := filepath.Join(os.TempDir(), strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+".pcap")
+				b, err := os.ReadFile(file)
+				t.Logf("the traffic is in %s: %v; tcpdump: %s", keep, errors.Join(err, os.WriteFile(keep, b, 0o644)), dump.Output())
 			}
-		}
+		}()
 		require.Contains(t, dump.Output(), "\n0 packets dropped by kernel")
 		checkICRCs(t, l, file)
 		checkDecoded(t, l, file)
 	})
 }
 
+// endPort is where the packet goes that ends a recording (discard, RFC 863).
+const endPort = 9
+
+// awaitEnd sends a packet and waits until it is in the file, and so is all that
+// was before: tcpdump forgets what it has not written when it is told to end.
+func (l *lab) awaitEnd(t *testing.T, file string) {
+	conn, err := l.host.Dial(patienceAfter(t, 5*time.Second), "udp", netip.AddrPortFrom(l.guest.Addr4, endPort).String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	end := []byte("end of " + t.Name())
+	_, err = conn.Write(end)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		b, err := tail(file, 4096)
+		return err == nil && bytes.Contains(b, end)
+	}, 20*time.Second, 20*time.Millisecond)
+}
+
+// tail reads the end of a file, at most n bytes.
+func tail(file string, n int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-n), n))
+}
+
 // checkDecoded lets tshark decode everything. The dissector of RPC over RDMA
 // takes any payload for its own and finds it malformed.
 func checkDecoded(t *testing.T, l *lab, file string) {
 	ctx := patienceAfter(t, 2*time.Minute)
-	out, err := l.host.Run(ctx, "tshark", "-n", "-r", file, "--disable-protocol", "rpcordma", "-Y", "_ws.malformed || !infiniband")
+	out, err := l.host.Run(ctx, "tshark", "-n", "-r", file, "--disable-protocol", "rpcordma", "-Y",
+		fmt.Sprintf("udp.port == %d && (_ws.malformed || !infiniband)", soft.DefaultUDPPort))
 	require.NoError(t, err)
 	require.Empty(t, out, "packets that tshark does not understand")
 }
@@ -68,6 +104,9 @@ func checkICRCs(t *testing.T, l *lab, file string) {
 		p, err := parseRoCE(frame)
 		if err != nil {
 			return fmt.Errorf("packet %d: %w", n, err)
+		}
+		if p.flow.DstPort == endPort {
+			return nil
 		}
 		sent[p.flow.Src]++
 		if got, want := p.icrcs(); got != want {
@@ -128,6 +167,9 @@ func parseRoCE(b []byte) (p roce, err error) {
 	p.flow.SrcPort, p.flow.DstPort = be.Uint16(p.payload), be.Uint16(p.payload[2:])
 	n := int(be.Uint16(p.payload[4:]))
 	if n < udp+wire.MinLen || n > len(p.payload) {
+		if p.flow.DstPort == endPort {
+			return p, nil
+		}
 		return p, fmt.Errorf("udp length %d of %d: %w", n, len(p.payload), errNotRoCE)
 	}
 	p.payload = p.payload[udp:n]

@@ -219,7 +219,7 @@ func (g *Guest) Console() string {
 }
 
 // Start starts a program in the guest; it is killed with the guest at the
-// latest.
+// latest. Its output comes line by line, not when its buffers are full.
 func (g *Guest) Start(name string, args ...string) (*remote.Process, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -227,7 +227,7 @@ func (g *Guest) Start(name string, args ...string) (*remote.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent of guest: %w; console:\n%s", err, g.Console())
 	}
-	p, err := remote.Start(conn, remote.Command{Args: append([]string{name}, args...)})
+	p, err := remote.Start(conn, remote.Command{Args: append([]string{"stdbuf", "-oL", name}, args...)})
 	if err != nil {
 		return nil, err
 	}

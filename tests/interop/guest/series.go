@@ -26,7 +26,7 @@ func (s Series) metaPackage() (string, error) {
 // packages are what the guest's userland consists of, with all they depend on.
 var packages = []string{
 	"rdmacm-utils", "ibverbs-utils", "ibverbs-providers", "librdmacm1", "perftest",
-	"iproute2", "dash", "busybox-static",
+	"iproute2", "dash", "busybox-static", "coreutils",
 }
 
 // modules are loaded at boot, in this order, each after what it depends on.
@@ -47,7 +47,4 @@ var unwanted = []string{
 
 // applets are the programs that busybox plays in the guest, where no package
 // has brought them.
-var applets = []string{
-	"cat", "chmod", "cp", "cut", "dd", "dmesg", "env", "free", "grep", "head", "kill", "killall", "ls", "mkdir", "mount",
-	"nc", "ping", "ps", "rm", "sed", "seq", "sleep", "sort", "tail", "timeout", "top", "touch", "uname", "wc",
-}
+var applets = []string{"dmesg", "free", "grep", "kill", "killall", "mount", "nc", "ping", "ps", "sed", "top"}

@@ -1,8 +1,6 @@
 package soft
 
 import (
-	"slices"
-
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
@@ -206,8 +204,8 @@ func (q *qp) cannot(w *sendWQE, status verbs.WCStatus) {
 	q.collect()
 }
 
-// emit sends the packet at PSN psn of w. room is what the window leaves; a READ
-// asks for no more than that, so that its responses obey our window.
+// emit sends the packet at PSN psn of w. room is what the window leaves; a new
+// READ asks for no more than that, so that its responses obey our window.
 func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	h := wire.Header{Migrated: true, PKey: 0xffff, DestQP: q.attr.DestQPNum, PSN: psn, AckReq: true}
 	off := q.req.k * uint32(q.mtu)
@@ -242,21 +240,21 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	return 1
 }
 
-// cut bounds a READ request at psn: responders answer a repeated READ only
-// within the request they executed (rxe_resp, duplicate_request), so what is
-// asked for again must not reach across the end of any request sent before.
+// cut decides how many packets a READ request at psn asks for, n if none was
+// sent for it before. What was asked for before is asked for again up to the end
+// of that request, whatever the window is now: responders answer a repeated READ
+// only within the request they executed, and the kernel's (rxe_resp,
+// duplicate_request) forgets with each repetition what came before its beginning.
+// So the repetitions of a request must not be cut in pieces: a piece lost after
+// a later one was asked for would be refused for ever.
 func (q *qp) cut(psn, n uint32) uint32 {
 	r := &q.req
-	i := 0
-	for i < len(r.cuts) && wire.PSNDiff(r.cuts[i], psn) < 0 {
-		i++
+	for _, end := range r.cuts {
+		if d := wire.PSNDiff(end, psn); d >= 0 {
+			return uint32(d) + 1
+		}
 	}
-	if i < len(r.cuts) {
-		n = min(n, uint32(wire.PSNDiff(r.cuts[i], psn))+1)
-	}
-	if end := wire.PSNAdd(psn, int(n)-1); i == len(r.cuts) || r.cuts[i] != end {
-		r.cuts = slices.Insert(r.cuts, i, end)
-	}
+	r.cuts = append(r.cuts, wire.PSNAdd(psn, int(n)-1))
 	return n
 }
 

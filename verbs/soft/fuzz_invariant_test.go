@@ -9,7 +9,6 @@ import (
 // whatever the peer sends: the counters in their order, everything bounded. It
 // is called in every turn, so it does without require.
 func checkInvariants(t simTB, vq verbs.QP) {
-	t.Helper()
 	q := vq.(*qp)
 	s, r, p := &q.sq, &q.req, &q.resp
 	hold := func(ok bool, what string) {

@@ -104,7 +104,9 @@ func (m *model) pollCQ(side int, l *simLoop, f func(wc *verbs.WC)) verbs.CQ {
 	wcs := make([]verbs.WC, 5)
 	l.turn = append(l.turn, func() bool {
 		n, err := cq.Poll(wcs)
-		require.NoError(m.t, err)
+		if err != nil { // in every turn, require would cost too much
+			m.t.Fatalf("poll: %v", err)
+		}
 		for i := range wcs[:n] {
 			f(&wcs[i])
 		}

@@ -47,7 +47,7 @@ func TestCongestionAlone(t *testing.T) {
 	d.line.max = 0
 	dropped := d.line.drops
 	d.since()
-	late := d.during(500*time.Millisecond, &b.bytes)[0]
+	late := d.during(250*time.Millisecond, &b.bytes)[0]
 	t.Logf("alone: %.2f of the line in the first 50 ms, then %.2f; %d drops, then %d; at most %d bytes queued of %d",
 		early, late, dropped, d.line.drops-dropped, d.line.max, d.line.limit)
 	require.Greater(t, late, 0.8)
@@ -66,7 +66,7 @@ func (d *simDumbbell) since() { d.net.stats = simStats{} }
 func TestCongestionBacksOff(t *testing.T) {
 	d := newDumbbell(t, 2, 1, gigabit)
 	b := newBulk(d.left[0], d.right[0], bulkSize, bulkDepth, verbs.MTU1024, 0)
-	d.run(500*time.Millisecond, nil)
+	d.run(150*time.Millisecond, nil)
 	d.line.rate /= 10
 	d.run(200*time.Millisecond, nil)
 	sent, dropped := d.net.stats.sent, d.line.drops
@@ -76,24 +76,24 @@ func TestCongestionBacksOff(t *testing.T) {
 	require.Greater(t, share, 0.7)
 	require.Less(t, rate, 0.05)
 	d.line.rate *= 10
-	d.run(500*time.Millisecond, nil)
-	share = d.during(500*time.Millisecond, &b.bytes)[0]
+	d.run(200*time.Millisecond, nil)
+	share = d.during(200*time.Millisecond, &b.bytes)[0]
 	t.Logf("restored: %.2f of it", share)
 	require.Greater(t, share, 0.7)
 }
 
 // Streams share a line, also when one was there first.
 func TestCongestionFair(t *testing.T) {
-	for _, n := range []int{2, 4} {
+	for _, n := range []int{2, 5} {
 		d := newDumbbell(t, 3, n, gigabit)
 		var bytes []*int
 		for i := range n {
-			b := newBulk(d.left[i], d.right[i], bulkSize, bulkDepth, verbs.MTU1024, time.Duration(i)*50*time.Millisecond)
+			b := newBulk(d.left[i], d.right[i], bulkSize, bulkDepth, verbs.MTU1024, time.Duration(i)*20*time.Millisecond)
 			bytes = append(bytes, &b.bytes)
 		}
-		d.run(300*time.Millisecond, nil)
+		d.run(200*time.Millisecond, nil)
 		d.since()
-		s := d.during(500*time.Millisecond, bytes...)
+		s := d.during(250*time.Millisecond, bytes...)
 		t.Logf("%d streams: %.2f of the line, fairness %.3f, %.4f dropped", n, s, jain(s), d.lossRate())
 		require.Greater(t, sum(s), 0.8)
 		require.Greater(t, jain(s), 0.85)
@@ -113,9 +113,9 @@ func TestCongestionBesideTCP(t *testing.T) {
 	d := newDumbbell(t, 4, 1, gigabit)
 	b := newBulk(d.left[0], d.right[0], bulkSize, bulkDepth, verbs.MTU1024, 0)
 	f := d.tcp(0)
-	d.run(500*time.Millisecond, nil)
+	d.run(300*time.Millisecond, nil)
 	d.since()
-	s := d.during(1500*time.Millisecond, &b.bytes, &f.bytes)
+	s := d.during(800*time.Millisecond, &b.bytes, &f.bytes)
 	t.Logf("stream %.2f, TCP %.2f of the line, fairness %.3f, %.4f dropped, %d timeouts of TCP", s[0], s[1], jain(s), d.lossRate(), f.timeouts)
 	require.Greater(t, s[0], 0.15)
 	require.Greater(t, s[1], 0.15)
@@ -163,9 +163,9 @@ func TestCongestionLongPath(t *testing.T) {
 	line := simLine{rate: 12.5e6, rtt: 40 * time.Millisecond, queue: 125_000}
 	d := newDumbbell(t, 7, 1, line)
 	b := newBulk(d.left[0], d.right[0], 256<<10, bulkDepth, verbs.MTU1024, 0)
-	d.run(5*time.Second, nil)
+	d.run(3*time.Second, nil)
 	d.since()
-	s := d.during(10*time.Second, &b.bytes)[0]
+	s := d.during(4*time.Second, &b.bytes)[0]
 	t.Logf("100 Mbit/s, 40 ms: %.2f of the line, %.5f dropped", s, d.lossRate())
 	require.Greater(t, s, 0.6)
 	require.Less(t, d.lossRate(), 0.02)
@@ -176,8 +176,8 @@ func TestCongestionMTU(t *testing.T) {
 	d := newDumbbell(t, 8, 2, gigabit)
 	small := newBulk(d.left[0], d.right[0], bulkSize, bulkDepth, verbs.MTU512, 0)
 	large := newBulk(d.left[1], d.right[1], bulkSize, bulkDepth, verbs.MTU4096, 0)
-	d.run(300*time.Millisecond, nil)
-	s := d.during(500*time.Millisecond, &small.bytes, &large.bytes)
+	d.run(150*time.Millisecond, nil)
+	s := d.during(300*time.Millisecond, &small.bytes, &large.bytes)
 	t.Logf("MTU 512 %.2f, MTU 4096 %.2f of the line, fairness %.3f", s[0], s[1], jain(s))
 	require.Greater(t, s[0], 0.12)
 	require.Greater(t, s[1], 0.12)

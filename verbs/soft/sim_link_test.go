@@ -30,6 +30,9 @@ type simLink struct {
 // as soon as deliver returned: who keeps it beyond that reads rubbish.
 type scratch struct{ shown [1 << 16]byte }
 
+// rubbish is what a datagram becomes when it was delivered.
+var rubbish = [1 << 13]byte(bytes.Repeat([]byte{0xdb}, 1<<13))
+
 // simArrival is a datagram in the socket's buffer.
 type simArrival struct {
 	local int
@@ -280,9 +283,7 @@ func (l *simLink) receive(budget int, to receiver) bool {
 		l.count.ReceivedBytes += uint64(len(a.data))
 		n := copy(l.shown[:], a.data)
 		to.deliver(&datagram{local: a.local, src: a.src, ce: a.ce, data: l.shown[:n:n]})
-		for i := range l.shown[:n] {
-			l.shown[i] = 0xdb
-		}
+		copy(l.shown[:n], rubbish[:])
 	}
 	return len(l.inbox) > 0
 }

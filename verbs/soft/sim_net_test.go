@@ -18,6 +18,7 @@ type simNet struct {
 	strict bool // devices send nothing but correct packets
 	// trace, if not nil, is told every packet that is sent, and its fate.
 	trace   func(format string, args ...any)
+	kicks   int     // counts what the loops cannot know of
 	scatter float64 // how many datagrams come to any vector
 	stats   simStats
 }
@@ -77,9 +78,11 @@ func (n *simNet) upTo(d time.Duration) time.Duration {
 	return time.Duration(n.rng.Int64N(int64(d)))
 }
 
-// after runs f in virtual time; what is due at the same time runs in the order
-// of the calls.
-func (n *simNet) after(d time.Duration, f func()) { n.events.push(n.now+max(d, 0), f) }
+// after runs f in virtual time and wakes up all loops; what is due at the same
+// time runs in the order of the calls.
+func (n *simNet) after(d time.Duration, f func()) {
+	n.events.push(n.now+max(d, 0), func() { n.kicks++; f() })
+}
 
 // simFaults is what a route does to packets.
 type simFaults struct {
@@ -142,7 +145,7 @@ func (r *simRoute) hop(hops []*simPipe, size int, ect, ce bool, deliver func(ce 
 	if !ok {
 		return
 	}
-	r.net.after(wait, func() { r.hop(hops[1:], size, ect, ce || marked, deliver) })
+	r.net.events.push(r.net.now+wait, func() { r.hop(hops[1:], size, ect, ce || marked, deliver) })
 }
 
 // finish applies the faults.

@@ -49,7 +49,10 @@ type simLoop struct {
 	node   *simNode
 	vector int
 	driver verbs.Driver
+	link   *simLink
 	next   time.Duration // when Progress wants to be called; 0: when something arrives
+	again  bool          // the last turn found work
+	kicks  int           // see simNet
 	// turn is the program: it polls, posts, and tells whether it did anything.
 	turn []func() bool
 }
@@ -83,7 +86,7 @@ func (w *simWorld) open(addr string, change ...func(*Config)) *simNode {
 	for v := range dev.Attr().Vectors {
 		driver, err := dev.Drive(v, simPoller{})
 		require.NoError(w.t, err)
-		node.loops = append(node.loops, &simLoop{node: node, vector: v, driver: driver})
+		node.loops = append(node.loops, &simLoop{node: node, vector: v, driver: driver, link: w.net.links[simSocket(node)][v]})
 	}
 	w.nodes = append(w.nodes, node)
 	w.t.Cleanup(node.close)
@@ -106,8 +109,8 @@ func (simPoller) Remove(int) error { return nil }
 // run drives everything until cond holds, which is true, or until limit has
 // passed or nothing will ever happen again.
 func (w *simWorld) run(limit time.Duration, cond func() bool) bool {
-	w.t.Helper()
 	end := w.net.now + limit
+	w.net.kicks++
 	for {
 		w.settle()
 		if cond != nil && cond() {
@@ -132,7 +135,6 @@ func (w *simWorld) must(limit time.Duration, what string, cond func() bool) {
 
 // settle does what can be done without time passing.
 func (w *simWorld) settle() {
-	w.t.Helper()
 	for round := 0; ; round++ {
 		worked := w.arrivals()
 		for _, n := range w.nodes {
@@ -140,7 +142,9 @@ func (w *simWorld) settle() {
 				continue
 			}
 			for _, l := range n.loops {
-				worked = l.once() || worked
+				if l.due() {
+					worked = l.once() || worked
+				}
 			}
 		}
 		if !worked {
@@ -188,12 +192,20 @@ func (w *simWorld) next() (time.Duration, bool) {
 	return at, ok
 }
 
+// due tells whether the loop would have woken up.
+func (l *simLoop) due() bool {
+	net := l.node.world.net
+	return l.again || len(l.link.inbox) > 0 || l.kicks != net.kicks || l.next != 0 && l.next <= net.now ||
+		l.driver.(*driver).v.strayed.Load()
+}
+
 // once is one turn of the loop.
 func (l *simLoop) once() bool {
 	w := l.node.world
 	if w.turns++; w.turns > w.limit {
 		w.t.Fatalf("%d turns until %v: somebody polls instead of waiting", w.turns, w.net.now)
 	}
+	l.kicks = w.net.kicks
 	worked, next := l.driver.Progress(w.net.time())
 	for _, f := range l.turn {
 		worked = f() || worked
@@ -203,6 +215,7 @@ func (l *simLoop) once() bool {
 	if !next.IsZero() {
 		l.next = max(next.Sub(simEpoch), 1) + w.net.upTo(l.node.slack)
 	}
+	l.again = worked
 	return worked
 }
 

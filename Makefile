@@ -80,7 +80,7 @@ interop: ## byte formats against the vectors of other implementations, and all o
 	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...
 	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 60m ./tests/interop/...
 
-demo: build ## three hosts, two gateways, ordinary programs
+demo: build ## four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw demo; else sudo -n bin/smcgw demo; fi
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root

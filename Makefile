@@ -43,7 +43,7 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(GO) test -count=1 -timeout 15m ./tests/e2e/...
+	$(GO) test -count=1 -timeout 20m ./tests/e2e/...
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
@@ -73,14 +73,15 @@ bench: ## Go benchmarks of every package
 faults: build ## the dying, stopping and misbehaving parts, COUNT times
 	$(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -run 'Fault|Dies|Kill|Hostile|Loss|Box' ./tests/e2e/... ./gateway ./rsocket
 
-soak: build ## the whole end-to-end suite, COUNT times
+soak: build ## the whole end-to-end suite, COUNT times, by every carrier
 	$(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
+	SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
 
 interop: ## byte formats against the vectors of other implementations, and all of rdma-core with two kernels
 	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...
 	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 60m ./tests/interop/...
 
-demo: build ## three hosts, two gateways, ordinary programs
+demo: build ## four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw demo; else sudo -n bin/smcgw demo; fi
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root

@@ -124,10 +124,8 @@ func (s *Stream) Settled() bool {
 	if s.err != nil || s.peerGone {
 		return true
 	}
-	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.placed()
+	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.ctrl.posted == s.ctrl.done && s.placed()
 }
 
-// placed: every message of ours has completed.
-func (s *Stream) placed() bool {
-	return !s.ctrl.keepalive && s.ctrl.posted == s.ctrl.done && s.send.acked == s.send.sent
-}
+// placed: every byte of ours has completed.
+func (s *Stream) placed() bool { return s.send.acked == s.send.sent }

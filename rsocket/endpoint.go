@@ -213,8 +213,8 @@ func (e *Endpoint) PeerShut() bool { return e.stream.PeerShut() }
 // Settled reports whether the stream is over and the queue pair may go.
 func (e *Endpoint) Settled() bool { return e.stream.Settled() }
 
-// Placed reports whether everything that was posted is known to be in the peer's memory. It comes to be known by a
-// completion behind it, that of [Endpoint.Keepalive] at the latest.
+// Placed reports whether every byte committed is known to be in the peer's memory. It comes to be known by a completion
+// behind it, that of [Endpoint.Keepalive] at the latest.
 func (e *Endpoint) Placed() bool { return e.stream.placed() }
 
 // Close gives up the endpoint, with its queue pair closed or in ERR and flushed before. Its memory is free at once if

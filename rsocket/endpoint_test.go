@@ -64,6 +64,21 @@ func TestDamagedProbe(t *testing.T) {
 	w.close(t, a, b)
 }
 
+// TestPlaced: bytes are known to have arrived when a completion behind them says
+// so; a keepalive is one.
+func TestPlaced(t *testing.T) {
+	a, b, w := gatewayEndpoints(t, true, true)
+	require.True(t, a.Placed(), "nothing was sent")
+	a.write(1000)
+	settleOwners(a, b)
+	require.False(t, a.Placed(), "the write was not signaled")
+	require.NoError(t, a.Keepalive())
+	require.False(t, a.Placed())
+	settleOwners(a, b)
+	require.True(t, a.Placed())
+	w.close(t, a, b)
+}
+
 func TestEndpointShutdown(t *testing.T) {
 	a, b, w := gatewayEndpoints(t, false, true)
 	a.write(1000)

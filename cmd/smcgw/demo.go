@@ -18,8 +18,8 @@ func newDemo(e *env) *cobra.Command {
 	var rounds int
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Show everything on three hosts made for the purpose",
-		Long: `Demo makes three hosts out of network namespaces, runs gateways on two of them
+		Short: "Show everything on four hosts made for the purpose",
+		Long: `Demo makes four hosts out of network namespaces, runs gateways on three of them
 and ordinary programs on all, and prints a table of what was carried, what stayed
 native and why, with direct TCP beside it. It kills a gateway in the middle. The
 exit status is 1 if anything is not as it should be. It cleans up behind itself.

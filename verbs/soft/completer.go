@@ -76,6 +76,7 @@ func (q *qp) advance(una uint32) {
 	if r.timing && wire.PSNDiff(una, r.timedPSN) > 0 {
 		r.timing = false
 		r.rtt.sample(q.vec.now - r.timedAt)
+		q.path.rtt = roundTrip{srtt: r.rtt.srtt, rttvar: r.rtt.rttvar}
 	}
 	r.cc.acked(int(n), r.limited)
 	r.progressAt, r.timeouts, r.tries, r.rnrs, r.rtt.backoff = q.vec.now, 0, 0, 0, 0

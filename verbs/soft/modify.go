@@ -72,6 +72,9 @@ func (q *qp) entered(from, to verbs.QPState) {
 	}
 	if from == verbs.QPSRTR && to == verbs.QPSRTS {
 		q.req.init(q.attr.SQPSN, q.mtu, q.sq.posted)
+		if !q.datagrams() { // a first message that is lost need not wait for the local ACK timeout (RFC 2140)
+			q.req.rtt = q.path.rtt
+		}
 	}
 	switch {
 	case to == verbs.QPSSQD && from != to:

@@ -12,6 +12,7 @@ type path struct {
 	lane  uint8
 	dst   netip.AddrPort
 	icrc  wire.ICRC // of what we send on it
+	rtt   roundTrip // as the last queue pair to measure it saw it
 }
 
 type pathKey struct {

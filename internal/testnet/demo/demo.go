@@ -58,7 +58,8 @@ type show struct {
 	dir        string
 	net        *testnet.Network
 	h1, h2, h3 *testnet.Host
-	g1, g2     *host
+	h4         *testnet.Host // shares no memory with the others: another machine
+	g1, g2, g4 *host
 	report     report
 }
 
@@ -69,7 +70,7 @@ type host struct {
 	admin *gateway.AdminClient
 }
 
-// Run makes three hosts between network namespaces, which takes root, and shows
+// Run makes four hosts between network namespaces, which takes root, and shows
 // everything on them. It cleans up whatever happens. The error is
 // ErrExpectation when a line of the table says so.
 func Run(ctx context.Context, opts Options) (err error) {
@@ -79,7 +80,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := s.build(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{s.measure, s.plainPeer, s.death} {
+	for _, step := range []func() error{s.measure, s.machines, s.plainPeer, s.death} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -89,23 +90,26 @@ func Run(ctx context.Context, opts Options) (err error) {
 
 // build makes the hosts and starts programs and gateways.
 func (s *show) build() (err error) {
-	s.say("three hosts: h1 and h2 run smcgw, h3 does not")
+	s.say("four hosts: h1, h2 and h4 run smcgw, h3 does not; h4 shares no memory with the others, as another machine")
 	if s.dir, err = os.MkdirTemp("", "smcgw-demo-"); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	if s.net, err = testnet.New(testnet.Config{}); err != nil {
+	if s.net, err = testnet.New(testnet.Config{Hosts: []string{"h1", "h2", "h3", "h4"}}); err != nil {
 		return fmt.Errorf("make hosts: %w", err)
 	}
-	s.h1, s.h2, s.h3 = s.net.Host("h1"), s.net.Host("h2"), s.net.Host("h3")
-	for _, h := range []*testnet.Host{s.h2, s.h3} {
+	s.h1, s.h2, s.h3, s.h4 = s.net.Host("h1"), s.net.Host("h2"), s.net.Host("h3"), s.net.Host("h4")
+	for _, h := range []*testnet.Host{s.h2, s.h3, s.h4} {
 		if err := s.servers(h); err != nil {
 			return err
 		}
 	}
-	if s.g1, err = s.up(s.h1); err != nil {
+	if s.g1, err = s.up(s.h1, "shm"); err != nil {
 		return err
 	}
-	s.g2, err = s.up(s.h2)
+	if s.g2, err = s.up(s.h2, "shm"); err != nil {
+		return err
+	}
+	s.g4, err = s.up(s.h4, "own-shm")
 	return err
 }
 
@@ -138,16 +142,16 @@ devices: [eth0]
 policy:
   - { name: demo, match: { ports: [%[3]d, %[4]d, %[5]d], peers: [10.77.0.0/16, "fd77::/16"] }, action: accelerate }
   - { name: default, action: pass }
-carriers: [shm]
-shm_dir: %[1]s/shm
+carriers: [shm, soft]
+shm_dir: %[1]s/%[6]s
 state_dir: %[1]s/%[2]s.state
 limits: { handshake_timeout: 1s }
 `
 
 // up starts a gateway on a host and waits until it carries.
-func (s *show) up(h *testnet.Host) (*host, error) {
+func (s *show) up(h *testnet.Host, shmDir string) (*host, error) {
 	file := filepath.Join(s.dir, h.Name+".yaml")
-	text := fmt.Sprintf(config, s.dir, h.Name, webPort, redisPort, iperfPort)
+	text := fmt.Sprintf(config, s.dir, h.Name, webPort, redisPort, iperfPort, shmDir)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("configuration of %s: %w", h.Name, err)
 	}
@@ -190,7 +194,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // close ends everything that build started.
 func (s *show) close() error {
 	var errs []error
-	for _, g := range []*host{s.g1, s.g2} {
+	for _, g := range []*host{s.g1, s.g2, s.g4} {
 		if g != nil {
 			g.admin.Close()
 			_ = g.proc.Stop(5 * time.Second)

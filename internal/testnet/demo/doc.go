@@ -1,5 +1,5 @@
-// Package demo shows what smcgw does, on hosts it makes for the purpose: two
-// hosts with gateways and a plain one, ordinary programs on them that contain
+// Package demo shows what smcgw does, on hosts it makes for the purpose: three
+// hosts with gateways, one of which shares no memory with the others, and a plain one, ordinary programs on them that contain
 // nothing of ours, and a table of what happened, each line with what had been
 // expected.
 //

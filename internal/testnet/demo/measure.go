@@ -84,53 +84,71 @@ func redisWork(command string, args ...string) func(context.Context, *testnet.Ho
 // carried, in turns: the kill switch of h1 makes the difference.
 func (s *show) measure() error {
 	for _, w := range works() {
-		s.say("%s: h1 → h2, %d rounds direct and carried", w.name, s.Rounds)
-		l := line{name: w.name, unit: w.unit, higher: w.higher, what: "carried by rdma-shm, both ways"}
-		for range s.Rounds {
-			direct, err := s.round(w, true)
-			if err != nil {
-				return err
-			}
-			carried, err := s.round(w, false)
-			if err != nil {
-				return err
-			}
-			l.direct, l.carried = append(l.direct, direct), append(l.carried, carried)
+		if err := s.compare(w, w.name, s.g2, gateway.CarrierShm); err != nil {
+			return err
 		}
-		l.ok, l.note = s.onlyShm()
-		s.report.add(l)
 	}
 	return nil
 }
 
-func (s *show) round(w work, off bool) (float64, error) {
+// machines does some of it between hosts that share no memory.
+func (s *show) machines() error {
+	for _, w := range works()[:2] {
+		if err := s.compare(w, w.name+", to another machine", s.g4, gateway.CarrierSoft); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare does one work from h1 to a host, in turns.
+func (s *show) compare(w work, name string, to *host, by gateway.Carrier) error {
+	s.say("%s: h1 → %s, %d rounds direct and carried", w.name, to.Name, s.Rounds)
+	l := line{name: name, unit: w.unit, higher: w.higher, what: fmt.Sprintf("carried by %s, both ways", by)}
+	for range s.Rounds {
+		direct, err := s.round(w, to, by, true)
+		if err != nil {
+			return err
+		}
+		carried, err := s.round(w, to, by, false)
+		if err != nil {
+			return err
+		}
+		l.direct, l.carried = append(l.direct, direct), append(l.carried, carried)
+	}
+	l.ok, l.note = s.noRelay(to)
+	s.report.add(l)
+	return nil
+}
+
+func (s *show) round(w work, to *host, by gateway.Carrier, off bool) (float64, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
 	if _, err := s.g1.admin.SetOff(ctx, off); err != nil {
 		return 0, fmt.Errorf("switch h1: %w", err)
 	}
-	before, err := s.g2.admin.Status(ctx)
+	before, err := to.admin.Status(ctx)
 	if err != nil {
 		return 0, err
 	}
-	v, err := w.run(ctx, s.h1, s.h2)
+	v, err := w.run(ctx, s.h1, to.Host)
 	if err != nil {
 		return 0, err
 	}
-	after, err := s.g2.admin.Status(ctx)
+	after, err := to.admin.Status(ctx)
 	if err != nil {
 		return 0, err
 	}
-	grown := after.FlowsTotal[gateway.CarrierShm] > before.FlowsTotal[gateway.CarrierShm]
+	grown := after.FlowsTotal[by] > before.FlowsTotal[by]
 	if grown == off {
-		return 0, fmt.Errorf("%s: off %v, but carried by rdma-shm %v: %w", w.name, off, grown, ErrExpectation)
+		return 0, fmt.Errorf("%s: off %v, but carried by %s %v: %w", w.name, off, by, grown, ErrExpectation)
 	}
 	return v, nil
 }
 
-// onlyShm reports whether everything that was carried was carried by RDMA.
-func (s *show) onlyShm() (bool, string) {
-	for _, g := range []*host{s.g1, s.g2} {
+// noRelay reports whether everything that was carried was carried by RDMA.
+func (s *show) noRelay(to *host) (bool, string) {
+	for _, g := range []*host{s.g1, to} {
 		st, err := g.admin.Status(s.ctx)
 		if err != nil {
 			return false, err.Error()

@@ -113,12 +113,20 @@ func (q *qp) executeAtomic(h *wire.Header) bool {
 // duplicate answers a request that was executed before (IBTA vol. 1, 9.7.5.1.3):
 // SEND and WRITE are acknowledged again, READ is repeated, an atomic is
 // answered from what was stored.
+//
+// The acknowledgement is of the repeated packet, and only if it asks for one. To
+// acknowledge all that has arrived, before the requester has repeated it, would
+// save time, but stops the kernel's rxe for ever: it then completes a message that
+// it is still sending and never finds its place in the send queue again
+// (rxe_comp, check_psn).
 func (q *qp) duplicate(h *wire.Header) {
 	r, t := &q.resp, h.Opcode.Traits()
 	q.vec.dev.count.duplicates.Add(1)
 	if t&(wire.Send|wire.Write) != 0 {
-		r.ack = true
-		q.vec.owe(q)
+		if h.AckReq {
+			r.again, r.againAt = true, h.PSN
+			q.vec.owe(q)
+		}
 		return
 	}
 	s := r.find(h.PSN)
@@ -168,8 +176,10 @@ func (q *qp) respond() {
 		q.acknowledge(r.psn, r.nakWith)
 	case r.ack:
 		q.acknowledge(wire.PSNAdd(r.psn, -1), wire.ACK)
+	case r.again:
+		q.acknowledge(r.againAt, wire.ACK)
 	}
-	r.nak, r.ack = false, false
+	r.nak, r.ack, r.again = false, false, false
 	if r.dying {
 		q.vec.dev.count.qpErrors.Add(1)
 		q.toErr()

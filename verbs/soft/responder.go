@@ -24,7 +24,9 @@ type responder struct {
 	nakked  bool   // a NAK or RNR NAK for psn was sent
 	seen    uint32 // the last PSN that was not the expected one
 	ack     bool   // psn-1 is to be acknowledged
-	nak     bool   // a NAK of psn is to be sent
+	again   bool   // instead the repeated request at againAt
+	againAt uint32
+	nak     bool // a NAK of psn is to be sent
 	nakWith wire.Syndrome
 	dying   bool // after that NAK comes ERR; no more requests
 	jobs    []job
@@ -49,7 +51,7 @@ func (r *responder) init(psn uint32, depth int) {
 
 // drop forgets what is to be answered.
 func (r *responder) drop() {
-	r.ack, r.nak, r.dying, r.msg = false, false, false, none
+	r.ack, r.again, r.nak, r.dying, r.msg = false, false, false, false, none
 	r.jobs = r.jobs[:0]
 }
 

@@ -317,7 +317,7 @@ func (*softFabric) proved(c *carry) {
 }
 
 // reason implements fabric. After a failure the carrier has to be proved again.
-func (*softFabric) reason(c *carry, err error) negotiate.Reason {
+func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
 	if errors.As(err, &protocol) {
 		return negotiate.ReasonProtocolError
@@ -325,6 +325,8 @@ func (*softFabric) reason(c *carry, err error) negotiate.Reason {
 	c.peer.(softCarry).warm.Store(0)
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
+		c.peer.(softCarry).suspect()
+		sf.askSoon()
 		return negotiate.ReasonPeerDead
 	}
 	return negotiate.ReasonDeviceFailed

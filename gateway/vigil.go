@@ -64,11 +64,24 @@ func (v *vigil) lost(c *carry) bool {
 	defer v.mu.Unlock()
 	asked := v.flows[c] || v.leader == c
 	v.forgetLocked(c)
-	if asked && !v.hit {
+	if asked {
+		v.widenLocked()
+	}
+	return asked && len(v.flows) > 0
+}
+
+// suspect takes note that the peer has not answered a queue pair.
+func (v *vigil) suspect() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.widenLocked()
+}
+
+func (v *vigil) widenLocked() {
+	if !v.hit {
 		v.hit = true
 		v.width = min(v.width*vigilStep, vigilMost)
 	}
-	return asked && len(v.flows) > 0
 }
 
 // lead ends a series of steps and returns a flow that is leader from now on, nil
@@ -146,9 +159,13 @@ func (*softFabric) started(c *carry) { c.peer.(softCarry).watch(c) }
 
 // wireLost implements fabric.
 func (sf *softFabric) wireLost(c *carry) {
-	if !c.peer.(softCarry).lost(c) {
-		return
+	if c.peer.(softCarry).lost(c) {
+		sf.askSoon()
 	}
+}
+
+// askSoon has watch go on before its next turn. It never blocks.
+func (sf *softFabric) askSoon() {
 	select {
 	case sf.kick <- struct{}{}:
 	default:

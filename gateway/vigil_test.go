@@ -64,6 +64,9 @@ func TestVigilCalmsDown(t *testing.T) {
 		require.Nil(t, v.lead())
 	}
 	leader := v.leader
+	v.suspect()
+	v.suspect()
+	require.Len(t, v.step(), vigilStep, "a queue pair was not answered")
 	v.unwatch(leader)
 	require.NotNil(t, v.lead())
 }

@@ -20,8 +20,10 @@ func checkInvariants(t simTB, vq verbs.QP) {
 	hold(s.posted-s.retired <= uint64(q.cap.MaxSendWR), "send queue overfull")
 	hold(len(s.ring) <= 2*max(8, q.cap.MaxSendWR), "send queue grown")
 	hold(q.rq.retired <= q.rq.head && q.rq.head <= q.rq.tail, "counters of the receive queue")
-	hold(len(p.stored) <= int(q.attr.MaxDestRDAtomic), "stored READs and atomics")
-	hold(len(p.jobs) <= int(q.attr.MaxDestRDAtomic), "READs and atomics to be answered")
+	if q.state >= verbs.QPSRTR && q.state != verbs.QPSErr {
+		hold(len(p.stored) <= int(q.attr.MaxDestRDAtomic), "stored READs and atomics")
+		hold(len(p.jobs) <= int(q.attr.MaxDestRDAtomic), "READs and atomics to be answered")
+	}
 	if q.kind != verbs.QPTRC || q.state < verbs.QPSRTS || q.state == verbs.QPSErr {
 		return
 	}

@@ -75,13 +75,13 @@ func drawFaults(t *rapid.T) simFaults {
 	rate := func(name string, most int) float64 {
 		return float64(rapid.OneOf(rapid.Just(0), rapid.IntRange(0, most)).Draw(t, name)) / 100
 	}
-	f.loss = rate("loss %", 4)
+	f.loss = rate("loss %", 3)
 	f.burst = rapid.IntRange(1, 3).Draw(t, "burst")
 	f.duplicate = rate("duplicate %", 15)
 	f.reorder = rate("reorder %", 10)
 	f.late = time.Duration(rapid.IntRange(1, 500).Draw(t, "late")) * time.Microsecond
 	f.jitter = time.Duration(rapid.IntRange(0, 100).Draw(t, "jitter")) * time.Microsecond
-	f.corrupt = rate("corrupt %", 3)
+	f.corrupt = rate("corrupt %", 2)
 	f.mark = rate("mark %", 20)
 	return f
 }

@@ -25,7 +25,7 @@ func TestModelICRC(t *testing.T) {
 		c.v6 = true // see simFaults.unchecked
 		for i := range c.faults {
 			c.faults[i].unchecked = 1
-			c.faults[i].corrupt = 0.05
+			c.faults[i].corrupt = 0.03
 		}
 		m := newModel(t, c)
 		m.runDrawn(t)

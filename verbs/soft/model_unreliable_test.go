@@ -193,7 +193,8 @@ func (d *modelLossy) finish(c modelConfig) {
 	d.w.run(time.Second, nil)
 	d.recvs.slots.checkFrame(d.t)
 	require.Zero(d.t, d.w.net.stats.bufferOverflows)
-	if f := c.faults[0]; f.loss+f.reorder+f.duplicate+f.corrupt > 0 || c.lazy > 0 || len(c.pauses) > 0 || c.recvs < len(d.sent) {
+	if f := c.faults[0]; f.loss+f.reorder+f.duplicate+f.corrupt > 0 || c.lazy > 0 || len(c.pauses) > 0 ||
+		c.noTrains > 1 || c.recvs < len(d.sent) {
 		return
 	}
 	for i, n := range d.arrived {

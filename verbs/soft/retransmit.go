@@ -86,7 +86,7 @@ func (q *qp) timeout() {
 	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
 	if !r.probing {
 		r.probing = true
-		r.before = snapshot{r.cc, len(r.reads) == 0}
+		r.before = snapshot{r.cc, q.plain()}
 	}
 	// One packet alone says nothing about the network.
 	if wire.PSNDiff(r.high, r.una) > 1 || r.timeouts > 1 {
@@ -94,6 +94,21 @@ func (q *qp) timeout() {
 	}
 	r.recover = r.high
 	q.goBack(r.una)
+}
+
+// plain tells that no READ or atomic was begun that is not answered, be it one
+// that is to be sent again and therefore is not in reads.
+func (q *qp) plain() bool {
+	for i := q.sq.done; i != q.sq.posted; i++ {
+		w := q.sq.slot(i)
+		if !w.begun {
+			break
+		}
+		if w.answered() {
+			return false
+		}
+	}
+	return true
 }
 
 // probed is called with the first answer after the timer has run out, be it

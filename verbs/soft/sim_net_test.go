@@ -87,7 +87,7 @@ func (n *simNet) after(d time.Duration, f func()) {
 // simFaults is what a route does to packets.
 type simFaults struct {
 	loss      float64
-	burst     int // longest run of packets that are lost together; 0 means 1
+	burst     int // longest run of packets that are lost together, within 100 µs; 0 means 1
 	duplicate float64
 	reorder   float64       // overtaken by later ones
 	late      time.Duration // by at most this much
@@ -120,6 +120,7 @@ type simRoute struct {
 
 	last     time.Duration // when the packet before arrives
 	lossLeft int           // of a burst
+	lossEnd  time.Duration
 }
 
 // simVerdict is what a tap does with a datagram.
@@ -151,8 +152,11 @@ func (r *simRoute) hop(hops []*simPipe, size int, ect, ce bool, deliver func(ce 
 // finish applies the faults.
 func (r *simRoute) finish(ce bool, deliver func(ce bool)) {
 	n := r.net
-	if r.lossLeft == 0 && n.chance(r.loss) {
-		r.lossLeft = 1 + n.rng.IntN(max(r.burst, 1))
+	if r.lossLeft == 0 || n.now > r.lossEnd {
+		r.lossLeft, r.lossEnd = 0, n.now+100*time.Microsecond
+		if n.chance(r.loss) {
+			r.lossLeft = 1 + n.rng.IntN(max(r.burst, 1))
+		}
 	}
 	if r.lossLeft > 0 {
 		r.lossLeft--

@@ -17,7 +17,6 @@ type modelBreak struct {
 	orSilent bool           // RETRY_EXC will do too
 	recv     verbs.WCStatus // of the receive that shows the error; success: none does
 	failed   bool
-	flushed  int // receives
 }
 
 // fail checks a completion with an error. Errors complete unsignaled work too.
@@ -34,7 +33,6 @@ func (e *modelEnd) fail(wc *verbs.WC) {
 		require.Equal(t, verbs.WCWRFlushErr, wc.Status)
 		require.False(t, e.recvs.shared, "receives of a shared queue are not flushed")
 		e.recvs.take(wc.WRID)
-		e.broken.flushed++
 		return
 	}
 	i := 0

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"time"
@@ -218,9 +217,6 @@ func (l *simLoop) once() bool {
 	l.again = worked
 	return worked
 }
-
-// String names the device in messages.
-func (n *simNode) String() string { return fmt.Sprintf("%s(%v)", n.dev.Name(), n.addr) }
 
 // simSocket is where a device receives.
 func simSocket(n *simNode) netip.AddrPort { return netip.AddrPortFrom(n.addr, DefaultUDPPort) }

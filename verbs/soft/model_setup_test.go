@@ -64,6 +64,9 @@ const modelRemote = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acc
 var modelAddrs = map[bool][2]string{false: {"10.0.0.1", "10.0.0.2"}, true: {"fd00::1", "fd00::2"}}
 
 func newModel(t simTB, cfg modelConfig) *model {
+	if cfg.loopback { // one route, both ways
+		cfg.faults[0] = cfg.faults[1]
+	}
 	m := &model{
 		t: t, w: newSimWorld(t, cfg.seed), cfg: cfg, rng: rand.New(rand.NewPCG(cfg.seed, 1)),
 	}

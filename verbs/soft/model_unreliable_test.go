@@ -181,7 +181,7 @@ func TestModelUC(t *testing.T) {
 				}
 			})
 		}
-		d.finish(c)
+		d.finish(m.cfg)
 		d.target.checkFrame(t)
 	})
 }
@@ -239,6 +239,6 @@ func TestModelUD(t *testing.T) {
 				d.arrived[strangers-1] = 1 // as the sum at the end wants it
 			}
 		}
-		d.finish(c)
+		d.finish(m.cfg)
 	})
 }

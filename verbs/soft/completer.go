@@ -137,8 +137,9 @@ func (q *qp) lost(psn uint32) {
 	r.tries++
 	r.probing = false
 	r.lostPSN, r.lostAt = psn, now
-	if wire.PSNDiff(psn, r.recover) >= 0 {
-		r.cc.shrink(lossFactor)
+	again := wire.PSNDiff(psn, r.recover) < 0
+	r.cc.lost(again)
+	if !again {
 		r.recover = r.high
 	}
 	q.goBack(psn)

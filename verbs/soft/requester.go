@@ -86,7 +86,7 @@ func (q *qp) transmitRC() {
 		return
 	}
 	r.limited = false
-	for budget := turnPackets; ; {
+	for budget := max(turnPackets, turnBytes/q.mtu); ; {
 		if budget <= 0 {
 			q.vec.schedule(q)
 			break

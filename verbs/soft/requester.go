@@ -38,8 +38,9 @@ type requester struct {
 	tries      int // times gone back since progressAt
 	rnrs       int // in a row
 	limited    bool
-	probing    bool     // one packet was sent again by the timer; its answer decides
-	before     snapshot // what the timer changed
+	probing    bool     // the timer ran out and one packet was sent again; no more before its answer
+	doubtful   bool     // the timer may have run out for nothing: before holds
+	before     snapshot // what it changed
 	draining   bool     // SQD: not drained yet
 }
 
@@ -235,7 +236,7 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 		return 0
 	}
 	q.message(w, &h)
-	h.AckReq = h.Opcode.Traits()&wire.End != 0 || room == 1 || psn%ackEvery == 0
+	h.AckReq = h.Opcode.Traits()&wire.End != 0 || room == 1 || psn%q.req.ackEvery() == 0
 	q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
 	return 1
 }
@@ -258,8 +259,14 @@ func (q *qp) cut(psn, n uint32) uint32 {
 	return n
 }
 
-// ackEvery is how often an acknowledgement is asked for within a long message.
-const ackEvery = 32
+// ackEvery is how often an acknowledgement is asked for within a long message:
+// several times per window, and no oftener than is of use.
+func (r *requester) ackEvery() uint32 {
+	if r.cc.packets() >= 1024 {
+		return 128
+	}
+	return 32
+}
 
 // message fills in the opcode of the packet at req.k of a SEND or WRITE, and
 // what goes with it.

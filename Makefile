@@ -43,13 +43,13 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(GO) test -count=1 -timeout 20m ./tests/e2e/...
+	$(GO) test -count=1 -timeout 20m ./tests/e2e/... ./tests/bench
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
 
 root: build ## the packages with tests that need root
-	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/...
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/... ./tests/bench
 
 fuzz: ## every fuzz test for FUZZTIME
 	for p in $$($(GO) list ./...); do \

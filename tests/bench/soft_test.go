@@ -69,20 +69,22 @@ func BenchmarkSoftStream(b *testing.B) {
 			l := overCable(b, mtu)
 			var c contest
 			jobs := []load.Job{
-				{Kind: "tcp", Op: "stream", CC: "cubic", Seconds: 1},
 				{Kind: "raw", Op: "stream", Seconds: 1},
 				{Kind: "soft", Op: "stream", Size: 256 << 10, Depth: 16, Seconds: 1, Profile: profileTo(fmt.Sprintf("stream-%d", mtu))},
+			}
+			for _, cc := range congestionControls(b) {
+				jobs = append(jobs, tcpStream(cc, 1))
 			}
 			for b.Loop() {
 				for _, j := range jobs {
 					r := l.run(j)
-					c.enter(j.Kind, r.BitsPerSecond()/1e9, r.CPUPerGB())
+					c.enter(j.Kind+j.CC, r.BitsPerSecond()/1e9, r.CPUPerGB())
 					if j.Kind == "soft" {
 						b.Logf("source %+v sink %+v", r.Source, r.Sink)
 					}
 				}
 			}
-			c.report(b, "Gbit/s", "tcp", "raw")
+			c.report(b, "Gbit/s", "tcpcubic", "raw")
 		})
 	}
 }

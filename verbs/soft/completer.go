@@ -71,7 +71,7 @@ func (q *qp) advance(una uint32) {
 		return
 	}
 	next := q.next()
-	forward := r.probing && q.probed(una, next)
+	forward := r.doubtful && q.doubt(una, next)
 	r.una = una
 	if r.timing && wire.PSNDiff(una, r.timedPSN) > 0 {
 		r.timing = false
@@ -135,10 +135,11 @@ func (q *qp) lost(psn uint32) {
 		return
 	}
 	r.tries++
-	r.probing = false
+	r.probing, r.doubtful = false, false
 	r.lostPSN, r.lostAt = psn, now
-	if wire.PSNDiff(psn, r.recover) >= 0 {
-		r.cc.shrink(lossFactor)
+	again := wire.PSNDiff(psn, r.recover) < 0
+	r.cc.lost(again)
+	if !again {
 		r.recover = r.high
 	}
 	q.goBack(psn)
@@ -158,7 +159,7 @@ func (q *qp) rnr(psn uint32, timer uint8) {
 		q.failOldest(verbs.WCRNRRetryExcErr)
 		return
 	}
-	r.probing = false
+	r.probing, r.doubtful = false, false
 	r.cc.idle()
 	q.goBack(psn)
 	r.rtoAt = 0

@@ -4,10 +4,15 @@ package soft
 // as TCP's Reno (RFC 5681), counted in bytes so that a small path MTU is no
 // disadvantage beside TCP, and bounded.
 //
-//	       ACK: + bytes acked             ACK: + reference segment per window
+//	       ACK: + bytes acked             ACK: + increase per window
 //	slow start ─── window ≥ threshold ───► congestion avoidance
-//	    ▲   loss, RNR: threshold = window × β, CNP: × (1 - 1/8), at most once per window sent
-//	    └── timeout: window = the initial one or less
+//	    ▲   loss: threshold = window × β, CNP: × (1 - 1/8), at most once per window sent
+//	    └── loss, timeout: window = the initial one or less
+//
+// A loss ends in slow start because go-back-N has no acknowledgements to be
+// clocked by: what was under way behind the gap is dropped by the receiver, but
+// fills the queue all the same. A whole window on top of it would be lost, and
+// push out the packets of others.
 type congestion struct {
 	mtu       float64
 	window    float64 // bytes
@@ -17,8 +22,10 @@ type congestion struct {
 const (
 	initialWindow = 32 << 10
 	maxWindow     = 4 << 20
-	// referenceSegment is what a TCP on an Ethernet adds per round trip.
-	referenceSegment = 1448
+	// increase is what is added per round trip: α of CUBIC's Reno-friendly
+	// region (RFC 9438, 4.3), which belongs to its β, in segments of a TCP on an
+	// Ethernet.
+	increase = 3 * (1 - lossFactor) / (1 + lossFactor) * 1448
 	// lossFactor is CUBIC's β (RFC 9438, 4.6), which the TCPs beside us use.
 	lossFactor = 0.7
 	cnpFactor  = 0.875
@@ -42,9 +49,18 @@ func (c *congestion) acked(packets int, limited bool) {
 	if c.window < c.threshold {
 		c.window += n
 	} else {
-		c.window += referenceSegment * n / c.window
+		c.window += increase * n / c.window
 	}
 	c.window = min(c.window, maxWindow)
+}
+
+// lost is a loss that an answer told of; again says that it was reacted to
+// before, so that only what is sent again has to be slow.
+func (c *congestion) lost(again bool) {
+	if !again {
+		c.shrink(lossFactor)
+	}
+	c.window = min(c.window, max(initialWindow, minPackets*c.mtu))
 }
 
 func (c *congestion) shrink(factor float64) {

@@ -84,8 +84,9 @@ func (q *qp) timeout() {
 	r.timeouts++
 	r.tries++
 	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
-	if !r.probing {
-		r.probing = true
+	r.probing = true
+	if !r.doubtful {
+		r.doubtful = true
 		r.before = snapshot{r.cc, q.plain()}
 	}
 	// One packet alone says nothing about the network.
@@ -111,21 +112,23 @@ func (q *qp) plain() bool {
 	return true
 }
 
-// probed is called with the first answer after the timer has run out, be it
-// several times, and the oldest packet alone was sent again: una is where the peer is, next what would follow
-// that packet. A peer that is further has what was sent before. Nothing was
-// lost, it was only slow, as any process of a busy machine is at times, and
-// neither the rate nor the packets under way are to blame (as in F-RTO, RFC
-// 5682, and Eifel, RFC 4015). It tells whether to go on behind those. How long
-// the peer was away says nothing about the round trip, by which sending is paced.
-func (q *qp) probed(una, next uint32) (forward bool) {
-	r, b := &q.req, &q.req.before
+// doubt is called with the answers after the timer has run out and the oldest
+// packet alone was sent again: una is where the peer is, next what is to be sent
+// again next. A peer that is further has what was sent before. Nothing was lost,
+// it was only slow, as any process of a busy machine is at times, and neither the
+// rate nor the packets under way are to blame (as in F-RTO, RFC 5682, and Eifel,
+// RFC 4015). It tells whether to go on behind those. How long the peer was away
+// says nothing about the round trip, by which sending is paced.
+func (q *qp) doubt(una, next uint32) (forward bool) {
+	r := &q.req
 	r.probing = false
 	if wire.PSNDiff(una, next) <= 0 {
+		r.doubtful = wire.PSNDiff(una, r.recover) < 0
 		return false
 	}
-	r.cc, r.recover = b.cc, una
-	return b.plain
+	r.doubtful = false
+	r.cc, r.recover = r.before.cc, una
+	return r.before.plain
 }
 
 // ackTimeout is the local ACK timeout in nanoseconds, which the first timer has.

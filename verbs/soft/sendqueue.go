@@ -27,6 +27,7 @@ type sendWQE struct {
 	flags   verbs.SendFlags
 	status  verbs.WCStatus // why it cannot be sent, once it is its turn
 	begun   bool           // has PSNs
+	apart   bool           // each packet is a WRITE of its own
 	first   uint32         // PSN
 	packets uint32         // PSNs; of a READ those of its responses
 	got     uint32         // READ, atomic: responses received

@@ -16,8 +16,10 @@ const (
 	// receiveBudget is how many datagrams a turn takes before others get theirs.
 	receiveBudget = 1024
 	// turnPackets is how many packets one queue pair may send before the next
-	// one gets its turn.
+	// one gets its turn, or as many small ones as turnBytes: what goes out at
+	// once wakes the receiver once.
 	turnPackets = 128
+	turnBytes   = 256 << 10
 	// strayLimit bounds the datagrams that wait for another vector's loop.
 	strayLimit = 512
 )

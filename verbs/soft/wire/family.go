@@ -1,6 +1,10 @@
 package wire
 
-import "sync"
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"sync"
+)
 
 // family is what the ICRCs of all IPv4 or all IPv6 flows have in common: how
 // fields that are zero in the state of a flow's headers change the CRC.
@@ -18,6 +22,9 @@ type family struct {
 	unmasked [MaxHeaderLen + 1]uint32
 	// masked is what that byte adds in place of ones, seen at the identification.
 	masked [256]uint32
+	// bth is what each byte of the BTH adds to the register after it: twelve
+	// look-ups that wait for nothing, where a loop over bytes waits for each.
+	bth [BTHLen][256]uint32
 	// id are the bits of the register that the identification sets, seen there.
 	// None for IPv6.
 	id uint32
@@ -79,10 +86,29 @@ func newFamily() *family {
 		}
 		f.masked[b] = s
 	}
+	for i := BTHLen - 1; i >= 0; i-- {
+		for b := range f.bth[i] {
+			if i == BTHLen-1 {
+				f.bth[i][b] = crc32.IEEETable[b]
+			} else {
+				f.bth[i][b] = step(f.bth[i+1][b])
+			}
+		}
+	}
 	s := uint32(0xff)
 	for n := bthMasked + 1; n < len(f.unmasked); n++ {
 		s = step(s)
 		f.unmasked[n] = s
 	}
 	return f
+}
+
+// afterBTH is the state after the BTH that b begins with.
+func (f *family) afterBTH(state uint32, b []byte) uint32 {
+	b = b[:BTHLen:BTHLen]
+	s := ^state ^ binary.LittleEndian.Uint32(b)
+	t := &f.bth
+	return ^(t[0][byte(s)] ^ t[1][byte(s>>8)] ^ t[2][byte(s>>16)] ^ t[3][s>>24] ^
+		t[4][b[4]] ^ t[5][b[5]] ^ t[6][b[6]] ^ t[7][b[7]] ^
+		t[8][b[8]] ^ t[9][b[9]] ^ t[10][b[10]] ^ t[11][b[11]])
 }

@@ -111,7 +111,7 @@ func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
 	f := c.family
 	state := c.state ^ f.lengths[n].state ^ f.idHigh[id>>8] ^ f.idLow[id&0xff]
 	if hdr[bthMasked] == 0 && len(hdr) <= MaxHeaderLen {
-		return Update(state, hdr) ^ f.unmasked[len(hdr)]
+		return Update(f.afterBTH(state, hdr), hdr[BTHLen:]) ^ f.unmasked[len(hdr)]
 	}
 	state = Update(state, hdr[:bthMasked])
 	state = ^step(^state ^ 0xff)
@@ -119,7 +119,12 @@ func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
 }
 
 // Update is the state after more bytes: payload and padding.
-func Update(state uint32, b []byte) uint32 { return crc32.Update(state, crc32.IEEETable, b) }
+func Update(state uint32, b []byte) uint32 {
+	if len(b) == 0 {
+		return state
+	}
+	return crc32.Update(state, crc32.IEEETable, b)
+}
 
 // Finish is the ICRC, as a number of the little-endian bytes on the wire.
 func Finish(state uint32) uint32 { return state }
@@ -143,7 +148,7 @@ func (c *ICRC) Verify(datagram []byte) (id uint16, ok bool) {
 		return 0, false
 	}
 	l := &c.family.lengths[n]
-	diff := Update(c.state^l.state, datagram[:n-ICRCLen])
+	diff := Update(c.family.afterBTH(c.state^l.state, datagram), datagram[BTHLen:n-ICRCLen])
 	diff ^= binary.LittleEndian.Uint32(datagram[n-ICRCLen:])
 	diff = multiply(diff, l.back) ^ c.family.masked[datagram[bthMasked]]
 	if diff&^c.family.id != 0 {

@@ -1,0 +1,28 @@
+package bench
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A soft stream and one of the kernel's TCP leave each other a fair part of a
+// bottleneck, whoever was there first. The bounds are generous: two streams of
+// TCP are not always closer. BenchmarkSoftFairness has the numbers.
+func TestSoftBesideTCP(t *testing.T) {
+	l := overSwitch(t, 1500)
+	at := lines[0]
+	l.bottleneck(at.mbit, at.queue)
+	for _, r := range []rivals{
+		{tcpStream("cubic", 7), softStream(6), time.Second},
+		{softStream(7), tcpStream("cubic", 6), time.Second},
+	} {
+		x, y, _ := l.share(r)
+		line := float64(at.mbit) * 1e6
+		t.Logf("%s %.0f Mbit/s, then %s %.0f Mbit/s: fairness %.3f", r.first.Kind, x/1e6, r.second.Kind, y/1e6, jain(x, y))
+		require.Greater(t, x, line/5, "share of %s", r.first.Kind)
+		require.Greater(t, y, line/5, "share of %s", r.second.Kind)
+		require.Greater(t, x+y, line*3/4, "together")
+	}
+}

@@ -1,0 +1,58 @@
+package soft
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// WRITEs of a few packets share trains: the call to the kernel and the wake-up
+// of the peer are what a datagram costs.
+func TestShortWritesShareTrains(t *testing.T) {
+	p := openPair(t, on("127.0.0.1"), on("127.0.0.2"))
+	a, b := newAllocEnd(t, &p.A, verbs.QPTRC), newAllocEnd(t, &p.B, verbs.QPTRC)
+	for _, e := range []*allocEnd{a, b} {
+		require.NoError(t, verbs.Init(e.qp, verbs.AccessRemoteWrite))
+	}
+	attr := p.Attr(a.side, b.qp.Num())
+	attr.PathMTU = verbs.MTU1024
+	require.NoError(t, verbs.Connect(a.qp, attr))
+	attr = p.Attr(b.side, a.qp.Num())
+	attr.PathMTU = verbs.MTU1024
+	require.NoError(t, verbs.Connect(b.qp, attr))
+
+	const messages, size = 8, 4 << 10
+	for i := range a.mr.Bytes() {
+		a.mr.Bytes()[i] = byte(i * 7 >> 3)
+	}
+	calls := &countTrains{link: a.qp.(*qp).vec.link}
+	a.qp.(*qp).vec.tx.link = calls
+	for i := range messages {
+		a.sge[0] = verbs.SGE{Addr: a.mr.Addr() + uint64(i*size), Length: size, LKey: a.mr.LKey()}
+		a.wr = verbs.SendWR{
+			Opcode: verbs.WRRDMAWrite, SGList: a.sge[:], RemoteAddr: b.mr.Addr() + uint64(i*size), RKey: b.mr.RKey(),
+		}
+		require.NoError(t, a.qp.PostSend(&a.wr))
+	}
+	for deadline := time.Now().Add(10 * time.Second); a.done < messages && time.Now().Before(deadline); {
+		a.turn(t)
+		b.turn(t)
+	}
+	require.Equal(t, messages, a.done)
+	require.Equal(t, a.mr.Bytes()[:messages*size], b.mr.Bytes()[:messages*size])
+	require.Equal(t, 1, calls.trains, "32 KiB are one train")
+}
+
+// countTrains is a link that counts what is sent.
+type countTrains struct {
+	link
+	trains int
+}
+
+func (c *countTrains) send(t []train) {
+	c.trains += len(t)
+	c.link.send(t)
+}

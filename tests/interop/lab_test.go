@@ -79,7 +79,13 @@ func labOf(k guest.Series) (*lab, error) {
 	if labs.all == nil {
 		labs.all, labs.err = map[guest.Series]*lab{}, map[guest.Series]error{}
 	}
-	if l, err := labs.all[k], labs.err[k]; l != nil || err != nil {
+	l, err := labs.all[k], labs.err[k]
+	if l != nil && l.guest.Ended() {
+		// Its kernel has crashed, in an earlier test; the others need not fail.
+		err = l.close()
+		l = nil
+	}
+	if l != nil || err != nil {
 		return l, err
 	}
 	labs.all[k], labs.err[k] = startLab(k)
@@ -104,6 +110,8 @@ func startLab(k guest.Series) (*lab, error) {
 	return &lab{series: k, host: host, guest: g}, nil
 }
 
+func (l *lab) close() error { return errors.Join(l.guest.Close(), l.host.Close()) }
+
 func closeLabs() {
 	labs.Lock()
 	defer labs.Unlock()
@@ -111,7 +119,7 @@ func closeLabs() {
 		if l == nil {
 			continue
 		}
-		if err := errors.Join(l.guest.Close(), l.host.Close()); err != nil {
+		if err := l.close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}

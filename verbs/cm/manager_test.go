@@ -204,6 +204,9 @@ func TestConnections(t *testing.T) {
 			require.Equal(t, a.addr, x.LocalAddr().Addr())
 			require.Equal(t, y.conn.QP().Num(), x.Attr().DestQPNum)
 			require.Equal(t, x.Attr().RQPSN, y.conn.Attr().SQPSN)
+			require.Equal(t, x.Attr().SQPSN, y.conn.Attr().RQPSN)
+			require.Equal(t, x.x.req.PSN, x.Attr().RQPSN, "what we say is what we expect (cm_init_qp_rtr_attr of the kernel)")
+			require.Equal(t, y.conn.x.rep.PSN, y.conn.Attr().RQPSN)
 			require.EqualValues(t, 17, x.Attr().Timeout)
 			require.EqualValues(t, 12, x.Attr().MinRNRTimer)
 

@@ -248,6 +248,17 @@ func (g *Guest) Run(ctx context.Context, name string, args ...string) (string, e
 	return p.Output(), err
 }
 
+// Ended tells whether the guest is gone, for instance because its kernel has
+// crashed.
+func (g *Guest) Ended() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Kill ends the guest at once, as a power failure does.
 func (g *Guest) Kill() {
 	if g.cmd != nil && g.cmd.Process != nil {

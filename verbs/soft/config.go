@@ -29,7 +29,7 @@ type Config struct {
 	// at most 16.
 	Vectors int
 	// MTU is the largest path MTU. Default: the largest that fits the
-	// interface of the first address.
+	// interfaces of all addresses.
 	MTU verbs.MTU
 	// MaxQP bounds the queue pairs. Default 65536.
 	MaxQP int

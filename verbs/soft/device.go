@@ -68,12 +68,18 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-func (d *Device) findMTU() (err error) {
+// findMTU: the port has one MTU, so it is that of the narrowest interface.
+func (d *Device) findMTU() error {
 	if d.mtu = d.cfg.MTU; d.mtu != 0 {
 		return nil
 	}
-	if d.mtu, err = pathMTU(d.cfg.Addrs[0]); err != nil {
-		return fmt.Errorf("path MTU of %v: %w", d.cfg.Addrs[0], err)
+	d.mtu = verbs.MTU4096
+	for _, a := range d.cfg.Addrs {
+		m, err := pathMTU(a)
+		if err != nil {
+			return fmt.Errorf("path MTU of %v: %w", a, err)
+		}
+		d.mtu = min(d.mtu, m)
 	}
 	return nil
 }

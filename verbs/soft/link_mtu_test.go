@@ -36,6 +36,28 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
+// TestDeviceMTU: the narrowest interface counts.
+func TestDeviceMTU(t *testing.T) {
+	all, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	d, narrowest := &Device{}, verbs.MTU4096
+	for _, a := range all {
+		addr, _ := netip.AddrFromSlice(a.(*net.IPNet).IP)
+		if addr = addr.Unmap(); addr.IsLinkLocalUnicast() {
+			continue
+		}
+		m, err := pathMTU(addr)
+		require.NoError(t, err)
+		narrowest = min(narrowest, m)
+		d.cfg.Addrs = append(d.cfg.Addrs, addr)
+	}
+	require.NoError(t, d.findMTU())
+	require.Equal(t, narrowest, d.mtu)
+	d.cfg.MTU = verbs.MTU512
+	require.NoError(t, d.findMTU())
+	require.Equal(t, verbs.MTU512, d.mtu)
+}
+
 func TestMTUWithin(t *testing.T) {
 	for mtu, want := range map[int]verbs.MTU{
 		0: 0, 335: 0, 336: verbs.MTU256, 1103: verbs.MTU512, 1104: verbs.MTU1024, 1500: verbs.MTU1024,

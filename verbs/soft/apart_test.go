@@ -43,16 +43,22 @@ func TestShortWritesShareTrains(t *testing.T) {
 	}
 	require.Equal(t, messages, a.done)
 	require.Equal(t, a.mr.Bytes()[:messages*size], b.mr.Bytes()[:messages*size])
-	require.Equal(t, 1, calls.trains, "32 KiB are one train")
+	require.Len(t, calls.sent, 1, "32 KiB are one train")
+	require.Equal(t, messages*size/1024, calls.sent[0])
 }
 
-// countTrains is a link that counts what is sent.
+// countTrains is a link that remembers how long the trains of the first call
+// were; a busy machine may need more.
 type countTrains struct {
 	link
-	trains int
+	sent []int
 }
 
 func (c *countTrains) send(t []train) {
-	c.trains += len(t)
+	if c.sent == nil {
+		for i := range t {
+			c.sent = append(c.sent, t[i].count)
+		}
+	}
 	c.link.send(t)
 }

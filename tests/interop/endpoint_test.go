@@ -3,6 +3,7 @@ package interop
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,8 +68,8 @@ func (e *endpoint) turn() bool {
 func (e *endpoint) close() {
 	var errs []error
 	err := e.loop.Do(func() {
-		for i := len(e.closers) - 1; i >= 0; i-- {
-			errs = append(errs, e.closers[i]())
+		for _, c := range slices.Backward(e.closers) {
+			errs = append(errs, c())
 		}
 		errs = append(errs, e.cq.Close())
 	})

@@ -53,7 +53,7 @@ func eachKernel(t *testing.T, f func(t *testing.T, l *lab)) {
 }
 
 func onKernels(t *testing.T, f func(t *testing.T, l *lab)) {
-	testnet.Require(t, "vm")
+	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd")
 	kernels := []guest.Series{guest.Linux612}
 	if thorough() {
 		kernels = append(kernels, guest.Linux61)

@@ -44,9 +44,6 @@ type perftestPeer struct {
 // 16 bytes of GID, an SRQ number and a NUL follow.
 const perftestKeys = "%04x:%04x:%06x:%06x:%08x:%016x:"
 
-// perftestKeysSize is the length of it all.
-const perftestKeysSize = 5 + 5 + 7 + 7 + 9 + 17 + 16*3 + 9 + 1
-
 // The parts of the exchange: version, cycle of buffers, cache line, MTU.
 var perftestPreamble = [][]byte{
 	[]byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"),

@@ -59,8 +59,11 @@ func TestArchive(t *testing.T) {
 	require.NoError(t, a.file("z", 0o600, nil))
 	require.NoError(t, a.close())
 	require.Equal(t, []member{
-		{"usr", 0o40755, ""}, {"usr/bin", 0o40755, ""}, {"usr/bin/x", 0o100755, "12345"},
-		{"usr/y", 0o120777, "bin/x"}, {"z", 0o100600, ""},
+		{"usr", 0o40755, ""},
+		{"usr/bin", 0o40755, ""},
+		{"usr/bin/x", 0o100755, "12345"},
+		{"usr/y", 0o120777, "bin/x"},
+		{"z", 0o100600, ""},
 	}, readArchive(t, b.Bytes()))
 }
 

@@ -3,6 +3,7 @@ package guest
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"debug/elf"
 )
 
 // kernel is what the guest needs of a kernel's package.

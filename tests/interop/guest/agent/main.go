@@ -67,8 +67,13 @@ func boot() (net.Listener, error) {
 func mounts() error {
 	var errs []error
 	for _, m := range []struct{ kind, at string }{
-		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"devpts", "/dev/pts"}, {"tmpfs", "/dev/shm"},
-		{"tmpfs", "/run"}, {"tmpfs", "/tmp"},
+		{"proc", "/proc"},
+		{"sysfs", "/sys"},
+		{"devtmpfs", "/dev"},
+		{"devpts", "/dev/pts"},
+		{"tmpfs", "/dev/shm"},
+		{"tmpfs", "/run"},
+		{"tmpfs", "/tmp"},
 	} {
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
 			errs = append(errs, err)

@@ -10,8 +10,10 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// cqDepth bounds the completions a shard has not yet looked at.
-const cqDepth = 1 << 14
+// cqDepth bounds the completions a shard has not yet looked at. It looks every
+// turn, and a turn takes in about a thousand datagrams; the queue itself grows as
+// it is needed.
+const cqDepth = 1 << 18
 
 // openFabrics opens the devices of the configuration, in its order. A device
 // that cannot be opened is left out: connections fall back, and say so.

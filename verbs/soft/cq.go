@@ -8,7 +8,9 @@ import (
 )
 
 // cq is a completion queue. When it is full it overruns: the completion is
-// lost, which Poll reports, and its queue pairs go to ERR.
+// lost, which Poll reports, and its queue pairs go to ERR. Only what is flushed
+// after an error waits for room: many queue pairs that lose one peer together
+// must not take down those of another one that share the CQ.
 type cq struct {
 	vec     *vector
 	depth   uint64
@@ -21,6 +23,8 @@ type cq struct {
 	head  uint64
 	tail  uint64
 	armed arming
+
+	waiters []*qp // have more to flush
 }
 
 // cqe is a completion with what its polling frees in the queue pair.
@@ -73,6 +77,16 @@ func (c *cq) push(wc *verbs.WC, q *qp, retire uint64, recv, solicited bool) {
 	}
 }
 
+// room tells whether a flushed work request can complete now; if not, q is run
+// again when there is room.
+func (c *cq) room(q *qp) bool {
+	if c.overrun || c.tail-c.head < c.depth {
+		return true
+	}
+	c.waiters = append(c.waiters, q)
+	return false
+}
+
 // lose is an overrun (IBTA vol. 1, 11.6.3.1).
 func (c *cq) lose() {
 	if c.overrun {
@@ -107,6 +121,13 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 		}
 		e.qp = nil
 		c.head++
+	}
+	if n > 0 && len(c.waiters) > 0 {
+		for _, q := range c.waiters {
+			c.vec.schedule(q)
+		}
+		clear(c.waiters)
+		c.waiters = c.waiters[:0]
 	}
 	if c.overrun && c.head == c.tail {
 		return n, verbs.ErrCQOverrun

@@ -67,7 +67,16 @@ func (q *qp) transmit() {
 	if len(q.resp.jobs) > 0 || q.resp.dying {
 		q.respond()
 	}
-	if q.state != verbs.QPSRTS && q.state != verbs.QPSSQD {
+	switch q.state {
+	case verbs.QPSRTS, verbs.QPSSQD:
+	case verbs.QPSErr:
+		q.flushSends()
+		q.flushReceives()
+		return
+	case verbs.QPSSQE:
+		q.flushSends()
+		return
+	default:
 		return
 	}
 	switch q.kind {

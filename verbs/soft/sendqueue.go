@@ -163,17 +163,17 @@ func (q *qp) finish(status verbs.WCStatus) {
 	q.scq.push(&wc, q, q.sq.done, false, false)
 }
 
-// flushSends completes everything that is posted.
+// flushSends completes everything that is posted, as far as there is room.
 func (q *qp) flushSends() {
-	for q.sq.done != q.sq.posted {
+	for q.sq.done != q.sq.posted && q.scq.room(q) {
 		q.finish(verbs.WCWRFlushErr)
 	}
 	q.req.idx, q.req.k = q.sq.done, 0
 }
 
-// flushReceives completes all receives after an error.
+// flushReceives completes all receives after an error, as far as there is room.
 func (q *qp) flushReceives() {
-	for q.cur.active || q.srq == nil && q.rq.posted() > 0 {
+	for (q.cur.active || q.srq == nil && q.rq.posted() > 0) && q.rcq.room(q) {
 		if !q.cur.active {
 			q.rq.pop(&q.cur)
 		}

@@ -12,9 +12,28 @@ import (
 
 // peerPacket lets the peer that is only packets send one to a queue pair.
 func (h *hostile) peerPacket(q *hostileQP, hdr wire.Header, payload []byte) {
+	h.peerSend(q, hdr, payload)
+	h.m.w.run(20*time.Microsecond, nil)
+}
+
+func (h *hostile) peerSend(q *hostileQP, hdr wire.Header, payload []byte) {
 	hdr.Migrated, hdr.PKey, hdr.DestQP = true, 0xffff, q.Num()
 	h.send(hostileAddr, 0xc001, h.seal(hostileAddr, 0xc001, &hdr, payload, false))
-	h.m.w.run(20*time.Microsecond, nil)
+}
+
+// acks are the PSNs of the acknowledgements that the device has sent, among
+// what the network's marks have caused.
+func (q *hostileQP) acks(t *testing.T) (acked []uint32) {
+	for _, s := range q.sent {
+		if s.Opcode == wire.CNP {
+			continue
+		}
+		require.Equal(t, wire.RCAcknowledge, s.Opcode)
+		require.Equal(t, wire.ACK, s.Syndrome)
+		acked = append(acked, s.PSN)
+	}
+	q.sent = nil
+	return acked
 }
 
 // A requester that repeats a message is told how far its repetition has come,
@@ -35,16 +54,8 @@ func TestRepeatedMessageIsAcknowledgedInStep(t *testing.T) {
 			if i == 2 {
 				n = 5
 			}
-			q.sent = nil
 			h.peerPacket(q, hdr, make([]byte, n))
-			for _, s := range q.sent {
-				if s.Opcode == wire.CNP {
-					continue // the network marks what it likes
-				}
-				require.Equal(t, wire.RCAcknowledge, s.Opcode)
-				require.Equal(t, wire.ACK, s.Syndrome)
-				acked = append(acked, s.PSN)
-			}
+			acked = append(acked, q.acks(t)...)
 		}
 		return acked
 	}
@@ -52,6 +63,23 @@ func TestRepeatedMessageIsAcknowledgedInStep(t *testing.T) {
 	require.Equal(t, []uint32{last}, play(false))
 	require.Equal(t, []uint32{last}, play(false))
 	require.Equal(t, []uint32{wire.PSNAdd(hostilePSN, 1), last}, play(true))
+}
+
+// What asks for an acknowledgement is acknowledged, not what came behind it.
+func TestAcknowledgementIsOfWhatAsked(t *testing.T) {
+	h := newHostile(t, 1)
+	h.m.w.net.scatter = 0 // all in one turn, in order
+	q := h.qps[0]
+	for i := range 5 {
+		h.peerSend(q, wire.Header{
+			Opcode: wire.RCWriteOnly, PSN: wire.PSNAdd(hostilePSN, i), AckReq: i == 1 || i == 3,
+			VA: h.granted.addr(0), RKey: h.granted.RKey(), Length: 8,
+		}, make([]byte, 8))
+	}
+	h.m.w.run(time.Millisecond, nil)
+	acked := q.acks(t)
+	require.NotEmpty(t, acked)
+	require.Equal(t, wire.PSNAdd(hostilePSN, 3), acked[len(acked)-1])
 }
 
 // What is asked for again is asked for up to the end of the request it belongs

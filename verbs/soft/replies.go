@@ -175,7 +175,7 @@ func (q *qp) respond() {
 	case r.nak:
 		q.acknowledge(r.psn, r.nakWith)
 	case r.ack:
-		q.acknowledge(wire.PSNAdd(r.psn, -1), wire.ACK)
+		q.acknowledge(r.ackAt, wire.ACK)
 	case r.again:
 		q.acknowledge(r.againAt, wire.ACK)
 	}

@@ -23,8 +23,9 @@ type responder struct {
 	total   uint32
 	nakked  bool   // a NAK or RNR NAK for psn was sent
 	seen    uint32 // the last PSN that was not the expected one
-	ack     bool   // psn-1 is to be acknowledged
-	again   bool   // instead the repeated request at againAt
+	ack     bool   // the request at ackAt is to be acknowledged
+	ackAt   uint32
+	again   bool // instead the repeated request at againAt
 	againAt uint32
 	nak     bool // a NAK of psn is to be sent
 	nakWith wire.Syndrome
@@ -158,7 +159,10 @@ func (q *qp) execute(h *wire.Header, payload []byte) {
 	}
 	r.psn = wire.PSNAdd(r.psn, 1)
 	if h.AckReq {
-		r.ack = true
+		// Not what came behind it, too: the timer of the kernel's rxe does nothing
+		// once all it sent is acknowledged, but is what gets it going again when
+		// it has stopped in the middle of a message (rxe_comp, need_req_skb).
+		r.ack, r.ackAt = true, h.PSN
 		q.vec.owe(q)
 	}
 }

@@ -8,8 +8,12 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// keepSlabs is how many empty slabs of a class an arena keeps for the next connection.
-const keepSlabs = 1
+// keepBytes is how much of a class an arena keeps in empty slabs for the next connections: to make and to clear memory
+// costs more than the rest of a connection's set-up, and loops do it. A pool at its limit takes it back.
+const keepBytes = 32 << 20
+
+// keepSlabs is keepBytes in slabs of a class, one at least.
+func keepSlabs(class int) int { return max(1, keepBytes/slabSize(class)) }
 
 // Arena is the memory of one peer gateway: the unit of isolation, with its own registrations and quota. Freed regions
 // are used again for the same peer only. It is safe for concurrent use.
@@ -150,23 +154,29 @@ func (a *Arena) slabAccess() verbs.Access {
 	return Access
 }
 
-// trimLocked takes out all empty slabs but keep of each class; the caller closes them without the lock.
-func (a *Arena) trimLocked(keep int) (mrs []verbs.MR) {
+// trimLocked takes out all empty slabs; the caller closes them without the lock.
+func (a *Arena) trimLocked() (mrs []verbs.MR) {
 	for class := range a.slabs {
-		kept := 0
-		a.slabs[class] = slices.DeleteFunc(a.slabs[class], func(s *slab) bool {
-			if !s.empty() {
-				return false
-			}
-			if kept < keep {
-				kept++
-				return false
-			}
-			a.pool.unreserveLocked(a, int64(slabSize(class)))
-			mrs = append(mrs, s.mr)
-			return true
-		})
+		mrs = append(mrs, a.trimClassLocked(class, 0)...)
 	}
+	return mrs
+}
+
+// trimClassLocked takes out the empty slabs of a class but keep of them.
+func (a *Arena) trimClassLocked(class, keep int) (mrs []verbs.MR) {
+	kept := 0
+	a.slabs[class] = slices.DeleteFunc(a.slabs[class], func(s *slab) bool {
+		if !s.empty() {
+			return false
+		}
+		if kept < keep {
+			kept++
+			return false
+		}
+		a.pool.unreserveLocked(a, int64(slabSize(class)))
+		mrs = append(mrs, s.mr)
+		return true
+	})
 	return mrs
 }
 
@@ -180,7 +190,7 @@ func (a *Arena) Close() error {
 		return fmt.Errorf("%d regions: %w", n, ErrBusy)
 	}
 	a.closed = true
-	mrs := a.trimLocked(0)
+	mrs := a.trimLocked()
 	delete(a.pool.peers, a)
 	a.pool.mu.Unlock()
 	return closeAll(mrs)

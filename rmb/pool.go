@@ -119,7 +119,7 @@ func (p *Pool) open(a *Arena) *Arena {
 // any arena are given back first; those are returned to be closed by the caller without the lock.
 func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
 	if a.reserved+n > p.cfg.PeerLimit {
-		empty = a.trimLocked(0)
+		empty = a.trimLocked()
 	}
 	if a.reserved+n > p.cfg.PeerLimit {
 		p.stats.RefusedQuota++
@@ -127,7 +127,7 @@ func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
 	}
 	if p.stats.Reserved+n > p.cfg.Limit {
 		for other := range p.peers {
-			empty = append(empty, other.trimLocked(0)...)
+			empty = append(empty, other.trimLocked()...)
 		}
 	}
 	if p.stats.Reserved+n > p.cfg.Limit {

@@ -86,7 +86,10 @@ func (r *Region) Free() error {
 	}
 	a.countLocked(r.slab.class, -1)
 	r.slab.free = append(r.slab.free, r.offset)
-	mrs := a.trimLocked(keepSlabs)
+	var mrs []verbs.MR
+	if r.slab.empty() {
+		mrs = a.trimClassLocked(r.slab.class, keepSlabs(r.slab.class))
+	}
 	a.pool.mu.Unlock()
 	return errors.Join(closeErr, closeAll(mrs))
 }

@@ -8,12 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// keepBytes is how much of a class an arena keeps in empty slabs for the next connections: to make and to clear memory
-// costs more than the rest of a connection's set-up, and loops do it. A pool at its limit takes it back.
-const keepBytes = 32 << 20
-
-// keepSlabs is keepBytes in slabs of a class, one at least.
-func keepSlabs(class int) int { return max(1, keepBytes/slabSize(class)) }
+// keepSlabs is how many empty slabs of a class an arena keeps for the next connection.
+const keepSlabs = 1
 
 // Arena is the memory of one peer gateway: the unit of isolation, with its own registrations and quota. Freed regions
 // are used again for the same peer only. It is safe for concurrent use.

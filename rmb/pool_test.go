@@ -149,25 +149,6 @@ func TestLimitAndQuota(t *testing.T) {
 	require.NoError(t, r.Free())
 }
 
-// Freed memory is kept for the next connections, up to a bound for each class.
-func TestEmptySlabsAreKept(t *testing.T) {
-	p, err := NewPool(PoolConfig{Limit: 1 << 30})
-	require.NoError(t, err)
-	a := p.Arena(&device{})
-	var held []*Region
-	for range keepSlabs(11) + 8 {
-		r, err := a.Alloc(1 << 20)
-		require.NoError(t, err)
-		held = append(held, r)
-	}
-	for _, r := range held {
-		require.NoError(t, r.Free())
-	}
-	require.Equal(t, int64(keepBytes), a.Stats().Reserved)
-	require.Zero(t, a.Stats().Used)
-	require.NoError(t, a.Close())
-}
-
 func TestQuarantineCounts(t *testing.T) {
 	p := newPool(t, 1<<20, 0)
 	a := p.Arena(&device{})

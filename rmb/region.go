@@ -88,7 +88,7 @@ func (r *Region) Free() error {
 	r.slab.free = append(r.slab.free, r.offset)
 	var mrs []verbs.MR
 	if r.slab.empty() {
-		mrs = a.trimClassLocked(r.slab.class, keepSlabs(r.slab.class))
+		mrs = a.trimClassLocked(r.slab.class, keepSlabs)
 	}
 	a.pool.mu.Unlock()
 	return errors.Join(closeErr, closeAll(mrs))

@@ -76,10 +76,7 @@ func drive(g *gateway, dev verbs.Device) (*driven, error) {
 	return d, nil
 }
 
-// answered, started and wireLost implement fabric for devices that need not
-// know.
-func (*driven) answered(*flow, *negotiate.Accept) {}
-
+// started and wireLost implement fabric for devices that need not know.
 func (*driven) started(*carry) {}
 
 func (*driven) wireLost(*carry) {}

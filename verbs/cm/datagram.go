@@ -55,20 +55,11 @@ func (m *Manager) ResolveUD(ctx context.Context, p ResolveParams) (UDInfo, error
 }
 
 func (m *Manager) resolveLocked(now time.Time, p *ResolveParams) (*query, error) {
-	if m.closed {
-		return nil, ErrClosed
-	}
-	to, err := m.localRouteLocked(p.Local.Addr(), p.Remote.Addr())
+	to, source, err := m.startLocked(p.Local, p.Remote.Addr())
 	if err != nil {
 		return nil, err
 	}
-	port := p.Local.Port()
-	if port == 0 {
-		if port, err = m.ephemeralLocked(func(uint16) bool { return false }); err != nil {
-			return nil, err
-		}
-	}
-	h := AddrHeader{Source: netip.AddrPortFrom(m.addrs[to.local], port), Destination: to.remote}
+	h := AddrHeader{Source: source, Destination: to.remote}
 	return m.core.resolve(now, to, &SIDRREQ{
 		PKey: defaultPKey, Service: ServiceOf(p.PortSpace, p.Remote.Port()), PrivateData: append(h.Append(nil), p.PrivateData...),
 	})

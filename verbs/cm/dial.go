@@ -96,23 +96,30 @@ func (m *Manager) dialOnce(ctx context.Context, p *DialParams) (*Conn, error) {
 	return m.newConn(x, p.QPParams, attr, rep.PrivateData), nil
 }
 
-func (m *Manager) dialLocked(now time.Time, p *DialParams) (*conn, error) {
+// startLocked is where an exchange that begins here goes, and where it comes
+// from: a port of its own unless local names one.
+func (m *Manager) startLocked(local netip.AddrPort, remote netip.Addr) (to route, source netip.AddrPort, err error) {
 	if m.closed {
-		return nil, ErrClosed
+		return to, source, ErrClosed
 	}
-	to, err := m.localRouteLocked(p.Local.Addr(), p.Remote.Addr())
+	if to, err = m.localRouteLocked(local.Addr(), remote); err != nil {
+		return to, source, err
+	}
+	port := local.Port()
+	if port == 0 {
+		port, err = m.ephemeralLocked(func(uint16) bool { return false })
+	}
+	return to, netip.AddrPortFrom(m.addrs[to.local], port), err
+}
+
+func (m *Manager) dialLocked(now time.Time, p *DialParams) (*conn, error) {
+	to, source, err := m.startLocked(p.Local, p.Remote.Addr())
 	if err != nil {
 		return nil, err
 	}
-	port := p.Local.Port()
-	if port == 0 {
-		if port, err = m.ephemeralLocked(func(uint16) bool { return false }); err != nil {
-			return nil, err
-		}
-	}
 	mtu := p.MTU
 	setDefault(&mtu, m.dev.Port().ActiveMTU)
-	req, h := m.cfg.request(p, netip.AddrPortFrom(m.addrs[to.local], port), to.remote, mtu, randomID()&0xffffff)
+	req, h := m.cfg.request(p, source, to.remote, mtu, randomID()&0xffffff)
 	return m.core.dial(now, to, req, h)
 }
 

@@ -242,26 +242,11 @@ func (q *qp) atomicAck(h *wire.Header) {
 	q.advance(wire.PSNAdd(h.PSN, 1))
 }
 
-// store puts what was read at offset off of the work request's memory.
+// store puts what was read at offset off of the work request's memory; false if
+// its keys do not cover that.
 func (q *qp) store(w *sendWQE, off uint32, data []byte) bool {
-	for i := range w.sges {
-		if len(data) == 0 {
-			break
-		}
-		s := &w.sges[i]
-		if off >= s.Length {
-			off -= s.Length
-			continue
-		}
-		n := min(uint32(len(data)), s.Length-off)
-		dst := q.pd.local(s, off, n, verbs.AccessLocalWrite)
-		if dst == nil {
-			return false
-		}
-		data = data[copy(dst, data):]
-		off = 0
-	}
-	return true
+	_, status := q.pd.scatter(w.sges, off, data)
+	return status != verbs.WCLocProtErr
 }
 
 // notified handles a CNP: the network marked packets of ours.

@@ -29,7 +29,7 @@ const (
 	// lossFactor is CUBIC's β (RFC 9438, 4.6), which the TCPs beside us use.
 	lossFactor = 0.7
 	cnpFactor  = 0.875
-	// goBackCost bounds how small a loss makes the window: packets.
+	// minPackets bounds how small a loss makes the window: packets.
 	minPackets = 2
 )
 

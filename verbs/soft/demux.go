@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
@@ -48,7 +47,7 @@ func (v *vector) admits(q *qp, h *wire.Header, d *datagram) bool {
 		v.dev.count.dropKey.Add(1)
 		return false
 	}
-	if q.kind == verbs.QPTUD || q.kind == verbs.QPTGSI {
+	if q.datagrams() {
 		if h.QKey != q.attr.QKey {
 			v.dev.count.dropKey.Add(1)
 			return false

@@ -28,9 +28,11 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE: // attributes
 	}
 	if mask&verbs.QPAttrAV != 0 {
-		if q.av, err = q.pd.dev.resolve(&attr.AH); err != nil {
+		av, err := q.pd.dev.resolve(&attr.AH)
+		if err != nil {
 			return err
 		}
+		q.av = av
 	}
 	from := q.state
 	q.attr.Apply(attr, mask)
@@ -49,9 +51,6 @@ func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case mask&verbs.QPAttrMaxRDAtomic != 0 && attr.MaxRDAtomic > maxRDAtomic,
 		mask&verbs.QPAttrMaxDestRDAtomic != 0 && attr.MaxDestRDAtomic > maxRDAtomic:
 		return fmt.Errorf("%d and %d reads and atomics: %w", attr.MaxRDAtomic, attr.MaxDestRDAtomic, verbs.ErrInvalid)
-	case mask&verbs.QPAttrAV != 0:
-		_, err := q.pd.dev.resolve(&attr.AH)
-		return err
 	}
 	return nil
 }

@@ -55,29 +55,35 @@ type recvWQE struct {
 
 // scatter appends data to what was received of the message.
 func (w *recvWQE) scatter(p *pd, data []byte) verbs.WCStatus {
-	skip := w.got
-	for i := range w.sges {
-		s := &w.sges[i]
+	n, status := p.scatter(w.sges, w.got, data)
+	w.got += n
+	return status
+}
+
+// scatter copies data to offset off of the memory that a list names; n bytes had
+// room before the list or what its keys cover came to an end.
+func (p *pd) scatter(sges []verbs.SGE, off uint32, data []byte) (n uint32, status verbs.WCStatus) {
+	for i := range sges {
+		s := &sges[i]
 		if len(data) == 0 {
 			break
 		}
-		if skip >= s.Length {
-			skip -= s.Length
+		if off >= s.Length {
+			off -= s.Length
 			continue
 		}
-		n := min(uint32(len(data)), s.Length-skip)
-		dst := p.local(s, skip, n, verbs.AccessLocalWrite)
+		dst := p.local(s, off, min(uint32(len(data)), s.Length-off), verbs.AccessLocalWrite)
 		if dst == nil {
-			return verbs.WCLocProtErr
+			return n, verbs.WCLocProtErr
 		}
 		data = data[copy(dst, data):]
-		w.got += n
-		skip = 0
+		n += uint32(len(dst))
+		off = 0
 	}
 	if len(data) > 0 {
-		return verbs.WCLocLenErr
+		return n, verbs.WCLocLenErr
 	}
-	return verbs.WCSuccess
+	return n, verbs.WCSuccess
 }
 
 // room is how many bytes the receive takes.

@@ -1,8 +1,6 @@
 package soft
 
 import (
-	"math/bits"
-
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
@@ -211,9 +209,15 @@ func (q *qp) answerJob(j *job) bool {
 			v.parts = append(v.parts, b)
 		}
 		first, last := j.sent == 0, j.sent == j.packets-1
-		h.Opcode = readOpcodes[bits.Len8(flag(first)|flag(last)<<1)]
-		if first && last {
+		switch {
+		case first && last:
 			h.Opcode = wire.RCReadResponseOnly
+		case first:
+			h.Opcode = wire.RCReadResponseFirst
+		case last:
+			h.Opcode = wire.RCReadResponseLast
+		default:
+			h.Opcode = wire.RCReadResponseMiddle
 		}
 		v.tx.add(q.path, &h, v.parts, int(n))
 	}
@@ -221,16 +225,6 @@ func (q *qp) answerJob(j *job) bool {
 		r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 	}
 	return true
-}
-
-// readOpcodes are the opcodes of responses in the middle, first and last.
-var readOpcodes = [...]wire.Opcode{wire.RCReadResponseMiddle, wire.RCReadResponseFirst, wire.RCReadResponseLast}
-
-func flag(b bool) uint8 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func (q *qp) header(psn uint32) wire.Header {

@@ -225,7 +225,8 @@ func (q *qp) cannot(w *sendWQE, status verbs.WCStatus) {
 // emit sends the packet at PSN psn of w. room is what the window leaves; a new
 // READ asks for no more than that, so that its responses obey our window.
 func (q *qp) emit(w *sendWQE, psn, room uint32) int {
-	h := wire.Header{Migrated: true, PKey: 0xffff, DestQP: q.attr.DestQPNum, PSN: psn, AckReq: true}
+	h := q.header(psn)
+	h.AckReq = true
 	off := q.req.k * uint32(q.mtu)
 	switch w.op {
 	case verbs.WRRDMARead:
@@ -235,13 +236,11 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 		q.req.reads = append(q.req.reads, wire.PSNAdd(psn, int(n)-1))
 		q.vec.tx.add(q.path, &h, nil, 0)
 		return int(n)
-	case verbs.WRAtomicCmpAndSwp:
-		h.Opcode, h.VA, h.RKey, h.Compare, h.SwapAdd = wire.RCCompareSwap, w.addr, w.rkey, w.operand[0], w.operand[1]
-		q.req.reads = append(q.req.reads, psn)
-		q.vec.tx.add(q.path, &h, nil, 0)
-		return 1
-	case verbs.WRAtomicFetchAndAdd:
+	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
 		h.Opcode, h.VA, h.RKey, h.SwapAdd = wire.RCFetchAdd, w.addr, w.rkey, w.operand[0]
+		if w.op == verbs.WRAtomicCmpAndSwp {
+			h.Opcode, h.Compare, h.SwapAdd = wire.RCCompareSwap, w.operand[0], w.operand[1]
+		}
 		q.req.reads = append(q.req.reads, psn)
 		q.vec.tx.add(q.path, &h, nil, 0)
 		return 1

@@ -103,10 +103,10 @@ func (t *transmitter) trainFor(p *path, size int) *train {
 // many parts below it.
 const maxTrainBufs = 1024 - 2*maxSGE
 
-// flush sends everything; true if there was anything.
-func (t *transmitter) flush() bool {
+// flush sends everything.
+func (t *transmitter) flush() {
 	if len(t.trains) == 0 {
-		return false
+		return
 	}
 	t.link.send(t.trains)
 	for i := range t.trains {
@@ -115,5 +115,4 @@ func (t *transmitter) flush() bool {
 	}
 	t.trains = t.trains[:0]
 	t.arena = t.arena[:0]
-	return true
 }

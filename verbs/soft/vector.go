@@ -170,7 +170,7 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// schedule has q send what it can at the next Flush or Progress.
+// schedule has q send what it can at the next Flush.
 func (v *vector) schedule(q *qp) {
 	if !q.queued && !q.closed {
 		q.queued = true
@@ -200,9 +200,9 @@ func (v *vector) answer() {
 }
 
 // run lets every queue pair that is ready send its share.
-func (v *vector) run() bool {
+func (v *vector) run() {
 	if len(v.ready) == 0 {
-		return false
+		return
 	}
 	list := v.ready
 	v.ready = v.spare[:0]
@@ -214,7 +214,6 @@ func (v *vector) run() bool {
 	}
 	clear(list)
 	v.spare = list[:0]
-	return true
 }
 
 // overrun takes down the queue pairs of CQs that lost completions.

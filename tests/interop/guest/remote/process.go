@@ -80,9 +80,6 @@ func (p *Process) Output() string {
 	return string(p.text)
 }
 
-// Done is closed when the program has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
 // Wait waits for the end of the program. An exit status other than 0 is an
 // error that has the output.
 func (p *Process) Wait(ctx context.Context) error {

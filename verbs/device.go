@@ -102,6 +102,13 @@ type RemoteMapper interface {
 	MapRemote(rkey uint32, addr uint64, n int) ([]byte, error)
 }
 
+// DatagramRoomer is implemented by UD queue pairs of devices that know when they would drop a datagram at once.
+type DatagramRoomer interface {
+	// DatagramRoom returns how many datagrams a queue pair of the peer's can be
+	// sent now before some are dropped for want of room on the way.
+	DatagramRoom(remoteQPN uint32) int
+}
+
 // SRQ is a shared receive queue: the receives of several queue pairs of one
 // vector. Until one of its queue pairs is moved to RTR it belongs to its
 // creator, from then on to the loop of its vector.

@@ -34,6 +34,7 @@ type conn struct {
 
 	changed chan struct{} // holds a token after every change of state
 	done    chan struct{} // closed when err is set
+	after   []func()      // to be called then
 }
 
 func (c *core) newConn(to route, tid uint64, req *REQ) *conn {
@@ -128,6 +129,10 @@ func (x *conn) over(why error) {
 	if x.err == nil {
 		x.err = why
 		close(x.done)
+		for _, f := range x.after {
+			go f()
+		}
+		x.after = nil
 	}
 }
 

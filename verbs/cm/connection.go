@@ -58,6 +58,18 @@ func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 // what arrived before can still be polled, then Disconnect moves it to ERR.
 func (c *Conn) Done() <-chan struct{} { return c.x.done }
 
+// AfterDone has f called in a goroutine of its own when the connection is over,
+// for who has too many connections to wait for each of them.
+func (c *Conn) AfterDone(f func()) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if c.x.err != nil {
+		go f()
+		return
+	}
+	c.x.after = append(c.x.after, f)
+}
+
 // Err is nil before Done, then ErrDisconnected if the peer ended it, a
 // *RejectError if the peer does not know the connection, else ErrClosed.
 func (c *Conn) Err() error {

@@ -107,6 +107,21 @@ func (o *datagramOut) room(p *Peer) bool {
 	return o.published-c < dgSlots
 }
 
+// DatagramRoom implements verbs.DatagramRoomer. What goes nowhere is dropped
+// wherever there is room.
+func (q *qp) DatagramRoom(remoteQPN uint32) int {
+	if q.port == nil || q.peer.down.Load() {
+		return dgSlots
+	}
+	vector, ok := q.peer.datagramVector(remoteQPN)
+	if !ok {
+		return dgSlots
+	}
+	o := &q.port.out[vector]
+	o.consSeen = min(o.published, max(o.consSeen, o.cons.Load())) // what cannot be is for room to find
+	return dgSlots - int(o.published-o.consSeen)
+}
+
 // datagrams takes what a vector of the peer has published. The mark is a hint:
 // a vector the peer does not have names no ring.
 func (pt *port) datagrams(from int) {

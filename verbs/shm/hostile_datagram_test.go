@@ -74,8 +74,11 @@ func TestHostileDatagram(t *testing.T) {
 		"consumed": func(h *hostileSides) {
 			to := h.b.ud(nil)
 			h.own(h.out+dgCons, 1000)
-			for range dgSlots + 1 {
+			for i := range dgSlots + 1 {
 				_ = h.ud.PostSend(h.a.datagram(to, 8))
+				if i%50 == 49 {
+					h.a.turn() // the send queue is shorter
+				}
 			}
 		},
 	} {

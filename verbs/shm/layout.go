@@ -52,7 +52,7 @@ const (
 	dgProd      = 0   // u64, other side: datagrams published
 	dgCons      = 128 // u64, owner: datagrams consumed
 	dgRing      = pageSize
-	dgSlots     = 64
+	dgSlots     = 256
 	dgHeader    = 64 // {source qpn<<32 | destination qpn, qkey<<32 | imm, length<<32 | flags}
 	maxDatagram = 4096
 	dgSlotSize  = dgHeader + maxDatagram

@@ -31,7 +31,7 @@ var (
 // All integers are big-endian. The version covers the memory layout too.
 const (
 	messageMagic   = "SMSH"
-	messageVersion = 2
+	messageVersion = 3
 	messageSize    = 64
 
 	typeHello   = 1

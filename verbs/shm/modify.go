@@ -117,11 +117,18 @@ func (q *qp) refuse(event verbs.EventType, why verbs.WCStatus) {
 	q.peer.dev.async.Notify(verbs.AsyncEvent{Type: event, QP: q})
 }
 
-// peerDown ends the queue pair after its peer: what was under way has got no
-// answer, the rest is flushed.
+// peerDown ends the queue pair after its peer: what the peer had sent before it
+// went, and perhaps was told that it arrived, is received; what was under way to
+// it has got no answer, the rest is flushed.
 func (q *qp) peerDown() {
 	if q.closed || q.state == verbs.QPSErr {
 		return
+	}
+	if q.typ != verbs.QPTUD && (q.state == verbs.QPSRTR || q.state == verbs.QPSRTS || q.state == verbs.QPSSQD) && q.peer.hungUp() {
+		q.receive()
+		if q.state == verbs.QPSErr {
+			return
+		}
 	}
 	q.rem = partner{gone: true}
 	if q.sq.done != q.sq.posted {

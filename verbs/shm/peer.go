@@ -108,6 +108,13 @@ func (p *Peer) Err() error {
 	return p.err
 }
 
+// hungUp tells whether the peer has gone by itself, as opposed to having been
+// sent away.
+func (p *Peer) hungUp() bool {
+	err := p.Err()
+	return err != nil && !errors.Is(err, ErrViolation) && !errors.Is(err, verbs.ErrClosed)
+}
+
 // Close hangs up, or withdraws the offer. Queue pairs go to ERR with the next
 // Progress of their vectors.
 func (p *Peer) Close() error {

@@ -41,6 +41,15 @@ type Config struct {
 	// ECN marks what is sent as ECN capable. Only for networks whose receivers
 	// answer marks with CNPs; the kernel's rxe does not.
 	ECN bool
+	// Within runs a function that opens a socket, which may be at any time of
+	// the device's life and in any thread: for devices of another network
+	// namespace than the threads'. Open itself must be called there. Default:
+	// the function is just called.
+	Within func(func() error) error
+	// Mark is the SO_MARK of what is sent, which needs CAP_NET_ADMIN. Default: none.
+	Mark int
+	// Impairment makes the network worse than it is, for tests.
+	Impairment Impairment
 	// Logger receives what happens to the device. Default: discard.
 	Logger *slog.Logger
 
@@ -56,6 +65,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxMemory, 4<<30)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Within == nil {
+		c.Within = func(open func() error) error { return open() }
 	}
 	if c.newLink == nil {
 		c.newLink = newUDPLink

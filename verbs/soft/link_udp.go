@@ -14,8 +14,10 @@ import (
 // bound to a random port. All of them are nonblocking and known to no poller of
 // ours; whoever drives the device waits for fds.
 type udpLink struct {
-	log   *slog.Logger
-	addrs []netip.Addr
+	log    *slog.Logger
+	addrs  []netip.Addr
+	within func(func() error) error
+	mark   int
 
 	receivers []int         // per address; the fds
 	senders   [][lanes]lane // per address
@@ -52,6 +54,8 @@ func newUDPLink(cfg *Config, vector int) (link, error) {
 	l := &udpLink{
 		log:      cfg.Logger,
 		addrs:    cfg.Addrs,
+		within:   cfg.Within,
+		mark:     cfg.Mark,
 		senders:  make([][lanes]lane, len(cfg.Addrs)),
 		segment:  !cfg.NoOffload,
 		reported: make(map[unix.Errno]bool),
@@ -85,7 +89,11 @@ func (l *udpLink) smallBuffer(have, want int, sysctl string) {
 func (l *udpLink) sourcePort(local int, laneOf uint8) uint16 {
 	s := &l.senders[local][laneOf%lanes]
 	if s.port == 0 && !l.closed {
-		opened, buffer, err := openLane(l.addrs[local])
+		var buffer int
+		err := l.within(func() (err error) {
+			*s, buffer, err = openLane(l.addrs[local], l.mark)
+			return err
+		})
 		if err != nil {
 			if !l.portless {
 				l.portless = true
@@ -93,7 +101,6 @@ func (l *udpLink) sourcePort(local int, laneOf uint8) uint16 {
 			}
 			return 0
 		}
-		*s = opened
 		l.smallBuffer(buffer, sendBuffer, "net.core.wmem_max")
 	}
 	return s.port

@@ -99,6 +99,7 @@ func (q *qp) drained() {
 
 // reset forgets everything. Counters go on: completions in the CQs refer to them.
 func (q *qp) reset() {
+	q.lastWord()
 	q.vec.uninstall(q)
 	q.state, q.attr, q.av, q.path = verbs.QPSReset, verbs.QPAttr{}, av{}, nil
 	q.sq.done, q.sq.retired = q.sq.posted, q.sq.posted
@@ -114,6 +115,7 @@ func (q *qp) toErr() {
 	if q.state == verbs.QPSErr {
 		return
 	}
+	q.lastWord()
 	began := q.state != verbs.QPSReset
 	q.state = verbs.QPSErr
 	q.deadline = 0

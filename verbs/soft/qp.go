@@ -149,6 +149,7 @@ func (q *qp) Close() error {
 	if q.closed {
 		return nil
 	}
+	q.lastWord()
 	q.closed = true
 	q.vec.uninstall(q)
 	q.deadline, q.timerAt = 0, 0

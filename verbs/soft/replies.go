@@ -169,6 +169,16 @@ func (q *qp) respond() {
 			return
 		}
 	}
+	q.answer()
+	if r.dying {
+		q.vec.dev.count.qpErrors.Add(1)
+		q.toErr()
+	}
+}
+
+// answer sends the acknowledgement or NAK that is owed.
+func (q *qp) answer() {
+	r := &q.resp
 	switch {
 	case r.nak:
 		q.acknowledge(r.psn, r.nakWith)
@@ -178,9 +188,13 @@ func (q *qp) respond() {
 		q.acknowledge(r.againAt, wire.ACK)
 	}
 	r.nak, r.ack, r.again = false, false, false
-	if r.dying {
-		q.vec.dev.count.qpErrors.Add(1)
-		q.toErr()
+}
+
+// lastWord is for a queue pair that answers no more from here on. What it has received is completed, so the peer is told:
+// it would repeat that for as long as its patience lasts, which may be for ever. Behind a READ there is nothing to say.
+func (q *qp) lastWord() {
+	if q.kind == verbs.QPTRC && q.state >= verbs.QPSRTR && q.state != verbs.QPSErr && len(q.resp.jobs) == 0 {
+		q.answer()
 	}
 }
 

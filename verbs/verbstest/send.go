@@ -1,6 +1,10 @@
 package verbstest
 
-import "github.com/smcgw/smcgw/verbs"
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
 
 var sendTests = []test{
 	{"Send", testSend},
@@ -9,6 +13,7 @@ var sendTests = []test{
 	{"SendTooLong", testSendTooLong},
 	{"SendToBadBuffer", testSendToBadBuffer},
 	{"SendMixedWithWrite", testSendMixedWithWrite},
+	{"SendBeforeEnd", testSendBeforeEnd},
 }
 
 // IBTA vol. 1, 9.4.1: SEND fills the oldest receive.
@@ -102,5 +107,29 @@ func testSendMixedWithWrite(e *env) {
 		e.Equal(uint64(i), e.b.recvs[i].WRID)
 		e.Equal(uint64(i), e.a.wcs[i].WRID)
 		e.Equal(i%3 == 0, e.b.recvs[i].Opcode == verbs.WCRecv)
+	}
+}
+
+// What has completed at the responder is acknowledged, although its queue pair ends in the same turn: the requester would
+// repeat it until its patience ends.
+func testSendBeforeEnd(e *env) {
+	for name, end := range map[string]func(qp verbs.QP) error{
+		"close": verbs.QP.Close,
+		"error": func(qp verbs.QP) error { return qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) },
+		"reset": func(qp verbs.QP) error { return qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState) },
+	} {
+		e.renew()
+		e.connect()
+		e.b.recv(1, e.b.sge(0, 100))
+		e.a.post(e.a.send(1, 0, 60))
+		e.a.Driver.Flush()
+		for deadline := time.Now().Add(5 * time.Second); len(e.b.recvs) == 0; pause() {
+			e.True(time.Now().Before(deadline), "never: receive completion")
+			e.b.Driver.Progress(time.Now())
+			e.b.recvs = e.b.poll(e.b.rcq, e.b.recvs)
+		}
+		e.NoError(end(e.b.qp))
+		e.b.Driver.Flush()
+		e.Equal(verbs.WCSuccess, e.a.sent(1).Status, name)
 	}
 }

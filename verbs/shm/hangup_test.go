@@ -1,0 +1,77 @@
+package shm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// What a peer had sent before it hung up is received, in order and before anything is flushed: it may have been told
+// that it arrived. Not so what came from a peer that was sent away.
+func TestReceivedAfterHangUp(t *testing.T) {
+	for name, shared := range map[string]bool{"own receives": false, "shared receives": true} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newSides(t)
+			var from verbs.SRQ
+			post := func(q *qp, wr *verbs.RecvWR) error { return q.PostRecv(wr) }
+			if shared {
+				s := b.srq(8)
+				from = s
+				post = func(_ *qp, wr *verbs.RecvWR) error { return s.PostRecv(wr) }
+			}
+			qa, qb := rc(a, b, from)
+			for i := range 6 {
+				b.NoError(post(qb, &verbs.RecvWR{WRID: uint64(i), SGList: b.sge(i*4096, 4096)}))
+			}
+			settle(a, b)
+			copy(a.mr.Bytes(), "hello")
+			for i := range 3 {
+				a.NoError(qa.PostSend(&verbs.SendWR{
+					Opcode: verbs.WRRDMAWriteWithImm, ImmData: uint32(i), SGList: a.sge(0, 5),
+					RemoteAddr: b.mr.Addr() + uint64(100_000+i*5), RKey: b.mr.RKey(),
+				}))
+			}
+			a.NoError(qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: a.sge(0, 5)}))
+			a.turn()
+			a.NoError(a.p.Close())
+			waitDown(t, b.p)
+			for range 3 {
+				b.turn()
+			}
+			b.GreaterOrEqual(len(b.recv), 4)
+			for i, wc := range b.recv[:4] {
+				b.Equal(verbs.WCSuccess, wc.Status, i)
+			}
+			b.Equal([]uint32{0, 1, 2}, imms(b.recv[:3]))
+			b.Equal("hellohellohello", string(b.mr.Bytes()[100_000:100_015]))
+			b.Equal("hello", string(b.mr.Bytes()[3*4096:3*4096+5]))
+			for _, wc := range b.recv[4:] {
+				b.Equal(verbs.WCWRFlushErr, wc.Status)
+			}
+			b.Equal(verbs.QPSErr, qb.State())
+		})
+	}
+}
+
+func TestNothingReceivedFromWhoWasSentAway(t *testing.T) {
+	a, b := newSides(t)
+	qa, qb := rc(a, b, nil)
+	b.NoError(qb.PostRecv(&verbs.RecvWR{WRID: 1}))
+	settle(a, b)
+	a.NoError(qa.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm}))
+	a.turn()
+	b.NoError(b.p.Close())
+	for range 3 {
+		b.turn()
+	}
+	b.Equal([]verbs.WCStatus{verbs.WCWRFlushErr}, statuses(b.recv))
+}
+
+func waitDown(t *testing.T, p *Peer) {
+	select {
+	case <-p.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("hang-up not noticed")
+	}
+}

@@ -1,6 +1,10 @@
 package rsocket
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
 
 // Limits and defaults.
 const (
@@ -48,6 +52,9 @@ type Config struct {
 	Targets     []byte
 	TargetsAddr uint64
 	TargetsKey  uint32
+	// IOMaps is the slots for the peer's mappings, 24 bytes each, in the memory right behind Targets; a number that a
+	// scaled byte can say, see [IOMapSlots]. None refuses direct placement by us; gateways have none.
+	IOMaps []byte
 	// Credits is the number of data messages the peer may have outstanding; 0 = 256.
 	Credits int
 	// SendDepth is the number of send-queue entries of the queue pair; 0 = 256. Four of them are for control messages.
@@ -79,6 +86,9 @@ func (c Config) validate() error {
 		return fmt.Errorf("ring of %d bytes: %w", len(c.Ring), ErrConfig)
 	case len(c.Targets)%sgeSize != 0 || targets < StockTargets || targets > MaxTargets:
 		return fmt.Errorf("target list of %d bytes: %w", len(c.Targets), ErrConfig)
+	case len(c.IOMaps)%iomapSize != 0 || len(c.IOMaps)/iomapSize != IOMapSlots(len(c.IOMaps)/iomapSize) ||
+		c.Dialect == Gateway && len(c.IOMaps) > 0:
+		return fmt.Errorf("mappings of %d bytes: %w", len(c.IOMaps), ErrConfig)
 	case c.Credits < minDepth || c.Credits > maxDepth:
 		return fmt.Errorf("credits %d: %w", c.Credits, ErrConfig)
 	case c.SendDepth < minSendDepth || c.SendDepth > maxDepth:
@@ -92,12 +102,25 @@ func (c Config) validate() error {
 // connData is what the peer is told.
 func (c Config) connData(bigEndian bool) ConnData {
 	return ConnData{
-		BigEndian: bigEndian,
-		Iomap:     true,
-		Credits:   uint16(c.Credits),
-		TargetSGL: SGE{Addr: c.TargetsAddr, Key: c.TargetsKey, Length: uint32(len(c.Targets) / sgeSize)},
-		DataBuf:   SGE{Addr: c.RingAddr, Key: c.RingKey, Length: uint32(c.firstGrant())},
+		BigEndian:  bigEndian,
+		Iomap:      true,
+		IomapSlots: uint16(len(c.IOMaps) / iomapSize),
+		Credits:    uint16(c.Credits),
+		TargetSGL:  SGE{Addr: c.TargetsAddr, Key: c.TargetsKey, Length: uint32(len(c.Targets) / sgeSize)},
+		DataBuf:    SGE{Addr: c.RingAddr, Key: c.RingKey, Length: uint32(c.firstGrant())},
 	}
+}
+
+// IOMapSlots rounds a number of slots down to one that connection data can say, at most 32512: beyond 128 they are
+// counted in units of 256.
+func IOMapSlots(n int) int { return int(scaleUp(scaleDown(uint16(max(0, min(n, 1<<15)))))) }
+
+// CheckDevice refuses a device no stream can run on: one that does not write with immediate, as iWARP devices do not.
+func CheckDevice(attr verbs.DeviceAttr) error {
+	if attr.Ops&verbs.OpRDMAWrite == 0 {
+		return ErrMessageMode
+	}
+	return nil
 }
 
 // firstGrant is the whole ring between gateways and, as every stock rsocket does, half of it otherwise.

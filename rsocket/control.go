@@ -1,6 +1,6 @@
 package rsocket
 
-// Work ids tell what completed: the kind in bits 55:48, the number of data messages sent so far in bits 47:32, the
+// Work ids tell what completed: the kind in bits 55:48, the number of works other than controls so far in bits 47:32, the
 // lower half of the sent offset in bits 31:0. Bit 63 marks receives, as in rsocket.c.
 const (
 	// RecvID is the work request id for receives.
@@ -12,15 +12,17 @@ const (
 	workDisconnect = 4
 	workKeepalive  = 5
 	workProbe      = 6
+	workIOMap      = 7
+	workDirect     = 8
 )
 
 func (s *Stream) workID(kind uint64) uint64 {
-	return kind<<48 | uint64(uint16(s.send.messages))<<32 | uint64(uint32(s.send.sent))
+	return kind<<48 | uint64(uint16(s.send.works))<<32 | uint64(uint32(s.send.sent))
 }
 
-func workKind(id uint64) uint64     { return id >> 48 & 0xff }
-func workMessages(id uint64) uint16 { return uint16(id >> 32) }
-func workOffset(id uint64) uint32   { return uint32(id) }
+func workKind(id uint64) uint64   { return id >> 48 & 0xff }
+func workNumber(id uint64) uint16 { return uint16(id >> 32) }
+func workOffset(id uint64) uint32 { return uint32(id) }
 
 // control is what waits for, and what occupies, one of the four control slots.
 type control struct {
@@ -44,7 +46,7 @@ type Control struct {
 // anything that can make one due: receiving, consuming, completing, shutting down. Messages returned must be posted, in
 // order and behind all data sent so far.
 func (s *Stream) NextControl() (Control, bool) {
-	if !s.connected || s.err != nil || !s.ctrl.available() {
+	if !s.connected || s.err != nil || s.down || !s.ctrl.available() {
 		return Control{}, false
 	}
 	switch {
@@ -104,13 +106,16 @@ func (s *Stream) creditMessage() Control {
 // Completed handles a successful send completion.
 func (s *Stream) Completed(id uint64) Events {
 	s.retire(id)
-	if workKind(id) == workData || s.ctrl.done == s.ctrl.posted {
-		return 0
-	}
-	s.ctrl.done++
-	if workKind(id) == workDisconnect && !s.disconnected {
-		s.disconnect()
-		return EventDisconnected
+	switch kind := workKind(id); {
+	case kind == workIOMap:
+		s.maps.completed = min(s.maps.announced, s.maps.completed+1)
+	case kind == workData, kind == workDirect, s.ctrl.done == s.ctrl.posted:
+	default:
+		s.ctrl.done++
+		if kind == workDisconnect && !s.disconnected {
+			s.disconnect()
+			return EventDisconnected
+		}
 	}
 	return 0
 }
@@ -119,13 +124,13 @@ func (s *Stream) Completed(id uint64) Events {
 func (s *Stream) Keepalive() { s.ctrl.keepalive = true }
 
 // Settled reports whether the queue pair may go: the stream is over and nothing of ours is waiting or under way. Behind
-// the peer's DISCONNECT, or after a failure, there is nothing to wait for.
+// the peer's DISCONNECT, or after a failure, or when it is gone already, there is nothing to wait for.
 func (s *Stream) Settled() bool {
-	if s.err != nil || s.peerGone {
+	if s.err != nil || s.down || s.peerGone {
 		return true
 	}
 	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.ctrl.posted == s.ctrl.done && s.placed()
 }
 
 // placed: every byte of ours has completed.
-func (s *Stream) placed() bool { return s.send.acked == s.send.sent }
+func (s *Stream) placed() bool { return s.send.doneWorks == s.send.works }

@@ -4,10 +4,27 @@
 // It exists so that the gateway's connections and a plain Go program can talk to each other and to stock rsockets. The
 // protocol itself is [Stream]: no I/O, no clock, no locks, no allocation per operation, told what completed and asked
 // what to post. [Endpoint] binds one stream to a queue pair and to memory from package rmb, for an event loop that
-// owns both. What it does not do: it sets up no queue pair, times nothing out and never waits.
+// owns both; these two set up no queue pair, time nothing out and never wait. Around them is the library: a [Stack] drives
+// a device, a [Dialer] and a [Listener] make connections by the RDMA communication manager, [Stack.Client] and
+// [Stack.Server] make them over any byte stream, a [Conn] is a net.Conn. A [PacketConn] is a net.PacketConn in the way of
+// datagram rsockets. What the package does not do: it knows no names, no encryption and no authentication.
 //
 // The trap: SHUTDOWN looks like the end of the peer's data and between gateways is only a hint. What ends a direction
-// there is the END record of the wire leg with its final offset; offsets are what this package offers for it.
+// there is the END record of the wire leg with its final offset; offsets are what this package offers for it. With other
+// peers it is the end, and the only one there is: a queue pair that is lost without one is ECONNRESET. So an error is
+// never the last word while the completion queue has not been read to its end: what arrived before still counts.
+//
+// # Who writes where
+//
+//	       side A                                         side B
+//	send buffer ──── WRITE_IMM DATA(n) ───────────────► receive ring     one grant after the other
+//	                                                       │ consumed
+//	target list ◄─── WRITE_IMM SGL(credits), 16 bytes ─────┘ granted again
+//	 [0] [1] …                                          target list      the same the other way
+//	mapping slots ◄─ WRITE_IMM IOMAP_SGL(slot), 24 bytes ─ AddIOMap
+//	 [0] [1] …
+//	    │ RemoteMap
+//	any bytes ────── WRITE, no immediate ──────────────► mapped memory   direct placement
 //
 // # Messages
 //
@@ -18,10 +35,14 @@
 //	0   DATA        byte count                 stream bytes, into a grant    1 credit
 //	1   PROBE       bit 28 echo, 27:0 length   pattern, into the first grant control slot (gateways only)
 //	4   SGL         credit limit, bits 15:0    16: a grant; 0: credits only  control slot
-//	6   IOMAP_SGL   slot                       24: a direct-placement entry  refused: no slots announced
+//	6   IOMAP_SGL   slot                       24: a direct-placement entry  1 credit
 //	7   CTRL 0      DISCONNECT                 0                             control slot
 //	7   CTRL 2      SHUTDOWN                   0                             control slot
 //	-   keepalive   (no immediate)             0                             control slot
+//	-   riowrite    (no immediate)             any, into mapped memory       -
+//
+// The stream rsockets speak over iWARP puts the immediate into a SEND behind each write. It is refused with
+// [ErrMessageMode], by device ([CheckDevice]) or at the first SEND that arrives.
 //
 // # Connection data
 //
@@ -49,8 +70,43 @@
 // order, and what was granted or credited tells what the peer has consumed. Sent bytes are freed by that alone, since
 // their completion means placed, not seen, and a connection that changes its carrier resends from there.
 //
+// # Direct placement
+//
+// Behind its target list a side may have slots for mappings, 24 bytes each: {offset (8), address (8), key (4), length (4)},
+// in the byte order of the list's owner as grants are. The peer fills them with memory of its own to be written to, by
+// offsets of its own making; an entry is read only after its IOMAP_SGL completion, and then once. Nobody is told of what
+// is written there. It is in order with data: bytes sent after a direct write arrive after it.
+//
+//   - A mapping is announced in front of the data behind it, and takes one credit for good where the peer is a stock
+//     one: so only half of the credits can be spent that way ([ErrIOMapCredits]).
+//   - Taking a mapping back is not announced. Its slot is used again; the end of its key ends the connection of a peer
+//     that writes there nevertheless.
+//   - Gateways announce no slots and refuse mappings.
+//
+// # Sending
+//
+// A message is as large as grant, send buffer and what is there to send allow: a stock rsocket begins each call with 2048
+// bytes and doubles, which costs it its speed at 64 KiB and more. Small messages gather while two small ones are under
+// way ([Endpoint.Pump]).
+//
 // A gateway's client may send a probe before anything else, which the server sends back ([Endpoint.Probe]). Stock
 // rsockets reserve the operation (RS_OP_RSVD_DATA_MORE) and are never sent it. It moves no offset and takes no credit.
+//
+// # Datagrams
+//
+// A [PacketConn] is a UDP socket and a UD queue pair per device. Who has no queue pair of the peer yet sends datagrams over
+// UDP behind a header that asks for it ([ResolveHeader]); nothing waits, and a peer that never answers is reached that way
+// for good. On the queue pair each datagram is behind a header that says whose it is ([DatagramHeader]).
+//
+//	     one socket                               another
+//	            ── DATA, QPN a, "1st" ── UDP ──►           delivers "1st"; knows a
+//	knows b     ◄───────── CTRL, QPN b ── UDP ──
+//	            ── ds_header, "2nd" ───── UD ──►           delivers "2nd"
+//
+// A queue pair that is not heard of is asked for again, and meanwhile not trusted; between two sockets of this package it
+// has to echo a probe before it is used. Peers that are no rsockets are spoken to without headers once they have spoken so,
+// or from the beginning where the configuration says so ([PacketListenConfig.Plain]). docs/PROTOCOL.md, section 10, has
+// the bytes.
 //
 // # States
 //
@@ -65,7 +121,7 @@
 //	                     └───────────────────────────────► disconnected
 //
 //	open, local_shut, remote_shut ── Disconnect: DISCONNECT ► completes, or ◄ DISCONNECT ──► disconnected
-//	any ── violation by the peer, failed completion ──► failed
+//	any ── violation by the peer, failed completion ──► failed (what had arrived before a failed completion counts)
 //
 // Disconnected leaves received bytes readable. The queue pair may go when [Stream.Settled] says so.
 package rsocket

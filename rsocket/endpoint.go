@@ -11,7 +11,7 @@ import (
 
 const (
 	defaultRing = 256 << 10
-	// scratch is the memory control messages are sent from: one entry per control slot.
+	// scratchSize is the memory control messages are sent from: one entry per control slot.
 	scratchSize = ControlSlots * sgeSize
 	// pushBytes is how much data goes out before the peer's doorbell rings at once instead of at the end of the turn:
 	// holding back more than this delays a bulk consumer, ringing for less wastes its wake-ups.
@@ -38,6 +38,17 @@ type EndpointConfig struct {
 	Targets int
 	// Credits and SendDepth are as in [Config].
 	Credits, SendDepth int
+	// IOMaps is the number of slots for memory that the peer offers for direct placement, rounded down to what
+	// [IOMapSlots] says; 0 refuses direct writes by us. With gateways it must be 0.
+	IOMaps int
+	// Inline is the length up to which data is copied into the work request instead of being fetched from the send
+	// buffer, at most the device's MaxInline.
+	Inline int
+	// SRQ is a shared receive queue to take receives from, the one the queue pair was created with. The endpoint then
+	// posts none at creation and posts a receive there for each that reaches [Endpoint.HandleWC]. Whoever drops
+	// completions of receives instead has to do the same, with the work request id [RecvID] and no memory. Queues are
+	// shared in number only: credits and grants stay those of the connection.
+	SRQ verbs.SRQ
 }
 
 func (c EndpointConfig) withDefaults() EndpointConfig {
@@ -47,20 +58,25 @@ func (c EndpointConfig) withDefaults() EndpointConfig {
 	if c.Targets == 0 {
 		c.Targets = MaxTargets
 	}
+	c.IOMaps = IOMapSlots(c.IOMaps)
 	return c
 }
 
-// QPCap returns the queue sizes a queue pair for this endpoint needs. Its completion queues need room for both.
+// QPCap returns the queue sizes a queue pair for this endpoint needs. Its completion queues need room for both. With an
+// SRQ, MaxRecvWR is how many of its receives the connection may take at most.
 func (c EndpointConfig) QPCap() verbs.QPCap {
 	cfg := Config{Credits: c.Credits, SendDepth: c.SendDepth}.withDefaults()
-	return verbs.QPCap{MaxSendWR: cfg.SendDepth, MaxRecvWR: cfg.RecvDepth(), MaxSendSGE: 1, MaxRecvSGE: 1}
+	return verbs.QPCap{
+		MaxSendWR: cfg.SendDepth, MaxRecvWR: cfg.RecvDepth(), MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: c.Inline,
+	}
 }
 
 // Endpoint is a stream on a queue pair: the data pump of one connection. Its memory comes from an arena. One owner loop
 // may use it, the one that polls the queue pair's completion queues; nothing in it blocks, locks or allocates once it
 // is connected.
 //
-// Writing: fill a prefix of [Endpoint.WriteSpan], then [Endpoint.Commit]. Reading: [Endpoint.ReadSpan], then
+// Writing: fill a prefix of [Endpoint.WriteSpan], then [Endpoint.Commit]; or, with a producer apart from the owner, fill a
+// prefix of [Endpoint.SendSpan], then [Endpoint.Produced], and have the owner call [Endpoint.Pump]. Reading: [Endpoint.ReadSpan], then
 // [Endpoint.Consume]. Every completion of the queue pair goes to [Endpoint.HandleWC].
 //
 // When to try again. After an empty WriteSpan the owner waits for [EventWritable]: it is reported by the very HandleWC
@@ -75,18 +91,23 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
-	sndbuf              rmb.Ring // over send: bytes sent and not freed
+	sndbuf              sendRing    // over send
+	direct              *rmb.Region // nil until the first direct write
+	directRing          rmb.Ring    // over direct: bytes sent and not completed
 
 	wr  verbs.SendWR
 	sge [1]verbs.SGE
 	rr  verbs.RecvWR
 
-	seed     uint64 // of the probe under way
-	unpushed int    // bytes since the doorbell was last asked to ring at once
-	starved  bool   // the owner saw an empty WriteSpan and waits for EventWritable
-	unbound  bool   // the peer's memory cannot be seen yet; a send completion ends it
-	reported bool   // EventFailed was delivered
-	closed   bool
+	seed          uint64    // of the probe under way
+	small         [2]uint64 // the last two small messages, by their number among the works; the older first
+	ending        ending    // behind what was produced
+	unpushed      int       // bytes since the doorbell was last asked to ring at once
+	starved       bool      // the owner saw an empty WriteSpan and waits for EventWritable
+	starvedDirect bool      // WriteDirect came short, likewise
+	unbound       bool      // the peer's memory cannot be seen yet; a send completion ends it
+	reported      bool      // EventFailed was delivered
+	closed        bool
 }
 
 // NewEndpoint allocates the receiving half from the arena and posts all receives. The queue pair must be in INIT; it
@@ -106,24 +127,36 @@ func (e *Endpoint) open() error {
 	if e.cfg.Targets < StockTargets || e.cfg.Targets > MaxTargets {
 		return fmt.Errorf("%d targets: %w", e.cfg.Targets, ErrConfig)
 	}
+	if e.cfg.Inline < 0 {
+		return fmt.Errorf("%d inline bytes: %w", e.cfg.Inline, ErrConfig)
+	}
 	var err error
 	if e.ring, err = e.arena.Alloc(e.cfg.RingSize); err != nil {
 		return fmt.Errorf("receive ring: %w", err)
 	}
-	targets := e.cfg.Targets * sgeSize
-	if e.control, err = e.arena.Alloc(targets + scratchSize); err != nil {
+	size := e.announceScratch()
+	if e.cfg.Dialect == Stock {
+		size += announceSlots * iomapSize
+	}
+	if e.control, err = e.arena.Alloc(size); err != nil {
 		return fmt.Errorf("target list: %w", err)
 	}
+	targets, list := e.cfg.Targets*sgeSize, e.listSize()
+	clear(e.control.Bytes()[:list])
 	e.stream, err = NewStream(Config{
 		Dialect: e.cfg.Dialect,
 		Ring:    e.ring.Bytes(), RingAddr: e.ring.Addr(), RingKey: e.ring.RKey(),
 		Targets: e.control.Bytes()[:targets:targets], TargetsAddr: e.control.Addr(), TargetsKey: e.control.RKey(),
+		IOMaps:  e.control.Bytes()[targets:list:list],
 		Credits: e.cfg.Credits, SendDepth: e.cfg.SendDepth, SignalBytes: e.signalBytes(),
 	})
 	if err != nil {
 		return err
 	}
 	e.rr.WRID = RecvID
+	if e.cfg.SRQ != nil {
+		return nil
+	}
 	for range e.stream.cfg.RecvDepth() {
 		if err := e.qp.PostRecv(&e.rr); err != nil {
 			return fmt.Errorf("post receive: %w", err)
@@ -178,7 +211,7 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 	if e.send, err = e.arena.AllocLocal(size); err != nil {
 		return fmt.Errorf("send buffer: %w", err)
 	}
-	e.sndbuf = rmb.NewRing(e.send.Bytes())
+	e.sndbuf.init(e.send.Bytes())
 	return nil
 }
 
@@ -223,15 +256,23 @@ func (e *Endpoint) Close() error {
 	if e.closed {
 		return nil
 	}
-	e.closed = true
-	e.stream.Fail(net.ErrClosed)
+	e.retire()
 	if e.stream.PeerGone() {
 		return e.Release()
 	}
+	return nil
+}
+
+// retire is Close for an owner whose other goroutines may still use the memory: none of it is free.
+func (e *Endpoint) retire() {
+	if e.closed {
+		return
+	}
+	e.closed = true
+	e.stream.Fail(net.ErrClosed)
 	for _, r := range e.memory() {
 		r.Quarantine()
 	}
-	return nil
 }
 
 // Release frees the memory of a closed endpoint. The caller knows that the peer cannot write to it any more: it has
@@ -246,7 +287,7 @@ func (e *Endpoint) Release() error {
 
 func (e *Endpoint) memory() []*rmb.Region {
 	var all []*rmb.Region
-	for _, r := range []*rmb.Region{e.ring, e.control, e.send} {
+	for _, r := range []*rmb.Region{e.ring, e.control, e.send, e.direct} {
 		if r != nil {
 			all = append(all, r)
 		}

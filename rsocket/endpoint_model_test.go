@@ -22,6 +22,8 @@ type owner struct {
 	next  byte
 	seen  Events
 	space bool // may write as far as it was told
+	wants bool // the producer said that the owner has to pump
+	pumps bool // the owner pumps behind its completions
 }
 
 type world struct {
@@ -39,6 +41,9 @@ func connectEndpoints(t require.TestingT, cfgs [2]EndpointConfig) (*owner, *owne
 	var owners [2]*owner
 	for i, qp := range []*fakeQP{x, y} {
 		w.arenas[i] = w.pool.Arena(w.fabric)
+		if srq, ok := cfgs[i].SRQ.(*fakeSRQ); ok {
+			qp.srq = srq
+		}
 		e, err := NewEndpoint(mapQP{qp}, w.arenas[i], cfgs[i])
 		require.NoError(t, err)
 		owners[i] = &owner{Endpoint: e, t: t, qp: qp, name: string(rune('a' + i)), next: byte(100 * i), space: true}
@@ -84,6 +89,30 @@ func (o *owner) write(n int) int {
 	return n
 }
 
+// produce fills the send buffer, as a goroutine of its own may do.
+func (o *owner) produce(n int) int {
+	span := o.SendSpan()
+	n = min(n, len(span))
+	if o.space = len(span) > 0; n == 0 {
+		return 0
+	}
+	for i := range n {
+		span[i] = o.next
+		o.next++
+	}
+	o.sent.Write(span[:n])
+	require.NoError(o.t, o.Produced(n))
+	o.wants = o.wants || o.WantsPump()
+	return n
+}
+
+func (o *owner) pump() int {
+	o.wants = false
+	n, err := o.Pump()
+	require.NoError(o.t, err)
+	return n
+}
+
 func (o *owner) read(n int) int {
 	span := o.ReadSpan()
 	n = min(n, len(span))
@@ -100,15 +129,18 @@ func (o *owner) poll() bool {
 	}
 	ev := o.HandleWC(&wc)
 	o.seen |= ev
+	if o.pumps {
+		o.pump()
+	}
 	if ev.Has(EventWritable) {
-		require.NotEmpty(o.t, o.writeSpan(), "writable in vain")
+		require.True(o.t, len(o.writeSpan()) > 0 || o.mapper == nil && len(o.SendSpan()) > 0, "writable in vain")
 		o.space = true
 	}
 	return true
 }
 
-func settleOwners(owners ...*owner) {
-	for moved := true; moved; {
+func settleOwners(owners ...*owner) (any bool) {
+	for moved := true; moved; any = any || moved {
 		moved = false
 		for _, o := range owners {
 			moved = o.qp.transfer() || moved
@@ -116,10 +148,15 @@ func settleOwners(owners ...*owner) {
 			moved = o.read(1<<20) > 0 || moved
 		}
 	}
+	return any
 }
 
 func drawEndpoints(t *rapid.T) (cfgs [2]EndpointConfig) {
 	dialect := rapid.SampledFrom([]Dialect{Stock, Gateway}).Draw(t, "dialect")
+	var srq verbs.SRQ
+	if rapid.Bool().Draw(t, "srq") {
+		srq = &fakeSRQ{recvs: 50, max: 50}
+	}
 	for i := range cfgs {
 		cfgs[i] = EndpointConfig{
 			Dialect:    dialect,
@@ -129,6 +166,8 @@ func drawEndpoints(t *rapid.T) (cfgs [2]EndpointConfig) {
 			Targets:    rapid.IntRange(2, 16).Draw(t, "targets"),
 			Credits:    rapid.IntRange(2, 20).Draw(t, "credits"),
 			SendDepth:  rapid.IntRange(8, 20).Draw(t, "depth"),
+			Inline:     rapid.SampledFrom([]int{0, 8, 100}).Draw(t, "inline"),
+			SRQ:        srq,
 		}
 	}
 	return cfgs
@@ -152,12 +191,15 @@ func TestEndpointModel(t *testing.T) {
 			"":         func(t *rapid.T) { checkEndpoint(t, a); checkEndpoint(t, b) },
 		})
 		settleOwners(a, b)
+		if s, ok := a.cfg.SRQ.(*fakeSRQ); ok {
+			require.Equal(t, s.max, s.recvs, "a shared receive is lost")
+		}
 		for _, o := range []*owner{a, b} {
 			checkEndpoint(t, o)
 			require.Zero(t, o.sent.Len())
 			require.True(t, o.space, "%s lost a wake-up: %s", o.name, o.Blocked())
 			require.NotEmpty(t, o.WriteSpan())
-			if o.cfg.Dialect == Gateway {
+			if o.cfg.Dialect == Gateway && o.cfg.SRQ == nil {
 				require.Zero(t, o.qp.rnr, "a receive was missing")
 			}
 		}
@@ -165,9 +207,57 @@ func TestEndpointModel(t *testing.T) {
 	})
 }
 
+// The same with a producer apart from the owner: what was produced always goes out as long as the owner pumps behind its
+// completions, and whoever found the buffer full is woken.
+func TestPumpModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfgs := drawEndpoints(t)
+		cfgs[0].Copy, cfgs[1].Copy = true, true
+		a, b, w := connectEndpoints(t, cfgs)
+		a.pumps, b.pumps = true, true
+		pick := func(t *rapid.T) *owner { return rapid.SampledFrom([]*owner{a, b}).Draw(t, "side") }
+		t.Repeat(map[string]func(*rapid.T){
+			"produce": func(t *rapid.T) {
+				if o := pick(t); o.space {
+					o.produce(rapid.OneOf(rapid.IntRange(1, 10), rapid.IntRange(1, 9000)).Draw(t, "n"))
+				}
+			},
+			"pump":     func(t *rapid.T) { pick(t).pump() },
+			"transfer": func(t *rapid.T) { pick(t).qp.transfer() },
+			"poll":     func(t *rapid.T) { pick(t).poll() },
+			"read":     func(t *rapid.T) { pick(t).read(rapid.IntRange(1, 9000).Draw(t, "n")) },
+			"":         func(t *rapid.T) { checkEndpoint(t, a); checkEndpoint(t, b) },
+		})
+		shut := rapid.Bool().Draw(t, "shut")
+		for _, o := range []*owner{a, b} {
+			if shut {
+				require.NoError(t, o.Shutdown())
+			}
+		}
+		for _, o := range []*owner{a, b} {
+			if o.wants {
+				o.pump()
+			}
+		}
+		settleOwners(a, b)
+		for _, o := range []*owner{a, b} {
+			checkEndpoint(t, o)
+			require.Zero(t, o.sent.Len(), "%s keeps bytes: %s", o.name, o.Blocked())
+			if shut {
+				require.Equal(t, StateDisconnected, o.State())
+				require.True(t, o.Settled())
+				continue
+			}
+			require.True(t, o.space, "%s lost a wake-up: %s", o.name, o.Blocked())
+			require.NotEmpty(t, o.SendSpan())
+		}
+		w.close(t, a, b)
+	})
+}
+
 func checkEndpoint(t require.TestingT, o *owner) {
 	require.NoError(t, o.Err(), o.name)
-	require.Equal(t, int(o.SentOffset()-o.peer.ConsumedOffset()), o.sent.Len())
+	require.Equal(t, int(o.SentOffset()-o.peer.ConsumedOffset())+o.Unposted(), o.sent.Len())
 	if o.cfg.Dialect == Gateway {
 		require.LessOrEqual(t, o.FreedOffset(), o.peer.ConsumedOffset())
 	}

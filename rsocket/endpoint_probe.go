@@ -22,19 +22,15 @@ func (e *Endpoint) Probe(n int, seed uint64) error {
 	// The end of the own ring is memory nobody else uses yet: the echo goes to its start.
 	start := len(e.ring.Bytes()) - n
 	fillProbe(e.ring.Bytes()[start:], seed)
-	return e.post(c.Write, e.ringSGE(start, n), verbs.SendPush)
+	return e.post(c.Write, regionSGE(e.ring, start, n), verbs.SendPush)
 }
 
 // echo answers the peer's probe, if there is one, from where it arrived. The peer sends nothing else there before it has
 // the answer.
 func (e *Endpoint) echo() {
 	if c, ok := e.stream.Echo(); ok {
-		_ = e.post(c.Write, e.ringSGE(0, c.Length), verbs.SendPush) // a failure is in the stream
+		_ = e.post(c.Write, regionSGE(e.ring, 0, c.Length), verbs.SendPush) // a failure is in the stream
 	}
-}
-
-func (e *Endpoint) ringSGE(start, n int) verbs.SGE {
-	return verbs.SGE{Addr: e.ring.Addr() + uint64(start), Length: uint32(n), LKey: e.ring.LKey()}
 }
 
 // fillProbe writes the pattern of a seed (xorshift64): no two probes look alike, so stale memory cannot pass.

@@ -21,9 +21,16 @@ func (e *Endpoint) Consume(n int) error {
 
 // HandleWC handles one completion of the queue pair and returns what it changed. After [EventFailed], delivered once,
 // [Endpoint.Err] has the reason.
+//
+// A shared receive queue gets its receive back first, whatever the completion says and even after [Endpoint.Close]: it
+// must not pay for one connection's end.
 func (e *Endpoint) HandleWC(wc *verbs.WC) Events {
+	err := e.repost(wc)
 	if e.closed {
 		return 0
+	}
+	if err != nil {
+		e.stream.Fail(err)
 	}
 	if wc.Status != verbs.WCSuccess {
 		e.broken(wc)
@@ -40,25 +47,45 @@ func (e *Endpoint) HandleWC(wc *verbs.WC) Events {
 	return e.report(ev)
 }
 
-// broken: behind the end of a stream the queue pair may go down as it likes.
+// broken is a completion that failed. Receives have no memory: one that is too short was for a message.
 func (e *Endpoint) broken(wc *verbs.WC) {
-	if !e.stream.disconnected {
-		e.stream.Fail(&CompletionError{Status: wc.Status, Receive: wc.WRID&RecvID != 0})
+	receive := wc.WRID&RecvID != 0
+	if receive && wc.Status == verbs.WCLocLenErr && !e.stream.disconnected {
+		e.stream.Fail(&ProtocolError{Violation: ViolationMessageMode})
+		return
 	}
+	if e.stream.Err() == nil && !e.stream.disconnected {
+		e.stream.Lose(&CompletionError{Status: wc.Status, Receive: receive})
+		return
+	}
+	e.stream.Lose(nil) // one error is enough
 }
 
-// received handles a message and posts the next receive at once, except behind the peer's last message: its queue pair
+func (e *Endpoint) repost(wc *verbs.WC) error {
+	if e.cfg.SRQ == nil || wc.WRID&RecvID == 0 {
+		return nil
+	}
+	if err := e.cfg.SRQ.PostRecv(&e.rr); err != nil {
+		return fmt.Errorf("post shared receive: %w: %w", ErrConnection, err)
+	}
+	return nil
+}
+
+// received handles a message and posts the next receive at once, except behind the peer's last message: the queue pair
 // may be in ERR by then.
 func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 	if wc.Opcode != verbs.WCRecvRDMAWithImm {
-		return 0, &ProtocolError{Violation: ViolationImmediate, Length: wc.ByteLen}
+		return 0, &ProtocolError{Violation: ViolationMessageMode, Length: wc.ByteLen}
 	}
 	ev, err := e.stream.Receive(Imm(wc.ImmData), wc.ByteLen)
-	if err != nil || e.stream.PeerGone() {
+	if err != nil || e.stream.PeerGone() || e.stream.Err() != nil {
 		return ev, err
 	}
 	if ev.Has(EventProved) && !proved(e.stream.ProbeBytes(int(wc.ByteLen)), e.seed) {
 		return 0, ErrProbe
+	}
+	if e.cfg.SRQ != nil {
+		return ev, nil
 	}
 	if err := e.qp.PostRecv(&e.rr); err != nil && !e.stream.disconnected {
 		return ev, fmt.Errorf("post receive: %w: %w", ErrConnection, err)
@@ -69,12 +96,19 @@ func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 // report does what any completion can make possible: free the send buffer, post control messages, wake the writer.
 func (e *Endpoint) report(ev Events) Events {
 	if e.mapper == nil {
-		if err := e.sndbuf.ConsumeTo(e.stream.FreedOffset()); err != nil {
+		awaited, err := e.sndbuf.freeTo(e.stream.FreedOffset())
+		if err != nil {
 			e.stream.Fail(err)
 		}
+		if awaited {
+			ev |= EventWritable
+		}
+	}
+	if e.freeDirect() {
+		ev |= EventWritable
 	}
 	e.echo()
-	if err := e.postControls(); err != nil && !e.reported {
+	if err := e.finish(); err != nil && !e.reported {
 		e.reported = true
 		ev |= EventFailed
 	}

@@ -3,12 +3,14 @@ package rsocket
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
+	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// ErrConnection is the loss of the queue pair: a failed post or completion.
-var ErrConnection = errors.New("rdma connection lost")
+// ErrConnection is the loss of the queue pair: a failed post or completion. It is ECONNRESET for those who ask so.
+var ErrConnection = fmt.Errorf("rdma connection lost: %w", syscall.ECONNRESET)
 
 // CompletionError is a work completion that failed. It unwraps to [ErrConnection].
 type CompletionError struct {
@@ -44,7 +46,10 @@ func (e *Endpoint) writeSpan() []byte {
 		return nil
 	}
 	if e.mapper == nil {
-		span := e.sndbuf.WriteSpan()
+		if e.sndbuf.unposted() > 0 {
+			return nil
+		}
+		span := e.sndbuf.span()
 		return span[:min(n, len(span))]
 	}
 	addr, key := e.stream.Target()
@@ -78,7 +83,7 @@ func (e *Endpoint) Blocked() Blocked {
 		return why
 	case e.unbound:
 		return BlockedSQ
-	case e.mapper == nil && e.sndbuf.Free() == 0:
+	case e.mapper == nil && (e.sndbuf.free() == 0 || e.sndbuf.unposted() > 0):
 		return BlockedSndbuf
 	}
 	return NotBlocked
@@ -86,23 +91,21 @@ func (e *Endpoint) Blocked() Blocked {
 
 // Commit sends the first n bytes of the span that WriteSpan returned last.
 func (e *Endpoint) Commit(n int) error {
-	if e.mapper == nil && n > len(e.sndbuf.WriteSpan()) {
+	if e.mapper == nil && (n > len(e.sndbuf.span()) || e.sndbuf.unposted() > 0) {
 		return ErrBlocked
 	}
 	w, err := e.stream.Send(n)
 	if err != nil {
 		return err
 	}
-	flags := e.push(n)
 	if e.mapper != nil {
-		return e.post(w, verbs.SGE{Addr: w.RemoteAddr, Length: uint32(n), LKey: w.RKey}, flags|verbs.SendMapped)
+		return e.post(w, verbs.SGE{Addr: w.RemoteAddr, Length: uint32(n), LKey: w.RKey}, e.push(n)|verbs.SendMapped)
 	}
-	local := verbs.SGE{Addr: e.send.Addr() + uint64(e.sndbuf.Head().Count), Length: uint32(n), LKey: e.send.LKey()}
-	if err := e.sndbuf.Produce(n); err != nil {
+	if err := e.sndbuf.produce(n); err != nil {
 		e.stream.Fail(err)
 		return err
 	}
-	return e.post(w, local, flags)
+	return e.postBuffered(w)
 }
 
 // push rings at once when enough has gathered for the consumer to start on.
@@ -118,10 +121,26 @@ func (e *Endpoint) push(n int) verbs.SendFlags {
 // Replay returns the longest contiguous run of bytes that were sent and not freed, from the absolute offset on, for a
 // connection that changes its carrier. It is empty at the end, for freed bytes, and where the peer's ring is the only
 // copy.
-func (e *Endpoint) Replay(offset uint64) []byte { return e.sndbuf.At(offset) }
+func (e *Endpoint) Replay(offset uint64) []byte { return e.sndbuf.at(offset) }
 
-// post posts one write; a failure breaks the stream.
+// post posts one write; a failure breaks the stream, except for what has arrived already.
 func (e *Endpoint) post(w Write, local verbs.SGE, flags verbs.SendFlags) error {
+	e.prepare(w, flags)
+	if w.Length > 0 {
+		e.sge[0] = local
+		e.wr.SGList = e.sge[:]
+	}
+	return e.submit()
+}
+
+// postInline posts one write with its bytes in the work request.
+func (e *Endpoint) postInline(w Write, b []byte, flags verbs.SendFlags) error {
+	e.prepare(w, flags|verbs.SendInline)
+	e.wr.Inline = b
+	return e.submit()
+}
+
+func (e *Endpoint) prepare(w Write, flags verbs.SendFlags) {
 	e.wr = verbs.SendWR{
 		WRID: w.ID, Opcode: verbs.WRRDMAWriteWithImm, Flags: flags, ImmData: uint32(w.Imm),
 		RemoteAddr: w.RemoteAddr, RKey: w.RKey,
@@ -132,50 +151,68 @@ func (e *Endpoint) post(w Write, local verbs.SGE, flags verbs.SendFlags) error {
 	if w.Bare {
 		e.wr.Opcode = verbs.WRRDMAWrite
 	}
-	if w.Length > 0 {
-		e.sge[0] = local
-		e.wr.SGList = e.sge[:]
-	}
+}
+
+func (e *Endpoint) submit() error {
 	if err := e.qp.PostSend(&e.wr); err != nil {
 		err = fmt.Errorf("post write: %w: %w", ErrConnection, err)
-		e.stream.Fail(err)
-		return err
+		e.stream.Lose(err)
+		return e.stream.Err()
 	}
 	return nil
 }
 
-// postControls posts all control messages that are due, each from the scratch entry of its slot.
+// postControls posts all control messages and announcements that are due, each from the scratch entry of its slot.
 func (e *Endpoint) postControls() error {
 	for {
 		c, ok := e.stream.NextControl()
 		if !ok {
-			return e.stream.Err()
+			break
 		}
 		if err := e.post(c.Write, e.scratch(&c), 0); err != nil {
 			return err
 		}
 	}
+	if e.stream.announcing() {
+		_ = e.postAnnouncements() // a failure is in the stream
+	}
+	return e.stream.Err()
 }
 
 func (e *Endpoint) scratch(c *Control) verbs.SGE {
 	if c.Length == 0 {
 		return verbs.SGE{}
 	}
-	offset := e.cfg.Targets*sgeSize + c.Slot*sgeSize
+	offset := e.listSize() + c.Slot*sgeSize
 	copy(e.control.Bytes()[offset:], c.Payload[:c.Length])
 	return verbs.SGE{Addr: e.control.Addr() + uint64(offset), Length: uint32(c.Length), LKey: e.control.LKey()}
 }
 
-// Shutdown ends the own direction behind everything committed.
-func (e *Endpoint) Shutdown() error {
-	e.stream.Shutdown()
-	return e.postControls()
+// regionSGE names n bytes of a region.
+func regionSGE(r *rmb.Region, start, n int) verbs.SGE {
+	return verbs.SGE{Addr: r.Addr() + uint64(start), Length: uint32(n), LKey: r.LKey()}
 }
 
-// Disconnect ends both directions behind everything committed. EventDisconnected tells when it is done.
+// Shutdown ends the own direction behind everything committed or produced.
+func (e *Endpoint) Shutdown() error {
+	if e.ending == endNone {
+		e.ending = endShutdown
+	}
+	return e.end()
+}
+
+// Disconnect ends both directions behind everything committed or produced. EventDisconnected tells when it is done.
 func (e *Endpoint) Disconnect() error {
-	e.stream.Disconnect()
-	return e.postControls()
+	e.ending = endDisconnect
+	return e.end()
+}
+
+func (e *Endpoint) end() error {
+	if e.sndbuf.unposted() > 0 {
+		_, err := e.Pump()
+		return err
+	}
+	return e.finish()
 }
 
 // Keepalive makes the transport ask the peer's transport for a sign of life; silence fails the queue pair.

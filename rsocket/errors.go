@@ -3,16 +3,32 @@ package rsocket
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // Errors of the package. A peer's violation is a [*ProtocolError], which unwraps to ErrProtocol.
 var (
 	ErrConnData = errors.New("malformed connection data")
-	ErrVersion  = errors.New("unsupported protocol version")
+	ErrVersion  = fmt.Errorf("unsupported protocol version: %w", syscall.ENOTSUP)
 	ErrProtocol = errors.New("rsocket protocol violation")
 	ErrConfig   = errors.New("invalid stream configuration")
 	ErrState    = errors.New("operation in wrong stream state")
 	ErrBlocked  = errors.New("write beyond the granted span")
+
+	ErrDatagramHeader = errors.New("malformed datagram header")
+	ErrResolveHeader  = errors.New("no resolution header")
+	// ErrIOMap is a mapping of nothing, or over the end of an address space.
+	ErrIOMap = fmt.Errorf("unusable mapping: %w", syscall.EINVAL)
+	// ErrIOMapSlots is a mapping too many for the slots the peer has, which may be none.
+	ErrIOMapSlots = fmt.Errorf("no free slot for a mapping at the peer: %w", syscall.ENOMEM)
+	// ErrIOMapCredits is a mapping that could leave no credits for data: stock peers do not give back the credits of
+	// announcements.
+	ErrIOMapCredits = fmt.Errorf("too many announcements of mappings: %w", syscall.ENOMEM)
+	// ErrNotMapped is a direct write to an offset that no mapping of the peer covers.
+	ErrNotMapped = errors.New("offset not mapped by the peer")
+	// ErrMessageMode is a peer, or a device, that sends messages beside its writes because it knows no immediates, as
+	// rsockets over iWARP do. Such a stream cannot be understood here.
+	ErrMessageMode = errors.New("iwarp message mode not supported")
 )
 
 // Violation says which rule of the protocol the peer broke.
@@ -38,6 +54,10 @@ const (
 	ViolationProbe
 	// ViolationConnData: connection data no stream can be run with.
 	ViolationConnData
+	// ViolationIOMap: a mapping for a slot that does not exist, or over the end of an address space.
+	ViolationIOMap
+	// ViolationMessageMode: a SEND, which only iWARP peers use.
+	ViolationMessageMode
 )
 
 // String names the violation.
@@ -61,6 +81,10 @@ func (v Violation) String() string {
 		return "unexpected probe"
 	case ViolationConnData:
 		return "unusable connection data"
+	case ViolationIOMap:
+		return "impossible mapping"
+	case ViolationMessageMode:
+		return ErrMessageMode.Error()
 	default:
 		return fmt.Sprintf("violation %d", uint8(v))
 	}
@@ -78,7 +102,7 @@ type ProtocolError struct {
 
 // Error describes the violation.
 func (e *ProtocolError) Error() string {
-	if e.Violation == ViolationConnData {
+	if e.Violation == ViolationConnData || e.Violation == ViolationMessageMode {
 		return e.Violation.String()
 	}
 	return fmt.Sprintf("%s: %s with %d bytes", e.Violation, e.Imm, e.Length)
@@ -86,3 +110,8 @@ func (e *ProtocolError) Error() string {
 
 // Unwrap returns [ErrProtocol].
 func (e *ProtocolError) Unwrap() error { return ErrProtocol }
+
+// Is tells that a violation is [ErrMessageMode].
+func (e *ProtocolError) Is(target error) bool {
+	return target == ErrMessageMode && e.Violation == ViolationMessageMode
+}

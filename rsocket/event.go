@@ -22,6 +22,8 @@ const (
 	EventProved
 	// EventFailed: the stream is broken; Err tells why.
 	EventFailed
+	// EventIOMap: the peer announced memory for direct placement, see [Endpoint.RemoteMap].
+	EventIOMap
 )
 
 // Has reports whether all bits of f are set.
@@ -32,7 +34,7 @@ func (e Events) String() string {
 	if e == 0 {
 		return "none"
 	}
-	names := [...]string{"readable", "writable", "shutdown", "disconnected", "probe", "proved", "failed"}
+	names := [...]string{"readable", "writable", "shutdown", "disconnected", "probe", "proved", "failed", "iomap"}
 	var set []string
 	for i, name := range names {
 		if e&(1<<i) != 0 {
@@ -59,11 +61,13 @@ const (
 	BlockedSQ
 	// BlockedSndbuf: the own send buffer is full; a credit, a grant or a send completion ends it.
 	BlockedSndbuf
+	// BlockedIOMap: mappings go first and wait themselves, for a credit or a send completion.
+	BlockedIOMap
 )
 
 // String names the reason.
 func (b Blocked) String() string {
-	names := [...]string{"no", "closed", "grant", "credit", "sq", "sndbuf"}
+	names := [...]string{"no", "closed", "grant", "credit", "sq", "sndbuf", "iomap"}
 	if int(b) < len(names) {
 		return names[b]
 	}

@@ -1,6 +1,7 @@
 package rsocket
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -60,13 +61,34 @@ type fakeQP struct {
 	recvs              int
 	cq                 []verbs.WC
 	rnr, pushes, ctrls int
+	inlines            int
+	srq                *fakeSRQ // nil: recvs
 	postErr            error
 	unbound            bool
 }
 
 type fakeWR struct {
 	verbs.SendWR
-	sge verbs.SGE
+	sge    verbs.SGE
+	inline []byte
+}
+
+// fakeSRQ is a shared receive queue.
+type fakeSRQ struct {
+	verbs.SRQ
+	recvs, max int
+	err        error
+}
+
+func (s *fakeSRQ) PostRecv(wr *verbs.RecvWR) error {
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.recvs == s.max || wr.WRID != RecvID || len(wr.SGList) > 0:
+		return verbs.ErrQueueFull
+	}
+	s.recvs++
+	return nil
 }
 
 // mapQP is a queue pair that shows its peer's memory.
@@ -96,6 +118,9 @@ func (q *fakeQP) complete(wc verbs.WC)                             { q.cq = appe
 func (q *fakeQP) flush(id uint64)                                  { q.complete(verbs.WC{WRID: id, Status: verbs.WCWRFlushErr}) }
 
 func (q *fakeQP) local(wr *fakeWR) ([]byte, error) {
+	if wr.Flags&verbs.SendInline != 0 {
+		return wr.inline, nil
+	}
 	if len(wr.SGList) == 0 {
 		return nil, nil
 	}
@@ -118,10 +143,14 @@ func (q *fakeQP) PostSend(wr *verbs.SendWR) error {
 		return verbs.ErrState
 	case len(q.sends)+q.executed >= q.cap.MaxSendWR:
 		return verbs.ErrQueueFull
-	case len(wr.SGList) > 1:
+	case len(wr.SGList) > 1, wr.Flags&verbs.SendInline != 0 && (len(wr.SGList) > 0 || len(wr.Inline) > q.cap.MaxInline):
 		return verbs.ErrInvalid
 	}
 	w := fakeWR{SendWR: *wr}
+	if wr.Flags&verbs.SendInline != 0 {
+		w.inline, w.Inline = bytes.Clone(wr.Inline), nil // copied before PostSend returns
+		q.inlines++
+	}
 	if len(wr.SGList) == 1 {
 		w.sge = wr.SGList[0]
 		if wr.Flags&verbs.SendMapped != 0 && (w.sge.Addr != wr.RemoteAddr || w.sge.LKey != wr.RKey) {
@@ -142,7 +171,7 @@ func (q *fakeQP) transfer() bool {
 	}
 	wr := q.sends[0]
 	imm := wr.Opcode == verbs.WRRDMAWriteWithImm
-	if imm && q.peer.recvs == 0 {
+	if imm && *q.peer.receives() == 0 {
 		q.rnr++
 		return false
 	}
@@ -160,7 +189,7 @@ func (q *fakeQP) transfer() bool {
 		return true
 	}
 	if imm {
-		q.peer.recvs--
+		*q.peer.receives()--
 		q.peer.complete(verbs.WC{
 			WRID: RecvID, Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: wr.ImmData, ByteLen: uint32(len(src)),
 		})
@@ -172,6 +201,14 @@ func (q *fakeQP) transfer() bool {
 		q.complete(verbs.WC{WRID: wr.WRID, Opcode: verbs.WCRDMAWrite})
 	}
 	return true
+}
+
+// receives is where the queue pair takes its receives from.
+func (q *fakeQP) receives() *int {
+	if q.srq != nil {
+		return &q.srq.recvs
+	}
+	return &q.recvs
 }
 
 // fail moves both ends to ERR after a send that could not be executed.

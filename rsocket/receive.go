@@ -59,16 +59,21 @@ func (s *Stream) Consume(n int) error {
 	if err := d.ring.Consume(n); err != nil {
 		return err
 	}
+	d.countConsumed()
+	return nil
+}
+
+// countConsumed counts the messages of which every byte has been consumed.
+func (d *recvSide) countConsumed() {
 	for d.consumed < d.messages && d.ends.after(d.consumed, d.ring.Consumed()) <= 0 {
 		d.consumed++
 	}
-	return nil
 }
 
 // Receive handles one receive completion: its immediate and how many bytes came with it. An error is a violation and
 // has failed the stream.
 func (s *Stream) Receive(imm Imm, length uint32) (Events, error) {
-	if s.err != nil {
+	if s.deaf {
 		return 0, s.err
 	}
 	if !s.connected {
@@ -85,7 +90,9 @@ func (s *Stream) Receive(imm Imm, length uint32) (Events, error) {
 		return 0, s.handleSGL(imm, length)
 	case OpCtrl:
 		return s.receiveControl(imm, length)
-	default: // including direct placement, for which we announce no slot
+	case OpIomapSGL:
+		return s.receiveIOMap(imm, length)
+	default:
 		return 0, s.violation(ViolationImmediate, imm, length)
 	}
 }

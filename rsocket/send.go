@@ -10,8 +10,9 @@ type sendSide struct {
 
 	messages      uint64 // data messages sent (sseq_no)
 	limit         uint64 // messages the peer allows in total (sseq_comp)
-	doneMessages  uint64 // data messages completed
-	sinceSignal   int    // data messages since the last signaled send
+	works         uint64 // send-queue entries used, control messages aside
+	doneWorks     uint64 // of them, those completed
+	sinceSignal   int    // works since the last signaled one
 	bytesUnsigned int    // bytes since the last signaled send
 	signalEvery   int
 
@@ -24,6 +25,9 @@ type sendSide struct {
 	ring     SGE        // the peer's whole ring, known between gateways
 	ringNext rmb.Cursor // where its next grant must begin
 	ends     endsLog    // where sent messages end, between gateways
+
+	direct, directFreed uint64  // bytes of the buffer for direct writes: sent, completed
+	directEnds          endsLog // direct as of each work, from the first direct write on
 }
 
 // Write is one RDMA WRITE (with immediate unless Bare) to post.
@@ -39,7 +43,7 @@ type Write struct {
 	Length int
 	// Signaled asks for a completion.
 	Signaled bool
-	// Bare is a write without immediate: a keepalive.
+	// Bare is a write without immediate: a keepalive or direct placement.
 	Bare bool
 }
 
@@ -79,10 +83,17 @@ func (s *Stream) Window() (int, Blocked) {
 		return 0, BlockedGrant
 	case d.messages == d.limit:
 		return 0, BlockedCredit
-	case int(d.messages-d.doneMessages) >= s.cfg.SendDepth-ControlSlots:
+	case s.queueFull():
 		return 0, BlockedSQ
+	case s.announcing():
+		return 0, BlockedIOMap
 	}
 	return int(min(d.grants[d.first].Length, maxRing)), NotBlocked
+}
+
+// queueFull: what is left of the send queue is for control messages.
+func (s *Stream) queueFull() bool {
+	return int(s.send.works-s.send.doneWorks) >= s.cfg.SendDepth-ControlSlots
 }
 
 // Target returns where in the peer's memory the next bytes go. Only valid while Window is not zero.
@@ -92,7 +103,10 @@ func (s *Stream) Target() (addr uint64, key uint32) {
 }
 
 // Send records a message of n bytes and returns the write to post. n is at most what [Stream.Window] says.
-func (s *Stream) Send(n int) (Write, error) {
+func (s *Stream) Send(n int) (Write, error) { return s.sendData(n, false) }
+
+// sendData is Send; signal asks for a completion whatever the count says.
+func (s *Stream) sendData(n int, signal bool) (Write, error) {
 	window, why := s.Window()
 	if s.err != nil {
 		return Write{}, s.err
@@ -110,7 +124,7 @@ func (s *Stream) Send(n int) (Write, error) {
 	if d.ends.ends != nil {
 		d.ends.put(d.messages-1, d.sent)
 	}
-	w.Signaled = d.signal(n, s.cfg.SignalBytes)
+	w.Signaled = d.signal(n, s.cfg.SignalBytes, signal)
 	w.ID = s.workID(workData)
 	s.quiet = false
 	return w, nil
@@ -126,14 +140,23 @@ func (d *sendSide) take(g *SGE, n int) {
 	}
 	d.sent += uint64(n)
 	d.messages++
+	d.work()
+}
+
+// work counts an entry of the send queue.
+func (d *sendSide) work() {
+	if d.directEnds.ends != nil {
+		d.directEnds.put(d.works, d.direct)
+	}
+	d.works++
 }
 
 // signal decides whether this send asks for a completion: at least every quarter of the send queue, so that a full
 // queue always holds completions to wait for, and every so many bytes where completions free the send buffer.
-func (d *sendSide) signal(n, everyBytes int) bool {
+func (d *sendSide) signal(n, everyBytes int, force bool) bool {
 	d.sinceSignal++
 	d.bytesUnsigned += n
-	if d.sinceSignal < d.signalEvery && (everyBytes == 0 || d.bytesUnsigned < everyBytes) {
+	if !force && d.sinceSignal < d.signalEvery && (everyBytes == 0 || d.bytesUnsigned < everyBytes) {
 		return false
 	}
 	d.sinceSignal, d.bytesUnsigned = 0, 0
@@ -213,9 +236,14 @@ func (d *sendSide) freeGranted() {
 // retire takes note that all sends up to the one named by a work id have completed. A queue pair completes in order.
 func (s *Stream) retire(id uint64) {
 	d := &s.send
-	d.doneMessages = min(d.messages, d.doneMessages+uint64(workMessages(id)-uint16(d.doneMessages)))
+	d.doneWorks = min(d.works, d.doneWorks+uint64(workNumber(id)-uint16(d.doneWorks)))
 	d.acked = min(d.sent, d.acked+uint64(workOffset(id)-uint32(d.acked)))
 	if s.cfg.Dialect == Stock {
 		d.freed = d.acked
+	}
+	if d.directEnds.ends != nil && d.doneWorks > 0 {
+		if more := d.directEnds.after(d.doneWorks-1, d.directFreed); more > 0 {
+			d.directFreed += uint64(more)
+		}
 	}
 }

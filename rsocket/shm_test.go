@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	mathrand "math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ type pump struct {
 	wcs   [16]verbs.WC
 
 	running bool
+	srq     verbs.SRQ
+	apart   chan struct{} // a producer of its own: writable
 	chunk   int
 	total   uint64 // bytes to send
 	open    bool   // no shutdown behind them
@@ -55,7 +58,10 @@ func openShm(t testing.TB, dir string) *shm.Device {
 	return d
 }
 
-func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) {
+func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) { return newPumpsSRQ(t, cfg, nil) }
+
+// newPumpsSRQ makes each side a shared receive queue if there is one in srq.
+func newPumpsSRQ(t testing.TB, cfg EndpointConfig, srq verbs.SRQ) (*pump, *pump) {
 	dir := t.TempDir()
 	a, b := &pump{t: t, dev: openShm(t, dir)}, &pump{t: t, dev: openShm(t, dir)}
 	l, err := a.dev.Listen()
@@ -72,6 +78,7 @@ func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) {
 	b.peer, err = b.dev.Attach(context.Background(), a.peer.Name(), a.peer.Key())
 	require.NoError(t, err)
 	for _, p := range []*pump{a, b} {
+		p.srq = srq
 		p.create(pool, cfg)
 	}
 	require.Eventually(t, a.peer.Connected, 5*time.Second, time.Millisecond)
@@ -80,6 +87,7 @@ func newPumps(t testing.TB, cfg EndpointConfig) (*pump, *pump) {
 		p.do(func() {
 			require.NoError(t, verbs.Connect(p.qp, verbs.ConnectAttr(other.qp.Num())))
 			require.NoError(t, p.ep.Connect(other.ep.ConnData()))
+			require.NoError(t, p.ep.Start())
 			p.running = true
 		})
 	}
@@ -96,13 +104,21 @@ func (p *pump) create(pool *rmb.Pool, cfg EndpointConfig) {
 	size := cfg.QPCap()
 	p.cq, err = p.dev.CreateCQ(verbs.CQAttr{Depth: size.MaxSendWR + size.MaxRecvWR})
 	require.NoError(p.t, err)
-	p.qp, err = p.peer.PD().CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Cap: size, Type: verbs.QPTRC})
+	if p.srq != nil { // a place holder: the queue belongs to the device's peer
+		p.srq, err = p.peer.PD().CreateSRQ(verbs.SRQInitAttr{MaxWR: 64})
+		require.NoError(p.t, err)
+		for range 64 {
+			require.NoError(p.t, p.srq.PostRecv(&verbs.RecvWR{WRID: RecvID}))
+		}
+		cfg.SRQ = p.srq
+	}
+	p.qp, err = p.peer.PD().CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, SRQ: cfg.SRQ, Cap: size, Type: verbs.QPTRC})
 	require.NoError(p.t, err)
 	require.NoError(p.t, verbs.Init(p.qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
 	p.arena = pool.Arena(p.peer.PD())
 	p.ep, err = NewEndpoint(p.qp, p.arena, cfg)
 	require.NoError(p.t, err)
-	require.Equal(p.t, !cfg.Copy, p.ep.Mapped())
+	require.Equal(p.t, !cfg.Copy && cfg.Dialect == Gateway, p.ep.Mapped())
 }
 
 func (p *pump) close() {
@@ -128,12 +144,47 @@ func (p *pump) turn() bool {
 	for i := range p.wcs[:n] {
 		p.event(p.ep.HandleWC(&p.wcs[i]))
 	}
+	if p.apart != nil {
+		posted, _ := p.ep.Pump()
+		return p.read() || posted > 0 || n > 0
+	}
 	return p.read() || p.write() || n > 0
+}
+
+// produce is a producer in a goroutine of its own.
+func (p *pump) produce(total uint64) {
+	for off := uint64(0); off < total; {
+		span := p.ep.SendSpan()
+		if len(span) == 0 {
+			select {
+			case <-p.apart:
+				continue
+			case <-p.done:
+				return
+			}
+		}
+		from := pattern[off%uint64(len(pattern)):]
+		n := copy(span, from[:min(uint64(len(from)), total-off, uint64(p.chunk))])
+		off += uint64(n)
+		if p.ep.Produced(n) != nil || p.loop.Do(func() {
+			if _, err := p.ep.Pump(); err == nil && off == total {
+				_ = p.ep.Shutdown()
+			}
+		}) != nil {
+			return
+		}
+	}
 }
 
 func (p *pump) event(ev Events) {
 	if ev.Has(EventProved) && !p.seen.Has(EventProved) {
 		close(p.proved)
+	}
+	if ev.Has(EventWritable) && p.apart != nil {
+		select {
+		case p.apart <- struct{}{}:
+		default:
+		}
 	}
 	over := EventDisconnected | EventFailed
 	if ev&over != 0 && p.seen&over == 0 {
@@ -217,6 +268,68 @@ func TestOverSharedMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same as a library does it: producers of their own, no dialect, receives of their own or shared, inline or not.
+func TestProducersOverSharedMemory(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cfg   EndpointConfig
+		srq   verbs.SRQ
+		chunk int
+		total uint64
+	}{
+		"bulk":   {EndpointConfig{}, nil, 1 << 20, 32 << 20},
+		"srq":    {EndpointConfig{}, &fakeSRQ{}, 64 << 10, 16 << 20},
+		"inline": {EndpointConfig{Inline: 64}, nil, 7, 10_000},
+		"tiny":   {EndpointConfig{RingSize: 3000, SendBuffer: 500, Credits: 16}, &fakeSRQ{}, 7, 10_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newPumpsSRQ(t, tc.cfg, tc.srq)
+			var producers sync.WaitGroup
+			for _, p := range []*pump{a, b} {
+				p.do(func() { p.chunk, p.apart = tc.chunk, make(chan struct{}, 1) })
+				producers.Go(func() { p.produce(tc.total) })
+			}
+			for _, p := range []*pump{a, b} {
+				waitFor(t, "transfer hangs", p.done)
+				p.do(func() {
+					require.NoError(t, p.ep.Err())
+					require.False(t, p.wrong)
+					require.Equal(t, tc.total, p.ep.ConsumedOffset())
+					require.True(t, p.ep.PeerShut())
+				})
+			}
+			producers.Wait()
+		})
+	}
+}
+
+// A program that writes, closes and exits at once: the peer finds everything all the same, and an end.
+func TestLastBytesOfAProgramThatExits(t *testing.T) {
+	a, b := newPumps(t, EndpointConfig{})
+	const total = 90_000
+	b.do(func() { // nothing moves here meanwhile
+		a.do(func() {
+			p := pattern[:total-1]
+			for len(p) > 0 {
+				n := copy(a.ep.SendSpan(), p)
+				require.NoError(t, a.ep.Produced(n))
+				p = p[n:]
+			}
+			require.NoError(t, a.ep.Disconnect())
+		})
+		waitFor(t, "the end is not acknowledged", a.done)
+		a.do(func() { require.True(t, a.ep.Settled()) })
+		require.NoError(t, a.peer.Close())
+		<-b.peer.Done()
+	})
+	waitFor(t, "end not noticed", b.done)
+	b.do(func() {
+		require.NoError(t, b.ep.Err())
+		require.True(t, b.ep.PeerShut())
+		require.EqualValues(t, total-1, b.ep.ReceivedOffset())
+		require.False(t, b.wrong)
+	})
 }
 
 func TestPeerDeviceGone(t *testing.T) {

@@ -18,6 +18,8 @@ type Stream struct {
 	bigEndian bool // own byte order
 	peer      ConnData
 	err       error
+	deaf      bool // failed by more than the loss of the queue pair: nothing received counts any more
+	down      bool // the queue pair is gone
 
 	connected, disconnected bool
 	readable, writable      bool // as in rs_state: cleared by either side
@@ -30,6 +32,7 @@ type Stream struct {
 	recv recvSide
 	ctrl control
 	test probe
+	maps maps
 }
 
 // State is the stream's position in the diagram of the package comment.
@@ -54,7 +57,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// NewStream returns an idle stream. It keeps using cfg.Ring and cfg.Targets for its whole life.
+// NewStream returns an idle stream. It keeps using cfg.Ring, cfg.Targets and cfg.IOMaps for its whole life.
 func NewStream(cfg Config) (*Stream, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -81,6 +84,7 @@ func (s *Stream) Connect(peer ConnData) error {
 	s.peer = peer
 	s.recv.connect(&s.cfg, peer)
 	s.send.connect(&s.cfg, peer)
+	s.maps.connect(&s.cfg, peer)
 	s.connected, s.readable, s.writable, s.quiet = true, true, true, true
 	return nil
 }
@@ -128,10 +132,21 @@ func (s *Stream) PeerGone() bool { return s.peerGone }
 // Fail breaks the stream with a reason from outside, such as a failed queue pair. The first reason stays.
 func (s *Stream) Fail(err error) { _ = s.fail(err) }
 
+// Lose breaks the stream because its queue pair is gone: nothing more is sent, but what had arrived before, the peer's
+// last words among it, may still be waiting in the completion queue and is received. Behind the end of a stream the queue
+// pair may go down as it likes.
+func (s *Stream) Lose(err error) {
+	s.down = true
+	if s.err == nil && !s.disconnected {
+		s.err = err
+	}
+}
+
 func (s *Stream) fail(err error) error {
 	if s.err == nil {
 		s.err = err
 	}
+	s.deaf = true
 	return s.err
 }
 

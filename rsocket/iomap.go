@@ -1,0 +1,261 @@
+package rsocket
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// iomapSize is the size of an rs_iomap, an entry behind a target list.
+const iomapSize = 8 + sgeSize
+
+// announceSlots is how many announcements may be under way: each is sent from a scratch buffer of its own.
+const announceSlots = 4
+
+// IOMapping is memory for direct placement: the bytes from Offset on of a name space its owner made up, and where they
+// are.
+type IOMapping struct {
+	// Offset is the first byte's.
+	Offset uint64
+	// Region is the memory.
+	Region SGE
+}
+
+// covers returns how many bytes of the mapping there are from the offset on.
+func (m *IOMapping) covers(offset uint64) int {
+	if at := offset - m.Offset; offset >= m.Offset && at < uint64(m.Region.Length) {
+		return int(uint64(m.Region.Length) - at)
+	}
+	return 0
+}
+
+// overflows reports whether the mapping would run over the end of either address space.
+func (m *IOMapping) overflows() bool {
+	return m.Region.overflows() || m.Offset+uint64(m.Region.Length) < m.Offset
+}
+
+// iomapBytes encodes an entry for its owner's list, in the owner's byte order as grants are.
+func iomapBytes(m IOMapping, ownerBigEndian bool) (b [iomapSize]byte) {
+	offset := m.Offset
+	if !ownerBigEndian {
+		offset = bits.ReverseBytes64(offset)
+	}
+	binary.BigEndian.PutUint64(b[:], offset)
+	g := grantBytes(m.Region, ownerBigEndian)
+	copy(b[8:], g[:])
+	return b
+}
+
+// readIOMap decodes an entry of the own list. Each field is loaded once: the peer can write there at any time.
+func readIOMap(b []byte, ownBigEndian bool) IOMapping {
+	m := IOMapping{Offset: binary.BigEndian.Uint64(b), Region: readGrant(b[8:iomapSize], ownBigEndian)}
+	if !ownBigEndian {
+		m.Offset = bits.ReverseBytes64(m.Offset)
+	}
+	return m
+}
+
+// maps is direct placement: what the peer announced and what it is announced. It exists when either side has slots.
+type maps struct {
+	remote []IOMapping // copies of what the peer announced, by slot, as far as slots have been used
+	slots  int         // own slots, for the peer to fill
+
+	local     []localMap // by slot of the peer, as far as slots have been used
+	peerSlots int
+	queue     []uint16 // slots to announce, oldest first
+	announced uint64   // announcements sent
+	completed uint64   // of them, those completed
+}
+
+// localMap is what a slot of the peer holds.
+type localMap struct {
+	IOMapping
+	used, queued bool
+}
+
+// Announcement is an update of one of the peer's slots to post.
+type Announcement struct {
+	Write
+	// Slot is 0 to 3: a scratch buffer of that number is free until the message completes.
+	Slot int
+	// Payload is the entry in the peer's byte order.
+	Payload [iomapSize]byte
+}
+
+// connect takes the number of slots of either side.
+func (m *maps) connect(cfg *Config, peer ConnData) {
+	m.slots = len(cfg.IOMaps) / iomapSize
+	if peer.Iomap && cfg.Dialect == Stock {
+		m.peerSlots = int(peer.IomapSlots)
+	}
+}
+
+// AddIOMap lets the peer place bytes into memory of ours: the mapping takes a free slot of the peer and is announced in
+// front of all data sent from now on. See [Stream.NextAnnouncement].
+func (s *Stream) AddIOMap(m IOMapping) error {
+	d := &s.maps
+	switch {
+	case s.err != nil:
+		return s.err
+	case !s.live() || !s.writable:
+		return ErrState
+	case m.Region.Length == 0 || m.overflows():
+		return ErrIOMap
+	case s.creditsAtRisk() >= max(1, int(s.peer.Credits)/2): // half a queue must go out before a peer returns credits
+		return ErrIOMapCredits
+	}
+	slot := 0
+	for slot < len(d.local) && d.local[slot].used {
+		slot++
+	}
+	if slot >= d.peerSlots {
+		return ErrIOMapSlots
+	}
+	if slot == len(d.local) {
+		d.local = append(d.local, localMap{})
+	}
+	l := &d.local[slot]
+	l.IOMapping, l.used = m, true
+	if !l.queued { // a slot that was given back while it waited still waits
+		l.queued = true
+		d.queue = append(d.queue, uint16(slot))
+	}
+	return nil
+}
+
+// creditsAtRisk is how many credits announcements may have cost for good: a stock peer counts them as sent and never as
+// consumed. What the peer has counted as consumed beyond the data we sent must be announcements.
+func (s *Stream) creditsAtRisk() int {
+	d := &s.maps
+	data := s.send.messages - d.announced
+	risk := int(d.announced) + len(d.queue)
+	if consumed := s.send.limit - uint64(s.peer.Credits); consumed > data {
+		risk -= int(consumed - data)
+	}
+	return risk
+}
+
+// RemoveIOMap gives the mapping's slot back. The protocol does not tell the peer, which may go on writing until the slot
+// is announced anew: the end of the memory's key is what stops it, and with it the connection. It reports whether the
+// mapping was there.
+func (s *Stream) RemoveIOMap(m IOMapping) bool {
+	for i := range s.maps.local {
+		if l := &s.maps.local[i]; l.used && l.IOMapping == m {
+			l.used = false
+			return true
+		}
+	}
+	return false
+}
+
+// announcing: mappings wait to be announced, and no data may overtake them.
+func (s *Stream) announcing() bool { return len(s.maps.queue) > 0 }
+
+// NextAnnouncement returns the next announcement that is due and may go. Call it until it returns false after adding a
+// mapping and after anything that opens a window.
+func (s *Stream) NextAnnouncement() (Announcement, bool) {
+	d, out := &s.maps, &s.send
+	for s.announcing() {
+		slot := d.queue[0]
+		if l := &d.local[slot]; !l.used {
+			l.queued = false
+			d.queue = d.queue[:copy(d.queue, d.queue[1:])]
+			continue
+		}
+		if !s.live() || !s.writable || out.messages == out.limit || s.queueFull() || d.announced-d.completed == announceSlots {
+			return Announcement{}, false
+		}
+		d.queue = d.queue[:copy(d.queue, d.queue[1:])]
+		d.local[slot].queued = false
+		a := Announcement{Slot: int(d.announced % announceSlots), Payload: iomapBytes(d.local[slot].IOMapping, s.peer.BigEndian)}
+		a.Imm, a.Length, a.Signaled = MakeImm(OpIomapSGL, uint32(slot)), iomapSize, true
+		a.RemoteAddr = s.peer.TargetSGL.Addr + uint64(s.peer.TargetSGL.Length)*sgeSize + uint64(slot)*iomapSize
+		a.RKey = s.peer.TargetSGL.Key
+		d.announced++
+		out.messages++
+		out.work()
+		out.signal(0, 0, true)
+		a.ID = s.workID(workIOMap)
+		return a, true
+	}
+	return Announcement{}, false
+}
+
+// receiveIOMap copies the entry the peer has written, once. It is a message like data: it took a credit, and counts as
+// consumed as soon as everything before it is.
+func (s *Stream) receiveIOMap(imm Imm, length uint32) (Events, error) {
+	d, in := &s.maps, &s.recv
+	slot := imm.Data()
+	switch {
+	case d.slots == 0:
+		return 0, s.violation(ViolationImmediate, imm, length)
+	case s.peerShut:
+		return 0, s.violation(ViolationShutdown, imm, length)
+	case length != iomapSize:
+		return 0, s.violation(ViolationLength, imm, length)
+	case slot >= uint32(d.slots):
+		return 0, s.violation(ViolationIOMap, imm, length)
+	case in.messages == in.limit:
+		return 0, s.violation(ViolationCredit, imm, length)
+	}
+	m := readIOMap(s.cfg.IOMaps[slot*iomapSize:(slot+1)*iomapSize], s.bigEndian)
+	if m.overflows() {
+		return 0, s.violation(ViolationIOMap, imm, length)
+	}
+	for uint32(len(d.remote)) <= slot {
+		d.remote = append(d.remote, IOMapping{})
+	}
+	d.remote[slot] = m
+	in.ends.put(in.messages, in.ring.Produced())
+	in.messages++
+	in.countConsumed()
+	return EventIOMap, nil
+}
+
+// RemoteMap returns where the peer wants bytes at the offset, and how many from there on. If several mappings cover it,
+// that of the lowest slot counts.
+func (s *Stream) RemoteMap(offset uint64) (to SGE, ok bool) {
+	for i := range s.maps.remote {
+		m := &s.maps.remote[i]
+		if n := m.covers(offset); n > 0 {
+			return SGE{Addr: m.Region.Addr + (offset - m.Offset), Key: m.Region.Key, Length: uint32(n)}, true
+		}
+	}
+	return SGE{}, false
+}
+
+// SendDirect records a write of n bytes, at most maxRing, to the offset, behind everything sent so far; buffered says
+// that it is sent from the buffer for direct writes and not inline. The conditions are those of data, although it takes
+// neither credit nor grant (riowrite).
+func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write, error) {
+	if _, why := s.Window(); why != NotBlocked {
+		if s.err != nil {
+			return Write{}, s.err
+		}
+		if why == BlockedClosed {
+			return Write{}, ErrState
+		}
+		return Write{}, ErrBlocked
+	}
+	to, ok := s.RemoteMap(offset)
+	if !ok {
+		return Write{}, ErrNotMapped
+	}
+	if n <= 0 || n > int(to.Length) || n > maxRing {
+		return Write{}, ErrBlocked
+	}
+	d := &s.send
+	w := Write{Bare: true, RemoteAddr: to.Addr, RKey: to.Key, Length: n}
+	if buffered {
+		if d.directEnds.ends == nil { // the works so far ended at zero
+			d.directEnds = newEndsLog(s.cfg.SendDepth)
+		}
+		d.direct += uint64(n)
+	}
+	d.work()
+	w.Signaled = d.signal(n, s.cfg.SignalBytes, signal)
+	w.ID = s.workID(workDirect)
+	return w, nil
+}
+
+// DirectFreed returns how many bytes sent with [Stream.SendDirect] from its buffer have completed.
+func (s *Stream) DirectFreed() uint64 { return s.send.directFreed }

@@ -73,6 +73,15 @@ type Config struct {
 	// MaxPeers bounds the remembered peers; the least recently used are
 	// forgotten. Default: 16384.
 	MaxPeers int
+	// MaxDatagrams bounds the entries of carried datagram tuples, and, up to
+	// 16384, those of native ones. The least recently used are forgotten, roughly,
+	// and what user space then writes to A for them is dropped: leave room beyond
+	// the tuples it works on. An entry takes 150 bytes, from the start on.
+	// Default: 16384.
+	MaxDatagrams int
+	// DatagramPort is the UDP port on which gateways talk with each other; its
+	// packets are never steered. Default: 4790.
+	DatagramPort uint16
 	// Logger receives changes of devices and problems. Default: discards.
 	Logger *slog.Logger
 }
@@ -94,6 +103,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	setDefault(&c.MaxFlows, 1<<16)
 	setDefault(&c.MaxPeers, 1<<14)
+	setDefault(&c.MaxDatagrams, 1<<14)
+	setDefault(&c.DatagramPort, 4790)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
 	}
@@ -138,6 +149,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxFlows < 16 || c.MaxFlows > 1<<22 || c.MaxPeers < 16 || c.MaxPeers > 1<<22 {
 		bad("limits", "max_flows and max_peers must be in 16..4194304")
+	}
+	if c.MaxDatagrams < 16 || c.MaxDatagrams > 1<<22 {
+		bad("limits", "max_datagrams must be in 16..4194304")
 	}
 	if _, err := CompilePolicy(c.Policy, c.NeverPorts); err != nil {
 		errs = append(errs, err)

@@ -128,6 +128,11 @@ func (d *Datapath) SetPolicy(rules []Rule) error {
 	return d.activateLocked(p)
 }
 
+// Decide evaluates the active policy, as the programs do.
+func (d *Datapath) Decide(q Query) Verdict {
+	return d.inForce.Load().Decide(q)
+}
+
 // refreshCgroups looks for cgroups that appeared or went.
 func (d *Datapath) refreshCgroups() error {
 	d.mu.Lock()

@@ -14,6 +14,8 @@ var statNames = [...]string{
 	"dead_drop", "event_lost", "neutralised", "neutralise_failed", "icmp_steered",
 	"stale_deleted", "redirect_failed", "syn_delivered", "syn_released", "syn_returned",
 	"stale_dropped",
+	"dgram_steered", "dgram_delivered", "dgram_released", "dgram_unknown_drop", "dgram_too_long_drop",
+	"dgram_fragmented", "dgram_asked", "dgram_table_full",
 }
 
 // reasonSlots is REASON_SLOTS of maps.h.
@@ -72,7 +74,23 @@ func (d *Datapath) Counters() (Counters, error) {
 		}
 		c.Stats[name] = n
 	}
-	return c, nil
+	c.Stats[queueDrop], err = d.queueDrops()
+	return c, err
+}
+
+// queueDrop counts datagrams that user space read too slowly.
+const queueDrop = "dgram_queue_drop"
+
+// queueDrops is what the queue of A had no room for.
+func (d *Datapath) queueDrops() (uint64, error) {
+	l, err := d.nl.LinkByIndex(d.appIndex)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", d.cfg.appName(), err)
+	}
+	if s := l.Attrs().Statistics; s != nil {
+		return s.TxDropped, nil
+	}
+	return 0, nil
 }
 
 // decided reads the decisions by rule.
@@ -125,6 +143,10 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 		{"flows", d.objs.Flows},
 		{"peers", d.objs.Peers},
 		{"own", d.objs.Own},
+		{"dgrams", d.objs.Datagrams},
+		{"dgram_natives", d.objs.DatagramNatives},
+		{"dgram_peers", d.objs.DatagramPeers},
+		{"dgram_asked", d.objs.DatagramAsked},
 		{"devices", d.objs.Devices},
 		{"lpm4", d.objs.LPM4},
 		{"lpm6", d.objs.LPM6},

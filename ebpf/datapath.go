@@ -29,6 +29,8 @@ var (
 	ErrKernel = errors.New("kernel lacks a needed feature")
 	// ErrCollision means that others use a rule preference or routing table.
 	ErrCollision = errors.New("rule preference or table in use")
+	// ErrNoDevice means that our programs are not on the device in question.
+	ErrNoDevice = errors.New("not a wire device")
 	// ErrInUse means that a live process holds the devices of this generation.
 	ErrInUse = errors.New("devices held by a live process")
 )
@@ -55,6 +57,12 @@ type Datapath struct {
 	nativeReason        atomic.Uint32
 	wireMTU             atomic.Int64
 	eventLock           sync.Mutex // one reader of events
+
+	// What the loops that carry datagrams ask for: mu is held while programs are
+	// attached, which takes long.
+	inForce atomic.Pointer[Policy]
+	present atomic.Pointer[map[int]struct{}] // the keys of devices
+	opened  atomic.Bool                      // OpenDatagram was called, and an entry may be left
 
 	// op is held for reading by every operation and for writing by Close.
 	op     sync.RWMutex
@@ -208,8 +216,13 @@ func (d *Datapath) enter() error {
 
 func (d *Datapath) leave() { d.op.RUnlock() }
 
-// AppTUN returns the descriptor of A. It stays owned by d. Nothing needs to be
-// read from it.
+// AppTUN returns the descriptor of A: IFF_NO_PI, virtio net header of 10 bytes,
+// offload CSUM, non-blocking. It stays owned by d. Reading yields the datagrams
+// of local applications that are to be carried, as whole IP packets whose
+// checksum may be partial. What is written arrives from the network if its
+// destination, or is sent to it if its source, is the local side of a tuple with
+// an entry ([Datapath.OpenDatagram], or one that the programs made); anything
+// else is dropped and counted.
 func (d *Datapath) AppTUN() int { return d.appTUN }
 
 // WireTUN returns the descriptor of W for netstack: IFF_NO_PI, virtio net
@@ -219,6 +232,10 @@ func (d *Datapath) WireTUN() int { return d.wireTUN }
 
 // AppName returns the name of A, to which gateway sockets are bound.
 func (d *Datapath) AppName() string { return d.cfg.appName() }
+
+// PassMark returns the mark of packets that the programs leave alone: the
+// SO_MARK of the gateway's own sockets.
+func (d *Datapath) PassMark() int { return int(d.cfg.marks().pass) }
 
 // AppIndex returns the interface index of A.
 func (d *Datapath) AppIndex() int { return d.appIndex }

@@ -62,7 +62,7 @@ func (d *Datapath) setupTUNs() error {
 		return fmt.Errorf("loopback: %w", err)
 	}
 	d.loIndex = lo.Attrs().Index
-	if d.appIndex, err = d.setupTUN(d.cfg.appName(), maxMTU, 1000); err != nil {
+	if d.appIndex, err = d.setupTUN(d.cfg.appName(), maxMTU, appQueue); err != nil {
 		return err
 	}
 	d.wireIndex, err = d.setupTUN(d.cfg.wireName(), defaultMTU, 4096)
@@ -71,6 +71,7 @@ func (d *Datapath) setupTUNs() error {
 }
 
 const (
+	appQueue   = 1000 // datagrams that wait for user space: as many as a native backlog (netdev_max_backlog); more would be late
 	maxMTU     = 65535
 	defaultMTU = 1500
 	minMTU     = 1280 // the least IPv6 allows, RFC 8200 section 5
@@ -216,8 +217,28 @@ func (d *Datapath) sync() error {
 			errs = append(errs, d.detachLocked(i))
 		}
 	}
+	d.noteDevicesLocked()
 	errs = append(errs, d.syncMTU(links, offers), d.syncOwn())
 	return errors.Join(errs...)
+}
+
+// noteDevicesLocked is for isAttached.
+func (d *Datapath) noteDevicesLocked() {
+	set := make(map[int]struct{}, len(d.devices))
+	for i := range d.devices {
+		set[i] = struct{}{}
+	}
+	d.present.Store(&set)
+}
+
+// isAttached tells whether our programs are on a device.
+func (d *Datapath) isAttached(ifindex int) bool {
+	set := d.present.Load()
+	if set == nil {
+		return false
+	}
+	_, ok := (*set)[ifindex]
+	return ok
 }
 
 // syncDeviceLocked attaches our programs to a device or updates what they know.

@@ -16,13 +16,18 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// EventNative: the connection stays or became native, for Reason.
+	// EventNative: the connection stays or became native, for Reason. Of the
+	// datagrams of a tuple: one event for each reason after another.
 	EventNative EventKind = iota + 1
 	// EventReplaced: an entry that user space works on was replaced or deleted
 	// because the connection is over: a new SYN with another ISN from the local
 	// app, or the client's bare SYN. ISN and State are those of the old entry.
 	// The owner aborts the old flow and leaves the entry alone.
 	EventReplaced
+	// EventDatagram: a datagram that a rule selects went natively because nothing
+	// is known of its peer ([Datapath.SetDatagramPeer]). At most one a second and
+	// peer address.
+	EventDatagram
 )
 
 // NoRule is the rule index of a connection that no rule matched.
@@ -32,8 +37,9 @@ const NoRule = -1
 type Event struct {
 	// At is the time of the decision.
 	At time.Time
-	// Tuple is the connection.
+	// Tuple is the connection, Proto its protocol.
 	Tuple Tuple
+	Proto Proto
 	// ISN is the initial sequence number of the connection's SYN, 0 if the
 	// decision came before it.
 	ISN uint32
@@ -95,7 +101,7 @@ func parseEvent(b []byte) (Event, error) {
 	}
 	e := Event{
 		At: wallTime(v.At), Tuple: v.Key.tuple(), ISN: v.Isn, Kind: EventKind(v.Kind),
-		Reason: v.Reason, Side: Side(v.Side), State: State(v.State), Rule: ruleIndex(v.Rule),
+		Proto: Proto(v.Proto), Reason: v.Reason, Side: Side(v.Side), State: State(v.State), Rule: ruleIndex(v.Rule),
 	}
 	return e, nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -283,18 +282,7 @@ func readICMP(fd int) error {
 func TestLayer3Device(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)
-	var fd int
-	h.do(func() {
-		var err error
-		fd, err = openTUN("l3")
-		require.NoError(t, err)
-		l, err := netlink.LinkByName("l3")
-		require.NoError(t, err)
-		require.NoError(t, netlink.LinkSetUp(l))
-		addr, err := netlink.ParseAddr("10.78.0.1/24")
-		require.NoError(t, err)
-		require.NoError(t, netlink.AddrAdd(l, addr))
-	})
+	fd := h.layer3(t)
 	defer func() { _ = unix.Close(fd) }()
 	cfg := config(accelerate(6379))
 	cfg.Devices = []string{"l3"}

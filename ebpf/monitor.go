@@ -131,7 +131,7 @@ func drain(links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate) {
 
 // follow brings everything up to date.
 func (d *Datapath) follow() {
-	err := errors.Join(d.sync(), d.checkRPFilter(), d.refreshCgroups())
+	err := errors.Join(d.sync(), d.checkRPFilter(), d.refreshCgroups(), d.closeDatagrams())
 	if err != nil {
 		d.log.Warn("datapath not up to date", "error", err)
 	}

@@ -247,9 +247,10 @@ func accelerate(ports ...uint16) []Rule {
 	return []Rule{{Ports: ports, Action: ActionAccelerate}}
 }
 
-// config enforces a policy on w0.
+// config enforces a policy on w0. A heart that stops on a busy machine is none
+// that a test stopped.
 func config(policy []Rule) Config {
-	return Config{Devices: []string{"w0"}, Mode: ModeEnforce, Policy: policy}
+	return Config{Devices: []string{"w0"}, Mode: ModeEnforce, Policy: policy, HeartbeatTimeout: 5 * time.Second}
 }
 
 // stat reads one counter.
@@ -294,4 +295,22 @@ func linkIndex(name string) (int, error) {
 		return 0, err
 	}
 	return l.Attrs().Index, nil
+}
+
+// layer3 makes a TUN "l3" with address 10.78.0.1/24: a wire device without a
+// link header. The caller closes it.
+func (h *host) layer3(t *testing.T) (fd int) {
+	t.Helper()
+	h.do(func() {
+		var err error
+		fd, err = openTUN("l3")
+		require.NoError(t, err)
+		l, err := netlink.LinkByName("l3")
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetUp(l))
+		addr, err := netlink.ParseAddr("10.78.0.1/24")
+		require.NoError(t, err)
+		require.NoError(t, netlink.AddrAdd(l, addr))
+	})
+	return fd
 }

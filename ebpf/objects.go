@@ -18,6 +18,12 @@ type objects struct {
 	Own     *bpf.Map `ebpf:"smcgw_own"`
 	Devices *bpf.Map `ebpf:"smcgw_devices"`
 	Control *bpf.Map `ebpf:"smcgw_control"`
+
+	Datagrams       *bpf.Map `ebpf:"smcgw_dgrams"`
+	DatagramNatives *bpf.Map `ebpf:"smcgw_dgram_natives"`
+	DatagramPeers   *bpf.Map `ebpf:"smcgw_dgram_peers"`
+	DatagramAsked   *bpf.Map `ebpf:"smcgw_dgram_asked"`
+
 	Beat    *bpf.Map `ebpf:"smcgw_beat"`
 	Native  *bpf.Map `ebpf:"smcgw_native"`
 	Decided *bpf.Map `ebpf:"smcgw_decided"`
@@ -51,6 +57,7 @@ func (o *objects) Close() error {
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
+		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked,
 	} {
 		errs = append(errs, m.Close())
 	}
@@ -95,6 +102,10 @@ func netnsCookie() (uint64, error) {
 	return c, nil
 }
 
+// maxNatives bounds the entries of native datagram tuples: what is forgotten is
+// decided again.
+const maxNatives = 1 << 14
+
 // load sets the constants and loads maps and programs.
 func (d *Datapath) load() error {
 	spec, err := loadSmcgw()
@@ -109,7 +120,7 @@ func (d *Datapath) load() error {
 	for name, v := range map[string]any{
 		"mark_mask": d.cfg.MarkMask, "mark_pass": m.pass, "mark_inject": m.inject, "mark_local": m.local,
 		"app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "lo_ifindex": uint32(d.loIndex),
-		"netns_cookie": cookie,
+		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
@@ -117,6 +128,9 @@ func (d *Datapath) load() error {
 	}
 	spec.Maps["smcgw_flows"].MaxEntries = uint32(d.cfg.MaxFlows)
 	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
+	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
+	spec.Maps["smcgw_dgram_natives"].MaxEntries = min(uint32(d.cfg.MaxDatagrams), maxNatives)
+	spec.Maps["smcgw_dgram_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
 	objs := new(objects)
 	if err := spec.LoadAndAssign(objs, nil); err != nil {
 		return verifierError(err)

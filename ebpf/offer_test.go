@@ -278,7 +278,7 @@ func randomRules(pick func(int) int, base string) []Rule {
 	rules := make([]Rule, pick(6))
 	for i := range rules {
 		r := &rules[i]
-		r.Action = Action(pick(3))
+		r.Action, r.Proto = Action(pick(3)), Proto(pick(3)/2)
 		for range pick(3) {
 			r.Ports = append(r.Ports, testPorts[pick(len(testPorts))])
 		}

@@ -22,6 +22,7 @@ type Policy struct {
 	anyCgroup, anyUID  uint64
 	inbound            uint64 // rules that ask for no cgroup or user
 	accelerate         uint64 // rules whose action is not pass
+	tcp, udp           uint64 // rules by protocol
 
 	prefixes map[netip.Prefix]uint64 // each with the rules of its covering prefixes
 	ports    map[uint16]portMask
@@ -71,6 +72,9 @@ func checkRule(i int, r Rule) error {
 			errs = append(errs, fmt.Errorf("policy[%d].cgroups: invalid pattern %q", i, c))
 		}
 	}
+	if r.Proto > ProtoUDP {
+		errs = append(errs, fmt.Errorf("policy[%d].proto: %d is unknown", i, r.Proto))
+	}
 	if r.Action > ActionAuto {
 		errs = append(errs, fmt.Errorf("policy[%d].action: %d is unknown", i, r.Action))
 	}
@@ -97,6 +101,8 @@ func (p *Policy) compileMasks() {
 	p.anyUID = p.rulesWhere(func(r Rule) bool { return len(r.UIDs) == 0 })
 	p.inbound = p.rulesWhere(func(r Rule) bool { return !r.OutboundOnly() })
 	p.accelerate = p.rulesWhere(func(r Rule) bool { return r.Action != ActionPass })
+	p.tcp = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoTCP })
+	p.udp = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoUDP })
 }
 
 // compilePrefixes gives each prefix the rules of all prefixes that cover it: a
@@ -161,15 +167,18 @@ func (p *Policy) compileUsers() {
 // cleanCgroup writes a cgroup path or pattern as "/a/b".
 func cleanCgroup(c string) string { return path.Clean("/" + c) }
 
-// Query is a connection to decide.
+// Query is a connection, or a tuple of datagrams, to decide.
 type Query struct {
+	// Proto is the protocol.
+	Proto Proto
 	// Inbound: the local application is the server.
 	Inbound bool
 	// Peer is the address of the other host, Port the server's port.
 	Peer netip.Addr
 	Port uint16
 	// UID and Cgroup (a path below the mount) are those of the caller of
-	// connect(); ignored for inbound connections.
+	// connect(), or of the maker of the datagram socket; ignored for inbound
+	// connections.
 	UID    uint32
 	Cgroup string
 }
@@ -189,6 +198,11 @@ func (p *Policy) Decide(q Query) Verdict {
 	allowed := p.inbound
 	if !q.Inbound {
 		allowed = p.userMask(q.UID) & p.cgroupMask(q.Cgroup)
+	}
+	if q.Proto == ProtoUDP {
+		allowed &= p.udp
+	} else {
+		allowed &= p.tcp
 	}
 	pm, ok := p.ports[q.Port]
 	if !ok {

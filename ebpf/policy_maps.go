@@ -26,6 +26,12 @@ func (d *Datapath) activateLocked(p *Policy) error {
 		return err
 	}
 	d.policy, d.cgroups = p, cgroups
+	d.inForce.Store(p)
+	// After the policy: a program that finds the new epoch finds the new policy.
+	d.control.Epoch = max(d.control.Epoch+1, 1)
+	if err := errors.Join(d.putControlLocked(), d.putDatagramsLocked()); err != nil {
+		return err
+	}
 	return d.clearPolicy(old)
 }
 
@@ -47,7 +53,8 @@ func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64)
 	}
 	head := smcgwPolicyHead{
 		Any4: p.anyPeer4, Any6: p.anyPeer6, AnyPort: p.anyPort, AnyCgroup: p.anyCgroup, AnyUid: p.anyUID,
-		Inbound: p.inbound, Accelerate: p.accelerate, Watch: bit(len(p.uids)+len(p.patterns) > 0),
+		Inbound: p.inbound, Accelerate: p.accelerate, Tcp: p.tcp, Udp: p.udp,
+		Watch: bit(p.tcp&^p.inbound != 0), WatchUdp: bit(p.udp&^p.inbound != 0),
 	}
 	errs = append(errs, d.objs.Policy.Put(gen, head))
 	if err := errors.Join(errs...); err != nil {

@@ -39,6 +39,9 @@ func naive(rules []Rule, never []uint16, q Query) Verdict {
 }
 
 func naiveMatch(r Rule, q Query) bool {
+	if r.Proto != q.Proto {
+		return false
+	}
 	if q.Inbound && r.OutboundOnly() {
 		return false
 	}
@@ -87,7 +90,7 @@ func drawRules(t *rapid.T) []Rule {
 	for i := range rules {
 		rules[i] = Rule{
 			Ports: some(t, "ports", testPorts), Peers: some(t, "peers", testPrefixes),
-			Action: Action(rapid.IntRange(0, 2).Draw(t, "action")),
+			Action: Action(rapid.IntRange(0, 2).Draw(t, "action")), Proto: Proto(rapid.IntRange(0, 1).Draw(t, "proto")),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "caller") == 0 {
 			rules[i].UIDs, rules[i].Cgroups = some(t, "uids", testUIDs), some(t, "cgroups", testCgroups)
@@ -103,6 +106,7 @@ func TestPolicyModel(t *testing.T) {
 		require.NoError(t, err)
 		for range 20 {
 			q := Query{
+				Proto:   Proto(rapid.IntRange(0, 1).Draw(t, "proto")),
 				Inbound: rapid.Bool().Draw(t, "inbound"), Peer: rapid.SampledFrom(testPeers).Draw(t, "peer"),
 				Port: rapid.SampledFrom(append(testPorts, 1)).Draw(t, "port"),
 				UID:  rapid.SampledFrom(append(testUIDs, 9)).Draw(t, "uid"), Cgroup: rapid.SampledFrom(testPlaces).Draw(t, "cgroup"),
@@ -118,10 +122,10 @@ func TestCompilePolicyErrors(t *testing.T) {
 	_, err = CompilePolicy([]Rule{
 		{Peers: []netip.Prefix{{}}},
 		{Cgroups: []string{"["}},
-		{Action: 9},
+		{Action: 9, Proto: 2},
 		{Cgroups: []string{"../x"}},
 	}, nil)
-	for _, part := range []string{"policy[0].peers", "policy[1].cgroups", "policy[2].action", "policy[3].cgroups"} {
+	for _, part := range []string{"policy[0].peers", "policy[1].cgroups", "policy[2].action", "policy[2].proto", "policy[3].cgroups"} {
 		require.ErrorContains(t, err, part)
 	}
 	_, err = CompilePolicy(make([]Rule, MaxRules), nil)
@@ -130,8 +134,8 @@ func TestCompilePolicyErrors(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	require.NoError(t, Config{}.Validate())
-	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1}.Validate()
-	for _, part := range []string{"generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "limits"} {
+	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1}.Validate()
+	for _, part := range []string{"generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "max_flows", "max_datagrams"} {
 		require.ErrorContains(t, err, part)
 	}
 	m := Config{MarkMask: 0x300}.marks()

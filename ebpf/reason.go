@@ -16,6 +16,7 @@ const (
 	ReasonOptionBlackholed uint8 = 22
 	ReasonAcceptLost       uint8 = 23
 	ReasonClientGone       uint8 = 24
+	ReasonPeerUnresolved   uint8 = 25
 	ReasonFlowLimit        uint8 = 36
 	ReasonRPFilter         uint8 = 42
 	ReasonMode             uint8 = 43

@@ -5,20 +5,34 @@ import "net/netip"
 // MaxRules is the number of policy rules: one bit of a mask each.
 const MaxRules = 64
 
+// Proto is the protocol a rule is about.
+type Proto uint8
+
+// The protocols.
+const (
+	ProtoTCP Proto = iota
+	ProtoUDP
+)
+
 // Rule is one line of the policy. All lists that are given must match; within a
 // list any entry may. A rule with cgroups or users matches outbound connections
 // only: nobody knows the application of an inbound SYN.
 type Rule struct {
 	// Ports are server ports: the remote port of an outbound connection, the
-	// local port of an inbound one.
+	// local port of an inbound one. A datagram that leaves is outbound, unless the
+	// gateway opened its tuple.
 	Ports []uint16
 	// Peers are addresses of the other host.
 	Peers []netip.Prefix
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns; a
 	// cgroup matches with everything below it.
 	Cgroups []string
-	// UIDs are the (real) users that call connect().
+	// UIDs are users: for TCP the real one that calls connect(); for UDP the
+	// effective (file system) one that called socket(), which is all that a
+	// datagram tells. Cgroups are likewise those of connect() and of socket().
 	UIDs []uint32
+	// Proto is the protocol; the rule is about no other.
+	Proto Proto
 	// Action is what happens to a matching connection.
 	Action Action
 }

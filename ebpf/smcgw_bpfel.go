@@ -41,6 +41,8 @@ type smcgwControl struct {
 	HeartbeatTimeout uint64
 	Retry            uint64
 	BlackholeAfter   uint32
+	Epoch            uint32
+	Datagrams        uint32
 	Pad              uint32
 }
 
@@ -50,6 +52,31 @@ type smcgwDevice struct {
 	L2len uint8
 	Mac   [6]uint8
 	Pad   uint8
+}
+
+type smcgwDgram struct {
+	_       structs.HostLayout
+	Until   uint64
+	Seen    uint64
+	Asked   uint64
+	Packets uint64
+	Bytes   uint64
+	Ifindex uint32
+	Epoch   uint32
+	State   uint8
+	Rule    uint8
+	Reason  uint8
+	Told    uint8
+	Side    uint8
+	Pad     [3]uint8
+}
+
+type smcgwDgramPeer struct {
+	_       structs.HostLayout
+	Until   uint64
+	Capable uint8
+	Reason  uint8
+	Pad     [6]uint8
 }
 
 type smcgwEvent struct {
@@ -62,7 +89,8 @@ type smcgwEvent struct {
 	Side   uint8
 	State  uint8
 	Rule   uint8
-	Pad    [7]uint8
+	Proto  uint8
+	Pad    [6]uint8
 }
 
 type smcgwFlow struct {
@@ -127,8 +155,10 @@ type smcgwPolicyHead struct {
 	AnyUid     uint64
 	Inbound    uint64
 	Accelerate uint64
+	Tcp        uint64
+	Udp        uint64
 	Watch      uint32
-	Pad        uint32
+	WatchUdp   uint32
 }
 
 type smcgwPortKey struct {
@@ -180,7 +210,15 @@ const (
 	smcgwStatSTAT_SYN_RELEASED        smcgwStat = 19
 	smcgwStatSTAT_SYN_RETURNED        smcgwStat = 20
 	smcgwStatSTAT_STALE_DROPPED       smcgwStat = 21
-	smcgwStatSTAT_SLOTS               smcgwStat = 22
+	smcgwStatSTAT_DGRAM_STEERED       smcgwStat = 22
+	smcgwStatSTAT_DGRAM_DELIVERED     smcgwStat = 23
+	smcgwStatSTAT_DGRAM_RELEASED      smcgwStat = 24
+	smcgwStatSTAT_DGRAM_UNKNOWN_DROP  smcgwStat = 25
+	smcgwStatSTAT_DGRAM_TOO_LONG_DROP smcgwStat = 26
+	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 27
+	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 28
+	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 29
+	smcgwStatSTAT_SLOTS               smcgwStat = 30
 )
 
 type smcgwUidKey struct {
@@ -193,48 +231,53 @@ type smcgwUidKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	smcgwMapSmcgwBeat      = "smcgw_beat"
-	smcgwMapSmcgwCgroups   = "smcgw_cgroups"
-	smcgwMapSmcgwControl   = "smcgw_control"
-	smcgwMapSmcgwDecided   = "smcgw_decided"
-	smcgwMapSmcgwDevices   = "smcgw_devices"
-	smcgwMapSmcgwEvents    = "smcgw_events"
-	smcgwMapSmcgwFlows     = "smcgw_flows"
-	smcgwMapSmcgwListen    = "smcgw_listen"
-	smcgwMapSmcgwLpm4      = "smcgw_lpm4"
-	smcgwMapSmcgwLpm6      = "smcgw_lpm6"
-	smcgwMapSmcgwNative    = "smcgw_native"
-	smcgwMapSmcgwOwn       = "smcgw_own"
-	smcgwMapSmcgwPeers     = "smcgw_peers"
-	smcgwMapSmcgwPolicy    = "smcgw_policy"
-	smcgwMapSmcgwPorts     = "smcgw_ports"
-	smcgwMapSmcgwScratch   = "smcgw_scratch"
-	smcgwMapSmcgwSk        = "smcgw_sk"
-	smcgwMapSmcgwStats     = "smcgw_stats"
-	smcgwMapSmcgwUids      = "smcgw_uids"
-	smcgwProgSmcgwAppEg    = "smcgw_app_eg"
-	smcgwProgSmcgwAppIn    = "smcgw_app_in"
-	smcgwProgSmcgwCas      = "smcgw_cas"
-	smcgwProgSmcgwConnect4 = "smcgw_connect4"
-	smcgwProgSmcgwConnect6 = "smcgw_connect6"
-	smcgwProgSmcgwEgL2     = "smcgw_eg_l2"
-	smcgwProgSmcgwEgL3     = "smcgw_eg_l3"
-	smcgwProgSmcgwInL2     = "smcgw_in_l2"
-	smcgwProgSmcgwInL3     = "smcgw_in_l3"
-	smcgwProgSmcgwLookup   = "smcgw_lookup"
-	smcgwProgSmcgwSockops  = "smcgw_sockops"
-	smcgwProgSmcgwWireIn   = "smcgw_wire_in"
-	smcgwVarAppIfindex     = "app_ifindex"
-	smcgwVarLoIfindex      = "lo_ifindex"
-	smcgwVarMarkInject     = "mark_inject"
-	smcgwVarMarkLocal      = "mark_local"
-	smcgwVarMarkMask       = "mark_mask"
-	smcgwVarMarkPass       = "mark_pass"
-	smcgwVarNetnsCookie    = "netns_cookie"
-	smcgwVarUnusedCasArgs  = "unused_cas_args"
-	smcgwVarUnusedEvent    = "unused_event"
-	smcgwVarUnusedStat     = "unused_stat"
-	smcgwVarWireIfindex    = "wire_ifindex"
+	smcgwMapSmcgwBeat         = "smcgw_beat"
+	smcgwMapSmcgwCgroups      = "smcgw_cgroups"
+	smcgwMapSmcgwControl      = "smcgw_control"
+	smcgwMapSmcgwDecided      = "smcgw_decided"
+	smcgwMapSmcgwDevices      = "smcgw_devices"
+	smcgwMapSmcgwDgramAsked   = "smcgw_dgram_asked"
+	smcgwMapSmcgwDgramNatives = "smcgw_dgram_natives"
+	smcgwMapSmcgwDgramPeers   = "smcgw_dgram_peers"
+	smcgwMapSmcgwDgrams       = "smcgw_dgrams"
+	smcgwMapSmcgwEvents       = "smcgw_events"
+	smcgwMapSmcgwFlows        = "smcgw_flows"
+	smcgwMapSmcgwListen       = "smcgw_listen"
+	smcgwMapSmcgwLpm4         = "smcgw_lpm4"
+	smcgwMapSmcgwLpm6         = "smcgw_lpm6"
+	smcgwMapSmcgwNative       = "smcgw_native"
+	smcgwMapSmcgwOwn          = "smcgw_own"
+	smcgwMapSmcgwPeers        = "smcgw_peers"
+	smcgwMapSmcgwPolicy       = "smcgw_policy"
+	smcgwMapSmcgwPorts        = "smcgw_ports"
+	smcgwMapSmcgwScratch      = "smcgw_scratch"
+	smcgwMapSmcgwSk           = "smcgw_sk"
+	smcgwMapSmcgwStats        = "smcgw_stats"
+	smcgwMapSmcgwUids         = "smcgw_uids"
+	smcgwProgSmcgwAppEg       = "smcgw_app_eg"
+	smcgwProgSmcgwAppIn       = "smcgw_app_in"
+	smcgwProgSmcgwCas         = "smcgw_cas"
+	smcgwProgSmcgwConnect4    = "smcgw_connect4"
+	smcgwProgSmcgwConnect6    = "smcgw_connect6"
+	smcgwProgSmcgwEgL2        = "smcgw_eg_l2"
+	smcgwProgSmcgwEgL3        = "smcgw_eg_l3"
+	smcgwProgSmcgwInL2        = "smcgw_in_l2"
+	smcgwProgSmcgwInL3        = "smcgw_in_l3"
+	smcgwProgSmcgwLookup      = "smcgw_lookup"
+	smcgwProgSmcgwSockops     = "smcgw_sockops"
+	smcgwProgSmcgwWireIn      = "smcgw_wire_in"
+	smcgwVarAppIfindex        = "app_ifindex"
+	smcgwVarDatagramPort      = "datagram_port"
+	smcgwVarLoIfindex         = "lo_ifindex"
+	smcgwVarMarkInject        = "mark_inject"
+	smcgwVarMarkLocal         = "mark_local"
+	smcgwVarMarkMask          = "mark_mask"
+	smcgwVarMarkPass          = "mark_pass"
+	smcgwVarNetnsCookie       = "netns_cookie"
+	smcgwVarUnusedCasArgs     = "unused_cas_args"
+	smcgwVarUnusedEvent       = "unused_event"
+	smcgwVarUnusedStat        = "unused_stat"
+	smcgwVarWireIfindex       = "wire_ifindex"
 )
 
 // loadSmcgw returns the embedded CollectionSpec for smcgw.
@@ -297,25 +340,29 @@ type smcgwProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type smcgwMapSpecs struct {
-	SmcgwBeat    *ebpf.MapSpec `ebpf:"smcgw_beat"`
-	SmcgwCgroups *ebpf.MapSpec `ebpf:"smcgw_cgroups"`
-	SmcgwControl *ebpf.MapSpec `ebpf:"smcgw_control"`
-	SmcgwDecided *ebpf.MapSpec `ebpf:"smcgw_decided"`
-	SmcgwDevices *ebpf.MapSpec `ebpf:"smcgw_devices"`
-	SmcgwEvents  *ebpf.MapSpec `ebpf:"smcgw_events"`
-	SmcgwFlows   *ebpf.MapSpec `ebpf:"smcgw_flows"`
-	SmcgwListen  *ebpf.MapSpec `ebpf:"smcgw_listen"`
-	SmcgwLpm4    *ebpf.MapSpec `ebpf:"smcgw_lpm4"`
-	SmcgwLpm6    *ebpf.MapSpec `ebpf:"smcgw_lpm6"`
-	SmcgwNative  *ebpf.MapSpec `ebpf:"smcgw_native"`
-	SmcgwOwn     *ebpf.MapSpec `ebpf:"smcgw_own"`
-	SmcgwPeers   *ebpf.MapSpec `ebpf:"smcgw_peers"`
-	SmcgwPolicy  *ebpf.MapSpec `ebpf:"smcgw_policy"`
-	SmcgwPorts   *ebpf.MapSpec `ebpf:"smcgw_ports"`
-	SmcgwScratch *ebpf.MapSpec `ebpf:"smcgw_scratch"`
-	SmcgwSk      *ebpf.MapSpec `ebpf:"smcgw_sk"`
-	SmcgwStats   *ebpf.MapSpec `ebpf:"smcgw_stats"`
-	SmcgwUids    *ebpf.MapSpec `ebpf:"smcgw_uids"`
+	SmcgwBeat         *ebpf.MapSpec `ebpf:"smcgw_beat"`
+	SmcgwCgroups      *ebpf.MapSpec `ebpf:"smcgw_cgroups"`
+	SmcgwControl      *ebpf.MapSpec `ebpf:"smcgw_control"`
+	SmcgwDecided      *ebpf.MapSpec `ebpf:"smcgw_decided"`
+	SmcgwDevices      *ebpf.MapSpec `ebpf:"smcgw_devices"`
+	SmcgwDgramAsked   *ebpf.MapSpec `ebpf:"smcgw_dgram_asked"`
+	SmcgwDgramNatives *ebpf.MapSpec `ebpf:"smcgw_dgram_natives"`
+	SmcgwDgramPeers   *ebpf.MapSpec `ebpf:"smcgw_dgram_peers"`
+	SmcgwDgrams       *ebpf.MapSpec `ebpf:"smcgw_dgrams"`
+	SmcgwEvents       *ebpf.MapSpec `ebpf:"smcgw_events"`
+	SmcgwFlows        *ebpf.MapSpec `ebpf:"smcgw_flows"`
+	SmcgwListen       *ebpf.MapSpec `ebpf:"smcgw_listen"`
+	SmcgwLpm4         *ebpf.MapSpec `ebpf:"smcgw_lpm4"`
+	SmcgwLpm6         *ebpf.MapSpec `ebpf:"smcgw_lpm6"`
+	SmcgwNative       *ebpf.MapSpec `ebpf:"smcgw_native"`
+	SmcgwOwn          *ebpf.MapSpec `ebpf:"smcgw_own"`
+	SmcgwPeers        *ebpf.MapSpec `ebpf:"smcgw_peers"`
+	SmcgwPolicy       *ebpf.MapSpec `ebpf:"smcgw_policy"`
+	SmcgwPorts        *ebpf.MapSpec `ebpf:"smcgw_ports"`
+	SmcgwScratch      *ebpf.MapSpec `ebpf:"smcgw_scratch"`
+	SmcgwSk           *ebpf.MapSpec `ebpf:"smcgw_sk"`
+	SmcgwStats        *ebpf.MapSpec `ebpf:"smcgw_stats"`
+	SmcgwUids         *ebpf.MapSpec `ebpf:"smcgw_uids"`
 }
 
 // smcgwVariableSpecs contains global variables before they are loaded into the kernel.
@@ -323,6 +370,7 @@ type smcgwMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type smcgwVariableSpecs struct {
 	AppIfindex    *ebpf.VariableSpec `ebpf:"app_ifindex"`
+	DatagramPort  *ebpf.VariableSpec `ebpf:"datagram_port"`
 	LoIfindex     *ebpf.VariableSpec `ebpf:"lo_ifindex"`
 	MarkInject    *ebpf.VariableSpec `ebpf:"mark_inject"`
 	MarkLocal     *ebpf.VariableSpec `ebpf:"mark_local"`
@@ -355,25 +403,29 @@ func (o *smcgwObjects) Close() error {
 //
 // It can be passed to loadSmcgwObjects or ebpf.CollectionSpec.LoadAndAssign.
 type smcgwMaps struct {
-	SmcgwBeat    *ebpf.Map `ebpf:"smcgw_beat"`
-	SmcgwCgroups *ebpf.Map `ebpf:"smcgw_cgroups"`
-	SmcgwControl *ebpf.Map `ebpf:"smcgw_control"`
-	SmcgwDecided *ebpf.Map `ebpf:"smcgw_decided"`
-	SmcgwDevices *ebpf.Map `ebpf:"smcgw_devices"`
-	SmcgwEvents  *ebpf.Map `ebpf:"smcgw_events"`
-	SmcgwFlows   *ebpf.Map `ebpf:"smcgw_flows"`
-	SmcgwListen  *ebpf.Map `ebpf:"smcgw_listen"`
-	SmcgwLpm4    *ebpf.Map `ebpf:"smcgw_lpm4"`
-	SmcgwLpm6    *ebpf.Map `ebpf:"smcgw_lpm6"`
-	SmcgwNative  *ebpf.Map `ebpf:"smcgw_native"`
-	SmcgwOwn     *ebpf.Map `ebpf:"smcgw_own"`
-	SmcgwPeers   *ebpf.Map `ebpf:"smcgw_peers"`
-	SmcgwPolicy  *ebpf.Map `ebpf:"smcgw_policy"`
-	SmcgwPorts   *ebpf.Map `ebpf:"smcgw_ports"`
-	SmcgwScratch *ebpf.Map `ebpf:"smcgw_scratch"`
-	SmcgwSk      *ebpf.Map `ebpf:"smcgw_sk"`
-	SmcgwStats   *ebpf.Map `ebpf:"smcgw_stats"`
-	SmcgwUids    *ebpf.Map `ebpf:"smcgw_uids"`
+	SmcgwBeat         *ebpf.Map `ebpf:"smcgw_beat"`
+	SmcgwCgroups      *ebpf.Map `ebpf:"smcgw_cgroups"`
+	SmcgwControl      *ebpf.Map `ebpf:"smcgw_control"`
+	SmcgwDecided      *ebpf.Map `ebpf:"smcgw_decided"`
+	SmcgwDevices      *ebpf.Map `ebpf:"smcgw_devices"`
+	SmcgwDgramAsked   *ebpf.Map `ebpf:"smcgw_dgram_asked"`
+	SmcgwDgramNatives *ebpf.Map `ebpf:"smcgw_dgram_natives"`
+	SmcgwDgramPeers   *ebpf.Map `ebpf:"smcgw_dgram_peers"`
+	SmcgwDgrams       *ebpf.Map `ebpf:"smcgw_dgrams"`
+	SmcgwEvents       *ebpf.Map `ebpf:"smcgw_events"`
+	SmcgwFlows        *ebpf.Map `ebpf:"smcgw_flows"`
+	SmcgwListen       *ebpf.Map `ebpf:"smcgw_listen"`
+	SmcgwLpm4         *ebpf.Map `ebpf:"smcgw_lpm4"`
+	SmcgwLpm6         *ebpf.Map `ebpf:"smcgw_lpm6"`
+	SmcgwNative       *ebpf.Map `ebpf:"smcgw_native"`
+	SmcgwOwn          *ebpf.Map `ebpf:"smcgw_own"`
+	SmcgwPeers        *ebpf.Map `ebpf:"smcgw_peers"`
+	SmcgwPolicy       *ebpf.Map `ebpf:"smcgw_policy"`
+	SmcgwPorts        *ebpf.Map `ebpf:"smcgw_ports"`
+	SmcgwScratch      *ebpf.Map `ebpf:"smcgw_scratch"`
+	SmcgwSk           *ebpf.Map `ebpf:"smcgw_sk"`
+	SmcgwStats        *ebpf.Map `ebpf:"smcgw_stats"`
+	SmcgwUids         *ebpf.Map `ebpf:"smcgw_uids"`
 }
 
 func (m *smcgwMaps) Close() error {
@@ -383,6 +435,10 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwControl,
 		m.SmcgwDecided,
 		m.SmcgwDevices,
+		m.SmcgwDgramAsked,
+		m.SmcgwDgramNatives,
+		m.SmcgwDgramPeers,
+		m.SmcgwDgrams,
 		m.SmcgwEvents,
 		m.SmcgwFlows,
 		m.SmcgwListen,
@@ -405,6 +461,7 @@ func (m *smcgwMaps) Close() error {
 // It can be passed to loadSmcgwObjects or ebpf.CollectionSpec.LoadAndAssign.
 type smcgwVariables struct {
 	AppIfindex    *ebpf.Variable `ebpf:"app_ifindex"`
+	DatagramPort  *ebpf.Variable `ebpf:"datagram_port"`
 	LoIfindex     *ebpf.Variable `ebpf:"lo_ifindex"`
 	MarkInject    *ebpf.Variable `ebpf:"mark_inject"`
 	MarkLocal     *ebpf.Variable `ebpf:"mark_local"`

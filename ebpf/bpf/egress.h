@@ -5,7 +5,7 @@
 #define SMCGW_EGRESS_H
 
 #include "offer.h"
-#include "redirect.h"
+#include "datagram.h"
 
 /* socket_differs compares the socket's addresses with the packet's: address
  * translation has happened in between. */
@@ -80,7 +80,8 @@ static always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, 
 /* create_flow makes a new entry, in place of any old one. */
 static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
 {
-	u32 zero = 0, len = p->l4 - p->l3 + p->tcplen;
+	u32 zero = 0;
+	u64 len = p->l4 - p->l3 + p->tcplen; /* checked as the helper takes it: verifiers before 6.18 lose the bounds of a u32 */
 	struct flow *f = bpf_map_lookup_elem(&smcgw_scratch, &zero);
 	if (!f)
 		return -1;
@@ -168,8 +169,10 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return TCX_NEXT;
 	}
 	/* A tagged packet on the parent device has passed the VLAN device's program. */
-	if (skb->vlan_present || parse(skb, l2len, OUTBOUND, &p) != IPPROTO_TCP)
+	if (skb->vlan_present)
 		return TCX_NEXT;
+	if (parse(skb, l2len, OUTBOUND, &p) != IPPROTO_TCP)
+		return datagram_out(skb, l2len);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	if (syn_only(&p))
 		return syn_out(skb, &p, f);

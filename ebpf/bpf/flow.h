@@ -82,6 +82,7 @@ struct note {
 	u8 side;
 	u8 state;
 	u8 rule;
+	u8 proto;
 };
 
 /* emit never waits and never wakes the gateway for a native decision: those are
@@ -102,17 +103,23 @@ static noinline int emit(struct note *n)
 	e->side = n->side;
 	e->state = n->state;
 	e->rule = n->rule;
+	e->proto = n->proto;
 	bpf_ringbuf_submit(e, n->kind == EVENT_REPLACED ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-/* native counts and reports that a connection is left to the kernel. */
-static always_inline void native(const struct flow_key *key, u32 isn, u8 side, u8 reason, u8 rule, u8 state)
+static always_inline void count_native(u8 side, u8 reason)
 {
 	u32 slot = side * REASON_SLOTS + (reason & (REASON_SLOTS - 1));
 	u64 *n = bpf_map_lookup_elem(&smcgw_native, &slot);
 	if (n)
 		__sync_fetch_and_add(n, 1);
+}
+
+/* native counts and reports that a connection is left to the kernel. */
+static always_inline void native(const struct flow_key *key, u32 isn, u8 side, u8 reason, u8 rule, u8 state)
+{
+	count_native(side, reason);
 	struct note note = { .key = key, .isn = isn, .kind = EVENT_NATIVE, .reason = reason, .side = side, .state = state, .rule = rule };
 	discard(emit(&note));
 }

@@ -52,7 +52,7 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h || odd_address(&p->key))
 		return REASON_ADDRESS;
-	discard(decide(&p->key, p->key.lport, policy, h->inbound, &v));
+	discard(decide(&p->key, p->key.lport, policy, h->inbound & h->tcp, &v));
 	*rule = v.rule;
 	if (v.reason)
 		return v.reason;

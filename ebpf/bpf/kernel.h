@@ -75,6 +75,7 @@ enum {
 #define SK_PASS 1
 
 #define BPF_TCP_LISTEN 10
+#define SOCK_DGRAM 2
 
 #define BPF_SOCK_OPS_TCP_CONNECT_CB 3
 #define BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB 4
@@ -88,6 +89,8 @@ enum {
 #define ETH_P_IPV6 0x86dd
 #define IPPROTO_ICMP 1
 #define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_FRAGMENT 44
 #define IPPROTO_ICMPV6 58
 
 #define md_ptr(type, name) union { type name; u64 : 64; } __attribute__((aligned(8)))
@@ -248,7 +251,9 @@ static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, u32 off, void *to, u32 len) = (void *)26;
 static s64 (*bpf_csum_diff)(void *from, u32 from_len, void *to, u32 to_len, u32 seed) = (void *)28;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)43;
+static u32 (*bpf_get_socket_uid)(struct __sk_buff *skb) = (void *)47;
 static long (*bpf_sock_ops_cb_flags_set)(struct bpf_sock_ops *ops, int flags) = (void *)59;
+static u64 (*bpf_skb_ancestor_cgroup_id)(struct __sk_buff *skb, int level) = (void *)83;
 static long (*bpf_sk_release)(void *sk) = (void *)86;
 static struct bpf_sock *(*bpf_sk_fullsock)(struct bpf_sock *sk) = (void *)95;
 static struct bpf_sock *(*bpf_skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, u32 size, u64 netns, u64 flags) = (void *)99;
@@ -262,6 +267,7 @@ static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
 static long (*bpf_store_hdr_opt)(struct bpf_sock_ops *ops, const void *from, u32 len, u64 flags) = (void *)143;
 static long (*bpf_reserve_hdr_opt)(struct bpf_sock_ops *ops, u32 len, u64 flags) = (void *)144;
 static long (*bpf_redirect_neigh)(u32 ifindex, struct bpf_redir_neigh *params, int plen, u64 flags) = (void *)152;
+static long (*bpf_check_mtu)(void *ctx, u32 ifindex, u32 *mtu_len, s32 len_diff, u64 flags) = (void *)163;
 static long (*bpf_loop)(u32 n, long (*step)(u32, void *), void *ctx, u64 flags) = (void *)181;
 
 #endif

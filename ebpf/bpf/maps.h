@@ -68,12 +68,16 @@ enum reason {
 	REASON_OPTION_BLACKHOLED = 22,
 	REASON_ACCEPT_LOST = 23,
 	REASON_CLIENT_GONE = 24,
+	REASON_PEER_UNRESOLVED = 25,
 	REASON_FLOW_LIMIT = 36,
 	REASON_MODE = 43,
 	REASON_SLOTS = 128,
 };
 
-enum event_kind { EVENT_NATIVE = 1, EVENT_REPLACED = 2 };
+enum event_kind { EVENT_NATIVE = 1, EVENT_REPLACED = 2, EVENT_DATAGRAM = 3 };
+
+/* The values of ebpf.Proto. */
+enum event_proto { PROTO_TCP, PROTO_UDP };
 
 struct event {
 	u64 at;
@@ -84,7 +88,8 @@ struct event {
 	u8 side;
 	u8 state;
 	u8 rule;
-	u8 pad[7];
+	u8 proto;
+	u8 pad[6];
 };
 
 /* Order and names are those of statNames in counters.go. */
@@ -111,6 +116,14 @@ enum stat {
 	STAT_SYN_RELEASED,
 	STAT_SYN_RETURNED,
 	STAT_STALE_DROPPED,
+	STAT_DGRAM_STEERED,
+	STAT_DGRAM_DELIVERED,
+	STAT_DGRAM_RELEASED,
+	STAT_DGRAM_UNKNOWN_DROP,
+	STAT_DGRAM_TOO_LONG_DROP,
+	STAT_DGRAM_FRAGMENTED,
+	STAT_DGRAM_ASKED,
+	STAT_DGRAM_TABLE_FULL,
 	STAT_SLOTS,
 };
 
@@ -124,6 +137,8 @@ struct control {
 	u64 heartbeat_timeout;
 	u64 retry;
 	u32 blackhole_after;
+	u32 epoch;     /* of the policy, never the same again; > 0 */
+	u32 datagrams; /* 0: no UDP packet needs a look */
 	u32 pad;
 };
 
@@ -161,8 +176,10 @@ struct policy_head {
 	u64 any_uid;
 	u64 inbound;    /* rules that ask for no cgroup or user */
 	u64 accelerate; /* rules that do not pass */
-	u32 watch;      /* a rule asks for a cgroup or user */
-	u32 pad;
+	u64 tcp;        /* rules by protocol */
+	u64 udp;
+	u32 watch;      /* a rule about TCP asks for a cgroup or user */
+	u32 watch_udp;
 };
 
 struct lpm4 { u32 prefixlen; u32 policy; u8 addr[4]; };
@@ -171,6 +188,38 @@ struct port_key { u32 policy; u16 port; u16 pad; };
 struct port_rule { u64 mask; u64 excluded; /* accelerating rules the never-list takes out */ };
 struct uid_key { u32 policy; u32 uid; };
 struct cgroup_key { u64 id; u32 policy; u32 pad; };
+
+enum dgram_state {
+	DGRAM_NONE,
+	DGRAM_NATIVE,   /* the policy, an address or the gateway wants it native */
+	DGRAM_SELECTED, /* a rule selects it: carried while its peer is capable */
+	DGRAM_OPEN,     /* the gateway wants it carried */
+};
+
+/* What is known about the datagrams of a tuple. Fields are written one by one
+ * and without a lock: each is right alone, and the next datagram finds them all. */
+struct dgram {
+	u64 until; /* ktime; decided anew from then on; 0 = does not age */
+	u64 seen;
+	u64 asked; /* not before it the gateway is asked about the peer again */
+	u64 packets;
+	u64 bytes;
+	u32 ifindex;
+	u32 epoch; /* of the policy that decided; 0 = any */
+	u8 state;
+	u8 rule;
+	u8 reason; /* why it is native now; 0 = carried */
+	u8 told;   /* the last reason counted and reported */
+	u8 side;
+	u8 pad[3];
+};
+
+struct dgram_peer {
+	u64 until; /* ktime; 0 = for ever */
+	u8 capable;
+	u8 reason;
+	u8 pad[6];
+};
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
 enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN };
@@ -187,6 +236,11 @@ struct sk_note {
 
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
+/* Carried tuples are in a map of their own, where native ones cannot evict them. */
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct dgram_peer); } smcgw_dgram_peers SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_dgram_asked SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4096); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, u8); } smcgw_own SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1024); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
@@ -215,5 +269,6 @@ const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
 const volatile u32 lo_ifindex = 1;
 const volatile u64 netns_cookie = 0;
+const volatile u16 datagram_port = 0; /* network byte order */
 
 #endif

@@ -80,10 +80,10 @@ static always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 	if (!h)
 		return 0;
 	if (!h->watch)
-		return ~0ull;
+		return h->tcp;
 	if (n && n->policy_seen == policy + 1)
-		return n->mask;
-	return h->inbound;
+		return n->mask & h->tcp;
+	return h->inbound & h->tcp;
 }
 
 static always_inline u8 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)

@@ -75,6 +75,17 @@ static always_inline void put6(struct flow_key *k, const u32 *local, const u32 *
 	__builtin_memcpy(k->raddr, remote, 16);
 }
 
+/* reverse turns the key of a packet that travels towards the local application
+ * into the key of its flow. */
+static always_inline void reverse(struct flow_key *k)
+{
+	struct flow_key r = *k;
+	__builtin_memcpy(k->laddr, r.raddr, 16);
+	__builtin_memcpy(k->raddr, r.laddr, 16);
+	k->lport = r.rport;
+	k->rport = r.lport;
+}
+
 /* parse reads the headers at off by one load: 40 bytes of IPv4 or 60 of IPv6 are
  * the least a TCP segment, or an ICMP error we care for, can have. It returns the
  * IP protocol if that is TCP or ICMP, else 0. The key has the local side first. */
@@ -214,14 +225,13 @@ global int scan_options(struct __sk_buff *skb, struct packet *p, struct options 
 	if (!p || !o)
 		return -1;
 	struct walk w = {};
-	u32 n = p->tcplen;
+	u64 n = p->tcplen; /* as in create_flow */
 	if (n > 20 && n <= 60) {
-		n -= 20;
+		/* Verifiers before 6.8 learn nothing from a comparison with 0. */
+		n -= 21;
 		barrier_var(n);
-		n &= 63;
-		if (n == 0 || n > 40 || bpf_skb_load_bytes(skb, p->l4 + 20, w.b, n))
-			n = 0;
-		w.n = n;
+		n = (n & 63) + 1;
+		w.n = bpf_skb_load_bytes(skb, p->l4 + 20, w.b, n) ? 0 : n;
 		bpf_loop(40, walk_step, &w, 0);
 	}
 	*o = w.o;

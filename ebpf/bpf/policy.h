@@ -65,6 +65,16 @@ static always_inline void judge(const struct flow_key *k, u16 port, u32 policy, 
 	}
 }
 
+static always_inline void count_decision(const struct verdict *v)
+{
+	u32 slot = v->rule < RULE_SLOTS ? v->rule : RULE_SLOTS - 1;
+	if (v->reason)
+		slot += RULE_SLOTS;
+	u64 *n = bpf_map_lookup_elem(&smcgw_decided, &slot);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
 /* decide evaluates the policy for a peer and a server port (network byte order);
  * allowed are the rules that user, cgroup and direction leave. The never-list
  * takes accelerating rules out that do not name the port: if one of them would
@@ -75,12 +85,7 @@ global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, s
 	if (!k || !v)
 		return -1;
 	judge(k, port, policy, allowed, v);
-	u32 slot = v->rule < RULE_SLOTS ? v->rule : RULE_SLOTS - 1;
-	if (v->reason)
-		slot += RULE_SLOTS;
-	u64 *n = bpf_map_lookup_elem(&smcgw_decided, &slot);
-	if (n)
-		__sync_fetch_and_add(n, 1);
+	count_decision(v);
 	return 0;
 }
 

@@ -26,6 +26,14 @@ static always_inline int to_app(void)
 	return bpf_redirect(app_ifindex, BPF_F_INGRESS);
 }
 
+/* to_gateway puts a datagram in the queue that user space reads from A. The mark
+ * tells A's program who sent it there. */
+static always_inline int to_gateway(struct __sk_buff *skb)
+{
+	set_mark(skb, mark_pass);
+	return bpf_redirect(app_ifindex, 0);
+}
+
 /* to_netstack puts a packet in the queue that user space reads from W. */
 static always_inline int to_netstack(void)
 {

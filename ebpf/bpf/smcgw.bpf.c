@@ -8,6 +8,7 @@
  *   policy.h    rule masks and remembered peers
  *   offer.h     sockops and connect programs: the offer
  *   redirect.h  ways to another device
+ *   datagram_policy.h, datagram.h  UDP of selected programs
  *   egress.h, ingress.h, tun.h   the tcx programs, sk_lookup
  *   cas.h       state changes by user space
  */

@@ -5,17 +5,6 @@
 
 #include "ingress.h"
 
-/* reverse turns the key of a packet that travels towards the local application
- * into the key of its flow. */
-static always_inline void reverse(struct flow_key *k)
-{
-	struct flow_key r = *k;
-	__builtin_memcpy(k->laddr, r.raddr, 16);
-	__builtin_memcpy(k->raddr, r.laddr, 16);
-	k->lport = r.rport;
-	k->rport = r.lport;
-}
-
 /* returned_syn: a SYN of the network that user space gives back to the kernel. */
 static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 {
@@ -31,14 +20,14 @@ static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 	return from_wire(skb, ifindex);
 }
 
-/* A ingress sees two kinds of packets: application segments the wire program
- * sent here, and the SYNs user space writes. */
+/* A ingress sees three kinds of packets: application segments the wire program
+ * sent here, and the SYNs and datagrams user space writes. */
 SEC("tcx/ingress")
 int smcgw_app_in(struct __sk_buff *skb)
 {
 	struct packet p;
 	if (parse(skb, 0, OUTBOUND, &p) != IPPROTO_TCP)
-		return drop(STAT_APP_INGRESS_DROP);
+		return datagram_from_gateway(skb);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
@@ -55,13 +44,14 @@ int smcgw_app_in(struct __sk_buff *skb)
 	return returned_syn(skb, &p);
 }
 
-/* A egress: what gateway sockets send to the local application. */
+/* A egress: what gateway sockets send to the local application, and datagrams
+ * the wire program sent here for user space to read. */
 SEC("tcx/egress")
 int smcgw_app_eg(struct __sk_buff *skb)
 {
 	struct packet p;
 	if (parse(skb, 0, INBOUND, &p) != IPPROTO_TCP)
-		return drop(STAT_APP_EGRESS_DROP);
+		return datagram_to_gateway(skb);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
 	if (!f || !(state_has_leg(state) || state == FLOW_DEAD))

@@ -1,0 +1,327 @@
+package ebpf
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// stopHeart makes the gateway count as gone.
+func stopHeart(t *testing.T, d *Datapath) {
+	t.Helper()
+	h, err := d.Handover()
+	require.NoError(t, err)
+	require.NoError(t, StopHeartbeat(h.Heartbeat))
+	require.NoError(t, h.Close())
+}
+
+// Why datagrams of a selected tuple are native, each reason told once, and that
+// they are carried again when it is over.
+func TestDatagramsNative(t *testing.T) {
+	c := newCarriers(t, udpRules(9000))
+	rec := record(t, c.d1)
+	c.h2.udpEcho("10.77.0.2:9000")
+	app := c.h1.udp("", "10.77.0.2:9000")
+	tuple, peer := udpTuple(app), netip.MustParseAddr("10.77.0.2")
+	capable(t, c.d1, "10.77.0.2")
+	ping(t, app, "carried")
+	carried := uint64(1)
+	steered := func(n uint64, name string) { // the server answers through its gateway all the time
+		t.Helper()
+		require.Equal(t, n, stat(t, c.d1, "dgram_steered"), name)
+	}
+	steered(carried, "at first")
+	for _, v := range []struct {
+		name   string
+		reason uint8
+		setup  func() error
+		undo   func() error
+	}{
+		{"off", ReasonOff, func() error { return c.d1.SetOff(true) }, func() error { return c.d1.SetOff(false) }},
+		{"observe", ReasonMode, func() error { return c.d1.SetMode(ModeObserve) }, func() error { return c.d1.SetMode(ModeEnforce) }},
+		{
+			"refused", 33, func() error { return c.d1.SetDatagramPeer(DatagramPeer{Addr: peer, Reason: 33}) },
+			func() error { return c.d1.SetDatagramPeer(DatagramPeer{Addr: peer, Capable: true}) },
+		},
+		{
+			"unknown", ReasonPeerUnresolved, func() error { return c.d1.ForgetDatagramPeer(peer, 0) },
+			func() error { return c.d1.SetDatagramPeer(DatagramPeer{Addr: peer, Capable: true}) },
+		},
+		{
+			"closed", 34, func() error { return c.d1.CloseDatagram(tuple, 34, time.Minute) },
+			func() error { return c.d1.CloseDatagram(tuple, 0, 0) },
+		},
+		{"policy", ReasonPolicy, func() error { return c.d1.SetPolicy(udpRules(9001)) }, func() error { return c.d1.SetPolicy(udpRules(9000)) }},
+		{
+			"stale", ReasonGatewayStale, func() error { stopHeart(t, c.d1); return nil }, c.d1.Heartbeat,
+		},
+	} {
+		require.NoError(t, v.setup(), v.name)
+		for range 3 {
+			ping(t, app, v.name)
+		}
+		require.EqualValues(t, 1, nativeCount(t, c.d1, SideClient, v.reason), v.name)
+		steered(carried, v.name)
+		e := rec.wait(t, time.Second, func(e Event) bool { return e.Kind == EventNative && e.Reason == v.reason })
+		require.Equal(t, tuple, e.Tuple)
+		require.Equal(t, ProtoUDP, e.Proto)
+		got, ok := entry(t, c.d1, tuple)
+		require.True(t, ok, v.name)
+		require.Equal(t, v.reason, got.Reason, v.name)
+		require.NoError(t, v.undo(), v.name)
+		ping(t, app, v.name)
+		carried++
+		steered(carried, v.name)
+	}
+	require.NoError(t, c.d1.CloseDatagram(tuple, 34, 30*time.Millisecond))
+	ping(t, app, "for a while")
+	steered(carried, "closed")
+	time.Sleep(40 * time.Millisecond)
+	ping(t, app, "and again")
+	steered(carried+1, "closed no longer")
+	require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peer, Capable: true, TTL: 30 * time.Millisecond}))
+	ping(t, app, "known for a while")
+	steered(carried+2, "known")
+	time.Sleep(40 * time.Millisecond)
+	ping(t, app, "and no longer")
+	steered(carried+2, "known no longer")
+}
+
+// An unknown peer is asked about once a second and address, whatever the tuples,
+// and only where its datagrams could be carried.
+func TestDatagramsAsk(t *testing.T) {
+	c := newCarriers(t, udpRules(9000, 9001))
+	rec := record(t, c.d1)
+	asked := func(e Event) bool { return e.Kind == EventDatagram }
+	require.NoError(t, c.d1.SetMode(ModeObserve))
+	send := func(to string) Tuple {
+		app := c.h1.udp("", to)
+		_, err := app.Write([]byte("x"))
+		require.NoError(t, err)
+		return udpTuple(app)
+	}
+	send("10.77.0.2:9000")
+	require.NoError(t, c.d1.SetMode(ModeEnforce))
+	require.Zero(t, stat(t, c.d1, "dgram_asked"))
+	first := send("10.77.0.2:9000")
+	for range 5 {
+		send("10.77.0.2:9000")
+		send("10.77.0.2:9001")
+	}
+	send("[fd77::2]:9000")
+	send("10.77.0.2:9002") // no rule's
+	require.EqualValues(t, 2, stat(t, c.d1, "dgram_asked"))
+	e := rec.wait(t, time.Second, asked)
+	require.Equal(t, first, e.Tuple)
+	require.Equal(t, ReasonPeerUnresolved, e.Reason)
+	require.Zero(t, e.Rule)
+	time.Sleep(time.Second)
+	send("10.77.0.2:9000")
+	require.EqualValues(t, 3, stat(t, c.d1, "dgram_asked"))
+}
+
+// Nothing else is touched: broadcast and multicast, own addresses, the gateways'
+// own ports, raw sockets, TCP rules, and what comes from the network.
+func TestDatagramsUntouched(t *testing.T) {
+	c := newCarriers(t, []Rule{{Proto: ProtoUDP, Action: ActionAccelerate}})
+	c.h1.ghosts(c.h2)
+	for _, a := range []string{"10.77.0.255", "255.255.255.255", "224.0.0.251", "10.77.0.1", "127.0.0.1", "ff02::fb", "10.77.0.2", "fd77::2"} {
+		capable(t, c.d1, a)
+	}
+	wire := c.h1.sniff("w0")
+	expect := func(name string, to netip.AddrPort, payload string) {
+		t.Helper()
+		_, ok := wire.nextDatagram(2*time.Second, func(u datagram) bool { return u.dst == to && string(u.payload) == payload })
+		require.True(t, ok, name)
+	}
+	app := c.h1.udp("10.77.0.1:0", "")
+	setOption(t, app, unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
+	ifi := 0
+	c.h1.do(func() { ifi, _ = linkIndex("w0") })
+	setOption(t, app, unix.SOL_IP, unix.IP_MULTICAST_IF, 0)
+	for _, to := range []string{"10.77.0.255:9000", "224.0.0.251:5353", "10.77.0.2:4790", "10.77.0.2:4791"} {
+		_, err := app.WriteToUDPAddrPort([]byte(to), addrPort(to))
+		if to == "224.0.0.251:5353" && err != nil {
+			continue // no multicast route
+		}
+		require.NoError(t, err, to)
+		expect(to, addrPort(to), to)
+	}
+	from4790 := c.h1.udp("10.77.0.1:4790", "10.77.0.2:9000")
+	_, err := from4790.Write([]byte("from 4790"))
+	require.NoError(t, err)
+	expect("from 4790", addrPort("10.77.0.2:9000"), "from 4790")
+	app6 := c.h1.udp("[fd77::1]:0", "")
+	_, err = app6.WriteToUDP([]byte("all nodes"), &net.UDPAddr{IP: net.ParseIP("ff02::1"), Port: 9000, Zone: "w0"})
+	require.NoError(t, err)
+	expect("ff02::1", addrPort("[ff02::1]:9000"), "all nodes")
+	require.NotZero(t, ifi)
+
+	raw := datagram{src: addrPort("10.77.0.1:777"), dst: addrPort("10.77.0.2:9000"), payload: []byte("raw")}
+	c.h1.do(func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		require.NoError(t, err)
+		defer func() { _ = unix.Close(fd) }()
+		require.NoError(t, unix.Sendto(fd, raw.bytes(), 0, &unix.SockaddrInet4{Addr: [4]byte{10, 77, 0, 2}}))
+	})
+	expect("raw socket", raw.dst, "raw")
+	c.h1.send(c.h2, raw.bytes()) // a packet socket
+	expect("packet socket", raw.dst, "raw")
+	require.Zero(t, c.f.carried.Load())
+	require.Zero(t, stat(t, c.d1, "dgram_steered"))
+
+	// Without a rule about UDP no UDP packet is looked at.
+	require.NoError(t, c.d1.SetPolicy([]Rule{{Action: ActionAccelerate}, {Proto: ProtoUDP, Action: ActionPass}}))
+	before, err := c.d1.Datagrams()
+	require.NoError(t, err)
+	_, err = app.WriteToUDPAddrPort([]byte("no rule"), addrPort("10.77.0.2:9003"))
+	require.NoError(t, err)
+	expect("no rule", addrPort("10.77.0.2:9003"), "no rule")
+	after, err := c.d1.Datagrams()
+	require.NoError(t, err)
+	require.Len(t, after, len(before))
+	_, ok := entry(t, c.d1, Tuple{Local: app.LocalAddr().(*net.UDPAddr).AddrPort(), Remote: addrPort("10.77.0.2:9003")})
+	require.False(t, ok)
+}
+
+// An open tuple makes the programs look at UDP; when it is gone they no longer
+// do.
+func TestDatagramsOpen(t *testing.T) {
+	c := newCarriers(t, nil)
+	looks := func() uint32 {
+		var v smcgwControl
+		require.NoError(t, c.d2.objs.Control.Lookup(uint32(0), &v))
+		return v.Datagrams
+	}
+	require.Zero(t, looks())
+	tuple := Tuple{Local: addrPort("10.77.0.2:9000"), Remote: addrPort("10.77.0.1:5000")}
+	require.NoError(t, open(c.d2, tuple))
+	require.EqualValues(t, 1, looks())
+	require.NoError(t, c.d2.closeDatagrams())
+	require.EqualValues(t, 1, looks())
+
+	client := c.h1.udp("10.77.0.1:5000", "")
+	server := c.h2.udp("10.77.0.2:9000", "10.77.0.1:5000")
+	answer := func(text string) {
+		t.Helper()
+		_, err := server.Write([]byte(text))
+		require.NoError(t, err)
+		b := make([]byte, 100)
+		require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Second)))
+		n, err := client.Read(b)
+		require.NoError(t, err)
+		require.Equal(t, text, string(b[:n]))
+	}
+	answer("carried")
+	c.carried(1)
+	require.NoError(t, c.d2.SetDatagramPeer(DatagramPeer{Addr: tuple.Remote.Addr(), Reason: 33}))
+	answer("native: the peer is refused")
+	require.EqualValues(t, 1, nativeCount(t, c.d2, SideServer, 33))
+	require.NoError(t, c.d2.ForgetDatagramPeer(tuple.Remote.Addr(), 0))
+	answer("carried again")
+	c.carried(2)
+	require.NoError(t, c.d2.SetPolicy(nil)) // the gateway decides about what it opened
+	answer("carried still")
+	c.carried(3)
+	require.NoError(t, c.d2.CloseDatagram(tuple, 0, 0))
+	require.NoError(t, c.d2.closeDatagrams())
+	require.Zero(t, looks())
+	answer("native")
+	c.carried(3)
+}
+
+// RouteDevice names the device the host would send through.
+func TestRouteDevice(t *testing.T) {
+	c := newCarriers(t, nil)
+	ifi := 0
+	c.h1.do(func() { ifi, _ = linkIndex("w0") })
+	for _, v := range families {
+		got, err := c.d1.RouteDevice(netip.MustParseAddr(v.client), netip.MustParseAddr(v.server))
+		require.NoError(t, err)
+		require.Equal(t, ifi, got)
+	}
+	_, err := c.d1.RouteDevice(netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.77.0.1"))
+	require.ErrorIs(t, err, ErrNoDevice)
+	_, err = c.d1.RouteDevice(netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("192.0.2.1"))
+	require.ErrorIs(t, err, unix.ENETUNREACH)
+	_, err = c.d1.RouteDevice(netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::2"))
+	require.Error(t, err)
+	_, err = c.d1.RouteDevice(netip.Addr{}, netip.Addr{})
+	require.Error(t, err)
+}
+
+// Address translation on the way out that leaves the source ours is undone for
+// what is injected; any other keeps datagrams native.
+func TestDatagramsTranslated(t *testing.T) {
+	c := newCarriers(t, udpRules(9000))
+	capable(t, c.d1, "10.77.0.2")
+	c.h2.udpEcho("10.77.0.2:9000")
+	c.h1.nft(`table ip n {
+		chain o { type nat hook output priority -100; ip daddr 192.0.2.7 udp dport 90 dnat to 10.77.0.2:9000; }
+		chain p { type nat hook postrouting priority 100; udp sport 7000 snat to 10.77.0.88; }
+	}`)
+	c.h1.do(func() {
+		ifi, err := linkIndex("w0")
+		require.NoError(t, err)
+		_, dst, err := net.ParseCIDR("192.0.2.0/24")
+		require.NoError(t, err)
+		require.NoError(t, netlink.RouteAdd(&netlink.Route{LinkIndex: ifi, Dst: dst, Gw: net.ParseIP("10.77.0.2")}))
+	})
+	app := c.h1.udp("", "192.0.2.7:90")
+	ping(t, app, "to another address")
+	c.carried(2)
+	foreign := c.h1.udp("10.77.0.1:7000", "10.77.0.2:9000")
+	_, err := foreign.Write([]byte("from another address"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return nativeCount(t, c.d1, SideClient, ReasonNAT) == 1 }, time.Second, time.Millisecond)
+	require.EqualValues(t, 2, c.f.carried.Load())
+}
+
+// Native tuples, however many, evict no carried one, and every table is bounded.
+func TestDatagramsBounded(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	cfg := config(udpRules(9000))
+	cfg.MaxDatagrams, cfg.MaxPeers = 64, 64
+	d1, d2 := h1.open(cfg), h2.open(config(nil))
+	f := forward(t, d1, d2)
+	capable(t, d1, "10.77.0.2")
+	h2.udpEcho("10.77.0.2:9000")
+	app := h1.udp("", "10.77.0.2:9000")
+	ping(t, app, "before")
+	many := h1.udp("10.77.0.1:0", "")
+	for port := range uint16(2000) {
+		_, err := many.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(netip.MustParseAddr("10.77.0.2"), 10000+port))
+		if err != nil {
+			require.ErrorIs(t, err, unix.ECONNREFUSED)
+		}
+	}
+	e, ok := entry(t, d1, udpTuple(app))
+	require.True(t, ok)
+	require.EqualValues(t, 1, e.Packets)
+	ping(t, app, "after")
+	require.Eventually(t, func() bool { return f.carried.Load() == 4 }, time.Second, time.Millisecond)
+	usage, err := d1.MapUsage()
+	require.NoError(t, err)
+	seen := 0
+	for _, u := range usage {
+		require.LessOrEqual(t, u.Entries, u.Capacity, u.Name)
+		switch u.Name {
+		case "dgrams":
+			require.Equal(t, 1, u.Entries)
+		case "dgram_natives":
+			require.Greater(t, u.Entries, 1)
+		case "dgram_peers", "dgram_asked":
+		default:
+			continue
+		}
+		seen++
+	}
+	require.Equal(t, 4, seen)
+}

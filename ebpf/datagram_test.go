@@ -1,0 +1,273 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// carriers is a pair of hosts whose datagrams to port 9000 are carried.
+type carriers struct {
+	t      *testing.T
+	h1, h2 *host
+	d1, d2 *Datapath
+	f      *forwarder
+}
+
+// newCarriers opens both datapaths; only the client's policy has a rule.
+func newCarriers(t *testing.T, rules []Rule) *carriers {
+	t.Helper()
+	requireRoot(t)
+	c := &carriers{t: t, h1: newHost(t), h2: newHost(t)}
+	pair(t, c.h1, c.h2)
+	c.d1, c.d2 = c.h1.open(config(rules)), c.h2.open(config(nil))
+	c.f = forward(t, c.d1, c.d2)
+	return c
+}
+
+// carried waits until so many datagrams, and no more, have been carried: the
+// application may have its answer before the forwarder has counted it.
+func (c *carriers) carried(n int64) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { return c.f.carried.Load() >= n }, time.Second, time.Millisecond)
+	require.Equal(c.t, n, c.f.carried.Load())
+}
+
+// families are the two addresses of the server.
+var families = []struct{ name, client, server string }{
+	{"v4", "10.77.0.1", "10.77.0.2"}, {"v6", "fd77::1", "fd77::2"},
+}
+
+// A connected socket talks through user space; addresses stay true, strict
+// firewalls see what they see natively, and nothing is on the wire.
+func TestDatagrams(t *testing.T) {
+	for _, v := range families {
+		t.Run(v.name, func(t *testing.T) {
+			c := newCarriers(t, udpRules(9000))
+			const in = "table inet f { chain i { type filter hook input priority 0; policy drop; icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept; ct state established,related accept; "
+			c.h1.nft(in + "}; }")
+			c.h2.nft(in + `iifname "w0" ip saddr 10.77.0.1 udp dport 9000 accept; iifname "w0" ip6 saddr fd77::1 udp dport 9000 accept; }; }`)
+			capable(t, c.d1, v.server)
+			wire := c.h1.sniff("w0")
+			c.h2.udpEcho(net.JoinHostPort(v.server, "9000"))
+			app := c.h1.udp("", net.JoinHostPort(v.server, "9000"))
+			for i := range 100 {
+				ping(t, app, strings.Repeat("x", i*14)+"!")
+			}
+			longest := 1500 - udpLen - ip4Len
+			if v.name == "v6" {
+				longest = 1500 - udpLen - ip6Len
+			}
+			ping(t, app, strings.Repeat("y", longest))
+			c.carried(202)
+			_, ok := wire.nextDatagram(50*time.Millisecond, func(u datagram) bool { return u.dst.Port() == 9000 })
+			require.False(t, ok, "a datagram on the wire")
+			require.EqualValues(t, 101, stat(t, c.d1, "dgram_steered"))
+			require.EqualValues(t, 101, stat(t, c.d1, "dgram_delivered"))
+			require.EqualValues(t, 101, stat(t, c.d2, "dgram_delivered"))
+			e, ok := entry(t, c.d1, udpTuple(app))
+			require.True(t, ok)
+			require.EqualValues(t, 101, e.Packets)
+			require.EqualValues(t, 14*99*50+100+longest, e.Bytes)
+			require.Zero(t, e.Reason)
+			require.Zero(t, e.Rule)
+			require.Equal(t, SideClient, e.Side)
+			back := udpTuple(app)
+			e, ok = entry(t, c.d2, Tuple{Local: back.Remote, Remote: back.Local})
+			require.True(t, ok)
+			require.Equal(t, SideServer, e.Side)
+			counters, err := c.d1.Counters()
+			require.NoError(t, err)
+			require.Equal(t, []Decided{{Rule: 0, Accelerate: 1}}, counters.Decided)
+			require.Empty(t, counters.Native[SideClient])
+			require.Zero(t, counters.Stats[queueDrop])
+		})
+	}
+}
+
+// One socket with five peers, of which two are capable: every answer comes from
+// whom it was asked.
+func TestDatagramsManyPeers(t *testing.T) {
+	c := newCarriers(t, udpRules(9000))
+	var peers []netip.AddrPort
+	for i := range 5 {
+		ip := fmt.Sprintf("10.77.0.%d", 20+i)
+		c.h2.do(func() {
+			l, err := netlink.LinkByName("w0")
+			require.NoError(t, err)
+			addr, err := netlink.ParseAddr(ip + "/24")
+			require.NoError(t, err)
+			require.NoError(t, netlink.AddrAdd(l, addr))
+		})
+		c.h2.udpEcho(ip + ":9000")
+		peers = append(peers, addrPort(ip+":9000"))
+	}
+	capable(t, c.d1, "10.77.0.20", "10.77.0.21")
+	require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peers[1].Addr(), Port: 9000, Reason: 33})) // the port goes first
+	require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peers[2].Addr(), Port: 9000, Capable: true}))
+	app := c.h1.udp("0.0.0.0:0", "")
+	require.NoError(t, app.SetDeadline(time.Now().Add(3*time.Second)))
+	for round := range 4 {
+		for i, p := range peers {
+			text := fmt.Sprintf("%d to %d", round, i)
+			_, err := app.WriteToUDPAddrPort([]byte(text), p)
+			require.NoError(t, err)
+			b := make([]byte, 100)
+			n, from, err := app.ReadFromUDPAddrPort(b)
+			require.NoError(t, err)
+			require.Equal(t, text, string(b[:n]))
+			require.Equal(t, p, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+		}
+	}
+	c.carried(2 * 2 * 4)
+	require.EqualValues(t, 1, nativeCount(t, c.d1, SideClient, 33))
+	require.EqualValues(t, 2, nativeCount(t, c.d1, SideClient, ReasonPeerUnresolved))
+}
+
+// A sender that lets the kernel cut its datagrams: user space gets whole ones.
+func TestDatagramsSegmented(t *testing.T) {
+	for _, v := range families {
+		t.Run(v.name, func(t *testing.T) {
+			c := newCarriers(t, udpRules(9000))
+			capable(t, c.d1, v.server)
+			server := c.h2.udp(net.JoinHostPort(v.server, "9000"), "")
+			app := c.h1.udp("", net.JoinHostPort(v.server, "9000"))
+			setOption(t, app, unix.SOL_UDP, unix.UDP_SEGMENT, 1000)
+			sent := make([]byte, 10500)
+			for i := range sent {
+				sent[i] = byte(i * 7)
+			}
+			_, err := app.Write(sent)
+			require.NoError(t, err)
+			require.NoError(t, server.SetReadDeadline(time.Now().Add(3*time.Second)))
+			var got []byte
+			b := make([]byte, 65536)
+			for i := range 11 {
+				n, err := server.Read(b)
+				require.NoError(t, err)
+				require.Equal(t, min(1000, len(sent)-i*1000), n)
+				got = append(got, b[:n]...)
+			}
+			require.Equal(t, sent, got)
+			c.carried(11)
+			require.LessOrEqual(t, c.f.longest.Load(), int64(1000+ip6Len+udpLen))
+			e, ok := entry(t, c.d1, udpTuple(app))
+			require.True(t, ok)
+			require.EqualValues(t, 11, e.Packets)
+			require.EqualValues(t, 10500, e.Bytes)
+		})
+	}
+}
+
+// What is longer than the path's packets goes as the kernel cuts it, natively.
+func TestDatagramsFragmented(t *testing.T) {
+	for _, v := range families {
+		t.Run(v.name, func(t *testing.T) {
+			c := newCarriers(t, udpRules(9000))
+			capable(t, c.d1, v.server)
+			c.h2.udpEcho(net.JoinHostPort(v.server, "9000"))
+			app := c.h1.udp("", net.JoinHostPort(v.server, "9000"))
+			ping(t, app, strings.Repeat("long", 1000))
+			require.Zero(t, c.f.carried.Load())
+			require.EqualValues(t, 1, stat(t, c.d1, "dgram_fragmented"))
+			ping(t, app, "short")
+			c.carried(2)
+			ping(t, app, strings.Repeat("long", 1000))
+			c.carried(2)
+		})
+	}
+}
+
+// The kernel of the server answers an injected datagram that nobody waits for;
+// the client's application hears of it.
+func TestDatagramsRefused(t *testing.T) {
+	for _, v := range families {
+		t.Run(v.name, func(t *testing.T) {
+			c := newCarriers(t, udpRules(9000))
+			capable(t, c.d1, v.server)
+			app := c.h1.udp("", net.JoinHostPort(v.server, "9000"))
+			require.NoError(t, app.SetDeadline(time.Now().Add(3*time.Second)))
+			_, err := app.Write([]byte("anybody?"))
+			require.NoError(t, err)
+			_, err = app.Read(make([]byte, 1))
+			require.ErrorIs(t, err, unix.ECONNREFUSED)
+			c.carried(1)
+			require.EqualValues(t, 1, stat(t, c.d2, "dgram_delivered"))
+			require.Zero(t, stat(t, c.d1, "icmp_steered"))
+		})
+	}
+}
+
+// What user space cannot send it gives back: the datagram leaves as the
+// application sent it.
+func TestDatagramsReleased(t *testing.T) {
+	for _, v := range families {
+		t.Run(v.name, func(t *testing.T) {
+			c := newCarriers(t, udpRules(9000))
+			capable(t, c.d1, v.server)
+			c.f.back.Store(true)
+			c.h2.udpEcho(net.JoinHostPort(v.server, "9000"))
+			app := c.h1.udp("", net.JoinHostPort(v.server, "9000"))
+			for i := range 10 {
+				ping(t, app, strings.Repeat("x", 100*i)+"!")
+			}
+			c.carried(10)
+			require.EqualValues(t, 10, stat(t, c.d1, "dgram_released"))
+			require.Zero(t, stat(t, c.d2, "dgram_delivered"))
+		})
+	}
+}
+
+// A peer becomes capable and ceases to be while datagrams flow: each arrives
+// once.
+func TestDatagramsSwitch(t *testing.T) {
+	c := newCarriers(t, udpRules(9000))
+	server := c.h2.udp("10.77.0.2:9000", "")
+	app := c.h1.udp("", "10.77.0.2:9000")
+	peer := netip.MustParseAddr("10.77.0.2")
+	const count = 4000
+	seen := make(chan map[uint32]int, 1)
+	go func() {
+		got := map[uint32]int{}
+		b := make([]byte, 100)
+		_ = server.SetReadDeadline(time.Now().Add(10 * time.Second))
+		for len(got) < count {
+			n, err := server.Read(b)
+			if err != nil || n != 4 {
+				break
+			}
+			got[binary.BigEndian.Uint32(b)]++
+		}
+		seen <- got
+	}()
+	for i := range uint32(count) {
+		switch i % 100 {
+		case 20:
+			capable(t, c.d1, "10.77.0.2")
+		case 60:
+			require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peer, Reason: 33}))
+		case 80:
+			require.NoError(t, c.d1.ForgetDatagramPeer(peer, 0))
+		}
+		if i%50 == 0 {
+			time.Sleep(time.Millisecond) // neither queue is part of this test
+		}
+		_, err := app.Write(binary.BigEndian.AppendUint32(nil, i))
+		require.NoError(t, err)
+	}
+	got := <-seen
+	require.Len(t, got, count)
+	for i, n := range got {
+		require.Equal(t, 1, n, i)
+	}
+	require.EqualValues(t, count*40/100, stat(t, c.d1, "dgram_steered"))
+	c.carried(count * 40 / 100)
+}

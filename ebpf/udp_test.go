@@ -1,0 +1,269 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	protocolUDP = 17
+	udpLen      = 8
+)
+
+// datagram is a UDP datagram as tests write and read it.
+type datagram struct {
+	src, dst netip.AddrPort
+	payload  []byte
+}
+
+// bytes builds the raw IP packet, with its checksum.
+func (u datagram) bytes() []byte {
+	be := binary.BigEndian
+	n := udpLen + len(u.payload)
+	ip := segment{src: u.src, dst: u.dst}.ipHeader(n)
+	addrs := ip[ip6Addresses:]
+	if u.src.Addr().Is4() {
+		addrs = ip[ip4Addresses:]
+		ip[ip4Protocol] = protocolUDP
+		be.PutUint16(ip[10:], 0)
+		be.PutUint16(ip[10:], ^fold(add16(0, ip)))
+	} else {
+		ip[ip6NextHeader] = protocolUDP
+	}
+	udp := make([]byte, udpLen, n)
+	be.PutUint16(udp[0:], u.src.Port())
+	be.PutUint16(udp[2:], u.dst.Port())
+	be.PutUint16(udp[4:], uint16(n))
+	udp = append(udp, u.payload...)
+	be.PutUint16(udp[6:], ^fold(add16(add16(uint32(protocolUDP+n), addrs), udp)))
+	return append(ip, udp...)
+}
+
+// fold makes 16 bits of a sum.
+func fold(sum uint32) uint16 {
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}
+
+// readDatagram decodes a raw IP packet; false if it is not UDP, or a fragment.
+func readDatagram(pkt []byte) (datagram, bool) {
+	be := binary.BigEndian
+	header, proto, at := 0, byte(0), 0
+	switch {
+	case len(pkt) >= ip4Len+udpLen && pkt[0]&versionMask == version4:
+		header, proto, at = int(pkt[0]&15)*4, pkt[ip4Protocol], ip4Addresses
+		if be.Uint16(pkt[6:])&0x3fff != 0 {
+			return datagram{}, false
+		}
+	case len(pkt) >= ip6Len+udpLen && pkt[0]&versionMask == version6:
+		header, proto, at = ip6Len, pkt[ip6NextHeader], ip6Addresses
+	}
+	if proto != protocolUDP {
+		return datagram{}, false
+	}
+	addrs, udp := pkt[at:min(header, at+32)], pkt[header:]
+	half := len(addrs) / 2
+	src, _ := netip.AddrFromSlice(addrs[:half])
+	dst, _ := netip.AddrFromSlice(addrs[half:])
+	return datagram{
+		src: netip.AddrPortFrom(src, be.Uint16(udp[0:])), dst: netip.AddrPortFrom(dst, be.Uint16(udp[2:])),
+		payload: append([]byte(nil), udp[udpLen:]...),
+	}, true
+}
+
+// udpRules select datagrams by port; nothing else is on the wire then.
+func udpRules(ports ...uint16) []Rule {
+	return []Rule{{Proto: ProtoUDP, Ports: ports, Action: ActionAccelerate}}
+}
+
+// udp opens a UDP socket in the namespace; an empty remote leaves it unconnected.
+func (h *host) udp(local, remote string) *net.UDPConn {
+	h.t.Helper()
+	var l, r *net.UDPAddr
+	if local != "" {
+		l = net.UDPAddrFromAddrPort(addrPort(local))
+	}
+	var c *net.UDPConn
+	var err error
+	h.do(func() {
+		if remote == "" {
+			c, err = net.ListenUDP("udp", l)
+			return
+		}
+		r = net.UDPAddrFromAddrPort(addrPort(remote))
+		c, err = net.DialUDP("udp", l, r)
+	})
+	require.NoError(h.t, err)
+	_ = c.SetReadBuffer(4 << 20)
+	h.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// udpEcho answers every datagram at an address until the test ends.
+func (h *host) udpEcho(local string) {
+	h.t.Helper()
+	c := h.udp(local, "")
+	go func() {
+		b := make([]byte, 65536)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = c.WriteToUDPAddrPort(b[:n], from)
+			}
+		}
+	}()
+}
+
+// ping sends a datagram on a connected socket and wants it back.
+func ping(t *testing.T, c *net.UDPConn, text string) {
+	t.Helper()
+	require.NoError(t, c.SetDeadline(time.Now().Add(3*time.Second)))
+	_, err := c.Write([]byte(text))
+	require.NoError(t, err)
+	b := make([]byte, 65536)
+	n, err := c.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, text, string(b[:n]))
+}
+
+// udpTuple is the tuple of a connected socket.
+func udpTuple(c *net.UDPConn) Tuple {
+	l, r := c.LocalAddr().(*net.UDPAddr).AddrPort(), c.RemoteAddr().(*net.UDPAddr).AddrPort()
+	return Tuple{
+		Local:  netip.AddrPortFrom(l.Addr().Unmap(), l.Port()),
+		Remote: netip.AddrPortFrom(r.Addr().Unmap(), r.Port()),
+	}
+}
+
+// setOption sets a socket option of a UDP socket.
+func setOption(t *testing.T, c syscall.Conn, level, name, value int) {
+	t.Helper()
+	rc, err := c.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) {
+		require.NoError(t, unix.SetsockoptInt(int(fd), level, name, value))
+	}))
+}
+
+// forwarder carries datagrams between two datapaths as two gateways would:
+// what one reads from A the other writes to its own.
+type forwarder struct {
+	t       *testing.T
+	carried atomic.Int64
+	back    atomic.Bool // give datagrams back to the network instead
+	longest atomic.Int64
+}
+
+// forward joins two datapaths until the test ends.
+func forward(t *testing.T, d1, d2 *Datapath) *forwarder {
+	t.Helper()
+	f := &forwarder{t: t}
+	stop, done := make(chan struct{}), make(chan struct{}, 2)
+	go f.run(d1, d2, stop, done)
+	go f.run(d2, d1, stop, done)
+	t.Cleanup(func() {
+		close(stop)
+		<-done
+		<-done
+	})
+	return f
+}
+
+// run is one direction.
+func (f *forwarder) run(from, to *Datapath, stop <-chan struct{}, done chan<- struct{}) {
+	defer func() { done <- struct{}{} }()
+	buf := make([]byte, vnetHeaderLen+65536)
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		n, err := unix.Read(from.AppTUN(), buf)
+		if err != nil {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(from.AppTUN()), Events: unix.POLLIN}}, 20)
+			continue
+		}
+		u, ok := readDatagram(buf[vnetHeaderLen:n])
+		if !ok {
+			continue
+		}
+		target := to
+		if f.back.Load() {
+			target = from
+		} else if err := open(to, Tuple{Local: u.dst, Remote: u.src}); err != nil {
+			f.t.Errorf("open %v: %v", u.dst, err)
+		}
+		f.longest.Store(max(f.longest.Load(), int64(n-vnetHeaderLen)))
+		if _, err := unix.Write(target.AppTUN(), buf[:n]); err != nil {
+			f.t.Errorf("write: %v", err)
+		}
+		f.carried.Add(1)
+	}
+}
+
+// open makes the entry of a tuple that a peer began.
+func open(d *Datapath, t Tuple) error {
+	_, err := d.DatagramIfindex(t)
+	if !errors.Is(err, ErrNoFlow) {
+		return err
+	}
+	ifindex, err := d.RouteDevice(t.Local.Addr(), t.Remote.Addr())
+	if err != nil {
+		return err
+	}
+	return d.OpenDatagram(t, ifindex, 0)
+}
+
+// capable makes whole addresses capable.
+func capable(t *testing.T, d *Datapath, addrs ...string) {
+	t.Helper()
+	for _, a := range addrs {
+		require.NoError(t, d.SetDatagramPeer(DatagramPeer{Addr: netip.MustParseAddr(a), Capable: true}))
+	}
+}
+
+// entry finds the datagram entry of a tuple.
+func entry(t *testing.T, d *Datapath, tuple Tuple) (Datagram, bool) {
+	t.Helper()
+	all, err := d.Datagrams()
+	require.NoError(t, err)
+	for _, e := range all {
+		if e.Tuple == tuple {
+			return e, true
+		}
+	}
+	return Datagram{}, false
+}
+
+// nextDatagram returns the next UDP datagram to a port on the wire.
+func (s *sniffer) nextDatagram(timeout time.Duration, match func(datagram) bool) (datagram, bool) {
+	buf := make([]byte, 70000)
+	deadline := time.Now().Add(timeout)
+	for time.Now().Before(deadline) {
+		n, _, err := unix.Recvfrom(s.fd, buf, 0)
+		if errors.Is(err, unix.EAGAIN) {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, 10)
+			continue
+		}
+		require.NoError(s.t, err)
+		if u, ok := readDatagram(buf[:n]); ok && match(u) {
+			return u, true
+		}
+	}
+	return datagram{}, false
+}

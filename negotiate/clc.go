@@ -63,6 +63,11 @@ const (
 	TypeAccept   MessageType = 2
 	TypeConfirm  MessageType = 3
 	TypeDecline  MessageType = 4
+
+	// On the datagram port.
+	TypeResolve  MessageType = 5
+	TypeResolved MessageType = 6
+	TypeRefused  MessageType = 7
 )
 
 // String returns the message's name.
@@ -76,6 +81,12 @@ func (t MessageType) String() string {
 		return "confirm"
 	case TypeDecline:
 		return "decline"
+	case TypeResolve:
+		return "resolve"
+	case TypeResolved:
+		return "resolved"
+	case TypeRefused:
+		return "refused"
 	}
 	return fmt.Sprintf("message_%d", uint8(t))
 }

@@ -40,13 +40,15 @@ func ParseDecline(b []byte) (Decline, int, error) {
 	return d, h.Len, nil
 }
 
-func (d *Decline) set(_ uint16, v []byte) error {
+func (d *Decline) set(_ uint16, v []byte) error { return setReason(&d.Reason, v) }
+
+func setReason(r *Reason, v []byte) error {
 	if err := want(v, 1); err != nil {
 		return err
 	}
 	if v[0] == 0 {
 		return fmt.Errorf("reason zero: %w", ErrMalformed)
 	}
-	d.Reason = Reason(v[0])
+	*r = Reason(v[0])
 	return nil
 }

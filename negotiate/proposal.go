@@ -71,7 +71,7 @@ func (p *Proposal) set(typ uint16, v []byte) error {
 	case tlvNonce:
 		return setUint16(&p.Nonce, v)
 	case tlvVersions:
-		return p.setVersions(v)
+		return setVersions(v, &p.MinVersion, &p.MaxVersion)
 	case tlvBudget:
 		if err := want(v, 4); err != nil {
 			return err
@@ -84,12 +84,12 @@ func (p *Proposal) set(typ uint16, v []byte) error {
 	return setIdentity(typ, v, &p.GatewayID, &p.HostID, &p.DatagramPort)
 }
 
-func (p *Proposal) setVersions(v []byte) error {
+func setVersions(v []byte, lowest, highest *uint8) error {
 	if err := want(v, 2); err != nil {
 		return err
 	}
-	p.MinVersion, p.MaxVersion = v[0], v[1]
-	if p.MinVersion > p.MaxVersion {
+	*lowest, *highest = v[0], v[1]
+	if *lowest > *highest {
 		return fmt.Errorf("versions %d to %d: %w", v[0], v[1], ErrMalformed)
 	}
 	return nil

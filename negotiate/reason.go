@@ -26,6 +26,7 @@ const (
 	ReasonOptionBlackholed Reason = 22
 	ReasonAcceptLost       Reason = 23
 	ReasonClientGone       Reason = 24
+	ReasonPeerUnresolved   Reason = 25
 
 	ReasonVersion            Reason = 30
 	ReasonNoCommonCarrier    Reason = 31

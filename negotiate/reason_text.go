@@ -61,6 +61,10 @@ var reasonTexts = [...]reasonText{
 		"client_gone", "The client's application or gateway went away while the connection was being negotiated.",
 		"Usually an application that gave up connecting; if frequent, check the client gateway's load.",
 	},
+	ReasonPeerUnresolved: {
+		"peer_unresolved", "No gateway of the host is known to take datagrams: it did not answer, or may not be asked.",
+		"Run smcgw on the peer with a `proto: udp` rule, let its datagram port (UDP 4790) pass, and name the peer's address in `peers` of the rule here.",
+	},
 	ReasonVersion: {
 		"version", "The gateways have no protocol version in common.",
 		"Upgrade the older gateway.",

@@ -21,6 +21,13 @@ const (
 	tlvMAC       = 0x0009
 	tlvReason    = 0x800A
 	tlvChosen    = 0x800B
+
+	// On the datagram port.
+	tlvQueryNonce = 0x800C
+	tlvAddress    = 0x800D
+	tlvUDOffer    = 0x800E
+	tlvTTL        = 0x800F
+	tlvPadding    = 0x0010
 )
 
 // tlvSet remembers which TLVs a message has had: bit n for type n (without the critical bit).
@@ -29,7 +36,8 @@ type tlvSet uint32
 // tlvBit returns the bit of a known TLV type, and zero for an unknown one.
 func tlvBit(typ uint16) tlvSet {
 	switch typ {
-	case tlvNonce, tlvVersions, tlvGatewayID, tlvHostID, tlvDgramPort, tlvBudget, tlvCarrier, tlvMAC, tlvReason, tlvChosen:
+	case tlvNonce, tlvVersions, tlvGatewayID, tlvHostID, tlvDgramPort, tlvBudget, tlvCarrier, tlvMAC, tlvReason, tlvChosen,
+		tlvQueryNonce, tlvAddress, tlvUDOffer, tlvTTL, tlvPadding:
 		return 1 << (typ &^ tlvCritical)
 	}
 	return 0
@@ -52,7 +60,7 @@ func appendTLV(b []byte, typ uint16, value []byte) []byte {
 }
 
 // walkTLVs calls f for every TLV whose type is in known. Others are skipped, or reported as CriticalTLVError when their
-// sender insists and this version does not know them. Only carriers may repeat, and a MAC ends its message.
+// sender insists and this version does not know them. Only carriers and UD offers may repeat, and a MAC ends its message.
 func walkTLVs(b []byte, known tlvSet, f func(typ uint16, v []byte) error) (tlvSet, error) {
 	var seen tlvSet
 	for len(b) > 0 {
@@ -83,7 +91,7 @@ func checkOrder(typ uint16, bit, seen tlvSet) error {
 	switch {
 	case seen.has(tlvMAC):
 		return fmt.Errorf("tlv %#04x after the mac: %w", typ, ErrMalformed)
-	case typ != tlvCarrier && seen&bit != 0:
+	case typ != tlvCarrier && typ != tlvUDOffer && seen&bit != 0:
 		return fmt.Errorf("tlv %#04x twice: %w", typ, ErrMalformed)
 	}
 	return nil

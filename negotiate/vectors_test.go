@@ -101,6 +101,83 @@ e0 e1 e2 e3 e4 e5 e6 e7 e8 e9 ea eb ec ed ee ef  ; key of the rendezvous
 93 8f 7e cc d8 f7 ad 59 ed 94 f7 02 c9 6f 09 ff  ; HMAC-SHA256, key "smcgw test key",
 32 6c 2a d8 e7 04 bf 8f 8a 21 f9 d4 29 53 a4 c5  ; previous mac 00 01 02 ... 1f
 `,
+	"resolve": `
+53 4d 47 57                                      ; eyecatcher "SMGW"
+05                                               ; RESOLVE
+01                                               ; version: the lowest the sender speaks
+02 00                                            ; length 512
+80 0c 00 10                                      ; query nonce, always the first TLV
+f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
+80 02 00 02  01 01                               ; versions 1 to 1
+80 03 00 10                                      ; gateway id
+a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 aa ab ac ad ae af
+00 04 00 10                                      ; host id
+b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 ba bb bc bd be bf
+80 0d 00 12                                      ; address: the query goes to
+00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 02  ; ::ffff:10.0.0.2
+12 b6                                            ; port 4790
+80 0e 00 22                                      ; ud offer
+01 00                                            ; kind 1 (shm), flags
+10 00                                            ; path mtu 4096
+00 00 00 11                                      ; queue pair 17
+5a 5b 5c 5d                                      ; Q_Key
+c0 c1 c2 c3 c4 c5 c6 c7 c8 c9 ca cb cc cd ce cf  ; key of the rendezvous
+67 77 2d 61 2e 73                                ; rendezvous "gw-a.s"
+80 0e 00 1e                                      ; ud offer
+02 00                                            ; kind 2 (soft RoCEv2), flags
+04 00                                            ; path mtu 1024
+00 00 01 23                                      ; queue pair 0x123
+6a 6b 6c 6d                                      ; Q_Key
+00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 01  ; gid ::ffff:10.0.0.1
+12 b7                                            ; udp port 4791
+00 10 01 54                                      ; padding of 340 bytes, up to 512 in all
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00
+`,
+	"resolved": `
+53 4d 47 57                                      ; eyecatcher
+06                                               ; RESOLVED
+01                                               ; version: the chosen one
+00 70                                            ; length 112
+80 0c 00 10                                      ; query nonce, repeated
+f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
+80 03 00 10                                      ; gateway id
+d0 d1 d2 d3 d4 d5 d6 d7 d8 d9 da db dc dd de df
+80 0d 00 12                                      ; address: the query came from
+00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 01  ; ::ffff:10.0.0.1
+12 b6                                            ; port 4790
+80 0f 00 04  00 00 02 58                         ; ttl 600 s
+80 0e 00 1e                                      ; ud offer
+02 00                                            ; kind 2 (soft RoCEv2), flags
+04 00                                            ; path mtu 1024
+00 00 04 56                                      ; queue pair 0x456
+7a 7b 7c 7d                                      ; Q_Key
+00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 02  ; gid ::ffff:10.0.0.2
+12 b7                                            ; udp port 4791
+`,
+	"refused": `
+53 4d 47 57                                      ; eyecatcher
+07                                               ; REFUSED
+01                                               ; version of the sender
+00 29                                            ; length 41
+80 0c 00 10                                      ; query nonce, repeated
+f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
+80 0a 00 01  02                                  ; reason 2, policy
+80 0f 00 04  00 00 00 3c                         ; ttl 60 s
+`,
 	"record-data": `
 01 00 00 00                                      ; DATA, flags, zero
 00 00 00 0d                                      ; length of the body: 8 + 5

@@ -81,6 +81,19 @@ type PoolStats struct {
 	Refused, RefusedQuota, RefusedDevice uint64
 }
 
+// RingSize is the size of the rings of the next connection: large ones are for bulk, and thousands of connections are
+// rarely all bulk, so the more of the memory is handed out the smaller they become.
+func (s PoolStats) RingSize() int {
+	switch {
+	case s.Used < s.Limit/4:
+		return 1 << 20
+	case s.Used < s.Limit/2:
+		return 256 << 10
+	default:
+		return 64 << 10
+	}
+}
+
 // NewPool returns an empty pool.
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	cfg = cfg.withDefaults()

@@ -1,0 +1,266 @@
+package negotiate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// DefaultDatagramPort is the UDP port on which gateways resolve each other where nothing else was said.
+const DefaultDatagramPort = 4790
+
+// Sizes of the messages on the datagram port: one message is one UDP datagram (docs/PROTOCOL.md "Resolution").
+const (
+	// MinQueryLen is the least size of a RESOLVE, which is padded to it. Every answer is shorter, so that a forged source
+	// address gains nothing.
+	MinQueryLen = 512
+	// MaxQueryLen is the most: no path fragments it.
+	MaxQueryLen = 1200
+	// MaxAnswerTTL bounds for how long an answer can claim to be valid.
+	MaxAnswerTTL = 24 * time.Hour
+)
+
+// QueryNonce pairs a query and its answer. It is a secret: who repeats it has read what was sent to its address.
+type QueryNonce [16]byte
+
+// Resolve asks the gateway of a host how datagrams can be carried to it, and says how they can be carried back.
+type Resolve struct {
+	// Nonce comes first and is repeated in the answer.
+	Nonce QueryNonce
+	// MinVersion and MaxVersion are what the sender speaks.
+	MinVersion, MaxVersion uint8
+	// GatewayID identifies the sender: random per start.
+	GatewayID [16]byte
+	// HostID identifies the sender's kernel; zero if it does not say.
+	HostID [16]byte
+	// Target is the address the query is sent to. A receiver that has another one is behind a translation.
+	Target netip.AddrPort
+	// Offers are the sender's queue pairs, in its order of preference, at most MaxCarriers, one per kind.
+	Offers []UDOffer
+}
+
+// Resolved is the answer of a gateway that takes datagrams of the asker.
+type Resolved struct {
+	// Version is the version both speak from here on; it travels in the header.
+	Version uint8
+	Nonce   QueryNonce
+	// GatewayID identifies the sender, HostID its kernel (zero if it does not say).
+	GatewayID [16]byte
+	HostID    [16]byte
+	// Observed is where the query came from, and the answer goes to. An asker with another address is behind a translation.
+	Observed netip.AddrPort
+	// TTL is how long the answer is valid; whole seconds on the wire, rounded down, at most MaxAnswerTTL.
+	TTL time.Duration
+	// Offers are the sender's queue pairs: 1 to MaxCarriers.
+	Offers []UDOffer
+}
+
+// Refused is the answer of a gateway that takes no datagrams of the asker.
+type Refused struct {
+	Nonce QueryNonce
+	// Reason may be a number this version does not know, never zero.
+	Reason Reason
+	// TTL is for how long asking again is useless; 0: not said.
+	TTL time.Duration
+}
+
+const (
+	resolveTLVs  = tlvSet(1<<2 | 1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14)
+	resolvedTLVs = tlvSet(1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<15)
+	refusedTLVs  = tlvSet(1<<10 | 1<<12 | 1<<15)
+)
+
+// AppendResolve appends the message without a MAC, padded to MinQueryLen.
+func AppendResolve(b []byte, r *Resolve) []byte {
+	start := len(b)
+	b = appendHeader(b, TypeResolve, r.MinVersion)
+	b = appendTLV(b, tlvQueryNonce, r.Nonce[:])
+	b = appendTLV(b, tlvVersions, []byte{r.MinVersion, r.MaxVersion})
+	b = appendIdentity(b, r.GatewayID, r.HostID, 0)
+	b = appendAddress(b, r.Target)
+	for i := range r.Offers {
+		b = appendUDOffer(b, &r.Offers[i])
+	}
+	if n := len(b) - start; n < MinQueryLen {
+		b = appendTLV(b, tlvPadding, make([]byte, max(MinQueryLen-n-tlvHeaderLen, 0)))
+	}
+	return endMessage(b, start)
+}
+
+// AppendResolved appends the message without a MAC.
+func AppendResolved(b []byte, r *Resolved) []byte {
+	start := len(b)
+	b = appendHeader(b, TypeResolved, r.Version)
+	b = appendTLV(b, tlvQueryNonce, r.Nonce[:])
+	b = appendIdentity(b, r.GatewayID, r.HostID, 0)
+	b = appendAddress(b, r.Observed)
+	b = appendTTL(b, r.TTL)
+	for i := range r.Offers {
+		b = appendUDOffer(b, &r.Offers[i])
+	}
+	return endMessage(b, start)
+}
+
+// AppendRefused appends the message. It never has a MAC: the nonce shows that its sender has read the query, and who can
+// read queries can as well drop them.
+func AppendRefused(b []byte, r Refused) []byte {
+	start := len(b)
+	b = appendHeader(b, TypeRefused, Version)
+	b = appendTLV(b, tlvQueryNonce, r.Nonce[:])
+	b = appendTLV(b, tlvReason, []byte{uint8(r.Reason)})
+	if r.TTL > 0 {
+		b = appendTTL(b, r.TTL)
+	}
+	return endMessage(b, start)
+}
+
+// ParseResolve reads a datagram that is a RESOLVE. One that is shorter than its answers could be is malformed.
+func ParseResolve(b []byte) (Resolve, error) {
+	_, tlvs, err := datagram(b, TypeResolve)
+	if err != nil {
+		return Resolve{}, err
+	}
+	if len(b) < MinQueryLen || len(b) > MaxQueryLen {
+		return Resolve{}, fmt.Errorf("clc resolve of %d bytes: %w", len(b), ErrMalformed)
+	}
+	var r Resolve
+	seen, err := walkTLVs(tlvs, resolveTLVs, r.set)
+	if err != nil {
+		return Resolve{}, err
+	}
+	if !seen.has(tlvVersions, tlvGatewayID, tlvAddress) {
+		return Resolve{}, missing(TypeResolve)
+	}
+	return r, nil
+}
+
+func (r *Resolve) set(typ uint16, v []byte) error {
+	switch typ {
+	case tlvQueryNonce:
+		return setID((*[16]byte)(&r.Nonce), v)
+	case tlvVersions:
+		return setVersions(v, &r.MinVersion, &r.MaxVersion)
+	case tlvAddress:
+		return setAddress(&r.Target, v)
+	case tlvUDOffer:
+		return addUDOffer(&r.Offers, v)
+	}
+	return setIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
+}
+
+// ParseResolved reads a datagram that is a RESOLVED.
+func ParseResolved(b []byte) (Resolved, error) {
+	h, tlvs, err := datagram(b, TypeResolved)
+	if err != nil {
+		return Resolved{}, err
+	}
+	r := Resolved{Version: h.Version}
+	seen, err := walkTLVs(tlvs, resolvedTLVs, r.set)
+	if err != nil {
+		return Resolved{}, err
+	}
+	if !seen.has(tlvGatewayID, tlvAddress, tlvTTL) {
+		return Resolved{}, missing(TypeResolved)
+	}
+	if len(r.Offers) == 0 {
+		return Resolved{}, fmt.Errorf("clc resolved without a known offer: %w", ErrMalformed)
+	}
+	return r, nil
+}
+
+func (r *Resolved) set(typ uint16, v []byte) error {
+	switch typ {
+	case tlvQueryNonce:
+		return setID((*[16]byte)(&r.Nonce), v)
+	case tlvAddress:
+		return setAddress(&r.Observed, v)
+	case tlvTTL:
+		return setTTL(&r.TTL, v)
+	case tlvUDOffer:
+		return addUDOffer(&r.Offers, v)
+	}
+	return setIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
+}
+
+// ParseRefused reads a datagram that is a REFUSED.
+func ParseRefused(b []byte) (Refused, error) {
+	_, tlvs, err := datagram(b, TypeRefused)
+	if err != nil {
+		return Refused{}, err
+	}
+	var r Refused
+	seen, err := walkTLVs(tlvs, refusedTLVs, r.set)
+	if err != nil {
+		return Refused{}, err
+	}
+	if !seen.has(tlvReason) {
+		return Refused{}, missing(TypeRefused)
+	}
+	return r, nil
+}
+
+func (r *Refused) set(typ uint16, v []byte) error {
+	switch typ {
+	case tlvQueryNonce:
+		return setID((*[16]byte)(&r.Nonce), v)
+	case tlvTTL:
+		return setTTL(&r.TTL, v)
+	}
+	return setReason(&r.Reason, v)
+}
+
+// QueryNonceOf returns the nonce of a datagram that has the size and the beginning of a RESOLVE, also of one that this
+// version cannot parse: it may be refused, nothing else is ever answered.
+func QueryNonceOf(b []byte) (QueryNonce, bool) {
+	_, _, err := datagram(b, TypeResolve)
+	if err != nil || len(b) < MinQueryLen || len(b) > MaxQueryLen {
+		return QueryNonce{}, false
+	}
+	return QueryNonce(b[HeaderLen+tlvHeaderLen:]), true
+}
+
+// datagram returns the header and the TLVs of a message that fills b and begins with a query nonce.
+func datagram(b []byte, t MessageType) (Header, []byte, error) {
+	h, tlvs, err := message(b, t)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	if h.Len != len(b) {
+		return Header{}, nil, fmt.Errorf("clc %s with %d bytes behind it: %w", t, len(b)-h.Len, ErrMalformed)
+	}
+	const n = len(QueryNonce{})
+	if len(tlvs) < tlvHeaderLen+n || binary.BigEndian.Uint32(tlvs) != tlvQueryNonce<<16|uint32(n) {
+		return Header{}, nil, fmt.Errorf("clc %s not starting with the nonce: %w", t, ErrMalformed)
+	}
+	return h, tlvs, nil
+}
+
+// The address TLV: IP address (16, IPv4 as ::ffff:a.b.c.d), UDP port(2). It is that of the receiver, as the sender sees it.
+const addressLen = 16 + 2
+
+func appendAddress(b []byte, a netip.AddrPort) []byte {
+	ip := a.Addr().As16()
+	return appendTLV(b, tlvAddress, binary.BigEndian.AppendUint16(ip[:], a.Port()))
+}
+
+func setAddress(a *netip.AddrPort, v []byte) error {
+	if err := want(v, addressLen); err != nil {
+		return err
+	}
+	*a = netip.AddrPortFrom(netip.AddrFrom16([16]byte(v)).Unmap(), binary.BigEndian.Uint16(v[16:]))
+	return nil
+}
+
+func appendTTL(b []byte, d time.Duration) []byte {
+	s := min(max(d, 0), MaxAnswerTTL) / time.Second
+	return appendTLV(b, tlvTTL, binary.BigEndian.AppendUint32(nil, uint32(s)))
+}
+
+func setTTL(d *time.Duration, v []byte) error {
+	if err := want(v, 4); err != nil {
+		return err
+	}
+	*d = min(time.Duration(binary.BigEndian.Uint32(v))*time.Second, MaxAnswerTTL)
+	return nil
+}

@@ -1,0 +1,176 @@
+package negotiate
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// isWanted says that an application had something for the peer lately.
+func (r *Resolver) isWanted(p *resolverPeer, now time.Time) bool {
+	return !p.wanted.IsZero() && now.Before(p.wanted.Add(wantMemory))
+}
+
+// mayAsk returns when the next query to the peer is allowed: always later than now for a host of which nothing is known.
+func (r *Resolver) mayAsk(p *resolverPeer, now time.Time) time.Time {
+	switch {
+	case p.news && p.newsID != p.knownID:
+		return p.asked.Add(FreshInterval)
+	case p.news:
+		return p.asked.Add(QueryInterval)
+	case p.named || p.state == PeerStateProven || now.Before(p.newsUntil):
+		return p.asked.Add(QueryInterval)
+	}
+	return now.Add(QueryInterval)
+}
+
+// ask sends a query if one is allowed and none is under way.
+func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
+	if p.query != nil || now.Before(r.mayAsk(p, now)) {
+		return p.query != nil
+	}
+	offers := r.ours(p.local, p.addr, true)
+	if len(offers) == 0 { // for now
+		p.asked = now
+		return false
+	}
+	q := &resolverQuery{
+		nonce: QueryNonce(r.cfg.Nonce()), from: netip.AddrPortFrom(p.local, r.cfg.Port), deadline: now.Add(AnswerTimeout),
+	}
+	msg := AppendResolve(nil, &Resolve{
+		Nonce: q.nonce, MinVersion: MinVersion, MaxVersion: Version,
+		GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID, Target: p.to, Offers: offers,
+	})
+	if r.cfg.Key != nil {
+		msg, q.mac = Seal(msg, 0, r.cfg.Key, MAC{})
+	}
+	if p.news {
+		p.news, p.knownID = false, p.newsID
+	}
+	p.query, p.asked = q, now
+	if p.state != PeerStateProven && p.state != PeerStateProving {
+		p.state = PeerStateAsked
+	}
+	r.stats.Queries++
+	r.do(SendResolution{To: p.to, From: p.local, Bytes: msg})
+	return true
+}
+
+// unanswered ends a query. A proven peer is asked again before its answer ends.
+func (r *Resolver) unanswered(p *resolverPeer, now time.Time) {
+	p.query, p.to = nil, p.home
+	if p.state == PeerStateAsked {
+		r.leave(p, PeerStateUnknown, ReasonPeerUnresolved, false, r.mayAsk(p, now), now)
+	}
+}
+
+// leave makes the peer native.
+func (r *Resolver) leave(p *resolverPeer, s ResolverState, reason Reason, remote bool, until, now time.Time) {
+	p.state, p.reason, p.remote, p.until = s, reason, remote, until
+	r.native(p, now)
+}
+
+func (r *Resolver) native(p *resolverPeer, now time.Time) {
+	r.do(PeerNative{Peer: p.addr, Reason: p.reason, Remote: p.remote, TTL: max(p.until.Sub(now), minNative)})
+}
+
+// awaited returns the peer whose query these are the answer to.
+func (r *Resolver) awaited(from netip.AddrPort, nonce QueryNonce) *resolverPeer {
+	p := r.peers[from.Addr()]
+	if p == nil || p.query == nil || p.to != from || p.query.nonce != nonce {
+		r.stats.Ignored++
+		return nil
+	}
+	return p
+}
+
+// resolved takes a RESOLVED.
+func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
+	a, err := ParseResolved(b)
+	if err != nil {
+		r.stats.Ignored++
+		return
+	}
+	p := r.awaited(from, a.Nonce)
+	if p == nil {
+		return
+	}
+	if r.cfg.Key != nil {
+		if _, err := Verify(b, r.cfg.Key, p.query.mac); err != nil {
+			r.stats.Ignored++ // the true answer may still come
+			return
+		}
+	}
+	r.stats.Answers++
+	asked := p.query.from
+	p.query, p.home = nil, p.to
+	offers := r.usable(a.Offers, a.HostID)
+	switch {
+	case a.Version < MinVersion || a.Version > Version:
+		r.refused(p, ReasonVersion, false, 0, now)
+	case a.Observed != asked:
+		r.refused(p, ReasonNAT, false, 0, now)
+	case a.GatewayID == r.cfg.GatewayID: // an address of this host
+		r.refused(p, ReasonAddress, false, 0, now)
+	case len(offers) == 0:
+		r.refused(p, ReasonNoCommonCarrier, false, 0, now)
+	default:
+		r.answered(p, &a, offers, now)
+	}
+}
+
+// answered goes on with an answer that can be used.
+func (r *Resolver) answered(p *resolverPeer, a *Resolved, offers []UDOffer, now time.Time) {
+	if a.GatewayID == p.newsID {
+		p.news = false
+	}
+	p.knownID = a.GatewayID
+	p.newsUntil = now.Add(newsTTL)
+	p.ttl = max(a.TTL, minValid)
+	p.valid = now.Add(p.ttl)
+	busy := p.state == PeerStateProven || p.state == PeerStateProving
+	if busy && a.GatewayID == p.gatewayID {
+		if i := slices.Index(offers, p.offers[p.offer]); i >= 0 { // nothing changed for the way in use
+			p.offers, p.offer = offers, i
+			if p.state == PeerStateProven {
+				r.capable(p, now)
+			}
+			return
+		}
+	}
+	if busy {
+		r.do(PeerGone{Peer: p.addr})
+	}
+	p.gatewayID, p.offers = a.GatewayID, offers
+	p.state = PeerStateResolved
+	r.prove(p, 0, now)
+}
+
+// refusedBy takes a REFUSED.
+func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
+	a, err := ParseRefused(b)
+	if err != nil {
+		r.stats.Ignored++
+		return
+	}
+	p := r.awaited(from, a.Nonce)
+	if p == nil {
+		return
+	}
+	r.stats.Refusals++
+	p.query, p.home = nil, p.to
+	r.refused(p, a.Reason, true, a.TTL, now)
+}
+
+// refused leaves the peer native for as long as the peer cache leaves a service native for such a reason, or as the peer
+// says within these bounds.
+func (r *Resolver) refused(p *resolverPeer, reason Reason, remote bool, ttl time.Duration, now time.Time) {
+	if p.state == PeerStateProven || p.state == PeerStateProving {
+		r.do(PeerGone{Peer: p.addr})
+	}
+	if ttl == 0 {
+		ttl = CachePolicy{}.TTL(reason, 1)
+	}
+	ttl = min(max(ttl, QueryInterval), DefaultNegativeTTL)
+	r.leave(p, PeerStateRefused, reason, remote, now.Add(ttl), now)
+}

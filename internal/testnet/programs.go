@@ -32,7 +32,7 @@ func (h *Host) AppCommand(ctx context.Context, args ...string) *Cmd {
 // this returns.
 func (h *Host) StartApp(args ...string) (*Proc, error) {
 	p, err := h.StartCmd(h.AppCommand(context.Background(), args...))
-	if err != nil || args[0] != "serve" {
+	if err != nil || !strings.HasPrefix(args[0], "serve") {
 		return p, err
 	}
 	want := 0
@@ -169,6 +169,9 @@ type IPerf3 struct {
 	ReceivedBytes int64
 	BitsPerSecond float64 // at the receiver
 	Retransmits   int64   // of the sender's kernel connection
+	// Of datagrams only (-u): how many were sent, and were not received. The
+	// receiver counts to the highest number it has seen.
+	Packets, Lost int64
 }
 
 // IPerf3 runs an iperf3 client on the host; args are added to its command line.
@@ -186,6 +189,8 @@ func (h *Host) IPerf3(ctx context.Context, server netip.AddrPort, args ...string
 				Seconds float64 `json:"seconds"`
 				Bytes   int64   `json:"bytes"`
 				Rate    float64 `json:"bits_per_second"`
+				Packets int64   `json:"packets"`
+				Lost    int64   `json:"lost_packets"`
 			} `json:"sum_received"`
 		} `json:"end"`
 	}
@@ -198,5 +203,6 @@ func (h *Host) IPerf3(ctx context.Context, server netip.AddrPort, args ...string
 	return IPerf3{
 		Seconds: r.End.Received.Seconds, ReceivedBytes: r.End.Received.Bytes,
 		BitsPerSecond: r.End.Received.Rate, Retransmits: r.End.Sent.Retransmits,
+		Packets: r.End.Received.Packets, Lost: r.End.Received.Lost,
 	}, nil
 }

@@ -21,7 +21,8 @@ const Variable = "SMCGW_TESTNET_APP"
 type Event struct {
 	// Event says what happened: listening, accepted, closed (a server's
 	// connection), connected, ended (a client's connection), done (a command
-	// of hold), result (the last line of a client).
+	// of hold), peer, alien, tally, reported (a server of datagrams), lost (a
+	// client of datagrams), result (the last line of a client).
 	Event string `json:"event"`
 	// Mode is the server's mode or the client's command.
 	Mode string `json:"mode,omitempty"`
@@ -46,20 +47,35 @@ type Event struct {
 	// ConnectMicros is how long connect took, in the result of clients with
 	// one connection.
 	ConnectMicros int64 `json:"connect_micros,omitempty"`
+	// GapMicros is the longest time between two answers to datagrams, and Device
+	// the name of the device they came by, as the kernel tells the server.
+	GapMicros int64  `json:"gap_micros,omitempty"`
+	Device    string `json:"device,omitempty"`
+	// Lost counts datagrams without an answer in time, Late answers behind
+	// their time and repeated ones.
+	Lost int `json:"lost,omitempty"`
+	Late int `json:"late,omitempty"`
 	// OK and Failed count operations, and Errnos the failed ones by errno.
 	OK     int            `json:"ok"`
 	Failed int            `json:"failed"`
 	Errnos map[string]int `json:"errnos,omitempty"`
 }
 
+// App is a program of another package, for those that can run it: what it needs
+// is then not linked into everything that runs apps.
+type App struct {
+	Name string
+	Run  func(args []string, print func(Event)) error
+}
+
 // Init becomes an app, and never returns, when this process was started as one.
-func Init() {
+func Init(more ...App) {
 	if os.Getenv(Variable) == "" {
 		return
 	}
 	// SIGTERM ends an app at once; SIGPIPE must not, writes report EPIPE.
 	signal.Ignore(syscall.SIGPIPE)
-	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout))
+	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, more...))
 }
 
 // printer writes events, whole lines at a time.
@@ -78,13 +94,14 @@ func (p *printer) print(e Event) {
 	_, _ = p.w.Write(append(line, '\n'))
 }
 
-var errUsage = errors.New("usage: serve MODE=ADDRESS... | web ADDRESS | fetch [flags] | connect | ping | transfer | churn | hold [flags]")
+var errUsage = errors.New("usage: serve MODE=ADDRESS... | serve-udp MODE=ADDRESS... | web ADDRESS | fetch [flags] | " +
+	"connect | ping | transfer | churn | hold [flags] | ping-udp [flags] | memcached [flags]")
 
 // Main runs the app that the arguments name and returns its exit status: 0 if
 // everything went as it should, 1 if not, 2 for wrong arguments.
-func Main(args []string, in io.Reader, out io.Writer) int {
+func Main(args []string, in io.Reader, out io.Writer, more ...App) int {
 	p := &printer{w: out}
-	err := run(args, in, p)
+	err := run(args, in, p, more)
 	switch {
 	case err == nil:
 		return 0
@@ -96,13 +113,24 @@ func Main(args []string, in io.Reader, out io.Writer) int {
 	}
 }
 
-func run(args []string, in io.Reader, p *printer) error {
+func run(args []string, in io.Reader, p *printer, more []App) error {
 	if len(args) == 0 {
 		return errUsage
+	}
+	for _, app := range more {
+		if app.Name == args[0] {
+			return app.Run(args[1:], p.print)
+		}
 	}
 	switch args[0] {
 	case "serve":
 		return serve(args[1:], p)
+	case "serve-udp":
+		return serveUDP(args[1:], in, p)
+	case "ping-udp":
+		return pingUDP(args[1:], in, p)
+	case "memcached":
+		return memcached(args[1:], p)
 	case "web":
 		return web(args[1:], p)
 	case "fetch":

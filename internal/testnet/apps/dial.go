@@ -132,12 +132,18 @@ func socketError(fd int) error {
 
 // addrText writes an address with IPv4 unmapped.
 func addrText(a net.Addr) string {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return plainText(a.AddrPort())
+	case *net.UDPAddr:
+		return plainText(a.AddrPort())
+	default:
 		return ""
 	}
-	ap := tcp.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()).String()
+}
+
+func plainText(a netip.AddrPort) string {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port()).String()
 }
 
 // reset makes the close of a connection a RST.

@@ -1,0 +1,90 @@
+package apps
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNumbered(t *testing.T) {
+	for _, size := range []int{0, 1, numberedHead - 1, numberedHead, numberedHead + 1, 1472, 65507} {
+		d := numbered{seed: 7, number: 1 << 40, size: size}
+		b := d.append([]byte("before"))[len("before"):]
+		require.Len(t, b, size)
+		got, err := parseNumbered(b)
+		require.NoError(t, err)
+		if size < numberedHead {
+			d = numbered{size: size}
+		}
+		require.Equal(t, d, got)
+		for i := range b {
+			b[i]++
+			_, err := parseNumbered(b)
+			if i < 4 || i >= numberedHead || size < numberedHead {
+				require.ErrorIs(t, err, errAlien, "byte %d of %d", i, size)
+			}
+			b[i]--
+			if size > 2*numberedHead && i > 100 {
+				break
+			}
+		}
+		_, err = parseNumbered(append(b, 0))
+		require.ErrorIs(t, err, errAlien)
+	}
+}
+
+// TestNumberedCut: no part of a datagram but the empty one passes for a whole.
+func TestNumberedCut(t *testing.T) {
+	b := numbered{seed: 7, number: 3, size: 100}.append(nil)
+	for i := 1; i < len(b); i++ {
+		_, err := parseNumbered(b[:i])
+		require.ErrorIs(t, err, errAlien, "%d", i)
+		_, err = parseNumbered(b[i:])
+		require.ErrorIs(t, err, errAlien, "%d", i)
+	}
+	// What a gateway puts in front of a datagram is found.
+	_, err := parseNumbered(append([]byte{4, 8, 0x1b, 0x58, 10, 77, 0, 1}, b...))
+	require.ErrorIs(t, err, errAlien)
+}
+
+func FuzzParseNumbered(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{shortPattern})
+	f.Add(numbered{seed: 1, number: 2, size: 40}.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := parseNumbered(b)
+		if err == nil {
+			require.Equal(t, b, d.append([]byte{}))
+		}
+	})
+}
+
+func FuzzParseMemcached(f *testing.F) {
+	f.Add([]byte{0, 1, 0, 0, 0, 1, 0, 0, 'E', 'N', 'D'})
+	f.Add([]byte{0, 1, 0, 3, 0, 3, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := parseMemcached(b)
+		if err == nil {
+			require.Less(t, p.number, p.total)
+			require.LessOrEqual(t, p.total, memcachedAnswers)
+			require.Len(t, p.text, len(b)-memcachedHead)
+		}
+	})
+}
+
+func TestParseMemcachedCut(t *testing.T) {
+	b := []byte{0, 1, 0, 0, 0, 1, 0, 0}
+	for i := range b {
+		_, err := parseMemcached(b[:i])
+		require.ErrorIs(t, err, errMemcached)
+	}
+	_, err := parseMemcached(b)
+	require.NoError(t, err)
+}
+
+func TestServeUDPUsage(t *testing.T) {
+	for _, args := range [][]string{{"serve-udp"}, {"serve-udp", "-nonsense"}, {"ping-udp"}, {"ping-udp", "-to", "x"},
+		{"ping-udp", "-to", "127.0.0.1:1", "-size", "-1"}, {"memcached", "-count", "0"}} {
+		require.ErrorIs(t, run(args, nil, &printer{}, nil), errUsage, "%v", args)
+	}
+}

@@ -1,0 +1,114 @@
+package testnet
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DNSServer starts an ordinary dnsmasq on the host, all addresses, that knows
+// the names of records and nothing else, asks nobody, and logs every query
+// with its source. A record is an option of dnsmasq without its dashes, like
+// "address=/www.test/192.0.2.1".
+func (h *Host) DNSServer(port uint16, records ...string) (*Proc, error) {
+	args := []string{
+		"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-dhcp-interface=*",
+		"--user=root", "--pid-file=", "--log-facility=-", "--log-queries=extra", "--log-async=0",
+		"--edns-packet-max=4096", "--cache-size=0", "--port", strconv.Itoa(int(port)),
+	}
+	for _, r := range records {
+		args = append(args, "--"+r)
+	}
+	p, err := h.Start("dnsmasq", args...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return p, p.WaitOutput(ctx, "started, version")
+}
+
+// Dig runs dig on the host and returns what it prints; args are added to its
+// command line. It asks by UDP alone and once.
+func (h *Host) Dig(ctx context.Context, server netip.AddrPort, name, kind string, args ...string) (string, error) {
+	args = append([]string{
+		"@" + server.Addr().String(), "-p", strconv.Itoa(int(server.Port())), name, kind,
+		"+short", "+tries=1", "+time=3", "+ignore", "+bufsize=4096",
+	}, args...)
+	out, err := h.Run(ctx, "dig", args...)
+	return strings.TrimSpace(out), err
+}
+
+// Memcached starts an ordinary memcached on the host, all addresses, that
+// listens by UDP as well as by TCP.
+func (h *Host) Memcached(port uint16) (*Proc, error) {
+	number := strconv.Itoa(int(port))
+	p, err := h.Start("memcached", "-u", "root", "-p", number, "-U", number, "-l", "0.0.0.0,::", "-t", "2", "-vv")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	// It listens to datagrams last.
+	return p, p.WaitOutput(ctx, "server listening (udp)")
+}
+
+// SockperfServer starts a sockperf server on one address of the host. The
+// program knows IPv4 alone.
+func (h *Host) SockperfServer(port uint16) (*Proc, error) {
+	p, err := h.Start("sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return p, p.WaitOutput(ctx, "using recvfrom() to block on socket")
+}
+
+// Sockperf is the result of a run of sockperf ping-pong.
+type Sockperf struct {
+	Sent, Received, Dropped, Duplicated, OutOfOrder int64
+	// Median is half of the time from a message to its answer.
+	Median time.Duration
+}
+
+// Sockperf runs a ping-pong by UDP on the host; args are added to its command
+// line.
+func (h *Host) Sockperf(ctx context.Context, server netip.AddrPort, args ...string) (Sockperf, error) {
+	args = append([]string{
+		"ping-pong", "-i", server.Addr().String(), "-p", strconv.Itoa(int(server.Port())), "--data-integrity", "--pre-warmup-wait", "1",
+	}, args...)
+	cmd := h.Command(ctx, "sockperf", args...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return Sockperf{}, fmt.Errorf("sockperf: %w: %s", err, out)
+	}
+	return parseSockperf(string(out))
+}
+
+var (
+	sockperfTotal  = regexp.MustCompile(`\[Total Run\].*SentMessages=(\d+); ReceivedMessages=(\d+)`)
+	sockperfErrors = regexp.MustCompile(`# dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)`)
+	sockperfMedian = regexp.MustCompile(`percentile 50\.000 = +([\d.]+)`)
+)
+
+func parseSockperf(out string) (s Sockperf, err error) {
+	total, wrong := sockperfTotal.FindStringSubmatch(out), sockperfErrors.FindStringSubmatch(out)
+	median := sockperfMedian.FindStringSubmatch(out)
+	if total == nil || wrong == nil || median == nil {
+		return s, fmt.Errorf("output of sockperf: %s", out)
+	}
+	for i, into := range []*int64{&s.Sent, &s.Received, &s.Dropped, &s.Duplicated, &s.OutOfOrder} {
+		text := append(total[1:], wrong[1:]...)[i]
+		if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return s, fmt.Errorf("output of sockperf: %w: %s", err, out)
+		}
+	}
+	us, err := strconv.ParseFloat(median[1], 64)
+	s.Median = time.Duration(us * float64(time.Microsecond))
+	return s, err
+}

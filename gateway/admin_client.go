@@ -54,6 +54,11 @@ func (c *AdminClient) Status(ctx context.Context) (Status, error) {
 	return ask[Status](ctx, c, http.MethodGet, "/v1/status", StatusSchema)
 }
 
+// Stats asks for the totals since the start.
+func (c *AdminClient) Stats(ctx context.Context) (Stats, error) {
+	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", StatsSchema)
+}
+
 // Conns lists connections.
 func (c *AdminClient) Conns(ctx context.Context, q ConnQuery) (ConnList, error) {
 	path := "/v1/conns?closed=" + strconv.FormatBool(q.Closed) + "&all=" + strconv.FormatBool(q.All)

@@ -18,6 +18,8 @@ type fakeControl struct {
 
 func (f *fakeControl) Status() Status { return f.status }
 
+func (f *fakeControl) Stats() Stats { return sampleStats() }
+
 func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
 	switch {
 	case q.Closed:
@@ -122,5 +124,7 @@ func (f *fakeControl) Snapshot() Snapshot {
 		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
 		Devices:     sampleDevices(),
 		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),
+		UDP:         sampleStats().Protocols[ProtoUDP],
+		Datagrams:   sampleStats().Datagrams,
 	}
 }

@@ -16,6 +16,7 @@ import (
 func (s *AdminServer) adminMux(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.getStatus)
+	mux.HandleFunc("GET /v1/stats", s.getStats)
 	mux.HandleFunc("GET /v1/conns", s.getConns)
 	mux.HandleFunc("GET /v1/peers", s.getPeers)
 	mux.HandleFunc("GET /v1/devices", s.getDevices)
@@ -70,6 +71,12 @@ func withKeys[V any](m map[Carrier]V) map[Carrier]V {
 	out := map[Carrier]V{CarrierShm: zero, CarrierSoft: zero, CarrierRelay: zero}
 	maps.Copy(out, m)
 	return out
+}
+
+func (s *AdminServer) getStats(w http.ResponseWriter, _ *http.Request) {
+	st := s.ctl.Stats()
+	st.Schema = StatsSchema
+	writeJSON(w, st.filled())
 }
 
 func (s *AdminServer) getConns(w http.ResponseWriter, r *http.Request) {

@@ -8,6 +8,8 @@ import "time"
 type Control interface {
 	// Status summarises. Schema may be left empty.
 	Status() Status
+	// Stats returns the totals since the start. Schema may be left empty.
+	Stats() Stats
 	// Conns lists the carried flows, or the history of closed ones with
 	// q.Closed; q.All adds the history of native ones. Newest first.
 	Conns(q ConnQuery) []ConnInfo
@@ -37,6 +39,10 @@ type Snapshot struct {
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
 	BytesTotal map[Carrier]ByteCount
+	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
+	// Datagrams are the same and more about datagrams.
+	UDP       ProtoStats
+	Datagrams DatagramStats
 	// Handshakes holds one histogram per carrier that was negotiated.
 	Handshakes map[Carrier]HistogramSnapshot
 	// Memory is the pool's use by kind: rmb, sndbuf, pooled.

@@ -16,6 +16,7 @@ func TestDocumentsAreStable(t *testing.T) {
 	version := VersionInfo{Schema: VersionSchema, Version: "1.2.3", Go: "go1.26", OS: "linux", Arch: "amd64", Kernel: "6.18", Daemon: "1.2.2"}
 	for name, doc := range map[string]any{
 		"status.golden":  sampleStatus(),
+		"stats.golden":   sampleStats(),
 		"conns.golden":   ConnList{Schema: ConnsSchema, Conns: sampleConns()},
 		"peers.golden":   PeerList{Schema: PeersSchema, Peers: samplePeers()},
 		"devices.golden": DeviceList{Schema: DevicesSchema, Devices: sampleDevices()},
@@ -34,6 +35,8 @@ func TestDocumentsReadBack(t *testing.T) {
 	requireReadsBack(t, ConnList{Schema: ConnsSchema, Conns: sampleConns()}, &conns)
 	var st Status
 	requireReadsBack(t, sampleStatus(), &st)
+	var stats Stats
+	requireReadsBack(t, sampleStats(), &stats)
 	var devices DeviceList
 	requireReadsBack(t, DeviceList{Schema: DevicesSchema, Devices: sampleDevices()}, &devices)
 	var peers PeerList

@@ -58,7 +58,7 @@ func (f *flow) runClient(sa netstack.SYNACK) {
 		conn.Forget()
 		return
 	}
-	p := negotiate.Proposal{Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID}
+	p := negotiate.Proposal{Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort()}
 	reason := f.makeOffers(&p)
 	hs := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, p)
 	c := &client{hs: hs}
@@ -104,6 +104,7 @@ func (c *client) action(a negotiate.Action) {
 		c.send(a.Bytes)
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
+		c.f.g.dgrams.Load().news(c.f.tuple, a.Accept.DatagramPort, a.Accept.GatewayID)
 		for _, fb := range c.f.g.fabrics {
 			fb.answered(c.f, a.Accept)
 		}

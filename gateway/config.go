@@ -33,6 +33,10 @@ type Config struct {
 	ShmDir string `yaml:"shm_dir"`
 	// Soft configures the soft device.
 	Soft Soft `yaml:"soft"`
+	// DatagramPort is the UDP port on which gateways ask each other whether and
+	// how datagrams can be carried; [NoDatagrams] (0 in the file): they are never
+	// asked, do not answer, and no datagram is carried. Default: 4790.
+	DatagramPort DatagramPort `yaml:"datagram_port"`
 	// Limits bound what the gateway may use.
 	Limits Limits `yaml:"limits"`
 	// Fallback says how long a refusal is remembered.
@@ -65,15 +69,17 @@ type Config struct {
 type Rule struct {
 	// Name identifies the rule in metrics. Default: rule-N, N counted from 1.
 	Name string `yaml:"name"`
-	// Match is what the rule is about; an empty Match is every connection.
+	// Match is what the rule is about; an empty Match is every TCP connection.
 	Match Match `yaml:"match"`
 	// Action is what happens to a matching connection. Default: pass.
 	Action Action `yaml:"action"`
 }
 
-// Match selects connections. Within a list any entry may hold, all lists that
-// are given must hold.
+// Match selects connections, or the datagrams of UDP sockets. Within a list any
+// entry may hold, all lists that are given must hold.
 type Match struct {
+	// Proto is the protocol the rule is about; it is about no other. Default: tcp.
+	Proto Proto `yaml:"proto"`
 	// Ports are server ports, of either direction. Default: every port.
 	Ports []uint16 `yaml:"ports"`
 	// Peers are addresses of the other side, masked. Default: every address.
@@ -147,7 +153,7 @@ func (r Rule) OutboundOnly() bool {
 	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
 }
 
-// MatchesAll reports whether the rule matches every connection.
+// MatchesAll reports whether the rule matches everything of its protocol.
 func (r Rule) MatchesAll() bool {
 	return !r.OutboundOnly() && len(r.Match.Ports)+len(r.Match.Peers) == 0
 }

@@ -25,6 +25,9 @@ func (c Config) WithDefaults() Config {
 		if r.Action == "" {
 			r.Action = ActionPass
 		}
+		if r.Match.Proto == "" {
+			r.Match.Proto = ProtoTCP
+		}
 	}
 	return out
 }

@@ -38,6 +38,20 @@ func Actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAu
 
 func (a *Action) setText(text string) error { return pick(a, text, Actions()) }
 
+// Proto is the protocol a rule is about.
+type Proto string
+
+// The protocols. Their names are also those of ConnInfo.Proto.
+const (
+	ProtoTCP Proto = "tcp"
+	ProtoUDP Proto = "udp"
+)
+
+// Protos lists every Proto.
+func Protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
+
+func (p *Proto) setText(text string) error { return pick(p, text, Protos()) }
+
 // DeviceKind is an RDMA device as the configuration names it.
 type DeviceKind string
 

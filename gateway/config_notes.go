@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -11,29 +12,23 @@ import (
 // bug costs the operator the host, or the cluster.
 var neverPorts = []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}
 
-// NeverPorts returns the ports that are never carried under this configuration:
-// the never-list and the metrics port, without those a rule that carries names.
+// NeverPorts returns the ports that only a rule which names them carries: the
+// never-list, the metrics port, and the ports on which gateways talk to each
+// other. The datapath makes the exceptions, rule by rule: one that names a port
+// does not open it to the others, nor to the other protocol.
 func (c Config) NeverPorts() []uint16 {
-	list := slices.Clone(neverPorts)
+	list := append(slices.Clone(neverPorts), c.ownPorts()...)
 	if _, port, err := net.SplitHostPort(c.Metrics.Listen); err == nil {
-		var n uint16
-		if _, err := fmt.Sscanf(port, "%d", &n); err == nil && n != 0 {
-			list = append(list, n)
+		if n, err := strconv.ParseUint(port, 10, 16); err == nil && n != 0 {
+			list = append(list, uint16(n))
 		}
 	}
-	named := c.carriedPorts()
-	return slices.DeleteFunc(list, func(p uint16) bool { return slices.Contains(named, p) })
-}
-
-// carriedPorts lists the ports that rules with a carrying action name.
-func (c Config) carriedPorts() []uint16 {
-	var out []uint16
-	for _, r := range c.Policy {
-		if r.Action != ActionPass {
-			out = append(out, r.Match.Ports...)
-		}
-	}
-	return out
+	seen := make(map[uint16]bool)
+	return slices.DeleteFunc(list, func(p uint16) bool {
+		twice := seen[p]
+		seen[p] = true
+		return twice
+	})
 }
 
 // Notes lists what is valid but may not do what its writer expects.
@@ -51,7 +46,9 @@ func (c Config) Notes() []string {
 	for i, r := range c.Policy {
 		field := fmt.Sprintf("policy[%d] (%s)", i, r.Name)
 		note(r.OutboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)
-		note(r.MatchesAll() && i < len(c.Policy)-1, "%s: matches everything: the rules after it are never reached", field)
+		later := slices.ContainsFunc(c.Policy[i+1:], func(l Rule) bool { return l.Match.Proto == r.Match.Proto })
+		note(r.MatchesAll() && later, "%s: matches everything: the rules for %s after it are never reached", field, r.Match.Proto)
+		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
 			note(r.Action != ActionPass && slices.Contains(neverPorts, p), "%s: port %d is on the never-list and is carried because the rule names it", field, p)
 		}

@@ -81,14 +81,19 @@ func TestNotes(t *testing.T) {
 		"carriers: the list is empty: RDMA is never used",
 		"policy[0] (a): cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones",
 		"policy[0] (a): port 22 is on the never-list and is carried because the rule names it",
-		"policy[1] (rule-2): matches everything: the rules after it are never reached",
+		"policy[1] (rule-2): matches everything: the rules for tcp after it are never reached",
+		"policy[2] (u): datagram_port is 0: no datagram is carried",
+		"policy[2] (u): port 53 is on the never-list and is carried because the rule names it",
 		"metrics.listen: 0.0.0.0:9469 can be reached from other hosts, without authentication",
 	}, parseString(t, `
 carriers: []
+datagram_port: 0
 metrics: { listen: "0.0.0.0:9469" }
 policy:
   - { name: a, match: { ports: [22], uids: [3] }, action: accelerate }
   - {}
+  - { name: u, match: { proto: udp, ports: [53] }, action: accelerate }
   - {}
+  - { name: last, match: { proto: udp } }
 `).Config.Notes())
 }

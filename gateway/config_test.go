@@ -36,10 +36,12 @@ devices: [eth0]
 policy:
   - { name: redis, match: { ports: [6379], peers: [10.1.2.3/8, "fd00::/8", 192.0.2.7, "::ffff:10.0.0.0/104"], cgroups: [] }, action: accelerate }
   - { name: web, match: { ports: [80, 443], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto }
+  - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
   - { name: default, action: pass }
 carriers: [shm, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
+datagram_port: 4800
 limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100 }
 fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
 metrics: { listen: "127.0.0.1:9469" }
@@ -60,14 +62,15 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "redis", Match: Match{Ports: []uint16{6379}, Peers: []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
 				netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("10.0.0.0/8"),
-			}, Cgroups: []string{}}, Action: ActionAccelerate},
+			}, Cgroups: []string{}, Proto: ProtoTCP}, Action: ActionAccelerate},
 			{Name: "web", Match: Match{
-				Ports: []uint16{80, 443}, Cgroups: []string{"/system.slice/nginx*"},
+				Proto: ProtoTCP, Ports: []uint16{80, 443}, Cgroups: []string{"/system.slice/nginx*"},
 				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
 			}, Action: ActionAuto},
-			{Name: "default", Action: ActionPass},
+			{Name: "dns", Match: Match{Proto: ProtoUDP, Ports: []uint16{53}}, Action: ActionAccelerate},
+			{Name: "default", Match: Match{Proto: ProtoTCP}, Action: ActionPass},
 		},
-		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
+		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
@@ -77,14 +80,14 @@ func TestParseFullConfig(t *testing.T) {
 	require.Equal(t, want, c)
 	require.True(t, c.Policy[1].OutboundOnly())
 	require.False(t, c.Policy[0].OutboundOnly())
-	require.True(t, c.Policy[2].MatchesAll())
+	require.True(t, c.Policy[3].MatchesAll())
 }
 
 func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
 		Schema: ConfigSchema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
-		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791},
+		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
@@ -147,7 +150,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
@@ -163,7 +166,7 @@ limits.retry: { a: b }
 		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
 		`line 16: mark_mask: 0x7 is not two adjacent bits`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -196,6 +199,10 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{match: {cgroups: [x]}}]":    `line 1: policy[0].match.cgroups[0]: "x" is not a cgroup path`,
 		"policy: [{match: {cgroups: ['/[']}}]": "is not a cgroup path",
 		"carriers: [shm, shm]":                 `line 1: carriers[1]: "shm" is listed twice`,
+		"policy: [{match: {proto: sctp}}]":     `line 1: policy[0].match.proto: "sctp" is none of tcp or udp`,
+		"datagram_port: -1":                    `line 1: datagram_port: "-1" is not a number from 0 to 65535`,
+		"datagram_port: 50000":                 `line 1: datagram_port: 50000 is not between 1 and 49151`,
+		"datagram_port: 4791":                  `line 1: datagram_port: 4791 is the port of the soft device`,
 		"carriers: [tcp]":                      `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
 		"rule_pref: 40000":                     "rule_pref: 40000 is not between 1 and 32763",
 		"[1, 2]":                               "line 1: must be a set of fields, not a list",
@@ -273,7 +280,7 @@ func walkFields(t reflect.Type, path string, fn func(string, reflect.StructField
 
 func TestValidateOfABuiltConfig(t *testing.T) {
 	c := Config{Mode: "x"}.WithDefaults()
-	c.Policy = []Rule{{Name: "a", Action: ActionPass, Match: Match{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
+	c.Policy = []Rule{{Name: "a", Action: ActionPass, Match: Match{Proto: ProtoTCP, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
 	err := c.Validate()
 	require.EqualError(t, err, "mode: \"x\" is none of off, observe or enforce\n"+
 		"policy[0].match.peers[0]: 10.0.0.1/8 is not a masked prefix\n"+
@@ -302,7 +309,11 @@ policy:
   - { match: { ports: [22, 80] }, action: accelerate }
   - { match: { ports: [53] } }
 `).Config
-	require.Equal(t, []uint16{53, 179, 2379, 6443, 10250, 4790, 4791, 9469}, c.NeverPorts())
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 9469}, c.NeverPorts(), "exceptions are made by rule")
+	c = parseString(t, "datagram_port: 4800\nsoft: { udp_port: 4801 }\n").Config
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4800, 4801}, c.NeverPorts())
+	c = parseString(t, "datagram_port: 0\n").Config
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}, c.NeverPorts())
 }
 
 func TestBytesText(t *testing.T) {

@@ -56,6 +56,7 @@ func (c Config) validate(users userLookup) []*FieldError {
 	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "longer than %d bytes", maxSocketPath-40)
 	// The soft device sends from ports of the dynamic range.
 	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbfff)
+	k.datagrams(c)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)
 	k.listen(c.Metrics.Listen)
@@ -92,6 +93,7 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 		k.must(ruleName.MatchString(r.Name), field+".name", "%q is not a name of letters, digits, '.', '_' and '-', at most 63", r.Name)
 		k.must(!seen[r.Name], field+".name", "%q names two rules", r.Name)
 		seen[r.Name] = true
+		oneOf(k, field+".match.proto", r.Match.Proto, Protos())
 		oneOf(k, field+".action", r.Action, Actions())
 		k.match(field+".match", r.Match, users)
 	}

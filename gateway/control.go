@@ -31,10 +31,26 @@ func (g *gateway) Status() Status {
 	if r := negotiate.Reason(g.steer.NativeReason()); r != negotiate.ReasonNone {
 		st.Degraded = append(st.Degraded, r.String())
 	}
-	if slices.ContainsFunc(g.absent, func(d DeviceInfo) bool { return d.State == DeviceFailed }) {
+	if g.noDatagrams || slices.ContainsFunc(g.absent, func(d DeviceInfo) bool { return d.State == DeviceFailed }) {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
 	}
 	return st
+}
+
+// Stats implements Control.
+func (g *gateway) Stats() Stats {
+	snap := g.Snapshot()
+	tcp := ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: snap.BytesTotal, Native: map[string]uint64{}}
+	for c, n := range snap.FlowsTotal {
+		tcp.Flows[c] = FlowCount{Now: snap.Flows[c], Total: n}
+	}
+	for _, fb := range snap.Fallbacks {
+		tcp.Native[fb.Reason] += fb.Count
+	}
+	return Stats{
+		StartedAt: g.started.Round(0).UTC(), Seconds: time.Since(g.started).Seconds(),
+		Protocols: map[Proto]ProtoStats{ProtoTCP: tcp, ProtoUDP: snap.UDP}, Datagrams: snap.Datagrams,
+	}
 }
 
 func (g *gateway) memoryUsed() uint64 { return uint64(g.pool.Stats().Used) }
@@ -43,15 +59,16 @@ func (g *gateway) memoryUsed() uint64 { return uint64(g.pool.Stats().Used) }
 func (g *gateway) Conns(q ConnQuery) []ConnInfo {
 	var list []ConnInfo
 	if q.Closed {
-		list = g.closed.List()
+		list = append(g.closed.List(), g.udp.closed.List()...)
 	} else {
 		now := time.Now()
 		for _, f := range g.all() {
 			list = append(list, f.info(now))
 		}
+		list = append(list, g.dgrams.Load().infos()...)
 	}
 	if q.All {
-		list = append(list, g.native.List()...)
+		list = append(append(list, g.native.List()...), g.udp.native.List()...)
 	}
 	slices.SortStableFunc(list, func(a, b ConnInfo) int {
 		switch {
@@ -74,6 +91,7 @@ func (g *gateway) Peers() []PeerInfo {
 			flows[f.tuple.Remote.Addr()]++
 		}
 	}
+	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
 	var list []PeerInfo
 	for a, carriers := range g.peers.carriers() {
 		list = append(list, PeerInfo{Address: a, State: PeerCapable, Carriers: carriers, Flows: flows[a]})
@@ -122,6 +140,7 @@ func (g *gateway) Devices() []DeviceInfo {
 // FlushPeers implements Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.flush()
+	g.dgrams.Load().flush()
 	return g.steer.FlushPeers()
 }
 
@@ -131,6 +150,11 @@ func (g *gateway) SetOff(off bool) error {
 		return err
 	}
 	g.off.Store(off)
+	if off {
+		g.dgrams.Load().quiesce(negotiate.ReasonOff)
+	} else {
+		g.dgrams.Load().resume()
+	}
 	return nil
 }
 
@@ -153,6 +177,7 @@ func (g *gateway) Snapshot() Snapshot {
 	}
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
+	g.dgrams.Load().snapshot(&s)
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()
 	ps := g.pool.Stats()
@@ -200,7 +225,14 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 	}
 	for side, byReason := range c.Native {
 		for r, n := range byReason {
-			s.addFallback(negotiate.Reason(r), sideOf(ebpf.Side(side)), n)
+			reason, at := negotiate.Reason(r), sideOf(ebpf.Side(side))
+			udp := min(n, g.count.ofDatagrams(reason, at)) // the programs count both together
+			if udp > 0 {
+				s.UDP.Native[reason.String()] += udp
+			}
+			if n > udp {
+				s.addFallback(reason, at, n-udp)
+			}
 		}
 	}
 	for _, d := range c.Decided {

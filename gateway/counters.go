@@ -14,6 +14,7 @@ type counters struct {
 	flows     map[Carrier]uint64
 	bytes     map[Carrier]ByteCount // of flows that have ended
 	fallbacks map[fallbackKey]uint64
+	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
 	handshake map[Carrier]*Histogram
 }
 
@@ -25,7 +26,7 @@ type fallbackKey struct {
 func newCounters() *counters {
 	return &counters{
 		flows: map[Carrier]uint64{}, bytes: map[Carrier]ByteCount{},
-		fallbacks: map[fallbackKey]uint64{}, handshake: map[Carrier]*Histogram{},
+		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[Carrier]*Histogram{},
 	}
 }
 
@@ -50,6 +51,20 @@ func (c *counters) fallback(r negotiate.Reason, s Side) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fallbacks[fallbackKey{r, s}]++
+}
+
+// nativeDatagrams counts a tuple of UDP that is native.
+func (c *counters) nativeDatagrams(r negotiate.Reason, s Side) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.datagrams[fallbackKey{r, s}]++
+}
+
+// ofDatagrams returns how many tuples of UDP there were among native decisions.
+func (c *counters) ofDatagrams(r negotiate.Reason, s Side) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.datagrams[fallbackKey{r, s}]
 }
 
 // ended adds the bytes of a flow to the totals of its carrier.

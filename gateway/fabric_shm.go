@@ -142,6 +142,24 @@ func (sf *shmFabric) adoptLocked(peer *shm.Peer) *shmPeer {
 	return p
 }
 
+func (sf *shmFabric) adopt(peer *shm.Peer) *shmPeer {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	return sf.adoptLocked(peer)
+}
+
+// known returns the live peer of a key, whichever side made the offer, or nil.
+func (sf *shmFabric) known(key [16]byte) *shmPeer {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	for _, p := range sf.peers {
+		if p.Key() == key && p.Err() == nil {
+			return p
+		}
+	}
+	return nil
+}
+
 // answer implements fabric.
 func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
 	if p.HostID != sf.g.hostID {
@@ -151,9 +169,7 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm attach: %w", err)
 	}
-	sf.mu.Lock()
-	sp := sf.adoptLocked(peer)
-	sf.mu.Unlock()
+	sp := sf.adopt(peer)
 	c, err := sf.newCarry(f, s, sp)
 	if err != nil {
 		if sp.Err() != nil {
@@ -235,6 +251,7 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 		}
 	}
 	sf.mu.Unlock()
+	sf.g.dgrams.Load().peerDown(peer)
 	if sp != nil {
 		sp.reap()
 	}

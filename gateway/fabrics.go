@@ -90,7 +90,7 @@ func (d *driven) driveVector(i int, s *shard) error {
 	if err != nil {
 		return err
 	}
-	d.queues = append(d.queues, &flowCQ{cq: cq, flows: map[uint32]*carry{}})
+	d.queues = append(d.queues, &flowCQ{cq: cq, flows: map[uint32]*carry{}, ports: map[uint32]*dgramPort{}})
 	d.drivers = append(d.drivers, drv)
 	return nil
 }
@@ -107,7 +107,7 @@ func (d *driven) close() error {
 // prepare makes the queue pair of a flow, in INIT, with its memory. The caller
 // sets what is its own of the carry.
 func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
-	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: ringSize(d.g.pool.Stats())}
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: d.g.pool.Stats().RingSize()}
 	q := d.queues[s.id]
 	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
 	if err != nil {
@@ -143,18 +143,4 @@ func (c *carry) attach(attr verbs.QPAttr, conn negotiate.ConnData) error {
 func (c *carry) connData() (d negotiate.ConnData) {
 	c.ep.ConnData().Append(d[:0])
 	return d
-}
-
-// ringSize is the RMB of the next flow: large rings are for bulk, and thousands
-// of flows are rarely all bulk, so the more of the memory is handed out the
-// smaller the rings become. When even small ones do not fit the flow is native.
-func ringSize(p rmb.PoolStats) int {
-	switch {
-	case p.Used < p.Limit/4:
-		return 1 << 20
-	case p.Used < p.Limit/2:
-		return 256 << 10
-	default:
-		return 64 << 10
-	}
 }

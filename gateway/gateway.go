@@ -34,6 +34,7 @@ type gateway struct {
 	steer  Steering
 	legs   Legs
 	addrs  func() ([]netip.Addr, error) // nil: no network
+	mark   int                          // SO_MARK of RoCE packets
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
@@ -47,8 +48,11 @@ type gateway struct {
 	rate    *rate.Limiter
 
 	closed, native *History
+	udp            pastDatagrams
 	count          *counters
 	peers          *peerBook
+	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
+	noDatagrams    bool                        // the engine could not be started
 	off, stopping  atomic.Bool
 	started        time.Time
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
@@ -64,16 +68,21 @@ type gateway struct {
 	down   bool
 }
 
+// pastDatagrams are the histories of UDP: pairs of ends come and go by the
+// thousand, and must not displace connections.
+type pastDatagrams struct{ closed, native *History }
+
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
-		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, addrs: h.Addrs,
+		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, addrs: h.Addrs, mark: h.Mark,
 		policy: negotiate.CachePolicy{
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,
 		},
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
+		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
 		flows: map[Tuple]*flow{}, control: newControlQueue(),
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
@@ -105,6 +114,7 @@ func (g *gateway) build(h Host) error {
 	if g.accept, err = g.legs.Listen(g.appAccepted); err != nil {
 		return fmt.Errorf("app legs: %w", err)
 	}
+	g.openDatagrams(h)
 	return nil
 }
 
@@ -264,6 +274,8 @@ func (g *gateway) onEvent(e ebpf.Event) {
 		}
 	case ebpf.EventNative:
 		g.nativeDecision(t, e)
+	case ebpf.EventDatagram:
+		g.dgrams.Load().asked(e)
 	}
 }
 
@@ -274,11 +286,23 @@ func (g *gateway) nativeDecision(t Tuple, e ebpf.Event) {
 	id := g.nextID
 	g.mu.Unlock()
 	r := negotiate.Reason(e.Reason)
-	g.native.Add(ConnInfo{
-		ID: id, Proto: "tcp", Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
+	past := g.native
+	if e.Proto == ebpf.ProtoUDP {
+		g.count.nativeDatagrams(r, sideOf(e.Side))
+		past = g.udp.native
+	}
+	past.Add(ConnInfo{
+		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
 		State: StateNative.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
 		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: EndNative, EndedAt: e.At,
 	})
+}
+
+func protoOf(p ebpf.Proto) Proto {
+	if p == ebpf.ProtoUDP {
+		return ProtoUDP
+	}
+	return ProtoTCP
 }
 
 func sideOf(s ebpf.Side) Side {
@@ -310,6 +334,7 @@ func (g *gateway) close() {
 	if already {
 		return
 	}
+	g.dgrams.Load().close()
 	close(g.draining)
 	for _, f := range g.all() {
 		f.drain()
@@ -334,6 +359,7 @@ func (g *gateway) closeShards() {
 		s.halt()
 		s.drivers, s.cqs = nil, nil // what is still posted finds no device
 	}
+	g.dgrams.Load().closePorts()
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.close())
 	}

@@ -20,11 +20,20 @@ type Host struct {
 	Legs     Legs
 	// Link is the wire side of the steering, for the wire legs' TCP.
 	Link netstack.Link
+	// Datagrams steers those of UDP programs; nil on hosts that cannot.
+	Datagrams Datagrams
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
 	// hosts without a network of their own.
 	Addrs func() ([]netip.Addr, error)
+	// Mark is the SO_MARK by which the steering knows the gateway's own packets;
+	// 0: it needs none.
+	Mark int
 	// ID names the kernel: gateways with the same one can share memory.
 	ID [16]byte
+
+	// datagramAddr is the only address that is asked at the datagram port; zero:
+	// all of them are.
+	datagramAddr netip.Addr
 }
 
 // Steering is the datapath below the gateway: who gets which segment. It is

@@ -19,27 +19,35 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 type metricDescs struct {
 	build, mode, flows, flowsTotal, decisions, fallbacks, handshake, bytes,
 	memory, memoryLimit, peers, mapEntries, mapCapacity, heartbeat,
-	deviceUp, deviceEvents *prometheus.Desc
+	deviceUp, deviceEvents,
+	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
 }
 
 func newMetricDescs() metricDescs {
 	return metricDescs{
-		build:        desc("build_info", "Version of the gateway; always 1.", "version", "go", "kernel"),
-		mode:         desc("mode", "1 for the mode in force, 0 for the others.", "mode"),
-		flows:        desc("flows", "Connections carried now.", "carrier"),
-		flowsTotal:   desc("flows_total", "Connections carried since the start.", "carrier"),
-		decisions:    desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
-		fallbacks:    desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
-		handshake:    desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
-		bytes:        desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
-		memory:       desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
-		memoryLimit:  desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
-		peers:        desc("peers", "Known peers.", "state"),
-		mapEntries:   desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
-		mapCapacity:  desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
-		deviceUp:     desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"),
-		deviceEvents: desc("device_events_total", "What happened in an RDMA device: packets, retransmissions, errors.", "device", "event"),
-		heartbeat:    desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."),
+		build:           desc("build_info", "Version of the gateway; always 1.", "version", "go", "kernel"),
+		mode:            desc("mode", "1 for the mode in force, 0 for the others.", "mode"),
+		flows:           desc("flows", "Connections carried now.", "carrier"),
+		flowsTotal:      desc("flows_total", "Connections carried since the start.", "carrier"),
+		decisions:       desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
+		fallbacks:       desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
+		handshake:       desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
+		bytes:           desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
+		memory:          desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
+		memoryLimit:     desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
+		peers:           desc("peers", "Known peers.", "state"),
+		mapEntries:      desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
+		mapCapacity:     desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
+		deviceUp:        desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"),
+		deviceEvents:    desc("device_events_total", "What happened in an RDMA device: packets, retransmissions, errors.", "device", "event"),
+		dgramFlows:      desc("dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", "carrier"),
+		dgramFlowsTotal: desc("dgram_flows_total", "Pairs of UDP ends between which datagrams were carried since the start.", "carrier"),
+		dgramBytes:      desc("dgram_bytes_total", "Bytes in carried datagrams.", "carrier", "direction"),
+		dgrams:          desc("dgrams_total", "Datagrams that were steered to the gateway or came from peers.", "direction", "result"),
+		dgramsDropped:   desc("dgrams_dropped_total", "Datagrams that were lost in the gateway.", "cause"),
+		dgramNative:     desc("dgram_native_total", "Pairs of UDP ends that stayed or became native.", "reason"),
+		dgramQueries:    desc("dgram_queries_total", "Messages on the datagram port.", "result"),
+		heartbeat:       desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."),
 	}
 }
 
@@ -61,6 +69,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.handshake, d.bytes,
 		d.memory, d.memoryLimit, d.peers, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents,
+		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
 	} {
 		ch <- desc
 	}
@@ -85,6 +94,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		e.gauge(d.mode, boolValue(m == s.Mode), string(m))
 	}
 	c.collectFlows(s, e)
+	c.collectDatagrams(s, e)
 	for kind, n := range s.Memory {
 		e.gauge(d.memory, float64(n), kind)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
@@ -99,7 +100,7 @@ func realHost(dp *ebpf.Datapath) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, Addrs: dp.Addrs, ID: id}, nil
+	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, Addrs: dp.Addrs, Mark: dp.PassMark(), ID: id, Datagrams: dp}, nil
 }
 
 // daemon is one run of the gateway.
@@ -169,6 +170,7 @@ func ignoreCanceled(err error) error {
 // answers come.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
+	g.dgrams.Load().quiesce(negotiate.ReasonDrained)
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}
@@ -193,16 +195,24 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 		Devices: c.Devices, CgroupPath: c.CgroupPath, MarkMask: c.MarkMask,
 		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
-		Retry: c.Fallback.Retry, Logger: log,
+		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
 		MaxFlows: max(65536, 4*c.Limits.MaxFlows),
 	}
+	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {
 		out.Policy = append(out.Policy, ebpf.Rule{
 			Ports: r.Match.Ports, Peers: r.Match.Peers, Cgroups: r.Match.Cgroups,
-			UIDs: r.Match.UIDs, Action: steeringAction(r.Action),
+			UIDs: r.Match.UIDs, Action: steeringAction(r.Action), Proto: steeringProto(r.Match.Proto),
 		})
 	}
 	return out
+}
+
+func steeringProto(p Proto) ebpf.Proto {
+	if p == ProtoUDP {
+		return ebpf.ProtoUDP
+	}
+	return ebpf.ProtoTCP
 }
 
 func steeringMode(m Mode) ebpf.Mode {

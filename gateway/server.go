@@ -180,6 +180,7 @@ func (s *server) action(a negotiate.Action) {
 		s.send(a.Bytes)
 	case negotiate.Serve:
 		f.peerID = a.Proposal.GatewayID
+		f.g.dgrams.Load().news(f.tuple, a.Proposal.DatagramPort, a.Proposal.GatewayID)
 		s.background(func(ctx context.Context) { s.serve(ctx, a.Proposal) })
 	case negotiate.Drop:
 		s.dropped = true
@@ -248,7 +249,9 @@ func (s *server) serve(ctx context.Context, p *negotiate.Proposal) {
 		if leg == nil {
 			return s.hs.Refused(now, reason)
 		}
-		return s.hs.Served(now, negotiate.Accept{GatewayID: s.f.g.id, HostID: s.f.g.hostID, Carriers: offers})
+		return s.hs.Served(now, negotiate.Accept{
+			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Carriers: offers,
+		})
 	})
 }
 

@@ -46,8 +46,9 @@ type shard struct {
 	cqs     []*flowCQ
 	wcs     [wcBatch]verbs.WC
 	fds     map[int32]*carry
-	again   []*carry // flows that used up their budget
-	spare   []*carry // the list again changes with
+	others  map[int32]func(events uint32) // descriptors that are no app leg's
+	again   []*carry                      // flows that used up their budget
+	spare   []*carry                      // the list again changes with
 
 	mu      sync.Mutex // guards posted, ended and, for writing, kick
 	posted  []func()
@@ -61,10 +62,11 @@ type shard struct {
 }
 
 // flowCQ is the completion queue of one device on one shard, and whose the
-// completions are. Queue pairs are numbered per device.
+// completions are: those of flows first. Queue pairs are numbered per device.
 type flowCQ struct {
 	cq    verbs.CQ
 	flows map[uint32]*carry
+	ports map[uint32]*dgramPort
 }
 
 // newShard makes the loop's descriptors; run starts it.
@@ -80,7 +82,7 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 	}
 	s := &shard{
 		id: id, log: log, epfd: epfd, kick: kick,
-		fds: map[int32]*carry{}, done: make(chan struct{}),
+		fds: map[int32]*carry{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
 	}
 	if err := s.Add(kick); err != nil {
 		s.closeFDs()
@@ -209,6 +211,8 @@ func (s *shard) pollCQs() bool {
 			for i := range s.wcs[:n] {
 				if c := q.flows[s.wcs[i].QPNum]; c != nil {
 					c.completion(&s.wcs[i])
+				} else if p := q.ports[s.wcs[i].QPNum]; p != nil {
+					p.completion(&s.wcs[i])
 				}
 			}
 			worked = worked || n > 0
@@ -322,6 +326,9 @@ func (s *shard) disarm() {
 func (s *shard) dispatch(ev *unix.EpollEvent) {
 	c := s.fds[ev.Fd]
 	if c == nil {
+		if fn := s.others[ev.Fd]; fn != nil {
+			fn(ev.Events)
+		}
 		return
 	}
 	if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
@@ -349,6 +356,22 @@ func (s *shard) watch(c *carry, fd int) error {
 	}
 	s.fds[int32(fd)] = c
 	return nil
+}
+
+// watchFunc calls fn at each edge of a descriptor that can be read. The caller is
+// on the shard.
+func (s *shard) watchFunc(fd int, fn func(events uint32)) error {
+	if err := s.Add(fd); err != nil {
+		return err
+	}
+	s.others[int32(fd)] = fn
+	return nil
+}
+
+// unwatchFunc takes back what watchFunc registered.
+func (s *shard) unwatchFunc(fd int) {
+	delete(s.others, int32(fd))
+	_ = s.Remove(fd)
 }
 
 // unwatch forgets an app leg's descriptor; the caller closes it.

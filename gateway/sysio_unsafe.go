@@ -22,6 +22,13 @@ func rawRead(fd int, b []byte) (int, unix.Errno) {
 	return int(n), 0
 }
 
+// rawWrite writes b, which must not be empty, to a device that takes a packet
+// whole or not at all. It returns 0 or the error number.
+func rawWrite(fd int, b []byte) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	return errno
+}
+
 // rawSend writes as much of b, which must not be empty, as the socket takes
 // now. It never raises SIGPIPE.
 func rawSend(fd int, b []byte) (int, unix.Errno) {

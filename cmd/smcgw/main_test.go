@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -64,11 +65,11 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdDaemon is "daemon [degraded|broken]": a daemon without a datapath answers
+// cmdDaemon is "daemon [degraded|broken|restarts]": a daemon without a datapath answers
 // on $WORK/sock, with its state in $WORK/state, until the script ends.
 func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 {
-		ts.Fatalf("usage: daemon [degraded|broken]")
+		ts.Fatalf("usage: daemon [degraded|broken|restarts]")
 	}
 	d := &fakeDaemon{}
 	if len(args) == 1 {
@@ -91,6 +92,8 @@ type fakeDaemon struct {
 	kind string
 	mu   sync.Mutex
 	off  bool
+	// asked counts calls of Stats.
+	asked uint64
 }
 
 var errBroken = errors.New("broken as asked")
@@ -114,6 +117,38 @@ func (d *fakeDaemon) Status() gateway.Status {
 		st.Degraded = []string{"rp_filter"}
 	}
 	return st
+}
+
+// Stats implements gateway.Control. Everything grows from one call to the next.
+func (d *fakeDaemon) Stats() gateway.Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked++
+	n := d.asked
+	started := time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)
+	if d.kind == "restarts" {
+		started = started.Add(time.Duration(n) * time.Second)
+	}
+	return gateway.Stats{
+		StartedAt: started, Seconds: float64(90 * n),
+		Protocols: map[gateway.Proto]gateway.ProtoStats{
+			gateway.ProtoTCP: {
+				Flows:  map[gateway.Carrier]gateway.FlowCount{gateway.CarrierShm: {Now: 2, Total: 5 * n}},
+				Bytes:  map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
+				Native: map[string]uint64{"policy": n, "peer_no_option": 7},
+			},
+			gateway.ProtoUDP: {
+				Flows:  map[gateway.Carrier]gateway.FlowCount{gateway.CarrierSoft: {Now: 1, Total: n}},
+				Bytes:  map[gateway.Carrier]gateway.ByteCount{gateway.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
+				Native: map[string]uint64{"nat": n},
+			},
+		},
+		Datagrams: gateway.DatagramStats{
+			Sent: map[gateway.Carrier]uint64{gateway.CarrierSoft: 10 * n}, Received: map[gateway.Carrier]uint64{gateway.CarrierSoft: 12 * n},
+			Delivered: 11 * n, Returned: 3 * n, Dropped: map[gateway.DatagramDrop]uint64{gateway.DropReassembly: n},
+			Resolution: gateway.ResolutionStats{Queries: 2 * n, Answers: n, Asked: n, Answered: n},
+		},
+	}
 }
 
 // Conns implements gateway.Control.

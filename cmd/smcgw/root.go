@@ -18,9 +18,10 @@ func run(ctx context.Context, e *env, args []string) int {
 func newRoot(e *env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "smcgw",
-		Short: "Carry the TCP connections of unmodified programs by RDMA",
-		Long: `smcgw carries selected TCP connections of unmodified programs by RDMA where
-both hosts run it, and leaves every other connection to the kernel, untouched.
+		Short: "Carry the TCP connections and UDP datagrams of unmodified programs by RDMA",
+		Long: `smcgw carries selected TCP connections and UDP datagrams of unmodified programs
+by RDMA where both hosts run it, and leaves everything else to the kernel,
+untouched.
 
 Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check found
 errors, 5 degraded (status --strict).`,
@@ -52,7 +53,7 @@ const (
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
 	return append([]func(*env) *cobra.Command{
-		newStatus, newConns, newPeers, newDevices, newCodes, newVersion,
+		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
 		newUp, newOff, newOn, newCheck, newCleanup, newCompletion,
 	}, demoVerbs()...)
 }

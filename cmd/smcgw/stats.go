@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newStats(e *env) *cobra.Command {
+	var since time.Duration
+	c := &cobra.Command{
+		Use:   "stats",
+		Short: "Show flows, bytes and datagrams by protocol and carrier",
+		Long: `Stats shows what the gateway has counted since it started: flows, bytes and
+datagrams by protocol and carrier, what became of datagrams, and what stayed
+native. With --since it waits for that time and shows what happened meanwhile;
+numbers of the moment, such as the flows there are, are those of the end. Nothing
+is ever reset, so several users can measure at once.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("since") && since <= 0 {
+				return usagef("--since %s: not a time to wait for", since)
+			}
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			st, err := statsSince(cmd.Context(), c, since)
+			if err != nil {
+				return err
+			}
+			if e.json {
+				return e.printJSON(st)
+			}
+			return e.showStats(st, since > 0)
+		},
+	}
+	c.Flags().DurationVar(&since, "since", 0, "measure for this time, such as 5s, instead of since the start")
+	return withSocket(e, noun(e, c))
+}
+
+// statsSince asks once, or twice with a time in between.
+func statsSince(ctx context.Context, c *gateway.AdminClient, span time.Duration) (gateway.Stats, error) {
+	st, err := c.Stats(ctx)
+	if err != nil || span <= 0 {
+		return st, err
+	}
+	wait := time.NewTimer(span)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return gateway.Stats{}, fmt.Errorf("measure: %w", ctx.Err())
+	}
+	later, err := c.Stats(ctx)
+	if err != nil {
+		return gateway.Stats{}, err
+	}
+	diff, err := later.Since(st)
+	if err != nil {
+		return gateway.Stats{}, fmt.Errorf("measure: %w", err)
+	}
+	return diff, nil
+}
+
+func (e *env) showStats(st gateway.Stats, span bool) error {
+	head := "since the start, " + age(st.Seconds) + " ago"
+	if span {
+		head = "in " + age(st.Seconds)
+	}
+	if _, err := fmt.Fprintln(e.stdout, head); err != nil {
+		return printed(err)
+	}
+	if err := table(e.stdout, statsRows(st)); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(e.stdout, statsLines(st))
+	return printed(err)
+}
+
+// statsRows makes the table: a line for each protocol and carrier.
+func statsRows(st gateway.Stats) [][]string {
+	rows := [][]string{{"PROTO", "CARRIER", "FLOWS", "BEGAN", "SENT", "RECEIVED", "DATAGRAMS-SENT", "DATAGRAMS-RECEIVED"}}
+	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
+		ps := st.Protocols[p]
+		for _, c := range slices.Sorted(maps.Keys(ps.Flows)) {
+			flows, bytes := ps.Flows[c], ps.Bytes[c]
+			row := []string{
+				string(p), string(c), strconv.Itoa(flows.Now), strconv.FormatUint(flows.Total, 10), size(bytes.Tx), size(bytes.Rx), "", "",
+			}
+			if p == gateway.ProtoUDP {
+				row[6] = strconv.FormatUint(st.Datagrams.Sent[c], 10)
+				row[7] = strconv.FormatUint(st.Datagrams.Received[c], 10)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// statsLines are the lines below the table.
+func statsLines(st gateway.Stats) string {
+	var b strings.Builder
+	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
+		fmt.Fprintf(&b, "%-10s %s: %s\n", "native", p, listed(st.Protocols[p].Native))
+	}
+	d := st.Datagrams
+	fmt.Fprintf(&b, "%-10s %d delivered, %d given back to the network, dropped: %s\n", "datagrams", d.Delivered, d.Returned, listed(d.Dropped))
+	r := d.Resolution
+	fmt.Fprintf(&b, "%-10s %d queries, %d answers, %d refusals; asked %d times, answered %d, refused %d; %d ignored\n",
+		"resolution", r.Queries, r.Answers, r.Refusals, r.Asked, r.Answered, r.Refused, r.Ignored)
+	return b.String()
+}
+
+// listed names the counters that are not 0.
+func listed[K ~string](counts map[K]uint64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", name, n))
+		}
+	}
+	if parts == nil {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// dgramCarriers are those that datagrams can have, in the order of their
+// counters.
+var dgramCarriers = [...]negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW}
+
+// dgramCounters are the totals since the start. What is counted per datagram is
+// atomic: the shard writes, others read.
+type dgramCounters struct {
+	sent, received, txBytes, rxBytes [negotiate.CarrierHW + 1]atomic.Uint64
+	delivered, returned              atomic.Uint64
+	dropped                          [7]atomic.Uint64 // as DatagramDrops
+	queries, answers, refusals       atomic.Uint64
+	asked, answered, refused         atomic.Uint64
+	ignored, resolverIgnored         atomic.Uint64
+
+	mu    sync.Mutex // guards everything below
+	flows map[Carrier]FlowCount
+}
+
+func newDgramCounters() *dgramCounters {
+	return &dgramCounters{flows: map[Carrier]FlowCount{}}
+}
+
+func (c *dgramCounters) drop(why DatagramDrop) {
+	c.dropped[slices.Index(dgramDrops[:], why)].Add(1)
+}
+
+// dgramDrops is DatagramDrops without allocating.
+var dgramDrops = [7]DatagramDrop(DatagramDrops())
+
+func (c *dgramCounters) flowBegun(by Carrier) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.flows[by]
+	n.Now++
+	n.Total++
+	c.flows[by] = n
+}
+
+func (c *dgramCounters) flowEnded(by Carrier) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.flows[by]
+	n.Now--
+	c.flows[by] = n
+}
+
+// snapshot adds the counters to s.
+func (e *dgramEngine) snapshot(s *Snapshot) {
+	s.UDP = ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: map[Carrier]ByteCount{}, Native: map[string]uint64{}}
+	d := &s.Datagrams
+	d.Sent, d.Received, d.Dropped = map[Carrier]uint64{}, map[Carrier]uint64{}, map[DatagramDrop]uint64{}
+	if e == nil {
+		return
+	}
+	c := e.count
+	for _, k := range dgramCarriers {
+		name := Carrier(k.String())
+		d.Sent[name], d.Received[name] = c.sent[k].Load(), c.received[k].Load()
+		s.UDP.Bytes[name] = ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
+	}
+	d.Delivered, d.Returned = c.delivered.Load(), c.returned.Load()
+	for i, why := range dgramDrops {
+		d.Dropped[why] = c.dropped[i].Load()
+	}
+	d.Resolution = ResolutionStats{
+		Queries: c.queries.Load(), Answers: c.answers.Load(), Refusals: c.refusals.Load(),
+		Asked: c.asked.Load(), Answered: c.answered.Load(), Refused: c.refused.Load(), Ignored: c.ignored.Load() + c.resolverIgnored.Load(),
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for by, n := range c.flows {
+		s.UDP.Flows[by] = n
+	}
+}

@@ -1,0 +1,186 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// received takes a packet of a port; b is the whole receive.
+func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
+	if wc.ByteLen < grhLen || int(wc.ByteLen) > len(b) {
+		e.count.drop(DropMalformed)
+		return
+	}
+	msg := b[grhLen:wc.ByteLen]
+	var imm dgramImm
+	piece := wc.Flags&verbs.WCWithImm != 0
+	if piece {
+		var err error
+		if imm, err = parseDgramImm(wc.ImmData); err != nil {
+			e.count.drop(DropMalformed)
+			return
+		}
+		if imm.control != 0 {
+			e.control(p, wc.SrcQP, imm.control, b[:grhLen], msg)
+			return
+		}
+	}
+	ends, payload, err := parseDgram(msg)
+	if err != nil {
+		e.count.drop(DropMalformed)
+		return
+	}
+	l := p.links[dgramLinkKey{dgramPair{ends.dst.Addr(), ends.src.Addr()}, wc.SrcQP}]
+	if why := p.refuses(l, ends, wc.SrcQP, b[:grhLen]); why != "" {
+		e.count.drop(why)
+		return
+	}
+	l.peer.hear(e.now, false)
+	at, n := grhLen+ends.headersLen(), len(payload)
+	if piece {
+		if b, n, err = l.asm.add(e.now, imm, ends, msg); err != nil {
+			e.count.drop(DropMalformed)
+		}
+		e.asmDropped(l)
+		if b == nil {
+			return
+		}
+		at = dgramHeadroom
+	}
+	e.deliver(l, ends, b, at, n)
+}
+
+// refuses says why a datagram is not taken from where it came, "" if it is.
+func (p *dgramPort) refuses(l *dgramLink, ends dgramEnds, qpn uint32, grh []byte) DatagramDrop {
+	if p.shm == nil {
+		switch seen := grhEnds(grh); {
+		case seen.remote != ends.src.Addr():
+			return DropWrongSource
+		case seen.local != ends.dst.Addr():
+			return DropWrongTarget
+		}
+	}
+	if l != nil && l.valid {
+		return ""
+	}
+	for k, o := range p.links {
+		if l == nil && k.qpn == qpn && o.valid {
+			if k.remote == ends.src.Addr() {
+				return DropWrongTarget
+			}
+			return DropWrongSource
+		}
+	}
+	return DropUnproven
+}
+
+// deliver gives a datagram of a peer, whose payload is b[at:at+n], to the local
+// program as if it came from the network.
+func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int) {
+	if !ends.fits(n) {
+		e.count.drop(DropMalformed)
+		return
+	}
+	kind := l.port.kind
+	e.count.received[kind].Add(1)
+	t := ebpf.Tuple{Local: ends.dst, Remote: ends.src}
+	f := e.flows[t]
+	if f == nil {
+		if f = e.openIn(l, t); f == nil {
+			return
+		}
+	}
+	if f.declined != negotiate.ReasonNone && e.now.Sub(f.toldAt) >= nativeEvery {
+		f.toldAt = e.now
+		e.decline(l, t.Local, f.declined)
+	}
+	if e.now.Sub(f.checked) >= flowCheck {
+		e.checkFlow(l, f)
+	}
+	start := putUDP(b, at, n, ends)
+	if !e.writeTUN(b[start : at+n]) {
+		e.count.drop(DropQueueFull)
+		return
+	}
+	e.touch(f)
+	f.rx.Add(uint64(n))
+	e.count.rxBytes[kind].Add(uint64(n))
+	e.count.delivered.Add(1)
+}
+
+// openIn makes the flow of a tuple whose first datagram comes from a peer. One
+// that the policy does not want is delivered all the same: the peer has sent it,
+// and natively it would have come.
+func (e *dgramEngine) openIn(l *dgramLink, t ebpf.Tuple) *dgramFlow {
+	if slices.Contains(e.g.cfg.ownPorts(), t.Local.Port()) {
+		e.count.drop(DropWrongTarget)
+		return nil
+	}
+	ifindex, err := e.route(l.dgramPair)
+	side := SideServer
+	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port()}
+	v := e.steer.Decide(q)
+	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
+		q.Port = t.Remote.Port()
+		if answer := e.steer.Decide(q); answer.Action != ebpf.ActionPass {
+			v, side = answer, SideClient
+		}
+	}
+	if err == nil {
+		err = e.steer.OpenDatagram(t, ifindex, v.Rule)
+	}
+	if err != nil {
+		e.log.Debug("open datagram tuple", "tuple", t, "error", err)
+		e.count.drop(DropQueueFull)
+		if e.now.Sub(l.refused) >= nativeEvery { // natively it may get in
+			l.refused = e.now
+			e.decline(l, netip.AddrPortFrom(l.local, 0), negotiate.ReasonAddress)
+		}
+		return nil
+	}
+	f := e.newFlow(l, t, side)
+	f.rule = v.Rule
+	switch {
+	case e.quiet != negotiate.ReasonNone:
+		f.declined = e.quiet
+	case v.Action == ebpf.ActionPass:
+		f.declined = negotiate.Reason(v.Reason)
+	}
+	return f
+}
+
+// checkFlow opens the tuple again if the programs have forgotten it, for which a
+// full table suffices, or if the peer is reached by another device now: what is
+// written to A would be dropped there in silence.
+func (e *dgramEngine) checkFlow(l *dgramLink, f *dgramFlow) {
+	f.checked = e.now
+	ifindex, err := e.route(l.dgramPair)
+	if err != nil { // it may be on its way
+		return
+	}
+	at, err := e.steer.DatagramIfindex(f.tuple)
+	if err == nil && (at == ifindex || f.side == SideClient) { // the programs follow what a client sends
+		return
+	}
+	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {
+		e.log.Debug("open datagram tuple again", "tuple", f.tuple, "error", err)
+	}
+}
+
+// route returns the device by which a peer is reached.
+func (e *dgramEngine) route(p dgramPair) (int, error) {
+	r, ok := e.routes[p]
+	if !ok || e.now.After(r.until) {
+		r.ifindex, r.err = e.steer.RouteDevice(p.local, p.remote)
+		r.until = e.now.Add(routeFor)
+		if r.err != nil {
+			r.until = e.now.Add(routeAgain)
+		}
+		e.routes[p] = r
+	}
+	return r.ifindex, r.err
+}

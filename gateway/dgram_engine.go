@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// Datagrams is the part of the datapath that datagrams need. It is
+// *ebpf.Datapath on a real host; its rules are those of package ebpf. Its methods
+// are called by the loop of a shard and must not wait for anything.
+type Datagrams interface {
+	// AppTUN is the descriptor that steered datagrams are read from and others
+	// are written to, non-blocking, with a virtio_net_hdr of 10 bytes. It stays
+	// the host's, who closes it after the gateway.
+	AppTUN() int
+	SetDatagramPeer(p ebpf.DatagramPeer) error
+	ForgetDatagramPeer(addr netip.Addr, port uint16) error
+	OpenDatagram(t ebpf.Tuple, ifindex, rule int) error
+	CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error
+	DatagramIfindex(t ebpf.Tuple) (int, error)
+	RouteDevice(local, remote netip.Addr) (ifindex int, err error)
+	Decide(q ebpf.Query) ebpf.Verdict
+}
+
+const (
+	// dgramTick is how often proofs, peers and flows are looked at.
+	dgramTick = 50 * time.Millisecond
+	// dgramSweep is how often flows are looked for that are idle.
+	dgramSweep = time.Second
+	// dgramReadBudget is how many datagrams of local programs one turn takes.
+	dgramReadBudget = 128
+	// dgramDrain is how many turns' shares a stop gives back at most: more than A
+	// holds.
+	dgramDrain = 64
+	// routeFor is how long the way to a peer is believed.
+	routeFor = 3 * time.Second
+	// routeAgain is how long it is believed that there is none.
+	routeAgain = 100 * time.Millisecond
+)
+
+// dgramEngine carries the datagrams of unmodified UDP programs. All of it
+// belongs to the loop of one shard, which it joins as a driver: A is read, what
+// peers have sent is written to A, and peers are watched in the turns of that
+// loop. Nothing here takes a lock or allocates per datagram. Others reach it by
+// shard.post; mu is for those who list flows.
+//
+//	local program ─► A ─► slot ─► port (UD) ─► peer's port ─► its A ─► its program
+type dgramEngine struct {
+	g     *gateway
+	s     *shard
+	steer Datagrams
+	log   *slog.Logger
+	fd    int
+	now   time.Time // of this turn
+
+	readable bool // no EAGAIN since the last edge
+	held     dgramHeld
+	out      *dgramSlots
+	asm      asmPool
+	ports    map[*dgramPort]struct{}
+	peers    map[netip.Addr]*dgramPeer
+	ways     map[dgramPair]dgramWays
+	missed   map[dgramPair]time.Time // when there was no way
+	routes   map[dgramPair]dgramRoute
+	query    *negotiate.Resolve // being answered
+	nextTick time.Time
+	swept    time.Time
+	resolve  *negotiate.Resolver
+	sockets  *dgramSockets
+	keeper   *dgramKeeper
+	count    *dgramCounters
+	quiet    negotiate.Reason // why nothing new is carried; none: it is
+	stopped  bool
+
+	mu    sync.Mutex // guards, against readers elsewhere, that flows change
+	flows map[ebpf.Tuple]*dgramFlow
+}
+
+// dgramRoute is the device by which a host is reached.
+type dgramRoute struct {
+	ifindex int
+	err     error
+	until   time.Time
+}
+
+// wantsDatagrams reports whether any rule carries datagrams.
+func (c Config) wantsDatagrams() bool {
+	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.carriesDatagrams)
+}
+
+// datagramPort is what peers are told: 0 when nobody listens there.
+func (g *gateway) datagramPort() uint16 {
+	if g.dgrams.Load() == nil {
+		return 0
+	}
+	return g.cfg.DatagramPort.Port()
+}
+
+// openDatagrams starts the engine, unless no rule is about datagrams, the mode
+// touches nothing, the port is configured away or the host cannot steer them. One that cannot be started is
+// left out as a carrier is: datagrams stay native, and the status says so.
+func (g *gateway) openDatagrams(h Host) {
+	if h.Datagrams == nil || g.cfg.Mode != ModeEnforce || !g.cfg.wantsDatagrams() {
+		return
+	}
+	e, err := newDgramEngine(g, h)
+	if err != nil {
+		g.log.Warn("datagrams left out", "error", err)
+		g.noDatagrams = true
+		return
+	}
+	g.dgrams.Store(e)
+}
+
+func newDgramEngine(g *gateway, h Host) (*dgramEngine, error) {
+	s := g.shards[0]
+	e := &dgramEngine{
+		g: g, s: s, steer: h.Datagrams, log: g.log, fd: h.Datagrams.AppTUN(), out: newDgramSlots(),
+		ports: map[*dgramPort]struct{}{}, peers: map[netip.Addr]*dgramPeer{}, ways: map[dgramPair]dgramWays{}, missed: map[dgramPair]time.Time{},
+		routes: map[dgramPair]dgramRoute{}, flows: map[ebpf.Tuple]*dgramFlow{},
+		count: newDgramCounters(), readable: true, now: time.Now(),
+	}
+	e.resolve = e.newResolver()
+	var err error
+	if e.sockets, err = openDgramSockets(e, h.datagramAddr); err != nil {
+		return nil, err
+	}
+	s.call(func() {
+		if err = s.watchFunc(e.fd, func(uint32) { e.readable = true }); err == nil {
+			s.drivers = append(s.drivers, e)
+		}
+	})
+	if err != nil {
+		e.sockets.close()
+		return nil, fmt.Errorf("queue of A: %w", err)
+	}
+	e.keeper = newDgramKeeper(e)
+	e.sockets.start()
+	return e, nil
+}
+
+// close ends the engine: local programs go on natively. The queue pairs stay
+// until closePorts.
+func (e *dgramEngine) close() {
+	if e == nil {
+		return
+	}
+	e.quiesce(negotiate.ReasonDrained)
+	e.sockets.close()
+	e.keeper.close()
+	e.s.call(func() {
+		for range dgramDrain { // back to the network, as it is
+			e.readTUN()
+		}
+		e.stopped = true
+		e.s.unwatchFunc(e.fd)
+	})
+}
+
+// closePorts ends the queue pairs; the shard has stopped, the devices have not.
+func (e *dgramEngine) closePorts() {
+	if e == nil {
+		return
+	}
+	for p := range e.ports {
+		e.closePort(p)
+	}
+}
+
+// Progress implements verbs.Driver.
+func (e *dgramEngine) Progress(now time.Time) (worked bool, next time.Time) {
+	e.now = now
+	if e.stopped {
+		return false, time.Time{}
+	}
+	worked = e.readTUN()
+	if !now.Before(e.nextTick) {
+		e.nextTick = now.Add(dgramTick)
+		e.tick()
+	}
+	if e.held.n > 0 {
+		return worked, now.Add(time.Millisecond)
+	}
+	return worked, e.nextTick
+}
+
+// Flush implements verbs.Driver: the devices have their own.
+func (*dgramEngine) Flush() {}
+
+// Arm implements verbs.Driver.
+func (e *dgramEngine) Arm() bool { return !e.readable || e.held.n > 0 || e.stopped }
+
+// Disarm implements verbs.Driver.
+func (*dgramEngine) Disarm() {}
+
+// Close implements verbs.Driver.
+func (*dgramEngine) Close() error { return nil }
+
+// tick looks after peers and flows.
+func (e *dgramEngine) tick() {
+	e.tickResolver()
+	if e.now.Sub(e.swept) >= dgramSweep {
+		e.swept = e.now
+		e.sweep()
+	}
+}
+
+// sweep ends what is idle.
+func (e *dgramEngine) sweep() {
+	e.queryCounts()
+	for _, p := range e.peers {
+		e.expireFlows(p)
+		for _, l := range p.links {
+			l.asm.expire(e.now)
+			e.asmDropped(l)
+		}
+	}
+	for k, r := range e.routes {
+		if e.now.After(r.until) {
+			delete(e.routes, k)
+		}
+	}
+}
+
+// asmDropped counts what the reassembly of a link has given up.
+func (e *dgramEngine) asmDropped(l *dgramLink) {
+	for ; l.asm.dropped > 0; l.asm.dropped-- {
+		e.count.drop(DropReassembly)
+	}
+}
+
+// suspension is how long datagrams stay native for a reason.
+func (e *dgramEngine) suspension(r negotiate.Reason) time.Duration {
+	return max(e.g.policy.TTL(r, 1), nativeEvery)
+}

@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// cookieLen begins a probe: the number of the proof, and 8 random bytes.
+const cookieLen = 16
+
+// dgramPair are the addresses of this host and of a peer. IPv4 is unmapped.
+type dgramPair struct{ local, remote netip.Addr }
+
+// dgramLinkKey finds the link that a packet came by.
+type dgramLinkKey struct {
+	dgramPair
+	qpn uint32
+}
+
+// dgramLink is a way to a peer and back: a port of ours and a queue pair of the
+// peer's, for one pair of addresses.
+//
+// It is made when the peer was told our queue pair (then it is valid from the
+// first probe on: only who has read the answer that went to its address knows the
+// Q_Key), or when the peer has told us its own (then it is valid at once: its
+// answer repeated our nonce). Datagrams are taken from valid links. The
+// negotiate.Resolver says by which one they are sent.
+type dgramLink struct {
+	dgramPair
+	port    *dgramPort
+	peer    *dgramPeer
+	qpn     uint32
+	qkey    uint32
+	newKey  uint32 // that somebody has told who may be the peer after a restart; 0: nobody
+	udpPort uint16 // of ah
+	ah      verbs.AH
+	mtu     int
+	gateway [16]byte // of the peer
+	valid   bool
+	dead    bool      // forgotten
+	since   time.Time // the last time it was made known
+	refused time.Time // when the peer was told that nothing gets in here
+	fullAt  time.Time // since then there has been no room; zero: there is
+	ids     dgramIDs
+	asm     reassembly
+
+	proof  uint64 // being proved, 0: none
+	cookie uint64
+}
+
+func (l *dgramLink) key() dgramLinkKey { return dgramLinkKey{dgramPair: l.dgramPair, qpn: l.qpn} }
+
+// carrier names what the link goes by.
+func (l *dgramLink) carrier() Carrier { return Carrier(l.port.kind.String()) }
+
+// prove sends a probe of a full packet; its echo is the proof of that number.
+func (l *dgramLink) prove(proof uint64) {
+	l.proof = proof
+	l.probe(l.mtu)
+}
+
+// probe sends a probe of n bytes. When all slots are in use it is as if it were
+// lost.
+func (l *dgramLink) probe(n int) {
+	var b [cookieLen]byte
+	binary.BigEndian.PutUint64(b[:], l.proof)
+	binary.BigEndian.PutUint64(b[8:], l.cookie)
+	l.control(dgramProbe, b[:], n)
+}
+
+// control sends a control message, filled up with zeros to n bytes.
+func (l *dgramLink) control(kind uint8, msg []byte, n int) {
+	e := l.port.e
+	slot, ok := e.out.take()
+	if !ok {
+		return
+	}
+	b := e.out.bytes(slot)
+	n = max(n, len(msg))
+	clear(b[copy(b, msg):n])
+	if !l.port.sendControl(l, slot, kind, n) {
+		e.out.put(slot)
+	}
+}
+
+// echo answers a probe. A gateway that was started anew can have a queue pair
+// with the same number: one of two answers has its key then.
+func (l *dgramLink) echo(msg []byte) {
+	l.control(dgramEcho, msg, 0)
+	if old := l.qkey; l.newKey != 0 {
+		l.qkey = l.newKey
+		l.control(dgramEcho, msg, 0)
+		l.qkey = old
+	}
+}
+
+// onEcho takes what came back of this link's probes, and tells whether it was
+// one.
+func (l *dgramLink) onEcho(msg []byte) bool {
+	if len(msg) < cookieLen || binary.BigEndian.Uint64(msg[8:]) != l.cookie {
+		return false
+	}
+	if l.proof != 0 && binary.BigEndian.Uint64(msg) == l.proof && len(msg) == l.mtu {
+		e, proof := l.port.e, l.proof
+		l.proof = 0
+		e.act(e.resolve.Proved(l.remote, proof, true, e.now))
+	}
+	return true
+}
+
+// dgramWay is what this host has for a pair of addresses: a port, and how the
+// peer reaches it.
+type dgramWay struct {
+	port  *dgramPort
+	gid   uint8 // of the local address, on soft
+	offer negotiate.UDOffer
+}
+
+// address returns how to reach a peer's queue pair by this way.
+func (w *dgramWay) address(o *negotiate.UDOffer) verbs.AHAttr {
+	if w.port.shm != nil {
+		return verbs.AHAttr{Port: 1}
+	}
+	return verbs.AHAttr{DGID: o.GID, UDPPort: o.UDPPort, SGIDIndex: w.gid, HopLimit: 64, Port: 1}
+}

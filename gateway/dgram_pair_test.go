@@ -1,0 +1,291 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// dgramHosts are two hosts whose gateways carry datagrams.
+type dgramHosts struct {
+	t     testing.TB
+	dir   string
+	kinds []DeviceKind
+	soft  uint16
+	port  DatagramPort
+	// anywhere: the datagram port is on all addresses, as on a real host.
+	anywhere bool
+	shards   int
+	g        [2]*gateway
+	d        [2]*fakeDatagrams
+	wire     [2]*netstack.Wire
+}
+
+func newDgramHosts(t testing.TB, kinds ...DeviceKind) *dgramHosts {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := &dgramHosts{t: t, dir: dir, kinds: kinds, soft: freePort(t), port: DatagramPort(freePort(t))}
+	for i := range h.g {
+		h.d[i] = newFakeDatagrams(t)
+		h.start(i)
+	}
+	t.Cleanup(func() {
+		for i := range h.g {
+			h.stop(i)
+		}
+	})
+	return h
+}
+
+// start starts the gateway of a host.
+func (h *dgramHosts) start(i int) {
+	h.t.Helper()
+	cfg := Config{
+		Mode: ModeEnforce, ShmDir: h.dir, StateDir: h.t.TempDir(), Shards: max(1, h.shards), Carriers: h.kinds, DatagramPort: h.port,
+		Policy: []Rule{{
+			Action: ActionAccelerate,
+			Match:  Match{Proto: ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.77.0.0/16")}},
+		}},
+	}
+	cfg.Soft.UDPPort = h.soft
+	cfg.Limits.Memory = 64 << 20
+	h.wire[i] = netstack.NewWire(1500, 1)
+	only := pairAddrs[i]
+	if h.anywhere {
+		only = netip.Addr{}
+	}
+	g, err := newGateway(cfg.WithDefaults(), Host{
+		Steering: newFakeSteering(), Legs: noLegs{}, Link: h.wire[i].A(), ID: [16]byte{1}, Datagrams: h.d[i],
+		Addrs:        func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },
+		datagramAddr: only,
+	}, slog.New(slog.DiscardHandler))
+	require.NoError(h.t, err)
+	require.Empty(h.t, g.absent)
+	h.g[i] = g
+}
+
+func (h *dgramHosts) stop(i int) {
+	if h.g[i] != nil {
+		h.g[i].close()
+		h.wire[i].Close()
+		h.g[i] = nil
+	}
+}
+
+// want is the programs' question about the peer of host i.
+func (h *dgramHosts) want(i int) {
+	t := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[i], 9), Remote: netip.AddrPortFrom(pairAddrs[1-i], 9)}
+	h.g[i].onEvent(ebpf.Event{Kind: ebpf.EventDatagram, Tuple: t, Proto: ebpf.ProtoUDP})
+}
+
+// capable waits until the programs of host i take its peer for capable.
+func (h *dgramHosts) capable(i int) {
+	h.t.Helper()
+	ok := func() bool { return h.d[i].peer(pairAddrs[1-i], 0).Capable }
+	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		require.True(h.t, time.Now().Before(end), "host %d: %+v; %+v; %+v", i, h.d[i].peer(pairAddrs[1-i], 0), h.stats(0), h.stats(1))
+	}
+}
+
+// meet resolves the peer of host 0, and with it that of host 1.
+func (h *dgramHosts) meet() {
+	h.t.Helper()
+	h.want(0)
+	h.capable(0)
+	h.capable(1)
+}
+
+// ends is a datagram from host i, by ports.
+func (h *dgramHosts) ends(i int, from, to uint16) dgramEnds {
+	return dgramEnds{src: netip.AddrPortFrom(pairAddrs[i], from), dst: netip.AddrPortFrom(pairAddrs[1-i], to)}
+}
+
+// pass sends a datagram from host i and checks what arrives.
+func (h *dgramHosts) pass(i int, ends dgramEnds, payload []byte) {
+	h.t.Helper()
+	h.d[i].steer(h.t, ends, payload)
+	p := h.d[1-i].receive(h.t)
+	require.Equal(h.t, ends, p.dgramEnds)
+	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
+}
+
+func (h *dgramHosts) stats(i int) DatagramStats {
+	e := h.g[i].dgrams.Load()
+	e.s.call(e.queryCounts)
+	return h.g[i].Snapshot().Datagrams
+}
+
+func onBoth(t *testing.T, fn func(t *testing.T, kind DeviceKind)) {
+	t.Helper()
+	for _, kind := range []DeviceKind{DeviceShm, DeviceSoft} {
+		t.Run(string(kind), func(t *testing.T) { fn(t, kind) })
+	}
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return b
+}
+
+// TestDatagramsPass: of every size, both ways, with their boundaries and ends.
+func TestDatagramsPass(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.meet()
+		there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
+		sizes := []int{0, 1, 2, 511, 1008, 1009, 1472, 4080, 4081, 8972, 65507}
+		for _, n := range sizes {
+			h.pass(0, there, randomBytes(n))
+			h.pass(1, back, randomBytes(n))
+		}
+		name := kind.Carrier()
+		s := h.stats(0)
+		require.EqualValues(t, len(sizes), s.Sent[name])
+		require.EqualValues(t, len(sizes), s.Received[name])
+		require.EqualValues(t, len(sizes), s.Delivered)
+		require.Zero(t, s.Returned)
+		for why, n := range s.Dropped {
+			require.Zero(t, n, why)
+		}
+		require.Equal(t, ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
+
+		list := h.g[0].Conns(ConnQuery{})
+		require.Len(t, list, 1)
+		require.Equal(t, "udp", list[0].Proto)
+		require.Equal(t, SideClient, list[0].Side)
+		require.Equal(t, name, list[0].Carrier)
+		require.Equal(t, there.src, list[0].Local)
+		require.Equal(t, there.dst, list[0].Remote)
+		require.NotZero(t, list[0].TxBytes)
+		require.Equal(t, list[0].TxBytes, h.g[1].Conns(ConnQuery{})[0].RxBytes)
+		require.Equal(t, SideServer, h.g[1].Conns(ConnQuery{})[0].Side)
+		require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
+	})
+}
+
+// TestDatagramsManyAtOnce: a burst as large as a socket buffer arrives whole and
+// in order.
+func TestDatagramsManyAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		for range 5 {
+			for i := range 100 {
+				h.d[0].steer(t, ends, append([]byte{byte(i)}, make([]byte, 1400)...))
+			}
+			for i := range 100 {
+				require.EqualValues(t, i, h.d[1].receive(t).payload[0])
+			}
+		}
+	})
+}
+
+// TestDatagramsWithSeveralShards: one of them carries all datagrams, and finds its
+// packets among those of all vectors.
+func TestDatagramsWithSeveralShards(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		for i := range h.g {
+			h.stop(i)
+		}
+		for i := range h.g {
+			h.shards = 3 - i
+			h.start(i)
+			h.d[i].mu.Lock()
+			clear(h.d[i].peers)
+			h.d[i].mu.Unlock()
+		}
+		h.meet()
+		for i := range uint16(20) {
+			h.pass(0, h.ends(0, 4000+i, 53), randomBytes(3000))
+			h.pass(1, h.ends(1, 53, 4000+i), randomBytes(3000))
+		}
+	})
+}
+
+// TestDatagramsFromManyToMany: each flow is its own.
+func TestDatagramsFromManyToMany(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.meet()
+		for i := range uint16(50) {
+			text := []byte(fmt.Sprint(i))
+			h.pass(0, h.ends(0, 4000+i, 53+i%3), text)
+			h.pass(1, h.ends(1, 53+i%3, 4000+i), text)
+		}
+		require.Len(t, h.g[0].Conns(ConnQuery{}), 50)
+		require.Len(t, h.g[1].Conns(ConnQuery{}), 50)
+	})
+}
+
+// TestDatagramsUnprovenAreNative: without a capable peer everything steered goes
+// back as it came.
+func TestDatagramsUnprovenAreNative(t *testing.T) {
+	h := newDgramHosts(t, DeviceShm, DeviceSoft)
+	ends := h.ends(0, 4000, 53)
+	h.d[0].steer(t, ends, []byte("early"))
+	p := h.d[0].receive(t) // given back to A
+	require.Equal(t, ends, p.dgramEnds)
+	require.Equal(t, "early", string(p.payload))
+	require.EqualValues(t, 1, h.stats(0).Returned)
+	require.True(t, h.d[0].wasClosed(ebpf.Tuple{Local: ends.src, Remote: ends.dst}))
+	require.Empty(t, h.g[0].Conns(ConnQuery{}))
+	require.Zero(t, h.d[0].peer(pairAddrs[1], 0), "nothing was proved")
+}
+
+// TestDatagramPeerWithoutGateway: it is asked once and left alone.
+func TestDatagramPeerWithoutGateway(t *testing.T) {
+	h := newDgramHosts(t, DeviceSoft)
+	h.stop(1)
+	for range 3 {
+		h.want(0)
+	}
+	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Equal(t, negotiate.ReasonPeerUnresolved, negotiate.Reason(h.d[0].peer(pairAddrs[1], 0).Reason))
+	h.want(0)
+	require.EqualValues(t, 1, h.stats(0).Resolution.Queries)
+}
+
+// TestDatagramsBothAskAtOnce: each offers memory to the other, and both ways
+// work.
+func TestDatagramsBothAskAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		for range 3 {
+			h.want(0)
+			h.want(1)
+			h.capable(0)
+			h.capable(1)
+			h.pass(0, h.ends(0, 4000, 53), []byte("there"))
+			h.pass(1, h.ends(1, 53, 4000), []byte("back"))
+			h.pass(1, h.ends(1, 4000, 53), []byte("there"))
+			h.pass(0, h.ends(0, 53, 4000), []byte("back"))
+			for i := range h.g {
+				h.stop(i)
+			}
+			for i := range h.g {
+				h.start(i)
+				h.d[i].mu.Lock()
+				clear(h.d[i].peers)
+				h.d[i].mu.Unlock()
+			}
+		}
+	})
+}

@@ -1,0 +1,351 @@
+package gateway
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+func (h *dgramHosts) engine(i int) *dgramEngine { return h.g[i].dgrams.Load() }
+
+// tuple is that of a datagram at host i.
+func (h *dgramHosts) tuple(i int, e dgramEnds) ebpf.Tuple {
+	if e.src.Addr() == pairAddrs[i] {
+		return ebpf.Tuple{Local: e.src, Remote: e.dst}
+	}
+	return ebpf.Tuple{Local: e.dst, Remote: e.src}
+}
+
+// crash ends a gateway without a word.
+func (h *dgramHosts) crash(i int) {
+	h.t.Helper()
+	e := h.engine(i)
+	e.s.call(func() { e.stopped = true })
+	h.stop(i)
+}
+
+// native waits until the programs of host i leave its peer alone.
+func (h *dgramHosts) native(i int, port uint16) negotiate.Reason {
+	h.t.Helper()
+	var p ebpf.DatagramPeer
+	require.Eventually(h.t, func() bool {
+		p = h.d[i].peer(pairAddrs[1-i], port)
+		return !p.Capable && p.Reason != 0
+	}, 5*time.Second, time.Millisecond)
+	return negotiate.Reason(p.Reason)
+}
+
+// TestDatagramPeerDies: without a word; what is sent then goes natively within
+// 1.5 s on a network, at once where memory is shared.
+func TestDatagramPeerDies(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("alive"))
+		h.crash(1)
+		begun := time.Now()
+		for h.d[0].peer(pairAddrs[1], 0).Capable {
+			h.d[0].steer(t, ends, []byte("anybody"))
+			time.Sleep(10 * time.Millisecond)
+			require.Less(t, time.Since(begun), 3*time.Second)
+		}
+		limit := 1500 * time.Millisecond
+		if kind == DeviceShm {
+			limit = 300 * time.Millisecond
+		}
+		require.Less(t, time.Since(begun), limit)
+		require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
+		for h.d[0].next(0) != nil { // given back in between
+		}
+		h.d[0].steer(t, ends, []byte("native"))
+		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
+		require.Empty(t, h.g[0].Conns(ConnQuery{}))
+		past := h.g[0].Conns(ConnQuery{Closed: true})
+		require.Equal(t, EndNative, past[0].End)
+		require.Equal(t, "peer_dead", past[0].Reason)
+		// The programs count what they left native, of both protocols together.
+		h.g[0].onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: h.tuple(0, ends), Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
+		steer := h.g[0].steer.(*fakeSteering)
+		steer.mu.Lock()
+		steer.counters.Native[ebpf.SideClient] = map[uint8]uint64{uint8(negotiate.ReasonPeerDead): 3}
+		steer.mu.Unlock()
+		snap := h.g[0].Snapshot()
+		require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)
+		require.Equal(t, []FallbackCount{{Reason: "peer_dead", Side: SideClient, Count: 2}}, snap.Fallbacks)
+		native := h.g[0].Conns(ConnQuery{All: true})
+		require.Equal(t, "udp", native[0].Proto)
+	})
+}
+
+// TestDatagramPeerComesBack: news of a gateway let it be asked again at once.
+func TestDatagramPeerComesBack(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("before"))
+		h.stop(1)
+		require.Equal(t, negotiate.ReasonDrained, h.native(0, 0), "it has said so")
+		h.start(1)
+		h.d[1].mu.Lock()
+		clear(h.d[1].peers)
+		h.d[1].mu.Unlock()
+		h.want(1) // its own program: a query, which is news
+		h.capable(1)
+		h.want(0)
+		require.Eventually(t, func() bool { h.want(0); return h.d[0].peer(pairAddrs[1], 0).Capable }, 10*time.Second, 50*time.Millisecond)
+		h.pass(0, ends, []byte("after"))
+		h.pass(1, h.ends(1, 53, 4000), []byte("back"))
+	})
+}
+
+// TestDatagramServiceDeclined: what came is delivered, and the service is left
+// alone from then on.
+func TestDatagramServiceDeclined(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.d[1].pass[53], h.d[1].pass[4000] = true, true // nor is it an answer to a client
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("first"))
+		require.Equal(t, negotiate.ReasonPolicy, h.native(0, 53))
+		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable, "other services are carried")
+		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 5*time.Second, time.Millisecond)
+		require.Empty(t, h.g[0].Conns(ConnQuery{}))
+		h.pass(0, h.ends(0, 4000, 54), []byte("other"))
+		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 5*time.Second, 10*time.Millisecond)
+	})
+}
+
+// TestDatagramsSwitchedOff: by either side, and on again.
+func TestDatagramsSwitchedOff(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("on"))
+		for i := range h.g {
+			require.NoError(t, h.g[i].SetOff(true))
+			require.Equal(t, negotiate.ReasonOff, h.native(0, 0))
+			require.Equal(t, negotiate.ReasonOff, h.native(1, 0))
+			h.d[0].steer(t, ends, []byte("steered too late"))
+			require.Equal(t, ends, h.d[0].receive(t).dgramEnds, "given back")
+			require.NoError(t, h.g[i].SetOff(false))
+			h.capable(0)
+			h.capable(1)
+			h.pass(0, ends, []byte("on again"))
+		}
+	})
+}
+
+// TestDatagramsClosed: everything is native, and what is in A goes back.
+func TestDatagramsClosed(t *testing.T) {
+	h := newDgramHosts(t, DeviceShm, DeviceSoft)
+	h.meet()
+	ends := h.ends(0, 4000, 53)
+	h.pass(0, ends, []byte("carried"))
+	h.g[0].quiesceDatagrams()
+	require.Equal(t, negotiate.ReasonDrained, h.native(0, 0))
+	require.Equal(t, negotiate.ReasonDrained, h.native(1, 0))
+	h.d[0].steer(t, ends, []byte("late"))
+	require.Equal(t, "late", string(h.d[0].receive(t).payload))
+	h.d[1].steer(t, h.ends(1, 53, 4000), []byte("answer"))
+	require.Equal(t, "answer", string(h.d[1].receive(t).payload), "given back by the other side")
+	h.stop(0)
+}
+
+func (g *gateway) quiesceDatagrams() { g.dgrams.Load().quiesce(negotiate.ReasonDrained) }
+
+// TestDatagramsNotProvedAreNotCarried: the peer answers, but no packet reaches
+// its queue pair.
+func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
+	h := newDgramHosts(t, DeviceSoft)
+	e := h.engine(1)
+	h.want(0)
+	h.capable(0)
+	h.stop(0)
+	e.s.call(func() {
+		for p := range e.ports {
+			p.qkey ^= 1 // what peers are told from here on is wrong
+		}
+	})
+	h.start(0)
+	h.d[0].mu.Lock()
+	clear(h.d[0].peers)
+	h.d[0].mu.Unlock()
+	h.want(0)
+	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
+}
+
+// TestDatagramsInPieces: over a path with a small MTU, of every size around the
+// edges.
+func TestDatagramsInPieces(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		for i := range h.g {
+			h.engine(i).keeper.mtu.Store(1024)
+		}
+		h.meet()
+		for _, n := range []int{0, 1, 1007, 1008, 1009, 1472, 2015, 2016, 2017, 8972, 65507} {
+			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
+			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
+		}
+		require.Zero(t, h.stats(1).Dropped[DropReassembly])
+	})
+}
+
+// TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when
+// it speaks.
+func TestDatagramFlowsAreBounded(t *testing.T) {
+	h := newDgramHosts(t, DeviceShm)
+	for i := range h.g {
+		e := h.engine(i)
+		e.s.call(func() { h.g[i].cfg.Limits.MaxFlows = 40 })
+	}
+	h.meet()
+	for i := range uint16(30) {
+		h.pass(0, h.ends(0, 4000+i, 53), []byte("x"))
+	}
+	for i := range h.g {
+		require.Len(t, h.g[i].Conns(ConnQuery{}), 10)
+	}
+	first := h.ends(0, 4000, 53)
+	require.True(t, h.d[1].wasClosed(h.tuple(1, first)))
+	require.False(t, h.d[1].isOpen(h.tuple(1, first)))
+	h.pass(0, first, []byte("again"))
+	require.True(t, h.d[1].isOpen(h.tuple(1, first)))
+	require.EqualValues(t, 31, h.g[1].Snapshot().UDP.Flows[CarrierShm].Total)
+	require.EqualValues(t, 10, h.g[1].Snapshot().UDP.Flows[CarrierShm].Now)
+}
+
+// TestDatagramFlowsEndWhenIdle: the entries of the programs go with them.
+func TestDatagramFlowsEndWhenIdle(t *testing.T) {
+	h := newDgramHosts(t, DeviceShm)
+	h.meet()
+	ends := h.ends(0, 4000, 53)
+	h.pass(0, ends, []byte("x"))
+	for i := range h.g {
+		e := h.engine(i)
+		e.s.call(func() {
+			f := e.flows[h.tuple(i, ends)]
+			e.now = f.seen.Add(dgramIdle - time.Millisecond)
+			e.sweep()
+			require.Len(t, e.flows, 1)
+			e.now = f.seen.Add(dgramIdle)
+			e.sweep()
+			require.Empty(t, e.flows)
+		})
+		require.True(t, h.d[i].wasClosed(h.tuple(i, ends)))
+		past := h.g[i].Conns(ConnQuery{Closed: true})
+		require.Len(t, past, 1)
+		require.Equal(t, EndClosed, past[0].End)
+		require.Empty(t, past[0].Reason)
+	}
+}
+
+// TestDatagramsOnlyForThoseWhoWantThem: without a rule, or without a port, nothing
+// listens and nobody is told of a port.
+func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no rule":  {Policy: []Rule{{Action: ActionAccelerate}}},
+		"pass":     {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionPass}}},
+		"no port":  {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}, DatagramPort: NoDatagrams},
+		"observe":  {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}, Mode: ModeObserve},
+		"no steer": {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}},
+	} {
+		wire := netstack.NewWire(1500, 1)
+		if cfg.Mode == "" {
+			cfg.Mode = ModeEnforce
+		}
+		cfg.StateDir, cfg.Carriers, cfg.Shards = t.TempDir(), []DeviceKind{}, 1
+		host := Host{Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A()}
+		if name != "no steer" {
+			host.Datagrams = newFakeDatagrams(t)
+		}
+		g, err := newGateway(cfg.WithDefaults(), host, slog.New(slog.DiscardHandler))
+		require.NoError(t, err, name)
+		require.Nil(t, g.dgrams.Load(), name)
+		require.Zero(t, g.datagramPort(), name)
+		require.Empty(t, g.Snapshot().Datagrams.Sent, name)
+		g.onEvent(ebpf.Event{Kind: ebpf.EventDatagram})
+		g.close()
+		wire.Close()
+	}
+}
+
+// TestDatagramsDoNotAllocate: from A to A.
+func TestDatagramsDoNotAllocate(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind DeviceKind) {
+		h := newDgramHosts(t, kind)
+		h.meet()
+		pkt := steered(h.ends(0, 4000, 53), make([]byte, 1000))
+		buf := make([]byte, 2000)
+		polled := []unix.PollFd{{Fd: int32(h.d[1].test), Events: unix.POLLIN}}
+		one := func() {
+			_, _ = unix.Write(h.d[0].test, pkt)
+			for {
+				_, _ = unix.Poll(polled, 5000)
+				n, err := unix.Read(h.d[1].test, buf)
+				if n == len(pkt) {
+					return
+				}
+				if err != unix.EAGAIN { //nolint:errorlint // allocates
+					panic("datagram")
+				}
+			}
+		}
+		for range 2000 {
+			one()
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const count = 5000
+		for range count {
+			one()
+		}
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.Mallocs-before.Mallocs, uint64(count/10), "the rest is ticks and sweeps")
+	})
+}
+
+// TestDatagramPortTaken: the gateway starts all the same, and says what is
+// missing.
+func TestDatagramPortTaken(t *testing.T) {
+	h := newDgramHosts(t, DeviceShm)
+	h.stop(1)
+	at := netip.AddrPortFrom(pairAddrs[1], h.port.Port())
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	require.NoError(t, err)
+	defer c.Close()
+	h.start(1)
+	require.Nil(t, h.engine(1))
+	require.Zero(t, h.g[1].datagramPort())
+	require.Equal(t, []string{"device_failed"}, h.g[1].Status().Degraded)
+}
+
+// TestDatagramAnswerAfterIdleness: of a server to a client whose flow this side
+// has forgotten; a rule about the server's port selects it all the same.
+func TestDatagramAnswerAfterIdleness(t *testing.T) {
+	h := newDgramHosts(t, DeviceShm)
+	h.d[0].pass[4000] = true
+	h.meet()
+	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
+	e := h.engine(0)
+	e.s.call(func() { e.endFlow(e.flows[h.tuple(0, h.ends(0, 4000, 53))], EndClosed, negotiate.ReasonNone) })
+	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
+	list := h.g[0].Conns(ConnQuery{})
+	require.Len(t, list, 1)
+	require.Equal(t, SideClient, list[0].Side)
+	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")
+}

@@ -1,0 +1,202 @@
+package gateway
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// fakeDatagrams is the steering of datagrams: A is one end of a socket pair, the
+// test has the other. Maps say what the gateway has told.
+type fakeDatagrams struct {
+	a, test int
+
+	mu      sync.Mutex // guards everything below
+	peers   map[netip.AddrPort]ebpf.DatagramPeer
+	open    map[ebpf.Tuple]int
+	closed  []ebpf.Tuple
+	pass    map[uint16]bool // services the policy does not want
+	routes  int
+	ifindex int   // of the way to everybody
+	noRoute error // why there is none
+}
+
+func newFakeDatagrams(t testing.TB) *fakeDatagrams {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	for _, fd := range fds {
+		require.NoError(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20))
+	}
+	d := &fakeDatagrams{
+		a: fds[0], test: fds[1], peers: map[netip.AddrPort]ebpf.DatagramPeer{}, open: map[ebpf.Tuple]int{},
+		pass: map[uint16]bool{}, ifindex: 7,
+	}
+	t.Cleanup(func() {
+		_ = unix.Close(d.a)
+		_ = unix.Close(d.test)
+	})
+	return d
+}
+
+func (d *fakeDatagrams) AppTUN() int { return d.a }
+
+func (d *fakeDatagrams) SetDatagramPeer(p ebpf.DatagramPeer) error {
+	if p.Capable == (p.Reason != 0) || p.TTL < 0 {
+		return errors.New("capable with a reason, or not without one")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.peers[netip.AddrPortFrom(p.Addr, p.Port)] = p
+	return nil
+}
+
+func (d *fakeDatagrams) ForgetDatagramPeer(a netip.Addr, port uint16) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.peers, netip.AddrPortFrom(a, port))
+	return nil
+}
+
+func (d *fakeDatagrams) OpenDatagram(t ebpf.Tuple, ifindex, _ int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open[t] = ifindex
+	return nil
+}
+
+func (d *fakeDatagrams) CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error {
+	if ttl > 0 && reason == 0 {
+		return errors.New("native without a reason")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, t)
+	d.closed = append(d.closed, t)
+	return nil
+}
+
+func (d *fakeDatagrams) RouteDevice(_, _ netip.Addr) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.routes++
+	return d.ifindex, d.noRoute
+}
+
+func (d *fakeDatagrams) DatagramIfindex(t ebpf.Tuple) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if at, ok := d.open[t]; ok {
+		return at, nil
+	}
+	return 0, ebpf.ErrNoFlow
+}
+
+func (d *fakeDatagrams) Decide(q ebpf.Query) ebpf.Verdict {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !q.Inbound || q.Proto != ebpf.ProtoUDP || d.pass[q.Port] {
+		return ebpf.Verdict{Rule: ebpf.NoRule, Reason: uint8(negotiate.ReasonPolicy)}
+	}
+	return ebpf.Verdict{Action: ebpf.ActionAccelerate}
+}
+
+// peer returns what the programs believe of an address.
+func (d *fakeDatagrams) peer(a netip.Addr, port uint16) ebpf.DatagramPeer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.peers[netip.AddrPortFrom(a, port)]
+}
+
+func (d *fakeDatagrams) isOpen(t ebpf.Tuple) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.open[t]
+	return ok
+}
+
+func (d *fakeDatagrams) wasClosed(t ebpf.Tuple) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.closed, t)
+}
+
+// steer writes a datagram of a local program as the programs hand it over.
+func (d *fakeDatagrams) steer(t testing.TB, ends dgramEnds, payload []byte) {
+	t.Helper()
+	b := make([]byte, dgramHeadroom+len(payload))
+	copy(b[dgramHeadroom:], payload)
+	d.write(t, b[putUDP(b, dgramHeadroom, len(payload), ends):])
+}
+
+func (d *fakeDatagrams) write(t testing.TB, b []byte) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; {
+		_, err := unix.Write(d.test, b)
+		if err == nil {
+			return
+		}
+		require.ErrorIs(t, err, unix.EAGAIN)
+		require.True(t, time.Now().Before(end), "A is not read")
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(d.test), Events: unix.POLLOUT}}, 50)
+	}
+}
+
+// next returns the next packet the gateway has written, nil if none comes.
+func (d *fakeDatagrams) next(within time.Duration) []byte {
+	b := make([]byte, 1<<16+100)
+	for end := time.Now().Add(within); ; {
+		n, err := unix.Read(d.test, b)
+		if err == nil {
+			return b[:n]
+		}
+		left := time.Until(end)
+		if left <= 0 {
+			return nil
+		}
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(d.test), Events: unix.POLLIN}}, int(left/time.Millisecond)+1)
+	}
+}
+
+// receive returns the next datagram the gateway has written.
+func (d *fakeDatagrams) receive(t testing.TB) udpPacket {
+	t.Helper()
+	b := d.next(5 * time.Second)
+	require.NotNil(t, b, "no datagram came")
+	p, err := parseUDP(b)
+	require.NoError(t, err)
+	checkSum(t, b)
+	return p
+}
+
+// checkSum completes the checksum as the kernel does and verifies it.
+func checkSum(t testing.TB, b []byte) {
+	t.Helper()
+	p, err := parseUDP(b)
+	require.NoError(t, err)
+	require.EqualValues(t, vnetNeedsCsum, b[0])
+	hlen := p.payloadAt() - vnetLen - udpLen
+	ip, udp := b[vnetLen:vnetLen+hlen], append([]byte(nil), b[vnetLen+hlen:]...)
+	if hlen == ip4Len {
+		require.EqualValues(t, 0xffff, fold(sum16(ip)), "IPv4 header")
+	}
+	if len(udp)%2 == 1 {
+		udp = append(udp, 0)
+	}
+	sum := ^fold(sum16(udp)) // what NEEDS_CSUM asks for
+	udp[udpCsumOffset], udp[udpCsumOffset+1] = byte(sum>>8), byte(sum)
+	src, dst := p.src.Addr().AsSlice(), p.dst.Addr().AsSlice()
+	pseudo := sum16(src) + sum16(dst) + protoUDP + uint32(udpLen+len(p.payload))
+	require.EqualValues(t, 0xffff, fold(pseudo+sum16(udp)), "UDP")
+}
+
+var _ Datagrams = (*fakeDatagrams)(nil)

@@ -71,11 +71,11 @@ bench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 faults: build ## the dying, stopping and misbehaving parts, COUNT times
-	$(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -run 'Fault|Dies|Kill|Hostile|Loss|Box' ./tests/e2e/... ./gateway ./rsocket
+	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -run 'Fault|Dies|Kill|Hostile|Loss|Box' ./tests/e2e/... ./gateway ./rsocket
 
 soak: build ## the whole end-to-end suite, COUNT times, by every carrier
-	$(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
-	SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
+	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
+	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
 
 interop: ## byte formats against the vectors of other implementations, and all of rdma-core with two kernels
 	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...

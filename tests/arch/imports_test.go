@@ -114,6 +114,7 @@ var fences = []fence{
 	{"go.uber.org/goleak", testOnly},
 	{"pgregory.net/rapid", testOnly},
 	{"golang.org/x/net/nettest", testOnly},
+	{"golang.org/x/net/quic", []string{"internal/testnet/quicapp/"}},
 }
 
 func (f fence) admits(file string) bool {

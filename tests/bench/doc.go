@@ -2,7 +2,8 @@
 // ratio; the machine is shared. There are whole paths, ordinary programs on hosts
 // of a test network over direct TCP and carried (bulk_test.go), and the soft
 // device by itself beside TCP, UDP and raw datagrams, with programs of package
-// load in processes of their own (soft_test.go, fair_test.go).
+// load in processes of their own (soft_test.go, fair_test.go); and streams of package
+// rsocket in such processes (rsocket_test.go).
 //
 //	go test -run '^$' -bench . -benchtime 10x ./tests/bench
 //

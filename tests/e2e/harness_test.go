@@ -147,6 +147,7 @@ func (w *world) launch(h *testnet.Host, s settings) *gw {
 	require.NoError(w.t, err)
 	g.proc = p
 	w.t.Cleanup(func() {
+		require.NotContains(w.t, p.Output(), "DATA RACE", "gateway of %s", h.Name) // SMCGW_RACE=1
 		if w.t.Failed() {
 			w.t.Logf("gateway of %s:\n%s", h.Name, tail(p.Output(), 12000))
 		}

@@ -9,13 +9,14 @@ import (
 
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/internal/testnet/quicapp"
 )
 
 // binary is the smcgw the suite tests: built once, from this tree.
 var binary string
 
 func TestMain(m *testing.M) {
-	apps.Init()
+	apps.Init(quicapp.Apps()...)
 	dir, err := buildBinary()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -62,7 +62,10 @@ func TestSemanticsUnderLoad(t *testing.T) {
 			require.LessOrEqual(t, after.descriptors, before[i].descriptors+8)
 			require.LessOrEqual(t, after.goroutines, before[i].goroutines+8)
 			require.Zero(t, after.memory)
-			require.Less(t, after.resident, before[i].resident+64<<20)
+			// What a burst has needed goes with the next collection of garbage, which
+			// an idle daemon makes every two minutes.
+			require.Eventually(t, func() bool { return w.usage(t, g).resident < before[i].resident+64<<20 },
+				150*time.Second, time.Second, "%+v, then %+v", before[i], after)
 		}
 	})
 }

@@ -29,6 +29,11 @@ var variants = map[string]variant{
 	"TestLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
+	"TestDatagramsAllPortsSoft": {via: gateway.CarrierSoft},
+	"TestDatagramsPathLostSoft": {via: gateway.CarrierSoft},
+	"TestDatagramsOverLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
+		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
+	}}},
 }
 
 // variantOf is the variant the test is run in.
@@ -57,7 +62,8 @@ func again(t *testing.T, tests ...func(*testing.T)) {
 func TestOverSoft(t *testing.T) {
 	again(t, TestCombination, TestDies, TestDiesGuardian, TestDiesInTime,
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfGivingUp, TestSemanticsOfAddresses,
-		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)
+		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps,
+		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried, TestDiesUnderDatagrams)
 }
 
 // TestLossySoft: a network that loses packets changes nothing but times.

@@ -1,7 +1,7 @@
-// Package interop tests the software RDMA device (verbs/soft) and the
-// connection manager (verbs/cm) against the implementations others wrote: the
-// Linux kernel's rxe and the programs of rdma-core and perftest, in a small
-// virtual machine on a tap (tests/interop/guest).
+// Package interop tests the software RDMA device (verbs/soft), the connection
+// manager (verbs/cm) and rsockets (rsocket) against the implementations others
+// wrote: the Linux kernel's rxe, the library of rdma-core, and its and
+// perftest's programs, in a small virtual machine on a tap (tests/interop/guest).
 //
 // It exists because a protocol that only its author's two ends speak is not
 // that protocol. Our ends of each program's private protocol are in files
@@ -13,5 +13,6 @@
 // that into a failure). The guest is built from Debian's packages by the first
 // run, about 140 MB, into the user's cache directory.
 //
-// The trap: the guest is emulated, so all its times are long and uneven.
+// The trap: the guest is emulated, so all its times are long and uneven. And the
+// programs have faults of their own, told where a test goes around one.
 package interop

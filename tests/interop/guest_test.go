@@ -20,5 +20,10 @@ func TestGuest(t *testing.T) {
 		require.Contains(t, l.run(t, "sh", "-c",
 			"while ! ibv_rc_pingpong -g 1 127.0.0.1; do sleep .2; done"), "1000 iters in")
 		require.NoError(t, server.Wait(t.Context()))
+
+		l.startDatagram(t, "udpong", "-b", l.guest.Addr4.String())
+		client := l.startDatagram(t, "udpong", "-s", l.guest.Addr4.String(), "-C", "5", "-S", "100", "-T", "e")
+		ended(t, client)
+		require.Regexp(t, `custom +100 +10 `, client.Output())
 	})
 }

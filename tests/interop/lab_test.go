@@ -53,7 +53,7 @@ func eachKernel(t *testing.T, f func(t *testing.T, l *lab)) {
 }
 
 func onKernels(t *testing.T, f func(t *testing.T, l *lab)) {
-	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd")
+	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	kernels := []guest.Series{guest.Linux612}
 	if thorough() {
 		kernels = append(kernels, guest.Linux61)
@@ -138,6 +138,13 @@ func (l *lab) start(t *testing.T, args ...string) *remote.Process {
 		}
 	})
 	return p
+}
+
+// startDatagram starts a program that uses datagram rsockets.
+func (l *lab) startDatagram(t *testing.T, args ...string) *remote.Process {
+	t.Helper()
+	// Another library is there already, for line buffered output.
+	return l.start(t, append([]string{"sh", "-c", `LD_PRELOAD=$LD_PRELOAD:` + guest.DatagramShim + ` exec "$@"`, "sh"}, args...)...)
 }
 
 // run runs a program in the guest and wants it to succeed.

@@ -27,10 +27,11 @@ const (
 
 // Job is what a client does with a server.
 type Job struct {
-	Kind string `json:"kind"` // tcp, udp, raw, soft
+	Kind string `json:"kind"` // tcp, udp, raw, soft, rsocket-soft, rsocket-shm
 	// Op is "stream" (in one direction as fast as it goes), "ping" (a message
 	// and its echo, one at a time) or "rate" (a stream of small messages, each
-	// posted or written alone).
+	// posted or written alone), or "idle" (rsocket: Count connections that do
+	// nothing).
 	Op      string     `json:"op"`
 	Server  netip.Addr `json:"server"`
 	Local   netip.Addr `json:"local"`
@@ -41,6 +42,8 @@ type Job struct {
 	CC      string     `json:"cc,omitempty"`      // tcp: congestion control
 	Seconds float64    `json:"seconds,omitempty"` // stream, rate
 	Count   int        `json:"count,omitempty"`   // ping: round trips
+	Dir     string     `json:"dir,omitempty"`     // rsocket-shm: where the two sides find each other; empty otherwise
+	Polling float64    `json:"polling,omitempty"` // rsocket: microseconds; 0: the default
 	// Profile is the beginning of the names of files for the CPU profiles of
 	// both sides; none if empty.
 	Profile string `json:"profile,omitempty"`
@@ -55,6 +58,9 @@ type Result struct {
 	CPU      float64  `json:"cpu"`    // seconds of both processes
 	Median   float64  `json:"median"` // microseconds of a round trip
 	P99      float64  `json:"p99"`
+	Fastest  float64  `json:"fastest"`
+	Rate     float64  `json:"rate"`              // round trips per second in the quickest run of 1000
+	Memory   float64  `json:"memory,omitempty"`  // bytes of the client per idle connection
 	Samples  []Sample `json:"samples,omitempty"` // of a stream
 	Source   Counters `json:"source"`
 	Sink     Counters `json:"sink"`
@@ -147,6 +153,7 @@ func runJob(j *Job) (r Result, err error) {
 	}
 	clients := map[string]func(*Job, *control) (Result, error){
 		"tcp": tcpClient, "udp": udpClient, "raw": rawClient, "soft": softClient,
+		"rsocket-soft": rsocketClient, "rsocket-shm": rsocketClient,
 	}
 	client := clients[j.Kind]
 	if client == nil {
@@ -259,12 +266,13 @@ func (s *sampler) add(now time.Time, bytes int64) {
 	s.list = append(s.list, Sample{now.UnixMilli(), bytes})
 }
 
-// quantiles returns median and 99th percentile in microseconds; it sorts.
+// quantiles returns minimum, median and 99th percentile in microseconds; it sorts.
 func (r *Result) quantiles(trips []time.Duration) {
 	if len(trips) == 0 {
 		return
 	}
 	sortDurations(trips)
+	r.Fastest = float64(trips[0].Nanoseconds()) / 1e3
 	r.Median = float64(trips[len(trips)/2].Nanoseconds()) / 1e3
 	r.P99 = float64(trips[len(trips)*99/100].Nanoseconds()) / 1e3
 }

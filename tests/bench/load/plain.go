@@ -17,6 +17,9 @@ import (
 // plainBuffer is what a program gives the kernel at a time.
 const plainBuffer = 256 << 10
 
+// sourceSize is the memory that streams are written from.
+const sourceSize = 4 << 20
+
 // hello is what a server has to say if nothing needs to be agreed on.
 type hello struct{ Port uint16 }
 
@@ -127,20 +130,27 @@ func tcpClient(j *Job, ctl *control) (r Result, err error) {
 // closes when it has everything.
 func streamConn(c net.Conn, j *Job, r *Result) error {
 	size := j.Size
-	if j.Op == "stream" {
+	if j.Op == "stream" && j.Kind == "tcp" {
 		size = plainBuffer
 	}
-	buf := make([]byte, size)
+	// Writes of any size walk over the same memory: what differs is the size, not
+	// how much of it is in the processor's cache.
+	buf := make([]byte, max(size, sourceSize))
+	at := 0
 	stop := atomic.Bool{}
 	timer := time.AfterFunc(time.Duration(j.Seconds*1e9), func() { stop.Store(true) })
 	defer timer.Stop()
 	for !stop.Load() {
-		if _, err := c.Write(buf); err != nil {
+		if at+size > len(buf) {
+			at = 0
+		}
+		if _, err := c.Write(buf[at : at+size]); err != nil {
 			return err
 		}
+		at += size
 		r.Messages++
 	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+	if err := c.(halfCloser).CloseWrite(); err != nil {
 		return err
 	}
 	if _, err := c.Read(buf); !errors.Is(err, io.EOF) {
@@ -149,10 +159,14 @@ func streamConn(c net.Conn, j *Job, r *Result) error {
 	return nil
 }
 
+// halfCloser is a stream whose directions end apart.
+type halfCloser interface{ CloseWrite() error }
+
 // pingConn measures round trips, after some that do not count.
 func pingConn(c net.Conn, j *Job, r *Result) error {
 	buf := make([]byte, j.Size)
 	trips := make([]time.Duration, 0, j.Count)
+	begins := make([]time.Time, 0, j.Count)
 	for i := range j.Count + warmUp {
 		start := time.Now()
 		if _, err := c.Write(buf); err != nil {
@@ -163,14 +177,28 @@ func pingConn(c net.Conn, j *Job, r *Result) error {
 		}
 		if i >= warmUp {
 			trips = append(trips, time.Since(start))
+			begins = append(begins, start)
 		}
 	}
-	if t, ok := c.(*net.TCPConn); ok {
+	if t, ok := c.(halfCloser); ok {
 		_ = t.CloseWrite()
 	}
 	r.Messages = int64(len(trips))
+	r.Rate = bestRate(begins)
 	r.quantiles(trips)
 	return nil
+}
+
+// rateRun is how many round trips in a row make a rate.
+const rateRun = 1000
+
+// bestRate is the rate per second of the quickest run: what the way can do while
+// nothing else wants the processor.
+func bestRate(begins []time.Time) (best float64) {
+	for i := rateRun; i < len(begins); i++ {
+		best = max(best, rateRun/begins[i].Sub(begins[i-rateRun]).Seconds())
+	}
+	return best
 }
 
 // warmUp is how many round trips do not count.

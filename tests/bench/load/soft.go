@@ -157,12 +157,16 @@ func (l *link) close() (Counters, error) {
 		l.d.turn = nil
 		return errors.Join(l.qp.Close(), l.cq.Close(), l.mr.Close())
 	})
-	a, b := l.before, l.d.dev.Stats()
+	return since(l.before, l.d.dev.Stats()), errors.Join(err, l.err)
+}
+
+// since is what the device counted between two times.
+func since(a, b soft.Stats) Counters {
 	return Counters{
 		TxPackets: b.TxPackets - a.TxPackets, TxCalls: b.TxCalls - a.TxCalls, TxErrors: b.TxErrors - a.TxErrors,
 		RxPackets: b.RxPackets - a.RxPackets, RxCalls: b.RxCalls - a.RxCalls, Retransmits: b.Retransmits - a.Retransmits,
 		Timeouts: b.Timeouts - a.Timeouts, SequenceNAKs: b.SequenceNAKs - a.SequenceNAKs, SentNAKs: b.SentNAKs - a.SentNAKs,
-	}, errors.Join(err, l.err)
+	}
 }
 
 // softService is the far side: it returns pings, and gives back the receives

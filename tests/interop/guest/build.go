@@ -24,10 +24,10 @@ type Image struct {
 
 // recipe changes when guests must be built anew although the lists of packages
 // and modules are the same.
-const recipe = "1"
+const recipe = "2"
 
 // Build makes the guest with a kernel of the series in the cache directory,
-// unless it is there. It needs apt-get, dpkg-deb, xz and zstd, and no
+// unless it is there. It needs apt-get, dpkg-deb, xz, zstd and gcc, and no
 // privileges but write access to apt's index if that must be updated. Several
 // processes may build at once: one does, the others wait.
 func Build(ctx context.Context, series Series) (Image, error) {
@@ -39,7 +39,7 @@ func Build(ctx context.Context, series Series) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	sum := sha256.Sum256(fmt.Append(nil, recipe, meta, packages, modules, unwanted, applets))
+	sum := sha256.Sum256(fmt.Append(nil, recipe, meta, packages, modules, unwanted, applets, shimSource))
 	dir := filepath.Join(cache, fmt.Sprintf("guest-%x", sum[:8]))
 	img := Image{Kernel: filepath.Join(dir, "vmlinux"), Root: filepath.Join(dir, "root.cpio")}
 	unlock, err := lock(ctx, dir+".lock")
@@ -128,7 +128,11 @@ func buildIn(ctx context.Context, dir, meta string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeRoot(ctx, filepath.Join(tmp, "root.cpio"), k, debs); err != nil {
+	shim, err := compileShim(ctx, deb)
+	if err != nil {
+		return err
+	}
+	if err := writeRoot(ctx, filepath.Join(tmp, "root.cpio"), k, debs, shim); err != nil {
 		return err
 	}
 	return errors.Join(os.RemoveAll(deb.dir), os.Rename(tmp, dir))
@@ -140,13 +144,14 @@ const LoadList = "lib/modules/load"
 
 // writeRoot writes the root file system: not compressed, because decompressing
 // under emulation costs more than loading the bytes.
-func writeRoot(ctx context.Context, file string, k *kernel, debs []string) error {
+func writeRoot(ctx context.Context, file string, k *kernel, debs []string, shim []byte) error {
 	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
 	a := newArchive(f)
-	err = errors.Join(addModules(ctx, a, k), addPackages(ctx, a, debs), addSystem(a))
+	err = errors.Join(addModules(ctx, a, k), addPackages(ctx, a, debs), addSystem(a),
+		a.file(strings.TrimPrefix(DatagramShim, "/"), 0o755, shim))
 	return errors.Join(err, a.close(), f.Close())
 }
 
@@ -203,6 +208,9 @@ func addSystem(a *archive) error {
 		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
 		"etc/group":  "root:x:0:\n",
 		"etc/hosts":  "127.0.0.1 localhost\n::1 localhost\n",
+		// Milliseconds until rpoll looks again: it misses events of listeners,
+		// and its default is 5000.
+		"etc/rdma/rsocket/wake_up_interval": "200\n",
 	} {
 		errs = append(errs, a.file(name, 0o644, []byte(content)))
 	}

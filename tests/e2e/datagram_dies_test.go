@@ -1,0 +1,210 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// pingPong is a client that goes on whatever becomes of its datagrams, on each
+// family.
+type pingPong []*testnet.Proc
+
+// startPingPong starts clients and waits until all of them have been answered;
+// what is lost is missed after the limit.
+func (d *datagrams) startPingPong(t *testing.T) (p pingPong) {
+	t.Helper()
+	for i, to := range []netip.AddrPort{d.h2.AddrPort4(echoUDP), d.h2.AddrPort6(echoUDP)} {
+		for _, connected := range []string{"-connected=true", "-connected=false"} {
+			c, err := d.h1.StartApp("ping-udp", "-to", to.String(), "-for", "100s", "-input", "-gap", "2ms", "-limit", "100ms",
+				"-size", "0,24,100,1400", "-patient", connected, "-seed", fmt.Sprint(i+10))
+			require.NoError(t, err)
+			p = append(p, c)
+		}
+	}
+	before := d.g1.udpStats().Received[d.via]
+	require.Eventually(t, func() bool { return d.g1.udpStats().Received[d.via] > before+200 }, 10*time.Second, 20*time.Millisecond, "carried")
+	return p
+}
+
+// over ends the clients: each went on, none was silent for longer than that,
+// none got anything that is not its own. It returns the worst of all.
+func (p pingPong) over(t *testing.T, longest time.Duration) (worst apps.Event) {
+	t.Helper()
+	for _, c := range p {
+		require.NoError(t, c.CloseInput())
+	}
+	for _, c := range p {
+		e := result(t, c)
+		require.Zero(t, e.Failed, "%+v", e)
+		require.Greater(t, e.OK, 10, "%+v", e)
+		require.Less(t, time.Duration(e.GapMicros)*time.Microsecond, longest, "%+v\n%s", e, c.Output())
+		if e.GapMicros > worst.GapMicros {
+			worst = e
+		}
+		require.Subset(t, []string{"TIMEOUT"}, keys(e.Errnos), "%+v", e)
+	}
+	return worst
+}
+
+func keys(m map[string]int) []string {
+	all := []string{}
+	for k := range m {
+		all = append(all, k)
+	}
+	return all
+}
+
+// now requires that datagrams between h1 and h2 are carried from now on, or are
+// not.
+func (d *datagrams) now(t *testing.T, carried bool) {
+	t.Helper()
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		if !carried {
+			d.leaves(t, func() { d.ping(t, d.h1, addr(d.h2, echoUDP), "-count", "20") })
+			return
+		}
+		d.prove(t, netip.MustParseAddrPort(addr(d.h2, echoUDP)))
+		d.carries(t, func() exchanged {
+			d.ping(t, d.h1, addr(d.h2, echoUDP), "-count", "20")
+			return exchanged{20, 20}
+		})
+	})
+}
+
+// meetAgain has gateways that have lost each other find each other: by a question
+// after a minute, or by the next connection, unless they remember that they
+// cannot carry it.
+func (d *datagrams) meetAgain(t *testing.T) {
+	t.Helper()
+	if thorough() {
+		d.patience = 80 * time.Second
+		return
+	}
+	d.flush()
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		d.world.carried(t, d.h1, addr(d.h2, echoPort))
+	})
+}
+
+// TestDatagramsSwitched: `smcgw off` and on while programs talk, on either side,
+// and gateways that are stopped in order.
+func TestDatagramsSwitched(t *testing.T) {
+	t.Parallel()
+	d := newDatagrams(t, false)
+	clients := d.startPingPong(t)
+	set := func(g *gw, verb string) {
+		t.Helper()
+		out, err := g.cli(verb)
+		require.NoError(t, err, out)
+		time.Sleep(200 * time.Millisecond)
+	}
+	for _, g := range []*gw{d.g1, d.g2} {
+		set(g, "off")
+		before := d.g1.udpStats()
+		time.Sleep(1500 * time.Millisecond) // longer than a peer may be silent
+		require.Equal(t, before.Sent, d.g1.udpStats().Sent, "%s is off", g.h.Name)
+		set(g, "on")
+		require.Eventually(t, func() bool { return d.g1.udpStats().Sent[d.via] > before.Sent[d.via] },
+			5*time.Second, 50*time.Millisecond, "%s is on again\n%s", g.h.Name, d.dumpUDP())
+	}
+	e := clients.over(t, 1500*time.Millisecond)
+	t.Logf("off and on: %+v", e)
+	clients = d.startPingPong(t)
+	d.down(d.h2)
+	time.Sleep(time.Second)
+	d.g2 = d.up(d.h2, datagramSettings())
+	time.Sleep(200 * time.Millisecond)
+	e = clients.over(t, 1500*time.Millisecond)
+	t.Logf("stopped in order: %+v", e)
+}
+
+// TestDiesUnderDatagrams: however a gateway ends, on whichever host, programs go on
+// natively after two seconds at most, and datagrams are carried again when there
+// is another one.
+func TestDiesUnderDatagrams(t *testing.T) {
+	kinds := deaths
+	if !thorough() {
+		kinds = deaths[1:2] // all of its processes, at once
+	}
+	for _, k := range kinds {
+		for _, host := range []string{"h1", "h2"} {
+			t.Run(strings.ReplaceAll(k.name, " ", "_")+"/"+host, func(t *testing.T) {
+				t.Parallel()
+				datagramsDie(t, k, host)
+			})
+		}
+	}
+}
+
+func datagramsDie(t *testing.T, k death, host string) {
+	d := newDatagrams(t, false)
+	d.serve(d.h2)
+	h := d.net.Host(host)
+	clients := d.startPingPong(t)
+	g := d.gateways[h]
+	k.do(g)
+	time.Sleep(2 * time.Second)
+	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 50*time.Millisecond)
+	out, err := h.Run(t.Context(), binary, "cleanup", "-c", g.config)
+	require.NoError(t, err, out)
+	again := d.up(h, datagramSettings())
+	if host == "h1" {
+		d.g1 = again
+	} else {
+		d.g2 = again
+	}
+	e := clients.over(t, 2500*time.Millisecond)
+	t.Logf("%s on %s: the longest silence: %+v", k.name, host, e)
+	d.meetAgain(t)
+	d.now(t, true)
+}
+
+// TestDatagramsOverLossySoft: what the network loses, doubles and delays of the
+// carrier's packets is lost, doubled and late, and nothing else happens to it.
+func TestDatagramsOverLossySoft(t *testing.T) {
+	d := newDatagrams(t, false)
+	d.prove(t, d.h2.AddrPort4(echoUDP))
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		before := d.g1.udpStats()
+		e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, echoUDP), "-count", "500", "-patient", "-limit", "40ms",
+			"-size", "24,1000,1400", "-gap", "200us")
+		require.NoError(t, err)
+		require.Zero(t, e.Failed, "%+v", e)
+		require.Positive(t, e.Lost, "%+v", e)
+		require.Less(t, e.Lost, 100, "%+v", e)
+		require.GreaterOrEqual(t, d.g1.udpStats().Sent[d.via]-before.Sent[d.via], uint64(400), "%+v", e)
+		t.Logf("%+v", e)
+	})
+	p, err := d.h2.StartApp("serve-quic", fmt.Sprintf("quic=[::]:%d", quicPort))
+	require.NoError(t, err)
+	d.carriedAtLeast = 0.5
+	d.carries(t, func() exchanged { return moveQUIC(t, 100_000, d.h1, d.h1.Addr4, d.h2.AddrPort4(quicPort), p) })
+}
+
+// TestDatagramsPathLostSoft: while programs talk, the network begins to drop what
+// the carrier sends, as a new rule of a firewall does: they go on natively.
+func TestDatagramsPathLostSoft(t *testing.T) {
+	t.Parallel()
+	d := newDatagrams(t, false)
+	clients := d.startPingPong(t)
+	require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}))
+	time.Sleep(2 * time.Second)
+	before := d.g1.udpStats()
+	time.Sleep(300 * time.Millisecond)
+	require.LessOrEqual(t, d.g1.udpStats().Sent[d.via]-before.Sent[d.via], uint64(5), "all is native")
+	e := clients.over(t, 2500*time.Millisecond)
+	t.Logf("the longest silence: %+v", e)
+	if thorough() { // the same gateways ask each other once a minute
+		require.NoError(t, d.net.SetBox(testnet.Box{}))
+		d.meetAgain(t)
+		d.now(t, true)
+	}
+}

@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// thorough tells whether the tests of datagrams run all of their matrices, as
+// `make soak` and `make faults` ask for.
+func thorough() bool { return os.Getenv("SMCGW_DATAGRAMS") == "all" }
+
+// TestDatagramPrograms: unmodified programs that speak UDP, between two hosts
+// with gateways, and to one without.
+func TestDatagramPrograms(t *testing.T) {
+	d := newDatagrams(t, false)
+	require.NoError(t, d.server.Kill()) // its ports are wanted
+	_ = d.server.Wait()
+	procs := serveAll(t, d.h2)
+	eachProgram(t, d.h1, d.h2, procs, func(t *testing.T, p udpProgram, server netip.AddrPort, run func() exchanged) {
+		d.carries(t, run)
+		c := d.g1.awaitConn("udp", func(c gateway.ConnInfo) bool { return c.Proto == "udp" && c.Remote == server && c.Carrier == d.via }, "--all")
+		require.Positive(t, c.TxBytes, "%+v", c)
+		c = d.g2.awaitConn("udp", func(c gateway.ConnInfo) bool { return c.Proto == "udp" && c.Local == server && c.Carrier == d.via }, "--all")
+		require.Positive(t, c.RxBytes, "%+v", c)
+	})
+}
+
+// TestDatagramSockets: sockets of every kind behave as they do natively, and what
+// is said to be carried is.
+func TestDatagramSockets(t *testing.T) { datagramSockets(t, newDatagrams(t, false)) }
+
+// TestDatagramProgramsToPlainHost: with a host that has no gateway nothing is
+// different: everything the programs are tested for holds natively, and nothing but the programs' own datagrams reaches it, with one
+// question at most to each of its addresses, since a rule names them.
+func TestDatagramProgramsToPlainHost(t *testing.T) {
+	d := newDatagrams(t, false)
+	require.NoError(t, d.plain.Kill())
+	_ = d.plain.Wait()
+	d.leaves(t, func() { allPrograms(t, d.h1, d.h3) })
+	// The other way: a client without a gateway.
+	d.restartServer(t)
+	d.leaves(t, func() {
+		d.ping(t, d.h3, d.h2.AddrPort4(echoUDP).String(), "-count", "20")
+		d.ping(t, d.h3, d.h2.AddrPort6(echoUDP).String(), "-count", "20", "-connected")
+	})
+}
+
+// TestDatagramsShown: what an operator sees of them.
+func TestDatagramsShown(t *testing.T) {
+	t.Parallel()
+	d := newDatagrams(t, false)
+	var locals []string
+	for _, h := range []*testnet.Host{d.h2, d.h3} {
+		server := map[*testnet.Host]*testnet.Proc{d.h2: d.server, d.h3: d.plain}[h]
+		known := len(server.Events())
+		p, err := d.h1.StartApp("ping-udp", "-to", h.AddrPort4(echoUDP).String(), "-connected", "-for", "100s", "-input", "-gap", "5ms", "-patient")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return len(server.Events()) > known }, 5*time.Second, 10*time.Millisecond)
+		locals = append(locals, server.Events()[known].Remote)
+		defer func() {
+			require.NoError(t, p.CloseInput())
+			require.Zero(t, result(t, p).Failed)
+		}()
+	}
+	carried := d.g1.awaitConn("udp", func(c gateway.ConnInfo) bool { return c.Proto == "udp" && c.Local.String() == locals[0] }, "--all")
+	require.Equal(t, d.via, carried.Carrier)
+	require.Equal(t, d.h2.AddrPort4(echoUDP), carried.Remote)
+	require.Empty(t, carried.Reason)
+	native := d.g1.awaitConn("native udp", func(c gateway.ConnInfo) bool { return c.Proto == "udp" && c.Local.String() == locals[1] }, "--all")
+	require.Equal(t, gateway.CarrierNone, native.Carrier)
+	require.Equal(t, d.h3.AddrPort4(echoUDP), native.Remote)
+	require.Equal(t, "peer_unresolved", native.Reason)
+	out, err := d.g1.cli("conns")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^\d+ +udp +client +`+locals[0]+` +10\.77\.0\.2:7100 +carrying +`+string(d.via), out)
+	require.NotContains(t, out, locals[1])
+
+	var before, after gateway.Stats
+	d.g1.cliJSON(&before, "stats")
+	time.Sleep(300 * time.Millisecond)
+	d.g1.cliJSON(&after, "stats")
+	require.Greater(t, after.Datagrams.Sent[d.via], before.Datagrams.Sent[d.via])
+	require.Greater(t, after.Protocols[gateway.ProtoUDP].Bytes[d.via].Tx, before.Protocols[gateway.ProtoUDP].Bytes[d.via].Tx)
+	require.Positive(t, after.Protocols[gateway.ProtoUDP].Flows[d.via].Now)
+	require.Positive(t, after.Protocols[gateway.ProtoUDP].Native["peer_unresolved"])
+	out, err = d.g1.cli("stats")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^udp +`+string(d.via)+` `, out)
+	m := d.g1.metrics(t)
+	require.Positive(t, m[`smcgw_dgrams_total{direction="tx",result="sent"}`], "%v", m)
+	require.Positive(t, m[`smcgw_dgrams_total{direction="rx",result="delivered"}`], "%v", m)
+	t.Log(out)
+}
+
+// restartServer replaces the servers of h2.
+func (d *datagrams) restartServer(t *testing.T) {
+	t.Helper()
+	require.NoError(t, d.server.Kill())
+	_ = d.server.Wait()
+	d.server = d.serveNumbered(d.h2)
+}
+
+// TestDatagramsPlainHostUntouched counts what reaches a host without a gateway.
+func TestDatagramsPlainHostUntouched(t *testing.T) {
+	testnet.Require(t, "tcpdump")
+	t.Parallel()
+	for _, c := range []struct {
+		name, peers string
+		questions   int // to each address
+	}{{"named", named, 1}, {"not named", "", 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDatagramWorld(t)
+			d.plain = d.serveNumbered(d.h3)
+			d.g1 = d.up(d.h1, settings{Policy: udpRule(c.peers)})
+			lines := d.captured(t, d.h3, func() {
+				families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+					for range 3 {
+						d.ping(t, d.h1, addr(d.h3, echoUDP), "-count", "50", "-gap", "1ms")
+					}
+					d.ping(t, d.h1, addr(d.h3, plainUDP), "-count", "20")
+				})
+				time.Sleep(500 * time.Millisecond)
+			})
+			questions := map[string]int{}
+			own := 0
+			for _, l := range lines {
+				switch {
+				case strings.Contains(l, fmt.Sprintf(".%d", echoUDP)), strings.Contains(l, fmt.Sprintf(".%d", plainUDP)):
+					own++
+				case strings.Contains(l, " > 10.77.0.3.4790:"):
+					questions["ipv4"]++
+				case strings.Contains(l, " > fd77::3.4790:"):
+					questions["ipv6"]++
+				default:
+					require.Fail(t, "a datagram of nobody", l)
+				}
+			}
+			require.Equal(t, 2*2*170, own, "there and back, twice 170: %s", strings.Join(lines, ""))
+			for family, n := range questions {
+				require.LessOrEqual(t, n, c.questions, family)
+			}
+			require.LessOrEqual(t, len(questions), 2*c.questions)
+			require.Empty(t, d.g1.udpStats().Sent[d.via])
+		})
+	}
+}
+
+// captured returns the UDP packets that a host sends and receives meanwhile, a
+// line for each.
+func (d *datagrams) captured(t *testing.T, h *testnet.Host, run func()) (lines []string) {
+	t.Helper()
+	p, err := h.Start("tcpdump", "-i", "eth0", "-nn", "-l", "--immediate-mode", "-q", "udp")
+	require.NoError(t, err)
+	require.NoError(t, p.WaitOutput(patience(t), "listening on"))
+	run()
+	require.NoError(t, p.Signal(syscall.SIGINT))
+	_ = p.Wait()
+	require.Contains(t, p.Output(), "0 packets dropped by kernel")
+	for line := range strings.Lines(p.Output()) {
+		if strings.Contains(line, " > ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// TestDatagramsLearnedFromTCP: where no rule names the other host by its
+// address, datagrams are carried once a connection has shown who it is, and
+// nothing is asked before.
+func TestDatagramsLearnedFromTCP(t *testing.T) {
+	t.Parallel()
+	d := newDatagramWorld(t)
+	d.server = d.serveNumbered(d.h2)
+	d.serve(d.h2)
+	s := settings{Policy: udpRule("")}
+	d.g1, d.g2 = d.up(d.h1, s), d.up(d.h2, s)
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		lines := d.captured(t, d.h2, func() {
+			d.leaves(t, func() {
+				for range 5 {
+					d.ping(t, d.h1, addr(d.h2, echoUDP), "-count", "20", "-gap", "5ms")
+				}
+			})
+		})
+		for _, l := range lines {
+			require.NotContains(t, l, hostOf(addr(d.h2, 1)).String()+".4790:", "a question")
+		}
+		d.world.carried(t, d.h1, addr(d.h2, echoPort))
+		d.prove(t, netip.MustParseAddrPort(addr(d.h2, echoUDP)))
+		d.carries(t, func() exchanged {
+			d.ping(t, d.h1, addr(d.h2, echoUDP), "-count", "100")
+			return exchanged{100, 100}
+		})
+	})
+}
+
+// TestDatagramsAllPortsSoft: where a rule has the datagrams of every port, those
+// of the gateways themselves are left out, on whatever port peers take them.
+func TestDatagramsAllPortsSoft(t *testing.T) {
+	t.Parallel()
+	d := newDatagramWorld(t)
+	d.server = d.serveNumbered(d.h2)
+	s := settings{Policy: "  - { name: datagrams, match: { proto: udp, peers: [" + named + "] }, action: accelerate }\n"}
+	d.g1 = d.up(d.h1, s)
+	s.Extra = "soft: { udp_port: 4999 }\n"
+	d.g2 = d.up(d.h2, s)
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		d.prove(t, netip.MustParseAddrPort(addr(d.h2, plainUDP)))
+		d.carries(t, func() exchanged {
+			d.ping(t, d.h1, addr(d.h2, plainUDP), "-count", "100")
+			return exchanged{100, 100}
+		})
+	})
+}
+
+// TestDatagramsByUser: rules choose by who has made the socket.
+func TestDatagramsByUser(t *testing.T) {
+	t.Parallel()
+	d := newDatagramWorld(t)
+	d.server = d.serveNumbered(d.h2)
+	d.g1 = d.up(d.h1, settings{Policy: fmt.Sprintf(
+		"  - { name: datagrams, match: { proto: udp, ports: [%d], uids: [%d], peers: [%s] }, action: accelerate }\n", echoUDP, testUID, named)})
+	d.g2 = d.up(d.h2, datagramSettings())
+	cmd := d.h1.AppCommand(t.Context(), "ping-udp", "-to", d.h2.AddrPort6(echoUDP).String(), "-for", "100s", "-input", "-gap", "2ms", "-patient")
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: testUID, Gid: testUID}
+	p, err := d.h1.StartCmd(cmd)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return d.g1.udpStats().Received[d.via] > 20 }, 10*time.Second, 50*time.Millisecond, "of that user: %s", d.dumpUDP())
+	require.NoError(t, p.CloseInput())
+	require.Zero(t, result(t, p).Failed)
+	d.leaves(t, func() { d.ping(t, d.h1, d.h2.AddrPort6(echoUDP).String(), "-count", "50", "-connected") })
+}
+
+// TestDatagramsTranslated: where addresses are translated, on the client's host,
+// on the server's or between, programs reach whom they reach natively.
+func TestDatagramsTranslated(t *testing.T) { datagramsTranslated(t, newDatagrams(t, false)) }

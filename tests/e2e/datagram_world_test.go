@@ -1,0 +1,178 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// datagrams is a world with servers of numbered datagrams on h2 and h3, and
+// gateways on h1 and h2, or none at all: what tests demand of programs must hold
+// natively first.
+type datagrams struct {
+	*world
+	native         bool
+	g1, g2         *gw
+	server, plain  *testnet.Proc // on h2 and h3
+	servers        []*testnet.Proc
+	carriedAtLeast float64       // part of the datagrams
+	patience       time.Duration // until datagrams are carried
+}
+
+// udpRule is the policy that carries the ports of the programs, by protocol
+// alone: of TCP, the rule test has iperf3's connection.
+func udpRule(peers string) string {
+	if peers != "" {
+		peers = ", peers: [" + peers + "]"
+	}
+	return fmt.Sprintf("  - { name: datagrams, match: { proto: udp, ports: [%d, %d, %d, %d, %d, %d, %d, %d]%s }, action: accelerate }\n",
+		dnsPort, iperfPort, sockperfPort, memcachedPort, quicPort, echoUDP, sinkUDP, deadUDP, peers)
+}
+
+// named are all hosts, by their addresses: a gateway may ask them.
+const named = `10.77.0.0/24, "fd77::/64"`
+
+func datagramSettings() settings { return settings{Policy: udpRule(named)} }
+
+// newDatagramWorld builds the world without servers and gateways.
+func newDatagramWorld(t *testing.T) *datagrams {
+	t.Helper()
+	return &datagrams{world: newWorld(t, testnet.Config{}), carriedAtLeast: 1, patience: 10 * time.Second}
+}
+
+// newDatagrams builds the world.
+func newDatagrams(t *testing.T, native bool) *datagrams {
+	t.Helper()
+	d := newDatagramWorld(t)
+	d.native = native
+	for _, h := range d.net.Hosts() { // errors are to be as many as their causes
+		require.NoError(t, h.SetSysctl("net.ipv4.icmp_ratelimit", "0"))
+		require.NoError(t, h.SetSysctl("net.ipv6.icmp.ratelimit", "0"))
+	}
+	d.server, d.plain = d.serveNumbered(d.h2), d.serveNumbered(d.h3)
+	if !native {
+		d.g1, d.g2 = d.up(d.h1, datagramSettings()), d.up(d.h2, datagramSettings())
+		d.prove(t, d.h2.AddrPort4(echoUDP))
+		d.prove(t, d.h2.AddrPort6(echoUDP))
+	}
+	t.Cleanup(func() {
+		for _, p := range d.servers {
+			require.Empty(t, aliens(p), "what no program has sent reaches a program")
+		}
+	})
+	return d
+}
+
+func (d *datagrams) serveNumbered(h *testnet.Host) *testnet.Proc {
+	d.t.Helper()
+	p, err := h.StartApp("serve-udp", fmt.Sprintf("echo=[::]:%d", echoUDP), fmt.Sprintf("sink=[::]:%d", sinkUDP), fmt.Sprintf("echo=[::]:%d", plainUDP))
+	require.NoError(d.t, err)
+	d.servers = append(d.servers, p)
+	return p
+}
+
+// ping runs a client of numbered datagrams, which has to succeed.
+func (d *datagrams) ping(t *testing.T, from *testnet.Host, to string, args ...string) apps.Event {
+	t.Helper()
+	e, err := from.RunApp(patience(t), append([]string{"ping-udp", "-to", to}, args...)...)
+	require.NoError(t, err)
+	require.Zero(t, e.Failed+e.Lost, "%v: %+v", args, e)
+	return e
+}
+
+// prove sends datagrams until they are carried both ways. Where a gateway has just
+// died some may be lost.
+func (d *datagrams) prove(t *testing.T, to netip.AddrPort) {
+	t.Helper()
+	for end := time.Now().Add(d.patience); ; time.Sleep(20 * time.Millisecond) {
+		before := d.g1.udpStats()
+		e, err := d.h1.RunApp(t.Context(), "ping-udp", "-to", to.String(), "-patient", "-limit", "300ms")
+		require.NoError(t, err, "%+v", e)
+		if s := d.g1.udpStats(); s.Sent[d.via] > before.Sent[d.via] && s.Received[d.via] > before.Received[d.via] {
+			return
+		}
+		if time.Now().After(end) {
+			require.FailNow(t, "nothing is carried to "+to.String(), d.dumpUDP())
+		}
+	}
+}
+
+func (d *datagrams) dumpUDP() string {
+	var b strings.Builder
+	for _, g := range d.gateways {
+		fmt.Fprintf(&b, "%s: %+v\n%s\n", g.h.Name, g.udpStats(), tail(g.dump(), 4000))
+	}
+	return b.String()
+}
+
+// udpStats are the counters of datagrams.
+func (g *gw) udpStats() gateway.DatagramStats {
+	g.w.t.Helper()
+	ctx, cancel := context.WithTimeout(g.w.t.Context(), 10*time.Second)
+	defer cancel()
+	c := gateway.NewAdminClient(g.socket)
+	defer c.Close()
+	s, err := c.Stats(ctx)
+	require.NoError(g.w.t, err)
+	return s.Datagrams
+}
+
+// carries runs something between h1 and h2 whose datagrams are carried, all of
+// them, both ways, and by this test's carrier alone. On a machine that is so busy
+// that a gateway misses a beat some go natively: then it is run again.
+func (d *datagrams) carries(t *testing.T, run func() exchanged) {
+	t.Helper()
+	if d.native {
+		run()
+		return
+	}
+	const tries = 4
+	for try := 1; ; try++ {
+		before1, before2 := d.g1.udpStats(), d.g2.udpStats()
+		x := run()
+		var s1, s2 gateway.DatagramStats
+		enough := func() bool {
+			s1, s2 = d.g1.udpStats(), d.g2.udpStats()
+			sent, received := uint64(float64(x.sent)*d.carriedAtLeast), uint64(float64(x.received)*d.carriedAtLeast)
+			return s1.Sent[d.via]-before1.Sent[d.via] >= sent && s2.Delivered-before2.Delivered >= sent &&
+				s2.Sent[d.via]-before2.Sent[d.via] >= received && s1.Delivered-before1.Delivered >= received
+		}
+		for end := time.Now().Add(300 * time.Millisecond); !enough() && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond)
+		}
+		for c, n := range s1.Sent {
+			require.True(t, c == d.via || n == before1.Sent[c], "%s carried, too: %+v", c, s1)
+		}
+		if enough() {
+			return
+		}
+		t.Logf("%+v of which some were native: h1 from %+v to %+v, h2 from %+v to %+v", x, before1, s1, before2, s2)
+		if try == tries {
+			require.FailNow(t, "not all was carried", d.dumpUDP())
+		}
+	}
+}
+
+// leaves runs something of which nothing may be carried.
+func (d *datagrams) leaves(t *testing.T, run func()) {
+	t.Helper()
+	if d.native {
+		run()
+		return
+	}
+	before := d.g1.udpStats()
+	run()
+	time.Sleep(50 * time.Millisecond)
+	after := d.g1.udpStats()
+	require.Equal(t, before.Sent, after.Sent)
+	require.Equal(t, before.Delivered, after.Delivered)
+}

@@ -1,0 +1,117 @@
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// riostream is our end of the program's private protocol (librdmacm/examples/
+// riostream.c): both sides map their memory at offset 0, exchange 16 bytes as
+// rstream does, and then write to each other's memory, the client first, in
+// turns that begin when the last byte has the value that the turn's number
+// says. What is before it counts up as in rstream; of the transfers of a turn
+// only the last is looked at.
+type riostream struct {
+	conn   *rsocket.Conn
+	client bool
+
+	sent, received byte // what comes next
+}
+
+// play does one part. The connection has a deadline.
+func (r *riostream) play(t rstreamTest) error {
+	m, err := r.conn.MapIO(t.size, 0)
+	if err != nil {
+		return err
+	}
+	mem := m.Bytes()
+	mem[t.size-1] = 0xff // the number of no early turn
+	if err := r.sync(); err != nil {
+		return err
+	}
+	turn := byte(0)
+	for i := range t.iterations {
+		if !r.client {
+			err = r.await(mem, turn)
+			turn++
+		}
+		if err == nil {
+			err = r.write(t, turn)
+			turn++
+		}
+		if r.client && err == nil {
+			err = r.await(mem, turn)
+			turn++
+		}
+		if err != nil {
+			return fmt.Errorf("iteration %d: %w", i, err)
+		}
+	}
+	return m.Close()
+}
+
+// sync exchanges messages, behind which the memory of both is known.
+func (r *riostream) sync() error {
+	b := make([]byte, rstreamSync)
+	steps := []func() error{
+		func() error { _, err := io.ReadFull(r.conn, b); return err },
+		func() error { _, err := r.conn.Write(b); return err },
+	}
+	if r.client {
+		steps[0], steps[1] = steps[1], steps[0]
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("sync: %w", err)
+		}
+	}
+	return nil
+}
+
+// write writes all transfers of a turn.
+func (r *riostream) write(t rstreamTest, turn byte) error {
+	junk := bytes.Repeat([]byte{0xaa}, t.size)
+	junk[t.size-1] = turn - 1 // what the peer has sent last
+	last := append(bytes.Clone(counting[r.sent:][:t.size-1]), turn)
+	r.sent += byte(t.size - 1)
+	for i := range t.count {
+		b := junk
+		if i == t.count-1 {
+			b = last
+		}
+		if n, err := r.conn.WriteAt(b, 0); n != t.size || err != nil {
+			return fmt.Errorf("%d bytes of %d written: %w", n, t.size, err)
+		}
+	}
+	return nil
+}
+
+// await waits for the peer's turn to end and checks what it wrote.
+func (r *riostream) await(mem []byte, turn byte) error {
+	end := len(mem) - 1
+	for deadline := time.Now().Add(30 * time.Second); mem[end] != turn; time.Sleep(20 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("last byte %d, not %d, of %d", mem[end], turn, len(mem))
+		}
+	}
+	want := counting[r.received:][:end]
+	if i := differ(mem[:end], want); i >= 0 {
+		return fmt.Errorf("byte %d of %d: %x, not %x", i, len(mem), mem[i:min(i+16, end)], want[i:min(i+16, end)])
+	}
+	r.received += byte(end)
+	return nil
+}
+
+// differ is where two slices of a length differ first, or -1.
+func differ(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}

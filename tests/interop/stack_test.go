@@ -1,0 +1,110 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/tests/interop/guest/remote"
+	"github.com/smcgw/smcgw/verbs/soft"
+)
+
+// stack is our side of rsockets on the host, at one of its addresses.
+type stack struct {
+	t     *testing.T
+	l     *lab
+	path  path
+	stack *rsocket.Stack
+	cfg   rsocket.ConnConfig // of the connections
+}
+
+// stack opens a device of ours on our address of the path. At the end nothing
+// may be left of any connection.
+func (l *lab) stack(t *testing.T, p path) *stack {
+	t.Helper()
+	s := &stack{t: t, l: l, path: p}
+	var dev *soft.Device
+	require.NoError(t, l.host.Do(func() (err error) {
+		dev, err = soft.Open(soft.Config{Addrs: []netip.Addr{p.our}, Within: l.host.Do})
+		return err
+	}))
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	var err error
+	s.stack, err = rsocket.NewStack(dev, rsocket.StackConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.stack.Close()) })
+	return s
+}
+
+// dial connects to a program in the guest, which may not listen yet.
+func (s *stack) dial(port uint16) *rsocket.Conn {
+	s.t.Helper()
+	d := rsocket.Dialer{Stack: s.stack, Config: s.cfg, Timeout: 20 * time.Second}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		conn, err := d.Dial(s.t.Context(), netip.AddrPortFrom(s.path.peer, port))
+		if errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(deadline) {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		require.NoError(s.t, err)
+		return conn
+	}
+}
+
+// listen listens for programs in the guest; the returned function takes one.
+func (s *stack) listen(port uint16) (accept func() *rsocket.Conn) {
+	s.t.Helper()
+	lc := rsocket.ListenConfig{Stack: s.stack, Config: s.cfg}
+	ln, err := lc.Listen(s.t.Context(), netip.AddrPortFrom(s.path.our, port))
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, ln.Close()) })
+	return func() *rsocket.Conn {
+		s.t.Helper()
+		conn, err := ln.AcceptConn(patience(s.t, 20*time.Second))
+		require.NoError(s.t, err)
+		return conn
+	}
+}
+
+// withProgram is a connection with a program that is told an address to bind
+// to with -b, or one to connect to with -s.
+func (s *stack) withProgram(port uint16, serves bool, args ...string) (*rsocket.Conn, *remote.Process) {
+	s.t.Helper()
+	if serves {
+		program := s.l.start(s.t, append(args, "-b", s.path.peer.String())...)
+		// It prints that when it listens, and gives the listener the options that
+		// connections are to have a moment later: as a rule before we come.
+		require.NoError(s.t, program.WaitOutput(patience(s.t, 20*time.Second), "usec/xfer"))
+		return s.dial(port), program
+	}
+	accept := s.listen(port)
+	program := s.l.start(s.t, append(args, "-s", s.path.our.String())...)
+	return accept(), program
+}
+
+// orderly wants so many connections, and that none was lost.
+func (s *stack) orderly(n int) {
+	s.t.Helper()
+	st := s.stack.Stats()
+	require.EqualValues(s.t, n, st.Dialed+st.Accepted, "%+v", st)
+	require.Zero(s.t, st.Failed+st.Lingered+st.Forgotten+st.CQErrors, "%+v", st)
+}
+
+// packets is a socket for datagrams at the port, 0 for any.
+func (s *stack) packets(port uint16) *rsocket.PacketConn {
+	s.t.Helper()
+	lc := rsocket.PacketListenConfig{Stacks: []*rsocket.Stack{s.stack}}
+	var conn *rsocket.PacketConn
+	require.NoError(s.t, s.l.host.Do(func() (err error) {
+		conn, err = lc.ListenPacket(context.Background(), netip.AddrPortFrom(s.path.our, port))
+		return err
+	}))
+	s.t.Cleanup(func() { require.NoError(s.t, conn.Close()) })
+	return conn
+}

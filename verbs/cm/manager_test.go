@@ -585,8 +585,8 @@ func TestManyAtOnce(t *testing.T) {
 	for range 2 * many {
 		require.NoError(t, <-errs)
 	}
+	// Messages may have been repeated: on a busy machine an answer takes longer than the response time-out.
 	require.EqualValues(t, many, b.m.Stats().EstablishedEver)
-	require.Zero(t, a.m.Stats().Repeated+b.m.Stats().Repeated)
 }
 
 func TestParameters(t *testing.T) {

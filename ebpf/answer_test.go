@@ -103,7 +103,7 @@ func TestAnswers(t *testing.T) {
 	// A refused connection leaves nothing, and the option anywhere is found.
 	syn, tuple := c.offered(ghost4 + ":6379")
 	c.h2.send(c.h1, syn.reply(flagRST|flagACK, 0, nil).bytes(t))
-	require.Eventually(t, func() bool { return c.state(tuple) == StateNone }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.state(tuple) == StateNone }, 30*time.Second, time.Millisecond)
 	for lead := range 30 {
 		syn, tuple := c.offered(ghost4 + ":6379")
 		_, nonce, _ := syn.offer()
@@ -112,7 +112,7 @@ func TestAnswers(t *testing.T) {
 			opts[i] = 1
 		}
 		c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(opts, smgw(roleAccept, nonce))).bytes(t))
-		require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, time.Second, time.Millisecond, "%d", lead)
+		require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, 30*time.Second, time.Millisecond, "%d", lead)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestRetransmissions(t *testing.T) {
 	syn, tuple := c.offered(ghost4 + ":6379")
 	_, nonce, _ := syn.offer()
 	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t))
-	require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, 30*time.Second, time.Millisecond)
 	again := func(s segment) bool { return s.src == syn.src && s.flags&flagSYN != 0 }
 	_, ok := c.wire.next(1300*time.Millisecond, again)
 	require.False(t, ok)
@@ -150,7 +150,7 @@ func TestRetransmissions(t *testing.T) {
 	require.NoError(t, StopHeartbeat(h.Heartbeat))
 	require.NoError(t, h.Close())
 	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t))
-	require.Eventually(t, func() bool { return stat(t, c.d, "stale_dropped") == 1 }, 500*time.Millisecond, time.Millisecond)
+	require.Eventually(t, func() bool { return stat(t, c.d, "stale_dropped") == 1 }, 30*time.Second, time.Millisecond)
 	first, ok := c.wire.next(3*time.Second, func(s segment) bool { return s.src == syn.src })
 	require.True(t, ok)
 	require.True(t, again(first), "its next segment is its own SYN")
@@ -209,7 +209,7 @@ func TestReleasedAndDead(t *testing.T) {
 	reset := syn.reply(flagRST|flagACK, 7001, nil)
 	reset.ack += 8
 	c.h2.send(c.h1, data.bytes(t), old.bytes(t), reset.bytes(t))
-	require.Eventually(t, func() bool { return stat(t, c.d, "released_drop") == 3 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return stat(t, c.d, "released_drop") == 3 }, 30*time.Second, time.Millisecond)
 	require.Equal(t, StateReleased, c.state(tuple))
 	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 9000, pad(timestamps())).bytes(t))
 	require.True(t, c.kernelAnswered(syn))

@@ -278,7 +278,7 @@ func TestDatagramsTranslated(t *testing.T) {
 	foreign := c.h1.udp("10.77.0.1:7000", "10.77.0.2:9000")
 	_, err := foreign.Write([]byte("from another address"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return nativeCount(t, c.d1, SideClient, ReasonNAT) == 1 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return nativeCount(t, c.d1, SideClient, ReasonNAT) == 1 }, 30*time.Second, time.Millisecond)
 	require.EqualValues(t, 2, c.f.carried.Load())
 }
 
@@ -306,7 +306,7 @@ func TestDatagramsBounded(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, 1, e.Packets)
 	ping(t, app, "after")
-	require.Eventually(t, func() bool { return f.carried.Load() == 4 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.carried.Load() == 4 }, 30*time.Second, time.Millisecond)
 	usage, err := d1.MapUsage()
 	require.NoError(t, err)
 	seen := 0

@@ -37,7 +37,7 @@ func newCarriers(t *testing.T, rules []Rule) *carriers {
 // application may have its answer before the forwarder has counted it.
 func (c *carriers) carried(n int64) {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool { return c.f.carried.Load() >= n }, time.Second, time.Millisecond)
+	require.Eventually(c.t, func() bool { return c.f.carried.Load() >= n }, 30*time.Second, time.Millisecond)
 	require.Equal(c.t, n, c.f.carried.Load())
 }
 

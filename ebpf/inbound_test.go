@@ -228,7 +228,7 @@ func TestICMP(t *testing.T) {
 		before := stat(t, s.d, "icmp_steered")
 		ours := segment{src: syn.dst, dst: syn.src, flags: flagACK, seq: 1, ack: 1001}
 		s.h1.send(s.h2, icmpError(syn.src.Addr(), syn.dst.Addr(), ours.bytes(t)))
-		require.Eventually(t, func() bool { return stat(t, s.d, "icmp_steered") == before+1 }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return stat(t, s.d, "icmp_steered") == before+1 }, 30*time.Second, time.Millisecond)
 		require.NoError(t, readICMP(s.d.WireTUN()))
 		ours.src = netip.AddrPortFrom(ours.src.Addr(), 1) // another connection
 		s.h1.send(s.h2, icmpError(syn.src.Addr(), syn.dst.Addr(), ours.bytes(t)))

@@ -183,8 +183,8 @@ func TestMonitor(t *testing.T) {
 		setAddress(t, "e0", "10.80.0.1/24")
 		require.NoError(t, netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 80, 0, 2), Dst: defaultNet(unix.AF_INET)}))
 	})
-	require.Eventually(t, func() bool { return d.attached("e0") && d.attached("e1") }, time.Second, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return d.WireMTU() == 4000 }, 3*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return d.attached("e0") && d.attached("e1") }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return d.WireMTU() == 4000 }, 30*time.Second, 5*time.Millisecond)
 	addrs, err := d.Addrs()
 	require.NoError(t, err)
 	require.Equal(t, []netip.Addr{netip.MustParseAddr("10.80.0.1")}, addrs, "of offering devices, no link-local ones")
@@ -196,13 +196,13 @@ func TestMonitor(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkSetMaster(e1, br))
 	})
-	require.Eventually(t, func() bool { return !d.attached("e1") && d.attached("br") }, time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !d.attached("e1") && d.attached("br") }, 30*time.Second, 5*time.Millisecond)
 	h.do(func() {
 		e0, err := netlink.LinkByName("e0")
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkDel(e0))
 	})
-	require.Eventually(t, func() bool { return !d.attached("e0") }, time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !d.attached("e0") }, 30*time.Second, 5*time.Millisecond)
 }
 
 // The strict reverse-path filter keeps everything native, with its reason; the
@@ -316,7 +316,7 @@ func TestForgetTimeWait(t *testing.T) {
 	require.False(t, forgotten(t, Tuple{Local: tuple.Remote, Remote: addrPort("127.0.0.1:1")}), "a listener")
 	exchange(t, c)
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { return forgotten(t, tuple) }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return forgotten(t, tuple) }, 30*time.Second, 10*time.Millisecond)
 	require.False(t, forgotten(t, tuple))
 }
 

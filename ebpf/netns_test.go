@@ -155,7 +155,7 @@ func pair(t *testing.T, a, b *host) {
 	}
 	for _, addr := range []string{"10.77.0.2:1", "[fd77::2]:1"} {
 		require.Eventually(t, func() bool { return errors.Is(a.dial(addr, 200*time.Millisecond), unix.ECONNREFUSED) },
-			5*time.Second, 20*time.Millisecond, addr)
+			30*time.Second, 20*time.Millisecond, addr)
 	}
 }
 

@@ -209,7 +209,7 @@ func TestOtherDeviceAndForwarded(t *testing.T) {
 	})
 	cfg.Devices = []string{"w0h0"}
 	d0 := h0.open(cfg)
-	require.Eventually(t, func() bool { return c.d.attached("in") }, 3*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.d.attached("in") }, 30*time.Second, 10*time.Millisecond)
 	conn, err := h0.connect("10.77.0.2:6379", 2*time.Second)
 	require.NoError(t, err)
 	exchange(t, conn)

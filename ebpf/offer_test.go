@@ -254,7 +254,7 @@ func makeCgroups(t *testing.T, mount string) string {
 	require.NoError(t, os.MkdirAll(filepath.Join(base, "c"), 0o755))
 	t.Cleanup(func() {
 		for _, dir := range dirs {
-			require.Eventually(t, func() bool { return os.Remove(filepath.Join(base, dir)) == nil }, 2*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return os.Remove(filepath.Join(base, dir)) == nil }, 30*time.Second, 10*time.Millisecond)
 		}
 	})
 	return "/" + filepath.Base(base)

@@ -51,6 +51,9 @@ mark_mask: 0x3
 rule_pref: 200
 table: 100
 shards: 2
+profile: throughput
+spin: 30us
+cpus: [2, 0]
 log: { level: debug, format: json }
 `
 
@@ -75,6 +78,7 @@ func TestParseFullConfig(t *testing.T) {
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
 		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", MarkMask: 3, RulePref: 200, Table: 100, Shards: 2,
+		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},
 		Log: Log{Level: LogDebug, Format: LogJSON},
 	}
 	require.Equal(t, want, c)
@@ -91,6 +95,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
+		Profile: ProfileBalanced, Spin: NoSpin,
 		Log: Log{Level: LogInfo, Format: LogAuto},
 	}, want)
 	require.NoError(t, want.Validate())
@@ -150,7 +155,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
@@ -166,7 +171,7 @@ limits.retry: { a: b }
 		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
 		`line 16: mark_mask: 0x7 is not two adjacent bits`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)

@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/internal/testnet/bench/programs"
+)
+
+// Services of a server's host, by the port they have where nothing is added.
+const (
+	iperfPort    = 5201 + iota
+	sockperfPort // sockperf server --tcp
+	redisPort
+	echoPort // answers a request of any size
+	sinkPort // swallows a stream
+	webPort
+)
+
+var services = []uint16{iperfPort, sockperfPort, redisPort, echoPort, sinkPort, webPort}
+
+// What is added to the port of a service. A policy selects by port: the same
+// programs run at several, so that one pair of gateways does for several ways.
+const (
+	selected   = 0
+	unselected = 100
+	learned    = 200 // action auto
+)
+
+// Ports of proxies: at 127.0.0.1 of the client's host, and at the address of the
+// server's host for those that have a second one there.
+const (
+	oneProxy    = 1000
+	twoProxies  = 2000
+	twoSplices  = 3000
+	secondProxy = 5000 // the server's HAProxy: 2000 is added to twoProxies' own
+)
+
+func plus(ports []uint16, offset uint16) []uint16 {
+	list := make([]uint16, len(ports))
+	for i, p := range ports {
+		list[i] = p + offset
+	}
+	return list
+}
+
+// serve starts every service that is installed, once for each offset.
+func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
+	var errs []error
+	for _, off := range offsets {
+		own := []string{programs.Serve, fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("sink=0.0.0.0:%d", sinkPort+off)}
+		errs = append(errs, n.start(ctx, h, programs.Listening, own...))
+		if installed("iperf3") {
+			_, err := h.IPerf3Server(iperfPort + off)
+			errs = append(errs, err)
+		}
+		if installed("redis-server") {
+			_, err := h.Redis(redisPort + off)
+			errs = append(errs, err)
+		}
+		if installed("sockperf") {
+			p, err := h.Start("sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off)))
+			if err == nil {
+				err = p.WaitOutput(ctx, "to terminate")
+			}
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("servers of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// start runs one of our programs in the background of a host until it says
+// that it is ready.
+func (n *network) start(ctx context.Context, h *host, ready string, args ...string) error {
+	p, err := h.StartCmd(h.AppCommand(context.Background(), args...))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return p.WaitOutput(ctx, ready)
+}
+
+// proxyHead is how HAProxy forwards streams by default.
+const proxyHead = `global
+  maxconn 50000
+defaults
+  mode tcp
+  maxconn 50000
+  timeout connect 5s
+  timeout client 10m
+  timeout server 10m
+`
+
+// proxies starts the chains over a cable: one HAProxy at the client's, one on
+// each host, one in Go on each host.
+func (n *network) proxies(ctx context.Context, c cable) error {
+	local := netip.MustParseAddr("127.0.0.1")
+	var first, second strings.Builder
+	goFirst, goSecond := []string{programs.Splice}, []string{programs.Splice}
+	for _, p := range services {
+		at := func(a netip.Addr, offset uint16) string { return netip.AddrPortFrom(a, p+offset).String() }
+		listen := func(b *strings.Builder, from, to string) {
+			fmt.Fprintf(b, "listen %s\n  bind %s\n  server s %s\n", strings.ReplaceAll(from, ":", "-"), from, to)
+		}
+		listen(&first, at(local, oneProxy), at(c.addr, 0))
+		listen(&first, at(local, twoProxies), at(c.addr, twoProxies+secondProxy))
+		listen(&second, at(c.addr, twoProxies+secondProxy), at(local, 0))
+		goFirst = append(goFirst, at(local, twoSplices)+"="+at(c.addr, twoSplices+secondProxy))
+		goSecond = append(goSecond, at(c.addr, twoSplices+secondProxy)+"="+at(local, 0))
+	}
+	errs := []error{n.start(ctx, c.server, programs.Listening, goSecond...), n.start(ctx, c.client, programs.Listening, goFirst...)}
+	if installed("haproxy") {
+		errs = append(errs, n.haproxy(c.server, second.String()), n.haproxy(c.client, first.String()))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *network) haproxy(h *host, listens string) error {
+	file := filepath.Join(n.dir, h.Name+".haproxy")
+	if err := os.WriteFile(file, []byte(proxyHead+listens), 0o600); err != nil {
+		return fmt.Errorf("configuration of HAProxy: %w", err)
+	}
+	_, err := h.Start("haproxy", "-db", "-f", file)
+	return err
+}

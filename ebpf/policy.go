@@ -142,8 +142,20 @@ func (p *Policy) compilePorts() {
 			m.excluded = p.anyPort & p.accelerate
 			m.mask &^= m.excluded
 		}
-		p.ports[port] = m
+		p.ports[port] = p.solely(port, m)
 	}
+}
+
+// solely leaves a port to the sole rules that name it.
+func (p *Policy) solely(port uint16, m portMask) portMask {
+	sole := p.rulesWhere(func(r Rule) bool { return r.Sole && slices.Contains(r.Ports, port) })
+	var others uint64
+	for _, proto := range []uint64{p.tcp, p.udp} {
+		if sole&proto != 0 {
+			others |= proto &^ sole
+		}
+	}
+	return portMask{mask: m.mask &^ others, excluded: m.excluded &^ others}
 }
 
 // compileUsers gives users and cgroup patterns their rules.

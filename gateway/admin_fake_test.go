@@ -12,6 +12,10 @@ type fakeControl struct {
 	mu   sync.Mutex
 	offs []bool
 	fail error
+	// tried are the trials that began, ended is the number of those that are over.
+	tried    []Trial
+	ended    int
+	tryError error
 	// status is returned by Status, empty by default.
 	status Status
 }
@@ -36,6 +40,27 @@ func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
 func (f *fakeControl) Devices() []DeviceInfo { return sampleDevices() }
 
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
+
+func (f *fakeControl) Try(t Trial) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tryError != nil {
+		return nil, f.tryError
+	}
+	f.tried = append(f.tried, t)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.ended++
+	}, nil
+}
+
+// trials returns what was tried and how many of them have ended.
+func (f *fakeControl) trials() ([]Trial, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]Trial(nil), f.tried...), f.ended
+}
 
 func (f *fakeControl) SetOff(off bool) error {
 	f.mu.Lock()

@@ -19,6 +19,9 @@ type Control interface {
 	Devices() []DeviceInfo
 	// FlushPeers forgets every remembered refusal and returns their number.
 	FlushPeers() (int, error)
+	// Try makes a trial's rule count, until end is called. A [TrialError] says
+	// what is wrong with it.
+	Try(t Trial) (end func(), err error)
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error

@@ -46,6 +46,9 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
+		if !f.g.trials.admits(f, Carrier(fb.kind().String())) {
+			continue
+		}
 		c, offer, err := fb.offer(f, s)
 		if err != nil {
 			f.g.log.Debug("offer", "flow_id", f.id, "carrier", fb.kind(), "error", err)

@@ -158,6 +158,9 @@ func (g *gateway) SetOff(off bool) error {
 	return nil
 }
 
+// Try implements Control.
+func (g *gateway) Try(t Trial) (end func(), err error) { return g.trials.begin(t) }
+
 func (g *gateway) mode() Mode {
 	if g.off.Load() {
 		return ModeOff
@@ -258,6 +261,8 @@ func (g *gateway) addDecisions(s *Snapshot, d ebpf.Decided) {
 	name, action := noRule, ActionPass
 	if d.Rule >= 0 && d.Rule < len(g.cfg.Policy) {
 		name, action = g.cfg.Policy[d.Rule].Name, g.cfg.Policy[d.Rule].Action
+	} else if d.Rule >= 0 {
+		name, action = trialRule, ActionAccelerate
 	}
 	s.addDecision(action, name, d.Accelerate)
 	s.addDecision(ActionPass, name, d.Pass)

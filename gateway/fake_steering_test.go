@@ -20,6 +20,8 @@ type fakeSteering struct {
 	off      bool
 	peers    []ebpf.Peer
 	counters ebpf.Counters
+	policy   []ebpf.Rule
+	refuse   error // of SetPolicy
 }
 
 func newFakeSteering() *fakeSteering { return &fakeSteering{flows: map[ebpf.Tuple]ebpf.Flow{}} }
@@ -96,6 +98,21 @@ func (s *fakeSteering) SetOff(off bool) error {
 	defer s.mu.Unlock()
 	s.off = off
 	return nil
+}
+
+func (s *fakeSteering) SetPolicy(rules []ebpf.Rule) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse == nil {
+		s.policy = rules
+	}
+	return s.refuse
+}
+
+func (s *fakeSteering) rules() []ebpf.Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.policy
 }
 
 func (*fakeSteering) Sweep(ebpf.SweepLimits) (int, error) { return 0, nil }

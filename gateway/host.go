@@ -50,6 +50,7 @@ type Steering interface {
 	Heartbeat() error
 	SetMode(m ebpf.Mode) error
 	SetOff(off bool) error
+	SetPolicy(rules []ebpf.Rule) error
 	Sweep(l ebpf.SweepLimits) (int, error)
 	Events(ctx context.Context, fn func(ebpf.Event)) error
 	NativeReason() uint8

@@ -202,6 +202,14 @@ func (d *fakeDaemon) FlushPeers() (int, error) {
 	return 1, nil
 }
 
+// Try implements gateway.Control.
+func (d *fakeDaemon) Try(gateway.Trial) (func(), error) {
+	if d.kind == "broken" {
+		return nil, errBroken
+	}
+	return func() {}, nil
+}
+
 // SetOff implements gateway.Control.
 func (d *fakeDaemon) SetOff(off bool) error {
 	d.mu.Lock()

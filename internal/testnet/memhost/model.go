@@ -138,6 +138,15 @@ func (m *Model) SetMode(mode ebpf.Mode) error { return m.change(func() { m.mode 
 // SetOff implements gateway.Steering.
 func (m *Model) SetOff(off bool) error { return m.change(func() { m.off = off }) }
 
+// SetPolicy implements gateway.Steering.
+func (m *Model) SetPolicy(rules []ebpf.Rule) error {
+	p, err := ebpf.CompilePolicy(rules, m.cfg.NeverPorts)
+	if err != nil {
+		return err
+	}
+	return m.change(func() { m.policy = p })
+}
+
 // change runs fn under the lock unless the model is closed.
 func (m *Model) change(fn func()) error {
 	m.mu.Lock()

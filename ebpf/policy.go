@@ -22,6 +22,7 @@ type Policy struct {
 	anyCgroup, anyUID  uint64
 	inbound            uint64 // rules that ask for no cgroup or user
 	accelerate         uint64 // rules whose action is not pass
+	automatic          uint64 // rules whose action is auto
 	tcp, udp           uint64 // rules by protocol
 
 	prefixes map[netip.Prefix]uint64 // each with the rules of its covering prefixes
@@ -101,6 +102,7 @@ func (p *Policy) compileMasks() {
 	p.anyUID = p.rulesWhere(func(r Rule) bool { return len(r.UIDs) == 0 })
 	p.inbound = p.rulesWhere(func(r Rule) bool { return !r.OutboundOnly() })
 	p.accelerate = p.rulesWhere(func(r Rule) bool { return r.Action != ActionPass })
+	p.automatic = p.rulesWhere(func(r Rule) bool { return r.Action == ActionAuto })
 	p.tcp = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoTCP })
 	p.udp = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoUDP })
 }

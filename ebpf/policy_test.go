@@ -137,8 +137,8 @@ func TestCompilePolicyErrors(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	require.NoError(t, Config{}.Validate())
-	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1}.Validate()
-	for _, part := range []string{"generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "max_flows", "max_datagrams"} {
+	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1, Samples: 256}.Validate()
+	for _, part := range []string{"auto", "generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "max_flows", "max_datagrams"} {
 		require.ErrorContains(t, err, part)
 	}
 	m := Config{MarkMask: 0x300}.marks()

@@ -184,7 +184,7 @@ func TestPeerGatewayDies(t *testing.T) {
 	}
 	p.empty(t)
 	for _, g := range p.g {
-		require.Eventually(t, func() bool { return g.pool.Stats().Reserved == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return g.pool.Stats().Reserved == 0 }, 30*time.Second, time.Millisecond)
 		require.Zero(t, g.pool.Stats().Arenas)
 	}
 	c := p.dial(t, negotiate.CarrierSHM) // they meet again

@@ -257,7 +257,7 @@ func TestDatagramPeerWithoutGateway(t *testing.T) {
 	for range 3 {
 		h.want(0)
 	}
-	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, negotiate.ReasonPeerUnresolved, negotiate.Reason(h.d[0].peer(pairAddrs[1], 0).Reason))
 	h.want(0)
 	require.EqualValues(t, 1, h.stats(0).Resolution.Queries)

@@ -191,5 +191,5 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 	require.Eventually(t, func() (valid bool) {
 		e.s.call(func() { valid = !slices.ContainsFunc(links, func(l *dgramLink) bool { return !l.valid }) })
 		return valid
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 }

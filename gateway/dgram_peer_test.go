@@ -41,7 +41,7 @@ func (h *dgramHosts) native(i int, port uint16) negotiate.Reason {
 	require.Eventually(h.t, func() bool {
 		p = h.d[i].peer(pairAddrs[1-i], port)
 		return !p.Capable && p.Reason != 0
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	return negotiate.Reason(p.Reason)
 }
 
@@ -104,7 +104,7 @@ func TestDatagramPeerComesBack(t *testing.T) {
 		h.want(1) // its own program: a query, which is news
 		h.capable(1)
 		h.want(0)
-		require.Eventually(t, func() bool { h.want(0); return h.d[0].peer(pairAddrs[1], 0).Capable }, 10*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { h.want(0); return h.d[0].peer(pairAddrs[1], 0).Capable }, 30*time.Second, 50*time.Millisecond)
 		h.pass(0, ends, []byte("after"))
 		h.pass(1, h.ends(1, 53, 4000), []byte("back"))
 	})
@@ -121,10 +121,10 @@ func TestDatagramServiceDeclined(t *testing.T) {
 		h.pass(0, ends, []byte("first"))
 		require.Equal(t, negotiate.ReasonPolicy, h.native(0, 53))
 		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable, "other services are carried")
-		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 30*time.Second, time.Millisecond)
 		require.Empty(t, h.g[0].Conns(ConnQuery{}))
 		h.pass(0, h.ends(0, 4000, 54), []byte("other"))
-		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 30*time.Second, 10*time.Millisecond)
 	})
 }
 

@@ -266,22 +266,22 @@ func TestAGuardianThatIsKilledIsReplaced(t *testing.T) {
 	for range 3 { // and so are its successors
 		g := r.guardian()
 		r.signal(g, syscall.SIGKILL)
-		require.Eventually(t, func() bool { return zombie(g) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return zombie(g) }, 30*time.Second, time.Millisecond)
 	}
 	last := r.guardian()
-	require.Eventually(t, func() bool { return guards(last) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return guards(last) }, 30*time.Second, time.Millisecond)
 	require.NoError(t, syscall.Kill(r.daemon, 0), "the daemon lives on")
 	r.signal(r.daemon, syscall.SIGKILL)
 	r.stopped(500 * time.Millisecond)
 	require.Greater(t, r.released(), 700*time.Millisecond)
-	require.Eventually(t, func() bool { return zombie(last) }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return zombie(last) }, 30*time.Second, 5*time.Millisecond)
 }
 
 func TestANewGuardianForwardsSignals(t *testing.T) {
 	r := startFake(t, "release").protected()
 	r.signal(r.cmd.Process.Pid, syscall.SIGKILL)
 	last := r.guardian()
-	require.Eventually(t, func() bool { return guards(last) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return guards(last) }, 30*time.Second, time.Millisecond)
 	r.signal(last, syscall.SIGTERM)
 	require.Equal(t, "signal terminated", r.line())
 	require.Equal(t, "released", r.line())
@@ -300,7 +300,7 @@ func (r *fakeRun) guardian() int {
 			}
 		}
 		return false
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	return pid
 }
 

@@ -119,7 +119,7 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 	time.Sleep(2 * busyTail)
 	before := d.turns.Load()
 	s.call(func() { d.refuse.Store(100) })
-	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 30*time.Second, time.Millisecond)
 	s.halt()
 	require.Equal(t, d.arms.Load(), d.disarms.Load())
 	require.GreaterOrEqual(t, d.flushes.Load(), d.turns.Load()-1)

@@ -342,5 +342,5 @@ func transfer(t *testing.T, a, b *Conn, n int) {
 
 func within(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 5*time.Second, 2*time.Millisecond, what)
+	require.Eventually(t, cond, 30*time.Second, 2*time.Millisecond, what)
 }

@@ -175,7 +175,7 @@ func TestConnEarly(t *testing.T) {
 	require.Eventually(t, func() (early bool) {
 		_ = b.vec.do(func() { early = len(b.early) > 1 })
 		return early
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.NoError(t, b.joinPeer(hellos[0].data))
 	require.NoError(t, b.begin(lb, y.LocalAddr(), y.RemoteAddr()))
 	go lb.watch(b)

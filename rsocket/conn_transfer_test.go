@@ -252,7 +252,7 @@ func TestReadFromIdleSource(t *testing.T) {
 			})
 		}
 		require.Zero(t, d.a.Stats().Lingered)
-		require.Eventually(t, func() bool { return d.a.Stats().Pool.Used == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return d.a.Stats().Pool.Used == 0 }, 30*time.Second, time.Millisecond)
 	})
 }
 

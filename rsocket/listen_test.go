@@ -131,7 +131,7 @@ func TestDialVersion(t *testing.T) {
 	_, err = (&Dialer{Stack: d.a}).Dial(ctx, other.Addr())
 	require.ErrorIs(t, err, syscall.ENOTSUP)
 	require.ErrorIs(t, err, ErrVersion)
-	require.Eventually(t, func() bool { return d.b.Stats().Pool.Used == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.b.Stats().Pool.Used == 0 }, 30*time.Second, time.Millisecond)
 }
 
 func TestDialEnds(t *testing.T) {
@@ -169,7 +169,7 @@ func TestListenerBacklog(t *testing.T) {
 	c, err := dialer.Dial(t.Context(), l.cm.Addr())
 	require.NoError(t, err)
 	held = append(held, c)
-	require.Eventually(t, func() bool { return len(l.ready) == 3 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(l.ready) == 3 }, 30*time.Second, time.Millisecond)
 	// What nobody accepted is closed with the listener, as an end.
 	require.NoError(t, l.Close())
 	for i, c := range held {
@@ -219,7 +219,7 @@ func TestManyConns(t *testing.T) {
 		}
 		for _, s := range []*Stack{d.a, d.b} {
 			require.Eventually(t, func() bool { return s.Stats().Connections == 0 && s.Stats().Pool.Used == 0 },
-				10*time.Second, time.Millisecond)
+				30*time.Second, time.Millisecond)
 			require.Zero(t, s.Stats().CQErrors)
 			require.Zero(t, s.Stats().Failed)
 			require.Zero(t, s.Stats().Forgotten)

@@ -167,7 +167,7 @@ func newShmSides(t testing.TB) (*Stack, *Stack) {
 	require.NoError(t, err)
 	sb, err := NewStack(b, StackConfig{PD: attached.PD()})
 	require.NoError(t, err)
-	require.Eventually(t, offered.Connected, 5*time.Second, time.Millisecond)
+	require.Eventually(t, offered.Connected, 30*time.Second, time.Millisecond)
 	t.Cleanup(func() {
 		require.NoError(t, sa.Close())
 		require.NoError(t, sb.Close())
@@ -407,7 +407,7 @@ func TestPacketOverflow(t *testing.T) {
 		for i := range 40 {
 			p.send(t, p.a, p.toB, fmt.Sprintf("%100d", i))
 		}
-		require.Eventually(t, func() bool { return p.b.Stats().Overflow == 30 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return p.b.Stats().Overflow == 30 }, 30*time.Second, time.Millisecond)
 		for i := range 10 {
 			p.recv(t, p.b, fmt.Sprintf("%100d", i))
 		}

@@ -81,7 +81,7 @@ func newPumpsSRQ(t testing.TB, cfg EndpointConfig, srq verbs.SRQ) (*pump, *pump)
 		p.srq = srq
 		p.create(pool, cfg)
 	}
-	require.Eventually(t, a.peer.Connected, 5*time.Second, time.Millisecond)
+	require.Eventually(t, a.peer.Connected, 30*time.Second, time.Millisecond)
 	for i, p := range []*pump{b, a} { // the server connects first
 		other := []*pump{a, b}[i]
 		p.do(func() {

@@ -71,6 +71,7 @@ enum reason {
 	REASON_PEER_UNRESOLVED = 25,
 	REASON_FLOW_LIMIT = 36,
 	REASON_MODE = 43,
+	REASON_NOT_WORTH_IT = 50,
 	REASON_SLOTS = 128,
 };
 
@@ -158,6 +159,17 @@ struct peer {
 	u8 pad[7];
 };
 
+/* The values of ebpf.ServiceState. */
+enum service_state { SERVICE_NONE, SERVICE_SAMPLING, SERVICE_CARRY, SERVICE_NATIVE };
+
+/* word: until (63..16, milliseconds of ktime), tokens (15..8), state (7..0).
+ * Sampling: so many connections may still be carried; from until on there are new
+ * tokens. Native: none is carried before until; then it is sampled again. */
+struct service {
+	u64 word;
+	u64 passed; /* connections left native */
+};
+
 #define DEVICE_OFFER 1
 
 struct device {
@@ -176,6 +188,7 @@ struct policy_head {
 	u64 any_uid;
 	u64 inbound;    /* rules that ask for no cgroup or user */
 	u64 accelerate; /* rules that do not pass */
+	u64 automatic;  /* of these, those with action auto */
 	u64 tcp;        /* rules by protocol */
 	u64 udp;
 	u32 watch;      /* a rule about TCP asks for a cgroup or user */
@@ -236,6 +249,7 @@ struct sk_note {
 
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
@@ -270,5 +284,7 @@ const volatile u32 wire_ifindex = 0;
 const volatile u32 lo_ifindex = 1;
 const volatile u64 netns_cookie = 0;
 const volatile u16 datagram_port = 0; /* network byte order */
+const volatile u8 sample_tokens = 2; /* > 0 */
+const volatile u32 sample_period = 30000; /* milliseconds */
 
 #endif

@@ -9,7 +9,7 @@
 #define SMCGW_OFFER_H
 
 #include "parse.h"
-#include "policy.h"
+#include "service.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
@@ -97,8 +97,12 @@ static always_inline u8 offer_refused(const struct flow_key *k, struct control *
 	*rule = v.rule;
 	if (v.reason)
 		return v.reason;
-	u8 off = switched_off(c);
-	return off ? off : remembered(k);
+	u8 reason = switched_off(c);
+	if (!reason)
+		reason = remembered(k);
+	if (!reason && v.automatic) /* last: it may take a token */
+		reason = service_refused(k);
+	return reason;
 }
 
 static always_inline void want_option(struct bpf_sock_ops *s)

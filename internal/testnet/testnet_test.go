@@ -118,7 +118,7 @@ func TestSysctlAndSettings(t *testing.T) {
 	require.NoError(t, h1.SetLink(true))
 	require.Eventually(t, func() bool {
 		return runApp(t, h1, "connect", "-to", h2.AddrPort4(7000).String(), "-timeout", "1s").OK == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 func TestRouterAnswersUnreachable(t *testing.T) {
@@ -201,7 +201,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	pids := h.Processes()
 	require.NoError(t, n.Close())
 	for _, pid := range pids {
-		require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }, 30*time.Second, time.Millisecond)
 	}
 	require.NoFileExists(t, path)
 	require.NoError(t, n.Close())
@@ -374,7 +374,7 @@ func TestTapped(t *testing.T) {
 		n, err := unix.Read(cable, ask)
 		return err == nil && n >= 42 && ask[12] == 8 && ask[13] == 6 &&
 			string(ask[28:32]) == "\x0a\x4d\x00\x01" && string(ask[38:42]) == "\x0a\x4d\x00\x02"
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 }
 
 func openTap(name string) (int, error) {

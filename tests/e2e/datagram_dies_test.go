@@ -30,7 +30,7 @@ func (d *datagrams) startPingPong(t *testing.T) (p pingPong) {
 		}
 	}
 	before := d.g1.udpStats().Received[d.via]
-	require.Eventually(t, func() bool { return d.g1.udpStats().Received[d.via] > before+200 }, 10*time.Second, 20*time.Millisecond, "carried")
+	require.Eventually(t, func() bool { return d.g1.udpStats().Received[d.via] > before+200 }, 30*time.Second, 20*time.Millisecond, "carried")
 	return p
 }
 
@@ -113,7 +113,7 @@ func TestDatagramsSwitched(t *testing.T) {
 		require.Equal(t, before.Sent, d.g1.udpStats().Sent, "%s is off", g.h.Name)
 		set(g, "on")
 		require.Eventually(t, func() bool { return d.g1.udpStats().Sent[d.via] > before.Sent[d.via] },
-			5*time.Second, 50*time.Millisecond, "%s is on again\n%s", g.h.Name, d.dumpUDP())
+			30*time.Second, 50*time.Millisecond, "%s is on again\n%s", g.h.Name, d.dumpUDP())
 	}
 	e := clients.over(t, 1500*time.Millisecond)
 	t.Logf("off and on: %+v", e)
@@ -152,7 +152,7 @@ func datagramsDie(t *testing.T, k death, host string) {
 	g := d.gateways[h]
 	k.do(g)
 	time.Sleep(2 * time.Second)
-	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond)
 	out, err := h.Run(t.Context(), binary, "cleanup", "-c", g.config)
 	require.NoError(t, err, out)
 	again := d.up(h, datagramSettings())

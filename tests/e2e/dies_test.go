@@ -127,7 +127,7 @@ func (w *world) carryTwelve(t *testing.T) (idle *testnet.Proc, active []*testnet
 	}
 	for _, g := range w.gateways {
 		require.Eventually(t, func() bool { return g.status().Flows[w.via] >= 24 },
-			15*time.Second, 50*time.Millisecond, "24 flows: %+v", g.status())
+			30*time.Second, 50*time.Millisecond, "24 flows: %+v", g.status())
 	}
 	return idle, active
 }
@@ -164,7 +164,7 @@ func result(t *testing.T, p *testnet.Proc) apps.Event {
 // cleanup works without it, twice.
 func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 50*time.Millisecond, "processes left: %v", g.processes())
+	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond, "processes left: %v", g.processes())
 	for range 2 {
 		out, err := g.h.Run(t.Context(), binary, "cleanup", "-c", g.config)
 		require.NoError(t, err, out)
@@ -213,7 +213,7 @@ func TestDiesGuardian(t *testing.T) {
 			}
 		}
 		return false
-	}, 5*time.Second, 20*time.Millisecond, "a new guardian")
+	}, 30*time.Second, 20*time.Millisecond, "a new guardian")
 	time.Sleep(2500 * time.Millisecond) // longer than a guardian waits for a beat
 	require.Equal(t, 24, g.status().Flows[w.via], "connections are carried on")
 	e := w.mustApp(w.h1, "ping", "-count", "10", "-to", w.h2.AddrPort4(echoPort).String())
@@ -222,7 +222,7 @@ func TestDiesGuardian(t *testing.T) {
 	start := time.Now()
 	g.signal(daemon, syscall.SIGKILL)
 	awaitResets(t, idle, active, start, time.Second)
-	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 50*time.Millisecond,
+	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond,
 		"guardian %d and all others are gone", guardian)
 	links, err := w.h1.Links()
 	require.NoError(t, err)

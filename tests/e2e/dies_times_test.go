@@ -82,7 +82,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	require.Eventually(t, func() bool {
 		now := w.footprint(host)
 		return len(now.programs) == 0 && len(now.links) == len(before.links)
-	}, 2*time.Second, 50*time.Millisecond, "what changes traffic is gone: %+v", w.footprint(host))
+	}, 30*time.Second, 50*time.Millisecond, "what changes traffic is gone: %+v", w.footprint(host))
 	w.cleanedUp(t, host, before)
 	w.serve(w.h2)
 	w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String())

@@ -34,7 +34,7 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	require.Eventually(w.t, func() bool {
 		_, err := g.client().Status(w.t.Context())
 		return err == nil
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	time.Sleep(150 * time.Millisecond) // the programs must have seen a beat
 	w.t.Cleanup(func() {
 		if w.t.Failed() {

@@ -72,7 +72,7 @@ func TestFallbackBoxGone(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, ok := g1.peer(hostOf(to), 0)
 				return !ok
-			}, 10*time.Second, 20*time.Millisecond)
+			}, 30*time.Second, 20*time.Millisecond)
 		}
 		eaten.ping()
 		eaten.ping()
@@ -176,7 +176,7 @@ func TestFallbackBoxAcceptLost(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, ok := g2.peer(hostOf(addr(w.h1, 0)), 0)
 			return !ok
-		}, 5*time.Second, 20*time.Millisecond)
+		}, 30*time.Second, 20*time.Millisecond)
 		w.carried(t, w.h1, addr(w.h2, echoPort))
 	})
 }

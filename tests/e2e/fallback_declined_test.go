@@ -104,7 +104,7 @@ func TestFallbackRemembered(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, ok := w.gateways[w.h1].peer(hostOf(to), echoPort)
 			return !ok
-		}, 5*time.Second, 50*time.Millisecond, "the refusal is forgotten")
+		}, 30*time.Second, 50*time.Millisecond, "the refusal is forgotten")
 		first.ping()
 	})
 }

@@ -88,7 +88,7 @@ func (f fallback) check(e apps.Event, before map[*testnet.Host]gateway.Status) {
 			want, or, match, raw = f.client, f.clientOr, from(e), false
 		}
 		if or != nothing {
-			require.Eventually(f.t, func() bool { return len(g.everything(match)) > 0 }, 5*time.Second, 10*time.Millisecond)
+			require.Eventually(f.t, func() bool { return len(g.everything(match)) > 0 }, 30*time.Second, 10*time.Millisecond)
 			if g.knows(match, or) {
 				want = or
 			}

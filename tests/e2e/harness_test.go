@@ -174,7 +174,7 @@ func (g *gw) ready() {
 	require.Eventually(g.w.t, func() bool {
 		_, err := g.client().Status(ctx)
 		return err == nil
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	time.Sleep(100 * time.Millisecond)
 }
 

@@ -47,6 +47,6 @@ func TestPlainPeerBesideNative(t *testing.T) {
 	require.Greater(t, bulk, 0.5, "throughput to a plain host")
 	require.Eventually(t, func() bool {
 		return g.status().FallbacksTotal["peer_no_option"] >= 5*301
-	}, 3*time.Second, 50*time.Millisecond, fmt.Sprint(g.status().FallbacksTotal))
+	}, 30*time.Second, 50*time.Millisecond, fmt.Sprint(g.status().FallbacksTotal))
 	require.Zero(t, g.status().FlowsTotal[w.via]+g.status().FlowsTotal[gateway.CarrierRelay])
 }

@@ -199,7 +199,7 @@ func (w *world) settled(t *testing.T, g *gw) (u usage) {
 	require.Eventually(t, func() bool {
 		u = w.usage(t, g)
 		return u.entries == 0 && u.memory == 0
-	}, 15*time.Second, 200*time.Millisecond, "%s: flows left in the maps", g.h.Name)
+	}, 30*time.Second, 200*time.Millisecond, "%s: flows left in the maps", g.h.Name)
 	out, err := g.h.Run(t.Context(), "ss", "-tnaH")
 	require.NoError(t, err)
 	for line := range strings.Lines(out) {

@@ -209,6 +209,6 @@ func (w *world) quiet(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s := g.status()
 			return s.Flows[w.via]+s.Flows[gateway.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
-		}, 15*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
+		}, 30*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
 	}
 }

@@ -1,0 +1,128 @@
+package ebpf
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// beginMany begins n connections to a service, on several threads, and returns
+// how many were offered.
+func beginMany(t *testing.T, h *host, d *Datapath, family int, to netip.AddrPort, n int) int {
+	t.Helper()
+	locals := make(chan netip.AddrPort, n)
+	for range n {
+		go func() {
+			local, err := h.begin(family, to)
+			if err != nil {
+				t.Errorf("connect: %v", err)
+			}
+			locals <- local
+		}()
+	}
+	offered := 0
+	for range n {
+		if _, err := d.Flow(Tuple{Local: <-locals, Remote: to}); err == nil {
+			offered++
+		}
+	}
+	return offered
+}
+
+func serviceOf(t *testing.T, d *Datapath, to netip.AddrPort) (found Service) {
+	t.Helper()
+	list, err := d.Services()
+	require.NoError(t, err)
+	for _, s := range list {
+		if s.Addr == to.Addr() && s.Port == to.Port() {
+			found = s
+		}
+	}
+	return found
+}
+
+// Of many connections at once to a service that nobody knows, no more than the
+// samples are offered; what the gateway says holds for those that come after it.
+func TestServicesAreSampled(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	cfg := config([]Rule{{Ports: []uint16{1, 2}, Action: ActionAccelerate}, {Ports: []uint16{3}}, {Action: ActionAuto}})
+	cfg.Samples = 3
+	d := h1.open(cfg)
+	for _, v := range []struct {
+		family int
+		addr   string
+	}{{unix.AF_INET, ghost4}, {unix.AF_INET6, ghost6}} {
+		to := netip.AddrPortFrom(netip.MustParseAddr(v.addr), 6000)
+		begin := func(n int) int { return beginMany(t, h1, d, v.family, to, n) }
+		require.Zero(t, serviceOf(t, d, to))
+		require.Equal(t, 3, begin(50))
+		s := serviceOf(t, d, to)
+		require.Equal(t, Service{Addr: to.Addr(), Port: 6000, State: ServiceSampling, TTL: s.TTL, Passed: 47}, s)
+		require.InDelta(t, 30*time.Second, s.TTL, float64(20*time.Second))
+		require.Zero(t, begin(3))
+
+		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceCarry}))
+		require.Equal(t, 20, begin(20))
+		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative, TTL: time.Hour}))
+		require.Zero(t, begin(20))
+		require.EqualValues(t, 70, serviceOf(t, d, to).Passed)
+		// Sampled again when the time is over, by as many as at first.
+		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative}))
+		require.Equal(t, 3, begin(20))
+		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceSampling, Tokens: 1, TTL: time.Hour}))
+		require.Equal(t, 1, begin(2))
+
+		// Another port is another service; rules with another action know none.
+		require.Equal(t, 3, beginMany(t, h1, d, v.family, netip.AddrPortFrom(to.Addr(), 6001), 5))
+		for port, want := range map[uint16]int{1: 5, 3: 0} {
+			other := netip.AddrPortFrom(to.Addr(), port)
+			require.Equal(t, want, beginMany(t, h1, d, v.family, other, 5))
+			require.Zero(t, serviceOf(t, d, other))
+		}
+	}
+	c, err := d.Counters()
+	require.NoError(t, err)
+	require.EqualValues(t, 2*(70+17+1+2), c.Native[SideClient][ReasonNotWorthIt])
+	n, err := d.FlushServices()
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
+	require.Equal(t, 3, beginMany(t, h1, d, unix.AF_INET, addrPort(ghost4+":6000"), 5), "unknown again")
+}
+
+// A service that cannot be offered now loses no sample to it.
+func TestServicesKeepTheirSamples(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	d := h1.open(config([]Rule{{Action: ActionAuto}}))
+	to := addrPort(ghost4 + ":6000")
+	require.NoError(t, d.SetOff(true))
+	require.Zero(t, beginMany(t, h1, d, unix.AF_INET, to, 5))
+	require.NoError(t, d.SetOff(false))
+	require.NoError(t, d.Remember(to.Addr(), to.Port(), ReasonAcceptLost, time.Hour))
+	require.Zero(t, beginMany(t, h1, d, unix.AF_INET, to, 5))
+	require.Zero(t, serviceOf(t, d, to))
+	_, err := d.FlushPeers()
+	require.NoError(t, err)
+	require.Equal(t, 2, beginMany(t, h1, d, unix.AF_INET, to, 5))
+}
+
+func TestSetServiceErrors(t *testing.T) {
+	d := &Datapath{}
+	a := netip.MustParseAddr("10.0.0.1")
+	for _, s := range []Service{
+		{}, {Addr: a, Port: 1}, {Addr: a, State: ServiceCarry}, {Addr: a, Port: 1, State: 4}, {Addr: a, Port: 1, State: ServiceSampling, Tokens: 256},
+		{Port: 1, State: ServiceCarry}, {Addr: a, Port: 1, State: ServiceSampling, Tokens: -1},
+	} {
+		require.Error(t, d.SetService(s))
+	}
+	require.Equal(t, "native", ServiceNative.String())
+	require.Equal(t, "service_state(9)", ServiceState(9).String())
+}

@@ -29,7 +29,6 @@ var allowed = map[string][]string{
 	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
 	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
 	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
-	"tests/...":                {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
 	// A measurement on real hosts, which asks the gateways beside it.
 	"internal/testnet/bench/peer": {"gateway", "internal/testnet/..."},
 	"tests/...":                   {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},

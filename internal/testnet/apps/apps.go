@@ -47,6 +47,9 @@ type Event struct {
 	// ConnectMicros is how long connect took, in the result of clients with
 	// one connection.
 	ConnectMicros int64 `json:"connect_micros,omitempty"`
+	// Repeated counts the segments that the kernel had sent again when connect
+	// returned: SYNs without an answer.
+	Repeated int `json:"repeated,omitempty"`
 	// GapMicros is the longest time between two answers to datagrams, and Device
 	// the name of the device they came by, as the kernel tells the server.
 	GapMicros int64  `json:"gap_micros,omitempty"`

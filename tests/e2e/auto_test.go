@@ -81,7 +81,9 @@ func autoRequests(t *testing.T, w *world, g *gw, to string) {
 }
 
 func autoBulk(t *testing.T, w *world, g *gw, to string) {
-	send := func() { w.mustApp(w.h1, "transfer", "-write", "1048576", "-up", fmt.Sprint(256<<20), "-down", "0", "-to", to) }
+	send := func() {
+		w.mustApp(w.h1, "transfer", "-write", "1048576", "-up", fmt.Sprint(256<<20), "-down", "0", "-to", to)
+	}
 	send()
 	s := g.verdict(to, gateway.VerdictCarry)
 	require.GreaterOrEqual(t, s.Score, 1.0)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,9 @@ func TestAdminTrial(t *testing.T) {
 	// Others are answered meanwhile.
 	_, err = a.client.Peers(t.Context())
 	require.NoError(t, err)
+	pid, err := a.client.DaemonPID(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), pid)
 	select {
 	case <-held.Done():
 		t.Fatal("the trial ended by itself")
@@ -226,5 +230,7 @@ func TestAdminTrialErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	a.stop()
 	_, err = a.client.Try(t.Context(), Trial{})
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+	_, err = a.client.DaemonPID(t.Context())
 	require.ErrorIs(t, err, ErrDaemonUnreachable)
 }

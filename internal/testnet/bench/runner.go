@@ -47,6 +47,7 @@ type runner struct {
 	rounds   int
 	duration time.Duration // of a run
 	limit    time.Duration // beyond which a run has failed
+	budget   time.Duration // no round begins that would not end within it; 0: no limit
 	log      io.Writer
 }
 
@@ -59,15 +60,21 @@ func (r *runner) run(ctx context.Context, works []Work) ([]report.Series, error)
 	for i := range works {
 		all[i] = newResults(&works[i])
 	}
+	begin, longest := time.Now(), time.Duration(0)
 	for round := -1; round < r.rounds; round++ {
 		start := time.Now()
+		if r.budget > 0 && round > 0 && start.Add(longest).After(begin.Add(r.budget)) {
+			fmt.Fprintf(r.log, "no time for more than %d rounds of %d\n", round, r.rounds)
+			break
+		}
 		for i := range works {
 			if err := r.round(ctx, round, &works[i], all[i]); err != nil {
 				return nil, err
 			}
 		}
-		if round >= 0 {
-			fmt.Fprintf(r.log, "round %d of %d took %.0f s\n", round+1, r.rounds, time.Since(start).Seconds())
+		if took := time.Since(start); round >= 0 {
+			longest = max(longest, took)
+			fmt.Fprintf(r.log, "round %d of %d took %.0f s\n", round+1, r.rounds, took.Seconds())
 		}
 	}
 	var list []report.Series

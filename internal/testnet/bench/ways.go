@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os/exec"
 
@@ -50,10 +49,13 @@ var hostNames = []string{
 // build lays the cables, and starts servers, proxies and gateways.
 func (n *network) build(ctx context.Context) (map[string]way, error) {
 	b := &builder{ctx: ctx, n: n, ways: map[string]way{}}
-	b.native()
-	b.carried()
-	b.toPlain()
-	return b.ways, errors.Join(b.errs...)
+	for _, step := range []func(){b.native, b.carried, b.toPlain} {
+		step()
+		if err := errors.Join(b.errs...); err != nil {
+			return nil, err
+		}
+	}
+	return b.ways, nil
 }
 
 // builder makes ways and collects what goes wrong.
@@ -130,7 +132,7 @@ func (b *builder) carried() {
 	}
 }
 
-// errNoRTT is what a gateway cannot be asked for.
+// notWorthIt is why a flow of action auto is native.
 var notWorthIt = []string{"not_worth_it"}
 
 // toPlain are the ways of a pair of gateways by shared memory, and those to a
@@ -153,16 +155,4 @@ func (b *builder) toPlain() {
 		more: "fallback: { negative_cache: 100ms }\n",
 	}))
 	b.add(Plain, offering, offering.addr, 0, watch(claim{reasons: []string{"peer_no_option"}, some: true}, offering.client))
-}
-
-// need returns the ways of these variants, as far as they exist.
-func need(ways map[string]way, variants ...string) (list []way, missing error) {
-	for _, v := range variants {
-		if w, ok := ways[v]; ok {
-			list = append(list, w)
-		} else {
-			missing = errors.Join(missing, fmt.Errorf("variant %s is not there", v))
-		}
-	}
-	return list, missing
 }

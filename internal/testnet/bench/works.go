@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/internal/testnet/bench/programs"
+	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+)
+
+// run is a work done one way for about that long.
+type run func(ctx context.Context, w way, d time.Duration) ([]float64, error)
+
+// work makes a work of the ways it is done.
+func work(name string, times int, ways []way, do run, metrics ...Metric) Work {
+	w := Work{Name: name, Times: times, Metrics: metrics}
+	for _, by := range ways {
+		w.Cells = append(w.Cells, Cell{Variant: by.variant, Begin: by.begin, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
+			return do(ctx, by, d)
+		}})
+	}
+	return w
+}
+
+// bulk is streams of iperf3: Gbit/s, and the processor time of the whole
+// machine for 10^9 bytes.
+func bulk(streams int) run {
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		ip, port := w.address(iperfPort)
+		before, err := machineCPU()
+		if err != nil {
+			return nil, err
+		}
+		cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", whole(d), "-P", strconv.Itoa(streams))
+		out, runErr := cmd.Output() // what went wrong is in the JSON
+		after, err := machineCPU()
+		if err != nil {
+			return nil, err
+		}
+		r, err := parseIPerf(string(out))
+		if err != nil {
+			return nil, fmt.Errorf("%w (%w)", err, orOK(runErr))
+		}
+		return []float64{r.bitsPerSecond / 1e9, after.busySince(before) / (r.bytes / 1e9)}, nil
+	}
+}
+
+type ok struct{}
+
+func (ok) Error() string { return "exit status 0" }
+
+func orOK(err error) error {
+	if err == nil {
+		return ok{}
+	}
+	return err
+}
+
+// whole is a duration for programs that know whole seconds only, and for whom
+// none is no limit.
+func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
+
+// pingPong is sockperf, one message and its answer at a time: the median and
+// the 99th percentile of round trips.
+func pingPong(size int) run {
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		ip, port := w.address(sockperfPort)
+		out, err := w.client.Run(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
+			"-m", strconv.Itoa(size), "-t", whole(d))
+		if err != nil {
+			return nil, err
+		}
+		p50, p99, err := parseSockperf(out)
+		return []float64{p50, p99}, err
+	}
+}
+
+// redis is redis-benchmark. It does a number of requests and not a time: the
+// rate of the last run of the same way says how many.
+func redis(start int, args ...string) run {
+	var mu sync.Mutex
+	rates := map[string]float64{}
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		mu.Lock()
+		rate, known := rates[w.variant]
+		mu.Unlock()
+		count := start
+		if known {
+			count = max(start/4, int(rate*d.Seconds()))
+		}
+		ip, port := w.address(redisPort)
+		out, err := w.client.Run(ctx, "redis-benchmark", append([]string{"-h", ip, "-p", port, "--csv", "-t", "get", "-n", strconv.Itoa(count)}, args...)...)
+		if err != nil {
+			return nil, err
+		}
+		rate, err = parseRedis(out)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		rates[w.variant] = rate
+		mu.Unlock()
+		return []float64{rate / 1000}, nil
+	}
+}
+
+// connects is connect(2) alone: the median.
+func connects(count int, gap time.Duration) run {
+	return func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
+		r, err := w.own(ctx, programs.Connect, echoPort, "-count", strconv.Itoa(count), "-gap", gap.String())
+		return []float64{r.Median}, err
+	}
+}
+
+// connectionRate is connections with one request each, some at a time: how many
+// a second, and how long one takes.
+func connectionRate(parallel int) run {
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		r, err := w.own(ctx, programs.Rate, echoPort, "-seconds", seconds(d), "-parallel", strconv.Itoa(parallel))
+		if err != nil {
+			return nil, err
+		}
+		return []float64{float64(r.Operations) / r.Seconds, r.Median, r.P99}, nil
+	}
+}
+
+// Metrics, by what the report calls them.
+var (
+	bulk1     = Metric{"bulk, 1 stream", "Gbit/s", report.More}
+	bulk1CPU  = Metric{"bulk, 1 stream, CPU", "s/GB", report.Less}
+	ping64    = Metric{"ping-pong 64 B, median", "µs", report.Less}
+	ping64P99 = Metric{"ping-pong 64 B, 99 %", "µs", report.Less}
+	redisC1   = Metric{"redis -c1", "kreq/s", report.More}
+	redisC50  = Metric{"redis -c50", "kreq/s", report.More}
+	redisP16  = Metric{"redis -c50 -P16", "kreq/s", report.More}
+
+	pastBulk    = Metric{"not carried: bulk", "Gbit/s", report.More}
+	pastBulkCPU = Metric{"not carried: bulk, CPU", "s/GB", report.Less}
+	pastPing    = Metric{"not carried: ping-pong 64 B, median", "µs", report.Less}
+	pastPingP99 = Metric{"not carried: ping-pong 64 B, 99 %", "µs", report.Less}
+	pastConnect = Metric{"not carried: connect()", "µs", report.Less}
+	offered     = Metric{"not carried: connect() with an option", "µs", report.Less}
+
+	rate8    = Metric{"connections, 8 at a time", "1/s", report.More}
+	rate8P50 = Metric{"connections, 8 at a time, median", "µs", report.Less}
+	rate8P99 = Metric{"connections, 8 at a time, 99 %", "µs", report.Less}
+)

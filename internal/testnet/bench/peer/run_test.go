@@ -171,6 +171,28 @@ func (r *recorder) conns(q gateway.ConnQuery) []gateway.ConnInfo {
 	return append([]gateway.ConnInfo(nil), r.book...)
 }
 
+// TestServerRenewsItsTrial: a daemon that was restarted knows of none.
+func TestServerRenewsItsTrial(t *testing.T) {
+	g := &fakeGateway{pid: os.Getpid()}
+	to, token := serveHere(t, g)
+	s, err := open(t.Context(), to, token)
+	require.NoError(t, err)
+	defer s.close()
+	g.mu.Lock()
+	require.Len(t, g.tried, 1)
+	held := g.held
+	g.mu.Unlock()
+	held.Close()
+	_, err = s.sample()
+	require.NoError(t, err)
+	_, err = s.sample()
+	require.NoError(t, err)
+	g.mu.Lock()
+	require.Len(t, g.tried, 2)
+	require.NotNil(t, g.trial)
+	g.mu.Unlock()
+}
+
 func TestRunErrors(t *testing.T) {
 	to, token := serveHere(t, nil)
 	for want, o := range map[string]Options{

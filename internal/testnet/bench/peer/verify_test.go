@@ -23,6 +23,7 @@ type fakeGateway struct {
 	devices []gateway.DeviceInfo
 	conns   func(q gateway.ConnQuery) []gateway.ConnInfo
 	pid     int
+	held    *fakeHeld // the last
 }
 
 type fakeHeld struct {
@@ -57,7 +58,8 @@ func (g *fakeGateway) Try(_ context.Context, t gateway.Trial) (Held, error) {
 	}
 	g.trial = &t
 	g.tried = append(g.tried, t)
-	return &fakeHeld{g: g, done: make(chan struct{})}, nil
+	g.held = &fakeHeld{g: g, done: make(chan struct{})}
+	return g.held, nil
 }
 
 func (g *fakeGateway) Conns(_ context.Context, q gateway.ConnQuery) (gateway.ConnList, error) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -119,7 +120,9 @@ func TestVerify(t *testing.T) {
 	require.False(t, carriage{}.holds())
 }
 
-func TestVerifyUnseen(t *testing.T) {
+func TestVerifyUnseen(t *testing.T) { synctest.Test(t, verifyUnseen) }
+
+func verifyUnseen(t *testing.T) {
 	g := &fakeGateway{conns: func(gateway.ConnQuery) []gateway.ConnInfo { return nil }}
 	m := measured{began: time.Now(), conns: []tuple{someTuple(1)}}
 	c, err := verify(t.Context(), g, m, gateway.CarrierShm)

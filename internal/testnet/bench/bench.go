@@ -156,7 +156,7 @@ func quickWorks(ways map[string]way) []choice {
 	}
 	tcp := report.TCP
 	return []choice{
-		{"iperf3", work("bulk", 1, by(tcp, TwoProxies, Shm, Auto, TCP9000, Soft1500, Soft9000), bulk(1), bulk1, bulk1CPU)},
+		{"iperf3", work("bulk", 1, by(tcp, TwoProxies, Shm, Auto, TCP9000, Soft1500, Soft9000, RC1500, RC9000), bulk(1), bulk1, bulk1CPU)},
 		{"sockperf", work("ping", 1, by(tcp, TwoProxies, Shm, Latency), pingPong(64), ping64, ping64P99)},
 		{"redis-benchmark", work("redis-c1", 1, by(tcp, TwoProxies, Shm, Auto), redis(4000, "-c", "1"), redisC1)},
 		{"redis-benchmark", work("redis-c50", 1, by(tcp, TwoProxies, Shm, Auto), redis(20000, "-c", "50"), redisC50)},

@@ -41,7 +41,7 @@ func parseIPerf(out string) (bytes, seconds float64, err error) {
 	return r.End.Received.Bytes, r.End.Received.Seconds, nil
 }
 
-var percentile = regexp.MustCompile(`(?m)percentile (50|99)\.000 = +([0-9.]+)\s*$`)
+var percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)
 
 // parseSockperf returns the median and the 99th percentile in microseconds.
 func parseSockperf(out string) (p50, p99 float64, err error) {
@@ -90,7 +90,7 @@ func parseRedis(out string) (float64, error) {
 	return 0, fmt.Errorf("redis-benchmark: %w: no rate", errOutput)
 }
 
-var wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
+var wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)\n`)
 var wrkErrors = regexp.MustCompile(`(?m)^ *(Socket errors: .*|Non-2xx or 3xx responses: .*)$`)
 
 // parseWrk returns the requests per second; errors of single requests fail it.

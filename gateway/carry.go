@@ -144,6 +144,7 @@ func (c *carry) pumpTx() {
 			return
 		}
 		c.f.tx.Add(uint64(n))
+		c.f.reads.Add(1)
 		if n < len(span) && !c.hup {
 			c.readable = false // short: drained, the next byte is a new edge
 		}
@@ -178,6 +179,7 @@ func (c *carry) pumpRx() {
 			return
 		}
 		c.f.rx.Add(uint64(n))
+		c.f.writes.Add(1)
 		if n < len(span) {
 			c.writable = false
 		}

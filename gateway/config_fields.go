@@ -27,7 +27,7 @@ var configFields = []ConfigField{
 	{"policy[].match.cgroups", "", "cgroup2 paths, * allowed, outbound connections only; empty: every cgroup"},
 	{"policy[].match.users", "", "user names, outbound connections only; empty: every user"},
 	{"policy[].match.uids", "", "numeric users, outbound connections only; empty: every user"},
-	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where it pays"},
+	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where it pays, learned per service; tcp only"},
 	{"carriers", "[shm, soft]", "RDMA devices in order of preference; []: none"},
 	{"shm_dir", "/run/smcgw/shm", "directory of the rendezvous sockets of shm"},
 	{"soft", "", "the software RoCEv2 device"},

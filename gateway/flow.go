@@ -72,8 +72,12 @@ type flow struct {
 	rtt   time.Duration // client: of SYN and SYN-ACK
 	syn   []byte        // client: the recorded SYN
 
-	tx, rx atomic.Uint64 // bytes from and to the local application
-	state  atomic.Uint32 // State
+	tx, rx        atomic.Uint64 // bytes from and to the local application
+	reads, writes atomic.Uint64 // of the app leg that moved some
+	state         atomic.Uint32 // State
+
+	auto bool     // of a rule with action auto: it is learned from
+	seen autoSeen // guarded by autoBook.mu
 
 	// wire is set by setWire before the negotiation starts and never changes.
 	wire   wireLeg

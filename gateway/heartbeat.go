@@ -78,5 +78,6 @@ func (g *gateway) sweepLoop(ctx context.Context) {
 		if _, err := g.steer.Sweep(ebpf.SweepLimits{}); err != nil {
 			g.log.Warn("sweep", "error", err)
 		}
+		g.auto.tick(time.Now())
 	}
 }

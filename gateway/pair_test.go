@@ -24,6 +24,9 @@ var (
 	allCarriers  = append(rdmaCarriers[:2:2], negotiate.CarrierRelay)
 )
 
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
 // noLegs accepts and dials nothing: tests hand legs over themselves.
 type noLegs struct{}
 
@@ -185,7 +188,7 @@ func (p *gatewayPair) dial(t require.TestingT, kind negotiate.CarrierKind, wires
 
 // over waits for the end of both flows and returns their states.
 func (c *pairConn) over(t require.TestingT) [2]State {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for _, f := range c.flow {
 		for !f.isBuried() && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
@@ -211,7 +214,7 @@ func (c *pairConn) closeApps() {
 func (p *gatewayPair) empty(t require.TestingT) {
 	for _, g := range p.g {
 		require.Empty(t, g.all())
-		deadline := time.Now().Add(5 * time.Second)
+		deadline := time.Now().Add(patience)
 		for g.pool.Stats().Used > 0 && time.Now().Before(deadline) {
 			time.Sleep(5 * time.Millisecond)
 		}

@@ -84,10 +84,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	c := &comparison{o: o, rep: &report.Report{
 		Schema: report.Schema, Machine: report.ThisMachine(""), Rounds: o.Rounds,
-		Notes: []string{
-			"each value was measured on connections that the gateway of this host says were carried so",
-			"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts",
-		},
+		Notes: []string{"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts"},
 	}, series: map[[2]string]*report.Series{}}
 	if o.Command != "" {
 		c.rep.Commands = []string{o.Command}
@@ -156,6 +153,7 @@ func (c *comparison) devices(ctx context.Context) error {
 		}
 		c.variants = append(c.variants, v)
 	}
+	c.rep.Notes = append(c.rep.Notes, "each value is from connections that the gateway of this host says were carried so")
 	if c.pid, err = c.o.Gateway.DaemonPID(ctx); err != nil {
 		return err
 	}

@@ -130,6 +130,13 @@ func TestEndOfContextEndsAll(t *testing.T) {
 	require.ErrorIs(t, err, stop)
 }
 
+func TestFewerRoundsOfAWork(t *testing.T) {
+	var f fake
+	rare := Work{Name: "rare", Rounds: 1, Metrics: []Metric{speed}, Cells: []Cell{f.cell("a", 1)}}
+	series, _ := runOf(t, 3, rare)
+	require.Equal(t, []float64{1}, series[0].Values)
+}
+
 // Rounds that do not fit into the budget are not begun; one always is.
 func TestBudget(t *testing.T) {
 	var f fake

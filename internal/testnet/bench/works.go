@@ -14,7 +14,6 @@ import (
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/bench/load"
 	"github.com/smcgw/smcgw/internal/testnet/bench/programs"
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
 
 // run is a work done one way for about that long.
@@ -174,24 +173,30 @@ func connectionRate(parallel int) run {
 	}
 }
 
-// Metrics, by what the report calls them.
-var (
-	bulk1     = Metric{"bulk, 1 stream", "Gbit/s", report.More}
-	bulk1CPU  = Metric{"bulk, 1 stream, CPU", "s/GB", report.Less}
-	ping64    = Metric{"ping-pong 64 B, median", "µs", report.Less}
-	ping64P99 = Metric{"ping-pong 64 B, 99 %", "µs", report.Less}
-	redisC1   = Metric{"redis -c1", "kreq/s", report.More}
-	redisC50  = Metric{"redis -c50", "kreq/s", report.More}
-	redisP16  = Metric{"redis -c50 -P16", "kreq/s", report.More}
+// writes is a stream in pieces of one size.
+func writes(size int) run {
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		r, err := w.own(ctx, programs.Write, sinkPort, "-seconds", seconds(d), "-size", strconv.Itoa(size))
+		if err != nil {
+			return nil, err
+		}
+		return []float64{float64(r.Bytes) * 8 / 1e9 / r.Seconds}, nil
+	}
+}
 
-	pastBulk    = Metric{"not carried: bulk", "Gbit/s", report.More}
-	pastBulkCPU = Metric{"not carried: bulk, CPU", "s/GB", report.Less}
-	pastPing    = Metric{"not carried: ping-pong 64 B, median", "µs", report.Less}
-	pastPingP99 = Metric{"not carried: ping-pong 64 B, 99 %", "µs", report.Less}
-	pastConnect = Metric{"not carried: connect()", "µs", report.Less}
-	offered     = Metric{"not carried: connect() with an option", "µs", report.Less}
-
-	rate8    = Metric{"connections, 8 at a time", "1/s", report.More}
-	rate8P50 = Metric{"connections, 8 at a time, median", "µs", report.Less}
-	rate8P99 = Metric{"connections, 8 at a time, 99 %", "µs", report.Less}
-)
+// web is wrk and nginx, over connections that are kept, or with a new one for
+// every request.
+func web(closing bool) run {
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		args := []string{"-t", "2", "-c", "16", "-d", whole(d) + "s"}
+		if closing {
+			args = append(args, "-H", "Connection: close")
+		}
+		out, err := w.client.Run(ctx, "wrk", append(args, "http://"+w.to(webPort).String()+"/")...)
+		if err != nil {
+			return nil, err
+		}
+		rate, err := parseWrk(out)
+		return []float64{rate / 1000}, err
+	}
+}

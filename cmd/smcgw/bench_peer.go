@@ -72,6 +72,11 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 		return err
 	}
 	defer closeGateway()
+	if g == nil { // one may come
+		c := e.client(defaultConfig().Admin)
+		defer c.Close()
+		g = peer.Beside(c)
+	}
 	listen := p.listen
 	if listen == "" {
 		listen = net.JoinHostPort("", strconv.Itoa(int(p.port)))

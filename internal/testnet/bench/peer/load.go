@@ -44,7 +44,7 @@ const (
 // start connects for an order and sends it. The connection ends with ctx, at
 // the latest when its time and the grace are over; done releases it.
 func (s *session) start(ctx context.Context, w work, size int, d time.Duration, m *measured) (c *net.TCPConn, done func(), err error) {
-	c, err = dial(ctx, s.to)
+	c, err = dial(ctx, s.to, s.ports)
 	if err != nil {
 		return nil, nil, err
 	}

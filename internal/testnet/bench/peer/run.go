@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
@@ -61,7 +62,7 @@ type variant struct {
 	name    string
 	carrier gateway.Carrier // none: plain TCP
 	missing string          // why it cannot be measured; empty: it can
-	notes   []string
+	ports   portRange
 }
 
 // comparison is a run of [Run].
@@ -72,7 +73,8 @@ type comparison struct {
 	held     Held // nil: no gateway
 	variants []*variant
 	rep      *report.Report
-	series   map[[2]string]*report.Series
+	series   map[[2]string]*report.Series // by work and variant
+	remarks  map[[2]string]*remarks       // by task and variant
 }
 
 // Run compares. It returns what it has when ctx ends in the middle, with the
@@ -85,7 +87,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	c := &comparison{o: o, rep: &report.Report{
 		Schema: report.Schema, Machine: report.ThisMachine(""), Rounds: o.Rounds,
 		Notes: []string{"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts"},
-	}, series: map[[2]string]*report.Series{}}
+	}, series: map[[2]string]*report.Series{}, remarks: map[[2]string]*remarks{}}
 	if o.Command != "" {
 		c.rep.Commands = []string{o.Command}
 	}
@@ -105,6 +107,9 @@ func (c *comparison) prepare(ctx context.Context) error {
 	c.variants = []*variant{plain}
 	if err := c.devices(ctx); err != nil {
 		return err
+	}
+	for i, v := range c.variants {
+		v.ports = systemPorts().part(i, len(c.variants))
 	}
 	if err := c.arm(ctx, plain); err != nil {
 		return err
@@ -162,6 +167,9 @@ func (c *comparison) devices(ctx context.Context) error {
 
 // arm has the gateway beside us treat the next connections as a variant wants.
 func (c *comparison) arm(ctx context.Context, v *variant) error {
+	if c.s != nil {
+		c.s.ports = v.ports
+	}
 	if c.o.Gateway == nil {
 		return nil
 	}
@@ -249,32 +257,26 @@ func (c *comparison) one(ctx context.Context, round int, t task, v *variant) err
 	if err := c.arm(ctx, v); err != nil {
 		return err
 	}
+	settle(ctx)
 	before, err := c.meters()
 	if err != nil {
-		return err
+		return interrupted(ctx, err)
 	}
 	m, errRun := t.run(c.s, ctx, c.o.Duration)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	after, err := c.meters()
 	if err != nil {
-		return errors.Join(errRun, err)
+		return interrupted(ctx, errors.Join(errRun, err))
 	}
+	rem := c.remarksOn(t, v)
 	if errRun != nil {
-		v.note(t.name + ": " + errRun.Error())
+		rem.failure = errRun.Error()
 		return nil
 	}
 	how, err := c.verify(ctx, m, v)
 	if err != nil {
 		return err
 	}
-	if how.other > 0 {
-		v.note(fmt.Sprintf("fallback: %s (%d of %d looked at)", how.reason, how.other, how.as+how.other))
-	}
-	if m.failed > 0 {
-		v.note(fmt.Sprintf("%d of %d connections failed", m.failed, m.failed+m.count))
-	}
+	rem.add(m, how)
 	if !how.holds() || float64(m.failed) > (1-enough)*float64(m.failed+m.count) {
 		return nil
 	}
@@ -284,15 +286,21 @@ func (c *comparison) one(ctx context.Context, round int, t task, v *variant) err
 	return nil
 }
 
-// note keeps a remark about a variant, once.
-func (v *variant) note(s string) {
-	for _, n := range v.notes {
-		if n == s {
-			return
-		}
+// interrupted prefers the cause of an error to what followed from it.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	if len(v.notes) < 3 {
-		v.notes = append(v.notes, s)
+	return err
+}
+
+// settle lets the traces of the work before disappear: what it left to be
+// collected here, and in the gateways the connections that end.
+func settle(ctx context.Context) {
+	runtime.GC()
+	select {
+	case <-ctx.Done():
+	case <-time.After(50 * time.Millisecond):
 	}
 }
 

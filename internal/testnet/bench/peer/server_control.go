@@ -86,6 +86,7 @@ func (s *served) got(ctx context.Context, m message) {
 		s.s.log.Info("measurement begins", "remote", s.c.RemoteAddr())
 		s.out = append(s.out, s.ctl.welcome(s.begin(ctx))...)
 	case sample:
+		s.renew(ctx)
 		s.out = appendMessage(s.out, reading{
 			id: m.id, ownCPU: ownCPU(), gatewayCPU: s.gatewayCPU(),
 			received: s.s.received.Load(), sent: s.s.sent.Load(), conns: s.s.served.Load(),
@@ -115,6 +116,20 @@ func (s *served) begin(ctx context.Context) (note string) {
 		return trialNote(err, "the serving host")
 	}
 	return ""
+}
+
+// renew begins the trial again if it ended: daemons are restarted, and bound
+// the life of a trial.
+func (s *served) renew(ctx context.Context) {
+	if s.held == nil {
+		return
+	}
+	select {
+	case <-s.held.Done():
+		s.held = nil
+		s.begin(ctx)
+	default:
+	}
 }
 
 // gatewayCPU is the meter of the daemon.

@@ -14,13 +14,14 @@ import (
 // session is a measurement as the measuring host sees it. Its methods are not
 // for concurrent use.
 type session struct {
-	conn net.Conn
-	ctl  *control
-	to   netip.AddrPort
-	note string // what the serving host's gateway will not do
-	next uint32
-	once sync.Once
-	stop func() bool
+	conn  net.Conn
+	ctl   *control
+	to    netip.AddrPort
+	ports portRange // of the next connections
+	note  string    // what the serving host's gateway will not do
+	next  uint32
+	once  sync.Once
+	stop  func() bool
 }
 
 // answerTime bounds the wait for an answer on the control connection, besides
@@ -29,8 +30,8 @@ const answerTime = trialPatience + 10*time.Second
 
 // dial makes a connection of the measurement. Multipath TCP could not be
 // carried, and is not what is compared.
-func dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: grace}
+func dial(ctx context.Context, to netip.AddrPort, ports portRange) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: grace, Control: ports.control}
 	d.SetMultipathTCP(false)
 	c, err := d.DialContext(ctx, "tcp", to.String())
 	if err != nil {
@@ -41,7 +42,7 @@ func dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 
 // open connects and proves to know the token. The end of ctx ends the session.
 func open(ctx context.Context, to netip.AddrPort, token Token) (*session, error) {
-	c, err := dial(ctx, to)
+	c, err := dial(ctx, to, portRange{})
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (s *session) close() {
 	})
 }
 
-// order makes an order of this session.
+// order makes an order of the session.
 func (s *session) order(w work, size int, d time.Duration) []byte {
 	return order{work: w, size: uint32(size), time: d, session: s.ctl.session}.append(nil)
 }

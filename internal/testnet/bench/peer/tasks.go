@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
@@ -109,7 +108,7 @@ func (c *comparison) fill() {
 			for _, v := range c.variants {
 				s := c.at(r, v)
 				if v.missing == "" {
-					s.Note = strings.Join(v.notes, "; ")
+					s.Note = c.remarksOn(t, v).String()
 				}
 				c.rep.Series = append(c.rep.Series, *s)
 			}

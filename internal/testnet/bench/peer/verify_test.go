@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,7 @@ type fakeGateway struct {
 	devices []gateway.DeviceInfo
 	conns   func(q gateway.ConnQuery) []gateway.ConnInfo
 	pid     int
+	held    *fakeHeld // the last
 }
 
 type fakeHeld struct {
@@ -57,7 +59,8 @@ func (g *fakeGateway) Try(_ context.Context, t gateway.Trial) (Held, error) {
 	}
 	g.trial = &t
 	g.tried = append(g.tried, t)
-	return &fakeHeld{g: g, done: make(chan struct{})}, nil
+	g.held = &fakeHeld{g: g, done: make(chan struct{})}
+	return g.held, nil
 }
 
 func (g *fakeGateway) Conns(_ context.Context, q gateway.ConnQuery) (gateway.ConnList, error) {
@@ -117,7 +120,9 @@ func TestVerify(t *testing.T) {
 	require.False(t, carriage{}.holds())
 }
 
-func TestVerifyUnseen(t *testing.T) {
+func TestVerifyUnseen(t *testing.T) { synctest.Test(t, verifyUnseen) }
+
+func verifyUnseen(t *testing.T) {
 	g := &fakeGateway{conns: func(gateway.ConnQuery) []gateway.ConnInfo { return nil }}
 	m := measured{began: time.Now(), conns: []tuple{someTuple(1)}}
 	c, err := verify(t.Context(), g, m, gateway.CarrierShm)

@@ -5,12 +5,12 @@ import (
 	"os"
 
 	"github.com/smcgw/smcgw/internal/testnet/apps"
-	"github.com/smcgw/smcgw/internal/testnet/bench/programs"
+	"github.com/smcgw/smcgw/internal/testnet/bench"
 )
 
 // main is also the ordinary programs of the demonstration and of benchmarks, which
 // start them under a variable of the environment.
 func main() {
-	apps.Init(programs.Apps()...)
+	apps.Init(bench.Apps()...)
 	os.Exit(run(context.Background(), osEnv(), os.Args[1:]))
 }

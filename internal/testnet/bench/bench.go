@@ -108,8 +108,8 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 }
 
 // choose picks works and variants. What lacks its program is noted.
-func (o *Options) choose(ways map[string]way) (works []Work, notes []string, err error) {
-	all := quickWorks(ways)
+func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, err error) {
+	all := works(ways, o.Quick)
 	var names []string
 	for _, c := range all {
 		names = append(names, c.work.Name)
@@ -124,7 +124,7 @@ func (o *Options) choose(ways map[string]way) (works []Work, notes []string, err
 			c.work.Cells = slices.DeleteFunc(c.work.Cells, func(x Cell) bool { return !slices.Contains(o.Variants, x.Variant) })
 		}
 		if len(c.work.Cells) > 0 {
-			works = append(works, c.work)
+			chosen = append(chosen, c.work)
 		}
 	}
 	for _, name := range o.Only {
@@ -132,41 +132,10 @@ func (o *Options) choose(ways map[string]way) (works []Work, notes []string, err
 			return nil, nil, fmt.Errorf("no work is called %q; there are %s", name, strings.Join(names, ", "))
 		}
 	}
-	if len(works) == 0 {
+	if len(chosen) == 0 {
 		return nil, nil, errors.New("nothing to compare")
 	}
-	return works, notes, nil
-}
-
-// choice is a work and the program it needs.
-type choice struct {
-	program string
-	work    Work
-}
-
-// quickWorks are those of the targets P1 to P5, and connections per second.
-func quickWorks(ways map[string]way) []choice {
-	by := func(variants ...string) (list []way) {
-		for _, v := range variants {
-			if w, ok := ways[v]; ok {
-				list = append(list, w)
-			}
-		}
-		return list
-	}
-	tcp := report.TCP
-	return []choice{
-		{"iperf3", work("bulk", 1, by(tcp, TwoProxies, Shm, Auto, TCP9000, Soft1500, Soft9000), bulk(1), bulk1, bulk1CPU)},
-		{"sockperf", work("ping", 1, by(tcp, TwoProxies, Shm, Latency), pingPong(64), ping64, ping64P99)},
-		{"redis-benchmark", work("redis-c1", 1, by(tcp, TwoProxies, Shm, Auto), redis(4000, "-c", "1"), redisC1)},
-		{"redis-benchmark", work("redis-c50", 1, by(tcp, TwoProxies, Shm, Auto), redis(20000, "-c", "50"), redisC50)},
-		{"redis-benchmark", work("redis-P16", 1, by(tcp, TwoProxies, Shm, Auto), redis(100000, "-c", "50", "-P", "16"), redisP16)},
-		{"iperf3", work("past-bulk", 2, by(tcp, Attached, Released), bulk(1), pastBulk, pastBulkCPU)},
-		{"sockperf", work("past-ping", 1, by(tcp, Attached, Released), pingPong(64), pastPing, pastPingP99)},
-		{"", work("past-connect", 3, by(tcp, Attached, Released), connects(500, 0), pastConnect)},
-		{"", work("offered", 1, by(tcp, Plain), connects(15, 110*time.Millisecond), offered)},
-		{"", work("connections", 1, by(tcp, TwoProxies, Shm, Auto), connectionRate(8), rate8, rate8P50, rate8P99)},
-	}
+	return chosen, notes, nil
 }
 
 // machine describes what this runs on.

@@ -65,6 +65,9 @@ func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
 			_, err := h.Redis(redisPort + off)
 			errs = append(errs, err)
 		}
+		if installed("nginx") {
+			errs = append(errs, n.nginx(ctx, h, webPort+off))
+		}
 		if installed("sockperf") {
 			_, err := h.Start("sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off)))
 			errs = append(errs, err, h.listening(ctx, sockperfPort+off))
@@ -163,6 +166,45 @@ func (n *network) haproxy(ctx context.Context, h *host, listens string, last uin
 	}
 	if err := h.listening(ctx, last); err != nil {
 		return fmt.Errorf("HAProxy: %w: %s", err, p.Output())
+	}
+	return nil
+}
+
+// webServer is nginx as a package installs it, but for files and logs: what is
+// measured are connections.
+const webServer = `daemon off;
+worker_processes 2;
+pid %[1]s/nginx.pid;
+error_log stderr;
+events { worker_connections 8192; }
+http {
+  access_log off;
+  client_body_temp_path %[1]s;
+  proxy_temp_path %[1]s;
+  fastcgi_temp_path %[1]s;
+  uwsgi_temp_path %[1]s;
+  scgi_temp_path %[1]s;
+  keepalive_requests 1000000;
+  server { listen %[2]d; location / { return 200 "one answer of some bytes\n"; } }
+}
+`
+
+// nginx starts one and waits until it listens.
+func (n *network) nginx(ctx context.Context, h *host, port uint16) error {
+	dir := filepath.Join(n.dir, fmt.Sprintf("%s.nginx%d", h.Name, port))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("nginx: %w", err)
+	}
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, fmt.Appendf(nil, webServer, dir, port), 0o600); err != nil {
+		return fmt.Errorf("configuration of nginx: %w", err)
+	}
+	p, err := h.Start("nginx", "-p", dir, "-c", file)
+	if err != nil {
+		return err
+	}
+	if err := h.listening(ctx, port); err != nil {
+		return fmt.Errorf("nginx: %w: %s", err, p.Output())
 	}
 	return nil
 }

@@ -2,14 +2,18 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/internal/testnet/bench/load"
 	"github.com/smcgw/smcgw/internal/testnet/bench/programs"
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
 
 // run is a work done one way for about that long.
@@ -30,34 +34,75 @@ func work(name string, times int, ways []way, do run, metrics ...Metric) Work {
 // machine for 10^9 bytes.
 func bulk(streams int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		ip, port := w.address(iperfPort)
+		stream := w.stream
+		if stream == nil {
+			stream = func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
+				return w.iperf(ctx, d, streams)
+			}
+		}
 		before, err := machineCPU()
 		if err != nil {
 			return nil, err
 		}
-		cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", whole(d), "-P", strconv.Itoa(streams))
-		out, runErr := cmd.Output() // what went wrong is in the JSON
+		bytes, seconds, err := stream(ctx, d)
+		if err != nil {
+			return nil, err
+		}
 		after, err := machineCPU()
 		if err != nil {
 			return nil, err
 		}
-		r, err := parseIPerf(string(out))
-		if err != nil {
-			return nil, fmt.Errorf("%w (%w)", err, orOK(runErr))
-		}
-		return []float64{r.bitsPerSecond / 1e9, after.busySince(before) / (r.bytes / 1e9)}, nil
+		return []float64{bytes * 8 / 1e9 / seconds, after.busySince(before) / (bytes / 1e9)}, nil
 	}
 }
 
-type ok struct{}
-
-func (ok) Error() string { return "exit status 0" }
-
-func orOK(err error) error {
-	if err == nil {
-		return ok{}
+// iperf runs iperf3 and returns what arrived, and how long it took.
+func (w way) iperf(ctx context.Context, d time.Duration, streams int) (bytes, seconds float64, err error) {
+	ip, port := w.address(iperfPort)
+	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", whole(d), "-P", strconv.Itoa(streams))
+	out, runErr := cmd.Output() // what went wrong is in the JSON
+	bytes, seconds, err = parseIPerf(string(out))
+	if err != nil {
+		return 0, 0, errors.Join(err, runErr)
 	}
-	return err
+	return bytes, seconds, nil
+}
+
+// loadProgram is package load among the programs.
+const loadProgram = "bench-load"
+
+// Apps lists the programs of the comparisons, for [apps.Init].
+func Apps() []apps.App {
+	return append(programs.Apps(), apps.App{Name: loadProgram, Run: func(args []string, _ func(apps.Event)) error {
+		err := load.Main(args)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return err
+	}})
+}
+
+// bareStream is a stream of RDMA WRITEs from the client's host to the server's,
+// with one loop a side.
+func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
+	j := load.Job{Kind: "soft", Op: "stream", Size: 256 << 10, Depth: 16, Server: c.addr, Local: c.local, MTU: 1024, Seconds: d.Seconds()}
+	if c.mtu >= 4096+80 {
+		j.MTU = 4096
+	}
+	text, err := json.Marshal(&j)
+	if err != nil {
+		return 0, 0, err
+	}
+	cmd := c.client.AppCommand(ctx, loadProgram, "run", string(text))
+	out, runErr := cmd.Output()
+	var r load.Result
+	if err := json.Unmarshal(out, &r); err != nil {
+		return 0, 0, errors.Join(fmt.Errorf("soft stream: %w: %w", errOutput, err), runErr)
+	}
+	if r.Error != "" || r.Bytes == 0 || r.Seconds == 0 {
+		return 0, 0, fmt.Errorf("soft stream: %d bytes in %v s %s", r.Bytes, r.Seconds, r.Error)
+	}
+	return float64(r.Bytes), r.Seconds, nil
 }
 
 // whole is a duration for programs that know whole seconds only, and for whom
@@ -128,24 +173,30 @@ func connectionRate(parallel int) run {
 	}
 }
 
-// Metrics, by what the report calls them.
-var (
-	bulk1     = Metric{"bulk, 1 stream", "Gbit/s", report.More}
-	bulk1CPU  = Metric{"bulk, 1 stream, CPU", "s/GB", report.Less}
-	ping64    = Metric{"ping-pong 64 B, median", "µs", report.Less}
-	ping64P99 = Metric{"ping-pong 64 B, 99 %", "µs", report.Less}
-	redisC1   = Metric{"redis -c1", "kreq/s", report.More}
-	redisC50  = Metric{"redis -c50", "kreq/s", report.More}
-	redisP16  = Metric{"redis -c50 -P16", "kreq/s", report.More}
+// writes is a stream in pieces of one size.
+func writes(size int) run {
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		r, err := w.own(ctx, programs.Write, sinkPort, "-seconds", seconds(d), "-size", strconv.Itoa(size))
+		if err != nil {
+			return nil, err
+		}
+		return []float64{float64(r.Bytes) * 8 / 1e9 / r.Seconds}, nil
+	}
+}
 
-	pastBulk    = Metric{"not carried: bulk", "Gbit/s", report.More}
-	pastBulkCPU = Metric{"not carried: bulk, CPU", "s/GB", report.Less}
-	pastPing    = Metric{"not carried: ping-pong 64 B, median", "µs", report.Less}
-	pastPingP99 = Metric{"not carried: ping-pong 64 B, 99 %", "µs", report.Less}
-	pastConnect = Metric{"not carried: connect()", "µs", report.Less}
-	offered     = Metric{"not carried: connect() with an option", "µs", report.Less}
-
-	rate8    = Metric{"connections, 8 at a time", "1/s", report.More}
-	rate8P50 = Metric{"connections, 8 at a time, median", "µs", report.Less}
-	rate8P99 = Metric{"connections, 8 at a time, 99 %", "µs", report.Less}
-)
+// web is wrk and nginx, over connections that are kept, or with a new one for
+// every request.
+func web(closing bool) run {
+	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
+		args := []string{"-t", "2", "-c", "16", "-d", whole(d) + "s"}
+		if closing {
+			args = append(args, "-H", "Connection: close")
+		}
+		out, err := w.client.Run(ctx, "wrk", append(args, "http://"+w.to(webPort).String()+"/")...)
+		if err != nil {
+			return nil, err
+		}
+		rate, err := parseWrk(out)
+		return []float64{rate / 1000}, err
+	}
+}

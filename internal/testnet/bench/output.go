@@ -18,35 +18,30 @@ import (
 // errOutput says that a program printed something else than it does.
 var errOutput = errors.New("not the output of the program")
 
-// iperf is what iperf3 -J reports of a run.
-type iperf struct {
-	bytes         float64 // that arrived
-	bitsPerSecond float64
-}
-
-func parseIPerf(out string) (iperf, error) {
+// parseIPerf returns what iperf3 -J says arrived, in how many seconds.
+func parseIPerf(out string) (bytes, seconds float64, err error) {
 	var r struct {
 		Error string `json:"error"`
 		End   struct {
 			Received struct {
-				Bytes float64 `json:"bytes"`
-				Rate  float64 `json:"bits_per_second"`
+				Bytes   float64 `json:"bytes"`
+				Seconds float64 `json:"seconds"`
 			} `json:"sum_received"`
 		} `json:"end"`
 	}
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		return iperf{}, fmt.Errorf("iperf3: %w: %w", errOutput, err)
+		return 0, 0, fmt.Errorf("iperf3: %w: %w", errOutput, err)
 	}
 	if r.Error != "" {
-		return iperf{}, fmt.Errorf("iperf3: %s", r.Error)
+		return 0, 0, fmt.Errorf("iperf3: %s", r.Error)
 	}
-	if r.End.Received.Bytes <= 0 || r.End.Received.Rate <= 0 {
-		return iperf{}, fmt.Errorf("iperf3: %w: nothing received", errOutput)
+	if r.End.Received.Bytes <= 0 || r.End.Received.Seconds <= 0 {
+		return 0, 0, fmt.Errorf("iperf3: %w: nothing received", errOutput)
 	}
-	return iperf{r.End.Received.Bytes, r.End.Received.Rate}, nil
+	return r.End.Received.Bytes, r.End.Received.Seconds, nil
 }
 
-var percentile = regexp.MustCompile(`(?m)percentile (50|99)\.000 = +([0-9.]+)\s*$`)
+var percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)
 
 // parseSockperf returns the median and the 99th percentile in microseconds.
 func parseSockperf(out string) (p50, p99 float64, err error) {
@@ -95,7 +90,7 @@ func parseRedis(out string) (float64, error) {
 	return 0, fmt.Errorf("redis-benchmark: %w: no rate", errOutput)
 }
 
-var wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
+var wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)\n`)
 var wrkErrors = regexp.MustCompile(`(?m)^ *(Socket errors: .*|Non-2xx or 3xx responses: .*)$`)
 
 // parseWrk returns the requests per second; errors of single requests fail it.

@@ -73,6 +73,7 @@ type flow struct {
 	syn   []byte        // client: the recorded SYN
 
 	tx, rx atomic.Uint64 // bytes from and to the local application
+	reads  atomic.Uint64 // reads of the application's bytes, by its shard
 	state  atomic.Uint32 // State
 
 	// wire is set by setWire before the negotiation starts and never changes.

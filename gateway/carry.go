@@ -147,8 +147,8 @@ func (c *carry) pumpTx() {
 			c.broken()
 			return
 		}
-		c.f.tx.Store(c.f.tx.Load() + uint64(n)) // the shard alone writes it: no locked instruction
-		c.f.reads.Store(c.f.reads.Load() + 1)
+		c.f.tx.Add(uint64(n))
+		c.f.reads.Add(1)
 		if n < len(span) && !c.hup {
 			c.readable = false // short: drained, the next byte is a new edge
 		}
@@ -189,7 +189,8 @@ func (c *carry) deliver() (taken int) {
 			return taken
 		}
 		taken += n
-		c.f.rx.Store(c.f.rx.Load() + uint64(n))
+		c.f.rx.Add(uint64(n))
+		c.f.writes.Add(1)
 		if n < len(span) {
 			c.writable = false
 		}
@@ -331,7 +332,7 @@ func (c *carry) lastWords() {
 		if errno != 0 || c.ep.Consume(n) != nil {
 			return
 		}
-		c.f.rx.Store(c.f.rx.Load() + uint64(n))
+		c.f.rx.Add(uint64(n))
 	}
 }
 

@@ -95,6 +95,7 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 		seen[r.Name] = true
 		oneOf(k, field+".match.proto", r.Match.Proto, Protos())
 		oneOf(k, field+".action", r.Action, Actions())
+		k.must(r.Action != ActionAuto || r.Match.Proto != ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
 		k.match(field+".match", r.Match, users)
 	}
 }

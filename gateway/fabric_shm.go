@@ -178,11 +178,6 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 		}
 		return nil, negotiate.CarrierOffer{}, err
 	}
-	s.call(func() { err = sf.connect(c, from) })
-	if err != nil {
-		s.post(c.close)
-		return nil, negotiate.CarrierOffer{}, err
-	}
 	return c, sf.describe(c, sp), nil
 }
 

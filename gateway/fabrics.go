@@ -109,8 +109,9 @@ func (d *driven) close() error {
 func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
 	rings := d.g.newRings(d.dev.Attr().RemoteMapper)
 	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first}
-	q := d.queues[s.id]
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
+	q, limits := d.queues[s.id], cfg.QPCap()
+	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: limits, Type: verbs.QPTRC})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}

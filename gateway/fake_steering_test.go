@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type fakeSteering struct {
 	mode     ebpf.Mode
 	off      bool
 	peers    []ebpf.Peer
+	services map[netip.AddrPort]ebpf.Service
 	counters ebpf.Counters
 	policy   []ebpf.Rule
 	refuse   error // of SetPolicy
@@ -142,6 +144,31 @@ func (s *fakeSteering) FlushPeers() (int, error) {
 	defer s.mu.Unlock()
 	n := len(s.peers)
 	s.peers = nil
+	return n, nil
+}
+
+func (s *fakeSteering) SetService(v ebpf.Service) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.services == nil {
+		s.services = map[netip.AddrPort]ebpf.Service{}
+	}
+	v.Passed = s.services[netip.AddrPortFrom(v.Addr, v.Port)].Passed
+	s.services[netip.AddrPortFrom(v.Addr, v.Port)] = v
+	return nil
+}
+
+func (s *fakeSteering) Services() ([]ebpf.Service, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.services)), nil
+}
+
+func (s *fakeSteering) FlushServices() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.services)
+	clear(s.services)
 	return n, nil
 }
 

@@ -51,6 +51,7 @@ type gateway struct {
 	udp            pastDatagrams
 	count          *counters
 	peers          *peerBook
+	auto           *autoBook // nil: no rule has action auto
 	trials         *trials
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
@@ -88,6 +89,7 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		flows: map[Tuple]*flow{}, control: newControlQueue(),
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
+	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())

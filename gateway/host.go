@@ -58,6 +58,9 @@ type Steering interface {
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Peers() ([]ebpf.Peer, error)
 	FlushPeers() (int, error)
+	SetService(s ebpf.Service) error
+	Services() ([]ebpf.Service, error)
+	FlushServices() (int, error)
 	Counters() (ebpf.Counters, error)
 	MapUsage() ([]ebpf.MapUsage, error)
 	Close() error

@@ -18,7 +18,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // port: detail per connection is what conns is for.
 type metricDescs struct {
 	build, mode, flows, flowsTotal, decisions, fallbacks, handshake, bytes,
-	memory, memoryLimit, peers, mapEntries, mapCapacity, heartbeat,
+	memory, memoryLimit, peers, services, mapEntries, mapCapacity, heartbeat,
 	deviceUp, deviceEvents,
 	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
 }
@@ -36,6 +36,7 @@ func newMetricDescs() metricDescs {
 		memory:          desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
 		memoryLimit:     desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
 		peers:           desc("peers", "Known peers.", "state"),
+		services:        desc("auto_services", "Services that rules with action auto know, by what happens to new connections.", "verdict"),
 		mapEntries:      desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
 		mapCapacity:     desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
 		deviceUp:        desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"),
@@ -68,7 +69,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
 		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.handshake, d.bytes,
-		d.memory, d.memoryLimit, d.peers, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents,
+		d.memory, d.memoryLimit, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents,
 		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
 	} {
 		ch <- desc
@@ -101,6 +102,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	e.gauge(d.memoryLimit, float64(s.MemoryLimit))
 	for _, state := range PeerStates() {
 		e.gauge(d.peers, float64(s.Peers[state]), string(state))
+	}
+	for _, v := range ServiceVerdicts() {
+		e.gauge(d.services, float64(s.Services[v]), string(v))
 	}
 	for _, m := range s.Maps {
 		e.gauge(d.mapEntries, float64(m.Entries), m.Map)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +158,9 @@ func TestAdminTrial(t *testing.T) {
 	// Others are answered meanwhile.
 	_, err = a.client.Peers(t.Context())
 	require.NoError(t, err)
+	pid, err := a.client.DaemonPID(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), pid)
 	select {
 	case <-held.Done():
 		t.Fatal("the trial ended by itself")
@@ -187,6 +192,38 @@ func TestAdminTrialEndsWithItsClient(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 10*time.Second, time.Millisecond)
+}
+
+// TestAdminTrialOutlivesTheRequestLimits: the limits of the server for reading a
+// request and writing an answer are none for a trial.
+func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
+	socket, err := listenAdminSocket(t.TempDir() + "/a.sock")
+	require.NoError(t, err)
+	ctl := &fakeControl{}
+	over := make(chan struct{})
+	s := &AdminServer{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over}
+	const limit = 50 * time.Millisecond
+	srv := s.httpServer(s.adminMux(http.NotFoundHandler()), socket.withPeer)
+	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = limit, limit, limit
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(socket) }()
+	c := NewAdminClient(socket.Addr().String())
+	held, err := c.Try(t.Context(), Trial{Peer: trialPeer, Port: 4792, Action: ActionPass})
+	require.NoError(t, err)
+	time.Sleep(6 * limit)
+	select {
+	case <-held.Done():
+		t.Error("ended by a limit of the server")
+	default:
+	}
+	_, ended := ctl.trials()
+	require.Zero(t, ended)
+	close(over)
+	<-held.Done()
+	held.Close()
+	c.Close()
+	require.NoError(t, srv.Close())
+	require.ErrorIs(t, <-done, http.ErrServerClosed)
 }
 
 func TestAdminTrialErrors(t *testing.T) {
@@ -226,5 +263,7 @@ func TestAdminTrialErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	a.stop()
 	_, err = a.client.Try(t.Context(), Trial{})
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+	_, err = a.client.DaemonPID(t.Context())
 	require.ErrorIs(t, err, ErrDaemonUnreachable)
 }

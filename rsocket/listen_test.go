@@ -47,7 +47,7 @@ func TestDialContext(t *testing.T) {
 	}()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
-	dialer := Dialer{Stack: d.a, Timeout: 10 * time.Second}
+	dialer := Dialer{Stack: d.a, Timeout: patience}
 	c, err := dialer.DialContext(t.Context(), "tcp4", net.JoinHostPort("127.0.0.2", port))
 	require.NoError(t, err)
 	require.Equal(t, l.Addr().String(), c.RemoteAddr().String())
@@ -75,7 +75,7 @@ func TestDialContext(t *testing.T) {
 // Whoever cannot be served is told so.
 func TestDialRefused(t *testing.T) {
 	d := managedDuo(t)
-	dialer := Dialer{Stack: d.a, Timeout: 10 * time.Second}
+	dialer := Dialer{Stack: d.a, Timeout: patience}
 	_, err := dialer.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.2:1"))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	var op *net.OpError
@@ -104,7 +104,7 @@ func TestDialVersion(t *testing.T) {
 	require.NoError(t, err)
 	data := c.ep.ConnData().Append(nil)
 	data[0] = 2
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err = d.a.manager.Dial(ctx, cm.DialParams{QPParams: c.params(), Remote: l.cm.Addr(), PrivateData: data})
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
@@ -155,7 +155,7 @@ func TestDialEnds(t *testing.T) {
 func TestListenerBacklog(t *testing.T) {
 	d := managedDuo(t)
 	l := listenOn(t, d, ListenConfig{Backlog: 3})
-	dialer := Dialer{Stack: d.a, Timeout: 10 * time.Second}
+	dialer := Dialer{Stack: d.a, Timeout: patience}
 	var held []*Conn
 	for range 3 {
 		c, err := dialer.Dial(t.Context(), l.cm.Addr())

@@ -51,7 +51,7 @@ type pump struct {
 }
 
 func openShm(t testing.TB, dir string) *shm.Device {
-	cfg := shm.Config{Dir: dir, PeerQuota: 16 << 20}
+	cfg := shm.Config{Dir: dir, PeerQuota: 16 << 20, HandshakeTimeout: patience}
 	_, _ = rand.Read(cfg.GatewayID[:])
 	d, err := shm.Open(cfg)
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func waitFor(t testing.TB, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal(what)
 	}
 }

@@ -51,7 +51,7 @@ func (d *duo) close() {
 func shmDuo(t testing.TB, vectors int, cfg StackConfig) *duo {
 	dir := t.TempDir()
 	open := func() *shm.Device {
-		c := shm.Config{Dir: dir, Vectors: vectors}
+		c := shm.Config{Dir: dir, Vectors: vectors, HandshakeTimeout: patience}
 		_, _ = rand.Read(c.GatewayID[:])
 		d, err := shm.Open(c)
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
-	"github.com/smcgw/smcgw/tests/bench/load"
+	"github.com/smcgw/smcgw/internal/testnet/bench/load"
 )
 
 func TestMain(m *testing.M) {

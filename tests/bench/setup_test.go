@@ -63,6 +63,16 @@ func (p *pair) short(b *testing.B, to string, count, parallel int) apps.Event {
 	return e
 }
 
+// cpuTime is how long the processors of this machine have been busy, in seconds.
+func cpuTime(b *testing.B) float64 {
+	text, err := os.ReadFile("/proc/stat")
+	require.NoError(b, err)
+	var user, nice, system, idle, iowait, irq, softirq float64
+	_, err = fmt.Sscanf(string(text), "cpu %f %f %f %f %f %f %f", &user, &nice, &system, &idle, &iowait, &irq, &softirq)
+	require.NoError(b, err)
+	return (user + nice + system + irq + softirq) / 100
+}
+
 // BenchmarkShort is connections for one request of 64 bytes each, direct, carried
 // and through two HAProxys, one at a time and sixteen at a time.
 func BenchmarkShort(b *testing.B) {
@@ -75,7 +85,7 @@ func BenchmarkShort(b *testing.B) {
 			if p.chain(b) {
 				ways = append(ways, "chain")
 			}
-			var rates, whole, tail, connect contest
+			var rates, whole, tail, connect, busy contest
 			for b.Loop() {
 				for _, way := range ways {
 					to := p.h2.AddrPort4(port).String()
@@ -83,11 +93,13 @@ func BenchmarkShort(b *testing.B) {
 						to = p.h1.AddrPort4(chainPort).String()
 					}
 					p.round(b, way != "carried", func() float64 {
+						before := cpuTime(b)
 						e := p.short(b, to, load.count, load.parallel)
 						rates.enter(way, float64(e.OK)/float64(e.AllMicros)*1e6, 0)
 						whole.enter(way, float64(e.MedianMicros), 0)
 						tail.enter(way, float64(e.P99Micros), 0)
 						connect.enter(way, float64(e.ConnectMicros), 0)
+						busy.enter(way, (cpuTime(b)-before)*1e6/float64(e.OK), 0)
 						return 0
 					})
 				}
@@ -100,6 +112,7 @@ func BenchmarkShort(b *testing.B) {
 			whole.report(b, "us", references...)
 			tail.report(b, "us-p99", references...)
 			connect.report(b, "us-connect", references...)
+			busy.report(b, "us-cpu", references...)
 		})
 	}
 }

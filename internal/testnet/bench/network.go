@@ -26,8 +26,10 @@ type host struct {
 // cable connects a client's host with a server's.
 type cable struct {
 	client, server *host
+	local          netip.Addr // the client's
 	addr           netip.Addr // the server's
 	device         string     // at both ends
+	mtu            int
 }
 
 // network is everything that a comparison runs on.
@@ -91,7 +93,8 @@ func (n *network) host(name string) *host {
 // connect lays a cable between two hosts.
 func (n *network) connect(client, server string, mtu int) (c cable, err error) {
 	c.client, c.server = n.host(client), n.host(server)
-	if _, c.addr, err = n.net.Cable(c.client.Host, c.server.Host, mtu); err != nil {
+	c.mtu = mtu
+	if c.local, c.addr, err = n.net.Cable(c.client.Host, c.server.Host, mtu); err != nil {
 		return c, err
 	}
 	// 10.78.N.2 is an end of cableN.

@@ -28,6 +28,10 @@ type Work struct {
 	// Times is how often a round does it: short works and those whose ratios
 	// must be exact are repeated. Default: 1.
 	Times int
+	// Rounds is how many rounds do it at most. Default: all.
+	Rounds int
+	// Limit is how long a run may take, if not what the others may.
+	Limit time.Duration
 	// Cells are the ways. Their order turns from round to round.
 	Cells []Cell
 }
@@ -47,6 +51,7 @@ type runner struct {
 	rounds   int
 	duration time.Duration // of a run
 	limit    time.Duration // beyond which a run has failed
+	budget   time.Duration // no round begins that would not end within it; 0: no limit
 	log      io.Writer
 }
 
@@ -59,15 +64,21 @@ func (r *runner) run(ctx context.Context, works []Work) ([]report.Series, error)
 	for i := range works {
 		all[i] = newResults(&works[i])
 	}
+	begin, longest := time.Now(), time.Duration(0)
 	for round := -1; round < r.rounds; round++ {
 		start := time.Now()
+		if r.budget > 0 && round > 0 && start.Add(longest).After(begin.Add(r.budget)) {
+			fmt.Fprintf(r.log, "no time for more than %d rounds of %d\n", round, r.rounds)
+			break
+		}
 		for i := range works {
 			if err := r.round(ctx, round, &works[i], all[i]); err != nil {
 				return nil, err
 			}
 		}
-		if round >= 0 {
-			fmt.Fprintf(r.log, "round %d of %d took %.0f s\n", round+1, r.rounds, time.Since(start).Seconds())
+		if took := time.Since(start); round >= 0 {
+			longest = max(longest, took)
+			fmt.Fprintf(r.log, "round %d of %d took %.0f s\n", round+1, r.rounds, took.Seconds())
 		}
 	}
 	var list []report.Series
@@ -82,6 +93,9 @@ const warmUp = 200 * time.Millisecond
 
 // round does one work every way, in an order that depends on the round.
 func (r *runner) round(ctx context.Context, round int, w *Work, res *results) error {
+	if w.Rounds > 0 && round >= w.Rounds {
+		return nil
+	}
 	times, d := max(1, w.Times), r.duration
 	if round < 0 {
 		times, d = 1, min(d, warmUp)
@@ -89,7 +103,7 @@ func (r *runner) round(ctx context.Context, round int, w *Work, res *results) er
 	for t := range times {
 		for i := range w.Cells {
 			at := (i + max(0, round) + t) % len(w.Cells)
-			values, err := r.cell(ctx, &w.Cells[at], d)
+			values, err := r.cell(ctx, w, &w.Cells[at], d)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -108,8 +122,12 @@ func (r *runner) round(ctx context.Context, round int, w *Work, res *results) er
 }
 
 // cell does one work one way, and sees that it was.
-func (r *runner) cell(ctx context.Context, c *Cell, d time.Duration) ([]float64, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.limit, errTooLong)
+func (r *runner) cell(ctx context.Context, w *Work, c *Cell, d time.Duration) ([]float64, error) {
+	limit := r.limit
+	if w.Limit > 0 {
+		limit = w.Limit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
 	defer cancel()
 	if c.Begin == nil {
 		return c.Run(ctx, d)

@@ -65,12 +65,12 @@ func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
 			_, err := h.Redis(redisPort + off)
 			errs = append(errs, err)
 		}
+		if installed("nginx") {
+			errs = append(errs, n.nginx(ctx, h, webPort+off))
+		}
 		if installed("sockperf") {
-			p, err := h.Start("sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off)))
-			if err == nil {
-				err = p.WaitOutput(ctx, "to terminate")
-			}
-			errs = append(errs, err)
+			_, err := h.Start("sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off)))
+			errs = append(errs, err, h.listening(ctx, sockperfPort+off))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -91,12 +91,39 @@ func (n *network) start(ctx context.Context, h *host, ready string, args ...stri
 	return p.WaitOutput(ctx, ready)
 }
 
-// proxyHead is how HAProxy forwards streams by default.
+// listening waits until a program listens on a port, for those that do not say
+// so at once. It looks instead of connecting: the program would count that.
+func (h *host) listening(ctx context.Context, port uint16) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	want := fmt.Sprintf(":%04X ", port)
+	for {
+		found := false
+		err := h.Do(func() error {
+			b, err := os.ReadFile("/proc/thread-self/net/tcp")
+			for line := range strings.Lines(string(b)) {
+				// Address and port, of the other side, and the state LISTEN.
+				f := strings.Fields(line)
+				found = found || len(f) > 3 && strings.HasSuffix(f[1]+" ", want) && f[3] == "0A"
+			}
+			return err
+		})
+		if err != nil || found {
+			return err
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("port %d of %s: nobody listens: %w", port, h.Name, err)
+		}
+	}
+}
+
+// proxyHead is how HAProxy forwards streams by default; 9000 connections are
+// what an ordinary limit of 20,000 descriptors allows.
 const proxyHead = `global
-  maxconn 50000
+  maxconn 9000
 defaults
   mode tcp
-  maxconn 50000
+  maxconn 9000
   timeout connect 5s
   timeout client 10m
   timeout server 10m
@@ -121,16 +148,63 @@ func (n *network) proxies(ctx context.Context, c cable) error {
 	}
 	errs := []error{n.start(ctx, c.server, programs.Listening, goSecond...), n.start(ctx, c.client, programs.Listening, goFirst...)}
 	if installed("haproxy") {
-		errs = append(errs, n.haproxy(c.server, second.String()), n.haproxy(c.client, first.String()))
+		errs = append(errs, n.haproxy(ctx, c.server, second.String(), webPort+twoProxies+secondProxy),
+			n.haproxy(ctx, c.client, first.String(), webPort+twoProxies))
 	}
 	return errors.Join(errs...)
 }
 
-func (n *network) haproxy(h *host, listens string) error {
+// haproxy starts one and waits until it listens on the last of its ports.
+func (n *network) haproxy(ctx context.Context, h *host, listens string, last uint16) error {
 	file := filepath.Join(n.dir, h.Name+".haproxy")
 	if err := os.WriteFile(file, []byte(proxyHead+listens), 0o600); err != nil {
 		return fmt.Errorf("configuration of HAProxy: %w", err)
 	}
-	_, err := h.Start("haproxy", "-db", "-f", file)
-	return err
+	p, err := h.Start("haproxy", "-db", "-f", file)
+	if err != nil {
+		return err
+	}
+	if err := h.listening(ctx, last); err != nil {
+		return fmt.Errorf("HAProxy: %w: %s", err, p.Output())
+	}
+	return nil
+}
+
+// webServer is nginx as a package installs it, but for files and logs: what is
+// measured are connections.
+const webServer = `daemon off;
+worker_processes 2;
+pid %[1]s/nginx.pid;
+error_log stderr;
+events { worker_connections 8192; }
+http {
+  access_log off;
+  client_body_temp_path %[1]s;
+  proxy_temp_path %[1]s;
+  fastcgi_temp_path %[1]s;
+  uwsgi_temp_path %[1]s;
+  scgi_temp_path %[1]s;
+  keepalive_requests 1000000;
+  server { listen %[2]d; location / { return 200 "one answer of some bytes\n"; } }
+}
+`
+
+// nginx starts one and waits until it listens.
+func (n *network) nginx(ctx context.Context, h *host, port uint16) error {
+	dir := filepath.Join(n.dir, fmt.Sprintf("%s.nginx%d", h.Name, port))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("nginx: %w", err)
+	}
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, fmt.Appendf(nil, webServer, dir, port), 0o600); err != nil {
+		return fmt.Errorf("configuration of nginx: %w", err)
+	}
+	p, err := h.Start("nginx", "-p", dir, "-c", file)
+	if err != nil {
+		return err
+	}
+	if err := h.listening(ctx, port); err != nil {
+		return fmt.Errorf("nginx: %w: %s", err, p.Output())
+	}
+	return nil
 }

@@ -3,9 +3,9 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os/exec"
+	"time"
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
@@ -22,6 +22,8 @@ const (
 	Soft1500   = "soft1500" // carried over RoCEv2, link MTU 1500
 	Soft9000   = "soft9000" // link MTU 9000
 	TCP9000    = "tcp9000"  // as tcp, link MTU 9000
+	RC1500     = "rc1500"   // a bare stream of the soft device, no TCP program, link MTU 1500
+	RC9000     = "rc9000"   // link MTU 9000
 	Attached   = "attached" // gateways on both hosts, not selecting the port
 	Released   = "released" // selected, but the server's host has no gateway, and the client's knows
 	Plain      = "plain"    // the same, and the client's offers every time
@@ -34,6 +36,7 @@ type way struct {
 	client, server *host
 	to             func(service uint16) netip.AddrPort
 	begin          func(ctx context.Context) (func(ctx context.Context) error, error)
+	stream         func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) // instead of iperf3's
 }
 
 func installed(program string) bool {
@@ -50,10 +53,13 @@ var hostNames = []string{
 // build lays the cables, and starts servers, proxies and gateways.
 func (n *network) build(ctx context.Context) (map[string]way, error) {
 	b := &builder{ctx: ctx, n: n, ways: map[string]way{}}
-	b.native()
-	b.carried()
-	b.toPlain()
-	return b.ways, errors.Join(b.errs...)
+	for _, step := range []func(){b.native, b.carried, b.toPlain} {
+		step()
+		if err := errors.Join(b.errs...); err != nil {
+			return nil, err
+		}
+	}
+	return b.ways, nil
 }
 
 // builder makes ways and collects what goes wrong.
@@ -77,9 +83,9 @@ func (b *builder) must(err error) {
 }
 
 func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, begin func(ctx context.Context) (func(ctx context.Context) error, error)) {
-	b.ways[variant] = way{variant, c.client, c.server, func(service uint16) netip.AddrPort {
+	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, begin: begin, to: func(service uint16) netip.AddrPort {
 		return netip.AddrPortFrom(at, service+offset)
-	}, begin}
+	}}
 }
 
 // native are the ways without anything of ours.
@@ -97,6 +103,14 @@ func (b *builder) native() {
 	jumbo := b.cable("jumboa", "jumbob", 9000)
 	b.must(b.n.serve(b.ctx, jumbo.server, 0))
 	b.add(TCP9000, jumbo, jumbo.addr, 0, nil)
+	b.bare(RC1500, c)
+	b.bare(RC9000, jumbo)
+}
+
+// bare is the way of a reliable connection of the soft device by itself.
+func (b *builder) bare(variant string, c cable) {
+	b.must(b.n.start(b.ctx, c.server, "serving", loadProgram, "serve", c.addr.String()))
+	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, stream: c.bareStream}
 }
 
 // gateways starts one at each end of a cable.
@@ -130,7 +144,7 @@ func (b *builder) carried() {
 	}
 }
 
-// errNoRTT is what a gateway cannot be asked for.
+// notWorthIt is why a flow of action auto is native.
 var notWorthIt = []string{"not_worth_it"}
 
 // toPlain are the ways of a pair of gateways by shared memory, and those to a
@@ -153,16 +167,4 @@ func (b *builder) toPlain() {
 		more: "fallback: { negative_cache: 100ms }\n",
 	}))
 	b.add(Plain, offering, offering.addr, 0, watch(claim{reasons: []string{"peer_no_option"}, some: true}, offering.client))
-}
-
-// need returns the ways of these variants, as far as they exist.
-func need(ways map[string]way, variants ...string) (list []way, missing error) {
-	for _, v := range variants {
-		if w, ok := ways[v]; ok {
-			list = append(list, w)
-		} else {
-			missing = errors.Join(missing, fmt.Errorf("variant %s is not there", v))
-		}
-	}
-	return list, missing
 }

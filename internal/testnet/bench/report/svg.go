@@ -124,7 +124,7 @@ func (r *Report) svgBar(b *bufio.Writer, s Series, y int, top float64, colour st
 	if sp.N == 0 && s.Note == "" {
 		words = []string{"no round succeeded"}
 	}
-	label(b, "soft", "start", end+8, y+barHeight-2, strings.Join(words, "  "))
+	label(b, "soft", "start", end+8, y+barHeight-2, strings.Join(words, " · "))
 }
 
 // along is the place of a value between the axis and the right end.

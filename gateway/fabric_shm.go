@@ -54,6 +54,7 @@ func openShm(g *gateway) (fabric, error) {
 	dev, err := shm.Open(shm.Config{
 		Dir: g.cfg.ShmDir, GatewayID: g.id, Vectors: len(g.shards),
 		PeerQuota: uint64(g.cfg.Limits.Memory), OnPeerDown: sf.peerDown, Logger: g.log,
+		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/netip"
@@ -197,4 +198,37 @@ func TestServicesAreWatched(t *testing.T) {
 	s = ended(3)
 	require.InDelta(t, 6<<20, s.Bytes, 30)
 	require.EqualValues(t, 3, s.Watched)
+}
+
+// Of many native connections the last ones need not be told; all are counted.
+func TestNativeEventsAreBounded(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	d := h1.open(config([]Rule{{Action: ActionAuto}}))
+	to := addrPort(ghost4 + ":6000")
+	require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative, TTL: time.Hour}))
+	const many = 700
+	h1.do(func() {
+		for range many {
+			fd, _, err := beginHere(unix.AF_INET, to)
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+			if err != nil {
+				t.Errorf("connect: %v", err)
+				return
+			}
+		}
+	})
+	c, err := d.Counters()
+	require.NoError(t, err)
+	require.EqualValues(t, many, c.Native[SideClient][ReasonNotWorthIt])
+	require.EqualValues(t, many-512, c.Stats["event_lost"], "nobody reads")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	told := 0
+	_ = d.Events(ctx, func(e Event) { told++ })
+	require.Equal(t, 512, told)
 }

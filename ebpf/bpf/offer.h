@@ -101,6 +101,8 @@ static always_inline u32 offer_refused(const struct flow_key *k, struct control 
 	if (v.reason)
 		return v.reason;
 	u8 reason = switched_off(c);
+	if (!reason && v.automatic && service_rests(k))
+		return REASON_NOT_WORTH_IT;
 	if (!reason)
 		reason = remembered(k);
 	if (reason || !v.automatic)

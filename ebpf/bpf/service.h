@@ -50,16 +50,37 @@ static always_inline int service_step(struct service *s, u64 now)
 	return SERVICE_PASSES;
 }
 
-/* service_of is one lookup, for connections only that a rule with action auto
- * selects. */
+static always_inline void service_key(const struct flow_key *k, struct peer_key *key)
+{
+	peer_of(k, key);
+	key->port = k->rport;
+}
+
+/* service_rests is all that is asked of a connection whose service is native. */
+global int service_rests(const struct flow_key *k)
+{
+	if (!k)
+		return 0;
+	struct peer_key key;
+	service_key(k, &key);
+	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
+	if (!s)
+		return 0;
+	u64 w = *(volatile u64 *)&s->word;
+	if ((u8)w != SERVICE_NATIVE || bpf_ktime_get_ns() / 1000000 >= w >> 16)
+		return 0;
+	__sync_fetch_and_add(&s->passed, 1);
+	return 1;
+}
+
+/* service_of decides about a connection that could be offered. */
 global int service_of(const struct flow_key *k)
 {
 	if (!k)
 		return SERVICE_OFFERS;
 	struct peer_key key;
 	u64 now = bpf_ktime_get_ns() / 1000000;
-	peer_of(k, &key);
-	key.port = k->rport;
+	service_key(k, &key);
 	struct service *s = bpf_map_lookup_elem(&smcgw_services, &key);
 	if (!s) {
 		struct service fresh = { .word = service_samples(now) };
@@ -98,8 +119,7 @@ static always_inline void service_ended(struct bpf_sock_ops *s, const struct flo
 	if (!n || n->phase != PHASE_WATCHED)
 		return;
 	n->phase = PHASE_NONE;
-	peer_of(k, &key);
-	key.port = k->rport;
+	service_key(k, &key);
 	struct service *v = bpf_map_lookup_elem(&smcgw_services, &key);
 	if (!v)
 		return;

@@ -26,7 +26,7 @@ const (
 	// ServiceSampling: as many connections as there are tokens are offered, the
 	// others stay native.
 	ServiceSampling ServiceState = iota + 1
-	// ServiceCarry: every connection is offered.
+	// ServiceCarry: every connection is offered, but those of the tokens.
 	ServiceCarry
 	// ServiceNative: none is, for a time.
 	ServiceNative
@@ -51,12 +51,19 @@ type Service struct {
 	Port uint16
 	// State says what happens to its connections now.
 	State ServiceState
-	// Tokens is how many samples may still be taken while State is sampling.
+	// Tokens is how many samples may still be taken while State is sampling. While
+	// it is carry, so many connections are left native before others are carried.
 	Tokens int
 	// TTL is the time until there are new samples; unused where State is carry.
 	TTL time.Duration
 	// Passed counts the connections left native for it.
 	Passed uint64
+	// Watched counts those of them that have ended, with bulk, while the programs
+	// looked; Bytes is what these moved, both ways, and Lasted how long they were,
+	// added up. In state sampling all native ones are looked at, in state carry those
+	// that the tokens were for.
+	Watched, Bytes uint64
+	Lasted         time.Duration
 }
 
 // word encodes state, tokens and time as struct service of maps.h.
@@ -66,7 +73,7 @@ func (s Service) word(now uint64) uint64 {
 }
 
 // SetService tells what happens to new connections of a service. Connections that
-// are carried or native already stay what they are. Passed is kept.
+// are carried or native already stay what they are. What was counted is kept.
 func (d *Datapath) SetService(s Service) error {
 	k, err := peerKey(s.Addr, s.Port)
 	if err != nil {
@@ -107,6 +114,7 @@ func (d *Datapath) Services() ([]Service, error) {
 		s := Service{
 			Addr: addrFrom(k.Addr, k.Family), Port: wirePort(k.Port), Passed: v.Passed,
 			State: ServiceState(v.Word), Tokens: int(uint8(v.Word >> 8)),
+			Watched: v.Watched, Bytes: v.Bytes, Lasted: time.Duration(v.Lasted),
 		}
 		if until := v.Word >> 16; until > now {
 			s.TTL = time.Duration(until-now) * time.Millisecond

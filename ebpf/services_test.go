@@ -1,6 +1,9 @@
 package ebpf
 
 import (
+	"context"
+	"io"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -69,9 +72,11 @@ func TestServicesAreSampled(t *testing.T) {
 
 		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceCarry}))
 		require.Equal(t, 20, begin(20))
+		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceCarry, Tokens: 4}))
+		require.Equal(t, 6, begin(10), "four are to compare with")
 		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative, TTL: time.Hour}))
 		require.Zero(t, begin(20))
-		require.EqualValues(t, 70, serviceOf(t, d, to).Passed)
+		require.EqualValues(t, 74, serviceOf(t, d, to).Passed)
 		// Sampled again when the time is over, by as many as at first.
 		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative}))
 		require.Equal(t, 3, begin(20))
@@ -88,7 +93,7 @@ func TestServicesAreSampled(t *testing.T) {
 	}
 	c, err := d.Counters()
 	require.NoError(t, err)
-	require.EqualValues(t, 2*(70+17+1+2), c.Native[SideClient][ReasonNotWorthIt])
+	require.EqualValues(t, 2*(74+17+1+2), c.Native[SideClient][ReasonNotWorthIt])
 	n, err := d.FlushServices()
 	require.NoError(t, err)
 	require.Equal(t, 4, n)
@@ -125,4 +130,105 @@ func TestSetServiceErrors(t *testing.T) {
 	}
 	require.Equal(t, "native", ServiceNative.String())
 	require.Equal(t, "service_state(9)", ServiceState(9).String())
+}
+
+// Native connections of a service that is sampled are watched: what they moved,
+// and how long they were, is what carried ones are compared with.
+func TestServicesAreWatched(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	d := h1.open(config([]Rule{{Action: ActionAuto}}))
+	to := netip.AddrPortFrom(netip.MustParseAddr("10.77.0.2"), 6000)
+	var ln net.Listener
+	h2.do(func() {
+		var err error
+		ln, err = net.Listen("tcp", to.String())
+		require.NoError(t, err)
+	})
+	defer ln.Close()
+	send := func(size int) {
+		t.Helper()
+		h1.do(func() {
+			c, err := net.Dial("tcp", to.String())
+			if err != nil {
+				t.Errorf("connect: %v", err)
+				return
+			}
+			s, err := ln.Accept()
+			if err != nil {
+				t.Errorf("accept: %v", err)
+				return
+			}
+			go func() {
+				_, _ = c.Write(make([]byte, size))
+				_ = c.Close()
+			}()
+			n, err := io.Copy(io.Discard, s)
+			if err != nil || int(n) != size {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+			_ = s.Close()
+		})
+	}
+	setTo := func(s ServiceState, tokens int) {
+		t.Helper()
+		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: s, Tokens: tokens, TTL: time.Hour}))
+	}
+	ended := func(n int) (s Service) {
+		t.Helper()
+		require.Eventually(t, func() bool { s = serviceOf(t, d, to); return s.Watched >= uint64(n) }, 10*time.Second, 5*time.Millisecond)
+		return s
+	}
+	setTo(ServiceSampling, 0)
+	send(3 << 20)
+	s := ended(1)
+	require.InDelta(t, 3<<20, s.Bytes, 10)
+	require.Positive(t, s.Lasted)
+	require.Less(t, s.Lasted, time.Minute)
+	setTo(ServiceCarry, 1)
+	send(2 << 20)
+	send(2 << 20) // offered, and native because the peer has no gateway: not watched
+	require.InDelta(t, 5<<20, ended(2).Bytes, 20)
+	setTo(ServiceNative, 0)
+	send(2 << 20)
+	setTo(ServiceSampling, 0)
+	send(1000) // too little
+	send(1 << 20)
+	s = ended(3)
+	require.InDelta(t, 6<<20, s.Bytes, 30)
+	require.EqualValues(t, 3, s.Watched)
+}
+
+// Of many native connections the last ones need not be told; all are counted.
+func TestNativeEventsAreBounded(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h1.ghosts(h2)
+	d := h1.open(config([]Rule{{Action: ActionAuto}}))
+	to := addrPort(ghost4 + ":6000")
+	require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: ServiceNative, TTL: time.Hour}))
+	const many = 700
+	h1.do(func() {
+		for range many {
+			fd, _, err := beginHere(unix.AF_INET, to)
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+			if err != nil {
+				t.Errorf("connect: %v", err)
+				return
+			}
+		}
+	})
+	c, err := d.Counters()
+	require.NoError(t, err)
+	require.EqualValues(t, many, c.Native[SideClient][ReasonNotWorthIt])
+	require.EqualValues(t, many-512, c.Stats["event_lost"], "nobody reads")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	told := 0
+	_ = d.Events(ctx, func(e Event) { told++ })
+	require.Equal(t, 512, told)
 }

@@ -176,9 +176,12 @@ type smcgwPortRule struct {
 }
 
 type smcgwService struct {
-	_      structs.HostLayout
-	Word   uint64
-	Passed uint64
+	_       structs.HostLayout
+	Word    uint64
+	Passed  uint64
+	Watched uint64
+	Bytes   uint64
+	Lasted  uint64
 }
 
 type smcgwSkNote struct {
@@ -190,6 +193,7 @@ type smcgwSkNote struct {
 	Foreign    uint8
 	Rule       uint8
 	Pad        [7]uint8
+	Began      uint64
 }
 
 type smcgwStat uint32

@@ -125,6 +125,7 @@ func sampleServices() []ServiceInfo {
 		{
 			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: VerdictCarry, Why: "sample", Score: 12.5,
 			Connections: 2, Bytes: 1 << 30, Moves: 4096, BytesPerConnection: 1 << 29, BytesPerMove: 1 << 18, BytesPerSecond: 2e9, Native: 3,
+			Compared: &ServiceRates{CarriedConnections: 1, CarriedBytesPerSecond: 2e9, NativeConnections: 2, NativeBytesPerSecond: 1.8e9},
 		},
 		{
 			Address: netip.MustParseAddr("10.0.0.2"), Port: 6379, Verdict: VerdictNative, Reason: "not_worth_it", Why: "sample", Score: 0.002,

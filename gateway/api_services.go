@@ -46,12 +46,24 @@ type ServiceInfo struct {
 	BytesPerConnection float64 `json:"bytes_per_connection"`
 	BytesPerMove       float64 `json:"bytes_per_move"`
 	BytesPerSecond     float64 `json:"bytes_per_second"`
+	// Compared is what carried and native bulk were compared by last, if it was:
+	// where native is faster the verdict is native, whatever the score.
+	Compared *ServiceRates `json:"compared,omitempty"`
 	// SamplesLeft is how many connections may still be carried while sampling.
 	SamplesLeft int `json:"samples_left,omitempty"`
 	// ExpiresSeconds is when the next samples are taken.
 	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
 	// Native counts the connections that were left native.
 	Native uint64 `json:"native"`
+}
+
+// ServiceRates compares connections that have ended, each with 1 MiB at least, by
+// what one of them moved a second from its beginning to its end.
+type ServiceRates struct {
+	CarriedConnections    uint64  `json:"carried_connections"`
+	CarriedBytesPerSecond float64 `json:"carried_bytes_per_second"`
+	NativeConnections     uint64  `json:"native_connections"`
+	NativeBytesPerSecond  float64 `json:"native_bytes_per_second"`
 }
 
 // ServiceList is the document of peers --services.

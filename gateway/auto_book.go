@@ -59,10 +59,15 @@ func (b *autoBook) look(f *flow, ended bool, now time.Time) {
 		return
 	}
 	at := f.tuple.Remote
-	do, tell := b.learner.learn(at, e, now)
+	b.tellLocked(b.learner.learn(at, e, now))
+}
+
+// tellLocked tells the steering what was decided, if anything was.
+func (b *autoBook) tellLocked(do ebpf.Service, tell bool) {
 	if !tell {
 		return
 	}
+	at := netip.AddrPortFrom(do.Addr, do.Port)
 	b.g.log.Debug("auto", "service", at, "state", do.State, "ttl", do.TTL)
 	if err := b.g.steer.SetService(do); err != nil {
 		b.g.log.Warn("tell what a service is worth", "service", at, "error", err)
@@ -80,6 +85,9 @@ func (s *autoSeen) evidence(f *flow, ended bool, now time.Time) autoEvidence {
 	e.settled = !s.settled && (ended || now.Sub(f.start) >= autoSettle)
 	s.begun, s.settled = true, s.settled || e.settled
 	s.bytes, s.moves, s.at = bytes, moves, now
+	if ended {
+		e.whole = autoRate{conns: 1, bytes: bytes, seconds: now.Sub(f.start).Seconds()}
+	}
 	return e
 }
 
@@ -91,6 +99,29 @@ func (b *autoBook) tick(now time.Time) {
 	for _, f := range b.g.all() {
 		if s := f.getState(); s == StateCarrying || s == StateClosing {
 			b.look(f, false, now)
+		}
+	}
+	b.compare(now)
+}
+
+// compare looks at native connections, while somebody waits for that.
+func (b *autoBook) compare(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	waits := false
+	for _, s := range b.learner.services {
+		waits = waits || s.waits()
+	}
+	if !waits {
+		return
+	}
+	list, err := b.g.steer.Services()
+	if err != nil {
+		b.g.log.Warn("read services", "error", err)
+	}
+	for i := range list {
+		if list[i].Watched > 0 {
+			b.tellLocked(b.learner.learnNative(netip.AddrPortFrom(list[i].Addr, list[i].Port), list[i], now))
 		}
 	}
 }
@@ -151,6 +182,13 @@ func (s *autoService) info(at netip.AddrPort, now time.Time) ServiceInfo {
 		Address: at.Addr(), Port: at.Port(), Verdict: verdictOf(s.state), Connections: seen.conns, Bytes: seen.bytes, Moves: seen.moves,
 		BytesPerConnection: quotient(seen.bytes, seen.conns), BytesPerMove: quotient(seen.bytes, seen.moves), Score: seen.score(),
 		Why: seen.why(),
+	}
+	if carried, native := &s.compared[0], &s.compared[1]; native.conns > 0 {
+		info.Compared = &ServiceRates{
+			CarriedConnections: carried.conns, CarriedBytesPerSecond: carried.perSecond(),
+			NativeConnections: native.conns, NativeBytesPerSecond: native.perSecond(),
+		}
+		info.Why += fmt.Sprintf("; bulk carried at %s/s, native at %s/s", roundBytes(Bytes(carried.perSecond())), roundBytes(Bytes(native.perSecond())))
 	}
 	if seen.seconds > 0 {
 		info.BytesPerSecond = float64(seen.bytes) / seen.seconds

@@ -75,7 +75,8 @@ func TestAutoSamplesAgain(t *testing.T) {
 	}
 	do, tell := l.learn(autoAt, bulk, now)
 	require.True(t, tell)
-	require.Equal(t, ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceCarry}, do)
+	require.Equal(t, ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceCarry, Tokens: autoSamples}, do)
+	won(l, now)
 	now = now.Add(time.Second)
 	do, tell = l.learn(autoAt, small, now) // one is outweighed by the bulk of the window
 	require.False(t, tell, "%+v", do)
@@ -85,6 +86,68 @@ func TestAutoSamplesAgain(t *testing.T) {
 	}
 	require.Equal(t, ebpf.ServiceNative, do.State)
 	require.Equal(t, time.Minute, do.TTL, "not in a row")
+}
+
+// won lets the carried connections of a service be faster than native ones.
+func won(l *autoLearner, now time.Time) { rates(l, now, 2, 1) }
+
+// rates tells of a carried and a native connection that moved bulk, so fast.
+func rates(l *autoLearner, now time.Time, carried, native float64) (do ebpf.Service, tell bool) {
+	e := bulk
+	e.begun, e.whole = false, autoRate{conns: 1, bytes: 1 << 30, seconds: 1 / carried}
+	l.learn(autoAt, e, now)
+	c := l.services[autoAt].counted
+	c.Watched++
+	c.Bytes += 1 << 30
+	c.Lasted += time.Duration(float64(time.Second) / native)
+	return l.learnNative(autoAt, c, now)
+}
+
+// TestAutoCompares: bulk is carried only while that is as fast as native TCP, and
+// compared again after times that double.
+func TestAutoCompares(t *testing.T) {
+	l, now := newAutoLearner(time.Minute), autoClock
+	for i := range 3 {
+		do, tell := l.learn(autoAt, bulk, now)
+		require.True(t, tell)
+		require.Equal(t, ebpf.ServiceCarry, do.State)
+		require.Equal(t, autoSamples, do.Tokens, "compared at once")
+		require.True(t, l.services[autoAt].waits())
+		do, tell = rates(l, now, 0.9, 1)
+		require.True(t, tell)
+		require.Equal(t, ebpf.ServiceNative, do.State, "native is faster")
+		require.Equal(t, time.Minute<<i, do.TTL)
+		require.False(t, l.services[autoAt].waits())
+		require.Greater(t, l.services[autoAt].last.score(), 1.0)
+		now = now.Add(do.TTL)
+	}
+	l.learn(autoAt, bulk, now)
+	for i := range 3 {
+		_, tell := rates(l, now, 1.1, 1)
+		require.False(t, tell)
+		require.Equal(t, ebpf.ServiceCarry, stateOf(l, autoAt))
+		now = now.Add(time.Minute<<i - time.Second)
+		do, tell := l.learn(autoAt, bulk, now)
+		require.True(t, tell, "told again")
+		require.Zero(t, do.Tokens)
+		now = now.Add(autoTellAgain)
+		do, tell = l.learn(autoAt, bulk, now)
+		require.True(t, tell)
+		require.Equal(t, autoSamples, do.Tokens)
+	}
+	now = now.Add(30 * time.Second)
+	do, tell := l.learn(autoAt, bulk, now)
+	require.True(t, tell)
+	require.Zero(t, do.Tokens, "they go on")
+	now = now.Add(30 * time.Second)
+	do, tell = l.learn(autoAt, bulk, now)
+	require.True(t, tell)
+	require.Equal(t, autoSamples, do.Tokens, "others")
+	_, tell = l.learnNative(autoAt, ebpf.Service{Watched: 1, Bytes: 1 << 30, Lasted: time.Second}, now)
+	require.False(t, tell, "the steering had forgotten what it counted")
+	require.EqualValues(t, 1<<30, l.services[autoAt].native.bytes)
+	_, tell = l.learnNative(netip.MustParseAddrPort("10.0.0.9:1"), ebpf.Service{Watched: 1}, now)
+	require.False(t, tell, "unknown")
 }
 
 // TestAutoOldConnectionsTell: those that are carried while their service is native
@@ -151,6 +214,9 @@ func TestAutoModel(t *testing.T) {
 				moves:   rapid.SampledFrom([]uint64{0, 1, 100, 1 << 20}).Draw(t, "moves"),
 				begun:   rapid.Bool().Draw(t, "begun"), settled: rapid.Bool().Draw(t, "settled"),
 			}
+			if e.settled {
+				e.whole = autoRate{conns: 1, bytes: e.bytes, seconds: rapid.Float64Range(0.01, 10).Draw(t, "lasted")}
+			}
 			before, was := stateOf(l, at), time.Time{}
 			if s := l.services[at]; s != nil {
 				was = s.until
@@ -162,6 +228,15 @@ func TestAutoModel(t *testing.T) {
 				told[at] = do
 			}
 			checkAutoStep(t, before, was, s, e, now)
+			count := s.counted
+			count.Watched++
+			count.Bytes += 1 << 30
+			count.Lasted += time.Second
+			if do, tell := l.learnNative(at, count, now); tell {
+				require.Equal(t, ebpf.ServiceNative, do.State)
+				require.Less(t, s.compared[0].perSecond(), s.compared[1].perSecond())
+				told[at] = do
+			}
 			if s.state != ebpf.ServiceSampling {
 				require.Equal(t, s.state, told[at].State, "the steering knows")
 			}
@@ -179,9 +254,9 @@ func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *autoS
 	case s.state == ebpf.ServiceCarry:
 		require.GreaterOrEqual(t, s.last.score(), 1.0, step)
 		require.True(t, s.last.plenty(autoSamples, 1), step)
-		require.Zero(t, s.natives)
 	case s.state == ebpf.ServiceNative:
-		require.Less(t, s.last.score(), 1.0, step)
+		slower := s.compared[0].perSecond() < s.compared[1].perSecond()
+		require.True(t, s.last.score() < 1 || slower, step)
 		require.Positive(t, s.natives)
 	default:
 		require.Fail(t, "no such step", step)

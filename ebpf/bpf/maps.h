@@ -164,11 +164,18 @@ enum service_state { SERVICE_NONE, SERVICE_SAMPLING, SERVICE_CARRY, SERVICE_NATI
 
 /* word: until (63..16, milliseconds of ktime), tokens (15..8), state (7..0).
  * Sampling: so many connections may still be carried; from until on there are new
- * tokens. Native: none is carried before until; then it is sampled again. */
+ * tokens. Native: none is carried before until; then it is sampled again. Carry: so
+ * many connections are left native first, to compare with. */
 struct service {
 	u64 word;
-	u64 passed; /* connections left native */
+	u64 passed;  /* connections left native */
+	u64 watched; /* of these, bulk that has ended while we looked at it */
+	u64 bytes;   /* which it moved, both ways */
+	u64 lasted;  /* nanoseconds, added up */
 };
+
+/* Connections with less say nothing about how fast bulk is. */
+#define WATCHED_BYTES (1ull << 20)
 
 #define DEVICE_OFFER 1
 
@@ -235,7 +242,7 @@ struct dgram_peer {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_WATCHED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -245,6 +252,7 @@ struct sk_note {
 	u8 foreign; /* another program wanted header options before us */
 	u8 rule;
 	u8 pad[7];
+	u64 began; /* ktime; of a native connection that is watched */
 };
 
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");

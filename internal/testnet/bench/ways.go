@@ -160,7 +160,7 @@ func (b *builder) toPlain() {
 	})
 	b.add(Shm, c, c.addr, selected, watch(only(gateway.CarrierShm), c.client, c.server))
 	b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy"}}, c.client, c.server))
-	b.add(Auto, c, c.addr, learned, watch(claim{carriers: []gateway.Carrier{gateway.CarrierShm}, reasons: notWorthIt, some: true}, c.client, c.server))
+	b.add(Auto, c, c.addr, learned, watch(claim{carriers: []gateway.Carrier{gateway.CarrierShm}, reasons: notWorthIt, some: true}, c.client))
 	b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option"}}, plain.client))
 	b.must(b.n.up(b.ctx, offering.client, setup{
 		devices: []string{offering.device}, accelerate: services, carriers: "[shm]", shm: Plain,

@@ -7,7 +7,8 @@ import (
 )
 
 // serviceRefused returns why a connection to a service of a rule with action auto
-// gets no offer now, or 0: what service_refused of the programs does.
+// gets no offer now, or 0: what service_of of the programs does. Native ones are
+// not watched here.
 func (m *Model) serviceRefused(t ebpf.Tuple) uint8 {
 	now, s := m.now(), m.services[t.Remote]
 	if s == nil {
@@ -21,8 +22,12 @@ func (m *Model) serviceRefused(t ebpf.Tuple) uint8 {
 		m.services[t.Remote] = s
 	}
 	switch {
-	case s.State == ebpf.ServiceCarry:
+	case s.State == ebpf.ServiceCarry && s.Tokens == 0:
 		return 0
+	case s.State == ebpf.ServiceCarry:
+		s.Tokens--
+		s.Passed++
+		return ebpf.ReasonNotWorthIt
 	case now >= s.TTL: // a point of time here
 		s.State, s.Tokens, s.TTL = ebpf.ServiceSampling, m.cfg.Samples-1, now+m.cfg.SamplePeriod
 		return 0

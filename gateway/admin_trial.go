@@ -38,17 +38,19 @@ func (s *AdminServer) postTrial(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	s.log.Info("trial begins", "peer", t.Peer, "port", t.Port, "action", t.Action, "carrier", t.Carrier)
 	rc := http.NewResponseController(w)
-	limit := time.Now().Add(maxTrialTime)
-	if errors.Join(rc.SetReadDeadline(limit), rc.SetWriteDeadline(limit)) != nil {
+	if rc.SetReadDeadline(time.Time{}) != nil { // that of requests
 		return
 	}
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "trial", Message: "holds until this connection ends"})
 	if rc.Flush() != nil {
 		return
 	}
+	limit := time.NewTimer(maxTrialTime)
+	defer limit.Stop()
 	select {
 	case <-r.Context().Done():
 	case <-s.over:
+	case <-limit.C:
 	}
 	s.log.Info("trial ends", "peer", t.Peer, "port", t.Port)
 }

@@ -65,7 +65,7 @@ type Config struct {
 	Profile Profile `yaml:"profile"`
 	// Spin is how long a shard that has run out of work looks for more before
 	// it sleeps, at most MaxSpin; [NoSpin] (off in the file): not at all.
-	// Default: 20us with the profile latency, else NoSpin.
+	// Default: 20us, with the profile memory NoSpin.
 	Spin Spin `yaml:"spin"`
 	// CPUs are the processors the shards run on, by their numbers: the first
 	// shard on the first, and so on, again from the first when there are more

@@ -27,10 +27,10 @@ func (p *Profile) setText(text string) error { return pick(p, text, Profiles()) 
 
 // spin is what Config.Spin is when the file does not say.
 func (p Profile) spin() Spin {
-	if p == ProfileLatency {
-		return Spin(20 * time.Microsecond)
+	if p == ProfileMemory {
+		return NoSpin
 	}
-	return NoSpin
+	return Spin(20 * time.Microsecond)
 }
 
 // Spin is how long a shard that has run out of work looks for more before it

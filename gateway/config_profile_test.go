@@ -9,7 +9,7 @@ import (
 
 func TestSpin(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"": 0, "spin:": 0, "spin: off": 0, "spin: 'off'": 0, "spin: 0": 0, "spin: 0s": 0, "spin: 7us": 7 * time.Microsecond, "spin: 100µs": 100 * time.Microsecond,
+		"": 20 * time.Microsecond, "spin:": 20 * time.Microsecond, "profile: throughput": 20 * time.Microsecond, "spin: off": 0, "spin: 'off'": 0, "spin: 0": 0, "spin: 0s": 0, "spin: 7us": 7 * time.Microsecond, "spin: 100µs": 100 * time.Microsecond,
 		"profile: latency": 20 * time.Microsecond, "profile: latency\nspin: 0": 0, "profile: throughput\nspin: 5us": 5 * time.Microsecond, "profile: memory": 0,
 	} {
 		f := parseString(t, text)

@@ -95,7 +95,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
-		Profile: ProfileBalanced, Spin: NoSpin,
+		Profile: ProfileBalanced, Spin: Spin(20 * time.Microsecond),
 		Log: Log{Level: LogInfo, Format: LogAuto},
 	}, want)
 	require.NoError(t, want.Validate())

@@ -188,11 +188,6 @@ func (sf *softFabric) answer(_ context.Context, f *flow, s *shard, from negotiat
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
 	}
-	s.call(func() { err = sf.connect(c, from) })
-	if err != nil {
-		s.post(c.close)
-		return nil, negotiate.CarrierOffer{}, err
-	}
 	return c, describeSoft(c), nil
 }
 

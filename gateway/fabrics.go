@@ -70,7 +70,7 @@ func drive(g *gateway, dev verbs.Device) (*driven, error) {
 	for i, s := range g.shards {
 		s.post(func() {
 			s.cqs = append(s.cqs, d.queues[i])
-			s.drivers = append(s.drivers, d.drivers[i])
+			s.addDriver(d.drivers[i])
 		})
 	}
 	return d, nil
@@ -107,9 +107,11 @@ func (d *driven) close() error {
 // prepare makes the queue pair of a flow, in INIT, with its memory. The caller
 // sets what is its own of the carry.
 func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
-	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: d.g.pool.Stats().RingSize()}
-	q := d.queues[s.id]
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
+	rings := d.g.newRings(d.dev.Attr().RemoteMapper)
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first}
+	q, limits := d.queues[s.id], cfg.QPCap()
+	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: limits, Type: verbs.QPTRC})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}
@@ -120,7 +122,9 @@ func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*car
 	if err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}
-	return &carry{s: s, f: f, queue: q, qp: qp, ep: ep, fd: -1, probeLen: rsocket.MaxProbe}, nil
+	return &carry{
+		s: s, f: f, queue: q, qp: qp, ep: ep, arena: arena, rings: rings, fd: -1, probeLen: rsocket.MaxProbe,
+	}, nil
 }
 
 // attach connects the queue pair of a carry; the caller is on its shard.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -210,6 +211,14 @@ func (f *flow) addCarry(c *carry) bool {
 	}
 	f.carries = append(f.carries, c)
 	return true
+}
+
+// dropCarry takes one queue pair from the flow and closes it.
+func (f *flow) dropCarry(c *carry) {
+	f.mu.Lock()
+	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
+	f.mu.Unlock()
+	c.s.post(c.close)
 }
 
 // carryOf returns the queue pair made for one carrier, or nil.

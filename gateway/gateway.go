@@ -138,6 +138,10 @@ func (g *gateway) startShards() error {
 		if err != nil {
 			return err
 		}
+		s.spinner.limit = g.cfg.Spin.Duration()
+		if cpus := g.cfg.CPUs; len(cpus) > 0 {
+			s.cpu = cpus[i%len(cpus)]
+		}
 		g.shards = append(g.shards, s)
 	}
 	return nil

@@ -69,7 +69,9 @@ func (g *gateway) beatOnce(pulses []pulse, now time.Time) {
 func (g *gateway) sweepLoop(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
+	var collector garbage
 	for {
+		collector.tune()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -158,6 +158,7 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	c1, answer, err := fb1.answer(context.Background(), f1, s1, offer, &negotiate.Proposal{HostID: f0.g.hostID})
 	require.NoError(t, err)
 	require.True(t, f1.addCarry(c1))
+	require.NoError(t, <-c1.connecting(offer, answer, nil).err)
 	s0.call(func() { err = fb0.connect(c0, answer) })
 	require.NoError(t, err)
 }

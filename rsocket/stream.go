@@ -118,7 +118,7 @@ func (s *Stream) SentOffset() uint64 { return s.send.sent }
 func (s *Stream) FreedOffset() uint64 { return s.send.freed }
 
 // ReceivedOffset returns the bytes received.
-func (s *Stream) ReceivedOffset() uint64 { return s.recv.ring.Produced() }
+func (s *Stream) ReceivedOffset() uint64 { return s.recv.filling().Produced() }
 
 // ConsumedOffset returns the bytes received and consumed.
 func (s *Stream) ConsumedOffset() uint64 { return s.recv.ring.Consumed() }

@@ -31,7 +31,7 @@ func (v *vector) deliver(d *datagram) {
 	if !v.admits(q, h, d) {
 		return
 	}
-	if _, ok := v.verifier(d).Verify(d.data); !ok {
+	if _, ok := v.verifier(d).VerifyWith(&v.memo, d.data); !ok {
 		v.dev.count.dropICRC.Add(1)
 		return
 	}

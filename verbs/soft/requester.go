@@ -255,9 +255,22 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	if w.apart {
 		h.Opcode, h.VA, h.RKey, h.Length = wire.RCWriteOnly, w.addr+uint64(off), w.rkey, n
 	}
-	h.AckReq = q.req.k == w.packets-1 || room == 1 || psn%q.req.ackEvery() == 0
+	h.AckReq = room == 1 || psn%q.req.ackEvery() == 0 || q.req.k == w.packets-1 && !q.more()
 	q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
 	return 1
+}
+
+// more tells whether what is posted behind the work request at idx goes out right
+// behind it, so that its packets ask for the acknowledgement of both. A sender that
+// has reason to look for congestion asks behind every message: its window grows
+// by what it hears.
+func (q *qp) more() bool {
+	r := &q.req
+	if r.idx+1 == q.sq.posted || r.cc.window < maxWindow || r.rtt.srtt >= paceFromRTT || q.state != verbs.QPSRTS {
+		return false
+	}
+	w := q.sq.slot(r.idx + 1)
+	return w.status == verbs.WCSuccess && !w.answered() && w.op != verbs.WRLocalInv && w.flags&verbs.SendFence == 0
 }
 
 // cut decides how many packets a READ request at psn asks for, n if none was

@@ -46,6 +46,7 @@ type vector struct {
 	flows    map[flowKey]*wire.ICRC
 	lastKey  flowKey
 	lastFlow *wire.ICRC
+	memo     wire.Memo
 	header   wire.Header // of the packet being handled
 	parts    [][]byte    // of the packet being built
 

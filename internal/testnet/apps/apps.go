@@ -51,6 +51,9 @@ type Event struct {
 	// all operations took together.
 	P99Micros int64 `json:"p99_micros,omitempty"`
 	AllMicros int64 `json:"all_micros,omitempty"`
+	// Repeated counts the segments that the kernel had sent again when connect
+	// returned: SYNs without an answer.
+	Repeated int `json:"repeated,omitempty"`
 	// GapMicros is the longest time between two answers to datagrams, and Device
 	// the name of the device they came by, as the kernel tells the server.
 	GapMicros int64  `json:"gap_micros,omitempty"`

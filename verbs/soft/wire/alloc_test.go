@@ -22,6 +22,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		none("Parse "+o.String(), func() { _, _ = got.Parse(d) })
 		none("Parse truncated "+o.String(), func() { _, _ = got.Parse(d[:h.Len()]) })
 	}
+	var memo Memo
 	for _, flow := range []Flow{flow4, flow6} {
 		c := NewICRC(flow)
 		h := Header{Opcode: RCWriteOnlyImm}
@@ -34,6 +35,11 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		})
 		none("Verify", func() {
 			if _, ok := c.Verify(buf); !ok {
+				t.Error("not verified")
+			}
+		})
+		none("VerifyWith", func() {
+			if _, ok := c.VerifyWith(&memo, buf); !ok {
 				t.Error("not verified")
 			}
 		})

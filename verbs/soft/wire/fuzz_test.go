@@ -55,6 +55,8 @@ func FuzzICRC(f *testing.F) {
 			d[bit/8] ^= 1 << (bit % 8)
 			_, ok := c.Verify(d)
 			require.Equal(t, bit/8 == 4, ok, "bit %d", bit)
+			_, ok = c.VerifyWith(&met, d)
+			require.Equal(t, bit/8 == 4, ok, "bit %d after others", bit)
 		}
 	})
 }

@@ -147,10 +147,36 @@ func (c *ICRC) Verify(datagram []byte) (id uint16, ok bool) {
 	if n < MinLen || n > MaxLen {
 		return 0, false
 	}
-	l := &c.family.lengths[n]
-	diff := Update(c.family.afterBTH(c.state^l.state, datagram), datagram[BTHLen:n-ICRCLen])
-	diff ^= binary.LittleEndian.Uint32(datagram[n-ICRCLen:])
-	diff = multiply(diff, l.back) ^ c.family.masked[datagram[bthMasked]]
+	return c.explain(c.difference(datagram), n, datagram[bthMasked])
+}
+
+// VerifyWith is Verify for one goroutine that has many of the same kind to verify.
+func (c *ICRC) VerifyWith(m *Memo, datagram []byte) (id uint16, ok bool) {
+	n := len(datagram)
+	if n < MinLen || n > MaxLen {
+		return 0, false
+	}
+	diff, masked := c.difference(datagram), datagram[bthMasked]
+	s := &m.seen[m.slot(diff)]
+	if s.family == c.family && s.diff == diff && int(s.length) == n && s.masked == masked {
+		return s.id, true
+	}
+	if id, ok = c.explain(diff, n, masked); ok {
+		s.family, s.diff, s.length, s.id, s.masked = c.family, diff, uint16(n), id, masked
+	}
+	return id, ok
+}
+
+// difference is what the CRC of a datagram as it is differs by from its ICRC.
+func (c *ICRC) difference(datagram []byte) uint32 {
+	n := len(datagram)
+	state := c.family.afterBTH(c.state^c.family.lengths[n].state, datagram)
+	return Update(state, datagram[BTHLen:n-ICRCLen]) ^ binary.LittleEndian.Uint32(datagram[n-ICRCLen:])
+}
+
+// explain finds the identification that a difference is due to.
+func (c *ICRC) explain(diff uint32, n int, masked byte) (id uint16, ok bool) {
+	diff = multiply(diff, c.family.lengths[n].back) ^ c.family.masked[masked]
 	if diff&^c.family.id != 0 {
 		return 0, false
 	}

@@ -175,10 +175,15 @@ func TestVerifyFindsEverySingleBit(t *testing.T) {
 		c := NewICRC(flow)
 		for _, size := range []int{0, 5, 4096} {
 			d := sealed(&c, 0xbeef, make([]byte, size))
+			var m Memo
+			_, ok := c.VerifyWith(&m, d)
+			require.True(t, ok)
 			for bit := range 8 * len(d) {
 				d[bit/8] ^= 1 << (bit % 8)
 				_, ok := c.Verify(d)
 				require.Equal(t, bit/8 == 4, ok, "bit %d of byte %d", bit%8, bit/8)
+				_, ok = c.VerifyWith(&m, d)
+				require.Equal(t, bit/8 == 4, ok, "bit %d of byte %d, remembered", bit%8, bit/8)
 				d[bit/8] ^= 1 << (bit % 8)
 			}
 		}

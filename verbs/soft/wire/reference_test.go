@@ -140,4 +140,12 @@ func requireICRC(t rapid.TB, f frame) {
 	id, ok := c.Verify(d)
 	require.True(t, ok, "as received")
 	require.Equal(t, f.id(), id)
+	for range 2 { // as it is remembered, and as it is looked up
+		id, ok = c.VerifyWith(&met, d)
+		require.True(t, ok, "as received after others")
+		require.Equal(t, f.id(), id)
+	}
 }
+
+// met is the memory of all tests, so that they meet what others have left.
+var met Memo

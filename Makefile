@@ -14,7 +14,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench-quick gobench faults soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults soak interop demo install-test-deps install-bench-deps clean
 
 all: build lint test
 
@@ -66,6 +66,12 @@ cover: ## dist/cover.html
 	$(GO) test -coverpkg=./... -coverprofile dist/cover.out $(UNIT)
 	$(GO) tool cover -html dist/cover.out -o dist/cover.html
 	$(GO) tool cover -func dist/cover.out | tail -n 1
+
+bench: build install-bench-deps ## everything of docs/BENCHMARKS.md, and the page itself, in 40 minutes; needs root
+	mkdir -p dist
+	bin/smcgw bench --local --json >dist/bench.json
+	bin/smcgw bench --local --json --congestion-control cubic --only bulk,ping,redis-c50 --rounds 3 >dist/bench-cubic.json
+	$(GO) run ./tests/bench/page docs dist/bench.json dist/bench-cubic.json
 
 bench-quick: build install-bench-deps ## ratios of the targets P1 to P5 in 8 minutes; the last line is JSON; needs root
 	bin/smcgw bench --local --quick --ratios

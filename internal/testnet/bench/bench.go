@@ -26,7 +26,7 @@ type Options struct {
 	// Rounds is how often everything is done. Default: 7, or 5 with Quick.
 	Rounds int
 	// Budget is how long it may take; rounds that would not fit are not begun.
-	// Default: 38 minutes, or 7 with Quick.
+	// Default: 34 minutes, or 7 with Quick.
 	Budget time.Duration
 	// Duration is that of a run. Default: a second.
 	Duration time.Duration
@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.Budget == 0 {
-		o.Budget = 38 * time.Minute
+		o.Budget = 34 * time.Minute
 		if o.Quick {
 			o.Budget = 7 * time.Minute
 		}

@@ -107,9 +107,10 @@ func TestParseProcess(t *testing.T) {
 	got, err := parseProcessCPU(cpu)
 	require.NoError(t, err)
 	require.InDelta(t, 4, got, 1e-9)
-	for i := range cpu[:60] {
-		_, err := parseProcessCPU(cpu[:i])
-		require.ErrorIs(t, err, errOutput, cpu[:i])
+	for i := range cpu {
+		if got, err := parseProcessCPU(cpu[:i]); err == nil {
+			require.InDelta(t, 4, got, 1e-9, cpu[:i])
+		}
 	}
 	pss, err := parsePSS("00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Dirty: 3 kB\n")
 	require.NoError(t, err)

@@ -144,6 +144,9 @@ func (b *builder) carried() {
 	}
 }
 
+// stale is why a flow is native while the gateway gets no processor.
+const stale = "gateway_stale"
+
 // notWorthIt is why a flow of action auto is native.
 var notWorthIt = []string{"not_worth_it"}
 
@@ -159,9 +162,9 @@ func (b *builder) toPlain() {
 		accelerate: plus(services, selected), auto: plus(services, learned), carriers: "[shm]", shm: Shm,
 	})
 	b.add(Shm, c, c.addr, selected, watch(only(gateway.CarrierShm), c.client, c.server))
-	b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy"}}, c.client, c.server))
+	b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
 	b.add(Auto, c, c.addr, learned, watch(claim{carriers: []gateway.Carrier{gateway.CarrierShm}, reasons: notWorthIt, some: true}, c.client))
-	b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option"}}, plain.client))
+	b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option", stale}}, plain.client))
 	b.must(b.n.up(b.ctx, offering.client, setup{
 		devices: []string{offering.device}, accelerate: services, carriers: "[shm]", shm: Plain,
 		more: "fallback: { negative_cache: 100ms }\n",

@@ -140,6 +140,7 @@ func (sf *softFabric) extend() error {
 	if u.driven, err = drive(sf.g, u.soft); err != nil {
 		return err
 	}
+	u.far = true
 	u.port = u.soft.Port()
 	sf.units = append(sf.units, u)
 	for i, gid := range u.port.GIDs {

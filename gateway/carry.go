@@ -126,9 +126,7 @@ func (c *carry) pumpTx() {
 			c.blocked()
 			return
 		}
-		if len(span) > readCap {
-			span = span[:readCap]
-		}
+		span = span[:min(len(span), c.readCap())]
 		n, errno := rawRead(c.fd, span)
 		switch {
 		case errno == unix.EAGAIN:
@@ -153,6 +151,15 @@ func (c *carry) pumpTx() {
 			c.readable = false // short: drained, the next byte is a new edge
 		}
 	}
+}
+
+// readCap bounds one read. A message over a network costs a train of its own for
+// either end of it, so there are fewer.
+func (c *carry) readCap() int {
+	if c.lossy {
+		return farReadCap
+	}
+	return readCap
 }
 
 // pumpRx writes what the peer placed in the RMB to the application.

@@ -22,6 +22,10 @@ const (
 
 	smallRing = 64 << 10
 	largeRing = 4 << 20
+	// farRing is the ring of a flow over a network while memory is plenty: four reads
+	// may be under way, and more does not fit the caches of a processor any more. Who
+	// waits for the answer to a ring that is full lets two processors wait.
+	farRing = 2 << 20
 )
 
 // ringPlan decides how large the receive ring of a flow is. Small rings stay in
@@ -125,8 +129,11 @@ func (g *gateway) newRings(mapped bool) ringPlan {
 	st := g.pool.Stats()
 	if !mapped {
 		p := ringPlan{first: st.RingSize()}
-		if g.cfg.Profile == ProfileMemory {
+		switch {
+		case g.cfg.Profile == ProfileMemory:
 			p.first = smallRing
+		case st.Used < st.Limit/8:
+			p.first = farRing
 		}
 		p.most = p.first
 		return p

@@ -101,7 +101,7 @@ func (q *qp) transmitRC() {
 			q.vec.schedule(q)
 			break
 		}
-		n := q.step()
+		n := q.step(budget)
 		if n == 0 {
 			break
 		}
@@ -110,9 +110,10 @@ func (q *qp) transmitRC() {
 	q.setDeadline()
 }
 
-// step sends the next packet and returns how many PSNs it takes; 0 means that
-// nothing can be sent now. A step that only begins a work request counts as one.
-func (q *qp) step() int {
+// step sends the next packet, or a run of at most budget, and returns how many
+// PSNs that takes; 0 means that nothing can be sent now. A step that only begins a
+// work request counts as one.
+func (q *qp) step(budget int) int {
 	r, v := &q.req, q.vec
 	if r.idx == q.sq.posted {
 		return 0
@@ -145,13 +146,20 @@ func (q *qp) step() int {
 	if !q.pace() {
 		return 0
 	}
-	n := q.emit(w, psn, uint32(room))
+	n := q.burst(w, psn, budget, room)
+	if n == 0 {
+		n = q.emit(w, psn, uint32(room))
+	}
 	if n == 0 {
 		return 0
 	}
 	r.tokens -= float64(n * q.mtu)
-	if wire.PSNDiff(psn, r.high) < 0 {
-		v.dev.count.retransmits.Add(1)
+	if again := int(wire.PSNDiff(r.high, psn)); again > 0 {
+		packets := n
+		if w.answered() { // one request
+			packets = 1
+		}
+		v.dev.count.retransmits.Add(uint64(min(again, packets)))
 	}
 	if r.k += uint32(n); r.k == w.packets {
 		r.idx, r.k = r.idx+1, 0
@@ -258,19 +266,6 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	h.AckReq = room == 1 || psn%q.req.ackEvery() == 0 || q.req.k == w.packets-1 && !q.more()
 	q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
 	return 1
-}
-
-// more tells whether what is posted behind the work request at idx goes out right
-// behind it, so that its packets ask for the acknowledgement of both. A sender that
-// has reason to look for congestion asks behind every message: its window grows
-// by what it hears.
-func (q *qp) more() bool {
-	r := &q.req
-	if r.idx+1 == q.sq.posted || r.cc.window < maxWindow || r.rtt.srtt >= paceFromRTT || q.state != verbs.QPSRTS {
-		return false
-	}
-	w := q.sq.slot(r.idx + 1)
-	return w.status == verbs.WCSuccess && !w.answered() && w.op != verbs.WRLocalInv && w.flags&verbs.SendFence == 0
 }
 
 // cut decides how many packets a READ request at psn asks for, n if none was

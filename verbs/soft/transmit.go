@@ -1,6 +1,10 @@
 package soft
 
-import "github.com/smcgw/smcgw/verbs/soft/wire"
+import (
+	"encoding/binary"
+
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
 
 const (
 	// batchTrains and batchArena bound what is collected before it is sent.
@@ -63,6 +67,38 @@ func (t *transmitter) add(p *path, h *wire.Header, parts [][]byte, length int) {
 	tr.appendArena(t.arena[mark:])
 	tr.count++
 	tr.total += size
+}
+
+// addRun appends datagrams to p that carry a payload of whole MTUs: those in the
+// middle of a message, with consecutive PSNs from that of h on. Every so many
+// PSNs, and at the end if last says so, one asks for an acknowledgement.
+func (t *transmitter) addRun(p *path, h *wire.Header, payload []byte, mtu int, every uint32, last bool) {
+	const mask, ask = 1<<24 - 1, 1 << 31
+	var first [wire.BTHLen]byte
+	bth := h.Append(first[:0], mtu)
+	size := wire.BTHLen + mtu + wire.ICRCLen
+	run := p.icrc.BeginRun(size, bth)
+	for psn := h.PSN; len(payload) > 0; psn = wire.PSNAdd(psn, 1) {
+		part := payload[:mtu:mtu]
+		payload = payload[mtu:]
+		word := psn & mask
+		if psn%every == 0 || last && len(payload) == 0 {
+			word |= ask
+		}
+		if len(t.arena)+arenaPerPacket > cap(t.arena) {
+			t.flush()
+		}
+		tr := t.trainFor(p, size)
+		mark := len(t.arena)
+		t.arena = binary.BigEndian.AppendUint32(append(t.arena, bth[:wire.BTHLen-4]...), word)
+		tr.appendArena(t.arena[mark:])
+		mark = len(t.arena)
+		tr.bufs = append(tr.bufs, part)
+		t.arena = wire.AppendICRC(t.arena, wire.Update(run.At(uint16(tr.count), word), part))
+		tr.appendArena(t.arena[mark:])
+		tr.count++
+		tr.total += size
+	}
 }
 
 // appendArena extends the last element of the gather list if b follows it.

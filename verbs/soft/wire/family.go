@@ -17,6 +17,8 @@ type family struct {
 	// idHigh and idLow are what the bytes of the identification add after the UDP
 	// header. Zeros for IPv6.
 	idHigh, idLow [256]uint32
+	// train is what the first identifications add after the BTH.
+	train [64]uint32
 	// unmasked is what byte 4 of the BTH adds if it is 0 in place of ones, after
 	// headers of so many bytes.
 	unmasked [MaxHeaderLen + 1]uint32
@@ -49,6 +51,9 @@ var ipv4 = sync.OnceValue(func() *family {
 	for i := range uint16(256) {
 		f.idHigh[i] = zero ^ header(0, i<<8, 0)
 		f.idLow[i] = zero ^ header(0, i, 0)
+	}
+	for i := range f.train {
+		f.train[i] = f.idAfterBTH(uint16(i))
 	}
 	for n := range uint16(len(f.lengths)) {
 		f.lengths[n].state = zero ^ header(ipv4Len+udpLen+n, 0, udpLen+n)

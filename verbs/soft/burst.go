@@ -1,0 +1,37 @@
+package soft
+
+import (
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// burst sends packets in the middle of a message, as many as budget and room
+// allow, in one go; 0 if there are none, or not in one piece of memory. A sender
+// that is paced sends them one by one.
+func (q *qp) burst(w *sendWQE, psn uint32, budget, room int) int {
+	r := &q.req
+	n := min(int(w.packets)-1-int(r.k), budget, room)
+	if n < 2 || r.k == 0 || w.apart || w.answered() || len(w.sges) != 1 || r.rtt.srtt >= paceFromRTT {
+		return 0
+	}
+	b := q.pd.local(&w.sges[0], r.k*uint32(q.mtu), uint32(n*q.mtu), 0)
+	if b == nil {
+		return 0
+	}
+	h := q.header(psn)
+	q.message(w, &h)
+	q.vec.tx.addRun(q.path, &h, b, q.mtu, r.ackEvery(), n == room)
+	return n
+}
+
+// more tells whether what is posted behind the work request at idx goes out right
+// behind it, so that its packets ask for the acknowledgement of both. A sender that
+// has reason to look for congestion asks behind every message: its window grows
+// by what it hears.
+func (q *qp) more() bool {
+	r := &q.req
+	if r.idx+1 == q.sq.posted || r.cc.window < maxWindow || r.rtt.srtt >= paceFromRTT || q.state != verbs.QPSRTS {
+		return false
+	}
+	w := q.sq.slot(r.idx + 1)
+	return w.status == verbs.WCSuccess && !w.answered() && w.op != verbs.WRLocalInv && w.flags&verbs.SendFence == 0
+}

@@ -296,8 +296,7 @@ func interrupted(ctx context.Context, err error) error {
 
 // settle lets the traces of the run before disappear: what it left to be
 // collected here, connections that end in the gateways, processors that are
-// awake. On two processors the round trip of plain TCP was six times as long a
-// twentieth of a second behind a carried run as it was a second behind it.
+// awake.
 func settle(ctx context.Context, d time.Duration) {
 	runtime.GC()
 	select {

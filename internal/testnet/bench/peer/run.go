@@ -257,7 +257,7 @@ func (c *comparison) one(ctx context.Context, round int, t task, v *variant) err
 	if err := c.arm(ctx, v); err != nil {
 		return err
 	}
-	settle(ctx)
+	settle(ctx, c.o.Duration)
 	before, err := c.meters()
 	if err != nil {
 		return interrupted(ctx, err)
@@ -294,13 +294,14 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// settle lets the traces of the work before disappear: what it left to be
-// collected here, and in the gateways the connections that end.
-func settle(ctx context.Context) {
+// settle lets the traces of the run before disappear: what it left to be
+// collected here, connections that end in the gateways, processors that are
+// awake.
+func settle(ctx context.Context, d time.Duration) {
 	runtime.GC()
 	select {
 	case <-ctx.Done():
-	case <-time.After(50 * time.Millisecond):
+	case <-time.After(min(max(d, 50*time.Millisecond), time.Second)):
 	}
 }
 

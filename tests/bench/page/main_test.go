@@ -9,7 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/internal/testnet/leak"
 )
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 func save(t *testing.T, dir, name string, r *report.Report) string {
 	file := filepath.Join(dir, name)

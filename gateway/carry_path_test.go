@@ -24,11 +24,12 @@ type pathSide struct {
 	peer   *shm.Peer
 	arena  *rmb.Arena
 	events []unix.EpollEvent
+	now    time.Time // of the test: how fast the machine is does not matter
 }
 
 func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	log := slog.New(slog.DiscardHandler)
-	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: Config{}}, events: make([]unix.EpollEvent, 64)}
+	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: Config{}}, events: make([]unix.EpollEvent, 64), now: time.Now()}
 	var err error
 	p.g.pool, err = rmb.NewPool(rmb.PoolConfig{})
 	require.NoError(t, err)
@@ -102,9 +103,9 @@ func connectPaths(t testing.TB, a, b *pathSide) (ca, cb *carry, appA, appB int) 
 
 // turn is what the loop does between two sleeps.
 func (p *pathSide) turn() {
-	now := time.Now()
+	p.now = p.now.Add(10 * time.Microsecond)
 	for worked := true; worked; {
-		worked, _ = p.s.turn(now)
+		worked, _ = p.s.turn(p.now)
 		n := p.s.poll(p.events, 0, true)
 		for i := range p.events[:n] {
 			p.s.dispatch(&p.events[i])

@@ -14,7 +14,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench faults soak interop demo install-test-deps clean
+.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults soak interop demo install-test-deps install-bench-deps clean
 
 all: build lint test
 
@@ -67,7 +67,16 @@ cover: ## dist/cover.html
 	$(GO) tool cover -html dist/cover.out -o dist/cover.html
 	$(GO) tool cover -func dist/cover.out | tail -n 1
 
-bench: ## Go benchmarks of every package
+bench: build install-bench-deps ## everything of docs/BENCHMARKS.md, and the page itself, in 40 minutes; needs root
+	mkdir -p dist
+	bin/smcgw bench --local --json >dist/bench.json
+	bin/smcgw bench --local --json --congestion-control cubic --only bulk,ping,redis-c50 --rounds 3 >dist/bench-cubic.json
+	$(GO) run ./tests/bench/page docs dist/bench.json dist/bench-cubic.json
+
+bench-quick: build install-bench-deps ## ratios of the targets P1 to P5 in 8 minutes; the last line is JSON; needs root
+	bin/smcgw bench --local --quick --ratios
+
+gobench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 faults: build ## the dying, stopping and misbehaving parts, COUNT times
@@ -86,6 +95,9 @@ demo: build ## four hosts, three gateways, ordinary programs
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root
 	@.ci/install-test-deps
+
+install-bench-deps: ## programs the comparisons run besides; needs root
+	@.ci/install-bench-deps
 
 clean: ## results of builds
 	rm -rf bin dist

@@ -21,8 +21,10 @@ const (
 // Action is what a policy rule wants.
 type Action uint8
 
-// The actions. Auto is accelerate for the programs: whether it is
-// worth it is learned by the gateway, which tells it by [Datapath.Remember].
+// The actions. Auto carries samples of a service until the gateway has learned
+// from them whether that pays, and tells it by [Datapath.SetService]. It is about
+// connections made on this host; of others the client decides, and its offers are
+// accepted. In rules about datagrams it is accelerate.
 const (
 	ActionPass Action = iota
 	ActionAccelerate
@@ -73,6 +75,14 @@ type Config struct {
 	// MaxPeers bounds the remembered peers; the least recently used are
 	// forgotten. Default: 16384.
 	MaxPeers int
+	// Samples is how many connections of an unknown service of rules with action
+	// auto are offered, 1 to 255, and SamplePeriod when so many others are if
+	// nothing is learned from those. Default: 2 and 30s.
+	Samples      int
+	SamplePeriod time.Duration
+	// MaxServices bounds the services that are known; the least recently used are
+	// forgotten. Default: 4096.
+	MaxServices int
 	// MaxDatagrams bounds the entries of carried datagram tuples, and, up to
 	// 16384, those of native ones. The least recently used are forgotten, roughly,
 	// and what user space then writes to A for them is dropped: leave room beyond
@@ -103,6 +113,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	setDefault(&c.MaxFlows, 1<<16)
 	setDefault(&c.MaxPeers, 1<<14)
+	setDefault(&c.Samples, 2)
+	setDefault(&c.SamplePeriod, 30*time.Second)
+	setDefault(&c.MaxServices, 1<<12)
 	setDefault(&c.MaxDatagrams, 1<<14)
 	setDefault(&c.DatagramPort, 4790)
 	if c.NeverPorts == nil {
@@ -152,6 +165,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxDatagrams < 16 || c.MaxDatagrams > 1<<22 {
 		bad("limits", "max_datagrams must be in 16..4194304")
+	}
+	if c.Samples < 1 || c.Samples > 255 || c.SamplePeriod < time.Millisecond || c.SamplePeriod > 24*time.Hour || c.MaxServices < 16 || c.MaxServices > 1<<22 {
+		bad("auto", "samples must be in 1..255, sample_period in 1ms..24h, max_services in 16..4194304")
 	}
 	if _, err := CompilePolicy(c.Policy, c.NeverPorts); err != nil {
 		errs = append(errs, err)

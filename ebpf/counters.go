@@ -142,6 +142,7 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 	}{
 		{"flows", d.objs.Flows},
 		{"peers", d.objs.Peers},
+		{"services", d.objs.Services},
 		{"own", d.objs.Own},
 		{"dgrams", d.objs.Datagrams},
 		{"dgram_natives", d.objs.DatagramNatives},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func newCarriers(t *testing.T, rules []Rule) *carriers {
 // application may have its answer before the forwarder has counted it.
 func (c *carriers) carried(n int64) {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool { return c.f.carried.Load() >= n }, time.Second, time.Millisecond)
+	require.Eventually(c.t, func() bool { return c.f.carried.Load() >= n }, 30*time.Second, time.Millisecond)
 	require.Equal(c.t, n, c.f.carried.Load())
 }
 
@@ -114,7 +115,7 @@ func TestDatagramsManyPeers(t *testing.T) {
 	require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peers[1].Addr(), Port: 9000, Reason: 33})) // the port goes first
 	require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peers[2].Addr(), Port: 9000, Capable: true}))
 	app := c.h1.udp("0.0.0.0:0", "")
-	require.NoError(t, app.SetDeadline(time.Now().Add(3*time.Second)))
+	require.NoError(t, app.SetDeadline(time.Now().Add(patience)))
 	for round := range 4 {
 		for i, p := range peers {
 			text := fmt.Sprintf("%d to %d", round, i)
@@ -147,7 +148,7 @@ func TestDatagramsSegmented(t *testing.T) {
 			}
 			_, err := app.Write(sent)
 			require.NoError(t, err)
-			require.NoError(t, server.SetReadDeadline(time.Now().Add(3*time.Second)))
+			require.NoError(t, server.SetReadDeadline(time.Now().Add(patience)))
 			var got []byte
 			b := make([]byte, 65536)
 			for i := range 11 {
@@ -194,7 +195,7 @@ func TestDatagramsRefused(t *testing.T) {
 			c := newCarriers(t, udpRules(9000))
 			capable(t, c.d1, v.server)
 			app := c.h1.udp("", net.JoinHostPort(v.server, "9000"))
-			require.NoError(t, app.SetDeadline(time.Now().Add(3*time.Second)))
+			require.NoError(t, app.SetDeadline(time.Now().Add(patience)))
 			_, err := app.Write([]byte("anybody?"))
 			require.NoError(t, err)
 			_, err = app.Read(make([]byte, 1))
@@ -235,16 +236,18 @@ func TestDatagramsSwitch(t *testing.T) {
 	peer := netip.MustParseAddr("10.77.0.2")
 	const count = 4000
 	seen := make(chan map[uint32]int, 1)
+	var arrived atomic.Int64
 	go func() {
 		got := map[uint32]int{}
 		b := make([]byte, 100)
-		_ = server.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = server.SetReadDeadline(time.Now().Add(patience))
 		for len(got) < count {
 			n, err := server.Read(b)
 			if err != nil || n != 4 {
 				break
 			}
 			got[binary.BigEndian.Uint32(b)]++
+			arrived.Add(1)
 		}
 		seen <- got
 	}()
@@ -257,8 +260,8 @@ func TestDatagramsSwitch(t *testing.T) {
 		case 80:
 			require.NoError(t, c.d1.ForgetDatagramPeer(peer, 0))
 		}
-		if i%50 == 0 {
-			time.Sleep(time.Millisecond) // neither queue is part of this test
+		if i%50 == 0 { // no queue is part of this test
+			require.Eventually(t, func() bool { return arrived.Load() >= int64(i)-50 }, patience, time.Millisecond, "%d", i)
 		}
 		_, err := app.Write(binary.BigEndian.AppendUint32(nil, i))
 		require.NoError(t, err)

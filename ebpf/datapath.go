@@ -46,7 +46,8 @@ type Datapath struct {
 	loIndex             int
 	ns                  *os.File // our network namespace
 	nl                  *netlink.Handle
-	diag                int // netlink socket for SOCK_DESTROY
+	diag                int        // netlink socket for SOCK_DESTROY
+	answer              [4096]byte // of diag; guarded by mu
 	routing             *routing
 	objs                *objects
 	events              *ringbuf.Reader

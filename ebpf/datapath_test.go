@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,7 +15,7 @@ func TestPlainPeer(t *testing.T) {
 	h2.echo("6379")
 	d := h1.open(config(accelerate(6379)))
 	for _, addr := range []string{"10.77.0.2:6379", "[fd77::2]:6379"} {
-		c, err := h1.connect(addr, 2*time.Second)
+		c, err := h1.connect(addr, patience)
 		require.NoError(t, err)
 		exchange(t, c)
 		_, err = d.Flow(tupleOf(c))

@@ -106,12 +106,13 @@ func (d *Datapath) destroy(t Tuple, ifindex uint32, meant func(answer []byte) bo
 	return err == nil, err
 }
 
-// diagnoseLocked sends a request and returns the answer, or its error.
+// diagnoseLocked sends a request and returns the answer, valid until the next
+// one, or its error.
 func (d *Datapath) diagnoseLocked(req [diagRequestLen]byte) ([]byte, error) {
 	if err := unix.Sendto(d.diag, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, fmt.Errorf("sock_diag: %w", err)
 	}
-	buf := make([]byte, 4096)
+	buf := d.answer[:]
 	n, _, err := unix.Recvfrom(d.diag, buf, 0)
 	if err != nil {
 		return nil, fmt.Errorf("sock_diag: %w", err)

@@ -60,7 +60,8 @@ const drainPeriod = 100 * time.Millisecond
 
 // Events calls fn for every event until ctx ends or d is closed; it returns the
 // cause. Native decisions are collected every 100 ms, replaced flows at once.
-// The buffer is bounded; what did not fit is counted as event_lost. Calls take
+// The buffer is bounded, and holds 512 native connections at most beside other
+// events; what did not fit is counted as event_lost. Calls take
 // turns. fn may call d; it must not wait for Close.
 func (d *Datapath) Events(ctx context.Context, fn func(Event)) error {
 	// Not an operation: the reader has its own lock and knows when it is closed,

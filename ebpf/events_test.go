@@ -92,7 +92,7 @@ func TestEventsEnd(t *testing.T) {
 		})
 	}()
 	h.echo("7777")
-	require.NoError(t, h.dial("127.0.0.1:7777", time.Second))
+	require.NoError(t, h.dial("127.0.0.1:7777", patience))
 	<-inside
 	close(closing)
 	require.NoError(t, d.Close())

@@ -99,10 +99,10 @@ func TestInboundSYN(t *testing.T) {
 
 		// Bare, same ISN, before the third ACK: native, told at once.
 		s.send(syn.without())
-		require.True(t, s.kernelAnswers(syn, time.Second))
+		require.True(t, s.kernelAnswers(syn, patience))
 		require.Equal(t, StateNone, s.state(syn))
-		s.rec.wait(t, time.Second, replacedBy(s.tuple(syn), 1000))
-		s.rec.wait(t, time.Second, nativeFor(SideServer, ReasonClientGone))
+		s.rec.wait(t, 30*time.Second, replacedBy(s.tuple(syn), 1000))
+		s.rec.wait(t, 30*time.Second, nativeFor(SideServer, ReasonClientGone))
 
 		// Offered with another ISN before the third ACK: begun anew.
 		syn = s.syn(v6, 1000)
@@ -112,7 +112,7 @@ func TestInboundSYN(t *testing.T) {
 		next.seq = 5000
 		s.send(next)
 		s.steered(next)
-		s.rec.wait(t, time.Second, replacedBy(s.tuple(syn), 1000))
+		s.rec.wait(t, 30*time.Second, replacedBy(s.tuple(syn), 1000))
 		f, err := s.d.Flow(s.tuple(syn))
 		require.NoError(t, err)
 		require.EqualValues(t, 5000, f.ISN)
@@ -137,7 +137,7 @@ func TestInboundSYN(t *testing.T) {
 		require.Equal(t, StateWire, s.state(syn))
 		require.NoError(t, s.d.Transition(s.tuple(syn), 1000, StateDead))
 		s.send(syn.without())
-		require.True(t, s.kernelAnswers(syn, time.Second))
+		require.True(t, s.kernelAnswers(syn, patience))
 		require.Equal(t, StateNone, s.state(syn))
 	}
 }
@@ -179,7 +179,7 @@ func TestInboundRefused(t *testing.T) {
 		v.change(&syn)
 		before := nativeCount(t, s.d, SideServer, v.reason)
 		s.send(syn)
-		require.True(t, s.kernelAnswers(syn, time.Second), v.name)
+		require.True(t, s.kernelAnswers(syn, patience), v.name)
 		require.Equal(t, before+1, nativeCount(t, s.d, SideServer, v.reason), v.name)
 		require.Equal(t, StateNone, s.state(syn), v.name)
 		require.NoError(t, v.undo(), v.name)
@@ -193,7 +193,7 @@ func TestInboundRefused(t *testing.T) {
 	syn = s.syn(false, 1000)
 	syn.dst = addrPort("10.77.0.2:6380")
 	s.send(syn)
-	_, ok := s.wire.next(time.Second, func(g segment) bool { return g.dst == syn.src && g.flags&flagRST != 0 })
+	_, ok := s.wire.next(patience, func(g segment) bool { return g.dst == syn.src && g.flags&flagRST != 0 })
 	require.True(t, ok)
 	// In transit: not ours, though the wildcard listener would match.
 	syn = s.syn(false, 1000)
@@ -213,7 +213,7 @@ func TestInboundStale(t *testing.T) {
 	require.NoError(t, StopHeartbeat(h.Heartbeat))
 	require.NoError(t, h.Close())
 	s.send(syn) // the client's retransmission
-	require.True(t, s.kernelAnswers(syn, time.Second))
+	require.True(t, s.kernelAnswers(syn, patience))
 	require.Equal(t, StateNone, s.state(syn))
 	require.EqualValues(t, 1, nativeCount(t, s.d, SideServer, ReasonGatewayStale))
 }
@@ -228,7 +228,7 @@ func TestICMP(t *testing.T) {
 		before := stat(t, s.d, "icmp_steered")
 		ours := segment{src: syn.dst, dst: syn.src, flags: flagACK, seq: 1, ack: 1001}
 		s.h1.send(s.h2, icmpError(syn.src.Addr(), syn.dst.Addr(), ours.bytes(t)))
-		require.Eventually(t, func() bool { return stat(t, s.d, "icmp_steered") == before+1 }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return stat(t, s.d, "icmp_steered") == before+1 }, 30*time.Second, time.Millisecond)
 		require.NoError(t, readICMP(s.d.WireTUN()))
 		ours.src = netip.AddrPortFrom(ours.src.Addr(), 1) // another connection
 		s.h1.send(s.h2, icmpError(syn.src.Addr(), syn.dst.Addr(), ours.bytes(t)))

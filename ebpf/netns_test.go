@@ -155,7 +155,7 @@ func pair(t *testing.T, a, b *host) {
 	}
 	for _, addr := range []string{"10.77.0.2:1", "[fd77::2]:1"} {
 		require.Eventually(t, func() bool { return errors.Is(a.dial(addr, 200*time.Millisecond), unix.ECONNREFUSED) },
-			5*time.Second, 20*time.Millisecond, addr)
+			30*time.Second, 20*time.Millisecond, addr)
 	}
 }
 
@@ -188,6 +188,20 @@ func (h *host) connect(addr string, timeout time.Duration) (c net.Conn, err erro
 	d.SetMultipathTCP(false)
 	h.do(func() { c, err = d.Dial("tcp", addr) })
 	return c, err
+}
+
+// retransmitted counts the segments of a connection that were sent again, SYNs
+// included: what had to wait for that was not answered at once.
+func retransmitted(t *testing.T, c net.Conn) (n uint32) {
+	t.Helper()
+	rc, err := c.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		require.NoError(t, err)
+		n = info.Total_retrans
+	}))
+	return n
 }
 
 // echo serves on the namespace's wildcard address until the test ends.
@@ -224,7 +238,7 @@ func (h *host) echo(port string) {
 // exchange proves that a connection carries bytes both ways.
 func exchange(t *testing.T, c net.Conn) {
 	t.Helper()
-	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	_, err := c.Write([]byte("ping"))
 	require.NoError(t, err)
 	b := make([]byte, 4)
@@ -241,6 +255,9 @@ func tupleOf(c net.Conn) Tuple {
 		Remote: netip.AddrPortFrom(r.Addr().Unmap(), r.Port()),
 	}
 }
+
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
 
 // accelerate is the policy most tests use.
 func accelerate(ports ...uint16) []Rule {

@@ -13,12 +13,14 @@ import (
 
 // objects are the loaded maps and programs.
 type objects struct {
-	Flows   *bpf.Map `ebpf:"smcgw_flows"`
-	Peers   *bpf.Map `ebpf:"smcgw_peers"`
+	Flows *bpf.Map `ebpf:"smcgw_flows"`
+	Peers *bpf.Map `ebpf:"smcgw_peers"`
+
 	Own     *bpf.Map `ebpf:"smcgw_own"`
 	Devices *bpf.Map `ebpf:"smcgw_devices"`
 	Control *bpf.Map `ebpf:"smcgw_control"`
 
+	Services        *bpf.Map `ebpf:"smcgw_services"`
 	Datagrams       *bpf.Map `ebpf:"smcgw_dgrams"`
 	DatagramNatives *bpf.Map `ebpf:"smcgw_dgram_natives"`
 	DatagramPeers   *bpf.Map `ebpf:"smcgw_dgram_peers"`
@@ -57,7 +59,7 @@ func (o *objects) Close() error {
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
-		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked,
+		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services,
 	} {
 		errs = append(errs, m.Close())
 	}
@@ -121,6 +123,7 @@ func (d *Datapath) load() error {
 		"mark_mask": d.cfg.MarkMask, "mark_pass": m.pass, "mark_inject": m.inject, "mark_local": m.local,
 		"app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "lo_ifindex": uint32(d.loIndex),
 		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
+		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
@@ -128,6 +131,7 @@ func (d *Datapath) load() error {
 	}
 	spec.Maps["smcgw_flows"].MaxEntries = uint32(d.cfg.MaxFlows)
 	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
+	spec.Maps["smcgw_services"].MaxEntries = uint32(d.cfg.MaxServices)
 	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
 	spec.Maps["smcgw_dgram_natives"].MaxEntries = min(uint32(d.cfg.MaxDatagrams), maxNatives)
 	spec.Maps["smcgw_dgram_peers"].MaxEntries = uint32(d.cfg.MaxPeers)

@@ -83,7 +83,7 @@ func TestOfferOnSYN(t *testing.T) {
 		to := addrPort(v.to)
 		local, err := h1.begin(v.family, to)
 		require.NoError(t, err, v.name)
-		syn, ok := wire.next(2*time.Second, isSYN(to.Port()))
+		syn, ok := wire.next(patience, isSYN(to.Port()))
 		require.True(t, ok, v.name)
 		role, nonce, has := syn.offer()
 		require.Equal(t, v.offer, has, v.name)
@@ -103,11 +103,11 @@ func TestOfferOnSYN(t *testing.T) {
 	local, err := h1.begin(unix.AF_INET, addrPort(ghost4+":6379"))
 	require.NoError(t, err)
 	mine := func(s segment) bool { return s.src == local }
-	first, ok := wire.next(time.Second, mine)
+	first, ok := wire.next(patience, mine)
 	require.True(t, ok)
 	_, _, has := first.offer()
 	require.True(t, has)
-	second, ok := wire.next(3*time.Second, mine)
+	second, ok := wire.next(patience, mine)
 	require.True(t, ok)
 	_, _, has = second.offer()
 	require.False(t, has)
@@ -173,7 +173,7 @@ func TestOfferWithheld(t *testing.T) {
 			require.ErrorIs(t, err, unix.ECONNREFUSED, v.name)
 		}
 		require.Equal(t, before+1, nativeCount(t, d, SideClient, v.reason), v.name)
-		rec.wait(t, time.Second, func(e Event) bool { return e.Reason == v.reason && e.Tuple.Remote == to })
+		rec.wait(t, 30*time.Second, func(e Event) bool { return e.Reason == v.reason && e.Tuple.Remote == to })
 		require.NoError(t, v.undo(), v.name)
 		require.Zero(t, stat(t, d, "offered"), v.name)
 	}
@@ -234,7 +234,7 @@ func TestPolicyInKernel(t *testing.T) {
 			require.Equal(t, want.Rule, f.Rule, "%+v %+v", rules, q)
 		}
 		for tuple, want := range refused {
-			e := rec.wait(t, time.Second, func(e Event) bool { return e.Tuple == tuple })
+			e := rec.wait(t, 30*time.Second, func(e Event) bool { return e.Tuple == tuple })
 			require.Equal(t, want.Reason, e.Reason, "%+v %v", rules, tuple)
 			require.Equal(t, want.Rule, e.Rule, "%+v %v", rules, tuple)
 		}
@@ -254,7 +254,7 @@ func makeCgroups(t *testing.T, mount string) string {
 	require.NoError(t, os.MkdirAll(filepath.Join(base, "c"), 0o755))
 	t.Cleanup(func() {
 		for _, dir := range dirs {
-			require.Eventually(t, func() bool { return os.Remove(filepath.Join(base, dir)) == nil }, 2*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return os.Remove(filepath.Join(base, dir)) == nil }, 30*time.Second, 10*time.Millisecond)
 		}
 	})
 	return "/" + filepath.Base(base)

@@ -143,7 +143,7 @@ func (s segment) offer() (role uint8, nonce uint16, ok bool) {
 func readTUN(t *testing.T, fd int, match func(segment) bool) segment {
 	t.Helper()
 	buf := make([]byte, 70000)
-	deadline := time.Now().Add(3 * time.Second)
+	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 		n, err := unix.Read(fd, buf)
 		if errors.Is(err, unix.EAGAIN) {

@@ -22,6 +22,7 @@ type Policy struct {
 	anyCgroup, anyUID  uint64
 	inbound            uint64 // rules that ask for no cgroup or user
 	accelerate         uint64 // rules whose action is not pass
+	automatic          uint64 // rules whose action is auto
 	tcp, udp           uint64 // rules by protocol
 
 	prefixes map[netip.Prefix]uint64 // each with the rules of its covering prefixes
@@ -101,6 +102,7 @@ func (p *Policy) compileMasks() {
 	p.anyUID = p.rulesWhere(func(r Rule) bool { return len(r.UIDs) == 0 })
 	p.inbound = p.rulesWhere(func(r Rule) bool { return !r.OutboundOnly() })
 	p.accelerate = p.rulesWhere(func(r Rule) bool { return r.Action != ActionPass })
+	p.automatic = p.rulesWhere(func(r Rule) bool { return r.Action == ActionAuto })
 	p.tcp = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoTCP })
 	p.udp = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoUDP })
 }
@@ -142,8 +144,20 @@ func (p *Policy) compilePorts() {
 			m.excluded = p.anyPort & p.accelerate
 			m.mask &^= m.excluded
 		}
-		p.ports[port] = m
+		p.ports[port] = p.solely(port, m)
 	}
+}
+
+// solely leaves a port to the sole rules that name it.
+func (p *Policy) solely(port uint16, m portMask) portMask {
+	sole := p.rulesWhere(func(r Rule) bool { return r.Sole && slices.Contains(r.Ports, port) })
+	var others uint64
+	for _, proto := range []uint64{p.tcp, p.udp} {
+		if sole&proto != 0 {
+			others |= proto &^ sole
+		}
+	}
+	return portMask{mask: m.mask &^ others, excluded: m.excluded &^ others}
 }
 
 // compileUsers gives users and cgroup patterns their rules.

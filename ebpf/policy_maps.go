@@ -53,7 +53,7 @@ func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64)
 	}
 	head := smcgwPolicyHead{
 		Any4: p.anyPeer4, Any6: p.anyPeer6, AnyPort: p.anyPort, AnyCgroup: p.anyCgroup, AnyUid: p.anyUID,
-		Inbound: p.inbound, Accelerate: p.accelerate, Tcp: p.tcp, Udp: p.udp,
+		Inbound: p.inbound, Accelerate: p.accelerate, Automatic: p.automatic, Tcp: p.tcp, Udp: p.udp,
 		Watch: bit(p.tcp&^p.inbound != 0), WatchUdp: bit(p.udp&^p.inbound != 0),
 	}
 	errs = append(errs, d.objs.Policy.Put(gen, head))

@@ -14,8 +14,10 @@ import (
 // of the programs.
 func naive(rules []Rule, never []uint16, q Query) Verdict {
 	excluded := NoRule
+	sole := func(r Rule) bool { return r.Sole && r.Proto == q.Proto && slices.Contains(r.Ports, q.Port) }
+	taken := slices.ContainsFunc(rules, sole)
 	for i, r := range rules {
-		if !naiveMatch(r, q) {
+		if !naiveMatch(r, q) || taken && !sole(r) {
 			continue
 		}
 		if r.Action != ActionPass && len(r.Ports) == 0 && slices.Contains(never, q.Port) {
@@ -91,6 +93,7 @@ func drawRules(t *rapid.T) []Rule {
 		rules[i] = Rule{
 			Ports: some(t, "ports", testPorts), Peers: some(t, "peers", testPrefixes),
 			Action: Action(rapid.IntRange(0, 2).Draw(t, "action")), Proto: Proto(rapid.IntRange(0, 1).Draw(t, "proto")),
+			Sole: rapid.IntRange(0, 5).Draw(t, "sole") == 0,
 		}
 		if rapid.IntRange(0, 3).Draw(t, "caller") == 0 {
 			rules[i].UIDs, rules[i].Cgroups = some(t, "uids", testUIDs), some(t, "cgroups", testCgroups)
@@ -134,8 +137,8 @@ func TestCompilePolicyErrors(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	require.NoError(t, Config{}.Validate())
-	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1}.Validate()
-	for _, part := range []string{"generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "max_flows", "max_datagrams"} {
+	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1, Samples: 256}.Validate()
+	for _, part := range []string{"auto", "generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "max_flows", "max_datagrams"} {
 		require.ErrorContains(t, err, part)
 	}
 	m := Config{MarkMask: 0x300}.marks()

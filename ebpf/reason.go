@@ -20,4 +20,5 @@ const (
 	ReasonFlowLimit        uint8 = 36
 	ReasonRPFilter         uint8 = 42
 	ReasonMode             uint8 = 43
+	ReasonNotWorthIt       uint8 = 50
 )

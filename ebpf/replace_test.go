@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,13 +39,15 @@ func TestReuseOfTuple(t *testing.T) {
 	old := c.h1.beginFrom(from, to)
 	first, err := c.d.Flow(tuple)
 	require.NoError(t, err)
-	for _, state := range []State{StateNegotiating, StateCompleting, StateCarrying} {
-		require.NoError(t, c.d.Transition(tuple, first.ISN, state))
+	states := []State{StateNegotiating, StateCompleting, StateCarrying}
+	var took []time.Duration
+	for i := range 15 {
+		require.NoError(t, c.d.Transition(tuple, first.ISN, states[i%len(states)]))
 		require.NoError(t, unix.Close(old))
 		began := time.Now()
 		old = c.h1.beginFrom(from, to)
-		c.rec.wait(t, time.Second, replacedBy(tuple, first.ISN))
-		require.Less(t, time.Since(began), 80*time.Millisecond, "replaced flows wake the reader")
+		c.rec.wait(t, 30*time.Second, replacedBy(tuple, first.ISN))
+		took = append(took, time.Since(began))
 		second, err := c.d.Flow(tuple)
 		require.NoError(t, err)
 		require.Equal(t, StateOffered, second.State)
@@ -53,12 +56,17 @@ func TestReuseOfTuple(t *testing.T) {
 		require.ErrorIs(t, c.d.Delete(tuple, first.ISN), ErrReplaced)
 		first = second
 	}
+	// Who is not woken reads every drainPeriod. Half of the times tell that, however
+	// late some are.
+	slices.Sort(took)
+	t.Logf("told of within %v", took)
+	require.Less(t, took[len(took)/2], drainPeriod/3, "replaced flows wake the reader")
 	// Native this time: the entry goes, and the SYN leaves.
 	require.NoError(t, c.d.Transition(tuple, first.ISN, StateCarrying))
 	require.NoError(t, c.d.SetMode(ModeObserve))
 	require.NoError(t, unix.Close(old))
 	old = c.h1.beginFrom(from, to)
-	c.rec.wait(t, time.Second, replacedBy(tuple, first.ISN))
+	c.rec.wait(t, 30*time.Second, replacedBy(tuple, first.ISN))
 	require.Equal(t, StateNone, c.state(tuple))
 	require.NoError(t, unix.Close(old))
 }
@@ -120,7 +128,7 @@ func TestForeignHeaderOptions(t *testing.T) {
 	h2.echo("6379")
 	d := h1.open(config(accelerate(6379)))
 	enterCgroup(t, mount, base)
-	c, err := h1.connect("10.77.0.2:6379", time.Second)
+	c, err := h1.connect("10.77.0.2:6379", patience)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stat(t, d, "offered"))
 	before := calls()

@@ -33,6 +33,9 @@ type Rule struct {
 	UIDs []uint32
 	// Proto is the protocol; the rule is about no other.
 	Proto Proto
+	// Sole: on Ports, rules for the same protocol that are not sole match nothing.
+	// Wherever it stands in the list, such a rule decides, and moves no other.
+	Sole bool
 	// Action is what happens to a matching connection.
 	Action Action
 }

@@ -155,6 +155,7 @@ type smcgwPolicyHead struct {
 	AnyUid     uint64
 	Inbound    uint64
 	Accelerate uint64
+	Automatic  uint64
 	Tcp        uint64
 	Udp        uint64
 	Watch      uint32
@@ -174,6 +175,15 @@ type smcgwPortRule struct {
 	Excluded uint64
 }
 
+type smcgwService struct {
+	_       structs.HostLayout
+	Word    uint64
+	Passed  uint64
+	Watched uint64
+	Bytes   uint64
+	Lasted  uint64
+}
+
 type smcgwSkNote struct {
 	_          structs.HostLayout
 	Mask       uint64
@@ -183,6 +193,7 @@ type smcgwSkNote struct {
 	Foreign    uint8
 	Rule       uint8
 	Pad        [7]uint8
+	Began      uint64
 }
 
 type smcgwStat uint32
@@ -251,6 +262,7 @@ const (
 	smcgwMapSmcgwPolicy       = "smcgw_policy"
 	smcgwMapSmcgwPorts        = "smcgw_ports"
 	smcgwMapSmcgwScratch      = "smcgw_scratch"
+	smcgwMapSmcgwServices     = "smcgw_services"
 	smcgwMapSmcgwSk           = "smcgw_sk"
 	smcgwMapSmcgwStats        = "smcgw_stats"
 	smcgwMapSmcgwUids         = "smcgw_uids"
@@ -274,6 +286,8 @@ const (
 	smcgwVarMarkMask          = "mark_mask"
 	smcgwVarMarkPass          = "mark_pass"
 	smcgwVarNetnsCookie       = "netns_cookie"
+	smcgwVarSamplePeriod      = "sample_period"
+	smcgwVarSampleTokens      = "sample_tokens"
 	smcgwVarUnusedCasArgs     = "unused_cas_args"
 	smcgwVarUnusedEvent       = "unused_event"
 	smcgwVarUnusedStat        = "unused_stat"
@@ -360,6 +374,7 @@ type smcgwMapSpecs struct {
 	SmcgwPolicy       *ebpf.MapSpec `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.MapSpec `ebpf:"smcgw_ports"`
 	SmcgwScratch      *ebpf.MapSpec `ebpf:"smcgw_scratch"`
+	SmcgwServices     *ebpf.MapSpec `ebpf:"smcgw_services"`
 	SmcgwSk           *ebpf.MapSpec `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.MapSpec `ebpf:"smcgw_stats"`
 	SmcgwUids         *ebpf.MapSpec `ebpf:"smcgw_uids"`
@@ -377,6 +392,8 @@ type smcgwVariableSpecs struct {
 	MarkMask      *ebpf.VariableSpec `ebpf:"mark_mask"`
 	MarkPass      *ebpf.VariableSpec `ebpf:"mark_pass"`
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	SamplePeriod  *ebpf.VariableSpec `ebpf:"sample_period"`
+	SampleTokens  *ebpf.VariableSpec `ebpf:"sample_tokens"`
 	UnusedCasArgs *ebpf.VariableSpec `ebpf:"unused_cas_args"`
 	UnusedEvent   *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedStat    *ebpf.VariableSpec `ebpf:"unused_stat"`
@@ -423,6 +440,7 @@ type smcgwMaps struct {
 	SmcgwPolicy       *ebpf.Map `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.Map `ebpf:"smcgw_ports"`
 	SmcgwScratch      *ebpf.Map `ebpf:"smcgw_scratch"`
+	SmcgwServices     *ebpf.Map `ebpf:"smcgw_services"`
 	SmcgwSk           *ebpf.Map `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.Map `ebpf:"smcgw_stats"`
 	SmcgwUids         *ebpf.Map `ebpf:"smcgw_uids"`
@@ -450,6 +468,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwPolicy,
 		m.SmcgwPorts,
 		m.SmcgwScratch,
+		m.SmcgwServices,
 		m.SmcgwSk,
 		m.SmcgwStats,
 		m.SmcgwUids,
@@ -468,6 +487,8 @@ type smcgwVariables struct {
 	MarkMask      *ebpf.Variable `ebpf:"mark_mask"`
 	MarkPass      *ebpf.Variable `ebpf:"mark_pass"`
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
+	SamplePeriod  *ebpf.Variable `ebpf:"sample_period"`
+	SampleTokens  *ebpf.Variable `ebpf:"sample_tokens"`
 	UnusedCasArgs *ebpf.Variable `ebpf:"unused_cas_args"`
 	UnusedEvent   *ebpf.Variable `ebpf:"unused_event"`
 	UnusedStat    *ebpf.Variable `ebpf:"unused_stat"`

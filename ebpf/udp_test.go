@@ -131,7 +131,7 @@ func (h *host) udpEcho(local string) {
 // ping sends a datagram on a connected socket and wants it back.
 func ping(t *testing.T, c *net.UDPConn, text string) {
 	t.Helper()
-	require.NoError(t, c.SetDeadline(time.Now().Add(3*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	_, err := c.Write([]byte(text))
 	require.NoError(t, err)
 	b := make([]byte, 65536)

@@ -35,8 +35,9 @@ type AdminServer struct {
 	off     OffFlag
 	log     *slog.Logger
 
-	ctl Control
-	src MetricsSource
+	ctl  Control
+	src  MetricsSource
+	over <-chan struct{} // closed when Serve is to end
 
 	close sync.Once
 }
@@ -71,6 +72,7 @@ func (s *AdminServer) Serve(ctx context.Context, ctl Control, src MetricsSource)
 	parent := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	s.over = ctx.Done()
 	metrics := metricsHandler(src, s.version)
 	servers := []*http.Server{s.httpServer(s.adminMux(metrics), s.socket.withPeer)}
 	listeners := []net.Listener{s.socket}

@@ -70,6 +70,11 @@ func (c *AdminClient) Peers(ctx context.Context) (PeerList, error) {
 	return ask[PeerList](ctx, c, http.MethodGet, "/v1/peers", PeersSchema)
 }
 
+// Services lists what rules with action auto have learned.
+func (c *AdminClient) Services(ctx context.Context) (ServiceList, error) {
+	return ask[ServiceList](ctx, c, http.MethodGet, "/v1/services", ServicesSchema)
+}
+
 // Devices lists the RDMA devices.
 func (c *AdminClient) Devices(ctx context.Context) (DeviceList, error) {
 	return ask[DeviceList](ctx, c, http.MethodGet, "/v1/devices", DevicesSchema)

@@ -12,6 +12,10 @@ type fakeControl struct {
 	mu   sync.Mutex
 	offs []bool
 	fail error
+	// tried are the trials that began, ended is the number of those that are over.
+	tried    []Trial
+	ended    int
+	tryError error
 	// status is returned by Status, empty by default.
 	status Status
 }
@@ -33,9 +37,32 @@ func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
 
 func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
 
+func (f *fakeControl) Services() []ServiceInfo { return sampleServices() }
+
 func (f *fakeControl) Devices() []DeviceInfo { return sampleDevices() }
 
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
+
+func (f *fakeControl) Try(t Trial) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tryError != nil {
+		return nil, f.tryError
+	}
+	f.tried = append(f.tried, t)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.ended++
+	}, nil
+}
+
+// trials returns what was tried and how many of them have ended.
+func (f *fakeControl) trials() ([]Trial, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]Trial(nil), f.tried...), f.ended
+}
 
 func (f *fakeControl) SetOff(off bool) error {
 	f.mu.Lock()
@@ -93,6 +120,21 @@ func samplePeers() []PeerInfo {
 	}
 }
 
+func sampleServices() []ServiceInfo {
+	return []ServiceInfo{
+		{
+			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: VerdictCarry, Why: "sample", Score: 12.5,
+			Connections: 2, Bytes: 1 << 30, Moves: 4096, BytesPerConnection: 1 << 29, BytesPerMove: 1 << 18, BytesPerSecond: 2e9, Native: 3,
+			Compared: &ServiceRates{CarriedConnections: 1, CarriedBytesPerSecond: 2e9, NativeConnections: 2, NativeBytesPerSecond: 1.8e9},
+		},
+		{
+			Address: netip.MustParseAddr("10.0.0.2"), Port: 6379, Verdict: VerdictNative, Reason: "not_worth_it", Why: "sample", Score: 0.002,
+			Connections: 2, Bytes: 45000, Moves: 2000, BytesPerConnection: 22500, BytesPerMove: 22.5, BytesPerSecond: 45000, ExpiresSeconds: 600, Native: 48,
+		},
+		{Address: netip.MustParseAddr("fd00::2"), Port: 80, Verdict: VerdictSampling, Why: "sample", SamplesLeft: 1, ExpiresSeconds: 30},
+	}
+}
+
 func sampleDevices() []DeviceInfo {
 	return []DeviceInfo{
 		{
@@ -121,6 +163,7 @@ func (f *fakeControl) Snapshot() Snapshot {
 		Memory:      map[string]uint64{"rmb": 1 << 20},
 		MemoryLimit: 1 << 30,
 		Peers:       map[PeerState]int{PeerCapable: 1},
+		Services:    map[ServiceVerdict]int{VerdictNative: 3},
 		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
 		Devices:     sampleDevices(),
 		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),

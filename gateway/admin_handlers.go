@@ -19,12 +19,14 @@ func (s *AdminServer) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/stats", s.getStats)
 	mux.HandleFunc("GET /v1/conns", s.getConns)
 	mux.HandleFunc("GET /v1/peers", s.getPeers)
+	mux.HandleFunc("GET /v1/services", s.getServices)
 	mux.HandleFunc("GET /v1/devices", s.getDevices)
 	mux.HandleFunc("GET /v1/version", s.getVersion)
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, true) })
 	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false) })
 	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
+	mux.HandleFunc("POST /v1/trial", s.postTrial)
 	return authorise(mux)
 }
 
@@ -96,6 +98,10 @@ func (s *AdminServer) getConns(w http.ResponseWriter, r *http.Request) {
 
 func (s *AdminServer) getPeers(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, PeerList{Schema: PeersSchema, Peers: orEmpty(s.ctl.Peers())})
+}
+
+func (s *AdminServer) getServices(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, ServiceList{Schema: ServicesSchema, Services: orEmpty(s.ctl.Services())})
 }
 
 func (s *AdminServer) getDevices(w http.ResponseWriter, _ *http.Request) {

@@ -45,7 +45,7 @@ func startAdmin(t *testing.T, edit func(*Config)) *testAdmin {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.server.Serve(ctx, a.ctl, a.ctl) }()
-	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 1 }, 30*time.Second, time.Millisecond)
 	stopped := false
 	a.stop = func() {
 		if stopped {
@@ -135,7 +135,7 @@ func TestAdminVerbs(t *testing.T) {
 func TestAFlagSetPastTheDaemonIsSeen(t *testing.T) {
 	a := startAdmin(t, nil)
 	require.NoError(t, NewOffFlag(a.cfg.StateDir).Set(true))
-	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 2 }, 5*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 2 }, 30*time.Second, 20*time.Millisecond)
 	require.Equal(t, []bool{false, true}, slices.Compact(a.ctl.switched()))
 }
 

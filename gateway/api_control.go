@@ -15,10 +15,16 @@ type Control interface {
 	Conns(q ConnQuery) []ConnInfo
 	// Peers lists what is known of peers.
 	Peers() []PeerInfo
+	// Services lists what rules with action auto have learned.
+	Services() []ServiceInfo
 	// Devices lists the RDMA devices of the configuration.
 	Devices() []DeviceInfo
-	// FlushPeers forgets every remembered refusal and returns their number.
+	// FlushPeers forgets every remembered refusal and returns their number. What
+	// was learned of services is forgotten too.
 	FlushPeers() (int, error)
+	// Try makes a trial's rule count, until end is called. A [TrialError] says
+	// what is wrong with it.
+	Try(t Trial) (end func(), err error)
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
@@ -49,8 +55,10 @@ type Snapshot struct {
 	Memory      map[string]uint64
 	MemoryLimit uint64
 	Peers       map[PeerState]int
-	Maps        []MapUse
-	Devices     []DeviceInfo
+	// Services are those that rules with action auto know of.
+	Services map[ServiceVerdict]int
+	Maps     []MapUse
+	Devices  []DeviceInfo
 	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
 	// never did.
 	Heartbeat time.Time

@@ -15,14 +15,15 @@ import (
 func TestDocumentsAreStable(t *testing.T) {
 	version := VersionInfo{Schema: VersionSchema, Version: "1.2.3", Go: "go1.26", OS: "linux", Arch: "amd64", Kernel: "6.18", Daemon: "1.2.2"}
 	for name, doc := range map[string]any{
-		"status.golden":  sampleStatus(),
-		"stats.golden":   sampleStats(),
-		"conns.golden":   ConnList{Schema: ConnsSchema, Conns: sampleConns()},
-		"peers.golden":   PeerList{Schema: PeersSchema, Peers: samplePeers()},
-		"devices.golden": DeviceList{Schema: DevicesSchema, Devices: sampleDevices()},
-		"version.golden": version,
-		"result.golden":  Result{Schema: ResultSchema, Verb: "peers flush", Message: "2 remembered peers forgotten", Count: 2},
-		"error.golden":   ErrorDoc{Schema: ErrorSchema, Error: "not permitted for this user"},
+		"status.golden":   sampleStatus(),
+		"stats.golden":    sampleStats(),
+		"conns.golden":    ConnList{Schema: ConnsSchema, Conns: sampleConns()},
+		"peers.golden":    PeerList{Schema: PeersSchema, Peers: samplePeers()},
+		"services.golden": ServiceList{Schema: ServicesSchema, Services: sampleServices()},
+		"devices.golden":  DeviceList{Schema: DevicesSchema, Devices: sampleDevices()},
+		"version.golden":  version,
+		"result.golden":   Result{Schema: ResultSchema, Verb: "peers flush", Message: "2 remembered peers forgotten", Count: 2},
+		"error.golden":    ErrorDoc{Schema: ErrorSchema, Error: "not permitted for this user"},
 	} {
 		out, err := json.MarshalIndent(doc, "", "  ")
 		require.NoError(t, err)
@@ -39,6 +40,8 @@ func TestDocumentsReadBack(t *testing.T) {
 	requireReadsBack(t, sampleStats(), &stats)
 	var devices DeviceList
 	requireReadsBack(t, DeviceList{Schema: DevicesSchema, Devices: sampleDevices()}, &devices)
+	var services ServiceList
+	requireReadsBack(t, ServiceList{Schema: ServicesSchema, Services: sampleServices()}, &services)
 	var peers PeerList
 	requireReadsBack(t, PeerList{Schema: PeersSchema, Peers: samplePeers()}, &peers)
 }

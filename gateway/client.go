@@ -29,6 +29,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 		g.wg.Done()
 		return
 	}
+	f.auto = g.auto.selects(e.Rule)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
 	if r := g.admit(); r != negotiate.ReasonNone {
 		go f.releaseEarly(r)

@@ -26,7 +26,8 @@ func (m *Mode) setText(text string) error { return pick(m, text, Modes()) }
 type Action string
 
 // The actions: pass leaves it native, accelerate carries it when the peer can,
-// auto carries it when that has paid.
+// auto carries it when that has paid for earlier connections to the service; it
+// is about TCP only.
 const (
 	ActionPass       Action = "pass"
 	ActionAccelerate Action = "accelerate"

@@ -51,6 +51,9 @@ mark_mask: 0x3
 rule_pref: 200
 table: 100
 shards: 2
+profile: throughput
+spin: 30us
+cpus: [2, 0]
 log: { level: debug, format: json }
 `
 
@@ -75,6 +78,7 @@ func TestParseFullConfig(t *testing.T) {
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
 		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", MarkMask: 3, RulePref: 200, Table: 100, Shards: 2,
+		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},
 		Log: Log{Level: LogDebug, Format: LogJSON},
 	}
 	require.Equal(t, want, c)
@@ -91,6 +95,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
+		Profile: ProfileBalanced, Spin: Spin(20 * time.Microsecond),
 		Log: Log{Level: LogInfo, Format: LogAuto},
 	}, want)
 	require.NoError(t, want.Validate())
@@ -150,7 +155,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
@@ -166,7 +171,7 @@ limits.retry: { a: b }
 		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
 		`line 16: mark_mask: 0x7 is not two adjacent bits`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, log)`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -174,40 +179,41 @@ limits.retry: { a: b }
 
 func TestSingleErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"mode: [off]":                          "line 1: mode: must be a single value, not a list",
-		"devices: eth0":                        `line 1: devices: must be a list, not "eth0"`,
-		"devices: [eth0, eth0]":                `line 1: devices[1]: "eth0" is listed twice`,
-		"devices: [lo]":                        "line 1: devices[0]: the loopback device cannot be used",
-		"devices: [~]":                         "line 1: devices[0]: has no value",
-		"a: &x 1":                              "line 1: a: unknown field",
-		"admin: &x /a\nshm_dir: *x":            "line 1: admin: anchors and aliases are not supported",
-		"limits: {max_flows: 0}":               "line 1: limits.max_flows: must not be 0",
-		"limits: {handshake_timeout: 0s}":      "line 1: limits.handshake_timeout: must not be 0",
-		"limits: {memory: 0}":                  "line 1: limits.memory: must not be 0",
-		"limits: {memory: 4KiB}":               "line 1: limits.memory: 4KiB is not between 1MiB and 16TiB",
-		"limits: {memory: 9999999999GiB}":      "is not an amount of memory",
-		"admin: run/x":                         `line 1: admin: "run/x" is not an absolute path`,
-		"admin: /" + strings.Repeat("x", 107):  "line 1: admin: longer than 107 bytes",
-		"shm_dir: /" + strings.Repeat("x", 90): "line 1: shm_dir: longer than 67 bytes",
-		"metrics: {listen: localhost}":         "line 1: metrics.listen: \"localhost\" is not an address and a port",
-		"metrics: {listen: ':0'}":              "is not an address and a port",
-		"schema: smcgw/v2":                     `line 1: schema: "smcgw/v2" is not smcgw/v1`,
-		"mode: off\n---\nmode: off":            "a second document",
-		"mode: [":                              "line 1: not YAML: ",
-		"\tmode: off":                          "not YAML: ",
-		"policy: [{name: 'a b'}]":              `line 1: policy[0].name: "a b" is not a name`,
-		"policy: [{match: {cgroups: [x]}}]":    `line 1: policy[0].match.cgroups[0]: "x" is not a cgroup path`,
-		"policy: [{match: {cgroups: ['/[']}}]": "is not a cgroup path",
-		"carriers: [shm, shm]":                 `line 1: carriers[1]: "shm" is listed twice`,
-		"policy: [{match: {proto: sctp}}]":     `line 1: policy[0].match.proto: "sctp" is none of tcp or udp`,
-		"datagram_port: -1":                    `line 1: datagram_port: "-1" is not a number from 0 to 65535`,
-		"datagram_port: 50000":                 `line 1: datagram_port: 50000 is not between 1 and 49151`,
-		"datagram_port: 4791":                  `line 1: datagram_port: 4791 is the port of the soft device`,
-		"carriers: [tcp]":                      `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
-		"rule_pref: 40000":                     "rule_pref: 40000 is not between 1 and 32763",
-		"[1, 2]":                               "line 1: must be a set of fields, not a list",
-		"? [a]\n: b":                           "unknown field",
-		"log: {level: loud}":                   `line 1: log.level: "loud" is none of debug, info, warn or error`,
+		"mode: [off]":                                    "line 1: mode: must be a single value, not a list",
+		"devices: eth0":                                  `line 1: devices: must be a list, not "eth0"`,
+		"devices: [eth0, eth0]":                          `line 1: devices[1]: "eth0" is listed twice`,
+		"devices: [lo]":                                  "line 1: devices[0]: the loopback device cannot be used",
+		"devices: [~]":                                   "line 1: devices[0]: has no value",
+		"a: &x 1":                                        "line 1: a: unknown field",
+		"admin: &x /a\nshm_dir: *x":                      "line 1: admin: anchors and aliases are not supported",
+		"limits: {max_flows: 0}":                         "line 1: limits.max_flows: must not be 0",
+		"limits: {handshake_timeout: 0s}":                "line 1: limits.handshake_timeout: must not be 0",
+		"limits: {memory: 0}":                            "line 1: limits.memory: must not be 0",
+		"limits: {memory: 4KiB}":                         "line 1: limits.memory: 4KiB is not between 1MiB and 16TiB",
+		"limits: {memory: 9999999999GiB}":                "is not an amount of memory",
+		"admin: run/x":                                   `line 1: admin: "run/x" is not an absolute path`,
+		"admin: /" + strings.Repeat("x", 107):            "line 1: admin: longer than 107 bytes",
+		"shm_dir: /" + strings.Repeat("x", 90):           "line 1: shm_dir: longer than 67 bytes",
+		"metrics: {listen: localhost}":                   "line 1: metrics.listen: \"localhost\" is not an address and a port",
+		"metrics: {listen: ':0'}":                        "is not an address and a port",
+		"schema: smcgw/v2":                               `line 1: schema: "smcgw/v2" is not smcgw/v1`,
+		"mode: off\n---\nmode: off":                      "a second document",
+		"mode: [":                                        "line 1: not YAML: ",
+		"\tmode: off":                                    "not YAML: ",
+		"policy: [{name: 'a b'}]":                        `line 1: policy[0].name: "a b" is not a name`,
+		"policy: [{match: {cgroups: [x]}}]":              `line 1: policy[0].match.cgroups[0]: "x" is not a cgroup path`,
+		"policy: [{match: {cgroups: ['/[']}}]":           "is not a cgroup path",
+		"policy:\n- match: {proto: udp}\n  action: auto": "line 3: policy[0].action: auto is about connections (tcp)",
+		"carriers: [shm, shm]":                           `line 1: carriers[1]: "shm" is listed twice`,
+		"policy: [{match: {proto: sctp}}]":               `line 1: policy[0].match.proto: "sctp" is none of tcp or udp`,
+		"datagram_port: -1":                              `line 1: datagram_port: "-1" is not a number from 0 to 65535`,
+		"datagram_port: 50000":                           `line 1: datagram_port: 50000 is not between 1 and 49151`,
+		"datagram_port: 4791":                            `line 1: datagram_port: 4791 is the port of the soft device`,
+		"carriers: [tcp]":                                `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
+		"rule_pref: 40000":                               "rule_pref: 40000 is not between 1 and 32763",
+		"[1, 2]":                                         "line 1: must be a set of fields, not a list",
+		"? [a]\n: b":                                     "unknown field",
+		"log: {level: loud}":                             `line 1: log.level: "loud" is none of debug, info, warn or error`,
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.ErrorContains(t, err, want, "%q", text)

@@ -95,6 +95,7 @@ func (k *checker) policy(rules []Rule, users userLookup) {
 		seen[r.Name] = true
 		oneOf(k, field+".match.proto", r.Match.Proto, Protos())
 		oneOf(k, field+".action", r.Action, Actions())
+		k.must(r.Action != ActionAuto || r.Match.Proto != ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
 		k.match(field+".match", r.Match, users)
 	}
 }
@@ -163,7 +164,7 @@ func (k *checker) advanced(c Config) {
 	between(k, "rule_pref", c.RulePref, 1, 32_763)
 	free := c.Table > 0 && c.Table < 1<<31-1 && (c.Table > 255 || c.Table < 252)
 	k.must(free, "table", "%d and %d are not two free tables", c.Table, c.Table+1)
-	between(k, "shards", c.Shards, 0, 256)
+	k.loops(c)
 	oneOf(k, "log.level", c.Log.Level, LogLevels())
 	oneOf(k, "log.format", c.Log.Format, LogFormats())
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -141,8 +142,12 @@ func (g *gateway) Devices() []DeviceInfo {
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.flush()
 	g.dgrams.Load().flush()
-	return g.steer.FlushPeers()
+	n, err := g.steer.FlushPeers()
+	return n, errors.Join(err, g.auto.flush())
 }
+
+// Services implements Control.
+func (g *gateway) Services() []ServiceInfo { return g.auto.list(time.Now()) }
 
 // SetOff implements Control.
 func (g *gateway) SetOff(off bool) error {
@@ -158,6 +163,9 @@ func (g *gateway) SetOff(off bool) error {
 	return nil
 }
 
+// Try implements Control.
+func (g *gateway) Try(t Trial) (end func(), err error) { return g.trials.begin(t) }
+
 func (g *gateway) mode() Mode {
 	if g.off.Load() {
 		return ModeOff
@@ -170,7 +178,7 @@ func (g *gateway) Snapshot() Snapshot {
 	s := Snapshot{
 		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
 		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
-		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{},
+		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
 	}
 	if ns := g.beat.Load(); ns != 0 {
 		s.Heartbeat = time.Unix(0, ns)
@@ -186,6 +194,9 @@ func (g *gateway) Snapshot() Snapshot {
 	}
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
+	}
+	for _, svc := range g.Services() {
+		s.Services[svc.Verdict]++
 	}
 	return s
 }
@@ -258,6 +269,8 @@ func (g *gateway) addDecisions(s *Snapshot, d ebpf.Decided) {
 	name, action := noRule, ActionPass
 	if d.Rule >= 0 && d.Rule < len(g.cfg.Policy) {
 		name, action = g.cfg.Policy[d.Rule].Name, g.cfg.Policy[d.Rule].Action
+	} else if d.Rule >= 0 {
+		name, action = trialRule, ActionAccelerate
 	}
 	s.addDecision(action, name, d.Accelerate)
 	s.addDecision(ActionPass, name, d.Pass)

@@ -95,7 +95,7 @@ func (h *dgramHosts) want(i int) {
 func (h *dgramHosts) capable(i int) {
 	h.t.Helper()
 	ok := func() bool { return h.d[i].peer(pairAddrs[1-i], 0).Capable }
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		require.True(h.t, time.Now().Before(end), "host %d: %+v; %+v; %+v", i, h.d[i].peer(pairAddrs[1-i], 0), h.stats(0), h.stats(1))
 	}
 }
@@ -103,7 +103,13 @@ func (h *dgramHosts) capable(i int) {
 // meet resolves the peer of host 0, and with it that of host 1.
 func (h *dgramHosts) meet() {
 	h.t.Helper()
-	h.want(0)
+	known := func() bool {
+		h.want(0)
+		return h.d[0].peer(pairAddrs[1], 0).Capable && h.d[1].peer(pairAddrs[0], 0).Capable
+	}
+	for end := time.Now().Add(patience); !known() && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // a proof that is late is asked for again
+	}
 	h.capable(0)
 	h.capable(1)
 }
@@ -257,7 +263,7 @@ func TestDatagramPeerWithoutGateway(t *testing.T) {
 	for range 3 {
 		h.want(0)
 	}
-	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, negotiate.ReasonPeerUnresolved, negotiate.Reason(h.d[0].peer(pairAddrs[1], 0).Reason))
 	h.want(0)
 	require.EqualValues(t, 1, h.stats(0).Resolution.Queries)

@@ -30,7 +30,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 				e := h.engine(0)
 				e.s.call(func() { spoil(e.peers[pairAddrs[1]].cur) })
 				for begun := time.Now(); h.d[0].peer(pairAddrs[1], 0).Capable; time.Sleep(5 * time.Millisecond) {
-					require.Less(t, time.Since(begun), 4*time.Second)
+					require.Less(t, time.Since(begun), patience)
 					h.d[0].steer(t, there, []byte("there"))
 					h.d[1].steer(t, back, []byte("back"))
 				}
@@ -82,7 +82,7 @@ func TestDatagramTupleForgotten(t *testing.T) {
 		t.Helper()
 		for begun := time.Now(); at() != ifindex; time.Sleep(20 * time.Millisecond) {
 			h.pass(0, ends, []byte("x"))
-			require.Less(t, time.Since(begun), 2*flowCheck+routeFor)
+			require.Less(t, time.Since(begun), patience)
 		}
 	}
 	change(func(d *fakeDatagrams) { delete(d.open, key) })
@@ -191,5 +191,5 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 	require.Eventually(t, func() (valid bool) {
 		e.s.call(func() { valid = !slices.ContainsFunc(links, func(l *dgramLink) bool { return !l.valid }) })
 		return valid
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 }

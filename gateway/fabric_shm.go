@@ -54,6 +54,7 @@ func openShm(g *gateway) (fabric, error) {
 	dev, err := shm.Open(shm.Config{
 		Dir: g.cfg.ShmDir, GatewayID: g.id, Vectors: len(g.shards),
 		PeerQuota: uint64(g.cfg.Limits.Memory), OnPeerDown: sf.peerDown, Logger: g.log,
+		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
 	})
 	if err != nil {
 		return nil, err
@@ -175,11 +176,6 @@ func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotia
 		if sp.Err() != nil {
 			sf.peerDown(peer) // it went before it was entered
 		}
-		return nil, negotiate.CarrierOffer{}, err
-	}
-	s.call(func() { err = sf.connect(c, from) })
-	if err != nil {
-		s.post(c.close)
 		return nil, negotiate.CarrierOffer{}, err
 	}
 	return c, sf.describe(c, sp), nil

@@ -140,7 +140,6 @@ func (sf *softFabric) extend() error {
 	if u.driven, err = drive(sf.g, u.soft); err != nil {
 		return err
 	}
-	u.far = true
 	u.port = u.soft.Port()
 	sf.units = append(sf.units, u)
 	for i, gid := range u.port.GIDs {
@@ -187,11 +186,6 @@ func (sf *softFabric) answer(_ context.Context, f *flow, s *shard, from negotiat
 	}
 	c, err := sf.newCarry(f, s)
 	if err != nil {
-		return nil, negotiate.CarrierOffer{}, err
-	}
-	s.call(func() { err = sf.connect(c, from) })
-	if err != nil {
-		s.post(c.close)
 		return nil, negotiate.CarrierOffer{}, err
 	}
 	return c, describeSoft(c), nil

@@ -140,7 +140,7 @@ func TestSoftGivesUpASilentPeer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadAll(c.app[0])
 	require.Error(t, err)
-	require.WithinRange(t, time.Now(), start.Add(2*time.Second), start.Add(6*time.Second))
+	require.WithinRange(t, time.Now(), start.Add(2*time.Second), start.Add(patience))
 	c.closeApps()
 	c.over(t)
 	require.Equal(t, "peer_dead", c.flow[0].info(time.Now()).Reason)

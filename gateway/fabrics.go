@@ -56,22 +56,7 @@ type driven struct {
 	dev     verbs.Device
 	queues  []*flowCQ // by shard
 	drivers []verbs.Driver
-	far     bool // bytes take their time to the peer and back
 }
-
-// ringSize is how large the rings of the next flow are. Of a network, more is on
-// the way than between two gateways of one kernel; who waits for the answer to a
-// ring that is full lets two processors wait.
-func (d *driven) ringSize(pool rmb.PoolStats) int {
-	if d.far && pool.Used < pool.Limit/8 {
-		return farRing
-	}
-	return pool.RingSize()
-}
-
-// farRing is the size of rings while memory is plenty: four reads may be under way.
-// More does not fit the caches of a processor any more.
-const farRing = 2 << 20
 
 // drive gives each shard its vector of the device. Shards that run already take
 // the device in with their next turn. On failure the device is closed.
@@ -85,7 +70,7 @@ func drive(g *gateway, dev verbs.Device) (*driven, error) {
 	for i, s := range g.shards {
 		s.post(func() {
 			s.cqs = append(s.cqs, d.queues[i])
-			s.drivers = append(s.drivers, d.drivers[i])
+			s.addDriver(d.drivers[i])
 		})
 	}
 	return d, nil
@@ -122,9 +107,11 @@ func (d *driven) close() error {
 // prepare makes the queue pair of a flow, in INIT, with its memory. The caller
 // sets what is its own of the carry.
 func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
-	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: d.ringSize(d.g.pool.Stats())}
-	q := d.queues[s.id]
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: cfg.QPCap(), Type: verbs.QPTRC})
+	rings := d.g.newRings(d.dev.Attr().RemoteMapper)
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first}
+	q, limits := d.queues[s.id], cfg.QPCap()
+	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: limits, Type: verbs.QPTRC})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}
@@ -135,7 +122,9 @@ func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*car
 	if err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}
-	return &carry{s: s, f: f, queue: q, qp: qp, ep: ep, fd: -1, probeLen: rsocket.MaxProbe}, nil
+	return &carry{
+		s: s, f: f, queue: q, qp: qp, ep: ep, arena: arena, rings: rings, fd: -1, probeLen: rsocket.MaxProbe,
+	}, nil
 }
 
 // attach connects the queue pair of a carry; the caller is on its shard.

@@ -140,7 +140,7 @@ func (d *fakeDatagrams) steer(t testing.TB, ends dgramEnds, payload []byte) {
 
 func (d *fakeDatagrams) write(t testing.TB, b []byte) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		_, err := unix.Write(d.test, b)
 		if err == nil {
 			return
@@ -170,7 +170,7 @@ func (d *fakeDatagrams) next(within time.Duration) []byte {
 // receive returns the next datagram the gateway has written.
 func (d *fakeDatagrams) receive(t testing.TB) udpPacket {
 	t.Helper()
-	b := d.next(5 * time.Second)
+	b := d.next(patience)
 	require.NotNil(t, b, "no datagram came")
 	p, err := parseUDP(b)
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -19,7 +20,10 @@ type fakeSteering struct {
 	mode     ebpf.Mode
 	off      bool
 	peers    []ebpf.Peer
+	services map[netip.AddrPort]ebpf.Service
 	counters ebpf.Counters
+	policy   []ebpf.Rule
+	refuse   error // of SetPolicy
 }
 
 func newFakeSteering() *fakeSteering { return &fakeSteering{flows: map[ebpf.Tuple]ebpf.Flow{}} }
@@ -98,6 +102,21 @@ func (s *fakeSteering) SetOff(off bool) error {
 	return nil
 }
 
+func (s *fakeSteering) SetPolicy(rules []ebpf.Rule) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse == nil {
+		s.policy = rules
+	}
+	return s.refuse
+}
+
+func (s *fakeSteering) rules() []ebpf.Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.policy
+}
+
 func (*fakeSteering) Sweep(ebpf.SweepLimits) (int, error) { return 0, nil }
 
 func (*fakeSteering) Events(ctx context.Context, _ func(ebpf.Event)) error {
@@ -125,6 +144,31 @@ func (s *fakeSteering) FlushPeers() (int, error) {
 	defer s.mu.Unlock()
 	n := len(s.peers)
 	s.peers = nil
+	return n, nil
+}
+
+func (s *fakeSteering) SetService(v ebpf.Service) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.services == nil {
+		s.services = map[netip.AddrPort]ebpf.Service{}
+	}
+	v.Passed = s.services[netip.AddrPortFrom(v.Addr, v.Port)].Passed
+	s.services[netip.AddrPortFrom(v.Addr, v.Port)] = v
+	return nil
+}
+
+func (s *fakeSteering) Services() ([]ebpf.Service, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.services)), nil
+}
+
+func (s *fakeSteering) FlushServices() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.services)
+	clear(s.services)
 	return n, nil
 }
 

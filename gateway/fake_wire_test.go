@@ -150,6 +150,8 @@ func (w *fakeWire) SetNotify(fn func()) {
 
 func (w *fakeWire) SetKeepalive(time.Duration, time.Duration, int) error { return nil }
 
+func (w *fakeWire) QuickACK() {}
+
 func (w *fakeWire) MarkCarrying() {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()

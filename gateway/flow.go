@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,8 +73,12 @@ type flow struct {
 	rtt   time.Duration // client: of SYN and SYN-ACK
 	syn   []byte        // client: the recorded SYN
 
-	tx, rx atomic.Uint64 // bytes from and to the local application
-	state  atomic.Uint32 // State
+	tx, rx        atomic.Uint64 // bytes from and to the local application
+	reads, writes atomic.Uint64 // of the app leg that moved some
+	state         atomic.Uint32 // State
+
+	auto bool     // of a rule with action auto: it is learned from
+	seen autoSeen // guarded by autoBook.mu
 
 	// wire is set by setWire before the negotiation starts and never changes.
 	wire   wireLeg
@@ -206,6 +211,14 @@ func (f *flow) addCarry(c *carry) bool {
 	}
 	f.carries = append(f.carries, c)
 	return true
+}
+
+// dropCarry takes one queue pair from the flow and closes it.
+func (f *flow) dropCarry(c *carry) {
+	f.mu.Lock()
+	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
+	f.mu.Unlock()
+	c.s.post(c.close)
 }
 
 // carryOf returns the queue pair made for one carrier, or nil.

@@ -133,6 +133,7 @@ func (f *flow) bury(end End) {
 	info := f.info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
 	f.g.count.ended(info.Carrier, info.TxBytes, info.RxBytes)
+	f.g.auto.look(f, true, time.Now())
 	switch end {
 	case "": // recorded elsewhere
 	case EndNative:

@@ -51,6 +51,8 @@ type gateway struct {
 	udp            pastDatagrams
 	count          *counters
 	peers          *peerBook
+	auto           *autoBook // nil: no rule has action auto
+	trials         *trials
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
 	off, stopping  atomic.Bool
@@ -87,6 +89,8 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		flows: map[Tuple]*flow{}, control: newControlQueue(),
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
+	g.auto = newAutoBook(g)
+	g.trials = newTrials(cfg, g.steer)
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.build(h); err != nil {
@@ -133,6 +137,10 @@ func (g *gateway) startShards() error {
 		s, err := newShard(i, g.log)
 		if err != nil {
 			return err
+		}
+		s.spinner.limit = g.cfg.Spin.Duration()
+		if cpus := g.cfg.CPUs; len(cpus) > 0 {
+			s.cpu = cpus[i%len(cpus)]
 		}
 		g.shards = append(g.shards, s)
 	}
@@ -240,9 +248,10 @@ func (g *gateway) appAccepted(c AppConn, t Tuple) {
 }
 
 // remember keeps what a verdict says about the peer where the next decision
-// is made: in the maps of the steering.
+// is made: in the maps of the steering. What a trial was refused says nothing
+// about others.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) {
+	if !g.policy.Remembers(v) || g.trials.about(f) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()

@@ -69,7 +69,9 @@ func (g *gateway) beatOnce(pulses []pulse, now time.Time) {
 func (g *gateway) sweepLoop(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
+	var collector garbage
 	for {
+		collector.tune()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -78,5 +80,6 @@ func (g *gateway) sweepLoop(ctx context.Context) {
 		if _, err := g.steer.Sweep(ebpf.SweepLimits{}); err != nil {
 			g.log.Warn("sweep", "error", err)
 		}
+		g.auto.tick(time.Now())
 	}
 }

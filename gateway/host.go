@@ -50,6 +50,7 @@ type Steering interface {
 	Heartbeat() error
 	SetMode(m ebpf.Mode) error
 	SetOff(off bool) error
+	SetPolicy(rules []ebpf.Rule) error
 	Sweep(l ebpf.SweepLimits) (int, error)
 	Events(ctx context.Context, fn func(ebpf.Event)) error
 	NativeReason() uint8
@@ -57,6 +58,9 @@ type Steering interface {
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Peers() ([]ebpf.Peer, error)
 	FlushPeers() (int, error)
+	SetService(s ebpf.Service) error
+	Services() ([]ebpf.Service, error)
+	FlushServices() (int, error)
 	Counters() (ebpf.Counters, error)
 	MapUsage() ([]ebpf.MapUsage, error)
 	Close() error

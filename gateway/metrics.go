@@ -17,8 +17,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // metricDescs describes all metrics. No label ever holds an address or a
 // port: detail per connection is what conns is for.
 type metricDescs struct {
-	build, mode, flows, flowsTotal, decisions, fallbacks, handshake, bytes,
-	memory, memoryLimit, peers, mapEntries, mapCapacity, heartbeat,
+	build, mode, flows, flowsTotal, decisions, fallbacks, handshake, bytes, copied,
+	memory, memoryLimit, peers, services, mapEntries, mapCapacity, heartbeat,
 	deviceUp, deviceEvents,
 	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
 }
@@ -33,9 +33,11 @@ func newMetricDescs() metricDescs {
 		fallbacks:       desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
 		handshake:       desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
 		bytes:           desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
+		copied:          desc("copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", "carrier"),
 		memory:          desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
 		memoryLimit:     desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
 		peers:           desc("peers", "Known peers.", "state"),
+		services:        desc("auto_services", "Services that rules with action auto know, by what happens to new connections.", "verdict"),
 		mapEntries:      desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
 		mapCapacity:     desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
 		deviceUp:        desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"),
@@ -67,8 +69,8 @@ func NewCollector(src MetricsSource, version string) *Collector {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
-		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.handshake, d.bytes,
-		d.memory, d.memoryLimit, d.peers, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents,
+		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.handshake, d.bytes, d.copied,
+		d.memory, d.memoryLimit, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents,
 		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
 	} {
 		ch <- desc
@@ -102,6 +104,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, state := range PeerStates() {
 		e.gauge(d.peers, float64(s.Peers[state]), string(state))
 	}
+	for _, v := range ServiceVerdicts() {
+		e.gauge(d.services, float64(s.Services[v]), string(v))
+	}
 	for _, m := range s.Maps {
 		e.gauge(d.mapEntries, float64(m.Entries), m.Map)
 		e.gauge(d.mapCapacity, float64(m.Capacity), m.Map)
@@ -130,6 +135,9 @@ func (c *Collector) collectFlows(s Snapshot, e emitter) {
 	for carrier, n := range withKeys(s.BytesTotal) {
 		e.counter(d.bytes, n.Tx, string(carrier), "tx")
 		e.counter(d.bytes, n.Rx, string(carrier), "rx")
+	}
+	for carrier, n := range s.CopiedBytes() {
+		e.counter(d.copied, n, string(carrier))
 	}
 	for _, n := range s.Decisions {
 		e.counter(d.decisions, n.Count, string(n.Action), n.Rule)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -101,9 +102,13 @@ func (n *negotiator) do(actions []negotiate.Action) {
 	n.f.follow(n.hs.State())
 }
 
+// wireBuffers are what handshakes read their wire legs into.
+var wireBuffers = sync.Pool{New: func() any { return new([4096]byte) }}
+
 // readWire gives the machine what the wire leg has.
 func (n *negotiator) readWire() {
-	var buf [4096]byte
+	buf := wireBuffers.Get().(*[4096]byte)
+	defer wireBuffers.Put(buf)
 	for !n.done && n.reading() {
 		k, err := n.f.wire.Read(buf[:])
 		now := time.Now()

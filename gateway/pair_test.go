@@ -24,6 +24,9 @@ var (
 	allCarriers  = append(rdmaCarriers[:2:2], negotiate.CarrierRelay)
 )
 
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
 // noLegs accepts and dials nothing: tests hand legs over themselves.
 type noLegs struct{}
 
@@ -155,6 +158,7 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	c1, answer, err := fb1.answer(context.Background(), f1, s1, offer, &negotiate.Proposal{HostID: f0.g.hostID})
 	require.NoError(t, err)
 	require.True(t, f1.addCarry(c1))
+	require.NoError(t, <-c1.connecting(offer, answer, nil).err)
 	s0.call(func() { err = fb0.connect(c0, answer) })
 	require.NoError(t, err)
 }
@@ -185,7 +189,7 @@ func (p *gatewayPair) dial(t require.TestingT, kind negotiate.CarrierKind, wires
 
 // over waits for the end of both flows and returns their states.
 func (c *pairConn) over(t require.TestingT) [2]State {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for _, f := range c.flow {
 		for !f.isBuried() && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
@@ -211,7 +215,7 @@ func (c *pairConn) closeApps() {
 func (p *gatewayPair) empty(t require.TestingT) {
 	for _, g := range p.g {
 		require.Empty(t, g.all())
-		deadline := time.Now().Add(5 * time.Second)
+		deadline := time.Now().Add(patience)
 		for g.pool.Stats().Used > 0 && time.Now().Before(deadline) {
 			time.Sleep(5 * time.Millisecond)
 		}

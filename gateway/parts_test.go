@@ -129,7 +129,7 @@ func TestResetWhoseErrorIsSpent(t *testing.T) {
 	leg.closeWrite()
 	_, _ = io.ReadAll(app)
 	require.NoError(t, app.Close())
-	require.Eventually(t, leg.delivered, time.Second, time.Millisecond)
+	require.Eventually(t, leg.delivered, 30*time.Second, time.Millisecond)
 	require.False(t, leg.wasReset(), "closed in order")
 	leg.clean()
 }

@@ -29,6 +29,7 @@ func (f *flow) startRaw() *rawRelay {
 	f.to(StateCarrying)
 	f.g.count.carried(CarrierRelay, time.Since(f.start))
 	f.wire.MarkCarrying()
+	f.wire.QuickACK()
 	_ = f.wire.SetKeepalive(2*time.Second, time.Second, 3)
 	f.g.wg.Add(1)
 	go r.toWire()

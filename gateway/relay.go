@@ -57,6 +57,7 @@ func newRelay(f *flow) *relay {
 
 // start begins to relay; rest are the first bytes of the peer's records.
 func (r *relay) start(leg *appLeg, rest []byte) {
+	r.f.wire.QuickACK()
 	_ = r.f.wire.SetKeepalive(2*time.Second, time.Second, 3)
 	r.f.g.wg.Add(3)
 	go r.fromApp(leg)

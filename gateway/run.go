@@ -196,7 +196,7 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		MaxFlows: max(65536, 4*c.Limits.MaxFlows),
+		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {

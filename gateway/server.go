@@ -236,15 +236,30 @@ func (s *server) stopDial() {
 // serve reserves what the flow needs and then, last since the application sees
 // it, dials.
 func (s *server) serve(ctx context.Context, p *negotiate.Proposal) {
-	offers, reason := s.f.answerOffers(ctx, p)
+	refused := func(r negotiate.Reason) {
+		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, r) })
+	}
+	answers, reason := s.f.answerOffers(ctx, p, s.early)
 	if reason != negotiate.ReasonNone {
-		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, reason) })
+		refused(reason)
 		return
 	}
-	for i := range offers {
-		s.watchEarly(offers[i].Kind)
+	var offers []negotiate.CarrierOffer
+	meanwhile := !needsMemory(answers)
+	if !meanwhile {
+		if offers, reason = s.f.connected(answers); len(offers) == 0 {
+			refused(reason)
+			return
+		}
 	}
 	leg, reason := s.f.dial(ctx, ebpf.StateServing)
+	if meanwhile {
+		var r negotiate.Reason
+		if offers, r = s.f.connected(answers); len(offers) == 0 && leg != nil {
+			leg.reset()
+			leg, reason = nil, r
+		}
+	}
 	s.join(leg, func(now time.Time) []negotiate.Action {
 		if leg == nil {
 			return s.hs.Refused(now, reason)
@@ -255,19 +270,13 @@ func (s *server) serve(ctx context.Context, p *negotiate.Proposal) {
 	})
 }
 
-// watchEarly tells the machine about stream data that overtakes CONFIRM.
-func (s *server) watchEarly(kind negotiate.CarrierKind) {
-	cr := s.f.carryOf(kind)
-	if cr == nil {
-		return
-	}
-	cr.s.post(func() {
-		cr.report = func(ev rsocket.Events) {
-			if ev.Has(rsocket.EventReadable) {
-				s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, kind) })
-			}
+// early tells the machine about stream data that overtakes CONFIRM.
+func (s *server) early(c *carry) func(rsocket.Events) {
+	return func(ev rsocket.Events) {
+		if ev.Has(rsocket.EventReadable) {
+			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.kind) })
 		}
-	})
+	}
 }
 
 func (s *server) dialRaw(ctx context.Context) {

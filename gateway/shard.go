@@ -47,10 +47,13 @@ type shard struct {
 	drivers []verbs.Driver
 	cqs     []*flowCQ
 	wcs     [wcBatch]verbs.WC
+	cpu     int // the processor it runs on, -1: any
 	fds     map[int32]*carry
 	others  map[int32]func(events uint32) // descriptors that are no app leg's
 	again   []*carry                      // flows that used up their budget
 	spare   []*carry                      // the list again changes with
+	spinner spinner
+	now     time.Time // when the turn began
 
 	mu      sync.Mutex // guards posted, ended and, for writing, kick
 	posted  []func()
@@ -83,7 +86,7 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 		return nil, fmt.Errorf("shard %d: eventfd: %w", id, err)
 	}
 	s := &shard{
-		id: id, log: log, epfd: epfd, kick: kick,
+		id: id, log: log, epfd: epfd, kick: kick, cpu: -1,
 		fds: map[int32]*carry{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
 	}
 	if err := s.Add(kick); err != nil {
@@ -149,8 +152,11 @@ func (s *shard) start() {
 // run is the loop. It returns when close asked for it.
 func (s *shard) run() {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if s.cpu < 0 { // a thread that was bound ends with the loop
+		defer runtime.UnlockOSThread()
+	}
 	defer close(s.done)
+	s.pin()
 	events := make([]unix.EpollEvent, 256)
 	lastWork := time.Now()
 	for !s.stop.Load() {
@@ -159,10 +165,12 @@ func (s *shard) run() {
 		worked, next := s.turn(now)
 		if worked {
 			lastWork = now
+			s.spinner.fresh = true
 		}
 		n := s.wait(events, now, next, worked, now.Sub(lastWork) < busyTail)
 		if n > 0 {
 			lastWork = now
+			s.spinner.fresh = true
 		}
 		for i := range events[:n] {
 			s.dispatch(&events[i])
@@ -173,6 +181,7 @@ func (s *shard) run() {
 // turn does all work that needs no descriptor event. next is the earliest
 // time a driver wants to be called again; zero = no wish.
 func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
+	s.now = now
 	for _, d := range s.drivers {
 		w, at := d.Progress(now)
 		worked = worked || w
@@ -192,6 +201,14 @@ func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 	}
 	s.flush()
 	return worked, next
+}
+
+// addDriver takes a device in; the caller is on the shard, or it has not started.
+func (s *shard) addDriver(d verbs.Driver) {
+	s.drivers = append(s.drivers, d)
+	if p, ok := d.(verbs.Peeker); ok {
+		s.spinner.peekers = append(s.spinner.peekers, p)
+	}
 }
 
 // flush rings the doorbells of what was posted.
@@ -269,6 +286,13 @@ func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 	if worked || len(s.again) > 0 {
 		return s.poll(events, 0, true)
 	}
+	spun := s.spinner.wanted(now)
+	if spun {
+		if n, found := s.spin(events); found {
+			return n
+		}
+		now = time.Now()
+	}
 	if !s.arm() {
 		s.disarm()
 		return s.poll(events, 0, true)
@@ -283,6 +307,9 @@ func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 	ms := int((limit + time.Millisecond - 1) / time.Millisecond)
 	n := s.poll(events, ms, busy)
 	s.disarm()
+	if spun {
+		s.spinner.woke(time.Now(), now)
+	}
 	return n
 }
 
@@ -321,65 +348,6 @@ func (s *shard) disarm() {
 	for _, d := range s.drivers {
 		d.Disarm()
 	}
-}
-
-// dispatch hands an event to the flow that owns the descriptor. Doorbells and
-// the kick have no flow: their work is found by the next turn.
-func (s *shard) dispatch(ev *unix.EpollEvent) {
-	c := s.fds[ev.Fd]
-	if c == nil {
-		if fn := s.others[ev.Fd]; fn != nil {
-			fn(ev.Events)
-		}
-		return
-	}
-	if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		c.hup, c.readable, c.writable = true, true, true
-	}
-	if ev.Events&unix.EPOLLERR != 0 {
-		c.failed = true
-	}
-	if ev.Events&unix.EPOLLIN != 0 {
-		c.readable = true
-	}
-	if ev.Events&unix.EPOLLOUT != 0 {
-		c.writable = true
-	}
-	c.pump()
-}
-
-// watch registers an app leg's descriptor for both directions.
-func (s *shard) watch(c *carry, fd int) error {
-	ev := unix.EpollEvent{
-		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd),
-	}
-	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return fmt.Errorf("epoll add app leg: %w", err)
-	}
-	s.fds[int32(fd)] = c
-	return nil
-}
-
-// watchFunc calls fn at each edge of a descriptor that can be read. The caller is
-// on the shard.
-func (s *shard) watchFunc(fd int, fn func(events uint32)) error {
-	if err := s.Add(fd); err != nil {
-		return err
-	}
-	s.others[int32(fd)] = fn
-	return nil
-}
-
-// unwatchFunc takes back what watchFunc registered.
-func (s *shard) unwatchFunc(fd int) {
-	delete(s.others, int32(fd))
-	_ = s.Remove(fd)
-}
-
-// unwatch forgets an app leg's descriptor; the caller closes it.
-func (s *shard) unwatch(fd int) {
-	delete(s.fds, int32(fd))
-	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
 // halt ends the loop, waits for it and runs what is still posted. Devices may

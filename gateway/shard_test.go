@@ -75,8 +75,22 @@ func TestPostsRunInOrder(t *testing.T) {
 // that is lost costs a tick.
 func TestNoLostWakeUp(t *testing.T) {
 	s := startShard(t, &fakeDriver{})
-	var slow atomic.Int64
-	var wg sync.WaitGroup
+	var slow, stalls atomic.Int64
+	var wg, watch sync.WaitGroup
+	over := make(chan struct{})
+	watch.Go(func() { // how often the machine itself is as slow
+		for last := time.Now(); ; {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if now := time.Now(); now.Sub(last) > shardTick/2 {
+				stalls.Add(1)
+			}
+			last = time.Now()
+		}
+	})
 	for p := range 4 {
 		wg.Go(func() {
 			for i := range 500 {
@@ -92,7 +106,10 @@ func TestNoLostWakeUp(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Less(t, slow.Load(), int64(100), "a busy machine excuses some, not a lost wake-up each")
+	close(over)
+	watch.Wait()
+	t.Logf("%d calls were late, %d stalls of the machine", slow.Load(), stalls.Load())
+	require.Less(t, slow.Load(), 100+8*stalls.Load(), "a busy machine excuses some, not a lost wake-up each")
 }
 
 // TestDriverIsCalledInTime: its wish shortens the sleep.
@@ -101,7 +118,7 @@ func TestDriverIsCalledInTime(t *testing.T) {
 	s := startShard(t, d)
 	time.Sleep(2 * busyTail) // asleep
 	late := time.Duration(1 << 62)
-	for range 5 {
+	for i := 0; i < 5 || i < 100 && late >= 20*time.Millisecond; i++ {
 		at := time.Now().Add(15 * time.Millisecond)
 		s.call(func() { d.next.Store(at.UnixNano()) })
 		now := <-d.expired
@@ -119,7 +136,7 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 	time.Sleep(2 * busyTail)
 	before := d.turns.Load()
 	s.call(func() { d.refuse.Store(100) })
-	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 30*time.Second, time.Millisecond)
 	s.halt()
 	require.Equal(t, d.arms.Load(), d.disarms.Load())
 	require.GreaterOrEqual(t, d.flushes.Load(), d.turns.Load()-1)
@@ -130,11 +147,11 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 func TestTicksAtRest(t *testing.T) {
 	s := startShard(t)
 	time.Sleep(2 * busyTail)
-	before := s.ticks.Load()
+	begun, before := time.Now(), s.ticks.Load()
 	time.Sleep(4 * shardTick)
 	n := s.ticks.Load() - before
-	require.GreaterOrEqual(t, n, uint64(2))
-	require.LessOrEqual(t, n, uint64(6))
+	require.LessOrEqual(t, n, uint64(time.Since(begun)/shardTick)+2)
+	require.Eventually(t, func() bool { return s.ticks.Load() >= before+2 }, patience, time.Millisecond)
 }
 
 // TestCollectorPasses: a loop of raw system calls is stopped by the garbage
@@ -153,7 +170,7 @@ func TestCollectorPasses(t *testing.T) {
 	for range 5 {
 		start := time.Now()
 		runtime.GC()
-		require.Less(t, time.Since(start), 5*time.Second)
+		require.Less(t, time.Since(start), patience)
 	}
 }
 

@@ -49,3 +49,6 @@ func rawEpollWait(epfd int, events []unix.EpollEvent, timeout int) (int, unix.Er
 	}
 	return int(n), 0
 }
+
+// rawYield offers the processor to other threads.
+func rawYield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -99,7 +99,7 @@ func TestHostileRecords(t *testing.T) {
 
 func waitBuried(t *testing.T, f *flow) {
 	t.Helper()
-	require.Eventually(t, f.isBuried, 10*time.Second, time.Millisecond, "%s", f.getState())
+	require.Eventually(t, f.isBuried, 30*time.Second, time.Millisecond, "%s", f.getState())
 }
 
 // TestWindowOfRelay: what a peer sends beyond the window is refused, whatever the
@@ -161,7 +161,7 @@ func TestAbortBehindHeldRecords(t *testing.T) {
 	c.flow[0].carryBy(negotiate.CarrierSHM)
 	c.flow[0].records(nil)
 	require.NoError(t, c.app[0].CloseWrite())
-	require.Eventually(t, func() bool { return c.flow[0].getState() == StateClosing }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.flow[0].getState() == StateClosing }, 30*time.Second, time.Millisecond)
 	time.Sleep(5 * time.Millisecond)
 	c.flow[0].abort(negotiate.ReasonDrained, false)
 	waitBuried(t, c.flow[0])
@@ -180,7 +180,7 @@ func TestEndsWithoutBytes(t *testing.T) {
 		require.NoError(t, c.app[1].CloseWrite())
 		_, err := w.Write(negotiate.AppendEnd(nil, 1000))
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return f.getState() == StateClosing }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return f.getState() == StateClosing }, 30*time.Second, time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
 		w.cut()
 		waitBuried(t, f)
@@ -201,7 +201,7 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 		require.NoError(t, c.app[1].CloseWrite())
 		require.Eventually(t, func() bool {
 			return c.flow[1].tx.Load() == 0 && c.flow[0].tx.Load() == 200_000 && c.flow[1].getState() == StateClosing
-		}, 5*time.Second, time.Millisecond)
+		}, 30*time.Second, time.Millisecond)
 		time.Sleep(20 * time.Millisecond)
 		c.wire[1].cut()
 		got, err := io.ReadAll(c.app[1])
@@ -220,8 +220,10 @@ func TestServerEndsBySelf(t *testing.T) {
 	}
 	p := newGatewayPair(t)
 	var flows []*flow
+	var begun []time.Time
 	for _, kind := range allCarriers {
 		c, f, w := p.halfPair(t, kind, 1)
+		begun = append(begun, time.Now())
 		require.NoError(t, c.app[1].CloseWrite())
 		_, err := w.Write(cat(negotiate.AppendEnd(nil, 0)))
 		require.NoError(t, err)
@@ -229,7 +231,7 @@ func TestServerEndsBySelf(t *testing.T) {
 			w.link.mu.Lock()
 			defer w.link.mu.Unlock()
 			return len(w.in) >= 16
-		}, 5*time.Second, time.Millisecond)
+		}, 30*time.Second, time.Millisecond)
 		_, err = w.Write(negotiate.AppendHave(nil, 0, 0))
 		require.NoError(t, err)
 		_, err = io.ReadAll(c.app[1])
@@ -238,8 +240,10 @@ func TestServerEndsBySelf(t *testing.T) {
 		flows = append(flows, f)
 	}
 	time.Sleep(serverLinger / 2)
-	for _, f := range flows {
-		require.Equal(t, StateClosing, f.getState(), "not before")
+	for i, f := range flows {
+		if s := f.getState(); time.Since(begun[i]) < serverLinger {
+			require.Equal(t, StateClosing, s, "not before")
+		}
 	}
 	for _, f := range flows {
 		waitBuried(t, f)

@@ -17,6 +17,7 @@ type wireLeg interface {
 	SetNotify(fn func())
 	SetKeepalive(idle, interval time.Duration, count int) error
 	MarkCarrying()
+	QuickACK()
 	CloseWrite() error
 	Close() error
 	Abort()

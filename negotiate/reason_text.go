@@ -122,8 +122,8 @@ var reasonTexts = [...]reasonText{
 		"Set mode: enforce.",
 	},
 	ReasonNotWorthIt: {
-		"not_worth_it", "Connections of this service were measured to be better off natively.",
-		"Use action accelerate instead of auto to insist.",
+		"not_worth_it", "No sign, from earlier connections or yet, that carrying those of this service pays.",
+		"See smcgw peers --services for what was measured; action accelerate instead of auto insists.",
 	},
 	ReasonLostBytes: {
 		"lost_bytes", "A carrier died with bytes that neither side could prove delivered; the connection was reset.",

@@ -87,7 +87,7 @@ func stalledReader(t *testing.T, from, to *Conn) {
 			time.Sleep(30 * time.Millisecond)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	buf := make([]byte, 64<<10)
 	for sent > 0 {
@@ -100,7 +100,7 @@ func stalledReader(t *testing.T, from, to *Conn) {
 // halfClose closes one direction, uses the other, then closes that.
 func halfClose(t *testing.T, c, s *Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	buf := make([]byte, 10)
 	require.NoError(t, c.CloseWrite())
@@ -139,7 +139,7 @@ func TestStrippedAccept(t *testing.T) {
 	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { return without(p, optionKind) }})
 	got := make(chan *HostConn, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		c, _ := w.app.Dial(ctx, addrPortZero, serverAddr(false))
 		got <- c
@@ -223,7 +223,7 @@ func writeAll(c *Conn, s string) error {
 
 func readFull(t *testing.T, c *Conn, p []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for done := 0; done < len(p); {
 		n, err := c.ReadContext(ctx, p[done:])
@@ -326,7 +326,7 @@ func TestResetByServer(t *testing.T) {
 
 func readError(t *testing.T, c *Conn, want error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err := c.ReadContext(ctx, make([]byte, 1))
 	require.ErrorIs(t, err, want)

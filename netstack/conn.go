@@ -92,6 +92,10 @@ func (c *Conn) Confirmed() Confirmation {
 // from the network is reported for its tuple; each gets a challenge ACK.
 func (c *Conn) MarkCarrying() { c.f.carrying.Store(true) }
 
+// QuickACK makes every acknowledgement leave at once: for connections that carry
+// more than a few messages.
+func (c *Conn) QuickACK() { c.s.quickACK(c.f) }
+
 // Close ends the connection in order: what was written is still delivered, then
 // a FIN. Unread bytes turn it into a reset, as with kernel sockets. It does not
 // wait.

@@ -105,7 +105,7 @@ func TestCloseUnread(t *testing.T) {
 func TestKeepalive(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)
-	require.NoError(t, c.SetKeepalive(50*time.Millisecond, 20*time.Millisecond, 3))
+	require.NoError(t, c.SetKeepalive(50*time.Millisecond, 500*time.Millisecond, 3))
 	time.Sleep(100 * time.Millisecond)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, ErrWouldBlock)
@@ -270,7 +270,7 @@ func TestManyConnections(t *testing.T) {
 type contextReader struct{ c *Conn }
 
 func (r contextReader) Read(p []byte) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return r.c.ReadContext(ctx, p)
 }

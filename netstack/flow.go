@@ -46,7 +46,8 @@ type flow struct {
 	// segMax is the largest TCP header plus payload that fits path and peer.
 	segMax atomic.Uint32
 
-	wq *waiter.Queue
+	wq   *waiter.Queue
+	acks heldACK
 
 	adopt *adoption // client only
 	serve *serving  // server only

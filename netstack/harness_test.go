@@ -263,7 +263,7 @@ func (w *world) adoptedConn() *Conn {
 		require.NoError(w.t, a.err)
 		w.t.Cleanup(a.c.Forget)
 		return a.c
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		require.FailNow(w.t, "nothing adopted")
 		return nil
 	}
@@ -275,7 +275,7 @@ func (w *world) acceptedConn() *Conn {
 	case c := <-w.server.accepted:
 		w.t.Cleanup(c.Forget)
 		return c
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		require.FailNow(w.t, "nothing accepted", "%v", w.server.failures())
 		return nil
 	}
@@ -318,7 +318,7 @@ func without(pkt []byte, kinds ...byte) []byte {
 // transfer sends n bytes from a to b and compares checksums.
 func transfer(t *testing.T, a, b *Conn, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	data := make([]byte, n)
 	rng := rand.NewChaCha8([32]byte{byte(n)})
@@ -340,7 +340,10 @@ func transfer(t *testing.T, a, b *Conn, n int) {
 	require.Equal(t, want[:], got.Sum(nil))
 }
 
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
 func within(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 5*time.Second, 2*time.Millisecond, what)
+	require.Eventually(t, cond, patience, 2*time.Millisecond, what)
 }

@@ -55,7 +55,7 @@ func TestHostConnIsNetConn(t *testing.T) {
 
 func TestHostErrors(t *testing.T) {
 	c, s, w := hosts(t, false)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := c.Dial(ctx, netip.AddrPort{}, serverAddr(false))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)

@@ -22,7 +22,7 @@ func TestResetToldOnce(t *testing.T) {
 	b, err := l.AcceptHost()
 	require.NoError(t, err)
 	b.Abort()
-	require.Eventually(t, a.Over, time.Second, time.Millisecond)
+	require.Eventually(t, a.Over, 30*time.Second, time.Millisecond)
 	_, err = a.Write([]byte{1})
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	for range 2 {
@@ -52,7 +52,7 @@ func TestHostWatch(t *testing.T) {
 	_, err = b.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 	require.True(t, s.Destroy(at, from))
-	require.Eventually(t, func() bool { return a.Over() && b.Over() }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return a.Over() && b.Over() }, 30*time.Second, time.Millisecond)
 	require.True(t, s.Listening(at, from))
 	require.NoError(t, a.Close())
 }

@@ -97,10 +97,30 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 		m.s.count.swallowed.Add(1)
 		return nil, false
 	case f.server:
-		return m.outServer(f, p, ip, t)
+		repl, keep = m.outServer(f, p, ip, t)
 	default:
-		return m.outClient(f, p, ip, t)
+		repl, keep = m.outClient(f, p, ip, t)
 	}
+	switch {
+	case keep:
+		return nil, !m.held(f, p, t)
+	case len(repl) == 1 && m.held(f, repl[0], repl[0].TransportHeader().Slice()):
+		repl[0].DecRef()
+		return nil, false
+	}
+	return repl, false
+}
+
+// held keeps an acknowledgement back that something else will take along.
+func (m *shim) held(f *flow, p *stack.PacketBuffer, t []byte) bool {
+	held, fresh := f.acks.hold(p, t)
+	if held {
+		m.s.count.acksHeld.Add(1)
+	}
+	if fresh {
+		m.s.acks.add(f)
+	}
+	return held
 }
 
 // outServer adds the accept to the SYN-ACK; the rest of a server leg is plain.

@@ -34,6 +34,7 @@ type Stack struct {
 	link  linkEndpoint
 	shim  *shim
 	flows flowTable
+	acks  ackHolder
 	count counters
 
 	// starting holds server flows by tuple from the SYN's way into gVisor until
@@ -54,6 +55,7 @@ func New(cfg Config) (*Stack, error) {
 	cfg = cfg.withDefaults()
 	s := &Stack{cfg: cfg, clock: cfg.clock, link: cfg.Link.linkEndpoint(), closed: make(chan struct{})}
 	s.flows = flowTable{m: map[tupleKey]*flow{}, deadMax: cfg.Limits.Dead, linger: cfg.Linger, clock: cfg.clock}
+	s.acks.s = s
 	s.shim = newShim(s, s.link)
 	gs, err := newGVisor(cfg, s.shim)
 	if err != nil {
@@ -166,6 +168,7 @@ func (s *Stack) retire(f *flow) {
 		return
 	}
 	f.conn.Store(nil)
+	f.acks.drop()
 	s.flows.bury(f)
 	if c := f.challenged.Swap(nil); c != nil && s.clock.NowMonotonic().Sub(c.at) < challengedFor {
 		go s.shim.again(f, c.raw) // bounded: once a flow

@@ -33,6 +33,9 @@ type Stats struct {
 	LateSegments, LateResets uint64
 	// DeadEvicted counts ended flows that left the lingering table early.
 	DeadEvicted uint64
+	// ACKsHeld counts acknowledgements that waited for something to take them
+	// along, ACKsLate those for which nothing came.
+	ACKsHeld, ACKsLate uint64
 	// ICMPDelivered and ICMPIgnored count ICMP errors.
 	ICMPDelivered, ICMPIgnored uint64
 	// LinkDrops counts outbound packets the link could not take.
@@ -51,6 +54,7 @@ type counters struct {
 	unknown, badHandshakeACK  atomic.Uint64
 	swallowed                 atomic.Uint64
 	lateSegments, lateResets  atomic.Uint64
+	acksHeld, acksLate        atomic.Uint64
 	icmpDelivered             atomic.Uint64
 	icmpIgnored               atomic.Uint64
 }
@@ -67,6 +71,7 @@ func (s *Stack) Stats() Stats {
 		Unknown: c.unknown.Load(), BadHandshakeACK: c.badHandshakeACK.Load(),
 		Swallowed:    c.swallowed.Load(),
 		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(),
+		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
 		LinkDrops: s.link.drops(),
 	}

@@ -94,6 +94,22 @@ func (s PoolStats) RingSize() int {
 	}
 }
 
+// FirstRingSize is RingSize for a connection that can exchange its ring for a larger one.
+func (s PoolStats) FirstRingSize() int {
+	switch {
+	case s.Used < s.Limit/4:
+		return 256 << 10
+	case s.Used < s.Limit/2:
+		return 128 << 10
+	default:
+		return 64 << 10
+	}
+}
+
+// MayGrow reports whether a connection may exchange its ring for a larger one of n bytes: half of the memory is kept for
+// connections to come.
+func (s PoolStats) MayGrow(n int) bool { return s.Used+int64(n) <= s.Limit/2 }
+
 // NewPool returns an empty pool.
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	cfg = cfg.withDefaults()

@@ -33,6 +33,13 @@ func NewRing(buf []byte) Ring {
 	return Ring{buf: slices.Clip(buf)}
 }
 
+// NewRingAt returns an empty ring over buf whose first byte has the absolute offset.
+func NewRingAt(buf []byte, offset uint64) Ring {
+	r := NewRing(buf)
+	r.produced, r.consumed = offset, offset
+	return r
+}
+
 // Size returns the number of bytes the ring can hold.
 func (r *Ring) Size() int { return len(r.buf) }
 

@@ -8,15 +8,24 @@ import (
 
 func TestRingsShrinkAsMemoryFills(t *testing.T) {
 	const limit = 1 << 30
-	used, flows := int64(0), 0
-	for {
-		n := int64(PoolStats{Limit: limit, Used: used}.RingSize())
-		if used+n > limit {
-			break
+	for _, size := range []func(PoolStats) int{PoolStats.RingSize, PoolStats.FirstRingSize} {
+		used, flows := int64(0), 0
+		for {
+			n := int64(size(PoolStats{Limit: limit, Used: used}))
+			if used+n > limit {
+				break
+			}
+			used += n
+			flows++
 		}
-		used += n
-		flows++
+		require.Greater(t, flows, 9000, "flows that fit the default memory")
 	}
-	require.Greater(t, flows, 9000, "flows that fit the default memory")
 	require.Equal(t, 1<<20, PoolStats{Limit: limit}.RingSize())
+	require.Equal(t, 256<<10, PoolStats{Limit: limit}.FirstRingSize())
+}
+
+func TestHalfOfTheMemoryIsNotForGrowth(t *testing.T) {
+	const limit = 1 << 30
+	require.True(t, PoolStats{Limit: limit, Used: limit/2 - 4<<20}.MayGrow(4<<20))
+	require.False(t, PoolStats{Limit: limit, Used: limit/2 - 4<<20 + 1}.MayGrow(4<<20))
 }

@@ -62,6 +62,9 @@ type Config struct {
 	// SignalBytes makes a send signaled after at most this many bytes; 0 = count entries only. Needed where bytes are
 	// freed by send completions.
 	SignalBytes int
+	// Rings says that the peer may grant other rings than the first, see [Stream.SwitchRing]; for the dialect Gateway and
+	// senders that keep no copy of what they sent.
+	Rings bool
 }
 
 func (c Config) withDefaults() Config {
@@ -93,6 +96,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("credits %d: %w", c.Credits, ErrConfig)
 	case c.SendDepth < minSendDepth || c.SendDepth > maxDepth:
 		return fmt.Errorf("send depth %d: %w", c.SendDepth, ErrConfig)
+	case c.Rings && c.Dialect != Gateway:
+		return fmt.Errorf("other rings with stock peers: %w", ErrConfig)
 	case c.SignalBytes < 0:
 		return fmt.Errorf("signal bytes %d: %w", c.SignalBytes, ErrConfig)
 	}
@@ -104,6 +109,7 @@ func (c Config) connData(bigEndian bool) ConnData {
 	return ConnData{
 		BigEndian:  bigEndian,
 		Iomap:      true,
+		Rings:      c.Rings,
 		IomapSlots: uint16(len(c.IOMaps) / iomapSize),
 		Credits:    uint16(c.Credits),
 		TargetSGL:  SGE{Addr: c.TargetsAddr, Key: c.TargetsKey, Length: uint32(len(c.Targets) / sgeSize)},

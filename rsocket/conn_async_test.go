@@ -83,7 +83,7 @@ func TestWriteAsyncEnds(t *testing.T) {
 		go func() { all.Wait(); close(ended) }()
 		waitFor(t, "callbacks are missing", ended)
 		require.NotZero(t, failed.Load())
-		_ = b.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = b.SetDeadline(time.Now().Add(patience))
 		_, err := io.Copy(io.Discard, b)
 		require.ErrorIs(t, err, syscall.ECONNRESET, "cut off in the middle")
 		require.NoError(t, b.Close())

@@ -15,6 +15,7 @@ const version = 1
 const (
 	flagNet   = 1 << 0 // RS_CONN_FLAG_NET: the sender is big-endian
 	flagIomap = 1 << 1 // RS_CONN_FLAG_IOMAP: the sender understands direct placement; stock rsockets always set it
+	flagRings = 1 << 2 // ours, between gateways: a grant may begin another ring
 )
 
 // ConnData is rs_conn_data. All its integers travel in network order, whatever the NET flag says.
@@ -23,6 +24,8 @@ type ConnData struct {
 	BigEndian bool
 	// Iomap says that the sender understands direct placement.
 	Iomap bool
+	// Rings says that the sender understands grants of other rings than the first. Only gateways set it.
+	Rings bool
 	// Credits is the number of data messages the peer may send before credits are returned.
 	Credits uint16
 	// IomapSlots is the number of direct-placement slots behind the target list, in the resolution of one scaled byte.
@@ -42,6 +45,9 @@ func (d ConnData) Append(b []byte) []byte {
 	if d.Iomap {
 		flags |= flagIomap
 	}
+	if d.Rings {
+		flags |= flagRings
+	}
 	b = append(b, version, flags)
 	b = binary.BigEndian.AppendUint16(b, d.Credits)
 	b = append(b, 0, 0, 0, scaleDown(d.IomapSlots))
@@ -60,6 +66,7 @@ func ParseConnData(b []byte) (ConnData, error) {
 	return ConnData{
 		BigEndian:  b[1]&flagNet != 0,
 		Iomap:      b[1]&flagIomap != 0,
+		Rings:      b[1]&flagRings != 0,
 		Credits:    binary.BigEndian.Uint16(b[2:]),
 		IomapSlots: scaleUp(b[7]),
 		TargetSGL:  parseConnSGE(b[8:24]),

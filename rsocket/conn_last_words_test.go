@@ -36,7 +36,7 @@ func TestLastWordsBeforeTheError(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, total, n)
 				require.NoError(t, x.Close())
-				require.NoError(t, y.SetReadDeadline(time.Now().Add(20*time.Second)))
+				require.NoError(t, y.SetReadDeadline(time.Now().Add(patience)))
 				got, err := io.ReadAll(y)
 				require.NoError(t, err, "after %d of %d bytes", len(got), total)
 				require.Equal(t, pattern[:total], got)

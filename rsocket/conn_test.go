@@ -21,8 +21,8 @@ func each(t *testing.T, f func(t *testing.T, d *duo)) {
 func TestConnHello(t *testing.T) {
 	each(t, func(t *testing.T, d *duo) {
 		a, b := d.pair(ConnConfig{})
-		require.NoError(t, a.SetDeadline(time.Now().Add(10*time.Second)))
-		require.NoError(t, b.SetDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, a.SetDeadline(time.Now().Add(patience)))
+		require.NoError(t, b.SetDeadline(time.Now().Add(patience)))
 		n, err := a.Write([]byte("hello"))
 		require.NoError(t, err)
 		require.Equal(t, 5, n)
@@ -100,9 +100,12 @@ func TestConnNoIOMap(t *testing.T) {
 }
 
 // soon sets deadlines: what hangs fails.
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
 func soon(t testing.TB, conns ...*Conn) {
 	for _, c := range conns {
-		require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	}
 }
 
@@ -175,7 +178,7 @@ func TestConnEarly(t *testing.T) {
 	require.Eventually(t, func() (early bool) {
 		_ = b.vec.do(func() { early = len(b.early) > 1 })
 		return early
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.NoError(t, b.joinPeer(hellos[0].data))
 	require.NoError(t, b.begin(lb, y.LocalAddr(), y.RemoteAddr()))
 	go lb.watch(b)

@@ -93,13 +93,16 @@ func (s *Stream) creditMessage() Control {
 	if n == 0 {
 		return c
 	}
-	c.Payload = grantBytes(SGE{
-		Addr: s.cfg.RingAddr + uint64(d.grantNext.Count), Key: s.cfg.RingKey, Length: uint32(n),
-	}, s.peer.BigEndian)
+	g := SGE{Addr: d.addr + uint64(d.grantNext.Count), Key: d.key, Length: uint32(n)}
+	if d.next.active {
+		g = d.grantNextRing()
+	} else {
+		d.grant(n, d.ring.Size())
+	}
+	c.Payload = grantBytes(g, s.peer.BigEndian)
 	c.RemoteAddr = s.peer.TargetSGL.Addr + uint64(d.slot)*sgeSize
 	c.RKey, c.Length = s.peer.TargetSGL.Key, sgeSize
 	d.slot = (d.slot + 1) % d.slots
-	d.grant(n)
 	return c
 }
 

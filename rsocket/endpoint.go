@@ -91,6 +91,7 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
+	nextRing, oldRing   *rmb.Region // of an exchange: granted behind ring; retired and not taken
 	sndbuf              sendRing    // over send
 	direct              *rmb.Region // nil until the first direct write
 	directRing          rmb.Ring    // over direct: bytes sent and not completed
@@ -149,6 +150,7 @@ func (e *Endpoint) open() error {
 		Targets: e.control.Bytes()[:targets:targets], TargetsAddr: e.control.Addr(), TargetsKey: e.control.RKey(),
 		IOMaps:  e.control.Bytes()[targets:list:list],
 		Credits: e.cfg.Credits, SendDepth: e.cfg.SendDepth, SignalBytes: e.signalBytes(),
+		Rings: e.mapper != nil,
 	})
 	if err != nil {
 		return err
@@ -287,7 +289,7 @@ func (e *Endpoint) Release() error {
 
 func (e *Endpoint) memory() []*rmb.Region {
 	var all []*rmb.Region
-	for _, r := range []*rmb.Region{e.ring, e.control, e.send, e.direct} {
+	for _, r := range []*rmb.Region{e.ring, e.nextRing, e.oldRing, e.control, e.send, e.direct} {
 		if r != nil {
 			all = append(all, r)
 		}

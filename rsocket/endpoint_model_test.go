@@ -113,7 +113,29 @@ func (o *owner) pump() int {
 	return n
 }
 
+// switchRing exchanges the ring for one of n bytes, if that is possible now.
+func (o *owner) switchRing(t *rapid.T, n int) {
+	if !o.CanSwitchRing() {
+		return
+	}
+	r, err := o.arena.Alloc(n)
+	require.NoError(t, err)
+	require.NoError(t, o.SwitchRing(r))
+	o.dropRing()
+}
+
+// dropRing frees what an exchange has left over, and spoils it before.
+func (o *owner) dropRing() {
+	if r := o.RetiredRing(); r != nil {
+		for i := range r.Bytes() {
+			r.Bytes()[i] = 0xee
+		}
+		require.NoError(o.t, r.Free())
+	}
+}
+
 func (o *owner) read(n int) int {
+	defer o.dropRing()
 	span := o.ReadSpan()
 	n = min(n, len(span))
 	require.True(o.t, bytes.Equal(o.peer.sent.Next(n), span[:n]), "%s: wrong bytes at %d", o.name, o.ConsumedOffset())
@@ -185,6 +207,7 @@ func TestEndpointModel(t *testing.T) {
 					o.write(rapid.OneOf(rapid.IntRange(1, 10), rapid.IntRange(1, 9000)).Draw(t, "n"))
 				}
 			},
+			"switch":   func(t *rapid.T) { pick(t).switchRing(t, rapid.IntRange(2, 20000).Draw(t, "ring")) },
 			"transfer": func(t *rapid.T) { pick(t).qp.transfer() },
 			"poll":     func(t *rapid.T) { pick(t).poll() },
 			"read":     func(t *rapid.T) { pick(t).read(rapid.IntRange(1, 9000).Draw(t, "n")) },

@@ -13,7 +13,9 @@ func (e *Endpoint) ReadSpan() []byte { return e.stream.ReadSpan() }
 // Consume gives back the first n bytes of ReadSpan, and credits and grants to the peer when they are due. An error is a
 // wrong n, or what broke the stream just now; bytes received before a stream broke are consumed without error.
 func (e *Endpoint) Consume(n int) error {
-	if err := e.stream.Consume(n); err != nil || e.stream.Err() != nil {
+	err := e.stream.Consume(n)
+	e.retireRing()
+	if err != nil || e.stream.Err() != nil {
 		return err
 	}
 	return e.postControls()
@@ -112,6 +114,7 @@ func (e *Endpoint) report(ev Events) Events {
 		e.reported = true
 		ev |= EventFailed
 	}
+	e.retireRing() // what was posted can have ended an exchange
 	if e.starved && e.Blocked() == NotBlocked {
 		e.starved = false
 		ev |= EventWritable

@@ -47,7 +47,7 @@ func TestDialContext(t *testing.T) {
 	}()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
-	dialer := Dialer{Stack: d.a, Timeout: 10 * time.Second}
+	dialer := Dialer{Stack: d.a, Timeout: patience}
 	c, err := dialer.DialContext(t.Context(), "tcp4", net.JoinHostPort("127.0.0.2", port))
 	require.NoError(t, err)
 	require.Equal(t, l.Addr().String(), c.RemoteAddr().String())
@@ -75,7 +75,7 @@ func TestDialContext(t *testing.T) {
 // Whoever cannot be served is told so.
 func TestDialRefused(t *testing.T) {
 	d := managedDuo(t)
-	dialer := Dialer{Stack: d.a, Timeout: 10 * time.Second}
+	dialer := Dialer{Stack: d.a, Timeout: patience}
 	_, err := dialer.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.2:1"))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	var op *net.OpError
@@ -104,7 +104,7 @@ func TestDialVersion(t *testing.T) {
 	require.NoError(t, err)
 	data := c.ep.ConnData().Append(nil)
 	data[0] = 2
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err = d.a.manager.Dial(ctx, cm.DialParams{QPParams: c.params(), Remote: l.cm.Addr(), PrivateData: data})
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
@@ -131,7 +131,7 @@ func TestDialVersion(t *testing.T) {
 	_, err = (&Dialer{Stack: d.a}).Dial(ctx, other.Addr())
 	require.ErrorIs(t, err, syscall.ENOTSUP)
 	require.ErrorIs(t, err, ErrVersion)
-	require.Eventually(t, func() bool { return d.b.Stats().Pool.Used == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.b.Stats().Pool.Used == 0 }, 30*time.Second, time.Millisecond)
 }
 
 func TestDialEnds(t *testing.T) {
@@ -155,7 +155,7 @@ func TestDialEnds(t *testing.T) {
 func TestListenerBacklog(t *testing.T) {
 	d := managedDuo(t)
 	l := listenOn(t, d, ListenConfig{Backlog: 3})
-	dialer := Dialer{Stack: d.a, Timeout: 10 * time.Second}
+	dialer := Dialer{Stack: d.a, Timeout: patience}
 	var held []*Conn
 	for range 3 {
 		c, err := dialer.Dial(t.Context(), l.cm.Addr())
@@ -169,7 +169,7 @@ func TestListenerBacklog(t *testing.T) {
 	c, err := dialer.Dial(t.Context(), l.cm.Addr())
 	require.NoError(t, err)
 	held = append(held, c)
-	require.Eventually(t, func() bool { return len(l.ready) == 3 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(l.ready) == 3 }, 30*time.Second, time.Millisecond)
 	// What nobody accepted is closed with the listener, as an end.
 	require.NoError(t, l.Close())
 	for i, c := range held {
@@ -219,7 +219,7 @@ func TestManyConns(t *testing.T) {
 		}
 		for _, s := range []*Stack{d.a, d.b} {
 			require.Eventually(t, func() bool { return s.Stats().Connections == 0 && s.Stats().Pool.Used == 0 },
-				10*time.Second, time.Millisecond)
+				30*time.Second, time.Millisecond)
 			require.Zero(t, s.Stats().CQErrors)
 			require.Zero(t, s.Stats().Failed)
 			require.Zero(t, s.Stats().Forgotten)

@@ -33,11 +33,11 @@ func TestPacketForeignSource(t *testing.T) {
 			}
 			forge(ap("10.1.2.3:1000"))
 			forge(ap("[2001:db8::1]:1000"))
-			require.Eventually(t, func() bool { return p.b.Stats().Foreign == 2 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return p.b.Stats().Foreign == 2 }, 30*time.Second, time.Millisecond)
 			forge(netip.AddrPortFrom(p.toA.Addr(), 0))
 			forge(ap("0.0.0.0:5"))
 			forge(ap("[ff02::1]:5"))
-			require.Eventually(t, func() bool { return p.b.Stats().Malformed == 3 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return p.b.Stats().Malformed == 3 }, 30*time.Second, time.Millisecond)
 			p.exchange(t, "genuine")
 		})
 	}
@@ -61,7 +61,7 @@ func TestPacketQueuePairFails(t *testing.T) {
 		require.NoError(t, d.vec.do(func() {
 			require.NoError(t, d.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 		}))
-		require.Eventually(t, func() bool { return d.qpn.Load() == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return d.qpn.Load() == 0 }, 30*time.Second, time.Millisecond)
 		before := [2]PacketStats{p.a.Stats(), p.b.Stats()}
 		for i := range 10 {
 			p.exchange(t, fmt.Sprint(i))
@@ -89,7 +89,7 @@ func TestPacketSendFails(t *testing.T) {
 				AH: peer.handle, RemoteQPN: peer.qpn, RemoteQKey: DatagramQKey,
 			}))
 		}))
-		require.Eventually(t, func() bool { return p.a.Stats().SendErrors == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return p.a.Stats().SendErrors == 1 }, 30*time.Second, time.Millisecond)
 		before := p.a.Stats()
 		p.exchange(t, "goes on")
 		require.Equal(t, before.SentUD+1, p.a.Stats().SentUD)

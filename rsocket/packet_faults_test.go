@@ -3,6 +3,7 @@ package rsocket
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -169,6 +170,16 @@ func TestPacketFaults(t *testing.T) {
 	require.Positive(t, p.a.Stats().ReceivedUD)
 }
 
+// readUntil reads until what is wanted has come.
+func readUntil(c *PacketConn, want string) error {
+	for b := make([]byte, 100); ; {
+		n, _, err := c.ReadFrom(b)
+		if err != nil || string(b[:n]) == want {
+			return err
+		}
+	}
+}
+
 // Queue pairs stop reaching each other: soon everything goes over UDP, and when they do again, by queue pair.
 func TestPacketBlockedPath(t *testing.T) {
 	leak.Check(t)
@@ -182,10 +193,14 @@ func TestPacketBlockedPath(t *testing.T) {
 		p.send(t, p.b, p.toA, "and back")
 		time.Sleep(20 * time.Millisecond)
 	}
-	for _, c := range []*PacketConn{p.a, p.b} {
-		for {
-			require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
-			if _, _, err := c.ReadFrom(make([]byte, 100)); err != nil {
+	for i, c := range []*PacketConn{p.a, p.b} { // until what was said before is read
+		peer, to := []*PacketConn{p.b, p.a}[i], []netip.AddrPort{p.toA, p.toB}[i]
+		for try := 0; ; try++ {
+			require.Less(t, try, 30, "nothing arrives")
+			last := fmt.Sprint("the last of it, ", try)
+			p.send(t, peer, to, last)
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Second)))
+			if readUntil(c, last) == nil {
 				break
 			}
 		}

@@ -23,6 +23,12 @@ type side struct {
 	completed  []uint64
 	maxPending int
 
+	others   map[uint32]otherRing // beside the first, by key
+	live     int                  // bytes of all rings
+	retired  bool                 // the first one
+	rings    uint32               // ever used
+	replaced uint32               // key of the ring before the last exchange
+
 	sent     bytes.Buffer // what was sent and not yet consumed by the peer
 	nextByte byte
 	events   Events
@@ -54,7 +60,8 @@ func newPair(t require.TestingT, a, b Config, bigA, bigB bool) (*side, *side) {
 		s, err := NewStream(cfg)
 		require.NoError(t, err)
 		s.bigEndian = [2]bool{bigA, bigB}[i]
-		sides[i] = &side{Stream: s, t: t, name: fmt.Sprint("side ", i), nextByte: byte(i * 100)}
+		sides[i] = &side{Stream: s, t: t, name: fmt.Sprint("side ", i), nextByte: byte(i * 100),
+			others: map[uint32]otherRing{}, live: len(cfg.Ring)}
 	}
 	sides[0].peer, sides[1].peer = sides[1], sides[0]
 	for _, s := range sides {
@@ -105,6 +112,7 @@ func (s *side) post(w Write, payload []byte) {
 func (s *side) control() {
 	for {
 		c, ok := s.NextControl()
+		s.retire()
 		if !ok {
 			return
 		}
@@ -133,13 +141,54 @@ func (s *side) transfer() bool {
 	return true
 }
 
+// otherRing is memory that took the place of the first ring.
+type otherRing struct {
+	buf  []byte
+	addr uint64
+}
+
+// switchRing exchanges the ring for one of n bytes, if that is possible now.
+func (s *side) switchRing(n int) {
+	if !s.CanSwitchRing() {
+		return
+	}
+	s.rings++
+	r := otherRing{make([]byte, n), ringBase + uint64(s.rings)<<32}
+	key := ringKey + 1 + s.rings
+	s.others[key] = r
+	s.live += n
+	before := s.recv.key
+	s.must(s.SwitchRing(r.buf, r.addr, key) == nil, "switch of the ring")
+	s.must(s.RingSize() == n, "size of the ring")
+	s.replaced = before
+	s.control()
+}
+
+// retire takes the memory away that an exchange has left over.
+func (s *side) retire() {
+	if !s.RingRetired() {
+		return
+	}
+	old, ok := s.others[s.replaced]
+	if !ok {
+		old.buf, s.retired = s.cfg.Ring, true
+	}
+	delete(s.others, s.replaced)
+	s.live -= len(old.buf)
+	for i := range old.buf {
+		old.buf[i] = 0xee
+	}
+}
+
 // find resolves a remote address as the device does.
 func (s *side) find(addr uint64, key uint32, n int) []byte {
 	mem, base := s.cfg.Ring, s.cfg.RingAddr
 	if key == s.cfg.TargetsKey {
 		mem, base = s.cfg.Targets, s.cfg.TargetsAddr
+	} else if r, ok := s.others[key]; ok {
+		mem, base = r.buf, r.addr
 	} else {
-		s.must(key == s.cfg.RingKey, "key %#x", key)
+		s.must(key == s.cfg.RingKey && !s.retired, "key %#x", key)
 	}
 	s.must(addr >= base && addr+uint64(n) <= base+uint64(len(mem)), "%d bytes at %#x are beyond the region", n, addr)
 	return mem[addr-base:][:n]
@@ -181,6 +230,7 @@ func (s *side) read(n int) int {
 	s.must(bytes.Equal(want, span[:n]), "wrong bytes at offset %d", s.ConsumedOffset())
 	err := s.Consume(n)
 	s.must(err == nil, "consume: %v", err)
+	s.retire()
 	s.control()
 	return n
 }

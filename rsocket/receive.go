@@ -5,6 +5,13 @@ import "github.com/smcgw/smcgw/rmb"
 // recvSide is the own ring and what the peer was granted of it.
 type recvSide struct {
 	ring rmb.Ring
+	addr uint64 // of the ring, as the peer knows it
+	key  uint32
+	next nextRing
+	// spent: the peer has filled everything it was granted.
+	spent bool
+	// retired: the ring before this one has not been reported yet.
+	retired bool
 
 	messages   uint64 // data messages received
 	consumed   uint64 // of them, those consumed entirely (rseq_no)
@@ -13,6 +20,7 @@ type recvSide struct {
 	ends       endsLog
 	granted    uint64     // bytes granted in total
 	grantNext  rmb.Cursor // where the next grant begins
+	parts      int        // of the ring that are granted by themselves
 	unit       int        // smallest grant, except at the end of the ring
 	slot       int        // next entry of the peer's target list to write
 	slots      int
@@ -25,7 +33,7 @@ type recvSide struct {
 }
 
 func (d *recvSide) init(cfg *Config) {
-	d.ring = rmb.NewRing(cfg.Ring)
+	d.ring, d.addr, d.key = rmb.NewRing(cfg.Ring), cfg.RingAddr, cfg.RingKey
 	d.ends = newEndsLog(cfg.Credits)
 	d.limit = uint64(cfg.Credits)
 }
@@ -33,18 +41,18 @@ func (d *recvSide) init(cfg *Config) {
 // connect fixes the grant size by the length of the peer's list: eighths of the ring where they fit, halves for stock
 // peers, whose two entries would otherwise cover less than the ring.
 func (d *recvSide) connect(cfg *Config, peer ConnData) {
-	parts := min(int(peer.TargetSGL.Length), grantParts)
-	d.unit = max(1, len(cfg.Ring)/max(parts, StockTargets))
+	d.parts = max(StockTargets, min(int(peer.TargetSGL.Length), grantParts))
+	d.unit = max(1, len(cfg.Ring)/d.parts)
 	d.slots = int(min(peer.TargetSGL.Length, 1<<30))
 	d.maxPending = min(d.slots, MaxTargets)
 	d.slot = 1 % d.slots
-	d.grant(cfg.firstGrant())
+	d.grant(cfg.firstGrant(), len(cfg.Ring))
 }
 
-// grant counts n bytes as granted.
-func (d *recvSide) grant(n int) {
+// grant counts n bytes of a ring of size bytes as granted.
+func (d *recvSide) grant(n, size int) {
 	d.granted += uint64(n)
-	d.grantNext = d.grantNext.Add(uint32(d.ring.Size()), uint32(n))
+	d.grantNext = d.grantNext.Add(uint32(size), uint32(n))
 	d.pending[(d.first+d.len)%MaxTargets] = d.granted
 	d.len++
 }
@@ -60,6 +68,7 @@ func (s *Stream) Consume(n int) error {
 		return err
 	}
 	d.countConsumed()
+	d.promote()
 	return nil
 }
 
@@ -107,17 +116,18 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 		return 0, s.violation(ViolationLength, imm, length)
 	case d.messages == d.limit:
 		return 0, s.violation(ViolationCredit, imm, length)
-	case d.len == 0 || uint64(n) > d.pending[d.first]-d.ring.Produced():
+	case d.len == 0 || uint64(n) > d.pending[d.first]-d.filling().Produced():
 		return 0, s.violation(ViolationData, imm, length)
 	}
-	if err := d.ring.Produce(int(n)); err != nil {
+	if err := d.filling().Produce(int(n)); err != nil {
 		return 0, s.violation(ViolationData, imm, length)
 	}
-	d.ends.put(d.messages, d.ring.Produced())
+	d.ends.put(d.messages, d.filling().Produced())
 	d.messages++
-	if d.pending[d.first] == d.ring.Produced() {
+	if d.pending[d.first] == d.filling().Produced() {
 		d.first = (d.first + 1) % MaxTargets
 		d.len--
+		d.spent = d.spent || d.len == 0
 	}
 	return EventReadable, nil
 }
@@ -126,6 +136,12 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 // allows, so that they stay aligned, and as large as what was consumed in one go, so that bulk data flows in large
 // pieces and small messages cause no grant each.
 func (d *recvSide) grantable() int {
+	if d.next.active {
+		if d.next.announced || d.len >= d.maxPending {
+			return 0
+		}
+		return d.next.ring.Size()
+	}
 	free := d.ring.Size() - int(d.granted-d.ring.Consumed())
 	toEnd := d.ring.Size() - int(d.grantNext.Count)
 	if d.len >= d.maxPending || free < min(d.unit, toEnd) {

@@ -24,6 +24,7 @@ type sendSide struct {
 
 	ring     SGE        // the peer's whole ring, known between gateways
 	ringNext rmb.Cursor // where its next grant must begin
+	ringAt   uint64     // bytes that were granted before it
 	ends     endsLog    // where sent messages end, between gateways
 
 	direct, directFreed uint64  // bytes of the buffer for direct writes: sent, completed
@@ -208,12 +209,18 @@ func (s *Stream) acceptGrant() bool {
 		return false
 	}
 	g := readGrant(s.cfg.Targets[d.slot*sgeSize:(d.slot+1)*sgeSize], s.bigEndian)
-	if g.Length == 0 || g.overflows() || d.ring.Length != 0 && !d.inOrder(g) {
+	if g.Length == 0 || g.overflows() {
+		return false
+	}
+	continues := d.ring.Length == 0 || d.inOrder(g)
+	if !continues && !(s.cfg.Rings && d.otherRing(g)) {
 		return false
 	}
 	d.slot = (d.slot + 1) % d.slots
 	d.push(g)
-	d.freeGranted()
+	if continues { // another ring is granted while all of the one before may be unread
+		d.freeGranted()
+	}
 	return true
 }
 

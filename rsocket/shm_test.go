@@ -51,7 +51,7 @@ type pump struct {
 }
 
 func openShm(t testing.TB, dir string) *shm.Device {
-	cfg := shm.Config{Dir: dir, PeerQuota: 16 << 20}
+	cfg := shm.Config{Dir: dir, PeerQuota: 16 << 20, HandshakeTimeout: patience}
 	_, _ = rand.Read(cfg.GatewayID[:])
 	d, err := shm.Open(cfg)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func newPumpsSRQ(t testing.TB, cfg EndpointConfig, srq verbs.SRQ) (*pump, *pump)
 		p.srq = srq
 		p.create(pool, cfg)
 	}
-	require.Eventually(t, a.peer.Connected, 5*time.Second, time.Millisecond)
+	require.Eventually(t, a.peer.Connected, 30*time.Second, time.Millisecond)
 	for i, p := range []*pump{b, a} { // the server connects first
 		other := []*pump{a, b}[i]
 		p.do(func() {
@@ -230,7 +230,7 @@ func waitFor(t testing.TB, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal(what)
 	}
 }

@@ -51,7 +51,7 @@ func (d *duo) close() {
 func shmDuo(t testing.TB, vectors int, cfg StackConfig) *duo {
 	dir := t.TempDir()
 	open := func() *shm.Device {
-		c := shm.Config{Dir: dir, Vectors: vectors}
+		c := shm.Config{Dir: dir, Vectors: vectors, HandshakeTimeout: patience}
 		_, _ = rand.Read(c.GatewayID[:])
 		d, err := shm.Open(c)
 		require.NoError(t, err)
@@ -64,7 +64,7 @@ func shmDuo(t testing.TB, vectors int, cfg StackConfig) *duo {
 	require.NoError(t, err)
 	pb, err := db.Attach(t.Context(), pa.Name(), pa.Key())
 	require.NoError(t, err)
-	require.Eventually(t, pa.Connected, 5*time.Second, time.Millisecond)
+	require.Eventually(t, pa.Connected, 30*time.Second, time.Millisecond)
 	cfg.PD = pa.PD()
 	a, err := NewStack(da, cfg)
 	require.NoError(t, err)

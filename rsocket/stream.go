@@ -118,7 +118,7 @@ func (s *Stream) SentOffset() uint64 { return s.send.sent }
 func (s *Stream) FreedOffset() uint64 { return s.send.freed }
 
 // ReceivedOffset returns the bytes received.
-func (s *Stream) ReceivedOffset() uint64 { return s.recv.ring.Produced() }
+func (s *Stream) ReceivedOffset() uint64 { return s.recv.filling().Produced() }
 
 // ConsumedOffset returns the bytes received and consumed.
 func (s *Stream) ConsumedOffset() uint64 { return s.recv.ring.Consumed() }
@@ -158,21 +158,45 @@ func (s *Stream) violation(v Violation, imm Imm, length uint32) error {
 func (s *Stream) live() bool { return s.connected && !s.disconnected && s.err == nil }
 
 // endsLog remembers where messages end, by message number, so that a count of messages becomes a byte offset. The
-// lower half of an offset is enough: two of them are never further apart than a ring.
+// lower half of an offset is enough: two of them are never further apart than a ring. It grows with the messages that
+// are under way at a time: most connections are idle.
 type endsLog struct {
 	ends []uint32
 	mask uint64
+	low  uint64 // the message asked for last: older ones are not asked for any more
+	size int    // of ends, at most
 }
+
+// smallEndsLog is the length a log begins with.
+const smallEndsLog = 8
 
 // newEndsLog returns a log of the last n messages.
 func newEndsLog(n int) endsLog {
 	size := 1 << bits.Len(uint(n-1))
-	return endsLog{ends: make([]uint32, size), mask: uint64(size - 1)}
+	first := min(size, smallEndsLog)
+	return endsLog{ends: make([]uint32, first), mask: uint64(first - 1), size: size}
 }
 
-func (l *endsLog) put(message, end uint64) { l.ends[message&l.mask] = uint32(end) }
+func (l *endsLog) put(message, end uint64) {
+	for message-l.low >= uint64(len(l.ends)) && len(l.ends) < l.size {
+		l.grow(message)
+	}
+	l.ends[message&l.mask] = uint32(end)
+}
 
-// after returns how far the end of the message is beyond the offset, not positive when it is not.
+// grow doubles the log before the message is put.
+func (l *endsLog) grow(message uint64) {
+	ends := make([]uint32, 2*len(l.ends))
+	mask := uint64(len(ends) - 1)
+	for m := message - min(message, uint64(len(l.ends))); m < message; m++ {
+		ends[m&mask] = l.ends[m&l.mask]
+	}
+	l.ends, l.mask = ends, mask
+}
+
+// after returns how far the end of the message is beyond the offset, not positive when it is not. Messages are asked
+// for in their order.
 func (l *endsLog) after(message, offset uint64) int32 {
+	l.low = message
 	return int32(l.ends[message&l.mask] - uint32(offset))
 }

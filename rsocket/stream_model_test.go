@@ -12,6 +12,7 @@ func drawConfig(t *rapid.T, dialect Dialect) Config {
 	targets := rapid.IntRange(StockTargets, MaxTargets).Draw(t, "targets")
 	return memory(Config{
 		Dialect:     dialect,
+		Rings:       dialect == Gateway && rapid.Bool().Draw(t, "rings"),
 		Credits:     rapid.OneOf(rapid.IntRange(2, 8), rapid.IntRange(9, 40)).Draw(t, "credits"),
 		SendDepth:   rapid.IntRange(minSendDepth, 24).Draw(t, "depth"),
 		SignalBytes: rapid.SampledFrom([]int{0, 1, 50}).Draw(t, "signal"),
@@ -29,7 +30,7 @@ func checkInvariants(t require.TestingT, s *side) {
 		require.LessOrEqual(t, s.FreedOffset(), p.ConsumedOffset(), "%s freed bytes its peer has not consumed", s.name)
 		require.LessOrEqual(t, s.maxPending, s.cfg.RecvDepth(), "%s needs a receive that is not posted", s.name)
 	}
-	require.LessOrEqual(t, s.SentOffset()-p.ConsumedOffset(), uint64(len(p.cfg.Ring)))
+	require.LessOrEqual(t, s.SentOffset()-p.ConsumedOffset(), uint64(p.live))
 	require.Equal(t, int(s.SentOffset()-p.ConsumedOffset()), s.sent.Len())
 	require.LessOrEqual(t, s.ctrl.posted-s.ctrl.done, uint64(ControlSlots))
 	require.LessOrEqual(t, int(s.send.works-s.send.doneWorks), s.cfg.SendDepth-ControlSlots)
@@ -50,6 +51,7 @@ func TestStreamModel(t *testing.T) {
 			"receive":  func(t *rapid.T) { pick(t).receive() },
 			"complete": func(t *rapid.T) { pick(t).complete() },
 			"read":     func(t *rapid.T) { pick(t).read(rapid.IntRange(1, 200).Draw(t, "n")) },
+			"switch":   func(t *rapid.T) { pick(t).switchRing(rapid.IntRange(2, 900).Draw(t, "ring")) },
 			"keepalive": func(t *rapid.T) {
 				s := pick(t)
 				s.Keepalive()
@@ -81,6 +83,7 @@ func TestStreamShutdownModel(t *testing.T) {
 			"receive":  func(t *rapid.T) { pick(t).receive() },
 			"complete": func(t *rapid.T) { pick(t).complete() },
 			"read":     func(t *rapid.T) { pick(t).read(rapid.IntRange(1, 200).Draw(t, "n")) },
+			"switch":   func(t *rapid.T) { pick(t).switchRing(rapid.IntRange(2, 900).Draw(t, "ring")) },
 			"shutdown": func(t *rapid.T) {
 				s := pick(t)
 				s.Shutdown()

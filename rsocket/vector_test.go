@@ -24,7 +24,7 @@ func TestSharedQueueGrows(t *testing.T) {
 		ends[i] = [2]*Conn{a, b}
 	}
 	v := d.b.vectors[0]
-	require.Eventually(t, v.tryEnter, 5*time.Second, time.Microsecond) // nobody takes anything
+	require.Eventually(t, v.tryEnter, 30*time.Second, time.Microsecond) // nobody takes anything
 	for range writes {
 		for _, e := range ends {
 			_, err := e[0].Write([]byte{1})
@@ -36,7 +36,7 @@ func TestSharedQueueGrows(t *testing.T) {
 		_, err := io.ReadFull(e[1], make([]byte, writes))
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { return d.b.Stats().SharedGrown > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.b.Stats().SharedGrown > 0 }, 30*time.Second, time.Millisecond)
 	for _, e := range ends {
 		require.NoError(t, e[0].Close())
 		require.NoError(t, e[1].Close())
@@ -200,7 +200,7 @@ func TestConnMemoryOutlivesClose(t *testing.T) {
 		}
 		require.Equal(t, pattern[:len(seen)], seen)
 		waitFor(t, "no end", b.done)
-		require.Eventually(t, func() bool { return d.a.Stats().Pool.Used == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return d.a.Stats().Pool.Used == 0 }, 30*time.Second, time.Millisecond)
 	})
 }
 
@@ -245,12 +245,12 @@ func TestVectorServesAgain(t *testing.T) {
 	m := &again{v: v}
 	m.node.member = m
 	require.NoError(t, v.do(func() { v.add(0xffffff, m) }))
-	require.Eventually(t, v.tryEnter, 5*time.Second, time.Microsecond)
+	require.Eventually(t, v.tryEnter, 30*time.Second, time.Microsecond)
 	v.attended = true
 	v.stay()
 	v.wants(&m.node)
 	v.kick()
-	require.Eventually(t, func() bool { return m.seen.Load() }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return m.seen.Load() }, 30*time.Second, time.Millisecond)
 	require.NoError(t, v.do(func() { v.remove(0xffffff) }))
 }
 
@@ -278,7 +278,7 @@ func TestVectorStayIsGuarded(t *testing.T) {
 	m := &again{v: v}
 	require.NoError(t, v.do(func() { v.add(0xffffff, m) }))
 	for _, wakeAt := range []time.Duration{-time.Millisecond, 0, guardTime / 2, time.Hour} {
-		require.Eventually(t, v.tryEnter, 5*time.Second, time.Microsecond)
+		require.Eventually(t, v.tryEnter, 30*time.Second, time.Microsecond)
 		if v.wakeAt = time.Now().Add(wakeAt); wakeAt > 0 {
 			v.sleeper.setTimer(wakeAt)
 		}
@@ -289,7 +289,7 @@ func TestVectorStayIsGuarded(t *testing.T) {
 			}
 			defer v.leave()
 			return !v.attended
-		}, 5*time.Second, time.Millisecond)
+		}, 30*time.Second, time.Millisecond)
 	}
 	require.NoError(t, v.do(func() { v.remove(0xffffff) }))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // demoVerbs lists the verbs that need package testnet.
-func demoVerbs() []func(*env) *cobra.Command { return []func(*env) *cobra.Command{newDemo} }
+func demoVerbs() []func(*env) *cobra.Command { return []func(*env) *cobra.Command{newDemo, newBench} }
 
 func newDemo(e *env) *cobra.Command {
 	var rounds int

@@ -5,11 +5,12 @@ import (
 	"os"
 
 	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/internal/testnet/bench"
 )
 
-// main is also the ordinary programs of the demonstration, which starts them
-// under a variable of the environment.
+// main is also the ordinary programs of the demonstration and of benchmarks, which
+// start them under a variable of the environment.
 func main() {
-	apps.Init()
+	apps.Init(bench.Apps()...)
 	os.Exit(run(context.Background(), osEnv(), os.Args[1:]))
 }

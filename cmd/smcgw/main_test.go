@@ -180,6 +180,19 @@ func (d *fakeDaemon) Peers() []gateway.PeerInfo {
 }
 
 // Devices implements gateway.Control.
+func (d *fakeDaemon) Services() []gateway.ServiceInfo {
+	return []gateway.ServiceInfo{
+		{
+			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: gateway.VerdictCarry, Why: "12GiB in 60000 moves of 2 connections", Score: 12.3,
+			Connections: 2, Bytes: 12 << 30, Moves: 60000, BytesPerConnection: 6 << 30, BytesPerMove: 214748, BytesPerSecond: 2e9,
+		},
+		{
+			Address: netip.MustParseAddr("fd00::3"), Port: 80, Verdict: gateway.VerdictNative, Reason: "not_worth_it", Why: "1024B in 4 moves of 2 connections",
+			Connections: 2, Bytes: 1024, Moves: 4, BytesPerConnection: 512, BytesPerMove: 256, BytesPerSecond: 1e6, Score: 0.0001, ExpiresSeconds: 600, Native: 7,
+		},
+	}
+}
+
 func (d *fakeDaemon) Devices() []gateway.DeviceInfo {
 	return []gateway.DeviceInfo{
 		{
@@ -200,6 +213,14 @@ func (d *fakeDaemon) FlushPeers() (int, error) {
 		return 0, errBroken
 	}
 	return 1, nil
+}
+
+// Try implements gateway.Control.
+func (d *fakeDaemon) Try(gateway.Trial) (func(), error) {
+	if d.kind == "broken" {
+		return nil, errBroken
+	}
+	return func() {}, nil
 }
 
 // SetOff implements gateway.Control.

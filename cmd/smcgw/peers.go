@@ -10,13 +10,16 @@ import (
 )
 
 func newPeers(e *env) *cobra.Command {
-	var noHeader bool
+	var noHeader, services bool
 	c := &cobra.Command{
 		Use:   "peers",
 		Short: "List what is known of other hosts",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
+			if services {
+				return e.printServices(cmd, c, noHeader)
+			}
 			list, err := c.Peers(cmd.Context())
 			if err != nil {
 				return err
@@ -27,6 +30,7 @@ func newPeers(e *env) *cobra.Command {
 			return table(e.stdout, peerRows(list.Peers, noHeader))
 		},
 	}
+	c.Flags().BoolVar(&services, "services", false, "list what rules with action auto have learned of services, and why")
 	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
 	c = withSocket(e, noun(e, c))
 	c.AddCommand(newPeersFlush(e))
@@ -36,7 +40,7 @@ func newPeers(e *env) *cobra.Command {
 func newPeersFlush(e *env) *cobra.Command {
 	return withSocket(e, withJSON(e, &cobra.Command{
 		Use:   "flush",
-		Short: "Forget every remembered refusal: peers are asked again",
+		Short: "Forget refusals and what was learned of services: peers are asked again",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()

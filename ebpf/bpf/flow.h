@@ -85,10 +85,19 @@ struct note {
 	u8 proto;
 };
 
+#define BPF_RB_AVAIL_DATA 0
+#define NATIVE_EVENTS (512 * (sizeof(struct event) + 8))
+
 /* emit never waits and never wakes the gateway for a native decision: those are
- * collected by its timer. */
+ * collected by its timer. Of connections no more than 512 are told each time: the
+ * gateway keeps the last ones only, and counts by the counters, while thousands a
+ * second would cost the host more than the rest of this program. */
 static noinline int emit(struct note *n)
 {
+	if (n->kind == EVENT_NATIVE && n->proto == PROTO_TCP && bpf_ringbuf_query(&smcgw_events, BPF_RB_AVAIL_DATA) >= NATIVE_EVENTS) {
+		count_stat(STAT_EVENT_LOST);
+		return 0;
+	}
 	struct event *e = bpf_ringbuf_reserve(&smcgw_events, sizeof(*e), 0);
 	if (!e) {
 		count_stat(STAT_EVENT_LOST);

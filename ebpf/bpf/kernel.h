@@ -74,13 +74,16 @@ enum {
 #define TCX_DROP 2
 #define SK_PASS 1
 
+#define BPF_TCP_CLOSE 7
 #define BPF_TCP_LISTEN 10
 #define SOCK_DGRAM 2
 
 #define BPF_SOCK_OPS_TCP_CONNECT_CB 3
 #define BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB 4
+#define BPF_SOCK_OPS_STATE_CB 10
 #define BPF_SOCK_OPS_HDR_OPT_LEN_CB 14
 #define BPF_SOCK_OPS_WRITE_HDR_OPT_CB 15
+#define BPF_SOCK_OPS_STATE_CB_FLAG (1 << 2)
 #define BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG (1 << 6)
 
 #define AF_INET 2
@@ -264,6 +267,7 @@ static u64 (*bpf_get_current_ancestor_cgroup_id)(int level) = (void *)123;
 static long (*bpf_sk_assign)(void *ctx, void *sk, u64 flags) = (void *)124;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
+static u64 (*bpf_ringbuf_query)(void *ringbuf, u64 flags) = (void *)134;
 static long (*bpf_store_hdr_opt)(struct bpf_sock_ops *ops, const void *from, u32 len, u64 flags) = (void *)143;
 static long (*bpf_reserve_hdr_opt)(struct bpf_sock_ops *ops, u32 len, u64 flags) = (void *)144;
 static long (*bpf_redirect_neigh)(u32 ifindex, struct bpf_redir_neigh *params, int plen, u64 flags) = (void *)152;

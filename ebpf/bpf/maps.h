@@ -71,6 +71,7 @@ enum reason {
 	REASON_PEER_UNRESOLVED = 25,
 	REASON_FLOW_LIMIT = 36,
 	REASON_MODE = 43,
+	REASON_NOT_WORTH_IT = 50,
 	REASON_SLOTS = 128,
 };
 
@@ -158,6 +159,24 @@ struct peer {
 	u8 pad[7];
 };
 
+/* The values of ebpf.ServiceState. */
+enum service_state { SERVICE_NONE, SERVICE_SAMPLING, SERVICE_CARRY, SERVICE_NATIVE };
+
+/* word: until (63..16, milliseconds of ktime), tokens (15..8), state (7..0).
+ * Sampling: so many connections may still be carried; from until on there are new
+ * tokens. Native: none is carried before until; then it is sampled again. Carry: so
+ * many connections are left native first, to compare with. */
+struct service {
+	u64 word;
+	u64 passed;  /* connections left native */
+	u64 watched; /* of these, bulk that has ended while we looked at it */
+	u64 bytes;   /* which it moved, both ways */
+	u64 lasted;  /* nanoseconds, added up */
+};
+
+/* Connections with less say nothing about how fast bulk is. */
+#define WATCHED_BYTES (1ull << 20)
+
 #define DEVICE_OFFER 1
 
 struct device {
@@ -176,6 +195,7 @@ struct policy_head {
 	u64 any_uid;
 	u64 inbound;    /* rules that ask for no cgroup or user */
 	u64 accelerate; /* rules that do not pass */
+	u64 automatic;  /* of these, those with action auto */
 	u64 tcp;        /* rules by protocol */
 	u64 udp;
 	u32 watch;      /* a rule about TCP asks for a cgroup or user */
@@ -222,7 +242,7 @@ struct dgram_peer {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_WATCHED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -232,10 +252,12 @@ struct sk_note {
 	u8 foreign; /* another program wanted header options before us */
 	u8 rule;
 	u8 pad[7];
+	u64 began; /* ktime; of a native connection that is watched */
 };
 
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
@@ -270,5 +292,7 @@ const volatile u32 wire_ifindex = 0;
 const volatile u32 lo_ifindex = 1;
 const volatile u64 netns_cookie = 0;
 const volatile u16 datagram_port = 0; /* network byte order */
+const volatile u8 sample_tokens = 2; /* > 0 */
+const volatile u32 sample_period = 30000; /* milliseconds */
 
 #endif

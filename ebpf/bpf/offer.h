@@ -9,7 +9,7 @@
 #define SMCGW_OFFER_H
 
 #include "parse.h"
-#include "policy.h"
+#include "service.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
@@ -86,7 +86,10 @@ static always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 	return h->inbound & h->tcp;
 }
 
-static always_inline u8 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
+/* WATCH beside a reason: the connection's end is of interest. */
+#define WATCH 0x100
+
+static always_inline u32 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
 {
 	struct verdict v;
 	*rule = NO_RULE;
@@ -97,8 +100,17 @@ static always_inline u8 offer_refused(const struct flow_key *k, struct control *
 	*rule = v.rule;
 	if (v.reason)
 		return v.reason;
-	u8 off = switched_off(c);
-	return off ? off : remembered(k);
+	u8 reason = switched_off(c);
+	if (!reason && v.automatic && service_rests(k))
+		return REASON_NOT_WORTH_IT;
+	if (!reason)
+		reason = remembered(k);
+	if (reason || !v.automatic)
+		return reason;
+	int step = service_of(k); /* last: it may take a token */
+	if (step == SERVICE_OFFERS)
+		return 0;
+	return step == SERVICE_WATCHES ? REASON_NOT_WORTH_IT | WATCH : REASON_NOT_WORTH_IT;
 }
 
 static always_inline void want_option(struct bpf_sock_ops *s)
@@ -126,8 +138,10 @@ static always_inline int on_connect(struct bpf_sock_ops *s)
 	if (n)
 		n->phase = PHASE_NONE; /* a socket may connect again */
 	socket_key(s, &k);
-	u8 reason = offer_refused(&k, c, n, &rule);
+	u32 reason = offer_refused(&k, c, n, &rule);
 	if (reason) {
+		if (reason & WATCH)
+			service_watch(s, sk);
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
 		return 1;
 	}
@@ -198,6 +212,8 @@ static always_inline int on_established(struct bpf_sock_ops *s)
 	if (!n)
 		return 1;
 	u8 phase = n->phase, rule = n->rule;
+	if (phase == PHASE_WATCHED)
+		return 1;
 	if (phase == PHASE_WANT)
 		unwant_option(s, n);
 	if (phase == PHASE_WRITTEN) {
@@ -216,17 +232,29 @@ static always_inline int on_established(struct bpf_sock_ops *s)
 	return 1;
 }
 
+static always_inline int on_state(struct bpf_sock_ops *s)
+{
+	struct flow_key k;
+	if (s->args[1] != BPF_TCP_CLOSE)
+		return 1;
+	socket_key(s, &k);
+	service_ended(s, &k);
+	return 1;
+}
+
 SEC("sockops")
 int smcgw_sockops(struct bpf_sock_ops *s)
 {
 	u32 op = s->op;
 	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
-	    op != BPF_SOCK_OPS_HDR_OPT_LEN_CB && op != BPF_SOCK_OPS_WRITE_HDR_OPT_CB)
+	    op != BPF_SOCK_OPS_HDR_OPT_LEN_CB && op != BPF_SOCK_OPS_WRITE_HDR_OPT_CB && op != BPF_SOCK_OPS_STATE_CB)
 		return 1;
 	if (bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;
 	if (op == BPF_SOCK_OPS_TCP_CONNECT_CB)
 		return on_connect(s);
+	if (op == BPF_SOCK_OPS_STATE_CB)
+		return on_state(s);
 	if (op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)
 		return on_length(s);
 	if (op == BPF_SOCK_OPS_WRITE_HDR_OPT_CB)

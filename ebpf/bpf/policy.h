@@ -10,6 +10,7 @@
 struct verdict {
 	u8 reason; /* 0 = accelerate */
 	u8 rule;
+	u8 automatic; /* the rule's action is auto; only valid with reason 0 */
 };
 
 static always_inline u32 lowest_bit(u64 m)
@@ -56,6 +57,7 @@ static always_inline void judge(const struct flow_key *k, u16 port, u32 policy, 
 		v->rule = rule;
 		if (h->accelerate >> (rule & 63) & 1) {
 			v->reason = 0;
+			v->automatic = h->automatic >> (rule & 63) & 1;
 			return;
 		}
 	}

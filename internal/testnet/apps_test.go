@@ -34,7 +34,7 @@ func TestAppServers(t *testing.T) {
 	require.Equal(t, 1, e.Failed)
 	e = runApp(t, h1, "connect", "-rst", "-to", at(7005))
 	require.Equal(t, 1, e.OK, e.Error)
-	_, err := srv.WaitEvents(patience(t, 5*time.Second), 1, func(ev apps.Event) bool {
+	_, err := srv.WaitEvents(patience(t, 30*time.Second), 1, func(ev apps.Event) bool {
 		return ev.Event == "closed" && ev.Remote == e.Local && ev.Errno == "ECONNRESET"
 	})
 	require.NoError(t, err)

@@ -373,7 +373,7 @@ func TestBoxLeavesNativeAlone(t *testing.T) {
 	e := runApp(t, h1, "churn", "-to", h2.AddrPort6(7000).String(), "-count", "50", "-parallel", "5", "-size", strconv.Itoa(100000))
 	require.Equal(t, 50, e.OK, e.Error)
 	require.Zero(t, e.Failed)
-	_, err := srv.WaitEvents(patience(t, 5*time.Second), 50, func(e apps.Event) bool { return e.Event == "closed" && e.Error == "" })
+	_, err := srv.WaitEvents(patience(t, 30*time.Second), 50, func(e apps.Event) bool { return e.Event == "closed" && e.Error == "" })
 	require.NoError(t, err)
 	s := boxStats(t, n)
 	require.Zero(t, s.Eaten+s.Stripped+s.DroppedAccepts+s.Mirrored)

@@ -25,7 +25,13 @@ type Cmd struct {
 // Command prepares a process on the host. Set it up like an [exec.Cmd]; do not
 // clear SysProcAttr.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
-	return h.node.command(ctx, name, args...)
+	cmd := h.node.command(ctx, name, args...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cgroup != nil {
+		h.cgroup.Hold(cmd)
+	}
+	return cmd
 }
 
 func (nd *node) command(ctx context.Context, name string, args ...string) *Cmd {

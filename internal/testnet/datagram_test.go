@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func FuzzIsDatagram(f *testing.F) {
@@ -49,6 +50,11 @@ func datagrams(t *testing.T, h1, h2 *Host, port uint16, n int) (got []uint32) {
 	t.Helper()
 	in, out := packetConn(t, h2, h2.AddrPort4(port)), packetConn(t, h1, h1.AddrPort4(0))
 	defer in.Close()
+	rc, err := in.(*net.UDPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) { // for all of them
+		require.NoError(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20))
+	}))
 	var all sync.WaitGroup
 	all.Go(func() {
 		for i := range n {
@@ -61,7 +67,7 @@ func datagrams(t *testing.T, h1, h2 *Host, port uint16, n int) (got []uint32) {
 	defer all.Wait()
 	buf := make([]byte, 64)
 	for {
-		require.NoError(t, in.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+		require.NoError(t, in.SetReadDeadline(time.Now().Add(time.Second)))
 		k, _, err := in.ReadFrom(buf)
 		if err != nil {
 			return got

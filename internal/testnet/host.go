@@ -29,8 +29,9 @@ type Host struct {
 	net    *Network
 	number int
 
-	mu    sync.Mutex
-	procs []*Proc
+	mu     sync.Mutex
+	procs  []*Proc
+	cgroup *Cgroup
 }
 
 // Namespace is the name of the host's network namespace, as `ip netns` lists
@@ -45,6 +46,15 @@ func (h *Host) AddrPort4(port uint16) netip.AddrPort { return netip.AddrPortFrom
 
 // AddrPort6 is the host's IPv6 address with a port.
 func (h *Host) AddrPort6(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.Addr6, port) }
+
+// Within puts every process that is started on the host from now on into a
+// control group. A host of its own has programs of its own attached there; a
+// host that shares the root with others runs theirs too.
+func (h *Host) Within(g *Cgroup) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cgroup = g
+}
 
 // Do runs fn in the host's namespace, on the calling goroutine with its thread
 // locked. When the thread cannot be brought back it dies with the goroutine.

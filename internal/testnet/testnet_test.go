@@ -56,7 +56,7 @@ func TestNativeTCP(t *testing.T) {
 			require.Equal(t, c.to.String(), e.Remote)
 			local := netip.MustParseAddrPort(e.Local)
 			require.Equal(t, c.local, local.Addr())
-			_, err := srv.WaitEvents(patience(t, 5*time.Second), 1, func(ev apps.Event) bool {
+			_, err := srv.WaitEvents(patience(t, 30*time.Second), 1, func(ev apps.Event) bool {
 				return ev.Event == "closed" && ev.Remote == e.Local && ev.Local == e.Remote && ev.Error == ""
 			})
 			require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestSysctlAndSettings(t *testing.T) {
 	require.NoError(t, h1.SetLink(true))
 	require.Eventually(t, func() bool {
 		return runApp(t, h1, "connect", "-to", h2.AddrPort4(7000).String(), "-timeout", "1s").OK == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 func TestRouterAnswersUnreachable(t *testing.T) {
@@ -166,7 +166,7 @@ func TestBehind(t *testing.T) {
 		e := runApp(t, c, "ping", "-to", to.String())
 		require.Equal(t, 1, e.OK, e.Error)
 		served++
-		ev, err := srv.WaitEvents(patience(t, 5*time.Second), served, func(e apps.Event) bool { return e.Event == "accepted" })
+		ev, err := srv.WaitEvents(patience(t, 30*time.Second), served, func(e apps.Event) bool { return e.Event == "accepted" })
 		require.NoError(t, err)
 		return netip.MustParseAddrPort(ev[len(ev)-1].Remote).Addr().String()
 	}
@@ -196,12 +196,12 @@ func TestCloseEndsEverything(t *testing.T) {
 	require.FileExists(t, path)
 	p, err := h.Start("setsid", "sh", "-c", "sleep 1000 & echo started; exec sleep 1000")
 	require.NoError(t, err)
-	require.NoError(t, p.WaitOutput(patience(t, 5*time.Second), "started"))
+	require.NoError(t, p.WaitOutput(patience(t, 30*time.Second), "started"))
 	require.GreaterOrEqual(t, len(h.Processes()), 2)
 	pids := h.Processes()
 	require.NoError(t, n.Close())
 	for _, pid := range pids {
-		require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }, 30*time.Second, time.Millisecond)
 	}
 	require.NoFileExists(t, path)
 	require.NoError(t, n.Close())
@@ -213,7 +213,7 @@ func TestProc(t *testing.T) {
 	p, err := h1.Start("cat")
 	require.NoError(t, err)
 	require.NoError(t, p.Send("hello"))
-	require.NoError(t, p.WaitOutput(patience(t, 5*time.Second), "hello"))
+	require.NoError(t, p.WaitOutput(patience(t, 30*time.Second), "hello"))
 	require.NoError(t, p.CloseInput())
 	require.NoError(t, p.Wait())
 	require.NoError(t, p.Kill(), "after the end")
@@ -222,7 +222,7 @@ func TestProc(t *testing.T) {
 	p, err = h1.Start("sleep", "1000")
 	require.NoError(t, err)
 	require.Error(t, p.WaitOutput(patience(t, 20*time.Millisecond), "nothing"))
-	require.Error(t, p.Stop(5*time.Second))
+	require.Error(t, p.Stop(30*time.Second))
 	_, err = h1.Start("/no/such/program")
 	require.Error(t, err)
 	out, err := h1.Run(t.Context(), "sh", "-c", "echo out; echo oops >&2; exit 3")
@@ -363,7 +363,7 @@ func TestTapped(t *testing.T) {
 		return err
 	}))
 	defer func() { _ = unix.Close(cable) }()
-	conn, err := host.Dial(patience(t, time.Second), "udp", "10.77.0.2:9")
+	conn, err := host.Dial(patience(t, 30*time.Second), "udp", "10.77.0.2:9")
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	_, err = conn.Write([]byte("x"))
@@ -374,7 +374,7 @@ func TestTapped(t *testing.T) {
 		n, err := unix.Read(cable, ask)
 		return err == nil && n >= 42 && ask[12] == 8 && ask[13] == 6 &&
 			string(ask[28:32]) == "\x0a\x4d\x00\x01" && string(ask[38:42]) == "\x0a\x4d\x00\x02"
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 }
 
 func openTap(name string) (int, error) {

@@ -28,7 +28,12 @@ var allowed = map[string][]string{
 	// its surroundings is made of.
 	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
 	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
-	"tests/...":                {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
+	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
+	// Programs that use the devices by themselves.
+	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
+	// A measurement on real hosts, which asks the gateways beside it.
+	"internal/testnet/bench/peer": {"gateway", "internal/testnet/..."},
+	"tests/...":                   {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:
@@ -114,6 +119,7 @@ var fences = []fence{
 	{"go.uber.org/goleak", testOnly},
 	{"pgregory.net/rapid", testOnly},
 	{"golang.org/x/net/nettest", testOnly},
+	{"github.com/HdrHistogram", []string{"internal/testnet/bench/"}},
 	{"golang.org/x/net/quic", []string{"internal/testnet/quicapp/"}},
 }
 

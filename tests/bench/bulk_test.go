@@ -15,8 +15,8 @@ import (
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/internal/testnet/bench/load"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
-	"github.com/smcgw/smcgw/tests/bench/load"
 )
 
 func TestMain(m *testing.M) {
@@ -49,9 +49,12 @@ func newPair(b *testing.B) *pair {
 	n := testnet.Start(b, testnet.Config{Hosts: []string{"h1", "h2"}})
 	p := &pair{h1: n.Host("h1"), h2: n.Host("h2")}
 	dir := b.TempDir()
-	binary := filepath.Join(dir, "smcgw")
-	out, err := exec.Command("go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
-	require.NoError(b, err, string(out))
+	binary := os.Getenv("SMCGW_BINARY")
+	if binary == "" {
+		binary = filepath.Join(dir, "smcgw")
+		out, err := exec.Command("go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
+		require.NoError(b, err, string(out))
+	}
 	for _, h := range n.Hosts() {
 		file := filepath.Join(dir, h.Name+".yaml")
 		require.NoError(b, os.WriteFile(file, fmt.Appendf(nil, config, dir, h.Name), 0o600))

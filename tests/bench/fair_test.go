@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/tests/bench/load"
+	"github.com/smcgw/smcgw/internal/testnet/bench/load"
 )
 
 // bottleneck makes the first host's way out as slow as a line with a drop-tail

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/tests/bench/load"
+	"github.com/smcgw/smcgw/internal/testnet/bench/load"
 )
 
 // loads is two hosts, a load server on the second, and what the first runs.

@@ -65,7 +65,7 @@ func TestDatagramsShown(t *testing.T) {
 		known := len(server.Events())
 		p, err := d.h1.StartApp("ping-udp", "-to", h.AddrPort4(echoUDP).String(), "-connected", "-for", "100s", "-input", "-gap", "5ms", "-patient")
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return len(server.Events()) > known }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(server.Events()) > known }, 30*time.Second, 10*time.Millisecond)
 		locals = append(locals, server.Events()[known].Remote)
 		defer func() {
 			require.NoError(t, p.CloseInput())
@@ -235,7 +235,7 @@ func TestDatagramsByUser(t *testing.T) {
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: testUID, Gid: testUID}
 	p, err := d.h1.StartCmd(cmd)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return d.g1.udpStats().Received[d.via] > 20 }, 10*time.Second, 50*time.Millisecond, "of that user: %s", d.dumpUDP())
+	require.Eventually(t, func() bool { return d.g1.udpStats().Received[d.via] > 20 }, 30*time.Second, 50*time.Millisecond, "of that user: %s", d.dumpUDP())
 	require.NoError(t, p.CloseInput())
 	require.Zero(t, result(t, p).Failed)
 	d.leaves(t, func() { d.ping(t, d.h1, d.h2.AddrPort6(echoUDP).String(), "-count", "50", "-connected") })

@@ -121,8 +121,8 @@ func runIPerf3(t *testing.T, from *testnet.Host, _ netip.Addr, server netip.Addr
 func iperf3(t *testing.T, from *testnet.Host, server netip.AddrPort, args []string) (r testnet.IPerf3) {
 	t.Helper()
 	var err error
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		r, err = from.IPerf3(ctx, server, append([]string{"-u"}, args...)...)
 		cancel()
 		if err == nil {

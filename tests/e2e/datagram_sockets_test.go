@@ -183,7 +183,7 @@ func (d *datagrams) segmented(t *testing.T) {
 func (d *datagrams) closedPort(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		for range 3 {
-			e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, deadUDP), "-connected", "-limit", "3s")
+			e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, deadUDP), "-connected", "-limit", "20s")
 			require.NoError(t, err)
 			require.Equal(t, map[string]int{"ECONNREFUSED": 1}, e.Errnos, "%+v", e)
 		}
@@ -205,7 +205,7 @@ func (d *datagrams) serverGoesAndComes(t *testing.T) {
 			return p
 		}
 		p := serve()
-		client, err := d.h1.StartApp("ping-udp", "-to", to, "-connected", "-patient", "-limit", "300ms", "-gap", "10ms", "-for", "30s", "-input")
+		client, err := d.h1.StartApp("ping-udp", "-to", to, "-connected", "-patient", "-limit", "2s", "-gap", "10ms", "-for", "60s", "-input")
 		require.NoError(t, err)
 		once, err := p.WaitEvents(patience(t), 1, func(e apps.Event) bool { return e.Event == "peer" })
 		require.NoError(t, err)
@@ -236,7 +236,7 @@ func (d *datagrams) rejected(t *testing.T) {
 }`, sinkUDP)))
 	defer func() { require.NoError(t, d.h2.FlushNFT()) }()
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, sinkUDP), "-connected", "-limit", "3s")
+		e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, sinkUDP), "-connected", "-limit", "20s")
 		require.NoError(t, err)
 		want := "EHOSTUNREACH"
 		if v6(addr(d.h2, 1)) {

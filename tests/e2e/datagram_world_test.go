@@ -46,7 +46,7 @@ func datagramSettings() settings { return settings{Policy: udpRule(named)} }
 // newDatagramWorld builds the world without servers and gateways.
 func newDatagramWorld(t *testing.T) *datagrams {
 	t.Helper()
-	return &datagrams{world: newWorld(t, testnet.Config{}), carriedAtLeast: 1, patience: 10 * time.Second}
+	return &datagrams{world: newWorld(t, testnet.Config{}), carriedAtLeast: 1, patience: 30 * time.Second}
 }
 
 // newDatagrams builds the world.
@@ -95,7 +95,7 @@ func (d *datagrams) prove(t *testing.T, to netip.AddrPort) {
 	t.Helper()
 	for end := time.Now().Add(d.patience); ; time.Sleep(20 * time.Millisecond) {
 		before := d.g1.udpStats()
-		e, err := d.h1.RunApp(t.Context(), "ping-udp", "-to", to.String(), "-patient", "-limit", "300ms")
+		e, err := d.h1.RunApp(t.Context(), "ping-udp", "-to", to.String(), "-patient", "-limit", "1s")
 		require.NoError(t, err, "%+v", e)
 		if s := d.g1.udpStats(); s.Sent[d.via] > before.Sent[d.via] && s.Received[d.via] > before.Received[d.via] {
 			return
@@ -117,7 +117,7 @@ func (d *datagrams) dumpUDP() string {
 // udpStats are the counters of datagrams.
 func (g *gw) udpStats() gateway.DatagramStats {
 	g.w.t.Helper()
-	ctx, cancel := context.WithTimeout(g.w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
 	defer cancel()
 	c := gateway.NewAdminClient(g.socket)
 	defer c.Close()
@@ -146,7 +146,7 @@ func (d *datagrams) carries(t *testing.T, run func() exchanged) {
 			return s1.Sent[d.via]-before1.Sent[d.via] >= sent && s2.Delivered-before2.Delivered >= sent &&
 				s2.Sent[d.via]-before2.Sent[d.via] >= received && s1.Delivered-before1.Delivered >= received
 		}
-		for end := time.Now().Add(300 * time.Millisecond); !enough() && time.Now().Before(end); {
+		for end := time.Now().Add(time.Second); !enough() && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 		}
 		for c, n := range s1.Sent {

@@ -34,7 +34,7 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	require.Eventually(w.t, func() bool {
 		_, err := g.client().Status(w.t.Context())
 		return err == nil
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	time.Sleep(150 * time.Millisecond) // the programs must have seen a beat
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
@@ -210,7 +210,8 @@ type attempt struct {
 // caller connects again and again, on both families.
 type caller struct {
 	stop     chan struct{}
-	all      sync.WaitGroup
+	calling  sync.WaitGroup
+	serving  sync.WaitGroup
 	mu       sync.Mutex
 	attempts []attempt
 	lns      []net.Listener
@@ -224,9 +225,9 @@ func (w *world) newCaller(t *testing.T, port uint16) *caller {
 		ln, err := w.h2.Listen("tcp", to.String())
 		require.NoError(t, err)
 		c.lns = append(c.lns, ln)
-		c.all.Go(func() { hangUp(ln) })
+		c.serving.Go(func() { hangUp(ln) })
 		for range 3 {
-			c.all.Go(func() { c.call(w.h1, to) })
+			c.calling.Go(func() { c.call(w.h1, to) })
 		}
 	}
 	return c
@@ -270,17 +271,14 @@ func (c *caller) call(h *testnet.Host, to netip.AddrPort) {
 	}
 }
 
-// end stops calling and returns all attempts.
+// end stops calling and returns all attempts. Those under way find their server,
+// however long they take.
 func (c *caller) end() []attempt {
 	close(c.stop)
+	c.calling.Wait()
 	for _, ln := range c.lns {
-		defer ln.Close()
+		_ = ln.Close()
 	}
-	time.AfterFunc(100*time.Millisecond, func() {
-		for _, ln := range c.lns {
-			_ = ln.Close()
-		}
-	})
-	c.all.Wait()
+	c.serving.Wait()
 	return c.attempts
 }

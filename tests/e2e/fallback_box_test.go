@@ -16,8 +16,8 @@ import (
 func TestFallbackBoxDrops(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{Retry: "3s"})
-	w.up(w.h2, settings{})
+	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "3s"})
+	w.up(w.h2, settings{Handshake: quick})
 	for _, c := range []struct {
 		name   string
 		box    testnet.Box
@@ -61,8 +61,8 @@ func TestFallbackBoxDrops(t *testing.T) {
 func TestFallbackBoxGone(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{Retry: "1s"})
-	w.up(w.h2, settings{})
+	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "1s"})
+	w.up(w.h2, settings{Handshake: quick})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, echoPort)
 		w.box(t, testnet.Box{EatOffers: true})
@@ -72,7 +72,7 @@ func TestFallbackBoxGone(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, ok := g1.peer(hostOf(to), 0)
 				return !ok
-			}, 10*time.Second, 20*time.Millisecond)
+			}, 30*time.Second, 20*time.Millisecond)
 		}
 		eaten.ping()
 		eaten.ping()
@@ -94,8 +94,8 @@ func TestFallbackBoxStrips(t *testing.T) {
 	w.serve(w.h2)
 	w.serve(w.h3)
 	// What may pass is remembered for a twentieth of this.
-	w.up(w.h1, settings{NegativeCache: "40s"})
-	w.up(w.h2, settings{NegativeCache: "40s"})
+	w.up(w.h1, settings{Handshake: quick, NegativeCache: "40s"})
+	w.up(w.h2, settings{Handshake: quick, NegativeCache: "40s"})
 	banner := []string{"-banner"} // the server speaks first
 	for _, c := range []struct {
 		name                   string
@@ -159,8 +159,8 @@ func TestFallbackBoxStrips(t *testing.T) {
 func TestFallbackBoxAcceptLost(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	g2 := w.up(w.h2, settings{NegativeCache: "20s"})
+	w.up(w.h1, settings{Handshake: quick})
+	g2 := w.up(w.h2, settings{Handshake: quick, NegativeCache: "20s"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		w.box(t, testnet.Box{StripSYNACK: true})
 		to := addr(w.h2, transferPort)
@@ -176,7 +176,7 @@ func TestFallbackBoxAcceptLost(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, ok := g2.peer(hostOf(addr(w.h1, 0)), 0)
 			return !ok
-		}, 5*time.Second, 20*time.Millisecond)
+		}, 30*time.Second, 20*time.Millisecond)
 		w.carried(t, w.h1, addr(w.h2, echoPort))
 	})
 }
@@ -186,8 +186,8 @@ func TestFallbackBoxAcceptLost(t *testing.T) {
 func TestFallbackBoxChurn(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	w.up(w.h1, settings{NegativeCache: "100ms"}) // so that offers go on
-	g2 := w.up(w.h2, settings{NegativeCache: "100ms"})
+	w.up(w.h1, settings{Handshake: quick, NegativeCache: "100ms"}) // so that offers go on
+	g2 := w.up(w.h2, settings{Handshake: quick, NegativeCache: "100ms"})
 	for name, box := range map[string]testnet.Box{
 		"accept": {StripSYNACK: true}, "confirm": {StripRest: true},
 	} {
@@ -197,7 +197,7 @@ func TestFallbackBoxChurn(t *testing.T) {
 				before := g2.status().FallbacksTotal["accept_lost"]
 				for range 3 {
 					e := w.mustApp(w.h1, "churn", "-count", "200", "-parallel", "4", "-gap", "1ms", "-size", "20000", "-to", addr(w.h2, transferPort))
-					require.Less(t, time.Duration(e.Micros)*time.Microsecond, atOnce, "the slowest of 200")
+					require.Zero(t, e.Repeated, "none waits for the kernel's retry: %+v", e)
 				}
 				require.Greater(t, g2.status().FallbacksTotal["accept_lost"]-before, uint64(5))
 			})

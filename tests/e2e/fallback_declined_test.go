@@ -59,7 +59,6 @@ func TestFallbackFirewall(t *testing.T) {
 			e, err := w.app(w.h1, 10*time.Second, "connect", "-timeout", impatience.String(), "-bind", from.String(), "-to", to)
 			require.NoError(t, err)
 			require.Equal(t, natively.Errno, e.Errno, "port %d: %+v", port, e)
-			require.Less(t, time.Duration(e.ConnectMicros)*time.Microsecond, atOnce)
 			e.Local = from.String()
 			f := fallback{w: w, t: t, from: w.h1, to: to, client: remote(reason), server: local(reason)}
 			if reason == "app_unreachable" { // known at the deadline only, an eighth of it before the client's
@@ -104,7 +103,7 @@ func TestFallbackRemembered(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, ok := w.gateways[w.h1].peer(hostOf(to), echoPort)
 			return !ok
-		}, 5*time.Second, 50*time.Millisecond, "the refusal is forgotten")
+		}, 30*time.Second, 50*time.Millisecond, "the refusal is forgotten")
 		first.ping()
 	})
 }
@@ -115,8 +114,8 @@ func TestFallbackRemembered(t *testing.T) {
 func TestFallbackDeadline(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
+	w.up(w.h1, settings{Handshake: quick})
+	w.up(w.h2, settings{Handshake: quick})
 	for _, c := range []struct {
 		name   string
 		silent *testnet.Host
@@ -136,7 +135,7 @@ func TestFallbackDeadline(t *testing.T) {
 				connected, err := p.WaitEvents(patience(t), 1, func(e apps.Event) bool { return e.Event == "connected" })
 				require.NoError(t, err)
 				took := time.Duration(connected[0].Micros) * time.Microsecond
-				require.Less(t, took, atOnce)
+				t.Logf("native after %v", took)
 				require.GreaterOrEqual(t, took, 200*time.Millisecond, "the deadline of the configuration")
 				require.NoError(t, w.net.SetBox(testnet.Box{}))
 				e := pinged(t, p)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,7 +52,7 @@ func TestFallbackReleaseAtOnce(t *testing.T) {
 		offers := w.offers()
 		for range 4 {
 			e := w.mustApp(w.h1, "churn", "-count", "200", "-parallel", "4", "-gap", "1ms", "-to", addr(w.h2, transferPort))
-			require.Less(t, time.Duration(e.Micros)*time.Microsecond, atOnce, "the slowest of 200")
+			require.Zero(t, e.Repeated, "none waits for the kernel's retry: %+v", e)
 		}
 		require.Greater(t, w.offers()-offers, uint64(10), "connections that were released")
 	})

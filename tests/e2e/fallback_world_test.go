@@ -29,13 +29,8 @@ var nothing told
 func local(reason string) told  { return told{reason, gateway.DecidedLocal} }
 func remote(reason string) told { return told{reason, gateway.DecidedRemote} }
 
-// Whole connection attempts, by how long connect() took. A SYN that was lost is
-// sent again after one second.
-const (
-	atOnce     = 900 * time.Millisecond
-	afterRetry = time.Second
-	retryLimit = 1900 * time.Millisecond
-)
+// afterRetry is when a SYN that was lost is sent again.
+const afterRetry = time.Second
 
 // fallback is a connection that must not be carried, and what follows from it.
 type fallback struct {
@@ -67,16 +62,15 @@ func (f fallback) ping() apps.Event {
 	return e
 }
 
-// took checks the class of time connect() took.
+// took checks whether connect() had to wait for the kernel's retry.
 func (f fallback) took(e apps.Event) {
 	f.t.Helper()
-	took := time.Duration(e.ConnectMicros) * time.Microsecond
 	if f.retried {
-		require.GreaterOrEqual(f.t, took, afterRetry)
-		require.Less(f.t, took, retryLimit)
+		require.Equal(f.t, 1, e.Repeated, "%+v", e)
+		require.GreaterOrEqual(f.t, time.Duration(e.ConnectMicros)*time.Microsecond, afterRetry)
 		return
 	}
-	require.Less(f.t, took, atOnce)
+	require.Zero(f.t, e.Repeated, "%+v", e)
 }
 
 // check asserts what the gateways tell about the connection of e.
@@ -88,7 +82,7 @@ func (f fallback) check(e apps.Event, before map[*testnet.Host]gateway.Status) {
 			want, or, match, raw = f.client, f.clientOr, from(e), false
 		}
 		if or != nothing {
-			require.Eventually(f.t, func() bool { return len(g.everything(match)) > 0 }, 5*time.Second, 10*time.Millisecond)
+			require.Eventually(f.t, func() bool { return len(g.everything(match)) > 0 }, 30*time.Second, 10*time.Millisecond)
 			if g.knows(match, or) {
 				want = or
 			}
@@ -127,7 +121,7 @@ func (g *gw) tells(t *testing.T, match func(gateway.ConnInfo) bool, want told, r
 		require.Empty(t, list(), "%s knows of the connection", g.h.Name)
 		return
 	}
-	for end := time.Now().Add(5 * time.Second); !slices.Equal(list(), []told{want}); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !slices.Equal(list(), []told{want}); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			require.Failf(t, "wrong reason", "%s tells %v instead of %v\n%s", g.h.Name, got, want, g.dump())
 		}
@@ -279,7 +273,7 @@ func accepted(t *testing.T, p *testnet.Proc, remote string) apps.Event {
 // patience bounds the wait for something that must come.
 func patience(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

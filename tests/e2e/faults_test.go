@@ -16,8 +16,8 @@ import (
 func TestFaultsOnTheWire(t *testing.T) {
 	w := newWorld(t, testnet.Config{NoOffload: true})
 	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{NegativeCache: "1s"})
-	w.up(w.h2, settings{NegativeCache: "1s"})
+	g1 := w.up(w.h1, settings{Handshake: quick, NegativeCache: "1s"})
+	w.up(w.h2, settings{Handshake: quick, NegativeCache: "1s"})
 	for _, fault := range []struct {
 		name string
 		box  testnet.Box

@@ -94,6 +94,6 @@ func TestLoadTransfer(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s := g.status()
 			return len(s.Flows) == 0 || s.Flows[w.via] == 0 && s.Memory.UsedBytes == 0
-		}, 15*time.Second, 200*time.Millisecond, "%s: %+v", g.h.Name, g.status())
+		}, 30*time.Second, 200*time.Millisecond, "%s: %+v", g.h.Name, g.status())
 	}
 }

@@ -96,13 +96,13 @@ var scenarios = []scenario{
 	}, gateway.EndAborted},
 	{"client closes with unread data", func(p *pair) {
 		p.note("write %s", errno(send(p.s, 1000)))
-		time.Sleep(moment)
+		awaitUnread(p.c, 1000)
 		p.note("close %s", errno(p.c.Close()))
 		p.note("server got %s", receive(p.s))
 	}, gateway.EndAborted},
 	{"server closes with unread data", func(p *pair) {
 		p.note("write %s", errno(send(p.c, 1000)))
-		time.Sleep(moment)
+		awaitUnread(p.s, 1000)
 		p.note("close %s", errno(p.s.Close()))
 		p.note("client got %s", receive(p.c))
 	}, gateway.EndAborted},
@@ -110,7 +110,7 @@ var scenarios = []scenario{
 	// before it resets.
 	{"server answers and closes with unread data", func(p *pair) {
 		p.note("write %s", errno(send(p.c, 20_000)))
-		time.Sleep(moment)
+		awaitUnread(p.s, 20_000)
 		p.note("write %s", errno(send(p.s, 12_000)))
 		p.note("close %s", errno(p.s.Close()))
 		time.Sleep(moment)
@@ -118,7 +118,7 @@ var scenarios = []scenario{
 	}, gateway.EndAborted},
 	{"client answers and closes with unread data", func(p *pair) {
 		p.note("write %s", errno(send(p.s, 20_000)))
-		time.Sleep(moment)
+		awaitUnread(p.c, 20_000)
 		p.note("write %s", errno(send(p.c, 12_000)))
 		p.note("close %s", errno(p.c.Close()))
 		time.Sleep(moment)

@@ -43,8 +43,8 @@ func TestSemanticsOfConnectErrors(t *testing.T) {
 		require.NoError(t, w.h1.SetSysctl(sysctl, "1"))
 	}
 	require.NoError(t, w.h1.SetSysctl("net.ipv4.tcp_syn_retries", "1"))
-	w.up(w.h1, ownSettings())
-	w.up(w.h2, ownSettings())
+	w.up(w.h1, quickSettings())
+	w.up(w.h2, quickSettings())
 	absent4, absent6 := netip.MustParseAddr("10.77.0.77"), netip.MustParseAddr("fd77::77")
 
 	type attempt struct {
@@ -81,7 +81,7 @@ func TestSemanticsOfConnectErrors(t *testing.T) {
 	for _, a := range attempts {
 		for i, to := range []netip.AddrPort{a.carried, a.native} {
 			all.Go(func() {
-				e, err := w.app(w.h1, 30*time.Second, append([]string{"connect", "-to", to.String()}, a.args...)...)
+				e, err := w.app(w.h1, time.Minute, append([]string{"connect", "-to", to.String()}, a.args...)...)
 				if err != nil {
 					e.Error = err.Error()
 				}
@@ -98,7 +98,7 @@ func TestSemanticsOfConnectErrors(t *testing.T) {
 			// The handshake may take its time before the connection is native; an
 			// ICMP error may find the socket locked, and then counts a second later.
 			took := func(e apps.Event) time.Duration { return time.Duration(e.Micros) * time.Microsecond }
-			require.Less(t, took(carried), took(native)+2500*time.Millisecond)
+			require.Less(t, took(carried), took(native)+10*time.Second)
 			if a.errno == "ETIMEDOUT" {
 				require.Greater(t, took(carried), took(native)-500*time.Millisecond)
 			}
@@ -141,7 +141,7 @@ func TestSemanticsOfGivingUp(t *testing.T) {
 					to = addr(w.h2, ownPort)
 				}
 				timeout := time.Duration(1+i*i) * 200 * time.Microsecond
-				e, err := w.app(w.h1, 20*time.Second, "connect", "-timeout", timeout.String(),
+				e, err := w.app(w.h1, time.Minute, "connect", "-timeout", timeout.String(),
 					"-bind", fmt.Sprintf("%s%d", local, 30000+i), "-to", to)
 				if err != nil || e.Failed > 0 && e.Errno != "GAVE_UP" {
 					t.Errorf("%s: %+v %v", timeout, e, err)
@@ -150,7 +150,7 @@ func TestSemanticsOfGivingUp(t *testing.T) {
 		}
 		for i := range 12 {
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				cmd := w.h1.AppCommand(ctx, "connect", "-gap", "10s", "-to", addr(w.h2, echoPort),
 					"-bind", fmt.Sprintf("%s%d", local, 30100+i))
@@ -182,7 +182,7 @@ func TestSemanticsOfAddresses(t *testing.T) {
 	server := w.serve(w.h2)
 	w.up(w.h1, ownSettings())
 	w.up(w.h2, ownSettings())
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for name, tc := range map[string]struct {
 		args []string
@@ -273,26 +273,25 @@ func TestSemanticsOfReuse(t *testing.T) {
 			"ipv4": (*testnet.Host).AddrPort4, "ipv6": (*testnet.Host).AddrPort6,
 		} {
 			t.Run(family+"/"+tc.name, func(t *testing.T) {
-				again := func(h *testnet.Host) (slowest time.Duration) {
+				again := func(h *testnet.Host) (retries int) {
 					ln, err := h.Listen("tcp", at(h, ownPort).String())
 					require.NoError(t, err)
 					defer ln.Close()
 					for range tc.rounds {
-						start := time.Now()
 						p, err := dialPair(w.h1, ln, at(h, ownPort), at(w.h1, uint16(31000+i)))
 						require.NoError(t, err)
-						slowest = max(slowest, time.Since(start))
+						retries += retransmitted(p.c)
 						require.NoError(t, send(p.c, 100))
 						require.Equal(t, "100 bytes, ok", readN(p.s, 100))
 						require.Equal(t, tc.want, tc.end(p))
 						p.close()
 						time.Sleep(tc.pause)
 					}
-					return slowest
+					return retries
 				}
 				native := again(w.h3)
 				before := g.status().FlowsTotal[w.via]
-				require.Less(t, again(w.h2), native+500*time.Millisecond)
+				require.LessOrEqual(t, again(w.h2), native, "SYNs that were sent again")
 				carried := int(g.status().FlowsTotal[w.via] - before)
 				if tc.pause == 0 {
 					require.Positive(t, carried)

@@ -58,9 +58,11 @@ func TestSemanticsUnderLoad(t *testing.T) {
 
 		for i, g := range []*gw{g1, g2} {
 			after := w.settled(t, g)
+			require.Eventually(t, func() bool {
+				after = w.usage(t, g)
+				return after.descriptors <= before[i].descriptors+8 && after.goroutines <= before[i].goroutines+8
+			}, 30*time.Second, 200*time.Millisecond, "%+v, then %+v", before[i], after)
 			t.Logf("%s: %+v, then %+v", g.h.Name, before[i], after)
-			require.LessOrEqual(t, after.descriptors, before[i].descriptors+8)
-			require.LessOrEqual(t, after.goroutines, before[i].goroutines+8)
 			require.Zero(t, after.memory)
 			// What a burst has needed goes with the next collection of garbage, which
 			// an idle daemon makes every two minutes.
@@ -88,9 +90,9 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 			n := fill(t, end.from)
 			require.Less(t, n, 32<<20, "bounded")
 			for i, g := range []*gw{g1, g2} {
-				now := w.usage(t, g)
-				require.Equal(t, before[i].memory, now.memory, "rings do not grow")
-				require.Less(t, now.resident, before[i].resident+32<<20)
+				require.Equal(t, before[i].memory, w.usage(t, g).memory, "rings do not grow")
+				require.Eventually(t, func() bool { return w.usage(t, g).resident < before[i].resident+32<<20 },
+					150*time.Second, time.Second, "%+v", before[i]) // but for garbage
 			}
 			require.NoError(t, end.from.CloseWrite())
 			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
@@ -125,7 +127,7 @@ func TestSemanticsOfKilledApps(t *testing.T) {
 	servers := map[*testnet.Host]*testnet.Proc{w.h2: w.serve(w.h2), w.h3: w.serve(w.h3)}
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		// The client is killed while it holds a connection: its server sees FIN.
@@ -199,7 +201,7 @@ func (w *world) settled(t *testing.T, g *gw) (u usage) {
 	require.Eventually(t, func() bool {
 		u = w.usage(t, g)
 		return u.entries == 0 && u.memory == 0
-	}, 15*time.Second, 200*time.Millisecond, "%s: flows left in the maps", g.h.Name)
+	}, 30*time.Second, 200*time.Millisecond, "%s: flows left in the maps", g.h.Name)
 	out, err := g.h.Run(t.Context(), "ss", "-tnaH")
 	require.NoError(t, err)
 	for line := range strings.Lines(out) {

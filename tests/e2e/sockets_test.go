@@ -39,6 +39,13 @@ func ownSettings() settings {
 	return s
 }
 
+// quickSettings are ownSettings with the default handshake timeout.
+func quickSettings() settings {
+	s := ownSettings()
+	s.Handshake = quick
+	return s
+}
+
 // pair is a connection between two hosts with both ends in the hands of the
 // test, which writes down what each end sees.
 type pair struct {
@@ -72,7 +79,7 @@ func plain(a net.Addr) string {
 }
 
 // socketPatience bounds every read and write of the tests' own sockets.
-const socketPatience = 20 * time.Second
+const socketPatience = time.Minute
 
 // errDial marks an error of connect(2) or accept(2), for callers that count.
 var errDial = errors.New("dial")
@@ -194,6 +201,33 @@ func readN(c *net.TCPConn, n int) string {
 	return fmt.Sprintf("%d bytes, %s", k, errno(err))
 }
 
+// retransmitted counts what the kernel has sent again of a connection, its SYN
+// included.
+func retransmitted(c *net.TCPConn) (n int) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = rc.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = int(info.Total_retrans)
+		}
+	})
+	return n
+}
+
+// awaitUnread waits until a socket has so many bytes that nobody has read.
+func awaitUnread(c *net.TCPConn, want int) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	have := 0
+	for end := time.Now().Add(socketPatience); have < want && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		_ = rc.Control(func(fd uintptr) { have, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+	}
+}
+
 // both runs two ends at the same time.
 func both(a, b func()) {
 	var all sync.WaitGroup
@@ -209,6 +243,6 @@ func (w *world) quiet(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s := g.status()
 			return s.Flows[w.via]+s.Flows[gateway.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
-		}, 15*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
+		}, 30*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
 	}
 }

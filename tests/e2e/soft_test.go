@@ -37,13 +37,13 @@ func TestSoftBetweenMachines(t *testing.T) {
 func TestSoftPathWithoutUDP(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	w.up(w.h1, settings{Carriers: "soft"})
-	w.up(w.h2, settings{Carriers: "soft"})
+	w.up(w.h1, settings{Handshake: quick, Carriers: "soft"})
+	w.up(w.h2, settings{Handshake: quick, Carriers: "soft"})
 	to := w.h2.AddrPort4(echoPort).String()
 	box := testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}
 	for _, name := range []string{"both ways", "there"} {
 		t.Run(name, func(t *testing.T) {
-			w.restart(w.h1, settings{Carriers: "soft"}) // a proof holds for a while
+			w.restart(w.h1, settings{Handshake: quick, Carriers: "soft"}) // a proof holds for a while
 			w.flush()
 			require.NoError(t, w.h1.SetBox(box))
 			if name == "both ways" {

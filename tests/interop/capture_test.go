@@ -63,7 +63,7 @@ func (l *lab) awaitEnd(t *testing.T, file string) {
 	require.Eventually(t, func() bool {
 		b, err := tail(file, 4096)
 		return err == nil && bytes.Contains(b, end)
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // tail reads the end of a file, at most n bytes.

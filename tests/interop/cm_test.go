@@ -42,9 +42,9 @@ func (e *endpoint) params(qp verbs.QP) cm.QPParams {
 func (e *endpoint) dialCM(m *cm.Manager, qp func() verbs.QP, to netip.AddrPort, p cm.QPParams) *cm.Conn {
 	t := e.t
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		p.QP = qp()
-		conn, err := m.Dial(patience(t, 20*time.Second), cm.DialParams{QPParams: p, Remote: to})
+		conn, err := m.Dial(patience(t, time.Minute), cm.DialParams{QPParams: p, Remote: to})
 		var rejected *cm.RejectError
 		if errors.As(err, &rejected) && rejected.Reason == cm.RejectInvalidServiceID && time.Now().Before(deadline) {
 			time.Sleep(100 * time.Millisecond)
@@ -67,9 +67,9 @@ func (e *endpoint) listenCM(m *cm.Manager, port uint16) *cm.Listener {
 func (e *endpoint) accept(ln *cm.Listener, qp verbs.QP) *cm.Conn {
 	t := e.t
 	t.Helper()
-	r, err := ln.Accept(patience(t, 20*time.Second))
+	r, err := ln.Accept(patience(t, time.Minute))
 	require.NoError(t, err)
-	conn, err := r.Accept(patience(t, 20*time.Second), cm.AcceptParams{QPParams: e.params(qp)})
+	conn, err := r.Accept(patience(t, time.Minute), cm.AcceptParams{QPParams: e.params(qp)})
 	require.NoError(t, err)
 	return conn
 }
@@ -91,7 +91,7 @@ func (e *endpoint) hangUp(conn *cm.Conn) {
 // ended waits for the end of a program and wants it to be content.
 func ended(t *testing.T, p *remote.Process) {
 	t.Helper()
-	require.NoError(t, p.Wait(patience(t, 30*time.Second)))
+	require.NoError(t, p.Wait(patience(t, time.Minute)))
 }
 
 func TestRping(t *testing.T) {
@@ -120,7 +120,7 @@ func TestRping(t *testing.T) {
 						return r.qp
 					}, netip.AddrPortFrom(path.peer, rpingPort), e.params(nil))
 					r.ping(n)
-					require.NoError(t, conn.Disconnect(patience(t, 20*time.Second)))
+					require.NoError(t, conn.Disconnect(patience(t, time.Minute)))
 					require.ErrorIs(t, conn.Err(), cm.ErrClosed)
 					ended(t, server)
 				})
@@ -137,7 +137,7 @@ func TestRping(t *testing.T) {
 							return r.qp
 						}, netip.AddrPortFrom(path.peer, rpingPort), e.params(nil))
 						r.ping(3)
-						require.NoError(t, conn.Disconnect(patience(t, 20*time.Second)))
+						require.NoError(t, conn.Disconnect(patience(t, time.Minute)))
 					})
 				}
 			})
@@ -151,7 +151,7 @@ func TestRefused(t *testing.T) {
 		path := l.paths()[0]
 		e := l.open(t, path.our)
 		m := e.manager()
-		_, err := m.Dial(patience(t, 20*time.Second), cm.DialParams{
+		_, err := m.Dial(patience(t, time.Minute), cm.DialParams{
 			QPParams: e.params(e.qp(verbs.QPTRC, nil)), Remote: netip.AddrPortFrom(path.peer, 999),
 		})
 		var rejected *cm.RejectError
@@ -159,7 +159,7 @@ func TestRefused(t *testing.T) {
 		require.Equal(t, cm.RejectInvalidServiceID, rejected.Reason)
 
 		client := l.start(t, "rping", "-c", "-a", path.our.String(), "-C", "1")
-		require.Error(t, client.Wait(patience(t, 20*time.Second)))
+		require.Error(t, client.Wait(patience(t, time.Minute)))
 		require.Contains(t, client.Output(), "RDMA_CM_EVENT_REJECTED, error 8")
 	})
 }
@@ -233,7 +233,7 @@ func TestCmatose(t *testing.T) {
 				for i := range n {
 					require.True(t, bytes.Equal(c.mr.Bytes()[:size], c.mr.Bytes()[size*(i+1):][:size]), "reply %d", i)
 				}
-				require.NoError(t, conn.Disconnect(patience(t, 20*time.Second)))
+				require.NoError(t, conn.Disconnect(patience(t, time.Minute)))
 				ended(t, client)
 				require.Contains(t, client.Output(), "return status 0")
 			})
@@ -251,7 +251,7 @@ func TestCmatose(t *testing.T) {
 				c.await(n, 0)
 				select {
 				case <-conn.Done():
-				case <-time.After(20 * time.Second):
+				case <-time.After(time.Minute):
 					require.FailNow(t, "no disconnection")
 				}
 				require.ErrorIs(t, conn.Err(), cm.ErrDisconnected)

@@ -90,7 +90,7 @@ func (e *endpoint) next() verbs.WC {
 	select {
 	case wc := <-e.wcs:
 		return wc
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(e.t, "no completion")
 		return verbs.WC{}
 	}

@@ -89,7 +89,7 @@ func TestNetworkDies(t *testing.T) {
 			qp = e.qp(verbs.QPTRC, nil)
 			return qp
 		}, netip.AddrPortFrom(path.peer, cmatosePort), params)
-		require.NoError(t, server.WaitOutput(patience(t, 20*time.Second), "completing sends"))
+		require.NoError(t, server.WaitOutput(patience(t, time.Minute), "completing sends"))
 		l.lose(t, 1)
 
 		start := time.Now()
@@ -97,7 +97,7 @@ func TestNetworkDies(t *testing.T) {
 			return qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: []byte("x")})
 		})
 		require.Equal(t, verbs.WCRetryExcErr, e.next().Status)
-		require.Less(t, time.Since(start), 30*time.Second)
+		require.Less(t, time.Since(start), time.Minute)
 		require.NoError(t, server.WaitOutput(patience(t, 60*time.Second), "receiving data transfers"))
 		require.NoError(t, conn.Err(), "what happens to a queue pair is not the connection's business")
 	})

@@ -53,14 +53,14 @@ func TestPerftest(t *testing.T) {
 					p := open(t, conn, true)
 					c.serve(p, c.size, n)
 					p.part()
-					require.NoError(t, client.Wait(patience(t, 20*time.Second)))
+					require.NoError(t, client.Wait(patience(t, time.Minute)))
 				})
 				t.Run(c.program+" "+path.name+" program serves", func(t *testing.T) {
 					server := l.start(t, args...)
 					p := open(t, l.dial(t, l.guest.Addr4, perftestPort), false)
 					c.connect(p, c.size, n)
 					p.part()
-					require.NoError(t, server.Wait(patience(t, 20*time.Second)))
+					require.NoError(t, server.Wait(patience(t, time.Minute)))
 				})
 			}
 		}

@@ -157,7 +157,7 @@ func parseDest(b []byte) (p peer, err error) {
 // client exchanges addresses with a server. The server connects first.
 func (p *pingpong) client(conn net.Conn) {
 	t := p.e.t
-	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	_, err := conn.Write(p.dests())
 	require.NoError(t, err)
 	require.NoError(t, p.readDests(conn))
@@ -169,7 +169,7 @@ func (p *pingpong) client(conn net.Conn) {
 // server exchanges addresses with a client.
 func (p *pingpong) server(conn net.Conn) {
 	t := p.e.t
-	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	require.NoError(t, p.readDests(conn))
 	p.connect()
 	_, err := conn.Write(p.dests())

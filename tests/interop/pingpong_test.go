@@ -61,7 +61,7 @@ func TestPingpong(t *testing.T) {
 					conn := l.dial(t, l.guest.Addr4, pingpongPort)
 					pp.client(conn)
 					pp.play(true)
-					require.NoError(t, server.Wait(patience(t, 20*time.Second)))
+					require.NoError(t, server.Wait(patience(t, time.Minute)))
 					require.Contains(t, server.Output(), "iters in")
 				})
 				t.Run(name+" program connects", func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestPingpong(t *testing.T) {
 					defer func() { _ = conn.Close() }()
 					pp.server(conn)
 					pp.play(false)
-					require.NoError(t, client.Wait(patience(t, 20*time.Second)))
+					require.NoError(t, client.Wait(patience(t, time.Minute)))
 					require.Contains(t, client.Output(), "iters in")
 				})
 			}
@@ -84,7 +84,7 @@ func TestPingpong(t *testing.T) {
 // dial connects to a program in the guest, which may not listen yet.
 func (l *lab) dial(t *testing.T, addr netip.Addr, port uint16) net.Conn {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		conn, err := l.host.Dial(patience(t, 5*time.Second), "tcp", netip.AddrPortFrom(addr, port).String())
 		if err == nil {
@@ -104,6 +104,6 @@ func (l *lab) listen(t *testing.T, addr netip.Addr, port uint16) net.Listener {
 	t.Cleanup(func() { _ = ln.Close() })
 	tcp, ok := ln.(*net.TCPListener)
 	require.True(t, ok)
-	require.NoError(t, tcp.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, tcp.SetDeadline(time.Now().Add(time.Minute)))
 	return ln
 }

@@ -23,7 +23,7 @@ func rcopySize() int64 {
 
 // rcopyPatience is for a copy, at 3 MB/s.
 func rcopyPatience() time.Time {
-	return time.Now().Add(30*time.Second + time.Duration(rcopySize()/3)*time.Microsecond)
+	return time.Now().Add(time.Minute + time.Duration(rcopySize()/3)*time.Microsecond)
 }
 
 // TestRcopy copies a large file and compares checksums. The program serves

@@ -93,7 +93,7 @@ func (r *riostream) write(t rstreamTest, turn byte) error {
 // await waits for the peer's turn to end and checks what it wrote.
 func (r *riostream) await(mem []byte, turn byte) error {
 	end := len(mem) - 1
-	for deadline := time.Now().Add(30 * time.Second); mem[end] != turn; time.Sleep(20 * time.Microsecond) {
+	for deadline := time.Now().Add(time.Minute); mem[end] != turn; time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("last byte %d, not %d, of %d", mem[end], turn, len(mem))
 		}

@@ -45,8 +45,8 @@ func (l *lab) stack(t *testing.T, p path) *stack {
 // dial connects to a program in the guest, which may not listen yet.
 func (s *stack) dial(port uint16) *rsocket.Conn {
 	s.t.Helper()
-	d := rsocket.Dialer{Stack: s.stack, Config: s.cfg, Timeout: 20 * time.Second}
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	d := rsocket.Dialer{Stack: s.stack, Config: s.cfg, Timeout: time.Minute}
+	for deadline := time.Now().Add(time.Minute); ; {
 		conn, err := d.Dial(s.t.Context(), netip.AddrPortFrom(s.path.peer, port))
 		if errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(deadline) {
 			time.Sleep(50 * time.Millisecond)
@@ -66,7 +66,7 @@ func (s *stack) listen(port uint16) (accept func() *rsocket.Conn) {
 	s.t.Cleanup(func() { require.NoError(s.t, ln.Close()) })
 	return func() *rsocket.Conn {
 		s.t.Helper()
-		conn, err := ln.AcceptConn(patience(s.t, 20*time.Second))
+		conn, err := ln.AcceptConn(patience(s.t, time.Minute))
 		require.NoError(s.t, err)
 		return conn
 	}
@@ -80,7 +80,7 @@ func (s *stack) withProgram(port uint16, serves bool, args ...string) (*rsocket.
 		program := s.l.start(s.t, append(args, "-b", s.path.peer.String())...)
 		// It prints that when it listens, and gives the listener the options that
 		// connections are to have a moment later: as a rule before we come.
-		require.NoError(s.t, program.WaitOutput(patience(s.t, 20*time.Second), "usec/xfer"))
+		require.NoError(s.t, program.WaitOutput(patience(s.t, time.Minute), "usec/xfer"))
 		return s.dial(port), program
 	}
 	accept := s.listen(port)

@@ -88,7 +88,7 @@ func TestStreamProgramDies(t *testing.T) {
 				t.Run(a.name+" "+path.name, func(t *testing.T) {
 					conn, program, ended := a.begin(t, l.stack(t, path), rstreamPort, endless.count)
 					program.Kill()
-					reset(t, conn, ended, 10*time.Second)
+					reset(t, conn, ended, time.Minute)
 				})
 			}
 		}
@@ -112,7 +112,7 @@ func TestStreamNetworkDies(t *testing.T) {
 		}
 		l.lose(t, 1)
 		for i := range conns {
-			reset(t, conns[i], ends[i], 45*time.Second)
+			reset(t, conns[i], ends[i], 90*time.Second)
 		}
 	})
 }
@@ -167,7 +167,7 @@ func child(our, peer string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := (&rsocket.Dialer{Stack: s}).Dial(ctx, to)
 	for ; errors.Is(err, syscall.ECONNREFUSED); conn, err = (&rsocket.Dialer{Stack: s}).Dial(ctx, to) {
@@ -210,8 +210,8 @@ func TestStreamWeDie(t *testing.T) {
 		cmd.Env = append(os.Environ(), childVariable+"="+path.our.String()+" "+netip.AddrPortFrom(path.peer, rstreamPort).String())
 		p, err := l.host.StartCmd(cmd)
 		require.NoError(t, err)
-		require.NoError(t, p.WaitOutput(patience(t, 30*time.Second), "receiving"))
+		require.NoError(t, p.WaitOutput(patience(t, time.Minute), "receiving"))
 		require.NoError(t, p.Kill())
-		failed(t, program, 30*time.Second)
+		failed(t, program, time.Minute)
 	})
 }

@@ -102,7 +102,7 @@ func TestUDAddy(t *testing.T) {
 				require.NoError(t, err)
 				defer func() { require.NoError(t, ln.Close()) }()
 				client := l.start(t, "udaddy", "-s", path.our.String())
-				r, err := ln.Accept(patience(t, 20*time.Second))
+				r, err := ln.Accept(patience(t, time.Minute))
 				require.NoError(t, err)
 				require.Equal(t, path.peer, r.Remote.Addr())
 				require.NoError(t, r.Accept(cm.UDParams{QPN: u.qp.Num()}))
@@ -137,8 +137,8 @@ func TestUDAddy(t *testing.T) {
 func (e *endpoint) resolve(m *cm.Manager, to netip.AddrPort) cm.UDInfo {
 	t := e.t
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		info, err := m.ResolveUD(patience(t, 20*time.Second), cm.ResolveParams{Remote: to})
+	for deadline := time.Now().Add(time.Minute); ; {
+		info, err := m.ResolveUD(patience(t, time.Minute), cm.ResolveParams{Remote: to})
 		var refused *cm.SIDRError
 		if errors.As(err, &refused) && time.Now().Before(deadline) {
 			time.Sleep(100 * time.Millisecond)

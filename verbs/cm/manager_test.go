@@ -148,7 +148,7 @@ func (h *host) completion(op verbs.WCOpcode) (wc verbs.WC) {
 			wc = wcs[0]
 		})
 		return found
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(h.t, verbs.WCSuccess, wc.Status)
 	return wc
 }
@@ -243,7 +243,7 @@ func TestRefusals(t *testing.T) {
 	l := b.listen(ListenConfig{Backlog: 1})
 	first := make(chan error, 1)
 	go func() { _, err := a.dial(a.ctx(), l.Addr()); first <- err }()
-	require.Eventually(t, func() bool { return b.m.Stats().Connections == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.m.Stats().Connections == 1 }, 30*time.Second, time.Millisecond)
 	_, err = a.dial(a.ctx(), l.Addr())
 	require.ErrorAs(t, err, &rejected)
 	require.Equal(t, RejectNoResources, rejected.Reason)
@@ -262,7 +262,7 @@ func TestRefusals(t *testing.T) {
 
 	// The listener goes, and refuses whom nobody took.
 	go func() { _, err := a.dial(a.ctx(), l.Addr()); first <- err }()
-	require.Eventually(t, func() bool { return b.m.Stats().Connections == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.m.Stats().Connections == 2 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
 	require.ErrorAs(t, <-first, &rejected)
 	require.Equal(t, RejectInvalidServiceID, rejected.Reason)
@@ -349,7 +349,7 @@ func TestCancelled(t *testing.T) {
 	why := errors.New("changed my mind")
 	cancel(why)
 	require.ErrorIs(t, <-result, why)
-	require.Eventually(t, func() bool { return b.m.Stats().Connections == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.m.Stats().Connections == 0 }, 30*time.Second, time.Millisecond)
 	_, err = r.Accept(b.ctx(), AcceptParams{QPParams: b.params(verbs.QPTRC)})
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 
@@ -396,7 +396,7 @@ func TestClose(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s := a.m.Stats()
 		return s.Connections == 2 && s.Resolutions == 1
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	// The queue pairs are their owner's, who closes them while there is a loop.
 	a.endQPs()
 	a.in(func() { require.NoError(t, a.cq.Close()) })

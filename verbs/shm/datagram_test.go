@@ -259,7 +259,7 @@ func TestDatagramVectors(t *testing.T) {
 			path := [2]uint32{wc.SrcQP, wc.QPNum}
 			require.Equal(t, next[path], wc.ImmData)
 			next[path]++
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			require.Fail(t, "lost", "%v, dropped %d and %d", next, da.Stats().Dropped, db.Stats().Dropped)
 		}
 	}

@@ -61,7 +61,7 @@
 // One eventfd per peer, vector and direction. A publisher sets the ready bit of
 // the queue pair, for datagrams that of its own vector; the bell rings once per
 // Flush, only if the peer's loop has armed itself, and at once when more than
-// 64 KiB were published.
+// Config.PushBytes were published.
 //
 // The trap: an eventfd's O_NONBLOCK flag is shared with the peer. The device
 // sets it and checks that it was given an eventfd, but an authorised peer that

@@ -12,7 +12,10 @@ type driver struct {
 	v *vector
 }
 
-var _ verbs.Driver = (*driver)(nil)
+var (
+	_ verbs.Driver = (*driver)(nil)
+	_ verbs.Peeker = (*driver)(nil)
+)
 
 // Progress implements verbs.Driver.
 func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
@@ -163,6 +166,12 @@ func (d *driver) Arm() bool {
 		return false
 	}
 	return true
+}
+
+// Ready implements verbs.Peeker.
+func (d *driver) Ready() bool {
+	v := d.v
+	return len(v.again) > 0 || v.hasHanded.Load() || anyReady(*v.ports.Load())
 }
 
 // anyReady looks once more after arming: whoever published before saw the

@@ -24,6 +24,7 @@ type reclaimed struct {
 
 type grace struct {
 	epoch   uint64
+	rung    bool        // who sleeps has been told of it
 	current []reclaimed // wait for epoch
 	next    []reclaimed // wait for the epoch after
 	bytes   uint64
@@ -68,11 +69,11 @@ func (p *Peer) turnGraceLocked() {
 		g.current, g.next = g.next, g.current
 		g.epoch++
 		p.epochWord.Store(g.epoch)
-		p.wakePeerLocked()
+		g.rung = false // a loop that is awake sees it; the janitor wakes the others
 	}
 	busy := len(g.current) > 0
 	if busy && !g.busy {
-		p.dev.janitor.wake()
+		p.dev.janitor.watch()
 	}
 	g.busy = busy
 }
@@ -129,5 +130,9 @@ func (p *Peer) pollGrace() bool {
 		return false
 	}
 	p.turnGraceLocked()
+	if p.grace.busy && !p.grace.rung {
+		p.grace.rung = true
+		p.wakePeerLocked()
+	}
 	return p.grace.busy
 }

@@ -190,17 +190,17 @@ func TestAfterGrace(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	require.Zero(t, ran.Load(), "the peer has not passed a Progress")
 	h.progressB()
-	eventually(t, time.Second, func() bool { return ran.Load() == 1 }, "ran")
+	eventually(t, patience, func() bool { return ran.Load() == 1 }, "ran")
 	h.pa.AfterGrace(func() { ran.Add(1) })
 	h.pa.AfterGrace(func() { ran.Add(1) }) // of the next grace period
 	require.NoError(t, h.pb.Close())
-	eventually(t, time.Second, func() bool { return ran.Load() == 3 }, "ran when the peer went down")
+	eventually(t, patience, func() bool { return ran.Load() == 3 }, "ran when the peer went down")
 	h.turn()
 
 	d, _ := listening(t)
 	p := offer(t, d)
 	p.AfterGrace(func() { ran.Add(1) })
-	eventually(t, time.Second, func() bool { return ran.Load() == 4 }, "ran for a pending peer")
+	eventually(t, patience, func() bool { return ran.Load() == 4 }, "ran for a pending peer")
 }
 
 // An undriven vector holds no references and is not waited for; one that is

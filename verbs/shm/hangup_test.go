@@ -71,7 +71,7 @@ func TestNothingReceivedFromWhoWasSentAway(t *testing.T) {
 func waitDown(t *testing.T, p *Peer) {
 	select {
 	case <-p.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("hang-up not noticed")
 	}
 }

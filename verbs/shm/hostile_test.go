@@ -22,7 +22,7 @@ func rawCall(t *testing.T, d *Device, dir string, msg []byte, fds ...int) (messa
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	require.NoError(t, err)
 	defer c.Close()
-	require.NoError(t, c.SetDeadline(time.Now().Add(2*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
@@ -71,7 +71,7 @@ func rawMemfd(t *testing.T, size int64, seals int, flags int) int {
 
 // Whatever a caller sends, it gets a refusal or a hang-up, and the offer stays good.
 func TestHostileHello(t *testing.T) {
-	d, dir := listening(t, func(c *Config) { c.HandshakeTimeout = 100 * time.Millisecond; c.MaxPeerMemory = 1 << 30 })
+	d, dir := listening(t, func(c *Config) { c.MaxPeerMemory = 1 << 30 })
 	p := offer(t, d)
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestTruncatedHello(t *testing.T) {
 // A caller checks the answer as strictly.
 func TestHostileWelcome(t *testing.T) {
 	dir := t.TempDir()
-	d := openDevice(t, dir, func(c *Config) { c.HandshakeTimeout = 100 * time.Millisecond })
+	d := openDevice(t, dir)
 	for name, reply := range map[string]func(c *net.UnixConn, m message){
 		"hang-up":     func(*net.UnixConn, message) {},
 		"garbage":     func(c *net.UnixConn, _ message) { _, _ = c.Write([]byte("what?")) },

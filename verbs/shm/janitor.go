@@ -2,6 +2,7 @@ package shm
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,14 +13,16 @@ type janitor struct {
 	bell   chan struct{}
 	stop   chan struct{}
 	joined chan struct{}
+	armed  atomic.Bool // it looks at the peers soon in any case
 
 	mu    sync.Mutex // guards ready; innermost lock
 	ready []func()
 }
 
-// A stopped peer may not acknowledge for long; the janitor looks ever less often.
+// The memory of ended flows is not urgent: what ends within janitorFast waits
+// together, and no loop is woken for each. A stopped peer may not acknowledge for long; the janitor looks ever less often.
 const (
-	janitorFast = time.Millisecond
+	janitorFast = 2 * time.Millisecond
 	janitorSlow = 100 * time.Millisecond
 )
 
@@ -27,6 +30,13 @@ func newJanitor(d *Device) *janitor {
 	j := &janitor{dev: d, bell: make(chan struct{}, 1), stop: make(chan struct{}), joined: make(chan struct{})}
 	go j.run()
 	return j
+}
+
+// watch has the peers looked at soon: a grace period has begun.
+func (j *janitor) watch() {
+	if !j.armed.Swap(true) {
+		j.wake()
+	}
 }
 
 func (j *janitor) wake() {
@@ -46,24 +56,28 @@ func (j *janitor) post(fn func()) {
 
 func (j *janitor) run() {
 	defer close(j.joined)
-	timer := time.NewTimer(janitorSlow)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for pause := janitorFast; ; {
+	pause := janitorFast
+	for waiting := false; ; {
 		select {
 		case <-j.bell:
-			pause = janitorFast
+			if j.armed.Load() && !waiting {
+				pause, waiting = janitorFast, true
+				timer.Reset(pause)
+			}
 		case <-timer.C:
-			pause = min(2*pause, janitorSlow)
+			j.armed.Store(false) // before it looks: who comes now rings again
+			if waiting = j.pollPeers(); waiting {
+				j.armed.Store(true)
+				timer.Reset(pause)
+				pause = min(2*pause, janitorSlow)
+			}
 		case <-j.stop:
 			j.runReady()
 			return
 		}
-		busy := j.pollPeers()
 		j.runReady()
-		timer.Stop()
-		if busy {
-			timer.Reset(pause)
-		}
 	}
 }
 

@@ -197,7 +197,7 @@ func TestLoopsStress(t *testing.T) {
 				select {
 				case <-u.done:
 					require.Nil(t, u.failed.Load())
-				case <-time.After(20 * time.Second):
+				case <-time.After(patience):
 					require.Fail(t, "stuck", "todo %d, credit %d, seen %d", u.todo, u.credit, u.seen)
 				}
 			}

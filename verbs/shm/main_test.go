@@ -45,7 +45,7 @@ func newID() (id [16]byte) {
 }
 
 func openDevice(t testing.TB, dir string, change ...func(*Config)) *Device {
-	cfg := Config{Dir: dir, GatewayID: newID(), PeerQuota: 8 << 20}
+	cfg := Config{Dir: dir, GatewayID: newID(), PeerQuota: 8 << 20, HandshakeTimeout: patience}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -90,6 +90,9 @@ func openPair(t testing.TB) *verbstest.Pair {
 }
 
 func TestConformance(t *testing.T) { verbstest.Run(t, openPair) }
+
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
 
 // eventually polls a condition.
 func eventually(t testing.TB, within time.Duration, cond func() bool, what string) {

@@ -133,7 +133,7 @@ func TestLoopsShared(t *testing.T) {
 		}
 		return sent, got
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for sent, got := sum(); sent+got < 2*pairs*messages; sent, got = sum() {
 		for v := range vectors {
 			require.Nil(t, src[v].bad.Load())

@@ -83,7 +83,7 @@ func TestSRQRetriesExceeded(t *testing.T) {
 		a.NoError(q.PostSend(imm(i)))
 	}
 	a.NoError(other.PostSend(imm(77)))
-	eventually(t, time.Second, func() bool { settle(a, b); return len(a.send) == 3 }, "given up")
+	eventually(t, patience, func() bool { settle(a, b); return len(a.send) == 3 }, "given up")
 	a.Equal([]verbs.WCStatus{verbs.WCRNRRetryExcErr, verbs.WCWRFlushErr, verbs.WCWRFlushErr}, statuses(a.send))
 	a.Equal(verbs.QPSErr, q.State())
 	settle(a, b)
@@ -99,7 +99,7 @@ func TestSRQRetriesExceeded(t *testing.T) {
 func TestSRQClockRestarts(t *testing.T) {
 	a, b := newSides(t)
 	r := b.srq(8)
-	q, _ := rc(a, b, r, rnr(1, 22)) // 20.48 ms
+	q, _ := rc(a, b, r, rnr(1, 0)) // 655.36 ms
 	for i := range uint32(3) {
 		a.NoError(q.PostSend(imm(i)))
 	}

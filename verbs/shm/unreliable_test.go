@@ -130,7 +130,7 @@ func TestLocalInvWaitsForPeer(t *testing.T) {
 	b.Empty(b.send)
 	copy(span, "late")
 	a.turn()
-	eventually(t, verbs.RNRTimer(0), func() bool { b.turn(); return len(b.send) == 2 }, "completed")
+	eventually(t, patience, func() bool { b.turn(); return len(b.send) == 2 }, "completed")
 	b.Equal([]verbs.WCStatus{verbs.WCSuccess, verbs.WCSuccess}, statuses(b.send))
 	_, err = q.MapRemote(b.mr.RKey(), b.mr.Addr(), 8)
 	a.ErrorIs(err, verbs.ErrAccess)

@@ -91,7 +91,7 @@ func (e *allocEnd) receive(t *testing.T) {
 
 // until drives both ends until each has had so many completions.
 func until(t *testing.T, a, b *allocEnd, wantA, wantB int) {
-	for deadline := time.Now().Add(10 * time.Second); a.done < wantA || b.done < wantB; {
+	for deadline := time.Now().Add(patience); a.done < wantA || b.done < wantB; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d and %d of %d completions", a.done, wantA, b.done, wantB)
 		}

@@ -37,7 +37,7 @@ func TestShortWritesShareTrains(t *testing.T) {
 		}
 		require.NoError(t, a.qp.PostSend(&a.wr))
 	}
-	for deadline := time.Now().Add(10 * time.Second); a.done < messages && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); a.done < messages && time.Now().Before(deadline); {
 		a.turn(t)
 		b.turn(t)
 	}

@@ -37,7 +37,7 @@ func TestFlushWaitsForRoom(t *testing.T) {
 		}
 		require.NoError(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 	}
-	for deadline := time.Now().Add(5 * time.Second); len(want) > 0; {
+	for deadline := time.Now().Add(patience); len(want) > 0; {
 		require.True(t, time.Now().Before(deadline), "%d completions missing", len(want))
 		var wcs [3]verbs.WC
 		n, err := cq.Poll(wcs[:])

@@ -56,11 +56,11 @@ func testArming(e *env) {
 	e.False(e.event(ch, time.Millisecond), "what was before gives no event")
 	e.imm(2, 0)
 	e.imm(3, 0)
-	e.True(e.event(ch, time.Second))
+	e.True(e.event(ch, patience))
 	e.False(e.event(ch, time.Millisecond), "one event")
 	e.NoError(e.b.rcq.ReqNotify(false))
 	e.imm(4, 0)
-	e.True(e.event(ch, time.Second))
+	e.True(e.event(ch, patience))
 	e.ErrorIs(e.a.rcq.ReqNotify(false), verbs.ErrInvalid, "no channel")
 }
 
@@ -71,11 +71,11 @@ func testSolicited(e *env) {
 	e.imm(1, 0)
 	e.False(e.event(ch, time.Millisecond))
 	e.imm(2, verbs.SendSolicited)
-	e.True(e.event(ch, time.Second))
+	e.True(e.event(ch, patience))
 	e.NoError(e.b.rcq.ReqNotify(false))
 	e.NoError(e.b.rcq.ReqNotify(true), "does not weaken")
 	e.imm(3, 0)
-	e.True(e.event(ch, time.Second))
+	e.True(e.event(ch, patience))
 }
 
 // Errors count as solicited (IBTA vol. 1, 11.4.2.2), of receives and of sends.
@@ -85,7 +85,7 @@ func testSolicitedError(e *env) {
 	e.NoError(e.b.rcq.ReqNotify(true))
 	e.b.to(verbs.QPSErr)
 	e.b.received(1)
-	e.True(e.event(ch, time.Second))
+	e.True(e.event(ch, patience))
 	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true, SendCQ: e.b.rcq})
 	e.a.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
 	e.connect()
@@ -97,7 +97,7 @@ func testSolicitedError(e *env) {
 	wr.SGList[0].LKey ^= 1
 	e.b.post(wr)
 	e.Equal(verbs.WCLocProtErr, e.b.received(3).Status)
-	e.True(e.event(ch, time.Second))
+	e.True(e.event(ch, patience))
 }
 
 // Both queues, and several queue pairs, may share a CQ.
@@ -177,7 +177,7 @@ func testSharedChannel(e *env) {
 	e.imm(1, 0)
 	seen := map[verbs.CQ]bool{}
 	for range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		cq, err := ch.Get(ctx)
 		cancel()
 		e.NoError(err)
@@ -199,7 +199,11 @@ func testSolicitedOfTransports(e *env) {
 				wr.Opcode, wr.Flags = op, flags
 				e.a.post(wr)
 				e.b.received(2*i + j + 1)
-				e.Equal(flags != 0, e.event(ch, time.Millisecond), "%v of %v, %#x", op, e.a.typ, flags)
+				wait := time.Millisecond
+				if flags != 0 {
+					wait = patience
+				}
+				e.Equal(flags != 0, e.event(ch, wait), "%v of %v, %#x", op, e.a.typ, flags)
 			}
 		}
 	})

@@ -106,10 +106,11 @@ func testRNRAcrossSQD(e *env) {
 // The count is of retries in a row: a message that got through ends it (IBTA
 // vol. 1, 9.7.5.2.8).
 func testRNRStartsAnew(e *env) {
-	e.connect(retries(4, 20)) // 4 * 10.24 ms
+	const n, code = 6, 27 // 6 * 122.88 ms, of which each message takes 2
+	e.connect(retries(n, code))
 	for i := range 4 {
 		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, uint64(i), e.b, 0, 8))
-		for start := time.Now(); time.Since(start) < 2*verbs.RNRTimer(20); pause() {
+		for start := time.Now(); time.Since(start) < 2*verbs.RNRTimer(code); pause() {
 			e.turn()
 		}
 		e.b.recv(uint64(i))

@@ -123,7 +123,7 @@ func testSendBeforeEnd(e *env) {
 		e.b.recv(1, e.b.sge(0, 100))
 		e.a.post(e.a.send(1, 0, 60))
 		e.a.Driver.Flush()
-		for deadline := time.Now().Add(5 * time.Second); len(e.b.recvs) == 0; pause() {
+		for deadline := time.Now().Add(patience); len(e.b.recvs) == 0; pause() {
 			e.True(time.Now().Before(deadline), "never: receive completion")
 			e.b.Driver.Progress(time.Now())
 			e.b.recvs = e.b.poll(e.b.rcq, e.b.recvs)

@@ -38,10 +38,13 @@ func (d *end) poll(cq verbs.CQ, wcs []verbs.WC) []verbs.WC {
 // pause lets the network and other threads do something.
 func pause() { time.Sleep(50 * time.Microsecond) }
 
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
 // until drives both sides until cond holds.
 func (e *env) until(what string, cond func() bool) {
 	e.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !cond(); {
+	for deadline := time.Now().Add(patience); !cond(); {
 		if !e.turn() {
 			e.True(time.Now().Before(deadline), "never: %s", what)
 			pause()

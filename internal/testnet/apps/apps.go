@@ -45,8 +45,15 @@ type Event struct {
 	Micros       int64 `json:"micros,omitempty"`
 	MedianMicros int64 `json:"median_micros,omitempty"`
 	// ConnectMicros is how long connect took, in the result of clients with
-	// one connection.
+	// one connection, the median for many short ones.
 	ConnectMicros int64 `json:"connect_micros,omitempty"`
+	// P99Micros is the 99th percentile beside the median, and AllMicros how long
+	// all operations took together.
+	P99Micros int64 `json:"p99_micros,omitempty"`
+	AllMicros int64 `json:"all_micros,omitempty"`
+	// Repeated counts the segments that the kernel had sent again when connect
+	// returned: SYNs without an answer.
+	Repeated int `json:"repeated,omitempty"`
 	// GapMicros is the longest time between two answers to datagrams, and Device
 	// the name of the device they came by, as the kernel tells the server.
 	GapMicros int64  `json:"gap_micros,omitempty"`
@@ -95,7 +102,7 @@ func (p *printer) print(e Event) {
 }
 
 var errUsage = errors.New("usage: serve MODE=ADDRESS... | serve-udp MODE=ADDRESS... | web ADDRESS | fetch [flags] | " +
-	"connect | ping | transfer | churn | hold [flags] | ping-udp [flags] | memcached [flags]")
+	"connect | ping | transfer | churn | short | hold [flags] | ping-udp [flags] | memcached [flags]")
 
 // Main runs the app that the arguments name and returns its exit status: 0 if
 // everything went as it should, 1 if not, 2 for wrong arguments.
@@ -141,6 +148,7 @@ func run(args []string, in io.Reader, p *printer, more []App) error {
 		"ping":     (*client).ping,
 		"transfer": (*client).transfer,
 		"churn":    (*client).churn,
+		"short":    (*client).short,
 		"hold":     (*client).hold,
 	}[args[0]]
 	if !ok {

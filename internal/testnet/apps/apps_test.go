@@ -140,6 +140,7 @@ func TestClients(t *testing.T) {
 		{"transfer", []string{"transfer", "-up", "1000", "-down", "2000"}, 0},
 		{"transfer", []string{"transfer", "-up", "1000", "-late"}, 0},
 		{"transfer", []string{"churn", "-count", "10", "-parallel", "3"}, 0},
+		{"echo", []string{"short", "-count", "10", "-parallel", "3"}, 0},
 	} {
 		e, code := loopback(t, c.mode, c.args...)
 		require.Equal(t, c.code, code, "%v: %+v", c.args, e)

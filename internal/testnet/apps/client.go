@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // client is a client app: its flags and its streams.
@@ -47,8 +49,8 @@ func parseClient(name string, args []string) (*client, error) {
 	fs.DurationVar(&c.limit, "limit", 0, "give up reading or writing after it, counted from the connect")
 	fs.DurationVar(&c.gap, "gap", 0, "pause between operations")
 	fs.IntVar(&c.count, "count", 1, "number of operations")
-	fs.IntVar(&c.parallel, "parallel", 1, "churn: connections at a time")
-	fs.IntVar(&c.size, "size", 64, "ping, hold: bytes of a request; churn: at most, each way")
+	fs.IntVar(&c.parallel, "parallel", 1, "churn, short: connections at a time")
+	fs.IntVar(&c.size, "size", 64, "ping, short, hold: bytes of a request; churn: at most, each way")
 	fs.BoolVar(&c.oneByte, "onebyte", false, "ping: one write for every byte")
 	fs.BoolVar(&c.banner, "banner", false, "ping: the server speaks first")
 	fs.BoolVar(&c.rst, "rst", false, "close by RST")
@@ -95,10 +97,25 @@ func (c *client) open(e *Event) (*net.TCPConn, error) {
 		return nil, err
 	}
 	e.Local, e.Remote = addrText(conn.LocalAddr()), addrText(conn.RemoteAddr())
+	e.Repeated += repeated(conn)
 	if c.limit > 0 {
 		_ = conn.SetDeadline(time.Now().Add(c.limit))
 	}
 	return conn, nil
+}
+
+// repeated is how many segments of a connection were sent again.
+func repeated(conn *net.TCPConn) (n int) {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = rc.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = int(info.Total_retrans)
+		}
+	})
+	return n
 }
 
 func (c *client) finish(conn *net.TCPConn) {
@@ -124,8 +141,7 @@ func (c *client) connect() Event {
 	var e Event
 	var took []int64
 	for range c.count {
-		ok := e.OK
-		e = Event{OK: ok}
+		e = Event{OK: e.OK, Repeated: e.Repeated}
 		conn, err := c.open(&e)
 		if err == nil {
 			time.Sleep(c.gap)
@@ -270,6 +286,7 @@ func (c *client) churn() Event {
 func (e Event) add(one Event) Event {
 	e.OK += one.OK
 	e.Failed += one.Failed
+	e.Repeated += one.Repeated
 	e.Sent += one.Sent
 	e.Received += one.Received
 	if one.Failed > 0 {

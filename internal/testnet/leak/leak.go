@@ -26,7 +26,7 @@ type TB interface {
 const ExitLeak = 99
 
 // patience is how long asynchronous closing may take.
-const patience = 3 * time.Second
+const patience = 20 * time.Second
 
 // Main runs the tests and then looks for leaks. Its result is for [os.Exit].
 // Failed tests may leak: their cleanup cannot be trusted.
@@ -36,7 +36,7 @@ func Main(m Runner, options ...goleak.Option) int {
 		return code
 	}
 	code := 0
-	if err := goleak.Find(options...); err != nil {
+	if err := leakedGoroutines(options...); err != nil {
 		fmt.Fprintf(os.Stderr, "leak: goroutines: %v\n", err)
 		code = ExitLeak
 	}
@@ -59,13 +59,22 @@ func Check(tb TB) {
 		if tb.Failed() {
 			return
 		}
-		if err := goleak.Find(ignore); err != nil {
+		if err := leakedGoroutines(ignore); err != nil {
 			tb.Errorf("leak: goroutines: %v", err)
 		}
 		if leaked := leakedFiles(files); len(leaked) > 0 {
 			tb.Errorf("leak: file descriptors: %s", strings.Join(leaked, ", "))
 		}
 	})
+}
+
+// leakedGoroutines waits for the goroutines that should be gone to go.
+func leakedGoroutines(options ...goleak.Option) (err error) {
+	for end := time.Now().Add(patience); ; {
+		if err = goleak.Find(options...); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // leakedFiles waits for the descriptors that were not there before to go.

@@ -47,7 +47,10 @@ type Model struct {
 	notes   map[ebpf.Tuple]*note
 	legs    map[ebpf.Tuple]*bridge
 	peers   map[peerKey]*peer
-	counts  ebpf.Counters
+
+	services map[netip.AddrPort]*ebpf.Service // TTL is a point of time
+
+	counts ebpf.Counters
 
 	decisions map[int]decided // by rule
 }
@@ -63,6 +66,7 @@ func newModel(h *Host, cfg ebpf.Config) (*Model, error) {
 		rng:   rand.New(rand.NewPCG(h.net.cfg.Seed, uint64(h.v4.As4()[3]))),
 		flows: map[ebpf.Tuple]*ebpf.Flow{}, notes: map[ebpf.Tuple]*note{},
 		legs: map[ebpf.Tuple]*bridge{}, peers: map[peerKey]*peer{},
+		services:  map[netip.AddrPort]*ebpf.Service{},
 		counts:    ebpf.Counters{Native: [2]map[uint8]uint64{{}, {}}, Stats: map[string]uint64{}},
 		decisions: map[int]decided{},
 	}
@@ -92,6 +96,9 @@ func withDefaults(c ebpf.Config) ebpf.Config {
 	set(&c.HeartbeatTimeout, 200*time.Millisecond)
 	set(&c.MaxFlows, 1<<16)
 	set(&c.MaxPeers, 1<<14)
+	set(&c.MaxServices, 1<<12)
+	set(&c.Samples, 2)
+	set(&c.SamplePeriod, 30*time.Second)
 	if c.NeverPorts == nil {
 		c.NeverPorts = ebpf.DefaultNeverPorts()
 	}
@@ -137,6 +144,15 @@ func (m *Model) SetMode(mode ebpf.Mode) error { return m.change(func() { m.mode 
 
 // SetOff implements gateway.Steering.
 func (m *Model) SetOff(off bool) error { return m.change(func() { m.off = off }) }
+
+// SetPolicy implements gateway.Steering.
+func (m *Model) SetPolicy(rules []ebpf.Rule) error {
+	p, err := ebpf.CompilePolicy(rules, m.cfg.NeverPorts)
+	if err != nil {
+		return err
+	}
+	return m.change(func() { m.policy = p })
+}
 
 // change runs fn under the lock unless the model is closed.
 func (m *Model) change(fn func()) error {

@@ -31,7 +31,13 @@ func (m *Model) offerRefused(t ebpf.Tuple) (reason uint8, rule int) {
 	if r := m.switchedOff(); r != 0 {
 		return r, v.Rule
 	}
-	return m.remembered(t), v.Rule
+	if r := m.remembered(t); r != 0 {
+		return r, v.Rule
+	}
+	if v.Action == ebpf.ActionAuto {
+		return m.serviceRefused(t), v.Rule
+	}
+	return 0, v.Rule
 }
 
 // switchedOff returns why no connection may be offered or accepted now.

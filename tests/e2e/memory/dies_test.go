@@ -20,7 +20,7 @@ var ends = map[string]func(*memhost.Gateway) error{
 
 // prompt is how soon a carried connection ends with its gateway. It is generous:
 // the machine may be busy.
-const prompt = 5 * time.Second
+const prompt = 20 * time.Second
 
 // TestServerGatewayDies: carried connections get a reset, the next one is
 // native, and is carried again when the gateway is back.

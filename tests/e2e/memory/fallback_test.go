@@ -170,7 +170,7 @@ func TestPeerSilent(t *testing.T) {
 // either side.
 func TestGatewayStalled(t *testing.T) {
 	w := newWorld(t)
-	w.both(func(c *memhost.GatewayConfig) { c.HeartbeatTimeout = 500 * time.Millisecond })
+	w.both(func(c *memhost.GatewayConfig) { c.HeartbeatTimeout = 1500 * time.Millisecond })
 	families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
 		require.NoError(t, w.g2.Steering().Stall(true))
 		require.Eventually(t, func() bool { return !w.g2.Steering().Alive() }, patience, time.Millisecond)

@@ -97,7 +97,7 @@ func families(t *testing.T, fn func(t *testing.T, addr func(*memhost.Host) netip
 }
 
 // patience bounds every single wait of a test.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // dial connects an application of h1 and gives it a deadline.
 func (w *world) dial(t *testing.T, to netip.Addr, port uint16) *netstack.HostConn {

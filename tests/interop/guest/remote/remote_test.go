@@ -77,7 +77,7 @@ func TestKillTakesTheWholeGroup(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, 0))
 	p.Kill()
 	require.Error(t, p.Wait(patience(t)))
-	require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return gone(pid) }, 30*time.Second, 20*time.Millisecond)
 }
 
 // gone tells whether a process has ended; nobody may have waited for it yet.

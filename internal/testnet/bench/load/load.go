@@ -106,7 +106,7 @@ func Init() {
 	if os.Getenv(Variable) == "" {
 		return
 	}
-	if err := run(os.Args[1:]); err != nil {
+	if err := Main(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -115,7 +115,8 @@ func Init() {
 
 var errUsage = errors.New("usage: serve ADDRESS | run JOB")
 
-func run(args []string) error {
+// Main is a load program with these arguments.
+func Main(args []string) error {
 	if len(args) != 2 {
 		return errUsage
 	}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/smcgw/smcgw/internal/testnet/bench"
+)
+
+// localBench are the flags of bench --local.
+type localBench struct {
+	wanted   bool
+	quick    bool
+	ratios   bool
+	only     []string
+	variants []string
+
+	congestion string
+}
+
+func (l *localBench) register(fs *pflag.FlagSet) {
+	fs.BoolVar(&l.wanted, "local", false, "compare on hosts made on this machine")
+	fs.BoolVar(&l.quick, "quick", false, "with --local: only the works of the targets P1 to P5, fewer rounds")
+	fs.BoolVar(&l.ratios, "ratios", false, "with --local: a last line of JSON with the ratios of P1 to P5; fail if one is missing")
+	fs.StringSliceVar(&l.only, "only", nil, "with --local: only these works")
+	fs.StringSliceVar(&l.variants, "variants", nil, "with --local: only these variants")
+	fs.StringVar(&l.congestion, "congestion-control", "", "with --local: of TCP on all hosts (default the machine's)")
+}
+
+// run compares and prints. What happens meanwhile goes to standard error.
+func (l *localBench) run(ctx context.Context, e *env, flags benchFlags) error {
+	duration := flags.duration
+	if duration == 0 {
+		duration = time.Second
+	}
+	r, err := bench.Run(ctx, bench.Options{
+		Quick: l.quick, Rounds: flags.rounds, Duration: duration, Only: l.only, Variants: l.variants, CongestionControl: l.congestion,
+		Log: e.stderr, Command: "smcgw " + strings.Join(os.Args[1:], " "),
+	})
+	if errors.Is(err, bench.ErrRoot) {
+		return fmt.Errorf("bench --local: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	err = e.showReport(r, flags.chart)
+	if err == nil && l.ratios {
+		err = bench.Ratios(r, e.stdout, e.stderr)
+	}
+	return err
+}

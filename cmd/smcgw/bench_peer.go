@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet/bench/peer"
+)
+
+const (
+	// benchPort is the port of measurements; no service has it.
+	benchPort = 4792
+	// benchTokenVariable holds the token where a command line would show it.
+	benchTokenVariable = "SMCGW_BENCH_TOKEN"
+	// benchServeSchema names the document that --serve --json prints.
+	benchServeSchema = "smcgw.bench.serve/v1"
+)
+
+// peerBench are the flags of bench --peer and --serve.
+type peerBench struct {
+	host   string
+	port   uint16
+	token  string
+	serve  bool
+	listen string
+}
+
+func (p *peerBench) register(fs *pflag.FlagSet) {
+	fs.StringVar(&p.host, "peer", "", "compare with this host, where bench --serve runs")
+	fs.Uint16Var(&p.port, "port", benchPort, "port of the serving host")
+	fs.StringVar(&p.token, "token", "", "what bench --serve printed (default $"+benchTokenVariable+"); with --serve: a new one")
+	fs.BoolVar(&p.serve, "serve", false, "serve measurements in the foreground, one at a time")
+	fs.StringVar(&p.listen, "listen", "", "with --serve: address and port (default every address, --port)")
+}
+
+// secret is the token that was given, if one was.
+func (p *peerBench) secret(e *env) (t peer.Token, given bool, err error) {
+	s := p.token
+	if s == "" {
+		s = e.getenv(benchTokenVariable)
+	}
+	if s == "" {
+		return t, false, nil
+	}
+	if t, err = peer.ParseToken(s); err != nil {
+		return t, false, &exitError{exitUsage, fmt.Errorf("bench: --token: %w", err)}
+	}
+	return t, true, nil
+}
+
+// runServe serves until a signal ends it.
+func (p *peerBench) runServe(ctx context.Context, e *env) error {
+	token, given, err := p.secret(e)
+	if err != nil {
+		return err
+	}
+	if !given {
+		token = peer.NewToken()
+	}
+	g, closeGateway, err := e.beside(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeGateway()
+	if g == nil { // one may come
+		c := e.client(defaultConfig().Admin)
+		defer c.Close()
+		g = peer.Beside(c)
+	}
+	listen := p.listen
+	if listen == "" {
+		listen = net.JoinHostPort("", strconv.Itoa(int(p.port)))
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	ln, err := lc.Listen(ctx, "tcp", listen)
+	if err != nil {
+		return fmt.Errorf("bench --serve: %w", err)
+	}
+	if err := e.sayServing(ln.Addr().(*net.TCPAddr).AddrPort(), token); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	log := slog.New(slog.NewTextHandler(e.stderr, nil))
+	return peer.Serve(ctx, ln, peer.ServeOptions{Token: token, Gateway: g, Log: log})
+}
+
+// sayServing prints what the other host needs.
+func (e *env) sayServing(at netip.AddrPort, token peer.Token) error {
+	if e.json {
+		return e.printJSON(struct {
+			Schema string         `json:"schema"`
+			Listen netip.AddrPort `json:"listen"`
+			Token  string         `json:"token"`
+		}{benchServeSchema, at, token.String()})
+	}
+	host := at.Addr().String()
+	if at.Addr().IsUnspecified() {
+		host = "THIS_HOST"
+	}
+	_, err := fmt.Fprintf(e.stdout, "Serving measurements on %v until ^C. On the other host:\n  smcgw bench --peer %s --port %d --token %s\n", at, host, at.Port(), token)
+	return printed(err)
+}
+
+// run compares and prints, also what there is when it was interrupted.
+func (p *peerBench) run(ctx context.Context, e *env, flags benchFlags) error {
+	token, given, err := p.secret(e)
+	if err != nil {
+		return err
+	}
+	if !given {
+		return usagef("bench: --peer needs --token, which bench --serve prints")
+	}
+	addr, err := lookUpHost(ctx, p.host)
+	if err != nil {
+		return fmt.Errorf("bench --peer: %w", err)
+	}
+	g, closeGateway, err := e.beside(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeGateway()
+	r, err := peer.Run(ctx, peer.Options{
+		To: netip.AddrPortFrom(addr, p.port), Token: token, Duration: flags.duration, Rounds: flags.rounds,
+		Gateway: g, Log: e.stderr, Command: p.command(flags),
+	})
+	if err != nil {
+		err = fmt.Errorf("bench --peer: %w", err)
+	}
+	if r == nil {
+		return err
+	}
+	return errors.Join(err, e.showReport(r, flags.chart))
+}
+
+// command is the command line without the token.
+func (p *peerBench) command(flags benchFlags) string {
+	words := []string{"smcgw bench --peer", p.host}
+	if p.port != benchPort {
+		words = append(words, "--port", strconv.Itoa(int(p.port)))
+	}
+	if flags.rounds != 0 {
+		words = append(words, "--rounds", strconv.Itoa(flags.rounds))
+	}
+	if flags.duration != 0 {
+		words = append(words, "--duration", flags.duration.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// lookUpHost finds the address of a host, or takes it as it is.
+func lookUpHost(ctx context.Context, host string) (netip.Addr, error) {
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return a, nil
+	}
+	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return list[0].Unmap(), nil
+}
+
+// beside returns the gateway of this host; nil if none answers. A gateway that
+// does not let the caller in is an error: what it carries could not be told.
+func (e *env) beside(ctx context.Context) (g peer.Gateway, closeClient func(), err error) {
+	c := e.client(defaultConfig().Admin)
+	_, err = c.Version(ctx)
+	switch {
+	case errors.Is(err, gateway.ErrDaemonUnreachable):
+		c.Close()
+		fmt.Fprintln(e.stderr, "smcgw: no gateway on this host:", err)
+		return nil, func() {}, nil
+	case errors.Is(err, os.ErrPermission):
+		c.Close()
+		return nil, nil, fmt.Errorf("bench: %w", err)
+	case err != nil:
+		c.Close()
+		return nil, nil, err
+	}
+	return peer.Beside(c), c.Close, nil
+}

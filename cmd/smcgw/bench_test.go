@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+)
+
+// serveBench runs bench --serve until the test ends and returns what it printed.
+func serveBench(t *testing.T) (listen netip.AddrPort, token string) {
+	t.Helper()
+	e, _, stderr := testEnv()
+	r, w := io.Pipe()
+	e.stdout = w
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, e, []string{"bench", "--serve", "--listen", "127.0.0.1:0", "--json", "--socket", filepath.Join(t.TempDir(), "none")})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.Equal(t, exitOK, <-done, "%s", stderr)
+		require.NoError(t, r.Close())
+	})
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	require.NoError(t, err)
+	var doc struct {
+		Schema, Token string
+		Listen        netip.AddrPort
+	}
+	require.NoError(t, json.Unmarshal(line, &doc))
+	require.Equal(t, benchServeSchema, doc.Schema)
+	return doc.Listen, doc.Token
+}
+
+func TestBenchBetweenTwoProcesses(t *testing.T) {
+	at, token := serveBench(t)
+	none := filepath.Join(t.TempDir(), "none")
+	chart := filepath.Join(t.TempDir(), "chart.svg")
+	args := []string{
+		"bench", "--peer", at.Addr().String(), "--port", at.String()[len("127.0.0.1:"):],
+		"--rounds", "1", "--duration", "20ms", "--socket", none,
+	}
+	e, stdout, stderr := testEnv()
+	require.Equal(t, exitOK, run(t.Context(), e, append(args, "--json", "--chart", chart, "--token", token)), "%s", stderr)
+	var r report.Report
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
+	require.Equal(t, report.Schema, r.Schema)
+	require.NotContains(t, stdout.String(), token)
+	require.Contains(t, stderr.String(), "no gateway on this host")
+	svg, err := os.ReadFile(chart)
+	require.NoError(t, err)
+	require.Contains(t, string(svg), "</svg>")
+
+	e, stdout, stderr = testEnv()
+	e.getenv = func(name string) string { return map[string]string{benchTokenVariable: token}[name] }
+	require.Equal(t, exitOK, run(t.Context(), e, args), "%s", stderr)
+	require.Contains(t, stdout.String(), "ping-pong 64 B, p99.9 (µs, less is better)")
+	require.Contains(t, stdout.String(), "nothing but plain TCP was measured")
+
+	e, _, stderr = testEnv()
+	require.Equal(t, exitFailed, run(t.Context(), e, append(args, "--token", "aaaaaaaaaaaaaaaaaaaaaaaaaa")))
+	require.Contains(t, stderr.String(), "refused by the serving host")
+	e, _, stderr = testEnv()
+	require.Equal(t, exitFailed, run(t.Context(), e, append(args, "--token", token, "--chart", "/no/such/directory/x.svg")))
+	require.Contains(t, stderr.String(), "chart: ")
+}

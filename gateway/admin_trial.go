@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxTrialTime bounds the life of a trial whose holder hangs.
+const maxTrialTime = 30 * time.Minute
+
+// postTrial begins a trial and holds it for as long as the request lasts: it
+// ends when the client goes, whatever the way, and with the daemon.
+func (s *AdminServer) postTrial(w http.ResponseWriter, r *http.Request) {
+	var t Trial
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&t); err != nil {
+		writeError(w, http.StatusBadRequest, "trial: "+err.Error())
+		return
+	}
+	// The end of the connection is noticed only behind the end of the body.
+	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
+		writeError(w, http.StatusBadRequest, "trial: more than one document")
+		return
+	}
+	end, err := s.ctl.Try(t)
+	if err != nil {
+		writeError(w, trialStatus(err), err.Error())
+		return
+	}
+	defer end()
+	s.log.Info("trial begins", "peer", t.Peer, "port", t.Port, "action", t.Action, "carrier", t.Carrier)
+	rc := http.NewResponseController(w)
+	if rc.SetReadDeadline(time.Time{}) != nil { // that of requests
+		return
+	}
+	writeJSON(w, Result{Schema: ResultSchema, Verb: "trial", Message: "holds until this connection ends"})
+	if rc.Flush() != nil {
+		return
+	}
+	limit := time.NewTimer(maxTrialTime)
+	defer limit.Stop()
+	select {
+	case <-r.Context().Done():
+	case <-s.over:
+	case <-limit.C:
+	}
+	s.log.Info("trial ends", "peer", t.Peer, "port", t.Port)
+}
+
+// trialStatus tells a client what to think of a refusal.
+func trialStatus(err error) int {
+	var bad *TrialError
+	switch {
+	case errors.Is(err, ErrTrialHeld):
+		return http.StatusConflict
+	case errors.As(err, &bad):
+		return http.StatusBadRequest
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// HeldTrial is a trial in force.
+type HeldTrial struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	once   sync.Once
+}
+
+// Try begins a trial, for which the daemon must permit its caller what it
+// permits for [AdminClient.SetOff]. The error is [ErrTrialHeld] while the port
+// is on trial already, also for a moment after that has been closed. ctx is
+// about the beginning only.
+func (c *AdminClient) Try(ctx context.Context, t Trial) (*HeldTrial, error) {
+	body, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	patience := time.AfterFunc(clientTimeout, cancel)
+	resp, err := c.tryRequest(life, string(body))
+	began := err == nil && readTrial(resp.Body) == nil
+	if !stop() || !patience.Stop() || !began {
+		cancel()
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if err == nil {
+			err = c.unreachable(errors.New("no answer to a trial"))
+		}
+		return nil, err
+	}
+	h := &HeldTrial{cancel: cancel, done: make(chan struct{})}
+	go h.watch(resp.Body)
+	return h, nil
+}
+
+func (c *AdminClient) tryRequest(ctx context.Context, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://smcgw/v1/trial", strings.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	lasting := http.Client{Transport: c.http.Transport} // no time limit for the answer
+	resp, err := lasting.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+	if resp.StatusCode == http.StatusConflict {
+		return nil, ErrTrialHeld
+	}
+	return nil, replyError(resp.StatusCode, text)
+}
+
+// readTrial waits until the daemon says that the trial has begun.
+func readTrial(r io.Reader) error {
+	var res Result
+	if err := json.NewDecoder(io.LimitReader(r, adminMaxBody)).Decode(&res); err != nil {
+		return err
+	}
+	if res.Schema != ResultSchema {
+		return fmt.Errorf("schema %q instead of %q", res.Schema, ResultSchema)
+	}
+	return nil
+}
+
+// watch notices the end of the connection.
+func (h *HeldTrial) watch(body io.ReadCloser) {
+	defer close(h.done)
+	_, _ = io.Copy(io.Discard, body) // it ends, one way or the other
+	_ = body.Close()
+}
+
+// Done is closed when the trial is over: closed by its holder, or by a daemon
+// that ended or found it too long.
+func (h *HeldTrial) Done() <-chan struct{} { return h.done }
+
+// Close ends the trial and returns when nothing of it is left here; the daemon
+// notices a moment later. It is idempotent.
+func (h *HeldTrial) Close() {
+	h.once.Do(h.cancel)
+	<-h.done
+}

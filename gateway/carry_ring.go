@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/rmb"
+)
+
+const (
+	// ringStep is what a receive ring grows and shrinks by.
+	ringStep = 4
+	// A pass is as many bytes as the ring holds. A hot one took no longer than
+	// hotPass, and in it the peer had filled all it was granted: it ran out of room
+	// although the application takes what it gets. In a lean one it did not, and no
+	// turn found more than one part in leanPart. passes is how many of them, less those that
+	// were not, make the ring grow and shrink.
+	hotPass  = 10 * time.Millisecond
+	leanPart = 16
+	passes   = 4
+	// ringPage is what the first touch of memory brings in.
+	ringPage = 4096
+
+	smallRing = 64 << 10
+	largeRing = 4 << 20
+	// farRing is the ring of a flow over a network while memory is plenty: four reads
+	// may be under way, and more does not fit the caches of a processor any more. Who
+	// waits for the answer to a ring that is full lets two processors wait.
+	farRing = 2 << 20
+)
+
+// ringPlan decides how large the receive ring of a flow is. Small rings stay in
+// the processors' caches and let many flows live in little memory; a bulk flow
+// needs room for what comes while its application is woken up.
+//
+//	first ── hot passes: × ringStep ──► … ──► most
+//	  ▲                                        │
+//	  └───────── lean passes: ÷ ringStep ──────┘
+type ringPlan struct {
+	first, most int
+
+	began     time.Time // of the pass
+	passed    int       // bytes of it
+	largest   int       // turn of it
+	spent     bool
+	hot, lean int
+}
+
+// next returns the size that the ring of the given size should have after a turn
+// that took so many bytes; spent tells whether the peer had used up its grants.
+func (p *ringPlan) next(size, took int, spent bool, now time.Time) int {
+	p.passed += took
+	p.largest = max(p.largest, took)
+	p.spent = p.spent || spent
+	if p.passed < size {
+		return size
+	}
+	p.hot = score(p.hot, p.spent && now.Sub(p.began) <= hotPass)
+	p.lean = score(p.lean, !p.spent && p.largest <= size/leanPart)
+	p.began, p.passed, p.largest, p.spent = now, 0, 0, false
+	switch {
+	case p.hot == passes && size < p.most:
+		p.hot, p.lean = 0, 0
+		return min(size*ringStep, p.most)
+	case p.lean == passes && size > p.first:
+		p.hot, p.lean = 0, 0
+		return max(size/ringStep, p.first)
+	}
+	return size
+}
+
+func score(n int, yes bool) int {
+	if yes {
+		return min(n+1, passes)
+	}
+	return max(n-1, 0)
+}
+
+// fitRing is called after a turn that took so many bytes.
+func (c *carry) fitRing(took int) {
+	if r := c.ep.RetiredRing(); r != nil {
+		c.free(r)
+	}
+	size := c.ep.RingSize()
+	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.now)
+	if want == size || c.fitting || c.rxKnown || !c.ep.CanSwitchRing() {
+		return
+	}
+	if want > size && !c.f.g.pool.Stats().MayGrow(want) {
+		return
+	}
+	c.fitting = true
+	go func() { // memory may have to be registered, and is touched here for the first time
+		r, err := c.arena.Alloc(want)
+		if err == nil {
+			for i := 0; i < len(r.Bytes()); i += ringPage {
+				r.Bytes()[i] = 0
+			}
+		}
+		c.s.post(func() { c.fitted(r, err) })
+	}()
+}
+
+// fitted takes the memory for another ring.
+func (c *carry) fitted(r *rmb.Region, err error) {
+	c.fitting = false
+	switch {
+	case err != nil:
+		c.rings.most = c.ep.RingSize() // there is none: the flow goes on with what it has
+	case c.closed || c.ep.SwitchRing(r) != nil:
+		c.free(r)
+		if c.closed {
+			c.settled() // it may have been the peer's last
+		}
+	}
+	if !c.closed && c.ep.Err() != nil {
+		c.broken()
+	}
+}
+
+func (c *carry) free(r *rmb.Region) {
+	if err := r.Free(); err != nil {
+		c.f.g.log.Warn("free receive ring", "flow_id", c.f.id, "error", err)
+	}
+}
+
+// newRings returns the plan of a new flow. Rings of devices that do not write in
+// place stay what they are.
+func (g *gateway) newRings(mapped bool) ringPlan {
+	st := g.pool.Stats()
+	if !mapped {
+		p := ringPlan{first: st.RingSize()}
+		switch {
+		case g.cfg.Profile == ProfileMemory:
+			p.first = smallRing
+		case st.Used < st.Limit/8:
+			p.first = farRing
+		}
+		p.most = p.first
+		return p
+	}
+	switch g.cfg.Profile {
+	case ProfileMemory:
+		return ringPlan{first: smallRing, most: smallRing}
+	case ProfileThroughput:
+		return ringPlan{first: ringStep * st.FirstRingSize(), most: largeRing}
+	default:
+		return ringPlan{first: st.FirstRingSize(), most: largeRing}
+	}
+}

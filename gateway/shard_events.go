@@ -1,0 +1,66 @@
+package gateway
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// dispatch hands an event to the flow that owns the descriptor. Doorbells and
+// the kick have no flow: their work is found by the next turn.
+func (s *shard) dispatch(ev *unix.EpollEvent) {
+	c := s.fds[ev.Fd]
+	if c == nil {
+		if fn := s.others[ev.Fd]; fn != nil {
+			fn(ev.Events)
+		}
+		return
+	}
+	if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		c.hup, c.readable, c.writable = true, true, true
+	}
+	if ev.Events&unix.EPOLLERR != 0 {
+		c.failed = true
+	}
+	if ev.Events&unix.EPOLLIN != 0 {
+		c.readable = true
+	}
+	if ev.Events&unix.EPOLLOUT != 0 {
+		c.writable = true
+	}
+	c.pump()
+}
+
+// watch registers an app leg's descriptor for both directions.
+func (s *shard) watch(c *carry, fd int) error {
+	ev := unix.EpollEvent{
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd),
+	}
+	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("epoll add app leg: %w", err)
+	}
+	s.fds[int32(fd)] = c
+	return nil
+}
+
+// watchFunc calls fn at each edge of a descriptor that can be read. The caller is
+// on the shard.
+func (s *shard) watchFunc(fd int, fn func(events uint32)) error {
+	if err := s.Add(fd); err != nil {
+		return err
+	}
+	s.others[int32(fd)] = fn
+	return nil
+}
+
+// unwatchFunc takes back what watchFunc registered.
+func (s *shard) unwatchFunc(fd int) {
+	delete(s.others, int32(fd))
+	_ = s.Remove(fd)
+}
+
+// unwatch forgets an app leg's descriptor; the caller closes it.
+func (s *shard) unwatch(fd int) {
+	delete(s.fds, int32(fd))
+	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+}

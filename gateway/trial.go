@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/smcgw/smcgw/ebpf"
+)
+
+// Trial is a rule about one service of one peer that counts for as long as
+// somebody holds it: for measurements, which want to have a connection carried
+// by this carrier, or by none, whatever the policy says.
+//
+// While it counts, its port belongs to it: no other rule is asked about TCP
+// connections with that server port. It can only make less or the same of the
+// mode, the kill switch and the limits, and nothing that happens to its
+// connections is remembered about the peer.
+type Trial struct {
+	// Peer is the other host, Port the server's port, on either side. Ports of
+	// the never-list, and ports that a rule of the policy names, are refused.
+	Peer netip.Addr `json:"peer"`
+	Port uint16     `json:"port"`
+	// Action is pass or accelerate.
+	Action Action `json:"action"`
+	// Carrier is the only one that a client offers; empty: all there are, in the
+	// order of the configuration. A server takes what the client offers.
+	Carrier Carrier `json:"carrier,omitempty"`
+}
+
+// ErrTrialHeld says that somebody else tries something on the same port.
+var ErrTrialHeld = errors.New("port is on trial already")
+
+// TrialError is returned for a trial that makes no sense or is not allowed.
+type TrialError struct {
+	// Field is the part of the Trial that is wrong, Problem what is wrong
+	// with it.
+	Field, Problem string
+}
+
+// Error implements error.
+func (e *TrialError) Error() string { return fmt.Sprintf("trial: %s: %s", e.Field, e.Problem) }
+
+// maxTrials bounds the trials of a gateway.
+const maxTrials = 8
+
+// trialRule is the name under which connections of trials are counted.
+const trialRule = "trial"
+
+// trials are those of a gateway. The rules of the configuration keep their
+// numbers, by which decisions are counted: trials come behind them.
+type trials struct {
+	steer Steering
+	rules []ebpf.Rule // of the configuration
+	never []uint16
+	named map[uint16]string // ports that belong to a rule, with its name
+
+	mu   sync.Mutex // guards everything below, and the order of policies
+	held []*Trial
+}
+
+func newTrials(cfg Config, steer Steering) *trials {
+	t := &trials{steer: steer, rules: steeringConfig(cfg, nil).Policy, never: cfg.NeverPorts(), named: map[uint16]string{}}
+	for _, r := range cfg.Policy {
+		for _, p := range r.Match.Ports {
+			if _, ok := t.named[p]; !ok && r.Match.Proto != ProtoUDP {
+				t.named[p] = r.Name
+			}
+		}
+	}
+	return t
+}
+
+// begin makes a trial count. end may be called more than once.
+func (ts *trials) begin(t Trial) (end func(), err error) {
+	if err := ts.check(&t); err != nil {
+		return nil, err
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if len(ts.held) >= maxTrials || len(ts.rules)+len(ts.held) >= ebpf.MaxRules {
+		return nil, &TrialError{"policy", "no room for one more rule"}
+	}
+	if slices.ContainsFunc(ts.held, func(h *Trial) bool { return h.Port == t.Port }) {
+		return nil, ErrTrialHeld
+	}
+	ts.held = append(ts.held, &t)
+	if err := ts.applyLocked(); err != nil {
+		ts.held = ts.held[:len(ts.held)-1]
+		return nil, err
+	}
+	return func() { ts.end(&t) }, nil
+}
+
+// check refuses what would change more than the trial's own connections.
+func (ts *trials) check(t *Trial) error {
+	if t.Peer = t.Peer.Unmap(); !t.Peer.IsValid() || t.Peer.Zone() != "" || t.Peer.IsUnspecified() || t.Peer.IsMulticast() {
+		return &TrialError{"peer", fmt.Sprintf("%q is no address of a host", t.Peer)}
+	}
+	switch {
+	case t.Port == 0:
+		return &TrialError{"port", "there is none"}
+	case slices.Contains(ts.never, t.Port):
+		return &TrialError{"port", fmt.Sprintf("%d is on the never-list", t.Port)}
+	case ts.named[t.Port] != "":
+		return &TrialError{"port", fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
+	case t.Action != ActionPass && t.Action != ActionAccelerate:
+		return &TrialError{"action", fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
+	case t.Carrier != CarrierNone && !slices.ContainsFunc(DeviceKinds(), func(k DeviceKind) bool { return k.Carrier() == t.Carrier }):
+		return &TrialError{"carrier", fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
+	}
+	return nil
+}
+
+// end takes a trial back. A policy that cannot be written leaves a rule behind
+// that concerns a port nobody else uses; the next trial writes it again.
+func (ts *trials) end(t *Trial) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if i := slices.Index(ts.held, t); i >= 0 {
+		ts.held = slices.Delete(ts.held, i, i+1)
+		_ = ts.applyLocked() // the datapath is gone with the gateway
+	}
+}
+
+// applyLocked writes the policy.
+func (ts *trials) applyLocked() error {
+	rules := slices.Clone(ts.rules)
+	for _, t := range ts.held {
+		rules = append(rules, ebpf.Rule{
+			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
+			Action: steeringAction(t.Action), Sole: true,
+		})
+	}
+	return ts.steer.SetPolicy(rules)
+}
+
+// of returns the trial a flow belongs to, or nil.
+func (ts *trials) of(f *flow) *Trial {
+	service := f.tuple.Remote.Port()
+	if f.side == SideServer {
+		service = f.tuple.Local.Port()
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for _, t := range ts.held {
+		if t.Port == service && t.Peer == f.tuple.Remote.Addr().Unmap() {
+			return t
+		}
+	}
+	return nil
+}
+
+// about reports whether a flow belongs to a trial.
+func (ts *trials) about(f *flow) bool { return ts.of(f) != nil }
+
+// admits reports whether a client's flow may be offered a carrier.
+func (ts *trials) admits(f *flow, c Carrier) bool {
+	t := ts.of(f)
+	return t == nil || t.Carrier == CarrierNone || t.Carrier == c
+}

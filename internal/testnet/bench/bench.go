@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+)
+
+// Options say what is compared, and how long.
+type Options struct {
+	// Executable is the smcgw that the hosts run. Default: this program.
+	Executable string
+	// Quick does only what the targets P1 to P5 speak of.
+	Quick bool
+	// Rounds is how often everything is done. Default: 7, or 5 with Quick.
+	Rounds int
+	// Budget is how long it may take; rounds that would not fit are not begun.
+	// Default: 34 minutes, or 7 with Quick.
+	Budget time.Duration
+	// Duration is that of a run. Default: a second.
+	Duration time.Duration
+	// Only are the names of the works that are done. Default: all.
+	Only []string
+	// Variants are those that are compared. Default: all. Others are up too.
+	Variants []string
+	// CongestionControl of TCP on all hosts. Default: the machine's.
+	CongestionControl string
+	// Log receives what happens, as it happens. Default: nothing.
+	Log io.Writer
+	// Command is what the report says makes it again.
+	Command string
+}
+
+func (o Options) withDefaults() Options {
+	if o.Executable == "" {
+		o.Executable = "/proc/self/exe"
+	}
+	if o.Rounds == 0 {
+		o.Rounds = 7
+		if o.Quick {
+			o.Rounds = 5
+		}
+	}
+	if o.Budget == 0 {
+		o.Budget = 34 * time.Minute
+		if o.Quick {
+			o.Budget = 7 * time.Minute
+		}
+	}
+	if o.Duration == 0 {
+		o.Duration = time.Second
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	return o
+}
+
+// ErrRoot says that there is no comparison without root: there are no network
+// namespaces.
+var ErrRoot = errors.New("a comparison on this machine needs root, for network namespaces and eBPF")
+
+// limit is how much longer than it should a run may take.
+const limit = 30 * time.Second
+
+// Run makes the hosts, compares, and cleans up whatever happens. Runs that
+// failed are in the report as such and no error; [Ratios] says what they cost.
+func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
+	o := opts.withDefaults()
+	if os.Geteuid() != 0 {
+		return nil, ErrRoot
+	}
+	cc, restore, err := congestion(o.CongestionControl)
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
+	rep := &report.Report{Machine: machine(cc), Rounds: o.Rounds, Commands: []string{o.Command}}
+	n, err := newNetwork(o.Executable, cc, hostNames)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	ways, err := n.build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	works, notes, err := o.choose(ways)
+	if err != nil {
+		return nil, err
+	}
+	rep.Notes = notes
+	fmt.Fprintf(o.Log, "%d rounds of %v a run, congestion control %s; not counted: a short round first\n", o.Rounds, o.Duration, cc)
+	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: o.Budget, log: o.Log}
+	rep.Series, err = r.run(ctx, works)
+	return rep, err
+}
+
+// choose picks works and variants. What lacks its program is noted.
+func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, err error) {
+	all := works(ways, o.Quick)
+	var names []string
+	for _, c := range all {
+		names = append(names, c.work.Name)
+		if len(o.Only) > 0 && !slices.Contains(o.Only, c.work.Name) {
+			continue
+		}
+		if c.program != "" && !installed(c.program) {
+			notes = append(notes, c.work.Name+" was not done: "+c.program+" is not installed")
+			continue
+		}
+		if len(o.Variants) > 0 {
+			c.work.Cells = slices.DeleteFunc(c.work.Cells, func(x Cell) bool { return !slices.Contains(o.Variants, x.Variant) })
+		}
+		if len(c.work.Cells) > 0 {
+			chosen = append(chosen, c.work)
+		}
+	}
+	for _, name := range o.Only {
+		if !slices.Contains(names, name) {
+			return nil, nil, fmt.Errorf("no work is called %q; there are %s", name, strings.Join(names, ", "))
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, nil, errors.New("nothing to compare")
+	}
+	return chosen, notes, nil
+}
+
+// machine describes what this runs on.
+func machine(congestion string) report.Machine {
+	m := report.Machine{CPUs: runtime.NumCPU(), Arch: runtime.GOARCH, GoVersion: runtime.Version(), CongestionControl: congestion, Time: time.Now()}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		m.CPU = cpuModel(string(b))
+	}
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		first, _, _ := strings.Cut(string(b), " ")
+		m.Load1, _ = strconv.ParseFloat(first, 64)
+	}
+	return m
+}
+
+func cpuModel(cpuinfo string) string {
+	for line := range strings.Lines(cpuinfo) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

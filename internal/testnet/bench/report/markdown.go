@@ -1,0 +1,88 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Markdown writes the report as a section of a page, without a heading of its
+// own: the machine, the commands, a table per work with its verdict, the notes.
+func (r *Report) Markdown(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	for i, line := range r.Machine.lines() {
+		if i > 0 {
+			fmt.Fprint(b, "\\\n")
+		}
+		fmt.Fprint(b, escapeMarkdown(line))
+	}
+	if r.Rounds > 0 {
+		fmt.Fprintf(b, "\\\n%d rounds, interleaved: medians, extremes in brackets, ratios of values of the same round", r.Rounds)
+	}
+	fmt.Fprintln(b)
+	r.markdownCommands(b)
+	for _, work := range r.works() {
+		r.markdownWork(b, work)
+	}
+	if len(r.Notes) > 0 {
+		fmt.Fprintln(b)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(b, "- %s\n", escapeMarkdown(note))
+	}
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// markdownCommands writes an indented block, which no text can end from within.
+func (r *Report) markdownCommands(b *bufio.Writer) {
+	if len(r.Commands) > 0 {
+		fmt.Fprintln(b)
+	}
+	for _, c := range r.Commands {
+		fmt.Fprintf(b, "    %s\n", plain(c))
+	}
+}
+
+func (r *Report) markdownWork(b *bufio.Writer, work string) {
+	list := r.of(work)
+	fmt.Fprintf(b, "\n**%s** (%s)\n\n", escapeMarkdown(work), strings.TrimPrefix(escapeMarkdown(list[0].Unit)+", "+direction(list[0].Better), ", "))
+	fmt.Fprintln(b, "| variant | median | rounds | × TCP | note |")
+	fmt.Fprintln(b, "|---|---:|---:|---:|---|")
+	for _, s := range list {
+		sp := s.Spread()
+		value := number(sp.Median)
+		if sp.N > 1 {
+			value += fmt.Sprintf(" (%s–%s)", number(sp.Min), number(sp.Max))
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", escapeMarkdown(s.Variant), value, rounds(s, sp),
+			strings.ReplaceAll(r.versus(s), "×", ""), escapeMarkdown(s.Note))
+	}
+	verdict := escapeMarkdown(r.verdict(work))
+	fmt.Fprintf(b, "\n%s.\n", strings.ToUpper(verdict[:1])+verdict[1:])
+}
+
+// escapeMarkdown makes a text mean itself, also in a cell of a table.
+func escapeMarkdown(s string) string {
+	var b strings.Builder
+	for _, r := range plain(s) {
+		switch r {
+		case '<':
+			b.WriteString("&lt;")
+			continue
+		case '>':
+			b.WriteString("&gt;")
+			continue
+		case '&':
+			b.WriteString("&amp;")
+			continue
+		case '\\', '`', '*', '_', '[', ']', '|', '~', '#':
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

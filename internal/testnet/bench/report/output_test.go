@@ -1,0 +1,152 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
+
+// example has what reports can have: works either way, rounds that failed, one
+// round only, a variant that was not there.
+func example() *Report {
+	return &Report{
+		Machine: Machine{
+			CPU: "Example CPU @ 2.0 GHz", CPUs: 2, Kernel: "6.18.5", Arch: "amd64", GoVersion: "go1.26.3",
+			CongestionControl: "cubic", Load1: 0.25, Time: time.Date(2026, 12, 1, 10, 30, 0, 0, time.UTC),
+		},
+		Commands: []string{"smcgw bench --local --rounds 3"}, Rounds: 3,
+		Series: []Series{
+			{Work: "bulk, 1 stream", Variant: TCP, Unit: "MB/s", Values: []float64{4000, 4200, 4100}},
+			{Work: "bulk, 1 stream", Variant: "chain1", Unit: "MB/s", Values: []float64{2000, 2300, 2050}},
+			{Work: "bulk, 1 stream", Variant: "shm", Unit: "MB/s", Values: []float64{4800, 5460, 4510}},
+			{Work: "bulk, 1 stream", Variant: "soft9000", Unit: "MB/s", Values: []float64{4100, 4100, 4000}},
+			{Work: "bulk, 1 stream", Variant: "hw", Unit: "MB/s", Note: "not available in this version"},
+			{Work: "ping-pong 64 B, p50", Variant: TCP, Unit: "µs", Better: Less, Values: []float64{21.5, 22, nan}},
+			{Work: "ping-pong 64 B, p50", Variant: "shm", Unit: "µs", Better: Less, Values: []float64{33, 35.2, 30}},
+			{Work: "ping-pong 64 B, p50", Variant: "soft9000", Unit: "µs", Better: Less, Values: []float64{nan, nan, nan}, Note: "fallback: carrier_unreachable"},
+			{Work: "once", Variant: TCP, Unit: "s/GB", Better: Less, Values: []float64{0.5}},
+			{Work: "once", Variant: "shm", Unit: "s/GB", Better: Less, Values: []float64{0.4}},
+		},
+		Notes: []string{"one machine, two namespaces"},
+	}
+}
+
+// hostile has names that try to leave their place.
+func hostile() *Report {
+	name := "a|b`c`*d*_e_[f](g)<h>&\"'\\\x1b[31m\x00\nnext\u2028line ]]></text><script>"
+	return &Report{
+		Machine: Machine{CPU: name, Kernel: name}, Commands: []string{name}, Notes: []string{name, ""},
+		Series: []Series{
+			{Work: name, Variant: TCP, Unit: name, Values: []float64{1}, Note: name},
+			{Work: name, Variant: name, Unit: name, Values: []float64{-1, 0}, Note: name},
+			{Work: name, Variant: "\xff\xfe", Unit: name},
+			{Work: "", Variant: "", Values: []float64{0, nan}},
+		},
+	}
+}
+
+var writers = map[string]func(*Report, io.Writer) error{
+	"txt": (*Report).Text, "json": (*Report).JSON, "md": (*Report).Markdown, "svg": (*Report).SVG,
+}
+
+func TestGolden(t *testing.T) {
+	for name, r := range map[string]*Report{"example": example(), "hostile": hostile(), "empty": {}} {
+		for kind, write := range writers {
+			t.Run(name+"-"+kind, func(t *testing.T) {
+				var b bytes.Buffer
+				require.NoError(t, write(r, &b))
+				golden := filepath.Join("testdata", name+"."+kind)
+				if *update {
+					require.NoError(t, os.MkdirAll("testdata", 0o755))
+					require.NoError(t, os.WriteFile(golden, b.Bytes(), 0o600))
+				}
+				want, err := os.ReadFile(golden)
+				require.NoError(t, err)
+				require.Equal(t, string(want), b.String())
+			})
+		}
+	}
+}
+
+// TestSVGIsXML: also where names are hostile, elements are those we wrote.
+func TestSVGIsXML(t *testing.T) {
+	for name, r := range map[string]*Report{"example": example(), "hostile": hostile(), "empty": {}} {
+		var b bytes.Buffer
+		require.NoError(t, r.SVG(&b))
+		dec := xml.NewDecoder(&b)
+		for {
+			tok, err := dec.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, name)
+			if e, ok := tok.(xml.StartElement); ok {
+				require.Contains(t, []string{"svg", "style", "rect", "path", "text"}, e.Name.Local, name)
+			}
+		}
+	}
+}
+
+// TestTextIsPlain: nothing of a name reaches the terminal as a command.
+func TestTextIsPlain(t *testing.T) {
+	for _, write := range []func(*Report, io.Writer) error{(*Report).Text, (*Report).Markdown} {
+		var b bytes.Buffer
+		require.NoError(t, write(hostile(), &b))
+		require.NotContains(t, b.String(), "\x1b")
+		require.NotContains(t, b.String(), "\x00")
+		for line := range strings.Lines(b.String()) {
+			require.False(t, strings.HasPrefix(line, "next"), "a name ends its line")
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, hostile().Markdown(&b))
+	require.NotContains(t, strings.ReplaceAll(b.String(), "    ", ""), " <script>")
+}
+
+func TestVerdict(t *testing.T) {
+	r := example()
+	require.Equal(t, "plain TCP wins against chain1 by 2.00×; plain TCP is ahead within the spread of soft9000",
+		(&Report{Series: []Series{
+			{Work: "w", Variant: TCP, Values: []float64{4, 4, 4}},
+			{Work: "w", Variant: "chain1", Values: []float64{2, 2, 2}},
+			{Work: "w", Variant: "soft9000", Values: []float64{3.9, 3.9, 4.1}},
+			{Work: "w", Variant: "shm", Values: []float64{8, 8, 8}},
+		}}).verdict("w"))
+	require.Equal(t, "plain TCP wins against shm by 1.57×", r.verdict("ping-pong 64 B, p50"))
+	require.Equal(t, "plain TCP wins against none", r.verdict("once"))
+	require.Equal(t, "plain TCP was not measured: nothing to compare with", r.verdict("none"))
+	require.Equal(t, "nothing but plain TCP was measured", (&Report{Series: []Series{{Work: "w", Variant: TCP, Values: []float64{1}}}}).verdict("w"))
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.12345: "0.123", 1: "1.00", 12.34: "12.3", 123.4: "123", 123456: "123456", -2: "-2.00", 1e18: "1e+18",
+	} {
+		require.Equal(t, want, number(v))
+	}
+	require.Equal(t, "-", number(nan))
+}
+
+// full refuses to be written to.
+type full struct{}
+
+var errFull = errors.New("disk full")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	for kind, write := range writers {
+		require.ErrorIs(t, write(example(), full{}), errFull, kind)
+	}
+}

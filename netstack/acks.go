@@ -1,0 +1,148 @@
+package netstack
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// ackTick is how long an acknowledgement waits at least, and half of how long at
+// most, for something that takes it along. It is well below the shortest
+// retransmission timeout.
+const ackTick = 4 * time.Millisecond
+
+// heldACK is the acknowledgement of one flow that waits for something to take it
+// along. gVisor acknowledges every segment at once; of a handshake and of records,
+// which are one segment each, half of all packets would be that. The third segment
+// of an adopted connection waits as well: the PROPOSAL is right behind it.
+type heldACK struct {
+	quick atomic.Bool // nothing waits: bulk data, or somebody else's
+
+	mu    sync.Mutex // guards everything below
+	pkt   *stack.PacketBuffer
+	last  uint32 // the acknowledgement number of what was last let out or held
+	known bool   // last is valid
+	due   bool   // in the list of ackHolder
+}
+
+// hold reports whether the outbound segment t in packet p stays here for a while,
+// and fresh whether the flow is to be put on the list. Everything else that leaves
+// takes the place of what is held, the second acknowledgement in a row too.
+func (a *heldACK) hold(p *stack.PacketBuffer, t []byte) (held, fresh bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first := a.pkt == nil
+	a.dropLocked()
+	ack := ackOf(t)
+	news := !a.known || after(ack, a.last)
+	if news && flagsOf(t)&flagACK != 0 {
+		a.last, a.known = ack, true
+	}
+	if !first || !news || a.quick.Load() || !bareACK(p, t) {
+		return false, false
+	}
+	a.pkt = p.IncRef()
+	fresh, a.due = !a.due, true
+	return true, fresh
+}
+
+// bareACK reports whether a segment does nothing but acknowledge what came in
+// order.
+func bareACK(p *stack.PacketBuffer, t []byte) bool {
+	if flagsOf(t)&(flagSYN|flagFIN|flagRST|flagACK) != flagACK || p.Data().Size() != 0 {
+		return false
+	}
+	for kind, _, _, i, ok := nextOption(t, minTCPHeader); ok; kind, _, _, i, ok = nextOption(t, i) {
+		if kind == kindSACK {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *heldACK) dropLocked() {
+	if a.pkt != nil {
+		a.pkt.DecRef()
+		a.pkt = nil
+	}
+}
+
+// take returns what is held, for the list or for nobody.
+func (a *heldACK) take() *stack.PacketBuffer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pkt
+	a.pkt, a.due = nil, false
+	return p
+}
+
+// drop forgets what is held: the flow is over.
+func (a *heldACK) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dropLocked()
+}
+
+// ackHolder lets acknowledgements out that nothing took along. A flow is on one
+// of its lists at most once; a list is let out between one tick and two after
+// the first of it.
+type ackHolder struct {
+	s *Stack
+
+	mu       sync.Mutex // guards everything below
+	old, new []*flow
+	armed    bool
+}
+
+func (h *ackHolder) add(f *flow) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.new = append(h.new, f)
+	h.armLocked()
+}
+
+func (h *ackHolder) armLocked() {
+	if !h.armed {
+		h.armed = true
+		h.s.clock.AfterFunc(ackTick, h.tick)
+	}
+}
+
+func (h *ackHolder) tick() {
+	if !h.s.hold() {
+		return
+	}
+	defer h.s.release()
+	h.mu.Lock()
+	due := h.old
+	h.old, h.new, h.armed = h.new, nil, false
+	if len(h.old) > 0 {
+		h.armLocked()
+	}
+	h.mu.Unlock()
+	for _, f := range due {
+		h.s.letOut(f)
+	}
+}
+
+// letOut sends what is held of a flow that is not over.
+func (s *Stack) letOut(f *flow) {
+	switch p := f.acks.take(); {
+	case p == nil:
+	case f.alive():
+		s.count.acksLate.Add(1)
+		s.shim.send(p)
+	default:
+		p.DecRef()
+	}
+}
+
+// quickACK lets what is held out, and everything from here on at once.
+func (s *Stack) quickACK(f *flow) {
+	if !f.acks.quick.Swap(true) && s.hold() {
+		defer s.release()
+		s.letOut(f)
+	}
+}

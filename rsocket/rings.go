@@ -1,0 +1,112 @@
+package rsocket
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/rmb"
+)
+
+// A receive ring can be exchanged for another one, larger or smaller, without a pause. Between ends that both said so in
+// their connection data, a grant that does not continue the ring is the whole of another one. Grants are filled in order,
+// so the last byte of the old ring is the one in front of the first byte of the new ring.
+//
+//	one ring ── SwitchRing ──► announced or not yet ── the last byte granted of the old ring
+//	   ▲                                               is consumed ──┐
+//	   └─────────────────── the old ring is retired ◄────────────────┘
+//
+// The old ring is retired when everything that was ever granted of it has been received and consumed: the peer has no
+// grant on it any more.
+
+// nextRing is the ring behind the current one.
+type nextRing struct {
+	active    bool
+	announced bool
+	ring      rmb.Ring
+	addr      uint64
+	key       uint32
+	at        uint64 // the absolute offset it begins at
+}
+
+// CanSwitchRing reports whether [Stream.SwitchRing] may be called: the peer understands it, and no other exchange is
+// under way.
+func (s *Stream) CanSwitchRing() bool {
+	return s.cfg.Rings && s.peer.Rings && s.live() && !s.recv.next.active
+}
+
+// SwitchRing grants buf, which the peer knows by addr and key, behind what has been granted of the present ring. A grant
+// is due afterwards: see [Stream.NextControl]. [Stream.RingRetired] tells when the present ring is free.
+func (s *Stream) SwitchRing(buf []byte, addr uint64, key uint32) error {
+	d := &s.recv
+	if !s.CanSwitchRing() {
+		return ErrState
+	}
+	if len(buf) < 2 || len(buf) > maxRing {
+		return fmt.Errorf("ring of %d bytes: %w", len(buf), ErrConfig)
+	}
+	d.next = nextRing{active: true, ring: rmb.NewRingAt(buf, d.granted), addr: addr, key: key, at: d.granted}
+	return nil
+}
+
+// RingRetired reports, once, that the ring before the last exchange is not used any more by either side.
+func (s *Stream) RingRetired() bool {
+	retired := s.recv.retired
+	s.recv.retired = false
+	return retired
+}
+
+// GrantsSpent reports whether the peer has filled everything it was granted since the last call: it may have waited.
+func (s *Stream) GrantsSpent() bool {
+	spent := s.recv.spent
+	s.recv.spent = false
+	return spent
+}
+
+// RingSize returns the size of the ring that is granted from.
+func (s *Stream) RingSize() int {
+	if s.recv.next.active {
+		return s.recv.next.ring.Size()
+	}
+	return s.recv.ring.Size()
+}
+
+// promote makes the next ring the current one when nothing of that is left.
+func (d *recvSide) promote() {
+	if !d.next.active || !d.next.announced || d.ring.Consumed() != d.next.at {
+		return
+	}
+	d.ring, d.addr, d.key = d.next.ring, d.next.addr, d.next.key
+	d.next = nextRing{}
+	d.retired = true
+}
+
+// grantNextRing returns the grant that announces the next ring.
+func (d *recvSide) grantNextRing() SGE {
+	r := &d.next
+	r.announced = true
+	n := r.ring.Size()
+	d.grantNext = rmb.Cursor{}
+	d.unit = max(1, n/d.parts)
+	g := SGE{Addr: r.addr, Key: r.key, Length: uint32(n)}
+	d.grant(n, n)
+	d.promote()
+	return g
+}
+
+// filling returns the ring that the next bytes arrive in.
+func (d *recvSide) filling() *rmb.Ring {
+	if d.next.active && d.ring.Produced() == d.next.at {
+		return &d.next.ring
+	}
+	return &d.ring
+}
+
+// otherRing takes a grant that begins another ring: all of it, apart from the present one, and only one behind which
+// nothing is granted that is not used.
+func (d *sendSide) otherRing(g SGE) bool {
+	if d.sent < d.ringAt || g.Length > maxRing || g.Key == d.ring.Key &&
+		g.Addr < d.ring.Addr+uint64(d.ring.Length) && d.ring.Addr < g.Addr+uint64(g.Length) {
+		return false
+	}
+	d.ring, d.ringNext, d.ringAt = g, rmb.Cursor{}, d.granted
+	return true
+}

@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+)
+
+// benchPort is the port of bench --serve.
+const benchPort = 4792
+
+// serveBench starts bench --serve on a host and returns the token.
+func (w *world) serveBench(h *testnet.Host) string {
+	w.t.Helper()
+	token := "abcdefghijklmnopqrstuvwxye"
+	p, err := h.Start(binary, "bench", "--serve", "--token", token, "--socket", filepath.Join(w.dir, h.Name+".sock"))
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(w.t, p.WaitOutput(ctx, "smcgw bench --peer"), "%s", p.Output())
+	w.t.Cleanup(func() {
+		require.NoError(w.t, p.Stop(10*time.Second), "%s", p.Output())
+		if w.t.Failed() {
+			w.t.Logf("bench --serve:\n%s", p.Output())
+		}
+	})
+	return token
+}
+
+// bench runs bench --peer on a host and returns what it measured. No test looks
+// at how much that is.
+func (w *world) bench(h *testnet.Host, to, token string, args ...string) *report.Report {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
+	defer cancel()
+	var out, errs bytes.Buffer
+	require.NoError(w.t, h.Do(func() error {
+		cmd := exec.CommandContext(ctx, binary, append([]string{
+			"bench", "--peer", to, "--token", token, "--json", "--rounds", "2", "--duration", "100ms",
+			"--socket", filepath.Join(w.dir, h.Name+".sock"),
+		}, args...)...)
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		return cmd.Run()
+	}), "%s", &errs)
+	r := new(report.Report)
+	require.NoError(w.t, json.Unmarshal(out.Bytes(), r), "%s", out.String())
+	return r
+}
+
+// notes is what the rows of a variant say, once each.
+func notes(r *report.Report, variant string) (list []string) {
+	for _, s := range r.Series {
+		if s.Variant == variant && (len(list) == 0 || list[len(list)-1] != s.Note) {
+			list = append(list, s.Note)
+		}
+	}
+	return list
+}
+
+// TestBenchPeer measures between two gateways whose policy does not know the
+// port: everything is measured both ways, and nothing of the trials remains.
+func TestBenchPeer(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	s := settings{Carriers: both2, Handshake: "2s"} // a busy machine's connections are carried, too
+	g1, g2 := w.up(w.h1, s), w.up(w.h2, s)
+	token := w.serveBench(w.h2)
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := netip.MustParseAddrPort(addr(w.h2, benchPort)).Addr().String()
+		chart := filepath.Join(t.TempDir(), "chart.svg")
+		r := w.bench(w.h1, to, token, "--chart", chart)
+		works := map[string]int{}
+		for _, s := range r.Series {
+			works[s.Work]++
+			require.Len(t, s.Values, 2, "%s by %s: %q", s.Work, s.Variant, s.Note)
+			// A value is missing for a reason only.
+			require.True(t, s.Spread().N == 2 || s.Note != "", "%s by %s: %v", s.Work, s.Variant, s.Values)
+		}
+		require.Len(t, works, 8)
+		for work, n := range works {
+			require.Equal(t, 3, n, work)
+		}
+		for _, v := range []string{"shm", "soft"} {
+			_, ok := r.Ratio("upload, 1 stream", v, report.TCP)
+			require.True(t, ok, "%s: %v", v, notes(r, v))
+		}
+		require.Equal(t, []string{""}, notes(r, report.TCP))
+		svg, err := os.ReadFile(chart)
+		require.NoError(t, err)
+		require.Contains(t, string(svg), "ping-pong")
+	})
+
+	// The port is nobody's again, and no refusal is remembered.
+	for _, g := range []*gw{g1, g2} {
+		require.Eventually(t, func() bool {
+			held, err := g.client().Try(t.Context(), gateway.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: gateway.ActionPass})
+			if err != nil {
+				return false
+			}
+			held.Close()
+			return true
+		}, 10*time.Second, 10*time.Millisecond)
+	}
+	for _, p := range g1.peers() {
+		require.Empty(t, p.Reason, "%+v", p)
+	}
+}
+
+// TestBenchPeerSaysWhyNot: what cannot be carried is not measured, and its row
+// says the reason.
+func TestBenchPeerSaysWhyNot(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.up(w.h1, settings{Carriers: both2, Handshake: "2s"})
+	w.up(w.h2, settings{Carriers: both2, Handshake: "2s", ShmDir: "other"})
+	token := w.serveBench(w.h2)
+	r := w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
+	require.Equal(t, []string{"fallback: no_common_carrier"}, notes(r, "shm"))
+	_, ok := r.Ratio("upload, 1 stream", "soft", report.TCP)
+	require.True(t, ok, notes(r, "soft"))
+	for _, p := range w.gateways[w.h1].peers() {
+		require.Empty(t, p.Reason, "what a trial was refused is not remembered: %+v", p)
+	}
+
+	w.restart(w.h1, settings{Mode: "observe", Carriers: both2})
+	r = w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
+	require.Equal(t, []string{"fallback: mode"}, notes(r, "soft"))
+	require.Equal(t, []string{""}, notes(r, report.TCP))
+
+	w.restart(w.h1, settings{Carriers: both2})
+	token = w.serveBench(w.h3) // a plain host
+	r = w.bench(w.h1, w.h3.Addr4.String(), token, "--rounds", "1")
+	require.Equal(t, []string{"fallback: peer_no_option"}, notes(r, "soft"))
+	require.Contains(t, r.Notes, "no gateway on the serving host")
+}
+
+// peers lists what a gateway remembers.
+func (g *gw) peers() []gateway.PeerInfo {
+	g.w.t.Helper()
+	var l gateway.PeerList
+	g.cliJSON(&l, "peers")
+	return l.Peers
+}

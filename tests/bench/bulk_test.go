@@ -44,7 +44,10 @@ type pair struct {
 	admin  *gateway.AdminClient
 }
 
-func newPair(b *testing.B) *pair {
+func newPair(b *testing.B) *pair { return newPairOf(b, config) }
+
+// newPairOf is newPair with another configuration.
+func newPairOf(b *testing.B, config string) *pair {
 	testnet.Require(b, "root", "bpf")
 	n := testnet.Start(b, testnet.Config{Hosts: []string{"h1", "h2"}})
 	p := &pair{h1: n.Host("h1"), h2: n.Host("h2")}

@@ -12,19 +12,21 @@ import (
 	"github.com/smcgw/smcgw/gateway"
 )
 
+var autoConfig = strings.Replace(config, "action: accelerate", "action: auto", 1)
+
 // BenchmarkAuto is what may not be slower with action auto than with the gateway
 // switched off: requests of redis on 50 connections, and connections for one
 // request each. The samples are taken before.
 func BenchmarkAuto(b *testing.B) {
 	b.Run("redis-c50", func(b *testing.B) {
-		p := newPairOf(b, gateway.ActionAuto)
+		p := newPairOf(b, autoConfig)
 		_, err := p.h2.Redis(port)
 		require.NoError(b, err)
 		p.learn(b, func() { p.redis(b, 20000) })
 		p.alternate(b, "req/s", func() float64 { return p.redis(b, 200000) })
 	})
 	b.Run("short", func(b *testing.B) {
-		p := newPairOf(b, gateway.ActionAuto)
+		p := newPairOf(b, autoConfig)
 		_, err := p.h2.StartApp("serve", "-quiet", fmt.Sprintf("echo=[::]:%d", port))
 		require.NoError(b, err)
 		to := p.h2.AddrPort4(port).String()

@@ -31,7 +31,7 @@ const config = `schema: smcgw/v1
 mode: enforce
 admin: %[1]s/%[2]s.sock
 devices: [eth0]
-policy: [{ name: bench, match: { ports: [7001] }, action: %[3]s }]
+policy: [{ name: bench, match: { ports: [7001] }, action: accelerate }]
 carriers: [shm]
 shm_dir: %[1]s/shm
 state_dir: %[1]s/%[2]s.state
@@ -44,10 +44,10 @@ type pair struct {
 	admin  *gateway.AdminClient
 }
 
-func newPair(b *testing.B) *pair { return newPairOf(b, gateway.ActionAccelerate) }
+func newPair(b *testing.B) *pair { return newPairOf(b, config) }
 
-// newPairOf is two hosts whose policy does this with connections to port.
-func newPairOf(b *testing.B, action gateway.Action) *pair {
+// newPairOf is newPair with another configuration.
+func newPairOf(b *testing.B, config string) *pair {
 	testnet.Require(b, "root", "bpf")
 	n := testnet.Start(b, testnet.Config{Hosts: []string{"h1", "h2"}})
 	p := &pair{h1: n.Host("h1"), h2: n.Host("h2")}
@@ -60,7 +60,7 @@ func newPairOf(b *testing.B, action gateway.Action) *pair {
 	}
 	for _, h := range n.Hosts() {
 		file := filepath.Join(dir, h.Name+".yaml")
-		require.NoError(b, os.WriteFile(file, fmt.Appendf(nil, config, dir, h.Name, action), 0o600))
+		require.NoError(b, os.WriteFile(file, fmt.Appendf(nil, config, dir, h.Name), 0o600))
 		proc, err := h.Start(binary, "up", "-c", file)
 		require.NoError(b, err)
 		require.NoError(b, proc.WaitOutput(b.Context(), "gateway is up"))

@@ -168,7 +168,7 @@ func TestAdminTrial(t *testing.T) {
 	}
 	held.Close()
 	held.Close()
-	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 30*time.Second, time.Millisecond)
 
 	held, err = a.client.Try(t.Context(), want)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestAdminTrialEndsWithItsClient(t *testing.T) {
 	_, err = c.Read(make([]byte, 1))
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 30*time.Second, time.Millisecond)
 }
 
 // TestAdminTrialOutlivesTheRequestLimits: the limits of the server for reading a

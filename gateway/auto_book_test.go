@@ -71,7 +71,7 @@ func TestAutoBook(t *testing.T) {
 	b.rx.Add(1 << 32)
 	b.writes.Add(1 << 14)
 	b.complete()
-	require.Eventually(t, func() bool { return g.Services()[0].Verdict == VerdictCarry }, 10*time.Second, time.Millisecond, "the end of a flow tells too")
+	require.Eventually(t, func() bool { return g.Services()[0].Verdict == VerdictCarry }, 30*time.Second, time.Millisecond, "the end of a flow tells too")
 	a.abort(negotiate.ReasonDrained, false)
 
 	_, err = g.FlushPeers()

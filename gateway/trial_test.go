@@ -168,7 +168,7 @@ func TestAdminTrial(t *testing.T) {
 	}
 	held.Close()
 	held.Close()
-	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 30*time.Second, time.Millisecond)
 
 	held, err = a.client.Try(t.Context(), want)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestAdminTrialEndsWithItsClient(t *testing.T) {
 	_, err = c.Read(make([]byte, 1))
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 30*time.Second, time.Millisecond)
 }
 
 // TestAdminTrialOutlivesTheRequestLimits: the limits of the server for reading a
@@ -202,7 +202,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	ctl := &fakeControl{}
 	over := make(chan struct{})
 	s := &AdminServer{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over}
-	const limit = 50 * time.Millisecond
+	const limit = 500 * time.Millisecond
 	srv := s.httpServer(s.adminMux(http.NotFoundHandler()), socket.withPeer)
 	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = limit, limit, limit
 	done := make(chan error, 1)
@@ -210,7 +210,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	c := NewAdminClient(socket.Addr().String())
 	held, err := c.Try(t.Context(), Trial{Peer: trialPeer, Port: 4792, Action: ActionPass})
 	require.NoError(t, err)
-	time.Sleep(6 * limit)
+	time.Sleep(3 * limit)
 	select {
 	case <-held.Done():
 		t.Error("ended by a limit of the server")

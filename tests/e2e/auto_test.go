@@ -41,7 +41,7 @@ func (g *gw) verdict(to string, want gateway.ServiceVerdict) (s gateway.ServiceI
 	require.Eventually(g.w.t, func() bool {
 		s = g.service(to)
 		return s.Verdict == want
-	}, 20*time.Second, 20*time.Millisecond, "%s is not %s", to, want)
+	}, time.Minute, 20*time.Millisecond, "%s is not %s", to, want)
 	return s
 }
 
@@ -113,7 +113,7 @@ func autoBurst(t *testing.T, w *world, g *gw, to string) {
 	require.EqualValues(t, 2, now.FlowsTotal[w.via]-before.FlowsTotal[w.via])
 	require.Eventually(t, func() bool {
 		return g.status().FallbacksTotal["not_worth_it"]-before.FallbacksTotal["not_worth_it"] == 48
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	g.verdict(to, gateway.VerdictNative)
 	out, err := g.cli("peers", "--services")
 	require.NoError(t, err)

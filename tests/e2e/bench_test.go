@@ -27,11 +27,11 @@ func (w *world) serveBench(h *testnet.Host) string {
 	token := "abcdefghijklmnopqrstuvwxye"
 	p, err := h.Start(binary, "bench", "--serve", "--token", token, "--socket", filepath.Join(w.dir, h.Name+".sock"))
 	require.NoError(w.t, err)
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(w.t, p.WaitOutput(ctx, "smcgw bench --peer"), "%s", p.Output())
 	w.t.Cleanup(func() {
-		require.NoError(w.t, p.Stop(10*time.Second), "%s", p.Output())
+		require.NoError(w.t, p.Stop(30*time.Second), "%s", p.Output())
 		if w.t.Failed() {
 			w.t.Logf("bench --serve:\n%s", p.Output())
 		}
@@ -110,7 +110,7 @@ func TestBenchPeer(t *testing.T) {
 			}
 			held.Close()
 			return true
-		}, 10*time.Second, 10*time.Millisecond)
+		}, 30*time.Second, 10*time.Millisecond)
 	}
 	for _, p := range g1.peers() {
 		require.Empty(t, p.Reason, "%+v", p)

@@ -54,8 +54,10 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	w := newWorld(t, testnet.Config{})
 	host := where(w)
 	before := w.footprint(host)
-	w.upDetached(w.h1, quickSettings())
-	w.upDetached(w.h2, quickSettings())
+	patient := ownSettings() // or some of the crowd are native on a slow machine
+	patient.Handshake = "1s"
+	w.upDetached(w.h1, patient)
+	w.upDetached(w.h2, patient)
 	g := w.gateways[host]
 	require.NotEqual(t, before, w.footprint(host))
 
@@ -70,6 +72,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	d.do(g)
 	ends := people.over(t, max(d.resets, w.knownDead(d))+2*slack)
 	time.Sleep(time.Until(died.Add(d.resets + stale + time.Second)))
+	require.Eventually(t, func() bool { return calls.since(died.Add(stale)) > 20 }, 30*time.Second, 20*time.Millisecond)
 	attempts := calls.end()
 	g.exited(t, d.status)
 
@@ -92,7 +95,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	w.cleanedUp(t, host, before)
 	w.serve(w.h2)
 	w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String())
-	again := w.upDetached(host, quickSettings())
+	again := w.upDetached(host, patient)
 	w.restarted(t, again)
 }
 
@@ -142,10 +145,10 @@ func checkAttempts(t *testing.T, died time.Time, attempts []attempt) {
 	t.Logf("%d attempts, the slowest %v; %d later ones, the slowest %v", len(attempts), slowest, after, settled)
 	require.Greater(t, after, 20)
 	require.LessOrEqual(t, afterLate, few(after), "begun when the programs had noticed")
-	require.LessOrEqual(t, lost, 2, "longer than anything may take")
+	require.LessOrEqual(t, lost, callers, "longer than anything may take")
 	require.Less(t, slowest, slack)
-	require.LessOrEqual(t, late, 2+few(len(attempts))/2, "only those that were completing")
-	require.LessOrEqual(t, reset, 2+few(len(attempts))/4, "only those whose caller had not come to look")
+	require.LessOrEqual(t, late, callers+few(len(attempts))/2, "only those that were completing")
+	require.LessOrEqual(t, reset, callers, "only those whose caller had not come to look")
 }
 
 // exited waits for the guardian and checks its status; -1 = it was killed.

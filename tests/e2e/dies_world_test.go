@@ -207,6 +207,9 @@ type attempt struct {
 	err   error
 }
 
+// callers is how many attempts are under way at a time.
+const callers = 6
+
 // caller connects again and again, on both families.
 type caller struct {
 	stop     chan struct{}
@@ -226,7 +229,7 @@ func (w *world) newCaller(t *testing.T, port uint16) *caller {
 		require.NoError(t, err)
 		c.lns = append(c.lns, ln)
 		c.serving.Go(func() { hangUp(ln) })
-		for range 3 {
+		for range callers / 2 {
 			c.calling.Go(func() { c.call(w.h1, to) })
 		}
 	}
@@ -269,6 +272,18 @@ func (c *caller) call(h *testnet.Host, to netip.AddrPort) {
 		c.attempts = append(c.attempts, attempt{begun, took, err})
 		c.mu.Unlock()
 	}
+}
+
+// since counts the attempts that were begun after a time and have ended.
+func (c *caller) since(at time.Time) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.attempts {
+		if a.begun.After(at) {
+			n++
+		}
+	}
+	return n
 }
 
 // end stops calling and returns all attempts. Those under way find their server,

@@ -97,7 +97,7 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 			require.NoError(t, end.from.CloseWrite())
 			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
 		}
-		w.ended(t, p.event(), w.via, gateway.EndClosed)
+		require.False(t, w.ended(t, p.event(), w.via, gateway.EndClosed), "relayed")
 	})
 }
 

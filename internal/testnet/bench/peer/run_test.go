@@ -105,7 +105,7 @@ func TestRunAsksTheGateways(t *testing.T) {
 		serving.mu.Lock()
 		defer serving.mu.Unlock()
 		return serving.trial == nil
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 
 	book.mu.Lock()
 	book.asked, book.limit = 0, 11 // five probes, then three works two ways
@@ -264,7 +264,7 @@ func TestServerRefuses(t *testing.T) {
 		}
 		s.close()
 		return true
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 }
 
 // TestServerIsBounded: connections beyond the limit are reset, and there is room
@@ -294,7 +294,7 @@ func TestServerIsBounded(t *testing.T) {
 		}
 		s.close()
 		return true
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 }
 
 func TestCostIsUnknownWithoutADaemon(t *testing.T) {

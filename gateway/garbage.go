@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 )
 
 // garbageFloor is how much garbage may gather before it is collected, however
@@ -12,9 +13,29 @@ import (
 // hundred of them, which costs a fifth of their rate.
 const garbageFloor = 32 << 20
 
+// freePause is the least time between two returns of memory to the system.
+const freePause = 10 * time.Second
+
 // garbage keeps the collector's percentage at what garbageFloor asks for, at least
-// the default of 100. The zero value is ready to use.
-type garbage struct{ percent int }
+// the default of 100, and tells when memory is to be given back to the system. The
+// zero value is ready to use.
+type garbage struct {
+	percent int
+
+	released int64 // by the pool, as of the last return
+	freed    time.Time
+}
+
+// due reports whether so much registered memory has been released since it last
+// did that the system should have it back: some devices take it from the heap, and
+// an idle process collects its garbage every two minutes only. released only grows.
+func (g *garbage) due(released int64, now time.Time) bool {
+	if released-g.released < garbageFloor || now.Sub(g.freed) < freePause {
+		return false
+	}
+	g.released, g.freed = released, now
+	return true
+}
 
 // tune looks at the heap. It leaves the collector alone where GOGC says how it is
 // to be.

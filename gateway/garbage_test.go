@@ -3,6 +3,7 @@ package gateway
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,4 +14,15 @@ func TestGarbagePercent(t *testing.T) {
 	require.Equal(t, 100, garbagePercent(garbageFloor))
 	require.Equal(t, 100, garbagePercent(1<<30))
 	require.Equal(t, 100, garbagePercent(math.MaxUint64))
+}
+
+func TestMemoryIsGivenBack(t *testing.T) {
+	var g garbage
+	now := time.Unix(1000, 0)
+	require.False(t, g.due(garbageFloor-1, now))
+	require.True(t, g.due(garbageFloor, now))
+	require.False(t, g.due(garbageFloor+1, now), "nothing since")
+	require.False(t, g.due(3*garbageFloor, now.Add(freePause-1)), "too often")
+	require.True(t, g.due(3*garbageFloor, now.Add(freePause)))
+	require.False(t, g.due(3*garbageFloor, now.Add(9*freePause)))
 }

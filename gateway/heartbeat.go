@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"runtime/debug"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -72,6 +73,9 @@ func (g *gateway) sweepLoop(ctx context.Context) {
 	var collector garbage
 	for {
 		collector.tune()
+		if collector.due(g.pool.Stats().Released, time.Now()) {
+			debug.FreeOSMemory()
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -69,6 +69,8 @@ type PoolStats struct {
 	Limit int64
 	// Reserved is registered with devices; never above Limit.
 	Reserved int64
+	// Released was given back to devices since the pool was made.
+	Released int64
 	// Used is in regions handed out, rounded up to their class, quarantined ones included.
 	Used int64
 	// Quarantined is in regions whose peer may still write to them.
@@ -170,5 +172,6 @@ func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
 
 func (p *Pool) unreserveLocked(a *Arena, n int64) {
 	p.stats.Reserved -= n
+	p.stats.Released += n
 	a.reserved -= n
 }

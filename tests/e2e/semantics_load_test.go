@@ -72,6 +72,9 @@ func TestSemanticsUnderLoad(t *testing.T) {
 	})
 }
 
+// largestRing is what a receive ring grows to, with what the pool adds.
+const largestRing = 4<<20 + 64<<10
+
 // TestSemanticsOfSlowReader: a reader that does not read stops the writer after
 // a bounded number of bytes, and the gateways do not grow meanwhile.
 func TestSemanticsOfSlowReader(t *testing.T) {
@@ -90,7 +93,8 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 			n := fill(t, end.from)
 			require.Less(t, n, 32<<20, "bounded")
 			for i, g := range []*gw{g1, g2} {
-				require.Equal(t, before[i].memory, w.usage(t, g).memory, "rings do not grow")
+				// A ring may grow as long as the reader's kernel takes what comes.
+				require.LessOrEqual(t, w.usage(t, g).memory, before[i].memory+largestRing, "rings are bounded")
 				require.Eventually(t, func() bool { return w.usage(t, g).resident < before[i].resident+32<<20 },
 					150*time.Second, time.Second, "%+v", before[i]) // but for garbage
 			}

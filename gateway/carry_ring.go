@@ -77,9 +77,6 @@ func score(n int, yes bool) int {
 
 // fitRing is called after a turn that took so many bytes.
 func (c *carry) fitRing(took int) {
-	if r := c.ep.RetiredRing(); r != nil {
-		c.free(r)
-	}
 	size := c.ep.RingSize()
 	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.now)
 	if want == size || c.fitting || c.rxKnown || !c.ep.CanSwitchRing() {

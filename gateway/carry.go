@@ -164,7 +164,14 @@ func (c *carry) readCap() int {
 
 // pumpRx writes what the peer placed in the RMB to the application.
 func (c *carry) pumpRx() {
-	if taken := c.deliver(); taken > 0 && !c.closed {
+	taken := c.deliver()
+	if c.closed {
+		return
+	}
+	if r := c.ep.RetiredRing(); r != nil { // seldom behind the last byte of it, and then the flow may be idle
+		c.free(r)
+	}
+	if taken > 0 {
 		c.fitRing(taken)
 	}
 }

@@ -77,20 +77,21 @@ func score(n int, yes bool) int {
 
 // fitRing is called after a turn that took so many bytes.
 func (c *carry) fitRing(took int) {
-	if r := c.ep.RetiredRing(); r != nil {
-		c.free(r)
-	}
 	size := c.ep.RingSize()
 	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.now)
 	if want == size || c.fitting || c.rxKnown || !c.ep.CanSwitchRing() {
 		return
 	}
-	if want > size && !c.f.g.pool.Stats().MayGrow(want) {
+	grows := want > size
+	if grows && !c.f.g.mayGrow(want) {
 		return
 	}
 	c.fitting = true
 	go func() { // memory may have to be registered, and is touched here for the first time
 		r, err := c.arena.Alloc(want)
+		if grows {
+			c.f.g.growing.Add(-int64(want)) // the pool counts it now
+		}
 		if err == nil {
 			for i := 0; i < len(r.Bytes()); i += ringPage {
 				r.Bytes()[i] = 0
@@ -98,6 +99,18 @@ func (c *carry) fitRing(took int) {
 		}
 		c.s.post(func() { c.fitted(r, err) })
 	}()
+}
+
+// mayGrow reports whether a larger ring may be asked for. It counts as used from
+// here on until the pool counts it: what is kept for connections to come is kept
+// from many flows that ask at once, too.
+func (g *gateway) mayGrow(n int) bool {
+	asked := g.growing.Add(int64(n))
+	if g.pool.Stats().MayGrow(int(asked)) {
+		return true
+	}
+	g.growing.Add(-int64(n))
+	return false
 }
 
 // fitted takes the memory for another ring.

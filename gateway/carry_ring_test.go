@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/rmb"
 )
 
 // a plan is told of turns, a microsecond apart.
@@ -76,4 +78,17 @@ func TestRingThatIsTooLargeShrinks(t *testing.T) {
 		u.turn(largeRing/leanPart+1, false)
 		require.Equal(t, largeRing, u.size, "in use")
 	}
+}
+
+// Rings that are asked for at the same time share what there is for growth.
+func TestRingsThatGrowAtOnceLeaveHalfOfTheMemory(t *testing.T) {
+	pool, err := rmb.NewPool(rmb.PoolConfig{Limit: 4 * largeRing})
+	require.NoError(t, err)
+	g := &gateway{pool: pool}
+	require.True(t, g.mayGrow(largeRing))
+	require.True(t, g.mayGrow(largeRing))
+	require.False(t, g.mayGrow(largeRing))
+	require.False(t, g.mayGrow(smallRing))
+	g.growing.Add(-largeRing) // one of them was not to be had
+	require.True(t, g.mayGrow(largeRing))
 }

@@ -55,6 +55,7 @@ type gateway struct {
 	trials         *trials
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
+	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	started        time.Time
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns

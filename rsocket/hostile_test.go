@@ -140,6 +140,52 @@ func TestTooManyGrants(t *testing.T) {
 	require.ErrorIs(t, err, ErrProtocol)
 }
 
+// Grants of other rings than the first, between ends that both may exchange theirs.
+func TestHostileRings(t *testing.T) {
+	const other = ringBase + 1<<32
+	elsewhere := SGE{Addr: other, Key: 7, Length: 64}
+	for name, grants := range map[string][]SGE{
+		"over the present one":     {{Addr: ringBase + 32, Key: ringKey, Length: 64}},
+		"around the present one":   {{Addr: ringBase - 8, Key: ringKey, Length: 128}},
+		"the present one again":    {{Addr: ringBase, Key: ringKey, Length: 64}},
+		"of nothing":               {{Addr: other, Key: 7}},
+		"larger than any":          {{Addr: other, Key: 7, Length: maxRing + 1}},
+		"over the address space":   {{Addr: ^uint64(0) - 8, Key: 7, Length: 64}},
+		"behind one that is new":   {elsewhere, {Addr: other + 1<<32, Key: 8, Length: 64}},
+		"more of one that is full": {elsewhere, {Addr: other, Key: 7, Length: 8}},
+		"beyond the new one":       {elsewhere, {Addr: other + 64, Key: 7, Length: 8}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := func() Config {
+				return memory(Config{Dialect: Gateway, Rings: true, Credits: 8, SendDepth: 16}, 64, 4)
+			}
+			victim, _ := newPair(t, cfg(), cfg(), false, false)
+			for i, g := range grants {
+				grantEntry(g)(victim, nil)
+				_, err := victim.Receive(MakeImm(OpSGL, 8), sgeSize)
+				if i < len(grants)-1 {
+					require.NoError(t, err)
+					continue
+				}
+				var violation *ProtocolError
+				require.ErrorAs(t, err, &violation)
+				require.Equal(t, ViolationGrant, violation.Violation)
+			}
+		})
+	}
+}
+
+// Who has not said that it exchanges rings does not begin with it.
+func TestRingOfAPeerWithoutTheFlag(t *testing.T) {
+	cfg := memory(Config{Dialect: Gateway, Rings: true, Credits: 8, SendDepth: 16}, 64, 2)
+	plain := memory(Config{Dialect: Gateway, Credits: 8, SendDepth: 16}, 64, 2)
+	victim, _ := newPair(t, cfg, plain, false, false)
+	require.False(t, victim.CanSwitchRing())
+	grantEntry(SGE{Addr: ringBase + 1<<32, Key: 7, Length: 64})(victim, nil)
+	_, err := victim.Receive(MakeImm(OpSGL, 8), sgeSize)
+	require.ErrorIs(t, err, ErrProtocol)
+}
+
 func TestTooManyProbes(t *testing.T) {
 	victim, _ := gatewayPair(t, 64)
 	for range maxProbes {

@@ -122,17 +122,17 @@ func (p *Peer) wakePeerLocked() {
 }
 
 // pollGrace ends a grace period when nobody else allocates or frees. It tells
-// whether one is still under way.
-func (p *Peer) pollGrace() bool {
+// whether one is still under way, and whether it has just told the peer of it.
+func (p *Peer) pollGrace() (busy, fresh bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refs == 0 || !p.grace.busy {
-		return false
+		return false, false
 	}
 	p.turnGraceLocked()
-	if p.grace.busy && !p.grace.rung {
+	if fresh = p.grace.busy && !p.grace.rung; fresh {
 		p.grace.rung = true
 		p.wakePeerLocked()
 	}
-	return p.grace.busy
+	return p.grace.busy, fresh
 }

@@ -68,7 +68,11 @@ func (j *janitor) run() {
 			}
 		case <-timer.C:
 			j.armed.Store(false) // before it looks: who comes now rings again
-			if waiting = j.pollPeers(); waiting {
+			var fresh bool
+			if waiting, fresh = j.pollPeers(); waiting {
+				if fresh {
+					pause = janitorFast
+				}
 				j.armed.Store(true)
 				timer.Reset(pause)
 				pause = min(2*pause, janitorSlow)
@@ -81,11 +85,14 @@ func (j *janitor) run() {
 	}
 }
 
-func (j *janitor) pollPeers() (busy bool) {
+// pollPeers tells whether a grace period is under way, and whether one is that it
+// had not seen yet: whose peer is not known to be stopped.
+func (j *janitor) pollPeers() (busy, fresh bool) {
 	for _, p := range j.dev.Peers() {
-		busy = p.pollGrace() || busy
+		b, f := p.pollGrace()
+		busy, fresh = busy || b, fresh || f
 	}
-	return busy
+	return busy, fresh
 }
 
 func (j *janitor) runReady() {

@@ -195,7 +195,8 @@ func TestAdminTrialEndsWithItsClient(t *testing.T) {
 }
 
 // TestAdminTrialOutlivesTheRequestLimits: the limits of the server for reading a
-// request and writing an answer are none for a trial.
+// request and writing an answer are none for a trial, nor is that of the client
+// for an answer.
 func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	socket, err := listenAdminSocket(t.TempDir() + "/a.sock")
 	require.NoError(t, err)
@@ -208,6 +209,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(socket) }()
 	c := NewAdminClient(socket.Addr().String())
+	c.http.Timeout = limit
 	held, err := c.Try(t.Context(), Trial{Peer: trialPeer, Port: 4792, Action: ActionPass})
 	require.NoError(t, err)
 	time.Sleep(3 * limit)

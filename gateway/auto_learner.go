@@ -114,7 +114,7 @@ func (l *autoLearner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Ti
 	if s == nil {
 		return ebpf.Service{}, false
 	}
-	if c.Watched < s.counted.Watched { // it had forgotten the service
+	if c.Watched < s.counted.Watched || c.Bytes < s.counted.Bytes || c.Lasted < s.counted.Lasted { // it had forgotten the service
 		s.counted = ebpf.Service{}
 	}
 	s.native.add(autoRate{

@@ -80,6 +80,7 @@ enum {
 
 #define BPF_SOCK_OPS_TCP_CONNECT_CB 3
 #define BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB 4
+#define BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB 5
 #define BPF_SOCK_OPS_STATE_CB 10
 #define BPF_SOCK_OPS_HDR_OPT_LEN_CB 14
 #define BPF_SOCK_OPS_WRITE_HDR_OPT_CB 15
@@ -92,6 +93,7 @@ enum {
 #define ETH_P_IPV6 0x86dd
 #define IPPROTO_ICMP 1
 #define IPPROTO_TCP 6
+#define TCP_CONGESTION 13
 #define IPPROTO_UDP 17
 #define IPPROTO_FRAGMENT 44
 #define IPPROTO_ICMPV6 58
@@ -255,6 +257,7 @@ static long (*bpf_skb_load_bytes)(const void *skb, u32 off, void *to, u32 len) =
 static s64 (*bpf_csum_diff)(void *from, u32 from_len, void *to, u32 to_len, u32 seed) = (void *)28;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)43;
 static u32 (*bpf_get_socket_uid)(struct __sk_buff *skb) = (void *)47;
+static long (*bpf_setsockopt)(void *ctx, int level, int name, void *value, int len) = (void *)49;
 static long (*bpf_sock_ops_cb_flags_set)(struct bpf_sock_ops *ops, int flags) = (void *)59;
 static u64 (*bpf_skb_ancestor_cgroup_id)(struct __sk_buff *skb, int level) = (void *)83;
 static long (*bpf_sk_release)(void *sk) = (void *)86;

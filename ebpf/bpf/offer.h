@@ -203,6 +203,27 @@ static always_inline int on_write(struct bpf_sock_ops *s)
 	return 1;
 }
 
+/* local_leg: what the application sends goes to the gateway beside it. No network
+ * is there whose capacity could be found out, and a congestion control that paces,
+ * as bbr does, halves the throughput of memory. The kernel asks before it sets up
+ * the host's own. */
+static always_inline void local_leg(struct bpf_sock_ops *s)
+{
+	char reno[] = "reno"; /* every kernel has it, and it loses nothing here */
+	discard(bpf_setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno)));
+}
+
+/* on_accepted: the gateway has dialled the application in the client's name. */
+static always_inline int on_accepted(struct bpf_sock_ops *s)
+{
+	struct flow_key k;
+	socket_key(s, &k);
+	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k)));
+	if (state == FLOW_SERVING || state == FLOW_RAW)
+		local_leg(s);
+	return 1;
+}
+
 /* on_established: a connection that was offered, retransmitted and is not ours
  * came up only because the retransmission was bare. Dead servers never get here. */
 static always_inline int on_established(struct bpf_sock_ops *s)
@@ -220,6 +241,8 @@ static always_inline int on_established(struct bpf_sock_ops *s)
 		socket_key(s, &k);
 		struct control *c = control();
 		u64 w = flow_word(bpf_map_lookup_elem(&smcgw_flows, &k));
+		if (word_state(w) == FLOW_COMPLETING)
+			local_leg(s);
 		if (!s->total_retrans)
 			option_passed(&k);
 		else if (c && word_state(w) == FLOW_NONE) {
@@ -247,12 +270,15 @@ int smcgw_sockops(struct bpf_sock_ops *s)
 {
 	u32 op = s->op;
 	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
-	    op != BPF_SOCK_OPS_HDR_OPT_LEN_CB && op != BPF_SOCK_OPS_WRITE_HDR_OPT_CB && op != BPF_SOCK_OPS_STATE_CB)
+	    op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && op != BPF_SOCK_OPS_HDR_OPT_LEN_CB &&
+	    op != BPF_SOCK_OPS_WRITE_HDR_OPT_CB && op != BPF_SOCK_OPS_STATE_CB)
 		return 1;
 	if (bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;
 	if (op == BPF_SOCK_OPS_TCP_CONNECT_CB)
 		return on_connect(s);
+	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		return on_accepted(s);
 	if (op == BPF_SOCK_OPS_STATE_CB)
 		return on_state(s);
 	if (op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)

@@ -17,8 +17,8 @@ import (
 //
 // While it counts, its port belongs to it: no other rule is asked about TCP
 // connections with that server port. It can only make less or the same of the
-// mode, the kill switch and the limits, and nothing that happens to its
-// connections is remembered about the peer.
+// mode, the kill switch and the limits, and nothing that its connections are
+// refused is remembered about the peer. That a path eats the option is.
 type Trial struct {
 	// Peer is the other host, Port the server's port, on either side. Ports of
 	// the never-list, and ports that a rule of the policy names, are refused.

@@ -19,7 +19,7 @@ type autoBook struct {
 	learner *autoLearner
 }
 
-// autoSeen is how far a flow has been looked at. learner.mu guards it.
+// autoSeen is how far a flow has been looked at. autoBook.mu guards it.
 type autoSeen struct {
 	begun, settled bool
 	bytes, moves   uint64

@@ -65,6 +65,9 @@ func TestOfferOnSYN(t *testing.T) {
 	require.NoError(t, d.SetPolicy([]Rule{
 		{Ports: []uint16{7000}}, {Ports: []uint16{6379, 22}, Action: ActionAccelerate}, {Ports: []uint16{6380}, Action: ActionAuto},
 	}))
+	var replaced smcgwPolicyHead
+	require.NoError(t, d.objs.Policy.Lookup(d.control.Policy^1, &replaced))
+	require.Zero(t, replaced, "nothing matches a policy whose entries are gone")
 	wire := h2.sniff("w0")
 	for _, v := range []struct {
 		name   string

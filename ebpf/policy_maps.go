@@ -75,9 +75,13 @@ func (d *Datapath) putPrefix(q netip.Prefix, gen uint32, mask uint64) error {
 	return d.objs.LPM6.Put(smcgwLpm6{Prefixlen: bits, Policy: gen, Addr: q.Addr().As16()}, mask)
 }
 
-// clearPolicy removes all entries of a generation.
+// clearPolicy removes all entries of a generation. A program may still be at it:
+// without its head no rule matches, while a missing entry would mean that none is
+// about this port or peer, and a later rule, or one the never-list forbids, would
+// match.
 func (d *Datapath) clearPolicy(gen uint32) error {
 	err := errors.Join(
+		d.objs.Policy.Put(gen, smcgwPolicyHead{}),
 		deleteWhere(d.objs.LPM4, func(k smcgwLpm4) bool { return k.Policy == gen }),
 		deleteWhere(d.objs.LPM6, func(k smcgwLpm6) bool { return k.Policy == gen }),
 		deleteWhere(d.objs.Ports, func(k smcgwPortKey) bool { return k.Policy == gen }),

@@ -175,10 +175,10 @@ func TestServicesAreWatched(t *testing.T) {
 		t.Helper()
 		require.NoError(t, d.SetService(Service{Addr: to.Addr(), Port: to.Port(), State: s, Tokens: tokens, TTL: time.Hour}))
 	}
-	ended := func(n int) (s Service) {
+	ended := func(n int) Service {
 		t.Helper()
-		require.Eventually(t, func() bool { s = serviceOf(t, d, to); return s.Watched >= uint64(n) }, 10*time.Second, 5*time.Millisecond)
-		return s
+		require.Eventually(t, func() bool { return serviceOf(t, d, to).Watched >= uint64(n) }, 10*time.Second, 5*time.Millisecond)
+		return serviceOf(t, d, to) // bytes and time are added behind the connection
 	}
 	setTo(ServiceSampling, 0)
 	send(3 << 20)

@@ -25,7 +25,8 @@ func (s *AdminServer) postTrial(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "trial: "+err.Error())
 		return
 	}
-	// The end of the connection is noticed only behind the end of the body.
+	// The end of the connection is noticed only behind the end of the body, where
+	// the time limit for requests ends, too.
 	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
 		writeError(w, http.StatusBadRequest, "trial: more than one document")
 		return
@@ -37,12 +38,8 @@ func (s *AdminServer) postTrial(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	s.log.Info("trial begins", "peer", t.Peer, "port", t.Port, "action", t.Action, "carrier", t.Carrier)
-	rc := http.NewResponseController(w)
-	if rc.SetReadDeadline(time.Time{}) != nil { // that of requests
-		return
-	}
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "trial", Message: "holds until this connection ends"})
-	if rc.Flush() != nil {
+	if http.NewResponseController(w).Flush() != nil {
 		return
 	}
 	limit := time.NewTimer(maxTrialTime)

@@ -19,7 +19,7 @@ type autoBook struct {
 	learner *autoLearner
 }
 
-// autoSeen is how far a flow has been looked at. learner.mu guards it.
+// autoSeen is how far a flow has been looked at. autoBook.mu guards it.
 type autoSeen struct {
 	begun, settled bool
 	bytes, moves   uint64
@@ -104,26 +104,35 @@ func (b *autoBook) tick(now time.Time) {
 	b.compare(now)
 }
 
-// compare looks at native connections, while somebody waits for that.
+// compare looks at native connections, while somebody waits for that. Shards
+// wait for mu when a flow ends, so it is not held while the table is read.
 func (b *autoBook) compare(now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	waits := false
-	for _, s := range b.learner.services {
-		waits = waits || s.waits()
-	}
-	if !waits {
+	if !b.waits() {
 		return
 	}
 	list, err := b.g.steer.Services()
 	if err != nil {
 		b.g.log.Warn("read services", "error", err)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for i := range list {
 		if list[i].Watched > 0 {
 			b.tellLocked(b.learner.learnNative(netip.AddrPortFrom(list[i].Addr, list[i].Port), list[i], now))
 		}
 	}
+}
+
+// waits reports whether what the steering counts is of interest to a service.
+func (b *autoBook) waits() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.learner.services {
+		if s.waits() {
+			return true
+		}
+	}
+	return false
 }
 
 // flush forgets all services, here and in the steering.

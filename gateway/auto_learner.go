@@ -114,12 +114,16 @@ func (l *autoLearner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Ti
 	if s == nil {
 		return ebpf.Service{}, false
 	}
-	if c.Watched < s.counted.Watched { // it had forgotten the service
+	if c.Watched < s.counted.Watched || c.Bytes < s.counted.Bytes || c.Lasted < s.counted.Lasted { // it had forgotten the service
 		s.counted = ebpf.Service{}
 	}
-	s.native.add(autoRate{
+	ended := autoRate{
 		conns: c.Watched - s.counted.Watched, bytes: c.Bytes - s.counted.Bytes, seconds: (c.Lasted - s.counted.Lasted).Seconds(),
-	})
+	}
+	if ended.bytes < ended.conns*autoBulk { // one is just being counted
+		return ebpf.Service{}, false
+	}
+	s.native.add(ended)
 	s.counted = c
 	if l.compare(s, now); !s.news {
 		return ebpf.Service{}, false

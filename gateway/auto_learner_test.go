@@ -146,6 +146,15 @@ func TestAutoCompares(t *testing.T) {
 	_, tell = l.learnNative(autoAt, ebpf.Service{Watched: 1, Bytes: 1 << 30, Lasted: time.Second}, now)
 	require.False(t, tell, "the steering had forgotten what it counted")
 	require.EqualValues(t, 1<<30, l.services[autoAt].native.bytes)
+	l.learnNative(autoAt, ebpf.Service{Watched: 2, Bytes: 5 << 20, Lasted: time.Hour}, now)
+	require.EqualValues(t, 1<<30+5<<20, l.services[autoAt].native.bytes, "and had, and counted as many again")
+	l.learnNative(autoAt, ebpf.Service{Watched: 3, Bytes: 8 << 20, Lasted: time.Second}, now)
+	require.EqualValues(t, 1<<30+13<<20, l.services[autoAt].native.bytes)
+	require.InDelta(t, 3602, l.services[autoAt].native.seconds, 1e-6)
+	conns := l.services[autoAt].native.conns
+	l.learnNative(autoAt, ebpf.Service{Watched: 4, Bytes: 8 << 20, Lasted: time.Second}, now)
+	l.learnNative(autoAt, ebpf.Service{Watched: 4, Bytes: 9 << 20, Lasted: 2 * time.Second}, now)
+	require.Equal(t, conns+1, l.services[autoAt].native.conns, "counted when all of it is there")
 	_, tell = l.learnNative(netip.MustParseAddrPort("10.0.0.9:1"), ebpf.Service{Watched: 1}, now)
 	require.False(t, tell, "unknown")
 }

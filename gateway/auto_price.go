@@ -2,8 +2,9 @@ package gateway
 
 // autoPrice is what a carrier costs more than kernel TCP, in the bytes that must
 // be carried to make up for it: per move (a read from, or a write to, the local
-// application's socket) and per connection (its handshake and rings). Measured;
-// docs/ARCHITECTURE.md "Auto" has the numbers.
+// application's socket) and per connection (its handshake and rings). These are
+// estimates of what cannot win, not measurements: what bulk gains where it is
+// carried is compared (autoLearner.compare).
 type autoPrice struct{ move, conn uint64 }
 
 // autoPrices are those of the carriers that can pay. The relay never does: its

@@ -48,7 +48,7 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
-		if !f.g.trials.admits(f, Carrier(fb.kind().String())) {
+		if !f.trial.admits(Carrier(fb.kind().String())) {
 			continue
 		}
 		c, offer, err := fb.offer(f, s)

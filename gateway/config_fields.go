@@ -50,7 +50,7 @@ var configFields = []ConfigField{
 	{"rule_pref", "100", "first of three ip rule preferences"},
 	{"table", "4790", "first of two routing tables"},
 	{"shards", "", "event loops; empty or 0: half the processors"},
-	{"profile", "balanced", "balanced; latency: spin; throughput: larger rings and batches; memory: smallest rings"},
+	{"profile", "balanced", "balanced; latency: the same; throughput: rings begin larger; memory: smallest rings, no spin"},
 	{"spin", "", "how long an idle event loop looks for work before it sleeps: off, or up to 100us; empty: 20us, with profile memory off"},
 	{"cpus", "", "numbers of the processors the event loops are bound to, in turn; empty: any"},
 	{"log", "", "log on standard error"},

@@ -9,8 +9,9 @@ import (
 // Profile is what the shards are tuned for.
 type Profile string
 
-// The profiles: latency looks for work a while before it sleeps, throughput has
-// larger rings and batches, memory the smallest rings; balanced is none of them.
+// The profiles: with throughput rings begin larger, with memory they stay the
+// smallest and no shard spins. Latency is what balanced is: nothing that balanced
+// does was found to cost latency.
 const (
 	ProfileBalanced   Profile = "balanced"
 	ProfileLatency    Profile = "latency"

@@ -77,6 +77,8 @@ type flow struct {
 	reads, writes atomic.Uint64 // of the app leg that moved some
 	state         atomic.Uint32 // State
 
+	trial *Trial // it belongs to, also when that has ended; nil: none
+
 	auto bool     // of a rule with action auto: it is learned from
 	seen autoSeen // guarded by autoBook.mu
 

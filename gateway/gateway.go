@@ -170,6 +170,7 @@ func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
 				g: g, id: g.nextID, side: side, tuple: t, isn: isn, start: time.Now(),
 				gone: make(chan struct{}),
 			}
+			f.trial = g.trials.of(side, t)
 			f.state.Store(uint32(StateAccepted))
 			g.flows[t] = f
 			g.mu.Unlock()
@@ -252,7 +253,7 @@ func (g *gateway) appAccepted(c AppConn, t Tuple) {
 // is made: in the maps of the steering. What a trial was refused says nothing
 // about others.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || g.trials.about(f) {
+	if !g.policy.Remembers(v) || f.trial != nil {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/smcgw/smcgw/ebpf"
 )
@@ -16,8 +17,8 @@ import (
 //
 // While it counts, its port belongs to it: no other rule is asked about TCP
 // connections with that server port. It can only make less or the same of the
-// mode, the kill switch and the limits, and nothing that happens to its
-// connections is remembered about the peer.
+// mode, the kill switch and the limits, and nothing that its connections are
+// refused is remembered about the peer. That a path eats the option is.
 type Trial struct {
 	// Peer is the other host, Port the server's port, on either side. Ports of
 	// the never-list, and ports that a rule of the policy names, are refused.
@@ -57,12 +58,13 @@ type trials struct {
 	never []uint16
 	named map[uint16]string // ports that belong to a rule, with its name
 
-	mu   sync.Mutex // guards everything below, and the order of policies
-	held []*Trial
+	mu   sync.Mutex // of changes, to write a policy takes a while
+	held atomic.Pointer[[]*Trial]
 }
 
 func newTrials(cfg Config, steer Steering) *trials {
 	t := &trials{steer: steer, rules: steeringConfig(cfg, nil).Policy, never: cfg.NeverPorts(), named: map[uint16]string{}}
+	t.held.Store(new([]*Trial))
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
 			if _, ok := t.named[p]; !ok && r.Match.Proto != ProtoUDP {
@@ -80,15 +82,15 @@ func (ts *trials) begin(t Trial) (end func(), err error) {
 	}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if len(ts.held) >= maxTrials || len(ts.rules)+len(ts.held) >= ebpf.MaxRules {
+	held := *ts.held.Load()
+	if len(held) >= maxTrials || len(ts.rules)+len(held) >= ebpf.MaxRules {
 		return nil, &TrialError{"policy", "no room for one more rule"}
 	}
-	if slices.ContainsFunc(ts.held, func(h *Trial) bool { return h.Port == t.Port }) {
+	if slices.ContainsFunc(held, func(h *Trial) bool { return h.Port == t.Port }) {
 		return nil, ErrTrialHeld
 	}
-	ts.held = append(ts.held, &t)
-	if err := ts.applyLocked(); err != nil {
-		ts.held = ts.held[:len(ts.held)-1]
+	if err := ts.holdLocked(append(slices.Clone(held), &t)); err != nil {
+		ts.held.Store(&held)
 		return nil, err
 	}
 	return func() { ts.end(&t) }, nil
@@ -119,16 +121,17 @@ func (ts *trials) check(t *Trial) error {
 func (ts *trials) end(t *Trial) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if i := slices.Index(ts.held, t); i >= 0 {
-		ts.held = slices.Delete(ts.held, i, i+1)
-		_ = ts.applyLocked() // the datapath is gone with the gateway
+	held := *ts.held.Load()
+	if i := slices.Index(held, t); i >= 0 {
+		_ = ts.holdLocked(slices.Delete(slices.Clone(held), i, i+1)) // the datapath is gone with the gateway
 	}
 }
 
-// applyLocked writes the policy.
-func (ts *trials) applyLocked() error {
+// holdLocked makes these the trials in force.
+func (ts *trials) holdLocked(held []*Trial) error {
+	ts.held.Store(&held)
 	rules := slices.Clone(ts.rules)
-	for _, t := range ts.held {
+	for _, t := range held {
 		rules = append(rules, ebpf.Rule{
 			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
 			Action: steeringAction(t.Action), Sole: true,
@@ -137,27 +140,23 @@ func (ts *trials) applyLocked() error {
 	return ts.steer.SetPolicy(rules)
 }
 
-// of returns the trial a flow belongs to, or nil.
-func (ts *trials) of(f *flow) *Trial {
-	service := f.tuple.Remote.Port()
-	if f.side == SideServer {
-		service = f.tuple.Local.Port()
+// of returns the trial that a connection which begins belongs to, or nil. It does
+// not wait: packets are dispatched meanwhile.
+func (ts *trials) of(side Side, tuple Tuple) *Trial {
+	service := tuple.Remote.Port()
+	if side == SideServer {
+		service = tuple.Local.Port()
 	}
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	for _, t := range ts.held {
-		if t.Port == service && t.Peer == f.tuple.Remote.Addr().Unmap() {
+	for _, t := range *ts.held.Load() {
+		if t.Port == service && t.Peer == tuple.Remote.Addr().Unmap() {
 			return t
 		}
 	}
 	return nil
 }
 
-// about reports whether a flow belongs to a trial.
-func (ts *trials) about(f *flow) bool { return ts.of(f) != nil }
-
-// admits reports whether a client's flow may be offered a carrier.
-func (ts *trials) admits(f *flow, c Carrier) bool {
-	t := ts.of(f)
+// admits reports whether a client's flow of the trial may be offered a carrier;
+// one of no trial may.
+func (t *Trial) admits(c Carrier) bool {
 	return t == nil || t.Carrier == CarrierNone || t.Carrier == c
 }

@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
@@ -86,7 +82,7 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 		return nil, err
 	}
 	defer restore()
-	rep := &report.Report{Machine: machine(cc), Rounds: o.Rounds, Commands: []string{o.Command}}
+	rep := &report.Report{Machine: report.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}}
 	n, err := newNetwork(o.Executable, cc, hostNames)
 	if err != nil {
 		return nil, err
@@ -136,30 +132,4 @@ func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, er
 		return nil, nil, errors.New("nothing to compare")
 	}
 	return chosen, notes, nil
-}
-
-// machine describes what this runs on.
-func machine(congestion string) report.Machine {
-	m := report.Machine{CPUs: runtime.NumCPU(), Arch: runtime.GOARCH, GoVersion: runtime.Version(), CongestionControl: congestion, Time: time.Now()}
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		m.Kernel = unix.ByteSliceToString(u.Release[:])
-	}
-	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		m.CPU = cpuModel(string(b))
-	}
-	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
-		first, _, _ := strings.Cut(string(b), " ")
-		m.Load1, _ = strconv.ParseFloat(first, 64)
-	}
-	return m
-}
-
-func cpuModel(cpuinfo string) string {
-	for line := range strings.Lines(cpuinfo) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

@@ -66,8 +66,3 @@ func TestUnknownWork(t *testing.T) {
 	_, _, err = o.choose(nil)
 	require.ErrorContains(t, err, "nothing to compare")
 }
-
-func TestCPUModel(t *testing.T) {
-	require.Equal(t, "Some CPU @ 3 GHz", cpuModel("processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\nmodel name\t: Other\n"))
-	require.Empty(t, cpuModel("processor\t: 0\n"))
-}

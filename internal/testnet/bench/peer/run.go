@@ -91,14 +91,21 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	if o.Command != "" {
 		c.rep.Commands = []string{o.Command}
 	}
-	defer c.release()
+	defer c.end()
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
-	defer c.s.close()
 	err = c.rounds(ctx)
 	c.fill()
 	return c.rep, err
+}
+
+// end leaves nothing behind, however far prepare came.
+func (c *comparison) end() {
+	c.release()
+	if c.s != nil {
+		c.s.close()
+	}
 }
 
 // prepare opens the session, natively, and finds out which carriers there are.

@@ -3,13 +3,16 @@ package peer
 import (
 	"context"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -295,6 +298,35 @@ func TestServerIsBounded(t *testing.T) {
 		s.close()
 		return true
 	}, 30*time.Second, time.Millisecond)
+}
+
+// TestFirstWordsMayNotDrag: who does not know the token cannot keep a place of the
+// server by a byte now and then.
+func TestFirstWordsMayNotDrag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		s := &server{log: slog.New(slog.DiscardHandler)}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = s.handle(t.Context(), theirs)
+			_ = theirs.Close()
+		}()
+		start := time.Now()
+		_, err := ours.Write(opening())
+		require.NoError(t, err)
+		_, err = io.ReadFull(ours, appendMessage(nil, challenge{}))
+		require.NoError(t, err)
+		for b := range slices.Values(appendMessage(nil, hello{})) {
+			time.Sleep(time.Second)
+			if _, err = ours.Write([]byte{b}); err != nil {
+				break
+			}
+		}
+		require.Error(t, err)
+		require.LessOrEqual(t, time.Since(start), firstWords+time.Second, "by the clock of the bubble")
+		<-done
+	})
 }
 
 func TestCostIsUnknownWithoutADaemon(t *testing.T) {

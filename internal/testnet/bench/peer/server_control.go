@@ -36,7 +36,10 @@ func (s *server) control(ctx context.Context, c net.Conn) error {
 		if err != nil {
 			return errors.Join(finish(c, out), err)
 		}
-		if err := c.SetDeadline(time.Now().Add(sess.patience())); err != nil {
+		if !sess.open {
+			continue // the first words are to come in their time, however small their pieces
+		}
+		if err := c.SetDeadline(time.Now().Add(controlIdle)); err != nil {
 			return err
 		}
 	}
@@ -64,14 +67,6 @@ type served struct {
 	lone bool // there is none
 	out  []byte
 	err  error
-}
-
-// patience is how long the client may be silent.
-func (s *served) patience() time.Duration {
-	if s.open {
-		return controlIdle
-	}
-	return firstWords
 }
 
 func (s *served) got(ctx context.Context, m message) {

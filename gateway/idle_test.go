@@ -11,13 +11,13 @@ import (
 )
 
 // liveHeap is how much of the heap lives.
-func liveHeap() uint64 {
+func liveHeap() int64 {
 	var m runtime.MemStats
 	for range 3 { // what pools and finalizers hold goes later
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	return int64(m.HeapAlloc)
 }
 
 // TestIdleFlows: a flow that has carried something and is idle costs a few KiB of
@@ -50,7 +50,7 @@ func TestIdleFlows(t *testing.T) {
 	}
 	each := (liveHeap() - before) / (2 * n)
 	t.Logf("%d bytes of heap", each)
-	require.Less(t, each, uint64(8<<10))
+	require.Less(t, each, int64(8<<10))
 	require.Equal(t, n, queuePairs()-began)
 	for _, c := range conns[1:] {
 		c.closeApps()

@@ -21,6 +21,7 @@ type host struct {
 
 	cgroup  *testnet.Cgroup
 	gateway *daemon // nil where none runs
+	pins    pins
 }
 
 // cable connects a client's host with a server's.
@@ -37,13 +38,14 @@ type network struct {
 	dir        string
 	executable string
 	congestion string
+	pins       pins
 	net        *testnet.Network
 	hosts      []*host
 }
 
 // newNetwork makes hosts of these names.
 func newNetwork(executable, congestion string, names []string) (_ *network, err error) {
-	n := &network{executable: executable, congestion: congestion}
+	n := &network{executable: executable, congestion: congestion, pins: thesePins()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -56,7 +58,7 @@ func newNetwork(executable, congestion string, names []string) (_ *network, err 
 		return nil, fmt.Errorf("make hosts: %w", err)
 	}
 	for _, th := range n.net.Hosts() {
-		h := &host{Host: th}
+		h := &host{Host: th, pins: n.pins}
 		n.hosts = append(n.hosts, h)
 		if err := n.prepare(h); err != nil {
 			return nil, fmt.Errorf("host %s: %w", h.Name, err)

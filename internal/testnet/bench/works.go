@@ -114,7 +114,7 @@ func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d
 func pingPong(size int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		ip, port := w.address(sockperfPort)
-		out, err := w.client.Run(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
+		out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
 			"-m", strconv.Itoa(size), "-t", whole(d))
 		if err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func redis(start int, args ...string) run {
 			count = max(start/4, int(rate*d.Seconds()))
 		}
 		ip, port := w.address(redisPort)
-		out, err := w.client.Run(ctx, "redis-benchmark", append([]string{"-h", ip, "-p", port, "--csv", "-t", "get", "-n", strconv.Itoa(count)}, args...)...)
+		out, err := w.client.runPinned(ctx, append([]string{"redis-benchmark", "-h", ip, "-p", port, "--csv", "-t", "get", "-n", strconv.Itoa(count)}, args...)...)
 		if err != nil {
 			return nil, err
 		}

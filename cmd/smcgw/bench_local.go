@@ -32,7 +32,7 @@ func (l *localBench) register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&l.only, "only", nil, "with --local: only these works")
 	fs.StringSliceVar(&l.variants, "variants", nil, "with --local: only these variants")
 	fs.DurationVar(&l.budget, "budget", 0, "with --local: begin no round that would not end in this time (default 34m; 7m with --quick)")
-	fs.StringVar(&l.congestion, "congestion-control", "", "with --local: of TCP on all hosts (default the machine's)")
+	fs.StringVar(&l.congestion, "congestion-control", "", `with --local: of TCP on all hosts; "default" is the machine's (default reno, which carried programs have in any case)`)
 }
 
 // run compares and prints. What happens meanwhile goes to standard error. What

@@ -35,7 +35,8 @@ type Options struct {
 	Only []string
 	// Variants are those that are compared. Default: all. Others are up too.
 	Variants []string
-	// CongestionControl of TCP on all hosts. Default: the machine's.
+	// CongestionControl of TCP on all hosts; "default": the machine's. Default:
+	// reno, which the programs of carried connections have in any case.
 	CongestionControl string
 	// Log receives what happens, as it happens. Default: nothing.
 	Log io.Writer
@@ -114,6 +115,7 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: o.Budget, log: o.Log}
 	rep := &report.Report{Machine: machine, Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}
 	rep.Series, err = r.run(ctx, works)
+	rep.Notes = append(rep.Notes, n.used.notes()...)
 	if r.done < o.Rounds {
 		why := "more did not fit into the time"
 		if err != nil {

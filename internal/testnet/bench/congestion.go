@@ -2,9 +2,11 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // allowedCC is what namespaces other than the first may have as their default.
@@ -13,13 +15,25 @@ const (
 	defaultCC = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
-// congestion returns the congestion control that all hosts get: the one that is
-// wanted, or else the machine's own, so that off is what users have. Where the
-// kernel does not allow namespaces the one that is wanted it is told to, until
-// restore is called: that only lets unprivileged programs choose it too.
+// What hosts get that are not told otherwise, and the name for what the machine has.
+//
+// Reno is what the programs of carried connections get towards the gateway beside
+// them, and every kernel has it. A comparison in which only some of the variants
+// have a congestion control that paces (bbr) would compare that instead.
+const (
+	likeCarried = "reno"
+	machines    = "default"
+)
+
+// congestion returns the congestion control that all hosts get. Where the kernel
+// does not allow namespaces the one that is wanted it is told to, until restore
+// is called: that only lets unprivileged programs choose it too.
 func congestion(want string) (name string, restore func(), err error) {
 	restore = func() {}
-	if want == "" {
+	switch want {
+	case "":
+		want = likeCarried
+	case machines:
 		b, err := os.ReadFile(defaultCC)
 		if err != nil {
 			return "", restore, fmt.Errorf("congestion control: %w", err)
@@ -38,4 +52,35 @@ func congestion(want string) (name string, restore func(), err error) {
 		return "", restore, fmt.Errorf("congestion control %s: %w", want, err)
 	}
 	return want, func() { _ = os.WriteFile(allowedCC, []byte(before), 0) }, nil
+}
+
+// used collects the congestion control of the sockets of programs, by variant.
+type used struct {
+	mu sync.Mutex
+	by map[string][]string // variants, by congestion control, in the order they came
+}
+
+func (u *used) add(variant, congestion string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.by = map[string][]string{}
+	}
+	if !slices.Contains(u.by[congestion], variant) {
+		u.by[congestion] = append(u.by[congestion], variant)
+	}
+}
+
+// notes says it for a report; nothing where no program told.
+func (u *used) notes() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var list []string
+	for _, cc := range slices.Sorted(maps.Keys(u.by)) {
+		list = append(list, fmt.Sprintf("%s of %s", cc, strings.Join(slices.Sorted(slices.Values(u.by[cc])), ", ")))
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return []string{"congestion control of the sockets of iperf3: " + strings.Join(list, "; ")}
 }

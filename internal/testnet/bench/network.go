@@ -39,6 +39,7 @@ type network struct {
 	executable string
 	congestion string
 	pins       pins
+	used       used
 	net        *testnet.Network
 	hosts      []*host
 }

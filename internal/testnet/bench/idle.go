@@ -26,7 +26,7 @@ const (
 // more than before by connection, and the processor time they take.
 func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, err error) {
 	count := min(idleCount, openFiles()-idleSpare)
-	if d < time.Second {
+	if d <= warmUp {
 		count = idleWarmUp
 	}
 	before, err := w.gatewayMemory()

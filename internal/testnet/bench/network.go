@@ -186,6 +186,24 @@ func (n *network) up(ctx context.Context, h *host, s setup) error {
 	return h.gateway.answers(ctx)
 }
 
+// lastWords is how a gateway that is gone ended, and the beginning of the end of
+// what it printed; empty if it runs.
+func (d *daemon) lastWords() string {
+	select {
+	case <-d.proc.Done():
+	default:
+		return ""
+	}
+	const most = 600
+	said := d.proc.Output()
+	for _, sign := range []string{"panic:", "fatal error:"} {
+		if i := strings.Index(said, sign); i >= 0 {
+			said = said[i:min(len(said), i+most)]
+		}
+	}
+	return fmt.Sprintf("; it ended (%v) and said: %s", d.proc.Wait(), said[max(0, len(said)-most):])
+}
+
 // answers waits until the admin socket does, and the heart beats.
 func (d *daemon) answers(ctx context.Context) error {
 	for {

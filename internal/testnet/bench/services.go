@@ -183,9 +183,10 @@ func (n *network) haproxy(ctx context.Context, h *host, listens string, last uin
 }
 
 // webServer is nginx as a package installs it, but for files and logs: what is
-// measured are connections.
+// measured are connections. It has one worker: with two it is chance how many
+// connections each accepts, and that decides the rate.
 const webServer = `daemon off;
-worker_processes 2;
+worker_processes 1;
 pid %[1]s/nginx.pid;
 error_log stderr;
 events { worker_connections 8192; }
@@ -211,7 +212,7 @@ func (n *network) nginx(ctx context.Context, h *host, port uint16) error {
 	if err := os.WriteFile(file, fmt.Appendf(nil, webServer, dir, port), 0o600); err != nil {
 		return fmt.Errorf("configuration of nginx: %w", err)
 	}
-	p, err := h.Start("nginx", "-p", dir, "-c", file)
+	p, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "nginx", "-p", dir, "-c", file))
 	if err != nil {
 		return err
 	}

@@ -192,11 +192,11 @@ func writes(size int) run {
 // every request.
 func web(closing bool) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		args := []string{"-t", "2", "-c", "16", "-d", whole(d) + "s"}
+		args := []string{"wrk", "-t", "1", "-c", "16", "-d", whole(d) + "s"}
 		if closing {
 			args = append(args, "-H", "Connection: close")
 		}
-		out, err := w.client.Run(ctx, "wrk", append(args, "http://"+w.to(webPort).String()+"/")...)
+		out, err := w.client.runPinned(ctx, append(args, "http://"+w.to(webPort).String()+"/")...)
 		if err != nil {
 			return nil, err
 		}

@@ -25,6 +25,7 @@ type heldACK struct {
 	last  uint32 // the acknowledgement number of what was last let out or held
 	known bool   // last is valid
 	due   bool   // in the list of ackHolder
+	over  bool   // the flow is: nothing is held any more
 }
 
 // hold reports whether the outbound segment t in packet p stays here for a while,
@@ -40,7 +41,7 @@ func (a *heldACK) hold(p *stack.PacketBuffer, t []byte) (held, fresh bool) {
 	if news && flagsOf(t)&flagACK != 0 {
 		a.last, a.known = ack, true
 	}
-	if !first || !news || a.quick.Load() || !bareACK(p, t) {
+	if !first || !news || a.over || a.quick.Load() || !bareACK(p, t) {
 		return false, false
 	}
 	a.pkt = p.IncRef()
@@ -78,10 +79,12 @@ func (a *heldACK) take() *stack.PacketBuffer {
 	return p
 }
 
-// drop forgets what is held: the flow is over.
+// drop forgets what is held: the flow is over. What gVisor still sends for it, on
+// another goroutine, is not held either, since nobody would come for it.
 func (a *heldACK) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.over = true
 	a.dropLocked()
 }
 

@@ -1,0 +1,71 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// tcpHeader is a TCP header that acknowledges ack, with options.
+func tcpHeader(flags byte, ack uint32, options ...byte) []byte {
+	for len(options)%4 != 0 {
+		options = append(options, 1)
+	}
+	t := make([]byte, minTCPHeader, minTCPHeader+len(options))
+	binary.BigEndian.PutUint32(t[8:], ack)
+	t[12] = byte(len(t)+len(options)) / 4 << 4
+	t[13] = flags
+	return append(t, options...)
+}
+
+// outboundPacket is a packet with a payload of size bytes.
+func outboundPacket(size int) *stack.PacketBuffer {
+	return stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(make([]byte, size))})
+}
+
+// Which acknowledgements wait. That none of the packets is kept longer than its
+// flow is what the leak check at the end of the tests sees.
+func TestHeldACK(t *testing.T) {
+	var a heldACK
+	hold := func(size int, header []byte) (held, fresh bool) {
+		p := outboundPacket(size)
+		defer p.DecRef()
+		return a.hold(p, header)
+	}
+	check := func(wantHeld, wantFresh bool, size int, header []byte) {
+		t.Helper()
+		held, fresh := hold(size, header)
+		require.Equal(t, wantHeld, held, "held")
+		require.Equal(t, wantFresh, fresh, "fresh")
+	}
+	check(true, true, 0, tcpHeader(flagACK, 100))
+	check(false, false, 0, tcpHeader(flagACK, 200)) // the second in a row leaves, for both
+	require.Nil(t, a.pkt)
+	check(true, false, 0, tcpHeader(flagACK, 300)) // is on the list already
+	check(false, false, 7, tcpHeader(flagACK, 300))
+	require.Nil(t, a.pkt, "data took it along")
+	check(false, false, 0, tcpHeader(flagACK, 300)) // nothing new: a duplicate says something else
+	check(false, false, 0, tcpHeader(flagACK, 400, kindSACK, 10, 0, 0, 0, 0, 0, 0, 0, 0))
+	check(false, false, 0, tcpHeader(flagACK|flagFIN, 500))
+	check(false, false, 0, tcpHeader(flagACK|flagRST, 600))
+
+	check(true, false, 0, tcpHeader(flagACK, 700))
+	p := a.take()
+	require.NotNil(t, p)
+	p.DecRef()
+	check(true, true, 0, tcpHeader(flagACK, 800))
+	require.Nil(t, (&heldACK{}).take())
+
+	a.quick.Store(true)
+	check(false, false, 0, tcpHeader(flagACK, 900))
+	require.Nil(t, a.pkt)
+	a.quick.Store(false)
+	check(true, false, 0, tcpHeader(flagACK, 1000))
+	a.drop()
+	require.Nil(t, a.pkt)
+	check(false, false, 0, tcpHeader(flagACK, 1100)) // sent while the flow ended
+	require.Nil(t, a.pkt)
+}

@@ -54,10 +54,21 @@ func congestion(want string) (name string, restore func(), err error) {
 	return want, func() { _ = os.WriteFile(allowedCC, []byte(before), 0) }, nil
 }
 
-// used collects the congestion control of the sockets of programs, by variant.
+// used collects what a report must say of what was used: the congestion control of
+// the sockets of programs by variant, and remarks.
 type used struct {
-	mu sync.Mutex
-	by map[string][]string // variants, by congestion control, in the order they came
+	mu   sync.Mutex
+	by   map[string][]string // variants, by congestion control, in the order they came
+	said []string
+}
+
+// say adds a remark once.
+func (u *used) say(remark string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !slices.Contains(u.said, remark) {
+		u.said = append(u.said, remark)
+	}
 }
 
 func (u *used) add(variant, congestion string) {
@@ -79,8 +90,9 @@ func (u *used) notes() []string {
 	for _, cc := range slices.Sorted(maps.Keys(u.by)) {
 		list = append(list, fmt.Sprintf("%s of %s", cc, strings.Join(slices.Sorted(slices.Values(u.by[cc])), ", ")))
 	}
-	if len(list) == 0 {
-		return nil
+	all := slices.Clone(u.said)
+	if len(list) > 0 {
+		all = append(all, "congestion control of the sockets of iperf3: "+strings.Join(list, "; "))
 	}
-	return []string{"congestion control of the sockets of iperf3: " + strings.Join(list, "; ")}
+	return all
 }

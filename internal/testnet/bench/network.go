@@ -146,7 +146,7 @@ policy:
 shm_dir: %[1]s/%[6]s
 state_dir: %[1]s/%[2]s.state
 cgroup_path: %[7]s
-limits: { handshake_timeout: 1s, new_flows_per_second: 100000 }
+limits: { handshake_timeout: 1s, new_flows_per_second: 100000, memory: 4GiB }
 %[8]s`
 
 // daemon is a running gateway.

@@ -75,7 +75,9 @@ func TestCongestionOfTheSocket(t *testing.T) {
 		u.add(v, cc)
 	}
 	u.add("shm", "reno")
-	require.Equal(t, []string{"congestion control of the sockets of iperf3: bbr of chain2, tcp; reno of shm"}, u.notes())
+	u.say("something")
+	u.say("something")
+	require.Equal(t, []string{"something", "congestion control of the sockets of iperf3: bbr of chain2, tcp; reno of shm"}, u.notes())
 }
 
 func TestParseErrors(t *testing.T) {

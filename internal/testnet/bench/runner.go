@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
@@ -70,6 +71,9 @@ func (r *runner) run(ctx context.Context, works []Work) ([]report.Series, error)
 	var list []report.Series
 	for _, res := range all {
 		list = append(list, res.series()...)
+	}
+	if err != nil { // what was not begun is not there
+		list = slices.DeleteFunc(list, func(s report.Series) bool { return len(s.Values) == 0 })
 	}
 	return list, err
 }

@@ -113,12 +113,12 @@ func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds 
 func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
 
 // pingPong is sockperf, one message and its answer at a time: the median and
-// the 99th percentile of round trips. It never counts the first 400 ms; without
-// a warm-up besides, after which it would sleep for two seconds.
+// the 99th percentile of round trips. It never counts the first 400 ms, and
+// sleeps for two seconds before it begins, whatever it is told.
 func pingPong(size int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		ip, port := w.address(sockperfPort)
-		out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "--dontwarmup", "-i", ip, "-p", port,
+		out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
 			"-m", strconv.Itoa(size), "-t", whole(d))
 		if err != nil {
 			return nil, err

@@ -10,8 +10,8 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// wakeAgain is how often a handshake that was given up is told so. gVisor waits
-// on a queue we can only notify, and it may not be waiting yet.
+// wakeAgain is how often a handshake that was given up is told so: its endpoint
+// may not be there yet, or have no room for a segment.
 const wakeAgain = 20 * time.Millisecond
 
 // noteSYNACK remembers the SYN-ACK q that leaves.
@@ -227,14 +227,42 @@ func (s *Stack) giveUp(f *flow, cause error) {
 	s.wake(f)
 }
 
-// wake makes gVisor let go of a handshake that was given up: the goroutine in
-// CreateEndpoint returns when its queue is notified, and would otherwise wait
-// for 127 s (the handshake's retransmission timer is not configurable).
-func (s *Stack) wake(f *flow) {
+// wake makes gVisor let go of a handshake that was given up: as if the client
+// had reset it. The goroutine in CreateEndpoint would otherwise wait for 127 s
+// (the handshake's retransmission timer is not configurable).
+//
+// Notifying its queue makes it return too, but gVisor then drops the state of the
+// handshake before it closes the endpoint, and panics on a segment that is
+// processed in between. That is for endpoints no segment can be under way to:
+// those that have not sent a SYN-ACK, and those that a reset does not end in a
+// second.
+func (s *Stack) wake(f *flow) { s.wakeAfter(f, 0) }
+
+func (s *Stack) wakeAfter(f *flow, resets int) {
 	select {
 	case <-f.serve.done:
+		return
 	default:
-		f.wq.Notify(waiter.WritableEvents)
-		time.AfterFunc(wakeAgain, func() { s.wake(f) })
 	}
+	if reset := f.serve.reset(); reset != nil && resets < int(time.Second/wakeAgain) {
+		s.inject(reset)
+	} else {
+		f.wq.Notify(waiter.WritableEvents)
+	}
+	time.AfterFunc(wakeAgain, func() { s.wakeAfter(f, resets+1) })
+}
+
+// reset makes the client's reset of the SYN-ACK; nil if that was not sent yet.
+func (v *serving) reset() []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n, t, ok := parseTCP(v.synack)
+	if !ok {
+		return nil
+	}
+	p := buildReset(n.ip, t)
+	defer p.DecRef()
+	view := p.ToView()
+	defer view.Release()
+	return append([]byte(nil), view.AsSlice()...)
 }

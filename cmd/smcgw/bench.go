@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,6 +45,7 @@ The output is medians with their spread, and where plain TCP wins.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal ends it at once
 			switch ways := count(local.wanted, peer.serve, peer.host != ""); {
 			case ways > 1:
 				return usagef("bench: one of --local, --peer and --serve")

@@ -2,9 +2,11 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // allowedCC is what namespaces other than the first may have as their default.
@@ -14,9 +16,9 @@ const (
 )
 
 // congestion returns the congestion control that all hosts get: the one that is
-// wanted, or else the machine's own, so that off is what users have. Where the
-// kernel does not allow namespaces the one that is wanted it is told to, until
-// restore is called: that only lets unprivileged programs choose it too.
+// wanted, or else the machine's own, so that without a gateway is what users have.
+// Where the kernel does not allow namespaces the one that is wanted it is told to,
+// until restore is called: that only lets unprivileged programs choose it too.
 func congestion(want string) (name string, restore func(), err error) {
 	restore = func() {}
 	if want == "" {
@@ -38,4 +40,47 @@ func congestion(want string) (name string, restore func(), err error) {
 		return "", restore, fmt.Errorf("congestion control %s: %w", want, err)
 	}
 	return want, func() { _ = os.WriteFile(allowedCC, []byte(before), 0) }, nil
+}
+
+// used collects what a report must say of what was used: the congestion control of
+// the sockets of programs by variant, and remarks.
+type used struct {
+	mu   sync.Mutex
+	by   map[string][]string // variants, by congestion control, in the order they came
+	said []string
+}
+
+// say adds a remark once.
+func (u *used) say(remark string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !slices.Contains(u.said, remark) {
+		u.said = append(u.said, remark)
+	}
+}
+
+func (u *used) add(variant, congestion string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.by = map[string][]string{}
+	}
+	if !slices.Contains(u.by[congestion], variant) {
+		u.by[congestion] = append(u.by[congestion], variant)
+	}
+}
+
+// notes says it for a report; nothing where no program told.
+func (u *used) notes() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var list []string
+	for _, cc := range slices.Sorted(maps.Keys(u.by)) {
+		list = append(list, fmt.Sprintf("%s of %s", cc, strings.Join(slices.Sorted(slices.Values(u.by[cc])), ", ")))
+	}
+	all := slices.Clone(u.said)
+	if len(list) > 0 {
+		all = append(all, "congestion control of the sockets of iperf3: "+strings.Join(list, "; "))
+	}
+	return all
 }

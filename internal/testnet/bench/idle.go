@@ -14,9 +14,11 @@ import (
 )
 
 // Connections that idle: what the targets speak of, or what the limit of open
-// files, of which a program has one each, leaves.
+// files, of which a program has one each, leaves. The soft device holds a region
+// for each: fewer, so that an ordinary machine has the memory.
 const (
 	idleCount  = 20_000
+	idleSoft   = 4_000
 	idleSpare  = 500 // descriptors besides
 	idleWarmUp = 200 // of the round that does not count
 )
@@ -26,8 +28,13 @@ const (
 // more than before by connection, and the processor time they take.
 func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, err error) {
 	count := min(idleCount, openFiles()-idleSpare)
-	if d < time.Second {
-		count = idleWarmUp
+	if w.variant != Shm {
+		count = min(count, idleSoft)
+	}
+	if d <= warmUp {
+		count = min(count, idleWarmUp)
+	} else {
+		w.used.say(fmt.Sprintf("idle connections of %s: %d (open files of a process: %d)", w.variant, count, openFiles()))
 	}
 	before, err := w.gatewayMemory()
 	if err != nil {

@@ -21,6 +21,7 @@ type host struct {
 
 	cgroup  *testnet.Cgroup
 	gateway *daemon // nil where none runs
+	pins    pins
 }
 
 // cable connects a client's host with a server's.
@@ -37,13 +38,15 @@ type network struct {
 	dir        string
 	executable string
 	congestion string
+	pins       pins
+	used       used
 	net        *testnet.Network
 	hosts      []*host
 }
 
 // newNetwork makes hosts of these names.
 func newNetwork(executable, congestion string, names []string) (_ *network, err error) {
-	n := &network{executable: executable, congestion: congestion}
+	n := &network{executable: executable, congestion: congestion, pins: thesePins()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -56,7 +59,7 @@ func newNetwork(executable, congestion string, names []string) (_ *network, err 
 		return nil, fmt.Errorf("make hosts: %w", err)
 	}
 	for _, th := range n.net.Hosts() {
-		h := &host{Host: th}
+		h := &host{Host: th, pins: n.pins}
 		n.hosts = append(n.hosts, h)
 		if err := n.prepare(h); err != nil {
 			return nil, fmt.Errorf("host %s: %w", h.Name, err)
@@ -143,7 +146,7 @@ policy:
 shm_dir: %[1]s/%[6]s
 state_dir: %[1]s/%[2]s.state
 cgroup_path: %[7]s
-limits: { handshake_timeout: 1s, new_flows_per_second: 100000 }
+limits: { handshake_timeout: 1s, new_flows_per_second: 100000, memory: 4GiB }
 %[8]s`
 
 // daemon is a running gateway.
@@ -181,6 +184,24 @@ func (n *network) up(ctx context.Context, h *host, s setup) error {
 		return fmt.Errorf("gateway on %s: %w", h.Name, err)
 	}
 	return h.gateway.answers(ctx)
+}
+
+// lastWords is how a gateway that is gone ended, and the beginning of the end of
+// what it printed; empty if it runs.
+func (d *daemon) lastWords() string {
+	select {
+	case <-d.proc.Done():
+	default:
+		return ""
+	}
+	const most = 600
+	said := d.proc.Output()
+	for _, sign := range []string{"panic:", "fatal error:"} {
+		if i := strings.Index(said, sign); i >= 0 {
+			said = said[i:min(len(said), i+most)]
+		}
+	}
+	return fmt.Sprintf("; it ended (%v) and said: %s", d.proc.Wait(), said[max(0, len(said)-most):])
 }
 
 // answers waits until the admin socket does, and the heart beats.

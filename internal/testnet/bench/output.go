@@ -18,8 +18,9 @@ import (
 // errOutput says that a program printed something else than it does.
 var errOutput = errors.New("not the output of the program")
 
-// parseIPerf returns what iperf3 -J says arrived, in how many seconds.
-func parseIPerf(out string) (bytes, seconds float64, err error) {
+// parseIPerf returns what iperf3 -J says arrived, in how many seconds, and the
+// congestion control of the socket that sent.
+func parseIPerf(out string) (bytes, seconds float64, congestion string, err error) {
 	var r struct {
 		Error string `json:"error"`
 		End   struct {
@@ -27,18 +28,19 @@ func parseIPerf(out string) (bytes, seconds float64, err error) {
 				Bytes   float64 `json:"bytes"`
 				Seconds float64 `json:"seconds"`
 			} `json:"sum_received"`
+			Congestion string `json:"sender_tcp_congestion"`
 		} `json:"end"`
 	}
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		return 0, 0, fmt.Errorf("iperf3: %w: %w", errOutput, err)
+		return 0, 0, "", fmt.Errorf("iperf3: %w: %w", errOutput, err)
 	}
 	if r.Error != "" {
-		return 0, 0, fmt.Errorf("iperf3: %s", r.Error)
+		return 0, 0, "", fmt.Errorf("iperf3: %s", r.Error)
 	}
 	if r.End.Received.Bytes <= 0 || r.End.Received.Seconds <= 0 {
-		return 0, 0, fmt.Errorf("iperf3: %w: nothing received", errOutput)
+		return 0, 0, "", fmt.Errorf("iperf3: %w: nothing received", errOutput)
 	}
-	return r.End.Received.Bytes, r.End.Received.Seconds, nil
+	return r.End.Received.Bytes, r.End.Received.Seconds, r.End.Congestion, nil
 }
 
 var percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)

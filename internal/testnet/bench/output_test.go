@@ -15,7 +15,7 @@ var parsers = []struct {
 	want  []float64
 }{
 	{"iperf3.json", func(s string) ([]float64, error) {
-		b, t, err := parseIPerf(s)
+		b, t, _, err := parseIPerf(s)
 		return []float64{b, t}, err
 	}, []float64{1702100992, 1.00018}},
 	{"sockperf.txt", func(s string) ([]float64, error) {
@@ -64,10 +64,26 @@ func TestParseTruncated(t *testing.T) {
 	}
 }
 
+func TestCongestionOfTheSocket(t *testing.T) {
+	_, _, cc, err := parseIPerf(read(t, "iperf3.json"))
+	require.NoError(t, err)
+	require.Equal(t, "bbr", cc)
+
+	var u used
+	require.Empty(t, u.notes())
+	for _, v := range []string{"tcp", "chain2", "tcp"} {
+		u.add(v, cc)
+	}
+	u.add("shm", "reno")
+	u.say("something")
+	u.say("something")
+	require.Equal(t, []string{"something", "congestion control of the sockets of iperf3: bbr of chain2, tcp; reno of shm"}, u.notes())
+}
+
 func TestParseErrors(t *testing.T) {
-	_, _, err := parseIPerf(read(t, "iperf3-refused.json"))
+	_, _, _, err := parseIPerf(read(t, "iperf3-refused.json"))
 	require.ErrorContains(t, err, "Connection refused")
-	_, _, err = parseIPerf(`{"end":{"sum_received":{"bytes":0,"seconds":1}}}`)
+	_, _, _, err = parseIPerf(`{"end":{"sum_received":{"bytes":0,"seconds":1}}}`)
 	require.ErrorIs(t, err, errOutput)
 	_, err = parseWrk(read(t, "wrk-refused.txt"))
 	require.ErrorIs(t, err, errOutput)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
@@ -53,17 +54,31 @@ type runner struct {
 	limit    time.Duration // beyond which a run has failed
 	budget   time.Duration // no round begins that would not end within it; 0: no limit
 	log      io.Writer
+
+	done int // rounds that were done whole
 }
 
 // run does every work in every round and returns a series per metric and cell.
 // Before the first round is a short one that is not counted: caches fill, peers
 // get to know each other. A run that fails is NaN and noted; only the end of the
-// context ends everything.
+// context ends everything, and is an error with the series so far.
 func (r *runner) run(ctx context.Context, works []Work) ([]report.Series, error) {
 	all := make([]*results, len(works))
 	for i := range works {
 		all[i] = newResults(&works[i])
 	}
+	err := r.all(ctx, works, all)
+	var list []report.Series
+	for _, res := range all {
+		list = append(list, res.series()...)
+	}
+	if err != nil { // what was not begun is not there
+		list = slices.DeleteFunc(list, func(s report.Series) bool { return len(s.Values) == 0 })
+	}
+	return list, err
+}
+
+func (r *runner) all(ctx context.Context, works []Work, all []*results) error {
 	begin, longest := time.Now(), time.Duration(0)
 	for round := -1; round < r.rounds; round++ {
 		start := time.Now()
@@ -73,19 +88,17 @@ func (r *runner) run(ctx context.Context, works []Work) ([]report.Series, error)
 		}
 		for i := range works {
 			if err := r.round(ctx, round, &works[i], all[i]); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		if took := time.Since(start); round >= 0 {
+		took := time.Since(start)
+		fmt.Fprintf(r.log, "round %d of %d took %.0f s\n", round+1, r.rounds, took.Seconds())
+		if round >= 0 {
 			longest = max(longest, took)
-			fmt.Fprintf(r.log, "round %d of %d took %.0f s\n", round+1, r.rounds, took.Seconds())
+			r.done++
 		}
 	}
-	var list []report.Series
-	for _, res := range all {
-		list = append(list, res.series()...)
-	}
-	return list, nil
+	return nil
 }
 
 // warmUp is the duration of a run that is not counted.
@@ -100,6 +113,7 @@ func (r *runner) round(ctx context.Context, round int, w *Work, res *results) er
 	if round < 0 {
 		times, d = 1, min(d, warmUp)
 	}
+	start := time.Now()
 	for t := range times {
 		for i := range w.Cells {
 			at := (i + max(0, round) + t) % len(w.Cells)
@@ -117,6 +131,9 @@ func (r *runner) round(ctx context.Context, round int, w *Work, res *results) er
 				res.add(at, values, err)
 			}
 		}
+	}
+	if took, n := time.Since(start).Seconds(), times*len(w.Cells); n > 0 {
+		fmt.Fprintf(r.log, "round %d: %s took %.1f s, %.2f s a run\n", round+1, w.Name, took, took/float64(n))
 	}
 	return nil
 }

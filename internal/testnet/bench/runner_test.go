@@ -118,16 +118,22 @@ func TestRunThatHangs(t *testing.T) {
 	require.Contains(t, series[0].Note, errTooLong.Error())
 }
 
+// What was measured before the end is there.
 func TestEndOfContextEndsAll(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
 	r := runner{rounds: 3, limit: time.Minute, log: &strings.Builder{}}
+	n := 0
 	c := Cell{Variant: "a", Run: func(context.Context, time.Duration) ([]float64, error) {
-		cancel(stop)
-		return []float64{1}, nil
+		if n++; n == 4 { // the first is the one that does not count
+			cancel(stop)
+		}
+		return []float64{float64(n)}, nil
 	}}
-	_, err := r.run(ctx, []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{c}}})
+	series, err := r.run(ctx, []Work{{Name: "w", Metrics: []Metric{speed}, Cells: []Cell{c}}})
 	require.ErrorIs(t, err, stop)
+	require.Equal(t, 2, r.done)
+	require.Equal(t, []float64{2, 3}, series[0].Values)
 }
 
 func TestFewerRoundsOfAWork(t *testing.T) {

@@ -62,19 +62,31 @@ func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
 			errs = append(errs, err)
 		}
 		if installed("redis-server") {
-			_, err := h.Redis(redisPort + off)
-			errs = append(errs, err)
+			errs = append(errs, n.redis(ctx, h, redisPort+off))
 		}
 		if installed("nginx") {
 			errs = append(errs, n.nginx(ctx, h, webPort+off))
 		}
 		if installed("sockperf") {
-			_, err := h.Start("sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off)))
+			_, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off))))
 			errs = append(errs, err, h.listening(ctx, sockperfPort+off))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("servers of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// redis starts one that keeps nothing, and waits until it listens.
+func (n *network) redis(ctx context.Context, h *host, port uint16) error {
+	p, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "redis-server", "--port", strconv.Itoa(int(port)),
+		"--bind", "*", "--protected-mode", "no", "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", n.dir))
+	if err != nil {
+		return err
+	}
+	if err := h.listening(ctx, port); err != nil {
+		return fmt.Errorf("redis: %w: %s", err, p.Output())
 	}
 	return nil
 }
@@ -171,9 +183,10 @@ func (n *network) haproxy(ctx context.Context, h *host, listens string, last uin
 }
 
 // webServer is nginx as a package installs it, but for files and logs: what is
-// measured are connections.
+// measured are connections. It has one worker: with two it is chance how many
+// connections each accepts, and that decides the rate.
 const webServer = `daemon off;
-worker_processes 2;
+worker_processes 1;
 pid %[1]s/nginx.pid;
 error_log stderr;
 events { worker_connections 8192; }
@@ -199,7 +212,7 @@ func (n *network) nginx(ctx context.Context, h *host, port uint16) error {
 	if err := os.WriteFile(file, fmt.Appendf(nil, webServer, dir, port), 0o600); err != nil {
 		return fmt.Errorf("configuration of nginx: %w", err)
 	}
-	p, err := h.Start("nginx", "-p", dir, "-c", file)
+	p, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "nginx", "-p", dir, "-c", file))
 	if err != nil {
 		return err
 	}

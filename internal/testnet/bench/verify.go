@@ -93,7 +93,7 @@ func statuses(ctx context.Context, of []*host) (list []gateway.Status, err error
 	for _, h := range of {
 		st, err := h.gateway.admin.Status(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("status of %s: %w", h.Name, err)
+			return nil, fmt.Errorf("status of %s: %w%s", h.Name, err, h.gateway.lastWords())
 		}
 		list = append(list, st)
 	}

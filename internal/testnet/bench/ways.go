@@ -36,6 +36,7 @@ type way struct {
 	client, server *host
 	to             func(service uint16) netip.AddrPort
 	begin          func(ctx context.Context) (func(ctx context.Context) error, error)
+	used           *used
 	stream         func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) // instead of iperf3's
 }
 
@@ -83,7 +84,7 @@ func (b *builder) must(err error) {
 }
 
 func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, begin func(ctx context.Context) (func(ctx context.Context) error, error)) {
-	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, begin: begin, to: func(service uint16) netip.AddrPort {
+	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, begin: begin, used: &b.n.used, to: func(service uint16) netip.AddrPort {
 		return netip.AddrPortFrom(at, service+offset)
 	}}
 }

@@ -61,9 +61,12 @@ func (w way) iperf(ctx context.Context, d time.Duration, streams int) (bytes, se
 	ip, port := w.address(iperfPort)
 	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", whole(d), "-P", strconv.Itoa(streams))
 	out, runErr := cmd.Output() // what went wrong is in the JSON
-	bytes, seconds, err = parseIPerf(string(out))
+	bytes, seconds, congestion, err := parseIPerf(string(out))
 	if err != nil {
 		return 0, 0, errors.Join(err, runErr)
+	}
+	if congestion != "" {
+		w.used.add(w.variant, congestion)
 	}
 	return bytes, seconds, nil
 }
@@ -110,11 +113,12 @@ func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds 
 func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
 
 // pingPong is sockperf, one message and its answer at a time: the median and
-// the 99th percentile of round trips.
+// the 99th percentile of round trips. It never counts the first 400 ms, and
+// sleeps for two seconds before it begins, whatever it is told.
 func pingPong(size int) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		ip, port := w.address(sockperfPort)
-		out, err := w.client.Run(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
+		out, err := w.client.runPinned(ctx, "sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", ip, "-p", port,
 			"-m", strconv.Itoa(size), "-t", whole(d))
 		if err != nil {
 			return nil, err
@@ -138,7 +142,7 @@ func redis(start int, args ...string) run {
 			count = max(start/4, int(rate*d.Seconds()))
 		}
 		ip, port := w.address(redisPort)
-		out, err := w.client.Run(ctx, "redis-benchmark", append([]string{"-h", ip, "-p", port, "--csv", "-t", "get", "-n", strconv.Itoa(count)}, args...)...)
+		out, err := w.client.runPinned(ctx, append([]string{"redis-benchmark", "-h", ip, "-p", port, "--csv", "-t", "get", "-n", strconv.Itoa(count)}, args...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -188,11 +192,11 @@ func writes(size int) run {
 // every request.
 func web(closing bool) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
-		args := []string{"-t", "2", "-c", "16", "-d", whole(d) + "s"}
+		args := []string{"wrk", "-t", "1", "-c", "16", "-d", whole(d) + "s"}
 		if closing {
 			args = append(args, "-H", "Connection: close")
 		}
-		out, err := w.client.Run(ctx, "wrk", append(args, "http://"+w.to(webPort).String()+"/")...)
+		out, err := w.client.runPinned(ctx, append(args, "http://"+w.to(webPort).String()+"/")...)
 		if err != nil {
 			return nil, err
 		}

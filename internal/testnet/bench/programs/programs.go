@@ -37,6 +37,8 @@ const (
 	Serve = "bench-serve"
 	// Idle opens connections and keeps them until its input ends.
 	Idle = "bench-idle"
+	// Pinned becomes another program, on one processor.
+	Pinned = "bench-pinned"
 )
 
 // Apps lists the programs.
@@ -52,7 +54,7 @@ func Apps() []apps.App {
 	}
 	return []apps.App{
 		app(Connect, client(connects)), app(Rate, client(rate)), app(Write, client(writes)),
-		app(Idle, client(idle)), app(Splice, splice), app(Serve, serve),
+		app(Idle, client(idle)), app(Splice, splice), app(Serve, serve), app(Pinned, pinned),
 	}
 }
 

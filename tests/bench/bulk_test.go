@@ -51,6 +51,13 @@ func newPairOf(b *testing.B, config string) *pair {
 	testnet.Require(b, "root", "bpf")
 	n := testnet.Start(b, testnet.Config{Hosts: []string{"h1", "h2"}})
 	p := &pair{h1: n.Host("h1"), h2: n.Host("h2")}
+	p.start(b, n, config)
+	return p
+}
+
+// start starts a gateway on every host of n and waits until they are up. The
+// configuration has the directory of the run and the name of the host put in.
+func (p *pair) start(b *testing.B, n *testnet.Network, config string) {
 	dir := b.TempDir()
 	binary := os.Getenv("SMCGW_BINARY")
 	if binary == "" {
@@ -68,7 +75,6 @@ func newPairOf(b *testing.B, config string) *pair {
 	p.admin = gateway.NewAdminClient(filepath.Join(dir, "h1.sock"))
 	b.Cleanup(p.admin.Close)
 	time.Sleep(300 * time.Millisecond)
-	return p
 }
 
 // alternate runs work over direct TCP and carried in turns and reports the

@@ -1,20 +1,14 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -42,53 +36,20 @@ func newSoftPath(b *testing.B, mtu int) *softPath {
 	_, at, err := n.Cable(p.h1, p.h2, mtu)
 	require.NoError(b, err)
 	p.server = netip.AddrPortFrom(at, port)
-	dir := b.TempDir()
-	binary := os.Getenv("SMCGW_BINARY")
-	if binary == "" {
-		binary = filepath.Join(dir, "smcgw")
-		out, err := exec.Command("go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
-		require.NoError(b, err, string(out))
-	}
-	for _, h := range n.Hosts() {
-		file := filepath.Join(dir, h.Name+".yaml")
-		require.NoError(b, os.WriteFile(file, fmt.Appendf(nil, softPathConfig, dir, h.Name), 0o600))
-		proc, err := h.Start(binary, "up", "-c", file)
-		require.NoError(b, err)
-		require.NoError(b, proc.WaitOutput(b.Context(), "gateway is up"))
-	}
-	p.admin = gateway.NewAdminClient(filepath.Join(dir, "h1.sock"))
-	b.Cleanup(p.admin.Close)
+	p.start(b, n, softPathConfig)
 	_, err = p.h2.IPerf3Server(port)
 	require.NoError(b, err)
-	time.Sleep(300 * time.Millisecond)
 	return p
-}
-
-// busyTime is the processor time that the machine has spent, in seconds.
-func busyTime(tb testing.TB) float64 {
-	text, err := os.ReadFile("/proc/stat")
-	require.NoError(tb, err)
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	sum := 0.0
-	for i, f := range bytes.Fields(line)[1:] {
-		if i == 3 || i == 4 || i > 6 { // idle, waiting; stolen, and what user time has already
-			continue
-		}
-		v, err := strconv.ParseFloat(string(f), 64)
-		require.NoError(tb, err)
-		sum += v / 100 // USER_HZ
-	}
-	return sum
 }
 
 // stream is a round of iperf3 with a congestion control of the programs.
 func (p *softPath) stream(b *testing.B, cc string, args ...string) (gbits, cost float64) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
-	before := busyTime(b)
+	before := cpuTime(b)
 	r, err := p.h1.IPerf3(ctx, p.server, append([]string{"-t", "1.5", "-C", cc}, args...)...)
 	require.NoError(b, err)
-	return r.BitsPerSecond / 1e9, (busyTime(b) - before) / (float64(r.ReceivedBytes) / 1e9)
+	return r.BitsPerSecond / 1e9, (cpuTime(b) - before) / (float64(r.ReceivedBytes) / 1e9)
 }
 
 // BenchmarkSoftPath is one stream of programs through two gateways, beside the

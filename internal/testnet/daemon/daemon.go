@@ -1,4 +1,3 @@
-// Package daemon starts gateways, processes of the program, on simulated hosts.
 package daemon
 
 import (

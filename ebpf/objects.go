@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -130,6 +131,7 @@ func (d *Datapath) load() error {
 		}
 	}
 	spec.Maps["smcgw_flows"].MaxEntries = uint32(d.cfg.MaxFlows)
+	spec.Maps["smcgw_beat"].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
 	spec.Maps["smcgw_services"].MaxEntries = uint32(d.cfg.MaxServices)
 	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
@@ -140,6 +142,10 @@ func (d *Datapath) load() error {
 		return verifierError(err)
 	}
 	d.objs = objs
+	if d.beat, err = objs.Beat.Memory(); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	d.loaded, d.loadedAt = time.Now(), monotonic()
 	d.events, err = ringbuf.NewReader(objs.Events)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)

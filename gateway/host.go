@@ -79,8 +79,9 @@ type Legs interface {
 
 // LegListener accepts app legs on a client host.
 type LegListener interface {
-	// Ticks grows as long as the accept loops are alive.
-	Ticks() uint64
+	// Late returns for how long an accept loop has been with the same connection:
+	// 0 while all of them wait for the next one.
+	Late(now time.Time) time.Duration
 	// Close ends the loops; accept is not called any more.
 	Close() error
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -96,7 +95,7 @@ func (k *kernelLegs) Listen(accept func(AppConn, Tuple)) (LegListener, error) {
 	if err := k.register(fds[0], fds[1]); err != nil {
 		return nil, errors.Join(fmt.Errorf("register listeners: %w", err), l.Close())
 	}
-	l.ticks = make([]atomic.Uint64, len(l.listeners))
+	l.busy = make([]BusySince, len(l.listeners))
 	for i := range l.listeners {
 		l.loops.Add(1)
 		go l.loop(i)
@@ -118,29 +117,28 @@ func listenerFD(l *net.TCPListener) (int, error) {
 type kernelListener struct {
 	accept    func(AppConn, Tuple)
 	listeners []*net.TCPListener
-	ticks     []atomic.Uint64
+	busy      []BusySince
 	closed    atomic.Bool
 	loops     sync.WaitGroup
 }
 
-// acceptTick is how often an idle accept loop shows that it is alive.
-const acceptTick = 40 * time.Millisecond
+// acceptPause is how long a listener without descriptors or memory waits.
+const acceptPause = 10 * time.Millisecond
 
 func (l *kernelListener) loop(i int) {
 	defer l.loops.Done()
 	ln := l.listeners[i]
 	for !l.closed.Load() {
-		l.ticks[i].Add(1)
-		_ = ln.SetDeadline(time.Now().Add(acceptTick))
 		c, err := ln.AcceptTCP()
 		switch {
 		case err == nil:
+			l.busy[i].Begin(time.Now())
 			l.accept(c, legTuple(c))
-		case errors.Is(err, os.ErrDeadlineExceeded):
+			l.busy[i].End()
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // out of descriptors or memory: the flow declines by its deadline
-			time.Sleep(acceptTick / 4)
+			time.Sleep(acceptPause)
 		}
 	}
 }
@@ -156,13 +154,12 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
-// Ticks implements LegListener: the slowest loop counts.
-func (l *kernelListener) Ticks() uint64 {
-	slowest := l.ticks[0].Load()
-	for i := range l.ticks {
-		slowest = min(slowest, l.ticks[i].Load())
+// Late implements LegListener: the slowest loop counts.
+func (l *kernelListener) Late(now time.Time) (late time.Duration) {
+	for i := range l.busy {
+		late = max(late, l.busy[i].Late(now))
 	}
-	return slowest
+	return late
 }
 
 // Close implements LegListener.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,15 +29,15 @@ const patience = 30 * time.Second
 // noLegs accepts and dials nothing: tests hand legs over themselves.
 type noLegs struct{}
 
-func (noLegs) Listen(func(AppConn, Tuple)) (LegListener, error) { return &tickingListener{}, nil }
+func (noLegs) Listen(func(AppConn, Tuple)) (LegListener, error) { return idleListener{}, nil }
 
 func (noLegs) Dial(context.Context, Tuple) (AppConn, error) { return nil, net.ErrClosed }
 
-type tickingListener struct{ n atomic.Uint64 }
+type idleListener struct{}
 
-func (l *tickingListener) Ticks() uint64 { return l.n.Add(1) }
+func (idleListener) Late(time.Time) time.Duration { return 0 }
 
-func (*tickingListener) Close() error { return nil }
+func (idleListener) Close() error { return nil }
 
 // testGateway is a gateway without datapath and applications, on a host with
 // one address.

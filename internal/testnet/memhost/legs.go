@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -120,15 +119,12 @@ type legListener struct {
 	queue  chan *netstack.HostConn
 	quit   chan struct{}
 	once   sync.Once
-	ticks  atomic.Uint64
+	busy   gateway.BusySince
 	loops  sync.WaitGroup
 }
 
-// acceptTick is how often an idle accept loop shows that it is alive.
-const acceptTick = 40 * time.Millisecond
-
-// take moves connections from the listener, which cannot be waited for with a
-// timeout, to the queue, which can.
+// take moves connections from the listener, which cannot be waited for together
+// with the end, to the queue, which can.
 func (l *legListener) take() {
 	for {
 		c, err := l.all.AcceptHost()
@@ -145,14 +141,12 @@ func (l *legListener) take() {
 }
 
 func (l *legListener) serve() {
-	tick := time.NewTicker(acceptTick)
-	defer tick.Stop()
 	for {
-		l.ticks.Add(1)
 		select {
 		case c := <-l.queue:
+			l.busy.Begin(time.Now())
 			l.accepted(c)
-		case <-tick.C:
+			l.busy.End()
 		case <-l.quit:
 			return
 		}
@@ -172,8 +166,8 @@ func (l *legListener) accepted(c *netstack.HostConn) {
 
 func addrOf(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 
-// Ticks implements gateway.LegListener.
-func (l *legListener) Ticks() uint64 { return l.ticks.Load() }
+// Late implements gateway.LegListener.
+func (l *legListener) Late(now time.Time) time.Duration { return l.busy.Late(now) }
 
 // Close implements gateway.LegListener.
 func (l *legListener) Close() error {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
@@ -129,13 +130,13 @@ type look struct {
 // look takes samples while a run lasts, and notes the processes there are
 // meanwhile.
 func (p *profiler) look(ctx context.Context, w *Work, c *Cell, done <-chan struct{}) (l look) {
-	if sleep(ctx, w.Lead+settle-profile.Delay) != nil {
+	if testnet.Sleep(ctx, w.Lead+settle-profile.Delay) != nil {
 		return look{err: context.Cause(ctx)}
 	}
 	ready := make(chan struct{})
 	go func() {
 		defer close(ready)
-		_ = sleep(ctx, profile.Delay)
+		_ = testnet.Sleep(ctx, profile.Delay)
 		l.roles = c.way.roles()
 	}()
 	l.script, l.err = p.record(ctx, p.directory, looking, done)

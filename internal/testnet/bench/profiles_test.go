@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
 )
 
@@ -172,4 +174,40 @@ func TestProfilesTakeLittle(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A profile of whole gateways: their time is there, and what it is.
+func TestProfileOfGateways(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	if out, err := exec.Command(profile.Program, "record", "-q", "-a", "-e", "cpu-clock", "-o", "/dev/null", "--", "true").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: perf cannot look at this machine: %v: %s", err, out)
+	}
+	dir := t.TempDir()
+	var log strings.Builder
+	r, err := Run(t.Context(), Options{
+		Executable: program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: &log, Command: "tiny",
+		Only: []string{"connections"}, Variants: []string{Shm}, Profile: dir,
+	})
+	require.NoError(t, err, log.String())
+	require.Len(t, r.Profiles, 1, "%v", r.Notes)
+	p := r.Profiles[0]
+	require.Equal(t, Shm, p.Variant)
+	require.Equal(t, rate8.Name, p.Work)
+	require.Positive(t, p.Value)
+	sum := map[string]float64{}
+	total := 0.0
+	for _, part := range p.Parts {
+		total += part.Share
+		for role, share := range part.By {
+			sum[role] += share
+		}
+	}
+	require.InDelta(t, 1, total, 1e-6)
+	for _, role := range []profile.Role{profile.Client, profile.ClientGateway, profile.ServerGateway, profile.Server} {
+		require.Positive(t, sum[string(role)], "%v", sum)
+	}
+	require.Less(t, p.Share(string(profile.Other)), 0.1, "%v", p.Parts)
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
 }

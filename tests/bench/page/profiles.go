@@ -27,8 +27,10 @@ func profiles(w *bytes.Buffer, r *report.Report) error {
 
 Each work once more, after the rounds, while perf looked at every processor about a thousand times a second: shares of the
 time of all processors, in percent, by what the stack of each sample says. "Busy" is all but idle, with what it comes to for
-a unit of the work in that run, which is slower than a round. The largest three of each way, idle aside, are named with whose
-time they were; what they are, and what would remove them, is below.
+a byte, request or connection of that run. The run is slower than a round, and more so before and after perf looks, so that
+this is some percent more than what a round measures. The largest three of each way, idle aside, are named with whose time
+they were; what they are, and what would remove them, is below. Idle connections, and those of one every tenth of a second,
+leave nothing to look at.
 `)
 	for _, work := range r.ProfiledWorks() {
 		list := r.ProfilesOf(work)
@@ -75,7 +77,7 @@ func largest(w *bytes.Buffer, p *report.Profile, cpus int, named map[string]bool
 		}
 		items = append(items, text+" ("+whose(part.By)+")")
 	}
-	fmt.Fprintf(w, "- `%s`, %.3g %s: %s\n", p.Variant, p.Value, p.Unit, strings.Join(items, "; "))
+	fmt.Fprintf(w, "- `%s`, %.4g %s: %s\n", p.Variant, p.Value, p.Unit, strings.Join(items, "; "))
 }
 
 // negligible is a share of nobody's interest.

@@ -24,6 +24,8 @@ const (
 	lasting = 2 * time.Second         // of the run; some programs know whole seconds only
 	// overhead is what a profile takes besides.
 	overhead = 800 * time.Millisecond
+	// disturbed is a share of other processes that nobody expects here.
+	disturbed = 0.15
 	// fewest is how many samples say something.
 	fewest = 200
 )
@@ -76,6 +78,9 @@ func (p *profiler) all(ctx context.Context, works []Work) (list []report.Profile
 			remarks = append(remarks, fmt.Sprintf("no profile of %s, %s: %v", w.Metrics[0].Name, c.Variant, err))
 		default:
 			list = append(list, one)
+			if share := one.Share(string(profile.Machine)); share > disturbed {
+				remarks = append(remarks, fmt.Sprintf("profile of %s, %s: the machine had something else to do for %.0f %% of its time", one.Work, one.Variant, share*100))
+			}
 		}
 		return ctx.Err() == nil
 	})

@@ -90,6 +90,15 @@ func TestProfileOfLongRun(t *testing.T) {
 	require.Empty(t, f.done)
 }
 
+// Others that ran meanwhile are said.
+func TestProfileOfABusyMachine(t *testing.T) {
+	var f fake
+	w := Work{Metrics: []Metric{speed}, Cells: []Cell{f.cell("a", 1)}, Profiled: []string{"a"}}
+	n, remarks, _ := look1(t, w, recorder(seen(fewest)+strings.Repeat("compile 9\n\tffff main (c)\n\n", fewest), nil, true))
+	require.Equal(t, 1, n)
+	require.Equal(t, []string{"profile of speed, a: the machine had something else to do for 50 % of its time"}, remarks)
+}
+
 // Whatever goes wrong is a remark, and nothing waits for what does not come.
 func TestProfilesThatComeToNothing(t *testing.T) {
 	var f fake

@@ -29,10 +29,10 @@ type loop interface {
 	Late(now time.Time) time.Duration
 }
 
-// beatLoop writes the heartbeat as long as every shard and accept loop turns
+// beatLoop writes the heartbeat as long as every shard turns
 // (docs/ARCHITECTURE.md "Shards"), until ctx ends.
 func (g *gateway) beatLoop(ctx context.Context) {
-	loops := []loop{g.accept}
+	var loops []loop
 	for _, s := range g.shards {
 		loops = append(loops, s)
 	}

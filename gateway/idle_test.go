@@ -31,7 +31,7 @@ func TestIdleFlows(t *testing.T) {
 	conns := []*pairConn{p.dial(t, negotiate.CarrierSHM)}
 	queuePairs := func() (sum int) {
 		for _, s := range conns[0].flow[0].g.shards {
-			s.call(func() {
+			s.Call(func() {
 				for _, q := range s.cqs {
 					sum += len(q.flows)
 				}
@@ -114,7 +114,7 @@ func testIdleFlowsShare(t *testing.T, kind negotiate.CarrierKind) {
 		}
 		require.LessOrEqual(t, g.pool.Stats().Reserved, g.pool.Stats().Limit)
 		for _, s := range g.shards {
-			s.call(func() { require.Len(t, s.cqs, 2, "one completion queue per device") })
+			s.Call(func() { require.Len(t, s.cqs, 2, "one completion queue per device") })
 		}
 	}
 	for _, c := range conns {

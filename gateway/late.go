@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"sync/atomic"
 	"time"
 )
 
@@ -21,22 +20,4 @@ func (s *shard) expect(now time.Time) {
 			return
 		}
 	}
-}
-
-// BusySince tells for how long a loop that waits for things has been with one of
-// them. The zero value waits. It is safe for concurrent use; one loop each.
-type BusySince struct{ since atomic.Pointer[time.Time] }
-
-// Begin says that the loop has got something.
-func (b *BusySince) Begin(now time.Time) { b.since.Store(&now) }
-
-// End says that it waits for the next.
-func (b *BusySince) End() { b.since.Store(nil) }
-
-// Late returns for how long the loop has been busy, 0 while it waits.
-func (b *BusySince) Late(now time.Time) time.Duration {
-	if at := b.since.Load(); at != nil {
-		return max(0, now.Sub(*at))
-	}
-	return 0
 }

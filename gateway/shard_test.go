@@ -64,7 +64,7 @@ func TestPostsRunInOrder(t *testing.T) {
 	for i := range 1000 {
 		s.post(func() { got = append(got, i) })
 	}
-	s.call(func() {})
+	s.Call(func() {})
 	require.Len(t, got, 1000)
 	for i, n := range got {
 		require.Equal(t, i, n)
@@ -96,7 +96,7 @@ func TestNoLostWakeUp(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				start := time.Now()
-				s.call(func() {})
+				s.Call(func() {})
 				if time.Since(start) > tardy {
 					slow.Add(1)
 				}
@@ -121,7 +121,7 @@ func TestDriverIsCalledInTime(t *testing.T) {
 	late := time.Duration(1 << 62)
 	for i := 0; i < 5 || i < 100 && late >= 20*time.Millisecond; i++ {
 		at := time.Now().Add(15 * time.Millisecond)
-		s.call(func() { d.next.Store(at.UnixNano()) })
+		s.Call(func() { d.next.Store(at.UnixNano()) })
 		now := <-d.expired
 		require.False(t, now.Before(at))
 		late = min(late, now.Sub(at))
@@ -136,7 +136,7 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 	s := startShard(t, d)
 	time.Sleep(2 * busyTail)
 	before := d.turns.Load()
-	s.call(func() { d.refuse.Store(100) })
+	s.Call(func() { d.refuse.Store(100) })
 	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 30*time.Second, time.Millisecond)
 	s.halt()
 	require.Equal(t, d.arms.Load(), d.disarms.Load())
@@ -172,6 +172,7 @@ func TestLateShard(t *testing.T) {
 	require.NoError(t, err)
 	defer asleep.closeFDs()
 	asleep.due.Store(int64(time.Hour))
+	asleep.asleep.Store(true)
 	require.Zero(t, asleep.Late(time.Now()))
 	asleep.post(func() {})
 	asleep.post(func() {})
@@ -212,7 +213,7 @@ func TestNobodyWaitsForAStoppedShard(t *testing.T) {
 			for range 300 {
 				posted.Add(1)
 				s.post(func() { ran.Add(1) })
-				s.call(func() {})
+				s.Call(func() {})
 			}
 		})
 	}

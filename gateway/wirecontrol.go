@@ -12,31 +12,44 @@ import (
 
 // wireControl is the wire leg of a flow with an rdma carrier: records only,
 // a few bytes per direction and life. The wire's notifications and the shard's
-// orders queue it for one of the control workers; no goroutine waits per flow.
+// orders queue it on the shard of the flow; no goroutine waits per flow. What
+// sends and reads runs there, and so does begin.
 //
 // It knows when the flow is over: END and HAVE{final} both ways, and nothing
 // left in the app leg's kernel (docs/PROTOCOL.md "Teardown").
 type wireControl struct {
 	f      *flow
+	s      *shard
 	queued atomic.Bool
+	look   func() // service: made once
 
 	mu      sync.Mutex // guards everything below
 	out     []byte     // records not yet taken by the wire leg
 	reader  negotiate.RecordReader
-	reading bool   // CONFIRM has passed: what comes now are records
-	over    bool   // the flow has ended
-	end     func() // ends the flow: decided under mu, done by unlock
+	reading bool     // CONFIRM has passed: what comes now are records
+	over    bool     // the flow has ended
+	then    []func() // decided under mu, done by unlock
 
 	endSent, endGot   bool
 	haveSent, haveGot bool
 	final             uint64 // of the own direction, when endSent
 	legDone, wireGone bool
-	timer             *time.Timer // server: the client's reset is late
+
+	owed      bool   // HAVE is not yet among out
+	received  uint64 // of the peer's direction, when haveSent
+	timer     *time.Timer
+	lingering bool // what timer is for
 }
 
 // serverLinger is how long a server waits for the client to reset the wire leg
 // after both directions have ended.
 const serverLinger = 5 * time.Second
+
+func newWireControl(f *flow, s *shard) *wireControl {
+	c := &wireControl{f: f, s: s}
+	c.look = c.service
+	return c
+}
 
 // begin starts to read records; rest are the first bytes of them.
 func (c *wireControl) begin(rest []byte) {
@@ -44,25 +57,24 @@ func (c *wireControl) begin(rest []byte) {
 	c.reading = true
 	c.parse(rest)
 	c.unlock()
-	c.f.wire.SetNotify(c.enqueue)
-	c.enqueue()
+	c.f.wire.SetNotify(c.enqueue) // which it does at once
 }
 
-// unlock gives mu back and then does what was decided under it: ending a flow
-// comes back to stop, and to other locks.
+// unlock gives mu back and then does what was decided under it: that comes back
+// to sendHave and stop, and to other locks.
 func (c *wireControl) unlock() {
-	end := c.end
-	c.end = nil
+	then := c.then
+	c.then = nil
 	c.mu.Unlock()
-	if end != nil {
-		end()
+	for _, fn := range then {
+		fn()
 	}
 }
 
-// enqueue asks a control worker to look at the wire leg. It never blocks.
+// enqueue asks the shard to look at the wire leg. It never blocks.
 func (c *wireControl) enqueue() {
 	if c.queued.CompareAndSwap(false, true) {
-		c.f.g.control.put(c)
+		c.s.post(c.look)
 	}
 }
 
@@ -79,8 +91,7 @@ func (c *wireControl) sendEnd(final uint64) {
 // sendHave says that the application has got all of the peer's direction.
 func (c *wireControl) sendHave(final uint64) {
 	c.mu.Lock()
-	c.haveSent = true
-	c.out = negotiate.AppendHave(c.out, final, 0)
+	c.haveSent, c.owed, c.received = true, true, final
 	c.mu.Unlock()
 	c.enqueue()
 }
@@ -111,15 +122,16 @@ func (c *wireControl) delivered() bool {
 	return c.haveGot
 }
 
-// service writes what is to be written and reads what is there. scratch is
-// the worker's.
-func (c *wireControl) service(scratch []byte) {
+// service writes what is to be written and reads what is there.
+func (c *wireControl) service() {
+	scratch := c.s.scratch[:]
 	c.queued.Store(false)
 	c.mu.Lock()
 	defer c.unlock()
 	if c.over {
 		return
 	}
+	c.payHave()
 	c.flush()
 	for c.reading && !c.wireGone && !c.over {
 		n, err := c.f.wire.Read(scratch)
@@ -133,6 +145,22 @@ func (c *wireControl) service(scratch []byte) {
 		c.parse(scratch[:n])
 	}
 	c.finish()
+}
+
+// payHave sends HAVE, behind the own END: the peer can do nothing with it before
+// that, and a program that answers the end of a connection with its own makes both
+// one segment. A client that resets the wire leg now has no need to say it
+// (docs/PROTOCOL.md "Teardown").
+func (c *wireControl) payHave() {
+	if c.owed && c.endSent && !(c.f.side == SideClient && c.allDone()) {
+		c.owed = false
+		c.out = negotiate.AppendHave(c.out, c.received, 0)
+	}
+}
+
+// allDone: both directions have ended and both applications have everything.
+func (c *wireControl) allDone() bool {
+	return c.endSent && c.endGot && c.haveSent && c.haveGot && c.legDone
 }
 
 // flush gives the wire leg what it takes; the rest waits for its notification.
@@ -163,14 +191,13 @@ func (c *wireControl) lost() {
 	}
 	c.haveGot = true
 	if !c.haveSent {
-		cr := c.f.chosen()
-		cr.s.post(cr.wireLost)
+		c.then = append(c.then, c.f.chosen().wireLost)
 	}
 }
 
 func (c *wireControl) abort(r negotiate.Reason, remote bool) {
 	c.over = true
-	c.end = func() { c.f.abort(r, remote) }
+	c.then = append(c.then, func() { c.f.abort(r, remote) })
 }
 
 // stop ends the control of a flow that has ended. With a reason the peer is
@@ -210,7 +237,7 @@ func (c *wireControl) record(rec negotiate.Record) {
 		c.f.to(StateClosing)
 		final := rec.Offset
 		cr := c.f.chosen()
-		cr.s.post(func() { cr.peerEnd(final) })
+		c.then = append(c.then, func() { cr.peerEnd(final) })
 	case negotiate.RecordHave:
 		if c.endSent && rec.Offset == c.final {
 			c.haveGot = true
@@ -229,85 +256,39 @@ func (c *wireControl) record(rec negotiate.Record) {
 // wire leg, the server waits for that reset, but not for ever.
 func (c *wireControl) finish() {
 	unsent := len(c.out) > 0 && !c.wireGone
-	if c.over || !c.endSent || !c.endGot || !c.haveSent || !c.haveGot || !c.legDone || unsent {
-		return
-	}
-	if c.f.side == SideClient || c.wireGone {
+	switch {
+	case c.over || unsent:
+	case c.allDone() && (c.f.side == SideClient || c.wireGone):
 		c.over = true
-		c.end = c.f.complete
-		return
-	}
-	if c.timer == nil {
-		c.timer = time.AfterFunc(serverLinger, func() {
+		c.then = append(c.then, c.f.complete)
+	case c.f.side == SideServer && c.allDone():
+		c.after(true, func() {
 			c.mu.Lock()
 			c.wireGone = true
 			c.mu.Unlock()
 			c.enqueue()
 		})
+	case c.f.side == SideServer && c.endSent && c.endGot && c.legDone:
+		// The client says by its reset alone that it has everything. If that is
+		// lost, what it answers to a sign of life is another.
+		c.after(false, func() {
+			c.mu.Lock()
+			c.timer = nil
+			c.mu.Unlock()
+			c.keepalive()
+		})
 	}
 }
 
-// controlQueue feeds the control workers. A wireControl is in it at most once.
-type controlQueue struct {
-	mu      sync.Mutex // guards everything below
-	ready   sync.Cond
-	items   []*wireControl
-	closed  bool
-	workers sync.WaitGroup
-}
-
-// controlWorkers is how many goroutines serve the wire legs of carried flows.
-const controlWorkers = 2
-
-func newControlQueue() *controlQueue {
-	q := &controlQueue{}
-	q.ready.L = &q.mu
-	for range controlWorkers {
-		q.workers.Add(1)
-		go q.work()
+// after has fn called when serverLinger has passed, unless something is waited for
+// already.
+func (c *wireControl) after(lingering bool, fn func()) {
+	if c.timer != nil && c.lingering == lingering {
+		return
 	}
-	return q
-}
-
-func (q *controlQueue) put(c *wireControl) {
-	q.mu.Lock()
-	q.items = append(q.items, c)
-	q.mu.Unlock()
-	q.ready.Signal()
-}
-
-func (q *controlQueue) work() {
-	defer q.workers.Done()
-	scratch := make([]byte, 4096)
-	for {
-		c := q.next()
-		if c == nil {
-			return
-		}
-		c.service(scratch)
+	if c.timer != nil {
+		c.timer.Stop()
 	}
-}
-
-func (q *controlQueue) next() *wireControl {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.items) == 0 && !q.closed {
-		q.ready.Wait()
-	}
-	if len(q.items) == 0 {
-		return nil
-	}
-	c := q.items[0]
-	q.items[0] = nil
-	q.items = q.items[1:]
-	return c
-}
-
-// close lets the workers finish what is queued and waits for them.
-func (q *controlQueue) close() {
-	q.mu.Lock()
-	q.closed = true
-	q.mu.Unlock()
-	q.ready.Broadcast()
-	q.workers.Wait()
+	c.lingering = lingering
+	c.timer = time.AfterFunc(serverLinger, fn)
 }

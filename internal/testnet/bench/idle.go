@@ -49,7 +49,7 @@ func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, 
 	if err := p.WaitOutput(ctx, programs.Held); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // what follows connections settles
+	if err := testnet.Sleep(ctx, time.Second); err != nil { // what follows connections settles
 		return nil, err
 	}
 	after, err := w.gatewayMemory()
@@ -61,7 +61,7 @@ func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, 
 		return nil, err
 	}
 	begin := time.Now()
-	if err := sleep(ctx, 2*d); err != nil {
+	if err := testnet.Sleep(ctx, 2*d); err != nil {
 		return nil, err
 	}
 	end, err := w.gatewayCPU()
@@ -98,16 +98,17 @@ func openFiles() int {
 	return 1024
 }
 
-// daemons are the processes of both gateways: the guardian of each is the one
-// that was started, the daemon its child.
-func (w way) daemons() (pids []int) {
-	for _, h := range []*host{w.client, w.server} {
-		if h.gateway != nil {
-			pid := h.gateway.proc.Pid()
-			pids = append(append(pids, pid), h.Children(pid)...)
-		}
+// daemons are the processes of both gateways.
+func (w way) daemons() []int { return append(w.client.daemons(), w.server.daemons()...) }
+
+// daemons are the processes of a gateway: the guardian is the one that was
+// started, the daemon its child.
+func (h *host) daemons() []int {
+	if h.gateway == nil {
+		return nil
 	}
-	return pids
+	pid := h.gateway.proc.Pid()
+	return append([]int{pid}, h.Children(pid)...)
 }
 
 // gatewayMemory is what the gateways' processes have for themselves, and share

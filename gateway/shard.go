@@ -29,8 +29,9 @@ const (
 	// readCap bounds one read, so that a bulk flow announces its bytes while
 	// the next ones are still being copied.
 	readCap = 256 << 10
-	// farReadCap is readCap of flows over a network.
-	farReadCap = 512 << 10
+	// farReadCap is readCap of flows over a network: what fills grants of a farRing
+	// without a remainder.
+	farReadCap = farRing / 4
 )
 
 // shard is one event loop: a locked OS thread with its own epoll fd. A flow

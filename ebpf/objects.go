@@ -39,6 +39,8 @@ type objects struct {
 	UIDs    *bpf.Map `ebpf:"smcgw_uids"`
 	Cgroups *bpf.Map `ebpf:"smcgw_cgroups"`
 
+	Globals *bpf.Map `ebpf:".bss"` // smcgw_traces
+
 	Sockops   *bpf.Program `ebpf:"smcgw_sockops"`
 	Connect4  *bpf.Program `ebpf:"smcgw_connect4"`
 	Connect6  *bpf.Program `ebpf:"smcgw_connect6"`
@@ -59,7 +61,7 @@ func (o *objects) Close() error {
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
-		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services,
+		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Globals,
 	} {
 		errs = append(errs, m.Close())
 	}
@@ -140,6 +142,9 @@ func (d *Datapath) load() error {
 		return verifierError(err)
 	}
 	d.objs = objs
+	if d.traces, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset); err != nil {
+		return err
+	}
 	d.events, err = ringbuf.NewReader(objs.Events)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)

@@ -55,6 +55,7 @@ type shard struct {
 	again   []*carry // flows that used up their budget
 	spare   []*carry // the list again changes with
 	spinner spinner
+	placer  placer
 	now     time.Time // when the turn began
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
@@ -166,6 +167,7 @@ func (s *shard) run() {
 	}
 	defer close(s.done)
 	s.pin()
+	defer s.placer.release()
 	events := make([]unix.EpollEvent, 256)
 	lastWork := time.Now()
 	for !s.stop.Load() {
@@ -191,6 +193,7 @@ func (s *shard) run() {
 // time a driver wants to be called again; zero = no wish.
 func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 	s.now = now
+	s.placer.expire(now)
 	for _, d := range s.drivers {
 		w, at := d.Progress(now)
 		worked = worked || w
@@ -320,6 +323,8 @@ func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 	limit := shardTick
 	if busy {
 		limit = busyTail
+	} else {
+		s.placer.release()
 	}
 	if !next.IsZero() {
 		limit = min(limit, max(0, next.Sub(now)))

@@ -76,11 +76,16 @@ func (c *wireControl) sendEnd(final uint64) {
 	c.enqueue()
 }
 
-// sendHave says that the application has got all of the peer's direction.
-func (c *wireControl) sendHave(final uint64) {
+// sendHave says that the application has got all of the peer's direction, and
+// perhaps that its kernel has everything. A client that is done with that says both
+// by the end of the wire leg, where that cannot get lost: the server would not hear
+// of it for seconds.
+func (c *wireControl) sendHave(final uint64, legDone bool) {
 	c.mu.Lock()
-	c.haveSent = true
-	c.out = negotiate.AppendHave(c.out, final, 0)
+	c.haveSent, c.legDone = true, c.legDone || legDone
+	if c.f.side == SideServer || !c.doneLocked() || c.f.chosen().lossy {
+		c.out = negotiate.AppendHave(c.out, final, 0)
+	}
 	c.mu.Unlock()
 	c.enqueue()
 }
@@ -225,11 +230,16 @@ func (c *wireControl) record(rec negotiate.Record) {
 	}
 }
 
+// doneLocked reports whether nothing is left to do on the flow.
+func (c *wireControl) doneLocked() bool {
+	unsent := len(c.out) > 0 && !c.wireGone
+	return c.endSent && c.endGot && c.haveSent && c.haveGot && c.legDone && !unsent
+}
+
 // finish ends the flow when nothing is left to do on it: the client resets the
 // wire leg, the server waits for that reset, but not for ever.
 func (c *wireControl) finish() {
-	unsent := len(c.out) > 0 && !c.wireGone
-	if c.over || !c.endSent || !c.endGot || !c.haveSent || !c.haveGot || !c.legDone || unsent {
+	if c.over || !c.doneLocked() {
 		return
 	}
 	if c.f.side == SideClient || c.wireGone {

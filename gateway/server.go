@@ -126,13 +126,13 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 
 // Accepted is called by netstack when the third ACK of an offered connection
 // has arrived.
-func (g *gateway) Accepted(conn *netstack.Conn) {
+func (g *gateway) Accepted(conn *netstack.Conn) (serve func()) {
 	f := g.find(Tuple(conn.Tuple()))
 	if f == nil || f.side != SideServer || f.isn != conn.ISN() || !g.hold() {
 		conn.Forget()
-		return
+		return nil
 	}
-	go f.runServer(conn)
+	return func() { f.runServer(conn) }
 }
 
 // runServer owns the flow from the third ACK to the verdict.

@@ -75,7 +75,10 @@ func (r *recorder) NotAccepted(_ SYN, err error) {
 	r.notAccepted = append(r.notAccepted, err)
 }
 
-func (r *recorder) Accepted(c *Conn) { r.accepted <- c }
+func (r *recorder) Accepted(c *Conn) func() {
+	r.accepted <- c
+	return nil
+}
 
 func (r *recorder) SYNACK(s SYNACK) {
 	r.mu.Lock()

@@ -161,7 +161,9 @@ func (s *Stack) passive(r *tcp.ForwarderRequest) {
 	} else if f.state.CompareAndSwap(flowHandshake, flowDead) {
 		s.flows.bury(f)
 	}
-	s.handshakeOver(f, c, err)
+	if serve := s.handshakeOver(f, c, err); serve != nil {
+		serve()
+	}
 }
 
 // established makes the connection of a complete handshake; nil if it was given
@@ -180,8 +182,9 @@ func (s *Stack) established(f *flow, ep tcpip.Endpoint) *Conn {
 	return nil
 }
 
-// handshakeOver does the accounts and tells the owner.
-func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) {
+// handshakeOver does the accounts and tells the owner, who may have something to
+// do on the goroutine of the handshake.
+func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) (serve func()) {
 	v := f.serve
 	v.mu.Lock()
 	if v.timer != nil {
@@ -195,14 +198,14 @@ func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) {
 	defer s.release()
 	if c != nil {
 		s.count.accepted.Add(1)
-		s.cfg.Handler.Accepted(c)
-		return
+		return s.cfg.Handler.Accepted(c)
 	}
 	if cause == nil {
 		cause = handshakeError(terr)
 	}
 	s.count.handshakeFailed.Add(1)
 	s.cfg.Handler.NotAccepted(v.syn, cause)
+	return nil
 }
 
 func handshakeError(terr tcpip.Error) error {

@@ -4,75 +4,96 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// appConn is what the gateway needs of the socket that faces the local
-// application: a kernel TCP socket, or a stand-in on in-memory hosts.
-type appConn interface {
-	net.Conn
-	CloseWrite() error
-	SyscallConn() (syscall.RawConn, error)
-}
 
 // appLeg is the socket between the gateway and the local application. Until
 // clean is called a close resets the application's connection: an end that
 // nobody planned must not look like the end of the stream
 // (docs/ARCHITECTURE.md "Gateway sockets").
 //
-// It is used either through its net.Conn (relay) or, after take, through its
-// bare descriptor (shard); never both.
+// It is used either through its bare descriptor, by a shard, or after forRelay
+// through conn, by goroutines; never both.
 type appLeg struct {
-	conn  appConn
 	tuple Tuple
 	shut  atomic.Bool // closeWrite was called
 
+	// conn is set by forRelay, before others use it.
+	conn legConn
+
 	mu    sync.Mutex
-	fd    int // -1 until taken
+	fd    int // -1 after forRelay
 	ended bool
 }
 
-// newAppLeg wraps conn; it must be in the state that reset-on-close is on.
-func newAppLeg(conn appConn, t Tuple) *appLeg { return &appLeg{conn: conn, tuple: t, fd: -1} }
+// legConn is an app leg in the hands of Go's poller.
+type legConn = *net.TCPConn
 
-// legFloor is the lowest descriptor of an app leg in a shard: above those of
-// TUNs and links, which a dying process must close after its sockets. The
-// kernel closes the highest first (docs/ARCHITECTURE.md "Traps").
+// newAppLeg takes a connected, non-blocking TCP socket whose reset-on-close is
+// on (SO_LINGER {1, 0}).
+func newAppLeg(fd int, t Tuple) *appLeg { return &appLeg{fd: legDescriptor(fd), tuple: t} }
+
+// legFloor is the lowest descriptor of an app leg: above those of TUNs and
+// links, which a dying process must close after its sockets. The kernel closes
+// the highest first (docs/ARCHITECTURE.md "Traps").
 const legFloor = 128
 
-// errLegClosed is what take finds when the flow ended before.
+// legDescriptor moves a descriptor above the floor. Without a free one there it
+// stays where it is.
+func legDescriptor(fd int) int {
+	if fd >= legFloor {
+		return fd
+	}
+	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, legFloor)
+	if err != nil {
+		return fd
+	}
+	_ = unix.Close(fd)
+	return moved
+}
+
+// errLegClosed is what those find who need a leg whose flow has ended.
 var errLegClosed = fmt.Errorf("app leg: %w", net.ErrClosed)
 
-// take moves the socket out of Go's poller: it returns a descriptor of its
-// own, non-blocking, which closes with the leg.
+// take returns the descriptor, which closes with the leg.
 func (l *appLeg) take() (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.ended || l.fd < 0 {
 		return -1, errLegClosed
 	}
-	rc, err := l.conn.SyscallConn()
+	return l.fd, nil
+}
+
+// forRelay moves the socket into Go's poller. No shard may watch it.
+func (l *appLeg) forRelay() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended || l.fd < 0 {
+		return errLegClosed
+	}
+	f := os.NewFile(uintptr(l.fd), "app leg")
+	c, err := net.FileConn(f) // a duplicate
 	if err != nil {
-		return -1, fmt.Errorf("app leg: %w", err)
+		return fmt.Errorf("app leg: %w", errors.Join(err, f.Close(), l.lostLocked()))
 	}
-	fd, dupErr := -1, error(nil)
-	if err := rc.Control(func(f uintptr) { fd, dupErr = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, legFloor) }); err != nil {
-		return -1, fmt.Errorf("app leg: %w", err)
+	conn, ok := c.(*net.TCPConn)
+	if !ok {
+		return fmt.Errorf("app leg is no TCP socket: %w", errors.Join(os.ErrInvalid, c.Close(), f.Close(), l.lostLocked()))
 	}
-	if dupErr != nil {
-		return -1, fmt.Errorf("app leg: duplicate: %w", dupErr)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return -1, errors.Join(fmt.Errorf("app leg: %w", err), unix.Close(fd))
-	}
-	// The duplicate keeps the socket; closing Go's one only leaves the poller.
-	_ = l.conn.Close()
-	l.fd = fd
-	return fd, nil
+	_ = f.Close() // the duplicate keeps the socket
+	l.conn, l.fd = conn, -1
+	return nil
+}
+
+// lostLocked takes note that the descriptor is closed.
+func (l *appLeg) lostLocked() error {
+	l.ended, l.fd = true, -1
+	return nil
 }
 
 // reset ends the leg so that the application sees a reset.
@@ -98,16 +119,12 @@ func (l *appLeg) finish(reset bool) {
 		_ = unix.Close(l.fd)
 		return
 	}
-	if rc, err := l.conn.SyscallConn(); err == nil {
-		_ = rc.Control(func(fd uintptr) {
-			_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &linger)
-		})
-	}
+	l.control(func(fd int) { _ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger) })
 	_ = l.conn.Close()
 }
 
-// closeWrite tells the application that nothing more comes; for a leg in the
-// hands of Go's poller, as what follows.
+// closeWrite tells the application that nothing more comes; of a relay, as what
+// follows.
 func (l *appLeg) closeWrite() {
 	l.shut.Store(true)
 	_ = l.conn.CloseWrite() // a leg that is gone is noticed by its reader

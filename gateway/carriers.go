@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -14,14 +13,18 @@ import (
 )
 
 // fabric is one RDMA device as the negotiation sees it. Its methods are called
-// by goroutines of the negotiation, except connect, which runs on the thread
-// of the carry's shard.
+// on the thread of the flow's shard, except meet and offer, which may take their
+// time.
 type fabric interface {
 	kind() negotiate.CarrierKind
 	// offer makes the queue pair of a client flow and says how to reach it.
 	offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error)
+	// met reports whether answer needs no more than it has; otherwise meet is called
+	// before.
+	met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool
+	meet(ctx context.Context, from negotiate.CarrierOffer) error
 	// answer makes the queue pair of a server flow, to be connected to the client's.
-	answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
+	answer(f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
 	// connect connects a queue pair to the other side's.
 	connect(c *carry, to negotiate.CarrierOffer) error
 	// warm reports whether the carrier has been proved with this peer, so that
@@ -69,77 +72,55 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	return reason
 }
 
-// answer is a queue pair that a server has made for what a client offered.
-type answer struct {
-	offer negotiate.CarrierOffer
-	carry *carry
-	err   chan error // gets the result of connecting it
+// strangers are the fabrics by which the peer has to be met before they can answer.
+func (f *flow) strangers(p *negotiate.Proposal) (list []fabric) {
+	for _, fb := range f.g.fabrics {
+		if from := negotiate.FindCarrier(p.Carriers, fb.kind()); from != nil && !fb.met(*from, p) {
+			list = append(list, fb)
+		}
+	}
+	return list
 }
 
 // answerOffers prepares what the client offered and we can do, in the order of
-// our own preference. The queue pairs are being connected when it returns.
-func (f *flow) answerOffers(ctx context.Context, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) ([]answer, negotiate.Reason) {
+// our own preference, and connects it; report makes what is told of what happens
+// on it from then on. Carriers that failed already are left out.
+func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error, report func(*carry) func(rsocket.Events)) ([]negotiate.CarrierOffer, negotiate.Reason) {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
-	var answers []answer
+	var offers []negotiate.CarrierOffer
 	for _, fb := range f.g.fabrics {
 		from := negotiate.FindCarrier(p.Carriers, fb.kind())
 		if from == nil {
 			continue
 		}
-		c, offer, err := fb.answer(ctx, f, s, *from, p)
+		var c *carry
+		var offer negotiate.CarrierOffer
+		err := failed[fb.kind()]
+		if err == nil {
+			c, offer, err = fb.answer(f, s, *from, p)
+		}
+		if err == nil && !f.addCarry(c) {
+			s.post(c.close)
+			return nil, negotiate.ReasonClientGone
+		}
+		if err == nil {
+			c.report = report(c)
+			if err = fb.connect(c, *from); err != nil {
+				f.dropCarry(c)
+			}
+		}
 		if err != nil {
 			f.g.log.Debug("answer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
 			reason = carrierReason(err)
 			continue
 		}
-		if !f.addCarry(c) {
-			s.post(c.close)
-			return nil, negotiate.ReasonClientGone
-		}
-		answers = append(answers, c.connecting(*from, offer, report(c)))
-	}
-	if len(answers) > 0 {
-		reason = negotiate.ReasonNone
-	}
-	return answers, reason
-}
-
-// connecting has the queue pair of a server connected by its shard, and from then
-// on report told what happens on it.
-func (c *carry) connecting(from, offer negotiate.CarrierOffer, report func(rsocket.Events)) answer {
-	a := answer{offer: offer, carry: c, err: make(chan error, 1)}
-	c.s.post(func() {
-		c.report = report
-		a.err <- c.fabric.connect(c, from)
-	})
-	return a
-}
-
-// connected waits for the queue pairs and returns those that are; the others are
-// closed.
-func (f *flow) connected(answers []answer) (offers []negotiate.CarrierOffer, r negotiate.Reason) {
-	r = negotiate.ReasonNoCommonCarrier
-	for _, a := range answers {
-		err := <-a.err
-		if err == nil {
-			offers = append(offers, a.offer)
-			continue
-		}
-		f.g.log.Debug("answer", "flow_id", f.id, "carrier", a.offer.Kind, "error", err)
-		r = carrierReason(err)
-		f.dropCarry(a.carry)
+		offers = append(offers, offer)
 	}
 	if len(offers) > 0 {
-		r = negotiate.ReasonNone
+		reason = negotiate.ReasonNone
 	}
-	return offers, r
-}
-
-// needsMemory reports whether connecting one of the queue pairs can fail for want
-// of memory. Where it cannot, the application is dialled meanwhile.
-func needsMemory(answers []answer) bool {
-	return slices.ContainsFunc(answers, func(a answer) bool { return !a.carry.ep.Mapped() })
+	return offers, reason
 }
 
 // errNotHere means that this carrier cannot reach the peer: no failure.
@@ -177,7 +158,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 	f.carries = nil
 	if f.picked != nil {
 		f.carries = []*carry{f.picked}
-		f.ctl = &wireControl{f: f}
+		f.ctl = newWireControl(f, f.picked.s)
 	} else {
 		f.relay = newRelay(f)
 		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == SideServer) // the client proves
@@ -194,7 +175,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		return // the relay starts with the records
 	}
 	fd, err := leg.take()
-	if err != nil { // the flow has ended, or there is no descriptor left
+	if err != nil { // the flow has ended
 		f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
@@ -210,7 +191,10 @@ func (f *flow) records(rest []byte) {
 	case ended:
 	case ctl != nil:
 		ctl.begin(rest)
-	case r != nil:
+	case r == nil:
+	case leg.forRelay() != nil: // the flow has ended, or there is no descriptor left
+		f.abort(negotiate.ReasonDeviceFailed, false)
+	default:
 		r.start(leg, append([]byte(nil), rest...))
 	}
 }

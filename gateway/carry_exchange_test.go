@@ -16,7 +16,7 @@ import (
 // exchange has the receive ring of one side exchanged as the plan would have it,
 // but at any time and for any size. It tells whether that could begin.
 func exchange(c *carry, n int) (began bool) {
-	c.s.call(func() {
+	c.s.Call(func() {
 		if c.closed || c.fitting || !c.ep.CanSwitchRing() {
 			return
 		}

@@ -35,7 +35,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 		go f.releaseEarly(r)
 		return
 	}
-	go f.runClient(sa)
+	go f.adopt(sa)
 }
 
 // releaseEarly gives a connection back before the wire leg exists.
@@ -44,9 +44,15 @@ func (f *flow) releaseEarly(r negotiate.Reason) {
 	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: r})
 }
 
-// runClient owns the flow from adoption to the verdict.
-func (f *flow) runClient(sa netstack.SYNACK) {
-	defer f.g.wg.Done()
+// adopt takes over the connection and makes what the PROPOSAL offers; the
+// handshake is the shard's.
+func (f *flow) adopt(sa netstack.SYNACK) {
+	began := false
+	defer func() {
+		if !began {
+			f.g.wg.Done()
+		}
+	}()
 	ctx, cancel := context.WithTimeout(f.g.ctx, adoptTimeout)
 	defer cancel()
 	conn, err := f.g.stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
@@ -63,14 +69,17 @@ func (f *flow) runClient(sa netstack.SYNACK) {
 	reason := f.makeOffers(&p)
 	hs := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, p)
 	c := &client{hs: hs}
-	c.negotiator = negotiator{f: f, hs: hs, box: newMailbox(), reading: func() bool { return true }, eof: hs.WireLost}
-	c.execute = c.action
-	f.setNegotiator(&c.negotiator)
-	if len(p.Carriers) == 0 {
-		c.run(hs.Cancel(time.Now(), reason))
-		return
-	}
-	c.run(hs.Start(time.Now(), f.rtt))
+	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
+	c.reading, c.execute = func() bool { return true }, c.action
+	began = true
+	c.s.post(func() {
+		f.setNegotiator(&c.negotiator)
+		if len(p.Carriers) == 0 {
+			c.begin(hs.Cancel(time.Now(), reason))
+			return
+		}
+		c.begin(hs.Start(time.Now(), f.rtt))
+	})
 }
 
 // adoptionReason is why a wire leg could not be had.
@@ -146,11 +155,9 @@ func (c *client) handOver() {
 	}
 }
 
-func (c *client) appFailed() {
-	c.box.put(func() { c.do(c.hs.AppFailed(time.Now())) })
-}
+func (c *client) appFailed() { c.input(c.hs.AppFailed) }
 
-// appAccepted is called by the accept loop: the application's connect() has
+// appAccepted is called by the listener: the application's connect() has
 // returned.
 func (f *flow) appAccepted(leg *appLeg) {
 	n := f.negotiating()
@@ -184,29 +191,27 @@ func (c *client) prove(p negotiate.Prove) {
 		result(false)
 		return
 	}
-	cr.s.post(func() {
-		cr.report = func(ev rsocket.Events) {
-			switch {
-			case ev.Has(rsocket.EventProved):
-				cr.proved = true
-				cr.fabric.proved(cr)
-				result(true)
-			case ev.Has(rsocket.EventFailed):
-				result(false)
-			}
+	cr.report = func(ev rsocket.Events) {
+		switch {
+		case ev.Has(rsocket.EventProved):
+			cr.proved = true
+			cr.fabric.proved(cr)
+			result(true)
+		case ev.Has(rsocket.EventFailed):
+			result(false)
 		}
-		warm, err := cr.proveTo(p.Offer)
-		if err != nil {
-			c.f.g.log.Debug("carrier proof", "flow_id", c.f.id, "carrier", kind, "error", err)
-		}
-		if warm || err != nil {
-			result(err == nil)
-			return
-		}
-		if cr.lossy {
-			cr.repeatProof(p.Timeout / proofRepeats)
-		}
-	})
+	}
+	warm, err := cr.proveTo(p.Offer)
+	if err != nil {
+		c.f.g.log.Debug("carrier proof", "flow_id", c.f.id, "carrier", kind, "error", err)
+	}
+	if warm || err != nil {
+		result(err == nil)
+		return
+	}
+	if cr.lossy {
+		cr.repeatProof(p.Timeout / proofRepeats)
+	}
 }
 
 // proofRepeats is how often a proof is sent on a carrier that may lose it: often

@@ -20,7 +20,7 @@ func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
 		ends := h.ends(0, 4000, 53)
 		h.pass(0, ends, []byte("awake"))
 		asleep, awake := make(chan struct{}), make(chan struct{})
-		go h.engine(1).s.call(func() { close(asleep); <-awake })
+		go h.engine(1).s.Call(func() { close(asleep); <-awake })
 		<-asleep
 		for i := range uint32(count) {
 			h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, i))

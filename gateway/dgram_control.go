@@ -130,7 +130,7 @@ func (e *dgramEngine) quiesce(r negotiate.Reason) {
 	if e == nil {
 		return
 	}
-	e.s.call(func() {
+	e.s.Call(func() {
 		if e.stopped || e.quiet == negotiate.ReasonDrained {
 			return
 		}
@@ -152,7 +152,7 @@ func (e *dgramEngine) resume() {
 	if e == nil {
 		return
 	}
-	e.s.call(func() {
+	e.s.Call(func() {
 		if e.stopped || e.quiet == negotiate.ReasonDrained || e.quiet == negotiate.ReasonNone {
 			return
 		}

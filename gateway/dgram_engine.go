@@ -132,7 +132,7 @@ func newDgramEngine(g *gateway, h Host) (*dgramEngine, error) {
 	if e.sockets, err = openDgramSockets(e, h.datagramAddr); err != nil {
 		return nil, err
 	}
-	s.call(func() {
+	s.Call(func() {
 		if err = s.watchFunc(e.fd, func(uint32) { e.readable = true }); err == nil {
 			s.drivers = append(s.drivers, e)
 		}
@@ -155,12 +155,12 @@ func (e *dgramEngine) close() {
 	e.quiesce(negotiate.ReasonDrained)
 	e.sockets.close()
 	e.keeper.close()
-	e.s.call(func() {
+	e.s.Call(func() {
 		for range dgramDrain { // back to the network, as it is
 			e.readTUN()
 		}
 		e.stopped = true
-		e.s.unwatchFunc(e.fd)
+		e.s.Unwatch(e.fd)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 func (h *dgramHosts) send(i int, fn func(l *dgramLink, slot []byte) (n int, imm *uint32)) {
 	h.t.Helper()
 	e := h.engine(i)
-	e.s.call(func() {
+	e.s.Call(func() {
 		l := e.peers[pairAddrs[1-i]].cur
 		slot, ok := e.out.take()
 		require.True(h.t, ok)
@@ -79,7 +79,7 @@ func TestDatagramsOfAStranger(t *testing.T) {
 	h := newDgramHosts(t, DeviceSoft)
 	h.meet()
 	e := h.engine(1)
-	e.s.call(func() {
+	e.s.Call(func() {
 		for _, l := range e.peers[pairAddrs[0]].links {
 			l.valid = false
 		}
@@ -96,7 +96,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 	h.meet()
 	e := h.engine(1)
 	var l *dgramLink
-	e.s.call(func() {
+	e.s.Call(func() {
 		l = e.peers[pairAddrs[0]].cur
 		o := negotiate.UDOffer{
 			Kind: negotiate.CarrierSoft, MTU: 256, QPN: l.qpn, QKey: l.qkey ^ 1, GID: verbs.GIDOf(l.remote), UDPPort: 9,
@@ -111,20 +111,20 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 		o := h.engine(i)
 		before := h.stats(i).Dropped[DropUnproven]
 		var heard time.Time
-		o.s.call(func() {
+		o.s.Call(func() {
 			p := o.peers[pairAddrs[1-i]]
 			heard = p.heard
 			p.cur.probe(cookieLen)
 			o.s.flush()
 		})
 		require.Eventually(t, func() (ok bool) {
-			o.s.call(func() { ok = o.peers[pairAddrs[1-i]].heard.After(heard) })
+			o.s.Call(func() { ok = o.peers[pairAddrs[1-i]].heard.After(heard) })
 			return ok
 		}, 30*time.Second, time.Millisecond)
 		require.Equal(t, before, h.stats(i).Dropped[DropUnproven])
 	}
 	echoes(0)
-	h.engine(0).s.call(func() { // the new one has the other key
+	h.engine(0).s.Call(func() { // the new one has the other key
 		for p := range h.engine(0).ports {
 			p.qkey ^= 1
 			require.NoError(t, p.qp.Modify(&verbs.QPAttr{QKey: p.qkey}, verbs.QPAttrQKey))

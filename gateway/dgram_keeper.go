@@ -198,7 +198,7 @@ func (k *dgramKeeper) newPort(d *driven, kind negotiate.CarrierKind, pd verbs.PD
 		return nil, err
 	}
 	p.shm = peer
-	k.e.s.call(func() {
+	k.e.s.Call(func() {
 		k.e.ports[p] = struct{}{}
 	})
 	return p, nil

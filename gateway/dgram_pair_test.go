@@ -130,7 +130,7 @@ func (h *dgramHosts) pass(i int, ends dgramEnds, payload []byte) {
 
 func (h *dgramHosts) stats(i int) DatagramStats {
 	e := h.g[i].dgrams.Load()
-	e.s.call(e.queryCounts)
+	e.s.Call(e.queryCounts)
 	return h.g[i].Snapshot().Datagrams
 }
 

@@ -28,7 +28,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 				h.pass(0, there, []byte("there"))
 				h.pass(1, back, []byte("back"))
 				e := h.engine(0)
-				e.s.call(func() { spoil(e.peers[pairAddrs[1]].cur) })
+				e.s.Call(func() { spoil(e.peers[pairAddrs[1]].cur) })
 				for begun := time.Now(); h.d[0].peer(pairAddrs[1], 0).Capable; time.Sleep(5 * time.Millisecond) {
 					require.Less(t, time.Since(begun), patience)
 					h.d[0].steer(t, there, []byte("there"))
@@ -98,7 +98,7 @@ func TestDatagramsThatDoNotGetIn(t *testing.T) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		e := h.engine(1)
-		e.s.call(func() { clear(e.routes) })
+		e.s.Call(func() { clear(e.routes) })
 		h.d[1].mu.Lock()
 		h.d[1].noRoute = ebpf.ErrNoDevice
 		h.d[1].mu.Unlock()
@@ -121,7 +121,7 @@ func TestDatagramsThatDoNotGetIn(t *testing.T) {
 // lose ends the ports of a kind at host i as a failure of the device does.
 func (h *dgramHosts) lose(i int, kind negotiate.CarrierKind) {
 	e := h.engine(i)
-	e.s.call(func() {
+	e.s.Call(func() {
 		for p := range e.ports {
 			if p.kind == kind {
 				e.portLost(p)
@@ -137,7 +137,7 @@ func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
 	h.meet()
 	e := h.engine(0)
 	others := 0
-	e.s.call(func() {
+	e.s.Call(func() {
 		p := e.peers[pairAddrs[1]]
 		for _, l := range p.links {
 			if l.port.kind == negotiate.CarrierSoft {
@@ -173,7 +173,7 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 	h.meet()
 	e := h.engine(1)
 	var links []*dgramLink
-	e.s.call(func() {
+	e.s.Call(func() {
 		cur := e.peers[pairAddrs[0]].cur
 		o := negotiate.UDOffer{Kind: negotiate.CarrierSHM, MTU: 1024, QPN: cur.qpn, QKey: cur.qkey}
 		for i := range byte(5) {
@@ -189,7 +189,7 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 		return copy(slot, make([]byte, 64)), &imm
 	})
 	require.Eventually(t, func() (valid bool) {
-		e.s.call(func() { valid = !slices.ContainsFunc(links, func(l *dgramLink) bool { return !l.valid }) })
+		e.s.Call(func() { valid = !slices.ContainsFunc(links, func(l *dgramLink) bool { return !l.valid }) })
 		return valid
 	}, 30*time.Second, time.Millisecond)
 }

@@ -30,7 +30,7 @@ func (h *dgramHosts) tuple(i int, e dgramEnds) ebpf.Tuple {
 func (h *dgramHosts) crash(i int) {
 	h.t.Helper()
 	e := h.engine(i)
-	e.s.call(func() { e.stopped = true })
+	e.s.Call(func() { e.stopped = true })
 	h.stop(i)
 }
 
@@ -171,7 +171,7 @@ func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
 	h.want(0)
 	h.capable(0)
 	h.stop(0)
-	e.s.call(func() {
+	e.s.Call(func() {
 		for p := range e.ports {
 			p.qkey ^= 1 // what peers are told from here on is wrong
 		}
@@ -207,7 +207,7 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 	h := newDgramHosts(t, DeviceShm)
 	for i := range h.g {
 		e := h.engine(i)
-		e.s.call(func() { h.g[i].cfg.Limits.MaxFlows = 40 })
+		e.s.Call(func() { h.g[i].cfg.Limits.MaxFlows = 40 })
 	}
 	h.meet()
 	for i := range uint16(30) {
@@ -233,7 +233,7 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 	h.pass(0, ends, []byte("x"))
 	for i := range h.g {
 		e := h.engine(i)
-		e.s.call(func() {
+		e.s.Call(func() {
 			f := e.flows[h.tuple(i, ends)]
 			e.now = f.seen.Add(dgramIdle - time.Millisecond)
 			e.sweep()
@@ -340,7 +340,7 @@ func TestDatagramAnswerAfterIdleness(t *testing.T) {
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
 	e := h.engine(0)
-	e.s.call(func() { e.endFlow(e.flows[h.tuple(0, h.ends(0, 4000, 53))], EndClosed, negotiate.ReasonNone) })
+	e.s.Call(func() { e.endFlow(e.flows[h.tuple(0, h.ends(0, 4000, 53))], EndClosed, negotiate.ReasonNone) })
 	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
 	list := h.g[0].Conns(ConnQuery{})
 	require.Len(t, list, 1)

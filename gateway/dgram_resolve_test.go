@@ -133,7 +133,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	require.Equal(t, verbs.GIDOf(pairAddrs[1]), verbs.GID(answer.Offers[0].GID))
 	require.Zero(t, answer.Offers[0].QKey>>31)
 
-	e.s.call(func() {
+	e.s.Call(func() {
 		p := e.peers[pairAddrs[0]]
 		require.Len(t, p.links, 1)
 		require.False(t, p.links[0].valid, "anybody may have asked")
@@ -151,5 +151,5 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 		Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 78, QKey: 5, GID: verbs.GIDOf(netip.MustParseAddr("127.77.0.9")), UDPPort: h.soft,
 	}}
 	ask(r)
-	e.s.call(func() { require.Len(t, e.peers[pairAddrs[0]].links, 1) })
+	e.s.Call(func() { require.Len(t, e.peers[pairAddrs[0]].links, 1) })
 }

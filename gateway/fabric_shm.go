@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -161,14 +162,27 @@ func (sf *shmFabric) known(key [16]byte) *shmPeer {
 	return nil
 }
 
+// met implements fabric: gateways under other kernels need not be met.
+func (sf *shmFabric) met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool {
+	return p.HostID != sf.g.hostID || sf.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
+}
+
+// meet implements fabric.
+func (sf *shmFabric) meet(ctx context.Context, from negotiate.CarrierOffer) error {
+	if _, err := sf.shm.Attach(ctx, from.SHM.Name, from.SHM.Key); err != nil {
+		return fmt.Errorf("shm attach: %w", err)
+	}
+	return nil
+}
+
 // answer implements fabric.
-func (sf *shmFabric) answer(ctx context.Context, f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
+func (sf *shmFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
 	if p.HostID != sf.g.hostID {
 		return nil, negotiate.CarrierOffer{}, errNotHere
 	}
-	peer, err := sf.shm.Attach(ctx, from.SHM.Name, from.SHM.Key)
-	if err != nil {
-		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm attach: %w", err)
+	peer := sf.shm.Attached(from.SHM.Name, from.SHM.Key)
+	if peer == nil {
+		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed)
 	}
 	sp := sf.adopt(peer)
 	c, err := sf.newCarry(f, s, sp)

@@ -179,8 +179,14 @@ func (sf *softFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, 
 	return c, describeSoft(c), nil
 }
 
+// met implements fabric: a peer is an address.
+func (*softFabric) met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
+
+// meet implements fabric.
+func (*softFabric) meet(context.Context, negotiate.CarrierOffer) error { return nil }
+
 // answer implements fabric.
-func (sf *softFabric) answer(_ context.Context, f *flow, s *shard, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
+func (sf *softFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
 	if !reachable(f, from) {
 		return nil, negotiate.CarrierOffer{}, errNotHere
 	}

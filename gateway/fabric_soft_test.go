@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -45,7 +44,7 @@ func TestSoftKeysEndWithTheirFlow(t *testing.T) {
 	c2.over(t)
 	p.empty(t)
 	require.Equal(t, before.QPs, stats().QPs)
-	p.g[0].shards[0].call(func() {})
+	p.g[0].shards[0].Call(func() {})
 	require.LessOrEqual(t, stats().MRs, before.MRs+3, "only slabs that lie empty, which no peer reaches")
 
 	sf.forgetIdle(time.Now().Add(2 * idlePeers))
@@ -62,16 +61,16 @@ func TestSoftSendsToThePeerOnly(t *testing.T) {
 	f := strayFlow(g, pairAddrs[1], pairAddrs[0])
 	o := negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}
 	o.RoCE.GID = verbs.GIDOf(netip.MustParseAddr("127.77.0.9"))
-	_, _, err := sf.answer(context.Background(), f, g.shards[0], o, &negotiate.Proposal{})
+	_, _, err := sf.answer(f, g.shards[0], o, &negotiate.Proposal{})
 	require.ErrorIs(t, err, errNotHere)
 	require.Equal(t, negotiate.ReasonNoCommonCarrier, carrierReason(err))
 
 	c, mine, err := sf.offer(f, g.shards[0])
 	require.NoError(t, err)
 	require.Equal(t, verbs.GIDOf(pairAddrs[1]), verbs.GID(mine.RoCE.GID))
-	g.shards[0].call(func() { err = sf.connect(c, o) })
+	g.shards[0].Call(func() { err = sf.connect(c, o) })
 	require.ErrorIs(t, err, errNotHere)
-	g.shards[0].call(c.close)
+	g.shards[0].Call(c.close)
 	require.Zero(t, g.pool.Stats().Used)
 }
 
@@ -96,7 +95,7 @@ func TestSoftFollowsAddresses(t *testing.T) {
 	c, o, err := sf.offer(f, g.shards[0])
 	require.NoError(t, err)
 	require.Equal(t, verbs.GIDOf(late), verbs.GID(o.RoCE.GID))
-	g.shards[0].call(c.close)
+	g.shards[0].Call(c.close)
 	list := g.Devices()
 	require.Len(t, list, 3)
 	require.Equal(t, []string{"shm0", "soft0", "soft1"}, []string{list[0].Name, list[1].Name, list[2].Name})
@@ -134,7 +133,7 @@ func TestSoftGivesUpASilentPeer(t *testing.T) {
 	c := p.dial(t, negotiate.CarrierSoft)
 	mine, other := c.flow[0].chosen(), c.flow[1].chosen()
 	mine.fabric.proved(mine)
-	other.s.call(func() { _ = other.qp.Close() })
+	other.s.Call(func() { _ = other.qp.Close() })
 	start := time.Now()
 	_, err := c.app[0].Write([]byte("anybody there?"))
 	require.NoError(t, err)

@@ -89,23 +89,22 @@ type flow struct {
 	gone    chan struct{} // closed when teardown begins
 	endOnce sync.Once
 
-	mu       sync.Mutex // guards everything below
-	hs       *negotiator
-	leg      *appLeg
-	carries  []*carry // queue pairs made for the negotiation, one per carrier
-	picked   *carry   // the one that carries
-	ctl      *wireControl
-	relay    *relay
-	raw      *rawRelay
-	carrier  Carrier
-	reason   negotiate.Reason // why it is not, or no longer, carried
-	remote   bool             // the peer decided
-	ended    bool             // teardown has begun: nothing may be added
-	counted  bool             // as a fallback
-	after    []func()         // run when teardown is complete
-	dialling chan struct{}    // closed when the dial of the application is over
-	give     func()           // a bare SYN to give back, if no handshake begins
-	buried   bool             // teardown is complete
+	mu      sync.Mutex // guards everything below
+	hs      *negotiator
+	leg     *appLeg
+	carries []*carry // queue pairs made for the negotiation, one per carrier
+	picked  *carry   // the one that carries
+	ctl     *wireControl
+	relay   *relay
+	raw     *rawRelay
+	carrier Carrier
+	reason  negotiate.Reason // why it is not, or no longer, carried
+	remote  bool             // the peer decided
+	ended   bool             // teardown has begun: nothing may be added
+	counted bool             // as a fallback
+	after   []func()         // run when teardown is complete
+	give    func()           // a bare SYN to give back, if no handshake begins
+	buried  bool             // teardown is complete
 }
 
 // getState returns the state now.

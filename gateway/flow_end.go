@@ -33,7 +33,7 @@ func (f *flow) teardown(e ending) {
 	f.endOnce.Do(func() {
 		f.mu.Lock()
 		f.ended = true
-		carries, ctl, relay, dialling := f.carries, f.ctl, f.relay, f.dialling
+		carries, ctl, relay, hs := f.carries, f.ctl, f.relay, f.hs
 		f.mu.Unlock()
 		f.account(e)
 		f.to(e.state)
@@ -70,14 +70,15 @@ func (f *flow) teardown(e ending) {
 			e.entry()
 			f.bury(e.end)
 		}
-		if dialling == nil {
+		if hs == nil {
 			f.closeCarries(carries, finish)
 			return
 		}
-		go func() { // whoever ends a flow does not wait; the dial is cancelled
-			<-dialling
-			f.closeCarries(carries, finish)
-		}()
+		hs.s.post(func() {
+			hs.leave() // gives a dial up
+			closeAll(carries)
+			finish()
+		})
 	})
 }
 
@@ -120,11 +121,15 @@ func (f *flow) closeCarries(carries []*carry, done func()) {
 		return
 	}
 	carries[0].s.post(func() {
-		for _, c := range carries {
-			c.close()
-		}
+		closeAll(carries)
 		done()
 	})
+}
+
+func closeAll(carries []*carry) {
+	for _, c := range carries {
+		c.close()
+	}
 }
 
 // bury takes the flow out of the tables and into the history.
@@ -301,10 +306,14 @@ func (f *flow) completeRaw() {
 }
 
 // drain ends the flow because the gateway does: what is in handshake is given
-// back by its own goroutine, what is carried is reset. A client's flow has that
-// goroutine from the beginning; both look at draining when they hand over.
+// back by its handshake, what is carried is reset. A client's flow has one from
+// the beginning; those that begin or hand over later look at draining themselves.
 func (f *flow) drain() {
-	if f.getState() < StateCarrying && (f.side == SideClient || f.negotiating() != nil) {
+	hs := f.negotiating()
+	if f.getState() < StateCarrying && (f.side == SideClient || hs != nil) {
+		if hs != nil {
+			hs.input(func(now time.Time) []negotiate.Action { return hs.hs.Cancel(now, negotiate.ReasonDrained) })
+		}
 		return
 	}
 	if f.getState() < StateCarrying { // half open: the client comes back by itself

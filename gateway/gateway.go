@@ -42,7 +42,6 @@ type gateway struct {
 	shards  []*shard
 	fabrics []fabric
 	absent  []DeviceInfo // configured, and not there
-	control *controlQueue
 	accept  LegListener
 	seed    maphash.Seed
 	rate    *rate.Limiter
@@ -87,8 +86,8 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
-		flows: map[Tuple]*flow{}, control: newControlQueue(),
-		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+		flows: map[Tuple]*flow{},
+		rate:  rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
@@ -116,7 +115,7 @@ func (g *gateway) build(h Host) error {
 	}); err != nil {
 		return err
 	}
-	if g.accept, err = g.legs.Listen(g.appAccepted); err != nil {
+	if g.accept, err = g.legs.Listen(g.shards[0], g.appAccepted); err != nil {
 		return fmt.Errorf("app legs: %w", err)
 	}
 	g.openDatagrams(h)
@@ -239,8 +238,8 @@ func (g *gateway) admit() negotiate.Reason {
 }
 
 // appAccepted gives an accepted app leg to its flow.
-func (g *gateway) appAccepted(c AppConn, t Tuple) {
-	leg := newAppLeg(c, t)
+func (g *gateway) appAccepted(fd int, t Tuple) {
+	leg := newAppLeg(fd, t)
 	f := g.find(t)
 	if f == nil || f.side != SideClient {
 		leg.reset()
@@ -358,7 +357,6 @@ func (g *gateway) close() {
 	if g.stack != nil {
 		_ = g.stack.Close()
 	}
-	g.control.close()
 	g.closeShards()
 }
 

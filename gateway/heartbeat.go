@@ -34,10 +34,10 @@ func (p *pulse) alive(now time.Time) bool {
 	return now.Sub(p.at) < stuckAfter
 }
 
-// beatLoop writes the heartbeat as long as every shard and accept loop turns
+// beatLoop writes the heartbeat as long as every shard turns
 // (docs/ARCHITECTURE.md "Shards"), until ctx ends.
 func (g *gateway) beatLoop(ctx context.Context) {
-	pulses := []pulse{{ticks: g.accept.Ticks}}
+	var pulses []pulse
 	for _, s := range g.shards {
 		pulses = append(pulses, pulse{ticks: s.ticks.Load})
 	}

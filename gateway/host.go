@@ -66,25 +66,38 @@ type Steering interface {
 	Close() error
 }
 
-// Legs makes the sockets that face the local applications.
+// Legs makes the sockets that face the local applications: non-blocking TCP
+// sockets, or stand-ins on in-memory hosts, whose SO_LINGER is {1, 0}. A
+// descriptor that a callback gets is the callee's to close.
 type Legs interface {
-	// Listen starts to accept the connections whose SYN the gateway hands over;
-	// accept is called for each, on goroutines of the listener, and must not
+	// Listen accepts the connections whose SYN the gateway hands over; accept is
+	// called for each, on the loop or on goroutines of the listener, and must not
 	// block.
-	Listen(accept func(AppConn, Tuple)) (LegListener, error)
-	// Dial connects to the local application t.Local from t.Remote, the
-	// client's own address.
-	Dial(ctx context.Context, t Tuple) (AppConn, error)
+	Listen(on Loop, accept func(fd int, t Tuple)) (LegListener, error)
+	// Dial begins to connect to the local application t.Local from t.Remote, the
+	// client's own address. It and cancel are called on the loop and do not block.
+	// done is called once, on the loop, after Dial has returned and unless it was
+	// cancelled.
+	Dial(on Loop, t Tuple, done func(fd int, err error)) (cancel func())
 }
 
 // LegListener accepts app legs on a client host.
 type LegListener interface {
-	// Ticks grows as long as the accept loops are alive.
-	Ticks() uint64
-	// Close ends the loops; accept is not called any more.
+	// Close ends it; accept is not called any more.
 	Close() error
 }
 
-// AppConn is the socket that faces a local application: a kernel TCP socket,
-// or a stand-in on in-memory hosts. Its SO_LINGER is {1, 0}.
-type AppConn = appConn
+// Loop is an event loop of the gateway.
+type Loop interface {
+	// Watch calls fn, on the loop, at each edge of a descriptor, with the events of
+	// epoll. Unwatch ends that. Both are called on the loop.
+	Watch(fd int, fn func(events uint32)) error
+	Unwatch(fd int)
+	// Post runs fn on the loop, soon. Call does and waits for it; it is not called on
+	// the loop.
+	Post(fn func())
+	Call(fn func())
+	// After calls fn on the loop, once, d from now, unless it is stopped. Both are
+	// called on the loop.
+	After(d time.Duration, fn func()) (stop func())
+}

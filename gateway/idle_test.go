@@ -30,7 +30,7 @@ func TestIdleFlows(t *testing.T) {
 	conns := []*pairConn{p.dial(t, negotiate.CarrierSHM)}
 	queuePairs := func() (sum int) {
 		for _, s := range conns[0].flow[0].g.shards {
-			s.call(func() {
+			s.Call(func() {
 				for _, q := range s.cqs {
 					sum += len(q.flows)
 				}

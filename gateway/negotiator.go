@@ -3,7 +3,7 @@ package gateway
 import (
 	"errors"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -21,75 +21,110 @@ type machine interface {
 	State() string
 }
 
-// negotiator runs one handshake: it feeds the sans-IO machine with what the
-// wire, the application and the carriers report, and executes its actions. One
-// goroutine per flow in handshake; it leaves when the flow is carried, raw or
-// over.
+// negotiator runs one handshake on the shard of its flow: it feeds the sans-IO
+// machine with what the wire, the application and the carriers report, and
+// executes its actions. Everything but input and look is called on the
+// shard. It leaves when the flow is carried, raw or over.
 type negotiator struct {
 	f    *flow
+	s    *shard
 	hs   machine
-	box  *mailbox
-	done bool // nothing is left for this goroutine
+	done bool // nothing is left to do here
+
+	looking  atomic.Bool // a look at the wire leg is posted
+	left     atomic.Bool // leave was called
+	deadline timer
 
 	reading func() bool                            // whether hs wants the wire leg read
 	execute func(a negotiate.Action)               // one action
 	eof     func(now time.Time) []negotiate.Action // the peer ended its direction
+	leaving func()                                 // ends what was begun and is wanted no more; may be nil
 }
 
 // input queues something that happened; false means the handshake is over and
-// what came late is the caller's to undo.
+// what came late is the caller's to undo. Where it ends with the queue not empty,
+// the machine takes no notice, and fn itself has to undo what came late. Safe for
+// concurrent use.
 func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) bool {
-	return n.box.put(func() { n.do(fn(time.Now())) })
+	if n.left.Load() {
+		return false
+	}
+	n.s.post(func() {
+		n.do(fn(time.Now()))
+		n.settle()
+	})
+	return true
 }
 
-// run executes start and then whatever follows, until done. A flow that is
-// handed over while the gateway goes down is ended here: drain has passed it by.
-func (n *negotiator) run(start []negotiate.Action) {
-	defer func() {
-		n.leave()
-		select {
-		case <-n.f.g.draining:
-			n.f.abort(negotiate.ReasonDrained, false)
-		default:
-		}
-	}()
-	n.f.wire.SetNotify(n.box.signal)
+// look asks for a look at the wire leg. It only posts.
+func (n *negotiator) look() {
+	if !n.left.Load() && n.looking.CompareAndSwap(false, true) {
+		n.s.post(n.looked)
+	}
+}
+
+func (n *negotiator) looked() {
+	n.looking.Store(false) // before the reads: what comes behind them is another look's
+	n.settle()
+}
+
+// begin executes start; the flow has its wire leg. The gateway waits for the
+// handshake to leave.
+func (n *negotiator) begin(start []negotiate.Action) {
+	n.deadline = newTimer(n.expired)
+	n.looking.Store(true)
+	n.f.wire.SetNotify(n.look)
 	n.do(start)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	draining := n.f.g.draining
-	for !n.done {
-		n.readWire()
-		if n.done {
-			return
-		}
-		timer.Reset(n.patience())
-		select {
-		case <-n.box.wake:
-			for _, fn := range n.box.take() {
-				fn()
-			}
-		case now := <-timer.C:
-			n.readWire() // what has arrived counts before the deadline
-			if !n.done {
-				n.do(n.hs.Tick(now))
-			}
-		case <-n.f.gone:
-			n.done = true
-		case <-draining:
-			draining = nil
-			n.do(n.hs.Cancel(time.Now(), negotiate.ReasonDrained))
-		}
+	select {
+	case <-n.f.g.draining: // drain has passed it by
+		n.do(n.hs.Cancel(time.Now(), negotiate.ReasonDrained))
+	default:
 	}
+	n.looked()
 }
 
-// patience is the time until the machine wants a tick.
-func (n *negotiator) patience() time.Duration {
-	at := n.hs.Deadline()
-	if at.IsZero() {
-		return time.Hour // somebody else's timer ends this state: a dial, the flow
+// settle follows everything that happens.
+func (n *negotiator) settle() {
+	if n.left.Load() {
+		return
 	}
-	return max(0, time.Until(at))
+	n.done = n.done || n.f.hasEnded()
+	n.readWire()
+	if n.done {
+		n.leave()
+		return
+	}
+	n.s.setTimer(&n.deadline, n.hs.Deadline()) // none: somebody else's timer ends this state
+}
+
+// expired is called at the machine's deadline.
+func (n *negotiator) expired() {
+	n.readWire() // what has arrived counts before the deadline
+	if !n.done {
+		n.do(n.hs.Tick(time.Now()))
+	}
+	n.settle()
+}
+
+// leave ends the handshake: effects of what comes too late on a finished machine
+// are none, but legs and carriers that arrive with it are undone by their
+// closures. A flow that is handed over while the gateway goes down is ended here:
+// drain has passed it by.
+func (n *negotiator) leave() {
+	if n.left.Swap(true) {
+		return
+	}
+	defer n.f.g.wg.Done()
+	n.done = true
+	n.s.setTimer(&n.deadline, time.Time{})
+	if n.leaving != nil {
+		n.leaving()
+	}
+	select {
+	case <-n.f.g.draining:
+		n.f.abort(negotiate.ReasonDrained, false)
+	default:
+	}
 }
 
 func (n *negotiator) do(actions []negotiate.Action) {
@@ -102,15 +137,11 @@ func (n *negotiator) do(actions []negotiate.Action) {
 	n.f.follow(n.hs.State())
 }
 
-// wireBuffers are what handshakes read their wire legs into.
-var wireBuffers = sync.Pool{New: func() any { return new([4096]byte) }}
-
 // readWire gives the machine what the wire leg has.
 func (n *negotiator) readWire() {
-	buf := wireBuffers.Get().(*[4096]byte)
-	defer wireBuffers.Put(buf)
+	buf := n.s.scratch[:]
 	for !n.done && n.reading() {
-		k, err := n.f.wire.Read(buf[:])
+		k, err := n.f.wire.Read(buf)
 		now := time.Now()
 		switch {
 		case errors.Is(err, netstack.ErrWouldBlock):
@@ -126,19 +157,11 @@ func (n *negotiator) readWire() {
 	}
 }
 
-// leave runs what came too late: its effects on a finished machine are none,
-// but legs and carriers that arrived with it are undone by their closures.
-func (n *negotiator) leave() {
-	for _, fn := range n.box.close() {
-		fn()
-	}
-}
-
 // send writes a CLC message. The send buffer of a young connection takes it
 // whole; anything else is a wire leg that is lost.
 func (n *negotiator) send(b []byte) {
 	if k, err := n.f.wire.Write(b); err != nil || k < len(b) {
-		n.box.put(func() { n.do(n.hs.WireLost(time.Now())) })
+		n.input(n.hs.WireLost)
 	}
 }
 

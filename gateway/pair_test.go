@@ -7,15 +7,16 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/rsocket"
 )
 
 // rdmaCarriers are those with a queue pair, allCarriers those a flow can have.
@@ -30,15 +31,15 @@ const patience = 30 * time.Second
 // noLegs accepts and dials nothing: tests hand legs over themselves.
 type noLegs struct{}
 
-func (noLegs) Listen(func(AppConn, Tuple)) (LegListener, error) { return &tickingListener{}, nil }
+func (noLegs) Listen(Loop, func(int, Tuple)) (LegListener, error) { return noListener{}, nil }
 
-func (noLegs) Dial(context.Context, Tuple) (AppConn, error) { return nil, net.ErrClosed }
+func (noLegs) Dial(on Loop, _ Tuple, done func(int, error)) func() {
+	return on.After(0, func() { done(-1, net.ErrClosed) })
+}
 
-type tickingListener struct{ n atomic.Uint64 }
+type noListener struct{}
 
-func (l *tickingListener) Ticks() uint64 { return l.n.Add(1) }
-
-func (*tickingListener) Close() error { return nil }
+func (noListener) Close() error { return nil }
 
 // testGateway is a gateway without datapath and applications, on a host with
 // one address.
@@ -104,7 +105,7 @@ type pairConn struct {
 }
 
 // legPair returns an application's socket and the gateway's side of it.
-func legPair(t require.TestingT) (app, leg *net.TCPConn) {
+func legPair(t require.TestingT) (app *net.TCPConn, leg int) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -112,8 +113,13 @@ func legPair(t require.TestingT) (app, leg *net.TCPConn) {
 	require.NoError(t, err)
 	s, err := ln.Accept()
 	require.NoError(t, err)
+	defer s.Close()
 	require.NoError(t, s.(*net.TCPConn).SetLinger(0))
-	return c.(*net.TCPConn), s.(*net.TCPConn)
+	rc, err := s.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) { leg, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }))
+	require.NoError(t, err)
+	return c.(*net.TCPConn), leg
 }
 
 // begin makes the flows of a connection whose negotiation is about to end.
@@ -155,11 +161,17 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	c0, offer, err := fb0.offer(f0, s0)
 	require.NoError(t, err)
 	require.True(t, f0.addCarry(c0))
-	c1, answer, err := fb1.answer(context.Background(), f1, s1, offer, &negotiate.Proposal{HostID: f0.g.hostID})
-	require.NoError(t, err)
-	require.True(t, f1.addCarry(c1))
-	require.NoError(t, <-c1.connecting(offer, answer, nil).err)
-	s0.call(func() { err = fb0.connect(c0, answer) })
+	require.NoError(t, fb1.meet(context.Background(), offer))
+	var answers []negotiate.CarrierOffer
+	var reason negotiate.Reason
+	p := &negotiate.Proposal{HostID: f0.g.hostID, Carriers: []negotiate.CarrierOffer{offer}}
+	s1.Call(func() {
+		answers, reason = f1.answerOffers(p, nil, func(*carry) func(rsocket.Events) { return nil })
+	})
+	require.Equal(t, negotiate.ReasonNone, reason)
+	require.Len(t, answers, 1)
+	answer := answers[0]
+	s0.Call(func() { err = fb0.connect(c0, answer) })
 	require.NoError(t, err)
 }
 
@@ -222,7 +234,7 @@ func (p *gatewayPair) empty(t require.TestingT) {
 		require.Zero(t, g.pool.Stats().Used)
 		require.Zero(t, g.pool.Stats().Quarantined)
 		s := g.shards[0]
-		s.call(func() {
+		s.Call(func() {
 			for _, q := range s.cqs {
 				require.Empty(t, q.flows)
 			}

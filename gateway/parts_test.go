@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,49 +15,22 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// TestMailboxLosesNothing: what put took is run by the owner or returned by
-// close; what it refused is neither.
-func TestMailboxLosesNothing(t *testing.T) {
-	m := newMailbox()
-	var taken, ran atomic.Int64
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for m.put(func() { ran.Add(1) }) {
-				taken.Add(1)
-			}
-		})
-	}
-	for range 200 {
-		<-m.wake
-		for _, fn := range m.take() {
-			fn()
-		}
-	}
-	for _, fn := range m.close() {
-		fn()
-	}
-	wg.Wait()
-	require.Equal(t, taken.Load(), ran.Load())
-	require.Empty(t, m.close())
-	require.False(t, m.put(func() {}))
-	m.signal() // of a wire that does not know yet
-	m.signal()
-}
-
-// TestLegEndsAsPlanned: reset until it is clean, taken or not, and once.
+// TestLegEndsAsPlanned: reset until it is clean, in a relay or not, and once.
 func TestLegEndsAsPlanned(t *testing.T) {
-	for _, taken := range []bool{false, true} {
+	for _, relayed := range []bool{false, true} {
 		for _, clean := range []bool{false, true} {
-			app, conn := legPair(t)
-			leg := newAppLeg(conn, Tuple{})
-			if taken {
+			app, fd := legPair(t)
+			leg := newAppLeg(fd, Tuple{})
+			if relayed {
+				require.NoError(t, leg.forRelay())
+				_, err := leg.conn.Write([]byte("x"))
+				require.NoError(t, err)
+				require.ErrorIs(t, leg.forRelay(), errLegClosed, "once")
+			} else {
 				fd, err := leg.take()
 				require.NoError(t, err)
+				require.GreaterOrEqual(t, fd, legFloor)
 				_, err = unix.Write(fd, []byte("x"))
-				require.NoError(t, err)
-			} else {
-				_, err := conn.Write([]byte("x"))
 				require.NoError(t, err)
 			}
 			if clean {
@@ -77,23 +49,22 @@ func TestLegEndsAsPlanned(t *testing.T) {
 			}
 			_, err = leg.take()
 			require.ErrorIs(t, err, errLegClosed)
-			require.True(t, leg.delivered())
+			require.ErrorIs(t, leg.forRelay(), errLegClosed)
 			_ = app.Close()
 		}
 	}
 }
 
-// TestLegTakenWhileReset: whoever comes first, the descriptor is closed by the
-// leg or never made, and the application sees a reset.
-func TestLegTakenWhileReset(t *testing.T) {
+// TestLegRelayedWhileReset: whoever comes first, the socket is closed once and the
+// application sees a reset.
+func TestLegRelayedWhileReset(t *testing.T) {
 	for range 50 {
-		app, conn := legPair(t)
-		leg := newAppLeg(conn, Tuple{})
+		app, fd := legPair(t)
+		leg := newAppLeg(fd, Tuple{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if fd, err := leg.take(); err != nil {
+			if err := leg.forRelay(); err != nil {
 				require.ErrorIs(t, err, errLegClosed)
-				require.Equal(t, -1, fd)
 			}
 		})
 		wg.Go(leg.reset)
@@ -106,24 +77,26 @@ func TestLegTakenWhileReset(t *testing.T) {
 
 // TestResetWhoseErrorIsSpent: the end that reads find afterwards is none.
 func TestResetWhoseErrorIsSpent(t *testing.T) {
-	app, conn := legPair(t)
-	leg := newAppLeg(conn, Tuple{})
+	app, fd := legPair(t)
+	leg := newAppLeg(fd, Tuple{})
+	require.NoError(t, leg.forRelay())
 	require.False(t, leg.wasReset())
 	require.NoError(t, app.SetLinger(0))
 	require.NoError(t, app.Close())
 	var err error
 	for err == nil {
-		_, err = conn.Write([]byte("x")) // takes the error
+		_, err = leg.conn.Write([]byte("x")) // takes the error
 	}
-	_, err = conn.Read(make([]byte, 1))
+	_, err = leg.conn.Read(make([]byte, 1))
 	require.True(t, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET))
 	require.True(t, leg.wasReset())
 	leg.reset()
 
-	app, conn = legPair(t)
-	leg = newAppLeg(conn, Tuple{})
+	app, fd = legPair(t)
+	leg = newAppLeg(fd, Tuple{})
+	require.NoError(t, leg.forRelay())
 	require.NoError(t, app.CloseWrite())
-	_, err = conn.Read(make([]byte, 1))
+	_, err = leg.conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 	require.False(t, leg.wasReset(), "half closed")
 	leg.closeWrite()

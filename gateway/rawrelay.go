@@ -22,6 +22,7 @@ type rawRelay struct {
 // startRaw pumps from the application to the wire at once; the other
 // direction goes through the guard first (forward).
 func (f *flow) startRaw() *rawRelay {
+	lost := f.appLeg().forRelay() != nil
 	f.mu.Lock()
 	r := &rawRelay{f: f, leg: f.leg}
 	f.raw, f.carrier = r, CarrierRelay
@@ -31,6 +32,10 @@ func (f *flow) startRaw() *rawRelay {
 	f.wire.MarkCarrying()
 	f.wire.QuickACK()
 	_ = f.wire.SetKeepalive(2*time.Second, time.Second, 3)
+	if lost { // the flow has ended, or there is no descriptor left
+		f.abort(negotiate.ReasonDeviceFailed, false)
+		return r
+	}
 	f.g.wg.Add(1)
 	go r.toWire()
 	return r

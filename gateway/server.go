@@ -126,31 +126,30 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 
 // Accepted is called by netstack when the third ACK of an offered connection
 // has arrived.
-func (g *gateway) Accepted(conn *netstack.Conn) (serve func()) {
+func (g *gateway) Accepted(conn *netstack.Conn) {
 	f := g.find(Tuple(conn.Tuple()))
 	if f == nil || f.side != SideServer || f.isn != conn.ISN() || !g.hold() {
 		conn.Forget()
-		return nil
+		return
 	}
-	return func() { f.runServer(conn) }
+	f.g.shardFor(f).post(func() { f.serve(conn) })
 }
 
-// runServer owns the flow from the third ACK to the verdict.
-func (f *flow) runServer(conn *netstack.Conn) {
-	defer f.g.wg.Done()
+// serve begins the handshake behind the third ACK.
+func (f *flow) serve(conn *netstack.Conn) {
 	if !f.setWire(conn) {
 		conn.Forget()
+		f.g.wg.Done()
 		return
 	}
 	hs := negotiate.NewServer(negotiate.ServerConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, f.nonce)
 	s := &server{hs: hs}
-	s.negotiator = negotiator{f: f, hs: hs, box: newMailbox(), reading: hs.Reading, eof: hs.EOF}
-	s.execute = s.action
-	defer s.stopDial() // a flow that ended otherwise wants it no more
+	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF
+	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
 	if give := f.setNegotiator(&s.negotiator); give != nil {
 		s.fellBack(hs, give)
 	}
-	s.run(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
+	s.begin(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
 }
 
 func confirmed(c *netstack.Conn) negotiate.Confirmed {
@@ -168,7 +167,7 @@ func confirmed(c *netstack.Conn) negotiate.Confirmed {
 type server struct {
 	negotiator
 	hs      *negotiate.Server
-	cancel  context.CancelFunc // of the dial under way
+	cancel  func() // of the rendezvous or dial under way; nil: none
 	raw     *rawRelay
 	dropped bool // declined: no app leg is wanted any more
 }
@@ -181,7 +180,7 @@ func (s *server) action(a negotiate.Action) {
 	case negotiate.Serve:
 		f.peerID = a.Proposal.GatewayID
 		f.g.dgrams.Load().news(f.tuple, a.Proposal.DatagramPort, a.Proposal.GatewayID)
-		s.background(func(ctx context.Context) { s.serve(ctx, a.Proposal) })
+		s.meet(a.Proposal)
 	case negotiate.Drop:
 		s.dropped = true
 		s.stopDial()
@@ -190,7 +189,7 @@ func (s *server) action(a negotiate.Action) {
 		f.because(negotiate.ReasonAcceptLost, false)
 		f.countFallback(negotiate.ReasonAcceptLost)
 		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
-		s.background(s.dialRaw)
+		s.dial(ebpf.StateRaw, s.rawDialled)
 	case negotiate.RelayRaw:
 		s.raw = f.startRaw()
 	case negotiate.Forward:
@@ -208,60 +207,50 @@ func (s *server) action(a negotiate.Action) {
 	}
 }
 
-// background runs a step that waits, until the handshake drops it.
-func (s *server) background(step func(context.Context)) {
-	ctx, cancel := context.WithTimeout(s.f.g.ctx, dialTimeout)
-	s.cancel = cancel
-	over := make(chan struct{})
-	s.f.mu.Lock()
-	s.f.dialling = over
-	s.f.mu.Unlock()
-	s.f.g.wg.Go(func() {
-		defer close(over)
-		defer cancel()
-		step(ctx)
-	})
-}
-
-// dialTimeout bounds a dial of the local application where the client's budget
-// does not: a native client waits as long as its own kernel does.
-const dialTimeout = 60 * time.Second
-
 func (s *server) stopDial() {
 	if s.cancel != nil {
 		s.cancel()
+		s.cancel = nil
 	}
 }
 
-// serve reserves what the flow needs and then, last since the application sees
-// it, dials.
-func (s *server) serve(ctx context.Context, p *negotiate.Proposal) {
-	refused := func(r negotiate.Reason) {
-		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, r) })
-	}
-	answers, reason := s.f.answerOffers(ctx, p, s.early)
-	if reason != negotiate.ReasonNone {
-		refused(reason)
+// meet makes the acquaintance of the client's gateway, where a carrier needs that
+// and it takes time, and then answers.
+func (s *server) meet(p *negotiate.Proposal) {
+	strangers := s.f.strangers(p)
+	if len(strangers) == 0 {
+		s.answer(p, nil)
 		return
 	}
-	var offers []negotiate.CarrierOffer
-	meanwhile := !needsMemory(answers)
-	if !meanwhile {
-		if offers, reason = s.f.connected(answers); len(offers) == 0 {
-			refused(reason)
-			return
+	ctx, cancel := context.WithCancel(s.f.g.ctx)
+	s.cancel = cancel
+	s.f.g.wg.Go(func() {
+		defer cancel()
+		failed := map[negotiate.CarrierKind]error{}
+		for _, fb := range strangers {
+			if err := fb.meet(ctx, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
+				failed[fb.kind()] = err
+			}
 		}
+		s.input(func(time.Time) []negotiate.Action {
+			if !s.done && !s.dropped {
+				s.answer(p, failed)
+			}
+			return nil
+		})
+	})
+}
+
+// answer reserves what the flow needs and then, last since the application sees
+// it, dials. Carriers that failed already are left out.
+func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) {
+	offers, reason := s.f.answerOffers(p, failed, s.early)
+	if reason != negotiate.ReasonNone {
+		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, reason) })
+		return
 	}
-	leg, reason := s.f.dial(ctx, ebpf.StateServing)
-	if meanwhile {
-		var r negotiate.Reason
-		if offers, r = s.f.connected(answers); len(offers) == 0 && leg != nil {
-			leg.reset()
-			leg, reason = nil, r
-		}
-	}
-	s.join(leg, func(now time.Time) []negotiate.Action {
-		if leg == nil {
+	s.dial(ebpf.StateServing, func(now time.Time, reason negotiate.Reason) []negotiate.Action {
+		if reason != negotiate.ReasonNone {
 			return s.hs.Refused(now, reason)
 		}
 		return s.hs.Served(now, negotiate.Accept{
@@ -279,47 +268,57 @@ func (s *server) early(c *carry) func(rsocket.Events) {
 	}
 }
 
-func (s *server) dialRaw(ctx context.Context) {
-	leg, reason := s.f.dial(ctx, ebpf.StateRaw)
-	s.join(leg, func(now time.Time) []negotiate.Action { return s.hs.RawDialled(now, leg != nil, reason) })
+func (s *server) rawDialled(now time.Time, r negotiate.Reason) []negotiate.Action {
+	return s.hs.RawDialled(now, r == negotiate.ReasonNone, r)
 }
 
-// join gives the dialled leg to the flow and the result to the machine; a leg
-// nobody wants any more is reset.
-func (s *server) join(leg *appLeg, result func(time.Time) []negotiate.Action) {
-	if leg != nil && !s.f.setLeg(leg) {
-		leg.reset()
-		return
+// dial connects to the local application from the client's own address, and tells
+// the machine the result. The application's answer has to be steered to us, so the
+// entry moves first.
+func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []negotiate.Action) {
+	f, t := s.f, ebpf.Tuple(s.f.tuple)
+	refused := func(r negotiate.Reason) {
+		s.input(func(now time.Time) []negotiate.Action { return result(now, r) })
 	}
-	s.input(func(now time.Time) []negotiate.Action {
-		if leg != nil && s.dropped {
-			s.f.dropLocal()
-			return nil
-		}
-		return result(now)
-	})
-}
-
-// dial connects to the local application from the client's own address. Its
-// answer has to be steered to us, so the entry moves first.
-func (f *flow) dial(ctx context.Context, to ebpf.State) (*appLeg, negotiate.Reason) {
-	t := ebpf.Tuple(f.tuple)
 	if err := f.g.steer.Transition(t, f.isn, to, ebpf.StateWire); err != nil {
-		return nil, negotiate.ReasonClientGone
+		refused(negotiate.ReasonClientGone)
+		return
 	}
 	if _, err := f.g.steer.DestroySocket(t); err != nil {
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
 	}
-	conn, err := f.g.legs.Dial(ctx, f.tuple)
-	if err == nil {
-		return newAppLeg(conn, f.tuple), negotiate.ReasonNone
-	}
-	f.g.log.Debug("dial of the application", "flow_id", f.id, "error", err)
-	_ = f.g.steer.Transition(t, f.isn, ebpf.StateWire, to)
+	s.cancel = f.g.legs.Dial(s.s, f.tuple, func(fd int, err error) {
+		if err != nil {
+			f.g.log.Debug("dial of the application", "flow_id", f.id, "error", err)
+			_ = f.g.steer.Transition(t, f.isn, ebpf.StateWire, to)
+			refused(dialReason(err))
+			return
+		}
+		s.do(s.join(newAppLeg(fd, f.tuple), result))
+		s.settle()
+	})
+}
+
+// dialReason is why the application could not be reached.
+func dialReason(err error) negotiate.Reason {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, negotiate.ReasonAppRefused
+		return negotiate.ReasonAppRefused
 	}
-	return nil, negotiate.ReasonAppUnreachable
+	return negotiate.ReasonAppUnreachable
+}
+
+// join gives the dialled leg to the flow and the result to the machine; a leg
+// nobody wants any more is reset.
+func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []negotiate.Action) []negotiate.Action {
+	switch {
+	case !s.f.setLeg(leg):
+		leg.reset()
+	case s.dropped:
+		s.f.dropLocal()
+	default:
+		return result(time.Now(), negotiate.ReasonNone)
+	}
+	return nil
 }
 
 // returnSYN gives a peer's SYN to the kernel as if it had just arrived.

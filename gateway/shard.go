@@ -50,15 +50,20 @@ type shard struct {
 	cpu     int // the processor it runs on, -1: any
 	fds     map[int32]*carry
 	others  map[int32]func(events uint32) // descriptors that are no app leg's
-	again   []*carry                      // flows that used up their budget
-	spare   []*carry                      // the list again changes with
+	timers  timers
+	again   []*carry // flows that used up their budget
+	spare   []*carry // the list again changes with
 	spinner spinner
 	now     time.Time // when the turn began
 
-	mu      sync.Mutex // guards posted, ended and, for writing, kick
+	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
 	posted  []func()
-	ended   bool // nobody runs posted any more
+	unused  []func() // the list posted changes with
+	ended   bool     // nobody runs posted any more
 	hasPost atomic.Bool
+	asleep  atomic.Bool // it waits, or is about to: who posts has to ring
+
+	scratch [4096]byte // what a flow reads from its wire leg
 
 	ticks atomic.Uint64 // turns of the loop, for the heartbeat
 	begun atomic.Bool   // start was called
@@ -126,13 +131,16 @@ func (s *shard) post(fn func()) {
 	defer s.mu.Unlock()
 	s.posted = append(s.posted, fn)
 	s.hasPost.Store(true)
-	if len(s.posted) == 1 { // under mu: after close the descriptor is a stranger's
+	if s.asleep.CompareAndSwap(true, false) { // under mu: after close the descriptor is a stranger's
 		_, _ = unix.Write(s.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
 
-// call runs fn on the shard's thread and waits for it.
-func (s *shard) call(fn func()) {
+// Post implements Loop.
+func (s *shard) Post(fn func()) { s.post(fn) }
+
+// Call implements Loop: it runs fn on the shard's thread and waits for it.
+func (s *shard) Call(fn func()) {
 	ran := make(chan struct{})
 	s.post(func() { defer close(ran); fn() })
 	select {
@@ -196,10 +204,16 @@ func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 		s.runPosted()
 		worked = true
 	}
+	if s.runTimers(now) {
+		worked = true
+	}
 	if s.runAgain() {
 		worked = true
 	}
 	s.flush()
+	if len(s.timers) > 0 && (next.IsZero() || s.timers[0].at.Before(next)) {
+		next = s.timers[0].at
+	}
 	return worked, next
 }
 
@@ -256,11 +270,16 @@ func (s *shard) runPosted() {
 	s.hasPost.Store(false)
 	s.mu.Lock()
 	fns := s.posted
-	s.posted = nil
+	s.posted = s.unused
+	s.unused = nil
 	s.mu.Unlock()
-	for _, fn := range fns {
+	for i, fn := range fns {
+		fns[i] = nil
 		fn()
 	}
+	s.mu.Lock()
+	s.unused = fns[:0]
+	s.mu.Unlock()
 }
 
 // runAgain continues the flows that had used up their budget.
@@ -333,6 +352,7 @@ func (s *shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
 
 // arm reports whether every driver agrees that there is nothing to do.
 func (s *shard) arm() bool {
+	s.asleep.Store(true) // before the look: who posts looks in the other order
 	if s.hasPost.Load() {
 		return false
 	}
@@ -345,6 +365,7 @@ func (s *shard) arm() bool {
 }
 
 func (s *shard) disarm() {
+	s.asleep.Store(false)
 	for _, d := range s.drivers {
 		d.Disarm()
 	}

@@ -43,6 +43,18 @@ func (s *shard) watch(c *carry, fd int) error {
 	return nil
 }
 
+// Watch implements Loop.
+func (s *shard) Watch(fd int, fn func(events uint32)) error {
+	ev := unix.EpollEvent{
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd),
+	}
+	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("epoll add: %w", err)
+	}
+	s.others[int32(fd)] = fn
+	return nil
+}
+
 // watchFunc calls fn at each edge of a descriptor that can be read. The caller is
 // on the shard.
 func (s *shard) watchFunc(fd int, fn func(events uint32)) error {
@@ -53,8 +65,8 @@ func (s *shard) watchFunc(fd int, fn func(events uint32)) error {
 	return nil
 }
 
-// unwatchFunc takes back what watchFunc registered.
-func (s *shard) unwatchFunc(fd int) {
+// Unwatch implements Loop; it takes back what watchFunc registered, too.
+func (s *shard) Unwatch(fd int) {
 	delete(s.others, int32(fd))
 	_ = s.Remove(fd)
 }

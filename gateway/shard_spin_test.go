@@ -132,7 +132,7 @@ func TestSpinningShardTakesPosts(t *testing.T) {
 	}()
 	var ran atomic.Int64
 	for i := range 2000 {
-		s.call(func() { ran.Add(1) })
+		s.Call(func() { ran.Add(1) })
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -155,7 +155,7 @@ func TestShardIsBoundToItsProcessor(t *testing.T) {
 		s.halt()
 		s.closeFDs()
 	}()
-	s.call(func() {
+	s.Call(func() {
 		var set unix.CPUSet
 		require.NoError(t, unix.SchedGetaffinity(0, &set))
 		require.Equal(t, 1, set.Count())

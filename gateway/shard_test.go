@@ -64,7 +64,7 @@ func TestPostsRunInOrder(t *testing.T) {
 	for i := range 1000 {
 		s.post(func() { got = append(got, i) })
 	}
-	s.call(func() {})
+	s.Call(func() {})
 	require.Len(t, got, 1000)
 	for i, n := range got {
 		require.Equal(t, i, n)
@@ -95,7 +95,7 @@ func TestNoLostWakeUp(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				start := time.Now()
-				s.call(func() {})
+				s.Call(func() {})
 				if time.Since(start) > shardTick*3/4 {
 					slow.Add(1)
 				}
@@ -120,7 +120,7 @@ func TestDriverIsCalledInTime(t *testing.T) {
 	late := time.Duration(1 << 62)
 	for i := 0; i < 5 || i < 100 && late >= 20*time.Millisecond; i++ {
 		at := time.Now().Add(15 * time.Millisecond)
-		s.call(func() { d.next.Store(at.UnixNano()) })
+		s.Call(func() { d.next.Store(at.UnixNano()) })
 		now := <-d.expired
 		require.False(t, now.Before(at))
 		late = min(late, now.Sub(at))
@@ -135,7 +135,7 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 	s := startShard(t, d)
 	time.Sleep(2 * busyTail)
 	before := d.turns.Load()
-	s.call(func() { d.refuse.Store(100) })
+	s.Call(func() { d.refuse.Store(100) })
 	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 30*time.Second, time.Millisecond)
 	s.halt()
 	require.Equal(t, d.arms.Load(), d.disarms.Load())
@@ -187,7 +187,7 @@ func TestNobodyWaitsForAStoppedShard(t *testing.T) {
 			for range 300 {
 				posted.Add(1)
 				s.post(func() { ran.Add(1) })
-				s.call(func() {})
+				s.Call(func() {})
 			}
 		})
 	}

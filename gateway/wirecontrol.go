@@ -12,20 +12,23 @@ import (
 
 // wireControl is the wire leg of a flow with an rdma carrier: records only,
 // a few bytes per direction and life. The wire's notifications and the shard's
-// orders queue it for one of the control workers; no goroutine waits per flow.
+// orders queue it on the shard of the flow; no goroutine waits per flow. What
+// sends and reads runs there, and so does begin.
 //
 // It knows when the flow is over: END and HAVE{final} both ways, and nothing
 // left in the app leg's kernel (docs/PROTOCOL.md "Teardown").
 type wireControl struct {
 	f      *flow
+	s      *shard
 	queued atomic.Bool
+	look   func() // service: made once
 
 	mu      sync.Mutex // guards everything below
 	out     []byte     // records not yet taken by the wire leg
 	reader  negotiate.RecordReader
-	reading bool   // CONFIRM has passed: what comes now are records
-	over    bool   // the flow has ended
-	end     func() // ends the flow: decided under mu, done by unlock
+	reading bool     // CONFIRM has passed: what comes now are records
+	over    bool     // the flow has ended
+	then    []func() // decided under mu, done by unlock
 
 	endSent, endGot   bool
 	haveSent, haveGot bool
@@ -38,31 +41,36 @@ type wireControl struct {
 // after both directions have ended.
 const serverLinger = 5 * time.Second
 
+func newWireControl(f *flow, s *shard) *wireControl {
+	c := &wireControl{f: f, s: s}
+	c.look = c.service
+	return c
+}
+
 // begin starts to read records; rest are the first bytes of them.
 func (c *wireControl) begin(rest []byte) {
 	c.mu.Lock()
 	c.reading = true
 	c.parse(rest)
 	c.unlock()
-	c.f.wire.SetNotify(c.enqueue)
-	c.enqueue()
+	c.f.wire.SetNotify(c.enqueue) // which it does at once
 }
 
-// unlock gives mu back and then does what was decided under it: ending a flow
-// comes back to stop, and to other locks.
+// unlock gives mu back and then does what was decided under it: that comes back
+// to sendHave and stop, and to other locks.
 func (c *wireControl) unlock() {
-	end := c.end
-	c.end = nil
+	then := c.then
+	c.then = nil
 	c.mu.Unlock()
-	if end != nil {
-		end()
+	for _, fn := range then {
+		fn()
 	}
 }
 
-// enqueue asks a control worker to look at the wire leg. It never blocks.
+// enqueue asks the shard to look at the wire leg. It never blocks.
 func (c *wireControl) enqueue() {
 	if c.queued.CompareAndSwap(false, true) {
-		c.f.g.control.put(c)
+		c.s.post(c.look)
 	}
 }
 
@@ -116,9 +124,9 @@ func (c *wireControl) delivered() bool {
 	return c.haveGot
 }
 
-// service writes what is to be written and reads what is there. scratch is
-// the worker's.
-func (c *wireControl) service(scratch []byte) {
+// service writes what is to be written and reads what is there.
+func (c *wireControl) service() {
+	scratch := c.s.scratch[:]
 	c.queued.Store(false)
 	c.mu.Lock()
 	defer c.unlock()
@@ -168,14 +176,13 @@ func (c *wireControl) lost() {
 	}
 	c.haveGot = true
 	if !c.haveSent {
-		cr := c.f.chosen()
-		cr.s.post(cr.wireLost)
+		c.then = append(c.then, c.f.chosen().wireLost)
 	}
 }
 
 func (c *wireControl) abort(r negotiate.Reason, remote bool) {
 	c.over = true
-	c.end = func() { c.f.abort(r, remote) }
+	c.then = append(c.then, func() { c.f.abort(r, remote) })
 }
 
 // stop ends the control of a flow that has ended. With a reason the peer is
@@ -215,7 +222,7 @@ func (c *wireControl) record(rec negotiate.Record) {
 		c.f.to(StateClosing)
 		final := rec.Offset
 		cr := c.f.chosen()
-		cr.s.post(func() { cr.peerEnd(final) })
+		c.then = append(c.then, func() { cr.peerEnd(final) })
 	case negotiate.RecordHave:
 		if c.endSent && rec.Offset == c.final {
 			c.haveGot = true
@@ -244,7 +251,7 @@ func (c *wireControl) finish() {
 	}
 	if c.f.side == SideClient || c.wireGone {
 		c.over = true
-		c.end = c.f.complete
+		c.then = append(c.then, c.f.complete)
 		return
 	}
 	if c.timer == nil {
@@ -255,69 +262,4 @@ func (c *wireControl) finish() {
 			c.enqueue()
 		})
 	}
-}
-
-// controlQueue feeds the control workers. A wireControl is in it at most once.
-type controlQueue struct {
-	mu      sync.Mutex // guards everything below
-	ready   sync.Cond
-	items   []*wireControl
-	closed  bool
-	workers sync.WaitGroup
-}
-
-// controlWorkers is how many goroutines serve the wire legs of carried flows.
-const controlWorkers = 2
-
-func newControlQueue() *controlQueue {
-	q := &controlQueue{}
-	q.ready.L = &q.mu
-	for range controlWorkers {
-		q.workers.Add(1)
-		go q.work()
-	}
-	return q
-}
-
-func (q *controlQueue) put(c *wireControl) {
-	q.mu.Lock()
-	q.items = append(q.items, c)
-	q.mu.Unlock()
-	q.ready.Signal()
-}
-
-func (q *controlQueue) work() {
-	defer q.workers.Done()
-	scratch := make([]byte, 4096)
-	for {
-		c := q.next()
-		if c == nil {
-			return
-		}
-		c.service(scratch)
-	}
-}
-
-func (q *controlQueue) next() *wireControl {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.items) == 0 && !q.closed {
-		q.ready.Wait()
-	}
-	if len(q.items) == 0 {
-		return nil
-	}
-	c := q.items[0]
-	q.items[0] = nil
-	q.items = q.items[1:]
-	return c
-}
-
-// close lets the workers finish what is queued and waits for them.
-func (q *controlQueue) close() {
-	q.mu.Lock()
-	q.closed = true
-	q.mu.Unlock()
-	q.ready.Broadcast()
-	q.workers.Wait()
 }

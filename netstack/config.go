@@ -28,10 +28,8 @@ type Handler interface {
 	// client) and others. SYN.Raw is set with ErrOverload only.
 	NotAccepted(syn SYN, err error)
 	// Accepted hands over a connection whose third ACK arrived; the owner must
-	// end it by Close, Abort or Forget. What it returns, unless nil, is run on the
-	// goroutine of the handshake, which has nothing else to do any more: it may
-	// wait, and Close does not wait for it.
-	Accepted(c *Conn) (serve func())
+	// end it by Close, Abort or Forget.
+	Accepted(c *Conn)
 	// SYNACK reports a SYN-ACK of a tuple the stack does not know: the owner
 	// calls Adopt, on another goroutine. It may be called again for duplicates
 	// until Adopt was called.

@@ -75,10 +75,7 @@ func (r *recorder) NotAccepted(_ SYN, err error) {
 	r.notAccepted = append(r.notAccepted, err)
 }
 
-func (r *recorder) Accepted(c *Conn) func() {
-	r.accepted <- c
-	return nil
-}
+func (r *recorder) Accepted(c *Conn) { r.accepted <- c }
 
 func (r *recorder) SYNACK(s SYNACK) {
 	r.mu.Lock()

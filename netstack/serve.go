@@ -161,9 +161,7 @@ func (s *Stack) passive(r *tcp.ForwarderRequest) {
 	} else if f.state.CompareAndSwap(flowHandshake, flowDead) {
 		s.flows.bury(f)
 	}
-	if serve := s.handshakeOver(f, c, err); serve != nil {
-		serve()
-	}
+	s.handshakeOver(f, c, err)
 }
 
 // established makes the connection of a complete handshake; nil if it was given
@@ -182,9 +180,8 @@ func (s *Stack) established(f *flow, ep tcpip.Endpoint) *Conn {
 	return nil
 }
 
-// handshakeOver does the accounts and tells the owner, who may have something to
-// do on the goroutine of the handshake.
-func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) (serve func()) {
+// handshakeOver does the accounts and tells the owner.
+func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) {
 	v := f.serve
 	v.mu.Lock()
 	if v.timer != nil {
@@ -198,14 +195,14 @@ func (s *Stack) handshakeOver(f *flow, c *Conn, terr tcpip.Error) (serve func())
 	defer s.release()
 	if c != nil {
 		s.count.accepted.Add(1)
-		return s.cfg.Handler.Accepted(c)
+		s.cfg.Handler.Accepted(c)
+		return
 	}
 	if cause == nil {
 		cause = handshakeError(terr)
 	}
 	s.count.handshakeFailed.Add(1)
 	s.cfg.Handler.NotAccepted(v.syn, cause)
-	return nil
 }
 
 func handshakeError(terr tcpip.Error) error {

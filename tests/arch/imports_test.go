@@ -18,7 +18,8 @@ var allowed = map[string][]string{
 	"negotiate":            {},
 	"verbs":                {},
 	"verbs/...":            {"verbs"},
-	"verbs/soft":           {"verbs", "verbs/soft/wire"},
+	"verbs/shm":            {"verbs", "verbs/internal/..."},
+	"verbs/soft":           {"verbs", "verbs/internal/...", "verbs/soft/wire"},
 	"verbs/soft/wire":      {},
 	"rmb":                  {"verbs"},
 	"rsocket":              {"rmb", "verbs", "verbs/cm"},
@@ -29,6 +30,7 @@ var allowed = map[string][]string{
 	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
 	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
 	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
+	"internal/testnet/daemon":  {"gateway", "internal/testnet"},
 	// Programs that use the devices by themselves.
 	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
 	// A measurement on real hosts, which asks the gateways beside it.

@@ -16,6 +16,7 @@ import (
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/bench/load"
+	"github.com/smcgw/smcgw/internal/testnet/daemon"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
 )
 
@@ -66,15 +67,16 @@ func (p *pair) start(b *testing.B, n *testnet.Network, config string) {
 		require.NoError(b, err, string(out))
 	}
 	for _, h := range n.Hosts() {
-		file := filepath.Join(dir, h.Name+".yaml")
-		require.NoError(b, os.WriteFile(file, fmt.Appendf(nil, config, dir, h.Name), 0o600))
-		proc, err := h.Start(binary, "up", "-c", file)
+		_, admin, err := daemon.Start(b.Context(), h, daemon.Spec{
+			Executable: binary, File: filepath.Join(dir, h.Name+".yaml"),
+			Configuration: fmt.Sprintf(config, dir, h.Name), Socket: filepath.Join(dir, h.Name+".sock"),
+		})
 		require.NoError(b, err)
-		require.NoError(b, proc.WaitOutput(b.Context(), "gateway is up"))
+		b.Cleanup(admin.Close)
+		if h.Name == "h1" {
+			p.admin = admin
+		}
 	}
-	p.admin = gateway.NewAdminClient(filepath.Join(dir, "h1.sock"))
-	b.Cleanup(p.admin.Close)
-	time.Sleep(300 * time.Millisecond)
 }
 
 // alternate runs work over direct TCP and carried in turns and reports the

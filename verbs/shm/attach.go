@@ -59,6 +59,17 @@ func (d *Device) Attach(ctx context.Context, name string, key [16]byte) (*Peer, 
 	}
 }
 
+// Attached returns the connected peer with this rendezvous and key, or nil: Attach
+// would return it at once.
+func (d *Device) Attached(name string, key [16]byte) *Peer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[key]; p != nil && d.attaching[key] == nil && p.name == name && !d.closed {
+		return p
+	}
+	return nil
+}
+
 // begin finds the peer, the call under way, or begins one.
 func (d *Device) begin(name string, key [16]byte) (p *Peer, a *attempt, mine bool, err error) {
 	d.mu.Lock()

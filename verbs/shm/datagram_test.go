@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/completion"
 )
 
 // datagram is one of n bytes from offset 0 of the side's region.
@@ -68,7 +69,7 @@ func TestDatagramDropped(t *testing.T) {
 	b.NoError(connected.PostRecv(&verbs.RecvWR{}))
 	starving := b.ud(b.srq(1))
 	full := b.ud(nil)
-	full.rcq = &cq{vec: full.vec}
+	full.rcq = &cq{vec: full.vec} // no room at all
 	b.post(full, 0, 10)
 	for name, spoil := range map[string]func(wr *verbs.SendWR){
 		"key":         func(wr *verbs.SendWR) { wr.RemoteQKey++ },
@@ -166,7 +167,9 @@ func TestDatagramErrors(t *testing.T) {
 func TestSendQueueErrorFullCQ(t *testing.T) {
 	a, b := newSides(t)
 	from, to := a.ud(nil), b.ud(nil)
-	from.scq = &cq{vec: from.vec, depth: 1}
+	queue, err := completion.New[*qp](1, maxCQE, nil)
+	a.NoError(err)
+	from.scq = &cq{vec: from.vec, queue: queue}
 	a.NoError(from.PostSend(a.datagram(to, maxDatagram+1)))
 	a.NoError(from.PostSend(a.datagram(to, 1)))
 	a.NoError(from.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/completion"
 )
 
 // Limits of the device; see Attr.
@@ -115,13 +116,14 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	if attr.Depth < 1 || attr.Depth > maxCQE {
-		return nil, fmt.Errorf("completion queue depth %d: %w", attr.Depth, verbs.ErrInvalid)
+	queue, err := completion.New[*qp](attr.Depth, maxCQE, attr.Channel)
+	if err != nil {
+		return nil, err
 	}
 	if d.isClosed() {
 		return nil, verbs.ErrClosed
 	}
-	return &cq{vec: d.vectors[attr.Vector], depth: uint64(attr.Depth), channel: attr.Channel}, nil
+	return &cq{vec: d.vectors[attr.Vector], queue: queue}, nil
 }
 
 // Drive implements verbs.Device.

@@ -89,7 +89,7 @@ type block struct {
 func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	scq, ok1 := attr.SendCQ.(*cq)
 	rcq, ok2 := attr.RecvCQ.(*cq)
-	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.closed || rcq.closed {
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.queue.Closed() || rcq.queue.Closed() {
 		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
 	}
 	if kindOf(attr.Type) == 0 {

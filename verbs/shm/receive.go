@@ -169,7 +169,7 @@ func (q *qp) received(wc verbs.WC, solicited bool) {
 		q.rq.head++
 	}
 	q.got, q.inSend = 0, false
-	q.rcq.push(cqe{wc: wc, qp: q, retire: q.rq.head, recv: true}, solicited)
+	q.rcq.push(&cqe{WC: wc, QP: q, Retire: q.rq.head, Recv: true}, solicited)
 }
 
 // segment copies a part of a SEND out of the sender's staging memory.

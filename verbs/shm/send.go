@@ -244,11 +244,11 @@ func (q *qp) complete(s *sendSlot) bool {
 		q.scq.wait(q, &q.fullS)
 		return false
 	}
-	e := cqe{qp: q, retire: q.sq.done + 1}
-	e.wc = verbs.WC{
+	e := cqe{QP: q, Retire: q.sq.done + 1}
+	e.WC = verbs.WC{
 		WRID: s.wrID, Status: s.status, Opcode: s.op.WCOpcode(), ByteLen: s.length, QPNum: q.num, SrcQP: q.rem.qpn,
 	}
-	q.scq.push(e, false)
+	q.scq.push(&e, false)
 	return true
 }
 
@@ -298,13 +298,4 @@ func (q *qp) acknowledged(until uint64) bool {
 	q.ask()
 	q.seeConsumed()
 	return q.sq.acked >= until
-}
-
-// retired frees the queue entries up to a polled completion.
-func (q *qp) retired(e *cqe) {
-	if e.recv {
-		q.rq.retired = max(q.rq.retired, e.retire)
-	} else {
-		q.sq.retired = max(q.sq.retired, e.retire)
-	}
 }

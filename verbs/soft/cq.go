@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/completion"
 )
 
 // cq is a completion queue. When it is full it overruns: the completion is
@@ -13,35 +14,13 @@ import (
 // must not take down those of another one that share the CQ.
 type cq struct {
 	vec     *vector
-	depth   uint64
-	channel *verbs.CompChannel
 	users   atomic.Int32
-	closed  bool
+	queue   completion.Queue[*qp]
 	overrun bool
-
-	ring  []cqe // grows up to depth; length a power of two
-	head  uint64
-	tail  uint64
-	armed arming
-
 	waiters []*qp // have more to flush
 }
 
-// cqe is a completion with what its polling frees in the queue pair.
-type cqe struct {
-	wc     verbs.WC
-	qp     *qp
-	retire uint64 // work requests of the queue up to here are done with
-	recv   bool
-}
-
-type arming uint8
-
-const (
-	unarmed arming = iota
-	armedSolicited
-	armedAny
-)
+type cqe = completion.Entry[*qp]
 
 var _ verbs.CQ = (*cq)(nil)
 
@@ -50,37 +29,30 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	if attr.Depth < 1 || attr.Depth > maxCQE {
-		return nil, fmt.Errorf("completion queue depth %d: %w", attr.Depth, verbs.ErrInvalid)
+	queue, err := completion.New[*qp](attr.Depth, maxCQE, attr.Channel)
+	if err != nil {
+		return nil, err
 	}
 	if d.isClosed() {
 		return nil, verbs.ErrClosed
 	}
 	d.cqCount.Add(1)
-	return &cq{vec: d.vectors[attr.Vector], depth: uint64(attr.Depth), channel: attr.Channel}, nil
+	return &cq{vec: d.vectors[attr.Vector], queue: queue}, nil
 }
 
 // push adds a completion.
-func (c *cq) push(wc *verbs.WC, q *qp, retire uint64, recv, solicited bool) {
-	if c.tail-c.head >= c.depth {
+func (c *cq) push(e *cqe, solicited bool) {
+	if c.queue.Full() {
 		c.lose()
 		return
 	}
-	if c.tail-c.head == uint64(len(c.ring)) {
-		c.grow()
-	}
-	c.ring[c.tail&uint64(len(c.ring)-1)] = cqe{wc: *wc, qp: q, retire: retire, recv: recv}
-	c.tail++
-	if c.armed == armedAny || c.armed == armedSolicited && (solicited || wc.Status != verbs.WCSuccess) {
-		c.armed = unarmed
-		c.channel.Notify(c)
-	}
+	c.queue.Push(e, solicited, c)
 }
 
 // room tells whether a flushed work request can complete now; if not, q is run
 // again when there is room.
 func (c *cq) room(q *qp) bool {
-	if c.overrun || c.tail-c.head < c.depth {
+	if c.overrun || !c.queue.Full() {
 		return true
 	}
 	c.waiters = append(c.waiters, q)
@@ -97,30 +69,29 @@ func (c *cq) lose() {
 	c.vec.overruns = append(c.vec.overruns, c)
 }
 
-func (c *cq) grow() {
-	ring := make([]cqe, max(16, 2*len(c.ring)))
-	for i := c.head; i != c.tail; i++ {
-		ring[i&uint64(len(ring)-1)] = c.ring[i&uint64(len(c.ring)-1)]
+// retire frees the queue entries up to a polled completion.
+func retire(e *cqe) {
+	if e.Recv {
+		e.QP.rq.retired = max(e.QP.rq.retired, e.Retire)
+	} else {
+		e.QP.sq.retired = max(e.QP.sq.retired, e.Retire)
 	}
-	c.ring = ring
 }
 
 // Poll implements verbs.CQ.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
-	if c.closed {
+	if c.queue.Closed() {
 		return 0, verbs.ErrClosed
 	}
 	n := 0
-	for ; n < len(wcs) && c.head != c.tail; n++ {
-		e := &c.ring[c.head&uint64(len(c.ring)-1)]
-		wcs[n] = e.wc
-		if e.recv {
-			e.qp.rq.retired = max(e.qp.rq.retired, e.retire)
-		} else {
-			e.qp.sq.retired = max(e.qp.sq.retired, e.retire)
+	for ; n < len(wcs); n++ {
+		e := c.queue.Take()
+		if e == nil {
+			break
 		}
-		e.qp = nil
-		c.head++
+		wcs[n] = e.WC
+		retire(e)
+		e.QP = nil
 	}
 	if n > 0 && len(c.waiters) > 0 {
 		for _, q := range c.waiters {
@@ -129,38 +100,17 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 		clear(c.waiters)
 		c.waiters = c.waiters[:0]
 	}
-	if c.overrun && c.head == c.tail {
+	if c.overrun && c.queue.Empty() {
 		return n, verbs.ErrCQOverrun
 	}
 	return n, nil
 }
 
 // ReqNotify implements verbs.CQ.
-func (c *cq) ReqNotify(solicited bool) error {
-	switch {
-	case c.closed:
-		return verbs.ErrClosed
-	case c.channel == nil:
-		return fmt.Errorf("completion queue without channel: %w", verbs.ErrInvalid)
-	case !solicited:
-		c.armed = armedAny
-	case c.armed == unarmed:
-		c.armed = armedSolicited
-	}
-	return nil
-}
+func (c *cq) ReqNotify(solicited bool) error { return c.queue.ReqNotify(solicited) }
 
 // Resize implements verbs.CQ.
-func (c *cq) Resize(depth int) error {
-	switch {
-	case c.closed:
-		return verbs.ErrClosed
-	case depth < 1 || depth > maxCQE || uint64(depth) < c.tail-c.head:
-		return fmt.Errorf("completion queue depth %d: %w", depth, verbs.ErrInvalid)
-	}
-	c.depth = uint64(depth)
-	return nil
-}
+func (c *cq) Resize(depth int) error { return c.queue.Resize(depth) }
 
 // Vector implements verbs.CQ.
 func (c *cq) Vector() int { return c.vec.index }
@@ -170,10 +120,9 @@ func (c *cq) Close() error {
 	if n := c.users.Load(); n > 0 {
 		return fmt.Errorf("completion queue of %d queue pairs: %w", n, verbs.ErrBusy)
 	}
-	if !c.closed {
+	if !c.queue.Closed() {
 		c.vec.dev.cqCount.Add(-1)
 	}
-	c.closed = true
-	c.ring, c.head, c.tail = nil, 0, 0
+	c.queue.Close()
 	return nil
 }

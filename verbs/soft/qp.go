@@ -56,7 +56,7 @@ var _ verbs.QP = (*qp)(nil)
 func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	scq, ok1 := attr.SendCQ.(*cq)
 	rcq, ok2 := attr.RecvCQ.(*cq)
-	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.closed || rcq.closed {
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.queue.Closed() || rcq.queue.Closed() {
 		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
 	}
 	q := &qp{pd: p, vec: scq.vec, kind: attr.Type, cap: attr.Cap, sig: attr.SQSigAll, scq: scq, rcq: rcq}
@@ -251,5 +251,5 @@ func (q *qp) received(wc *verbs.WC, solicited bool) {
 		retire = 0 // the SRQ's entry became free when it was taken
 	}
 	w.active = false
-	q.rcq.push(wc, q, retire, true, solicited)
+	q.rcq.push(&cqe{WC: *wc, QP: q, Retire: retire, Recv: true}, solicited)
 }

@@ -157,10 +157,11 @@ func (q *qp) finish(status verbs.WCStatus) {
 	if status == verbs.WCSuccess && !q.sig && w.flags&verbs.SendSignaled == 0 {
 		return
 	}
-	wc := verbs.WC{
+	e := cqe{QP: q, Retire: q.sq.done}
+	e.WC = verbs.WC{
 		WRID: w.wrID, Status: status, Opcode: w.op.WCOpcode(), ByteLen: w.length, QPNum: q.num, SrcQP: q.attr.DestQPNum,
 	}
-	q.scq.push(&wc, q, q.sq.done, false, false)
+	q.scq.push(&e, false)
 }
 
 // flushSends completes everything that is posted, as far as there is room.

@@ -49,7 +49,7 @@ func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, 
 	if err := p.WaitOutput(ctx, programs.Held); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // what follows connections settles
+	if err := testnet.Sleep(ctx, time.Second); err != nil { // what follows connections settles
 		return nil, err
 	}
 	after, err := w.gatewayMemory()
@@ -61,7 +61,7 @@ func idleConnections(ctx context.Context, w way, d time.Duration) (_ []float64, 
 		return nil, err
 	}
 	begin := time.Now()
-	if err := sleep(ctx, 2*d); err != nil {
+	if err := testnet.Sleep(ctx, 2*d); err != nil {
 		return nil, err
 	}
 	end, err := w.gatewayCPU()

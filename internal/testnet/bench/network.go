@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/daemon"
 )
 
 // host is a host of the network with a control group of its own.
@@ -20,7 +21,7 @@ type host struct {
 	*testnet.Host
 
 	cgroup  *testnet.Cgroup
-	gateway *daemon // nil where none runs
+	gateway *gatewayProcess // nil where none runs
 	pins    pins
 }
 
@@ -149,8 +150,8 @@ cgroup_path: %[7]s
 limits: { handshake_timeout: 1s, new_flows_per_second: 100000, memory: 4GiB }
 %[8]s`
 
-// daemon is a running gateway.
-type daemon struct {
+// gatewayProcess is a running gateway.
+type gatewayProcess struct {
 	proc  *testnet.Proc
 	admin *gateway.AdminClient
 }
@@ -168,27 +169,22 @@ func (n *network) up(ctx context.Context, h *host, s setup) error {
 		}
 	}
 	policy.WriteString("  - { name: default, action: pass }\n")
-	file := filepath.Join(n.dir, h.Name+".yaml")
-	text := fmt.Sprintf(configuration, n.dir, h.Name, strings.Join(s.devices, ", "), &policy, s.carriers, s.shm, h.cgroup.Path, s.more)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("configuration of %s: %w", h.Name, err)
+	p, admin, err := daemon.Start(ctx, h.Host, daemon.Spec{
+		Executable: n.executable,
+		File:       filepath.Join(n.dir, h.Name+".yaml"),
+		Configuration: fmt.Sprintf(configuration, n.dir, h.Name, strings.Join(s.devices, ", "), &policy, s.carriers, s.shm,
+			h.cgroup.Path, s.more),
+		Socket: filepath.Join(n.dir, h.Name+".sock"),
+	})
+	if p != nil {
+		h.gateway = &gatewayProcess{proc: p, admin: admin}
 	}
-	p, err := h.Start(n.executable, "up", "-c", file)
-	if err != nil {
-		return fmt.Errorf("gateway on %s: %w", h.Name, err)
-	}
-	h.gateway = &daemon{proc: p, admin: gateway.NewAdminClient(filepath.Join(n.dir, h.Name+".sock"))}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := p.WaitOutput(ctx, "gateway is up"); err != nil {
-		return fmt.Errorf("gateway on %s: %w", h.Name, err)
-	}
-	return h.gateway.answers(ctx)
+	return err
 }
 
 // lastWords is how a gateway that is gone ended, and the beginning of the end of
 // what it printed; empty if it runs.
-func (d *daemon) lastWords() string {
+func (d *gatewayProcess) lastWords() string {
 	select {
 	case <-d.proc.Done():
 	default:
@@ -202,27 +198,4 @@ func (d *daemon) lastWords() string {
 		}
 	}
 	return fmt.Sprintf("; it ended (%v) and said: %s", d.proc.Wait(), said[max(0, len(said)-most):])
-}
-
-// answers waits until the admin socket does, and the heart beats.
-func (d *daemon) answers(ctx context.Context) error {
-	for {
-		if _, err := d.admin.Status(ctx); err == nil {
-			return sleep(ctx, 200*time.Millisecond)
-		} else if ctx.Err() != nil {
-			return fmt.Errorf("admin socket: %w", err)
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/bench/programs"
 )
 
@@ -123,7 +124,7 @@ func (h *host) listening(ctx context.Context, port uint16) error {
 		if err != nil || found {
 			return err
 		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := testnet.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("port %d of %s: nobody listens: %w", port, h.Name, err)
 		}
 	}

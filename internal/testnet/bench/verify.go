@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // claim is what is true of every connection of a variant: the carriers it may
@@ -70,7 +71,7 @@ func watch(c claim, of ...*host) func(ctx context.Context) (func(ctx context.Con
 			return nil, err
 		}
 		return func(ctx context.Context) error {
-			if err := sleep(ctx, settling); err != nil {
+			if err := testnet.Sleep(ctx, settling); err != nil {
 				return err
 			}
 			after, err := statuses(ctx, of)

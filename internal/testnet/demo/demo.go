@@ -11,6 +11,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/daemon"
 )
 
 // Options say where the demonstration writes and what it runs.
@@ -150,45 +151,16 @@ limits: { handshake_timeout: 1s }
 
 // up starts a gateway on a host and waits until it carries.
 func (s *show) up(h *testnet.Host, shmDir string) (*host, error) {
-	file := filepath.Join(s.dir, h.Name+".yaml")
-	text := fmt.Sprintf(config, s.dir, h.Name, webPort, redisPort, iperfPort, shmDir)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return nil, fmt.Errorf("configuration of %s: %w", h.Name, err)
+	p, admin, err := daemon.Start(s.ctx, h, daemon.Spec{
+		Executable:    s.Executable,
+		File:          filepath.Join(s.dir, h.Name+".yaml"),
+		Configuration: fmt.Sprintf(config, s.dir, h.Name, webPort, redisPort, iperfPort, shmDir),
+		Socket:        filepath.Join(s.dir, h.Name+".sock"),
+	})
+	if p == nil {
+		return nil, err
 	}
-	p, err := h.Start(s.Executable, "up", "-c", file)
-	if err != nil {
-		return nil, fmt.Errorf("gateway on %s: %w", h.Name, err)
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
-	defer cancel()
-	if err := p.WaitOutput(ctx, "gateway is up"); err != nil {
-		return nil, fmt.Errorf("gateway on %s: %w", h.Name, err)
-	}
-	g := &host{Host: h, proc: p, admin: gateway.NewAdminClient(filepath.Join(s.dir, h.Name+".sock"))}
-	return g, g.answers(ctx)
-}
-
-// answers waits until the gateway's admin socket does, and its heart beats.
-func (g *host) answers(ctx context.Context) error {
-	for {
-		if _, err := g.admin.Status(ctx); err == nil {
-			return sleep(ctx, 200*time.Millisecond)
-		} else if ctx.Err() != nil {
-			return fmt.Errorf("gateway on %s: %w", g.Name, err)
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return &host{Host: h, proc: p, admin: admin}, err
 }
 
 // close ends everything that build started.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 )
@@ -152,7 +153,7 @@ func (s *memoryShow) plainPeer() error {
 
 // reasonOf is why the last connection to an address stayed native.
 func (s *memoryShow) reasonOf(a netip.Addr) (string, error) {
-	if err := sleep(s.ctx, 300*time.Millisecond); err != nil {
+	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return "", err
 	}
 	list, err := s.g1.Admin().Conns(s.ctx, gateway.ConnQuery{All: true})
@@ -210,7 +211,7 @@ func (s *memoryShow) carrying(sent uint64) error {
 		if st.Flows[gateway.CarrierShm] > 0 && st.BytesTotal[gateway.CarrierShm].Tx > sent {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := testnet.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("the download is not carried: %w", err)
 		}
 	}

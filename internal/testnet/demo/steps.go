@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // plainPeer does the same with the host that runs no gateway.
@@ -40,7 +41,7 @@ func (s *show) plainPeer() error {
 // nativeBecause looks for connections to h3 in h1's list and their reason. The
 // gateway collects what the programs decided ten times a second.
 func (s *show) nativeBecause(reason string) (bool, string) {
-	if err := sleep(s.ctx, 300*time.Millisecond); err != nil {
+	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return false, err.Error()
 	}
 	list, err := s.g1.admin.Conns(s.ctx, gateway.ConnQuery{All: true})
@@ -107,7 +108,7 @@ func (s *show) carrying() error {
 		if st.Flows[gateway.CarrierShm] > 0 && st.BytesTotal[gateway.CarrierShm].Tx > 64<<20 {
 			return nil
 		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := testnet.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("the download is not carried: %w", err)
 		}
 	}
@@ -123,7 +124,7 @@ func (s *show) next() error {
 		{"the next connection, at once", "succeeds, native, within 2.1 s", 0, 2_100_000},
 		{"a connection 2 s later", "succeeds, native, without delay", 2 * time.Second, 500_000},
 	} {
-		if err := sleep(s.ctx, step.wait); err != nil {
+		if err := testnet.Sleep(s.ctx, step.wait); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)

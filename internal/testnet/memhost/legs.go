@@ -7,29 +7,72 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/netstack"
 )
 
+// dialTimeout bounds a dial that nobody gives up.
+const dialTimeout = time.Minute
+
 // Dial implements gateway.Legs.
-func (m *Model) Dial(ctx context.Context, t gateway.Tuple) (gateway.AppConn, error) {
+func (m *Model) Dial(on gateway.Loop, t gateway.Tuple, done func(fd int, err error)) (cancel func()) {
+	ctx, stop := context.WithTimeout(context.Background(), dialTimeout)
+	over := make(chan struct{})
+	d := &dial{fd: -1}
+	go func() {
+		defer close(over)
+		defer stop()
+		d.fd, d.err = m.dial(ctx, t)
+		on.Post(func() { d.tell(done) })
+	}()
+	return func() {
+		stop()
+		<-over // an application that was reached is reset before this returns
+		d.cancel()
+	}
+}
+
+// dial is a connection to an application that is being made; when it is, it
+// belongs to the loop.
+type dial struct {
+	fd   int // -1: none
+	err  error
+	over bool // told or cancelled
+}
+
+func (d *dial) tell(done func(fd int, err error)) {
+	if !d.over {
+		d.over = true
+		done(d.fd, d.err)
+	}
+}
+
+func (d *dial) cancel() {
+	if !d.over && d.fd >= 0 {
+		_ = unix.Close(d.fd)
+	}
+	d.over = true
+}
+
+func (m *Model) dial(ctx context.Context, t gateway.Tuple) (fd int, err error) {
 	app, err := m.sockets.Dial(ctx, t.Remote, t.Local)
 	if err != nil {
-		return nil, fmt.Errorf("dial the application: %w", err)
+		return -1, fmt.Errorf("dial the application: %w", err)
 	}
 	return m.join(app, ebpf.Tuple(t))
 }
 
 // join gives an app leg the descriptor that the gateway works on.
-func (m *Model) join(app *netstack.HostConn, t ebpf.Tuple) (gateway.AppConn, error) {
-	gw, far, err := m.pairs.pair()
+func (m *Model) join(app *netstack.HostConn, t ebpf.Tuple) (fd int, err error) {
+	fd, far, err := m.pairs.pair()
 	if err != nil {
 		app.Abort()
-		return nil, err
+		return -1, err
 	}
 	b := newBridge(app, far)
 	m.mu.Lock()
@@ -41,9 +84,9 @@ func (m *Model) join(app *netstack.HostConn, t ebpf.Tuple) (gateway.AppConn, err
 	b.start()
 	if closed {
 		b.abort()
-		return nil, errors.Join(errClosed, gw.Close())
+		return -1, errors.Join(errClosed, unix.Close(fd))
 	}
-	return gw, nil
+	return fd, nil
 }
 
 // legLives reports whether the app leg of a tuple still has something to
@@ -101,14 +144,13 @@ func (m *Model) killLegs() {
 }
 
 // Listen implements gateway.Legs.
-func (m *Model) Listen(accept func(gateway.AppConn, gateway.Tuple)) (gateway.LegListener, error) {
+func (m *Model) Listen(_ gateway.Loop, accept func(fd int, t gateway.Tuple)) (gateway.LegListener, error) {
 	all, err := m.sockets.ListenAll()
 	if err != nil {
 		return nil, fmt.Errorf("gateway listener: %w", err)
 	}
-	l := &legListener{m: m, all: all, accept: accept, queue: make(chan *netstack.HostConn), quit: make(chan struct{})}
-	l.loops.Go(l.take)
-	l.loops.Go(l.serve)
+	l := &legListener{m: m, all: all, accept: accept}
+	l.loop.Go(l.serve)
 	return l, nil
 }
 
@@ -116,72 +158,36 @@ func (m *Model) Listen(accept func(gateway.AppConn, gateway.Tuple)) (gateway.Leg
 type legListener struct {
 	m      *Model
 	all    *netstack.HostListener
-	accept func(gateway.AppConn, gateway.Tuple)
-	queue  chan *netstack.HostConn
-	quit   chan struct{}
-	once   sync.Once
-	ticks  atomic.Uint64
-	loops  sync.WaitGroup
+	accept func(fd int, t gateway.Tuple)
+	loop   sync.WaitGroup
 }
 
-// acceptTick is how often an idle accept loop shows that it is alive.
-const acceptTick = 40 * time.Millisecond
-
-// take moves connections from the listener, which cannot be waited for with a
-// timeout, to the queue, which can.
-func (l *legListener) take() {
+func (l *legListener) serve() {
 	for {
 		c, err := l.all.AcceptHost()
 		if err != nil {
 			return
 		}
-		select {
-		case l.queue <- c:
-		case <-l.quit:
-			c.Abort()
-			return
-		}
-	}
-}
-
-func (l *legListener) serve() {
-	tick := time.NewTicker(acceptTick)
-	defer tick.Stop()
-	for {
-		l.ticks.Add(1)
-		select {
-		case c := <-l.queue:
-			l.accepted(c)
-		case <-tick.C:
-		case <-l.quit:
-			return
-		}
+		l.accepted(c)
 	}
 }
 
 // accepted: the socket has the server's address, its peer is the application.
 func (l *legListener) accepted(c *netstack.HostConn) {
 	t := ebpf.Tuple{Local: addrOf(c.RemoteAddr()), Remote: addrOf(c.LocalAddr())}
-	conn, err := l.m.join(c, t)
+	fd, err := l.m.join(c, t)
 	if err != nil {
 		l.m.cfg.Logger.Warn("app leg", "error", err)
 		return
 	}
-	l.accept(conn, gateway.Tuple(t))
+	l.accept(fd, gateway.Tuple(t))
 }
 
 func addrOf(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 
-// Ticks implements gateway.LegListener.
-func (l *legListener) Ticks() uint64 { return l.ticks.Load() }
-
 // Close implements gateway.LegListener.
 func (l *legListener) Close() error {
-	var err error
-	l.once.Do(func() {
-		close(l.quit)
-		err = l.all.Close()
-	})
-	l.loops.Wait()
+	err := l.all.Close()
+	l.loop.Wait()
 	return err
 }

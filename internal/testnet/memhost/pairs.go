@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // pairs makes connected TCP sockets of this machine's own kernel: a descriptor
@@ -31,24 +33,47 @@ func newPairs() (*pairs, error) {
 	return &pairs{listener: l.(*net.TCPListener)}, nil
 }
 
-// pair returns both ends of a new connection. A close of the gateway's end
-// resets it until it is told otherwise (gateway.AppConn).
-func (p *pairs) pair() (gateway, bridge *net.TCPConn, err error) {
+// pair returns both ends of a new connection, the gateway's as a non-blocking
+// descriptor. A close of that resets it until it is told otherwise
+// (gateway.Legs).
+func (p *pairs) pair() (gateway int, bridge *net.TCPConn, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := net.Dialer{Timeout: pairTimeout, KeepAlive: -1}
 	c, err := d.Dial("tcp", p.listener.Addr().String())
 	if err != nil {
-		return nil, nil, fmt.Errorf("loopback socket: %w", err)
+		return -1, nil, fmt.Errorf("loopback socket: %w", err)
 	}
-	gateway = c.(*net.TCPConn)
-	if bridge, err = p.accept(gateway.LocalAddr()); err == nil {
-		err = gateway.SetLinger(0)
+	defer c.Close()
+	own := c.(*net.TCPConn)
+	gateway = -1
+	if bridge, err = p.accept(own.LocalAddr()); err == nil {
+		gateway, err = descriptor(own)
+	}
+	if err != nil && bridge != nil {
+		err = errors.Join(err, bridge.Close())
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("loopback socket: %w", err), gateway.Close())
+		return -1, nil, fmt.Errorf("loopback socket: %w", err)
 	}
 	return gateway, bridge, nil
+}
+
+// descriptor returns a duplicate of the socket, which resets when it is closed.
+func descriptor(c *net.TCPConn) (fd int, err error) {
+	if err := c.SetLinger(0); err != nil {
+		return -1, err
+	}
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd = -1
+	dup := func(f uintptr) { fd, err = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0) }
+	if cerr := rc.Control(dup); cerr != nil {
+		return -1, cerr
+	}
+	return fd, err
 }
 
 // accept waits for the connection from one address; strangers are sent away.

@@ -268,7 +268,7 @@ func (c *carry) endRx() {
 	}
 	c.rxEnded = true
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
-	c.f.ctl.sendHave(c.rxFinal, c.legEnds())
+	c.f.ctl.sendHave(c.rxFinal)
 }
 
 // peerEnd is END{final} of the wire leg.
@@ -309,19 +309,12 @@ func (c *carry) later() {
 // settle notices that the app leg's kernel has delivered everything after both
 // directions have ended. Until then the steering of the app leg must stay.
 func (c *carry) settle() {
-	if c.legEnds() {
-		c.f.ctl.legDelivered()
-	}
-}
-
-// legEnds reports, once, that the app leg has nothing left to do.
-func (c *carry) legEnds() bool {
 	if !c.txEnded || !c.rxEnded || c.legDone || c.closed || !legDelivered(c.fd) {
-		return false
+		return
 	}
 	c.legDone = true
 	c.s.unwatch(c.fd)
-	return true
+	c.f.ctl.legDelivered()
 }
 
 // broken is an error of the queue pair or of the peer's protocol.

@@ -52,6 +52,7 @@ type Datapath struct {
 	answer              [4096]byte // of diag; guarded by mu
 	routing             *routing
 	objs                *objects
+	traces              *traces
 	events              *ringbuf.Reader
 	steering            []link.Link // sk_lookup, A, W: in order of attachment
 	offering            []link.Link // connect programs, sockops

@@ -271,7 +271,8 @@ func (l SweepLimits) limit(s State) time.Duration {
 	}
 }
 
-// Sweep deletes stale entries and returns how many. An entry that changed since
+// Sweep deletes stale entries and returns how many, and has the programs forget
+// where there were others: it is due every second or so. An entry that changed since
 // it was looked at is kept.
 func (d *Datapath) Sweep(l SweepLimits) (int, error) {
 	if err := d.enter(); err != nil {
@@ -280,11 +281,14 @@ func (d *Datapath) Sweep(l SweepLimits) (int, error) {
 	defer d.leave()
 	now := time.Duration(monotonic())
 	var stale []Flow
-	err := d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
-		if age := l.limit(State(v.Word)); age > 0 && now-time.Duration(v.ChangedAt) > age {
-			stale = append(stale, v.flow(*k))
-		}
-		return true
+	err := d.traces.renew(func(found func(*smcgwFlowKey)) error {
+		return d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
+			found(k)
+			if age := l.limit(State(v.Word)); age > 0 && now-time.Duration(v.ChangedAt) > age {
+				stale = append(stale, v.flow(*k))
+			}
+			return true
+		})
 	})
 	n := 0
 	for _, f := range stale {

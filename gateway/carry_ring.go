@@ -28,7 +28,11 @@ const (
 	// farRing is the ring of a flow over a network while memory is plenty: four reads
 	// may be under way, and more does not fit the caches of a processor any more. Who
 	// waits for the answer to a ring that is full lets two processors wait.
-	farRing = 2 << 20
+	//
+	// It is a little less than 2 MiB so that a quarter of it is no multiple of a path
+	// MTU. The last packet of a message carries the immediate besides; a whole MTU in
+	// it would make it longer than those before it, and a train of its own.
+	farRing = 2<<20 - 8*128
 )
 
 // ringPlan decides how large the receive ring of a flow is. Small rings stay in

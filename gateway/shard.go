@@ -29,8 +29,9 @@ const (
 	// readCap bounds one read, so that a bulk flow announces its bytes while
 	// the next ones are still being copied.
 	readCap = 256 << 10
-	// farReadCap is readCap of flows over a network.
-	farReadCap = 512 << 10
+	// farReadCap is readCap of flows over a network: what fills grants of a farRing
+	// without a remainder.
+	farReadCap = farRing / 4
 )
 
 // shard is one event loop: a locked OS thread with its own epoll fd. A flow
@@ -54,6 +55,7 @@ type shard struct {
 	again   []*carry // flows that used up their budget
 	spare   []*carry // the list again changes with
 	spinner spinner
+	placer  placer
 	now     time.Time // when the turn began
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
@@ -167,6 +169,7 @@ func (s *shard) run() {
 	}
 	defer close(s.done)
 	s.pin()
+	defer s.placer.release()
 	events := make([]unix.EpollEvent, 256)
 	lastWork := time.Now()
 	for !s.stop.Load() {
@@ -192,6 +195,7 @@ func (s *shard) run() {
 // time a driver wants to be called again; zero = no wish.
 func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 	s.now = now
+	s.placer.expire(now)
 	for _, d := range s.drivers {
 		w, at := d.Progress(now)
 		worked = worked || w
@@ -317,6 +321,8 @@ func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 	limit := shardRest
 	if busy {
 		limit = busyTail
+	} else {
+		s.placer.release()
 	}
 	if !next.IsZero() {
 		limit = min(limit, max(0, next.Sub(now)))

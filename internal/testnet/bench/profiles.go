@@ -110,6 +110,9 @@ func (p *profiler) one(ctx context.Context, w *Work, c *Cell) (report.Profile, e
 	if err := errors.Join(err, got.err); err != nil {
 		return out, err
 	}
+	if len(values) != len(w.Metrics) {
+		return out, fmt.Errorf("%d numbers instead of %d", len(values), len(w.Metrics))
+	}
 	out.Value = values[0]
 	if err := p.count(&out, got); err != nil {
 		return out, err

@@ -119,6 +119,7 @@ func TestProfilesThatComeToNothing(t *testing.T) {
 		{bad, recorder(seen(fewest), nil, true), "no luck"},
 		{other, recorder(seen(fewest), nil, true), errOtherWay.Error()},
 		{gone, recorder(seen(fewest), nil, true), "no gateway"},
+		{f.cell("a"), recorder(seen(fewest), nil, true), "0 numbers instead of 1"},
 		{good, recorder("", errors.New("not allowed"), false), "not allowed"},
 		{good, recorder(seen(fewest-1), nil, false), "only 199 samples"},
 		{good, recorder("nonsense\n", nil, false), "not the output of perf script"},

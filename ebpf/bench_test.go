@@ -17,6 +17,8 @@ func BenchmarkNativeSegment(b *testing.B) {
 	objs := new(objects)
 	require.NoError(b, spec.LoadAndAssign(objs, nil))
 	defer func() { _ = objs.Close() }()
+	_, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset)
+	require.NoError(b, err)
 	frame := make([]byte, etherLen)
 	binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IP)
 	frame = append(frame, rawSegment()...)
@@ -64,6 +66,8 @@ func BenchmarkSweep(b *testing.B) {
 	d := &Datapath{objs: new(objects)}
 	require.NoError(b, spec.LoadAndAssign(d.objs, nil))
 	defer func() { _ = d.objs.Close() }()
+	d.traces, err = newTraces(d.objs, spec.Variables["smcgw_traces"].Offset)
+	require.NoError(b, err)
 	for i := range 20000 {
 		k := smcgwFlowKey{Family: family4, Lport: uint16(i)}
 		require.NoError(b, d.objs.Flows.Put(k, smcgwFlow{Word: uint64(StateCarrying)}))

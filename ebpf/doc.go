@@ -2,8 +2,8 @@
 // TCP connections with eBPF programs, and owns the two TUN devices through
 // which user space takes part.
 //
-// It exists so that a connection that stays native costs one parse and one hash
-// lookup and never wakes the gateway, and so that every decision that must hold
+// It exists so that a connection that stays native costs a look at its ports and
+// never wakes the gateway, and so that every decision that must hold
 // while the gateway is dead (heartbeat, released SYNs, retransmissions) is taken
 // in the kernel. It does not negotiate, speak TCP or move bytes: gateway does,
 // with the states and events of this package (docs/ARCHITECTURE.md "Steering").

@@ -215,11 +215,10 @@ func (d *Datapath) cas(t Tuple, a smcgwCasArgs) (err error) {
 	if a.Key, err = t.key(); err != nil {
 		return err
 	}
-	out := a
-	if _, err := d.objs.CAS.Run(&bpf.RunOptions{Context: a, ContextOut: &out}); err != nil {
-		return fmt.Errorf("compare and swap: %w", err)
+	if err := d.runCAS(&a); err != nil {
+		return err
 	}
-	switch out.Result {
+	switch a.Result {
 	case casOK:
 		return nil
 	case casNoFlow:
@@ -227,7 +226,7 @@ func (d *Datapath) cas(t Tuple, a smcgwCasArgs) (err error) {
 	case casReplaced:
 		return ErrReplaced
 	default:
-		return &StateError{Have: State(out.Have)}
+		return &StateError{Have: State(a.Have)}
 	}
 }
 
@@ -272,7 +271,8 @@ func (l SweepLimits) limit(s State) time.Duration {
 	}
 }
 
-// Sweep deletes stale entries and returns how many. An entry that changed since
+// Sweep deletes stale entries and returns how many, and has the programs forget
+// where there were others: it is due every second or so. An entry that changed since
 // it was looked at is kept.
 func (d *Datapath) Sweep(l SweepLimits) (int, error) {
 	if err := d.enter(); err != nil {
@@ -281,11 +281,14 @@ func (d *Datapath) Sweep(l SweepLimits) (int, error) {
 	defer d.leave()
 	now := time.Duration(monotonic())
 	var stale []Flow
-	err := d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
-		if age := l.limit(State(v.Word)); age > 0 && now-time.Duration(v.ChangedAt) > age {
-			stale = append(stale, v.flow(*k))
-		}
-		return true
+	err := d.traces.renew(func(found func(*smcgwFlowKey)) error {
+		return d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
+			found(k)
+			if age := l.limit(State(v.Word)); age > 0 && now-time.Duration(v.ChangedAt) > age {
+				stale = append(stale, v.flow(*k))
+			}
+			return true
+		})
 	})
 	n := 0
 	for _, f := range stale {

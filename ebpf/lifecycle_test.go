@@ -177,7 +177,7 @@ func TestMonitor(t *testing.T) {
 	cfg := config(nil)
 	cfg.Devices = nil // those of the default routes
 	d := h.open(cfg)
-	require.Zero(t, len(d.devices))
+	require.Empty(t, *d.present.Load())
 	h.do(func() {
 		require.NoError(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "e0", MTU: 4000}, PeerName: "e1"}))
 		setAddress(t, "e0", "10.80.0.1/24")

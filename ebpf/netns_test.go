@@ -20,7 +20,7 @@ import (
 )
 
 // requireRoot skips loudly, or fails where SMCGW_REQUIRE asks for root and bpf.
-func requireRoot(t *testing.T) {
+func requireRoot(t testing.TB) {
 	t.Helper()
 	missing := ""
 	if os.Geteuid() != 0 {
@@ -53,12 +53,12 @@ func tryBPF() error {
 // host is an anonymous network namespace; it goes when the last thread and
 // descriptor of it are gone.
 type host struct {
-	t  *testing.T
+	t  testing.TB
 	ns netns.NsHandle
 }
 
 // newHost makes a namespace with loopback up.
-func newHost(t *testing.T) *host {
+func newHost(t testing.TB) *host {
 	t.Helper()
 	h := &host{t: t}
 	onThread(func() {
@@ -135,7 +135,7 @@ func pausedHeart(d *Datapath) bool {
 }
 
 // pair joins two hosts: 10.77.0.1 fd77::1 and 10.77.0.2 fd77::2 on device w0.
-func pair(t *testing.T, a, b *host) {
+func pair(t testing.TB, a, b *host) {
 	t.Helper()
 	a.do(func() {
 		v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "w0"}, PeerName: "peer0"}
@@ -160,7 +160,7 @@ func pair(t *testing.T, a, b *host) {
 }
 
 // address configures a device.
-func address(t *testing.T, dev string, n byte) {
+func address(t testing.TB, dev string, n byte) {
 	t.Helper()
 	l, err := netlink.LinkByName(dev)
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -39,6 +40,8 @@ type objects struct {
 	UIDs    *bpf.Map `ebpf:"smcgw_uids"`
 	Cgroups *bpf.Map `ebpf:"smcgw_cgroups"`
 
+	Globals *bpf.Map `ebpf:".bss"` // smcgw_traces
+
 	Sockops   *bpf.Program `ebpf:"smcgw_sockops"`
 	Connect4  *bpf.Program `ebpf:"smcgw_connect4"`
 	Connect6  *bpf.Program `ebpf:"smcgw_connect6"`
@@ -59,7 +62,7 @@ func (o *objects) Close() error {
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
-		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services,
+		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Globals,
 	} {
 		errs = append(errs, m.Close())
 	}
@@ -130,6 +133,7 @@ func (d *Datapath) load() error {
 		}
 	}
 	spec.Maps["smcgw_flows"].MaxEntries = uint32(d.cfg.MaxFlows)
+	spec.Maps["smcgw_beat"].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
 	spec.Maps["smcgw_services"].MaxEntries = uint32(d.cfg.MaxServices)
 	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
@@ -140,6 +144,13 @@ func (d *Datapath) load() error {
 		return verifierError(err)
 	}
 	d.objs = objs
+	if d.traces, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset); err != nil {
+		return err
+	}
+	if d.beat, err = objs.Beat.Memory(); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	d.loaded, d.loadedAt = time.Now(), monotonic()
 	d.events, err = ringbuf.NewReader(objs.Events)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)

@@ -168,7 +168,7 @@ func writeTUN(t *testing.T, fd int, s segment) {
 
 // sniffer reads the TCP segments that pass a device of a namespace.
 type sniffer struct {
-	t  *testing.T
+	t  testing.TB
 	fd int
 }
 

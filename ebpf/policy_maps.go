@@ -54,6 +54,7 @@ func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64)
 	head := smcgwPolicyHead{
 		Any4: p.anyPeer4, Any6: p.anyPeer6, AnyPort: p.anyPort, AnyCgroup: p.anyCgroup, AnyUid: p.anyUID,
 		Inbound: p.inbound, Accelerate: p.accelerate, Automatic: p.automatic, Tcp: p.tcp, Udp: p.udp,
+		Prefixes4: bit(p.names(netip.Addr.Is4)), Prefixes6: bit(p.names(netip.Addr.Is6)),
 		Watch: bit(p.tcp&^p.inbound != 0), WatchUdp: bit(p.udp&^p.inbound != 0),
 	}
 	errs = append(errs, d.objs.Policy.Put(gen, head))
@@ -61,6 +62,16 @@ func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64)
 		return fmt.Errorf("policy: %w", err)
 	}
 	return nil
+}
+
+// names reports whether a rule names addresses of a family.
+func (p *Policy) names(family func(netip.Addr) bool) bool {
+	for q := range p.prefixes {
+		if family(q.Addr()) {
+			return true
+		}
+	}
+	return false
 }
 
 // generationBits is the part of an LPM key before the address.

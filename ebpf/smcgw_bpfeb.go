@@ -160,6 +160,8 @@ type smcgwPolicyHead struct {
 	Udp        uint64
 	Watch      uint32
 	WatchUdp   uint32
+	Prefixes4  uint32
+	Prefixes6  uint32
 }
 
 type smcgwPortKey struct {
@@ -232,6 +234,15 @@ const (
 	smcgwStatSTAT_SLOTS               smcgwStat = 30
 )
 
+type smcgwTraces struct {
+	_     structs.HostLayout
+	From  uint32
+	Apart [15]uint32
+	Now   uint32
+	Too   [15]uint32
+	At    [65536]uint32
+}
+
 type smcgwUidKey struct {
 	_      structs.HostLayout
 	Policy uint32
@@ -288,6 +299,7 @@ const (
 	smcgwVarNetnsCookie       = "netns_cookie"
 	smcgwVarSamplePeriod      = "sample_period"
 	smcgwVarSampleTokens      = "sample_tokens"
+	smcgwVarSmcgwTraces       = "smcgw_traces"
 	smcgwVarUnusedCasArgs     = "unused_cas_args"
 	smcgwVarUnusedEvent       = "unused_event"
 	smcgwVarUnusedStat        = "unused_stat"
@@ -394,6 +406,7 @@ type smcgwVariableSpecs struct {
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens  *ebpf.VariableSpec `ebpf:"sample_tokens"`
+	SmcgwTraces   *ebpf.VariableSpec `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.VariableSpec `ebpf:"unused_cas_args"`
 	UnusedEvent   *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedStat    *ebpf.VariableSpec `ebpf:"unused_stat"`
@@ -489,6 +502,7 @@ type smcgwVariables struct {
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens  *ebpf.Variable `ebpf:"sample_tokens"`
+	SmcgwTraces   *ebpf.Variable `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.Variable `ebpf:"unused_cas_args"`
 	UnusedEvent   *ebpf.Variable `ebpf:"unused_event"`
 	UnusedStat    *ebpf.Variable `ebpf:"unused_stat"`

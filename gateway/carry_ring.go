@@ -17,6 +17,9 @@ const (
 	hotPass  = 10 * time.Millisecond
 	leanPart = 16
 	passes   = 4
+	// ringRetry is how long a flow for which there was no memory goes on with the
+	// ring it has.
+	ringRetry = 10 * time.Second
 	// ringPage is what the first touch of memory brings in.
 	ringPage = 4096
 
@@ -42,6 +45,7 @@ const (
 type ringPlan struct {
 	first, most int
 
+	retry     time.Time // no other size before: there was no memory
 	began     time.Time // of the pass
 	passed    int       // bytes of it
 	largest   int       // turn of it
@@ -61,6 +65,9 @@ func (p *ringPlan) next(size, took int, spent bool, now time.Time) int {
 	p.hot = score(p.hot, p.spent && now.Sub(p.began) <= hotPass)
 	p.lean = score(p.lean, !p.spent && p.largest <= size/leanPart)
 	p.began, p.passed, p.largest, p.spent = now, 0, 0, false
+	if now.Before(p.retry) {
+		return size
+	}
 	switch {
 	case p.hot == passes && size < p.most:
 		p.hot, p.lean = 0, 0
@@ -122,7 +129,7 @@ func (c *carry) fitted(r *rmb.Region, err error) {
 	c.fitting = false
 	switch {
 	case err != nil:
-		c.rings.most = c.ep.RingSize() // there is none: the flow goes on with what it has
+		c.rings.retry = c.s.now.Add(ringRetry) // there is none: the flow goes on with what it has
 	case c.closed || c.ep.SwitchRing(r) != nil:
 		c.free(r)
 		if c.closed {

@@ -99,7 +99,10 @@ static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 wor
 			return -1;
 		f->syn_len = len;
 	}
-	return bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_ANY) ? -1 : 0;
+	if (bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_ANY))
+		return -1;
+	leave_trace(p->key.lport, p->key.rport);
+	return 0;
 }
 
 static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f)
@@ -169,7 +172,7 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return TCX_NEXT;
 	}
 	/* A tagged packet on the parent device has passed the VLAN device's program. */
-	if (skb->vlan_present)
+	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;
 	if (parse(skb, l2len, OUTBOUND, &p) != IPPROTO_TCP)
 		return datagram_out(skb, l2len);

@@ -238,7 +238,7 @@ static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 		set_mark(skb, 0);
 		return TCX_NEXT;
 	}
-	if (skb->vlan_present)
+	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);
 	if (!proto)

@@ -200,6 +200,8 @@ struct policy_head {
 	u64 udp;
 	u32 watch;      /* a rule about TCP asks for a cgroup or user */
 	u32 watch_udp;
+	u32 prefixes4;  /* a rule names addresses: else each has any4 */
+	u32 prefixes6;
 };
 
 struct lpm4 { u32 prefixlen; u32 policy; u8 addr[4]; };
@@ -281,6 +283,17 @@ struct { __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 16384); __uint
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 131072); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct port_key); __type(value, struct port_rule); } smcgw_ports SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct uid_key); __type(value, u64); } smcgw_uids SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct cgroup_key); __type(value, u64); } smcgw_cgroups SEC(".maps");
+
+/* What may have an entry in smcgw_flows, by the ports of the tuple (trace.h). */
+#define TRACES 65536
+struct traces {
+	u32 from; /* older traces are of entries that are gone */
+	u32 apart[15]; /* from, which every packet reads, has a cache line without now */
+	u32 now;  /* counts the sweeps of user space */
+	u32 too[15];
+	u32 at[TRACES];
+};
+volatile struct traces smcgw_traces;
 
 /* Set by the loader; the verifier treats them as constants. */
 const volatile u32 mark_mask = 0x30000000;

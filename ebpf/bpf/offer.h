@@ -8,21 +8,19 @@
 #ifndef SMCGW_OFFER_H
 #define SMCGW_OFFER_H
 
-#include "parse.h"
+#include "trace.h"
 #include "service.h"
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
 static always_inline int note_caller(struct bpf_sock_addr *ctx)
 {
-	if (ctx->protocol != IPPROTO_TCP || bpf_get_netns_cookie(ctx) != netns_cookie)
-		return 1;
 	struct control *c = control();
-	if (!c)
+	if (ctx->protocol != IPPROTO_TCP || !c)
 		return 1;
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
-	if (!h || !h->watch || !ctx->sk)
+	if (!h || !h->watch || !ctx->sk || bpf_get_netns_cookie(ctx) != netns_cookie)
 		return 1;
 	struct uid_key uk = { .policy = policy, .uid = (u32)bpf_get_current_uid_gid() };
 	u64 *m = bpf_map_lookup_elem(&smcgw_uids, &uk);
@@ -93,10 +91,14 @@ static always_inline u32 offer_refused(const struct flow_key *k, struct control 
 {
 	struct verdict v;
 	*rule = NO_RULE;
-	if (odd_address(k))
+	if (never_remote(k))
 		return REASON_ADDRESS;
 	u32 policy = c->policy;
-	discard(decide(k, k->rport, policy, allowed_rules(n, policy), &v));
+	judge(k, k->rport, policy, allowed_rules(n, policy), &v);
+	/* Own addresses are a lookup more, for what the policy selects only. */
+	if (!v.reason && is_own(k->raddr, k->family))
+		return REASON_ADDRESS;
+	count_decision(&v);
 	*rule = v.rule;
 	if (v.reason)
 		return v.reason;
@@ -265,13 +267,19 @@ static always_inline int on_state(struct bpf_sock_ops *s)
 	return 1;
 }
 
+/* The ops we have anything to do with; the kernel has several more a connection. */
+#define OPS                                                                                                  \
+	(1u << BPF_SOCK_OPS_TCP_CONNECT_CB | 1u << BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB |                       \
+	 1u << BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB | 1u << BPF_SOCK_OPS_HDR_OPT_LEN_CB |                      \
+	 1u << BPF_SOCK_OPS_WRITE_HDR_OPT_CB | 1u << BPF_SOCK_OPS_STATE_CB)
+
 SEC("sockops")
 int smcgw_sockops(struct bpf_sock_ops *s)
 {
 	u32 op = s->op;
-	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
-	    op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && op != BPF_SOCK_OPS_HDR_OPT_LEN_CB &&
-	    op != BPF_SOCK_OPS_WRITE_HDR_OPT_CB && op != BPF_SOCK_OPS_STATE_CB)
+	if (op >= 32 || !(1u << op & OPS))
+		return 1;
+	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && !traced(be16(s->local_port), be16(be32(s->remote_port))))
 		return 1;
 	if (bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;

@@ -29,11 +29,15 @@ static always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, const 
 {
 	u64 *m;
 	if (k->family == 4) {
+		if (!h->prefixes4)
+			return h->any4;
 		struct lpm4 key = { .prefixlen = 64, .policy = policy };
 		__builtin_memcpy(key.addr, k->raddr, 4);
 		m = bpf_map_lookup_elem(&smcgw_lpm4, &key);
 		return m ? *m : h->any4;
 	}
+	if (!h->prefixes6)
+		return h->any6;
 	struct lpm6 key = { .prefixlen = 160, .policy = policy };
 	__builtin_memcpy(key.addr, k->raddr, 16);
 	m = bpf_map_lookup_elem(&smcgw_lpm6, &key);
@@ -43,6 +47,7 @@ static always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, const 
 static always_inline void judge(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
 {
 	v->reason = REASON_POLICY;
+	v->automatic = 0;
 	v->rule = NO_RULE;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h)
@@ -163,12 +168,10 @@ static always_inline int is_own(const u8 *addr, u8 family)
 	return bpf_map_lookup_elem(&smcgw_own, &k) != NULL;
 }
 
-/* odd_address: destinations that are never another host: this host by whatever
- * address, multicast, and IPv6 link-local, which a tuple alone does not name. */
-global int odd_address(const struct flow_key *k)
+/* never_remote: destinations that are no other host whatever addresses this one
+ * has: loopback, multicast, and IPv6 link-local, which a tuple alone does not name. */
+static always_inline int never_remote(const struct flow_key *k)
 {
-	if (!k)
-		return 1;
 	const u8 *a = k->raddr;
 	if (k->family == 4) {
 		if (a[0] == 127 || a[0] == 0 || a[0] >= 224)
@@ -180,7 +183,15 @@ global int odd_address(const struct flow_key *k)
 		if (!w[0] && (!w[1] || (!a[8] && !a[9] && !a[10] && !a[11] && !a[12] && !a[13] && !a[14] && a[15] == 1)))
 			return 1;
 	}
-	return is_own(a, k->family);
+	return 0;
+}
+
+/* odd_address: destinations that are not another host. */
+global int odd_address(const struct flow_key *k)
+{
+	if (!k)
+		return 1;
+	return never_remote(k) || is_own(k->raddr, k->family);
 }
 
 #endif

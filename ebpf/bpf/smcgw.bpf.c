@@ -5,6 +5,7 @@
  *   maps.h      types, maps, constants
  *   flow.h      flow entries, counters, events, heartbeat
  *   parse.h     packet headers and TCP options
+ *   trace.h     what is no concern of ours
  *   policy.h    rule masks and remembered peers
  *   offer.h     sockops and connect programs: the offer
  *   redirect.h  ways to another device

@@ -21,8 +21,9 @@ all: build lint test
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
 
+# With its symbols (no -s), so that perf can name functions of a gateway that runs.
 build: ## bin/smcgw, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/smcgw ./cmd/smcgw
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-w -X main.version=$(VERSION)" -o bin/smcgw ./cmd/smcgw
 
 generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
 	$(GO) generate ./...
@@ -69,7 +70,7 @@ cover: ## dist/cover.html
 
 bench: build install-bench-deps ## everything of docs/BENCHMARKS.md, and the page itself, in 40 minutes; needs root
 	mkdir -p dist
-	bin/smcgw bench --local --json --budget 33m >dist/bench.json
+	bin/smcgw bench --local --json --budget 33m --profile dist/profile >dist/bench.json
 	bin/smcgw bench --local --json --budget 4m --congestion-control reno --only bulk,ping,redis-c50 --rounds 3 >dist/bench-reno.json
 	$(GO) run ./tests/bench/page docs dist/bench.json dist/bench-reno.json
 

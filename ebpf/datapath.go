@@ -9,7 +9,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netlink"
@@ -59,6 +61,11 @@ type Datapath struct {
 	nativeReason        atomic.Uint32
 	wireMTU             atomic.Int64
 	eventLock           sync.Mutex // one reader of events
+	drain               sync.Mutex // guards drained: the buffer is unmapped behind it
+	drained             bool
+	beat                *bpf.Memory // of the heartbeat map: to beat takes no system call
+	loaded              time.Time   // when it was mapped
+	loadedAt            uint64      // the same on the kernel's clock
 
 	// What the loops that carry datagrams ask for: mu is held while programs are
 	// attached, which takes long.
@@ -163,9 +170,7 @@ func (d *Datapath) setupRouting() error {
 // Close detaches everything in reverse order and removes rules, routes and
 // devices. It is idempotent.
 func (d *Datapath) Close() error {
-	if d.events != nil {
-		_ = d.events.Close() // ends Events
-	}
+	_ = d.closeEvents()
 	d.op.Lock()
 	defer d.op.Unlock()
 	if d.closed {

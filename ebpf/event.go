@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -68,30 +67,72 @@ func (d *Datapath) Events(ctx context.Context, fn func(Event)) error {
 	// and fn may begin operations while Close waits.
 	d.eventLock.Lock()
 	defer d.eventLock.Unlock()
+	stop := d.drainEvents(ctx)
+	defer stop()
 	var rec ringbuf.Record
-	for {
-		d.events.SetDeadline(time.Now().Add(drainPeriod))
-		for {
-			err := d.events.ReadInto(&rec)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("events: %w", err)
-			}
-			e, err := parseEvent(rec.RawSample)
-			if err != nil {
-				return err
-			}
-			fn(e)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
+	for ctx.Err() == nil {
+		err := d.events.ReadInto(&rec)
+		if errors.Is(err, ringbuf.ErrFlushed) {
+			continue
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err != nil {
+			return fmt.Errorf("events: %w", err)
 		}
+		e, err := parseEvent(rec.RawSample)
+		if err != nil {
+			return err
+		}
+		fn(e)
 	}
+	return context.Cause(ctx)
+}
+
+// drainEvents makes the reader return every drainPeriod if there is something that
+// has woken nobody, and when ctx ends, until stop is called. To look takes no
+// system call: a reader with a deadline would keep the runtime's monitor busy.
+func (d *Datapath) drainEvents(ctx context.Context) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(drainPeriod)
+		defer tick.Stop()
+		ended := ctx.Done()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-ended:
+				ended = nil
+				d.flushEvents(true)
+			case <-tick.C:
+				d.flushEvents(false)
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+// flushEvents makes the reader return, if there is something to read or always.
+func (d *Datapath) flushEvents(always bool) {
+	d.drain.Lock()
+	defer d.drain.Unlock()
+	if !d.drained && (always || d.events.AvailableBytes() > 0) {
+		_ = d.events.Flush() // closed: the reader returns by itself
+	}
+}
+
+// closeEvents ends Events.
+func (d *Datapath) closeEvents() error {
+	d.drain.Lock()
+	defer d.drain.Unlock()
+	if d.events == nil || d.drained {
+		return nil
+	}
+	d.drained = true
+	return d.events.Close()
 }
 
 // parseEvent decodes a record of the ring buffer.

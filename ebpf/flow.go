@@ -215,11 +215,10 @@ func (d *Datapath) cas(t Tuple, a smcgwCasArgs) (err error) {
 	if a.Key, err = t.key(); err != nil {
 		return err
 	}
-	out := a
-	if _, err := d.objs.CAS.Run(&bpf.RunOptions{Context: a, ContextOut: &out}); err != nil {
-		return fmt.Errorf("compare and swap: %w", err)
+	if err := d.runCAS(&a); err != nil {
+		return err
 	}
-	switch out.Result {
+	switch a.Result {
 	case casOK:
 		return nil
 	case casNoFlow:
@@ -227,7 +226,7 @@ func (d *Datapath) cas(t Tuple, a smcgwCasArgs) (err error) {
 	case casReplaced:
 		return ErrReplaced
 	default:
-		return &StateError{Have: State(out.Have)}
+		return &StateError{Have: State(a.Have)}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -132,6 +133,7 @@ func (d *Datapath) load() error {
 		}
 	}
 	spec.Maps["smcgw_flows"].MaxEntries = uint32(d.cfg.MaxFlows)
+	spec.Maps["smcgw_beat"].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
 	spec.Maps["smcgw_services"].MaxEntries = uint32(d.cfg.MaxServices)
 	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
@@ -145,6 +147,10 @@ func (d *Datapath) load() error {
 	if d.traces, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset); err != nil {
 		return err
 	}
+	if d.beat, err = objs.Beat.Memory(); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	d.loaded, d.loadedAt = time.Now(), monotonic()
 	d.events, err = ringbuf.NewReader(objs.Events)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)

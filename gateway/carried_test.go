@@ -51,7 +51,7 @@ func allocations(runs int, fn func()) float64 {
 }
 
 // restingAllocations is more than gateways that do nothing allocate in that time.
-func restingAllocations(d time.Duration) int64 { return 10 * int64(d/shardTick) }
+func restingAllocations(d time.Duration) int64 { return 10 * int64(d/(50*time.Millisecond)) }
 
 // TestPumpAllocatesNothing: neither for a request and its response nor for bulk.
 func TestPumpAllocatesNothing(t *testing.T) {

@@ -147,6 +147,7 @@ func (c *carry) pumpTx() {
 		}
 		c.f.tx.Add(uint64(n))
 		c.f.reads.Add(1)
+		c.s.placer.read(c.fd, n, c.s.now)
 		if n < len(span) && !c.hup {
 			c.readable = false // short: drained, the next byte is a new edge
 		}

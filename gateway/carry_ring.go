@@ -17,6 +17,9 @@ const (
 	hotPass  = 10 * time.Millisecond
 	leanPart = 16
 	passes   = 4
+	// ringRetry is how long a flow for which there was no memory goes on with the
+	// ring it has.
+	ringRetry = 10 * time.Second
 	// ringPage is what the first touch of memory brings in.
 	ringPage = 4096
 
@@ -25,7 +28,11 @@ const (
 	// farRing is the ring of a flow over a network while memory is plenty: four reads
 	// may be under way, and more does not fit the caches of a processor any more. Who
 	// waits for the answer to a ring that is full lets two processors wait.
-	farRing = 2 << 20
+	//
+	// It is a little less than 2 MiB so that a quarter of it is no multiple of a path
+	// MTU. The last packet of a message carries the immediate besides; a whole MTU in
+	// it would make it longer than those before it, and a train of its own.
+	farRing = 2<<20 - 8*128
 )
 
 // ringPlan decides how large the receive ring of a flow is. Small rings stay in
@@ -38,6 +45,7 @@ const (
 type ringPlan struct {
 	first, most int
 
+	retry     time.Time // no other size before: there was no memory
 	began     time.Time // of the pass
 	passed    int       // bytes of it
 	largest   int       // turn of it
@@ -57,6 +65,9 @@ func (p *ringPlan) next(size, took int, spent bool, now time.Time) int {
 	p.hot = score(p.hot, p.spent && now.Sub(p.began) <= hotPass)
 	p.lean = score(p.lean, !p.spent && p.largest <= size/leanPart)
 	p.began, p.passed, p.largest, p.spent = now, 0, 0, false
+	if now.Before(p.retry) {
+		return size
+	}
 	switch {
 	case p.hot == passes && size < p.most:
 		p.hot, p.lean = 0, 0
@@ -118,7 +129,7 @@ func (c *carry) fitted(r *rmb.Region, err error) {
 	c.fitting = false
 	switch {
 	case err != nil:
-		c.rings.most = c.ep.RingSize() // there is none: the flow goes on with what it has
+		c.rings.retry = c.s.now.Add(ringRetry) // there is none: the flow goes on with what it has
 	case c.closed || c.ep.SwitchRing(r) != nil:
 		c.free(r)
 		if c.closed {

@@ -80,6 +80,20 @@ func TestRingThatIsTooLargeShrinks(t *testing.T) {
 	}
 }
 
+// A flow for which there was no memory asks again, but not at every pass.
+func TestRingGrowsWhenMemoryIsBack(t *testing.T) {
+	u := newTurns(smallRing, largeRing)
+	u.retry = u.now.Add(ringRetry)
+	for range 1000 {
+		u.turn(smallRing, true)
+		require.Equal(t, smallRing, u.size)
+	}
+	u.now = u.retry
+	u.turn(smallRing, true) // a pass that took long
+	u.turn(smallRing, true)
+	require.Equal(t, ringStep*smallRing, u.size)
+}
+
 // Rings that are asked for at the same time share what there is for growth.
 func TestRingsThatGrowAtOnceLeaveHalfOfTheMemory(t *testing.T) {
 	pool, err := rmb.NewPool(rmb.PoolConfig{Limit: 4 * largeRing})

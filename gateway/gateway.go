@@ -141,6 +141,8 @@ func (g *gateway) startShards() error {
 		s.spinner.limit = g.cfg.Spin.Duration()
 		if cpus := g.cfg.CPUs; len(cpus) > 0 {
 			s.cpu = cpus[i%len(cpus)]
+		} else {
+			s.placer = newPlacer()
 		}
 		g.shards = append(g.shards, s)
 	}

@@ -12,39 +12,34 @@ const (
 	// beatInterval is how often the gateway says that it lives; the programs
 	// take it for gone after 200 ms.
 	beatInterval = 40 * time.Millisecond
-	// stuckAfter is how long a loop may go without a turn before the heartbeat
+	// stuckAfter is by how much the turn of a loop may be late before the heartbeat
 	// stops for all: new connections are native until it turns again.
 	stuckAfter = 150 * time.Millisecond
-	// sweepInterval is how often stale entries are removed from the maps.
-	sweepInterval = time.Second
+	// chores is how often the gateway looks after what has no time of its own.
+	chores = time.Second
+	// sweepEvery is how many chores pass between two sweeps of the maps, which
+	// look at every flow, unless the last one has found something to remove: an
+	// entry takes five seconds to become stale.
+	sweepEvery = 5
 )
 
-// pulse watches one loop by its counter of turns.
-type pulse struct {
-	ticks func() uint64
-	last  uint64
-	at    time.Time
-}
-
-// alive reports whether the counter has moved within stuckAfter.
-func (p *pulse) alive(now time.Time) bool {
-	if t := p.ticks(); t != p.last || p.at.IsZero() {
-		p.last, p.at = t, now
-	}
-	return now.Sub(p.at) < stuckAfter
+// loop is what the heartbeat asks of a loop: by how much its next turn is late, 0
+// for one that rests and is not to turn yet. One that is late for stuckAfter hangs.
+type loop interface {
+	Late(now time.Time) time.Duration
 }
 
 // beatLoop writes the heartbeat as long as every shard turns
 // (docs/ARCHITECTURE.md "Shards"), until ctx ends.
 func (g *gateway) beatLoop(ctx context.Context) {
-	var pulses []pulse
+	var loops []loop
 	for _, s := range g.shards {
-		pulses = append(pulses, pulse{ticks: s.ticks.Load})
+		loops = append(loops, s)
 	}
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
 	for {
-		g.beatOnce(pulses, time.Now())
+		g.beatOnce(loops, time.Now())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -53,9 +48,9 @@ func (g *gateway) beatLoop(ctx context.Context) {
 	}
 }
 
-func (g *gateway) beatOnce(pulses []pulse, now time.Time) {
-	for i := range pulses {
-		if !pulses[i].alive(now) {
+func (g *gateway) beatOnce(loops []loop, now time.Time) {
+	for _, l := range loops {
+		if l.Late(now) >= stuckAfter {
 			return
 		}
 	}
@@ -66,12 +61,13 @@ func (g *gateway) beatOnce(pulses []pulse, now time.Time) {
 	g.beat.Store(now.UnixNano())
 }
 
-// sweepLoop removes stale entries from the steering, until ctx ends.
-func (g *gateway) sweepLoop(ctx context.Context) {
-	tick := time.NewTicker(sweepInterval)
+// choreLoop removes stale entries from the steering and looks after garbage and
+// what is learned, until ctx ends.
+func (g *gateway) choreLoop(ctx context.Context) {
+	tick := time.NewTicker(chores)
 	defer tick.Stop()
 	var collector garbage
-	for {
+	for rest := 0; ; rest-- {
 		collector.tune()
 		if collector.due(g.pool.Stats().Released, time.Now()) {
 			debug.FreeOSMemory()
@@ -81,8 +77,14 @@ func (g *gateway) sweepLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if _, err := g.steer.Sweep(ebpf.SweepLimits{}); err != nil {
-			g.log.Warn("sweep", "error", err)
+		if rest <= 0 {
+			n, err := g.steer.Sweep(ebpf.SweepLimits{})
+			if err != nil {
+				g.log.Warn("sweep", "error", err)
+			}
+			if n == 0 {
+				rest = sweepEvery
+			}
 		}
 		g.auto.tick(time.Now())
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -62,4 +63,68 @@ func TestIdleFlows(t *testing.T) {
 	conns[0].closeApps()
 	conns[0].over(t)
 	p.empty(t)
+}
+
+// openDescriptors is how many descriptors the process has.
+func openDescriptors(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}
+
+// TestIdleFlowsShareWhatIsNotTheirs: a flow has a queue pair, a descriptor and its
+// rings. Completion and receive queues, goroutines and the peer are those of all.
+func TestIdleFlowsShareWhatIsNotTheirs(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) { testIdleFlowsShare(t, kind) })
+	}
+}
+
+func testIdleFlowsShare(t *testing.T, kind negotiate.CarrierKind) {
+	p := newGatewayPair(t)
+	const n = 100
+	echo := func(c *pairConn) {
+		_, err := c.app[0].Write([]byte{1})
+		require.NoError(t, err)
+		_, err = c.app[1].Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	conns := []*pairConn{p.dial(t, kind)}
+	echo(conns[0])
+	use := func(i int) map[string]uint64 { return p.g[i].fabricOf(kind).devices()[0].Use }
+	before := [2]map[string]uint64{use(0), use(1)}
+	memory := [2]int64{p.g[0].pool.Stats().Used, p.g[1].pool.Stats().Used}
+	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors(t)
+	for range n {
+		c := p.dial(t, kind)
+		echo(c)
+		conns = append(conns, c)
+	}
+	require.Equal(t, descriptors+4*n, openDescriptors(t), "both ends of both app legs")
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+2 }, patience, time.Millisecond,
+		"none per flow; what sets connections up ends")
+	for i, g := range p.g {
+		now := use(i)
+		require.Equal(t, uint64(n), now["qps"]-before[i]["qps"], "no warm pool: queue pairs are made when they are needed")
+		for _, shared := range []string{"cqs", "srqs", "peers"} {
+			require.Equal(t, before[i][shared], now[shared], shared)
+		}
+		if kind == negotiate.CarrierSHM {
+			require.LessOrEqual(t, g.pool.Stats().Used-memory[i], int64(n*(256<<10+1<<10)), "one ring and a target list")
+		}
+		require.LessOrEqual(t, g.pool.Stats().Reserved, g.pool.Stats().Limit)
+		for _, s := range g.shards {
+			s.Call(func() { require.Len(t, s.cqs, 2, "one completion queue per device") })
+		}
+	}
+	for _, c := range conns {
+		c.closeApps()
+	}
+	for _, c := range conns {
+		c.over(t)
+	}
+	p.empty(t)
+	for i := range p.g {
+		require.Eventually(t, func() bool { return use(i)["qps"] == 0 }, patience, time.Millisecond)
+	}
 }

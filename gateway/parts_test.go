@@ -146,34 +146,27 @@ func TestPeerBook(t *testing.T) {
 	require.ElementsMatch(t, []Carrier{CarrierShm, CarrierRelay}, b.carriers()[a])
 }
 
-// TestPulse: a loop is alive while its counter moves.
-func TestPulse(t *testing.T) {
-	var n uint64
-	p := pulse{ticks: func() uint64 { return n }}
-	at := time.Unix(1000, 0)
-	require.True(t, p.alive(at), "the first look cannot tell")
-	require.True(t, p.alive(at.Add(stuckAfter-1)))
-	require.False(t, p.alive(at.Add(stuckAfter)))
-	n++
-	require.True(t, p.alive(at.Add(time.Hour)), "it turns again")
-	require.True(t, p.alive(at.Add(time.Hour+stuckAfter-1)))
-	require.False(t, p.alive(at.Add(time.Hour+stuckAfter)))
-}
+// lateLoop is a loop that is late by so much.
+type lateLoop struct{ by time.Duration }
+
+func (l *lateLoop) Late(time.Time) time.Duration { return l.by }
 
 // TestOneStuckLoopStopsTheHeart: and its next turn starts it again.
 func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 	steer := newFakeSteering()
 	g := &gateway{steer: steer}
-	var good, bad uint64
-	pulses := []pulse{{ticks: func() uint64 { good++; return good }}, {ticks: func() uint64 { return bad }}}
+	bad := &lateLoop{by: stuckAfter - 1}
+	loops := []loop{&lateLoop{}, bad}
 	now := time.Unix(1000, 0)
-	g.beatOnce(pulses, now)
+	g.beatOnce(loops, now)
 	require.Equal(t, 1, steer.beats)
-	g.beatOnce(pulses, now.Add(stuckAfter))
-	g.beatOnce(pulses, now.Add(stuckAfter+beatInterval))
+	bad.by = stuckAfter
+	g.beatOnce(loops, now.Add(beatInterval))
+	bad.by = time.Hour
+	g.beatOnce(loops, now.Add(2*beatInterval))
 	require.Equal(t, 1, steer.beats)
 	require.Equal(t, now.UnixNano(), g.beat.Load())
-	bad++
-	g.beatOnce(pulses, now.Add(time.Second))
+	bad.by = 0
+	g.beatOnce(loops, now.Add(time.Second))
 	require.Equal(t, 2, steer.beats)
 }

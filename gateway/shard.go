@@ -18,9 +18,9 @@ const (
 	// calls, which keep its P; after it, it waits as any goroutine does, or
 	// the runtime's monitor would never sleep (docs/ARCHITECTURE.md "Shards").
 	busyTail = 10 * time.Millisecond
-	// shardTick is the longest wait of a shard: each turn also proves to the
-	// heartbeat that the loop is alive.
-	shardTick = 50 * time.Millisecond
+	// shardRest is the longest wait of a shard: a thread that does not come back
+	// from it in time, though nobody woke it, is one that gets no processor.
+	shardRest = time.Second
 	// wcBatch is how many completions one poll of a CQ takes.
 	wcBatch = 64
 	// readBudget is how many reads one flow may do in a turn before the next
@@ -29,8 +29,9 @@ const (
 	// readCap bounds one read, so that a bulk flow announces its bytes while
 	// the next ones are still being copied.
 	readCap = 256 << 10
-	// farReadCap is readCap of flows over a network.
-	farReadCap = 512 << 10
+	// farReadCap is readCap of flows over a network: what fills grants of a farRing
+	// without a remainder.
+	farReadCap = farRing / 4
 )
 
 // shard is one event loop: a locked OS thread with its own epoll fd. A flow
@@ -54,6 +55,7 @@ type shard struct {
 	again   []*carry // flows that used up their budget
 	spare   []*carry // the list again changes with
 	spinner spinner
+	placer  placer
 	now     time.Time // when the turn began
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
@@ -65,8 +67,9 @@ type shard struct {
 
 	scratch [4096]byte // what a flow reads from its wire leg
 
-	ticks atomic.Uint64 // turns of the loop, for the heartbeat
-	begun atomic.Bool   // start was called
+	made  time.Time
+	due   atomic.Int64 // when the loop turns next at the latest, since made
+	begun atomic.Bool  // start was called
 	stop  atomic.Bool
 	done  chan struct{}
 }
@@ -91,7 +94,7 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 		return nil, fmt.Errorf("shard %d: eventfd: %w", id, err)
 	}
 	s := &shard{
-		id: id, log: log, epfd: epfd, kick: kick, cpu: -1,
+		id: id, log: log, epfd: epfd, kick: kick, cpu: -1, made: time.Now(),
 		fds: map[int32]*carry{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
 	}
 	if err := s.Add(kick); err != nil {
@@ -132,6 +135,7 @@ func (s *shard) post(fn func()) {
 	s.posted = append(s.posted, fn)
 	s.hasPost.Store(true)
 	if s.asleep.CompareAndSwap(true, false) { // under mu: after close the descriptor is a stranger's
+		s.expect(time.Now())
 		_, _ = unix.Write(s.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
@@ -165,11 +169,12 @@ func (s *shard) run() {
 	}
 	defer close(s.done)
 	s.pin()
+	defer s.placer.release()
 	events := make([]unix.EpollEvent, 256)
 	lastWork := time.Now()
 	for !s.stop.Load() {
-		s.ticks.Add(1)
 		now := time.Now()
+		s.due.Store(int64(now.Sub(s.made)))
 		worked, next := s.turn(now)
 		if worked {
 			lastWork = now
@@ -190,6 +195,7 @@ func (s *shard) run() {
 // time a driver wants to be called again; zero = no wish.
 func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 	s.now = now
+	s.placer.expire(now)
 	for _, d := range s.drivers {
 		w, at := d.Progress(now)
 		worked = worked || w
@@ -312,16 +318,19 @@ func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 		}
 		now = time.Now()
 	}
-	if !s.arm() {
-		s.disarm()
-		return s.poll(events, 0, true)
-	}
-	limit := shardTick
+	limit := shardRest
 	if busy {
 		limit = busyTail
+	} else {
+		s.placer.release()
 	}
 	if !next.IsZero() {
 		limit = min(limit, max(0, next.Sub(now)))
+	}
+	s.due.Store(int64(now.Add(limit).Sub(s.made))) // before it looks for posts: see expect
+	if !s.arm() {
+		s.disarm()
+		return s.poll(events, 0, true)
 	}
 	ms := int((limit + time.Millisecond - 1) / time.Millisecond)
 	n := s.poll(events, ms, busy)

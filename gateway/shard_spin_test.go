@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"log/slog"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -155,13 +156,18 @@ func TestShardIsBoundToItsProcessor(t *testing.T) {
 		s.halt()
 		s.closeFDs()
 	}()
+	bound := 0
 	s.Call(func() {
 		var set unix.CPUSet
+		bound = unix.Gettid()
 		require.NoError(t, unix.SchedGetaffinity(0, &set))
 		require.Equal(t, 1, set.Count())
 		require.True(t, set.IsSet(cpu))
 	})
+	runtime.LockOSThread() // some other thread: the process's first may be the shard's
+	defer runtime.UnlockOSThread()
+	require.NotEqual(t, bound, unix.Gettid())
 	var set unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(unix.Getpid(), &set))
+	require.NoError(t, unix.SchedGetaffinity(0, &set))
 	require.Equal(t, allowed, set, "only the thread of the shard")
 }

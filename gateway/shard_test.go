@@ -72,8 +72,9 @@ func TestPostsRunInOrder(t *testing.T) {
 }
 
 // TestNoLostWakeUp: a post finds the loop at any point of falling asleep; one
-// that is lost costs a tick.
+// that is lost costs a rest.
 func TestNoLostWakeUp(t *testing.T) {
+	const tardy = 40 * time.Millisecond
 	s := startShard(t, &fakeDriver{})
 	var slow, stalls atomic.Int64
 	var wg, watch sync.WaitGroup
@@ -85,7 +86,7 @@ func TestNoLostWakeUp(t *testing.T) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			if now := time.Now(); now.Sub(last) > shardTick/2 {
+			if now := time.Now(); now.Sub(last) > tardy/2 {
 				stalls.Add(1)
 			}
 			last = time.Now()
@@ -96,7 +97,7 @@ func TestNoLostWakeUp(t *testing.T) {
 			for i := range 500 {
 				start := time.Now()
 				s.Call(func() {})
-				if time.Since(start) > shardTick*3/4 {
+				if time.Since(start) > tardy {
 					slow.Add(1)
 				}
 				if i%50 == p { // long enough for the loop to sleep as a goroutine does
@@ -142,16 +143,41 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 	require.GreaterOrEqual(t, d.flushes.Load(), d.turns.Load()-1)
 }
 
-// TestTicksAtRest: a loop without work shows that it lives, and costs nothing
-// else.
-func TestTicksAtRest(t *testing.T) {
+// TestShardAtRest: a loop without work turns once a rest, and is not late.
+func TestShardAtRest(t *testing.T) {
+	d := &fakeDriver{}
+	s := startShard(t, d)
+	time.Sleep(4 * busyTail)
+	begun, before := time.Now(), d.turns.Load()
+	require.Eventually(t, func() bool { return s.Late(time.Now()) == 0 }, patience, time.Millisecond)
+	time.Sleep(2 * shardRest)
+	n := d.turns.Load() - before
+	require.LessOrEqual(t, n, int64(time.Since(begun)/shardRest)+2)
+	require.Eventually(t, func() bool { return d.turns.Load() >= before+2 }, patience, time.Millisecond)
+	require.Zero(t, s.Late(s.made.Add(time.Duration(s.due.Load()))))
+	require.Equal(t, time.Second, s.Late(s.made.Add(time.Duration(s.due.Load())+time.Second)), "one that does not come back")
+}
+
+// TestLateShard: one that hangs in its turn is late, and so is one that sleeps
+// and is not let do what was posted.
+func TestLateShard(t *testing.T) {
 	s := startShard(t)
-	time.Sleep(2 * busyTail)
-	begun, before := time.Now(), s.ticks.Load()
-	time.Sleep(4 * shardTick)
-	n := s.ticks.Load() - before
-	require.LessOrEqual(t, n, uint64(time.Since(begun)/shardTick)+2)
-	require.Eventually(t, func() bool { return s.ticks.Load() >= before+2 }, patience, time.Millisecond)
+	hang := make(chan struct{})
+	s.post(func() { <-hang })
+	require.Eventually(t, func() bool { return s.Late(time.Now()) >= 2*busyTail }, patience, time.Millisecond)
+	close(hang)
+	require.Eventually(t, func() bool { return s.Late(time.Now()) < 2*busyTail }, patience, time.Millisecond)
+
+	asleep, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer asleep.closeFDs()
+	asleep.due.Store(int64(time.Hour))
+	asleep.asleep.Store(true)
+	require.Zero(t, asleep.Late(time.Now()))
+	asleep.post(func() {})
+	asleep.post(func() {})
+	require.GreaterOrEqual(t, asleep.Late(time.Now().Add(time.Second)), time.Second)
+	asleep.runPosted()
 }
 
 // TestCollectorPasses: a loop of raw system calls is stopped by the garbage

@@ -52,3 +52,12 @@ func rawEpollWait(epfd int, events []unix.EpollEvent, timeout int) (int, unix.Er
 
 // rawYield offers the processor to other threads.
 func rawYield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// rawIncomingCPU returns the processor that the last packet of a TCP socket came in
+// on. Between programs of one host that is the sender's.
+func rawIncomingCPU(fd int) (cpu int, ok bool) {
+	value, size := int32(0), uint32(4)
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_INCOMING_CPU,
+		uintptr(unsafe.Pointer(&value)), uintptr(unsafe.Pointer(&size)), 0)
+	return int(value), errno == 0 && value >= 0
+}

@@ -34,7 +34,11 @@ type wireControl struct {
 	haveSent, haveGot bool
 	final             uint64 // of the own direction, when endSent
 	legDone, wireGone bool
-	timer             *time.Timer // server: the client's reset is late
+
+	owed      bool   // HAVE is not yet among out
+	received  uint64 // of the peer's direction, when haveSent
+	timer     *time.Timer
+	lingering bool // what timer is for
 }
 
 // serverLinger is how long a server waits for the client to reset the wire leg
@@ -87,8 +91,7 @@ func (c *wireControl) sendEnd(final uint64) {
 // sendHave says that the application has got all of the peer's direction.
 func (c *wireControl) sendHave(final uint64) {
 	c.mu.Lock()
-	c.haveSent = true
-	c.out = negotiate.AppendHave(c.out, final, 0)
+	c.haveSent, c.owed, c.received = true, true, final
 	c.mu.Unlock()
 	c.enqueue()
 }
@@ -128,6 +131,7 @@ func (c *wireControl) service() {
 	if c.over {
 		return
 	}
+	c.payHave()
 	c.flush()
 	for c.reading && !c.wireGone && !c.over {
 		n, err := c.f.wire.Read(scratch)
@@ -141,6 +145,22 @@ func (c *wireControl) service() {
 		c.parse(scratch[:n])
 	}
 	c.finish()
+}
+
+// payHave sends HAVE, behind the own END: the peer can do nothing with it before
+// that, and a program that answers the end of a connection with its own makes both
+// one segment. A client that resets the wire leg now has no need to say it
+// (docs/PROTOCOL.md "Teardown").
+func (c *wireControl) payHave() {
+	if c.owed && c.endSent && !(c.f.side == SideClient && c.allDone()) {
+		c.owed = false
+		c.out = negotiate.AppendHave(c.out, c.received, 0)
+	}
+}
+
+// allDone: both directions have ended and both applications have everything.
+func (c *wireControl) allDone() bool {
+	return c.endSent && c.endGot && c.haveSent && c.haveGot && c.legDone
 }
 
 // flush gives the wire leg what it takes; the rest waits for its notification.
@@ -236,20 +256,39 @@ func (c *wireControl) record(rec negotiate.Record) {
 // wire leg, the server waits for that reset, but not for ever.
 func (c *wireControl) finish() {
 	unsent := len(c.out) > 0 && !c.wireGone
-	if c.over || !c.endSent || !c.endGot || !c.haveSent || !c.haveGot || !c.legDone || unsent {
-		return
-	}
-	if c.f.side == SideClient || c.wireGone {
+	switch {
+	case c.over || unsent:
+	case c.allDone() && (c.f.side == SideClient || c.wireGone):
 		c.over = true
 		c.then = append(c.then, c.f.complete)
-		return
-	}
-	if c.timer == nil {
-		c.timer = time.AfterFunc(serverLinger, func() {
+	case c.f.side == SideServer && c.allDone():
+		c.after(true, func() {
 			c.mu.Lock()
 			c.wireGone = true
 			c.mu.Unlock()
 			c.enqueue()
 		})
+	case c.f.side == SideServer && c.endSent && c.endGot && c.legDone:
+		// The client says by its reset alone that it has everything. If that is
+		// lost, what it answers to a sign of life is another.
+		c.after(false, func() {
+			c.mu.Lock()
+			c.timer = nil
+			c.mu.Unlock()
+			c.keepalive()
+		})
 	}
+}
+
+// after has fn called when serverLinger has passed, unless something is waited for
+// already.
+func (c *wireControl) after(lingering bool, fn func()) {
+	if c.timer != nil && c.lingering == lingering {
+		return
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.lingering = lingering
+	c.timer = time.AfterFunc(serverLinger, fn)
 }

@@ -213,6 +213,77 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 	p.empty(t)
 }
 
+// TestHaveGoesWithEnd: a server says that it has everything behind its own end; a
+// client that resets the wire leg says nothing any more.
+func TestHaveGoesWithEnd(t *testing.T) {
+	p := newGatewayPair(t)
+	end, have := negotiate.AppendEnd(nil, 0), negotiate.AppendHave(nil, 0, 0)
+
+	c, f, w := p.halfPair(t, negotiate.CarrierSHM, 1)
+	_, err := w.Write(end)
+	require.NoError(t, err)
+	_, err = io.ReadAll(c.app[1])
+	require.NoError(t, err)
+	require.NoError(t, c.app[1].Close())
+	buf := make([]byte, 64)
+	n, err := w.ReadContext(t.Context(), buf)
+	require.NoError(t, err)
+	require.Equal(t, cat(end, have), buf[:n], "in one piece")
+	w.Abort()
+	waitBuried(t, f)
+	require.Equal(t, StateClosed, f.getState())
+
+	c, f, w = p.halfPair(t, negotiate.CarrierSHM, 0)
+	require.NoError(t, c.app[0].CloseWrite())
+	n, err = w.ReadContext(t.Context(), buf)
+	require.NoError(t, err)
+	require.Equal(t, end, buf[:n])
+	_, err = w.Write(cat(end, have))
+	require.NoError(t, err)
+	_, err = io.ReadAll(c.app[0])
+	require.NoError(t, err)
+	require.NoError(t, c.app[0].Close())
+	require.Empty(t, heard(t, w))
+	waitBuried(t, f)
+	require.Equal(t, StateClosed, f.getState())
+}
+
+// TestResetIsLost: a client whose reset was lost is asked for a sign of life.
+func TestResetIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the linger")
+	}
+	p := newGatewayPair(t)
+	c, f, w := p.halfPair(t, negotiate.CarrierSHM, 1)
+	require.NoError(t, c.app[1].CloseWrite())
+	_, err := w.Write(negotiate.AppendEnd(nil, 0))
+	require.NoError(t, err)
+	_, err = io.ReadAll(c.app[1])
+	require.NoError(t, err)
+	var r negotiate.RecordReader
+	var types []negotiate.RecordType
+	buf := make([]byte, 64)
+	for len(types) < 4 { // the last of them after two lingers
+		n, err := w.ReadContext(t.Context(), buf)
+		require.NoError(t, err)
+		for b := buf[:n]; ; {
+			rec, k, err := r.Next(b)
+			require.NoError(t, err)
+			if rec.Type == 0 {
+				break
+			}
+			types, b = append(types, rec.Type), b[k:]
+		}
+	}
+	require.Equal(t, []negotiate.RecordType{
+		negotiate.RecordEnd, negotiate.RecordHave, negotiate.RecordKeepalive, negotiate.RecordKeepalive,
+	}, types)
+	require.Equal(t, StateClosing, f.getState())
+	w.Abort() // what its kernel answers
+	waitBuried(t, f)
+	require.Equal(t, StateClosed, f.getState())
+}
+
 // TestServerEndsBySelf: a client that never leaves the wire leg costs a linger.
 func TestServerEndsBySelf(t *testing.T) {
 	if testing.Short() {

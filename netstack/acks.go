@@ -22,26 +22,38 @@ type heldACK struct {
 
 	mu    sync.Mutex // guards everything below
 	pkt   *stack.PacketBuffer
-	last  uint32 // the acknowledgement number of what was last let out or held
-	known bool   // last is valid
+	out   uint32 // the acknowledgement number that was last let out
+	last  uint32 // the one that was last let out or held
+	known bool   // both are valid
 	due   bool   // in the list of ackHolder
 	over  bool   // the flow is: nothing is held any more
 }
 
+// heldBytes is how much may be unacknowledged beyond what was let out: less than
+// two full segments (RFC 5681 4.2), of any path. Records are a few bytes each.
+const heldBytes = 1024
+
 // hold reports whether the outbound segment t in packet p stays here for a while,
 // and fresh whether the flow is to be put on the list. Everything else that leaves
-// takes the place of what is held, the second acknowledgement in a row too.
+// takes the place of what is held; so does a later acknowledgement, which waits in
+// its place, until there is too much of it.
 func (a *heldACK) hold(p *stack.PacketBuffer, t []byte) (held, fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	first := a.pkt == nil
 	a.dropLocked()
 	ack := ackOf(t)
-	news := !a.known || after(ack, a.last)
-	if news && flagsOf(t)&flagACK != 0 {
-		a.last, a.known = ack, true
+	if flagsOf(t)&flagACK == 0 {
+		return false, false
 	}
-	if !first || !news || a.over || a.quick.Load() || !bareACK(p, t) {
+	if !a.known {
+		a.out, a.last, a.known = ack, ack-1, true
+	}
+	news := after(ack, a.last)
+	if news {
+		a.last = ack
+	}
+	if !news || ack-a.out > heldBytes || a.over || a.quick.Load() || !bareACK(p, t) {
+		a.out = a.last
 		return false, false
 	}
 	a.pkt = p.IncRef()
@@ -75,7 +87,7 @@ func (a *heldACK) take() *stack.PacketBuffer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pkt
-	a.pkt, a.due = nil, false
+	a.pkt, a.due, a.out = nil, false, a.last
 	return p
 }
 

@@ -42,9 +42,13 @@ func TestHeldACK(t *testing.T) {
 		require.Equal(t, wantFresh, fresh, "fresh")
 	}
 	check(true, true, 0, tcpHeader(flagACK, 100))
-	check(false, false, 0, tcpHeader(flagACK, 200)) // the second in a row leaves, for both
+	check(true, false, 0, tcpHeader(flagACK, 200)) // in its place, and on the list already
+	check(true, false, 0, tcpHeader(flagACK, 100+heldBytes))
+	check(false, false, 0, tcpHeader(flagACK, 101+heldBytes)) // too much: leaves, for all
 	require.Nil(t, a.pkt)
-	check(true, false, 0, tcpHeader(flagACK, 300)) // is on the list already
+	a = heldACK{due: true}
+	check(false, false, 5, tcpHeader(flagACK, 200))
+	check(true, false, 0, tcpHeader(flagACK, 300))
 	check(false, false, 7, tcpHeader(flagACK, 300))
 	require.Nil(t, a.pkt, "data took it along")
 	check(false, false, 0, tcpHeader(flagACK, 300)) // nothing new: a duplicate says something else

@@ -3,6 +3,8 @@ package netstack
 import (
 	"encoding/binary"
 	"net/netip"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -428,4 +430,61 @@ func TestForgedICMP(t *testing.T) {
 	require.EqualValues(t, 3, w.gw.Stats().ICMPIgnored)
 	require.Zero(t, w.gw.Stats().ICMPDelivered)
 	require.Equal(t, mss, c.PeerMSS())
+}
+
+// Handshakes are given up while segments of theirs are processed: out of the
+// window, so that each leaves the handshake as it was. gVisor panics on one that
+// finds the handshake's state gone and the endpoint still there (Stack.wake); with
+// a notification alone it does so in a third of the runs of this.
+func TestGiveUpBesideSegments(t *testing.T) {
+	const lasts, segments = 1500 * time.Millisecond, 40
+	h := newRecorder()
+	out := make(chan []byte, 4096) // SYN-ACKs, and challenges, of which a link may lose some
+	link := NewPacketLink(testMTU, func(p []byte) {
+		select {
+		case out <- p:
+		default:
+		}
+	})
+	s, err := New(Config{Link: link, Handler: h})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	handshakes := 0
+	for start := time.Now(); time.Since(start) < lasts && handshakes < 60000; {
+		handshakes++
+		src := netip.AddrPortFrom(client4, uint16(handshakes))
+		link.Inject(makeSYN(false, src.Port(), 100, roleOffer))
+		iss := awaitSYNACK(t, out, src.Port())
+		outside := segmentOf(src, serverAddr(false), 1<<30, iss+1, flagACK, timestamps(), nil)
+		var flood sync.WaitGroup
+		flood.Go(func() {
+			for range segments {
+				link.Inject(outside)
+			}
+		})
+		for range handshakes % segments { // begins anywhere in the flood
+			runtime.Gosched()
+		}
+		require.True(t, s.Forget(Tuple{Local: serverAddr(false), Remote: src}))
+		flood.Wait()
+	}
+	within(t, "all given up", func() bool { return len(h.failures()) == handshakes })
+	require.GreaterOrEqual(t, s.stack.Stats().TCP.ResetsReceived.Value(), uint64(handshakes), "ended by resets")
+}
+
+// awaitSYNACK returns the sequence number of the SYN-ACK to port.
+func awaitSYNACK(t *testing.T, out <-chan []byte, port uint16) (iss uint32) {
+	t.Helper()
+	for {
+		select {
+		case raw := <-out:
+			_, seg, ok := parseTCP(raw)
+			require.True(t, ok)
+			if flagsOf(seg)&flagSYN != 0 && binary.BigEndian.Uint16(seg[2:]) == port {
+				return seqOf(seg)
+			}
+		case <-time.After(patience):
+			require.FailNow(t, "no syn-ack")
+		}
+	}
 }

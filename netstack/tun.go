@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/buffer"
@@ -32,9 +35,12 @@ const (
 // endpoint on a TUN it is worth a factor of five to twenty in throughput.
 type tunLink struct {
 	bareLink
-	fd, quit int // quit is an eventfd that ends the read loop
-	closed   atomic.Bool
-	loop     sync.WaitGroup
+	fd     int
+	in     *os.File // a duplicate of fd, which the runtime's poller watches
+	raw    syscall.RawConn
+	closed atomic.Bool
+	quit   chan struct{} // ends a pause of the read loop
+	loop   sync.WaitGroup
 }
 
 // TUN makes a link of a TUN that was opened with IFF_NO_PI and IFF_VNET_HDR (10
@@ -45,12 +51,19 @@ func TUN(fd, mtu int) (Link, error) {
 	if mtu < minPathMTU4 || mtu > 65535 {
 		return nil, fmt.Errorf("tun: mtu %d out of range", mtu)
 	}
-	quit, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("tun: eventfd: %w", err)
+		return nil, fmt.Errorf("tun: duplicate: %w", err)
 	}
-	t := &tunLink{fd: fd, quit: quit}
+	t := &tunLink{fd: fd, in: os.NewFile(uintptr(dup), "tun"), quit: make(chan struct{})}
 	t.mtu = uint32(mtu)
+	if t.raw, err = t.in.SyscallConn(); err == nil {
+		err = t.in.SetReadDeadline(time.Time{}) // fails for what cannot be polled
+	}
+	if err != nil {
+		_ = t.in.Close()
+		return nil, fmt.Errorf("tun: %w", err)
+	}
 	return t, nil
 }
 
@@ -73,9 +86,9 @@ func (t *tunLink) detach() {
 		return
 	}
 	t.bareLink.Attach(nil)
-	_, _ = unix.Write(t.quit, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail: the counter is zero
+	close(t.quit)
+	_ = t.in.Close()
 	t.loop.Wait()
-	_ = unix.Close(t.quit)
 }
 
 // WritePackets writes one packet, or one super-packet, per call of writev.
@@ -127,28 +140,54 @@ func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	return h
 }
 
-// readLoop reads until stop.
+// readLoop reads until stop. It waits as a goroutine, not in a system call: what
+// gVisor's own goroutines have to do with a packet they do on this thread, at
+// once, where a thread that sleeps in the kernel would keep them waiting for
+// another.
 func (t *tunLink) readLoop() {
 	defer t.loop.Done()
 	r := newLadder()
 	defer r.release()
 	for !t.closed.Load() {
-		n, err := unix.Readv(t.fd, r.iov)
+		var broken error
+		err := t.raw.Read(func(fd uintptr) bool {
+			broken = t.drain(r, int(fd))
+			return broken != nil || t.closed.Load()
+		})
+		if err != nil && !t.closed.Load() {
+			broken = err
+		}
+		if broken != nil { // the device is down or gone
+			t.pause()
+		}
+	}
+}
+
+// drain delivers what is there; nil: that was all.
+func (t *tunLink) drain(r *ladder, fd int) error {
+	for !t.closed.Load() {
+		n, err := unix.Readv(fd, r.iov)
 		switch {
 		case err == nil:
 			t.receive(r, n)
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
-			t.wait(t.fd, -1)
-		default: // the device is down or gone
-			t.wait(-1, 100)
+			return nil
+		default:
+			return err
 		}
 	}
+	return nil
 }
 
-// wait returns when fd (-1: none) is readable, stop was called, or after ms.
-func (t *tunLink) wait(fd, ms int) {
-	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(t.quit), Events: unix.POLLIN}}, ms)
+// pause is the time until a device that is down is looked at again.
+func (t *tunLink) pause() {
+	timer := time.NewTimer(100 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.quit:
+	}
 }
 
 // receive delivers one packet of n bytes, header included.

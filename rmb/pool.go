@@ -96,15 +96,18 @@ func (s PoolStats) RingSize() int {
 	}
 }
 
-// FirstRingSize is RingSize for a connection that can exchange its ring for a larger one.
+// FirstRingSize is RingSize for a connection that can exchange its ring for a larger one: it can begin with less, and
+// 1 GiB is enough for 20,000 that are idle.
 func (s PoolStats) FirstRingSize() int {
 	switch {
-	case s.Used < s.Limit/4:
+	case s.Used < s.Limit/8:
 		return 256 << 10
-	case s.Used < s.Limit/2:
+	case s.Used < s.Limit/4:
 		return 128 << 10
-	default:
+	case s.Used < s.Limit/8*3:
 		return 64 << 10
+	default:
+		return 32 << 10
 	}
 }
 

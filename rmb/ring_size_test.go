@@ -8,17 +8,20 @@ import (
 
 func TestRingsShrinkAsMemoryFills(t *testing.T) {
 	const limit = 1 << 30
-	for _, size := range []func(PoolStats) int{PoolStats.RingSize, PoolStats.FirstRingSize} {
+	for _, rings := range []struct {
+		size func(PoolStats) int
+		most int
+	}{{PoolStats.RingSize, 9000}, {PoolStats.FirstRingSize, 20_000}} {
 		used, flows := int64(0), 0
 		for {
-			n := int64(size(PoolStats{Limit: limit, Used: used}))
+			n := int64(rings.size(PoolStats{Limit: limit, Used: used}))
 			if used+n > limit {
 				break
 			}
 			used += n
 			flows++
 		}
-		require.Greater(t, flows, 9000, "flows that fit the default memory")
+		require.Greater(t, flows, rings.most, "flows that fit the default memory")
 	}
 	require.Equal(t, 1<<20, PoolStats{Limit: limit}.RingSize())
 	require.Equal(t, 256<<10, PoolStats{Limit: limit}.FirstRingSize())

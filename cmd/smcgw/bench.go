@@ -39,7 +39,9 @@ says were carried as claimed; what cannot be carried says why.
 Bench --local makes hosts out of network namespaces on this machine, which takes
 root, and does the same work on them in interleaved rounds: over plain TCP, through
 chains of proxies, carried by shared memory and by RoCEv2, with action auto, and
-past a gateway that does not select it.
+past a gateway that does not select it. With --profile every work is done once
+more while perf(1) looks where the processors' time goes: the output has a table,
+and the directory a file of stacks for each, as tools for flame graphs read them.
 
 The output is medians with their spread, and where plain TCP wins.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -23,6 +23,7 @@ type localBench struct {
 
 	congestion string
 	budget     time.Duration
+	profile    string
 }
 
 func (l *localBench) register(fs *pflag.FlagSet) {
@@ -32,6 +33,7 @@ func (l *localBench) register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&l.only, "only", nil, "with --local: only these works")
 	fs.StringSliceVar(&l.variants, "variants", nil, "with --local: only these variants")
 	fs.DurationVar(&l.budget, "budget", 0, "with --local: begin no round that would not end in this time (default 34m; 7m with --quick)")
+	fs.StringVar(&l.profile, "profile", "", "with --local: after the rounds look with perf(1) where processor time goes, and put the stacks into this directory")
 	fs.StringVar(&l.congestion, "congestion-control", "", "with --local: of TCP on all hosts (default the machine's)")
 }
 
@@ -43,7 +45,7 @@ func (l *localBench) run(ctx context.Context, e *env, flags benchFlags) error {
 		duration = time.Second
 	}
 	r, err := bench.Run(ctx, bench.Options{
-		Quick: l.quick, Rounds: flags.rounds, Duration: duration, Only: l.only, Variants: l.variants, CongestionControl: l.congestion, Budget: l.budget,
+		Quick: l.quick, Rounds: flags.rounds, Duration: duration, Only: l.only, Variants: l.variants, CongestionControl: l.congestion, Budget: l.budget, Profile: l.profile,
 		Log: e.stderr, Command: "smcgw " + strings.Join(os.Args[1:], " "),
 	})
 	if errors.Is(err, bench.ErrRoot) {

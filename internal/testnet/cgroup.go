@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,6 +58,20 @@ func NewCgroup(name string) (*Cgroup, error) {
 func (g *Cgroup) Hold(cmd *Cmd) {
 	cmd.SysProcAttr.UseCgroupFD = true
 	cmd.SysProcAttr.CgroupFD = int(g.dir.Fd())
+}
+
+// Processes lists those in the control group, by ID; none where it is gone.
+func (g *Cgroup) Processes() (pids []int) {
+	b, err := os.ReadFile(filepath.Join(g.Path, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	for _, text := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(text); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // Close removes the control group. Its processes must have ended; the kernel

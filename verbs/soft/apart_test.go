@@ -62,3 +62,52 @@ func (c *countTrains) send(t []train) {
 	}
 	c.link.send(t)
 }
+
+// What a message needs beyond full trains: one for its first packet, which is
+// longer than those behind it, and its end. Where the last packet is not a whole
+// MTU it ends the train of the others, although it carries an immediate.
+func TestMessageFillsTrains(t *testing.T) {
+	const mtu = 1024
+	full := maxTrainBytes / (mtu + 16)
+	for name, tc := range map[string]struct {
+		length uint32
+		want   []int
+	}{
+		"short end":      {512<<10 - 256, []int{2, full, full, full, full, full, full, full, full, 512 - 2 - 8*full}},
+		"end of one MTU": {512 << 10, []int{2, full, full, full, full, full, full, full, full, 511 - 2 - 8*full, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := openPair(t, on("127.0.0.1"), on("127.0.0.2"))
+			a, b := newAllocEnd(t, &p.A, verbs.QPTRC), newAllocEnd(t, &p.B, verbs.QPTRC)
+			require.NoError(t, verbs.Init(a.qp, verbs.AccessRemoteWrite))
+			attr := p.Attr(a.side, b.qp.Num())
+			attr.PathMTU = verbs.MTU1024
+			require.NoError(t, verbs.Connect(a.qp, attr))
+			mr, err := p.A.PD.RegMR(make([]byte, tc.length), verbs.AccessLocalWrite)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, mr.Close()) }()
+
+			sender := a.qp.(*qp)
+			sender.req.cc.window = maxWindow
+			trains := &everyTrain{link: sender.vec.link}
+			sender.vec.tx.link = trains
+			a.sge[0] = verbs.SGE{Addr: mr.Addr(), Length: tc.length, LKey: mr.LKey()}
+			a.wr = verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, SGList: a.sge[:], RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+			require.NoError(t, a.qp.PostSend(&a.wr))
+			a.turn(t)
+			require.Equal(t, tc.want, trains.sent)
+		})
+	}
+}
+
+// everyTrain is a link that remembers how long trains were and sends none.
+type everyTrain struct {
+	link
+	sent []int
+}
+
+func (l *everyTrain) send(trains []train) {
+	for i := range trains {
+		l.sent = append(l.sent, trains[i].count)
+	}
+}

@@ -7,12 +7,17 @@ import (
 )
 
 const (
-	// batchTrains and batchArena bound what is collected before it is sent.
+	// batchTrains and batchArena bound what is collected before it is sent: an
+	// arena of whole trains, as many as go out in one call.
 	batchTrains = 32
-	batchArena  = 128 << 10
+	batchArena  = outBytes + 32<<10
 	// copyBelow: smaller payloads are copied behind their header, which costs
 	// less than one more element of the gather list.
 	copyBelow = 192
+	// copyRunBelow: runs of smaller packets are copied, too, in the same pass as
+	// their ICRC is made. Then a train is one piece of memory; the kernel takes as
+	// long for an element of the gather list as for copying 1 KiB.
+	copyRunBelow = 2048
 	// arenaPerPacket is the most that one datagram takes of the arena.
 	arenaPerPacket = wire.MaxHeaderLen + copyBelow + 3 + wire.ICRCLen
 )
@@ -78,6 +83,10 @@ func (t *transmitter) addRun(p *path, h *wire.Header, payload []byte, mtu int, e
 	bth := h.Append(first[:0], mtu)
 	size := wire.BTHLen + mtu + wire.ICRCLen
 	run := p.icrc.BeginRun(size, bth)
+	copied, need := mtu < copyRunBelow, arenaPerPacket
+	if copied {
+		need = size
+	}
 	for psn := h.PSN; len(payload) > 0; psn = wire.PSNAdd(psn, 1) {
 		part := payload[:mtu:mtu]
 		payload = payload[mtu:]
@@ -85,16 +94,22 @@ func (t *transmitter) addRun(p *path, h *wire.Header, payload []byte, mtu int, e
 		if psn%every == 0 || last && len(payload) == 0 {
 			word |= ask
 		}
-		if len(t.arena)+arenaPerPacket > cap(t.arena) {
+		if len(t.arena)+need > cap(t.arena) {
 			t.flush()
 		}
 		tr := t.trainFor(p, size)
 		mark := len(t.arena)
 		t.arena = binary.BigEndian.AppendUint32(append(t.arena, bth[:wire.BTHLen-4]...), word)
-		tr.appendArena(t.arena[mark:])
-		mark = len(t.arena)
-		tr.bufs = append(tr.bufs, part)
-		t.arena = wire.AppendICRC(t.arena, wire.Update(run.At(uint16(tr.count), word), part))
+		state := run.At(uint16(tr.count), word)
+		if copied {
+			t.arena, state = wire.UpdateAppend(t.arena, state, part)
+		} else {
+			tr.appendArena(t.arena[mark:])
+			mark = len(t.arena)
+			tr.bufs = append(tr.bufs, part)
+			state = wire.Update(state, part)
+		}
+		t.arena = wire.AppendICRC(t.arena, state)
 		tr.appendArena(t.arena[mark:])
 		tr.count++
 		tr.total += size
@@ -121,7 +136,7 @@ func (t *transmitter) trainFor(p *path, size int) *train {
 			tr.count*tr.size == tr.total && tr.count < t.max && tr.total+size <= maxTrainBytes && len(tr.bufs) < maxTrainBufs {
 			return tr
 		}
-		if n == batchTrains {
+		if n == batchTrains || len(t.arena)+maxTrainBytes > cap(t.arena) {
 			t.flush()
 		}
 	}

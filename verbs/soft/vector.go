@@ -17,9 +17,9 @@ const (
 	receiveBudget = 1024
 	// turnPackets is how many packets one queue pair may send before the next
 	// one gets its turn, or as many small ones as turnBytes: what goes out at
-	// once wakes the receiver once.
+	// once wakes the receiver once, and the end of a turn cuts a train short.
 	turnPackets = 128
-	turnBytes   = 256 << 10
+	turnBytes   = 512 << 10
 	// strayLimit bounds the datagrams that wait for another vector's loop.
 	strayLimit = 512
 )

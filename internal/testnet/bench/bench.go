@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
 
@@ -33,6 +34,10 @@ type Options struct {
 	Variants []string
 	// CongestionControl of TCP on all hosts. Default: the machine's.
 	CongestionControl string
+	// Profile is a directory, which is made: after the rounds every work is done
+	// once more while [profile.Record] looks at the machine, and what it saw is put
+	// there. The time that takes is part of the budget. Default: none.
+	Profile string
 	// Log receives what happens, as it happens. Default: nothing.
 	Log io.Writer
 	// Command is what the report says makes it again.
@@ -107,6 +112,10 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	}
 	fmt.Fprintf(o.Log, "%d rounds of %v a run, congestion control %s; not counted: a short round first\n", o.Rounds, o.Duration, cc)
 	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: o.Budget, log: o.Log}
+	look := profiler{runner: &r, directory: o.Profile, record: profile.Record}
+	if o.Profile != "" {
+		r.budget = max(r.budget-look.takes(works), time.Nanosecond)
+	}
 	rep := &report.Report{Machine: report.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}
 	rep.Series, err = r.run(ctx, works)
 	rep.Notes = append(rep.Notes, n.used.notes()...)
@@ -119,6 +128,11 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	}
 	if errors.Is(err, errBudget) {
 		err = nil // which the notes say
+	}
+	if o.Profile != "" && err == nil && ctx.Err() == nil {
+		var said []string
+		rep.Profiles, said, err = look.all(ctx, works)
+		rep.Notes = append(rep.Notes, said...)
 	}
 	return rep, err
 }

@@ -83,7 +83,7 @@ func works(ways map[string]way, quick bool) []choice {
 		{"", work("connections", 1, most(), connectionRate(8), rate8, rate8P50, rate8P99)},
 	}
 	if quick {
-		return list
+		return profiled(list)
 	}
 	list = append(list,
 		choice{"iperf3", work("bulk8", 1, most(), bulk(8), bulk8, bulk8CPU)},
@@ -97,7 +97,57 @@ func works(ways map[string]way, quick bool) []choice {
 	}
 	idle := work("idle", 1, by(Shm, Soft9000), idleConnections, idleFlow, idleCPU)
 	idle.Rounds, idle.Limit = 1, 2*time.Minute
-	return append(list, choice{"", idle})
+	return profiled(append(list, choice{"", idle}))
+}
+
+// sampled are the variants whose profiles say something that those of others do
+// not, by work. Connections that are one every tenth of a second, or idle, leave
+// nothing to look at.
+var sampled = map[string][]string{
+	"bulk":          {report.TCP, Shm, Soft1500, Soft9000, RC1500, RC9000},
+	"bulk8":         {report.TCP, Shm, Soft1500},
+	"ping":          {report.TCP, Shm, Latency, Soft1500},
+	"ping-4k":       {report.TCP, Shm, Soft1500},
+	"redis-c1":      {report.TCP, Shm, Latency, Soft1500},
+	"redis-c50":     {report.TCP, Shm, Soft1500, Auto},
+	"redis-P16":     {report.TCP, Shm, Soft1500},
+	"web":           {report.TCP, Shm, Soft1500},
+	"web-close":     {report.TCP, Shm, Auto},
+	"connections":   {report.TCP, Shm, Soft1500, Auto},
+	"connections-1": {report.TCP, Shm, Auto},
+	"past-bulk":     {report.TCP, Attached, Released},
+	"past-ping":     {report.TCP, Attached, Released},
+	"past-connect":  {report.TCP, Attached, Released},
+}
+
+// ProfiledWorks lists what profiles of everything call their works.
+func ProfiledWorks() (names []string) {
+	for _, c := range works(nil, false) {
+		if len(c.work.Profiled) > 0 {
+			names = append(names, c.work.Metrics[0].Name)
+		}
+	}
+	return names
+}
+
+// profiled adds what profiles need. Of the sizes of writes the smallest says
+// what bulk does not.
+func profiled(list []choice) []choice {
+	for i := range list {
+		w := &list[i].work
+		w.Profiled = sampled[w.Name]
+		switch w.Name {
+		case "ping", "ping-4k", "past-ping":
+			w.Lead = 2400 * time.Millisecond // of sockperf: see pingPong
+		case "past-connect":
+			w.Long = connects(40000, 0)
+		case "sizes":
+			if w.Metrics[0] == sizeMetric(1<<10) {
+				w.Profiled = []string{report.TCP, Shm, Soft1500}
+			}
+		}
+	}
+	return list
 }
 
 // sizeMetric is the metric of writes of one size.

@@ -13,6 +13,9 @@
 // read before and after, and a connection that went another way makes the run a
 // failed one, a NaN, never a number of another variant.
 //
+// Where the time goes is asked separately, after the rounds, of runs that no
+// figure is from: see package profile.
+//
 // The programs are those everybody knows (iperf3, sockperf, redis-benchmark),
 // and those of package programs where none measures the thing. The trap: they
 // and the processes of package apps are this binary itself, started anew; its

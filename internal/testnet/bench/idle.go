@@ -98,16 +98,17 @@ func openFiles() int {
 	return 1024
 }
 
-// daemons are the processes of both gateways: the guardian of each is the one
-// that was started, the daemon its child.
-func (w way) daemons() (pids []int) {
-	for _, h := range []*host{w.client, w.server} {
-		if h.gateway != nil {
-			pid := h.gateway.proc.Pid()
-			pids = append(append(pids, pid), h.Children(pid)...)
-		}
+// daemons are the processes of both gateways.
+func (w way) daemons() []int { return append(w.client.daemons(), w.server.daemons()...) }
+
+// daemons are the processes of a gateway: the guardian is the one that was
+// started, the daemon its child.
+func (h *host) daemons() []int {
+	if h.gateway == nil {
+		return nil
 	}
-	return pids
+	pid := h.gateway.proc.Pid()
+	return append([]int{pid}, h.Children(pid)...)
 }
 
 // gatewayMemory is what the gateways' processes have for themselves, and share

@@ -35,6 +35,13 @@ type Work struct {
 	Limit time.Duration
 	// Cells are the ways. Their order turns from round to round.
 	Cells []Cell
+	// Profiled are the variants whose processor time a profile looks at.
+	Profiled []string
+	// Lead is how long the programs take until they do the work itself.
+	Lead time.Duration
+	// Long does the work for as long as it is told to, where Run of the cells
+	// does not.
+	Long run
 }
 
 // Cell is one work done one way.
@@ -45,6 +52,8 @@ type Cell struct {
 	// Begin notes what only this variant does; the function it returns, called
 	// after the run, fails unless the run was of the variant. It may be nil.
 	Begin func(ctx context.Context) (check func(ctx context.Context) error, err error)
+
+	way way
 }
 
 // runner does works in interleaved rounds.

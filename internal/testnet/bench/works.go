@@ -23,7 +23,7 @@ type run func(ctx context.Context, w way, d time.Duration) ([]float64, error)
 func work(name string, times int, ways []way, do run, metrics ...Metric) Work {
 	w := Work{Name: name, Times: times, Metrics: metrics}
 	for _, by := range ways {
-		w.Cells = append(w.Cells, Cell{Variant: by.variant, Begin: by.begin, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
+		w.Cells = append(w.Cells, Cell{Variant: by.variant, Begin: by.begin, way: by, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
 			return do(ctx, by, d)
 		}})
 	}

@@ -85,6 +85,7 @@ func read(files []string) (list []*report.Report, err error) {
 		first.Series = append(first.Series, r.Series...)
 		first.Commands = append(first.Commands, r.Commands...)
 		first.Notes = append(first.Notes, r.Notes...)
+		first.Profiles = append(first.Profiles, r.Profiles...)
 		first.Rounds = min(first.Rounds, r.Rounds)
 	}
 	return list, nil
@@ -145,5 +146,5 @@ func section(w *bytes.Buffer, docs string, r *report.Report, more bool) error {
 			return err
 		}
 	}
-	return nil
+	return profiles(w, r)
 }

@@ -14,6 +14,8 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 	buf := make([]byte, 0, MaxLen)
 	payload := make([]byte, 1021)
 	zeros := make([]byte, 3)
+	long := make([]byte, 4096)
+	none("UpdateAppend", func() { _, sink = UpdateAppend(buf[:0], sink, long) })
 	for _, o := range known() {
 		h := full(o)
 		none("Append "+o.String(), func() { buf = h.Append(buf[:0], len(payload)) })

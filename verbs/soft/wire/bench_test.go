@@ -76,3 +76,24 @@ func BenchmarkNewICRC(b *testing.B) {
 		sink += c.state
 	}
 }
+
+// BenchmarkUpdate is the CRC of payloads, and with a copy of them.
+func BenchmarkUpdate(b *testing.B) {
+	dst := make([]byte, 0, 4096)
+	for _, size := range []int{1024, 4096} {
+		d := make([]byte, size)
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				sink += Update(0, d)
+			}
+		})
+		b.Run(fmt.Sprintf("%d/append", size), func(b *testing.B) {
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				_, s := UpdateAppend(dst, 0, d)
+				sink += s
+			}
+		})
+	}
+}

@@ -118,14 +118,6 @@ func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
 	return Update(state, hdr[bthMasked+1:])
 }
 
-// Update is the state after more bytes: payload and padding.
-func Update(state uint32, b []byte) uint32 {
-	if len(b) == 0 {
-		return state
-	}
-	return crc32.Update(state, crc32.IEEETable, b)
-}
-
 // Finish is the ICRC, as a number of the little-endian bytes on the wire.
 func Finish(state uint32) uint32 { return state }
 

@@ -38,8 +38,24 @@ func example() *Report {
 			{Work: "once", Variant: TCP, Unit: "s/GB", Better: Less, Values: []float64{0.5}},
 			{Work: "once", Variant: "shm", Unit: "s/GB", Better: Less, Values: []float64{0.4}},
 		},
+		Profiles: []Profile{
+			{Work: "bulk, 1 stream", Variant: TCP, Value: 32, Unit: "Gbit/s", Samples: 1000, Parts: []Part{
+				{Item: "TCP", Share: 0.5, By: map[string]float64{"client": 0.3, "server": 0.2}, Functions: []string{"tcp_ack 12.0 %"}},
+				{Item: IdleItem, Share: 0.3, By: map[string]float64{"kernel": 0.3}, Functions: []string{"halt 30.0 %"}},
+				{Item: "copies", Share: 0.2, By: map[string]float64{"client": 0.2}, Functions: []string{"copy 20.0 %"}},
+			}},
+			{Work: "bulk, 1 stream", Variant: "shm", Value: 40, Unit: "Gbit/s", Samples: 900, Parts: many()},
+		},
 		Notes: []string{"one machine, two namespaces"},
 	}
+}
+
+// many has more items than a table.
+func many() (list []Part) {
+	for i := range 12 {
+		list = append(list, Part{Item: "item " + string(rune('a'+i)), Share: 1. / 12})
+	}
+	return list
 }
 
 // hostile has names that try to leave their place.
@@ -53,6 +69,7 @@ func hostile() *Report {
 			{Work: name, Variant: "\xff\xfe", Unit: name},
 			{Work: "", Variant: "", Values: []float64{0, nan}},
 		},
+		Profiles: []Profile{{Work: name, Variant: name, Unit: name, Value: -1, Parts: []Part{{Item: name, Share: 1, Functions: []string{name}}}}},
 	}
 }
 
@@ -111,6 +128,8 @@ func TestTextIsPlain(t *testing.T) {
 	}
 	var b bytes.Buffer
 	require.NoError(t, hostile().Markdown(&b))
+	require.NoError(t, hostile().ProfileMarkdown(&b, hostile().Profiles[0].Work))
+	require.NotContains(t, b.String(), "\x1b")
 	require.NotContains(t, strings.ReplaceAll(b.String(), "    ", ""), " <script>")
 }
 
@@ -149,4 +168,5 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	for kind, write := range writers {
 		require.ErrorIs(t, write(example(), full{}), errFull, kind)
 	}
+	require.ErrorIs(t, example().ProfileMarkdown(full{}, "bulk, 1 stream"), errFull)
 }

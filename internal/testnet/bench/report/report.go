@@ -82,6 +82,8 @@ type Report struct {
 	// Series are the results. Works and variants are printed in the order of
 	// their first appearance.
 	Series []Series `json:"series"`
+	// Profiles say where processor time went, where somebody asked.
+	Profiles []Profile `json:"profiles,omitempty"`
 	// Notes are remarks about the whole.
 	Notes []string `json:"notes"`
 }

@@ -23,6 +23,9 @@ func (r *Report) Text(w io.Writer) error {
 	if len(r.Series) == 0 {
 		fmt.Fprintln(b, "nothing was measured")
 	}
+	if err := r.textProfiles(b); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
 	for i, note := range r.Notes {
 		if i == 0 {
 			fmt.Fprintln(b)

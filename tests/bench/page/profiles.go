@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
+	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+)
+
+// most is how many items of a way are spoken of.
+const most = 3
+
+// profiles writes where processor time went, work by work, what the largest
+// items of each are, and what they are all.
+func profiles(w *bytes.Buffer, r *report.Report) error {
+	if len(r.Profiles) == 0 {
+		return nil
+	}
+	e := explain(explainText)
+	spoken := map[string]bool{}
+	fmt.Fprintf(w, `
+#### Where the processor time goes
+
+Each work once more, after the rounds, while perf looked at every processor about a thousand times a second: shares of the
+time of all processors, in percent, by what the stack of each sample says. "Busy" is all but idle, with what it comes to for
+a byte, request or connection of that run. The run is slower than a round, and more so before and after perf looks, so that
+this is some percent more than what a round measures. The largest three of each way, idle aside, are named with whose time
+they were; what they are, and what would remove them, is below. Idle connections, and those of one every tenth of a second,
+leave nothing to look at.
+`)
+	for _, work := range r.ProfiledWorks() {
+		list := r.ProfilesOf(work)
+		fmt.Fprintf(w, "\n**%s**\n\n", work)
+		if err := r.ProfileMarkdown(w, work); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+		named := map[string]bool{}
+		for i := range list {
+			largest(w, &list[i], r.Machine.CPUs, named)
+		}
+		for _, item := range profile.Items {
+			name := string(item)
+			if !named[name] {
+				continue
+			}
+			spoken[name] = true
+			if words := e[work+": "+name]; words != "" {
+				fmt.Fprintf(w, "\n*%s* here: %s\n", name, words)
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n#### What the items are, and what would remove them\n\n")
+	if slices.ContainsFunc(r.Profiles, func(p report.Profile) bool { return p.Share(report.IdleItem) > 0 }) {
+		spoken[report.IdleItem] = true
+	}
+	for _, item := range profile.Items {
+		if name := string(item); spoken[name] {
+			fmt.Fprintf(w, "- **%s.** %s\n", strings.ToUpper(name[:1])+name[1:], strings.ReplaceAll(e[name], "\n", "\n  "))
+		}
+	}
+	return nil
+}
+
+// largest writes a line about a way: its largest items, and whose time they are.
+func largest(w *bytes.Buffer, p *report.Profile, cpus int, named map[string]bool) {
+	var items []string
+	for _, part := range p.Largest(most) {
+		named[part.Item] = true
+		text := fmt.Sprintf("%s %.1f %%", part.Item, part.Share*100)
+		if cost, unit := p.Cost(part.Share, cpus); unit != "" {
+			text += fmt.Sprintf(", %.3g %s", cost, unit)
+		}
+		items = append(items, text+" ("+whose(part.By)+")")
+	}
+	fmt.Fprintf(w, "- `%s`, %.4g %s: %s\n", p.Variant, p.Value, p.Unit, strings.Join(items, "; "))
+}
+
+// negligible is a share of nobody's interest.
+const negligible = 0.0005
+
+// whose splits a share by role, in the order of the way of a byte.
+func whose(by map[string]float64) string {
+	var list []string
+	for _, role := range profile.Roles {
+		if share := by[string(role)]; share >= negligible {
+			list = append(list, fmt.Sprintf("%s %.1f", role, share*100))
+		}
+	}
+	if len(list) == 0 {
+		return strings.Join(slices.Sorted(maps.Keys(by)), ", ")
+	}
+	return strings.Join(list, ", ")
+}

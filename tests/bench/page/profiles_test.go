@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet/bench"
+	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
+	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+)
+
+// Every item is explained, and every explanation is of an item, and of a work
+// that there is.
+func TestExplanations(t *testing.T) {
+	e := explain(explainText)
+	for _, item := range profile.Items {
+		require.NotEmpty(t, e[string(item)], "%q is not explained", item)
+	}
+	works := bench.ProfiledWorks()
+	for name, words := range e {
+		require.NotEmpty(t, words, name)
+		require.NotRegexp(t, `[0-9] ?%`, words, "%s: shares are data", name)
+		work, item := "", name
+		if at := strings.LastIndex(name, ": "); at >= 0 {
+			work, item = name[:at], name[at+2:]
+			require.Contains(t, works, work)
+		}
+		require.Contains(t, profile.Items, profile.Item(item))
+	}
+}
+
+func TestExplain(t *testing.T) {
+	require.Equal(t, explanations{"a": "one\ntwo", "w: b": "three"}, explain("head\n\n## a\n\none\ntwo\n\n## w: b\nthree\n"))
+	require.Empty(t, explain(""))
+}
+
+func profiledReport() *report.Report {
+	part := func(item profile.Item, share float64) report.Part {
+		return report.Part{Item: string(item), Share: share, By: map[string]float64{string(profile.Client): share}}
+	}
+	return &report.Report{
+		Machine: report.Machine{CongestionControl: "bbr", CPUs: 2},
+		Series:  []report.Series{{Work: "bulk, 1 stream", Variant: report.TCP, Unit: "Gbit/s", Values: []float64{1}}},
+		Profiles: []report.Profile{{Work: "bulk, 1 stream", Variant: "soft1500", Value: 16, Unit: "Gbit/s", Samples: 1000, Parts: []report.Part{
+			part(profile.Checksum, 0.4), part(profile.Idle, 0.3), part(profile.TCP, 0.15), part(profile.Copy, 0.1), part(profile.Timers, 0.05),
+		}}},
+	}
+}
+
+// The largest three are named, with whose they are, and explained, and no
+// others.
+func TestProfiles(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, profiles(&b, profiledReport()))
+	text := b.String()
+	for _, want := range []string{
+		"#### Where the processor time goes", "| ICRC | 40.0 |", "| busy | 70.0 (0.7 s/GB) |",
+		"- `soft1500`, 16 Gbit/s: ICRC 40.0 %, 0.4 s/GB (client 40.0); TCP 15.0 %, 0.15 s/GB (client 15.0); copies to and from sockets 10.0 %,",
+		"*ICRC* here: ", "- **ICRC.** The checksum", "- **Idle.** ", "- **TCP.** ", "- **Copies to and from sockets.** ",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, text, "**Timers")
+	b.Reset()
+	require.NoError(t, profiles(&b, &report.Report{}))
+	require.Empty(t, b.String())
+}
+
+// Profiles of several reports are together on the page.
+func TestProfilesOnPage(t *testing.T) {
+	docs := t.TempDir()
+	name := filepath.Join(docs, page)
+	require.NoError(t, os.WriteFile(name, []byte(begin+end), 0o644))
+	other := profiledReport()
+	other.Profiles[0].Variant = "shm"
+	require.NoError(t, run(docs, []string{save(t, docs, "a.json", profiledReport()), save(t, docs, "b.json", other)}))
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Contains(t, string(b), "| item | soft1500 | shm |")
+}
+
+func TestWhose(t *testing.T) {
+	require.Equal(t, "client 10.0, server 20.0", whose(map[string]float64{"server": 0.2, "client": 0.1, "kernel": 0.0001}))
+	require.Equal(t, "kernel", whose(map[string]float64{"kernel": 0.0001}))
+}

@@ -97,7 +97,7 @@ func (s PoolStats) RingSize() int {
 }
 
 // FirstRingSize is RingSize for a connection that can exchange its ring for a larger one: it can begin with less, and
-// 1 GiB is enough for 20,000 that are idle.
+// 1 GiB is enough for the rings of 20,000.
 func (s PoolStats) FirstRingSize() int {
 	switch {
 	case s.Used < s.Limit/8:

@@ -186,6 +186,13 @@ func (w *nativeWorld) segments(b *testing.B) {
 				return err
 			}
 		}
+		for range 2 { // as two seconds later: an offer that was made is forgotten
+			for _, d := range w.gateways {
+				if _, err := d.Sweep(SweepLimits{}); err != nil {
+					return err
+				}
+			}
+		}
 		buf := make([]byte, 64)
 		exchange := func() error {
 			for range b.N {

@@ -11,6 +11,10 @@ const (
 	// where the application runs, and placeLooks how many looks make a verdict.
 	placeEvery = 32
 	placeLooks = 64
+	// placeOthers is how many of the looks have to be at another flow than the look
+	// before: the program of a single flow waits for the answer, and the processor
+	// beside it is free when the shard is woken up there.
+	placeOthers = placeLooks / 2
 	// placeLead is by how many looks one processor has to be ahead of all others
 	// together: three in four are its own.
 	placeLead = placeLooks / 2
@@ -30,9 +34,9 @@ const (
 // while the other processor idles. Off that processor the shard finds what the
 // program has sent meanwhile, in one turn.
 //
-//	anywhere ─► busy with small messages, three in four from one processor ─► off that one
-//	   ▲                                                                          │
-//	   └──────────────── otherwise, or 10 ms without work ◄───────────────────────┘
+//	anywhere ─► busy with small messages of many flows, three in four from one processor ─► off that one
+//	   ▲                                                                                        │
+//	   └───────────────────── otherwise, or 10 ms without work ◄────────────────────────────────┘
 //
 // Only the thread of its shard uses it. The zero value does nothing.
 type placer struct {
@@ -43,6 +47,8 @@ type placer struct {
 	began     time.Time // of the window
 	reads     int
 	bytes     int
+	flow      int // the descriptor looked at last
+	others    int // looks at another one than before
 	candidate int // majority vote of the looks: who leads, and by how many
 	lead      int
 
@@ -78,9 +84,13 @@ func (p *placer) read(fd, n int, now time.Time) {
 	if cpu, ok := p.where(fd); ok {
 		p.vote(cpu)
 	}
+	if fd != p.flow {
+		p.flow = fd
+		p.others++
+	}
 	if p.reads == placeEvery*placeLooks {
 		p.decide(now)
-		p.reads, p.bytes, p.lead = 0, 0, 0
+		p.reads, p.bytes, p.others, p.lead = 0, 0, 0, 0
 	}
 }
 
@@ -96,7 +106,7 @@ func (p *placer) vote(cpu int) {
 }
 
 func (p *placer) decide(now time.Time) {
-	if p.lead < placeLead || now.Sub(p.began) > placeWindow || p.bytes >= p.reads*placeSmall {
+	if p.others < placeOthers || p.lead < placeLead || now.Sub(p.began) > placeWindow || p.bytes >= p.reads*placeSmall {
 		p.release()
 		return
 	}

@@ -15,6 +15,7 @@ import (
 type placedThread struct {
 	placer
 
+	flows   int
 	cpu     int // of the application
 	allowed unix.CPUSet
 	now     time.Time
@@ -22,7 +23,7 @@ type placedThread struct {
 }
 
 func newPlacedThread(cpus ...int) *placedThread {
-	p := &placedThread{now: time.Now()}
+	p := &placedThread{flows: 50, now: time.Now()}
 	for _, n := range cpus {
 		p.allowed.Set(n)
 	}
@@ -48,7 +49,7 @@ func (p *placedThread) window(size int, took time.Duration, cpus ...int) {
 	const reads = placeEvery * placeLooks
 	for i := range reads {
 		p.cpu = cpus[i/placeEvery%len(cpus)]
-		p.read(0, size, p.now.Add(took*time.Duration(i)/(reads-1)))
+		p.read(128+i/placeEvery%p.flows, size, p.now.Add(took*time.Duration(i)/(reads-1)))
 	}
 	p.now = p.now.Add(took)
 }
@@ -80,8 +81,13 @@ func TestPlacerKeepsOffTheApplication(t *testing.T) {
 
 func TestPlacerLeavesOthersAlone(t *testing.T) {
 	for name, window := range map[string]func(*placedThread){
-		"bulk":            func(p *placedThread) { p.window(placeSmall, soon, 0) },
-		"few":             func(p *placedThread) { p.window(64, placeWindow+1, 0) },
+		"bulk": func(p *placedThread) { p.window(placeSmall, soon, 0) },
+		"few":  func(p *placedThread) { p.window(64, placeWindow+1, 0) },
+		"one flow": func(p *placedThread) {
+			p.flows = 1
+			p.window(64, soon, 0)
+			p.flows = 50
+		},
 		"two processors":  func(p *placedThread) { p.window(64, soon, 0, 1) },
 		"not told":        func(p *placedThread) { p.window(64, soon, -1) },
 		"not among ours":  func(p *placedThread) { p.window(64, soon, 7) },
@@ -158,6 +164,7 @@ func TestPlacerOfAThread(t *testing.T) {
 		require.True(t, before.IsSet(cpu))
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			for range placeEvery * placeLooks {
+				p.flow = -1 // as if another one had been looked at
 				p.read(int(fd), 1, time.Time{})
 			}
 		}))

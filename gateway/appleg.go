@@ -77,22 +77,18 @@ func (l *appLeg) forRelay() error {
 		return errLegClosed
 	}
 	f := os.NewFile(uintptr(l.fd), "app leg")
-	c, err := net.FileConn(f) // a duplicate
-	if err != nil {
-		return fmt.Errorf("app leg: %w", errors.Join(err, f.Close(), l.lostLocked()))
-	}
+	l.fd = -1
+	c, err := net.FileConn(f) // a duplicate, which keeps the socket
+	_ = f.Close()
 	conn, ok := c.(*net.TCPConn)
-	if !ok {
-		return fmt.Errorf("app leg is no TCP socket: %w", errors.Join(os.ErrInvalid, c.Close(), f.Close(), l.lostLocked()))
+	if err == nil && !ok {
+		err = errors.Join(os.ErrInvalid, c.Close())
 	}
-	_ = f.Close() // the duplicate keeps the socket
-	l.conn, l.fd = conn, -1
-	return nil
-}
-
-// lostLocked takes note that the descriptor is closed.
-func (l *appLeg) lostLocked() error {
-	l.ended, l.fd = true, -1
+	if err != nil {
+		l.ended = true
+		return fmt.Errorf("app leg: %w", err)
+	}
+	l.conn = conn
 	return nil
 }
 

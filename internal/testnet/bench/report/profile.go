@@ -80,24 +80,10 @@ func (p *Profile) Largest(n int) (list []Part) {
 
 // ProfiledWorks lists the works that were looked at, in the order of their first
 // appearance.
-func (r *Report) ProfiledWorks() (works []string) {
-	for _, p := range r.Profiles {
-		if !slices.Contains(works, p.Work) {
-			works = append(works, p.Work)
-		}
-	}
-	return works
-}
+func (r *Report) ProfiledWorks() []string { return worksOf(r.Profiles) }
 
 // ProfilesOf lists the profiles of one work.
-func (r *Report) ProfilesOf(work string) (list []Profile) {
-	for _, p := range r.Profiles {
-		if p.Work == work {
-			list = append(list, p)
-		}
-	}
-	return list
-}
+func (r *Report) ProfilesOf(work string) []Profile { return only(r.Profiles, work) }
 
 // Items lists the items of profiles, those of the largest share in any of them
 // first, up to n; idle is always the last, and counts as one if it is there.

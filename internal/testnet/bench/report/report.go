@@ -89,24 +89,10 @@ type Report struct {
 }
 
 // works lists the works in the order of their first appearance.
-func (r *Report) works() (works []string) {
-	for _, s := range r.Series {
-		if !slices.Contains(works, s.Work) {
-			works = append(works, s.Work)
-		}
-	}
-	return works
-}
+func (r *Report) works() []string { return worksOf(r.Series) }
 
 // of lists the series of one work.
-func (r *Report) of(work string) (list []Series) {
-	for _, s := range r.Series {
-		if s.Work == work {
-			list = append(list, s)
-		}
-	}
-	return list
-}
+func (r *Report) of(work string) []Series { return only(r.Series, work) }
 
 // find returns the first series of a work and variant.
 func (r *Report) find(work, variant string) (Series, bool) {

@@ -106,8 +106,11 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 
 // Add registers a descriptor that is never read: each edge wakes the loop.
 // With Remove it makes the shard a verbs.Poller. Safe for concurrent use.
-func (s *shard) Add(fd int) error {
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}
+func (s *shard) Add(fd int) error { return s.add(fd, unix.EPOLLIN) }
+
+// add registers the edges of a descriptor.
+func (s *shard) add(fd int, edges uint32) error {
+	ev := unix.EpollEvent{Events: edges | unix.EPOLLET, Fd: int32(fd)}
 	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("epoll add %d: %w", fd, err)
 	}

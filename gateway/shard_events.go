@@ -31,34 +31,29 @@ func (s *shard) dispatch(ev *unix.EpollEvent) {
 	c.pump()
 }
 
+// bothWays are the edges of a socket's two directions.
+const bothWays = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP
+
 // watch registers an app leg's descriptor for both directions.
 func (s *shard) watch(c *carry, fd int) error {
-	ev := unix.EpollEvent{
-		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd),
-	}
-	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return fmt.Errorf("epoll add app leg: %w", err)
+	if err := s.add(fd, bothWays); err != nil {
+		return fmt.Errorf("app leg: %w", err)
 	}
 	s.fds[int32(fd)] = c
 	return nil
 }
 
 // Watch implements Loop.
-func (s *shard) Watch(fd int, fn func(events uint32)) error {
-	ev := unix.EpollEvent{
-		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd),
-	}
-	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return fmt.Errorf("epoll add: %w", err)
-	}
-	s.others[int32(fd)] = fn
-	return nil
-}
+func (s *shard) Watch(fd int, fn func(events uint32)) error { return s.watchFor(fd, bothWays, fn) }
 
 // watchFunc calls fn at each edge of a descriptor that can be read. The caller is
 // on the shard.
 func (s *shard) watchFunc(fd int, fn func(events uint32)) error {
-	if err := s.Add(fd); err != nil {
+	return s.watchFor(fd, unix.EPOLLIN, fn)
+}
+
+func (s *shard) watchFor(fd int, edges uint32, fn func(events uint32)) error {
+	if err := s.add(fd, edges); err != nil {
 		return err
 	}
 	s.others[int32(fd)] = fn

@@ -25,6 +25,7 @@ func (g *gateway) Status() Status {
 		FallbacksTotal: map[string]uint64{},
 		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
+		Debug:          g.debug.list(),
 	}
 	for _, fb := range snap.Fallbacks {
 		st.FallbacksTotal[fb.Reason] += fb.Count

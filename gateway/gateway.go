@@ -57,6 +57,7 @@ type gateway struct {
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	started        time.Time
+	debug          *debugKnobs  // nil: none
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
 
 	ctx      context.Context // ends with the gateway
@@ -102,6 +103,12 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 
 func (g *gateway) build(h Host) error {
 	var err error
+	if g.debug, err = debugFromEnvironment(); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	if set := g.debug.list(); set != nil {
+		g.log.Warn("faults are injected", "knobs", set)
+	}
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(g.cfg.Limits.Memory)}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}

@@ -179,6 +179,7 @@ func (g *gateway) Snapshot() Snapshot {
 	s := Snapshot{
 		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
 		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
+		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
 	}
 	if ns := g.beat.Load(); ns != 0 {

@@ -57,7 +57,9 @@ type gateway struct {
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	started        time.Time
-	debug          *debugKnobs  // nil: none
+	debug          *debugKnobs // nil: none
+	panics         panics
+	die            func()       // ends the process
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
 
 	ctx      context.Context // ends with the gateway
@@ -87,8 +89,8 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
-		flows: map[Tuple]*flow{},
-		rate:  rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+		flows: map[Tuple]*flow{}, die: crash,
+		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)

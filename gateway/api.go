@@ -38,6 +38,9 @@ type Status struct {
 	// Degraded names why less than the configuration asks for is done, as a
 	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
+	// Debug lists the environment variables SMCGW_DEBUG_* that are set: faults are
+	// injected into this gateway.
+	Debug []string `json:"debug,omitempty"`
 }
 
 // ByteCount counts application bytes of both directions: Tx from the local

@@ -179,7 +179,10 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	picked.s.post(func() { picked.start(fd) })
+	picked.s.post(func() {
+		picked.s.worksFor(f)
+		picked.start(fd)
+	})
 }
 
 // records hands the wire leg over from CLC to records.

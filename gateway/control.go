@@ -25,6 +25,7 @@ func (g *gateway) Status() Status {
 		FallbacksTotal: map[string]uint64{},
 		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
+		Debug:          g.debug.list(),
 	}
 	for _, fb := range snap.Fallbacks {
 		st.FallbacksTotal[fb.Reason] += fb.Count
@@ -178,6 +179,7 @@ func (g *gateway) Snapshot() Snapshot {
 	s := Snapshot{
 		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
 		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
+		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
 	}
 	if ns := g.beat.Load(); ns != 0 {

@@ -57,6 +57,9 @@ type gateway struct {
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	started        time.Time
+	debug          *debugKnobs // nil: none
+	panics         panics
+	die            func()       // ends the process
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
 
 	ctx      context.Context // ends with the gateway
@@ -86,8 +89,8 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
-		flows: map[Tuple]*flow{},
-		rate:  rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+		flows: map[Tuple]*flow{}, die: crash,
+		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
@@ -102,6 +105,12 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 
 func (g *gateway) build(h Host) error {
 	var err error
+	if g.debug, err = debugFromEnvironment(); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	if set := g.debug.list(); set != nil {
+		g.log.Warn("faults are injected", "knobs", set)
+	}
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(g.cfg.Limits.Memory)}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}

@@ -145,4 +145,8 @@ var reasonTexts = [...]reasonText{
 		"drained", "A gateway was stopped or replaced.",
 		"Nothing: new connections are taken by the new gateway, or by the kernel.",
 	},
+	ReasonInternalError: {
+		"internal_error", "The gateway's own code failed (a panic); only this connection was ended, or given back to the kernel.",
+		"Report it with the stack in the log.",
+	},
 }

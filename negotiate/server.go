@@ -166,7 +166,7 @@ func (s *Server) EOF(now time.Time) []Action {
 			s.cleared = true
 			return s.goRaw(now)
 		}
-		return s.abort(ReasonClientGone, true, s.mute())
+		return s.abort(ReasonClientGone, true, s.Mute())
 	case serverRawDialling, serverRaw:
 		return s.clear()
 	case serverCarried:
@@ -175,7 +175,7 @@ func (s *Server) EOF(now time.Time) []Action {
 		}
 		return s.abort(ReasonWireReset, true, false)
 	case serverServing, serverAccepted, serverDeclined:
-		return s.abort(ReasonClientGone, true, s.mute())
+		return s.abort(ReasonClientGone, true, s.Mute())
 	case serverIdle, serverDone:
 	}
 	return nil
@@ -214,13 +214,13 @@ func (s *Server) Cancel(now time.Time, r Reason) []Action {
 		if s.confirmed == ConfirmedYes {
 			return s.decline(now, r)
 		}
-		return s.abort(r, false, s.mute())
+		return s.abort(r, false, s.Mute())
 	case serverServing:
 		return s.decline(now, r)
 	case serverIdle:
 		return s.abort(r, false, true)
 	case serverRawDialling:
-		return s.abort(r, false, s.mute())
+		return s.abort(r, false, s.Mute())
 	case serverAccepted, serverDeclined, serverRaw, serverCarried, serverDone:
 	}
 	return nil
@@ -242,7 +242,7 @@ func (s *Server) Tick(now time.Time) []Action {
 	case serverAccepted:
 		return s.abort(ReasonClientGone, true, false)
 	case serverDeclined:
-		return s.ended(s.verdict, s.mute())
+		return s.ended(s.verdict, s.Mute())
 	case serverRawDialling, serverRaw:
 		return s.clear()
 	case serverIdle, serverCarried, serverDone:
@@ -258,9 +258,9 @@ func (s *Server) decline(now time.Time, r Reason) []Action {
 	return []Action{Send{Bytes: AppendDecline(nil, Decline{Version: Version, Reason: r})}, Drop{}}
 }
 
-// mute reports whether a RST could still be taken for the answer to the application's SYN: nothing was heard of the
+// Mute reports whether a RST could still be taken for the answer to the application's SYN: nothing was heard of the
 // client, and it is not known to be native (and thus connected).
-func (s *Server) mute() bool { return !s.heard && s.confirmed != ConfirmedNo }
+func (s *Server) Mute() bool { return !s.heard && s.confirmed != ConfirmedNo }
 
 // abort ends both legs; a decision that was made before stands.
 func (s *Server) abort(r Reason, remote, silent bool) []Action {

@@ -32,7 +32,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 	}
 	f.auto = g.auto.selects(e.Rule)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
-	if r := g.admit(); r != negotiate.ReasonNone {
+	if r := g.admit(f); r != negotiate.ReasonNone {
 		go f.releaseEarly(r)
 		return
 	}

@@ -124,6 +124,10 @@ type Limits struct {
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	// NewFlowsPerSecond bounds accepted offers and adoptions. Default: 5000.
 	NewFlowsPerSecond int `yaml:"new_flows_per_second"`
+	// PeerShare is how much of the other limits one address may have: of
+	// MaxFlows with connections that it begins, of Memory with all, of
+	// NewFlowsPerSecond once others would have to do with less. Default: 50%.
+	PeerShare Percent `yaml:"peer_share"`
 }
 
 // Fallback says how refusals and eaten options are remembered.

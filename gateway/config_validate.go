@@ -134,6 +134,7 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.memory", l.Memory, 1*MiB, 16*TiB)
 	between(k, "limits.handshake_timeout", l.HandshakeTimeout, 10*time.Millisecond, 10*time.Second)
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
+	between(k, "limits.peer_share", l.PeerShare, 1, 100)
 }
 
 func (k *checker) fallback(f Fallback) {

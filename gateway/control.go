@@ -95,15 +95,27 @@ func (g *gateway) Peers() []PeerInfo {
 	}
 	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
 	var list []PeerInfo
+	use := g.peerUse()
 	for a, carriers := range g.peers.carriers() {
-		list = append(list, PeerInfo{Address: a, State: PeerCapable, Carriers: carriers, Flows: flows[a]})
+		list = append(list, PeerInfo{Address: a, State: PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
+		delete(use, a)
 	}
 	remembered, err := g.steer.Peers()
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
 	for i := range remembered {
-		list = append(list, peerInfo(&remembered[i]))
+		info := peerInfo(&remembered[i])
+		if info.Port == 0 {
+			info.Use = use[info.Address]
+			delete(use, info.Address)
+		}
+		list = append(list, info)
+	}
+	for a, u := range use { // of whom nothing else is known
+		if u.Begun > 0 {
+			list = append(list, PeerInfo{Address: a, State: PeerUnknown, Flows: flows[a], Use: u})
+		}
 	}
 	slices.SortFunc(list, func(a, b PeerInfo) int {
 		if c := a.Address.Compare(b.Address); c != 0 {
@@ -194,6 +206,7 @@ func (g *gateway) Snapshot() Snapshot {
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
+	s.SharesRefused = g.sharesRefused()
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
 	}

@@ -49,6 +49,7 @@ type gateway struct {
 	closed, native *History
 	udp            pastDatagrams
 	count          *counters
+	shares         *shares
 	peers          *peerBook
 	auto           *autoBook // nil: no rule has action auto
 	trials         *trials
@@ -92,6 +93,7 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		flows: map[Tuple]*flow{}, die: crash,
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
+	g.shares = newShares(cfg.Limits)
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
 	_, _ = rand.Read(g.id[:])
@@ -111,7 +113,9 @@ func (g *gateway) build(h Host) error {
 	if set := g.debug.list(); set != nil {
 		g.log.Warn("faults are injected", "knobs", set)
 	}
-	if g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(g.cfg.Limits.Memory)}); err != nil {
+	if g.pool, err = rmb.NewPool(rmb.PoolConfig{
+		Limit: int64(g.cfg.Limits.Memory), PeerLimit: max(1, int64(g.cfg.Limits.Memory)/100*int64(g.cfg.Limits.PeerShare)),
+	}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}
 	if err := g.startShards(); err != nil {
@@ -120,7 +124,7 @@ func (g *gateway) build(h Host) error {
 	g.openFabrics()
 	if g.stack, err = netstack.New(netstack.Config{
 		Link: h.Link, Handler: g, Logger: g.log,
-		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows},
+		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: handshakeLimit},
 	}); err != nil {
 		return err
 	}
@@ -182,12 +186,14 @@ func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
 			}
 			f.trial = g.trials.of(side, t)
 			f.state.Store(uint32(StateAccepted))
+			f.share.begin(f)
 			g.flows[t] = f
 			g.mu.Unlock()
 			return f, true
 		}
 		delete(g.flows, t)
 		g.mu.Unlock()
+		old.share.end(old)
 		old.replaced()
 	}
 }
@@ -217,6 +223,7 @@ func (g *gateway) unlink(f *flow) {
 	defer g.mu.Unlock()
 	if g.flows[f.tuple] == f {
 		delete(g.flows, f.tuple)
+		f.share.end(f)
 	}
 }
 
@@ -231,8 +238,8 @@ func (g *gateway) all() []*flow {
 	return fs
 }
 
-// admit decides whether the gateway has room for one more flow.
-func (g *gateway) admit() negotiate.Reason {
+// admit decides whether the gateway has room for a flow that is in the table.
+func (g *gateway) admit(f *flow) negotiate.Reason {
 	g.mu.Lock()
 	n := len(g.flows)
 	g.mu.Unlock()
@@ -241,11 +248,18 @@ func (g *gateway) admit() negotiate.Reason {
 		return negotiate.ReasonDrained
 	case n > g.cfg.Limits.MaxFlows:
 		return negotiate.ReasonFlowLimit
-	case !g.rate.Allow():
-		return negotiate.ReasonRateLimit
-	default:
-		return negotiate.ReasonNone
 	}
+	if f.side == SideServer {
+		now := time.Now()
+		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.burst)
+		if r := g.shares.admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
+			return r
+		}
+	}
+	if !g.rate.Allow() {
+		return negotiate.ReasonRateLimit
+	}
+	return negotiate.ReasonNone
 }
 
 // appAccepted gives an accepted app leg to its flow.

@@ -41,7 +41,7 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 	if f.step(stepOffered) {
 		return false
 	}
-	if r := g.admit(); r != negotiate.ReasonNone {
+	if r := g.admit(f); r != negotiate.ReasonNone {
 		g.returnSYN(t, syn.ISN, syn.Raw)
 		f.vanish(r)
 		return false
@@ -244,7 +244,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 		defer cancel()
 		failed := map[negotiate.CarrierKind]error{}
 		for _, fb := range strangers {
-			if err := fb.meet(ctx, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
+			if err := fb.meet(ctx, s.f, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
 				failed[fb.kind()] = err
 			}
 		}

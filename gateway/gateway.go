@@ -38,6 +38,7 @@ type gateway struct {
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
+	keys   keyring
 
 	shards  []*shard
 	fabrics []fabric
@@ -101,7 +102,11 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 }
 
 func (g *gateway) build(h Host) error {
-	var err error
+	keys, err := LoadKeys(g.cfg.Security.PSKFile)
+	if err != nil {
+		return err
+	}
+	g.keys.set(keys)
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(g.cfg.Limits.Memory)}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}

@@ -74,9 +74,13 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 		conn.Forget()
 		return
 	}
-	p := negotiate.Proposal{Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort()}
+	p := negotiate.Proposal{
+		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort(), Random: f.g.keys.random(),
+	}
 	reason := f.makeOffers(&p)
-	hs := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, p)
+	hs := negotiate.NewClient(negotiate.ClientConfig{
+		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+	}, p)
 	c := &client{hs: hs}
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
 	c.reading, c.execute = func() bool { return true }, c.action

@@ -38,6 +38,7 @@ type gateway struct {
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
+	keys   keyring
 
 	shards  []*shard
 	fabrics []fabric
@@ -106,7 +107,11 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 }
 
 func (g *gateway) build(h Host) error {
-	var err error
+	keys, err := LoadKeys(g.cfg.Security.PSKFile)
+	if err != nil {
+		return err
+	}
+	g.keys.set(keys)
 	if g.debug, err = debugFromEnvironment(); err != nil {
 		return fmt.Errorf("environment: %w", err)
 	}

@@ -157,7 +157,9 @@ func (f *flow) serve(conn *netstack.Conn) {
 		f.g.wg.Done()
 		return
 	}
-	hs := negotiate.NewServer(negotiate.ServerConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, f.nonce)
+	hs := negotiate.NewServer(negotiate.ServerConfig{
+		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+	}, f.nonce)
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF
 	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
@@ -270,7 +272,8 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 			return s.hs.Refused(now, reason)
 		}
 		return s.hs.Served(now, negotiate.Accept{
-			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Carriers: offers,
+			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Random: s.f.g.keys.random(),
+			Carriers: offers,
 		})
 	})
 }

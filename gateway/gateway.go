@@ -58,6 +58,7 @@ type gateway struct {
 	off, stopping  atomic.Bool
 	started        time.Time
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
+	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
 	cancel   context.CancelFunc
@@ -86,8 +87,8 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
-		flows: map[Tuple]*flow{},
-		rate:  rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+		flows: map[Tuple]*flow{}, logDropped: func() uint64 { return 0 },
+		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
@@ -230,7 +231,7 @@ func (g *gateway) admit() negotiate.Reason {
 	switch {
 	case g.stopping.Load():
 		return negotiate.ReasonDrained
-	case n > g.cfg.Limits.MaxFlows:
+	case n > g.flowLimit():
 		return negotiate.ReasonFlowLimit
 	case !g.rate.Allow():
 		return negotiate.ReasonRateLimit

@@ -33,6 +33,11 @@ type Status struct {
 	FallbacksTotal map[string]uint64     `json:"fallbacks_total"`
 	BytesTotal     map[Carrier]ByteCount `json:"bytes_total"`
 	Memory         MemoryUse             `json:"memory"`
+	// FlowLimit is how many connections may be carried at once.
+	FlowLimit FlowLimit `json:"flow_limit"`
+	// LogDropped counts lines of the log that nobody took: a full disk, a reader
+	// that does not read.
+	LogDropped uint64 `json:"log_dropped,omitempty"`
 	// Peers is the number of peers that Control.Peers lists.
 	Peers int `json:"peers"`
 	// Degraded names why less than the configuration asks for is done, as a
@@ -48,6 +53,13 @@ type Status struct {
 type ByteCount struct {
 	Tx uint64 `json:"tx"`
 	Rx uint64 `json:"rx"`
+}
+
+// FlowLimit bounds the connections that are carried at once. Now is below
+// Configured where the process may not have a descriptor for each.
+type FlowLimit struct {
+	Now        int `json:"now"`
+	Configured int `json:"configured"`
 }
 
 // MemoryUse is the fill of the buffer pool.

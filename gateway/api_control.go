@@ -61,6 +61,7 @@ type Snapshot struct {
 	Services map[ServiceVerdict]int
 	Maps     []MapUse
 	Devices  []DeviceInfo
+	Bounds   Bounds
 	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
 	// never did.
 	Heartbeat time.Time

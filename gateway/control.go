@@ -26,6 +26,8 @@ func (g *gateway) Status() Status {
 		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
 		Debug:          g.debug.list(),
+		FlowLimit:      FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
+		LogDropped:     snap.Bounds.LogDropped,
 	}
 	for _, fb := range snap.Fallbacks {
 		st.FallbacksTotal[fb.Reason] += fb.Count
@@ -200,6 +202,8 @@ func (g *gateway) Snapshot() Snapshot {
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().snapshot(&s)
+	s.Bounds = Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
+	s.Bounds.wireBounds(g.stack.Stats())
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()
 	ps := g.pool.Stats()
@@ -261,6 +265,7 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 			}
 		}
 	}
+	s.Bounds.Datapath = c.Stats
 	for _, d := range c.Decided {
 		g.addDecisions(s, d)
 	}

@@ -63,6 +63,7 @@ type gateway struct {
 	panics         panics
 	die            func()       // ends the process
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
+	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
 	cancel   context.CancelFunc
@@ -91,7 +92,7 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
-		flows: map[Tuple]*flow{}, die: crash,
+		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.shares = newShares(cfg.Limits)
@@ -251,7 +252,7 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 	switch {
 	case g.stopping.Load():
 		return negotiate.ReasonDrained
-	case n > g.cfg.Limits.MaxFlows:
+	case n > g.flowLimit():
 		return negotiate.ReasonFlowLimit
 	}
 	if f.side == SideServer {

@@ -60,11 +60,12 @@ type Collector struct {
 	src   MetricsSource
 	build VersionInfo
 	descs metricDescs
+	bound boundDescs
 }
 
 // NewCollector returns a collector of src.
 func NewCollector(src MetricsSource, version string) *Collector {
-	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs()}
+	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs(), bound: newBoundDescs()}
 }
 
 // Describe implements prometheus.Collector.
@@ -77,6 +78,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- desc
 	}
+	c.bound.describe(ch)
 }
 
 // emitter sends metrics of one scrape.
@@ -99,6 +101,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.collectFlows(s, e)
 	c.collectDatagrams(s, e)
+	c.bound.collect(s.Bounds, e)
 	for kind, n := range s.Memory {
 		e.gauge(d.memory, float64(n), kind)
 	}

@@ -324,6 +324,9 @@ func dialReason(err error) negotiate.Reason {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return negotiate.ReasonAppRefused
 	}
+	if r := shortage(err); r != negotiate.ReasonNone {
+		return r
+	}
 	return negotiate.ReasonAppUnreachable
 }
 

@@ -154,14 +154,19 @@ func (d *Datapath) repairRouting(routes bool) {
 
 // follow brings everything up to date.
 func (d *Datapath) follow() {
-	err := errors.Join(d.sync(), d.checkRPFilter(), d.refreshCgroups(), d.closeDatagrams())
+	err := errors.Join(d.followNeighbour(), d.sync(), d.checkRPFilter(), d.refreshCgroups(), d.closeDatagrams())
 	if err != nil {
 		d.log.Warn("datapath not up to date", "error", err)
 	}
 }
 
-// restoreSysctls undoes what outlives the devices.
+// restoreSysctls undoes what outlives the devices, unless that is another's duty.
 func (d *Datapath) restoreSysctls() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.retired {
+		return
+	}
 	for key, old := range d.restore {
 		if _, err := writeSysctl(key, old); err != nil {
 			d.log.Warn("sysctl not restored", "key", key, "error", err)

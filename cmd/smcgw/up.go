@@ -21,6 +21,9 @@ SIGHUP. It is two processes: a small guardian, and the daemon it outlives for a
 second, so that the connections of a daemon that dies end promptly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := e.confine(); err != nil {
+				return err
+			}
 			cfg, err := e.loadConfig(configPath)
 			if err != nil {
 				return err

@@ -29,8 +29,10 @@ type RunOptions struct {
 	// Supervisor keeps the steering alive a little longer than this process;
 	// nil when nobody does.
 	Supervisor Supervisor
-	// Ready is called once connections are looked at. May be nil.
-	Ready func()
+	// Manager is told once connections are looked at, and what follows; nil: nobody.
+	Manager *ServiceManager
+	// Reloading is how another configuration comes.
+	Reloading Reloading
 }
 
 // Run is the daemon on a real host: it opens the datapath in the calling
@@ -151,14 +153,15 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 		}
 		return err
 	})
-	if d.opts.Ready != nil {
-		d.opts.Ready()
-	}
 	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
 		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
 	}
+	group.Go(func() error { d.reloadLoop(loops, g); return nil })
+	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.Load); return nil })
+	d.opts.Manager.Ready()
 	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
 	err := ignoreCanceled(group.Wait())
+	d.opts.Manager.Stopping()
 	g.quiesce()
 	time.Sleep(drainGrace)
 	g.close()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -16,8 +17,8 @@ func newUp(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run the gateway in the foreground",
-		Long: `Up runs the gateway in this network namespace until it gets SIGTERM, SIGINT or
-SIGHUP. It is two processes: a small guardian, and the daemon it outlives for a
+		Long: `Up runs the gateway in this network namespace until it gets SIGTERM or SIGINT;
+SIGHUP makes it read its configuration again. It is two processes: a small guardian, and the daemon it outlives for a
 second, so that the connections of a daemon that dies end promptly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,9 +32,9 @@ second, so that the connections of a daemon that dies end promptly.`,
 			// Whoever reads our log may go away; the connections we carry must not.
 			signal.Ignore(syscall.SIGPIPE)
 			if alone {
-				return e.daemon(cmd.Context(), cfg, nil)
+				return e.daemon(cmd.Context(), configPath, cfg, nil)
 			}
-			return e.supervised(cmd.Context(), cfg)
+			return e.supervised(cmd.Context(), configPath, cfg)
 		},
 	}
 	c.GroupID = groupVerbs
@@ -43,7 +44,7 @@ second, so that the connections of a daemon that dies end promptly.`,
 }
 
 // supervised is the guardian in one process and the daemon in the other.
-func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
+func (e *env) supervised(ctx context.Context, configPath string, cfg gateway.Config) error {
 	log := startLog(e, cfg.Log)
 	defer log.close()
 	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{
@@ -59,15 +60,29 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
 		return nil
 	}
 	defer ward.Close()
-	return e.daemon(ctx, cfg, ward)
+	return e.daemon(ctx, configPath, cfg, ward)
 }
 
-func (e *env) daemon(ctx context.Context, cfg gateway.Config, s gateway.Supervisor) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+func (e *env) daemon(ctx context.Context, configPath string, cfg gateway.Config, s gateway.Supervisor) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	log := startLog(e, cfg.Log)
 	defer log.close()
+	manager, err := gateway.NewServiceManager(e.getenv, log.Logger)
+	if err != nil {
+		return err
+	}
 	return gateway.Run(ctx, cfg, gateway.RunOptions{
-		Logger: log.Logger, LogDropped: log.out.Dropped, Version: buildVersion(), Supervisor: s,
+		Logger: log.Logger, LogDropped: log.out.Dropped, Version: buildVersion(), Supervisor: s, Manager: manager,
+		Reloading: gateway.Reloading{Wanted: hangup, Load: func() (gateway.Config, error) {
+			f, err := gateway.LoadConfig(configPath)
+			if err != nil {
+				return gateway.Config{}, err
+			}
+			return f.Config, nil
+		}},
 	})
 }

@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,7 +61,7 @@ func TestFaultKeys(t *testing.T) {
 
 func keyed(t *testing.T, n *tally, c keyCell) {
 	w := newWorld(t, testnet.Config{})
-	served := w.serve(w.h2)
+	w.serve(w.h2)
 	w.up(w.h1, settings{Extra: w.keys(w.h1, c.client...)})
 	w.up(w.h2, settings{Extra: w.keys(w.h2, c.server...)})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -83,7 +85,70 @@ func keyed(t *testing.T, n *tally, c keyCell) {
 	for _, g := range w.gateways {
 		require.NotContains(t, g.proc.Output(), keyOne, "a key in the log")
 	}
-	// The application has seen what it would have seen natively: a server that
-	// does not believe a client does not dial for it.
-	require.NotContains(t, served.Output(), "reset")
+}
+
+// reload makes a gateway read its configuration again and waits for what it says.
+func (g *gw) reload(says string) {
+	g.w.t.Helper()
+	before := strings.Count(g.proc.Output(), says)
+	g.signal(g.proc.Pid(), syscall.SIGHUP)
+	require.Eventually(g.w.t, func() bool { return strings.Count(g.proc.Output(), says) > before },
+		30*time.Second, 10*time.Millisecond, says)
+}
+
+// TestFaultKeysChanged: the keys of two gateways are changed under load, first on
+// one, then on the other, without an error and without a connection that is native
+// for it. A file that is no good changes nothing; a wrong key makes new connections
+// native, and the right one carries them again at once.
+func TestFaultKeysChanged(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	const good, bad = "configuration reloaded", "configuration not reloaded"
+	w.up(w.h1, settings{Extra: w.keys(w.h1, keyOne)})
+	w.up(w.h2, settings{Extra: w.keys(w.h2, keyOne)})
+	n := newTally(t)
+	rng := matrix.Rand(t)
+	order := []*testnet.Host{w.h1, w.h2}
+	if rng.IntN(2) == 1 {
+		order[0], order[1] = order[1], order[0]
+	}
+	bulk, err := w.h1.StartApp("transfer", "-up", "300000000", "-down", "300000000", "-to", w.h2.AddrPort4(transferPort).String())
+	require.NoError(t, err)
+	churn, err := w.h1.StartApp("churn", "-count", "800", "-parallel", "4", "-gap", "2ms", "-to", w.h2.AddrPort6(transferPort).String())
+	require.NoError(t, err)
+	for _, keys := range [][]string{{keyOne, keyTwo}, {keyTwo, keyOne}, {keyTwo}} {
+		for _, h := range order {
+			w.keys(h, keys...)
+			w.gateways[h].reload(good)
+			n.faults(1)
+			time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
+			w.keys(h, "too short")
+			w.gateways[h].reload(bad)
+			w.keys(h, keys...)
+		}
+	}
+	for _, p := range []*testnet.Proc{bulk, churn} {
+		n.result(result(t, p))
+	}
+	for h, g := range w.gateways {
+		require.Zero(t, g.status().FallbacksTotal["auth_failed"], h.Name)
+	}
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := addr(w.h2, echoPort)
+		carried := func() {
+			e := w.mustApp(w.h1, "ping", "-count", "3", "-to", to)
+			n.result(e)
+			w.carriedBy(e, w.via)
+		}
+		carried()
+		w.keys(w.h1, keyOne)
+		w.gateways[w.h1].reload(good)
+		n.faults(1)
+		native := fallback{w: w, t: t, from: w.h1, to: to, client: remote("auth_failed"), server: local("auth_failed")}
+		n.result(native.ping())
+		w.keys(w.h1, keyTwo)
+		w.gateways[w.h1].reload(good)
+		carried()
+	})
+	require.Zero(t, n.failed())
 }

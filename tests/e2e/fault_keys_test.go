@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -37,16 +40,19 @@ type keyCell struct {
 	name           string
 	client, server []string
 	carried        bool
+	// back: what the server's side begins by itself is believed or refused the same
+	// way. Datagrams have no client: each side asks the other.
+	back bool
 }
 
 var keyCells = []keyCell{
-	{"the same", []string{keyOne}, []string{keyOne}, true},
-	{"being changed", []string{keyTwo, keyOne}, []string{keyOne, keyTwo}, true},
-	{"server has the new one too", []string{keyOne}, []string{keyTwo, keyOne}, true},
-	{"different", []string{keyOne}, []string{keyTwo}, false},
-	{"client without", nil, []string{keyTwo}, false},
-	{"server without", []string{keyOne}, nil, false},
-	{"server has only the client's second", []string{keyOne, keyTwo}, []string{keyTwo}, false},
+	{"the same", []string{keyOne}, []string{keyOne}, true, true},
+	{"being changed", []string{keyTwo, keyOne}, []string{keyOne, keyTwo}, true, true},
+	{"new one added", []string{keyOne}, []string{keyTwo, keyOne}, true, false},
+	{"different", []string{keyOne}, []string{keyTwo}, false, true},
+	{"client without", nil, []string{keyTwo}, false, true},
+	{"server without", []string{keyOne}, nil, false, true},
+	{"second only", []string{keyOne, keyTwo}, []string{keyTwo}, false, false},
 }
 
 // TestFaultKeys: gateways carry for each other when they have a key in common;
@@ -150,5 +156,44 @@ func TestFaultKeysChanged(t *testing.T) {
 		w.gateways[w.h1].reload(good)
 		carried()
 	})
+	require.Zero(t, n.failed())
+}
+
+// TestFaultKeysDatagrams: who has no key in common gets no queue pair for
+// datagrams either; they go natively, none is lost, and both gateways know why.
+func TestFaultKeysDatagrams(t *testing.T) {
+	n := newTally(t)
+	cells := slices.DeleteFunc(slices.Clone(keyCells), func(c keyCell) bool { return !c.back })
+	for _, c := range matrix.Cells(t, cells, 2) {
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			d := newDatagramWorld(t)
+			d.server = d.serveNumbered(d.h2)
+			s := datagramSettings()
+			s.Extra = d.keys(d.h1, c.client...)
+			d.g1 = d.up(d.h1, s)
+			s.Extra = d.keys(d.h2, c.server...)
+			d.g2 = d.up(d.h2, s)
+			for _, to := range []string{d.h2.AddrPort4(echoUDP).String(), d.h2.AddrPort6(echoUDP).String()} {
+				if c.carried {
+					d.prove(t, netip.MustParseAddrPort(to))
+					n.result(d.ping(t, d.h1, to, "-count", "200"))
+					continue
+				}
+				n.faults(1)
+				why := func(i gateway.ConnInfo) bool {
+					return i.Proto == "udp" && i.Remote.String() == to && i.Reason == "auth_failed"
+				}
+				require.Eventually(t, func() bool { // the peer is asked because of the first ones
+					n.result(d.ping(t, d.h1, to, "-count", "20"))
+					return len(d.g1.everything(why)) > 0
+				}, 30*time.Second, 50*time.Millisecond, "no datagram is native for the key")
+			}
+			if !c.carried {
+				sent := d.g1.udpStats().Sent[d.via]
+				require.Zero(t, sent, "carried without a key")
+				require.Zero(t, d.g2.udpStats().Received[d.via])
+			}
+		})
+	}
 	require.Zero(t, n.failed())
 }

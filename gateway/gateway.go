@@ -39,6 +39,7 @@ type gateway struct {
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
 	keys   keyring
+	seen   negotiate.Seen // PROPOSALs that were believed
 
 	shards  []*shard
 	fabrics []fabric

@@ -97,6 +97,7 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.shares = newShares(cfg.Limits)
+	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
 	_, _ = rand.Read(g.id[:])

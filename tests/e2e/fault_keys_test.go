@@ -89,7 +89,8 @@ func keyed(t *testing.T, n *tally, c keyCell) {
 	e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "8", "-to", w.h2.AddrPort4(transferPort).String())
 	n.result(e)
 	for _, g := range w.gateways {
-		require.NotContains(t, g.proc.Output(), keyOne, "a key in the log")
+		require.NotContains(t, g.proc.Output(), "key of the test", "a key in the log")
+		require.Equal(t, !c.carried, strings.Contains(g.proc.Output(), "no key in common"), "%s: the log", g.h.Name)
 	}
 }
 

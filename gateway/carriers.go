@@ -176,6 +176,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 	if picked == nil {
 		return // the relay starts with the records
 	}
+	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the fabric knows better now
 	fd, err := leg.take()
 	if err != nil { // the flow has ended
 		f.abort(negotiate.ReasonDeviceFailed, false)

@@ -56,7 +56,6 @@ type Datapath struct {
 	events              *ringbuf.Reader
 	steering            []link.Link // sk_lookup, A, W: in order of attachment
 	offering            []link.Link // connect programs, sockops
-	restore             map[string]string
 	monitor             *monitor
 	nativeReason        atomic.Uint32
 	wireMTU             atomic.Int64
@@ -101,7 +100,7 @@ func Open(cfg Config) (*Datapath, error) {
 	defer runtime.UnlockOSThread()
 	d := &Datapath{
 		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1,
-		restore: map[string]string{}, devices: map[int]*device{},
+		devices: map[int]*device{},
 	}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -163,7 +162,6 @@ func (d *Datapath) openNamespace() (err error) {
 
 // setupRouting adds rules and routes.
 func (d *Datapath) setupRouting() error {
-	d.routing = newRouting(d.nl, d.cfg)
 	return d.routing.setup(d.appIndex, d.loIndex)
 }
 
@@ -178,7 +176,7 @@ func (d *Datapath) Close() error {
 	}
 	d.closed = true
 	if d.monitor == nil {
-		d.restoreSysctls() // Open failed; this is still its thread
+		d.restoreSysctl() // Open failed; this is still its thread
 	}
 	d.monitor.stop()
 	errs := []error{closeLinks(d.offering), d.detachDevices(), closeLinks(d.steering)}

@@ -112,16 +112,21 @@ func (d *Datapath) setupSysctls() error {
 		{"ipv4/conf/" + app + "/rp_filter", "0"},
 		{"ipv4/conf/" + app + "/accept_local", "1"},
 		{"ipv4/conf/" + wire + "/rp_filter", "0"},
-		{"ipv4/conf/lo/accept_local", "1"},
 	} {
-		old, err := writeSysctl(s.key, s.value)
-		if err != nil {
+		if _, err := writeSysctl(s.key, s.value); err != nil {
 			return err
 		}
-		if s.key == "ipv4/conf/lo/accept_local" && old != s.value {
-			d.restore[s.key] = old
-		}
 	}
+	d.routing = newRouting(d.nl, d.cfg)
+	changed, err := d.routing.changed() // of a gateway before us that was killed, or goes on
+	if err != nil {
+		return err
+	}
+	old, err := writeSysctl(acceptLocal, "1")
+	if err != nil {
+		return err
+	}
+	d.routing.restore = changed || old != "1"
 	if hasIPv6() {
 		// W carries raw packets between netstack and the programs only.
 		if _, err := writeSysctl("ipv6/conf/"+wire+"/disable_ipv6", "1"); err != nil {

@@ -67,7 +67,7 @@ func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs c
 		<-m.quit
 		return
 	}
-	defer d.restoreSysctls()
+	defer d.restoreSysctl()
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
 	var due <-chan time.Time
@@ -137,11 +137,12 @@ func (d *Datapath) follow() {
 	}
 }
 
-// restoreSysctls undoes what outlives the devices.
-func (d *Datapath) restoreSysctls() {
-	for key, old := range d.restore {
-		if _, err := writeSysctl(key, old); err != nil {
-			d.log.Warn("sysctl not restored", "key", key, "error", err)
-		}
+// restoreSysctl undoes what outlives the devices.
+func (d *Datapath) restoreSysctl() {
+	if d.routing == nil || !d.routing.restore {
+		return
+	}
+	if err := d.routing.restoreAcceptLocal(); err != nil {
+		d.log.Warn("sysctl not restored", "key", acceptLocal, "error", err)
 	}
 }

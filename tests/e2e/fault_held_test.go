@@ -69,7 +69,6 @@ type heldConn struct {
 // hold opens one connection per step and waits until each is where it is to be.
 func (f *faultWorld) hold(t *testing.T, steps []heldStep) (held []*heldConn) {
 	t.Helper()
-	f.forget(t)
 	for _, s := range steps {
 		ln, err := f.h2.Listen("tcp", f.h2.AddrPort4(s.port).String())
 		require.NoError(t, err)
@@ -87,6 +86,7 @@ func (f *faultWorld) hold(t *testing.T, steps []heldStep) (held []*heldConn) {
 			f.dropAccept(t, h)
 			return held
 		}
+		f.forget(t)
 		h.dial(f.h1)
 	}
 	return held
@@ -242,7 +242,7 @@ func (f *faultWorld) carry(t *testing.T) (list []*watched) {
 		to := f.at(f.h2, strings.HasSuffix(name, "6"), ownPort)
 		ln, err := f.h2.Listen("tcp", to.String())
 		require.NoError(t, err)
-		f.forget(t)
+			f.forget(t)
 		p, err := dialPair(f.h1, ln, to)
 		_ = ln.Close()
 		require.NoError(t, err)

@@ -8,12 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptLocal is the only setting of another device than A and W that we change:
-// the kernel takes the SYNs for our listeners from lo, although they come from an
-// address of this host.
-const acceptLocal = "ipv4/conf/lo/accept_local"
-
-// changedProtocol is the protocol of our IPv4 local route where the setting was
+// changedProtocol is the protocol of our IPv4 local route where loAcceptLocal was
 // off before us. So whoever cleans up behind a gateway that was killed knows what
 // to restore: the mark lives and dies with the namespace whose setting it is.
 const changedProtocol netlink.RouteProtocol = 83
@@ -41,6 +36,6 @@ func (r *routing) restoreAcceptLocal() error {
 			return nil
 		}
 	}
-	_, err = writeSysctl(acceptLocal, "0")
+	_, err = writeSysctl(loAcceptLocal, "0")
 	return err
 }

@@ -112,21 +112,21 @@ func (d *Datapath) setupSysctls() error {
 		{"ipv4/conf/" + app + "/rp_filter", "0"},
 		{"ipv4/conf/" + app + "/accept_local", "1"},
 		{"ipv4/conf/" + wire + "/rp_filter", "0"},
+		{loAcceptLocal, "1"},
 	} {
-		if _, err := writeSysctl(s.key, s.value); err != nil {
+		old, err := writeSysctl(s.key, s.value)
+		if err != nil {
 			return err
 		}
+		if s.key == loAcceptLocal && old != s.value {
+			d.restore[s.key] = old
+		}
 	}
-	d.routing = newRouting(d.nl, d.cfg)
-	changed, err := d.routing.changed() // of a gateway before us that was killed, or goes on
-	if err != nil {
+	if changed, err := newRouting(d.nl, d.cfg).changed(); err != nil {
 		return err
+	} else if changed && d.beside == nil { // by a gateway that was killed
+		d.restore[loAcceptLocal] = "0"
 	}
-	old, err := writeSysctl(acceptLocal, "1")
-	if err != nil {
-		return err
-	}
-	d.routing.restore = changed || old != "1"
 	if hasIPv6() {
 		// W carries raw packets between netstack and the programs only.
 		if _, err := writeSysctl("ipv6/conf/"+wire+"/disable_ipv6", "1"); err != nil {
@@ -290,7 +290,7 @@ func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 		prog *bpf.Program
 		at   bpf.AttachType
 	}{{in, bpf.AttachTCXIngress}, {out, bpf.AttachTCXEgress}} {
-		l, err := attachTCX(a.prog, ifindex, a.at)
+		l, err := d.attachWire(a.prog, ifindex, a.at)
 		if err != nil {
 			return fmt.Errorf("%s: %w", dev.name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ type routing struct {
 	nl       *netlink.Handle
 	cfg      Config
 	families []int
-	restore  bool // acceptLocal was off before us
+	restore  bool // loAcceptLocal was off before us
 }
 
 // newRouting chooses the families this kernel has.
@@ -47,6 +48,11 @@ func (r *routing) rules(family int) []*netlink.Rule {
 func same(have netlink.Rule, want *netlink.Rule) bool {
 	return have.Priority == want.Priority && have.Table == want.Table && have.IifName == want.IifName &&
 		have.OifName == want.OifName && have.Mark == want.Mark && have.Src == nil && have.Dst == nil
+}
+
+// hasRule reports whether a rule of ours is among those of the kernel.
+func hasRule(have []netlink.Rule, want *netlink.Rule) bool {
+	return slices.ContainsFunc(have, func(h netlink.Rule) bool { return same(h, want) })
 }
 
 // setup checks for collisions, then adds rules and routes. app and lo are
@@ -91,7 +97,7 @@ func (r *routing) check(family int) error {
 	return nil
 }
 
-// add installs rules and routes of a family.
+// add installs rules and routes of a family; those that are there stay.
 func (r *routing) add(family, app, lo int) error {
 	local := &netlink.Route{
 		Dst: defaultNet(family), LinkIndex: lo, Table: r.cfg.Table,
@@ -110,7 +116,7 @@ func (r *routing) add(family, app, lo int) error {
 		}
 	}
 	for _, rule := range r.rules(family) {
-		if err := r.nl.RuleAdd(rule); err != nil {
+		if err := r.nl.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("rule %d: %w", rule.Priority, err)
 		}
 	}

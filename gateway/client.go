@@ -32,7 +32,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 	}
 	f.auto = g.auto.selects(e.Rule)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
-	if r := g.admit(); r != negotiate.ReasonNone {
+	if r := g.admit(f); r != negotiate.ReasonNone {
 		go f.releaseEarly(r)
 		return
 	}
@@ -74,9 +74,13 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 		conn.Forget()
 		return
 	}
-	p := negotiate.Proposal{Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort()}
+	p := negotiate.Proposal{
+		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort(), Random: f.g.keys.random(),
+	}
 	reason := f.makeOffers(&p)
-	hs := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, p)
+	hs := negotiate.NewClient(negotiate.ClientConfig{
+		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+	}, p)
 	c := &client{hs: hs}
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
 	c.reading, c.execute = func() bool { return true }, c.action

@@ -18,7 +18,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // port: detail per connection is what conns is for.
 type metricDescs struct {
 	build, mode, flows, flowsTotal, decisions, fallbacks, handshake, bytes, copied,
-	memory, memoryLimit, peers, services, mapEntries, mapCapacity, heartbeat,
+	memory, memoryLimit, shares, peers, services, mapEntries, mapCapacity, heartbeat,
 	deviceUp, deviceEvents, panics,
 	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
 }
@@ -36,6 +36,7 @@ func newMetricDescs() metricDescs {
 		copied:          desc("copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", "carrier"),
 		memory:          desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
 		memoryLimit:     desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
+		shares:          desc("peer_share_refused_total", "How often a peer wanted more than its share of a resource.", "resource"),
 		peers:           desc("peers", "Known peers.", "state"),
 		services:        desc("auto_services", "Services that rules with action auto know, by what happens to new connections.", "verdict"),
 		mapEntries:      desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
@@ -59,11 +60,12 @@ type Collector struct {
 	src   MetricsSource
 	build VersionInfo
 	descs metricDescs
+	bound boundDescs
 }
 
 // NewCollector returns a collector of src.
 func NewCollector(src MetricsSource, version string) *Collector {
-	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs()}
+	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs(), bound: newBoundDescs()}
 }
 
 // Describe implements prometheus.Collector.
@@ -71,11 +73,12 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
 		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.handshake, d.bytes, d.copied,
-		d.memory, d.memoryLimit, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents, d.panics,
+		d.memory, d.memoryLimit, d.shares, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents, d.panics,
 		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
 	} {
 		ch <- desc
 	}
+	c.bound.describe(ch)
 }
 
 // emitter sends metrics of one scrape.
@@ -98,10 +101,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.collectFlows(s, e)
 	c.collectDatagrams(s, e)
+	c.bound.collect(s.Bounds, e)
 	for kind, n := range s.Memory {
 		e.gauge(d.memory, float64(n), kind)
 	}
 	e.gauge(d.memoryLimit, float64(s.MemoryLimit))
+	for r, n := range s.SharesRefused {
+		e.counter(d.shares, n, string(r))
+	}
 	for _, state := range PeerStates() {
 		e.gauge(d.peers, float64(s.Peers[state]), string(state))
 	}

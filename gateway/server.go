@@ -41,7 +41,7 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 	if f.step(stepOffered) {
 		return false
 	}
-	if r := g.admit(); r != negotiate.ReasonNone {
+	if r := g.admit(f); r != negotiate.ReasonNone {
 		g.returnSYN(t, syn.ISN, syn.Raw)
 		f.vanish(r)
 		return false
@@ -157,7 +157,9 @@ func (f *flow) serve(conn *netstack.Conn) {
 		f.g.wg.Done()
 		return
 	}
-	hs := negotiate.NewServer(negotiate.ServerConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, f.nonce)
+	hs := negotiate.NewServer(negotiate.ServerConfig{
+		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+	}, f.nonce)
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF
 	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
@@ -244,7 +246,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 		defer cancel()
 		failed := map[negotiate.CarrierKind]error{}
 		for _, fb := range strangers {
-			if err := fb.meet(ctx, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
+			if err := fb.meet(ctx, s.f, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
 				failed[fb.kind()] = err
 			}
 		}
@@ -270,7 +272,8 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 			return s.hs.Refused(now, reason)
 		}
 		return s.hs.Served(now, negotiate.Accept{
-			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Carriers: offers,
+			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Random: s.f.g.keys.random(),
+			Carriers: offers,
 		})
 	})
 }
@@ -320,6 +323,9 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 func dialReason(err error) negotiate.Reason {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return negotiate.ReasonAppRefused
+	}
+	if r := shortage(err); r != negotiate.ReasonNone {
+		return r
 	}
 	return negotiate.ReasonAppUnreachable
 }

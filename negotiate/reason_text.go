@@ -98,8 +98,8 @@ var reasonTexts = [...]reasonText{
 		"Raise the limit, or leave services with many short connections native.",
 	},
 	ReasonAuthFailed: {
-		"auth_failed", "A CLC message was not authenticated with the shared key.",
-		"Give both gateways the same key.",
+		"auth_failed", "A CLC message was not authenticated with a key that both gateways have.",
+		"Give both gateways the same key (security.psk_file), or neither; a box that changes addresses or sequence numbers has the same effect.",
 	},
 	ReasonProtocolError: {
 		"protocol_error", "A gateway received something the protocol does not allow.",

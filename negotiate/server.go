@@ -6,8 +6,11 @@ import "time"
 type ServerConfig struct {
 	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
-	// Key, when not empty, authenticates the messages of both sides.
-	Key []byte
+	// Keys, when there are any, authenticate the messages of both sides: nothing is served to a client that has none of
+	// them. They need Binding and Accept.Random.
+	Keys Keys
+	// Binding names the connection.
+	Binding Binding
 }
 
 // Server is the server's side of one handshake, from the third ACK to the client's last word.
@@ -40,7 +43,7 @@ type Server struct {
 	cleared   bool // raw: the guard has decided that the client is native
 	forwarded bool // raw: the Forward with Last was given out
 	awaiting  bool // carried because of data: CONFIRM is still to come
-	mac       MAC
+	auth      exchange
 
 	proposal Proposal
 	accept   Accept
@@ -66,7 +69,7 @@ func NewServer(cfg ServerConfig, nonce uint16) *Server {
 	if cfg.HandshakeTimeout <= 0 {
 		cfg.HandshakeTimeout = DefaultHandshakeTimeout
 	}
-	return &Server{cfg: cfg, nonce: nonce}
+	return &Server{cfg: cfg, nonce: nonce, auth: newExchange(cfg.Keys, cfg.Binding, FromServer)}
 }
 
 // Deadline returns when Tick wants to be called, zero for never. While the raw dial runs there is none: the dial has the
@@ -255,7 +258,7 @@ func (s *Server) decline(now time.Time, r Reason) []Action {
 	s.state = serverDeclined
 	s.deadline = now.Add(lingerTime(s.rtt))
 	s.verdict = Verdict{Outcome: OutcomeDeclined, Reason: r}
-	return []Action{Send{Bytes: AppendDecline(nil, Decline{Version: Version, Reason: r})}, Drop{}}
+	return []Action{Send{Bytes: s.auth.decline(r)}, Drop{}}
 }
 
 // Mute reports whether a RST could still be taken for the answer to the application's SYN: nothing was heard of the

@@ -242,7 +242,7 @@ func (f *faultWorld) carry(t *testing.T) (list []*watched) {
 		to := f.at(f.h2, strings.HasSuffix(name, "6"), ownPort)
 		ln, err := f.h2.Listen("tcp", to.String())
 		require.NoError(t, err)
-			f.forget(t)
+		f.forget(t)
 		p, err := dialPair(f.h1, ln, to)
 		_ = ln.Close()
 		require.NoError(t, err)

@@ -51,7 +51,7 @@ func descriptorLimit() int {
 // for its app leg, and one that turns out to be missing when the application has
 // been connected is an error of that connection.
 func (g *gateway) flowLimit() int {
-	return max(0, min(g.cfg.Limits.MaxFlows, descriptorLimit()-legFloor-descriptorSpare))
+	return max(0, min(g.live.Load().Limits.MaxFlows, descriptorLimit()-legFloor-descriptorSpare))
 }
 
 // shortage names what an error of the kernel says there is too little of, or no

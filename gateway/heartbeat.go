@@ -78,7 +78,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			return
 		}
 		if rest <= 0 {
-			n, err := g.steer.Sweep(ebpf.SweepLimits{})
+			n, err := g.steer.Sweep(ebpf.SweepLimits{Stuck: g.stuck})
 			if err != nil {
 				g.log.Warn("sweep", "error", err)
 			}

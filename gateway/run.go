@@ -31,6 +31,11 @@ type RunOptions struct {
 	Supervisor Supervisor
 	// Ready is called once connections are looked at. May be nil.
 	Ready func()
+	// Reload asks for the configuration to be read again by Load, which may be
+	// other than the first in mode, policy and some limits. One that is refused
+	// changes nothing. Both may be nil.
+	Reload <-chan os.Signal
+	Load   func() (Config, error)
 }
 
 // Run is the daemon on a real host: it opens the datapath in the calling
@@ -151,6 +156,9 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 		}
 		return err
 	})
+	if d.opts.Load != nil {
+		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
+	}
 	if d.opts.Ready != nil {
 		d.opts.Ready()
 	}
@@ -165,6 +173,26 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	stopBeat()
 	stopEvents()
 	return errors.Join(err, tail.Wait())
+}
+
+// reloadLoop reads the configuration again when it is told to, until ctx ends.
+func (d *daemon) reloadLoop(ctx context.Context, g *gateway) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.opts.Reload:
+		}
+		cfg, err := d.opts.Load()
+		if err == nil {
+			err = g.reload(cfg)
+		}
+		if err != nil {
+			d.log.Error("configuration refused, the one before stays in force", "error", err)
+			continue
+		}
+		d.log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
+	}
 }
 
 func ignoreCanceled(err error) error {

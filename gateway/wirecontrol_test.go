@@ -135,7 +135,7 @@ func TestAbortTellsWhy(t *testing.T) {
 	p := newGatewayPair(t)
 	for _, kind := range allCarriers {
 		c := p.dial(t, kind)
-		c.flow[0].drain()
+		c.flow[0].drain(negotiate.ReasonDrained)
 		require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
 		for i, by := range []string{DecidedLocal, DecidedRemote} {
 			info := c.flow[i].info(time.Now())
@@ -328,7 +328,7 @@ func TestTeardownOnce(t *testing.T) {
 	c := p.dial(t, negotiate.CarrierSHM)
 	done := make(chan struct{})
 	for i, end := range []func(){
-		c.flow[0].drain, c.flow[0].replaced, c.flow[0].complete,
+		func() { c.flow[0].drain(negotiate.ReasonDrained) }, c.flow[0].replaced, c.flow[0].complete,
 		func() { c.flow[0].abort(negotiate.ReasonPeerDead, true) },
 		func() {
 			c.flow[0].release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})

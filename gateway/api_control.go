@@ -61,9 +61,12 @@ type Snapshot struct {
 	Services map[ServiceVerdict]int
 	Maps     []MapUse
 	Devices  []DeviceInfo
+	Bounds   Bounds
 	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
 	// never did.
 	Heartbeat time.Time
+	// Panics are the internal errors that ended one connection each.
+	Panics uint64
 }
 
 // FallbackCount counts connections that stayed or became native.

@@ -55,6 +55,7 @@ profile: throughput
 spin: 30us
 cpus: [2, 0]
 log: { level: debug, format: json }
+security: { psk_file: /etc/smcgw/psk }
 `
 
 func TestParseFullConfig(t *testing.T) {
@@ -76,6 +77,7 @@ func TestParseFullConfig(t *testing.T) {
 		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, PeerShare: 30},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
+		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
 		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", MarkMask: 3, RulePref: 200, Table: 100, Shards: 2,
 		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},

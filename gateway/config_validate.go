@@ -59,6 +59,9 @@ func (c Config) validate(users userLookup) []*FieldError {
 	k.datagrams(c)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)
+	if c.Security.PSKFile != "" {
+		k.absolute("security.psk_file", c.Security.PSKFile)
+	}
 	k.listen(c.Metrics.Listen)
 	k.advanced(c)
 	return k.errs

@@ -25,6 +25,9 @@ func (g *gateway) Status() Status {
 		FallbacksTotal: map[string]uint64{},
 		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
+		Debug:          g.debug.list(),
+		FlowLimit:      FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
+		LogDropped:     snap.Bounds.LogDropped,
 	}
 	for _, fb := range snap.Fallbacks {
 		st.FallbacksTotal[fb.Reason] += fb.Count
@@ -190,6 +193,7 @@ func (g *gateway) Snapshot() Snapshot {
 	s := Snapshot{
 		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
 		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
+		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
 	}
 	if ns := g.beat.Load(); ns != 0 {
@@ -198,6 +202,8 @@ func (g *gateway) Snapshot() Snapshot {
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().snapshot(&s)
+	s.Bounds = Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
+	s.Bounds.wireBounds(g.stack.Stats())
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()
 	ps := g.pool.Stats()
@@ -259,6 +265,7 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 			}
 		}
 	}
+	s.Bounds.Datapath = c.Stats
 	for _, d := range c.Decided {
 		g.addDecisions(s, d)
 	}

@@ -38,6 +38,7 @@ type gateway struct {
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
+	keys   keyring
 
 	shards  []*shard
 	fabrics []fabric
@@ -58,7 +59,11 @@ type gateway struct {
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	started        time.Time
+	debug          *debugKnobs // nil: none
+	panics         panics
+	die            func()       // ends the process
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
+	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
 	cancel   context.CancelFunc
@@ -87,8 +92,8 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
-		flows: map[Tuple]*flow{},
-		rate:  rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
+		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.shares = newShares(cfg.Limits)
 	g.auto = newAutoBook(g)
@@ -103,7 +108,17 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 }
 
 func (g *gateway) build(h Host) error {
-	var err error
+	keys, err := LoadKeys(g.cfg.Security.PSKFile)
+	if err != nil {
+		return err
+	}
+	g.keys.set(keys)
+	if g.debug, err = debugFromEnvironment(); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	if set := g.debug.list(); set != nil {
+		g.log.Warn("faults are injected", "knobs", set)
+	}
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{
 		Limit: int64(g.cfg.Limits.Memory), PeerLimit: max(1, int64(g.cfg.Limits.Memory)/100*int64(g.cfg.Limits.PeerShare)),
 	}); err != nil {
@@ -237,7 +252,7 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 	switch {
 	case g.stopping.Load():
 		return negotiate.ReasonDrained
-	case n > g.cfg.Limits.MaxFlows:
+	case n > g.flowLimit():
 		return negotiate.ReasonFlowLimit
 	}
 	if f.side == SideServer {

@@ -109,6 +109,7 @@ func (d *fakeDaemon) Status() gateway.Status {
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
 		BytesTotal:     map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20, Rx: 100}},
 		Memory:         gateway.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		FlowLimit: gateway.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
 		st.Mode = gateway.ModeOff

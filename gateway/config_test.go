@@ -157,7 +157,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
@@ -173,7 +173,7 @@ limits.retry: { a: b }
 		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
 		`line 16: mark_mask: 0x7 is not two adjacent bits`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)

@@ -382,10 +382,10 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 }
 
 // reason implements fabric.
-func (*shmFabric) reason(_ *carry, err error) negotiate.Reason {
+func (*shmFabric) reason(c *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
 	switch {
-	case errors.As(err, &protocol):
+	case errors.As(err, &protocol), errors.Is(c.peer.(*shmPeer).Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError
 	case errors.Is(err, rsocket.ErrConnection):
 		return negotiate.ReasonPeerDead

@@ -31,6 +31,9 @@ type fabric interface {
 	// the queue pair can be used at once; proved tells that it has.
 	warm(c *carry) bool
 	proved(c *carry)
+	// unproved says that the proof of a flow has not come back, and that no other
+	// flow's holds.
+	unproved(c *carry)
 	// answered tells a client's carrier what the ACCEPT of a peer offers.
 	answered(f *flow, a *negotiate.Accept)
 	// started tells that c carries, wireLost that its wire leg broke while it

@@ -148,6 +148,7 @@ func (w *fakeWire) SetNotify(fn func()) {
 	w.link.changed(w)
 }
 
+func (w *fakeWire) SetUserTimeout(time.Duration) error                   { return nil }
 func (w *fakeWire) SetKeepalive(time.Duration, time.Duration, int) error { return nil }
 
 func (w *fakeWire) QuickACK() {}

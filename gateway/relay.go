@@ -58,7 +58,8 @@ func newRelay(f *flow) *relay {
 // start begins to relay; rest are the first bytes of the peer's records.
 func (r *relay) start(leg *appLeg, rest []byte) {
 	r.f.wire.QuickACK()
-	_ = r.f.wire.SetKeepalive(2*time.Second, time.Second, 3)
+	askLeg(r.f.wire)
+	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
 	r.f.g.wg.Add(3)
 	go r.fromApp(leg)
 	go r.fromWire(rest)

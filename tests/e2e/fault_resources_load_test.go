@@ -24,18 +24,10 @@ func faultQueues(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	gs := []*gw{w.up(w.h1, settings{NegativeCache: "1s"}), w.up(w.h2, settings{NegativeCache: "1s"})}
+	// SYNs that a queue drops look like those that a box eats.
+	gs := []*gw{w.up(w.h1, settings{NegativeCache: "1s", Retry: "1s"}), w.up(w.h2, settings{NegativeCache: "1s", Retry: "1s"})}
 	done := w.watchLeaks(t)
-	for _, g := range gs {
-		links, err := g.h.Links()
-		require.NoError(t, err)
-		for _, l := range links {
-			if strings.HasPrefix(l, "smcgw-w") {
-				_, err := g.h.Run(t.Context(), "ip", "link", "set", l, "txqueuelen", "4")
-				require.NoError(t, err)
-			}
-		}
-	}
+	w.setQueues(t, 4)
 	pids := []int{gs[0].daemon(), gs[1].daemon()}
 	stop := make(chan struct{})
 	var stopping sync.WaitGroup
@@ -72,10 +64,26 @@ func faultQueues(t *testing.T, c *tally) {
 		dropped += g.metrics(t)[`smcgw_datapath_events_total{event="wire_queue_drop"}`]
 	}
 	t.Logf("%.0f packets dropped", dropped)
+	w.setQueues(t, 4096)
 	require.Positive(t, dropped, "the queues were full")
 	w.flush()
 	w.carriedAgain(t, c, 20)
 	done()
+}
+
+// setQueues sets how many packets may wait for each gateway's wire TCP.
+func (w *world) setQueues(t *testing.T, n int) {
+	t.Helper()
+	for h := range w.gateways {
+		links, err := h.Links()
+		require.NoError(t, err)
+		for _, l := range links {
+			if strings.HasPrefix(l, "smcgw-w") {
+				_, err := h.Run(t.Context(), "ip", "link", "set", l, "txqueuelen", itoa(n))
+				require.NoError(t, err)
+			}
+		}
+	}
 }
 
 // faultSlowReaders: many applications do not read what others write until nothing

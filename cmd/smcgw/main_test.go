@@ -175,7 +175,7 @@ func (d *fakeDaemon) Conns(q gateway.ConnQuery) []gateway.ConnInfo {
 // Peers implements gateway.Control.
 func (d *fakeDaemon) Peers() []gateway.PeerInfo {
 	return []gateway.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []gateway.Carrier{gateway.CarrierShm}, CarriersFailed: []gateway.Carrier{gateway.CarrierSoft}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []gateway.Carrier{gateway.CarrierShm}, CarriersFailed: []gateway.Carrier{gateway.CarrierSoft}, Use: gateway.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
 		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: gateway.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }

@@ -92,5 +92,8 @@ func details(st gateway.Status) string {
 			fmt.Fprintf(&b, "%-10s %s: %s %s\n", "degraded", name, code.Meaning, code.Fix)
 		}
 	}
+	for _, knob := range st.Debug {
+		fmt.Fprintf(&b, "%-10s %s: faults are injected\n", "debug", knob)
+	}
 	return b.String()
 }

@@ -53,6 +53,11 @@ func TestFaultResources(t *testing.T) {
 	}
 }
 
+// leakPatience is how long what a connection has left may stay: a server whose
+// client's reset was lost each time hears of its end when the client's kernel has
+// forgotten the connection too, a TIME_WAIT later and the retransmission after it.
+const leakPatience = 4 * time.Minute
+
 // watchLeaks lets the gateways carry a little and remembers what they are made of.
 // The function it returns waits until they are that small again.
 func (w *world) watchLeaks(t *testing.T) (done func()) {
@@ -69,7 +74,7 @@ func (w *world) watchLeaks(t *testing.T) (done func()) {
 			leaks := func() bool {
 				return after.entries > 0 || after.memory > 0 || after.descriptors > b.descriptors+8 || after.goroutines > b.goroutines+8
 			}
-			for end := time.Now().Add(time.Minute); leaks() && time.Now().Before(end); after = w.usage(t, g) {
+			for end := time.Now().Add(leakPatience); leaks() && time.Now().Before(end); after = w.usage(t, g) {
 				time.Sleep(200 * time.Millisecond)
 			}
 			t.Logf("%s: before %+v, after %+v", g.h.Name, b, after)

@@ -232,7 +232,8 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
+		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		MaxFlows:  max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {
@@ -243,6 +244,10 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 	}
 	return out
 }
+
+// handshakeSlack is how late the end of a negotiation may be on a busy machine
+// before the programs take it for one that the gateway does not know.
+const handshakeSlack = 500 * time.Millisecond
 
 func steeringProto(p Proto) ebpf.Proto {
 	if p == ProtoUDP {

@@ -124,6 +124,10 @@ type Limits struct {
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	// NewFlowsPerSecond bounds accepted offers and adoptions. Default: 5000.
 	NewFlowsPerSecond int `yaml:"new_flows_per_second"`
+	// StallTimeout is how long a flow may make no progress although there is
+	// something to carry and room for it; then it is reset. [NoStallTimeout] (0 in
+	// the file): for ever. Default: 60s.
+	StallTimeout StallTimeout `yaml:"stall_timeout"`
 }
 
 // Fallback says how refusals and eaten options are remembered.

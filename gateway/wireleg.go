@@ -16,6 +16,7 @@ type wireLeg interface {
 	WriteContext(ctx context.Context, p []byte) (int, error)
 	SetNotify(fn func())
 	SetKeepalive(idle, interval time.Duration, count int) error
+	Vitals() (written, heard uint64)
 	MarkCarrying()
 	QuickACK()
 	CloseWrite() error

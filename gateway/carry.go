@@ -47,6 +47,7 @@ type carry struct {
 	queued             bool                 // on the shard's again list
 	report             func(rsocket.Events) // until start: the negotiation wants to know
 	started            bool                 // bytes may flow: CONFIRM was sent or received
+	debug              bool                 // faults are injected
 
 	txEnded bool   // the app's end was read, END is on its way
 	rxKnown bool   // END came: the direction is rxFinal bytes long
@@ -84,7 +85,7 @@ func (c *carry) start(fd int) {
 	if c.closed {
 		return
 	}
-	c.fd, c.started, c.report = fd, true, nil
+	c.fd, c.started, c.report, c.debug = fd, true, nil, c.f.g.debug != nil
 	c.fabric.started(c)
 	if c.ep.Err() != nil {
 		c.broken()
@@ -106,6 +107,9 @@ func (c *carry) pump() {
 	if !c.legDone {
 		c.pumpRx()
 		c.pumpTx()
+	}
+	if c.debug && c.f.tx.Load()+c.f.rx.Load() > 0 {
+		c.f.step(stepCarrying)
 	}
 	if c.failed && !c.closed && !c.queued && c.placed() {
 		// Nothing more can be read, or the peer has no room for it now: the
@@ -233,6 +237,7 @@ func (c *carry) placed() bool {
 		}
 		time.AfterFunc(resetPatience, func() {
 			c.s.post(func() {
+				c.s.worksFor(c.f)
 				c.hurry = true
 				c.pump()
 			})
@@ -336,6 +341,7 @@ func (c *carry) broken() {
 // server that answers and resets, because it closes with unread bytes, is heard
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
+	c.s.worksFor(c.f)
 	if !c.started || c.closed || c.legDone || c.failed {
 		return
 	}
@@ -358,6 +364,7 @@ func (c *carry) close() {
 	if c.closed {
 		return
 	}
+	c.s.worksFor(c.f)
 	c.closed = true
 	if c.fd >= 0 && !c.legDone {
 		c.s.unwatch(c.fd)

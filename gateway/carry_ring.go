@@ -99,6 +99,7 @@ func (c *carry) fitRing(took int) {
 	}
 	c.fitting = true
 	go func() { // memory may have to be registered, and is touched here for the first time
+		defer c.f.contain()
 		r, err := c.arena.Alloc(want)
 		if grows {
 			c.f.g.growing.Add(-int64(want)) // the pool counts it now
@@ -126,6 +127,7 @@ func (g *gateway) mayGrow(n int) bool {
 
 // fitted takes the memory for another ring.
 func (c *carry) fitted(r *rmb.Region, err error) {
+	c.s.worksFor(c.f)
 	c.fitting = false
 	switch {
 	case err != nil:

@@ -183,7 +183,7 @@ func (sf *softFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, 
 func (*softFabric) met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
 
 // meet implements fabric.
-func (*softFabric) meet(context.Context, negotiate.CarrierOffer) error { return nil }
+func (*softFabric) meet(context.Context, *flow, negotiate.CarrierOffer) error { return nil }
 
 // answer implements fabric.
 func (sf *softFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
@@ -274,7 +274,7 @@ func (sf *softFabric) peerFor(k softKey) (*softPeer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}
-		p = &softPeer{key: k, pd: pd, arena: sf.g.pool.IsolatedArena(pd), vigil: newVigil()}
+		p = &softPeer{key: k, pd: pd, arena: sf.g.pool.IsolatedArenaOf(k.remote.Unmap(), pd), vigil: newVigil()}
 		sf.peers[k] = p
 	}
 	p.users++

@@ -91,6 +91,7 @@ func (r *relay) stop(why negotiate.Reason) {
 // fromApp reads the application and sends DATA, then END.
 func (r *relay) fromApp(leg *appLeg) {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	buf := make([]byte, negotiate.DataHeaderLen+relayChunk)
 	for {
 		room := r.awaitRoom()
@@ -98,6 +99,7 @@ func (r *relay) fromApp(leg *appLeg) {
 			return
 		}
 		n, err := leg.conn.Read(buf[negotiate.DataHeaderLen : negotiate.DataHeaderLen+min(room, relayChunk)])
+		r.f.step(stepRelay)
 		if n > 0 && !r.sendData(buf, n) {
 			return
 		}
@@ -143,25 +145,31 @@ func (r *relay) sendData(buf []byte, n int) bool {
 
 // send writes records to the wire leg, which the peer always reads.
 func (r *relay) send(b []byte) bool {
-	r.wireMu.Lock()
-	var err error
-	if !r.cut {
-		r.pushing.Store(true)
-		_, err = r.f.wire.WriteContext(r.ctx, b)
-		r.pushing.Store(false)
-	}
-	r.cut = r.cut || err != nil
-	cut := r.cut
-	r.wireMu.Unlock()
+	cut := r.write(b)
 	if cut {
 		r.lost()
 	}
 	return !cut
 }
 
+func (r *relay) write(b []byte) (cut bool) {
+	r.wireMu.Lock()
+	defer r.wireMu.Unlock()
+	if r.cut {
+		return true
+	}
+	r.cut = true // unless all of it is written
+	r.pushing.Store(true)
+	_, err := r.f.wire.WriteContext(r.ctx, b)
+	r.pushing.Store(false)
+	r.cut = err != nil
+	return r.cut
+}
+
 // fromWire reads records until the wire leg ends.
 func (r *relay) fromWire(rest []byte) {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	var reader negotiate.RecordReader
 	if !r.parse(&reader, rest) {
 		return
@@ -240,6 +248,7 @@ func (r *relay) dataLocked(rec negotiate.Record) bool {
 // toApp writes to the application and reports what it has taken.
 func (r *relay) toApp(leg *appLeg) {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	var spare []byte
 	for {
 		b, more := r.awaitData(spare)

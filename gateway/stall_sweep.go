@@ -93,7 +93,7 @@ func lookAt(s *shard, flows []*carry, timeout time.Duration) {
 		}
 		now := time.Now()
 		for i, c := range flows[:n] {
-			if c.watchable() {
+			if s.worksFor(c.f); c.watchable() {
 				c.lookForStall(readyOf(polled[i].Revents), now, timeout)
 			}
 		}

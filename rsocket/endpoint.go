@@ -280,19 +280,7 @@ func (e *Endpoint) retire() {
 // Release frees the memory of a closed endpoint. The caller knows that the peer cannot write to it any more: it has
 // confirmed the end, or it is gone. Release is idempotent and may be called by any goroutine after Close returned.
 func (e *Endpoint) Release() error {
-	var errs []error
-	for _, r := range e.memory() {
-		errs = append(errs, r.Free())
-	}
-	return errors.Join(errs...)
+	return freeAll(e.memory())
 }
 
-func (e *Endpoint) memory() []*rmb.Region {
-	var all []*rmb.Region
-	for _, r := range []*rmb.Region{e.ring, e.nextRing, e.oldRing, e.control, e.send, e.direct} {
-		if r != nil {
-			all = append(all, r)
-		}
-	}
-	return all
-}
+func (e *Endpoint) memory() []*rmb.Region { return append(e.exposed(), present(e.send, e.direct)...) }

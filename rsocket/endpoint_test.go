@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-func TestReplayHoldsUnconsumedBytes(t *testing.T) {
+func TestTailHoldsUnconsumedBytes(t *testing.T) {
 	a, b, w := gatewayEndpoints(t, true, false)
 	require.False(t, a.Mapped())
 	require.True(t, b.Mapped())
@@ -22,8 +22,8 @@ func TestReplayHoldsUnconsumedBytes(t *testing.T) {
 	for a.poll() || b.poll() {
 	}
 	require.Zero(t, a.FreedOffset(), "placed is not consumed")
-	require.Equal(t, want[300:], a.Replay(300))
-	require.Empty(t, a.Replay(1000))
+	require.Equal(t, want[300:], a.Tail(300))
+	require.Empty(t, a.Tail(1000))
 	settleOwners(a, b)
 	w.close(t, a, b)
 }

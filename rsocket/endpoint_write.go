@@ -118,11 +118,6 @@ func (e *Endpoint) push(n int) verbs.SendFlags {
 	return verbs.SendPush
 }
 
-// Replay returns the longest contiguous run of bytes that were sent and not freed, from the absolute offset on, for a
-// connection that changes its carrier. It is empty at the end, for freed bytes, and where the peer's ring is the only
-// copy.
-func (e *Endpoint) Replay(offset uint64) []byte { return e.sndbuf.at(offset) }
-
 // post posts one write; a failure breaks the stream, except for what has arrived already.
 func (e *Endpoint) post(w Write, local verbs.SGE, flags verbs.SendFlags) error {
 	e.prepare(w, flags)

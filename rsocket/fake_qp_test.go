@@ -101,6 +101,10 @@ func (q mapQP) MapRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
 	return q.fabric.resolve(rkey, addr, n)
 }
 
+func (q mapQP) ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
+	return q.fabric.resolve(rkey, addr, n)
+}
+
 func newQPs(f *fabric, a, b verbs.QPCap) (*fakeQP, *fakeQP) {
 	x := &fakeQP{fabric: f, cap: a, state: verbs.QPSInit}
 	y := &fakeQP{fabric: f, cap: b, state: verbs.QPSInit, peer: x}

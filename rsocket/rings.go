@@ -107,6 +107,22 @@ func (d *sendSide) otherRing(g SGE) bool {
 		g.Addr < d.ring.Addr+uint64(d.ring.Length) && d.ring.Addr < g.Addr+uint64(g.Length) {
 		return false
 	}
+	d.before, d.beforeAt = d.ring, d.ringAt
 	d.ring, d.ringNext, d.ringAt = g, rmb.Cursor{}, d.granted
 	return true
+}
+
+// placement returns where in the peer's memory the byte at an absolute offset was put, and how many behind it lie next to
+// it. It is about bytes between gateways that were sent and may not have been consumed: a ring before the last two is used
+// up, since an exchange begins only when the one before has ended.
+func (d *sendSide) placement(offset uint64) (addr uint64, key uint32, n int) {
+	ring, at, end := d.ring, d.ringAt, d.sent
+	if offset < d.ringAt {
+		ring, at, end = d.before, d.beforeAt, min(d.ringAt, d.sent)
+	}
+	if ring.Length == 0 || offset < at || offset >= end {
+		return 0, 0, 0
+	}
+	pos := (offset - at) % uint64(ring.Length)
+	return ring.Addr + pos, ring.Key, int(min(end-offset, uint64(ring.Length)-pos))
 }

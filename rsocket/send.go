@@ -25,7 +25,9 @@ type sendSide struct {
 	ring     SGE        // the peer's whole ring, known between gateways
 	ringNext rmb.Cursor // where its next grant must begin
 	ringAt   uint64     // bytes that were granted before it
-	ends     endsLog    // where sent messages end, between gateways
+	before   SGE        // the ring before it, zero if there was none
+	beforeAt uint64
+	ends     endsLog // where sent messages end, between gateways
 
 	direct, directFreed uint64  // bytes of the buffer for direct writes: sent, completed
 	directEnds          endsLog // direct as of each work, from the first direct write on

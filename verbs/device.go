@@ -102,6 +102,16 @@ type RemoteMapper interface {
 	MapRemote(rkey uint32, addr uint64, n int) ([]byte, error)
 }
 
+// RemoteReader is implemented by the queue pairs that implement RemoteMapper.
+type RemoteReader interface {
+	// ReadRemote returns n bytes of the peer's memory at addr, for reading: what
+	// was written there in place and may be needed again. Unlike MapRemote it
+	// works in ERR and when the peer is gone, until Close, and the slice is valid
+	// as long; the peer may write to it meanwhile. It needs the access that
+	// MapRemote needs. Any goroutine may call it while nobody calls Close.
+	ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error)
+}
+
 // DatagramRoomer is implemented by UD queue pairs of devices that know when they would drop a datagram at once.
 type DatagramRoomer interface {
 	// DatagramRoom returns how many datagrams a queue pair of the peer's can be

@@ -225,7 +225,7 @@ func (p *Peer) setRemote(c *net.UnixConn, r remote) error {
 	case p.conn != nil:
 		return ErrKey
 	}
-	p.conn, p.remote = c, r
+	p.conn, p.remote, p.pidfd = c, r, peerProcess(c)
 	p.dev.wg.Add(1) // of watch
 	return nil
 }

@@ -15,8 +15,9 @@
 // Many flows share the peer. Its PD is where memory regions and queue pairs are
 // made. Two gateways that offer to each other share two independent peers: a
 // flow names its own by the key. The socket of the rendezvous stays open: when
-// it hangs up, the peer is down, its queue pairs are in ERR within milliseconds
-// and everything posted is flushed.
+// it hangs up, the peer is down, its queue pairs are in ERR and everything posted
+// is flushed: within milliseconds when its process has ended (ErrDied), after a
+// moment when that lives on (ErrHungUp, died.go).
 //
 // # Memory
 //

@@ -35,6 +35,7 @@ type Peer struct {
 	own       *mapping // the memfd we own: the peer writes into it
 	ownLayout layout
 	memfd     int
+	pidfd     int   // of the peer's process, -1 if the kernel does not tell; set before watch
 	bells     []int // eventfd per own vector: the peer rings
 	epochWord *atomic.Uint64
 	acks      []atomic.Uint64 // by vector of the peer
@@ -178,7 +179,11 @@ func (p *Peer) watch() {
 	case err == nil:
 		err = unix.ECONNRESET
 	}
-	p.fail(fmt.Errorf("rendezvous connection: %w", err))
+	cause := ErrHungUp
+	if p.Err() == nil && p.processEnds() {
+		cause = ErrDied
+	}
+	p.fail(fmt.Errorf("%w: rendezvous connection: %w", cause, err))
 	p.ended()
 	p.dev.counters.peersDown.Add(1)
 	p.dev.cfg.Logger.Info("shm peer down", "peer", p.String(), "cause", p.Err().Error())
@@ -227,6 +232,7 @@ func (p *Peer) closeMemory() {
 		p.own.close()
 	}
 	closeFD(&p.memfd)
+	closeFD(&p.pidfd)
 	for i := range p.bells {
 		closeFD(&p.bells[i])
 	}

@@ -9,7 +9,7 @@ import (
 // newPeer makes a pending peer: this side's memory and doorbells.
 func (d *Device) newPeer(name string, key [16]byte) (*Peer, error) {
 	p := &Peer{
-		dev: d, id: d.peerIDs.Add(1), name: name, key: key, done: make(chan struct{}), memfd: -1, refs: 1,
+		dev: d, id: d.peerIDs.Add(1), name: name, key: key, done: make(chan struct{}), memfd: -1, pidfd: -1, refs: 1,
 		ownLayout: newLayout(len(d.vectors)), warm: map[uint8][]uint64{}, arena: newBuddy(d.cfg.PeerQuota),
 	}
 	p.pd = &pd{peer: p}

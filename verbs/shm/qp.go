@@ -65,6 +65,7 @@ type qp struct {
 var (
 	_ verbs.QP           = (*qp)(nil)
 	_ verbs.RemoteMapper = (*qp)(nil)
+	_ verbs.RemoteReader = (*qp)(nil)
 )
 
 // block is the own queue pair block. Indexes the peer cannot be trusted with

@@ -367,3 +367,17 @@ func (q *qp) MapRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
 	}
 	return nil, verbs.ErrAccess
 }
+
+// ReadRemote implements verbs.RemoteReader. The queue pair keeps the peer's memory
+// mapped until it is closed.
+func (q *qp) ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
+	if q.closed || q.peer.rem == nil {
+		return nil, verbs.ErrRemoteGone
+	}
+	if n >= 0 {
+		if b := q.peer.remoteSpan(rkey, addr, uint64(n), verbs.AccessRemoteWrite); b != nil {
+			return b, nil
+		}
+	}
+	return nil, verbs.ErrAccess
+}

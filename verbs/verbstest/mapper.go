@@ -6,6 +6,7 @@ var mapperTests = []test{
 	{"MapRemote", testMapRemote},
 	{"Refused", testMapRefused},
 	{"MappedWR", testMappedWR},
+	{"ReadRemote", testReadRemote},
 }
 
 // mapper returns A's RemoteMapper, nil on a device that has none.
@@ -87,4 +88,30 @@ func testMappedWR(e *env) {
 	e.ErrorIs(e.a.qp.PostSend(wr), verbs.ErrInvalid)
 	wr = e.mapped(0, regionSize+1)
 	e.refused(wr)
+}
+
+// What was written in place can be read again, also when the queue pair is in ERR, until it is closed.
+func testReadRemote(e *env) {
+	m := e.mapper()
+	if m == nil {
+		return
+	}
+	r, ok := m.(verbs.RemoteReader)
+	e.True(ok)
+	e.connect()
+	key, addr := e.b.mr.RKey(), e.b.mr.Addr()
+	span, err := m.MapRemote(key, addr+100, 5000)
+	e.NoError(err)
+	fill(span, 7)
+	_, err = r.ReadRemote(key^1, addr, 1)
+	e.ErrorIs(err, verbs.ErrAccess)
+	_, err = r.ReadRemote(key, addr, -1)
+	e.ErrorIs(err, verbs.ErrAccess)
+	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	got, err := r.ReadRemote(key, addr+100, 5000)
+	e.NoError(err)
+	e.Equal(fill(make([]byte, 5000), 7), got)
+	e.NoError(e.a.qp.Close())
+	_, err = r.ReadRemote(key, addr+100, 5000)
+	e.ErrorIs(err, verbs.ErrRemoteGone)
 }

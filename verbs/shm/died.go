@@ -1,0 +1,58 @@
+package shm
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Why a peer is down whose rendezvous connection has ended by itself.
+var (
+	// ErrDied means that the peer's process has ended.
+	ErrDied = errors.New("the peer has died")
+	// ErrHungUp means that the peer's process lives on: it has closed its device, or somebody has cut the connection.
+	ErrHungUp = errors.New("the peer has hung up")
+)
+
+// hangUpPatience is how long a process whose connection has ended may take to
+// end as well, before it counts as one that lives: the kernel closes a process's
+// descriptors first, and one that releases devices takes its time. Nothing waits
+// for it but the memory shared with that process.
+const hangUpPatience = 250 * time.Millisecond
+
+// peerProcess returns a pidfd of the process at the other end, or -1: Linux has
+// SO_PEERPIDFD since 6.5.
+func peerProcess(c *net.UnixConn) int {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	fd := -1
+	_ = raw.Control(func(s uintptr) {
+		if n, err := unix.GetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
+			fd = n
+		}
+	})
+	return fd
+}
+
+// processEnds waits until the peer's process has ended, or is seen to live on. A
+// process that nobody can look at is taken for dead.
+func (p *Peer) processEnds() bool {
+	if p.pidfd < 0 {
+		return true
+	}
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	for until := time.Now().Add(hangUpPatience); ; {
+		n, err := unix.Poll(fds, max(0, int(time.Until(until).Milliseconds())))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return true
+		default:
+			return n > 0
+		}
+	}
+}

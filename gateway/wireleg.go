@@ -17,6 +17,7 @@ type wireLeg interface {
 	SetNotify(fn func())
 	SetKeepalive(idle, interval time.Duration, count int) error
 	SetUserTimeout(d time.Duration) error
+	Vitals() (written, heard uint64)
 	MarkCarrying()
 	QuickACK()
 	CloseWrite() error

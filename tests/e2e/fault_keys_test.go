@@ -110,7 +110,7 @@ func (g *gw) reload(says string) {
 func TestFaultKeysChanged(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	const good, bad = "configuration reloaded", "configuration not reloaded"
+	const good, bad = "configuration in force", "configuration refused"
 	w.up(w.h1, settings{Extra: w.keys(w.h1, keyOne)})
 	w.up(w.h2, settings{Extra: w.keys(w.h2, keyOne)})
 	n := newTally(t)

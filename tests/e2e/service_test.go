@@ -107,7 +107,7 @@ func TestServiceSandbox(t *testing.T) {
 			d.prove(t, d.h2.AddrPort4(echoUDP))
 			e := d.mustApp(d.h1, "transfer", "-up", "20000000", "-down", "20000000", "-to", d.h2.AddrPort6(transferPort).String())
 			d.carriedBy(e, d.via)
-			d.g1.reload("configuration reloaded")
+			d.g1.reload("configuration in force")
 			out, err := d.g1.cli("off")
 			require.NoError(t, err, out)
 			out, err = d.g1.cli("on")

@@ -48,6 +48,8 @@ type Snapshot struct {
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
 	BytesTotal map[Carrier]ByteCount
+	// Stalls are flows that were reset because they stood still.
+	Stalls map[Carrier]uint64
 	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
 	// Datagrams are the same and more about datagrams.
 	UDP       ProtoStats

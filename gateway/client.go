@@ -273,6 +273,9 @@ func (c *client) rememberProof() {
 			return
 		}
 	}
+	for _, cr := range carries {
+		cr.fabric.unproved(cr)
+	}
 	v, _ := c.hs.Verdict()
 	c.f.g.remember(c.f, v)
 }

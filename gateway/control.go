@@ -248,6 +248,7 @@ func (g *gateway) snapshotCounters(s *Snapshot) {
 	defer g.count.mu.Unlock()
 	maps.Copy(s.FlowsTotal, g.count.flows)
 	maps.Copy(s.BytesTotal, g.count.bytes)
+	s.Stalls = maps.Clone(g.count.stalls)
 	for c, h := range g.count.handshake {
 		s.Handshakes[c] = h.Snapshot()
 	}

@@ -15,7 +15,7 @@ const (
 	// TUNs and links, which a dying process must close after its sockets, and the
 	// kernel closes the highest first (docs/ARCHITECTURE.md "Traps"); and then what
 	// operators, peers and devices need when the legs have taken all the rest.
-	legFloor = 128
+	legFloor = 256
 	// descriptorSpare is how many above the floor are left to everything else.
 	descriptorSpare = 64
 )

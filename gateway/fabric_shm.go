@@ -331,6 +331,9 @@ func (*shmFabric) warm(c *carry) bool { return c.peer.(*shmPeer).warm.Load() }
 // proved implements fabric.
 func (*shmFabric) proved(c *carry) { c.peer.(*shmPeer).warm.Store(true) }
 
+// unproved implements fabric: there is no path.
+func (*shmFabric) unproved(*carry) {}
+
 // newCarry makes a queue pair in INIT with its memory. The caller holds the peer;
 // from here on the queue pair does.
 func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
@@ -382,10 +385,10 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 }
 
 // reason implements fabric.
-func (*shmFabric) reason(_ *carry, err error) negotiate.Reason {
+func (*shmFabric) reason(c *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
 	switch {
-	case errors.As(err, &protocol):
+	case errors.As(err, &protocol), errors.Is(c.peer.(*shmPeer).Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError
 	case errors.Is(err, rsocket.ErrConnection):
 		return negotiate.ReasonPeerDead

@@ -90,6 +90,9 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 
 // account keeps the books of an ending: only the one that counts does.
 func (f *flow) account(e ending) {
+	if e.state == StateAborted && e.verdict.Reason != negotiate.ReasonNone {
+		f.instead(e.verdict.Reason, e.verdict.Remote)
+	}
 	f.because(e.verdict.Reason, e.verdict.Remote)
 	f.g.remember(f, e.verdict)
 	if e.fellBack {

@@ -67,6 +67,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
 	var collector garbage
+	var awake awake
 	for rest := 0; ; rest-- {
 		collector.tune()
 		if collector.due(g.pool.Stats().Released, time.Now()) {
@@ -87,5 +88,8 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		g.auto.tick(time.Now())
+		for _, leg := range awake.tick(time.Now(), g.all) {
+			leg.keepalive()
+		}
 	}
 }

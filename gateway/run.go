@@ -149,6 +149,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	var tail errgroup.Group
 	tail.Go(func() error { g.beatLoop(beat); return nil })
 	tail.Go(func() error { g.choreLoop(beat); return nil })
+	tail.Go(func() error { g.stallLoop(beat); return nil })
 	tail.Go(func() error {
 		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
 		if err != nil { // a gateway that hears of nothing must not go on
@@ -232,7 +233,8 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
+		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		MaxFlows:  max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {
@@ -243,6 +245,10 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 	}
 	return out
 }
+
+// handshakeSlack is how late the end of a negotiation may be on a busy machine
+// before the programs take it for one that the gateway does not know.
+const handshakeSlack = 500 * time.Millisecond
 
 func steeringProto(p Proto) ebpf.Proto {
 	if p == ProtoUDP {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math"
 	"syscall"
 	"time"
 
@@ -276,6 +277,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 		if reason != negotiate.ReasonNone {
 			return s.hs.Refused(now, reason)
 		}
+		_ = s.f.wire.SetKeepalive(vigilTurn, vigilTurn, math.MaxInt32) // the last word may be long in coming
 		return s.hs.Served(now, negotiate.Accept{
 			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Random: s.f.g.keys.random(),
 			Carriers: offers,

@@ -62,7 +62,7 @@ var configVariants = []struct {
 	{"not YAML", func(s *settings) { s.Extra = "{{" }, true, ""},
 	{"carry", func(*settings) {}, false, "carried"},
 	{"observe", func(s *settings) { s.Mode = "observe" }, false, "mode"},
-	{"carry, other limits", func(s *settings) { s.MaxFlows, s.Handshake = 500, "3s" }, false, "carried"},
+	{"carry, other limits", func(s *settings) { s.MaxFlows, s.Handshake = 500, "1s" }, false, "carried"},
 	{"unknown field", func(s *settings) { s.Extra = "carrots: [shm]\n" }, true, ""},
 	{"takes a restart", func(s *settings) { s.Memory = "512MiB" }, true, ""},
 	{"pass before", func(s *settings) {

@@ -51,6 +51,8 @@ func (c Config) checkReload(next Config, datagrams bool) error {
 		refuse(true, "%s", field)
 	}
 	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
+	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
+		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
 	hasAuto := func(c Config) bool {
 		return slices.ContainsFunc(c.Policy, func(r Rule) bool { return r.Action == ActionAuto })
 	}

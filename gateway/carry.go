@@ -57,6 +57,8 @@ type carry struct {
 	hurry   bool   // but no longer
 	legDone bool   // the app leg's kernel has nothing left to deliver
 	closed  bool   // the endpoint is gone
+
+	stall *stallWatch // nil: nothing is suspected
 }
 
 // completion is called for every completion of the flow's queue pair.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -46,6 +47,10 @@ type relay struct {
 	final              uint64
 	haveSent           bool
 	wireGone           bool
+
+	started atomic.Bool // its app leg is in its hands
+	pushing atomic.Bool // records wait for the wire leg
+	stall   stallWatch  // of the one who looks for stalls
 }
 
 func newRelay(f *flow) *relay {
@@ -58,11 +63,13 @@ func newRelay(f *flow) *relay {
 // start begins to relay; rest are the first bytes of the peer's records.
 func (r *relay) start(leg *appLeg, rest []byte) {
 	r.f.wire.QuickACK()
-	_ = r.f.wire.SetKeepalive(2*time.Second, time.Second, 3)
+	askLeg(r.f.wire)
+	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
 	r.f.g.wg.Add(3)
 	go r.fromApp(leg)
 	go r.fromWire(rest)
 	go r.toApp(leg)
+	r.started.Store(true)
 }
 
 // stop ends the goroutines; teardown closes what else they wait for. With a
@@ -153,7 +160,9 @@ func (r *relay) write(b []byte) (cut bool) {
 		return true
 	}
 	r.cut = true // unless all of it is written
+	r.pushing.Store(true)
 	_, err := r.f.wire.WriteContext(r.ctx, b)
+	r.pushing.Store(false)
 	r.cut = err != nil
 	return r.cut
 }

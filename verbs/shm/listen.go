@@ -83,6 +83,22 @@ func (l *Listener) open() error {
 	return nil
 }
 
+// Sweep removes the sockets that devices which were killed have left in a
+// rendezvous directory, as every device that listens does. Without the directory
+// there is nothing to do.
+func Sweep(path string) error {
+	dir, err := openDirectory(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.close()
+	dir.sweep()
+	return nil
+}
+
 // sweep removes the sockets of devices that were killed.
 func (d directory) sweep() {
 	entries, _ := os.ReadDir(d.path("."))

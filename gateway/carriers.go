@@ -37,8 +37,15 @@ type fabric interface {
 	// did. Neither may block.
 	started(c *carry)
 	wireLost(c *carry)
-	// reason names what ended the queue pair of c.
+	// reason names what ended the queue pair of c, survives tells whether the flow
+	// can go on without it: the peer lives, and has not broken the protocol.
 	reason(c *carry, err error) negotiate.Reason
+	survives(c *carry, err error) bool
+	// leave takes the queue pair from a flow that goes on without it. What was sent
+	// and not consumed stays where it is until sent is called, once; what the peer
+	// may write to is not used again before written is called, at least once. Any
+	// goroutine may call both.
+	leave(c *carry) (sent, written func())
 	// devices describes what there is.
 	devices() []DeviceInfo
 	// close ends the device; no flow uses it any more.

@@ -132,7 +132,7 @@ func (c *carry) fitted(r *rmb.Region, err error) {
 		c.rings.retry = c.s.now.Add(ringRetry) // there is none: the flow goes on with what it has
 	case c.closed || c.ep.SwitchRing(r) != nil:
 		c.free(r)
-		if c.closed {
+		if c.reaped {
 			c.settled() // it may have been the peer's last
 		}
 	}

@@ -249,7 +249,7 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 	}
 	c, err := port.unit.prepare(f, s, p.pd, p.arena)
 	if err != nil {
-		sf.leave(p)
+		sf.leaves(p)
 		return nil, fmt.Errorf("soft: %w", err)
 	}
 	c.fabric, c.kind, c.lossy = sf, negotiate.CarrierSoft, true
@@ -259,7 +259,7 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 		if err := c.ep.Release(); err != nil {
 			sf.g.log.Warn("release memory", "flow_id", f.id, "error", err)
 		}
-		sf.leave(p)
+		sf.leaves(p)
 	}
 	return c, nil
 }
@@ -281,8 +281,8 @@ func (sf *softFabric) peerFor(k softKey) (*softPeer, error) {
 	return p, nil
 }
 
-// leave says that a flow of the peer is over.
-func (sf *softFabric) leave(p *softPeer) {
+// leaves says that a flow of the peer is over.
+func (sf *softFabric) leaves(p *softPeer) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	if p.users--; p.users == 0 {
@@ -331,6 +331,30 @@ func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
 		return negotiate.ReasonPeerDead
 	}
 	return negotiate.ReasonDeviceFailed
+}
+
+// survives implements fabric: if the peer's gateway is dead its kernel says so on
+// the wire leg.
+func (*softFabric) survives(_ *carry, err error) bool {
+	var protocol *rsocket.ProtocolError
+	return !errors.As(err, &protocol)
+}
+
+// leave implements fabric. Without its queue pair no packet finds the memory: the
+// rings are free at once.
+func (sf *softFabric) leave(c *carry) (sent, written func()) {
+	p := c.peer.(softCarry).softPeer
+	p.unwatch(c)
+	if err := errors.Join(c.qp.Close(), c.ep.ReleaseRings()); err != nil {
+		sf.g.log.Warn("leave queue pair", "flow_id", c.f.id, "error", err)
+	}
+	sent = func() {
+		if err := c.ep.ReleaseSent(); err != nil {
+			sf.g.log.Warn("release memory", "flow_id", c.f.id, "error", err)
+		}
+		sf.leaves(p)
+	}
+	return sent, func() {}
 }
 
 // unanswered: the peer or the path is gone.

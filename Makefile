@@ -6,6 +6,8 @@ GO ?= go
 CLANG ?= $(shell command -v clang-14 || echo clang)
 FUZZTIME ?= 60s
 COUNT ?= 10
+SOAK ?= 10m
+SEED ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 export BPF2GO_CC = $(CLANG)
 export SMCGW_BINARY = $(CURDIR)/bin/smcgw
@@ -14,7 +16,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat soak interop demo install-test-deps install-bench-deps clean
 
 all: build lint test
 
@@ -44,13 +46,13 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(GO) test -count=1 -timeout 20m ./tests/e2e/... ./tests/bench
+	$(SEEDED) $(GO) test -count=1 -timeout 20m ./tests/e2e/... ./tests/bench ./tests/soak
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
 
 root: build ## the packages with tests that need root
-	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/... ./tests/bench
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
 
 fuzz: ## every fuzz test for FUZZTIME
 	for p in $$($(GO) list ./...); do \
@@ -80,12 +82,23 @@ bench-quick: build install-bench-deps ## ratios of the targets P1 to P5 in 8 min
 gobench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-faults: build ## the dying, stopping and misbehaving parts, COUNT times
-	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -run 'Fault|Dies|Kill|Hostile|Loss|Box' ./tests/e2e/... ./gateway ./rsocket
+# Tests with one of these words in their names are about faults.
+FAULTS = Fault|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz
+# What a run with a seed passes on: SEED=7 repeats it.
+SEEDED = $(if $(SEED),SMCGW_SEED=$(SEED))
 
-soak: build ## the whole end-to-end suite, COUNT times, by every carrier
+faults: build install-test-deps ## the whole matrix of faults; all of what it says is in dist/faults.log
+	mkdir -p dist
+	$(SEEDED) SMCGW_FAULTS=all SMCGW_DATAGRAMS=all $(GO) test -count=1 -v -timeout 0 -run '$(FAULTS)' ./tests/e2e/... $(UNIT) 2>&1 | \
+	  tee dist/faults.log | grep -E '^(ok|FAIL|panic|--- (FAIL|SKIP)|[[:space:]]+--- (FAIL|SKIP))|SMCGW_SEED=|flows=[0-9]+ '
+
+repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
+
+soak: build install-test-deps ## applications and faults from a seed for ten minutes, every byte checked: SOAK=60s SEED=7; needs root
+	@$(GO) build -o bin/soak ./tests/soak
+	@bin/soak -for $(SOAK) $(if $(SEED),-seed $(SEED))
 
 interop: ## byte formats against the vectors of other implementations, and all of rdma-core with two kernels
 	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...

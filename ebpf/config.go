@@ -40,6 +40,10 @@ type Config struct {
 	// Generation numbers this gateway in its namespace during an upgrade; the
 	// TUN devices are smcgw-a<generation> and smcgw-w<generation>. Default: 1.
 	Generation int
+	// Beside is the gateway whose connections go on in the same namespace, as
+	// [Datapath.Neighbour] of another generation describes it; nil: there is none.
+	// The datapath then begins retired, until [Datapath.Activate].
+	Beside *Neighbour
 	// CgroupPath is the cgroup2 mount. Default: found in /proc/self/mountinfo.
 	CgroupPath string
 	// MarkMask are two adjacent bits of the packet mark; no other bit is ever
@@ -144,6 +148,9 @@ func (c Config) Validate() error {
 	}
 	if c.Generation < 1 || c.Generation > 9 {
 		bad("generation", "%d is not in 1..9", c.Generation)
+	}
+	if c.Beside != nil && c.Beside.Generation == c.Generation {
+		bad("generation", "%d is the neighbour's", c.Generation)
 	}
 	if bits.OnesCount32(c.MarkMask) != 2 || c.MarkMask>>bits.TrailingZeros32(c.MarkMask) != 3 {
 		bad("mark_mask", "%#x is not two adjacent bits", c.MarkMask)

@@ -33,6 +33,9 @@ func (d *Datapath) setupState() error {
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter),
 	}
+	if d.beside != nil {
+		d.control.Beside = uint32(d.beside.AppIndex)
+	}
 	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
 	if err != nil {
 		return err
@@ -112,7 +115,7 @@ func (d *Datapath) checkRPFilter() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.control.NativeReason = uint32(reason)
+	d.control.NativeReason = d.nativeReasonLocked()
 	return d.putControlLocked()
 }
 

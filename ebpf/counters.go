@@ -74,18 +74,24 @@ func (d *Datapath) Counters() (Counters, error) {
 		}
 		c.Stats[name] = n
 	}
-	c.Stats[queueDrop], err = d.queueDrops()
+	if c.Stats[queueDrop], err = d.queueDrops(d.appIndex); err != nil {
+		return c, err
+	}
+	c.Stats[wireQueueDrop], err = d.queueDrops(d.wireIndex)
 	return c, err
 }
 
-// queueDrop counts datagrams that user space read too slowly.
-const queueDrop = "dgram_queue_drop"
+// What user space read too slowly: datagrams from A, packets for netstack from W.
+const (
+	queueDrop     = "dgram_queue_drop"
+	wireQueueDrop = "wire_queue_drop"
+)
 
-// queueDrops is what the queue of A had no room for.
-func (d *Datapath) queueDrops() (uint64, error) {
-	l, err := d.nl.LinkByIndex(d.appIndex)
+// queueDrops is what the queue of a TUN had no room for.
+func (d *Datapath) queueDrops(index int) (uint64, error) {
+	l, err := d.nl.LinkByIndex(index)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", d.cfg.appName(), err)
+		return 0, fmt.Errorf("tun %d: %w", index, err)
 	}
 	if s := l.Attrs().Statistics; s != nil {
 		return s.TxDropped, nil

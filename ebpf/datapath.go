@@ -50,6 +50,7 @@ type Datapath struct {
 	nl                  *netlink.Handle
 	diag                int        // netlink socket for SOCK_DESTROY
 	answer              [4096]byte // of diag; guarded by mu
+	dump                int        // another one, for Lingering; guarded by mu
 	routing             *routing
 	objs                *objects
 	traces              *traces
@@ -77,8 +78,14 @@ type Datapath struct {
 	op     sync.RWMutex
 	closed bool
 
-	// mu guards everything below.
+	retiredAt int64       // of smcgw_retired in the memory of traces
+	besideNow atomic.Bool // beside is not nil
+
+	// mu guards everything below, and restore.
 	mu      sync.Mutex
+	beside  *Neighbour // nil: none, or no more
+	retired bool       // another datapath takes the new connections, and restores the sysctls
+	refused uint8      // of Refuse
 	control smcgwControl
 	policy  *Policy
 	cgroups map[uint64]uint64 // what the patterns of policy stand for
@@ -100,8 +107,12 @@ func Open(cfg Config) (*Datapath, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d := &Datapath{
-		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1,
+		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1, dump: -1,
 		restore: map[string]string{}, devices: map[int]*device{},
+	}
+	if cfg.Beside != nil {
+		d.beside, d.retired = cfg.Beside, true
+		d.besideNow.Store(true)
 	}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -154,9 +165,11 @@ func (d *Datapath) openNamespace() (err error) {
 	if d.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("route netlink: %w", err)
 	}
-	d.diag, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-	if err != nil {
-		return fmt.Errorf("sock_diag netlink: %w", err)
+	for _, fd := range []*int{&d.diag, &d.dump} {
+		*fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+		if err != nil {
+			return fmt.Errorf("sock_diag netlink: %w", err)
+		}
 	}
 	return nil
 }
@@ -185,7 +198,7 @@ func (d *Datapath) Close() error {
 	if d.routing != nil {
 		errs = append(errs, d.routing.teardown())
 	}
-	for _, fd := range []int{d.diag, d.wireTUN, d.appTUN} {
+	for _, fd := range []int{d.dump, d.diag, d.wireTUN, d.appTUN} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}

@@ -112,13 +112,13 @@ func (d *Datapath) setupSysctls() error {
 		{"ipv4/conf/" + app + "/rp_filter", "0"},
 		{"ipv4/conf/" + app + "/accept_local", "1"},
 		{"ipv4/conf/" + wire + "/rp_filter", "0"},
-		{"ipv4/conf/lo/accept_local", "1"},
+		{loAcceptLocal, "1"},
 	} {
 		old, err := writeSysctl(s.key, s.value)
 		if err != nil {
 			return err
 		}
-		if s.key == "ipv4/conf/lo/accept_local" && old != s.value {
+		if s.key == loAcceptLocal && old != s.value {
 			d.restore[s.key] = old
 		}
 	}
@@ -285,7 +285,7 @@ func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 		prog *bpf.Program
 		at   bpf.AttachType
 	}{{in, bpf.AttachTCXIngress}, {out, bpf.AttachTCXEgress}} {
-		l, err := attachTCX(a.prog, ifindex, a.at)
+		l, err := d.attachWire(a.prog, ifindex, a.at)
 		if err != nil {
 			return fmt.Errorf("%s: %w", dev.name, err)
 		}

@@ -147,6 +147,10 @@ func (d *Datapath) load() error {
 	if d.traces, err = newTraces(objs, spec.Variables["smcgw_traces"].Offset); err != nil {
 		return err
 	}
+	d.retiredAt = int64(spec.Variables["smcgw_retired"].Offset)
+	if err := d.putRetired(d.retired); err != nil {
+		return err
+	}
 	if d.beat, err = objs.Beat.Memory(); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
@@ -186,7 +190,7 @@ func (d *Datapath) attachSteering() error {
 		{d.objs.AppOut, d.appIndex, bpf.AttachTCXEgress},
 		{d.objs.WireIn, d.wireIndex, bpf.AttachTCXIngress},
 	} {
-		l, err := attachTCX(a.prog, a.ifindex, a.at)
+		l, err := attachTCX(a.prog, a.ifindex, a.at, link.Head())
 		if err != nil {
 			return err
 		}
@@ -195,9 +199,9 @@ func (d *Datapath) attachSteering() error {
 	return nil
 }
 
-// attachTCX puts a program before all others of a device.
-func attachTCX(prog *bpf.Program, ifindex int, at bpf.AttachType) (link.Link, error) {
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: at, Anchor: link.Head()})
+// attachTCX puts a program where the anchor says among those of a device.
+func attachTCX(prog *bpf.Program, ifindex int, at bpf.AttachType, where link.Anchor) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: at, Anchor: where})
 	if err != nil {
 		return nil, fmt.Errorf("tcx on interface %d: %w", ifindex, err)
 	}

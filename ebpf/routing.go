@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -48,6 +49,11 @@ func same(have netlink.Rule, want *netlink.Rule) bool {
 		have.OifName == want.OifName && have.Mark == want.Mark && have.Src == nil && have.Dst == nil
 }
 
+// hasRule reports whether a rule of ours is among those of the kernel.
+func hasRule(have []netlink.Rule, want *netlink.Rule) bool {
+	return slices.ContainsFunc(have, func(h netlink.Rule) bool { return same(h, want) })
+}
+
 // setup checks for collisions, then adds rules and routes. app and lo are
 // interface indexes.
 func (r *routing) setup(app, lo int) error {
@@ -90,7 +96,7 @@ func (r *routing) check(family int) error {
 	return nil
 }
 
-// add installs rules and routes of a family.
+// add installs rules and routes of a family; those that are there stay.
 func (r *routing) add(family, app, lo int) error {
 	local := &netlink.Route{
 		Dst: defaultNet(family), LinkIndex: lo, Table: r.cfg.Table,
@@ -106,7 +112,7 @@ func (r *routing) add(family, app, lo int) error {
 		}
 	}
 	for _, rule := range r.rules(family) {
-		if err := r.nl.RuleAdd(rule); err != nil {
+		if err := r.nl.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("rule %d: %w", rule.Priority, err)
 		}
 	}

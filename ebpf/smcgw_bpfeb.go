@@ -43,7 +43,7 @@ type smcgwControl struct {
 	BlackholeAfter   uint32
 	Epoch            uint32
 	Datagrams        uint32
-	Pad              uint32
+	Beside           uint32
 }
 
 type smcgwDevice struct {
@@ -299,6 +299,7 @@ const (
 	smcgwVarNetnsCookie       = "netns_cookie"
 	smcgwVarSamplePeriod      = "sample_period"
 	smcgwVarSampleTokens      = "sample_tokens"
+	smcgwVarSmcgwRetired      = "smcgw_retired"
 	smcgwVarSmcgwTraces       = "smcgw_traces"
 	smcgwVarUnusedCasArgs     = "unused_cas_args"
 	smcgwVarUnusedEvent       = "unused_event"
@@ -406,6 +407,7 @@ type smcgwVariableSpecs struct {
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens  *ebpf.VariableSpec `ebpf:"sample_tokens"`
+	SmcgwRetired  *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces   *ebpf.VariableSpec `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.VariableSpec `ebpf:"unused_cas_args"`
 	UnusedEvent   *ebpf.VariableSpec `ebpf:"unused_event"`
@@ -502,6 +504,7 @@ type smcgwVariables struct {
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens  *ebpf.Variable `ebpf:"sample_tokens"`
+	SmcgwRetired  *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces   *ebpf.Variable `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.Variable `ebpf:"unused_cas_args"`
 	UnusedEvent   *ebpf.Variable `ebpf:"unused_event"`

@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// loAcceptLocal is the only sysctl of ours that outlives our devices.
+const loAcceptLocal = "ipv4/conf/lo/accept_local"
+
 // sysctlPath maps slash-separated keys below net to /proc. The files show the
 // namespace of the calling thread.
 func sysctlPath(key string) string { return filepath.Join("/proc/sys/net", key) }

@@ -15,6 +15,7 @@ import (
 // and nobody may make it hold more than this.
 const (
 	adminMaxConns    = 64
+	adminMaxReaders  = 48 // of them, by peers who may only read
 	adminMaxHeader   = 8 << 10
 	adminMaxBody     = 4 << 10
 	adminReadTimeout = 5 * time.Second
@@ -75,15 +76,15 @@ func (s *AdminServer) Serve(ctx context.Context, ctl Control, src MetricsSource)
 	s.over = ctx.Done()
 	metrics := metricsHandler(src, s.version)
 	servers := []*http.Server{s.httpServer(s.adminMux(metrics), s.socket.withPeer)}
-	listeners := []net.Listener{s.socket}
+	listeners := []net.Listener{limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)}
 	if s.metrics != nil {
 		servers = append(servers, s.httpServer(metricsMux(metrics), nil))
-		listeners = append(listeners, s.metrics)
+		listeners = append(listeners, limitListener(s.metrics, adminMaxConns))
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
 	for i, srv := range servers {
-		wg.Go(func() { cancel(srv.Serve(limitListener(listeners[i], adminMaxConns))) })
+		wg.Go(func() { cancel(srv.Serve(listeners[i])) })
 	}
 	<-ctx.Done()
 	stopServers(servers)
@@ -123,7 +124,9 @@ func (s *AdminServer) httpServer(h http.Handler, conn func(context.Context, net.
 		WriteTimeout:      adminWriteLimit,
 		IdleTimeout:       adminIdleTimeout,
 		MaxHeaderBytes:    adminMaxHeader,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		// Every request is authorised, also one that is about no path.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 

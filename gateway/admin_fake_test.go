@@ -178,5 +178,9 @@ func (f *fakeControl) Snapshot() Snapshot {
 		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),
 		UDP:         sampleStats().Protocols[ProtoUDP],
 		Datagrams:   sampleStats().Datagrams,
+		Bounds: Bounds{
+			Flows: 900, WireLegs: map[string]int{"open": 3, "half_open": 1, "dead": 2}, LogDropped: 4,
+			Wire: map[string]uint64{"shed": 5}, Datapath: map[string]uint64{"wire_queue_drop": 6},
+		},
 	}
 }

@@ -65,17 +65,24 @@ type peerKey struct{}
 // withPeer is http.Server.ConnContext: it asks once per connection. A peer
 // that cannot be asked may do nothing.
 func (s *adminSocket) withPeer(ctx context.Context, c net.Conn) context.Context {
-	a := accessNone
 	if l, ok := c.(*limitedConn); ok {
 		c = l.Conn
 	}
+	return context.WithValue(ctx, peerKey{}, s.accessOf(c))
+}
+
+// accessOf asks the kernel what the peer of a connection may do.
+func (s *adminSocket) accessOf(c net.Conn) access {
 	if u, ok := c.(*net.UnixConn); ok {
 		if p, err := credOf(u); err == nil {
-			a = p.access(s.gid)
+			return p.access(s.gid)
 		}
 	}
-	return context.WithValue(ctx, peerKey{}, a)
+	return accessNone
 }
+
+// mayWrite reports whether the peer of a connection may change something.
+func (s *adminSocket) mayWrite(c net.Conn) bool { return s.accessOf(c) == accessWrite }
 
 // peerAccess returns what withPeer stored.
 func peerAccess(ctx context.Context) access {

@@ -6,18 +6,14 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // testAdmin is a running admin server on a socket of its own.
@@ -316,33 +312,4 @@ func TestAccess(t *testing.T) {
 	require.Equal(t, accessWrite, peerCred{uid: own}.access(5))
 	require.Equal(t, accessRead, peerCred{uid: own + 1, groups: []uint32{4, 5}}.access(5))
 	require.Equal(t, accessNone, peerCred{uid: own + 1, groups: []uint32{4}}.access(5))
-}
-
-// TestCredentialsOfOtherUsers connects as other users, past the mode of the
-// socket, with and without its group.
-func TestCredentialsOfOtherUsers(t *testing.T) {
-	testnet.Require(t, "root", "curl")
-	a := startAdmin(t, func(c *Config) {
-		dir, err := os.MkdirTemp("/tmp", "smcgw-admin") //nolint:usetesting // open to other users
-		require.NoError(t, err)
-		require.NoError(t, os.Chmod(dir, 0o755))
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		c.Admin = dir + "/s"
-	})
-	require.NoError(t, os.Chmod(a.cfg.Admin, 0o666))
-	as := func(uid uint32, groups []uint32, method, path string) string {
-		cmd := exec.CommandContext(t.Context(), "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", method, "--unix-socket", a.cfg.Admin, "http://x"+path)
-		cmd.Dir = "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: 4242, Groups: groups}}
-		out, err := cmd.Output()
-		require.NoError(t, err)
-		return string(out)
-	}
-	gid := a.server.socket.gid
-	require.Equal(t, "403", as(4242, nil, "GET", "/v1/status"))
-	require.Equal(t, "403", as(4242, []uint32{4243}, "GET", "/metrics"))
-	require.Equal(t, "200", as(4242, []uint32{4243, gid}, "GET", "/v1/status"))
-	require.Equal(t, "403", as(4242, []uint32{gid}, "POST", "/v1/off"))
-	require.Equal(t, "200", as(0, nil, "POST", "/v1/off"))
-	require.Equal(t, []bool{false, true}, slices.Compact(a.ctl.switched()))
 }

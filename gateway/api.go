@@ -33,11 +33,19 @@ type Status struct {
 	FallbacksTotal map[string]uint64     `json:"fallbacks_total"`
 	BytesTotal     map[Carrier]ByteCount `json:"bytes_total"`
 	Memory         MemoryUse             `json:"memory"`
+	// FlowLimit is how many connections may be carried at once.
+	FlowLimit FlowLimit `json:"flow_limit"`
+	// LogDropped counts lines of the log that nobody took: a full disk, a reader
+	// that does not read.
+	LogDropped uint64 `json:"log_dropped,omitempty"`
 	// Peers is the number of peers that Control.Peers lists.
 	Peers int `json:"peers"`
 	// Degraded names why less than the configuration asks for is done, as a
 	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
+	// Debug lists the environment variables SMCGW_DEBUG_* that are set: faults are
+	// injected into this gateway.
+	Debug []string `json:"debug,omitempty"`
 }
 
 // ByteCount counts application bytes of both directions: Tx from the local
@@ -45,6 +53,13 @@ type Status struct {
 type ByteCount struct {
 	Tx uint64 `json:"tx"`
 	Rx uint64 `json:"rx"`
+}
+
+// FlowLimit bounds the connections that are carried at once. Now is below
+// Configured where the process may not have a descriptor for each.
+type FlowLimit struct {
+	Now        int `json:"now"`
+	Configured int `json:"configured"`
 }
 
 // MemoryUse is the fill of the buffer pool.
@@ -128,6 +143,21 @@ type PeerInfo struct {
 	// remembered as unreachable.
 	Carriers       []Carrier `json:"carriers,omitempty"`
 	CarriersFailed []Carrier `json:"carriers_failed,omitempty"`
+	// Use is what the address holds of what it could take from others.
+	Use PeerUse `json:"use,omitzero"`
+}
+
+// PeerUse is what an address holds of what it may have no more than its share of
+// (limits.peer_share).
+type PeerUse struct {
+	// Begun are the connections that it has begun, Handshakes those of them that
+	// are not carried yet.
+	Begun      int `json:"begun"`
+	Handshakes int `json:"handshakes"`
+	// MemoryBytes is registered for it.
+	MemoryBytes uint64 `json:"memory_bytes"`
+	// ShmPeers are the peers of the shm device that were met for it.
+	ShmPeers int `json:"shm_peers"`
 }
 
 // PeerState is the summary of what is known of a peer.

@@ -58,14 +58,19 @@ type Snapshot struct {
 	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
 	Memory      map[string]uint64
 	MemoryLimit uint64
-	Peers       map[PeerState]int
+	// SharesRefused counts by resource how often a peer wanted more than its share.
+	SharesRefused map[Resource]uint64
+	Peers         map[PeerState]int
 	// Services are those that rules with action auto know of.
 	Services map[ServiceVerdict]int
 	Maps     []MapUse
 	Devices  []DeviceInfo
+	Bounds   Bounds
 	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
 	// never did.
 	Heartbeat time.Time
+	// Panics are the internal errors that ended one connection each.
+	Panics uint64
 }
 
 // FallbackCount counts connections that stayed or became native.

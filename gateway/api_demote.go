@@ -37,7 +37,10 @@ func (g *gateway) Demote(q DemoteQuery) (n int) {
 		asked := c != nil && f.relay == nil && !f.ended && q.matches(f.id, f.carrier)
 		f.mu.Unlock()
 		if asked {
-			c.s.post(func() { c.demote(DemotedByOperator) })
+			c.s.post(func() {
+				c.s.worksFor(f)
+				c.demote(DemotedByOperator)
+			})
 			n++
 		}
 	}

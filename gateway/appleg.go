@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -30,30 +29,31 @@ type appLeg struct {
 	ended bool
 }
 
-// legConn is an app leg in the hands of Go's poller.
-type legConn = *net.TCPConn
+// legConn is an app leg in the hands of Go's poller. It keeps the descriptor it
+// has: net.FileConn would duplicate it, which fails when there are no more, and
+// the duplicate would be below the floor.
+type legConn struct{ *os.File }
+
+// CloseWrite ends the direction to the application.
+func (c legConn) CloseWrite() error {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if ctlErr := rc.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_WR) }); ctlErr != nil {
+		return ctlErr
+	}
+	return err
+}
 
 // newAppLeg takes a connected, non-blocking TCP socket whose reset-on-close is
-// on (SO_LINGER {1, 0}).
-func newAppLeg(fd int, t Tuple) *appLeg { return &appLeg{fd: legDescriptor(fd), tuple: t} }
-
-// legFloor is the lowest descriptor of an app leg: above those of TUNs and
-// links, which a dying process must close after its sockets. The kernel closes
-// the highest first (docs/ARCHITECTURE.md "Traps").
-const legFloor = 128
-
-// legDescriptor moves a descriptor above the floor. Without a free one there it
-// stays where it is.
-func legDescriptor(fd int) int {
-	if fd >= legFloor {
-		return fd
+// on (SO_LINGER {1, 0}). The application is connected to it by now: one for which
+// there is no room above the floor has a right to what is below.
+func newAppLeg(fd int, t Tuple) *appLeg {
+	if moved, err := aboveFloor(fd); err == nil {
+		fd = moved
 	}
-	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, legFloor)
-	if err != nil {
-		return fd
-	}
-	_ = unix.Close(fd)
-	return moved
+	return &appLeg{fd: fd, tuple: t}
 }
 
 // errLegClosed is what those find who need a leg whose flow has ended.
@@ -76,19 +76,8 @@ func (l *appLeg) forRelay() error {
 	if l.ended || l.fd < 0 {
 		return errLegClosed
 	}
-	f := os.NewFile(uintptr(l.fd), "app leg")
+	l.conn = legConn{os.NewFile(uintptr(l.fd), "app leg")}
 	l.fd = -1
-	c, err := net.FileConn(f) // a duplicate, which keeps the socket
-	_ = f.Close()
-	conn, ok := c.(*net.TCPConn)
-	if err == nil && !ok {
-		err = errors.Join(os.ErrInvalid, c.Close())
-	}
-	if err != nil {
-		l.ended = true
-		return fmt.Errorf("app leg: %w", err)
-	}
-	l.conn = conn
 	return nil
 }
 

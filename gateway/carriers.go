@@ -22,7 +22,7 @@ type fabric interface {
 	// met reports whether answer needs no more than it has; otherwise meet is called
 	// before.
 	met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool
-	meet(ctx context.Context, from negotiate.CarrierOffer) error
+	meet(ctx context.Context, f *flow, from negotiate.CarrierOffer) error
 	// answer makes the queue pair of a server flow, to be connected to the client's.
 	answer(f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
 	// connect connects a queue pair to the other side's.
@@ -41,11 +41,11 @@ type fabric interface {
 	// can go on without it: the peer lives, and has not broken the protocol.
 	reason(c *carry, err error) negotiate.Reason
 	survives(c *carry, err error) bool
-	// leave takes the queue pair from a flow that goes on without it. What was sent
+	// abandon takes the queue pair from a flow that goes on without it. What was sent
 	// and not consumed stays where it is until sent is called, once; what the peer
 	// may write to is not used again before written is called, at least once. Any
 	// goroutine may call both.
-	leave(c *carry) (sent, written func())
+	abandon(c *carry) (sent, written func())
 	// devices describes what there is.
 	devices() []DeviceInfo
 	// close ends the device; no flow uses it any more.
@@ -135,7 +135,9 @@ var errNotHere = errors.New("peer is under another kernel")
 
 // carrierReason is why a queue pair could not be had.
 func carrierReason(err error) negotiate.Reason {
-	switch {
+	switch short := shortage(err); {
+	case short != negotiate.ReasonNone:
+		return short
 	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
 		return negotiate.ReasonNoMemory
 	case errors.Is(err, errNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
@@ -186,7 +188,10 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	picked.s.post(func() { picked.start(fd) })
+	picked.s.post(func() {
+		picked.s.worksFor(f)
+		picked.start(fd)
+	})
 }
 
 // records hands the wire leg over from CLC to records.

@@ -33,8 +33,8 @@ type carry struct {
 	arena   *rmb.Arena // of the endpoint
 	rings   ringPlan
 	fitting bool   // memory for another ring is on its way
-	settled func() // after close: frees the endpoint's memory when the peer cannot write to it any more
-	reaped  bool   // settled was called
+	reap    func() // after a region was freed that may have been the peer's last; set if rings can change
+	settled func() // after close, once: frees the endpoint's memory when the peer cannot write to it any more
 	fd      int    // the app leg, -1 until start
 
 	probeLen int // the proof: one full path MTU
@@ -48,6 +48,7 @@ type carry struct {
 	queued             bool                 // on the shard's again list
 	report             func(rsocket.Events) // until start: the negotiation wants to know
 	started            bool                 // bytes may flow: CONFIRM was sent or received
+	debug              bool                 // faults are injected
 
 	txEnded bool   // the app's end was read, END is on its way
 	rxKnown bool   // END came: the direction is rxFinal bytes long
@@ -87,7 +88,7 @@ func (c *carry) start(fd int) {
 	if c.closed {
 		return
 	}
-	c.fd, c.started, c.report = fd, true, nil
+	c.fd, c.started, c.report, c.debug = fd, true, nil, c.f.g.debug != nil
 	c.fabric.started(c)
 	if c.ep.Err() != nil {
 		c.broken()
@@ -109,6 +110,9 @@ func (c *carry) pump() {
 	if !c.legDone {
 		c.pumpRx()
 		c.pumpTx()
+	}
+	if c.debug && c.f.tx.Load()+c.f.rx.Load() > 0 {
+		c.f.step(stepCarrying)
 	}
 	if c.failed && !c.closed && !c.queued && c.placed() {
 		// Nothing more can be read, or the peer has no room for it now: the
@@ -238,6 +242,7 @@ func (c *carry) placed() bool {
 		}
 		time.AfterFunc(resetPatience, func() {
 			c.s.post(func() {
+				c.s.worksFor(c.f)
 				c.hurry = true
 				c.pump()
 			})
@@ -329,6 +334,7 @@ func (c *carry) settle() {
 // server that answers and resets, because it closes with unread bytes, is heard
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
+	c.s.worksFor(c.f)
 	if !c.started || c.closed || c.legDone || c.failed {
 		return
 	}
@@ -351,6 +357,7 @@ func (c *carry) close() {
 	if c.closed {
 		return
 	}
+	c.s.worksFor(c.f)
 	c.closed = true
 	if c.fd >= 0 && !c.legDone {
 		c.s.unwatch(c.fd)
@@ -361,7 +368,6 @@ func (c *carry) close() {
 	if err := errors.Join(c.qp.Close(), c.ep.Close()); err != nil {
 		c.f.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
 	}
-	c.reaped = true
 	c.settled()
 }
 

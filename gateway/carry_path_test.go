@@ -107,8 +107,8 @@ func (p *pathSide) turn() {
 	for worked := true; worked; {
 		worked, _ = p.s.turn(p.now)
 		n := p.s.poll(p.events, 0, true)
-		for i := range p.events[:n] {
-			p.s.dispatch(&p.events[i])
+		for i := 0; i < n; {
+			i = p.s.dispatch(p.events[:n], i)
 		}
 		worked = worked || n > 0
 	}

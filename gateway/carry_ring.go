@@ -99,6 +99,7 @@ func (c *carry) fitRing(took int) {
 	}
 	c.fitting = true
 	go func() { // memory may have to be registered, and is touched here for the first time
+		defer c.f.contain()
 		r, err := c.arena.Alloc(want)
 		if grows {
 			c.f.g.growing.Add(-int64(want)) // the pool counts it now
@@ -126,14 +127,15 @@ func (g *gateway) mayGrow(n int) bool {
 
 // fitted takes the memory for another ring.
 func (c *carry) fitted(r *rmb.Region, err error) {
+	c.s.worksFor(c.f)
 	c.fitting = false
 	switch {
 	case err != nil:
 		c.rings.retry = c.s.now.Add(ringRetry) // there is none: the flow goes on with what it has
 	case c.closed || c.ep.SwitchRing(r) != nil:
 		c.free(r)
-		if c.reaped {
-			c.settled() // it may have been the peer's last
+		if c.closed {
+			c.reap()
 		}
 	}
 	if !c.closed && c.ep.Err() != nil {

@@ -16,6 +16,7 @@ import (
 // has begun.
 func (g *gateway) SYNACK(sa netstack.SYNACK) {
 	t := Tuple(sa.Tuple)
+	defer g.containAbout(t)
 	e, err := g.steer.Flow(ebpf.Tuple(t))
 	if err != nil || e.State != ebpf.StateNegotiating {
 		return // the app gave up, or a duplicate of something that is over
@@ -31,7 +32,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 	}
 	f.auto = g.auto.selects(e.Rule)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
-	if r := g.admit(); r != negotiate.ReasonNone {
+	if r := g.admit(f); r != negotiate.ReasonNone {
 		go f.releaseEarly(r)
 		return
 	}
@@ -41,6 +42,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 // releaseEarly gives a connection back before the wire leg exists.
 func (f *flow) releaseEarly(r negotiate.Reason) {
 	defer f.g.wg.Done()
+	defer f.contain()
 	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: r})
 }
 
@@ -53,6 +55,13 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 			f.g.wg.Done()
 		}
 	}()
+	defer f.contain()
+	if f.step(stepAccepted) {
+		select {
+		case <-f.gone:
+		case <-f.g.draining:
+		}
+	}
 	ctx, cancel := context.WithTimeout(f.g.ctx, adoptTimeout)
 	defer cancel()
 	conn, err := f.g.stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
@@ -65,14 +74,19 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 		conn.Forget()
 		return
 	}
-	p := negotiate.Proposal{Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort()}
+	p := negotiate.Proposal{
+		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort(), Random: f.g.keys.random(),
+	}
 	reason := f.makeOffers(&p)
-	hs := negotiate.NewClient(negotiate.ClientConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, p)
+	hs := negotiate.NewClient(negotiate.ClientConfig{
+		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+	}, p)
 	c := &client{hs: hs}
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
 	c.reading, c.execute = func() bool { return true }, c.action
 	began = true
 	c.s.post(func() {
+		c.s.worksFor(f)
 		f.setNegotiator(&c.negotiator)
 		if len(p.Carriers) == 0 {
 			c.begin(hs.Cancel(time.Now(), reason))
@@ -148,6 +162,9 @@ func (c *client) handOver() {
 	}
 	if _, err := f.g.steer.DestroySocket(t); err != nil {
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
+	}
+	if c.hold.held = f.step(stepHandover); c.hold.held {
+		return
 	}
 	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {
 		f.g.log.Warn("hand over", "flow_id", f.id, "error", err)
@@ -237,6 +254,7 @@ func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
 func (c *carry) repeatProof(after time.Duration) {
 	time.AfterFunc(after, func() {
 		c.s.post(func() {
+			c.s.worksFor(c.f)
 			if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
 				c.repeatProof(after)
 			}

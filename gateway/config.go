@@ -41,6 +41,8 @@ type Config struct {
 	Limits Limits `yaml:"limits"`
 	// Fallback says how long a refusal is remembered.
 	Fallback Fallback `yaml:"fallback"`
+	// Security says whom the gateway believes.
+	Security Security `yaml:"security"`
 	// Metrics says where Prometheus may scrape, besides the admin socket.
 	Metrics Metrics `yaml:"metrics"`
 
@@ -124,6 +126,10 @@ type Limits struct {
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	// NewFlowsPerSecond bounds accepted offers and adoptions. Default: 5000.
 	NewFlowsPerSecond int `yaml:"new_flows_per_second"`
+	// PeerShare is how much of the other limits one address may have: of
+	// MaxFlows with connections that it begins, of Memory with all, of
+	// NewFlowsPerSecond once others would have to do with less. Default: 50%.
+	PeerShare Percent `yaml:"peer_share"`
 }
 
 // Fallback says how refusals and eaten options are remembered.
@@ -137,6 +143,14 @@ type Fallback struct {
 	// Retry is the first time a blackholed destination is left alone; it
 	// doubles every time. Default: 1h.
 	Retry time.Duration `yaml:"retry"`
+}
+
+// Security says whom the gateway believes.
+type Security struct {
+	// PSKFile holds the keys that gateways prove to each other to have, one per
+	// line (see [LoadKeys]); read at start and reload. Default: empty, every
+	// gateway is believed.
+	PSKFile string `yaml:"psk_file"`
 }
 
 // Metrics says where the metrics are served over TCP.

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +55,8 @@ func (c Config) Notes() []string {
 			note(r.Action != ActionPass && slices.Contains(neverPorts, p), "%s: port %d is on the never-list and is carried because the rule names it", field, p)
 		}
 	}
+	_, err := LoadKeys(c.Security.PSKFile)
+	note(err != nil && !errors.Is(err, os.ErrPermission), "security.psk_file: %v: the gateway will not start with it", err)
 	host, _, err := net.SplitHostPort(c.Metrics.Listen)
 	note(err == nil && !isLoopback(host), "metrics.listen: %s can be reached from other hosts, without authentication", strings.TrimSpace(c.Metrics.Listen))
 	return notes

@@ -42,7 +42,7 @@ carriers: [shm, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
 datagram_port: 4800
-limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100 }
+limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, peer_share: 30% }
 fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
 metrics: { listen: "127.0.0.1:9469" }
 state_dir: /srv/smcgw
@@ -55,6 +55,7 @@ profile: throughput
 spin: 30us
 cpus: [2, 0]
 log: { level: debug, format: json }
+security: { psk_file: /etc/smcgw/psk }
 `
 
 func TestParseFullConfig(t *testing.T) {
@@ -74,8 +75,9 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "default", Match: Match{Proto: ProtoTCP}, Action: ActionPass},
 		},
 		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792}, DatagramPort: 4800,
-		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100},
+		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, PeerShare: 30},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
+		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
 		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", MarkMask: 3, RulePref: 200, Table: 100, Shards: 2,
 		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},
@@ -92,7 +94,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	require.Equal(t, Config{
 		Schema: ConfigSchema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, DatagramPort: 4790,
-		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000},
+		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, PeerShare: 50},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
 		Profile: ProfileBalanced, Spin: Spin(20 * time.Microsecond),
@@ -155,7 +157,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
@@ -171,7 +173,7 @@ limits.retry: { a: b }
 		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
 		`line 16: mark_mask: 0x7 is not two adjacent bits`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)

@@ -59,6 +59,9 @@ func (c Config) validate(users userLookup) []*FieldError {
 	k.datagrams(c)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)
+	if c.Security.PSKFile != "" {
+		k.absolute("security.psk_file", c.Security.PSKFile)
+	}
 	k.listen(c.Metrics.Listen)
 	k.advanced(c)
 	return k.errs
@@ -134,6 +137,7 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.memory", l.Memory, 1*MiB, 16*TiB)
 	between(k, "limits.handshake_timeout", l.HandshakeTimeout, 10*time.Millisecond, 10*time.Second)
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
+	between(k, "limits.peer_share", l.PeerShare, 1, 100)
 }
 
 func (k *checker) fallback(f Fallback) {

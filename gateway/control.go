@@ -25,6 +25,9 @@ func (g *gateway) Status() Status {
 		FallbacksTotal: map[string]uint64{},
 		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
+		Debug:          g.debug.list(),
+		FlowLimit:      FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
+		LogDropped:     snap.Bounds.LogDropped,
 	}
 	for _, fb := range snap.Fallbacks {
 		st.FallbacksTotal[fb.Reason] += fb.Count
@@ -94,15 +97,27 @@ func (g *gateway) Peers() []PeerInfo {
 	}
 	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
 	var list []PeerInfo
+	use := g.peerUse()
 	for a, carriers := range g.peers.carriers() {
-		list = append(list, PeerInfo{Address: a, State: PeerCapable, Carriers: carriers, Flows: flows[a]})
+		list = append(list, PeerInfo{Address: a, State: PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
+		delete(use, a)
 	}
 	remembered, err := g.steer.Peers()
 	if err != nil {
 		g.log.Warn("read remembered peers", "error", err)
 	}
 	for i := range remembered {
-		list = append(list, peerInfo(&remembered[i]))
+		info := peerInfo(&remembered[i])
+		if info.Port == 0 {
+			info.Use = use[info.Address]
+			delete(use, info.Address)
+		}
+		list = append(list, info)
+	}
+	for a, u := range use { // of whom nothing else is known
+		if u.Begun > 0 {
+			list = append(list, PeerInfo{Address: a, State: PeerUnknown, Flows: flows[a], Use: u})
+		}
 	}
 	slices.SortFunc(list, func(a, b PeerInfo) int {
 		if c := a.Address.Compare(b.Address); c != 0 {
@@ -178,6 +193,7 @@ func (g *gateway) Snapshot() Snapshot {
 	s := Snapshot{
 		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
 		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
+		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
 	}
 	if ns := g.beat.Load(); ns != 0 {
@@ -186,12 +202,15 @@ func (g *gateway) Snapshot() Snapshot {
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().snapshot(&s)
+	s.Bounds = Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
+	s.Bounds.wireBounds(g.stack.Stats())
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()
 	ps := g.pool.Stats()
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
+	s.SharesRefused = g.sharesRefused()
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
 	}
@@ -250,6 +269,7 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 			}
 		}
 	}
+	s.Bounds.Datapath = c.Stats
 	for _, d := range c.Decided {
 		g.addDecisions(s, d)
 	}

@@ -49,7 +49,10 @@ func (c *carry) broken() {
 		return
 	}
 	c.failure, c.demoting = err, reason.String()
-	c.patience = newTimer(func() { c.demote(c.demoting) })
+	c.patience = newTimer(func() {
+		c.s.worksFor(c.f)
+		c.demote(c.demoting)
+	})
 	c.s.setTimer(&c.patience, time.Now().Add(breakPatience))
 }
 
@@ -67,7 +70,10 @@ func (c *carry) demote(cause string) {
 	case c.closed:
 		return
 	case !c.started: // it has been posted
-		c.s.post(func() { c.demote(cause) })
+		c.s.post(func() {
+			c.s.worksFor(c.f)
+			c.demote(cause)
+		})
 		return
 	case !c.f.ctl.mayLeave(cause):
 		return // the wire leg is not ours yet: begin calls again
@@ -131,7 +137,7 @@ func (c *carry) leave(r *relay, cause string, from Carrier) {
 	c.s.flush()
 	c.closed = true
 	c.ep.Leave()
-	d.sent, d.written = c.fabric.leave(c)
+	d.sent, d.written = c.fabric.abandon(c)
 	c.f.g.demotions.note(c, from, cause)
 	r.resume(c.f.appLeg(), d, c.rxEnded)
 }

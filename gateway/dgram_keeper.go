@@ -150,7 +150,7 @@ func (k *dgramKeeper) shmPeer(sf *shmFabric, pair dgramPair, q *negotiate.Resolv
 		if p := k.met[pair.remote]; p != nil && p.Err() == nil {
 			return p, nil
 		}
-		return sf.peerFor(pair.remote)
+		return sf.peerFor(pair.remote, false)
 	}
 	o := negotiate.FindUDOffer(q.Offers, negotiate.CarrierSHM)
 	if o == nil || q.HostID != sf.g.hostID || q.GatewayID == sf.g.id {
@@ -161,11 +161,10 @@ func (k *dgramKeeper) shmPeer(sf *shmFabric, pair dgramPair, q *negotiate.Resolv
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
 	defer cancel()
-	peer, err := sf.shm.Attach(ctx, o.Name, o.Key)
+	p, err := sf.attach(ctx, pair.remote, o.Name, o.Key)
 	if err != nil {
-		return nil, fmt.Errorf("shm attach: %w", err)
+		return nil, err
 	}
-	p := sf.adopt(peer)
 	if len(k.met) >= dgramPeersMost {
 		clear(k.met)
 	}
@@ -197,7 +196,10 @@ func (k *dgramKeeper) newPort(d *driven, kind negotiate.CarrierKind, pd verbs.PD
 	if err != nil {
 		return nil, err
 	}
-	p.shm = peer
+	if p.shm = peer; peer != nil {
+		p.leave = sync.OnceFunc(func() { peer.fabric.leave(peer) })
+		peer.fabric.hold(peer)
+	}
 	k.e.s.Call(func() {
 		k.e.ports[p] = struct{}{}
 	})

@@ -43,6 +43,7 @@ type dgramPort struct {
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
 	shm   *shmPeer             // nil on soft
+	leave func()               // of shm: it is not used any more
 	gone  atomic.Bool
 
 	rx      verbs.MR // receives of grhLen+mtu each, from start on
@@ -147,6 +148,8 @@ func (p *dgramPort) close() error {
 	}
 	if p.shm == nil {
 		errs = append(errs, p.pd.Close())
+	} else {
+		p.leave()
 	}
 	return errors.Join(errs...)
 }

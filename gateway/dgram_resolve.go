@@ -25,7 +25,7 @@ const (
 func (e *dgramEngine) newResolver() *negotiate.Resolver {
 	cfg := negotiate.ResolverConfig{
 		GatewayID: e.g.id, HostID: e.g.hostID, Port: e.g.cfg.DatagramPort.Port(), PeerPort: e.g.cfg.DatagramPort.Port(),
-		MaxPeers: dgramPeersMost, Offers: e.offers, Admit: e.admit,
+		Keys: e.g.keys.load(), MaxPeers: dgramPeersMost, Offers: e.offers, Admit: e.admit,
 		Nonce: func() (n [16]byte) {
 			_, _ = rand.Read(n[:]) // never fails
 			return n

@@ -18,6 +18,10 @@ import (
 )
 
 const (
+	// shmPeersLimit bounds the peers: each has tables and doorbells, and is looked
+	// at by every loop. Beyond it the one that has been without a flow for longest
+	// makes room.
+	shmPeersLimit = 256
 	// pendingLimit bounds the peers nobody has attached to yet.
 	pendingLimit = 64
 	// elsewhereFor is how long no memory is offered to a server that could not
@@ -43,8 +47,13 @@ type shmFabric struct {
 // shmPeer is a peer with the memory its flows come from.
 type shmPeer struct {
 	*shm.Peer
-	arena *rmb.Arena
-	warm  atomic.Bool // a probe has come back: memory and doorbells work both ways
+	fabric *shmFabric
+	of     netip.Addr // the address that it was met for
+	arena  *rmb.Arena
+	warm   atomic.Bool // a probe has come back: memory and doorbells work both ways
+
+	users int       // flows and datagram ports; guarded by the fabric's mu
+	idle  time.Time // since when there are none; the same
 }
 
 // openShm opens the device.
@@ -54,7 +63,7 @@ func openShm(g *gateway) (fabric, error) {
 	}
 	dev, err := shm.Open(shm.Config{
 		Dir: g.cfg.ShmDir, GatewayID: g.id, Vectors: len(g.shards),
-		PeerQuota: uint64(g.cfg.Limits.Memory), OnPeerDown: sf.peerDown, Logger: g.log,
+		PeerQuota: uint64(g.cfg.Limits.Memory), MaxPeers: shmPeersLimit, OnPeerDown: sf.peerDown, Logger: g.log,
 		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
 	})
 	if err != nil {
@@ -74,7 +83,7 @@ func (*shmFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
 // offer implements fabric.
 func (sf *shmFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error) {
-	p, err := sf.peerFor(f.tuple.Remote.Addr())
+	p, err := sf.peerFor(f.peer(), true)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
 	}
@@ -93,27 +102,33 @@ func (sf *shmFabric) describe(c *carry, p *shmPeer) negotiate.CarrierOffer {
 	}
 }
 
-// peerFor returns the peer offered to a server address, or makes the offer.
-func (sf *shmFabric) peerFor(a netip.Addr) (*shmPeer, error) {
+// peerFor returns the peer offered to a server address, or makes the offer; with
+// hold for a user more, who leaves it.
+func (sf *shmFabric) peerFor(a netip.Addr, hold bool) (*shmPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	if time.Now().Before(sf.elsewhere[a]) {
 		return nil, errNotHere
 	}
-	if p := sf.offers[a]; p != nil && p.Err() == nil {
-		return p, nil
+	p := sf.offers[a]
+	if p == nil || p.Err() != nil {
+		sf.dropPendingLocked()
+		sf.makeRoomLocked(a)
+		peer, err := sf.shm.Offer()
+		if err != nil {
+			return nil, fmt.Errorf("shm offer: %w", err)
+		}
+		p = sf.adoptLocked(peer, a)
+		sf.offers[a] = p
 	}
-	sf.dropPendingLocked()
-	peer, err := sf.shm.Offer()
-	if err != nil {
-		return nil, fmt.Errorf("shm offer: %w", err)
+	if hold {
+		p.users++
 	}
-	p := sf.adoptLocked(peer)
-	sf.offers[a] = p
 	return p, nil
 }
 
-// dropPendingLocked makes room when too many servers have never come.
+// dropPendingLocked makes room when too many servers have never come. Offers that
+// somebody is reading just now stay.
 func (sf *shmFabric) dropPendingLocked() {
 	pending := 0
 	for _, p := range sf.offers {
@@ -124,30 +139,115 @@ func (sf *shmFabric) dropPendingLocked() {
 	if pending < pendingLimit {
 		return
 	}
-	for a, p := range sf.offers {
-		if !p.Connected() {
-			delete(sf.offers, a)
-			delete(sf.peers, p.Peer)
-			_ = p.Close()
-			p.reap()
+	for _, p := range sf.offers {
+		if !p.Connected() && p.users == 0 {
+			sf.dropLocked(p)
 			return
 		}
 	}
 }
 
-func (sf *shmFabric) adoptLocked(peer *shm.Peer) *shmPeer {
+// makeRoomLocked sends a peer away that nobody uses if there are as many as there
+// may be.
+func (sf *shmFabric) makeRoomLocked(a netip.Addr) {
+	if len(sf.peers) < shmPeersLimit {
+		return
+	}
+	if p := sf.longestIdleLocked(func(*shmPeer) bool { return true }); p != nil {
+		sf.g.log.Debug("shm peer makes room", "peer", p.String(), "for", a)
+		sf.dropLocked(p)
+	}
+}
+
+func (sf *shmFabric) longestIdleLocked(among func(*shmPeer) bool) (found *shmPeer) {
+	for _, p := range sf.peers {
+		if p.users == 0 && among(p) && (found == nil || p.idle.Before(found.idle)) {
+			found = p
+		}
+	}
+	return found
+}
+
+// dropLocked hangs up, or withdraws an offer.
+func (sf *shmFabric) dropLocked(p *shmPeer) {
+	delete(sf.peers, p.Peer)
+	for a, o := range sf.offers {
+		if o == p {
+			delete(sf.offers, a)
+		}
+	}
+	_ = p.Close()
+	p.reap()
+}
+
+// admitLocked decides whether an address may have one peer more: it has its share
+// of them. One of its own that nobody uses makes room.
+func (sf *shmFabric) admitLocked(a netip.Addr) error {
+	n := 0
+	for _, p := range sf.peers {
+		if p.of == a {
+			n++
+		}
+	}
+	if n >= sf.g.cfg.Limits.PeerShare.of(shmPeersLimit) {
+		own := sf.longestIdleLocked(func(p *shmPeer) bool { return p.of == a })
+		if own == nil {
+			sf.g.shares.refuse(ResourceShmPeers)
+			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)
+		}
+		sf.dropLocked(own)
+	}
+	sf.makeRoomLocked(a)
+	return nil
+}
+
+func (sf *shmFabric) adoptLocked(peer *shm.Peer, of netip.Addr) *shmPeer {
 	p := sf.peers[peer]
 	if p == nil {
-		p = &shmPeer{Peer: peer, arena: sf.g.pool.Arena(peer.PD())}
+		p = &shmPeer{Peer: peer, fabric: sf, of: of, arena: sf.g.pool.ArenaOf(of, peer.PD()), idle: time.Now()}
 		sf.peers[peer] = p
 	}
 	return p
 }
 
-func (sf *shmFabric) adopt(peer *shm.Peer) *shmPeer {
+// adopt enters a peer that has been attached to for an address.
+func (sf *shmFabric) adopt(peer *shm.Peer, of netip.Addr, hold bool) *shmPeer {
+	sf.mu.Lock()
+	p := sf.adoptLocked(peer, of)
+	if hold {
+		p.users++
+	}
+	sf.mu.Unlock()
+	if peer.Err() != nil {
+		sf.peerDown(peer) // it went before it was entered
+	}
+	return p
+}
+
+// countPeers adds the peers of each address.
+func (sf *shmFabric) countPeers(to map[netip.Addr]PeerUse) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	return sf.adoptLocked(peer)
+	for _, p := range sf.peers {
+		u := to[p.of]
+		u.ShmPeers++
+		to[p.of] = u
+	}
+}
+
+// hold is for one user more, leave for one less.
+func (sf *shmFabric) hold(p *shmPeer) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	p.users++
+}
+
+func (sf *shmFabric) leave(p *shmPeer) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if p.users--; p.users == 0 {
+		p.idle = time.Now()
+	}
 }
 
 // known returns the live peer of a key, whichever side made the offer, or nil.
@@ -167,12 +267,26 @@ func (sf *shmFabric) met(from negotiate.CarrierOffer, p *negotiate.Proposal) boo
 	return p.HostID != sf.g.hostID || sf.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
 }
 
-// meet implements fabric.
-func (sf *shmFabric) meet(ctx context.Context, from negotiate.CarrierOffer) error {
-	if _, err := sf.shm.Attach(ctx, from.SHM.Name, from.SHM.Key); err != nil {
-		return fmt.Errorf("shm attach: %w", err)
+// meet implements fabric. The peer is known from then on, whatever becomes of the
+// flow.
+func (sf *shmFabric) meet(ctx context.Context, f *flow, from negotiate.CarrierOffer) error {
+	_, err := sf.attach(ctx, f.peer(), from.SHM.Name, from.SHM.Key)
+	return err
+}
+
+// attach becomes the peer of an offer that was made to an address.
+func (sf *shmFabric) attach(ctx context.Context, of netip.Addr, name string, key [16]byte) (*shmPeer, error) {
+	sf.mu.Lock()
+	err := sf.admitLocked(of)
+	sf.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	peer, err := sf.shm.Attach(ctx, name, key)
+	if err != nil {
+		return nil, fmt.Errorf("shm attach: %w", err)
+	}
+	return sf.adopt(peer, of, false), nil
 }
 
 // answer implements fabric.
@@ -184,12 +298,9 @@ func (sf *shmFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, p *n
 	if peer == nil {
 		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed)
 	}
-	sp := sf.adopt(peer)
+	sp := sf.adopt(peer, f.peer(), true)
 	c, err := sf.newCarry(f, s, sp)
 	if err != nil {
-		if sp.Err() != nil {
-			sf.peerDown(peer) // it went before it was entered
-		}
 		return nil, negotiate.CarrierOffer{}, err
 	}
 	return c, sf.describe(c, sp), nil
@@ -211,7 +322,7 @@ func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) {
 	if len(sf.elsewhere) >= elsewhereLimit {
 		clear(sf.elsewhere)
 	}
-	sf.elsewhere[f.tuple.Remote.Addr()] = time.Now().Add(elsewhereFor)
+	sf.elsewhere[f.peer()] = time.Now().Add(elsewhereFor)
 }
 
 // warm implements fabric.
@@ -220,15 +331,17 @@ func (*shmFabric) warm(c *carry) bool { return c.peer.(*shmPeer).warm.Load() }
 // proved implements fabric.
 func (*shmFabric) proved(c *carry) { c.peer.(*shmPeer).warm.Store(true) }
 
-// newCarry makes a queue pair in INIT with its memory.
+// newCarry makes a queue pair in INIT with its memory. The caller holds the peer;
+// from here on the queue pair does.
 func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
 	c, err := sf.prepare(f, s, p.PD(), p.arena)
 	if err != nil {
+		sf.leave(p)
 		p.reap() // what it had of the arena may have been the last
 		return nil, fmt.Errorf("shm: %w", err)
 	}
 	c.fabric, c.peer, c.kind = sf, p, negotiate.CarrierSHM
-	c.settled = func() { sf.release(p, c.ep) }
+	c.settled, c.reap = func() { sf.release(p, c.ep) }, p.reap
 	return c, nil
 }
 
@@ -237,6 +350,7 @@ func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
 func (sf *shmFabric) release(p *shmPeer, ep *rsocket.Endpoint) {
 	p.AfterGrace(func() {
 		_ = ep.Release()
+		sf.leave(p)
 		p.reap()
 	})
 }
@@ -288,25 +402,32 @@ func (*shmFabric) survives(c *carry, err error) bool {
 	return !errors.As(err, &protocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
 }
 
-// leave implements fabric. The queue pair keeps the peer's ring mapped, which has
+// abandon implements fabric. The queue pair keeps the peer's ring mapped, which has
 // the tail, and the own ring stays as it is until the peer has taken its own tail
 // out of it: neither can be revoked.
-func (sf *shmFabric) leave(c *carry) (sent, written func()) {
+func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
 	p := c.peer.(*shmPeer)
 	_ = c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+	var halves atomic.Int32
+	half := func() {
+		if halves.Add(1) == 2 {
+			sf.leave(p)
+		}
+		p.reap()
+	}
 	sent = func() {
 		c.s.post(func() {
-			c.reaped = true
+			c.s.worksFor(c.f)
 			if err := c.qp.Close(); err != nil {
 				sf.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
 			}
-			p.reap()
+			half()
 		})
 	}
 	return sent, sync.OnceFunc(func() {
 		p.AfterGrace(func() {
 			_ = c.ep.ReleaseRings()
-			p.reap()
+			half()
 		})
 	})
 }

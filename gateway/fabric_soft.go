@@ -183,7 +183,7 @@ func (sf *softFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, 
 func (*softFabric) met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
 
 // meet implements fabric.
-func (*softFabric) meet(context.Context, negotiate.CarrierOffer) error { return nil }
+func (*softFabric) meet(context.Context, *flow, negotiate.CarrierOffer) error { return nil }
 
 // answer implements fabric.
 func (sf *softFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
@@ -249,7 +249,7 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 	}
 	c, err := port.unit.prepare(f, s, p.pd, p.arena)
 	if err != nil {
-		sf.leaves(p)
+		sf.leave(p)
 		return nil, fmt.Errorf("soft: %w", err)
 	}
 	c.fabric, c.kind, c.lossy = sf, negotiate.CarrierSoft, true
@@ -259,7 +259,7 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 		if err := c.ep.Release(); err != nil {
 			sf.g.log.Warn("release memory", "flow_id", f.id, "error", err)
 		}
-		sf.leaves(p)
+		sf.leave(p)
 	}
 	return c, nil
 }
@@ -274,15 +274,15 @@ func (sf *softFabric) peerFor(k softKey) (*softPeer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}
-		p = &softPeer{key: k, pd: pd, arena: sf.g.pool.IsolatedArena(pd), vigil: newVigil()}
+		p = &softPeer{key: k, pd: pd, arena: sf.g.pool.IsolatedArenaOf(k.remote.Unmap(), pd), vigil: newVigil()}
 		sf.peers[k] = p
 	}
 	p.users++
 	return p, nil
 }
 
-// leaves says that a flow of the peer is over.
-func (sf *softFabric) leaves(p *softPeer) {
+// leave says that a flow of the peer is over.
+func (sf *softFabric) leave(p *softPeer) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	if p.users--; p.users == 0 {
@@ -340,9 +340,9 @@ func (*softFabric) survives(_ *carry, err error) bool {
 	return !errors.As(err, &protocol)
 }
 
-// leave implements fabric. Without its queue pair no packet finds the memory: the
+// abandon implements fabric. Without its queue pair no packet finds the memory: the
 // rings are free at once.
-func (sf *softFabric) leave(c *carry) (sent, written func()) {
+func (sf *softFabric) abandon(c *carry) (sent, written func()) {
 	p := c.peer.(softCarry).softPeer
 	p.unwatch(c)
 	if err := errors.Join(c.qp.Close(), c.ep.ReleaseRings()); err != nil {
@@ -352,7 +352,7 @@ func (sf *softFabric) leave(c *carry) (sent, written func()) {
 		if err := c.ep.ReleaseSent(); err != nil {
 			sf.g.log.Warn("release memory", "flow_id", c.f.id, "error", err)
 		}
-		sf.leaves(p)
+		sf.leave(p)
 	}
 	return sent, func() {}
 }

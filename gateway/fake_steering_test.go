@@ -133,6 +133,13 @@ func (s *fakeSteering) Remember(a netip.Addr, port uint16, reason uint8, ttl tim
 	return nil
 }
 
+func (s *fakeSteering) Forget(a netip.Addr, port uint16) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peers = slices.DeleteFunc(s.peers, func(p ebpf.Peer) bool { return p.Addr == a && p.Port == port })
+	return nil
+}
+
 func (s *fakeSteering) Peers() ([]ebpf.Peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

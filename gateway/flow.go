@@ -78,6 +78,7 @@ type flow struct {
 	state         atomic.Uint32 // State
 
 	trial *Trial // it belongs to, also when that has ended; nil: none
+	share shareState
 
 	auto bool     // of a rule with action auto: it is learned from
 	seen autoSeen // guarded by autoBook.mu
@@ -115,6 +116,9 @@ func (f *flow) getState() State { return State(f.state.Load()) }
 // to moves the flow forward. A final state is never left, and no state is
 // entered twice or backwards.
 func (f *flow) to(next State) {
+	if next == StateCarrying {
+		f.share.carried(f)
+	}
 	for {
 		cur := State(f.state.Load())
 		if cur.final() || cur >= next {

@@ -35,10 +35,11 @@ func (f *flow) teardown(e ending) {
 		f.ended = true
 		carries, ctl, relay, hs := f.carries, f.ctl, f.relay, f.hs
 		f.mu.Unlock()
+		f.g.wg.Add(1)
+		defer f.endParts(e, carries, hs) // even behind a panic
 		f.account(e)
 		f.to(e.state)
 		close(f.gone)
-		f.g.wg.Add(1)
 		word := negotiate.ReasonNone
 		if e.tell && !e.verdict.Remote {
 			word = e.verdict.Reason
@@ -52,33 +53,38 @@ func (f *flow) teardown(e ending) {
 		if e.drain && len(carries) == 1 {
 			carries[0].s.post(carries[0].lastWords)
 		}
-		finish := func() {
-			defer f.g.wg.Done()
-			leg := f.appLeg()
-			if e.dead { // all of it before the application can know that the tuple is free
-				f.entryDead()
-				e.wire()
-				f.g.unlink(f)
-			}
-			f.endLeg(leg, e.resetLeg)
-			if e.state == StateClosed && f.side == SideServer {
-				f.forgetTimeWait()
-			}
-			if !e.dead {
-				e.wire()
-			}
-			e.entry()
-			f.bury(e.end)
+	})
+}
+
+// endParts ends what the flow is made of, on its shard if there is something of it.
+func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
+	finish := func() {
+		defer f.g.wg.Done()
+		leg := f.appLeg()
+		if e.dead { // all of it before the application can know that the tuple is free
+			f.entryDead()
+			e.wire()
+			f.g.unlink(f)
 		}
-		if hs == nil {
-			f.closeCarries(carries, finish)
-			return
+		f.endLeg(leg, e.resetLeg)
+		if e.state == StateClosed && f.side == SideServer {
+			f.forgetTimeWait()
 		}
-		hs.s.post(func() {
-			hs.leave() // gives a dial up
-			closeAll(carries)
-			finish()
-		})
+		if !e.dead {
+			e.wire()
+		}
+		e.entry()
+		f.bury(e.end)
+	}
+	if hs == nil {
+		f.closeCarries(carries, finish)
+		return
+	}
+	hs.s.post(func() {
+		hs.s.worksFor(f)
+		defer finish()
+		defer closeAll(carries)
+		hs.leave() // gives a dial up
 	})
 }
 
@@ -120,15 +126,18 @@ func (f *flow) closeCarries(carries []*carry, done func()) {
 		done()
 		return
 	}
-	carries[0].s.post(func() {
+	s := carries[0].s
+	s.post(func() {
+		s.worksFor(f)
+		defer done()
 		closeAll(carries)
-		done()
 	})
 }
 
+// closeAll closes each, whatever becomes of another.
 func closeAll(carries []*carry) {
 	for _, c := range carries {
-		c.close()
+		defer c.close()
 	}
 }
 

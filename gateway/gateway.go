@@ -38,6 +38,7 @@ type gateway struct {
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
+	keys   keyring
 
 	shards  []*shard
 	fabrics []fabric
@@ -49,6 +50,7 @@ type gateway struct {
 	closed, native *History
 	udp            pastDatagrams
 	count          *counters
+	shares         *shares
 	peers          *peerBook
 	auto           *autoBook // nil: no rule has action auto
 	trials         *trials
@@ -58,7 +60,11 @@ type gateway struct {
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	started        time.Time
+	debug          *debugKnobs // nil: none
+	panics         panics
+	die            func()       // ends the process
 	beat           atomic.Int64 // wall clock of the last heartbeat, ns
+	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
 	cancel   context.CancelFunc
@@ -87,9 +93,10 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
-		flows: map[Tuple]*flow{},
-		rate:  rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
+		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
+		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
+	g.shares = newShares(cfg.Limits)
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
 	g.demotions.log = log
@@ -103,8 +110,20 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 }
 
 func (g *gateway) build(h Host) error {
-	var err error
-	if g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(g.cfg.Limits.Memory)}); err != nil {
+	keys, err := LoadKeys(g.cfg.Security.PSKFile)
+	if err != nil {
+		return err
+	}
+	g.keys.set(keys)
+	if g.debug, err = debugFromEnvironment(); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	if set := g.debug.list(); set != nil {
+		g.log.Warn("faults are injected", "knobs", set)
+	}
+	if g.pool, err = rmb.NewPool(rmb.PoolConfig{
+		Limit: int64(g.cfg.Limits.Memory), PeerLimit: max(1, int64(g.cfg.Limits.Memory)/100*int64(g.cfg.Limits.PeerShare)),
+	}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}
 	if err := g.startShards(); err != nil {
@@ -113,7 +132,7 @@ func (g *gateway) build(h Host) error {
 	g.openFabrics()
 	if g.stack, err = netstack.New(netstack.Config{
 		Link: h.Link, Handler: g, Logger: g.log,
-		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows},
+		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: handshakeLimit},
 	}); err != nil {
 		return err
 	}
@@ -175,12 +194,14 @@ func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
 			}
 			f.trial = g.trials.of(side, t)
 			f.state.Store(uint32(StateAccepted))
+			f.share.begin(f)
 			g.flows[t] = f
 			g.mu.Unlock()
 			return f, true
 		}
 		delete(g.flows, t)
 		g.mu.Unlock()
+		old.share.end(old)
 		old.replaced()
 	}
 }
@@ -210,6 +231,7 @@ func (g *gateway) unlink(f *flow) {
 	defer g.mu.Unlock()
 	if g.flows[f.tuple] == f {
 		delete(g.flows, f.tuple)
+		f.share.end(f)
 	}
 }
 
@@ -224,21 +246,28 @@ func (g *gateway) all() []*flow {
 	return fs
 }
 
-// admit decides whether the gateway has room for one more flow.
-func (g *gateway) admit() negotiate.Reason {
+// admit decides whether the gateway has room for a flow that is in the table.
+func (g *gateway) admit(f *flow) negotiate.Reason {
 	g.mu.Lock()
 	n := len(g.flows)
 	g.mu.Unlock()
 	switch {
 	case g.stopping.Load():
 		return negotiate.ReasonDrained
-	case n > g.cfg.Limits.MaxFlows:
+	case n > g.flowLimit():
 		return negotiate.ReasonFlowLimit
-	case !g.rate.Allow():
-		return negotiate.ReasonRateLimit
-	default:
-		return negotiate.ReasonNone
 	}
+	if f.side == SideServer {
+		now := time.Now()
+		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.burst)
+		if r := g.shares.admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
+			return r
+		}
+	}
+	if !g.rate.Allow() {
+		return negotiate.ReasonRateLimit
+	}
+	return negotiate.ReasonNone
 }
 
 // appAccepted gives an accepted app leg to its flow.

@@ -56,6 +56,7 @@ type Steering interface {
 	NativeReason() uint8
 
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
+	Forget(addr netip.Addr, port uint16) error
 	Peers() ([]ebpf.Peer, error)
 	FlushPeers() (int, error)
 	SetService(s ebpf.Service) error

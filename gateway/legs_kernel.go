@@ -87,7 +87,9 @@ func (d *kernelDial) begin(k *kernelLegs, t Tuple) (err error) {
 	if d.fd, err = k.socket(t.Local.Addr().Is6()); err != nil {
 		return err
 	}
-	d.fd = legDescriptor(d.fd)
+	if d.fd, err = aboveFloor(d.fd); err != nil {
+		return err
+	}
 	if err := unix.Bind(d.fd, sockaddr(t.Remote)); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}

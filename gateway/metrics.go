@@ -18,8 +18,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // port: detail per connection is what conns is for.
 type metricDescs struct {
 	build, mode, flows, flowsTotal, decisions, fallbacks, demotions, handshake, bytes, copied,
-	memory, memoryLimit, peers, services, mapEntries, mapCapacity, heartbeat,
-	deviceUp, deviceEvents,
+	memory, memoryLimit, shares, peers, services, mapEntries, mapCapacity, heartbeat,
+	deviceUp, deviceEvents, panics,
 	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
 }
 
@@ -37,12 +37,14 @@ func newMetricDescs() metricDescs {
 		copied:          desc("copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", "carrier"),
 		memory:          desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
 		memoryLimit:     desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
+		shares:          desc("peer_share_refused_total", "How often a peer wanted more than its share of a resource.", "resource"),
 		peers:           desc("peers", "Known peers.", "state"),
 		services:        desc("auto_services", "Services that rules with action auto know, by what happens to new connections.", "verdict"),
 		mapEntries:      desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
 		mapCapacity:     desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
 		deviceUp:        desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"),
 		deviceEvents:    desc("device_events_total", "What happened in an RDMA device: packets, retransmissions, errors.", "device", "event"),
+		panics:          desc("panics_total", "Internal errors that ended one connection each."),
 		dgramFlows:      desc("dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", "carrier"),
 		dgramFlowsTotal: desc("dgram_flows_total", "Pairs of UDP ends between which datagrams were carried since the start.", "carrier"),
 		dgramBytes:      desc("dgram_bytes_total", "Bytes in carried datagrams.", "carrier", "direction"),
@@ -59,11 +61,12 @@ type Collector struct {
 	src   MetricsSource
 	build VersionInfo
 	descs metricDescs
+	bound boundDescs
 }
 
 // NewCollector returns a collector of src.
 func NewCollector(src MetricsSource, version string) *Collector {
-	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs()}
+	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs(), bound: newBoundDescs()}
 }
 
 // Describe implements prometheus.Collector.
@@ -71,11 +74,12 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
 		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.demotions, d.handshake, d.bytes, d.copied,
-		d.memory, d.memoryLimit, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents,
+		d.memory, d.memoryLimit, d.shares, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents, d.panics,
 		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
 	} {
 		ch <- desc
 	}
+	c.bound.describe(ch)
 }
 
 // emitter sends metrics of one scrape.
@@ -98,10 +102,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.collectFlows(s, e)
 	c.collectDatagrams(s, e)
+	c.bound.collect(s.Bounds, e)
 	for kind, n := range s.Memory {
 		e.gauge(d.memory, float64(n), kind)
 	}
 	e.gauge(d.memoryLimit, float64(s.MemoryLimit))
+	for r, n := range s.SharesRefused {
+		e.counter(d.shares, n, string(r))
+	}
 	for _, state := range PeerStates() {
 		e.gauge(d.peers, float64(s.Peers[state]), string(state))
 	}
@@ -119,6 +127,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			e.counter(d.deviceEvents, n, dev.Name, event)
 		}
 	}
+	e.counter(d.panics, s.Panics)
 	if !s.Heartbeat.IsZero() {
 		e.gauge(d.heartbeat, float64(s.Heartbeat.UnixMilli())/1000)
 	}

@@ -34,6 +34,7 @@ type negotiator struct {
 	looking  atomic.Bool // a look at the wire leg is posted
 	left     atomic.Bool // leave was called
 	deadline timer
+	hold     heldHandshake
 
 	reading func() bool                            // whether hs wants the wire leg read
 	execute func(a negotiate.Action)               // one action
@@ -50,8 +51,8 @@ func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) bool {
 		return false
 	}
 	n.s.post(func() {
-		n.do(fn(time.Now()))
-		n.settle()
+		n.s.worksFor(n.f)
+		n.happened(fn)
 	})
 	return true
 }
@@ -64,6 +65,7 @@ func (n *negotiator) look() {
 }
 
 func (n *negotiator) looked() {
+	n.s.worksFor(n.f)
 	n.looking.Store(false) // before the reads: what comes behind them is another look's
 	n.settle()
 }
@@ -85,7 +87,7 @@ func (n *negotiator) begin(start []negotiate.Action) {
 
 // settle follows everything that happens.
 func (n *negotiator) settle() {
-	if n.left.Load() {
+	if n.left.Load() || n.holding() {
 		return
 	}
 	n.done = n.done || n.f.hasEnded()
@@ -99,6 +101,10 @@ func (n *negotiator) settle() {
 
 // expired is called at the machine's deadline.
 func (n *negotiator) expired() {
+	n.s.worksFor(n.f)
+	if n.holding() {
+		return
+	}
 	n.readWire() // what has arrived counts before the deadline
 	if !n.done {
 		n.do(n.hs.Tick(time.Now()))
@@ -135,6 +141,7 @@ func (n *negotiator) do(actions []negotiate.Action) {
 		n.execute(a)
 	}
 	n.f.follow(n.hs.State())
+	n.reached(n.hs.State())
 }
 
 // readWire gives the machine what the wire leg has.

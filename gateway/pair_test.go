@@ -47,7 +47,7 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 	t.Helper()
 	cfg := Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceShm, DeviceSoft}}
 	cfg.Soft.UDPPort = port
-	cfg.Limits.Memory = 64 << 20
+	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	wire := netstack.NewWire(1500, 1)
 	h := Host{
 		Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1},
@@ -161,7 +161,7 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	c0, offer, err := fb0.offer(f0, s0)
 	require.NoError(t, err)
 	require.True(t, f0.addCarry(c0))
-	require.NoError(t, fb1.meet(context.Background(), offer))
+	require.NoError(t, fb1.meet(context.Background(), f1, offer))
 	var answers []negotiate.CarrierOffer
 	var reason negotiate.Reason
 	p := &negotiate.Proposal{HostID: f0.g.hostID, Carriers: []negotiate.CarrierOffer{offer}}

@@ -50,6 +50,7 @@ func (r *rawRelay) forward(b []byte) {
 
 func (r *rawRelay) toWire() {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	buf := make([]byte, relayChunk)
 	for {
 		n, err := r.leg.conn.Read(buf)
@@ -74,6 +75,7 @@ func (r *rawRelay) toWire() {
 
 func (r *rawRelay) fromWire(first []byte) {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	if !r.toApp(first) {
 		return
 	}

@@ -94,11 +94,8 @@ func (r *relay) prepare() {
 func (r *relay) arrive(leg *appLeg) {
 	defer r.f.g.wg.Done()
 	defer r.from.sent()
-	r.wireMu.Lock()
-	r.silent = false
-	ok := r.sendLocked(r.from.first)
-	r.wireMu.Unlock()
-	if !ok {
+	defer r.f.contain()
+	if !r.arriveFirst() {
 		r.lost()
 	}
 	if leg.forRelay() != nil { // the flow has ended, or there is no descriptor left
@@ -108,6 +105,14 @@ func (r *relay) arrive(leg *appLeg) {
 	r.f.g.wg.Add(1)
 	go r.toApp(leg)
 	r.pumpApp(leg)
+}
+
+// arriveFirst writes what comes before all other records.
+func (r *relay) arriveFirst() bool {
+	r.wireMu.Lock()
+	defer r.wireMu.Unlock()
+	r.silent = false
+	return len(r.from.first) == 0 || r.sendLocked(r.from.first)
 }
 
 // stop ends the goroutines; teardown closes what else they wait for. With a
@@ -144,6 +149,7 @@ const (
 
 func (r *relay) fromApp(leg *appLeg) {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	r.pumpApp(leg)
 }
 
@@ -229,6 +235,7 @@ func (r *relay) resend(buf []byte, offset uint64, n int) bool {
 func (r *relay) forward(leg *appLeg, buf []byte, room int) (n int, more bool) {
 	const head = negotiate.DataHeaderLen
 	n, err := leg.conn.Read(buf[head:min(len(buf), head+room)])
+	r.f.step(stepRelay)
 	if n > 0 {
 		r.f.tx.Add(uint64(n))
 		if !r.sendData(buf, n) {
@@ -261,26 +268,33 @@ func (r *relay) sendData(buf []byte, n int) bool {
 
 // send writes records to the wire leg, which the peer always reads.
 func (r *relay) send(b []byte) bool {
-	r.wireMu.Lock()
-	ok := r.sendLocked(b)
-	r.wireMu.Unlock()
+	ok := r.write(b)
 	if !ok {
 		r.lost()
 	}
 	return ok
 }
 
+func (r *relay) write(b []byte) bool {
+	r.wireMu.Lock()
+	defer r.wireMu.Unlock()
+	return r.sendLocked(b)
+}
+
 func (r *relay) sendLocked(b []byte) bool {
-	if !r.cut {
-		_, err := r.f.wire.WriteContext(r.ctx, b)
-		r.cut = err != nil
+	if r.cut {
+		return false
 	}
+	r.cut = true // unless all of it is written
+	_, err := r.f.wire.WriteContext(r.ctx, b)
+	r.cut = err != nil
 	return !r.cut
 }
 
 // fromWire reads records until the wire leg ends.
 func (r *relay) fromWire(reader negotiate.RecordReader, rest []byte) {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	if !r.parse(&reader, rest) {
 		return
 	}
@@ -336,6 +350,7 @@ func (r *relay) record(rec negotiate.Record) negotiate.Reason {
 // toApp writes to the application and reports what it has taken.
 func (r *relay) toApp(leg *appLeg) {
 	defer r.f.g.wg.Done()
+	defer r.f.contain()
 	var spare []byte
 	for {
 		b, more := r.awaitData(spare)

@@ -22,6 +22,8 @@ import (
 type RunOptions struct {
 	// Logger receives what happens. Default: discards.
 	Logger *slog.Logger
+	// LogDropped counts the lines that Logger has lost; nil: it loses none.
+	LogDropped func() uint64
 	// Version is what status reports.
 	Version string
 	// Supervisor keeps the steering alive a little longer than this process;
@@ -116,6 +118,9 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	if err != nil {
 		return err
 	}
+	if d.opts.LogDropped != nil {
+		g.logDropped = d.opts.LogDropped
+	}
 	err = d.serve(ctx, g)
 	g.close()
 	return err
@@ -148,6 +153,9 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	})
 	if d.opts.Ready != nil {
 		d.opts.Ready()
+	}
+	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
+		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
 	}
 	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
 	err := ignoreCanceled(group.Wait())

@@ -16,6 +16,7 @@ import (
 // it gives the SYN to the kernel: the connection is native.
 func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 	t := Tuple(syn.Tuple)
+	defer g.containAbout(t)
 	old := g.find(t)
 	if old != nil && old.isn == syn.ISN {
 		return true
@@ -37,7 +38,10 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 		return false
 	}
 	f.nonce = syn.Nonce
-	if r := g.admit(); r != negotiate.ReasonNone {
+	if f.step(stepOffered) {
+		return false
+	}
+	if r := g.admit(f); r != negotiate.ReasonNone {
 		g.returnSYN(t, syn.ISN, syn.Raw)
 		f.vanish(r)
 		return false
@@ -62,6 +66,7 @@ func (g *gateway) beganAnew(t Tuple, isn uint32, old *flow, syn netstack.SYN) {
 // NotAccepted is called by netstack for an offered SYN that came to nothing.
 func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 	t := Tuple(syn.Tuple)
+	defer g.containAbout(t)
 	f := g.find(t)
 	known := f != nil && f.isn == syn.ISN && f.side == SideServer
 	switch overload := errors.Is(err, netstack.ErrOverload); {
@@ -86,6 +91,7 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 // (docs/ARCHITECTURE.md "SYNs on a known tuple").
 func (g *gateway) BareSYN(syn netstack.SYN) {
 	t := Tuple(syn.Tuple)
+	defer g.containAbout(t)
 	f := g.find(t)
 	if f == nil {
 		g.returnSYN(t, syn.ISN, syn.Raw)
@@ -127,12 +133,17 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 // Accepted is called by netstack when the third ACK of an offered connection
 // has arrived.
 func (g *gateway) Accepted(conn *netstack.Conn) {
+	defer g.containAbout(Tuple(conn.Tuple()))
 	f := g.find(Tuple(conn.Tuple()))
 	if f == nil || f.side != SideServer || f.isn != conn.ISN() || !g.hold() {
 		conn.Forget()
 		return
 	}
-	f.g.shardFor(f).post(func() { f.serve(conn) })
+	s := f.g.shardFor(f)
+	s.post(func() {
+		s.worksFor(f)
+		f.serve(conn)
+	})
 }
 
 // serve begins the handshake behind the third ACK.
@@ -142,7 +153,13 @@ func (f *flow) serve(conn *netstack.Conn) {
 		f.g.wg.Done()
 		return
 	}
-	hs := negotiate.NewServer(negotiate.ServerConfig{HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout}, f.nonce)
+	if f.step(stepAccepted) {
+		f.g.wg.Done()
+		return
+	}
+	hs := negotiate.NewServer(negotiate.ServerConfig{
+		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+	}, f.nonce)
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF
 	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
@@ -225,10 +242,11 @@ func (s *server) meet(p *negotiate.Proposal) {
 	ctx, cancel := context.WithCancel(s.f.g.ctx)
 	s.cancel = cancel
 	s.f.g.wg.Go(func() {
+		defer s.f.contain()
 		defer cancel()
 		failed := map[negotiate.CarrierKind]error{}
 		for _, fb := range strangers {
-			if err := fb.meet(ctx, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
+			if err := fb.meet(ctx, s.f, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
 				failed[fb.kind()] = err
 			}
 		}
@@ -254,7 +272,8 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 			return s.hs.Refused(now, reason)
 		}
 		return s.hs.Served(now, negotiate.Accept{
-			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Carriers: offers,
+			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Random: s.f.g.keys.random(),
+			Carriers: offers,
 		})
 	})
 }
@@ -288,6 +307,7 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
 	}
 	s.cancel = f.g.legs.Dial(s.s, f.tuple, func(fd int, err error) {
+		s.s.worksFor(f)
 		if err != nil {
 			f.g.log.Debug("dial of the application", "flow_id", f.id, "error", err)
 			_ = f.g.steer.Transition(t, f.isn, ebpf.StateWire, to)
@@ -303,6 +323,9 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 func dialReason(err error) negotiate.Reason {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return negotiate.ReasonAppRefused
+	}
+	if r := shortage(err); r != negotiate.ReasonNone {
+		return r
 	}
 	return negotiate.ReasonAppUnreachable
 }

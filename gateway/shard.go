@@ -57,6 +57,7 @@ type shard struct {
 	spinner spinner
 	placer  placer
 	now     time.Time // when the turn began
+	about   *flow     // whom it works for, see worksFor
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
 	posted  []func()
@@ -71,6 +72,7 @@ type shard struct {
 	due   atomic.Int64 // when the loop turns next at the latest, since made
 	begun atomic.Bool  // start was called
 	stop  atomic.Bool
+	left  atomic.Bool // the loop has ended
 	done  chan struct{}
 }
 
@@ -171,6 +173,7 @@ func (s *shard) run() {
 		defer runtime.UnlockOSThread()
 	}
 	defer close(s.done)
+	defer s.left.Store(true)
 	s.pin()
 	defer s.placer.release()
 	events := make([]unix.EpollEvent, 256)
@@ -188,8 +191,8 @@ func (s *shard) run() {
 			lastWork = now
 			s.spinner.fresh = true
 		}
-		for i := range events[:n] {
-			s.dispatch(&events[i])
+		for i := 0; i < n; {
+			i = s.dispatch(events[:n], i)
 		}
 	}
 }
@@ -250,12 +253,8 @@ func (s *shard) pollCQs() bool {
 			if err != nil {
 				s.log.Error("poll completion queue", "shard", s.id, "error", err)
 			}
-			for i := range s.wcs[:n] {
-				if c := q.flows[s.wcs[i].QPNum]; c != nil {
-					c.completion(&s.wcs[i])
-				} else if p := q.ports[s.wcs[i].QPNum]; p != nil {
-					p.completion(&s.wcs[i])
-				}
+			for i := 0; i < n; {
+				i = s.complete(q, i, n)
 			}
 			worked = worked || n > 0
 			if n < wcBatch {
@@ -266,8 +265,26 @@ func (s *shard) pollCQs() bool {
 	return worked
 }
 
-// collect takes in what the devices have now.
+// complete hands completions from i to n to their flows and returns where to go on.
+func (s *shard) complete(q *flowCQ, i, n int) (next int) {
+	defer s.contain(&next)
+	for next = i; next < n; next++ {
+		wc := &s.wcs[next]
+		if c := q.flows[wc.QPNum]; c != nil {
+			s.about = c.f
+			c.completion(wc)
+		} else if p := q.ports[wc.QPNum]; p != nil {
+			s.about = nil
+			p.completion(wc)
+		}
+	}
+	return next
+}
+
+// collect takes in what the devices have now, in the work for one flow.
 func (s *shard) collect() {
+	about := s.about
+	defer s.worksFor(about)
 	for _, d := range s.drivers {
 		_, _ = d.Progress(time.Now())
 	}
@@ -282,13 +299,24 @@ func (s *shard) runPosted() {
 	s.posted = s.unused
 	s.unused = nil
 	s.mu.Unlock()
-	for i, fn := range fns {
-		fns[i] = nil
-		fn()
+	for i := 0; i < len(fns); {
+		i = s.call(fns, i)
 	}
+	clear(fns)
 	s.mu.Lock()
 	s.unused = fns[:0]
 	s.mu.Unlock()
+}
+
+// call calls fns from i on, and returns where to go on. Those that work for a flow
+// say so.
+func (s *shard) call(fns []func(), i int) (next int) {
+	defer s.contain(&next)
+	for next = i; next < len(fns); next++ {
+		s.worksFor(nil)
+		fns[next]()
+	}
+	return next
 }
 
 // runAgain continues the flows that had used up their budget.
@@ -298,13 +326,23 @@ func (s *shard) runAgain() bool {
 	}
 	list := s.again
 	s.again = s.spare[:0]
-	for _, c := range list {
-		c.queued = false
-		c.pump()
+	for i := 0; i < len(list); {
+		i = s.pumpFrom(list, i)
 	}
 	clear(list)
 	s.spare = list[:0]
 	return true
+}
+
+// pumpFrom continues the flows of list from i on and returns where to go on.
+func (s *shard) pumpFrom(list []*carry, i int) (next int) {
+	defer s.contain(&next)
+	for next = i; next < len(list); next++ {
+		c := list[next]
+		s.about, c.queued = c.f, false
+		c.pump()
+	}
+	return next
 }
 
 // wait sleeps until a descriptor, a doorbell or a driver's time wakes the

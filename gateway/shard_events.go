@@ -6,16 +6,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dispatch hands an event to the flow that owns the descriptor. Doorbells and
-// the kick have no flow: their work is found by the next turn.
-func (s *shard) dispatch(ev *unix.EpollEvent) {
-	c := s.fds[ev.Fd]
-	if c == nil {
-		if fn := s.others[ev.Fd]; fn != nil {
+// dispatch hands events from i on to the flows that own the descriptors, and
+// returns where to go on. Doorbells and the kick have no flow: their work is found
+// by the next turn.
+func (s *shard) dispatch(events []unix.EpollEvent, i int) (next int) {
+	defer s.contain(&next)
+	for next = i; next < len(events); next++ {
+		ev := &events[next]
+		if c := s.fds[ev.Fd]; c != nil {
+			s.about = c.f
+			c.event(ev)
+		} else if fn := s.others[ev.Fd]; fn != nil {
+			s.about = nil // it says whom it works for
 			fn(ev.Events)
 		}
-		return
 	}
+	return next
+}
+
+// event takes an edge of the app leg.
+func (c *carry) event(ev *unix.EpollEvent) {
 	if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.hup, c.readable, c.writable = true, true, true
 	}

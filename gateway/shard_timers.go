@@ -61,11 +61,20 @@ func (s *shard) setTimer(t *timer, at time.Time) {
 // runTimers runs those whose time has come.
 func (s *shard) runTimers(now time.Time) (worked bool) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
-		t := heap.Pop(&s.timers).(*timer)
-		t.fn()
+		s.expire(now)
 		worked = true
 	}
 	return worked
+}
+
+// expire runs timers until now, or until one panics.
+func (s *shard) expire(now time.Time) {
+	var ran int
+	defer s.contain(&ran)
+	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
+		s.worksFor(nil) // those that work for a flow say so
+		heap.Pop(&s.timers).(*timer).fn()
+	}
 }
 
 // After implements Loop.

@@ -143,10 +143,7 @@ func (ts *trials) holdLocked(held []*Trial) error {
 // of returns the trial that a connection which begins belongs to, or nil. It does
 // not wait: packets are dispatched meanwhile.
 func (ts *trials) of(side Side, tuple Tuple) *Trial {
-	service := tuple.Remote.Port()
-	if side == SideServer {
-		service = tuple.Local.Port()
-	}
+	service := servicePort(tuple, side)
 	for _, t := range *ts.held.Load() {
 		if t.Port == service && t.Peer == tuple.Remote.Addr().Unmap() {
 			return t

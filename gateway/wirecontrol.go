@@ -57,14 +57,18 @@ func newWireControl(f *flow, s *shard) *wireControl {
 
 // begin starts to read records; rest are the first bytes of them.
 func (c *wireControl) begin(rest []byte) {
+	c.first(rest)
+	c.f.wire.SetNotify(c.enqueue) // which it does at once
+}
+
+func (c *wireControl) first(rest []byte) {
 	c.mu.Lock()
+	defer c.unlock()
 	c.reading = true
 	c.parse(rest)
 	if cause := c.wanted; cause != "" && !c.left && !c.over {
 		c.then = append(c.then, func() { c.f.chosen().demote(cause) })
 	}
-	c.unlock()
-	c.f.wire.SetNotify(c.enqueue) // which it does at once
 }
 
 // unlock gives mu back and then does what was decided under it: that comes back
@@ -131,6 +135,7 @@ func (c *wireControl) delivered() bool {
 
 // service writes what is to be written and reads what is there.
 func (c *wireControl) service() {
+	c.s.worksFor(c.f)
 	scratch := c.s.scratch[:]
 	c.queued.Store(false)
 	c.mu.Lock()
@@ -277,6 +282,7 @@ func (c *wireControl) leave(d *departure) {
 func (c *wireControl) record(rec negotiate.Record) {
 	switch rec.Type {
 	case negotiate.RecordEnd:
+		c.f.step(stepClosing)
 		c.endGot = true
 		c.f.to(StateClosing)
 		final := rec.Offset

@@ -12,17 +12,20 @@ type Accept struct {
 	HostID [16]byte
 	// DatagramPort is the UDP port for datagram resolution, 0 for none.
 	DatagramPort uint16
+	// Random is fresh in every message that is authenticated, so that no two handshakes have the same chain; zero: none.
+	Random [16]byte
 	// Carriers is what the server can do of what was offered, in the order the client should try them: 1 to MaxCarriers.
 	Carriers []CarrierOffer
 }
 
-const acceptTLVs = tlvSet(1<<3 | 1<<4 | 1<<5 | 1<<7)
+const acceptTLVs = tlvSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17)
 
 // AppendAccept appends the message without a MAC.
 func AppendAccept(b []byte, a *Accept) []byte {
 	start := len(b)
 	b = appendHeader(b, TypeAccept, a.Version)
 	b = appendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
+	b = appendRandom(b, a.Random)
 	for i := range a.Carriers {
 		b = appendCarrier(b, &a.Carriers[i])
 	}
@@ -31,7 +34,7 @@ func AppendAccept(b []byte, a *Accept) []byte {
 
 // Len returns the length AppendAccept adds.
 func (a *Accept) Len() int {
-	return HeaderLen + identityLen(a.HostID, a.DatagramPort) + carriersLen(a.Carriers)
+	return HeaderLen + identityLen(a.HostID, a.DatagramPort) + randomLen(a.Random) + carriersLen(a.Carriers)
 }
 
 // ParseAccept reads an ACCEPT at the start of b and returns the number of bytes it took.
@@ -55,7 +58,10 @@ func ParseAccept(b []byte) (Accept, int, error) {
 }
 
 func (a *Accept) set(typ uint16, v []byte) error {
-	if typ == tlvCarrier {
+	switch typ {
+	case tlvRandom:
+		return setID(&a.Random, v)
+	case tlvCarrier:
 		return addCarrier(&a.Carriers, v)
 	}
 	return setIdentity(typ, v, &a.GatewayID, &a.HostID, &a.DatagramPort)

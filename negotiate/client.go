@@ -10,8 +10,10 @@ import (
 type ClientConfig struct {
 	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
-	// Key, when not empty, authenticates the messages of both sides.
-	Key []byte
+	// Keys, when there are any, authenticate the messages of both sides. They need Binding and Proposal.Random.
+	Keys Keys
+	// Binding names the connection.
+	Binding Binding
 }
 
 // Client is the client's side of one handshake, from the third ACK to CONFIRM or DECLINE.
@@ -37,7 +39,7 @@ type Client struct {
 	proofEnd time.Time // of the running proof, zero when none runs
 	rtt      time.Duration
 	in       inbox
-	mac      MAC // of the last message, for the chain
+	auth     exchange
 
 	accept   Accept
 	proving  int // index into accept.Carriers
@@ -62,7 +64,7 @@ func NewClient(cfg ClientConfig, p Proposal) *Client {
 		cfg.HandshakeTimeout = DefaultHandshakeTimeout
 	}
 	p.MinVersion, p.MaxVersion = MinVersion, Version
-	return &Client{cfg: cfg, proposal: p}
+	return &Client{cfg: cfg, proposal: p, auth: newExchange(cfg.Keys, cfg.Binding, FromClient)}
 }
 
 // Deadline returns when Tick wants to be called, zero for never.
@@ -101,7 +103,7 @@ func (c *Client) Start(now time.Time, synRTT time.Duration) []Action {
 	c.proposal.Budget = Budget(c.cfg.HandshakeTimeout, synRTT)
 	c.deadline = now.Add(c.proposal.Budget)
 	c.state = clientProposed
-	return []Action{c.seal(AppendProposal(nil, &c.proposal))}
+	return []Action{c.propose()}
 }
 
 // Receive takes bytes of the wire leg.
@@ -176,8 +178,7 @@ func (c *Client) Cancel(_ time.Time, r Reason) []Action {
 		return nil
 	case clientIdle:
 		c.proposal.Carriers = nil
-		hello := c.seal(AppendProposal(nil, &c.proposal)).Bytes
-		no := Send{Bytes: AppendDecline(hello, Decline{Version: Version, Reason: r})}
+		no := Send{Bytes: append(c.propose().Bytes, c.auth.decline(r)...)}
 		return append([]Action{no}, c.end(r, false)...)
 	case clientProposed, clientCompleting:
 	}
@@ -210,11 +211,11 @@ func (c *Client) expired() []Action {
 }
 
 func (c *Client) onDecline(msg []byte) []Action {
-	d, _, err := ParseDecline(msg)
+	r, err := c.auth.readDecline(msg)
 	if err != nil {
 		return c.decline(ReasonOf(err))
 	}
-	return c.end(d.Reason, true)
+	return c.end(r, true)
 }
 
 func (c *Client) onAccept(now time.Time, msg []byte) []Action {
@@ -247,10 +248,8 @@ func (c *Client) readAccept(msg []byte) error {
 			return fmt.Errorf("carrier %s not offered: %w", a.Carriers[i].Kind, ErrMalformed)
 		}
 	}
-	if len(c.cfg.Key) > 0 {
-		if c.mac, err = Verify(msg, c.cfg.Key, c.mac); err != nil {
-			return err
-		}
+	if err := c.auth.verify(msg); err != nil {
+		return err
 	}
 	c.accept = a
 	return nil
@@ -286,13 +285,13 @@ func (c *Client) confirm() []Action {
 	if c.chosen == CarrierRelay {
 		c.verdict.Reason = ReasonCarrierUnreachable
 	}
-	msg := AppendConfirm(nil, Confirm{Version: c.accept.Version, Carrier: c.chosen})
-	return []Action{c.seal(msg), Carry{Carrier: c.chosen}, Records{Rest: c.in.rest()}}
+	msg := c.auth.seal(AppendConfirm(nil, Confirm{Version: c.accept.Version, Carrier: c.chosen}))
+	return []Action{Send{Bytes: msg}, Carry{Carrier: c.chosen}, Records{Rest: c.in.rest()}}
 }
 
 // decline says no for a reason of ours.
 func (c *Client) decline(r Reason) []Action {
-	no := Send{Bytes: AppendDecline(nil, Decline{Version: Version, Reason: r})}
+	no := Send{Bytes: c.auth.decline(r)}
 	return append([]Action{no}, c.end(r, false)...)
 }
 
@@ -311,9 +310,6 @@ func (c *Client) finish(v Verdict) {
 	c.deadline, c.proofEnd = time.Time{}, time.Time{}
 }
 
-func (c *Client) seal(msg []byte) Send {
-	if len(c.cfg.Key) > 0 {
-		msg, c.mac = Seal(msg, 0, c.cfg.Key, c.mac)
-	}
-	return Send{Bytes: msg}
+func (c *Client) propose() Send {
+	return Send{Bytes: c.auth.sealProposal(AppendProposal(nil, &c.proposal))}
 }

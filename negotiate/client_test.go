@@ -178,7 +178,7 @@ func TestClientRefusesBadAccept(t *testing.T) {
 	} {
 		cfg := ClientConfig{}
 		if c.want == ReasonAuthFailed {
-			cfg.Key = testKey
+			cfg.Keys = Keys{testKey}
 		}
 		client, _ := proposed(t, cfg)
 		a := goldenAccept(t)
@@ -187,7 +187,13 @@ func TestClientRefusesBadAccept(t *testing.T) {
 		if name == "with garbage" {
 			msg = append(msg, 'x')
 		}
-		requireDeclined(t, client.Receive(t0, msg), c.want)
+		todo := client.Receive(t0, msg)
+		if c.want == ReasonAuthFailed {
+			require.True(t, Sealed(todo[0].(Send).Bytes))
+			require.Equal(t, released(c.want, false), todo[1:])
+			continue
+		}
+		requireDeclined(t, todo, c.want)
 	}
 	client, _ := proposed(t, ClientConfig{})
 	requireDeclined(t, client.Receive(t0, withTLV(acceptBoth(t), 0x8077, nil)), ReasonVersion)
@@ -214,8 +220,8 @@ func TestClientLateAccept(t *testing.T) {
 }
 
 func TestClientCancelledBeforeStart(t *testing.T) {
-	for _, key := range [][]byte{nil, []byte("key")} {
-		c := NewClient(ClientConfig{Key: key}, Proposal{Nonce: 7})
+	for _, keys := range []Keys{nil, {[]byte("key")}} {
+		c := NewClient(ClientConfig{Keys: keys}, Proposal{Nonce: 7})
 		require.Equal(t, "accepted", c.State())
 		require.True(t, c.Deadline().IsZero())
 		todo := c.Cancel(t0, ReasonNoMemory)
@@ -225,12 +231,12 @@ func TestClientCancelledBeforeStart(t *testing.T) {
 		require.Nil(t, c.Tick(t0))
 
 		for _, confirmed := range []Confirmed{ConfirmedYes, ConfirmedUnknown} {
-			s := NewServer(ServerConfig{Key: key}, 7)
+			s := NewServer(ServerConfig{Keys: keys}, 7)
 			s.Start(t0, 0, confirmed)
 			verdict := Verdict{Outcome: OutcomeDeclined, Reason: ReasonNoMemory, Remote: true}
 			require.Equal(t, []Action{Abort{Verdict: verdict, Silent: true}}, s.Receive(t0, todo[0].(Send).Bytes))
 		}
-		s := NewServer(ServerConfig{Key: key}, 7)
+		s := NewServer(ServerConfig{Keys: keys}, 7)
 		s.Start(t0, 0, ConfirmedNo)
 		s.RawDialled(t0, true, ReasonNone)
 		require.Equal(t, []Action{Abort{Verdict: Verdict{Outcome: OutcomeAborted, Reason: ReasonAcceptLost}}},

@@ -12,7 +12,7 @@ type Decline struct {
 
 const declineTLVs = tlvSet(1 << 10)
 
-// AppendDecline appends the message. A DECLINE never has a MAC: whoever could forge it could forge a RST.
+// AppendDecline appends the message without a MAC.
 func AppendDecline(b []byte, d Decline) []byte {
 	start := len(b)
 	b = appendHeader(b, TypeDecline, d.Version)

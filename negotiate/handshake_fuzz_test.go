@@ -1,6 +1,7 @@
 package negotiate
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -56,6 +57,29 @@ func FuzzServerReceive(f *testing.F) {
 		_, ok := s.Verdict()
 		require.True(t, ok, s.State())
 		require.LessOrEqual(t, sends, 1)
+	})
+}
+
+// FuzzServerReceiveWithKeys: whatever bytes come, a server with keys serves nobody who has none of them, and speaks once.
+func FuzzServerReceiveWithKeys(f *testing.F) {
+	sealed, _ := Seal(vector(f, "proposal"), 0, otherKey, Chain{Binding: testBinding, From: FromClient})
+	f.Add(sealed, uint8(200))
+	f.Add(append(vector(f, "proposal"), vector(f, "decline-mac")...), uint8(9))
+	f.Add(append(vector(f, "proposal"), vector(f, "confirm-mac")...), uint8(255))
+	f.Fuzz(func(t *testing.T, b []byte, step uint8) {
+		s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
+		todo := s.Start(t0, testRTT, ConfirmedYes)
+		for _, piece := range cut(b, step) {
+			todo = append(todo, s.Receive(t0, piece)...)
+		}
+		for now, i := t0, 0; i < 8 && !s.Deadline().IsZero(); i++ {
+			now = now.Add(2 * MaxBudget)
+			todo = append(todo, s.Tick(now)...)
+		}
+		require.LessOrEqual(t, countSends(todo), 1)
+		for _, a := range todo {
+			require.NotContains(t, []string{"Serve", "Carry", "Records"}, reflect.TypeOf(a).Name())
+		}
 	})
 }
 

@@ -26,6 +26,20 @@ func identityLen(host [16]byte, dgramPort uint16) int {
 	return n
 }
 
+func appendRandom(b []byte, random [16]byte) []byte {
+	if random == ([16]byte{}) {
+		return b
+	}
+	return appendTLV(b, tlvRandom, random[:])
+}
+
+func randomLen(random [16]byte) int {
+	if random == ([16]byte{}) {
+		return 0
+	}
+	return tlvHeaderLen + 16
+}
+
 func setIdentity(typ uint16, v []byte, gateway, host *[16]byte, dgramPort *uint16) error {
 	switch typ {
 	case tlvGatewayID:

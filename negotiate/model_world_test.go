@@ -34,6 +34,8 @@ type world struct {
 	proven      map[CarrierKind]bool
 	rawDial     bool // answered or under way
 	reserved    bool // Serve was given out, and neither Carry, Drop nor Abort came since
+	everServed  bool // Serve was given out
+	strangers   bool // without a key in common
 	heard       bool // the server was given bytes
 
 	clientWords, serverWords []MessageType
@@ -56,17 +58,30 @@ type event struct {
 const modelRecords = "records that follow CONFIRM"
 
 func newWorld(t *rapid.T, faulty bool, confirmed Confirmed) *world {
-	w := &world{t: t, now: t0, faulty: faulty, confirmed: confirmed, proven: map[CarrierKind]bool{}}
+	var ck, sk Keys
+	switch rapid.IntRange(0, 2).Draw(t, "keys") {
+	case 1:
+		ck, sk = Keys{testKey}, Keys{testKey}
+	case 2: // being changed
+		ck, sk = Keys{testKey, otherKey}, Keys{otherKey, testKey}
+	}
+	w := newKeyedWorld(t, ck, sk, testBinding, testBinding)
+	w.faulty, w.confirmed = faulty, confirmed
+	return w
+}
+
+// newKeyedWorld is a world whose ends have these keys and see the connection so.
+func newKeyedWorld(t *rapid.T, ck, sk Keys, cb, sb Binding) *world {
+	w := &world{t: t, now: t0, confirmed: ConfirmedYes, proven: map[CarrierKind]bool{}}
 	w.rtt = time.Duration(rapid.IntRange(1, 200_000).Draw(t, "rtt_us")) * time.Microsecond
 	p := Proposal{Nonce: testNonce, Carriers: []CarrierOffer{{Kind: CarrierSHM, SHM: SHMEndpoint{Name: "x"}}, {
 		Kind: CarrierSoft, RoCE: RoCEEndpoint{UDPPort: 4791, MTU: 1024},
 	}}}
-	var key []byte
-	if rapid.Bool().Draw(t, "authenticated") {
-		key = testKey
+	if len(ck) > 0 {
+		p.Random = [16]byte{1}
 	}
-	w.c = NewClient(ClientConfig{Key: key}, p)
-	w.s = NewServer(ServerConfig{Key: key}, testNonce)
+	w.c = NewClient(ClientConfig{Keys: ck, Binding: cb}, p)
+	w.s = NewServer(ServerConfig{Keys: sk, Binding: sb}, testNonce)
 	return w
 }
 

@@ -152,7 +152,7 @@ func classOf(r Reason) cacheClass {
 	case ReasonOptionBlackholed:
 		return classPath
 	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonAppRefused, ReasonAppUnreachable,
-		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained,
+		ReasonNoMemory, ReasonFlowLimit, ReasonRateLimit, ReasonDeviceFailed, ReasonWireReset, ReasonDrained, ReasonInternalError,
 		ReasonClientGone:
 		return classPassing
 	case ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed, ReasonProtocolError, ReasonPolicy, ReasonNeverList,

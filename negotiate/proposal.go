@@ -20,11 +20,13 @@ type Proposal struct {
 	DatagramPort uint16
 	// Budget is how long after sending this message the client still reads ACCEPT; milliseconds on the wire, rounded up.
 	Budget time.Duration
+	// Random is fresh in every message that is authenticated, so that no two handshakes have the same chain; zero: none.
+	Random [16]byte
 	// Carriers in the client's order of preference, at most MaxCarriers, one per kind.
 	Carriers []CarrierOffer
 }
 
-const proposalTLVs = tlvSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7)
+const proposalTLVs = tlvSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17)
 
 // AppendProposal appends the message without a MAC.
 func AppendProposal(b []byte, p *Proposal) []byte {
@@ -34,6 +36,7 @@ func AppendProposal(b []byte, p *Proposal) []byte {
 	b = appendTLV(b, tlvVersions, []byte{p.MinVersion, p.MaxVersion})
 	b = appendTLV(b, tlvBudget, binary.BigEndian.AppendUint32(nil, budgetMillis(p.Budget)))
 	b = appendIdentity(b, p.GatewayID, p.HostID, p.DatagramPort)
+	b = appendRandom(b, p.Random)
 	for i := range p.Carriers {
 		b = appendCarrier(b, &p.Carriers[i])
 	}
@@ -43,7 +46,7 @@ func AppendProposal(b []byte, p *Proposal) []byte {
 // Len returns the length AppendProposal adds.
 func (p *Proposal) Len() int {
 	n := HeaderLen + (tlvHeaderLen + 2) + (tlvHeaderLen + 2) + (tlvHeaderLen + 4)
-	return n + identityLen(p.HostID, p.DatagramPort) + carriersLen(p.Carriers)
+	return n + identityLen(p.HostID, p.DatagramPort) + randomLen(p.Random) + carriersLen(p.Carriers)
 }
 
 // ParseProposal reads a PROPOSAL at the start of b and returns the number of bytes it took.
@@ -78,6 +81,8 @@ func (p *Proposal) set(typ uint16, v []byte) error {
 		}
 		p.Budget = time.Duration(binary.BigEndian.Uint32(v)) * time.Millisecond
 		return nil
+	case tlvRandom:
+		return setID(&p.Random, v)
 	case tlvCarrier:
 		return addCarrier(&p.Carriers, v)
 	}

@@ -50,6 +50,8 @@ const (
 	ReasonPeerDead  Reason = 62
 	ReasonWireReset Reason = 63
 	ReasonDrained   Reason = 64
+
+	ReasonInternalError Reason = 65
 )
 
 // String returns the stable snake-case name used in metrics, JSON and logs; a number this version does not know (a newer

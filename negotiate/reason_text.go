@@ -98,8 +98,8 @@ var reasonTexts = [...]reasonText{
 		"Raise the limit, or leave services with many short connections native.",
 	},
 	ReasonAuthFailed: {
-		"auth_failed", "A CLC message was not authenticated with the shared key.",
-		"Give both gateways the same key.",
+		"auth_failed", "A CLC message was not authenticated with a key that both gateways have.",
+		"Give both gateways the same key (security.psk_file), or neither; a box that changes addresses or sequence numbers has the same effect.",
 	},
 	ReasonProtocolError: {
 		"protocol_error", "A gateway received something the protocol does not allow.",
@@ -144,5 +144,9 @@ var reasonTexts = [...]reasonText{
 	ReasonDrained: {
 		"drained", "A gateway was stopped or replaced.",
 		"Nothing: new connections are taken by the new gateway, or by the kernel.",
+	},
+	ReasonInternalError: {
+		"internal_error", "The gateway's own code failed (a panic); only this connection was ended, or given back to the kernel.",
+		"Report it with the stack in the log.",
 	},
 }

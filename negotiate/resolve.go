@@ -36,6 +36,8 @@ type Resolve struct {
 	HostID [16]byte
 	// Target is the address the query is sent to. A receiver that has another one is behind a translation.
 	Target netip.AddrPort
+	// Cookie repeats that of a REFUSED; zero: none.
+	Cookie Cookie
 	// Offers are the sender's queue pairs, in its order of preference, at most MaxCarriers, one per kind.
 	Offers []UDOffer
 }
@@ -63,12 +65,14 @@ type Refused struct {
 	Reason Reason
 	// TTL is for how long asking again is useless; 0: not said.
 	TTL time.Duration
+	// Cookie: the query is to be sent once more, with this; zero: no.
+	Cookie Cookie
 }
 
 const (
-	resolveTLVs  = tlvSet(1<<2 | 1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14)
+	resolveTLVs  = tlvSet(1<<2 | 1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<18)
 	resolvedTLVs = tlvSet(1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<15)
-	refusedTLVs  = tlvSet(1<<10 | 1<<12 | 1<<15)
+	refusedTLVs  = tlvSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
 )
 
 // AppendResolve appends the message without a MAC, padded to MinQueryLen.
@@ -79,6 +83,7 @@ func AppendResolve(b []byte, r *Resolve) []byte {
 	b = appendTLV(b, tlvVersions, []byte{r.MinVersion, r.MaxVersion})
 	b = appendIdentity(b, r.GatewayID, r.HostID, 0)
 	b = appendAddress(b, r.Target)
+	b = appendCookie(b, r.Cookie)
 	for i := range r.Offers {
 		b = appendUDOffer(b, &r.Offers[i])
 	}
@@ -102,8 +107,7 @@ func AppendResolved(b []byte, r *Resolved) []byte {
 	return endMessage(b, start)
 }
 
-// AppendRefused appends the message. It never has a MAC: the nonce shows that its sender has read the query, and who can
-// read queries can as well drop them.
+// AppendRefused appends the message without a MAC.
 func AppendRefused(b []byte, r Refused) []byte {
 	start := len(b)
 	b = appendHeader(b, TypeRefused, Version)
@@ -112,6 +116,7 @@ func AppendRefused(b []byte, r Refused) []byte {
 	if r.TTL > 0 {
 		b = appendTTL(b, r.TTL)
 	}
+	b = appendCookie(b, r.Cookie)
 	return endMessage(b, start)
 }
 
@@ -143,6 +148,8 @@ func (r *Resolve) set(typ uint16, v []byte) error {
 		return setVersions(v, &r.MinVersion, &r.MaxVersion)
 	case tlvAddress:
 		return setAddress(&r.Target, v)
+	case tlvCookie:
+		return setID((*[16]byte)(&r.Cookie), v)
 	case tlvUDOffer:
 		return addUDOffer(&r.Offers, v)
 	}
@@ -206,6 +213,8 @@ func (r *Refused) set(typ uint16, v []byte) error {
 		return setID((*[16]byte)(&r.Nonce), v)
 	case tlvTTL:
 		return setTTL(&r.TTL, v)
+	case tlvCookie:
+		return setID((*[16]byte)(&r.Cookie), v)
 	}
 	return setReason(&r.Reason, v)
 }
@@ -250,6 +259,13 @@ func setAddress(a *netip.AddrPort, v []byte) error {
 	}
 	*a = netip.AddrPortFrom(netip.AddrFrom16([16]byte(v)).Unmap(), binary.BigEndian.Uint16(v[16:]))
 	return nil
+}
+
+func appendCookie(b []byte, c Cookie) []byte {
+	if c == (Cookie{}) {
+		return b
+	}
+	return appendTLV(b, tlvCookie, c[:])
 }
 
 func appendTTL(b []byte, d time.Duration) []byte {

@@ -197,16 +197,37 @@ func TestResolutionTTL(t *testing.T) {
 }
 
 func TestResolutionMAC(t *testing.T) {
-	q, asked := Seal(vector(t, "resolve"), 0, testKey, MAC{})
+	ends := Binding{Client: portA, Server: portB}
+	asker, answerer := Chain{Binding: ends, From: FromClient}, Chain{Binding: ends, From: FromServer}
+	q, asked := Seal(vector(t, "resolve"), 0, testKey, asker)
 	_, err := ParseResolve(q)
 	require.NoError(t, err)
-	a, _ := Seal(vector(t, "resolved"), 0, testKey, asked)
+	_, err = Verify(q, testKey, answerer)
+	require.ErrorIs(t, err, ErrAuth, "mirrored")
+	answerer.Prev = asked
+	a, _ := Seal(vector(t, "resolved"), 0, testKey, answerer)
 	_, err = ParseResolved(a)
 	require.NoError(t, err)
-	_, err = Verify(a, testKey, asked)
+	_, err = Verify(a, testKey, answerer)
 	require.NoError(t, err)
-	_, err = Verify(a, testKey, MAC{})
+	answerer.Prev = MAC{}
+	_, err = Verify(a, testKey, answerer)
 	require.ErrorIs(t, err, ErrAuth, "the answer to another query")
+}
+
+func TestRefusedCookieGolden(t *testing.T) {
+	want := Refused{Nonce: QueryNonce(seq(0xf0, 16)), Reason: ReasonAuthFailed, Cookie: Cookie(seq(0x30, 16))}
+	b, _ := Seal(AppendRefused(nil, want), 0, testKey, Chain{
+		Binding: Binding{Client: portA, Server: portB}, From: FromServer, Prev: MAC(seq(0, MACLen)),
+	})
+	require.Equal(t, vector(t, "refused-cookie"), b)
+	got, err := ParseRefused(b)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	for i := range b {
+		_, err := ParseRefused(b[:i])
+		require.Error(t, err)
+	}
 }
 
 func drawOffers(t *rapid.T, atLeast int) []UDOffer {
@@ -235,13 +256,14 @@ func TestResolutionRoundTrip(t *testing.T) {
 		addr := netip.AddrPortFrom(netip.AddrFrom16([16]byte(id.Draw(t, "addr"))).Unmap(), rapid.Uint16().Draw(t, "port"))
 		q := Resolve{
 			Nonce: QueryNonce(id.Draw(t, "nonce")), MinVersion: 1, MaxVersion: rapid.Uint8Range(1, 255).Draw(t, "version"),
-			GatewayID: [16]byte(id.Draw(t, "gateway")), HostID: [16]byte(id.Draw(t, "host")), Target: addr, Offers: drawOffers(t, 0),
+			GatewayID: [16]byte(id.Draw(t, "gateway")), HostID: [16]byte(id.Draw(t, "host")), Target: addr,
+			Cookie: Cookie(id.Draw(t, "cookie")), Offers: drawOffers(t, 0),
 		}
 		a := Resolved{
 			Version: q.MaxVersion, Nonce: q.Nonce, GatewayID: q.GatewayID, HostID: q.HostID, Observed: addr,
 			TTL: time.Duration(rapid.IntRange(0, 86400).Draw(t, "ttl")) * time.Second, Offers: drawOffers(t, 1),
 		}
-		r := Refused{Nonce: q.Nonce, Reason: Reason(rapid.Uint8Range(1, 255).Draw(t, "reason")), TTL: a.TTL}
+		r := Refused{Nonce: q.Nonce, Reason: Reason(rapid.Uint8Range(1, 255).Draw(t, "reason")), TTL: a.TTL, Cookie: q.Cookie}
 		query := AppendResolve(nil, &q)
 		gotQuery, err := ParseResolve(query)
 		require.NoError(t, err)
@@ -250,16 +272,16 @@ func TestResolutionRoundTrip(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, q.Nonce, nonce)
 
-		answer, _ := Seal(AppendResolved(nil, &a), 0, testKey, MAC{})
+		answer, _ := Seal(AppendResolved(nil, &a), 0, testKey, Chain{})
 		gotAnswer, err := ParseResolved(answer)
 		require.NoError(t, err)
 		require.Equal(t, a, gotAnswer)
-		refusal := AppendRefused(nil, r)
+		refusal, _ := Seal(AppendRefused(nil, r), 0, testKey, Chain{})
 		gotRefusal, err := ParseRefused(refusal)
 		require.NoError(t, err)
 		require.Equal(t, r, gotRefusal)
 		require.LessOrEqual(t, max(len(answer), len(refusal)), len(query))
-		sealed, _ := Seal(query, 0, testKey, MAC{})
+		sealed, _ := Seal(query, 0, testKey, Chain{})
 		require.LessOrEqual(t, len(sealed), MaxQueryLen)
 	})
 }
@@ -272,14 +294,14 @@ func TestResolvedIsNeverLongerThanAQuery(t *testing.T) {
 	for k := CarrierSoft; len(a.Offers) < MaxCarriers; k++ {
 		a.Offers = append(a.Offers, UDOffer{Kind: k})
 	}
-	b, _ := Seal(AppendResolved(nil, &a), 0, testKey, MAC{})
+	b, _ := Seal(AppendResolved(nil, &a), 0, testKey, Chain{})
 	require.LessOrEqual(t, len(b), MinQueryLen)
 }
 
 // seeds are a vector, with a MAC, and with a byte changed here and there.
 func seeds(f *testing.F, name string) [][]byte {
 	whole := vector(f, name)
-	sealed, _ := Seal(bytes.Clone(whole), 0, testKey, MAC{})
+	sealed, _ := Seal(bytes.Clone(whole), 0, testKey, Chain{})
 	list := [][]byte{whole, sealed}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20 {

@@ -40,8 +40,8 @@ type ResolverConfig struct {
 	// Port is the UDP port of this gateway; PeerPort that of peers of which nothing else is known. Default:
 	// DefaultDatagramPort.
 	Port, PeerPort uint16
-	// Key authenticates messages; nil: they are not authenticated.
-	Key []byte
+	// Keys authenticate messages; none: they are not authenticated.
+	Keys Keys
 	// Carriers are the kinds this gateway can use, best first.
 	Carriers []CarrierKind
 	// MaxPeers bounds the table. Default: 4096.
@@ -115,6 +115,7 @@ type Resolver struct {
 	cfg    ResolverConfig
 	peers  map[netip.Addr]*resolverPeer
 	limit  answerLimit
+	jar    cookieJar
 	proofs uint64
 	stats  ResolverStats
 	out    []ResolverAction // of the call under way
@@ -165,7 +166,9 @@ type resolverPeer struct {
 type resolverQuery struct {
 	nonce    QueryNonce
 	mac      MAC
+	key      []byte // it was sealed with; nil: with none
 	from     netip.AddrPort
+	cookie   Cookie // it was sent with; zero: none
 	deadline time.Time
 }
 
@@ -180,7 +183,15 @@ func NewResolver(cfg ResolverConfig) *Resolver {
 	if cfg.MaxPeers <= 0 {
 		cfg.MaxPeers = 4096
 	}
-	return &Resolver{cfg: cfg, peers: map[netip.Addr]*resolverPeer{}, limit: answerLimit{salt: cfg.Nonce()}}
+	return &Resolver{
+		cfg: cfg, peers: map[netip.Addr]*resolverPeer{}, limit: answerLimit{salt: cfg.Nonce()}, jar: newCookieJar(cfg.Nonce),
+	}
+}
+
+// SetKeys changes the keys. What has been proved stays until it is renewed; who was refused for the key is asked again.
+func (r *Resolver) SetKeys(k Keys) []ResolverAction {
+	r.cfg.Keys = k
+	return r.forget(func(p *resolverPeer) bool { return p.reason == ReasonAuthFailed })
 }
 
 // Want says that an application sends datagrams from local to peer. named says that a rule which carries datagrams has the
@@ -271,8 +282,13 @@ func (r *Resolver) Hangup(peer netip.Addr, now time.Time) []ResolverAction {
 
 // Flush forgets every refusal and every failure. The limits of the queries stay.
 func (r *Resolver) Flush() []ResolverAction {
+	return r.forget(func(*resolverPeer) bool { return true })
+}
+
+// forget forgets why some peers are left native.
+func (r *Resolver) forget(which func(p *resolverPeer) bool) []ResolverAction {
 	for _, p := range r.peers {
-		if p.until.IsZero() {
+		if p.until.IsZero() || !which(p) {
 			continue
 		}
 		p.until, p.fails = time.Time{}, 0

@@ -43,11 +43,11 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 		r.stats.Limited++
 		return
 	}
-	q, mac, err := r.readQuery(b)
+	q, err := ParseResolve(b)
 	if err != nil {
 		var critical *CriticalTLVError
-		if errors.As(err, &critical) || errors.Is(err, ErrAuth) {
-			r.refuse(local, from, nonce, ReasonOf(err))
+		if errors.As(err, &critical) {
+			r.refuse(local, from, sealing{}, Refused{Nonce: nonce, Reason: ReasonOf(err)})
 			return
 		}
 		r.stats.Ignored++
@@ -57,20 +57,21 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 		r.stats.Ignored++
 		return
 	}
+	seal, ok := r.authentic(local, from, &q, b, now)
+	if !ok {
+		return
+	}
 	offers, reason := r.decide(local, from, &q)
 	if reason != ReasonNone {
-		r.refuse(local, from, nonce, reason)
+		r.refuse(local, from, seal, Refused{Nonce: nonce, Reason: reason})
 		return
 	}
 	msg := AppendResolved(nil, &Resolved{
 		Version: min(Version, q.MaxVersion), Nonce: nonce, GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID,
 		Observed: from, TTL: AnswerTTL, Offers: offers,
 	})
-	if r.cfg.Key != nil {
-		msg, _ = Seal(msg, 0, r.cfg.Key, mac)
-	}
 	r.stats.Answered++
-	r.do(SendResolution{To: from, From: local.Addr(), Bytes: msg})
+	r.do(SendResolution{To: from, From: local.Addr(), Bytes: seal.seal(msg, local, from)})
 	r.do(ExpectPeer{
 		Peer: from.Addr(), Local: local.Addr(), GatewayID: q.GatewayID, Offers: r.usable(q.Offers, q.HostID), TTL: AnswerTTL,
 	})
@@ -86,14 +87,34 @@ func (r *Resolver) fromGateway(from netip.AddrPort) bool {
 	return from.Port() == r.cfg.PeerPort
 }
 
-func (r *Resolver) readQuery(b []byte) (q Resolve, mac MAC, err error) {
-	if r.cfg.Key != nil {
-		if mac, err = Verify(b, r.cfg.Key, MAC{}); err != nil {
-			return q, mac, err
-		}
+// sealing is how an answer is authenticated: with the asker's key, behind its query.
+type sealing struct {
+	key   []byte // nil: not at all
+	query MAC
+}
+
+func (s sealing) seal(msg []byte, local, from netip.AddrPort) []byte {
+	if s.key == nil {
+		return msg
 	}
-	q, err = ParseResolve(b)
-	return q, mac, err
+	msg, _ = Seal(msg, 0, s.key, Chain{Binding: Binding{Client: from, Server: local}, From: FromServer, Prev: s.query})
+	return msg
+}
+
+// authentic reports whether a query is believed, and else refuses it: one that has not our cookie is to come again with it.
+func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, now time.Time) (sealing, bool) {
+	key, mac, err := r.cfg.Keys.Verify(b, Chain{Binding: Binding{Client: from, Server: local}, From: FromClient})
+	refusal := Refused{Nonce: q.Nonce, Reason: ReasonAuthFailed}
+	switch {
+	case err != nil:
+		r.refuse(local, from, sealing{key: r.cfg.Keys.First()}, refusal)
+		return sealing{}, false
+	case key != nil && !r.jar.knows(q.Cookie, local, from, q.Nonce, now):
+		refusal.Cookie = r.jar.fresh(local, from, q.Nonce, now)
+		r.refuse(local, from, sealing{key, mac}, refusal)
+		return sealing{}, false
+	}
+	return sealing{key, mac}, true
 }
 
 // decide returns our offers, or why the asker gets none.
@@ -116,10 +137,11 @@ func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, Re
 	return nil, ReasonNoCommonCarrier
 }
 
-func (r *Resolver) refuse(local, from netip.AddrPort, nonce QueryNonce, reason Reason) {
-	r.stats.RefusedPeers++
-	msg := AppendRefused(nil, Refused{Nonce: nonce, Reason: reason})
-	r.do(SendResolution{To: from, From: local.Addr(), Bytes: msg})
+func (r *Resolver) refuse(local, from netip.AddrPort, s sealing, why Refused) {
+	if why.Cookie == (Cookie{}) {
+		r.stats.RefusedPeers++
+	}
+	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(AppendRefused(nil, why), local, from)})
 }
 
 // askBack asks an asker: its application has sent something, so ours will have answers. Nothing shows that it was really

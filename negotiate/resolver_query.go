@@ -37,13 +37,6 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 	q := &resolverQuery{
 		nonce: QueryNonce(r.cfg.Nonce()), from: netip.AddrPortFrom(p.local, r.cfg.Port), deadline: now.Add(AnswerTimeout),
 	}
-	msg := AppendResolve(nil, &Resolve{
-		Nonce: q.nonce, MinVersion: MinVersion, MaxVersion: Version,
-		GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID, Target: p.to, Offers: offers,
-	})
-	if r.cfg.Key != nil {
-		msg, q.mac = Seal(msg, 0, r.cfg.Key, MAC{})
-	}
 	if p.news {
 		p.news, p.knownID = false, p.newsID
 	}
@@ -51,9 +44,44 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 	if p.state != PeerStateProven && p.state != PeerStateProving {
 		p.state = PeerStateAsked
 	}
+	r.send(p, offers)
+	return true
+}
+
+// send sends the query of a peer.
+func (r *Resolver) send(p *resolverPeer, offers []UDOffer) {
+	q := p.query
+	msg := AppendResolve(nil, &Resolve{
+		Nonce: q.nonce, MinVersion: MinVersion, MaxVersion: Version,
+		GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID, Target: p.to, Cookie: q.cookie, Offers: offers,
+	})
+	if q.key = r.cfg.Keys.First(); q.key != nil {
+		msg, q.mac = Seal(msg, 0, q.key, Chain{Binding: q.binding(p), From: FromClient})
+	}
 	r.stats.Queries++
 	r.do(SendResolution{To: p.to, From: p.local, Bytes: msg})
-	return true
+}
+
+// binding names the two ends of a query.
+func (q *resolverQuery) binding(p *resolverPeer) Binding {
+	return Binding{Client: q.from, Server: p.to}
+}
+
+// believes reports whether a message answers the query and is authenticated as this gateway wants it: by the key of the
+// query and its MAC or, where whoever refuses could not believe the query, by any of the keys.
+func (r *Resolver) believes(p *resolverPeer, b []byte, refusal bool) bool {
+	q := p.query
+	chain := Chain{Binding: q.binding(p), From: FromServer, Prev: q.mac}
+	if q.key == nil {
+		_, _, err := Keys(nil).Verify(b, chain)
+		return err == nil
+	}
+	if _, err := Verify(b, q.key, chain); err == nil {
+		return true
+	}
+	chain.Prev = MAC{}
+	_, _, err := r.cfg.Keys.Verify(b, chain)
+	return refusal && err == nil
 }
 
 // unanswered ends a query. A proven peer is asked again before its answer ends.
@@ -95,11 +123,9 @@ func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
 	if p == nil {
 		return
 	}
-	if r.cfg.Key != nil {
-		if _, err := Verify(b, r.cfg.Key, p.query.mac); err != nil {
-			r.stats.Ignored++ // the true answer may still come
-			return
-		}
+	if !r.believes(p, b, false) {
+		r.stats.Ignored++ // the true answer may still come
+		return
 	}
 	r.stats.Answers++
 	asked := p.query.from
@@ -156,6 +182,16 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 	p := r.awaited(from, a.Nonce)
 	if p == nil {
 		return
+	}
+	switch believed := r.believes(p, b, true); {
+	case !believed: // obeyed all the same: who reads queries could as well drop them
+		a = Refused{Reason: ReasonAuthFailed}
+	case p.query.key != nil && a.Cookie != Cookie{} && p.query.cookie == Cookie{}:
+		if offers := r.ours(p.local, p.addr, true); len(offers) > 0 {
+			p.query.cookie, p.query.deadline = a.Cookie, now.Add(AnswerTimeout)
+			r.send(p, offers)
+			return
+		}
 	}
 	r.stats.Refusals++
 	p.query, p.home = nil, p.to

@@ -267,7 +267,7 @@ func TestResolverRefusals(t *testing.T) {
 		{func(c *ResolverConfig) {
 			c.Offers = func(_, _ netip.Addr) []UDOffer { return []UDOffer{shmOffer("other-kernel")} }
 		}, ReasonNoCommonCarrier},
-		{func(c *ResolverConfig) { c.Key = []byte("key") }, ReasonAuthFailed},
+		{func(c *ResolverConfig) { c.Keys = Keys{[]byte("key")} }, ReasonAuthFailed},
 	} {
 		a, b := newResolver(1, nil), newResolver(2, tc.edit)
 		todo := b.Receive(portB, portA, asks(t, a, t0).Bytes, t0)
@@ -319,20 +319,79 @@ func TestResolverVersions(t *testing.T) {
 }
 
 func TestResolverAuthenticated(t *testing.T) {
-	keyed := func(key string) func(*ResolverConfig) {
-		return func(c *ResolverConfig) { c.Key = []byte(key) }
+	keyed := func(keys ...string) func(*ResolverConfig) {
+		return func(c *ResolverConfig) {
+			for _, k := range keys {
+				c.Keys = append(c.Keys, []byte(k))
+			}
+		}
+	}
+	exchanged := func(a, b *Resolver) []ResolverAction { // query, cookie, query, answer
+		q := asks(t, a, t0)
+		again := one[SendResolution](t, a.Receive(portA, portB, answers(t, b, q, t0).Bytes, t0))
+		require.Greater(t, len(again.Bytes), MinQueryLen)
+		return a.Receive(portA, portB, only[SendResolution](b.Receive(portB, portA, again.Bytes, t0))[0].Bytes, t0)
 	}
 	a, b := newResolver(1, keyed("one")), newResolver(2, keyed("one"))
-	proven(t, a, b, t0)
-	// An answer without the key does not end the query.
-	a, b = newResolver(1, keyed("one")), newResolver(2, nil)
-	ans := answers(t, b, asks(t, a, t0), t0)
-	require.Empty(t, a.Receive(portA, portB, ans.Bytes, t0))
-	require.Equal(t, PeerStateAsked, stateOf(a))
-	require.EqualValues(t, 1, a.Stats().Ignored)
-	// A query with another key gets no queue pair.
-	a, b = newResolver(1, keyed("one")), newResolver(2, keyed("two"))
-	n := one[PeerNative](t, a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0))
+	one[ProvePeer](t, exchanged(a, b))
+	require.Equal(t, PeerStateProving, stateOf(a))
+	a, b = newResolver(1, keyed("two", "one")), newResolver(2, keyed("one", "two"))
+	one[ProvePeer](t, exchanged(a, b)) // while keys are being changed
+
+	for name, c := range map[string]struct{ a, b func(*ResolverConfig) }{
+		"other key":             {keyed("one"), keyed("two")},
+		"missing at the asker":  {nil, keyed("two")},
+		"missing at the asked":  {keyed("one"), nil},
+		"not the asker's first": {keyed("one", "two"), keyed("two")},
+	} {
+		a, b = newResolver(1, c.a), newResolver(2, c.b)
+		n := one[PeerNative](t, a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0))
+		require.Equal(t, ReasonAuthFailed, n.Reason, name)
+		require.True(t, n.Remote, name)
+		require.Zero(t, b.Len(), name)
+		require.EqualValues(t, 1, b.Stats().RefusedPeers, name)
+		require.Equal(t, []ResolverAction{PeerForgotten{Peer: addrB}}, a.SetKeys(Keys{[]byte("three")}), name)
+	}
+}
+
+// A recorded query is worth nothing: not without the cookie, not later, not from elsewhere, not with a recorded cookie.
+func TestResolverReplayedQuery(t *testing.T) {
+	keyed := func(c *ResolverConfig) { c.Keys = Keys{testKey} }
+	a, b := newResolver(1, keyed), newResolver(2, keyed)
+	first := asks(t, a, t0)
+	second := one[SendResolution](t, a.Receive(portA, portB, answers(t, b, first, t0).Bytes, t0))
+	refused := func(b *Resolver, from netip.AddrPort, q []byte, now time.Time) {
+		t.Helper()
+		r, err := ParseRefused(one[SendResolution](t, b.Receive(portB, from, q, now)).Bytes)
+		require.NoError(t, err)
+		require.Equal(t, ReasonAuthFailed, r.Reason)
+	}
+	refused(b, portA, first.Bytes, t0)
+	require.NotEmpty(t, only[ExpectPeer](b.Receive(portB, portA, second.Bytes, at(CookieInterval))), "in time")
+	refused(b, portA, second.Bytes, at(2*CookieInterval))
+	refused(b, netip.AddrPortFrom(netip.MustParseAddr("10.0.0.3"), DefaultDatagramPort), second.Bytes, t0)
+	other := newResolver(3, func(c *ResolverConfig) { keyed(c); c.Nonce = newResolver(9, nil).cfg.Nonce })
+	refused(other, portA, second.Bytes, t0)
+}
+
+// The query goes out twice at most, whatever it is told.
+func TestResolverCookieOnce(t *testing.T) {
+	keyed := func(c *ResolverConfig) { c.Keys = Keys{testKey} }
+	a := newResolver(1, keyed)
+	refuse := func(q SendResolution) []ResolverAction {
+		parsed, err := ParseResolve(q.Bytes)
+		require.NoError(t, err)
+		msg, _ := Seal(AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
+			Chain{Binding: Binding{Client: portA, Server: portB}, From: FromServer, Prev: MAC(q.Bytes[len(q.Bytes)-MACLen:])})
+		return a.Receive(portA, portB, msg, t0)
+	}
+	again := one[SendResolution](t, refuse(asks(t, a, t0)))
+	require.Equal(t, ReasonAuthFailed, one[PeerNative](t, refuse(again)).Reason)
+	// A refusal that is not authenticated is obeyed, and not believed.
+	a = newResolver(1, keyed)
+	parsed, err := ParseResolve(asks(t, a, t0).Bytes)
+	require.NoError(t, err)
+	n := one[PeerNative](t, a.Receive(portA, portB, AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: ReasonPolicy}), t0))
 	require.Equal(t, ReasonAuthFailed, n.Reason)
 }
 

@@ -6,8 +6,11 @@ import "time"
 type ServerConfig struct {
 	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
-	// Key, when not empty, authenticates the messages of both sides.
-	Key []byte
+	// Keys, when there are any, authenticate the messages of both sides: nothing is served to a client that has none of
+	// them. They need Binding and Accept.Random.
+	Keys Keys
+	// Binding names the connection.
+	Binding Binding
 }
 
 // Server is the server's side of one handshake, from the third ACK to the client's last word.
@@ -40,7 +43,7 @@ type Server struct {
 	cleared   bool // raw: the guard has decided that the client is native
 	forwarded bool // raw: the Forward with Last was given out
 	awaiting  bool // carried because of data: CONFIRM is still to come
-	mac       MAC
+	auth      exchange
 
 	proposal Proposal
 	accept   Accept
@@ -66,7 +69,7 @@ func NewServer(cfg ServerConfig, nonce uint16) *Server {
 	if cfg.HandshakeTimeout <= 0 {
 		cfg.HandshakeTimeout = DefaultHandshakeTimeout
 	}
-	return &Server{cfg: cfg, nonce: nonce}
+	return &Server{cfg: cfg, nonce: nonce, auth: newExchange(cfg.Keys, cfg.Binding, FromServer)}
 }
 
 // Deadline returns when Tick wants to be called, zero for never. While the raw dial runs there is none: the dial has the
@@ -166,7 +169,7 @@ func (s *Server) EOF(now time.Time) []Action {
 			s.cleared = true
 			return s.goRaw(now)
 		}
-		return s.abort(ReasonClientGone, true, s.mute())
+		return s.abort(ReasonClientGone, true, s.Mute())
 	case serverRawDialling, serverRaw:
 		return s.clear()
 	case serverCarried:
@@ -175,7 +178,7 @@ func (s *Server) EOF(now time.Time) []Action {
 		}
 		return s.abort(ReasonWireReset, true, false)
 	case serverServing, serverAccepted, serverDeclined:
-		return s.abort(ReasonClientGone, true, s.mute())
+		return s.abort(ReasonClientGone, true, s.Mute())
 	case serverIdle, serverDone:
 	}
 	return nil
@@ -214,13 +217,13 @@ func (s *Server) Cancel(now time.Time, r Reason) []Action {
 		if s.confirmed == ConfirmedYes {
 			return s.decline(now, r)
 		}
-		return s.abort(r, false, s.mute())
+		return s.abort(r, false, s.Mute())
 	case serverServing:
 		return s.decline(now, r)
 	case serverIdle:
 		return s.abort(r, false, true)
 	case serverRawDialling:
-		return s.abort(r, false, s.mute())
+		return s.abort(r, false, s.Mute())
 	case serverAccepted, serverDeclined, serverRaw, serverCarried, serverDone:
 	}
 	return nil
@@ -242,7 +245,7 @@ func (s *Server) Tick(now time.Time) []Action {
 	case serverAccepted:
 		return s.abort(ReasonClientGone, true, false)
 	case serverDeclined:
-		return s.ended(s.verdict, s.mute())
+		return s.ended(s.verdict, s.Mute())
 	case serverRawDialling, serverRaw:
 		return s.clear()
 	case serverIdle, serverCarried, serverDone:
@@ -255,12 +258,12 @@ func (s *Server) decline(now time.Time, r Reason) []Action {
 	s.state = serverDeclined
 	s.deadline = now.Add(lingerTime(s.rtt))
 	s.verdict = Verdict{Outcome: OutcomeDeclined, Reason: r}
-	return []Action{Send{Bytes: AppendDecline(nil, Decline{Version: Version, Reason: r})}, Drop{}}
+	return []Action{Send{Bytes: s.auth.decline(r)}, Drop{}}
 }
 
-// mute reports whether a RST could still be taken for the answer to the application's SYN: nothing was heard of the
+// Mute reports whether a RST could still be taken for the answer to the application's SYN: nothing was heard of the
 // client, and it is not known to be native (and thus connected).
-func (s *Server) mute() bool { return !s.heard && s.confirmed != ConfirmedNo }
+func (s *Server) Mute() bool { return !s.heard && s.confirmed != ConfirmedNo }
 
 // abort ends both legs; a decision that was made before stands.
 func (s *Server) abort(r Reason, remote, silent bool) []Action {

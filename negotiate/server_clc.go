@@ -87,10 +87,8 @@ func (s *Server) readProposal(msg []byte) error {
 	if p.Nonce != s.nonce {
 		return fmt.Errorf("nonce %#04x instead of %#04x: %w", p.Nonce, s.nonce, ErrMalformed)
 	}
-	if len(s.cfg.Key) > 0 {
-		if s.mac, err = Verify(msg, s.cfg.Key, MAC{}); err != nil {
-			return err
-		}
+	if err := s.auth.verifyProposal(msg); err != nil {
+		return err
 	}
 	s.proposal = p
 	return nil
@@ -110,11 +108,7 @@ func (s *Server) Served(now time.Time, a Accept) []Action {
 	}
 	s.accept = a
 	s.state, s.deadline = serverAccepted, s.lastWord
-	msg := AppendAccept(nil, &s.accept)
-	if len(s.cfg.Key) > 0 {
-		msg, s.mac = Seal(msg, 0, s.cfg.Key, s.mac)
-	}
-	return []Action{Send{Bytes: msg}}
+	return []Action{Send{Bytes: s.auth.seal(AppendAccept(nil, &s.accept))}}
 }
 
 // offered returns what of cs the client has offered: it would take anything else for a protocol error.
@@ -137,9 +131,9 @@ func (s *Server) Refused(now time.Time, r Reason) []Action {
 }
 
 // PeerData says that stream data (not the carrier proof) arrived on the queue pair of this carrier: the client has
-// confirmed it, the CONFIRM is still on its way.
+// confirmed it, the CONFIRM is still on its way. With a key the data wait for that: it is authenticated and they are not.
 func (s *Server) PeerData(_ time.Time, k CarrierKind) []Action {
-	if s.state != serverAccepted || FindCarrier(s.accept.Carriers, k) == nil {
+	if s.auth.on() || s.state != serverAccepted || FindCarrier(s.accept.Carriers, k) == nil {
 		return nil
 	}
 	s.carry(k)
@@ -148,11 +142,11 @@ func (s *Server) PeerData(_ time.Time, k CarrierKind) []Action {
 }
 
 func (s *Server) onDecline(msg []byte) []Action {
-	d, _, err := ParseDecline(msg)
+	r, err := s.auth.readDecline(msg)
 	if err != nil {
 		return s.abort(ReasonOf(err), true, false)
 	}
-	return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: d.Reason, Remote: true}, true)
+	return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: r, Remote: true}, true)
 }
 
 func (s *Server) onConfirm(msg []byte) []Action {
@@ -174,10 +168,8 @@ func (s *Server) readConfirm(msg []byte) (Confirm, error) {
 	if err != nil {
 		return c, err
 	}
-	if len(s.cfg.Key) > 0 {
-		if _, err = Verify(msg, s.cfg.Key, s.mac); err != nil {
-			return c, err
-		}
+	if err := s.auth.verify(msg); err != nil {
+		return c, err
 	}
 	switch {
 	case c.Version != s.accept.Version:

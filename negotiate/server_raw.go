@@ -22,7 +22,7 @@ func (s *Server) RawDialled(now time.Time, ok bool, r Reason) []Action {
 		return nil
 	}
 	if !ok {
-		return s.abort(r, false, s.mute())
+		return s.abort(r, false, s.Mute())
 	}
 	s.state = serverRaw
 	s.verdict = Verdict{Outcome: OutcomeRaw, Reason: ReasonAcceptLost}

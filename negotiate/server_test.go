@@ -132,9 +132,13 @@ func TestServerRefusesProposal(t *testing.T) {
 	critical := withTLV(vector(t, "proposal"), 0x8077, nil)
 	require.Equal(t, declineActions(ReasonVersion), waiting(ConfirmedYes).Receive(t0, critical))
 
-	s := NewServer(ServerConfig{Key: testKey}, testNonce)
+	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
 	s.Start(t0, testRTT, ConfirmedYes)
-	require.Equal(t, declineActions(ReasonAuthFailed), s.Receive(t0, vector(t, "proposal")))
+	no, _ := Seal(AppendDecline(nil, Decline{Version: 1, Reason: ReasonAuthFailed}), 0, testKey,
+		Chain{Binding: testBinding, From: FromServer})
+	require.Equal(t, []Action{Send{Bytes: no}, Drop{}}, s.Receive(t0, vector(t, "proposal")))
+	_, sealed := proposed(t, ClientConfig{Keys: Keys{testKey}})
+	require.Equal(t, declineActions(ReasonAuthFailed), waiting(ConfirmedYes).Receive(t0, sealed), "an unexpected mac")
 
 	require.Equal(t, aborted(ReasonProtocolError, true, false), waiting(ConfirmedYes).Receive(t0, []byte("GET /")))
 }
@@ -253,8 +257,8 @@ func TestServerUnknown(t *testing.T) {
 }
 
 func TestAuthenticatedHandshake(t *testing.T) {
-	c, p := proposed(t, ClientConfig{Key: testKey})
-	s := NewServer(ServerConfig{Key: testKey}, testNonce)
+	c, p := proposed(t, ClientConfig{Keys: Keys{testKey}, Binding: testBinding})
+	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
 	s.Start(t0, testRTT, ConfirmedYes)
 	require.IsType(t, Serve{}, s.Receive(t0, p)[0])
 	accept := s.Served(t0, goldenAccept(t))[0].(Send).Bytes
@@ -263,12 +267,64 @@ func TestAuthenticatedHandshake(t *testing.T) {
 	confirm := c.Proved(t0, CarrierSHM, true)[0].(Send).Bytes
 	require.Equal(t, Carry{CarrierSHM}, s.Receive(t0, confirm)[0])
 
+	// A recorded PROPOSAL does not fit another connection, and nothing is served to who sends it.
+	again := testBinding
+	again.ServerISN++
+	other := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: again}, testNonce)
+	other.Start(t0, testRTT, ConfirmedYes)
+	todo := other.Receive(t0, p)
+	require.Len(t, todo, 2)
+	require.IsType(t, Drop{}, todo[1])
+	v, _ := other.Verdict()
+	require.Equal(t, Verdict{Outcome: OutcomeDeclined, Reason: ReasonAuthFailed}, v)
+
 	// A recorded CONFIRM does not fit another ACCEPT, even with the same key.
-	other := NewServer(ServerConfig{Key: testKey}, testNonce)
+	other = NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
 	other.Start(t0, testRTT, ConfirmedYes)
 	other.Receive(t0, p)
 	a := goldenAccept(t)
 	a.Carriers[0].SHM.Key[0]++
 	other.Served(t0, a)
 	require.Equal(t, aborted(ReasonAuthFailed, true, false), other.Receive(t0, confirm))
+}
+
+// A DECLINE that is not authenticated ends the handshake, and its reason is not believed.
+func TestAuthenticatedDecline(t *testing.T) {
+	cfg := ClientConfig{Keys: Keys{testKey}, Binding: testBinding}
+	seal := func(from Speaker, prev MAC) []byte {
+		b, _ := Seal(AppendDecline(nil, Decline{Version: 1, Reason: ReasonDrained}), 0, testKey,
+			Chain{Binding: testBinding, From: from, Prev: prev})
+		return b
+	}
+	c, p := proposed(t, cfg)
+	mac := MAC(p[len(p)-MACLen:])
+	require.Equal(t, released(ReasonDrained, true), c.Receive(t0, seal(FromServer, mac)))
+	c, _ = proposed(t, cfg)
+	require.Equal(t, released(ReasonDrained, true), c.Receive(t0, seal(FromServer, MAC{})), "before the PROPOSAL was believed")
+	c, _ = proposed(t, cfg)
+	require.Equal(t, released(ReasonAuthFailed, true), c.Receive(t0, seal(FromClient, mac)), "reflected")
+	c, _ = proposed(t, cfg)
+	require.Equal(t, released(ReasonAuthFailed, true), c.Receive(t0, vector(t, "decline")))
+
+	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
+	s.Start(t0, testRTT, ConfirmedYes)
+	s.Receive(t0, p)
+	v := Verdict{Outcome: OutcomeDeclined, Reason: ReasonDrained, Remote: true}
+	require.Equal(t, []Action{Abort{Verdict: v, Silent: true}}, s.Receive(t0, seal(FromClient, mac)))
+}
+
+// released is what a client does that is told no.
+func released(r Reason, remote bool) []Action {
+	return []Action{Release{Verdict: Verdict{Outcome: OutcomeReleased, Reason: r, Remote: remote}}}
+}
+
+// With a key, data on a queue pair wait for the CONFIRM.
+func TestAuthenticatedPeerData(t *testing.T) {
+	_, p := proposed(t, ClientConfig{Keys: Keys{testKey}, Binding: testBinding})
+	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
+	s.Start(t0, testRTT, ConfirmedYes)
+	s.Receive(t0, p)
+	s.Served(t0, goldenAccept(t))
+	require.Nil(t, s.PeerData(t0, CarrierSHM))
+	require.Equal(t, "completing", s.State())
 }

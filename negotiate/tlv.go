@@ -21,6 +21,7 @@ const (
 	tlvMAC       = 0x0009
 	tlvReason    = 0x800A
 	tlvChosen    = 0x800B
+	tlvRandom    = 0x0011
 
 	// On the datagram port.
 	tlvQueryNonce = 0x800C
@@ -28,6 +29,7 @@ const (
 	tlvUDOffer    = 0x800E
 	tlvTTL        = 0x800F
 	tlvPadding    = 0x0010
+	tlvCookie     = 0x0012
 )
 
 // tlvSet remembers which TLVs a message has had: bit n for type n (without the critical bit).
@@ -37,7 +39,7 @@ type tlvSet uint32
 func tlvBit(typ uint16) tlvSet {
 	switch typ {
 	case tlvNonce, tlvVersions, tlvGatewayID, tlvHostID, tlvDgramPort, tlvBudget, tlvCarrier, tlvMAC, tlvReason, tlvChosen,
-		tlvQueryNonce, tlvAddress, tlvUDOffer, tlvTTL, tlvPadding:
+		tlvQueryNonce, tlvAddress, tlvUDOffer, tlvTTL, tlvPadding, tlvRandom, tlvCookie:
 		return 1 << (typ &^ tlvCritical)
 	}
 	return 0

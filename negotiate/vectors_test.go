@@ -98,8 +98,27 @@ e0 e1 e2 e3 e4 e5 e6 e7 e8 e9 ea eb ec ed ee ef  ; key of the rendezvous
 53 4d 47 57  03 01 00 31                         ; CONFIRM, length 49
 80 0b 00 01  01                                  ; chosen carrier: shm
 00 09 00 20                                      ; mac, always the last TLV
-93 8f 7e cc d8 f7 ad 59 ed 94 f7 02 c9 6f 09 ff  ; HMAC-SHA256, key "smcgw test key",
-32 6c 2a d8 e7 04 bf 8f 8a 21 f9 d4 29 53 a4 c5  ; previous mac 00 01 02 ... 1f
+13 22 a1 8d 92 7e a6 f1 60 7c a2 99 bc 79 f9 df  ; HMAC-SHA256, key "smcgw test key", by the client of
+78 f1 95 8c 55 87 ba e8 30 7d 89 77 07 44 1c 2b  ; 10.0.0.1:40000 to 10.0.0.2:7000, ISNs 11223344 and
+                                                 ; 55667788, previous mac 00 01 02 ... 1f
+`,
+	"decline-mac": `
+53 4d 47 57  04 01 00 31                         ; DECLINE, length 49
+80 0a 00 01  21                                  ; reason 33, app_refused
+00 09 00 20                                      ; mac
+9c bb 9e 05 83 74 ee 41 4b f2 35 b8 16 3e a0 5b  ; of the same, by the server
+38 ad 2f 2c 0d 84 6b b3 b2 40 7b 46 68 bc a7 e0
+`,
+	"refused-cookie": `
+53 4d 47 57  07 01 00 59                         ; REFUSED, length 89
+80 0c 00 10                                      ; query nonce
+f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
+80 0a 00 01  26                                  ; reason 38, auth_failed
+00 12 00 10                                      ; cookie
+30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e 3f
+00 09 00 20                                      ; mac
+21 72 75 dd 1f 26 5e 25 e1 63 c0 f6 c0 18 ed 37  ; 10.0.0.1:4790 asks 10.0.0.2:4790, by the one asked,
+f9 17 cb cd 6f 3a b7 0e 65 bf 6b 41 2d 87 df 62  ; previous mac 00 01 02 ... 1f
 `,
 	"resolve": `
 53 4d 47 57                                      ; eyecatcher "SMGW"

@@ -79,7 +79,7 @@ func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	if app.role != roleOffer || peer.role != roleAccept || app.nonce != peer.nonce {
 		return nil, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
 	}
-	f := &flow{key: k, isn: isn, nonce: app.nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer}}
+	f := &flow{key: k, isn: isn, nonce: app.nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: seqOf(u)}}
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
 	f.segMax.Store(s.segMax(synack, peer.mss))

@@ -68,6 +68,14 @@ func (c *Conn) Server() bool { return c.f.server }
 // ISN is the sequence number of the client's SYN on the wire, on both sides.
 func (c *Conn) ISN() uint32 { return c.f.isn }
 
+// ServerISN is the sequence number of the SYN-ACK on the wire, on both sides.
+func (c *Conn) ServerISN() uint32 {
+	if c.f.server {
+		return c.f.serve.iss.Load()
+	}
+	return c.f.adopt.iss
+}
+
 // Nonce is the nonce of the offer.
 func (c *Conn) Nonce() uint16 { return c.f.nonce }
 

@@ -80,6 +80,7 @@ type adoption struct {
 	ready     atomic.Bool
 	confirmed atomic.Bool // the peer has acknowledged beyond ISN+1: stop marking
 	synTS     uint32      // timestamp of gVisor's own SYN
+	iss       uint32      // sequence number of the SYN-ACK
 }
 
 // serving is the server's part of a flow.

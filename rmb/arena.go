@@ -14,9 +14,11 @@ const keepSlabs = 1
 // Arena is the memory of one peer gateway: the unit of isolation, with its own registrations and quota. Freed regions
 // are used again for the same peer only. It is safe for concurrent use.
 type Arena struct {
-	pool *Pool
-	from Allocator
-	keys Registrar // nil: regions share the key of their slab
+	pool  *Pool
+	from  Allocator
+	keys  Registrar // nil: regions share the key of their slab
+	owner any       // whose quota counts; the arena itself if nobody's
+	quota *quota
 
 	// Everything below is guarded by pool.mu.
 	slabs    [classes][]*slab
@@ -187,7 +189,7 @@ func (a *Arena) Close() error {
 	}
 	a.closed = true
 	mrs := a.trimLocked()
-	delete(a.pool.peers, a)
+	a.pool.closedLocked(a)
 	a.pool.mu.Unlock()
 	return closeAll(mrs)
 }

@@ -40,7 +40,7 @@ type Registrar interface {
 type PoolConfig struct {
 	// Limit is the hard limit in bytes over everything registered; 0 = 1 GiB.
 	Limit int64
-	// PeerLimit is the most one arena may register; 0 = Limit.
+	// PeerLimit is the most the arenas of one owner may register together; 0 = Limit.
 	PeerLimit int64
 }
 
@@ -58,9 +58,16 @@ func (c PoolConfig) withDefaults() PoolConfig {
 type Pool struct {
 	cfg PoolConfig
 
-	mu    sync.Mutex // guards everything below and every arena
-	peers map[*Arena]struct{}
-	stats PoolStats
+	mu     sync.Mutex // guards everything below, every arena and quota
+	peers  map[*Arena]struct{}
+	owners map[any]*quota
+	stats  PoolStats
+}
+
+// quota is what the arenas of one owner hold together.
+type quota struct {
+	reserved int64
+	arenas   map[*Arena]struct{}
 }
 
 // PoolStats is a snapshot of a pool, in bytes unless said otherwise.
@@ -121,7 +128,7 @@ func NewPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Limit < 0 || cfg.PeerLimit < 0 || cfg.Limit > math.MaxInt64/2 {
 		return nil, fmt.Errorf("pool limit %d, peer limit %d: %w", cfg.Limit, cfg.PeerLimit, ErrConfig)
 	}
-	return &Pool{cfg: cfg, peers: make(map[*Arena]struct{}), stats: PoolStats{Limit: cfg.Limit}}, nil
+	return &Pool{cfg: cfg, peers: make(map[*Arena]struct{}), owners: make(map[any]*quota), stats: PoolStats{Limit: cfg.Limit}}, nil
 }
 
 // Stats returns a snapshot.
@@ -141,21 +148,67 @@ func (p *Pool) Arena(from Allocator) *Arena { return p.open(&Arena{from: from}) 
 // the memory of the other, and nothing reaches memory that has been freed.
 func (p *Pool) IsolatedArena(from Registrar) *Arena { return p.open(&Arena{from: from, keys: from}) }
 
+// ArenaOf is Arena for a peer that may have several: all arenas of an owner, which is a comparable value, have one
+// quota.
+func (p *Pool) ArenaOf(owner any, from Allocator) *Arena {
+	return p.open(&Arena{from: from, owner: owner})
+}
+
+// IsolatedArenaOf is IsolatedArena for an owner, as ArenaOf.
+func (p *Pool) IsolatedArenaOf(owner any, from Registrar) *Arena {
+	return p.open(&Arena{from: from, keys: from, owner: owner})
+}
+
 func (p *Pool) open(a *Arena) *Arena {
 	a.pool = p
+	if a.owner == nil {
+		a.owner = a
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.peers[a] = struct{}{}
+	if a.quota = p.owners[a.owner]; a.quota == nil {
+		a.quota = &quota{arenas: map[*Arena]struct{}{}}
+		p.owners[a.owner] = a.quota
+	}
+	a.quota.arenas[a] = struct{}{}
 	return a
 }
 
-// reserveLocked takes n bytes of the limit and the arena's quota. When the limit is reached, slabs that lie empty in
+// closedLocked takes an arena out of the tables. What it is still registering counts until that is undone.
+func (p *Pool) closedLocked(a *Arena) {
+	delete(p.peers, a)
+	delete(a.quota.arenas, a)
+	if len(a.quota.arenas) == 0 && p.owners[a.owner] == a.quota {
+		delete(p.owners, a.owner)
+	}
+}
+
+// Owners returns what each owner holds; the owner of an arena that was opened without is the arena.
+func (p *Pool) Owners() map[any]ArenaStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[any]ArenaStats, len(p.owners))
+	for owner, q := range p.owners {
+		st := ArenaStats{Reserved: q.reserved}
+		for a := range q.arenas {
+			st.Used += a.used
+			st.Regions += a.regions
+		}
+		all[owner] = st
+	}
+	return all
+}
+
+// reserveLocked takes n bytes of the limit and the owner's quota. When the limit is reached, slabs that lie empty in
 // any arena are given back first; those are returned to be closed by the caller without the lock.
 func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
-	if a.reserved+n > p.cfg.PeerLimit {
-		empty = a.trimLocked()
+	if a.quota.reserved+n > p.cfg.PeerLimit {
+		for other := range a.quota.arenas {
+			empty = append(empty, other.trimLocked()...)
+		}
 	}
-	if a.reserved+n > p.cfg.PeerLimit {
+	if a.quota.reserved+n > p.cfg.PeerLimit {
 		p.stats.RefusedQuota++
 		return empty, fmt.Errorf("quota of %d bytes per peer: %w", p.cfg.PeerLimit, ErrNoMemory)
 	}
@@ -170,6 +223,7 @@ func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
 	}
 	p.stats.Reserved += n
 	a.reserved += n
+	a.quota.reserved += n
 	return empty, nil
 }
 
@@ -177,4 +231,5 @@ func (p *Pool) unreserveLocked(a *Arena, n int64) {
 	p.stats.Reserved -= n
 	p.stats.Released += n
 	a.reserved -= n
+	a.quota.reserved -= n
 }

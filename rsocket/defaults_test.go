@@ -1,6 +1,7 @@
 package rsocket
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -95,6 +96,17 @@ func TestDefaultsApply(t *testing.T) {
 func converse2(a, b *Conn) error {
 	go echo(b)
 	return converse(a, 1, 5)
+}
+
+// TestNumberTruncated: what is left of a number is a number, and of none none.
+func TestNumberTruncated(t *testing.T) {
+	for _, s := range []string{"2147483647\n", "12x"} {
+		for n := range len(s) {
+			got, err := parseNumber([]byte(s[:n]))
+			require.GreaterOrEqual(t, got, 0)
+			require.True(t, err == nil || errors.Is(err, errNumber), "%q: %v", s[:n], err)
+		}
+	}
 }
 
 func FuzzParseNumber(f *testing.F) {

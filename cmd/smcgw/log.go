@@ -5,24 +5,51 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
 )
 
-// newLogger logs to standard error as the configuration says. Under journald
-// the lines carry its priorities and leave the time to it.
-func newLogger(e *env, cfg gateway.Log) *slog.Logger {
+// logPatience is how long the end of the process waits for its log to be taken.
+const logPatience = time.Second
+
+// logging is the log of a process: the logger, and what stands between it and
+// standard error.
+type logging struct {
+	*slog.Logger
+	out *gateway.LogWriter
+}
+
+// startLog logs to standard error as the configuration says, and never waits for
+// who reads it. The caller closes it.
+func startLog(e *env, cfg gateway.Log) *logging {
+	l := &logging{}
+	ready := make(chan struct{})
+	l.out = gateway.NewLogWriter(e.stderr, func(lost uint64) {
+		<-ready
+		l.Warn("log lines were lost: nobody took them", "count", lost)
+	})
+	l.Logger = newLogger(e, cfg, l.out)
+	close(ready)
+	return l
+}
+
+func (l *logging) close() { l.out.Close(logPatience) }
+
+// newLogger logs to w, the way to standard error, as the configuration says. Under
+// journald the lines carry its priorities and leave the time to it.
+func newLogger(e *env, cfg gateway.Log, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: slogLevel(cfg.Level)}
 	journal := e.getenv("JOURNAL_STREAM") != ""
 	switch {
 	case cfg.Format == gateway.LogJSON, cfg.Format == gateway.LogAuto && !journal && !isTerminal(e.stderr):
-		return slog.New(slog.NewJSONHandler(e.stderr, opts))
+		return slog.New(slog.NewJSONHandler(w, opts))
 	case journal:
-		return slog.New(newJournalHandler(e.stderr, opts))
+		return slog.New(newJournalHandler(w, opts))
 	default:
-		return slog.New(slog.NewTextHandler(e.stderr, opts))
+		return slog.New(slog.NewTextHandler(w, opts))
 	}
 }
 

@@ -109,6 +109,7 @@ func (d *fakeDaemon) Status() gateway.Status {
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
 		BytesTotal:     map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20, Rx: 100}},
 		Memory:         gateway.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		FlowLimit: gateway.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
 		st.Mode = gateway.ModeOff
@@ -174,7 +175,7 @@ func (d *fakeDaemon) Conns(q gateway.ConnQuery) []gateway.ConnInfo {
 // Peers implements gateway.Control.
 func (d *fakeDaemon) Peers() []gateway.PeerInfo {
 	return []gateway.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []gateway.Carrier{gateway.CarrierShm}, CarriersFailed: []gateway.Carrier{gateway.CarrierSoft}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []gateway.Carrier{gateway.CarrierShm}, CarriersFailed: []gateway.Carrier{gateway.CarrierSoft}, Use: gateway.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
 		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: gateway.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }

@@ -54,12 +54,12 @@ func newPeersFlush(e *env) *cobra.Command {
 }
 
 func peerRows(peers []gateway.PeerInfo, noHeader bool) [][]string {
-	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "FLOWS", "CARRIERS"}}
+	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "FLOWS", "BEGUN", "MEMORY", "CARRIERS"}}
 	if noHeader {
 		rows = nil
 	}
 	for _, p := range peers {
-		row := []string{p.Address.String(), "", string(p.State), p.Reason, "", strconv.Itoa(p.Flows), carrierCell(p)}
+		row := []string{p.Address.String(), "", string(p.State), p.Reason, "", strconv.Itoa(p.Flows), strconv.Itoa(p.Use.Begun), memoryCell(p), carrierCell(p)}
 		if p.Port != 0 {
 			row[1] = strconv.Itoa(int(p.Port))
 		}
@@ -70,6 +70,9 @@ func peerRows(peers []gateway.PeerInfo, noHeader bool) [][]string {
 	}
 	return rows
 }
+
+// memoryCell is what is registered for the peer.
+func memoryCell(p gateway.PeerInfo) string { return gateway.Bytes(p.Use.MemoryBytes).String() }
 
 // carrierCell lists proven carriers, and failed ones with a minus.
 func carrierCell(p gateway.PeerInfo) string {

@@ -81,10 +81,19 @@ func details(st gateway.Status) string {
 	fmt.Fprintf(&b, "%-10s %s\n", "native", strings.Join(native, ", "))
 	fmt.Fprintf(&b, "%-10s %s of %s\n", "memory", size(st.Memory.UsedBytes), size(st.Memory.LimitBytes))
 	fmt.Fprintf(&b, "%-10s %d known\n", "peers", st.Peers)
+	if l := st.FlowLimit; l.Now < l.Configured {
+		fmt.Fprintf(&b, "%-10s %d flows instead of %d: a descriptor each (ulimit -n, LimitNOFILE)\n", "limit", l.Now, l.Configured)
+	}
+	if st.LogDropped > 0 {
+		fmt.Fprintf(&b, "%-10s %d lines lost: nobody took them\n", "log", st.LogDropped)
+	}
 	for _, name := range st.Degraded {
 		if code, ok := gateway.CodeNamed(name); ok {
 			fmt.Fprintf(&b, "%-10s %s: %s %s\n", "degraded", name, code.Meaning, code.Fix)
 		}
+	}
+	for _, knob := range st.Debug {
+		fmt.Fprintf(&b, "%-10s %s: faults are injected\n", "debug", knob)
 	}
 	return b.String()
 }

@@ -41,8 +41,10 @@ second, so that the connections of a daemon that dies end promptly.`,
 
 // supervised is the guardian in one process and the daemon in the other.
 func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
+	log := startLog(e, cfg.Log)
+	defer log.close()
 	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{
-		Logger: newLogger(e, cfg.Log), Tidy: func() error { return gateway.Cleanup(cfg) },
+		Logger: log.Logger, Tidy: func() error { return gateway.Cleanup(cfg) },
 	})
 	if err != nil {
 		return err
@@ -60,5 +62,9 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
 func (e *env) daemon(ctx context.Context, cfg gateway.Config, s gateway.Supervisor) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	return gateway.Run(ctx, cfg, gateway.RunOptions{Logger: newLogger(e, cfg.Log), Version: buildVersion(), Supervisor: s})
+	log := startLog(e, cfg.Log)
+	defer log.close()
+	return gateway.Run(ctx, cfg, gateway.RunOptions{
+		Logger: log.Logger, LogDropped: log.out.Dropped, Version: buildVersion(), Supervisor: s,
+	})
 }

@@ -126,7 +126,7 @@ global int datagram_out(struct __sk_buff *skb, u32 l2len)
 	struct flow_key k;
 	u32 at = 0;
 	int carried;
-	if (!c || !c->datagrams || !skb->sk)
+	if (!c || !c->datagrams || !skb->sk || smcgw_retired)
 		return TCX_NEXT;
 	int kind = parse_datagram(skb, l2len, &k, &at);
 	if (kind == DATAGRAM_FRAGMENT)

@@ -55,6 +55,20 @@ static always_inline void socket_addresses(struct __sk_buff *skb, struct flow_ke
 		put6(k, src, dst);
 }
 
+/* own_offer tells whether we wrote this offer: the last ones leave while another
+ * gateway takes over. */
+static always_inline int own_offer(struct __sk_buff *skb, struct options *o)
+{
+	struct bpf_sock *sk = skb->sk;
+	if (!sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 0;
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
+	return n && n->phase == PHASE_WRITTEN && n->nonce == o->nonce;
+}
+
 /* offer_obstacle returns why a SYN that carries an offer must not go out with it.
  * The note on the socket proves that the offer is ours: a SYN of another
  * namespace's gateway (macvlan keeps skb->sk) counts as forwarded. */
@@ -114,6 +128,11 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 		return TCX_NEXT; /* the lower device of a stack: recorded above it */
 	if (f && state_live(state))
 		replaced(&p->key, f->rule, w);
+	if (smcgw_retired && !own_offer(skb, o)) {
+		if (f)
+			discard(flow_end(&p->key, f, word_isn(w)));
+		return TCX_NEXT;
+	}
 	u8 reason = offer_obstacle(skb, p, o, &rule);
 	if (!reason && create_flow(skb, p, word, rule))
 		reason = REASON_FLOW_LIMIT;
@@ -167,10 +186,8 @@ static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow
 static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
-	if ((skb->mark & mark_mask) == mark_pass) {
-		set_mark(skb, 0);
-		return TCX_NEXT;
-	}
+	if ((skb->mark & mark_mask) == mark_pass)
+		return marked(skb);
 	/* A tagged packet on the parent device has passed the VLAN device's program. */
 	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;

@@ -123,7 +123,7 @@ static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow 
 	int verdict = known_syn_in(p, f, &o);
 	if (verdict != SYN_IS_NEW)
 		return verdict;
-	return o.role == OPTION_OFFER ? offered_in(skb, p, &o) : TCX_NEXT;
+	return o.role == OPTION_OFFER && !smcgw_retired ? offered_in(skb, p, &o) : TCX_NEXT;
 }
 
 /* answer_in: the answer to an offered SYN. Without our accept it is the kernel's,
@@ -234,10 +234,8 @@ static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
-	if ((skb->mark & mark_mask) == mark_inject) {
-		set_mark(skb, 0);
-		return TCX_NEXT;
-	}
+	if ((skb->mark & mark_mask) == mark_inject)
+		return marked(skb);
 	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);

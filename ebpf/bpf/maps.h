@@ -140,7 +140,7 @@ struct control {
 	u32 blackhole_after;
 	u32 epoch;     /* of the policy, never the same again; > 0 */
 	u32 datagrams; /* 0: no UDP packet needs a look */
-	u32 pad;
+	u32 beside;    /* A of a gateway that drains beside this one; 0 = none */
 };
 
 /* Also the key of the own-address map, with port 0. */
@@ -294,6 +294,10 @@ struct traces {
 	u32 at[TRACES];
 };
 volatile struct traces smcgw_traces;
+
+/* Not 0: another gateway takes the new connections, and its programs come behind
+ * ours on every hook (docs/ARCHITECTURE.md "Two gateways side by side"). */
+volatile u32 smcgw_retired;
 
 /* Set by the loader; the verifier treats them as constants. */
 const volatile u32 mark_mask = 0x30000000;

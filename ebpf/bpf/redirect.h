@@ -13,6 +13,15 @@ static always_inline void set_mark(struct __sk_buff *skb, u32 bits)
 	skb->mark = (skb->mark & ~mark_mask) | bits;
 }
 
+/* marked lets a packet of a gateway pass. The mark is taken away by the last of
+ * two gateways: the other one has to see it too. */
+static always_inline int marked(struct __sk_buff *skb)
+{
+	if (!smcgw_retired)
+		set_mark(skb, 0);
+	return TCX_NEXT;
+}
+
 static always_inline int drop(u32 stat)
 {
 	count_stat(stat);

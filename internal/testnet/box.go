@@ -46,6 +46,22 @@ type Box struct {
 
 	// UDP is what happens besides to the datagrams of one port.
 	UDP Datagrams
+
+	// What follows looks at single packets of the wire's size: it needs
+	// [Config].NoOffload, and super-packets pass as they are. It happens in this
+	// order. What keeps state (Firewall, Proxy, Sequences) sees a connection only
+	// if both hosts have it set; those that began with Proxy or Sequences go on
+	// so for as long as both hosts have any of the fields below set.
+	Firewall  Firewall
+	Proxy     Proxy
+	Sequences bool // shift the sequence numbers of connections that begin now
+	Options   Options
+	Split     bool // cut segments at other places
+	Join      bool // join small segments that follow each other within 1 ms
+	PathMTU   PathMTU
+	Corrupt   Corruption
+	// Watch does nothing to packets but shows them to what keeps state.
+	Watch bool
 }
 
 // Datagrams is what the user space hop does to UDP datagrams from or to Port.
@@ -59,6 +75,11 @@ type Datagrams struct {
 	// ReorderBy is how long a datagram is held back. Default: 2 ms.
 	ReorderBy time.Duration
 	Seed      uint64
+	// Larger, if not 0, drops datagrams with a longer payload than that.
+	Larger int
+	// Rate, if not 0, is how many datagrams may pass in a second; a tenth of that
+	// at once. The others are dropped.
+	Rate int
 }
 
 // Validate reports every problem of the box.
@@ -78,6 +99,10 @@ func (b Box) Validate() error {
 	if b.UDP.ReorderBy < 0 {
 		errs = append(errs, errors.New("udp.reorder_by: negative"))
 	}
+	perMille("corrupt.chance", b.Corrupt.Chance)
+	if b.UDP.Larger < 0 || b.UDP.Rate < 0 || b.PathMTU.Bytes < 0 || b.Firewall.Idle < 0 || b.Firewall.Resets < 0 {
+		errs = append(errs, errors.New("udp.larger, udp.rate, path_mtu, firewall: negative"))
+	}
 	if b.Delay < 0 || b.Jitter < 0 || b.ReorderBy < 0 {
 		errs = append(errs, errors.New("delay, jitter, reorder_by: negative"))
 	}
@@ -85,7 +110,13 @@ func (b Box) Validate() error {
 }
 
 // slow tells whether the user space hop is needed for all packets.
-func (b Box) slow() bool { return b.Delay > 0 || b.Jitter > 0 || b.Reorder > 0 }
+func (b Box) slow() bool { return b.Delay > 0 || b.Jitter > 0 || b.Reorder > 0 || b.single() }
+
+// single tells whether packets are looked at one by one.
+func (b Box) single() bool {
+	return b.Watch || b.Firewall.Idle > 0 || b.Proxy.On || b.Sequences || b.Options.any() || b.Split || b.Join ||
+		b.PathMTU.Bytes > 0 || b.Corrupt.Chance > 0
+}
 
 func (b Box) kernel() boxBox {
 	k := boxBox{Loss: uint16(b.Loss), Dup: uint16(b.Dup), Port: b.Port, UdpPort: b.UDP.Port}
@@ -128,6 +159,14 @@ type BoxStats struct {
 	Mirrored         uint64
 	Reordered        uint64
 	HopDropped       uint64 // the hop's queue was full
+	Corrupted        uint64
+	TooBig           uint64 // by PathMTU
+	Larger, TooFast  uint64 // by UDP.Larger and UDP.Rate
+	Shifted          uint64 // segments, by Sequences
+	Options          uint64 // segments, by Options
+	Proxied          uint64 // segments that Proxy changed or kept
+	Expired          uint64 // segments, by Firewall
+	Cut, Joined      uint64 // pieces more, segments fewer, by Split and Join
 	Errors           uint64 // the middlebox itself failed
 }
 
@@ -267,10 +306,6 @@ func (n *Network) BoxStats() (BoxStats, error) {
 			return BoxStats{}, fmt.Errorf("middlebox counters: %w", err)
 		}
 	}
-	s.Mirrored = n.hop.mirrored.Load()
-	s.Lost += n.hop.lost.Load()
-	s.Duplicated += n.hop.duplicated.Load()
-	s.Reordered = n.hop.reordered.Load()
-	s.HopDropped = n.hop.dropped.Load()
+	n.hop.counters(&s)
 	return s, nil
 }

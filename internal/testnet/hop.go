@@ -2,13 +2,13 @@ package testnet
 
 import (
 	"container/heap"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -36,9 +36,9 @@ type hop struct {
 	stop    chan struct{}
 	joined  sync.WaitGroup
 
-	mirrored, reordered, dropped, lost, duplicated atomic.Uint64
-
 	mu     sync.Mutex // guards everything below
+	did    BoxStats   // the hop's part
+	single single
 	boxes  map[[6]byte]Box
 	last   map[[6]byte]time.Time  // when the last frame of a host leaves
 	luck   map[[6]byte]*rand.Rand // of a host's datagrams
@@ -54,6 +54,7 @@ func startHop(sw *node, mtu int) (*hop, error) {
 		boxes: map[[6]byte]Box{}, last: map[[6]byte]time.Time{}, luck: map[[6]byte]*rand.Rand{},
 		rnd: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))),
 	}
+	p.single = single{luck: p.rnd, mtu: mtu}
 	err := doIn(sw.ns, func() (err error) {
 		p.tap, err = openTAP(hopDevice)
 		return err
@@ -154,9 +155,23 @@ func (p *hop) take(frame []byte) {
 	if b.Mirror {
 		var grown bool
 		if frame, grown = p.mirror.pass(frame); grown {
-			p.mirrored.Add(1)
+			p.did.Mirrored++
 		}
 	}
+	if !b.single() || !complete(frame) {
+		p.leaveLocked(sender, b, frame)
+		return
+	}
+	for _, f := range p.single.pass(b, frame, &p.did) {
+		p.leaveLocked(sender, b, f)
+	}
+	if len(p.single.join.held) > 0 {
+		p.wakeLocked()
+	}
+}
+
+// leaveLocked queues a frame that the box lets pass.
+func (p *hop) leaveLocked(sender [6]byte, b Box, frame []byte) {
 	due := p.dueLocked(sender, b)
 	if b.UDP.Port != 0 && isDatagram(frame, b.UDP.Port) {
 		p.datagramLocked(sender, b.UDP, frame, due)
@@ -165,22 +180,47 @@ func (p *hop) take(frame []byte) {
 	p.queueLocked(frame, due)
 }
 
+func (p *hop) wakeLocked() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// counters adds what the hop has done.
+func (p *hop) counters(s *BoxStats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.add(p.did)
+}
+
 // datagramLocked lets one datagram take its chances.
 func (p *hop) datagramLocked(sender [6]byte, d Datagrams, frame []byte, due time.Time) {
 	luck := p.luck[sender]
 	// All three are drawn, so that the luck of later ones does not depend on which
 	// of them are in use.
 	lost, dup, reorder := luck.IntN(1000) < d.Loss, luck.IntN(1000) < d.Dup, luck.IntN(1000) < d.Reorder
-	if lost {
-		p.lost.Add(1)
+	size := len(frame) - vnetHeaderLen - 14 - 28
+	if binary.BigEndian.Uint16(frame[vnetHeaderLen+12:]) == unix.ETH_P_IPV6 {
+		size -= 20
+	}
+	switch {
+	case d.Larger > 0 && size > d.Larger:
+		p.did.Larger++
+		return
+	case d.Rate > 0 && !p.single.bucket(sender).take(d.Rate, time.Now()):
+		p.did.TooFast++
+		return
+	case lost:
+		p.did.Lost++
 		return
 	}
 	if dup {
-		p.duplicated.Add(1)
+		p.did.Duplicated++
 		p.queueLocked(append([]byte(nil), frame...), due)
 	}
 	if reorder {
-		p.reordered.Add(1)
+		p.did.Reordered++
 		hold := d.ReorderBy
 		if hold == 0 {
 			hold = hopDefaultHold
@@ -192,15 +232,12 @@ func (p *hop) datagramLocked(sender [6]byte, d Datagrams, frame []byte, due time
 
 func (p *hop) queueLocked(frame []byte, due time.Time) {
 	if len(p.queue) >= hopQueueLimit {
-		p.dropped.Add(1)
+		p.did.HopDropped++
 		return
 	}
 	p.serial++
 	heap.Push(&p.queue, queuedFrame{due: due, serial: p.serial, data: frame})
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wakeLocked()
 }
 
 // dueLocked says when a frame leaves. Only frames chosen for reordering may
@@ -214,7 +251,7 @@ func (p *hop) dueLocked(sender [6]byte, b Box) time.Time {
 		due = last
 	}
 	if b.Reorder > 0 && p.rnd.IntN(1000) < b.Reorder {
-		p.reordered.Add(1)
+		p.did.Reordered++
 		hold := b.ReorderBy
 		if hold == 0 {
 			hold = hopDefaultHold
@@ -255,11 +292,15 @@ func (p *hop) flush() time.Duration {
 func (p *hop) next() ([]byte, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, frame := range p.single.due(time.Now()) {
+		sender := [6]byte(frame[vnetHeaderLen+6:])
+		p.leaveLocked(sender, p.boxes[sender], frame)
+	}
 	if len(p.queue) == 0 {
-		return nil, time.Hour
+		return nil, p.single.wait()
 	}
 	if wait := time.Until(p.queue[0].due); wait > 0 {
-		return nil, wait
+		return nil, min(wait, p.single.wait())
 	}
 	return heap.Pop(&p.queue).(queuedFrame).data, 0
 }

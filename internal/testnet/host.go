@@ -136,6 +136,19 @@ func (h *Host) AddAddress(p netip.Prefix) error {
 	return h.node.addAddress(link, p)
 }
 
+// RemoveAddress takes an address from the host's device.
+func (h *Host) RemoveAddress(p netip.Prefix) error {
+	link, err := h.node.nl.LinkByName(h.Device)
+	if err != nil {
+		return fmt.Errorf("device %s: %w", h.Device, err)
+	}
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	if err := h.node.nl.AddrDel(link, addr); err != nil {
+		return fmt.Errorf("address %s: %w", p, err)
+	}
+	return nil
+}
+
 // SetMTU changes the MTU of the host's device, on the host's side only.
 func (h *Host) SetMTU(mtu int) error {
 	link, err := h.node.nl.LinkByName(h.Device)

@@ -98,7 +98,7 @@ func viewFrame(frame []byte) (frameView, bool) {
 		if ip[9] != 6 || binary.BigEndian.Uint16(ip[6:])&0x1fff != 0 {
 			return v, false
 		}
-		v.tcp = v.ip + int(ip[0]&15)*4
+		v.tcp = v.ip + max(int(ip[0]&15)*4, 20)
 		v.ipLast = v.ip + int(binary.BigEndian.Uint16(ip[2:]))
 	case 0x86dd:
 		if len(ip) < 40 || ip[6] != 6 {

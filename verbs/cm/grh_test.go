@@ -27,6 +27,12 @@ func TestGRH(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, one, src)
 	require.Equal(t, two, dst)
+}
+
+func TestGRHTruncated(t *testing.T) {
+	b := make([]byte, grhSize)
+	b[20] = 0x45
+	copy(b[32:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
 	for n := range b {
 		_, _, ok := parseGRH(b[:n])
 		require.False(t, ok)

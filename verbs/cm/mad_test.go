@@ -293,6 +293,16 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "no QP", SIDRNoQP.String())
 }
 
+func TestMessagesTruncated(t *testing.T) {
+	for _, m := range examples() {
+		whole := Append(nil, 7, m)
+		for n := range whole {
+			_, _, err := Parse(whole[:n])
+			require.ErrorIs(t, err, ErrTruncated, "%v cut to %d", m.Attr(), n)
+		}
+	}
+}
+
 // Whatever can be parsed is the same after being encoded and parsed again.
 func FuzzParse(f *testing.F) {
 	for _, b := range captures(f) {

@@ -29,6 +29,7 @@ type client struct {
 	rst      bool
 	limit    time.Duration
 	gap      time.Duration
+	patience time.Duration
 	order    order
 
 	in  io.Reader
@@ -48,6 +49,7 @@ func parseClient(name string, args []string) (*client, error) {
 	fs.DurationVar(&c.timeout, "timeout", 0, "give up connecting after it")
 	fs.DurationVar(&c.limit, "limit", 0, "give up reading or writing after it, counted from the connect")
 	fs.DurationVar(&c.gap, "gap", 0, "pause between operations")
+	fs.DurationVar(&c.patience, "patience", 5*time.Second, "hold: wait so long for the answer to a ping")
 	fs.IntVar(&c.count, "count", 1, "number of operations")
 	fs.IntVar(&c.parallel, "parallel", 1, "churn, short: connections at a time")
 	fs.IntVar(&c.size, "size", 64, "ping, short, hold: bytes of a request; churn: at most, each way")
@@ -289,8 +291,8 @@ func (e Event) add(one Event) Event {
 	e.Repeated += one.Repeated
 	e.Sent += one.Sent
 	e.Received += one.Received
-	if one.Failed > 0 {
-		e.Error, e.Errno = one.Error, one.Errno
+	if one.Failed > 0 { // the last one is described
+		e.Error, e.Errno, e.Local, e.Remote = one.Error, one.Errno, one.Local, one.Remote
 		name := one.Errno
 		if name == "" {
 			name = one.Error
@@ -392,16 +394,13 @@ func (h *heldConn) do(name string, i int) error {
 	}
 }
 
-// holdPatience bounds how long a held connection waits for an answer.
-const holdPatience = 5 * time.Second
-
 func (h *heldConn) ping(s stream) error {
 	req := make([]byte, h.c.size)
 	s.fill(req, 0)
 	if _, err := h.conn.Write(req); err != nil {
 		return err
 	}
-	patience := time.NewTimer(holdPatience)
+	patience := time.NewTimer(h.c.patience)
 	defer patience.Stop()
 	for off := int64(0); off < int64(len(req)); {
 		select {

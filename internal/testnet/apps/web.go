@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// web is an ordinary net/http server: GET /N answers N bytes.
+// web is an ordinary net/http server: GET /N answers N bytes, GET /N?seed=S those
+// of a stream.
 func web(args []string, p *printer) error {
 	if len(args) != 1 {
 		return errUsage
@@ -36,33 +37,41 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a number of bytes", http.StatusBadRequest)
 		return
 	}
+	seed, err := strconv.ParseUint(r.URL.Query().Get("seed"), 10, 64)
+	patterned := err == nil
 	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
 	chunk := make([]byte, 256<<10)
-	for n > 0 {
-		m := min(n, int64(len(chunk)))
+	for off := int64(0); off < n; {
+		m := min(n-off, int64(len(chunk)))
+		if patterned {
+			stream{seed}.fill(chunk[:m], off)
+		}
 		if _, err := w.Write(chunk[:m]); err != nil {
 			return
 		}
-		n -= m
+		off += m
 	}
 }
 
 // fetch is an ordinary net/http client: it gets a URL a number of times over one
-// connection and reports the median of the times.
+// connection and reports the median of the times. With a seed it checks every
+// byte.
 func fetch(args []string, p *printer) error {
 	var to string
 	var count int
 	var size int64
+	var seed uint64
 	var limit time.Duration
 	fs := flag.NewFlagSet("fetch", flag.ContinueOnError)
 	fs.StringVar(&to, "to", "", "address and port of the web server")
 	fs.IntVar(&count, "count", 1, "requests, one after the other")
 	fs.Int64Var(&size, "size", 100, "bytes of an answer")
-	fs.DurationVar(&limit, "limit", time.Minute, "give up after it")
+	fs.Uint64Var(&seed, "seed", 0, "seed of the answers, which are checked; 0: they are not")
+	fs.DurationVar(&limit, "limit", time.Minute, "give up on a request after it")
 	if err := fs.Parse(args); err != nil || count < 1 {
 		return errUsage
 	}
-	e := Fetch(&http.Client{Timeout: limit, Transport: &http.Transport{}}, to, size, count)
+	e := fetchAll(&http.Client{Timeout: limit, Transport: &http.Transport{}}, to, size, seed, count)
 	p.print(e)
 	if e.Failed > 0 {
 		return errFailed
@@ -73,20 +82,28 @@ func fetch(args []string, p *printer) error {
 // Fetch is the client of the fetch app, for hosts without processes: it gets
 // size bytes from a web server count times and returns the result.
 func Fetch(c *http.Client, to string, size int64, count int) Event {
+	return fetchAll(c, to, size, 0, count)
+}
+
+func fetchAll(c *http.Client, to string, size int64, seed uint64, count int) Event {
 	e := Event{Event: "result", Mode: "fetch", Remote: to}
-	err := getAll(&e, c, "http://"+to+"/"+strconv.FormatInt(size, 10), count)
+	url := "http://" + to + "/" + strconv.FormatInt(size, 10)
+	if seed != 0 {
+		url += "?seed=" + strconv.FormatUint(seed, 10)
+	}
+	err := getAll(&e, c, url, seed, count)
 	if err != nil {
 		e.Failed = 1
 	}
 	return e.withError(err)
 }
 
-func getAll(e *Event, c *http.Client, url string, count int) error {
+func getAll(e *Event, c *http.Client, url string, seed uint64, count int) error {
 	times := make([]int64, 0, count)
 	defer c.CloseIdleConnections()
 	for range count {
 		start := time.Now()
-		n, err := get(c, url)
+		n, err := get(c, url, seed)
 		e.Received += n
 		if err != nil {
 			return err
@@ -99,12 +116,17 @@ func getAll(e *Event, c *http.Client, url string, count int) error {
 	return nil
 }
 
-func get(c *http.Client, url string) (int64, error) {
+func get(c *http.Client, url string, seed uint64) (int64, error) {
 	resp, err := c.Get(url)
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
+	if seed != 0 {
+		var n int64
+		err := receive(resp.Body, stream{seed}, resp.ContentLength, &n)
+		return n, err
+	}
 	n, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{resp.Body}, make([]byte, 256<<10))
 	if err == nil && n != resp.ContentLength {
 		err = fmt.Errorf("%d of %d bytes: %w", n, resp.ContentLength, io.ErrUnexpectedEOF)

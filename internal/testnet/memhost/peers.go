@@ -88,6 +88,11 @@ func (m *Model) Peers() ([]ebpf.Peer, error) {
 	return out, nil
 }
 
+// Forget implements gateway.Steering.
+func (m *Model) Forget(addr netip.Addr, port uint16) error {
+	return m.change(func() { delete(m.peers, peerKey{addr.Unmap(), port}) })
+}
+
 // FlushPeers implements gateway.Steering.
 func (m *Model) FlushPeers() (int, error) {
 	n := 0

@@ -1,0 +1,266 @@
+package ebpf
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// carriedPair is the two ends of a carried connection in tests of two datapaths in
+// one namespace.
+type carriedPair struct {
+	t        *testing.T
+	d1, d2   *Datapath
+	f1       Flow
+	back     Tuple
+	app      net.Conn
+	leg1     net.Conn // of the client's gateway
+	leg2     net.Conn // of the server's, which talks to an echo
+	sent     uint32   // on the wire legs
+	returned uint32
+}
+
+// carryPair makes a connection that is steered by d1 and d2.
+func carryPair(t *testing.T, h1, h2 *host, d1, d2 *Datapath, ln *net.TCPListener, network, target string) *carriedPair {
+	t.Helper()
+	app := h1.connectAsync(target)
+	srv := serve(t, d2, 6379, 7000)
+	f1, sa := negotiated(t, d1, 7000)
+	p := &carriedPair{t: t, d1: d1, d2: d2, f1: f1, back: Tuple{Local: srv.syn.dst, Remote: srv.syn.src}, sent: f1.ISN + 1, returned: sa.seq + 1}
+	p.wireLegs()
+	require.NoError(t, d2.Transition(p.back, f1.ISN, StateServing, StateWire))
+	dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(f1.Tuple.Local), Control: gatewaySocket(d2, network)}
+	dial.SetMultipathTCP(false)
+	var err error
+	h2.do(func() { p.leg2, err = dial.Dial(network, target) })
+	require.NoError(t, err)
+	require.NoError(t, d1.Transition(f1.Tuple, f1.ISN, StateCompleting, StateNegotiating))
+	require.NoError(t, d1.InjectApp(f1.SYN))
+	require.NoError(t, ln.SetDeadline(time.Now().Add(patience)))
+	p.leg1, err = ln.AcceptTCP()
+	require.NoError(t, err)
+	a := <-app
+	require.NoError(t, a.err)
+	p.app = a.c
+	require.NoError(t, d1.Transition(f1.Tuple, f1.ISN, StateCarrying, StateCompleting))
+	t.Cleanup(p.close)
+	return p
+}
+
+// close ends all sockets, while they are still steered.
+func (p *carriedPair) close() {
+	for _, c := range []net.Conn{p.app, p.leg1, p.leg2} {
+		_ = c.Close()
+	}
+}
+
+// wireLegs sends a segment each way between the wire legs.
+func (p *carriedPair) wireLegs() {
+	p.t.Helper()
+	text := []byte("RECORD")
+	loaded := func(s segment) bool { return len(s.payload) > 0 && s.src.Port() != 0 }
+	out := segment{src: p.f1.Tuple.Local, dst: p.f1.Tuple.Remote, flags: flagACK | flagPSH, seq: p.sent, ack: p.returned, payload: text}
+	writeTUN(p.t, p.d1.WireTUN(), out)
+	got := readTUN(p.t, p.d2.WireTUN(), loaded)
+	require.Equal(p.t, out.src, got.src)
+	p.sent += uint32(len(text))
+	in := segment{src: out.dst, dst: out.src, flags: flagACK | flagPSH, seq: p.returned, ack: p.sent, payload: text}
+	writeTUN(p.t, p.d2.WireTUN(), in)
+	got = readTUN(p.t, p.d1.WireTUN(), loaded)
+	require.Equal(p.t, in.src, got.src)
+	p.returned += uint32(len(text))
+}
+
+// works: application, both gateway sockets and the wire legs talk.
+func (p *carriedPair) works() {
+	p.t.Helper()
+	bulk(p.t, p.app, p.leg1)
+	bulk(p.t, p.leg1, p.app)
+	exchange(p.t, p.leg2)
+	p.wireLegs()
+}
+
+// Two datapaths in one namespace: the old one's connections go on while the new
+// one takes those that begin, on both hosts, at every step, and what is left in
+// the end is what one leaves.
+func TestSideBySide(t *testing.T) {
+	requireRoot(t)
+	for _, v := range []struct{ name, network, addr string }{
+		{"v4", "tcp4", "10.77.0.2"}, {"v6", "tcp6", "fd77::2"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			h1, h2 := newHost(t), newHost(t)
+			pair(t, h1, h2)
+			before := h1.attachments()
+			h2.echo("6379")
+			target := net.JoinHostPort(v.addr, "6379")
+			cfg := config(accelerate(6379))
+			d1, d2 := h1.open(cfg), h2.open(cfg)
+			old := carryPair(t, h1, h2, d1, d2, h1.listen(d1, v.network), v.network, target)
+			old.works()
+
+			e1, e2 := h1.beside(d1, cfg), h2.beside(d2, cfg)
+			require.True(t, e1.HasNeighbour())
+			old.works()
+			ln := h1.listen(e1, v.network)
+			for _, d := range []*Datapath{d1, d2} {
+				require.NoError(t, d.Retire())
+			}
+			old.works()
+			require.NoError(t, h1.dial(target, patience), "between the two a connection is native")
+			for _, d := range []*Datapath{e1, e2} {
+				require.NoError(t, d.Activate())
+			}
+			old.works()
+			young := carryPair(t, h1, h2, e1, e2, ln, v.network, target)
+			young.works()
+			old.works()
+			for _, d := range []*Datapath{d1, e1} {
+				require.EqualValues(t, 1, stat(t, d, "offered"))
+			}
+			for _, d := range []*Datapath{d2, e2} {
+				require.EqualValues(t, 1, stat(t, d, "served"))
+			}
+			n, err := d1.Counters()
+			require.NoError(t, err)
+			require.Empty(t, n.Native[SideClient], "what it leaves to its successor is no decision")
+
+			old.close()
+			young.works()
+			require.NoError(t, d1.Close())
+			require.NoError(t, d2.Close())
+			young.works()
+			require.Eventually(t, func() bool { return !e1.HasNeighbour() }, patience, 10*time.Millisecond)
+			h1.do(func() {
+				value, err := readSysctl(loAcceptLocal)
+				require.NoError(t, err)
+				require.Equal(t, "1", value, "the younger needs it")
+			})
+			young.works()
+			young.close()
+			require.NoError(t, e1.Close())
+			require.Equal(t, before, h1.attachments())
+		})
+	}
+}
+
+// beside opens the next generation beside a datapath.
+func (h *host) beside(d *Datapath, cfg Config) *Datapath {
+	h.t.Helper()
+	n, err := d.Neighbour()
+	require.NoError(h.t, err)
+	require.NoError(h.t, n.Validate())
+	cfg.Generation, cfg.Beside = d.cfg.Generation%2+1, &n
+	cfg.RulePref, cfg.Table = 0, 0
+	return h.open(cfg)
+}
+
+// A successor that never takes over leaves the first one as it was, and the one
+// that is opened beside a gateway that was killed removes what that has left.
+func TestBesideTheDead(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	cfg := config(accelerate(6379))
+	before := h1.attachments()
+	d := h1.open(cfg)
+	alone := h1.attachments()
+	e := h1.beside(d, cfg)
+	require.NoError(t, d.Retire())
+	require.NoError(t, e.Close())
+	require.NoError(t, d.Activate())
+	require.Equal(t, alone, h1.attachments())
+
+	e = h1.beside(d, cfg)
+	require.NoError(t, d.Retire())
+	require.NoError(t, e.Activate())
+	routes := d.routing
+	d.routing = nil // the rules stay
+	require.NoError(t, d.Close())
+	require.Eventually(t, func() bool { return !e.HasNeighbour() }, patience, 10*time.Millisecond)
+	var left []string
+	h1.do(func() {
+		for _, f := range routes.families {
+			have, err := e.nl.RuleList(f)
+			require.NoError(t, err)
+			for _, r := range have {
+				for _, ours := range routes.rules(f) {
+					if same(r, ours) {
+						left = append(left, r.String())
+					}
+				}
+			}
+		}
+	})
+	require.Empty(t, left)
+	require.NoError(t, e.Close())
+	require.Equal(t, before, h1.attachments())
+}
+
+// Refuse gives every new connection a reason, whatever the mode.
+func TestRefuse(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	require.NoError(t, c.d.Refuse(64))
+	syn, tuple := c.offered(ghost4 + ":6379")
+	_, _, offered := syn.offer()
+	require.False(t, offered)
+	require.Equal(t, State(0), c.state(tuple))
+	c.rec.wait(t, patience, nativeFor(SideClient, 64))
+	require.NoError(t, c.d.Refuse(0))
+	syn, _ = c.offered(ghost4 + ":6379")
+	_, _, offered = syn.offer()
+	require.True(t, offered)
+}
+
+// What the kernel still has to deliver for closed gateway sockets is counted.
+func TestLingering(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h2.echo("6379")
+	cfg := config(accelerate(6379))
+	d1, d2 := h1.open(cfg), h2.open(cfg)
+	p := carryPair(t, h1, h2, d1, d2, h1.listen(d1, "tcp4"), "tcp4", "10.77.0.2:6379")
+	lingering := func() int {
+		n, err := d1.Lingering()
+		require.NoError(t, err)
+		return n
+	}
+	require.Zero(t, lingering())
+	require.NoError(t, p.leg1.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+	for err := error(nil); err == nil; { // until the application's buffer is full
+		_, err = p.leg1.Write(make([]byte, 1<<20))
+	}
+	require.NoError(t, p.leg1.(*net.TCPConn).SetLinger(-1))
+	require.NoError(t, p.leg1.Close())
+	require.Equal(t, 1, lingering())
+	buf := make([]byte, 1<<20)
+	require.NoError(t, p.app.SetReadDeadline(time.Now().Add(patience)))
+	for err := error(nil); err == nil; {
+		_, err = p.app.Read(buf)
+	}
+	require.NoError(t, p.app.Close())
+	require.Eventually(t, func() bool { return lingering() == 0 }, patience, 10*time.Millisecond)
+}
+
+// A neighbour is described by another process.
+func TestNeighbourIsChecked(t *testing.T) {
+	good := Neighbour{Generation: 1, AppIndex: 3, RulePref: 100, Table: 4790, MarkMask: 0x30000000}
+	require.NoError(t, good.Validate())
+	for name, spoil := range map[string]func(n *Neighbour){
+		"generation": func(n *Neighbour) { n.Generation = 10 },
+		"none":       func(n *Neighbour) { n.Generation = 0 },
+		"interface":  func(n *Neighbour) { n.AppIndex = -1 },
+		"sysctl":     func(n *Neighbour) { n.Restore = map[string]string{"../kernel/core_pattern": "|x"} },
+		"mark":       func(n *Neighbour) { n.MarkMask = 5 },
+		"rule":       func(n *Neighbour) { n.RulePref = 1 << 16 },
+	} {
+		n := good
+		spoil(&n)
+		require.Error(t, n.Validate(), name)
+	}
+	_, err := Open(Config{Generation: 1, Beside: &good})
+	require.ErrorContains(t, err, "neighbour")
+}

@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// debugPrefix begins the names of the environment variables by which tests
+// inject faults that nothing outside of the process can. They are no
+// configuration: status lists those that are set.
+const debugPrefix = "SMCGW_DEBUG_"
+
+// debugKnobs are the faults asked for. A gateway has one set, read at its start;
+// it is not changed afterwards, but by the counts that points use up. nil: none.
+type debugKnobs struct {
+	set []string // NAME=value of what is set, sorted
+
+	// panics is where the work for a flow panics, hold where a flow stays until it
+	// is ended from outside.
+	panics, hold *debugPoint
+}
+
+// debugParsers are the knobs by name, without debugPrefix.
+var debugParsers = map[string]func(*debugKnobs, string) error{
+	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoint(v); return err },
+	"HOLD":  func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoint(v); return err },
+}
+
+var (
+	errUnknownKnob = errors.New("no such knob")
+	errDebugPoint  = errors.New("want STATE:PORT or STATE:PORT:COUNT")
+)
+
+// debugFromEnvironment reads the knobs of this process.
+func debugFromEnvironment() (*debugKnobs, error) { return parseDebug(os.Environ()) }
+
+// parseDebug reads the knobs out of an environment, NAME=value each. Nothing that
+// looks like one is ignored: a test must not pass because of a typing error.
+func parseDebug(environ []string) (*debugKnobs, error) {
+	k := &debugKnobs{}
+	var errs []error
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		knob, ok := strings.CutPrefix(name, debugPrefix)
+		if !ok || value == "" {
+			continue
+		}
+		parse := debugParsers[knob]
+		err := errUnknownKnob
+		if parse != nil {
+			err = parse(k, value)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", e, err))
+		}
+		k.set = append(k.set, e)
+	}
+	slices.Sort(k.set)
+	if len(k.set) == 0 {
+		return nil, nil
+	}
+	return k, errors.Join(errs...)
+}
+
+// list returns what is set, for status.
+func (k *debugKnobs) list() []string {
+	if k == nil {
+		return nil
+	}
+	return k.set
+}
+
+// debugPoint names a step in the life of the connections of one service.
+type debugPoint struct {
+	step string        // one of debugSteps
+	port uint16        // of the server
+	left *atomic.Int64 // how many more connections it is about; nil: all
+}
+
+// The steps at which flows can be held or their work made to panic: the states,
+// and within them what the states do not tell apart.
+const (
+	stepOffered     = "offered"     // server: the offered SYN has come
+	stepAccepted    = "accepted"    // client: before adoption; server: the third ACK has come
+	stepNegotiating = "negotiating" // client: PROPOSAL was sent; server: before it is read
+	stepHandover    = "handover"    // client: ACCEPT was read, the application's SYN is still to be handed over
+	stepCompleting  = "completing"  // client: the SYN was handed over; server: ACCEPT was sent
+	stepCarrying    = "carrying"    // the data path of a queue pair, with bytes on it
+	stepRelay       = "relay"       // a pump of a relay
+	stepClosing     = "closing"     // a record of the end of a direction
+)
+
+var debugSteps = []string{
+	stepOffered, stepAccepted, stepNegotiating, stepHandover, stepCompleting, stepCarrying, stepRelay, stepClosing,
+}
+
+func parseDebugPoint(v string) (*debugPoint, error) {
+	parts := strings.Split(v, ":")
+	if len(parts) < 2 || len(parts) > 3 || !slices.Contains(debugSteps, parts[0]) {
+		return nil, fmt.Errorf("%w, with a step of %q", errDebugPoint, debugSteps)
+	}
+	port, err := strconv.ParseUint(parts[1], 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDebugPoint, err)
+	}
+	p := &debugPoint{step: parts[0], port: uint16(port)}
+	if len(parts) == 3 {
+		n, err := strconv.ParseUint(parts[2], 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errDebugPoint, err)
+		}
+		p.left = &atomic.Int64{}
+		p.left.Store(int64(n))
+	}
+	return p, nil
+}
+
+// meets reports whether the point is about this step of a connection, and counts
+// it if so.
+func (p *debugPoint) meets(step string, t Tuple, side Side) bool {
+	if p == nil || p.step != step || p.port != servicePort(t, side) {
+		return false
+	}
+	return p.left == nil || p.left.Add(-1) >= 0
+}
+
+// servicePort is the server's port of a connection.
+func servicePort(t Tuple, side Side) uint16 {
+	if side == SideServer {
+		return t.Local.Port()
+	}
+	return t.Remote.Port()
+}
+
+// step is called where a flow arrives at a step: it panics if that is asked for,
+// and reports whether the flow is to stay there.
+func (f *flow) step(step string) (held bool) {
+	k := f.g.debug
+	if k == nil {
+		return false
+	}
+	if k.panics.meets(step, f.tuple, f.side) {
+		panic(fmt.Sprintf("%sPANIC at %s", debugPrefix, step))
+	}
+	return k.hold.meets(step, f.tuple, f.side)
+}

@@ -1,0 +1,39 @@
+package gateway
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseDebug(t *testing.T) {
+	k, err := parseDebug([]string{"PATH=/bin", "SMCGW_DEBUG_PANIC=carrying:7000:2", "SMCGW_DEBUG_HOLD=negotiating:7001", "SMCGW_DEBUG_X="})
+	require.NoError(t, err)
+	require.Equal(t, []string{"SMCGW_DEBUG_HOLD=negotiating:7001", "SMCGW_DEBUG_PANIC=carrying:7000:2"}, k.list())
+
+	client := Tuple{Local: netip.MustParseAddrPort("10.0.0.1:7001"), Remote: netip.MustParseAddrPort("10.0.0.2:7000")}
+	server := Tuple{Local: client.Remote, Remote: client.Local}
+	require.False(t, k.panics.meets(stepCarrying, client, SideServer), "another port")
+	require.False(t, k.panics.meets(stepClosing, client, SideClient), "another step")
+	require.True(t, k.panics.meets(stepCarrying, client, SideClient))
+	require.True(t, k.panics.meets(stepCarrying, server, SideServer))
+	require.False(t, k.panics.meets(stepCarrying, server, SideServer), "used up")
+	for range 3 {
+		require.True(t, k.hold.meets(stepNegotiating, server, SideClient), "without a count: all")
+	}
+
+	k, err = parseDebug([]string{"PATH=/bin"})
+	require.NoError(t, err)
+	require.Nil(t, k)
+	require.Empty(t, k.list())
+	require.False(t, (&flow{g: &gateway{}}).step(stepOffered))
+
+	for _, wrong := range []string{
+		"SMCGW_DEBUG_PANIK=carrying:1", "SMCGW_DEBUG_PANIC=flying:1", "SMCGW_DEBUG_PANIC=carrying",
+		"SMCGW_DEBUG_HOLD=carrying:70000", "SMCGW_DEBUG_HOLD=carrying:1:x", "SMCGW_DEBUG_HOLD=carrying:1:2:3",
+	} {
+		_, err := parseDebug([]string{wrong})
+		require.ErrorContains(t, err, wrong)
+	}
+}

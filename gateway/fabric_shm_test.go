@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+// shmServer is the shm fabric of a gateway that others offer memory to.
+type shmServer struct {
+	t  *testing.T
+	g  *gateway
+	sf *shmFabric
+}
+
+func newShmServer(t *testing.T, share Percent) *shmServer {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	g := testGateway(t, dir, pairAddrs[1], freePort(t), newFakeSteering())
+	g.cfg.Limits.PeerShare = share
+	return &shmServer{t: t, g: g, sf: g.fabricOf(negotiate.CarrierSHM).(*shmFabric)}
+}
+
+// stranger is another gateway's device under the same kernel.
+func (s *shmServer) stranger(id byte) *shm.Device {
+	s.t.Helper()
+	d, err := shm.Open(shm.Config{
+		Dir: s.g.cfg.ShmDir, GatewayID: [16]byte{id, 1}, PeerQuota: 1 << 20, MaxPeers: 1000,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, d.Close()) })
+	_, err = d.Listen()
+	require.NoError(s.t, err)
+	return d
+}
+
+func (s *shmServer) meet(d *shm.Device, a netip.Addr) (*shm.Peer, error) {
+	s.t.Helper()
+	p, err := d.Offer()
+	require.NoError(s.t, err)
+	_, err = s.sf.attach(context.Background(), a, p.Name(), p.Key())
+	if err != nil {
+		_ = p.Close()
+	}
+	return p, err
+}
+
+func (s *shmServer) use(a netip.Addr) int {
+	all := map[netip.Addr]PeerUse{}
+	s.sf.countPeers(all)
+	return all[a].ShmPeers
+}
+
+// An address that makes offer after offer gets its share of peers: then its own
+// idle ones make room, and if none is idle there is no memory for it. Others meet
+// as before.
+func TestShmPeersShared(t *testing.T) {
+	s := newShmServer(t, 2) // 5 of 256
+	d := s.stranger(7)
+	var first *shm.Peer
+	for i := range 20 {
+		p, err := s.meet(d, peerA)
+		require.NoError(t, err)
+		if i == 0 {
+			first = p
+		}
+		require.LessOrEqual(t, s.use(peerA), 5)
+	}
+	require.Eventually(t, func() bool { return first.Err() != nil }, 30*time.Second, time.Millisecond)
+	var held []*shmPeer
+	s.sf.mu.Lock()
+	for _, p := range s.sf.peers {
+		p.users++
+		held = append(held, p)
+	}
+	s.sf.mu.Unlock()
+	require.Len(t, held, 5)
+	_, err := s.meet(d, peerA)
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	require.Equal(t, negotiate.ReasonNoMemory, carrierReason(err))
+	require.Equal(t, uint64(1), s.g.sharesRefused()[ResourceShmPeers])
+	for range 5 {
+		_, err = s.meet(d, peerB)
+		require.NoError(t, err)
+	}
+	s.sf.leave(held[0])
+	_, err = s.meet(d, peerA)
+	require.NoError(t, err)
+	for _, p := range held[1:] {
+		require.NoError(t, p.Err(), "a peer in use stays")
+	}
+}
+
+// When there are as many peers as there may be, the one that has been idle for
+// longest makes room for whoever comes.
+func TestShmPeersEvicted(t *testing.T) {
+	s := newShmServer(t, 100)
+	d := s.stranger(8)
+	var all []*shm.Peer
+	for i := range shmPeersLimit {
+		p, err := s.meet(d, netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}))
+		require.NoError(t, err)
+		all = append(all, p)
+	}
+	_, err := s.meet(d, peerA)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return all[0].Err() != nil }, 30*time.Second, time.Millisecond)
+	for _, p := range all[1:] {
+		require.NoError(t, p.Err())
+	}
+	// Our own offers make room, too.
+	p, err := s.sf.peerFor(peerB, true)
+	require.NoError(t, err)
+	require.False(t, p.Connected())
+	require.Eventually(t, func() bool { return all[1].Err() != nil }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.sf.shm.Peers()) <= shmPeersLimit }, 30*time.Second, time.Millisecond)
+}
+
+// An offer that somebody is reading is not withdrawn for another.
+func TestShmOffersInUseStay(t *testing.T) {
+	s := newShmServer(t, 50)
+	var all []*shmPeer
+	for i := range pendingLimit {
+		p, err := s.sf.peerFor(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), true)
+		require.NoError(t, err)
+		all = append(all, p)
+	}
+	s.sf.leave(all[13])
+	_, err := s.sf.peerFor(peerA, true)
+	require.NoError(t, err)
+	for i, p := range all {
+		require.Equal(t, i == 13, p.Err() != nil, "%d", i)
+	}
+}

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// keyring is the keys in force. A handshake has those of its beginning. It is safe
+// for concurrent use; one goroutine at a time calls set.
+type keyring struct {
+	keys atomic.Pointer[negotiate.Keys]
+}
+
+// load returns the keys; none: nothing is authenticated.
+func (r *keyring) load() negotiate.Keys {
+	if k := r.keys.Load(); k != nil {
+		return *k
+	}
+	return nil
+}
+
+// set changes the keys and reports whether they are others than before.
+func (r *keyring) set(k negotiate.Keys) bool {
+	if sameKeys(r.load(), k) {
+		return false
+	}
+	r.keys.Store(&k)
+	return true
+}
+
+// random is what a message needs that is authenticated; zero without keys.
+func (r *keyring) random() (b [16]byte) {
+	if len(r.load()) > 0 {
+		_, _ = rand.Read(b[:]) // never fails
+	}
+	return b
+}
+
+// setKeys puts keys in force: new handshakes and resolutions have them, what is
+// carried goes on. Who was refused for the old ones is asked again.
+func (g *gateway) setKeys(keys negotiate.Keys) error {
+	if !g.keys.set(keys) {
+		return nil
+	}
+	g.log.Info("keys changed", "keys", len(keys))
+	g.dgrams.Load().setKeys(keys)
+	peers, err := g.steer.Peers()
+	errs := []error{err}
+	for _, p := range peers {
+		if negotiate.Reason(p.Reason) == negotiate.ReasonAuthFailed {
+			g.peers.forget(p.Addr, p.Port)
+			errs = append(errs, g.steer.Forget(p.Addr, p.Port))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("forget who had another key: %w", err)
+	}
+	return nil
+}
+
+// forget drops the strikes of one key of the cache.
+func (b *peerBook) forget(a netip.Addr, port uint16) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.strikes, strikeKey{a, port})
+}
+
+// setKeys tells the resolver.
+func (e *dgramEngine) setKeys(keys negotiate.Keys) {
+	if e == nil {
+		return
+	}
+	e.s.post(func() {
+		if !e.stopped {
+			e.act(e.resolve.SetKeys(keys))
+		}
+	})
+}
+
+// bindingOf names the connection of a wire leg as both gateways see it.
+func bindingOf(c *netstack.Conn) negotiate.Binding {
+	b := negotiate.Binding{
+		Client: c.LocalAddr(), Server: c.RemoteAddr(), ClientISN: c.ISN(), ServerISN: c.ServerISN(),
+	}
+	if c.Server() {
+		b.Client, b.Server = b.Server, b.Client
+	}
+	return b
+}

@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// A panic in code that works for one connection ends that connection: it is
+// aborted, or given back to the kernel where its application is not connected
+// yet, with reason internal_error. Shards say by shard.about whom they work for
+// and go on behind it; goroutines of a connection end by flow.contain. What
+// works for none (a device, the datagram engine, the loop itself) has no such
+// bound: there the daemon dies, and the guardian sees to the rest. So it does
+// where panics become frequent: something that all share is broken.
+const (
+	// panicsMost is how many panics in panicsWithin a daemon may survive.
+	panicsMost   = 10
+	panicsWithin = time.Minute
+)
+
+// panics counts the panics of a gateway. The zero value is ready to use.
+type panics struct {
+	mu     sync.Mutex // guards everything below
+	total  uint64
+	recent []time.Time // of the last panicsMost
+	stack  time.Time   // when a stack was logged
+}
+
+// note counts a panic. tooMany means that the daemon has to end, quiet that a
+// stack has been logged just now.
+func (p *panics) note(now time.Time) (tooMany, quiet bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total++
+	if len(p.recent) == panicsMost {
+		tooMany = now.Sub(p.recent[0]) < panicsWithin
+		p.recent = p.recent[1:]
+	}
+	p.recent = append(p.recent, now)
+	quiet = !p.stack.IsZero() && now.Sub(p.stack) < panicsWithin
+	if !quiet {
+		p.stack = now
+	}
+	return tooMany, quiet
+}
+
+// count returns how many there were.
+func (p *panics) count() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total
+}
+
+// panicked ends f, whose work panicked with r, or the daemon. It is called where
+// r was recovered, so that the stack is that of the panic.
+func (g *gateway) panicked(f *flow, r any) {
+	tooMany, quiet := g.panics.note(time.Now())
+	args := []any{"panic", fmt.Sprint(r), "flow_id", f.id, "state", f.getState().String(), "side", string(f.side)}
+	if !quiet {
+		args = append(args, "stack", string(debug.Stack()))
+	}
+	g.log.Error("internal error: the connection ends", args...)
+	if tooMany {
+		g.log.Error("too many internal errors: the daemon ends", "count", g.panics.count())
+		g.die()
+		return
+	}
+	f.fail()
+}
+
+// crash ends the process as a failure, without a goroutine dump: the log has it.
+func crash() { os.Exit(1) }
+
+// contain is deferred by goroutines that work for one flow.
+func (f *flow) contain() {
+	if r := recover(); r != nil {
+		f.g.panicked(f, r)
+	}
+}
+
+// containAbout is deferred by callbacks about a tuple.
+func (g *gateway) containAbout(t Tuple) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	f := g.find(t)
+	if f == nil {
+		panic(r)
+	}
+	g.panicked(f, r)
+}
+
+// worksFor says whom the work that follows is for; nil: nobody in particular. What
+// is posted after the loop has ended is run by whoever posts it.
+func (s *shard) worksFor(f *flow) {
+	if !s.left.Load() {
+		s.about = f
+	}
+}
+
+// contain is deferred by the loops of a shard that work for one flow after the
+// other: behind a panic of the one at *next they go on with the one after it.
+func (s *shard) contain(next *int) {
+	r := recover()
+	f := s.about
+	s.worksFor(nil)
+	if r == nil {
+		return
+	}
+	if f == nil {
+		s.log.Error("internal error: the daemon ends", "shard", s.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		panic(r)
+	}
+	*next++
+	f.g.panicked(f, r)
+}
+
+// fail ends a flow whose own code cannot be trusted any more. Nothing of it is
+// asked: what had arrived for the application is not delivered, since nobody
+// knows how much of it had been.
+func (f *flow) fail() {
+	v := negotiate.Verdict{Reason: negotiate.ReasonInternalError}
+	switch hs := f.negotiating(); {
+	case f.getState() >= StateCarrying:
+	case f.side == SideClient && f.appLeg() == nil: // its connect() goes on
+		v.Outcome = negotiate.OutcomeReleased
+		f.release(v)
+		return
+	case f.side == SideServer:
+		s, ok := serverOf(hs)
+		v.Outcome = negotiate.OutcomeAborted
+		f.abortVerdict(negotiate.Abort{Verdict: v, Silent: !ok || s.Mute()})
+		return
+	}
+	f.teardown(ending{
+		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
+		verdict: v, tell: true,
+	})
+}

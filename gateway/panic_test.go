@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// TestPanicEndsOneConnection: whichever of its steps panics, on either side, the
+// connection ends with resets, the others lose no byte, and nothing of it stays.
+func TestPanicEndsOneConnection(t *testing.T) {
+	for _, kind := range allCarriers {
+		steps := []string{stepCarrying, stepClosing}
+		if kind == negotiate.CarrierRelay {
+			steps = []string{stepRelay}
+		}
+		for _, step := range steps {
+			for side := range 2 {
+				t.Run(kind.String()+"/"+step+"/"+[]string{"client", "server"}[side], func(t *testing.T) {
+					testPanic(t, kind, step, side)
+				})
+			}
+		}
+	}
+}
+
+func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) {
+	const flows, size = 6, 700_000
+	p := newGatewayPair(t)
+	g := p.g[side]
+	g.debug = &debugKnobs{panics: &debugPoint{step: step, port: 80, left: &atomic.Int64{}}}
+	g.debug.panics.left.Store(1)
+	var conns []*pairConn
+	var errs, cut [flows][2]error // of reads and of writes
+	var got [flows][2]int
+	var all sync.WaitGroup
+	for i := range flows {
+		c := p.dial(t, kind)
+		conns = append(conns, c)
+		for end := range 2 {
+			all.Go(func() { cut[i][end] = c.send(end, size, false) })
+			all.Go(func() { got[i][end], errs[i][end] = c.receive(end) })
+		}
+	}
+	all.Wait()
+	hit := 0
+	for i, c := range conns {
+		states := c.over(t)
+		if states == [2]State{StateClosed, StateClosed} {
+			require.NoError(t, errs[i][0])
+			require.NoError(t, errs[i][1])
+			require.Equal(t, [2]int{size, size}, got[i])
+			continue
+		}
+		hit++
+		require.Equal(t, StateAborted, states[side])
+		info := c.flow[side].info(time.Now())
+		if kind != negotiate.CarrierRelay { // whose reason is why there is no other
+			require.Equal(t, negotiate.ReasonInternalError.String(), info.Reason)
+			require.Equal(t, DecidedLocal, info.DecidedBy)
+		}
+		for end := range 2 {
+			require.NotEqual(t, -1, got[i][end], "wrong bytes")
+			if errs[i][end] != nil {
+				require.ErrorIs(t, errs[i][end], syscall.ECONNRESET)
+			} else if cut[i][end] == nil { // or the write has taken the error, and the read finds an end
+				require.Equal(t, size, got[i][end], "an end that was none, side %d of %d", end, side)
+			}
+		}
+	}
+	require.Equal(t, 1, hit)
+	require.Equal(t, uint64(1), g.panics.count())
+	for _, c := range conns {
+		c.closeApps()
+	}
+	p.empty(t)
+}
+
+// TestAShardGoesOnBehindAPanic: what was to be done in the same turn is done.
+func TestAShardGoesOnBehindAPanic(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	g.debug = &debugKnobs{}
+	c := p.dial(t, negotiate.CarrierSHM)
+	f, s := c.flow[0], c.p.g[0].shards[0]
+	var ran atomic.Int64
+	s.post(func() { // so that those behind it are done in one turn
+		for i := range 9 {
+			s.post(func() {
+				if s.worksFor(f); i == 4 {
+					panic("test")
+				}
+				ran.Add(1)
+			})
+		}
+		for i := range 3 {
+			s.After(0, func() {
+				if s.worksFor(f); i == 1 {
+					panic("test")
+				}
+				ran.Add(1)
+			})
+		}
+	})
+	require.Eventually(t, func() bool { return ran.Load() == 10 }, patience, time.Millisecond)
+	c.over(t)
+	c.closeApps()
+	require.Equal(t, uint64(2), g.panics.count())
+	p.empty(t)
+}
+
+// TestTooManyPanicsEndTheDaemon: what breaks again and again is broken for all.
+func TestTooManyPanicsEndTheDaemon(t *testing.T) {
+	var p panics
+	now := time.Now()
+	for i := range panicsMost {
+		tooMany, quiet := p.note(now.Add(time.Duration(i) * 7 * time.Second))
+		require.False(t, tooMany)
+		require.Equal(t, i%9 != 0, quiet, "%d: a stack a minute", i)
+	}
+	tooMany, _ := p.note(now.Add(panicsMost * 7 * time.Second))
+	require.False(t, tooMany, "the first is longer ago than a minute")
+	for range panicsMost - 2 {
+		tooMany, _ = p.note(now.Add(80 * time.Second))
+	}
+	require.True(t, tooMany)
+	require.Equal(t, uint64(2*panicsMost-1), p.count())
+
+	died := false
+	g := &gateway{log: slog.New(slog.DiscardHandler), die: func() { died = true }}
+	f := &flow{g: g}
+	for range panicsMost {
+		g.panics.note(time.Now())
+	}
+	func() {
+		defer f.contain()
+		panic("test")
+	}()
+	require.True(t, died)
+}
+
+// TestAPanicOfNobodyIsNotSurvived: a shard that does not know whom it worked for
+// does not go on.
+func TestAPanicOfNobodyIsNotSurvived(t *testing.T) {
+	var log strings.Builder
+	s, err := newShard(3, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	defer s.closeFDs()
+	require.PanicsWithValue(t, "test", func() { s.call([]func(){func() { panic("test") }}, 0) })
+	require.Contains(t, log.String(), "shard=3")
+	require.Contains(t, log.String(), "panic_test.go")
+	require.Panics(t, func() {
+		defer (&gateway{}).containAbout(Tuple{})
+		panic("test")
+	})
+}

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+func testShares() *shares {
+	return newShares(Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
+}
+
+var (
+	peerA = netip.MustParseAddr("10.0.0.1")
+	peerB = netip.MustParseAddr("fd00::1")
+)
+
+// A peer gets its part of the flows, and what it lacks is no concern of others.
+func TestShareOfFlows(t *testing.T) {
+	s, now := testShares(), time.Now()
+	for range 10 {
+		s.begin(peerA, now)
+		require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	}
+	s.begin(peerA, now)
+	require.Equal(t, negotiate.ReasonFlowLimit, s.admit(peerA, false, now))
+	s.begin(peerB, now)
+	require.Equal(t, negotiate.ReasonNone, s.admit(peerB, false, now))
+	s.give(peerA, 1, 1) // the refused one
+	s.give(peerA, 1, 1)
+	s.begin(peerA, now)
+	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	require.Equal(t, uint64(1), s.refused[ResourceFlows])
+	require.Equal(t, map[netip.Addr]PeerUse{peerA: {Begun: 10, Handshakes: 10}, peerB: {Begun: 1, Handshakes: 1}}, s.use())
+}
+
+// Handshakes that are left open are bounded before flows are.
+func TestShareOfHandshakes(t *testing.T) {
+	s, now := newShares(Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
+	for range handshakeLimit / 2 {
+		s.begin(peerA, now)
+	}
+	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	s.begin(peerA, now)
+	require.Equal(t, negotiate.ReasonRateLimit, s.admit(peerA, false, now))
+	s.give(peerA, 0, 1)
+	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	require.Equal(t, uint64(1), s.refused[ResourceHandshakes])
+}
+
+// The rate is a peer's alone for as long as nobody else has to do with less.
+func TestShareOfRate(t *testing.T) {
+	s, now := testShares(), time.Now()
+	s.begin(peerA, now)
+	s.begin(peerB, now)
+	for range 100 {
+		require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	}
+	for range 5 {
+		require.Equal(t, negotiate.ReasonNone, s.admit(peerA, true, now))
+	}
+	require.Equal(t, negotiate.ReasonRateLimit, s.admit(peerA, true, now))
+	require.Equal(t, negotiate.ReasonNone, s.admit(peerB, true, now))
+	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, true, now.Add(time.Second/5)))
+	require.Equal(t, uint64(1), s.refused[ResourceRate])
+}
+
+// Whoever comes and goes, the books are those of the flows in the table, and
+// nobody is remembered for ever.
+func TestSharesModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := &gateway{shares: newShares(Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})}
+		now := time.Unix(1000, 0)
+		var live []*flow
+		states := map[*flow]bool{} // carried
+		pick := func(t *rapid.T) *flow {
+			if len(live) == 0 {
+				t.Skip("no flow")
+			}
+			return rapid.SampledFrom(live).Draw(t, "flow")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(t *rapid.T) {
+				side := rapid.SampledFrom([]Side{SideClient, SideServer}).Draw(t, "side")
+				a := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, 5).Draw(t, "peer"))})
+				f := &flow{g: g, side: side, start: now, tuple: Tuple{Remote: netip.AddrPortFrom(a, 1)}}
+				f.share.begin(f)
+				live = append(live, f)
+			},
+			"carried": func(t *rapid.T) {
+				f := pick(t)
+				f.share.carried(f)
+				states[f] = true
+			},
+			"end": func(t *rapid.T) {
+				f := pick(t)
+				for range rapid.IntRange(1, 2).Draw(t, "times") {
+					f.share.end(f)
+				}
+				f.share.carried(f) // too late
+				for i := range live {
+					if live[i] == f {
+						live = append(live[:i], live[i+1:]...)
+						break
+					}
+				}
+			},
+			"pass": func(*rapid.T) { now = now.Add(700 * time.Millisecond) },
+			"": func(t *rapid.T) {
+				want := map[netip.Addr]PeerUse{}
+				for _, f := range live {
+					if f.side != SideServer {
+						continue
+					}
+					u := want[f.peer()]
+					u.Begun++
+					if !states[f] {
+						u.Handshakes++
+					}
+					want[f.peer()] = u
+				}
+				require.Equal(t, want, g.shares.use())
+			},
+		})
+		for _, f := range live {
+			f.share.end(f)
+		}
+		g.shares.begin(peerB, now.Add(time.Hour))
+		require.Len(t, g.shares.peers, 1)
+	})
+}
+
+func TestPercent(t *testing.T) {
+	var p Percent
+	for text, want := range map[string]Percent{"50%": 50, "7": 7, "100%": 100} {
+		require.NoError(t, p.setText(text))
+		require.Equal(t, want, p)
+	}
+	for _, text := range []string{"", "%", "-1%", "1.5%", "50 %", "1e2", "99999999999"} {
+		require.Error(t, p.setText(text), text)
+	}
+	require.Equal(t, "30%", Percent(30).String())
+	require.Equal(t, 1, Percent(1).of(10))
+	require.Equal(t, 7, Percent(70).of(10))
+}

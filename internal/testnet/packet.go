@@ -1,0 +1,110 @@
+package testnet
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// packetView locates the parts of a frame (virtio header, Ethernet, IP without
+// extension headers) of any protocol. Fragments have no view.
+type packetView struct {
+	frame []byte
+	ip    int // offset of the IP header
+	l4    int // offset of what the IP packet carries
+	last  int // end of the IP packet
+	proto byte
+	v6    bool
+}
+
+func viewPacket(frame []byte) (packetView, bool) {
+	v := packetView{frame: frame, ip: vnetHeaderLen + 14}
+	if len(frame) < v.ip+20 {
+		return v, false
+	}
+	ip := frame[v.ip:]
+	switch binary.BigEndian.Uint16(frame[v.ip-2:]) {
+	case unix.ETH_P_IP:
+		if binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
+			return v, false
+		}
+		v.l4, v.last, v.proto = v.ip+max(int(ip[0]&15)*4, 20), v.ip+int(binary.BigEndian.Uint16(ip[2:])), ip[9]
+	case unix.ETH_P_IPV6:
+		if len(ip) < 40 {
+			return v, false
+		}
+		v.v6, v.l4, v.proto = true, v.ip+40, ip[6]
+		v.last = v.l4 + int(binary.BigEndian.Uint16(ip[4:]))
+	default:
+		return v, false
+	}
+	return v, v.l4 <= v.last && v.last <= len(frame)
+}
+
+// payload is the offset of what TCP or UDP carries, or of what IP carries.
+func (v packetView) payload() int {
+	switch {
+	case v.proto == unix.IPPROTO_UDP:
+		return min(v.l4+8, v.last)
+	case v.proto == unix.IPPROTO_TCP && v.last >= v.l4+20:
+		return min(v.l4+int(v.frame[v.l4+12]>>4)*4, v.last)
+	}
+	return v.l4
+}
+
+// isUDP tells whether the packet is a datagram from or to a port.
+func (v packetView) isUDP(port uint16) bool {
+	return v.proto == unix.IPPROTO_UDP && v.last >= v.l4+8 &&
+		(binary.BigEndian.Uint16(v.frame[v.l4:]) == port || binary.BigEndian.Uint16(v.frame[v.l4+2:]) == port)
+}
+
+// neighbour tells whether the packet is neighbour discovery, which boxes leave alone.
+func (v packetView) neighbour() bool {
+	return v.v6 && v.proto == unix.IPPROTO_ICMPV6 && v.l4 < v.last && v.frame[v.l4] >= 133 && v.frame[v.l4] <= 137
+}
+
+// checksum is the offset of the transport's checksum, or 0.
+func (v packetView) checksum() int {
+	switch {
+	case v.proto == unix.IPPROTO_TCP && v.last >= v.l4+20:
+		return v.l4 + 16
+	case v.proto == unix.IPPROTO_UDP && v.last >= v.l4+8:
+		return v.l4 + 6
+	}
+	return 0
+}
+
+// mend makes the transport's checksum right.
+func (v packetView) mend() {
+	at := v.checksum()
+	if at == 0 {
+		return
+	}
+	from, size := v.ip+12, 8
+	if v.v6 {
+		from, size = v.ip+8, 32
+	}
+	binary.BigEndian.PutUint16(v.frame[at:], 0)
+	pseudo := sum(uint32(v.proto)+uint32(v.last-v.l4), v.frame[from:from+size])
+	whole := ^fold(sum(pseudo, v.frame[v.l4:v.last]))
+	if whole == 0 && v.proto == unix.IPPROTO_UDP {
+		whole = 0xffff
+	}
+	binary.BigEndian.PutUint16(v.frame[at:], whole)
+}
+
+// complete does what a frame has left to the hardware: the checksum. A frame
+// that is still to be cut (see [Config].NoOffload) stays as it is and false is
+// returned.
+func complete(frame []byte) bool {
+	if frame[1] != unix.VIRTIO_NET_HDR_GSO_NONE {
+		return false
+	}
+	if frame[0]&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0 {
+		if v, ok := viewPacket(frame); ok {
+			v.mend()
+		}
+	}
+	clear(frame[:vnetHeaderLen])
+	return true
+}

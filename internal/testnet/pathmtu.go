@@ -1,0 +1,76 @@
+package testnet
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// PathMTU drops packets that are longer than a link on the way. It never
+// fragments.
+type PathMTU struct {
+	// Bytes is the longest IP packet that passes. 0: any.
+	Bytes int
+	// Silent makes it a black hole: otherwise the sender is told by ICMP, from
+	// the address of the router.
+	Silent bool
+}
+
+// icmpQuote is how much of a packet an ICMP error quotes.
+const icmpQuote = 512
+
+// drops reports whether a frame is dropped; if the sender is to be told, with the
+// frame that does.
+func (p PathMTU) drops(frame []byte, router4, router6 netip.Addr) (answer []byte, dropped bool) {
+	v, ok := viewPacket(frame)
+	if p.Bytes == 0 || !ok || v.last-v.ip <= p.Bytes {
+		return nil, false
+	}
+	if p.Silent {
+		return nil, true
+	}
+	return v.tooBig(p.Bytes, router4, router6), true
+}
+
+// tooBig is the ICMP error for a packet, back to its sender.
+func (v packetView) tooBig(mtu int, router4, router6 netip.Addr) []byte {
+	quote := v.frame[v.ip:min(v.last, v.ip+icmpQuote)]
+	out := make([]byte, vnetHeaderLen, vnetHeaderLen+14+40+8+len(quote))
+	out = append(out, v.frame[vnetHeaderLen+6:vnetHeaderLen+12]...)
+	out = append(out, portMAC(routerNumber)...)
+	out = append(out, v.frame[vnetHeaderLen+12:v.ip]...)
+	icmp := make([]byte, 8, 8+len(quote))
+	icmp = append(icmp, quote...)
+	if v.v6 {
+		ip := make([]byte, 40)
+		ip[0], ip[6], ip[7] = 0x60, unix.IPPROTO_ICMPV6, 64
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(icmp)))
+		copy(ip[8:], router6.AsSlice())
+		copy(ip[24:], v.frame[v.ip+8:v.ip+24])
+		icmp[0] = 2
+		binary.BigEndian.PutUint32(icmp[4:], uint32(mtu))
+		pseudo := sum(unix.IPPROTO_ICMPV6+uint32(len(icmp)), ip[8:40])
+		binary.BigEndian.PutUint16(icmp[2:], ^fold(sum(pseudo, icmp)))
+		return append(append(out, ip...), icmp...)
+	}
+	ip := make([]byte, 20)
+	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_ICMP
+	binary.BigEndian.PutUint16(ip[2:], uint16(20+len(icmp)))
+	copy(ip[12:], router4.AsSlice())
+	copy(ip[16:], v.frame[v.ip+12:v.ip+16])
+	binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+	icmp[0], icmp[1] = 3, 4
+	binary.BigEndian.PutUint16(icmp[6:], uint16(mtu))
+	binary.BigEndian.PutUint16(icmp[2:], ^fold(sum(0, icmp)))
+	return append(append(out, ip...), icmp...)
+}
+
+// backTo turns a frame's Ethernet addresses round.
+func backTo(frame []byte) {
+	eth := frame[vnetHeaderLen:]
+	var dst net.HardwareAddr = append(net.HardwareAddr(nil), eth[:6]...)
+	copy(eth[:6], eth[6:12])
+	copy(eth[6:12], dst)
+}

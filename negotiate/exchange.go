@@ -1,0 +1,96 @@
+package negotiate
+
+import "errors"
+
+// exchange authenticates the CLC messages of one handshake on one side. Without a key nothing is sealed, and a message that
+// has a MAC is refused. The zero value has no keys.
+type exchange struct {
+	keys    Keys
+	binding Binding
+	self    Speaker
+
+	key      []byte // of this handshake; nil: none yet
+	proposal MAC
+	last     MAC // of the last PROPOSAL or ACCEPT
+}
+
+func newExchange(keys Keys, b Binding, self Speaker) exchange {
+	return exchange{keys: keys, binding: b, self: self}
+}
+
+// on reports whether this side has a key.
+func (x *exchange) on() bool { return len(x.keys) > 0 }
+
+func (x *exchange) chain(from Speaker, prev MAC) Chain {
+	return Chain{Binding: x.binding, From: from, Prev: prev}
+}
+
+// other is who the messages come from that this side reads.
+func (x *exchange) other() Speaker { return FromClient + FromServer - x.self }
+
+// sealProposal begins the chain.
+func (x *exchange) sealProposal(msg []byte) []byte {
+	if x.key = x.keys.First(); x.key == nil {
+		return msg
+	}
+	msg, x.proposal = Seal(msg, 0, x.key, x.chain(x.self, MAC{}))
+	x.last = x.proposal
+	return msg
+}
+
+// seal goes on with the chain: ACCEPT, CONFIRM.
+func (x *exchange) seal(msg []byte) []byte {
+	if x.key == nil {
+		return msg
+	}
+	msg, x.last = Seal(msg, 0, x.key, x.chain(x.self, x.last))
+	return msg
+}
+
+// decline makes a DECLINE. It answers the PROPOSAL, whatever was said since; where none was believed, nothing.
+func (x *exchange) decline(r Reason) []byte {
+	msg := AppendDecline(nil, Decline{Version: Version, Reason: r})
+	key := x.key
+	if key == nil {
+		key = x.keys.First()
+	}
+	if key == nil {
+		return msg
+	}
+	msg, _ = Seal(msg, 0, key, x.chain(x.self, x.proposal))
+	return msg
+}
+
+// verifyProposal finds the client's key.
+func (x *exchange) verifyProposal(msg []byte) (err error) {
+	x.key, x.proposal, err = x.keys.Verify(msg, x.chain(x.other(), MAC{}))
+	x.last = x.proposal
+	return err
+}
+
+// verify checks the next message of the chain: ACCEPT, CONFIRM.
+func (x *exchange) verify(msg []byte) (err error) {
+	if x.key == nil {
+		_, _, err = Keys(nil).Verify(msg, Chain{})
+		return err
+	}
+	x.last, err = Verify(msg, x.key, x.chain(x.other(), x.last))
+	return err
+}
+
+// readDecline returns the reason of a DECLINE. One that is not authenticated is obeyed, for its sender could as well have
+// reset the connection, but its reason is not believed.
+func (x *exchange) readDecline(msg []byte) (Reason, error) {
+	d, _, err := ParseDecline(msg)
+	if err != nil || !x.on() {
+		return d.Reason, err
+	}
+	_, _, err = x.keys.Verify(msg, x.chain(x.other(), x.proposal))
+	if err != nil {
+		_, _, err = x.keys.Verify(msg, x.chain(x.other(), MAC{}))
+	}
+	if errors.Is(err, ErrAuth) {
+		return ReasonAuthFailed, nil
+	}
+	return d.Reason, nil
+}

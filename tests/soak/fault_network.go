@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// rocePort is the UDP port of the soft device.
+const rocePort = 4791
+
+// longestSilence is how long packets may be lost altogether.
+const longestSilence = 2 * time.Second
+
+// ofNetwork are the faults of the network: for a while, packets that one host
+// sends, or all do, are treated in a way. The kernel's TCP lives with all of them,
+// and so must everything else.
+func (s *soak) ofNetwork() []mischief {
+	return []mischief{
+		{"loss", s.drawBox(5*time.Second, func(rng *rand.Rand) testnet.Box { return testnet.Box{Loss: 1 + rng.IntN(20)} })},
+		{"duplication", s.drawBox(5*time.Second, func(rng *rand.Rand) testnet.Box { return testnet.Box{Dup: 1 + rng.IntN(50)} })},
+		{"reordering", s.drawBox(5*time.Second, func(rng *rand.Rand) testnet.Box {
+			return testnet.Box{Reorder: 1 + rng.IntN(50), ReorderBy: span(rng, time.Millisecond, 5*time.Millisecond)}
+		})},
+		{"delay", s.drawBox(4*time.Second, func(rng *rand.Rand) testnet.Box {
+			return testnet.Box{Delay: span(rng, time.Millisecond, 20*time.Millisecond), Jitter: span(rng, 0, 5*time.Millisecond)}
+		})},
+		{"bad RoCE", s.drawBox(5*time.Second, func(rng *rand.Rand) testnet.Box {
+			return testnet.Box{UDP: testnet.Datagrams{
+				Port: rocePort, Loss: 1 + rng.IntN(30), Dup: rng.IntN(20), Reorder: rng.IntN(50), Seed: rng.Uint64(),
+			}}
+		})},
+		{"no RoCE", s.drawBox(longestSilence, func(*rand.Rand) testnet.Box {
+			return testnet.Box{UDP: testnet.Datagrams{Port: rocePort, Loss: 1000}}
+		})},
+		{"silence", s.drawBox(longestSilence, func(*rand.Rand) testnet.Box { return testnet.Box{Blackhole: true} })},
+	}
+}
+
+// drawBox makes a box for one host or for all of them.
+func (s *soak) drawBox(most time.Duration, box func(*rand.Rand) testnet.Box) func(*rand.Rand) (func(context.Context), string) {
+	return func(rng *rand.Rand) (func(context.Context), string) {
+		b, d := box(rng), span(rng, 300*time.Millisecond, most)
+		set, where := s.net.SetBox, "everywhere"
+		if rng.IntN(2) == 0 {
+			at := s.any(rng)
+			set, where = at.SetBox, "what "+at.Name+" sends"
+		}
+		return func(ctx context.Context) {
+			s.calm.Lock()
+			defer s.calm.Unlock()
+			began := time.Now()
+			s.broke(began, "set box", set(b))
+			_ = testnet.Sleep(ctx, d)
+			s.broke(began, "clear box", s.net.SetBox(testnet.Box{}))
+		}, fmt.Sprintf("%s, %v, %s", where, d, describe(b))
+	}
+}
+
+// describe writes what a box does.
+func describe(b testnet.Box) string {
+	switch {
+	case b.Loss > 0:
+		return fmt.Sprintf("%d‰", b.Loss)
+	case b.Dup > 0:
+		return fmt.Sprintf("%d‰", b.Dup)
+	case b.Reorder > 0:
+		return fmt.Sprintf("%d‰ by %v", b.Reorder, b.ReorderBy)
+	case b.Delay > 0:
+		return fmt.Sprintf("%v + %v", b.Delay, b.Jitter)
+	case b.UDP.Port != 0:
+		return fmt.Sprintf("port %d: loss %d‰, duplication %d‰, reordering %d‰", b.UDP.Port, b.UDP.Loss, b.UDP.Dup, b.UDP.Reorder)
+	default:
+		return "all packets lost"
+	}
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// readings are the metrics of one gateway, by name with labels.
+type readings map[string]float64
+
+// sum adds up the series of one name.
+func (r readings) sum(name string) (v float64) {
+	for series, x := range r {
+		if series == name || strings.HasPrefix(series, name+"{") {
+			v += x
+		}
+	}
+	return v
+}
+
+// metrics reads the metrics of a gateway.
+func (s *soak) metrics(at *site) (readings, error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(at.dir, at.Name+".sock"))
+	}}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(s.life, 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://smcgw/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	r := readings{}
+	for line := range strings.Lines(string(b)) {
+		if i := strings.LastIndexByte(strings.TrimSpace(line), ' '); i > 0 && line[0] != '#' {
+			r[line[:i]], _ = strconv.ParseFloat(strings.TrimSpace(line[i:]), 64)
+		}
+	}
+	return r, nil
+}
+
+// count adds up the demotions of all gateways.
+func (s *soak) count() {
+	var total int64
+	for _, at := range s.capable {
+		if r, err := s.metrics(at); err == nil {
+			at.mu.Lock()
+			at.latest = max(at.latest, int64(r.sum("smcgw_demotions_total")))
+			at.mu.Unlock()
+		}
+		at.mu.Lock()
+		total += at.counted + at.latest
+		at.mu.Unlock()
+	}
+	s.ledger.switched(total)
+}
+
+// last keeps what a gateway that is about to end has counted.
+func (s *site) last() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counted, s.latest = s.counted+s.latest, 0
+}
+
+// quietTime bounds the wait until a gateway without connections has forgotten
+// the last of them; entries of ended connections stay for five seconds.
+const quietTime = 30 * time.Second
+
+// idle waits until the gateways have nothing to do and measures them.
+func (s *soak) idle() map[*site]readings {
+	s.ledger.say("settle and measure")
+	began := time.Now()
+	all := map[*site]readings{}
+	var mu sync.Mutex // guards all
+	s.each(func(at *site) {
+		r, err := s.settled(at, began)
+		if err != nil {
+			s.broke(began, "gateway of "+at.Name+" does not settle", err)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all[at] = r
+	})
+	s.count()
+	return all
+}
+
+// settled returns the readings of a gateway that has no flow, no entry of one
+// and nothing in quarantine, with the least heap between two collections.
+func (s *soak) settled(at *site, began time.Time) (readings, error) {
+	var r readings
+	var err error
+	for {
+		if r, err = s.metrics(at); err != nil {
+			return nil, err
+		}
+		left := r.sum("smcgw_flows") + r[`smcgw_ebpf_map_entries{map="flows"}`] + r[`smcgw_registered_memory_bytes{kind="quarantined"}`]
+		if left == 0 {
+			break
+		}
+		if time.Since(began) > quietTime {
+			return nil, fmt.Errorf("%w: flows %v, entries %v, quarantined %v bytes", errProgram, r.sum("smcgw_flows"),
+				r[`smcgw_ebpf_map_entries{map="flows"}`], r[`smcgw_registered_memory_bytes{kind="quarantined"}`])
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return s.collected(at)
+}
+
+// collected asks a gateway until it has collected its garbage twice: the
+// questions are garbage themselves. What it lives on is the least it had.
+func (s *soak) collected(at *site) (r readings, err error) {
+	const collections, heap = "go_gc_duration_seconds_count", "go_memstats_heap_alloc_bytes"
+	first, least := -1.0, math.Inf(1)
+	for range 3000 {
+		if r, err = s.metrics(at); err != nil {
+			return nil, err
+		}
+		if first < 0 {
+			first = r[collections]
+		}
+		if r[collections] > first {
+			least = min(least, r[heap])
+		}
+		if r[collections] >= first+2 {
+			break
+		}
+	}
+	r[heap] = least
+	r[mapped], err = at.mapped()
+	return r, err
+}
+
+// mapped is the name of a reading that is no metric: resident memory of the
+// daemon that is not its own, files and what it shares.
+const mapped = "mapped"
+
+func (s *site) mapped() (sum float64, err error) {
+	for _, pid := range s.Children(s.process().Pid()) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			if len(f) == 3 && (f[0] == "RssFile:" || f[0] == "RssShmem:") {
+				kib, err := strconv.ParseFloat(f[1], 64)
+				if err != nil {
+					return 0, err
+				}
+				sum += kib * 1024
+			}
+		}
+	}
+	return sum, nil
+}
+
+// tolerance is how much more of something a gateway may have at the end.
+type tolerance struct {
+	what string
+	more float64
+	of   func(readings) float64
+}
+
+// series is the value of one series.
+func series(name string) func(readings) float64 {
+	return func(r readings) float64 { return r[name] }
+}
+
+// reserved is what the pool has taken from devices, in use or not: it is bounded
+// by its limit and kept for a while. That of the soft device is heap.
+func reserved(r readings) float64 { return r[`smcgw_registered_memory_bytes{kind="reserved"}`] }
+
+// tolerances: a cache or a warm queue pair more is no leak; one thing more per
+// connection is, since a soak makes thousands.
+var tolerances = []tolerance{
+	{"goroutines", 24, series("go_goroutines")},
+	{"threads", 12, series("go_threads")},
+	{"descriptors", 24, series("process_open_fds")},
+	{"bytes of heap besides the pool", 16 << 20, func(r readings) float64 {
+		return r["go_memstats_heap_alloc_bytes"] - reserved(r)
+	}},
+	{"bytes of stacks", 4 << 20, series("go_memstats_stack_inuse_bytes")},
+	{"bytes of files and shared memory besides the pool", 32 << 20, func(r readings) float64 { return r[mapped] - reserved(r) }},
+	// The runtime gives memory back slowly: this is coarse, what is above is not.
+	{"bytes resident besides the pool", 256 << 20, func(r readings) float64 {
+		return r["process_resident_memory_bytes"] - reserved(r)
+	}},
+	{"bytes of the pool in use", 1 << 20, series(`smcgw_registered_memory_bytes{kind="used"}`)},
+	{"entries of dgrams", 256, series(`smcgw_ebpf_map_entries{map="dgrams"}`)},
+	{"entries of own", 16, series(`smcgw_ebpf_map_entries{map="own"}`)},
+	{"entries of peers", 64, series(`smcgw_ebpf_map_entries{map="peers"}`)},
+	{"entries of services", 64, series(`smcgw_ebpf_map_entries{map="services"}`)},
+}
+
+// compare looks for what has grown.
+func (s *soak) compare(before, after map[*site]readings) {
+	for _, at := range s.capable {
+		b, a := before[at], after[at]
+		if b == nil || a == nil {
+			continue // reported
+		}
+		var all []string
+		for _, t := range tolerances {
+			now, then := t.of(a), t.of(b)
+			all = append(all, fmt.Sprintf("%s %s > %s", t.what, short(then), short(now)))
+			if now > then+t.more {
+				s.ledger.fail(s.ledger.start, "gateway of "+at.Name+" has grown",
+					fmt.Sprintf("%s: %s, %s after the warm-up", t.what, short(now), short(then)))
+			}
+		}
+		s.ledger.say("%s: %s", at.Name, strings.Join(all, ", "))
+	}
+}
+
+// short writes a number, in MiB where it is large.
+func short(v float64) string {
+	if math.Abs(v) >= 1<<20 {
+		return fmt.Sprintf("%.1fMi", v/(1<<20))
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// never are the counters that stay at zero, also in a gateway that is killed
+// later.
+var never = []string{"smcgw_stalls_total", "smcgw_panics_total"}
+
+// goodbye ends a gateway and looks what it has counted.
+func (s *soak) goodbye(at *site) {
+	s.innocent(at)
+	at.down(s.ledger)
+}
+
+// innocent looks at the counters that stay at zero.
+func (s *soak) innocent(at *site) {
+	began := time.Now()
+	r, err := s.metrics(at)
+	if err != nil {
+		s.broke(began, "metrics of "+at.Name, err)
+		return
+	}
+	for _, name := range never {
+		if n := r.sum(name); n > 0 {
+			s.ledger.fail(s.ledger.start, fmt.Sprintf("gateway of %s counts %s %.0f", at.Name, name, n), "")
+		}
+	}
+}

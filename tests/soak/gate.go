@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"sync"
+)
+
+// gate lets work on a host run, or what must not meet any. Who wants the host
+// for itself waits for work under way, and work that comes later waits for it.
+// Work that needs two hosts takes them in the order of their names.
+type gate struct {
+	mu     sync.Mutex // guards everything below
+	shared int
+	alone  bool          // wanted or held
+	change chan struct{} // closed at the next change
+}
+
+func (g *gate) changedLocked() {
+	if g.change != nil {
+		close(g.change)
+		g.change = nil
+	}
+}
+
+// wait waits until ok, which is called with mu held, takes what it wants.
+func (g *gate) wait(ctx context.Context, ok func() bool) error {
+	for {
+		g.mu.Lock()
+		if ok() {
+			g.changedLocked()
+			g.mu.Unlock()
+			return nil
+		}
+		if g.change == nil {
+			g.change = make(chan struct{})
+		}
+		change := g.change
+		g.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// enter begins work; leave ends it.
+func (g *gate) enter(ctx context.Context) error {
+	return g.wait(ctx, func() bool {
+		if !g.alone {
+			g.shared++
+			return true
+		}
+		return false
+	})
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shared--
+	g.changedLocked()
+}
+
+// shut keeps new work out and waits for the end of what is under way; open ends
+// it.
+func (g *gate) shut(ctx context.Context) error {
+	err := g.wait(ctx, func() bool {
+		if g.alone {
+			return false
+		}
+		g.alone = true
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if err = g.wait(ctx, func() bool { return g.shared == 0 }); err != nil {
+		g.open()
+	}
+	return err
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.alone = false
+	g.changedLocked()
+}

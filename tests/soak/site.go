@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/daemon"
+)
+
+// Ports of the programs. All are in the policy.
+const (
+	echoPort     = 7000
+	transferPort = 7001
+	firstPort    = 7002
+	rstPort      = 7003
+	holdPort     = 7004
+	udpPort      = 7005
+	redisPort    = 6379
+	iperfPort    = 5201
+	webPort      = 8080
+)
+
+// site is a host with its servers and, unless it is the plain one, its gateway.
+type site struct {
+	*testnet.Host
+	carriers, shmDir string // shmDir: those with the same share memory; empty: no gateway
+
+	dir   string
+	busy  gate       // flows that its gateway may carry
+	iperf sync.Mutex // its port belongs to one server at a time
+
+	links, rules []string // before the gateway
+
+	mu      sync.Mutex // guards everything below
+	proc    *testnet.Proc
+	admin   *gateway.AdminClient
+	starts  int
+	counted int64 // demotions of gateways that are gone
+	latest  int64 // of this one
+}
+
+// capable reports whether there is a gateway.
+func (s *site) capable() bool { return s.shmDir != "" }
+
+// addr is a server's address.
+func (s *site) addr(v6 bool, port uint16) netip.AddrPort {
+	if v6 {
+		return s.AddrPort6(port)
+	}
+	return s.AddrPort4(port)
+}
+
+// serve starts the servers.
+func (s *site) serve(ctx context.Context) error {
+	apps := []string{"serve", "-quiet"}
+	for _, m := range []struct {
+		mode string
+		port uint16
+	}{{"echo", echoPort}, {"transfer", transferPort}, {"first", firstPort}, {"rst", rstPort}, {"hold", holdPort}} {
+		apps = append(apps, fmt.Sprintf("%s=[::]:%d", m.mode, m.port))
+	}
+	if _, err := s.StartApp(apps...); err != nil {
+		return fmt.Errorf("servers on %s: %w", s.Name, err)
+	}
+	if _, err := s.StartApp("serve-udp", fmt.Sprintf("echo=[::]:%d", udpPort)); err != nil {
+		return fmt.Errorf("server of datagrams on %s: %w", s.Name, err)
+	}
+	web, err := s.StartApp("web", fmt.Sprintf("[::]:%d", webPort))
+	if err != nil {
+		return fmt.Errorf("web server on %s: %w", s.Name, err)
+	}
+	if err := web.WaitOutput(ctx, "listening"); err != nil {
+		return fmt.Errorf("web server on %s: %w", s.Name, err)
+	}
+	if _, err := s.Redis(redisPort); err != nil {
+		return fmt.Errorf("redis on %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+const configuration = `schema: smcgw/v1
+mode: enforce
+admin: %[1]s/%[2]s.sock
+devices: [eth0]
+policy:
+  - { name: services, match: { ports: [%[5]s], peers: [10.77.0.0/16, "fd77::/16"] }, action: accelerate }
+  - { name: datagrams, match: { proto: udp, ports: [%[6]d], peers: [10.77.0.0/16, "fd77::/16"] }, action: accelerate }
+  - { name: default, action: pass }
+carriers: [%[3]s]
+shm_dir: %[1]s/%[4]s
+state_dir: %[1]s/%[2]s.state
+limits: { memory: 512MiB, handshake_timeout: 1s }
+fallback: { negative_cache: 1s, retry: 1s }
+log: { level: debug, format: text }
+`
+
+// up starts the gateway and waits until it carries.
+func (s *site) up(ctx context.Context, executable string) error {
+	var ports []string
+	for _, p := range []uint16{echoPort, transferPort, firstPort, rstPort, holdPort, redisPort, iperfPort, webPort} {
+		ports = append(ports, fmt.Sprint(p))
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	proc, admin, err := daemon.Start(ctx, s.Host, daemon.Spec{
+		Executable: executable,
+		File:       filepath.Join(s.dir, s.Name+".yaml"),
+		Configuration: fmt.Sprintf(configuration, s.dir, s.Name, s.carriers, s.shmDir,
+			strings.Join(ports, ", "), udpPort),
+		Socket: filepath.Join(s.dir, s.Name+".sock"),
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.admin != nil {
+		s.admin.Close()
+	}
+	s.proc, s.admin = proc, admin
+	s.starts++
+	return err
+}
+
+// asking is the client of the gateway's admin socket.
+func (s *site) asking() *gateway.AdminClient {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admin
+}
+
+// process is the guardian of the gateway; the daemon is its child.
+func (s *site) process() *testnet.Proc {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+// signal sends a signal to the daemon.
+func (s *site) signal(sig unix.Signal) error {
+	pids := s.Children(s.process().Pid())
+	if len(pids) == 0 {
+		return fmt.Errorf("daemon of %s: %w", s.Name, os.ErrProcessDone)
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, sig); err != nil {
+			return fmt.Errorf("%v to the daemon of %s: %w", sig, s.Name, err)
+		}
+	}
+	return nil
+}
+
+// writeLog keeps what the gateway has logged.
+func (s *site) writeLog() {
+	s.mu.Lock()
+	proc, n := s.proc, s.starts
+	s.mu.Unlock()
+	if proc != nil {
+		_ = os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("%s-%d.log", s.Name, n)), []byte(proc.Output()), 0o600)
+	}
+}
+
+// down ends the gateway in order and reports what it leaves behind.
+func (s *site) down(l *ledger) {
+	began := time.Now()
+	proc := s.process()
+	if proc == nil {
+		return
+	}
+	err := proc.Stop(patience)
+	s.writeLog()
+	if err != nil {
+		l.fail(began, "gateway of "+s.Name+" does not end in order", err.Error())
+	}
+	links, err := s.Links()
+	if err == nil && !slices.Equal(links, s.links) {
+		l.fail(began, "gateway of "+s.Name+" leaves network devices", fmt.Sprint(links))
+	}
+	rules, err := s.Rules()
+	if err == nil && !slices.Equal(rules, s.rules) {
+		l.fail(began, "gateway of "+s.Name+" leaves rules", strings.Join(rules, "\n"))
+	}
+	s.admin.Close()
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+const (
+	// limit is how long a client's connection may take from its first SYN to its
+	// end; a program that needs more has failed.
+	limit = 2 * time.Minute
+	// patience bounds every wait for a program or a gateway.
+	patience = limit + 30*time.Second
+)
+
+// errProgram says that a program has failed.
+var errProgram = errors.New("the program failed")
+
+// result is what one program has done.
+type result struct {
+	flows, bytes  int64
+	local, remote string // of the connection that failed, if it is known
+	err           error
+}
+
+// work is what one program does between two hosts. draw takes everything random
+// from rng and returns what is to be done, and its description.
+type work struct {
+	name   string
+	weight int
+	draw   func(s *soak, rng *rand.Rand, p pairing) (do func(ctx context.Context) result, what string)
+}
+
+// pairing says between which hosts, and over which family.
+type pairing struct {
+	from, to *site
+	v6       bool
+}
+
+func (p pairing) to4or6(port uint16) string { return p.to.addr(p.v6, port).String() }
+
+// works are all of them.
+func works() []work {
+	return []work{
+		{"transfer", 10, drawTransfer},
+		{"churn", 8, drawChurn},
+		{"ping", 4, drawPing},
+		{"short", 4, drawShort},
+		{"hold", 6, drawHold},
+		{"rst", 2, drawReset},
+		{"unread", 2, drawUnread},
+		{"datagrams", 4, drawDatagrams},
+		{"web", 5, drawWeb},
+		{"redis", 5, drawRedis},
+		{"redis-benchmark", 2, drawRedisBenchmark},
+		{"iperf3", 3, drawIperf},
+	}
+}
+
+// size draws a number of bytes: as many tenths of the sizes as of the powers of
+// two up to most.
+func size(rng *rand.Rand, most int64) int64 {
+	bits := 0
+	for int64(1)<<bits < most {
+		bits++
+	}
+	hi := int64(1) << rng.IntN(bits+1)
+	return min(1+rng.Int64N(hi), most)
+}
+
+// worker runs one program after the other until ctx ends.
+func (s *soak) worker(ctx context.Context, number int, warm bool) {
+	name := fmt.Sprintf("worker %d", number)
+	if warm {
+		name += " warm"
+	}
+	rng := s.rand(name)
+	all := works()
+	sum := 0
+	for _, w := range all {
+		sum += w.weight
+	}
+	for ctx.Err() == nil {
+		n := rng.IntN(sum)
+		i := 0
+		for ; n >= all[i].weight; i++ {
+			n -= all[i].weight
+		}
+		p := s.pair(rng)
+		do, what := all[i].draw(s, rng, p)
+		pause := time.Duration(rng.Int64N(int64(100 * time.Millisecond)))
+		s.perform(ctx, p, fmt.Sprintf("%s %s to %s: %s", all[i].name, p.from.Name, p.to.Name, what), do)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// pair draws two hosts; one in eight is the plain one.
+func (s *soak) pair(rng *rand.Rand) pairing {
+	p := pairing{v6: rng.IntN(2) == 0}
+	perm := rng.Perm(len(s.capable))
+	p.from, p.to = s.capable[perm[0]], s.capable[perm[1]]
+	switch rng.IntN(16) {
+	case 0:
+		p.from = s.plain
+	case 1:
+		p.to = s.plain
+	}
+	return p
+}
+
+// perform runs one program. What has begun runs to its end, also when the soak
+// is over.
+func (s *soak) perform(ctx context.Context, p pairing, what string, do func(context.Context) result) {
+	if p.from.capable() && p.to.capable() {
+		first, second := p.from, p.to
+		if first.Name > second.Name {
+			first, second = second, first
+		}
+		for _, at := range []*site{first, second} {
+			if at.busy.enter(ctx) != nil {
+				return
+			}
+			defer at.busy.leave()
+		}
+	}
+	s.running.Add(1)
+	defer s.running.Add(-1)
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(s.life, patience)
+	defer cancel()
+	r := do(ctx)
+	s.ledger.add(r.flows, r.bytes)
+	if r.err == nil || s.life.Err() != nil {
+		return
+	}
+	s.ledger.fail(began, what, r.err.Error()+"\n"+s.seen(p, r))
+}
+
+// seen is what the gateways know of a connection.
+func (s *soak) seen(p pairing, r result) string {
+	if r.local == "" {
+		return ""
+	}
+	var b strings.Builder
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for _, at := range []*site{p.from, p.to} {
+		if !at.capable() {
+			continue
+		}
+		for _, q := range []gateway.ConnQuery{{All: true}, {Closed: true}} {
+			list, err := at.asking().Conns(ctx, q)
+			if err != nil {
+				fmt.Fprintf(&b, "%s: %v\n", at.Name, err)
+				break
+			}
+			for i := range list.Conns {
+				c := &list.Conns[i]
+				l, r2 := c.Local.String(), c.Remote.String()
+				if l == r.local && r2 == r.remote || l == r.remote && r2 == r.local {
+					fmt.Fprintf(&b, "%s: #%d %s > %s %s %s carrier=%s reason=%s decided_by=%s tx=%d rx=%d end=%s\n", at.Name,
+						c.ID, l, r2, c.Side, c.State, c.Carrier, c.Reason, c.DecidedBy, c.TxBytes, c.RxBytes, c.End)
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+// app runs a client app and has accept look at what it reports.
+func app(p pairing, accept func(apps.Event) error, args ...string) func(context.Context) result {
+	return func(ctx context.Context) result {
+		e, err := p.from.RunApp(ctx, args...)
+		r := result{flows: int64(max(1, e.OK+e.Failed)), bytes: e.Sent + e.Received, local: e.Local, remote: e.Remote}
+		if r.err = err; err == nil {
+			r.err = accept(e)
+		}
+		return r
+	}
+}
+
+// good accepts an app that did what it should.
+func good(e apps.Event) error {
+	if e.Failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d of %d: %s %v (%s > %s)", errProgram, e.Failed, e.Failed+e.OK, e.Error, e.Errnos, e.Local, e.Remote)
+}
+
+// one is good for an app that makes one connection, whatever it counts.
+func one(do func(context.Context) result) func(context.Context) result {
+	return func(ctx context.Context) result {
+		r := do(ctx)
+		r.flows = 1
+		return r
+	}
+}
+
+// ends accepts an app that fails as its work is meant to.
+func ends(errnos ...string) func(apps.Event) error {
+	return func(e apps.Event) error {
+		for _, name := range errnos {
+			if e.Failed == 1 && e.Errno == name {
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: ended with %q %s instead of %v (%s > %s)", errProgram, e.Errno, e.Error, errnos, e.Local, e.Remote)
+	}
+}

@@ -175,7 +175,7 @@ func testStartBehindTeardown(t *testing.T, kind negotiate.CarrierKind) {
 func TestPeerHangsUp(t *testing.T) {
 	p := newGatewayPair(t)
 	var conns []*pairConn
-	sent := make([]byte, 5_000_000)
+	sent := make([]byte, 8_000_000)
 	for i := range sent {
 		sent[i] = byte(i) + byte(i>>8)
 	}
@@ -196,6 +196,9 @@ func TestPeerHangsUp(t *testing.T) {
 	}
 	sf.mu.Unlock()
 	for _, c := range conns {
+		for _, f := range c.flow {
+			require.Eventually(t, func() bool { return f.info(time.Now()).Carrier == CarrierRelay }, patience, time.Millisecond)
+		}
 		_ = c.app[1].SetReadDeadline(time.Now().Add(patience))
 		got, err := io.ReadAll(c.app[1])
 		require.NoError(t, err)

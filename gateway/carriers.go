@@ -61,6 +61,10 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 		if !f.trial.admits(Carrier(fb.kind().String())) {
 			continue
 		}
+		if f.resting(fb.kind()) {
+			reason = negotiate.ReasonCarrierUnreachable
+			continue
+		}
 		c, offer, err := fb.offer(f, s)
 		if err != nil {
 			f.g.log.Debug("offer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
@@ -77,6 +81,12 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 		}
 	}
 	return reason
+}
+
+// resting reports whether a carrier is left alone with the flow's peer. One that is
+// on trial is measured as it is.
+func (f *flow) resting(kind negotiate.CarrierKind) bool {
+	return f.trial == nil && f.g.rests.resting(f.peer(), kind, time.Now())
 }
 
 // strangers are the fabrics by which the peer has to be met before they can answer.
@@ -99,6 +109,10 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 	for _, fb := range f.g.fabrics {
 		from := negotiate.FindCarrier(p.Carriers, fb.kind())
 		if from == nil {
+			continue
+		}
+		if f.resting(fb.kind()) {
+			reason = negotiate.ReasonCarrierUnreachable
 			continue
 		}
 		var c *carry

@@ -156,6 +156,7 @@ func (g *gateway) Devices() []DeviceInfo {
 // FlushPeers implements Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.flush()
+	g.rests.flush()
 	g.dgrams.Load().flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.flush())

@@ -381,9 +381,10 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 	}
 }
 
-// reason implements fabric.
+// reason implements fabric. After a failure the carrier has to be proved again.
 func (*shmFabric) reason(c *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
+	c.peer.(*shmPeer).warm.Store(false)
 	switch {
 	case errors.As(err, &protocol), errors.Is(c.peer.(*shmPeer).Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError

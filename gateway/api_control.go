@@ -31,6 +31,9 @@ type Control interface {
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
+	// ResetFlows begins to reset everything that is carried, and returns how many
+	// connections that are. What is negotiated is given back.
+	ResetFlows() int
 }
 
 // MetricsSource is what the collector asks at every scrape.

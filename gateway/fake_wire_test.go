@@ -156,6 +156,8 @@ func (w *fakeWire) SetNotify(fn func()) {
 	w.link.changed(w)
 }
 
+func (w *fakeWire) SetUserTimeout(time.Duration) error { return nil }
+
 func (w *fakeWire) SetKeepalive(idle, _ time.Duration, _ int) error {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()

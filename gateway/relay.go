@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,9 +16,6 @@ const (
 	// a direction that is idle keeps to read into.
 	relayChunk = 64 << 10
 	smallChunk = 4 << 10
-	// relayAlive is how often an idle wire leg of the relay is asked for a sign of
-	// life. Only a reset ends it: where the peer is cut off TCP waits, as natively.
-	relayAlive = 2 * time.Second
 )
 
 // relay carries a flow by DATA records over the wire leg: the refuge when no
@@ -92,7 +88,8 @@ func (r *relay) resume(leg *appLeg, d *departure, shut bool) {
 
 func (r *relay) prepare() {
 	r.f.wire.QuickACK()
-	_ = r.f.wire.SetKeepalive(relayAlive, relayAlive, math.MaxInt32)
+	askLeg(r.f.wire)
+	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
 }
 
 // arrive says to the peer where the flow stands and then relays. Whatever the end

@@ -31,6 +31,11 @@ type RunOptions struct {
 	Supervisor Supervisor
 	// Ready is called once connections are looked at. May be nil.
 	Ready func()
+	// Reload asks for the configuration to be read again by Load, which may be
+	// other than the first in mode, policy and some limits. One that is refused
+	// changes nothing. Both may be nil.
+	Reload <-chan os.Signal
+	Load   func() (Config, error)
 }
 
 // Run is the daemon on a real host: it opens the datapath in the calling
@@ -152,6 +157,9 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 		}
 		return err
 	})
+	if d.opts.Load != nil {
+		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
+	}
 	if d.opts.Ready != nil {
 		d.opts.Ready()
 	}
@@ -166,6 +174,26 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	stopBeat()
 	stopEvents()
 	return errors.Join(err, tail.Wait())
+}
+
+// reloadLoop reads the configuration again when it is told to, until ctx ends.
+func (d *daemon) reloadLoop(ctx context.Context, g *gateway) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.opts.Reload:
+		}
+		cfg, err := d.opts.Load()
+		if err == nil {
+			err = g.reload(cfg)
+		}
+		if err != nil {
+			d.log.Error("configuration refused, the one before stays in force", "error", err)
+			continue
+		}
+		d.log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
+	}
 }
 
 func ignoreCanceled(err error) error {
@@ -205,7 +233,8 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
+		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		MaxFlows:  max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {
@@ -216,6 +245,10 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 	}
 	return out
 }
+
+// handshakeSlack is how late the end of a negotiation may be on a busy machine
+// before the programs take it for one that the gateway does not know.
+const handshakeSlack = 500 * time.Millisecond
 
 func steeringProto(p Proto) ebpf.Proto {
 	if p == ProtoUDP {

@@ -228,6 +228,8 @@ func (d *fakeDaemon) Try(gateway.Trial) (func(), error) {
 }
 
 // SetOff implements gateway.Control.
+func (d *fakeDaemon) ResetFlows() int { return 3 }
+
 func (d *fakeDaemon) SetOff(off bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

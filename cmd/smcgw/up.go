@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -16,21 +17,26 @@ func newUp(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run the gateway in the foreground",
-		Long: `Up runs the gateway in this network namespace until it gets SIGTERM, SIGINT or
-SIGHUP. It is two processes: a small guardian, and the daemon it outlives for a
-second, so that the connections of a daemon that dies end promptly.`,
+		Long: `Up runs the gateway in this network namespace until it gets SIGTERM or SIGINT.
+SIGHUP has it read its configuration again: mode, policy and some limits change
+while it runs. It is two processes: a small guardian, and the daemon it outlives
+for a second, so that the connections of a daemon that dies end promptly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			hup := make(chan os.Signal, 1)
+			signal.Notify(hup, syscall.SIGHUP) // which ends nothing, from here on
+			defer signal.Stop(hup)
 			cfg, err := e.loadConfig(configPath)
 			if err != nil {
 				return err
 			}
 			// Whoever reads our log may go away; the connections we carry must not.
 			signal.Ignore(syscall.SIGPIPE)
+			load := func() (gateway.Config, error) { return e.loadConfig(configPath) }
 			if alone {
-				return e.daemon(cmd.Context(), cfg, nil)
+				return e.daemon(cmd.Context(), cfg, gateway.RunOptions{Reload: hup, Load: load})
 			}
-			return e.supervised(cmd.Context(), cfg)
+			return e.supervised(cmd.Context(), cfg, gateway.RunOptions{Reload: hup, Load: load})
 		},
 	}
 	c.GroupID = groupVerbs
@@ -40,7 +46,7 @@ second, so that the connections of a daemon that dies end promptly.`,
 }
 
 // supervised is the guardian in one process and the daemon in the other.
-func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
+func (e *env) supervised(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
 	log := startLog(e, cfg.Log)
 	defer log.close()
 	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{
@@ -56,15 +62,15 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
 		return nil
 	}
 	defer ward.Close()
-	return e.daemon(ctx, cfg, ward)
+	opts.Supervisor = ward
+	return e.daemon(ctx, cfg, opts)
 }
 
-func (e *env) daemon(ctx context.Context, cfg gateway.Config, s gateway.Supervisor) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	log := startLog(e, cfg.Log)
 	defer log.close()
-	return gateway.Run(ctx, cfg, gateway.RunOptions{
-		Logger: log.Logger, LogDropped: log.out.Dropped, Version: buildVersion(), Supervisor: s,
-	})
+	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
+	return gateway.Run(ctx, cfg, opts)
 }

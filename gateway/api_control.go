@@ -25,6 +25,9 @@ type Control interface {
 	// Try makes a trial's rule count, until end is called. A [TrialError] says
 	// what is wrong with it.
 	Try(t Trial) (end func(), err error)
+	// Demote has connections leave their queue pairs and go on over the relay, and
+	// returns how many it has asked.
+	Demote(q DemoteQuery) int
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
@@ -47,6 +50,7 @@ type Snapshot struct {
 	FlowsTotal map[Carrier]uint64
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
+	Demotions  []DemotionCount
 	BytesTotal map[Carrier]ByteCount
 	// Stalls are flows that were reset because they stood still.
 	Stalls map[Carrier]uint64
@@ -78,6 +82,14 @@ type Snapshot struct {
 type FallbackCount struct {
 	Reason string
 	Side   Side
+	Count  uint64
+}
+
+// DemotionCount counts connections that left a carrier and went on over the relay.
+type DemotionCount struct {
+	Carrier Carrier
+	// Reason is what ConnInfo.Demoted has.
+	Reason string
 	Count  uint64
 }
 

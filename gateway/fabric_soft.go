@@ -348,6 +348,30 @@ func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
 	return negotiate.ReasonDeviceFailed
 }
 
+// survives implements fabric: if the peer's gateway is dead its kernel says so on
+// the wire leg.
+func (*softFabric) survives(_ *carry, err error) bool {
+	var protocol *rsocket.ProtocolError
+	return !errors.As(err, &protocol)
+}
+
+// abandon implements fabric. Without its queue pair no packet finds the memory: the
+// rings are free at once.
+func (sf *softFabric) abandon(c *carry) (sent, written func()) {
+	p := c.peer.(softCarry).softPeer
+	p.unwatch(c)
+	if err := errors.Join(c.qp.Close(), c.ep.ReleaseRings()); err != nil {
+		sf.g.log.Warn("leave queue pair", "flow_id", c.f.id, "error", err)
+	}
+	sent = func() {
+		if err := c.ep.ReleaseSent(); err != nil {
+			sf.g.log.Warn("release memory", "flow_id", c.f.id, "error", err)
+		}
+		sf.leave(p)
+	}
+	return sent, func() {}
+}
+
 // unanswered: the peer or the path is gone.
 func unanswered(s verbs.WCStatus) bool {
 	return s == verbs.WCRetryExcErr || s == verbs.WCRNRRetryExcErr

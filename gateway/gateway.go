@@ -39,6 +39,7 @@ type gateway struct {
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
 	keys   keyring
+	seen   negotiate.Seen // PROPOSALs that were believed
 
 	shards  []*shard
 	fabrics []fabric
@@ -99,6 +100,7 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 	}
 	g.live.Store(&liveConfig{Config: cfg})
 	g.shares = newShares(cfg.Limits)
+	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
 	_, _ = rand.Read(g.id[:])

@@ -20,7 +20,7 @@ var errRestart = errors.New("takes a restart")
 // reloadable empties what a running gateway can change; what is left of two
 // configurations must be the same.
 func (c Config) reloadable() Config {
-	c.Mode, c.Policy = "", nil
+	c.Mode, c.Policy, c.Security = "", nil, Security{}
 	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
 	return c
 }

@@ -29,8 +29,8 @@ type RunOptions struct {
 	// Supervisor keeps the steering alive a little longer than this process;
 	// nil when nobody does.
 	Supervisor Supervisor
-	// Ready is called once connections are looked at. May be nil.
-	Ready func()
+	// Manager is told once connections are looked at, and what follows; nil: nobody.
+	Manager *ServiceManager
 	// Reload asks for the configuration to be read again by Load, which may be
 	// other than the first in mode, policy and some limits. One that is refused
 	// changes nothing. Both may be nil.
@@ -160,14 +160,14 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
-	if d.opts.Ready != nil {
-		d.opts.Ready()
-	}
 	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
 		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
 	}
+	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.Load); return nil })
+	d.opts.Manager.Ready()
 	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
 	err := ignoreCanceled(group.Wait())
+	d.opts.Manager.Stopping()
 	g.quiesce()
 	time.Sleep(drainGrace)
 	g.close()
@@ -184,15 +184,17 @@ func (d *daemon) reloadLoop(ctx context.Context, g *gateway) {
 			return
 		case <-d.opts.Reload:
 		}
+		d.opts.Manager.Reloading()
 		cfg, err := d.opts.Load()
 		if err == nil {
 			err = g.reload(cfg)
 		}
 		if err != nil {
 			d.log.Error("configuration refused, the one before stays in force", "error", err)
-			continue
+		} else {
+			d.log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
 		}
-		d.log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
+		d.opts.Manager.Ready()
 	}
 }
 

@@ -164,6 +164,7 @@ func (f *flow) serve(conn *netstack.Conn) {
 	}
 	hs := negotiate.NewServer(negotiate.ServerConfig{
 		HandshakeTimeout: f.g.live.Load().Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+		Seen: &f.g.seen,
 	}, f.nonce)
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF

@@ -23,6 +23,9 @@ while it runs. It is two processes: a small guardian, and the daemon it outlives
 for a second, so that the connections of a daemon that dies end promptly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := e.confine(); err != nil {
+				return err
+			}
 			hup := make(chan os.Signal, 1)
 			signal.Notify(hup, syscall.SIGHUP) // which ends nothing, from here on
 			defer signal.Stop(hup)
@@ -71,6 +74,11 @@ func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOp
 	defer stop()
 	log := startLog(e, cfg.Log)
 	defer log.close()
+	manager, err := gateway.NewServiceManager(e.getenv, log.Logger)
+	if err != nil {
+		return err
+	}
+	opts.Manager = manager
 	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
 	return gateway.Run(ctx, cfg, opts)
 }

@@ -80,7 +80,7 @@ type softPeer struct {
 	key   softKey
 	pd    verbs.PD
 	arena *rmb.Arena
-	warm  atomic.Int64 // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
+	warm  instant // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
 
 	warmLen atomic.Int64 // the length of the packets of that proof
 
@@ -319,14 +319,14 @@ func (*softFabric) answered(*flow, *negotiate.Accept) {}
 // warm implements fabric.
 func (*softFabric) warm(c *carry) bool {
 	sc := c.peer.(softCarry)
-	return time.Now().UnixNano() < sc.warm.Load() && int64(c.probeLen) <= sc.warmLen.Load()
+	return time.Now().Before(sc.warm.load()) && int64(c.probeLen) <= sc.warmLen.Load()
 }
 
 // proved implements fabric.
 func (*softFabric) proved(c *carry) {
 	sc := c.peer.(softCarry)
 	sc.warmLen.Store(int64(c.probeLen))
-	sc.warm.Store(time.Now().Add(warmFor).UnixNano())
+	sc.warm.store(time.Now().Add(warmFor))
 }
 
 // unproved implements fabric.
@@ -338,7 +338,7 @@ func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
 	if errors.As(err, &protocol) {
 		return negotiate.ReasonProtocolError
 	}
-	c.peer.(softCarry).warm.Store(0)
+	c.peer.(softCarry).warm.store(time.Time{})
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
 		c.peer.(softCarry).suspect()

@@ -31,7 +31,8 @@ type fabric interface {
 	// the queue pair can be used at once; proved tells that it has.
 	warm(c *carry) bool
 	proved(c *carry)
-	// answered tells a client's carrier what the ACCEPT of a peer offers.
+	// answered tells a client's carrier what the ACCEPT of a peer offers; nil: the
+	// peer has declined because no carrier can be had.
 	answered(f *flow, a *negotiate.Accept)
 	// started tells that c carries, wireLost that its wire leg broke while it
 	// did. Neither may block.

@@ -49,6 +49,7 @@ type softFabric struct {
 	done sync.WaitGroup
 
 	mu     sync.Mutex // guards everything below
+	shut   bool       // another gateway takes over: nothing new
 	units  []*softUnit
 	byAddr map[netip.Addr]softPort
 	asked  time.Time // when the host's addresses were last read because of a flow
@@ -153,6 +154,9 @@ func (sf *softFabric) extend() error {
 func (sf *softFabric) portOf(a netip.Addr) (softPort, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if sf.shut {
+		return softPort{}, errNotHere
+	}
 	if p, ok := sf.byAddr[a]; ok {
 		return p, nil
 	}
@@ -268,6 +272,9 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 func (sf *softFabric) peerFor(k softKey) (*softPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if sf.shut {
+		return nil, errNotHere
+	}
 	p := sf.peers[k]
 	if p == nil {
 		pd, err := k.unit.dev.AllocPD()

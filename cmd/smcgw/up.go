@@ -13,12 +13,18 @@ import (
 func newUp(e *env) *cobra.Command {
 	var configPath string
 	var alone bool
+	var opts gateway.RunOptions
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run the gateway in the foreground",
 		Long: `Up runs the gateway in this network namespace until it gets SIGTERM, SIGINT or
 SIGHUP. It is two processes: a small guardian, and the daemon it outlives for a
-second, so that the connections of a daemon that dies end promptly.`,
+second, so that the connections of a daemon that dies end promptly.
+
+With --takeover it takes over from the gateway that runs on the same admin socket,
+if there is one: that one serves the connections it carries until they end, while
+new ones are carried by this one. A takeover that fails at any step leaves the
+running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := e.loadConfig(configPath)
@@ -27,20 +33,28 @@ second, so that the connections of a daemon that dies end promptly.`,
 			}
 			// Whoever reads our log may go away; the connections we carry must not.
 			signal.Ignore(syscall.SIGPIPE)
-			if alone {
-				return e.daemon(cmd.Context(), cfg, nil)
+			if opts.DrainTimeout != 0 && !opts.TakeOver {
+				return usagef("--drain-timeout is about --takeover")
 			}
-			return e.supervised(cmd.Context(), cfg)
+			if opts.DrainTimeout < 0 {
+				return usagef("--drain-timeout: %v is negative", opts.DrainTimeout)
+			}
+			if alone {
+				return e.daemon(cmd.Context(), cfg, opts)
+			}
+			return e.supervised(cmd.Context(), cfg, opts)
 		},
 	}
 	c.GroupID = groupVerbs
 	addConfigFlag(c, &configPath, gateway.DefaultConfigPath)
+	c.Flags().BoolVar(&opts.TakeOver, "takeover", false, "take over from the gateway that runs")
+	c.Flags().DurationVar(&opts.DrainTimeout, "drain-timeout", 0, "with --takeover: time for the connections of the other gateway to end (default: what its configuration says)")
 	c.Flags().BoolVar(&alone, "no-guardian", false, "run without a guardian (for debuggers)")
 	return c
 }
 
 // supervised is the guardian in one process and the daemon in the other.
-func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
+func (e *env) supervised(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
 	log := startLog(e, cfg.Log)
 	defer log.close()
 	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{
@@ -56,15 +70,15 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config) error {
 		return nil
 	}
 	defer ward.Close()
-	return e.daemon(ctx, cfg, ward)
+	opts.Supervisor = ward
+	return e.daemon(ctx, cfg, opts)
 }
 
-func (e *env) daemon(ctx context.Context, cfg gateway.Config, s gateway.Supervisor) error {
+func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	log := startLog(e, cfg.Log)
 	defer log.close()
-	return gateway.Run(ctx, cfg, gateway.RunOptions{
-		Logger: log.Logger, LogDropped: log.out.Dropped, Version: buildVersion(), Supervisor: s,
-	})
+	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
+	return gateway.Run(ctx, cfg, opts)
 }

@@ -23,17 +23,28 @@ type debugKnobs struct {
 	// panics is where the work for a flow panics, hold where a flow stays until it
 	// is ended from outside.
 	panics, hold *debugPoint
+
+	// takeover is the step of a takeover at which the successor stays, one of
+	// takeoverSteps.
+	takeover string
 }
 
 // debugParsers are the knobs by name, without debugPrefix.
 var debugParsers = map[string]func(*debugKnobs, string) error{
 	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoint(v); return err },
-	"HOLD":  func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoint(v); return err },
+	"TAKEOVER": func(k *debugKnobs, v string) error {
+		if k.takeover = v; !slices.Contains(takeoverSteps, v) {
+			return fmt.Errorf("%w: one of %q", errDebugTakeover, takeoverSteps)
+		}
+		return nil
+	},
+	"HOLD": func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoint(v); return err },
 }
 
 var (
-	errUnknownKnob = errors.New("no such knob")
-	errDebugPoint  = errors.New("want STATE:PORT or STATE:PORT:COUNT")
+	errUnknownKnob   = errors.New("no such knob")
+	errDebugTakeover = errors.New("no step of a takeover")
+	errDebugPoint    = errors.New("want STATE:PORT or STATE:PORT:COUNT")
 )
 
 // debugFromEnvironment reads the knobs of this process.

@@ -15,6 +15,29 @@ import (
 // takes new connections, and one that drains.
 var generations = [...]int{1, 2}
 
+// The steps of a takeover at which its successor can be held, to die there.
+const (
+	takeoverOpened    = "opened"  // its datapath is open, under its guardian
+	takeoverYielded   = "yielded" // the other one has yielded
+	takeoverActivated = "active"  // new connections are its own, and the other one does not know
+)
+
+var takeoverSteps = []string{takeoverOpened, takeoverYielded, takeoverActivated}
+
+// reach is called at each step: if a test asks for it, it stays there until ctx or
+// the other gateway ends.
+func (p *predecessor) reach(ctx context.Context, step string) error {
+	if p.debug == nil || p.debug.takeover != step {
+		return nil
+	}
+	p.log.Warn("takeover held", "step", step)
+	select {
+	case <-ctx.Done():
+	case <-p.takeover.done:
+	}
+	return ctx.Err()
+}
+
 // predecessor is the gateway beside which this one starts. A nil one stands for
 // none.
 type predecessor struct {
@@ -22,6 +45,7 @@ type predecessor struct {
 	takeover  *Takeover // nil: it drains already
 	drain     time.Duration
 	log       *slog.Logger
+	debug     *debugKnobs
 	alone     bool // it has died meanwhile: nobody is to be told
 
 	once    sync.Once
@@ -33,6 +57,10 @@ type predecessor struct {
 // unless somebody has to give it up first.
 func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *AdminServer, error) {
 	log := opts.logger()
+	debug, err := debugFromEnvironment()
+	if err != nil {
+		return nil, nil, err
+	}
 	if opts.TakeOver {
 		c := NewAdminClient(cfg.Admin)
 		defer c.Close()
@@ -40,7 +68,7 @@ func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *Adm
 		switch {
 		case err == nil:
 			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
-			return &predecessor{neighbour: t.Offer.Neighbour, takeover: t, drain: opts.DrainTimeout, log: log, beating: make(chan struct{})}, nil, nil
+			return &predecessor{neighbour: t.Offer.Neighbour, takeover: t, drain: opts.DrainTimeout, log: log, debug: debug, beating: make(chan struct{})}, nil, nil
 		case !errors.Is(err, ErrDaemonUnreachable):
 			return nil, nil, fmt.Errorf("take over: %w", err)
 		}
@@ -60,7 +88,7 @@ func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *Adm
 		return nil, nil, errors.Join(fmt.Errorf("gateway that drains: %w", err), admin.Close())
 	}
 	log.Info("starting beside a gateway that drains", "generation", n.Generation)
-	return &predecessor{neighbour: n, log: log, beating: make(chan struct{})}, admin, nil
+	return &predecessor{neighbour: n, log: log, debug: debug, beating: make(chan struct{})}, admin, nil
 }
 
 // steering is the datapath's configuration, beside that of the predecessor.
@@ -82,6 +110,9 @@ func (p *predecessor) steering(cfg Config, log *slog.Logger) ebpf.Config {
 // admin socket in its place. The guardian gets its heartbeat from here until takeOver.
 func (p *predecessor) yield(ctx context.Context, cfg Config, opts RunOptions, beat func() error) (*AdminServer, error) {
 	p.beats.Go(func() { p.keepBeating(beat) })
+	if err := p.reach(ctx, takeoverOpened); err != nil {
+		return nil, err
+	}
 	err := p.takeover.Yield(ctx)
 	if died(ctx, err) {
 		p.log.Warn("the gateway to take over from has died", "error", err)
@@ -90,7 +121,14 @@ func (p *predecessor) yield(ctx context.Context, cfg Config, opts RunOptions, be
 	if err != nil {
 		return nil, fmt.Errorf("take over: %w", err)
 	}
-	return listenAdmin(cfg, opts.Version, opts.logger(), true)
+	admin, err := listenAdmin(cfg, opts.Version, opts.logger(), true)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.reach(ctx, takeoverYielded); err != nil {
+		return nil, errors.Join(err, admin.Close())
+	}
+	return admin, nil
 }
 
 // died reports whether an error means that the other process is gone: not that it
@@ -132,12 +170,15 @@ func (p *predecessor) takeOver(ctx context.Context, b Beside) error {
 		return nil
 	}
 	defer p.close()
-	err := p.takeover.Leave(ctx, p.drain)
+	err := p.reach(ctx, takeoverActivated)
+	if err == nil {
+		err = p.takeover.Leave(ctx, p.drain)
+	}
 	if died(ctx, err) {
 		p.log.Warn("the gateway that was taken over from has died", "error", err)
 		return nil
 	}
-	if err != nil {
+	if err != nil { // it goes on: it restores what it has found, and not we
 		return fmt.Errorf("take over: %w", errors.Join(err, b.Retire()))
 	}
 	p.log.Info("taken over")

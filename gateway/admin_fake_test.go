@@ -14,6 +14,8 @@ type fakeControl struct {
 	mu   sync.Mutex
 	offs []bool
 	fail error
+	// demoted are the queries of Demote.
+	demoted []DemoteQuery
 	// tried are the trials that began, ended is the number of those that are over.
 	tried    []Trial
 	ended    int
@@ -49,6 +51,13 @@ func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
 func (f *fakeControl) Services() []ServiceInfo { return sampleServices() }
 
 func (f *fakeControl) Devices() []DeviceInfo { return sampleDevices() }
+
+func (f *fakeControl) Demote(q DemoteQuery) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.demoted = append(f.demoted, q)
+	return 7
+}
 
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
 

@@ -26,6 +26,7 @@ func (s *AdminServer) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, true) })
 	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false) })
 	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
+	mux.HandleFunc("POST /v1/demote", s.postDemote)
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
 	mux.HandleFunc("POST /v1/drain", s.postDrain)
 	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)

@@ -123,6 +123,17 @@ func TestAdminVerbs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, res.Count)
 
+	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: CarrierShm}
+	res, err = a.client.Demote(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, 7, res.Count)
+	require.Equal(t, []DemoteQuery{q}, a.ctl.demoted)
+	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: CarrierRelay}, {Carrier: "rdma-x"}} {
+		_, err = a.client.Demote(t.Context(), q)
+		require.ErrorContains(t, err, "answer of the daemon: ")
+	}
+	require.Len(t, a.ctl.demoted, 1)
+
 	a.ctl.fail = errFake
 	_, err = a.client.FlushPeers(t.Context())
 	require.EqualError(t, err, "answer of the daemon: "+errFake.Error())

@@ -88,7 +88,10 @@ type ConnInfo struct {
 	// none: a flow on the carrier it was meant for.
 	Reason string `json:"reason"`
 	// DecidedBy is local or remote when Reason is set: the side that decided.
-	DecidedBy  string  `json:"decided_by,omitempty"`
+	DecidedBy string `json:"decided_by,omitempty"`
+	// Demoted says why a connection whose carrier is relay has left another one:
+	// a reason of negotiate, [DemotedByOperator] or [DemotedByPeer].
+	Demoted    string  `json:"demoted,omitempty"`
 	TxBytes    uint64  `json:"tx_bytes"`
 	RxBytes    uint64  `json:"rx_bytes"`
 	AgeSeconds float64 `json:"age_seconds"`

@@ -40,6 +40,9 @@ type Control interface {
 	// failed. They may take longer than a second.
 	Yield() error
 	TakeBack() error
+	// Demote has connections leave their queue pairs and go on over the relay, and
+	// returns how many it has asked.
+	Demote(q DemoteQuery) int
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
@@ -59,6 +62,7 @@ type Snapshot struct {
 	FlowsTotal map[Carrier]uint64
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
+	Demotions  []DemotionCount
 	BytesTotal map[Carrier]ByteCount
 	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
 	// Datagrams are the same and more about datagrams.
@@ -88,6 +92,14 @@ type Snapshot struct {
 type FallbackCount struct {
 	Reason string
 	Side   Side
+	Count  uint64
+}
+
+// DemotionCount counts connections that left a carrier and went on over the relay.
+type DemotionCount struct {
+	Carrier Carrier
+	// Reason is what ConnInfo.Demoted has.
+	Reason string
 	Count  uint64
 }
 

@@ -90,50 +90,58 @@ func (g *gateway) closeDatagrams() {
 	g.dgrams.Store(nil)
 }
 
-// leaveCarrier ends the use of a device: handshakes that could use it are given
-// back, connections it carries are reset.
-func (g *gateway) leaveCarrier(kind negotiate.CarrierKind) {
+// errYielded is why nothing new can be made of a device.
+var errYielded = errors.New("left to the gateway that takes over")
+
+// leaveCarrier ends the use of a device: connections it carries go on over the
+// relay, handshakes come to their end first, within their own time. hard: what is
+// left is given back or reset.
+func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 	for _, f := range g.all() {
 		switch c := f.carryOf(kind); {
 		case c == nil:
-		case f.getState() < StateCarrying:
+		case hard:
 			f.drain()
-		default:
-			f.abort(negotiate.ReasonDrained, false)
+		case f.getState() >= StateCarrying:
+			c.s.post(func() { c.demote(negotiate.ReasonDrained.String()) })
 		}
 	}
 }
 
-// giveUpPatience bounds how long connections may take to leave a device.
-const giveUpPatience = 10 * time.Second
+// giveUpPatience bounds how long connections may take to leave a device, and then
+// how long it may take to reset those that do not.
+const giveUpPatience = 5 * time.Second
 
 // giveUp implements exclusive.
 func (sf *softFabric) giveUp() error {
 	sf.mu.Lock()
 	sf.shut = true
 	sf.mu.Unlock()
-	for deadline := time.Now().Add(giveUpPatience); ; time.Sleep(10 * time.Millisecond) {
-		sf.g.leaveCarrier(negotiate.CarrierSoft) // again: a handshake may have been under way
-		if !sf.used() {
-			break
-		}
-		if time.Now().After(deadline) {
+	start := time.Now()
+	for sf.busy() { // again and again: a handshake may have been under way
+		spent := time.Since(start)
+		if spent > 2*giveUpPatience {
 			return errors.New("connections do not leave it")
 		}
+		sf.g.leaveCarrier(negotiate.CarrierSoft, spent > giveUpPatience)
+		time.Sleep(10 * time.Millisecond)
 	}
 	sf.mu.Lock()
-	peers, units := sf.peers, sf.units
-	sf.peers, sf.units = map[softKey]*softPeer{}, nil
+	units := sf.units
+	sf.units = nil
 	clear(sf.byAddr)
-	sf.mu.Unlock()
 	var errs []error
+	for k, p := range sf.peers {
+		delete(sf.peers, k)
+		if p.users == 0 {
+			errs = append(errs, p.close())
+			continue
+		}
+		sf.former[p] = struct{}{} // bytes of it may be sent again, by the relay
+	}
+	sf.mu.Unlock()
 	for _, u := range units {
 		u.undrive()
-	}
-	for _, p := range peers {
-		errs = append(errs, p.close())
-	}
-	for _, u := range units {
 		errs = append(errs, u.driven.close())
 	}
 	return errors.Join(errs...)
@@ -153,16 +161,11 @@ func (sf *softFabric) reclaim() error {
 	return sf.extend()
 }
 
-// used reports whether a flow has a queue pair.
-func (sf *softFabric) used() bool {
+// busy reports whether a flow has a queue pair.
+func (sf *softFabric) busy() bool {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	for _, p := range sf.peers {
-		if p.users > 0 {
-			return true
-		}
-	}
-	return false
+	return sf.pairs > 0
 }
 
 // undrive takes a device away from shards that run. No flow uses it.

@@ -369,7 +369,7 @@ func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
 		return nil, fmt.Errorf("shm: %w", err)
 	}
 	c.fabric, c.peer, c.kind = sf, p, negotiate.CarrierSHM
-	c.settled = func() { sf.release(p, c.ep) }
+	c.settled, c.reap = func() { sf.release(p, c.ep) }, p.reap
 	return c, nil
 }
 
@@ -409,17 +409,56 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 	}
 }
 
-// reason implements fabric.
-func (*shmFabric) reason(_ *carry, err error) negotiate.Reason {
+// reason implements fabric. After a failure the carrier has to be proved again.
+func (*shmFabric) reason(c *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
+	c.peer.(*shmPeer).warm.Store(false)
 	switch {
-	case errors.As(err, &protocol):
+	case errors.As(err, &protocol), errors.Is(c.peer.(*shmPeer).Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError
-	case errors.Is(err, rsocket.ErrConnection):
+	case errors.Is(c.peer.(*shmPeer).Err(), shm.ErrDied):
 		return negotiate.ReasonPeerDead
 	default:
 		return negotiate.ReasonDeviceFailed
 	}
+}
+
+// survives implements fabric: the peer's gateway is dead if its process is, and a
+// peer that broke the rules of shared memory is no peer any more.
+func (*shmFabric) survives(c *carry, err error) bool {
+	var protocol *rsocket.ProtocolError
+	down := c.peer.(*shmPeer).Err()
+	return !errors.As(err, &protocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
+}
+
+// abandon implements fabric. The queue pair keeps the peer's ring mapped, which has
+// the tail, and the own ring stays as it is until the peer has taken its own tail
+// out of it: neither can be revoked.
+func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
+	p := c.peer.(*shmPeer)
+	_ = c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+	var halves atomic.Int32
+	half := func() {
+		if halves.Add(1) == 2 {
+			sf.leave(p)
+		}
+		p.reap()
+	}
+	sent = func() {
+		c.s.post(func() {
+			c.s.worksFor(c.f)
+			if err := c.qp.Close(); err != nil {
+				sf.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
+			}
+			half()
+		})
+	}
+	return sent, sync.OnceFunc(func() {
+		p.AfterGrace(func() {
+			_ = c.ep.ReleaseRings()
+			half()
+		})
+	})
 }
 
 // devices implements fabric.

@@ -146,7 +146,7 @@ func (f *flow) bury(end End) {
 	f.g.unlink(f)
 	info := f.info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
-	f.g.count.ended(info.Carrier, info.TxBytes, info.RxBytes)
+	f.g.count.ended(info.Carrier, f.carriedBytes())
 	f.g.auto.look(f, true, time.Now())
 	switch end {
 	case "": // recorded elsewhere

@@ -55,6 +55,8 @@ type gateway struct {
 	peers          *peerBook
 	auto           *autoBook // nil: no rule has action auto
 	trials         *trials
+	demotions      demotionLog
+	rests          *rests
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
@@ -100,6 +102,7 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.shares = newShares(cfg.Limits)
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
+	g.demotions.log, g.rests = log, newRests()
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.build(h); err != nil {

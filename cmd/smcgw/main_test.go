@@ -211,6 +211,9 @@ func (d *fakeDaemon) Devices() []gateway.DeviceInfo {
 	}
 }
 
+// Demote implements gateway.Control.
+func (d *fakeDaemon) Demote(q gateway.DemoteQuery) int { return max(1, 2*len(q.IDs)) }
+
 // FlushPeers implements gateway.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {
 	if d.kind == "broken" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -99,14 +100,24 @@ func (w *world) files() (names []string) {
 // busy and in bulk, and while others begin and end by the hundred. No application
 // sees anything of it, every byte is right, connections that begin later are the
 // new gateway's, and the old one goes without a trace when its last one has ended.
-func TestFaultUpgrade(t *testing.T) {
+func TestFaultUpgrade(t *testing.T) { upgrades(t, [][]string{{"h1"}, {"h2"}, {"h1", "h2"}}) }
+
+// TestFaultUpgradeSoft: the new gateway needs the UDP port of the old one, whose
+// connections go on over the relay.
+func TestFaultUpgradeSoft(t *testing.T) { upgrades(t, [][]string{{"h1"}, {"h2"}}) }
+
+func upgrades(t *testing.T, rounds [][]string) {
 	count := newTally(t)
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{})
 	alone := map[*testnet.Host]footprint{w.h1: w.footprint(w.h1).oneGateway(), w.h2: w.footprint(w.h2).oneGateway()}
-	for _, hosts := range [][]*testnet.Host{{w.h1}, {w.h2}, {w.h1, w.h2}} {
+	for _, names := range rounds {
+		var hosts []*testnet.Host
+		for _, n := range names {
+			hosts = append(hosts, w.net.Host(n))
+		}
 		upgradeUnder(t, w, count, alone, hosts)
 	}
 	require.Zero(t, count.failed())
@@ -141,7 +152,8 @@ func upgradeUnder(t *testing.T, w *world, count *tally, alone map[*testnet.Host]
 		old = append(old, g)
 		count.faults(1)
 		require.NotNil(t, next.status().Predecessor, "the status tells of the one that drains")
-		require.GreaterOrEqual(t, g.status().Flows[w.via], 8, "which serves what it carried")
+		flows := g.status().Flows
+		require.GreaterOrEqual(t, flows[w.via]+flows[gateway.CarrierRelay], 8, "which serves what it carried")
 	}
 	for _, p := range append(storm, busy...) {
 		e := result(t, p)

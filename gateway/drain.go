@@ -47,12 +47,14 @@ func newDrainer() *drainer {
 	return &drainer{begun: make(chan struct{}), over: make(chan struct{})}
 }
 
-// begin starts the drain. When it has begun already, the earlier deadline holds.
-func (d *drainer) begin(deadline time.Time) {
+// begin starts the drain of so many flows. When it has begun already, the earlier
+// deadline holds.
+func (d *drainer) begin(flows int, now, deadline time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.started {
 		d.started, d.deadline = true, deadline
+		d.last = DrainInfo{Schema: DrainSchema, Flows: flows, RemainingSeconds: deadline.Sub(now).Seconds()}
 		close(d.begun)
 		return
 	}
@@ -85,7 +87,6 @@ func (d *drainer) info() *DrainInfo {
 		return nil
 	}
 	i := d.last
-	i.Schema = DrainSchema
 	return &i
 }
 
@@ -137,8 +138,9 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 		return nil, err
 	}
 	g.dgrams.Load().quiesce(negotiate.ReasonDrained)
-	g.log.Info("draining", "timeout", timeout, "flows", len(g.all()))
-	g.drainer.begin(time.Now().Add(timeout))
+	now, flows := time.Now(), len(g.all())
+	g.log.Info("draining", "timeout", timeout, "flows", flows)
+	g.drainer.begin(flows, now, now.Add(timeout))
 	return g.drainer.over, nil
 }
 

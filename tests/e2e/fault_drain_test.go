@@ -42,9 +42,8 @@ func TestFaultDrain(t *testing.T) {
 
 	t.Run("to the last connection", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
+		held := w.holdCarried(t, g, 4)
 		busy, err := w.h1.StartApp("ping", "-count", "300", "-gap", "10ms", "-size", "30000", "-to", w.h2.AddrPort6(echoPort).String())
-		require.NoError(t, err)
-		held, err := w.h1.StartApp("hold", "-count", "4", "-to", w.h2.AddrPort4(echoPort).String())
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return g.status().Flows[w.via] == 5 }, 30*time.Second, 20*time.Millisecond)
 		count.faults(1)
@@ -87,9 +86,7 @@ func TestFaultDrain(t *testing.T) {
 
 	t.Run("to the deadline", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
-		held, err := w.h1.StartApp("hold", "-count", "4", "-to", w.h2.AddrPort4(echoPort).String())
-		require.NoError(t, err)
-		require.Eventually(t, func() bool { return g.status().Flows[w.via] == 4 }, 30*time.Second, 20*time.Millisecond)
+		held := w.holdCarried(t, g, 4)
 		count.faults(1)
 		out, err := g.cli("drain", "--timeout", "2s")
 		var exit *exec.ExitError

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,9 +68,7 @@ func upgradeDied(t *testing.T, c upgradeDeath) {
 		}
 	}
 	old := w.upDetached(h, settings{})
-	held, err := w.h1.StartApp("hold", "-count", "6", "-to", w.h2.AddrPort6(echoPort).String())
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return old.status().Flows[w.via] == 6 }, 30*time.Second, 20*time.Millisecond)
+	held := w.holdCarried(t, old, 6)
 	var storm []*testnet.Proc
 	for _, to := range []string{w.h2.AddrPort4(holdPort).String(), w.h2.AddrPort6(holdPort).String()} {
 		p, err := w.h1.StartApp("connect", "-count", "600", "-gap", "2ms", "-to", to)
@@ -132,6 +131,32 @@ func upgradeDied(t *testing.T, c upgradeDeath) {
 	}
 	nothingLeft(t, w, w.gateways[h], rules)
 	require.Zero(t, count.failed())
+}
+
+// holdCarried opens idle connections that are all carried. On a machine that is busy one may
+// be native, and then those behind it are: they are given up, and others opened.
+func (w *world) holdCarried(t *testing.T, g *gw, n int) (held *testnet.Proc) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		p, err := w.h1.StartApp("hold", "-count", strconv.Itoa(n), "-to", w.h2.AddrPort6(echoPort).String())
+		require.NoError(t, err)
+		_, err = p.WaitEvents(t.Context(), 1, func(e apps.Event) bool { return e.Event == "done" })
+		require.NoError(t, err)
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if g.status().Flows[w.via] == n {
+				held = p
+				return true
+			}
+		}
+		require.NoError(t, p.CloseInput())
+		require.NoError(t, p.Wait())
+		for _, g := range w.gateways {
+			_, err := g.cli("peers", "flush")
+			require.NoError(t, err)
+		}
+		return false
+	}, time.Minute, 10*time.Millisecond, "%d connections are carried", n)
+	return held
 }
 
 // oneTakesConnections: in the end one gateway of the host takes new connections, or

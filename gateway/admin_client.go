@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,8 +107,20 @@ func (c *AdminClient) OffNow(ctx context.Context) (Result, error) {
 
 // ask does one request and reads a document of the wanted schema.
 func ask[T any](ctx context.Context, c *AdminClient, method, path, schema string) (T, error) {
+	return askWith[T](ctx, c, method, path, nil, schema)
+}
+
+// askWith is ask with a document in the request, nil: none.
+func askWith[T any](ctx context.Context, c *AdminClient, method, path string, about any, schema string) (T, error) {
 	var doc T
-	body, err := c.do(ctx, method, path)
+	var request []byte
+	if about != nil {
+		var err error
+		if request, err = json.Marshal(about); err != nil {
+			return doc, fmt.Errorf("make request: %w", err)
+		}
+	}
+	body, err := c.do(ctx, method, path, request)
 	if err != nil {
 		return doc, err
 	}
@@ -126,8 +139,8 @@ func ask[T any](ctx context.Context, c *AdminClient, method, path, schema string
 	return doc, nil
 }
 
-func (c *AdminClient) do(ctx context.Context, method, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://smcgw"+path, nil)
+func (c *AdminClient) do(ctx context.Context, method, path string, request []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://smcgw"+path, bytes.NewReader(request))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}

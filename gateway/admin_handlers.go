@@ -26,7 +26,13 @@ func (s *AdminServer) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, r *http.Request) { s.postOff(w, true, r.URL.Query().Get("now") == "true") })
 	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false, false) })
 	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
+	mux.HandleFunc("POST /v1/demote", s.postDemote)
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
+	mux.HandleFunc("POST /v1/drain", s.postDrain)
+	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)
+	mux.HandleFunc("POST /v1/takeover", s.postTakeover)
+	mux.HandleFunc("POST /v1/takeover/yield", s.postYield)
+	mux.HandleFunc("POST /v1/takeover/leave", s.postLeave)
 	return authorise(mux)
 }
 
@@ -52,6 +58,7 @@ func (s *AdminServer) getStatus(w http.ResponseWriter, _ *http.Request) {
 	if st.Version == "" {
 		st.Version = s.version
 	}
+	st.Draining, st.Predecessor = s.ctl.Draining(), s.predecessor()
 	writeJSON(w, st.filled())
 }
 

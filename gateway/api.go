@@ -43,6 +43,10 @@ type Status struct {
 	// Degraded names why less than the configuration asks for is done, as a
 	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
+	// Draining tells how far this gateway's drain is, Predecessor that of the one it
+	// has taken over from; absent: there is none.
+	Draining    *DrainInfo `json:"draining,omitempty"`
+	Predecessor *DrainInfo `json:"predecessor,omitempty"`
 	// Debug lists the environment variables SMCGW_DEBUG_* that are set: faults are
 	// injected into this gateway.
 	Debug []string `json:"debug,omitempty"`
@@ -84,7 +88,10 @@ type ConnInfo struct {
 	// none: a flow on the carrier it was meant for.
 	Reason string `json:"reason"`
 	// DecidedBy is local or remote when Reason is set: the side that decided.
-	DecidedBy  string  `json:"decided_by,omitempty"`
+	DecidedBy string `json:"decided_by,omitempty"`
+	// Demoted says why a connection whose carrier is relay has left another one:
+	// a reason of negotiate, [DemotedByOperator] or [DemotedByPeer].
+	Demoted    string  `json:"demoted,omitempty"`
 	TxBytes    uint64  `json:"tx_bytes"`
 	RxBytes    uint64  `json:"rx_bytes"`
 	AgeSeconds float64 `json:"age_seconds"`

@@ -25,6 +25,24 @@ type Control interface {
 	// Try makes a trial's rule count, until end is called. A [TrialError] says
 	// what is wrong with it.
 	Try(t Trial) (end func(), err error)
+	// Drain leaves all new connections native and ends the gateway when those it
+	// carries have ended, at the latest after timeout; 0: the configuration's. The
+	// channel is closed when that is so and the gateway is about to stop. Called
+	// again, the earlier end holds.
+	Drain(timeout time.Duration) (over <-chan struct{}, err error)
+	// Draining tells how far a drain is; nil: there is none.
+	Draining() *DrainInfo
+	// Neighbour describes the datapath to a gateway that is to take over; it fails
+	// if none can.
+	Neighbour() (Neighbour, error)
+	// Yield leaves new connections alone and gives up the ports that only one
+	// gateway of a host can have; TakeBack undoes it, or what of it was done when it
+	// failed. They may take longer than a second.
+	Yield() error
+	TakeBack() error
+	// Demote has connections leave their queue pairs and go on over the relay, and
+	// returns how many it has asked.
+	Demote(q DemoteQuery) int
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
@@ -47,6 +65,7 @@ type Snapshot struct {
 	FlowsTotal map[Carrier]uint64
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
+	Demotions  []DemotionCount
 	BytesTotal map[Carrier]ByteCount
 	// Stalls are flows that were reset because they stood still.
 	Stalls map[Carrier]uint64
@@ -78,6 +97,14 @@ type Snapshot struct {
 type FallbackCount struct {
 	Reason string
 	Side   Side
+	Count  uint64
+}
+
+// DemotionCount counts connections that left a carrier and went on over the relay.
+type DemotionCount struct {
+	Carrier Carrier
+	// Reason is what ConnInfo.Demoted has.
+	Reason string
 	Count  uint64
 }
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // endpoint is one application with what it has sent and the other has not read.
@@ -94,16 +95,23 @@ func drawWires(t *rapid.T) []*fakeWire {
 
 // transferModel runs random writes, reads and half-closes, and then one of the
 // ways in which a connection ends.
-func transferModel(t *rapid.T, p *gatewayPair, kind negotiate.CarrierKind) {
+//
+// With leaving 2 the connection may leave its queue pair on the way, or find it
+// broken; with 0 it does not.
+func transferModel(t *rapid.T, p *gatewayPair, kind negotiate.CarrierKind, leaving int) {
 	c := p.dial(t, kind, drawWires(t)...)
 	defer c.closeApps()
 	es := [2]*endpoint{{pairConn: c}, {pairConn: c, side: 1, next: 77}}
 	for range rapid.IntRange(0, 12).Draw(t, "steps") {
 		side := rapid.IntRange(0, 1).Draw(t, "side")
 		e, other := es[side], es[1-side]
-		switch rapid.IntRange(0, 7).Draw(t, "step") {
+		switch rapid.IntRange(0, 7+leaving).Draw(t, "step") {
 		case 0:
 			e.end(t)
+		case 8:
+			c.demote(side)
+		case 9:
+			c.breakQueuePair(side)
 		case 1, 2, 3:
 			e.write(t, rapid.OneOf(rapid.IntRange(1, 100), rapid.IntRange(1, 600_000)).Draw(t, "n"))
 		default:
@@ -111,6 +119,9 @@ func transferModel(t *rapid.T, p *gatewayPair, kind negotiate.CarrierKind) {
 				require.ErrorIs(t, err, io.EOF)
 			}
 		}
+	}
+	if leaving > 0 && rapid.Bool().Draw(t, "leave at last") {
+		c.demote(rapid.IntRange(0, 1).Draw(t, "who"))
 	}
 	switch rapid.SampledFrom([]string{"close", "close", "reset", "cut", "drain"}).Draw(t, "end") {
 	case "close":
@@ -169,7 +180,7 @@ func TestCarriedModel(t *testing.T) {
 	for _, kind := range rdmaCarriers {
 		t.Run(kind.String(), func(t *testing.T) {
 			p := newGatewayPair(t)
-			rapid.Check(t, func(t *rapid.T) { transferModel(t, p, kind) })
+			rapid.Check(t, func(t *rapid.T) { transferModel(t, p, kind, 0) })
 			p.empty(t)
 		})
 	}
@@ -177,6 +188,39 @@ func TestCarriedModel(t *testing.T) {
 
 func TestRelayModel(t *testing.T) {
 	p := newGatewayPair(t)
-	rapid.Check(t, func(t *rapid.T) { transferModel(t, p, negotiate.CarrierRelay) })
+	rapid.Check(t, func(t *rapid.T) { transferModel(t, p, negotiate.CarrierRelay, 0) })
 	p.empty(t)
+}
+
+// TestDemotedModel: a connection whose queue pair is left or breaks, at any byte,
+// on either side or on both, ends as it would have.
+func TestDemotedModel(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			p := newGatewayPair(t)
+			rapid.Check(t, func(t *rapid.T) { transferModel(t, p, kind, 2) })
+			p.empty(t)
+			for _, g := range p.g {
+				require.NotEmpty(t, g.Snapshot().Demotions)
+			}
+		})
+	}
+}
+
+// demote has one side leave the queue pair, if it has not.
+func (c *pairConn) demote(side int) {
+	f := c.flow[side]
+	f.g.Demote(DemoteQuery{IDs: []uint64{f.id}})
+}
+
+// breakQueuePair moves one side's queue pair to ERR.
+func (c *pairConn) breakQueuePair(side int) {
+	f := c.flow[side]
+	if cr := f.chosen(); cr != nil {
+		cr.s.post(func() {
+			if !cr.closed {
+				_ = cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+			}
+		})
+	}
 }

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -168,16 +170,25 @@ func testStartBehindTeardown(t *testing.T, kind negotiate.CarrierKind) {
 	p.empty(t)
 }
 
-// TestPeerGatewayDies: its flows end at once, and all memory shared with it goes.
-func TestPeerGatewayDies(t *testing.T) {
+// TestPeerHangsUp: a peer whose process lives on and that shares no memory any
+// more keeps its connections, on the relay. All memory shared with it goes.
+func TestPeerHangsUp(t *testing.T) {
 	p := newGatewayPair(t)
 	var conns []*pairConn
+	sent := make([]byte, 8_000_000)
+	for i := range sent {
+		sent[i] = byte(i) + byte(i>>8)
+	}
+	var writes sync.WaitGroup
 	for range 10 {
 		c := p.dial(t, negotiate.CarrierSHM)
-		_, err := c.app[0].Write(make([]byte, 100_000))
-		require.NoError(t, err)
+		writes.Go(func() {
+			_, _ = c.app[0].Write(sent)
+			_ = c.app[0].CloseWrite()
+		})
 		conns = append(conns, c)
 	}
+	time.Sleep(20 * time.Millisecond) // rings and buffers fill up
 	sf := p.g[0].fabrics[0].(*shmFabric)
 	sf.mu.Lock()
 	for _, peer := range sf.peers {
@@ -185,9 +196,25 @@ func TestPeerGatewayDies(t *testing.T) {
 	}
 	sf.mu.Unlock()
 	for _, c := range conns {
-		c.over(t)
+		for _, f := range c.flow {
+			require.Eventually(t, func() bool { return f.info(time.Now()).Carrier == CarrierRelay }, patience, time.Millisecond)
+		}
+		_ = c.app[1].SetReadDeadline(time.Now().Add(patience))
+		got, err := io.ReadAll(c.app[1])
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(sent, got))
+		require.NoError(t, c.app[1].Close())
+		_, err = io.ReadAll(c.app[0])
+		require.NoError(t, err)
+		require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+		for _, f := range c.flow {
+			info := f.info(time.Now())
+			require.Equal(t, CarrierRelay, info.Carrier)
+			require.Contains(t, []string{"device_failed", DemotedByPeer}, info.Demoted)
+		}
 		c.closeApps()
 	}
+	writes.Wait()
 	p.empty(t)
 	for _, g := range p.g {
 		require.Eventually(t, func() bool { return g.pool.Stats().Reserved == 0 }, 30*time.Second, time.Millisecond)
@@ -198,6 +225,7 @@ func TestPeerGatewayDies(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadFull(c.app[1], make([]byte, 1))
 	require.NoError(t, err)
+	require.Equal(t, CarrierShm, c.flow[0].info(time.Now()).Carrier)
 	c.closeApps()
 	c.over(t)
 }
@@ -237,4 +265,69 @@ func TestCloseUnderLoad(t *testing.T) {
 	_, fresh := p.g[1].newFlow(SideClient, conns[0].flow[1].tuple, 9)
 	require.False(t, fresh)
 	p.g[1].close() // again
+}
+
+// TestManyLeaveAtOnce: a device takes all of its connections with it; those of
+// another one go on meanwhile.
+func TestManyLeaveAtOnce(t *testing.T) {
+	const flows = 300
+	p := newGatewayPair(t)
+	busy := p.dial(t, negotiate.CarrierSoft)
+	var conns []*pairConn
+	for range flows {
+		conns = append(conns, p.dial(t, negotiate.CarrierSHM))
+	}
+	for i, c := range conns { // some have something under way
+		if i%3 == 0 {
+			_, err := c.app[i%2].Write(bytes.Repeat([]byte{byte(i)}, 20_000))
+			require.NoError(t, err)
+		}
+	}
+	start := time.Now()
+	require.Equal(t, flows, p.g[0].Demote(DemoteQuery{Carrier: CarrierShm}))
+	var slowest time.Duration
+	buf := make([]byte, 1)
+	left := func() (n int) {
+		for _, g := range p.g {
+			for _, f := range g.all() {
+				if f.info(time.Now()).Carrier == CarrierShm {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for left() > 0 && time.Since(start) < patience {
+		trip := time.Now()
+		_, err := busy.app[0].Write(buf)
+		require.NoError(t, err)
+		_, err = io.ReadFull(busy.app[1], buf)
+		require.NoError(t, err)
+		slowest = max(slowest, time.Since(trip))
+	}
+	require.Zero(t, left())
+	t.Logf("%d connections have left after %v; meanwhile another one waited %v at most", flows, time.Since(start), slowest)
+	require.Less(t, slowest, patience)
+	for i, c := range conns {
+		if i%3 == 0 {
+			got := make([]byte, 20_000)
+			_ = c.app[1-i%2].SetReadDeadline(time.Now().Add(patience))
+			_, err := io.ReadFull(c.app[1-i%2], got)
+			require.NoError(t, err)
+			require.Equal(t, bytes.Repeat([]byte{byte(i)}, 20_000), got)
+		}
+		for side := range 2 {
+			_, err := c.app[side].Write([]byte{byte(side)})
+			require.NoError(t, err)
+			_, err = io.ReadFull(c.app[1-side], buf)
+			require.NoError(t, err)
+			require.Equal(t, byte(side), buf[0])
+		}
+		c.closeApps()
+	}
+	busy.closeApps()
+	for _, c := range append(conns, busy) {
+		require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+	}
+	p.empty(t)
 }

@@ -34,14 +34,22 @@ type fabric interface {
 	// unproved says that the proof of a flow has not come back, and that no other
 	// flow's holds.
 	unproved(c *carry)
-	// answered tells a client's carrier what the ACCEPT of a peer offers.
+	// answered tells a client's carrier what the ACCEPT of a peer offers; nil: the
+	// peer has declined because no carrier can be had.
 	answered(f *flow, a *negotiate.Accept)
 	// started tells that c carries, wireLost that its wire leg broke while it
 	// did. Neither may block.
 	started(c *carry)
 	wireLost(c *carry)
-	// reason names what ended the queue pair of c.
+	// reason names what ended the queue pair of c, survives tells whether the flow
+	// can go on without it: the peer lives, and has not broken the protocol.
 	reason(c *carry, err error) negotiate.Reason
+	survives(c *carry, err error) bool
+	// abandon takes the queue pair from a flow that goes on without it. What was sent
+	// and not consumed stays where it is until sent is called, once; what the peer
+	// may write to is not used again before written is called, at least once. Any
+	// goroutine may call both.
+	abandon(c *carry) (sent, written func())
 	// devices describes what there is.
 	devices() []DeviceInfo
 	// close ends the device; no flow uses it any more.
@@ -55,6 +63,10 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
 		if !f.trial.admits(Carrier(fb.kind().String())) {
+			continue
+		}
+		if f.resting(fb.kind()) {
+			reason = negotiate.ReasonCarrierUnreachable
 			continue
 		}
 		c, offer, err := fb.offer(f, s)
@@ -73,6 +85,12 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 		}
 	}
 	return reason
+}
+
+// resting reports whether a carrier is left alone with the flow's peer. One that is
+// on trial is measured as it is.
+func (f *flow) resting(kind negotiate.CarrierKind) bool {
+	return f.trial == nil && f.g.rests.resting(f.peer(), kind, time.Now())
 }
 
 // strangers are the fabrics by which the peer has to be met before they can answer.
@@ -95,6 +113,10 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 	for _, fb := range f.g.fabrics {
 		from := negotiate.FindCarrier(p.Carriers, fb.kind())
 		if from == nil {
+			continue
+		}
+		if f.resting(fb.kind()) {
+			reason = negotiate.ReasonCarrierUnreachable
 			continue
 		}
 		var c *carry
@@ -136,6 +158,8 @@ func carrierReason(err error) negotiate.Reason {
 		return short
 	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
 		return negotiate.ReasonNoMemory
+	case errors.Is(err, errYielded): // nobody is to remember it
+		return negotiate.ReasonDrained
 	case errors.Is(err, errNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
 		return negotiate.ReasonNoCommonCarrier
 	default:

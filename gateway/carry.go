@@ -33,7 +33,8 @@ type carry struct {
 	arena   *rmb.Arena // of the endpoint
 	rings   ringPlan
 	fitting bool   // memory for another ring is on its way
-	settled func() // after close: frees the endpoint's memory when the peer cannot write to it any more
+	reap    func() // after a region was freed that may have been the peer's last; set if rings can change
+	settled func() // after close, once: frees the endpoint's memory when the peer cannot write to it any more
 	fd      int    // the app leg, -1 until start
 
 	probeLen int // the proof: one full path MTU
@@ -56,7 +57,11 @@ type carry struct {
 	waiting bool   // the app's reset waits for the last bytes
 	hurry   bool   // but no longer
 	legDone bool   // the app leg's kernel has nothing left to deliver
-	closed  bool   // the endpoint is gone
+	closed  bool   // the endpoint is gone, or the flow has left it
+
+	failure  error  // of the queue pair
+	demoting string // the queue pair has failed, and why; the flow leaves it when patience ends
+	patience timer
 
 	stall *stallWatch // nil: nothing is suspected
 }
@@ -72,7 +77,7 @@ func (c *carry) completion(wc *verbs.WC) {
 		if c.report != nil && ev != 0 {
 			c.report(ev)
 		}
-	case ev.Has(rsocket.EventFailed):
+	case ev.Has(rsocket.EventFailed), wc.Status != verbs.WCSuccess:
 		c.broken()
 	default:
 		c.later() // in this turn, behind its other completions: what they brought is written in one piece
@@ -147,12 +152,13 @@ func (c *carry) pumpTx() {
 			c.endTx()
 			return
 		}
-		if err := c.ep.Commit(n); err != nil {
+		err := c.ep.Commit(n)
+		c.f.tx.Add(uint64(n))
+		c.f.reads.Add(1)
+		if err != nil {
 			c.broken()
 			return
 		}
-		c.f.tx.Add(uint64(n))
-		c.f.reads.Add(1)
 		c.s.placer.read(c.fd, n, c.s.now)
 		if n < len(span) && !c.hup {
 			c.readable = false // short: drained, the next byte is a new edge
@@ -205,13 +211,14 @@ func (c *carry) deliver() (taken int) {
 			c.failed, c.writable, c.readable = true, false, true
 			return taken
 		}
-		if err := c.ep.Consume(n); err != nil {
-			c.broken()
-			return taken
-		}
+		err := c.ep.Consume(n)
 		taken += n
 		c.f.rx.Add(uint64(n))
 		c.f.writes.Add(1)
+		if err != nil {
+			c.broken()
+			return taken
+		}
 		if n < len(span) {
 			c.writable = false
 		}
@@ -325,18 +332,6 @@ func (c *carry) settle() {
 	c.f.ctl.legDelivered()
 }
 
-// broken is an error of the queue pair or of the peer's protocol.
-func (c *carry) broken() {
-	if c.rxEnded && c.txEnded && c.f.ctl.delivered() {
-		return // the peer had no reason to stay; the rest is the app leg's kernel's
-	}
-	if c.ep.Err() == nil {
-		c.f.abort(negotiate.ReasonDeviceFailed, false)
-		return
-	}
-	c.f.abort(c.fabric.reason(c, c.ep.Err()), false)
-}
-
 // lastWords gives the application what arrived before the flow was aborted: a
 // server that answers and resets, because it closes with unread bytes, is heard
 // natively too. What the application's kernel does not take at once is lost.
@@ -369,6 +364,7 @@ func (c *carry) close() {
 	if c.fd >= 0 && !c.legDone {
 		c.s.unwatch(c.fd)
 	}
+	c.s.setTimer(&c.patience, time.Time{})
 	delete(c.queue.flows, c.qp.Num())
 	c.s.flush() // the last that was posted leaves as the last that was written natively does
 	if err := errors.Join(c.qp.Close(), c.ep.Close()); err != nil {

@@ -135,7 +135,7 @@ func (c *carry) fitted(r *rmb.Region, err error) {
 	case c.closed || c.ep.SwitchRing(r) != nil:
 		c.free(r)
 		if c.closed {
-			c.settled() // it may have been the peer's last
+			c.reap()
 		}
 	}
 	if !c.closed && c.ep.Err() != nil {

@@ -156,6 +156,7 @@ func (g *gateway) Devices() []DeviceInfo {
 // FlushPeers implements Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.flush()
+	g.rests.flush()
 	g.dgrams.Load().flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.flush())
@@ -252,6 +253,10 @@ func (g *gateway) snapshotCounters(s *Snapshot) {
 	for c, h := range g.count.handshake {
 		s.Handshakes[c] = h.Snapshot()
 	}
+	for k, n := range g.count.demotions {
+		k.Count = n
+		s.Demotions = append(s.Demotions, k)
+	}
 	for k, n := range g.count.fallbacks {
 		s.addFallback(k.reason, k.side, n)
 	}
@@ -264,9 +269,9 @@ func (g *gateway) snapshotFlows(s *Snapshot) {
 			continue
 		}
 		s.Flows[info.Carrier]++
-		b := s.BytesTotal[info.Carrier]
-		b.Tx += info.TxBytes
-		b.Rx += info.RxBytes
+		b, n := s.BytesTotal[info.Carrier], f.carriedBytes()
+		b.Tx += n.Tx
+		b.Rx += n.Rx
 		s.BytesTotal[info.Carrier] = b
 	}
 }

@@ -12,11 +12,12 @@ import (
 type counters struct {
 	mu        sync.Mutex // guards everything below
 	flows     map[Carrier]uint64
-	bytes     map[Carrier]ByteCount // of flows that have ended
+	bytes     map[Carrier]ByteCount // of flows that have ended, or left the carrier
 	fallbacks map[fallbackKey]uint64
 	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
 	handshake map[Carrier]*Histogram
 	stalls    map[Carrier]uint64
+	demotions map[DemotionCount]uint64 // by all but Count
 }
 
 type fallbackKey struct {
@@ -27,6 +28,7 @@ type fallbackKey struct {
 func newCounters() *counters {
 	return &counters{
 		flows: map[Carrier]uint64{}, bytes: map[Carrier]ByteCount{},
+		demotions: map[DemotionCount]uint64{},
 		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[Carrier]*Histogram{},
 		stalls: map[Carrier]uint64{},
 	}
@@ -77,14 +79,26 @@ func (c *counters) stalled(by Carrier) {
 }
 
 // ended adds the bytes of a flow to the totals of its carrier.
-func (c *counters) ended(by Carrier, tx, rx uint64) {
+func (c *counters) ended(by Carrier, n ByteCount) {
 	if by == CarrierNone {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.addLocked(by, n)
+}
+
+func (c *counters) addLocked(by Carrier, n ByteCount) {
 	b := c.bytes[by]
-	b.Tx += tx
-	b.Rx += rx
+	b.Tx += n.Tx
+	b.Rx += n.Rx
 	c.bytes[by] = b
+}
+
+// demoted counts a flow that leaves a carrier, and what that has carried of it.
+func (c *counters) demoted(from Carrier, cause string, n ByteCount) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(from, n)
+	c.demotions[DemotionCount{Carrier: from, Reason: cause}]++
 }

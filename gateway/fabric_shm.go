@@ -28,6 +28,9 @@ const (
 	// reach it, and elsewhereLimit how many of them are known.
 	elsewhereFor   = time.Minute
 	elsewhereLimit = 4096
+	// formerLimit bounds the gateways of one address that were replaced and still
+	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
+	formerLimit = 4
 )
 
 // shmFabric is the shared-memory device for gateways under one kernel. A
@@ -311,18 +314,43 @@ func (*shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 	return c.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn)
 }
 
-// answered implements fabric: a server that carries otherwise and did not attach
-// is not offered memory for a while.
+// answered implements fabric. The offer to an address is of the gateway that has
+// attached: another one that is there now refuses it, and is made an offer of its
+// own. A server that carries otherwise and did not attach is not offered memory for
+// a while.
 func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) {
-	if f.carryOf(negotiate.CarrierSHM) == nil || negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
+	c := f.carryOf(negotiate.CarrierSHM)
+	if c == nil || a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
 		return
 	}
+	p := c.peer.(*shmPeer)
+	gw := p.Gateway() // zero: nobody has attached
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
+		sf.replacedLocked(p)
+		return
+	}
+	if a == nil {
+		return
+	}
 	if len(sf.elsewhere) >= elsewhereLimit {
 		clear(sf.elsewhere)
 	}
 	sf.elsewhere[f.peer()] = time.Now().Add(elsewhereFor)
+}
+
+// replacedLocked forgets the offer that p has taken; p goes on to serve its flows.
+func (sf *shmFabric) replacedLocked(p *shmPeer) {
+	n := 0
+	for _, o := range sf.peers {
+		if o.of == p.of {
+			n++
+		}
+	}
+	if sf.offers[p.of] == p && n <= formerLimit {
+		delete(sf.offers, p.of)
+	}
 }
 
 // warm implements fabric.
@@ -344,7 +372,7 @@ func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
 		return nil, fmt.Errorf("shm: %w", err)
 	}
 	c.fabric, c.peer, c.kind = sf, p, negotiate.CarrierSHM
-	c.settled = func() { sf.release(p, c.ep) }
+	c.settled, c.reap = func() { sf.release(p, c.ep) }, p.reap
 	return c, nil
 }
 
@@ -384,17 +412,56 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 	}
 }
 
-// reason implements fabric.
+// reason implements fabric. After a failure the carrier has to be proved again.
 func (*shmFabric) reason(c *carry, err error) negotiate.Reason {
 	var protocol *rsocket.ProtocolError
+	c.peer.(*shmPeer).warm.Store(false)
 	switch {
 	case errors.As(err, &protocol), errors.Is(c.peer.(*shmPeer).Err(), shm.ErrViolation):
 		return negotiate.ReasonProtocolError
-	case errors.Is(err, rsocket.ErrConnection):
+	case errors.Is(c.peer.(*shmPeer).Err(), shm.ErrDied):
 		return negotiate.ReasonPeerDead
 	default:
 		return negotiate.ReasonDeviceFailed
 	}
+}
+
+// survives implements fabric: the peer's gateway is dead if its process is, and a
+// peer that broke the rules of shared memory is no peer any more.
+func (*shmFabric) survives(c *carry, err error) bool {
+	var protocol *rsocket.ProtocolError
+	down := c.peer.(*shmPeer).Err()
+	return !errors.As(err, &protocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
+}
+
+// abandon implements fabric. The queue pair keeps the peer's ring mapped, which has
+// the tail, and the own ring stays as it is until the peer has taken its own tail
+// out of it: neither can be revoked.
+func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
+	p := c.peer.(*shmPeer)
+	_ = c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+	var halves atomic.Int32
+	half := func() {
+		if halves.Add(1) == 2 {
+			sf.leave(p)
+		}
+		p.reap()
+	}
+	sent = func() {
+		c.s.post(func() {
+			c.s.worksFor(c.f)
+			if err := c.qp.Close(); err != nil {
+				sf.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
+			}
+			half()
+		})
+	}
+	return sent, sync.OnceFunc(func() {
+		p.AfterGrace(func() {
+			_ = c.ep.ReleaseRings()
+			half()
+		})
+	})
 }
 
 // devices implements fabric.

@@ -126,8 +126,8 @@ func TestSoftPortInUse(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 }
 
-// TestSoftGivesUpASilentPeer: its flow ends, and the carrier has to be proved
-// again.
+// TestSoftGivesUpASilentPeer: its flow goes on over the relay, and the carrier has
+// to be proved again.
 func TestSoftGivesUpASilentPeer(t *testing.T) {
 	p := newGatewayPair(t)
 	c := p.dial(t, negotiate.CarrierSoft)
@@ -137,11 +137,16 @@ func TestSoftGivesUpASilentPeer(t *testing.T) {
 	start := time.Now()
 	_, err := c.app[0].Write([]byte("anybody there?"))
 	require.NoError(t, err)
-	_, err = io.ReadAll(c.app[0])
-	require.Error(t, err)
+	_ = c.app[1].SetReadDeadline(time.Now().Add(patience))
+	got := make([]byte, 14)
+	_, err = io.ReadFull(c.app[1], got)
+	require.NoError(t, err)
+	require.Equal(t, "anybody there?", string(got))
 	require.WithinRange(t, time.Now(), start.Add(2*time.Second), start.Add(patience))
+	require.Equal(t, "peer_dead", c.flow[0].info(time.Now()).Demoted)
+	require.Equal(t, DemotedByPeer, c.flow[1].info(time.Now()).Demoted)
+	require.False(t, mine.fabric.warm(mine))
 	c.closeApps()
 	c.over(t)
-	require.Equal(t, "peer_dead", c.flow[0].info(time.Now()).Reason)
-	require.False(t, mine.fabric.warm(mine))
+	p.empty(t)
 }

@@ -124,6 +124,7 @@ func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*car
 	}
 	return &carry{
 		s: s, f: f, queue: q, qp: qp, ep: ep, arena: arena, rings: rings, fd: -1, probeLen: rsocket.MaxProbe,
+		patience: newTimer(nil),
 	}, nil
 }
 

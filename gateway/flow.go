@@ -99,6 +99,8 @@ type flow struct {
 	relay   *relay
 	raw     *rawRelay
 	carrier Carrier
+	demoted string           // why the flow has left its queue pair; empty: it has not
+	booked  ByteCount        // of tx and rx: carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried
 	remote  bool             // the peer decided
 	ended   bool             // teardown has begun: nothing may be added
@@ -252,6 +254,13 @@ func (f *flow) bareSYN() []byte {
 	return pkt
 }
 
+// carriedBytes returns what the flow's present carrier has carried.
+func (f *flow) carriedBytes() ByteCount {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return ByteCount{Tx: f.tx.Load() - f.booked.Tx, Rx: f.rx.Load() - f.booked.Rx}
+}
+
 // info describes the flow for an operator.
 func (f *flow) info(now time.Time) ConnInfo {
 	f.mu.Lock()
@@ -261,6 +270,7 @@ func (f *flow) info(now time.Time) ConnInfo {
 		State: f.getState().String(), Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
+	c.Demoted = f.demoted
 	if f.reason != negotiate.ReasonNone {
 		c.Reason, c.DecidedBy = f.reason.String(), decidedBy(f.remote)
 	}

@@ -109,6 +109,9 @@ func (f *flow) countFallback(r negotiate.Reason) {
 	f.mu.Unlock()
 	if !counted {
 		f.g.count.fallback(r, f.side)
+		if r == negotiate.ReasonAuthFailed {
+			f.g.stranger(f.tuple.Remote.Addr(), f.side)
+		}
 	}
 }
 
@@ -149,7 +152,7 @@ func (f *flow) bury(end End) {
 	f.g.unlink(f)
 	info := f.info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
-	f.g.count.ended(info.Carrier, info.TxBytes, info.RxBytes)
+	f.g.count.ended(info.Carrier, f.carriedBytes())
 	f.g.auto.look(f, true, time.Now())
 	switch end {
 	case "": // recorded elsewhere

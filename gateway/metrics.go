@@ -17,7 +17,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // metricDescs describes all metrics. No label ever holds an address or a
 // port: detail per connection is what conns is for.
 type metricDescs struct {
-	build, mode, flows, flowsTotal, stalls, decisions, fallbacks, handshake, bytes, copied,
+	build, mode, flows, flowsTotal, stalls, decisions, fallbacks, demotions, handshake, bytes, copied,
 	memory, memoryLimit, shares, peers, services, mapEntries, mapCapacity, heartbeat,
 	deviceUp, deviceEvents, panics,
 	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
@@ -32,6 +32,7 @@ func newMetricDescs() metricDescs {
 		stalls:          desc("stalls_total", "Connections reset because they stood still by the fault of a gateway.", "carrier"),
 		decisions:       desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
 		fallbacks:       desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
+		demotions:       desc("demotions_total", "Connections that left a carrier and went on over the relay.", "carrier", "reason"),
 		handshake:       desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
 		bytes:           desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
 		copied:          desc("copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", "carrier"),
@@ -73,7 +74,7 @@ func NewCollector(src MetricsSource, version string) *Collector {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
-		d.build, d.mode, d.flows, d.flowsTotal, d.stalls, d.decisions, d.fallbacks, d.handshake, d.bytes, d.copied,
+		d.build, d.mode, d.flows, d.flowsTotal, d.stalls, d.decisions, d.fallbacks, d.demotions, d.handshake, d.bytes, d.copied,
 		d.memory, d.memoryLimit, d.shares, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents, d.panics,
 		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
 	} {
@@ -154,6 +155,9 @@ func (c *Collector) collectFlows(s Snapshot, e emitter) {
 	}
 	for _, n := range s.Decisions {
 		e.counter(d.decisions, n.Count, string(n.Action), n.Rule)
+	}
+	for _, n := range s.Demotions {
+		e.counter(d.demotions, n.Count, string(n.Carrier), n.Reason)
 	}
 	for _, n := range s.Fallbacks {
 		e.counter(d.fallbacks, n.Count, n.Reason, string(n.Side))

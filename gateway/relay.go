@@ -12,41 +12,32 @@ import (
 )
 
 const (
-	// relayWindow is how many bytes a direction of the relay carrier may be
-	// ahead of the application that consumes them: the first window of both
-	// sides (docs/PROTOCOL.md "Records").
-	relayWindow = 256 << 10
-	// relayChunk is the largest DATA record this side sends.
+	// relayChunk is the largest DATA record this side sends, and smallChunk what
+	// a direction that is idle keeps to read into.
 	relayChunk = 64 << 10
-	// relayUpdate is how much must be consumed before HAVE says so.
-	relayUpdate = relayWindow / 4
+	smallChunk = 4 << 10
 )
 
 // relay carries a flow by DATA records over the wire leg: the refuge when no
-// rdma carrier works. Three goroutines: app to wire, wire to ring, ring to app.
-// The reader of records never waits for the application, so HAVE, END and
-// KEEPALIVE never queue behind it (docs/PROTOCOL.md "Records").
+// rdma carrier works, or works any more. Three goroutines: app to wire, wire to
+// ring, ring to app. The reader of records never waits for the application, so
+// HAVE, END and KEEPALIVE never queue behind it (docs/PROTOCOL.md "Records").
 type relay struct {
 	f      *flow
 	ctx    context.Context
 	cancel context.CancelFunc
+	from   *departure // nil: the flow began here
 
-	wireMu sync.Mutex // orders records on the wire leg, guards cut
+	wireMu sync.Mutex // orders records on the wire leg, guards cut and silent
 	cut    bool       // a record may have been written in part
+	silent bool       // what comes first has not been written yet
 
-	mu   sync.Mutex // guards everything below
-	cond sync.Cond
-	err  bool // the flow is ending
-
-	sent, allowed      uint64 // own direction: sent, and how far DATA may go
-	endSent, endHave   bool
-	ring               []byte // received, not yet written to the app
-	received, consumed uint64
-	reported           uint64 // consumed as of the last HAVE
-	endKnown           bool
-	final              uint64
-	haveSent           bool
-	wireGone           bool
+	mu       sync.Mutex // guards everything below
+	cond     sync.Cond
+	err      bool // the flow is ending
+	books    ledger
+	ring     []byte // received, not yet written to the app
+	wireGone bool
 
 	started atomic.Bool // its app leg is in its hands
 	pushing atomic.Bool // records wait for the wire leg
@@ -54,7 +45,7 @@ type relay struct {
 }
 
 func newRelay(f *flow) *relay {
-	r := &relay{f: f, allowed: relayWindow}
+	r := &relay{f: f, books: newLedger()}
 	r.ctx, r.cancel = context.WithCancel(f.g.ctx)
 	r.cond.L = &r.mu
 	return r
@@ -62,21 +53,77 @@ func newRelay(f *flow) *relay {
 
 // start begins to relay; rest are the first bytes of the peer's records.
 func (r *relay) start(leg *appLeg, rest []byte) {
+	r.prepare()
+	r.f.g.wg.Add(3)
+	go r.fromApp(leg)
+	go r.fromWire(negotiate.RecordReader{}, rest)
+	go r.toApp(leg)
+	r.started.Store(true)
+}
+
+// resume goes on where a queue pair was left; shut tells that the application has
+// been told that nothing more comes. The caller has one hold on the gateway, which
+// is the relay's from here on.
+func (r *relay) resume(leg *appLeg, d *departure, shut bool) {
+	r.prepare()
+	r.wireMu.Lock()
+	if n, err := r.f.wire.Write(d.first); err == nil { // at once, if it can be
+		d.first = d.first[n:]
+	}
+	r.silent = len(d.first) > 0
+	r.wireMu.Unlock()
+	r.mu.Lock()
+	d.sent = sync.OnceFunc(d.sent)
+	r.from, r.books = d, d.books
+	ending := r.err
+	r.mu.Unlock()
+	if ending { // the flow has ended meanwhile, and stop knew nothing of it
+		d.written()
+	}
+	leg.shut.Store(shut)
+	r.f.g.wg.Add(1)
+	go r.fromWire(d.reader, d.rest)
+	go r.arrive(leg)
+}
+
+func (r *relay) prepare() {
 	r.f.wire.QuickACK()
 	askLeg(r.f.wire)
 	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
-	r.f.g.wg.Add(3)
-	go r.fromApp(leg)
-	go r.fromWire(rest)
-	go r.toApp(leg)
+}
+
+// arrive says to the peer where the flow stands and then relays. Whatever the end
+// of it, the tail is needed no more.
+func (r *relay) arrive(leg *appLeg) {
+	defer r.f.g.wg.Done()
+	defer r.from.sent()
+	defer r.f.contain()
+	if !r.arriveFirst() {
+		r.lost()
+	}
+	if leg.forRelay() != nil { // the flow has ended, or there is no descriptor left
+		r.f.abort(negotiate.ReasonDeviceFailed, false)
+		return
+	}
 	r.started.Store(true)
+	r.f.g.wg.Add(1)
+	go r.toApp(leg)
+	r.pumpApp(leg)
+}
+
+// arriveFirst writes what comes before all other records.
+func (r *relay) arriveFirst() bool {
+	r.wireMu.Lock()
+	defer r.wireMu.Unlock()
+	r.silent = false
+	return len(r.from.first) == 0 || r.sendLocked(r.from.first)
 }
 
 // stop ends the goroutines; teardown closes what else they wait for. With a
 // reason the peer is told, if that can be done at once.
 func (r *relay) stop(why negotiate.Reason) {
 	if why != negotiate.ReasonNone && r.wireMu.TryLock() {
-		if !r.cut {
+		if !r.cut && !r.silent {
 			_, _ = r.f.wire.Write(negotiate.AppendAbort(nil, why))
 		}
 		r.cut = true
@@ -85,97 +132,179 @@ func (r *relay) stop(why negotiate.Reason) {
 	r.cancel()
 	r.mu.Lock()
 	r.err = true
+	from := r.from
 	r.mu.Unlock()
 	r.cond.Broadcast()
+	if from != nil {
+		from.written()
+	}
 }
 
-// fromApp reads the application and sends DATA, then END.
+// outgoing is what the direction to the wire does next.
+type outgoing uint8
+
+const (
+	stopSending outgoing = iota
+	sendTail
+	leaveTail // all of the tail was sent
+	sendApp
+	finishSending // the direction has ended
+)
+
 func (r *relay) fromApp(leg *appLeg) {
 	defer r.f.g.wg.Done()
 	defer r.f.contain()
-	buf := make([]byte, negotiate.DataHeaderLen+relayChunk)
+	r.pumpApp(leg)
+}
+
+// pumpApp sends what the queue pair had sent and the peer has not got, then what
+// the application writes, then END.
+func (r *relay) pumpApp(leg *appLeg) {
+	var buf []byte
+	left := r.from == nil
 	for {
-		room := r.awaitRoom()
-		if room == 0 {
+		next, offset, room := r.awaitRoom(left)
+		switch next {
+		case stopSending:
 			return
-		}
-		n, err := leg.conn.Read(buf[negotiate.DataHeaderLen : negotiate.DataHeaderLen+min(room, relayChunk)])
-		r.f.step(stepRelay)
-		if n > 0 && !r.sendData(buf, n) {
-			return
-		}
-		if errors.Is(err, io.EOF) && !leg.wasReset() {
-			r.mu.Lock()
-			r.endSent = true
-			final := r.sent
-			r.mu.Unlock()
-			r.f.to(StateClosing)
-			r.send(negotiate.AppendEnd(nil, final))
+		case sendTail:
+			if buf = grown(buf, room); !r.resend(buf, offset, room) {
+				return
+			}
+		case leaveTail:
+			left = true
+			r.from.sent()
+			r.send(negotiate.AppendDemoteDone(nil)) // the peer's memory is needed no more
+		case sendApp:
+			if buf == nil {
+				buf = make([]byte, negotiate.DataHeaderLen+smallChunk)
+			}
+			n, more := r.forward(leg, buf, room)
+			if !more {
+				return
+			}
+			if n == len(buf)-negotiate.DataHeaderLen {
+				buf = grown(buf, relayChunk)
+			}
+		case finishSending:
 			r.settle(leg)
-			return
-		}
-		if err != nil {
-			r.f.abort(negotiate.ReasonNone, false)
 			return
 		}
 	}
 }
 
-// awaitRoom waits for the peer's window; 0 means the flow is ending.
-func (r *relay) awaitRoom() int {
+// grown returns a buffer for header and n bytes of DATA.
+func grown(buf []byte, n int) []byte {
+	if len(buf) >= negotiate.DataHeaderLen+n {
+		return buf
+	}
+	return make([]byte, negotiate.DataHeaderLen+n)
+}
+
+// awaitRoom waits until something is to be done, and says where and how much may
+// be sent; left tells that the tail is done with.
+func (r *relay) awaitRoom(left bool) (next outgoing, offset uint64, room int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.sent == r.allowed && !r.err {
+	for {
+		b := &r.books
+		room = int(min(b.room(), relayChunk))
+		switch {
+		case r.err:
+			return stopSending, 0, 0
+		case !left && b.left():
+			return leaveTail, 0, 0
+		case left && b.ended, r.wireGone: // in order: otherwise the flow has ended
+			return finishSending, 0, 0
+		case room > 0 && b.tail():
+			return sendTail, b.sent, int(min(uint64(room), b.read-b.sent))
+		case room > 0:
+			return sendApp, b.sent, room
+		}
 		r.cond.Wait()
 	}
-	if r.err {
-		return 0
+}
+
+// resend sends up to n bytes of the tail.
+func (r *relay) resend(buf []byte, offset uint64, n int) bool {
+	n = copy(buf[negotiate.DataHeaderLen:negotiate.DataHeaderLen+n], r.from.tail(offset))
+	if n == 0 { // the only copy is gone
+		r.f.abort(negotiate.ReasonLostBytes, false)
+		return false
 	}
-	return int(min(r.allowed-r.sent, relayChunk))
+	return r.sendData(buf, n)
+}
+
+// forward sends what the application writes, or its end; false: the flow has ended.
+func (r *relay) forward(leg *appLeg, buf []byte, room int) (n int, more bool) {
+	const head = negotiate.DataHeaderLen
+	n, err := leg.conn.Read(buf[head:min(len(buf), head+room)])
+	r.f.step(stepRelay)
+	if n > 0 {
+		r.f.tx.Add(uint64(n))
+		if !r.sendData(buf, n) {
+			return n, false
+		}
+	}
+	if errors.Is(err, io.EOF) && !leg.wasReset() {
+		r.mu.Lock()
+		r.books.ended = true
+		final := r.books.read
+		r.mu.Unlock()
+		r.f.to(StateClosing)
+		r.send(negotiate.AppendEnd(nil, final)) // if the wire leg is gone, awaitRoom knows
+		return n, true
+	}
+	if err != nil {
+		r.f.abort(negotiate.ReasonNone, false)
+		return n, false
+	}
+	return n, true
 }
 
 func (r *relay) sendData(buf []byte, n int) bool {
 	r.mu.Lock()
-	offset := r.sent
-	r.sent += uint64(n)
+	offset := r.books.send(n)
 	r.mu.Unlock()
-	r.f.tx.Add(uint64(n))
 	negotiate.AppendDataHeader(buf[:0], offset, n)
 	return r.send(buf[:negotiate.DataHeaderLen+n])
 }
 
 // send writes records to the wire leg, which the peer always reads.
 func (r *relay) send(b []byte) bool {
-	cut := r.write(b)
-	if cut {
+	ok := r.write(b)
+	if !ok {
 		r.lost()
 	}
-	return !cut
+	return ok
 }
 
-func (r *relay) write(b []byte) (cut bool) {
+func (r *relay) write(b []byte) bool {
 	r.wireMu.Lock()
 	defer r.wireMu.Unlock()
+	return r.sendLocked(b)
+}
+
+func (r *relay) sendLocked(b []byte) bool {
 	if r.cut {
-		return true
+		return false
 	}
 	r.cut = true // unless all of it is written
 	r.pushing.Store(true)
 	_, err := r.f.wire.WriteContext(r.ctx, b)
 	r.pushing.Store(false)
 	r.cut = err != nil
-	return r.cut
+	return !r.cut
 }
 
 // fromWire reads records until the wire leg ends.
-func (r *relay) fromWire(rest []byte) {
+func (r *relay) fromWire(reader negotiate.RecordReader, rest []byte) {
 	defer r.f.g.wg.Done()
 	defer r.f.contain()
-	var reader negotiate.RecordReader
 	if !r.parse(&reader, rest) {
 		return
 	}
-	buf := make([]byte, relayChunk)
+	buf := make([]byte, smallChunk)
 	for {
 		n, err := r.f.wire.ReadContext(r.ctx, buf)
 		if err != nil {
@@ -184,6 +313,9 @@ func (r *relay) fromWire(rest []byte) {
 		}
 		if !r.parse(&reader, buf[:n]) {
 			return
+		}
+		if n == len(buf) && n < relayChunk {
+			buf = make([]byte, relayChunk)
 		}
 	}
 }
@@ -196,54 +328,29 @@ func (r *relay) parse(reader *negotiate.RecordReader, b []byte) bool {
 			return false
 		}
 		b = b[n:]
-		switch {
-		case rec.Type == 0:
+		if rec.Type == 0 {
 			return true
-		case rec.Type == negotiate.RecordAbort:
-			r.f.abort(rec.Reason, true)
+		}
+		if why := r.record(rec); why != negotiate.ReasonNone {
+			r.f.abort(why, rec.Type == negotiate.RecordAbort)
 			return false
-		case !r.record(rec):
-			r.f.abort(negotiate.ReasonProtocolError, false)
-			return false
+		}
+		if rec.Type == negotiate.RecordDemoteDone {
+			r.from.written()
 		}
 	}
 }
 
-// record acts on one record; false is a violation.
-func (r *relay) record(rec negotiate.Record) bool {
+// record acts on one record; another reason than none ends the flow.
+func (r *relay) record(rec negotiate.Record) negotiate.Reason {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.cond.Broadcast()
-	switch rec.Type {
-	case negotiate.RecordData:
-		return r.dataLocked(rec)
-	case negotiate.RecordEnd:
-		if r.endKnown && r.final != rec.Offset || rec.Offset < r.received {
-			return false
-		}
-		r.endKnown, r.final = true, rec.Offset
-	case negotiate.RecordHave:
-		if rec.Offset > r.sent {
-			return false
-		}
-		r.allowed = max(r.allowed, rec.Offset+rec.Window)
-		r.endHave = r.endHave || r.endSent && rec.Offset == r.sent
-	case negotiate.RecordAbort, negotiate.RecordKeepalive:
-	case negotiate.RecordDemote, negotiate.RecordDemoteDone:
-		return false // nothing to demote: this flow has no queue pair
+	why := r.books.record(rec)
+	if why == negotiate.ReasonNone && rec.Type == negotiate.RecordData {
+		r.ring = append(r.ring, rec.Payload...)
 	}
-	return true
-}
-
-// dataLocked takes payload; beyond the window or out of order is a violation.
-func (r *relay) dataLocked(rec negotiate.Record) bool {
-	end := rec.Offset + uint64(len(rec.Payload))
-	if rec.Offset != r.received || end > r.reported+relayWindow || r.endKnown && end > r.final {
-		return false
-	}
-	r.ring = append(r.ring, rec.Payload...)
-	r.received = end
-	return true
+	return why
 }
 
 // toApp writes to the application and reports what it has taken.
@@ -267,7 +374,7 @@ func (r *relay) toApp(leg *appLeg) {
 		spare = b[:0]
 	}
 	r.mu.Lock()
-	ending, final := r.err, r.final
+	ending, final := r.err, r.books.final
 	r.mu.Unlock()
 	if ending {
 		return
@@ -276,7 +383,7 @@ func (r *relay) toApp(leg *appLeg) {
 	r.f.to(StateClosing)
 	if r.send(negotiate.AppendHave(nil, final, 0)) {
 		r.mu.Lock()
-		r.haveSent = true
+		r.books.told = true
 		r.mu.Unlock()
 		r.cond.Broadcast()
 	}
@@ -287,7 +394,7 @@ func (r *relay) toApp(leg *appLeg) {
 func (r *relay) awaitData(spare []byte) ([]byte, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.ring) == 0 && !r.err && !r.delivered() {
+	for len(r.ring) == 0 && !r.err && !r.books.delivered() {
 		r.cond.Wait()
 	}
 	if r.err || len(r.ring) == 0 {
@@ -298,34 +405,27 @@ func (r *relay) awaitData(spare []byte) ([]byte, bool) {
 	return b, true
 }
 
-// delivered: the application has everything the peer sent. Callers hold mu.
-func (r *relay) delivered() bool { return r.endKnown && r.consumed == r.final }
-
 // settled: both directions are over, as far as this side can know. Callers hold
 // mu.
 func (r *relay) settled() bool {
-	return r.endHave && (r.haveSent || r.wireGone && r.delivered())
+	return r.books.taken && (r.books.told || r.wireGone && r.books.delivered())
 }
 
 // consume returns a HAVE when enough was taken to be worth one.
 func (r *relay) consume(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.consumed += uint64(n)
-	if r.consumed-r.reported < relayUpdate {
+	if !r.books.consume(n) {
 		return nil
 	}
-	r.reported = r.consumed
-	return negotiate.AppendHave(nil, r.consumed, relayWindow)
+	return negotiate.AppendHave(nil, r.books.consumed, relayWindow)
 }
 
-// lost is the end of the wire leg: after END from both sides it is the
-// client's goodbye, before it an abort.
+// lost is the end of the wire leg.
 func (r *relay) lost() {
 	r.mu.Lock()
-	orderly := r.endSent && r.endKnown && r.received == r.final
+	orderly := r.books.lost()
 	r.wireGone = true
-	r.endHave = r.endHave || orderly
 	r.mu.Unlock()
 	r.cond.Broadcast()
 	if !orderly {

@@ -64,10 +64,12 @@ func (f *flow) pumps() (*carry, *relay, *appLeg) {
 	switch {
 	case f.ended:
 		return nil, nil, nil
+	case f.relay != nil && !f.relay.started.Load(): // it is about to begin
+		return nil, nil, nil
+	case f.relay != nil:
+		return nil, f.relay, f.leg
 	case f.picked != nil:
 		return f.picked, nil, nil
-	case f.relay != nil && f.relay.started.Load():
-		return nil, f.relay, f.leg
 	default:
 		return nil, nil, nil
 	}

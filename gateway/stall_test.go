@@ -101,18 +101,23 @@ func TestStuckDirections(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.rx.stuck(c.leg), what)
 	}
+	books := func(sent, allowed, read uint64) ledger { return ledger{sent: sent, allowed: allowed, read: read} }
+	left := ledger{peer: peerLeft, demoted: true, read: 5}
 	for what, c := range map[string]struct {
 		st     relayStand
 		leg    legReady
 		tx, rx bool
 	}{
-		"idle":                      {relayStand{sent: 5, allowed: 9}, legReady{writable: true}, false, false},
-		"the window is closed":      {relayStand{sent: 9, allowed: 9}, ready, false, false},
-		"bytes and room":            {relayStand{sent: 5, allowed: 9}, ready, true, false},
-		"no record leaves":          {relayStand{sent: 9, allowed: 9, pushing: true}, shut, true, false},
-		"the application reads not": {relayStand{received: 5, consumed: 1}, shut, false, false},
-		"it would":                  {relayStand{received: 5, consumed: 1, txEnded: true}, ready, false, true},
-		"all over":                  {relayStand{received: 5, consumed: 5, txEnded: true, rxEnded: true}, ready, false, false},
+		"idle":                      {relayStand{books: books(5, 9, 5)}, legReady{writable: true}, false, false},
+		"the window is closed":      {relayStand{books: books(9, 9, 9)}, ready, false, false},
+		"bytes and room":            {relayStand{books: books(5, 9, 5)}, ready, true, false},
+		"a tail and room":           {relayStand{books: books(5, 9, 7)}, shut, true, false},
+		"a tail and no answer":      {relayStand{books: left}, shut, true, false},
+		"no record leaves":          {relayStand{books: books(9, 9, 9), pushing: true}, shut, true, false},
+		"the application reads not": {relayStand{books: ledger{received: 5, consumed: 1}}, shut, false, false},
+		"it would":                  {relayStand{books: ledger{received: 5, consumed: 1, ended: true}}, ready, false, true},
+		"all over":                  {relayStand{books: ledger{received: 5, consumed: 5, ended: true}}, ready, false, false},
+		"the flow ends":             {relayStand{books: ledger{received: 5, consumed: 1, sent: 1, allowed: 9}, over: true}, ready, false, false},
 	} {
 		require.Equal(t, c.tx, c.st.txStuck(c.leg), what)
 		require.Equal(t, c.rx, c.st.rxStuck(c.leg), what)

@@ -28,13 +28,17 @@ type wireControl struct {
 	out     []byte     // records not yet taken by the wire leg
 	reader  negotiate.RecordReader
 	reading bool     // CONFIRM has passed: what comes now are records
-	over    bool     // the flow has ended
+	over    bool     // the flow has ended, or the wire leg is the relay's
+	wanted  string   // the queue pair is to be left as soon as records are read, and why
+	left    bool     // DEMOTE was read
+	rest    []byte   // behind it: the relay's
 	then    []func() // decided under mu, done by unlock
 
 	endSent, endGot   bool
 	haveSent, haveGot bool
 	final             uint64 // of the own direction, when endSent
 	legDone, wireGone bool
+	gone              bool // the wire leg is the relay's
 
 	owed      bool   // HAVE is not yet among out
 	received  uint64 // of the peer's direction, when haveSent
@@ -64,6 +68,9 @@ func (c *wireControl) first(rest []byte) {
 	defer c.unlock()
 	c.reading = true
 	c.parse(rest)
+	if cause := c.wanted; cause != "" && !c.left && !c.over {
+		c.then = append(c.then, func() { c.f.chosen().demote(cause) })
+	}
 }
 
 // unlock gives mu back and then does what was decided under it: that comes back
@@ -140,7 +147,7 @@ func (c *wireControl) service() {
 	}
 	c.payHave()
 	c.flush()
-	for c.reading && !c.wireGone && !c.over {
+	for c.reading && !c.left && !c.wireGone && !c.over {
 		n, err := c.f.wire.Read(scratch)
 		if errors.Is(err, netstack.ErrWouldBlock) {
 			break
@@ -216,14 +223,14 @@ func (c *wireControl) stop(r negotiate.Reason) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	if r != negotiate.ReasonNone && !c.wireGone && len(c.out) == 0 {
+	if r != negotiate.ReasonNone && !c.wireGone && !c.gone && len(c.out) == 0 {
 		_, _ = c.f.wire.Write(negotiate.AppendAbort(nil, r))
 	}
 }
 
 // parse cuts b into records and acts on each.
 func (c *wireControl) parse(b []byte) {
-	for !c.over {
+	for !c.over && !c.left {
 		rec, n, err := c.reader.Next(b)
 		if err != nil {
 			c.abort(negotiate.ReasonProtocolError, false)
@@ -233,7 +240,44 @@ func (c *wireControl) parse(b []byte) {
 		if rec.Type == 0 {
 			return
 		}
+		if rec.Type == negotiate.RecordDemote {
+			c.leaving(b)
+			return
+		}
 		c.record(rec)
+	}
+}
+
+// leaving is DEMOTE, with what came behind it: the relay will look at that.
+func (c *wireControl) leaving(rest []byte) {
+	c.left, c.rest = true, append([]byte(nil), rest...)
+	c.then = append(c.then, func() { c.f.chosen().demote(DemotedByPeer) })
+}
+
+// mayLeave reports whether the wire leg holds records by now. If not, begin will
+// have the flow leave its queue pair.
+func (c *wireControl) mayLeave(cause string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reading {
+		c.wanted = cause
+	}
+	return c.reading && !c.over
+}
+
+// leave gives the wire leg to a relay: nothing is read or written here any more.
+func (c *wireControl) leave(d *departure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over, c.gone = true, true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	d.reader, d.rest, d.first = c.reader, c.rest, c.out
+	c.out, c.rest = nil, nil
+	d.books.taken = c.haveGot
+	if c.left {
+		d.books.peer = peerLeft
 	}
 }
 
@@ -255,7 +299,8 @@ func (c *wireControl) record(rec negotiate.Record) {
 	case negotiate.RecordAbort:
 		c.abort(rec.Reason, true)
 	case negotiate.RecordKeepalive:
-	case negotiate.RecordData, negotiate.RecordDemote, negotiate.RecordDemoteDone:
+	case negotiate.RecordDemote: // see leaving
+	case negotiate.RecordData, negotiate.RecordDemoteDone:
 		c.abort(negotiate.ReasonProtocolError, false)
 	}
 }

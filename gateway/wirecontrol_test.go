@@ -64,18 +64,28 @@ func TestHostileRecords(t *testing.T) {
 	common := map[string][]byte{
 		"unknown type": {99, 0, 0, 0, 0, 0, 0, 0},
 		"two ends":     cat(end(nil, 5), end(nil, 6)),
-		"demote":       negotiate.AppendDemote(nil),
 		"demote done":  negotiate.AppendDemoteDone(nil),
 		"abort 0":      {6, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0},
 	}
+	demote, done, data := negotiate.AppendDemote(nil), negotiate.AppendDemoteDone(nil), append(negotiate.AppendDataHeader(nil, 0, 1), 'x')
 	relay := map[string][]byte{
+		"demote":               demote,
 		"have of nothing sent": have(nil, 1, 0),
 		"gap":                  append(negotiate.AppendDataHeader(nil, 1, 1), 'x'),
 		"behind the end":       cat(end(nil, 0), append(negotiate.AppendDataHeader(nil, 0, 1), 'x')),
 		"end before the data":  cat(append(negotiate.AppendDataHeader(nil, 0, 2), "xy"...), end(nil, 1)),
 	}
 	rdma := map[string][]byte{
-		"data": append(negotiate.AppendDataHeader(nil, 0, 1), 'x'),
+		"data":                    data,
+		"demote twice":            cat(demote, demote),
+		"demote twice, later":     cat(demote, have(nil, 0, 9), demote),
+		"data before have":        cat(demote, data),
+		"done before have":        cat(demote, done),
+		"done twice":              cat(demote, have(nil, 0, 9), done, done),
+		"have of nothing sent":    cat(demote, have(nil, 1, 9)),
+		"gap":                     cat(demote, have(nil, 0, 9), negotiate.AppendDataHeader(nil, 1, 1), []byte("x")),
+		"another end":             cat(end(nil, 1), demote, have(nil, 0, 9), end(nil, 0)),
+		"behind the end, by data": cat(demote, have(nil, 0, 9), end(nil, 0), data),
 	}
 	for kind, more := range map[negotiate.CarrierKind]map[string][]byte{negotiate.CarrierSHM: rdma, negotiate.CarrierRelay: relay} {
 		for _, cases := range []map[string][]byte{common, more} {

@@ -56,8 +56,12 @@ func connRows(conns []gateway.ConnInfo, ended, noHeader bool) [][]string {
 	return rows
 }
 
-// reasonCell is the reason with the side that decided, in one field.
+// reasonCell is the reason with the side that decided, in one field, or else why
+// the connection has left its first carrier.
 func reasonCell(c gateway.ConnInfo) string {
+	if c.Reason == "" && c.Demoted != "" {
+		return fmt.Sprintf("demoted(%s)", c.Demoted)
+	}
 	if c.Reason == "" || c.DecidedBy == "" {
 		return c.Reason
 	}

@@ -2,7 +2,7 @@
 //
 // It exists to turn command lines into calls of package gateway: one file per
 // verb, no logic of its own. Nouns (status, conns, peers, codes, version) never
-// change anything; verbs (up, off, on, check, cleanup, peers flush) may. Data
+// change anything; verbs (up, off, on, demote, check, cleanup, peers flush) may. Data
 // goes to standard output, everything else to standard error, and the exit
 // status is one of a documented set (see exit.go).
 //

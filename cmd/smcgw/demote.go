@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newDemote(e *env) *cobra.Command {
+	var q gateway.DemoteQuery
+	c := &cobra.Command{
+		Use:   "demote [ID...]",
+		Short: "Have carried connections go on over the relay",
+		Long: `Demote takes connections from their queue pairs: they go on, without losing a byte,
+over the connection between the gateways that TCP's own addresses name ("relay").
+That is final for a connection; new ones are carried as before. IDs are those of
+"smcgw conns". With --carrier only connections of that carrier leave it.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, arg := range args {
+				id, err := strconv.ParseUint(arg, 10, 64)
+				if err != nil {
+					return usagef("%q is no id of a connection", arg)
+				}
+				q.IDs = append(q.IDs, id)
+			}
+			if !q.All && len(q.IDs) == 0 && q.Carrier == "" {
+				return usagef("name connections, --carrier or --all")
+			}
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			res, err := c.Demote(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return e.done(res)
+		},
+	}
+	c.Flags().BoolVar(&q.All, "all", false, "all connections")
+	c.Flags().StringVar((*string)(&q.Carrier), "carrier", "", "those of a carrier: rdma-shm or rdma-soft")
+	return withSocket(e, verb(e, c))
+}

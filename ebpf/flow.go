@@ -250,7 +250,7 @@ type SweepLimits struct {
 	// Waiting is the age from which Stuck is called, behind the sweep, with the
 	// entries whose connection waits for user space to do the next step: those in
 	// negotiating, completing and wire. Should user space not know of one, since the
-	// segment was lost on the way to it, nobody else ends the wait. Default: 2s.
+	// segment was lost on the way to it, nobody else removes it. Default: 30s.
 	Waiting time.Duration
 	Stuck   func(Flow) // may be nil
 }
@@ -283,7 +283,7 @@ func orDefault(v, def time.Duration) time.Duration {
 // that wait for nobody.
 func (l SweepLimits) waiting(s State) time.Duration {
 	if l.Stuck != nil && (s == StateNegotiating || s == StateCompleting || s == StateWire) {
-		return orDefault(l.Waiting, 2*time.Second)
+		return orDefault(l.Waiting, 30*time.Second)
 	}
 	return 0
 }

@@ -109,6 +109,9 @@ func (f *flow) countFallback(r negotiate.Reason) {
 	f.mu.Unlock()
 	if !counted {
 		f.g.count.fallback(r, f.side)
+		if r == negotiate.ReasonAuthFailed {
+			f.g.stranger(f.tuple.Remote.Addr(), f.side)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ var errRestart = errors.New("takes a restart")
 // reloadable empties what a running gateway can change; what is left of two
 // configurations must be the same.
 func (c Config) reloadable() Config {
-	c.Mode, c.Policy = "", nil
+	c.Mode, c.Policy, c.Security = "", nil, Security{}
 	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
 	return c
 }
@@ -51,6 +51,8 @@ func (c Config) checkReload(next Config, datagrams bool) error {
 		refuse(true, "%s", field)
 	}
 	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
+	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
+		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
 	hasAuto := func(c Config) bool {
 		return slices.ContainsFunc(c.Policy, func(r Rule) bool { return r.Action == ActionAuto })
 	}

@@ -21,7 +21,7 @@ func TestReload(t *testing.T) {
 	next := g.cfg
 	next.Mode = ModeObserve
 	next.Policy = []Rule{{Name: "web", Match: Match{Ports: []uint16{80}}, Action: ActionAccelerate}}
-	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Second
+	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Millisecond
 	require.NoError(t, g.reload(next))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
@@ -44,11 +44,12 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	before := g.live.Load()
 	for name, edit := range map[string]func(*Config){
-		"carriers":         func(c *Config) { c.Carriers = []DeviceKind{DeviceSoft} },
-		"shm_dir":          func(c *Config) { c.ShmDir = "/elsewhere" },
-		"limits":           func(c *Config) { c.Limits.Memory++ },
-		"limits.max_flows": func(c *Config) { c.Limits.MaxFlows++ },
-		"action auto":      func(c *Config) { c.Policy = []Rule{{Name: "a", Action: ActionAuto}} },
+		"carriers":          func(c *Config) { c.Carriers = []DeviceKind{DeviceSoft} },
+		"shm_dir":           func(c *Config) { c.ShmDir = "/elsewhere" },
+		"limits":            func(c *Config) { c.Limits.Memory++ },
+		"limits.max_flows":  func(c *Config) { c.Limits.MaxFlows++ },
+		"handshake_timeout": func(c *Config) { c.Limits.HandshakeTimeout++ },
+		"action auto":       func(c *Config) { c.Policy = []Rule{{Name: "a", Action: ActionAuto}} },
 		"carries datagrams": func(c *Config) {
 			c.Policy = []Rule{{Name: "d", Match: Match{Proto: ProtoUDP, Ports: []uint16{5353}}, Action: ActionAccelerate}}
 		},

@@ -1,32 +1,14 @@
 package gateway
 
-import (
-	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/negotiate"
-)
+import "github.com/smcgw/smcgw/ebpf"
 
-// stuck is told of an entry whose connection has waited for a while for the next
-// step of a handshake. Where there is a flow, that has its own deadlines. Where
-// there is none, what should have told us was lost (the queue of a TUN was full):
-// the programs drop the retransmissions of its SYN, so the connection is given
-// back, or its entry removed where the client sees to that itself.
+// stuck is told of an entry whose connection has waited for long for the next step
+// of a handshake. Where there is a flow, that has its own deadlines. Where there is
+// none, the packet that should have made one was lost on the way to us (the queue
+// of a TUN was full). Its application has connected natively meanwhile or given
+// up, and nothing but this ends the entry.
 func (g *gateway) stuck(e ebpf.Flow) {
-	t := Tuple(e.Tuple)
-	if f := g.find(t); f != nil && f.isn == e.ISN {
-		return
+	if f := g.find(Tuple(e.Tuple)); f == nil || f.isn != e.ISN {
+		_ = g.steer.Delete(e.Tuple, e.ISN, e.State) // what has changed meanwhile is not stuck
 	}
-	if e.Side == ebpf.SideServer {
-		_ = g.steer.Delete(e.Tuple, e.ISN, ebpf.StateWire)
-		return
-	}
-	if !g.hold() {
-		return
-	}
-	f, fresh := g.newFlow(SideClient, t, e.ISN) // from here on a late SYN-ACK finds a flow
-	if !fresh {
-		g.wg.Done()
-		return
-	}
-	f.syn, f.nonce = e.SYN, e.Nonce
-	go f.releaseEarly(negotiate.ReasonHandshakeTimeout)
 }

@@ -11,6 +11,8 @@ type ServerConfig struct {
 	Keys Keys
 	// Binding names the connection.
 	Binding Binding
+	// Seen is shared by all servers of a gateway; nil: recorded PROPOSALs are told by Binding alone.
+	Seen *Seen
 }
 
 // Server is the server's side of one handshake, from the third ACK to the client's last word.

@@ -27,7 +27,7 @@ func (s *site) process() {
 	t, rng := s.t, matrix.Rand(s.t)
 	rounds := 5
 	if matrix.Whole() {
-		rounds = 120
+		rounds = 30
 	}
 	ends := map[string]int{}
 	for range rounds {

@@ -82,6 +82,7 @@ type faultWorld struct {
 	g      *gw
 	daemon int
 	hit    time.Time
+	admins map[*testnet.Host]*gateway.AdminClient // one each: the gateway bounds their connections
 }
 
 func testFaultProcess(t *testing.T, c processCell, total *tally) {

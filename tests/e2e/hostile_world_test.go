@@ -153,9 +153,11 @@ func (s *site) honest() {
 					return
 				}
 				s.n.result(e)
-				if err != nil {
+				if err != nil && e.Failed == 0 { // it said nothing
 					s.n.add(0, 0, 1)
-					s.t.Logf("honest flows: %v: %+v", err, e)
+				}
+				if err != nil || e.Failed > 0 {
+					s.world.t.Logf("%s honest flows: %v: %+v", time.Now().Format(time.TimeOnly), err, e)
 				}
 			}
 		})

@@ -35,6 +35,7 @@ const (
 	mss        = 1400
 	wireTurn   = 20 * time.Millisecond
 	resendTime = 300 * time.Millisecond
+	closeTime  = 10 * time.Second
 )
 
 // Wire is a TCP connection made by hand, whose first segments carry offer and
@@ -270,14 +271,16 @@ func (w *Wire) endLocked(err error) {
 // Local is the address of this side.
 func (w *Wire) Local() netip.AddrPort { return w.local }
 
-// Close resets the connection and ends the goroutine.
+// Close resets the connection and ends the goroutine. A reset counts only where
+// the peer's stream has got to, so what was written is acknowledged first.
 func (w *Wire) Close() error {
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
 		return nil
 	}
-	w.sendLocked(segment{seq: w.una + uint32(len(w.unacked)), ack: w.rcv, flags: flagRST | flagACK})
+	w.waitLocked(closeTime, func() bool { return len(w.unacked) == 0 || !w.open })
+	w.sendLocked(segment{seq: w.una, ack: w.rcv, flags: flagRST | flagACK})
 	w.closed = true
 	w.endLocked(os.ErrClosed)
 	w.cond.Broadcast()

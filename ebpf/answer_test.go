@@ -163,6 +163,30 @@ func TestRetransmissions(t *testing.T) {
 	require.Equal(t, StateNone, c.state(tuple))
 }
 
+// A negotiation the gateway should have ended long ago is one it does not know of,
+// because its queue had no room for the accept: the application's next SYN leaves.
+// A gateway that does know hears of it, and a late accept changes nothing.
+func TestRetransmissionOfForgottenNegotiation(t *testing.T) {
+	cfg := config(accelerate(6379))
+	cfg.Handshake = 300 * time.Millisecond
+	c := newClient(t, cfg)
+	syn, tuple := c.offered(ghost4 + ":6379")
+	_, nonce, _ := syn.offer()
+	accept := syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t)
+	c.h2.send(c.h1, accept)
+	require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, 30*time.Second, time.Millisecond)
+	again, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src })
+	require.True(t, ok)
+	require.Equal(t, syn.seq, again.seq)
+	_, _, offers := again.offer()
+	require.False(t, offers, "bare")
+	require.Equal(t, StateReleased, c.state(tuple))
+	c.rec.wait(t, 30*time.Second, replacedBy(tuple, syn.seq))
+	require.EqualValues(t, 1, nativeCount(t, c.d, SideClient, ReasonHandshakeTimeout))
+	c.h2.send(c.h1, accept)
+	require.Eventually(t, func() bool { return stat(t, c.d, "released_drop") == 1 }, 30*time.Second, time.Millisecond)
+}
+
 // CAS transitions: ISN and states are checked in one step.
 func TestTransitions(t *testing.T) {
 	c := newClient(t, config(accelerate(6379)))
@@ -227,10 +251,12 @@ func TestReleasedAndDead(t *testing.T) {
 	data.payload = []byte("late")
 	fin := syn.reply(flagACK|flagFIN, 7001, nil)
 	c.h2.send(c.h1, data.bytes(t), fin.bytes(t), syn.reply(flagACK, 7001, nil).bytes(t))
-	got := readTUN(t, c.d.WireTUN(), func(s segment) bool { return s.dst == tuple.Local })
-	require.EqualValues(t, flagACK, got.flags)
-	require.Empty(t, got.payload)
-	require.EqualValues(t, 2, stat(t, c.d, "dead_drop"))
+	for _, payload := range []string{"late", ""} { // sent again, or a challenge: netstack's to answer
+		got := readTUN(t, c.d.WireTUN(), func(s segment) bool { return s.dst == tuple.Local })
+		require.EqualValues(t, flagACK, got.flags)
+		require.Equal(t, payload, string(got.payload))
+	}
+	require.EqualValues(t, 1, stat(t, c.d, "dead_drop"))
 }
 
 // A destination that eats the option is blackholed, with back-off; one that

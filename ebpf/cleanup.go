@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // Cleanup removes the rules and routes of a gateway that is gone from the
-// namespace of the calling thread; all else goes with its process. It is
+// namespace of the calling thread, and restores what it changed there; all else goes with its process. It is
 // idempotent and needs no daemon; ErrInUse if a process still holds the devices,
 // in which case nothing is touched.
 func Cleanup(cfg Config) error {
@@ -30,7 +31,12 @@ func Cleanup(cfg Config) error {
 		return fmt.Errorf("route netlink: %w", err)
 	}
 	defer nl.Close()
-	return newRouting(nl, cfg).teardown()
+	r := newRouting(nl, cfg)
+	changed, err := r.changed()
+	if err == nil && changed {
+		err = r.restoreAcceptLocal()
+	}
+	return errors.Join(err, r.teardown())
 }
 
 // probeTUN returns ErrInUse if somebody holds the device. A TUN that nobody holds

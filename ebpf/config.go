@@ -71,6 +71,11 @@ type Config struct {
 	// Retry is the first time a blackholed destination stays native; it doubles
 	// each time, up to 32 times as long. Default: 1h.
 	Retry time.Duration
+	// Handshake is the longest the owner takes to decide about a connection whose
+	// SYN-ACK with an accept has come, besides four round trips. A SYN that the
+	// application's kernel sends again after it leaves: the owner has never heard of
+	// the connection. Default: 5s.
+	Handshake time.Duration
 	// HeartbeatTimeout is the age at which the gateway counts as gone.
 	// Default: 200ms.
 	HeartbeatTimeout time.Duration
@@ -114,6 +119,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Table, 4790+2*(c.Generation-1))
 	setDefault(&c.BlackholeAfter, 2)
 	setDefault(&c.Retry, time.Hour)
+	setDefault(&c.Handshake, 5*time.Second)
 	setDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	setDefault(&c.MaxFlows, 1<<16)
 	setDefault(&c.MaxPeers, 1<<14)
@@ -164,7 +170,7 @@ func (c Config) Validate() error {
 	if c.Mode > ModeEnforce {
 		bad("mode", "%d is unknown", c.Mode)
 	}
-	if c.BlackholeAfter < 1 || c.Retry < 0 || c.HeartbeatTimeout < 0 {
+	if c.BlackholeAfter < 1 || c.Retry < 0 || c.HeartbeatTimeout < 0 || c.Handshake < 0 {
 		bad("fallback", "negative value")
 	}
 	if c.MaxFlows < 16 || c.MaxFlows > 1<<22 || c.MaxPeers < 16 || c.MaxPeers > 1<<22 {

@@ -31,7 +31,7 @@ func (d *Datapath) setupState() error {
 	d.control = smcgwControl{
 		Mode: uint32(d.cfg.Mode), Off: bit(d.cfg.Off),
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
-		BlackholeAfter: uint32(d.cfg.BlackholeAfter),
+		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
 	}
 	if d.beside != nil {
 		d.control.Beside = uint32(d.beside.AppIndex)

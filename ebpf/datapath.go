@@ -176,7 +176,12 @@ func (d *Datapath) openNamespace() (err error) {
 
 // setupRouting adds rules and routes.
 func (d *Datapath) setupRouting() error {
-	d.routing = newRouting(d.nl, d.cfg)
+	r := newRouting(d.nl, d.cfg)
+	_, r.restore = d.restore[loAcceptLocal]
+	if d.beside != nil && !r.restore { // its duty, and this one's behind it
+		_, r.restore = d.beside.Restore[loAcceptLocal]
+	}
+	d.routing = r
 	return d.routing.setup(d.appIndex, d.loIndex)
 }
 

@@ -122,6 +122,11 @@ func (d *Datapath) setupSysctls() error {
 			d.restore[s.key] = old
 		}
 	}
+	if changed, err := newRouting(d.nl, d.cfg).changed(); err != nil {
+		return err
+	} else if changed && d.beside == nil { // by a gateway that was killed
+		d.restore[loAcceptLocal] = "0"
+	}
 	if hasIPv6() {
 		// W carries raw packets between netstack and the programs only.
 		if _, err := writeSysctl("ipv6/conf/"+wire+"/disable_ipv6", "1"); err != nil {

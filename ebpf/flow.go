@@ -247,16 +247,17 @@ type SweepLimits struct {
 	Offered time.Duration
 	// Released, Returned, Dead: since they got there. Default: 5s.
 	Released, Returned, Dead time.Duration
+	// Waiting is the age from which Stuck is called, behind the sweep, with the
+	// entries whose connection waits for user space to do the next step: those in
+	// negotiating, completing and wire. Should user space not know of one, since the
+	// segment was lost on the way to it, nobody else removes it. Default: 30s.
+	Waiting time.Duration
+	Stuck   func(Flow) // may be nil
 }
 
 // limit returns the age of a state, 0 for states that do not age.
 func (l SweepLimits) limit(s State) time.Duration {
-	pick := func(v, def time.Duration) time.Duration {
-		if v > 0 {
-			return v
-		}
-		return def
-	}
+	pick := orDefault
 	switch s {
 	case StateOffered:
 		return pick(l.Offered, 10*time.Second)
@@ -271,26 +272,51 @@ func (l SweepLimits) limit(s State) time.Duration {
 	}
 }
 
+func orDefault(v, def time.Duration) time.Duration {
+	if v > 0 {
+		return v
+	}
+	return def
+}
+
+// waiting returns the age from which an entry in a state is stuck, 0 for states
+// that wait for nobody.
+func (l SweepLimits) waiting(s State) time.Duration {
+	if l.Stuck != nil && (s == StateNegotiating || s == StateCompleting || s == StateWire) {
+		return orDefault(l.Waiting, 30*time.Second)
+	}
+	return 0
+}
+
 // Sweep deletes stale entries and returns how many, and has the programs forget
 // where there were others: it is due every second or so. An entry that changed since
 // it was looked at is kept.
 func (d *Datapath) Sweep(l SweepLimits) (int, error) {
+	n, stuck, err := d.sweep(l)
+	for _, f := range stuck {
+		l.Stuck(f)
+	}
+	return n, err
+}
+
+func (d *Datapath) sweep(l SweepLimits) (n int, stuck []Flow, err error) {
 	if err := d.enter(); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer d.leave()
 	now := time.Duration(monotonic())
 	var stale []Flow
-	err := d.traces.renew(func(found func(*smcgwFlowKey)) error {
+	err = d.traces.renew(func(found func(*smcgwFlowKey)) error {
 		return d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
 			found(k)
 			if age := l.limit(State(v.Word)); age > 0 && now-time.Duration(v.ChangedAt) > age {
 				stale = append(stale, v.flow(*k))
+			} else if age := l.waiting(State(v.Word)); age > 0 && now-time.Duration(v.ChangedAt) > age {
+				stuck = append(stuck, v.flow(*k))
 			}
 			return true
 		})
 	})
-	n := 0
 	for _, f := range stale {
 		e := d.cas(f.Tuple, smcgwCasArgs{Isn: f.ISN, Op: casDelete, From: stateSet([]State{f.State})})
 		if e == nil {
@@ -299,5 +325,5 @@ func (d *Datapath) Sweep(l SweepLimits) (int, error) {
 			err = errors.Join(err, e)
 		}
 	}
-	return n, err
+	return n, stuck, err
 }

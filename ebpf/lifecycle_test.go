@@ -116,7 +116,12 @@ func TestCleanup(t *testing.T) {
 		l, err := netlink.LinkByIndex(app)
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkSetUp(l))
-		require.NoError(t, newRouting(nl, cfg).setup(app, 1))
+		r := newRouting(nl, cfg)
+		old, err := writeSysctl(loAcceptLocal, "1")
+		require.NoError(t, err)
+		require.Equal(t, "0", old)
+		r.restore = true
+		require.NoError(t, r.setup(app, 1))
 		require.ErrorIs(t, Cleanup(cfg), ErrInUse)
 		require.NoError(t, unix.Close(fd))
 		require.NotEqual(t, before, h.attachments())
@@ -138,6 +143,43 @@ func TestCleanup(t *testing.T) {
 	h.do(func() { second, err = Open(cfg) })
 	require.NoError(t, err)
 	require.NoError(t, second.Close())
+	require.NoError(t, d.Close())
+	require.Equal(t, before, h.attachments())
+}
+
+// TestOpenBehindAKilledGateway: what that one changed is restored by the next.
+func TestOpenBehindAKilledGateway(t *testing.T) {
+	requireRoot(t)
+	h := newHost(t)
+	cfg := config(nil).withDefaults()
+	before := h.attachments()
+	h.do(func() {
+		nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		require.NoError(t, err)
+		defer nl.Close()
+		_, err = writeSysctl(loAcceptLocal, "1")
+		require.NoError(t, err)
+		fd, err := openTUN(cfg.appName())
+		require.NoError(t, err)
+		app, err := linkIndex(cfg.appName())
+		require.NoError(t, err)
+		l, err := netlink.LinkByIndex(app)
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetUp(l))
+		r := newRouting(nl, cfg)
+		r.restore = true
+		require.NoError(t, r.setup(app, 1))
+		require.NoError(t, unix.Close(fd))
+	})
+	require.NoError(t, h.open(cfg).Close())
+	require.Equal(t, before, h.attachments())
+
+	h.do(func() { // on where the operator wants it, it stays
+		_, err := writeSysctl(loAcceptLocal, "1")
+		require.NoError(t, err)
+	})
+	require.NoError(t, h.open(cfg).Close())
+	require.Contains(t, h.attachments(), "accept_local 1")
 }
 
 // Rule preferences and tables of others are never touched.

@@ -17,6 +17,7 @@ const (
 	ReasonAcceptLost       uint8 = 23
 	ReasonClientGone       uint8 = 24
 	ReasonPeerUnresolved   uint8 = 25
+	ReasonHandshakeTimeout uint8 = 32
 	ReasonFlowLimit        uint8 = 36
 	ReasonRPFilter         uint8 = 42
 	ReasonMode             uint8 = 43

@@ -18,6 +18,7 @@ type routing struct {
 	nl       *netlink.Handle
 	cfg      Config
 	families []int
+	restore  bool // loAcceptLocal was off before us
 }
 
 // newRouting chooses the families this kernel has.
@@ -105,6 +106,9 @@ func (r *routing) add(family, app, lo int) error {
 	out := &netlink.Route{
 		Dst: defaultNet(family), LinkIndex: app, Table: r.cfg.Table + 1,
 		Scope: netlink.SCOPE_LINK, Family: family,
+	}
+	if r.restore && family == unix.AF_INET {
+		local.Protocol = changedProtocol
 	}
 	for _, route := range []*netlink.Route{local, out} {
 		if err := r.nl.RouteReplace(route); err != nil {

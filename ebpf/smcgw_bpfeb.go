@@ -44,6 +44,7 @@ type smcgwControl struct {
 	Epoch            uint32
 	Datagrams        uint32
 	Beside           uint32
+	Handshake        uint64
 }
 
 type smcgwDevice struct {

@@ -6,13 +6,14 @@ import (
 	"os"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 // ErrDaemonAlive is returned by Cleanup when there is nothing orphaned.
 var ErrDaemonAlive = errors.New("a daemon is running")
 
 // Cleanup removes what a daemon that did not stop properly may have left:
-// routing rules and tables, and its admin socket. Programs, maps and TUN
+// routing rules and tables, a setting of lo, its admin socket, and that in shm_dir. Programs, maps and TUN
 // devices need no cleaning, they end with the processes that hold them. The
 // off flag stays: it is meant to outlive the daemon. Cleanup is idempotent,
 // and refuses with ErrDaemonAlive while a daemon lives.
@@ -36,7 +37,7 @@ func Cleanup(cfg Config) error {
 			errs = append(errs, fmt.Errorf("clean up datapath: %w", err))
 		}
 	}
-	return errors.Join(append(errs, removeDeadSocket(cfg.Admin))...)
+	return errors.Join(append(errs, removeDeadSocket(cfg.Admin), shm.Sweep(cfg.ShmDir))...)
 }
 
 // noLock stands for the lock of a daemon that has never run.

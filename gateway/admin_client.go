@@ -100,6 +100,11 @@ func (c *AdminClient) SetOff(ctx context.Context, off bool) (Result, error) {
 	return ask[Result](ctx, c, http.MethodPost, path, ResultSchema)
 }
 
+// OffNow throws the kill switch and resets what is carried.
+func (c *AdminClient) OffNow(ctx context.Context) (Result, error) {
+	return ask[Result](ctx, c, http.MethodPost, "/v1/off?now=true", ResultSchema)
+}
+
 // ask does one request and reads a document of the wanted schema.
 func ask[T any](ctx context.Context, c *AdminClient, method, path, schema string) (T, error) {
 	return askWith[T](ctx, c, method, path, nil, schema)

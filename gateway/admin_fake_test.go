@@ -13,7 +13,9 @@ import (
 type fakeControl struct {
 	mu   sync.Mutex
 	offs []bool
-	fail error
+	// resets is how often everything carried was reset.
+	resets int
+	fail   error
 	// demoted are the queries of Demote.
 	demoted []DemoteQuery
 	// tried are the trials that began, ended is the number of those that are over.
@@ -138,6 +140,13 @@ func (f *fakeControl) SetOff(off bool) error {
 	defer f.mu.Unlock()
 	f.offs = append(f.offs, off)
 	return f.fail
+}
+
+func (f *fakeControl) ResetFlows() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resets++
+	return 3
 }
 
 func (f *fakeControl) switched() []bool {

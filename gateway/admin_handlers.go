@@ -23,8 +23,8 @@ func (s *AdminServer) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/devices", s.getDevices)
 	mux.HandleFunc("GET /v1/version", s.getVersion)
 	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, true) })
-	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false) })
+	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, r *http.Request) { s.postOff(w, true, r.URL.Query().Get("now") == "true") })
+	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false, false) })
 	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
 	mux.HandleFunc("POST /v1/demote", s.postDemote)
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
@@ -120,8 +120,8 @@ func (s *AdminServer) getVersion(w http.ResponseWriter, _ *http.Request) {
 }
 
 // postOff writes the flag before the datapath is told: a daemon that dies in
-// between comes back in the state that was asked for.
-func (s *AdminServer) postOff(w http.ResponseWriter, off bool) {
+// between comes back in the state that was asked for. now resets what is carried.
+func (s *AdminServer) postOff(w http.ResponseWriter, off, now bool) {
 	err := s.off.Set(off)
 	if errCtl := s.ctl.SetOff(off); errCtl != nil {
 		err = fmt.Errorf("switch datapath: %w", errCtl)
@@ -132,6 +132,15 @@ func (s *AdminServer) postOff(w http.ResponseWriter, off bool) {
 		return
 	}
 	s.log.Info("off switch changed", "off", off)
+	if now {
+		n := s.ctl.ResetFlows()
+		s.log.Warn("carried connections reset", "count", n)
+		writeJSON(w, Result{
+			Schema: ResultSchema, Verb: "off", Count: n,
+			Message: fmt.Sprintf("new connections stay native; carried ones (%d) are reset", n),
+		})
+		return
+	}
 	verb, msg := "on", "new connections are offered and accepted as the mode says"
 	if off {
 		verb, msg = "off", "new connections stay native; carried ones go on"

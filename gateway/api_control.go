@@ -46,6 +46,9 @@ type Control interface {
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
+	// ResetFlows begins to reset everything that is carried, and returns how many
+	// connections that are. What is negotiated is given back.
+	ResetFlows() int
 }
 
 // MetricsSource is what the collector asks at every scrape.
@@ -64,6 +67,8 @@ type Snapshot struct {
 	Decisions  []DecisionCount
 	Demotions  []DemotionCount
 	BytesTotal map[Carrier]ByteCount
+	// Stalls are flows that were reset because they stood still.
+	Stalls map[Carrier]uint64
 	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
 	// Datagrams are the same and more about datagrams.
 	UDP       ProtoStats

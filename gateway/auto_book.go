@@ -36,7 +36,11 @@ func newAutoBook(g *gateway) *autoBook {
 // selects reports whether connections of the rule with this number are learned
 // from: a client's, of a rule with action auto.
 func (b *autoBook) selects(rule int) bool {
-	return b != nil && rule >= 0 && rule < len(b.g.cfg.Policy) && b.g.cfg.Policy[rule].Action == ActionAuto
+	if b == nil {
+		return false
+	}
+	policy := b.g.live.Load().Policy
+	return rule >= 0 && rule < len(policy) && policy[rule].Action == ActionAuto
 }
 
 // look learns from what a flow did since the last look; ended says that it is

@@ -23,6 +23,7 @@ func autoPair(t *testing.T) (*gateway, *fakeSteering) {
 	p := newGatewayPair(t)
 	g := p.g[0]
 	g.cfg.Policy = []Rule{{Name: "a", Action: ActionAuto}, {Name: "b", Action: ActionAccelerate}}
+	g.live.Store(&liveConfig{Config: g.cfg})
 	g.auto = newAutoBook(g)
 	return g, p.steer[0]
 }

@@ -101,7 +101,7 @@ func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 		switch c := f.carryOf(kind); {
 		case c == nil:
 		case hard:
-			f.drain()
+			f.drain(negotiate.ReasonDrained)
 		case f.getState() >= StateCarrying:
 			c.s.post(func() { c.demote(negotiate.ReasonDrained.String()) })
 		}

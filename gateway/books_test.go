@@ -51,7 +51,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		{SideClient, func(f *flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonNoMemory, false)) }, "no_memory/client", "no_memory", false},
 		{SideServer, func(f *flow) { f.vanish(negotiate.ReasonFlowLimit) }, "flow_limit/server", "flow_limit", false},
 		{SideServer, func(f *flow) { f.replaced() }, "client_gone/server", "client_gone", true},
-		{SideServer, func(f *flow) { f.drain() }, "drained/server", "drained", false},
+		{SideServer, func(f *flow) { f.drain(negotiate.ReasonDrained) }, "drained/server", "drained", false},
 		{SideServer, func(f *flow) {
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeDeclined, negotiate.ReasonAppUnreachable, false)})
 		}, "app_unreachable/server", "app_unreachable", false},

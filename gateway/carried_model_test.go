@@ -135,7 +135,7 @@ func transferModel(t *rapid.T, p *gatewayPair, kind negotiate.CarrierKind, leavi
 		c.wire[0].cut()
 		endTorn(t, c, es)
 	case "drain":
-		c.flow[rapid.IntRange(0, 1).Draw(t, "who")].drain()
+		c.flow[rapid.IntRange(0, 1).Draw(t, "who")].drain(negotiate.ReasonDrained)
 		endTorn(t, c, es)
 	}
 }

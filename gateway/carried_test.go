@@ -266,3 +266,68 @@ func TestCloseUnderLoad(t *testing.T) {
 	require.False(t, fresh)
 	p.g[1].close() // again
 }
+
+// TestManyLeaveAtOnce: a device takes all of its connections with it; those of
+// another one go on meanwhile.
+func TestManyLeaveAtOnce(t *testing.T) {
+	const flows = 300
+	p := newGatewayPair(t)
+	busy := p.dial(t, negotiate.CarrierSoft)
+	var conns []*pairConn
+	for range flows {
+		conns = append(conns, p.dial(t, negotiate.CarrierSHM))
+	}
+	for i, c := range conns { // some have something under way
+		if i%3 == 0 {
+			_, err := c.app[i%2].Write(bytes.Repeat([]byte{byte(i)}, 20_000))
+			require.NoError(t, err)
+		}
+	}
+	start := time.Now()
+	require.Equal(t, flows, p.g[0].Demote(DemoteQuery{Carrier: CarrierShm}))
+	var slowest time.Duration
+	buf := make([]byte, 1)
+	left := func() (n int) {
+		for _, g := range p.g {
+			for _, f := range g.all() {
+				if f.info(time.Now()).Carrier == CarrierShm {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for left() > 0 && time.Since(start) < patience {
+		trip := time.Now()
+		_, err := busy.app[0].Write(buf)
+		require.NoError(t, err)
+		_, err = io.ReadFull(busy.app[1], buf)
+		require.NoError(t, err)
+		slowest = max(slowest, time.Since(trip))
+	}
+	require.Zero(t, left())
+	t.Logf("%d connections have left after %v; meanwhile another one waited %v at most", flows, time.Since(start), slowest)
+	require.Less(t, slowest, patience)
+	for i, c := range conns {
+		if i%3 == 0 {
+			got := make([]byte, 20_000)
+			_ = c.app[1-i%2].SetReadDeadline(time.Now().Add(patience))
+			_, err := io.ReadFull(c.app[1-i%2], got)
+			require.NoError(t, err)
+			require.Equal(t, bytes.Repeat([]byte{byte(i)}, 20_000), got)
+		}
+		for side := range 2 {
+			_, err := c.app[side].Write([]byte{byte(side)})
+			require.NoError(t, err)
+			_, err = io.ReadFull(c.app[1-side], buf)
+			require.NoError(t, err)
+			require.Equal(t, byte(side), buf[0])
+		}
+		c.closeApps()
+	}
+	busy.closeApps()
+	for _, c := range append(conns, busy) {
+		require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+	}
+	p.empty(t)
+}

@@ -31,6 +31,9 @@ type fabric interface {
 	// the queue pair can be used at once; proved tells that it has.
 	warm(c *carry) bool
 	proved(c *carry)
+	// unproved says that the proof of a flow has not come back, and that no other
+	// flow's holds.
+	unproved(c *carry)
 	// answered tells a client's carrier what the ACCEPT of a peer offers; nil: the
 	// peer has declined because no carrier can be had.
 	answered(f *flow, a *negotiate.Accept)
@@ -200,6 +203,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 	if picked == nil {
 		return // the relay starts with the records
 	}
+	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the fabric knows better now
 	fd, err := leg.take()
 	if err != nil { // the flow has ended
 		f.abort(negotiate.ReasonDeviceFailed, false)

@@ -62,6 +62,8 @@ type carry struct {
 	failure  error  // of the queue pair
 	demoting string // the queue pair has failed, and why; the flow leaves it when patience ends
 	patience timer
+
+	stall *stallWatch // nil: nothing is suspected
 }
 
 // completion is called for every completion of the flow's queue pair.

@@ -79,7 +79,7 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 	}
 	reason := f.makeOffers(&p)
 	hs := negotiate.NewClient(negotiate.ClientConfig{
-		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+		HandshakeTimeout: f.g.live.Load().Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
 	}, p)
 	c := &client{hs: hs}
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
@@ -283,6 +283,9 @@ func (c *client) rememberProof() {
 		if cr.fabric.warm(cr) {
 			return
 		}
+	}
+	for _, cr := range carries {
+		cr.fabric.unproved(cr)
 	}
 	v, _ := c.hs.Verdict()
 	c.f.g.remember(c.f, v)

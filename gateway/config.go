@@ -133,6 +133,10 @@ type Limits struct {
 	// MaxFlows with connections that it begins, of Memory with all, of
 	// NewFlowsPerSecond once others would have to do with less. Default: 50%.
 	PeerShare Percent `yaml:"peer_share"`
+	// StallTimeout is how long a flow may make no progress although there is
+	// something to carry and room for it; then it is reset. [NoStallTimeout] (0 in
+	// the file): for ever. Default: 60s.
+	StallTimeout StallTimeout `yaml:"stall_timeout"`
 }
 
 // Fallback says how refusals and eaten options are remembered.

@@ -40,6 +40,7 @@ var configFields = []ConfigField{
 	{"limits.new_flows_per_second", "5000", "connections taken over per second"},
 	{"limits.drain_timeout", "10m", "how long a gateway that drains serves its connections before it resets them"},
 	{"limits.peer_share", "50%", "part of the other limits that one peer address may have"},
+	{"limits.stall_timeout", "60s", "how long a connection may stand still by the fault of a gateway; then it is reset; 0: for ever"},
 	{"fallback", "", "how refusals are remembered"},
 	{"fallback.negative_cache", "10m", "how long a peer that declined is left native"},
 	{"fallback.blackhole_after", "2", "lost option SYNs in a row before the option is withheld"},

@@ -140,6 +140,8 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
 	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, maxDrainTimeout)
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)
+	k.must(l.StallTimeout == NoStallTimeout || l.StallTimeout >= minStallTimeout && l.StallTimeout <= maxStallTimeout,
+		"limits.stall_timeout", "%v is neither 0 nor between %v and %v", l.StallTimeout, minStallTimeout, maxStallTimeout)
 }
 
 func (k *checker) fallback(f Fallback) {

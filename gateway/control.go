@@ -179,6 +179,29 @@ func (g *gateway) SetOff(off bool) error {
 	return nil
 }
 
+// ResetFlows implements Control.
+func (g *gateway) ResetFlows() (n int) {
+	end := time.Now().Add(500 * time.Millisecond)
+	for now := time.Now(); now.Before(end); now = time.Now() {
+		left := 0
+		for _, f := range g.all() {
+			if f.hasEnded() {
+				continue
+			}
+			left++
+			if f.getState() >= StateCarrying {
+				n++
+			}
+			f.drain(negotiate.ReasonOff)
+		}
+		if left == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // what is being adopted has no handshake yet
+	}
+	return n
+}
+
 // Try implements Control.
 func (g *gateway) Try(t Trial) (end func(), err error) { return g.trials.begin(t) }
 
@@ -186,7 +209,7 @@ func (g *gateway) mode() Mode {
 	if g.off.Load() {
 		return ModeOff
 	}
-	return g.cfg.Mode
+	return g.live.Load().Mode
 }
 
 // Snapshot implements MetricsSource.
@@ -226,6 +249,7 @@ func (g *gateway) snapshotCounters(s *Snapshot) {
 	defer g.count.mu.Unlock()
 	maps.Copy(s.FlowsTotal, g.count.flows)
 	maps.Copy(s.BytesTotal, g.count.bytes)
+	s.Stalls = maps.Clone(g.count.stalls)
 	for c, h := range g.count.handshake {
 		s.Handshakes[c] = h.Snapshot()
 	}
@@ -271,9 +295,7 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 		}
 	}
 	s.Bounds.Datapath = c.Stats
-	for _, d := range c.Decided {
-		g.addDecisions(s, d)
-	}
+	g.live.Load().addDecisions(s, c.Decided)
 	maps, err := g.steer.MapUsage()
 	if err != nil {
 		g.log.Warn("read maps", "error", err)
@@ -282,23 +304,6 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 	for _, m := range maps {
 		s.Maps = append(s.Maps, MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
-}
-
-// noRule is the name under which connections are counted that no rule matched:
-// that of a last rule which says what happens anyway.
-const noRule = "default"
-
-// addDecisions adds what the programs decided by one rule. A rule that carries
-// passes what the never-list takes out of it.
-func (g *gateway) addDecisions(s *Snapshot, d ebpf.Decided) {
-	name, action := noRule, ActionPass
-	if d.Rule >= 0 && d.Rule < len(g.cfg.Policy) {
-		name, action = g.cfg.Policy[d.Rule].Name, g.cfg.Policy[d.Rule].Action
-	} else if d.Rule >= 0 {
-		name, action = trialRule, ActionAccelerate
-	}
-	s.addDecision(action, name, d.Accelerate)
-	s.addDecision(ActionPass, name, d.Pass)
 }
 
 func (s *Snapshot) addDecision(a Action, rule string, n uint64) {

@@ -16,6 +16,7 @@ type counters struct {
 	fallbacks map[fallbackKey]uint64
 	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
 	handshake map[Carrier]*Histogram
+	stalls    map[Carrier]uint64
 	demotions map[DemotionCount]uint64 // by all but Count
 }
 
@@ -29,6 +30,7 @@ func newCounters() *counters {
 		flows: map[Carrier]uint64{}, bytes: map[Carrier]ByteCount{},
 		demotions: map[DemotionCount]uint64{},
 		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[Carrier]*Histogram{},
+		stalls: map[Carrier]uint64{},
 	}
 }
 
@@ -67,6 +69,13 @@ func (c *counters) ofDatagrams(r negotiate.Reason, s Side) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.datagrams[fallbackKey{r, s}]
+}
+
+// stalled counts a flow that stood still.
+func (c *counters) stalled(by Carrier) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalls[by]++
 }
 
 // ended adds the bytes of a flow to the totals of its carrier.

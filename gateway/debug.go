@@ -22,7 +22,7 @@ type debugKnobs struct {
 
 	// panics is where the work for a flow panics, hold where a flow stays until it
 	// is ended from outside.
-	panics, hold *debugPoint
+	panics, hold debugPoints
 
 	// takeover is the step of a takeover at which the successor stays, one of
 	// takeoverSteps.
@@ -31,20 +31,20 @@ type debugKnobs struct {
 
 // debugParsers are the knobs by name, without debugPrefix.
 var debugParsers = map[string]func(*debugKnobs, string) error{
-	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoint(v); return err },
+	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoints(v); return err },
 	"TAKEOVER": func(k *debugKnobs, v string) error {
 		if k.takeover = v; !slices.Contains(takeoverSteps, v) {
 			return fmt.Errorf("%w: one of %q", errDebugTakeover, takeoverSteps)
 		}
 		return nil
 	},
-	"HOLD": func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoint(v); return err },
+	"HOLD": func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoints(v); return err },
 }
 
 var (
 	errUnknownKnob   = errors.New("no such knob")
 	errDebugTakeover = errors.New("no step of a takeover")
-	errDebugPoint    = errors.New("want STATE:PORT or STATE:PORT:COUNT")
+	errDebugPoint    = errors.New("want STEP:PORT or STEP:PORT:COUNT, or more of them with commas between")
 )
 
 // debugFromEnvironment reads the knobs of this process.
@@ -110,6 +110,20 @@ var debugSteps = []string{
 	stepOffered, stepAccepted, stepNegotiating, stepHandover, stepCompleting, stepCarrying, stepRelay, stepClosing,
 }
 
+// debugPoints are some of them.
+type debugPoints []*debugPoint
+
+func parseDebugPoints(v string) (list debugPoints, err error) {
+	for part := range strings.SplitSeq(v, ",") {
+		p, err := parseDebugPoint(part)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
 func parseDebugPoint(v string) (*debugPoint, error) {
 	parts := strings.Split(v, ":")
 	if len(parts) < 2 || len(parts) > 3 || !slices.Contains(debugSteps, parts[0]) {
@@ -131,13 +145,15 @@ func parseDebugPoint(v string) (*debugPoint, error) {
 	return p, nil
 }
 
-// meets reports whether the point is about this step of a connection, and counts
-// it if so.
-func (p *debugPoint) meets(step string, t Tuple, side Side) bool {
-	if p == nil || p.step != step || p.port != servicePort(t, side) {
-		return false
+// meet reports whether one of the points is about this step of a connection, and
+// counts it if so.
+func (ps debugPoints) meet(step string, t Tuple, side Side) bool {
+	for _, p := range ps {
+		if p.step == step && p.port == servicePort(t, side) && (p.left == nil || p.left.Add(-1) >= 0) {
+			return true
+		}
 	}
-	return p.left == nil || p.left.Add(-1) >= 0
+	return false
 }
 
 // servicePort is the server's port of a connection.
@@ -155,8 +171,8 @@ func (f *flow) step(step string) (held bool) {
 	if k == nil {
 		return false
 	}
-	if k.panics.meets(step, f.tuple, f.side) {
+	if k.panics.meet(step, f.tuple, f.side) {
 		panic(fmt.Sprintf("%sPANIC at %s", debugPrefix, step))
 	}
-	return k.hold.meets(step, f.tuple, f.side)
+	return k.hold.meet(step, f.tuple, f.side)
 }

@@ -8,19 +8,21 @@ import (
 )
 
 func TestParseDebug(t *testing.T) {
-	k, err := parseDebug([]string{"PATH=/bin", "SMCGW_DEBUG_PANIC=carrying:7000:2", "SMCGW_DEBUG_HOLD=negotiating:7001", "SMCGW_DEBUG_X="})
+	k, err := parseDebug([]string{"PATH=/bin", "SMCGW_DEBUG_PANIC=carrying:7000:2", "SMCGW_DEBUG_HOLD=offered:7000,negotiating:7001", "SMCGW_DEBUG_X="})
 	require.NoError(t, err)
-	require.Equal(t, []string{"SMCGW_DEBUG_HOLD=negotiating:7001", "SMCGW_DEBUG_PANIC=carrying:7000:2"}, k.list())
+	require.Equal(t, []string{"SMCGW_DEBUG_HOLD=offered:7000,negotiating:7001", "SMCGW_DEBUG_PANIC=carrying:7000:2"}, k.list())
 
-	client := Tuple{Local: netip.MustParseAddrPort("10.0.0.1:7001"), Remote: netip.MustParseAddrPort("10.0.0.2:7000")}
+	client := Tuple{Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:7000")}
 	server := Tuple{Local: client.Remote, Remote: client.Local}
-	require.False(t, k.panics.meets(stepCarrying, client, SideServer), "another port")
-	require.False(t, k.panics.meets(stepClosing, client, SideClient), "another step")
-	require.True(t, k.panics.meets(stepCarrying, client, SideClient))
-	require.True(t, k.panics.meets(stepCarrying, server, SideServer))
-	require.False(t, k.panics.meets(stepCarrying, server, SideServer), "used up")
+	require.False(t, k.panics.meet(stepCarrying, client, SideServer), "another port")
+	require.False(t, k.panics.meet(stepClosing, client, SideClient), "another step")
+	require.True(t, k.panics.meet(stepCarrying, client, SideClient))
+	require.True(t, k.panics.meet(stepCarrying, server, SideServer))
+	require.False(t, k.panics.meet(stepCarrying, server, SideServer), "used up")
+	other := Tuple{Local: netip.MustParseAddrPort("10.0.0.2:7001"), Remote: client.Local}
 	for range 3 {
-		require.True(t, k.hold.meets(stepNegotiating, server, SideClient), "without a count: all")
+		require.True(t, k.hold.meet(stepNegotiating, other, SideServer), "without a count: all")
+		require.True(t, k.hold.meet(stepOffered, server, SideServer))
 	}
 
 	k, err = parseDebug([]string{"PATH=/bin"})

@@ -15,7 +15,7 @@ const (
 	// TUNs and links, which a dying process must close after its sockets, and the
 	// kernel closes the highest first (docs/ARCHITECTURE.md "Traps"); and then what
 	// operators, peers and devices need when the legs have taken all the rest.
-	legFloor = 128
+	legFloor = 256
 	// descriptorSpare is how many above the floor are left to everything else.
 	descriptorSpare = 64
 )
@@ -51,7 +51,7 @@ func descriptorLimit() int {
 // for its app leg, and one that turns out to be missing when the application has
 // been connected is an error of that connection.
 func (g *gateway) flowLimit() int {
-	return max(0, min(g.cfg.Limits.MaxFlows, descriptorLimit()-legFloor-descriptorSpare))
+	return max(0, min(g.live.Load().Limits.MaxFlows, descriptorLimit()-legFloor-descriptorSpare))
 }
 
 // shortage names what an error of the kernel says there is too little of, or no

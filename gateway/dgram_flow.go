@@ -86,7 +86,7 @@ func (e *dgramEngine) touch(f *dgramFlow) {
 // one that has been quiet for longest makes room: it begins anew when it speaks.
 func (e *dgramEngine) newFlow(l *dgramLink, t ebpf.Tuple, side Side) *dgramFlow {
 	p := l.peer
-	limit := e.g.cfg.Limits.MaxFlows
+	limit := e.g.live.Load().Limits.MaxFlows
 	if p.flows.n >= max(1, limit/dgramPeerShare) {
 		e.endFlow(p.flows.head, EndClosed, negotiate.ReasonFlowLimit)
 	} else if len(e.flows) >= limit {

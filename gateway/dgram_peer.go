@@ -234,6 +234,9 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 // native: datagrams to the host go natively for a while.
 func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	e.setPeer(ebpf.DatagramPeer{Addr: a, Reason: uint8(r), TTL: ttl})
+	if r == negotiate.ReasonAuthFailed {
+		e.g.stranger(a, SideClient)
+	}
 	p := e.peers[a]
 	if p == nil {
 		return

@@ -151,7 +151,7 @@ func (e *dgramEngine) want(pair dgramPair) {
 		return
 	}
 	e.prepare(pair, nil, func() {
-		e.act(e.resolve.Want(pair.local, pair.remote, e.g.cfg.NamesDatagramPeer(pair.remote), e.now))
+		e.act(e.resolve.Want(pair.local, pair.remote, e.g.live.Load().NamesDatagramPeer(pair.remote), e.now))
 	})
 }
 

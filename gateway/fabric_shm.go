@@ -359,6 +359,9 @@ func (*shmFabric) warm(c *carry) bool { return c.peer.(*shmPeer).warm.Load() }
 // proved implements fabric.
 func (*shmFabric) proved(c *carry) { c.peer.(*shmPeer).warm.Store(true) }
 
+// unproved implements fabric: there is no path.
+func (*shmFabric) unproved(*carry) {}
+
 // newCarry makes a queue pair in INIT with its memory. The caller holds the peer;
 // from here on the queue pair does.
 func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {

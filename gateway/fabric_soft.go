@@ -83,11 +83,14 @@ type softPeer struct {
 	key   softKey
 	pd    verbs.PD
 	arena *rmb.Arena
-	warm  atomic.Int64 // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
+	warm  instant // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
+
+	warmLen atomic.Int64 // the length of the packets of that proof
 
 	users int       // flows; guarded by the fabric's mu
 	idle  time.Time // since when there are none; the same
 
+	path softPath
 	vigil
 }
 
@@ -96,6 +99,7 @@ type softCarry struct {
 	*softPeer
 	port softPort
 	psn  uint32
+	mtu  verbs.MTU // the most the path takes as far as this end knows
 }
 
 // errNoAddrs means that the host has no network RDMA could run on.
@@ -217,7 +221,7 @@ func describeSoft(c *carry) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{
 		Kind: negotiate.CarrierSoft, Conn: c.connData(),
 		RoCE: negotiate.RoCEEndpoint{
-			GID: port.GIDs[sc.port.gid], UDPPort: port.UDPPort, MTU: uint16(port.ActiveMTU.Bytes()),
+			GID: port.GIDs[sc.port.gid], UDPPort: port.UDPPort, MTU: uint16(sc.mtu.Bytes()),
 			QPN: c.qp.Num(), PSN: sc.psn,
 		},
 	}
@@ -230,7 +234,7 @@ func (*softFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 	if !reachable(c.f, to) {
 		return fmt.Errorf("queue pair at another address: %w", errNotHere)
 	}
-	mtu := sc.port.unit.port.ActiveMTU
+	mtu := sc.mtu
 	for mtu > verbs.MTU256 && mtu.Bytes() > int(to.RoCE.MTU) {
 		mtu--
 	}
@@ -261,7 +265,10 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 		return nil, fmt.Errorf("soft: %w", err)
 	}
 	c.fabric, c.kind, c.lossy = sf, negotiate.CarrierSoft, true
-	c.peer = softCarry{softPeer: p, port: port, psn: rand.Uint32() & 0xffffff}
+	c.peer = softCarry{
+		softPeer: p, port: port, psn: rand.Uint32() & 0xffffff,
+		mtu: p.path.mtu(port.unit.port.ActiveMTU, f.tuple.Remote.Addr(), time.Now()),
+	}
 	c.settled = func() { // the queue pair is gone: no packet finds the memory any more
 		sf.unpaired()
 		p.unwatch(c)
@@ -338,12 +345,20 @@ func (p *softPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Clos
 func (*softFabric) answered(*flow, *negotiate.Accept) {}
 
 // warm implements fabric.
-func (*softFabric) warm(c *carry) bool { return time.Now().UnixNano() < c.peer.(softCarry).warm.Load() }
+func (*softFabric) warm(c *carry) bool {
+	sc := c.peer.(softCarry)
+	return time.Now().Before(sc.warm.load()) && int64(c.probeLen) <= sc.warmLen.Load()
+}
 
 // proved implements fabric.
 func (*softFabric) proved(c *carry) {
-	c.peer.(softCarry).warm.Store(time.Now().Add(warmFor).UnixNano())
+	sc := c.peer.(softCarry)
+	sc.warmLen.Store(int64(c.probeLen))
+	sc.warm.store(time.Now().Add(warmFor))
 }
+
+// unproved implements fabric.
+func (*softFabric) unproved(c *carry) { c.peer.(softCarry).path.unproved(time.Now()) }
 
 // reason implements fabric. After a failure the carrier has to be proved again.
 func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
@@ -351,7 +366,7 @@ func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
 	if errors.As(err, &protocol) {
 		return negotiate.ReasonProtocolError
 	}
-	c.peer.(softCarry).warm.Store(0)
+	c.peer.(softCarry).warm.store(time.Time{})
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
 		c.peer.(softCarry).suspect()

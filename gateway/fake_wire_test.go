@@ -25,6 +25,10 @@ type fakeWire struct {
 	notify   func()
 	carrying bool
 	resets   int // sent by this side
+
+	written, heard uint64
+	kept           bool // alive by probes
+	silent         bool // nothing of the peer's TCP arrives
 }
 
 // fakeLink joins both ends.
@@ -103,6 +107,10 @@ func (w *fakeWire) writeLocked(p []byte) (int, error) {
 		return 0, netstack.ErrWouldBlock
 	}
 	w.peer.in = append(w.peer.in, p[:n]...)
+	w.written += uint64(n)
+	if !w.silent {
+		w.heard++
+	}
 	return n, nil
 }
 
@@ -148,7 +156,24 @@ func (w *fakeWire) SetNotify(fn func()) {
 	w.link.changed(w)
 }
 
-func (w *fakeWire) SetKeepalive(time.Duration, time.Duration, int) error { return nil }
+func (w *fakeWire) SetUserTimeout(time.Duration) error { return nil }
+
+func (w *fakeWire) SetKeepalive(idle, _ time.Duration, _ int) error {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	w.kept = idle > 0
+	return nil
+}
+
+// Vitals: a peer that is there acknowledges whatever is written to it.
+func (w *fakeWire) Vitals() (written, heard uint64) {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	if w.kept && !w.silent {
+		w.heard++
+	}
+	return w.written, w.heard
+}
 
 func (w *fakeWire) QuickACK() {}
 

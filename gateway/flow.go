@@ -144,6 +144,13 @@ func (f *flow) becauseLocked(r negotiate.Reason, remote bool) {
 	}
 }
 
+// instead is because for the end of a flow that had another reason to be relayed.
+func (f *flow) instead(r negotiate.Reason, remote bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reason, f.remote = r, remote
+}
+
 // setNegotiator publishes the running handshake. It returns what has to be done
 // when a client that fell back before it is gone, or nil.
 func (f *flow) setNegotiator(n *negotiator) (give func()) {

@@ -90,6 +90,9 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 
 // account keeps the books of an ending: only the one that counts does.
 func (f *flow) account(e ending) {
+	if e.state == StateAborted && e.verdict.Reason != negotiate.ReasonNone {
+		f.instead(e.verdict.Reason, e.verdict.Remote)
+	}
 	f.because(e.verdict.Reason, e.verdict.Remote)
 	f.g.remember(f, e.verdict)
 	if e.fellBack {
@@ -106,6 +109,9 @@ func (f *flow) countFallback(r negotiate.Reason) {
 	f.mu.Unlock()
 	if !counted {
 		f.g.count.fallback(r, f.side)
+		if r == negotiate.ReasonAuthFailed {
+			f.g.stranger(f.tuple.Remote.Addr(), f.side)
+		}
 	}
 }
 
@@ -314,23 +320,23 @@ func (f *flow) completeRaw() {
 	})
 }
 
-// drain ends the flow because the gateway does: what is in handshake is given
+// drain ends the flow because the gateway does, or is to carry nothing: what is in handshake is given
 // back by its handshake, what is carried is reset. A client's flow has one from
 // the beginning; those that begin or hand over later look at draining themselves.
-func (f *flow) drain() {
+func (f *flow) drain(r negotiate.Reason) {
 	hs := f.negotiating()
 	if f.getState() < StateCarrying && (f.side == SideClient || hs != nil) {
 		if hs != nil {
-			hs.input(func(now time.Time) []negotiate.Action { return hs.hs.Cancel(now, negotiate.ReasonDrained) })
+			hs.input(func(now time.Time) []negotiate.Action { return hs.hs.Cancel(now, r) })
 		}
 		return
 	}
 	if f.getState() < StateCarrying { // half open: the client comes back by itself
 		f.teardown(ending{
 			state: StateReleased, wire: f.forgetWire, entry: f.entryDead, end: EndNative,
-			verdict: negotiate.Verdict{Reason: negotiate.ReasonDrained}, fellBack: true,
+			verdict: negotiate.Verdict{Reason: r}, fellBack: true,
 		})
 		return
 	}
-	f.abort(negotiate.ReasonDrained, false)
+	f.abort(r, false)
 }

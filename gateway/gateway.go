@@ -40,6 +40,7 @@ type gateway struct {
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
 	keys   keyring
+	seen   negotiate.Seen // PROPOSALs that were believed
 
 	shards  []*shard
 	fabrics []fabric
@@ -64,8 +65,10 @@ type gateway struct {
 	started        time.Time
 	debug          *debugKnobs // nil: none
 	panics         panics
-	die            func()       // ends the process
-	beat           atomic.Int64 // wall clock of the last heartbeat, ns
+	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
+	reloading      sync.Mutex                 // of reload: before trials.mu
+	die            func()                     // ends the process
+	beat           atomic.Int64               // wall clock of the last heartbeat, ns
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
@@ -99,7 +102,9 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
+	g.live.Store(&liveConfig{Config: cfg})
 	g.shares = newShares(cfg.Limits)
+	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
 	g.demotions.log, g.rests = log, newRests()
@@ -383,7 +388,7 @@ func (g *gateway) close() {
 	g.dgrams.Load().close()
 	close(g.draining)
 	for _, f := range g.all() {
-		f.drain()
+		f.drain(negotiate.ReasonDrained)
 	}
 	if g.accept != nil {
 		_ = g.accept.Close()

@@ -72,6 +72,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
 	var collector garbage
+	var awake awake
 	for rest := 0; ; rest-- {
 		collector.tune()
 		if collector.due(g.pool.Stats().Released, time.Now()) {
@@ -83,7 +84,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			return
 		}
 		if rest <= 0 {
-			n, err := g.steer.Sweep(ebpf.SweepLimits{})
+			n, err := g.steer.Sweep(ebpf.SweepLimits{Stuck: g.stuck})
 			if err != nil {
 				g.log.Warn("sweep", "error", err)
 			}
@@ -92,5 +93,8 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		g.auto.tick(time.Now())
+		for _, leg := range awake.tick(time.Now(), g.all) {
+			leg.keepalive()
+		}
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -14,7 +17,20 @@ import (
 // keyring is the keys in force. A handshake has those of its beginning. It is safe
 // for concurrent use; one goroutine at a time calls set.
 type keyring struct {
-	keys atomic.Pointer[negotiate.Keys]
+	keys   atomic.Pointer[negotiate.Keys]
+	warned rate.Sometimes // of peers without a key in common
+}
+
+// strangersEvery is how often the log says that peers have other keys.
+const strangersEvery = time.Minute
+
+// stranger says, now and then, that a peer has no key in common with this gateway:
+// a mistake of an operator, or somebody who tries.
+func (g *gateway) stranger(peer netip.Addr, side Side) {
+	g.keys.warned.Do(func() {
+		g.log.Warn("no key in common with a peer", "peer", peer, "side", side, "reason", negotiate.ReasonAuthFailed,
+			"keys", len(g.keys.load()))
+	})
 }
 
 // load returns the keys; none: nothing is authenticated.

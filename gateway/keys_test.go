@@ -61,6 +61,24 @@ func TestLoadKeys(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// TestTruncatedKeys: a file that was cut has fewer keys, a shorter last one, or is
+// refused; it never has another key.
+func TestTruncatedKeys(t *testing.T) {
+	whole := goodKey + "\n" + strings.Repeat("z", 2*minKeyLen)
+	for i := range len(whole) {
+		keys, err := parseKeys([]byte(whole[:i]))
+		if i < minKeyLen || i > len(goodKey)+1 && i < len(goodKey)+1+minKeyLen {
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, goodKey, string(keys[0]))
+		if len(keys) > 1 {
+			require.Equal(t, whole[len(goodKey)+1:i], string(keys[1]))
+		}
+	}
+}
+
 func FuzzParseKeys(f *testing.F) {
 	f.Add([]byte(goodKey + "\n# comment\n" + otherKey))
 	f.Add([]byte("\r\n\x00"))

@@ -17,7 +17,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // metricDescs describes all metrics. No label ever holds an address or a
 // port: detail per connection is what conns is for.
 type metricDescs struct {
-	build, mode, flows, flowsTotal, decisions, fallbacks, demotions, handshake, bytes, copied,
+	build, mode, flows, flowsTotal, stalls, decisions, fallbacks, demotions, handshake, bytes, copied,
 	memory, memoryLimit, shares, peers, services, mapEntries, mapCapacity, heartbeat,
 	deviceUp, deviceEvents, panics,
 	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
@@ -29,6 +29,7 @@ func newMetricDescs() metricDescs {
 		mode:            desc("mode", "1 for the mode in force, 0 for the others.", "mode"),
 		flows:           desc("flows", "Connections carried now.", "carrier"),
 		flowsTotal:      desc("flows_total", "Connections carried since the start.", "carrier"),
+		stalls:          desc("stalls_total", "Connections reset because they stood still by the fault of a gateway.", "carrier"),
 		decisions:       desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
 		fallbacks:       desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
 		demotions:       desc("demotions_total", "Connections that left a carrier and went on over the relay.", "carrier", "reason"),
@@ -73,7 +74,7 @@ func NewCollector(src MetricsSource, version string) *Collector {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
-		d.build, d.mode, d.flows, d.flowsTotal, d.decisions, d.fallbacks, d.demotions, d.handshake, d.bytes, d.copied,
+		d.build, d.mode, d.flows, d.flowsTotal, d.stalls, d.decisions, d.fallbacks, d.demotions, d.handshake, d.bytes, d.copied,
 		d.memory, d.memoryLimit, d.shares, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents, d.panics,
 		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
 	} {
@@ -141,6 +142,9 @@ func (c *Collector) collectFlows(s Snapshot, e emitter) {
 	}
 	for carrier, n := range withKeys(s.FlowsTotal) {
 		e.counter(d.flowsTotal, n, string(carrier))
+	}
+	for carrier, n := range withKeys(s.Stalls) {
+		e.counter(d.stalls, n, string(carrier))
 	}
 	for carrier, n := range withKeys(s.BytesTotal) {
 		e.counter(d.bytes, n.Tx, string(carrier), "tx")

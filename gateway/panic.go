@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -126,12 +127,18 @@ func (s *shard) contain(next *int) {
 // knows how much of it had been.
 func (f *flow) fail() {
 	v := negotiate.Verdict{Reason: negotiate.ReasonInternalError}
+	carried := f.getState() >= StateCarrying
 	switch hs := f.negotiating(); {
-	case f.getState() >= StateCarrying:
-	case f.side == SideClient && f.appLeg() == nil: // its connect() goes on
-		v.Outcome = negotiate.OutcomeReleased
-		f.release(v)
-		return
+	case carried:
+	case f.side == SideClient:
+		// Once its SYN may have been handed over, the application is connected to us
+		// or not, and nobody knows. Dead, the entry brings it our reset in the one
+		// case, and lets its next SYN pass in the other.
+		if e, err := f.g.steer.Flow(ebpf.Tuple(f.tuple)); err == nil && e.ISN == f.isn && e.State == ebpf.StateNegotiating {
+			v.Outcome = negotiate.OutcomeReleased
+			f.release(v)
+			return
+		}
 	case f.side == SideServer:
 		s, ok := serverOf(hs)
 		v.Outcome = negotiate.OutcomeAborted
@@ -140,6 +147,6 @@ func (f *flow) fail() {
 	}
 	f.teardown(ending{
 		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
-		verdict: v, tell: true,
+		verdict: v, tell: true, fellBack: !carried,
 	})
 }

@@ -36,8 +36,9 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 	const flows, size = 6, 700_000
 	p := newGatewayPair(t)
 	g := p.g[side]
-	g.debug = &debugKnobs{panics: &debugPoint{step: step, port: 80, left: &atomic.Int64{}}}
-	g.debug.panics.left.Store(1)
+	point := &debugPoint{step: step, port: 80, left: &atomic.Int64{}}
+	point.left.Store(1)
+	g.debug = &debugKnobs{panics: debugPoints{point}}
 	var conns []*pairConn
 	var errs, cut [flows][2]error // of reads and of writes
 	var got [flows][2]int

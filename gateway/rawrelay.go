@@ -31,7 +31,7 @@ func (f *flow) startRaw() *rawRelay {
 	f.g.count.carried(CarrierRelay, time.Since(f.start))
 	f.wire.MarkCarrying()
 	f.wire.QuickACK()
-	_ = f.wire.SetKeepalive(2*time.Second, time.Second, 3)
+	askLeg(f.wire)
 	if lost { // the flow has ended, or there is no descriptor left
 		f.abort(negotiate.ReasonDeviceFailed, false)
 		return r

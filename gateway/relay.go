@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -16,9 +16,6 @@ const (
 	// a direction that is idle keeps to read into.
 	relayChunk = 64 << 10
 	smallChunk = 4 << 10
-	// relayAlive is how often an idle wire leg of the relay is asked for a sign of
-	// life. Only a reset ends it: where the peer is cut off TCP waits, as natively.
-	relayAlive = 2 * time.Second
 )
 
 // relay carries a flow by DATA records over the wire leg: the refuge when no
@@ -41,6 +38,10 @@ type relay struct {
 	books    ledger
 	ring     []byte // received, not yet written to the app
 	wireGone bool
+
+	started atomic.Bool // its app leg is in its hands
+	pushing atomic.Bool // records wait for the wire leg
+	stall   stallWatch  // of the one who looks for stalls
 }
 
 func newRelay(f *flow) *relay {
@@ -57,6 +58,7 @@ func (r *relay) start(leg *appLeg, rest []byte) {
 	go r.fromApp(leg)
 	go r.fromWire(negotiate.RecordReader{}, rest)
 	go r.toApp(leg)
+	r.started.Store(true)
 }
 
 // resume goes on where a queue pair was left; shut tells that the application has
@@ -86,7 +88,8 @@ func (r *relay) resume(leg *appLeg, d *departure, shut bool) {
 
 func (r *relay) prepare() {
 	r.f.wire.QuickACK()
-	_ = r.f.wire.SetKeepalive(relayAlive, relayAlive, math.MaxInt32)
+	askLeg(r.f.wire)
+	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
 }
 
 // arrive says to the peer where the flow stands and then relays. Whatever the end
@@ -102,6 +105,7 @@ func (r *relay) arrive(leg *appLeg) {
 		r.f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
+	r.started.Store(true)
 	r.f.g.wg.Add(1)
 	go r.toApp(leg)
 	r.pumpApp(leg)
@@ -286,7 +290,9 @@ func (r *relay) sendLocked(b []byte) bool {
 		return false
 	}
 	r.cut = true // unless all of it is written
+	r.pushing.Store(true)
 	_, err := r.f.wire.WriteContext(r.ctx, b)
+	r.pushing.Store(false)
 	r.cut = err != nil
 	return !r.cut
 }

@@ -29,8 +29,13 @@ type RunOptions struct {
 	// Supervisor keeps the steering alive a little longer than this process;
 	// nil when nobody does.
 	Supervisor Supervisor
-	// Ready is called once connections are looked at. May be nil.
-	Ready func()
+	// Manager is told once connections are looked at, and what follows; nil: nobody.
+	Manager *ServiceManager
+	// Reload asks for the configuration to be read again by Load, which may be
+	// other than the first in mode, policy and some limits. One that is refused
+	// changes nothing. Both may be nil.
+	Reload <-chan os.Signal
+	Load   func() (Config, error)
 	// TakeOver is to take over from the daemon on the admin socket, if there is one:
 	// it serves its connections for DrainTimeout at most (0: what its configuration
 	// says), new ones are this daemon's.
@@ -160,6 +165,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	var tail errgroup.Group
 	tail.Go(func() error { g.beatLoop(beat); return nil })
 	tail.Go(func() error { g.choreLoop(beat); return nil })
+	tail.Go(func() error { g.stallLoop(beat); return nil })
 	tail.Go(func() error {
 		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
 		if err != nil { // a gateway that hears of nothing must not go on
@@ -169,7 +175,12 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	})
 	group.Go(func() error { return g.awaitDrain(loops) })
 	group.Go(func() error { return d.open(loops, g) })
+	if d.opts.Load != nil {
+		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
+	}
+	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.Load); return nil })
 	err := ignoreCanceled(group.Wait())
+	d.opts.Manager.Stopping()
 	if errors.Is(err, errDrained) {
 		err = nil
 	}
@@ -187,14 +198,34 @@ func (d *daemon) open(ctx context.Context, g *gateway) error {
 	if err := d.before.takeOver(ctx, g.host.Beside); err != nil {
 		return err
 	}
-	if d.opts.Ready != nil {
-		d.opts.Ready()
-	}
 	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
 		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
 	}
+	d.opts.Manager.Ready()
 	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
 	return nil
+}
+
+// reloadLoop reads the configuration again when it is told to, until ctx ends.
+func (d *daemon) reloadLoop(ctx context.Context, g *gateway) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.opts.Reload:
+		}
+		d.opts.Manager.Reloading()
+		cfg, err := d.opts.Load()
+		if err == nil {
+			err = g.reload(cfg)
+		}
+		if err != nil {
+			d.log.Error("configuration refused, the one before stays in force", "error", err)
+		} else {
+			d.log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
+		}
+		d.opts.Manager.Ready()
+	}
 }
 
 func ignoreCanceled(err error) error {
@@ -242,7 +273,8 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		MaxFlows: max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
+		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		MaxFlows:  max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
 	for _, r := range c.Policy {
@@ -253,6 +285,10 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 	}
 	return out
 }
+
+// handshakeSlack is how late the end of a negotiation may be on a busy machine
+// before the programs take it for one that the gateway does not know.
+const handshakeSlack = 500 * time.Millisecond
 
 func steeringProto(p Proto) ebpf.Proto {
 	if p == ProtoUDP {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math"
 	"syscall"
 	"time"
 
@@ -148,21 +149,27 @@ func (g *gateway) Accepted(conn *netstack.Conn) {
 
 // serve begins the handshake behind the third ACK.
 func (f *flow) serve(conn *netstack.Conn) {
+	began := false // from then on the handshake has what Accepted holds
+	defer func() {
+		if !began {
+			f.g.wg.Done()
+		}
+	}()
 	if !f.setWire(conn) {
 		conn.Forget()
-		f.g.wg.Done()
 		return
 	}
 	if f.step(stepAccepted) {
-		f.g.wg.Done()
 		return
 	}
 	hs := negotiate.NewServer(negotiate.ServerConfig{
-		HandshakeTimeout: f.g.cfg.Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+		HandshakeTimeout: f.g.live.Load().Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
+		Seen: &f.g.seen,
 	}, f.nonce)
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF
 	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
+	began = true
 	if give := f.setNegotiator(&s.negotiator); give != nil {
 		s.fellBack(hs, give)
 	}
@@ -271,6 +278,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 		if reason != negotiate.ReasonNone {
 			return s.hs.Refused(now, reason)
 		}
+		_ = s.f.wire.SetKeepalive(vigilTurn, vigilTurn, math.MaxInt32) // the last word may be long in coming
 		return s.hs.Served(now, negotiate.Accept{
 			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Random: s.f.g.keys.random(),
 			Carriers: offers,

@@ -50,11 +50,11 @@ func (r Resource) reason() negotiate.Reason {
 // change. Connections that applications of this host begin are theirs, and count
 // for nobody. Safe for concurrent use; innermost lock.
 type shares struct {
+	mu                sync.Mutex // guards everything below
 	flows, handshakes int
 	perSecond         rate.Limit
 	burst             int
 
-	mu      sync.Mutex // guards everything below
 	peers   map[netip.Addr]*peerUse
 	refused map[Resource]uint64
 	swept   time.Time
@@ -71,11 +71,20 @@ type peerUse struct {
 const shareSweep = time.Second
 
 func newShares(l Limits) *shares {
-	perSecond := l.PeerShare.of(l.NewFlowsPerSecond)
-	return &shares{
-		flows: l.PeerShare.of(l.MaxFlows), handshakes: l.PeerShare.of(handshakeLimit),
-		perSecond: rate.Limit(perSecond), burst: perSecond,
-		peers: map[netip.Addr]*peerUse{}, refused: map[Resource]uint64{},
+	s := &shares{peers: map[netip.Addr]*peerUse{}, refused: map[Resource]uint64{}}
+	s.configure(l)
+	return s
+}
+
+// configure takes over the limits.
+func (s *shares) configure(l Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flows, s.handshakes = l.PeerShare.of(l.MaxFlows), l.PeerShare.of(handshakeLimit)
+	s.burst = l.PeerShare.of(l.NewFlowsPerSecond)
+	s.perSecond = rate.Limit(s.burst)
+	for _, p := range s.peers {
+		p.limiter = nil
 	}
 }
 

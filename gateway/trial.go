@@ -54,34 +54,55 @@ const trialRule = "trial"
 // numbers, by which decisions are counted: trials come behind them.
 type trials struct {
 	steer Steering
+
+	mu    sync.Mutex  // of changes, to write a policy takes a while; guards what follows
 	rules []ebpf.Rule // of the configuration
 	never []uint16
 	named map[uint16]string // ports that belong to a rule, with its name
 
-	mu   sync.Mutex // of changes, to write a policy takes a while
 	held atomic.Pointer[[]*Trial]
 }
 
 func newTrials(cfg Config, steer Steering) *trials {
-	t := &trials{steer: steer, rules: steeringConfig(cfg, nil).Policy, never: cfg.NeverPorts(), named: map[uint16]string{}}
+	t := &trials{steer: steer}
 	t.held.Store(new([]*Trial))
+	t.takeLocked(cfg)
+	return t
+}
+
+// takeLocked takes the rules of a configuration over.
+func (ts *trials) takeLocked(cfg Config) {
+	ts.rules, ts.never, ts.named = steeringConfig(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
-			if _, ok := t.named[p]; !ok && r.Match.Proto != ProtoUDP {
-				t.named[p] = r.Name
+			if _, ok := ts.named[p]; !ok && r.Match.Proto != ProtoUDP {
+				ts.named[p] = r.Name
 			}
 		}
 	}
-	return t
+}
+
+// configure puts the rules of a configuration in force, with those of the trials
+// under way behind them. Where that fails those before stay.
+func (ts *trials) configure(cfg Config) error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	rules, never, named := ts.rules, ts.never, ts.named
+	ts.takeLocked(cfg)
+	if err := ts.holdLocked(*ts.held.Load()); err != nil {
+		ts.rules, ts.never, ts.named = rules, never, named
+		return err
+	}
+	return nil
 }
 
 // begin makes a trial count. end may be called more than once.
 func (ts *trials) begin(t Trial) (end func(), err error) {
-	if err := ts.check(&t); err != nil {
-		return nil, err
-	}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
+	if err := ts.checkLocked(&t); err != nil {
+		return nil, err
+	}
 	held := *ts.held.Load()
 	if len(held) >= maxTrials || len(ts.rules)+len(held) >= ebpf.MaxRules {
 		return nil, &TrialError{"policy", "no room for one more rule"}
@@ -96,8 +117,8 @@ func (ts *trials) begin(t Trial) (end func(), err error) {
 	return func() { ts.end(&t) }, nil
 }
 
-// check refuses what would change more than the trial's own connections.
-func (ts *trials) check(t *Trial) error {
+// checkLocked refuses what would change more than the trial's own connections.
+func (ts *trials) checkLocked(t *Trial) error {
 	if t.Peer = t.Peer.Unmap(); !t.Peer.IsValid() || t.Peer.Zone() != "" || t.Peer.IsUnspecified() || t.Peer.IsMulticast() {
 		return &TrialError{"peer", fmt.Sprintf("%q is no address of a host", t.Peer)}
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,7 @@ type wireControl struct {
 	received  uint64 // of the peer's direction, when haveSent
 	timer     *time.Timer
 	lingering bool // what timer is for
+	asked     bool // for the client's reset
 }
 
 // serverLinger is how long a server waits for the client to reset the wire leg
@@ -321,18 +323,34 @@ func (c *wireControl) finish() {
 		})
 	case c.f.side == SideServer && c.endSent && c.endGot && c.legDone:
 		// The client says by its reset alone that it has everything. If that is
-		// lost, what it answers to a sign of life is another.
-		c.after(false, func() {
-			c.mu.Lock()
-			c.timer = nil
-			c.mu.Unlock()
-			c.keepalive()
-		})
+		// lost, what it answers when it is asked is another.
+		c.after(false, c.askForReset)
 	}
 }
 
-// after has fn called when serverLinger has passed, unless something is waited for
-// already.
+// resetMissed is when a server begins to ask for a reset that does not come: while
+// the client's gateway still remembers the tuple, which is serverLinger. Later the
+// client's kernel has to answer, and does not before its own TIME_WAIT is over.
+const resetMissed = time.Second
+
+// askForReset asks by TCP, whose probes a gateway that has ended the flow answers by
+// the reset that was lost, and by a record later.
+func (c *wireControl) askForReset() {
+	c.mu.Lock()
+	c.timer = nil
+	first := !c.asked && !c.over
+	c.asked = true
+	c.mu.Unlock()
+	if first {
+		_ = c.f.wire.SetKeepalive(resetMissed, resetMissed, math.MaxInt32)
+		c.enqueue() // to wait again
+		return
+	}
+	c.keepalive()
+}
+
+// after has fn called when serverLinger has passed, or resetMissed where nobody was
+// asked yet, unless something is waited for already.
 func (c *wireControl) after(lingering bool, fn func()) {
 	if c.timer != nil && c.lingering == lingering {
 		return
@@ -341,5 +359,9 @@ func (c *wireControl) after(lingering bool, fn func()) {
 		c.timer.Stop()
 	}
 	c.lingering = lingering
-	c.timer = time.AfterFunc(serverLinger, fn)
+	pause := serverLinger
+	if !lingering && !c.asked {
+		pause = resetMissed
+	}
+	c.timer = time.AfterFunc(pause, fn)
 }

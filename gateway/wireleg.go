@@ -16,6 +16,8 @@ type wireLeg interface {
 	WriteContext(ctx context.Context, p []byte) (int, error)
 	SetNotify(fn func())
 	SetKeepalive(idle, interval time.Duration, count int) error
+	SetUserTimeout(d time.Duration) error
+	Vitals() (written, heard uint64)
 	MarkCarrying()
 	QuickACK()
 	CloseWrite() error
@@ -23,5 +25,17 @@ type wireLeg interface {
 	Abort()
 	Forget()
 }
+
+// A leg that carries bytes is asked for a sign of life every legAsk, so that a
+// gateway that has died is noticed by its kernel's reset. A network that answers
+// nothing is no sign of death: TCP waits there, and so does the leg, for as long as
+// the kernel's own keepalive does by default.
+const (
+	legAsk      = 2 * time.Second
+	legPatience = 2 * time.Hour
+)
+
+// askLeg begins to ask.
+func askLeg(wire wireLeg) { _ = wire.SetKeepalive(legAsk, legAsk, int(legPatience/legAsk)) }
 
 var _ wireLeg = (*netstack.Conn)(nil)

@@ -12,9 +12,11 @@ const (
 	// busy cores a probe that crosses two gateways was seen to take more than 20 ms, and 100 ms where forty connections
 	// begin at once on a network that loses some of the probes.
 	MinProofTimeout = 200 * time.Millisecond
-	// LastWordSlack is what a server adds to the time the client has for its last word: a busy client may run its timers
-	// late, and a CONFIRM that comes after the server gave up is a connection reset under an application.
-	LastWordSlack = 500 * time.Millisecond
+	// LastWordSlack is what a server adds to the time the client has for its last word. The client's application may be
+	// connected by then, and a CONFIRM that comes after the server gave up is a connection reset under it: so the server
+	// has the patience of TCP with a network that is gone for a while. A client that is gone resets the wire leg when it
+	// is asked for a sign of life.
+	LastWordSlack = 2 * time.Minute
 	// MaxBudget bounds what a server believes a client's budget to be.
 	MaxBudget = 30 * time.Second
 )
@@ -39,6 +41,11 @@ func serveTime(budget, synRTT time.Duration) time.Duration {
 // lastWordTime is how long after the PROPOSAL a server waits for CONFIRM or DECLINE.
 func lastWordTime(budget, synRTT time.Duration) time.Duration {
 	return budget + CompletingTimeout + 2*synRTT + LastWordSlack
+}
+
+// hurriedWordTime is how long a server that ends waits for a client that has ACCEPT, or nearly.
+func hurriedWordTime(synRTT time.Duration) time.Duration {
+	return 2*CompletingTimeout + 2*synRTT
 }
 
 // lingerTime is how long a server that declined waits for the client to end the wire leg.

@@ -1,6 +1,9 @@
 package negotiate
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // exchange authenticates the CLC messages of one handshake on one side. Without a key nothing is sealed, and a message that
 // has a MAC is refused. The zero value has no keys.
@@ -61,11 +64,17 @@ func (x *exchange) decline(r Reason) []byte {
 	return msg
 }
 
-// verifyProposal finds the client's key.
-func (x *exchange) verifyProposal(msg []byte) (err error) {
-	x.key, x.proposal, err = x.keys.Verify(msg, x.chain(x.other(), MAC{}))
-	x.last = x.proposal
-	return err
+// verifyProposal finds the client's key. A PROPOSAL that was believed before is not believed again.
+func (x *exchange) verifyProposal(msg []byte, seen *Seen) error {
+	key, mac, err := x.keys.Verify(msg, x.chain(x.other(), MAC{}))
+	if err == nil && key != nil && seen != nil && !seen.First(mac) {
+		err = fmt.Errorf("clc proposal of another connection: %w", ErrAuth)
+	}
+	if err != nil {
+		return err
+	}
+	x.key, x.proposal, x.last = key, mac, mac
+	return nil
 }
 
 // verify checks the next message of the chain: ACCEPT, CONFIRM.

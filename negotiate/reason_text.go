@@ -130,8 +130,8 @@ var reasonTexts = [...]reasonText{
 		"Look for what killed the carrier in both logs.",
 	},
 	ReasonStalled: {
-		"stalled", "The peer gateway stopped making progress.",
-		"Check the load and the log of the peer gateway.",
+		"stalled", "Bytes waited in a gateway although there was room for them; the connection was reset.",
+		"A defect: report it, with the line that either gateway logs about it (connection stalled).",
 	},
 	ReasonPeerDead: {
 		"peer_dead", "The peer gateway died.",

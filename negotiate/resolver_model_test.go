@@ -354,6 +354,13 @@ func (w *resolverWorld) heal() {
 	w.healed, w.cut = true, false
 	clear(w.down)
 	good := func(h *resolverHost) bool { return h.capable && h.way.GatewayID == h.peer.id() }
+	// A renewal that was lost before is tried again after a minute, and the answer may end until then.
+	for range 2 * (QueryInterval + AnswerTimeout) / time.Second {
+		for _, h := range w.hosts {
+			h.use()
+		}
+		w.advance(500 * time.Millisecond)
+	}
 	// What was under way may take 3 s and count for an answer; then a minute until the next query, and the proofs.
 	const bound = 3*time.Second + QueryInterval + AnswerTimeout + 2*ProbeTries*ProbeInterval
 	for end := w.now.Add(bound); !good(w.hosts[0]) || !good(w.hosts[1]); {

@@ -11,6 +11,8 @@ type ServerConfig struct {
 	Keys Keys
 	// Binding names the connection.
 	Binding Binding
+	// Seen is shared by all servers of a gateway; nil: recorded PROPOSALs are told by Binding alone.
+	Seen *Seen
 }
 
 // Server is the server's side of one handshake, from the third ACK to the client's last word.
@@ -209,8 +211,8 @@ func (s *Server) Released(time.Time) []Action {
 	return nil
 }
 
-// Cancel ends the handshake for a local reason (drained, off, limits). It does nothing once ACCEPT was sent, since from
-// there only the client decides, nor once carried or raw: such flows are ended like any other.
+// Cancel ends the handshake for a local reason (drained, off, limits). Once ACCEPT was sent only the client decides, but
+// it is not waited for longer than it needs. Carried and raw flows are ended like any other.
 func (s *Server) Cancel(now time.Time, r Reason) []Action {
 	switch s.state {
 	case serverWaiting:
@@ -224,7 +226,11 @@ func (s *Server) Cancel(now time.Time, r Reason) []Action {
 		return s.abort(r, false, true)
 	case serverRawDialling:
 		return s.abort(r, false, s.Mute())
-	case serverAccepted, serverDeclined, serverRaw, serverCarried, serverDone:
+	case serverAccepted:
+		if soon := now.Add(hurriedWordTime(s.rtt)); soon.Before(s.deadline) {
+			s.deadline = soon
+		}
+	case serverDeclined, serverRaw, serverCarried, serverDone:
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (s *Server) readProposal(msg []byte) error {
 	if p.Nonce != s.nonce {
 		return fmt.Errorf("nonce %#04x instead of %#04x: %w", p.Nonce, s.nonce, ErrMalformed)
 	}
-	if err := s.auth.verifyProposal(msg); err != nil {
+	if err := s.auth.verifyProposal(msg, s.cfg.Seen); err != nil {
 		return err
 	}
 	s.proposal = p

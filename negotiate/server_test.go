@@ -328,3 +328,15 @@ func TestAuthenticatedPeerData(t *testing.T) {
 	require.Nil(t, s.PeerData(t0, CarrierSHM))
 	require.Equal(t, "completing", s.State())
 }
+
+// A server that ends does not wait for the last word as one that goes on does.
+func TestServerCancelledAfterAccept(t *testing.T) {
+	s := accepted(t)
+	late := s.Deadline()
+	require.Nil(t, s.Cancel(at(time.Second), ReasonDrained))
+	require.Equal(t, at(time.Second+2*CompletingTimeout+2*testRTT), s.Deadline())
+	require.Nil(t, s.Cancel(at(1500*time.Millisecond), ReasonDrained), "once")
+	require.Equal(t, at(time.Second+2*CompletingTimeout+2*testRTT), s.Deadline())
+	require.True(t, s.Deadline().Before(late))
+	require.Equal(t, ReasonClientGone, s.Tick(s.Deadline())[0].(Abort).Verdict.Reason)
+}

@@ -133,6 +133,7 @@ func (c *Conn) Abort() {
 		return
 	}
 	c.notify.fn.Store(nil)
+	c.f.reset.Store(true)
 	c.ep.Abort() // the reset leaves before the flow is dead
 	c.s.retire(c.f)
 }

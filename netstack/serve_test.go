@@ -339,6 +339,21 @@ func TestUnknownTupleIsSilent(t *testing.T) {
 	require.EqualValues(t, 2, b.s.Stats().Unknown)
 }
 
+// Whoever sends again after our reset has not got it: it is told again.
+func TestLostReset(t *testing.T) {
+	b := newBench(t, Config{})
+	b.accept(1, 100).Abort()
+	_, seg := b.next()
+	require.EqualValues(t, flagRST, flagsOf(seg)&flagRST)
+	b.fromClient(1, 101, 7777, flagACK|flagPSH, 0, "again")
+	_, seg = b.next()
+	require.EqualValues(t, flagRST, flagsOf(seg))
+	require.EqualValues(t, 7777, seqOf(seg))
+	b.fromClient(1, 101, 7777, flagACK|flagRST, 0, "")
+	b.silent()
+	require.EqualValues(t, 1, b.s.Stats().LateResets)
+}
+
 // A challenge ACK on an ended tuple is answered exactly, for the linger time.
 func TestDeadTuple(t *testing.T) {
 	clock := faketime.NewManualClock()

@@ -363,14 +363,15 @@ func (m *shim) inSYNACK(k tupleKey, t []byte, pkt *stack.PacketBuffer) {
 }
 
 // inLate answers what arrives for an ended flow (docs/PROTOCOL.md "Teardown"): a
-// challenge ACK by an exact reset, a SYN-ACK of a newer connection by asking
-// the owner, the rest not at all.
+// challenge ACK by an exact reset; so is what is sent again, if we have reset the
+// flow: that may have been lost. A SYN-ACK of a newer connection by asking the
+// owner, the rest not at all.
 func (m *shim) inLate(f *flow, k tupleKey, p inet, t []byte, pkt *stack.PacketBuffer) {
 	flags, payload := flagsOf(t), p.total-len(p.ip)-len(t)
 	switch {
 	case flags&flagSYN != 0 && ackOf(t) != f.isn+1:
 		m.inSYNACK(k, t, pkt)
-	case flags&(flagSYN|flagRST|flagFIN|flagACK) == flagACK && payload == 0:
+	case flags&(flagSYN|flagRST|flagFIN|flagACK) == flagACK && (payload == 0 || f.reset.Load()):
 		m.s.count.lateResets.Add(1)
 		m.send(buildReset(p.ip, t))
 	default:

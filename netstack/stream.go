@@ -28,6 +28,8 @@ type stream struct {
 	wmu sync.Mutex // guards everything below; one writer at a time
 	src bytes.Reader
 
+	written atomic.Uint64 // bytes that Write took
+
 	// ended is the error that ended the connection, if a writer was told of it:
 	// gVisor then tells a reader that the stream is over.
 	ended atomic.Pointer[error]
@@ -92,6 +94,7 @@ func (c *stream) Write(p []byte) (int, error) {
 	c.src.Reset(p)
 	n, terr := c.ep.Write(&c.src, tcpip.WriteOptions{})
 	c.src.Reset(nil)
+	c.written.Add(uint64(n))
 	if terr != nil {
 		err := mapError(terr)
 		if tcp.EndpointState(c.ep.State()) == tcp.StateError && !errors.Is(err, syscall.EPIPE) {

@@ -56,7 +56,7 @@ func (e *Endpoint) broken(wc *verbs.WC) {
 		e.stream.Fail(&ProtocolError{Violation: ViolationMessageMode})
 		return
 	}
-	if e.stream.Err() == nil && !e.stream.disconnected {
+	if e.stream.Err() == nil {
 		e.stream.Lose(&CompletionError{Status: wc.Status, Receive: receive})
 		return
 	}

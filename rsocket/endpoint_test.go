@@ -105,6 +105,26 @@ func TestEndpointShutdown(t *testing.T) {
 	w.close(t, a, b)
 }
 
+// TestLostBehindCrossedShutdowns: both ends have shut down, but the last bytes of
+// one are still under way when its queue pair fails. Nobody else would ever tell.
+func TestLostBehindCrossedShutdowns(t *testing.T) {
+	a, b, w := gatewayEndpoints(t, false, true)
+	a.write(1000)
+	require.NoError(t, a.Shutdown())
+	require.NoError(t, b.Shutdown())
+	for b.qp.transfer() {
+	}
+	for a.poll() {
+	}
+	require.Equal(t, StateDisconnected, a.State())
+	lost := a.HandleWC(&verbs.WC{Status: verbs.WCRetryExcErr})
+	require.True(t, lost.Has(EventFailed))
+	var failed *CompletionError
+	require.ErrorAs(t, a.Err(), &failed)
+	require.Equal(t, verbs.WCRetryExcErr, failed.Status)
+	w.close(t, a, b)
+}
+
 func TestEndpointDisconnectIgnoresFlush(t *testing.T) {
 	a, b, w := gatewayEndpoints(t, false, false)
 	require.NoError(t, a.Disconnect())

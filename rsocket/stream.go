@@ -134,10 +134,11 @@ func (s *Stream) Fail(err error) { _ = s.fail(err) }
 
 // Lose breaks the stream because its queue pair is gone: nothing more is sent, but what had arrived before, the peer's
 // last words among it, may still be waiting in the completion queue and is received. Behind the end of a stream the queue
-// pair may go down as it likes.
+// pair may go down as it likes; between gateways, where the peer keeps it until it has everything, only behind the last
+// byte of ours.
 func (s *Stream) Lose(err error) {
 	s.down = true
-	if s.err == nil && !s.disconnected {
+	if s.err == nil && (!s.disconnected || s.cfg.Dialect == Gateway && !s.placed()) {
 		s.err = err
 	}
 }

@@ -3,12 +3,15 @@ package main
 import (
 	"io"
 	"os"
+
+	"github.com/smcgw/smcgw/gateway"
 )
 
 // env is the world as the verbs see it, so that all of them run in tests.
 type env struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
+	confine        func() error // gives up privileges, of the process
 
 	socket  string // --socket
 	json    bool   // --json
@@ -17,5 +20,5 @@ type env struct {
 
 // osEnv is the world of the process.
 func osEnv() *env {
-	return &env{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
+	return &env{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, confine: gateway.Confine}
 }

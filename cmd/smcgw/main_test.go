@@ -269,6 +269,8 @@ func (*fakeDaemon) Yield() error { return errBroken }
 func (*fakeDaemon) TakeBack() error { return errBroken }
 
 // SetOff implements gateway.Control.
+func (d *fakeDaemon) ResetFlows() int { return 3 }
+
 func (d *fakeDaemon) SetOff(off bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

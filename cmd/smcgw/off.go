@@ -20,14 +20,15 @@ func newOff(e *env) *cobra.Command {
 		Use:   "off",
 		Short: "Kill switch: leave all new connections native",
 		Long: `Off makes all new connections native, at once and until "smcgw on", also over
-restarts. Connections that are carried go on. It needs no running daemon: the
-switch is a file in the state directory.`,
+restarts. Connections that are carried go on, unless --now has them reset. It
+needs no running daemon: the switch is a file in the state directory.`,
 	})
 }
 
 // newSwitch makes the verbs off and on.
 func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
 	var configPath, stateDir string
+	var now bool
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := e.configFor(configPath)
 		if err != nil {
@@ -37,21 +38,28 @@ func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
 		if stateDir != "" {
 			cfg.StateDir = stateDir
 		}
-		return e.throwSwitch(cmd.Context(), cfg, off, named)
+		return e.throwSwitch(cmd.Context(), cfg, off, now, named)
 	}
 	addConfigFlag(c, &configPath, "")
+	if off {
+		c.Flags().BoolVar(&now, "now", false, "reset the connections that are carried")
+	}
 	c.Flags().StringVar(&stateDir, "state-dir", "", "state directory of the gateway (default "+defaultConfig().StateDir+")")
 	return withSocket(e, verb(e, c))
 }
 
 // throwSwitch tells the daemon, and writes the file if there is none to tell
 // or the place of the file was named.
-func (e *env) throwSwitch(ctx context.Context, cfg gateway.Config, off, named bool) error {
+func (e *env) throwSwitch(ctx context.Context, cfg gateway.Config, off, now, named bool) error {
 	ctx, cancel := context.WithTimeout(ctx, switchPatience)
 	defer cancel()
 	c := e.client(cfg.Admin)
 	defer c.Close()
-	res, err := c.SetOff(ctx, off)
+	tell := func() (gateway.Result, error) { return c.SetOff(ctx, off) }
+	if now {
+		tell = func() (gateway.Result, error) { return c.OffNow(ctx) }
+	}
+	res, err := tell()
 	gone := errors.Is(err, gateway.ErrDaemonUnreachable)
 	if err != nil && !gone {
 		return err

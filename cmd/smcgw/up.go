@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -17,9 +18,10 @@ func newUp(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run the gateway in the foreground",
-		Long: `Up runs the gateway in this network namespace until it gets SIGTERM, SIGINT or
-SIGHUP. It is two processes: a small guardian, and the daemon it outlives for a
-second, so that the connections of a daemon that dies end promptly.
+		Long: `Up runs the gateway in this network namespace until it gets SIGTERM or SIGINT.
+SIGHUP has it read its configuration again: mode, policy and some limits change
+while it runs. It is two processes: a small guardian, and the daemon it outlives
+for a second, so that the connections of a daemon that dies end promptly.
 
 With --takeover it takes over from the gateway that runs on the same admin socket,
 if there is one: that one serves the connections it carries until they end, while
@@ -27,6 +29,12 @@ new ones are carried by this one. A takeover that fails at any step leaves the
 running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := e.confine(); err != nil {
+				return err
+			}
+			hup := make(chan os.Signal, 1)
+			signal.Notify(hup, syscall.SIGHUP) // which ends nothing, from here on
+			defer signal.Stop(hup)
 			cfg, err := e.loadConfig(configPath)
 			if err != nil {
 				return err
@@ -39,6 +47,7 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 			if opts.DrainTimeout < 0 {
 				return usagef("--drain-timeout: %v is negative", opts.DrainTimeout)
 			}
+			opts.Reload, opts.Load = hup, func() (gateway.Config, error) { return e.loadConfig(configPath) }
 			if alone {
 				return e.daemon(cmd.Context(), cfg, opts)
 			}
@@ -75,10 +84,15 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config, opts gateway.R
 }
 
 func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	log := startLog(e, cfg.Log)
 	defer log.close()
+	manager, err := gateway.NewServiceManager(e.getenv, log.Logger)
+	if err != nil {
+		return err
+	}
+	opts.Manager = manager
 	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
 	return gateway.Run(ctx, cfg, opts)
 }

@@ -149,6 +149,15 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 	return TCX_NEXT;
 }
 
+/* overdue: the gateway should have ended this negotiation long ago. It does not
+ * know of it: its queue had no room for the accept, for instance. */
+static always_inline int overdue(const struct flow *f)
+{
+	struct control *c = control();
+	u64 changed = f->changed_at, offered = f->offered_at, now = bpf_ktime_get_ns();
+	return c && now > changed + c->handshake + 4 * (changed - offered);
+}
+
 /* bare_out: a SYN without offer on a tuple with an entry. Where the entry changes
  * under the decision the SYN is dropped: it will be sent again. */
 static noinline int bare_out(struct packet *p, struct flow *f)
@@ -166,6 +175,13 @@ static noinline int bare_out(struct packet *p, struct flow *f)
 		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
 	if (state == FLOW_OFFERED) /* released_in drops an accept that comes late: the server has given it up */
 		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	if (state == FLOW_NEGOTIATING && overdue(f) && alive()) {
+		if (flow_move(f, w, FLOW_RELEASED))
+			return drop(STAT_SYN_RETRANSMIT_DROP);
+		replaced(&p->key, f->rule, w);
+		native(&p->key, p->seq, SIDE_CLIENT, REASON_HANDSHAKE_TIMEOUT, f->rule, state);
+		return TCX_NEXT;
+	}
 	if (state_live(state)) {
 		if (alive())
 			return drop(STAT_SYN_RETRANSMIT_DROP);

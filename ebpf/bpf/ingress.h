@@ -180,8 +180,9 @@ static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct 
 	return TCX_NEXT;
 }
 
-/* dead_in: late segments are dropped; a pure ACK may be a challenge to our reset,
- * which netstack answers by an exact one. */
+/* dead_in: what acknowledges is the challenge to our reset, or is sent again by a
+ * peer whom that never reached; netstack answers it by an exact one. The rest is
+ * late and dropped. */
 static noinline int dead_in(struct packet *p, struct flow *f)
 {
 	if (!f)
@@ -190,7 +191,7 @@ static noinline int dead_in(struct packet *p, struct flow *f)
 		flow_drop(&p->key, f, flow_word(f));
 		return TCX_NEXT;
 	}
-	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_ACK && !p->payload)
+	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_ACK)
 		return to_netstack();
 	return drop(STAT_DEAD_DROP);
 }

@@ -69,6 +69,7 @@ enum reason {
 	REASON_ACCEPT_LOST = 23,
 	REASON_CLIENT_GONE = 24,
 	REASON_PEER_UNRESOLVED = 25,
+	REASON_HANDSHAKE_TIMEOUT = 32,
 	REASON_FLOW_LIMIT = 36,
 	REASON_MODE = 43,
 	REASON_NOT_WORTH_IT = 50,
@@ -141,6 +142,7 @@ struct control {
 	u32 epoch;     /* of the policy, never the same again; > 0 */
 	u32 datagrams; /* 0: no UDP packet needs a look */
 	u32 beside;    /* A of a gateway that drains beside this one; 0 = none */
+	u64 handshake; /* the gateway ends a negotiation within it and four round trips */
 };
 
 /* Also the key of the own-address map, with port 0. */

@@ -143,54 +143,6 @@ func packageNames(tr *tree) (problems []string) {
 	return problems
 }
 
-// parsersFuzzed wants, for every exported Parse function, a fuzz test in its
-// package that calls it or bears its name, with seeds in the code or committed.
-func parsersFuzzed(tr *tree) (problems []string) {
-	for _, f := range tr.files {
-		if f.test || f.generated || under(f.dir, "tests") {
-			continue
-		}
-		for _, decl := range f.syntax.Decls {
-			d, ok := decl.(*ast.FuncDecl)
-			if !ok || d.Recv != nil || !strings.HasPrefix(d.Name.Name, "Parse") {
-				continue
-			}
-			if !tr.fuzzes(f.dir, d.Name.Name) {
-				problems = append(problems, fmt.Sprintf("%s: %s has no fuzz test with seeds", tr.line(d), d.Name.Name))
-			}
-		}
-	}
-	return problems
-}
-
-func (tr *tree) fuzzes(dir, parser string) bool {
-	for _, f := range tr.files {
-		if !f.test || f.dir != dir {
-			continue
-		}
-		for _, decl := range f.syntax.Decls {
-			d, ok := decl.(*ast.FuncDecl)
-			if !ok || d.Body == nil || !strings.HasPrefix(d.Name.Name, "Fuzz") {
-				continue
-			}
-			named := d.Name.Name == "Fuzz"+parser || "Parse"+strings.TrimPrefix(d.Name.Name, "Fuzz") == parser
-			if (named || usesName(d.Body, parser)) && (usesName(d.Body, "Add") || tr.corpus(dir, d.Name.Name)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (tr *tree) corpus(dir, fuzz string) bool {
-	for name := range tr.texts {
-		if strings.HasPrefix(name, dir+"/testdata/fuzz/"+fuzz+"/") {
-			return true
-		}
-	}
-	return false
-}
-
 // usesName looks for an identifier.
 func usesName(n ast.Node, name string) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {

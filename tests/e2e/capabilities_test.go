@@ -2,32 +2,145 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
-// TestCapabilities runs both gateways with the capabilities that
-// docs/OPERATIONS.md "What it needs" lists, and no other.
-func TestCapabilities(t *testing.T) {
+// capabilityMask is the set of the needed capabilities, or of all a gateway keeps,
+// as /proc prints sets.
+func capabilityMask(all bool) (mask uint64) {
+	for _, c := range gateway.Capabilities() {
+		if all || c.Needed {
+			mask |= 1 << c.Number
+		}
+	}
+	return mask
+}
+
+// confine replaces the program of the gateways, until the test ends, by one that
+// has the needed capabilities and no other.
+func confine(t *testing.T) {
+	t.Helper()
 	testnet.Require(t, "root", "setpriv")
-	w := newWorld(t, testnet.Config{})
-	w.serve(w.h2)
+	set := []string{"-all"}
+	for _, c := range gateway.Capabilities() {
+		if c.Needed {
+			set = append(set, "+"+strings.ToLower(strings.TrimPrefix(c.Name, "CAP_")))
+		}
+	}
 	confined := filepath.Join(t.TempDir(), "smcgw")
 	require.NoError(t, os.WriteFile(confined, fmt.Appendf(nil,
-		"#!/bin/sh\nexec setpriv --bounding-set -all,+net_admin,+bpf,+perfmon %s \"$@\"\n", binary), 0o700))
+		"#!/bin/sh\nexec setpriv --bounding-set %s %s \"$@\"\n", strings.Join(set, ","), binary), 0o700))
 	whole := binary
 	binary = confined
 	t.Cleanup(func() { binary = whole })
-	g := w.up(w.h1, settings{})
-	w.up(w.h2, settings{})
-	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		e := w.mustApp(w.h1, "ping", "-count", "3", "-to", addr(w.h2, echoPort))
-		w.carriedBy(e, w.via)
-	})
-	g.stop()
+}
+
+// privileges checks that every thread of every process of a gateway has these
+// capabilities at most, and can never get others.
+func (g *gw) privileges(t *testing.T, mask uint64) {
+	t.Helper()
+	pids := g.processes()
+	require.GreaterOrEqual(t, len(pids), 2, "guardian and daemon")
+	for _, pid := range pids {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		require.NoError(t, err)
+		require.NotEmpty(t, tasks)
+		for _, task := range tasks {
+			text, err := os.ReadFile(task)
+			if os.IsNotExist(err) {
+				continue // a thread that has just ended
+			}
+			require.NoError(t, err)
+			sets := map[string]uint64{}
+			for line := range strings.Lines(string(text)) {
+				name, value, _ := strings.Cut(line, ":")
+				sets[name], _ = strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			}
+			for name, want := range map[string]uint64{
+				"CapPrm": mask, "CapEff": mask, "CapBnd": mask, "CapInh": 0, "CapAmb": 0, "NoNewPrivs": 1,
+			} {
+				require.Equal(t, want, sets[name], "%s of %s\n%s", name, task, text)
+			}
+		}
+	}
+}
+
+// TestCapabilities: guardian and daemon keep the capabilities that
+// docs/OPERATIONS.md "What it needs" lists, and no other, whether they are started
+// with all of root's or with the needed ones alone; and with those everything
+// works: every carrier, datagrams, the switch, and cleaning up.
+func TestCapabilities(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		all  bool
+	}{{"of root", true}, {"needed ones", false}} {
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			if !c.all {
+				confine(t)
+			}
+			capable(t, capabilityMask(c.all), c.all)
+		})
+	}
+}
+
+func capable(t *testing.T, mask uint64, lowPorts bool) {
+	for _, carriers := range []string{"shm", "soft"} {
+		d := newDatagramWorld(t)
+		d.via = gateway.Carrier("rdma-" + carriers)
+		d.serve(d.h2)
+		d.server = d.serveNumbered(d.h2)
+		rules, err := d.h1.Rules()
+		require.NoError(t, err)
+		s := datagramSettings()
+		s.Carriers = carriers
+		d.g1, d.g2 = d.up(d.h1, s), d.up(d.h2, s)
+		for _, g := range d.gateways {
+			g.privileges(t, mask)
+		}
+		d.prove(t, d.h2.AddrPort4(echoUDP))
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			to := addr(d.h2, echoPort)
+			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-to", to), d.via)
+			if lowPorts { // whose port the server's gateway has to take, too
+				from := netip.AddrPortFrom(hostOf(addr(d.h1, 1)), 1000).String()
+				d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-bind", from, "-to", to), d.via)
+			}
+		})
+		out, err := d.g1.cli("off")
+		require.NoError(t, err, out)
+		d.mustApp(d.h1, "ping", "-to", d.h2.AddrPort4(echoPort).String())
+		out, err = d.g1.cli("on")
+		require.NoError(t, err, out)
+		if carriers == "soft" {
+			require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}))
+			d.restart(d.h1, s) // a proof holds for a while
+			d.flush()
+			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), gateway.CarrierRelay)
+			d.gateways[d.h1].stop()
+			continue
+		}
+		died := d.gateways[d.h1]
+		for _, pid := range died.processes() {
+			died.signal(pid, syscall.SIGKILL)
+		}
+		require.Eventually(t, func() bool { // the kernel takes the time it needs to close what they had
+			out, err = d.h1.Run(t.Context(), binary, "cleanup", "-c", died.config)
+			return err == nil
+		}, 30*time.Second, 50*time.Millisecond, "clean up")
+		now, err := d.h1.Rules()
+		require.NoError(t, err)
+		require.Equal(t, sorted(rules), sorted(now), out)
+	}
 }

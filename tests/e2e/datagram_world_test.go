@@ -53,6 +53,13 @@ func newDatagramWorld(t *testing.T) *datagrams {
 func newDatagrams(t *testing.T, native bool) *datagrams {
 	t.Helper()
 	d := newDatagramWorld(t)
+	d.begin(t, native)
+	return d
+}
+
+// begin starts servers and gateways.
+func (d *datagrams) begin(t *testing.T, native bool) {
+	t.Helper()
 	d.native = native
 	for _, h := range d.net.Hosts() { // errors are to be as many as their causes
 		require.NoError(t, h.SetSysctl("net.ipv4.icmp_ratelimit", "0"))
@@ -69,7 +76,6 @@ func newDatagrams(t *testing.T, native bool) *datagrams {
 			require.Empty(t, aliens(p), "what no program has sent reaches a program")
 		}
 	})
-	return d
 }
 
 func (d *datagrams) serveNumbered(h *testnet.Host) *testnet.Proc {

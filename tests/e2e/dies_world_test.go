@@ -29,6 +29,7 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	defer log.Close()
 	cmd := h.Command(context.Background(), binary, "up", "-c", g.config)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), s.Env...)
 	g.proc, err = h.StartCmd(cmd)
 	require.NoError(w.t, err)
 	require.Eventually(w.t, func() bool {

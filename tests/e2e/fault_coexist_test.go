@@ -227,7 +227,7 @@ func companies() []company {
 					fmt.Sprintf("ip addr del 10.77.0.%d/24 dev eth0", 120+i), fmt.Sprintf("ip addr del fd77::%d/64 dev eth0", 120+i))
 			}
 		}},
-		{name: "renewed", pause: 500 * time.Millisecond, meanwhile: func(t *testing.T, w *world) {
+		{name: "renewed", idle: true, pause: 500 * time.Millisecond, meanwhile: func(t *testing.T, w *world) {
 			for i, h := range []*testnet.Host{w.h1, w.h2} {
 				on(t, h, fmt.Sprintf("ip addr del 10.77.0.%d/24 dev eth0", i+1), fmt.Sprintf("ip addr add 10.77.0.%d/24 dev eth0", i+1),
 					"ip route replace default via 10.77.0.254",

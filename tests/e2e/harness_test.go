@@ -62,6 +62,7 @@ type settings struct {
 	Policy        string // lines before the rule test
 	ShmDir        string // below the test's directory
 	Extra         string
+	Env           []string // of the gateway, NAME=value
 }
 
 var configTemplate = template.Must(template.New("config").Parse(`schema: smcgw/v1

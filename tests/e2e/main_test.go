@@ -16,6 +16,10 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if err := becomeSandboxed(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	apps.Init(quicapp.Apps()...)
 	dir, err := buildBinary()
 	if err != nil {

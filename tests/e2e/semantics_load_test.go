@@ -223,7 +223,7 @@ func (w *world) usage(t *testing.T, g *gw) usage {
 	m := g.metrics(t)
 	return usage{
 		descriptors: int(m["process_open_fds"]), goroutines: int(m["go_goroutines"]),
-		resident: int(m["process_resident_memory_bytes"]), entries: int(m[`smcgw_ebpf_map_entries{map="smcgw_flows"}`]),
+		resident: int(m["process_resident_memory_bytes"]), entries: int(m[`smcgw_ebpf_map_entries{map="flows"}`]),
 		memory: g.status().Memory.UsedBytes,
 	}
 }

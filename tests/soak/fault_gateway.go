@@ -18,6 +18,7 @@ func (s *soak) ofGateways() []mischief {
 	return []mischief{
 		{"off", s.drawOff},
 		{"stop", s.drawStop},
+		{"demotion", s.drawDemotion},
 		{"address", s.drawAddress},
 		{"questions", s.drawQuestions},
 		{"death", s.drawDeath},
@@ -35,6 +36,26 @@ func (s *soak) drawOff(rng *rand.Rand) (func(context.Context), string) {
 		_, err = at.asking().SetOff(s.life, false)
 		s.broke(began, "on at "+at.Name, err)
 	}, fmt.Sprintf("%s for %v", at.Name, d)
+}
+
+// drawDemotion: flows leave their queue pairs, wherever they stand, several
+// times.
+func (s *soak) drawDemotion(rng *rand.Rand) (func(context.Context), string) {
+	at, times, gap := s.any(rng), 1+rng.IntN(10), span(rng, 10*time.Millisecond, 300*time.Millisecond)
+	q := gateway.DemoteQuery{All: true}
+	if by := []gateway.Carrier{gateway.CarrierNone, gateway.CarrierShm, gateway.CarrierSoft}[rng.IntN(3)]; by != gateway.CarrierNone {
+		q = gateway.DemoteQuery{Carrier: by}
+	}
+	return func(ctx context.Context) {
+		for range times {
+			began := time.Now()
+			_, err := at.asking().Demote(s.life, q)
+			s.broke(began, "demote at "+at.Name, err)
+			if testnet.Sleep(ctx, gap) != nil {
+				return
+			}
+		}
+	}, fmt.Sprintf("%s, all=%v %s, %d times, every %v", at.Name, q.All, q.Carrier, times, gap)
 }
 
 // heartbeat is how old the last sign of life may be before the programs leave

@@ -12,8 +12,9 @@ import (
 // rocePort is the UDP port of the soft device.
 const rocePort = 4791
 
-// longestSilence is how long packets may be lost altogether.
-const longestSilence = 2 * time.Second
+// longestSilence is how long packets may be lost altogether: the soft device gives
+// a queue pair up after 3.2 seconds, and its flows go on over the relay.
+const longestSilence = 6 * time.Second
 
 // ofNetwork are the faults of the network: for a while, packets that one host
 // sends, or all do, are treated in a way. The kernel's TCP lives with all of them,

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway"
 )
 
 // readings are the metrics of one gateway, by name with labels.
@@ -119,12 +121,29 @@ func (s *soak) settled(at *site, began time.Time) (readings, error) {
 			break
 		}
 		if time.Since(began) > quietTime {
-			return nil, fmt.Errorf("%w: flows %v, entries %v, quarantined %v bytes", errProgram, r.sum("smcgw_flows"),
-				r[`smcgw_ebpf_map_entries{map="flows"}`], r[`smcgw_registered_memory_bytes{kind="quarantined"}`])
+			return nil, fmt.Errorf("%w: flows %v, entries %v, quarantined %v bytes\n%s", errProgram, r.sum("smcgw_flows"),
+				r[`smcgw_ebpf_map_entries{map="flows"}`], r[`smcgw_registered_memory_bytes{kind="quarantined"}`], s.remains(at))
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 	return s.collected(at)
+}
+
+// remains is what a gateway and the kernel beside it still have.
+func (s *soak) remains(at *site) string {
+	var b strings.Builder
+	list, err := at.asking().Conns(s.life, gateway.ConnQuery{})
+	if err != nil {
+		return err.Error()
+	}
+	for i := range list.Conns {
+		fmt.Fprintln(&b, line(&list.Conns[i]))
+	}
+	ctx, cancel := context.WithTimeout(s.life, 10*time.Second)
+	defer cancel()
+	sockets, err := at.Run(ctx, "ss", "-tnoe")
+	fmt.Fprintln(&b, sockets, err)
+	return b.String()
 }
 
 // collected asks a gateway until it has collected its garbage twice: the

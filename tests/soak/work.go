@@ -166,15 +166,20 @@ func (s *soak) seen(p pairing, r result) string {
 			}
 			for i := range list.Conns {
 				c := &list.Conns[i]
-				l, r2 := c.Local.String(), c.Remote.String()
-				if l == r.local && r2 == r.remote || l == r.remote && r2 == r.local {
-					fmt.Fprintf(&b, "%s: #%d %s > %s %s %s carrier=%s reason=%s decided_by=%s tx=%d rx=%d end=%s\n", at.Name,
-						c.ID, l, r2, c.Side, c.State, c.Carrier, c.Reason, c.DecidedBy, c.TxBytes, c.RxBytes, c.End)
+				here, there := c.Local.String(), c.Remote.String()
+				if here == r.local && there == r.remote || here == r.remote && there == r.local {
+					fmt.Fprintf(&b, "%s: %s\n", at.Name, line(c))
 				}
 			}
 		}
 	}
 	return b.String()
+}
+
+// line describes a connection.
+func line(c *gateway.ConnInfo) string {
+	return fmt.Sprintf("#%d %s > %s %s %s carrier=%s reason=%s decided_by=%s tx=%d rx=%d age=%.1fs end=%s",
+		c.ID, c.Local, c.Remote, c.Side, c.State, c.Carrier, c.Reason, c.DecidedBy, c.TxBytes, c.RxBytes, c.AgeSeconds, c.End)
 }
 
 // app runs a client app and has accept look at what it reports.

@@ -226,6 +226,9 @@ func (p *Peer) setRemote(c *net.UnixConn, r remote) error {
 		return ErrKey
 	}
 	p.conn, p.remote, p.pidfd = c, r, peerProcess(c)
+	for i := range p.targets {
+		p.targets[i].peer = p
+	}
 	p.dev.wg.Add(1) // of watch
 	return nil
 }

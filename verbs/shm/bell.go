@@ -40,17 +40,20 @@ func (pt *port) ringAll() {
 	pt.published = 0
 	for i := range pt.peer.targets {
 		if pt.dirty&(1<<i) != 0 {
-			pt.vec.dev.ring(&pt.peer.targets[i])
+			pt.vec.dev.ring(&pt.vec.ringing, &pt.peer.targets[i])
 		}
 	}
 	pt.dirty = 0
 }
 
-// ring wakes a vector of a peer if it sleeps. Of several callers one rings.
-func (d *Device) ring(t *target) {
+// ring wakes a vector of a peer if it sleeps. Of several callers one rings. by is
+// the caller's, for the warden.
+func (d *Device) ring(by *ringing, t *target) {
 	if t.armed.Load() == 1 && t.armed.CompareAndSwap(1, 0) {
 		d.counters.bellsSent.Add(1)
+		by.at.Store(t)
 		ringBell(t.bell)
+		by.at.Store(nil)
 		return
 	}
 	d.counters.bellsSuppressed.Add(1)

@@ -37,6 +37,7 @@ type Device struct {
 	wg       sync.WaitGroup
 
 	janitor *janitor
+	warden  *warden
 	peerIDs atomic.Uint64
 
 	mu        sync.Mutex // guards everything below
@@ -67,6 +68,7 @@ func Open(cfg Config) (*Device, error) {
 		}
 		d.vectors = append(d.vectors, v)
 	}
+	d.warden = newWarden(d)
 	return d, nil
 }
 
@@ -187,6 +189,9 @@ func (d *Device) Close() error {
 	}
 	d.wg.Wait()
 	d.janitor.close()
+	if d.warden != nil { // else the device was never open
+		d.warden.close()
+	}
 	for _, v := range d.vectors {
 		v.close()
 	}

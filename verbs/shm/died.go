@@ -38,10 +38,22 @@ func peerProcess(c *net.UnixConn) int {
 	return fd
 }
 
-// processEnds waits until the peer's process has ended, or is seen to live on. A
+// processEnds finds out whether the peer's process has ended or lives on. A
 // process that nobody can look at is taken for dead.
+//
+// A connection that ended with its process has ended behind all of its
+// descriptors: that one has none any more can be seen at once, if the kernel lets
+// us look (ptrace access: the same user, no stricter rules). If not, the end of
+// the process is awaited.
 func (p *Peer) processEnds() bool {
 	if p.pidfd < 0 {
+		return true
+	}
+	switch fd, err := unix.PidfdGetfd(p.pidfd, 0, 0); {
+	case err == nil:
+		_ = unix.Close(fd)
+		return false
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EBADF):
 		return true
 	}
 	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}

@@ -65,7 +65,7 @@
 // Config.PushBytes were published.
 //
 // The trap: an eventfd's O_NONBLOCK flag is shared with the peer. The device
-// sets it and checks that it was given an eventfd, but an authorised peer that
-// clears the flag and fills the counter on purpose can stall our loop; the
-// rendezvous admits only our own user and root.
+// sets it and checks that it was given an eventfd; a peer that clears the flag
+// and fills the counter on purpose stalls whoever rings for a moment, until the
+// warden notices and ends that peer (warden.go).
 package shm

@@ -114,16 +114,28 @@ func (p *Peer) recycleLocked(list []reclaimed) []reclaimed {
 	return list[:0]
 }
 
-// wakePeerLocked rings every vector of the peer that sleeps.
-func (p *Peer) wakePeerLocked() {
+// wake rings every vector of the peer that sleeps. It is the janitor's, and holds
+// no lock: who knows what the peer does with its bells.
+func (p *Peer) wake() {
+	defer p.unref()
 	for i := range p.targets {
-		p.dev.ring(&p.targets[i])
+		p.dev.ring(&p.dev.janitor.ringing, &p.targets[i])
 	}
 }
 
 // pollGrace ends a grace period when nobody else allocates or frees. It tells
 // whether one is still under way, and whether it has just told the peer of it.
 func (p *Peer) pollGrace() (busy, fresh bool) {
+	busy, fresh = p.lookGrace()
+	if fresh {
+		p.wake()
+	}
+	return busy, fresh
+}
+
+// lookGrace is pollGrace but for the bells: if the peer is to be told, it has taken
+// a reference for that.
+func (p *Peer) lookGrace() (busy, fresh bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refs == 0 || !p.grace.busy {
@@ -132,7 +144,7 @@ func (p *Peer) pollGrace() (busy, fresh bool) {
 	p.turnGraceLocked()
 	if fresh = p.grace.busy && !p.grace.rung; fresh {
 		p.grace.rung = true
-		p.wakePeerLocked()
+		p.refs++
 	}
 	return p.grace.busy, fresh
 }

@@ -15,6 +15,8 @@ type janitor struct {
 	joined chan struct{}
 	armed  atomic.Bool // it looks at the peers soon in any case
 
+	ringing ringing
+
 	mu    sync.Mutex // guards ready; innermost lock
 	ready []func()
 }

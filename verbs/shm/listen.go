@@ -9,11 +9,17 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// maxHandshakes bounds the rendezvous under way.
-const maxHandshakes = 16
+// maxHandshakes bounds the rendezvous under way, maxPerProcess those of one
+// process: who connects and says nothing keeps nobody else out.
+const (
+	maxHandshakes = 16
+	maxPerProcess = maxHandshakes / 2
+)
 
 // Listener lets peers attach to what the device offers, at a socket in the
 // rendezvous directory.
@@ -22,9 +28,10 @@ type Listener struct {
 	dir  directory
 	name string
 	ln   *net.UnixListener
-	busy chan struct{} // one token per handshake
 
-	mu     sync.Mutex // guards everything below
+	mu     sync.Mutex    // guards everything below
+	busy   int           // handshakes under way
+	by     map[int32]int // them, by process; 0 is those of other PID namespaces
 	closed bool
 }
 
@@ -37,7 +44,7 @@ func (d *Device) Listen() (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Listener{dev: d, dir: dir, name: nameOf(d.cfg.GatewayID), busy: make(chan struct{}, maxHandshakes)}
+	l := &Listener{dev: d, dir: dir, name: nameOf(d.cfg.GatewayID), by: map[int32]int{}}
 	dir.sweep()
 	if err := l.open(); err != nil {
 		dir.close()
@@ -73,6 +80,22 @@ func (l *Listener) open() error {
 	l.ln, d.listener = ln, l
 	d.wg.Add(1)
 	go l.serve()
+	return nil
+}
+
+// Sweep removes the sockets that devices which were killed have left in a
+// rendezvous directory, as every device that listens does. Without the directory
+// there is nothing to do.
+func Sweep(path string) error {
+	dir, err := openDirectory(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.close()
+	dir.sweep()
 	return nil
 }
 
@@ -158,20 +181,43 @@ func (l *Listener) serve() {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		select {
-		case l.busy <- struct{}{}:
-			l.dev.wg.Add(1)
-			go l.handle(c)
-		default:
+		cred, err := credentials(c)
+		if err != nil || !l.enter(cred.Pid) {
+			l.dev.counters.refused.Add(1)
 			_ = c.Close()
+			continue
 		}
+		l.dev.wg.Add(1)
+		go l.handle(c, cred)
 	}
 }
 
-func (l *Listener) handle(c *net.UnixConn) {
+// enter counts a handshake; false if there are too many.
+func (l *Listener) enter(pid int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy >= maxHandshakes || l.by[pid] >= maxPerProcess {
+		return false
+	}
+	l.busy++
+	l.by[pid]++
+	return true
+}
+
+// exit says that a handshake is over.
+func (l *Listener) exit(pid int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy--
+	if l.by[pid]--; l.by[pid] == 0 {
+		delete(l.by, pid)
+	}
+}
+
+func (l *Listener) handle(c *net.UnixConn, cred *unix.Ucred) {
 	defer l.dev.wg.Done()
-	defer func() { <-l.busy }()
-	if err := l.welcome(c); err != nil {
+	defer l.exit(cred.Pid)
+	if err := l.welcome(c, cred); err != nil {
 		l.dev.counters.refused.Add(1)
 		_ = sendMessage(c, message{kind: typeRefuse, code: refuseCode(err)})
 		_ = c.Close()
@@ -181,10 +227,10 @@ func (l *Listener) handle(c *net.UnixConn) {
 
 // welcome answers a HELLO. The peer is connected before WELCOME is sent, so the
 // caller may use it as soon as it has read it.
-func (l *Listener) welcome(c *net.UnixConn) error {
+func (l *Listener) welcome(c *net.UnixConn, cred *unix.Ucred) error {
 	d := l.dev
 	_ = c.SetDeadline(time.Now().Add(d.cfg.HandshakeTimeout))
-	if err := checkCredentials(c); err != nil {
+	if err := checkUser(cred); err != nil {
 		return err
 	}
 	m, fds, err := receiveMessage(c)

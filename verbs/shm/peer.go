@@ -68,6 +68,7 @@ type remote struct {
 
 // target is a vector of the peer: where we mark queue pairs and ring.
 type target struct {
+	peer    *Peer
 	armed   *atomic.Uint64
 	driven  *atomic.Uint64
 	summary []atomic.Uint64

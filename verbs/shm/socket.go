@@ -66,27 +66,39 @@ func (d directory) close() { _ = unix.Close(d.fd) }
 // authorised tells whether a process of that user may share memory with us.
 func authorised(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
-// checkCredentials looks at who is at the other end: for a caller the process
-// that listens, for a listener the one that called.
+// checkCredentials refuses who is not authorised at the other end.
 func checkCredentials(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
+	cred, err := credentials(c)
 	if err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
+		return err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("peer credentials: %w", err)
-	case credErr != nil:
-		return fmt.Errorf("peer credentials: %w", credErr)
-	case !authorised(cred.Uid):
+	return checkUser(cred)
+}
+
+func checkUser(cred *unix.Ucred) error {
+	if !authorised(cred.Uid) {
 		return fmt.Errorf("uid %d: %w", cred.Uid, ErrCredentials)
 	}
 	return nil
+}
+
+// credentials tells who is at the other end: for a caller the process that
+// listens, for a listener the one that called.
+func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	ctlErr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err == nil {
+		err = ctlErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	return cred, nil
 }
 
 // sendMessage sends a packet with fds attached.

@@ -15,6 +15,7 @@ type vector struct {
 	ports atomic.Pointer[[]*port] // one per peer; copied on write, guarded by mu
 
 	hasHanded atomic.Bool
+	ringing   ringing
 
 	// Owned by the loop.
 	again  []*qp // queue pairs to run at the next Progress

@@ -28,6 +28,35 @@ func pathMTU(addr netip.Addr) (verbs.MTU, error) {
 	return m, nil
 }
 
+// PathMTU is the largest path MTU whose packets the kernel would send to a host
+// undivided: that of the route, or what ICMP has said of the path since, which the
+// kernel forgets after ten minutes.
+func PathMTU(to netip.Addr) (verbs.MTU, error) {
+	family, level, name := unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: DefaultUDPPort, Addr: to.As16()}
+	if to = to.Unmap(); to.Is4() {
+		family, level, name = unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
+		sa = &unix.SockaddrInet4{Port: DefaultUDPPort, Addr: to.As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("socket: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, sa); err != nil {
+		return 0, fmt.Errorf("route to %v: %w", to, err)
+	}
+	n, err := unix.GetsockoptInt(fd, level, name)
+	if err != nil {
+		return 0, fmt.Errorf("mtu of the route to %v: %w", to, err)
+	}
+	m := mtuWithin(n)
+	if m == 0 {
+		return 0, fmt.Errorf("mtu %d of the route to %v: %w", n, to, verbs.ErrNotSupported)
+	}
+	return m, nil
+}
+
 // mtuWithin is the largest path MTU that fits an interface's, 0 if none does.
 func mtuWithin(interfaceMTU int) verbs.MTU {
 	for m := verbs.MTU4096; m >= verbs.MTU256; m-- {

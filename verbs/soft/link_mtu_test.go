@@ -36,6 +36,15 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
+// TestPathMTUToAHost: the route's, of both families.
+func TestPathMTUToAHost(t *testing.T) {
+	for _, a := range []string{"127.0.0.1", "::ffff:127.0.0.1", "::1"} {
+		m, err := PathMTU(netip.MustParseAddr(a))
+		require.NoError(t, err)
+		require.Equal(t, verbs.MTU4096, m)
+	}
+}
+
 // TestDeviceMTU: the narrowest interface counts.
 func TestDeviceMTU(t *testing.T) {
 	all, err := net.InterfaceAddrs()

@@ -27,6 +27,8 @@ type Faults struct {
 	Mirror bool
 	// Mute drops the handshake messages that the host's gateway sends.
 	Mute bool
+	// MuteConfirm drops the CONFIRMs alone.
+	MuteConfirm bool
 	// Misdirect names a queue pair that does not exist in the ACCEPTs that the
 	// host's gateway sends, so that no proof of a carrier comes back.
 	Misdirect bool
@@ -66,7 +68,8 @@ func (b *box) up(pkt []byte) []byte {
 	if !ok {
 		return pkt
 	}
-	if b.f.Mute && bytes.HasPrefix(pkt[s.tcpAt+s.tcpLen:], eyecatcher) {
+	if payload := pkt[s.tcpAt+s.tcpLen:]; b.f.Mute && bytes.HasPrefix(payload, eyecatcher) ||
+		b.f.MuteConfirm && bytes.HasPrefix(payload, append(eyecatcher, byte(negotiate.TypeConfirm))) {
 		return nil
 	}
 	if b.f.Misdirect {
@@ -81,8 +84,8 @@ func (b *box) up(pkt []byte) []byte {
 	return b.strip(&s)
 }
 
-// eyecatcher begins every handshake message.
-var eyecatcher = []byte("SMGW")
+// eyecatcher begins every handshake message; the type follows.
+var eyecatcher = []byte("SMGW")[:4:4]
 
 // misdirect rewrites an ACCEPT, which fits one segment and keeps its length.
 func (s *segment) misdirect() {

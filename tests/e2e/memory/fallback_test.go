@@ -166,6 +166,22 @@ func TestPeerSilent(t *testing.T) {
 	require.EqualValues(t, 4, st.FallbacksTotal["handshake_timeout"])
 }
 
+// TestLastWordLate: what the client's gateway said last is lost for longer than
+// any deadline of the handshake. Its application is connected, so the server
+// waits.
+func TestLastWordLate(t *testing.T) {
+	w := newWorld(t)
+	w.both(briefly)
+	families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
+		w.h1.SetFaults(memhost.Faults{MuteConfirm: true})
+		c := w.dial(t, addr(w.h2), echoPort)
+		time.Sleep(2 * time.Second) // the deadlines of both come to less than one
+		w.h1.SetFaults(memhost.Faults{})
+		works(t, c)
+		w.carried(t, c, gateway.CarrierShm, gateway.EndClosed)
+	})
+}
+
 // TestGatewayStalled: a gateway whose heartbeat is old decides nothing, on
 // either side.
 func TestGatewayStalled(t *testing.T) {

@@ -1,0 +1,40 @@
+package gateway
+
+import "time"
+
+// awakeEvery is how often the wire legs of busy flows speak. Firewalls that forget
+// connections do so after some minutes.
+const awakeEvery = time.Minute
+
+// awake keeps the wire legs of busy flows known to the firewalls on the way. Natively
+// it is the bytes that do; those of a flow on a device go another way, and its wire
+// leg would be forgotten although the connection is never idle: then END and HAVE are
+// lost, or answered by a reset. A flow that is idle natively is forgotten here, too.
+// Its methods are for one goroutine.
+type awake struct {
+	last  time.Time
+	moved map[*flow]uint64 // bytes both ways, as of the last time
+}
+
+// tick is called every now and then and returns the legs that are to speak.
+func (a *awake) tick(now time.Time, flows func() []*flow) (legs []*wireControl) {
+	if now.Sub(a.last) < awakeEvery {
+		return nil
+	}
+	a.last = now
+	moved := make(map[*flow]uint64, len(a.moved))
+	for _, f := range flows() {
+		f.mu.Lock()
+		ctl := f.ctl
+		f.mu.Unlock()
+		if ctl == nil {
+			continue // nothing is carried, or by the wire leg itself
+		}
+		moved[f] = f.tx.Load() + f.rx.Load()
+		if moved[f] != a.moved[f] {
+			legs = append(legs, ctl)
+		}
+	}
+	a.moved = moved
+	return legs
+}

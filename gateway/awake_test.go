@@ -1,0 +1,29 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAwake: the wire leg of a flow that has moved bytes speaks once a minute, others
+// do not.
+func TestAwake(t *testing.T) {
+	busy, idle, relayed := &flow{ctl: &wireControl{}}, &flow{ctl: &wireControl{}}, &flow{}
+	flows := func() []*flow { return []*flow{busy, idle, relayed} }
+	var a awake
+	now := time.Now()
+	require.Empty(t, a.tick(now, flows))
+	for range 3 {
+		busy.rx.Add(1)
+		relayed.tx.Add(1)
+		require.Empty(t, a.tick(now.Add(awakeEvery-1), flows), "not yet")
+		now = now.Add(awakeEvery)
+		require.Equal(t, []*wireControl{busy.ctl}, a.tick(now, flows))
+	}
+	require.Empty(t, a.tick(now.Add(awakeEvery), flows))
+	require.Len(t, a.moved, 2)
+	require.Empty(t, a.tick(now.Add(2*awakeEvery), func() []*flow { return nil }))
+	require.Empty(t, a.moved, "flows that have ended are forgotten")
+}

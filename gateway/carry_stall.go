@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// legReady is what a look at an app leg found: whether it can be read and
+// written now, whatever the edges were that reported it.
+type legReady struct{ readable, writable bool }
+
+func readyOf(revents int16) legReady {
+	const in = unix.POLLIN | unix.POLLHUP | unix.POLLERR | unix.POLLRDHUP
+	return legReady{readable: revents&in != 0, writable: revents&unix.POLLOUT != 0}
+}
+
+// txStand is where the direction from the application stands.
+type txStand struct {
+	sent, freed uint64
+	ended       bool
+	blocked     rsocket.Blocked
+}
+
+// stuck: the application has bytes, or an end, and they could go. The peer's ring
+// being full is no reason to wait when the peer says that it has consumed
+// everything; that its application does not read is one.
+func (t txStand) stuck(leg legReady) bool {
+	if t.ended || !leg.readable {
+		return false
+	}
+	switch t.blocked {
+	case rsocket.NotBlocked, rsocket.BlockedSQ, rsocket.BlockedIOMap:
+		return true
+	case rsocket.BlockedGrant, rsocket.BlockedCredit, rsocket.BlockedSndbuf:
+		return t.freed == t.sent
+	default:
+		return false
+	}
+}
+
+// rxStand is where the direction to the application stands.
+type rxStand struct {
+	received, consumed uint64
+	known, ended       bool // the end: known, passed on
+	final              uint64
+}
+
+// stuck: there are bytes that the application would take, or an end it has not
+// been told, or the peer has said that there are more than came, and there is
+// room for them.
+func (r rxStand) stuck(leg legReady) bool {
+	switch {
+	case r.ended:
+		return false
+	case r.received > r.consumed:
+		return leg.writable
+	default:
+		return r.known
+	}
+}
+
+// lookForStall looks whether the flow stands still, and ends it if it does. It
+// asks the peer for a sign of life while there is a doubt.
+func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
+	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: c.txEnded, blocked: c.ep.Blocked()}
+	rx := rxStand{
+		received: c.ep.ReceivedOffset(), consumed: c.ep.ConsumedOffset(),
+		known: c.rxKnown, ended: c.rxEnded, final: c.rxFinal,
+	}
+	txStuck, rxStuck := tx.stuck(leg), rx.stuck(leg)
+	if !txStuck && !rxStuck {
+		c.stall = nil
+		return
+	}
+	if c.stall == nil {
+		c.stall = &stallWatch{}
+	}
+	_, heard := c.f.wire.Vitals()
+	txStalled := c.stall.tx.look(txStuck, tx.sent+tx.freed, heard, now, timeout)
+	rxStalled := c.stall.rx.look(rxStuck, rx.received+rx.consumed, heard, now, timeout)
+	if !txStalled && !rxStalled {
+		c.f.ctl.keepalive()
+		return
+	}
+	c.f.stalled(Carrier(c.kind.String()),
+		"tx_stalled", txStalled, "tx_sent", tx.sent, "tx_freed", tx.freed, "tx_ended", tx.ended, "tx_blocked", tx.blocked,
+		"rx_stalled", rxStalled, "rx_received", rx.received, "rx_consumed", rx.consumed, "rx_known", rx.known, "rx_final", rx.final,
+		"app_readable", leg.readable, "app_writable", leg.writable)
+}
+
+// watchable reports whether there is a data path to look at.
+func (c *carry) watchable() bool {
+	return c.started && !c.closed && !c.legDone && !c.failed && c.ep.Err() == nil
+}

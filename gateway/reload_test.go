@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+)
+
+// TestReload: mode, policy and limits change while flows go on, and what was
+// decided keeps the name of its rule.
+func TestReload(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	require.NoError(t, g.reload(g.cfg))
+	next := g.cfg
+	next.Mode = ModeObserve
+	next.Policy = []Rule{{Name: "web", Match: Match{Ports: []uint16{80}}, Action: ActionAccelerate}}
+	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Millisecond
+	require.NoError(t, g.reload(next))
+	require.Equal(t, ebpf.ModeObserve, steer.mode)
+	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
+	require.Equal(t, ModeObserve, g.Status().Mode)
+	require.Equal(t, 7, g.flowLimit())
+	require.Equal(t, 9, g.rate.Burst())
+
+	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
+	require.Contains(t, g.Snapshot().Decisions, DecisionCount{ActionAccelerate, "web", 5})
+	next.Policy = []Rule{{Name: "db", Match: Match{Ports: []uint16{5432}}, Action: ActionAccelerate}}
+	require.NoError(t, g.reload(next))
+	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
+	require.Contains(t, g.Snapshot().Decisions, DecisionCount{ActionAccelerate, "web", 5})
+	require.Contains(t, g.Snapshot().Decisions, DecisionCount{ActionAccelerate, "db", 1})
+}
+
+// TestReloadIsRefusedWhole: what cannot come into force leaves everything as it was.
+func TestReloadIsRefusedWhole(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	before := g.live.Load()
+	for name, edit := range map[string]func(*Config){
+		"carriers":          func(c *Config) { c.Carriers = []DeviceKind{DeviceSoft} },
+		"shm_dir":           func(c *Config) { c.ShmDir = "/elsewhere" },
+		"limits":            func(c *Config) { c.Limits.Memory++ },
+		"limits.max_flows":  func(c *Config) { c.Limits.MaxFlows++ },
+		"handshake_timeout": func(c *Config) { c.Limits.HandshakeTimeout++ },
+		"action auto":       func(c *Config) { c.Policy = []Rule{{Name: "a", Action: ActionAuto}} },
+		"carries datagrams": func(c *Config) {
+			c.Policy = []Rule{{Name: "d", Match: Match{Proto: ProtoUDP, Ports: []uint16{5353}}, Action: ActionAccelerate}}
+		},
+	} {
+		next := g.cfg
+		next.Mode = ModeEnforce
+		edit(&next)
+		err := g.reload(next)
+		require.ErrorIs(t, err, errRestart, name)
+		require.ErrorContains(t, err, name)
+		require.Same(t, before, g.live.Load())
+	}
+	errFull := errors.New("map full")
+	steer.mu.Lock()
+	steer.refuse = errFull
+	steer.mu.Unlock()
+	next := g.cfg
+	next.Policy = []Rule{{Name: "web", Match: Match{Ports: []uint16{80}}, Action: ActionAccelerate}}
+	require.ErrorIs(t, g.reload(next), errFull)
+	require.Same(t, before, g.live.Load())
+	require.Empty(t, g.trials.named, "the rules before count for trials")
+}
+
+// TestReloadReadsKeys: keys are read again; without them nothing changes.
+func TestReloadReadsKeys(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	path := filepath.Join(t.TempDir(), "psk")
+	g.cfg.Security.PSKFile = path
+	require.ErrorIs(t, g.reload(g.cfg), os.ErrNotExist)
+	require.Empty(t, g.keys.load())
+	require.NoError(t, os.WriteFile(path, []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"), 0o600))
+	require.NoError(t, g.reload(g.cfg))
+	require.Len(t, g.keys.load(), 1)
+}

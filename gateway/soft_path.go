@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft"
+)
+
+const (
+	// pathAsked is how long an answer of the kernel about a path holds.
+	pathAsked = time.Second
+	// pathNarrow is how long a path that has lost full packets is taken for one of
+	// Ethernet: as long as the kernel remembers what ICMP has said.
+	pathNarrow = 10 * time.Minute
+	// narrowMTU fits a path MTU of 1500 bytes.
+	narrowMTU = verbs.MTU1024
+)
+
+// softPath is what is known of the path to one peer. Queue pairs keep the path
+// MTU they begin with: where a path has become narrower they fail, and those that
+// come after them must fit. The zero value knows nothing. Its methods may be
+// called from any goroutine.
+type softPath struct {
+	asked  instant       // when the kernel was asked
+	kernel atomic.Uint32 // its answer, a verbs.MTU; 0: none
+	narrow instant       // until when full packets of more than narrowMTU are known to be lost
+}
+
+// mtu is the path MTU for a new queue pair between a device and a peer.
+func (p *softPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU {
+	if p.asked.passed(now, pathAsked) {
+		m, err := soft.PathMTU(to)
+		if err != nil {
+			m = 0 // there is no route now, or it is too narrow: the proof will tell
+		}
+		p.kernel.Store(uint32(m))
+	}
+	if m := verbs.MTU(p.kernel.Load()); m != 0 {
+		device = min(device, m)
+	}
+	if now.Before(p.narrow.load()) {
+		device = min(device, narrowMTU)
+	}
+	return device
+}
+
+// unproved takes note that full packets have not come back: where the network does
+// not say that they are too long, only shorter ones can tell.
+func (p *softPath) unproved(now time.Time) { p.narrow.store(now.Add(pathNarrow)) }

@@ -1,0 +1,38 @@
+package negotiate
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSeen(t *testing.T) {
+	var s Seen
+	mac := func(i int) (m MAC) {
+		binary.BigEndian.PutUint64(m[:], uint64(i))
+		return m
+	}
+	for i := range 3 * seenMost {
+		require.True(t, s.First(mac(i)))
+		require.False(t, s.First(mac(i)))
+	}
+	for i := 2 * seenMost; i < 3*seenMost; i++ {
+		require.False(t, s.First(mac(i)), "of the last ones")
+	}
+	require.LessOrEqual(t, len(s.young)+len(s.old), 2*seenMost)
+}
+
+// A PROPOSAL is believed once, even if its connection came again as it was.
+func TestServerBelievesAProposalOnce(t *testing.T) {
+	cfg := ServerConfig{Keys: Keys{testKey}, Binding: testBinding, Seen: &Seen{}}
+	_, p := proposed(t, ClientConfig{Keys: Keys{testKey}, Binding: testBinding})
+	first := NewServer(cfg, testNonce)
+	first.Start(t0, testRTT, ConfirmedYes)
+	require.IsType(t, Serve{}, first.Receive(t0, p)[0])
+	again := NewServer(cfg, testNonce)
+	again.Start(t0, testRTT, ConfirmedYes)
+	require.IsType(t, Drop{}, again.Receive(t0, p)[1])
+	v, _ := again.Verdict()
+	require.Equal(t, Verdict{Outcome: OutcomeDeclined, Reason: ReasonAuthFailed}, v)
+}

@@ -1,0 +1,323 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+)
+
+// configCell says on whose host the configuration changes, and what carries.
+type configCell struct {
+	host string
+	via  gateway.Carrier
+}
+
+// TestFaultConfig: reloads of any kind and the kill switch, again and again under
+// load, cost no application an error; what runs goes on, what begins follows what
+// is in force. Only off --now resets, and does so at once.
+func TestFaultConfig(t *testing.T) {
+	var cells []configCell
+	for _, host := range []string{"h1", "h2"} {
+		cells = append(cells, configCell{host, gateway.CarrierShm}, configCell{host, gateway.CarrierSoft})
+	}
+	total := newTally(t)
+	for _, c := range matrix.Cells(t, cells, 1) {
+		t.Run(c.host+"/"+strings.TrimPrefix(string(c.via), "rdma-"), func(t *testing.T) { testFaultConfig(t, c, total) })
+	}
+}
+
+// The port whose policy changes, and one whose does not.
+const (
+	changingPort = ownPort + 20
+	loadPort     = ownPort + 21
+)
+
+// configVariants are the configurations that follow each other; expect is what a
+// new connection on changingPort is then: a carrier's name, or why there is none,
+// as the host says on which the configuration changes.
+var configVariants = []struct {
+	name   string
+	edit   func(*settings)
+	refuse bool
+	expect string // empty: as before
+}{
+	{"carry", func(*settings) {}, false, "carried"},
+	{"no rule", func(s *settings) { s.without(changingPort) }, false, "policy"},
+	{"not YAML", func(s *settings) { s.Extra = "{{" }, true, ""},
+	{"carry", func(*settings) {}, false, "carried"},
+	{"observe", func(s *settings) { s.Mode = "observe" }, false, "mode"},
+	{"carry, other limits", func(s *settings) { s.MaxFlows, s.Handshake = 500, "1s" }, false, "carried"},
+	{"unknown field", func(s *settings) { s.Extra = "carrots: [shm]\n" }, true, ""},
+	{"takes a restart", func(s *settings) { s.Memory = "512MiB" }, true, ""},
+	{"pass before", func(s *settings) {
+		s.Policy = fmt.Sprintf("  - { name: first, match: { ports: [%d] }, action: pass }\n", changingPort)
+	}, false, "policy"},
+}
+
+// without takes a port out of the policy.
+func (s *settings) without(port uint16) {
+	s.Ports = strings.ReplaceAll(s.Ports, fmt.Sprintf(", %d", port), "")
+}
+
+func testFaultConfig(t *testing.T, c configCell, total *tally) {
+	w := newWorld(t, testnet.Config{})
+	w.via = c.via
+	s := ownSettings().with(c.via)
+	w.upDetached(w.h1, s)
+	w.upDetached(w.h2, s)
+	g := w.gateways[w.net.Host(c.host)]
+	f := &faultWorld{world: w, tally: total, c: processCell{host: c.host, via: c.via}, host: g.h, g: g, admins: map[*testnet.Host]*gateway.AdminClient{}}
+	for h, g := range w.gateways {
+		f.admins[h] = g.client()
+	}
+	log := &logTail{path: filepath.Join(w.dir, c.host+".log")}
+
+	carried := f.carry(t)
+	echo := f.echoAt(t, changingPort)
+	load := f.newLoad(t, loadPort, 4)
+	reloads := 36
+	if matrix.Whole() {
+		reloads = 108
+	}
+	expect := "carried"
+	for i := range reloads {
+		v := configVariants[i%len(configVariants)]
+		next := s
+		v.edit(&next)
+		f.rewrite(t, next)
+		g.signal(g.proc.Pid(), syscall.SIGHUP)
+		want := "configuration in force"
+		if v.refuse {
+			want = "configuration refused"
+		}
+		log.await(t, want)
+		total.faults(1)
+		if v.expect != "" {
+			expect = v.expect
+		}
+		f.follows(t, echo, expect, v.name)
+	}
+	f.rewrite(t, s)
+	g.signal(g.proc.Pid(), syscall.SIGHUP)
+	log.await(t, "configuration in force")
+	for range 5 {
+		f.throw(t, "off")
+		f.follows(t, echo, "off", "off")
+		f.throw(t, "on")
+		f.follows(t, echo, "carried", "on")
+	}
+	load.stop(t)
+	for _, c := range carried {
+		require.True(t, c.alive(), "%s", c.name)
+	}
+	f.hit = time.Now()
+	f.throw(t, "off", "--now")
+	for _, c := range carried {
+		for _, e := range c.over(t, 3*slack) {
+			require.Contains(t, []string{"ECONNRESET", "EPIPE"}, e.how, "%s of %s", e.side, c.name)
+			require.Less(t, e.at.Sub(f.hit), slack, "%s of %s", e.side, c.name)
+		}
+		total.add(1, c.moved(), 0)
+	}
+	f.follows(t, echo, "off", "off --now")
+	f.throw(t, "on")
+	f.follows(t, echo, "carried", "on again")
+	for _, g := range w.gateways {
+		g.signal(g.proc.Pid(), syscall.SIGTERM)
+		g.exited(t, 0)
+	}
+}
+
+// rewrite puts another configuration in the place of the gateway's.
+func (f *faultWorld) rewrite(t *testing.T, s settings) {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, configTemplate.Execute(&b, map[string]any{"S": s.withDefaults(f.via), "Dir": f.dir, "Name": f.host.Name}))
+	require.NoError(t, os.WriteFile(f.g.config, b.Bytes(), 0o600))
+}
+
+// throw switches the gateway off or on.
+func (f *faultWorld) throw(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := f.g.cli(args...)
+	require.NoError(t, err, out)
+	f.tally.faults(1)
+}
+
+// follows makes a connection, which must work, and looks what became of it. Where
+// it is to be carried there may be more than one: connections that began before
+// can still learn that the other gateway refuses.
+func (f *faultWorld) follows(t *testing.T, to netip.AddrPort, expect, behind string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		for _, a := range f.admins {
+			_, err := a.FlushPeers(t.Context())
+			require.NoError(t, err)
+		}
+		is := f.becomes(t, to, behind)
+		switch {
+		case expect == "carried" && is == string(f.via):
+			return
+		case expect == "carried" && time.Now().Before(end):
+			continue
+		case expect != "carried" && is == "": // not every decision of the programs is told one by one
+			return
+		}
+		require.Equal(t, expect, is, behind)
+		return
+	}
+}
+
+// becomes makes a connection and returns what carries it, or why nothing does.
+func (f *faultWorld) becomes(t *testing.T, to netip.AddrPort, behind string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), socketPatience)
+	defer cancel()
+	begun := time.Now()
+	conn, err := f.h1.Dial(ctx, "tcp", to.String())
+	require.NoError(t, err, behind)
+	_ = conn.SetDeadline(time.Now().Add(socketPatience))
+	require.NoError(t, ask(conn, 20_000), behind)
+	f.tally.add(1, 40_000, 0)
+	own := conn.LocalAddr().(*net.TCPAddr).AddrPort()
+	list, err := f.admins[f.host].Conns(t.Context(), gateway.ConnQuery{All: true})
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	return describe(list, own, begun)
+}
+
+// describe says how the connection with the client's address that began at a time
+// is carried, or why not. Earlier ones had the same port.
+func describe(list gateway.ConnList, client netip.AddrPort, begun time.Time) string {
+	for _, c := range list.Conns {
+		if c.Local != client && c.Remote != client || !c.EndedAt.IsZero() && c.EndedAt.Before(begun.Add(-5*time.Millisecond)) {
+			continue
+		}
+		if c.Carrier != gateway.CarrierNone {
+			return string(c.Carrier)
+		}
+		return c.Reason
+	}
+	return ""
+}
+
+// echoAt starts a server that echoes.
+func (f *faultWorld) echoAt(t *testing.T, port uint16) netip.AddrPort {
+	t.Helper()
+	ln, err := f.h2.Listen("tcp", f.h2.AddrPort4(port).String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_ = echoLoop(conn.(*net.TCPConn))
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return f.h2.AddrPort4(port)
+}
+
+// connLoad makes connections one after the other, each with some bytes both ways.
+type connLoad struct {
+	f     *faultWorld
+	over  atomic.Bool
+	wg    sync.WaitGroup
+	conns atomic.Int64
+	errs  atomic.Pointer[error]
+}
+
+func (f *faultWorld) newLoad(t *testing.T, port uint16, parallel int) *connLoad {
+	t.Helper()
+	to := f.echoAt(t, port)
+	l := &connLoad{f: f}
+	t.Cleanup(func() { // before its server ends
+		l.over.Store(true)
+		l.wg.Wait()
+	})
+	for range parallel {
+		l.wg.Go(func() {
+			for !l.over.Load() {
+				if err := l.once(to); err != nil {
+					l.errs.CompareAndSwap(nil, &err)
+					f.tally.add(0, 0, 1)
+				}
+				l.conns.Add(1)
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	return l
+}
+
+const loadBytes = 30_000
+
+func (l *connLoad) once(to netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
+	defer cancel()
+	conn, err := l.f.h1.Dial(ctx, "tcp", to.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(socketPatience))
+	return ask(conn, loadBytes)
+}
+
+// stop ends the load and checks that nothing of it failed.
+func (l *connLoad) stop(t *testing.T) {
+	t.Helper()
+	l.over.Store(true)
+	l.wg.Wait()
+	l.f.tally.add(l.conns.Load(), 2*loadBytes*l.conns.Load(), 0)
+	if err := l.errs.Load(); err != nil {
+		t.Errorf("of %d connections one failed first: %v", l.conns.Load(), *err)
+	}
+	require.Greater(t, l.conns.Load(), int64(20))
+}
+
+// logTail reads a log as it grows.
+type logTail struct {
+	path string
+	at   int64
+}
+
+// await waits for a line with text behind the last one it found.
+func (l *logTail) await(t *testing.T, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		f, err := os.Open(l.path)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		b := make([]byte, 8<<20)
+		n, _ := f.ReadAt(b, l.at)
+		i := bytes.Index(b[:n], []byte(text))
+		if i < 0 {
+			return false
+		}
+		l.at += int64(i + len(text))
+		return true
+	}, 30*time.Second, 2*time.Millisecond, "%s", text)
+}

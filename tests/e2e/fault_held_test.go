@@ -1,0 +1,344 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// heldStep is a step of a handshake in which a connection is held by the gateway
+// that is about to be hit.
+type heldStep struct {
+	step      string // of SMCGW_DEBUG_HOLD; empty: the network drops the SYN-ACK
+	state     string // what conns says there
+	port      uint16
+	connected bool // the applications are connected: they get a reset
+}
+
+// heldAt lists the steps of the client's and of the server's gateway.
+func heldAt(host string) []heldStep {
+	const first = ownPort + 10
+	if host == "h1" {
+		return []heldStep{
+			{"accepted", "accepted", first, false},
+			{"negotiating", "negotiating", first + 1, false},
+			{"handover", "completing", first + 2, false},
+			{"completing", "completing", first + 3, true},
+			{"", "", first + 4, false},
+		}
+	}
+	return []heldStep{
+		{"offered", "accepted", first, false},
+		{"accepted", "accepted", first + 1, false},
+		{"negotiating", "negotiating", first + 2, false},
+		{"completing", "completing", first + 3, true},
+		{"", "", first + 4, false},
+	}
+}
+
+func holdEnvironment(steps []heldStep) string {
+	var points []string
+	for _, s := range steps {
+		if s.step != "" {
+			points = append(points, fmt.Sprintf("%s:%d", s.step, s.port))
+		}
+	}
+	return "SMCGW_DEBUG_HOLD=" + strings.Join(points, ",")
+}
+
+// heldConn is a connection that is held.
+type heldConn struct {
+	at      heldStep
+	begun   time.Time
+	attempt chan attempt // the connect(), once
+	conn    net.Conn     // when attempt was read
+	ends    chan ended   // of both ends, when connected
+	ln      net.Listener
+}
+
+// hold opens one connection per step and waits until each is where it is to be.
+func (f *faultWorld) hold(t *testing.T, steps []heldStep) (held []*heldConn) {
+	t.Helper()
+	for _, s := range steps {
+		ln, err := f.h2.Listen("tcp", f.h2.AddrPort4(s.port).String())
+		require.NoError(t, err)
+		h := &heldConn{at: s, attempt: make(chan attempt, 1), ends: make(chan ended, 2), ln: ln}
+		held = append(held, h)
+		go h.answer()
+		t.Cleanup(func() {
+			_ = ln.Close()
+			if h.conn != nil {
+				_ = h.conn.Close()
+			}
+		})
+		if s.step == "" { // last: its next SYN, after a second, is native anyway
+			f.awaitHeld(t, held[:len(held)-1])
+			f.dropAccept(t, h)
+			return held
+		}
+		f.forget(t)
+		h.dial(f.h1)
+	}
+	return held
+}
+
+// dial connects, and waits for a reset where there is to be one.
+func (h *heldConn) dial(from *testnet.Host) {
+	h.begun = time.Now()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		conn, err := from.Dial(ctx, "tcp", h.ln.Addr().String())
+		h.conn = conn
+		h.attempt <- attempt{h.begun, time.Since(h.begun), err}
+		if h.at.connected && err == nil {
+			err := waitLoop(conn.(*net.TCPConn))
+			h.ends <- ended{at: time.Now(), how: errno(err), side: "client"}
+		}
+	}()
+}
+
+// answer echoes what comes.
+func (h *heldConn) answer() {
+	for {
+		conn, err := h.ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			err := echoLoop(conn.(*net.TCPConn))
+			_ = conn.Close()
+			if h.at.connected {
+				h.ends <- ended{at: time.Now(), how: errno(err), side: "server"}
+			}
+		}()
+	}
+}
+
+// awaitHeld waits until the gateway that is to be hit has them in their states.
+func (f *faultWorld) awaitHeld(t *testing.T, held []*heldConn) {
+	t.Helper()
+	c := f.g.client()
+	var now []string
+	require.Eventually(t, func() bool {
+		list, err := c.Conns(t.Context(), gateway.ConnQuery{})
+		if err != nil {
+			return false
+		}
+		states := map[uint16]string{}
+		for _, info := range list.Conns {
+			if info.Side == gateway.SideServer {
+				states[info.Local.Port()] = info.State
+			} else {
+				states[info.Remote.Port()] = info.State
+			}
+		}
+		now = now[:0]
+		for _, h := range held {
+			if states[h.at.port] != h.at.state {
+				now = append(now, fmt.Sprintf("%s is %q", h.at.step, states[h.at.port]))
+			}
+		}
+		return len(now) == 0
+	}, 30*time.Second, 5*time.Millisecond, "held: %v", &now)
+	for _, h := range held {
+		if h.at.connected {
+			f.established(t, h)
+		}
+	}
+}
+
+// dropAccept has the SYN-ACK of a connection lost on the way: it is offered on the
+// client's host, accepted on the server's.
+func (f *faultWorld) dropAccept(t *testing.T, h *heldConn) {
+	t.Helper()
+	box := f.box()
+	box.DropAccepts, box.Port = true, h.at.port
+	before, err := f.net.BoxStats()
+	require.NoError(t, err)
+	require.NoError(t, f.h2.SetBox(box))
+	h.dial(f.h1)
+	require.Eventually(t, func() bool {
+		now, err := f.net.BoxStats()
+		return err == nil && now.DroppedAccepts > before.DroppedAccepts
+	}, 30*time.Second, time.Millisecond)
+}
+
+// established waits for a connect() that a gateway answers.
+func (f *faultWorld) established(t *testing.T, h *heldConn) {
+	t.Helper()
+	select {
+	case a := <-h.attempt:
+		require.NoError(t, a.err, "held at %s", h.at.step)
+	case <-time.After(30 * time.Second):
+		require.FailNow(t, "not connected", "held at %s", h.at.step)
+	}
+}
+
+// connected: the connections that were being made are made, at the latest by the
+// second retransmission of their SYN behind the fault, and work.
+func (f *faultWorld) connected(t *testing.T, held []*heldConn) {
+	t.Helper()
+	for _, h := range held {
+		if h.at.connected {
+			continue
+		}
+		noticed := f.hit.Add(max(stale, f.c.resets))
+		limit := retransmission(h.begun, retransmission(h.begun, noticed)).Sub(h.begun) + slack
+		select {
+		case a := <-h.attempt:
+			require.NoError(t, a.err, "held at %s", h.at.step)
+			require.Less(t, a.took, limit, "held at %s", h.at.step)
+			t.Logf("%s: held at %q: connected %v after its SYN, %v after the fault", f.c, h.at.step, a.took, a.begun.Add(a.took).Sub(f.hit))
+		case <-time.After(time.Until(h.begun.Add(limit))):
+			require.FailNow(t, "not connected", "held at %s", h.at.step)
+		}
+		f.talk(t, h)
+	}
+}
+
+// retransmission is when a SYN sent at first is sent again after a time.
+func retransmission(first, after time.Time) time.Time {
+	at := first
+	for wait := time.Second; !at.After(after); wait *= 2 {
+		at = at.Add(wait)
+	}
+	return at
+}
+
+// talk moves bytes both ways over a connection that is native.
+func (f *faultWorld) talk(t *testing.T, h *heldConn) {
+	t.Helper()
+	const n = 200_000
+	_ = h.conn.SetDeadline(time.Now().Add(socketPatience))
+	require.NoError(t, ask(h.conn, n), "held at %s", h.at.step)
+	f.tally.add(1, 2*n, 0)
+}
+
+// watched is a carried connection both of whose ends are watched.
+type watched struct {
+	name  string
+	mu    sync.Mutex
+	ends  []ended
+	bytes atomic.Int64
+	conns []net.Conn
+	wg    sync.WaitGroup
+}
+
+// carry opens connections that are carried: idle, busy and half-closed.
+func (f *faultWorld) carry(t *testing.T) (list []*watched) {
+	t.Helper()
+	for i, name := range []string{"idle", "busy", "closing", "idle6", "busy6"} {
+		to := f.at(f.h2, strings.HasSuffix(name, "6"), ownPort)
+		ln, err := f.h2.Listen("tcp", to.String())
+		require.NoError(t, err)
+		f.forget(t)
+		p, err := dialPair(f.h1, ln, to)
+		_ = ln.Close()
+		require.NoError(t, err)
+		_, _ = p.c.SetDeadline(time.Time{}), p.s.SetDeadline(time.Time{})
+		c := &watched{name: name, conns: []net.Conn{p.c, p.s}}
+		list = append(list, c)
+		switch strings.TrimSuffix(name, "6") {
+		case "idle":
+			c.watch("client", p.c, waitLoop)
+			c.watch("server", p.s, waitLoop)
+		case "busy":
+			c.watch("client", p.c, func(conn *net.TCPConn) error { return c.askOn(conn) })
+			c.watch("server", p.s, echoLoop)
+		case "closing":
+			require.NoError(t, p.c.CloseWrite())
+			c.watch("client", p.c, c.readOn)
+			c.watch("server", p.s, writeOn)
+		}
+		n := i + 1
+		require.Eventually(t, func() bool { return f.g.status().Flows[f.c.via] >= n }, 30*time.Second, 20*time.Millisecond,
+			"%s: %+v", name, f.g.status())
+	}
+	return list
+}
+
+// askOn asks until it is told no.
+func (c *watched) askOn(conn *net.TCPConn) error {
+	for {
+		if err := ask(conn, 8<<10); err != nil {
+			return err
+		}
+		c.bytes.Add(16 << 10)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// readOn reads the other direction of a connection whose own has ended.
+func (c *watched) readOn(conn *net.TCPConn) error {
+	b, want, at := make([]byte, 4096), make([]byte, 4096), 0
+	for {
+		n, err := conn.Read(b)
+		if err != nil {
+			return err
+		}
+		if pattern(want[:n], at); string(b[:n]) != string(want[:n]) {
+			return errWrongBytes
+		}
+		at += n
+		c.bytes.Add(int64(n))
+	}
+}
+
+// writeOn writes a little now and then.
+func writeOn(conn *net.TCPConn) error {
+	b := make([]byte, 100)
+	for at := 0; ; at += len(b) {
+		pattern(b, at)
+		if _, err := conn.Write(b); err != nil {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (c *watched) watch(side string, conn *net.TCPConn, loop func(*net.TCPConn) error) {
+	c.wg.Go(func() {
+		err := loop(conn)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ends = append(c.ends, ended{at: time.Now(), how: errno(err), side: side})
+	})
+}
+
+// over waits until both ends have ended.
+func (c *watched) over(t *testing.T, patience time.Duration) []ended {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.ends) == len(c.conns)
+	}, patience, 10*time.Millisecond, "%s goes on: %v", c.name, &c.ends)
+	c.close()
+	return c.ends
+}
+
+func (c *watched) alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ends) == 0
+}
+
+func (c *watched) moved() int64 { return c.bytes.Load() }
+
+func (c *watched) close() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.wg.Wait()
+}

@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	encoding "encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+	"github.com/smcgw/smcgw/internal/testnet/rogue"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// process: a process that has met the gateway on shm, with the
+// right key, overwrites what they share while connections are carried there: words
+// in use, in both files. The gateway neither crashes nor waits; the peer ends, or
+// only its connections go wrong. Nobody else's do.
+func (s *site) process() {
+	t, rng := s.t, matrix.Rand(s.t)
+	rounds := 5
+	if matrix.Whole() {
+		rounds = 30
+	}
+	ends := map[string]int{}
+	for range rounds {
+		before := eventfds(t)
+		a := s.begin(negotiate.CarrierSHM, echoPort, nil)
+		b := s.begin(negotiate.CarrierSHM, firstPort, nil)
+		bells := fresh(t, before)
+		for _, x := range []*attack{a, b} {
+			require.NoError(t, x.c.Say(rsocket.MakeImm(rsocket.OpData, 8), x.c.PeerConn.DataBuf, 8))
+		}
+		mem, err := rogue.SharedMemory()
+		require.NoError(t, err)
+		require.NotZero(t, mem.Parts())
+		// The own device would see what was spoiled and hang up: it has to wait.
+		require.NoError(t, a.c.Do(func(verbs.QP) error {
+			for range 40 {
+				s.n.faults(int64(mem.Spoil(rng, 1+rng.IntN(4))))
+				mem.MarkAll()
+				ring(bells)
+				time.Sleep(time.Duration(rng.IntN(2000)) * time.Microsecond)
+			}
+			return nil
+		}))
+		mem.Close()
+		for _, x := range []*attack{a, b} {
+			require.NoError(t, x.w.Close())
+			ends[x.ended().Reason]++
+			_ = x.c.Close()
+		}
+	}
+	t.Logf("how the rogue's connections ended: %v", ends)
+	for _, d := range s.devices() {
+		t.Logf("%s: %v", d.Name, d.Counters)
+	}
+}
+
+// bells: the process rings the gateway without end, and then plugs
+// the bell that the gateway rings, so that a loop would wait for ever. It goes on
+// after a moment, the peer ends, and the guardian never has to look.
+func (s *site) bells() {
+	t := s.t
+	for range 3 {
+		before := eventfds(t)
+		var own []int
+		a := s.begin(negotiate.CarrierSHM, echoPort, func(*negotiate.CarrierOffer) { own = fresh(t, before) })
+		both := fresh(t, before)
+		require.Len(t, both, 2*len(own), "one loop here, one shard there")
+		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+			for range 100 {
+				ring(both)
+			}
+			s.n.faults(100)
+		}
+		for _, fd := range own {
+			_, _ = unix.Read(fd, make([]byte, 8))
+			_, err := unix.Write(fd, encoding.NativeEndian.AppendUint64(nil, math.MaxUint64-1))
+			require.NoError(t, err)
+			require.NoError(t, unix.SetNonblock(fd, false))
+		}
+		s.n.faults(1)
+		time.Sleep(100 * time.Millisecond) // the own loop goes to sleep: who has news for it rings
+		require.NoError(t, a.c.Say(rsocket.MakeImm(rsocket.OpData, 8), a.c.PeerConn.DataBuf, 8))
+		select {
+		case <-a.c.Down():
+		case <-time.After(hostileWait):
+			require.FailNow(t, "the peer is not sent away")
+		}
+		oneOf(t, a.ended(), violated...)
+	}
+}
+
+// fresh are the eventfds that were not there before.
+func fresh(t *testing.T, before map[int]bool) (list []int) {
+	for fd := range eventfds(t) {
+		if !before[fd] {
+			list = append(list, fd)
+		}
+	}
+	return list
+}
+
+func ring(bells []int) {
+	for _, fd := range bells {
+		_, _ = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// eventfds are those of this process.
+func eventfds(t *testing.T) map[int]bool {
+	list := map[int]bool{}
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		if err == nil && target == "anon_inode:[eventfd]" {
+			fd, err := strconv.Atoi(e.Name())
+			require.NoError(t, err)
+			list[fd] = true
+		}
+	}
+	return list
+}

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+)
+
+// panicStep is a step at which the work for a connection panics.
+type panicStep struct {
+	step string
+	// connects: the connection is made all the same and works. Where not, it is
+	// reset, and never looks as if it had ended. Both can be: either.
+	connects, either bool
+}
+
+// panicSteps are those of the client's and of the server's gateway.
+func panicSteps(host string, via gateway.Carrier) (steps []panicStep) {
+	if host == "h1" {
+		steps = []panicStep{{"accepted", true, false}, {"negotiating", true, false}, {"handover", true, false}}
+	} else {
+		steps = []panicStep{{"offered", true, false}, {"accepted", true, false}, {"negotiating", true, false}}
+	}
+	steps = append(steps, panicStep{"completing", false, true})
+	if via == gateway.CarrierRelay {
+		return append(steps, panicStep{"relay", false, false})
+	}
+	return append(steps, panicStep{"carrying", false, false}, panicStep{"closing", false, true})
+}
+
+// TestFaultPanic: a panic in the work for one connection, whatever step that is at,
+// ends or releases that one; the others go on, and so does the daemon.
+func TestFaultPanic(t *testing.T) {
+	var cells []processCell
+	for _, c := range processCells() {
+		if c.name == processFaults[0].name {
+			c.processFault = processFault{name: "panic"}
+			cells = append(cells, c)
+		}
+	}
+	total := newTally(t)
+	for _, c := range matrix.Cells(t, cells, 1) {
+		t.Run(c.String(), func(t *testing.T) { testFaultPanic(t, c, total) })
+	}
+}
+
+func testFaultPanic(t *testing.T, c processCell, total *tally) {
+	w := newWorld(t, testnet.Config{})
+	f := &faultWorld{world: w, tally: total, c: c, host: w.net.Host(c.host)}
+	require.NoError(t, w.net.SetBox(f.box()))
+	w.via = c.via
+	s := ownSettings().with(c.via)
+	s.NegativeCache = "1s" // a panic is remembered as any refusal
+	const first = ownPort + 30
+	steps := panicSteps(c.host, c.via)
+	var points []string
+	for i, p := range steps {
+		points = append(points, fmt.Sprintf("%s:%d:1", p.step, first+i))
+	}
+	for _, h := range []*testnet.Host{w.h1, w.h2} {
+		own := s
+		if h == f.host {
+			own.Env = []string{"SMCGW_DEBUG_PANIC=" + strings.Join(points, ",")}
+		}
+		w.upDetached(h, own)
+	}
+	f.g = w.gateways[f.host]
+	f.daemon = f.g.daemon()
+	require.NotEmpty(t, f.g.status().Debug)
+	carried := f.carry(t)
+	load := f.newLoad(t, loadPort, 3)
+	for i, p := range steps {
+		f.forget(t)
+		f.panics(t, p, f.echoAt(t, uint16(first+i)))
+		total.faults(1)
+	}
+	load.stop(t)
+	for _, c := range carried {
+		require.True(t, c.alive(), "%s", c.name)
+		total.add(1, c.moved(), 0)
+		c.close()
+	}
+	require.Equal(t, f.daemon, f.g.daemon())
+	out, err := f.host.Run(t.Context(), "curl", "-s", "--unix-socket", f.g.socket, "http://smcgw/metrics")
+	require.NoError(t, err)
+	require.Contains(t, out, fmt.Sprintf("\nsmcgw_panics_total %d\n", len(steps)))
+	require.Eventually(t, func() bool { return len(f.g.conns()) == 0 }, 30*time.Second, 50*time.Millisecond, "%+v", f.g.conns())
+	for _, g := range w.gateways {
+		g.signal(g.proc.Pid(), syscall.SIGTERM)
+		g.exited(t, 0)
+	}
+}
+
+// panics makes the connection whose work panics.
+func (f *faultWorld) panics(t *testing.T, p panicStep, to netip.AddrPort) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), socketPatience)
+	defer cancel()
+	begun := time.Now()
+	conn, err := f.h1.Dial(ctx, "tcp", to.String())
+	if p.either && errors.Is(err, syscall.ECONNRESET) { // it was connected, and reset before its caller had looked
+		return
+	}
+	require.NoError(t, err, p.step)
+	defer conn.Close()
+	took := time.Since(begun)
+	_ = conn.SetDeadline(time.Now().Add(socketPatience))
+	const n = 100_000
+	err = ask(conn, n)
+	if err == nil && p.step == "closing" {
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		_, err = conn.Read(make([]byte, 1))
+		require.Contains(t, []string{"EOF", "ECONNRESET"}, errno(err), p.step)
+		return
+	}
+	switch {
+	case p.connects:
+		require.NoError(t, err, p.step)
+	case !p.either || err != nil:
+		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, errno(err), p.step)
+	}
+	f.tally.add(1, 2*n, 0)
+	t.Logf("%s: a panic at %s: connected after %v, then %v", f.c, p.step, took, err)
+}

@@ -1,0 +1,359 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+)
+
+// processFault is what happens to the processes of a gateway, and to which one's.
+type processFault struct {
+	name   string
+	do     func(t *testing.T, f *faultWorld)
+	resets time.Duration // when what is carried has been reset where it died; 0: it goes on
+	status int           // of the guardian that was started; -1: killed
+}
+
+var processFaults = []processFault{
+	{"kill_daemon", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGKILL) }, prompt, 1},
+	{"kill_both", func(_ *testing.T, f *faultWorld) {
+		f.g.signal(f.g.proc.Pid(), syscall.SIGKILL)
+		f.g.signal(f.daemon, syscall.SIGKILL)
+	}, prompt, -1},
+	{"guardian_first", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGKILL) }, prompt, -1},
+	{"stop_daemon", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGSTOP) }, stuck + prompt, 1},
+	{"clean_stop", func(_ *testing.T, f *faultWorld) { f.g.signal(f.g.proc.Pid(), syscall.SIGTERM) }, prompt, 0},
+	// The machine is paused, or gives the gateway no time: nobody is killed.
+	{"freeze_both", func(_ *testing.T, f *faultWorld) {
+		f.g.signal(f.g.proc.Pid(), syscall.SIGSTOP)
+		f.g.signal(f.daemon, syscall.SIGSTOP)
+	}, 0, 0},
+}
+
+// processCell is one cell of the matrix: a fault, the host it happens on, and what
+// carries. Each has connections in every state.
+type processCell struct {
+	processFault
+	host string
+	via  gateway.Carrier
+}
+
+func processCells() (cells []processCell) {
+	for _, f := range processFaults {
+		for _, host := range []string{"h1", "h2"} {
+			for _, via := range []gateway.Carrier{gateway.CarrierShm, gateway.CarrierSoft, gateway.CarrierRelay} {
+				cells = append(cells, processCell{f, host, via})
+			}
+		}
+	}
+	return cells
+}
+
+func (c processCell) String() string {
+	return c.name + "/" + map[string]string{"h1": "client", "h2": "server"}[c.host] + "/" + strings.TrimPrefix(string(c.via), "rdma-")
+}
+
+// TestFaultProcess: however the processes of a gateway end or are stopped, while
+// connections are in every state there is: those that connect do, natively at the
+// latest with the retransmission behind it, those that are carried are reset in
+// time and at both ends, and nothing is left.
+func TestFaultProcess(t *testing.T) {
+	total := newTally(t)
+	for _, c := range matrix.Cells(t, processCells(), 2) {
+		t.Run(c.String(), func(t *testing.T) { testFaultProcess(t, c, total) })
+	}
+}
+
+// faultWorld is a world in which a gateway is about to be hit.
+type faultWorld struct {
+	*world
+	tally  *tally
+	c      processCell
+	host   *testnet.Host
+	g      *gw
+	daemon int
+	hit    time.Time
+	admins map[*testnet.Host]*gateway.AdminClient // one each: the gateway bounds their connections
+}
+
+func testFaultProcess(t *testing.T, c processCell, total *tally) {
+	w := newWorld(t, testnet.Config{})
+	w.via = c.via
+	f := &faultWorld{world: w, tally: total, c: c, host: w.net.Host(c.host)}
+	if c.via == gateway.CarrierRelay { // a carrier that is there and does not get through
+		w.via = gateway.CarrierSoft
+		require.NoError(t, w.net.SetBox(f.box()))
+	}
+	before := w.residue(f.host)
+	s := ownSettings()
+	s.Carriers = strings.TrimPrefix(string(w.via), "rdma-")
+	if c.via == gateway.CarrierRelay {
+		s.NegativeCache = "1s" // or the connections behind the first one are native for a while
+	}
+	steps := heldAt(c.host)
+	s.Env = []string{holdEnvironment(steps)}
+	f.g = w.upDetached(f.host, s)
+	s.Env = nil
+	if f.host == w.h1 {
+		w.upDetached(w.h2, s)
+	} else {
+		w.upDetached(w.h1, s)
+	}
+	f.daemon = f.g.daemon()
+	w.via = c.via
+	kernel := kernelObjects(t, f.daemon)
+	require.NotEmpty(t, kernel)
+	if c.name == "guardian_first" {
+		f.replaceGuardian(t)
+	}
+
+	carried := f.carry(t)
+	var storm *caller
+	if c.via != gateway.CarrierRelay {
+		storm = w.newCaller(t, ownPort+1)
+		time.Sleep(300 * time.Millisecond)
+	}
+	held := f.hold(t, steps)
+	if storm == nil { // its connections are refused again and again, and what is held would be native
+		f.forget(t)
+		storm = w.newCaller(t, ownPort+1)
+		time.Sleep(100 * time.Millisecond)
+	}
+	f.hit = time.Now()
+	total.faults(1)
+	c.do(t, f)
+
+	f.connected(t, held)
+	if c.resets == 0 {
+		f.goesOn(t, carried, held)
+	} else {
+		f.ended(t, carried, held)
+	}
+	time.Sleep(time.Until(f.hit.Add(c.resets + stale + time.Second)))
+	require.Eventually(t, func() bool { return storm.since(f.hit.Add(c.resets+stale)) > 20 }, 30*time.Second, 20*time.Millisecond)
+	f.checkStorm(t, storm.end())
+	if c.resets == 0 {
+		f.g.signal(f.g.proc.Pid(), syscall.SIGTERM)
+		f.g.exited(t, 0)
+	} else {
+		f.g.exited(t, c.status)
+	}
+	f.clean(t, before, kernel, held)
+}
+
+// box is what the network does to soft's datagrams where only the relay carries.
+func (f *faultWorld) box() testnet.Box {
+	if f.c.via != gateway.CarrierRelay {
+		return testnet.Box{}
+	}
+	return testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}
+}
+
+// replaceGuardian kills the guardian and waits for the next one.
+func (f *faultWorld) replaceGuardian(t *testing.T) {
+	t.Helper()
+	old := f.g.proc.Pid()
+	f.g.signal(old, syscall.SIGKILL)
+	require.Eventually(t, func() bool {
+		for _, pid := range f.g.processes() {
+			if pid != f.daemon && pid != old {
+				return true
+			}
+		}
+		return false
+	}, 30*time.Second, 20*time.Millisecond, "a new guardian")
+	time.Sleep(300 * time.Millisecond) // it has been handed what it keeps
+}
+
+// forget has both gateways forget refusals: where only the relay carries, each new
+// connection would be native for a while.
+func (f *faultWorld) forget(t *testing.T) {
+	t.Helper()
+	if f.c.via != gateway.CarrierRelay {
+		return
+	}
+	for _, g := range f.gateways {
+		_, err := g.client().FlushPeers(t.Context())
+		require.NoError(t, err)
+	}
+}
+
+// ended: what is carried ends by resets, in time, at both ends, and never by
+// anything that looks like the end of a stream.
+func (f *faultWorld) ended(t *testing.T, carried []*watched, held []*heldConn) {
+	t.Helper()
+	limit := f.knownDead(passing{resets: f.c.resets, status: f.c.status})
+	if f.c.via == gateway.CarrierRelay && f.c.status != 0 {
+		limit = max(limit, noHangUp) // the records say nothing; TCP's own keepalive has to
+	}
+	var slowest time.Duration
+	check := func(what string, e ended) {
+		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, e.how, "%s of %s", e.side, what)
+		slowest = max(slowest, e.at.Sub(f.hit))
+		require.Less(t, e.at.Sub(f.hit), limit+slack, "%s of %s", e.side, what)
+	}
+	for _, c := range carried {
+		for _, e := range c.over(t, limit+3*slack) {
+			check(c.name, e)
+		}
+		f.tally.add(1, c.moved(), 0)
+	}
+	for _, h := range held {
+		if !h.at.connected {
+			continue
+		}
+		for range 2 {
+			select {
+			case e := <-h.ends:
+				check("held at "+h.at.step, e)
+			case <-time.After(limit + 3*slack):
+				require.FailNow(t, "a silent hang", "held at %s", h.at.step)
+			}
+		}
+		f.tally.add(1, 0, 0)
+	}
+	t.Logf("%s: what was carried had ended after %v", f.c, slowest)
+}
+
+// goesOn: a gateway that was stopped and wakes up harms neither what it carries nor
+// what went on without it.
+func (f *faultWorld) goesOn(t *testing.T, carried []*watched, held []*heldConn) {
+	t.Helper()
+	frozen := time.Since(f.hit)
+	for _, pid := range []int{f.g.proc.Pid(), f.daemon} {
+		f.g.signal(pid, syscall.SIGCONT)
+	}
+	require.Eventually(t, func() bool {
+		_, err := f.g.client().Status(t.Context())
+		return err == nil
+	}, 30*time.Second, 20*time.Millisecond)
+	time.Sleep(3 * time.Second) // longer than a guardian waits for a beat
+	require.Equal(t, f.daemon, f.g.daemon(), "nobody was killed")
+	for _, h := range held {
+		if !h.at.connected {
+			f.talk(t, h)
+		}
+	}
+	lost := 0
+	for _, c := range carried {
+		if !c.alive() && f.c.via == gateway.CarrierSoft && frozen > 3*time.Second {
+			lost++ // a queue pair whose peer is silent for so long is given up
+			continue
+		}
+		require.True(t, c.alive(), "%s", c.name)
+		f.tally.add(1, c.moved(), 0)
+		c.close()
+	}
+	t.Logf("%s: frozen for %v, %d of %d carried connections were given up by the peer", f.c, frozen, lost, len(carried))
+}
+
+// checkStorm: no attempt failed, and those that took longer than a native one are
+// as many as there can have been.
+func (f *faultWorld) checkStorm(t *testing.T, attempts []attempt) {
+	t.Helper()
+	reset, failed, late, lost := 0, 0, 0, 0
+	var slowest time.Duration
+	for _, a := range attempts {
+		slowest = max(slowest, a.took)
+		switch {
+		case a.wasConnected(f.hit):
+			reset++
+		case a.err != nil:
+			failed++
+			t.Errorf("an attempt begun %v after the fault, after %v: %v", a.begun.Sub(f.hit), a.took, a.err)
+		case a.took > whenComplete:
+			lost++
+		case a.took > withRetry:
+			late++
+		}
+	}
+	f.tally.add(int64(len(attempts)), 0, int64(failed))
+	t.Logf("%s: %d attempts, %d reset as soon as they were connected, the slowest %v", f.c, len(attempts), reset, slowest)
+	require.LessOrEqual(t, reset, callers, "only those whose caller had not come to look")
+	if f.c.resets > 0 {
+		require.LessOrEqual(t, lost, 2*callers, "longer than anything may take")
+		require.LessOrEqual(t, late, callers+few(len(attempts))/2)
+	}
+}
+
+// clean checks that all of the gateway is gone, before and after a cleanup, and
+// that another one carries.
+func (f *faultWorld) clean(t *testing.T, before residue, kernel map[string][]int, held []*heldConn) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(f.g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(stillThere(t, kernel)) == 0 }, 30*time.Second, 100*time.Millisecond,
+		"programs, links and maps: %v", kernel)
+	for range 2 {
+		out, err := f.host.Run(t.Context(), binary, "cleanup", "-c", f.g.config)
+		require.NoError(t, err)
+		require.Equal(t, "clean\n", out)
+	}
+	for _, h := range held {
+		_ = h.ln.Close()
+	}
+	after := f.residue(f.host)
+	require.LessOrEqual(t, after.rendezvous, 1, "the other gateway has one")
+	after.rendezvous = before.rendezvous
+	require.Equal(t, before, after)
+	again := f.upDetached(f.host, ownSettings().with(f.via))
+	f.serve(f.h2)
+	for _, g := range f.gateways { // what they remember of the fault
+		_, err := g.client().FlushPeers(t.Context())
+		require.NoError(t, err)
+	}
+	e := f.mustApp(f.h1, "ping", "-count", "20", "-to", f.h2.AddrPort4(echoPort).String())
+	f.carriedBy(e, f.via)
+	f.tally.add(1, e.Sent+e.Received, 0)
+	again.signal(again.proc.Pid(), syscall.SIGTERM)
+	again.exited(t, 0)
+}
+
+// with returns the settings of a world in which via carries.
+func (s settings) with(via gateway.Carrier) settings {
+	if via == gateway.CarrierRelay {
+		via = gateway.CarrierSoft
+	}
+	s.Carriers = strings.TrimPrefix(string(via), "rdma-")
+	return s
+}
+
+var errWrongBytes = errors.New("wrong bytes")
+
+// ask sends n bytes of the pattern to something that echoes them and verifies what
+// comes back.
+func ask(conn interface {
+	Read([]byte) (int, error)
+	Write([]byte) (int, error)
+}, n int,
+) error {
+	want, got := make([]byte, n), make([]byte, n)
+	pattern(want, 0)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(want)
+		failed <- err
+	}()
+	for off := 0; off < n; {
+		k, err := conn.Read(got[off:])
+		if err != nil {
+			return fmt.Errorf("read after %d bytes: %w", off, err)
+		}
+		off += k
+	}
+	if err := <-failed; err != nil {
+		return err
+	}
+	if string(want) != string(got) {
+		return errWrongBytes
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+)
+
+// faultLog: what the daemon logs is not taken: the disk is full, or fills up, the
+// reader of the pipe does not read, or has gone. Every connection is carried all
+// the same, nobody waits, and the lost lines are counted.
+func faultLog(t *testing.T, c *tally) {
+	for _, sink := range matrix.Cells(t, []struct {
+		name string
+		open func(t *testing.T) (log, reader *os.File)
+		lost bool // some lines are; the queue has room for those of this test
+	}{
+		{"full disk", fullDisk, true},
+		{"filling disk", smallDisk, true},
+		{"deaf reader", deafReader, false},
+		{"no reader", goneReader, true},
+	}, 2) {
+		t.Run(sink.name, func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			w.serve(w.h2)
+			log, reader := sink.open(t)
+			g1 := w.upBehind(w.h1, settings{}, log) // the template logs every connection
+			g2 := w.upBehind(w.h2, settings{}, log)
+			require.NoError(t, log.Close())
+			c.faults(2)
+			const conns = 1500
+			before := g1.status().FlowsTotal[w.via]
+			e, err := w.app(w.h1, 2*time.Minute, "churn", "-count", itoa(conns), "-parallel", "8", "-size", "8000",
+				"-limit", "60s", "-to", w.h2.AddrPort4(transferPort).String())
+			c.tried(t, e, err, conns)
+			e, err = w.app(w.h1, 2*time.Minute, "transfer", "-up", "33554432", "-down", "33554432",
+				"-to", w.h2.AddrPort6(transferPort).String())
+			c.tried(t, e, err, 1)
+			s := g1.status()
+			require.EqualValues(t, conns+1, s.FlowsTotal[w.via]-before, "all carried: %+v", s)
+			w.quiet(t)
+			for _, g := range []*gw{g1, g2} {
+				t.Logf("%s lost %d lines", g.h.Name, g.status().LogDropped)
+				if sink.lost {
+					require.Positive(t, g.status().LogDropped, g.h.Name)
+				}
+			}
+			if reader != nil { // begins to read: what waited comes
+				held, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCINQ)
+				require.NoError(t, err)
+				require.Greater(t, held, 60_000, "the pipe was full")
+				last := fmt.Sprintf("flow_id=%d ", conns)
+				require.Contains(t, readUntil(reader, last, time.Minute), last)
+			}
+			g1.stop()
+			g2.stop()
+		})
+	}
+}
+
+// readUntil reads lines until one has the text.
+func readUntil(f *os.File, text string, patience time.Duration) (all string) {
+	_ = f.SetReadDeadline(time.Now().Add(patience))
+	_ = unix.SetNonblock(int(f.Fd()), true) // Fd may have made it block
+	buf := make([]byte, 64<<10)
+	for !strings.Contains(all, text) {
+		n, err := f.Read(buf)
+		all = tail(all, 1<<12) + string(buf[:n])
+		if err != nil {
+			return all + err.Error()
+		}
+	}
+	return all
+}
+
+func fullDisk(t *testing.T) (log, _ *os.File) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	return f, nil
+}
+
+func smallDisk(t *testing.T) (log, _ *os.File) {
+	dir := t.TempDir()
+	require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	f, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(t, err)
+	return f, nil
+}
+
+func deafReader(t *testing.T) (log, reader *os.File) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("its log: %s", readUntil(r, "nothing", time.Second))
+		}
+		_ = r.Close()
+	})
+	return w, r
+}
+
+func goneReader(t *testing.T) (log, _ *os.File) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	return w, nil
+}

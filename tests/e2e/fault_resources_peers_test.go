@@ -1,0 +1,231 @@
+package e2e
+
+import (
+	endian "encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// rawSocket sends packets as they are from a host.
+func rawSocket(t *testing.T, h *testnet.Host) (fd int) {
+	t.Helper()
+	require.NoError(t, h.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		return err
+	}))
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+func sendRaw(fd int, s segment) error {
+	return unix.Sendto(fd, s.bytes(), 0, &unix.SockaddrInet4{Addr: s.dst.Addr().As4()})
+}
+
+// mute is a gateway that accepts offers to one port of its host and then says
+// nothing, or next to nothing. Its host's kernel serves the port for everybody
+// else.
+type mute struct {
+	to      netip.AddrPort
+	trickle bool // it says a byte now and then
+	offers  atomic.Int64
+	raw, in int
+	stop    atomic.Bool
+	all     sync.WaitGroup
+}
+
+// startMute starts it; the kernel of the host does not see what carries the option,
+// and does not reset what it knows nothing of.
+func startMute(t *testing.T, h *testnet.Host, port uint16, trickle bool) *mute {
+	t.Helper()
+	require.NoError(t, h.NFT("table inet mute {\n chain input {\n type filter hook input priority 0; policy accept;\n"+
+		fmt.Sprintf("tcp dport %d tcp option 254 exists drop\n }\n", port)+
+		" chain output {\n type filter hook output priority 0; policy accept;\n"+
+		fmt.Sprintf("tcp sport %d tcp flags & rst == rst drop\n }\n}", port)))
+	m := &mute{to: h.AddrPort4(port), trickle: trickle, raw: rawSocket(t, h)}
+	require.NoError(t, h.Do(func() (err error) {
+		m.in, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_IP)))
+		return err
+	}))
+	require.NoError(t, unix.SetsockoptTimeval(m.in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}))
+	m.all.Go(m.run)
+	t.Cleanup(func() {
+		m.stop.Store(true)
+		m.all.Wait()
+		_ = unix.Close(m.in)
+		_ = h.FlushNFT()
+	})
+	return m
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+func (m *mute) run() {
+	buf := make([]byte, 1<<16)
+	for !m.stop.Load() {
+		n, err := unix.Read(m.in, buf)
+		if err != nil {
+			continue
+		}
+		s, ok := readSegment(buf[:n])
+		if !ok || s.dst != m.to {
+			continue
+		}
+		o, _, err := negotiate.ParseOption(s.options)
+		switch {
+		case err != nil:
+		case s.flags&(tcpSYN|tcpACK) == tcpSYN && o.Role == negotiate.RoleOffer:
+			m.accept(s, o)
+		case s.flags&tcpACK != 0 && len(s.payload) > 0: // the PROPOSAL
+			m.acknowledge(s)
+		}
+	}
+}
+
+func (m *mute) accept(s segment, o negotiate.Option) {
+	m.offers.Add(1)
+	o.Role = negotiate.RoleAccept
+	_ = sendRaw(m.raw, segment{
+		src: s.dst, dst: s.src, seq: 1000, ack: s.seq + 1, flags: tcpSYN | tcpACK, options: synOptions(o, 77, s.tsValue()),
+	})
+}
+
+func (m *mute) acknowledge(s segment) {
+	options := append([]byte{1, 1, 8, 10}, 0, 0, 0, 78)
+	options = endian.BigEndian.AppendUint32(options, s.tsValue())
+	answer := segment{
+		src: s.dst, dst: s.src, seq: 1001, ack: s.seq + uint32(len(s.payload)), flags: tcpACK, options: options,
+	}
+	if !m.trickle {
+		_ = sendRaw(m.raw, answer)
+		return
+	}
+	m.all.Go(func() {
+		for i, b := range []byte("SMGW\x02\x01") {
+			answer.seq, answer.payload = 1001+uint32(i), []byte{b}
+			if m.stop.Load() || sendRaw(m.raw, answer) != nil {
+				return
+			}
+			time.Sleep(30 * time.Millisecond)
+		}
+	})
+}
+
+// faultSilentPeers: a gateway that accepts and then never speaks, or so slowly that
+// it might as well not. Connections are native after the deadline, and the next
+// ones at once.
+func faultSilentPeers(t *testing.T, c *tally) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.serve(w.h3)
+	g1 := w.up(w.h1, settings{Handshake: quick})
+	w.up(w.h2, settings{})
+	done := w.watchLeaks(t)
+	to := w.h3.AddrPort4(transferPort).String()
+	for _, trickle := range []bool{false, true} {
+		t.Run(fmt.Sprintf("trickle=%v", trickle), func(t *testing.T) {
+			m := startMute(t, w.h3, transferPort, trickle)
+			w.flush()
+			before := g1.status().FallbacksTotal["handshake_timeout"]
+			const conns = 60
+			e, err := w.app(w.h1, 2*time.Minute, "churn", "-count", itoa(conns), "-parallel", itoa(conns), "-size", "30000", "-limit", "30s", "-to", to)
+			c.tried(t, e, err, conns)
+			offers := m.offers.Load()
+			c.faults(offers)
+			require.Positive(t, offers)
+			require.EqualValues(t, offers, g1.status().FallbacksTotal["handshake_timeout"]-before, "%v", g1.status().FallbacksTotal)
+			e, err = w.app(w.h1, 2*time.Minute, "churn", "-count", itoa(conns), "-parallel", "10", "-size", "30000", "-limit", "30s", "-to", to)
+			c.tried(t, e, err, conns)
+			require.Equal(t, offers, m.offers.Load(), "remembered: no offer any more")
+			require.Less(t, time.Duration(e.MedianMicros)*time.Microsecond, 200*time.Millisecond, "and nobody waits")
+		})
+	}
+	w.carriedAgain(t, c, 20)
+	done()
+}
+
+// faultFlood: SYNs with offers from addresses that never answer, as fast as one
+// processor makes them. What they make a gateway hold is bounded; connections of
+// others go on, carried or native.
+func faultFlood(t *testing.T, c *tally) {
+	rng := matrix.Rand(t)
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	s := settings{Peers: `10.77.0.0/16, 10.78.0.0/16, "fd77::/16"`, NegativeCache: "1s"}
+	w.up(w.h1, s)
+	g2 := w.up(w.h2, s)
+	_, err := w.h2.Run(t.Context(), "ip", "route", "add", "10.78.0.0/16", "via", w.h3.Addr4.String())
+	require.NoError(t, err)
+	done := w.watchLeaks(t)
+	idle := w.holders(t, c, w.h1, 20, w.h2.AddrPort4(echoPort).String())
+
+	f := startFlood(t, rng, w.h3, w.h2.AddrPort4(transferPort))
+	var most float64
+	const conns = 300
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		e, err := w.app(w.h1, 2*time.Minute, "churn", "-count", itoa(conns), "-parallel", "10", "-size", "20000",
+			"-limit", "60s", "-to", w.h2.AddrPort4(transferPort).String())
+		c.tried(t, e, err, conns)
+		most = max(most, g2.metrics(t)[`smcgw_wire_legs{state="half_open"}`])
+	}
+	sent := f.end()
+	c.faults(sent)
+	idle()
+	m := g2.metrics(t)
+	t.Logf("%d forged SYNs, at most %.0f half open at the times we looked; shed %.0f, rate_limit %.0f, flow_limit %.0f",
+		sent, most, m[`smcgw_wire_events_total{event="shed"}`],
+		m[`smcgw_fallbacks_total{reason="rate_limit",side="server"}`], m[`smcgw_fallbacks_total{reason="flow_limit",side="server"}`])
+	require.Positive(t, most, "it hit the gateway: %v", g2.counters(t))
+	require.LessOrEqual(t, most, 4096.0)
+	require.Eventually(t, func() bool { return g2.metrics(t)[`smcgw_wire_legs{state="half_open"}`] == 0 }, 60*time.Second, 200*time.Millisecond)
+	w.carriedAgain(t, c, 20)
+	done()
+}
+
+// flood sends forged SYNs until it is ended.
+type flood struct {
+	stop atomic.Bool
+	sent atomic.Int64
+	all  sync.WaitGroup
+}
+
+func startFlood(t *testing.T, rng *rand.Rand, from *testnet.Host, to netip.AddrPort) *flood {
+	t.Helper()
+	f := &flood{}
+	fd := rawSocket(t, from)
+	f.all.Go(func() {
+		for !f.stop.Load() {
+			for range 100 {
+				src := netip.AddrFrom4([4]byte{10, 78, byte(rng.IntN(256)), byte(1 + rng.IntN(250))})
+				o := negotiate.Option{Version: negotiate.Version, Role: negotiate.RoleOffer, Nonce: uint16(rng.Uint32())}
+				err := sendRaw(fd, segment{
+					src: netip.AddrPortFrom(src, uint16(1024+rng.IntN(60000))), dst: to,
+					seq: rng.Uint32(), flags: tcpSYN, options: synOptions(o, rng.Uint32(), 0),
+				})
+				if err == nil {
+					f.sent.Add(1)
+				}
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	t.Cleanup(func() { f.end() })
+	return f
+}
+
+func (f *flood) end() int64 {
+	f.stop.Store(true)
+	f.all.Wait()
+	return f.sent.Load()
+}

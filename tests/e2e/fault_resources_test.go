@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+)
+
+// shortage is something that a gateway has too little of, or gets too much of.
+// The test makes it, counts what the applications saw, and looks for what is left
+// afterwards.
+type shortage struct {
+	name string
+	test func(t *testing.T, c *tally)
+}
+
+// TestFaultResources: whatever runs out, connections are carried or native, no
+// application sees an error, and when there is enough again they are carried
+// again. Two of the cells are for whole matrices only: each takes the machine for
+// a minute.
+func TestFaultResources(t *testing.T) {
+	testnet.Require(t, "root", "bpf")
+	cells := []shortage{
+		{"descriptors", faultDescriptors},
+		{"memory", faultMemory},
+		{"log", faultLog},
+		{"queues", faultQueues},
+		{"slow readers", faultSlowReaders},
+		{"silent peers", faultSilentPeers},
+		{"flood", faultFlood},
+		{"at once", faultAtOnce},
+	}
+	run := matrix.Cells(t, cells, 3)
+	if matrix.Whole() {
+		run = append(run, shortage{"all at once", faultAtOnceWhole}, shortage{"rate", faultRate})
+	}
+	for _, cell := range run {
+		t.Run(cell.name, func(t *testing.T) {
+			c := newTally(t)
+			cell.test(t, c)
+			require.Zero(t, c.failed(), "%v", c)
+		})
+	}
+}
+
+// leakPatience is how long what a connection has left may stay: a server whose
+// client's reset was lost each time hears of its end when the client's kernel has
+// forgotten the connection too, a TIME_WAIT later and the retransmission after it.
+const leakPatience = 4 * time.Minute
+
+// watchLeaks lets the gateways carry a little and remembers what they are made of.
+// The function it returns waits until they are that small again.
+func (w *world) watchLeaks(t *testing.T) (done func()) {
+	t.Helper()
+	w.mustApp(w.h1, "churn", "-count", "60", "-parallel", "12", "-size", "4096", "-to", w.h2.AddrPort4(transferPort).String())
+	before := map[*gw]usage{}
+	for _, g := range w.gateways {
+		before[g] = w.settled(t, g)
+	}
+	return func() {
+		t.Helper()
+		for g, b := range before {
+			after := w.usage(t, g)
+			leaks := func() bool {
+				return after.entries > 0 || after.memory > 0 || after.descriptors > b.descriptors+8 || after.goroutines > b.goroutines+8
+			}
+			for end := time.Now().Add(leakPatience); leaks() && time.Now().Before(end); after = w.usage(t, g) {
+				time.Sleep(200 * time.Millisecond)
+			}
+			t.Logf("%s: before %+v, after %+v", g.h.Name, b, after)
+			if leaks() {
+				conns, _ := g.cli("conns")
+				require.Fail(t, "leak", "%s: %v\n%s", g.h.Name, g.counters(t), conns)
+			}
+		}
+	}
+}
+
+// counters are the gateway's metrics that are not zero.
+func (g *gw) counters(t *testing.T) (list []string) {
+	t.Helper()
+	for name, v := range g.metrics(t) {
+		if v != 0 && strings.HasPrefix(name, "smcgw_") && !strings.Contains(name, "_bucket") {
+			list = append(list, fmt.Sprintf("%s %g", name[len("smcgw_"):], v))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// tried counts the result of a client; one that did not end in time is an error of
+// all its connections.
+func (c *tally) tried(t *testing.T, e apps.Event, err error, want int) {
+	t.Helper()
+	c.result(e)
+	if missing := want - e.OK - e.Failed; missing > 0 {
+		c.add(0, 0, int64(missing))
+	}
+	if err != nil || e.Failed > 0 {
+		t.Errorf("%v: %+v", err, e)
+	}
+}
+
+// holders are connections that stay, exchanged bytes once, and do so again before
+// they end.
+func (w *world) holders(t *testing.T, c *tally, from *testnet.Host, n int, to string) (end func()) {
+	t.Helper()
+	p, err := from.StartApp("hold", "-count", itoa(n), "-size", "512", "-to", to)
+	require.NoError(t, err)
+	ask := func() {
+		t.Helper()
+		require.NoError(t, p.Send("ping"))
+	}
+	answered := 0
+	await := func() {
+		t.Helper()
+		answered++
+		done, err := p.WaitEvents(patience(t), answered, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
+		require.NoError(t, err)
+		last := done[answered-1]
+		c.add(int64(last.OK+last.Failed), int64(last.OK)*1024, int64(last.Failed))
+		require.Equal(t, n, last.OK, "%+v", last)
+	}
+	ask()
+	await()
+	return func() {
+		t.Helper()
+		ask()
+		await()
+		require.NoError(t, p.CloseInput())
+		require.NoError(t, p.Wait())
+	}
+}
+
+// upBehind starts a gateway by a program that sets limits and then becomes it, or
+// with a log of its own.
+func (w *world) upBehind(h *testnet.Host, s settings, log *os.File, before ...string) *gw {
+	w.t.Helper()
+	g := w.configure(h, s)
+	args := append(before, binary, "up", "-c", g.config)
+	cmd := h.Command(context.Background(), args[0], args[1:]...)
+	if log != nil {
+		cmd.Stdout, cmd.Stderr = log, log
+	}
+	var err error
+	g.proc, err = h.StartCmd(cmd)
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		_, err := g.client().Status(w.t.Context())
+		return err == nil
+	}, 30*time.Second, 20*time.Millisecond)
+	time.Sleep(150 * time.Millisecond) // the programs must have seen a beat
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			w.t.Logf("gateway of %s:\n%s", h.Name, tail(g.proc.Output(), 12000))
+		}
+	})
+	return g
+}

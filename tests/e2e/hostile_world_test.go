@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/rogue"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// hostileWait bounds every wait for what the gateway must do about a rogue.
+const hostileWait = 30 * time.Second
+
+// site is a host from which a rogue attacks the gateway of h2, while honest flows
+// go on between h1 and h2.
+type site struct {
+	*world
+	t      *testing.T
+	n      *tally
+	g1, g2 *gw
+	admin  *gateway.AdminClient // of g2
+	self   rogue.Self
+	from   netip.Addr // of the rogue
+	port   *uint16    // of the last connection
+
+	dev  map[negotiate.CarrierKind]*rogue.Device
+	stop func()
+}
+
+// newSite starts both gateways with both carriers, and honest flows by one of them.
+func newSite(t *testing.T, n *tally) *site {
+	t.Helper()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	s := &site{world: w, t: t, n: n, from: w.h3.Addr4, port: new(uint16), dev: map[negotiate.CarrierKind]*rogue.Device{}}
+	s.g1, s.g2 = w.up(w.h1, settings{}), w.up(w.h2, settings{Carriers: "shm, soft"})
+	s.admin = s.g2.client()
+	require.NoError(t, w.h3.NFT(rogue.Quiet))
+	s.self = rogue.NewSelf([16]byte{})
+	s.dev[negotiate.CarrierSoft] = s.soft()
+	s.learnHost()
+	dev, err := rogue.OpenShm(filepath.Join(w.dir, "shm"), s.self)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	s.dev[negotiate.CarrierSHM] = dev
+	s.honest()
+	return s
+}
+
+// in is the site for a subtest.
+func (s *site) in(t *testing.T) *site {
+	at := *s
+	at.t = t
+	return &at
+}
+
+func (s *site) soft() *rogue.Device {
+	dev, err := rogue.OpenSoft(s.h3.Do, s.from)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, dev.Close()) })
+	return dev
+}
+
+// learnHost asks the server which kernel it runs under: the rogue claims the same.
+func (s *site) learnHost() {
+	c, err := s.dev[negotiate.CarrierSoft].NewCarrier()
+	require.NoError(s.t, err)
+	defer c.Close()
+	w := s.dial(echoPort)
+	a, err := w.Propose(w.Proposal(s.self, c.Offer))
+	require.NoError(s.t, err)
+	require.NotZero(s.t, a.HostID)
+	s.self.HostID = a.HostID
+}
+
+// dial connects a wire to a port of h2.
+func (s *site) dial(port uint16) *rogue.Wire {
+	s.t.Helper()
+	w, err := s.tryDial(port)
+	require.NoError(s.t, err)
+	return w
+}
+
+func (s *site) tryDial(port uint16) (*rogue.Wire, error) {
+	*s.port = max(*s.port+1, 30000)
+	w, err := rogue.Dial(s.h3.Do, netip.AddrPortFrom(s.from, *s.port), s.h2.AddrPort4(port), hostileWait)
+	if w != nil {
+		s.t.Cleanup(func() { _ = w.Close() })
+	}
+	return w, err
+}
+
+// attack is a connection of the rogue that h2 carries.
+type attack struct {
+	*site
+	w *rogue.Wire
+	c *rogue.Carrier // nil by relay
+}
+
+// begin gets a connection through the handshake; spoil may change the proposal.
+func (s *site) begin(by negotiate.CarrierKind, port uint16, spoil func(*negotiate.CarrierOffer)) *attack {
+	s.t.Helper()
+	kind := by
+	if by == negotiate.CarrierRelay {
+		kind = negotiate.CarrierSoft // offered, and not used
+	}
+	a := &attack{site: s}
+	var err error
+	a.c, err = s.dev[kind].NewCarrier()
+	require.NoError(s.t, err)
+	offer := a.c.Offer
+	if spoil != nil {
+		spoil(&offer)
+	}
+	a.w = s.dial(port)
+	answer, err := a.w.Propose(a.w.Proposal(s.self, offer))
+	require.NoError(s.t, err)
+	require.NoError(s.t, a.c.Connect(answer))
+	require.NoError(s.t, a.w.Confirm(by))
+	s.t.Cleanup(func() { _ = a.c.Close() })
+	return a
+}
+
+// ended waits until the gateway has ended the connection, and returns what it says
+// about it.
+func (a *attack) ended() gateway.ConnInfo {
+	a.t.Helper()
+	return a.g2.closedConn(func(c gateway.ConnInfo) bool { return c.Remote == a.w.Local() })
+}
+
+// honest lets flows come and go between h1 and h2, checked byte by byte, for as
+// long as the test lasts.
+func (s *site) honest() {
+	ctx, cancel := context.WithCancel(s.world.t.Context())
+	var all sync.WaitGroup
+	to := []netip.AddrPort{s.h2.AddrPort4(transferPort), s.h2.AddrPort6(transferPort)}
+	for i, addr := range to {
+		all.Go(func() {
+			for seed := 1; ctx.Err() == nil; seed++ {
+				e, err := s.app(s.h1, 3*hostileWait, "churn", "-count", "40", "-parallel", "4", "-size", "200000",
+					"-seed", fmt.Sprint(100*seed+i), "-to", addr.String())
+				if s.world.t.Context().Err() != nil {
+					return
+				}
+				s.n.result(e)
+				if err != nil && e.Failed == 0 { // it said nothing
+					s.n.add(0, 0, 1)
+				}
+				if err != nil || e.Failed > 0 {
+					s.world.t.Logf("%s honest flows: %v: %+v", time.Now().Format(time.TimeOnly), err, e)
+				}
+			}
+		})
+	}
+	s.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
+	s.t.Cleanup(s.stop)
+}
+
+// survived ends a test: the honest flows saw nothing, the gateway is the one that
+// it was, new connections are carried, and what the rogue held has been given back.
+func (s *site) survived() {
+	s.t.Helper()
+	s.stop()
+	require.Zero(s.t, s.n.failed(), "errors seen by honest applications")
+	e := s.mustApp(s.h1, "ping", "-count", "20", "-size", "5000", "-to", s.h2.AddrPort4(echoPort).String())
+	s.carriedBy(e, s.via)
+	var st gateway.Status
+	require.Eventually(s.t, func() bool {
+		st = s.g2.status()
+		for _, n := range st.Flows {
+			if n > 0 {
+				return false
+			}
+		}
+		return st.Memory.UsedBytes == 0
+	}, 2*hostileWait, 100*time.Millisecond, "flows or memory left")
+	require.NotContains(s.t, s.g2.proc.Output(), "panic")
+	require.NotContains(s.t, s.g2.proc.Output(), "daemon stuck")
+	require.Zero(s.t, st.FallbacksTotal["internal_error"])
+	carried := s.g1.status().FlowsTotal[s.via]
+	s.t.Logf("honest flows carried: %d, fallbacks at the server %v", carried, st.FallbacksTotal)
+	require.Positive(s.t, carried)
+}
+
+// oneOf checks the reason with which an attack ended.
+func oneOf(t *testing.T, c gateway.ConnInfo, reasons ...string) {
+	t.Helper()
+	require.True(t, slices.Contains(reasons, c.Reason), "%q is none of %q: %+v", c.Reason, reasons, c)
+}

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// sandboxEnv makes this program install a filter of system calls, whose numbers
+// are in the file it names, and become the program of its arguments.
+const sandboxEnv = "SMCGW_TEST_SANDBOX"
+
+// becomeSandboxed returns only if it is not wanted, or with an error.
+func becomeSandboxed() error {
+	path := os.Getenv(sandboxEnv)
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var allowed []uint32
+	for _, f := range strings.Fields(string(text)) {
+		n, err := strconv.ParseUint(f, 10, 32)
+		if err != nil {
+			return err
+		}
+		allowed = append(allowed, uint32(n))
+	}
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_MDWE, unix.PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0); err != nil {
+		return fmt.Errorf("no memory both writable and executable: %w", err)
+	}
+	if err := installFilter(filter(allowed)); err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	return unix.Exec(os.Args[1], os.Args[1:], os.Environ())
+}
+
+// Actions and offsets of seccomp(2).
+const (
+	seccompAllow = 0x7fff0000
+	seccompKill  = 0x80000000 // the process
+	seccompErrno = 0x00050000
+	offNumber    = 0
+	offArgument  = 16
+)
+
+// filter allows these calls, but no entering of namespaces, and sockets of the
+// families of the unit only; anything else ends the process.
+func filter(allowed []uint32) []bpf.Instruction {
+	prog := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: offNumber, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_SOCKET, SkipTrue: 7},
+		bpf.LoadAbsolute{Off: offArgument, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_NETLINK, SkipTrue: 1},
+		bpf.RetConstant{Val: seccompErrno | uint32(unix.EAFNOSUPPORT)},
+		bpf.RetConstant{Val: seccompAllow},
+	}
+	for _, call := range []uint32{unix.SYS_SETNS, unix.SYS_UNSHARE} {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccompKill})
+	}
+	for _, call := range allowed {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccompAllow})
+	}
+	return append(prog, bpf.RetConstant{Val: seccompKill})
+}
+
+func installFilter(prog []bpf.Instruction) error {
+	raw, err := bpf.Assemble(prog)
+	if err != nil {
+		return err
+	}
+	list := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		list[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	p := unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&p)), 0, 0)
+}

@@ -1,0 +1,115 @@
+package shm
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// warden is the goroutine that looks after loops which ring. The flag that keeps a
+// write to an eventfd from blocking is the peer's as well as ours: a peer that
+// clears it and fills the counter stops whoever rings. A ring that takes longer
+// than wardenTurn ends the peer, and the warden empties the counter until the ring
+// is over.
+type warden struct {
+	dev   *Device
+	stop  chan struct{}
+	ended sync.WaitGroup
+}
+
+// wardenTurn is how often the warden looks, wardenPause how long it waits for a
+// loop it has just helped.
+const (
+	wardenTurn  = 100 * time.Millisecond
+	wardenPause = time.Millisecond
+	wardenTries = 50
+)
+
+// ringing is what a loop, or the janitor, rings at the moment.
+type ringing struct {
+	at atomic.Pointer[target]
+}
+
+func newWarden(d *Device) *warden {
+	w := &warden{dev: d, stop: make(chan struct{})}
+	w.ended.Go(w.run)
+	return w
+}
+
+func (w *warden) close() {
+	close(w.stop)
+	w.ended.Wait()
+}
+
+func (w *warden) run() {
+	tick := time.NewTicker(wardenTurn)
+	defer tick.Stop()
+	last := map[*ringing]*target{}
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-tick.C:
+		}
+		for _, r := range w.dev.ringers() {
+			t := r.at.Load()
+			if t != nil && last[r] == t {
+				w.free(r, t)
+			}
+			last[r] = t
+		}
+	}
+}
+
+// free ends the peer whose bell takes so long, and the ring. That it was another
+// ring of the same bell each time is possible, and harmless: then there is nothing
+// to empty, or the bell is one too many.
+func (w *warden) free(r *ringing, t *target) {
+	p := t.peer
+	if !p.hold() {
+		return
+	}
+	defer p.unref()
+	for try := 0; r.at.Load() == t && try < wardenTries; try++ {
+		if full(t.bell) {
+			p.violation("doorbell that blocks")
+			drain(t.bell)
+		}
+		time.Sleep(wardenPause)
+	}
+}
+
+// full tells whether nothing can be added to an eventfd: a write would block.
+func full(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 0
+}
+
+// drain makes an eventfd empty and non-blocking, and never blocks itself.
+func drain(fd int) {
+	_ = unix.SetNonblock(fd, true)
+	_, _ = unix.Preadv2(fd, [][]byte{make([]byte, 8)}, -1, unix.RWF_NOWAIT)
+}
+
+// ringers are all who ring.
+func (d *Device) ringers() []*ringing {
+	list := []*ringing{&d.janitor.ringing}
+	for _, v := range d.vectors {
+		list = append(list, &v.ringing)
+	}
+	return list
+}
+
+// hold keeps the memory mapped and the bells open; false if they are gone.
+func (p *Peer) hold() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refs == 0 {
+		return false
+	}
+	p.refs++
+	return true
+}

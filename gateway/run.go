@@ -179,7 +179,12 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	}
 	group.Go(func() error { return g.awaitDrain(loops) })
 	group.Go(func() error { return d.open(loops, g) })
+	if d.opts.Load != nil {
+		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
+	}
+	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.Load); return nil })
 	err := ignoreCanceled(group.Wait())
+	d.opts.Manager.Stopping()
 	if errors.Is(err, errDrained) {
 		err = nil
 	}

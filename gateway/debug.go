@@ -32,13 +32,13 @@ type debugKnobs struct {
 // debugParsers are the knobs by name, without debugPrefix.
 var debugParsers = map[string]func(*debugKnobs, string) error{
 	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoints(v); return err },
+	"HOLD":  func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoints(v); return err },
 	"TAKEOVER": func(k *debugKnobs, v string) error {
 		if k.takeover = v; !slices.Contains(takeoverSteps, v) {
 			return fmt.Errorf("%w: one of %q", errDebugTakeover, takeoverSteps)
 		}
 		return nil
 	},
-	"HOLD": func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoints(v); return err },
 }
 
 var (

@@ -41,7 +41,11 @@ func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of the admin socket: %w", err)
 	}
-	lock, err := lockFile(path + ".lock")
+	take := lockFile
+	if successor { // the other one may have died, and be about to
+		take = awaitLock
+	}
+	lock, err := take(path + ".lock")
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +101,17 @@ func (s *adminSocket) inPlace() bool {
 }
 
 // lockPatience is how long it may take a process that has died to give up its
-// locks.
+// locks: its connections break before.
 const lockPatience = 5 * time.Second
+
+// awaitLock is lockFile behind a process that has died.
+func awaitLock(path string) (f *os.File, err error) {
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
+		if f, err = lockFile(path); !errors.Is(err, ErrAdminInUse) || time.Now().After(deadline) {
+			return f, err
+		}
+	}
+}
 
 // moveBack undoes moveAside.
 func (s *adminSocket) moveBack() error {
@@ -108,12 +121,7 @@ func (s *adminSocket) moveBack() error {
 		return nil
 	}
 	var err error
-	for deadline := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
-		if s.lock, err = lockFile(s.path + ".lock"); err == nil || time.Now().After(deadline) {
-			break
-		}
-	}
-	if err != nil {
+	if s.lock, err = awaitLock(s.path + ".lock"); err != nil {
 		return err
 	}
 	if s.isAt(s.path) { // rename does nothing to two names of one file

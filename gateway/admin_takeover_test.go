@@ -192,3 +192,16 @@ func TestAdminDrain(t *testing.T) {
 		require.ErrorContains(t, err, "timeout")
 	}
 }
+
+// A process that dies breaks its connections before it gives up its locks.
+func TestSuccessorAwaitsTheLockOfTheDead(t *testing.T) {
+	path := t.TempDir() + "/s"
+	dying, err := lockFile(path + ".lock")
+	require.NoError(t, err)
+	_, err = listenAdminSocket(path, false)
+	require.ErrorIs(t, err, ErrAdminInUse)
+	time.AfterFunc(50*time.Millisecond, func() { _ = dying.Close() })
+	s, err := listenAdminSocket(path, true)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}

@@ -43,7 +43,7 @@ func TestFaultDrain(t *testing.T) {
 	t.Run("to the last connection", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
 		held := w.holdCarried(t, g, 4)
-		busy, err := w.h1.StartApp("ping", "-count", "300", "-gap", "10ms", "-size", "30000", "-to", w.h2.AddrPort6(echoPort).String())
+		busy, err := w.h1.StartApp("ping", "-count", "150", "-gap", "10ms", "-size", "30000", "-to", w.h2.AddrPort6(echoPort).String())
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return g.status().Flows[w.via] == 5 }, 30*time.Second, 20*time.Millisecond)
 		count.faults(1)
@@ -131,7 +131,7 @@ func drainBehindASlowReader(t *testing.T, w *world, count *tally) {
 	select {
 	case err := <-done:
 		t.Fatalf("it goes before the application has its bytes: %v", err)
-	case <-time.After(2 * time.Second):
+	case <-time.After(time.Second):
 	}
 	got, err := io.ReadAll(p.c)
 	require.NoError(t, err)

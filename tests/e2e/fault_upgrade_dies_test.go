@@ -50,7 +50,7 @@ func upgradeDeaths() (cells []upgradeDeath) {
 // a prompt reset, one gateway takes new connections in the end, or can be started,
 // and nothing is left when all have ended.
 func TestFaultHandover(t *testing.T) {
-	for _, c := range matrix.Cells(t, upgradeDeaths(), 2) {
+	for _, c := range matrix.Cells(t, upgradeDeaths(), 1) {
 		t.Run(c.name(), func(t *testing.T) { upgradeDied(t, c) })
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
 
 // launchSuccessor starts a process that takes over from a gateway, with some
@@ -113,7 +114,7 @@ func upgrades(t *testing.T, rounds [][]string) {
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{})
 	alone := map[*testnet.Host]footprint{w.h1: w.footprint(w.h1).oneGateway(), w.h2: w.footprint(w.h2).oneGateway()}
-	for _, names := range rounds {
+	for _, names := range matrix.Cells(t, rounds, 1) {
 		var hosts []*testnet.Host
 		for _, n := range names {
 			hosts = append(hosts, w.net.Host(n))

@@ -144,12 +144,11 @@ func (f *flow) becauseLocked(r negotiate.Reason, remote bool) {
 	}
 }
 
-// violated is because for a peer that broke the rules: that a flow was relayed for
-// another reason must not hide it.
-func (f *flow) violated() {
+// instead is because for the end of a flow that had another reason to be relayed.
+func (f *flow) instead(r negotiate.Reason, remote bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reason, f.remote = negotiate.ReasonProtocolError, false
+	f.reason, f.remote = r, remote
 }
 
 // setNegotiator publishes the running handshake. It returns what has to be done

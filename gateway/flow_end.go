@@ -90,8 +90,8 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 
 // account keeps the books of an ending: only the one that counts does.
 func (f *flow) account(e ending) {
-	if e.verdict.Reason == negotiate.ReasonProtocolError && !e.verdict.Remote {
-		f.violated()
+	if e.state == StateAborted && e.verdict.Reason != negotiate.ReasonNone && f.getState() >= StateCarrying {
+		f.instead(e.verdict.Reason, e.verdict.Remote)
 	}
 	f.because(e.verdict.Reason, e.verdict.Remote)
 	f.g.remember(f, e.verdict)

@@ -173,17 +173,17 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 		}
 		return err
 	})
-	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.Load); return nil })
+	group.Go(func() error { return g.awaitDrain(loops) })
+	group.Go(func() error { return d.open(loops, g) })
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
-	group.Go(func() error { return g.awaitDrain(loops) })
-	group.Go(func() error { return d.open(loops, g) })
+	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.Load); return nil })
 	err := ignoreCanceled(group.Wait())
+	d.opts.Manager.Stopping()
 	if errors.Is(err, errDrained) {
 		err = nil
 	}
-	d.opts.Manager.Stopping()
 	g.quiesce()
 	time.Sleep(drainGrace)
 	g.close()

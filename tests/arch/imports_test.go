@@ -32,8 +32,6 @@ var allowed = map[string][]string{
 	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
 	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
 	"internal/testnet/daemon":  {"gateway", "internal/testnet"},
-	// A peer that speaks everything and keeps no rule.
-	"internal/testnet/rogue": {"negotiate", "rsocket", "verbs/...", "internal/testnet/..."},
 	// Programs that use the devices by themselves.
 	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
 	// A measurement on real hosts, which asks the gateways beside it.

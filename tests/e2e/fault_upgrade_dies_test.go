@@ -55,6 +55,12 @@ func TestFaultHandover(t *testing.T) {
 	}
 }
 
+// TestFaultHandoverSoft: what was given up for a successor that died is taken back.
+func TestFaultHandoverSoft(t *testing.T) {
+	host := []string{"h1", "h2"}[matrix.Rand(t).IntN(2)]
+	upgradeDied(t, upgradeDeath{"yielded", "new daemon", host, syscall.SIGKILL})
+}
+
 func upgradeDied(t *testing.T, c upgradeDeath) {
 	count := newTally(t)
 	w := newWorld(t, testnet.Config{})

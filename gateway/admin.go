@@ -30,11 +30,13 @@ var noDeadline = context.Background()
 // AdminServer answers on the admin socket and, if configured, serves metrics
 // over TCP. It runs on ordinary goroutines, never on those of the data path.
 type AdminServer struct {
-	socket  *adminSocket
-	metrics net.Listener // nil without metrics.listen
-	version string
-	off     OffFlag
-	log     *slog.Logger
+	socket     *adminSocket
+	version    string
+	off        OffFlag
+	log        *slog.Logger
+	succession *succession
+	scrape     scrapeServer
+	reuse      func(bool) // whether clients may keep their connections
 
 	ctl  Control
 	src  MetricsSource
@@ -46,20 +48,25 @@ type AdminServer struct {
 // ListenAdmin opens the sockets of cfg. It is the first thing a daemon does:
 // ErrAdminInUse tells it that it is not alone. A nil logger discards.
 func ListenAdmin(cfg Config, version string, log *slog.Logger) (*AdminServer, error) {
+	return listenAdmin(cfg, version, log, false)
+}
+
+// listenAdmin is ListenAdmin; a successor takes the place of a daemon that is
+// still there.
+func listenAdmin(cfg Config, version string, log *slog.Logger, successor bool) (*AdminServer, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	socket, err := listenAdminSocket(cfg.Admin)
+	socket, err := listenAdminSocket(cfg.Admin, successor)
 	if err != nil {
 		return nil, err
 	}
-	s := &AdminServer{socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log}
-	if cfg.Metrics.Listen == "" {
-		return s, nil
+	s := &AdminServer{
+		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
+		succession: newSuccession(), scrape: scrapeServer{addr: cfg.Metrics.Listen},
 	}
-	if s.metrics, err = net.Listen("tcp", cfg.Metrics.Listen); err != nil {
-		_ = socket.Close()
-		return nil, fmt.Errorf("listen for metrics: %w", err)
+	if err := s.scrape.listen(); err != nil {
+		return nil, errors.Join(err, socket.Close())
 	}
 	return s, nil
 }
@@ -75,19 +82,17 @@ func (s *AdminServer) Serve(ctx context.Context, ctl Control, src MetricsSource)
 	defer cancel(nil)
 	s.over = ctx.Done()
 	metrics := metricsHandler(src, s.version)
-	servers := []*http.Server{s.httpServer(s.adminMux(metrics), s.socket.withPeer)}
-	listeners := []net.Listener{limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)}
-	if s.metrics != nil {
-		servers = append(servers, s.httpServer(metricsMux(metrics), nil))
-		listeners = append(listeners, limitListener(s.metrics, adminMaxConns))
-	}
+	srv := s.httpServer(s.adminMux(metrics), s.socket.withPeer)
+	s.reuse = srv.SetKeepAlivesEnabled
 	var wg sync.WaitGroup
 	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
-	for i, srv := range servers {
-		wg.Go(func() { cancel(srv.Serve(listeners[i])) })
-	}
+	wg.Go(func() {
+		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)))
+	})
+	s.scrape.serve(s.httpServer(metricsMux(metrics), nil), cancel)
 	<-ctx.Done()
-	stopServers(servers)
+	stopServer(srv)
+	s.scrape.close()
 	wg.Wait()
 	if parent.Err() == nil { // a listener broke
 		return fmt.Errorf("serve admin: %w", context.Cause(ctx))
@@ -100,9 +105,7 @@ func (s *AdminServer) Close() error {
 	var err error
 	s.close.Do(func() {
 		err = ignoreClosed(s.socket.Close())
-		if s.metrics != nil {
-			err = errors.Join(err, ignoreClosed(s.metrics.Close()))
-		}
+		s.scrape.close()
 	})
 	return err
 }
@@ -130,13 +133,12 @@ func (s *AdminServer) httpServer(h http.Handler, conn func(context.Context, net.
 	}
 }
 
-func stopServers(servers []*http.Server) {
+// stopServer lets running requests finish for a moment.
+func stopServer(srv *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminStopTimeout)
 	defer cancel()
-	for _, srv := range servers {
-		if err := srv.Shutdown(ctx); err != nil {
-			_ = srv.Close()
-		}
+	if err := srv.Shutdown(ctx); err != nil {
+		_ = srv.Close()
 	}
 }
 

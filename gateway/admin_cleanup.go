@@ -18,19 +18,26 @@ var ErrDaemonAlive = errors.New("a daemon is running")
 // off flag stays: it is meant to outlive the daemon. Cleanup is idempotent,
 // and refuses with ErrDaemonAlive while a daemon lives.
 func Cleanup(cfg Config) error {
+	old := removeDeadSocket(cfg.Admin + drainingSuffix)
+	if errors.Is(old, ErrAdminInUse) {
+		old = fmt.Errorf("%w: %w", ErrDaemonAlive, old)
+	}
 	lock, err := cleanupLock(cfg.Admin)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	err = ebpf.Cleanup(ebpf.Config{CgroupPath: cfg.CgroupPath, MarkMask: cfg.MarkMask, RulePref: cfg.RulePref, Table: cfg.Table})
-	if errors.Is(err, ebpf.ErrInUse) {
-		return fmt.Errorf("%w: %w", ErrDaemonAlive, err)
+	errs := []error{old}
+	for _, n := range generations {
+		err := ebpf.Cleanup(cfg.generation(n))
+		switch {
+		case errors.Is(err, ebpf.ErrInUse):
+			errs = append(errs, fmt.Errorf("%w: %w", ErrDaemonAlive, err))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("clean up datapath: %w", err))
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("clean up datapath: %w", err)
-	}
-	return errors.Join(removeDeadSocket(cfg.Admin), shm.Sweep(cfg.ShmDir))
+	return errors.Join(append(errs, removeDeadSocket(cfg.Admin), shm.Sweep(cfg.ShmDir))...)
 }
 
 // noLock stands for the lock of a daemon that has never run.

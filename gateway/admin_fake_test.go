@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
 )
 
 // fakeControl is a Control and a MetricsSource with fixed answers.
@@ -20,6 +22,13 @@ type fakeControl struct {
 	tried    []Trial
 	ended    int
 	tryError error
+	// over is closed by who ends the drain; drained are the timeouts asked for.
+	over    chan struct{}
+	drained []time.Duration
+	drain   *DrainInfo
+	// neighbour is what Neighbour returns; steps are the calls of a takeover.
+	neighbour ebpf.Neighbour
+	steps     []string
 	// status is returned by Status, empty by default.
 	status Status
 }
@@ -73,6 +82,57 @@ func (f *fakeControl) trials() ([]Trial, int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]Trial(nil), f.tried...), f.ended
+}
+
+func (f *fakeControl) Drain(timeout time.Duration) (<-chan struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	f.drained = append(f.drained, timeout)
+	if f.over == nil {
+		f.over = make(chan struct{})
+	}
+	f.drain = &DrainInfo{Schema: DrainSchema, Flows: 3, RemainingSeconds: 5}
+	return f.over, nil
+}
+
+// endDrain ends a drain as a gateway does.
+func (f *fakeControl) endDrain(left int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drain = &DrainInfo{Schema: DrainSchema, Flows: left, Done: true}
+	close(f.over)
+}
+
+func (f *fakeControl) Draining() *DrainInfo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.drain
+}
+
+func (f *fakeControl) Neighbour() (ebpf.Neighbour, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.neighbour, f.fail
+}
+
+func (f *fakeControl) Yield() error    { return f.step("yield") }
+func (f *fakeControl) TakeBack() error { return f.step("take back") }
+
+func (f *fakeControl) step(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, name)
+	return f.fail
+}
+
+// taken returns the steps of takeovers.
+func (f *fakeControl) taken() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.steps...)
 }
 
 func (f *fakeControl) SetOff(off bool) error {

@@ -30,7 +30,12 @@ var adminCodes = []int{
 func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.ResponseRecorder, bool) {
 	t.Helper()
 	ctl := &fakeControl{}
-	s := &AdminServer{off: NewOffFlag(t.TempDir()), log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl}
+	ctl.neighbour = testNeighbour
+	dir := t.TempDir()
+	s := &AdminServer{
+		off: NewOffFlag(dir), log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl,
+		socket: &adminSocket{path: dir + "/s", at: dir + "/s"}, succession: newSuccession(),
+	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 	if err != nil {
 		return nil, nil, false
@@ -39,6 +44,7 @@ func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.
 	cancel()
 	w := httptest.NewRecorder()
 	s.adminMux(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
+	require.False(t, s.succession.busy(), "its client has gone")
 	return ctl, w, true
 }
 
@@ -49,12 +55,19 @@ func FuzzAdminRequest(f *testing.F) {
 	f.Add([]byte(trialRequest))
 	for _, line := range []string{
 		"GET /v1/conns?all=1&closed=maybe", "GET /v1/conns?all=%zz;closed=1", "HEAD /v1/status", "POST /v1/off", "POST /v1/peers/flush",
-		"GET /v1/../v1//stats", "DELETE /v1/trial", "GET http://x/v1/devices", "POST /v1/trial",
+		"POST /v1/drain", "POST /v1/takeover", "POST /v1/takeover/leave", "GET /v1/neighbour", "GET /v1/../v1//stats", "DELETE /v1/trial", "GET http://x/v1/devices", "POST /v1/trial",
 	} {
 		f.Add([]byte(line + " HTTP/1.1\r\nHost: x\r\n\r\n"))
 	}
 	for _, body := range []string{"{}", "null", "[]", `{"peer":"::1%eth0","port":70000}`, `{"peer":""} {}`, strings.Repeat("[", 5000)} {
 		f.Add([]byte("POST /v1/trial HTTP/1.0\r\n\r\n" + body))
+	}
+	for _, post := range []string{
+		`/v1/drain {"timeout_seconds":1e300}`, `/v1/drain {"timeout_seconds":-1}`, `/v1/drain {"timeout_seconds":3} {}`,
+		`/v1/takeover {"token":""}`, `/v1/takeover/yield {"token":""}`, `/v1/takeover/leave {"token":"x","drain_seconds":1e-300}`,
+	} {
+		path, body, _ := strings.Cut(post, " ")
+		f.Add([]byte("POST " + path + " HTTP/1.0\r\n\r\n" + body))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, rights := range []access{accessNone, accessRead, accessWrite} {
@@ -71,7 +84,9 @@ func FuzzAdminRequest(f *testing.F) {
 			if rights != accessWrite {
 				require.Empty(t, began)
 				require.Empty(t, ctl.switched())
+				require.Empty(t, ctl.drained)
 			}
+			require.Empty(t, ctl.taken(), "nobody holds a takeover")
 			if rights == accessNone {
 				require.NotEqual(t, http.StatusOK, w.Code)
 			}

@@ -28,6 +28,11 @@ func (s *AdminServer) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
 	mux.HandleFunc("POST /v1/demote", s.postDemote)
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
+	mux.HandleFunc("POST /v1/drain", s.postDrain)
+	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)
+	mux.HandleFunc("POST /v1/takeover", s.postTakeover)
+	mux.HandleFunc("POST /v1/takeover/yield", s.postYield)
+	mux.HandleFunc("POST /v1/takeover/leave", s.postLeave)
 	return authorise(mux)
 }
 
@@ -53,6 +58,7 @@ func (s *AdminServer) getStatus(w http.ResponseWriter, _ *http.Request) {
 	if st.Version == "" {
 		st.Version = s.version
 	}
+	st.Draining, st.Predecessor = s.ctl.Draining(), s.predecessor()
 	writeJSON(w, st.filled())
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,14 +24,20 @@ const adminGroup = "smcgw"
 // adminSocket is the listening admin socket and the lock that says whose it is.
 type adminSocket struct {
 	*net.UnixListener
-	lock *os.File
+	path string // where it was made
 	gid  uint32 // group of the socket, whose members may read
+	file os.FileInfo
+
+	mu   sync.Mutex // guards everything below
+	at   string     // where it is: path, or beside it while this gateway drains
+	lock *os.File   // nil while it is aside
 }
 
 // listenAdminSocket binds path. A lock beside it, which the kernel drops with
 // its owner, tells the socket of a dead daemon (replaced) from that of a live
-// one (refused): a connection attempt alone cannot tell who comes first.
-func listenAdminSocket(path string) (*adminSocket, error) {
+// one (refused): a connection attempt alone cannot tell who comes first. A
+// successor replaces the socket of a live one, which has given up its lock.
+func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of the admin socket: %w", err)
 	}
@@ -38,12 +45,87 @@ func listenAdminSocket(path string) (*adminSocket, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !successor {
+		err = removeDeadSocket(path)
+	}
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
 	l, gid, err := bindAdminSocket(path)
 	if err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
-	return &adminSocket{UnixListener: l, lock: lock, gid: gid}, nil
+	s := &adminSocket{UnixListener: l, path: path, at: path, lock: lock, gid: gid}
+	if s.file, err = os.Lstat(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("look at admin socket: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// isAt reports whether the socket is what a name is of.
+func (s *adminSocket) isAt(name string) bool {
+	fi, err := os.Lstat(name)
+	return err == nil && s.file != nil && os.SameFile(s.file, fi)
+}
+
+// moveAside lets the socket be found beside its path from now on and gives up the
+// lock. It is found at its path too until a successor puts its own there: there is
+// no moment at which nobody answers.
+func (s *adminSocket) moveAside() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	aside := s.path + drainingSuffix
+	if err := removeDeadSocket(aside); err != nil {
+		return err
+	}
+	if err := os.Link(s.path, aside); err != nil {
+		return err
+	}
+	s.at = aside
+	err := s.lock.Close()
+	s.lock = nil
+	return err
+}
+
+// inPlace reports whether it is found where it was made.
+func (s *adminSocket) inPlace() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at == s.path
+}
+
+// lockPatience is how long it may take a process that has died to give up its
+// locks.
+const lockPatience = 5 * time.Second
+
+// moveBack undoes moveAside.
+func (s *adminSocket) moveBack() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == s.path {
+		return nil
+	}
+	var err error
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
+		if s.lock, err = lockFile(s.path + ".lock"); err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if s.isAt(s.path) { // rename does nothing to two names of one file
+		err = os.Remove(s.at)
+	} else {
+		err = os.Rename(s.at, s.path)
+	}
+	if err != nil {
+		return err
+	}
+	s.at = s.path
+	return nil
 }
 
 // lockFile takes the lock or says who has it. The file stays: removing it
@@ -66,10 +148,12 @@ func lockFile(path string) (*os.File, error) {
 // adminMode is the mode of the socket.
 const adminMode = 0o660
 
-// bindAdminSocket removes a dead socket and binds a new one that never has more
-// rights than adminMode: bind takes the mode of the unbound socket's inode,
-// less the umask, which the second call makes up for.
-func bindAdminSocket(path string) (*net.UnixListener, uint32, error) {
+// bindAdminSocket binds a socket that never has more rights than adminMode: bind
+// takes the mode of the unbound socket's inode, less the umask, which the second
+// call makes up for. It appears at its path when it is complete, in the place of
+// any other one.
+func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
+	path := final + ".new"
 	if err := removeDeadSocket(path); err != nil {
 		return nil, 0, err
 	}
@@ -86,7 +170,13 @@ func bindAdminSocket(path string) (*net.UnixListener, uint32, error) {
 		_ = l.Close()
 		return nil, 0, fmt.Errorf("set mode of the admin socket: %w", err)
 	}
-	return l.(*net.UnixListener), gid, nil
+	if err := os.Rename(path, final); err != nil {
+		_ = l.Close()
+		return nil, 0, fmt.Errorf("put admin socket in place: %w", err)
+	}
+	u := l.(*net.UnixListener)
+	u.SetUnlinkOnClose(false) // it has another name by now
+	return u, gid, nil
 }
 
 // removeDeadSocket unlinks what no one listens on. Anything that is not a
@@ -126,7 +216,17 @@ func giveToGroup(path string) uint32 {
 	return st.Gid
 }
 
-// Close stops listening, removes the socket and drops the lock, in this order.
+// Close stops listening, removes the socket and drops the lock, in this order. A
+// socket that a successor has put in its place stays.
 func (s *adminSocket) Close() error {
-	return errors.Join(s.UnixListener.Close(), s.lock.Close())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := []error{s.UnixListener.Close()}
+	if s.isAt(s.at) {
+		errs = append(errs, os.Remove(s.at))
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
 }

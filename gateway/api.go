@@ -43,6 +43,10 @@ type Status struct {
 	// Degraded names why less than the configuration asks for is done, as a
 	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
+	// Draining tells how far this gateway's drain is, Predecessor that of the one it
+	// has taken over from; absent: there is none.
+	Draining    *DrainInfo `json:"draining,omitempty"`
+	Predecessor *DrainInfo `json:"predecessor,omitempty"`
 	// Debug lists the environment variables SMCGW_DEBUG_* that are set: faults are
 	// injected into this gateway.
 	Debug []string `json:"debug,omitempty"`

@@ -25,6 +25,21 @@ type Control interface {
 	// Try makes a trial's rule count, until end is called. A [TrialError] says
 	// what is wrong with it.
 	Try(t Trial) (end func(), err error)
+	// Drain leaves all new connections native and ends the gateway when those it
+	// carries have ended, at the latest after timeout; 0: the configuration's. The
+	// channel is closed when that is so and the gateway is about to stop. Called
+	// again, the earlier end holds.
+	Drain(timeout time.Duration) (over <-chan struct{}, err error)
+	// Draining tells how far a drain is; nil: there is none.
+	Draining() *DrainInfo
+	// Neighbour describes the datapath to a gateway that is to take over; it fails
+	// if none can.
+	Neighbour() (Neighbour, error)
+	// Yield leaves new connections alone and gives up the ports that only one
+	// gateway of a host can have; TakeBack undoes it, or what of it was done when it
+	// failed. They may take longer than a second.
+	Yield() error
+	TakeBack() error
 	// Demote has connections leave their queue pairs and go on over the relay, and
 	// returns how many it has asked.
 	Demote(q DemoteQuery) int

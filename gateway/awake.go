@@ -13,7 +13,7 @@ const awakeEvery = time.Minute
 // Its methods are for one goroutine.
 type awake struct {
 	last  time.Time
-	moved map[*flow]uint64 // bytes both ways, as of the last time
+	moved map[uint64]uint64 // bytes both ways as of the last time, by flow id: an ended flow must not be kept
 }
 
 // tick is called every now and then and returns the legs that are to speak.
@@ -22,7 +22,7 @@ func (a *awake) tick(now time.Time, flows func() []*flow) (legs []*wireControl) 
 		return nil
 	}
 	a.last = now
-	moved := make(map[*flow]uint64, len(a.moved))
+	moved := make(map[uint64]uint64, len(a.moved))
 	for _, f := range flows() {
 		f.mu.Lock()
 		ctl := f.ctl
@@ -30,8 +30,8 @@ func (a *awake) tick(now time.Time, flows func() []*flow) (legs []*wireControl) 
 		if ctl == nil {
 			continue // nothing is carried, or by the wire leg itself
 		}
-		moved[f] = f.tx.Load() + f.rx.Load()
-		if moved[f] != a.moved[f] {
+		moved[f.id] = f.tx.Load() + f.rx.Load()
+		if moved[f.id] != a.moved[f.id] {
 			legs = append(legs, ctl)
 		}
 	}

@@ -34,7 +34,8 @@ type fabric interface {
 	// unproved says that the proof of a flow has not come back, and that no other
 	// flow's holds.
 	unproved(c *carry)
-	// answered tells a client's carrier what the ACCEPT of a peer offers.
+	// answered tells a client's carrier what the ACCEPT of a peer offers; nil: the
+	// peer has declined because no carrier can be had.
 	answered(f *flow, a *negotiate.Accept)
 	// started tells that c carries, wireLost that its wire leg broke while it
 	// did. Neither may block.
@@ -157,6 +158,8 @@ func carrierReason(err error) negotiate.Reason {
 		return short
 	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
 		return negotiate.ReasonNoMemory
+	case errors.Is(err, errYielded): // nobody is to remember it
+		return negotiate.ReasonDrained
 	case errors.Is(err, errNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
 		return negotiate.ReasonNoCommonCarrier
 	default:

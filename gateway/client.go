@@ -143,10 +143,21 @@ func (c *client) action(a negotiate.Action) {
 		c.f.records(a.Rest)
 	case negotiate.Release:
 		c.done = true
+		c.declined(a.Verdict)
 		c.f.release(a.Verdict)
 	case negotiate.Abort:
 		c.done = true
 		c.f.abortVerdict(a)
+	}
+}
+
+// declined tells the carriers that the server could use none of them.
+func (c *client) declined(v negotiate.Verdict) {
+	if !v.Remote || v.Reason != negotiate.ReasonDeviceFailed && v.Reason != negotiate.ReasonNoCommonCarrier {
+		return
+	}
+	for _, fb := range c.f.g.fabrics {
+		fb.answered(c.f, nil)
 	}
 }
 

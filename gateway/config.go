@@ -16,7 +16,7 @@ type Config struct {
 	Schema string `yaml:"schema"`
 	// Mode says what the gateway may touch. Default: observe.
 	Mode Mode `yaml:"mode"`
-	// Admin is the path of the admin socket, 1 to 107 bytes, absolute.
+	// Admin is the path of the admin socket, 1 to 103 bytes, absolute.
 	// Default: /run/smcgw/smcgw.sock.
 	Admin string `yaml:"admin"`
 	// Devices are the network devices whose outgoing connections are looked
@@ -126,6 +126,9 @@ type Limits struct {
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	// NewFlowsPerSecond bounds accepted offers and adoptions. Default: 5000.
 	NewFlowsPerSecond int `yaml:"new_flows_per_second"`
+	// DrainTimeout is how long a gateway that drains serves its connections before
+	// it resets what is left. Default: 10m.
+	DrainTimeout time.Duration `yaml:"drain_timeout"`
 	// PeerShare is how much of the other limits one address may have: of
 	// MaxFlows with connections that it begins, of Memory with all, of
 	// NewFlowsPerSecond once others would have to do with less. Default: 50%.

@@ -38,6 +38,7 @@ var configFields = []ConfigField{
 	{"limits.memory", "1GiB", "all rings and buffers together"},
 	{"limits.handshake_timeout", "200ms", "time for a negotiation, besides four round trips"},
 	{"limits.new_flows_per_second", "5000", "connections taken over per second"},
+	{"limits.drain_timeout", "10m", "how long a gateway that drains serves its connections before it resets them"},
 	{"limits.peer_share", "50%", "part of the other limits that one peer address may have"},
 	{"limits.stall_timeout", "60s", "how long a connection may stand still by the fault of a gateway; then it is reset; 0: for ever"},
 	{"fallback", "", "how refusals are remembered"},

@@ -42,7 +42,7 @@ carriers: [shm, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
 datagram_port: 4800
-limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, peer_share: 30%, stall_timeout: 30s }
+limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, drain_timeout: 5m, peer_share: 30%, stall_timeout: 30s }
 fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
 metrics: { listen: "127.0.0.1:9469" }
 state_dir: /srv/smcgw
@@ -75,7 +75,7 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "default", Match: Match{Proto: ProtoTCP}, Action: ActionPass},
 		},
 		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792}, DatagramPort: 4800,
-		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
+		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, DrainTimeout: 5 * time.Minute, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
@@ -94,7 +94,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	require.Equal(t, Config{
 		Schema: ConfigSchema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, DatagramPort: 4790,
-		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
+		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
 		Profile: ProfileBalanced, Spin: Spin(20 * time.Microsecond),
@@ -194,7 +194,7 @@ func TestSingleErrors(t *testing.T) {
 		"limits: {memory: 4KiB}":                         "line 1: limits.memory: 4KiB is not between 1MiB and 16TiB",
 		"limits: {memory: 9999999999GiB}":                "is not an amount of memory",
 		"admin: run/x":                                   `line 1: admin: "run/x" is not an absolute path`,
-		"admin: /" + strings.Repeat("x", 107):            "line 1: admin: longer than 107 bytes",
+		"admin: /" + strings.Repeat("x", 103):            "line 1: admin: longer than 103 bytes",
 		"shm_dir: /" + strings.Repeat("x", 90):           "line 1: shm_dir: longer than 67 bytes",
 		"metrics: {listen: localhost}":                   "line 1: metrics.listen: \"localhost\" is not an address and a port",
 		"metrics: {listen: ':0'}":                        "is not an address and a port",

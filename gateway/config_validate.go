@@ -73,7 +73,8 @@ func (k *checker) absolute(field, p string) {
 
 func (k *checker) socketPath(field, p string) {
 	k.absolute(field, p)
-	k.must(len(p) <= maxSocketPath, field, "longer than %d bytes", maxSocketPath)
+	longest := maxSocketPath - len(drainingSuffix)
+	k.must(len(p) <= longest, field, "longer than %d bytes", longest)
 }
 
 func (k *checker) devices(names []string) {
@@ -137,6 +138,7 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.memory", l.Memory, 1*MiB, 16*TiB)
 	between(k, "limits.handshake_timeout", l.HandshakeTimeout, 10*time.Millisecond, 10*time.Second)
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
+	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, maxDrainTimeout)
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)
 	k.must(l.StallTimeout == NoStallTimeout || l.StallTimeout >= minStallTimeout && l.StallTimeout <= maxStallTimeout,
 		"limits.stall_timeout", "%v is neither 0 nor between %v and %v", l.StallTimeout, minStallTimeout, maxStallTimeout)

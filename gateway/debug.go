@@ -23,17 +23,28 @@ type debugKnobs struct {
 	// panics is where the work for a flow panics, hold where a flow stays until it
 	// is ended from outside.
 	panics, hold debugPoints
+
+	// takeover is the step of a takeover at which the successor stays, one of
+	// takeoverSteps.
+	takeover string
 }
 
 // debugParsers are the knobs by name, without debugPrefix.
 var debugParsers = map[string]func(*debugKnobs, string) error{
 	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoints(v); return err },
 	"HOLD":  func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoints(v); return err },
+	"TAKEOVER": func(k *debugKnobs, v string) error {
+		if k.takeover = v; !slices.Contains(takeoverSteps, v) {
+			return fmt.Errorf("%w: one of %q", errDebugTakeover, takeoverSteps)
+		}
+		return nil
+	},
 }
 
 var (
-	errUnknownKnob = errors.New("no such knob")
-	errDebugPoint  = errors.New("want STEP:PORT or STEP:PORT:COUNT, or more of them with commas between")
+	errUnknownKnob   = errors.New("no such knob")
+	errDebugTakeover = errors.New("no step of a takeover")
+	errDebugPoint    = errors.New("want STEP:PORT or STEP:PORT:COUNT, or more of them with commas between")
 )
 
 // debugFromEnvironment reads the knobs of this process.

@@ -34,6 +34,7 @@ func TestParseDebug(t *testing.T) {
 	for _, wrong := range []string{
 		"SMCGW_DEBUG_PANIK=carrying:1", "SMCGW_DEBUG_PANIC=flying:1", "SMCGW_DEBUG_PANIC=carrying",
 		"SMCGW_DEBUG_HOLD=carrying:70000", "SMCGW_DEBUG_HOLD=carrying:1:x", "SMCGW_DEBUG_HOLD=carrying:1:2:3",
+		"SMCGW_DEBUG_TAKEOVER=soon",
 	} {
 		_, err := parseDebug([]string{wrong})
 		require.ErrorContains(t, err, wrong)

@@ -106,7 +106,8 @@ func (g *gateway) datagramPort() uint16 {
 // openDatagrams starts the engine, unless no rule is about datagrams, the mode
 // touches nothing, the port is configured away or the host cannot steer them. One that cannot be started is
 // left out as a carrier is: datagrams stay native, and the status says so.
-func (g *gateway) openDatagrams(h Host) {
+func (g *gateway) openDatagrams() {
+	h := g.host
 	if h.Datagrams == nil || g.cfg.Mode != ModeEnforce || !g.cfg.wantsDatagrams() {
 		return
 	}

@@ -207,7 +207,10 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 	h := newDgramHosts(t, DeviceShm)
 	for i := range h.g {
 		e := h.engine(i)
-		e.s.Call(func() { h.g[i].cfg.Limits.MaxFlows = 40 })
+		e.s.Call(func() {
+			h.g[i].cfg.Limits.MaxFlows = 40
+			h.g[i].live.Store(&liveConfig{Config: h.g[i].cfg})
+		})
 	}
 	h.meet()
 	for i := range uint16(30) {

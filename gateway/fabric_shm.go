@@ -28,6 +28,9 @@ const (
 	// reach it, and elsewhereLimit how many of them are known.
 	elsewhereFor   = time.Minute
 	elsewhereLimit = 4096
+	// formerLimit bounds the gateways of one address that were replaced and still
+	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
+	formerLimit = 4
 )
 
 // shmFabric is the shared-memory device for gateways under one kernel. A
@@ -311,18 +314,43 @@ func (*shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 	return c.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn)
 }
 
-// answered implements fabric: a server that carries otherwise and did not attach
-// is not offered memory for a while.
+// answered implements fabric. The offer to an address is of the gateway that has
+// attached: another one that is there now refuses it, and is made an offer of its
+// own. A server that carries otherwise and did not attach is not offered memory for
+// a while.
 func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) {
-	if f.carryOf(negotiate.CarrierSHM) == nil || negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
+	c := f.carryOf(negotiate.CarrierSHM)
+	if c == nil || a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
 		return
 	}
+	p := c.peer.(*shmPeer)
+	gw := p.Gateway() // zero: nobody has attached
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
+		sf.replacedLocked(p)
+		return
+	}
+	if a == nil {
+		return
+	}
 	if len(sf.elsewhere) >= elsewhereLimit {
 		clear(sf.elsewhere)
 	}
 	sf.elsewhere[f.peer()] = time.Now().Add(elsewhereFor)
+}
+
+// replacedLocked forgets the offer that p has taken; p goes on to serve its flows.
+func (sf *shmFabric) replacedLocked(p *shmPeer) {
+	n := 0
+	for _, o := range sf.peers {
+		if o.of == p.of {
+			n++
+		}
+	}
+	if sf.offers[p.of] == p && n <= formerLimit {
+		delete(sf.offers, p.of)
+	}
 }
 
 // warm implements fabric.

@@ -114,8 +114,10 @@ func TestShmPeersEvicted(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, p)
 	}
-	_, err := s.meet(d, peerA)
-	require.NoError(t, err)
+	require.Eventually(t, func() bool { // the stranger has as many peers itself, until it hears of the hang-up
+		_, err := s.meet(d, peerA)
+		return err == nil
+	}, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return all[0].Err() != nil }, 30*time.Second, time.Millisecond)
 	for _, p := range all[1:] {
 		require.NoError(t, p.Err())

@@ -49,10 +49,13 @@ type softFabric struct {
 	done sync.WaitGroup
 
 	mu     sync.Mutex // guards everything below
+	shut   bool       // another gateway takes over: nothing new
 	units  []*softUnit
 	byAddr map[netip.Addr]softPort
 	asked  time.Time // when the host's addresses were last read because of a flow
 	peers  map[softKey]*softPeer
+	former map[*softPeer]struct{} // of devices that were given up: their memory is in use
+	pairs  int                    // queue pairs of flows
 }
 
 // softUnit is one device of the fabric.
@@ -80,7 +83,7 @@ type softPeer struct {
 	key   softKey
 	pd    verbs.PD
 	arena *rmb.Arena
-	warm  atomic.Int64 // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
+	warm  instant // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
 
 	warmLen atomic.Int64 // the length of the packets of that proof
 
@@ -110,6 +113,7 @@ func openSoft(g *gateway) (fabric, error) {
 	sf := &softFabric{
 		g: g, stop: make(chan struct{}), kick: make(chan struct{}, 1),
 		byAddr: map[netip.Addr]softPort{}, peers: map[softKey]*softPeer{},
+		former: map[*softPeer]struct{}{},
 	}
 	if err := sf.extend(); err != nil {
 		return nil, err
@@ -157,6 +161,9 @@ func (sf *softFabric) extend() error {
 func (sf *softFabric) portOf(a netip.Addr) (softPort, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if sf.shut {
+		return softPort{}, errYielded
+	}
 	if p, ok := sf.byAddr[a]; ok {
 		return p, nil
 	}
@@ -253,6 +260,7 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 	}
 	c, err := port.unit.prepare(f, s, p.pd, p.arena)
 	if err != nil {
+		sf.unpaired()
 		sf.leave(p)
 		return nil, fmt.Errorf("soft: %w", err)
 	}
@@ -262,6 +270,7 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 		mtu: p.path.mtu(port.unit.port.ActiveMTU, f.tuple.Remote.Addr(), time.Now()),
 	}
 	c.settled = func() { // the queue pair is gone: no packet finds the memory any more
+		sf.unpaired()
 		p.unwatch(c)
 		if err := c.ep.Release(); err != nil {
 			sf.g.log.Warn("release memory", "flow_id", f.id, "error", err)
@@ -271,10 +280,13 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 	return c, nil
 }
 
-// peerFor returns the peer for one more flow.
+// peerFor returns the peer for one more flow and its queue pair.
 func (sf *softFabric) peerFor(k softKey) (*softPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
+	if sf.shut {
+		return nil, errYielded
+	}
 	p := sf.peers[k]
 	if p == nil {
 		pd, err := k.unit.dev.AllocPD()
@@ -285,15 +297,31 @@ func (sf *softFabric) peerFor(k softKey) (*softPeer, error) {
 		sf.peers[k] = p
 	}
 	p.users++
+	sf.pairs++
 	return p, nil
+}
+
+// unpaired says that a queue pair of a flow is gone.
+func (sf *softFabric) unpaired() {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	sf.pairs--
 }
 
 // leave says that a flow of the peer is over.
 func (sf *softFabric) leave(p *softPeer) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	if p.users--; p.users == 0 {
-		p.idle = time.Now()
+	if p.users--; p.users > 0 {
+		return
+	}
+	p.idle = time.Now()
+	if _, ok := sf.former[p]; !ok {
+		return
+	}
+	delete(sf.former, p)
+	if err := p.close(); err != nil {
+		sf.g.log.Warn("close peer", "peer", p.key.remote, "error", err)
 	}
 }
 
@@ -319,14 +347,14 @@ func (*softFabric) answered(*flow, *negotiate.Accept) {}
 // warm implements fabric.
 func (*softFabric) warm(c *carry) bool {
 	sc := c.peer.(softCarry)
-	return time.Now().UnixNano() < sc.warm.Load() && int64(c.probeLen) <= sc.warmLen.Load()
+	return time.Now().Before(sc.warm.load()) && int64(c.probeLen) <= sc.warmLen.Load()
 }
 
 // proved implements fabric.
 func (*softFabric) proved(c *carry) {
 	sc := c.peer.(softCarry)
 	sc.warmLen.Store(int64(c.probeLen))
-	sc.warm.Store(time.Now().Add(warmFor).UnixNano())
+	sc.warm.store(time.Now().Add(warmFor))
 }
 
 // unproved implements fabric.
@@ -338,7 +366,7 @@ func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
 	if errors.As(err, &protocol) {
 		return negotiate.ReasonProtocolError
 	}
-	c.peer.(softCarry).warm.Store(0)
+	c.peer.(softCarry).warm.store(time.Time{})
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
 		c.peer.(softCarry).suspect()
@@ -363,6 +391,7 @@ func (sf *softFabric) abandon(c *carry) (sent, written func()) {
 	if err := errors.Join(c.qp.Close(), c.ep.ReleaseRings()); err != nil {
 		sf.g.log.Warn("leave queue pair", "flow_id", c.f.id, "error", err)
 	}
+	sf.unpaired()
 	sent = func() {
 		if err := c.ep.ReleaseSent(); err != nil {
 			sf.g.log.Warn("release memory", "flow_id", c.f.id, "error", err)
@@ -380,8 +409,11 @@ func unanswered(s verbs.WCStatus) bool {
 // devices implements fabric.
 func (sf *softFabric) devices() []DeviceInfo {
 	sf.mu.Lock()
-	units := slices.Clone(sf.units)
+	units, shut := slices.Clone(sf.units), sf.shut
 	sf.mu.Unlock()
+	if shut && len(units) == 0 {
+		return []DeviceInfo{missing(DeviceSoft, DeviceDown, errYielded.Error())}
+	}
 	if len(units) == 0 {
 		return []DeviceInfo{missing(DeviceSoft, DeviceDown, "no address on the devices of the configuration")}
 	}
@@ -400,6 +432,9 @@ func (sf *softFabric) close() error {
 	defer sf.mu.Unlock()
 	var errs []error
 	for _, p := range sf.peers {
+		errs = append(errs, p.close())
+	}
+	for p := range sf.former {
 		errs = append(errs, p.close())
 	}
 	for _, u := range sf.units {

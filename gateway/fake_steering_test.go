@@ -24,6 +24,9 @@ type fakeSteering struct {
 	counters ebpf.Counters
 	policy   []ebpf.Rule
 	refuse   error // of SetPolicy
+
+	refused   uint8 // of Refuse
+	lingering int
 }
 
 func newFakeSteering() *fakeSteering { return &fakeSteering{flows: map[ebpf.Tuple]ebpf.Flow{}} }
@@ -100,6 +103,19 @@ func (s *fakeSteering) SetOff(off bool) error {
 	defer s.mu.Unlock()
 	s.off = off
 	return nil
+}
+
+func (s *fakeSteering) Refuse(reason uint8) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = reason
+	return nil
+}
+
+func (s *fakeSteering) Lingering() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lingering, nil
 }
 
 func (s *fakeSteering) SetPolicy(rules []ebpf.Rule) error {

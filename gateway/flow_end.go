@@ -90,7 +90,7 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 
 // account keeps the books of an ending: only the one that counts does.
 func (f *flow) account(e ending) {
-	if e.state == StateAborted && e.verdict.Reason != negotiate.ReasonNone {
+	if e.state == StateAborted && e.verdict.Reason != negotiate.ReasonNone && f.getState() >= StateCarrying {
 		f.instead(e.verdict.Reason, e.verdict.Remote)
 	}
 	f.because(e.verdict.Reason, e.verdict.Remote)

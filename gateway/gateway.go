@@ -33,6 +33,7 @@ type gateway struct {
 	hostID [16]byte
 	steer  Steering
 	legs   Legs
+	host   Host
 	addrs  func() ([]netip.Addr, error) // nil: no network
 	mark   int                          // SO_MARK of RoCE packets
 	stack  *netstack.Stack
@@ -73,6 +74,7 @@ type gateway struct {
 	ctx      context.Context // ends with the gateway
 	cancel   context.CancelFunc
 	draining chan struct{}
+	drainer  *drainer
 	wg       sync.WaitGroup // goroutines of flows
 
 	mu     sync.Mutex // guards everything below
@@ -89,14 +91,14 @@ type pastDatagrams struct{ closed, native *History }
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
-		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, addrs: h.Addrs, mark: h.Mark,
+		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, mark: h.Mark,
 		policy: negotiate.CachePolicy{
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,
 		},
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
-		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}),
+		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}), drainer: newDrainer(),
 		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
@@ -145,7 +147,7 @@ func (g *gateway) build(h Host) error {
 	if g.accept, err = g.legs.Listen(g.shards[0], g.appAccepted); err != nil {
 		return fmt.Errorf("app legs: %w", err)
 	}
-	g.openDatagrams(h)
+	g.openDatagrams()
 	return nil
 }
 

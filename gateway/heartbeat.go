@@ -32,10 +32,7 @@ type loop interface {
 // beatLoop writes the heartbeat as long as every shard turns
 // (docs/ARCHITECTURE.md "Shards"), until ctx ends.
 func (g *gateway) beatLoop(ctx context.Context) {
-	var loops []loop
-	for _, s := range g.shards {
-		loops = append(loops, s)
-	}
+	loops := g.loops()
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
 	for {
@@ -46,6 +43,14 @@ func (g *gateway) beatLoop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// loops are those that have to turn for the gateway to live.
+func (g *gateway) loops() (loops []loop) {
+	for _, s := range g.shards {
+		loops = append(loops, s)
+	}
+	return loops
 }
 
 func (g *gateway) beatOnce(loops []loop, now time.Time) {

@@ -22,6 +22,8 @@ type Host struct {
 	Link netstack.Link
 	// Datagrams steers those of UDP programs; nil on hosts that cannot.
 	Datagrams Datagrams
+	// Beside lets another gateway take over on this host; nil on hosts that cannot.
+	Beside Beside
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
 	// hosts without a network of their own.
 	Addrs func() ([]netip.Addr, error)
@@ -50,6 +52,8 @@ type Steering interface {
 	Heartbeat() error
 	SetMode(m ebpf.Mode) error
 	SetOff(off bool) error
+	Refuse(reason uint8) error
+	Lingering() (int, error)
 	SetPolicy(rules []ebpf.Rule) error
 	Sweep(l ebpf.SweepLimits) (int, error)
 	Events(ctx context.Context, fn func(ebpf.Event)) error

@@ -36,23 +36,31 @@ type RunOptions struct {
 	// changes nothing. Both may be nil.
 	Reload <-chan os.Signal
 	Load   func() (Config, error)
+	// TakeOver is to take over from the daemon on the admin socket, if there is one:
+	// it serves its connections for DrainTimeout at most (0: what its configuration
+	// says), new ones are this daemon's.
+	TakeOver     bool
+	DrainTimeout time.Duration
 }
 
 // Run is the daemon on a real host: it opens the datapath in the calling
-// thread's network namespace, carries until ctx ends, and leaves nothing
-// behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
+// thread's network namespace, carries until ctx ends or it has drained, and leaves
+// nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	log := opts.logger()
-	admin, err := ListenAdmin(cfg, opts.Version, log)
+	before, admin, err := begin(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = admin.Close() }()
-	dp, err := ebpf.Open(steeringConfig(cfg, log))
+	defer before.close()
+	if admin != nil {
+		defer func() { _ = admin.Close() }()
+	}
+	dp, err := ebpf.Open(before.steering(cfg, log))
 	if err != nil {
 		return fmt.Errorf("datapath: %w", err)
 	}
-	err = runSteered(ctx, cfg, opts, admin, dp)
+	err = runSteered(ctx, cfg, opts, before, admin, dp)
 	return errors.Join(err, dp.Close())
 }
 
@@ -74,8 +82,9 @@ func (o RunOptions) logger() *slog.Logger {
 	return o.Logger
 }
 
-// runSteered puts the gateway on an open datapath, under its guardian.
-func runSteered(ctx context.Context, cfg Config, opts RunOptions, admin *AdminServer, dp *ebpf.Datapath) error {
+// runSteered puts the gateway on an open datapath, under its guardian. A successor
+// has the other gateway yield when that is all there; its admin is nil before.
+func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predecessor, admin *AdminServer, dp *ebpf.Datapath) error {
 	hand, err := dp.Handover()
 	if err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
@@ -86,11 +95,17 @@ func runSteered(ctx context.Context, cfg Config, opts RunOptions, admin *AdminSe
 			return fmt.Errorf("guardian: %w", err)
 		}
 	}
+	if admin == nil {
+		if admin, err = before.yield(ctx, cfg, opts, dp.Heartbeat); err != nil {
+			return err
+		}
+		defer func() { _ = admin.Close() }()
+	}
 	h, err := realHost(dp)
 	if err != nil {
 		return err
 	}
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin}
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin, before: before}
 	err = d.run(ctx, h)
 	if opts.Supervisor != nil {
 		err = errors.Join(err, opts.Supervisor.Release())
@@ -107,15 +122,16 @@ func realHost(dp *ebpf.Datapath) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, Addrs: dp.Addrs, Mark: dp.PassMark(), ID: id, Datagrams: dp}, nil
+	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, Addrs: dp.Addrs, Mark: dp.PassMark(), ID: id, Datagrams: dp, Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.
 type daemon struct {
-	cfg   Config
-	opts  RunOptions
-	log   *slog.Logger
-	admin *AdminServer
+	cfg    Config
+	opts   RunOptions
+	log    *slog.Logger
+	admin  *AdminServer
+	before *predecessor // nil: none
 }
 
 func (d *daemon) run(ctx context.Context, h Host) error {
@@ -157,23 +173,37 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 		}
 		return err
 	})
+	group.Go(func() error { return g.awaitDrain(loops) })
+	group.Go(func() error { return d.open(loops, g) })
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
-	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
-		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
-	}
 	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.Load); return nil })
-	d.opts.Manager.Ready()
-	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
 	err := ignoreCanceled(group.Wait())
 	d.opts.Manager.Stopping()
+	if errors.Is(err, errDrained) {
+		err = nil
+	}
 	g.quiesce()
 	time.Sleep(drainGrace)
 	g.close()
 	stopBeat()
 	stopEvents()
 	return errors.Join(err, tail.Wait())
+}
+
+// open lets connections in, when everything else runs.
+func (d *daemon) open(ctx context.Context, g *gateway) error {
+	g.beatOnce(g.loops(), time.Now())
+	if err := d.before.takeOver(ctx, g.host.Beside); err != nil {
+		return err
+	}
+	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
+		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
+	}
+	d.opts.Manager.Ready()
+	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
+	return nil
 }
 
 // reloadLoop reads the configuration again when it is told to, until ctx ends.
@@ -226,6 +256,14 @@ func kernelID() (id [16]byte, err error) {
 	m.Write([]byte(strings.TrimSpace(string(boot))))
 	copy(id[:], m.Sum(nil))
 	return id, nil
+}
+
+// generation is what of the steering's configuration depends on the generation.
+func (c Config) generation(n int) ebpf.Config {
+	return ebpf.Config{
+		Generation: n, CgroupPath: c.CgroupPath, MarkMask: c.MarkMask,
+		RulePref: c.RulePref + 4*(n-1), Table: c.Table + 2*(n-1),
+	}
 }
 
 // steeringConfig translates the configuration for the datapath.

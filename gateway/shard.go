@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -234,6 +235,14 @@ func (s *shard) addDriver(d verbs.Driver) {
 	s.drivers = append(s.drivers, d)
 	if p, ok := d.(verbs.Peeker); ok {
 		s.spinner.peekers = append(s.spinner.peekers, p)
+	}
+}
+
+// dropDriver undoes addDriver; the caller is on the shard.
+func (s *shard) dropDriver(d verbs.Driver) {
+	s.drivers = slices.DeleteFunc(s.drivers, func(o verbs.Driver) bool { return o == d })
+	if p, ok := d.(verbs.Peeker); ok {
+		s.spinner.peekers = slices.DeleteFunc(s.spinner.peekers, func(o verbs.Peeker) bool { return o == p })
 	}
 }
 

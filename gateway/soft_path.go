@@ -24,14 +24,14 @@ const (
 // come after them must fit. The zero value knows nothing. Its methods may be
 // called from any goroutine.
 type softPath struct {
-	asked  atomic.Int64  // when the kernel was asked, wall clock ns
+	asked  instant       // when the kernel was asked
 	kernel atomic.Uint32 // its answer, a verbs.MTU; 0: none
-	narrow atomic.Int64  // until when full packets of more than narrowMTU are known to be lost
+	narrow instant       // until when full packets of more than narrowMTU are known to be lost
 }
 
 // mtu is the path MTU for a new queue pair between a device and a peer.
 func (p *softPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU {
-	if last := p.asked.Load(); now.UnixNano()-last >= int64(pathAsked) && p.asked.CompareAndSwap(last, now.UnixNano()) {
+	if p.asked.passed(now, pathAsked) {
 		m, err := soft.PathMTU(to)
 		if err != nil {
 			m = 0 // there is no route now, or it is too narrow: the proof will tell
@@ -41,7 +41,7 @@ func (p *softPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU
 	if m := verbs.MTU(p.kernel.Load()); m != 0 {
 		device = min(device, m)
 	}
-	if now.UnixNano() < p.narrow.Load() {
+	if now.Before(p.narrow.load()) {
 		device = min(device, narrowMTU)
 	}
 	return device
@@ -49,4 +49,4 @@ func (p *softPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU
 
 // unproved takes note that full packets have not come back: where the network does
 // not say that they are too long, only shorter ones can tell.
-func (p *softPath) unproved(now time.Time) { p.narrow.Store(now.Add(pathNarrow).UnixNano()) }
+func (p *softPath) unproved(now time.Time) { p.narrow.store(now.Add(pathNarrow)) }

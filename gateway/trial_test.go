@@ -199,17 +199,17 @@ func TestAdminTrialEndsWithItsClient(t *testing.T) {
 // request and writing an answer are none for a trial, nor is that of the client
 // for an answer.
 func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
-	socket, err := listenAdminSocket(t.TempDir() + "/a.sock")
+	socket, err := listenAdminSocket(t.TempDir()+"/a.sock", false)
 	require.NoError(t, err)
 	ctl := &fakeControl{}
 	over := make(chan struct{})
-	s := &AdminServer{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over}
+	s := &AdminServer{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over, succession: newSuccession()}
 	const limit = 500 * time.Millisecond
 	srv := s.httpServer(s.adminMux(http.NotFoundHandler()), socket.withPeer)
 	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = limit, limit, limit
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(socket) }()
-	c := NewAdminClient(socket.Addr().String())
+	c := NewAdminClient(socket.path)
 	c.http.Timeout = limit
 	held, err := c.Try(t.Context(), Trial{Peer: trialPeer, Port: 4792, Action: ActionPass})
 	require.NoError(t, err)

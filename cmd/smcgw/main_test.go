@@ -92,6 +92,9 @@ type fakeDaemon struct {
 	kind string
 	mu   sync.Mutex
 	off  bool
+	// over is of a drain, reports counts what was told about it.
+	over    chan struct{}
+	reports int
 	// asked counts calls of Stats.
 	asked uint64
 }
@@ -226,6 +229,44 @@ func (d *fakeDaemon) Try(gateway.Trial) (func(), error) {
 	}
 	return func() {}, nil
 }
+
+// Drain implements gateway.Control: three connections, of which none is left at the
+// second report, or one if the daemon is broken.
+func (d *fakeDaemon) Drain(time.Duration) (<-chan struct{}, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = make(chan struct{})
+	return d.over, nil
+}
+
+// Draining implements gateway.Control.
+func (d *fakeDaemon) Draining() *gateway.DrainInfo {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over == nil {
+		return nil
+	}
+	i := &gateway.DrainInfo{Schema: gateway.DrainSchema, Flows: 3, RemainingSeconds: 60}
+	if d.reports++; d.reports == 2 {
+		i = &gateway.DrainInfo{Schema: gateway.DrainSchema, Done: true}
+		if d.kind == "broken" {
+			i.Flows = 1
+		}
+		close(d.over)
+	}
+	return i
+}
+
+// Neighbour implements gateway.Control.
+func (*fakeDaemon) Neighbour() (gateway.Neighbour, error) {
+	return gateway.Neighbour{}, gateway.ErrNoTakeover
+}
+
+// Yield implements gateway.Control.
+func (*fakeDaemon) Yield() error { return errBroken }
+
+// TakeBack implements gateway.Control.
+func (*fakeDaemon) TakeBack() error { return errBroken }
 
 // SetOff implements gateway.Control.
 func (d *fakeDaemon) ResetFlows() int { return 3 }

@@ -81,6 +81,14 @@ func details(st gateway.Status) string {
 	fmt.Fprintf(&b, "%-10s %s\n", "native", strings.Join(native, ", "))
 	fmt.Fprintf(&b, "%-10s %s of %s\n", "memory", size(st.Memory.UsedBytes), size(st.Memory.LimitBytes))
 	fmt.Fprintf(&b, "%-10s %d known\n", "peers", st.Peers)
+	for _, d := range []struct {
+		name string
+		info *gateway.DrainInfo
+	}{{"draining", st.Draining}, {"old", st.Predecessor}} {
+		if d.info != nil {
+			fmt.Fprintf(&b, "%-10s %d connections left, reset in %s\n", d.name, d.info.Flows+d.info.Lingering, age(d.info.RemainingSeconds))
+		}
+	}
 	if l := st.FlowLimit; l.Now < l.Configured {
 		fmt.Fprintf(&b, "%-10s %d flows instead of %d: a descriptor each (ulimit -n, LimitNOFILE)\n", "limit", l.Now, l.Configured)
 	}

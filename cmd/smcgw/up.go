@@ -14,13 +14,19 @@ import (
 func newUp(e *env) *cobra.Command {
 	var configPath string
 	var alone bool
+	var opts gateway.RunOptions
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run the gateway in the foreground",
 		Long: `Up runs the gateway in this network namespace until it gets SIGTERM or SIGINT.
 SIGHUP has it read its configuration again: mode, policy and some limits change
 while it runs. It is two processes: a small guardian, and the daemon it outlives
-for a second, so that the connections of a daemon that dies end promptly.`,
+for a second, so that the connections of a daemon that dies end promptly.
+
+With --takeover it takes over from the gateway that runs on the same admin socket,
+if there is one: that one serves the connections it carries until they end, while
+new ones are carried by this one. A takeover that fails at any step leaves the
+running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := e.confine(); err != nil {
@@ -35,15 +41,23 @@ for a second, so that the connections of a daemon that dies end promptly.`,
 			}
 			// Whoever reads our log may go away; the connections we carry must not.
 			signal.Ignore(syscall.SIGPIPE)
-			load := func() (gateway.Config, error) { return e.loadConfig(configPath) }
-			if alone {
-				return e.daemon(cmd.Context(), cfg, gateway.RunOptions{Reload: hup, Load: load})
+			if opts.DrainTimeout != 0 && !opts.TakeOver {
+				return usagef("--drain-timeout is about --takeover")
 			}
-			return e.supervised(cmd.Context(), cfg, gateway.RunOptions{Reload: hup, Load: load})
+			if opts.DrainTimeout < 0 {
+				return usagef("--drain-timeout: %v is negative", opts.DrainTimeout)
+			}
+			opts.Reload, opts.Load = hup, func() (gateway.Config, error) { return e.loadConfig(configPath) }
+			if alone {
+				return e.daemon(cmd.Context(), cfg, opts)
+			}
+			return e.supervised(cmd.Context(), cfg, opts)
 		},
 	}
 	c.GroupID = groupVerbs
 	addConfigFlag(c, &configPath, gateway.DefaultConfigPath)
+	c.Flags().BoolVar(&opts.TakeOver, "takeover", false, "take over from the gateway that runs")
+	c.Flags().DurationVar(&opts.DrainTimeout, "drain-timeout", 0, "with --takeover: time for the connections of the other gateway to end (default: what its configuration says)")
 	c.Flags().BoolVar(&alone, "no-guardian", false, "run without a guardian (for debuggers)")
 	return c
 }

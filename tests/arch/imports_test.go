@@ -28,11 +28,10 @@ var allowed = map[string][]string{
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
 	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
+	"internal/testnet/rogue":   {"negotiate", "rsocket", "verbs/...", "internal/testnet/..."},
 	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
 	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
 	"internal/testnet/daemon":  {"gateway", "internal/testnet"},
-	// A peer that speaks everything and keeps no rule.
-	"internal/testnet/rogue": {"negotiate", "rsocket", "verbs/...", "internal/testnet/..."},
 	// Programs that use the devices by themselves.
 	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
 	// A measurement on real hosts, which asks the gateways beside it.

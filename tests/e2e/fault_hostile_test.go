@@ -308,7 +308,8 @@ func refused(t *testing.T, err error) {
 
 // handshakes: some that are begun and left open, with and without a PROPOSAL, and
 // answers that are never confirmed, as many as the peer may
-// have and more. They end by themselves; nobody else waits for them.
+// have and more. Nobody else waits for them, and they end: by a deadline, or with
+// the rogue.
 func (s *site) handshakes() {
 	t := s.t
 	open, proposed := 150, 60
@@ -323,7 +324,7 @@ func (s *site) handshakes() {
 		s.n.faults(1)
 	}
 	dev := s.dev[negotiate.CarrierSoft]
-	accepted := 0
+	var accepted []*rogue.Wire
 	for range proposed {
 		c, err := dev.NewCarrier()
 		require.NoError(t, err)
@@ -337,22 +338,32 @@ func (s *site) handshakes() {
 		var declined *rogue.DeclineError
 		switch {
 		case err == nil:
-			accepted++
+			accepted = append(accepted, w)
 		default:
 			require.ErrorAs(t, err, &declined)
 		}
 		s.n.faults(1)
 	}
-	t.Logf("%d handshakes left open and %d accepted and not confirmed in %v", open, accepted, time.Since(begun))
-	require.Positive(t, accepted)
-	require.Eventually(t, func() bool {
+	t.Logf("%d handshakes left open and %d accepted and not confirmed in %v", open, len(accepted), time.Since(begun))
+	require.NotEmpty(t, accepted)
+	s.holds(len(accepted)) // those that were never proposed end by their deadline
+	for _, w := range accepted {
+		require.NoError(t, w.Close()) // theirs is minutes away
+	}
+	s.holds(0)
+}
+
+// holds waits until the rogue has no more connections than most begun.
+func (s *site) holds(most int) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
 		for _, p := range s.peers() {
-			if p.Address == s.h3.Addr4 && p.Use.Begun > 0 {
+			if p.Address == s.from && p.Use.Begun > most {
 				return false
 			}
 		}
 		return true
-	}, 2*hostileWait, 100*time.Millisecond, "the peer holds nothing any more")
+	}, 2*hostileWait, 100*time.Millisecond, "the peer holds more than %d", most)
 }
 
 func (s *site) peers() []gateway.PeerInfo {

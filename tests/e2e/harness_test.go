@@ -123,6 +123,7 @@ type gw struct {
 	proc   *testnet.Proc
 	socket string
 	config string
+	log    string // what it logs to, if not to its pipes
 }
 
 // up starts a gateway on a host and waits until it looks at connections.

@@ -77,6 +77,7 @@ func (s *site) learnHost() {
 	require.NoError(s.t, err)
 	defer c.Close()
 	w := s.dial(echoPort)
+	defer w.Close()
 	a, err := w.Propose(w.Proposal(s.self, c.Offer))
 	require.NoError(s.t, err)
 	require.NotZero(s.t, a.HostID)

@@ -23,7 +23,9 @@ const lossySeed = 11
 
 // variants by the test they are run by.
 var variants = map[string]variant{
-	"TestOverSoft": {via: gateway.CarrierSoft},
+	"TestOverSoft":          {via: gateway.CarrierSoft},
+	"TestFaultUpgradeSoft":  {via: gateway.CarrierSoft},
+	"TestFaultHandoverSoft": {via: gateway.CarrierSoft},
 	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
 	// that what fails, fails by the carrier.
 	"TestLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{

@@ -146,22 +146,23 @@ func (s *soak) remains(at *site) string {
 	return b.String()
 }
 
-// collected asks a gateway until it has collected its garbage twice: the
-// questions are garbage themselves. What it lives on is the least it had.
+// collected asks a gateway until it has collected its garbage often enough that
+// pools, which survive two collections, are empty: the questions are garbage
+// themselves. What it lives on is the least it had after that.
 func (s *soak) collected(at *site) (r readings, err error) {
-	const collections, heap = "go_gc_duration_seconds_count", "go_memstats_heap_alloc_bytes"
+	const collections, heap, pools = "go_gc_duration_seconds_count", "go_memstats_heap_alloc_bytes", 3
 	first, least := -1.0, math.Inf(1)
-	for range 3000 {
+	for range 6000 {
 		if r, err = s.metrics(at); err != nil {
 			return nil, err
 		}
 		if first < 0 {
 			first = r[collections]
 		}
-		if r[collections] > first {
+		if r[collections] >= first+pools {
 			least = min(least, r[heap])
 		}
-		if r[collections] >= first+2 {
+		if r[collections] > first+pools {
 			break
 		}
 	}

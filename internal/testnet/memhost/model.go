@@ -176,6 +176,12 @@ func (m *Model) NativeReason() uint8 {
 // whose reverse-path filter is strict; 0 ends it.
 func (m *Model) SetNativeReason(r uint8) error { return m.change(func() { m.native = r }) }
 
+// Refuse implements gateway.Steering.
+func (m *Model) Refuse(reason uint8) error { return m.SetNativeReason(reason) }
+
+// Lingering implements gateway.Steering: what was written is delivered.
+func (*Model) Lingering() (int, error) { return 0, nil }
+
 // Stall stops the gateway as SIGSTOP does: its heartbeat is not written any
 // more, and nothing passes between it and the wire.
 func (m *Model) Stall(stalled bool) error { return m.change(func() { m.stalled = stalled }) }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/gateway"
+)
+
+func newDrain(e *env) *cobra.Command {
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:   "drain",
+		Short: "End the gateway when the connections it carries have ended",
+		Long: `Drain leaves all new connections native (reason drained), waits until those that
+are carried have ended, and then the daemon ends. What is left after the timeout is
+reset. The drain goes on if this command is interrupted; a second one can bring the
+end nearer.
+
+Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout < 0 {
+				return usagef("--timeout: %v is negative", timeout)
+			}
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			last, err := c.Drain(cmd.Context(), timeout, e.drainProgress)
+			if err != nil {
+				return err
+			}
+			if e.json {
+				err = e.printJSON(last)
+			}
+			if err == nil && last.Flows+last.Lingering > 0 {
+				return &exitError{exitFailed, fmt.Errorf("%d connections were reset", last.Flows+last.Lingering)}
+			}
+			return err
+		},
+	}
+	c.Flags().DurationVar(&timeout, "timeout", 0, "time for the connections to end (default: what the configuration of the daemon says)")
+	return withSocket(e, verb(e, c))
+}
+
+// drainProgress prints a line about how far a drain is.
+func (e *env) drainProgress(i gateway.DrainInfo) {
+	if e.json {
+		return
+	}
+	if i.Done {
+		fmt.Fprintf(e.stdout, "drained, %d connections left\n", i.Flows+i.Lingering)
+		return
+	}
+	fmt.Fprintf(e.stdout, "%d connections left, reset in %s\n", i.Flows+i.Lingering, age(i.RemainingSeconds))
+}

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// drainReport is how often a client that waits for a drain hears of it.
+const drainReport = time.Second
+
+// DrainRequest is the body of POST /v1/drain.
+type DrainRequest struct {
+	// TimeoutSeconds is after which time the connections that are left are reset;
+	// 0: that of the configuration.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+}
+
+// maxDrainTimeout is a week.
+const maxDrainTimeout = 7 * 24 * time.Hour
+
+// timeout checks the request.
+func (r DrainRequest) timeout() (time.Duration, error) {
+	if r.TimeoutSeconds < 0 || r.TimeoutSeconds > maxDrainTimeout.Seconds() {
+		return 0, fmt.Errorf("drain: a timeout of %v s is not in 0..%v", r.TimeoutSeconds, maxDrainTimeout.Seconds())
+	}
+	return time.Duration(r.TimeoutSeconds * float64(time.Second)), nil
+}
+
+// readRequest reads the body of a POST to its end, strictly.
+func readRequest(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	// The end of the connection is noticed only behind the end of the body.
+	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
+		return errors.New("more than one document")
+	}
+	return nil
+}
+
+// postDrain begins a drain and tells its progress, a document a line, until it is
+// over. The drain goes on when the client goes.
+func (s *AdminServer) postDrain(w http.ResponseWriter, r *http.Request) {
+	var req DrainRequest
+	err := readRequest(r, &req)
+	timeout, errRange := req.timeout()
+	if err = errors.Join(err, errRange); err != nil {
+		writeError(w, http.StatusBadRequest, "drain: "+err.Error())
+		return
+	}
+	if s.succession.busy() {
+		writeError(w, http.StatusConflict, ErrTakeoverUnderWay.Error())
+		return
+	}
+	over, err := s.ctl.Drain(timeout)
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	tick := time.NewTicker(drainReport)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			_ = s.report(w)
+			return
+		default:
+		}
+		if s.report(w) != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+		case <-r.Context().Done():
+			return
+		case <-s.over:
+			select {
+			case <-over: // which is why the server ends
+			default:
+				return
+			}
+		}
+	}
+}
+
+// report sends one document about the drain. A drain may outlast the time limit
+// of answers.
+func (s *AdminServer) report(w http.ResponseWriter) error {
+	i := s.ctl.Draining()
+	if i == nil {
+		return errors.New("no drain")
+	}
+	c := http.NewResponseController(w)
+	_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // an error shows with the next write
+	writeJSON(w, i)
+	return c.Flush()
+}
+
+// Drain has the daemon take no new connections and end when those it carries
+// have, at the latest after timeout (0: what its configuration says); progress is
+// called for what it tells meanwhile, at least once. It returns the last of that.
+func (c *AdminClient) Drain(ctx context.Context, timeout time.Duration, progress func(DrainInfo)) (last DrainInfo, err error) {
+	resp, err := c.lasting(ctx, "/v1/drain", DrainRequest{TimeoutSeconds: timeout.Seconds()})
+	if err != nil {
+		return last, err
+	}
+	defer resp.Body.Close()
+	for dec := json.NewDecoder(resp.Body); ; {
+		var i DrainInfo
+		if err := dec.Decode(&i); err != nil {
+			return last, c.unreachable(fmt.Errorf("the daemon has ended: %w", err))
+		}
+		if i.Schema != DrainSchema {
+			return last, fmt.Errorf("read answer of the daemon: schema %q instead of %q", i.Schema, DrainSchema)
+		}
+		last = i
+		progress(i)
+		if i.Done {
+			return last, nil
+		}
+	}
+}
+
+// lasting posts a document; the answer may last.
+func (c *AdminClient) lasting(ctx context.Context, path string, doc any) (*http.Response, error) {
+	body, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://smcgw"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	client := http.Client{Transport: c.http.Transport} // no time limit for the answer
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+	if resp.StatusCode == http.StatusConflict {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, replyError(resp.StatusCode, text))
+	}
+	return nil, replyError(resp.StatusCode, text)
+}

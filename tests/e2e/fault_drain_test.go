@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// slowPort is served by the test itself.
+const (
+	slowPort   = 7105
+	drainPorts = "7000, 7001, 7005, 7105"
+)
+
+// TestFaultDrain: a gateway that drains takes nothing new and serves what it has;
+// it goes when that has ended, at once if there is nothing, and what is left at the
+// deadline is reset with the reason drained.
+func TestFaultDrain(t *testing.T) {
+	count := newTally(t)
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h2, settings{Ports: drainPorts})
+
+	t.Run("nothing to wait for", func(t *testing.T) {
+		g := w.up(w.h1, settings{})
+		count.faults(1)
+		out, err := g.cli("drain")
+		require.NoError(t, err, out)
+		require.True(t, strings.HasSuffix(out, "drained, 0 connections left\n"), out)
+		g.ended(t)
+	})
+
+	t.Run("to the last connection", func(t *testing.T) {
+		g := w.up(w.h1, settings{})
+		held := w.holdCarried(t, g, 4)
+		busy, err := w.h1.StartApp("ping", "-count", "300", "-gap", "10ms", "-size", "30000", "-to", w.h2.AddrPort6(echoPort).String())
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return g.status().Flows[w.via] == 5 }, 30*time.Second, 20*time.Millisecond)
+		count.faults(1)
+		drain := exec.CommandContext(t.Context(), binary, "drain", "--json", "--timeout", "5m", "--socket", g.socket)
+		done := make(chan []byte, 1)
+		go func() {
+			out, err := drain.CombinedOutput()
+			if err != nil {
+				out = append(out, err.Error()...)
+			}
+			done <- out
+		}()
+		require.Eventually(t, func() bool { return g.status().Draining != nil }, 30*time.Second, 10*time.Millisecond)
+		e := w.mustApp(w.h1, "churn", "-count", "40", "-parallel", "4", "-size", "20000", "-to", w.h2.AddrPort4(transferPort).String())
+		count.result(e)
+		require.Positive(t, g.status().FallbacksTotal["drained"], "new connections are native, and this is why")
+		require.Equal(t, 5, g.status().Draining.Flows)
+		e = result(t, busy)
+		require.Zero(t, e.Failed, "%+v", e)
+		count.result(e)
+		select {
+		case out := <-done:
+			t.Fatalf("it waits for idle connections: %s", out)
+		case <-time.After(300 * time.Millisecond):
+		}
+		require.NoError(t, held.Send("ping"))
+		require.NoError(t, held.CloseInput())
+		e = result(t, held)
+		require.Zero(t, e.Failed, "%+v", e)
+		count.result(e)
+		var last gateway.DrainInfo
+		out := <-done
+		require.NoError(t, json.Unmarshal(out, &last), "%s", out)
+		require.True(t, last.Done)
+		require.Zero(t, last.Flows+last.Lingering)
+		g.ended(t)
+	})
+
+	t.Run("bytes that an application has yet to read", func(t *testing.T) { drainBehindASlowReader(t, w, count) })
+
+	t.Run("to the deadline", func(t *testing.T) {
+		g := w.up(w.h1, settings{})
+		held := w.holdCarried(t, g, 4)
+		count.faults(1)
+		out, err := g.cli("drain", "--timeout", "2s")
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%s", out)
+		require.Equal(t, 1, exit.ExitCode())
+		require.Contains(t, out, "4 connections left, reset in 2s\n")
+		require.Contains(t, out, "4 connections were reset")
+		for _, e := range awaitEnded(t, held, 4) {
+			require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
+		}
+		require.NoError(t, held.CloseInput())
+		g.ended(t)
+		w.gateways[w.h2].closedConn(func(c gateway.ConnInfo) bool { return c.Reason == "drained" && c.DecidedBy == gateway.DecidedRemote })
+		count.result(w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String()))
+	})
+	require.Zero(t, count.failed())
+}
+
+// drainBehindASlowReader: the gateway has nothing to do any more with a connection
+// whose last bytes the kernel keeps for the application. They still need it.
+func drainBehindASlowReader(t *testing.T, w *world, count *tally) {
+	const size = 1 << 20
+	g := w.up(w.h1, settings{Ports: drainPorts})
+	ln, err := w.h2.Listen("tcp", w.h2.AddrPort4(slowPort).String())
+	require.NoError(t, err)
+	defer ln.Close()
+	p, err := dialPair(w.h1, ln, w.h2.AddrPort4(slowPort))
+	require.NoError(t, err)
+	defer p.c.Close()
+	data := make([]byte, size)
+	pattern(data, 0)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := p.s.Write(data)
+		sent <- errors.Join(err, p.s.Close())
+	}()
+	require.NoError(t, p.c.CloseWrite())
+	require.NoError(t, <-sent)
+	count.faults(1)
+	done := make(chan error, 1)
+	go func() { _, err := g.cli("drain", "--timeout", "1m"); done <- err }()
+	select {
+	case err := <-done:
+		t.Fatalf("it goes before the application has its bytes: %v", err)
+	case <-time.After(2 * time.Second):
+	}
+	got, err := io.ReadAll(p.c)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got), "%d bytes of %d", len(got), len(data))
+	count.add(1, int64(len(got)), 0)
+	require.NoError(t, p.c.Close())
+	require.NoError(t, <-done)
+	g.ended(t)
+}

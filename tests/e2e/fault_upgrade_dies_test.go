@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+)
+
+// upgradeDeath is a process that dies at a step of a takeover.
+type upgradeDeath struct {
+	step   string // where the successor is then; left: it has taken over
+	victim string // of old or new: daemon, guardian or both
+	host   string
+	signal syscall.Signal
+}
+
+func (c upgradeDeath) name() string {
+	name := strings.ReplaceAll(c.step+"-"+c.victim+"-"+c.host, " ", "-")
+	if c.signal != syscall.SIGKILL {
+		name += "-" + strings.TrimPrefix(unix.SignalName(c.signal), "SIG")
+	}
+	return name
+}
+
+func upgradeDeaths() (cells []upgradeDeath) {
+	for _, step := range []string{"opened", "yielded", "active", "left"} {
+		for _, victim := range []string{"old daemon", "old guardian", "old both", "new daemon", "new guardian", "new both"} {
+			for _, host := range []string{"h1", "h2"} {
+				cells = append(cells, upgradeDeath{step, victim, host, syscall.SIGKILL})
+			}
+		}
+	}
+	return append(cells,
+		upgradeDeath{"yielded", "new daemon", "h1", syscall.SIGTERM}, upgradeDeath{"active", "new daemon", "h2", syscall.SIGTERM},
+		upgradeDeath{"yielded", "new daemon", "h2", syscall.SIGSTOP}, upgradeDeath{"yielded", "old daemon", "h1", syscall.SIGSTOP})
+}
+
+// TestFaultHandover: whoever dies at whatever step of a takeover, no connection
+// attempt fails, the connections of the other gateway go on, those of the dead get
+// a prompt reset, one gateway takes new connections in the end, or can be started,
+// and nothing is left when all have ended.
+func TestFaultHandover(t *testing.T) {
+	for _, c := range matrix.Cells(t, upgradeDeaths(), 2) {
+		t.Run(c.name(), func(t *testing.T) { upgradeDied(t, c) })
+	}
+}
+
+// TestFaultHandoverSoft: what was given up for a successor that died is taken back.
+func TestFaultHandoverSoft(t *testing.T) {
+	host := []string{"h1", "h2"}[matrix.Rand(t).IntN(2)]
+	upgradeDied(t, upgradeDeath{"yielded", "new daemon", host, syscall.SIGKILL})
+}
+
+func upgradeDied(t *testing.T, c upgradeDeath) {
+	count := newTally(t)
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	h := w.net.Host(c.host)
+	rules, err := h.Rules()
+	require.NoError(t, err)
+	for _, other := range []*testnet.Host{w.h1, w.h2} {
+		if other != h {
+			w.up(other, settings{})
+		}
+	}
+	old := w.upDetached(h, settings{})
+	held := w.holdCarried(t, old, 6)
+	var storm []*testnet.Proc
+	for _, to := range []string{w.h2.AddrPort4(holdPort).String(), w.h2.AddrPort6(holdPort).String()} {
+		p, err := w.h1.StartApp("connect", "-count", "600", "-gap", "2ms", "-to", to)
+		require.NoError(t, err)
+		storm = append(storm, p)
+	}
+	var env []string
+	reached := "gateway is up"
+	if c.step != "left" {
+		env, reached = []string{"SMCGW_DEBUG_TAKEOVER=" + c.step}, "takeover held"
+	}
+	next := old.launchSuccessor(env)
+	next.logged(reached)
+	nextDaemon := next.daemon()
+	start := time.Now()
+	who, part, _ := strings.Cut(c.victim, " ")
+	g := old
+	if who == "new" {
+		g = next
+	}
+	guardian, daemon := g.proc.Pid(), g.daemon()
+	if part != "daemon" {
+		g.signal(guardian, c.signal)
+	}
+	if part != "guardian" {
+		g.signal(daemon, c.signal)
+	}
+	count.faults(1)
+	oldDies := who == "old" && part != "guardian"
+	if oldDies {
+		ended := awaitEnded(t, held, 6)
+		for _, e := range ended {
+			require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
+		}
+		t.Logf("connections of the old gateway were reset after %v", time.Since(start))
+		require.Less(t, time.Since(start), 12*time.Second)
+	}
+	if part == "guardian" && c.step != "left" { // nobody dies of that: end it here
+		next.signal(nextDaemon, syscall.SIGTERM)
+	}
+	for _, p := range storm {
+		e := result(t, p)
+		count.result(e)
+		require.Zero(t, e.Failed, "no attempt fails: %+v", e)
+		require.Less(t, e.Micros, (8 * time.Second).Microseconds(), "%+v", e)
+	}
+	if !oldDies {
+		require.NoError(t, held.Send("ping"))
+		es, err := held.WaitEvents(t.Context(), 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
+		require.NoError(t, err)
+		require.Zero(t, es[0].Failed, "connections of the old gateway go on: %+v", es[0])
+		require.Equal(t, 6, es[0].OK)
+	}
+	w.oneTakesConnections(t, c, old)
+	require.NoError(t, held.CloseInput())
+	e := result(t, held)
+	count.result(e)
+	for _, pid := range old.processes() {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+	}
+	nothingLeft(t, w, w.gateways[h], rules)
+	require.Zero(t, count.failed())
+}
+
+// holdCarried opens idle connections that are all carried. On a machine that is busy one may
+// be native, and then those behind it are: they are given up, and others opened.
+func (w *world) holdCarried(t *testing.T, g *gw, n int) (held *testnet.Proc) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		p, err := w.h1.StartApp("hold", "-count", strconv.Itoa(n), "-to", w.h2.AddrPort6(echoPort).String())
+		require.NoError(t, err)
+		_, err = p.WaitEvents(t.Context(), 1, func(e apps.Event) bool { return e.Event == "done" })
+		require.NoError(t, err)
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if g.status().Flows[w.via] == n {
+				held = p
+				return true
+			}
+		}
+		require.NoError(t, p.CloseInput())
+		require.NoError(t, p.Wait())
+		for _, g := range w.gateways {
+			_, err := g.cli("peers", "flush")
+			require.NoError(t, err)
+		}
+		return false
+	}, time.Minute, 10*time.Millisecond, "%d connections are carried", n)
+	return held
+}
+
+// oneTakesConnections: in the end one gateway of the host takes new connections, or
+// one that is started does.
+func (w *world) oneTakesConnections(t *testing.T, c upgradeDeath, old *gw) {
+	t.Helper()
+	cur := &gw{w: w, h: old.h, proc: old.proc, socket: filepath.Join(w.dir, old.h.Name+".sock"), config: old.config}
+	w.gateways[old.h] = cur
+	if c.step == "left" && strings.HasPrefix(c.victim, "new") && c.victim != "new guardian" {
+		p, err := cur.h.Start(binary, "up", "-c", cur.config)
+		require.NoError(t, err)
+		cur.proc = p
+		cur.ready()
+	}
+	require.Eventually(t, func() bool {
+		for _, g := range w.gateways { // what they remember of the death
+			if _, err := g.cli("peers", "flush"); err != nil {
+				return false
+			}
+		}
+		before := cur.status().FlowsTotal[w.via]
+		w.mustApp(w.h1, "ping", "-count", "3", "-to", w.h2.AddrPort4(echoPort).String())
+		return cur.status().FlowsTotal[w.via] > before
+	}, 30*time.Second, 100*time.Millisecond, "a gateway takes new connections")
+}
+
+// awaitEnded waits until connections have ended and returns how.
+func awaitEnded(t *testing.T, p *testnet.Proc, n int) []apps.Event {
+	t.Helper()
+	es, err := p.WaitEvents(t.Context(), n, func(e apps.Event) bool { return e.Event == "ended" })
+	require.NoError(t, err)
+	return es
+}

@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// launchSuccessor starts a process that takes over from a gateway, with some
+// environment, and does not wait for it. It logs to a file: a daemon may outlive
+// its guardian.
+func (g *gw) launchSuccessor(env []string, args ...string) *gw {
+	w := g.w
+	w.t.Helper()
+	next := &gw{w: w, h: g.h, socket: filepath.Join(w.dir, g.h.Name+".sock"), config: g.config, log: filepath.Join(w.dir, g.h.Name+".next.log")}
+	log, err := os.OpenFile(next.log, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	require.NoError(w.t, err)
+	defer log.Close()
+	cmd := g.h.Command(context.Background(), binary, append([]string{"up", "--takeover", "-c", g.config}, args...)...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
+	next.proc, err = g.h.StartCmd(cmd)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			b, _ := os.ReadFile(next.log)
+			w.t.Logf("gateway that takes over on %s:\n%s", g.h.Name, tail(string(b), 12000))
+		}
+	})
+	return next
+}
+
+// logged waits until a gateway with a log file has written a line about something.
+func (g *gw) logged(text string) {
+	g.w.t.Helper()
+	require.Eventually(g.w.t, func() bool { return g.hasLogged(text) }, 30*time.Second, 5*time.Millisecond, "%q", text)
+}
+
+func (g *gw) hasLogged(text string) bool {
+	b, err := os.ReadFile(g.log)
+	return err == nil && regexp.MustCompile(regexp.QuoteMeta(text)).Match(b)
+}
+
+// upgrade has another process take over from g, which then is found beside it.
+func (g *gw) upgrade(args ...string) *gw {
+	g.w.t.Helper()
+	next := g.launchSuccessor(nil, args...)
+	next.logged("gateway is up")
+	g.socket += ".old"
+	g.w.gateways[g.h] = next
+	return next
+}
+
+// oneGateway reduces a footprint to what does not depend on the generation.
+func (f footprint) oneGateway() footprint {
+	number := regexp.MustCompile(`smcgw-([aw])\d|\b(?:479\d|10\d)\b|\(\d+\)|id \d+|ifindex \d+`)
+	for _, list := range []*[]string{&f.links, &f.rules, &f.routes, &f.programs} {
+		*list = slices.Clone(*list)
+		for i, s := range *list {
+			(*list)[i] = number.ReplaceAllString(s, "$1")
+		}
+		slices.Sort(*list)
+	}
+	return f
+}
+
+// ended waits for the end of a gateway and of all its processes.
+func (g *gw) ended(t *testing.T) {
+	t.Helper()
+	select {
+	case <-g.proc.Done():
+	case <-time.After(30 * time.Second):
+		st, _ := g.cli("status")
+		conns, _ := g.cli("conns")
+		t.Fatalf("the old gateway goes on\n%s\n%s", st, conns)
+	}
+	require.NoError(t, g.proc.Wait(), "it ends in order")
+}
+
+// files are those below the test's directory that are not logs.
+func (w *world) files() (names []string) {
+	_ = filepath.Walk(w.dir, func(path string, fi os.FileInfo, err error) error {
+		if err == nil && !fi.IsDir() && filepath.Ext(path) != ".log" {
+			names = append(names, path)
+		}
+		return nil
+	})
+	return names
+}
+
+// TestFaultUpgrade: gateways are replaced while connections are carried, idle,
+// busy and in bulk, and while others begin and end by the hundred. No application
+// sees anything of it, every byte is right, connections that begin later are the
+// new gateway's, and the old one goes without a trace when its last one has ended.
+func TestFaultUpgrade(t *testing.T) { upgrades(t, [][]string{{"h1"}, {"h2"}, {"h1", "h2"}}) }
+
+// TestFaultUpgradeSoft: the new gateway needs the UDP port of the old one, whose
+// connections go on over the relay.
+func TestFaultUpgradeSoft(t *testing.T) { upgrades(t, [][]string{{"h1"}, {"h2"}}) }
+
+func upgrades(t *testing.T, rounds [][]string) {
+	count := newTally(t)
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	alone := map[*testnet.Host]footprint{w.h1: w.footprint(w.h1).oneGateway(), w.h2: w.footprint(w.h2).oneGateway()}
+	for _, names := range rounds {
+		var hosts []*testnet.Host
+		for _, n := range names {
+			hosts = append(hosts, w.net.Host(n))
+		}
+		upgradeUnder(t, w, count, alone, hosts)
+	}
+	require.Zero(t, count.failed())
+}
+
+func upgradeUnder(t *testing.T, w *world, count *tally, alone map[*testnet.Host]footprint, hosts []*testnet.Host) {
+	start := func(args ...string) *testnet.Proc {
+		p, err := w.h1.StartApp(args...)
+		require.NoError(t, err)
+		return p
+	}
+	held := start("hold", "-count", "8", "-to", w.h2.AddrPort6(echoPort).String())
+	busy := []*testnet.Proc{
+		start("ping", "-count", "600", "-gap", "10ms", "-size", "20000", "-to", w.h2.AddrPort4(echoPort).String()),
+		start("ping", "-count", "600", "-gap", "10ms", "-size", "64", "-to", w.h2.AddrPort6(echoPort).String()),
+	}
+	for _, g := range w.gateways {
+		require.Eventually(t, func() bool { return g.status().Flows[w.via] >= 10 }, 30*time.Second, 20*time.Millisecond)
+	}
+	storm := []*testnet.Proc{
+		start("transfer", "-up", "400000000", "-down", "400000000", "-to", w.h2.AddrPort4(transferPort).String()),
+		start("transfer", "-up", "200000000", "-late", "-to", w.h2.AddrPort6(transferPort).String()),
+		start("churn", "-count", "400", "-parallel", "4", "-size", "20000", "-to", w.h2.AddrPort4(transferPort).String()),
+		start("churn", "-count", "400", "-parallel", "4", "-size", "20000", "-to", w.h2.AddrPort6(transferPort).String()),
+		start("connect", "-count", "400", "-gap", "1ms", "-to", w.h2.AddrPort4(holdPort).String()),
+	}
+	time.Sleep(100 * time.Millisecond)
+	var old []*gw
+	for _, h := range hosts {
+		g := w.gateways[h]
+		next := g.upgrade()
+		old = append(old, g)
+		count.faults(1)
+		require.NotNil(t, next.status().Predecessor, "the status tells of the one that drains")
+		flows := g.status().Flows
+		require.GreaterOrEqual(t, flows[w.via]+flows[gateway.CarrierRelay], 8, "which serves what it carried")
+	}
+	for _, p := range append(storm, busy...) {
+		e := result(t, p)
+		require.Zero(t, e.Failed, "%+v", e)
+		count.result(e)
+	}
+	e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
+	w.carriedBy(e, w.via)
+	count.result(e)
+	require.NoError(t, held.Send("ping"))
+	require.NoError(t, held.CloseInput())
+	e = result(t, held)
+	require.Zero(t, e.Failed, "%+v", e)
+	count.result(e)
+	require.NotContains(t, held.Output(), `"errno"`)
+	for _, g := range old {
+		g.ended(t)
+	}
+	for h, was := range alone {
+		require.Eventually(t, func() bool { return cmpFootprint(was, w.footprint(h).oneGateway()) }, 10*time.Second, 50*time.Millisecond,
+			"%s: %+v instead of %+v", h.Name, w.footprint(h).oneGateway(), was)
+	}
+	for _, name := range w.files() {
+		require.NotContains(t, name, ".old")
+		require.NotContains(t, name, ".new")
+	}
+	for _, h := range hosts {
+		require.Nil(t, w.gateways[h].status().Predecessor)
+	}
+	e = w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort6(echoPort).String())
+	w.carriedBy(e, w.via)
+	count.result(e)
+}
+
+func cmpFootprint(a, b footprint) bool {
+	return slices.Equal(a.links, b.links) && slices.Equal(a.rules, b.rules) && slices.Equal(a.routes, b.routes) && slices.Equal(a.programs, b.programs)
+}

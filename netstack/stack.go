@@ -100,16 +100,31 @@ func newGVisor(cfg Config, ep stack.LinkEndpoint) (*stack.Stack, error) {
 	return gs, nil
 }
 
+const (
+	// maxRTO bounds the pause between two retransmissions: how long after the end
+	// of a partition a connection may still be silent. RFC 6298 allows no less than 60
+	// s, for networks that are congested for as long; a gateway has one segment
+	// under way to each peer in question.
+	maxRTO = 5 * time.Second
+	// maxRetries ends a connection whose bytes are not acknowledged, after 16
+	// minutes: what Linux takes for tcp_retries2.
+	maxRetries = 200
+)
+
 // setTCPOptions sets what was measured to matter: see
-// docs/ARCHITECTURE.md "netstack". RACK stays on, as is gVisor's default.
+// docs/ARCHITECTURE.md "netstack". RACK is off: behind a retransmission timeout with
+// many segments lost, gVisor's enters fast recovery with nothing that it may send,
+// and two segments a timeout are all that moves.
 func setTCPOptions(gs *stack.Stack, cfg Config) error {
 	sack := tcpip.TCPSACKEnabled(true)
 	rto := tcpip.TCPMinRTOOption(cfg.MinRTO)
+	rack := tcpip.TCPRecovery(0)
+	rtoMax, retries := tcpip.TCPMaxRTOOption(maxRTO), tcpip.TCPMaxRetriesOption(maxRetries)
 	tw := tcpip.TCPTimeWaitTimeoutOption(timeWait)
 	moderate := tcpip.TCPModerateReceiveBufferOption(true)
 	rcv := tcpip.TCPReceiveBufferSizeRangeOption{Min: minBuffer, Default: min(defaultBuffer, cfg.ReceiveBuffer), Max: cfg.ReceiveBuffer}
 	snd := tcpip.TCPSendBufferSizeRangeOption{Min: minBuffer, Default: min(defaultBuffer, cfg.SendBuffer), Max: cfg.SendBuffer}
-	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &rto, &tw, &moderate, &rcv, &snd} {
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &rack, &rto, &rtoMax, &retries, &tw, &moderate, &rcv, &snd} {
 		if terr := gs.SetTransportProtocolOption(tcp.ProtocolNumber, o); terr != nil {
 			return fmt.Errorf("tcp option %T: %s", o, terr)
 		}

@@ -56,7 +56,7 @@ type netFault struct {
 	// first is the reason that the client's gateway must have at moment before.
 	first string
 	did   func(testnet.BoxStats) uint64 // that the box did its work
-	// fails tells that queue pairs fail by it, so that carried flows are demoted.
+	// fails tells that queue pairs fail by it, so that carried flows go on over the relay.
 	fails bool
 }
 
@@ -158,7 +158,6 @@ func netCells() (cells, long []netCell) {
 			for _, when := range []netMoment{before, during, inBulk, inIdle} {
 				c := netCell{f, by, when}
 				switch {
-				case f.fails && by == bySoft && when != before && !demotion:
 				case f.soft && by != bySoft, len(f.moments) > 0 && !slices.Contains(f.moments, when):
 				case f.long:
 					long = append(long, c)
@@ -170,9 +169,6 @@ func netCells() (cells, long []netCell) {
 	}
 	return cells, long
 }
-
-// demotion tells that flows go on over the relay when their queue pair fails.
-const demotion = false
 
 // netSample is how many cells a run draws; the long ones only run in the whole
 // matrix.
@@ -422,11 +418,14 @@ func (n *netWorld) judge(t *testing.T, errs []error) {
 	reasons := map[string]int{}
 	for _, g := range n.gateways {
 		for _, c := range n.x.told(g) {
-			reasons[fmt.Sprintf("%s %s %s %s", g.h.Name, c.Carrier, c.End, c.Reason)]++
+			reasons[fmt.Sprintf("%s %s %s %s %s", g.h.Name, c.Carrier, c.End, c.Reason, c.Demoted)]++
 			if n.cell.survives() {
 				require.Contains(t, append(n.cell.fault.reasons, anyReasons...), c.Reason, "%s: %+v", g.h.Name, c)
 			}
 		}
+	}
+	if n.cell.fault.fails && n.cell.by == bySoft && n.cell.when == inBulk {
+		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c gateway.ConnInfo) bool { return c.Demoted != "" }), "%v", reasons)
 	}
 	t.Logf("%d connections, %d accepted in vain, errors %v: %v", len(n.x.list()), n.x.givenBack.Load(), errs, reasons)
 	if first := n.cell.fault.first; first != "" && n.cell.when == before && n.g2 != nil {

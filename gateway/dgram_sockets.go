@@ -101,7 +101,7 @@ func (s *dgramSockets) read(c *net.UDPConn) {
 
 // destination reads to which address a datagram came.
 func destination(oob []byte) (netip.Addr, bool) {
-	for len(oob) > 0 {
+	for len(oob) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
 		if err != nil {
 			return netip.Addr{}, false

@@ -74,7 +74,7 @@ type Config struct {
 	// Handshake is the longest the owner takes to decide about a connection whose
 	// SYN-ACK with an accept has come, besides four round trips. A SYN that the
 	// application's kernel sends again after it leaves: the owner has never heard of
-	// the connection. Default: 5s.
+	// the connection, or is too busy for it. At most 3s count. Default: 3s.
 	Handshake time.Duration
 	// HeartbeatTimeout is the age at which the gateway counts as gone.
 	// Default: 200ms.
@@ -119,7 +119,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Table, 4790+2*(c.Generation-1))
 	setDefault(&c.BlackholeAfter, 2)
 	setDefault(&c.Retry, time.Hour)
-	setDefault(&c.Handshake, 5*time.Second)
+	setDefault(&c.Handshake, 3*time.Second)
 	setDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	setDefault(&c.MaxFlows, 1<<16)
 	setDefault(&c.MaxPeers, 1<<14)

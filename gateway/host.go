@@ -88,6 +88,9 @@ type Legs interface {
 
 // LegListener accepts app legs on a client host.
 type LegListener interface {
+	// Arrived accepts what waits and then calls then, on a loop or goroutine of the
+	// listener's choice. It does not wait.
+	Arrived(then func())
 	// Close ends it; accept is not called any more.
 	Close() error
 }

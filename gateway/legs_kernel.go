@@ -208,6 +208,16 @@ func (l *kernelListener) take(listener int) {
 	}
 }
 
+// Arrived implements LegListener.
+func (l *kernelListener) Arrived(then func()) {
+	l.on.Post(func() {
+		for _, fd := range l.fds {
+			l.take(fd)
+		}
+		then()
+	})
+}
+
 // accepted: the gateway's socket has the server's address, its peer is the
 // application.
 func (l *kernelListener) accepted(fd int, peer unix.Sockaddr) {

@@ -106,6 +106,21 @@ func (n *negotiator) expired() {
 		return
 	}
 	n.readWire() // what has arrived counts before the deadline
+	if n.f.side == SideClient && n.f.getState() == StateCompleting && !n.done {
+		// An application that is connected to us sees a reset if we give up now; on a
+		// busy machine its connection waits to be accepted, behind this very timer.
+		n.f.g.accept.Arrived(func() { n.s.post(n.overdue) })
+		return
+	}
+	n.overdue()
+}
+
+// overdue is called when the deadline has passed and what had arrived was looked at.
+func (n *negotiator) overdue() {
+	n.s.worksFor(n.f)
+	if n.left.Load() || n.holding() {
+		return
+	}
 	if !n.done {
 		n.do(n.hs.Tick(time.Now()))
 	}

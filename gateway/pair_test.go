@@ -41,6 +41,8 @@ type noListener struct{}
 
 func (noListener) Close() error { return nil }
 
+func (noListener) Arrived(then func()) { then() }
+
 // testGateway is a gateway without datapath and applications, on a host with
 // one address.
 func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *gateway {

@@ -149,13 +149,21 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 	return TCX_NEXT;
 }
 
+/* A kernel whose repetitions are dropped under it gives up after about six seconds. */
+#define OVERDUE_NS 3000000000ull
+
 /* overdue: the gateway should have ended this negotiation long ago. It does not
- * know of it: its queue had no room for the accept, for instance. */
+ * know of it: its queue had no room for the accept, for instance. Or it is so busy
+ * that the application is better served without it. */
 static always_inline int overdue(const struct flow *f)
 {
 	struct control *c = control();
-	u64 changed = f->changed_at, offered = f->offered_at, now = bpf_ktime_get_ns();
-	return c && now > changed + c->handshake + 4 * (changed - offered);
+	if (!c)
+		return 0;
+	u64 changed = f->changed_at, limit = c->handshake + 4 * (changed - f->offered_at);
+	if (limit > OVERDUE_NS)
+		limit = OVERDUE_NS;
+	return bpf_ktime_get_ns() > changed + limit;
 }
 
 /* bare_out: a SYN without offer on a tuple with an entry. Where the entry changes

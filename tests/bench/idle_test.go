@@ -26,7 +26,17 @@ limits: { handshake_timeout: 5s, memory: 8GiB, max_flows: 30000, peer_share: 100
 `
 
 // processUse is what the gateway of a host uses: its daemon and its guardian.
-type processUse struct{ anon, shmem, cpu float64 } // KiB, KiB, seconds
+type processUse struct{ anon, shmem, cpu, files float64 } // KiB, KiB, seconds, descriptors
+
+// slab is what the kernel uses for its objects, of all hosts together, in KiB.
+func slab(b *testing.B) (kib float64) {
+	meminfo, err := os.ReadFile("/proc/meminfo")
+	require.NoError(b, err)
+	for line := range strings.Lines(string(meminfo)) {
+		_, _ = fmt.Sscanf(line, "Slab: %f", &kib)
+	}
+	return kib
+}
 
 func useOf(b *testing.B, h *testnet.Host) (u processUse) {
 	for _, pid := range h.Processes() {
@@ -44,6 +54,9 @@ func useOf(b *testing.B, h *testnet.Host) (u processUse) {
 				u.shmem += kib
 			}
 		}
+		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		require.NoError(b, err)
+		u.files += float64(len(files))
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		require.NoError(b, err)
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')'):]))
@@ -74,6 +87,7 @@ func BenchmarkIdle(b *testing.B) {
 		for i, h := range hosts {
 			before[i] = useOf(b, h)
 		}
+		kernel := slab(b)
 		const programs = 3
 		for i := range programs {
 			_, err := p.h2.StartApp("serve", "-quiet", fmt.Sprintf("echo=[::]:%d", port+i))
@@ -98,9 +112,11 @@ func BenchmarkIdle(b *testing.B) {
 			later[i] = useOf(b, h)
 		}
 		b.ReportMetric(n, "flows")
+		b.ReportMetric((slab(b)-kernel)/n, "kernel-KiB/flow")
 		for i, h := range hosts {
 			b.ReportMetric((after[i].anon-before[i].anon)/n, h.Name+"-KiB-anon/flow")
 			b.ReportMetric((after[i].shmem-before[i].shmem)/n, h.Name+"-KiB-shared/flow")
+			b.ReportMetric((after[i].files-before[i].files)/n, h.Name+"-files/flow")
 			b.ReportMetric((later[i].cpu-after[i].cpu)/idle.Seconds()*100, h.Name+"-%cpu")
 		}
 	}

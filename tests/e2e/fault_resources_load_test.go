@@ -195,11 +195,26 @@ func atOnce(t *testing.T, c *tally, n int) {
 	t.Logf("%d at once: natively %d errors in %.1f s; with gateways %d errors in %.1f s, %d carried, %d relayed, native by %v",
 		n, native.Failed, nativeTook.Seconds(), e.Failed, took.Seconds(), s.FlowsTotal[w.via]-before.FlowsTotal[w.via],
 		s.FlowsTotal["relay"]-before.FlowsTotal["relay"], more(before.FallbacksTotal, s.FallbacksTotal))
+	if e.Failed > 0 {
+		for h, g := range w.gateways {
+			t.Logf("%s: %v\nended: %v", h.Name, g.counters(t), g.endings(t))
+		}
+	}
 	require.Zero(t, native.Failed, "%+v", native)
 	c.faults(1)
 	w.flush()
 	w.carriedAgain(t, c, 20)
 	done()
+}
+
+// endings counts how the last connections of a gateway ended, and why.
+func (g *gw) endings(t *testing.T) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	for _, conn := range append(g.conns("--closed"), g.conns("--all")...) {
+		count[fmt.Sprintf("%s %s %s by %s", conn.End, conn.Carrier, conn.Reason, conn.DecidedBy)]++
+	}
+	return count
 }
 
 // burst makes n connections to a host at the same moment.

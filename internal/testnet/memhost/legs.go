@@ -185,6 +185,9 @@ func (l *legListener) accepted(c *netstack.HostConn) {
 
 func addrOf(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 
+// Arrived implements gateway.LegListener: nothing waits here.
+func (l *legListener) Arrived(then func()) { then() }
+
 // Close implements gateway.LegListener.
 func (l *legListener) Close() error {
 	err := l.all.Close()

@@ -54,7 +54,7 @@ func (s *site) process() {
 		mem.Close()
 		for _, x := range []*attack{a, b} {
 			require.NoError(t, x.w.Close())
-			ends[x.ended().Reason]++
+			ends[x.gone()]++
 			_ = x.c.Close()
 		}
 	}
@@ -95,7 +95,7 @@ func (s *site) bells() {
 		case <-time.After(hostileWait):
 			require.FailNow(t, "the peer is not sent away")
 		}
-		oneOf(t, a.ended(), violated...)
+		oneOf(t, a.brokeDown(), violated...)
 	}
 }
 

@@ -113,7 +113,7 @@ func faultMemory(t *testing.T, c *tally) {
 	w.serve(w.h2)
 	small := []settings{{NegativeCache: "1s"}, {NegativeCache: "1s"}}
 	which := rng.IntN(2)
-	small[which].Memory = itoa(4+rng.IntN(5)) + "MiB"
+	small[which].Memory = itoa(2*(4+rng.IntN(5))) + "MiB" // of which a peer gets half
 	gs := []*gw{w.up(w.h1, small[0]), w.up(w.h2, small[1])}
 	limited := gs[which]
 	done := w.watchLeaks(t)

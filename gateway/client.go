@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -257,7 +258,7 @@ func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
 	if c.fabric.warm(c) {
 		return true, nil
 	}
-	c.seed = uint64(time.Now().UnixNano())
+	c.seed = rand.Uint64()
 	return false, c.ep.Probe(c.probeLen, c.seed)
 }
 

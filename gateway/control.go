@@ -220,9 +220,7 @@ func (g *gateway) Snapshot() Snapshot {
 		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
 	}
-	if ns := g.beat.Load(); ns != 0 {
-		s.Heartbeat = time.Unix(0, ns)
-	}
+	s.Heartbeat = g.beat.load()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().snapshot(&s)

@@ -83,7 +83,7 @@ type softPeer struct {
 	key   softKey
 	pd    verbs.PD
 	arena *rmb.Arena
-	warm  instant // until when a proof holds, wall clock ns; 0 when a queue pair has failed since
+	warm  instant // until when a proof holds, zero when a queue pair has failed since
 
 	warmLen atomic.Int64 // the length of the packets of that proof
 

@@ -68,7 +68,7 @@ type gateway struct {
 	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloading      sync.Mutex                 // of reload: before trials.mu
 	die            func()                     // ends the process
-	beat           atomic.Int64               // wall clock of the last heartbeat, ns
+	beat           instant                    // of the last heartbeat
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway

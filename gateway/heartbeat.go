@@ -63,7 +63,7 @@ func (g *gateway) beatOnce(loops []loop, now time.Time) {
 		g.log.Error("heartbeat", "error", err)
 		return
 	}
-	g.beat.Store(now.UnixNano())
+	g.beat.store(now)
 }
 
 // choreLoop removes stale entries from the steering and looks after garbage and

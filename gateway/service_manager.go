@@ -76,20 +76,20 @@ func (m *ServiceManager) Stopping() { m.tell("STOPPING=1\nSTATUS=giving connecti
 
 // watch gives the signs of life that a watchdog wants, as long as progress returns
 // something else each time, until ctx ends.
-func (m *ServiceManager) watch(ctx context.Context, progress func() int64) {
+func (m *ServiceManager) watch(ctx context.Context, progress func() time.Time) {
 	if m == nil || m.watchdog == 0 {
 		return
 	}
 	tick := time.NewTicker(m.watchdog / 4)
 	defer tick.Stop()
-	last := int64(0)
+	var last time.Time
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if now := progress(); now != last {
+		if now := progress(); !now.Equal(last) {
 			last = now
 			m.tell("WATCHDOG=1")
 		}

@@ -72,18 +72,19 @@ func TestServiceManagerWatchdog(t *testing.T) {
 	m, err := NewServiceManager(f.getenv, nil)
 	require.NoError(t, err)
 	require.Equal(t, 8*time.Millisecond, m.watchdog)
-	var beats, asked atomic.Int64
+	var beat instant
+	var asked atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.watch(ctx, func() int64 {
+		m.watch(ctx, func() time.Time {
 			asked.Add(1)
-			return beats.Load()
+			return beat.load()
 		})
 	}()
 	require.Eventually(t, func() bool { return asked.Load() >= 5 }, patience, time.Millisecond)
-	beats.Store(1)
+	beat.store(time.Now())
 	require.Equal(t, "WATCHDOG=1", f.next())
 	at := asked.Load()
 	require.Eventually(t, func() bool { return asked.Load() >= at+5 }, patience, time.Millisecond)

@@ -132,3 +132,28 @@ func projectOnly(tr *tree) (problems []string) {
 	slices.Sort(problems)
 	return problems
 }
+
+// sinceEpoch are the methods of time.Time that drop the monotonic clock.
+var sinceEpoch = []string{"Unix", "UnixMilli", "UnixMicro", "UnixNano"}
+
+// monotonicTimes: times are compared as time.Time, which keeps the reading of the
+// monotonic clock; numbers since an epoch jump with the wall clock. Metrics are for
+// a reader with a wall clock, and tests run on one that nobody moves.
+func monotonicTimes(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		if f.test || f.generated || under(f.dir, "internal/testnet") || under(f.dir, "tests") || f.path == "gateway/metrics.go" {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) > 0 {
+				return true
+			}
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(sinceEpoch, sel.Sel.Name) {
+				problems = append(problems, fmt.Sprintf("%s: %s is a wall clock that jumps", tr.line(call), sel.Sel.Name))
+			}
+			return true
+		})
+	}
+	return problems
+}

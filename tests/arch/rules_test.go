@@ -29,6 +29,7 @@ var rules = []rule{
 	{"config fields documented", configDocs},
 	{"package names", packageNames},
 	{"no init functions", noInit},
+	{"monotonic times", monotonicTimes},
 	{"no loose ends", noLooseEnds},
 	{"error texts", errorTexts},
 	{"vocabulary", vocabulary},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
 )
 
@@ -19,6 +20,7 @@ func (s suite) Run() int {
 }
 
 func TestMain(m *testing.M) {
+	apps.Init()
 	if our, peer, ok := strings.Cut(os.Getenv(childVariable), " "); ok {
 		fmt.Println(child(our, peer))
 		os.Exit(1)

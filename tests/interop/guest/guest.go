@@ -55,6 +55,8 @@ type Config struct {
 	// Accel is the emulator's accelerator. Default "tcg,thread=multi": kvm
 	// needs hardware virtualization that hosts of tests seldom have.
 	Accel string
+	// Files are put into the guest: paths there to paths here. They are programs.
+	Files map[string]string
 	// BootTimeout bounds the start. Default 2 minutes.
 	BootTimeout time.Duration
 }
@@ -101,7 +103,7 @@ func Boot(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) (*Gu
 
 func (g *Guest) start(ctx context.Context, img Image, cfg Config) error {
 	initrd := filepath.Join(g.dir, "initrd")
-	if err := addAgent(ctx, g.dir, img.Root, initrd); err != nil {
+	if err := addAgent(ctx, g.dir, img.Root, initrd, cfg.Files); err != nil {
 		close(g.done)
 		return err
 	}
@@ -181,19 +183,15 @@ func (g *Guest) console() string { return filepath.Join(g.dir, "console") }
 
 func (g *Guest) agent() string { return netip.AddrPortFrom(g.Addr4, agentPort).String() }
 
-// addAgent builds the agent and puts it, as /init, behind a copy of the root
-// file system: the kernel unpacks archives one after the other.
-func addAgent(ctx context.Context, dir, root, initrd string) error {
+// addAgent builds the agent and puts it, as /init, with the other files behind a
+// copy of the root file system: the kernel unpacks archives one after the other.
+func addAgent(ctx context.Context, dir, root, initrd string, files map[string]string) error {
 	binary := filepath.Join(dir, "agent")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary,
 		"github.com/smcgw/smcgw/tests/interop/guest/agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build agent: %w: %s", err, out)
-	}
-	agent, err := os.ReadFile(binary)
-	if err != nil {
-		return err
 	}
 	from, err := os.Open(root)
 	if err != nil {
@@ -206,7 +204,19 @@ func addAgent(ctx context.Context, dir, root, initrd string) error {
 	}
 	_, err = io.Copy(to, from)
 	a := newArchive(to)
-	return errors.Join(err, a.file("init", 0o755, agent), a.close(), to.Close())
+	err = errors.Join(err, addProgram(a, "init", binary))
+	for name, file := range files {
+		err = errors.Join(err, addProgram(a, strings.TrimPrefix(name, "/"), file))
+	}
+	return errors.Join(err, a.close(), to.Close())
+}
+
+func addProgram(a *archive, name, file string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return a.file(name, 0o755, content)
 }
 
 // Console is the log of the guest's kernel.

@@ -1,0 +1,76 @@
+package interop
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// clockJumps are what is done to the guest's clock, as date(1) takes it: what
+// administrators, bad batteries and NTP after a long sleep do to clocks.
+var clockJumps = []string{
+	"+1 second", "-1 second", "+1 hour", "-1 hour", "+1 day", "-30 days", "+10 years", "@100000", "2106-02-07 06:28:15",
+	"2026-01-01", "-1 minute", "+1 minute",
+}
+
+// TestFaultClock: the clock of one of two machines jumps, again and again, forth and
+// back, while applications connect, talk and rest. None of them notices, everything
+// is carried, and nothing is given up too early or too late.
+func TestFaultClock(t *testing.T) {
+	m := newMachines(t)
+	ctx := patience(t, 5*time.Minute)
+	began := time.Now()
+
+	resting, err := m.host.StartApp("hold", "-to", at(m.guest.Addr4, echoPort), "-count", "4", "-patience", "1m")
+	require.NoError(t, err)
+	_, err = resting.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "connect" && e.OK == 4 })
+	require.NoError(t, err)
+
+	// From the guest: one connection that talks, and many short ones.
+	talks := m.start(t, appInGuest("ping", "-to", at(m.host.Addr6, echoPort), "-count", "100", "-gap", "50ms")...)
+	short := m.start(t, appInGuest("churn", "-to", at(m.host.Addr4, transferPort), "-count", "60", "-size", "100000", "-parallel", "2", "-gap", "50ms")...)
+	var bulk apps.Event
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		bulk, err = m.host.RunApp(ctx, "transfer", "-to", at(m.guest.Addr6, transferPort), "-up", fmt.Sprint(16<<20), "-down", fmt.Sprint(16<<20))
+	})
+	for i, jump := range clockJumps {
+		_, err := m.guest.Run(ctx, "date", "-u", "-s", jump)
+		require.NoError(t, err)
+		time.Sleep(300 * time.Millisecond)
+		require.NoError(t, resting.Send("ping"))
+		done, err := resting.WaitEvents(ctx, i+1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
+		require.NoError(t, err)
+		require.Equal(t, 4, done[i].OK, "after %s: %+v", jump, done[i])
+		t.Logf("%v: %s", time.Since(began).Round(time.Millisecond), jump)
+	}
+	all.Wait()
+	require.NoError(t, err)
+	flows, bytes := 4, int64(0)
+	for _, e := range []apps.Event{bulk, m.result(ctx, t, talks), m.result(ctx, t, short)} {
+		require.Zero(t, e.Failed, "%+v", e)
+		bytes += e.Sent + e.Received
+	}
+	flows += 1 + 1 + 60
+	var host, inGuest gateway.Status
+	require.Eventually(t, func() bool { // the last ones may still be closing
+		host, inGuest = m.status(ctx, t)
+		return host.Flows[gateway.CarrierSoft] == 4 && inGuest.Flows[gateway.CarrierSoft] == 4
+	}, 20*time.Second, 100*time.Millisecond)
+	for name, s := range map[string]gateway.Status{"host": host, "guest": inGuest} {
+		require.EqualValues(t, flows, s.FlowsTotal[gateway.CarrierSoft], "%s: %+v", name, s)
+		require.Empty(t, s.Degraded, name)
+		require.Greater(t, s.UptimeSeconds, time.Since(began).Seconds()/2, name)
+		require.Less(t, s.UptimeSeconds, 2*time.Since(began).Seconds()+60, name)
+	}
+	require.NoError(t, resting.CloseInput())
+	require.NoError(t, resting.Wait())
+	t.Logf("flows=%d bytes=%d faults=%d errors=0", flows, bytes, len(clockJumps))
+}

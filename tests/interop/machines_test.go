@@ -1,0 +1,164 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/internal/testnet/daemon"
+	"github.com/smcgw/smcgw/tests/interop/guest"
+	"github.com/smcgw/smcgw/tests/interop/guest/remote"
+)
+
+// Ports of the programs; both are in the policy.
+const (
+	echoPort     = 7000
+	transferPort = 7001
+)
+
+// machines are two machines with a gateway each: the tapped host, which has the
+// clock of this one, and a guest with a clock of its own.
+type machines struct {
+	host  *testnet.Tapped
+	guest *guest.Guest
+	admin *gateway.AdminClient // of the host's
+}
+
+// guestProgram is where the gateway is in the guest.
+const guestProgram = "/bin/smcgw"
+
+const machineConfig = `schema: smcgw/v1
+mode: enforce
+admin: %[1]s/admin.sock
+devices: [%[2]s]
+policy:
+  - { name: test, match: { ports: [%[3]d, %[4]d], peers: [10.77.0.0/16, "fd77::/16"] }, action: accelerate }
+  - { name: default, action: pass }
+carriers: [soft]
+shm_dir: %[1]s/shm
+state_dir: %[1]s/state
+limits: { memory: 128MiB, handshake_timeout: 5s }
+`
+
+// newMachines starts both, with servers on both.
+func newMachines(t *testing.T) *machines {
+	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
+	ctx := patience(t, 5*time.Minute)
+	img, err := guest.Build(ctx, guest.Linux612)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "smcgw")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	m := &machines{}
+	m.host, err = testnet.NewTapped(1500)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.host.Close()) })
+	m.guest, err = guest.Boot(ctx, m.host, img, guest.Config{Files: map[string]string{guestProgram: binary}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("console of the guest:\n%s", m.guest.Console())
+		}
+		require.NoError(t, m.guest.Close())
+	})
+	m.inHost(ctx, t, dir, binary)
+	m.inGuest(ctx, t)
+	return m
+}
+
+func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary string) {
+	t.Helper()
+	p, admin, err := daemon.Start(ctx, m.host.Host, daemon.Spec{
+		Executable:    binary,
+		File:          filepath.Join(dir, "smcgw.yaml"),
+		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort),
+		Socket:        filepath.Join(dir, "admin.sock"),
+	})
+	m.admin = admin
+	t.Cleanup(func() {
+		m.admin.Close()
+		if p != nil && t.Failed() {
+			t.Logf("gateway of the host:\n%s", p.Output())
+		}
+	})
+	require.NoError(t, err)
+	_, err = m.host.StartApp(servers()...)
+	require.NoError(t, err)
+}
+
+func (m *machines) inGuest(ctx context.Context, t *testing.T) {
+	t.Helper()
+	config := fmt.Sprintf(machineConfig, "/run", "eth0", echoPort, transferPort)
+	for _, args := range [][]string{
+		{"rdma", "link", "delete", guest.Device},
+		{"busybox", "rmmod", "rdma_rxe"}, // it has the port that ours wants
+		{"mount", "-t", "cgroup2", "none", "/sys/fs/cgroup"},
+		{"sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", config},
+	} {
+		_, err := m.guest.Run(ctx, args[0], args[1:]...)
+		require.NoError(t, err)
+	}
+	p := m.start(t, guestProgram, "up", "-c", "/run/smcgw.yaml")
+	require.NoError(t, p.WaitOutput(ctx, "gateway is up"))
+	p = m.start(t, appInGuest(servers()...)...)
+	require.NoError(t, p.WaitOutput(ctx, fmt.Sprintf(":%d", transferPort)))
+}
+
+func servers() []string {
+	return []string{"serve", "-quiet", fmt.Sprintf("echo=[::]:%d", echoPort), fmt.Sprintf("transfer=[::]:%d", transferPort)}
+}
+
+func appInGuest(args ...string) []string {
+	return append([]string{"env", apps.Variable + "=1", guestProgram}, args...)
+}
+
+// start starts a program in the guest.
+func (m *machines) start(t *testing.T, args ...string) *remote.Process {
+	t.Helper()
+	p, err := m.guest.Start(args[0], args[1:]...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s printed:\n%s", p.Name, p.Output())
+		}
+	})
+	return p
+}
+
+// result waits for the end of an app in the guest.
+func (m *machines) result(ctx context.Context, t *testing.T, p *remote.Process) (e apps.Event) {
+	t.Helper()
+	require.NoError(t, p.Wait(ctx))
+	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e), p.Output())
+	return e
+}
+
+// status is what both gateways say of themselves, the guest's by its command line.
+func (m *machines) status(ctx context.Context, t *testing.T) (host, inGuest gateway.Status) {
+	t.Helper()
+	host, err := m.admin.Status(ctx)
+	require.NoError(t, err)
+	out, err := m.guest.Run(ctx, guestProgram, "status", "--json", "--socket", "/run/admin.sock")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(out), &inGuest), out)
+	return host, inGuest
+}
+
+func at(addr netip.Addr, port uint16) string { return netip.AddrPortFrom(addr, port).String() }

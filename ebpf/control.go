@@ -7,17 +7,7 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
-
-// monotonic is the clock of bpf_ktime_get_ns.
-func monotonic() uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0
-	}
-	return uint64(ts.Nano())
-}
 
 // setupState writes control and policy before anything is attached.
 func (d *Datapath) setupState() error {

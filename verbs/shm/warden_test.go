@@ -3,6 +3,8 @@ package shm
 import (
 	"encoding/binary"
 	"math"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,13 +38,22 @@ func within(t testing.TB, what string, fn func()) {
 	}
 }
 
-// A peer that plugs its bell ends itself, and the loop that rang goes on.
+// A peer that plugs its bell ends itself, and the loop that rang goes on, also while
+// the garbage collector wants every thread to stop.
 func TestPluggedBell(t *testing.T) {
 	h := newHostilePair(t)
 	plug(t, h.pb.bells[0])
 	h.pb.own.word(h.pb.ownLayout.area(0) + areaArmed).Store(1)
 	require.NoError(t, h.qb.PostRecv(&verbs.RecvWR{}))
 	require.NoError(t, h.qa.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm}))
+	var collector sync.WaitGroup
+	defer collector.Wait()
+	collector.Go(func() {
+		for h.qa.vec.ringing.at.Load() == nil && h.pa.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		runtime.GC()
+	})
 	within(t, "the loop", h.da.Flush)
 	require.ErrorIs(t, h.pa.Err(), ErrViolation)
 	h.da.Progress(time.Now())

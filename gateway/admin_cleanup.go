@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -39,6 +42,32 @@ func Cleanup(cfg Config) error {
 	}
 	return errors.Join(append(errs, removeDeadSocket(cfg.Admin), shm.Sweep(cfg.ShmDir))...)
 }
+
+// removeRemains removes what gateways of later generations have left that were
+// killed together with their guardians. The first generation is that of who starts,
+// and puts its own in order. Of a process that is just dying the devices go last:
+// they are waited for.
+func removeRemains(ctx context.Context, cfg Config, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, remainsTimeout)
+	defer cancel()
+	for _, n := range generations[1:] {
+		err := ebpf.Cleanup(cfg.generation(n))
+		for errors.Is(err, ebpf.ErrInUse) && ctx.Err() == nil {
+			time.Sleep(remainsAgain)
+			err = ebpf.Cleanup(cfg.generation(n))
+		}
+		if err != nil {
+			log.Warn("remains of a gateway not removed", "generation", n, "error", err)
+		}
+	}
+}
+
+// remainsTimeout bounds the wait for a process to die, remainsAgain is between two
+// looks.
+const (
+	remainsTimeout = 2 * time.Second
+	remainsAgain   = 20 * time.Millisecond
+)
 
 // noLock stands for the lock of a daemon that has never run.
 type noLock struct{}

@@ -56,6 +56,9 @@ func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	if admin != nil {
 		defer func() { _ = admin.Close() }()
 	}
+	if before == nil {
+		removeRemains(ctx, cfg, log)
+	}
 	dp, err := ebpf.Open(before.steering(cfg, log))
 	if err != nil {
 		return fmt.Errorf("datapath: %w", err)

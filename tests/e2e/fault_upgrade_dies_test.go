@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -195,4 +196,25 @@ func awaitEnded(t *testing.T, p *testnet.Proc, n int) []apps.Event {
 	es, err := p.WaitEvents(t.Context(), n, func(e apps.Event) bool { return e.Event == "ended" })
 	require.NoError(t, err)
 	return es
+}
+
+// TestFaultSuccessorDies: a gateway that has taken over is killed together with its
+// guardian. The next one, of the first generation again, leaves nothing of it.
+func TestFaultSuccessorDies(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	before := w.footprint(w.h1)
+	first := w.upDetached(w.h1, settings{})
+	alone := w.footprint(w.h1)
+	next := first.upgrade()
+	first.ended(t)
+	daemon := next.daemon()
+	for _, pid := range []int{next.proc.Pid(), daemon} {
+		next.signal(pid, syscall.SIGKILL)
+	}
+	require.Eventually(t, func() bool { return errors.Is(unix.Kill(daemon, 0), unix.ESRCH) }, 30*time.Second, time.Millisecond)
+	last := w.upDetached(w.h1, settings{})
+	require.Equal(t, alone.oneGateway(), w.footprint(w.h1).oneGateway())
+	last.signal(last.proc.Pid(), syscall.SIGTERM)
+	require.NoError(t, last.proc.Wait())
+	require.Equal(t, before, w.footprint(w.h1))
 }

@@ -66,7 +66,7 @@ func (d death) run(ctx context.Context) {
 	d.kill(held)
 	around.Wait()
 	began := time.Now()
-	s.broke(began, "start the gateway of "+d.at.Name+" again", d.at.up(s.life, s.executable))
+	s.broke(began, "start the gateway of "+d.at.Name+" again", d.at.up(s.life, s.executable, false))
 }
 
 // connect opens connections one after the other, over the port of the echo

@@ -21,6 +21,8 @@ func (s *soak) ofGateways() []mischief {
 		{"demotion", s.drawDemotion},
 		{"address", s.drawAddress},
 		{"questions", s.drawQuestions},
+		{"reload", s.drawReload},
+		{"takeover", s.drawTakeover},
 		{"death", s.drawDeath},
 	}
 }

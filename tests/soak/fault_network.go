@@ -38,7 +38,21 @@ func (s *soak) ofNetwork() []mischief {
 			return testnet.Box{UDP: testnet.Datagrams{Port: rocePort, Loss: 1000}}
 		})},
 		{"silence", s.drawBox(longestSilence, func(*rand.Rand) testnet.Box { return testnet.Box{Blackhole: true} })},
+		{"cable", s.drawCable},
 	}
+}
+
+// drawCable: the cable of a host is pulled and put back.
+func (s *soak) drawCable(rng *rand.Rand) (func(context.Context), string) {
+	at, d := s.any(rng), span(rng, 50*time.Millisecond, 2*time.Second)
+	return func(ctx context.Context) {
+		s.calm.Lock()
+		defer s.calm.Unlock()
+		began := time.Now()
+		s.broke(began, "pull the cable of "+at.Name, at.SetLink(false))
+		_ = testnet.Sleep(ctx, d)
+		s.broke(began, "put the cable of "+at.Name+" back", at.SetLink(true))
+	}, fmt.Sprintf("%s, for %v", at.Name, d)
 }
 
 // drawBox makes a box for one host or for all of them.

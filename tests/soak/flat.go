@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,9 +30,12 @@ func (r readings) sum(name string) (v float64) {
 }
 
 // metrics reads the metrics of a gateway.
-func (s *soak) metrics(at *site) (readings, error) {
+func (s *soak) metrics(at *site) (readings, error) { return s.read(at.socket()) }
+
+// read reads the metrics behind an admin socket.
+func (s *soak) read(socket string) (readings, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(at.dir, at.Name+".sock"))
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(s.life, 20*time.Second)
@@ -76,11 +78,20 @@ func (s *soak) count() {
 	s.ledger.switched(total)
 }
 
-// last keeps what a gateway that is about to end has counted.
-func (s *site) last() {
+// last keeps what a gateway that is about to end has counted, and returns it.
+func (s *site) last() (counted int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counted, s.latest = s.counted+s.latest, 0
+	counted = s.latest
+	s.counted, s.latest = s.counted+counted, 0
+	return counted
+}
+
+// also adds what a gateway has counted that is not the host's any more.
+func (s *site) also(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counted += n
 }
 
 // quietTime bounds the wait until a gateway without connections has forgotten
@@ -279,6 +290,11 @@ func (s *soak) innocent(at *site) {
 		s.broke(began, "metrics of "+at.Name, err)
 		return
 	}
+	s.zero(at, r)
+}
+
+// zero wants the counters that stay at zero to be there.
+func (s *soak) zero(at *site, r readings) {
 	for _, name := range never {
 		if n := r.sum(name); n > 0 {
 			s.ledger.fail(s.ledger.start, fmt.Sprintf("gateway of %s counts %s %.0f", at.Name, name, n), "")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -90,7 +91,7 @@ func (s *site) serve(ctx context.Context) error {
 }
 
 const configuration = `schema: smcgw/v1
-mode: enforce
+mode: %[7]s
 admin: %[1]s/%[2]s.sock
 devices: [eth0]
 policy:
@@ -105,21 +106,33 @@ fallback: { negative_cache: 1s, retry: 1s }
 log: { level: debug, format: text }
 `
 
-// up starts the gateway and waits until it carries.
-func (s *site) up(ctx context.Context, executable string) error {
-	var ports []string
-	for _, p := range []uint16{echoPort, transferPort, firstPort, rstPort, holdPort, redisPort, iperfPort, webPort} {
-		ports = append(ports, fmt.Sprint(p))
-	}
+// services are the ports of the programs that use TCP.
+func services() []uint16 {
+	return []uint16{echoPort, transferPort, firstPort, rstPort, holdPort, redisPort, iperfPort, webPort}
+}
+
+// policy is the configuration of a gateway that is to look at these ports.
+func (s *site) policy(mode gateway.Mode, ports []uint16) string {
+	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ports)), ", "), "[]")
+	return fmt.Sprintf(configuration, s.dir, s.Name, s.carriers, s.shmDir, list, udpPort, mode)
+}
+
+// file is that of the gateway's configuration, socket that of its admin socket.
+func (s *site) file() string   { return filepath.Join(s.dir, s.Name+".yaml") }
+func (s *site) socket() string { return filepath.Join(s.dir, s.Name+".sock") }
+
+// up starts the gateway, or another one that takes over, and waits until it
+// carries.
+func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	proc, admin, err := daemon.Start(ctx, s.Host, daemon.Spec{
-		Executable: executable,
-		File:       filepath.Join(s.dir, s.Name+".yaml"),
-		Configuration: fmt.Sprintf(configuration, s.dir, s.Name, s.carriers, s.shmDir,
-			strings.Join(ports, ", "), udpPort),
-		Socket: filepath.Join(s.dir, s.Name+".sock"),
+		Executable: executable, File: s.file(), Configuration: s.policy(gateway.ModeEnforce, services()),
+		Socket: s.socket(), TakeOver: takeOver,
 	})
+	if err != nil && takeOver { // the other one goes on
+		return errors.Join(err, proc.Stop(patience))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.admin != nil {
@@ -164,8 +177,13 @@ func (s *site) writeLog() {
 	proc, n := s.proc, s.starts
 	s.mu.Unlock()
 	if proc != nil {
-		_ = os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("%s-%d.log", s.Name, n)), []byte(proc.Output()), 0o600)
+		s.writeLogOf(proc, n)
 	}
+}
+
+// writeLogOf does that for the n-th gateway of the host.
+func (s *site) writeLogOf(proc *testnet.Proc, n int) {
+	_ = os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("%s-%d.log", s.Name, n)), []byte(proc.Output()), 0o600)
 }
 
 // down ends the gateway in order and reports what it leaves behind.

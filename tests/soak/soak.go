@@ -103,7 +103,7 @@ func (s *soak) build() (err error) {
 		if at.rules, err = at.Rules(); err != nil {
 			return err
 		}
-		if err := at.up(s.life, s.executable); err != nil {
+		if err := at.up(s.life, s.executable, false); err != nil {
 			return err
 		}
 	}

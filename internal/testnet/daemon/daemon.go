@@ -26,6 +26,7 @@ type Spec struct {
 	File          string // where its configuration is written
 	Configuration string // YAML; its admin socket is Socket
 	Socket        string
+	TakeOver      bool // from the one that runs on the socket
 }
 
 // Start starts a gateway on host h and returns when it carries. Process and
@@ -35,7 +36,11 @@ func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *gatewa
 	if err := os.WriteFile(s.File, []byte(s.Configuration), 0o600); err != nil {
 		return nil, nil, fmt.Errorf("configuration of %s: %w", h.Name, err)
 	}
-	p, err := h.Start(s.Executable, "up", "-c", s.File)
+	args := []string{"up", "-c", s.File}
+	if s.TakeOver {
+		args = append(args, "--takeover")
+	}
+	p, err := h.Start(s.Executable, args...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("gateway on %s: %w", h.Name, err)
 	}

@@ -267,8 +267,8 @@ func faultRate(t *testing.T, c *tally) {
 	servers := map[*testnet.Host][]string{}
 	for i, h := range []*testnet.Host{w.h2, w.h3} {
 		for k := range rateServers {
-			a := netip.AddrFrom4([4]byte{10, 77, byte(100 + i), byte(1 + k)})
-			require.NoError(t, h.AddAddress(netip.PrefixFrom(a, 16)))
+			a := netip.AddrFrom4([4]byte{10, 77, 0, byte(100 + i*rateServers + k)})
+			require.NoError(t, h.AddAddress(netip.PrefixFrom(a, 24)))
 			servers[h] = append(servers[h], netip.AddrPortFrom(a, echoPort).String())
 		}
 		_, err := h.StartApp("serve", "-quiet", fmt.Sprintf("echo=[::]:%d", echoPort), fmt.Sprintf("transfer=[::]:%d", transferPort))
@@ -311,6 +311,7 @@ func faultRate(t *testing.T, c *tally) {
 	for totals[w.h3].seconds < rateSeconds || totals[w.h2].seconds < rateSeconds {
 		for _, h := range []*testnet.Host{w.h3, w.h2} {
 			s := slice(h, each[h])
+			require.NotZero(t, s.conns, "%s", h.Name)
 			total := totals[h]
 			total.conns, total.failed, total.seconds = total.conns+s.conns, total.failed+s.failed, total.seconds+s.seconds
 			each[h] = max(200, int(float64(s.conns)/s.seconds*4)/rateServers) // four seconds the next time

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,6 +124,24 @@ func (l *appLeg) wasReset() bool {
 	l.control(func(fd int) { closed = legClosed(fd) })
 	return closed && !l.shut.Load() // in this order
 }
+
+// awaitReset waits until the application resets its connection. The error is
+// os.ErrDeadlineExceeded after recall, another one when the leg has ended. Of a leg
+// in the hands of Go's poller; who calls it is the one reader of the leg, and calls
+// attend before it reads again.
+func (l *appLeg) awaitReset() error {
+	rc, err := l.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return rc.Read(func(fd uintptr) bool { return legFailed(int(fd)) })
+}
+
+// recall ends awaitReset, whether it has begun or not.
+func (l *appLeg) recall() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// attend has the leg read again, after recall.
+func (l *appLeg) attend() { _ = l.conn.SetReadDeadline(time.Time{}) }
 
 // delivered reports whether the kernel has nothing left to deliver to the
 // application.

@@ -387,5 +387,13 @@ func legClosed(fd int) bool {
 	return err == nil && info.State == tcpClose
 }
 
+// legFailed reports whether a socket has an error to tell: the application, or its
+// kernel, has reset the connection. The error stays.
+func legFailed(fd int) bool {
+	polled := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(polled, 0)
+	return err == nil && n > 0 && polled[0].Revents&unix.POLLERR != 0
+}
+
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7

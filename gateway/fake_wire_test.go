@@ -206,6 +206,12 @@ func (w *fakeWire) Abort() {
 	w.link.changed(w.peer)
 }
 
+func (w *fakeWire) Over() bool {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	return w.reset
+}
+
 func (w *fakeWire) Forget() {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()

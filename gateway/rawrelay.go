@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -44,8 +45,35 @@ func (f *flow) startRaw() *rawRelay {
 // forward writes bytes the guard has cleared: it clears once, with everything
 // it held, and from there on the wire is pumped directly.
 func (r *rawRelay) forward(b []byte) {
-	r.f.g.wg.Add(1)
+	r.f.g.wg.Add(2)
 	go r.fromWire(append([]byte(nil), b...))
+	go r.watchWire()
+}
+
+// watchWire notices a reset of the client although nobody reads from the wire leg:
+// an application that does not read holds up what is before the reset, and behind the
+// client's FIN there is nothing to read.
+func (r *rawRelay) watchWire() {
+	defer r.f.g.wg.Done()
+	defer r.f.contain()
+	news := make(chan struct{}, 1)
+	r.f.wire.SetNotify(func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	})
+	for {
+		select {
+		case <-news:
+			if r.f.wire.Over() && !r.ended() {
+				r.f.abort(negotiate.ReasonWireReset, true)
+				return
+			}
+		case <-r.f.gone:
+			return
+		}
+	}
 }
 
 func (r *rawRelay) toWire() {
@@ -55,15 +83,16 @@ func (r *rawRelay) toWire() {
 	for {
 		n, err := r.leg.conn.Read(buf)
 		if n > 0 {
-			if _, werr := r.f.wire.WriteContext(r.f.g.ctx, buf[:n]); werr != nil {
-				r.f.abort(negotiate.ReasonWireReset, true)
+			if !r.send(buf[:n]) {
 				return
 			}
 			r.f.tx.Add(uint64(n))
 		}
 		if errors.Is(err, io.EOF) && !r.leg.wasReset() {
-			_ = r.f.wire.CloseWrite()
-			r.half()
+			r.half(func() { _ = r.f.wire.CloseWrite() })
+			if r.leg.awaitReset() == nil {
+				r.f.abort(negotiate.ReasonNone, false)
+			}
 			return
 		}
 		if err != nil {
@@ -71,6 +100,37 @@ func (r *rawRelay) toWire() {
 			return
 		}
 	}
+}
+
+// send writes to the wire, as slowly as the other end takes it. The application may
+// reset its connection meanwhile.
+func (r *rawRelay) send(b []byte) bool {
+	if n, err := r.f.wire.Write(b); err == nil { // at once, if it can be
+		b = b[n:]
+	}
+	if len(b) == 0 {
+		return true
+	}
+	ctx, cancel := context.WithCancel(r.f.g.ctx)
+	defer cancel()
+	var reset bool
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if reset = r.leg.awaitReset() == nil; reset {
+			cancel()
+		}
+	})
+	_, err := r.f.wire.WriteContext(ctx, b)
+	r.leg.recall()
+	watch.Wait()
+	r.leg.attend()
+	switch {
+	case reset:
+		r.f.abort(negotiate.ReasonNone, false)
+	case err != nil:
+		r.f.abort(negotiate.ReasonWireReset, true)
+	}
+	return err == nil && !reset
 }
 
 func (r *rawRelay) fromWire(first []byte) {
@@ -83,8 +143,7 @@ func (r *rawRelay) fromWire(first []byte) {
 	for {
 		n, err := r.f.wire.ReadContext(r.f.g.ctx, buf)
 		if errors.Is(err, io.EOF) {
-			r.leg.closeWrite()
-			r.half()
+			r.half(r.leg.closeWrite)
 			return
 		}
 		if err != nil {
@@ -109,13 +168,21 @@ func (r *rawRelay) toApp(b []byte) bool {
 	return true
 }
 
-// half counts an ended direction; after both, the flow completes once both
-// stacks have delivered everything.
-func (r *rawRelay) half() {
+// ended tells whether both directions have ended in order.
+func (r *rawRelay) ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.halves == 2
+}
+
+// half counts an ended direction, and then passes its end on; after both, the flow
+// completes once both stacks have delivered everything.
+func (r *rawRelay) half(pass func()) {
 	r.mu.Lock()
 	r.halves++
 	both := r.halves == 2
 	r.mu.Unlock()
+	pass()
 	r.f.to(StateClosing)
 	if !both {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,7 @@ type relay struct {
 	books    ledger
 	ring     []byte // received, not yet written to the app
 	wireGone bool
+	watching *appLeg // pumpApp waits for news, and for a reset of this leg
 
 	started atomic.Bool // its app leg is in its hands
 	pushing atomic.Bool // records wait for the wire leg
@@ -133,11 +135,34 @@ func (r *relay) stop(why negotiate.Reason) {
 	r.mu.Lock()
 	r.err = true
 	from := r.from
+	r.newsLocked()
 	r.mu.Unlock()
-	r.cond.Broadcast()
 	if from != nil {
 		from.written()
 	}
+}
+
+// newsLocked wakes who waits for a change of what mu guards.
+func (r *relay) newsLocked() {
+	r.cond.Broadcast()
+	if r.watching != nil {
+		r.watching.recall()
+	}
+}
+
+// watchLocked waits for such news where nobody reads from the application, and for
+// its reset, which ends the connection although it has nothing to say.
+func (r *relay) watchLocked(leg *appLeg) (reset bool) {
+	r.watching = leg
+	r.mu.Unlock()
+	err := leg.awaitReset()
+	r.mu.Lock()
+	r.watching = nil
+	leg.attend()
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !r.err {
+		r.cond.Wait() // for the end of the flow, since the leg has ended
+	}
+	return err == nil && !r.err
 }
 
 // outgoing is what the direction to the wire does next.
@@ -149,6 +174,7 @@ const (
 	leaveTail // all of the tail was sent
 	sendApp
 	finishSending // the direction has ended
+	abandon       // the application has reset its connection
 )
 
 func (r *relay) fromApp(leg *appLeg) {
@@ -163,7 +189,7 @@ func (r *relay) pumpApp(leg *appLeg) {
 	var buf []byte
 	left := r.from == nil
 	for {
-		next, offset, room := r.awaitRoom(left)
+		next, offset, room := r.awaitRoom(leg, left)
 		switch next {
 		case stopSending:
 			return
@@ -189,6 +215,9 @@ func (r *relay) pumpApp(leg *appLeg) {
 		case finishSending:
 			r.settle(leg)
 			return
+		case abandon:
+			r.f.abort(negotiate.ReasonNone, false)
+			return
 		}
 	}
 }
@@ -203,7 +232,7 @@ func grown(buf []byte, n int) []byte {
 
 // awaitRoom waits until something is to be done, and says where and how much may
 // be sent; left tells that the tail is done with.
-func (r *relay) awaitRoom(left bool) (next outgoing, offset uint64, room int) {
+func (r *relay) awaitRoom(leg *appLeg, left bool) (next outgoing, offset uint64, room int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -221,7 +250,9 @@ func (r *relay) awaitRoom(left bool) (next outgoing, offset uint64, room int) {
 		case room > 0:
 			return sendApp, b.sent, room
 		}
-		r.cond.Wait()
+		if r.watchLocked(leg) {
+			return abandon, 0, 0
+		}
 	}
 }
 
@@ -345,7 +376,7 @@ func (r *relay) parse(reader *negotiate.RecordReader, b []byte) bool {
 func (r *relay) record(rec negotiate.Record) negotiate.Reason {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.cond.Broadcast()
+	defer r.newsLocked()
 	why := r.books.record(rec)
 	if why == negotiate.ReasonNone && rec.Type == negotiate.RecordData {
 		r.ring = append(r.ring, rec.Payload...)
@@ -384,8 +415,8 @@ func (r *relay) toApp(leg *appLeg) {
 	if r.send(negotiate.AppendHave(nil, final, 0)) {
 		r.mu.Lock()
 		r.books.told = true
+		r.newsLocked()
 		r.mu.Unlock()
-		r.cond.Broadcast()
 	}
 }
 
@@ -426,8 +457,8 @@ func (r *relay) lost() {
 	r.mu.Lock()
 	orderly := r.books.lost()
 	r.wireGone = true
+	r.newsLocked()
 	r.mu.Unlock()
-	r.cond.Broadcast()
 	if !orderly {
 		r.f.abort(negotiate.ReasonWireReset, true)
 	}
@@ -437,12 +468,16 @@ func (r *relay) lost() {
 // delivered everything, then completes the flow.
 func (r *relay) settle(leg *appLeg) {
 	r.mu.Lock()
-	for !r.err && !r.settled() {
-		r.cond.Wait()
+	reset := false
+	for !r.err && !reset && !r.settled() {
+		reset = r.watchLocked(leg)
 	}
 	failed := r.err
 	r.mu.Unlock()
-	if failed {
+	if reset {
+		r.f.abort(negotiate.ReasonNone, false)
+	}
+	if reset || failed {
 		return
 	}
 	if awaitDelivered(r.ctx, leg) && r.f.side == SideServer {

@@ -104,6 +104,10 @@ func (c *Conn) MarkCarrying() { c.f.carrying.Store(true) }
 // more than a few messages.
 func (c *Conn) QuickACK() { c.s.quickACK(c.f) }
 
+// Over reports whether the connection has ended: both directions in order, or by a
+// reset. What came before can still be read.
+func (c *Conn) Over() bool { return c.over() }
+
 // Close ends the connection in order: what was written is still delivered, then
 // a FIN. Unread bytes turn it into a reset, as with kernel sockets. It does not
 // wait.

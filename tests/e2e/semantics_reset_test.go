@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// TestSemanticsOfStuckResets: an application resets a connection on which nothing
+// moves: because the other end does not read, or because it has nothing to say
+// behind a half-close. The other end, which neither reads nor writes, gets the reset
+// at once, as natively, whatever carries.
+func TestSemanticsOfStuckResets(t *testing.T) {
+	for _, way := range []string{"native", "carried", "demoted", "raw"} {
+		t.Run(way, func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			server := w.h2
+			if way == "native" {
+				server = w.h3
+			}
+			w.up(w.h1, ownSettings())
+			w.up(w.h2, ownSettings())
+			if way == "raw" { // the client is native, the server's gateway is in between
+				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
+			}
+			ln, err := server.Listen("tcp", netip.AddrPortFrom(server.Addr4, ownPort).String())
+			require.NoError(t, err)
+			defer ln.Close()
+			for _, c := range []struct{ byServer, halfClosed bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+				w.flush()
+				p, err := dialPair(w.h1, ln, server.AddrPort4(ownPort))
+				require.NoError(t, err)
+				defer p.close()
+				who, other := p.c, p.s
+				if c.byServer {
+					who, other = p.s, p.c
+				}
+				_, err = p.c.Write([]byte{1})
+				require.NoError(t, err)
+				_, err = p.s.Read(make([]byte, 1))
+				require.NoError(t, err)
+				if way == "demoted" {
+					w.carries(t, "carried")
+					out, err := w.gateways[w.h1].cli("demote", "--all")
+					require.NoError(t, err, out)
+				}
+				if c.halfClosed {
+					require.NoError(t, who.CloseWrite())
+					_, err = other.Read(make([]byte, 1)) // its end
+					require.ErrorIs(t, err, io.EOF)
+				} else {
+					fillUp(who)
+				}
+				w.carries(t, way)
+				require.False(t, closed(t, other))
+				require.NoError(t, who.SetLinger(0))
+				require.NoError(t, who.Close())
+				require.Eventually(t, func() bool { return closed(t, other) }, slack, time.Millisecond, "%+v", c)
+				for h, g := range w.gateways {
+					require.Eventually(t, func() bool { return len(g.conns()) == 0 }, 30*time.Second, 10*time.Millisecond, "%s: %s", h.Name, g.dump())
+				}
+			}
+		})
+	}
+}
+
+// carries wants the one connection to be carried in a way.
+func (w *world) carries(t *testing.T, way string) {
+	t.Helper()
+	by := map[string]gateway.Carrier{"native": gateway.CarrierNone, "carried": w.via, "demoted": gateway.CarrierRelay, "raw": gateway.CarrierRelay}[way]
+	require.Eventually(t, func() bool {
+		conns := w.gateways[w.h2].conns()
+		if way == "native" {
+			return len(conns) == 0
+		}
+		return len(conns) == 1 && conns[0].Carrier == by
+	}, 30*time.Second, 10*time.Millisecond, "%s: %s", way, w.gateways[w.h2].dump())
+}
+
+// closed tells whether the kernel has closed a connection: by a reset, where this
+// end has not closed it.
+func closed(t *testing.T, c *net.TCPConn) (over bool) {
+	t.Helper()
+	rc, err := c.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		over = err == nil && info.State == tcpClose
+	}))
+	return over
+}
+
+// tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
+const tcpClose = 7

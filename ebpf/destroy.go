@@ -32,8 +32,11 @@ const (
 	errorCode       = 16
 	errorLen        = 20
 
-	tcpTimeWait = 6
-	tcpListen   = 10
+	tcpEstablished = 1
+	tcpFinWait2    = 5
+	tcpTimeWait    = 6
+	tcpCloseWait   = 8
+	tcpListen      = 10
 
 	anyCookie = ^uint64(0)
 )
@@ -73,6 +76,34 @@ func (d *Datapath) ForgetTimeWait(t Tuple) (bool, error) {
 }
 
 func isTimeWait(answer []byte) bool { return answer[answerState] == tcpTimeWait }
+
+// connected are the states of a socket whose connect() has returned.
+const connected = 1<<tcpEstablished | 1<<tcpFinWait1 | 1<<tcpFinWait2 | 1<<tcpCloseWait | 1<<tcpLastAck | 1<<tcpClosing
+
+// AppConnected reports whether the local application's kernel takes the flow's
+// connection for established.
+func (d *Datapath) AppConnected(t Tuple) (bool, error) {
+	k, err := Tuple{Local: t.Remote, Remote: t.Local}.key() // requests are about the reverse
+	if err != nil {
+		return false, err
+	}
+	if err := d.enter(); err != nil {
+		return false, err
+	}
+	defer d.leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, 0, anyCookie))
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("socket of %v: %w", t, err)
+	case len(answer) < answerLen:
+		return false, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
+	}
+	return connected>>answer[answerState]&1 != 0, nil
+}
 
 // destroy finds the socket whose addresses are the reverse of t, on the device or
 // on any if ifindex is 0, and destroys it if it is the one meant: the kernel is

@@ -184,6 +184,17 @@ func (c *client) handOver() {
 	}
 }
 
+// appConnected reports whether the application's connect() has returned although
+// nobody could be accepted: its last ACK has to pass its own device's queue for
+// neighbours, where it waits when the cable is out.
+func (f *flow) appConnected() bool {
+	yes, err := f.g.steer.AppConnected(ebpf.Tuple(f.tuple))
+	if err != nil {
+		f.g.log.Debug("socket of the application", "flow_id", f.id, "error", err)
+	}
+	return yes
+}
+
 func (c *client) appFailed() { c.input(c.hs.AppFailed) }
 
 // appAccepted is called by the listener: the application's connect() has

@@ -82,6 +82,7 @@ func (s *fakeSteering) InjectApp(pkt []byte) error {
 }
 
 func (*fakeSteering) DestroySocket(ebpf.Tuple) (bool, error)  { return false, nil }
+func (*fakeSteering) AppConnected(ebpf.Tuple) (bool, error)   { return false, nil }
 func (*fakeSteering) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }
 
 func (s *fakeSteering) Heartbeat() error {

@@ -47,6 +47,7 @@ type Steering interface {
 	Delete(t ebpf.Tuple, isn uint32, from ...ebpf.State) error
 	InjectApp(pkt []byte) error
 	DestroySocket(t ebpf.Tuple) (bool, error)
+	AppConnected(t ebpf.Tuple) (bool, error)
 	ForgetTimeWait(t ebpf.Tuple) (bool, error)
 
 	Heartbeat() error

@@ -122,7 +122,11 @@ func (n *negotiator) overdue() {
 		return
 	}
 	if !n.done {
-		n.do(n.hs.Tick(time.Now()))
+		now := time.Now()
+		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) && n.f.appConnected() {
+			n.do(c.AppWaits(now))
+		}
+		n.do(n.hs.Tick(now))
 	}
 	n.settle()
 }

@@ -36,6 +36,7 @@ type Client struct {
 
 	state    clientState
 	deadline time.Time // of the state
+	waitEnd  time.Time // until when AppWaits puts that off
 	proofEnd time.Time // of the running proof, zero when none runs
 	rtt      time.Duration
 	in       inbox
@@ -152,6 +153,20 @@ func (c *Client) AppAccepted(time.Time) []Action {
 	return c.confirm()
 }
 
+// AwaitsApp reports whether the time for accept() is over.
+func (c *Client) AwaitsApp(now time.Time) bool {
+	return c.state == clientCompleting && !c.accepted && !now.Before(c.deadline)
+}
+
+// AppWaits says that the application's connect() has returned although accept() has not: the last ACK between them is on
+// its way, or was lost. The connection cannot be given back any more, so the client waits as long as the server does.
+func (c *Client) AppWaits(now time.Time) []Action {
+	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
+		c.deadline = now.Add(CompletingTimeout)
+	}
+	return nil
+}
+
 // AppFailed says that the application's leg cannot be had (the application gave up while connecting), or that it ended
 // before CONFIRM.
 func (c *Client) AppFailed(time.Time) []Action {
@@ -231,7 +246,7 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 	if read.After(c.deadline) { // late: the server counts from the end of the budget all the same
 		read = c.deadline
 	}
-	c.deadline = read.Add(CompletingTimeout)
+	c.deadline, c.waitEnd = read.Add(CompletingTimeout), read.Add(LastWordSlack)
 	return []Action{HandOver{Accept: &c.accept}, c.prove(now)}
 }
 

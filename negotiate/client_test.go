@@ -219,6 +219,30 @@ func TestClientLateAccept(t *testing.T) {
 	require.Equal(t, at(740*time.Millisecond), c.Deadline())
 }
 
+// The application has the connection, and accept() has not returned: the client waits as long as the server would.
+func TestClientWaitsForTheApplication(t *testing.T) {
+	c, _ := proposed(t, ClientConfig{})
+	require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
+	require.Nil(t, c.Proved(at(0), CarrierSHM, true))
+	require.False(t, c.AwaitsApp(at(CompletingTimeout-1)))
+	require.Nil(t, c.AppWaits(at(CompletingTimeout-1)))
+	require.Equal(t, at(CompletingTimeout), c.Deadline())
+	now := at(CompletingTimeout)
+	for ; now.Before(at(LastWordSlack)); now = c.Deadline() {
+		require.True(t, c.AwaitsApp(now))
+		require.Nil(t, c.AppWaits(now))
+		require.Nil(t, c.Tick(now))
+		require.Equal(t, now.Add(CompletingTimeout), c.Deadline())
+	}
+	late := *c
+	require.Nil(t, c.AppWaits(now))
+	requireDeclined(t, c.Tick(now), ReasonClientGone)
+	require.False(t, c.AwaitsApp(now))
+
+	require.Len(t, late.AppAccepted(now), 3)
+	require.False(t, late.AwaitsApp(now))
+}
+
 func TestClientCancelledBeforeStart(t *testing.T) {
 	for _, keys := range []Keys{nil, {[]byte("key")}} {
 		c := NewClient(ClientConfig{Keys: keys}, Proposal{Nonce: 7})

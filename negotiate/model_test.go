@@ -79,7 +79,13 @@ func (w *world) handOver() {
 	case w.odds(6, "accept fails"):
 		w.after(w.step("accept"), func() { w.client(w.c.AppFailed(w.now)) })
 	default:
-		w.after(w.step("accept"), func() {
+		d := w.step("accept")
+		if w.odds(6, "last ACK waits") {
+			w.connected = true
+			d = time.Duration(rapid.IntRange(0, 150).Draw(w.t, "s")) * time.Second
+		}
+		w.after(d, func() {
+			w.connected = false
 			w.appAccepted = w.clientEnd == 0
 			w.client(w.c.AppAccepted(w.now))
 		})

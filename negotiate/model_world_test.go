@@ -31,6 +31,7 @@ type world struct {
 	confirmed   Confirmed
 	mishap      bool // something happened that may prevent carrying by RDMA
 	appAccepted bool
+	connected   bool // the application's connect() has returned, accept() has not
 	proven      map[CarrierKind]bool
 	rawDial     bool // answered or under way
 	reserved    bool // Serve was given out, and neither Carry, Drop nor Abort came since
@@ -105,6 +106,9 @@ func (w *world) run() {
 			w.events = slices.Delete(w.events, i, i+1)
 			do()
 			continue
+		}
+		if w.connected && w.c.AwaitsApp(w.now) {
+			w.client(w.c.AppWaits(w.now))
 		}
 		w.client(w.c.Tick(w.now))
 		w.server(w.s.Tick(w.now))

@@ -206,6 +206,10 @@ func (m *Model) DestroySocket(t ebpf.Tuple) (bool, error) {
 	return m.sockets.Destroy(t.Remote, t.Local), nil
 }
 
+// AppConnected implements gateway.Steering. No segment is lost between applications
+// and gateway here.
+func (m *Model) AppConnected(ebpf.Tuple) (bool, error) { return false, nil }
+
 // ForgetTimeWait implements gateway.Steering. The applications' kernel here
 // accepts a new connection on a tuple in TIME_WAIT.
 func (m *Model) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }

@@ -256,14 +256,16 @@ func (r *relay) awaitRoom(leg *appLeg, left bool) (next outgoing, offset uint64,
 	}
 }
 
-// resend sends up to n bytes of the tail.
+// resend sends up to n bytes of the tail; false: the flow has ended. That the wire leg
+// has does not say so: behind both ENDs somebody has to settle the flow.
 func (r *relay) resend(buf []byte, offset uint64, n int) bool {
 	n = copy(buf[negotiate.DataHeaderLen:negotiate.DataHeaderLen+n], r.from.tail(offset))
 	if n == 0 { // the only copy is gone
 		r.f.abort(negotiate.ReasonLostBytes, false)
 		return false
 	}
-	return r.sendData(buf, n)
+	r.sendData(buf, n) // if the wire leg is gone, awaitRoom knows
+	return true
 }
 
 // forward sends what the application writes, or its end; false: the flow has ended.
@@ -399,8 +401,8 @@ func (r *relay) toApp(leg *appLeg) {
 			return
 		}
 		r.f.rx.Add(uint64(len(b)))
-		if have := r.consume(len(b)); have != nil && !r.send(have) {
-			return
+		if have := r.consume(len(b)); have != nil {
+			r.send(have) // if the wire leg is gone, awaitData knows whether the flow has ended
 		}
 		spare = b[:0]
 	}

@@ -218,6 +218,84 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 	p.empty(t)
 }
 
+// TestWireLostWhileTailIsSent: a wire leg that is lost behind both ENDs ends the flow,
+// although the bytes that the queue pair left are still being sent again.
+func TestWireLostWhileTailIsSent(t *testing.T) {
+	p := newGatewayPair(t)
+	for _, kind := range rdmaCarriers {
+		a, w := newFakeWires(1000, 1000)
+		c := p.begin(t, a, w)
+		c.meet(t, kind)
+		f := c.flow[0]
+		f.carryBy(kind)
+		f.records(nil)
+		_, err := c.app[0].Write(make([]byte, 10_000))
+		require.NoError(t, err)
+		require.NoError(t, c.app[0].CloseWrite())
+		require.Eventually(t, func() bool { return f.getState() == StateClosing }, patience, time.Millisecond)
+		_, err = w.Write(cat(negotiate.AppendEnd(nil, 0), negotiate.AppendDemote(nil), negotiate.AppendHave(nil, 0, relayWindow)))
+		require.NoError(t, err)
+		_, err = io.ReadAll(c.app[0])
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { // the wire leg takes no more
+			st, ok := f.relayed()
+			return ok && st.pushing && st.books.sent > 0
+		}, patience, time.Millisecond)
+		w.cut()
+		c.closeApps()
+		waitBuried(t, f)
+		require.Equal(t, StateClosed, f.getState())
+		c.flow[1].abort(negotiate.ReasonDrained, false)
+		c.over(t)
+	}
+	p.empty(t)
+}
+
+// TestWireLostWhileHaveIsSent: the application gets what is here and its end also
+// where the wire leg, lost behind both ENDs, has not taken a HAVE.
+func TestWireLostWhileHaveIsSent(t *testing.T) {
+	p := newGatewayPair(t)
+	end := negotiate.AppendEnd(nil, 0)
+	a, w := newFakeWires(len(end), len(end))
+	c := p.begin(t, a, w)
+	f := c.flow[0]
+	f.carryBy(negotiate.CarrierRelay)
+	f.records(nil)
+	require.NoError(t, c.app[0].CloseWrite()) // its END fills the wire leg
+	require.Eventually(t, func() bool { return f.getState() == StateClosing }, patience, time.Millisecond)
+	const n = relayWindow
+	_, err := w.WriteContext(t.Context(), cat(negotiate.AppendDataHeader(nil, 0, n), make([]byte, n), negotiate.AppendEnd(nil, n)))
+	require.NoError(t, err)
+	require.NoError(t, c.app[0].SetReadDeadline(time.Now().Add(patience)))
+	_, err = io.ReadFull(c.app[0], make([]byte, relayUpdate))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		st, ok := f.relayed()
+		return ok && st.pushing && st.books.endKnown && st.books.reported > 0
+	}, patience, time.Millisecond)
+	w.cut()
+	rest, err := io.ReadAll(c.app[0])
+	require.NoError(t, err)
+	require.Len(t, rest, n-relayUpdate)
+	c.closeApps()
+	waitBuried(t, f)
+	require.Equal(t, StateClosed, f.getState())
+	c.flow[1].abort(negotiate.ReasonDrained, false)
+	c.over(t)
+	p.empty(t)
+}
+
+// relayed returns where the flow's relay stands, if it has one.
+func (f *flow) relayed() (relayStand, bool) {
+	f.mu.Lock()
+	r := f.relay
+	f.mu.Unlock()
+	if r == nil {
+		return relayStand{}, false
+	}
+	return r.stand(), true
+}
+
 // TestHaveGoesWithEnd: a server says that it has everything behind its own end; a
 // client that resets the wire leg says nothing any more.
 func TestHaveGoesWithEnd(t *testing.T) {

@@ -182,7 +182,7 @@ func (k *dgramKeeper) dropShm() {
 		}
 		if peer.Err() != nil {
 			delete(k.shm, peer)
-			k.e.s.post(func() { k.e.portLost(p) })
+			k.e.s.post(func() { k.e.peerGone(p) })
 		}
 	}
 }
@@ -217,10 +217,18 @@ func (e *dgramEngine) peerDown(peer *shm.Peer) {
 		}
 		for p := range e.ports {
 			if p.shm != nil && p.shm.Peer == peer {
-				e.portLost(p)
+				e.peerGone(p)
 			}
 		}
 	})
+}
+
+// peerGone follows the end of a port's peer. A queue pair that has begun says so
+// itself, behind what the peer had sent: perhaps why it went.
+func (e *dgramEngine) peerGone(p *dgramPort) {
+	if !p.started {
+		e.portLost(p)
+	}
 }
 
 // close ends the goroutine.

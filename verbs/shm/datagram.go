@@ -146,6 +146,13 @@ func (pt *port) datagrams(from int) {
 	in.cons.Store(in.consumed)
 }
 
+// lastDatagrams takes what a peer that has hung up had published before.
+func (pt *port) lastDatagrams() {
+	for from := range pt.in {
+		pt.datagrams(from)
+	}
+}
+
 // datagram delivers or drops one. False means that no honest peer wrote it.
 func (pt *port) datagram(off uint64) bool {
 	p := pt.peer

@@ -54,6 +54,40 @@ func TestReceivedAfterHangUp(t *testing.T) {
 	}
 }
 
+// Datagrams are not promised to arrive, but one may say why its sender goes.
+func TestDatagramsReceivedAfterHangUp(t *testing.T) {
+	a, b := newSides(t)
+	from, to := a.ud(nil), []*qp{b.ud(nil), b.ud(nil)}
+	for i := range 6 {
+		b.post(to[i%2], 5000*i, 5)
+	}
+	settle(a, b)
+	copy(a.mr.Bytes(), "hello")
+	for i := range 4 {
+		a.NoError(from.PostSend(a.datagram(to[i%2], 5)))
+	}
+	a.turn()
+	a.NoError(a.p.Close())
+	waitDown(t, b.p)
+	for range 3 {
+		b.turn()
+	}
+	b.Len(b.recv, 6)
+	flushed := 0
+	for _, wc := range b.recv {
+		if wc.Status == verbs.WCWRFlushErr {
+			flushed++
+			continue
+		}
+		b.Equal(verbs.WCSuccess, wc.Status)
+		b.Equal("hello", string(b.mr.Bytes()[wc.WRID+grhSize:][:5]))
+	}
+	b.Equal(2, flushed)
+	for _, q := range to {
+		b.Equal(verbs.QPSErr, q.State())
+	}
+}
+
 func TestNothingReceivedFromWhoWasSentAway(t *testing.T) {
 	a, b := newSides(t)
 	qa, qb := rc(a, b, nil)

@@ -124,8 +124,12 @@ func (q *qp) peerDown() {
 	if q.closed || q.state == verbs.QPSErr {
 		return
 	}
-	if q.typ != verbs.QPTUD && (q.state == verbs.QPSRTR || q.state == verbs.QPSRTS || q.state == verbs.QPSSQD) && q.peer.hungUp() {
-		q.receive()
+	if q.receiving() && q.peer.hungUp() {
+		if q.typ == verbs.QPTUD {
+			q.port.lastDatagrams()
+		} else {
+			q.receive()
+		}
 		if q.state == verbs.QPSErr {
 			return
 		}

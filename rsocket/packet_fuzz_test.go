@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,7 +79,8 @@ func FuzzPacketQueue(f *testing.F) {
 			data []byte
 		}
 		var model []packet
-		bytes := 0
+		var counted atomic.Uint64
+		bytes, pushed := 0, 0
 		for i, op := range ops {
 			if op == 0 {
 				if len(model) == 0 {
@@ -98,10 +100,12 @@ func FuzzPacketQueue(f *testing.F) {
 				p.data[j] = byte(i + j)
 			}
 			fits := bytes+len(p.data) <= int(size) && len(model) < max(1, int(size)/packetRecord)
-			require.Equal(t, fits, q.push(p.from, p.data))
+			require.Equal(t, fits, q.push(p.from, p.data, &counted))
 			if fits {
+				pushed++
 				model, bytes = append(model, p), bytes+len(p.data)
 			}
+			require.EqualValues(t, pushed, counted.Load())
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 )
 
 // packetRecord is what a datagram costs in the receive buffer besides its bytes, so that empty ones are bounded too.
@@ -35,8 +36,8 @@ func newPacketQueue(size int) *packetQueue {
 	return q
 }
 
-// push copies a datagram into the queue; false means that there is no room.
-func (q *packetQueue) push(from netip.AddrPort, b []byte) bool {
+// push copies a datagram into the queue, and counts it in n before anybody can have it; false means that there is no room.
+func (q *packetQueue) push(from netip.AddrPort, b []byte, n *atomic.Uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.err != nil || q.count == len(q.packets) || q.bytes+len(b) > len(q.buf) {
@@ -46,8 +47,7 @@ func (q *packetQueue) push(from netip.AddrPort, b []byte) bool {
 	if tail >= len(q.buf) {
 		tail -= len(q.buf)
 	}
-	n := copy(q.buf[tail:], b)
-	copy(q.buf, b[n:])
+	copy(q.buf, b[copy(q.buf[tail:], b):])
 	q.bytes += len(b)
 	at := q.first + q.count
 	if at >= len(q.packets) {
@@ -55,6 +55,7 @@ func (q *packetQueue) push(from netip.AddrPort, b []byte) bool {
 	}
 	q.packets[at] = packetEntry{from, len(b)}
 	q.count++
+	n.Add(1)
 	q.nonempty.Signal()
 	return true
 }

@@ -78,9 +78,7 @@ func (c *PacketConn) receivedUDP(b []byte, from netip.AddrPort, to netip.Addr) {
 }
 
 func (c *PacketConn) deliver(from netip.AddrPort, payload []byte, n *atomic.Uint64) {
-	if c.queue.push(from, payload) {
-		n.Add(1)
-	} else {
+	if !c.queue.push(from, payload, n) {
 		c.counters.overflow.Add(1)
 	}
 }

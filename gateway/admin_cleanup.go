@@ -77,7 +77,7 @@ func (noLock) Close() error { return nil }
 
 // cleanupLock keeps a daemon from starting while its remains are removed.
 func cleanupLock(admin string) (interface{ Close() error }, error) {
-	lock, err := lockFile(admin + ".lock")
+	lock, err := awaitLock(admin+".lock", lockPatience)
 	switch {
 	case errors.Is(err, ErrAdminInUse):
 		return nil, fmt.Errorf("%w: %w", ErrDaemonAlive, err)

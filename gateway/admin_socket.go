@@ -41,11 +41,11 @@ func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of the admin socket: %w", err)
 	}
-	take := lockFile
-	if successor { // the other one may have died, and be about to
-		take = awaitLock
+	patience := lockPatience
+	if successor { // the other one is about to give it up
+		patience = successorPatience
 	}
-	lock, err := take(path + ".lock")
+	lock, err := awaitLock(path+".lock", patience)
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +100,16 @@ func (s *adminSocket) inPlace() bool {
 	return s.at == s.path
 }
 
-// lockPatience is how long it may take a process that has died to give up its
-// locks: its connections break before.
-const lockPatience = 5 * time.Second
+// How long it may take a process that was killed to give up its locks: who starts
+// the next one does not see that it is dying, and a successor knows that it is.
+const (
+	lockPatience      = time.Second
+	successorPatience = 5 * time.Second
+)
 
-// awaitLock is lockFile behind a process that has died.
-func awaitLock(path string) (f *os.File, err error) {
-	for deadline := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
+// awaitLock is lockFile behind a process that dies.
+func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if f, err = lockFile(path); !errors.Is(err, ErrAdminInUse) || time.Now().After(deadline) {
 			return f, err
 		}
@@ -121,7 +124,7 @@ func (s *adminSocket) moveBack() error {
 		return nil
 	}
 	var err error
-	if s.lock, err = awaitLock(s.path + ".lock"); err != nil {
+	if s.lock, err = awaitLock(s.path+".lock", successorPatience); err != nil {
 		return err
 	}
 	if s.isAt(s.path) { // rename does nothing to two names of one file

@@ -159,6 +159,32 @@ func (c *AdminClient) do(ctx context.Context, method, path string, request []byt
 	return body, nil
 }
 
+// lasting posts a document; the answer may last.
+func (c *AdminClient) lasting(ctx context.Context, path string, doc any) (*http.Response, error) {
+	body, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://smcgw"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	client := http.Client{Transport: c.http.Transport} // no time limit for the answer
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+	if resp.StatusCode == http.StatusConflict {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, replyError(resp.StatusCode, text))
+	}
+	return nil, replyError(resp.StatusCode, text)
+}
+
 // unreachable tells why nobody answered. No right to connect is not the same
 // as nobody there.
 func (c *AdminClient) unreachable(err error) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -77,14 +76,16 @@ type HeldTrial struct {
 // is on trial already, also for a moment after that has been closed. ctx is
 // about the beginning only.
 func (c *AdminClient) Try(ctx context.Context, t Trial) (*HeldTrial, error) {
-	body, err := json.Marshal(t)
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	patience := time.AfterFunc(clientTimeout, cancel)
-	resp, err := c.tryRequest(life, string(body))
+	resp, err := c.lasting(life, "/v1/trial", t)
+	if errors.Is(err, ErrRefused) {
+		err = ErrTrialHeld
+	}
 	began := err == nil && readTrial(resp.Body) == nil
 	if !stop() || !patience.Stop() || !began {
 		cancel()
@@ -99,27 +100,6 @@ func (c *AdminClient) Try(ctx context.Context, t Trial) (*HeldTrial, error) {
 	h := &HeldTrial{cancel: cancel, done: make(chan struct{})}
 	go h.watch(resp.Body)
 	return h, nil
-}
-
-func (c *AdminClient) tryRequest(ctx context.Context, body string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://smcgw/v1/trial", strings.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	lasting := http.Client{Transport: c.http.Transport} // no time limit for the answer
-	resp, err := lasting.Do(req)
-	if err != nil {
-		return nil, c.unreachable(err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
-	if resp.StatusCode == http.StatusConflict {
-		return nil, ErrTrialHeld
-	}
-	return nil, replyError(resp.StatusCode, text)
 }
 
 // readTrial waits until the daemon says that the trial has begun.

@@ -363,14 +363,21 @@ func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
 	require.NoError(t, unix.Mkfifo(dir+"/fifo", 0o600))
-	fifo, err := os.OpenFile(dir+"/fifo", os.O_RDONLY|unix.O_NONBLOCK, 0)
+	fifo, err := unix.Open(dir+"/fifo", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
-	defer fifo.Close()
+	defer unix.Close(fifo)
 	o := SuperviseOptions{
 		Args: []string{"smcgw", "-test.run=^TestFakeProgram$"}, Env: []string{fakeEnv + "=" + dir + " release"},
 		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
 	}
-	time.AfterFunc(300*time.Millisecond, cancel)
+	go func() {
+		defer cancel()
+		for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(time.Millisecond) {
+			if _, err := unix.Read(fifo, make([]byte, 1)); err == unix.EAGAIN { // the daemon holds it
+				return
+			}
+		}
+	}()
 	before := openFiles(t)
 	ward, status, err := Supervise(ctx, o)
 	require.NoError(t, err)

@@ -80,7 +80,7 @@ func (d *Datapath) OpenDatagram(t Tuple, ifindex, rule int) error {
 	if !d.isAttached(ifindex) {
 		return fmt.Errorf("datagram %v: interface %d: %w", t, ifindex, ErrNoDevice)
 	}
-	v, _, err := d.datagram(k)
+	v, err := d.datagram(k)
 	if err != nil && !errors.Is(err, ErrNoFlow) {
 		return err
 	}
@@ -116,7 +116,7 @@ func (d *Datapath) CloseDatagram(t Tuple, reason uint8, ttl time.Duration) error
 	if reason == 0 {
 		return fmt.Errorf("datagram %v: native without a reason", t)
 	}
-	v, _, err := d.datagram(k)
+	v, err := d.datagram(k)
 	if errors.Is(err, ErrNoFlow) {
 		v.Rule, err = ruleSlot(NoRule), nil
 	}
@@ -138,7 +138,7 @@ func (d *Datapath) DatagramIfindex(t Tuple) (int, error) {
 		return 0, err
 	}
 	defer d.leave()
-	v, _, err := d.datagram(k)
+	v, err := d.datagram(k)
 	if err == nil && v.Ifindex == 0 {
 		err = ErrNoFlow // closed before any datagram was seen
 	}
@@ -146,17 +146,17 @@ func (d *Datapath) DatagramIfindex(t Tuple) (int, error) {
 }
 
 // datagram reads an entry from the map that has it.
-func (d *Datapath) datagram(k smcgwFlowKey) (v smcgwDgram, from *bpf.Map, err error) {
+func (d *Datapath) datagram(k smcgwFlowKey) (v smcgwDgram, err error) {
 	for _, m := range d.datagramMaps() {
 		err := m.Lookup(k, &v)
 		if err == nil {
-			return v, m, nil
+			return v, nil
 		}
 		if !errors.Is(err, bpf.ErrKeyNotExist) {
-			return v, nil, fmt.Errorf("datagram entry: %w", err)
+			return v, fmt.Errorf("datagram entry: %w", err)
 		}
 	}
-	return v, nil, ErrNoFlow
+	return v, ErrNoFlow
 }
 
 // datagramMaps are the maps of entries in the order the programs look.

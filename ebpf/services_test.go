@@ -123,8 +123,13 @@ func TestSetServiceErrors(t *testing.T) {
 	d := &Datapath{}
 	a := netip.MustParseAddr("10.0.0.1")
 	for _, s := range []Service{
-		{}, {Addr: a, Port: 1}, {Addr: a, State: ServiceCarry}, {Addr: a, Port: 1, State: 4}, {Addr: a, Port: 1, State: ServiceSampling, Tokens: 256},
-		{Port: 1, State: ServiceCarry}, {Addr: a, Port: 1, State: ServiceSampling, Tokens: -1},
+		{},
+		{Addr: a, Port: 1},
+		{Addr: a, State: ServiceCarry},
+		{Addr: a, Port: 1, State: 4},
+		{Addr: a, Port: 1, State: ServiceSampling, Tokens: 256},
+		{Port: 1, State: ServiceCarry},
+		{Addr: a, Port: 1, State: ServiceSampling, Tokens: -1},
 	} {
 		require.Error(t, d.SetService(s))
 	}

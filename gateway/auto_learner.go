@@ -177,14 +177,14 @@ func (s *autoService) verdict() ebpf.ServiceState {
 	score := s.now.score()
 	switch s.state {
 	case ebpf.ServiceCarry:
-		if !s.now.plenty(autoSamples, autoCarryWindow) {
+		if !s.now.plenty(autoCarryWindow) {
 			return s.state
 		}
 		if score < 0.5 {
 			return ebpf.ServiceNative
 		}
 	case ebpf.ServiceNative:
-		if !s.now.plenty(autoSamples, 1) {
+		if !s.now.plenty(1) {
 			return s.state
 		}
 		if score >= 2 {
@@ -192,7 +192,7 @@ func (s *autoService) verdict() ebpf.ServiceState {
 		}
 	default:
 		switch {
-		case !s.now.plenty(autoSamples, 1):
+		case !s.now.plenty(1):
 			return s.state
 		case score >= 1:
 			return ebpf.ServiceCarry

@@ -262,7 +262,7 @@ func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *autoS
 	case before == 0 || before == s.state:
 	case s.state == ebpf.ServiceCarry:
 		require.GreaterOrEqual(t, s.last.score(), 1.0, step)
-		require.True(t, s.last.plenty(autoSamples, 1), step)
+		require.True(t, s.last.plenty(1), step)
 	case s.state == ebpf.ServiceNative:
 		slower := s.compared[0].perSecond() < s.compared[1].perSecond()
 		require.True(t, s.last.score() < 1 || slower, step)

@@ -66,9 +66,9 @@ func (s *autoSums) score() float64 {
 }
 
 // plenty reports whether n times as much has been seen as is enough to judge: as
-// many connections as there are samples, or traffic that speaks for itself.
-func (s *autoSums) plenty(samples, n int) bool {
-	return s.settled >= n*samples || s.moves >= uint64(n)*autoMoves || s.bytes >= uint64(n)*autoBytes
+// many connections as are sampled, or traffic that speaks for itself.
+func (s *autoSums) plenty(n int) bool {
+	return s.settled >= n*autoSamples || s.moves >= uint64(n)*autoMoves || s.bytes >= uint64(n)*autoBytes
 }
 
 const (

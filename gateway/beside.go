@@ -142,7 +142,7 @@ func (sf *softFabric) giveUp() error {
 	sf.mu.Unlock()
 	for _, u := range units {
 		u.undrive()
-		errs = append(errs, u.driven.close())
+		errs = append(errs, u.close())
 	}
 	return errors.Join(errs...)
 }

@@ -55,7 +55,7 @@ func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 }
 
 func newPathPair(t testing.TB) (a, b *pathSide) {
-	dir, err := os.MkdirTemp("/dev/shm", "smcgw-test-")
+	dir, err := os.MkdirTemp("/dev/shm", "smcgw-test-") //nolint:usetesting // in memory; short: the rendezvous is a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	a, b = newPathSide(t, dir, 1), newPathSide(t, dir, 2)

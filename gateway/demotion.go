@@ -92,7 +92,7 @@ func (c *carry) demote(cause string) {
 		c.f.abort(negotiate.ReasonDrained, false)
 		return
 	}
-	if r, old := c.f.depart(c, cause); r != nil {
+	if r, old := c.f.depart(cause); r != nil {
 		c.leave(r, cause, old)
 	} else {
 		c.f.g.wg.Done()
@@ -101,7 +101,7 @@ func (c *carry) demote(cause string) {
 
 // depart gives the flow a relay instead of its queue pair; nil: the flow has
 // ended. The old carrier keeps the bytes that it carried.
-func (f *flow) depart(c *carry, cause string) (*relay, Carrier) {
+func (f *flow) depart(cause string) (*relay, Carrier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {

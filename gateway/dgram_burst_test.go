@@ -84,7 +84,7 @@ func TestDatagramsWaitForRoom(t *testing.T) {
 				h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, first+i))
 			}
 			var carried []uint32
-			for got := 0; got < burst; got++ {
+			for range burst {
 				d, p := h.either(t)
 				if d == h.d[1] {
 					carried = append(carried, binary.BigEndian.Uint32(p.payload))

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,5 @@ func (e *dgramEngine) snapshot(s *Snapshot) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for by, n := range c.flows {
-		s.UDP.Flows[by] = n
-	}
+	maps.Copy(s.UDP.Flows, c.flows)
 }

@@ -217,7 +217,7 @@ func (t *partial) put(imm dgramImm, piece []byte) bool {
 // the last one too.
 func (t *partial) place(imm dgramImm, piece []byte) bool {
 	early := !imm.last && t.count > 0 && t.have == 1 && t.got[(t.count-1)/64]>>((t.count-1)%64)&1 != 0
-	total := (imm.index)*t.size + len(piece)
+	total := imm.index*t.size + len(piece)
 	if t.count > 0 {
 		total = max(total, (t.count-1)*t.size+t.lastLen)
 	}

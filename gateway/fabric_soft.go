@@ -362,8 +362,7 @@ func (*softFabric) unproved(c *carry) { c.peer.(softCarry).path.unproved(time.No
 
 // reason implements fabric. After a failure the carrier has to be proved again.
 func (sf *softFabric) reason(c *carry, err error) negotiate.Reason {
-	var protocol *rsocket.ProtocolError
-	if errors.As(err, &protocol) {
+	if _, ok := errors.AsType[*rsocket.ProtocolError](err); ok {
 		return negotiate.ReasonProtocolError
 	}
 	c.peer.(softCarry).warm.store(time.Time{})
@@ -438,7 +437,7 @@ func (sf *softFabric) close() error {
 		errs = append(errs, p.close())
 	}
 	for _, u := range sf.units {
-		errs = append(errs, u.driven.close())
+		errs = append(errs, u.close())
 	}
 	return errors.Join(errs...)
 }

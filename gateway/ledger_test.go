@@ -16,7 +16,6 @@ type ledgerSide struct {
 	left  bool // its queue pair
 
 	input  int    // bytes its application will still write
-	closed bool   // and it has written its end
 	sent   uint64 // by the queue pair, until it leaves it
 	placed uint64 // of them, those that have arrived
 	ended  bool   // END was sent

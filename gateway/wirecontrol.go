@@ -166,7 +166,7 @@ func (c *wireControl) service() {
 // one segment. A client that resets the wire leg now has no need to say it
 // (docs/PROTOCOL.md "Teardown").
 func (c *wireControl) payHave() {
-	if c.owed && c.endSent && !(c.f.side == SideClient && c.allDone()) {
+	if c.owed && c.endSent && (c.f.side != SideClient || !c.allDone()) {
 		c.owed = false
 		c.out = negotiate.AppendHave(c.out, c.received, 0)
 	}

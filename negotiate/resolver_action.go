@@ -17,8 +17,8 @@ type (
 		Bytes []byte
 	}
 
-	// ExpectPeer: the gateway of Peer was told our queue pairs and will send a probe from one of Offers, which are those
-	// of its that we have too, to the address Local. Echo it: only who has read our answer at that address knows the
+	// ExpectPeer says that the gateway of Peer was told our queue pairs and will send a probe from one of Offers, which are
+	// those of its that we have too, to the address Local. Echo it: only who has read our answer at that address knows the
 	// Q_Key. From that probe on it may send datagrams, for TTL: its gateway sends as soon as it has the echo, which can be
 	// before this side has proved anything. It does not make the peer capable, and nothing but echoes is sent to it.
 	ExpectPeer struct {
@@ -42,7 +42,8 @@ type (
 	// ProbePeer sends a probe to a proven peer that was silent; its echo is heard like everything else (Resolver.Traffic).
 	ProbePeer struct{ Peer netip.Addr }
 
-	// PeerCapable: datagrams to Peer may be carried to Offer, for TTL unless it is said again. Said of proven peers only.
+	// PeerCapable says that datagrams to Peer may be carried to Offer, for TTL unless it is said again. Said of proven
+	// peers only.
 	PeerCapable struct {
 		Peer, Local netip.Addr
 		GatewayID   [16]byte
@@ -50,7 +51,7 @@ type (
 		TTL         time.Duration
 	}
 
-	// PeerNative: leave datagrams to Peer to the network, and say so to applications' owners with Reason; ask again
+	// PeerNative leaves datagrams to Peer to the network, and says so to applications' owners with Reason; ask again
 	// (Resolver.Want) after TTL. Remote is true when the peer decided.
 	PeerNative struct {
 		Peer   netip.Addr
@@ -59,11 +60,11 @@ type (
 		TTL    time.Duration
 	}
 
-	// PeerGone: the way to Peer, proven or being proved, is of no use any more: release it and what was carried on it.
-	// PeerNative or ProvePeer follows.
+	// PeerGone says that the way to Peer, proven or being proved, is of no use any more: release it and what was carried
+	// on it. PeerNative or ProvePeer follows.
 	PeerGone struct{ Peer netip.Addr }
 
-	// PeerForgotten: what was said of Peer by PeerNative holds no longer.
+	// PeerForgotten says that what was said of Peer by PeerNative holds no longer.
 	PeerForgotten struct{ Peer netip.Addr }
 )
 

@@ -45,8 +45,7 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 	}
 	q, err := ParseResolve(b)
 	if err != nil {
-		var critical *CriticalTLVError
-		if errors.As(err, &critical) {
+		if _, ok := errors.AsType[*CriticalTLVError](err); ok {
 			r.refuse(local, from, sealing{}, Refused{Nonce: nonce, Reason: ReasonOf(err)})
 			return
 		}

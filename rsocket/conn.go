@@ -176,7 +176,7 @@ func (s *Stack) newConn(cfg ConnConfig, dialect Dialect) (*Conn, error) {
 		stack: s, dom: dom, vec: s.vector(), cfg: cfg,
 		settled: make(chan struct{}), done: make(chan struct{}),
 	}
-	c.node.member = c
+	c.member = c
 	c.rx.wake, c.tx.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	ec := cfg.endpoint(dialect)
 	ec = ec.within(s.dev.Attr())
@@ -330,7 +330,7 @@ func (c *Conn) lose(err error) {
 
 // fault dresses an error for the caller.
 func (c *Conn) fault(op string, err error) error {
-	if err == nil || err == io.EOF {
+	if err == nil || err == io.EOF { //nolint:errorlint // data path; a wrapped one is no end of the stream
 		return err
 	}
 	return &net.OpError{Op: op, Net: "rsocket", Source: c.local, Addr: c.remote, Err: err}

@@ -102,7 +102,7 @@ func TestWriteAsyncCallbackWrites(t *testing.T) {
 		}))
 		got, err := io.ReadAll(b)
 		require.NoError(t, err)
-		sorted := []byte(got)
+		sorted := bytes.Clone(got)
 		slices.Sort(sorted)
 		require.Equal(t, "12345", string(sorted))
 		require.Less(t, bytes.IndexByte(got, '1'), bytes.IndexByte(got, '2'))

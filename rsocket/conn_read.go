@@ -110,7 +110,7 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	defer c.unlockRead()
 	for {
 		span, err := c.rx.span()
-		if err == io.EOF {
+		if err == io.EOF { //nolint:errorlint // data path; a wrapped one is no end of the stream
 			return total, nil
 		}
 		if err != nil {

@@ -109,7 +109,7 @@ func runReads(c *Conn, bufs []int, handOver bool) (total int, err error) {
 			return total, io.ErrUnexpectedEOF
 		}
 		total += n
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return total, nil
 		}
 		if err != nil {

@@ -173,7 +173,7 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 			}
 			total += int64(n)
 		}
-		if err == io.EOF {
+		if err == io.EOF { //nolint:errorlint // data path; an io.Reader does not wrap it
 			return total, nil
 		}
 		if err != nil {

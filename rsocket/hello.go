@@ -46,12 +46,12 @@ type hello struct {
 	data    ConnData
 }
 
-func (h *hello) append(b []byte) []byte {
+func (h *hello) bytes() []byte {
 	var flags byte
 	if h.mapped {
 		flags |= flagMapped
 	}
-	b = binary.BigEndian.AppendUint32(b, helloMagic)
+	b := binary.BigEndian.AppendUint32(nil, helloMagic)
 	b = append(b, helloVersion, flags)
 	b = binary.BigEndian.AppendUint16(b, helloSize)
 	b = binary.BigEndian.AppendUint32(b, h.qpn)

@@ -24,19 +24,19 @@ func testHello() hello {
 
 func TestHello(t *testing.T) {
 	want := testHello()
-	b := want.append(nil)
+	b := want.bytes()
 	require.Len(t, b, helloSize)
 	require.Equal(t, "RSOB\x01\x01\x00\x50", string(b[:8]))
 	var got hello
 	require.NoError(t, got.parse(b))
 	require.Equal(t, want, got)
 	for at, value := range map[int]byte{0: 'x', 6: 1, 7: 81, 8: 1, 12: 1, 34: 6} {
-		bad := want.append(nil)
+		bad := want.bytes()
 		bad[at] = value
 		require.ErrorIs(t, got.parse(bad), ErrHello, "byte %d", at)
 	}
 	for _, at := range []int{4, 40} {
-		bad := want.append(nil)
+		bad := want.bytes()
 		bad[at] = 2
 		require.ErrorIs(t, got.parse(bad), ErrVersion, "byte %d", at)
 	}
@@ -44,7 +44,7 @@ func TestHello(t *testing.T) {
 
 func TestHelloTruncated(t *testing.T) {
 	h := testHello()
-	b := h.append(nil)
+	b := h.bytes()
 	for n := range b {
 		require.ErrorIs(t, h.parse(b[:n]), ErrHello, "%d bytes", n)
 	}
@@ -52,14 +52,14 @@ func TestHelloTruncated(t *testing.T) {
 
 func FuzzHello(f *testing.F) {
 	h := testHello()
-	f.Add(h.append(nil))
+	f.Add(h.bytes())
 	f.Add(make([]byte, helloSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h, again hello
 		if h.parse(b) != nil {
 			return
 		}
-		require.NoError(t, again.parse(h.append(nil)))
+		require.NoError(t, again.parse(h.bytes()))
 		require.Equal(t, h, again)
 	})
 }
@@ -72,10 +72,10 @@ func TestOutOfBandFails(t *testing.T) {
 		"silent":    func(net.Conn) {},
 		"gone":      func(c net.Conn) { _ = c.Close() },
 		"garbage":   func(c net.Conn) { _, _ = io.Copy(c, strings.NewReader(strings.Repeat("x", 200))) },
-		"truncated": func(c net.Conn) { _, _ = c.Write(h.append(nil)[:50]); _ = c.Close() },
+		"truncated": func(c net.Conn) { _, _ = c.Write(h.bytes()[:50]); _ = c.Close() },
 		"no such queue pair": func(c net.Conn) {
 			go func() { _, _ = io.Copy(io.Discard, c) }()
-			_, _ = c.Write(h.append(nil))
+			_, _ = c.Write(h.bytes())
 			time.Sleep(50 * time.Millisecond)
 			_ = c.Close()
 		},

@@ -3,6 +3,7 @@ package rsocket
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math"
 	"syscall"
 	"testing"
@@ -428,7 +429,7 @@ func FuzzIOMaps(f *testing.F) {
 				require.NotZero(t, to.Length)
 				require.False(t, to.overflows())
 				if _, err := s.SendDirect(offset, 1, true, true); err != nil {
-					require.True(t, s.err != nil || err == ErrBlocked)
+					require.True(t, s.err != nil || errors.Is(err, ErrBlocked))
 				}
 			}
 		}

@@ -246,7 +246,7 @@ func converse(c *Conn, seed, rounds int) error {
 	if err := c.CloseWrite(); err != nil {
 		return err
 	}
-	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		return errors.Join(err, io.ErrUnexpectedEOF)
 	}
 	return nil

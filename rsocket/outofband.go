@@ -111,7 +111,7 @@ func (s *Stack) greet(oob net.Conn, cfg ConnConfig, client bool) (c *Conn, err e
 func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
 	own, gidIndex := c.hello(oob)
 	if client {
-		if err := writeAll(oob, own.append(nil)); err != nil {
+		if err := writeAll(oob, own.bytes()); err != nil {
 			return err
 		}
 		if err := readHello(oob, peer); err != nil {
@@ -133,7 +133,7 @@ func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
 	if client {
 		return writeAll(oob, []byte{oobReady})
 	}
-	if err := writeAll(oob, own.append(nil)); err != nil {
+	if err := writeAll(oob, own.bytes()); err != nil {
 		return err
 	}
 	var ready [1]byte
@@ -216,7 +216,7 @@ func (l *oobLink) watch(c *Conn) {
 		err = ErrHello
 	}
 	// Its text alone: to a program that asks, a loss must be no io.EOF, net.ErrClosed or os.ErrDeadlineExceeded.
-	c.lost(fmt.Errorf("out-of-band stream: %v", err))
+	c.lost(errors.New("out-of-band stream: " + err.Error()))
 	l.farewell() // the peer need not wait until the program here closes the connection
 }
 

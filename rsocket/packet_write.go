@@ -62,8 +62,7 @@ func (c *PacketConn) write(b []byte, to netip.AddrPort) error {
 
 // bare takes off what package net has put around an error.
 func bare(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

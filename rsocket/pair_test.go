@@ -60,8 +60,10 @@ func newPair(t require.TestingT, a, b Config, bigA, bigB bool) (*side, *side) {
 		s, err := NewStream(cfg)
 		require.NoError(t, err)
 		s.bigEndian = [2]bool{bigA, bigB}[i]
-		sides[i] = &side{Stream: s, t: t, name: fmt.Sprint("side ", i), nextByte: byte(i * 100),
-			others: map[uint32]otherRing{}, live: len(cfg.Ring)}
+		sides[i] = &side{
+			Stream: s, t: t, name: fmt.Sprint("side ", i), nextByte: byte(i * 100),
+			others: map[uint32]otherRing{}, live: len(cfg.Ring),
+		}
 	}
 	sides[0].peer, sides[1].peer = sides[1], sides[0]
 	for _, s := range sides {

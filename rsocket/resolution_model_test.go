@@ -89,12 +89,14 @@ func (h *fakeHandle) Close() error {
 func (n *dgramNode) path(netip.Addr, netip.AddrPort) localPath {
 	return localPath{dev: min(0, int(n.own)-1), source: n.addr.Addr(), most: dgramMost}
 }
+
 func (n *dgramNode) qpn(dev int) uint32 {
 	if dev != 0 {
 		return 0
 	}
 	return n.own
 }
+
 func (n *dgramNode) handle(_ localPath, to netip.Addr) (verbs.AH, error) {
 	n.handles++
 	return &fakeHandle{n: n, to: to}, nil
@@ -198,6 +200,7 @@ func (n *dgramNode) send(to netip.AddrPort, payload string) {
 		}
 		n.udp(to, append(n.header(ResolveData), payload...))
 		return
+	default:
 	}
 	d := n.table.send(n.sim.now, to)
 	switch d.way {

@@ -215,7 +215,7 @@ func (s *Stream) acceptGrant() bool {
 		return false
 	}
 	continues := d.ring.Length == 0 || d.inOrder(g)
-	if !continues && !(s.cfg.Rings && s.peer.Rings && d.otherRing(g)) {
+	if !continues && (!s.cfg.Rings || !s.peer.Rings || !d.otherRing(g)) {
 		return false
 	}
 	d.slot = (d.slot + 1) % d.slots

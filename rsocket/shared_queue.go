@@ -19,7 +19,6 @@ type sharedQueue struct {
 
 	// Owned by the holder of the vector's token.
 	size, limit int
-	grown       bool // as far as it can
 }
 
 func newSharedQueue(d *domain, vec *vector) (*sharedQueue, error) {
@@ -79,6 +78,7 @@ func (s *Stack) watch() {
 			if c := s.connOf(e.QP); c != nil {
 				c.broken(e.Type)
 			}
+		default:
 		}
 	}
 }

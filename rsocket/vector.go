@@ -87,17 +87,17 @@ func newVector(s *Stack, index int) (*vector, error) {
 	v := &vector{
 		stack: s, index: index, byQPN: map[uint32]member{}, quick: s.dev.Attr().RemoteMapper, gone: make(chan struct{}),
 	}
-	if err := v.sleeper.open(); err != nil {
+	if err := v.open(); err != nil {
 		return nil, err
 	}
 	var err error
 	if v.driver, err = s.dev.Drive(index, &v.sleeper); err != nil {
-		v.sleeper.close()
+		v.close()
 		return nil, err
 	}
 	if v.cq, err = s.dev.CreateCQ(verbs.CQAttr{Depth: min(cqDepth, s.dev.Attr().MaxCQE), Vector: index}); err != nil {
 		_ = v.driver.Close()
-		v.sleeper.close()
+		v.close()
 		return nil, err
 	}
 	return v, nil
@@ -276,7 +276,7 @@ func (v *vector) stay() {
 	now := time.Now() // no earlier reading: if the timer fired since, and was taken for something else, nobody would look
 	if guard := now.Add(guardTime); !v.wakeAt.After(now) || v.wakeAt.After(guard) {
 		v.wakeAt = guard
-		v.sleeper.setTimer(guardTime)
+		v.setTimer(guardTime)
 	}
 	v.release()
 	if v.wanted() {
@@ -298,7 +298,7 @@ func (v *vector) arm() bool {
 	v.armed = true
 	if !v.next.IsZero() && (v.wakeAt.IsZero() || v.next.Before(v.wakeAt) || !v.wakeAt.After(time.Now())) {
 		v.wakeAt = v.next
-		v.sleeper.setTimer(time.Until(v.next))
+		v.setTimer(time.Until(v.next))
 	}
 	return true
 }
@@ -349,7 +349,7 @@ func (v *vector) end() {
 	v.drainJobs()
 	_ = v.cq.Close()
 	_ = v.driver.Close()
-	v.sleeper.close()
+	v.close()
 }
 
 // stop ends the vector and its goroutine. Its members are gone.

@@ -280,7 +280,7 @@ func TestVectorStayIsGuarded(t *testing.T) {
 	for _, wakeAt := range []time.Duration{-time.Millisecond, 0, guardTime / 2, time.Hour} {
 		require.Eventually(t, v.tryEnter, 30*time.Second, time.Microsecond)
 		if v.wakeAt = time.Now().Add(wakeAt); wakeAt > 0 {
-			v.sleeper.setTimer(wakeAt)
+			v.setTimer(wakeAt)
 		}
 		v.stay()
 		require.Eventually(t, func() bool {

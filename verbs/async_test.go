@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,12 +92,9 @@ func TestAsyncChannelModel(t *testing.T) {
 			"notify": func(t *rapid.T) {
 				e := AsyncEvent{Type: EventType(rapid.IntRange(0, 3).Draw(t, "type")), QP: rapid.SampledFrom(objects).Draw(t, "qp")}
 				c.Notify(e)
-				for _, m := range model {
-					if m == e {
-						return
-					}
+				if !slices.Contains(model, e) {
+					model = append(model, e)
 				}
-				model = append(model, e)
 			},
 			"poll": func(t *rapid.T) {
 				e, ok := c.Poll()

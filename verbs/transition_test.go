@@ -13,8 +13,14 @@ var allTypes = []QPType{QPTRC, QPTUC, QPTUD, QPTGSI}
 // legal are the steps of each transport; RESET and ERR are legal from everywhere.
 var legal = func() map[QPType]map[step]bool {
 	all := []step{
-		{QPSReset, QPSInit}, {QPSInit, QPSInit}, {QPSInit, QPSRTR}, {QPSRTR, QPSRTS}, {QPSRTS, QPSRTS},
-		{QPSRTS, QPSSQD}, {QPSSQD, QPSRTS}, {QPSSQD, QPSSQD},
+		{QPSReset, QPSInit},
+		{QPSInit, QPSInit},
+		{QPSInit, QPSRTR},
+		{QPSRTR, QPSRTS},
+		{QPSRTS, QPSRTS},
+		{QPSRTS, QPSSQD},
+		{QPSSQD, QPSRTS},
+		{QPSSQD, QPSSQD},
 	}
 	m := map[QPType]map[step]bool{}
 	for _, typ := range allTypes {
@@ -124,9 +130,15 @@ func TestMasks(t *testing.T) {
 		from, to QPState
 		mask     QPAttrMask
 	}{
-		{QPTRC, QPSReset, QPSInit, InitMask}, {QPTRC, QPSInit, QPSRTR, RTRMask}, {QPTRC, QPSRTR, QPSRTS, RTSMask},
-		{QPTUC, QPSReset, QPSInit, InitMask}, {QPTUC, QPSInit, QPSRTR, UCRTRMask}, {QPTUC, QPSRTR, QPSRTS, SQPSNMask},
-		{QPTUD, QPSReset, QPSInit, UDInitMask}, {QPTUD, QPSInit, QPSRTR, QPAttrState}, {QPTUD, QPSRTR, QPSRTS, SQPSNMask},
+		{QPTRC, QPSReset, QPSInit, InitMask},
+		{QPTRC, QPSInit, QPSRTR, RTRMask},
+		{QPTRC, QPSRTR, QPSRTS, RTSMask},
+		{QPTUC, QPSReset, QPSInit, InitMask},
+		{QPTUC, QPSInit, QPSRTR, UCRTRMask},
+		{QPTUC, QPSRTR, QPSRTS, SQPSNMask},
+		{QPTUD, QPSReset, QPSInit, UDInitMask},
+		{QPTUD, QPSInit, QPSRTR, QPAttrState},
+		{QPTUD, QPSRTR, QPSRTS, SQPSNMask},
 	} {
 		require.Equal(t, c.mask, QPAttrState|rulesOf(c.typ)[step{c.from, c.to}].required, "%v: %v to %v", c.typ, c.from, c.to)
 	}

@@ -66,7 +66,7 @@ func (g *Cgroup) Processes() (pids []int) {
 	if err != nil {
 		return nil
 	}
-	for _, text := range strings.Fields(string(b)) {
+	for text := range strings.FieldsSeq(string(b)) {
 		if pid, err := strconv.Atoi(text); err == nil {
 			pids = append(pids, pid)
 		}

@@ -70,7 +70,7 @@ func (v packetView) tooBig(mtu int, router4, router6 netip.Addr) []byte {
 // backTo turns a frame's Ethernet addresses round.
 func backTo(frame []byte) {
 	eth := frame[vnetHeaderLen:]
-	var dst net.HardwareAddr = append(net.HardwareAddr(nil), eth[:6]...)
+	dst := append(net.HardwareAddr(nil), eth[:6]...)
 	copy(eth[:6], eth[6:12])
 	copy(eth[6:12], dst)
 }

@@ -53,7 +53,7 @@ func (x *proxies) pass(p Proxy, frame []byte, luck *rand.Rand) (goesOn bool, oth
 	case f == nil:
 		return true, nil, false
 	case f.fromClient(v):
-		return x.client(p, f, v, seq, ack)
+		return x.client(p, f, v, ack)
 	default:
 		return x.server(f, v, seq, ack)
 	}
@@ -72,7 +72,7 @@ func (f *proxied) fromClient(v frameView) bool {
 }
 
 // client handles a segment of the client after its SYN.
-func (x *proxies) client(p Proxy, f *proxied, v frameView, seq, ack uint32) (bool, [][]byte, bool) {
+func (x *proxies) client(p Proxy, f *proxied, v frameView, ack uint32) (bool, [][]byte, bool) {
 	if f.joined {
 		binary.BigEndian.PutUint32(v.frame[v.tcp+8:], ack-f.by)
 		v.fixChecksum()

@@ -60,10 +60,10 @@ func (p *pair) redis(b *testing.B, count int) float64 {
 	out, err := p.h1.Run(b.Context(), "redis-benchmark", "-h", p.h2.Addr4.String(), "-p", strconv.Itoa(port),
 		"--csv", "-t", "get", "-c", "50", "-n", strconv.Itoa(count))
 	require.NoError(b, err)
-	rows, err := csv.NewReader(strings.NewReader(string(out))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(b, err)
 	last := rows[len(rows)-1]
-	require.Equal(b, "GET", last[0], string(out))
+	require.Equal(b, "GET", last[0], out)
 	rate, err := strconv.ParseFloat(last[1], 64)
 	require.NoError(b, err)
 	return rate

@@ -19,12 +19,11 @@ import (
 
 // loads is two hosts, a load server on the second, and what the first runs.
 type loads struct {
-	tb       testing.TB
-	net      *testnet.Network
-	h1, h2   *testnet.Host
-	a, b     netip.Addr // of the hosts
-	mtu      int        // of the link
-	profiles int
+	tb     testing.TB
+	net    *testnet.Network
+	h1, h2 *testnet.Host
+	a, b   netip.Addr // of the hosts
+	mtu    int        // of the link
 }
 
 // overCable is two hosts connected by a veth pair and nothing else.

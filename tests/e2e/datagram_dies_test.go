@@ -90,7 +90,7 @@ func (d *datagrams) meetAgain(t *testing.T) {
 	}
 	d.flush()
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		d.world.carried(t, d.h1, addr(d.h2, echoPort))
+		d.carried(t, d.h1, addr(d.h2, echoPort))
 	})
 }
 

@@ -195,7 +195,7 @@ func TestDatagramsLearnedFromTCP(t *testing.T) {
 		for _, l := range lines {
 			require.NotContains(t, l, hostOf(addr(d.h2, 1)).String()+".4790:", "a question")
 		}
-		d.world.carried(t, d.h1, addr(d.h2, echoPort))
+		d.carried(t, d.h1, addr(d.h2, echoPort))
 		d.prove(t, netip.MustParseAddrPort(addr(d.h2, echoUDP)))
 		d.carries(t, func() exchanged {
 			d.ping(t, d.h1, addr(d.h2, echoUDP), "-count", "100")

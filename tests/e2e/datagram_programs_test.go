@@ -97,8 +97,10 @@ func askDNS(t *testing.T, from *testnet.Host, client netip.Addr, server netip.Ad
 func runIPerf3(t *testing.T, from *testnet.Host, _ netip.Addr, server netip.AddrPort, _ *testnet.Proc) exchanged {
 	var x exchanged
 	for _, args := range [][]string{
-		{"-b", "1M", "-l", "200", "-n", "40K"}, {"-b", "200M", "-l", "1400", "-n", "8M"},
-		{"-R", "-b", "1M", "-l", "200", "-n", "40K"}, {"-R", "-b", "200M", "-l", "1400", "-n", "8M"},
+		{"-b", "1M", "-l", "200", "-n", "40K"},
+		{"-b", "200M", "-l", "1400", "-n", "8M"},
+		{"-R", "-b", "1M", "-l", "200", "-n", "40K"},
+		{"-R", "-b", "200M", "-l", "1400", "-n", "8M"},
 	} {
 		r := iperf3(t, from, server, args)
 		// Where the processors are busy a server does not read for a while, and

@@ -338,11 +338,10 @@ func (s *site) handshakes() {
 			continue
 		}
 		_, err = w.Propose(w.Proposal(s.self, c.Offer))
-		var declined *rogue.DeclineError
-		switch {
-		case err == nil:
+		if err == nil {
 			accepted = append(accepted, w)
-		default:
+		} else {
+			var declined *rogue.DeclineError
 			require.ErrorAs(t, err, &declined)
 		}
 		s.n.faults(1)

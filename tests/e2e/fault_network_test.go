@@ -239,7 +239,7 @@ func (c netCell) run(t *testing.T, total *tally, rng *rand.Rand) {
 // test's.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw-net-")
+	dir, err := os.MkdirTemp("", "smcgw-net-") //nolint:usetesting // short: there are sockets in it
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir

@@ -27,7 +27,7 @@ func becomeSandboxed() error {
 		return err
 	}
 	var allowed []uint32
-	for _, f := range strings.Fields(string(text)) {
+	for f := range strings.FieldsSeq(string(text)) {
 		n, err := strconv.ParseUint(f, 10, 32)
 		if err != nil {
 			return err

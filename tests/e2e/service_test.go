@@ -155,7 +155,7 @@ func sandbox(t *testing.T, unit map[string]string, dir string) {
 	list := fmt.Sprint(syscallNumbers(t, strings.Fields(unit["SystemCallFilter"])))
 	require.NoError(t, os.WriteFile(calls, []byte(strings.Trim(list, "[]")), 0o600))
 	var caps []string
-	for _, c := range strings.Fields(unit["CapabilityBoundingSet"]) {
+	for c := range strings.FieldsSeq(unit["CapabilityBoundingSet"]) {
 		caps = append(caps, "+"+strings.ToLower(strings.TrimPrefix(c, "CAP_")))
 	}
 	script := filepath.Join(dir, "service")

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -131,7 +132,7 @@ func (r *rstream) receive(n int) error {
 // end wants the program to close its side, in order, and closes ours.
 func (r *rstream) end() error {
 	n, err := r.conn.Read(make([]byte, 1))
-	if n != 0 || err != io.EOF {
+	if n != 0 || !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%d bytes after the last: %w", n, err)
 	}
 	return r.conn.Close()

@@ -211,7 +211,7 @@ func (x *conn) abort(now time.Time, why error) {
 		x.reject(RejectConsumerDefined, nil, nil)
 		x.finish(now, why)
 	case stateEstablished:
-		x.disconnect(now, why, nil)
+		x.disconnect(now, why)
 	case stateDreqSent, stateTimeWait, stateClosed:
 		x.over(why)
 	}

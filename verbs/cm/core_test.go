@@ -173,7 +173,7 @@ func TestConnectAndDisconnect(t *testing.T) {
 	require.Empty(t, w.a.timers)
 	require.Empty(t, w.b.timers)
 
-	x.disconnect(w.now, ErrClosed, nil)
+	x.disconnect(w.now, ErrClosed)
 	require.Equal(t, []AttrID{AttrDREQ, AttrDREP}, w.exchange())
 	require.ErrorIs(t, x.err, ErrClosed)
 	require.ErrorIs(t, y.err, ErrDisconnected)
@@ -186,8 +186,8 @@ func TestConnectAndDisconnect(t *testing.T) {
 func TestCrossedDisconnect(t *testing.T) {
 	w := newWorld(t)
 	x, y := w.connected()
-	x.disconnect(w.now, ErrClosed, nil)
-	y.disconnect(w.now, ErrClosed, nil)
+	x.disconnect(w.now, ErrClosed)
+	y.disconnect(w.now, ErrClosed)
 	require.ElementsMatch(t, []AttrID{AttrDREQ, AttrDREP, AttrDREQ, AttrDREP}, w.exchange())
 	require.Equal(t, stateTimeWait, x.state)
 	require.Equal(t, stateTimeWait, y.state)
@@ -233,7 +233,7 @@ func TestRepeated(t *testing.T) {
 	w.deliver(w.a, req)
 	require.Empty(t, w.take(w.b), "a late REQ says nothing new")
 
-	x.disconnect(w.now, ErrClosed, nil)
+	x.disconnect(w.now, ErrClosed)
 	dreq := w.take(w.a)[0]
 	w.deliver(w.a, dreq)
 	drep := w.take(w.b)
@@ -293,7 +293,7 @@ func TestWithdrawn(t *testing.T) {
 func TestDisconnectUnanswered(t *testing.T) {
 	w := newWorld(t)
 	x, y := w.connected()
-	x.disconnect(w.now, ErrClosed, nil)
+	x.disconnect(w.now, ErrClosed)
 	for range 16 {
 		w.take(w.a)
 		w.pass(5 * time.Second)
@@ -303,7 +303,7 @@ func TestDisconnectUnanswered(t *testing.T) {
 	w.pass(time.Second)
 	require.Empty(t, w.a.conns)
 	// The other side finds out when it disconnects.
-	y.disconnect(w.now, ErrClosed, nil)
+	y.disconnect(w.now, ErrClosed)
 	require.Equal(t, []AttrID{AttrDREQ, AttrDREP}, w.exchange())
 	w.pass(time.Second)
 	w.requireEmpty()
@@ -466,7 +466,7 @@ func TestDisconnectInsteadOfRTU(t *testing.T) {
 	w.exchange()
 	require.NoError(t, x.ready(nil))
 	w.take(w.a)
-	x.disconnect(w.now, ErrClosed, nil)
+	x.disconnect(w.now, ErrClosed)
 	w.exchange()
 	require.True(t, y.complete)
 	require.ErrorIs(t, y.err, ErrDisconnected)
@@ -634,7 +634,7 @@ func TestAgainstCapture(t *testing.T) {
 	require.Equal(t, hex.EncodeToString(all["rstream-rxe-4"]), hex.EncodeToString(Append(nil, s.out[0].tid, s.out[0].msg)))
 	s.receive(w.now, client, all["rstream-rxe-5"])
 	require.Equal(t, stateEstablished, y.state)
-	y.disconnect(w.now, ErrClosed, nil)
+	y.disconnect(w.now, ErrClosed)
 	require.Equal(t, hex.EncodeToString(all["rstream-rxe-64"][16:]), hex.EncodeToString(Append(nil, s.out[1].tid, s.out[1].msg)[16:]))
 	s.receive(w.now, client, all["rstream-rxe-65"])
 	require.Equal(t, stateTimeWait, y.state)

@@ -3,11 +3,11 @@ package cm
 import "time"
 
 // disconnect begins the end of a connection. Our queue pair is in ERR already.
-func (x *conn) disconnect(now time.Time, why error, private []byte) {
+func (x *conn) disconnect(now time.Time, why error) {
 	if x.state != stateEstablished && x.state != stateRepSent {
 		return
 	}
-	m := &DREQ{LocalID: x.id, RemoteID: x.remoteID, RemoteQPN: x.remoteQP().qpn, PrivateData: private}
+	m := &DREQ{LocalID: x.id, RemoteID: x.remoteID, RemoteQPN: x.remoteQP().qpn}
 	x.over(why)
 	x.leaveQP()
 	x.to(stateDreqSent)

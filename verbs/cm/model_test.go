@@ -150,7 +150,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"disconnect": on(func() {
 			if x := m.some(stateEstablished); x != nil {
 				m.ended[x] = true
-				x.disconnect(m.now, ErrClosed, nil)
+				x.disconnect(m.now, ErrClosed)
 			}
 		}),
 		"abort": on(func() {
@@ -314,7 +314,7 @@ func TestModel(t *testing.T) {
 			for _, x := range s.conns {
 				require.Equal(m.t, stateEstablished, x.state)
 				last = append(last, x)
-				x.disconnect(m.now, ErrClosed, nil)
+				x.disconnect(m.now, ErrClosed)
 			}
 		}
 		m.collect()

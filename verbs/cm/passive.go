@@ -161,7 +161,7 @@ func (c *core) stale(now time.Time, x *conn) {
 	c.stats.Stale++
 	switch x.state {
 	case stateEstablished:
-		x.disconnect(now, ErrDisconnected, nil)
+		x.disconnect(now, ErrDisconnected)
 	case stateReqRcvd, stateRepSent, stateRepRcvd:
 		x.finish(now, ErrDisconnected)
 	default:

@@ -91,8 +91,9 @@ func (p *QPParams) fail() error {
 		switch p.QP.State() {
 		case verbs.QPSErr, verbs.QPSReset:
 			return nil
+		default:
+			return p.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 		}
-		return p.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 	})
 	if errors.Is(err, verbs.ErrClosed) {
 		return nil

@@ -310,6 +310,7 @@ func (q *qp) send(s *sendSlot) bool {
 			op |= entryImm
 		case verbs.WRSendWithInv:
 			op |= entryInv
+		default:
 		}
 		q.publish(op, s, second, !s.started)
 		q.port.push(int(n), s.flags&verbs.SendPush != 0)

@@ -139,10 +139,11 @@ func (h *hostile) packet(s *script) {
 		h.distort(s, &hdr)
 	}
 	payload := make([]byte, min(n, 4096))
-	switch t := hdr.Opcode; {
-	case t == wire.RCReadRequest, t == wire.RCAcknowledge, t == wire.RCAtomicAcknowledge,
-		t == wire.RCCompareSwap, t == wire.RCFetchAdd, t == wire.CNP:
+	switch hdr.Opcode {
+	case wire.RCReadRequest, wire.RCAcknowledge, wire.RCAtomicAcknowledge,
+		wire.RCCompareSwap, wire.RCFetchAdd, wire.CNP:
 		payload = payload[:int(s.byte())/255*len(payload)]
+	default:
 	}
 	for i := range payload {
 		payload[i] = byte(i) ^ bits

@@ -3,6 +3,7 @@ package soft
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -102,9 +103,15 @@ func (h *hostile) queuePairs() {
 		t     verbs.QPType
 		state verbs.QPState
 	}{
-		{verbs.QPTRC, verbs.QPSRTS}, {verbs.QPTUC, verbs.QPSRTS}, {verbs.QPTUD, verbs.QPSRTS},
-		{verbs.QPTRC, verbs.QPSRTR}, {verbs.QPTRC, verbs.QPSInit}, {verbs.QPTRC, verbs.QPSErr},
-		{verbs.QPTRC, verbs.QPSReset}, {verbs.QPTUC, verbs.QPSRTR}, {verbs.QPTRC, verbs.QPSSQD},
+		{verbs.QPTRC, verbs.QPSRTS},
+		{verbs.QPTUC, verbs.QPSRTS},
+		{verbs.QPTUD, verbs.QPSRTS},
+		{verbs.QPTRC, verbs.QPSRTR},
+		{verbs.QPTRC, verbs.QPSInit},
+		{verbs.QPTRC, verbs.QPSErr},
+		{verbs.QPTRC, verbs.QPSReset},
+		{verbs.QPTUC, verbs.QPSRTR},
+		{verbs.QPTRC, verbs.QPSSQD},
 	} {
 		qp, err := h.pd.CreateQP(&verbs.QPInitAttr{
 			SendCQ: cq, RecvCQ: cq, Type: k.t, SQSigAll: true,
@@ -133,6 +140,7 @@ func (h *hostile) bring(q *hostileQP, state verbs.QPState) {
 		masks[verbs.QPSRTR], masks[verbs.QPSRTS] = verbs.UCRTRMask, verbs.SQPSNMask
 	case verbs.QPTUD:
 		masks[verbs.QPSInit], masks[verbs.QPSRTR], masks[verbs.QPSRTS] = verbs.UDInitMask, verbs.QPAttrState, verbs.SQPSNMask
+	default:
 	}
 	if state == verbs.QPSErr {
 		attr.State = verbs.QPSErr
@@ -193,7 +201,7 @@ func (h *hostile) sum(from netip.Addr, port uint16, b []byte, n int, wrong bool)
 	if wrong {
 		state ^= 0x00010001 << (len(b) % 16)
 	}
-	return wire.AppendICRC(b[:len(b):len(b)], wire.Update(state, b[n:]))
+	return wire.AppendICRC(slices.Clip(b), wire.Update(state, b[n:]))
 }
 
 // check looks at everything that the hostile peer must not have reached, and

@@ -245,8 +245,10 @@ func TestUDPLinkManyAddresses(t *testing.T) {
 		local := i % 3
 		lane := uint8(i / 3 % 2)
 		require.NotZero(t, l.sourcePort(local, lane))
-		trains = append(trains, train{local: local, lane: lane, dst: netip.AddrPortFrom(addrs[local], port), size: 1,
-			count: 1, total: 1, bufs: [][]byte{{byte(i)}}})
+		trains = append(trains, train{
+			local: local, lane: lane, dst: netip.AddrPortFrom(addrs[local], port), size: 1,
+			count: 1, total: 1, bufs: [][]byte{{byte(i)}},
+		})
 	}
 	l.send(trains)
 	got := await(t, l, 30)

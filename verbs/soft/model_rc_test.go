@@ -3,6 +3,7 @@ package soft
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -181,9 +182,9 @@ func (e *modelEnd) payload(s *modelSend, o modelOp, wr *verbs.SendWR) []byte {
 }
 
 func (e *modelEnd) lastRead() *modelSend {
-	for i := len(e.sq) - 1; i >= 0; i-- {
-		if e.sq[i].op == verbs.WRRDMARead {
-			return e.sq[i]
+	for _, s := range slices.Backward(e.sq) {
+		if s.op == verbs.WRRDMARead {
+			return s
 		}
 	}
 	return nil
@@ -209,6 +210,7 @@ func (e *modelEnd) deliver(s *modelSend, o modelOp, wr *verbs.SendWR, data []byt
 		if o.op == verbs.WRRDMAWrite {
 			return
 		}
+	default:
 	}
 	p.expect = append(p.expect, m)
 }
@@ -313,6 +315,7 @@ func (e *modelEnd) receive(wc *verbs.WC) {
 		flags = verbs.WCWithImm
 	case verbs.WRSendWithInv:
 		flags = verbs.WCWithInv
+	default:
 	}
 	require.Equal(t, flags, wc.Flags, "flags of a %v", m.op)
 	if flags != 0 {

@@ -187,8 +187,9 @@ func (q *qp) receives(o wire.Opcode) bool {
 		return q.datagrams()
 	case wire.CNPClass:
 		return !q.datagrams()
+	default:
+		return false
 	}
-	return false
 }
 
 // receive handles a packet that has passed all checks.

@@ -165,9 +165,7 @@ func (q *qp) respond() {
 			q.vec.schedule(q)
 			return
 		}
-		if !q.answerJob(&r.jobs[0]) {
-			return
-		}
+		q.answerJob(&r.jobs[0])
 	}
 	q.answer()
 	if r.dying {
@@ -198,9 +196,8 @@ func (q *qp) lastWord() {
 	}
 }
 
-// answerJob sends one packet of the oldest job; false means that the rest
-// cannot be sent.
-func (q *qp) answerJob(j *job) bool {
+// answerJob sends one packet of the oldest job.
+func (q *qp) answerJob(j *job) {
 	r := &q.resp
 	h := q.header(wire.PSNAdd(j.psn, int(j.sent)))
 	h.Syndrome, h.MSN = wire.ACK, j.msn
@@ -218,7 +215,7 @@ func (q *qp) answerJob(j *job) bool {
 				r.jobs = r.jobs[:0]
 				r.psn = h.PSN
 				q.refuse(wire.NAKRemoteAccess)
-				return true
+				return
 			}
 			v.parts = append(v.parts, b)
 		}
@@ -238,7 +235,6 @@ func (q *qp) answerJob(j *job) bool {
 	if j.sent++; j.sent == j.packets {
 		r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 	}
-	return true
 }
 
 func (q *qp) header(psn uint32) wire.Header {

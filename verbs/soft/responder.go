@@ -171,7 +171,7 @@ func (q *qp) execute(h *wire.Header, payload []byte) {
 // MIDDLE carry a whole MTU, LAST at least a byte.
 func (q *qp) fits(t wire.Traits, length int) bool {
 	r := &q.resp
-	kind := none
+	var kind message
 	switch {
 	case t&wire.Send != 0:
 		kind = sending

@@ -152,6 +152,7 @@ func (n *simNet) transmit(src, dst netip.AddrPort, ect bool, data []byte) {
 			return
 		case simTwice:
 			copies = 2
+		case simPass:
 		}
 	}
 	for range copies {

@@ -124,7 +124,7 @@ func TestSimFaults(t *testing.T) {
 	w, got = run(simFaults{duplicate: 0.1})
 	require.Len(t, got, n+w.stats.duplicated)
 	require.InDelta(t, n/10, w.stats.duplicated, n/40)
-	w, got = run(simFaults{reorder: 0.1, late: time.Millisecond})
+	_, got = run(simFaults{reorder: 0.1, late: time.Millisecond})
 	require.ElementsMatch(t, in, got)
 	require.NotEqual(t, in, got)
 	w, again := run(simFaults{reorder: 0.1, late: time.Millisecond})

@@ -169,7 +169,7 @@ func testAtomicRights(e *env) {
 	if !e.canAtomic() {
 		return
 	}
-	mr := e.b.alloc(4096, bothWrite)
+	mr := e.b.alloc(bothWrite)
 	wr := e.a.add(1, 0, 1)
 	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
 	e.refusedWith(wr, verbs.WCRemAccessErr)
@@ -191,7 +191,7 @@ func testAtomicLocalRights(e *env) {
 	if !e.canAtomic() {
 		return
 	}
-	mr := e.a.alloc(4096, 0)
+	mr := e.a.alloc(0)
 	wr := e.a.add(1, 0, 1)
 	wr.SGList = []verbs.SGE{sgeOf(mr, 8)}
 	e.a.post(wr)

@@ -147,6 +147,7 @@ func (e *env) use(typ verbs.QPType) bool {
 		have = e.a.has(verbs.OpUD)
 	case verbs.QPTGSI:
 		have = e.a.has(verbs.OpUD) && e.a.networked()
+	default:
 	}
 	if !have {
 		_, err := e.a.PD.CreateQP(e.a.complete(verbs.QPInitAttr{Cap: testCap, Type: typ}))

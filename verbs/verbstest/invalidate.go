@@ -16,7 +16,7 @@ func (e *env) canInvalidate() bool {
 
 // invalidatable is a region of B whose key A may end.
 func (e *env) invalidatable() verbs.MR {
-	return e.b.alloc(4096, bothWrite|verbs.AccessRemoteInvalidate)
+	return e.b.alloc(bothWrite | verbs.AccessRemoteInvalidate)
 }
 
 // to is a WRITE of 8 bytes to a region of B.
@@ -78,7 +78,7 @@ func testInvNotPermitted(e *env) {
 	if !e.canInvalidate() {
 		return
 	}
-	mr := e.b.alloc(4096, bothWrite)
+	mr := e.b.alloc(bothWrite)
 	e.invRefused(mr.RKey())
 	e.renew()
 	e.connect()

@@ -202,7 +202,7 @@ func testReadRights(e *env) {
 	if !e.canRead() {
 		return
 	}
-	mr := e.b.alloc(4096, bothWrite)
+	mr := e.b.alloc(bothWrite)
 	wr := e.a.read(1, 0, 8)
 	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
 	e.readRefused(wr, verbs.WCRemAccessErr)
@@ -226,7 +226,7 @@ func testReadLocalRights(e *env) {
 	if !e.canRead() {
 		return
 	}
-	mr := e.a.alloc(4096, verbs.AccessRemoteRead)
+	mr := e.a.alloc(verbs.AccessRemoteRead)
 	wr := e.a.read(1, 0, 8)
 	wr.SGList = []verbs.SGE{sgeOf(mr, 8)}
 	fill(e.b.bytes(0, 8), 1)

@@ -50,9 +50,14 @@ func testSRQCreate(e *env) {
 	}
 	limits := e.b.Device.Attr()
 	for _, bad := range []verbs.SRQInitAttr{
-		{MaxWR: 0, MaxSGE: 1}, {MaxWR: -1, MaxSGE: 1}, {MaxWR: limits.MaxSRQWR + 1, MaxSGE: 1},
-		{MaxWR: 1, MaxSGE: limits.MaxSRQSGE + 1}, {MaxWR: 1, MaxSGE: -1}, {MaxWR: 4, MaxSGE: 1, Limit: 5},
-		{MaxWR: 1, MaxSGE: 1, Vector: limits.Vectors}, {MaxWR: 1, MaxSGE: 1, Vector: -1},
+		{MaxWR: 0, MaxSGE: 1},
+		{MaxWR: -1, MaxSGE: 1},
+		{MaxWR: limits.MaxSRQWR + 1, MaxSGE: 1},
+		{MaxWR: 1, MaxSGE: limits.MaxSRQSGE + 1},
+		{MaxWR: 1, MaxSGE: -1},
+		{MaxWR: 4, MaxSGE: 1, Limit: 5},
+		{MaxWR: 1, MaxSGE: 1, Vector: limits.Vectors},
+		{MaxWR: 1, MaxSGE: 1, Vector: -1},
 	} {
 		_, err := e.b.PD.CreateSRQ(bad)
 		e.ErrorIs(err, verbs.ErrInvalid, "%+v", bad)

@@ -49,10 +49,10 @@ func (d *end) post(wr *verbs.SendWR) {
 	d.e.NoError(d.qp.PostSend(wr))
 }
 
-// alloc makes another region, closed at the end of the test.
-func (d *end) alloc(size int, access verbs.Access) verbs.MR {
+// alloc makes another region, of 4096 bytes, closed at the end of the test.
+func (d *end) alloc(access verbs.Access) verbs.MR {
 	d.e.t.Helper()
-	mr, err := d.PD.AllocMR(size, access)
+	mr, err := d.PD.AllocMR(4096, access)
 	d.e.NoError(err)
 	return own(d, mr)
 }

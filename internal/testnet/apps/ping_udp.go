@@ -169,7 +169,7 @@ func (c *udpClient) open() (err error) {
 func (c *udpClient) setup(fd int) error {
 	var errs []error
 	if c.segment > 0 {
-		errs = append(errs, sysErr("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, c.segment)))
+		errs = append(errs, os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, c.segment)))
 	}
 	if c.device != "" {
 		dev, err := net.InterfaceByName(c.device)
@@ -181,7 +181,7 @@ func (c *udpClient) setup(fd int) error {
 		} else {
 			err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, dev.Index)
 		}
-		errs = append(errs, sysErr("setsockopt", err))
+		errs = append(errs, os.NewSyscallError("setsockopt", err))
 	}
 	return errors.Join(errs...)
 }

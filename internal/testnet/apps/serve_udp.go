@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -107,7 +108,7 @@ func (s *udpServer) setup(fd int, a netip.Addr) error {
 	if a.Is4() {
 		level, info = unix.IPPROTO_IP, unix.IP_PKTINFO
 	}
-	errs := []error{sysErr("setsockopt", unix.SetsockoptInt(fd, level, info, 1))}
+	errs := []error{os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, info, 1))}
 	if s.mode == "join" {
 		errs = append(errs, s.join(fd, a))
 	}
@@ -120,10 +121,10 @@ func (s *udpServer) join(fd int, group netip.Addr) error {
 		return err
 	}
 	if group.Is4() {
-		return sysErr("setsockopt", unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP,
+		return os.NewSyscallError("setsockopt", unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP,
 			&unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(dev.Index)}))
 	}
-	return sysErr("setsockopt", unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP,
+	return os.NewSyscallError("setsockopt", unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP,
 		&unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(dev.Index)}))
 }
 
@@ -191,12 +192,4 @@ func (s *udpServer) report() {
 		e.Event = "tally"
 		s.out.print(e)
 	}
-}
-
-// sysErr is os.NewSyscallError for errors that may be nil.
-func sysErr(call string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", call, err)
 }

@@ -92,8 +92,10 @@ func parseRedis(out string) (float64, error) {
 	return 0, fmt.Errorf("redis-benchmark: %w: no rate", errOutput)
 }
 
-var wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)\n`)
-var wrkErrors = regexp.MustCompile(`(?m)^ *(Socket errors: .*|Non-2xx or 3xx responses: .*)$`)
+var (
+	wrkRate   = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)\n`)
+	wrkErrors = regexp.MustCompile(`(?m)^ *(Socket errors: .*|Non-2xx or 3xx responses: .*)$`)
+)
 
 // parseWrk returns the requests per second; errors of single requests fail it.
 func parseWrk(out string) (float64, error) {

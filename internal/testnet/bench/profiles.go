@@ -178,10 +178,10 @@ func (p *profiler) count(out *report.Profile, l look) error {
 // fileName makes a name of what a work is called.
 func fileName(name string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r == ' ', r == '/':
+		switch r {
+		case ' ', '/':
 			return '_'
-		case r == ',', r == '(', r == ')', r == ':':
+		case ',', '(', ')', ':':
 			return -1
 		}
 		return r

@@ -15,8 +15,7 @@ import (
 
 // fake is a work that only notes that it was done.
 type fake struct {
-	done   []string // names of cells
-	checks []string
+	done []string // names of cells
 }
 
 func (f *fake) cell(variant string, values ...float64) Cell {

@@ -178,7 +178,7 @@ func exchange(ctx context.Context, conn *quic.Conn, o order) error {
 	defer s.Close()
 	s.SetReadContext(ctx)
 	s.SetWriteContext(ctx)
-	if _, err := s.Write(o.append(nil)); err != nil {
+	if _, err := s.Write(o.bytes()); err != nil {
 		return err
 	}
 	if err := o.send(s, false); err != nil {

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 func TestOrder(t *testing.T) {
 	o := order{seed: 1 << 63, size: 1 << 31}
-	b := o.append(nil)
+	b := o.bytes()
 	require.Len(t, b, orderLen)
 	got, err := parseOrder(b)
 	require.NoError(t, err)
@@ -26,12 +26,12 @@ func TestOrder(t *testing.T) {
 }
 
 func FuzzParseOrder(f *testing.F) {
-	f.Add(order{seed: 1, size: 2}.append(nil))
-	f.Add(order{size: -1}.append(nil))
+	f.Add(order{seed: 1, size: 2}.bytes())
+	f.Add(order{size: -1}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := parseOrder(b)
 		if err == nil {
-			require.Equal(t, b, o.append(nil))
+			require.Equal(t, b, o.bytes())
 		}
 	})
 }

@@ -26,8 +26,8 @@ const (
 
 var errTransfer = errors.New("bytes are not those that were sent")
 
-func (o order) append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint64(b, o.seed)
+func (o order) bytes() []byte {
+	b := binary.BigEndian.AppendUint64(nil, o.seed)
 	return binary.BigEndian.AppendUint64(b, uint64(o.size))
 }
 

@@ -105,8 +105,13 @@ func between(old, text string) (string, error) {
 
 // groups are the charts, by how their works begin.
 var groups = []struct{ file, title, prefix string }{
-	{"bulk", "Bulk", "bulk"}, {"ping", "Ping-pong", "ping-pong"}, {"redis", "Redis", "redis"}, {"web", "Web", "nginx"},
-	{"connections", "Connections", "connections"}, {"past", "Not carried", "not carried"}, {"sizes", "Sizes of writes", "writes"},
+	{"bulk", "Bulk", "bulk"},
+	{"ping", "Ping-pong", "ping-pong"},
+	{"redis", "Redis", "redis"},
+	{"web", "Web", "nginx"},
+	{"connections", "Connections", "connections"},
+	{"past", "Not carried", "not carried"},
+	{"sizes", "Sizes of writes", "writes"},
 	{"idle", "Idle connections", "idle"},
 }
 

@@ -36,8 +36,10 @@ var vectors = []struct {
 		`45000048 12344000 4011146f 0a000001 0a000002 c3a512b7 00340000
 		 0bf0ffff 00000011 80000abc 00007f12 34567000 00001234 00000005
 		 00000005 68656c6c 6f000000 cd627a51`,
-		Header{Opcode: RCWriteOnlyImm, Solicited: true, Migrated: true, AckReq: true, PKey: 0xffff,
-			DestQP: 0x11, PSN: 0xabc, VA: 0x7f1234567000, RKey: 0x1234, Length: 5, Imm: 5},
+		Header{
+			Opcode: RCWriteOnlyImm, Solicited: true, Migrated: true, AckReq: true, PKey: 0xffff,
+			DestQP: 0x11, PSN: 0xabc, VA: 0x7f1234567000, RKey: 0x1234, Length: 5, Imm: 5,
+		},
 		`68656c6c6f`,
 	},
 	{

@@ -99,7 +99,7 @@ func FuzzMessage(f *testing.F) {
 func TestOrder(t *testing.T) {
 	o := order{workDownload, 0x010203, 0x0405 * time.Millisecond, filled[[16]byte](0x70)}
 	wire := append([]byte("SMGB\x01\x02\x00\x00\x00\x01\x02\x03\x00\x00\x04\x05"), o.session[:]...)
-	require.Equal(t, wire, o.append(nil))
+	require.Equal(t, wire, o.bytes())
 	require.Len(t, wire, orderSize)
 	got, err := parseOrder(wire)
 	require.NoError(t, err)
@@ -121,10 +121,10 @@ func TestOrder(t *testing.T) {
 }
 
 func FuzzOrder(f *testing.F) {
-	f.Add(order{workEcho, 64, time.Second, filled[[16]byte](1)}.append(nil))
+	f.Add(order{workEcho, 64, time.Second, filled[[16]byte](1)}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if o, err := parseOrder(b); err == nil {
-			require.Equal(t, b[:orderSize], o.append(nil))
+			require.Equal(t, b[:orderSize], o.bytes())
 		}
 	})
 }

@@ -39,8 +39,8 @@ type order struct {
 	session [sessionSize]byte
 }
 
-func (o order) append(b []byte) []byte {
-	b = append(append(b, dataMagic...), version, byte(o.work), 0, 0)
+func (o order) bytes() []byte {
+	b := append([]byte(dataMagic), version, byte(o.work), 0, 0)
 	b = binary.BigEndian.AppendUint32(b, o.size)
 	b = binary.BigEndian.AppendUint32(b, uint32(o.time.Milliseconds()))
 	return append(b, o.session[:]...)

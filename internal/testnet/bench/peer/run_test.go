@@ -230,9 +230,9 @@ func TestServerRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "another host measures now")
 
 	for name, first := range map[string][]byte{
-		"unknown session": order{work: workRequest, size: 1}.append(nil),
-		"too much":        order{work: workRequest, size: maxOrderSize + 1, session: s.ctl.session}.append(nil),
-		"too long":        order{work: workDownload, time: maxOrderTime + time.Second, session: s.ctl.session}.append(nil),
+		"unknown session": order{work: workRequest, size: 1}.bytes(),
+		"too much":        order{work: workRequest, size: maxOrderSize + 1, session: s.ctl.session}.bytes(),
+		"too long":        order{work: workDownload, time: maxOrderTime + time.Second, session: s.ctl.session}.bytes(),
 		"HTTP":            []byte("GET / HTTP/1.1\r\n\r\n"),
 		"garbage":         append(opening(), 0xff, 0xff, 0xff, 0xff),
 		"out of place":    appendMessage(opening(), sample{1}),

@@ -109,5 +109,5 @@ func (s *session) close() {
 
 // order makes an order of the session.
 func (s *session) order(w work, size int, d time.Duration) []byte {
-	return order{work: w, size: uint32(size), time: d, session: s.ctl.session}.append(nil)
+	return order{work: w, size: uint32(size), time: d, session: s.ctl.session}.bytes()
 }

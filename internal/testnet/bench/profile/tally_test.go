@@ -18,8 +18,11 @@ func TestTally(t *testing.T) {
 		of    Role
 		stack []Frame
 	}{
-		{5, Client, stack("tcp_ack", "main")}, {2, Server, stack("tcp_ack", "main")}, {1, Server, stack("tcp_sendmsg", "main")},
-		{1, Kernel, stack("pv_native_safe_halt")}, {1, Others, stack("x")},
+		{5, Client, stack("tcp_ack", "main")},
+		{2, Server, stack("tcp_ack", "main")},
+		{1, Server, stack("tcp_sendmsg", "main")},
+		{1, Kernel, stack("pv_native_safe_halt")},
+		{1, Others, stack("x")},
 	} {
 		for range s.n {
 			tally.Add(&Sample{Command: "cmd", Stack: s.stack}, s.of)
@@ -35,7 +38,7 @@ func TestTally(t *testing.T) {
 
 func TestTallyNamesFewFunctions(t *testing.T) {
 	var tally Tally
-	for _, name := range strings.Fields("a b c d e f g") {
+	for name := range strings.FieldsSeq("a b c d e f g") {
 		tally.Add(&Sample{Stack: stack(name)}, Client)
 	}
 	require.Len(t, tally.Parts()[0].Functions, functionsShown)

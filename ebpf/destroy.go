@@ -93,16 +93,11 @@ func (d *Datapath) AppConnected(t Tuple) (bool, error) {
 	defer d.leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, 0, anyCookie))
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return false, nil
-	case err != nil:
+	answer, err := d.socketLocked(k, 0)
+	if err != nil {
 		return false, fmt.Errorf("socket of %v: %w", t, err)
-	case len(answer) < answerLen:
-		return false, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
 	}
-	return connected>>answer[answerState]&1 != 0, nil
+	return answer != nil && connected>>answer[answerState]&1 != 0, nil
 }
 
 // destroy finds the socket whose addresses are the reverse of t, on the device or
@@ -120,21 +115,29 @@ func (d *Datapath) destroy(t Tuple, ifindex uint32, meant func(answer []byte) bo
 	defer d.leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, ifindex, anyCookie))
-	if err == nil {
-		switch {
-		case len(answer) < answerLen:
-			return false, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
-		case !meant(answer):
-			return false, nil
-		}
-		cookie := binary.NativeEndian.Uint64(answer[answerCookie:])
-		_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, ifindex, cookie))
+	answer, err := d.socketLocked(k, ifindex)
+	if err != nil || answer == nil || !meant(answer) {
+		return false, err
 	}
+	cookie := binary.NativeEndian.Uint64(answer[answerCookie:])
+	_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, ifindex, cookie))
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// socketLocked returns what the kernel says of the socket whose addresses are the
+// reverse of the flow's, valid until the next request; nil: there is none.
+func (d *Datapath) socketLocked(k smcgwFlowKey, ifindex uint32) ([]byte, error) {
+	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, ifindex, anyCookie))
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err == nil && len(answer) < answerLen:
+		return nil, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
+	}
+	return answer, err
 }
 
 // diagnoseLocked sends a request and returns the answer, valid until the next

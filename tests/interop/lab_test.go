@@ -129,7 +129,13 @@ func closeLabs() {
 // start starts a program in the guest, to be killed at the end of the test.
 func (l *lab) start(t *testing.T, args ...string) *remote.Process {
 	t.Helper()
-	p, err := l.guest.Start(args[0], args[1:]...)
+	return startIn(t, l.guest, args...)
+}
+
+// startIn starts a program in a guest, to be killed at the end of the test.
+func startIn(t *testing.T, g *guest.Guest, args ...string) *remote.Process {
+	t.Helper()
+	p, err := g.Start(args[0], args[1:]...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		p.Kill()

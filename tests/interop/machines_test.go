@@ -130,15 +130,7 @@ func appInGuest(args ...string) []string {
 // start starts a program in the guest.
 func (m *machines) start(t *testing.T, args ...string) *remote.Process {
 	t.Helper()
-	p, err := m.guest.Start(args[0], args[1:]...)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		p.Kill()
-		if t.Failed() {
-			t.Logf("%s printed:\n%s", p.Name, p.Output())
-		}
-	})
-	return p
+	return startIn(t, m.guest, args...)
 }
 
 // result waits for the end of an app in the guest.

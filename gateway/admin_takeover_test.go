@@ -195,17 +195,18 @@ func TestAdminDrain(t *testing.T) {
 
 // A process that dies breaks its connections before it gives up its locks.
 func TestTheLockOfTheDeadIsAwaited(t *testing.T) {
-	for _, successor := range []bool{false, true} {
-		path := t.TempDir() + "/s"
+	die := func(path string) {
 		dying, err := lockFile(path + ".lock")
 		require.NoError(t, err)
 		time.AfterFunc(50*time.Millisecond, func() { _ = dying.Close() })
+	}
+	for _, successor := range []bool{false, true} {
+		path := t.TempDir() + "/s"
+		die(path)
 		s, err := listenAdminSocket(path, successor)
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
-		dying, err = lockFile(path + ".lock")
-		require.NoError(t, err)
-		time.AfterFunc(50*time.Millisecond, func() { _ = dying.Close() })
+		die(path)
 		lock, err := cleanupLock(path)
 		require.NoError(t, err)
 		require.NoError(t, lock.Close())

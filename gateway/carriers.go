@@ -225,8 +225,7 @@ func (f *flow) records(rest []byte) {
 	case ctl != nil:
 		ctl.begin(rest)
 	case r == nil:
-	case leg.forRelay() != nil: // the flow has ended, or there is no descriptor left
-		f.abort(negotiate.ReasonDeviceFailed, false)
+	case leg.forRelay() != nil: // the flow has ended
 	default:
 		r.start(leg, append([]byte(nil), rest...))
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"testing"
@@ -30,6 +31,7 @@ type pathSide struct {
 func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	log := slog.New(slog.DiscardHandler)
 	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: Config{}}, events: make([]unix.EpollEvent, 64), now: time.Now()}
+	p.g.ctx, p.g.cancel = context.WithCancel(t.Context())
 	var err error
 	p.g.pool, err = rmb.NewPool(rmb.PoolConfig{})
 	require.NoError(t, err)
@@ -47,6 +49,8 @@ func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	require.NoError(t, err)
 	p.s.runPosted()
 	t.Cleanup(func() {
+		p.g.cancel()
+		p.g.wg.Wait()
 		p.s.halt()
 		require.NoError(t, p.fab.driven.close())
 		p.s.closeFDs()

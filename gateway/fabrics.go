@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -56,6 +57,7 @@ type driven struct {
 	dev     verbs.Device
 	queues  []*flowCQ // by shard
 	drivers []verbs.Driver
+	unwatch context.CancelFunc
 }
 
 // drive gives each shard its vector of the device. Shards that run already take
@@ -73,7 +75,40 @@ func drive(g *gateway, dev verbs.Device) (*driven, error) {
 			s.addDriver(d.drivers[i])
 		})
 	}
+	d.watch()
 	return d, nil
+}
+
+// watch hears of what the device finds outside of any work request.
+func (d *driven) watch() {
+	ctx, cancel := context.WithCancel(d.g.ctx)
+	d.unwatch = cancel
+	if !d.g.hold() {
+		return
+	}
+	go func() {
+		defer d.g.wg.Done()
+		for {
+			e, err := d.dev.Async().Get(ctx)
+			if err != nil {
+				return
+			}
+			if e.Type == verbs.EventQPAccessErr || e.Type == verbs.EventQPReqErr {
+				for i, s := range d.g.shards {
+					s.post(func() { d.queues[i].violated(s, e.QP) })
+				}
+			}
+		}
+	}()
+}
+
+// violated ends a flow whose peer asked its queue pair for what that does not grant.
+// The caller is on the shard.
+func (q *flowCQ) violated(s *shard, qp verbs.QP) {
+	if c := q.flows[qp.Num()]; c != nil && c.qp == qp {
+		s.worksFor(c.f)
+		c.f.abort(negotiate.ReasonProtocolError, false)
+	}
 }
 
 // started and wireLost implement fabric for devices that need not know.
@@ -98,6 +133,9 @@ func (d *driven) driveVector(i int, s *shard) error {
 // close ends the device; the shards have stopped, or never knew it.
 func (d *driven) close() error {
 	var errs []error
+	if d.unwatch != nil {
+		d.unwatch()
+	}
 	for _, drv := range d.drivers {
 		errs = append(errs, drv.Close())
 	}

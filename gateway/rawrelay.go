@@ -33,12 +33,10 @@ func (f *flow) startRaw() *rawRelay {
 	f.wire.MarkCarrying()
 	f.wire.QuickACK()
 	askLeg(f.wire)
-	if lost { // the flow has ended, or there is no descriptor left
-		f.abort(negotiate.ReasonDeviceFailed, false)
-		return r
+	if !lost { // the flow goes on
+		f.g.wg.Add(1)
+		go r.toWire()
 	}
-	f.g.wg.Add(1)
-	go r.toWire()
 	return r
 }
 

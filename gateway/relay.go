@@ -103,8 +103,7 @@ func (r *relay) arrive(leg *appLeg) {
 	if !r.arriveFirst() {
 		r.lost()
 	}
-	if leg.forRelay() != nil { // the flow has ended, or there is no descriptor left
-		r.f.abort(negotiate.ReasonDeviceFailed, false)
+	if leg.forRelay() != nil { // the flow has ended
 		return
 	}
 	r.started.Store(true)

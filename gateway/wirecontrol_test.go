@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // halfPair is a connection of which only one side's gateway carries; the test
@@ -446,4 +448,35 @@ func TestTeardownOnce(t *testing.T) {
 	}
 	require.LessOrEqual(t, n, uint64(1))
 	p.empty(t)
+}
+
+// TestHostileWrite: who writes where it may not loses that connection, not only its
+// queue pair.
+func TestHostileWrite(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			p := newGatewayPair(t)
+			c, other := p.dial(t, kind), p.dial(t, kind)
+			bad := c.flow[0].chosen()
+			mine, err := bad.arena.AllocLocal(64)
+			require.NoError(t, err)
+			defer mine.Free()
+			wr := verbs.SendWR{
+				Opcode: verbs.WRRDMAWrite, RemoteAddr: 1 << 40, RKey: 12345,
+				SGList: []verbs.SGE{{Addr: mine.Addr(), Length: 64, LKey: mine.LKey()}},
+			}
+			bad.s.post(func() {
+				assert.NoError(t, bad.qp.PostSend(&wr))
+				bad.s.flush()
+			})
+			require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
+			require.Equal(t, negotiate.ReasonProtocolError.String(), c.flow[1].info(time.Now()).Reason)
+			_, err = io.Copy(io.Discard, c.app[1])
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.Equal(t, StateCarrying, other.flow[1].getState())
+			c.closeApps()
+			other.closeApps()
+			other.over(t)
+		})
+	}
 }

@@ -113,6 +113,24 @@ func TestKeepalive(t *testing.T) {
 	readError(t, c, syscall.ETIMEDOUT)
 }
 
+// A keepalive that was due while it was off works when it is turned on again.
+func TestKeepaliveTurnedOnAgain(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, _ := w.connect(false)
+	require.NoError(t, c.SetKeepalive(0, 0, 0))
+	for range 3 {
+		require.NoError(t, c.SetKeepalive(20*time.Millisecond, 20*time.Millisecond, 1000))
+		require.NoError(t, c.SetKeepalive(0, 0, 0))
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.wire.A().Impair(Impairment{Loss: 1})
+	time.Sleep(100 * time.Millisecond)
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, ErrWouldBlock, "it is off")
+	require.NoError(t, c.SetKeepalive(20*time.Millisecond, 20*time.Millisecond, 3))
+	readError(t, c, syscall.ETIMEDOUT)
+}
+
 func TestUserTimeout(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, s := w.connect(false)

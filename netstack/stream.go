@@ -173,12 +173,19 @@ func (c *stream) RTT() time.Duration {
 	return info.RTT
 }
 
+// never is when a probe that was turned off is due. Off for good it cannot be:
+// gVisor's timer that expires while it is off does not start again when it is
+// turned on.
+const never = 10 * 365 * 24 * time.Hour
+
 // SetKeepalive sends probes on an idle connection after idle, every interval;
 // count unanswered ones end it with ETIMEDOUT. idle 0 turns it off.
 func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
 	if idle <= 0 {
-		c.ep.SocketOptions().SetKeepAlive(false)
-		return nil
+		if !c.ep.SocketOptions().GetKeepAlive() {
+			return nil
+		}
+		idle, interval = never, never
 	}
 	i, v := tcpip.KeepaliveIdleOption(idle), tcpip.KeepaliveIntervalOption(interval)
 	for _, o := range []tcpip.SettableSocketOption{&i, &v} {

@@ -14,6 +14,9 @@ type Firewall struct {
 	// Resets is how long the segments of a forgotten connection are dropped
 	// before they are answered by a reset. 0: always dropped.
 	Resets time.Duration
+	// Since is when it began to watch: a connection of which it has seen nothing
+	// has been silent since then. Zero: until now.
+	Since time.Time
 }
 
 // connections is what a firewall knows, of all connections that it has seen. The
@@ -41,10 +44,17 @@ func (c *connections) pass(f Firewall, frame []byte, now time.Time) judgement {
 	if f.Idle == 0 || !ok {
 		return passes
 	}
-	s := c.seen[v.key(false)]
-	if v.flags()&0x12 == 0x02 || s == nil {
-		c.note(v, &seen{last: now}) // one under way when the firewall starts is known to it
+	if v.flags()&0x12 == 0x02 {
+		c.note(v, &seen{last: now})
 		return passes
+	}
+	s := c.seen[v.key(false)]
+	if s == nil { // one under way when the firewall starts is known to it
+		s = &seen{last: now}
+		if !f.Since.IsZero() {
+			s.last = f.Since
+		}
+		c.note(v, s)
 	}
 	if s.expired.IsZero() && now.Sub(s.last) <= f.Idle {
 		s.last = now

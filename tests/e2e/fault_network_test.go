@@ -37,6 +37,10 @@ const (
 	inIdle netMoment = "idle"      // nobody sends; then both do, before and after its end
 )
 
+// forgets is after which silence the forgetful firewall does: after more than the
+// turn in which gateways ask for signs of life, as every real one.
+const forgets = 2 * time.Second
+
 // netFault is what happens to the network between the hosts.
 type netFault struct {
 	name string
@@ -108,8 +112,8 @@ var netFaults = []netFault{
 	{name: "segments cut", box: testnet.Box{Split: true}, did: hopped},
 	{name: "segments cut and joined", box: testnet.Box{Split: true, Join: true}, did: hopped},
 	{
-		name: "forgetful firewall", box: testnet.Box{Firewall: testnet.Firewall{Idle: 500 * time.Millisecond, Resets: 300 * time.Millisecond}},
-		length: 4 * time.Second, did: hopped, moments: []netMoment{before, inIdle},
+		name: "forgetful firewall", box: testnet.Box{Firewall: testnet.Firewall{Idle: forgets, Resets: 300 * time.Millisecond}},
+		length: 3 * forgets, did: hopped, moments: []netMoment{before, inIdle},
 		breaks: func(m netMoment) bool { return m == inIdle },
 	},
 	{name: "no RoCE", fails: true, box: testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}, soft: true, length: 5 * time.Second, did: lost},
@@ -287,6 +291,7 @@ func (n *netWorld) set(t *testing.T, on bool) {
 			server = *n.cell.fault.server
 		}
 		client.Watch, server.Watch = true, true
+		client.Firewall.Since, server.Firewall.Since = time.Now(), time.Now()
 	}
 	if n.cell.by == byRelay { // RoCE never passes
 		client.UDP = testnet.Datagrams{Port: rdmaPort, Loss: 1000}

@@ -174,13 +174,10 @@ func (f *faultWorld) replaceGuardian(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // it has been handed what it keeps
 }
 
-// forget has both gateways forget refusals: where only the relay carries, each new
-// connection would be native for a while.
+// forget has both gateways forget refusals: where only the relay carries, or the
+// machine is busy, new connections would be native for a while.
 func (f *faultWorld) forget(t *testing.T) {
 	t.Helper()
-	if f.c.via != gateway.CarrierRelay {
-		return
-	}
 	for _, g := range f.gateways {
 		_, err := g.client().FlushPeers(t.Context())
 		require.NoError(t, err)

@@ -90,7 +90,7 @@ SEEDED = $(if $(SEED),SMCGW_SEED=$(SEED))
 faults: build install-test-deps ## the whole matrix of faults; all of what it says is in dist/faults.log
 	mkdir -p dist
 	$(SEEDED) SMCGW_FAULTS=all SMCGW_DATAGRAMS=all $(GO) test -p 1 -count=1 -v -timeout 0 -run '$(FAULTS)' ./tests/e2e/... $(UNIT) 2>&1 | \
-	  tee dist/faults.log | grep --line-buffered -E '^(ok|FAIL|panic|--- (FAIL|SKIP)|[[:space:]]+--- (FAIL|SKIP))|SMCGW_SEED=|flows=[0-9]+ '
+	  tee dist/faults.log | grep --line-buffered -aE '^(ok|FAIL|panic|--- (FAIL|SKIP)|[[:space:]]+--- (FAIL|SKIP))|SMCGW_SEED=|flows=[0-9]+ '
 
 repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...

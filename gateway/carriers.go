@@ -35,8 +35,9 @@ type fabric interface {
 	// flow's holds.
 	unproved(c *carry)
 	// answered tells a client's carrier what the ACCEPT of a peer offers; nil: the
-	// peer has declined because no carrier can be had.
-	answered(f *flow, a *negotiate.Accept)
+	// peer has declined because no carrier can be had. It reports whether that was
+	// about an offer that another gateway has taken, and says nothing about the next.
+	answered(f *flow, a *negotiate.Accept) (outdated bool)
 	// started tells that c carries, wireLost that its wire leg broke while it
 	// did. Neither may block.
 	started(c *carry)

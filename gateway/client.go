@@ -158,7 +158,9 @@ func (c *client) declined(v negotiate.Verdict) {
 		return
 	}
 	for _, fb := range c.f.g.fabrics {
-		fb.answered(c.f, nil)
+		if fb.answered(c.f, nil) {
+			c.f.outdated.Store(true)
+		}
 	}
 }
 

@@ -318,10 +318,10 @@ func (*shmFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 // attached: another one that is there now refuses it, and is made an offer of its
 // own. A server that carries otherwise and did not attach is not offered memory for
 // a while.
-func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) {
+func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) (outdated bool) {
 	c := f.carryOf(negotiate.CarrierSHM)
 	if c == nil || a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
-		return
+		return false
 	}
 	p := c.peer.(*shmPeer)
 	gw := p.Gateway() // zero: nobody has attached
@@ -329,15 +329,16 @@ func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) {
 	defer sf.mu.Unlock()
 	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
 		sf.replacedLocked(p)
-		return
+		return true
 	}
 	if a == nil {
-		return
+		return false
 	}
 	if len(sf.elsewhere) >= elsewhereLimit {
 		clear(sf.elsewhere)
 	}
 	sf.elsewhere[f.peer()] = time.Now().Add(elsewhereFor)
+	return false
 }
 
 // replacedLocked forgets the offer that p has taken; p goes on to serve its flows.

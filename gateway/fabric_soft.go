@@ -342,7 +342,7 @@ func (sf *softFabric) forgetIdle(now time.Time) {
 func (p *softPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Close()) }
 
 // answered implements fabric.
-func (*softFabric) answered(*flow, *negotiate.Accept) {}
+func (*softFabric) answered(*flow, *negotiate.Accept) bool { return false }
 
 // warm implements fabric.
 func (*softFabric) warm(c *carry) bool {

@@ -80,6 +80,8 @@ type flow struct {
 	trial *Trial // it belongs to, also when that has ended; nil: none
 	share shareState
 
+	outdated atomic.Bool // its offers were: nobody is to remember how it ended
+
 	auto bool     // of a rule with action auto: it is learned from
 	seen autoSeen // guarded by autoBook.mu
 

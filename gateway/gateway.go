@@ -293,7 +293,7 @@ func (g *gateway) appAccepted(fd int, t Tuple) {
 // is made: in the maps of the steering. What a trial was refused says nothing
 // about others.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()

@@ -22,10 +22,11 @@ import (
 func (g *gw) launchSuccessor(env []string, args ...string) *gw {
 	w := g.w
 	w.t.Helper()
-	next := &gw{w: w, h: g.h, socket: filepath.Join(w.dir, g.h.Name+".sock"), config: g.config, log: filepath.Join(w.dir, g.h.Name+".next.log")}
-	log, err := os.OpenFile(next.log, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	next := &gw{w: w, h: g.h, socket: filepath.Join(w.dir, g.h.Name+".sock"), config: g.config}
+	log, err := os.CreateTemp(w.dir, g.h.Name+".*.log") // its predecessor may be a successor itself
 	require.NoError(w.t, err)
 	defer log.Close()
+	next.log = log.Name()
 	cmd := g.h.Command(context.Background(), binary, append([]string{"up", "--takeover", "-c", g.config}, args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
 	next.proc, err = g.h.StartCmd(cmd)
@@ -160,6 +161,13 @@ func upgradeUnder(t *testing.T, w *world, count *tally, alone map[*testnet.Host]
 		e := result(t, p)
 		require.Zero(t, e.Failed, "%+v", e)
 		count.result(e)
+	}
+	for _, g := range w.gateways {
+		peers, err := g.client().Peers(t.Context())
+		require.NoError(t, err)
+		for _, p := range peers.Peers {
+			require.NotEqual(t, "device_failed", p.Reason, "%s is remembered for having been replaced: %+v", p.Address, p)
+		}
 	}
 	e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
 	w.carriedBy(e, w.via)

@@ -206,7 +206,12 @@ func (f *faultWorld) becomes(t *testing.T, to netip.AddrPort, behind string) str
 // is carried, or why not. Earlier ones had the same port.
 func describe(list gateway.ConnList, client netip.AddrPort, begun time.Time) string {
 	for _, c := range list.Conns {
-		if c.Local != client && c.Remote != client || !c.EndedAt.IsZero() && c.EndedAt.Before(begun.Add(-5*time.Millisecond)) {
+		began := time.Now()
+		if !c.EndedAt.IsZero() {
+			began = c.EndedAt
+		}
+		began = began.Add(-time.Duration(c.AgeSeconds * float64(time.Second)))
+		if c.Local != client && c.Remote != client || began.Before(begun.Add(-5*time.Millisecond)) {
 			continue
 		}
 		if c.Carrier != gateway.CarrierNone {

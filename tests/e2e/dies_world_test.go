@@ -179,11 +179,14 @@ func waitLoop(conn *net.TCPConn) error {
 // over waits until every end has ended and returns how.
 func (c *crowd) over(t *testing.T, patience time.Duration) []ended {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	all := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.ends) == len(c.conns)
-	}, patience, 10*time.Millisecond, "connections go on")
+	}
+	for end := time.Now().Add(patience); !all(); time.Sleep(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "of %d ends only these have ended: %+v", len(c.conns), &c.ends)
+	}
 	return c.ends
 }
 

@@ -83,7 +83,7 @@ gobench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 # Tests with one of these words in their names are about faults.
-FAULTS = Fault|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz
+FAULTS = Fault|OverSoft|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz
 # What a run with a seed passes on: SEED=7 repeats it.
 SEEDED = $(if $(SEED),SMCGW_SEED=$(SEED))
 

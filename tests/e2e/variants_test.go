@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
 
 // variant is how the tests of this package are run once more: by another
@@ -60,12 +61,15 @@ func again(t *testing.T, tests ...func(*testing.T)) {
 }
 
 // TestOverSoft: what is carried, how it ends, and what becomes of it when a
-// gateway dies. make soak runs the rest, too.
+// gateway dies. A run draws some of it; make faults runs all, and make repeat the
+// rest of the suite, too.
 func TestOverSoft(t *testing.T) {
-	again(t, TestCombination, TestDies, TestDiesGuardian, TestDiesInTime,
+	again(t, matrix.Cells(t, []func(*testing.T){
+		TestCombination, TestDies, TestDiesGuardian, TestDiesInTime,
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfGivingUp, TestSemanticsOfAddresses,
 		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps,
-		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried, TestDiesUnderDatagrams)
+		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried, TestDiesUnderDatagrams,
+	}, 8)...)
 }
 
 // TestLossySoft: a network that loses packets changes nothing but times.

@@ -92,15 +92,25 @@ func (v *vigil) lead() *carry {
 	if !v.hit {
 		v.width = 1
 	}
-	if v.leader != nil {
+	if v.leader != nil && !v.leader.f.ending() {
 		return nil
 	}
+	var next *carry
 	for c := range v.flows {
-		v.leader = c
-		return c
+		if next = c; !c.f.ending() {
+			break
+		}
 	}
-	return nil
+	if next == nil || v.leader != nil && next.f.ending() {
+		return nil
+	}
+	v.leader = next
+	return next
 }
+
+// ending: the client's kernel may answer for the tuple, from TIME_WAIT, which says
+// nothing about its gateway.
+func (f *flow) ending() bool { return f.getState() > StateCarrying }
 
 // step returns the flows that are to ask because another has been lost.
 func (v *vigil) step() (legs []*wireControl) {

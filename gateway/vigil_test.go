@@ -70,3 +70,20 @@ func TestVigilCalmsDown(t *testing.T) {
 	v.unwatch(leader)
 	require.NotNil(t, v.lead())
 }
+
+// TestVigilLeaderCarries: one at its end leads only where there is no other.
+func TestVigilLeaderCarries(t *testing.T) {
+	v := newVigil()
+	enter := func(s State) *carry {
+		c := &carry{f: &flow{ctl: &wireControl{}}}
+		c.f.state.Store(uint32(s))
+		v.watch(c)
+		return c
+	}
+	ends := enter(StateClosing)
+	require.Same(t, ends, v.lead())
+	require.Nil(t, v.lead())
+	carries := enter(StateCarrying)
+	require.Same(t, carries, v.lead())
+	require.Nil(t, v.lead())
+}

@@ -83,21 +83,14 @@ const connected = 1<<tcpEstablished | 1<<tcpFinWait1 | 1<<tcpFinWait2 | 1<<tcpCl
 // AppConnected reports whether the local application's kernel takes the flow's
 // connection for established.
 func (d *Datapath) AppConnected(t Tuple) (bool, error) {
-	k, err := Tuple{Local: t.Remote, Remote: t.Local}.key() // requests are about the reverse
-	if err != nil {
-		return false, err
-	}
-	if err := d.enter(); err != nil {
-		return false, err
-	}
-	defer d.leave()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	answer, err := d.socketLocked(k, 0)
+	reverse := Tuple{Local: t.Remote, Remote: t.Local} // requests are about the reverse
+	is, err := d.socket(reverse, 0, func(_ smcgwFlowKey, answer []byte) (bool, error) {
+		return connected>>answer[answerState]&1 != 0, nil
+	})
 	if err != nil {
 		return false, fmt.Errorf("socket of %v: %w", t, err)
 	}
-	return answer != nil && connected>>answer[answerState]&1 != 0, nil
+	return is, nil
 }
 
 // destroy finds the socket whose addresses are the reverse of t, on the device or
@@ -105,6 +98,21 @@ func (d *Datapath) AppConnected(t Tuple) (bool, error) {
 // told its cookie, so nothing else can take its place. It reports whether there
 // was one.
 func (d *Datapath) destroy(t Tuple, ifindex uint32, meant func(answer []byte) bool) (bool, error) {
+	return d.socket(t, ifindex, func(k smcgwFlowKey, answer []byte) (bool, error) {
+		if !meant(answer) {
+			return false, nil
+		}
+		cookie := binary.NativeEndian.Uint64(answer[answerCookie:])
+		_, err := d.diagnoseLocked(diagRequest(k, diagDestroy, ifindex, cookie))
+		return err == nil, err
+	})
+}
+
+// socket has use look at what the kernel says of the socket whose addresses are the
+// reverse of t, on the device or on any if ifindex is 0. It returns what use does,
+// false where there is no such socket, or none any more. use holds mu; the answer is
+// valid until its next request.
+func (d *Datapath) socket(t Tuple, ifindex uint32, use func(k smcgwFlowKey, answer []byte) (bool, error)) (bool, error) {
 	k, err := t.key()
 	if err != nil {
 		return false, err
@@ -115,29 +123,18 @@ func (d *Datapath) destroy(t Tuple, ifindex uint32, meant func(answer []byte) bo
 	defer d.leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	answer, err := d.socketLocked(k, ifindex)
-	if err != nil || answer == nil || !meant(answer) {
-		return false, err
+	is := false
+	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, ifindex, anyCookie))
+	if err == nil {
+		if len(answer) < answerLen {
+			return false, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
+		}
+		is, err = use(k, answer)
 	}
-	cookie := binary.NativeEndian.Uint64(answer[answerCookie:])
-	_, err = d.diagnoseLocked(diagRequest(k, diagDestroy, ifindex, cookie))
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
-	return err == nil, err
-}
-
-// socketLocked returns what the kernel says of the socket whose addresses are the
-// reverse of the flow's, valid until the next request; nil: there is none.
-func (d *Datapath) socketLocked(k smcgwFlowKey, ifindex uint32) ([]byte, error) {
-	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, ifindex, anyCookie))
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return nil, nil
-	case err == nil && len(answer) < answerLen:
-		return nil, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
-	}
-	return answer, err
+	return is, err
 }
 
 // diagnoseLocked sends a request and returns the answer, valid until the next

@@ -95,13 +95,16 @@ func (v *vigil) lead() *carry {
 	if v.leader != nil && !v.leader.f.ending() {
 		return nil
 	}
-	var next *carry
+	next := v.leader
 	for c := range v.flows {
-		if next = c; !c.f.ending() {
-			break
+		if carries := !c.f.ending(); carries || next == nil {
+			next = c
+			if carries {
+				break
+			}
 		}
 	}
-	if next == nil || v.leader != nil && next.f.ending() {
+	if next == v.leader { // there is none better
 		return nil
 	}
 	v.leader = next

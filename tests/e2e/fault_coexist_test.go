@@ -187,6 +187,13 @@ const statefulFirewall = `table inet filter {
 	}
 }`
 
+// firewalls loads the firewall of both hosts in place of any other, at a stroke.
+func firewalls(t *testing.T, w *world) {
+	for _, h := range []*testnet.Host{w.h1, w.h2} {
+		require.NoError(t, h.NFT("flush ruleset\n"+statefulFirewall))
+	}
+}
+
 const translation = `table inet nat {
 	chain post {
 		type nat hook postrouting priority 100;
@@ -208,19 +215,15 @@ func companies() []company {
 					"tc filter add dev eth0 egress u32 match u32 0 0 flowid 1:1")
 			}
 		}},
-		{name: "firewall", before: func(t *testing.T, w *world) {
-			require.NoError(t, w.h1.NFT(statefulFirewall))
-			require.NoError(t, w.h2.NFT(statefulFirewall))
-		}},
+		{name: "firewall", before: firewalls},
 		{name: "masquerade", before: func(t *testing.T, w *world) {
 			require.NoError(t, w.h1.NFT(translation))
 			require.NoError(t, w.h2.NFT(translation))
 		}},
-		{name: "firewall reloaded", pause: 300 * time.Millisecond, meanwhile: func(t *testing.T, w *world) {
-			for _, h := range []*testnet.Host{w.h1, w.h2} {
-				require.NoError(t, h.NFT("flush ruleset\n"+statefulFirewall))
-			}
-		}},
+		// The first one is there before any connection. One that begins in the middle of
+		// a connection takes what the server sends for new, and refuses it, until the
+		// client sends something: natively, too.
+		{name: "firewall reloaded", pause: 300 * time.Millisecond, before: firewalls, meanwhile: firewalls},
 		{name: "addresses", pause: 300 * time.Millisecond, meanwhile: func(t *testing.T, w *world) {
 			for i, h := range []*testnet.Host{w.h1, w.h2} {
 				on(t, h, fmt.Sprintf("ip addr add 10.77.0.%d/24 dev eth0", 120+i), fmt.Sprintf("ip addr add fd77::%d/64 dev eth0 nodad preferred_lft 0", 120+i),

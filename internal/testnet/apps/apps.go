@@ -66,6 +66,8 @@ type Event struct {
 	OK     int            `json:"ok"`
 	Failed int            `json:"failed"`
 	Errnos map[string]int `json:"errnos,omitempty"`
+	// Failures describes the first failed operations of many.
+	Failures []string `json:"failures,omitempty"`
 }
 
 // App is a program of another package, for those that can run it: what it needs

@@ -254,6 +254,9 @@ func (c *client) transfer() Event {
 	return e.outcome(err)
 }
 
+// mostFailures is how many failed operations are described.
+const mostFailures = 8
+
 // churn opens many short connections to a transfer server, each with a small
 // transfer of random sizes.
 func (c *client) churn() Event {
@@ -263,6 +266,7 @@ func (c *client) churn() Event {
 		took  []time.Duration
 		jobs  = make(chan int)
 		all   sync.WaitGroup
+		begun = time.Now()
 	)
 	for range c.parallel {
 		all.Go(func() {
@@ -271,7 +275,10 @@ func (c *client) churn() Event {
 				one := c.churnOne(i)
 				mu.Lock()
 				took = append(took, time.Since(start))
-				total = total.add(one)
+				if total = total.add(one); one.Failed > 0 && len(total.Failures) < mostFailures {
+					total.Failures = append(total.Failures, fmt.Sprintf("%s at %v after %v, connected in %d µs, %d repeated, %d sent, %d received: %s",
+						one.Local, time.Since(begun).Round(time.Millisecond), time.Since(start).Round(time.Millisecond), one.ConnectMicros, one.Repeated, one.Sent, one.Received, one.Error))
+				}
 				mu.Unlock()
 			}
 		})

@@ -138,8 +138,9 @@ func TestMalformedOptions(t *testing.T) {
 }
 
 // While the gateway negotiates, the app's retransmissions stay here; without
-// heartbeat they leave and the entry goes. Until then the app's kernel gets no
-// segment of the wire leg: the gateway may only be stalled, and may have spoken.
+// heartbeat they leave. The app's kernel gets no segment of the wire leg, also then:
+// the gateway may only be late, and may have spoken. Nor does the server get what the
+// gateway says afterwards.
 func TestRetransmissions(t *testing.T) {
 	c := newClient(t, config(accelerate(6379)))
 	syn, tuple := c.offered(ghost4 + ":6379")
@@ -160,7 +161,41 @@ func TestRetransmissions(t *testing.T) {
 	first, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src })
 	require.True(t, ok)
 	require.True(t, again(first), "its next segment is its own SYN")
+	require.Equal(t, StateReleased, c.state(tuple))
+	require.EqualValues(t, 1, nativeCount(t, c.d, SideClient, ReasonGatewayStale))
+	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t))
+	require.Eventually(t, func() bool { return stat(t, c.d, "released_drop") == 1 }, 30*time.Second, time.Millisecond)
+	ours := segment{src: syn.src, dst: syn.dst, flags: flagRST, seq: syn.seq + 1}
+	writeTUN(t, c.d.WireTUN(), ours)
+	require.Eventually(t, func() bool { return stat(t, c.d, "wire_ingress_drop") == 1 }, 30*time.Second, time.Millisecond)
+	native := syn.reply(flagSYN|flagACK, 9000, timestamps())
+	c.h2.send(c.h1, native.bytes(t))
+	ack, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src && s.flags == flagACK })
+	require.True(t, ok)
+	require.EqualValues(t, 9001, ack.ack)
 	require.Equal(t, StateNone, c.state(tuple))
+	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOptionBlackholed), "the offer was answered")
+}
+
+// An accept for nobody: the gateway is late. The app's kernel does not get it, but
+// the answer to its next SYN.
+func TestAcceptWhileLate(t *testing.T) {
+	c := newClient(t, config(accelerate(6379)))
+	syn, tuple := c.offered(ghost4 + ":6379")
+	_, nonce, _ := syn.offer()
+	stopHeart(t, c.d)
+	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))).bytes(t))
+	require.Eventually(t, func() bool { return stat(t, c.d, "stale_dropped") == 1 }, 30*time.Second, time.Millisecond)
+	require.Equal(t, StateReleased, c.state(tuple))
+	require.EqualValues(t, 1, nativeCount(t, c.d, SideClient, ReasonGatewayStale))
+	again, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src })
+	require.True(t, ok)
+	require.Equal(t, uint8(flagSYN), again.flags&(flagSYN|flagACK|flagRST))
+	c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 9000, timestamps()).bytes(t))
+	ack, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src && s.flags == flagACK })
+	require.True(t, ok)
+	require.EqualValues(t, 9001, ack.ack)
+	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOptionBlackholed))
 }
 
 // A negotiation the gateway should have ended long ago is one it does not know of,

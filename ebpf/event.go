@@ -44,7 +44,9 @@ type Event struct {
 	ISN uint32
 	// Kind says what happened.
 	Kind EventKind
-	// Reason is a number of docs/PROTOCOL.md "Reasons", 0 for EventReplaced.
+	// Reason is a number of docs/PROTOCOL.md "Reasons". Of EventReplaced: why the
+	// programs gave the connection back to the kernel, which an EventNative says too;
+	// 0 if they did not.
 	Reason uint8
 	// Side is the side of the local application.
 	Side Side

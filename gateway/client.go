@@ -214,7 +214,9 @@ func (f *flow) appAccepted(leg *appLeg) {
 			late()
 			return nil
 		}
-		_ = f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateCarrying, ebpf.StateCompleting)
+		if f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateCarrying, ebpf.StateCompleting) != nil {
+			return c.AppFailed(now) // given back to the kernel while we were late
+		}
 		return c.AppAccepted(now)
 	}) {
 		late()

@@ -241,10 +241,11 @@ func (f *flow) replaced() {
 	f.teardown(e)
 }
 
-// replacedEarly ends a server flow whose client sent another SYN instead of the
-// third ACK. The programs have recorded what became of it.
-func (f *flow) replacedEarly() {
-	f.teardown(ending{state: StateReleased, wire: f.forgetWire, entry: func() {}})
+// givenBack ends a flow that the programs gave back to the kernel while the gateway was
+// late, and a server flow whose client sent another SYN instead of the third ACK. The
+// programs have recorded what became of it.
+func (f *flow) givenBack() {
+	f.teardown(ending{state: StateReleased, resetLeg: true, wire: f.forgetWire, entry: func() {}})
 }
 
 // vanish ends a server flow that never had a wire leg.
@@ -298,11 +299,10 @@ func (f *flow) entryReleased() {
 	t := ebpf.Tuple(f.tuple)
 	err := f.g.steer.Transition(t, f.isn, ebpf.StateReleased, ebpf.StateNegotiating, ebpf.StateCompleting)
 	if err != nil {
-		return // the application has given up or begun anew
+		return // the application has given up or begun anew, or its kernel goes on by itself
 	}
 	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {
-		// Without the entry the application's own retransmission is native.
-		_ = f.g.steer.Delete(t, f.isn)
+		f.g.log.Debug("bare SYN; the kernel's own will do", "flow_id", f.id, "error", err)
 	}
 }
 

@@ -318,8 +318,8 @@ func (g *gateway) onEvent(e ebpf.Event) {
 		f := g.find(t)
 		switch {
 		case f == nil || f.isn != e.ISN:
-		case f.side == SideServer && f.getState() == StateAccepted:
-			f.replacedEarly()
+		case e.Reason != 0, f.side == SideServer && f.getState() == StateAccepted:
+			f.givenBack()
 		default:
 			f.replaced()
 		}

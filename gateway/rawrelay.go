@@ -21,8 +21,9 @@ type rawRelay struct {
 }
 
 // startRaw pumps from the application to the wire at once; the other
-// direction goes through the guard first (forward).
-func (f *flow) startRaw() *rawRelay {
+// direction goes through the guard first (forward). A mute client may still wait for
+// the answer to its SYN.
+func (f *flow) startRaw(mute bool) *rawRelay {
 	lost := f.appLeg().forRelay() != nil
 	f.mu.Lock()
 	r := &rawRelay{f: f, leg: f.leg}
@@ -30,7 +31,9 @@ func (f *flow) startRaw() *rawRelay {
 	f.mu.Unlock()
 	f.to(StateCarrying)
 	f.g.count.carried(CarrierRelay, time.Since(f.start))
-	f.wire.MarkCarrying()
+	if !mute {
+		f.wire.MarkCarrying()
+	}
 	f.wire.QuickACK()
 	askLeg(f.wire)
 	if !lost { // the flow goes on
@@ -43,6 +46,7 @@ func (f *flow) startRaw() *rawRelay {
 // forward writes bytes the guard has cleared: it clears once, with everything
 // it held, and from there on the wire is pumped directly.
 func (r *rawRelay) forward(b []byte) {
+	r.f.wire.MarkCarrying()
 	r.f.g.wg.Add(2)
 	go r.fromWire(append([]byte(nil), b...))
 	go r.watchWire()

@@ -215,7 +215,7 @@ func (s *server) action(a negotiate.Action) {
 		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
 		s.dial(ebpf.StateRaw, s.rawDialled)
 	case negotiate.RelayRaw:
-		s.raw = f.startRaw()
+		s.raw = f.startRaw(s.hs.Mute())
 	case negotiate.Forward:
 		s.raw.forward(a.Bytes)
 		s.done = true

@@ -24,6 +24,8 @@ type ServerConfig struct {
 //	 │     silent or other │    └────────► declined ──► ended ◄─────┘
 //	 │     bytes           ▼               (DECLINE sent)
 //	 └─ Start(no) ──► raw dialling ── RawDialled ──► raw ── the guard finds a PROPOSAL ──► aborted(accept_lost)
+//	                       └── bare SYN of a client ──┘
+//	                           not heard yet ──► ended
 //
 // A server that has accepted an offer must not reset before it has read something of the client: to the application's
 // socket behind a dead gateway that RST would be ECONNREFUSED. Until then it aborts silently.
@@ -206,7 +208,13 @@ func (s *Server) Released(time.Time) []Action {
 		return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
 	case serverDeclined:
 		return s.ended(s.verdict, true)
-	case serverRawDialling, serverRaw, serverCarried, serverDone: // such a leg answers a challenge ACK (RFC 5961)
+	case serverRawDialling, serverRaw:
+		// Who is native and connected sends no SYN, so an old one says nothing. Of a client that has not been heard the
+		// first segments are lost, and it waits for the answer to its SYN.
+		if s.Mute() {
+			return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
+		}
+	case serverCarried, serverDone: // such a leg answers a challenge ACK (RFC 5961)
 	}
 	return nil
 }

@@ -213,6 +213,31 @@ func TestServerRawHoldsUntilDialled(t *testing.T) {
 	require.Equal(t, aborted(ReasonAppRefused, false, false), s.RawDialled(t0, false, ReasonAppRefused))
 }
 
+// A client whose first segments were all lost, and that sends its SYN again, does not
+// wait for the answer of a relay that waits for its bytes.
+func TestServerRawIsNotWhatTheClientWaitsFor(t *testing.T) {
+	unheard := []Action{Abort{Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true}}
+	for _, dialled := range []bool{false, true} {
+		raw := func(s *Server) *Server {
+			require.Equal(t, []Action{DialRaw{}}, s.Tick(s.Deadline()))
+			if dialled {
+				require.Equal(t, []Action{RelayRaw{}}, s.RawDialled(t0, true, 0))
+			}
+			return s
+		}
+		s := raw(waiting(ConfirmedUnknown))
+		require.True(t, s.Mute())
+		require.Equal(t, unheard, s.Released(t0))
+		require.Nil(t, s.Released(t0))
+
+		s = raw(waiting(ConfirmedUnknown))
+		s.Receive(t0, []byte("S"))
+		require.Nil(t, s.Released(t0), "an old SYN of a client that is connected")
+	}
+	s := waiting(ConfirmedNo)
+	require.Nil(t, s.Released(t0), "its kernel has answered our SYN-ACK")
+}
+
 func TestServerRawGuard(t *testing.T) {
 	for _, dialled := range []bool{false, true} {
 		s := waiting(ConfirmedNo)

@@ -191,7 +191,7 @@ static noinline int datagram_from_gateway(struct __sk_buff *skb)
 		if (bpf_check_mtu(skb, ifindex, &len, 0, 0))
 			return drop(STAT_DGRAM_TOO_LONG_DROP);
 		count_stat(STAT_DGRAM_DELIVERED);
-		return from_wire(skb, ifindex);
+		return from_wire(skb, ifindex, mark_inject);
 	}
 	reverse(&k);
 	d = known_datagram(&k);

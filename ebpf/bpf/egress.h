@@ -127,7 +127,7 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 	if (f && w == word && f->ifindex != skb->ifindex)
 		return TCX_NEXT; /* the lower device of a stack: recorded above it */
 	if (f && state_live(state))
-		replaced(&p->key, f->rule, w);
+		replaced(&p->key, f->rule, w, 0);
 	if (smcgw_retired && !own_offer(skb, o)) {
 		if (f)
 			discard(flow_end(&p->key, f, word_isn(w)));
@@ -166,9 +166,47 @@ static always_inline int overdue(const struct flow *f)
 	return bpf_ktime_get_ns() > changed + limit;
 }
 
+/* offer_answered keeps the socket's retransmissions from being taken for the loss of
+ * its offer. */
+static always_inline void offer_answered(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	if (!sk)
+		return;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return;
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
+	if (n && n->phase == PHASE_WRITTEN)
+		n->phase = PHASE_ANSWERED;
+}
+
+/* impatient gives a negotiation back to the kernel that has taken too long, or that
+ * nobody works on. The entry stays, as that of a released one: the gateway may have
+ * spoken already, in the place of the application's first bytes, so that the
+ * kernel must never get the SYN-ACK it has spoken upon. Nor may it speak again: its
+ * reset would meet the kernel's handshake. */
+static noinline int impatient(struct packet *p, struct flow *f)
+{
+	u64 w = flow_word(f);
+	u8 reason = REASON_GATEWAY_STALE;
+	if (!f)
+		return TCX_NEXT;
+	if (alive()) {
+		if (word_state(w) != FLOW_NEGOTIATING || !overdue(f))
+			return drop(STAT_SYN_RETRANSMIT_DROP);
+		reason = REASON_HANDSHAKE_TIMEOUT;
+	}
+	if (flow_turn(f, w, WORD_SILENT, FLOW_RELEASED))
+		return drop(STAT_SYN_RETRANSMIT_DROP);
+	replaced(&p->key, f->rule, w, reason);
+	native(&p->key, p->seq, SIDE_CLIENT, reason, f->rule, word_state(w));
+	return TCX_NEXT;
+}
+
 /* bare_out: a SYN without offer on a tuple with an entry. Where the entry changes
  * under the decision the SYN is dropped: it will be sent again. */
-static noinline int bare_out(struct packet *p, struct flow *f)
+static noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
@@ -176,25 +214,19 @@ static noinline int bare_out(struct packet *p, struct flow *f)
 		return TCX_NEXT;
 	if (word_isn(w) != p->seq || w & WORD_SERVER) {
 		if (state_live(state))
-			replaced(&p->key, f->rule, w);
+			replaced(&p->key, f->rule, w, 0);
 		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 	}
+	if (w & WORD_ACKED)
+		offer_answered(skb);
 	if (state == FLOW_RELEASED)
 		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
 	if (state == FLOW_OFFERED) /* released_in drops an accept that comes late: the server has given it up */
 		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
-	if (state == FLOW_NEGOTIATING && overdue(f) && alive()) {
-		if (flow_move(f, w, FLOW_RELEASED))
-			return drop(STAT_SYN_RETRANSMIT_DROP);
-		replaced(&p->key, f->rule, w);
-		native(&p->key, p->seq, SIDE_CLIENT, REASON_HANDSHAKE_TIMEOUT, f->rule, state);
-		return TCX_NEXT;
-	}
-	if (state_live(state)) {
-		if (alive())
-			return drop(STAT_SYN_RETRANSMIT_DROP);
-		count_stat(STAT_STALE_DELETED);
-	}
+	if (state == FLOW_NEGOTIATING || state == FLOW_COMPLETING)
+		return impatient(p, f);
+	if (state_live(state))
+		return drop(STAT_SYN_RETRANSMIT_DROP); /* sent before it was answered */
 	return flow_drop(&p->key, f, w) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 }
 
@@ -204,7 +236,7 @@ static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow
 	discard(scan_options(skb, p, &o));
 	if (o.role == OPTION_OFFER)
 		return offered_out(skb, p, &o, f);
-	return bare_out(p, f);
+	return bare_out(skb, p, f);
 }
 
 static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)

@@ -27,14 +27,20 @@ static always_inline u64 flow_word(struct flow *f)
 	return f ? *(volatile u64 *)&f->word : 0;
 }
 
-/* flow_move changes the state if nothing has changed since word was read. */
-static always_inline int flow_move(struct flow *f, u64 word, u8 to)
+/* flow_turn changes state and flags if nothing has changed since word was read. */
+static always_inline int flow_turn(struct flow *f, u64 word, u64 flags, u8 to)
 {
-	u64 next = (word & ~WORD_STATE) | to;
+	u64 next = (word & ~WORD_STATE) | flags | to;
 	if (__sync_val_compare_and_swap(&f->word, word, next) != word)
 		return -1;
 	f->changed_at = bpf_ktime_get_ns();
 	return 0;
+}
+
+/* flow_move changes the state alone. */
+static always_inline int flow_move(struct flow *f, u64 word, u8 to)
+{
+	return flow_turn(f, word, 0, to);
 }
 
 /* flow_drop deletes the entry if nothing has changed since word was read. The
@@ -133,12 +139,13 @@ static always_inline void native(const struct flow_key *key, u32 isn, u8 side, u
 	discard(emit(&note));
 }
 
-/* replaced tells the gateway that the connection it works on is over. */
-static always_inline void replaced(const struct flow_key *key, u8 rule, u64 word)
+/* replaced tells the gateway that the connection it works on is over; reason, if
+ * there is one, that it was recorded as native by that. */
+static always_inline void replaced(const struct flow_key *key, u8 rule, u64 word, u8 reason)
 {
 	count_stat(STAT_REPLACED);
 	struct note note = {
-		.key = key, .isn = word_isn(word), .kind = EVENT_REPLACED,
+		.key = key, .isn = word_isn(word), .kind = EVENT_REPLACED, .reason = reason,
 		.side = word & WORD_SERVER ? SIDE_SERVER : SIDE_CLIENT,
 		.state = word_state(word), .rule = rule,
 	};
@@ -151,20 +158,37 @@ static always_inline struct control *control(void)
 	return bpf_map_lookup_elem(&smcgw_control, &zero);
 }
 
-static always_inline int gateway_alive(struct control *c)
+/* heard_within tells whether the gateway's last beat is younger than that. */
+static always_inline int heard_within(u64 ns)
 {
 	u32 zero = 0;
 	u64 *beat = bpf_map_lookup_elem(&smcgw_beat, &zero);
-	if (!c || !beat)
+	if (!beat)
 		return 0;
 	u64 at = *(volatile u64 *)beat, now = bpf_ktime_get_ns();
-	return at != 0 && now < at + c->heartbeat_timeout;
+	return at != 0 && now < at + ns;
+}
+
+static always_inline int gateway_alive(struct control *c)
+{
+	return c && heard_within(c->heartbeat_timeout);
 }
 
 /* alive is gateway_alive for callers that need nothing else of the control. */
 global int alive(void)
 {
 	return gateway_alive(control());
+}
+
+/* The guardian kills a daemon that is late by two seconds, and stops the heart of
+ * one that has ended at once. */
+#define LATE_NS 3000000000ull
+
+/* only_late: the gateway cannot be asked now, but may go on with what it has begun. */
+global int only_late(void)
+{
+	struct control *c = control();
+	return c && !gateway_alive(c) && heard_within(LATE_NS);
 }
 
 /* switched_off returns why no new connection may be offered or accepted now. */

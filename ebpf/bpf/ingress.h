@@ -97,20 +97,20 @@ static noinline int known_syn_in(struct packet *p, struct flow *f, struct option
 		flow_drop(&p->key, f, w);
 		return SYN_IS_NEW;
 	}
-	if (!alive()) {
+	int late = !alive();
+	if (late && !only_late()) {
 		count_stat(STAT_STALE_DELETED);
 		discard(flow_end(&p->key, f, word_isn(w)));
 		return SYN_IS_NEW;
 	}
-	if (state != FLOW_WIRE || w & WORD_ACKED)
-		return to_netstack();
-	if (o->role == OPTION_OFFER && word_isn(w) == p->seq)
-		return to_netstack(); /* a duplicate of the offered SYN */
+	int duplicate = o->role == OPTION_OFFER && word_isn(w) == p->seq;
+	if (state != FLOW_WIRE || w & WORD_ACKED || duplicate)
+		return late ? drop(STAT_STALE_DROPPED) : to_netstack();
 	/* Before the third ACK: the client fell back, or began anew. */
 	u8 rule = f->rule;
 	if (flow_drop(&p->key, f, w))
 		return to_netstack(); /* the third ACK came at this moment */
-	replaced(&p->key, rule, w);
+	replaced(&p->key, rule, w, 0);
 	if (o->role != OPTION_OFFER && word_isn(w) == p->seq)
 		native(&p->key, p->seq, SIDE_SERVER, REASON_CLIENT_GONE, rule, state);
 	return SYN_IS_NEW;
@@ -127,7 +127,8 @@ static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow 
 }
 
 /* answer_in: the answer to an offered SYN. Without our accept it is the kernel's,
- * untouched. */
+ * untouched. One that accepts never is: what the server's gateway would be told by
+ * the kernel, it might not be there to hear. */
 static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
@@ -142,13 +143,17 @@ static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct fl
 	discard(scan_options(skb, p, &o));
 	if (o.role == OPTION_ACCEPT && o.nonce == word_nonce(w)) {
 		option_passed(&p->key);
-		if (!alive())
-			reason = REASON_GATEWAY_STALE;
-		else if (!flow_move(f, w, FLOW_NEGOTIATING)) {
+		if (alive()) {
+			if (flow_turn(f, w, WORD_ACKED, FLOW_NEGOTIATING))
+				return drop(STAT_RELEASED_DROP);
 			count_stat(STAT_ACCEPTED);
 			return to_netstack();
 		}
-	} else if (o.role == OPTION_OFFER) {
+		if (!flow_turn(f, w, WORD_ACKED | WORD_SILENT, FLOW_RELEASED))
+			native(&p->key, word_isn(w), SIDE_CLIENT, REASON_GATEWAY_STALE, f->rule, FLOW_OFFERED);
+		return drop(STAT_STALE_DROPPED);
+	}
+	if (o.role == OPTION_OFFER) {
 		reason = REASON_OPTION_MIRRORED;
 	}
 	native(&p->key, word_isn(w), SIDE_CLIENT, reason, f->rule, FLOW_OFFERED);
@@ -166,14 +171,15 @@ static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct 
 	struct options o;
 	if (!f)
 		return TCX_NEXT;
-	int late = f->changed_at + LINGER_NS < bpf_ktime_get_ns();
-	if (!late) {
+	if (p->flags & TCP_SYN) {
+		discard(scan_options(skb, p, &o));
+		if (o.role == OPTION_ACCEPT && o.nonce == word_nonce(w))
+			return drop(STAT_RELEASED_DROP);
+	}
+	if (f->changed_at + LINGER_NS >= bpf_ktime_get_ns()) {
 		if (!(p->flags & (TCP_SYN | TCP_RST)) && f->changed_at + CHALLENGE_NS < bpf_ktime_get_ns())
 			return TCX_NEXT;
 		if (!(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
-			return drop(STAT_RELEASED_DROP);
-		discard(scan_options(skb, p, &o));
-		if (p->flags & TCP_SYN && o.role == OPTION_ACCEPT && o.nonce == word_nonce(w))
 			return drop(STAT_RELEASED_DROP);
 	}
 	flow_drop(&p->key, f, w);
@@ -197,10 +203,11 @@ static noinline int dead_in(struct packet *p, struct flow *f)
 }
 
 /* owned_in: a segment of a wire leg. The application's kernel never gets one: the
- * gateway may only be stalled, and may have sent bytes of its own where the
- * application's first bytes would go. A client's entry is freed by the
+ * gateway may only be late, and may have sent bytes of its own where the
+ * application's first bytes would go. A client's connection is released by the
  * application's next SYN (egress.h). A server's kernel knows no such connection
- * and answers with a reset, upon which the client begins anew. */
+ * and answers with a reset, upon which the client's gateway begins anew; a client
+ * without one has no other server than ours, so a late one is waited for. */
 static noinline int owned_in(struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
@@ -212,6 +219,8 @@ static noinline int owned_in(struct packet *p, struct flow *f)
 		return TCX_DROP;
 	}
 	if (state == FLOW_WIRE && !alive()) {
+		if (only_late())
+			return drop(STAT_STALE_DROPPED);
 		count_stat(STAT_STALE_DELETED);
 		flow_drop(&p->key, f, w);
 		return TCX_NEXT;
@@ -232,11 +241,26 @@ static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 	return to_netstack();
 }
 
+/* leg_syn: a SYN or SYN-ACK of a gateway socket. It has been in a queue since A's
+ * program saw it, and its connection may have been given back to the network. */
+static always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
+{
+	struct packet p;
+	if (parse(skb, l2len, INBOUND, &p) == IPPROTO_TCP) {
+		u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p.key)));
+		if (state != FLOW_NONE && state != FLOW_DEAD && !state_has_leg(state))
+			return drop(STAT_APP_EGRESS_DROP);
+	}
+	return marked(skb);
+}
+
 static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if ((skb->mark & mark_mask) == mark_inject)
 		return marked(skb);
+	if ((skb->mark & mark_mask) == mark_local)
+		return leg_syn(skb, l2len);
 	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);

@@ -45,8 +45,9 @@ struct flow {
 	u8 syn[128]; /* IP and TCP headers of the offered SYN */
 };
 
-#define WORD_ACKED (1ull << 8)  /* server: an ACK followed the SYN */
+#define WORD_ACKED (1ull << 8)  /* server: an ACK followed the SYN; client: an accept answered the offer */
 #define WORD_SERVER (1ull << 9) /* the local application is the server */
+#define WORD_SILENT (1ull << 10) /* client: released by the programs; the gateway has nothing more to say */
 #define WORD_STATE 0xffull
 
 #define SIDE_CLIENT 0
@@ -246,7 +247,7 @@ struct dgram_peer {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_WATCHED };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */

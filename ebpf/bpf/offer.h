@@ -239,13 +239,13 @@ static always_inline int on_established(struct bpf_sock_ops *s)
 		return 1;
 	if (phase == PHASE_WANT)
 		unwant_option(s, n);
-	if (phase == PHASE_WRITTEN) {
+	if (phase == PHASE_WRITTEN || phase == PHASE_ANSWERED) {
 		socket_key(s, &k);
 		struct control *c = control();
 		u64 w = flow_word(bpf_map_lookup_elem(&smcgw_flows, &k));
 		if (word_state(w) == FLOW_COMPLETING)
 			local_leg(s);
-		if (!s->total_retrans)
+		if (!s->total_retrans || phase == PHASE_ANSWERED)
 			option_passed(&k);
 		else if (c && word_state(w) == FLOW_NONE) {
 			option_eaten(&k, c);

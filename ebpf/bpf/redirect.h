@@ -60,8 +60,10 @@ static always_inline int to_wire(struct __sk_buff *skb, u32 ifindex)
 }
 
 /* from_wire makes a packet from a TUN arrive on a wire device, so that firewall,
- * conntrack, rp_filter and application see what they see natively. */
-static always_inline int from_wire(struct __sk_buff *skb, u32 ifindex)
+ * conntrack, rp_filter and application see what they see natively. The mark is
+ * mark_inject, or mark_local for a SYN of a gateway socket, which the wire program
+ * looks at once more. */
+static always_inline int from_wire(struct __sk_buff *skb, u32 ifindex, u32 mark)
 {
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (!d)
@@ -75,7 +77,7 @@ static always_inline int from_wire(struct __sk_buff *skb, u32 ifindex)
 		if (bpf_skb_change_head(skb, ETH_LEN, 0) || bpf_skb_store_bytes(skb, 0, &eth, sizeof(eth), 0))
 			return drop(STAT_REDIRECT_FAILED);
 	}
-	set_mark(skb, mark_inject);
+	set_mark(skb, mark);
 	return bpf_redirect(ifindex, BPF_F_INGRESS);
 }
 

@@ -17,7 +17,7 @@ static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 	if (flow_drop(&p->key, f, w))
 		return drop(STAT_APP_INGRESS_DROP);
 	count_stat(STAT_SYN_RETURNED);
-	return from_wire(skb, ifindex);
+	return from_wire(skb, ifindex, mark_inject);
 }
 
 /* A ingress sees three kinds of packets: application segments the wire program
@@ -56,7 +56,7 @@ int smcgw_app_eg(struct __sk_buff *skb)
 	u8 state = word_state(flow_word(f));
 	if (!f || !(state_has_leg(state) || state == FLOW_DEAD))
 		return drop(STAT_APP_EGRESS_DROP);
-	return from_wire(skb, f->ifindex);
+	return from_wire(skb, f->ifindex, p.flags & TCP_SYN ? mark_local : mark_inject);
 }
 
 /* W ingress: netstack's segments. Of a released flow only the reset that closes
@@ -70,8 +70,9 @@ int smcgw_wire_in(struct __sk_buff *skb)
 	if (parse(skb, 0, OUTBOUND, &p) != IPPROTO_TCP)
 		return drop(STAT_WIRE_INGRESS_DROP);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
-	u8 state = word_state(flow_word(f));
-	if (!f || !state || (state == FLOW_OFFERED && !(p.flags & TCP_RST)))
+	u64 w = flow_word(f);
+	u8 state = word_state(w);
+	if (!f || !state || w & WORD_SILENT || (state == FLOW_OFFERED && !(p.flags & TCP_RST)))
 		return drop(STAT_WIRE_INGRESS_DROP);
 	if ((state == FLOW_RELEASED || state == FLOW_RETURNED) && !(p.flags & (TCP_RST | TCP_SYN)))
 		return drop(STAT_WIRE_INGRESS_DROP);

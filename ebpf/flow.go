@@ -23,8 +23,11 @@ type Flow struct {
 	Ifindex int
 	// Rule is the index of the rule that selected the flow, or NoRule.
 	Rule int
-	// Acked: server, an ACK from the client followed the SYN.
+	// Acked: server, an ACK from the client followed the SYN; client, an accept answered
+	// the offer.
 	Acked bool
+	// Silent: client, released by the programs. Nothing the gateway says leaves.
+	Silent bool
 	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
 	OfferedAt, ChangedAt time.Duration
 	// SYN is the recorded SYN with IP and TCP headers as it left (client), with
@@ -36,6 +39,7 @@ type Flow struct {
 const (
 	wordAcked  = 1 << 8
 	wordServer = 1 << 9
+	wordSilent = 1 << 10
 )
 
 // CAS operations and results of cas.h.
@@ -82,7 +86,7 @@ func (k smcgwFlowKey) tuple() Tuple {
 func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
 	f := Flow{
 		Tuple: k.tuple(), State: State(v.Word), ISN: uint32(v.Word >> 32), Nonce: uint16(v.Word >> 16),
-		Acked: v.Word&wordAcked != 0, Ifindex: int(v.Ifindex), Rule: ruleIndex(v.Rule),
+		Acked: v.Word&wordAcked != 0, Silent: v.Word&wordSilent != 0, Ifindex: int(v.Ifindex), Rule: ruleIndex(v.Rule),
 		OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
 	}
 	if v.Word&wordServer != 0 {

@@ -32,6 +32,9 @@ type Faults struct {
 	// Misdirect names a queue pair that does not exist in the ACCEPTs that the
 	// host's gateway sends, so that no proof of a carrier comes back.
 	Misdirect bool
+	// Lose drops a TCP segment that leaves the host if it says so: of these flags, that
+	// begins so far behind its connection's SYN. It may be called concurrently.
+	Lose func(flags byte, offset uint32) bool
 }
 
 // SetFaults replaces what happens on the host's wire.
@@ -49,15 +52,17 @@ type box struct {
 	mu      sync.Mutex // guards everything below
 	f       Faults
 	offered map[ebpf.Tuple]negotiate.Option // for Mirror
+	begun   map[ebpf.Tuple]uint32           // for Lose: ISNs
 }
 
-// offeredLimit bounds the offers a mirroring box remembers.
+// offeredLimit bounds the offers a mirroring box remembers, and the ISNs of one that
+// loses segments.
 const offeredLimit = 1024
 
 func (b *box) set(f Faults) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.f, b.offered = f, map[ebpf.Tuple]negotiate.Option{}
+	b.f, b.offered, b.begun = f, map[ebpf.Tuple]negotiate.Option{}, map[ebpf.Tuple]uint32{}
 }
 
 // up sees what leaves the host.
@@ -72,6 +77,9 @@ func (b *box) up(pkt []byte) []byte {
 		b.f.MuteConfirm && bytes.HasPrefix(payload, append(eyecatcher, byte(negotiate.TypeConfirm))) {
 		return nil
 	}
+	if b.f.Lose != nil && b.loses(&s) {
+		return nil
+	}
 	if b.f.Misdirect {
 		s.misdirect()
 	}
@@ -82,6 +90,18 @@ func (b *box) up(pkt []byte) []byte {
 		b.offered[s.tuple] = o
 	}
 	return b.strip(&s)
+}
+
+// loses asks Lose about a segment of a connection whose SYN was seen.
+func (b *box) loses(s *segment) bool {
+	if s.synOnly() {
+		if len(b.begun) >= offeredLimit {
+			clear(b.begun)
+		}
+		b.begun[s.tuple] = s.seq
+	}
+	isn, known := b.begun[s.tuple]
+	return known && b.f.Lose(s.flags, s.seq-isn)
 }
 
 // eyecatcher begins every handshake message; the type follows.

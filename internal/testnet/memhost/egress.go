@@ -75,7 +75,7 @@ func (m *Model) synOut(s *segment, f *ebpf.Flow) verdict {
 // offeredOut records a SYN with an offer, or takes the offer out of it.
 func (m *Model) offeredOut(s *segment, o negotiate.Option, f *ebpf.Flow) verdict {
 	if f != nil && live(f.State) {
-		m.replaced(f)
+		m.replaced(f, 0)
 	}
 	reason, rule := m.offerObstacle(s, o)
 	if reason == 0 && !m.create(s, ebpf.Flow{State: ebpf.StateOffered, Nonce: o.Nonce, Rule: rule}) {
@@ -109,6 +109,19 @@ func (m *Model) offerObstacle(s *segment, o negotiate.Option) (reason uint8, rul
 	return 0, n.rule
 }
 
+// giveBack releases a connection that the gateway works on, and may have spoken on.
+func (m *Model) giveBack(f *ebpf.Flow, reason uint8) {
+	m.replaced(f, reason)
+	m.nativeFlow(f, reason)
+	m.release(f)
+}
+
+// release gives a connection to the kernel; the gateway has nothing more to say.
+func (m *Model) release(f *ebpf.Flow) {
+	m.move(f, ebpf.StateReleased)
+	f.Silent = true
+}
+
 // bareOut: a SYN without offer on a tuple that may have an entry.
 func (m *Model) bareOut(s *segment, f *ebpf.Flow) verdict {
 	switch {
@@ -116,7 +129,7 @@ func (m *Model) bareOut(s *segment, f *ebpf.Flow) verdict {
 		return pass
 	case f.ISN != s.seq || f.Side == ebpf.SideServer:
 		if live(f.State) {
-			m.replaced(f)
+			m.replaced(f, 0)
 		}
 		m.remove(f)
 		return pass
@@ -125,10 +138,11 @@ func (m *Model) bareOut(s *segment, f *ebpf.Flow) verdict {
 	case f.State == ebpf.StateOffered:
 		m.move(f, ebpf.StateReleased) // so that a late accept is dropped
 		return pass
-	case live(f.State) && m.aliveLocked():
+	case live(f.State) && (m.aliveLocked() || f.State == ebpf.StateCarrying):
 		return m.dropped(statSYNRetransmitDrop)
 	case live(f.State):
-		m.count(statStaleDeleted)
+		m.giveBack(f, ebpf.ReasonGatewayStale)
+		return pass
 	}
 	m.remove(f)
 	return pass

@@ -42,6 +42,9 @@ func (m *Model) wireIngress(s *segment) verdict {
 func (m *Model) synIn(s *segment, f *ebpf.Flow) verdict {
 	o, _ := s.option()
 	if f != nil && m.knownSYN(s, o, f) {
+		if !m.aliveLocked() {
+			return m.dropped(statStaleDropped)
+		}
 		return m.netstackIn()
 	}
 	if o.Role != negotiate.RoleOffer {
@@ -66,7 +69,7 @@ func (m *Model) knownSYN(s *segment, o negotiate.Option, f *ebpf.Flow) bool {
 	case !live(f.State):
 		m.remove(f)
 		return false
-	case !m.aliveLocked():
+	case !m.aliveLocked() && !m.lateLocked():
 		m.count(statStaleDeleted)
 		m.remove(f)
 		return false
@@ -76,7 +79,7 @@ func (m *Model) knownSYN(s *segment, o negotiate.Option, f *ebpf.Flow) bool {
 		return true // a duplicate of the offered SYN
 	}
 	// Before the third ACK: the client fell back, or began anew.
-	m.replaced(f)
+	m.replaced(f, 0)
 	if !offer && f.ISN == s.seq {
 		m.nativeFlow(f, ebpf.ReasonClientGone)
 	}
@@ -122,7 +125,8 @@ func (m *Model) acceptRefused(s *segment) (reason uint8, rule int) {
 	}
 }
 
-// answerIn: the answer to an offered SYN. Without our accept it is the kernel's.
+// answerIn: the answer to an offered SYN. Without our accept it is the kernel's; one
+// that accepts never is.
 func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
 	if !s.has(negotiate.FlagSYN|negotiate.FlagRST) || s.ack != f.ISN+1 {
 		return pass
@@ -136,12 +140,15 @@ func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
 	switch {
 	case o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce:
 		m.optionPassed(s.tuple)
+		f.Acked = true
 		if m.aliveLocked() {
 			m.move(f, ebpf.StateNegotiating)
 			m.count(statAccepted)
 			return m.netstackIn()
 		}
-		reason = ebpf.ReasonGatewayStale
+		m.nativeFlow(f, ebpf.ReasonGatewayStale)
+		m.release(f)
+		return m.dropped(statStaleDropped)
 	case o.Role == negotiate.RoleOffer:
 		reason = ebpf.ReasonOptionMirrored
 	}
@@ -153,12 +160,11 @@ func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
 // releasedIn: native from the first answer to the bare SYN on. A late copy of
 // the old SYN-ACK, recognised by its accept, is not that answer.
 func (m *Model) releasedIn(s *segment, f *ebpf.Flow) verdict {
-	if f.ChangedAt+linger >= m.now() {
-		o, _ := s.option()
-		late := s.has(negotiate.FlagSYN) && o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce
-		if !s.has(negotiate.FlagSYN|negotiate.FlagRST) || s.ack != f.ISN+1 || late {
-			return m.dropped(statReleasedDrop)
-		}
+	if o, _ := s.option(); s.has(negotiate.FlagSYN) && o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce {
+		return m.dropped(statReleasedDrop)
+	}
+	if f.ChangedAt+linger >= m.now() && (!s.has(negotiate.FlagSYN|negotiate.FlagRST) || s.ack != f.ISN+1) {
+		return m.dropped(statReleasedDrop)
 	}
 	m.remove(f)
 	return pass
@@ -179,9 +185,12 @@ func (m *Model) deadIn(s *segment, f *ebpf.Flow) verdict {
 }
 
 // ownedIn: a segment of a wire leg. The application's kernel never gets one: the
-// gateway may only be stalled, and may have sent bytes of its own.
+// gateway may only be late, and may have sent bytes of its own.
 func (m *Model) ownedIn(s *segment, f *ebpf.Flow) verdict {
 	if f.State == ebpf.StateNegotiating && !m.aliveLocked() {
+		return m.dropped(statStaleDropped)
+	}
+	if f.State == ebpf.StateWire && m.lateLocked() {
 		return m.dropped(statStaleDropped)
 	}
 	if f.State == ebpf.StateWire && !m.aliveLocked() {

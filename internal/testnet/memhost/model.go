@@ -123,6 +123,13 @@ func (m *Model) now() time.Duration { return time.Since(m.start) + 1 }
 // aliveLocked reports whether the heartbeat is fresh.
 func (m *Model) aliveLocked() bool { return m.beat != 0 && m.now() < m.beat+m.cfg.HeartbeatTimeout }
 
+// lateFor is LATE_NS of the programs.
+const lateFor = 3 * time.Second
+
+// lateLocked reports whether the heartbeat is old, but not so old that the gateway is
+// gone.
+func (m *Model) lateLocked() bool { return !m.aliveLocked() && m.beat != 0 && m.now() < m.beat+lateFor }
+
 // Alive reports whether the gateway's heartbeat is fresh.
 func (m *Model) Alive() bool {
 	m.mu.Lock()

@@ -64,7 +64,9 @@ func (m *Model) sockops(s *segment) {
 	case s.synOnly() && (n == nil || n.isn != s.seq):
 		m.onConnect(s)
 	case s.synOnly():
-		n.retries++ // the flag stays for one SYN only: this one goes bare
+		if f := m.flows[s.tuple]; f == nil || !f.Acked { // the flag stays for one SYN only: this one goes bare
+			n.retries++
+		}
 	case n != nil && s.has(negotiate.FlagACK) && !s.has(negotiate.FlagSYN|negotiate.FlagRST) && s.seq == n.isn+1:
 		delete(m.notes, s.tuple)
 		m.onEstablished(s.tuple, n)

@@ -67,10 +67,13 @@ func (m *Model) nativeFlow(f *ebpf.Flow, reason uint8) {
 	m.stayNative(ebpf.Event{Tuple: f.Tuple, ISN: f.ISN, Reason: reason, Side: f.Side, State: f.State, Rule: f.Rule})
 }
 
-// replaced tells the gateway that the connection it works on is over.
-func (m *Model) replaced(f *ebpf.Flow) {
+// replaced tells the gateway that the connection it works on is over; reason, if
+// there is one, that it was recorded as native by that.
+func (m *Model) replaced(f *ebpf.Flow, reason uint8) {
 	m.count(statReplaced)
-	m.emit(ebpf.Event{Tuple: f.Tuple, ISN: f.ISN, Kind: ebpf.EventReplaced, Side: f.Side, State: f.State, Rule: f.Rule})
+	m.emit(ebpf.Event{
+		Tuple: f.Tuple, ISN: f.ISN, Kind: ebpf.EventReplaced, Reason: reason, Side: f.Side, State: f.State, Rule: f.Rule,
+	})
 }
 
 // decided is what the policy decided by one rule.

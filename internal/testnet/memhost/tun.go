@@ -69,9 +69,10 @@ func (m *Model) appEgress(pkt []byte) {
 // reset that closes the old wire leg, and a bare SYN behind it, may leave; on a
 // tuple where the application has begun anew, only the reset of its old one.
 func (m *Model) wireSide(s *segment) verdict {
-	state := stateOf(m.flows[s.tuple])
+	f := m.flows[s.tuple]
+	state := stateOf(f)
 	switch {
-	case m.stalled, state == ebpf.StateNone, state == ebpf.StateOffered && !s.has(negotiate.FlagRST):
+	case m.stalled, state == ebpf.StateNone, f.Silent, state == ebpf.StateOffered && !s.has(negotiate.FlagRST):
 		return m.dropped(statWireIngressDrop)
 	case (state == ebpf.StateReleased || state == ebpf.StateReturned) &&
 		!s.has(negotiate.FlagRST|negotiate.FlagSYN):

@@ -153,9 +153,8 @@ static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct fl
 			native(&p->key, word_isn(w), SIDE_CLIENT, REASON_GATEWAY_STALE, f->rule, FLOW_OFFERED);
 		return drop(STAT_STALE_DROPPED);
 	}
-	if (o.role == OPTION_OFFER) {
+	if (o.role == OPTION_OFFER)
 		reason = REASON_OPTION_MIRRORED;
-	}
 	native(&p->key, word_isn(w), SIDE_CLIENT, reason, f->rule, FLOW_OFFERED);
 	flow_drop(&p->key, f, w);
 	return TCX_NEXT;

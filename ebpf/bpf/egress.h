@@ -55,17 +55,21 @@ static always_inline void socket_addresses(struct __sk_buff *skb, struct flow_ke
 		put6(k, src, dst);
 }
 
+/* note_behind returns what is remembered of the packet's socket, if anything. */
+static always_inline struct sk_note *note_behind(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	if (!sk)
+		return NULL;
+	sk = bpf_sk_fullsock(sk);
+	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
+}
+
 /* own_offer tells whether we wrote this offer: the last ones leave while another
  * gateway takes over. */
 static always_inline int own_offer(struct __sk_buff *skb, struct options *o)
 {
-	struct bpf_sock *sk = skb->sk;
-	if (!sk)
-		return 0;
-	sk = bpf_sk_fullsock(sk);
-	if (!sk)
-		return 0;
-	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
+	struct sk_note *n = note_behind(skb);
 	return n && n->phase == PHASE_WRITTEN && n->nonce == o->nonce;
 }
 
@@ -170,13 +174,7 @@ static always_inline int overdue(const struct flow *f)
  * its offer. */
 static always_inline void offer_answered(struct __sk_buff *skb)
 {
-	struct bpf_sock *sk = skb->sk;
-	if (!sk)
-		return;
-	sk = bpf_sk_fullsock(sk);
-	if (!sk)
-		return;
-	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
+	struct sk_note *n = note_behind(skb);
 	if (n && n->phase == PHASE_WRITTEN)
 		n->phase = PHASE_ANSWERED;
 }

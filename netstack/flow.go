@@ -44,6 +44,9 @@ type flow struct {
 	// una and sent bound what the peer may quote in an ICMP error: the oldest
 	// unacknowledged and the next sequence number of ours, on the wire.
 	una, sent atomic.Uint32
+	// awaited is the next sequence number of the peer, as we told it.
+	awaited   atomic.Uint32
+	strangers strangers
 	// segMax is the largest TCP header plus payload that fits path and peer.
 	segMax atomic.Uint32
 

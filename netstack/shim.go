@@ -131,6 +131,7 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack
 			return nil, false
 		}
 		f.noteSent(sequenceEnd(p, t))
+		f.awaited.Store(ackOf(t))
 		return nil, true
 	}
 	f.una.Store(seqOf(t))
@@ -158,6 +159,7 @@ func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack
 	}
 	a.out(t, !offloaded(p))
 	f.noteSent(sequenceEnd(p, t))
+	f.awaited.Store(ackOf(t))
 	if seqOf(t) != f.isn+1 || flagsOf(t)&flagRST != 0 || a.confirmed.Load() {
 		return nil, true
 	}
@@ -255,6 +257,7 @@ func (m *shim) inClient(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	if !a.ready.Load() {
 		return
 	}
+	m.replacedPeer(f, p, t, pkt)
 	if flagsOf(t)&flagACK != 0 {
 		ack := ackOf(t)
 		f.noteAcked(ack)
@@ -266,12 +269,27 @@ func (m *shim) inClient(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	m.up(p, pkt)
 }
 
+// replacedPeer turns the answer of somebody who has taken the peer's place into a
+// reset.
+func (m *shim) replacedPeer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
+	const flags = flagSYN | flagACK | flagRST | flagFIN
+	if flagsOf(t)&flags != flagACK || p.total > len(p.ip)+len(t) || f.server && f.state.Load() == flowHandshake {
+		return
+	}
+	if f.strange(ackOf(t), m.s.clock) {
+		m.s.count.strangers.Add(1)
+		makeReset(t, f.awaited.Load())
+		pkt.RXChecksumValidated = true
+	}
+}
+
 // inServer guards the handshake and watches for the confirm option.
 func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	if f.state.Load() == flowHandshake && !f.serve.acceptable(f.isn, t) {
 		m.s.count.badHandshakeACK.Add(1)
 		return
 	}
+	m.replacedPeer(f, p, t, pkt)
 	if flagsOf(t)&(flagRST|flagACK) == flagACK {
 		f.noteAcked(ackOf(t))
 		m.s.noteConfirm(f, t)

@@ -31,6 +31,9 @@ type Stats struct {
 	// LateSegments counts inbound segments of ended flows that were dropped,
 	// LateResets the resets that answered a challenge ACK of one.
 	LateSegments, LateResets uint64
+	// Strangers counts connections that ended because somebody else than the peer
+	// answered for it.
+	Strangers uint64
 	// DeadEvicted counts ended flows that left the lingering table early.
 	DeadEvicted uint64
 	// ACKsHeld counts acknowledgements that waited for something to take them
@@ -54,6 +57,7 @@ type counters struct {
 	unknown, badHandshakeACK  atomic.Uint64
 	swallowed                 atomic.Uint64
 	lateSegments, lateResets  atomic.Uint64
+	strangers                 atomic.Uint64
 	acksHeld, acksLate        atomic.Uint64
 	icmpDelivered             atomic.Uint64
 	icmpIgnored               atomic.Uint64
@@ -70,7 +74,7 @@ func (s *Stack) Stats() Stats {
 		ChecksumErrors: c.checksumErrors.Load(), Malformed: c.malformed.Load(),
 		Unknown: c.unknown.Load(), BadHandshakeACK: c.badHandshakeACK.Load(),
 		Swallowed:    c.swallowed.Load(),
-		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(),
+		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(), Strangers: c.strangers.Load(),
 		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
 		LinkDrops: s.link.drops(),

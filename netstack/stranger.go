@@ -1,0 +1,54 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+)
+
+// A gateway that has died leaves the tuple to its host's kernel, whose reset ends our
+// connection, unless a socket of the application is still there: one in TIME_WAIT
+// answers whatever comes, and stays for as long as something does. gVisor takes each
+// answer for a sign of life. So an answer is one only if it acknowledges what we
+// could have sent; where such are missing while others come in, the peer is gone.
+//
+// Somebody who cannot see the connection can send strange answers, too. They end it
+// only if the peer has said nothing for strangerTime although it was asked.
+const (
+	strangerAnswers = 5
+	strangerTime    = 10 * time.Second
+	// oldestACK is how far behind the last one an acknowledgement that was late may be.
+	oldestACK = 1 << 20
+)
+
+// strangers counts the strange answers since the peer's last one.
+type strangers struct {
+	n     atomic.Uint32
+	since atomic.Int64 // the first, nanoseconds of the stack's clock
+}
+
+// strange judges an inbound ACK of an established connection, and reports whether who
+// answers for the peer has taken its place.
+func (f *flow) strange(ack uint32, clock tcpip.Clock) bool {
+	if !after(ack, f.sent.Load()) && !after(f.una.Load()-oldestACK, ack) {
+		if f.strangers.n.Load() != 0 {
+			f.strangers.n.Store(0)
+		}
+		return false
+	}
+	at := clock.NowMonotonic().Sub(tcpip.MonotonicTime{}).Nanoseconds()
+	n := f.strangers.n.Add(1)
+	if n == 1 {
+		f.strangers.since.Store(at)
+	}
+	return n >= strangerAnswers && at-f.strangers.since.Load() >= int64(strangerTime)
+}
+
+// makeReset turns a bare acknowledgement into the reset its sender owes us: exactly at
+// the sequence number that we expect.
+func makeReset(t []byte, expected uint32) {
+	binary.BigEndian.PutUint32(t[4:], expected)
+	t[13] = flagRST
+}

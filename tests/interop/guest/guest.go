@@ -86,6 +86,20 @@ func Boot(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) (*Gu
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, cfg.BootTimeout)
 	defer cancel()
+	for try := 1; ; try++ {
+		g, err := bootOnce(ctx, host, img, cfg)
+		if try == bootTries || !errors.Is(err, errEnded) {
+			return g, err
+		}
+	}
+}
+
+// bootTries is how often a guest is started whose kernel dies before anything runs in
+// it. While it boots a kernel rewrites its own code under its other processors; an
+// emulated one was seen to run into the trap that it puts there meanwhile.
+const bootTries = 3
+
+func bootOnce(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) (*Guest, error) {
 	dir, err := os.MkdirTemp("", "smcgw-guest-")
 	if err != nil {
 		return nil, err
@@ -100,6 +114,9 @@ func Boot(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) (*Gu
 	}
 	return g, nil
 }
+
+// errEnded: the emulator ended before the guest was ready.
+var errEnded = errors.New("emulator ended")
 
 func (g *Guest) start(ctx context.Context, img Image, cfg Config) error {
 	initrd := filepath.Join(g.dir, "initrd")
@@ -148,7 +165,7 @@ func waitReady(r io.Reader, ready chan<- error) {
 			trySend(ready, fmt.Errorf("agent: %s", line))
 		}
 	}
-	trySend(ready, errors.New("emulator ended"))
+	trySend(ready, errEnded)
 }
 
 func trySend(c chan<- error, err error) {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -14,8 +13,8 @@ import (
 
 // Neighbour is what a datapath has to know of another one in its namespace, whose
 // connections go on while it takes the new ones (docs/ARCHITECTURE.md "Two
-// gateways side by side"). The two share nothing: each has programs, maps, TUNs,
-// rules and tables of its own.
+// gateways side by side"). The two share nothing: each has programs, maps, devices
+// and a namespace of legs of its own.
 type Neighbour struct {
 	// Generation is that of its devices.
 	Generation int `json:"generation"`
@@ -23,13 +22,6 @@ type Neighbour struct {
 	AppIndex int `json:"app_ifindex"`
 	// Programs are the ids of its wire programs. Ours come behind them.
 	Programs WirePrograms `json:"programs"`
-	// RulePref, Table and MarkMask are those of its configuration, in force.
-	RulePref int    `json:"rule_pref"`
-	Table    int    `json:"table"`
-	MarkMask uint32 `json:"mark_mask"`
-	// Restore are sysctls, below /proc/sys/net, with the values that they had
-	// before it: restoring them is the duty of who ends last.
-	Restore map[string]string `json:"restore,omitempty"`
 }
 
 // WirePrograms are the ids of the programs on wire devices: with and without a
@@ -63,17 +55,7 @@ func (n Neighbour) Validate() error {
 	case n.AppIndex < 1:
 		return fmt.Errorf("neighbour: interface %d", n.AppIndex)
 	}
-	for key := range n.Restore {
-		if key != loAcceptLocal {
-			return fmt.Errorf("neighbour: sysctl %q is none of ours", key)
-		}
-	}
-	return n.config().Validate()
-}
-
-// config is as much of the neighbour's configuration as its rules depend on.
-func (n Neighbour) config() Config {
-	return Config{Generation: n.Generation, RulePref: n.RulePref, Table: n.Table, MarkMask: n.MarkMask}.withDefaults()
+	return nil
 }
 
 // Neighbour describes this datapath to one that is to be opened beside it.
@@ -82,10 +64,7 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 		return Neighbour{}, err
 	}
 	defer d.leave()
-	n := Neighbour{
-		Generation: d.cfg.Generation, AppIndex: d.appIndex,
-		RulePref: d.cfg.RulePref, Table: d.cfg.Table, MarkMask: d.cfg.MarkMask,
-	}
+	n := Neighbour{Generation: d.cfg.Generation, AppIndex: d.appIndex}
 	for _, p := range []struct {
 		prog *bpf.Program
 		id   *uint32
@@ -105,9 +84,6 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 		}
 		*p.id = uint32(id)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n.Restore = maps.Clone(d.restore)
 	return n, nil
 }
 
@@ -117,7 +93,7 @@ func (d *Datapath) HasNeighbour() bool { return d.besideNow.Load() }
 
 // Retire leaves all new connections to another datapath of the namespace, which
 // has to be attached by now; none is offered, accepted or counted here. Those
-// that were offered go on. So does the duty to restore sysctls.
+// that were offered go on.
 func (d *Datapath) Retire() error { return d.setRetired(true) }
 
 // Activate ends Retire; a datapath with a [Config.Beside] begins retired.
@@ -130,9 +106,6 @@ func (d *Datapath) setRetired(retired bool) error {
 	defer d.leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !retired && d.beside != nil {
-		maps.Copy(d.restore, d.beside.Restore)
-	}
 	d.retired = retired
 	return d.putRetired(retired)
 }
@@ -177,8 +150,7 @@ func (d *Datapath) attachWire(prog *bpf.Program, ifindex int, at bpf.AttachType)
 	return l, err
 }
 
-// followNeighbour takes note of its end and removes the rules it could not: who
-// is killed leaves them. It runs on a thread of the namespace.
+// followNeighbour takes note of its end. It runs on a thread of the namespace.
 func (d *Datapath) followNeighbour() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,24 +158,12 @@ func (d *Datapath) followNeighbour() error {
 	if n == nil {
 		return nil
 	}
-	l, err := d.nl.LinkByName(n.config().appName())
+	l, err := d.nl.LinkByIndex(n.AppIndex)
 	var missing netlink.LinkNotFoundError
 	switch {
-	case err == nil && l.Attrs().Index == n.AppIndex:
+	case err == nil && l.Attrs().Name == (Config{Generation: n.Generation}).appName():
 		return nil
 	case err != nil && !errors.As(err, &missing):
-		return fmt.Errorf("neighbour: %w", err)
-	}
-	d.control.Beside = 0
-	if err := d.putControlLocked(); err != nil {
-		return err
-	}
-	if err == nil { // the name is another one's by now, and so are the rules
-		d.beside = nil
-		d.besideNow.Store(false)
-		return nil
-	}
-	if err := newRouting(d.nl, n.config()).teardown(); err != nil {
 		return fmt.Errorf("neighbour: %w", err)
 	}
 	d.beside = nil

@@ -31,10 +31,10 @@ func carryPair(t *testing.T, h1, h2 *host, d1, d2 *Datapath, ln *net.TCPListener
 	p := &carriedPair{t: t, d1: d1, d2: d2, f1: f1, back: Tuple{Local: srv.syn.dst, Remote: srv.syn.src}, sent: f1.ISN + 1, returned: sa.seq + 1}
 	p.wireLegs()
 	require.NoError(t, d2.Transition(p.back, f1.ISN, StateServing, StateWire))
-	dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(f1.Tuple.Local), Control: gatewaySocket(d2, network)}
+	dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(f1.Tuple.Local), Control: gatewaySocket(network)}
 	dial.SetMultipathTCP(false)
 	var err error
-	h2.do(func() { p.leg2, err = dial.Dial(network, target) })
+	legsOf(t, d2).do(func() { p.leg2, err = dial.Dial(network, target) })
 	require.NoError(t, err)
 	require.NoError(t, d1.Transition(f1.Tuple, f1.ISN, StateCompleting, StateNegotiating))
 	require.NoError(t, d1.InjectApp(f1.SYN))
@@ -133,11 +133,6 @@ func TestSideBySide(t *testing.T) {
 			require.NoError(t, d2.Close())
 			young.works()
 			require.Eventually(t, func() bool { return !e1.HasNeighbour() }, patience, 10*time.Millisecond)
-			h1.do(func() {
-				value, err := readSysctl(loAcceptLocal)
-				require.NoError(t, err)
-				require.Equal(t, "1", value, "the younger needs it")
-			})
 			young.works()
 			young.close()
 			require.NoError(t, e1.Close())
@@ -153,7 +148,6 @@ func (h *host) beside(d *Datapath, cfg Config) *Datapath {
 	require.NoError(h.t, err)
 	require.NoError(h.t, n.Validate())
 	cfg.Generation, cfg.Beside = d.cfg.Generation%2+1, &n
-	cfg.RulePref, cfg.Table = 0, 0
 	return h.open(cfg)
 }
 
@@ -176,25 +170,8 @@ func TestBesideTheDead(t *testing.T) {
 	e = h1.beside(d, cfg)
 	require.NoError(t, d.Retire())
 	require.NoError(t, e.Activate())
-	routes := d.routing
-	d.routing = nil // the rules stay
 	require.NoError(t, d.Close())
 	require.Eventually(t, func() bool { return !e.HasNeighbour() }, patience, 10*time.Millisecond)
-	var left []string
-	h1.do(func() {
-		for _, f := range routes.families {
-			have, err := e.nl.RuleList(f)
-			require.NoError(t, err)
-			for _, r := range have {
-				for _, ours := range routes.rules(f) {
-					if same(r, ours) {
-						left = append(left, r.String())
-					}
-				}
-			}
-		}
-	})
-	require.Empty(t, left)
 	require.NoError(t, e.Close())
 	require.Equal(t, before, h1.attachments())
 }
@@ -247,15 +224,12 @@ func TestLingering(t *testing.T) {
 
 // A neighbour is described by another process.
 func TestNeighbourIsChecked(t *testing.T) {
-	good := Neighbour{Generation: 1, AppIndex: 3, RulePref: 100, Table: 4790, MarkMask: 0x30000000}
+	good := Neighbour{Generation: 1, AppIndex: 3}
 	require.NoError(t, good.Validate())
 	for name, spoil := range map[string]func(n *Neighbour){
 		"generation": func(n *Neighbour) { n.Generation = 10 },
 		"none":       func(n *Neighbour) { n.Generation = 0 },
 		"interface":  func(n *Neighbour) { n.AppIndex = -1 },
-		"sysctl":     func(n *Neighbour) { n.Restore = map[string]string{"../kernel/core_pattern": "|x"} },
-		"mark":       func(n *Neighbour) { n.MarkMask = 5 },
-		"rule":       func(n *Neighbour) { n.RulePref = 1 << 16 },
 	} {
 		n := good
 		spoil(&n)

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"time"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
 // Mode says what the programs may do with new connections.
@@ -31,30 +32,25 @@ const (
 	ActionAuto
 )
 
-// Config configures [Open] and [Cleanup]. The zero value is usable: it offers
-// nothing (ModeOff) on the devices of the default routes.
+// Config configures [Open]. With nothing but Legs it is usable: it offers nothing
+// (ModeOff) on the devices of the default routes.
 type Config struct {
 	// Devices carry offers. Default: the devices of the default routes. On all
 	// other devices a connection is native (reason address).
 	Devices []string
 	// Generation numbers this gateway in its namespace during an upgrade; the
-	// TUN devices are smcgw-a<generation> and smcgw-w<generation>. Default: 1.
+	// devices are smcgw-a<generation>, smcgw-w<generation> and
+	// smcgw-h<generation>. Default: 1.
 	Generation int
+	// Legs is the namespace of the sockets that face local applications. It stays
+	// the caller's, who closes it behind the datapath.
+	Legs *legs.Namespace
 	// Beside is the gateway whose connections go on in the same namespace, as
 	// [Datapath.Neighbour] of another generation describes it; nil: there is none.
 	// The datapath then begins retired, until [Datapath.Activate].
 	Beside *Neighbour
 	// CgroupPath is the cgroup2 mount. Default: found in /proc/self/mountinfo.
 	CgroupPath string
-	// MarkMask are two adjacent bits of the packet mark; no other bit is ever
-	// changed. Default: 0x30000000.
-	MarkMask uint32
-	// RulePref is the first of three consecutive ip rule preferences.
-	// Default: 100 + 4*(Generation-1).
-	RulePref int
-	// Table is the first of two consecutive routing tables.
-	// Default: 4790 + 2*(Generation-1).
-	Table int
 	// Mode of the start. Default: ModeOff.
 	Mode Mode
 	// Off is the switch that survives restarts, as it is at the start.
@@ -114,9 +110,6 @@ func DefaultNeverPorts() []uint16 {
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
 	setDefault(&c.Generation, 1)
-	setDefault(&c.MarkMask, 0x30000000)
-	setDefault(&c.RulePref, 100+4*(c.Generation-1))
-	setDefault(&c.Table, 4790+2*(c.Generation-1))
 	setDefault(&c.BlackholeAfter, 2)
 	setDefault(&c.Retry, time.Hour)
 	setDefault(&c.Handshake, 3*time.Second)
@@ -158,15 +151,6 @@ func (c Config) Validate() error {
 	if c.Beside != nil && c.Beside.Generation == c.Generation {
 		bad("generation", "%d is the neighbour's", c.Generation)
 	}
-	if bits.OnesCount32(c.MarkMask) != 2 || c.MarkMask>>bits.TrailingZeros32(c.MarkMask) != 3 {
-		bad("mark_mask", "%#x is not two adjacent bits", c.MarkMask)
-	}
-	if c.RulePref < 1 || c.RulePref > 32763 {
-		bad("rule_pref", "%d is not in 1..32763", c.RulePref)
-	}
-	if c.Table < 1 || c.Table >= 253 && c.Table <= 255 || c.Table == 252 {
-		bad("table", "%d and %d are not two free tables", c.Table, c.Table+1)
-	}
 	if c.Mode > ModeEnforce {
 		bad("mode", "%d is unknown", c.Mode)
 	}
@@ -188,18 +172,12 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Names of the TUN devices: app side and wire side.
+// Names of the TUN devices, app side and wire side, and of the ends of the pair
+// that leads to the legs.
 func (c Config) appName() string  { return fmt.Sprintf("%sa%d", devicePrefix, c.Generation) }
 func (c Config) wireName() string { return fmt.Sprintf("%sw%d", devicePrefix, c.Generation) }
+func (c Config) hostName() string { return fmt.Sprintf("%sh%d", devicePrefix, c.Generation) }
+func (c Config) legName() string  { return fmt.Sprintf("%sg%d", devicePrefix, c.Generation) }
 
 // devicePrefix marks the devices of all generations; none gets wire programs.
 const devicePrefix = "smcgw-"
-
-// marks are the values of the two mark bits.
-type marks struct{ pass, inject, local uint32 }
-
-// marks returns them in place: they live inside one host only.
-func (c Config) marks() marks {
-	unit := c.MarkMask & -c.MarkMask
-	return marks{pass: unit, inject: 2 * unit, local: 3 * unit}
-}

@@ -98,11 +98,11 @@ func TestLocalLegsArePlain(t *testing.T) {
 			f1, _ := negotiated(t, d1, 7000)
 			back := Tuple{Local: srv.syn.dst, Remote: srv.syn.src}
 			require.NoError(t, d2.Transition(back, f1.ISN, StateServing, StateWire))
-			dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(f1.Tuple.Local), Control: gatewaySocket(d2, v.network)}
+			dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(f1.Tuple.Local), Control: gatewaySocket(v.network)}
 			dial.SetMultipathTCP(false)
 			var leg2 net.Conn
 			var err error
-			h2.do(func() { leg2, err = dial.Dial(v.network, target) })
+			legsOf(t, d2).do(func() { leg2, err = dial.Dial(v.network, target) })
 			require.NoError(t, err)
 			require.Equal(t, "reno", told(t, leg2), "the server")
 

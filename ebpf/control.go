@@ -23,20 +23,13 @@ func (d *Datapath) setupState() error {
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
 	}
-	if d.beside != nil {
-		d.control.Beside = uint32(d.beside.AppIndex)
-	}
 	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
-	err = d.activateLocked(p)
-	d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return d.checkRPFilter()
+	defer d.mu.Unlock()
+	return d.activateLocked(p)
 }
 
 // bit is 1 for true.
@@ -90,23 +83,6 @@ func (d *Datapath) putControlLocked() error {
 		return fmt.Errorf("control: %w", err)
 	}
 	return nil
-}
-
-// checkRPFilter keeps everything native while the strict filter of all
-// interfaces would drop what comes back from A. The programs refuse IPv6 too: a
-// host is either steered or it is not.
-func (d *Datapath) checkRPFilter() error {
-	var reason uint8
-	if rpFilter() == "1" {
-		reason = ReasonRPFilter
-	}
-	if uint32(reason) != d.nativeReason.Swap(uint32(reason)) {
-		d.log.Warn("reverse-path filter changed", "native", reason != 0)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.control.NativeReason = d.nativeReasonLocked()
-	return d.putControlLocked()
 }
 
 // SetPolicy replaces the policy in one step: every connection is decided by the

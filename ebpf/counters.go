@@ -10,7 +10,7 @@ import (
 // statNames are the names of enum stat in maps.h, in its order.
 var statNames = [...]string{
 	"offered", "accepted", "served", "replaced", "syn_retransmit_drop", "out_drop",
-	"app_ingress_drop", "app_egress_drop", "wire_ingress_drop", "released_drop", "returned_drop",
+	"app_ingress_drop", "app_egress_drop", "leg_ingress_drop", "leg_egress_drop", "wire_ingress_drop", "released_drop", "returned_drop",
 	"dead_drop", "event_lost", "neutralised", "neutralise_failed", "icmp_steered",
 	"stale_deleted", "redirect_failed", "syn_delivered", "syn_released", "syn_returned",
 	"stale_dropped",

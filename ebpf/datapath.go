@@ -29,8 +29,6 @@ var (
 	ErrState = errors.New("flow entry in another state")
 	// ErrKernel means that the kernel is older than 6.6 or lacks a feature.
 	ErrKernel = errors.New("kernel lacks a needed feature")
-	// ErrCollision means that others use a rule preference or routing table.
-	ErrCollision = errors.New("rule preference or table in use")
 	// ErrNoDevice means that our programs are not on the device in question.
 	ErrNoDevice = errors.New("not a wire device")
 	// ErrInUse means that a live process holds the devices of this generation.
@@ -45,19 +43,16 @@ type Datapath struct {
 
 	appTUN, wireTUN     int // descriptors
 	appIndex, wireIndex int // interfaces
-	loIndex             int
+	pair                *legPair
 	ns                  *os.File // our network namespace
 	nl                  *netlink.Handle
-	diag                int        // netlink socket for SOCK_DESTROY
-	answer              [4096]byte // of diag; guarded by mu
-	dump                int        // another one, for Lingering; guarded by mu
-	routing             *routing
+	diag                int        // sock_diag, for the applications' sockets
+	answer              [4096]byte // of sock_diag; guarded by mu
 	objs                *objects
 	traces              *traces
 	events              *ringbuf.Reader
-	steering            []link.Link // sk_lookup, A, W: in order of attachment
+	steering            []link.Link // sk_lookup, the pair, A, W: in order of attachment
 	offering            []link.Link // connect programs, sockops
-	restore             map[string]string
 	monitor             *monitor
 	nativeReason        atomic.Uint32
 	wireMTU             atomic.Int64
@@ -81,10 +76,10 @@ type Datapath struct {
 	retiredAt int64       // of smcgw_retired in the memory of traces
 	besideNow atomic.Bool // beside is not nil
 
-	// mu guards everything below, and restore.
+	// mu guards everything below.
 	mu      sync.Mutex
 	beside  *Neighbour // nil: none, or no more
-	retired bool       // another datapath takes the new connections, and restores the sysctls
+	retired bool       // another datapath takes the new connections
 	refused uint8      // of Refuse
 	control smcgwControl
 	policy  *Policy
@@ -92,7 +87,7 @@ type Datapath struct {
 	devices map[int]*device
 }
 
-// Open creates the TUN devices, rules and maps and attaches all programs in the
+// Open creates the devices and maps and attaches all programs in the
 // network namespace of the calling thread, sockops last, so that no offer
 // leaves that nobody records. No offer is made before the first
 // [Datapath.Heartbeat].
@@ -107,8 +102,7 @@ func Open(cfg Config) (*Datapath, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d := &Datapath{
-		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1, dump: -1,
-		restore: map[string]string{}, devices: map[int]*device{},
+		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1, devices: map[int]*device{},
 	}
 	if cfg.Beside != nil {
 		d.beside, d.retired = cfg.Beside, true
@@ -130,9 +124,8 @@ func (d *Datapath) open() error {
 		{"tun", d.openTUNs},
 		{"namespace", d.openNamespace},
 		{"links", d.setupTUNs},
-		{"sysctl", d.setupSysctls},
+		{"legs", d.setupLegs},
 		{"programs", d.load},
-		{"routing", d.setupRouting},
 		{"state", d.setupState},
 		{"attach steering", d.attachSteering},
 		{"devices", d.sync},
@@ -165,28 +158,14 @@ func (d *Datapath) openNamespace() (err error) {
 	if d.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("route netlink: %w", err)
 	}
-	for _, fd := range []*int{&d.diag, &d.dump} {
-		*fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-		if err != nil {
-			return fmt.Errorf("sock_diag netlink: %w", err)
-		}
+	if d.diag, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG); err != nil {
+		return fmt.Errorf("sock_diag netlink: %w", err)
 	}
 	return nil
 }
 
-// setupRouting adds rules and routes.
-func (d *Datapath) setupRouting() error {
-	r := newRouting(d.nl, d.cfg)
-	_, r.restore = d.restore[loAcceptLocal]
-	if d.beside != nil && !r.restore { // its duty, and this one's behind it
-		_, r.restore = d.beside.Restore[loAcceptLocal]
-	}
-	d.routing = r
-	return d.routing.setup(d.appIndex, d.loIndex)
-}
-
-// Close detaches everything in reverse order and removes rules, routes and
-// devices. It is idempotent.
+// Close detaches everything in reverse order and removes the devices. It is
+// idempotent.
 func (d *Datapath) Close() error {
 	_ = d.closeEvents()
 	d.op.Lock()
@@ -195,15 +174,9 @@ func (d *Datapath) Close() error {
 		return nil
 	}
 	d.closed = true
-	if d.monitor == nil {
-		d.restoreSysctls() // Open failed; this is still its thread
-	}
 	d.monitor.stop()
-	errs := []error{closeLinks(d.offering), d.detachDevices(), closeLinks(d.steering)}
-	if d.routing != nil {
-		errs = append(errs, d.routing.teardown())
-	}
-	for _, fd := range []int{d.dump, d.diag, d.wireTUN, d.appTUN} {
+	errs := []error{closeLinks(d.offering), d.detachDevices(), closeLinks(d.steering), d.removePair()}
+	for _, fd := range []int{d.diag, d.wireTUN, d.appTUN} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
@@ -255,27 +228,17 @@ func (d *Datapath) AppTUN() int { return d.appTUN }
 // by d.
 func (d *Datapath) WireTUN() int { return d.wireTUN }
 
-// AppName returns the name of A, to which gateway sockets are bound.
-func (d *Datapath) AppName() string { return d.cfg.appName() }
-
-// PassMark returns the mark of packets that the programs leave alone: the
-// SO_MARK of the gateway's own sockets.
-func (d *Datapath) PassMark() int { return int(d.cfg.marks().pass) }
-
-// AppIndex returns the interface index of A.
-func (d *Datapath) AppIndex() int { return d.appIndex }
-
 // WireMTU returns the MTU of W, the smallest of the offer devices. It changes
 // with theirs.
 func (d *Datapath) WireMTU() int { return int(d.wireMTU.Load()) }
 
-// NativeReason returns the reason why all connections stay native in this
-// configuration (42, rp_filter), or 0. It is checked again every two seconds.
+// NativeReason returns the reason why all connections stay native on this host, or
+// 0.
 func (d *Datapath) NativeReason() uint8 { return uint8(d.nativeReason.Load()) }
 
-// SetListener makes the transparent listeners of the gateway the target of SYNs
-// of completing flows. Each is a TCP (not MPTCP) socket bound to A; v6 may be
-// negative where the kernel has no IPv6.
+// SetListener makes the listeners of the gateway the target of SYNs of completing
+// flows. Each is a socket of [Config.Legs]; v6 may be negative where the kernel has
+// no IPv6.
 func (d *Datapath) SetListener(v4, v6 int) error {
 	if err := d.enter(); err != nil {
 		return err

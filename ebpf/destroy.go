@@ -22,15 +22,13 @@ const (
 	diagDport      = 26
 	diagSource     = 28
 	diagDest       = 44
-	diagInterface  = 60
 	diagCookie     = 64
 
-	answerState     = 17
-	answerInterface = 56
-	answerCookie    = 60
-	answerLen       = 68
-	errorCode       = 16
-	errorLen        = 20
+	answerState  = 17
+	answerCookie = 60
+	answerLen    = 68
+	errorCode    = 16
+	errorLen     = 20
 
 	tcpEstablished = 1
 	tcpFinWait2    = 5
@@ -41,34 +39,30 @@ const (
 	anyCookie = ^uint64(0)
 )
 
-// DestroySocket destroys a stale gateway socket (mostly TIME_WAIT) of a flow:
-// bound to A, with local address t.Remote and remote address t.Local. A socket in
-// TIME_WAIT would swallow the next SYN given to the listener, and refuse the next
-// dial from this tuple. It reports whether there was one.
+// DestroySocket destroys a stale leg of a flow: one with local address t.Remote and
+// remote address t.Local, which was closed and has yet to deliver something. It would
+// swallow the next SYN given to the listener, and refuse the next dial from this
+// tuple. It reports whether there was one.
 func (d *Datapath) DestroySocket(t Tuple) (bool, error) {
-	gone, err := d.destroy(t, uint32(d.appIndex), d.isGatewaySocket)
+	request, _ := d.cfg.Legs.Diag()
+	gone, err := d.destroy(t, request, isLeg)
 	if err != nil {
 		return false, fmt.Errorf("destroy socket of %v: %w", t, err)
 	}
 	return gone, nil
 }
 
-// isGatewaySocket guards against the kernel's lookup, which falls back to
-// listeners, of whatever device: an application that happens to listen on the
-// port must not be destroyed in the place of a gateway socket.
-func (d *Datapath) isGatewaySocket(answer []byte) bool {
-	return answer[answerState] != tcpListen &&
-		binary.NativeEndian.Uint32(answer[answerInterface:]) == uint32(d.appIndex)
-}
+// isLeg guards against the kernel's lookup, which falls back to listeners.
+func isLeg(answer []byte) bool { return answer[answerState] != tcpListen }
 
 // ForgetTimeWait ends the TIME_WAIT of the local application's socket of a flow
 // that has ended on both sides. It guards against nothing, since its peer was a
-// gateway socket on this host, and does harm: the client's next connection on
+// leg on this host, and does harm: the client's next connection on
 // the tuple would be native, and the kernel would compare its timestamps with
 // those of the gateway socket. It reports whether there was one.
 func (d *Datapath) ForgetTimeWait(t Tuple) (bool, error) {
 	reverse := Tuple{Local: t.Remote, Remote: t.Local} // requests are about the reverse
-	gone, err := d.destroy(reverse, 0, isTimeWait)
+	gone, err := d.destroy(reverse, d.diag, isTimeWait)
 	if err != nil {
 		return false, fmt.Errorf("time-wait socket of %v: %w", t, err)
 	}
@@ -84,7 +78,7 @@ const connected = 1<<tcpEstablished | 1<<tcpFinWait1 | 1<<tcpFinWait2 | 1<<tcpCl
 // connection for established.
 func (d *Datapath) AppConnected(t Tuple) (bool, error) {
 	reverse := Tuple{Local: t.Remote, Remote: t.Local} // requests are about the reverse
-	is, err := d.socket(reverse, 0, func(_ smcgwFlowKey, answer []byte) (bool, error) {
+	is, err := d.socket(reverse, d.diag, func(_ smcgwFlowKey, answer []byte) (bool, error) {
 		return connected>>answer[answerState]&1 != 0, nil
 	})
 	if err != nil {
@@ -93,26 +87,26 @@ func (d *Datapath) AppConnected(t Tuple) (bool, error) {
 	return is, nil
 }
 
-// destroy finds the socket whose addresses are the reverse of t, on the device or
-// on any if ifindex is 0, and destroys it if it is the one meant: the kernel is
+// destroy finds the socket whose addresses are the reverse of t, in the namespace of
+// a sock_diag socket, and destroys it if it is the one meant: the kernel is
 // told its cookie, so nothing else can take its place. It reports whether there
 // was one.
-func (d *Datapath) destroy(t Tuple, ifindex uint32, meant func(answer []byte) bool) (bool, error) {
-	return d.socket(t, ifindex, func(k smcgwFlowKey, answer []byte) (bool, error) {
+func (d *Datapath) destroy(t Tuple, diag int, meant func(answer []byte) bool) (bool, error) {
+	return d.socket(t, diag, func(k smcgwFlowKey, answer []byte) (bool, error) {
 		if !meant(answer) {
 			return false, nil
 		}
 		cookie := binary.NativeEndian.Uint64(answer[answerCookie:])
-		_, err := d.diagnoseLocked(diagRequest(k, diagDestroy, ifindex, cookie))
+		_, err := d.diagnoseLocked(diag, diagRequest(k, diagDestroy, cookie))
 		return err == nil, err
 	})
 }
 
 // socket has use look at what the kernel says of the socket whose addresses are the
-// reverse of t, on the device or on any if ifindex is 0. It returns what use does,
+// reverse of t, in the namespace of a sock_diag socket. It returns what use does,
 // false where there is no such socket, or none any more. use holds mu; the answer is
 // valid until its next request.
-func (d *Datapath) socket(t Tuple, ifindex uint32, use func(k smcgwFlowKey, answer []byte) (bool, error)) (bool, error) {
+func (d *Datapath) socket(t Tuple, diag int, use func(k smcgwFlowKey, answer []byte) (bool, error)) (bool, error) {
 	k, err := t.key()
 	if err != nil {
 		return false, err
@@ -124,7 +118,7 @@ func (d *Datapath) socket(t Tuple, ifindex uint32, use func(k smcgwFlowKey, answ
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	is := false
-	answer, err := d.diagnoseLocked(diagRequest(k, diagByFamily, ifindex, anyCookie))
+	answer, err := d.diagnoseLocked(diag, diagRequest(k, diagByFamily, anyCookie))
 	if err == nil {
 		if len(answer) < answerLen {
 			return false, fmt.Errorf("sock_diag answer of %d bytes", len(answer))
@@ -139,12 +133,12 @@ func (d *Datapath) socket(t Tuple, ifindex uint32, use func(k smcgwFlowKey, answ
 
 // diagnoseLocked sends a request and returns the answer, valid until the next
 // one, or its error.
-func (d *Datapath) diagnoseLocked(req [diagRequestLen]byte) ([]byte, error) {
-	if err := unix.Sendto(d.diag, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+func (d *Datapath) diagnoseLocked(diag int, req [diagRequestLen]byte) ([]byte, error) {
+	if err := unix.Sendto(diag, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, fmt.Errorf("sock_diag: %w", err)
 	}
 	buf := d.answer[:]
-	n, _, err := unix.Recvfrom(d.diag, buf, 0)
+	n, _, err := unix.Recvfrom(diag, buf, 0)
 	if err != nil {
 		return nil, fmt.Errorf("sock_diag: %w", err)
 	}
@@ -164,7 +158,7 @@ func (d *Datapath) diagnoseLocked(req [diagRequestLen]byte) ([]byte, error) {
 // diagRequest builds a request about the socket whose addresses are the reverse
 // of the flow's. A request that has an answer asks for no acknowledgement
 // beside it.
-func diagRequest(k smcgwFlowKey, kind uint16, ifindex uint32, cookie uint64) (b [diagRequestLen]byte) {
+func diagRequest(k smcgwFlowKey, kind uint16, cookie uint64) (b [diagRequestLen]byte) {
 	ne := binary.NativeEndian
 	flags := uint16(unix.NLM_F_REQUEST)
 	if kind == diagDestroy {
@@ -182,7 +176,6 @@ func diagRequest(k smcgwFlowKey, kind uint16, ifindex uint32, cookie uint64) (b 
 	ne.PutUint16(b[diagDport:], k.Lport)
 	copy(b[diagSource:], k.Raddr[:])
 	copy(b[diagDest:], k.Laddr[:])
-	ne.PutUint32(b[diagInterface:], ifindex)
 	ne.PutUint64(b[diagCookie:], cookie)
 	return b
 }

@@ -57,11 +57,7 @@ func wanted(l netlink.Link, masters map[int]string) bool {
 // setupTUNs brings the TUNs up. W has the MTU of the wire as soon as it is known;
 // A takes the largest packets, since its segments never reach a wire.
 func (d *Datapath) setupTUNs() error {
-	lo, err := d.nl.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("loopback: %w", err)
-	}
-	d.loIndex = lo.Attrs().Index
+	var err error
 	if d.appIndex, err = d.setupTUN(d.cfg.appName(), maxMTU, appQueue); err != nil {
 		return err
 	}
@@ -77,19 +73,14 @@ const (
 	minMTU     = 1280 // the least IPv6 allows, RFC 8200 section 5
 )
 
-// setupTUN configures a TUN device and returns its index. Address generation is
-// turned off before it comes up, so that it stays silent.
+// setupTUN configures a TUN device and returns its index.
 func (d *Datapath) setupTUN(name string, mtu, queue int) (int, error) {
 	l, err := d.nl.LinkByName(name)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", name, err)
 	}
-	if hasIPv6() {
-		for key, value := range map[string]string{"addr_gen_mode": "1", "disable_ipv6": "0"} {
-			if _, err := writeSysctl("ipv6/conf/"+name+"/"+key, value); err != nil {
-				return 0, err
-			}
-		}
+	if err := silence(name); err != nil {
+		return 0, err
 	}
 	for _, set := range []func() error{
 		func() error { return d.nl.LinkSetMTU(l, mtu) },
@@ -103,49 +94,13 @@ func (d *Datapath) setupTUN(name string, mtu, queue int) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// setupSysctls: what arrives from A or on lo has source addresses of this host
-// (accept_local). With the loose filter of all interfaces A needs an address; with
-// the strict one nothing can be steered and everything stays native.
-func (d *Datapath) setupSysctls() error {
-	app, wire := d.cfg.appName(), d.cfg.wireName()
-	for _, s := range []struct{ key, value string }{
-		{"ipv4/conf/" + app + "/rp_filter", "0"},
-		{"ipv4/conf/" + app + "/accept_local", "1"},
-		{"ipv4/conf/" + wire + "/rp_filter", "0"},
-		{loAcceptLocal, "1"},
-	} {
-		old, err := writeSysctl(s.key, s.value)
-		if err != nil {
-			return err
-		}
-		if s.key == loAcceptLocal && old != s.value {
-			d.restore[s.key] = old
-		}
-	}
-	if changed, err := newRouting(d.nl, d.cfg).changed(); err != nil {
-		return err
-	} else if changed && d.beside == nil { // by a gateway that was killed
-		d.restore[loAcceptLocal] = "0"
-	}
-	if hasIPv6() {
-		// W carries raw packets between netstack and the programs only.
-		if _, err := writeSysctl("ipv6/conf/"+wire+"/disable_ipv6", "1"); err != nil {
-			return err
-		}
-	}
-	if rpFilter() != "2" {
+// silence keeps the kernel's IPv6 off a device before it comes up: it carries raw
+// packets between the programs and others only.
+func silence(name string) error {
+	if !hasIPv6() {
 		return nil
 	}
-	l, err := d.nl.LinkByIndex(d.appIndex)
-	if err != nil {
-		return fmt.Errorf("%s: %w", app, err)
-	}
-	// 192.0.0.8 is the dummy address of RFC 7600.
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 0, 8), Mask: net.CIDRMask(32, 32)}}
-	if err := d.nl.AddrAdd(l, addr); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("address of %s: %w", app, err)
-	}
-	return nil
+	return writeSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
 }
 
 // offerDevices returns the names of the devices that carry offers.
@@ -161,10 +116,10 @@ func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 	for _, l := range links {
 		byIndex[l.Attrs().Index] = l.Attrs().Name
 	}
-	for _, f := range d.routing.families {
-		routes, err := d.routing.routesOf(f, unix.RT_TABLE_MAIN)
+	for _, f := range ipFamilies() {
+		routes, err := d.nl.RouteListFiltered(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("routes: %w", err)
 		}
 		for _, r := range routes {
 			for _, i := range defaultRouteLinks(r) {
@@ -173,6 +128,14 @@ func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 		}
 	}
 	return names, nil
+}
+
+// ipFamilies are the address families this kernel has.
+func ipFamilies() []int {
+	if hasIPv6() {
+		return []int{unix.AF_INET, unix.AF_INET6}
+	}
+	return []int{unix.AF_INET}
 }
 
 // defaultRouteLinks returns the devices of a default route, else nothing.

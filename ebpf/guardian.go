@@ -17,7 +17,8 @@ import (
 type Handover struct {
 	// Heartbeat is the map for StopHeartbeat.
 	Heartbeat *os.File
-	// Hold are the TUN devices and all links but those that make offers.
+	// Hold are the TUN devices, the namespace of the legs, and all links but those
+	// that make offers.
 	Hold []*os.File
 }
 
@@ -31,7 +32,7 @@ func (d *Datapath) Handover() (h Handover, err error) {
 	if h.Heartbeat, err = duplicate(d.objs.Beat.FD(), "heartbeat"); err != nil {
 		return Handover{}, err
 	}
-	for _, fd := range append([]int{d.appTUN, d.wireTUN}, d.linkFDs()...) {
+	for _, fd := range append([]int{d.appTUN, d.wireTUN, int(d.cfg.Legs.File().Fd())}, d.linkFDs()...) {
 		f, err := duplicate(fd, "steering")
 		if err != nil {
 			return Handover{}, errors.Join(err, h.Close())

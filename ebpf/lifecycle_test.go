@@ -37,16 +37,16 @@ func (h *host) attachments() (out []string) {
 				}
 			}
 		}
-		for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
+		for _, f := range ipFamilies() {
 			rules, err := netlink.RuleList(f)
 			require.NoError(h.t, err)
 			for _, r := range rules {
 				out = append(out, fmt.Sprintf("rule %d %v", f, r))
 			}
-			for _, table := range []int{4790, 4791} {
-				routes, err := netlink.RouteListFiltered(f, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
-				require.NoError(h.t, err)
-				for _, r := range routes {
+			routes, err := netlink.RouteListFiltered(f, &netlink.Route{}, netlink.RT_FILTER_TABLE) // of all tables
+			require.NoError(h.t, err)
+			for _, r := range routes {
+				if r.Dst == nil || !r.Dst.IP.IsLinkLocalUnicast() { // the kernel's own come late
 					out = append(out, fmt.Sprintf("route %d %v", f, r))
 				}
 			}
@@ -79,10 +79,11 @@ func TestCloseLeavesNothing(t *testing.T) {
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
 	var err error
+	cfg := withLegs(t, config(accelerate(6379)))
 	before, fds := h1.attachments(), openFDs(t)
 	for range 2 {
 		var d *Datapath
-		h1.do(func() { d, err = Open(config(accelerate(6379))) })
+		h1.do(func() { d, err = Open(cfg) })
 		require.NoError(t, err)
 		require.NotEqual(t, before, h1.attachments())
 		require.Equal(t, 9, ourLinks(t)) // lookup, A 2, W, w0 2, connect 2, sockops
@@ -90,7 +91,6 @@ func TestCloseLeavesNothing(t *testing.T) {
 		require.Equal(t, before, h1.attachments())
 		require.Zero(t, ourLinks(t))
 	}
-	cfg := config(nil)
 	cfg.CgroupPath = "/nonexistent"
 	h1.do(func() { _, err = Open(cfg) })
 	require.Error(t, err)
@@ -98,118 +98,43 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.Equal(t, fds, openFDs(t))
 }
 
-// Cleanup needs no daemon, is idempotent, leaves others' rules alone and refuses
-// while a gateway lives.
-func TestCleanup(t *testing.T) {
+// A second gateway of the same generation is refused, one of the next is not.
+func TestOneOfAGeneration(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)
-	cfg := config(nil).withDefaults()
+	cfg := config(nil)
 	before := h.attachments()
-	h.do(func() { // what a killed gateway leaves
-		nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		require.NoError(t, err)
-		defer nl.Close()
-		fd, err := openTUN(cfg.appName())
-		require.NoError(t, err)
-		app, err := linkIndex(cfg.appName())
-		require.NoError(t, err)
-		l, err := netlink.LinkByIndex(app)
-		require.NoError(t, err)
-		require.NoError(t, netlink.LinkSetUp(l))
-		r := newRouting(nl, cfg)
-		old, err := writeSysctl(loAcceptLocal, "1")
-		require.NoError(t, err)
-		require.Equal(t, "0", old)
-		r.restore = true
-		require.NoError(t, r.setup(app, 1))
-		require.ErrorIs(t, Cleanup(cfg), ErrInUse)
-		require.NoError(t, unix.Close(fd))
-		require.NotEqual(t, before, h.attachments())
-		require.NoError(t, Cleanup(cfg))
-	})
-	require.Equal(t, before, h.attachments())
-	h.do(func() { require.NoError(t, Cleanup(cfg)) })
-	require.Equal(t, before, h.attachments())
-
 	d := h.open(cfg)
-	h.do(func() { require.ErrorIs(t, Cleanup(cfg), ErrInUse) })
 	var second *Datapath
 	var err error
-	h.do(func() { second, err = Open(cfg) })
+	other := withLegs(t, cfg)
+	h.do(func() { second, err = Open(other) })
 	require.ErrorIs(t, err, ErrInUse)
 	require.Nil(t, second)
 	require.NoError(t, d.Heartbeat())
-	cfg.Generation, cfg.RulePref, cfg.Table = 2, 0, 0 // the next generation beside it
-	h.do(func() { second, err = Open(cfg) })
+	other.Generation = 2
+	h.do(func() { second, err = Open(other) })
 	require.NoError(t, err)
 	require.NoError(t, second.Close())
 	require.NoError(t, d.Close())
 	require.Equal(t, before, h.attachments())
 }
 
-// TestOpenBehindAKilledGateway: what that one changed is restored by the next.
+// What a gateway that was killed has left, because somebody holds its namespace
+// still, is no obstacle.
 func TestOpenBehindAKilledGateway(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)
-	cfg := config(nil).withDefaults()
 	before := h.attachments()
+	held := newLegs(t)
+	defer func() { _ = held.Close() }()
 	h.do(func() {
-		nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		require.NoError(t, err)
-		defer nl.Close()
-		_, err = writeSysctl(loAcceptLocal, "1")
-		require.NoError(t, err)
-		fd, err := openTUN(cfg.appName())
-		require.NoError(t, err)
-		app, err := linkIndex(cfg.appName())
-		require.NoError(t, err)
-		l, err := netlink.LinkByIndex(app)
-		require.NoError(t, err)
-		require.NoError(t, netlink.LinkSetUp(l))
-		r := newRouting(nl, cfg)
-		r.restore = true
-		require.NoError(t, r.setup(app, 1))
-		require.NoError(t, unix.Close(fd))
+		require.NoError(t, netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: "smcgw-h1"}, PeerName: "smcgw-g1", PeerNamespace: netlink.NsFd(int(held.File().Fd())),
+		}))
 	})
-	require.NoError(t, h.open(cfg).Close())
+	require.NoError(t, h.open(config(nil)).Close())
 	require.Equal(t, before, h.attachments())
-
-	h.do(func() { // on where the operator wants it, it stays
-		_, err := writeSysctl(loAcceptLocal, "1")
-		require.NoError(t, err)
-	})
-	require.NoError(t, h.open(cfg).Close())
-	require.Contains(t, h.attachments(), "accept_local 1")
-}
-
-// Rule preferences and tables of others are never touched.
-func TestCollision(t *testing.T) {
-	requireRoot(t)
-	h := newHost(t)
-	cfg := config(nil).withDefaults()
-	var err error
-	h.do(func() {
-		r := netlink.NewRule()
-		r.Priority, r.Table, r.Family = cfg.RulePref+1, 77, unix.AF_INET
-		require.NoError(t, netlink.RuleAdd(r))
-		_, err = Open(cfg)
-	})
-	require.ErrorIs(t, err, ErrCollision)
-	h.do(func() {
-		rules, err := netlink.RuleList(unix.AF_INET)
-		require.NoError(t, err)
-		require.True(t, slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == 77 }))
-	})
-	other := newHost(t)
-	other.do(func() {
-		lo, e := netlink.LinkByName("lo")
-		require.NoError(t, e)
-		_, dst, e := net.ParseCIDR("10.99.0.0/16")
-		require.NoError(t, e)
-		require.NoError(t, netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: dst, Table: cfg.Table}))
-		_, err = Open(cfg)
-	})
-	require.ErrorIs(t, err, ErrCollision)
 }
 
 // Devices that appear, change and go are followed.
@@ -223,7 +148,7 @@ func TestMonitor(t *testing.T) {
 	h.do(func() {
 		require.NoError(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "e0", MTU: 4000}, PeerName: "e1"}))
 		setAddress(t, "e0", "10.80.0.1/24")
-		require.NoError(t, netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 80, 0, 2), Dst: defaultNet(unix.AF_INET)}))
+		require.NoError(t, netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 80, 0, 2), Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}))
 	})
 	require.Eventually(t, func() bool { return d.attached("e0") && d.attached("e1") }, 30*time.Second, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return d.WireMTU() == 4000 }, 30*time.Second, 5*time.Millisecond)
@@ -247,28 +172,23 @@ func TestMonitor(t *testing.T) {
 	require.Eventually(t, func() bool { return !d.attached("e0") }, 30*time.Second, 5*time.Millisecond)
 }
 
-// The strict reverse-path filter keeps everything native, with its reason; the
-// loose one works.
+// The reverse-path filter of the host sees nothing odd.
 func TestRPFilter(t *testing.T) {
-	c := newClient(t, config(accelerate(6379)))
-	require.Zero(t, c.d.NativeReason())
-	set := func(v string) {
-		c.h1.do(func() {
-			_, err := writeSysctl("ipv4/conf/all/rp_filter", v)
-			require.NoError(t, err)
-			require.NoError(t, c.d.checkRPFilter())
-		})
+	requireRoot(t)
+	for _, filter := range []string{"1", "2"} {
+		h1, h2 := newHost(t), newHost(t)
+		pair(t, h1, h2)
+		h2.echo("6379")
+		for _, h := range []*host{h1, h2} {
+			h.do(func() {
+				for _, dev := range []string{"all", "default", "w0", "lo"} {
+					require.NoError(t, writeSysctl("ipv4/conf/"+dev+"/rp_filter", filter))
+				}
+			})
+		}
+		d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
+		carryPair(t, h1, h2, d1, d2, h1.listen(d1, "tcp4"), "tcp4", "10.77.0.2:6379").works()
 	}
-	set("1")
-	require.Equal(t, ReasonRPFilter, c.d.NativeReason())
-	syn, _ := c.offered(ghost4 + ":6379")
-	_, _, has := syn.offer()
-	require.False(t, has)
-	require.EqualValues(t, 1, nativeCount(t, c.d, SideClient, ReasonRPFilter))
-	set("0")
-	syn, _ = c.offered(ghost4 + ":6379")
-	_, _, has = syn.offer()
-	require.True(t, has)
 }
 
 // What the guardian holds keeps steering alive, without offers.
@@ -278,12 +198,13 @@ func TestHandover(t *testing.T) {
 	pair(t, h1, h2)
 	var d *Datapath
 	var err error
-	h1.do(func() { d, err = Open(config(accelerate(6379))) })
+	cfg := withLegs(t, config(accelerate(6379)))
+	h1.do(func() { d, err = Open(cfg) })
 	require.NoError(t, err)
 	require.NoError(t, d.Heartbeat())
 	h, err := d.Handover()
 	require.NoError(t, err)
-	require.Len(t, h.Hold, 2+6) // TUNs; lookup, A 2, W, w0 2
+	require.Len(t, h.Hold, 3+6) // TUNs, namespace; lookup, A 2, W, w0 2
 	at, err := ReadHeartbeat(h.Heartbeat)
 	require.NoError(t, err)
 	require.Less(t, time.Duration(monotonic())-at, patience)
@@ -307,30 +228,25 @@ func TestDestroySocket(t *testing.T) {
 	h := newHost(t)
 	d := h.open(config(accelerate(6379)))
 	h.echo("6379")
-	tuple := Tuple{Local: addrPort("127.0.0.1:5555"), Remote: addrPort("127.0.0.1:6379")}
-	ok, err := d.DestroySocket(tuple)
-	require.NoError(t, err)
-	require.False(t, ok)
-	c, err := h.connect("127.0.0.1:6379", patience) // its listener lives
+	c, err := h.connect("127.0.0.1:6379", patience)
 	require.NoError(t, err)
 	exchange(t, c)
 	back := tupleOf(c)
-	ok, err = d.DestroySocket(Tuple{Local: back.Remote, Remote: back.Local}) // not a gateway socket
+	ok, err := d.DestroySocket(Tuple{Local: back.Remote, Remote: back.Local}) // the host's, not a leg
 	require.NoError(t, err)
 	require.False(t, ok)
 	exchange(t, c)
 	require.NoError(t, c.Close())
 	fd := -1
-	h.do(func() { // a socket in SYN-SENT, bound to A
+	legsOf(t, d).do(func() { // a leg in SYN-SENT
 		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		require.NoError(t, err)
-		require.NoError(t, unix.BindToDevice(fd, d.AppName()))
 		require.NoError(t, unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1))
 		require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Port: 6400, Addr: [4]byte{10, 1, 1, 1}}))
 		require.ErrorIs(t, unix.Connect(fd, &unix.SockaddrInet4{Port: 5555, Addr: [4]byte{10, 2, 2, 2}}), unix.EINPROGRESS)
 	})
 	defer func() { _ = unix.Close(fd) }()
-	tuple = Tuple{Local: addrPort("10.2.2.2:5555"), Remote: addrPort("10.1.1.1:6400")}
+	tuple := Tuple{Local: addrPort("10.2.2.2:5555"), Remote: addrPort("10.1.1.1:6400")}
 	ok, err = d.DestroySocket(tuple)
 	require.NoError(t, err)
 	require.True(t, ok)

@@ -21,9 +21,8 @@ const (
 // dumpBuffer is more than the kernel puts into a datagram of a dump.
 const dumpBuffer = 64 << 10
 
-// Lingering counts the gateway sockets that were closed, but whose application
-// has yet to take what the kernel holds for it: they need the steering. It looks
-// at all TCP sockets of the namespace.
+// Lingering counts the legs that were closed, but whose application has yet to take
+// what the kernel holds for it: they need the steering.
 func (d *Datapath) Lingering() (n int, err error) {
 	if err := d.enter(); err != nil {
 		return 0, err
@@ -31,19 +30,20 @@ func (d *Datapath) Lingering() (n int, err error) {
 	defer d.leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	_, dump := d.cfg.Legs.Diag()
 	buf := make([]byte, dumpBuffer)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		req := dumpRequest(family, lingeringStates)
-		if err := unix.Sendto(d.dump, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		if err := unix.Sendto(dump, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			return n, fmt.Errorf("sock_diag: %w", err)
 		}
 		for more := true; more; {
-			size, _, err := unix.Recvfrom(d.dump, buf, 0)
+			size, _, err := unix.Recvfrom(dump, buf, 0)
 			if err != nil {
 				return n, fmt.Errorf("sock_diag: %w", err)
 			}
 			var found int
-			if found, more, err = countSockets(buf[:size], uint32(d.appIndex)); err != nil {
+			if found, more, err = countSockets(buf[:size]); err != nil {
 				return n, err
 			}
 			n += found
@@ -63,14 +63,13 @@ func dumpRequest(family byte, states uint32) (b [diagRequestLen]byte) {
 	return b
 }
 
-// countSockets counts those bound to a device in one datagram of a dump, and says
-// whether more datagrams follow.
-func countSockets(b []byte, ifindex uint32) (n int, more bool, err error) {
+// countSockets counts those in one datagram of a dump, and says whether more
+// datagrams follow.
+func countSockets(b []byte) (n int, more bool, err error) {
 	msgs, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
 		return 0, false, fmt.Errorf("sock_diag: %w", err)
 	}
-	const header = syscall.NLMSG_HDRLEN
 	for i := range msgs {
 		m := &msgs[i]
 		switch {
@@ -78,7 +77,7 @@ func countSockets(b []byte, ifindex uint32) (n int, more bool, err error) {
 			return n, false, nil
 		case m.Header.Type == unix.NLMSG_ERROR:
 			return n, false, fmt.Errorf("sock_diag: error in a dump")
-		case len(m.Data) >= answerLen-header && binary.NativeEndian.Uint32(m.Data[answerInterface-header:]) == ifindex:
+		default:
 			n++
 		}
 	}

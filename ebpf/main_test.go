@@ -1,9 +1,50 @@
 package ebpf
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// keeperVerb makes this program a keeper of a namespace for legs.
+const keeperVerb = "keep-legs"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == keeperVerb {
+		if err := legs.Serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// newLegs makes a namespace for legs; it is the caller's to close.
+func newLegs(t testing.TB) *legs.Namespace {
+	t.Helper()
+	conn, err := legs.Start([]string{os.Args[0], keeperVerb})
+	require.NoError(t, err)
+	ns, err := legs.Open(conn)
+	require.NoError(t, err)
+	return ns
+}
+
+// withLegs is cfg with a namespace that lives as long as the test.
+func withLegs(t testing.TB, cfg Config) Config {
+	t.Helper()
+	cfg.Legs = newLegs(t)
+	t.Cleanup(func() { _ = cfg.Legs.Close() })
+	return cfg
+}
+
+// legsOf is the namespace of a datapath's legs.
+func legsOf(t testing.TB, d *Datapath) *host {
+	return &host{t: t, ns: netns.NsHandle(d.cfg.Legs.File().Fd())}
+}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitor follows devices, addresses, cgroups and rp_filter, and keeps our routing rules. It has a thread in
-// the namespace of the datapath, which dies with it.
+// monitor follows devices, addresses and cgroups. It has a thread in the namespace
+// of the datapath, which dies with it.
 type monitor struct {
 	quit, done chan struct{}
 }
@@ -37,13 +37,8 @@ func (d *Datapath) startMonitor() error {
 		close(m.quit)
 		return fmt.Errorf("address messages: %w", err)
 	}
-	removed, err := watchRouting(d.cfg, m.quit)
-	if err != nil {
-		close(m.quit)
-		return err
-	}
 	ready := make(chan error, 1)
-	go d.runMonitor(m, links, addrs, removed, ready)
+	go d.runMonitor(m, links, addrs, ready)
 	if err := <-ready; err != nil {
 		return err
 	}
@@ -62,9 +57,9 @@ func (m *monitor) stop() {
 
 // runMonitor is the goroutine. It never unlocks its thread, so the runtime ends
 // the thread with it instead of reusing one in the wrong namespace.
-func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate, removed <-chan struct{}, ready chan<- error) {
+func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate, ready chan<- error) {
 	defer close(m.done)
-	defer drain(links, addrs, removed)
+	defer drain(links, addrs)
 	runtime.LockOSThread()
 	err := enterNamespace(d.ns)
 	ready <- err
@@ -72,7 +67,6 @@ func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs c
 		<-m.quit
 		return
 	}
-	defer d.restoreSysctls()
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
 	var due <-chan time.Time
@@ -90,17 +84,10 @@ func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs c
 				addrs = nil
 			}
 			due = time.After(settle)
-		case _, ok := <-removed:
-			if !ok {
-				removed = nil
-				continue
-			}
-			d.repairRouting(true)
 		case <-due:
 			due = nil
 			d.follow()
 		case <-tick.C:
-			d.repairRouting(false)
 			d.follow()
 		}
 	}
@@ -126,8 +113,8 @@ func enterNamespace(ns *os.File) error {
 }
 
 // drain lets the senders of subscriptions see that their socket is closed.
-func drain(links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate, removed <-chan struct{}) {
-	for links != nil || addrs != nil || removed != nil {
+func drain(links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate) {
+	for links != nil || addrs != nil {
 		select {
 		case _, ok := <-links:
 			if !ok {
@@ -137,39 +124,14 @@ func drain(links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate, removed
 			if !ok {
 				addrs = nil
 			}
-		case _, ok := <-removed:
-			if !ok {
-				removed = nil
-			}
 		}
-	}
-}
-
-// repairRouting puts back rules and routes that others removed.
-func (d *Datapath) repairRouting(routes bool) {
-	if err := d.routing.repair(d.appIndex, d.loIndex, routes, d.log); err != nil {
-		d.log.Warn("routing not repaired", "error", err)
 	}
 }
 
 // follow brings everything up to date.
 func (d *Datapath) follow() {
-	err := errors.Join(d.followNeighbour(), d.sync(), d.checkRPFilter(), d.refreshCgroups(), d.closeDatagrams())
+	err := errors.Join(d.followNeighbour(), d.sync(), d.refreshCgroups(), d.closeDatagrams())
 	if err != nil {
 		d.log.Warn("datapath not up to date", "error", err)
-	}
-}
-
-// restoreSysctls undoes what outlives the devices, unless that is another's duty.
-func (d *Datapath) restoreSysctls() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.retired {
-		return
-	}
-	for key, old := range d.restore {
-		if _, err := writeSysctl(key, old); err != nil {
-			d.log.Warn("sysctl not restored", "key", key, "error", err)
-		}
 	}
 }

@@ -100,6 +100,9 @@ func (h *host) open(cfg Config) *Datapath {
 	h.t.Helper()
 	var d *Datapath
 	var err error
+	if cfg.Legs == nil {
+		cfg = withLegs(h.t, cfg)
+	}
 	h.do(func() { d, err = Open(cfg) })
 	require.NoError(h.t, err)
 	require.NoError(h.t, d.Heartbeat())
@@ -301,7 +304,7 @@ func (o *objects) programs() map[string]*bpf.Program {
 	return map[string]*bpf.Program{
 		"sockops": o.Sockops, "connect4": o.Connect4, "connect6": o.Connect6,
 		"eg_l2": o.EgressL2, "eg_l3": o.EgressL3, "in_l2": o.IngressL2, "in_l3": o.IngressL3,
-		"app_in": o.AppIn, "app_eg": o.AppOut, "wire_in": o.WireIn, "lookup": o.Lookup, "cas": o.CAS,
+		"leg_in": o.LegIn, "leg_eg": o.LegOut, "app_in": o.AppIn, "app_eg": o.AppOut, "wire_in": o.WireIn, "lookup": o.Lookup, "cas": o.CAS,
 	}
 }
 

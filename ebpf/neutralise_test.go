@@ -113,26 +113,26 @@ func TestNeutralised(t *testing.T) {
 
 	// Fast Open: a SYN with the option.
 	c.h1.do(func() {
-		_, err := writeSysctl("ipv4/tcp_fastopen", "1")
+		err := writeSysctl("ipv4/tcp_fastopen", "1")
 		require.NoError(t, err)
 	})
 	c.refusedAtEgress(ReasonSYNOptions, func() (net.Conn, error) { return c.h1.fastOpen(addrPort("10.77.0.2:6379")) })
 
 	// No timestamps.
 	c.h1.do(func() {
-		_, err := writeSysctl("ipv4/tcp_timestamps", "0")
+		err := writeSysctl("ipv4/tcp_timestamps", "0")
 		require.NoError(t, err)
 	})
 	c.refusedAtEgress(ReasonSYNOptions, plain("10.77.0.2:6379"))
 	c.refusedAtEgress(ReasonSYNOptions, plain("[fd77::2]:6379"))
 	c.h1.do(func() {
-		_, err := writeSysctl("ipv4/tcp_timestamps", "1")
+		err := writeSysctl("ipv4/tcp_timestamps", "1")
 		require.NoError(t, err)
 	})
 
 	// ECN.
 	c.h1.do(func() {
-		_, err := writeSysctl("ipv4/tcp_ecn", "1")
+		err := writeSysctl("ipv4/tcp_ecn", "1")
 		require.NoError(t, err)
 	})
 	c.refusedAtEgress(ReasonSYNOptions, plain("10.77.0.2:6379"))
@@ -193,13 +193,13 @@ func TestOtherDeviceAndForwarded(t *testing.T) {
 		p, err := netlink.LinkByName("w0h0")
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkSetNsFd(p, int(h0.ns)))
-		_, err = writeSysctl("ipv4/ip_forward", "1")
+		err = writeSysctl("ipv4/ip_forward", "1")
 		require.NoError(t, err)
 		setAddress(t, "in", "10.79.0.1/24")
 	})
 	h0.do(func() {
 		setAddress(t, "w0h0", "10.79.0.2/24")
-		require.NoError(t, netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 79, 0, 1), Dst: defaultNet(unix.AF_INET)}))
+		require.NoError(t, netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 79, 0, 1), Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}))
 	})
 	c.h2.do(func() {
 		_, dst, err := net.ParseCIDR("10.79.0.0/24")

@@ -49,6 +49,8 @@ type objects struct {
 	EgressL3  *bpf.Program `ebpf:"smcgw_eg_l3"`
 	IngressL2 *bpf.Program `ebpf:"smcgw_in_l2"`
 	IngressL3 *bpf.Program `ebpf:"smcgw_in_l3"`
+	LegIn     *bpf.Program `ebpf:"smcgw_leg_in"`
+	LegOut    *bpf.Program `ebpf:"smcgw_leg_eg"`
 	AppIn     *bpf.Program `ebpf:"smcgw_app_in"`
 	AppOut    *bpf.Program `ebpf:"smcgw_app_eg"`
 	WireIn    *bpf.Program `ebpf:"smcgw_wire_in"`
@@ -68,7 +70,7 @@ func (o *objects) Close() error {
 	}
 	for _, p := range []*bpf.Program{
 		o.Sockops, o.Connect4, o.Connect6, o.EgressL2, o.EgressL3, o.IngressL2, o.IngressL3,
-		o.AppIn, o.AppOut, o.WireIn, o.Lookup, o.CAS,
+		o.LegIn, o.LegOut, o.AppIn, o.AppOut, o.WireIn, o.Lookup, o.CAS,
 	} {
 		errs = append(errs, p.Close())
 	}
@@ -121,10 +123,8 @@ func (d *Datapath) load() error {
 	if err != nil {
 		return err
 	}
-	m := d.cfg.marks()
 	for name, v := range map[string]any{
-		"mark_mask": d.cfg.MarkMask, "mark_pass": m.pass, "mark_inject": m.inject, "mark_local": m.local,
-		"app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "lo_ifindex": uint32(d.loIndex),
+		"app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
 		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
 		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
 	} {
@@ -176,11 +176,14 @@ func verifierError(err error) error {
 // attachSteering attaches what must be there before the first packet is
 // steered.
 func (d *Datapath) attachSteering() error {
-	l, err := link.AttachNetNs(int(d.ns.Fd()), d.objs.Lookup)
+	l, err := link.AttachNetNs(int(d.cfg.Legs.File().Fd()), d.objs.Lookup)
 	if err != nil {
 		return fmt.Errorf("sk_lookup: %w", err)
 	}
 	d.steering = append(d.steering, l)
+	if err := d.attachPair(); err != nil {
+		return err
+	}
 	for _, a := range []struct {
 		prog    *bpf.Program
 		ifindex int

@@ -137,10 +137,8 @@ func TestCompilePolicyErrors(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	require.NoError(t, Config{}.Validate())
-	err := Config{Generation: 12, MarkMask: 5, RulePref: 40000, Table: 254, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1, Samples: 256}.Validate()
-	for _, part := range []string{"auto", "generation", "mark_mask", "rule_pref", "table", "mode", "fallback", "max_flows", "max_datagrams"} {
+	err := Config{Generation: 12, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1, Samples: 256}.Validate()
+	for _, part := range []string{"auto", "generation", "mode", "fallback", "max_flows", "max_datagrams"} {
 		require.ErrorContains(t, err, part)
 	}
-	m := Config{MarkMask: 0x300}.marks()
-	require.Equal(t, marks{pass: 0x100, inject: 0x200, local: 0x300}, m)
 }

@@ -43,7 +43,7 @@ type smcgwControl struct {
 	BlackholeAfter   uint32
 	Epoch            uint32
 	Datagrams        uint32
-	Beside           uint32
+	Pad              uint32
 	Handshake        uint64
 }
 
@@ -210,29 +210,31 @@ const (
 	smcgwStatSTAT_OUT_DROP            smcgwStat = 5
 	smcgwStatSTAT_APP_INGRESS_DROP    smcgwStat = 6
 	smcgwStatSTAT_APP_EGRESS_DROP     smcgwStat = 7
-	smcgwStatSTAT_WIRE_INGRESS_DROP   smcgwStat = 8
-	smcgwStatSTAT_RELEASED_DROP       smcgwStat = 9
-	smcgwStatSTAT_RETURNED_DROP       smcgwStat = 10
-	smcgwStatSTAT_DEAD_DROP           smcgwStat = 11
-	smcgwStatSTAT_EVENT_LOST          smcgwStat = 12
-	smcgwStatSTAT_NEUTRALISED         smcgwStat = 13
-	smcgwStatSTAT_NEUTRALISE_FAILED   smcgwStat = 14
-	smcgwStatSTAT_ICMP_STEERED        smcgwStat = 15
-	smcgwStatSTAT_STALE_DELETED       smcgwStat = 16
-	smcgwStatSTAT_REDIRECT_FAILED     smcgwStat = 17
-	smcgwStatSTAT_SYN_DELIVERED       smcgwStat = 18
-	smcgwStatSTAT_SYN_RELEASED        smcgwStat = 19
-	smcgwStatSTAT_SYN_RETURNED        smcgwStat = 20
-	smcgwStatSTAT_STALE_DROPPED       smcgwStat = 21
-	smcgwStatSTAT_DGRAM_STEERED       smcgwStat = 22
-	smcgwStatSTAT_DGRAM_DELIVERED     smcgwStat = 23
-	smcgwStatSTAT_DGRAM_RELEASED      smcgwStat = 24
-	smcgwStatSTAT_DGRAM_UNKNOWN_DROP  smcgwStat = 25
-	smcgwStatSTAT_DGRAM_TOO_LONG_DROP smcgwStat = 26
-	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 27
-	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 28
-	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 29
-	smcgwStatSTAT_SLOTS               smcgwStat = 30
+	smcgwStatSTAT_LEG_INGRESS_DROP    smcgwStat = 8
+	smcgwStatSTAT_LEG_EGRESS_DROP     smcgwStat = 9
+	smcgwStatSTAT_WIRE_INGRESS_DROP   smcgwStat = 10
+	smcgwStatSTAT_RELEASED_DROP       smcgwStat = 11
+	smcgwStatSTAT_RETURNED_DROP       smcgwStat = 12
+	smcgwStatSTAT_DEAD_DROP           smcgwStat = 13
+	smcgwStatSTAT_EVENT_LOST          smcgwStat = 14
+	smcgwStatSTAT_NEUTRALISED         smcgwStat = 15
+	smcgwStatSTAT_NEUTRALISE_FAILED   smcgwStat = 16
+	smcgwStatSTAT_ICMP_STEERED        smcgwStat = 17
+	smcgwStatSTAT_STALE_DELETED       smcgwStat = 18
+	smcgwStatSTAT_REDIRECT_FAILED     smcgwStat = 19
+	smcgwStatSTAT_SYN_DELIVERED       smcgwStat = 20
+	smcgwStatSTAT_SYN_RELEASED        smcgwStat = 21
+	smcgwStatSTAT_SYN_RETURNED        smcgwStat = 22
+	smcgwStatSTAT_STALE_DROPPED       smcgwStat = 23
+	smcgwStatSTAT_DGRAM_STEERED       smcgwStat = 24
+	smcgwStatSTAT_DGRAM_DELIVERED     smcgwStat = 25
+	smcgwStatSTAT_DGRAM_RELEASED      smcgwStat = 26
+	smcgwStatSTAT_DGRAM_UNKNOWN_DROP  smcgwStat = 27
+	smcgwStatSTAT_DGRAM_TOO_LONG_DROP smcgwStat = 28
+	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 29
+	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 30
+	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 31
+	smcgwStatSTAT_SLOTS               smcgwStat = 32
 )
 
 type smcgwTraces struct {
@@ -287,16 +289,14 @@ const (
 	smcgwProgSmcgwEgL3        = "smcgw_eg_l3"
 	smcgwProgSmcgwInL2        = "smcgw_in_l2"
 	smcgwProgSmcgwInL3        = "smcgw_in_l3"
+	smcgwProgSmcgwLegEg       = "smcgw_leg_eg"
+	smcgwProgSmcgwLegIn       = "smcgw_leg_in"
 	smcgwProgSmcgwLookup      = "smcgw_lookup"
 	smcgwProgSmcgwSockops     = "smcgw_sockops"
 	smcgwProgSmcgwWireIn      = "smcgw_wire_in"
 	smcgwVarAppIfindex        = "app_ifindex"
 	smcgwVarDatagramPort      = "datagram_port"
-	smcgwVarLoIfindex         = "lo_ifindex"
-	smcgwVarMarkInject        = "mark_inject"
-	smcgwVarMarkLocal         = "mark_local"
-	smcgwVarMarkMask          = "mark_mask"
-	smcgwVarMarkPass          = "mark_pass"
+	smcgwVarLegIfindex        = "leg_ifindex"
 	smcgwVarNetnsCookie       = "netns_cookie"
 	smcgwVarSamplePeriod      = "sample_period"
 	smcgwVarSampleTokens      = "sample_tokens"
@@ -359,6 +359,8 @@ type smcgwProgramSpecs struct {
 	SmcgwEgL3     *ebpf.ProgramSpec `ebpf:"smcgw_eg_l3"`
 	SmcgwInL2     *ebpf.ProgramSpec `ebpf:"smcgw_in_l2"`
 	SmcgwInL3     *ebpf.ProgramSpec `ebpf:"smcgw_in_l3"`
+	SmcgwLegEg    *ebpf.ProgramSpec `ebpf:"smcgw_leg_eg"`
+	SmcgwLegIn    *ebpf.ProgramSpec `ebpf:"smcgw_leg_in"`
 	SmcgwLookup   *ebpf.ProgramSpec `ebpf:"smcgw_lookup"`
 	SmcgwSockops  *ebpf.ProgramSpec `ebpf:"smcgw_sockops"`
 	SmcgwWireIn   *ebpf.ProgramSpec `ebpf:"smcgw_wire_in"`
@@ -400,11 +402,7 @@ type smcgwMapSpecs struct {
 type smcgwVariableSpecs struct {
 	AppIfindex    *ebpf.VariableSpec `ebpf:"app_ifindex"`
 	DatagramPort  *ebpf.VariableSpec `ebpf:"datagram_port"`
-	LoIfindex     *ebpf.VariableSpec `ebpf:"lo_ifindex"`
-	MarkInject    *ebpf.VariableSpec `ebpf:"mark_inject"`
-	MarkLocal     *ebpf.VariableSpec `ebpf:"mark_local"`
-	MarkMask      *ebpf.VariableSpec `ebpf:"mark_mask"`
-	MarkPass      *ebpf.VariableSpec `ebpf:"mark_pass"`
+	LegIfindex    *ebpf.VariableSpec `ebpf:"leg_ifindex"`
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens  *ebpf.VariableSpec `ebpf:"sample_tokens"`
@@ -497,11 +495,7 @@ func (m *smcgwMaps) Close() error {
 type smcgwVariables struct {
 	AppIfindex    *ebpf.Variable `ebpf:"app_ifindex"`
 	DatagramPort  *ebpf.Variable `ebpf:"datagram_port"`
-	LoIfindex     *ebpf.Variable `ebpf:"lo_ifindex"`
-	MarkInject    *ebpf.Variable `ebpf:"mark_inject"`
-	MarkLocal     *ebpf.Variable `ebpf:"mark_local"`
-	MarkMask      *ebpf.Variable `ebpf:"mark_mask"`
-	MarkPass      *ebpf.Variable `ebpf:"mark_pass"`
+	LegIfindex    *ebpf.Variable `ebpf:"leg_ifindex"`
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens  *ebpf.Variable `ebpf:"sample_tokens"`
@@ -526,6 +520,8 @@ type smcgwPrograms struct {
 	SmcgwEgL3     *ebpf.Program `ebpf:"smcgw_eg_l3"`
 	SmcgwInL2     *ebpf.Program `ebpf:"smcgw_in_l2"`
 	SmcgwInL3     *ebpf.Program `ebpf:"smcgw_in_l3"`
+	SmcgwLegEg    *ebpf.Program `ebpf:"smcgw_leg_eg"`
+	SmcgwLegIn    *ebpf.Program `ebpf:"smcgw_leg_in"`
 	SmcgwLookup   *ebpf.Program `ebpf:"smcgw_lookup"`
 	SmcgwSockops  *ebpf.Program `ebpf:"smcgw_sockops"`
 	SmcgwWireIn   *ebpf.Program `ebpf:"smcgw_wire_in"`
@@ -542,6 +538,8 @@ func (p *smcgwPrograms) Close() error {
 		p.SmcgwEgL3,
 		p.SmcgwInL2,
 		p.SmcgwInL3,
+		p.SmcgwLegEg,
+		p.SmcgwLegIn,
 		p.SmcgwLookup,
 		p.SmcgwSockops,
 		p.SmcgwWireIn,

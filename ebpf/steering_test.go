@@ -20,9 +20,9 @@ func (h *host) listen(d *Datapath, network string) *net.TCPListener {
 	h.t.Helper()
 	var ln net.Listener
 	var err error
-	lc := net.ListenConfig{Control: gatewaySocket(d, network)}
+	lc := net.ListenConfig{Control: gatewaySocket(network)}
 	lc.SetMultipathTCP(false)
-	h.do(func() { ln, err = lc.Listen(context.Background(), network, ":15001") })
+	legsOf(h.t, d).do(func() { ln, err = lc.Listen(context.Background(), network, ":15001") })
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { _ = ln.Close() })
 	rc, err := ln.(*net.TCPListener).SyscallConn()
@@ -37,12 +37,11 @@ func (h *host) listen(d *Datapath, network string) *net.TCPListener {
 	return ln.(*net.TCPListener)
 }
 
-// gatewaySocket makes a socket transparent and binds it to A.
-func gatewaySocket(d *Datapath, network string) func(string, string, syscall.RawConn) error {
+// gatewaySocket makes a socket transparent.
+func gatewaySocket(network string) func(string, string, syscall.RawConn) error {
 	return func(_, _ string, rc syscall.RawConn) error {
 		return rc.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-			_ = unix.BindToDevice(int(fd), d.AppName())
 			if network == "tcp6" {
 				_ = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1)
 				return
@@ -148,9 +147,9 @@ func TestSteering(t *testing.T) {
 			// Server app leg: dial from the client's own address and port.
 			require.NoError(t, d2.Transition(back, f2.ISN, StateServing, StateWire))
 			var leg2 net.Conn
-			dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(tuple.Local), Control: gatewaySocket(d2, v.network)}
+			dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(tuple.Local), Control: gatewaySocket(v.network)}
 			dial.SetMultipathTCP(false)
-			h2.do(func() { leg2, err = dial.Dial(v.network, target) })
+			legsOf(t, d2).do(func() { leg2, err = dial.Dial(v.network, target) })
 			require.NoError(t, err)
 			defer func() { _ = leg2.Close() }()
 			exchange(t, leg2)

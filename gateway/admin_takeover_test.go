@@ -12,7 +12,7 @@ import (
 )
 
 // testNeighbour is a datapath that could be.
-var testNeighbour = Neighbour{Generation: 1, AppIndex: 3, RulePref: 100, Table: 4790, MarkMask: 0x30000000}
+var testNeighbour = Neighbour{Generation: 1, AppIndex: 3}
 
 const testPatience = 30 * time.Second
 

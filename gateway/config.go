@@ -52,14 +52,6 @@ type Config struct {
 	// CgroupPath is the cgroup2 mount the programs attach to.
 	// Default: found in /proc/self/mountinfo.
 	CgroupPath string `yaml:"cgroup_path"`
-	// MarkMask are the two adjacent packet mark bits the gateway may set; no
-	// other bit is ever written. Default: 0x30000000.
-	MarkMask uint32 `yaml:"mark_mask"`
-	// RulePref is the first of three consecutive ip rule preferences.
-	// Default: 100.
-	RulePref int `yaml:"rule_pref"`
-	// Table is the first of two consecutive routing tables. Default: 4790.
-	Table int `yaml:"table"`
 	// Shards is the number of event loops. Default: half the processors, at
 	// least one (kept as 0 here, resolved at start).
 	Shards int `yaml:"shards"`

@@ -48,6 +48,10 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
+// retiredFields are known and without effect: they belonged to rules and marks in
+// the host's namespace, which are gone. A file that has them is valid.
+var retiredFields = []string{"mark_mask", "rule_pref", "table"}
+
 // mapping reads the fields of a struct; unknown and repeated names are errors.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.MappingNode {
@@ -63,6 +67,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 			f = fieldNamed(v, key.Value)
 		}
 		switch {
+		case slices.Contains(retiredFields, name):
 		case !f.IsValid():
 			d.fail(key, name, "unknown field%s", suggest(v, key.Value))
 		case seen[key.Value]:

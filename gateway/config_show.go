@@ -41,8 +41,6 @@ func (f *ConfigFile) YAML() ([]byte, error) {
 // node turns a value into YAML.
 func (f *ConfigFile) node(v reflect.Value, path string) *yaml.Node {
 	switch {
-	case path == "mark_mask":
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprintf("%#x", v.Uint())}
 	case isScalar(v):
 		return scalarNode(v)
 	case v.Kind() == reflect.Slice:

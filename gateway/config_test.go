@@ -79,7 +79,7 @@ func TestParseFullConfig(t *testing.T) {
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
-		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", MarkMask: 3, RulePref: 200, Table: 100, Shards: 2,
+		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", Shards: 2,
 		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},
 		Log: Log{Level: LogDebug, Format: LogJSON},
 	}
@@ -96,8 +96,8 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
-		StateDir: "/var/lib/smcgw", MarkMask: 0x30000000, RulePref: 100, Table: 4790,
-		Profile: ProfileBalanced, Spin: Spin(20 * time.Microsecond),
+		StateDir: "/var/lib/smcgw",
+		Profile:  ProfileBalanced, Spin: Spin(20 * time.Microsecond),
 		Log: Log{Level: LogInfo, Format: LogAuto},
 	}, want)
 	require.NoError(t, want.Validate())
@@ -157,7 +157,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
@@ -172,8 +172,7 @@ limits.retry: { a: b }
 		`line 13: shards: "-1" is not a number from 0 to 9223372036854775807`,
 		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
-		`line 16: mark_mask: 0x7 is not two adjacent bits`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, mark_mask, rule_pref, table, shards, profile, spin, cpus, log)`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -212,7 +211,6 @@ func TestSingleErrors(t *testing.T) {
 		"datagram_port: 50000":                           `line 1: datagram_port: 50000 is not between 1 and 49151`,
 		"datagram_port: 4791":                            `line 1: datagram_port: 4791 is the port of the soft device`,
 		"carriers: [tcp]":                                `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
-		"rule_pref: 40000":                               "rule_pref: 40000 is not between 1 and 32763",
 		"[1, 2]":                                         "line 1: must be a set of fields, not a list",
 		"? [a]\n: b":                                     "unknown field",
 		"log: {level: loud}":                             `line 1: log.level: "loud" is none of debug, info, warn or error`,

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"math/bits"
 	"net"
 	"path"
 	"regexp"
@@ -165,13 +164,6 @@ func (k *checker) advanced(c Config) {
 	if c.CgroupPath != "" {
 		k.absolute("cgroup_path", c.CgroupPath)
 	}
-	adjacent := bits.OnesCount32(c.MarkMask) == 2 && c.MarkMask>>bits.TrailingZeros32(c.MarkMask) == 3
-	k.must(adjacent, "mark_mask", "%#x is not two adjacent bits", c.MarkMask)
-	// Three rules are made from rule_pref on and two tables from table on; 0,
-	// 32766 and 32767 are the kernel's own rules, 253 to 255 its tables.
-	between(k, "rule_pref", c.RulePref, 1, 32_763)
-	free := c.Table > 0 && c.Table < 1<<31-1 && (c.Table > 255 || c.Table < 252)
-	k.must(free, "table", "%d and %d are not two free tables", c.Table, c.Table+1)
 	k.loops(c)
 	oneOf(k, "log.level", c.Log.Level, LogLevels())
 	oneOf(k, "log.format", c.Log.Format, LogFormats())

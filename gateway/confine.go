@@ -30,7 +30,7 @@ type Capability struct {
 // network are set up; none of them reads files or signals processes of others.
 func Capabilities() []Capability {
 	return []Capability{
-		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", true, "TUN devices, rules and routes, transparent sockets, attaching programs"},
+		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", true, "devices, attaching programs"},
 		{unix.CAP_BPF, "CAP_BPF", true, "loading programs and maps"},
 		{unix.CAP_PERFMON, "CAP_PERFMON", true, "programs that follow pointers of the kernel"},
 		{unix.CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE", false, "clients whose own port is below 1024: native without it"},
@@ -40,8 +40,9 @@ func Capabilities() []Capability {
 // confinedEnv tells a process that it has been confined already.
 const confinedEnv = "SMCGW_CONFINED"
 
-// Confine gives up every privilege but Capabilities, for this process and all that
-// it will start: in the permitted, effective, inheritable, bounding and ambient
+// Confine starts the keeper of the legs' namespace, which takes a privilege that
+// nothing else needs, and then gives up every privilege but Capabilities, for this
+// process and all that it will start: in the permitted, effective, inheritable, bounding and ambient
 // sets, and for good (no_new_privs). Credentials belong to threads and a Go program
 // has many, so it changes one and starts the program anew from that: it returns
 // only in the new program, with the same process id, arguments and environment, or
@@ -51,15 +52,23 @@ func Confine() error {
 	if os.Getenv(confinedEnv) != "" {
 		return os.Unsetenv(confinedEnv)
 	}
+	if err := startLegs(); err != nil {
+		return err
+	}
+	return confineTo(Capabilities())
+}
+
+// confineTo gives up every privilege but keep, and starts the program anew.
+func confineTo(keep []Capability) error {
 	runtime.LockOSThread() // for ever: the thread is not like the others any more
-	if err := confineThread(); err != nil {
+	if err := confineThread(keep); err != nil {
 		return fmt.Errorf("give up privileges: %w", err)
 	}
 	err := unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), confinedEnv+"=1"))
 	return fmt.Errorf("start anew with fewer privileges: %w", err)
 }
 
-func confineThread() error {
+func confineThread(keep []Capability) error {
 	joinAdminGroup()
 	last, err := lastCapability()
 	if err != nil {
@@ -68,7 +77,6 @@ func confineThread() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("ambient set: %w", err)
 	}
-	keep := Capabilities()
 	for c := range last + 1 {
 		if slices.ContainsFunc(keep, func(k Capability) bool { return k.Number == c }) {
 			continue

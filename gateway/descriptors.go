@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -60,7 +61,7 @@ func shortage(err error) negotiate.Reason {
 	switch {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return negotiate.ReasonFlowLimit
-	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOSPC):
+	case errors.Is(err, legs.ErrKeeper), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOSPC):
 		return negotiate.ReasonNoMemory
 	default:
 		return negotiate.ReasonNone

@@ -35,7 +35,6 @@ type gateway struct {
 	legs   Legs
 	host   Host
 	addrs  func() ([]netip.Addr, error) // nil: no network
-	mark   int                          // SO_MARK of RoCE packets
 	stack  *netstack.Stack
 	pool   *rmb.Pool
 	policy negotiate.CachePolicy
@@ -91,7 +90,7 @@ type pastDatagrams struct{ closed, native *History }
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
-		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, mark: h.Mark,
+		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs,
 		policy: negotiate.CachePolicy{
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,

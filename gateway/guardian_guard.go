@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -36,8 +38,14 @@ func guardNewDaemon(ctx context.Context, o SuperviseOptions) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	cmd, pidfd, err := startSelf(o, roleDaemon, far)
-	_ = far.Close()
+	inherit := []*os.File{far}
+	keeper, err := inheritedLegs()
+	if err == nil { // tests of the guardian have none
+		inherit = append(inherit, keeper)
+		o.Env = append(slices.Clone(o.Env), legsEnv+"="+strconv.Itoa(legsFD))
+	}
+	cmd, pidfd, err := startSelf(o, roleDaemon, inherit...)
+	closeFiles(inherit)
 	if err != nil {
 		_ = near.Close()
 		return 1, err

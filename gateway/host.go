@@ -27,9 +27,6 @@ type Host struct {
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
 	// hosts without a network of their own.
 	Addrs func() ([]netip.Addr, error)
-	// Mark is the SO_MARK by which the steering knows the gateway's own packets;
-	// 0: it needs none.
-	Mark int
 	// ID names the kernel: gateways with the same one can share memory.
 	ID [16]byte
 

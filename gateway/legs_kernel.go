@@ -7,57 +7,28 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
-// kernelLegs makes app legs of real sockets: transparent, bound to the app-side
-// TUN so that the programs steer them, reset on close until they are told
-// otherwise (docs/ARCHITECTURE.md "Gateway sockets").
+// kernelLegs makes app legs of real sockets, in a network namespace of their own
+// (docs/ARCHITECTURE.md "Legs").
 type kernelLegs struct {
-	device     string // the app-side TUN
-	congestion string // pinned, so that the host's default does not decide
-	register   func(v4, v6 int) error
+	ns       *legs.Namespace
+	v4, v6   *legPool
+	register func(v4, v6 int) error
 }
 
-// newKernelLegs returns legs bound to device; register is told the listeners.
-func newKernelLegs(device string, register func(v4, v6 int) error) *kernelLegs {
-	return &kernelLegs{device: device, congestion: "reno", register: register}
+// newKernelLegs returns legs in a namespace; register is told the listeners.
+func newKernelLegs(ns *legs.Namespace, register func(v4, v6 int) error) *kernelLegs {
+	pool := func(v6 bool) *legPool {
+		return &legPool{make: func(count int) ([]int, error) { return ns.Sockets(v6, count) }}
+	}
+	return &kernelLegs{ns: ns, v4: pool(false), v6: pool(true), register: register}
 }
 
-// socket makes a gateway socket; those that a listener accepts inherit all of it.
-func (k *kernelLegs) socket(v6 bool) (int, error) {
-	family := unix.AF_INET
-	if v6 {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
-	if err != nil {
-		return -1, fmt.Errorf("gateway socket: %w", err)
-	}
-	if err := k.prepare(fd, v6); err != nil {
-		return -1, errors.Join(fmt.Errorf("gateway socket: %w", err), unix.Close(fd))
-	}
-	return fd, nil
-}
-
-// prepare sets what every gateway socket needs, before bind.
-func (k *kernelLegs) prepare(fd int, v6 bool) error {
-	set := func(level, opt int) error { return unix.SetsockoptInt(fd, level, opt, 1) }
-	var errs []error
-	if v6 {
-		errs = append(errs, set(unix.SOL_IPV6, unix.IPV6_TRANSPARENT), set(unix.SOL_IPV6, unix.IPV6_V6ONLY))
-	} else {
-		errs = append(errs, set(unix.SOL_IP, unix.IP_TRANSPARENT))
-	}
-	errs = append(errs,
-		set(unix.SOL_SOCKET, unix.SO_REUSEADDR),
-		set(unix.SOL_SOCKET, unix.SO_OOBINLINE), // urgent bytes stay in the stream
-		set(unix.IPPROTO_TCP, unix.TCP_NODELAY), // the application's own Nagle has already decided
-		unix.BindToDevice(fd, k.device),
-		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-		unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, k.congestion),
-	)
-	return errors.Join(errs...)
-}
+// close ends what no flow has.
+func (k *kernelLegs) close() error { return errors.Join(k.v4.close(), k.v6.close()) }
 
 // dialTimeout bounds a dial of the local application where the client's budget
 // does not: a native client waits as long as its own kernel does.
@@ -65,35 +36,61 @@ const dialTimeout = 60 * time.Second
 
 // Dial implements Legs.
 func (k *kernelLegs) Dial(on Loop, t Tuple, done func(fd int, err error)) (cancel func()) {
-	d := &kernelDial{on: on, fd: -1, done: done}
-	if err := d.begin(k, t); err != nil {
-		d.over()
-		return on.After(0, func() { done(-1, fmt.Errorf("dial the application: %w", err)) })
+	d := &kernelDial{on: on, fd: -1, tuple: t, done: done}
+	pool := k.v4
+	if t.Local.Addr().Is6() {
+		pool = k.v6
 	}
 	d.stop = on.After(dialTimeout, func() { d.end(unix.ETIMEDOUT) })
+	pool.take(func(fd int, err error) { on.Post(func() { d.begin(fd, err) }) })
 	return d.over
 }
 
+// The life of a dial.
+type dialPhase uint8
+
+const (
+	dialWaits    dialPhase = iota // for a socket
+	dialConnects                  // the socket does
+	dialOver
+)
+
 // kernelDial is a connect that is under way; it belongs to its loop.
+//
+//	dialWaits ── socket ──► dialConnects ── result, timeout, cancel ──► dialOver
+//	    └── no socket, timeout, cancel ────────────────────────────────────┘
 type kernelDial struct {
 	on      Loop
-	fd      int // -1: over
+	tuple   Tuple
+	phase   dialPhase
+	fd      int // of dialConnects
 	watched bool
-	stop    func() // the timer; nil: none
+	stop    func() // the timer
 	done    func(fd int, err error)
 }
 
-func (d *kernelDial) begin(k *kernelLegs, t Tuple) (err error) {
-	if d.fd, err = k.socket(t.Local.Addr().Is6()); err != nil {
-		return err
+// begin has got a socket, or none.
+func (d *kernelDial) begin(fd int, err error) {
+	if d.phase == dialOver {
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return
 	}
-	if d.fd, err = aboveFloor(d.fd); err != nil {
-		return err
+	if err == nil {
+		d.fd, d.phase = fd, dialConnects
+		err = d.connect()
 	}
-	if err := unix.Bind(d.fd, sockaddr(t.Remote)); err != nil {
+	if err != nil {
+		d.end(err)
+	}
+}
+
+func (d *kernelDial) connect() error {
+	if err := unix.Bind(d.fd, sockaddr(d.tuple.Remote)); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	if err := unix.Connect(d.fd, sockaddr(t.Local)); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
+	if err := unix.Connect(d.fd, sockaddr(d.tuple.Local)); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	if err := d.on.Watch(d.fd, d.event); err != nil {
@@ -119,7 +116,7 @@ func (d *kernelDial) event(uint32) {
 
 // end reports a failure, unless the dial is over.
 func (d *kernelDial) end(err error) {
-	if d.fd >= 0 {
+	if d.phase != dialOver {
 		d.over()
 		d.done(-1, fmt.Errorf("dial the application: %w", err))
 	}
@@ -127,20 +124,20 @@ func (d *kernelDial) end(err error) {
 
 // over gives the dial up.
 func (d *kernelDial) over() {
-	if d.fd >= 0 {
-		_ = unix.Close(d.release())
+	if fd := d.release(); fd >= 0 {
+		_ = unix.Close(fd)
 	}
 }
 
-// release takes the socket out of the loop.
+// release takes the socket, if there is one, out of the loop.
 func (d *kernelDial) release() (fd int) {
+	d.phase = dialOver
 	fd, d.fd = d.fd, -1
 	if d.watched {
+		d.watched = false
 		d.on.Unwatch(fd)
 	}
-	if d.stop != nil {
-		d.stop()
-	}
+	d.stop()
 	return fd
 }
 
@@ -168,10 +165,11 @@ type kernelListener struct {
 }
 
 func (l *kernelListener) open(k *kernelLegs, v6 bool) error {
-	fd, err := k.socket(v6)
+	fds, err := k.ns.Sockets(v6, 1)
 	if err != nil {
 		return err
 	}
+	fd := fds[0]
 	l.fds = append(l.fds, fd)
 	anywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	if v6 {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -26,6 +27,9 @@ type RunOptions struct {
 	LogDropped func() uint64
 	// Version is what status reports.
 	Version string
+	// Legs is the namespace of the sockets that face local applications. Run closes
+	// it.
+	Legs *legs.Namespace
 	// Supervisor keeps the steering alive a little longer than this process;
 	// nil when nobody does.
 	Supervisor Supervisor
@@ -48,6 +52,7 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	log := opts.logger()
+	defer func() { _ = opts.Legs.Close() }()
 	before, admin, err := begin(ctx, cfg, opts)
 	if err != nil {
 		return err
@@ -56,10 +61,9 @@ func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	if admin != nil {
 		defer func() { _ = admin.Close() }()
 	}
-	if before == nil {
-		removeRemains(ctx, cfg, log)
-	}
-	dp, err := ebpf.Open(before.steering(cfg, log))
+	steering := before.steering(cfg, log)
+	steering.Legs = opts.Legs
+	dp, err := ebpf.Open(steering)
 	if err != nil {
 		return fmt.Errorf("datapath: %w", err)
 	}
@@ -104,7 +108,9 @@ func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predec
 		}
 		defer func() { _ = admin.Close() }()
 	}
-	h, err := realHost(dp)
+	kernel := newKernelLegs(opts.Legs, dp.SetListener)
+	defer func() { _ = kernel.close() }()
+	h, err := realHost(dp, kernel)
 	if err != nil {
 		return err
 	}
@@ -116,7 +122,7 @@ func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predec
 	return errors.Join(err, ebpf.StopHeartbeat(hand.Heartbeat))
 }
 
-func realHost(dp *ebpf.Datapath) (Host, error) {
+func realHost(dp *ebpf.Datapath, kernel *kernelLegs) (Host, error) {
 	id, err := kernelID()
 	if err != nil {
 		return Host{}, err
@@ -125,7 +131,7 @@ func realHost(dp *ebpf.Datapath) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: newKernelLegs(dp.AppName(), dp.SetListener), Link: link, Addrs: dp.Addrs, Mark: dp.PassMark(), ID: id, Datagrams: dp, Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, ID: id, Datagrams: dp, Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.
@@ -261,19 +267,10 @@ func kernelID() (id [16]byte, err error) {
 	return id, nil
 }
 
-// generation is what of the steering's configuration depends on the generation.
-func (c Config) generation(n int) ebpf.Config {
-	return ebpf.Config{
-		Generation: n, CgroupPath: c.CgroupPath, MarkMask: c.MarkMask,
-		RulePref: c.RulePref + 4*(n-1), Table: c.Table + 2*(n-1),
-	}
-}
-
 // steeringConfig translates the configuration for the datapath.
 func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
-		Devices: c.Devices, CgroupPath: c.CgroupPath, MarkMask: c.MarkMask,
-		RulePref: c.RulePref, Table: c.Table, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
+		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
 		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,

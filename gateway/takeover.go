@@ -101,8 +101,7 @@ func (p *predecessor) steering(cfg Config, log *slog.Logger) ebpf.Config {
 	if p.neighbour.Generation == at {
 		at = generations[1]
 	}
-	g := cfg.generation(at)
-	out.Generation, out.RulePref, out.Table, out.Beside = g.Generation, g.RulePref, g.Table, &p.neighbour
+	out.Generation, out.Beside = at, &p.neighbour
 	return out
 }
 

@@ -54,7 +54,7 @@ const (
 func verbs() []func(*env) *cobra.Command {
 	return append([]func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
-		newUp, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion,
+		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion,
 	}, demoVerbs()...)
 }
 

@@ -155,15 +155,6 @@ global int datagram_out(struct __sk_buff *skb, u32 l2len)
 	return to_gateway(skb);
 }
 
-/* datagram_to_gateway: what is not TCP on its way to user space. Only the wire
- * program marks packets so. */
-static noinline int datagram_to_gateway(struct __sk_buff *skb)
-{
-	if ((skb->mark & mark_mask) != mark_pass)
-		return drop(STAT_APP_EGRESS_DROP);
-	return TCX_NEXT;
-}
-
 /* known_datagram finds an entry with a device: one that was closed before any
  * datagram was seen has none. */
 static always_inline struct dgram *known_datagram(const struct flow_key *k)
@@ -191,7 +182,7 @@ static noinline int datagram_from_gateway(struct __sk_buff *skb)
 		if (bpf_check_mtu(skb, ifindex, &len, 0, 0))
 			return drop(STAT_DGRAM_TOO_LONG_DROP);
 		count_stat(STAT_DGRAM_DELIVERED);
-		return from_wire(skb, ifindex, mark_inject);
+		return from_wire(skb, 0, ifindex, TAG_INJECT);
 	}
 	reverse(&k);
 	d = known_datagram(&k);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* What leaves on a wire device: offered SYNs are recorded or neutralised, the
- * segments of a carried application leg go to A, everything else passes. */
+ * segments of a carried application go to the legs, everything else passes. */
 #ifndef SMCGW_EGRESS_H
 #define SMCGW_EGRESS_H
 
@@ -237,15 +237,31 @@ static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow
 	return bare_out(skb, p, f);
 }
 
+/* icmp_out: an error of this host about a segment of a leg, which the host takes
+ * for one of the peer, is the leg's: it tells why a dial fails, and a path's MTU. */
+static always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct packet *p)
+{
+	if (parse_quoted(skb, p))
+		return TCX_NEXT;
+	reverse(&p->key);
+	if (!state_has_leg(word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p->key)))))
+		return TCX_NEXT;
+	count_stat(STAT_ICMP_STEERED);
+	return to_legs(skb, l2len);
+}
+
 static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
-	if ((skb->mark & mark_mask) == mark_pass)
-		return marked(skb);
+	if (skb->tc_index == TAG_PASS)
+		return let_pass(skb);
 	/* A tagged packet on the parent device has passed the VLAN device's program. */
 	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;
-	if (parse(skb, l2len, OUTBOUND, &p) != IPPROTO_TCP)
+	u8 proto = parse(skb, l2len, OUTBOUND, &p);
+	if (proto && proto != IPPROTO_TCP)
+		return icmp_out(skb, l2len, &p);
+	if (!proto)
 		return datagram_out(skb, l2len);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	if (syn_only(&p))
@@ -254,7 +270,7 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 	if (!state || state == FLOW_OFFERED || state == FLOW_RELEASED || state == FLOW_RETURNED)
 		return TCX_NEXT;
 	if (state_has_leg(state) || state == FLOW_DEAD)
-		return to_app();
+		return to_legs(skb, l2len);
 	return drop(STAT_OUT_DROP); /* negotiating, wire: the tuple on the wire is netstack's */
 }
 

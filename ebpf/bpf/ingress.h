@@ -240,25 +240,25 @@ static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 	return to_netstack();
 }
 
-/* leg_syn: a SYN or SYN-ACK of a gateway socket. It has been in a queue since A's
- * program saw it, and its connection may have been given back to the network. */
+/* leg_syn: a SYN or SYN-ACK of a leg. It has been in a queue since the program on the
+ * pair saw it, and its connection may have been given back to the network. */
 static always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if (parse(skb, l2len, INBOUND, &p) == IPPROTO_TCP) {
 		u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p.key)));
 		if (state != FLOW_NONE && state != FLOW_DEAD && !state_has_leg(state))
-			return drop(STAT_APP_EGRESS_DROP);
+			return drop(STAT_LEG_INGRESS_DROP);
 	}
-	return marked(skb);
+	return let_pass(skb);
 }
 
 static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
-	if ((skb->mark & mark_mask) == mark_inject)
-		return marked(skb);
-	if ((skb->mark & mark_mask) == mark_local)
+	if (skb->tc_index == TAG_INJECT)
+		return let_pass(skb);
+	if (skb->tc_index == TAG_LEG_SYN)
 		return leg_syn(skb, l2len);
 	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;

@@ -105,6 +105,8 @@ enum stat {
 	STAT_OUT_DROP,
 	STAT_APP_INGRESS_DROP,
 	STAT_APP_EGRESS_DROP,
+	STAT_LEG_INGRESS_DROP,
+	STAT_LEG_EGRESS_DROP,
 	STAT_WIRE_INGRESS_DROP,
 	STAT_RELEASED_DROP,
 	STAT_RETURNED_DROP,
@@ -142,7 +144,7 @@ struct control {
 	u32 blackhole_after;
 	u32 epoch;     /* of the policy, never the same again; > 0 */
 	u32 datagrams; /* 0: no UDP packet needs a look */
-	u32 beside;    /* A of a gateway that drains beside this one; 0 = none */
+	u32 pad;
 	u64 handshake; /* the gateway ends a negotiation within it and four round trips */
 };
 
@@ -181,6 +183,9 @@ struct service {
 #define WATCHED_BYTES (1ull << 20)
 
 #define DEVICE_OFFER 1
+
+/* The link address of the legs' end of the pair (legMAC in legs.go). */
+#define LEG_MAC { 0x02, 'S', 'M', 'G', 'W', 0x02 }
 
 struct device {
 	u32 flags;
@@ -303,13 +308,9 @@ volatile struct traces smcgw_traces;
 volatile u32 smcgw_retired;
 
 /* Set by the loader; the verifier treats them as constants. */
-const volatile u32 mark_mask = 0x30000000;
-const volatile u32 mark_pass = 0x10000000;
-const volatile u32 mark_inject = 0x20000000;
-const volatile u32 mark_local = 0x30000000;
 const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
-const volatile u32 lo_ifindex = 1;
+const volatile u32 leg_ifindex = 0;
 const volatile u64 netns_cookie = 0;
 const volatile u16 datagram_port = 0; /* network byte order */
 const volatile u8 sample_tokens = 2; /* > 0 */

@@ -131,10 +131,8 @@ static always_inline int on_connect(struct bpf_sock_ops *s)
 	struct bpf_sock *sk = s->sk;
 	struct flow_key k;
 	u8 rule;
-	if (!sk || sk->bound_dev_if == app_ifindex)
-		return 1; /* a gateway socket: never intercept ourselves */
 	struct control *c = control();
-	if (!c || smcgw_retired || (c->beside && sk->bound_dev_if == c->beside))
+	if (!sk || !c || smcgw_retired)
 		return 1;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
 	if (n)

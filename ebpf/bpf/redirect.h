@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Ways out of a program to another device. Marks live inside this host only and
- * change no bit outside mark_mask. */
+/* Ways out of a program to another device. */
 #ifndef SMCGW_REDIRECT_H
 #define SMCGW_REDIRECT_H
 
@@ -8,17 +7,20 @@
 
 #define ETH_LEN 14
 
-static always_inline void set_mark(struct __sk_buff *skb, u32 bits)
-{
-	skb->mark = (skb->mark & ~mark_mask) | bits;
-}
+/* A packet that a program sends on has its tag, by which the program on the next
+ * device knows it. The tag is tc_index: no socket and no firewall can set it. */
+#define TAG_PASS 0x5347     /* to the wire: pass at egress */
+#define TAG_INJECT 0x5348   /* from the wire, as it seems: pass at ingress */
+#define TAG_LEG_SYN 0x5349  /* the same, of a leg's SYN: look at its entry again */
+#define TAG_LEG 0x534a      /* to the legs */
+#define TAG_DATAGRAM 0x534b /* to the queue that user space reads from A */
 
-/* marked lets a packet of a gateway pass. The mark is taken away by the last of
+/* let_pass lets a packet of a gateway pass. The tag is taken away by the last of
  * two gateways: the other one has to see it too. */
-static always_inline int marked(struct __sk_buff *skb)
+static always_inline int let_pass(struct __sk_buff *skb)
 {
 	if (!smcgw_retired)
-		set_mark(skb, 0);
+		skb->tc_index = 0;
 	return TCX_NEXT;
 }
 
@@ -28,18 +30,34 @@ static always_inline int drop(u32 stat)
 	return TCX_DROP;
 }
 
-/* to_app gives an application's segment to the gateway socket, which the
- * ordinary 4-tuple lookup finds on A. */
-static always_inline int to_app(void)
+struct ethernet {
+	u8 dst[6], src[6];
+	u16 proto;
+};
+
+/* add_link_header puts one in front of a packet that has none. */
+static always_inline int add_link_header(struct __sk_buff *skb, struct ethernet *eth)
 {
-	return bpf_redirect(app_ifindex, BPF_F_INGRESS);
+	eth->src[0] = 2; /* locally administered */
+	eth->proto = skb->protocol;
+	return bpf_skb_change_head(skb, ETH_LEN, 0) || bpf_skb_store_bytes(skb, 0, eth, sizeof(*eth), 0);
 }
 
-/* to_gateway puts a datagram in the queue that user space reads from A. The mark
- * tells A's program who sent it there. */
+/* to_legs gives an application's segment, or a SYN for the listener, to the
+ * namespace of the legs, where the ordinary lookup finds the socket. */
+static always_inline int to_legs(struct __sk_buff *skb, u32 l2len)
+{
+	struct ethernet eth = { .dst = LEG_MAC };
+	if (l2len == ETH_LEN ? bpf_skb_store_bytes(skb, 0, eth.dst, sizeof(eth.dst), 0) : add_link_header(skb, &eth))
+		return drop(STAT_REDIRECT_FAILED);
+	skb->tc_index = TAG_LEG;
+	return bpf_redirect(leg_ifindex, 0);
+}
+
+/* to_gateway puts a datagram in the queue that user space reads from A. */
 static always_inline int to_gateway(struct __sk_buff *skb)
 {
-	set_mark(skb, mark_pass);
+	skb->tc_index = TAG_DATAGRAM;
 	return bpf_redirect(app_ifindex, 0);
 }
 
@@ -55,41 +73,26 @@ static always_inline int to_wire(struct __sk_buff *skb, u32 ifindex)
 {
 	if (bpf_skb_change_head(skb, ETH_LEN, 0))
 		return drop(STAT_REDIRECT_FAILED);
-	set_mark(skb, mark_pass);
+	skb->tc_index = TAG_PASS;
 	return bpf_redirect_neigh(ifindex, NULL, 0, 0);
 }
 
-/* from_wire makes a packet from a TUN arrive on a wire device, so that firewall,
- * conntrack, rp_filter and application see what they see natively. The mark is
- * mark_inject, or mark_local for a SYN of a gateway socket, which the wire program
- * looks at once more. */
-static always_inline int from_wire(struct __sk_buff *skb, u32 ifindex, u32 mark)
+/* from_wire makes a packet arrive on a wire device, so that firewall, conntrack,
+ * address translation, rp_filter and application see what they see natively. It comes
+ * from a TUN, without a link header, or from the legs, with one. */
+static always_inline int from_wire(struct __sk_buff *skb, u32 l2len, u32 ifindex, u32 tag)
 {
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (!d)
 		return drop(STAT_REDIRECT_FAILED);
 	if (d->l2len == ETH_LEN) {
-		struct { u8 dst[6], src[6]; u16 proto; } eth;
-		__builtin_memcpy(eth.dst, d->mac, 6);
-		__builtin_memset(eth.src, 0, 6);
-		eth.src[0] = 2; /* locally administered */
-		eth.proto = skb->protocol;
-		if (bpf_skb_change_head(skb, ETH_LEN, 0) || bpf_skb_store_bytes(skb, 0, &eth, sizeof(eth), 0))
+		struct ethernet eth = {};
+		__builtin_memcpy(eth.dst, d->mac, sizeof(eth.dst));
+		if (l2len == ETH_LEN ? bpf_skb_store_bytes(skb, 0, eth.dst, sizeof(eth.dst), 0) : add_link_header(skb, &eth))
 			return drop(STAT_REDIRECT_FAILED);
 	}
-	set_mark(skb, mark);
+	skb->tc_index = tag;
 	return bpf_redirect(ifindex, BPF_F_INGRESS);
-}
-
-/* to_listener lets a SYN arrive on lo, where the rule for mark_local makes its
- * destination local and smcgw_lookup picks the listener. lo's MAC is zero. */
-static always_inline int to_listener(struct __sk_buff *skb)
-{
-	u16 proto = skb->protocol;
-	if (bpf_skb_change_head(skb, ETH_LEN, 0) || bpf_skb_store_bytes(skb, 12, &proto, 2, 0))
-		return drop(STAT_REDIRECT_FAILED);
-	set_mark(skb, mark_local);
-	return bpf_redirect(lo_ifindex, BPF_F_INGRESS);
 }
 
 #endif

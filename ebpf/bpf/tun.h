@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The two TUN devices, and the choice of the transparent listener. */
+/* The two TUN devices, and the pair of devices that leads to the legs. */
 #ifndef SMCGW_TUN_H
 #define SMCGW_TUN_H
 
@@ -17,11 +17,10 @@ static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 	if (flow_drop(&p->key, f, w))
 		return drop(STAT_APP_INGRESS_DROP);
 	count_stat(STAT_SYN_RETURNED);
-	return from_wire(skb, ifindex, mark_inject);
+	return from_wire(skb, 0, ifindex, TAG_INJECT);
 }
 
-/* A ingress sees three kinds of packets: application segments the wire program
- * sent here, and the SYNs and datagrams user space writes. */
+/* A ingress sees the SYNs and datagrams that user space writes. */
 SEC("tcx/ingress")
 int smcgw_app_in(struct __sk_buff *skb)
 {
@@ -32,10 +31,10 @@ int smcgw_app_in(struct __sk_buff *skb)
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
 	if (!syn_only(&p))
-		return state_has_leg(state) || state == FLOW_DEAD ? TCX_NEXT : drop(STAT_APP_INGRESS_DROP);
+		return drop(STAT_APP_INGRESS_DROP);
 	if (f && word_isn(w) == p.seq && state == FLOW_COMPLETING) {
 		count_stat(STAT_SYN_DELIVERED);
-		return to_listener(skb);
+		return to_legs(skb, 0);
 	}
 	if (f && word_isn(w) == p.seq && state == FLOW_RELEASED) {
 		count_stat(STAT_SYN_RELEASED);
@@ -44,19 +43,38 @@ int smcgw_app_in(struct __sk_buff *skb)
 	return returned_syn(skb, &p);
 }
 
-/* A egress: what gateway sockets send to the local application, and datagrams
- * the wire program sent here for user space to read. */
+/* A egress: datagrams that the wire program sent here for user space to read. */
 SEC("tcx/egress")
 int smcgw_app_eg(struct __sk_buff *skb)
 {
+	if (skb->tc_index != TAG_DATAGRAM)
+		return drop(STAT_APP_EGRESS_DROP);
+	skb->tc_index = 0;
+	return TCX_NEXT;
+}
+
+/* The host's end of the pair, ingress: what legs send to the local application. */
+SEC("tcx/ingress")
+int smcgw_leg_in(struct __sk_buff *skb)
+{
 	struct packet p;
-	if (parse(skb, 0, INBOUND, &p) != IPPROTO_TCP)
-		return datagram_to_gateway(skb);
+	if (parse(skb, ETH_LEN, INBOUND, &p) != IPPROTO_TCP)
+		return drop(STAT_LEG_INGRESS_DROP);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
 	if (!f || !(state_has_leg(state) || state == FLOW_DEAD))
-		return drop(STAT_APP_EGRESS_DROP);
-	return from_wire(skb, f->ifindex, p.flags & TCP_SYN ? mark_local : mark_inject);
+		return drop(STAT_LEG_INGRESS_DROP);
+	return from_wire(skb, ETH_LEN, f->ifindex, p.flags & TCP_SYN ? TAG_LEG_SYN : TAG_INJECT);
+}
+
+/* The host's end of the pair, egress: only what our programs send reaches the legs. */
+SEC("tcx/egress")
+int smcgw_leg_eg(struct __sk_buff *skb)
+{
+	if (skb->tc_index != TAG_LEG)
+		return drop(STAT_LEG_EGRESS_DROP);
+	skb->tc_index = 0;
+	return TCX_NEXT;
 }
 
 /* W ingress: netstack's segments. Of a released flow only the reset that closes
@@ -79,15 +97,15 @@ int smcgw_wire_in(struct __sk_buff *skb)
 	return to_wire(skb, f->ifindex);
 }
 
-/* The SYN given back through lo is for nobody's port here: its flow names the
- * gateway's listener. */
+/* In the namespace of the legs a SYN is for no port of a socket: its flow names
+ * the gateway's listener. */
 SEC("sk_lookup")
 int smcgw_lookup(struct bpf_sk_lookup *ctx)
 {
 	struct flow_key k = {};
 	u32 slot = 0;
-	if (ctx->protocol != IPPROTO_TCP || ctx->ingress_ifindex != lo_ifindex)
-		return SK_PASS;
+	if (ctx->protocol != IPPROTO_TCP)
+		return SK_DROP;
 	if (ctx->family == AF_INET) {
 		put4(&k, ctx->remote_ip4, ctx->local_ip4);
 	} else {
@@ -99,10 +117,10 @@ int smcgw_lookup(struct bpf_sk_lookup *ctx)
 	k.lport = ctx->remote_port;
 	k.rport = be16(ctx->local_port);
 	if (word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k))) != FLOW_COMPLETING)
-		return SK_PASS;
+		return SK_DROP;
 	struct bpf_sock *sk = bpf_map_lookup_elem(&smcgw_listen, &slot);
 	if (!sk)
-		return SK_PASS;
+		return SK_DROP;
 	bpf_sk_assign(ctx, sk, 0);
 	bpf_sk_release(sk);
 	return SK_PASS;

@@ -12,8 +12,9 @@ import (
 // everything below it too.
 var allowed = map[string][]string{
 	"cmd/smcgw":            {"gateway", "doctor", "internal/testnet/..."},
-	"gateway":              {"ebpf", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
-	"ebpf":                 {},
+	"gateway":              {"ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"ebpf":                 {"ebpf/legs"},
+	"ebpf/legs":            {},
 	"netstack":             {},
 	"negotiate":            {},
 	"verbs":                {},

@@ -1,0 +1,121 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// legMAC and hostMAC are the link addresses of the pair of devices that leads to
+// the legs: theirs (LEG_MAC of maps.h), and that of the host's end.
+var (
+	legMAC  = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x02}
+	hostMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x01}
+)
+
+// legPair is that pair.
+type legPair struct {
+	host  netlink.Link // our end
+	index int          // the other end's, in its namespace
+}
+
+// legSettings are what the legs take over from the host: how much of memory a
+// socket may use.
+var legSettings = []string{"ipv4/tcp_rmem", "ipv4/tcp_wmem"}
+
+// setupLegs makes the pair and has the keeper of the namespace set up its end.
+func (d *Datapath) setupLegs() error {
+	if d.cfg.Legs == nil {
+		return errors.New("no namespace for legs")
+	}
+	if err := d.makePair(); err != nil {
+		return err
+	}
+	settings := map[string]string{}
+	for _, key := range legSettings {
+		value, err := readSysctl(key)
+		if err != nil {
+			return err
+		}
+		if value != "" {
+			settings[key] = value
+		}
+	}
+	index, err := d.cfg.Legs.Device(d.cfg.legName(), maxMTU, hostMAC, settings)
+	d.pair.index = index
+	return err
+}
+
+// makePair makes the devices. What is left of a gateway of this generation that was
+// killed a moment ago is in the way until its namespace is gone; that it is dead is
+// known by its TUNs.
+func (d *Datapath) makePair() error {
+	name := d.cfg.hostName()
+	if old, err := d.nl.LinkByName(name); err == nil {
+		if err := d.nl.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remains of %s: %w", name, err)
+		}
+	}
+	pair := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: maxMTU, TxQLen: -1, HardwareAddr: hostMAC},
+		PeerName:  d.cfg.legName(), PeerHardwareAddr: legMAC, PeerNamespace: netlink.NsFd(int(d.cfg.Legs.File().Fd())),
+	}
+	if err := d.nl.LinkAdd(pair); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	l, err := d.nl.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	d.pair = &legPair{host: l}
+	if err := silence(name); err != nil {
+		return err
+	}
+	for _, set := range []func() error{
+		func() error { return d.nl.LinkSetARPOff(l) },
+		func() error { return d.nl.LinkSetUp(l) },
+	} {
+		if err := set(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// legIndex is the interface of the host's end.
+func (d *Datapath) legIndex() int { return d.pair.host.Attrs().Index }
+
+// attachPair attaches the programs to the host's end. They go with the device, not
+// with this process: a leg's reset that leaves when the gateway dies is steered as
+// long as there is a way for it.
+func (d *Datapath) attachPair() error {
+	for _, a := range []struct {
+		prog *bpf.Program
+		at   bpf.AttachType
+	}{
+		{d.objs.LegIn, bpf.AttachTCXIngress},
+		{d.objs.LegOut, bpf.AttachTCXEgress},
+	} {
+		err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: d.legIndex(), Program: a.prog, Attach: a.at})
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.cfg.hostName(), err)
+		}
+	}
+	return nil
+}
+
+// removePair removes the devices.
+func (d *Datapath) removePair() error {
+	if d.pair == nil {
+		return nil
+	}
+	if err := d.nl.LinkDel(d.pair.host); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%s: %w", d.cfg.hostName(), err)
+	}
+	return nil
+}

@@ -1,0 +1,18 @@
+// Package legs keeps the network namespace of the gateway's sockets that face
+// local applications, the legs.
+//
+// In a namespace of their own the legs see none of the host's rules, routes and
+// ports, and none of the host's programs sees them: what they send reaches the
+// host as if it came from the wire (docs/ARCHITECTURE.md "Legs").
+//
+// To enter a namespace takes a privilege that a process which reads what peers
+// send must not have. So a small process, the keeper, is born in the namespace,
+// sets it up and makes sockets there; the gateway gets them as descriptors:
+//
+//	gateway ── one request ──► keeper         hello, device, sockets
+//	        ◄─ answer, descriptors ─
+//
+// The keeper ends with its last connection. The namespace ends with the keeper,
+// the last socket and the last descriptor of it, and the devices in it with the
+// namespace: what is killed leaves nothing.
+package legs

@@ -1,0 +1,108 @@
+package legs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Serve is the keeper: it answers what comes on the descriptor that [Start] left
+// it, until the other end is closed. All threads of the process are in the
+// namespace.
+func Serve() error {
+	unix.CloseOnExec(connFD)
+	conn, err := fileConn(os.NewFile(connFD, "legs"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	for {
+		req, fds, err := receive(conn)
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		closeFDs(fds) // no request has any
+		if err := answer(conn, req); err != nil {
+			return err
+		}
+	}
+}
+
+// answer does what is asked for. What fails is the answer.
+func answer(c *net.UnixConn, req message) error {
+	reply, err := do(req)
+	if err != nil {
+		reply = message{op: answerFailed, body: []byte(err.Error())}
+	}
+	defer func() { _ = reply.close() }()
+	return send(c, reply)
+}
+
+func do(req message) (message, error) {
+	switch req.op {
+	case opHello:
+		return hello()
+	case opDevice:
+		var r deviceRequest
+		if err := req.decode(&r); err != nil {
+			return message{}, err
+		}
+		index, err := setupDevice(r)
+		if err != nil {
+			return message{}, err
+		}
+		return encode(answerDone, deviceAnswer{Index: index})
+	case opSockets:
+		var r socketsRequest
+		if err := req.decode(&r); err != nil {
+			return message{}, err
+		}
+		return sockets(r)
+	default:
+		return message{}, fmt.Errorf("request %q is unknown", req.op)
+	}
+}
+
+// hello returns what stays with the gateway.
+func hello() (m message, err error) {
+	m.op = answerDone
+	ns, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return message{}, fmt.Errorf("network namespace: %w", err)
+	}
+	m.files = append(m.files, ns)
+	for range 2 {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+		if err != nil {
+			return message{}, errors.Join(fmt.Errorf("sock_diag: %w", err), m.close())
+		}
+		m.files = append(m.files, os.NewFile(uintptr(fd), "sock_diag"))
+	}
+	return m, nil
+}
+
+// sockets makes sockets of a family.
+func sockets(r socketsRequest) (m message, err error) {
+	if r.Count < 1 || r.Count > MaxSockets {
+		return message{}, fmt.Errorf("%d sockets: not 1 to %d", r.Count, MaxSockets)
+	}
+	m.op = answerDone
+	for range r.Count {
+		fd, err := socket(r.V6)
+		if err != nil {
+			if len(m.files) > 0 {
+				return m, nil // some are better than none
+			}
+			return message{}, err
+		}
+		m.files = append(m.files, os.NewFile(uintptr(fd), "leg"))
+	}
+	return m, nil
+}

@@ -1,0 +1,50 @@
+package legs
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Congestion is the congestion control of legs: every kernel has it, and between
+// two sockets of one host nothing is lost.
+const Congestion = "reno"
+
+// socket makes a leg, or a listener for legs: a TCP socket (not MPTCP),
+// non-blocking and close-on-exec, that may have any address, and whose close
+// resets the connection until it is told otherwise.
+func socket(v6 bool) (int, error) {
+	family := unix.AF_INET
+	if v6 {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return -1, fmt.Errorf("gateway socket: %w", err)
+	}
+	if err := prepare(fd, v6); err != nil {
+		return -1, errors.Join(fmt.Errorf("gateway socket: %w", err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// prepare sets what every gateway socket needs, before bind. What a listener
+// accepts inherits all of it.
+func prepare(fd int, v6 bool) error {
+	set := func(level, opt int) error { return unix.SetsockoptInt(fd, level, opt, 1) }
+	var errs []error
+	if v6 {
+		errs = append(errs, set(unix.SOL_IPV6, unix.IPV6_TRANSPARENT), set(unix.SOL_IPV6, unix.IPV6_V6ONLY))
+	} else {
+		errs = append(errs, set(unix.SOL_IP, unix.IP_TRANSPARENT))
+	}
+	errs = append(errs,
+		set(unix.SOL_SOCKET, unix.SO_REUSEADDR),
+		set(unix.SOL_SOCKET, unix.SO_OOBINLINE), // urgent bytes stay in the stream
+		set(unix.IPPROTO_TCP, unix.TCP_NODELAY), // the application's own Nagle has already decided
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+		unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, Congestion),
+	)
+	return errors.Join(errs...)
+}

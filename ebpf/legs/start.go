@@ -1,0 +1,59 @@
+package legs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// connFD is the keeper's end of the connection.
+const connFD = 3
+
+// Start makes a network namespace and a keeper in it: this program, started anew
+// with args, whose first is the program's name; it has to call [Serve]. The file
+// is the gateway's end of the connection for [Open]; the keeper ends when its last
+// duplicate is closed.
+//
+// A process with CAP_SYS_ADMIN makes the namespace as its own. Without, it is made
+// in a user namespace in which only the keeper has privileges, where the host
+// permits that.
+func Start(args []string) (*os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: socket pair: %w", ErrKeeper, err)
+	}
+	near, far := os.NewFile(uintptr(fds[0]), "legs"), os.NewFile(uintptr(fds[1]), "legs")
+	defer func() { _ = far.Close() }()
+	err = start(args, far, &syscall.SysProcAttr{Setpgid: true, Cloneflags: unix.CLONE_NEWNET})
+	if errors.Is(err, unix.EPERM) {
+		err = start(args, far, inUserNamespace())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: start: %w", ErrKeeper, err), near.Close())
+	}
+	return near, nil
+}
+
+// inUserNamespace: this user is root there, and nobody else is anybody.
+func inUserNamespace() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Setpgid: true, Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+}
+
+func start(args []string, far *os.File, attr *syscall.SysProcAttr) error {
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: args, Env: os.Environ(),
+		Stderr: os.Stderr, ExtraFiles: []*os.File{far}, SysProcAttr: attr,
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return cmd.Process.Release() // it ends with its connection
+}

@@ -76,7 +76,8 @@ func TestEventsEnd(t *testing.T) {
 	h := newHost(t)
 	var d *Datapath
 	var err error
-	h.do(func() { d, err = Open(Config{}) })
+	cfg := withLegs(t, Config{})
+	h.do(func() { d, err = Open(cfg) })
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -170,7 +170,6 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
 		`line 12: mode: given twice`,
 		`line 13: shards: "-1" is not a number from 0 to 9223372036854775807`,
-		`line 14: table: 254 and 255 are not two free tables`,
 		`line 15: fallback: must be a set of fields, not a list`,
 		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)

@@ -53,8 +53,8 @@ func inheritedLegs() (*os.File, error) {
 	return inheritedFile(fd, "connection to the keeper of the legs")
 }
 
-// OpenLegs returns the namespace of the legs that Confine has had made.
-func OpenLegs() (*legs.Namespace, error) {
+// openLegs returns the namespace of the legs that Confine has had made.
+func openLegs() (*legs.Namespace, error) {
 	conn, err := inheritedLegs()
 	if err != nil {
 		return nil, err

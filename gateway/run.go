@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -27,9 +26,6 @@ type RunOptions struct {
 	LogDropped func() uint64
 	// Version is what status reports.
 	Version string
-	// Legs is the namespace of the sockets that face local applications. Run closes
-	// it.
-	Legs *legs.Namespace
 	// Supervisor keeps the steering alive a little longer than this process;
 	// nil when nobody does.
 	Supervisor Supervisor
@@ -47,12 +43,11 @@ type RunOptions struct {
 	DrainTimeout time.Duration
 }
 
-// Run is the daemon on a real host: it opens the datapath in the calling
-// thread's network namespace, carries until ctx ends or it has drained, and leaves
+// Run is the daemon on a real host, behind Confine: it opens the datapath in the
+// calling thread's network namespace, carries until ctx ends or it has drained, and leaves
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	log := opts.logger()
-	defer func() { _ = opts.Legs.Close() }()
 	before, admin, err := begin(ctx, cfg, opts)
 	if err != nil {
 		return err
@@ -61,13 +56,20 @@ func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	if admin != nil {
 		defer func() { _ = admin.Close() }()
 	}
+	ns, err := openLegs()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
 	steering := before.steering(cfg, log)
-	steering.Legs = opts.Legs
+	steering.Legs = ns
 	dp, err := ebpf.Open(steering)
 	if err != nil {
 		return fmt.Errorf("datapath: %w", err)
 	}
-	err = runSteered(ctx, cfg, opts, before, admin, dp)
+	kernel := newKernelLegs(ns, dp.SetListener)
+	defer func() { _ = kernel.close() }()
+	err = runSteered(ctx, cfg, opts, before, admin, dp, kernel)
 	return errors.Join(err, dp.Close())
 }
 
@@ -91,7 +93,7 @@ func (o RunOptions) logger() *slog.Logger {
 
 // runSteered puts the gateway on an open datapath, under its guardian. A successor
 // has the other gateway yield when that is all there; its admin is nil before.
-func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predecessor, admin *AdminServer, dp *ebpf.Datapath) error {
+func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predecessor, admin *AdminServer, dp *ebpf.Datapath, kernel *kernelLegs) error {
 	hand, err := dp.Handover()
 	if err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
@@ -108,8 +110,6 @@ func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predec
 		}
 		defer func() { _ = admin.Close() }()
 	}
-	kernel := newKernelLegs(opts.Legs, dp.SetListener)
-	defer func() { _ = kernel.close() }()
 	h, err := realHost(dp, kernel)
 	if err != nil {
 		return err

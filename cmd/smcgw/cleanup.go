@@ -14,9 +14,8 @@ func newCleanup(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what a daemon that died may have left",
-		Long: `Cleanup removes the routing rules, tables and the admin socket of a daemon that
-did not stop properly, in this network namespace. It can be repeated, and it
-refuses while a daemon runs.`,
+		Long: `Cleanup removes the sockets in files of a daemon that did not stop properly; all
+else went with its processes. It can be repeated, and it refuses while a daemon runs.`,
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := e.configFor(configPath)
 			if err != nil {

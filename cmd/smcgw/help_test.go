@@ -24,8 +24,8 @@ func testEnv() (e *env, stdout, stderr *bytes.Buffer) {
 func commandPaths(c *cobra.Command) [][]string {
 	var out [][]string
 	for _, sub := range c.Commands() {
-		if sub.Name() == "help" {
-			continue // cobra's own
+		if sub.Name() == "help" || sub.Hidden {
+			continue // cobra's own, or started by the program itself
 		}
 		out = append(out, strings.Fields(sub.CommandPath())[1:])
 		out = append(out, commandPaths(sub)...)
@@ -68,6 +68,9 @@ func TestEveryVerbOffersJSON(t *testing.T) {
 func TestEveryVerbHasAScript(t *testing.T) {
 	e, _, _ := testEnv()
 	for _, c := range newRoot(e).Commands() {
+		if c.Hidden {
+			continue
+		}
 		require.FileExists(t, "testdata/script/"+c.Name()+".txtar")
 	}
 }

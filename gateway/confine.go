@@ -13,27 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capability is a privilege of a gateway.
+// Capability is a privilege that a gateway needs.
 type Capability struct {
 	// Number is the kernel's, Name as in capabilities(7).
 	Number int
 	Name   string
-	// Needed: the gateway does not start without it. What it does without the
-	// others For says.
-	Needed bool
 	// For is what it is for, for operators.
 	For string
 }
 
 // Capabilities are all that guardian and daemon keep (docs/OPERATIONS.md "What it
-// needs"). The kernel checks the first three only where memory, programs or the
-// network are set up; none of them reads files or signals processes of others.
+// needs"). The kernel checks them only where memory, programs or the network are set
+// up; none of them reads files or signals processes of others.
 func Capabilities() []Capability {
 	return []Capability{
-		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", true, "devices, attaching programs"},
-		{unix.CAP_BPF, "CAP_BPF", true, "loading programs and maps"},
-		{unix.CAP_PERFMON, "CAP_PERFMON", true, "programs that follow pointers of the kernel"},
-		{unix.CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE", false, "clients whose own port is below 1024: native without it"},
+		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "devices, attaching programs"},
+		{unix.CAP_BPF, "CAP_BPF", "loading programs and maps"},
+		{unix.CAP_PERFMON, "CAP_PERFMON", "programs that follow pointers of the kernel"},
 	}
 }
 

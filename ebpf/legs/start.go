@@ -19,8 +19,8 @@ const connFD = 3
 // duplicate is closed.
 //
 // A process with CAP_SYS_ADMIN makes the namespace as its own. Without, it is made
-// in a user namespace in which only the keeper has privileges, where the host
-// permits that.
+// in a user namespace, where the host permits that: there the keeper has the one
+// privilege that it needs, and outside none.
 func Start(args []string) (*os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -33,17 +33,18 @@ func Start(args []string) (*os.File, error) {
 		err = start(args, far, inUserNamespace())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: start: %w", ErrKeeper, err), near.Close())
+		return nil, errors.Join(fmt.Errorf("%w: neither CAP_SYS_ADMIN nor a user namespace: %w", ErrKeeper, err), near.Close())
 	}
 	return near, nil
 }
 
-// inUserNamespace: this user is root there, and nobody else is anybody.
+// inUserNamespace: nobody is mapped there, which takes no privilege. Ambient
+// capabilities outlast the start of a program by such a user; the second one is for
+// giving up all others.
 func inUserNamespace() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Setpgid: true, Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+		AmbientCaps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SETPCAP},
 	}
 }
 

@@ -3,6 +3,7 @@ package testnet
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -11,6 +12,18 @@ func (h *Host) Children(parent int) []int {
 	var pids []int
 	for _, pid := range h.Processes() {
 		if parentOf(pid) == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// ChildrenAnywhere lists the processes that parent has started, in whatever namespace
+// they live.
+func ChildrenAnywhere(parent int) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && parentOf(pid) == parent {
 			pids = append(pids, pid)
 		}
 	}

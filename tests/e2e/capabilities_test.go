@@ -12,32 +12,29 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
-// capabilityMask is the set of the needed capabilities, or of all a gateway keeps,
-// as /proc prints sets.
-func capabilityMask(all bool) (mask uint64) {
+// capabilityMask is the set of the capabilities that a gateway keeps, as /proc prints
+// sets.
+func capabilityMask() (mask uint64) {
 	for _, c := range gateway.Capabilities() {
-		if all || c.Needed {
-			mask |= 1 << c.Number
-		}
+		mask |= 1 << c.Number
 	}
 	return mask
 }
 
 // confine replaces the program of the gateways, until the test ends, by one that
-// has the needed capabilities and no other.
+// has the capabilities that a gateway keeps from the start on, and no other.
 func confine(t *testing.T) {
 	t.Helper()
 	testnet.Require(t, "root", "setpriv")
 	set := []string{"-all"}
 	for _, c := range gateway.Capabilities() {
-		if c.Needed {
-			set = append(set, "+"+strings.ToLower(strings.TrimPrefix(c.Name, "CAP_")))
-		}
+		set = append(set, "+"+strings.ToLower(strings.TrimPrefix(c.Name, "CAP_")))
 	}
 	confined := filepath.Join(t.TempDir(), "smcgw")
 	require.NoError(t, os.WriteFile(confined, fmt.Appendf(nil,
@@ -48,12 +45,18 @@ func confine(t *testing.T) {
 }
 
 // privileges checks that every thread of every process of a gateway has these
-// capabilities at most, and can never get others.
-func (g *gw) privileges(t *testing.T, mask uint64) {
+// capabilities at most, and can never get others. Its keeper has one, in the
+// namespace of the legs, whoever that belongs to.
+func (g *gw) privileges(t *testing.T) {
 	t.Helper()
 	pids := g.processes()
 	require.GreaterOrEqual(t, len(pids), 2, "guardian and daemon")
-	for _, pid := range pids {
+	keeper := g.keeper()
+	for _, pid := range append(pids, keeper) {
+		mask := capabilityMask()
+		if pid == keeper {
+			mask = 1 << unix.CAP_NET_ADMIN
+		}
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 		require.NoError(t, err)
 		require.NotEmpty(t, tasks)
@@ -71,6 +74,9 @@ func (g *gw) privileges(t *testing.T, mask uint64) {
 			for name, want := range map[string]uint64{
 				"CapPrm": mask, "CapEff": mask, "CapBnd": mask, "CapInh": 0, "CapAmb": 0, "NoNewPrivs": 1,
 			} {
+				if pid == keeper && sets["CapAmb"] == mask && strings.HasPrefix(name, "Cap") {
+					want = mask // nobody's, in a user namespace: kept as ambient
+				}
 				require.Equal(t, want, sets[name], "%s of %s\n%s", name, task, text)
 			}
 		}
@@ -79,23 +85,23 @@ func (g *gw) privileges(t *testing.T, mask uint64) {
 
 // TestCapabilities: guardian and daemon keep the capabilities that
 // docs/OPERATIONS.md "What it needs" lists, and no other, whether they are started
-// with all of root's or with the needed ones alone; and with those everything
+// with all of root's or with those alone; and with those everything
 // works: every carrier, datagrams, the switch, and cleaning up.
 func TestCapabilities(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		all  bool
-	}{{"of root", true}, {"needed ones", false}} {
+	}{{"of root", true}, {"kept ones", false}} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			if !c.all {
 				confine(t)
 			}
-			capable(t, capabilityMask(c.all), c.all)
+			capable(t)
 		})
 	}
 }
 
-func capable(t *testing.T, mask uint64, lowPorts bool) {
+func capable(t *testing.T) {
 	for _, carriers := range []string{"shm", "soft"} {
 		d := newDatagramWorld(t)
 		d.via = gateway.Carrier("rdma-" + carriers)
@@ -107,16 +113,14 @@ func capable(t *testing.T, mask uint64, lowPorts bool) {
 		s.Carriers = carriers
 		d.g1, d.g2 = d.up(d.h1, s), d.up(d.h2, s)
 		for _, g := range d.gateways {
-			g.privileges(t, mask)
+			g.privileges(t)
 		}
 		d.prove(t, d.h2.AddrPort4(echoUDP))
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 			to := addr(d.h2, echoPort)
 			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-to", to), d.via)
-			if lowPorts { // whose port the server's gateway has to take, too
-				from := netip.AddrPortFrom(hostOf(addr(d.h1, 1)), 1000).String()
-				d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-bind", from, "-to", to), d.via)
-			}
+			from := netip.AddrPortFrom(hostOf(addr(d.h1, 1)), 1000).String() // a port of the privileged
+			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-bind", from, "-to", to), d.via)
 		})
 		out, err := d.g1.cli("off")
 		require.NoError(t, err, out)

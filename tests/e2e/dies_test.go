@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -19,20 +20,29 @@ import (
 // daemon is the process of a gateway that does the work, the guardian's child.
 func (g *gw) daemon() int {
 	g.w.t.Helper()
-	pids := g.h.Children(g.proc.Pid())
+	pids := slices.DeleteFunc(g.h.Children(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, g.config) })
 	require.NotEmpty(g.w.t, pids, "gateway of %s has no daemon", g.h.Name)
 	return pids[0]
 }
 
-// guardians are the processes of a gateway that are not its daemon.
+// processes are guardian and daemon of a gateway. The keeper of its legs is in
+// another namespace.
 func (g *gw) processes() (pids []int) {
-	for _, pid := range g.h.Processes() {
-		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if strings.Contains(string(cmd), g.config) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return slices.DeleteFunc(g.h.Processes(), func(pid int) bool { return !saysOnItsLine(pid, g.config) })
+}
+
+// saysOnItsLine reports whether a process has a word on its command line.
+func saysOnItsLine(pid int, word string) bool {
+	cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.Contains(string(cmd), word)
+}
+
+// keeper is the process that makes the legs of a gateway.
+func (g *gw) keeper() int {
+	g.w.t.Helper()
+	pids := slices.DeleteFunc(testnet.ChildrenAnywhere(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, gateway.LegsVerb) })
+	require.Len(g.w.t, pids, 1, "keepers of %s", g.h.Name)
+	return pids[0]
 }
 
 // death is a way for a gateway to end.

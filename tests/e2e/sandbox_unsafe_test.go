@@ -53,8 +53,9 @@ const (
 	offArgument  = 16
 )
 
-// filter allows these calls, but no entering of namespaces, and sockets of the
-// families of the unit only; anything else ends the process.
+// filter allows these calls, but no entering of namespaces, of new ones those of
+// users and networks only, and sockets of the families of the unit only; anything
+// else ends the process.
 func filter(allowed []uint32) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offNumber, Size: 4},
@@ -70,6 +71,14 @@ func filter(allowed []uint32) []bpf.Instruction {
 	for _, call := range []uint32{unix.SYS_SETNS, unix.SYS_UNSHARE} {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccompKill})
 	}
+	const otherNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID
+	prog = append(prog,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offArgument, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: otherNamespaces, SkipTrue: 1},
+		bpf.RetConstant{Val: seccompKill},
+		bpf.LoadAbsolute{Off: offNumber, Size: 4},
+	)
 	for _, call := range allowed {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccompAllow})
 	}

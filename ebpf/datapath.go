@@ -73,8 +73,11 @@ type Datapath struct {
 	op     sync.RWMutex
 	closed bool
 
-	retiredAt int64       // of smcgw_retired in the memory of traces
-	besideNow atomic.Bool // beside is not nil
+	retiredAt   int64         // of smcgw_retired in the memory of traces
+	proofPortAt int64         // of smcgw_proof_port
+	provedAt    time.Time     // the last proof of legs; of the thread that proves
+	again       chan struct{} // ProveAgain
+	besideNow   atomic.Bool   // beside is not nil
 
 	// mu guards everything below.
 	mu      sync.Mutex
@@ -102,7 +105,7 @@ func Open(cfg Config) (*Datapath, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d := &Datapath{
-		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1, devices: map[int]*device{},
+		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1, devices: map[int]*device{}, again: make(chan struct{}, 1),
 	}
 	if cfg.Beside != nil {
 		d.beside, d.retired = cfg.Beside, true
@@ -129,6 +132,7 @@ func (d *Datapath) open() error {
 		{"state", d.setupState},
 		{"attach steering", d.attachSteering},
 		{"devices", d.sync},
+		{"proof of legs", d.proveLegs},
 		{"attach offering", d.attachOffering},
 		{"monitor", d.startMonitor},
 	}

@@ -17,6 +17,7 @@ import (
 type device struct {
 	name  string
 	value smcgwDevice
+	legs  [2]LegWay   // of IPv4 and IPv6: "" where they are proved
 	links []link.Link // ingress, egress
 }
 
@@ -219,6 +220,14 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 		v.Flags |= deviceOffer
 	}
 	dev, known := d.devices[a.Index]
+	if !known {
+		dev = &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
+	}
+	for family, way := range dev.legs {
+		if offer && way != "" {
+			v.Flags |= blockedBits[family]
+		}
+	}
 	if known && dev.value == v && dev.name == a.Name {
 		return nil
 	}
@@ -229,7 +238,7 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 		dev.value, dev.name = v, a.Name
 		return nil
 	}
-	dev = &device{name: a.Name, value: v}
+	dev.name, dev.value = a.Name, v
 	d.devices[a.Index] = dev
 	if err := d.attachDevice(dev, a.Index); err != nil {
 		err = errors.Join(err, d.detachLocked(a.Index)) // tried again at the next change

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Offsets in struct __sk_buff, and the tag of maps.h.
+// Offsets in struct __sk_buff, and a tag of redirect.h.
 const (
 	skbTag     = 44
-	tagLegSYN  = 0x5349
+	tagLegSYN  = 0x5313
 	seenTagged = 1 // slots of what a look behind our program sees
 	seenBare   = 0
 )

@@ -18,7 +18,8 @@ type monitor struct {
 }
 
 const (
-	// settle collects the messages of one change.
+	// settle collects the messages of one change, and bounds how often the legs are
+	// proved where there are many.
 	settle = 20 * time.Millisecond
 	// refresh is for what sends no message.
 	refresh = 2 * time.Second
@@ -37,8 +38,13 @@ func (d *Datapath) startMonitor() error {
 		close(m.quit)
 		return fmt.Errorf("address messages: %w", err)
 	}
+	rules, err := watchRules(m.quit)
+	if err != nil {
+		close(m.quit)
+		return err
+	}
 	ready := make(chan error, 1)
-	go d.runMonitor(m, links, addrs, ready)
+	go d.runMonitor(m, changes{links, addrs, rules}, ready)
 	if err := <-ready; err != nil {
 		return err
 	}
@@ -55,11 +61,18 @@ func (m *monitor) stop() {
 	<-m.done
 }
 
+// changes are what the kernel tells of the namespace.
+type changes struct {
+	links chan netlink.LinkUpdate
+	addrs chan netlink.AddrUpdate
+	rules <-chan struct{} // of routing, of netfilter, and settings
+}
+
 // runMonitor is the goroutine. It never unlocks its thread, so the runtime ends
 // the thread with it instead of reusing one in the wrong namespace.
-func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate, ready chan<- error) {
+func (d *Datapath) runMonitor(m *monitor, c changes, ready chan<- error) {
 	defer close(m.done)
-	defer drain(links, addrs)
+	defer c.drain()
 	runtime.LockOSThread()
 	err := enterNamespace(d.ns)
 	ready <- err
@@ -74,21 +87,28 @@ func (d *Datapath) runMonitor(m *monitor, links chan netlink.LinkUpdate, addrs c
 		select {
 		case <-m.quit:
 			return
-		case _, ok := <-links:
+		case _, ok := <-c.links:
 			if !ok {
-				links = nil
+				c.links = nil
 			}
-			due = time.After(settle)
-		case _, ok := <-addrs:
+			due = soon(due)
+		case _, ok := <-c.addrs:
 			if !ok {
-				addrs = nil
+				c.addrs = nil
 			}
-			due = time.After(settle)
+			due = soon(due)
+		case _, ok := <-c.rules:
+			if !ok {
+				c.rules = nil
+			}
+			due = soon(due)
+		case <-d.again:
+			due = soon(due)
 		case <-due:
 			due = nil
-			d.follow()
+			d.follow(true)
 		case <-tick.C:
-			d.follow()
+			d.follow(time.Since(d.provedAt) > proofInterval)
 		}
 	}
 }
@@ -113,25 +133,40 @@ func enterNamespace(ns *os.File) error {
 }
 
 // drain lets the senders of subscriptions see that their socket is closed.
-func drain(links chan netlink.LinkUpdate, addrs chan netlink.AddrUpdate) {
-	for links != nil || addrs != nil {
+func (c changes) drain() {
+	for c.links != nil || c.addrs != nil || c.rules != nil {
 		select {
-		case _, ok := <-links:
+		case _, ok := <-c.links:
 			if !ok {
-				links = nil
+				c.links = nil
 			}
-		case _, ok := <-addrs:
+		case _, ok := <-c.addrs:
 			if !ok {
-				addrs = nil
+				c.addrs = nil
+			}
+		case _, ok := <-c.rules:
+			if !ok {
+				c.rules = nil
 			}
 		}
 	}
 }
 
-// follow brings everything up to date.
-func (d *Datapath) follow() {
+// follow brings everything up to date, the proof of the legs too if prove is set.
+func (d *Datapath) follow(prove bool) {
 	err := errors.Join(d.followNeighbour(), d.sync(), d.refreshCgroups(), d.closeDatagrams())
+	if prove {
+		err = errors.Join(err, d.proveLegs())
+	}
 	if err != nil {
 		d.log.Warn("datapath not up to date", "error", err)
 	}
+}
+
+// soon is due, or a time that ends when the messages of one change have come.
+func soon(due <-chan time.Time) <-chan time.Time {
+	if due != nil {
+		return due
+	}
+	return time.After(settle)
 }

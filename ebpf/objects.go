@@ -33,6 +33,7 @@ type objects struct {
 	Stats   *bpf.Map `ebpf:"smcgw_stats"`
 	Events  *bpf.Map `ebpf:"smcgw_events"`
 	Listen  *bpf.Map `ebpf:"smcgw_listen"`
+	Served  *bpf.Map `ebpf:"smcgw_served"`
 	Policy  *bpf.Map `ebpf:"smcgw_policy"`
 	LPM4    *bpf.Map `ebpf:"smcgw_lpm4"`
 	LPM6    *bpf.Map `ebpf:"smcgw_lpm6"`
@@ -63,7 +64,7 @@ func (o *objects) Close() error {
 	var errs []error
 	for _, m := range []*bpf.Map{
 		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
-		o.Events, o.Listen, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
+		o.Events, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
 		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Globals,
 	} {
 		errs = append(errs, m.Close())
@@ -124,7 +125,7 @@ func (d *Datapath) load() error {
 		return err
 	}
 	for name, v := range map[string]any{
-		"app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
+		"generation": uint32(d.cfg.Generation), "app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
 		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
 		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
 	} {

@@ -11,6 +11,7 @@ const (
 	ReasonForwarded        uint8 = 6
 	ReasonSYNOptions       uint8 = 7
 	ReasonAddress          uint8 = 8
+	ReasonAppLegBlocked    uint8 = 10
 	ReasonPeerNoOption     uint8 = 20
 	ReasonOptionMirrored   uint8 = 21
 	ReasonOptionBlackholed uint8 = 22
@@ -19,7 +20,6 @@ const (
 	ReasonPeerUnresolved   uint8 = 25
 	ReasonHandshakeTimeout uint8 = 32
 	ReasonFlowLimit        uint8 = 36
-	ReasonRPFilter         uint8 = 42
 	ReasonMode             uint8 = 43
 	ReasonNotWorthIt       uint8 = 50
 )

@@ -276,6 +276,7 @@ const (
 	smcgwMapSmcgwPolicy       = "smcgw_policy"
 	smcgwMapSmcgwPorts        = "smcgw_ports"
 	smcgwMapSmcgwScratch      = "smcgw_scratch"
+	smcgwMapSmcgwServed       = "smcgw_served"
 	smcgwMapSmcgwServices     = "smcgw_services"
 	smcgwMapSmcgwSk           = "smcgw_sk"
 	smcgwMapSmcgwStats        = "smcgw_stats"
@@ -296,6 +297,7 @@ const (
 	smcgwProgSmcgwWireIn      = "smcgw_wire_in"
 	smcgwVarAppIfindex        = "app_ifindex"
 	smcgwVarDatagramPort      = "datagram_port"
+	smcgwVarGeneration        = "generation"
 	smcgwVarLegIfindex        = "leg_ifindex"
 	smcgwVarNetnsCookie       = "netns_cookie"
 	smcgwVarSamplePeriod      = "sample_period"
@@ -390,6 +392,7 @@ type smcgwMapSpecs struct {
 	SmcgwPolicy       *ebpf.MapSpec `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.MapSpec `ebpf:"smcgw_ports"`
 	SmcgwScratch      *ebpf.MapSpec `ebpf:"smcgw_scratch"`
+	SmcgwServed       *ebpf.MapSpec `ebpf:"smcgw_served"`
 	SmcgwServices     *ebpf.MapSpec `ebpf:"smcgw_services"`
 	SmcgwSk           *ebpf.MapSpec `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.MapSpec `ebpf:"smcgw_stats"`
@@ -402,6 +405,7 @@ type smcgwMapSpecs struct {
 type smcgwVariableSpecs struct {
 	AppIfindex    *ebpf.VariableSpec `ebpf:"app_ifindex"`
 	DatagramPort  *ebpf.VariableSpec `ebpf:"datagram_port"`
+	Generation    *ebpf.VariableSpec `ebpf:"generation"`
 	LegIfindex    *ebpf.VariableSpec `ebpf:"leg_ifindex"`
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.VariableSpec `ebpf:"sample_period"`
@@ -454,6 +458,7 @@ type smcgwMaps struct {
 	SmcgwPolicy       *ebpf.Map `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.Map `ebpf:"smcgw_ports"`
 	SmcgwScratch      *ebpf.Map `ebpf:"smcgw_scratch"`
+	SmcgwServed       *ebpf.Map `ebpf:"smcgw_served"`
 	SmcgwServices     *ebpf.Map `ebpf:"smcgw_services"`
 	SmcgwSk           *ebpf.Map `ebpf:"smcgw_sk"`
 	SmcgwStats        *ebpf.Map `ebpf:"smcgw_stats"`
@@ -482,6 +487,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwPolicy,
 		m.SmcgwPorts,
 		m.SmcgwScratch,
+		m.SmcgwServed,
 		m.SmcgwServices,
 		m.SmcgwSk,
 		m.SmcgwStats,
@@ -495,6 +501,7 @@ func (m *smcgwMaps) Close() error {
 type smcgwVariables struct {
 	AppIfindex    *ebpf.Variable `ebpf:"app_ifindex"`
 	DatagramPort  *ebpf.Variable `ebpf:"datagram_port"`
+	Generation    *ebpf.Variable `ebpf:"generation"`
 	LegIfindex    *ebpf.Variable `ebpf:"leg_ifindex"`
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.Variable `ebpf:"sample_period"`

@@ -52,6 +52,13 @@ func (t *traces) put(at int64, v uint32) error {
 	return nil
 }
 
+// leave leaves the trace of an entry that user space has made, as the programs do.
+func (t *traces) leave(k smcgwFlowKey) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.put(tracesAt+4*int64(k.Lport^k.Rport), t.now)
+}
+
 // renew keeps the traces of the entries that walk finds, by what it hands to its
 // argument, and lets those of others fade. Entries that are made meanwhile are
 // as new as the walk: their number is read when they are in the map, and now is

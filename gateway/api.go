@@ -43,6 +43,8 @@ type Status struct {
 	// Degraded names why less than the configuration asks for is done, as a
 	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
+	// BlockedLegs lists where the host drops what the gateway passes to applications.
+	BlockedLegs []BlockedLegs `json:"blocked_legs,omitempty"`
 	// Draining tells how far this gateway's drain is, Predecessor that of the one it
 	// has taken over from; absent: there is none.
 	Draining    *DrainInfo `json:"draining,omitempty"`
@@ -50,6 +52,18 @@ type Status struct {
 	// Debug lists the environment variables SMCGW_DEBUG_* that are set: faults are
 	// injected into this gateway.
 	Debug []string `json:"debug,omitempty"`
+}
+
+// BlockedLegs is a device and family on which connections are native because what the
+// gateway passes to applications does not arrive.
+type BlockedLegs struct {
+	Device string `json:"device,omitempty"`
+	Family string `json:"family,omitempty"` // ipv4 or ipv6
+	// At is where: output (the application's own packets), input (a rule or the
+	// reverse-path filter before the socket), established (a rule about what follows
+	// the first packets); keeper: on every device, since the process that makes the
+	// sockets is gone.
+	At string `json:"at"`
 }
 
 // ByteCount counts application bytes of both directions: Tx from the local

@@ -35,10 +35,30 @@ func (g *gateway) Status() Status {
 	if r := negotiate.Reason(g.steer.NativeReason()); r != negotiate.ReasonNone {
 		st.Degraded = append(st.Degraded, r.String())
 	}
+	st.BlockedLegs = g.blockedLegs()
+	if len(st.BlockedLegs) > 0 {
+		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
+	}
 	if g.noDatagrams || slices.ContainsFunc(g.absent, func(d DeviceInfo) bool { return d.State == DeviceFailed }) {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
 	}
 	return st
+}
+
+// blockedLegs lists where connections are native because legs do not reach
+// applications.
+func (g *gateway) blockedLegs() (list []BlockedLegs) {
+	for _, b := range g.steer.BlockedLegs() {
+		family := "ipv4"
+		if b.IPv6 {
+			family = "ipv6"
+		}
+		list = append(list, BlockedLegs{Device: b.Device, Family: family, At: string(b.Way)})
+	}
+	if g.legless.Load() {
+		list = append(list, BlockedLegs{At: "keeper"})
+	}
+	return list
 }
 
 // Stats implements Control.

@@ -61,6 +61,7 @@ type gateway struct {
 	noDatagrams    bool                        // the engine could not be started
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
+	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
 	debug          *debugKnobs // nil: none
 	panics         panics

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 const (
@@ -83,6 +84,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		g.watchLegs()
 		if rest <= 0 {
 			n, err := g.steer.Sweep(ebpf.SweepLimits{Stuck: g.stuck})
 			if err != nil {
@@ -96,5 +98,18 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		for _, leg := range awake.tick(time.Now(), g.all) {
 			leg.keepalive()
 		}
+	}
+}
+
+// watchLegs keeps new connections native once sockets for them cannot be made any
+// more. Those that are carried have theirs.
+func (g *gateway) watchLegs() {
+	if g.legless.Load() || g.stopping.Load() || g.legs.Available() {
+		return
+	}
+	g.legless.Store(true)
+	g.log.Error("keeper of the legs' namespace is gone: new connections are native until a restart")
+	if err := g.steer.Refuse(uint8(negotiate.ReasonAppLegBlocked)); err != nil {
+		g.log.Warn("refuse new connections", "error", err)
 	}
 }

@@ -56,6 +56,8 @@ type Steering interface {
 	Sweep(l ebpf.SweepLimits) (int, error)
 	Events(ctx context.Context, fn func(ebpf.Event)) error
 	NativeReason() uint8
+	BlockedLegs() []ebpf.BlockedLegs
+	ProveAgain()
 
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Forget(addr netip.Addr, port uint16) error
@@ -73,6 +75,8 @@ type Steering interface {
 // sockets, or stand-ins on in-memory hosts, whose SO_LINGER is {1, 0}. A
 // descriptor that a callback gets is the callee's to close.
 type Legs interface {
+	// Available reports whether sockets can be made; it does not wait.
+	Available() bool
 	// Listen accepts the connections whose SYN the gateway hands over; accept is
 	// called for each, on the loop or on goroutines of the listener, and must not
 	// block.

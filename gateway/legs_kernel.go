@@ -27,6 +27,9 @@ func newKernelLegs(ns *legs.Namespace, register func(v4, v6 int) error) *kernelL
 	return &kernelLegs{ns: ns, v4: pool(false), v6: pool(true), register: register}
 }
 
+// Available implements Legs.
+func (k *kernelLegs) Available() bool { return k.ns.Alive() }
+
 // close ends what no flow has.
 func (k *kernelLegs) close() error { return errors.Join(k.v4.close(), k.v6.close()) }
 

@@ -123,8 +123,11 @@ func (n *negotiator) overdue() {
 	}
 	if !n.done {
 		now := time.Now()
-		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) && n.f.appConnected() {
-			n.do(c.AppWaits(now))
+		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) {
+			n.f.g.steer.ProveAgain()
+			if n.f.appConnected() {
+				n.do(c.AppWaits(now))
+			}
 		}
 		n.do(n.hs.Tick(now))
 	}

@@ -31,6 +31,8 @@ const patience = 30 * time.Second
 // noLegs accepts and dials nothing: tests hand legs over themselves.
 type noLegs struct{}
 
+func (noLegs) Available() bool { return true }
+
 func (noLegs) Listen(Loop, func(int, Tuple)) (LegListener, error) { return noListener{}, nil }
 
 func (noLegs) Dial(on Loop, _ Tuple, done func(int, error)) func() {

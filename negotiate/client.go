@@ -246,7 +246,7 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 	if read.After(c.deadline) { // late: the server counts from the end of the budget all the same
 		read = c.deadline
 	}
-	c.deadline, c.waitEnd = read.Add(CompletingTimeout), read.Add(LastWordSlack)
+	c.deadline, c.waitEnd = read.Add(CompletingTimeout), read.Add(AppWaitTimeout)
 	return []Action{HandOver{Accept: &c.accept}, c.prove(now)}
 }
 

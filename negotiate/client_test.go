@@ -219,7 +219,7 @@ func TestClientLateAccept(t *testing.T) {
 	require.Equal(t, at(740*time.Millisecond), c.Deadline())
 }
 
-// The application has the connection, and accept() has not returned: the client waits as long as the server would.
+// The application has the connection, and accept() has not returned: the client waits for a while.
 func TestClientWaitsForTheApplication(t *testing.T) {
 	c, _ := proposed(t, ClientConfig{})
 	require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
@@ -228,7 +228,7 @@ func TestClientWaitsForTheApplication(t *testing.T) {
 	require.Nil(t, c.AppWaits(at(CompletingTimeout-1)))
 	require.Equal(t, at(CompletingTimeout), c.Deadline())
 	now := at(CompletingTimeout)
-	for ; now.Before(at(LastWordSlack)); now = c.Deadline() {
+	for ; now.Before(at(AppWaitTimeout)); now = c.Deadline() {
 		require.True(t, c.AwaitsApp(now))
 		require.Nil(t, c.AppWaits(now))
 		require.Nil(t, c.Tick(now))

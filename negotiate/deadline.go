@@ -12,6 +12,9 @@ const (
 	// busy cores a probe that crosses two gateways was seen to take more than 20 ms, and 100 ms where forty connections
 	// begin at once on a network that loses some of the probes.
 	MinProofTimeout = 200 * time.Millisecond
+	// AppWaitTimeout bounds how long a connection may stand still whose connect() has returned and that nobody could
+	// accept: the application's own acknowledgement did not come.
+	AppWaitTimeout = 2 * time.Second
 	// LastWordSlack is what a server adds to the time the client has for its last word. The client's application may be
 	// connected by then, and a CONFIRM that comes after the server gave up is a connection reset under it: so the server
 	// has the patience of TCP with a network that is gone for a while. A client that is gone resets the wire leg when it

@@ -6,7 +6,7 @@ import "strconv"
 // DECLINE and ABORT and into the eBPF maps: they never change their meaning.
 type Reason uint8
 
-// The reasons, grouped by tens: 1-9 decided on this host before the SYN leaves, 20-29 what the path or the peer's SYN-ACK
+// The reasons, grouped by tens: 1-19 decided on this host before the SYN leaves, 20-29 what the path or the peer's SYN-ACK
 // said, 30-49 what the negotiation or a limit said, 50-59 learnt, 60-69 how a carried connection ended.
 const (
 	ReasonNone Reason = 0
@@ -20,6 +20,8 @@ const (
 	ReasonSYNOptions   Reason = 7
 	ReasonAddress      Reason = 8
 	ReasonCanary       Reason = 9
+
+	ReasonAppLegBlocked Reason = 10
 
 	ReasonPeerNoOption     Reason = 20
 	ReasonOptionMirrored   Reason = 21

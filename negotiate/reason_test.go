@@ -13,7 +13,7 @@ import (
 // The numbers are on the wire, in the eBPF maps and in metrics: typed again here on purpose.
 var reasonNumbers = map[uint8]string{
 	1: "off", 2: "policy", 3: "never_list", 4: "gateway_stale", 5: "nat", 6: "forwarded", 7: "syn_options", 8: "address",
-	9: "canary", 20: "peer_no_option", 21: "option_mirrored", 22: "option_blackholed", 23: "accept_lost", 24: "client_gone",
+	9: "canary", 10: "app_leg_blocked", 20: "peer_no_option", 21: "option_mirrored", 22: "option_blackholed", 23: "accept_lost", 24: "client_gone",
 	25: "peer_unresolved",
 	30: "version", 31: "no_common_carrier", 32: "handshake_timeout", 33: "app_refused", 34: "app_unreachable",
 	35: "no_memory", 36: "flow_limit", 37: "rate_limit", 38: "auth_failed", 39: "protocol_error",
@@ -42,7 +42,7 @@ func TestReasonTexts(t *testing.T) {
 }
 
 func TestReasonUnknown(t *testing.T) {
-	for _, r := range []Reason{10, 19, 200, 255} {
+	for _, r := range []Reason{11, 19, 200, 255} {
 		require.False(t, r.Known())
 		require.Equal(t, fmt.Sprintf("reason_%d", uint8(r)), r.String())
 		require.NotEmpty(t, r.Meaning())

@@ -41,6 +41,10 @@ var reasonTexts = [...]reasonText{
 		"canary", "The connection is outside the configured share of connections.",
 		"Raise the share when you trust it.",
 	},
+	ReasonAppLegBlocked: {
+		"app_leg_blocked", "A rule of this host drops what the gateway passes to local applications, or it is not known yet that none does.",
+		"smcgw status says on which device and where; let packets with the gateway's link address (02:53:4d:47:57:02) pass as those of the network.",
+	},
 	ReasonPeerNoOption: {
 		"peer_no_option", "The peer's SYN-ACK carries no accept: no gateway there, it does not select this port, or a box removed the option.",
 		"Run smcgw on the peer with a policy that covers this port; look for boxes that remove TCP options.",
@@ -114,8 +118,8 @@ var reasonTexts = [...]reasonText{
 		"See the log for the device's error.",
 	},
 	ReasonRPFilter: {
-		"rp_filter", "Reverse path filtering is strict (net.ipv4.conf.all.rp_filter = 1), which drops what the gateway passes to applications.",
-		"Set net.ipv4.conf.all.rp_filter to 0 or 2 and restart the gateway.",
+		"rp_filter", "Reverse path filtering of the peer's host drops what its gateway, of an older version, passes to applications.",
+		"Upgrade the peer's gateway: it depends on that setting no more.",
 	},
 	ReasonMode: {
 		"mode", "The mode is observe: the connection would have been offered.",

@@ -63,6 +63,23 @@ func headline(st gateway.Status) string {
 	return line + "\n"
 }
 
+// blockedLegs says in words what somebody on call can act on.
+func blockedLegs(l gateway.BlockedLegs) string {
+	where := l.Device + " " + l.Family
+	switch l.At {
+	case "output":
+		return where + ": a rule in output or postrouting drops new connections of this host; see: nft list ruleset, iptables-save"
+	case "input":
+		return where + ": a rule in ingress, prerouting or input, or the reverse-path filter, drops answers that the network's would pass; see: nft list ruleset, iptables-save"
+	case "established":
+		return where + ": a rule drops packets of established connections; see: nft list ruleset, iptables-save"
+	case "keeper":
+		return "the process that makes the gateway's sockets (smcgw-legs) is gone; restart the gateway"
+	default:
+		return where + ": " + l.At
+	}
+}
+
 // details are the lines below the headline.
 func details(st gateway.Status) string {
 	var b strings.Builder
@@ -99,6 +116,9 @@ func details(st gateway.Status) string {
 		if code, ok := gateway.CodeNamed(name); ok {
 			fmt.Fprintf(&b, "%-10s %s: %s %s\n", "degraded", name, code.Meaning, code.Fix)
 		}
+	}
+	for _, l := range st.BlockedLegs {
+		fmt.Fprintf(&b, "%-10s %s\n", "blocked", blockedLegs(l))
 	}
 	for _, knob := range st.Debug {
 		fmt.Fprintf(&b, "%-10s %s: faults are injected\n", "debug", knob)

@@ -23,6 +23,12 @@ static always_inline int socket_differs(struct bpf_sock *sk, const struct flow_k
 	return s0 != l[0] || s1 != l[1] || s2 != l[2] || s3 != l[3] || d0 != r[0] || d1 != r[1] || d2 != r[2] || d3 != r[3];
 }
 
+/* legs_blocked: what legs send on this device is not known to reach applications. */
+static always_inline int legs_blocked(const struct device *d, const struct flow_key *k)
+{
+	return d->flags & (k->family == 4 ? DEVICE_BLOCKED4 : DEVICE_BLOCKED6);
+}
+
 static always_inline u8 obstacle_of(struct __sk_buff *skb, struct packet *p, struct options *o, struct bpf_sock *sk)
 {
 	if (socket_differs(sk, &p->key))
@@ -31,7 +37,9 @@ static always_inline u8 obstacle_of(struct __sk_buff *skb, struct packet *p, str
 		return REASON_SYN_OPTIONS;
 	u32 ifindex = skb->ifindex;
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
-	return d && d->flags & DEVICE_OFFER ? 0 : REASON_ADDRESS;
+	if (!d || !(d->flags & DEVICE_OFFER))
+		return REASON_ADDRESS;
+	return legs_blocked(d, &p->key) ? REASON_APP_LEG_BLOCKED : 0;
 }
 
 /* socket_addresses puts the socket's tuple in the place of the translated one:
@@ -237,6 +245,27 @@ static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow
 	return bare_out(skb, p, f);
 }
 
+#define SERVED_NS 60000000000ull
+
+/* note_server remembers that something answers for an own port on which this host
+ * has no listener: address translation leads to it. Only ports that an offer asked
+ * for get here, and connections through our legs. */
+static noinline int note_server(struct __sk_buff *skb, struct packet *p, u8 state)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct peer_key k = { .port = p->key.lport, .family = p->key.family };
+	u64 until = bpf_ktime_get_ns() + SERVED_NS;
+	if (state != FLOW_NONE && state != FLOW_SERVING)
+		return 0;
+	if (sk) {
+		u32 port = once(sk->src_port);
+		if (be16(port) == p->key.lport)
+			return 0;
+	}
+	__builtin_memcpy(k.addr, p->key.laddr, sizeof(k.addr));
+	return bpf_map_update_elem(&smcgw_served, &k, &until, BPF_ANY);
+}
+
 /* icmp_out: an error of this host about a segment of a leg, which the host takes
  * for one of the peer, is the leg's: it tells why a dial fails, and a path's MTU. */
 static always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct packet *p)
@@ -253,7 +282,7 @@ static always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct packe
 static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
-	if (skb->tc_index == TAG_PASS)
+	if (tagged(skb))
 		return let_pass(skb);
 	/* A tagged packet on the parent device has passed the VLAN device's program. */
 	if (skb->vlan_present || passes(skb, l2len))
@@ -264,9 +293,15 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 	if (!proto)
 		return datagram_out(skb, l2len);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
+	u8 state = word_state(flow_word(f));
+	if (f && state == FLOW_PROOF) {
+		f->syn[syn_only(&p) ? PROOF_LEFT : PROOF_CONFIRMED] = 1;
+		return to_legs(skb, l2len);
+	}
 	if (syn_only(&p))
 		return syn_out(skb, &p, f);
-	u8 state = word_state(flow_word(f));
+	if ((p.flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK))
+		discard(note_server(skb, &p, state));
 	if (!state || state == FLOW_OFFERED || state == FLOW_RELEASED || state == FLOW_RETURNED)
 		return TCX_NEXT;
 	if (state_has_leg(state) || state == FLOW_DEAD)

@@ -77,7 +77,7 @@ static always_inline int state_live(u8 state)
 /* The local application's segments go to a gateway socket. */
 static always_inline int state_has_leg(u8 state)
 {
-	return state == FLOW_COMPLETING || state == FLOW_CARRYING || state == FLOW_SERVING || state == FLOW_RAW;
+	return state == FLOW_COMPLETING || state == FLOW_CARRYING || state == FLOW_SERVING || state == FLOW_RAW || state == FLOW_PROOF;
 }
 
 struct note {

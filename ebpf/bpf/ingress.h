@@ -36,6 +36,28 @@ global int listening(struct __sk_buff *skb, const struct flow_key *k)
 	return is;
 }
 
+/* served tells whether a port without a listener was answered for lately. */
+global int served(const struct flow_key *k)
+{
+	if (!k)
+		return 0;
+	struct peer_key pk = { .port = k->lport, .family = k->family };
+	__builtin_memcpy(pk.addr, k->laddr, sizeof(pk.addr));
+	u64 *until = bpf_map_lookup_elem(&smcgw_served, &pk);
+	return until && bpf_ktime_get_ns() < *until;
+}
+
+/* awaited tells whether the host would deliver this SYN: to a listener, or through
+ * address translation to something that has answered before. For what is not known to
+ * answer the kernel's answer is looked at as it leaves. */
+static always_inline int awaited(struct __sk_buff *skb, const struct flow_key *k)
+{
+	if (listening(skb, k) || served(k))
+		return 1;
+	leave_trace(k->lport, k->rport);
+	return 0;
+}
+
 /* accept_refused returns why an offer of a peer is left to the kernel, which
  * ignores the option. A wildcard listener would match transit traffic too, so the
  * destination must be ours. */
@@ -63,7 +85,11 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 		return REASON_SYN_OPTIONS;
 	if (remembered(&p->key) == REASON_ACCEPT_LOST)
 		return REASON_ACCEPT_LOST;
-	return listening(skb, &p->key) ? 0 : REASON_SLOTS;
+	u32 ifindex = skb->ifindex;
+	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	if (!d || legs_blocked(d, &p->key))
+		return REASON_APP_LEG_BLOCKED;
+	return awaited(skb, &p->key) ? 0 : REASON_SLOTS;
 }
 
 /* offered_in: a SYN with an offer on a tuple without an entry worth keeping. */
@@ -256,10 +282,10 @@ static always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
-	if (skb->tc_index == TAG_INJECT)
-		return let_pass(skb);
-	if (skb->tc_index == TAG_LEG_SYN)
+	if (has_tag(skb, TAG_LEG_SYN))
 		return leg_syn(skb, l2len);
+	if (tagged(skb))
+		return let_pass(skb);
 	if (skb->vlan_present || passes(skb, l2len))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);

@@ -29,7 +29,11 @@ enum flow_state {
 	FLOW_RELEASED,
 	FLOW_RETURNED,
 	FLOW_DEAD,
+	FLOW_PROOF, /* of no state of ebpf.State: a connection of our own through a leg (prove.go) */
 };
+
+/* How far a proof has come, in syn[] of its entry. */
+enum proof_step { PROOF_LEFT, PROOF_ANSWERED, PROOF_CONFIRMED };
 
 /* word: ISN (63..32), nonce (31..16), flags (15..8), state (7..0). It is changed
  * by compare-and-swap only, also by user space (cas.h): whoever decides on an old
@@ -50,6 +54,9 @@ struct flow {
 #define WORD_SILENT (1ull << 10) /* client: released by the programs; the gateway has nothing more to say */
 #define WORD_STATE 0xffull
 
+/* SO_PRIORITY of the host's socket of a proof (prove.go), which no gateway offers. */
+#define PROOF_PRIORITY 0x534d4757
+
 #define SIDE_CLIENT 0
 #define SIDE_SERVER 1
 #define NO_RULE 255
@@ -64,6 +71,7 @@ enum reason {
 	REASON_FORWARDED = 6,
 	REASON_SYN_OPTIONS = 7,
 	REASON_ADDRESS = 8,
+	REASON_APP_LEG_BLOCKED = 10,
 	REASON_PEER_NO_OPTION = 20,
 	REASON_OPTION_MIRRORED = 21,
 	REASON_OPTION_BLACKHOLED = 22,
@@ -183,6 +191,8 @@ struct service {
 #define WATCHED_BYTES (1ull << 20)
 
 #define DEVICE_OFFER 1
+#define DEVICE_BLOCKED4 2 /* legs are not proved there */
+#define DEVICE_BLOCKED6 4
 
 /* The link address of the legs' end of the pair (legMAC in legs.go). */
 #define LEG_MAC { 0x02, 'S', 'M', 'G', 'W', 0x02 }
@@ -267,6 +277,8 @@ struct sk_note {
 
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
+/* Own ports without a socket of ours that something else answers for, until when. */
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_served SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
@@ -308,6 +320,7 @@ volatile struct traces smcgw_traces;
 volatile u32 smcgw_retired;
 
 /* Set by the loader; the verifier treats them as constants. */
+const volatile u32 generation = 1;
 const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
 const volatile u32 leg_ifindex = 0;

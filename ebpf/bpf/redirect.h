@@ -7,19 +7,40 @@
 
 #define ETH_LEN 14
 
-/* A packet that a program sends on has its tag, by which the program on the next
- * device knows it. The tag is tc_index: no socket and no firewall can set it. */
-#define TAG_PASS 0x5347     /* to the wire: pass at egress */
-#define TAG_INJECT 0x5348   /* from the wire, as it seems: pass at ingress */
-#define TAG_LEG_SYN 0x5349  /* the same, of a leg's SYN: look at its entry again */
-#define TAG_LEG 0x534a      /* to the legs */
-#define TAG_DATAGRAM 0x534b /* to the queue that user space reads from A */
+/* A packet that a program sends on has its tag, by which the programs on the next
+ * device know it. The tag is tc_index: no socket and no firewall can set it. It names
+ * the gateway, of which there may be two, and what is to become of the packet. */
+#define TAG_OURS 0x5300
+#define TAG_GATEWAY 0xf0
+enum tag {
+	TAG_PASS = 1, /* to the wire: pass at egress */
+	TAG_INJECT,   /* from the wire, as it seems: pass at ingress */
+	TAG_LEG_SYN,  /* the same, of a leg's SYN: look at its entry again */
+	TAG_LEG,      /* to the legs */
+	TAG_DATAGRAM, /* to the queue that user space reads from A */
+};
 
-/* let_pass lets a packet of a gateway pass. The tag is taken away by the last of
- * two gateways: the other one has to see it too. */
+static always_inline void set_tag(struct __sk_buff *skb, u32 tag)
+{
+	skb->tc_index = TAG_OURS | generation << 4 | tag;
+}
+
+/* tagged tells whether a packet comes from a program of a gateway. */
+static always_inline int tagged(struct __sk_buff *skb)
+{
+	return (skb->tc_index & 0xff00) == TAG_OURS;
+}
+
+/* has_tag tells whether it comes from one of this gateway, with that tag. */
+static always_inline int has_tag(struct __sk_buff *skb, u32 tag)
+{
+	return skb->tc_index == (TAG_OURS | generation << 4 | tag);
+}
+
+/* let_pass lets a packet of a gateway pass; another one's is left as it is. */
 static always_inline int let_pass(struct __sk_buff *skb)
 {
-	if (!smcgw_retired)
+	if ((skb->tc_index & TAG_GATEWAY) == generation << 4)
 		skb->tc_index = 0;
 	return TCX_NEXT;
 }
@@ -50,14 +71,14 @@ static always_inline int to_legs(struct __sk_buff *skb, u32 l2len)
 	struct ethernet eth = { .dst = LEG_MAC };
 	if (l2len == ETH_LEN ? bpf_skb_store_bytes(skb, 0, eth.dst, sizeof(eth.dst), 0) : add_link_header(skb, &eth))
 		return drop(STAT_REDIRECT_FAILED);
-	skb->tc_index = TAG_LEG;
+	set_tag(skb, TAG_LEG);
 	return bpf_redirect(leg_ifindex, 0);
 }
 
 /* to_gateway puts a datagram in the queue that user space reads from A. */
 static always_inline int to_gateway(struct __sk_buff *skb)
 {
-	skb->tc_index = TAG_DATAGRAM;
+	set_tag(skb, TAG_DATAGRAM);
 	return bpf_redirect(app_ifindex, 0);
 }
 
@@ -73,7 +94,7 @@ static always_inline int to_wire(struct __sk_buff *skb, u32 ifindex)
 {
 	if (bpf_skb_change_head(skb, ETH_LEN, 0))
 		return drop(STAT_REDIRECT_FAILED);
-	skb->tc_index = TAG_PASS;
+	set_tag(skb, TAG_PASS);
 	return bpf_redirect_neigh(ifindex, NULL, 0, 0);
 }
 
@@ -91,7 +112,7 @@ static always_inline int from_wire(struct __sk_buff *skb, u32 l2len, u32 ifindex
 		if (l2len == ETH_LEN ? bpf_skb_store_bytes(skb, 0, eth.dst, sizeof(eth.dst), 0) : add_link_header(skb, &eth))
 			return drop(STAT_REDIRECT_FAILED);
 	}
-	skb->tc_index = tag;
+	set_tag(skb, tag);
 	return bpf_redirect(ifindex, BPF_F_INGRESS);
 }
 

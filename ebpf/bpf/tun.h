@@ -47,7 +47,7 @@ int smcgw_app_in(struct __sk_buff *skb)
 SEC("tcx/egress")
 int smcgw_app_eg(struct __sk_buff *skb)
 {
-	if (skb->tc_index != TAG_DATAGRAM)
+	if (!has_tag(skb, TAG_DATAGRAM))
 		return drop(STAT_APP_EGRESS_DROP);
 	skb->tc_index = 0;
 	return TCX_NEXT;
@@ -64,6 +64,8 @@ int smcgw_leg_in(struct __sk_buff *skb)
 	u8 state = word_state(flow_word(f));
 	if (!f || !(state_has_leg(state) || state == FLOW_DEAD))
 		return drop(STAT_LEG_INGRESS_DROP);
+	if (state == FLOW_PROOF)
+		f->syn[PROOF_ANSWERED] = 1;
 	return from_wire(skb, ETH_LEN, f->ifindex, p.flags & TCP_SYN ? TAG_LEG_SYN : TAG_INJECT);
 }
 
@@ -71,7 +73,7 @@ int smcgw_leg_in(struct __sk_buff *skb)
 SEC("tcx/egress")
 int smcgw_leg_eg(struct __sk_buff *skb)
 {
-	if (skb->tc_index != TAG_LEG)
+	if (!has_tag(skb, TAG_LEG))
 		return drop(STAT_LEG_EGRESS_DROP);
 	skb->tc_index = 0;
 	return TCX_NEXT;
@@ -116,7 +118,10 @@ int smcgw_lookup(struct bpf_sk_lookup *ctx)
 	}
 	k.lport = ctx->remote_port;
 	k.rport = be16(ctx->local_port);
-	if (word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k))) != FLOW_COMPLETING)
+	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k)));
+	if (state == FLOW_PROOF)
+		return SK_PASS; /* to a listener of its own */
+	if (state != FLOW_COMPLETING)
 		return SK_DROP;
 	struct bpf_sock *sk = bpf_map_lookup_elem(&smcgw_listen, &slot);
 	if (!sk)

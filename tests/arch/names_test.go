@@ -21,7 +21,7 @@ import (
 // reasons by number.
 var reasons = map[uint8]string{
 	1: "off", 2: "policy", 3: "never_list", 4: "gateway_stale", 5: "nat", 6: "forwarded", 7: "syn_options",
-	8: "address", 9: "canary",
+	8: "address", 9: "canary", 10: "app_leg_blocked",
 	20: "peer_no_option", 21: "option_mirrored", 22: "option_blackholed", 23: "accept_lost", 24: "client_gone",
 	25: "peer_unresolved",
 	30: "version", 31: "no_common_carrier", 32: "handshake_timeout", 33: "app_refused", 34: "app_unreachable",

@@ -63,7 +63,7 @@ func (g *gw) upgrade(args ...string) *gw {
 
 // oneGateway reduces a footprint to what does not depend on the generation.
 func (f footprint) oneGateway() footprint {
-	number := regexp.MustCompile(`smcgw-([aw])\d|\b(?:479\d|10\d)\b|\(\d+\)|id \d+|ifindex \d+`)
+	number := regexp.MustCompile(`smcgw-([awh])\d|\b(?:479\d|10\d)\b|\(\d+\)|id \d+|ifindex \d+`)
 	for _, list := range []*[]string{&f.links, &f.rules, &f.routes, &f.programs} {
 		*list = slices.Clone(*list)
 		for i, s := range *list {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -207,10 +208,11 @@ func (w *world) settled(t *testing.T, g *gw) (u usage) {
 		u = w.usage(t, g)
 		return u.entries == 0 && u.memory == 0
 	}, 30*time.Second, 200*time.Millisecond, "%s: flows left in the maps", g.h.Name)
-	out, err := g.h.Run(t.Context(), "ss", "-tnaH")
-	require.NoError(t, err)
-	for line := range strings.Lines(out) {
-		if strings.Contains(line, "%smcgw-a") && !strings.HasPrefix(line, "LISTEN") && !strings.HasPrefix(line, "TIME-WAIT") {
+	legs := fmt.Sprintf("--net=/proc/%d/ns/net", g.keeper())
+	out, err := exec.CommandContext(t.Context(), "nsenter", legs, "ss", "-tnaH").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for line := range strings.Lines(string(out)) {
+		if !strings.HasPrefix(line, "LISTEN") && !strings.HasPrefix(line, "UNCONN") {
 			t.Errorf("%s: a socket of the gateway is left: %s", g.h.Name, line)
 		}
 	}

@@ -143,6 +143,9 @@ func (m *Model) killLegs() {
 	}
 }
 
+// Available implements gateway.Legs.
+func (*Model) Available() bool { return true }
+
 // Listen implements gateway.Legs.
 func (m *Model) Listen(_ gateway.Loop, accept func(fd int, t gateway.Tuple)) (gateway.LegListener, error) {
 	all, err := m.sockets.ListenAll()

@@ -186,6 +186,12 @@ func (m *Model) SetNativeReason(r uint8) error { return m.change(func() { m.nati
 // Refuse implements gateway.Steering.
 func (m *Model) Refuse(reason uint8) error { return m.SetNativeReason(reason) }
 
+// BlockedLegs implements gateway.Steering: nothing is in the way.
+func (*Model) BlockedLegs() []ebpf.BlockedLegs { return nil }
+
+// ProveAgain implements gateway.Steering.
+func (*Model) ProveAgain() {}
+
 // Lingering implements gateway.Steering: what was written is delivered.
 func (*Model) Lingering() (int, error) { return 0, nil }
 

@@ -55,14 +55,17 @@ const (
 	proofInterval = 10 * time.Second
 )
 
+// Priority is the SO_PRIORITY of the gateway's own sockets in the host's namespace, by
+// which the programs know them. It is GATEWAY_PRIORITY of maps.h.
+const Priority = 0x534d4750
+
 // The bits of a device's flags, by family.
 var blockedBits = [2]uint32{deviceBlocked4, deviceBlocked6}
 
 const (
 	deviceBlocked4 = 2 // DEVICE_BLOCKED4 of maps.h
 	deviceBlocked6 = 4
-	stateProof     = 11         // FLOW_PROOF
-	proofPriority  = 0x534d4757 // PROOF_PRIORITY
+	stateProof     = 11 // FLOW_PROOF
 )
 
 // proveLegs proves the legs on every device that carries offers and tells the
@@ -224,7 +227,7 @@ func (p *proof) open(v6 bool) error {
 	if err := unix.BindToDevice(p.app, p.ends.device); err != nil {
 		return fmt.Errorf("bind to %s: %w", p.ends.device, err)
 	}
-	if err := unix.SetsockoptInt(p.app, unix.SOL_SOCKET, unix.SO_PRIORITY, proofPriority); err != nil {
+	if err := unix.SetsockoptInt(p.app, unix.SOL_SOCKET, unix.SO_PRIORITY, Priority); err != nil {
 		return fmt.Errorf("priority: %w", err)
 	}
 	near, err := bound(p.app, p.ends.local)

@@ -140,7 +140,7 @@ func (sf *softFabric) extend() error {
 	u := &softUnit{name: "soft" + strconv.Itoa(len(sf.units))}
 	u.soft, err = soft.Open(soft.Config{
 		Name: u.name, Addrs: fresh, UDPPort: sf.g.cfg.Soft.UDPPort, Vectors: len(sf.g.shards),
-		MaxMemory: uint64(sf.g.cfg.Limits.Memory), Logger: sf.g.log,
+		MaxMemory: uint64(sf.g.cfg.Limits.Memory), Logger: sf.g.log, Priority: sf.g.host.Priority,
 	})
 	if err != nil {
 		return err

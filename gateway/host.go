@@ -27,6 +27,9 @@ type Host struct {
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
 	// hosts without a network of their own.
 	Addrs func() ([]netip.Addr, error)
+	// Priority is the SO_PRIORITY by which the steering knows the gateway's own
+	// sockets; 0: it needs none.
+	Priority int
 	// ID names the kernel: gateways with the same one can share memory.
 	ID [16]byte
 

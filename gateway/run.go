@@ -131,7 +131,7 @@ func realHost(dp *ebpf.Datapath, kernel *kernelLegs) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, ID: id, Datagrams: dp, Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.

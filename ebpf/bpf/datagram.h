@@ -131,7 +131,7 @@ global int datagram_out(struct __sk_buff *skb, u32 l2len)
 	int kind = parse_datagram(skb, l2len, &k, &at);
 	if (kind == DATAGRAM_FRAGMENT)
 		count_stat(STAT_DGRAM_FRAGMENTED);
-	if (kind != DATAGRAM_WHOLE || gateways_own(&k))
+	if (kind != DATAGRAM_WHOLE || gateways_own(skb, &k))
 		return TCX_NEXT;
 	u64 now = bpf_ktime_get_ns();
 	struct dgram *d = entry_of(skb, l2len, c, &k, now, &carried);

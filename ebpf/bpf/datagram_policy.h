@@ -52,9 +52,16 @@ static always_inline int parse_datagram(struct __sk_buff *skb, u32 off, struct f
 	return DATAGRAM_WHOLE;
 }
 
-/* gateways_own tells the ports gateways and RoCE devices talk on themselves. */
-static always_inline int gateways_own(const struct flow_key *k)
+/* gateways_own tells what gateways and RoCE devices say themselves, by their ports or
+ * their sockets. */
+static always_inline int gateways_own(struct __sk_buff *skb, const struct flow_key *k)
 {
+	struct bpf_sock *sk = skb->sk;
+	if (sk) {
+		sk = bpf_sk_fullsock(sk);
+		if (sk && sk->priority == GATEWAY_PRIORITY)
+			return 1;
+	}
 	return k->lport == datagram_port || k->rport == datagram_port || k->lport == be16(ROCE_PORT) ||
 	       k->rport == be16(ROCE_PORT);
 }

@@ -54,8 +54,10 @@ struct flow {
 #define WORD_SILENT (1ull << 10) /* client: released by the programs; the gateway has nothing more to say */
 #define WORD_STATE 0xffull
 
-/* SO_PRIORITY of the host's socket of a proof (prove.go), which no gateway offers. */
-#define PROOF_PRIORITY 0x534d4757
+/* SO_PRIORITY of the gateways' own sockets in the namespace of the host, of which
+ * nothing is offered or steered; it takes a privilege to set it. To a queueing
+ * discipline it is 0, best effort. */
+#define GATEWAY_PRIORITY 0x534d4750
 
 #define SIDE_CLIENT 0
 #define SIDE_SERVER 1

@@ -132,7 +132,7 @@ static always_inline int on_connect(struct bpf_sock_ops *s)
 	struct flow_key k;
 	u8 rule;
 	struct control *c = control();
-	if (!sk || !c || smcgw_retired || sk->priority == PROOF_PRIORITY)
+	if (!sk || !c || smcgw_retired || sk->priority == GATEWAY_PRIORITY)
 		return 1;
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, 0);
 	if (n)

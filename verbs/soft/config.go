@@ -46,8 +46,9 @@ type Config struct {
 	// namespace than the threads'. Open itself must be called there. Default:
 	// the function is just called.
 	Within func(func() error) error
-	// Mark is the SO_MARK of what is sent, which needs CAP_NET_ADMIN. Default: none.
-	Mark int
+	// Priority is the SO_PRIORITY of the sockets; above 6 it needs CAP_NET_ADMIN.
+	// Default: the kernel's.
+	Priority int
 	// Impairment makes the network worse than it is, for tests.
 	Impairment Impairment
 	// Logger receives what happens to the device. Default: discard.

@@ -14,10 +14,10 @@ import (
 // bound to a random port. All of them are nonblocking and known to no poller of
 // ours; whoever drives the device waits for fds.
 type udpLink struct {
-	log    *slog.Logger
-	addrs  []netip.Addr
-	within func(func() error) error
-	mark   int
+	log      *slog.Logger
+	addrs    []netip.Addr
+	within   func(func() error) error
+	priority int
 
 	receivers []int         // per address; the fds
 	senders   [][lanes]lane // per address
@@ -55,7 +55,7 @@ func newUDPLink(cfg *Config, vector int) (link, error) {
 		log:      cfg.Logger,
 		addrs:    cfg.Addrs,
 		within:   cfg.Within,
-		mark:     cfg.Mark,
+		priority: cfg.Priority,
 		senders:  make([][lanes]lane, len(cfg.Addrs)),
 		segment:  !cfg.NoOffload,
 		reported: make(map[unix.Errno]bool),
@@ -91,7 +91,7 @@ func (l *udpLink) sourcePort(local int, laneOf uint8) uint16 {
 	if s.port == 0 && !l.closed {
 		var buffer int
 		err := l.within(func() (err error) {
-			*s, buffer, err = openLane(l.addrs[local], l.mark)
+			*s, buffer, err = openLane(l.addrs[local], l.priority)
 			return err
 		})
 		if err != nil {

@@ -105,7 +105,7 @@ func steer(fd, vectors int) error {
 // many peers, and "do not fragment" is set: that alone makes the kernel use the
 // IPv4 identification 0 (and on by one within a train), which the ICRC covers.
 // Nobody reads from it. The integer is the size of its send buffer.
-func openLane(a netip.Addr, mark int) (lane, int, error) {
+func openLane(a netip.Addr, priority int) (lane, int, error) {
 	opts := []option{
 		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO},
 		{unix.SOL_SOCKET, unix.SO_RCVBUF, 0}, // the least there is
@@ -113,8 +113,8 @@ func openLane(a netip.Addr, mark int) (lane, int, error) {
 	if a.Is6() {
 		opts[0] = option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO}
 	}
-	if mark != 0 {
-		opts = append(opts, option{unix.SOL_SOCKET, unix.SO_MARK, mark})
+	if priority != 0 {
+		opts = append(opts, option{unix.SOL_SOCKET, unix.SO_PRIORITY, priority})
 	}
 	for range sourcePortTries {
 		port := uint16(firstSourcePort + rand.IntN(sourcePorts))

@@ -17,6 +17,9 @@ const (
 	ReasonAcceptLost       uint8 = 23
 	ReasonClientGone       uint8 = 24
 	ReasonPeerUnresolved   uint8 = 25
+	ReasonOptionRejected   uint8 = 26
+	ReasonPeerRefused      uint8 = 27
+	ReasonOfferUnanswered  uint8 = 28
 	ReasonHandshakeTimeout uint8 = 32
 	ReasonFlowLimit        uint8 = 36
 	ReasonRPFilter         uint8 = 42

@@ -232,7 +232,8 @@ const (
 	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 27
 	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 28
 	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 29
-	smcgwStatSTAT_SLOTS               smcgwStat = 30
+	smcgwStatSTAT_OFFER_REFUSED       smcgwStat = 30
+	smcgwStatSTAT_SLOTS               smcgwStat = 31
 )
 
 type smcgwTraces struct {
@@ -270,6 +271,7 @@ const (
 	smcgwMapSmcgwLpm6         = "smcgw_lpm6"
 	smcgwMapSmcgwNative       = "smcgw_native"
 	smcgwMapSmcgwOwn          = "smcgw_own"
+	smcgwMapSmcgwPassed       = "smcgw_passed"
 	smcgwMapSmcgwPeers        = "smcgw_peers"
 	smcgwMapSmcgwPolicy       = "smcgw_policy"
 	smcgwMapSmcgwPorts        = "smcgw_ports"
@@ -384,6 +386,7 @@ type smcgwMapSpecs struct {
 	SmcgwLpm6         *ebpf.MapSpec `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.MapSpec `ebpf:"smcgw_native"`
 	SmcgwOwn          *ebpf.MapSpec `ebpf:"smcgw_own"`
+	SmcgwPassed       *ebpf.MapSpec `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.MapSpec `ebpf:"smcgw_peers"`
 	SmcgwPolicy       *ebpf.MapSpec `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.MapSpec `ebpf:"smcgw_ports"`
@@ -452,6 +455,7 @@ type smcgwMaps struct {
 	SmcgwLpm6         *ebpf.Map `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.Map `ebpf:"smcgw_native"`
 	SmcgwOwn          *ebpf.Map `ebpf:"smcgw_own"`
+	SmcgwPassed       *ebpf.Map `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.Map `ebpf:"smcgw_peers"`
 	SmcgwPolicy       *ebpf.Map `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.Map `ebpf:"smcgw_ports"`
@@ -480,6 +484,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwLpm6,
 		m.SmcgwNative,
 		m.SmcgwOwn,
+		m.SmcgwPassed,
 		m.SmcgwPeers,
 		m.SmcgwPolicy,
 		m.SmcgwPorts,

@@ -368,7 +368,7 @@ func sideOf(s ebpf.Side) Side {
 func remoteReason(r negotiate.Reason) bool {
 	switch r {
 	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed,
-		negotiate.ReasonClientGone:
+		negotiate.ReasonClientGone, negotiate.ReasonOptionRejected, negotiate.ReasonPeerRefused, negotiate.ReasonOfferUnanswered:
 		return true
 	default:
 		return false

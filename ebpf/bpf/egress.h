@@ -179,6 +179,19 @@ static always_inline void offer_answered(struct __sk_buff *skb)
 		n->phase = PHASE_ANSWERED;
 }
 
+/* asked_again: the bare SYN behind a refusal of the offered one. What the socket sends
+ * again for that reason is no loss of its offer. */
+static noinline int asked_again(struct __sk_buff *skb, struct flow *f)
+{
+	u64 w = flow_word(f);
+	if (!f || !(w & WORD_REFUSED) || w & WORD_BARE)
+		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
+	struct sk_note *n = note_behind(skb);
+	if (n && n->phase == PHASE_WRITTEN)
+		n->phase = PHASE_REFUSED;
+	return flow_turn(f, w, WORD_BARE, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+}
+
 /* impatient gives a negotiation back to the kernel that has taken too long, or that
  * nobody works on. The entry stays, as that of a released one: the gateway may have
  * spoken already, in the place of the application's first bytes, so that the
@@ -218,7 +231,7 @@ static noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flo
 	if (w & WORD_ACKED)
 		offer_answered(skb);
 	if (state == FLOW_RELEASED)
-		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
+		return asked_again(skb, f);
 	if (state == FLOW_OFFERED) /* released_in drops an accept that comes late: the server has given it up */
 		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 	if (state == FLOW_NEGOTIATING || state == FLOW_COMPLETING)

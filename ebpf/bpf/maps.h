@@ -48,6 +48,8 @@ struct flow {
 #define WORD_ACKED (1ull << 8)  /* server: an ACK followed the SYN; client: an accept answered the offer */
 #define WORD_SERVER (1ull << 9) /* the local application is the server */
 #define WORD_SILENT (1ull << 10) /* client: released by the programs; the gateway has nothing more to say */
+#define WORD_REFUSED (1ull << 11) /* client: the offered SYN was refused; the answer to a bare one counts */
+#define WORD_BARE (1ull << 12) /* client: the bare SYN has left after that */
 #define WORD_STATE 0xffull
 
 #define SIDE_CLIENT 0
@@ -70,6 +72,9 @@ enum reason {
 	REASON_ACCEPT_LOST = 23,
 	REASON_CLIENT_GONE = 24,
 	REASON_PEER_UNRESOLVED = 25,
+	REASON_OPTION_REJECTED = 26,
+	REASON_PEER_REFUSED = 27,
+	REASON_OFFER_UNANSWERED = 28,
 	REASON_HANDSHAKE_TIMEOUT = 32,
 	REASON_FLOW_LIMIT = 36,
 	REASON_MODE = 43,
@@ -127,6 +132,7 @@ enum stat {
 	STAT_DGRAM_FRAGMENTED,
 	STAT_DGRAM_ASKED,
 	STAT_DGRAM_TABLE_FULL,
+	STAT_OFFER_REFUSED,
 	STAT_SLOTS,
 };
 
@@ -157,7 +163,7 @@ struct peer_key {
 struct peer {
 	u64 until; /* ktime; left alone before it */
 	u32 count; /* options eaten in a row */
-	u32 backoff;
+	u32 backoff; /* how often it was left alone in a row */
 	u8 reason;
 	u8 pad[7];
 };
@@ -247,7 +253,7 @@ struct dgram_peer {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -262,6 +268,8 @@ struct sk_note {
 
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct flow_key); __type(value, struct flow); } smcgw_flows SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
+/* Addresses that have answered a SYN with the option: the way there lets it pass. */
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u8); } smcgw_passed SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");

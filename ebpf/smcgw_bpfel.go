@@ -100,9 +100,10 @@ type smcgwFlow struct {
 	OfferedAt uint64
 	ChangedAt uint64
 	Ifindex   uint32
+	Out       uint32
 	Rule      uint8
 	SynLen    uint8
-	Pad       uint16
+	Pad       [6]uint8
 	Syn       [128]uint8
 }
 
@@ -128,6 +129,12 @@ type smcgwLpm6 struct {
 	Prefixlen uint32
 	Policy    uint32
 	Addr      [16]uint8
+}
+
+type smcgwOwn struct {
+	_     structs.HostLayout
+	Upper uint32
+	Lower uint32
 }
 
 type smcgwPeer struct {

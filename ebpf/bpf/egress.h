@@ -95,6 +95,13 @@ static always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, 
 	return reason;
 }
 
+/* way_out is the device by which the answers to what arrives leave. */
+static noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
+{
+	struct own *o = own_of(k->laddr, k->family);
+	return o && o->upper && o->lower == skb->ifindex ? o->upper : skb->ifindex;
+}
+
 /* create_flow makes a new entry, in place of any old one. */
 static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
 {
@@ -108,6 +115,7 @@ static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 wor
 	f->offered_at = bpf_ktime_get_ns();
 	f->changed_at = f->offered_at;
 	f->ifindex = skb->ifindex;
+	f->out = word & WORD_SERVER ? way_out(skb, &p->key) : skb->ifindex;
 	f->rule = rule;
 	if (!(word & WORD_SERVER)) {
 		barrier_var(len);
@@ -250,6 +258,23 @@ static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow
 	return bare_out(skb, p, f);
 }
 
+/* stacked tells whether a packet comes from a macvlan device above this one, whose
+ * program has seen it: it has another MAC than ours. */
+static noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
+{
+	u32 ifindex = skb->ifindex;
+	u8 src[6];
+	if (!f || f->out == ifindex || l2len != ETH_LEN)
+		return 0;
+	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	if (!d || bpf_skb_load_bytes(skb, 6, src, sizeof(src)))
+		return 0;
+	for (int i = 0; i < 6; i++)
+		if (src[i] != d->mac[i])
+			return 1;
+	return 0;
+}
+
 static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
@@ -261,6 +286,8 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 	if (parse(skb, l2len, OUTBOUND, &p) != IPPROTO_TCP)
 		return datagram_out(skb, l2len);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
+	if (stacked(skb, f, l2len))
+		return TCX_NEXT;
 	if (syn_only(&p))
 		return syn_out(skb, &p, f);
 	u8 state = word_state(flow_word(f));

@@ -46,11 +46,12 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	*rule = NO_RULE;
 	if (!c)
 		return REASON_GATEWAY_STALE;
-	if (!is_own(p->key.laddr, p->key.family))
+	struct own *own = own_of(p->key.laddr, p->key.family);
+	if (!own)
 		return REASON_FORWARDED;
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
-	if (!h || odd_address(&p->key))
+	if (!h || own->upper == OWN_NOWHERE || odd_address(&p->key))
 		return REASON_ADDRESS;
 	discard(decide(&p->key, p->key.lport, policy, h->inbound & h->tcp, &v));
 	*rule = v.rule;
@@ -263,7 +264,8 @@ static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 		return marked(skb);
 	if ((skb->mark & mark_mask) == mark_local)
 		return leg_syn(skb, l2len);
-	if (skb->vlan_present || passes(skb, l2len))
+	/* Another host's MAC: that of a macvlan device above this one, if it is for us. */
+	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST || passes(skb, l2len))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);
 	if (!proto)

@@ -38,10 +38,11 @@ struct flow {
 	u64 word;
 	u64 offered_at; /* ktime */
 	u64 changed_at;
-	u32 ifindex; /* wire device */
+	u32 ifindex; /* wire device: what arrives */
+	u32 out;     /* and what leaves; another one where a device is stacked on it */
 	u8 rule;
 	u8 syn_len;
-	u16 pad;
+	u8 pad[6];
 	u8 syn[128]; /* IP and TCP headers of the offered SYN */
 };
 
@@ -168,6 +169,16 @@ struct peer {
 	u8 pad[7];
 };
 
+/* An address of this host: the macvlan device that has it, and the device below that.
+ * Neighbours may know the address by the MAC of either. 0: any other device.
+ * OWN_NOWHERE: an ipvlan device, whose packets nothing tells from those of the device
+ * below. */
+#define OWN_NOWHERE 0xffffffffu
+struct own {
+	u32 upper;
+	u32 lower;
+};
+
 /* The values of ebpf.ServiceState. */
 enum service_state { SERVICE_NONE, SERVICE_SAMPLING, SERVICE_CARRY, SERVICE_NATIVE };
 
@@ -276,7 +287,7 @@ struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct dgram_peer); } smcgw_dgram_peers SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_dgram_asked SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4096); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, u8); } smcgw_own SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4096); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, struct own); } smcgw_own SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1024); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, u64); } smcgw_beat SEC(".maps");

@@ -96,11 +96,16 @@ global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, s
 	return 0;
 }
 
-static always_inline int is_own(const u8 *addr, u8 family)
+static always_inline struct own *own_of(const u8 *addr, u8 family)
 {
 	struct peer_key k = { .family = family };
 	__builtin_memcpy(k.addr, addr, 16);
-	return bpf_map_lookup_elem(&smcgw_own, &k) != NULL;
+	return bpf_map_lookup_elem(&smcgw_own, &k);
+}
+
+static always_inline int is_own(const u8 *addr, u8 family)
+{
+	return own_of(addr, family) != NULL;
 }
 
 /* never_remote: destinations that are no other host whatever addresses this one

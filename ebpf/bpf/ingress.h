@@ -113,7 +113,7 @@ static noinline int known_syn_in(struct packet *p, struct flow *f, struct option
 		return to_netstack(); /* the third ACK came at this moment */
 	replaced(&p->key, rule, w, 0);
 	if (o->role != OPTION_OFFER && word_isn(w) == p->seq)
-		native(&p->key, p->seq, SIDE_SERVER, REASON_CLIENT_GONE, rule, state);
+		native(&p->key, p->seq, SIDE_SERVER, late ? REASON_GATEWAY_STALE : REASON_CLIENT_GONE, rule, state);
 	return SYN_IS_NEW;
 }
 

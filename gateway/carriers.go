@@ -126,7 +126,7 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 			continue
 		}
 		if f.resting(fb.kind()) {
-			reason = negotiate.ReasonCarrierUnreachable
+			reason = moreLocal(reason, negotiate.ReasonCarrierUnreachable)
 			continue
 		}
 		var c *carry
@@ -147,7 +147,7 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 		}
 		if err != nil {
 			f.g.log.Debug("answer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
-			reason = carrierReason(err)
+			reason = moreLocal(reason, carrierReason(err))
 			continue
 		}
 		offers = append(offers, offer)

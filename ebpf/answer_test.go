@@ -106,10 +106,7 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 	}
-	// A refused connection leaves nothing, and the option anywhere is found.
-	syn, tuple := c.offered(ghost4 + ":6379")
-	c.h2.send(c.h1, syn.reply(flagRST|flagACK, 0, nil).bytes(t))
-	require.Eventually(t, func() bool { return c.state(tuple) == StateNone }, 30*time.Second, time.Millisecond)
+	// The option anywhere is found.
 	for lead := range 30 {
 		syn, tuple := c.offered(ghost4 + ":6379")
 		_, nonce, _ := syn.offer()

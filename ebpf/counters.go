@@ -15,7 +15,7 @@ var statNames = [...]string{
 	"stale_deleted", "redirect_failed", "syn_delivered", "syn_released", "syn_returned",
 	"stale_dropped",
 	"dgram_steered", "dgram_delivered", "dgram_released", "dgram_unknown_drop", "dgram_too_long_drop",
-	"dgram_fragmented", "dgram_asked", "dgram_table_full",
+	"dgram_fragmented", "dgram_asked", "dgram_table_full", "offer_refused",
 }
 
 // reasonSlots is REASON_SLOTS of maps.h.
@@ -148,6 +148,7 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 	}{
 		{"flows", d.objs.Flows},
 		{"peers", d.objs.Peers},
+		{"passed", d.objs.Passed},
 		{"services", d.objs.Services},
 		{"own", d.objs.Own},
 		{"dgrams", d.objs.Datagrams},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 
 	bpf "github.com/cilium/ebpf"
@@ -42,7 +41,8 @@ func linkHeader(encap string) (int, bool) {
 
 // wanted reports whether a device gets our programs. Ports of a bridge or bond
 // do not: their master sees the same packets. Ports of a VRF do: it sees them
-// too late for routing by the port.
+// too late for routing by the port. The device below a macvlan passthru has no
+// packets of its own.
 func wanted(l netlink.Link, masters map[int]string) bool {
 	a := l.Attrs()
 	if a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Name, devicePrefix) || l.Type() == "vrf" {
@@ -167,7 +167,7 @@ func (d *Datapath) sync() error {
 	if err != nil {
 		return err
 	}
-	masters := map[int]string{}
+	stacked, masters := stackOf(links), map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()
 	}
@@ -176,9 +176,9 @@ func (d *Datapath) sync() error {
 	var errs []error
 	present := map[int]bool{}
 	for _, l := range links {
-		if wanted(l, masters) {
-			present[l.Attrs().Index] = true
-			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name]))
+		if index := l.Attrs().Index; wanted(l, masters) && !stacked.taken[index] {
+			present[index] = true
+			errs = append(errs, d.syncDeviceLocked(l, offers[l.Attrs().Name] && !stacked.shares(index)))
 		}
 	}
 	for i := range d.devices {
@@ -187,7 +187,7 @@ func (d *Datapath) sync() error {
 		}
 	}
 	d.noteDevicesLocked()
-	errs = append(errs, d.syncMTU(links, offers), d.syncOwn())
+	errs = append(errs, d.syncMTU(links, offers), d.syncOwn(stacked))
 	return errors.Join(errs...)
 }
 
@@ -318,40 +318,6 @@ func (d *Datapath) syncMTU(links []netlink.Link, offers map[string]bool) error {
 		return fmt.Errorf("mtu of %s: %w", d.cfg.wireName(), err)
 	}
 	return nil
-}
-
-// syncOwn makes the map of own addresses equal to the namespace's.
-func (d *Datapath) syncOwn() error {
-	addrs, err := d.nl.AddrList(nil, unix.AF_UNSPEC)
-	if err != nil {
-		return fmt.Errorf("addresses: %w", err)
-	}
-	want := map[smcgwPeerKey]bool{}
-	for _, a := range addrs {
-		if k, ok := ownKey(a.IP); ok {
-			want[k] = true
-		}
-	}
-	var gone []smcgwPeerKey
-	var k smcgwPeerKey
-	var one uint8
-	it := d.objs.Own.Iterate()
-	for it.Next(&k, &one) {
-		if !want[k] {
-			gone = append(gone, k)
-		}
-		delete(want, k)
-	}
-	errs := []error{it.Err()}
-	for k := range want {
-		errs = append(errs, d.objs.Own.Put(k, uint8(1)))
-	}
-	for _, k := range slices.Compact(gone) {
-		if err := d.objs.Own.Delete(k); err != nil && !errors.Is(err, bpf.ErrKeyNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // ownKey is the map key of an interface address.

@@ -17,6 +17,7 @@ type objects struct {
 	Flows *bpf.Map `ebpf:"smcgw_flows"`
 	Peers *bpf.Map `ebpf:"smcgw_peers"`
 
+	Passed  *bpf.Map `ebpf:"smcgw_passed"`
 	Own     *bpf.Map `ebpf:"smcgw_own"`
 	Devices *bpf.Map `ebpf:"smcgw_devices"`
 	Control *bpf.Map `ebpf:"smcgw_control"`
@@ -63,7 +64,7 @@ type objects struct {
 func (o *objects) Close() error {
 	var errs []error
 	for _, m := range []*bpf.Map{
-		o.Flows, o.Peers, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
+		o.Flows, o.Peers, o.Passed, o.Own, o.Devices, o.Control, o.Beat, o.Native, o.Decided, o.Stats,
 		o.Events, o.Listen, o.Served, o.Policy, o.LPM4, o.LPM6, o.Ports, o.UIDs, o.Cgroups,
 		o.Datagrams, o.DatagramNatives, o.DatagramPeers, o.DatagramAsked, o.Services, o.Globals,
 	} {
@@ -136,6 +137,7 @@ func (d *Datapath) load() error {
 	spec.Maps["smcgw_flows"].MaxEntries = uint32(d.cfg.MaxFlows)
 	spec.Maps["smcgw_beat"].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps["smcgw_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
+	spec.Maps["smcgw_passed"].MaxEntries = uint32(d.cfg.MaxPeers)
 	spec.Maps["smcgw_services"].MaxEntries = uint32(d.cfg.MaxServices)
 	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
 	spec.Maps["smcgw_dgram_natives"].MaxEntries = min(uint32(d.cfg.MaxDatagrams), maxNatives)

@@ -18,8 +18,8 @@ type Peer struct {
 	Reason uint8
 	// TTL is how long it still is left alone; 0 = it only has a count.
 	TTL time.Duration
-	// Count is the number of eaten options in a row, Backoff the number of
-	// times it was blackholed.
+	// Count is how many offers in a row were lost or rejected, Backoff how many
+	// times in a row it has been left alone for that or for refusing.
 	Count, Backoff int
 }
 
@@ -106,7 +106,8 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	return out, nil
 }
 
-// FlushPeers forgets all peers and returns how many there were.
+// FlushPeers forgets all peers, and who has answered offers, and returns how many
+// peers there were.
 func (d *Datapath) FlushPeers() (int, error) {
 	if err := d.enter(); err != nil {
 		return 0, err
@@ -117,6 +118,7 @@ func (d *Datapath) FlushPeers() (int, error) {
 		n++
 		return true
 	})
+	err = errors.Join(err, deleteWhere(d.objs.Passed, func(smcgwPeerKey) bool { return true }))
 	if err != nil {
 		return n, fmt.Errorf("flush peers: %w", err)
 	}

@@ -18,6 +18,9 @@ const (
 	ReasonAcceptLost       uint8 = 23
 	ReasonClientGone       uint8 = 24
 	ReasonPeerUnresolved   uint8 = 25
+	ReasonOptionRejected   uint8 = 26
+	ReasonPeerRefused      uint8 = 27
+	ReasonOfferUnanswered  uint8 = 28
 	ReasonHandshakeTimeout uint8 = 32
 	ReasonFlowLimit        uint8 = 36
 	ReasonMode             uint8 = 43

@@ -100,9 +100,10 @@ type smcgwFlow struct {
 	OfferedAt uint64
 	ChangedAt uint64
 	Ifindex   uint32
+	Out       uint32
 	Rule      uint8
 	SynLen    uint8
-	Pad       uint16
+	Pad       [6]uint8
 	Syn       [128]uint8
 }
 
@@ -128,6 +129,12 @@ type smcgwLpm6 struct {
 	Prefixlen uint32
 	Policy    uint32
 	Addr      [16]uint8
+}
+
+type smcgwOwn struct {
+	_     structs.HostLayout
+	Upper uint32
+	Lower uint32
 }
 
 type smcgwPeer struct {
@@ -234,7 +241,8 @@ const (
 	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 29
 	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 30
 	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 31
-	smcgwStatSTAT_SLOTS               smcgwStat = 32
+	smcgwStatSTAT_OFFER_REFUSED       smcgwStat = 32
+	smcgwStatSTAT_SLOTS               smcgwStat = 33
 )
 
 type smcgwTraces struct {
@@ -272,6 +280,7 @@ const (
 	smcgwMapSmcgwLpm6         = "smcgw_lpm6"
 	smcgwMapSmcgwNative       = "smcgw_native"
 	smcgwMapSmcgwOwn          = "smcgw_own"
+	smcgwMapSmcgwPassed       = "smcgw_passed"
 	smcgwMapSmcgwPeers        = "smcgw_peers"
 	smcgwMapSmcgwPolicy       = "smcgw_policy"
 	smcgwMapSmcgwPorts        = "smcgw_ports"
@@ -388,6 +397,7 @@ type smcgwMapSpecs struct {
 	SmcgwLpm6         *ebpf.MapSpec `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.MapSpec `ebpf:"smcgw_native"`
 	SmcgwOwn          *ebpf.MapSpec `ebpf:"smcgw_own"`
+	SmcgwPassed       *ebpf.MapSpec `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.MapSpec `ebpf:"smcgw_peers"`
 	SmcgwPolicy       *ebpf.MapSpec `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.MapSpec `ebpf:"smcgw_ports"`
@@ -454,6 +464,7 @@ type smcgwMaps struct {
 	SmcgwLpm6         *ebpf.Map `ebpf:"smcgw_lpm6"`
 	SmcgwNative       *ebpf.Map `ebpf:"smcgw_native"`
 	SmcgwOwn          *ebpf.Map `ebpf:"smcgw_own"`
+	SmcgwPassed       *ebpf.Map `ebpf:"smcgw_passed"`
 	SmcgwPeers        *ebpf.Map `ebpf:"smcgw_peers"`
 	SmcgwPolicy       *ebpf.Map `ebpf:"smcgw_policy"`
 	SmcgwPorts        *ebpf.Map `ebpf:"smcgw_ports"`
@@ -483,6 +494,7 @@ func (m *smcgwMaps) Close() error {
 		m.SmcgwLpm6,
 		m.SmcgwNative,
 		m.SmcgwOwn,
+		m.SmcgwPassed,
 		m.SmcgwPeers,
 		m.SmcgwPolicy,
 		m.SmcgwPorts,

@@ -67,13 +67,13 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 			continue
 		}
 		if f.resting(fb.kind()) {
-			reason = negotiate.ReasonCarrierUnreachable
+			reason = moreLocal(reason, negotiate.ReasonCarrierUnreachable)
 			continue
 		}
 		c, offer, err := fb.offer(f, s)
 		if err != nil {
 			f.g.log.Debug("offer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
-			reason = carrierReason(err)
+			reason = moreLocal(reason, carrierReason(err))
 			continue
 		}
 		if !f.addCarry(c) {
@@ -86,6 +86,15 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 		}
 	}
 	return reason
+}
+
+// moreLocal returns which of two reasons for the lack of carriers counts: one that says
+// nothing about the peer, if there is one.
+func moreLocal(a, b negotiate.Reason) negotiate.Reason {
+	if a == negotiate.ReasonNoCommonCarrier || a == negotiate.ReasonCarrierUnreachable {
+		return b
+	}
+	return a
 }
 
 // resting reports whether a carrier is left alone with the flow's peer. One that is
@@ -117,7 +126,7 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 			continue
 		}
 		if f.resting(fb.kind()) {
-			reason = negotiate.ReasonCarrierUnreachable
+			reason = moreLocal(reason, negotiate.ReasonCarrierUnreachable)
 			continue
 		}
 		var c *carry
@@ -138,7 +147,7 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 		}
 		if err != nil {
 			f.g.log.Debug("answer", "flow_id", f.id, "carrier", fb.kind(), "error", err)
-			reason = carrierReason(err)
+			reason = moreLocal(reason, carrierReason(err))
 			continue
 		}
 		offers = append(offers, offer)
@@ -151,6 +160,9 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 
 // errNotHere means that this carrier cannot reach the peer: no failure.
 var errNotHere = errors.New("peer is under another kernel")
+
+// errNoDevice means that this host has no device on the flow's own address, or not yet.
+var errNoDevice = errors.New("no RDMA device on this address")
 
 // carrierReason is why a queue pair could not be had.
 func carrierReason(err error) negotiate.Reason {
@@ -199,6 +211,9 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 	f.to(StateCarrying)
 	f.g.count.carried(Carrier(kind.String()), time.Since(f.start))
 	f.g.peers.proven(f.tuple.Remote.Addr(), Carrier(kind.String()))
+	if picked != nil {
+		f.g.contradicted(f)
+	}
 	f.wire.MarkCarrying()
 	f.closeCarries(others, func() {})
 	if picked == nil {

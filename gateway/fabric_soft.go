@@ -23,9 +23,10 @@ const (
 	// softUnits bounds the devices: the one of the start, and one for each time
 	// that addresses have appeared later.
 	softUnits = 16
-	// addrPatience is how often the host is asked for addresses that it did not
-	// have.
+	// addrPatience is how often the host is asked for an address that it did not
+	// have, askedLimit how many such addresses are known.
 	addrPatience = time.Second
+	askedLimit   = 256
 	// warmFor is how long a proof holds: a path can stop to carry UDP at any time.
 	warmFor = 10 * time.Second
 	// idlePeers is how long the domain and memory of a peer without flows are
@@ -52,7 +53,7 @@ type softFabric struct {
 	shut   bool       // another gateway takes over: nothing new
 	units  []*softUnit
 	byAddr map[netip.Addr]softPort
-	asked  time.Time // when the host's addresses were last read because of a flow
+	asked  map[netip.Addr]time.Time // when the host was last asked for an address of a flow
 	peers  map[softKey]*softPeer
 	former map[*softPeer]struct{} // of devices that were given up: their memory is in use
 	pairs  int                    // queue pairs of flows
@@ -112,7 +113,7 @@ func openSoft(g *gateway) (fabric, error) {
 	}
 	sf := &softFabric{
 		g: g, stop: make(chan struct{}), kick: make(chan struct{}, 1),
-		byAddr: map[netip.Addr]softPort{}, peers: map[softKey]*softPeer{},
+		byAddr: map[netip.Addr]softPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
 		former: map[*softPeer]struct{}{},
 	}
 	if err := sf.extend(); err != nil {
@@ -167,16 +168,20 @@ func (sf *softFabric) portOf(a netip.Addr) (softPort, error) {
 	if p, ok := sf.byAddr[a]; ok {
 		return p, nil
 	}
-	if now := time.Now(); now.Sub(sf.asked) >= addrPatience {
-		sf.asked = now
+	if now := time.Now(); now.Sub(sf.asked[a]) >= addrPatience {
+		if len(sf.asked) >= askedLimit {
+			clear(sf.asked)
+		}
+		sf.asked[a] = now
 		if err := sf.extend(); err != nil {
 			sf.g.log.Warn("soft device on new addresses", "error", err)
 		}
 	}
 	if p, ok := sf.byAddr[a]; ok {
+		delete(sf.asked, a)
 		return p, nil
 	}
-	return softPort{}, fmt.Errorf("%v is no address of the soft device: %w", a, errNotHere)
+	return softPort{}, fmt.Errorf("%v: %w", a, errNoDevice)
 }
 
 func (*softFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSoft }

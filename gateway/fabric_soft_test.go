@@ -82,14 +82,21 @@ func TestSoftFollowsAddresses(t *testing.T) {
 	sf := g.softFabric(t)
 	late := netip.MustParseAddr("127.77.0.3")
 	_, err := sf.portOf(late)
-	require.ErrorIs(t, err, errNotHere, "the host has been asked")
+	require.ErrorIs(t, err, errNoDevice, "the host has been asked")
+	require.Equal(t, negotiate.ReasonDeviceFailed, carrierReason(err), "nothing of it is the peer's")
 	g.addrs = func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[0], late}, nil }
 	_, err = sf.portOf(late)
-	require.ErrorIs(t, err, errNotHere, "the host is not asked for every connection")
-	sf.asked = time.Now().Add(-2 * addrPatience)
+	require.ErrorIs(t, err, errNoDevice, "the host is not asked for every connection")
+	sf.asked[late] = time.Now().Add(-2 * addrPatience)
 	port, err := sf.portOf(late)
 	require.NoError(t, err)
 	require.Equal(t, "soft1", port.unit.name)
+
+	later := netip.MustParseAddr("127.77.0.5")
+	g.addrs = func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[0], late, later}, nil }
+	port, err = sf.portOf(later)
+	require.NoError(t, err, "another address behind it is asked for at once")
+	require.Equal(t, "soft2", port.unit.name)
 
 	f := strayFlow(g, late, pairAddrs[1])
 	c, o, err := sf.offer(f, g.shards[0])
@@ -97,8 +104,8 @@ func TestSoftFollowsAddresses(t *testing.T) {
 	require.Equal(t, verbs.GIDOf(late), verbs.GID(o.RoCE.GID))
 	g.shards[0].Call(c.close)
 	list := g.Devices()
-	require.Len(t, list, 3)
-	require.Equal(t, []string{"shm0", "soft0", "soft1"}, []string{list[0].Name, list[1].Name, list[2].Name})
+	require.Len(t, list, 4)
+	require.Equal(t, []string{"shm0", "soft0", "soft1", "soft2"}, []string{list[0].Name, list[1].Name, list[2].Name, list[3].Name})
 	require.Equal(t, []netip.Addr{netip.MustParseAddr("::ffff:127.77.0.3")}, list[2].GIDs)
 }
 

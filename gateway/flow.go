@@ -81,6 +81,7 @@ type flow struct {
 	share shareState
 
 	outdated atomic.Bool // its offers were: nobody is to remember how it ended
+	late     atomic.Bool // this gateway was, when the time of the handshake was up
 
 	auto bool     // of a rule with action auto: it is learned from
 	seen autoSeen // guarded by autoBook.mu

@@ -291,21 +291,23 @@ func (g *gateway) appAccepted(fd int, t Tuple) {
 
 // remember keeps what a verdict says about the peer where the next decision
 // is made: in the maps of the steering. What a trial was refused says nothing
-// about others.
+// about others, and what ran out of time here while this gateway was late itself,
+// nothing about the peer.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() || f.late.Load() {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
 	if f.side == SideServer || g.policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
 		port = 0
 	}
-	strike := g.peers.strike(addr, port, v.Reason, g.policy, time.Now())
-	if strike.TTL <= 0 {
+	now := time.Now()
+	ttl := g.peers.strike(addr, port, v.Reason, g.policy, now).Until.Sub(now)
+	if ttl <= 0 {
 		return
 	}
-	g.log.Debug("remember peer", "peer", addr, "port", port, "reason", v.Reason, "ttl", strike.TTL)
-	if err := g.steer.Remember(addr, port, uint8(v.Reason), strike.TTL); err != nil {
+	g.log.Debug("remember peer", "peer", addr, "port", port, "reason", v.Reason, "ttl", ttl)
+	if err := g.steer.Remember(addr, port, uint8(v.Reason), ttl); err != nil {
 		g.log.Warn("remember peer", "peer", addr, "reason", v.Reason, "error", err)
 	}
 }
@@ -368,7 +370,7 @@ func sideOf(s ebpf.Side) Side {
 func remoteReason(r negotiate.Reason) bool {
 	switch r {
 	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed,
-		negotiate.ReasonClientGone:
+		negotiate.ReasonClientGone, negotiate.ReasonOptionRejected, negotiate.ReasonPeerRefused, negotiate.ReasonOfferUnanswered:
 		return true
 	default:
 		return false

@@ -84,7 +84,7 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 func (b *peerBook) forget(a netip.Addr, port uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.strikes, strikeKey{a, port})
+	b.dropLocked(strikeKey{a, port})
 }
 
 // setKeys tells the resolver.

@@ -115,6 +115,10 @@ func (n *negotiator) expired() {
 	n.overdue()
 }
 
+// lateTimer is by how much a deadline is overstepped only in a gateway that was stopped
+// or has no processor: what the peer has sent meanwhile may not have been looked at.
+const lateTimer = 100 * time.Millisecond
+
 // overdue is called when the deadline has passed and what had arrived was looked at.
 func (n *negotiator) overdue() {
 	n.s.worksFor(n.f)
@@ -123,6 +127,7 @@ func (n *negotiator) overdue() {
 	}
 	if !n.done {
 		now := time.Now()
+		n.f.late.Store(now.Sub(n.hs.Deadline()) >= lateTimer)
 		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) {
 			n.f.g.steer.ProveAgain()
 			if n.f.appConnected() {

@@ -146,6 +146,32 @@ func TestPeerBook(t *testing.T) {
 	require.ElementsMatch(t, []Carrier{CarrierShm, CarrierRelay}, b.carriers()[a])
 }
 
+// What a later connection shows to be wrong is forgotten, and its row with it.
+func TestPeerBookContradicted(t *testing.T) {
+	b := newPeerBook()
+	a, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	policy := negotiate.CachePolicy{}
+	now := time.Unix(1000, 0)
+	strike := func() {
+		b.strike(a, 0, negotiate.ReasonAcceptLost, policy, now)
+		b.strike(a, 80, negotiate.ReasonHandshakeTimeout, policy, now)
+		b.strike(a, 81, negotiate.ReasonAppRefused, policy, now)
+		b.strike(other, 80, negotiate.ReasonHandshakeTimeout, policy, now)
+	}
+	strike()
+	require.Empty(t, b.contradicted(a, 80, now.Add(-time.Second), policy), "it began before")
+	later := now.Add(time.Second)
+	require.ElementsMatch(t, []uint16{0, 80}, b.contradicted(a, 0, later, policy), "of the gateway and the way to it")
+	require.Empty(t, b.contradicted(a, 0, later, policy))
+	require.Equal(t, []uint16{81}, b.contradicted(a, 81, later, policy))
+	require.Len(t, b.strikes, 1)
+	require.Len(t, b.struck, 1)
+	strike()
+	require.Equal(t, []uint16{0}, b.contradicted(a, 0, now.Add(10*time.Second), policy), "what is over by then needs not be told")
+	b.flush()
+	require.Empty(t, b.struck)
+}
+
 // lateLoop is a loop that is late by so much.
 type lateLoop struct{ by time.Duration }
 

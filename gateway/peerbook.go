@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ const peerBookLimit = 16384
 type peerBook struct {
 	mu      sync.Mutex // guards everything below
 	strikes map[strikeKey]negotiate.Strike
+	struck  map[netip.Addr][]uint16 // the ports of strikes
 	capable map[netip.Addr]map[Carrier]struct{}
 }
 
@@ -29,6 +31,7 @@ type strikeKey struct {
 func newPeerBook() *peerBook {
 	return &peerBook{
 		strikes: map[strikeKey]negotiate.Strike{},
+		struck:  map[netip.Addr][]uint16{},
 		capable: map[netip.Addr]map[Carrier]struct{}{},
 	}
 }
@@ -41,9 +44,44 @@ func (b *peerBook) strike(a netip.Addr, port uint16, r negotiate.Reason, p negot
 	if len(b.strikes) >= peerBookLimit {
 		b.expire(now)
 	}
-	s := p.Next(b.strikes[k], r, now)
+	prev, known := b.strikes[k]
+	if !known {
+		b.struck[a] = append(b.struck[a], port)
+	}
+	s := p.Next(prev, r, now)
 	b.strikes[k] = s
 	return s
+}
+
+// dropLocked forgets one strike.
+func (b *peerBook) dropLocked(k strikeKey) {
+	delete(b.strikes, k)
+	ports := slices.DeleteFunc(b.struck[k.addr], func(p uint16) bool { return p == k.port })
+	if len(ports) == 0 {
+		delete(b.struck, k.addr)
+		return
+	}
+	b.struck[k.addr] = ports
+}
+
+// contradicted forgets the strikes that a carried connection with a peer, begun after
+// them, shows to be out of date, and returns the ports of those that have effect. The
+// port is that of the server the connection is to, 0 if it comes from the peer.
+func (b *peerBook) contradicted(a netip.Addr, port uint16, began time.Time, p negotiate.CachePolicy) (ports []uint16) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, struck := range slices.Clone(b.struck[a]) {
+		k := strikeKey{a, struck}
+		s := b.strikes[k]
+		if began.Before(s.Until.Add(-s.TTL)) || !p.Undone(s.Reason, struck == port && port != 0) {
+			continue
+		}
+		if s.Active(began) {
+			ports = append(ports, struck)
+		}
+		b.dropLocked(k)
+	}
+	return ports
 }
 
 // expire drops strikes without effect, and if that is not enough, any, until an
@@ -51,14 +89,14 @@ func (b *peerBook) strike(a netip.Addr, port uint16, r negotiate.Reason, p negot
 func (b *peerBook) expire(now time.Time) {
 	for k, s := range b.strikes {
 		if !s.Active(now) {
-			delete(b.strikes, k)
+			b.dropLocked(k)
 		}
 	}
 	for k := range b.strikes {
 		if len(b.strikes) <= peerBookLimit-peerBookLimit/8 {
 			return
 		}
-		delete(b.strikes, k)
+		b.dropLocked(k)
 	}
 }
 
@@ -97,4 +135,5 @@ func (b *peerBook) flush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.strikes)
+	clear(b.struck)
 }

@@ -32,8 +32,10 @@ const (
 
 	// maxRetryShift bounds the back-off of Retry: 1 h becomes at most 32 h.
 	maxRetryShift = 5
-	// passingShare is the part of NegativeTTL with which passing troubles start.
+	// passingShare is the part of NegativeTTL with which passing troubles start, lateShare that of a gateway that
+	// answers too late.
 	passingShare = 20
+	lateShare    = 120
 )
 
 // Strike is what is kept about one key of the cache.
@@ -73,7 +75,11 @@ func (p CachePolicy) TTL(r Reason, count int) time.Duration {
 	case classPath:
 		return p.Retry << min(shift, maxRetryShift)
 	case classPassing:
-		return doubled(max(p.NegativeTTL/passingShare, 1), shift, p.NegativeTTL)
+		share := time.Duration(passingShare)
+		if r == ReasonHandshakeTimeout {
+			share = lateShare
+		}
+		return doubled(max(p.NegativeTTL/share, 1), shift, p.NegativeTTL)
 	case classLasting:
 		return p.NegativeTTL
 	case classNone:
@@ -82,8 +88,11 @@ func (p CachePolicy) TTL(r Reason, count int) time.Duration {
 }
 
 // Next returns the entry after r happened at now. A key that has been good for as long as it had been left alone starts
-// anew.
+// anew. What happens while it is left alone began before that, and adds nothing.
 func (p CachePolicy) Next(prev Strike, r Reason, now time.Time) Strike {
+	if prev.Reason == r && prev.Active(now) {
+		return prev
+	}
 	count := 1
 	if prev.Reason == r && now.Before(prev.Until.Add(prev.TTL)) {
 		count = prev.Count + 1

@@ -29,6 +29,9 @@ const (
 	ReasonAcceptLost       Reason = 23
 	ReasonClientGone       Reason = 24
 	ReasonPeerUnresolved   Reason = 25
+	ReasonOptionRejected   Reason = 26
+	ReasonPeerRefused      Reason = 27
+	ReasonOfferUnanswered  Reason = 28
 
 	ReasonVersion            Reason = 30
 	ReasonNoCommonCarrier    Reason = 31

@@ -14,7 +14,7 @@ import (
 var reasonNumbers = map[uint8]string{
 	1: "off", 2: "policy", 3: "never_list", 4: "gateway_stale", 5: "nat", 6: "forwarded", 7: "syn_options", 8: "address",
 	9: "canary", 10: "app_leg_blocked", 20: "peer_no_option", 21: "option_mirrored", 22: "option_blackholed", 23: "accept_lost", 24: "client_gone",
-	25: "peer_unresolved",
+	25: "peer_unresolved", 26: "option_rejected", 27: "peer_refused", 28: "offer_unanswered",
 	30: "version", 31: "no_common_carrier", 32: "handshake_timeout", 33: "app_refused", 34: "app_unreachable",
 	35: "no_memory", 36: "flow_limit", 37: "rate_limit", 38: "auth_failed", 39: "protocol_error",
 	40: "carrier_unreachable", 41: "device_failed", 42: "rp_filter", 43: "mode", 50: "not_worth_it", 60: "lost_bytes",

@@ -34,8 +34,8 @@ var reasonTexts = [...]reasonText{
 		"Switch the feature off for this application, or accept native TCP here.",
 	},
 	ReasonAddress: {
-		"address", "The address is loopback, multicast or otherwise not one a peer gateway can have.",
-		"Nothing: such connections are always native.",
+		"address", "The address is loopback, multicast or otherwise not one a peer gateway can have, or the device carries no offers.",
+		"Name the device in `devices` if connections by it are to be carried; others of this reason are always native.",
 	},
 	ReasonCanary: {
 		"canary", "The connection is outside the configured share of connections.",
@@ -68,6 +68,18 @@ var reasonTexts = [...]reasonText{
 	ReasonPeerUnresolved: {
 		"peer_unresolved", "No gateway of the host is known to take datagrams: it did not answer, or may not be asked.",
 		"Run smcgw on the peer with a `proto: udp` rule, let its datagram port (UDP 4790) pass, and name the peer's address in `peers` of the rule here.",
+	},
+	ReasonOptionRejected: {
+		"option_rejected", "SYNs with the option are refused by a reset or an ICMP error on the way to this peer, bare ones are answered.",
+		"Find the box that rejects unknown TCP options; `smcgw peers flush` tries again at once.",
+	},
+	ReasonPeerRefused: {
+		"peer_refused", "The destination refused connections a moment ago, with the option and without it.",
+		"Nothing: offers to this port rest for seconds, or until a connection to it succeeds.",
+	},
+	ReasonOfferUnanswered: {
+		"offer_unanswered", "A host that has answered offers did not answer this one in time, but a bare SYN: a packet was lost, or its gateway is late.",
+		"Check the load of the peer gateway; offers rest for seconds.",
 	},
 	ReasonVersion: {
 		"version", "The gateways have no protocol version in common.",

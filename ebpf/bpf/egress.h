@@ -103,6 +103,13 @@ static always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, 
 	return reason;
 }
 
+/* way_out is the device by which the answers to what arrives leave. */
+static noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
+{
+	struct own *o = own_of(k->laddr, k->family);
+	return o && o->upper && o->lower == skb->ifindex ? o->upper : skb->ifindex;
+}
+
 /* create_flow makes a new entry, in place of any old one. */
 static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
 {
@@ -116,6 +123,7 @@ static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 wor
 	f->offered_at = bpf_ktime_get_ns();
 	f->changed_at = f->offered_at;
 	f->ifindex = skb->ifindex;
+	f->out = word & WORD_SERVER ? way_out(skb, &p->key) : skb->ifindex;
 	f->rule = rule;
 	if (!(word & WORD_SERVER)) {
 		barrier_var(len);
@@ -187,6 +195,19 @@ static always_inline void offer_answered(struct __sk_buff *skb)
 		n->phase = PHASE_ANSWERED;
 }
 
+/* asked_again: the bare SYN behind a refusal of the offered one. What the socket sends
+ * again for that reason is no loss of its offer. */
+static noinline int asked_again(struct __sk_buff *skb, struct flow *f)
+{
+	u64 w = flow_word(f);
+	if (!f || !(w & WORD_REFUSED) || w & WORD_BARE)
+		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
+	struct sk_note *n = note_behind(skb);
+	if (n && n->phase == PHASE_WRITTEN)
+		n->phase = PHASE_REFUSED;
+	return flow_turn(f, w, WORD_BARE, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+}
+
 /* impatient gives a negotiation back to the kernel that has taken too long, or that
  * nobody works on. The entry stays, as that of a released one: the gateway may have
  * spoken already, in the place of the application's first bytes, so that the
@@ -226,7 +247,7 @@ static noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flo
 	if (w & WORD_ACKED)
 		offer_answered(skb);
 	if (state == FLOW_RELEASED)
-		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
+		return asked_again(skb, f);
 	if (state == FLOW_OFFERED) /* released_in drops an accept that comes late: the server has given it up */
 		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 	if (state == FLOW_NEGOTIATING || state == FLOW_COMPLETING)
@@ -279,6 +300,23 @@ static always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct packe
 	return to_legs(skb, l2len);
 }
 
+/* stacked tells whether a packet comes from a macvlan device above this one, whose
+ * program has seen it: it has another MAC than ours. */
+static noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
+{
+	u32 ifindex = skb->ifindex;
+	u8 src[6];
+	if (!f || f->out == ifindex || l2len != ETH_LEN)
+		return 0;
+	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	if (!d || bpf_skb_load_bytes(skb, 6, src, sizeof(src)))
+		return 0;
+	for (int i = 0; i < 6; i++)
+		if (src[i] != d->mac[i])
+			return 1;
+	return 0;
+}
+
 static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
@@ -298,6 +336,8 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		f->syn[syn_only(&p) ? PROOF_LEFT : PROOF_CONFIRMED] = 1;
 		return to_legs(skb, l2len);
 	}
+	if (stacked(skb, f, l2len))
+		return TCX_NEXT;
 	if (syn_only(&p))
 		return syn_out(skb, &p, f);
 	if ((p.flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK))

@@ -3,7 +3,7 @@
 #ifndef SMCGW_INGRESS_H
 #define SMCGW_INGRESS_H
 
-#include "egress.h"
+#include "refused.h"
 
 #define LINGER_NS 5000000000ull
 #define CHALLENGE_NS 500000000ull
@@ -68,11 +68,12 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	*rule = NO_RULE;
 	if (!c)
 		return REASON_GATEWAY_STALE;
-	if (!is_own(p->key.laddr, p->key.family))
+	struct own *own = own_of(p->key.laddr, p->key.family);
+	if (!own)
 		return REASON_FORWARDED;
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
-	if (!h || odd_address(&p->key))
+	if (!h || own->upper == OWN_NOWHERE || odd_address(&p->key))
 		return REASON_ADDRESS;
 	discard(decide(&p->key, p->key.lport, policy, h->inbound & h->tcp, &v));
 	*rule = v.rule;
@@ -138,7 +139,7 @@ static noinline int known_syn_in(struct packet *p, struct flow *f, struct option
 		return to_netstack(); /* the third ACK came at this moment */
 	replaced(&p->key, rule, w, 0);
 	if (o->role != OPTION_OFFER && word_isn(w) == p->seq)
-		native(&p->key, p->seq, SIDE_SERVER, REASON_CLIENT_GONE, rule, state);
+		native(&p->key, p->seq, SIDE_SERVER, late ? REASON_GATEWAY_STALE : REASON_CLIENT_GONE, rule, state);
 	return SYN_IS_NEW;
 }
 
@@ -152,8 +153,8 @@ static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow 
 	return o.role == OPTION_OFFER && !smcgw_retired ? offered_in(skb, p, &o) : TCX_NEXT;
 }
 
-/* answer_in: the answer to an offered SYN. Without our accept it is the kernel's,
- * untouched. One that accepts never is: what the server's gateway would be told by
+/* answer_in: the answer to an offered SYN. A SYN-ACK without our accept is the
+ * kernel's, untouched; a refusal is not before the bare SYN has had it, too. One that accepts never is: what the server's gateway would be told by
  * the kernel, it might not be there to hear. */
 static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
@@ -162,13 +163,11 @@ static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct fl
 	u8 reason = REASON_PEER_NO_OPTION;
 	if (!f || !(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
 		return TCX_NEXT;
-	if (p->flags & TCP_RST) {
-		flow_drop(&p->key, f, w);
-		return TCX_NEXT;
-	}
+	if (p->flags & TCP_RST)
+		return offer_reset(skb, p, f, w);
 	discard(scan_options(skb, p, &o));
 	if (o.role == OPTION_ACCEPT && o.nonce == word_nonce(w)) {
-		option_passed(&p->key);
+		discard(option_passed(&p->key));
 		if (alive()) {
 			if (flow_turn(f, w, WORD_ACKED, FLOW_NEGOTIATING))
 				return drop(STAT_RELEASED_DROP);
@@ -206,6 +205,8 @@ static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct 
 			return TCX_NEXT;
 		if (!(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
 			return drop(STAT_RELEASED_DROP);
+		if (w & WORD_REFUSED && p->flags & TCP_RST)
+			return refused_twice(p, f, w);
 	}
 	flow_drop(&p->key, f, w);
 	return TCX_NEXT;
@@ -259,7 +260,10 @@ static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 {
 	if (parse_quoted(skb, p))
 		return TCX_NEXT;
-	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p->key)));
+	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p->key);
+	u8 state = word_state(flow_word(f));
+	if (state == FLOW_OFFERED || state == FLOW_RELEASED)
+		return unreachable_in(skb, p, f);
 	if (!state_live(state))
 		return TCX_NEXT;
 	count_stat(STAT_ICMP_STEERED);
@@ -286,7 +290,8 @@ static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 		return leg_syn(skb, l2len);
 	if (tagged(skb))
 		return let_pass(skb);
-	if (skb->vlan_present || passes(skb, l2len))
+	/* Another host's MAC: that of a macvlan device above this one, if it is for us. */
+	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST || passes(skb, l2len))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);
 	if (!proto)

@@ -65,6 +65,7 @@ enum {
 #define BPF_NOEXIST 1
 #define BPF_F_NO_PREALLOC 1
 #define BPF_F_INGRESS 1
+#define BPF_F_RECOMPUTE_CSUM 1
 #define BPF_F_CURRENT_NETNS ((u64)-1)
 #define BPF_RB_NO_WAKEUP 1
 #define BPF_RB_FORCE_WAKEUP 2
@@ -78,6 +79,7 @@ enum {
 #define BPF_TCP_CLOSE 7
 #define BPF_TCP_LISTEN 10
 #define SOCK_DGRAM 2
+#define PACKET_OTHERHOST 3
 
 #define BPF_SOCK_OPS_TCP_CONNECT_CB 3
 #define BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB 4
@@ -256,6 +258,7 @@ static u64 (*bpf_get_current_uid_gid)(void) = (void *)15;
 static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, u32 off, void *to, u32 len) = (void *)26;
 static s64 (*bpf_csum_diff)(void *from, u32 from_len, void *to, u32 to_len, u32 seed) = (void *)28;
+static long (*bpf_skb_change_tail)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)38;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)43;
 static u32 (*bpf_get_socket_uid)(struct __sk_buff *skb) = (void *)47;
 static long (*bpf_setsockopt)(void *ctx, int level, int name, void *value, int len) = (void *)49;

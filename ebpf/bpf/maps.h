@@ -42,16 +42,19 @@ struct flow {
 	u64 word;
 	u64 offered_at; /* ktime */
 	u64 changed_at;
-	u32 ifindex; /* wire device */
+	u32 ifindex; /* wire device: what arrives */
+	u32 out;     /* and what leaves; another one where a device is stacked on it */
 	u8 rule;
 	u8 syn_len;
-	u16 pad;
+	u8 pad[6];
 	u8 syn[128]; /* IP and TCP headers of the offered SYN */
 };
 
 #define WORD_ACKED (1ull << 8)  /* server: an ACK followed the SYN; client: an accept answered the offer */
 #define WORD_SERVER (1ull << 9) /* the local application is the server */
 #define WORD_SILENT (1ull << 10) /* client: released by the programs; the gateway has nothing more to say */
+#define WORD_REFUSED (1ull << 11) /* client: the offered SYN was refused; the answer to a bare one counts */
+#define WORD_BARE (1ull << 12) /* client: the bare SYN has left after that */
 #define WORD_STATE 0xffull
 
 /* SO_PRIORITY of the gateways' own sockets in the namespace of the host, of which
@@ -80,6 +83,9 @@ enum reason {
 	REASON_ACCEPT_LOST = 23,
 	REASON_CLIENT_GONE = 24,
 	REASON_PEER_UNRESOLVED = 25,
+	REASON_OPTION_REJECTED = 26,
+	REASON_PEER_REFUSED = 27,
+	REASON_OFFER_UNANSWERED = 28,
 	REASON_HANDSHAKE_TIMEOUT = 32,
 	REASON_FLOW_LIMIT = 36,
 	REASON_MODE = 43,
@@ -139,6 +145,7 @@ enum stat {
 	STAT_DGRAM_FRAGMENTED,
 	STAT_DGRAM_ASKED,
 	STAT_DGRAM_TABLE_FULL,
+	STAT_OFFER_REFUSED,
 	STAT_SLOTS,
 };
 
@@ -169,9 +176,19 @@ struct peer_key {
 struct peer {
 	u64 until; /* ktime; left alone before it */
 	u32 count; /* options eaten in a row */
-	u32 backoff;
+	u32 backoff; /* how often it was left alone in a row */
 	u8 reason;
 	u8 pad[7];
+};
+
+/* An address of this host: the macvlan device that has it, and the device below that.
+ * Neighbours may know the address by the MAC of either. 0: any other device.
+ * OWN_NOWHERE: an ipvlan device, whose packets nothing tells from those of the device
+ * below. */
+#define OWN_NOWHERE 0xffffffffu
+struct own {
+	u32 upper;
+	u32 lower;
 };
 
 /* The values of ebpf.ServiceState. */
@@ -264,7 +281,7 @@ struct dgram_peer {
 };
 
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
-enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED };
+enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED };
 
 struct sk_note {
 	u64 mask; /* rules the caller's user and cgroups allow */
@@ -281,13 +298,15 @@ struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct peer); } smcgw_peers SEC(".maps");
 /* Own ports without a socket of ours that something else answers for, until when. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_served SEC(".maps");
+/* Addresses that have answered a SYN with the option: the way there lets it pass. */
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u8); } smcgw_passed SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, struct service); } smcgw_services SEC(".maps");
 /* Carried tuples are in a map of their own, where native ones cannot evict them. */
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgrams SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct dgram_peer); } smcgw_dgram_peers SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_dgram_asked SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4096); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, u8); } smcgw_own SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4096); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, struct own); } smcgw_own SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1024); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, u64); } smcgw_beat SEC(".maps");

@@ -126,6 +126,15 @@ static always_inline void unwant_option(struct bpf_sock_ops *s, struct sk_note *
 		bpf_sock_ops_cb_flags_set(s, s->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
+/* doubt has the success of a native connection noticed: its destination does not
+ * refuse any more. */
+static always_inline void doubt(struct bpf_sock *sk)
+{
+	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (n)
+		n->phase = PHASE_DOUBTED;
+}
+
 static always_inline int on_connect(struct bpf_sock_ops *s)
 {
 	struct bpf_sock *sk = s->sk;
@@ -142,6 +151,8 @@ static always_inline int on_connect(struct bpf_sock_ops *s)
 	if (reason) {
 		if (reason & WATCH)
 			service_watch(s, sk);
+		else if (reason == REASON_PEER_REFUSED)
+			doubt(sk);
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
 		return 1;
 	}
@@ -224,8 +235,25 @@ static always_inline int on_accepted(struct bpf_sock_ops *s)
 	return 1;
 }
 
-/* on_established: a connection that was offered, retransmitted and is not ours
- * came up only because the retransmission was bare. Dead servers never get here. */
+/* established learns from a connection that came up. One that was offered,
+ * retransmitted and is not ours did so only because the retransmission was bare. Dead
+ * servers never get here. */
+static noinline int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
+{
+	struct control *c = control();
+	if (phase == PHASE_DOUBTED)
+		return answers(k);
+	if (phase == PHASE_REFUSED) {
+		discard(option_rejected(k, c));
+		native(k, 0, SIDE_CLIENT, REASON_OPTION_REJECTED, rule, FLOW_NONE);
+	} else if (!again || phase == PHASE_ANSWERED) {
+		discard(option_passed(k));
+	} else if (state == FLOW_NONE) {
+		native(k, 0, SIDE_CLIENT, option_eaten(k, c), rule, FLOW_NONE);
+	}
+	return 0;
+}
+
 static always_inline int on_established(struct bpf_sock_ops *s)
 {
 	struct sk_note *n = note_of(s);
@@ -237,18 +265,12 @@ static always_inline int on_established(struct bpf_sock_ops *s)
 		return 1;
 	if (phase == PHASE_WANT)
 		unwant_option(s, n);
-	if (phase == PHASE_WRITTEN || phase == PHASE_ANSWERED) {
+	if (phase >= PHASE_WRITTEN) {
 		socket_key(s, &k);
-		struct control *c = control();
 		u64 w = flow_word(bpf_map_lookup_elem(&smcgw_flows, &k));
 		if (word_state(w) == FLOW_COMPLETING)
 			local_leg(s);
-		if (!s->total_retrans || phase == PHASE_ANSWERED)
-			option_passed(&k);
-		else if (c && word_state(w) == FLOW_NONE) {
-			option_eaten(&k, c);
-			native(&k, 0, SIDE_CLIENT, REASON_OPTION_BLACKHOLED, rule, FLOW_NONE);
-		}
+		discard(established(&k, phase, s->total_retrans, word_state(w), rule));
 	}
 	if (s->sk)
 		bpf_sk_storage_delete(&smcgw_sk, s->sk);

@@ -39,7 +39,8 @@ struct packet {
 	u32 l3, l4;   /* offsets of the headers */
 	u32 seq, ack; /* host byte order */
 	u32 payload;
-	u8 tcplen, flags, proto, pad;
+	u8 tcplen, flags, proto;
+	u8 fatal; /* of an ICMP error: it ends a connection request */
 };
 
 enum { OUTBOUND, INBOUND };
@@ -132,15 +133,16 @@ global int parse_quoted(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
 		return -1;
-	u8 type;
-	u16 ports[2];
+	struct { u8 type, code; } icmp;
+	struct { u16 ports[2]; u32 seq; } tcp;
 	u32 at = p->l4 + 8;
-	if (bpf_skb_load_bytes(skb, p->l4, &type, 1))
+	if (bpf_skb_load_bytes(skb, p->l4, &icmp, sizeof(icmp)))
 		return -1;
 	if (p->proto == IPPROTO_ICMP) {
 		struct ip4 ip;
-		if (type != 3 && type != 11 && type != 12)
+		if (icmp.type != 3 && icmp.type != 11 && icmp.type != 12)
 			return -1;
+		p->fatal = icmp.type != 3 || icmp.code != 4; /* a SYN is never too big */
 		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
 			return -1;
 		if (ip.proto != IPPROTO_TCP || ip.frag & be16(0x1fff))
@@ -149,8 +151,9 @@ global int parse_quoted(struct __sk_buff *skb, struct packet *p)
 		at += (ip.ver_ihl & 15) * 4;
 	} else {
 		struct ip6 ip;
-		if (type < 1 || type > 4)
+		if (icmp.type < 1 || icmp.type > 4)
 			return -1;
+		p->fatal = icmp.type != 2;
 		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
 			return -1;
 		if (ip.next != IPPROTO_TCP)
@@ -158,10 +161,11 @@ global int parse_quoted(struct __sk_buff *skb, struct packet *p)
 		put6(&p->key, ip.src, ip.dst);
 		at += sizeof(ip);
 	}
-	if (bpf_skb_load_bytes(skb, at, ports, sizeof(ports)))
+	if (bpf_skb_load_bytes(skb, at, &tcp, sizeof(tcp)))
 		return -1;
-	p->key.lport = ports[0];
-	p->key.rport = ports[1];
+	p->key.lport = tcp.ports[0];
+	p->key.rport = tcp.ports[1];
+	p->seq = be32(tcp.seq);
 	return 0;
 }
 

@@ -5,7 +5,7 @@
 #ifndef SMCGW_POLICY_H
 #define SMCGW_POLICY_H
 
-#include "flow.h"
+#include "peers.h"
 
 struct verdict {
 	u8 reason; /* 0 = accelerate */
@@ -96,76 +96,16 @@ global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, s
 	return 0;
 }
 
-/* remembered returns why a peer is left alone now, or 0. */
-static always_inline u8 remembered_at(struct peer_key *k, u64 now)
+static always_inline struct own *own_of(const u8 *addr, u8 family)
 {
-	struct peer *p = bpf_map_lookup_elem(&smcgw_peers, k);
-	return p && p->until > now ? p->reason : 0;
-}
-
-static always_inline void peer_of(const struct flow_key *k, struct peer_key *pk)
-{
-	__builtin_memset(pk, 0, sizeof(*pk));
-	__builtin_memcpy(pk->addr, k->raddr, 16);
-	pk->family = k->family;
-}
-
-global int remembered(const struct flow_key *k)
-{
-	if (!k)
-		return 0;
-	struct peer_key pk;
-	u64 now = bpf_ktime_get_ns();
-	peer_of(k, &pk);
-	u8 reason = remembered_at(&pk, now);
-	if (reason)
-		return reason;
-	pk.port = k->rport;
-	return remembered_at(&pk, now);
-}
-
-/* option_passed forgets the eaten options of a destination. */
-static always_inline void option_passed(const struct flow_key *k)
-{
-	struct peer_key pk;
-	peer_of(k, &pk);
-	struct peer *p = bpf_map_lookup_elem(&smcgw_peers, &pk);
-	if (p && p->reason == REASON_OPTION_BLACKHOLED)
-		bpf_map_delete_elem(&smcgw_peers, &pk);
-}
-
-/* option_eaten counts a connection that came up only after the bare retry. The
- * count stays when a blackhole ends, so the next eaten option renews it at once,
- * for twice as long. */
-static always_inline void option_eaten(const struct flow_key *k, struct control *c)
-{
-	struct peer_key pk;
-	u64 now = bpf_ktime_get_ns();
-	peer_of(k, &pk);
-	struct peer *old = bpf_map_lookup_elem(&smcgw_peers, &pk);
-	struct peer p = { .reason = REASON_OPTION_BLACKHOLED };
-	if (old) {
-		if (old->reason != REASON_OPTION_BLACKHOLED && old->until > now)
-			return;
-		if (old->reason == REASON_OPTION_BLACKHOLED) {
-			p.count = old->count;
-			p.backoff = old->backoff;
-		}
-	}
-	p.count++;
-	if (p.count >= c->blackhole_after) {
-		p.until = now + (c->retry << (p.backoff & 7));
-		if (p.backoff < 5) /* 32 times as long at most */
-			p.backoff++;
-	}
-	bpf_map_update_elem(&smcgw_peers, &pk, &p, BPF_ANY);
+	struct peer_key k = { .family = family };
+	__builtin_memcpy(k.addr, addr, 16);
+	return bpf_map_lookup_elem(&smcgw_own, &k);
 }
 
 static always_inline int is_own(const u8 *addr, u8 family)
 {
-	struct peer_key k = { .family = family };
-	__builtin_memcpy(k.addr, addr, 16);
-	return bpf_map_lookup_elem(&smcgw_own, &k) != NULL;
+	return own_of(addr, family) != NULL;
 }
 
 /* never_remote: destinations that are no other host whatever addresses this one

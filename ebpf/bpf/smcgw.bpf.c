@@ -6,10 +6,12 @@
  *   flow.h      flow entries, counters, events, heartbeat
  *   parse.h     packet headers and TCP options
  *   trace.h     what is no concern of ours
- *   policy.h    rule masks and remembered peers
+ *   peers.h     remembered peers
+ *   policy.h    rule masks
  *   offer.h     sockops and connect programs: the offer
  *   redirect.h  ways to another device
  *   datagram_policy.h, datagram.h  UDP of selected programs
+ *   refused.h   offered SYNs that are refused
  *   egress.h, ingress.h, tun.h   the tcx programs, sk_lookup
  *   cas.h       state changes by user space
  */

@@ -141,7 +141,7 @@ func options(s testnet.BoxStats) uint64    { return s.Options }
 
 // anyReasons are those that a connection may have under every fault: it was not
 // carried, or not by what was meant, and works.
-var anyReasons = []string{"", "handshake_timeout", "carrier_unreachable", "option_blackholed", "client_gone", "peer_no_option", "accept_lost", "wire_reset", "gateway_stale"}
+var anyReasons = []string{"", "handshake_timeout", "carrier_unreachable", "option_blackholed", "offer_unanswered", "client_gone", "peer_no_option", "accept_lost", "wire_reset", "gateway_stale"}
 
 // netCell is one cell of the matrix; in each, connections of both families are under
 // way.

@@ -60,6 +60,7 @@ type settings struct {
 	NegativeCache string
 	Retry         string
 	Policy        string // lines before the rule test
+	Devices       string
 	ShmDir        string // below the test's directory
 	Extra         string
 	Env           []string // of the gateway, NAME=value
@@ -68,7 +69,7 @@ type settings struct {
 var configTemplate = template.Must(template.New("config").Parse(`schema: smcgw/v1
 mode: {{.S.Mode}}
 admin: {{.Dir}}/{{.Name}}.sock
-devices: [eth0]
+devices: [{{.S.Devices}}]
 policy:
 {{.S.Policy}}  - { name: test, match: { ports: [{{.S.Ports}}], peers: [{{.S.Peers}}] }, action: accelerate }
   - { name: default, action: pass }
@@ -106,6 +107,7 @@ func (s settings) withDefaults(via gateway.Carrier) settings {
 	set(&s.Peers, `10.77.0.0/16, "fd77::/16"`)
 	set(&s.Carriers, strings.TrimPrefix(string(via), "rdma-"))
 	set(&s.ShmDir, "shm")
+	set(&s.Devices, "eth0")
 	set(&s.Memory, "1GiB")
 	set(&s.Handshake, "2s") // tests of the deadline have the default: quick
 	set(&s.NegativeCache, "10m")

@@ -80,8 +80,12 @@ func (m *Model) knownSYN(s *segment, o negotiate.Option, f *ebpf.Flow) bool {
 	}
 	// Before the third ACK: the client fell back, or began anew.
 	m.replaced(f, 0)
-	if !offer && f.ISN == s.seq {
+	switch {
+	case offer || f.ISN != s.seq:
+	case m.aliveLocked():
 		m.nativeFlow(f, ebpf.ReasonClientGone)
+	default:
+		m.nativeFlow(f, ebpf.ReasonGatewayStale)
 	}
 	m.remove(f)
 	return false

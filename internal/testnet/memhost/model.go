@@ -47,6 +47,7 @@ type Model struct {
 	notes   map[ebpf.Tuple]*note
 	legs    map[ebpf.Tuple]*bridge
 	peers   map[peerKey]*peer
+	passed  map[netip.Addr]struct{} // addresses that have answered offers
 
 	services map[netip.AddrPort]*ebpf.Service // TTL is a point of time
 
@@ -65,7 +66,7 @@ func newModel(h *Host, cfg ebpf.Config) (*Model, error) {
 		events: make(chan ebpf.Event, eventLimit), done: make(chan struct{}),
 		rng:   rand.New(rand.NewPCG(h.net.cfg.Seed, uint64(h.v4.As4()[3]))),
 		flows: map[ebpf.Tuple]*ebpf.Flow{}, notes: map[ebpf.Tuple]*note{},
-		legs: map[ebpf.Tuple]*bridge{}, peers: map[peerKey]*peer{},
+		legs: map[ebpf.Tuple]*bridge{}, peers: map[peerKey]*peer{}, passed: map[netip.Addr]struct{}{},
 		services:  map[netip.AddrPort]*ebpf.Service{},
 		counts:    ebpf.Counters{Native: [2]map[uint8]uint64{{}, {}}, Stats: map[string]uint64{}},
 		decisions: map[int]decided{},

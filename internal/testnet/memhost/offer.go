@@ -97,8 +97,7 @@ func (m *Model) onEstablished(t ebpf.Tuple, n *note) {
 	case n.retries == 0:
 		m.optionPassed(t)
 	case m.flows[t] == nil:
-		m.optionEaten(t)
-		m.stayNative(ebpf.Event{Tuple: t, Reason: ebpf.ReasonOptionBlackholed, Side: ebpf.SideClient, Rule: n.rule})
+		m.stayNative(ebpf.Event{Tuple: t, Reason: m.optionEaten(t), Side: ebpf.SideClient, Rule: n.rule})
 	}
 }
 

@@ -42,34 +42,61 @@ func (m *Model) remembered(t ebpf.Tuple) uint8 {
 	return 0
 }
 
-// optionPassed forgets the eaten options of a destination.
-func (m *Model) optionPassed(t ebpf.Tuple) {
-	k := peerKey{addr: t.Remote.Addr()}
-	if p := m.peers[k]; p != nil && p.reason == ebpf.ReasonOptionBlackholed {
-		delete(m.peers, k)
-	}
+// aboutOffers: what became of SYNs with the option on the way to an address.
+func aboutOffers(reason uint8) bool {
+	return reason == ebpf.ReasonOptionBlackholed || reason == ebpf.ReasonOfferUnanswered
 }
 
-// optionEaten counts a connection that came up only after the bare retry. The
-// count stays when a blackhole ends, so the next eaten option renews it at once,
-// for twice as long.
-func (m *Model) optionEaten(t ebpf.Tuple) {
+// optionPassed: a SYN with the option was answered by its destination.
+func (m *Model) optionPassed(t ebpf.Tuple) {
+	k := peerKey{addr: t.Remote.Addr()}
+	if p := m.peers[k]; p != nil && aboutOffers(p.reason) {
+		delete(m.peers, k)
+	}
+	if len(m.passed) >= m.cfg.MaxPeers {
+		clear(m.passed)
+	}
+	m.passed[k.addr] = struct{}{}
+}
+
+// How a host that has answered offers rests when it does not, as in peers.h.
+const (
+	unansweredRest  = 5 * time.Second
+	unansweredRests = 5
+	maxDoublings    = 15
+)
+
+// optionEaten counts a connection that came up only after the bare retry, and
+// returns why. The count stays when a rest ends, so the next one renews it at
+// once, for twice as long.
+func (m *Model) optionEaten(t ebpf.Tuple) uint8 {
 	k, now := peerKey{addr: t.Remote.Addr()}, m.now()
-	p := peer{reason: ebpf.ReasonOptionBlackholed}
-	if old := m.peers[k]; old != nil {
-		if old.reason != ebpf.ReasonOptionBlackholed && old.until > now {
-			return
+	_, passed := m.passed[k.addr]
+	p, old := peer{reason: ebpf.ReasonOptionBlackholed}, m.peers[k]
+	if old != nil && aboutOffers(old.reason) {
+		p.count, p.backoff = old.count, old.backoff
+	}
+	first := m.cfg.Retry
+	if passed {
+		first = min(first, unansweredRest)
+		if p.backoff < unansweredRests {
+			p.reason = ebpf.ReasonOfferUnanswered
 		}
-		if old.reason == ebpf.ReasonOptionBlackholed {
-			p.count, p.backoff = old.count, old.backoff
-		}
+	}
+	if old != nil && old.until > now {
+		return p.reason
 	}
 	p.count++
 	if p.count >= m.cfg.BlackholeAfter {
-		p.until = now + m.cfg.Retry<<(p.backoff&7)
-		p.backoff = min(p.backoff+1, 5) // 32 times as long at most
+		most := m.cfg.Retry << 5
+		if first > most>>p.backoff {
+			first = most >> p.backoff
+		}
+		p.until = now + first<<p.backoff
+		p.backoff = min(p.backoff+1, maxDoublings)
 	}
 	m.putPeerLocked(k, p)
+	return p.reason
 }
 
 // Peers implements gateway.Steering.
@@ -99,6 +126,7 @@ func (m *Model) FlushPeers() (int, error) {
 	err := m.change(func() {
 		n = len(m.peers)
 		clear(m.peers)
+		clear(m.passed)
 	})
 	return n, err
 }

@@ -1,0 +1,101 @@
+package ebpf
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// unanswered has the offered SYN get lost; the bare one is answered.
+func (c *client) unanswered(to string) {
+	c.t.Helper()
+	d := c.dial(to)
+	require.True(c.t, d.offers())
+	bare := d.next(patience)
+	d.answer(bare.reply(flagSYN|flagACK, 7000, pad(timestamps())).bytes(c.t))
+	require.NoError(c.t, d.ends())
+}
+
+// plain has the offered SYN answered by a host without gateway.
+func (c *client) plain(to string) {
+	c.t.Helper()
+	d := c.dial(to)
+	require.True(c.t, d.offers())
+	d.answer(d.syn.reply(flagSYN|flagACK, 7000, pad(timestamps())).bytes(c.t))
+	require.NoError(c.t, d.ends())
+}
+
+// A host that has answered offers and then does not is late, not behind a box: it
+// rests for seconds, however long a box would be left alone, and the path is not
+// blamed before that has lasted.
+func TestUnanswered(t *testing.T) {
+	cfg := config(accelerate(6379))
+	cfg.BlackholeAfter, cfg.Retry = 2, time.Hour
+	c := newClient(t, cfg)
+	host, to := netip.MustParseAddr(ghost4), ghost4+":6379"
+	c.plain(to)
+	_, ok := c.known(host, 0)
+	require.False(t, ok)
+	c.unanswered(to)
+	c.unanswered(to)
+	p, ok := c.known(host, 0)
+	require.True(t, ok)
+	require.Equal(t, ReasonOfferUnanswered, p.Reason)
+	require.Positive(t, p.TTL)
+	require.LessOrEqual(t, p.TTL, 5*time.Second)
+	require.EqualValues(t, 2, nativeCount(t, c.d, SideClient, ReasonOfferUnanswered))
+	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOptionBlackholed))
+	require.False(t, c.dial(to).offers())
+	time.Sleep(p.TTL + 10*time.Millisecond)
+	c.plain(to) // answers again: the row is over
+	_, ok = c.known(host, 0)
+	require.False(t, ok)
+	c.unanswered(to)
+	p, ok = c.known(host, 0)
+	require.True(t, ok)
+	require.Equal(t, 1, p.Count)
+}
+
+// Connections that began together are one event: they rest once.
+func TestUnansweredTogether(t *testing.T) {
+	cfg := config(accelerate(6379))
+	cfg.BlackholeAfter, cfg.Retry = 2, time.Hour
+	c := newClient(t, cfg)
+	to := ghost4 + ":6379"
+	c.plain(to)
+	var all []*dialled
+	for range 10 {
+		all = append(all, c.dial(to))
+	}
+	for range all {
+		bare, ok := c.wire.next(patience, isSYN(6379))
+		require.True(t, ok)
+		c.h2.send(c.h1, bare.reply(flagSYN|flagACK, 7000, pad(timestamps())).bytes(t))
+	}
+	for _, d := range all {
+		require.NoError(t, d.ends())
+	}
+	p, ok := c.known(netip.MustParseAddr(ghost4), 0)
+	require.True(t, ok)
+	require.Equal(t, 1, p.Backoff)
+	require.LessOrEqual(t, p.TTL, 5*time.Second)
+}
+
+// A host that goes on not answering is behind a box by now, and rests ever longer.
+func TestUnansweredForLong(t *testing.T) {
+	cfg := config(accelerate(6379))
+	cfg.BlackholeAfter, cfg.Retry = 1, 20*time.Millisecond // bounds each rest
+	c := newClient(t, cfg)
+	host, to := netip.MustParseAddr(ghost4), ghost4+":6379"
+	c.plain(to)
+	for i, want := range []uint8{
+		ReasonOfferUnanswered, ReasonOfferUnanswered, ReasonOfferUnanswered, ReasonOfferUnanswered, ReasonOfferUnanswered,
+		ReasonOptionBlackholed,
+	} {
+		c.unanswered(to)
+		require.EqualValues(t, 1+i%5, nativeCount(t, c.d, SideClient, want), "%d", i)
+		require.Eventually(t, func() bool { p, ok := c.known(host, 0); return ok && p.TTL == 0 }, patience, time.Millisecond)
+	}
+}

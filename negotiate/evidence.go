@@ -1,0 +1,18 @@
+package negotiate
+
+// Undone reports whether a connection that is carried with a peer contradicts what is remembered of it. One of the same
+// service contradicts everything; one of another service, or in the other direction, what is about the peer's gateway or
+// the way to it, but nothing about an application, its rule or the room for more.
+func (p CachePolicy) Undone(r Reason, sameService bool) bool {
+	if p.ScopeOf(r) == ScopeNone || sameService {
+		return sameService
+	}
+	switch r {
+	case ReasonAcceptLost, ReasonCarrierUnreachable, ReasonHandshakeTimeout, ReasonDeviceFailed, ReasonWireReset,
+		ReasonDrained, ReasonInternalError, ReasonClientGone, ReasonVersion, ReasonNoCommonCarrier, ReasonAuthFailed,
+		ReasonProtocolError, ReasonMode, ReasonOff, ReasonOptionBlackholed:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// frozen stops both processes of a gateway, runs fn and lets them go on.
+func (g *gw) frozen(fn func()) {
+	daemon, guardian := g.daemon(), g.proc.Pid()
+	g.signal(guardian, syscall.SIGSTOP) // or it would kill its daemon
+	g.signal(daemon, syscall.SIGSTOP)
+	defer g.signal(guardian, syscall.SIGCONT)
+	defer g.signal(daemon, syscall.SIGCONT)
+	fn()
+}
+
+// carriedSoon makes connections until one is carried.
+func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		e := w.mustApp(w.h1, "ping", "-to", to)
+		for _, c := range w.gateways[w.h1].everything(from(e)) {
+			if c.Carrier == w.via {
+				return true
+			}
+		}
+		return false
+	}, within, 200*time.Millisecond)
+}
+
+// TestRememberedLateServer: the server's gateway is stopped while connections begin. The
+// path is not blamed for it, and connections are carried again within seconds.
+func TestRememberedLateServer(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g1, g2 := w.up(w.h1, settings{Handshake: quick}), w.up(w.h2, settings{Handshake: quick})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := addr(w.h2, echoPort)
+		w.carried(t, w.h1, to)
+		g2.frozen(func() {
+			w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "20", "-size", "1000", "-limit", "30s", "-to", addr(w.h2, transferPort))
+		})
+		require.NotContains(t, g1.status().FallbacksTotal, "option_blackholed")
+		for _, port := range []uint16{0, echoPort, transferPort} {
+			p, ok := g1.peer(hostOf(to), port)
+			require.True(t, !ok || p.State != gateway.PeerBlackholed && p.ExpiresSeconds <= 31, "%+v", p)
+		}
+		w.carriedSoon(t, to, 40*time.Second)
+	})
+}
+
+// TestRememberedLateClient: this host's own gateway is stopped in the middle of
+// handshakes. Nothing of that is remembered about the peer.
+func TestRememberedLateClient(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	g1 := w.up(w.h1, settings{Handshake: quick})
+	w.up(w.h2, settings{Handshake: quick})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		w.flush()
+		to := addr(w.h2, echoPort)
+		w.carried(t, w.h1, to)
+		for range 3 {
+			p, err := w.h1.StartApp("churn", "-count", "200", "-parallel", "10", "-size", "1000", "-limit", "30s", "-to", addr(w.h2, transferPort))
+			require.NoError(t, err)
+			time.Sleep(200 * time.Millisecond) // in the middle of them
+			g1.frozen(func() { time.Sleep(time.Second) })
+			require.NoError(t, p.Wait())
+		}
+		for _, port := range []uint16{0, transferPort} {
+			p, ok := g1.peer(hostOf(to), port)
+			require.False(t, ok, "%+v", p)
+		}
+		w.carried(t, w.h1, to)
+	})
+}
+
+// TestRememberedNewAddresses: addresses that this host gets one behind the other are
+// no fact about the peer, and carry their connections at once.
+func TestRememberedNewAddresses(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	soft := settings{Carriers: "soft"}
+	g1 := w.up(w.h1, soft)
+	w.up(w.h2, soft)
+	w.via = gateway.CarrierSoft
+	to := w.h2.AddrPort4(echoPort).String()
+	w.carried(t, w.h1, to)
+	for _, a := range []string{"10.77.0.101", "10.77.0.102", "10.77.0.103"} {
+		require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix(a+"/24")))
+		e := w.mustApp(w.h1, "ping", "-bind", a+":0", "-to", to)
+		w.carriedBy(e, w.via)
+	}
+	_, ok := g1.peer(hostOf(to), echoPort)
+	require.False(t, ok)
+	w.carried(t, w.h1, to)
+}

@@ -44,23 +44,23 @@ func appendCarrier(b []byte, c *CarrierOffer) []byte {
 	return b
 }
 
-func (c *CarrierOffer) hasPartition() bool { return c.Kind == CarrierSoft && c.RoCE.PKey != 0 }
-
 func carrierLen(c *CarrierOffer) int {
 	n := tlvHeaderLen + carrierFixedLen
 	if c.Kind == CarrierSHM {
 		return n + shmFixedLen + len(c.SHM.Name)
 	}
-	if c.hasPartition() {
-		n += tlvHeaderLen + partitionLen
-	}
 	return n + roceLen
 }
+
+func (c *CarrierOffer) hasPartition() bool { return c.Kind == CarrierSoft && c.RoCE.PKey != 0 }
 
 func carriersLen(cs []CarrierOffer) int {
 	n := 0
 	for i := range cs {
 		n += carrierLen(&cs[i])
+		if cs[i].hasPartition() {
+			n += tlvHeaderLen + partitionLen
+		}
 	}
 	return n
 }

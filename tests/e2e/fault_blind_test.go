@@ -152,7 +152,7 @@ func TestFaultBlind(t *testing.T) {
 func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	b.look()
 	b.aim = aim{}
-	to := []string{"ping", "-count", "2", "-size", "200", "-gap", "3s", "-to", b.h2.AddrPort4(echoPort).String()}
+	to := []string{"ping", "-count", "2", "-size", "200", "-gap", "2s", "-to", b.h2.AddrPort4(echoPort).String()}
 	if busy {
 		to = []string{"ping", "-count", "150", "-size", "3000", "-gap", "10ms", "-to", b.h2.AddrPort4(echoPort).String()}
 	}

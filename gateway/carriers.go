@@ -46,6 +46,9 @@ type fabric interface {
 	// can go on without it: the peer lives, and has not broken the protocol.
 	reason(c *carry, err error) negotiate.Reason
 	survives(c *carry, err error) bool
+	// convicted tells, when the peer leaves the queue pair of c, whether it has broken the
+	// protocol there.
+	convicted(c *carry) bool
 	// abandon takes the queue pair from a flow that goes on without it. What was sent
 	// and not consumed stays where it is until sent is called, once; what the peer
 	// may write to is not used again before written is called, at least once. Any

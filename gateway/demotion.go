@@ -88,6 +88,9 @@ func (c *carry) demote(cause string) {
 	case c.failed: // the application has reset the connection
 		c.f.abort(negotiate.ReasonNone, false)
 		return
+	case cause == DemotedByPeer && c.fabric.convicted(c):
+		c.f.abort(negotiate.ReasonProtocolError, false)
+		return
 	case !c.f.g.hold():
 		c.f.abort(negotiate.ReasonDrained, false)
 		return

@@ -435,6 +435,9 @@ func (*shmFabric) survives(c *carry, err error) bool {
 	return !errors.As(err, &protocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
 }
 
+// convicted implements fabric: who breaks the protocol here is heard of at once.
+func (*shmFabric) convicted(*carry) bool { return false }
+
 // abandon implements fabric. The queue pair keeps the peer's ring mapped, which has
 // the tail, and the own ring stays as it is until the peer has taken its own tail
 // out of it: neither can be revoked.

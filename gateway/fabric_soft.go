@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -100,6 +99,7 @@ type softCarry struct {
 	*softPeer
 	port softPort
 	psn  uint32
+	pkey uint16    // of packets to this end
 	mtu  verbs.MTU // the most the path takes as far as this end knows
 }
 
@@ -227,7 +227,7 @@ func describeSoft(c *carry) negotiate.CarrierOffer {
 		Kind: negotiate.CarrierSoft, Conn: c.connData(),
 		RoCE: negotiate.RoCEEndpoint{
 			GID: port.GIDs[sc.port.gid], UDPPort: port.UDPPort, MTU: uint16(sc.mtu.Bytes()),
-			QPN: c.qp.Num(), PSN: sc.psn,
+			QPN: c.qp.Num(), PSN: sc.psn, PKey: sc.pkey,
 		},
 	}
 }
@@ -244,6 +244,9 @@ func (*softFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 		mtu--
 	}
 	c.probeLen = mtu.Bytes()
+	if err := soft.Protect(c.qp, soft.Guard{Own: sc.pkey, Peer: to.RoCE.PKey}); err != nil {
+		return err
+	}
 	return c.attach(verbs.QPAttr{
 		DestQPNum: to.RoCE.QPN, RQPSN: to.RoCE.PSN, SQPSN: sc.psn, PathMTU: mtu,
 		AH: verbs.AHAttr{
@@ -271,7 +274,7 @@ func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
 	}
 	c.fabric, c.kind, c.lossy = sf, negotiate.CarrierSoft, true
 	c.peer = softCarry{
-		softPeer: p, port: port, psn: rand.Uint32() & 0xffffff,
+		softPeer: p, port: port, psn: soft.RandomPSN(), pkey: soft.RandomPartition(),
 		mtu: p.path.mtu(port.unit.port.ActiveMTU, f.tuple.Remote.Addr(), time.Now()),
 	}
 	c.settled = func() { // the queue pair is gone: no packet finds the memory any more
@@ -404,6 +407,10 @@ func (sf *softFabric) abandon(c *carry) (sent, written func()) {
 	}
 	return sent, func() {}
 }
+
+// convicted implements fabric. What a queue pair has refused may be from anybody who sends with the peer's address, and
+// ends nothing. A peer that did send it has had no answer, and leaves the queue pair: the wire leg says so.
+func (*softFabric) convicted(c *carry) bool { return soft.Refused(c.qp) }
 
 // unanswered: the peer or the path is gone.
 func unanswered(s verbs.WCStatus) bool {

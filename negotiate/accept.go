@@ -18,7 +18,7 @@ type Accept struct {
 	Carriers []CarrierOffer
 }
 
-const acceptTLVs = tlvSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17)
+const acceptTLVs = tlvSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19)
 
 // AppendAccept appends the message without a MAC.
 func AppendAccept(b []byte, a *Accept) []byte {
@@ -63,6 +63,8 @@ func (a *Accept) set(typ uint16, v []byte) error {
 		return setID(&a.Random, v)
 	case tlvCarrier:
 		return addCarrier(&a.Carriers, v)
+	case tlvPartition:
+		return setPartition(a.Carriers, v)
 	}
 	return setIdentity(typ, v, &a.GatewayID, &a.HostID, &a.DatagramPort)
 }

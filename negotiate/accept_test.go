@@ -50,6 +50,7 @@ func TestAcceptNeedsCarrierAndGateway(t *testing.T) {
 
 func FuzzParseAccept(f *testing.F) {
 	f.Add(vector(f, "accept"))
+	f.Add(partitions(f)["accept"])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, _, err := ParseAccept(b)
 		if err != nil {

@@ -16,7 +16,11 @@ const (
 	carrierFixedLen = 2 + ConnDataLen
 	shmFixedLen     = 16 + 4 // key, QPN; the name follows to the end of the TLV
 	roceLen         = 16 + 2 + 2 + 4 + 4
+	partitionLen    = 2
 	max24           = 1<<24 - 1
+
+	wholeMember  = 0x8000 // of a partition (IBTA vol. 1, 10.9.1.1)
+	everyoneElse = 0xffff // the default partition
 )
 
 func appendCarrier(b []byte, c *CarrierOffer) []byte {
@@ -33,7 +37,11 @@ func appendCarrier(b []byte, c *CarrierOffer) []byte {
 	b = binary.BigEndian.AppendUint16(b, c.RoCE.UDPPort)
 	b = binary.BigEndian.AppendUint16(b, c.RoCE.MTU)
 	b = binary.BigEndian.AppendUint32(b, c.RoCE.QPN)
-	return binary.BigEndian.AppendUint32(b, c.RoCE.PSN)
+	b = binary.BigEndian.AppendUint32(b, c.RoCE.PSN)
+	if c.hasPartition() {
+		b = appendTLV(b, tlvPartition, binary.BigEndian.AppendUint16(nil, c.RoCE.PKey))
+	}
+	return b
 }
 
 func carrierLen(c *CarrierOffer) int {
@@ -44,10 +52,15 @@ func carrierLen(c *CarrierOffer) int {
 	return n + roceLen
 }
 
+func (c *CarrierOffer) hasPartition() bool { return c.Kind == CarrierSoft && c.RoCE.PKey != 0 }
+
 func carriersLen(cs []CarrierOffer) int {
 	n := 0
 	for i := range cs {
 		n += carrierLen(&cs[i])
+		if cs[i].hasPartition() {
+			n += tlvHeaderLen + partitionLen
+		}
 	}
 	return n
 }
@@ -76,6 +89,22 @@ func addCarrier(cs *[]CarrierOffer, v []byte) error {
 		return fmt.Errorf("carrier %s too many: %w", c.Kind, ErrMalformed)
 	}
 	*cs = append(*cs, c)
+	return nil
+}
+
+// setPartition parses the partition key of the soft carrier in front of it. Without one it is about a carrier of another
+// version.
+func setPartition(cs []CarrierOffer, v []byte) error {
+	if err := want(v, partitionLen); err != nil {
+		return err
+	}
+	k := binary.BigEndian.Uint16(v)
+	if k <= wholeMember || k == everyoneElse {
+		return fmt.Errorf("partition key %#04x: %w", k, ErrMalformed)
+	}
+	if c := FindCarrier(cs, CarrierSoft); c != nil {
+		c.RoCE.PKey = k
+	}
 	return nil
 }
 

@@ -26,7 +26,7 @@ type Proposal struct {
 	Carriers []CarrierOffer
 }
 
-const proposalTLVs = tlvSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17)
+const proposalTLVs = tlvSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17 | 1<<19)
 
 // AppendProposal appends the message without a MAC.
 func AppendProposal(b []byte, p *Proposal) []byte {
@@ -85,6 +85,8 @@ func (p *Proposal) set(typ uint16, v []byte) error {
 		return setID(&p.Random, v)
 	case tlvCarrier:
 		return addCarrier(&p.Carriers, v)
+	case tlvPartition:
+		return setPartition(p.Carriers, v)
 	}
 	return setIdentity(typ, v, &p.GatewayID, &p.HostID, &p.DatagramPort)
 }

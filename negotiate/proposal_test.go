@@ -115,6 +115,7 @@ func TestProposalNonceComesFirst(t *testing.T) {
 
 func FuzzParseProposal(f *testing.F) {
 	f.Add(vector(f, "proposal"))
+	f.Add(partitions(f)["proposal"])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, n, err := ParseProposal(b)
 		if err != nil {

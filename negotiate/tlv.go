@@ -22,6 +22,7 @@ const (
 	tlvReason    = 0x800A
 	tlvChosen    = 0x800B
 	tlvRandom    = 0x0011
+	tlvPartition = 0x0013
 
 	// On the datagram port.
 	tlvQueryNonce = 0x800C
@@ -39,7 +40,7 @@ type tlvSet uint32
 func tlvBit(typ uint16) tlvSet {
 	switch typ {
 	case tlvNonce, tlvVersions, tlvGatewayID, tlvHostID, tlvDgramPort, tlvBudget, tlvCarrier, tlvMAC, tlvReason, tlvChosen,
-		tlvQueryNonce, tlvAddress, tlvUDOffer, tlvTTL, tlvPadding, tlvRandom, tlvCookie:
+		tlvQueryNonce, tlvAddress, tlvUDOffer, tlvTTL, tlvPadding, tlvRandom, tlvCookie, tlvPartition:
 		return 1 << (typ &^ tlvCritical)
 	}
 	return 0

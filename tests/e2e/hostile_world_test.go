@@ -180,9 +180,17 @@ func (a *attack) gone() (why string) {
 // brokeDown is ended for what fails a queue pair rather than the stream on it: the
 // gateway may go on over the relay, as with an honest peer. The rogue does not, and
 // gives up. It returns why the queue pair was left, or the connection ended.
+//
+// What a rogue asks for on soft is dropped, for it could be another host's with its
+// address. So it gets no answer, and leaves its queue pair as an honest peer would.
 func (a *attack) brokeDown() (why string) {
 	a.t.Helper()
+	begun, left := time.Now(), false
 	require.Eventually(a.t, func() bool {
+		if a.c != nil && a.c.Offer.Kind == negotiate.CarrierSoft && !left && time.Since(begun) > 2*time.Second {
+			left = true
+			_, _ = a.w.Write(negotiate.AppendHave(negotiate.AppendDemote(nil), 0, 1<<20))
+		}
 		for _, q := range []gateway.ConnQuery{{}, {Closed: true}} {
 			list, err := a.admin.Conns(a.t.Context(), q)
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 // response handles an answer of the peer: what it acknowledges, and what it
 // asks for (IBTA vol. 1, 9.7.5.1; rxe_comp). An answer to a PSN that was never
 // sent, or that was acknowledged before, says nothing.
-func (q *qp) response(h *wire.Header, payload []byte) {
+func (q *qp) response(h *wire.Header, payload []byte, from uint16) {
 	r := &q.req
 	if wire.PSNDiff(h.PSN, r.high) >= 0 {
 		q.vec.dev.count.dropUnexpected.Add(1)
@@ -19,6 +19,7 @@ func (q *qp) response(h *wire.Header, payload []byte) {
 	if wire.PSNDiff(h.PSN, r.una) < 0 {
 		return
 	}
+	q.guard.learn(from)
 	switch s := h.Syndrome; {
 	case h.Opcode == wire.RCAtomicAcknowledge && s.IsACK():
 		q.atomicAck(h)

@@ -35,6 +35,10 @@ func (v *vector) deliver(d *datagram) {
 		v.dev.count.dropICRC.Add(1)
 		return
 	}
+	if !q.plausible(h) {
+		v.dev.count.dropUnexpected.Add(1)
+		return
+	}
 	if d.ce {
 		q.congested()
 	}
@@ -43,7 +47,7 @@ func (v *vector) deliver(d *datagram) {
 
 // admits checks the keys and where the packet comes from.
 func (v *vector) admits(q *qp, h *wire.Header, d *datagram) bool {
-	if h.PKey&0x7fff != 0x7fff {
+	if !q.guard.member(h.PKey) {
 		v.dev.count.dropKey.Add(1)
 		return false
 	}
@@ -54,23 +58,22 @@ func (v *vector) admits(q *qp, h *wire.Header, d *datagram) bool {
 		}
 		return true
 	}
-	if d.src.Addr() != q.av.dst.Addr() || d.local != q.av.local {
+	if d.src.Addr() != q.av.dst.Addr() || d.local != q.av.local || !q.guard.comesFrom(d.src.Port()) {
 		v.dev.count.dropSource.Add(1)
 		return false
 	}
 	return true
 }
 
-// owner is the vector of a queue pair. A number that names none is everyone's.
+// owner is the vector of a queue pair. A number that is nobody's is everyone's.
 func (v *vector) owner(qpn uint32) int {
-	at := vectorOf(qpn)
-	if qpn == gsiQPN {
-		at = int(v.dev.gsiVector.Load())
+	if qpn != gsiQPN {
+		return vectorOf(qpn, v.dev.cfg.Vectors)
 	}
-	if at < 0 || at >= len(v.dev.vectors) {
-		return v.index
+	if at := int(v.dev.gsiVector.Load()); at >= 0 {
+		return at
 	}
-	return at
+	return v.index
 }
 
 // stray passes a datagram on to the vector it is for.

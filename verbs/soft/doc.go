@@ -4,7 +4,7 @@
 //
 // It exists because two machines without RDMA adapters shall be able to speak
 // RDMA to each other, and to those that have it. It knows one port, the default
-// partition, RC, UC, UD and the general services queue pair; no memory windows,
+// partition (for others see Protect), RC, UC, UD and the general services queue pair; no memory windows,
 // no multicast, no automatic path migration.
 //
 // # Shape
@@ -24,6 +24,7 @@
 // memory by the system call and copied once on receipt. The lowest bits of a
 // queue pair's number name its vector: they choose the source port a peer sends
 // from, so that a merged train is for one vector, and the socket it arrives at.
+// The other bits, and all of a key, are random.
 //
 // # What is verified on receipt
 //
@@ -39,6 +40,10 @@
 // A request reaches memory only by the key of a region of the queue pair's own
 // protection domain, within its bounds and rights, and only if the queue pair
 // grants the operation too.
+//
+// Whoever can send with the peer's address has to guess the rest. Protect makes
+// that harder, for two devices of this package; by default a queue pair does what
+// the standard says.
 //
 // # Network manners
 //

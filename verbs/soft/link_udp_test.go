@@ -434,7 +434,7 @@ func TestUDPLinkSteering(t *testing.T) {
 			for v, l := range to {
 				want := 0
 				for qp := range uint32(64) {
-					if vectorOf(qp)%vectors == v {
+					if vectorOf(qp, vectors) == v {
 						want++
 					}
 				}
@@ -446,7 +446,7 @@ func TestUDPLinkSteering(t *testing.T) {
 						require.Zero(t, v)
 						continue
 					}
-					require.Equal(t, v, vectorOf(uint32(b[destQPLow]))%vectors)
+					require.Equal(t, v, vectorOf(uint32(b[destQPLow]), vectors))
 				}
 			}
 			for _, l := range to {

@@ -107,6 +107,7 @@ func (q *qp) reset() {
 	q.cur.active = false
 	q.deadline = 0
 	q.req = requester{}
+	q.guard = guard{}
 	q.resp.drop()
 }
 

@@ -21,6 +21,7 @@ import (
 //	responder.go  requests in order
 //	retransmit.go timers, going back    replies.go    answers, READ, atomics
 //	datagram.go   UD and GSI            uc.go         UC
+//	guard.go      what is taken from a peer that guards, too
 type qp struct {
 	pd   *pd
 	vec  *vector
@@ -38,6 +39,7 @@ type qp struct {
 	path   *path
 	mtu    int
 	closed bool
+	guard  guard
 	queued bool // in vector.ready
 	owes   bool // in vector.acks
 
@@ -198,9 +200,9 @@ func (q *qp) receive(h *wire.Header, payload []byte, d *datagram) {
 	case h.Opcode == wire.CNP:
 		q.notified()
 	case h.Opcode.Traits()&wire.Response != 0:
-		q.response(h, payload)
+		q.response(h, payload, d.src.Port())
 	case q.kind == verbs.QPTRC:
-		q.request(h, payload)
+		q.request(h, payload, d.src.Port())
 	case q.kind == verbs.QPTUC:
 		q.unreliable(h, payload)
 	default:

@@ -200,7 +200,7 @@ func (q *qp) lastWord() {
 func (q *qp) answerJob(j *job) {
 	r := &q.resp
 	h := q.header(wire.PSNAdd(j.psn, int(j.sent)))
-	h.Syndrome, h.MSN = wire.ACK, j.msn
+	h.Syndrome, h.MSN = wire.ACK, q.sign(j.msn)
 	if j.atomic {
 		h.Opcode, h.Orig = wire.RCAtomicAcknowledge, j.orig
 		q.vec.tx.add(q.path, &h, nil, 0)
@@ -238,12 +238,12 @@ func (q *qp) answerJob(j *job) {
 }
 
 func (q *qp) header(psn uint32) wire.Header {
-	return wire.Header{Migrated: true, PKey: 0xffff, DestQP: q.attr.DestQPNum, PSN: psn}
+	return wire.Header{Migrated: true, PKey: q.guard.partition(), DestQP: q.attr.DestQPNum, PSN: psn}
 }
 
 func (q *qp) acknowledge(psn uint32, s wire.Syndrome) {
 	h := q.header(psn)
-	h.Opcode, h.Syndrome, h.MSN = wire.RCAcknowledge, s, q.resp.msn
+	h.Opcode, h.Syndrome, h.MSN = wire.RCAcknowledge, s, q.sign(q.resp.msn)
 	q.vec.tx.add(q.path, &h, nil, 0)
 }
 
@@ -251,12 +251,12 @@ func (q *qp) acknowledge(psn uint32, s wire.Syndrome) {
 // while (IBTA vol. 1, annex A17.9.3).
 func (q *qp) congested() {
 	r, now := &q.resp, q.vec.now
-	if q.datagrams() || q.path == nil || r.cnpAt != 0 && now-r.cnpAt < cnpInterval {
+	if q.datagrams() || q.path == nil || q.guard.on && q.guard.own == 0 || r.cnpAt != 0 && now-r.cnpAt < cnpInterval {
 		return
 	}
 	r.cnpAt = now
 	q.vec.dev.count.sentCNPs.Add(1)
-	h := q.header(0)
+	h := q.header(q.sign(0))
 	h.Opcode, h.BECN = wire.CNP, true
 	q.vec.tx.add(q.path, &h, nil, 0)
 }

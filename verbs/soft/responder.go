@@ -58,7 +58,7 @@ func (r *responder) drop() {
 
 // request handles a request: IBTA vol. 1, 9.7.4.1; the order of checks is that
 // of rxe_resp.
-func (q *qp) request(h *wire.Header, payload []byte) {
+func (q *qp) request(h *wire.Header, payload []byte, from uint16) {
 	r := &q.resp
 	if r.dying {
 		return
@@ -69,8 +69,11 @@ func (q *qp) request(h *wire.Header, payload []byte) {
 		q.outOfOrder(h.PSN)
 	case d < 0:
 		q.duplicate(h)
+	case q.guard.on && q.violates(h, payload):
+		q.suspect()
 	default:
-		r.nakked = false
+		r.nakked, q.guard.refused = false, false
+		q.guard.learn(from)
 		q.execute(h, payload)
 	}
 }
@@ -238,25 +241,15 @@ func pickNAK(status verbs.WCStatus) wire.Syndrome {
 
 func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
 	r := &q.resp
-	if t&wire.Start != 0 {
-		r.addr, r.key, r.left, r.total = h.VA, h.RKey, h.Length, h.Length
+	at, s := q.target(h, t, len(payload))
+	if s != wire.ACK {
+		q.refuse(s)
+		return false
 	}
 	n := uint32(len(payload))
-	if n > r.left || t&wire.End != 0 && n != r.left || t&wire.End == 0 && n == r.left || r.total > maxMsg {
-		q.refuse(wire.NAKInvalidRequest)
-		return false
-	}
-	if t&wire.Start != 0 && r.total > 0 && q.pd.remote(r.key, r.addr, uint64(r.total), verbs.AccessRemoteWrite) == nil {
-		q.refuse(wire.NAKRemoteAccess)
-		return false
-	}
-	if n > 0 {
-		dst := q.pd.remote(r.key, r.addr, uint64(n), verbs.AccessRemoteWrite)
-		if dst == nil { // closed meanwhile
-			q.refuse(wire.NAKRemoteAccess)
-			return false
-		}
-		copy(dst, payload)
+	copy(at, payload)
+	if t&wire.Start != 0 {
+		r.addr, r.key, r.left, r.total = h.VA, h.RKey, h.Length, h.Length
 	}
 	r.msg = writing
 	r.addr += uint64(n)
@@ -271,6 +264,27 @@ func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
 		}, h.Solicited)
 	}
 	return true
+}
+
+// target returns the memory for a packet of a WRITE with n bytes, and ACK, or why it is refused. It changes nothing.
+func (q *qp) target(h *wire.Header, t wire.Traits, length int) ([]byte, wire.Syndrome) {
+	addr, key, left, total, n := q.resp.addr, q.resp.key, q.resp.left, q.resp.total, uint32(length)
+	if t&wire.Start != 0 {
+		addr, key, left, total = h.VA, h.RKey, h.Length, h.Length
+	}
+	switch {
+	case n > left || t&wire.End != 0 && n != left || t&wire.End == 0 && n == left || total > maxMsg:
+		return nil, wire.NAKInvalidRequest
+	case t&wire.Start != 0 && total > 0 && q.pd.remote(key, addr, uint64(total), verbs.AccessRemoteWrite) == nil:
+		return nil, wire.NAKRemoteAccess
+	case n == 0:
+		return nil, wire.ACK
+	}
+	at := q.pd.remote(key, addr, uint64(n), verbs.AccessRemoteWrite)
+	if at == nil { // closed meanwhile
+		return nil, wire.NAKRemoteAccess
+	}
+	return at, wire.ACK
 }
 
 // serves tells whether the queue pair takes this kind of request at all. One

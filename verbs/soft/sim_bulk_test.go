@@ -22,6 +22,11 @@ type simBulk struct {
 
 // newBulk connects two nodes and starts after a delay.
 func newBulk(from, to *simNode, size, depth int, mtu verbs.MTU, after time.Duration) *simBulk {
+	return newBulkOf(from, to, size, depth, mtu, after, func([2]verbs.QP) {})
+}
+
+// newBulkOf lets change see the queue pairs before they are connected.
+func newBulkOf(from, to *simNode, size, depth int, mtu verbs.MTU, after time.Duration, change func([2]verbs.QP)) *simBulk {
 	w := from.world
 	b := &simBulk{w: w, depth: depth, idle: true}
 	var qps [2]verbs.QP
@@ -50,6 +55,7 @@ func newBulk(from, to *simNode, size, depth int, mtu verbs.MTU, after time.Durat
 			require.NoError(w.t, pd.Close())
 		})
 	}
+	change(qps)
 	for i, n := range []*simNode{to, from} {
 		attr := verbs.ConnectAttr(qps[1-i].Num())
 		attr.PathMTU = mtu

@@ -1,66 +1,82 @@
 package soft
 
-import "math/rand/v2"
-
-// A queue pair's number names its vector (so that peers can choose the source
-// port, and the kernel the socket), its slot in the vector's table, and a
-// generation, so that packets of a predecessor find nobody:
-//
-//	generation (6) | slot (14) | vector (4)
-const (
-	vectorBits = 4
-	slotBits   = 14
-	maxSlots   = 1 << slotBits // per vector; slot 0 is not used, its numbers are special
-	gsiQPN     = 1
+import (
+	"crypto/rand"
+	"encoding/binary"
 )
 
-func slotOf(qpn uint32) uint32 { return qpn >> vectorBits & (maxSlots - 1) }
+// A queue pair's number names its vector, so that peers can choose the source
+// port, and the kernel the socket. The rest is random, and so is by which of the
+// names that fit a vector goes: who has not been told a number has to guess it.
+//
+//	random (20) | name of the vector (4)
+//
+// A name is that of the vector which it leaves as a remainder: the kernel
+// chooses the socket in the same way (steer).
+const (
+	vectorBits = 4
+	gsiQPN     = 1
+	// vectorQPs bounds the queue pairs of a vector, at half of the numbers: a
+	// random one is a free one at the second try.
+	vectorQPs = 1 << (24 - vectorBits - 1)
+	// restingQPNs are how many numbers are not given again when their queue pair
+	// has been closed, so that packets of a predecessor find nobody.
+	restingQPNs = 4096
+	// multicastQPN is no queue pair's (IBTA vol. 1, 10.5.2.1).
+	multicastQPN = 1<<24 - 1
+)
 
-func vectorOf(qpn uint32) int { return int(qpn & (1<<vectorBits - 1)) }
+func vectorOf(qpn uint32, vectors int) int { return int(qpn&(1<<vectorBits-1)) % vectors }
 
 // slotTable hands out numbers. The caller holds Device.mu.
 type slotTable struct {
-	free  [][]uint32 // by vector: slots to use again, oldest first
-	next  []uint32   // by vector: lowest slot never used
-	gens  [][]uint8  // by vector and slot
-	used  int
-	limit int
+	names   []uint32            // by vector
+	taken   map[uint32]struct{} // in use, or resting
+	resting []uint32            // oldest first
+	users   []int               // by vector
+	used    int
+	limit   int
 }
 
 func (t *slotTable) init(vectors, limit int) {
-	t.free, t.next, t.gens = make([][]uint32, vectors), make([]uint32, vectors), make([][]uint8, vectors)
-	t.limit = limit
-	for i := range t.next {
-		t.next[i] = 1
-		t.gens[i] = []uint8{0}
+	t.names, t.users = make([]uint32, vectors), make([]int, vectors)
+	t.taken, t.limit = map[uint32]struct{}{}, limit
+	for v := range t.names {
+		fit := (1<<vectorBits - v + vectors - 1) / vectors
+		t.names[v] = uint32(v + vectors*int(random32()%uint32(fit)))
 	}
 }
 
 // take returns the number of a new queue pair.
 func (t *slotTable) take(vector int) (qpn uint32, ok bool) {
-	if t.used >= t.limit {
+	if t.used >= t.limit || t.users[vector] >= vectorQPs {
 		return 0, false
 	}
-	var slot uint32
-	switch {
-	case t.next[vector] < maxSlots:
-		slot = t.next[vector]
-		t.next[vector]++
-		t.gens[vector] = append(t.gens[vector], uint8(rand.Uint32()))
-	case len(t.free[vector]) > 0:
-		slot = t.free[vector][0]
-		t.free[vector] = t.free[vector][1:]
-	default:
-		return 0, false
+	for {
+		qpn = random32()&(multicastQPN<<vectorBits&multicastQPN) | t.names[vector]
+		if _, taken := t.taken[qpn]; !taken && qpn>>vectorBits != 0 && qpn != multicastQPN {
+			break
+		}
 	}
+	t.taken[qpn] = struct{}{}
 	t.used++
-	t.gens[vector][slot]++
-	gen := uint32(t.gens[vector][slot]) & 0x3f
-	return gen<<(vectorBits+slotBits) | slot<<vectorBits | uint32(vector), true
+	t.users[vector]++
+	return qpn, true
 }
 
 func (t *slotTable) put(qpn uint32) {
-	v := vectorOf(qpn)
-	t.free[v] = append(t.free[v], slotOf(qpn))
 	t.used--
+	t.users[vectorOf(qpn, len(t.users))]--
+	t.resting = append(t.resting, qpn)
+	if len(t.resting) > restingQPNs {
+		delete(t.taken, t.resting[0])
+		t.resting = t.resting[1:]
+	}
+}
+
+// random32 is a number that nobody can guess.
+func random32() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint32(b[:])
 }

@@ -29,13 +29,14 @@ type Stats struct {
 	DropKey        uint64 // wrong P_Key or Q_Key
 	DropNoRecv     uint64 // datagram without a posted receive
 	DropUnexpected uint64 // does not fit the state of the queue pair
+	DropRefused    uint64 // asks a guarded queue pair for what it does not grant
 	DropStray      uint64 // for another vector, whose queue was full
 }
 
 // counters are the device's own; each event is counted once, by whoever sees it.
 type counters struct {
 	retransmits, timeouts, sequenceNAKs, rnrNAKs, sentNAKs, sentRNRNAKs, duplicates, cnps, sentCNPs, qpErrors,
-	dropMalformed, dropNoQP, dropSource, dropICRC, dropKey, dropNoRecv, dropUnexpected, dropStray atomic.Uint64
+	dropMalformed, dropNoQP, dropSource, dropICRC, dropKey, dropNoRecv, dropUnexpected, dropRefused, dropStray atomic.Uint64
 }
 
 // Stats returns a snapshot. Any goroutine may ask.
@@ -50,7 +51,7 @@ func (d *Device) Stats() Stats {
 		CNPs: c.cnps.Load(), SentCNPs: c.sentCNPs.Load(), QPErrors: c.qpErrors.Load(),
 		DropMalformed: c.dropMalformed.Load(), DropNoQP: c.dropNoQP.Load(), DropSource: c.dropSource.Load(),
 		DropICRC: c.dropICRC.Load(), DropKey: c.dropKey.Load(), DropNoRecv: c.dropNoRecv.Load(),
-		DropUnexpected: c.dropUnexpected.Load(), DropStray: c.dropStray.Load(),
+		DropUnexpected: c.dropUnexpected.Load(), DropRefused: c.dropRefused.Load(), DropStray: c.dropStray.Load(),
 	}
 	for _, v := range d.vectors {
 		l := v.link.stats()

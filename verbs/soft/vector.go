@@ -35,7 +35,8 @@ type vector struct {
 	arrived int   // datagrams in this turn
 	now     int64 // of this turn, nanoseconds since base; never 0
 
-	table    []*qp // by slot: queue pairs that receive
+	table    map[uint32]*qp // by number: queue pairs that receive
+	last     *qp            // of them, the one found last: datagrams of a train are for the same
 	gsi      *qp
 	ready    []*qp // have something to send
 	spare    []*qp
@@ -80,7 +81,7 @@ func newVector(d *Device, index int) (*vector, error) {
 	}
 	return &vector{
 		dev: d, index: index, link: l, tx: newTransmitter(l, d.cfg.ECN), wakeFD: fd, now: 1,
-		paths: map[pathKey]*path{}, flows: map[flowKey]*wire.ICRC{}, parts: make([][]byte, 0, maxSGE),
+		table: map[uint32]*qp{}, paths: map[pathKey]*path{}, flows: map[flowKey]*wire.ICRC{}, parts: make([][]byte, 0, maxSGE),
 	}, nil
 }
 
@@ -226,7 +227,7 @@ func (v *vector) overrun() {
 		c := v.overruns[0]
 		v.overruns = v.overruns[1:]
 		for _, q := range v.table {
-			if q != nil && (q.scq == c || q.rcq == c) {
+			if q.scq == c || q.rcq == c {
 				q.fatal()
 			}
 		}
@@ -242,33 +243,30 @@ func (v *vector) install(q *qp) {
 		v.gsi = q
 		return
 	}
-	slot := slotOf(q.num)
-	for uint32(len(v.table)) <= slot {
-		v.table = append(v.table, nil)
-	}
-	v.table[slot] = q
+	v.table[q.num] = q
 }
 
 func (v *vector) uninstall(q *qp) {
-	switch slot := slotOf(q.num); {
+	if v.last == q {
+		v.last = nil
+	}
+	switch {
 	case v.gsi == q:
 		v.gsi = nil
-	case slot < uint32(len(v.table)) && v.table[slot] == q:
-		v.table[slot] = nil
+	case v.table[q.num] == q:
+		delete(v.table, q.num)
 	}
 }
 
 // lookup returns the queue pair with that number if it receives.
 func (v *vector) lookup(qpn uint32) *qp {
-	if qpn == gsiQPN {
+	switch {
+	case qpn == gsiQPN:
 		return v.gsi
+	case v.last == nil || v.last.num != qpn:
+		v.last = v.table[qpn]
 	}
-	if slot := slotOf(qpn); slot < uint32(len(v.table)) {
-		if q := v.table[slot]; q != nil && q.num == qpn {
-			return q
-		}
-	}
-	return nil
+	return v.last
 }
 
 func (v *vector) close() error {

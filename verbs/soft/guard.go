@@ -1,0 +1,155 @@
+package soft
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
+)
+
+// Guard is what the two ends of a reliable connection agree on so that a third
+// host, which can send with the address of either, has more to guess than the
+// standard gives it. Without keys of both sides only the rest holds; see [Protect].
+type Guard struct {
+	// Own is the partition key of packets to the queue pair, Peer that of packets
+	// from it; see [RandomPartition].
+	Own, Peer uint16
+}
+
+const (
+	// defaultPartition has every device, member wholly.
+	defaultPartition = 0xffff
+	wholeMember      = 0x8000
+	// firstPackets is how far ahead of the expected packet one may be that is the
+	// first to come: so many proofs of a carrier are sent (docs/PROTOCOL.md).
+	firstPackets = 4
+)
+
+// RandomPartition is a partition key that nobody can guess.
+func RandomPartition() uint16 {
+	for {
+		if k := uint16(random32()) | wholeMember; ValidPartition(k) {
+			return k
+		}
+	}
+}
+
+// ValidPartition tells whether two ends may agree on a partition key: a whole
+// member's, of a partition that exists and is not everyone's.
+func ValidPartition(k uint16) bool { return k > wholeMember && k < defaultPartition }
+
+// RandomPSN is a first PSN that nobody can guess.
+func RandomPSN() uint32 { return random32() >> 8 }
+
+// Protect makes a queue pair in INIT take less than it has to. What fails is
+// dropped and counted, and nobody is told.
+//
+//   - Packets have to be of the partition Own, and what is sent is of Peer.
+//     Answers have the first PSN of their sender for their MSN, and CNPs for their PSN.
+//     Without keys CNPs are neither taken nor sent.
+//   - The UDP source port from which the peer's first packet comes is that of all
+//     others.
+//   - A PSN is that of a packet which can be under way: within the largest window,
+//     and within firstPackets of the expected one as long as there was none.
+//   - Nothing but WRITEs is served, and the one that asks for what was not
+//     granted is as good as lost: it does not end the queue pair. Was it
+//     really the peer's, the peer waits for an answer in vain. See [Refused].
+func Protect(pair verbs.QP, g Guard) error {
+	q, ok := pair.(*qp)
+	switch {
+	case !ok || q.kind != verbs.QPTRC || q.state != verbs.QPSInit:
+		return fmt.Errorf("guard a queue pair: %w", verbs.ErrState)
+	case g.Own == 0 || g.Peer == 0:
+		g = Guard{}
+	case !ValidPartition(g.Own) || !ValidPartition(g.Peer):
+		return fmt.Errorf("partition keys %#x and %#x: %w", g.Own, g.Peer, verbs.ErrInvalid)
+	}
+	q.guard = guard{on: true, own: g.Own, peer: g.Peer}
+	return nil
+}
+
+// Refused tells whether the last packet with the PSN that a protected queue pair
+// expects was refused. A connected peer sends that packet again and again until
+// it gives up. Only the loop of the queue pair's vector may ask.
+func Refused(pair verbs.QP) bool {
+	q, ok := pair.(*qp)
+	return ok && q.guard.refused
+}
+
+// guard is a queue pair's; the zero value is the standard.
+type guard struct {
+	on        bool
+	own, peer uint16 // partition keys; 0: not agreed on
+	port      uint16 // UDP source port of the peer, 0: not known yet
+	refused   bool   // see Refused
+}
+
+// member tells whether packets with a partition key are for the queue pair.
+func (g *guard) member(k uint16) bool {
+	if g.own != 0 {
+		return k == g.own
+	}
+	return k&^wholeMember == defaultPartition&^wholeMember
+}
+
+// partition is the key of what is sent.
+func (g *guard) partition() uint16 {
+	if g.peer != 0 {
+		return g.peer
+	}
+	return defaultPartition
+}
+
+// comesFrom tells whether the peer may send from a UDP port.
+func (g *guard) comesFrom(port uint16) bool { return g.port == 0 || port == g.port }
+
+// learn takes note of where a packet has come from that could hardly be another's.
+func (g *guard) learn(port uint16) {
+	if g.on {
+		g.port = port
+	}
+}
+
+// sign returns what stands for a message sequence number, or the PSN of a CNP.
+func (q *qp) sign(n uint32) uint32 {
+	if q.guard.own != 0 {
+		return q.attr.SQPSN
+	}
+	return n
+}
+
+// plausible tells whether a packet can be under way. Answers have to be under
+// way, too, to mean anything: see response.
+func (q *qp) plausible(h *wire.Header) bool {
+	g, t := &q.guard, h.Opcode.Traits()
+	signed := g.own != 0
+	switch {
+	case !g.on:
+		return true
+	case h.Opcode == wire.CNP:
+		return signed && h.PSN == q.attr.RQPSN
+	case t&wire.Response != 0:
+		return h.Opcode == wire.RCAcknowledge && (!signed || h.MSN == q.attr.RQPSN)
+	}
+	ahead, window := wire.PSNDiff(h.PSN, q.resp.psn), int32(maxWindow/q.mtu)
+	if g.port == 0 {
+		return ahead >= 0 && ahead < firstPackets
+	}
+	return ahead >= -window && ahead < window
+}
+
+// violates tells whether the expected packet asks for what was not granted.
+func (q *qp) violates(h *wire.Header, payload []byte) bool {
+	t := h.Opcode.Traits()
+	if t&wire.Write == 0 || !q.fits(t, len(payload)) || !q.serves(t) {
+		return true
+	}
+	_, s := q.target(h, t, len(payload))
+	return s != wire.ACK
+}
+
+// suspect drops a packet that fits all but what it asks for.
+func (q *qp) suspect() {
+	q.guard.refused = true
+	q.vec.dev.count.dropRefused.Add(1)
+}

@@ -14,7 +14,7 @@ import (
 // appLeg is the socket between the gateway and the local application. Until
 // clean is called a close resets the application's connection: an end that
 // nobody planned must not look like the end of the stream
-// (docs/ARCHITECTURE.md "Gateway sockets").
+// (docs/ARCHITECTURE.md "Legs").
 //
 // It is used either through its bare descriptor, by a shard, or after forRelay
 // through conn, by goroutines; never both.

@@ -27,6 +27,12 @@ const (
 	// is known of its peer ([Datapath.SetDatagramPeer]). At most one a second and
 	// peer address.
 	EventDatagram
+	// EventProbe: the application's kernel asked its peer for a sign of life by the
+	// segment Seq, Ack. It was held: who hears of the peer gives it
+	// to the gateway socket again ([ProbeSegment]).
+	EventProbe
+	// EventTimeout: the application's socket has UserTimeout from now on.
+	EventTimeout
 )
 
 // NoRule is the rule index of a connection that no rule matched.
@@ -54,6 +60,10 @@ type Event struct {
 	State State
 	// Rule is the index of the policy rule that decided, or NoRule.
 	Rule int
+	// Seq and Ack are numbers of the segment of an EventProbe.
+	Seq, Ack uint32
+	// UserTimeout is the application's TCP_USER_TIMEOUT, of an EventTimeout; 0: none.
+	UserTimeout time.Duration
 }
 
 // drainPeriod is how often native decisions are collected: they wake nobody.
@@ -146,6 +156,13 @@ func parseEvent(b []byte) (Event, error) {
 	e := Event{
 		At: wallTime(v.At), Tuple: v.Key.tuple(), ISN: v.Isn, Kind: EventKind(v.Kind),
 		Proto: Proto(v.Proto), Reason: v.Reason, Side: Side(v.Side), State: State(v.State), Rule: ruleIndex(v.Rule),
+	}
+	switch e.Kind {
+	case EventProbe:
+		e.Seq, e.Ack = v.Value[0], v.Value[1]
+	case EventTimeout:
+		e.UserTimeout = time.Duration(v.Value[0]) * time.Millisecond
+	case EventNative, EventReplaced, EventDatagram:
 	}
 	return e, nil
 }

@@ -91,19 +91,23 @@ type smcgwEvent struct {
 	State  uint8
 	Rule   uint8
 	Proto  uint8
-	Pad    [6]uint8
+	Pad    [2]uint8
+	Value  [2]uint32
+	Pad2   [4]uint8
 }
 
 type smcgwFlow struct {
-	_         structs.HostLayout
-	Word      uint64
-	OfferedAt uint64
-	ChangedAt uint64
-	Ifindex   uint32
-	Rule      uint8
-	SynLen    uint8
-	Pad       uint16
-	Syn       [128]uint8
+	_           structs.HostLayout
+	Word        uint64
+	OfferedAt   uint64
+	ChangedAt   uint64
+	Ifindex     uint32
+	Rule        uint8
+	SynLen      uint8
+	Pad         uint16
+	UserTimeout uint32
+	Pad2        uint32
+	Syn         [120]uint8
 }
 
 type smcgwFlowKey struct {
@@ -232,7 +236,8 @@ const (
 	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 27
 	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 28
 	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 29
-	smcgwStatSTAT_SLOTS               smcgwStat = 30
+	smcgwStatSTAT_PROBE_HELD          smcgwStat = 30
+	smcgwStatSTAT_SLOTS               smcgwStat = 31
 )
 
 type smcgwTraces struct {

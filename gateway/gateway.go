@@ -287,6 +287,7 @@ func (g *gateway) appAccepted(fd int, t Tuple) {
 		leg.reset()
 		return
 	}
+	leg.approach(f.look)
 	f.appAccepted(leg)
 }
 

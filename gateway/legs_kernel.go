@@ -55,6 +55,7 @@ func (k *kernelLegs) prepare(fd int, v6 bool) error {
 		unix.BindToDevice(fd, k.device),
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
 		unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, k.congestion),
+		setHops(fd, v6, farthest), // the answer to a SYN comes from the next host, as far as anybody knows
 	)
 	return errors.Join(errs...)
 }
@@ -64,9 +65,9 @@ func (k *kernelLegs) prepare(fd int, v6 bool) error {
 const dialTimeout = 60 * time.Second
 
 // Dial implements Legs.
-func (k *kernelLegs) Dial(on Loop, t Tuple, done func(fd int, err error)) (cancel func()) {
+func (k *kernelLegs) Dial(on Loop, t Tuple, like Look, done func(fd int, err error)) (cancel func()) {
 	d := &kernelDial{on: on, fd: -1, done: done}
-	if err := d.begin(k, t); err != nil {
+	if err := d.begin(k, t, like); err != nil {
 		d.over()
 		return on.After(0, func() { done(-1, fmt.Errorf("dial the application: %w", err)) })
 	}
@@ -83,12 +84,15 @@ type kernelDial struct {
 	done    func(fd int, err error)
 }
 
-func (d *kernelDial) begin(k *kernelLegs, t Tuple) (err error) {
+func (d *kernelDial) begin(k *kernelLegs, t Tuple, like Look) (err error) {
 	if d.fd, err = k.socket(t.Local.Addr().Is6()); err != nil {
 		return err
 	}
 	if d.fd, err = aboveFloor(d.fd); err != nil {
 		return err
+	}
+	if err := like.dress(d.fd, t.Local.Addr().Is6()); err != nil {
+		return fmt.Errorf("dress: %w", err)
 	}
 	if err := unix.Bind(d.fd, sockaddr(t.Remote)); err != nil {
 		return fmt.Errorf("bind: %w", err)

@@ -33,7 +33,7 @@ type noLegs struct{}
 
 func (noLegs) Listen(Loop, func(int, Tuple)) (LegListener, error) { return noListener{}, nil }
 
-func (noLegs) Dial(on Loop, _ Tuple, done func(int, error)) func() {
+func (noLegs) Dial(on Loop, _ Tuple, _ Look, done func(int, error)) func() {
 	return on.After(0, func() { done(-1, net.ErrClosed) })
 }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -114,4 +115,50 @@ func (w *world) carriedNow(t *testing.T, p *pair) {
 		}
 		return false
 	}, slack, time.Millisecond, w.gateways[w.h1].dump())
+}
+
+// TestSemanticsOfSavedSYN: a server's application that looks at the SYN finds TTL and
+// TOS of its client.
+func TestSemanticsOfSavedSYN(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.up(w.h1, ownSettings())
+	w.up(w.h2, ownSettings())
+	const ttl, tos = 99, 0xb8
+	for i, server := range []*testnet.Host{w.h3, w.h2} { // native, carried
+		saved := net.ListenConfig{Control: control(func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1)
+		})}
+		marked := net.Dialer{Timeout: slack, Control: control(func(fd int) error {
+			return errors.Join(unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TTL, ttl), unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TOS, tos))
+		})}
+		to := server.AddrPort4(ownPort + uint16(i)).String()
+		var ln net.Listener
+		require.NoError(t, server.Do(func() (err error) { ln, err = saved.Listen(t.Context(), "tcp4", to); return err }))
+		defer ln.Close()
+		var c net.Conn
+		require.NoError(t, w.h1.Do(func() (err error) { c, err = marked.DialContext(t.Context(), "tcp4", to); return err }))
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		p := &pair{c: c.(*net.TCPConn), s: s.(*net.TCPConn)}
+		defer p.close()
+		rc, err := p.s.SyscallConn()
+		require.NoError(t, err)
+		var syn []byte
+		require.NoError(t, rc.Control(func(fd uintptr) { syn, err = savedSYN(int(fd)) }))
+		require.NoError(t, err)
+		require.EqualValues(t, []byte{tos, ttl}, []byte{syn[1], syn[8]})
+		if server == w.h2 {
+			w.carriedNow(t, p)
+		}
+	}
+}
+
+// control is for what is done to a socket before it is used.
+func control(fn func(fd int) error) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, rc syscall.RawConn) (err error) {
+		if ctlErr := rc.Control(func(fd uintptr) { err = fn(int(fd)) }); ctlErr != nil {
+			return ctlErr
+		}
+		return err
+	}
 }

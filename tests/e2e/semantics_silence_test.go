@@ -18,13 +18,13 @@ import (
 
 // silence is an application that will find out that its peer is gone.
 type silence struct {
-	name     string
-	server   bool // the application that does accepted the connection
-	keep     int  // SO_KEEPALIVE, 1 s and 1 s, with so many probes
-	timeout  time.Duration
-	waits    bool // it has sent a question before
-	writes   bool // it sends after
-	unread   bool // its peer's application does not read, and all windows are full
+	name    string
+	server  bool // the application that does accepted the connection
+	keep    int  // SO_KEEPALIVE, 1 s and 1 s, with so many probes
+	timeout time.Duration
+	waits   bool // it has sent a question before
+	writes  bool // it sends after
+	unread  bool // its peer's application does not read, and all windows are full
 }
 
 var silences = []silence{

@@ -70,7 +70,8 @@ type Event struct {
 const drainPeriod = 100 * time.Millisecond
 
 // Events calls fn for every event until ctx ends or d is closed; it returns the
-// cause. Native decisions are collected every 100 ms, replaced flows at once.
+// cause. Native decisions and timeouts are collected every 100 ms, replaced flows and probes
+// at once.
 // The buffer is bounded, and holds 512 native connections at most beside other
 // events; what did not fit is counted as event_lost. Calls take
 // turns. fn may call d; it must not wait for Close.

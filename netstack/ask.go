@@ -89,10 +89,11 @@ func (c *Conn) answered(heard bool) {
 	}
 }
 
-// heard takes note of a segment of the peer, before gVisor has it.
+// heard takes note of a segment of the peer, before gVisor has it. One that somebody
+// else sends in its place is no sign of life.
 func (s *Stack) heard(f *flow, ack uint32) {
 	f.noteAcked(ack)
-	if !f.asked.Load() || !f.asked.CompareAndSwap(true, false) {
+	if !f.asked.Load() || !f.plausible(ack) || !f.asked.CompareAndSwap(true, false) {
 		return
 	}
 	s.clock.AfterFunc(0, func() {

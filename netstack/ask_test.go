@@ -43,6 +43,8 @@ func TestAskInVain(t *testing.T) {
 	w.wire.A().Impair(Impairment{Loss: 1})
 	var heard atomic.Int32
 	c.Ask(func() { heard.Add(1) })
+	tup := c.Tuple()
+	w.wire.B().Send(segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, flagACK, timestamps(), nil)) // a stranger
 	require.NoError(t, c.SetKeepalive(20*time.Millisecond, 20*time.Millisecond, 3))
 	time.Sleep(askFor / 2)
 	_, err := c.Read(make([]byte, 1))

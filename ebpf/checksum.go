@@ -33,11 +33,16 @@ func setChecksum(pkt []byte) error {
 	seg[tcpChecksum], seg[tcpChecksum+1] = 0, 0
 	sum := add16(uint32(protocolTCP)+uint32(len(seg)), addrs)
 	sum = add16(sum, seg)
+	binary.BigEndian.PutUint16(seg[tcpChecksum:], ^fold16(sum))
+	return nil
+}
+
+// fold16 adds the carries of a sum.
+func fold16(sum uint32) uint16 {
 	for sum > 0xffff {
 		sum = sum&0xffff + sum>>16
 	}
-	binary.BigEndian.PutUint16(seg[tcpChecksum:], ^uint16(sum))
-	return nil
+	return uint16(sum)
 }
 
 // Our TCP option (docs/PROTOCOL.md "TCP option").

@@ -15,7 +15,7 @@ var statNames = [...]string{
 	"stale_deleted", "redirect_failed", "syn_delivered", "syn_released", "syn_returned",
 	"stale_dropped",
 	"dgram_steered", "dgram_delivered", "dgram_released", "dgram_unknown_drop", "dgram_too_long_drop",
-	"dgram_fragmented", "dgram_asked", "dgram_table_full", "offer_refused",
+	"dgram_fragmented", "dgram_asked", "dgram_table_full", "offer_refused", "probe_held",
 }
 
 // reasonSlots is REASON_SLOTS of maps.h.

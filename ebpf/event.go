@@ -27,6 +27,12 @@ const (
 	// is known of its peer ([Datapath.SetDatagramPeer]). At most one a second and
 	// peer address.
 	EventDatagram
+	// EventProbe: the application's kernel asked its peer for a sign of life by the
+	// segment Seq, Ack. It was held: who hears of the peer gives it
+	// to the gateway socket again ([ProbeSegment]).
+	EventProbe
+	// EventTimeout: the application's socket has UserTimeout from now on.
+	EventTimeout
 )
 
 // NoRule is the rule index of a connection that no rule matched.
@@ -54,13 +60,18 @@ type Event struct {
 	State State
 	// Rule is the index of the policy rule that decided, or NoRule.
 	Rule int
+	// Seq and Ack are numbers of the segment of an EventProbe.
+	Seq, Ack uint32
+	// UserTimeout is the application's TCP_USER_TIMEOUT, of an EventTimeout; 0: none.
+	UserTimeout time.Duration
 }
 
 // drainPeriod is how often native decisions are collected: they wake nobody.
 const drainPeriod = 100 * time.Millisecond
 
 // Events calls fn for every event until ctx ends or d is closed; it returns the
-// cause. Native decisions are collected every 100 ms, replaced flows at once.
+// cause. Native decisions and timeouts are collected every 100 ms, replaced flows and probes
+// at once.
 // The buffer is bounded, and holds 512 native connections at most beside other
 // events; what did not fit is counted as event_lost. Calls take
 // turns. fn may call d; it must not wait for Close.
@@ -146,6 +157,13 @@ func parseEvent(b []byte) (Event, error) {
 	e := Event{
 		At: wallTime(v.At), Tuple: v.Key.tuple(), ISN: v.Isn, Kind: EventKind(v.Kind),
 		Proto: Proto(v.Proto), Reason: v.Reason, Side: Side(v.Side), State: State(v.State), Rule: ruleIndex(v.Rule),
+	}
+	switch e.Kind {
+	case EventProbe:
+		e.Seq, e.Ack = v.Value[0], v.Value[1]
+	case EventTimeout:
+		e.UserTimeout = time.Duration(v.Value[0]) * time.Millisecond
+	case EventNative, EventReplaced, EventDatagram:
 	}
 	return e, nil
 }

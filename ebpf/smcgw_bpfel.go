@@ -91,20 +91,23 @@ type smcgwEvent struct {
 	State  uint8
 	Rule   uint8
 	Proto  uint8
-	Pad    [6]uint8
+	Pad    [2]uint8
+	Value  [2]uint32
+	Pad2   [4]uint8
 }
 
 type smcgwFlow struct {
-	_         structs.HostLayout
-	Word      uint64
-	OfferedAt uint64
-	ChangedAt uint64
-	Ifindex   uint32
-	Out       uint32
-	Rule      uint8
-	SynLen    uint8
-	Pad       [6]uint8
-	Syn       [128]uint8
+	_           structs.HostLayout
+	Word        uint64
+	OfferedAt   uint64
+	ChangedAt   uint64
+	Ifindex     uint32
+	Out         uint32
+	Rule        uint8
+	SynLen      uint8
+	Pad         uint16
+	UserTimeout uint32
+	Syn         [120]uint8
 }
 
 type smcgwFlowKey struct {
@@ -242,7 +245,8 @@ const (
 	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 30
 	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 31
 	smcgwStatSTAT_OFFER_REFUSED       smcgwStat = 32
-	smcgwStatSTAT_SLOTS               smcgwStat = 33
+	smcgwStatSTAT_PROBE_HELD          smcgwStat = 33
+	smcgwStatSTAT_SLOTS               smcgwStat = 34
 )
 
 type smcgwTraces struct {

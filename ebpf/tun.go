@@ -49,7 +49,7 @@ func setupTUN(fd int, name string) error {
 // maxInject is the longest packet InjectApp takes: the headers of a SYN.
 const maxInject = 128
 
-// InjectApp writes a SYN to A: pkt is a raw IP packet of at most 128 bytes
+// InjectApp writes a SYN, or a probe that was held, to A: pkt is a raw IP packet of at most 128 bytes
 // without payload; our option in it is overwritten by NOPs and its TCP checksum is
 // computed. What happens to it
 // depends on the state of its flow: completing (to the listener), released (to

@@ -157,3 +157,28 @@ func (l *appLeg) control(fn func(fd int)) {
 		_ = rc.Control(func(fd uintptr) { fn(int(fd)) })
 	}
 }
+
+// legDelivered reports whether the kernel has nothing left to deliver to the
+// application: TCP is closed (or waits in TIME_WAIT). A descriptor that is no
+// TCP socket delivers at once.
+func legDelivered(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err != nil || info.State == tcpClose
+}
+
+// legClosed reports whether TCP is closed on both sides.
+func legClosed(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.State == tcpClose
+}
+
+// legFailed reports whether a socket has an error to tell: the application, or its
+// kernel, has reset the connection. The error stays.
+func legFailed(fd int) bool {
+	polled := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(polled, 0)
+	return err == nil && n > 0 && polled[0].Revents&unix.POLLERR != 0
+}
+
+// tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
+const tcpClose = 7

@@ -44,6 +44,7 @@ type carry struct {
 
 	readable, writable bool                 // no EAGAIN since the last edge
 	hup                bool                 // the app closed its side: read until the end
+	urgent             bool                 // an urgent byte has come: a read may end in front of it
 	failed             bool                 // the app reset: what it had sent before is still read
 	queued             bool                 // on the shard's again list
 	report             func(rsocket.Events) // until start: the negotiation wants to know
@@ -141,7 +142,7 @@ func (c *carry) pumpTx() {
 		n, errno := rawRead(c.fd, span)
 		switch {
 		case errno == unix.EAGAIN:
-			c.readable = false
+			c.readable, c.urgent = false, false
 			return
 		case errno == unix.EINTR:
 			continue
@@ -160,7 +161,7 @@ func (c *carry) pumpTx() {
 			return
 		}
 		c.s.placer.read(c.fd, n, c.s.now)
-		if n < len(span) && !c.hup {
+		if n < len(span) && !c.hup && !c.urgent {
 			c.readable = false // short: drained, the next byte is a new edge
 		}
 	}
@@ -372,28 +373,3 @@ func (c *carry) close() {
 	}
 	c.settled()
 }
-
-// legDelivered reports whether the kernel has nothing left to deliver to the
-// application: TCP is closed (or waits in TIME_WAIT). A descriptor that is no
-// TCP socket delivers at once.
-func legDelivered(fd int) bool {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err != nil || info.State == tcpClose
-}
-
-// legClosed reports whether TCP is closed on both sides.
-func legClosed(fd int) bool {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && info.State == tcpClose
-}
-
-// legFailed reports whether a socket has an error to tell: the application, or its
-// kernel, has reset the connection. The error stays.
-func legFailed(fd int) bool {
-	polled := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(polled, 0)
-	return err == nil && n > 0 && polled[0].Revents&unix.POLLERR != 0
-}
-
-// tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
-const tcpClose = 7

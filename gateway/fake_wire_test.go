@@ -28,6 +28,7 @@ type fakeWire struct {
 
 	written, heard uint64
 	kept           bool // alive by probes
+	asked          int  // for a sign of life
 	silent         bool // nothing of the peer's TCP arrives
 }
 
@@ -173,6 +174,25 @@ func (w *fakeWire) Vitals() (written, heard uint64) {
 		w.heard++
 	}
 	return w.written, w.heard
+}
+
+func (w *fakeWire) Ask(heard func()) {
+	w.link.mu.Lock()
+	w.asked++
+	silent := w.silent
+	if !silent {
+		w.heard++
+	}
+	w.link.mu.Unlock()
+	if !silent && heard != nil {
+		heard()
+	}
+}
+
+func (w *fakeWire) setSilent(silent bool) {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	w.silent = silent
 }
 
 func (w *fakeWire) QuickACK() {}

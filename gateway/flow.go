@@ -69,6 +69,7 @@ type flow struct {
 	tuple Tuple
 	isn   uint32 // of the connection's SYN: the app's (client) or the peer's (server)
 	nonce uint16 // of the offer
+	look  Look   // of the SYN or SYN-ACK of the peer
 	start time.Time
 	rtt   time.Duration // client: of SYN and SYN-ACK
 	syn   []byte        // client: the recorded SYN

@@ -56,6 +56,7 @@ type gateway struct {
 	auto           *autoBook // nil: no rule has action auto
 	trials         *trials
 	demotions      demotionLog
+	silences       silences
 	rests          *rests
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
@@ -286,6 +287,7 @@ func (g *gateway) appAccepted(fd int, t Tuple) {
 		leg.reset()
 		return
 	}
+	leg.approach(f.look)
 	f.appAccepted(leg)
 }
 
@@ -329,6 +331,10 @@ func (g *gateway) onEvent(e ebpf.Event) {
 		g.nativeDecision(t, e)
 	case ebpf.EventDatagram:
 		g.dgrams.Load().asked(e)
+	case ebpf.EventProbe, ebpf.EventTimeout:
+		if f := g.find(t); f != nil && f.isn == e.ISN {
+			f.watched(e)
+		}
 	}
 }
 

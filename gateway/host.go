@@ -85,10 +85,10 @@ type Legs interface {
 	// block.
 	Listen(on Loop, accept func(fd int, t Tuple)) (LegListener, error)
 	// Dial begins to connect to the local application t.Local from t.Remote, the
-	// client's own address. It and cancel are called on the loop and do not block.
+	// client's own address, with a SYN that looks like the client's. It and cancel are called on the loop and do not block.
 	// done is called once, on the loop, after Dial has returned and unless it was
 	// cancelled.
-	Dial(on Loop, t Tuple, done func(fd int, err error)) (cancel func())
+	Dial(on Loop, t Tuple, like Look, done func(fd int, err error)) (cancel func())
 }
 
 // LegListener accepts app legs on a client host.

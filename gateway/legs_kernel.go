@@ -38,8 +38,8 @@ func (k *kernelLegs) close() error { return errors.Join(k.v4.close(), k.v6.close
 const dialTimeout = 60 * time.Second
 
 // Dial implements Legs.
-func (k *kernelLegs) Dial(on Loop, t Tuple, done func(fd int, err error)) (cancel func()) {
-	d := &kernelDial{on: on, fd: -1, tuple: t, done: done}
+func (k *kernelLegs) Dial(on Loop, t Tuple, like Look, done func(fd int, err error)) (cancel func()) {
+	d := &kernelDial{on: on, fd: -1, tuple: t, like: like, done: done}
 	pool := k.v4
 	if t.Local.Addr().Is6() {
 		pool = k.v6
@@ -65,6 +65,7 @@ const (
 type kernelDial struct {
 	on      Loop
 	tuple   Tuple
+	like    Look
 	phase   dialPhase
 	fd      int // of dialConnects
 	watched bool
@@ -90,6 +91,9 @@ func (d *kernelDial) begin(fd int, err error) {
 }
 
 func (d *kernelDial) connect() error {
+	if err := d.like.dress(d.fd, d.tuple.Local.Addr().Is6()); err != nil {
+		return fmt.Errorf("dress: %w", err)
+	}
 	if err := unix.Bind(d.fd, sockaddr(d.tuple.Remote)); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
@@ -174,6 +178,10 @@ func (l *kernelListener) open(k *kernelLegs, v6 bool) error {
 	}
 	fd := fds[0]
 	l.fds = append(l.fds, fd)
+	// The answer to a SYN comes from the next host, as far as anybody knows.
+	if err := setHops(fd, v6, farthest); err != nil {
+		return err
+	}
 	anywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	if v6 {
 		anywhere = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)

@@ -35,7 +35,7 @@ func (noLegs) Available() bool { return true }
 
 func (noLegs) Listen(Loop, func(int, Tuple)) (LegListener, error) { return noListener{}, nil }
 
-func (noLegs) Dial(on Loop, _ Tuple, done func(int, error)) func() {
+func (noLegs) Dial(on Loop, _ Tuple, _ Look, done func(int, error)) func() {
 	return on.After(0, func() { done(-1, net.ErrClosed) })
 }
 
@@ -119,6 +119,7 @@ func legPair(t require.TestingT) (app *net.TCPConn, leg int) {
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.(*net.TCPConn).SetLinger(0))
+	control(t, s.(*net.TCPConn), func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
 	rc, err := s.(*net.TCPConn).SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, rc.Control(func(fd uintptr) { leg, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }))

@@ -175,6 +175,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	tail.Go(func() error { g.beatLoop(beat); return nil })
 	tail.Go(func() error { g.choreLoop(beat); return nil })
 	tail.Go(func() error { g.stallLoop(beat); return nil })
+	tail.Go(func() error { g.silences.loop(beat); return nil })
 	tail.Go(func() error {
 		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
 		if err != nil { // a gateway that hears of nothing must not go on

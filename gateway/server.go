@@ -38,7 +38,7 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 		g.returnSYN(t, syn.ISN, syn.Raw)
 		return false
 	}
-	f.nonce = syn.Nonce
+	f.nonce, f.look = syn.Nonce, lookOf(syn.Raw)
 	if f.step(stepOffered) {
 		return false
 	}
@@ -314,7 +314,7 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 	if _, err := f.g.steer.DestroySocket(t); err != nil {
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
 	}
-	s.cancel = f.g.legs.Dial(s.s, f.tuple, func(fd int, err error) {
+	s.cancel = f.g.legs.Dial(s.s, f.tuple, f.look, func(fd int, err error) {
 		s.s.worksFor(f)
 		if err != nil {
 			f.g.log.Debug("dial of the application", "flow_id", f.id, "error", err)
@@ -322,7 +322,9 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 			refused(dialReason(err))
 			return
 		}
-		s.do(s.join(newAppLeg(fd, f.tuple), result))
+		leg := newAppLeg(fd, f.tuple)
+		leg.approach(f.look)
+		s.do(s.join(leg, result))
 		s.settle()
 	})
 }

@@ -35,14 +35,18 @@ func (c *carry) event(ev *unix.EpollEvent) {
 	if ev.Events&unix.EPOLLIN != 0 {
 		c.readable = true
 	}
+	if ev.Events&unix.EPOLLPRI != 0 {
+		c.urgent, c.readable = true, true
+	}
 	if ev.Events&unix.EPOLLOUT != 0 {
 		c.writable = true
 	}
 	c.pump()
 }
 
-// bothWays are the edges of a socket's two directions.
-const bothWays = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP
+// bothWays are the edges of a socket's two directions. Every edge behind the arrival of
+// an urgent byte says so until that byte has been read.
+const bothWays = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLOUT | unix.EPOLLRDHUP
 
 // watch registers an app leg's descriptor for both directions.
 func (s *shard) watch(c *carry, fd int) error {

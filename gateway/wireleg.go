@@ -18,6 +18,7 @@ type wireLeg interface {
 	SetKeepalive(idle, interval time.Duration, count int) error
 	SetUserTimeout(d time.Duration) error
 	Vitals() (written, heard uint64)
+	Ask(heard func())
 	Over() bool
 	MarkCarrying()
 	QuickACK()

@@ -22,6 +22,7 @@ type Conn struct {
 	synRTT time.Duration
 
 	notify  notifier
+	asking  asking
 	closing atomic.Bool // Close was called: leave the table when gVisor is done
 	ended   atomic.Bool
 }
@@ -116,6 +117,7 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	c.notify.fn.Store(nil)
+	c.answered(false)
 	err := c.SetUserTimeout(c.s.cfg.CloseTimeout)
 	c.ep.Close()
 	if c.over() {

@@ -36,6 +36,7 @@ type flow struct {
 
 	state    atomic.Uint32
 	carrying atomic.Bool // a SYN from the network goes to the endpoint
+	asked    atomic.Bool // somebody waits for a segment of the peer
 	reset    atomic.Bool // ended by Abort: the peer was told, and may be told again
 	conn     atomic.Pointer[Conn]
 	// challenged is the last SYN that met the flow while it carried.

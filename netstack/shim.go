@@ -260,7 +260,7 @@ func (m *shim) inClient(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	m.replacedPeer(f, p, t, pkt)
 	if flagsOf(t)&flagACK != 0 {
 		ack := ackOf(t)
-		f.noteAcked(ack)
+		m.s.heard(f, ack)
 		if after(ack, f.isn+1) && !after(ack, f.sent.Load()) {
 			a.confirmed.Store(true)
 		}
@@ -291,7 +291,7 @@ func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	}
 	m.replacedPeer(f, p, t, pkt)
 	if flagsOf(t)&(flagRST|flagACK) == flagACK {
-		f.noteAcked(ackOf(t))
+		m.s.heard(f, ackOf(t))
 		m.s.noteConfirm(f, t)
 	}
 	m.up(p, pkt)

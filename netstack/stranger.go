@@ -32,7 +32,7 @@ type strangers struct {
 // strange judges an inbound ACK of an established connection, and reports whether who
 // answers for the peer has taken its place.
 func (f *flow) strange(ack uint32, clock tcpip.Clock) bool {
-	if !after(ack, f.sent.Load()) && !after(f.una.Load()-oldestACK, ack) {
+	if f.plausible(ack) {
 		if f.strangers.n.Load() != 0 {
 			f.strangers.n.Store(0)
 		}
@@ -44,6 +44,11 @@ func (f *flow) strange(ack uint32, clock tcpip.Clock) bool {
 		f.strangers.since.Store(at)
 	}
 	return n >= strangerAnswers && at-f.strangers.since.Load() >= int64(strangerTime)
+}
+
+// plausible reports whether the peer can acknowledge that.
+func (f *flow) plausible(ack uint32) bool {
+	return !after(ack, f.sent.Load()) && !after(f.una.Load()-oldestACK, ack)
 }
 
 // makeReset turns a bare acknowledgement into the reset its sender owes us: exactly at

@@ -178,8 +178,7 @@ func (c *stream) RTT() time.Duration {
 // turned on.
 const never = 10 * 365 * 24 * time.Hour
 
-// SetKeepalive sends probes on an idle connection after idle, every interval;
-// count unanswered ones end it with ETIMEDOUT. idle 0 turns it off.
+// SetKeepalive is Conn.SetKeepalive, at once.
 func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
 	if idle <= 0 {
 		if !c.ep.SocketOptions().GetKeepAlive() {

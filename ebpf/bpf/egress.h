@@ -6,6 +6,7 @@
 
 #include "offer.h"
 #include "datagram.h"
+#include "keepalive.h"
 
 /* socket_differs compares the socket's addresses with the packet's: address
  * translation has happened in between. */
@@ -344,6 +345,8 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		discard(note_server(skb, &p, state));
 	if (!state || state == FLOW_OFFERED || state == FLOW_RELEASED || state == FLOW_RETURNED)
 		return TCX_NEXT;
+	if (state_has_leg(state) && watched_out(skb, &p, f))
+		return hold();
 	if (state_has_leg(state) || state == FLOW_DEAD)
 		return to_legs(skb, l2len);
 	return drop(STAT_OUT_DROP); /* negotiating, wire: the tuple on the wire is netstack's */

@@ -89,6 +89,7 @@ struct note {
 	u8 state;
 	u8 rule;
 	u8 proto;
+	u32 value[2];
 };
 
 #define BPF_RB_AVAIL_DATA 0
@@ -107,7 +108,7 @@ static noinline int emit(struct note *n)
 	struct event *e = bpf_ringbuf_reserve(&smcgw_events, sizeof(*e), 0);
 	if (!e) {
 		count_stat(STAT_EVENT_LOST);
-		return 0;
+		return -1;
 	}
 	__builtin_memset(e, 0, sizeof(*e));
 	e->at = bpf_ktime_get_ns();
@@ -119,7 +120,9 @@ static noinline int emit(struct note *n)
 	e->state = n->state;
 	e->rule = n->rule;
 	e->proto = n->proto;
-	bpf_ringbuf_submit(e, n->kind == EVENT_REPLACED ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	e->value[0] = n->value[0];
+	e->value[1] = n->value[1];
+	bpf_ringbuf_submit(e, n->kind == EVENT_REPLACED || n->kind == EVENT_PROBE ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

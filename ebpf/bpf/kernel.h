@@ -247,6 +247,16 @@ struct bpf_sock_tuple {
 
 struct bpf_redir_neigh;
 
+/* Of the kernel's own structures; the loader finds out where these fields are. */
+#define kernel_layout __attribute__((preserve_access_index))
+struct inet_connection_sock {
+	u32 icsk_user_timeout; /* milliseconds */
+} kernel_layout;
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	u32 snd_una;
+} kernel_layout;
+
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
@@ -260,6 +270,7 @@ static long (*bpf_skb_load_bytes)(const void *skb, u32 off, void *to, u32 len) =
 static s64 (*bpf_csum_diff)(void *from, u32 from_len, void *to, u32 to_len, u32 seed) = (void *)28;
 static long (*bpf_skb_change_tail)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)38;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)43;
+static struct tcp_sock *(*bpf_skc_to_tcp_sock)(void *sk) = (void *)137;
 static u32 (*bpf_get_socket_uid)(struct __sk_buff *skb) = (void *)47;
 static long (*bpf_setsockopt)(void *ctx, int level, int name, void *value, int len) = (void *)49;
 static long (*bpf_sock_ops_cb_flags_set)(struct bpf_sock_ops *ops, int flags) = (void *)59;

@@ -46,8 +46,9 @@ struct flow {
 	u32 out;     /* and what leaves; another one where a device is stacked on it */
 	u8 rule;
 	u8 syn_len;
-	u8 pad[6];
-	u8 syn[128]; /* IP and TCP headers of the offered SYN */
+	u16 pad;
+	u32 user_timeout; /* TCP_USER_TIMEOUT of the application's socket as user space knows it, milliseconds */
+	u8 syn[120]; /* IP and TCP headers of the offered SYN: 60 and 60 bytes at most */
 };
 
 #define WORD_ACKED (1ull << 8)  /* server: an ACK followed the SYN; client: an accept answered the offer */
@@ -93,7 +94,7 @@ enum reason {
 	REASON_SLOTS = 128,
 };
 
-enum event_kind { EVENT_NATIVE = 1, EVENT_REPLACED = 2, EVENT_DATAGRAM = 3 };
+enum event_kind { EVENT_NATIVE = 1, EVENT_REPLACED = 2, EVENT_DATAGRAM = 3, EVENT_PROBE = 4, EVENT_TIMEOUT = 5 };
 
 /* The values of ebpf.Proto. */
 enum event_proto { PROTO_TCP, PROTO_UDP };
@@ -108,7 +109,9 @@ struct event {
 	u8 state;
 	u8 rule;
 	u8 proto;
-	u8 pad[6];
+	u8 pad[2];
+	u32 value[2]; /* of a probe: its sequence number and acknowledgement; of a timeout: milliseconds */
+	u8 pad2[4];
 };
 
 /* Order and names are those of statNames in counters.go. */
@@ -146,6 +149,7 @@ enum stat {
 	STAT_DGRAM_ASKED,
 	STAT_DGRAM_TABLE_FULL,
 	STAT_OFFER_REFUSED,
+	STAT_PROBE_HELD,
 	STAT_SLOTS,
 };
 

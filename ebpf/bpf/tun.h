@@ -20,7 +20,7 @@ static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 	return from_wire(skb, 0, ifindex, TAG_INJECT);
 }
 
-/* A ingress sees the SYNs and datagrams that user space writes. */
+/* A ingress sees what user space writes: SYNs, probes and datagrams. */
 SEC("tcx/ingress")
 int smcgw_app_in(struct __sk_buff *skb)
 {
@@ -30,8 +30,8 @@ int smcgw_app_in(struct __sk_buff *skb)
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
-	if (!syn_only(&p))
-		return drop(STAT_APP_INGRESS_DROP);
+	if (!syn_only(&p)) /* the probe of an application's kernel that was held (keepalive.h) */
+		return state_has_leg(state) ? to_legs(skb, 0) : drop(STAT_APP_INGRESS_DROP);
 	if (f && word_isn(w) == p.seq && state == FLOW_COMPLETING) {
 		count_stat(STAT_SYN_DELIVERED);
 		return to_legs(skb, 0);
@@ -63,6 +63,10 @@ int smcgw_leg_in(struct __sk_buff *skb)
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
 	if (!f || !(state_has_leg(state) || state == FLOW_DEAD))
+		return drop(STAT_LEG_INGRESS_DROP);
+	/* The answer to a SYN whose listener has gone with its gateway: the application's
+	 * kernel sends the SYN again, to the network then. */
+	if ((p.flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !p.seq)
 		return drop(STAT_LEG_INGRESS_DROP);
 	if (state == FLOW_PROOF)
 		f->syn[PROOF_ANSWERED] = 1;

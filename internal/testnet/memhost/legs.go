@@ -20,7 +20,7 @@ import (
 const dialTimeout = time.Minute
 
 // Dial implements gateway.Legs.
-func (m *Model) Dial(on gateway.Loop, t gateway.Tuple, done func(fd int, err error)) (cancel func()) {
+func (m *Model) Dial(on gateway.Loop, t gateway.Tuple, _ gateway.Look, done func(fd int, err error)) (cancel func()) {
 	ctx, stop := context.WithTimeout(context.Background(), dialTimeout)
 	over := make(chan struct{})
 	d := &dial{fd: -1}

@@ -1,0 +1,99 @@
+package ebpf
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// carriedClient is an application whose connection ends in a gateway socket, and
+// what the programs say about it.
+type carriedClient struct {
+	d     *Datapath
+	tuple Tuple
+	app   *net.TCPConn
+	leg   *net.TCPConn
+	said  *recorder
+}
+
+func newCarriedClient(t *testing.T, network, addr string) *carriedClient {
+	t.Helper()
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	h2.echo("6379")
+	c := &carriedClient{d: h1.open(config(accelerate(6379)))}
+	d2 := h2.open(config(accelerate(6379)))
+	c.said = record(t, c.d)
+	ln := h1.listen(c.d, network)
+	connecting := h1.connectAsync(net.JoinHostPort(addr, "6379"))
+	serve(t, d2, 6379, 7000)
+	f, _ := negotiated(t, c.d, 7000)
+	c.tuple = f.Tuple
+	require.NoError(t, c.d.Transition(f.Tuple, f.ISN, StateCompleting, StateNegotiating))
+	require.NoError(t, c.d.InjectApp(f.SYN))
+	require.NoError(t, ln.SetDeadline(time.Now().Add(patience)))
+	var err error
+	c.leg, err = ln.AcceptTCP()
+	require.NoError(t, err)
+	a := <-connecting
+	require.NoError(t, a.err)
+	c.app = a.c.(*net.TCPConn)
+	require.NoError(t, c.d.Transition(f.Tuple, f.ISN, StateCarrying, StateCompleting))
+	t.Cleanup(func() { _, _ = c.app.Close(), c.leg.Close() })
+	return c
+}
+
+func (c *carriedClient) set(t *testing.T, opt, value int) {
+	t.Helper()
+	rc, err := c.app.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) {
+		require.NoError(t, unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, opt, value))
+	}))
+}
+
+// TestProbesAreHeld: the gateway socket answers a probe of the application's kernel
+// when user space says so and not by itself, and bytes pass all the time.
+func TestProbesAreHeld(t *testing.T) {
+	requireRoot(t)
+	for _, v := range []struct{ network, addr string }{{"tcp4", "10.77.0.2"}, {"tcp6", "fd77::2"}} {
+		t.Run(v.network, func(t *testing.T) {
+			c := newCarriedClient(t, v.network, v.addr)
+			require.NoError(t, c.app.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 1}))
+			began, held := time.Now(), 0
+			for ; held < 4; held++ { // one that stays unanswered would be the end
+				e := c.said.wait(t, patience, func(e Event) bool { return e.Kind == EventProbe && !e.At.Before(began) })
+				began = time.Now()
+				require.Equal(t, c.tuple, e.Tuple)
+				require.NoError(t, c.d.InjectApp(ProbeSegment(e.Tuple, e.Seq, e.Ack)))
+			}
+			require.EqualValues(t, held, stat(t, c.d, "probe_held"))
+			bulk(t, c.app, c.leg)
+			bulk(t, c.leg, c.app)
+			began = time.Now()
+			require.NoError(t, c.app.SetReadDeadline(began.Add(patience)))
+			_, err := c.app.Read(make([]byte, 1))
+			require.ErrorIs(t, err, unix.ETIMEDOUT)
+			require.WithinRange(t, time.Now(), began.Add(1500*time.Millisecond), began.Add(4*time.Second))
+		})
+	}
+}
+
+// TestUserTimeoutIsTold: user space hears of TCP_USER_TIMEOUT with the next segment.
+func TestUserTimeoutIsTold(t *testing.T) {
+	requireRoot(t)
+	c := newCarriedClient(t, "tcp4", "10.77.0.2")
+	for _, ms := range []int{3210, 90_000, 0} {
+		c.set(t, unix.TCP_USER_TIMEOUT, ms)
+		_, err := c.app.Write([]byte{1})
+		require.NoError(t, err)
+		want := time.Duration(ms) * time.Millisecond
+		e := c.said.wait(t, patience, func(e Event) bool { return e.Kind == EventTimeout && e.UserTimeout == want })
+		require.Equal(t, c.tuple, e.Tuple)
+	}
+	_, found := c.said.find(func(e Event) bool { return e.Kind == EventProbe })
+	require.False(t, found)
+}

@@ -1,0 +1,105 @@
+package netstack
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+)
+
+// A peer that is asked for a sign of life gets a probe after askSoon and others every
+// askEvery, for askFor: the first may be lost, and a TCP answers two a second.
+const (
+	askSoon  = 10 * time.Millisecond
+	askEvery = 300 * time.Millisecond
+	askFor   = 2 * time.Second
+)
+
+// asking is what a Conn does for those who want to hear of the peer now.
+type asking struct {
+	mu    sync.Mutex // guards everything below
+	own   keepalive  // what the owner has set
+	now   bool       // somebody asks
+	heard func()     // nil: nobody wants to know
+	until tcpip.Timer
+}
+
+// keepalive is what SetKeepalive is told.
+type keepalive struct {
+	idle, interval time.Duration
+	count          int
+}
+
+// SetKeepalive sends probes on an idle connection after idle, every interval;
+// count unanswered ones end it with ETIMEDOUT. idle 0 turns it off.
+func (c *Conn) SetKeepalive(idle, interval time.Duration, count int) error {
+	c.asking.mu.Lock()
+	defer c.asking.mu.Unlock()
+	c.asking.own = keepalive{idle, interval, count}
+	if c.asking.now {
+		return nil
+	}
+	return c.stream.SetKeepalive(idle, interval, count)
+}
+
+// Ask asks the peer's TCP for a sign of life and calls heard, on a goroutine of its
+// own, when a segment comes. If none does within two seconds it is not called. Who asks
+// again takes its place, unless by nil. Where bytes wait for their acknowledgement their
+// retransmissions are what asks.
+func (c *Conn) Ask(heard func()) {
+	a := &c.asking
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.ended.Load() {
+		return
+	}
+	a.now = true
+	if heard != nil {
+		a.heard = heard
+	}
+	c.f.asked.Store(true)
+	_ = c.stream.SetKeepalive(askSoon, askEvery, math.MaxInt32) // an endpoint that is gone is not heard
+	if a.until == nil {
+		a.until = c.s.clock.AfterFunc(askFor, c.unanswered)
+	} else {
+		a.until.Reset(askFor)
+	}
+}
+
+func (c *Conn) unanswered() {
+	if c.s.hold() {
+		defer c.s.release()
+		c.answered(false)
+	}
+}
+
+// answered ends an Ask.
+func (c *Conn) answered(heard bool) {
+	a := &c.asking
+	a.mu.Lock()
+	fn, asks := a.heard, a.now
+	a.heard, a.now = nil, false
+	if asks && !c.ended.Load() {
+		_ = c.stream.SetKeepalive(a.own.idle, a.own.interval, a.own.count)
+	}
+	a.mu.Unlock()
+	if heard && fn != nil {
+		fn()
+	}
+}
+
+// heard takes note of a segment of the peer, before gVisor has it. One that somebody
+// else sends in its place is no sign of life.
+func (s *Stack) heard(f *flow, ack uint32) {
+	f.noteAcked(ack)
+	if !f.asked.Load() || !f.plausible(ack) || !f.asked.CompareAndSwap(true, false) {
+		return
+	}
+	s.clock.AfterFunc(0, func() {
+		if c := f.conn.Load(); c != nil && s.hold() {
+			defer s.release()
+			c.answered(true)
+		}
+	})
+}

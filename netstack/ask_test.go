@@ -1,0 +1,72 @@
+package netstack
+
+import (
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A peer that is asked is heard, whichever side asks and whatever keepalive the
+// owner has set, and asking ends with the answer.
+func TestAsk(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, s := w.connect(false)
+	for _, conn := range []*Conn{c, s} {
+		for range 3 {
+			heard := make(chan struct{})
+			conn.Ask(func() { close(heard) })
+			conn.Ask(nil) // somebody else
+			select {
+			case <-heard:
+			case <-time.After(5 * time.Second):
+				t.Fatal("the peer was not heard")
+			}
+			require.NoError(t, conn.SetKeepalive(time.Hour, time.Hour, 3))
+		}
+		time.Sleep(5 * askSoon) // what was under way
+		_, before := conn.Vitals()
+		time.Sleep(2 * askEvery)
+		_, after := conn.Vitals()
+		require.Equal(t, before, after, "it goes on asking")
+	}
+}
+
+// A peer that does not answer is not heard, and the owner's keepalive is in force
+// again when nobody asks any more.
+func TestAskInVain(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, _ := w.connect(false)
+	time.Sleep(5 * ackTick) // what was under way
+	w.wire.A().Impair(Impairment{Loss: 1})
+	var heard atomic.Int32
+	c.Ask(func() { heard.Add(1) })
+	tup := c.Tuple()
+	w.wire.B().Send(segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, flagACK, timestamps(), nil)) // a stranger
+	require.NoError(t, c.SetKeepalive(20*time.Millisecond, 20*time.Millisecond, 3))
+	time.Sleep(askFor / 2)
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, ErrWouldBlock, "asking ends nothing")
+	c.Ask(func() { heard.Add(1) })
+	readError(t, c, syscall.ETIMEDOUT)
+	require.Zero(t, heard.Load())
+}
+
+// A peer that comes back is heard by who still asks.
+func TestAskAfterLoss(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	c, _ := w.connect(false)
+	time.Sleep(5 * ackTick)
+	w.wire.A().Impair(Impairment{Loss: 1})
+	heard := make(chan struct{})
+	c.Ask(func() { close(heard) })
+	time.Sleep(askFor / 2)
+	w.wire.A().Impair(Impairment{})
+	select {
+	case <-heard:
+	case <-time.After(askFor):
+		t.Fatal("the peer was not heard")
+	}
+}

@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// silence is an application that will find out that its peer is gone.
+type silence struct {
+	name    string
+	server  bool // the application that does accepted the connection
+	keep    int  // SO_KEEPALIVE after 1 s, with so many probes
+	timeout time.Duration
+	waits   bool // it has sent a question before
+	writes  bool // it sends after
+	unread  bool // its peer's application does not read, and all windows are full
+}
+
+var silences = []silence{
+	{name: "idle client", keep: 3},
+	{name: "idle server", server: true, keep: 3},
+	{name: "one probe", keep: 1},
+	{name: "one probe of the server", server: true, keep: 1},
+	{name: "client that waits", keep: 3, waits: true},
+	{name: "client with a timeout that writes", timeout: 3 * time.Second, writes: true},
+	{name: "server with a timeout that writes", server: true, timeout: 3 * time.Second, writes: true},
+	{name: "client with both that writes", keep: 9, timeout: 3 * time.Second, writes: true},
+	{name: "client of a slow reader", keep: 3, unread: true},
+}
+
+// how long the network is good first, and how long applications may take longer than
+// natively until they know.
+const (
+	silenceAfter = 5 * time.Second
+	silenceSlack = 2 * time.Second
+)
+
+// silent is a connection and how its end was seen.
+type silent struct {
+	silence
+	*pair
+	who   *net.TCPConn
+	ended chan struct{}
+	at    time.Time
+	err   error
+}
+
+// pause is between two probes. The only one is waited for a little longer: its answer
+// is the work of two gateways on a busy machine.
+func (s *silence) pause() time.Duration {
+	if s.keep == 1 {
+		return 2 * time.Second
+	}
+	return time.Second
+}
+
+// silencesOf makes a connection for each.
+func (w *world) silencesOf(t *testing.T, server *testnet.Host) map[string]*silent {
+	t.Helper()
+	all := map[string]*silent{}
+	for i, c := range silences {
+		w.flush() // a client whose accept was lost is remembered
+		addr := netip.AddrPortFrom(server.Addr4, ownPort+uint16(i))
+		p, err := newPair(w.h1, server, addr)
+		require.NoError(t, err)
+		t.Cleanup(p.close)
+		s := &silent{silence: c, pair: p, who: p.c, ended: make(chan struct{})}
+		if c.server {
+			s.who = p.s
+		}
+		s.begin(t)
+		all[c.name] = s
+	}
+	return all
+}
+
+func (s *silent) begin(t *testing.T) {
+	require.NoError(t, s.who.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: s.keep > 0, Idle: time.Second, Interval: s.pause(), Count: max(s.keep, 1),
+	}))
+	rc, err := s.who.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(s.timeout.Milliseconds()))
+	}))
+	require.NoError(t, err)
+	for _, way := range [][2]*net.TCPConn{{s.c, s.s}, {s.s, s.c}} {
+		_, err = way[0].Write([]byte{1})
+		require.NoError(t, err)
+		_, err = way[1].Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	if s.waits {
+		_, err = s.who.Write([]byte("question"))
+		require.NoError(t, err)
+	}
+	go s.watch()
+}
+
+// watch waits for the end.
+func (s *silent) watch() {
+	_, err := s.who.Read(make([]byte, 1))
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	s.err, s.at = err, time.Now()
+	close(s.ended)
+}
+
+func (s *silent) alive() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// TestSemanticsOfSilence: applications that ask for it know that their peer or the
+// path to it is gone, when they would natively and by the same error, whatever
+// carries; and not before it is.
+func TestSemanticsOfSilence(t *testing.T) {
+	for _, way := range []string{"native", "rdma-shm", "rdma-soft", "demoted", "raw"} {
+		t.Run(way, func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			server := w.h2
+			via := map[string]gateway.Carrier{"rdma-shm": gateway.CarrierShm}[way]
+			if via == "" {
+				via = gateway.CarrierSoft
+			}
+			if way == "native" {
+				server = w.h3
+			}
+			w.up(w.h1, ownSettings().with(via))
+			w.up(w.h2, ownSettings().with(via))
+			if way == "raw" {
+				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
+			}
+			all := w.silencesOf(t, server)
+			if way == "demoted" {
+				require.Eventually(t, func() bool { return len(w.gateways[w.h1].conns()) == len(all) }, slack, time.Millisecond)
+				out, err := w.gateways[w.h1].cli("demote", "--all")
+				require.NoError(t, err, out)
+			}
+			for _, s := range all {
+				if s.unread {
+					require.Positive(t, fillUp(s.who))
+				}
+			}
+			time.Sleep(silenceAfter)
+			w.carryAll(t, way, len(all))
+			for name, s := range all {
+				require.True(t, s.alive(), "%s: %v", name, s.err)
+			}
+			require.NoError(t, w.net.SetBox(testnet.Box{Blackhole: true}))
+			cut := time.Now()
+			for _, s := range all {
+				if s.writes {
+					_, err := s.who.Write([]byte{1})
+					require.NoError(t, err)
+				}
+			}
+			for name, s := range all {
+				s.knows(t, fmt.Sprintf("%s, %s", way, name), cut)
+			}
+		})
+	}
+}
+
+// knows wants the end of a connection in time and by the right error.
+func (s *silent) knows(t *testing.T, what string, cut time.Time) {
+	t.Helper()
+	latest := time.Second + time.Duration(s.keep)*s.pause()
+	if s.timeout > 0 {
+		latest = s.timeout + 500*time.Millisecond // its last retransmission before has been backed off
+	}
+	if s.unread { // the kernel asks a closed window for fifteen minutes
+		require.True(t, s.alive(), what)
+		return
+	}
+	select {
+	case <-s.ended:
+	case <-time.After(latest + silenceSlack + time.Second):
+	}
+	require.False(t, s.alive(), "%s: not within %s", what, time.Since(cut))
+	took := s.at.Sub(cut)
+	t.Logf("%s: %s after %s", what, s.err, took)
+	require.LessOrEqual(t, took, latest+silenceSlack, what)
+	if s.timeout == 0 || s.keep > 0 {
+		require.ErrorIs(t, s.err, syscall.ETIMEDOUT, what)
+		return
+	}
+	require.True(t, errors.Is(s.err, syscall.ETIMEDOUT) || errors.Is(s.err, syscall.ECONNRESET), "%s: %v", what, s.err)
+}
+
+// carryAll wants n connections to be carried in a way.
+func (w *world) carryAll(t *testing.T, way string, n int) {
+	t.Helper()
+	by := gateway.Carrier(way)
+	switch way {
+	case "native":
+		n = 0
+	case "demoted", "raw":
+		by = gateway.CarrierRelay
+	}
+	require.Eventually(t, func() bool {
+		conns := w.gateways[w.h2].conns()
+		for _, c := range conns {
+			if c.Carrier != by {
+				return false
+			}
+		}
+		return len(conns) == n
+	}, slack, time.Millisecond, "%s: %s", way, w.gateways[w.h2].dump())
+}

@@ -72,6 +72,7 @@ enum {
 
 #define TCX_NEXT -1
 #define TCX_DROP 2
+#define SK_DROP 0
 #define SK_PASS 1
 
 #define BPF_TCP_CLOSE 7

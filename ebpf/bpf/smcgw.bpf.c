@@ -10,6 +10,7 @@
  *   offer.h     sockops and connect programs: the offer
  *   redirect.h  ways to another device
  *   datagram_policy.h, datagram.h  UDP of selected programs
+ *   listener.h  the listeners SYNs are handed to
  *   egress.h, ingress.h, tun.h   the tcx programs, sk_lookup
  *   cas.h       state changes by user space
  */

@@ -4,6 +4,7 @@
 #define SMCGW_TUN_H
 
 #include "ingress.h"
+#include "listener.h"
 
 /* returned_syn: a SYN of the network that user space gives back to the kernel. */
 static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
@@ -34,6 +35,8 @@ int smcgw_app_in(struct __sk_buff *skb)
 	if (!syn_only(&p))
 		return state_has_leg(state) || state == FLOW_DEAD ? TCX_NEXT : drop(STAT_APP_INGRESS_DROP);
 	if (f && word_isn(w) == p.seq && state == FLOW_COMPLETING) {
+		if (!listens(skb->protocol)) /* the application sends it again */
+			return drop(STAT_APP_INGRESS_DROP);
 		count_stat(STAT_SYN_DELIVERED);
 		return to_listener(skb);
 	}
@@ -102,7 +105,7 @@ int smcgw_lookup(struct bpf_sk_lookup *ctx)
 		return SK_PASS;
 	struct bpf_sock *sk = bpf_map_lookup_elem(&smcgw_listen, &slot);
 	if (!sk)
-		return SK_PASS;
+		return SK_DROP; /* not for a program on the same port */
 	bpf_sk_assign(ctx, sk, 0);
 	bpf_sk_release(sk);
 	return SK_PASS;

@@ -86,6 +86,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	require.Less(t, slowest[false], w.knownDead(d)+slack, "prompt resets at its peer")
 	t.Logf("%d ends reset within %v and, at the peer, %v; promised are %v and %v",
 		len(ends), slowest[true], slowest[false], d.resets, w.knownDead(d))
+	t.Logf("%v until it could carry no more", unable().Sub(died))
 	checkAttempts(t, died, unable(), attempts)
 
 	require.Eventually(t, func() bool {

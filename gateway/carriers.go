@@ -39,9 +39,9 @@ type fabric interface {
 	// about an offer that another gateway has taken, and says nothing about the next.
 	answered(f *flow, a *negotiate.Accept) (outdated bool)
 	// started tells that c carries, wireLost that its wire leg broke while it
-	// did. Neither may block.
+	// did, or was silent for longer than anybody waits. Neither may block.
 	started(c *carry)
-	wireLost(c *carry)
+	wireLost(c *carry, silent bool)
 	// reason names what ended the queue pair of c, survives tells whether the flow
 	// can go on without it: the peer lives, and has not broken the protocol.
 	reason(c *carry, err error) negotiate.Reason

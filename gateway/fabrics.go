@@ -114,7 +114,7 @@ func (q *flowCQ) violated(s *shard, qp verbs.QP) {
 // started and wireLost implement fabric for devices that need not know.
 func (*driven) started(*carry) {}
 
-func (*driven) wireLost(*carry) {}
+func (*driven) wireLost(*carry, bool) {}
 
 func (d *driven) driveVector(i int, s *shard) error {
 	cq, err := d.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})

@@ -29,6 +29,8 @@ type fakeWire struct {
 	written, heard uint64
 	kept           bool // alive by probes
 	asked          int  // for a sign of life
+	probes         int  // as many at most
+	gaveUp         bool // TCP has
 	silent         bool // nothing of the peer's TCP arrives
 }
 
@@ -76,6 +78,8 @@ func (w *fakeWire) Read(p []byte) (int, error) {
 
 func (w *fakeWire) readLocked(p []byte) (int, error) {
 	switch {
+	case w.gaveUp:
+		return 0, syscall.ETIMEDOUT
 	case w.ended || w.reset && len(w.in) == 0:
 		return 0, syscall.ECONNRESET
 	case len(w.in) > 0:
@@ -159,10 +163,10 @@ func (w *fakeWire) SetNotify(fn func()) {
 
 func (w *fakeWire) SetUserTimeout(time.Duration) error { return nil }
 
-func (w *fakeWire) SetKeepalive(idle, _ time.Duration, _ int) error {
+func (w *fakeWire) SetKeepalive(idle, _ time.Duration, count int) error {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
-	w.kept = idle > 0
+	w.kept, w.probes = idle > 0, count
 	return nil
 }
 
@@ -244,4 +248,18 @@ func (w *fakeWire) cut() {
 	w.link.mu.Lock()
 	w.reset, w.peer.reset = true, true
 	w.link.changed(w, w.peer)
+}
+
+// fallSilent is what TCP does when it has waited long enough.
+func (w *fakeWire) fallSilent() {
+	w.link.mu.Lock()
+	w.gaveUp = true
+	w.link.changed(w)
+}
+
+// asks reports whether the peer is asked for signs of life, and how often at most.
+func (w *fakeWire) asks() (kept bool, count int) {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	return w.kept, w.probes
 }

@@ -29,7 +29,7 @@ func (b *Bounds) wireBounds(st netstack.Stats) {
 		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
 		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
 		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "retransmit": st.Retransmits, "timeout": st.Timeouts,
-		"stranger": st.Strangers,
+		"stranger": st.Strangers, "black_hole": st.BlackHoles,
 	}
 }
 

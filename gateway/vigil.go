@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"math"
 	"sync"
 	"time"
 )
@@ -22,7 +21,11 @@ const (
 // gateway that is dead answers with a reset, and then other flows ask too, by
 // KEEPALIVE records, in steps: the reset of one flow is nothing unusual, and
 // twenty thousand flows must not all ask whenever one is reset. A peer that is
-// cut off answers nothing: there TCP waits, as it does natively.
+// cut off answers nothing: there TCP waits, as it does natively, but not for ever:
+// a host that lost its power, or a path that was cut for good, would leave flows
+// behind of which the gateway hears nothing any more. When the leader has been
+// silent for legPatience all others ask, and those that are not answered either end
+// when TCP gives their record up.
 //
 // The leader does not write records: one that is lost while nobody is there to
 // answer would be sent again later and later.
@@ -57,14 +60,17 @@ func (v *vigil) forgetLocked(c *carry) {
 	}
 }
 
-// lost takes note of the loss of a flow's wire leg and tells whether others
-// should be asked soon.
-func (v *vigil) lost(c *carry) bool {
+// lost takes note of the loss of a flow's wire leg, or that it was silent for too
+// long, and tells whether others should be asked soon.
+func (v *vigil) lost(c *carry, silent bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	asked := v.flows[c] || v.leader == c
 	v.forgetLocked(c)
-	if asked {
+	switch {
+	case asked && silent:
+		v.hit, v.width = true, vigilMost
+	case asked:
 		v.widenLocked()
 	}
 	return asked && len(v.flows) > 0
@@ -147,7 +153,7 @@ func (sf *softFabric) watch() {
 		}
 		for _, p := range sf.known() {
 			if c := p.lead(); c != nil {
-				_ = c.f.wire.SetKeepalive(vigilTurn, vigilTurn, math.MaxInt32) // only a reset ends the flow
+				_ = c.f.wire.SetKeepalive(vigilTurn, vigilTurn, int(legPatience/vigilTurn))
 			}
 			for _, leg := range p.step() {
 				leg.keepalive()
@@ -171,8 +177,8 @@ func (sf *softFabric) known() []*softPeer {
 func (*softFabric) started(c *carry) { c.peer.(softCarry).watch(c) }
 
 // wireLost implements fabric.
-func (sf *softFabric) wireLost(c *carry) {
-	if c.peer.(softCarry).lost(c) {
+func (sf *softFabric) wireLost(c *carry, silent bool) {
+	if c.peer.(softCarry).lost(c, silent) {
 		sf.askSoon()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -153,7 +154,7 @@ func (c *wireControl) service() {
 			break
 		}
 		if err != nil {
-			c.lost()
+			c.lost(err)
 			break
 		}
 		c.parse(scratch[:n])
@@ -185,20 +186,21 @@ func (c *wireControl) flush() {
 			return
 		}
 		if err != nil {
-			c.lost()
+			c.lost(err)
 			return
 		}
 		c.out = c.out[n:]
 	}
 }
 
-// lost is the end of the wire leg: FIN or RST. Before END from both sides it
-// is an abort; after, the client has done its part, if its bytes are here.
-func (c *wireControl) lost() {
+// lost is the end of the wire leg: FIN, RST, or a silence TCP has waited out.
+// Before END from both sides it is an abort; after, the client has done its part,
+// if its bytes are here.
+func (c *wireControl) lost(err error) {
 	c.wireGone, c.out = true, nil
 	if !c.endSent || !c.endGot {
 		if cr := c.f.chosen(); cr != nil {
-			cr.fabric.wireLost(cr)
+			cr.fabric.wireLost(cr, errors.Is(err, syscall.ETIMEDOUT))
 		}
 		c.abort(negotiate.ReasonWireReset, true)
 		return

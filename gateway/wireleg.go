@@ -31,7 +31,8 @@ type wireLeg interface {
 // A leg that carries bytes is asked for a sign of life every legAsk, so that a
 // gateway that has died is noticed by its kernel's reset. A network that answers
 // nothing is no sign of death: TCP waits there, and so does the leg, for as long as
-// the kernel's own keepalive does by default.
+// the kernel's own keepalive does by default. So does the one that asks for all
+// flows with a peer (vigil).
 const (
 	legAsk      = 2 * time.Second
 	legPatience = 2 * time.Hour

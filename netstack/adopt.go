@@ -83,6 +83,7 @@ func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
 	f.segMax.Store(s.segMax(synack, peer.mss))
+	f.fitting.path.v6 = synack[0]>>4 == 6
 	return f, nil
 }
 

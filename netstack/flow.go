@@ -51,8 +51,9 @@ type flow struct {
 	// segMax is the largest TCP header plus payload that fits path and peer.
 	segMax atomic.Uint32
 
-	wq   *waiter.Queue
-	acks heldACK
+	wq      *waiter.Queue
+	acks    heldACK
+	fitting fitting
 
 	adopt *adoption // client only
 	serve *serving  // server only

@@ -75,6 +75,7 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, o options) *flow {
 		serve: &serving{syn: syn, done: make(chan struct{})},
 	}
 	f.segMax.Store(s.segMax(raw, o.mss))
+	f.fitting.path.v6 = raw[0]>>4 == 6
 	return f
 }
 

@@ -92,15 +92,17 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 	}
 	ip := p.NetworkHeader().Slice()
 	f := m.s.flows.get(outboundKey(ip, t))
-	switch {
-	case f == nil || !f.alive():
+	if f == nil || !f.alive() {
 		m.s.count.swallowed.Add(1)
 		return nil, false
-	case f.server:
+	}
+	sent := f.sent.Load()
+	if f.server {
 		repl, keep = m.outServer(f, p, ip, t)
-	default:
+	} else {
 		repl, keep = m.outClient(f, p, ip, t)
 	}
+	repl, keep = m.fit(f, p, ip, t, sent, repl, keep)
 	switch {
 	case keep:
 		return nil, !m.held(f, p, t)
@@ -164,21 +166,6 @@ func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack
 		return nil, true
 	}
 	return confirmSegment(f, p, ip, t)
-}
-
-// offloaded reports whether the checksum field of p holds the pseudo header
-// only.
-func offloaded(p *stack.PacketBuffer) bool {
-	return p.GSOOptions.Type != stack.GSONone && p.GSOOptions.NeedsCsum
-}
-
-// sequenceEnd is the sequence number behind an outbound segment.
-func sequenceEnd(p *stack.PacketBuffer, t []byte) uint32 {
-	end := seqOf(t) + uint32(p.Data().Size())
-	if flagsOf(t)&(flagSYN|flagFIN) != 0 {
-		end++
-	}
-	return end
 }
 
 // DeliverNetworkPacket passes on what arrives if it is for a live flow.
@@ -261,6 +248,7 @@ func (m *shim) inClient(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	if flagsOf(t)&flagACK != 0 {
 		ack := ackOf(t)
 		m.s.heard(f, ack)
+		f.fitting.acked(ack, m.s.clock)
 		if after(ack, f.isn+1) && !after(ack, f.sent.Load()) {
 			a.confirmed.Store(true)
 		}
@@ -292,6 +280,7 @@ func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	m.replacedPeer(f, p, t, pkt)
 	if flagsOf(t)&(flagRST|flagACK) == flagACK {
 		m.s.heard(f, ackOf(t))
+		f.fitting.acked(ackOf(t), m.s.clock)
 		m.s.noteConfirm(f, t)
 	}
 	m.up(p, pkt)

@@ -41,6 +41,9 @@ type Stats struct {
 	ACKsHeld, ACKsLate uint64
 	// ICMPDelivered and ICMPIgnored count ICMP errors.
 	ICMPDelivered, ICMPIgnored uint64
+	// BlackHoles counts how often a connection began to send smaller packets since
+	// larger ones vanished.
+	BlackHoles uint64
 	// LinkDrops counts outbound packets the link could not take.
 	LinkDrops uint64
 	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's.
@@ -61,6 +64,7 @@ type counters struct {
 	acksHeld, acksLate        atomic.Uint64
 	icmpDelivered             atomic.Uint64
 	icmpIgnored               atomic.Uint64
+	blackHoles                atomic.Uint64
 }
 
 // Stats returns a snapshot.
@@ -77,7 +81,8 @@ func (s *Stack) Stats() Stats {
 		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(), Strangers: c.strangers.Load(),
 		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
-		LinkDrops: s.link.drops(),
+		BlackHoles: c.blackHoles.Load(),
+		LinkDrops:  s.link.drops(),
 	}
 	st.Flows, st.HalfOpen, st.Dead, st.DeadEvicted = s.flows.sizes()
 	t := s.stack.Stats().TCP

@@ -12,6 +12,7 @@
  *   redirect.h  ways to another device
  *   datagram_policy.h, datagram.h  UDP of selected programs
  *   refused.h   offered SYNs that are refused
+ *   listener.h  the listeners SYNs are handed to
  *   egress.h, ingress.h, tun.h   the tcx programs, sk_lookup
  *   cas.h       state changes by user space
  */

@@ -4,6 +4,7 @@
 #define SMCGW_TUN_H
 
 #include "ingress.h"
+#include "listener.h"
 
 /* returned_syn: a SYN of the network that user space gives back to the kernel. */
 static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
@@ -33,6 +34,8 @@ int smcgw_app_in(struct __sk_buff *skb)
 	if (!syn_only(&p)) /* the probe of an application's kernel that was held (keepalive.h) */
 		return state_has_leg(state) ? to_legs(skb, 0) : drop(STAT_APP_INGRESS_DROP);
 	if (f && word_isn(w) == p.seq && state == FLOW_COMPLETING) {
+		if (!listens(skb->protocol)) /* the application sends it again */
+			return drop(STAT_APP_INGRESS_DROP);
 		count_stat(STAT_SYN_DELIVERED);
 		return to_legs(skb, 0);
 	}

@@ -82,6 +82,7 @@ type faultWorld struct {
 	g      *gw
 	daemon int
 	hit    time.Time
+	unable func() time.Time                       // see gw.hit
 	admins map[*testnet.Host]*gateway.AdminClient // one each: the gateway bounds their connections
 }
 
@@ -128,9 +129,8 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 		storm = w.newCaller(t, ownPort+1)
 		time.Sleep(100 * time.Millisecond)
 	}
-	f.hit = time.Now()
 	total.faults(1)
-	c.do(t, f)
+	f.hit, f.unable = f.g.hit(func() { c.do(t, f) }, c.resets > 0 && c.status == 0)
 
 	f.connected(t, held)
 	if c.resets == 0 {
@@ -140,13 +140,14 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	}
 	time.Sleep(time.Until(f.hit.Add(c.resets + stale + time.Second)))
 	require.Eventually(t, func() bool { return storm.since(f.hit.Add(c.resets+stale)) > 20 }, 30*time.Second, 20*time.Millisecond)
-	f.checkStorm(t, storm.end())
+	attempts := storm.end()
 	if c.resets == 0 {
 		f.g.signal(f.g.proc.Pid(), syscall.SIGTERM)
 		f.g.exited(t, 0)
 	} else {
 		f.g.exited(t, c.status)
 	}
+	f.checkStorm(t, attempts)
 	f.clean(t, before, kernel, held)
 }
 
@@ -259,10 +260,11 @@ func (f *faultWorld) checkStorm(t *testing.T, attempts []attempt) {
 	t.Helper()
 	reset, failed, late, lost := 0, 0, 0, 0
 	var slowest time.Duration
+	unable := f.unable()
 	for _, a := range attempts {
 		slowest = max(slowest, a.took)
 		switch {
-		case a.wasConnected(f.hit):
+		case a.wasConnected(unable):
 			reset++
 		case a.err != nil:
 			failed++

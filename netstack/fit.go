@@ -1,0 +1,131 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// fitting makes the packets of one flow as small as its path wants them. gVisor
+// is told nothing: its segments are cut on their way to the link, so that packets
+// may grow again, which its own never do.
+type fitting struct {
+	limited atomic.Bool // pathSize.limited, to be read without the lock
+
+	mu   sync.Mutex // guards everything below
+	path pathSize
+}
+
+// send says how the segment g may leave.
+func (x *fitting) send(g outgoing) cut {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := x.path.send(g)
+	x.limited.Store(x.path.limited())
+	return c
+}
+
+// acked notes an acknowledgement of the peer.
+func (x *fitting) acked(ack uint32, clock tcpip.Clock) {
+	if !x.limited.Load() {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.path.acked(ack, sinceStart(clock))
+	x.limited.Store(x.path.limited())
+}
+
+func sinceStart(clock tcpip.Clock) time.Duration {
+	return clock.NowMonotonic().Sub(tcpip.MonotonicTime{})
+}
+
+// fit cuts what outbound decided about the segment of p with wire headers ip and
+// t, of a flow that had sent everything before sent.
+func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip, t []byte, sent uint32, repl []*stack.PacketBuffer, keep bool) ([]*stack.PacketBuffer, bool) {
+	n := p.Data().Size()
+	if n == 0 || !keep && len(repl) == 0 {
+		return repl, keep
+	}
+	g := outgoing{seq: seqOf(t), end: seqOf(t) + uint32(n), sent: sent}
+	if g.fresh() && !f.fitting.limited.Load() {
+		return repl, keep
+	}
+	g.una, g.now = f.una.Load(), sinceStart(m.s.clock)
+	g.headers, g.whole = len(ip)+len(t), len(ip)+int(f.segMax.Load())
+	if offloaded(p) { // gVisor leaves room for options that are rarely there
+		g.whole = min(g.whole, g.headers+int(p.GSOOptions.MSS))
+	}
+	g.size = g.headers + n
+	c := f.fitting.send(g)
+	if c.hole {
+		m.s.count.blackHoles.Add(1)
+	}
+	if keep {
+		return cutPacket(p, ip, t, c)
+	}
+	return cutAll(repl, c), false
+}
+
+// cutAll cuts packets that belong to the caller.
+func cutAll(pkts []*stack.PacketBuffer, c cut) (out []*stack.PacketBuffer) {
+	for _, q := range pkts {
+		pieces, keep := cutPacket(q, q.NetworkHeader().Slice(), q.TransportHeader().Slice(), c)
+		if keep {
+			out = append(out, q)
+		} else {
+			q.DecRef()
+			out = append(out, pieces...)
+		}
+		c.first = c.rest
+	}
+	return out
+}
+
+// cutPacket makes packets of at most c of p, or keeps it if it is one or the
+// kernel will make them of it.
+func cutPacket(p *stack.PacketBuffer, ip, t []byte, c cut) (pieces []*stack.PacketBuffer, keep bool) {
+	n, headers := p.Data().Size(), len(ip)+len(t)
+	switch {
+	case headers+n <= c.first:
+		return nil, true
+	case offloaded(p) && c.first == c.rest:
+		p.GSOOptions.MSS = min(p.GSOOptions.MSS, uint16(c.rest-headers))
+		return nil, true
+	}
+	payload := p.Data().AsRange().ToSlice()
+	for off, size := 0, c.first-headers; off < n; off, size = off+size, c.rest-headers {
+		pieces = append(pieces, piece(ip, t, payload, off, min(off+size, n)))
+	}
+	return pieces, false
+}
+
+// piece is the packet with the bytes from off to end of the payload of a segment.
+func piece(ip, t, payload []byte, off, end int) *stack.PacketBuffer {
+	var head [minTCPHeader]byte
+	copy(head[:], t)
+	binary.BigEndian.PutUint32(head[4:], seqOf(t)+uint32(off))
+	if end < len(payload) {
+		head[13] &^= flagFIN | flagPSH
+	}
+	return buildTCP(ip, head[:], t[minTCPHeader:], payload[off:end])
+}
+
+// offloaded reports whether the checksum field of p holds the pseudo header
+// only.
+func offloaded(p *stack.PacketBuffer) bool {
+	return p.GSOOptions.Type != stack.GSONone && p.GSOOptions.NeedsCsum
+}
+
+// sequenceEnd is the sequence number behind an outbound segment.
+func sequenceEnd(p *stack.PacketBuffer, t []byte) uint32 {
+	end := seqOf(t) + uint32(p.Data().Size())
+	if flagsOf(t)&(flagSYN|flagFIN) != 0 {
+		end++
+	}
+	return end
+}

@@ -1,0 +1,223 @@
+package netstack
+
+import "time"
+
+// What tells a path that drops large packets in silence from one that drops
+// packets. Linux waits for the same three repetitions and for 3 s.
+const (
+	holeRepeats = 3
+	holeAfter   = time.Second
+	// probePause is the time between the loss of a larger packet and the next
+	// one.
+	probePause = time.Second
+	// probeAgain is when larger packets are tried once more after the largest was
+	// found (RFC 4821 7.3; Linux: tcp_probe_interval).
+	probeAgain = 10 * time.Minute
+	// probeFlight is how many packets must be under way when a larger one is
+	// tried: three of them behind it make its loss known without a timeout.
+	probeFlight = 5
+)
+
+// sizeState is what is known of a path:
+//
+//	       3 repetitions in 1 s           bytes acknowledged
+//	whole ──────────────────────► lowered ──────────────────► resting ◄──┐
+//	  ▲                           ▲ │  ▲    3 repetitions in 1 s │ │      │ lost, or arrived
+//	  │                   repeated└─┘  └───────────────────────┬─┘ │ next │ and not all
+//	  │                                                        │   ▼      │
+//	  └────────────────────────────────────────────────────── probing ────┘
+//	                        arrived, and was whole
+//
+// A repetition is one of the oldest bytes that are not acknowledged, in a packet
+// that would be smaller in the next state.
+type sizeState uint8
+
+const (
+	sizeWhole sizeState = iota
+	sizeLowered
+	sizeResting
+	sizeProbing
+)
+
+// What a black hole makes of packets: the largest of these that is smaller than
+// what is lost. On IPv4 they are those of Linux, a segment of 1024 bytes with its
+// headers, and the least; every path of IPv6 takes 1280 bytes.
+var (
+	lowered4 = [...]int{1076, minPathMTU4}
+	lowered6 = [...]int{minPathMTU6}
+)
+
+// plateaus are the path MTUs that occur (RFC 1191 7.1, and the tunnels of
+// today): what is tried above the size a black hole left.
+var plateaus = [...]int{
+	minPathMTU4, 1006, 1076, 1280, 1340, 1380, 1400, 1420, 1440, 1450, 1460, 1476, 1492, 1500,
+	2002, 4352, 8166, 8900, 9000, 17914, 32000,
+}
+
+// pathSize finds the largest packet of one wire leg that its path takes, where
+// routers drop larger ones and nobody says so (packetization layer path MTU
+// discovery, RFC 4821; gVisor has none). It is told what is sent and
+// acknowledged, in sequence numbers of the wire, and says how large packets may
+// be; it reads no clock and sends nothing. The zero value knows of no black hole.
+type pathSize struct {
+	v6    bool
+	state sizeState
+	limit int           // the largest packet; unused in sizeWhole
+	lost  int           // the smallest packet that was tried and lost; 0: none
+	next  time.Duration // when a larger packet may be tried, in sizeResting
+
+	// biggest is the largest packet the stack wanted to send: what is whole where
+	// nobody else cuts its segments.
+	biggest int
+
+	// The oldest bytes that were sent again: how often, and since when. The first
+	// is valid if the second is not 0.
+	oldest  uint32
+	repeats int
+	since   time.Duration
+
+	// The larger packet under way in sizeProbing: how large, whether none can be
+	// larger, and its bytes.
+	probe    int
+	top      bool
+	from, to uint32
+}
+
+// outgoing is a segment with payload that is about to leave. Sizes are those of
+// IP packets.
+type outgoing struct {
+	seq, end uint32
+	una      uint32        // the oldest sequence number that is not acknowledged
+	sent     uint32        // the next one that was not sent before
+	size     int           // the packet's, uncut
+	headers  int           // the packet's
+	whole    int           // the largest packet, were there no black hole
+	now      time.Duration // on any monotonic clock
+}
+
+// fresh reports whether some of the segment leaves for the first time.
+func (g *outgoing) fresh() bool { return after(g.end, g.sent) }
+
+// cut is how a segment leaves: in packets of at most these sizes.
+type cut struct {
+	first, rest int
+	hole        bool // a black hole was found by it
+}
+
+// send says how g may leave.
+func (p *pathSize) send(g outgoing) cut {
+	hole := false
+	p.biggest = max(p.biggest, g.size)
+	switch {
+	case !g.fresh():
+		hole = p.repeated(g)
+	case p.probes(g):
+		return cut{first: p.probe, rest: p.limit}
+	}
+	n := p.largest(g.whole)
+	return cut{first: n, rest: n, hole: hole}
+}
+
+// largest is the largest packet that is not a probe.
+func (p *pathSize) largest(whole int) int {
+	if p.state == sizeWhole {
+		return whole
+	}
+	return min(p.limit, whole)
+}
+
+// limited reports whether fresh segments and acknowledgements concern p.
+func (p *pathSize) limited() bool { return p.state != sizeWhole }
+
+// repeated notes that g leaves again, and reports whether that shows a black
+// hole.
+func (p *pathSize) repeated(g outgoing) bool {
+	if p.state == sizeProbing && after(p.to, g.seq) && after(g.end, p.from) {
+		p.state, p.lost, p.next = sizeResting, p.probe, g.now+probePause
+	}
+	lower := p.below(min(g.size, p.largest(g.whole)))
+	if g.seq != g.una || lower == 0 {
+		return false
+	}
+	if p.repeats == 0 || p.oldest != g.seq {
+		p.oldest, p.repeats, p.since = g.seq, 0, g.now
+	}
+	p.repeats++
+	if p.state != sizeLowered && (p.repeats < holeRepeats || g.now-p.since < holeAfter) {
+		return false
+	}
+	p.state, p.limit, p.lost = sizeLowered, lower, 0
+	return true
+}
+
+// below is the size a black hole makes of packets of n bytes; 0: they are small
+// enough to pass everywhere.
+func (p *pathSize) below(n int) int {
+	sizes := lowered4[:]
+	if p.v6 {
+		sizes = lowered6[:]
+	}
+	for _, size := range sizes {
+		if size < n {
+			return size
+		}
+	}
+	return 0
+}
+
+// acked notes that everything before ack has arrived.
+func (p *pathSize) acked(ack uint32, now time.Duration) {
+	switch {
+	case p.state == sizeLowered && after(ack, p.oldest):
+		p.state, p.repeats, p.next = sizeResting, 0, now+probePause
+	case p.state == sizeProbing && !after(p.to, ack):
+		p.state, p.limit, p.next = sizeResting, p.probe, now
+		if p.top {
+			*p = pathSize{v6: p.v6}
+		}
+	}
+}
+
+// probes reports whether the first packet of g is to be larger than others, and
+// begins to watch it.
+func (p *pathSize) probes(g outgoing) bool {
+	if p.state != sizeResting || g.now < p.next || g.seq != g.sent || int(g.end-g.una) < probeFlight*p.limit {
+		return false
+	}
+	whole := min(g.whole, p.biggest)
+	size := p.candidate(whole)
+	if size == 0 {
+		p.lost, p.next = 0, g.now+probeAgain
+		return false
+	}
+	if g.size < size {
+		return false
+	}
+	p.state, p.probe, p.top = sizeProbing, size, size == whole
+	p.from, p.to = g.seq, g.seq+uint32(size-g.headers)
+	return true
+}
+
+// candidate is the size to be tried next; 0: none is left. The first is the
+// whole: it was a partition, or the path is as it was. The others halve the list.
+func (p *pathSize) candidate(whole int) int {
+	if whole <= p.limit {
+		return 0
+	}
+	if p.lost == 0 || p.lost > whole {
+		return whole
+	}
+	first, n := 0, 0
+	for i, size := range plateaus {
+		if size > p.limit && size < p.lost {
+			if n == 0 {
+				first = i
+			}
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return plateaus[first+n/2]
+}

@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// tcpEstablished is TCP_ESTABLISHED of the kernel's tcp_states.h.
+const tcpEstablished = 1
+
+// unseen is a connect() whose caller does not look how it went.
+type unseen struct{ fd int }
+
+func (w *world) dialUnseen(t *testing.T, to netip.AddrPort) unseen {
+	t.Helper()
+	u := unseen{fd: -1}
+	require.NoError(t, w.h1.Do(func() (err error) {
+		family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+		if to.Addr().Is4() {
+			family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+		}
+		if u.fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		if err = unix.Connect(u.fd, addr); errors.Is(err, unix.EINPROGRESS) {
+			err = nil
+		}
+		return err
+	}))
+	t.Cleanup(func() { _ = unix.Close(u.fd) })
+	return u
+}
+
+// await waits for a state of the kernel's socket, which nobody asks for its error.
+func (u unseen) await(t *testing.T, state uint8) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		info, err := unix.GetsockoptTCPInfo(u.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err == nil && info.State == state
+	}, 30*time.Second, 2*time.Millisecond, "state %d", state)
+}
+
+// result is what the caller of connect() sees when it looks.
+func (u unseen) result(t *testing.T) error {
+	t.Helper()
+	n, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	require.NoError(t, err)
+	if n == 0 {
+		return nil
+	}
+	return syscall.Errno(n)
+}
+
+// TestDiesUnseen: what connect() says of a connection that was established, and
+// reset before its caller looked, is ECONNRESET: of plain TCP, whose server closed
+// its listener before it accepted, and of one whose gateway died.
+func TestDiesUnseen(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(map[bool]string{false: "native/v4", true: "native/v6"}[v6], func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			ln, err := w.h3.Listen("tcp", w.at(w.h3, v6, ownPort).String())
+			require.NoError(t, err)
+			u := w.dialUnseen(t, w.at(w.h3, v6, ownPort))
+			u.await(t, tcpEstablished)
+			require.NoError(t, ln.Close())
+			u.await(t, tcpClose)
+			require.ErrorIs(t, u.result(t), syscall.ECONNRESET)
+		})
+		for _, host := range []string{"h1", "h2"} {
+			t.Run(map[bool]string{false: "carried/v4/", true: "carried/v6/"}[v6]+host, func(t *testing.T) { diesUnseen(t, v6, host) })
+		}
+	}
+}
+
+func diesUnseen(t *testing.T, v6 bool, host string) {
+	w := newWorld(t, testnet.Config{})
+	w.upDetached(w.h1, ownSettings())
+	w.upDetached(w.h2, ownSettings())
+	to := w.at(w.h2, v6, ownPort)
+	ln, err := w.h2.Listen("tcp", to.String())
+	require.NoError(t, err)
+	defer ln.Close()
+	u := w.dialUnseen(t, to)
+	u.await(t, tcpEstablished)
+	w.gateways[w.h1].awaitConn("carried", func(c gateway.ConnInfo) bool { return c.State == "carrying" && c.Remote == to }, "--all")
+	deaths[1].do(w.gateways[w.net.Host(host)])
+	u.await(t, tcpClose)
+	require.ErrorIs(t, u.result(t), syscall.ECONNRESET)
+}

@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// blackHole is a path that drops packets of more than its bytes and says nothing.
+type blackHole struct {
+	name    string
+	bytes   int
+	way     string // that bytes go: up, down, duplex
+	v6      bool
+	before  bool // the connection begins with it
+	soft    bool // RoCE passes if it is small enough
+	control bool // plain TCP runs beside it
+}
+
+var blackHoles = []blackHole{
+	{name: "1400 before", bytes: 1400, way: "duplex", before: true, control: true},
+	{name: "1400 before, up", bytes: 1400, way: "up", before: true},
+	{name: "1400 before, down", bytes: 1400, way: "down", before: true},
+	{name: "1400 during", bytes: 1400, way: "duplex"},
+	{name: "1000 before", bytes: 1000, way: "duplex", before: true},
+	{name: "1000 during", bytes: 1000, way: "duplex", control: true},
+	{name: "1400 v6 before", bytes: 1400, way: "duplex", v6: true, before: true},
+	{name: "1400 v6 during", bytes: 1400, way: "duplex", v6: true},
+	{name: "soft, 1000 before", bytes: 1000, way: "duplex", soft: true, before: true},
+	{name: "soft, 1000 during", bytes: 1000, way: "duplex", soft: true},
+	{name: "soft, 1000 during, up", bytes: 1000, way: "up", soft: true},
+	{name: "soft, 1000 during, down", bytes: 1000, way: "down", soft: true},
+}
+
+// native is how long plain TCP with tcp_mtu_probing=1 was measured to take.
+func (b blackHole) native() time.Duration {
+	if b.bytes < 1076 {
+		return 13 * time.Second
+	}
+	return 6500 * time.Millisecond
+}
+
+// demotes is what a connection on soft may take longer: until its queue pair is
+// known to be broken.
+const demotes = 5 * time.Second
+
+// TestPathMTUBlackHole: where the network drops large packets and sends no ICMP,
+// what is carried goes on, up, down and both ways, as plain TCP of hosts that probe
+// for it does, and not later.
+func TestPathMTUBlackHole(t *testing.T) {
+	for _, b := range blackHoles {
+		t.Run(b.name, b.run)
+	}
+}
+
+func (b blackHole) run(t *testing.T) {
+	w := newWorld(t, testnet.Config{NoOffload: true})
+	w.dir = shortDir(t)
+	for _, h := range w.net.Hosts() {
+		require.NoError(t, h.SetSysctl("net.ipv4.tcp_mtu_probing", "1"))
+	}
+	s := ownSettings()
+	s.Carriers = "soft"
+	w.up(w.h1, s)
+	w.up(w.h2, s)
+	b.dig(t, w, b.before)
+	ours, plain := b.open(t, w, w.h2), b.open(t, w, w.h3)
+	defer ours.close()
+	defer plain.close()
+	if !b.before {
+		b.carried(t, w, map[bool]gateway.Carrier{false: gateway.CarrierRelay, true: gateway.CarrierSoft}[b.soft])
+		require.NoError(t, exchange(ours, "duplex", 1<<20))
+		require.NoError(t, exchange(plain, "duplex", 1<<20))
+		b.dig(t, w, true)
+	}
+	var took, native time.Duration
+	both(func() { took = timed(t, ours, b.way) }, func() {
+		if b.control {
+			native = timed(t, plain, b.way)
+		}
+	})
+	t.Logf("carried: %v, native beside it: %v", took, native)
+	b.carried(t, w, gateway.CarrierRelay)
+	limit := max(b.native(), native)
+	if b.soft {
+		limit += demotes
+	}
+	require.Less(t, took, limit)
+}
+
+// dig sets what the network drops.
+func (b blackHole) dig(t *testing.T, w *world, on bool) {
+	t.Helper()
+	box := testnet.Box{}
+	if on {
+		box.PathMTU = testnet.PathMTU{Bytes: b.bytes, Silent: true}
+	}
+	if !b.soft {
+		box.UDP = testnet.Datagrams{Port: rdmaPort, Loss: 1000}
+	}
+	for _, h := range w.net.Hosts() {
+		require.NoError(t, h.SetBox(box))
+	}
+}
+
+func (b blackHole) open(t *testing.T, w *world, server *testnet.Host) *pair {
+	t.Helper()
+	ln, err := server.Listen("tcp", w.at(server, b.v6, ownPort).String())
+	require.NoError(t, err)
+	defer ln.Close()
+	p, err := dialPair(w.h1, ln, w.at(server, b.v6, ownPort))
+	require.NoError(t, err)
+	return p
+}
+
+func (b blackHole) carried(t *testing.T, w *world, by gateway.Carrier) {
+	t.Helper()
+	w.gateways[w.h1].awaitConn(fmt.Sprint(by), func(c gateway.ConnInfo) bool {
+		return c.State == "carrying" && c.Carrier == by && strings.HasSuffix(c.Remote.String(), fmt.Sprintf(":%d", ownPort))
+	}, "--all")
+}
+
+// timed is how long some bytes take.
+func timed(t *testing.T, p *pair, way string) time.Duration {
+	start := time.Now()
+	if err := exchange(p, way, 2<<20); err != nil {
+		t.Errorf("%s after %v: %v", way, time.Since(start), err)
+	}
+	return time.Since(start)
+}
+
+// exchange sends n bytes of a pattern one way or both, and checks them.
+func exchange(p *pair, way string, n int) error {
+	var errs [2]error
+	pass := func(i int, from, to *net.TCPConn) {
+		both(func() { errs[i] = send(from, n) }, func() {
+			if got, want := readN(to, n), fmt.Sprintf("%d bytes, ok", n); got != want {
+				errs[i] = errors.New(got) //nolint:err113 // a report
+			}
+		})
+	}
+	var all sync.WaitGroup
+	if way != "down" {
+		all.Go(func() { pass(0, p.c, p.s) })
+	}
+	if way != "up" {
+		all.Go(func() { pass(1, p.s, p.c) })
+	}
+	all.Wait()
+	return errors.Join(errs[:]...)
+}

@@ -64,7 +64,7 @@ func (c *hostCell) sameOutcomes(when string, k call, seen, native []visit.Observ
 	want := k.words(c.t, k.want)
 	wrong := map[string][]int{}
 	for i, o := range seen {
-		if got := o.Outcome(); got != want {
+		if got := k.outcome(o); got != want {
 			wrong[got] = append(wrong[got], i+1)
 		}
 	}

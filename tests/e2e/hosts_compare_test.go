@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// firstCosts and laterCost are what connect() may take longer than natively,
-	// the first time and later.
-	firstCosts = 50 * time.Millisecond
+	// oneCosts and laterCosts are what one connect() may take longer than natively,
+	// and all but the first in the median: one of many can meet a busy machine.
+	oneCosts   = 50 * time.Millisecond
 	laterCosts = 5 * time.Millisecond
 	// mostRetries is how often what was slow is looked at once more, alone and from
 	// the beginning: the machine is shared. What is too slow by hopeless, twice, is not
@@ -120,7 +120,7 @@ func (c *hostCell) sameTimes(when string, k call, seen, native []visit.Observati
 // hopeless reports whether all is so slow that another try changes nothing.
 func (s slow) hopeless() bool {
 	for _, d := range s {
-		if d < hopeless+firstCosts {
+		if d < hopeless+oneCosts {
 			return false
 		}
 	}
@@ -145,11 +145,7 @@ func tooLong(seen, native []visit.Observation) slow {
 		if i >= len(seen) {
 			continue
 		}
-		allowed := max(usual, took(native, i)) + laterCosts
-		if i == 0 {
-			allowed += firstCosts - laterCosts
-		}
-		if d := took(seen, i); d > allowed {
+		if d := took(seen, i); d > max(usual, took(native, i))+oneCosts {
 			late[i] = d
 		}
 	}

@@ -111,13 +111,13 @@ func (c *hostCell) test(t *testing.T) {
 
 	native := c.natively(targets)
 	c.start()
-	c.compare(withGateways, targets, native, manyVisits)
+	c.compare(withGateways, targets, native)
 	c.report()
 	for _, g := range c.gateways {
 		out, err := g.cli("off")
 		require.NoError(t, err, out)
 	}
-	c.compare(switchedOff, targets, native, severalVisits)
+	c.compare(switchedOff, targets, native)
 	if len(c.problems) > 0 {
 		t.Errorf("%d differences:\n%s", len(c.problems), strings.Join(c.problems, "\n"))
 	}

@@ -23,6 +23,7 @@ type client struct {
 	gap      time.Duration
 	size     uint64
 	hopeless int
+	budget   time.Duration
 }
 
 // visit makes connections and prints their observations as one JSON array:
@@ -39,6 +40,7 @@ func visit(args []string, out io.Writer) error {
 	fs.DurationVar(&c.gap, "gap", 0, "pause between connections")
 	fs.Uint64Var(&c.size, "size", 200_000, "bytes each way of the first two connections and the last")
 	fs.IntVar(&c.hopeless, "hopeless", 3, "stop after so many connections that took too long")
+	fs.DurationVar(&c.budget, "budget", 15*time.Second, "begin no connection after it")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -56,7 +58,8 @@ func visit(args []string, out io.Writer) error {
 
 func (c client) visits() []Observation {
 	var all []Observation
-	for late := 0; len(all) < c.count && late < c.hopeless; time.Sleep(c.gap) {
+	end := time.Now().Add(c.budget)
+	for late := 0; len(all) < c.count && late < c.hopeless && time.Now().Before(end); time.Sleep(c.gap) {
 		o := c.once(len(all))
 		all = append(all, o)
 		if o.TookTooLong() {

@@ -57,8 +57,10 @@ func TestThroughProxy(t *testing.T) {
 	server, front := listener(t), listener(t)
 	go func() { _ = acceptAll(server, func(c *net.TCPConn) { answer(c, "app") }) }()
 	go func() { _ = acceptAll(front, proxy{to: server.Addr().String()}.pass) }()
-	c := client{to: netip.MustParseAddrPort(front.Addr().String()), count: 4, patience: 10 * time.Second, size: 100_000, hopeless: 1}
-	for _, o := range c.visits() {
+	c := client{to: netip.MustParseAddrPort(front.Addr().String()), count: 4, patience: 10 * time.Second, size: 100_000, hopeless: 1, budget: time.Minute}
+	all := c.visits()
+	require.Len(t, all, 4)
+	for _, o := range all {
 		require.Equal(t, "app at "+server.Addr().String()+" saw client by another port", o.Outcome())
 		require.Equal(t, o.Up, o.Server.Up)
 	}

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	apps.Init(quicapp.Apps()...)
+	apps.Init(append(quicapp.Apps(), privateApp)...)
 	dir, err := buildBinary()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

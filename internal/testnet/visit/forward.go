@@ -1,0 +1,156 @@
+package visit
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// forward is a proxy that connections are redirected to. It dials whom they were
+// meant for and copies both ways, each direction to its end:
+//
+//	forward [-tproxy] [-from4 ADDRESS] [-from6 ADDRESS] [-to ADDRESS] ADDRESS...
+func forward(args []string, out io.Writer) error {
+	var p proxy
+	fs := flag.NewFlagSet("forward", flag.ContinueOnError)
+	fs.BoolVar(&p.tproxy, "tproxy", false, "connections come by TPROXY")
+	fs.StringVar(&p.from4, "from4", "", "dial IPv4 from here")
+	fs.StringVar(&p.from6, "from6", "", "dial IPv6 from here")
+	fs.StringVar(&p.to, "to", "", "dial this, whomever they were meant for")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	failed := make(chan error)
+	for _, address := range fs.Args() {
+		ln, err := p.listen(address)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "listening on %s\n", ln.Addr())
+		go func() { failed <- acceptAll(ln, p.pass) }()
+	}
+	return <-failed
+}
+
+type proxy struct {
+	tproxy           bool
+	from4, from6, to string
+}
+
+func (p proxy) listen(address string) (net.Listener, error) {
+	lc := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) (err error) {
+		if !p.tproxy {
+			return nil
+		}
+		level, name := unix.SOL_IP, unix.IP_TRANSPARENT
+		if network == "tcp6" {
+			level, name = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+		}
+		if ctlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, 1) }); ctlErr != nil {
+			return ctlErr
+		}
+		return err
+	}}
+	lc.SetMultipathTCP(false)
+	return lc.Listen(context.Background(), "tcp", address)
+}
+
+// pass forwards one connection. Who cannot be reached is a reset to the client.
+func (p proxy) pass(in *net.TCPConn) {
+	meant := p.to
+	if meant == "" {
+		var err error
+		if meant, err = p.meant(in); err != nil {
+			_ = in.SetLinger(0)
+			return
+		}
+	}
+	out, err := p.dial(meant)
+	if err != nil {
+		_ = in.SetLinger(0)
+		return
+	}
+	defer out.Close()
+	var both sync.WaitGroup
+	both.Go(func() { pump(out, in) })
+	both.Go(func() { pump(in, out) })
+	both.Wait()
+}
+
+func pump(to, from *net.TCPConn) {
+	if _, err := io.Copy(to, from); err != nil {
+		_ = to.SetLinger(0)
+		_ = to.Close()
+		return
+	}
+	_ = to.CloseWrite()
+}
+
+func (p proxy) dial(to string) (*net.TCPConn, error) {
+	addr, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return nil, err
+	}
+	from := p.from4
+	if addr.Addr().Is6() {
+		from = p.from6
+	}
+	d := net.Dialer{Timeout: limit}
+	if from != "" {
+		source, err := netip.ParseAddr(from)
+		if err != nil {
+			return nil, err
+		}
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+	}
+	d.SetMultipathTCP(false)
+	c, err := d.Dial("tcp", to)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// meant is whom a connection was meant for: by TPROXY its own address, else what
+// connection tracking remembers.
+func (p proxy) meant(c *net.TCPConn) (to string, err error) {
+	if p.tproxy {
+		return plain(c.LocalAddr()), nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	local := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	ctlErr := raw.Control(func(fd uintptr) { to, err = originalDestination(int(fd), local.Is4()) })
+	if ctlErr != nil {
+		return "", ctlErr
+	}
+	return to, err
+}
+
+// originalDestination asks with SO_ORIGINAL_DST. Its structures are of the size
+// and layout of other options that package unix can read.
+func originalDestination(fd int, v4 bool) (string, error) {
+	if v4 {
+		a, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
+		if err != nil {
+			return "", err
+		}
+		b := a.Multiaddr // struct sockaddr_in
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), uint16(b[2])<<8|uint16(b[3])).String(), nil
+	}
+	a, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
+	if err != nil {
+		return "", err
+	}
+	port := a.Addr.Port // in network order
+	return netip.AddrPortFrom(netip.AddrFrom16(a.Addr.Addr), port<<8|port>>8).String(), nil
+}

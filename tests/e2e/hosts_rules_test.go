@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// family is one of the two in the words of rules.
+type family struct {
+	V6                    bool
+	IP                    string // of nft
+	NFT                   string // family of an nft table
+	ICMP, Unreachable     string // protocol, and the answer that is a refusal
+	Localhost, Sidecar    string
+	Client, Alias, Server string
+	Pod, PodNet, Inner    string // behind the server's host, and its own address there
+	Cluster, Headless     string // services of a cluster, nobody's addresses
+}
+
+func (c *hostCell) families() []family {
+	return []family{
+		{
+			IP: "ip", NFT: "ip", ICMP: "icmp", Unreachable: "icmp-port-unreachable",
+			Localhost: "127.0.0.1/32", Sidecar: "127.0.0.6",
+			Client: "10.77.0.1", Alias: "10.77.0.101", Server: "10.77.0.2",
+			Pod: "10.77.100.2", PodNet: "10.77.100.0/24", Inner: "10.77.100.1", Cluster: "10.96.0.10", Headless: "10.96.0.11",
+		},
+		{
+			V6: true, IP: "ip6", NFT: "ip6", ICMP: "icmpv6", Unreachable: "icmp6-port-unreachable",
+			Localhost: "::1/128", Sidecar: "::6",
+			Client: "fd77::1", Alias: "fd77::101", Server: "fd77::2",
+			Pod: "fd77:0:0:64::2", PodNet: "fd77:0:0:64::/64", Inner: "fd77:0:0:64::1", Cluster: "fd96::10", Headless: "fd96::11",
+		},
+	}
+}
+
+// Dest writes an address with a port as iptables and nft want it.
+func (f family) Dest(addr string, port int) string {
+	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port)).String()
+}
+
+// Bits is the length of an address.
+func (f family) Bits() int {
+	if f.V6 {
+		return 128
+	}
+	return 32
+}
+
+// words fills the text of rules in for one family.
+func (f family) words(t *testing.T, rules string) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, template.Must(template.New("rules").Parse(rules)).Execute(&b, f))
+	return b.String()
+}
+
+// restore gives the rules of iptables-restore to a host, for both families. The
+// backend is nft or legacy.
+func (c *hostCell) restore(h *testnet.Host, backend, rules string) {
+	c.t.Helper()
+	for _, f := range c.families() {
+		program := "iptables-" + backend + "-restore"
+		if f.V6 {
+			program = "ip6tables-" + backend + "-restore"
+		}
+		c.feed(h, f.words(c.t, rules), program, "--noflush")
+	}
+}
+
+// nft gives rules to a host, once for each family.
+func (c *hostCell) nft(h *testnet.Host, rules string) {
+	c.t.Helper()
+	for _, f := range c.families() {
+		require.NoError(c.t, h.NFT(f.words(c.t, rules)))
+	}
+}
+
+// run runs a program on a host to its good end.
+func (c *hostCell) run(h *testnet.Host, name string, args ...string) {
+	c.t.Helper()
+	c.feed(h, "", name, args...)
+}
+
+// each runs a command for both families; its words are templates.
+func (c *hostCell) each(h *testnet.Host, command string) {
+	c.t.Helper()
+	for _, f := range c.families() {
+		words := strings.Fields(f.words(c.t, command))
+		c.run(h, words[0], words[1:]...)
+	}
+}
+
+func (c *hostCell) feed(h *testnet.Host, input, name string, args ...string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := h.Command(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(input)
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+filepath.Join(c.dir, "xtables.lock"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(c.t, err, "%s %v on %s: %s\n%s", name, args, h.Name, out, input)
+}
+
+// nftHas requires a text in the rules of a host.
+func (c *hostCell) nftHas(h *testnet.Host, text string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	rules, err := h.Run(ctx, "nft", "list", "ruleset")
+	require.NoError(c.t, err)
+	require.Contains(c.t, rules, text)
+}
+
+func (c *hostCell) sysctl(h *testnet.Host, name, value string) {
+	c.t.Helper()
+	require.NoError(c.t, h.SetSysctl(name, value))
+}

@@ -1,0 +1,327 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+	"github.com/smcgw/smcgw/internal/testnet/visit"
+)
+
+// hostKind is a kind of host that people have: the rules of a firewall, of a
+// container engine, of a cluster's node.
+type hostKind struct {
+	name  string
+	needs []string // programs
+	sides []string // who can have the rules
+	// build puts the rules into the hosts that have them and the servers onto
+	// theirs, and says what can be reached.
+	build func(*hostCell) []target
+}
+
+const (
+	clientSide = "client"
+	serverSide = "server"
+	bothSides  = "both"
+)
+
+// hostCell is one kind, on one side, over one carrier.
+type hostCell struct {
+	*world
+	kind hostKind
+	side string
+	pod  *testnet.Host // behind the server's, if the kind has one
+	tally
+	problems []string
+}
+
+// target is something a client connects to. Its texts are templates of family.
+type target struct {
+	name string
+	to   string // address, by default of the server's host
+	port int
+	bind string // address of the client, by default its own
+	want string // the outcome that the kind of host is about
+	// anyPort says that the server sees a port which somebody has drawn.
+	anyPort bool
+}
+
+// outcome is that of an observation, but for what is left to chance.
+func (t target) outcome(o visit.Observation) string {
+	if t.anyPort {
+		return strings.Replace(o.Outcome(), " by another port", "", 1)
+	}
+	return o.Outcome()
+}
+
+// silent says that natively nobody answers.
+func (t target) silent() bool { return t.want == "connect: GAVE_UP" }
+
+func (t target) fails() bool { return strings.HasPrefix(t.want, "connect: ") }
+
+// sampledHosts is how many cells a run draws.
+const sampledHosts = 6
+
+// TestFaultHosts: on no kind of host does smcgw change what an application
+// observes: the same server answers, sees the same address and gets every byte, or
+// the same error comes, and connect() takes as long. A run draws some cells; make
+// faults runs all.
+func TestFaultHosts(t *testing.T) {
+	var cells []*hostCell
+	for _, kind := range hostKinds() {
+		for _, side := range kind.sides {
+			for _, via := range []gateway.Carrier{gateway.CarrierShm, gateway.CarrierSoft} {
+				cells = append(cells, &hostCell{kind: kind, side: side, world: &world{via: via}})
+			}
+		}
+	}
+	for _, c := range matrix.Cells(t, cells, sampledHosts) {
+		name := strings.Join([]string{c.kind.name, c.side, strings.TrimPrefix(string(c.via), "rdma-")}, "-")
+		t.Run(name, c.test)
+	}
+}
+
+func (c *hostCell) test(t *testing.T) {
+	testnet.Require(t, append([]string{"root", "bpf"}, c.kind.needs...)...)
+	via := c.via
+	c.world = newWorld(t, testnet.Config{})
+	c.via = via
+	t.Cleanup(func() { t.Log(&c.tally) })
+	require.NoError(t, c.h1.AddAddress(prefix("10.77.0.101/24")))
+	require.NoError(t, c.h1.AddAddress(prefix("fd77::101/64")))
+	for _, h := range c.net.Hosts() { // or the second refusal in a row comes late, natively
+		c.sysctl(h, "net.ipv4.icmp_ratelimit", "0")
+		c.sysctl(h, "net.ipv6.icmp.ratelimit", "0")
+	}
+	targets := c.kind.build(c)
+
+	native := c.natively(targets)
+	c.start()
+	c.compare(withGateways, targets, native)
+	c.report()
+	for _, g := range c.gateways {
+		out, err := g.cli("off")
+		require.NoError(t, err, out)
+	}
+	c.compare(switchedOff, targets, native)
+	if len(c.problems) > 0 {
+		t.Errorf("%d differences:\n%s", len(c.problems), strings.Join(c.problems, "\n"))
+	}
+}
+
+// The times of the comparison.
+const (
+	withGateways = "with gateways"
+	switchedOff  = "switched off"
+)
+
+// has reports whether a host has the rules of the kind.
+func (c *hostCell) has(h *testnet.Host) bool {
+	return c.side == bothSides || (h == c.h1) == (c.side == clientSide)
+}
+
+// those are the hosts that have the rules.
+func (c *hostCell) those() (all []*testnet.Host) {
+	for _, h := range []*testnet.Host{c.h1, c.h2} {
+		if c.has(h) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// behind makes a host behind the server's, with a server of its own.
+func (c *hostCell) behind(ports ...int) {
+	c.t.Helper()
+	var err error
+	c.pod, err = c.net.Behind(c.h2, "pod")
+	require.NoError(c.t, err)
+	c.serves(c.pod, "pod", ports...)
+}
+
+// serves starts a server under a name at some ports.
+func (c *hostCell) serves(h *testnet.Host, tag string, ports ...int) {
+	c.t.Helper()
+	args := []string{"serve", tag}
+	for _, p := range ports {
+		args = append(args, fmt.Sprintf("[::]:%d", p))
+	}
+	c.background(h.Command(context.Background(), visitProgram(c.t), args...), h, len(ports))
+}
+
+// background starts a program that listens at n addresses.
+func (c *hostCell) background(cmd *testnet.Cmd, h *testnet.Host, n int) {
+	c.t.Helper()
+	p, err := h.StartCmd(cmd)
+	require.NoError(c.t, err)
+	require.Eventually(c.t, func() bool { return strings.Count(p.Output(), "listening on") == n },
+		20*time.Second, 5*time.Millisecond, p.Output)
+}
+
+// visitProgram is the program of package visit, static.
+func visitProgram(t *testing.T) string {
+	t.Helper()
+	path, err := builtVisit()
+	require.NoError(t, err)
+	return path
+}
+
+var builtVisit = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(filepath.Dir(binary), "visit")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/smcgw/smcgw/internal/testnet/visit/program")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build visit: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// start starts the gateways as operators do: everything at its default but the
+// ports, and whom they are for.
+func (c *hostCell) start() {
+	s := settings{
+		Handshake: quick,
+		Ports:     "7000, 7001, 7003, 7004, 7005, 7009, 7010, 7098",
+		Peers:     `0.0.0.0/0, "::/0"`,
+	}
+	g1, g2 := c.launch(c.h1, s), c.launch(c.h2, s)
+	g1.ready()
+	g2.ready()
+}
+
+// restart starts the gateways again, so that connections are the first ones.
+func (c *hostCell) restart() {
+	var all sync.WaitGroup
+	for _, h := range []*testnet.Host{c.h1, c.h2} {
+		g := c.gateways[h]
+		all.Go(func() { _ = g.proc.Stop(30 * time.Second) })
+	}
+	all.Wait()
+	c.start()
+}
+
+// call is one target in one family.
+type call struct {
+	target
+	family
+}
+
+func (c call) String() string { return fmt.Sprintf("%s, %s", c.name, c.IP) }
+
+func (c *hostCell) calls(targets []target) (all []call) {
+	for _, t := range targets {
+		for _, f := range c.families() {
+			all = append(all, call{t, f})
+		}
+	}
+	return all
+}
+
+const (
+	// patient is when a connection is taken for one that hangs, and impatient how
+	// long a client waits for an answer that nobody gives natively.
+	patient   = 6 * time.Second
+	impatient = 1300 * time.Millisecond
+)
+
+// visits runs a client.
+func (c *hostCell) visits(k call, count int) ([]visit.Observation, error) {
+	to := k.Server
+	if k.to != "" {
+		to = k.words(c.t, k.to)
+	}
+	args := []string{"visit", "-to", k.Dest(to, k.port), "-patience", patient.String(), "-hopeless", "1"}
+	if k.fails() {
+		count = min(count, failedVisits)
+	}
+	if k.silent() {
+		args = append(args, "-patience", impatient.String())
+		count = 1
+	}
+	if k.bind != "" {
+		args = append(args, "-bind", k.Dest(k.words(c.t, k.bind), 0))
+	}
+	args = append(args, "-count", fmt.Sprint(count))
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
+	defer cancel()
+	out, err := c.h1.Run(ctx, visitProgram(c.t), args...)
+	if err != nil {
+		return nil, err
+	}
+	var all []visit.Observation
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		return nil, fmt.Errorf("output of visit: %w: %s", err, out)
+	}
+	for _, o := range all {
+		failed := int64(0)
+		if o.Failed != "" && !k.fails() {
+			failed = 1
+		}
+		c.add(1, o.Up+o.Down, failed)
+	}
+	return all, nil
+}
+
+// How many connections follow each other; failedVisits are of those that fail
+// natively, some of which take a second each.
+const (
+	manyVisits    = 100
+	severalVisits = 10
+	failedVisits  = 3
+)
+
+// natively visits all targets without gateways: every control must show what the
+// kind of host is about.
+func (c *hostCell) natively(targets []target) map[string][]visit.Observation {
+	c.t.Helper()
+	all := map[string][]visit.Observation{}
+	for _, k := range c.calls(targets) {
+		want := k.words(c.t, k.want)
+		if !k.silent() { // engines need a moment for the addresses of containers
+			got := ""
+			for end := time.Now().Add(20 * time.Second); got != want && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				seen, err := c.visits(k, 1)
+				require.NoError(c.t, err)
+				got = k.outcome(seen[0])
+			}
+			require.Equal(c.t, want, got, "%v, natively", k)
+		}
+		seen, err := c.visits(k, manyVisits)
+		require.NoError(c.t, err)
+		for i, o := range seen {
+			require.Equal(c.t, want, k.outcome(o), "%v, native connection %d", k, i)
+		}
+		all[k.String()] = seen
+	}
+	return all
+}
+
+// report logs what the gateways have told, for the curious: whether something is
+// carried is not what is tested here.
+func (c *hostCell) report() {
+	for _, h := range []*testnet.Host{c.h1, c.h2} {
+		s := c.gateways[h].status()
+		reasons := []string{}
+		for _, r := range slices.Sorted(maps.Keys(s.FallbacksTotal)) {
+			if n := s.FallbacksTotal[r]; n > 0 {
+				reasons = append(reasons, fmt.Sprintf("%s %d", r, n))
+			}
+		}
+		c.t.Logf("%s carried %d by %s, relayed %d, native: %s", h.Name, s.FlowsTotal[c.via], c.via,
+			s.FlowsTotal[gateway.CarrierRelay], strings.Join(reasons, ", "))
+	}
+}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+)
+
+// translations change addresses and ports on the way to the server.
+func translations() []hostKind {
+	redirected := func(c *hostCell) []target {
+		c.serves(c.h2, "app", 7000, 7001, 7003, 7011, 7013)
+		return []target{
+			{name: "somebody on the port", port: 7000, want: "app at {{.Dest .Server 7001}} saw client"},
+			{name: "nobody on the port", port: 7010, want: "app at {{.Dest .Server 7011}} saw client"},
+			{name: "other source", port: 7003, bind: "{{.Client}}", want: "app at {{.Dest .Server 7003}} saw client"},
+			{name: "redirected source", port: 7003, bind: "{{.Alias}}", want: "app at {{.Dest .Server 7013}} saw client"},
+			{name: "other source again", port: 7003, bind: "{{.Client}}", want: "app at {{.Dest .Server 7003}} saw client"},
+		}
+	}
+	return []hostKind{
+		{name: "redirect", sides: []string{serverSide}, build: func(c *hostCell) []target {
+			targets := redirected(c)
+			c.nft(c.h2, `table {{.NFT}} redirections {
+	chain pre {
+		type nat hook prerouting priority dstnat; policy accept;
+		tcp dport 7000 redirect to :7001
+		tcp dport 7010 redirect to :7011
+		{{.IP}} saddr {{.Alias}} tcp dport 7003 redirect to :7013
+	}
+}`)
+			return targets
+		}},
+		{name: "redirectlegacy", needs: []string{"iptables-legacy-restore"}, sides: []string{serverSide}, build: func(c *hostCell) []target {
+			targets := redirected(c)
+			c.restore(c.h2, "legacy", `*nat
+-A PREROUTING -p tcp --dport 7000 -j REDIRECT --to-ports 7001
+-A PREROUTING -p tcp --dport 7010 -j REDIRECT --to-ports 7011
+-A PREROUTING -s {{.Alias}} -p tcp --dport 7003 -j REDIRECT --to-ports 7013
+COMMIT
+`)
+			return targets
+		}},
+		{name: "published", sides: []string{serverSide}, build: (*hostCell).published},
+		{name: "snat", sides: []string{clientSide}, build: func(c *hostCell) []target {
+			c.serves(c.h2, "app", 7000)
+			c.nft(c.h1, `table {{.NFT}} translations {
+	chain post {
+		type nat hook postrouting priority srcnat; policy accept;
+		oifname "eth0" tcp dport 7000 snat to {{.Alias}}
+	}
+}`)
+			return []target{{name: "other address", port: 7000, bind: "{{.Client}}", want: "app at {{.Dest .Server 7000}} saw {{.Alias}}"}}
+		}},
+		{name: "outputdnat", sides: []string{clientSide}, build: func(c *hostCell) []target {
+			c.serves(c.h2, "app", 7000, 7001)
+			c.nft(c.h1, `table {{.NFT}} translations {
+	chain out {
+		type nat hook output priority -100; policy accept;
+		{{.IP}} daddr {{.Server}} tcp dport 7000 dnat to :7001
+	}
+}`)
+			return []target{{name: "other port", port: 7000, want: "app at {{.Dest .Server 7001}} saw client"}}
+		}},
+	}
+}
+
+// published is what engines do with the ports of a container, with each way they
+// have to keep others off the port: a proxy that would serve it, too (docker), a
+// listener that never accepts (podman), nobody.
+func (c *hostCell) published() []target {
+	c.behind(7000, 7004, 7005)
+	for _, f := range c.families() {
+		c.background(c.h2.Command(context.Background(), visitProgram(c.t), "forward", "-to", f.Dest(f.Pod, 7000), f.Dest(f.Server, 7000)), c.h2, 1)
+	}
+	c.holds(c.h2, 7004)
+	c.nft(c.h2, `table {{.NFT}} translations {
+	chain pre {
+		type nat hook prerouting priority dstnat; policy accept;
+		fib daddr type local tcp dport { 7000, 7004, 7005 } dnat to {{.Pod}}
+	}
+	chain out {
+		type nat hook output priority -100; policy accept;
+		fib daddr type local tcp dport { 7000, 7004, 7005 } dnat to {{.Pod}}
+	}
+	chain post {
+		type nat hook postrouting priority srcnat; policy accept;
+		{{.IP}} saddr {{.PodNet}} oifname "eth0" masquerade
+	}
+}`)
+	return []target{
+		{name: "a proxy on the port", port: 7000, want: "pod at {{.Dest .Pod 7000}} saw client"},
+		{name: "somebody who holds the port", port: 7004, want: "pod at {{.Dest .Pod 7004}} saw client"},
+		{name: "nobody on the port", port: 7005, want: "pod at {{.Dest .Pod 7005}} saw client"},
+	}
+}
+
+// holds keeps ports without accepting anything.
+func (c *hostCell) holds(h *testnet.Host, ports ...int) {
+	c.t.Helper()
+	args := []string{"hold"}
+	for _, p := range ports {
+		args = append(args, fmt.Sprintf("[::]:%d", p))
+	}
+	c.background(h.Command(context.Background(), visitProgram(c.t), args...), h, len(ports))
+}

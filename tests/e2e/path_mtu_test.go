@@ -83,9 +83,9 @@ func (b blackHole) run(t *testing.T) {
 		b.dig(t, w, true)
 	}
 	var took, native time.Duration
-	both(func() { took = timed(t, ours, b.way) }, func() {
+	both(func() { took = durationOf(t, ours, b.way) }, func() {
 		if b.control {
-			native = timed(t, plain, b.way)
+			native = durationOf(t, plain, b.way)
 		}
 	})
 	t.Logf("carried: %v, native beside it: %v", took, native)
@@ -129,8 +129,8 @@ func (b blackHole) carried(t *testing.T, w *world, by gateway.Carrier) {
 	}, "--all")
 }
 
-// timed is how long some bytes take.
-func timed(t *testing.T, p *pair, way string) time.Duration {
+// durationOf is how long some bytes take.
+func durationOf(t *testing.T, p *pair, way string) time.Duration {
 	start := time.Now()
 	if err := exchange(p, way, 2<<20); err != nil {
 		t.Errorf("%s after %v: %v", way, time.Since(start), err)

@@ -126,6 +126,7 @@ func (d *Datapath) load() error {
 		"mark_mask": d.cfg.MarkMask, "mark_pass": m.pass, "mark_inject": m.inject, "mark_local": m.local,
 		"app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "lo_ifindex": uint32(d.loIndex),
 		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
+		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.AnswerRate),
 		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {

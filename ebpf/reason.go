@@ -19,6 +19,7 @@ const (
 	ReasonPeerUnresolved   uint8 = 25
 	ReasonHandshakeTimeout uint8 = 32
 	ReasonFlowLimit        uint8 = 36
+	ReasonRateLimit        uint8 = 37
 	ReasonRPFilter         uint8 = 42
 	ReasonMode             uint8 = 43
 	ReasonNotWorthIt       uint8 = 50

@@ -13,6 +13,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type smcgwAnswer struct {
+	_    structs.HostLayout
+	Old  [60]uint8
+	Next [60]uint8
+	Sum  uint16
+	Pad  uint16
+}
+
+type smcgwBudget struct {
+	_      structs.HostLayout
+	Second uint64
+	Spent  uint64
+}
+
 type smcgwCasArgs struct {
 	_      structs.HostLayout
 	Key    smcgwFlowKey
@@ -45,6 +59,8 @@ type smcgwControl struct {
 	Datagrams        uint32
 	Beside           uint32
 	Handshake        uint64
+	Mtu              uint32
+	Proofs           uint32
 }
 
 type smcgwDevice struct {
@@ -232,7 +248,8 @@ const (
 	smcgwStatSTAT_DGRAM_FRAGMENTED    smcgwStat = 27
 	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 28
 	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 29
-	smcgwStatSTAT_SLOTS               smcgwStat = 30
+	smcgwStatSTAT_ANSWERED            smcgwStat = 30
+	smcgwStatSTAT_SLOTS               smcgwStat = 31
 )
 
 type smcgwTraces struct {
@@ -254,7 +271,9 @@ type smcgwUidKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	smcgwMapSmcgwAnswer       = "smcgw_answer"
 	smcgwMapSmcgwBeat         = "smcgw_beat"
+	smcgwMapSmcgwBudget       = "smcgw_budget"
 	smcgwMapSmcgwCgroups      = "smcgw_cgroups"
 	smcgwMapSmcgwControl      = "smcgw_control"
 	smcgwMapSmcgwDecided      = "smcgw_decided"
@@ -290,7 +309,9 @@ const (
 	smcgwProgSmcgwLookup      = "smcgw_lookup"
 	smcgwProgSmcgwSockops     = "smcgw_sockops"
 	smcgwProgSmcgwWireIn      = "smcgw_wire_in"
+	smcgwVarAnswerRate        = "answer_rate"
 	smcgwVarAppIfindex        = "app_ifindex"
+	smcgwVarCookieKey         = "cookie_key"
 	smcgwVarDatagramPort      = "datagram_port"
 	smcgwVarLoIfindex         = "lo_ifindex"
 	smcgwVarMarkInject        = "mark_inject"
@@ -300,6 +321,7 @@ const (
 	smcgwVarNetnsCookie       = "netns_cookie"
 	smcgwVarSamplePeriod      = "sample_period"
 	smcgwVarSampleTokens      = "sample_tokens"
+	smcgwVarSmcgwProved       = "smcgw_proved"
 	smcgwVarSmcgwRetired      = "smcgw_retired"
 	smcgwVarSmcgwTraces       = "smcgw_traces"
 	smcgwVarUnusedCasArgs     = "unused_cas_args"
@@ -368,7 +390,9 @@ type smcgwProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type smcgwMapSpecs struct {
+	SmcgwAnswer       *ebpf.MapSpec `ebpf:"smcgw_answer"`
 	SmcgwBeat         *ebpf.MapSpec `ebpf:"smcgw_beat"`
+	SmcgwBudget       *ebpf.MapSpec `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.MapSpec `ebpf:"smcgw_cgroups"`
 	SmcgwControl      *ebpf.MapSpec `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.MapSpec `ebpf:"smcgw_decided"`
@@ -398,7 +422,9 @@ type smcgwMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type smcgwVariableSpecs struct {
+	AnswerRate    *ebpf.VariableSpec `ebpf:"answer_rate"`
 	AppIfindex    *ebpf.VariableSpec `ebpf:"app_ifindex"`
+	CookieKey     *ebpf.VariableSpec `ebpf:"cookie_key"`
 	DatagramPort  *ebpf.VariableSpec `ebpf:"datagram_port"`
 	LoIfindex     *ebpf.VariableSpec `ebpf:"lo_ifindex"`
 	MarkInject    *ebpf.VariableSpec `ebpf:"mark_inject"`
@@ -408,6 +434,7 @@ type smcgwVariableSpecs struct {
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens  *ebpf.VariableSpec `ebpf:"sample_tokens"`
+	SmcgwProved   *ebpf.VariableSpec `ebpf:"smcgw_proved"`
 	SmcgwRetired  *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces   *ebpf.VariableSpec `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.VariableSpec `ebpf:"unused_cas_args"`
@@ -436,7 +463,9 @@ func (o *smcgwObjects) Close() error {
 //
 // It can be passed to loadSmcgwObjects or ebpf.CollectionSpec.LoadAndAssign.
 type smcgwMaps struct {
+	SmcgwAnswer       *ebpf.Map `ebpf:"smcgw_answer"`
 	SmcgwBeat         *ebpf.Map `ebpf:"smcgw_beat"`
+	SmcgwBudget       *ebpf.Map `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.Map `ebpf:"smcgw_cgroups"`
 	SmcgwControl      *ebpf.Map `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.Map `ebpf:"smcgw_decided"`
@@ -464,7 +493,9 @@ type smcgwMaps struct {
 
 func (m *smcgwMaps) Close() error {
 	return _SmcgwClose(
+		m.SmcgwAnswer,
 		m.SmcgwBeat,
+		m.SmcgwBudget,
 		m.SmcgwCgroups,
 		m.SmcgwControl,
 		m.SmcgwDecided,
@@ -495,7 +526,9 @@ func (m *smcgwMaps) Close() error {
 //
 // It can be passed to loadSmcgwObjects or ebpf.CollectionSpec.LoadAndAssign.
 type smcgwVariables struct {
+	AnswerRate    *ebpf.Variable `ebpf:"answer_rate"`
 	AppIfindex    *ebpf.Variable `ebpf:"app_ifindex"`
+	CookieKey     *ebpf.Variable `ebpf:"cookie_key"`
 	DatagramPort  *ebpf.Variable `ebpf:"datagram_port"`
 	LoIfindex     *ebpf.Variable `ebpf:"lo_ifindex"`
 	MarkInject    *ebpf.Variable `ebpf:"mark_inject"`
@@ -505,6 +538,7 @@ type smcgwVariables struct {
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens  *ebpf.Variable `ebpf:"sample_tokens"`
+	SmcgwProved   *ebpf.Variable `ebpf:"smcgw_proved"`
 	SmcgwRetired  *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces   *ebpf.Variable `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.Variable `ebpf:"unused_cas_args"`

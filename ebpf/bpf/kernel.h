@@ -63,6 +63,7 @@ enum {
 
 #define BPF_ANY 0
 #define BPF_NOEXIST 1
+#define EEXIST 17
 #define BPF_F_NO_PREALLOC 1
 #define BPF_F_INGRESS 1
 #define BPF_F_CURRENT_NETNS ((u64)-1)
@@ -255,6 +256,7 @@ static u64 (*bpf_get_current_uid_gid)(void) = (void *)15;
 static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, u32 off, void *to, u32 len) = (void *)26;
 static s64 (*bpf_csum_diff)(void *from, u32 from_len, void *to, u32 to_len, u32 seed) = (void *)28;
+static long (*bpf_skb_change_tail)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)38;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)43;
 static u32 (*bpf_get_socket_uid)(struct __sk_buff *skb) = (void *)47;
 static long (*bpf_setsockopt)(void *ctx, int level, int name, void *value, int len) = (void *)49;

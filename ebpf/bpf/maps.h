@@ -72,6 +72,7 @@ enum reason {
 	REASON_PEER_UNRESOLVED = 25,
 	REASON_HANDSHAKE_TIMEOUT = 32,
 	REASON_FLOW_LIMIT = 36,
+	REASON_RATE_LIMIT = 37,
 	REASON_MODE = 43,
 	REASON_NOT_WORTH_IT = 50,
 	REASON_SLOTS = 128,
@@ -127,6 +128,7 @@ enum stat {
 	STAT_DGRAM_FRAGMENTED,
 	STAT_DGRAM_ASKED,
 	STAT_DGRAM_TABLE_FULL,
+	STAT_ANSWERED,
 	STAT_SLOTS,
 };
 
@@ -144,6 +146,8 @@ struct control {
 	u32 datagrams; /* 0: no UDP packet needs a look */
 	u32 beside;    /* A of a gateway that drains beside this one; 0 = none */
 	u64 handshake; /* the gateway ends a negotiation within it and four round trips */
+	u32 mtu;       /* of the wire devices */
+	u32 proofs;    /* connections of peers that user space takes on in a second; 0: any number */
 };
 
 /* Also the key of the own-address map, with port 0. */
@@ -246,6 +250,20 @@ struct dgram_peer {
 	u8 pad[6];
 };
 
+/* What an answer is made in (cookie.h): the TCP headers of SYN and SYN-ACK. */
+#define ANSWER_LEN 52
+struct answer {
+	u8 old[60], next[60];
+	u16 sum; /* of the SYN */
+	u16 pad;
+};
+
+/* What a processor has done of something in this second. */
+struct budget {
+	u64 second;
+	u64 spent;
+};
+
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
 enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED };
 
@@ -276,6 +294,8 @@ struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * REASON
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * RULE_SLOTS); __type(key, u32); __type(value, u64); } smcgw_decided SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, STAT_SLOTS); __type(key, u32); __type(value, u64); } smcgw_stats SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct flow); } smcgw_scratch SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct answer); } smcgw_answer SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct budget); } smcgw_budget SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 1 << 19); } smcgw_events SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_SOCKMAP); __uint(max_entries, 2); __type(key, u32); __type(value, u64); } smcgw_listen SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_SK_STORAGE); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, int); __type(value, struct sk_note); } smcgw_sk SEC(".maps");
@@ -298,6 +318,9 @@ struct traces {
 };
 volatile struct traces smcgw_traces;
 
+/* Connections that peers have proved: the second (63..32) and how many in it (31..0). */
+volatile u64 smcgw_proved;
+
 /* Not 0: another gateway takes the new connections, and its programs come behind
  * ours on every hook (docs/ARCHITECTURE.md "Two gateways side by side"). */
 volatile u32 smcgw_retired;
@@ -311,6 +334,8 @@ const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
 const volatile u32 lo_ifindex = 1;
 const volatile u64 netns_cookie = 0;
+const volatile u64 cookie_key[2] = {}; /* random: nobody else makes our cookies */
+const volatile u32 answer_rate = 1; /* SYNs answered in a second, on a processor */
 const volatile u16 datagram_port = 0; /* network byte order */
 const volatile u8 sample_tokens = 2; /* > 0 */
 const volatile u32 sample_period = 30000; /* milliseconds */

@@ -123,16 +123,28 @@ func (m *shim) held(f *flow, p *stack.PacketBuffer, t []byte) bool {
 	return held
 }
 
-// outServer adds the accept to the SYN-ACK; the rest of a server leg is plain.
+// outServer adds the accept to the SYN-ACK, or swallows it where one was sent for us;
+// then the rest is translated, else it is plain.
 func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
 	if flagsOf(t)&flagSYN == 0 {
 		if f.refuses(t) {
 			m.s.count.swallowed.Add(1)
 			return nil, false
 		}
+		if f.serve.proof != nil {
+			if !f.serve.stood.Load() {
+				m.s.count.swallowed.Add(1)
+				return nil, false
+			}
+			f.serve.out(t, !offloaded(p))
+		}
 		f.noteSent(sequenceEnd(p, t))
 		f.awaited.Store(ackOf(t))
 		return nil, true
+	}
+	if f.serve.proof != nil {
+		m.s.standIn(f, flatten(p), t)
+		return nil, false
 	}
 	f.una.Store(seqOf(t))
 	f.sent.Store(seqOf(t) + 1)
@@ -238,7 +250,7 @@ func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
 	case f == nil && flags&flagSYN != 0:
 		m.inSYNACK(k, t, pkt)
 	case f == nil:
-		m.s.count.unknown.Add(1)
+		m.s.proved(k, p, t, rawBytes(pkt))
 	case !f.alive():
 		m.inLate(f, k, p, t, pkt)
 	case f.server:
@@ -289,12 +301,23 @@ func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 		m.s.count.badHandshakeACK.Add(1)
 		return
 	}
+	if f.serve.tooEarly(func() []byte { return rawBytes(pkt) }) {
+		return
+	}
 	m.replacedPeer(f, p, t, pkt)
+	m.server(f, t)
+	m.up(p, pkt)
+}
+
+// server takes note of a segment for a server flow, and translates it.
+func (m *shim) server(f *flow, t []byte) {
 	if flagsOf(t)&(flagRST|flagACK) == flagACK {
 		f.noteAcked(ackOf(t))
 		m.s.noteConfirm(f, t)
 	}
-	m.up(p, pkt)
+	if f.serve.proof != nil {
+		f.serve.in(t)
+	}
 }
 
 // inSYN decides about a SYN without ACK.
@@ -363,6 +386,9 @@ func (m *shim) repeated(f *flow, p inet, pkt *stack.PacketBuffer) {
 	if f.state.Load() != flowHandshake {
 		m.up(p, pkt)
 		return
+	}
+	if f.serve.proof != nil {
+		return // the client has its answer
 	}
 	if raw := f.serve.repeat(m.s.clock.NowMonotonic()); raw != nil {
 		m.s.count.synackResent.Add(1)

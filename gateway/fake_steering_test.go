@@ -113,6 +113,8 @@ func (s *fakeSteering) Refuse(reason uint8) error {
 	return nil
 }
 
+func (*fakeSteering) SetProofs(int) error { return nil }
+
 func (s *fakeSteering) Lingering() (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

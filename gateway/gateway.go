@@ -134,6 +134,9 @@ func (g *gateway) build(h Host) error {
 	}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}
+	if err := g.steer.SetProofs(g.cfg.Limits.NewFlowsPerSecond); err != nil {
+		return fmt.Errorf("rate of connections that peers begin: %w", err)
+	}
 	if err := g.startShards(); err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ type Steering interface {
 	SetMode(m ebpf.Mode) error
 	SetOff(off bool) error
 	Refuse(reason uint8) error
+	SetProofs(perSecond int) error
 	Lingering() (int, error)
 	SetPolicy(rules []ebpf.Rule) error
 	Sweep(l ebpf.SweepLimits) (int, error)

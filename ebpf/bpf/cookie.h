@@ -249,18 +249,18 @@ static noinline int answer(struct __sk_buff *skb, struct packet *p, struct optio
 }
 
 /* proves tells whether a segment repeats what a SYN-ACK of ours has told its
- * sender. */
-static always_inline int proves(const struct packet *p, const struct options *o)
+ * sender: the tick in which we sent that, or 0. */
+static always_inline u64 proves(const struct packet *p, const struct options *o)
 {
 	u64 now = bpf_ktime_get_ns() >> TICK_SHIFT;
 	u32 cookie = p->ack - 1, ticks = (o->echo >> 8 & 0xff) << 3 | (cookie & 7);
 	u64 tick = now - ((now - ticks) & TICK_MASK);
-	return cookie == cookie_of(&p->key, p->seq - 1, o->echo, tick);
+	return cookie == cookie_of(&p->key, p->seq - 1, o->echo, tick) ? tick : 0;
 }
 
 /* prove_flow makes the entry, unless another segment has done so just now. The
  * rule is told from the policy of now; what it decides was decided. */
-static noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct options *o)
+static noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct options *o, u64 tick)
 {
 	u32 zero = 0;
 	struct verdict v = { .rule = NO_RULE };
@@ -274,8 +274,10 @@ static noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct o
 		judge(&p->key, p->key.lport, policy, h->inbound & h->tcp, &v);
 	__builtin_memset(f, 0, sizeof(*f));
 	f->word = make_word(p->seq - 1, o->echo >> 16, WORD_SERVER | WORD_ACKED, FLOW_WIRE);
-	f->offered_at = bpf_ktime_get_ns();
-	f->changed_at = f->offered_at;
+	f->changed_at = bpf_ktime_get_ns();
+	f->offered_at = (tick << TICK_SHIFT) + (1 << (TICK_SHIFT - 1)); /* give or take half a tick */
+	if (f->offered_at > f->changed_at)
+		f->offered_at = f->changed_at;
 	f->ifindex = skb->ifindex;
 	f->rule = v.rule;
 	long failed = bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_NOEXIST);

@@ -228,11 +228,12 @@ static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK)
 		return TCX_NEXT;
 	discard(scan_options(skb, p, &o));
-	if (!o.timestamps || !proves(p, &o) || !listening(skb, &p->key))
+	u64 tick = o.timestamps ? proves(p, &o) : 0;
+	if (!tick || !listening(skb, &p->key))
 		return TCX_NEXT;
 	if (!alive())
 		return only_late() ? drop(STAT_STALE_DROPPED) : TCX_NEXT;
-	return prove_flow(skb, p, &o) ? TCX_NEXT : to_netstack();
+	return prove_flow(skb, p, &o, tick) ? TCX_NEXT : to_netstack();
 }
 
 static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)

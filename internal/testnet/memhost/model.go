@@ -179,6 +179,9 @@ func (m *Model) NativeReason() uint8 {
 	return m.native
 }
 
+// SetProofs implements gateway.Steering: peers here are few.
+func (*Model) SetProofs(int) error { return nil }
+
 // SetNativeReason keeps every connection native for a reason, as a host does
 // whose reverse-path filter is strict; 0 ends it.
 func (m *Model) SetNativeReason(r uint8) error { return m.change(func() { m.native = r }) }

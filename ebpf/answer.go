@@ -28,6 +28,12 @@ func (d *Datapath) setWireMTU(mtu int) error {
 	return d.putControlLocked()
 }
 
+// Shed leaves the offers of peers to the kernel for a reason, until it is called with 0:
+// the owner has no room for another connection. What was answered goes on.
+func (d *Datapath) Shed(reason uint8) error {
+	return d.setControl(func(c *smcgwControl) { c.Shed = uint32(reason) })
+}
+
 // SetProofs bounds the connections of peers that W gets in a second, as the owner
 // can take them on; 0: any number. When so many have been proved in a second, further
 // offers of it are left to the kernel (reason rate_limit).

@@ -61,6 +61,8 @@ type smcgwControl struct {
 	Handshake        uint64
 	Mtu              uint32
 	Proofs           uint32
+	Shed             uint32
+	Pad              uint32
 }
 
 type smcgwDevice struct {

@@ -55,6 +55,7 @@ type Steering interface {
 	SetOff(off bool) error
 	Refuse(reason uint8) error
 	SetProofs(perSecond int) error
+	Shed(reason uint8) error
 	Lingering() (int, error)
 	SetPolicy(rules []ebpf.Rule) error
 	Sweep(l ebpf.SweepLimits) (int, error)

@@ -40,7 +40,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 		}
 		f.shed = g.admit(f)
 	}
-	return e.ChangedAt - e.OfferedAt, true
+	return min(e.ChangedAt-e.OfferedAt, longestRTT), true
 }
 
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another

@@ -50,6 +50,7 @@ var (
 // recorder is a Handler that takes notes.
 type recorder struct {
 	refuse   bool
+	proves   bool // Proved may be answered yes
 	onSYNACK func(SYNACK)
 
 	mu          sync.Mutex
@@ -69,7 +70,9 @@ func (r *recorder) OfferedSYN(s SYN) bool {
 	return !r.refuse
 }
 
-func (r *recorder) Proved(s SYN) (time.Duration, bool) { return provedRTT, r.OfferedSYN(s) }
+func (r *recorder) Proved(s SYN) (time.Duration, bool) {
+	return provedRTT, r.proves && r.OfferedSYN(s)
+}
 
 func (r *recorder) NotAccepted(_ SYN, err error) {
 	r.mu.Lock()

@@ -28,6 +28,25 @@ const (
 // above it.
 func cookieSizes() [8]uint16 { return [...]uint16{536, 1220, 1340, 1400, 1440, 1460, 8940, 8960} }
 
+// CookieStamp is the timestamp of the SYN-ACK for a SYN that announced an MSS (0:
+// none) and a window scale (-1: none). tick is whatever its maker likes.
+func CookieStamp(mss uint16, ws int, sack bool, nonce uint16, tick uint8) uint32 {
+	stamp := uint32(nonce)<<16 | uint32(tick)<<8
+	if ws < 0 {
+		ws = cookieNoScale
+	}
+	stamp |= uint32(ws) << cookieScaleShift
+	if sack {
+		stamp |= cookieSACK
+	}
+	for i, size := range cookieSizes() {
+		if mss >= size {
+			stamp = stamp&^cookieMSS | uint32(i)
+		}
+	}
+	return stamp
+}
+
 // proof is what the answer to a SYN-ACK tells of the handshake.
 type proof struct {
 	iss   uint32 // sequence number of the SYN-ACK
@@ -102,6 +121,7 @@ func (s *Stack) proved(k tupleKey, p inet, t, raw []byte) {
 		return
 	}
 	if pr.rtt, ok = s.cfg.Handler.Proved(syn); !ok || !s.hold() {
+		s.count.unknown.Add(1)
 		return
 	}
 	made := pr.syn(p.ip, t)

@@ -20,19 +20,7 @@ const cookieISS = 0xfffffff0
 // cookieStamp is the timestamp of a SYN-ACK with which the client of a SYN is
 // answered (docs/PROTOCOL.md "Cookies").
 func cookieStamp(o options) uint32 {
-	stamp := uint32(o.nonce)<<16 | 0x5a<<8 | cookieNoScale<<cookieScaleShift
-	if o.ws >= 0 {
-		stamp = stamp&^(15<<cookieScaleShift) | uint32(o.ws)<<cookieScaleShift
-	}
-	if o.sack {
-		stamp |= cookieSACK
-	}
-	for i, size := range cookieSizes() {
-		if o.mss >= size {
-			stamp = stamp&^cookieMSS | uint32(i)
-		}
-	}
-	return stamp
+	return CookieStamp(o.mss, o.ws, o.sack, o.nonce, 0x5a)
 }
 
 // cookieAnswer is the SYN-ACK for an offered SYN.
@@ -61,6 +49,7 @@ func cookieAnswer(syn []byte) []byte {
 func (w *world) cookies() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.server.proves = true
 	w.answer = func(syn []byte) { go w.fromWire(cookieAnswer(syn)) }
 }
 
@@ -131,6 +120,7 @@ func (b *bench) provedConn() *Conn {
 func TestProved(t *testing.T) {
 	for _, role := range []byte{0, roleConfirm} {
 		b := newBench(t, Config{})
+		b.h.proves = true
 		b.prove(1, 100, role, "hello")
 		b.proveAt(1, 100, 106, 0, " world")
 		c := b.provedConn()
@@ -167,13 +157,14 @@ func TestProved(t *testing.T) {
 // A proof that is not wanted, or has no timestamps, leaves nothing.
 func TestProvedRefused(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{HalfOpen: 1, Flows: 1}})
+	b.h.proves = true
 	b.h.refuse = true
 	b.prove(1, 100, roleConfirm, "")
 	require.Equal(t, 1, b.h.offers())
 	b.link.Inject(segmentOf(clientAddr(2), serverAddr(false), 101, cookieISS+1, flagACK, nil, nil))
 	b.silent()
 	require.Zero(t, b.s.Stats().Flows)
-	require.EqualValues(t, 1, b.s.Stats().Unknown)
+	require.EqualValues(t, 2, b.s.Stats().Unknown)
 	b.h.refuse = false
 	b.prove(1, 100, roleConfirm, "")
 	b.provedConn()
@@ -186,6 +177,7 @@ func TestProvedRefused(t *testing.T) {
 // knows it, leave nothing either.
 func TestProvedGone(t *testing.T) {
 	b := newBench(t, Config{})
+	b.h.proves = true
 	for i := range uint16(50) {
 		b.prove(i+1, 100, roleConfirm, "")
 		if i%2 == 0 {

@@ -57,8 +57,8 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	if (v.reason)
 		return v.reason;
 	u8 off = switched_off(c);
-	if (off)
-		return off;
+	if (off || c->shed)
+		return off ?: c->shed;
 	if (!carriable(p, o) || !answerable(p, o))
 		return REASON_SYN_OPTIONS;
 	if (remembered(&p->key) == REASON_ACCEPT_LOST)

@@ -148,6 +148,8 @@ struct control {
 	u64 handshake; /* the gateway ends a negotiation within it and four round trips */
 	u32 mtu;       /* of the wire devices */
 	u32 proofs;    /* connections of peers that user space takes on in a second; 0: any number */
+	u32 shed;      /* != 0: why it takes on none now */
+	u32 pad;
 };
 
 /* Also the key of the own-address map, with port 0. */

@@ -75,11 +75,15 @@ func (sa segment) third(opts ...[]byte) segment {
 	return segment{src: sa.dst, dst: sa.src, flags: flagACK, seq: sa.ack, ack: sa.seq + 1, options: pad(opts...)}
 }
 
+// proposal is as much of a PROPOSAL as the programs look at.
+var proposal = []byte("SMGW\x01\x01\x00\x09.")
+
 // begin leads a client's connection to where user space first hears of it.
 func (s *server) begin(syn segment) segment {
 	s.t.Helper()
 	s.send(syn)
 	third := s.answered(syn).third(smgw(roleConfirm, 0x1234))
+	third.payload = proposal
 	s.send(third)
 	s.steered(third)
 	return third
@@ -184,6 +188,29 @@ func TestAnswerUnproved(t *testing.T) {
 		s.send(third)
 		s.steered(third)
 	}
+}
+
+// A client's gateway that has proved its address and says nothing, or half of what it
+// has to, is not heard before it has said the rest.
+func TestAnswerSilent(t *testing.T) {
+	s := newServer(t, config(accelerate(6379)))
+	for _, v6 := range []bool{false, true} {
+		syn := s.syn(v6, 1000)
+		s.send(syn)
+		third := s.answered(syn).third(smgw(roleConfirm, 0x1234))
+		for n := range len(proposal) {
+			third.payload = proposal[:n]
+			s.send(third)
+		}
+		third.payload = append([]byte("smgw"), proposal[4:]...)
+		s.send(third)
+		s.quiet("silence")
+		require.Equal(t, StateNone, s.state(syn))
+		third.payload = proposal
+		s.send(third)
+		s.steered(third)
+	}
+	require.EqualValues(t, 2*(len(proposal)+1), stat(t, s.d, "silent_drop"))
 }
 
 // A tuple on which the kernel has a connection, or half of one, is the kernel's.

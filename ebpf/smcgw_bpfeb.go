@@ -251,7 +251,8 @@ const (
 	smcgwStatSTAT_DGRAM_ASKED         smcgwStat = 28
 	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 29
 	smcgwStatSTAT_ANSWERED            smcgwStat = 30
-	smcgwStatSTAT_SLOTS               smcgwStat = 31
+	smcgwStatSTAT_SILENT_DROP         smcgwStat = 31
+	smcgwStatSTAT_SLOTS               smcgwStat = 32
 )
 
 type smcgwTraces struct {

@@ -173,6 +173,29 @@ func TestProvedRefused(t *testing.T) {
 	b.silent()
 }
 
+// A SYN whose sender knows nothing of the connection ends it at no time; that of its
+// client, without an offer, is told.
+func TestProvedBlindSYN(t *testing.T) {
+	b := newBench(t, Config{})
+	b.h.proves = true
+	b.prove(1, 100, roleConfirm, "")
+	b.link.Inject(makeSYN(false, 1, 7777, roleOffer))
+	c := b.provedConn()
+	for _, role := range []byte{0, roleOffer} {
+		b.link.Inject(makeSYN(false, 1, 7777, role))
+		_, seg := b.next() // a challenge
+		require.EqualValues(t, flagACK, flagsOf(seg))
+		require.EqualValues(t, uint32(cookieISS+1), seqOf(seg))
+		require.EqualValues(t, 101, ackOf(seg))
+		time.Sleep(600 * time.Millisecond) // gVisor limits them
+	}
+	require.Equal(t, 1, b.h.offers())
+	require.Zero(t, b.h.bareSYNs())
+	b.link.Inject(makeSYN(false, 1, 100, 0))
+	require.Equal(t, 1, b.h.bareSYNs())
+	require.False(t, c.Over())
+}
+
 // A client that resets at once, and one whose connection is forgotten before gVisor
 // knows it, leave nothing either.
 func TestProvedGone(t *testing.T) {

@@ -328,8 +328,8 @@ func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuf
 		m.s.Forget(k.tuple())
 	}
 	if f != nil && f.alive() {
-		if !f.server || f.carrying.Load() { // RFC 5961 4: challenge, whatever it says
-			m.challenge(f, p, t, pkt)
+		if !f.server || f.carrying.Load() || f.serve.proof != nil && f.isn != seqOf(t) {
+			m.challenge(f, p, t, pkt) // RFC 5961 4: anybody can have sent it
 			return
 		}
 		if offer && f.isn == seqOf(t) && f.nonce == o.nonce {
@@ -359,7 +359,7 @@ func (m *shim) newSYN(k tupleKey, f *flow, t []byte, o options, raw []byte) {
 // for a while: when the flow was about to end, nobody may have answered.
 func (m *shim) challenge(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	f.challenged.Store(&challenged{isn: seqOf(t), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
-	if f.server || f.adopt.ready.Load() {
+	if f.server && f.state.Load() != flowHandshake || !f.server && f.adopt.ready.Load() {
 		m.up(p, pkt)
 	}
 }

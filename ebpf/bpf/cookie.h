@@ -258,6 +258,17 @@ static always_inline u64 proves(const struct packet *p, const struct options *o)
 	return cookie == cookie_of(&p->key, p->seq - 1, o->echo, tick) ? tick : 0;
 }
 
+/* speaks tells whether a segment holds a whole PROPOSAL, as one of a client's gateway
+ * that starts at ISN + 1 does unless it only acknowledges. What proves an address
+ * and says nothing of use would make user space wait. */
+static always_inline int speaks(struct __sk_buff *skb, const struct packet *p)
+{
+	struct { u8 eye[4], type, version; u16 len; } h;
+	if (p->payload < sizeof(h) || bpf_skb_load_bytes(skb, p->l4 + p->tcplen, &h, sizeof(h)))
+		return 0;
+	return h.eye[0] == 'S' && h.eye[1] == 'M' && h.eye[2] == 'G' && h.eye[3] == 'W' && h.type == 1 && be16(h.len) <= p->payload;
+}
+
 /* prove_flow makes the entry, unless another segment has done so just now. The
  * rule is told from the policy of now; what it decides was decided. */
 static noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct options *o, u64 tick)

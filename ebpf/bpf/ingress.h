@@ -233,6 +233,8 @@ static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 		return TCX_NEXT;
 	if (!alive())
 		return only_late() ? drop(STAT_STALE_DROPPED) : TCX_NEXT;
+	if (o.role == OPTION_CONFIRM && !speaks(skb, p))
+		return drop(STAT_SILENT_DROP);
 	return prove_flow(skb, p, &o, tick) ? TCX_NEXT : to_netstack();
 }
 

@@ -106,20 +106,26 @@ func (s *server) quiet(what string) {
 func TestAnswer(t *testing.T) {
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
-		for name, asked := range map[string][]byte{
-			"all":      pad([]byte{2, 4, 0x05, 0xb4}, []byte{4, 2}, stamped(77, 0), []byte{1, 3, 3, 7}, smgw(roleOffer, 0x1234)),
-			"no sack":  pad([]byte{2, 4, 0x05, 0xb4}, stamped(77, 0), []byte{1, 3, 3, 7}, smgw(roleOffer, 0x1234)),
-			"no scale": pad([]byte{2, 4, 0x05, 0xb4}, []byte{4, 2}, stamped(77, 0), smgw(roleOffer, 0x1234)),
-			"bare":     pad(smgw(roleOffer, 0x1234), stamped(77, 0)),
-			"long":     pad(smgw(roleOffer, 0x1234), []byte{2, 4, 0x23, 0}, []byte{4, 2}, stamped(77, 0), []byte{1, 3, 3, 14}, []byte{1, 1, 1, 1, 1, 1, 1, 1}),
+		for name, v := range map[string]struct {
+			asked []byte
+			stamp byte // the lowest of the timestamp (docs/PROTOCOL.md "Cookies")
+		}{
+			"all":      {pad([]byte{2, 4, 0x05, 0xb4}, []byte{4, 2}, stamped(77, 0), []byte{1, 3, 3, 7}, smgw(roleOffer, 0x1234)), 0x7d},
+			"no sack":  {pad([]byte{2, 4, 0x05, 0xb4}, stamped(77, 0), []byte{1, 3, 3, 7}, smgw(roleOffer, 0x1234)), 0x75},
+			"no scale": {pad([]byte{2, 4, 0x05, 0xb4}, []byte{4, 2}, stamped(77, 0), smgw(roleOffer, 0x1234)), 0xfd},
+			"bare":     {pad(smgw(roleOffer, 0x1234), stamped(77, 0)), 0xf0},
+			"long":     {pad(smgw(roleOffer, 0x1234), []byte{2, 4, 0x23, 0}, []byte{4, 2}, stamped(77, 0), []byte{1, 3, 3, 14}, []byte{1, 1, 1, 1, 1, 1, 1, 1}), 0xef},
 		} {
 			syn := s.syn(v6, 1000)
-			syn.options = asked
+			syn.options = v.asked
 			s.send(syn)
 			sa := s.answered(syn)
 			require.True(t, sound(sa.raw), name)
 			require.Equal(t, StateNone, s.state(syn), name)
 			requireAnswer(t, name, syn, sa)
+			stamps, _ := sa.option(8)
+			require.Equal(t, []byte{0x12, 0x34}, stamps[:2], name)
+			require.Equal(t, v.stamp, stamps[3], name)
 			s.send(syn) // repeated: the same
 			again := s.answered(syn)
 			require.Equal(t, StateNone, s.state(syn), name)

@@ -88,6 +88,27 @@ func TestProvedTransfers(t *testing.T) {
 	}
 }
 
+// The timestamp of a SYN-ACK, as the programs make it (ebpf TestAnswer).
+func TestCookieStamp(t *testing.T) {
+	for stamp, o := range map[uint32]options{
+		0x1234_5a7d: {mss: 1460, ws: 7, sack: true, nonce: 0x1234},
+		0x1234_5a75: {mss: 1460, ws: 7, nonce: 0x1234},
+		0x1234_5afd: {mss: 1460, ws: -1, sack: true, nonce: 0x1234},
+		0x1234_5af0: {mss: 536, ws: -1, nonce: 0x1234},
+		0x1234_5aef: {mss: 8960, ws: 14, sack: true, nonce: 0x1234},
+	} {
+		require.Equal(t, stamp, cookieStamp(o))
+		opts := binary.BigEndian.AppendUint32([]byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 0, 9}, stamp)
+		_, seg, ok := parseTCP(segmentOf(clientAddr(1), serverAddr(false), 101, cookieISS+1, flagACK, opts, nil))
+		require.True(t, ok)
+		p, ok := readProof(seg)
+		require.True(t, ok)
+		o.ts, o.tsVal, o.role = true, 9, roleOffer
+		require.Equal(t, o, p.ask)
+		require.EqualValues(t, uint32(cookieISS), p.iss)
+	}
+}
+
 // prove sends the first segment of a connection whose SYN-ACK has cookieISS.
 func (b *bench) prove(port uint16, isn uint32, role byte, payload string) {
 	b.proveAt(port, isn, isn+1, role, payload)

@@ -273,7 +273,7 @@ func TestLayer3Device(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, roleOffer, role)
 	writeTUN(t, fd, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))))
-	f, sa := negotiated(t, d, 7000)
+	f, sa := negotiated(t, d)
 	require.Equal(t, local, f.Tuple.Local)
 	// The wire leg leaves through it.
 	writeTUN(t, d.WireTUN(), sa.reply(flagACK, sa.ack, nil))

@@ -106,30 +106,46 @@ func plainHeader(n []byte) []byte {
 	return h
 }
 
-// proved handles a segment of a tuple the stack does not know, which may be the
-// first of a connection whose SYN was answered for us.
-func (s *Stack) proved(k tupleKey, p inet, t, raw []byte) {
+// confirmedHeader is the least a TCP header with timestamps and the confirm takes.
+const confirmedHeader = minTCPHeader + 12 + optionSpace
+
+// mayProve reports whether a segment can be the first of a connection on the tuple
+// of the flow f, nil: none. One that lives is replaced by what confirms only: the
+// owner may not have ended it yet.
+func mayProve(f *flow, t []byte) bool {
+	if f == nil || f.isn == seqOf(t)-1 {
+		return f == nil
+	}
+	return !f.alive() || f.server && len(t) >= confirmedHeader && parseOptions(t).role == roleConfirm
+}
+
+// proved handles a segment that may be the first of a connection whose SYN was
+// answered for us; false: it is not. old is the flow of its tuple, if any.
+func (s *Stack) proved(k tupleKey, old *flow, p inet, t, raw []byte) bool {
 	pr, ok := readProof(t)
 	if !ok {
-		s.count.unknown.Add(1)
-		return
+		return false
 	}
 	syn := SYN{Tuple: k.tuple(), ISN: seqOf(t) - 1, Offer: true, Nonce: pr.ask.nonce, Proved: true}
-	if s.flows.full(s.cfg.Limits) {
+	if old == nil && s.flows.full(s.cfg.Limits) {
 		s.count.shed.Add(1)
 		s.cfg.Handler.NotAccepted(syn, ErrOverload)
-		return
+		return true
 	}
 	if pr.rtt, ok = s.cfg.Handler.Proved(syn); !ok || !s.hold() {
-		s.count.unknown.Add(1)
-		return
+		return false
 	}
 	made := pr.syn(p.ip, t)
 	f := s.newServerFlow(k, syn, made, pr.ask)
 	f.serve.prove(&pr, raw)
 	f.una.Store(pr.iss + 1)
 	f.sent.Store(pr.iss + 1)
+	if done := s.replace(old); done != nil {
+		go s.handshakeAfter(done, f, syn, made) // bounded by the flows that are half open
+		return true
+	}
 	s.handshake(f, syn, made)
+	return true
 }
 
 // prove enters what is known of the SYN-ACK, and the segment that waits for gVisor's.

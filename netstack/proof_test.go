@@ -81,6 +81,8 @@ func TestProvedTransfers(t *testing.T) {
 				require.Equal(t, ConfirmYes, s.Confirmed())
 				require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
 				require.Zero(t, w.srv.Stats().Strangers+w.gw.Stats().Strangers)
+				w.wire.A().Impair(Impairment{}) // a reset is not sent again
+				w.wire.B().Impair(Impairment{})
 				s.Abort()
 				within(t, "reset", func() bool { _, err := c.Read(make([]byte, 1)); return err == syscall.ECONNRESET })
 			})
@@ -215,6 +217,34 @@ func TestProvedBlindSYN(t *testing.T) {
 	b.link.Inject(makeSYN(false, 1, 100, 0))
 	require.Equal(t, 1, b.h.bareSYNs())
 	require.False(t, c.Over())
+}
+
+// A client may take a tuple again at once, whatever is left of its last connection here.
+func TestProvedAgain(t *testing.T) {
+	b := newBench(t, Config{})
+	b.h.proves = true
+	b.prove(1, 100, roleConfirm, "first")
+	c := b.provedConn()
+	b.prove(1, 50_000, roleConfirm, "second")
+	next := b.provedConn()
+	require.EqualValues(t, 50_000, next.ISN())
+	_, err := c.Write([]byte("x"))
+	require.Error(t, err, "its tuple is another's")
+	next.Abort()
+	_, seg := b.next()
+	for flagsOf(seg)&flagRST == 0 {
+		_, seg = b.next()
+	}
+	for _, role := range []byte{roleConfirm, 0} {
+		isn := uint32(90_000) + uint32(role)
+		b.prove(1, isn, role, "third")
+		last := b.provedConn()
+		require.Equal(t, isn, last.ISN())
+		last.Forget()
+	}
+	b.h.proves = false
+	b.prove(1, 7, roleConfirm, "late")
+	require.Empty(t, b.h.accepted)
 }
 
 // A client that resets at once, and one whose connection is forgotten before gVisor

@@ -61,7 +61,7 @@ func (s *Stack) offered(k tupleKey, old *flow, syn SYN, o options) {
 	}
 	f := s.newServerFlow(k, syn, syn.Raw, o)
 	if done := s.replace(old); done != nil {
-		go s.handshakeAfter(done, f, syn) // bounded by the flows that are half open
+		go s.handshakeAfter(done, f, syn, syn.Raw) // bounded by the flows that are half open
 		return
 	}
 	s.handshake(f, syn, syn.Raw)
@@ -95,9 +95,9 @@ func (s *Stack) replace(old *flow) <-chan struct{} {
 	}
 }
 
-func (s *Stack) handshakeAfter(done <-chan struct{}, f *flow, syn SYN) {
+func (s *Stack) handshakeAfter(done <-chan struct{}, f *flow, syn SYN, raw []byte) {
 	<-done
-	s.handshake(f, syn, syn.Raw)
+	s.handshake(f, syn, raw)
 }
 
 // handshake starts gVisor's handshake for f with the SYN raw. The caller holds the stack

@@ -249,8 +249,9 @@ func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
 		m.inSYN(k, f, p, t, pkt)
 	case f == nil && flags&flagSYN != 0:
 		m.inSYNACK(k, t, pkt)
+	case mayProve(f, t) && m.s.proved(k, f, p, t, rawBytes(pkt)):
 	case f == nil:
-		m.s.proved(k, p, t, rawBytes(pkt))
+		m.s.count.unknown.Add(1)
 	case !f.alive():
 		m.inLate(f, k, p, t, pkt)
 	case f.server:

@@ -183,6 +183,7 @@ func TestFlood(t *testing.T) {
 			a := plain.attack(t, f.next)
 			want := plain.use(t, native, d)
 			control := a.end()
+			quiet := w.use(t, long, d) // who is honest makes it hold memory, too
 			before := resident(t, pid)
 			a = w.attack(t, f.next)
 			replies := func() int64 { return 0 }
@@ -193,6 +194,7 @@ func TestFlood(t *testing.T) {
 			sent, replied := a.end(), replies()
 			m := g.metrics(t)
 			t.Logf("natively, %d packets: %v", control, want)
+			t.Logf("gateway, no packets: %v", quiet)
 			t.Logf("gateway, %d packets, %d replies: %v", sent, replied, got)
 			t.Logf("resident: %d KiB before, %d KiB behind; %v", before, resident(t, pid), floodCounters(m))
 			require.Less(t, got.at(99), want.at(99)+floodSlack)

@@ -26,9 +26,8 @@ type carriedPair struct {
 func carryPair(t *testing.T, h1, h2 *host, d1, d2 *Datapath, ln *net.TCPListener, network, target string) *carriedPair {
 	t.Helper()
 	app := h1.connectAsync(target)
-	srv := serve(t, d2, 6379, 7000)
-	f1, sa := negotiated(t, d1, 7000)
-	p := &carriedPair{t: t, d1: d1, d2: d2, f1: f1, back: Tuple{Local: srv.syn.dst, Remote: srv.syn.src}, sent: f1.ISN + 1, returned: sa.seq + 1}
+	f1, last, back := met(t, d1, d2)
+	p := &carriedPair{t: t, d1: d1, d2: d2, f1: f1, back: back, sent: last.seq + uint32(len(last.payload)), returned: last.ack}
 	p.wireLegs()
 	require.NoError(t, d2.Transition(p.back, f1.ISN, StateServing, StateWire))
 	dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(f1.Tuple.Local), Control: gatewaySocket(network)}
@@ -105,10 +104,22 @@ func TestSideBySide(t *testing.T) {
 			require.True(t, e1.HasNeighbour())
 			old.works()
 			ln := h1.listen(e1, v.network)
+			waiting := h1.connectAsync(target) // answered by the old one, which has to know its cookie
+			f, sa := negotiated(t, d1)
 			for _, d := range []*Datapath{d1, d2} {
 				require.NoError(t, d.Retire())
 			}
 			old.works()
+			third := sa.third(smgw(roleConfirm, f.Nonce))
+			third.payload = proposal
+			writeTUN(t, d1.WireTUN(), third)
+			readTUN(t, d2.WireTUN(), func(s segment) bool { return s.src == third.src && len(s.payload) > 0 })
+			require.NoError(t, d1.Transition(f.Tuple, f.ISN, StateReleased, StateNegotiating))
+			require.NoError(t, d2.Delete(Tuple{Local: third.dst, Remote: third.src}, f.ISN, StateWire))
+			require.NoError(t, d1.InjectApp(f.SYN))
+			gone := <-waiting
+			require.NoError(t, gone.err)
+			require.NoError(t, gone.c.Close())
 			require.NoError(t, h1.dial(target, patience), "between the two a connection is native")
 			for _, d := range []*Datapath{e1, e2} {
 				require.NoError(t, d.Activate())
@@ -117,12 +128,10 @@ func TestSideBySide(t *testing.T) {
 			young := carryPair(t, h1, h2, e1, e2, ln, v.network, target)
 			young.works()
 			old.works()
-			for _, d := range []*Datapath{d1, e1} {
-				require.EqualValues(t, 1, stat(t, d, "offered"))
-			}
-			for _, d := range []*Datapath{d2, e2} {
-				require.EqualValues(t, 1, stat(t, d, "served"))
-			}
+			require.EqualValues(t, 2, stat(t, d1, "offered"))
+			require.EqualValues(t, 1, stat(t, e1, "offered"))
+			require.EqualValues(t, 2, stat(t, d2, "served"))
+			require.EqualValues(t, 1, stat(t, e2, "served"))
 			n, err := d1.Counters()
 			require.NoError(t, err)
 			require.Empty(t, n.Native[SideClient], "what it leaves to its successor is no decision")

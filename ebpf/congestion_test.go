@@ -94,9 +94,7 @@ func TestLocalLegsArePlain(t *testing.T) {
 				c, err := h1.connectChoosing(target)
 				app <- asyncConn{c, err}
 			}()
-			srv := serve(t, d2, 6379, 7000)
-			f1, _ := negotiated(t, d1, 7000)
-			back := Tuple{Local: srv.syn.dst, Remote: srv.syn.src}
+			f1, _, back := met(t, d1, d2)
 			require.NoError(t, d2.Transition(back, f1.ISN, StateServing, StateWire))
 			dial := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(f1.Tuple.Local), Control: gatewaySocket(v.network)}
 			dial.SetMultipathTCP(false)

@@ -22,6 +22,7 @@ func (d *Datapath) setupState() error {
 		Mode: uint32(d.cfg.Mode), Off: bit(d.cfg.Off),
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
+		Mtu: defaultMTU,
 	}
 	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
 	if err != nil {

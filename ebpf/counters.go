@@ -16,6 +16,7 @@ var statNames = [...]string{
 	"stale_dropped",
 	"dgram_steered", "dgram_delivered", "dgram_released", "dgram_unknown_drop", "dgram_too_long_drop",
 	"dgram_fragmented", "dgram_asked", "dgram_table_full", "offer_refused", "probe_held",
+	"answered", "silent_drop",
 }
 
 // reasonSlots is REASON_SLOTS of maps.h.

@@ -310,7 +310,9 @@ func (d *Datapath) syncMTU(links []netlink.Link, offers map[string]bool) error {
 		return nil
 	}
 	mtu = max(mtu, minMTU)
-	d.wireMTU.Store(int64(mtu))
+	if err := d.setWireMTU(mtu); err != nil {
+		return err
+	}
 	if wire.Attrs().MTU == mtu {
 		return nil
 	}

@@ -88,39 +88,20 @@ func (seg segment) without() segment {
 func TestInboundSYN(t *testing.T) {
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
-		// Offered: to W, not to the kernel; its duplicate too.
+		// Offered: answered by the programs (TestAnswer). Bare: native, also where
+		// an offered one was answered before.
 		syn := s.syn(v6, 1000)
 		s.send(syn)
-		s.steered(syn)
-		require.Equal(t, StateWire, s.state(syn))
-		s.send(syn)
-		s.steered(syn)
-		require.False(t, s.kernelAnswers(syn, 50*time.Millisecond))
-
-		// Bare, same ISN, before the third ACK: native, told at once.
+		s.answered(syn)
 		s.send(syn.without())
 		require.True(t, s.kernelAnswers(syn, patience))
 		require.Equal(t, StateNone, s.state(syn))
-		s.rec.wait(t, 30*time.Second, replacedBy(s.tuple(syn), 1000))
-		s.rec.wait(t, 30*time.Second, nativeFor(SideServer, ReasonClientGone))
 
-		// Offered with another ISN before the third ACK: begun anew.
-		syn = s.syn(v6, 1000)
-		s.send(syn)
-		s.steered(syn)
-		next := syn
-		next.seq = 5000
-		s.send(next)
-		s.steered(next)
-		s.rec.wait(t, 30*time.Second, replacedBy(s.tuple(syn), 1000))
-		f, err := s.d.Flow(s.tuple(syn))
-		require.NoError(t, err)
-		require.EqualValues(t, 5000, f.ISN)
-
-		// After the third ACK any SYN goes to the wire endpoint.
-		ack := segment{src: next.src, dst: next.dst, flags: flagACK, seq: 5001, ack: 1}
-		s.send(ack)
-		s.steered(ack)
+		// Behind the third segment any SYN goes to the wire endpoint.
+		next := s.syn(v6, 5000)
+		s.begin(next)
+		syn = next
+		syn.seq = 1000
 		for _, state := range []State{StateWire, StateServing, StateRaw} {
 			require.NoError(t, s.d.Transition(s.tuple(next), 5000, state))
 			for _, again := range []segment{next, next.without(), syn, syn.without()} {
@@ -132,8 +113,7 @@ func TestInboundSYN(t *testing.T) {
 
 		// On a dead entry it deletes the entry and is as new.
 		require.NoError(t, s.d.Transition(s.tuple(next), 5000, StateDead))
-		s.send(syn)
-		s.steered(syn)
+		s.begin(syn)
 		require.Equal(t, StateWire, s.state(syn))
 		require.NoError(t, s.d.Transition(s.tuple(syn), 1000, StateDead))
 		s.send(syn.without())
@@ -187,8 +167,7 @@ func TestInboundRefused(t *testing.T) {
 	// Reason of another kind does not concern its offers.
 	require.NoError(t, s.d.Remember(peer, 0, 33, time.Minute))
 	syn := s.syn(false, 1000)
-	s.send(syn)
-	s.steered(syn)
+	s.begin(syn)
 	// No listener: the kernel refuses.
 	syn = s.syn(false, 1000)
 	syn.dst = addrPort("10.77.0.2:6380")
@@ -206,8 +185,7 @@ func TestInboundRefused(t *testing.T) {
 func TestInboundStale(t *testing.T) {
 	s := newServer(t, config(accelerate(6379)))
 	syn := s.syn(false, 1000)
-	s.send(syn)
-	s.steered(syn)
+	s.begin(syn)
 	h, err := s.d.Handover()
 	require.NoError(t, err)
 	require.NoError(t, StopHeartbeat(h.Heartbeat))
@@ -223,8 +201,7 @@ func TestICMP(t *testing.T) {
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {
 		syn := s.syn(v6, 1000)
-		s.send(syn)
-		s.steered(syn)
+		s.begin(syn)
 		before := stat(t, s.d, "icmp_steered")
 		ours := segment{src: syn.dst, dst: syn.src, flags: flagACK, seq: 1, ack: 1001}
 		s.h1.send(s.h2, icmpError(syn.src.Addr(), syn.dst.Addr(), ours.bytes(t)))
@@ -296,7 +273,7 @@ func TestLayer3Device(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, roleOffer, role)
 	writeTUN(t, fd, syn.reply(flagSYN|flagACK, 7000, pad(timestamps(), smgw(roleAccept, nonce))))
-	f, sa := negotiated(t, d, 7000)
+	f, sa := negotiated(t, d)
 	require.Equal(t, local, f.Tuple.Local)
 	// The wire leg leaves through it.
 	writeTUN(t, d.WireTUN(), sa.reply(flagACK, sa.ack, nil))
@@ -307,7 +284,10 @@ func TestLayer3Device(t *testing.T) {
 		options: pad(timestamps(), smgw(roleOffer, 9)),
 	}
 	writeTUN(t, fd, in)
-	readTUN(t, d.WireTUN(), isSYN(6379))
+	answer := readTUN(t, fd, func(s segment) bool { return s.flags == flagSYN|flagACK && s.ack == 51 })
+	require.True(t, sound(answer.raw))
+	writeTUN(t, fd, answer.third())
+	readTUN(t, d.WireTUN(), func(s segment) bool { return s.seq == 51 })
 	require.NoError(t, d.Transition(Tuple{Local: in.dst, Remote: in.src}, 50, StateReturned, StateWire))
 	require.NoError(t, d.InjectApp(in.bytes(t)))
 	readTUN(t, fd, func(s segment) bool { return s.flags == flagSYN|flagACK && s.ack == 51 })

@@ -29,8 +29,7 @@ func newCarriedClient(t *testing.T, network, addr string) *carriedClient {
 	c.said = record(t, c.d)
 	ln := h1.listen(c.d, network)
 	connecting := h1.connectAsync(net.JoinHostPort(addr, "6379"))
-	serve(t, d2, 6379, 7000)
-	f, _ := negotiated(t, c.d, 7000)
+	f, _, _ := met(t, c.d, d2)
 	c.tuple = f.Tuple
 	require.NoError(t, c.d.Transition(f.Tuple, f.ISN, StateCompleting, StateNegotiating))
 	require.NoError(t, c.d.InjectApp(f.SYN))

@@ -36,8 +36,7 @@ func listenerGone(t *testing.T, network, target string, local bool) {
 	d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
 	ln := h1.listen(d1, network)
 	app := h1.connectAsync(target)
-	srv := serve(t, d2, 6379, 7000)
-	f, _ := negotiated(t, d1, 7000)
+	f, _, back := met(t, d1, d2)
 	require.NoError(t, d1.Transition(f.Tuple, f.ISN, StateCompleting, StateNegotiating))
 	require.NoError(t, ln.Close())
 	require.NoError(t, d1.InjectApp(f.SYN))
@@ -46,7 +45,7 @@ func listenerGone(t *testing.T, network, target string, local bool) {
 		require.Fail(t, "somebody answered", "%+v", a)
 	case <-time.After(300 * time.Millisecond):
 	}
-	require.NoError(t, d2.Delete(Tuple{Local: srv.syn.dst, Remote: srv.syn.src}, f.ISN, StateWire))
+	require.NoError(t, d2.Delete(back, f.ISN, StateWire))
 	require.NoError(t, d1.Close())
 	a := <-app
 	require.NoError(t, a.err)

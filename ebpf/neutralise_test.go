@@ -52,7 +52,7 @@ func TestNeutraliseEveryOffset(t *testing.T) {
 				require.EqualValues(t, 1, b)
 			}
 			out.options = syn.options
-			out.payload = nil
+			out.payload, out.raw = nil, nil
 			require.Equal(t, syn, out)
 		}
 	}

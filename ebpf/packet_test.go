@@ -26,6 +26,8 @@ const (
 const (
 	roleOffer  = 0x11
 	roleAccept = 0x12
+
+	roleConfirm = 0x13
 )
 
 // segment is a TCP segment as tests write and read it.
@@ -35,6 +37,7 @@ type segment struct {
 	seq, ack uint32
 	options  []byte
 	payload  []byte
+	raw      []byte // of what was read
 }
 
 // smgw is our option.
@@ -117,6 +120,7 @@ func readSegment(pkt []byte) (segment, bool) {
 		dst:   netip.AddrPortFrom(dst, be.Uint16(tcp[2:])),
 		flags: tcp[13], seq: be.Uint32(tcp[4:]), ack: be.Uint32(tcp[8:]),
 		options: append([]byte(nil), tcp[tcpLen:header]...), payload: append([]byte(nil), tcp[header:]...),
+		raw: append([]byte(nil), pkt...),
 	}, true
 }
 

@@ -23,6 +23,7 @@ const (
 	ReasonOfferUnanswered  uint8 = 28
 	ReasonHandshakeTimeout uint8 = 32
 	ReasonFlowLimit        uint8 = 36
+	ReasonRateLimit        uint8 = 37
 	ReasonMode             uint8 = 43
 	ReasonNotWorthIt       uint8 = 50
 )

@@ -13,6 +13,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type smcgwAnswer struct {
+	_    structs.HostLayout
+	Old  [60]uint8
+	Next [60]uint8
+	Sum  uint16
+	Pad  uint16
+}
+
+type smcgwBudget struct {
+	_      structs.HostLayout
+	Second uint64
+	Spent  uint64
+}
+
 type smcgwCasArgs struct {
 	_      structs.HostLayout
 	Key    smcgwFlowKey
@@ -43,8 +57,10 @@ type smcgwControl struct {
 	BlackholeAfter   uint32
 	Epoch            uint32
 	Datagrams        uint32
-	Pad              uint32
+	Mtu              uint32
 	Handshake        uint64
+	Proofs           uint32
+	Shed             uint32
 }
 
 type smcgwDevice struct {
@@ -246,7 +262,9 @@ const (
 	smcgwStatSTAT_DGRAM_TABLE_FULL    smcgwStat = 31
 	smcgwStatSTAT_OFFER_REFUSED       smcgwStat = 32
 	smcgwStatSTAT_PROBE_HELD          smcgwStat = 33
-	smcgwStatSTAT_SLOTS               smcgwStat = 34
+	smcgwStatSTAT_ANSWERED            smcgwStat = 34
+	smcgwStatSTAT_SILENT_DROP         smcgwStat = 35
+	smcgwStatSTAT_SLOTS               smcgwStat = 36
 )
 
 type smcgwTraces struct {
@@ -268,7 +286,9 @@ type smcgwUidKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	smcgwMapSmcgwAnswer       = "smcgw_answer"
 	smcgwMapSmcgwBeat         = "smcgw_beat"
+	smcgwMapSmcgwBudget       = "smcgw_budget"
 	smcgwMapSmcgwCgroups      = "smcgw_cgroups"
 	smcgwMapSmcgwControl      = "smcgw_control"
 	smcgwMapSmcgwDecided      = "smcgw_decided"
@@ -308,13 +328,16 @@ const (
 	smcgwProgSmcgwLookup      = "smcgw_lookup"
 	smcgwProgSmcgwSockops     = "smcgw_sockops"
 	smcgwProgSmcgwWireIn      = "smcgw_wire_in"
+	smcgwVarAnswerRate        = "answer_rate"
 	smcgwVarAppIfindex        = "app_ifindex"
+	smcgwVarCookieKey         = "cookie_key"
 	smcgwVarDatagramPort      = "datagram_port"
 	smcgwVarGeneration        = "generation"
 	smcgwVarLegIfindex        = "leg_ifindex"
 	smcgwVarNetnsCookie       = "netns_cookie"
 	smcgwVarSamplePeriod      = "sample_period"
 	smcgwVarSampleTokens      = "sample_tokens"
+	smcgwVarSmcgwProved       = "smcgw_proved"
 	smcgwVarSmcgwRetired      = "smcgw_retired"
 	smcgwVarSmcgwTraces       = "smcgw_traces"
 	smcgwVarUnusedCasArgs     = "unused_cas_args"
@@ -385,7 +408,9 @@ type smcgwProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type smcgwMapSpecs struct {
+	SmcgwAnswer       *ebpf.MapSpec `ebpf:"smcgw_answer"`
 	SmcgwBeat         *ebpf.MapSpec `ebpf:"smcgw_beat"`
+	SmcgwBudget       *ebpf.MapSpec `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.MapSpec `ebpf:"smcgw_cgroups"`
 	SmcgwControl      *ebpf.MapSpec `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.MapSpec `ebpf:"smcgw_decided"`
@@ -417,13 +442,16 @@ type smcgwMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type smcgwVariableSpecs struct {
+	AnswerRate    *ebpf.VariableSpec `ebpf:"answer_rate"`
 	AppIfindex    *ebpf.VariableSpec `ebpf:"app_ifindex"`
+	CookieKey     *ebpf.VariableSpec `ebpf:"cookie_key"`
 	DatagramPort  *ebpf.VariableSpec `ebpf:"datagram_port"`
 	Generation    *ebpf.VariableSpec `ebpf:"generation"`
 	LegIfindex    *ebpf.VariableSpec `ebpf:"leg_ifindex"`
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.VariableSpec `ebpf:"sample_period"`
 	SampleTokens  *ebpf.VariableSpec `ebpf:"sample_tokens"`
+	SmcgwProved   *ebpf.VariableSpec `ebpf:"smcgw_proved"`
 	SmcgwRetired  *ebpf.VariableSpec `ebpf:"smcgw_retired"`
 	SmcgwTraces   *ebpf.VariableSpec `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.VariableSpec `ebpf:"unused_cas_args"`
@@ -452,7 +480,9 @@ func (o *smcgwObjects) Close() error {
 //
 // It can be passed to loadSmcgwObjects or ebpf.CollectionSpec.LoadAndAssign.
 type smcgwMaps struct {
+	SmcgwAnswer       *ebpf.Map `ebpf:"smcgw_answer"`
 	SmcgwBeat         *ebpf.Map `ebpf:"smcgw_beat"`
+	SmcgwBudget       *ebpf.Map `ebpf:"smcgw_budget"`
 	SmcgwCgroups      *ebpf.Map `ebpf:"smcgw_cgroups"`
 	SmcgwControl      *ebpf.Map `ebpf:"smcgw_control"`
 	SmcgwDecided      *ebpf.Map `ebpf:"smcgw_decided"`
@@ -482,7 +512,9 @@ type smcgwMaps struct {
 
 func (m *smcgwMaps) Close() error {
 	return _SmcgwClose(
+		m.SmcgwAnswer,
 		m.SmcgwBeat,
+		m.SmcgwBudget,
 		m.SmcgwCgroups,
 		m.SmcgwControl,
 		m.SmcgwDecided,
@@ -515,13 +547,16 @@ func (m *smcgwMaps) Close() error {
 //
 // It can be passed to loadSmcgwObjects or ebpf.CollectionSpec.LoadAndAssign.
 type smcgwVariables struct {
+	AnswerRate    *ebpf.Variable `ebpf:"answer_rate"`
 	AppIfindex    *ebpf.Variable `ebpf:"app_ifindex"`
+	CookieKey     *ebpf.Variable `ebpf:"cookie_key"`
 	DatagramPort  *ebpf.Variable `ebpf:"datagram_port"`
 	Generation    *ebpf.Variable `ebpf:"generation"`
 	LegIfindex    *ebpf.Variable `ebpf:"leg_ifindex"`
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod  *ebpf.Variable `ebpf:"sample_period"`
 	SampleTokens  *ebpf.Variable `ebpf:"sample_tokens"`
+	SmcgwProved   *ebpf.Variable `ebpf:"smcgw_proved"`
 	SmcgwRetired  *ebpf.Variable `ebpf:"smcgw_retired"`
 	SmcgwTraces   *ebpf.Variable `ebpf:"smcgw_traces"`
 	UnusedCasArgs *ebpf.Variable `ebpf:"unused_cas_args"`

@@ -67,39 +67,14 @@ func (h *host) connectAsync(addr string) <-chan asyncConn {
 	return ch
 }
 
-// wireLeg is what netstack does in these tests: enough TCP for one exchange.
-type wireLeg struct {
-	t     *testing.T
-	d     *Datapath
-	syn   segment
-	nonce uint16
-}
-
-// serve waits for the offered SYN at the server and accepts it.
-func serve(t *testing.T, d *Datapath, port uint16, isn uint32) *wireLeg {
-	t.Helper()
-	w := &wireLeg{t: t, d: d}
-	w.syn = readTUN(t, d.WireTUN(), isSYN(port))
-	role, nonce, ok := w.syn.offer()
-	require.True(t, ok)
-	require.EqualValues(t, roleOffer, role)
-	w.nonce = nonce
-	writeTUN(t, d.WireTUN(), segment{
-		src: w.syn.dst, dst: w.syn.src, flags: flagSYN | flagACK, seq: isn, ack: w.syn.seq + 1,
-		options: pad(timestamps(), smgw(roleAccept, nonce)),
-	})
-	return w
-}
-
 // negotiated waits for the accepting SYN-ACK at the client.
-func negotiated(t *testing.T, d *Datapath, want uint32) (Flow, segment) {
+func negotiated(t *testing.T, d *Datapath) (Flow, segment) {
 	t.Helper()
 	sa := readTUN(t, d.WireTUN(), func(s segment) bool { return s.flags&(flagSYN|flagACK) == flagSYN|flagACK })
 	f, err := d.Flow(Tuple{Local: sa.dst, Remote: sa.src})
 	require.NoError(t, err)
 	require.Equal(t, StateNegotiating, f.State)
 	require.Equal(t, SideClient, f.Side)
-	require.Equal(t, want, sa.seq)
 	require.Equal(t, f.ISN+1, sa.ack)
 	syn, ok := readSegment(f.SYN)
 	require.True(t, ok)
@@ -108,6 +83,20 @@ func negotiated(t *testing.T, d *Datapath, want uint32) (Flow, segment) {
 	require.True(t, ok)
 	require.Equal(t, f.Nonce, nonce)
 	return f, sa
+}
+
+// met leads a connection to where both gateways know of it: the client has said
+// its PROPOSAL. last is that segment, back the tuple as the server sees it.
+func met(t *testing.T, d1, d2 *Datapath) (f Flow, last segment, back Tuple) {
+	t.Helper()
+	f, sa := negotiated(t, d1)
+	last = sa.third(smgw(roleConfirm, f.Nonce))
+	last.payload = proposal
+	writeTUN(t, d1.WireTUN(), last)
+	got := readTUN(t, d2.WireTUN(), func(s segment) bool { return len(s.payload) > 0 })
+	require.Equal(t, last.src, got.src)
+	require.Equal(t, proposal, got.payload)
+	return f, last, Tuple{Local: last.dst, Remote: last.src}
 }
 
 // The whole life of a carried flow on one 4-tuple: offer, accept, app legs with
@@ -127,17 +116,14 @@ func TestSteering(t *testing.T) {
 			target := net.JoinHostPort(v.addr, "6379")
 			app := h1.connectAsync(target)
 
-			srv := serve(t, d2, 6379, 7000)
-			f1, sa := negotiated(t, d1, 7000)
+			// Wire legs talk both ways; the server's entry begins with the third segment.
+			f1, last, back := met(t, d1, d2)
 			tuple := f1.Tuple
 			require.Equal(t, 0, f1.Rule)
-
-			// Wire legs talk both ways; the server's entry learns of the third ACK.
-			mine := segment{src: tuple.Local, dst: tuple.Remote, flags: flagACK | flagPSH, seq: f1.ISN + 1, ack: sa.seq + 1, payload: []byte("PROPOSAL")}
-			writeTUN(t, d1.WireTUN(), mine)
-			got := readTUN(t, d2.WireTUN(), func(s segment) bool { return len(s.payload) > 0 })
-			require.Equal(t, "PROPOSAL", string(got.payload))
-			back := Tuple{Local: srv.syn.dst, Remote: srv.syn.src}
+			answer := segment{src: last.dst, dst: last.src, flags: flagACK | flagPSH, seq: last.ack, ack: last.seq, payload: []byte("ACCEPT")}
+			writeTUN(t, d2.WireTUN(), answer)
+			got := readTUN(t, d1.WireTUN(), func(s segment) bool { return len(s.payload) > 0 })
+			require.Equal(t, "ACCEPT", string(got.payload))
 			f2, err := d2.Flow(back)
 			require.NoError(t, err)
 			require.Equal(t, StateWire, f2.State)
@@ -225,13 +211,10 @@ func TestRelease(t *testing.T) {
 			h1, h2 := newHost(t), newHost(t)
 			pair(t, h1, h2)
 			h2.echo("6379")
-			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
+			d1 := h1.open(config(accelerate(6379)))
+			h2.open(config(accelerate(6379)))
 			app := h1.connectAsync(net.JoinHostPort(addr, "6379"))
-			srv := serve(t, d2, 6379, 7000)
-			f, sa := negotiated(t, d1, 7000)
-			back := Tuple{Local: srv.syn.dst, Remote: srv.syn.src}
-			require.NoError(t, d2.Delete(back, f.ISN, StateWire)) // its netstack saw the reset
-
+			f, sa := negotiated(t, d1)
 			require.NoError(t, d1.Transition(f.Tuple, f.ISN, StateReleased, StateNegotiating))
 			writeTUN(t, d1.WireTUN(), segment{src: f.Tuple.Local, dst: f.Tuple.Remote, flags: flagRST | flagACK, seq: f.ISN + 1, ack: sa.seq + 1})
 			// A late copy of the old SYN-ACK must not be the answer.
@@ -248,31 +231,23 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Return: a SYN that user space holds is given back to the kernel, which answers
-// it as if it had just arrived.
+// Return: a SYN that user space holds, since the client of a negotiation has gone on
+// natively, is given back to the kernel, which answers it as if it had just arrived.
 func TestReturn(t *testing.T) {
-	requireRoot(t)
-	for _, addr := range []string{"10.77.0.2", "fd77::2"} {
-		t.Run(addr, func(t *testing.T) {
-			h1, h2 := newHost(t), newHost(t)
-			pair(t, h1, h2)
-			h2.echo("6379")
-			d1, d2 := h1.open(config(accelerate(6379))), h2.open(config(accelerate(6379)))
-			app := h1.connectAsync(net.JoinHostPort(addr, "6379"))
-			syn := readTUN(t, d2.WireTUN(), isSYN(6379))
-			back := Tuple{Local: syn.dst, Remote: syn.src}
-			require.NoError(t, d2.Transition(back, syn.seq, StateReturned, StateWire))
-			require.NoError(t, d2.InjectApp(syn.bytes(t)))
-			a := <-app
-			require.NoError(t, a.err)
-			require.Zero(t, retransmitted(t, a.c), "answered at once, not by the retransmission")
-			exchange(t, a.c)
-			require.NoError(t, a.c.Close())
-			_, err := d2.Flow(back)
-			require.ErrorIs(t, err, ErrNoFlow)
-			require.EqualValues(t, 1, nativeCount(t, d1, SideClient, ReasonPeerNoOption))
-		})
+	s := newServer(t, config(accelerate(6379)))
+	for _, v6 := range []bool{false, true} {
+		syn := s.syn(v6, 1000)
+		s.begin(syn)
+		bare := syn.without()
+		s.send(bare)
+		s.steered(bare)
+		require.False(t, s.kernelAnswers(syn, 50*time.Millisecond))
+		require.NoError(t, s.d.Transition(s.tuple(syn), 1000, StateReturned, StateWire))
+		require.NoError(t, s.d.InjectApp(bare.bytes(t)))
+		require.True(t, s.kernelAnswers(syn, patience))
+		require.Equal(t, StateNone, s.state(syn))
 	}
+	require.EqualValues(t, 2, stat(t, s.d, "syn_returned"))
 }
 
 // addrPort is netip.MustParseAddrPort under a shorter name.

@@ -73,7 +73,7 @@ func (t *traces) renew(walk func(found func(*smcgwFlowKey)) error) error {
 	}
 	var failed error
 	err := walk(func(k *smcgwFlowKey) {
-		if err := t.put(tracesAt+4*int64(k.Lport^k.Rport), t.now); err != nil {
+		if err := t.freshen(tracesAt + 4*int64(k.Lport^k.Rport)); err != nil {
 			failed = err
 		}
 	})
@@ -81,4 +81,17 @@ func (t *traces) renew(walk func(found func(*smcgwFlowKey)) error) error {
 		return errors.Join(err, failed)
 	}
 	return t.put(tracesFrom, before)
+}
+
+// freshen makes a trace as new as the walk. That of a SYN-ACK, which is to last some
+// sweeps, is newer (trace.h).
+func (t *traces) freshen(at int64) error {
+	var b [4]byte
+	if _, err := t.mem.ReadAt(b[:], t.base+at); err != nil {
+		return fmt.Errorf("traces: %w", err)
+	}
+	if binary.NativeEndian.Uint32(b[:]) >= t.now {
+		return nil
+	}
+	return t.put(at, t.now)
 }

@@ -119,17 +119,47 @@ func TestOverloadForgetsTheFlow(t *testing.T) {
 	g := p.g[0]
 	tuple := Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
 	p.steer[0].put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
-	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Raw: make([]byte, 40)}
-	require.True(t, g.OfferedSYN(syn))
-	require.True(t, g.OfferedSYN(syn), "repeated")
+	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true}
+	for range 2 { // the second one is repeated
+		_, ok := g.Proved(syn)
+		require.True(t, ok)
+	}
 	require.Len(t, g.all(), 1)
 	g.NotAccepted(syn, netstack.ErrOverload)
 	require.Empty(t, g.all())
 	require.EqualValues(t, 1, fallbacks(g)["rate_limit/server"])
-	e, err := p.steer[0].Flow(ebpf.Tuple(tuple))
-	require.NoError(t, err)
-	require.Equal(t, ebpf.StateReturned, e.State)
-	require.Len(t, p.steer[0].injected, 1)
+	_, err := p.steer[0].Flow(ebpf.Tuple(tuple))
+	require.ErrorIs(t, err, ebpf.ErrNoFlow, "the kernel resets what comes next")
+	require.Empty(t, p.steer[0].injected, "there is no SYN to give back")
+	_, ok := g.Proved(syn)
+	require.False(t, ok, "not steered to us")
+}
+
+// TestRoomForPeers: programs answer no offers while there is no room for what they
+// would lead to.
+func TestRoomForPeers(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	shed := func() negotiate.Reason {
+		steer.mu.Lock()
+		defer steer.mu.Unlock()
+		return negotiate.Reason(steer.shed)
+	}
+	next := g.live.Load().Config
+	next.Limits.MaxFlows = 2
+	require.NoError(t, g.reload(next))
+	a := bareFlow(t, g, SideClient, 3100)
+	require.Equal(t, negotiate.ReasonNone, shed())
+	bareFlow(t, g, SideClient, 3101)
+	require.Equal(t, negotiate.ReasonFlowLimit, shed())
+	a.replaced()
+	require.Eventually(t, func() bool { return shed() == negotiate.ReasonNone }, patience, time.Millisecond)
+	g.shares.waiting.Add(handshakeLimit)
+	g.noteRoom()
+	require.Equal(t, negotiate.ReasonRateLimit, shed())
+	g.shares.waiting.Add(-handshakeLimit)
+	g.noteRoom()
+	require.Equal(t, negotiate.ReasonNone, shed())
 }
 
 // TestNumbersOfStatus: what an operator and his scripts read.

@@ -26,6 +26,7 @@ type fakeSteering struct {
 	refuse   error // of SetPolicy
 
 	refused   uint8 // of Refuse
+	shed      uint8 // of Shed
 	lingering int
 }
 
@@ -119,6 +120,15 @@ func (s *fakeSteering) Refuse(reason uint8) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused = reason
+	return nil
+}
+
+func (*fakeSteering) SetProofs(int) error { return nil }
+
+func (s *fakeSteering) Shed(reason uint8) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shed = reason
 	return nil
 }
 

@@ -67,9 +67,10 @@ type flow struct {
 	id    uint64
 	side  Side
 	tuple Tuple
-	isn   uint32 // of the connection's SYN: the app's (client) or the peer's (server)
-	nonce uint16 // of the offer
-	look  Look   // of the SYN or SYN-ACK of the peer
+	isn   uint32           // of the connection's SYN: the app's (client) or the peer's (server)
+	nonce uint16           // of the offer
+	shed  negotiate.Reason // server: why there is no room for it; set before the handshake
+	look  Look             // of the SYN or SYN-ACK of the peer
 	start time.Time
 	rtt   time.Duration // client: of SYN and SYN-ACK
 	syn   []byte        // client: the recorded SYN

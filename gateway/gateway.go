@@ -52,6 +52,7 @@ type gateway struct {
 	udp            pastDatagrams
 	count          *counters
 	shares         *shares
+	room           room
 	peers          *peerBook
 	auto           *autoBook // nil: no rule has action auto
 	trials         *trials
@@ -135,6 +136,9 @@ func (g *gateway) build(h Host) error {
 	}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}
+	if err := g.steer.SetProofs(g.cfg.Limits.NewFlowsPerSecond); err != nil {
+		return fmt.Errorf("rate of connections that peers begin: %w", err)
+	}
 	if err := g.startShards(); err != nil {
 		return err
 	}
@@ -206,6 +210,7 @@ func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
 			f.share.begin(f)
 			g.flows[t] = f
 			g.mu.Unlock()
+			g.noteRoom()
 			return f, true
 		}
 		delete(g.flows, t)
@@ -237,11 +242,12 @@ func (g *gateway) find(t Tuple) *flow {
 // unlink takes a flow out of the table.
 func (g *gateway) unlink(f *flow) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	if g.flows[f.tuple] == f {
 		delete(g.flows, f.tuple)
 		f.share.end(f)
 	}
+	g.mu.Unlock()
+	g.noteRoom()
 }
 
 // all returns the live flows.

@@ -94,6 +94,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 				rest = sweepEvery
 			}
 		}
+		g.noteRoom()
 		g.auto.tick(time.Now())
 		for _, leg := range awake.tick(time.Now(), g.all) {
 			leg.keepalive()

@@ -54,6 +54,8 @@ type Steering interface {
 	SetMode(m ebpf.Mode) error
 	SetOff(off bool) error
 	Refuse(reason uint8) error
+	SetProofs(perSecond int) error
+	Shed(reason uint8) error
 	Lingering() (int, error)
 	SetPolicy(rules []ebpf.Rule) error
 	Sweep(l ebpf.SweepLimits) (int, error)

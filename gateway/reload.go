@@ -85,6 +85,9 @@ func (g *gateway) reload(next Config) error {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book})
+	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
+		g.log.Warn("rate of connections that peers begin", "error", err)
+	}
 	g.rate.SetLimit(rate.Limit(next.Limits.NewFlowsPerSecond))
 	g.rate.SetBurst(next.Limits.NewFlowsPerSecond)
 	g.shares.configure(next.Limits)

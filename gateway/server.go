@@ -13,41 +13,59 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// OfferedSYN is called by netstack for a steered SYN with an offer. Refusing
-// it gives the SYN to the kernel: the connection is native.
-func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
+// Proved is called by netstack for a connection whose offer the programs have
+// answered, and whose client has proved its address by what it said to that. From
+// here on it has a flow. One that there is no room for is declined when its gateway has
+// been heard: its SYN is gone.
+func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	t := Tuple(syn.Tuple)
 	defer g.containAbout(t)
+	e, err := g.steer.Flow(ebpf.Tuple(t))
+	if err != nil || e.ISN != syn.ISN || e.State != ebpf.StateWire {
+		return 0, false
+	}
 	old := g.find(t)
-	if old != nil && old.isn == syn.ISN {
-		return true
-	}
-	if e, err := g.steer.Flow(ebpf.Tuple(t)); err != nil || e.ISN != syn.ISN {
-		g.beganAnew(t, e.ISN, old, syn)
-		return false
-	}
-	if old != nil {
+	if old != nil && old.isn != syn.ISN {
 		old.replaced()
 	}
 	f, fresh := g.newFlow(SideServer, t, syn.ISN)
 	switch {
+	case f == nil: // going down
+		g.turnAway(syn)
+		return 0, false
 	case fresh:
-	case f != nil: // of another goroutine, just now
-		return true
-	default: // going down
+		f.nonce, f.look = syn.Nonce, lookOf(syn.Raw)
+		if f.step(stepOffered) {
+			return 0, false
+		}
+		f.shed = g.admit(f)
+	}
+	return min(e.ChangedAt-e.OfferedAt, longestRTT), true
+}
+
+// OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
+// connection: the client has begun anew. It never wants it.
+func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
+	t := Tuple(syn.Tuple)
+	defer g.containAbout(t)
+	e, err := g.steer.Flow(ebpf.Tuple(t))
+	if err != nil || e.ISN != syn.ISN { // else a late copy of the SYN that was answered
+		g.beganAnew(t, e.ISN, g.find(t), syn)
+	}
+	return false
+}
+
+// turnAway leaves a connection to the kernel that there is no room for: the SYN, or
+// what behind it proved the client's address, which it resets.
+func (g *gateway) turnAway(syn netstack.SYN) {
+	t := Tuple(syn.Tuple)
+	if !syn.Proved {
 		g.returnSYN(t, syn.ISN, syn.Raw)
-		return false
+		return
 	}
-	f.nonce, f.look = syn.Nonce, lookOf(syn.Raw)
-	if f.step(stepOffered) {
-		return false
+	if err := g.steer.Delete(ebpf.Tuple(t), syn.ISN, ebpf.StateWire); err != nil {
+		g.log.Debug("connection that was turned away", "tuple", t, "error", err)
 	}
-	if r := g.admit(f); r != negotiate.ReasonNone {
-		g.returnSYN(t, syn.ISN, syn.Raw)
-		f.vanish(r)
-		return false
-	}
-	return true
 }
 
 // beganAnew is a client's new connection on a tuple whose entry still belongs to
@@ -72,10 +90,10 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 	known := f != nil && f.isn == syn.ISN && f.side == SideServer
 	switch overload := errors.Is(err, netstack.ErrOverload); {
 	case overload && !known:
-		g.returnSYN(t, syn.ISN, syn.Raw)
+		g.turnAway(syn)
 		g.count.fallback(negotiate.ReasonRateLimit, SideServer)
 	case overload:
-		g.returnSYN(t, syn.ISN, syn.Raw)
+		g.turnAway(syn)
 		f.vanish(negotiate.ReasonRateLimit)
 	case !known:
 	case errors.Is(err, netstack.ErrHandshakeTimeout):
@@ -95,7 +113,10 @@ func (g *gateway) BareSYN(syn netstack.SYN) {
 	defer g.containAbout(t)
 	f := g.find(t)
 	if f == nil {
-		g.returnSYN(t, syn.ISN, syn.Raw)
+		// Of a connection we never heard of: what proved it was lost on the way here.
+		if e, err := g.steer.Flow(ebpf.Tuple(t)); err == nil {
+			g.returnSYN(t, e.ISN, syn.Raw)
+		}
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)
@@ -202,6 +223,10 @@ func (s *server) action(a negotiate.Action) {
 	case negotiate.Send:
 		s.send(a.Bytes)
 	case negotiate.Serve:
+		if f.shed != negotiate.ReasonNone {
+			s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, f.shed) })
+			return
+		}
 		f.peerID = a.Proposal.GatewayID
 		f.g.dgrams.Load().news(f.tuple, a.Proposal.DatagramPort, a.Proposal.GatewayID)
 		s.meet(a.Proposal)

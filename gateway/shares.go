@@ -11,8 +11,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// handshakeLimit bounds the handshakes of peers that wait for their third ACK,
-// and is what a peer has its share of until its connection is carried.
+// handshakeLimit bounds the connections of peers that have proved their address and
+// are not carried yet, and is what a peer has its share of until then.
 const handshakeLimit = 4096
 
 // Resource is something bounded that peers take from each other, of which one
@@ -57,6 +57,7 @@ type shares struct {
 
 	peers   map[netip.Addr]*peerUse
 	refused map[Resource]uint64
+	waiting atomic.Int64 // handshakes of all peers; written under mu
 	swept   time.Time
 }
 
@@ -100,6 +101,7 @@ func (s *shares) begin(a netip.Addr, now time.Time) {
 	}
 	p.flows++
 	p.handshakes++
+	s.waiting.Add(1)
 	p.seen = now
 }
 
@@ -123,6 +125,7 @@ func (s *shares) give(a netip.Addr, flows, handshakes int) {
 	p := s.peers[a]
 	p.flows -= flows
 	p.handshakes -= handshakes
+	s.waiting.Add(-int64(handshakes))
 }
 
 // shareState is what a connection counts for: nothing, flow and handshake, flow.

@@ -96,11 +96,17 @@ type serving struct {
 	sent    atomic.Bool   // a SYN-ACK left: iss is valid
 	confirm atomic.Uint32 // Confirmation
 	claimed bool          // gVisor took the SYN; used by Stack.handshake's goroutine only
+	proof   *proof        // nil: the SYN-ACK is gVisor's own
+	// translation is between gVisor and the SYN-ACK of proof; set before stood.
+	translation
+	stood   atomic.Bool   // gVisor's SYN-ACK was taken for the other one
+	through atomic.Bool   // segments go to gVisor, early ones first
 	done    chan struct{} // closed when the handshake is over and its endpoint known or gone
 
 	mu sync.Mutex // guards everything below
 	// synack is the last SYN-ACK, kept to repeat it until the third ACK.
 	synack []byte
+	early  [][]byte // segments that came before gVisor's SYN-ACK
 	sentAt tcpip.MonotonicTime
 	cause  error // why the handshake was given up
 	timer  tcpip.Timer

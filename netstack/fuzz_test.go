@@ -130,6 +130,7 @@ func FuzzDeliver(f *testing.F) {
 		segmentOf(makeTuple(1).Local, makeTuple(1).Remote, 101, 5001, flagACK, timestamps(), []byte("data")),
 		segmentOf(makeTuple(1).Remote, makeTuple(1).Local, 5001, 101, flagACK|flagFIN, timestamps(), nil),
 		segmentOf(makeTuple(1).Remote, makeTuple(1).Local, 5001, 101, flagRST, nil, nil),
+		segmentOf(clientAddr(9), serverAddr(false), 101, cookieISS+1, flagACK, timestamps(), []byte("proved")),
 		tooBig(server4, syn, 1300), tooBig(server6, makeSYN(true, 1, 100, 0), 1300),
 		{0x45},
 		{0x60},
@@ -148,7 +149,9 @@ func FuzzDeliver(f *testing.F) {
 			link *PacketLink
 		}
 		bench.link = NewPacketLink(testMTU, func([]byte) {})
-		s, err := New(Config{Link: bench.link, Handler: newRecorder()})
+		h := newRecorder()
+		h.proves = true
+		s, err := New(Config{Link: bench.link, Handler: h})
 		require.NoError(t, err)
 		defer s.Close()
 		c, err := s.Adopt(t.Context(), syn, makeSYNACK(syn, 5000, roleAccept, testNonce, 101), time.Millisecond)

@@ -50,6 +50,7 @@ var (
 // recorder is a Handler that takes notes.
 type recorder struct {
 	refuse   bool
+	proves   bool // Proved may be answered yes
 	onSYNACK func(SYNACK)
 
 	mu          sync.Mutex
@@ -67,6 +68,10 @@ func (r *recorder) OfferedSYN(s SYN) bool {
 	defer r.mu.Unlock()
 	r.offered = append(r.offered, s)
 	return !r.refuse
+}
+
+func (r *recorder) Proved(s SYN) (time.Duration, bool) {
+	return provedRTT, r.proves && r.OfferedSYN(s)
 }
 
 func (r *recorder) NotAccepted(_ SYN, err error) {
@@ -130,6 +135,7 @@ type world struct {
 	sentAt  map[tupleKey]time.Time
 	owned   map[tupleKey]bool // accept seen: the wire leg belongs to the stack
 	editSYN func([]byte) []byte
+	answer  func(syn []byte) // an offered SYN goes nowhere else
 }
 
 type adopted struct {
@@ -185,6 +191,7 @@ func (w *world) fromApp(pkt []byte) {
 	k := outboundKey(p.ip, t)
 	w.mu.Lock()
 	owned := w.owned[k]
+	var answer func([]byte)
 	if !owned && flagsOf(t)&(flagSYN|flagACK) == flagSYN {
 		if _, again := w.syns[k]; !again {
 			if w.editSYN != nil {
@@ -192,10 +199,14 @@ func (w *world) fromApp(pkt []byte) {
 			}
 			pkt = withOption(pkt, roleOffer, testNonce)
 			w.syns[k], w.sentAt[k] = pkt, time.Now()
+			answer = w.answer
 		}
 	}
 	w.mu.Unlock()
-	if !owned {
+	switch {
+	case answer != nil:
+		answer(pkt)
+	case !owned:
 		w.wire.A().Send(pkt)
 	}
 }

@@ -60,9 +60,11 @@ type options struct {
 	ws    int // -1: none
 	ts    bool
 	tsVal uint32
-	sack  bool
-	role  byte // 0: our option is absent
-	nonce uint16
+	// tsEcho is the timestamp of ours that the sender has seen last.
+	tsEcho uint32
+	sack   bool
+	role   byte // 0: our option is absent
+	nonce  uint16
 }
 
 // parseOptions reads the options of the TCP header t, which must be complete.
@@ -78,7 +80,7 @@ func parseOptions(t []byte) options {
 		case kind == kindSACKPermit && n == 0:
 			o.sack = true
 		case kind == kindTS && n == 8:
-			o.ts, o.tsVal = true, binary.BigEndian.Uint32(v)
+			o.ts, o.tsVal, o.tsEcho = true, binary.BigEndian.Uint32(v), binary.BigEndian.Uint32(v[4:])
 		case kind == optionKind && o.role == 0:
 			o.role, o.nonce = parseOption(v)
 		}

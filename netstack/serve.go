@@ -59,16 +59,15 @@ func (s *Stack) offered(k tupleKey, old *flow, syn SYN, o options) {
 	if !s.cfg.Handler.OfferedSYN(syn) || !s.hold() {
 		return
 	}
-	f := s.newServerFlow(k, syn, o)
+	f := s.newServerFlow(k, syn, syn.Raw, o)
 	if done := s.replace(old); done != nil {
-		go s.handshakeAfter(done, f, syn) // bounded by the flows that are half open
+		go s.handshakeAfter(done, f, syn, syn.Raw) // bounded by the flows that are half open
 		return
 	}
-	s.handshake(f, syn)
+	s.handshake(f, syn, syn.Raw)
 }
 
-func (s *Stack) newServerFlow(k tupleKey, syn SYN, o options) *flow {
-	raw := syn.Raw
+func (s *Stack) newServerFlow(k tupleKey, syn SYN, raw []byte, o options) *flow {
 	syn.Raw = nil
 	f := &flow{
 		key: k, server: true, isn: syn.ISN, nonce: syn.Nonce, wq: &waiter.Queue{},
@@ -97,14 +96,14 @@ func (s *Stack) replace(old *flow) <-chan struct{} {
 	}
 }
 
-func (s *Stack) handshakeAfter(done <-chan struct{}, f *flow, syn SYN) {
+func (s *Stack) handshakeAfter(done <-chan struct{}, f *flow, syn SYN, raw []byte) {
 	<-done
-	s.handshake(f, syn)
+	s.handshake(f, syn, raw)
 }
 
-// handshake starts gVisor's handshake for f. The caller holds the stack
+// handshake starts gVisor's handshake for f with the SYN raw. The caller holds the stack
 // (Stack.hold), which the end of the handshake releases.
-func (s *Stack) handshake(f *flow, syn SYN) {
+func (s *Stack) handshake(f *flow, syn SYN, raw []byte) {
 	if err := s.flows.put(f, s.cfg.Limits); err != nil {
 		f.state.Store(flowDead)
 		close(f.serve.done)
@@ -119,7 +118,7 @@ func (s *Stack) handshake(f *flow, syn SYN) {
 	f.serve.timer = s.clock.AfterFunc(s.cfg.HandshakeTimeout, func() { s.giveUp(f, ErrHandshakeTimeout) })
 	f.serve.mu.Unlock()
 	s.starting.Store(f.key, f)
-	s.inject(syn.Raw)
+	s.inject(raw)
 	if !f.serve.claimed { // gVisor refused the packet
 		s.starting.Delete(f.key)
 		if f.state.CompareAndSwap(flowHandshake, flowDead) {
@@ -172,6 +171,9 @@ func (s *Stack) established(f *flow, ep tcpip.Endpoint) *Conn {
 	f.serve.mu.Lock()
 	c.synRTT = s.clock.NowMonotonic().Sub(f.serve.sentAt)
 	f.serve.mu.Unlock()
+	if f.serve.proof != nil {
+		c.synRTT = f.serve.proof.rtt
+	}
 	f.conn.Store(c)
 	if f.state.CompareAndSwap(flowHandshake, flowOpen) {
 		return c

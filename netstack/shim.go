@@ -125,16 +125,28 @@ func (m *shim) held(f *flow, p *stack.PacketBuffer, t []byte) bool {
 	return held
 }
 
-// outServer adds the accept to the SYN-ACK; the rest of a server leg is plain.
+// outServer adds the accept to the SYN-ACK, or swallows it where one was sent for us;
+// then the rest is translated, else it is plain.
 func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
 	if flagsOf(t)&flagSYN == 0 {
 		if f.refuses(t) {
 			m.s.count.swallowed.Add(1)
 			return nil, false
 		}
+		if f.serve.proof != nil {
+			if !f.serve.stood.Load() {
+				m.s.count.swallowed.Add(1)
+				return nil, false
+			}
+			f.serve.out(t, !offloaded(p))
+		}
 		f.noteSent(sequenceEnd(p, t))
 		f.awaited.Store(ackOf(t))
 		return nil, true
+	}
+	if f.serve.proof != nil {
+		m.s.standIn(f, flatten(p), t)
+		return nil, false
 	}
 	f.una.Store(seqOf(t))
 	f.sent.Store(seqOf(t) + 1)
@@ -224,6 +236,7 @@ func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
 		m.inSYN(k, f, p, t, pkt)
 	case f == nil && flags&flagSYN != 0:
 		m.inSYNACK(k, t, pkt)
+	case mayProve(f, t) && m.s.proved(k, f, p, t, rawBytes(pkt)):
 	case f == nil:
 		m.s.count.unknown.Add(1)
 	case !f.alive():
@@ -277,13 +290,24 @@ func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 		m.s.count.badHandshakeACK.Add(1)
 		return
 	}
+	if f.serve.tooEarly(func() []byte { return rawBytes(pkt) }) {
+		return
+	}
 	m.replacedPeer(f, p, t, pkt)
+	m.server(f, t)
+	m.up(p, pkt)
+}
+
+// server takes note of a segment for a server flow, and translates it.
+func (m *shim) server(f *flow, t []byte) {
 	if flagsOf(t)&(flagRST|flagACK) == flagACK {
 		m.s.heard(f, ackOf(t))
 		f.fitting.acked(ackOf(t), m.s.clock)
 		m.s.noteConfirm(f, t)
 	}
-	m.up(p, pkt)
+	if f.serve.proof != nil {
+		f.serve.in(t)
+	}
 }
 
 // inSYN decides about a SYN without ACK.
@@ -294,8 +318,8 @@ func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuf
 		m.s.Forget(k.tuple())
 	}
 	if f != nil && f.alive() {
-		if !f.server || f.carrying.Load() { // RFC 5961 4: challenge, whatever it says
-			m.challenge(f, p, t, pkt)
+		if !f.server || f.carrying.Load() || f.serve.proof != nil && f.isn != seqOf(t) {
+			m.challenge(f, p, t, pkt) // RFC 5961 4: anybody can have sent it
 			return
 		}
 		if offer && f.isn == seqOf(t) && f.nonce == o.nonce {
@@ -325,7 +349,7 @@ func (m *shim) newSYN(k tupleKey, f *flow, t []byte, o options, raw []byte) {
 // for a while: when the flow was about to end, nobody may have answered.
 func (m *shim) challenge(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 	f.challenged.Store(&challenged{isn: seqOf(t), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
-	if f.server || f.adopt.ready.Load() {
+	if f.server && f.state.Load() != flowHandshake || !f.server && f.adopt.ready.Load() {
 		m.up(p, pkt)
 	}
 }
@@ -352,6 +376,9 @@ func (m *shim) repeated(f *flow, p inet, pkt *stack.PacketBuffer) {
 	if f.state.Load() != flowHandshake {
 		m.up(p, pkt)
 		return
+	}
+	if f.serve.proof != nil {
+		return // the client has its answer
 	}
 	if raw := f.serve.repeat(m.s.clock.NowMonotonic()); raw != nil {
 		m.s.count.synackResent.Add(1)

@@ -12,7 +12,11 @@ type SYN struct {
 	// Offer is true if the SYN carries the offer option; Nonce is its nonce.
 	Offer bool
 	Nonce uint16
-	// Raw is a copy of the whole IP packet; it belongs to the receiver.
+	// Proved is true where somebody has answered the SYN in our name and forgotten
+	// it, and the client has repeated that answer: there is no SYN to give back.
+	Proved bool
+	// Raw is a copy of the whole IP packet; it belongs to the receiver. It is nil
+	// with Proved.
 	Raw []byte
 }
 

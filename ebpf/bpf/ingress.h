@@ -4,6 +4,7 @@
 #define SMCGW_INGRESS_H
 
 #include "refused.h"
+#include "cookie.h"
 
 #define LINGER_NS 5000000000ull
 #define CHALLENGE_NS 500000000ull
@@ -69,7 +70,7 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	if (!c)
 		return REASON_GATEWAY_STALE;
 	struct own *own = own_of(p->key.laddr, p->key.family);
-	if (!own)
+	if (skb->pkt_type != PACKET_HOST || !own)
 		return REASON_FORWARDED;
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
@@ -80,9 +81,9 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	if (v.reason)
 		return v.reason;
 	u8 off = switched_off(c);
-	if (off)
-		return off;
-	if (!carriable(p, o))
+	if (off || c->shed)
+		return off ?: c->shed;
+	if (!carriable(p, o) || !answerable(p, o))
 		return REASON_SYN_OPTIONS;
 	if (remembered(&p->key) == REASON_ACCEPT_LOST)
 		return REASON_ACCEPT_LOST;
@@ -90,22 +91,23 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (!d || legs_blocked(d, &p->key))
 		return REASON_APP_LEG_BLOCKED;
-	return awaited(skb, &p->key) ? 0 : REASON_SLOTS;
+	if (!awaited(skb, &p->key))
+		return REASON_SLOTS;
+	return crowded(c) || spend(answer_rate) ? REASON_RATE_LIMIT : 0;
 }
 
-/* offered_in: a SYN with an offer on a tuple without an entry worth keeping. */
+/* offered_in: a SYN with an offer on a tuple without an entry worth keeping. Its
+ * sender may be anybody: it is answered, and nothing is kept. */
 static noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct options *o)
 {
 	u8 rule;
 	u32 reason = accept_refused(skb, p, o, &rule);
-	if (!reason && create_flow(skb, p, make_word(p->seq, o->nonce, WORD_SERVER, FLOW_WIRE), rule))
-		reason = REASON_FLOW_LIMIT;
-	if (!reason) {
-		count_stat(STAT_SERVED);
-		return to_netstack();
-	}
+	if (!reason)
+		return answer(skb, p, o, p->l3);
+	if (reason == REASON_RATE_LIMIT) /* there are many of these: no event */
+		count_native(SIDE_SERVER, reason);
 	/* No listener here, or transit: nothing of ours was decided. */
-	if (reason != REASON_SLOTS && reason != REASON_FORWARDED)
+	else if (reason != REASON_SLOTS && reason != REASON_FORWARDED)
 		native(&p->key, p->seq, SIDE_SERVER, reason, rule, FLOW_NONE);
 	return TCX_NEXT;
 }
@@ -114,7 +116,7 @@ static noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct o
  * entry is gone and the SYN is to be treated as new, else the verdict. A blind
  * SYN kills nothing: the wire endpoint answers a challenge ACK (RFC 5961). */
 #define SYN_IS_NEW 1
-static noinline int known_syn_in(struct packet *p, struct flow *f, struct options *o)
+static noinline int known_syn_in(struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
@@ -130,26 +132,16 @@ static noinline int known_syn_in(struct packet *p, struct flow *f, struct option
 		discard(flow_end(&p->key, f, word_isn(w)));
 		return SYN_IS_NEW;
 	}
-	int duplicate = o->role == OPTION_OFFER && word_isn(w) == p->seq;
-	if (state != FLOW_WIRE || w & WORD_ACKED || duplicate)
-		return late ? drop(STAT_STALE_DROPPED) : to_netstack();
-	/* Before the third ACK: the client fell back, or began anew. */
-	u8 rule = f->rule;
-	if (flow_drop(&p->key, f, w))
-		return to_netstack(); /* the third ACK came at this moment */
-	replaced(&p->key, rule, w, 0);
-	if (o->role != OPTION_OFFER && word_isn(w) == p->seq)
-		native(&p->key, p->seq, SIDE_SERVER, late ? REASON_GATEWAY_STALE : REASON_CLIENT_GONE, rule, state);
-	return SYN_IS_NEW;
+	return late ? drop(STAT_STALE_DROPPED) : to_netstack();
 }
 
 static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct options o;
-	discard(scan_options(skb, p, &o));
-	int verdict = known_syn_in(p, f, &o);
+	int verdict = known_syn_in(p, f);
 	if (verdict != SYN_IS_NEW)
 		return verdict;
+	discard(scan_options(skb, p, &o));
 	return o.role == OPTION_OFFER && !smcgw_retired ? offered_in(skb, p, &o) : TCX_NEXT;
 }
 
@@ -251,9 +243,27 @@ static noinline int owned_in(struct packet *p, struct flow *f)
 		flow_drop(&p->key, f, w);
 		return TCX_NEXT;
 	}
-	if (state == FLOW_WIRE && !(w & WORD_ACKED) && (p->flags & (TCP_ACK | TCP_RST)) == TCP_ACK)
-		__sync_fetch_and_or(&f->word, WORD_ACKED);
 	return to_netstack();
+}
+
+/* proof_in: a segment of a tuple without an entry, which may be what answers a
+ * SYN-ACK of ours (cookie.h). One that does has a sender who is where it says, and
+ * is the first of a connection; it is the kernel's where that knows more of the
+ * tuple than a listener. Of a gateway that is late, or gone, see owned_in. */
+static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
+{
+	struct options o;
+	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK)
+		return TCX_NEXT;
+	discard(scan_options(skb, p, &o));
+	u64 tick = o.timestamps ? proves(p, &o) : 0;
+	if (!tick || !listening(skb, &p->key))
+		return TCX_NEXT;
+	if (!alive())
+		return only_late() ? drop(STAT_STALE_DROPPED) : TCX_NEXT;
+	if (o.role == OPTION_CONFIRM && !speaks(skb, p))
+		return drop(STAT_SILENT_DROP);
+	return prove_flow(skb, p, &o, tick) ? TCX_NEXT : to_netstack();
 }
 
 static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
@@ -303,7 +313,7 @@ static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 		return syn_in(skb, &p, f);
 	u8 state = word_state(flow_word(f));
 	if (!state)
-		return TCX_NEXT;
+		return proof_in(skb, &p);
 	if (state == FLOW_OFFERED)
 		return answer_in(skb, &p, f);
 	if (state == FLOW_RELEASED)

@@ -63,6 +63,7 @@ enum {
 
 #define BPF_ANY 0
 #define BPF_NOEXIST 1
+#define EEXIST 17
 #define BPF_F_NO_PREALLOC 1
 #define BPF_F_INGRESS 1
 #define BPF_F_RECOMPUTE_CSUM 1

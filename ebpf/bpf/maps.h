@@ -89,6 +89,7 @@ enum reason {
 	REASON_OFFER_UNANSWERED = 28,
 	REASON_HANDSHAKE_TIMEOUT = 32,
 	REASON_FLOW_LIMIT = 36,
+	REASON_RATE_LIMIT = 37,
 	REASON_MODE = 43,
 	REASON_NOT_WORTH_IT = 50,
 	REASON_SLOTS = 128,
@@ -150,6 +151,8 @@ enum stat {
 	STAT_DGRAM_TABLE_FULL,
 	STAT_OFFER_REFUSED,
 	STAT_PROBE_HELD,
+	STAT_ANSWERED,
+	STAT_SILENT_DROP,
 	STAT_SLOTS,
 };
 
@@ -165,8 +168,10 @@ struct control {
 	u32 blackhole_after;
 	u32 epoch;     /* of the policy, never the same again; > 0 */
 	u32 datagrams; /* 0: no UDP packet needs a look */
-	u32 pad;
+	u32 mtu;       /* of the wire devices */
 	u64 handshake; /* the gateway ends a negotiation within it and four round trips */
+	u32 proofs;    /* connections of peers that user space takes on in a second; 0: any number */
+	u32 shed;      /* != 0: why it takes on none now */
 };
 
 /* Also the key of the own-address map, with port 0. */
@@ -284,6 +289,20 @@ struct dgram_peer {
 	u8 pad[6];
 };
 
+/* What an answer is made in (cookie.h): the TCP headers of SYN and SYN-ACK. */
+#define ANSWER_LEN 52
+struct answer {
+	u8 old[60], next[60];
+	u16 sum; /* of the SYN */
+	u16 pad;
+};
+
+/* What a processor has done of something in this second. */
+struct budget {
+	u64 second;
+	u64 spent;
+};
+
 /* Socket storage: what connect() and the SYN of a local socket are remembered by. */
 enum offer_phase { PHASE_NONE, PHASE_WANT, PHASE_WRITTEN, PHASE_ANSWERED, PHASE_WATCHED, PHASE_REFUSED, PHASE_DOUBTED };
 
@@ -318,6 +337,8 @@ struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * REASON
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * RULE_SLOTS); __type(key, u32); __type(value, u64); } smcgw_decided SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, STAT_SLOTS); __type(key, u32); __type(value, u64); } smcgw_stats SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct flow); } smcgw_scratch SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct answer); } smcgw_answer SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct budget); } smcgw_budget SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 1 << 19); } smcgw_events SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_SOCKMAP); __uint(max_entries, 2); __type(key, u32); __type(value, u64); } smcgw_listen SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_SK_STORAGE); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, int); __type(value, struct sk_note); } smcgw_sk SEC(".maps");
@@ -340,6 +361,9 @@ struct traces {
 };
 volatile struct traces smcgw_traces;
 
+/* Connections that peers have proved: the second (63..32) and how many in it (31..0). */
+volatile u64 smcgw_proved;
+
 /* Not 0: another gateway takes the new connections, and its programs come behind
  * ours on every hook (docs/ARCHITECTURE.md "Two gateways side by side"). */
 volatile u32 smcgw_retired;
@@ -350,6 +374,8 @@ const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
 const volatile u32 leg_ifindex = 0;
 const volatile u64 netns_cookie = 0;
+const volatile u64 cookie_key[2] = {}; /* random: nobody else makes our cookies */
+const volatile u32 answer_rate = 1; /* SYNs answered in a second, on a processor */
 const volatile u16 datagram_port = 0; /* network byte order */
 const volatile u8 sample_tokens = 2; /* > 0 */
 const volatile u32 sample_period = 30000; /* milliseconds */

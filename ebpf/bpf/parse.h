@@ -172,6 +172,7 @@ global int parse_quoted(struct __sk_buff *skb, struct packet *p)
 #define OPTION_LEN 10
 #define OPTION_OFFER 0x11 /* version 1, role 1 */
 #define OPTION_ACCEPT 0x12
+#define OPTION_CONFIRM 0x13
 
 struct options {
 	u8 role; /* version and role of our option, 0 = none */
@@ -179,7 +180,11 @@ struct options {
 	u16 nonce;
 	u8 timestamps;
 	u8 obstacle; /* MPTCP, MD5, AO or TFO */
+	u16 mss;     /* 0 = none */
+	u8 sack;     /* permitted */
+	u8 scale;    /* of windows, plus 1; 0 = none */
 	u16 pad;
+	u32 stamp, echo; /* the timestamps, as the sender numbers them; host byte order */
 };
 
 struct walk {
@@ -207,8 +212,17 @@ static long walk_step(u32 step, void *ctx)
 	if (len < 2 || i + len > w->n)
 		return 1;
 	w->i = i + len;
-	if (b[0] == 8 && len == 10)
+	if (b[0] == 8 && len == 10) {
 		w->o.timestamps = 1;
+		w->o.stamp = (u32)b[2] << 24 | (u32)b[3] << 16 | (u32)b[4] << 8 | b[5];
+		w->o.echo = (u32)b[6] << 24 | (u32)b[7] << 16 | (u32)b[8] << 8 | b[9];
+	}
+	if (b[0] == 2 && len == 4)
+		w->o.mss = (u16)b[2] << 8 | b[3];
+	if (b[0] == 3 && len == 3)
+		w->o.scale = b[2] > 14 ? 15 : b[2] + 1; /* RFC 7323 2.3 */
+	if (b[0] == 4 && len == 2)
+		w->o.sack = 1;
 	if (b[0] == 30 || b[0] == 19 || b[0] == 29 || b[0] == 34)
 		w->o.obstacle = 1;
 	if (b[0] != 254)

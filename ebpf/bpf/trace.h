@@ -25,16 +25,29 @@ static always_inline int traced(u16 port, u16 other)
  * before it walks the map, leaves traces of what it finds there, and lets from
  * follow by one walk (ebpf/trace.go). So either the walk finds the entry, or its
  * trace is as new as the walk. No trace gets older: one that is newer is left. */
-static always_inline void leave_trace(u16 port, u16 other)
+static always_inline void leave_trace_for(u16 port, u16 other, u32 sweeps)
 {
 	u32 *at = (u32 *)&smcgw_traces.at[trace_of(port, other)];
 	/* With a result it is a full barrier: the entry is there before now is read. */
-	u32 now = __sync_fetch_and_add((u32 *)&smcgw_traces.now, 0);
+	u32 now = __sync_fetch_and_add((u32 *)&smcgw_traces.now, 0) + sweeps;
 	for (int try = 0; try < 4; try++) {
 		u32 old = *(volatile u32 *)at;
 		if (old >= now || __sync_val_compare_and_swap(at, old, now) == old)
 			return;
 	}
+}
+
+static always_inline void leave_trace(u16 port, u16 other)
+{
+	leave_trace_for(port, other, 0);
+}
+
+/* trace_answer is for a SYN-ACK that nothing else remembers: what answers it comes
+ * within so many sweeps, a second each at least, or is the kernel's. */
+#define ANSWER_SWEEPS 8
+static always_inline void trace_answer(u16 port, u16 other)
+{
+	leave_trace_for(port, other, ANSWER_SWEEPS);
 }
 
 /* usual_syn recognises the options of the SYN that Linux sends, all of them: MSS,

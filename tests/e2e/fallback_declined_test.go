@@ -123,7 +123,7 @@ func TestFallbackDeadline(t *testing.T) {
 	}{
 		// Where nothing is acknowledged the reset may go ahead of the word why.
 		{"silent server", w.h2, remote("handshake_timeout"), remote("client_gone")},
-		{"silent client", w.h1, remote("client_gone"), nothing},
+		{"silent client", w.h1, nothing, nothing}, // a SYN-ACK that nobody answers is forgotten
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

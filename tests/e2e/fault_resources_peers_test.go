@@ -156,8 +156,8 @@ func faultSilentPeers(t *testing.T, c *tally) {
 }
 
 // faultFlood: SYNs with offers from addresses that never answer, as fast as one
-// processor makes them. What they make a gateway hold is bounded; connections of
-// others go on, carried or native.
+// processor makes them. They make a gateway hold nothing; connections of others go on,
+// carried or native.
 func faultFlood(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
 	w := newWorld(t, testnet.Config{})
@@ -186,9 +186,8 @@ func faultFlood(t *testing.T, c *tally) {
 	t.Logf("%d forged SYNs, at most %.0f half open at the times we looked; shed %.0f, rate_limit %.0f, flow_limit %.0f",
 		sent, most, m[`smcgw_wire_events_total{event="shed"}`],
 		m[`smcgw_fallbacks_total{reason="rate_limit",side="server"}`], m[`smcgw_fallbacks_total{reason="flow_limit",side="server"}`])
-	require.Positive(t, most, "it hit the gateway: %v", g2.counters(t))
-	require.LessOrEqual(t, most, 4096.0)
-	require.Eventually(t, func() bool { return g2.metrics(t)[`smcgw_wire_legs{state="half_open"}`] == 0 }, 60*time.Second, 200*time.Millisecond)
+	require.Greater(t, m[`smcgw_datapath_events_total{event="answered"}`], float64(sent)/2, "it hit the programs: %v", g2.counters(t))
+	require.LessOrEqual(t, most, 64.0, "nobody proves anything but who is honest")
 	w.carriedAgain(t, c, 20)
 	done()
 }

@@ -25,7 +25,7 @@ func (m *Model) wireIngress(s *segment) verdict {
 	}
 	switch stateOf(f) {
 	case ebpf.StateNone:
-		return pass
+		return m.proofIn(s)
 	case ebpf.StateOffered:
 		return m.answerIn(s, f)
 	case ebpf.StateReleased:
@@ -41,7 +41,7 @@ func (m *Model) wireIngress(s *segment) verdict {
 
 func (m *Model) synIn(s *segment, f *ebpf.Flow) verdict {
 	o, _ := s.option()
-	if f != nil && m.knownSYN(s, o, f) {
+	if f != nil && m.knownSYN(f) {
 		if !m.aliveLocked() {
 			return m.dropped(statStaleDropped)
 		}
@@ -63,8 +63,7 @@ func (m *Model) netstackIn() verdict {
 
 // knownSYN: a SYN from the network on a tuple with an entry; false if the entry
 // is gone and the SYN is to be treated as new.
-func (m *Model) knownSYN(s *segment, o negotiate.Option, f *ebpf.Flow) bool {
-	offer := o.Role == negotiate.RoleOffer
+func (m *Model) knownSYN(f *ebpf.Flow) bool {
 	switch {
 	case !live(f.State):
 		m.remove(f)
@@ -73,33 +72,17 @@ func (m *Model) knownSYN(s *segment, o negotiate.Option, f *ebpf.Flow) bool {
 		m.count(statStaleDeleted)
 		m.remove(f)
 		return false
-	case f.State != ebpf.StateWire || f.Acked:
-		return true
-	case offer && f.ISN == s.seq:
-		return true // a duplicate of the offered SYN
-	}
-	// Before the third ACK: the client fell back, or began anew.
-	m.replaced(f, 0)
-	switch {
-	case offer || f.ISN != s.seq:
-	case m.aliveLocked():
-		m.nativeFlow(f, ebpf.ReasonClientGone)
 	default:
-		m.nativeFlow(f, ebpf.ReasonGatewayStale)
+		return true
 	}
-	m.remove(f)
-	return false
 }
 
-// offeredIn: a SYN with an offer on a tuple without an entry worth keeping.
+// offeredIn: a SYN with an offer on a tuple without an entry worth keeping. It is
+// answered, and nothing is kept.
 func (m *Model) offeredIn(s *segment, o negotiate.Option) verdict {
 	reason, rule := m.acceptRefused(s)
-	if reason == 0 && !m.create(s, ebpf.Flow{State: ebpf.StateWire, Side: ebpf.SideServer, Nonce: o.Nonce, Rule: rule}) {
-		reason = ebpf.ReasonFlowLimit
-	}
 	if reason == 0 {
-		m.count(statServed)
-		return m.netstackIn()
+		return m.answer(s, o)
 	}
 	if reason != reasonNotOurs {
 		m.stayNative(ebpf.Event{Tuple: s.tuple, ISN: s.seq, Reason: reason, Side: ebpf.SideServer, Rule: rule})
@@ -118,6 +101,8 @@ func (m *Model) acceptRefused(s *segment) (reason uint8, rule int) {
 		return v.Reason, v.Rule
 	case m.switchedOff() != 0:
 		return m.switchedOff(), v.Rule
+	case m.shed != 0:
+		return m.shed, v.Rule
 	case !s.carriable():
 		return ebpf.ReasonSYNOptions, v.Rule
 	case m.remembered(s.tuple) == ebpf.ReasonAcceptLost:
@@ -201,9 +186,6 @@ func (m *Model) ownedIn(s *segment, f *ebpf.Flow) verdict {
 		m.count(statStaleDeleted)
 		m.remove(f)
 		return pass
-	}
-	if f.State == ebpf.StateWire && s.flags&(negotiate.FlagACK|negotiate.FlagRST) == negotiate.FlagACK {
-		f.Acked = true
 	}
 	return m.netstackIn()
 }

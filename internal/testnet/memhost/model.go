@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -33,6 +34,7 @@ type Model struct {
 	pairs   *pairs
 	start   time.Time
 	events  chan ebpf.Event
+	secret  maphash.Seed  // of cookies
 	done    chan struct{} // closed by Close
 
 	mu      sync.Mutex // guards everything below
@@ -40,6 +42,7 @@ type Model struct {
 	mode    ebpf.Mode
 	off     bool
 	stalled bool
+	shed    uint8         // peers begin nothing for this reason
 	native  uint8         // everything stays native for this reason
 	beat    time.Duration // 0: never, or the gateway is gone
 	rng     *rand.Rand    // nonces
@@ -63,7 +66,7 @@ func newModel(h *Host, cfg ebpf.Config) (*Model, error) {
 	}
 	m := &Model{
 		host: h, cfg: withDefaults(cfg), start: time.Now(), mode: cfg.Mode, off: cfg.Off,
-		events: make(chan ebpf.Event, eventLimit), done: make(chan struct{}),
+		events: make(chan ebpf.Event, eventLimit), secret: maphash.MakeSeed(), done: make(chan struct{}),
 		rng:   rand.New(rand.NewPCG(h.net.cfg.Seed, uint64(h.v4.As4()[3]))),
 		flows: map[ebpf.Tuple]*ebpf.Flow{}, notes: map[ebpf.Tuple]*note{},
 		legs: map[ebpf.Tuple]*bridge{}, peers: map[peerKey]*peer{}, passed: map[netip.Addr]struct{}{},
@@ -179,6 +182,12 @@ func (m *Model) NativeReason() uint8 {
 	defer m.mu.Unlock()
 	return m.native
 }
+
+// SetProofs implements gateway.Steering: peers here are few.
+func (*Model) SetProofs(int) error { return nil }
+
+// Shed implements gateway.Steering.
+func (m *Model) Shed(reason uint8) error { return m.change(func() { m.shed = reason }) }
 
 // SetNativeReason keeps every connection native for a reason, as a host does
 // whose reverse-path filter is strict; 0 ends it.

@@ -213,14 +213,17 @@ func TestServerTable(t *testing.T) {
 	l, err := m.host.kernel.Listen(flowTuple(m).Local)
 	require.NoError(t, err)
 	defer l.Close()
-	require.Equal(t, toNetstack, m.in(t, 50, 0, syn, offer, 0))
+	require.Equal(t, toWire, m.in(t, 50, 0, syn, offer, 0))
+	require.Equal(t, toWire, m.in(t, 50, 0, syn, offer, 0), "a duplicate")
+	require.Equal(t, ebpf.StateNone, m.state(t))
+	require.Equal(t, pass, m.in(t, 50, 0, syn, timestamps, 0), "the client fell back")
+	require.Equal(t, pass, m.in(t, 51, 1, ack, timestamps, 0), "not what it was told")
+	sa := m.answerTo(t, 50, offer)
+	require.Equal(t, pass, m.in(t, 52, sa.seq+1, ack, echo(sa), 0), "of another SYN")
+	require.Equal(t, pass, m.in(t, 51, sa.seq+1, ack, timestamps, 0), "without our timestamp")
+	require.Equal(t, toNetstack, m.in(t, 51, sa.seq+1, ack, echo(sa), 0))
 	require.Equal(t, ebpf.StateWire, m.state(t))
 	require.Equal(t, toNetstack, m.in(t, 50, 0, syn, offer, 0), "a duplicate")
-	require.Equal(t, pass, m.in(t, 50, 0, syn, timestamps, 0), "the client fell back")
-	require.Equal(t, ebpf.EventReplaced, m.event(t).Kind)
-	require.Equal(t, ebpf.ReasonClientGone, m.event(t).Reason)
-	m.in(t, 50, 0, syn, offer, 0)
-	require.Equal(t, toNetstack, m.in(t, 51, 1, ack, nil, 0))
 	require.Equal(t, toNetstack, m.in(t, 50, 0, syn, timestamps, 0), "after the third ACK")
 	require.Equal(t, ebpf.StateWire, m.state(t))
 	require.NoError(t, m.change(func() { m.beat = 0 }))
@@ -228,6 +231,28 @@ func TestServerTable(t *testing.T) {
 	require.Equal(t, ebpf.StateNone, m.state(t))
 	require.Equal(t, pass, m.in(t, 50, 0, syn, offer, 0))
 	require.Equal(t, ebpf.ReasonGatewayStale, m.event(t).Reason)
+}
+
+// answerTo is the SYN-ACK for an offered SYN.
+func (m *Model) answerTo(t *testing.T, seq uint32, opts []byte) segment {
+	t.Helper()
+	f := flowTuple(m)
+	s, ok := parseSegment(tcpPacket(f.Remote, f.Local, seq, 0, syn, opts, 0), inbound)
+	require.True(t, ok)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	require.Equal(t, toWire, m.wireIngress(&s))
+	sa, ok := parseSegment(s.raw, outbound)
+	require.True(t, ok)
+	require.True(t, sa.synACK())
+	require.Equal(t, seq+1, sa.ack)
+	return sa
+}
+
+// echo are the timestamps of the client's answer to a SYN-ACK.
+func echo(sa segment) []byte {
+	value, _, _ := sa.stamps()
+	return append([]byte{1, 1, 8, 10, 0, 0, 0, 1}, binary.BigEndian.AppendUint32(nil, value)...)
 }
 
 // TestBounds: a full table sheds to native TCP.
@@ -261,7 +286,7 @@ func TestCounterNames(t *testing.T) {
 	source, err := os.ReadFile("../../../ebpf/counters.go")
 	require.NoError(t, err)
 	for _, name := range []string{
-		statOffered, statAccepted, statServed, statReplaced, statSYNRetransmitDrop, statOutDrop, statAppIngressDrop,
+		statOffered, statAccepted, statServed, statAnswered, statReplaced, statSYNRetransmitDrop, statOutDrop, statAppIngressDrop,
 		statAppEgressDrop, statWireIngressDrop, statReleasedDrop, statReturnedDrop, statDeadDrop, statEventLost,
 		statNeutralised, statStaleDeleted, statSYNDelivered, statSYNReleased, statSYNReturned,
 	} {

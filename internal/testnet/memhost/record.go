@@ -12,6 +12,7 @@ const (
 	statOffered           = "offered"
 	statAccepted          = "accepted"
 	statServed            = "served"
+	statAnswered          = "answered"
 	statReplaced          = "replaced"
 	statSYNRetransmitDrop = "syn_retransmit_drop"
 	statOutDrop           = "out_drop"

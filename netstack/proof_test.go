@@ -1,0 +1,273 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// provedRTT is what the recorder says of the round trip of a proved handshake.
+const provedRTT = 30 * time.Millisecond
+
+// cookieISS is the sequence number of the SYN-ACKs of tests.
+const cookieISS = 0xfffffff0
+
+// cookieStamp is the timestamp of a SYN-ACK with which the client of a SYN is
+// answered (docs/PROTOCOL.md "Cookies").
+func cookieStamp(o options) uint32 {
+	return CookieStamp(o.mss, o.ws, o.sack, o.nonce, 0x5a)
+}
+
+// cookieAnswer is the SYN-ACK for an offered SYN.
+func cookieAnswer(syn []byte) []byte {
+	p, t, ok := parseTCP(syn)
+	if !ok {
+		panic("no syn")
+	}
+	o := parseOptions(t)
+	opts := []byte{kindMSS, 4, 5, 180, kindNOP, kindNOP, kindTS, 10}
+	opts = binary.BigEndian.AppendUint32(opts, cookieStamp(o))
+	opts = binary.BigEndian.AppendUint32(opts, o.tsVal)
+	if o.sack {
+		opts = append(opts, kindNOP, kindNOP, kindSACKPermit, 2)
+	}
+	if o.ws >= 0 {
+		opts = append(opts, kindNOP, kindWS, 3, CookieScale)
+	}
+	opts = appendOption(opts, roleAccept, o.nonce)
+	k := inboundKey(p.ip, t)
+	tuple := k.tuple()
+	return segmentOf(tuple.Local, tuple.Remote, cookieISS, seqOf(t)+1, flagSYN|flagACK, opts, nil)
+}
+
+// cookies lets the SYNs of a world be answered in the server's name, without it.
+func (w *world) cookies() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.server.proves = true
+	w.answer = func(syn []byte) { go w.fromWire(cookieAnswer(syn)) }
+}
+
+// Connections whose SYN was answered by somebody else carry as others do, in a bad
+// network too, whatever the client's SYN asked for.
+func TestProvedTransfers(t *testing.T) {
+	for i, edit := range []func([]byte) []byte{
+		nil,
+		func(b []byte) []byte { return without(b, kindSACKPermit) },
+		func(b []byte) []byte { return without(b, kindWS) },
+		func(b []byte) []byte { return without(b, kindWS, kindSACKPermit, kindMSS) },
+	} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d %v", i, v6), func(t *testing.T) {
+				w := newWorld(t, worldOptions{seed: uint64(i), editSYN: edit})
+				w.cookies()
+				bad := Impairment{Loss: 0.02, Dup: 0.02, Reorder: 0.05, Delay: time.Millisecond}
+				w.wire.A().Impair(bad)
+				w.wire.B().Impair(bad)
+				c, s := w.connect(v6)
+				require.EqualValues(t, cookieISS, s.ServerISN())
+				require.Equal(t, c.ServerISN(), s.ServerISN())
+				require.Equal(t, c.ISN(), s.ISN())
+				require.EqualValues(t, testNonce, s.Nonce())
+				require.Equal(t, provedRTT, s.SYNRTT())
+				require.Zero(t, w.server.offers()-1)
+				transfer(t, c, s, 300_000)
+				transfer(t, s, c, 300_000)
+				require.Equal(t, ConfirmYes, s.Confirmed())
+				require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
+				require.Zero(t, w.srv.Stats().Strangers+w.gw.Stats().Strangers)
+				w.wire.A().Impair(Impairment{}) // a reset is not sent again
+				w.wire.B().Impair(Impairment{})
+				s.Abort()
+				within(t, "reset", func() bool { _, err := c.Read(make([]byte, 1)); return err == syscall.ECONNRESET })
+			})
+		}
+	}
+}
+
+// The timestamp of a SYN-ACK, as the programs make it (ebpf TestAnswer).
+func TestCookieStamp(t *testing.T) {
+	for stamp, o := range map[uint32]options{
+		0x1234_5a7d: {mss: 1460, ws: 7, sack: true, nonce: 0x1234},
+		0x1234_5a75: {mss: 1460, ws: 7, nonce: 0x1234},
+		0x1234_5afd: {mss: 1460, ws: -1, sack: true, nonce: 0x1234},
+		0x1234_5af0: {mss: 536, ws: -1, nonce: 0x1234},
+		0x1234_5aef: {mss: 8960, ws: 14, sack: true, nonce: 0x1234},
+	} {
+		require.Equal(t, stamp, cookieStamp(o))
+		opts := binary.BigEndian.AppendUint32([]byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 0, 9}, stamp)
+		_, seg, ok := parseTCP(segmentOf(clientAddr(1), serverAddr(false), 101, cookieISS+1, flagACK, opts, nil))
+		require.True(t, ok)
+		p, ok := readProof(seg)
+		require.True(t, ok)
+		o.ts, o.tsVal, o.role = true, 9, roleOffer
+		require.Equal(t, o, p.ask)
+		require.EqualValues(t, uint32(cookieISS), p.iss)
+	}
+}
+
+// prove sends the first segment of a connection whose SYN-ACK has cookieISS.
+func (b *bench) prove(port uint16, isn uint32, role byte, payload string) {
+	b.proveAt(port, isn, isn+1, role, payload)
+}
+
+func (b *bench) proveAt(port uint16, isn, seq uint32, role byte, payload string) {
+	opts := []byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 0, 9}
+	opts = binary.BigEndian.AppendUint32(opts, cookieStamp(options{mss: 1460, ws: 7, sack: true, nonce: testNonce}))
+	if role != 0 {
+		opts = appendOption(opts, role, testNonce)
+	}
+	b.link.Inject(segmentOf(clientAddr(port), serverAddr(false), seq, cookieISS+1, flagACK, opts, []byte(payload)))
+}
+
+// provedConn waits for the connection of a proved handshake.
+func (b *bench) provedConn() *Conn {
+	b.t.Helper()
+	select {
+	case c := <-b.h.accepted:
+		b.t.Cleanup(c.Forget)
+		return c
+	case <-time.After(patience):
+		require.FailNow(b.t, "not accepted", "%v", b.h.failures())
+		return nil
+	}
+}
+
+// The stack sends no SYN-ACK; what came at once is not lost, and what it sends itself is
+// in the numbers of the SYN-ACK that was sent for it.
+func TestProved(t *testing.T) {
+	for _, role := range []byte{0, roleConfirm} {
+		b := newBench(t, Config{})
+		b.h.proves = true
+		b.prove(1, 100, role, "hello")
+		b.proveAt(1, 100, 106, 0, " world")
+		c := b.provedConn()
+		want := ConfirmYes
+		if role == 0 {
+			want = ConfirmNo
+		}
+		got := make([]byte, 0, 11)
+		within(t, "read", func() bool {
+			buf := make([]byte, 16)
+			n, _ := c.Read(buf)
+			got = append(got, buf[:n]...)
+			return len(got) == 11
+		})
+		require.Equal(t, "hello world", string(got))
+		require.Equal(t, want, c.Confirmed())
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		for {
+			p, seg := b.next()
+			require.Zero(t, flagsOf(seg)&flagSYN)
+			if p.total == len(p.ip)+len(seg) {
+				continue // an acknowledgement
+			}
+			require.EqualValues(t, uint32(cookieISS+1), seqOf(seg))
+			require.EqualValues(t, 112, ackOf(seg))
+			stamp := parseOptions(seg).tsVal - cookieStamp(options{mss: 1460, ws: 7, sack: true, nonce: testNonce})
+			require.Less(t, stamp, uint32(patience.Milliseconds()))
+			break
+		}
+	}
+}
+
+// A proof that is not wanted, or has no timestamps, leaves nothing.
+func TestProvedRefused(t *testing.T) {
+	b := newBench(t, Config{Limits: Limits{HalfOpen: 1, Flows: 1}})
+	b.h.proves = true
+	b.h.refuse = true
+	b.prove(1, 100, roleConfirm, "")
+	require.Equal(t, 1, b.h.offers())
+	b.link.Inject(segmentOf(clientAddr(2), serverAddr(false), 101, cookieISS+1, flagACK, nil, nil))
+	b.silent()
+	require.Zero(t, b.s.Stats().Flows)
+	require.EqualValues(t, 2, b.s.Stats().Unknown)
+	b.h.refuse = false
+	b.prove(1, 100, roleConfirm, "")
+	b.provedConn()
+	b.prove(3, 100, roleConfirm, "")
+	require.Equal(t, []error{ErrOverload}, b.h.failures())
+	b.silent()
+}
+
+// A SYN whose sender knows nothing of the connection ends it at no time; that of its
+// client, without an offer, is told.
+func TestProvedBlindSYN(t *testing.T) {
+	b := newBench(t, Config{})
+	b.h.proves = true
+	b.prove(1, 100, roleConfirm, "")
+	b.link.Inject(makeSYN(false, 1, 7777, roleOffer))
+	c := b.provedConn()
+	for _, role := range []byte{0, roleOffer} {
+		b.link.Inject(makeSYN(false, 1, 7777, role))
+		_, seg := b.next() // a challenge
+		require.EqualValues(t, flagACK, flagsOf(seg))
+		require.EqualValues(t, uint32(cookieISS+1), seqOf(seg))
+		require.EqualValues(t, 101, ackOf(seg))
+		time.Sleep(600 * time.Millisecond) // gVisor limits them
+	}
+	require.Equal(t, 1, b.h.offers())
+	require.Zero(t, b.h.bareSYNs())
+	b.link.Inject(makeSYN(false, 1, 100, 0))
+	require.Equal(t, 1, b.h.bareSYNs())
+	require.False(t, c.Over())
+}
+
+// A client may take a tuple again at once, whatever is left of its last connection here.
+func TestProvedAgain(t *testing.T) {
+	b := newBench(t, Config{})
+	b.h.proves = true
+	b.prove(1, 100, roleConfirm, "first")
+	c := b.provedConn()
+	b.prove(1, 50_000, roleConfirm, "second")
+	next := b.provedConn()
+	require.EqualValues(t, 50_000, next.ISN())
+	_, err := c.Write([]byte("x"))
+	require.Error(t, err, "its tuple is another's")
+	next.Abort()
+	_, seg := b.next()
+	for flagsOf(seg)&flagRST == 0 {
+		_, seg = b.next()
+	}
+	for _, role := range []byte{roleConfirm, 0} {
+		isn := uint32(90_000) + uint32(role)
+		b.prove(1, isn, role, "third")
+		last := b.provedConn()
+		require.Equal(t, isn, last.ISN())
+		last.Forget()
+	}
+	b.h.proves = false
+	b.prove(1, 7, roleConfirm, "late")
+	require.Empty(t, b.h.accepted)
+}
+
+// A client that resets at once, and one whose connection is forgotten before gVisor
+// knows it, leave nothing either.
+func TestProvedGone(t *testing.T) {
+	b := newBench(t, Config{})
+	b.h.proves = true
+	for i := range uint16(50) {
+		b.prove(i+1, 100, roleConfirm, "")
+		if i%2 == 0 {
+			b.link.Inject(segmentOf(clientAddr(i+1), serverAddr(false), 101, 0, flagRST, nil, nil))
+		} else {
+			b.s.Forget(Tuple{Local: serverAddr(false), Remote: clientAddr(i + 1)})
+		}
+	}
+	for b.s.Stats().HalfOpen > 0 || len(b.h.accepted) > 0 {
+		select {
+		case c := <-b.h.accepted:
+			c.Forget()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	require.Zero(t, b.s.Stats().Flows)
+}
+
+func clientAddr(port uint16) netip.AddrPort { return netip.AddrPortFrom(client4, port) }

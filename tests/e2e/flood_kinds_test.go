@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	endian "encoding/binary"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// The kinds of floods.
+var floods = []struct {
+	name    string
+	next    func(a *attacker) []byte
+	answers bool // SYN-ACKs get half of a PROPOSAL
+}{
+	{"offers_from_anywhere", func(a *attacker) []byte { return a.offer(a.anywhere()) }, false},
+	{"offers_from_the_client", func(a *attacker) []byte { return a.offer(a.w.h1.Addr4) }, false},
+	{"third_segments", func(a *attacker) []byte {
+		if a.rng.IntN(2) == 0 {
+			return a.offer(a.anywhere()) // so that there is something to look for
+		}
+		return a.third(a.anywhere())
+	}, false},
+	{"half_proposals", func(a *attacker) []byte { return a.offer(a.anywhere()) }, true},
+	{"queries", func(a *attacker) []byte { return a.query(a.anywhere()) }, false},
+}
+
+// anywhere is an address behind h3, where nobody else is.
+func (a *attacker) anywhere() netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 78, byte(a.rng.IntN(256)), byte(1 + a.rng.IntN(250))})
+}
+
+func (a *attacker) port() uint16 { return uint16(1024 + a.rng.IntN(60000)) }
+
+func optionOf(role negotiate.Role, nonce uint16) negotiate.Option {
+	return negotiate.Option{Version: negotiate.OptionVersion, Role: role, Nonce: nonce}
+}
+
+func (a *attacker) offer(from netip.Addr) []byte {
+	return segment{
+		src: netip.AddrPortFrom(from, a.port()), dst: a.w.h2.AddrPort4(echoPort), seq: a.rng.Uint32(), flags: tcpSYN,
+		options: synOptions(optionOf(negotiate.RoleOffer, uint16(a.rng.Uint32())), a.rng.Uint32(), 0),
+	}.bytes()
+}
+
+// confirming are the options of what answers a SYN-ACK.
+func confirming(stamp, echo uint32, nonce uint16) []byte {
+	b := endian.BigEndian.AppendUint32([]byte{1, 1, 8, 10}, stamp)
+	b = endian.BigEndian.AppendUint32(b, echo)
+	return append(negotiate.AppendOption(b, optionOf(negotiate.RoleConfirm, nonce)), 1, 1)
+}
+
+// third is what would answer an offer's SYN-ACK, if it were right.
+func (a *attacker) third(from netip.Addr) []byte {
+	return segment{
+		src: netip.AddrPortFrom(from, a.port()), dst: a.w.h2.AddrPort4(echoPort), seq: a.rng.Uint32(), ack: a.rng.Uint32(),
+		flags: tcpACK, options: confirming(1, a.rng.Uint32(), uint16(a.rng.Uint32())),
+	}.bytes()
+}
+
+// query asks for a queue pair, as a gateway does.
+func (a *attacker) query(from netip.Addr) []byte {
+	r := negotiate.Resolve{
+		MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, Target: a.w.h2.AddrPort4(queryPort),
+		Offers: []negotiate.UDOffer{{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 17, QKey: 1, UDPPort: 4791}},
+	}
+	ip := netip.AddrFrom16(from.As16()).As16()
+	copy(r.Offers[0].GID[:], ip[:])
+	endian.BigEndian.PutUint64(r.Nonce[:], a.rng.Uint64())
+	endian.BigEndian.PutUint64(r.GatewayID[:], a.rng.Uint64())
+	body := negotiate.AppendResolve(nil, &r)
+	p := make([]byte, 28, 28+len(body))
+	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
+	src, dst := from.As4(), a.w.h2.Addr4.As4()
+	copy(p[12:], src[:])
+	copy(p[16:], dst[:])
+	endian.BigEndian.PutUint16(p[20:], queryPort)
+	endian.BigEndian.PutUint16(p[22:], queryPort)
+	endian.BigEndian.PutUint16(p[24:], uint16(8+len(body)))
+	return append(p, body...) // the kernel fills in the rest, and UDP needs no checksum
+}
+
+const queryPort = 4790
+
+// reply answers SYN-ACKs that accept as a client's gateway would, and goes no further.
+func (a *attacker) reply(t *testing.T) (stop func() int64) {
+	t.Helper()
+	var in int
+	var end atomic.Bool
+	var n atomic.Int64
+	require.NoError(t, a.w.h3.Do(func() (err error) {
+		in, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_IP)))
+		return err
+	}))
+	require.NoError(t, unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1<<16)
+		for !end.Load() {
+			m, err := unix.Read(in, buf)
+			if err != nil {
+				continue
+			}
+			s, ok := readSegment(buf[:m])
+			if !ok || s.flags&(tcpSYN|tcpACK) != tcpSYN|tcpACK || s.src != a.w.h2.AddrPort4(echoPort) {
+				continue
+			}
+			if o, _, err := negotiate.ParseOption(s.options); err == nil && o.Role == negotiate.RoleAccept {
+				n.Add(1)
+				_ = sendRaw(a.fd, segment{
+					src: s.dst, dst: s.src, seq: s.ack, ack: s.seq + 1, flags: tcpACK,
+					options: confirming(2, s.tsValue(), o.Nonce), payload: []byte("SMGW\x01\x01"),
+				})
+			}
+		}
+	}()
+	return func() int64 {
+		end.Store(true)
+		<-done
+		_ = unix.Close(in)
+		return n.Load()
+	}
+}

@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
+)
+
+// floodRate is how many packets a second an attacker sends.
+const floodRate = 20_000
+
+// floodSlack is how much longer than natively, beside the same flood, a connect() may
+// take.
+const floodSlack = 50 * time.Millisecond
+
+// floodFor is how long a flood lasts.
+func floodFor() time.Duration {
+	if matrix.Whole() {
+		return time.Minute
+	}
+	return 5 * time.Second
+}
+
+// attacker sends packets of one kind at floodRate.
+type attacker struct {
+	rng  *rand.Rand
+	fd   int
+	w    *world
+	stop atomic.Bool
+	sent atomic.Int64
+	all  sync.WaitGroup
+}
+
+// attack sends from h3 until it is ended.
+func (w *world) attack(t *testing.T, next func(*attacker) []byte) *attacker {
+	t.Helper()
+	a := &attacker{rng: matrix.Rand(t), w: w, fd: rawSocket(t, w.h3)}
+	a.all.Go(func() {
+		for begin := time.Now(); !a.stop.Load(); {
+			for due := int64(time.Since(begin).Seconds() * floodRate); a.sent.Load() < due; a.sent.Add(1) {
+				_ = unix.Sendto(a.fd, next(a), 0, &unix.SockaddrInet4{Addr: w.h2.Addr4.As4()})
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	t.Cleanup(func() { a.end() })
+	return a
+}
+
+func (a *attacker) end() int64 {
+	a.stop.Store(true)
+	a.all.Wait()
+	return a.sent.Load()
+}
+
+// honest is what clients of h1 saw: how long connect() took, and how long an answer on
+// the connection that was there before.
+type honest struct {
+	connects []time.Duration
+	worst    time.Duration // of the answers
+}
+
+func (h honest) at(percent int) time.Duration { return h.connects[(len(h.connects)-1)*percent/100] }
+
+func (h honest) String() string {
+	return fmt.Sprintf("%d connects: median %v, p99 %v, max %v; answers: max %v",
+		len(h.connects), h.at(50), h.at(99), h.at(100), h.worst)
+}
+
+// use makes connections, one after the other, for a while, and asks on another one all
+// the time.
+func (w *world) use(t *testing.T, long net.Conn, d time.Duration) (h honest) {
+	t.Helper()
+	end := time.Now().Add(d)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for time.Now().Before(end) {
+			began := time.Now()
+			if !answered(long) {
+				t.Error("the connection that was there is no more")
+				return
+			}
+			h.worst = max(h.worst, time.Since(began))
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for time.Now().Before(end) {
+		began := time.Now()
+		c := w.dialFrom(t, w.h1)
+		h.connects = append(h.connects, time.Since(began))
+		require.True(t, answered(c), "a connection that came up")
+		require.NoError(t, c.Close())
+		time.Sleep(5 * time.Millisecond)
+	}
+	asking.Wait()
+	slices.Sort(h.connects)
+	return h
+}
+
+// dialFrom connects to the echo server of h2.
+func (w *world) dialFrom(t *testing.T, from *testnet.Host) (c net.Conn) {
+	t.Helper()
+	require.NoError(t, from.Do(func() (err error) {
+		d := net.Dialer{Timeout: 30 * time.Second}
+		d.SetMultipathTCP(false)
+		c, err = d.Dial("tcp4", w.h2.AddrPort4(echoPort).String())
+		return err
+	}))
+	return c
+}
+
+// answered gets an answer of an echo server.
+func answered(c net.Conn) bool {
+	const text = "what goes in comes out"
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Write([]byte(text)); err != nil {
+		return false
+	}
+	got := make([]byte, len(text))
+	for n := 0; n < len(got); {
+		m, err := c.Read(got[n:])
+		if err != nil {
+			return false
+		}
+		n += m
+	}
+	return string(got) == text
+}
+
+// resident is the memory of a process.
+func resident(t *testing.T, pid int) (kib int) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+			kib, err = strconv.Atoi(f[1])
+			require.NoError(t, err)
+		}
+	}
+	return kib
+}
+
+// floodWorld is a server's host that has a route to everywhere.
+func floodWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	_, err := w.h2.Run(t.Context(), "ip", "route", "add", "10.78.0.0/16", "via", w.h3.Addr4.String())
+	require.NoError(t, err)
+	return w
+}
+
+// TestFlood: packets with false addresses cost who uses the host what they cost
+// natively.
+func TestFlood(t *testing.T) {
+	d := floodFor()
+	plain, w := floodWorld(t), floodWorld(t)
+	s := settings{
+		Peers: `10.77.0.0/16, 10.78.0.0/16, "fd77::/16"`, Handshake: quick, NegativeCache: "1s",
+		Policy: udpRule("10.77.0.0/16, 10.78.0.0/16"),
+	}
+	w.up(w.h1, s)
+	g := w.up(w.h2, s)
+	pid, long, native := g.daemon(), w.dialFrom(t, w.h1), plain.dialFrom(t, plain.h1)
+	require.True(t, answered(long) && answered(native))
+	for _, f := range floods {
+		t.Run(f.name, func(t *testing.T) {
+			a := plain.attack(t, f.next)
+			want := plain.use(t, native, d)
+			control := a.end()
+			quiet := w.use(t, long, d) // who is honest makes it hold memory, too
+			before := resident(t, pid)
+			a = w.attack(t, f.next)
+			replies := func() int64 { return 0 }
+			if f.answers {
+				replies = a.reply(t)
+			}
+			got := w.use(t, long, d)
+			sent, replied := a.end(), replies()
+			m := g.metrics(t)
+			t.Logf("natively, %d packets: %v", control, want)
+			t.Logf("gateway, no packets: %v", quiet)
+			t.Logf("gateway, %d packets, %d replies: %v", sent, replied, got)
+			t.Logf("resident: %d KiB before, %d KiB behind; %v", before, resident(t, pid), floodCounters(m))
+			require.Less(t, got.at(99), want.at(99)+floodSlack)
+			require.Less(t, got.worst, want.worst+time.Second)
+			require.Equal(t, pid, g.daemon(), "it lives")
+			require.Less(t, resident(t, pid), before+32<<10)
+			require.Zero(t, m[`smcgw_wire_legs{state="half_open"}`])
+		})
+	}
+	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
+}
+
+// floodCounters are those that a flood moves.
+func floodCounters(m map[string]float64) (list []string) {
+	for name, v := range m {
+		if v != 0 && (strings.Contains(name, "rate_limit") || strings.Contains(name, "answered") ||
+			strings.Contains(name, "served") || strings.Contains(name, "shed")) {
+			list = append(list, fmt.Sprintf("%s %.0f", name, v))
+		}
+	}
+	slices.Sort(list)
+	return list
+}

@@ -290,6 +290,7 @@ static noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct o
 	if (f->offered_at > f->changed_at)
 		f->offered_at = f->changed_at;
 	f->ifindex = skb->ifindex;
+	f->out = way_out(skb, &p->key);
 	f->rule = v.rule;
 	long failed = bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_NOEXIST);
 	if (failed)

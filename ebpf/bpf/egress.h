@@ -111,7 +111,7 @@ static noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
 	return o && o->upper && o->lower == skb->ifindex ? o->upper : skb->ifindex;
 }
 
-/* create_flow makes a new entry, in place of any old one. */
+/* create_flow makes the entry of an offer, in place of any old one. */
 static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
 {
 	u32 zero = 0;
@@ -124,16 +124,14 @@ static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 wor
 	f->offered_at = bpf_ktime_get_ns();
 	f->changed_at = f->offered_at;
 	f->ifindex = skb->ifindex;
-	f->out = word & WORD_SERVER ? way_out(skb, &p->key) : skb->ifindex;
+	f->out = f->ifindex;
 	f->rule = rule;
-	if (!(word & WORD_SERVER)) {
-		barrier_var(len);
-		if (len < 40 || len > sizeof(f->syn))
-			return -1;
-		if (bpf_skb_load_bytes(skb, p->l3, f->syn, len))
-			return -1;
-		f->syn_len = len;
-	}
+	barrier_var(len);
+	if (len < 40 || len > sizeof(f->syn))
+		return -1;
+	if (bpf_skb_load_bytes(skb, p->l3, f->syn, len))
+		return -1;
+	f->syn_len = len;
 	if (bpf_map_update_elem(&smcgw_flows, &p->key, f, BPF_ANY))
 		return -1;
 	leave_trace(p->key.lport, p->key.rport);

@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/apps"
+)
+
+// TestLegsTakeNothing: while connections are carried, and right behind them, every
+// address and port of both hosts is free for their programs, with and without
+// SO_REUSEADDR, and a range of ports that is nearly used up by clients elsewhere is
+// whole for the server's own host. The native control is the same without gateways.
+func TestLegsTakeNothing(t *testing.T) {
+	const narrow = 10
+	for _, gateways := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gateways %v", gateways), func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			w.serve(w.h2)
+			for _, h := range []*testnet.Host{w.h1, w.h2} {
+				require.NoError(t, h.SetSysctl("net.ipv4.ip_local_port_range", fmt.Sprintf("40000 %d", 40000+narrow-1)))
+			}
+			if gateways {
+				w.up(w.h1, settings{})
+				w.up(w.h2, settings{})
+			}
+			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+				to := addr(w.h2, echoPort)
+				var held []*testnet.Proc
+				var events []apps.Event
+				for range narrow - 1 {
+					p, e := w.hold(t, w.h1, to)
+					held = append(held, p)
+					events = append(events, e)
+				}
+				free := func(when string) {
+					for _, e := range events {
+						port := netip.MustParseAddrPort(e.Local).Port()
+						requireFree(t, w.h2, hostOf(addr(w.h2, 1)), port, when+": the client's port at the server")
+					}
+					requireFree(t, w.h1, hostOf(addr(w.h1, 1)), echoPort, when+": the server's port at the client")
+					requireRange(t, w.h2, hostOf(addr(w.h2, 1)), narrow, when)
+				}
+				free("while connections last")
+				for _, p := range held {
+					require.NoError(t, p.CloseInput())
+					require.NoError(t, p.Wait())
+				}
+				free("when they have ended")
+				for _, e := range events {
+					if gateways {
+						w.carriedBy(e, w.via)
+					}
+				}
+			})
+		})
+	}
+}
+
+// requireFree binds and listens on a port of an address, without SO_REUSEADDR.
+func requireFree(t *testing.T, h *testnet.Host, a netip.Addr, port uint16, what string) {
+	t.Helper()
+	require.NoError(t, h.Do(func() error {
+		fd, err := boundSocket(netip.AddrPortFrom(a, port), false)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		return unix.Listen(fd, 1)
+	}), what)
+}
+
+// requireRange takes as many ports as the narrow range has.
+func requireRange(t *testing.T, h *testnet.Host, a netip.Addr, n int, what string) {
+	t.Helper()
+	require.NoError(t, h.Do(func() error {
+		for range n {
+			fd, err := boundSocket(netip.AddrPortFrom(a, 0), false)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = unix.Close(fd) }()
+		}
+		return nil
+	}), what)
+}
+
+// boundSocket is a TCP socket bound to an address.
+func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
+	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())})
+	if a.Addr().Is4() {
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if reuse {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// TestLegsOfMarkedSockets: whatever mark a program gives its socket, its connection is
+// carried, and its packets have that mark at the firewall, as natively.
+func TestLegsOfMarkedSockets(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+		to := netip.MustParseAddrPort(addr(w.h2, echoPort))
+		for _, mark := range []int{1, 0x10000000, 0x20000000, 0x30000000, 0x7fffffff} {
+			var local netip.AddrPort
+			require.NoError(t, w.h1.Do(func() error {
+				fd, err := boundSocket(netip.AddrPortFrom(hostOf(addr(w.h1, 1)), 0), false)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = unix.Close(fd) }()
+				sa := unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
+				if to.Addr().Is4() {
+					sa = &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+				}
+				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
+					return err
+				}
+				if err := unix.Connect(fd, sa); err != nil {
+					return err
+				}
+				local = localOf(fd)
+				return echoed(fd)
+			}), "mark %#x", mark)
+			w.gateways[w.h1].awaitConn(local.String(), func(c gateway.ConnInfo) bool {
+				return c.Local == local && c.Carrier == w.via
+			}, "--closed")
+		}
+	})
+}
+
+// localOf is the address of a socket.
+func localOf(fd int) netip.AddrPort {
+	sa, _ := unix.Getsockname(fd)
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
+	default:
+		return netip.AddrPort{}
+	}
+}
+
+// echoed sends a byte to an echo and reads it back.
+func echoed(fd int) error {
+	tv := unix.NsecToTimeval((30 * time.Second).Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return err
+	}
+	if _, err := unix.Write(fd, []byte("?")); err != nil {
+		return err
+	}
+	b := make([]byte, 1)
+	if n, err := unix.Read(fd, b); err != nil || n != 1 || b[0] != '?' {
+		return fmt.Errorf("read %d bytes, %q: %w", n, b, err)
+	}
+	return nil
+}
+
+// TestKeeperDies: without the process that makes legs new connections are native, and
+// say why; what is carried goes on; a restart carries again.
+func TestKeeperDies(t *testing.T) {
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	for _, h := range []*testnet.Host{w.h2, w.h1} {
+		to := w.h2.AddrPort4(echoPort).String()
+		p, held := w.hold(t, w.h1, to)
+		g := w.gateways[h]
+		require.NoError(t, syscall.Kill(g.keeper(), syscall.SIGKILL))
+		require.Eventually(t, func() bool {
+			return len(g.status().BlockedLegs) == 1 && g.status().BlockedLegs[0].At == "keeper"
+		}, 30*time.Second, 50*time.Millisecond)
+		require.Contains(t, g.status().Degraded, "app_leg_blocked")
+		w.mustApp(w.h1, "ping", "-count", "3", "-to", to)
+		require.NoError(t, p.Send("ping"))
+		require.NoError(t, p.CloseInput())
+		require.NoError(t, p.Wait())
+		w.carriedBy(held, w.via)
+		w.restart(h, settings{})
+		w.flush()
+		w.carriedBy(w.mustApp(w.h1, "ping", "-count", "3", "-to", to), w.via)
+	}
+}

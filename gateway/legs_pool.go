@@ -53,39 +53,46 @@ func (p *legPool) take(use func(fd int, err error)) {
 
 // fill makes sockets until nobody waits and enough are ready, or none can be made.
 func (p *legPool) fill() {
-	for {
+	for more := true; more; {
 		fds, err := p.make(legBatch)
+		if err == nil && len(fds) == 0 {
+			err = errNoSocket
+		}
 		for i, fd := range fds {
 			fds[i], _ = aboveFloor(fd) // below is better than nowhere
 		}
-		p.mu.Lock()
-		waiting := p.waiting
-		if err == nil && len(fds) > 0 {
-			n := min(len(fds), len(p.waiting))
-			waiting, p.waiting = p.waiting[:n:n], p.waiting[n:]
-		} else {
-			p.waiting = nil
-		}
-		spare := fds[min(len(fds), len(waiting)):]
-		if p.closed {
-			closeFDs(spare)
-		} else {
-			p.ready = append(p.ready, spare...)
-		}
-		p.filling = err == nil && !p.closed && (len(p.waiting) > 0 || len(p.ready) < legLow)
-		more := p.filling
-		p.mu.Unlock()
-		for i, use := range waiting {
+		var served []func(fd int, err error)
+		served, more = p.deal(fds, err)
+		for i, use := range served {
 			if err != nil {
 				use(-1, err)
 				continue
 			}
 			use(fds[i], nil)
 		}
-		if !more {
-			return
-		}
 	}
+}
+
+var errNoSocket = errors.New("no socket for a leg")
+
+// deal says who gets the first of the new sockets, keeps the rest, and reports
+// whether more are wanted. With an error all that wait are to hear of it.
+func (p *legPool) deal(fds []int, err error) (served []func(fd int, err error), more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.waiting)
+	if err == nil {
+		n = min(n, len(fds))
+	}
+	served, p.waiting = p.waiting[:n:n], p.waiting[n:]
+	spare := fds[min(len(fds), n):]
+	if p.closed {
+		_ = closeFDs(spare)
+	} else {
+		p.ready = append(p.ready, spare...)
+	}
+	p.filling = err == nil && !p.closed && (len(p.waiting) > 0 || len(p.ready) < legLow)
+	return served, p.filling
 }
 
 // close closes what is ready; what is made from then on is closed too.

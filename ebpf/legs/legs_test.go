@@ -1,0 +1,202 @@
+package legs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// keeperVerb makes this program a keeper.
+const keeperVerb = "keep-legs"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == keeperVerb {
+		if err := Serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// newNamespace starts a keeper; it needs root.
+func newNamespace(t *testing.T) *Namespace {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		require.False(t, slices.Contains(strings.Split(os.Getenv("SMCGW_REQUIRE"), ","), "root"), "SMCGW_REQUIRE asks for root")
+		t.Skip("SKIPPED: a network namespace needs root")
+	}
+	conn, err := Start([]string{os.Args[0], keeperVerb})
+	require.NoError(t, err)
+	n, err := Open(conn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+// pair makes a device whose other end is in the namespace, and sets that up.
+func (n *Namespace) pair(t *testing.T) (index int, name string) {
+	t.Helper()
+	name = fmt.Sprintf("lt%d", os.Getpid()%1e6)
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "leg", PeerNamespace: netlink.NsFd(int(n.File().Fd()))}
+	onThread(t, func() {
+		fresh, err := netns.New()
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = fresh.Close() })
+		require.NoError(t, netlink.LinkAdd(link))
+	})
+	index, err := n.Device("leg", 65535, net.HardwareAddr{2, 0, 0, 0, 0, 1}, map[string]string{"ipv4/tcp_rmem": "4096 65536 131072"})
+	require.NoError(t, err)
+	return index, name
+}
+
+// onThread runs fn on a thread that dies afterwards.
+func onThread(t *testing.T, fn func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		fn()
+	}()
+	<-done
+}
+
+// A leg has any address and any port, and a privileged one, without a privilege of
+// who binds it; two of them talk to each other through nothing but the pair.
+func TestSockets(t *testing.T) {
+	n := newNamespace(t)
+	index, _ := n.pair(t)
+	require.Positive(t, index)
+	for _, v6 := range []bool{false, true} {
+		fds, err := n.Sockets(v6, 3)
+		require.NoError(t, err)
+		require.Len(t, fds, 3)
+		var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte{203, 0, 113, 9}, Port: 80}
+		if v6 {
+			sa = &unix.SockaddrInet6{Addr: [16]byte{0x20, 1, 0xd, 0xb8, 15: 9}, Port: 80}
+		}
+		for i, fd := range fds {
+			linger, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LINGER)
+			require.NoError(t, err)
+			require.Equal(t, 1, linger, "a close resets")
+			flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+			require.NoError(t, err)
+			require.NotZero(t, flags&unix.O_NONBLOCK)
+			cloexec, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			require.NoError(t, err)
+			require.Equal(t, unix.FD_CLOEXEC, cloexec)
+			if i == 0 {
+				require.NoError(t, unix.Bind(fd, sa))
+				require.NoError(t, unix.Listen(fd, 1))
+			}
+		}
+		closeFDs(fds)
+	}
+}
+
+// What makes no sense is refused, and the keeper goes on.
+func TestRefused(t *testing.T) {
+	n := newNamespace(t)
+	for _, count := range []int{0, -1, MaxSockets + 1} {
+		_, err := n.Sockets(false, count)
+		require.ErrorIs(t, err, ErrKeeper)
+	}
+	for _, name := range []string{"none", "../x", ".", ""} {
+		_, err := n.Device(name, 1500, net.HardwareAddr{2, 0, 0, 0, 0, 1}, nil)
+		require.ErrorIs(t, err, ErrKeeper, name)
+	}
+	_, fds, err := n.ask(message{op: '?', body: []byte("what")})
+	require.ErrorIs(t, err, ErrKeeper)
+	require.Empty(t, fds)
+	_, fds, err = n.ask(message{op: opSockets, body: []byte("{")})
+	require.ErrorIs(t, err, ErrKeeper)
+	require.Empty(t, fds)
+	fds, err = n.Sockets(false, MaxSockets)
+	require.NoError(t, err)
+	require.Len(t, fds, MaxSockets)
+	closeFDs(fds)
+	require.True(t, n.Alive())
+}
+
+// Requests of many at once are answered each by itself.
+func TestConcurrentRequests(t *testing.T) {
+	n := newNamespace(t)
+	results := make(chan error, 16)
+	for i := range cap(results) {
+		go func() {
+			fds, err := n.Sockets(i%2 == 0, i+1)
+			if err == nil && len(fds) != i+1 {
+				err = fmt.Errorf("%d sockets instead of %d", len(fds), i+1)
+			}
+			closeFDs(fds)
+			results <- err
+		}()
+	}
+	for range cap(results) {
+		require.NoError(t, <-results)
+	}
+}
+
+// A keeper that is gone is noticed at once, by a look and by a request.
+func TestKeeperGone(t *testing.T) {
+	n := newNamespace(t)
+	require.True(t, n.Alive())
+	require.NoError(t, unix.Kill(keeperOf(t, n), unix.SIGKILL))
+	require.Eventually(t, func() bool { return !n.Alive() }, 30*time.Second, 5*time.Millisecond)
+	_, err := n.Sockets(false, 1)
+	require.ErrorIs(t, err, ErrKeeper)
+}
+
+// keeperOf finds the process that lives in the namespace.
+func keeperOf(t *testing.T, n *Namespace) int {
+	t.Helper()
+	var want unix.Stat_t
+	require.NoError(t, unix.Fstat(int(n.File().Fd()), &want))
+	entries, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, e := range entries {
+		var pid int
+		var have unix.Stat_t
+		if _, err := fmt.Sscan(e.Name(), &pid); err != nil {
+			continue
+		}
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &have) == nil && have.Ino == want.Ino {
+			return pid
+		}
+	}
+	require.Fail(t, "no process is in the namespace")
+	return 0
+}
+
+// The namespace ends with its last holder, and the pair with it.
+func TestNothingIsLeft(t *testing.T) {
+	n := newNamespace(t)
+	fds, err := n.Sockets(false, 1)
+	require.NoError(t, err)
+	_, name := n.pair(t)
+	require.NotEmpty(t, name)
+	pid := keeperOf(t, n)
+	require.NoError(t, n.Close())
+	require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) || zombie(pid) }, 30*time.Second, 5*time.Millisecond)
+	closeFDs(fds)
+}
+
+// zombie reports whether a process has ended and nobody has taken note.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(b), ") Z ")
+}

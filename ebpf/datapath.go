@@ -73,11 +73,10 @@ type Datapath struct {
 	op     sync.RWMutex
 	closed bool
 
-	retiredAt   int64         // of smcgw_retired in the memory of traces
-	proofPortAt int64         // of smcgw_proof_port
-	provedAt    time.Time     // the last proof of legs; of the thread that proves
-	again       chan struct{} // ProveAgain
-	besideNow   atomic.Bool   // beside is not nil
+	retiredAt int64         // of smcgw_retired in the memory of traces
+	provedAt  time.Time     // the last proof of legs; of the thread that proves
+	again     chan struct{} // ProveAgain
+	besideNow atomic.Bool   // beside is not nil
 
 	// mu guards everything below.
 	mu      sync.Mutex

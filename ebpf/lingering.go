@@ -72,10 +72,10 @@ func countSockets(b []byte) (n int, more bool, err error) {
 	}
 	for i := range msgs {
 		m := &msgs[i]
-		switch {
-		case m.Header.Type == unix.NLMSG_DONE:
+		switch m.Header.Type {
+		case unix.NLMSG_DONE:
 			return n, false, nil
-		case m.Header.Type == unix.NLMSG_ERROR:
+		case unix.NLMSG_ERROR:
 			return n, false, fmt.Errorf("sock_diag: error in a dump")
 		default:
 			n++

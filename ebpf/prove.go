@@ -41,10 +41,10 @@ type BlockedLegs struct {
 	Way    LegWay
 }
 
-// errWay is the error of a proof that did not come through.
-type errWay struct{ way LegWay }
+// wayError is the error of a proof that did not come through.
+type wayError struct{ way LegWay }
 
-func (e errWay) Error() string { return "leg not proved: " + string(e.way) }
+func (e wayError) Error() string { return "leg not proved: " + string(e.way) }
 
 const (
 	// proofTimeout bounds each step of a proof, which takes less than a millisecond
@@ -97,7 +97,7 @@ func (d *Datapath) offeringDevices() (list []int) {
 // proveOn makes a proof, and another one where the first has failed: what is known
 // is not given up for one packet. It returns "" for one that came through.
 func (d *Datapath) proveOn(index int, v6 bool) LegWay {
-	var failed errWay
+	var failed wayError
 	for range 2 {
 		err := d.prove(index, v6)
 		if err == nil {
@@ -143,10 +143,10 @@ func (d *Datapath) noteProof(index, family int, way LegWay) error {
 }
 
 func (d *Datapath) logProof(device string, v6 bool, was, way LegWay) {
-	switch {
-	case way == "":
+	switch way {
+	case "":
 		d.log.Debug("legs proved", "device", device, "ipv6", v6)
-	case way == LegUnproved:
+	case LegUnproved:
 		d.log.Debug("legs not proved yet", "device", device, "ipv6", v6)
 	default:
 		d.log.Warn("legs blocked: connections are native", "device", device, "ipv6", v6, "at", way, "before", was)
@@ -188,7 +188,7 @@ type proof struct {
 	leg      int
 }
 
-// prove makes one on a device. The error is an errWay where it did not come through.
+// prove makes one on a device. The error is an wayError where it did not come through.
 func (d *Datapath) prove(index int, v6 bool) error {
 	ends, err := d.proofEnds(index, v6)
 	if err != nil {
@@ -255,9 +255,9 @@ func (p *proof) enter(t Tuple) (err error) {
 	case err == nil, errors.Is(err, unix.EINPROGRESS):
 		return nil
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETDOWN):
-		return errWay{LegUnroutable}
+		return wayError{LegUnroutable}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES): // dropped by a rule, which the caller is told
-		return errWay{LegOutput}
+		return wayError{LegOutput}
 	default:
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -295,11 +295,11 @@ func (p *proof) stuck() error {
 	steps := f.Syn // enum proof_step
 	switch {
 	case steps[0] == 0:
-		return errWay{LegOutput}
+		return wayError{LegOutput}
 	case steps[2] == 0:
-		return errWay{LegInput}
+		return wayError{LegInput}
 	default:
-		return errWay{LegConfirm}
+		return wayError{LegConfirm}
 	}
 }
 

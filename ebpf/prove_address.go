@@ -57,7 +57,7 @@ func (d *Datapath) proofEnds(index int, v6 bool) (e proofEnds, err error) {
 		}
 	}
 	if !e.local.IsValid() {
-		return e, errWay{LegUnproved}
+		return e, wayError{LegUnproved}
 	}
 	return e, d.router(index, family, &e)
 }
@@ -154,5 +154,5 @@ func (d *Datapath) router(index, family int, e *proofEnds) error {
 			return nil
 		}
 	}
-	return errWay{LegUnproved}
+	return wayError{LegUnproved}
 }

@@ -16,8 +16,10 @@ func watchRules(quit <-chan struct{}) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
 	var socks []*nl.NetlinkSocket
 	for _, group := range [][]uint{
-		{unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-			unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
+		{
+			unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
+		},
 		{unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES},
 	} {
 		s, err := nl.Subscribe(int(group[0]), group[1:]...)

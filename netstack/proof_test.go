@@ -2,6 +2,7 @@ package netstack
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -84,7 +85,7 @@ func TestProvedTransfers(t *testing.T) {
 				w.wire.A().Impair(Impairment{}) // a reset is not sent again
 				w.wire.B().Impair(Impairment{})
 				s.Abort()
-				within(t, "reset", func() bool { _, err := c.Read(make([]byte, 1)); return err == syscall.ECONNRESET })
+				within(t, "reset", func() bool { _, err := c.Read(make([]byte, 1)); return errors.Is(err, syscall.ECONNRESET) })
 			})
 		}
 	}

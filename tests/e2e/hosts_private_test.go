@@ -97,7 +97,7 @@ func privately(t *testing.T, h *testnet.Host, group *testnet.Cgroup, script stri
 // sockets.
 func scratch(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw-host-")
+	dir, err := os.MkdirTemp("", "smcgw-host-") //nolint:usetesting // short: there are sockets in it
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir

@@ -111,8 +111,7 @@ func (s *silent) begin(t *testing.T) {
 // watch waits for the end.
 func (s *silent) watch() {
 	_, err := s.who.Read(make([]byte, 1))
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno
 	}
 	s.err, s.at = err, time.Now()

@@ -57,7 +57,7 @@ func TestGuardAllButOne(t *testing.T) {
 		"source port":   func(_ *guarded, f *forgery) { f.port ^= 1 << 9 },
 		"PSN before":    func(_ *guarded, f *forgery) { f.PSN = wire.PSNAdd(f.PSN, -5000) },
 		"PSN behind":    func(_ *guarded, f *forgery) { f.PSN = wire.PSNAdd(f.PSN, 5000) },
-		"sign":          func(_ *guarded, f *forgery) { f.MSN, f.PSN = f.MSN^1, f.PSN^(uint32(btoi(f.Opcode == wire.CNP))) },
+		"sign":          func(_ *guarded, f *forgery) { f.MSN, f.PSN = f.MSN^1, f.PSN^uint32(btoi(f.Opcode == wire.CNP)) },
 	}
 	for name, e := range effects {
 		for _, field := range slices.Sorted(maps.Keys(wrong)) {

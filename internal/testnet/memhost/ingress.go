@@ -35,7 +35,7 @@ func (m *Model) wireIngress(s *segment) verdict {
 	case ebpf.StateReturned:
 		return m.dropped(statReturnedDrop)
 	default:
-		return m.ownedIn(s, f)
+		return m.ownedIn(f)
 	}
 }
 
@@ -175,7 +175,7 @@ func (m *Model) deadIn(s *segment, f *ebpf.Flow) verdict {
 
 // ownedIn: a segment of a wire leg. The application's kernel never gets one: the
 // gateway may only be late, and may have sent bytes of its own.
-func (m *Model) ownedIn(s *segment, f *ebpf.Flow) verdict {
+func (m *Model) ownedIn(f *ebpf.Flow) verdict {
 	if f.State == ebpf.StateNegotiating && !m.aliveLocked() {
 		return m.dropped(statStaleDropped)
 	}

@@ -108,7 +108,7 @@ func (d *Datapath) runMonitor(m *monitor, c changes, ready chan<- error) {
 			due = nil
 			d.follow(true)
 		case <-tick.C:
-			d.follow(time.Since(d.provedAt) > proofInterval)
+			d.follow(d.proofDue())
 		}
 	}
 }

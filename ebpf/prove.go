@@ -51,8 +51,10 @@ const (
 	// where nothing drops it.
 	proofTimeout = time.Second
 	// proofInterval is how often what is known is proved again although nothing seems
-	// to have changed: rules of iptables change in silence.
-	proofInterval = 10 * time.Second
+	// to have changed: rules of iptables change in silence. What is blocked is looked at
+	// again after blockedInterval.
+	proofInterval   = time.Minute
+	blockedInterval = 10 * time.Second
 )
 
 // Priority is the SO_PRIORITY of the gateway's own sockets in the host's namespace, by
@@ -166,6 +168,15 @@ func (d *Datapath) BlockedLegs() (list []BlockedLegs) {
 		}
 	}
 	return list
+}
+
+// proofDue reports whether it is time for a proof.
+func (d *Datapath) proofDue() bool {
+	interval := proofInterval
+	if len(d.BlockedLegs()) > 0 {
+		interval = blockedInterval
+	}
+	return time.Since(d.provedAt) > interval
 }
 
 // ProveAgain has the legs proved soon: a connection has failed on them. It does not

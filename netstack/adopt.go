@@ -79,7 +79,7 @@ func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	if app.role != roleOffer || peer.role != roleAccept || app.nonce != peer.nonce {
 		return nil, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
 	}
-	f := &flow{key: k, isn: isn, nonce: app.nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: seqOf(u)}}
+	f := &flow{key: k, isn: isn, nonce: app.nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: seqOf(u), look: lookOf(p.ip)}}
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
 	f.segMax.Store(s.segMax(synack, peer.mss))
@@ -138,6 +138,7 @@ func (s *Stack) lead(ctx context.Context, f *flow, synack []byte, rtt time.Durat
 	defer f.wq.EventUnregister(&entry)
 	// The kernel gives one local port to connections with different peers.
 	ep.SocketOptions().SetReuseAddress(true)
+	f.adopt.look.dress(ep)
 	if terr = ep.Bind(local); terr == nil {
 		terr = ep.Connect(remote)
 	}

@@ -83,6 +83,7 @@ type adoption struct {
 	translation
 	app       options // of the application's SYN
 	peer      options // of the SYN-ACK
+	look      look    // of the application's SYN
 	ready     atomic.Bool
 	confirmed atomic.Bool // the peer has acknowledged beyond ISN+1: stop marking
 	synTS     uint32      // timestamp of gVisor's own SYN

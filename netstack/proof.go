@@ -132,10 +132,11 @@ func (s *Stack) proved(k tupleKey, old *flow, p inet, t, raw []byte) bool {
 		s.cfg.Handler.NotAccepted(syn, ErrOverload)
 		return true
 	}
+	made := pr.syn(p.ip, t)
+	syn.Raw = made
 	if pr.rtt, ok = s.cfg.Handler.Proved(syn); !ok || !s.hold() {
 		return false
 	}
-	made := pr.syn(p.ip, t)
 	f := s.newServerFlow(k, syn, made, pr.ask)
 	f.serve.prove(&pr, raw)
 	f.una.Store(pr.iss + 1)

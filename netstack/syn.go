@@ -15,8 +15,9 @@ type SYN struct {
 	// Proved is true where somebody has answered the SYN in our name and forgotten
 	// it, and the client has repeated that answer: there is no SYN to give back.
 	Proved bool
-	// Raw is a copy of the whole IP packet; it belongs to the receiver. It is nil
-	// with Proved.
+	// Raw is a copy of the whole IP packet; it belongs to the receiver. With Proved it
+	// is made anew, under the network header of the packet that proved it, and only to
+	// be looked at during the call.
 	Raw []byte
 }
 

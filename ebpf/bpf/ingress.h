@@ -257,7 +257,7 @@ static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 		return TCX_NEXT;
 	discard(scan_options(skb, p, &o));
 	u64 tick = o.timestamps ? proves(p, &o) : 0;
-	if (!tick || !listening(skb, &p->key))
+	if (!tick || !(listening(skb, &p->key) || served(&p->key)))
 		return TCX_NEXT;
 	if (!alive())
 		return only_late() ? drop(STAT_STALE_DROPPED) : TCX_NEXT;

@@ -40,12 +40,14 @@ func TestFallbackTranslated(t *testing.T) {
 	})
 
 	// The server's host redirects a port nobody listens on: its gateway stays
-	// out of it, since it would have to dial what it cannot see.
+	// out of it until something has answered there.
 	t.Run("prerouting", func(t *testing.T) {
 		translate(t, w.h2, `pre { type nat hook prerouting priority -100; `,
 			fmt.Sprintf("tcp dport %d redirect to :%d", translatedPort, echoPort))
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 			e := fallback{w: w, t: t, from: w.h1, to: addr(w.h2, translatedPort), client: remote("peer_no_option")}.ping()
+			require.Equal(t, addr(w.h2, echoPort), accepted(t, server, e.Local).Local)
+			e = w.carried(t, w.h1, addr(w.h2, translatedPort))
 			require.Equal(t, addr(w.h2, echoPort), accepted(t, server, e.Local).Local)
 		})
 	})
@@ -57,12 +59,8 @@ func TestFallbackTranslated(t *testing.T) {
 			fmt.Sprintf("ip daddr 10.77.0.2 tcp dport %d dnat to %s:%d", translatedPort, inner.Addr4, echoPort),
 			fmt.Sprintf("ip6 daddr fd77::2 tcp dport %d dnat to [%s]:%d", translatedPort, inner.Addr6, echoPort))
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-			before := w.totals()
-			e := w.mustApp(w.h1, "ping", "-to", addr(w.h2, translatedPort))
-			w.told(t, w.h1, from(e), before, remote("peer_no_option"))
+			e := w.carried(t, w.h1, addr(w.h2, translatedPort)) // by what is known of the port
 			require.Equal(t, addr(inner, echoPort), accepted(t, served, e.Local).Local)
-			e.Remote = addr(inner, echoPort) // as it leaves h2
-			w.told(t, w.h2, from(e), before, local("forwarded"))
 		})
 	})
 

@@ -46,7 +46,7 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -timeout 20m ./tests/e2e/... ./tests/bench ./tests/soak
+	$(SEEDED) $(GO) test -count=1 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
@@ -83,7 +83,7 @@ gobench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 # Tests with one of these words in their names are about faults.
-FAULTS = Fault|OverSoft|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz
+FAULTS = Fault|Flood|BlackHole|Silence|Remembered|Kinds|Legs|Keeper|OverSoft|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz
 # What a run with a seed passes on: SEED=7 repeats it.
 SEEDED = $(if $(SEED),SMCGW_SEED=$(SEED))
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
 
 // blackHole is a path that drops packets of more than its bytes and says nothing.
@@ -57,7 +58,7 @@ const demotes = 5 * time.Second
 // what is carried goes on, up, down and both ways, as plain TCP of hosts that probe
 // for it does, and not later.
 func TestPathMTUBlackHole(t *testing.T) {
-	for _, b := range blackHoles {
+	for _, b := range matrix.Cells(t, blackHoles, 4) {
 		t.Run(b.name, b.run)
 	}
 }

@@ -1,6 +1,7 @@
 package memhost
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/maphash"
 	"time"
@@ -113,7 +114,18 @@ func (m *Model) proofIn(s *segment) verdict {
 	case !m.aliveLocked():
 		return pass
 	}
+	if o, _ := s.option(); o.Role == negotiate.RoleConfirm && !s.speaks() {
+		return m.dropped(statSilentDrop)
+	}
 	return m.prove(s, stamp, time.Duration(at)*tick)
+}
+
+// speaks tells whether a segment holds a whole PROPOSAL.
+func (s *segment) speaks() bool {
+	const typeAt, lengthAt, header = 4, 6, 8
+	b := s.raw[s.tcpAt+s.tcpLen:]
+	return len(b) >= header && bytes.HasPrefix(b, eyecatcher) && negotiate.MessageType(b[typeAt]) == negotiate.TypeProposal &&
+		int(binary.BigEndian.Uint16(b[lengthAt:])) <= len(b)
 }
 
 // prove makes the entry of a connection whose client has proved its address.

@@ -11,6 +11,10 @@ import (
 // decide.
 const linger = 5 * time.Second
 
+// challenged is CHALLENGE_NS: an ACK that comes so long after a release is no late
+// one, but the challenge of a socket that a gateway left behind.
+const challenged = 500 * time.Millisecond
+
 // live: the gateway works on the connection and must hear of its end.
 func live(s ebpf.State) bool { return s >= ebpf.StateNegotiating && s <= ebpf.StateRaw }
 

@@ -147,13 +147,20 @@ func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
 }
 
 // releasedIn: native from the first answer to the bare SYN on. A late copy of
-// the old SYN-ACK, recognised by its accept, is not that answer.
+// the old SYN-ACK, recognised by its accept, is not that answer. What else comes
+// after a while the kernel resets.
 func (m *Model) releasedIn(s *segment, f *ebpf.Flow) verdict {
 	if o, _ := s.option(); s.has(negotiate.FlagSYN) && o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce {
 		return m.dropped(statReleasedDrop)
 	}
-	if f.ChangedAt+linger >= m.now() && (!s.has(negotiate.FlagSYN|negotiate.FlagRST) || s.ack != f.ISN+1) {
-		return m.dropped(statReleasedDrop)
+	if f.ChangedAt+linger >= m.now() {
+		answers := s.has(negotiate.FlagSYN | negotiate.FlagRST)
+		if !answers && f.ChangedAt+challenged < m.now() {
+			return pass
+		}
+		if !answers || s.ack != f.ISN+1 {
+			return m.dropped(statReleasedDrop)
+		}
 	}
 	m.remove(f)
 	return pass

@@ -188,6 +188,9 @@ func TestRetry(t *testing.T) {
 		require.Equal(t, ebpf.StateReleased, m.state(t))
 		require.Equal(t, drop, m.in(t, 1, isn+1, syn|ack, option(negotiate.RoleAccept, nonce), 0))
 		require.Equal(t, drop, m.in(t, 1, isn+1, ack, nil, 3))
+		m.flows[flowTuple(m)].ChangedAt -= challenged + time.Millisecond
+		require.Equal(t, pass, m.in(t, 1, isn+3, ack, nil, 3), "the kernel resets whom a gateway left behind")
+		require.Equal(t, drop, m.in(t, 1, isn+1, syn|ack, option(negotiate.RoleAccept, nonce), 0))
 		require.Equal(t, pass, m.in(t, 7, isn+1, syn|ack, timestamps, 0))
 		require.Equal(t, ebpf.StateNone, m.state(t))
 		v, _ = m.out(t, isn+1, 8, ack, nil)
@@ -221,6 +224,10 @@ func TestServerTable(t *testing.T) {
 	sa := m.answerTo(t, 50, offer)
 	require.Equal(t, pass, m.in(t, 52, sa.seq+1, ack, echo(sa), 0), "of another SYN")
 	require.Equal(t, pass, m.in(t, 51, sa.seq+1, ack, timestamps, 0), "without our timestamp")
+	confirm := negotiate.AppendOption(echo(sa), negotiate.Option{Version: negotiate.OptionVersion, Role: negotiate.RoleConfirm, Nonce: 9})
+	require.Equal(t, drop, m.in(t, 51, sa.seq+1, ack, confirm, 0), "a gateway that says nothing")
+	require.Equal(t, drop, m.in(t, 51, sa.seq+1, ack, confirm, 220), "no PROPOSAL")
+	require.Equal(t, ebpf.StateNone, m.state(t))
 	require.Equal(t, toNetstack, m.in(t, 51, sa.seq+1, ack, echo(sa), 0))
 	require.Equal(t, ebpf.StateWire, m.state(t))
 	require.Equal(t, toNetstack, m.in(t, 50, 0, syn, offer, 0), "a duplicate")
@@ -288,7 +295,7 @@ func TestCounterNames(t *testing.T) {
 	for _, name := range []string{
 		statOffered, statAccepted, statServed, statAnswered, statReplaced, statSYNRetransmitDrop, statOutDrop, statAppIngressDrop,
 		statAppEgressDrop, statWireIngressDrop, statReleasedDrop, statReturnedDrop, statDeadDrop, statEventLost,
-		statNeutralised, statStaleDeleted, statSYNDelivered, statSYNReleased, statSYNReturned,
+		statSilentDrop, statNeutralised, statStaleDeleted, statSYNDelivered, statSYNReleased, statSYNReturned,
 	} {
 		require.Contains(t, string(source), `"`+name+`"`)
 	}

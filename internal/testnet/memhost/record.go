@@ -19,6 +19,7 @@ const (
 	statAppIngressDrop    = "app_ingress_drop"
 	statAppEgressDrop     = "app_egress_drop"
 	statWireIngressDrop   = "wire_ingress_drop"
+	statSilentDrop        = "silent_drop"
 	statReleasedDrop      = "released_drop"
 	statReturnedDrop      = "returned_drop"
 	statDeadDrop          = "dead_drop"

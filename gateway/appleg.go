@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -176,8 +177,11 @@ func legClosed(fd int) bool {
 // kernel, has reset the connection. The error stays.
 func legFailed(fd int) bool {
 	polled := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(polled, 0)
-	return err == nil && n > 0 && polled[0].Revents&unix.POLLERR != 0
+	_, err := unix.Poll(polled, 0)
+	for errors.Is(err, unix.EINTR) { // even without waiting: the runtime's signals
+		_, err = unix.Poll(polled, 0)
+	}
+	return err == nil && polled[0].Revents&unix.POLLERR != 0
 }
 
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.

@@ -61,16 +61,22 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 	finish := func() {
 		defer f.g.wg.Done()
 		leg := f.appLeg()
-		if e.dead { // all of it before the application can know that the tuple is free
+		// Who begins anew on the tuple is the client: all of the rest comes before it
+		// can know that the tuple is free. A server's client knows by the wire leg, and
+		// its SYN must not meet an application that is still connected to us.
+		wireFirst := e.dead && f.side == SideClient
+		if e.dead {
 			f.entryDead()
-			e.wire()
+			if wireFirst {
+				e.wire()
+			}
 			f.g.unlink(f)
 		}
 		f.endLeg(leg, e.resetLeg)
 		if e.state == StateClosed && f.side == SideServer {
 			f.forgetTimeWait()
 		}
-		if !e.dead {
+		if !wireFirst {
 			e.wire()
 		}
 		e.entry()

@@ -102,7 +102,10 @@ func (s *Stack) clear(ctx context.Context, f *flow) error {
 	if old == nil {
 		return nil
 	}
-	if !old.server {
+	var done <-chan struct{}
+	if old.server {
+		done = s.replace(old)
+	} else {
 		if old.alive() && old.isn == f.isn && old.nonce == f.nonce {
 			return ErrAdopted
 		}
@@ -110,9 +113,8 @@ func (s *Stack) clear(ctx context.Context, f *flow) error {
 			c.Forget()
 		}
 		s.retire(old) // an Abort that is still at it does so later
-		return nil
+		done = old.stillThere()
 	}
-	done := s.replace(old)
 	if done == nil {
 		return nil
 	}

@@ -25,10 +25,11 @@ type Conn struct {
 	asking  asking
 	closing atomic.Bool // Close was called: leave the table when gVisor is done
 	ended   atomic.Bool
+	left    chan struct{} // see flow.leaving
 }
 
 func newConn(s *Stack, f *flow, ep tcpip.Endpoint) *Conn {
-	c := &Conn{stream: stream{ep: ep, wq: f.wq}, s: s, f: f, tuple: f.key.tuple()}
+	c := &Conn{stream: stream{ep: ep, wq: f.wq}, s: s, f: f, tuple: f.key.tuple(), left: make(chan struct{})}
 	ep.SocketOptions().SetDelayOption(false)
 	c.notify.entry = waiter.NewFunctionEntry(
 		waiter.ReadableEvents|waiter.WritableEvents|waiter.EventHUp|waiter.EventErr, c.event)
@@ -135,9 +136,11 @@ func (f *flow) inTimeWait() bool {
 // Abort resets the connection. What is unread or unsent is lost; the tuple
 // lingers as dead.
 func (c *Conn) Abort() {
+	c.f.leaving.Store(&c.left)
 	if c.ended.Swap(true) {
 		return
 	}
+	defer close(c.left)
 	c.notify.fn.Store(nil)
 	c.f.reset.Store(true)
 	c.ep.Abort() // the reset leaves before the flow is dead
@@ -146,9 +149,11 @@ func (c *Conn) Abort() {
 
 // Forget ends the connection without a packet; the tuple lingers as dead.
 func (c *Conn) Forget() {
+	c.f.leaving.Store(&c.left)
 	if c.ended.Swap(true) {
 		return
 	}
+	defer close(c.left)
 	c.notify.fn.Store(nil)
 	c.s.retire(c.f)
 	c.ep.Abort() // its reset is swallowed

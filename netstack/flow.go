@@ -39,6 +39,9 @@ type flow struct {
 	asked    atomic.Bool // somebody waits for a segment of the peer
 	reset    atomic.Bool // ended by Abort: the peer was told, and may be told again
 	conn     atomic.Pointer[Conn]
+	// leaving is closed when gVisor has let go of a connection that Abort or Forget
+	// ends: the reset has left by then, and its answer may have come. nil: neither does.
+	leaving atomic.Pointer[chan struct{}]
 	// challenged is the last SYN that met the flow while it carried.
 	challenged atomic.Pointer[challenged]
 

@@ -248,6 +248,27 @@ func TestProvedAgain(t *testing.T) {
 	require.Empty(t, b.h.accepted)
 }
 
+// A client that begins anew when it sees the reset of its last connection may be faster
+// than what is left to do about that: it is waited for.
+func TestProvedBehindReset(t *testing.T) {
+	b := newBench(t, Config{})
+	b.h.proves = true
+	b.prove(1, 100, roleConfirm, "first")
+	c := b.provedConn()
+	// An Abort whose reset has left, and no more.
+	c.f.leaving.Store(&c.left)
+	require.False(t, c.ended.Swap(true))
+	b.prove(1, 50_000, roleConfirm, "second")
+	time.Sleep(20 * time.Millisecond)
+	require.Empty(t, b.h.accepted)
+	require.Empty(t, b.h.failures())
+	c.s.retire(c.f)
+	c.ep.Abort()
+	close(c.left)
+	require.EqualValues(t, 50_000, b.provedConn().ISN())
+	require.Empty(t, b.h.failures())
+}
+
 // A client that resets at once, and one whose connection is forgotten before gVisor
 // knows it, leave nothing either.
 func TestProvedGone(t *testing.T) {

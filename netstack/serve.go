@@ -90,9 +90,25 @@ func (s *Stack) replace(old *flow) <-chan struct{} {
 	s.giveUp(old, ErrReplaced)
 	select {
 	case <-old.serve.done:
-		return nil
 	default:
 		return old.serve.done
+	}
+	return old.stillThere()
+}
+
+// stillThere returns what is closed when gVisor has let go of a connection that is being
+// ended; nil: it has. A reset leaves before that, and a client that has waited for it
+// may begin anew at once.
+func (f *flow) stillThere() <-chan struct{} {
+	left := f.leaving.Load()
+	if left == nil {
+		return nil
+	}
+	select {
+	case <-*left:
+		return nil
+	default:
+		return *left
 	}
 }
 

@@ -161,6 +161,34 @@ func TestKeeperGone(t *testing.T) {
 	require.ErrorIs(t, err, ErrKeeper)
 }
 
+// A keeper is there whatever signals the runtime sends its threads: a look that one
+// interrupts must not find it gone, which nothing would ever take back.
+func TestAliveWhenInterrupted(t *testing.T) {
+	n := newNamespace(t)
+	onThread(t, func() {
+		tid, stop, stopped := unix.Gettid(), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = unix.Tgkill(os.Getpid(), tid, unix.SIGURG) // as for preemption
+				}
+			}
+		}()
+		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+			if !n.Alive() {
+				t.Error("the keeper is there")
+				break
+			}
+		}
+		close(stop)
+		<-stopped
+	})
+}
+
 // keeperOf finds the process that lives in the namespace.
 func keeperOf(t *testing.T, n *Namespace) int {
 	t.Helper()

@@ -1,6 +1,7 @@
 package legs
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -93,8 +94,11 @@ func (n *Namespace) Alive() bool {
 	alive := false
 	err = raw.Control(func(fd uintptr) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		events, err := unix.Poll(fds, 0)
-		alive = err == nil && (events == 0 || fds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) == 0)
+		_, err := unix.Poll(fds, 0)
+		for errors.Is(err, unix.EINTR) { // even without waiting: the runtime's signals
+			_, err = unix.Poll(fds, 0)
+		}
+		alive = err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) == 0
 	})
 	return err == nil && alive
 }

@@ -41,10 +41,10 @@ type Datapath struct {
 	cfg Config
 	log *slog.Logger
 
-	appTUN, wireTUN     int // descriptors
-	appIndex, wireIndex int // interfaces
-	pair                *legPair
-	ns                  *os.File // our network namespace
+	appTUN, wireTUN     int          // descriptors
+	appIndex, wireIndex int          // interfaces
+	pair                netlink.Link // the host's end of the pair that leads to the legs; nil: none yet
+	ns                  *os.File     // our network namespace
 	nl                  *netlink.Handle
 	diag                int        // sock_diag, for the applications' sockets
 	answer              [4096]byte // of sock_diag; guarded by mu

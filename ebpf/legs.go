@@ -18,12 +18,6 @@ var (
 	hostMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x01}
 )
 
-// legPair is that pair.
-type legPair struct {
-	host  netlink.Link // our end
-	index int          // the other end's, in its namespace
-}
-
 // legSettings are what the legs take over from the host: how much of memory a
 // socket may use.
 var legSettings = []string{"ipv4/tcp_rmem", "ipv4/tcp_wmem"}
@@ -46,8 +40,7 @@ func (d *Datapath) setupLegs() error {
 			settings[key] = value
 		}
 	}
-	index, err := d.cfg.Legs.Device(d.cfg.legName(), maxMTU, hostMAC, settings)
-	d.pair.index = index
+	_, err := d.cfg.Legs.Device(d.cfg.legName(), maxMTU, hostMAC, settings)
 	return err
 }
 
@@ -72,7 +65,7 @@ func (d *Datapath) makePair() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	d.pair = &legPair{host: l}
+	d.pair = l
 	if err := silence(name); err != nil {
 		return err
 	}
@@ -88,7 +81,7 @@ func (d *Datapath) makePair() error {
 }
 
 // legIndex is the interface of the host's end.
-func (d *Datapath) legIndex() int { return d.pair.host.Attrs().Index }
+func (d *Datapath) legIndex() int { return d.pair.Attrs().Index }
 
 // attachPair attaches the programs to the host's end. They go with the device, not
 // with this process: a leg's reset that leaves when the gateway dies is steered as
@@ -114,7 +107,7 @@ func (d *Datapath) removePair() error {
 	if d.pair == nil {
 		return nil
 	}
-	if err := d.nl.LinkDel(d.pair.host); err != nil && !errors.Is(err, unix.ENODEV) {
+	if err := d.nl.LinkDel(d.pair); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s: %w", d.cfg.hostName(), err)
 	}
 	return nil

@@ -121,20 +121,9 @@ func (d *Datapath) putRetired(retired bool) error {
 }
 
 // Refuse keeps all new connections native for a reason, until it is called with
-// 0. Other reasons to keep them native come behind it.
+// 0.
 func (d *Datapath) Refuse(reason uint8) error {
-	return d.setControl(func(c *smcgwControl) {
-		d.refused = reason
-		c.NativeReason = d.nativeReasonLocked()
-	})
-}
-
-// nativeReasonLocked is why everything stays native, 0 if it does not.
-func (d *Datapath) nativeReasonLocked() uint32 {
-	if d.refused != 0 {
-		return uint32(d.refused)
-	}
-	return d.nativeReason.Load()
+	return d.setControl(func(c *smcgwControl) { c.NativeReason = uint32(reason) })
 }
 
 // attachWire attaches a wire program: before those of others, but behind the

@@ -54,7 +54,6 @@ type Datapath struct {
 	steering            []link.Link // sk_lookup, the pair, A, W: in order of attachment
 	offering            []link.Link // connect programs, sockops
 	monitor             *monitor
-	nativeReason        atomic.Uint32
 	wireMTU             atomic.Int64
 	eventLock           sync.Mutex // one reader of events
 	drain               sync.Mutex // guards drained: the buffer is unmapped behind it
@@ -82,7 +81,6 @@ type Datapath struct {
 	mu      sync.Mutex
 	beside  *Neighbour // nil: none, or no more
 	retired bool       // another datapath takes the new connections
-	refused uint8      // of Refuse
 	control smcgwControl
 	policy  *Policy
 	cgroups map[uint64]uint64 // what the patterns of policy stand for
@@ -234,10 +232,6 @@ func (d *Datapath) WireTUN() int { return d.wireTUN }
 // WireMTU returns the MTU of W, the smallest of the offer devices. It changes
 // with theirs.
 func (d *Datapath) WireMTU() int { return int(d.wireMTU.Load()) }
-
-// NativeReason returns the reason why all connections stay native on this host, or
-// 0.
-func (d *Datapath) NativeReason() uint8 { return uint8(d.nativeReason.Load()) }
 
 // SetListener makes the listeners of the gateway the target of SYNs of completing
 // flows. Each is a socket of [Config.Legs]; v6 may be negative where the kernel has

@@ -32,9 +32,6 @@ func (g *gateway) Status() Status {
 	for _, fb := range snap.Fallbacks {
 		st.FallbacksTotal[fb.Reason] += fb.Count
 	}
-	if r := negotiate.Reason(g.steer.NativeReason()); r != negotiate.ReasonNone {
-		st.Degraded = append(st.Degraded, r.String())
-	}
 	st.BlockedLegs = g.blockedLegs()
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())

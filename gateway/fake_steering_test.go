@@ -162,7 +162,6 @@ func (*fakeSteering) Events(ctx context.Context, _ func(ebpf.Event)) error {
 
 func (*fakeSteering) BlockedLegs() []ebpf.BlockedLegs { return nil }
 func (*fakeSteering) ProveAgain()                     {}
-func (*fakeSteering) NativeReason() uint8             { return 0 }
 
 func (s *fakeSteering) Remember(a netip.Addr, port uint16, reason uint8, ttl time.Duration) error {
 	s.mu.Lock()

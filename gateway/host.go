@@ -60,7 +60,6 @@ type Steering interface {
 	SetPolicy(rules []ebpf.Rule) error
 	Sweep(l ebpf.SweepLimits) (int, error)
 	Events(ctx context.Context, fn func(ebpf.Event)) error
-	NativeReason() uint8
 	BlockedLegs() []ebpf.BlockedLegs
 	ProveAgain()
 

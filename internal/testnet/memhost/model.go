@@ -176,25 +176,14 @@ func (m *Model) change(fn func()) error {
 	return nil
 }
 
-// NativeReason implements gateway.Steering.
-func (m *Model) NativeReason() uint8 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.native
-}
-
 // SetProofs implements gateway.Steering: peers here are few.
 func (*Model) SetProofs(int) error { return nil }
 
 // Shed implements gateway.Steering.
 func (m *Model) Shed(reason uint8) error { return m.change(func() { m.shed = reason }) }
 
-// SetNativeReason keeps every connection native for a reason, as a host does
-// whose reverse-path filter is strict; 0 ends it.
-func (m *Model) SetNativeReason(r uint8) error { return m.change(func() { m.native = r }) }
-
 // Refuse implements gateway.Steering.
-func (m *Model) Refuse(reason uint8) error { return m.SetNativeReason(reason) }
+func (m *Model) Refuse(reason uint8) error { return m.change(func() { m.native = reason }) }
 
 // BlockedLegs implements gateway.Steering: nothing is in the way.
 func (*Model) BlockedLegs() []ebpf.BlockedLegs { return nil }

@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // told is what one gateway tells about a connection that stayed native: the
@@ -173,12 +174,45 @@ func (g *gw) counted(t *testing.T, before gateway.Status, want told, raw bool) {
 	}
 }
 
-// carried makes a connection that must be carried.
+// carried makes a connection that must be carried. One that finds a gateway late, on
+// a machine that has no time for it, says nothing: another one is made.
 func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event {
 	t.Helper()
 	e := w.mustApp(from, "ping", "-count", "3", "-to", to)
+	for try := 0; try < 3 && w.foundLate(e); try++ {
+		e = w.mustApp(from, "ping", "-count", "3", "-to", to)
+	}
 	w.carriedBy(e, w.via)
 	return e
+}
+
+// foundLate waits for what the gateways say of a connection, and reports whether it is
+// native because one of them was late.
+func (w *world) foundLate(e apps.Event) bool {
+	w.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		known := true
+		for h, match := range map[*testnet.Host]func(gateway.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+			late := func(c gateway.ConnInfo) bool { return match(c) && c.Reason == negotiate.ReasonGatewayStale.String() }
+			if slices.ContainsFunc(w.gateways[h].conns("--all"), late) {
+				return true
+			}
+			known = known && slices.ContainsFunc(w.gateways[h].conns("--closed"), match)
+		}
+		if known {
+			return false
+		}
+	}
+	return false
+}
+
+// late is how many connections were native because a gateway was late.
+func (w *world) late() (n uint64) {
+	w.t.Helper()
+	for _, g := range w.gateways {
+		n += g.status().FallbacksTotal[negotiate.ReasonGatewayStale.String()]
+	}
+	return n
 }
 
 // flush makes the gateways forget every refusal.

@@ -31,7 +31,7 @@ func TestSemanticsUnderLoad(t *testing.T) {
 	g1, g2 := w.up(w.h1, patient), w.up(w.h2, patient)
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, transferPort)
-		started := g1.status().FlowsTotal
+		started, late := g1.status().FlowsTotal, w.late()
 		e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "20", "-size", "4096", "-to", to)
 		require.Equal(t, 100, e.OK)
 		before := []usage{w.settled(t, g1), w.settled(t, g2)}
@@ -48,7 +48,8 @@ func TestSemanticsUnderLoad(t *testing.T) {
 		e = w.mustApp(w.h1, "churn", "-count", "1000", "-size", "4096", "-to", to)
 		require.Equal(t, 1000, e.OK)
 		total := g1.status().FlowsTotal
-		require.EqualValues(t, 100+3+1000, total[w.via]-started[w.via], "all carried: %v", total)
+		missing := 100 + 3 + 1000 - (total[w.via] - started[w.via])
+		require.LessOrEqual(t, missing, w.late()-late, "all carried, but those that found a gateway late: %v", total)
 		e = w.mustApp(w.h1, "churn", "-count", "500", "-parallel", "500", "-size", "20000", "-to", to)
 		require.Equal(t, 500, e.OK)
 		now := g1.status().FlowsTotal

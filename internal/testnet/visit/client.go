@@ -162,7 +162,9 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// await waits for the outcome of a connect in progress.
+// await waits for the outcome of a connect in progress. Of an ICMP error over IPv4 the
+// kernel tells that there is one before it tells which (ip_icmp_error, tcp_v4_err): no
+// error is a connection only where the SYN was acknowledged.
 func await(fd int, end time.Time) error {
 	for {
 		left := time.Until(end)
@@ -179,9 +181,15 @@ func await(fd int, end time.Time) error {
 			return errGaveUp
 		}
 		errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err != nil || errno == 0 {
+		if err != nil {
 			return err
 		}
-		return unix.Errno(errno)
+		if errno != 0 {
+			return unix.Errno(errno)
+		}
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil || info.Bytes_acked > 0 {
+			return err
+		}
 	}
 }

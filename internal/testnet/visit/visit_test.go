@@ -65,7 +65,7 @@ func TestThroughProxy(t *testing.T) {
 		require.Equal(t, o.Up, o.Server.Up)
 	}
 	require.NoError(t, server.Close())
-	require.Contains(t, []string{"request: ECONNRESET", "send: ECONNRESET", "send: EPIPE", "shutdown: ENOTCONN", "greeting: ECONNRESET"}, c.once(0).Failed)
+	require.Contains(t, []string{"connect: ECONNRESET", "request: ECONNRESET", "send: ECONNRESET", "send: EPIPE", "shutdown: ENOTCONN", "greeting: ECONNRESET"}, c.once(0).Failed)
 	require.NoError(t, front.Close())
 	require.Equal(t, "connect: ECONNREFUSED", c.once(0).Failed)
 }

@@ -66,7 +66,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	defer people.close()
 	calls := w.newCaller(t, ownPort+1)
 	time.Sleep(400 * time.Millisecond)
-	require.Equal(t, 48, people.still())
+	require.Equal(t, 48, people.still(), "%s\n%s\n%s", people.told(), w.gateways[w.h1].dump(), w.gateways[w.h2].dump())
 	require.Eventually(t, func() bool { return g.status().Flows[w.via] >= 24 }, 30*time.Second, 50*time.Millisecond)
 
 	died, unable := g.hit(func() { d.do(g) }, d.status == 0)

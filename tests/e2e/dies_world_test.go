@@ -197,6 +197,16 @@ func (c *crowd) still() int {
 	return len(c.conns) - len(c.ends)
 }
 
+// told says how those that are over have ended.
+func (c *crowd) told() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.ends {
+		all = append(all, fmt.Sprintf("%s of the %s at %s", e.how, e.side, e.at.Format(time.StampMilli)))
+	}
+	return all
+}
+
 func (c *crowd) close() {
 	for _, conn := range c.conns {
 		_ = conn.Close()

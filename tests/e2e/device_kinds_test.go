@@ -45,6 +45,10 @@ var deviceKinds = []deviceKind{
 	{name: "ipvlan l2 elsewhere", elsewhere: true, make: []string{"link add link eth0 name up0 netns NS type ipvlan mode l2"}},
 	{name: "ipvlan l3 elsewhere", elsewhere: true, routed: true, make: []string{"link add link eth0 name up0 netns NS type ipvlan mode l3"}},
 	{name: "ipvlan l3s elsewhere", elsewhere: true, routed: true, make: []string{"link add link eth0 name up0 netns NS type ipvlan mode l3s"}},
+	{name: "netkit", elsewhere: true, routed: true, make: []string{
+		"link add pkNUMBER type netkit", "link set nk0 netns NS name up0", "link set pkNUMBER up",
+		"route add LOCAL4/32 dev pkNUMBER", "-6 route add LOCAL6/128 dev pkNUMBER",
+	}},
 	{name: "vlan", make: []string{"link add link eth0 name up0 type vlan id 77"}, both: true},
 	{name: "bond", make: []string{
 		"link add up0 type bond mode active-backup", "link set eth0 down", "link set eth0 master up0",
@@ -56,10 +60,10 @@ var deviceKinds = []deviceKind{
 	{name: "bridge", make: []string{"link add up0 type bridge", "link set eth0 master up0"}},
 	{name: "vrf", vrf: true, make: []string{"link add up0 type vrf table 77", "link set up0 up", "link set eth0 master up0"}},
 	{name: "wireguard", tunnel: true, both: true, make: []string{"link add up0 type wireguard"}},
-	{name: "ipip", tunnel: true, both: true, family: "ipv4", make: []string{"link add up0 type ipip local LOCAL remote PEER"}},
-	{name: "gre", tunnel: true, both: true, make: []string{"link add up0 type gre local LOCAL remote PEER"}},
-	{name: "sit", tunnel: true, both: true, family: "ipv6", make: []string{"link add up0 type sit local LOCAL remote PEER"}},
-	{name: "vxlan", tunnel: true, both: true, make: []string{"link add up0 type vxlan id 77 dstport 4789 local LOCAL remote PEER"}},
+	{name: "ipip", tunnel: true, both: true, family: "ipv4", make: []string{"link add up0 type ipip local LOCAL4 remote PEER"}},
+	{name: "gre", tunnel: true, both: true, make: []string{"link add up0 type gre local LOCAL4 remote PEER"}},
+	{name: "sit", tunnel: true, both: true, family: "ipv6", make: []string{"link add up0 type sit local LOCAL4 remote PEER"}},
+	{name: "vxlan", tunnel: true, both: true, make: []string{"link add up0 type vxlan id 77 dstport 4789 local LOCAL4 remote PEER"}},
 }
 
 // ip runs an ip command on a host.
@@ -80,7 +84,8 @@ func mustIP(t *testing.T, h *testnet.Host, all ...string) {
 
 // commands are those of the kind, for one host.
 func (k deviceKind) commands(h, peer *testnet.Host) []string {
-	words := strings.NewReplacer("NS", h.Namespace(), "LOCAL", h.Addr4.String(), "PEER", peer.Addr4.String())
+	words := strings.NewReplacer("NS", h.Namespace(), "NUMBER", fmt.Sprint(h.Addr4.As4()[3]),
+		"LOCAL4", h.Addr4.String(), "LOCAL6", h.Addr6.String(), "PEER", peer.Addr4.String())
 	all := make([]string, len(k.make))
 	for i, args := range k.make {
 		all[i] = words.Replace(args)
@@ -115,6 +120,8 @@ func (k deviceKind) give(t *testing.T, w *world, h, peer *testnet.Host) {
 	on := h
 	if k.elsewhere {
 		on = w.h3
+		require.NoError(t, on.SetSysctl("net.ipv4.ip_forward", "1"))
+		require.NoError(t, on.SetSysctl("net.ipv6.conf.all.forwarding", "1"))
 	}
 	if !k.tunnel {
 		mustIP(t, h, "addr flush dev eth0")

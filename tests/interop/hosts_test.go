@@ -24,7 +24,14 @@ var hostCases = []struct {
 	sample bool
 }{
 	{"TestDeviceKinds/vlan", true},
+	{"TestDeviceKinds/wireguard", true},
 	{"TestDeviceKinds", false},
+	{"TestFaultHosts/ipvsmasq-server-shm", false},
+	{"TestFaultHosts/ipvsmasq-server-soft", false},
+	{"TestFaultHosts/ipvsdirect-server-shm", false},
+	{"TestFaultHosts/ipvsdirect-server-soft", false},
+	{"TestFaultHosts/ipvsnode-client-shm", false},
+	{"TestFaultHosts/ipvsnode-client-soft", false},
 }
 
 // TestHosts runs tests between namespaces in a guest, with all its kinds of devices.

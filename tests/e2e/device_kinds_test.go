@@ -133,8 +133,9 @@ func (k deviceKind) give(t *testing.T, w *world, h, peer *testnet.Host) {
 	if !k.elsewhere {
 		mustIP(t, h, "link set eth0 up")
 	}
-	if k.vrf {
+	if k.vrf { // whose programs have a loopback of their own
 		h.Through("ip", "vrf", "exec", upperDevice)
+		mustIP(t, h, "addr add 127.0.0.1/8 dev up0", "-6 addr add ::1/128 dev up0 nodad")
 	}
 	mustIP(t, h, "link set up0 up", fmt.Sprintf("addr add %s/24 dev %s", k.addr(h, false), k.offers()))
 	if k.family != "ipv4" {

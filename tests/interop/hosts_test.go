@@ -24,7 +24,6 @@ var hostCases = []struct {
 	sample bool
 }{
 	{"TestDeviceKinds/vlan", true},
-	{"TestDeviceKinds/wireguard", true},
 	{"TestDeviceKinds", false},
 	{"TestFaultHosts/ipvsmasq-server-shm", false},
 	{"TestFaultHosts/ipvsmasq-server-soft", false},

@@ -87,6 +87,11 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 		w.overDevice(addr)
 		return
 	}
+	if k.vrf && where != clientSide { // whose listener is known when it has answered
+		fallback{w: w, t: t, from: w.h1, to: to, client: remote("peer_no_option")}.ping()
+		w.overDevice(addr)
+		w.flush()
+	}
 	w.carried(t, w.h1, to)
 	e := w.overDevice(addr)
 	w.carriedBy(e, w.via)

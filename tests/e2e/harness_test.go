@@ -53,13 +53,16 @@ const quick = "200ms"
 // others this machine is, because it is emulated.
 const slownessVariable = "SMCGW_SLOWNESS"
 
-// slowed is a time that this machine may take.
-func slowed(d time.Duration) time.Duration {
-	if n, err := strconv.Atoi(os.Getenv(slownessVariable)); err == nil && n > 1 {
-		return time.Duration(n) * d
+func slowness() int {
+	n, err := strconv.Atoi(os.Getenv(slownessVariable))
+	if err != nil {
+		return 1
 	}
-	return d
+	return max(n, 1)
 }
+
+// slowed is a time that this machine may take.
+func slowed(d time.Duration) time.Duration { return time.Duration(slowness()) * d }
 
 // settings are what tests vary in the configuration of a gateway.
 type settings struct {

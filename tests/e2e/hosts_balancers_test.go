@@ -48,15 +48,16 @@ func (c *hostCell) ipvsDirect() []target {
 	c.sysctl(c.h3, "net.ipv4.conf.all.arp_announce", "2")
 	c.serves(c.h2, "director", 7003)
 	for _, f := range c.families() {
-		bits := netip.MustParseAddr(f.Server).BitLen()
-		c.run(c.h3, "ip", "addr", "add", fmt.Sprintf("%s/%d", f.Server, bits), "dev", "lo")
-		c.run(c.h2, "ipvsadm", "-A", "-t", f.Dest(f.Server, 7000), "-s", "rr")
-		c.run(c.h2, "ipvsadm", "-a", "-t", f.Dest(f.Server, 7000), "-r", f.Dest(f.Third, 7000), "-g")
+		own := fmt.Sprintf("%s/%d", f.Virtual, netip.MustParseAddr(f.Virtual).BitLen())
+		c.run(c.h2, "ip", "addr", "add", own, "dev", "eth0")
+		c.run(c.h3, "ip", "addr", "add", own, "dev", "lo")
+		c.run(c.h2, "ipvsadm", "-A", "-t", f.Dest(f.Virtual, 7000), "-s", "rr")
+		c.run(c.h2, "ipvsadm", "-a", "-t", f.Dest(f.Virtual, 7000), "-r", f.Dest(f.Third, 7000), "-g")
 	}
 	c.serves(c.h3, "real", 7000)
 	return []target{
-		{name: "balanced", port: 7000, want: "real at {{.Dest .Server 7000}} saw client"},
-		{name: "the director's own", port: 7003, want: "director at {{.Dest .Server 7003}} saw client"},
+		{name: "balanced", to: "{{.Virtual}}", port: 7000, want: "real at {{.Dest .Virtual 7000}} saw client"},
+		{name: "the director's own", to: "{{.Virtual}}", port: 7003, want: "director at {{.Dest .Virtual 7003}} saw client"},
 	}
 }
 

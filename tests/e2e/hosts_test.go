@@ -270,6 +270,9 @@ func (c *hostCell) visits(k call, count int) ([]visit.Observation, error) {
 	if k.fails() {
 		count = min(count, failedVisits)
 	}
+	if slowness() > 1 {
+		count = min(count, manyVisits/slowness())
+	}
 	if k.silent() {
 		args = append(args, "-patience", impatient.String())
 		count = 1

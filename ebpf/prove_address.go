@@ -121,8 +121,8 @@ func last(p netip.Prefix) netip.Addr { return within(p, ^uint64(0)) }
 // isOwn reports whether an address is one of this namespace.
 func (d *Datapath) isOwn(a netip.Addr) bool {
 	k, ok := ownKey(a.AsSlice())
-	var one uint8
-	return ok && d.objs.Own.Lookup(k, &one) == nil
+	var own smcgwOwn
+	return ok && d.objs.Own.Lookup(k, &own) == nil
 }
 
 // acquaint makes remote a neighbour for the time of the proof. The entry is an

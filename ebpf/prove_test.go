@@ -148,3 +148,14 @@ func TestStrangersAreInTheirNetwork(t *testing.T) {
 	require.Equal(t, netip.MustParseAddr("10.1.2.255"), last(netip.MustParsePrefix("10.1.2.0/24")))
 	require.Equal(t, netip.MustParseAddr("10.255.255.255"), last(netip.MustParsePrefix("10.0.0.0/8")))
 }
+
+// A proof never takes an address of the host for a neighbour.
+func TestProofKnowsOwnAddresses(t *testing.T) {
+	requireRoot(t)
+	h1, h2 := newHost(t), newHost(t)
+	pair(t, h1, h2)
+	d := h1.open(config(accelerate(6379)))
+	for addr, own := range map[string]bool{"10.77.0.1": true, "10.77.0.3": false, "fd77::1": true, "fd77::3": false} {
+		require.Equal(t, own, d.isOwn(netip.MustParseAddr(addr)), addr)
+	}
+}

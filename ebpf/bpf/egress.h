@@ -268,8 +268,9 @@ static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow
 #define SERVED_NS 60000000000ull
 
 /* note_server remembers that something answers for an own port on which this host
- * has no listener: address translation leads to it. Only ports that an offer asked
- * for get here, and connections through our legs. */
+ * has no listener that a SYN would show: address translation leads to it, or it is of
+ * a VRF, whose sockets are not found by the device of a packet. Only ports that an
+ * offer asked for get here, and connections through our legs. */
 static noinline int note_server(struct __sk_buff *skb, struct packet *p, u8 state)
 {
 	struct bpf_sock *sk = skb->sk;
@@ -278,8 +279,8 @@ static noinline int note_server(struct __sk_buff *skb, struct packet *p, u8 stat
 	if (state != FLOW_NONE && state != FLOW_SERVING)
 		return 0;
 	if (sk) {
-		u32 port = once(sk->src_port);
-		if (be16(port) == p->key.lport)
+		u32 port = once(sk->src_port), bound = once(sk->bound_dev_if);
+		if (be16(port) == p->key.lport && (!bound || bound == skb->ifindex))
 			return 0;
 	}
 	__builtin_memcpy(k.addr, p->key.laddr, sizeof(k.addr));

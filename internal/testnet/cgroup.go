@@ -74,6 +74,14 @@ func (g *Cgroup) Processes() (pids []int) {
 	return pids
 }
 
+// Kill ends all processes in the control group.
+func (g *Cgroup) Kill() error {
+	if err := os.WriteFile(filepath.Join(g.Path, "cgroup.kill"), []byte("1"), 0); err != nil {
+		return fmt.Errorf("kill cgroup: %w", err)
+	}
+	return nil
+}
+
 // Close removes the control group. Its processes must have ended; the kernel
 // may take a moment to notice.
 func (g *Cgroup) Close() error {

@@ -29,9 +29,10 @@ type Host struct {
 	net    *Network
 	number int
 
-	mu     sync.Mutex
-	procs  []*Proc
-	cgroup *Cgroup
+	mu      sync.Mutex
+	procs   []*Proc
+	cgroup  *Cgroup
+	through []string // what apps are run by
 }
 
 // Namespace is the name of the host's network namespace, as `ip netns` lists

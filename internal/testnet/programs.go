@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,14 @@ import (
 // AppCommand prepares one of the programs of package apps; see there for the
 // arguments. The process's TestMain or main must call [apps.Init].
 func (h *Host) AppCommand(ctx context.Context, args ...string) *Cmd {
-	cmd := h.Command(ctx, "/proc/self/exe", args...)
+	h.mu.Lock()
+	through := h.through
+	h.mu.Unlock()
+	words := append(append(slices.Clone(through), "/proc/self/exe"), args...)
+	cmd := h.Command(ctx, words[0], words[1:]...)
+	if len(through) > 0 { // it would execute itself
+		cmd.Args[len(through)] = fmt.Sprintf("/proc/%d/exe", os.Getpid())
+	}
 	// The child resolves /proc/self/exe before it executes: this program, even
 	// if its file has been deleted (as `go test` may have done).
 	cmd.Env = append(os.Environ(), apps.Variable+"=1",
@@ -26,6 +34,14 @@ func (h *Host) AppCommand(ctx context.Context, args ...string) *Cmd {
 		// exits, otherwise.
 		"GORACE=atexit_sleep_ms=0")
 	return cmd
+}
+
+// Through makes the apps of the host, from now on, run by a program that takes them
+// and their arguments behind its own, such as ip vrf exec.
+func (h *Host) Through(program ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.through = program
 }
 
 // StartApp starts an app in the background of the host. A server is ready when

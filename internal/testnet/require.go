@@ -36,19 +36,30 @@ const RequireVariable = "SMCGW_REQUIRE"
 // counted to require every program too, since `make test` installs them then.
 func Require(tb TB, needs ...string) {
 	tb.Helper()
-	required := strings.Split(os.Getenv(RequireVariable), ",")
 	for _, need := range needs {
-		err := have(need)
-		if err == nil {
-			continue
+		if err := have(need); err != nil {
+			Lack(tb, need, err)
 		}
-		program := need != "root" && need != "bpf" && need != "vm"
-		if slices.Contains(required, need) || program && slices.Contains(required, "root") {
-			tb.Fatalf("needs %s, which %s=%s promises: %v", need, RequireVariable, os.Getenv(RequireVariable), err)
-			continue
-		}
-		tb.Skipf("SKIPPED: needs %s: %v (%s=%s would make this a failure)", need, err, RequireVariable, need)
 	}
+}
+
+// Lack skips the test because it lacks what it needs, or fails it where
+// SMCGW_REQUIRE lists that, like [Require]. It is for what a test finds lacking
+// itself: "kernel", what kernels of distributions have.
+func Lack(tb TB, need string, err error) {
+	tb.Helper()
+	if Required(need) {
+		tb.Fatalf("needs %s, which %s=%s promises: %v", need, RequireVariable, os.Getenv(RequireVariable), err)
+		return
+	}
+	tb.Skipf("SKIPPED: needs %s: %v (%s=%s would make this a failure)", need, err, RequireVariable, need)
+}
+
+// Required reports whether SMCGW_REQUIRE promises something.
+func Required(need string) bool {
+	required := strings.Split(os.Getenv(RequireVariable), ",")
+	program := !slices.Contains([]string{"root", "bpf", "vm", "kernel"}, need)
+	return slices.Contains(required, need) || program && slices.Contains(required, "root")
 }
 
 func have(need string) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Config describes a network. The zero value is the network in the package
@@ -192,7 +193,7 @@ func newNode(name string) (_ *node, err error) {
 	if nd.ns, err = newNamespace(name); err != nil {
 		return nil, err
 	}
-	if nd.nl, err = netlink.NewHandleAt(nd.ns); err != nil {
+	if nd.nl, err = netlink.NewHandleAt(nd.ns, unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(fmt.Errorf("netlink in %s: %w", name, err), nd.close())
 	}
 	if nd.th, err = startThread(nd.ns); err != nil {

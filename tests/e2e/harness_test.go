@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"text/template"
@@ -47,6 +48,21 @@ func newWorld(t *testing.T, cfg testnet.Config) *world {
 // quick is the default of limits.handshake_timeout, for tests in which it passes.
 // The others have more patience with a machine that is busy.
 const quick = "200ms"
+
+// slownessVariable names the environment variable that says how many times slower than
+// others this machine is, because it is emulated.
+const slownessVariable = "SMCGW_SLOWNESS"
+
+func slowness() int {
+	n, err := strconv.Atoi(os.Getenv(slownessVariable))
+	if err != nil {
+		return 1
+	}
+	return max(n, 1)
+}
+
+// slowed is a time that this machine may take.
+func slowed(d time.Duration) time.Duration { return time.Duration(slowness()) * d }
 
 // settings are what tests vary in the configuration of a gateway.
 type settings struct {
@@ -109,7 +125,7 @@ func (s settings) withDefaults(via gateway.Carrier) settings {
 	set(&s.ShmDir, "shm")
 	set(&s.Devices, "eth0")
 	set(&s.Memory, "1GiB")
-	set(&s.Handshake, "2s") // tests of the deadline have the default: quick
+	set(&s.Handshake, slowed(2*time.Second).String()) // tests of the deadline have the default: quick
 	set(&s.NegativeCache, "10m")
 	set(&s.Retry, "1h")
 	if s.MaxFlows == 0 {

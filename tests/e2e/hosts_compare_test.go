@@ -131,7 +131,7 @@ func (c *hostCell) sameTimes(when string, k call, seen, native []visit.Observati
 // hopeless reports whether all is so slow that another try changes nothing.
 func (s slow) hopeless() bool {
 	for _, d := range s {
-		if d < hopeless+oneCosts {
+		if d < slowed(hopeless+oneCosts) {
 			return false
 		}
 	}
@@ -156,12 +156,12 @@ func tooLong(seen, native []visit.Observation) slow {
 		if i >= len(seen) {
 			continue
 		}
-		if d := took(seen, i); d > max(usual, took(native, i))+oneCosts {
+		if d := took(seen, i); d > max(usual, took(native, i))+slowed(oneCosts) {
 			late[i] = d
 		}
 	}
 	// A SYN that natively is sent again takes the second and some that its timer takes.
-	if d := median(seen); d > usual+max(laterCosts, usual/50) {
+	if d := median(seen); d > usual+max(slowed(laterCosts), usual/50) {
 		late[theMedian] = d
 	}
 	return late

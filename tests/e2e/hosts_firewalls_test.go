@@ -12,6 +12,9 @@ func hostKinds() []hostKind {
 	all = append(all, translations()...)
 	all = append(all, engines()...)
 	all = append(all, clusters()...)
+	all = append(all, balancers()...)
+	all = append(all, sockmaps()...)
+	all = append(all, ambients()...)
 	return append(all, sidecars()...)
 }
 

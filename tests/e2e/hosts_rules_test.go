@@ -24,6 +24,7 @@ type family struct {
 	ICMP, Unreachable     string // protocol, and the answer that is a refusal
 	Localhost, Sidecar    string
 	Client, Alias, Server string
+	Third, Virtual        string // of a host without gateway, and of a service on the server's
 	Pod, PodNet, Inner    string // behind the server's host, and its own address there
 	Cluster, Headless     string // services of a cluster, nobody's addresses
 }
@@ -33,13 +34,13 @@ func (c *hostCell) families() []family {
 		{
 			IP: "ip", NFT: "ip", ICMP: "icmp", Unreachable: "icmp-port-unreachable",
 			Localhost: "127.0.0.1/32", Sidecar: "127.0.0.6",
-			Client: "10.77.0.1", Alias: "10.77.0.101", Server: "10.77.0.2",
+			Client: "10.77.0.1", Alias: "10.77.0.101", Server: "10.77.0.2", Third: "10.77.0.3", Virtual: "10.77.0.102",
 			Pod: "10.77.100.2", PodNet: "10.77.100.0/24", Inner: "10.77.100.1", Cluster: "10.96.0.10", Headless: "10.96.0.11",
 		},
 		{
 			V6: true, IP: "ip6", NFT: "ip6", ICMP: "icmpv6", Unreachable: "icmp6-port-unreachable",
 			Localhost: "::1/128", Sidecar: "::6",
-			Client: "fd77::1", Alias: "fd77::101", Server: "fd77::2",
+			Client: "fd77::1", Alias: "fd77::101", Server: "fd77::2", Third: "fd77::3", Virtual: "fd77::102",
 			Pod: "fd77:0:0:64::2", PodNet: "fd77:0:0:64::/64", Inner: "fd77:0:0:64::1", Cluster: "fd96::10", Headless: "fd96::11",
 		},
 	}

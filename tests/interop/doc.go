@@ -7,6 +7,10 @@
 // that protocol. Our ends of each program's private protocol are in files
 // *_peer_test.go, in both roles; each test runs one against the program.
 //
+// TestHosts is another use of the guest: its kernel has devices and balancers that
+// the kernel of the tests may lack, so tests of tests/e2e about them run there,
+// between namespaces.
+//
 // `make test` runs a sample with kernel 6.12, `make interop` (SMCGW_INTEROP=all)
 // everything with 6.12 and 6.1 and more iterations. Both need root,
 // /dev/net/tun and qemu-system-x86 and skip without (SMCGW_REQUIRE=vm turns

@@ -2,6 +2,7 @@ package visit
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,13 +17,15 @@ import (
 // forward is a proxy that connections are redirected to. It dials whom they were
 // meant for and copies both ways, each direction to its end:
 //
-//	forward [-tproxy] [-from4 ADDRESS] [-from6 ADDRESS] [-to ADDRESS] ADDRESS...
+//	forward [-tproxy] [-from4 ADDRESS] [-from6 ADDRESS] [-as-client] [-mark MARK] [-to ADDRESS] ADDRESS...
 func forward(args []string, out io.Writer) error {
 	var p proxy
 	fs := flag.NewFlagSet("forward", flag.ContinueOnError)
 	fs.BoolVar(&p.tproxy, "tproxy", false, "connections come by TPROXY")
 	fs.StringVar(&p.from4, "from4", "", "dial IPv4 from here")
 	fs.StringVar(&p.from6, "from6", "", "dial IPv6 from here")
+	fs.BoolVar(&p.asClient, "as-client", false, "dial from the address of the client, by another port")
+	fs.IntVar(&p.mark, "mark", 0, "of packets to whom is dialled")
 	fs.StringVar(&p.to, "to", "", "dial this, whomever they were meant for")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -40,26 +43,36 @@ func forward(args []string, out io.Writer) error {
 }
 
 type proxy struct {
-	tproxy           bool
+	tproxy, asClient bool
 	from4, from6, to string
+	mark             int
 }
 
 func (p proxy) listen(address string) (net.Listener, error) {
-	lc := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) (err error) {
+	lc := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
 		if !p.tproxy {
 			return nil
 		}
-		level, name := unix.SOL_IP, unix.IP_TRANSPARENT
-		if network == "tcp6" {
-			level, name = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
-		}
-		if ctlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, 1) }); ctlErr != nil {
-			return ctlErr
-		}
-		return err
+		return set(c, transparent(network))
 	}}
 	lc.SetMultipathTCP(false)
 	return lc.Listen(context.Background(), "tcp", address)
+}
+
+// option is one of a socket, to be set to a number.
+type option struct{ level, name, value int }
+
+// transparent lets a socket have addresses that are not the host's.
+func transparent(network string) option {
+	if network == "tcp6" {
+		return option{unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1}
+	}
+	return option{unix.SOL_IP, unix.IP_TRANSPARENT, 1}
+}
+
+func set(c syscall.RawConn, o option) (err error) {
+	ctlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), o.level, o.name, o.value) })
+	return errors.Join(ctlErr, err)
 }
 
 // pass forwards one connection. Who cannot be reached is a reset to the client.
@@ -72,7 +85,7 @@ func (p proxy) pass(in *net.TCPConn) {
 			return
 		}
 	}
-	out, err := p.dial(meant)
+	out, err := p.dial(meant, in)
 	if err != nil {
 		_ = in.SetLinger(0)
 		return
@@ -93,21 +106,23 @@ func pump(to, from *net.TCPConn) {
 	_ = to.CloseWrite()
 }
 
-func (p proxy) dial(to string) (*net.TCPConn, error) {
-	addr, err := netip.ParseAddrPort(to)
+func (p proxy) dial(to string, in *net.TCPConn) (*net.TCPConn, error) {
+	source, err := p.source(to, in)
 	if err != nil {
 		return nil, err
 	}
-	from := p.from4
-	if addr.Addr().Is6() {
-		from = p.from6
-	}
-	d := net.Dialer{Timeout: limit}
-	if from != "" {
-		source, err := netip.ParseAddr(from)
-		if err != nil {
-			return nil, err
+	d := net.Dialer{Timeout: limit, Control: func(network, _ string, c syscall.RawConn) error {
+		if p.asClient {
+			if err := set(c, transparent(network)); err != nil {
+				return err
+			}
 		}
+		if p.mark != 0 {
+			return set(c, option{unix.SOL_SOCKET, unix.SO_MARK, p.mark})
+		}
+		return nil
+	}}
+	if source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
 	d.SetMultipathTCP(false)
@@ -116,6 +131,25 @@ func (p proxy) dial(to string) (*net.TCPConn, error) {
 		return nil, err
 	}
 	return c.(*net.TCPConn), nil
+}
+
+// source is what a connection is made from; none: what the kernel chooses.
+func (p proxy) source(to string, in *net.TCPConn) (netip.Addr, error) {
+	if p.asClient {
+		return in.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), nil
+	}
+	addr, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	from := p.from4
+	if addr.Addr().Is6() {
+		from = p.from6
+	}
+	if from == "" {
+		return netip.Addr{}, nil
+	}
+	return netip.ParseAddr(from)
 }
 
 // meant is whom a connection was meant for: by TPROXY its own address, else what

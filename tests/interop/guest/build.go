@@ -39,7 +39,7 @@ func Build(ctx context.Context, series Series) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	sum := sha256.Sum256(fmt.Append(nil, recipe, meta, packages, modules, unwanted, applets, shimSource))
+	sum := sha256.Sum256(fmt.Append(nil, recipe, meta, packages, modules, hostModules, unwanted, applets, shimSource))
 	dir := filepath.Join(cache, fmt.Sprintf("guest-%x", sum[:8]))
 	img := Image{Kernel: filepath.Join(dir, "vmlinux"), Root: filepath.Join(dir, "root.cpio")}
 	unlock, err := lock(ctx, dir+".lock")
@@ -138,9 +138,12 @@ func buildIn(ctx context.Context, dir, meta string) error {
 	return errors.Join(os.RemoveAll(deb.dir), os.Rename(tmp, dir))
 }
 
-// LoadList is the file in the guest that names the modules to load, one path a
-// line.
-const LoadList = "lib/modules/load"
+// LoadList and HostLoadList are the files in the guest that name the modules to
+// load, one path a line.
+const (
+	LoadList     = "lib/modules/load"
+	HostLoadList = "lib/modules/load-hosts"
+)
 
 // writeRoot writes the root file system: not compressed, because decompressing
 // under emulation costs more than loading the bytes.
@@ -160,14 +163,25 @@ func addModules(ctx context.Context, a *archive, k *kernel) error {
 	if err != nil {
 		return err
 	}
-	var list bytes.Buffer
-	for _, m := range order {
-		fmt.Fprintf(&list, "/%s\n", m.path)
+	all, err := k.loadOrder(ctx, append(slices.Clone(modules), hostModules...))
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
 		if err := a.file(m.path, 0o644, m.content); err != nil {
 			return err
 		}
 	}
-	return a.file(LoadList, 0o644, list.Bytes())
+	return errors.Join(a.file(LoadList, 0o644, paths(order)), a.file(HostLoadList, 0o644, paths(all[len(order):])))
+}
+
+// paths lists the files of modules.
+func paths(order []module) []byte {
+	var list bytes.Buffer
+	for _, m := range order {
+		fmt.Fprintf(&list, "/%s\n", m.path)
+	}
+	return list.Bytes()
 }
 
 func addPackages(ctx context.Context, a *archive, debs []string) error {

@@ -12,6 +12,9 @@
 // runs programs in the guest then, as many as wanted, one after the other or at
 // once.
 //
+// A guest started with [Config.Hosts] has what namespaces in it need to play hosts
+// with devices, packet filters and balancers of many kinds.
+//
 //	host (namespace)                     guest
 //	10.77.0.1  fd77::1                   10.77.0.2  fd77::2
 //	  [tap0]──────── QEMU, virtio ────────[eth0]──[rxe0]

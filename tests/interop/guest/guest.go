@@ -57,6 +57,8 @@ type Config struct {
 	Accel string
 	// Files are put into the guest: paths there to paths here. They are programs.
 	Files map[string]string
+	// Hosts loads what namespaces in the guest need to play hosts of many kinds.
+	Hosts bool
 	// BootTimeout bounds the start. Default 2 minutes.
 	BootTimeout time.Duration
 }
@@ -184,6 +186,9 @@ func (g *Guest) arguments(img Image, initrd string, cfg Config) []string {
 		"console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr", "random.trust_cpu=on",
 		fmt.Sprintf("GUEST_IP4=%s/24", g.Addr4), fmt.Sprintf("GUEST_IP6=%s/64", g.Addr6),
 		fmt.Sprintf("GUEST_MTU=%d", cfg.MTU), "GUEST_AGENT=" + g.agent(),
+	}
+	if cfg.Hosts {
+		params = append(params, "GUEST_HOSTS=1")
 	}
 	return []string{
 		"-accel", cfg.Accel, "-cpu", "max", "-smp", fmt.Sprint(cfg.CPUs), "-m", fmt.Sprint(cfg.Memory),

@@ -27,14 +27,25 @@ func (s Series) metaPackage() (string, error) {
 var packages = []string{
 	"rdmacm-utils", "ibverbs-utils", "ibverbs-providers", "librdmacm1", "perftest",
 	"iproute2", "dash", "busybox-static", "coreutils",
+	"nftables", "iptables", "ipvsadm", "wireguard-tools",
 }
 
 // modules are loaded at boot, in this order, each after what it depends on.
 // There is no modprobe in the guest, so what the kernel would ask for by alias
 // is here by name: crc32_generic is the ICRC of rxe in older series.
 var modules = []string{
-	"virtio_pci", "virtio_net", "virtio_rng", "tun",
+	"virtio_pci", "virtio_net", "virtio_rng", "tun", "veth",
 	"crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe",
+}
+
+// hostModules are loaded behind the others if [Config.Hosts] says so: devices,
+// packet filters and balancers.
+var hostModules = []string{
+	"crc32c_generic", "bridge", "macvlan", "ipvlan", "8021q", "bonding", "vrf", "wireguard", "ipip", "ip_gre", "sit", "vxlan", "dummy",
+	"nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_reject_inet", "nft_fib_inet", "nft_chain_nat", "nft_compat",
+	"nft_numgen", "nft_limit", "nft_log", "xt_conntrack", "xt_addrtype", "xt_mark", "xt_connmark", "xt_multiport", "xt_owner",
+	"xt_nat", "xt_MASQUERADE", "xt_REDIRECT", "xt_TPROXY", "xt_socket", "xt_tcpudp", "xt_comment", "xt_ipvs",
+	"ip_vs", "ip_vs_rr",
 }
 
 // unwanted are the parts of the packages that the guest boots without.

@@ -87,7 +87,20 @@ func mounts() error {
 
 // loadModules loads what the builder has listed, in its order.
 func loadModules() error {
-	list, err := os.ReadFile("/lib/modules/load")
+	lists := []string{"/lib/modules/load"}
+	if os.Getenv("GUEST_HOSTS") != "" {
+		lists = append(lists, "/lib/modules/load-hosts")
+	}
+	for _, list := range lists {
+		if err := loadList(list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func loadList(name string) error {
+	list, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}

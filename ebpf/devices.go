@@ -16,6 +16,7 @@ import (
 type device struct {
 	name  string
 	value smcgwDevice
+	up    bool        // packets can come by it
 	legs  [2]LegWay   // of IPv4 and IPv6: "" where they are proved
 	links []link.Link // ingress, egress
 }
@@ -223,6 +224,7 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	if !known {
 		dev = &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
 	}
+	dev.up = a.Flags&net.FlagUp != 0
 	for family, way := range dev.legs {
 		if offer && way != "" {
 			v.Flags |= blockedBits[family]

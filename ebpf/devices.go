@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	bpf "github.com/cilium/ebpf"
@@ -273,11 +274,15 @@ func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 	return nil
 }
 
-// detachLocked forgets a device that is gone or became a port.
+// detachLocked forgets a device that is gone or became a port. Its programs go although
+// the guardian has duplicates of their links.
 func (d *Datapath) detachLocked(ifindex int) error {
 	dev := d.devices[ifindex]
 	delete(d.devices, ifindex)
-	err := closeLinks(dev.links)
+	var err error
+	for _, l := range slices.Backward(dev.links) {
+		err = errors.Join(err, l.Detach(), l.Close())
+	}
 	if e := d.objs.Devices.Delete(uint32(ifindex)); e != nil && !errors.Is(e, bpf.ErrKeyNotExist) {
 		err = errors.Join(err, fmt.Errorf("device %s: %w", dev.name, e))
 	}

@@ -64,7 +64,10 @@ func (d *Datapath) setupTUNs() error {
 	if d.appIndex, err = d.setupTUN(d.cfg.appName(), maxMTU, appQueue); err != nil {
 		return err
 	}
-	d.wireIndex, err = d.setupTUN(d.cfg.wireName(), defaultMTU, 4096)
+	if d.wireIndex, err = d.setupTUN(d.cfg.wireName(), defaultMTU, 4096); err != nil {
+		return err
+	}
+	err = routable(d.cfg.wireName())
 	d.wireMTU.Store(defaultMTU)
 	return err
 }
@@ -104,6 +107,16 @@ func silence(name string) error {
 		return nil
 	}
 	return writeSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
+}
+
+// routable lets the programs look up routes for what comes from W (cookie.h). Nothing
+// comes from it to the kernel.
+func routable(name string) error {
+	err := writeSysctl("ipv4/conf/"+name+"/forwarding", "1")
+	if hasIPv6() {
+		err = errors.Join(err, writeSysctl("ipv6/conf/"+name+"/forwarding", "1"))
+	}
+	return err
 }
 
 // offerDevices returns the names of the devices that carry offers.

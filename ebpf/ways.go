@@ -123,9 +123,7 @@ func (d *Datapath) leadsTo(w way) bool {
 	if err != nil {
 		return !noRoute(err)
 	}
-	return r.LinkIndex == int(w.leaves) || slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool {
-		return hop.LinkIndex == int(w.leaves)
-	})
+	return leavesBy(r, int(w.leaves))
 }
 
 // noRoute tells that the kernel knows no way, rather than that it could not be asked.
@@ -145,4 +143,9 @@ func (d *Datapath) routeOf(w way, o netlink.RouteGetOptions) (netlink.Route, err
 		return netlink.Route{}, fmt.Errorf("route from %v to %v: %w", w.local, w.remote, unix.ENETUNREACH)
 	}
 	return routes[0], nil
+}
+
+// leavesBy tells whether a route is by a device, or one of its hops is.
+func leavesBy(r netlink.Route, ifindex int) bool {
+	return r.LinkIndex == ifindex || slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool { return hop.LinkIndex == ifindex })
 }

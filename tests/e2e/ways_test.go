@@ -133,35 +133,29 @@ func (w *waysWorld) carriedAll(n int) {
 	for h, g := range w.gateways {
 		require.Eventually(w.t, func() bool { return len(g.conns("--closed")) == n }, 10*time.Second, 20*time.Millisecond, "%s", h.Name)
 		for _, c := range g.conns("--closed") {
-			require.Equal(w.t, gateway.CarrierShm, c.Carrier, "%s: %+v", h.Name, c)
+			require.Equal(w.t, w.world.via, c.Carrier, "%s: %+v", h.Name, c)
 			require.Equal(w.t, gateway.EndClosed, c.End, "%s: %+v", h.Name, c)
 		}
 	}
 }
 
 // TestFaultWays: a host has two links, and the way to its peer moves from one to the
-// other: by its routes, because the device goes down, or because it is gone. What is
-// carried goes on, also where the application that waits has said nothing since.
+// other: by its routes, because the device goes down, or because it is gone; or the device
+// becomes the port of a bridge. What is carried goes on, also where the application that
+// waits has said nothing since.
 func TestFaultWays(t *testing.T) {
 	for _, f := range waysFamilies {
-		for _, how := range []string{"routes", "down", "gone"} {
+		for _, how := range []string{"routes", "down", "gone", "port"} {
 			for i, side := range []string{"client", "server"} {
 				t.Run(strings.Join([]string{how, side, f.name}, "-"), func(t *testing.T) {
 					w := newWaysWorld(t, f)
-					w.start()
+					w.start(gateway.CarrierShm)
 					ln := w.listen()
 					c1, s1 := w.connect(ln) // the client's application waits
 					c2, s2 := w.connect(ln) // the server's application waits
 					w.says(c1, s1, "before")
 					w.says(s2, c2, "before")
-					switch how {
-					case "down":
-						w.ip(w.hosts()[i], "link set eth0 down")
-					case "gone":
-						w.ip(w.hosts()[i], "link del eth0")
-					}
-					w.route(0, "eth1")
-					w.route(1, "eth1")
+					w.moves(i, how)
 					w.says(s1, c1, "to one that waits")
 					w.says(c2, s2, "to one that waits")
 					w.says(c1, s1, "and back")
@@ -175,9 +169,28 @@ func TestFaultWays(t *testing.T) {
 	}
 }
 
+// moves moves the way of host i.
+func (w *waysWorld) moves(i int, how string) {
+	w.t.Helper()
+	h := w.hosts()[i]
+	switch how {
+	case "down":
+		w.ip(h, "link set eth0 down")
+	case "gone":
+		w.ip(h, "link del eth0")
+	case "port":
+		deviceKind{make: []string{"link add up0 type bridge", "link set eth0 master up0"}}.moveTo(w.t, h)
+		w.ip(h, fmt.Sprintf("%sroute replace %s via %s dev up0 src %s", w.f.ip, w.f.service[1-i], w.via(i, "eth0"), w.f.service[i]))
+		time.Sleep(300 * time.Millisecond) // until the gateway has noticed
+		return
+	}
+	w.route(0, "eth1")
+	w.route(1, "eth1")
+}
+
 // start starts both gateways, for both links.
-func (w *waysWorld) start() {
-	w.world.via = gateway.CarrierShm
+func (w *waysWorld) start(via gateway.Carrier) {
+	w.world.via = via
 	for _, h := range w.hosts() {
 		w.up(h, settings{Devices: "eth0, eth1", Peers: `10.0.0.0/8, "fd00::/8"`})
 	}
@@ -190,13 +203,13 @@ func TestWaysDiffer(t *testing.T) {
 		t.Run("answers-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
 			w.route(1, "eth1")
-			w.talks(t)
+			w.talks(t, gateway.CarrierSoft)
 		})
 		t.Run("client-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
 			w.byMark(0)
 			require.NoError(t, w.h1.NFT(`table inet marks { chain c { type route hook output priority mangle; tcp dport 7000 meta mark set 9; }; }`))
-			w.talks(t)
+			w.talks(t, gateway.CarrierShm)
 		})
 		t.Run("server-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
@@ -205,7 +218,7 @@ func TestWaysDiffer(t *testing.T) {
 				chain p { type filter hook prerouting priority mangle; iifname "eth0" ct mark set 9; }
 				chain c { type route hook output priority mangle; meta mark set ct mark; }
 			}`))
-			w.talks(t)
+			w.talks(t, gateway.CarrierShm)
 		})
 	}
 }
@@ -220,12 +233,39 @@ func (w *waysWorld) byMark(i int) {
 }
 
 // talks makes a carried connection, from its beginning to its end.
-func (w *waysWorld) talks(t *testing.T) {
+func (w *waysWorld) talks(t *testing.T, via gateway.Carrier) {
 	t.Helper()
-	w.start()
+	w.start(via)
 	client, server := w.connect(w.listen())
 	w.says(client, server, "there")
 	w.says(server, client, "and back")
 	w.ends(client, server)
 	w.carriedAll(1)
+}
+
+// TestDirectServerReturn: a director on the server's network hands it what clients send
+// to the service, and takes no answers (LVS-DR, and other balancers that leave the
+// addresses alone). Connections are carried.
+func TestDirectServerReturn(t *testing.T) {
+	for _, f := range waysFamilies {
+		t.Run(f.name, func(t *testing.T) {
+			w := newWaysWorld(t, f)
+			for _, s := range []string{
+				"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1",
+				"net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.eth0.send_redirects=0",
+			} {
+				name, value, _ := strings.Cut(s, "=")
+				require.NoError(t, w.h3.SetSysctl(name, value))
+			}
+			director, server, client := w.h3.Addr4, w.h2.Addr4, w.h1.Addr4
+			if f.ip != "" {
+				director, server, client = w.h3.Addr6, w.h2.Addr6, w.h1.Addr6
+			}
+			w.ip(w.h1, fmt.Sprintf("%sroute replace %s via %s dev eth0 src %s", f.ip, f.service[1], director, f.service[0]))
+			w.ip(w.h3, fmt.Sprintf("%sroute replace %s via %s dev eth0", f.ip, f.service[1], server))
+			w.ip(w.h2, fmt.Sprintf("%sroute replace default via %s dev eth0", f.ip, client))
+			require.NoError(t, w.h3.NFT(`table netdev director { chain c { type filter hook ingress device eth0 priority 0; tcp sport 7000 drop; }; }`))
+			w.talks(t, gateway.CarrierShm)
+		})
+	}
 }

@@ -2,13 +2,15 @@ package ebpf
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
 
-// Addrs returns the addresses of the devices that carry offers, those that a
-// peer can reach and a socket can be bound to now.
+// Addrs returns the addresses of the devices that carry offers, and those of services
+// on the loopback device, which come by these: what a peer can reach and a socket can be
+// bound to now.
 func (d *Datapath) Addrs() ([]netip.Addr, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -24,7 +26,7 @@ func (d *Datapath) Addrs() ([]netip.Addr, error) {
 	}
 	var out []netip.Addr
 	for _, l := range links {
-		if !offers[l.Attrs().Name] {
+		if !offers[l.Attrs().Name] && l.Attrs().Flags&net.FlagLoopback == 0 {
 			continue
 		}
 		addrs, err := d.nl.AddrList(l, unix.AF_UNSPEC)

@@ -74,6 +74,7 @@ type Datapath struct {
 
 	retiredAt int64         // of smcgw_retired in the memory of traces
 	provedAt  time.Time     // the last proof of legs; of the thread that proves
+	ways      ways          // of the same thread
 	again     chan struct{} // ProveAgain
 	besideNow atomic.Bool   // beside is not nil
 

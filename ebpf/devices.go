@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	bpf "github.com/cilium/ebpf"
@@ -16,6 +17,7 @@ import (
 type device struct {
 	name  string
 	value smcgwDevice
+	up    bool        // packets can come by it
 	legs  [2]LegWay   // of IPv4 and IPv6: "" where they are proved
 	links []link.Link // ingress, egress
 }
@@ -62,7 +64,10 @@ func (d *Datapath) setupTUNs() error {
 	if d.appIndex, err = d.setupTUN(d.cfg.appName(), maxMTU, appQueue); err != nil {
 		return err
 	}
-	d.wireIndex, err = d.setupTUN(d.cfg.wireName(), defaultMTU, 4096)
+	if d.wireIndex, err = d.setupTUN(d.cfg.wireName(), defaultMTU, 4096); err != nil {
+		return err
+	}
+	err = routable(d.cfg.wireName())
 	d.wireMTU.Store(defaultMTU)
 	return err
 }
@@ -102,6 +107,16 @@ func silence(name string) error {
 		return nil
 	}
 	return writeSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
+}
+
+// routable lets the programs look up routes for what comes from W (cookie.h). Nothing
+// comes from it to the kernel.
+func routable(name string) error {
+	err := writeSysctl("ipv4/conf/"+name+"/forwarding", "1")
+	if hasIPv6() {
+		err = errors.Join(err, writeSysctl("ipv6/conf/"+name+"/forwarding", "1"))
+	}
+	return err
 }
 
 // offerDevices returns the names of the devices that carry offers.
@@ -223,6 +238,7 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	if !known {
 		dev = &device{legs: [2]LegWay{LegUnproved, LegUnproved}}
 	}
+	dev.up = a.Flags&net.FlagUp != 0
 	for family, way := range dev.legs {
 		if offer && way != "" {
 			v.Flags |= blockedBits[family]
@@ -271,11 +287,15 @@ func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 	return nil
 }
 
-// detachLocked forgets a device that is gone or became a port.
+// detachLocked forgets a device that is gone or became a port. Its programs go although
+// the guardian has duplicates of their links.
 func (d *Datapath) detachLocked(ifindex int) error {
 	dev := d.devices[ifindex]
 	delete(d.devices, ifindex)
-	err := closeLinks(dev.links)
+	var err error
+	for _, l := range slices.Backward(dev.links) {
+		err = errors.Join(err, l.Detach(), l.Close())
+	}
 	if e := d.objs.Devices.Delete(uint32(ifindex)); e != nil && !errors.Is(e, bpf.ErrKeyNotExist) {
 		err = errors.Join(err, fmt.Errorf("device %s: %w", dev.name, e))
 	}

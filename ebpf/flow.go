@@ -46,6 +46,7 @@ const (
 const (
 	casMove = iota
 	casDelete
+	casWay
 )
 
 const (

@@ -155,6 +155,7 @@ func (c changes) drain() {
 // follow brings everything up to date, the proof of the legs too if prove is set.
 func (d *Datapath) follow(prove bool) {
 	err := errors.Join(d.followNeighbour(), d.sync(), d.refreshCgroups(), d.closeDatagrams())
+	err = errors.Join(err, d.followWays(prove))
 	if prove {
 		err = errors.Join(err, d.proveLegs())
 	}

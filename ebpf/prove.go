@@ -221,6 +221,9 @@ func (p *proof) open(v6 bool) error {
 		return err
 	}
 	p.listener = made[0]
+	if err := farthest(p.listener, v6); err != nil {
+		return err
+	}
 	far, err := bound(p.listener, p.ends.remote)
 	if err != nil {
 		return err
@@ -246,6 +249,19 @@ func (p *proof) open(v6 bool) error {
 		return err
 	}
 	return p.enter(Tuple{Local: near, Remote: far})
+}
+
+// farthest gives a socket the TTL of the legs of neighbours, the largest: rules may be
+// about it.
+func farthest(fd int, v6 bool) error {
+	level, option := unix.IPPROTO_IP, unix.IP_TTL
+	if v6 {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+	}
+	if err := unix.SetsockoptInt(fd, level, option, 255); err != nil {
+		return fmt.Errorf("ttl: %w", err)
+	}
+	return nil
 }
 
 // enter makes the entry and begins to connect.

@@ -39,6 +39,7 @@ func TestProof(t *testing.T) {
 	}{
 		{"input", `chain c { type filter hook input priority 0; meta nfproto ipv4 ether saddr 02:53:4d:47:57:02 counter drop; }`, LegInput},
 		{"prerouting", `chain c { type filter hook prerouting priority -300; meta nfproto ipv4 ether saddr 02:53:4d:47:57:02 counter drop; }`, LegInput},
+		{"ttl", `chain c { type filter hook input priority 0; meta nfproto ipv4 ip ttl > 128 counter drop; }`, LegInput},
 		{"output", `chain c { type filter hook output priority 0; ip daddr != 10.77.0.2 tcp flags syn drop; }`, LegOutput},
 		{"established", `chain c { type filter hook input priority 0; meta nfproto ipv4 ether saddr 02:53:4d:47:57:02 tcp flags & syn == 0 drop; }`, LegConfirm},
 	} {

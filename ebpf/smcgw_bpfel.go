@@ -28,15 +28,16 @@ type smcgwBudget struct {
 }
 
 type smcgwCasArgs struct {
-	_      structs.HostLayout
-	Key    smcgwFlowKey
-	Isn    uint32
-	From   uint32
-	Op     uint8
-	To     uint8
-	Have   uint8
-	Result uint8
-	Pad    uint32
+	_       structs.HostLayout
+	Key     smcgwFlowKey
+	Isn     uint32
+	From    uint32
+	Op      uint8
+	To      uint8
+	Have    uint8
+	Result  uint8
+	Ifindex uint32
+	Out     uint32
 }
 
 type smcgwCgroupKey struct {
@@ -123,6 +124,8 @@ type smcgwFlow struct {
 	SynLen      uint8
 	Pad         uint16
 	UserTimeout uint32
+	Mark        uint32
+	Pad2        uint32
 	Syn         [120]uint8
 }
 

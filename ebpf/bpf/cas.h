@@ -7,7 +7,7 @@
 #include "flow.h"
 
 enum cas_result { CAS_OK, CAS_NO_FLOW, CAS_REPLACED, CAS_STATE };
-enum cas_op { CAS_MOVE, CAS_DELETE };
+enum cas_op { CAS_MOVE, CAS_DELETE, CAS_WAY };
 
 struct cas_args {
 	struct flow_key key;
@@ -17,7 +17,8 @@ struct cas_args {
 	u8 to;
 	u8 have;   /* out: the state found */
 	u8 result; /* out */
-	u32 pad;
+	u32 ifindex; /* of CAS_WAY: those of struct flow */
+	u32 out;
 };
 
 static always_inline int cas_once(struct cas_args *a, struct flow_key *k)
@@ -38,6 +39,11 @@ static always_inline int cas_once(struct cas_args *a, struct flow_key *k)
 		return 0;
 	}
 	a->result = CAS_OK;
+	if (a->op == CAS_WAY) {
+		f->ifindex = a->ifindex;
+		f->out = a->out;
+		return 0;
+	}
 	return a->op == CAS_DELETE ? flow_drop(k, f, w) : flow_move(f, w, a->to);
 }
 

@@ -230,6 +230,24 @@ static noinline int turn_around(struct __sk_buff *skb, struct packet *p, struct 
 	return bpf_skb_store_bytes(skb, p->l4, a->next, ANSWER_LEN, 0) || resum(skb, p, a) ? -1 : 0;
 }
 
+/* route is the device by which the host reaches the peer, or 0. To the kernel the
+ * packet comes from W, which forwards. */
+static noinline u32 route(struct __sk_buff *skb, const struct flow_key *k)
+{
+	struct bpf_fib_lookup f = { .l4_protocol = IPPROTO_TCP, .sport = k->lport, .dport = k->rport, .ifindex = wire_ifindex };
+	if (k->family == 4) {
+		f.family = AF_INET;
+		f.src[0] = *(u32 *)k->laddr;
+		f.dst[0] = *(u32 *)k->raddr;
+	} else {
+		f.family = AF_INET6;
+		__builtin_memcpy(f.src, k->laddr, 16);
+		__builtin_memcpy(f.dst, k->raddr, 16);
+	}
+	long rc = bpf_fib_lookup(skb, &f, sizeof(f), 0);
+	return rc == BPF_FIB_LKUP_RET_SUCCESS || rc == BPF_FIB_LKUP_RET_NO_NEIGH ? f.ifindex : 0;
+}
+
 /* answerable tells whether the cookie has room for what the SYN asks for, and its
  * headers are where the answer's will be. */
 static always_inline int answerable(const struct packet *p, const struct options *o)
@@ -237,7 +255,11 @@ static always_inline int answerable(const struct packet *p, const struct options
 	return p->l4 - p->l3 == (p->key.family == 4 ? sizeof(struct ip4) : sizeof(struct ip6)) && mss_index(o->mss) >= 0;
 }
 
-/* answer sends the SYN-ACK out of the device the SYN came in by. */
+/* answer sends the SYN-ACK out of the device the SYN came in by. Where the host's own
+ * answers leave by it, too, it goes by their route: who has brought the SYN need not take
+ * the answer, as the director of a service whose servers answer themselves does not.
+ * Elsewhere it goes back the way the SYN came: the route may be another one for what
+ * rules of netfilter mark. */
 static noinline int answer(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)
 {
 	if (turn_around(skb, p, o, l2len))
@@ -245,6 +267,8 @@ static noinline int answer(struct __sk_buff *skb, struct packet *p, struct optio
 	trace_answer(p->key.lport, p->key.rport);
 	count_stat(STAT_ANSWERED);
 	set_tag(skb, TAG_PASS);
+	if (l2len == ETH_LEN && route(skb, &p->key) == skb->ifindex)
+		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
 	return bpf_redirect(skb->ifindex, 0);
 }
 

@@ -189,7 +189,7 @@ static noinline int datagram_from_gateway(struct __sk_buff *skb)
 	if (!d)
 		return drop(STAT_DGRAM_UNKNOWN_DROP);
 	count_stat(STAT_DGRAM_RELEASED);
-	return to_wire(skb, d->ifindex);
+	return to_wire(skb, d->ifindex, 0);
 }
 
 #endif

@@ -125,6 +125,7 @@ static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 wor
 	f->changed_at = f->offered_at;
 	f->ifindex = skb->ifindex;
 	f->out = f->ifindex;
+	f->mark = skb->mark;
 	f->rule = rule;
 	barrier_var(len);
 	if (len < 40 || len > sizeof(f->syn))
@@ -317,6 +318,21 @@ static noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
 	return 0;
 }
 
+/* follow_way: netstack's segments leave by the device and the mark by which the host
+ * sends the application's, whatever becomes of its routes. What legs send comes from
+ * there, too, where the peer's came by the device that was left. The SYN-ACK shows the
+ * way out for the first time, and nothing about the way in. */
+static always_inline void follow_way(struct __sk_buff *skb, struct packet *p, struct flow *f)
+{
+	u32 ifindex = skb->ifindex, mark = skb->mark, out = f->out;
+	if (out == ifindex && f->mark == mark)
+		return;
+	if (!(p->flags & TCP_SYN) && f->ifindex == out)
+		f->ifindex = ifindex;
+	f->mark = mark;
+	f->out = ifindex;
+}
+
 static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
@@ -344,8 +360,11 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		discard(note_server(skb, &p, state));
 	if (!state || state == FLOW_OFFERED || state == FLOW_RELEASED || state == FLOW_RETURNED)
 		return TCX_NEXT;
-	if (state_has_leg(state) && watched_out(skb, &p, f))
-		return hold();
+	if (state_has_leg(state)) {
+		follow_way(skb, &p, f);
+		if (watched_out(skb, &p, f))
+			return hold();
+	}
 	if (state_has_leg(state) || state == FLOW_DEAD)
 		return to_legs(skb, l2len);
 	return drop(STAT_OUT_DROP); /* negotiating, wire: the tuple on the wire is netstack's */

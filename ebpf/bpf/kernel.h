@@ -248,6 +248,23 @@ struct bpf_sock_tuple {
 
 struct bpf_redir_neigh;
 
+/* IPv4 addresses are in the first element. */
+struct bpf_fib_lookup {
+	u8 family;
+	u8 l4_protocol;
+	u16 sport;
+	u16 dport;
+	u16 tot_len;
+	u32 ifindex; /* in: by which it has come; out: by which it leaves */
+	u32 tos;
+	u32 src[4];
+	u32 dst[4];
+	u32 vlan;
+	u8 smac[6], dmac[6];
+};
+#define BPF_FIB_LKUP_RET_SUCCESS 0
+#define BPF_FIB_LKUP_RET_NO_NEIGH 7
+
 /* Of the kernel's own structures; the loader finds out where these fields are. */
 #define kernel_layout __attribute__((preserve_access_index))
 struct inet_connection_sock {
@@ -289,6 +306,7 @@ static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
 static u64 (*bpf_ringbuf_query)(void *ringbuf, u64 flags) = (void *)134;
 static long (*bpf_store_hdr_opt)(struct bpf_sock_ops *ops, const void *from, u32 len, u64 flags) = (void *)143;
 static long (*bpf_reserve_hdr_opt)(struct bpf_sock_ops *ops, u32 len, u64 flags) = (void *)144;
+static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen, u32 flags) = (void *)69;
 static long (*bpf_redirect_neigh)(u32 ifindex, struct bpf_redir_neigh *params, int plen, u64 flags) = (void *)152;
 static long (*bpf_check_mtu)(void *ctx, u32 ifindex, u32 *mtu_len, s32 len_diff, u64 flags) = (void *)163;
 static long (*bpf_loop)(u32 n, long (*step)(u32, void *), void *ctx, u64 flags) = (void *)181;

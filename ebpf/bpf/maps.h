@@ -43,11 +43,13 @@ struct flow {
 	u64 offered_at; /* ktime */
 	u64 changed_at;
 	u32 ifindex; /* wire device: what arrives */
-	u32 out;     /* and what leaves; another one where a device is stacked on it */
+	u32 out;     /* and what leaves; another one where a device is stacked on it, or routes differ */
 	u8 rule;
 	u8 syn_len;
 	u16 pad;
 	u32 user_timeout; /* TCP_USER_TIMEOUT of the application's socket as user space knows it, milliseconds */
+	u32 mark;	  /* of the packets that the application's kernel sends, by which it routes them */
+	u32 pad2;
 	u8 syn[120]; /* IP and TCP headers of the offered SYN: 60 and 60 bytes at most */
 };
 

@@ -88,12 +88,14 @@ static always_inline int to_netstack(void)
 	return bpf_redirect(wire_ifindex, 0);
 }
 
-/* to_wire sends a packet from a TUN to the network. redirect_neigh wants a link
- * header to replace; without change_head it drops in silence. */
-static always_inline int to_wire(struct __sk_buff *skb, u32 ifindex)
+/* to_wire sends a packet from a TUN to the network; a rule about its mark routes it,
+ * too. redirect_neigh wants a link header to replace; without change_head it drops in
+ * silence. */
+static always_inline int to_wire(struct __sk_buff *skb, u32 ifindex, u32 mark)
 {
 	if (bpf_skb_change_head(skb, ETH_LEN, 0))
 		return drop(STAT_REDIRECT_FAILED);
+	skb->mark = mark;
 	set_tag(skb, TAG_PASS);
 	return bpf_redirect_neigh(ifindex, NULL, 0, 0);
 }

@@ -41,7 +41,7 @@ int smcgw_app_in(struct __sk_buff *skb)
 	}
 	if (f && word_isn(w) == p.seq && state == FLOW_RELEASED) {
 		count_stat(STAT_SYN_RELEASED);
-		return to_wire(skb, f->out);
+		return to_wire(skb, f->out, f->mark);
 	}
 	return returned_syn(skb, &p);
 }
@@ -103,7 +103,7 @@ int smcgw_wire_in(struct __sk_buff *skb)
 		return drop(STAT_WIRE_INGRESS_DROP);
 	if ((state == FLOW_RELEASED || state == FLOW_RETURNED) && !(p.flags & (TCP_RST | TCP_SYN)))
 		return drop(STAT_WIRE_INGRESS_DROP);
-	return to_wire(skb, f->out);
+	return to_wire(skb, f->out, f->mark);
 }
 
 /* In the namespace of the legs a SYN is for no port of a socket: its flow names

@@ -147,7 +147,7 @@ func (c *carry) pumpTx() {
 		case errno == unix.EINTR:
 			continue
 		case errno != 0, n == 0 && c.failed: // the error may be spent, then it reads as an end
-			c.appFailed(errno)
+			c.failed = true
 			return
 		case n == 0:
 			c.endTx()
@@ -165,14 +165,6 @@ func (c *carry) pumpTx() {
 			c.readable = false // short: drained, the next byte is a new edge
 		}
 	}
-}
-
-// appFailed: the app leg has an error to tell, as a rule the application's reset.
-func (c *carry) appFailed(errno unix.Errno) {
-	if errno != 0 {
-		c.f.g.log.Debug("app leg", "flow_id", c.f.id, "error", errno)
-	}
-	c.failed = true
 }
 
 // readCap bounds one read. A message over a network costs a train of its own for
@@ -217,8 +209,7 @@ func (c *carry) deliver() (taken int) {
 		case errno == unix.EINTR:
 			continue
 		case errno != 0:
-			c.appFailed(errno)
-			c.writable, c.readable = false, true
+			c.failed, c.writable, c.readable = true, false, true
 			return taken
 		}
 		err := c.ep.Consume(n)

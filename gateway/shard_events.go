@@ -30,7 +30,6 @@ func (c *carry) event(ev *unix.EpollEvent) {
 		c.hup, c.readable, c.writable = true, true, true
 	}
 	if ev.Events&unix.EPOLLERR != 0 {
-		c.f.g.log.Debug("app leg EPOLLERR", "flow_id", c.f.id, "events", ev.Events, "fd", ev.Fd)
 		c.failed = true
 	}
 	if ev.Events&unix.EPOLLIN != 0 {

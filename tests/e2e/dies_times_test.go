@@ -54,7 +54,7 @@ func TestDiesInTime(t *testing.T) {
 func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	w := newWorld(t, testnet.Config{})
 	host := where(w)
-	before := w.footprint(host)
+	before := w.bare(host)
 	patient := ownSettings() // or some of the crowd are native on a slow machine
 	patient.Handshake = "1s"
 	w.upDetached(w.h1, patient)
@@ -184,7 +184,7 @@ func (g *gw) exited(t *testing.T, status int) {
 		code = exit.ExitCode()
 	}
 	require.Equal(t, status, code)
-	require.Empty(t, g.processes())
+	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 10*time.Millisecond, "nothing of it runs")
 }
 
 // cleanedUp runs cleanup twice and compares the host with what it was.

@@ -49,6 +49,19 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 // footprint is what a gateway leaves on a host while it runs.
 type footprint struct{ links, rules, routes, programs []string }
 
+// bare is the footprint of a host that has no gateway yet. The kernel makes the routes
+// of IPv6 addresses a little behind them.
+func (w *world) bare(h *testnet.Host) (f footprint) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		f = w.footprint(h)
+		own := func(route string) bool { return strings.HasPrefix(route, "local "+h.Addr6.String()+" ") }
+		near := func(route string) bool { return strings.HasPrefix(route, "local fe80:") }
+		return slices.ContainsFunc(f.routes, own) && slices.ContainsFunc(f.routes, near)
+	}, 10*time.Second, 10*time.Millisecond, "%s has its routes", h.Name)
+	return f
+}
+
 func (w *world) footprint(h *testnet.Host) (f footprint) {
 	w.t.Helper()
 	var err error

@@ -202,7 +202,7 @@ func awaitEnded(t *testing.T, p *testnet.Proc, n int) []apps.Event {
 // guardian. The next one, of the first generation again, leaves nothing of it.
 func TestFaultSuccessorDies(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
-	before := w.footprint(w.h1)
+	before := w.bare(w.h1)
 	first := w.upDetached(w.h1, settings{})
 	alone := w.footprint(w.h1)
 	next := first.upgrade()

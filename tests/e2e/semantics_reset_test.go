@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/internal/testnet"
@@ -60,10 +59,10 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 					fillUp(who)
 				}
 				w.carries(t, way)
-				require.False(t, closed(t, other))
+				require.False(t, closed(other))
 				require.NoError(t, who.SetLinger(0))
 				require.NoError(t, who.Close())
-				require.Eventually(t, func() bool { return closed(t, other) }, slack, time.Millisecond, "%+v", c)
+				require.Eventually(t, func() bool { return closed(other) }, slack, time.Millisecond, "%+v", c)
 				for h, g := range w.gateways {
 					require.Eventually(t, func() bool { return len(g.conns()) == 0 }, 30*time.Second, 10*time.Millisecond, "%s: %s", h.Name, g.dump())
 				}
@@ -87,16 +86,7 @@ func (w *world) carries(t *testing.T, way string) {
 
 // closed tells whether the kernel has closed a connection: by a reset, where this
 // end has not closed it.
-func closed(t *testing.T, c *net.TCPConn) (over bool) {
-	t.Helper()
-	rc, err := c.SyscallConn()
-	require.NoError(t, err)
-	require.NoError(t, rc.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		over = err == nil && info.State == tcpClose
-	}))
-	return over
-}
+func closed(c *net.TCPConn) bool { return stateOf(c) == tcpClose }
 
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7

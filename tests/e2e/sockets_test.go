@@ -116,15 +116,44 @@ func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort, local 
 		return nil, fmt.Errorf("%w: %w", errDial, err)
 	}
 	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(socketPatience))
-	s, err := ln.Accept()
+	s, err := acceptLiving(ln)
 	if err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("%w: accept: %w", errDial, err)
 	}
-	p := &pair{c: c.(*net.TCPConn), s: s.(*net.TCPConn)}
+	p := &pair{c: c.(*net.TCPConn), s: s}
 	_ = p.c.SetDeadline(time.Now().Add(socketPatience))
 	_ = p.s.SetDeadline(time.Now().Add(socketPatience))
 	return p, nil
+}
+
+// acceptLiving accepts a connection that is not over. The dial of a gateway whose
+// handshake has run out of time can be in front of the client's own, reset.
+func acceptLiving(ln net.Listener) (*net.TCPConn, error) {
+	for {
+		s, err := ln.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if conn := s.(*net.TCPConn); stateOf(conn) != tcpClose {
+			return conn, nil
+		}
+		_ = s.Close()
+	}
+}
+
+// stateOf is the state of the kernel's tcp_states.h.
+func stateOf(conn *net.TCPConn) (state uint8) {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return tcpClose
+	}
+	_ = rc.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			state = info.State
+		}
+	})
+	return state
 }
 
 // reuseAddr lets a tuple be used again.

@@ -35,10 +35,10 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 		return 0, false
 	case fresh:
 		f.nonce, f.look = syn.Nonce, lookOf(syn.Raw)
-		if f.step(stepOffered) {
-			return 0, false
-		}
 		f.shed = g.admit(f)
+	}
+	if f.step(stepOffered) { // at each copy of what the client has said
+		return 0, false
 	}
 	return min(e.ChangedAt-e.OfferedAt, longestRTT), true
 }

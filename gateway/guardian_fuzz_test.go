@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // FuzzGuardianPacket: daemon and guardian trust each other, but either may be of
@@ -13,7 +15,7 @@ import (
 // file that came with it stays open.
 func FuzzGuardianPacket(f *testing.F) {
 	f.Add([]byte{msgProtect}, uint8(2))
-	f.Add([]byte{msgHold, 1, 2, 3}, uint8(maxPacketFiles))
+	f.Add([]byte{msgHold, 1, 2, 3}, uint8(fdpass.MaxFiles))
 	f.Add([]byte{msgAck}, uint8(0))
 	f.Add([]byte{}, uint8(1))
 	f.Add([]byte{0xff}, uint8(250))
@@ -44,7 +46,7 @@ func FuzzGuardianPacket(f *testing.F) {
 		if len(body) > 0 { // files alone take a byte along
 			require.Equal(t, body[0], p.kind)
 		}
-		require.LessOrEqual(t, len(p.files), maxPacketFiles)
+		require.LessOrEqual(t, len(p.files), fdpass.MaxFiles)
 		p.close()
 		require.Equal(t, before, openFiles(t))
 	})

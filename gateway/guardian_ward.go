@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // ErrNoGuardian is returned when no guardian could be made to answer.
@@ -209,7 +211,7 @@ func (w *Ward) send() error {
 	if w.files == nil {
 		return sendPacket(w.conn, packet{kind: msgRelease})
 	}
-	for chunk := range slices.Chunk(w.files[1:], maxPacketFiles) {
+	for chunk := range slices.Chunk(w.files[1:], fdpass.MaxFiles) {
 		if err := sendPacket(w.conn, packet{kind: msgHold, files: chunk}); err != nil {
 			return err
 		}

@@ -3,13 +3,12 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // Messages between daemon and guardian: one packet each, one byte long, with
@@ -21,9 +20,6 @@ const (
 	msgRelease = 'r' // daemon: close all files; answered by msgAck
 	msgAck     = 'a' // guardian: done
 )
-
-// maxPacketFiles is below the kernel's limit of 253 files per packet.
-const maxPacketFiles = 128
 
 // packet is one message.
 type packet struct {
@@ -41,12 +37,11 @@ func closeFiles(files []*os.File) {
 
 // socketPair makes a connection of which the far end is a file for a child.
 func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	end, far, err := fdpass.Pair("guardian")
 	if err != nil {
-		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+		return nil, nil, err
 	}
-	far := os.NewFile(uintptr(fds[1]), "guardian")
-	near, err := fileConn(os.NewFile(uintptr(fds[0]), "guardian"))
+	near, err := fileConn(end)
 	if err != nil {
 		_ = far.Close()
 		return nil, nil, err
@@ -56,17 +51,11 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 
 // fileConn makes a connection of a socket, whose file it closes.
 func fileConn(f *os.File) (*net.UnixConn, error) {
-	defer f.Close()
-	c, err := net.FileConn(f)
+	c, err := fdpass.Conn(f)
 	if err != nil {
 		return nil, fmt.Errorf("guardian socket: %w", err)
 	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		_ = c.Close()
-		return nil, fmt.Errorf("guardian socket: %w", errNotInherited)
-	}
-	return u, nil
+	return c, nil
 }
 
 // inheritedConn is the control socket the other process left for this one.
@@ -80,22 +69,8 @@ func inheritedConn() (*net.UnixConn, error) {
 
 // sendPacket sends one message; the files stay the caller's.
 func sendPacket(c *net.UnixConn, p packet) error {
-	fds := make([]int, len(p.files))
-	for i, f := range p.files {
-		raw, err := f.SyscallConn() // not Fd: it would make the file blocking
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
-		}
-		if err != nil {
-			return fmt.Errorf("file to hand over: %w", err)
-		}
-	}
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	if _, _, err := c.WriteMsgUnix([]byte{p.kind}, oob, nil); err != nil {
-		return fmt.Errorf("send to guardian: %w", err)
+	if err := fdpass.Send(c, []byte{p.kind}, p.files...); err != nil {
+		return fmt.Errorf("guardian: %w", err)
 	}
 	return nil
 }
@@ -103,27 +78,13 @@ func sendPacket(c *net.UnixConn, p packet) error {
 // receivePacket waits for one message; io.EOF when the other side has ended.
 func receivePacket(c *net.UnixConn) (packet, error) {
 	var body [1]byte
-	oob := make([]byte, unix.CmsgSpace(4*maxPacketFiles))
-	n, oobn, _, _, err := c.ReadMsgUnix(body[:], oob)
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
+	_, fds, _, err := fdpass.Receive(c, body[:])
 	if err != nil {
-		return packet{}, fmt.Errorf("receive: %w", err)
+		return packet{}, err
 	}
 	p := packet{kind: body[0]}
-	cmsgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return packet{}, fmt.Errorf("receive files: %w", err)
-	}
-	for i := range cmsgs {
-		fds, err := unix.ParseUnixRights(&cmsgs[i])
-		if err != nil {
-			continue // not files
-		}
-		for _, fd := range fds {
-			p.files = append(p.files, os.NewFile(uintptr(fd), "held"))
-		}
+	for _, fd := range fds {
+		p.files = append(p.files, os.NewFile(uintptr(fd), "held"))
 	}
 	return p, nil
 }

@@ -12,9 +12,10 @@ import (
 // everything below it too.
 var allowed = map[string][]string{
 	"cmd/smcgw":            {"gateway", "doctor", "internal/testnet/..."},
-	"gateway":              {"ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"gateway":              {"internal/fdpass", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
 	"ebpf":                 {"ebpf/legs"},
-	"ebpf/legs":            {},
+	"ebpf/legs":            {"internal/fdpass"},
+	"internal/fdpass":      {},
 	"netstack":             {},
 	"negotiate":            {},
 	"verbs":                {},

@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // ErrAdminInUse is returned when another daemon lives on the admin socket.
 var ErrAdminInUse = errors.New("admin socket in use by another daemon")
-
-// adminGroup may read the admin socket, if the host has it.
-const adminGroup = "smcgw"
 
 // adminSocket is the listening admin socket and the lock that says whose it is.
 type adminSocket struct {
@@ -215,7 +214,7 @@ func removeDeadSocket(path string) error {
 // giveToGroup gives the socket to adminGroup where there is one and returns
 // the group it has. Without the right to do so the socket keeps ours.
 func giveToGroup(path string) uint32 {
-	if g, err := user.LookupGroup(adminGroup); err == nil {
+	if g, err := user.LookupGroup(process.AdminGroup); err == nil {
 		if gid, err := strconv.Atoi(g.Gid); err == nil {
 			_ = os.Lchown(path, -1, gid)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // appLeg is the socket between the gateway and the local application. Until
@@ -52,7 +54,7 @@ func (c legConn) CloseWrite() error {
 // on (SO_LINGER {1, 0}). The application is connected to it by now: one for which
 // there is no room above the floor has a right to what is below.
 func newAppLeg(fd int, t Tuple) *appLeg {
-	if moved, err := aboveFloor(fd); err == nil {
+	if moved, err := process.AboveFloor(fd); err == nil {
 		fd = moved
 	}
 	return &appLeg{fd: fd, tuple: t}

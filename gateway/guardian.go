@@ -2,14 +2,13 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // Supervisor keeps the steering alive a little longer than the daemon, so that
@@ -104,9 +103,8 @@ func (o SuperviseOptions) withDefaults() SuperviseOptions {
 // The processes of one gateway tell each other by the environment what they
 // are, and by numbers what they inherit.
 const (
-	roleEnv      = "SMCGW_SUPERVISION" // unset: the first process
-	roleDaemon   = "daemon"            // started by a guardian
-	roleGuardian = "guardian"          // started by a daemon in place of a dead one
+	roleDaemon   = "daemon"   // started by a guardian
+	roleGuardian = "guardian" // started by a daemon in place of a dead one
 
 	controlFD = 3 // both: socket to the other
 	pidFD     = 4 // roleGuardian: pidfd of the daemon
@@ -122,9 +120,9 @@ const (
 //	                └ X           daemon ──fd 3── guardian     the guardian ends: a new one
 func Supervise(ctx context.Context, o SuperviseOptions) (*Ward, int, error) {
 	o = o.withDefaults()
-	role := os.Getenv(roleEnv)
-	if err := os.Unsetenv(roleEnv); err != nil {
-		return nil, 1, fmt.Errorf("clear %s: %w", roleEnv, err)
+	role := os.Getenv(process.RoleEnv)
+	if err := os.Unsetenv(process.RoleEnv); err != nil {
+		return nil, 1, fmt.Errorf("clear %s: %w", process.RoleEnv, err)
 	}
 	setProcessName(o, role)
 	switch role {
@@ -140,7 +138,7 @@ func Supervise(ctx context.Context, o SuperviseOptions) (*Ward, int, error) {
 		}
 		return newWard(o, conn), 0, nil
 	default:
-		return nil, 1, fmt.Errorf("%s=%q is not a role", roleEnv, role)
+		return nil, 1, fmt.Errorf("%s=%q is not a role", process.RoleEnv, role)
 	}
 }
 
@@ -153,14 +151,4 @@ func setProcessName(o SuperviseOptions, role string) {
 		name += "-guardian"
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(name), 0)
-}
-
-var errNotInherited = errors.New("descriptor not inherited; the environment was set by hand")
-
-// inheritedFile takes over a descriptor the parent left at a number.
-func inheritedFile(fd int, name string) (*os.File, error) {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, errNotInherited)
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }

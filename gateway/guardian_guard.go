@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // guard is the guardian of one daemon. Its loop owns all fields; goroutines
@@ -39,10 +41,10 @@ func guardNewDaemon(ctx context.Context, o SuperviseOptions) (int, error) {
 		return 1, err
 	}
 	inherit := []*os.File{far}
-	keeper, err := inheritedLegs()
+	keeper, err := process.InheritedLegs()
 	if err == nil { // tests of the guardian have none
 		inherit = append(inherit, keeper)
-		o.Env = append(slices.Clone(o.Env), legsEnv+"="+strconv.Itoa(legsFD))
+		o.Env = append(slices.Clone(o.Env), process.LegsEnv+"="+strconv.Itoa(process.LegsFD))
 	}
 	cmd, pidfd, err := startSelf(o, roleDaemon, inherit...)
 	closeFiles(inherit)
@@ -63,7 +65,7 @@ func guardOldDaemon(ctx context.Context, o SuperviseOptions) error {
 	if err != nil {
 		return err
 	}
-	f, err := inheritedFile(pidFD, "pidfd")
+	f, err := process.InheritedFile(pidFD, "pidfd")
 	if err != nil {
 		_ = conn.Close()
 		return err

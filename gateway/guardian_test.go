@@ -21,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // fileHeartbeat stands for the map: eight bytes of a file.
@@ -336,7 +338,7 @@ func zombie(pid int) bool {
 // that have not got that far look like their parent, with its files.
 func isGuardian(pid int) bool {
 	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return strings.Contains(string(env), roleEnv+"="+roleGuardian)
+	return strings.Contains(string(env), process.RoleEnv+"="+roleGuardian)
 }
 
 // guards reports whether the guardian has its files.

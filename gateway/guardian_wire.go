@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"syscall"
 
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
@@ -60,7 +61,7 @@ func fileConn(f *os.File) (*net.UnixConn, error) {
 
 // inheritedConn is the control socket the other process left for this one.
 func inheritedConn() (*net.UnixConn, error) {
-	f, err := inheritedFile(controlFD, "guardian socket")
+	f, err := process.InheritedFile(controlFD, "guardian socket")
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func startSelf(o SuperviseOptions, role string, inherit ...*os.File) (*exec.Cmd,
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",
 		Args:        o.Args,
-		Env:         append(append(os.Environ(), o.Env...), roleEnv+"="+role),
+		Env:         append(append(os.Environ(), o.Env...), process.RoleEnv+"="+role),
 		Stdin:       os.Stdin,
 		Stdout:      os.Stdout,
 		Stderr:      os.Stderr,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -88,11 +89,11 @@ func (g *gateway) wasLate(since, now time.Time) bool {
 func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
-	var collector garbage
+	var collector process.Garbage
 	var awake awake
 	for rest := 0; ; rest-- {
-		collector.tune()
-		if collector.due(g.pool.Stats().Released, time.Now()) {
+		collector.Tune()
+		if collector.Due(g.pool.Stats().Released, time.Now()) {
 			debug.FreeOSMemory()
 		}
 		select {

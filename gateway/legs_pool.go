@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // Sockets of a legPool: as many as one request makes, asked for when half are left.
@@ -59,7 +61,7 @@ func (p *legPool) fill() {
 			err = errNoSocket
 		}
 		for i, fd := range fds {
-			fds[i], _ = aboveFloor(fd) // below is better than nowhere
+			fds[i], _ = process.AboveFloor(fd) // below is better than nowhere
 		}
 		var served []func(fd int, err error)
 		served, more = p.deal(fds, err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // pipes makes descriptors as a keeper makes sockets.
@@ -44,7 +46,7 @@ func TestLegPool(t *testing.T) {
 	for range asked {
 		fd := <-got
 		require.False(t, seen[fd])
-		require.GreaterOrEqual(t, fd, legFloor)
+		require.GreaterOrEqual(t, fd, process.LegFloor)
 		seen[fd] = true
 	}
 	require.Eventually(t, func() bool {

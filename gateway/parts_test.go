@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -29,7 +30,7 @@ func TestLegEndsAsPlanned(t *testing.T) {
 			} else {
 				fd, err := leg.take()
 				require.NoError(t, err)
-				require.GreaterOrEqual(t, fd, legFloor)
+				require.GreaterOrEqual(t, fd, process.LegFloor)
 				_, err = unix.Write(fd, []byte("x"))
 				require.NoError(t, err)
 			}

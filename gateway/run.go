@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -30,7 +31,7 @@ type RunOptions struct {
 	// nil when nobody does.
 	Supervisor Supervisor
 	// Manager is told once connections are looked at, and what follows; nil: nobody.
-	Manager *ServiceManager
+	Manager *process.ServiceManager
 	// Reload asks for the configuration to be read again by Load, which may be
 	// other than the first in mode, policy and some limits. One that is refused
 	// changes nothing. Both may be nil.
@@ -56,7 +57,7 @@ func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 	if admin != nil {
 		defer func() { _ = admin.Close() }()
 	}
-	ns, err := openLegs()
+	ns, err := process.OpenLegs()
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
-	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.load); return nil })
+	tail.Go(func() error { d.opts.Manager.Watch(beat, g.beat.load); return nil })
 	err := ignoreCanceled(group.Wait())
 	d.opts.Manager.Stopping()
 	if errors.Is(err, errDrained) {
@@ -209,7 +210,7 @@ func (d *daemon) open(ctx context.Context, g *gateway) error {
 		return err
 	}
 	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
-		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
+		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", process.DescriptorLimit())
 	}
 	d.opts.Manager.Ready()
 	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))

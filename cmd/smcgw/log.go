@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // logPatience is how long the end of the process waits for its log to be taken.
@@ -19,7 +20,7 @@ const logPatience = time.Second
 // standard error.
 type logging struct {
 	*slog.Logger
-	out *gateway.LogWriter
+	out *process.LogWriter
 }
 
 // startLog logs to standard error as the configuration says, and never waits for
@@ -27,7 +28,7 @@ type logging struct {
 func startLog(e *env, cfg gateway.Log) *logging {
 	l := &logging{}
 	ready := make(chan struct{})
-	l.out = gateway.NewLogWriter(e.stderr, func(lost uint64) {
+	l.out = process.NewLogWriter(e.stderr, func(lost uint64) {
 		<-ready
 		l.Warn("log lines were lost: nobody took them", "count", lost)
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 func newUp(e *env) *cobra.Command {
@@ -89,7 +90,7 @@ func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOp
 	defer stop()
 	log := startLog(e, cfg.Log)
 	defer log.close()
-	manager, err := gateway.NewServiceManager(e.getenv, log.Logger)
+	manager, err := process.NewServiceManager(e.getenv, log.Logger)
 	if err != nil {
 		return err
 	}

@@ -15,13 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // capabilityMask is the set of the capabilities that a gateway keeps, as /proc prints
 // sets.
 func capabilityMask() (mask uint64) {
-	for _, c := range gateway.Capabilities() {
+	for _, c := range process.Capabilities() {
 		mask |= 1 << c.Number
 	}
 	return mask
@@ -33,7 +34,7 @@ func confine(t *testing.T) {
 	t.Helper()
 	testnet.Require(t, "root", "setpriv")
 	set := []string{"-all"}
-	for _, c := range gateway.Capabilities() {
+	for _, c := range process.Capabilities() {
 		set = append(set, "+"+strings.ToLower(strings.TrimPrefix(c.Name, "CAP_")))
 	}
 	confined := filepath.Join(t.TempDir(), "smcgw")

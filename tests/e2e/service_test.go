@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -64,7 +65,7 @@ func TestServiceUnit(t *testing.T) {
 	require.LessOrEqual(t, exposure, maxExposure, "%s", out)
 
 	var kept []string
-	for _, c := range gateway.Capabilities() {
+	for _, c := range process.Capabilities() {
 		kept = append(kept, c.Name)
 	}
 	require.Equal(t, kept, strings.Fields(service(t)["CapabilityBoundingSet"]))

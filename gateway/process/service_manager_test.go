@@ -1,4 +1,4 @@
-package gateway
+package process
 
 import (
 	"context"
@@ -72,19 +72,21 @@ func TestServiceManagerWatchdog(t *testing.T) {
 	m, err := NewServiceManager(f.getenv, nil)
 	require.NoError(t, err)
 	require.Equal(t, 8*time.Millisecond, m.watchdog)
-	var beat instant
+	var beat atomic.Pointer[time.Time]
+	beat.Store(new(time.Time))
 	var asked atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.watch(ctx, func() time.Time {
+		m.Watch(ctx, func() time.Time {
 			asked.Add(1)
-			return beat.load()
+			return *beat.Load()
 		})
 	}()
 	require.Eventually(t, func() bool { return asked.Load() >= 5 }, patience, time.Millisecond)
-	beat.store(time.Now())
+	now := time.Now()
+	beat.Store(&now)
 	require.Equal(t, "WATCHDOG=1", f.next())
 	at := asked.Load()
 	require.Eventually(t, func() bool { return asked.Load() >= at+5 }, patience, time.Millisecond)
@@ -103,7 +105,7 @@ func TestServiceManagerEnvironment(t *testing.T) {
 		m.Ready()
 		m.Reloading()
 		m.Stopping()
-		m.watch(t.Context(), nil)
+		m.Watch(t.Context(), nil)
 	}
 	for _, env := range []map[string]string{
 		{"NOTIFY_SOCKET": "vsock:2:1"},

@@ -1,4 +1,4 @@
-package gateway
+package process
 
 import (
 	"errors"
@@ -32,6 +32,9 @@ func Capabilities() []Capability {
 		{unix.CAP_PERFMON, "CAP_PERFMON", "programs that follow pointers of the kernel"},
 	}
 }
+
+// AdminGroup may read the admin socket, if the host has it.
+const AdminGroup = "smcgw"
 
 // confinedEnv tells a process that it has been confined already.
 const confinedEnv = "SMCGW_CONFINED"
@@ -130,7 +133,7 @@ func keepCapabilities(keep []Capability) error {
 // joinAdminGroup adds this thread to the group of the admin socket, where that and
 // the right to do so exist: the socket is root's alone otherwise.
 func joinAdminGroup() {
-	g, err := user.LookupGroup(adminGroup)
+	g, err := user.LookupGroup(AdminGroup)
 	if err != nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package gateway
+package process
 
 import (
 	"context"
@@ -74,9 +74,9 @@ func (m *ServiceManager) Reloading() {
 // Stopping says that the daemon ends.
 func (m *ServiceManager) Stopping() { m.tell("STOPPING=1\nSTATUS=giving connections back") }
 
-// watch gives the signs of life that a watchdog wants, as long as progress returns
+// Watch gives the signs of life that a watchdog wants, as long as progress returns
 // something else each time, until ctx ends.
-func (m *ServiceManager) watch(ctx context.Context, progress func() time.Time) {
+func (m *ServiceManager) Watch(ctx context.Context, progress func() time.Time) {
 	if m == nil || m.watchdog == 0 {
 		return
 	}

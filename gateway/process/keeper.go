@@ -1,4 +1,4 @@
-package gateway
+package process
 
 import (
 	"fmt"
@@ -14,48 +14,48 @@ import (
 // namespace and has to call KeepLegs.
 const LegsVerb = "keep-legs"
 
-// legsEnv names the descriptor of the connection to the keeper.
-const legsEnv = "SMCGW_LEGS"
+// LegsEnv names the descriptor of the connection to the keeper.
+const LegsEnv = "SMCGW_LEGS"
 
-// legsFD is that of a daemon that has a guardian.
-const legsFD = 4
+// LegsFD is that of a daemon that has a guardian.
+const LegsFD = 4
 
 // startLegs starts the keeper of the legs' namespace for the gateway that this
 // process is going to be, or to guard. A process that such a one has started has it
 // already, or needs none.
 func startLegs() error {
-	if os.Getenv(roleEnv) != "" || os.Getenv(legsEnv) != "" {
+	if os.Getenv(RoleEnv) != "" || os.Getenv(LegsEnv) != "" {
 		return nil
 	}
 	conn, err := legs.Start([]string{os.Args[0], LegsVerb})
 	if err != nil {
 		return err
 	}
-	fd, err := unix.FcntlInt(conn.Fd(), unix.F_DUPFD, legsFD) // which is not closed on exec
+	fd, err := unix.FcntlInt(conn.Fd(), unix.F_DUPFD, LegsFD) // which is not closed on exec
 	_ = conn.Close()
 	if err != nil {
 		return fmt.Errorf("connection to the keeper: %w", err)
 	}
-	return os.Setenv(legsEnv, strconv.Itoa(fd))
+	return os.Setenv(LegsEnv, strconv.Itoa(fd))
 }
 
-// inheritedLegs takes over the connection that another process, or this one before
+// InheritedLegs takes over the connection that another process, or this one before
 // it was confined, has left.
-func inheritedLegs() (*os.File, error) {
-	text := os.Getenv(legsEnv)
-	if err := os.Unsetenv(legsEnv); err != nil {
-		return nil, fmt.Errorf("clear %s: %w", legsEnv, err)
+func InheritedLegs() (*os.File, error) {
+	text := os.Getenv(LegsEnv)
+	if err := os.Unsetenv(LegsEnv); err != nil {
+		return nil, fmt.Errorf("clear %s: %w", LegsEnv, err)
 	}
 	fd, err := strconv.Atoi(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s=%q: %w", legsEnv, text, errNotInherited)
+		return nil, fmt.Errorf("%s=%q: %w", LegsEnv, text, errNotInherited)
 	}
-	return inheritedFile(fd, "connection to the keeper of the legs")
+	return InheritedFile(fd, "connection to the keeper of the legs")
 }
 
-// openLegs returns the namespace of the legs that Confine has had made.
-func openLegs() (*legs.Namespace, error) {
-	conn, err := inheritedLegs()
+// OpenLegs returns the namespace of the legs that Confine has had made.
+func OpenLegs() (*legs.Namespace, error) {
+	conn, err := InheritedLegs()
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package gateway
+package process
 
 import (
 	"os"
@@ -16,20 +16,20 @@ const garbageFloor = 32 << 20
 // freePause is the least time between two returns of memory to the system.
 const freePause = 10 * time.Second
 
-// garbage keeps the collector's percentage at what garbageFloor asks for, at least
+// Garbage keeps the collector's percentage at what garbageFloor asks for, at least
 // the default of 100, and tells when memory is to be given back to the system. The
 // zero value is ready to use.
-type garbage struct {
+type Garbage struct {
 	percent int
 
 	released int64 // by the pool, as of the last return
 	freed    time.Time
 }
 
-// due reports whether so much registered memory has been released since it last
+// Due reports whether so much registered memory has been released since it last
 // did that the system should have it back: some devices take it from the heap, and
 // an idle process collects its garbage every two minutes only. released only grows.
-func (g *garbage) due(released int64, now time.Time) bool {
+func (g *Garbage) Due(released int64, now time.Time) bool {
 	if released-g.released < garbageFloor || now.Sub(g.freed) < freePause {
 		return false
 	}
@@ -37,9 +37,9 @@ func (g *garbage) due(released int64, now time.Time) bool {
 	return true
 }
 
-// tune looks at the heap. It leaves the collector alone where GOGC says how it is
+// Tune looks at the heap. It leaves the collector alone where GOGC says how it is
 // to be.
-func (g *garbage) tune() {
+func (g *Garbage) Tune() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}

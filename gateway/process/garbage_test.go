@@ -1,4 +1,4 @@
-package gateway
+package process
 
 import (
 	"math"
@@ -17,12 +17,12 @@ func TestGarbagePercent(t *testing.T) {
 }
 
 func TestMemoryIsGivenBack(t *testing.T) {
-	var g garbage
+	var g Garbage
 	now := time.Unix(1000, 0)
-	require.False(t, g.due(garbageFloor-1, now))
-	require.True(t, g.due(garbageFloor, now))
-	require.False(t, g.due(garbageFloor+1, now), "nothing since")
-	require.False(t, g.due(3*garbageFloor, now.Add(freePause-1)), "too often")
-	require.True(t, g.due(3*garbageFloor, now.Add(freePause)))
-	require.False(t, g.due(3*garbageFloor, now.Add(9*freePause)))
+	require.False(t, g.Due(garbageFloor-1, now))
+	require.True(t, g.Due(garbageFloor, now))
+	require.False(t, g.Due(garbageFloor+1, now), "nothing since")
+	require.False(t, g.Due(3*garbageFloor, now.Add(freePause-1)), "too often")
+	require.True(t, g.Due(3*garbageFloor, now.Add(freePause)))
+	require.False(t, g.Due(3*garbageFloor, now.Add(9*freePause)))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/guardian"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
@@ -68,8 +70,8 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 func (e *env) supervised(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
 	log := startLog(e, cfg.Log)
 	defer log.close()
-	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{
-		Logger: log.Logger, Tidy: func() error { return gateway.Cleanup(cfg) },
+	ward, status, err := guardian.Supervise(ctx, guardian.Options{
+		Logger: log.Logger, Tidy: func() error { return tidy(cfg) },
 	})
 	if err != nil {
 		return err
@@ -83,6 +85,14 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config, opts gateway.R
 	defer ward.Close()
 	opts.Supervisor = ward
 	return e.daemon(ctx, cfg, opts)
+}
+
+// tidy removes what a dead daemon has left, unless another one runs already.
+func tidy(cfg gateway.Config) error {
+	if err := gateway.Cleanup(cfg); !errors.Is(err, gateway.ErrDaemonAlive) {
+		return err
+	}
+	return nil
 }
 
 func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {

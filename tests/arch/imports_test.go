@@ -11,8 +11,9 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":            {"gateway", "gateway/process", "doctor", "internal/testnet/..."},
-	"gateway":              {"gateway/process", "internal/fdpass", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"cmd/smcgw":            {"gateway", "gateway/guardian", "gateway/process", "doctor", "internal/testnet/..."},
+	"gateway":              {"gateway/process", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"gateway/guardian":     {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/process":      {"ebpf/legs"},
 	"ebpf":                 {"ebpf/legs"},
 	"ebpf/legs":            {"internal/fdpass"},

@@ -1,4 +1,4 @@
-package gateway
+package guardian
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // guard is the guardian of one daemon. Its loop owns all fields; goroutines
 // beside it only wait for the kernel and tell it.
 type guard struct {
-	o     SuperviseOptions
+	o     Options
 	conn  *net.UnixConn
 	pidfd int
 
@@ -33,7 +33,7 @@ type guard struct {
 }
 
 // guardNewDaemon starts a daemon, guards it and returns its status.
-func guardNewDaemon(ctx context.Context, o SuperviseOptions) (int, error) {
+func guardNewDaemon(ctx context.Context, o Options) (int, error) {
 	signals := notifySignals()
 	defer signal.Stop(signals)
 	near, far, err := socketPair()
@@ -58,7 +58,7 @@ func guardNewDaemon(ctx context.Context, o SuperviseOptions) (int, error) {
 }
 
 // guardOldDaemon guards the daemon that started this process.
-func guardOldDaemon(ctx context.Context, o SuperviseOptions) error {
+func guardOldDaemon(ctx context.Context, o Options) error {
 	signals := notifySignals()
 	defer signal.Stop(signals)
 	conn, err := inheritedConn()
@@ -122,10 +122,9 @@ func (g *guard) run(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// tidy removes what the daemon could not. A daemon that has been started
-// meanwhile has done so itself.
+// tidy removes what the daemon could not.
 func (g *guard) tidy() {
-	if err := g.o.Tidy(); err != nil && !errors.Is(err, ErrDaemonAlive) {
+	if err := g.o.Tidy(); err != nil {
 		g.o.Logger.Error("what the daemon left was not removed", "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package guardian
 
 import (
 	"context"
@@ -11,22 +11,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// Supervisor keeps the steering alive a little longer than the daemon, so that
-// the gateway's sockets die first and the applications get their reset.
-type Supervisor interface {
-	// Protect hands duplicates of hold and of the heartbeat map to the
-	// guardian and returns when it has them. It is called once, when the
-	// datapath is open and before the first flow is carried; the first beat
-	// must follow within ten seconds. The files stay the caller's and must
-	// stay open until Release: a guardian that dies is replaced and gets them
-	// again.
-	Protect(heartbeat *os.File, hold []*os.File) error
-	// Release makes the guardian close its duplicates and returns when it has;
-	// it is called on a clean stop, after the last flow has ended and before
-	// the datapath is closed.
-	Release() error
-}
-
 // Heartbeat is the guardian's view of the map in which the daemon beats.
 type Heartbeat interface {
 	// Read returns the time of the last beat on whatever clock, 0 before the
@@ -36,8 +20,8 @@ type Heartbeat interface {
 	Stop() error
 }
 
-// GuardTimes are the guardian's periods. The zero value means the defaults.
-type GuardTimes struct {
+// Times are the guardian's periods. The zero value means the defaults.
+type Times struct {
 	// Tick is how often the heartbeat is looked at. Default: 100ms.
 	Tick time.Duration
 	// StuckTicks is the number of ticks without a beat after which the daemon
@@ -50,7 +34,7 @@ type GuardTimes struct {
 	Backoff time.Duration
 }
 
-func (t GuardTimes) withDefaults() GuardTimes {
+func (t Times) withDefaults() Times {
 	setIfZero(&t.Tick, 100*time.Millisecond)
 	setIfZero(&t.StuckTicks, 20)
 	setIfZero(&t.Linger, time.Second)
@@ -65,25 +49,27 @@ func setIfZero[T comparable](field *T, def T) {
 	}
 }
 
-// SuperviseOptions configure Supervise.
-type SuperviseOptions struct {
+// Options configure Supervise.
+type Options struct {
 	// Args is the command line with which the program starts itself again,
 	// program name first. Default: os.Args.
 	Args []string
 	// Env is added to the environment of the processes started.
 	Env []string
 	// Times are the periods.
-	Times GuardTimes
+	Times Times
 	// OpenHeartbeat wraps the file handed to Protect. Default: the eBPF map.
 	OpenHeartbeat func(*os.File) Heartbeat
 	// Tidy removes what a daemon that died without a word has left behind, such
-	// as routing rules; it is called once the steering is gone. Default: nothing.
+	// as routing rules; it is called once the steering is gone. A daemon that has
+	// been started meanwhile has done so itself, and that is no error. Default:
+	// nothing.
 	Tidy func() error
 	// Logger receives what the guardian does. Default: discards.
 	Logger *slog.Logger
 }
 
-func (o SuperviseOptions) withDefaults() SuperviseOptions {
+func (o Options) withDefaults() Options {
 	if o.Args == nil {
 		o.Args = os.Args
 	}
@@ -118,7 +104,7 @@ const (
 //
 //	smcgw up ── guardian ──fd 3── daemon      the daemon ends: heartbeat to 0, 1 s, end
 //	                └ X           daemon ──fd 3── guardian     the guardian ends: a new one
-func Supervise(ctx context.Context, o SuperviseOptions) (*Ward, int, error) {
+func Supervise(ctx context.Context, o Options) (*Ward, int, error) {
 	o = o.withDefaults()
 	role := os.Getenv(process.RoleEnv)
 	if err := os.Unsetenv(process.RoleEnv); err != nil {
@@ -145,7 +131,7 @@ func Supervise(ctx context.Context, o SuperviseOptions) (*Ward, int, error) {
 // setProcessName makes ps and top tell guardian and daemon apart; a process
 // started from /proc/self/exe would be called exe. It is a courtesy: an error
 // changes nothing.
-func setProcessName(o SuperviseOptions, role string) {
+func setProcessName(o Options, role string) {
 	name := filepath.Base(o.Args[0])
 	if role != roleDaemon {
 		name += "-guardian"

@@ -1,4 +1,4 @@
-package gateway
+package guardian
 
 import (
 	"os"
@@ -10,10 +10,10 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// FuzzGuardianPacket: daemon and guardian trust each other, but either may be of
+// FuzzPacket: daemon and guardian trust each other, but either may be of
 // another version after an upgrade: what cannot be a message is an error, and no
 // file that came with it stays open.
-func FuzzGuardianPacket(f *testing.F) {
+func FuzzPacket(f *testing.F) {
 	f.Add([]byte{msgProtect}, uint8(2))
 	f.Add([]byte{msgHold, 1, 2, 3}, uint8(fdpass.MaxFiles))
 	f.Add([]byte{msgAck}, uint8(0))

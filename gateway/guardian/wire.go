@@ -1,4 +1,4 @@
-package gateway
+package guardian
 
 import (
 	"errors"
@@ -93,7 +93,7 @@ func receivePacket(c *net.UnixConn) (packet, error) {
 // startSelf starts this program again in a role. The process gets a group of
 // its own, so that a terminal's interrupt reaches the guardian alone and the
 // daemon gets it once, from there.
-func startSelf(o SuperviseOptions, role string, inherit ...*os.File) (*exec.Cmd, int, error) {
+func startSelf(o Options, role string, inherit ...*os.File) (*exec.Cmd, int, error) {
 	pidfd := -1
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",

@@ -1,4 +1,4 @@
-package gateway
+package guardian
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// ErrNoGuardian is returned when no guardian could be made to answer.
-var ErrNoGuardian = errors.New("no guardian answers")
+// errNoGuardian is returned when no guardian could be made to answer.
+var errNoGuardian = errors.New("no guardian answers")
 
 // Bounds of talking to a guardian.
 const (
@@ -24,9 +24,9 @@ const (
 )
 
 // Ward is the daemon's end of the supervision. It replaces a guardian that
-// dies. It implements Supervisor.
+// dies. It implements gateway.Supervisor.
 type Ward struct {
-	o        SuperviseOptions
+	o        Options
 	requests chan wardRequest
 	stop     chan struct{}
 	once     sync.Once
@@ -46,7 +46,7 @@ type wardRequest struct {
 	reply chan error
 }
 
-func newWard(o SuperviseOptions, conn *net.UnixConn) *Ward {
+func newWard(o Options, conn *net.UnixConn) *Ward {
 	w := &Ward{
 		o: o, requests: make(chan wardRequest), stop: make(chan struct{}), done: make(chan struct{}),
 		backoff: o.Times.Backoff,
@@ -56,12 +56,12 @@ func newWard(o SuperviseOptions, conn *net.UnixConn) *Ward {
 	return w
 }
 
-// Protect implements Supervisor.
+// Protect implements gateway.Supervisor.
 func (w *Ward) Protect(heartbeat *os.File, hold []*os.File) error {
 	return w.request(append([]*os.File{heartbeat}, hold...))
 }
 
-// Release implements Supervisor.
+// Release implements gateway.Supervisor.
 func (w *Ward) Release() error { return w.request(nil) }
 
 // Close ends the supervision without a word to the guardian, which sees it as
@@ -122,7 +122,7 @@ func (w *Ward) ensure() error {
 		case <-w.retry():
 		}
 		if time.Now().After(deadline) {
-			return ErrNoGuardian
+			return errNoGuardian
 		}
 		w.replace()
 	}
@@ -227,7 +227,7 @@ func (w *Ward) awaitAck() error {
 		}
 	case <-time.After(guardianAnswer):
 	}
-	return ErrNoGuardian
+	return errNoGuardian
 }
 
 // receiveAcks passes the guardian's packets on and closes the channel at its

@@ -1,4 +1,4 @@
-package gateway
+package guardian
 
 import (
 	"bufio"
@@ -57,9 +57,9 @@ func TestFakeProgram(t *testing.T) {
 	if !ok {
 		t.Skip("only run by other tests")
 	}
-	o := SuperviseOptions{
+	o := Options{
 		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
-		Times:         GuardTimes{Tick: 20 * time.Millisecond, Backoff: 20 * time.Millisecond},
+		Times:         Times{Tick: 20 * time.Millisecond, Backoff: 20 * time.Millisecond},
 		Logger:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	ward, status, err := Supervise(context.Background(), o)
@@ -368,7 +368,7 @@ func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
 	fifo, err := unix.Open(dir+"/fifo", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(fifo)
-	o := SuperviseOptions{
+	o := Options{
 		Args: []string{"smcgw", "-test.run=^TestFakeProgram$"}, Env: []string{fakeEnv + "=" + dir + " release"},
 		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
 	}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Bounds of the admin server: it answers tools and scrapers, not the public,
@@ -47,13 +49,13 @@ type AdminServer struct {
 
 // ListenAdmin opens the sockets of cfg. It is the first thing a daemon does:
 // ErrAdminInUse tells it that it is not alone. A nil logger discards.
-func ListenAdmin(cfg Config, version string, log *slog.Logger) (*AdminServer, error) {
+func ListenAdmin(cfg config.Config, version string, log *slog.Logger) (*AdminServer, error) {
 	return listenAdmin(cfg, version, log, false)
 }
 
 // listenAdmin is ListenAdmin; a successor takes the place of a daemon that is
 // still there.
-func listenAdmin(cfg Config, version string, log *slog.Logger, successor bool) (*AdminServer, error) {
+func listenAdmin(cfg config.Config, version string, log *slog.Logger, successor bool) (*AdminServer, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
@@ -16,8 +17,8 @@ var ErrDaemonAlive = errors.New("a daemon is running")
 // need no cleaning, they end with the processes that hold them. The
 // off flag stays: it is meant to outlive the daemon. Cleanup is idempotent,
 // and refuses with ErrDaemonAlive while a daemon lives.
-func Cleanup(cfg Config) error {
-	old := removeDeadSocket(cfg.Admin + drainingSuffix)
+func Cleanup(cfg config.Config) error {
+	old := removeDeadSocket(cfg.Admin + config.DrainingSuffix)
 	if errors.Is(old, ErrAdminInUse) {
 		old = fmt.Errorf("%w: %w", ErrDaemonAlive, old)
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // drainReport is how often a client that waits for a drain hears of it.
@@ -20,13 +22,10 @@ type DrainRequest struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 
-// maxDrainTimeout is a week.
-const maxDrainTimeout = 7 * 24 * time.Hour
-
 // timeout checks the request.
 func (r DrainRequest) timeout() (time.Duration, error) {
-	if r.TimeoutSeconds < 0 || r.TimeoutSeconds > maxDrainTimeout.Seconds() {
-		return 0, fmt.Errorf("drain: a timeout of %v s is not in 0..%v", r.TimeoutSeconds, maxDrainTimeout.Seconds())
+	if r.TimeoutSeconds < 0 || r.TimeoutSeconds > config.MaxDrainTimeout.Seconds() {
+		return 0, fmt.Errorf("drain: a timeout of %v s is not in 0..%v", r.TimeoutSeconds, config.MaxDrainTimeout.Seconds())
 	}
 	return time.Duration(r.TimeoutSeconds * float64(time.Second)), nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // fakeControl is a Control and a MetricsSource with fixed answers.
@@ -159,11 +160,11 @@ var errFake = errors.New("map update: no such file")
 
 func sampleStatus() Status {
 	return Status{
-		Schema: StatusSchema, Mode: ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
-		Flows:          map[Carrier]int{CarrierShm: 3},
-		FlowsTotal:     map[Carrier]uint64{CarrierShm: 40, CarrierRelay: 2},
+		Schema: StatusSchema, Mode: config.ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
+		Flows:          map[config.Carrier]int{config.CarrierShm: 3},
+		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 40, config.CarrierRelay: 2},
 		FallbacksTotal: map[string]uint64{"peer_no_option": 7, "policy": 1},
-		BytesTotal:     map[Carrier]ByteCount{CarrierShm: {Tx: 1 << 20, Rx: 5}},
+		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 1 << 20, Rx: 5}},
 		Memory:         MemoryUse{UsedBytes: 1 << 21, LimitBytes: 1 << 30},
 		Peers:          2,
 	}.filled()
@@ -172,20 +173,20 @@ func sampleStatus() Status {
 func sampleConns() []ConnInfo {
 	return []ConnInfo{
 		{
-			ID: 1, Proto: "tcp", Side: SideClient,
+			ID: 1, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "carrying", Carrier: CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
+			State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
 		},
 		{
-			ID: 2, Proto: "tcp", Side: SideServer,
+			ID: 2, Proto: "tcp", Side: config.SideServer,
 			Local: netip.MustParseAddrPort("[fd00::1]:80"), Remote: netip.MustParseAddrPort("[fd00::2]:55555"),
 			State: "native", Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
 			End: EndNative, EndedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
 		},
 		{
-			ID: 3, Proto: "tcp", Side: SideClient,
+			ID: 3, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("10.0.0.1:40001"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-			State: "aborted", Carrier: CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
+			State: "aborted", Carrier: config.CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
 			AgeSeconds: 60, End: EndAborted, EndedAt: time.Date(2026, 11, 20, 9, 31, 0, 0, time.UTC),
 		},
 	}
@@ -193,7 +194,7 @@ func sampleConns() []ConnInfo {
 
 func samplePeers() []PeerInfo {
 	return []PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []Carrier{CarrierShm}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []config.Carrier{config.CarrierShm}},
 		{Address: netip.MustParseAddr("fd00::9"), Port: 80, State: PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590},
 	}
 }
@@ -216,12 +217,12 @@ func sampleServices() []ServiceInfo {
 func sampleDevices() []DeviceInfo {
 	return []DeviceInfo{
 		{
-			Name: "soft0", Kind: DeviceSoft, Carrier: CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
+			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
 			GIDs:   []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fd00::1")},
 			Limits: DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
 			Use:    map[string]uint64{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
 		},
-		missing(DeviceHW, DeviceAbsent, "not available in this version"),
+		missing(config.DeviceHW, DeviceAbsent, "not available in this version"),
 	}
 }
 
@@ -231,13 +232,13 @@ func (f *fakeControl) Snapshot() Snapshot {
 	h.Observe(time.Millisecond)
 	h.Observe(3 * time.Second)
 	return Snapshot{
-		Mode:        ModeObserve,
-		Flows:       map[Carrier]int{CarrierShm: 3},
-		FlowsTotal:  map[Carrier]uint64{CarrierShm: 40},
-		Fallbacks:   []FallbackCount{{Reason: "peer_no_option", Side: SideClient, Count: 7}},
-		Decisions:   []DecisionCount{{Action: ActionAccelerate, Rule: "redis", Count: 9}},
-		BytesTotal:  map[Carrier]ByteCount{CarrierShm: {Tx: 100, Rx: 200}},
-		Handshakes:  map[Carrier]HistogramSnapshot{CarrierShm: h.Snapshot()},
+		Mode:        config.ModeObserve,
+		Flows:       map[config.Carrier]int{config.CarrierShm: 3},
+		FlowsTotal:  map[config.Carrier]uint64{config.CarrierShm: 40},
+		Fallbacks:   []FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 7}},
+		Decisions:   []DecisionCount{{Action: config.ActionAccelerate, Rule: "redis", Count: 9}},
+		BytesTotal:  map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 100, Rx: 200}},
+		Handshakes:  map[config.Carrier]HistogramSnapshot{config.CarrierShm: h.Snapshot()},
 		Memory:      map[string]uint64{"rmb": 1 << 20},
 		MemoryLimit: 1 << 30,
 		Peers:       map[PeerState]int{PeerCapable: 1},
@@ -245,7 +246,7 @@ func (f *fakeControl) Snapshot() Snapshot {
 		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
 		Devices:     sampleDevices(),
 		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),
-		UDP:         sampleStats().Protocols[ProtoUDP],
+		UDP:         sampleStats().Protocols[config.ProtoUDP],
 		Datagrams:   sampleStats().Datagrams,
 		Bounds: Bounds{
 			Flows: 900, WireLegs: map[string]int{"open": 3, "half_open": 1, "dead": 2}, LogDropped: 4,

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // adminMux routes the admin socket. Nouns are GETs and change nothing; verbs
@@ -75,9 +77,9 @@ func (st Status) filled() Status {
 }
 
 // withKeys copies m and adds the carriers every gateway has.
-func withKeys[V any](m map[Carrier]V) map[Carrier]V {
+func withKeys[V any](m map[config.Carrier]V) map[config.Carrier]V {
 	var zero V
-	out := map[Carrier]V{CarrierShm: zero, CarrierSoft: zero, CarrierRelay: zero}
+	out := map[config.Carrier]V{config.CarrierShm: zero, config.CarrierSoft: zero, config.CarrierRelay: zero}
 	maps.Copy(out, m)
 	return out
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
@@ -79,7 +80,7 @@ func (s *adminSocket) isAt(name string) bool {
 func (s *adminSocket) moveAside() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	aside := s.path + drainingSuffix
+	aside := s.path + config.DrainingSuffix
 	if err := removeDeadSocket(aside); err != nil {
 		return err
 	}

@@ -14,10 +14,6 @@ import (
 // TakeoverSchema is the schema of [TakeoverOffer].
 const TakeoverSchema = "smcgw.takeover/v1"
 
-// drainingSuffix is appended to the path of the admin socket of a gateway that
-// drains beside its successor.
-const drainingSuffix = ".old"
-
 // takeoverLimit bounds a takeover whose successor hangs: then everything is taken
 // back.
 const takeoverLimit = time.Minute

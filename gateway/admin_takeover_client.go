@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // ErrRefused is returned when a daemon does not do what it is asked for now.
@@ -82,7 +83,7 @@ func (t *Takeover) Yield(ctx context.Context) error {
 // Leave ends the takeover: new connections are ours from now on. The old gateway
 // serves its own for drain at most; 0: what its configuration says.
 func (t *Takeover) Leave(ctx context.Context, drain time.Duration) error {
-	return t.step(ctx, t.admin+drainingSuffix, "/v1/takeover/leave", takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
+	return t.step(ctx, t.admin+config.DrainingSuffix, "/v1/takeover/leave", takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
 }
 
 func (t *Takeover) step(ctx context.Context, socket, path string, s takeoverStep) error {
@@ -119,7 +120,7 @@ func (s *AdminServer) predecessor() *DrainInfo {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), predecessorPatience)
 	defer cancel()
-	c := NewAdminClient(s.socket.path + drainingSuffix)
+	c := NewAdminClient(s.socket.path + config.DrainingSuffix)
 	defer c.Close()
 	st, err := c.Status(ctx)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // testNeighbour is a datapath that could be.
@@ -18,7 +20,7 @@ const testPatience = 30 * time.Second
 
 func startTakenOver(t *testing.T) *testAdmin {
 	t.Helper()
-	return startAdmin(t, func(c *Config) { c.Metrics.Listen = freeAddr(t) })
+	return startAdmin(t, func(c *config.Config) { c.Metrics.Listen = freeAddr(t) })
 }
 
 func freeAddr(t *testing.T) string {

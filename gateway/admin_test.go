@@ -14,11 +14,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // testAdmin is a running admin server on a socket of its own.
 type testAdmin struct {
-	cfg    Config
+	cfg    config.Config
 	ctl    *fakeControl
 	client *AdminClient
 	server *AdminServer
@@ -26,11 +28,11 @@ type testAdmin struct {
 	beside bool // another server runs: what is left is its
 }
 
-func startAdmin(t *testing.T, edit func(*Config)) *testAdmin {
+func startAdmin(t *testing.T, edit func(*config.Config)) *testAdmin {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	dir := t.TempDir()
-	a := &testAdmin{ctl: &fakeControl{}, cfg: Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
+	a := &testAdmin{ctl: &fakeControl{}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
 	if edit != nil {
 		edit(&a.cfg)
 	}
@@ -100,10 +102,10 @@ func TestAnEmptyStatusHasItsKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Status{
 		Schema: StatusSchema, Version: "1.2.3",
-		Flows:          map[Carrier]int{CarrierShm: 0, CarrierSoft: 0, CarrierRelay: 0},
-		FlowsTotal:     map[Carrier]uint64{CarrierShm: 0, CarrierSoft: 0, CarrierRelay: 0},
+		Flows:          map[config.Carrier]int{config.CarrierShm: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
+		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
 		FallbacksTotal: map[string]uint64{},
-		BytesTotal:     map[Carrier]ByteCount{CarrierShm: {}, CarrierSoft: {}, CarrierRelay: {}},
+		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
 	}, st)
 }
 
@@ -123,12 +125,12 @@ func TestAdminVerbs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, res.Count)
 
-	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: CarrierShm}
+	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: config.CarrierShm}
 	res, err = a.client.Demote(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, 7, res.Count)
 	require.Equal(t, []DemoteQuery{q}, a.ctl.demoted)
-	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: CarrierRelay}, {Carrier: "rdma-x"}} {
+	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: config.CarrierRelay}, {Carrier: "rdma-x"}} {
 		_, err = a.client.Demote(t.Context(), q)
 		require.ErrorContains(t, err, "answer of the daemon: ")
 	}
@@ -294,7 +296,7 @@ func TestMetricsListener(t *testing.T) {
 	require.NoError(t, err)
 	addr := probe.Addr().String()
 	require.NoError(t, probe.Close())
-	a := startAdmin(t, func(c *Config) { c.Metrics.Listen = addr })
+	a := startAdmin(t, func(c *config.Config) { c.Metrics.Listen = addr })
 	tcp := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for path, code := range map[string]int{"/metrics": 200, "/healthz": 200, "/v1/status": 404, "/v1/off": 404} {
 		resp, err := tcp.Get("http://" + addr + path)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -108,7 +109,7 @@ func asUser(t *testing.T, order string, uid uint32, groups []uint32) *exec.Cmd {
 // openAdmin is an admin server in a directory that every user can enter.
 func openAdmin(t *testing.T) *testAdmin {
 	t.Helper()
-	return startAdmin(t, func(c *Config) {
+	return startAdmin(t, func(c *config.Config) {
 		dir, err := os.MkdirTemp("/tmp", "smcgw-admin") //nolint:usetesting // open to other users
 		require.NoError(t, err)
 		require.NoError(t, os.Chmod(dir, 0o755))

@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/netip"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Schemas of the JSON documents. A document may gain fields within a version;
@@ -23,16 +25,16 @@ type Status struct {
 	Schema string `json:"schema"`
 	// Mode is the mode in force: off while the kill switch is set, whatever
 	// the configuration says.
-	Mode          Mode    `json:"mode"`
-	Version       string  `json:"version"`
-	UptimeSeconds float64 `json:"uptime_seconds"`
+	Mode          config.Mode `json:"mode"`
+	Version       string      `json:"version"`
+	UptimeSeconds float64     `json:"uptime_seconds"`
 	// Flows are the carried connections now, FlowsTotal those since the start.
-	Flows      map[Carrier]int    `json:"flows"`
-	FlowsTotal map[Carrier]uint64 `json:"flows_total"`
+	Flows      map[config.Carrier]int    `json:"flows"`
+	FlowsTotal map[config.Carrier]uint64 `json:"flows_total"`
 	// FallbacksTotal counts connections that stayed or became native, by reason.
-	FallbacksTotal map[string]uint64     `json:"fallbacks_total"`
-	BytesTotal     map[Carrier]ByteCount `json:"bytes_total"`
-	Memory         MemoryUse             `json:"memory"`
+	FallbacksTotal map[string]uint64            `json:"fallbacks_total"`
+	BytesTotal     map[config.Carrier]ByteCount `json:"bytes_total"`
+	Memory         MemoryUse                    `json:"memory"`
 	// FlowLimit is how many connections may be carried at once.
 	FlowLimit FlowLimit `json:"flow_limit"`
 	// LogDropped counts lines of the log that nobody took: a full disk, a reader
@@ -91,13 +93,13 @@ type MemoryUse struct {
 type ConnInfo struct {
 	ID     uint64         `json:"id"`
 	Proto  string         `json:"proto"`
-	Side   Side           `json:"side"`
+	Side   config.Side    `json:"side"`
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
 	// State is a name of docs/ARCHITECTURE.md "Names":
 	// offered, negotiating, carrying, native...
-	State   string  `json:"state"`
-	Carrier Carrier `json:"carrier"`
+	State   string         `json:"state"`
+	Carrier config.Carrier `json:"carrier"`
 	// Reason is the stable name of a negotiate reason, empty when there is
 	// none: a flow on the carrier it was meant for.
 	Reason string `json:"reason"`
@@ -159,8 +161,8 @@ type PeerInfo struct {
 	Flows int `json:"flows"`
 	// Carriers are those proven with this peer, CarriersFailed those that are
 	// remembered as unreachable.
-	Carriers       []Carrier `json:"carriers,omitempty"`
-	CarriersFailed []Carrier `json:"carriers_failed,omitempty"`
+	Carriers       []config.Carrier `json:"carriers,omitempty"`
+	CarriersFailed []config.Carrier `json:"carriers_failed,omitempty"`
 	// Use is what the address holds of what it could take from others.
 	Use PeerUse `json:"use,omitzero"`
 }

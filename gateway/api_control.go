@@ -1,6 +1,10 @@
 package gateway
 
-import "time"
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
 
 // Control is what the admin server asks of a running gateway. All methods are
 // called from ordinary goroutines, several at once, never from an event loop;
@@ -60,21 +64,21 @@ type MetricsSource interface {
 // Snapshot is every number the metrics are made of. Counters only grow. Maps
 // may be nil and slices empty; a series that is not there is not reported.
 type Snapshot struct {
-	Mode       Mode
-	Flows      map[Carrier]int
-	FlowsTotal map[Carrier]uint64
+	Mode       config.Mode
+	Flows      map[config.Carrier]int
+	FlowsTotal map[config.Carrier]uint64
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
 	Demotions  []DemotionCount
-	BytesTotal map[Carrier]ByteCount
+	BytesTotal map[config.Carrier]ByteCount
 	// Stalls are flows that were reset because they stood still.
-	Stalls map[Carrier]uint64
+	Stalls map[config.Carrier]uint64
 	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
 	// Datagrams are the same and more about datagrams.
 	UDP       ProtoStats
 	Datagrams DatagramStats
 	// Handshakes holds one histogram per carrier that was negotiated.
-	Handshakes map[Carrier]HistogramSnapshot
+	Handshakes map[config.Carrier]HistogramSnapshot
 	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
 	Memory      map[string]uint64
 	MemoryLimit uint64
@@ -96,13 +100,13 @@ type Snapshot struct {
 // FallbackCount counts connections that stayed or became native.
 type FallbackCount struct {
 	Reason string
-	Side   Side
+	Side   config.Side
 	Count  uint64
 }
 
 // DemotionCount counts connections that left a carrier and went on over the relay.
 type DemotionCount struct {
-	Carrier Carrier
+	Carrier config.Carrier
 	// Reason is what ConnInfo.Demoted has.
 	Reason string
 	Count  uint64
@@ -110,7 +114,7 @@ type DemotionCount struct {
 
 // DecisionCount counts what the policy decided about new connections.
 type DecisionCount struct {
-	Action Action
+	Action config.Action
 	// Rule is the name of the rule, "default" where no rule matched.
 	Rule  string
 	Count uint64

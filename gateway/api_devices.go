@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -16,10 +17,10 @@ const DevicesSchema = "smcgw.devices/v1"
 // DeviceInfo describes one RDMA device of the gateway. A device has one port.
 type DeviceInfo struct {
 	// Name is the kind and a number: soft0, soft1.
-	Name    string      `json:"name"`
-	Kind    DeviceKind  `json:"kind"`
-	Carrier Carrier     `json:"carrier"`
-	State   DeviceState `json:"state"`
+	Name    string            `json:"name"`
+	Kind    config.DeviceKind `json:"kind"`
+	Carrier config.Carrier    `json:"carrier"`
+	State   DeviceState       `json:"state"`
 	// Error is why the device is not active.
 	Error string `json:"error,omitempty"`
 	// UDPPort and GIDs (IPv4 addresses mapped) are where peers reach it; shm has
@@ -65,7 +66,7 @@ type DeviceList struct {
 
 // describeDevice fills in what every device can tell. stats is a flat struct
 // of numbers.
-func describeDevice(name string, kind DeviceKind, dev verbs.Device, stats any) DeviceInfo {
+func describeDevice(name string, kind config.DeviceKind, dev verbs.Device, stats any) DeviceInfo {
 	attr, port := dev.Attr(), dev.Port()
 	info := DeviceInfo{
 		Name: name, Kind: kind, Carrier: kind.Carrier(), State: DeviceActive,

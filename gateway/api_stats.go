@@ -4,6 +4,8 @@ import (
 	"errors"
 	"maps"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // StatsSchema versions the document of stats.
@@ -20,16 +22,16 @@ type Stats struct {
 	// Seconds is the time the counters cover.
 	Seconds float64 `json:"seconds"`
 	// Protocols has an entry for tcp and one for udp.
-	Protocols map[Proto]ProtoStats `json:"protocols"`
-	Datagrams DatagramStats        `json:"datagrams"`
+	Protocols map[config.Proto]ProtoStats `json:"protocols"`
+	Datagrams DatagramStats               `json:"datagrams"`
 }
 
 // ProtoStats are flows and bytes of one protocol. A flow of UDP is a pair of
 // addresses and ports between which datagrams are carried, until it is idle.
 type ProtoStats struct {
-	Flows map[Carrier]FlowCount `json:"flows"`
+	Flows map[config.Carrier]FlowCount `json:"flows"`
 	// Bytes are those of the applications, without any header.
-	Bytes map[Carrier]ByteCount `json:"bytes"`
+	Bytes map[config.Carrier]ByteCount `json:"bytes"`
 	// Native counts connections (tcp) and pairs (udp) that stayed or became
 	// native, by the name of a reason of negotiate. What the kernel programs
 	// decided by themselves is under tcp for both.
@@ -49,9 +51,9 @@ type FlowCount struct {
 // Delivered or Dropped.
 type DatagramStats struct {
 	// Sent counts datagrams of local programs that a carrier took.
-	Sent map[Carrier]uint64 `json:"sent"`
+	Sent map[config.Carrier]uint64 `json:"sent"`
 	// Received counts whole datagrams from peers.
-	Received map[Carrier]uint64 `json:"received"`
+	Received map[config.Carrier]uint64 `json:"received"`
 	// Delivered counts received datagrams handed to the network of this host.
 	Delivered uint64 `json:"delivered"`
 	// Returned counts datagrams given back to the network as they came: they
@@ -111,7 +113,7 @@ func (s Stats) Since(earlier Stats) (Stats, error) {
 	}
 	d := s
 	d.Seconds = max(s.Seconds-earlier.Seconds, 0)
-	d.Protocols = make(map[Proto]ProtoStats, len(s.Protocols))
+	d.Protocols = make(map[config.Proto]ProtoStats, len(s.Protocols))
 	for p, now := range s.Protocols {
 		d.Protocols[p] = now.since(earlier.Protocols[p])
 	}
@@ -120,7 +122,7 @@ func (s Stats) Since(earlier Stats) (Stats, error) {
 }
 
 func (s ProtoStats) since(earlier ProtoStats) ProtoStats {
-	d := ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: map[Carrier]ByteCount{}, Native: less(s.Native, earlier.Native)}
+	d := ProtoStats{Flows: map[config.Carrier]FlowCount{}, Bytes: map[config.Carrier]ByteCount{}, Native: less(s.Native, earlier.Native)}
 	for c, n := range s.Flows {
 		d.Flows[c] = FlowCount{Now: n.Now, Total: minus(n.Total, earlier.Flows[c].Total)}
 	}
@@ -159,13 +161,13 @@ func minus(now, before uint64) uint64 { return now - min(now, before) }
 // filled gives every carrier, cause and protocol its entries: a path of a script
 // into what has not happened yet is 0, not null.
 func (s Stats) filled() Stats {
-	all := map[Proto]ProtoStats{ProtoTCP: {}, ProtoUDP: {}}
+	all := map[config.Proto]ProtoStats{config.ProtoTCP: {}, config.ProtoUDP: {}}
 	maps.Copy(all, s.Protocols)
 	for p, ps := range all {
 		ps.Flows, ps.Bytes = withKeys(ps.Flows), withKeys(ps.Bytes)
-		if p == ProtoUDP { // the wire leg carries no datagrams
-			delete(ps.Flows, CarrierRelay)
-			delete(ps.Bytes, CarrierRelay)
+		if p == config.ProtoUDP { // the wire leg carries no datagrams
+			delete(ps.Flows, config.CarrierRelay)
+			delete(ps.Bytes, config.CarrierRelay)
 		}
 		if ps.Native == nil {
 			ps.Native = map[string]uint64{}
@@ -175,8 +177,8 @@ func (s Stats) filled() Stats {
 	s.Protocols = all
 	d := &s.Datagrams
 	d.Sent, d.Received = withKeys(d.Sent), withKeys(d.Received)
-	delete(d.Sent, CarrierRelay)
-	delete(d.Received, CarrierRelay)
+	delete(d.Sent, config.CarrierRelay)
+	delete(d.Received, config.CarrierRelay)
 	dropped := make(map[DatagramDrop]uint64)
 	for _, cause := range DatagramDrops() {
 		dropped[cause] = 0

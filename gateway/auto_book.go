@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -27,7 +28,7 @@ type autoSeen struct {
 }
 
 func newAutoBook(g *gateway) *autoBook {
-	if !slices.ContainsFunc(g.cfg.Policy, func(r Rule) bool { return r.Action == ActionAuto }) {
+	if !slices.ContainsFunc(g.cfg.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }) {
 		return nil
 	}
 	return &autoBook{g: g, learner: newAutoLearner(g.cfg.Fallback.NegativeCache)}
@@ -40,7 +41,7 @@ func (b *autoBook) selects(rule int) bool {
 		return false
 	}
 	policy := b.g.live.Load().Policy
-	return rule >= 0 && rule < len(policy) && policy[rule].Action == ActionAuto
+	return rule >= 0 && rule < len(policy) && policy[rule].Action == config.ActionAuto
 }
 
 // look learns from what a flow did since the last look; ended says that it is
@@ -52,7 +53,7 @@ func (b *autoBook) look(f *flow, ended bool, now time.Time) {
 	f.mu.Lock()
 	carrier := f.carrier
 	f.mu.Unlock()
-	if carrier == CarrierNone {
+	if carrier == config.CarrierNone {
 		return
 	}
 	b.mu.Lock()
@@ -201,7 +202,7 @@ func (s *autoService) info(at netip.AddrPort, now time.Time) ServiceInfo {
 			CarriedConnections: carried.conns, CarriedBytesPerSecond: carried.perSecond(),
 			NativeConnections: native.conns, NativeBytesPerSecond: native.perSecond(),
 		}
-		info.Why += fmt.Sprintf("; bulk carried at %s/s, native at %s/s", roundBytes(Bytes(carried.perSecond())), roundBytes(Bytes(native.perSecond())))
+		info.Why += fmt.Sprintf("; bulk carried at %s/s, native at %s/s", config.Bytes(carried.perSecond()).Rounded(), config.Bytes(native.perSecond()).Rounded())
 	}
 	if seen.seconds > 0 {
 		info.BytesPerSecond = float64(seen.bytes) / seen.seconds
@@ -242,17 +243,7 @@ func (s *autoSums) why() string {
 	if s.conns == 0 && s.bytes == 0 {
 		return "nothing carried yet"
 	}
-	need := Bytes(s.price)
+	need := config.Bytes(s.price)
 	return fmt.Sprintf("%s in %d moves of %d connections; carrying pays from %s on",
-		roundBytes(Bytes(s.bytes)), s.moves, s.conns, roundBytes(need))
-}
-
-// roundBytes renders an amount for people.
-func roundBytes(b Bytes) string {
-	for _, u := range byteUnits {
-		if b >= 10*u.size && u.size > 1 {
-			return fmt.Sprintf("%d%s", b/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%dB", b)
+		config.Bytes(s.bytes).Rounded(), s.moves, s.conns, need.Rounded())
 }

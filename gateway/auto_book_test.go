@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // autoFlow is a carried flow of g to port 80 of a service, selected by auto.
 func autoFlow(t *testing.T, g *gateway, port uint16) *flow {
-	f := bareFlow(t, g, SideClient, port)
-	f.auto, f.carrier = true, CarrierShm
+	f := bareFlow(t, g, config.SideClient, port)
+	f.auto, f.carrier = true, config.CarrierShm
 	f.to(StateCarrying)
 	return f
 }
@@ -22,7 +23,7 @@ func autoFlow(t *testing.T, g *gateway, port uint16) *flow {
 func autoPair(t *testing.T) (*gateway, *fakeSteering) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.cfg.Policy = []Rule{{Name: "a", Action: ActionAuto}, {Name: "b", Action: ActionAccelerate}}
+	g.cfg.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}, {Name: "b", Action: config.ActionAccelerate}}
 	g.live.Store(&liveConfig{Config: g.cfg})
 	g.auto = newAutoBook(g)
 	return g, p.steer[0]
@@ -87,10 +88,10 @@ func TestAutoBook(t *testing.T) {
 // carried yet.
 func TestAutoBookIgnores(t *testing.T) {
 	g, _ := autoPair(t)
-	other := bareFlow(t, g, SideServer, 2000)
-	other.carrier = CarrierShm
+	other := bareFlow(t, g, config.SideServer, 2000)
+	other.carrier = config.CarrierShm
 	other.to(StateCarrying)
-	early := bareFlow(t, g, SideClient, 2001)
+	early := bareFlow(t, g, config.SideClient, 2001)
 	early.auto = true
 	g.auto.tick(time.Now())
 	for _, f := range []*flow{other, early} {
@@ -101,10 +102,4 @@ func TestAutoBookIgnores(t *testing.T) {
 	g.auto.tick(time.Now())
 	require.Empty(t, g.Services())
 	require.NoError(t, g.auto.flush())
-}
-
-func TestRoundBytes(t *testing.T) {
-	for n, want := range map[Bytes]string{0: "0B", 9999: "9999B", 10 * KiB: "10KiB", 9 * MiB: "9216KiB", 1 << 40: "1024GiB"} {
-		require.Equal(t, want, roundBytes(n))
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 // autoEvidence is what one connection that was carried did since it was last
 // looked at.
 type autoEvidence struct {
-	carrier      Carrier
+	carrier      config.Carrier
 	bytes, moves uint64
 	seconds      float64
 	begun        bool     // it is looked at for the first time

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 var autoAt = netip.MustParseAddrPort("10.0.0.2:6379")
@@ -18,7 +19,7 @@ var autoAt = netip.MustParseAddrPort("10.0.0.2:6379")
 var autoClock = time.Unix(1_800_000_000, 0)
 
 // whole is a connection that was looked at once, at its end.
-func whole(c Carrier, bytes, moves uint64) autoEvidence {
+func whole(c config.Carrier, bytes, moves uint64) autoEvidence {
 	return autoEvidence{carrier: c, bytes: bytes, moves: moves, seconds: 1, begun: true, settled: true}
 }
 
@@ -35,17 +36,17 @@ func TestAutoVerdicts(t *testing.T) {
 		seen []autoEvidence
 		want ebpf.ServiceState
 	}{
-		"one sample is not enough":         {[]autoEvidence{whole(CarrierShm, 50<<20, 400)}, ebpf.ServiceSampling},
-		"requests of a database":           {[]autoEvidence{{carrier: CarrierShm, bytes: 22_500, moves: 1000, begun: true}}, ebpf.ServiceNative},
-		"short connections":                {[]autoEvidence{whole(CarrierShm, 800, 2), whole(CarrierShm, 800, 2)}, ebpf.ServiceNative},
-		"idle connections":                 {[]autoEvidence{whole(CarrierShm, 0, 0), whole(CarrierShm, 0, 0)}, ebpf.ServiceNative},
-		"a bulk stream that goes on":       {[]autoEvidence{{carrier: CarrierShm, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceCarry},
-		"control and data":                 {[]autoEvidence{whole(CarrierShm, 500, 12), whole(CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
-		"files of 40 MB":                   {[]autoEvidence{whole(CarrierShm, 40<<20, 320), whole(CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
-		"files of 1 MB":                    {[]autoEvidence{whole(CarrierShm, 1<<20, 9), whole(CarrierShm, 1<<20, 9)}, ebpf.ServiceNative},
-		"much in small pieces":             {[]autoEvidence{{carrier: CarrierShm, bytes: 1 << 30, moves: 1 << 18, begun: true}}, ebpf.ServiceNative},
-		"what shm pays for, soft does not": {[]autoEvidence{whole(CarrierSoft, 40<<20, 320), whole(CarrierSoft, 12<<20, 100)}, ebpf.ServiceNative},
-		"a relay never pays":               {[]autoEvidence{{carrier: CarrierRelay, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceNative},
+		"one sample is not enough":         {[]autoEvidence{whole(config.CarrierShm, 50<<20, 400)}, ebpf.ServiceSampling},
+		"requests of a database":           {[]autoEvidence{{carrier: config.CarrierShm, bytes: 22_500, moves: 1000, begun: true}}, ebpf.ServiceNative},
+		"short connections":                {[]autoEvidence{whole(config.CarrierShm, 800, 2), whole(config.CarrierShm, 800, 2)}, ebpf.ServiceNative},
+		"idle connections":                 {[]autoEvidence{whole(config.CarrierShm, 0, 0), whole(config.CarrierShm, 0, 0)}, ebpf.ServiceNative},
+		"a bulk stream that goes on":       {[]autoEvidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceCarry},
+		"control and data":                 {[]autoEvidence{whole(config.CarrierShm, 500, 12), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
+		"files of 40 MB":                   {[]autoEvidence{whole(config.CarrierShm, 40<<20, 320), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
+		"files of 1 MB":                    {[]autoEvidence{whole(config.CarrierShm, 1<<20, 9), whole(config.CarrierShm, 1<<20, 9)}, ebpf.ServiceNative},
+		"much in small pieces":             {[]autoEvidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 18, begun: true}}, ebpf.ServiceNative},
+		"what shm pays for, soft does not": {[]autoEvidence{whole(config.CarrierSoft, 40<<20, 320), whole(config.CarrierSoft, 12<<20, 100)}, ebpf.ServiceNative},
+		"a relay never pays":               {[]autoEvidence{{carrier: config.CarrierRelay, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceNative},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newAutoLearner(time.Minute)
@@ -59,8 +60,8 @@ func TestAutoVerdicts(t *testing.T) {
 
 // small and bulk are enough for a verdict each.
 var (
-	small = autoEvidence{carrier: CarrierShm, bytes: 100_000, moves: 5000, begun: true, settled: true}
-	bulk  = autoEvidence{carrier: CarrierShm, bytes: 1 << 30, moves: 5000, begun: true, settled: true}
+	small = autoEvidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, begun: true, settled: true}
+	bulk  = autoEvidence{carrier: config.CarrierShm, bytes: 1 << 30, moves: 5000, begun: true, settled: true}
 )
 
 // TestAutoSamplesAgain: each native verdict in a row counts for twice as long, and
@@ -82,7 +83,7 @@ func TestAutoSamplesAgain(t *testing.T) {
 	require.False(t, tell, "%+v", do)
 	for !tell {
 		now = now.Add(time.Second)
-		do, tell = l.learn(autoAt, autoEvidence{carrier: CarrierShm, bytes: 100_000, moves: 5000, settled: true}, now)
+		do, tell = l.learn(autoAt, autoEvidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, settled: true}, now)
 	}
 	require.Equal(t, ebpf.ServiceNative, do.State)
 	require.Equal(t, time.Minute, do.TTL, "not in a row")
@@ -184,7 +185,7 @@ func TestAutoOldConnectionsTell(t *testing.T) {
 func TestAutoIsToldAgain(t *testing.T) {
 	l := newAutoLearner(time.Minute)
 	l.learn(autoAt, small, autoClock)
-	quiet := autoEvidence{carrier: CarrierShm, begun: true}
+	quiet := autoEvidence{carrier: config.CarrierShm, begun: true}
 	_, tell := l.learn(autoAt, quiet, autoClock.Add(time.Second))
 	require.False(t, tell, "begun before it was told")
 	do, tell := l.learn(autoAt, quiet, autoClock.Add(20*time.Second))
@@ -218,7 +219,7 @@ func TestAutoModel(t *testing.T) {
 			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 1, 30, 90, 3600}).Draw(t, "wait")) * time.Second)
 			at := netip.AddrPortFrom(autoAt.Addr(), uint16(rapid.IntRange(1, 3).Draw(t, "service")))
 			e := autoEvidence{
-				carrier: rapid.SampledFrom(Carriers()).Draw(t, "carrier"),
+				carrier: rapid.SampledFrom(config.Carriers()).Draw(t, "carrier"),
 				bytes:   rapid.SampledFrom([]uint64{0, 100, 1 << 20, 1 << 32}).Draw(t, "bytes"),
 				moves:   rapid.SampledFrom([]uint64{0, 1, 100, 1 << 20}).Draw(t, "moves"),
 				begun:   rapid.Bool().Draw(t, "begun"), settled: rapid.Bool().Draw(t, "settled"),

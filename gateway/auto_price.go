@@ -1,5 +1,7 @@
 package gateway
 
+import "github.com/smcgw/smcgw/gateway/config"
+
 // autoPrice is what a carrier costs more than kernel TCP, in the bytes that must
 // be carried to make up for it: per move (a read from, or a write to, the local
 // application's socket) and per connection (its handshake and rings). These are
@@ -9,10 +11,10 @@ type autoPrice struct{ move, conn uint64 }
 
 // autoPrices are those of the carriers that can pay. The relay never does: its
 // bytes take both the kernel's TCP and ours.
-var autoPrices = map[Carrier]autoPrice{
-	CarrierShm:  {move: 16 << 10, conn: 8 << 20},
-	CarrierSoft: {move: 32 << 10, conn: 32 << 20},
-	CarrierHW:   {move: 16 << 10, conn: 8 << 20},
+var autoPrices = map[config.Carrier]autoPrice{
+	config.CarrierShm:  {move: 16 << 10, conn: 8 << 20},
+	config.CarrierSoft: {move: 32 << 10, conn: 32 << 20},
+	config.CarrierHW:   {move: 16 << 10, conn: 8 << 20},
 }
 
 // autoSums are what some connections of a service have shown while they were
@@ -40,7 +42,7 @@ func (s *autoSums) add(e autoEvidence) {
 	s.seconds += e.seconds
 	p, pays := autoPrices[e.carrier]
 	if !pays {
-		p = autoPrices[CarrierSoft]
+		p = autoPrices[config.CarrierSoft]
 	} else {
 		s.paid += e.bytes
 	}

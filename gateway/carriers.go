@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -66,7 +67,7 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
-		if !f.trial.admits(Carrier(fb.kind().String())) {
+		if !f.trial.admits(config.Carrier(fb.kind().String())) {
 			continue
 		}
 		if f.resting(fb.kind()) {
@@ -192,7 +193,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		return
 	}
 	var others []*carry
-	f.carrier = Carrier(kind.String())
+	f.carrier = config.Carrier(kind.String())
 	for _, c := range f.carries {
 		if c.kind == kind {
 			f.picked = c
@@ -206,14 +207,14 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		f.ctl = newWireControl(f, f.picked.s)
 	} else {
 		f.relay = newRelay(f)
-		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == SideServer) // the client proves
+		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == config.SideServer) // the client proves
 	}
 	picked, leg := f.picked, f.leg
 	f.mu.Unlock()
 
 	f.to(StateCarrying)
-	f.g.count.carried(Carrier(kind.String()), time.Since(f.start))
-	f.g.peers.proven(f.tuple.Remote.Addr(), Carrier(kind.String()))
+	f.g.count.carried(config.Carrier(kind.String()), time.Since(f.start))
+	f.g.peers.proven(f.tuple.Remote.Addr(), config.Carrier(kind.String()))
 	if picked != nil {
 		f.g.contradicted(f)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
@@ -30,7 +31,7 @@ type pathSide struct {
 
 func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	log := slog.New(slog.DiscardHandler)
-	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: Config{}}, events: make([]unix.EpollEvent, 64), now: time.Now()}
+	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: config.Config{}}, events: make([]unix.EpollEvent, 64), now: time.Now()}
 	p.g.ctx, p.g.cancel = context.WithCancel(t.Context())
 	var err error
 	p.g.pool, err = rmb.NewPool(rmb.PoolConfig{})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/rmb"
 )
 
@@ -156,7 +157,7 @@ func (g *gateway) newRings(mapped bool) ringPlan {
 	if !mapped {
 		p := ringPlan{first: st.RingSize()}
 		switch {
-		case g.cfg.Profile == ProfileMemory:
+		case g.cfg.Profile == config.ProfileMemory:
 			p.first = smallRing
 		case st.Used < st.Limit/8:
 			p.first = farRing
@@ -165,9 +166,9 @@ func (g *gateway) newRings(mapped bool) ringPlan {
 		return p
 	}
 	switch g.cfg.Profile {
-	case ProfileMemory:
+	case config.ProfileMemory:
 		return ringPlan{first: smallRing, most: smallRing}
-	case ProfileThroughput:
+	case config.ProfileThroughput:
 		return ringPlan{first: ringStep * st.FirstRingSize(), most: largeRing}
 	default:
 		return ringPlan{first: st.FirstRingSize(), most: largeRing}

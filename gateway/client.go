@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -26,7 +27,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 		(&flow{g: g, tuple: t, isn: e.ISN, syn: e.SYN}).entryReleased()
 		return
 	}
-	f, fresh := g.newFlow(SideClient, t, e.ISN)
+	f, fresh := g.newFlow(config.SideClient, t, e.ISN)
 	if !fresh {
 		g.wg.Done()
 		return

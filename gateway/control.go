@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -61,7 +62,7 @@ func (g *gateway) blockedLegs() (list []BlockedLegs) {
 // Stats implements Control.
 func (g *gateway) Stats() Stats {
 	snap := g.Snapshot()
-	tcp := ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: snap.BytesTotal, Native: map[string]uint64{}}
+	tcp := ProtoStats{Flows: map[config.Carrier]FlowCount{}, Bytes: snap.BytesTotal, Native: map[string]uint64{}}
 	for c, n := range snap.FlowsTotal {
 		tcp.Flows[c] = FlowCount{Now: snap.Flows[c], Total: n}
 	}
@@ -70,7 +71,7 @@ func (g *gateway) Stats() Stats {
 	}
 	return Stats{
 		StartedAt: g.started.Round(0).UTC(), Seconds: time.Since(g.started).Seconds(),
-		Protocols: map[Proto]ProtoStats{ProtoTCP: tcp, ProtoUDP: snap.UDP}, Datagrams: snap.Datagrams,
+		Protocols: map[config.Proto]ProtoStats{config.ProtoTCP: tcp, config.ProtoUDP: snap.UDP}, Datagrams: snap.Datagrams,
 	}
 }
 
@@ -222,9 +223,9 @@ func (g *gateway) ResetFlows() (n int) {
 // Try implements Control.
 func (g *gateway) Try(t Trial) (end func(), err error) { return g.trials.begin(t) }
 
-func (g *gateway) mode() Mode {
+func (g *gateway) mode() config.Mode {
 	if g.off.Load() {
-		return ModeOff
+		return config.ModeOff
 	}
 	return g.live.Load().Mode
 }
@@ -232,8 +233,8 @@ func (g *gateway) mode() Mode {
 // Snapshot implements MetricsSource.
 func (g *gateway) Snapshot() Snapshot {
 	s := Snapshot{
-		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
-		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
+		Mode: g.mode(), Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
+		BytesTotal: map[config.Carrier]ByteCount{}, Handshakes: map[config.Carrier]HistogramSnapshot{},
 		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
 	}
@@ -280,7 +281,7 @@ func (g *gateway) snapshotCounters(s *Snapshot) {
 func (g *gateway) snapshotFlows(s *Snapshot) {
 	for _, f := range g.all() {
 		info := f.info(time.Now())
-		if info.Carrier == CarrierNone {
+		if info.Carrier == config.CarrierNone {
 			continue
 		}
 		s.Flows[info.Carrier]++
@@ -321,7 +322,7 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 	}
 }
 
-func (s *Snapshot) addDecision(a Action, rule string, n uint64) {
+func (s *Snapshot) addDecision(a config.Action, rule string, n uint64) {
 	if n == 0 {
 		return
 	}
@@ -336,7 +337,7 @@ func (s *Snapshot) addDecision(a Action, rule string, n uint64) {
 
 // addFallback adds to the series of one reason and side: the programs and the
 // gateway can both decide for the same reason.
-func (s *Snapshot) addFallback(r negotiate.Reason, side Side, n uint64) {
+func (s *Snapshot) addFallback(r negotiate.Reason, side config.Side, n uint64) {
 	name := r.String()
 	for i := range s.Fallbacks {
 		if s.Fallbacks[i].Reason == name && s.Fallbacks[i].Side == side {

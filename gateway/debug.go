@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // debugPrefix begins the names of the environment variables by which tests
@@ -147,7 +149,7 @@ func parseDebugPoint(v string) (*debugPoint, error) {
 
 // meet reports whether one of the points is about this step of a connection, and
 // counts it if so.
-func (ps debugPoints) meet(step string, t Tuple, side Side) bool {
+func (ps debugPoints) meet(step string, t Tuple, side config.Side) bool {
 	for _, p := range ps {
 		if p.step == step && p.port == servicePort(t, side) && (p.left == nil || p.left.Add(-1) >= 0) {
 			return true
@@ -157,8 +159,8 @@ func (ps debugPoints) meet(step string, t Tuple, side Side) bool {
 }
 
 // servicePort is the server's port of a connection.
-func servicePort(t Tuple, side Side) uint16 {
-	if side == SideServer {
+func servicePort(t Tuple, side config.Side) uint16 {
+	if side == config.SideServer {
 		return t.Local.Port()
 	}
 	return t.Remote.Port()

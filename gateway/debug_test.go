@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func TestParseDebug(t *testing.T) {
@@ -14,15 +16,15 @@ func TestParseDebug(t *testing.T) {
 
 	client := Tuple{Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:7000")}
 	server := Tuple{Local: client.Remote, Remote: client.Local}
-	require.False(t, k.panics.meet(stepCarrying, client, SideServer), "another port")
-	require.False(t, k.panics.meet(stepClosing, client, SideClient), "another step")
-	require.True(t, k.panics.meet(stepCarrying, client, SideClient))
-	require.True(t, k.panics.meet(stepCarrying, server, SideServer))
-	require.False(t, k.panics.meet(stepCarrying, server, SideServer), "used up")
+	require.False(t, k.panics.meet(stepCarrying, client, config.SideServer), "another port")
+	require.False(t, k.panics.meet(stepClosing, client, config.SideClient), "another step")
+	require.True(t, k.panics.meet(stepCarrying, client, config.SideClient))
+	require.True(t, k.panics.meet(stepCarrying, server, config.SideServer))
+	require.False(t, k.panics.meet(stepCarrying, server, config.SideServer), "used up")
 	other := Tuple{Local: netip.MustParseAddrPort("10.0.0.2:7001"), Remote: client.Local}
 	for range 3 {
-		require.True(t, k.hold.meet(stepNegotiating, other, SideServer), "without a count: all")
-		require.True(t, k.hold.meet(stepOffered, server, SideServer))
+		require.True(t, k.hold.meet(stepNegotiating, other, config.SideServer), "without a count: all")
+		require.True(t, k.hold.meet(stepOffered, server, config.SideServer))
 	}
 
 	k, err = parseDebug([]string{"PATH=/bin"})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -104,21 +105,21 @@ func (c *carry) demote(cause string) {
 
 // depart gives the flow a relay instead of its queue pair; nil: the flow has
 // ended. The old carrier keeps the bytes that it carried.
-func (f *flow) depart(cause string) (*relay, Carrier) {
+func (f *flow) depart(cause string) (*relay, config.Carrier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
-		return nil, CarrierNone
+		return nil, config.CarrierNone
 	}
 	old := f.carrier
-	f.relay, f.carries, f.carrier, f.demoted = newRelay(f), nil, CarrierRelay, cause
+	f.relay, f.carries, f.carrier, f.demoted = newRelay(f), nil, config.CarrierRelay, cause
 	f.booked = ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
 	f.g.count.demoted(old, cause, f.booked)
 	return f.relay, old
 }
 
 // leave ends the shard's part of the flow and starts the relay.
-func (c *carry) leave(r *relay, cause string, from Carrier) {
+func (c *carry) leave(r *relay, cause string, from config.Carrier) {
 	d := &departure{tail: c.ep.Tail}
 	d.books = ledger{
 		peer: peerCarried, demoted: true,

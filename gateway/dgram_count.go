@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -24,11 +25,11 @@ type dgramCounters struct {
 	ignored, resolverIgnored         atomic.Uint64
 
 	mu    sync.Mutex // guards everything below
-	flows map[Carrier]FlowCount
+	flows map[config.Carrier]FlowCount
 }
 
 func newDgramCounters() *dgramCounters {
-	return &dgramCounters{flows: map[Carrier]FlowCount{}}
+	return &dgramCounters{flows: map[config.Carrier]FlowCount{}}
 }
 
 func (c *dgramCounters) drop(why DatagramDrop) {
@@ -38,7 +39,7 @@ func (c *dgramCounters) drop(why DatagramDrop) {
 // dgramDrops is DatagramDrops without allocating.
 var dgramDrops = [7]DatagramDrop(DatagramDrops())
 
-func (c *dgramCounters) flowBegun(by Carrier) {
+func (c *dgramCounters) flowBegun(by config.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.flows[by]
@@ -47,7 +48,7 @@ func (c *dgramCounters) flowBegun(by Carrier) {
 	c.flows[by] = n
 }
 
-func (c *dgramCounters) flowEnded(by Carrier) {
+func (c *dgramCounters) flowEnded(by config.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.flows[by]
@@ -57,15 +58,15 @@ func (c *dgramCounters) flowEnded(by Carrier) {
 
 // snapshot adds the counters to s.
 func (e *dgramEngine) snapshot(s *Snapshot) {
-	s.UDP = ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: map[Carrier]ByteCount{}, Native: map[string]uint64{}}
+	s.UDP = ProtoStats{Flows: map[config.Carrier]FlowCount{}, Bytes: map[config.Carrier]ByteCount{}, Native: map[string]uint64{}}
 	d := &s.Datagrams
-	d.Sent, d.Received, d.Dropped = map[Carrier]uint64{}, map[Carrier]uint64{}, map[DatagramDrop]uint64{}
+	d.Sent, d.Received, d.Dropped = map[config.Carrier]uint64{}, map[config.Carrier]uint64{}, map[DatagramDrop]uint64{}
 	if e == nil {
 		return
 	}
 	c := e.count
 	for _, k := range dgramCarriers {
-		name := Carrier(k.String())
+		name := config.Carrier(k.String())
 		d.Sent[name], d.Received[name] = c.sent[k].Load(), c.received[k].Load()
 		s.UDP.Bytes[name] = ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -116,18 +117,18 @@ func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int)
 // that the policy does not want is delivered all the same: the peer has sent it,
 // and natively it would have come.
 func (e *dgramEngine) openIn(l *dgramLink, t ebpf.Tuple) *dgramFlow {
-	if slices.Contains(e.g.cfg.ownPorts(), t.Local.Port()) {
+	if slices.Contains(e.g.cfg.OwnPorts(), t.Local.Port()) {
 		e.count.drop(DropWrongTarget)
 		return nil
 	}
 	ifindex, err := e.route(l.dgramPair)
-	side := SideServer
+	side := config.SideServer
 	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port()}
 	v := e.steer.Decide(q)
 	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
 		q.Port = t.Remote.Port()
 		if answer := e.steer.Decide(q); answer.Action != ebpf.ActionPass {
-			v, side = answer, SideClient
+			v, side = answer, config.SideClient
 		}
 	}
 	if err == nil {
@@ -163,7 +164,7 @@ func (e *dgramEngine) checkFlow(l *dgramLink, f *dgramFlow) {
 		return
 	}
 	at, err := e.steer.DatagramIfindex(f.tuple)
-	if err == nil && (at == ifindex || f.side == SideClient) { // the programs follow what a client sends
+	if err == nil && (at == ifindex || f.side == config.SideClient) { // the programs follow what a client sends
 		return
 	}
 	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {

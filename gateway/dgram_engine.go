@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -90,11 +90,6 @@ type dgramRoute struct {
 	until   time.Time
 }
 
-// wantsDatagrams reports whether any rule carries datagrams.
-func (c Config) wantsDatagrams() bool {
-	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.carriesDatagrams)
-}
-
 // datagramPort is what peers are told: 0 when nobody listens there.
 func (g *gateway) datagramPort() uint16 {
 	if g.dgrams.Load() == nil {
@@ -108,7 +103,7 @@ func (g *gateway) datagramPort() uint16 {
 // left out as a carrier is: datagrams stay native, and the status says so.
 func (g *gateway) openDatagrams() {
 	h := g.host
-	if h.Datagrams == nil || g.cfg.Mode != ModeEnforce || !g.cfg.wantsDatagrams() {
+	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() {
 		return
 	}
 	e, err := newDgramEngine(g, h)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -27,7 +28,7 @@ type dgramFlow struct {
 	id    uint64
 	tuple ebpf.Tuple
 	peer  *dgramPeer
-	side  Side
+	side  config.Side
 	start time.Time
 
 	prev, next *dgramFlow // in the list of the peer
@@ -37,8 +38,8 @@ type dgramFlow struct {
 	rule       int       // of the policy, or ebpf.NoRule
 	checked    time.Time // that the programs still know the tuple
 
-	carrier Carrier       // when it began
-	tx, rx  atomic.Uint64 // bytes from and to the local application
+	carrier config.Carrier // when it began
+	tx, rx  atomic.Uint64  // bytes from and to the local application
 }
 
 // dgramList is a list of flows, the one with the oldest last datagram first.
@@ -84,7 +85,7 @@ func (e *dgramEngine) touch(f *dgramFlow) {
 
 // newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
 // one that has been quiet for longest makes room: it begins anew when it speaks.
-func (e *dgramEngine) newFlow(l *dgramLink, t ebpf.Tuple, side Side) *dgramFlow {
+func (e *dgramEngine) newFlow(l *dgramLink, t ebpf.Tuple, side config.Side) *dgramFlow {
 	p := l.peer
 	limit := e.g.live.Load().Limits.MaxFlows
 	if p.flows.n >= max(1, limit/dgramPeerShare) {
@@ -146,7 +147,7 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end End, r negotiate.Reason) {
 // info describes the flow for an operator.
 func (f *dgramFlow) info(now time.Time) ConnInfo {
 	return ConnInfo{
-		ID: f.id, Proto: string(ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
+		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
 		State: StateCarrying.String(), Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}

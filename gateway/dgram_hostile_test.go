@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -37,7 +38,7 @@ func (h *dgramHosts) send(i int, fn func(l *dgramLink, slot []byte) (n int, imm 
 // TestDatagramViolations: what no honest peer sends is dropped and counted, and
 // the rest goes on.
 func TestDatagramViolations(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		good := h.ends(0, 4000, 53)
@@ -76,7 +77,7 @@ func TestDatagramViolations(t *testing.T) {
 // TestDatagramsOfAStranger: a queue pair that was never made known is not heard,
 // even if it knows the key.
 func TestDatagramsOfAStranger(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	e.s.Call(func() {
@@ -92,7 +93,7 @@ func TestDatagramsOfAStranger(t *testing.T) {
 // TestDatagramKeyOfAnother: a query in the name of a proven peer changes nothing;
 // if it was the peer, started anew, its probes are echoed to it all the same.
 func TestDatagramKeyOfAnother(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	var l *dgramLink
@@ -136,7 +137,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 // TestDatagramNoticesOfOthers: a peer decides about the services that it is sent
 // something, and cannot fill tables with others.
 func TestDatagramNoticesOfOthers(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.meet()
 	there := h.ends(1, 53, 4000) // to host 0
 	h.pass(1, there, []byte("x"))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -235,7 +236,7 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	e.setPeer(ebpf.DatagramPeer{Addr: a, Reason: uint8(r), TTL: ttl})
 	if r == negotiate.ReasonAuthFailed {
-		e.g.stranger(a, SideClient)
+		e.g.stranger(a, config.SideClient)
 	}
 	p := e.peers[a]
 	if p == nil {

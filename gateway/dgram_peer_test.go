@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -48,7 +49,7 @@ func (h *dgramHosts) native(i int, port uint16) negotiate.Reason {
 // TestDatagramPeerDies: without a word; what is sent then goes natively within
 // 1.5 s on a network, at once where memory is shared.
 func TestDatagramPeerDies(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -78,7 +79,7 @@ func TestDatagramPeerDies(t *testing.T) {
 		steer.mu.Unlock()
 		snap := h.g[0].Snapshot()
 		require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)
-		require.Equal(t, []FallbackCount{{Reason: "peer_dead", Side: SideClient, Count: 2}}, snap.Fallbacks)
+		require.Equal(t, []FallbackCount{{Reason: "peer_dead", Side: config.SideClient, Count: 2}}, snap.Fallbacks)
 		native := h.g[0].Conns(ConnQuery{All: true})
 		require.Equal(t, "udp", native[0].Proto)
 	})
@@ -86,7 +87,7 @@ func TestDatagramPeerDies(t *testing.T) {
 
 // TestDatagramPeerComesBack: news of a gateway let it be asked again at once.
 func TestDatagramPeerComesBack(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -109,7 +110,7 @@ func TestDatagramPeerComesBack(t *testing.T) {
 // TestDatagramServiceDeclined: what came is delivered, and the service is left
 // alone from then on.
 func TestDatagramServiceDeclined(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.d[1].pass[53], h.d[1].pass[4000] = true, true // nor is it an answer to a client
 		h.meet()
@@ -126,7 +127,7 @@ func TestDatagramServiceDeclined(t *testing.T) {
 
 // TestDatagramsSwitchedOff: by either side, and on again.
 func TestDatagramsSwitchedOff(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -147,7 +148,7 @@ func TestDatagramsSwitchedOff(t *testing.T) {
 
 // TestDatagramsClosed: everything is native, and what is in A goes back.
 func TestDatagramsClosed(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceShm, config.DeviceSoft)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("carried"))
@@ -166,7 +167,7 @@ func (g *gateway) quiesceDatagrams() { g.dgrams.Load().quiesce(negotiate.ReasonD
 // TestDatagramsNotProvedAreNotCarried: the peer answers, but no packet reaches
 // its queue pair.
 func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	e := h.engine(1)
 	h.want(0)
 	h.capable(0)
@@ -187,7 +188,7 @@ func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
 // TestDatagramsInPieces: over a path with a small MTU, of every size around the
 // edges.
 func TestDatagramsInPieces(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		for i := range h.g {
 			h.engine(i).keeper.mtu.Store(1024)
@@ -204,7 +205,7 @@ func TestDatagramsInPieces(t *testing.T) {
 // TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when
 // it speaks.
 func TestDatagramFlowsAreBounded(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	for i := range h.g {
 		e := h.engine(i)
 		e.s.Call(func() {
@@ -224,13 +225,13 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 	require.False(t, h.d[1].isOpen(h.tuple(1, first)))
 	h.pass(0, first, []byte("again"))
 	require.True(t, h.d[1].isOpen(h.tuple(1, first)))
-	require.EqualValues(t, 31, h.g[1].Snapshot().UDP.Flows[CarrierShm].Total)
-	require.EqualValues(t, 10, h.g[1].Snapshot().UDP.Flows[CarrierShm].Now)
+	require.EqualValues(t, 31, h.g[1].Snapshot().UDP.Flows[config.CarrierShm].Total)
+	require.EqualValues(t, 10, h.g[1].Snapshot().UDP.Flows[config.CarrierShm].Now)
 }
 
 // TestDatagramFlowsEndWhenIdle: the entries of the programs go with them.
 func TestDatagramFlowsEndWhenIdle(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
@@ -256,18 +257,18 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 // TestDatagramsOnlyForThoseWhoWantThem: without a rule, or without a port, nothing
 // listens and nobody is told of a port.
 func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"no rule":  {Policy: []Rule{{Action: ActionAccelerate}}},
-		"pass":     {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionPass}}},
-		"no port":  {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}, DatagramPort: NoDatagrams},
-		"observe":  {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}, Mode: ModeObserve},
-		"no steer": {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}},
+	for name, cfg := range map[string]config.Config{
+		"no rule":  {Policy: []config.Rule{{Action: config.ActionAccelerate}}},
+		"pass":     {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionPass}}},
+		"no port":  {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}, DatagramPort: config.NoDatagrams},
+		"observe":  {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}, Mode: config.ModeObserve},
+		"no steer": {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}},
 	} {
 		wire := netstack.NewWire(1500, 1)
 		if cfg.Mode == "" {
-			cfg.Mode = ModeEnforce
+			cfg.Mode = config.ModeEnforce
 		}
-		cfg.StateDir, cfg.Carriers, cfg.Shards = t.TempDir(), []DeviceKind{}, 1
+		cfg.StateDir, cfg.Carriers, cfg.Shards = t.TempDir(), []config.DeviceKind{}, 1
 		host := Host{Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A()}
 		if name != "no steer" {
 			host.Datagrams = newFakeDatagrams(t)
@@ -285,7 +286,7 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 
 // TestDatagramsDoNotAllocate: from A to A.
 func TestDatagramsDoNotAllocate(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		pkt := steered(h.ends(0, 4000, 53), make([]byte, 1000))
@@ -323,7 +324,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 // TestDatagramPortTaken: the gateway starts all the same, and says what is
 // missing.
 func TestDatagramPortTaken(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.stop(1)
 	at := netip.AddrPortFrom(pairAddrs[1], h.port.Port())
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
@@ -338,7 +339,7 @@ func TestDatagramPortTaken(t *testing.T) {
 // TestDatagramAnswerAfterIdleness: of a server to a client whose flow this side
 // has forgotten; a rule about the server's port selects it all the same.
 func TestDatagramAnswerAfterIdleness(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.d[0].pass[4000] = true
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
@@ -347,6 +348,6 @@ func TestDatagramAnswerAfterIdleness(t *testing.T) {
 	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
 	list := h.g[0].Conns(ConnQuery{})
 	require.Len(t, list, 1)
-	require.Equal(t, SideClient, list[0].Side)
+	require.Equal(t, config.SideClient, list[0].Side)
 	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")
 }

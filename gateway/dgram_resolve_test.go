@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -85,7 +86,7 @@ func TestDgramIDsRest(t *testing.T) {
 // but a gateway with a way to us gets more than a refusal, and nothing is longer
 // than what was asked.
 func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.stop(0)
 	h.stop(1)
 	h.anywhere = true

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -125,7 +126,7 @@ func (e *dgramEngine) openOut(t ebpf.Tuple) *dgramFlow {
 	reason := e.quiet
 	if p := e.peers[t.Remote.Addr()]; p != nil && reason == negotiate.ReasonNone {
 		if l := p.linkFrom(t.Local.Addr()); l != nil {
-			return e.newFlow(l, t, SideClient)
+			return e.newFlow(l, t, config.SideClient)
 		}
 	}
 	if reason == negotiate.ReasonNone { // suspended just now, or not proven for this address of ours

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -192,7 +193,7 @@ func (sf *shmFabric) admitLocked(a netip.Addr) error {
 			n++
 		}
 	}
-	if n >= sf.g.cfg.Limits.PeerShare.of(shmPeersLimit) {
+	if n >= sf.g.cfg.Limits.PeerShare.Of(shmPeersLimit) {
 		own := sf.longestIdleLocked(func(p *shmPeer) bool { return p.of == a })
 		if own == nil {
 			sf.g.shares.refuse(ResourceShmPeers)
@@ -470,7 +471,7 @@ func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
 
 // devices implements fabric.
 func (sf *shmFabric) devices() []DeviceInfo {
-	return []DeviceInfo{describeDevice("shm0", DeviceShm, sf.shm, sf.shm.Stats())}
+	return []DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm, sf.shm.Stats())}
 }
 
 // close implements fabric; the shards have stopped.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -22,7 +23,7 @@ type shmServer struct {
 	sf *shmFabric
 }
 
-func newShmServer(t *testing.T, share Percent) *shmServer {
+func newShmServer(t *testing.T, share config.Percent) *shmServer {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -423,14 +424,14 @@ func (sf *softFabric) devices() []DeviceInfo {
 	units, shut := slices.Clone(sf.units), sf.shut
 	sf.mu.Unlock()
 	if shut && len(units) == 0 {
-		return []DeviceInfo{missing(DeviceSoft, DeviceDown, errYielded.Error())}
+		return []DeviceInfo{missing(config.DeviceSoft, DeviceDown, errYielded.Error())}
 	}
 	if len(units) == 0 {
-		return []DeviceInfo{missing(DeviceSoft, DeviceDown, "no address on the devices of the configuration")}
+		return []DeviceInfo{missing(config.DeviceSoft, DeviceDown, "no address on the devices of the configuration")}
 	}
 	var list []DeviceInfo
 	for _, u := range units {
-		list = append(list, describeDevice(u.name, DeviceSoft, u.soft, u.soft.Stats()))
+		list = append(list, describeDevice(u.name, config.DeviceSoft, u.soft, u.soft.Stats()))
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/verbs"
@@ -115,7 +116,7 @@ func TestSoftPortInUse(t *testing.T) {
 	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
 	require.NoError(t, err)
 	defer taken.Close()
-	cfg := Config{StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceSoft, DeviceHW}}
+	cfg := config.Config{StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceSoft, config.DeviceHW}}
 	cfg.Soft.UDPPort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	wire := netstack.NewWire(1500, 1)
 	defer wire.Close()

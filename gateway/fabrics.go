@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -19,7 +20,7 @@ const cqDepth = 1 << 18
 // openFabrics opens the devices of the configuration, in its order. A device
 // that cannot be opened is left out: connections fall back, and say so.
 func (g *gateway) openFabrics() {
-	open := map[DeviceKind]func(*gateway) (fabric, error){DeviceShm: openShm, DeviceSoft: openSoft}
+	open := map[config.DeviceKind]func(*gateway) (fabric, error){config.DeviceShm: openShm, config.DeviceSoft: openSoft}
 	for _, kind := range g.cfg.Carriers {
 		fn := open[kind]
 		if fn == nil {
@@ -46,7 +47,7 @@ func (g *gateway) openFabrics() {
 }
 
 // missing describes a device that was asked for in vain.
-func missing(kind DeviceKind, state DeviceState, why string) DeviceInfo {
+func missing(kind config.DeviceKind, state DeviceState, why string) DeviceInfo {
 	return DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
 }
 

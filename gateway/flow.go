@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -65,7 +66,7 @@ func (s State) final() bool {
 type flow struct {
 	g     *gateway
 	id    uint64
-	side  Side
+	side  config.Side
 	tuple Tuple
 	isn   uint32           // of the connection's SYN: the app's (client) or the peer's (server)
 	nonce uint16           // of the offer
@@ -103,7 +104,7 @@ type flow struct {
 	ctl     *wireControl
 	relay   *relay
 	raw     *rawRelay
-	carrier Carrier
+	carrier config.Carrier
 	demoted string           // why the flow has left its queue pair; empty: it has not
 	booked  ByteCount        // of tx and rx: carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried

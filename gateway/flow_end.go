@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -64,7 +65,7 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 		// Who begins anew on the tuple is the client: all of the rest comes before it
 		// can know that the tuple is free. A server's client knows by the wire leg, and
 		// its SYN must not meet an application that is still connected to us.
-		wireFirst := e.dead && f.side == SideClient
+		wireFirst := e.dead && f.side == config.SideClient
 		if e.dead {
 			f.entryDead()
 			if wireFirst {
@@ -73,7 +74,7 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 			f.g.unlink(f)
 		}
 		f.endLeg(leg, e.resetLeg)
-		if e.state == StateClosed && f.side == SideServer {
+		if e.state == StateClosed && f.side == config.SideServer {
 			f.forgetTimeWait()
 		}
 		if !wireFirst {
@@ -208,7 +209,7 @@ func (f *flow) abortVerdict(a negotiate.Abort) {
 	v := a.Verdict
 	e := ending{
 		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted,
-		verdict: v, fellBack: f.side == SideServer, // a client's gateway gives the connection back
+		verdict: v, fellBack: f.side == config.SideServer, // a client's gateway gives the connection back
 	}
 	if a.Silent {
 		e.wire = f.forgetWire
@@ -239,7 +240,7 @@ func (f *flow) complete() {
 func (f *flow) replaced() {
 	e := ending{
 		state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: EndAborted,
-		verdict: negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == SideServer},
+		verdict: negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == config.SideServer},
 	}
 	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
 		e.state, e.end, e.fellBack = StateReleased, EndNative, true
@@ -331,7 +332,7 @@ func (f *flow) completeRaw() {
 // the beginning; those that begin or hand over later look at draining themselves.
 func (f *flow) drain(r negotiate.Reason) {
 	hs := f.negotiating()
-	if f.getState() < StateCarrying && (f.side == SideClient || hs != nil) {
+	if f.getState() < StateCarrying && (f.side == config.SideClient || hs != nil) {
 		if hs != nil {
 			hs.input(func(now time.Time) []negotiate.Action { return hs.hs.Cancel(now, r) })
 		}

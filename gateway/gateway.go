@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -27,7 +28,7 @@ const historySize = 1024
 // gateway is a running gateway. Locks: mu guards the flow table only and is
 // never held while calling out.
 type gateway struct {
-	cfg    Config
+	cfg    config.Config
 	log    *slog.Logger
 	id     [16]byte // random per start
 	hostID [16]byte
@@ -92,7 +93,7 @@ type pastDatagrams struct{ closed, native *History }
 
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
-func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
+func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs,
 		policy: negotiate.CachePolicy{
@@ -121,7 +122,7 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 }
 
 func (g *gateway) build(h Host) error {
-	keys, err := LoadKeys(g.cfg.Security.PSKFile)
+	keys, err := config.LoadKeys(g.cfg.Security.PSKFile)
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (g *gateway) shardFor(f *flow) *shard {
 // newFlow enters a flow into the table; false when the same connection is
 // there already or the gateway is going down. A flow of an older connection on
 // the tuple is ended first.
-func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
+func (g *gateway) newFlow(side config.Side, t Tuple, isn uint32) (*flow, bool) {
 	for {
 		g.mu.Lock()
 		old := g.flows[t]
@@ -273,7 +274,7 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 	case n > g.flowLimit():
 		return negotiate.ReasonFlowLimit
 	}
-	if f.side == SideServer {
+	if f.side == config.SideServer {
 		now := time.Now()
 		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.burst)
 		if r := g.shares.admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
@@ -290,7 +291,7 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 func (g *gateway) appAccepted(fd int, t Tuple) {
 	leg := newAppLeg(fd, t)
 	f := g.find(t)
-	if f == nil || f.side != SideClient {
+	if f == nil || f.side != config.SideClient {
 		leg.reset()
 		return
 	}
@@ -307,7 +308,7 @@ func (g *gateway) remember(f *flow, v negotiate.Verdict) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
-	if f.side == SideServer || g.policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
+	if f.side == config.SideServer || g.policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
 		port = 0
 	}
 	now := time.Now()
@@ -329,7 +330,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 		f := g.find(t)
 		switch {
 		case f == nil || f.isn != e.ISN:
-		case e.Reason != 0, f.side == SideServer && f.getState() == StateAccepted:
+		case e.Reason != 0, f.side == config.SideServer && f.getState() == StateAccepted:
 			f.givenBack()
 		default:
 			f.replaced()
@@ -364,18 +365,18 @@ func (g *gateway) nativeDecision(t Tuple, e ebpf.Event) {
 	})
 }
 
-func protoOf(p ebpf.Proto) Proto {
+func protoOf(p ebpf.Proto) config.Proto {
 	if p == ebpf.ProtoUDP {
-		return ProtoUDP
+		return config.ProtoUDP
 	}
-	return ProtoTCP
+	return config.ProtoTCP
 }
 
-func sideOf(s ebpf.Side) Side {
+func sideOf(s ebpf.Side) config.Side {
 	if s == ebpf.SideServer {
-		return SideServer
+		return config.SideServer
 	}
-	return SideClient
+	return config.SideClient
 }
 
 // remoteReason reports whether the programs learned a reason from the peer or

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -26,7 +28,7 @@ const strangersEvery = time.Minute
 
 // stranger says, now and then, that a peer has no key in common with this gateway:
 // a mistake of an operator, or somebody who tries.
-func (g *gateway) stranger(peer netip.Addr, side Side) {
+func (g *gateway) stranger(peer netip.Addr, side config.Side) {
 	g.keys.warned.Do(func() {
 		g.log.Warn("no key in common with a peer", "peer", peer, "side", side, "reason", negotiate.ReasonAuthFailed,
 			"keys", len(g.keys.load()))
@@ -108,4 +110,17 @@ func bindingOf(c *netstack.Conn) negotiate.Binding {
 		b.Client, b.Server = b.Server, b.Client
 	}
 	return b
+}
+
+// sameKeys reports whether two sets are equal.
+func sameKeys(a, b negotiate.Keys) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
 }

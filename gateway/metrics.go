@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // desc makes the description of one metric of the namespace.
@@ -98,7 +100,7 @@ func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	s, d, e := c.src.Snapshot(), c.descs, emitter{ch}
 	e.gauge(d.build, 1, c.build.Version, runtime.Version(), c.build.Kernel)
-	for _, m := range Modes() {
+	for _, m := range config.Modes() {
 		e.gauge(d.mode, boolValue(m == s.Mode), string(m))
 	}
 	c.collectFlows(s, e)

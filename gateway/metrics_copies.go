@@ -1,5 +1,7 @@
 package gateway
 
+import "github.com/smcgw/smcgw/gateway/config"
+
 // copies is what carrying copies: on a path, per byte of an application, and
 // what its device counts for itself. The copies of applications' own reads and
 // writes and those that every TCP connection costs there are not ours.
@@ -13,11 +15,11 @@ type copies struct {
 }
 
 // copiesOf says what each carrier copies.
-func copiesOf(c Carrier) copies {
+func copiesOf(c config.Carrier) copies {
 	switch c {
-	case CarrierShm:
+	case config.CarrierShm:
 		return copies{tx: 1, rx: 1}
-	case CarrierSoft:
+	case config.CarrierSoft:
 		return copies{tx: 1, rx: 2, device: []string{"tx_bytes", "rx_bytes"}}
 	default:
 		return copies{tx: 3, rx: 3}
@@ -27,8 +29,8 @@ func copiesOf(c Carrier) copies {
 // CopiedBytes returns how many bytes were copied so far to carry connections, by
 // us and by the kernel for us, per carrier. Divided by BytesTotal it is the
 // number of copies per byte, retransmissions and headers included.
-func (s Snapshot) CopiedBytes() map[Carrier]uint64 {
-	all := map[Carrier]uint64{}
+func (s Snapshot) CopiedBytes() map[config.Carrier]uint64 {
+	all := map[config.Carrier]uint64{}
 	for carrier, n := range withKeys(s.BytesTotal) {
 		per := copiesOf(carrier)
 		all[carrier] = per.tx*n.Tx + per.rx*n.Rx

@@ -7,17 +7,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func TestCopiesPerByte(t *testing.T) {
 	s := Snapshot{
-		BytesTotal: map[Carrier]ByteCount{CarrierShm: {Tx: 10, Rx: 1}, CarrierSoft: {Tx: 100, Rx: 10}},
+		BytesTotal: map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 10, Rx: 1}, config.CarrierSoft: {Tx: 100, Rx: 10}},
 		Devices: []DeviceInfo{
-			{Carrier: CarrierShm, Counters: map[string]uint64{"bells_sent": 5}},
-			{Carrier: CarrierSoft, Counters: map[string]uint64{"tx_bytes": 1000, "rx_bytes": 2000, "rx_packets": 7}},
+			{Carrier: config.CarrierShm, Counters: map[string]uint64{"bells_sent": 5}},
+			{Carrier: config.CarrierSoft, Counters: map[string]uint64{"tx_bytes": 1000, "rx_bytes": 2000, "rx_packets": 7}},
 		},
 	}
-	require.Equal(t, map[Carrier]uint64{CarrierShm: 11, CarrierSoft: 3120, CarrierRelay: 0}, s.CopiedBytes())
+	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierSoft: 3120, config.CarrierRelay: 0}, s.CopiedBytes())
 }
 
 // TestMetricsAreDocumented: docs/OPERATIONS.md has a row for each.

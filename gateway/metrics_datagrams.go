@@ -1,10 +1,12 @@
 package gateway
 
+import "github.com/smcgw/smcgw/gateway/config"
+
 // collectDatagrams sends what is counted about datagrams of UDP programs.
 func (c *Collector) collectDatagrams(s Snapshot, e emitter) {
 	d := c.descs
-	all := Stats{Protocols: map[Proto]ProtoStats{ProtoUDP: s.UDP}, Datagrams: s.Datagrams}.filled()
-	udp, n := all.Protocols[ProtoUDP], all.Datagrams
+	all := Stats{Protocols: map[config.Proto]ProtoStats{config.ProtoUDP: s.UDP}, Datagrams: s.Datagrams}.filled()
+	udp, n := all.Protocols[config.ProtoUDP], all.Datagrams
 	for carrier, flows := range udp.Flows {
 		e.gauge(d.dgramFlows, float64(flows.Now), string(carrier))
 		e.counter(d.dgramFlowsTotal, flows.Total, string(carrier))
@@ -33,7 +35,7 @@ func (c *Collector) collectDatagrams(s Snapshot, e emitter) {
 }
 
 // sum adds the counters of all carriers.
-func sum(counts map[Carrier]uint64) (total uint64) {
+func sum(counts map[config.Carrier]uint64) (total uint64) {
 	for _, n := range counts {
 		total += n
 	}

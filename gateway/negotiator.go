@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -106,7 +107,7 @@ func (n *negotiator) expired() {
 		return
 	}
 	n.readWire() // what has arrived counts before the deadline
-	if n.f.side == SideClient && n.f.getState() == StateCompleting && !n.done {
+	if n.f.side == config.SideClient && n.f.getState() == StateCompleting && !n.done {
 		// An application that is connected to us sees a reset if we give up now; on a
 		// busy machine its connection waits to be accepted, behind this very timer.
 		n.f.g.accept.Arrived(func() { n.s.post(n.overdue) })

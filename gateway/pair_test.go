@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -49,7 +50,7 @@ func (noListener) Arrived(then func()) { then() }
 // one address.
 func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *gateway {
 	t.Helper()
-	cfg := Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceShm, DeviceSoft}}
+	cfg := config.Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	wire := netstack.NewWire(1500, 1)
@@ -136,7 +137,7 @@ func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	tuples := [2]Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
 	states := [2]ebpf.State{ebpf.StateCarrying, ebpf.StateServing}
 	copy(c.wire[:], wires)
-	for i, side := range []Side{SideClient, SideServer} {
+	for i, side := range []config.Side{config.SideClient, config.SideServer} {
 		p.steer[i].put(ebpf.Flow{Tuple: ebpf.Tuple(tuples[i]), ISN: 7, State: states[i]})
 		f, fresh := p.g[i].newFlow(side, tuples[i], 7)
 		require.True(t, fresh)

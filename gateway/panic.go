@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -130,7 +131,7 @@ func (f *flow) fail() {
 	carried := f.getState() >= StateCarrying
 	switch hs := f.negotiating(); {
 	case carried:
-	case f.side == SideClient:
+	case f.side == config.SideClient:
 		// Once its SYN may have been handed over, the application is connected to us
 		// or not, and nobody knows. Dead, the entry brings it our reset in the one
 		// case, and lets its next SYN pass in the other.
@@ -139,7 +140,7 @@ func (f *flow) fail() {
 			f.release(v)
 			return
 		}
-	case f.side == SideServer:
+	case f.side == config.SideServer:
 		s, ok := serverOf(hs)
 		v.Outcome = negotiate.OutcomeAborted
 		f.abortVerdict(negotiate.Abort{Verdict: v, Silent: !ok || s.Mute()})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -117,7 +118,7 @@ func TestPeerBookIsBounded(t *testing.T) {
 	}
 	for i := range 2*peerBookLimit + 10 {
 		b.strike(addr(i), 80, negotiate.ReasonAppRefused, policy, now)
-		b.proven(addr(i), CarrierShm)
+		b.proven(addr(i), config.CarrierShm)
 		require.LessOrEqual(t, len(b.strikes), peerBookLimit)
 		require.LessOrEqual(t, len(b.capable), peerBookLimit)
 	}
@@ -141,10 +142,10 @@ func TestPeerBook(t *testing.T) {
 	b.flush()
 	require.Equal(t, first.TTL, b.strike(a, 80, negotiate.ReasonAppRefused, policy, now).TTL)
 
-	b.proven(a, CarrierRelay)
-	b.proven(a, CarrierShm)
-	b.proven(a, CarrierShm)
-	require.ElementsMatch(t, []Carrier{CarrierShm, CarrierRelay}, b.carriers()[a])
+	b.proven(a, config.CarrierRelay)
+	b.proven(a, config.CarrierShm)
+	b.proven(a, config.CarrierShm)
+	require.ElementsMatch(t, []config.Carrier{config.CarrierShm, config.CarrierRelay}, b.carriers()[a])
 }
 
 // What a later connection shows to be wrong is forgotten, and its row with it.

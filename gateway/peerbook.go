@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,7 +21,7 @@ type peerBook struct {
 	mu      sync.Mutex // guards everything below
 	strikes map[strikeKey]negotiate.Strike
 	struck  map[netip.Addr][]uint16 // the ports of strikes
-	capable map[netip.Addr]map[Carrier]struct{}
+	capable map[netip.Addr]map[config.Carrier]struct{}
 }
 
 type strikeKey struct {
@@ -32,7 +33,7 @@ func newPeerBook() *peerBook {
 	return &peerBook{
 		strikes: map[strikeKey]negotiate.Strike{},
 		struck:  map[netip.Addr][]uint16{},
-		capable: map[netip.Addr]map[Carrier]struct{}{},
+		capable: map[netip.Addr]map[config.Carrier]struct{}{},
 	}
 }
 
@@ -101,7 +102,7 @@ func (b *peerBook) expire(now time.Time) {
 }
 
 // proven records that a carrier works with a peer.
-func (b *peerBook) proven(a netip.Addr, c Carrier) {
+func (b *peerBook) proven(a netip.Addr, c config.Carrier) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.capable[a]
@@ -109,19 +110,19 @@ func (b *peerBook) proven(a netip.Addr, c Carrier) {
 		if len(b.capable) >= peerBookLimit {
 			clear(b.capable)
 		}
-		m = map[Carrier]struct{}{}
+		m = map[config.Carrier]struct{}{}
 		b.capable[a] = m
 	}
 	m[c] = struct{}{}
 }
 
 // carriers returns what has been proven with each peer.
-func (b *peerBook) carriers() map[netip.Addr][]Carrier {
+func (b *peerBook) carriers() map[netip.Addr][]config.Carrier {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := make(map[netip.Addr][]Carrier, len(b.capable))
+	out := make(map[netip.Addr][]config.Carrier, len(b.capable))
 	for a, m := range b.capable {
-		for _, c := range Carriers() {
+		for _, c := range config.Carriers() {
 			if _, ok := m[c]; ok {
 				out[a] = append(out[a], c)
 			}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -481,7 +482,7 @@ func (r *relay) settle(leg *appLeg) {
 	if reset || failed {
 		return
 	}
-	if awaitDelivered(r.ctx, leg) && r.f.side == SideServer {
+	if awaitDelivered(r.ctx, leg) && r.f.side == config.SideServer {
 		r.awaitReset()
 	}
 	r.f.complete()

@@ -3,73 +3,23 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
-	"strings"
 
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// errRestart is what a configuration is refused with that cannot come into force
-// while the gateway runs.
-var errRestart = errors.New("takes a restart")
-
-// reloadable empties what a running gateway can change; what is left of two
-// configurations must be the same.
-func (c Config) reloadable() Config {
-	c.Mode, c.Policy, c.Security = "", nil, Security{}
-	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
-	return c
-}
-
-// fixedChanges names the fields in which next differs from c and that take a
-// restart.
-func (c Config) fixedChanges(next Config) (fields []string) {
-	a, b := reflect.ValueOf(c.reloadable()), reflect.ValueOf(next.reloadable())
-	for i := range a.NumField() {
-		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
-			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
-			fields = append(fields, name)
-		}
-	}
-	return fields
-}
-
-// checkReload reports everything that keeps next from coming into force behind c,
-// the configuration of the start.
-func (c Config) checkReload(next Config, datagrams bool) error {
-	var errs []error
-	refuse := func(is bool, format string, args ...any) {
-		if is {
-			errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errRestart))
-		}
-	}
-	for _, field := range c.fixedChanges(next) {
-		refuse(true, "%s", field)
-	}
-	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
-	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
-		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
-	hasAuto := func(c Config) bool {
-		return slices.ContainsFunc(c.Policy, func(r Rule) bool { return r.Action == ActionAuto })
-	}
-	refuse(hasAuto(next) && !hasAuto(c), "policy: the first rule with action auto")
-	refuse(next.Mode == ModeEnforce && next.wantsDatagrams() && !datagrams, "policy: the first rule that carries datagrams")
-	return errors.Join(errs...)
-}
-
 // reload puts another configuration in force, whole or not at all. Connections
 // that there are go on; those that begin are decided by the new one.
-func (g *gateway) reload(next Config) error {
+func (g *gateway) reload(next config.Config) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if err := g.cfg.checkReload(next, g.dgrams.Load() != nil); err != nil {
+	if err := g.cfg.CheckReload(next, g.dgrams.Load() != nil); err != nil {
 		return err
 	}
-	keys, err := LoadKeys(next.Security.PSKFile)
+	keys, err := config.LoadKeys(next.Security.PSKFile)
 	if err != nil {
 		return err
 	}
@@ -98,7 +48,7 @@ func (g *gateway) reload(next Config) error {
 }
 
 // applyMode tells the programs and the datagrams, unless the gateway is going.
-func (g *gateway) applyMode(m Mode) error {
+func (g *gateway) applyMode(m config.Mode) error {
 	if g.stopping.Load() {
 		return nil
 	}
@@ -107,7 +57,7 @@ func (g *gateway) applyMode(m Mode) error {
 	}
 	switch {
 	case g.off.Load():
-	case m == ModeEnforce:
+	case m == config.ModeEnforce:
 		g.dgrams.Load().resume()
 	default:
 		g.dgrams.Load().quiesce(negotiate.ReasonMode)
@@ -117,7 +67,7 @@ func (g *gateway) applyMode(m Mode) error {
 
 // liveConfig is the configuration in force. It is never changed, but replaced.
 type liveConfig struct {
-	Config
+	config.Config
 	decided decisionBook
 }
 
@@ -154,14 +104,14 @@ func (c *liveConfig) addDecisions(s *Snapshot, list []ebpf.Decided) {
 		s.addDecision(p.Action, p.Rule, p.Count)
 	}
 	for _, d := range list {
-		name, action := noRule, ActionPass
+		name, action := noRule, config.ActionPass
 		if d.Rule >= 0 && d.Rule < len(c.Policy) {
 			name, action = c.Policy[d.Rule].Name, c.Policy[d.Rule].Action
 		} else if d.Rule >= 0 {
-			name, action = trialRule, ActionAccelerate
+			name, action = trialRule, config.ActionAccelerate
 		}
 		before := c.decided.until[d.Rule]
 		s.addDecision(action, name, d.Accelerate-before.Accelerate)
-		s.addDecision(ActionPass, name, d.Pass-before.Pass)
+		s.addDecision(config.ActionPass, name, d.Pass-before.Pass)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -52,7 +53,7 @@ type RunOptions struct {
 	// other than the first in mode, policy and some limits. One that is refused
 	// changes nothing. Both may be nil.
 	Reload <-chan os.Signal
-	Load   func() (Config, error)
+	Load   func() (config.Config, error)
 	// TakeOver is to take over from the daemon on the admin socket, if there is one:
 	// it serves its connections for DrainTimeout at most (0: what its configuration
 	// says), new ones are this daemon's.
@@ -63,7 +64,7 @@ type RunOptions struct {
 // Run is the daemon on a real host, behind Confine: it opens the datapath in the
 // calling thread's network namespace, carries until ctx ends or it has drained, and leaves
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
-func Run(ctx context.Context, cfg Config, opts RunOptions) error {
+func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
 	before, admin, err := begin(ctx, cfg, opts)
 	if err != nil {
@@ -91,7 +92,7 @@ func Run(ctx context.Context, cfg Config, opts RunOptions) error {
 }
 
 // RunOn is the daemon on any host, such as one that exists in memory only.
-func RunOn(ctx context.Context, cfg Config, h Host, opts RunOptions) error {
+func RunOn(ctx context.Context, cfg config.Config, h Host, opts RunOptions) error {
 	admin, err := ListenAdmin(cfg, opts.Version, opts.logger())
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func (o RunOptions) logger() *slog.Logger {
 
 // runSteered puts the gateway on an open datapath, under its guardian. A successor
 // has the other gateway yield when that is all there; its admin is nil before.
-func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predecessor, admin *AdminServer, dp *ebpf.Datapath, kernel *kernelLegs) error {
+func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *predecessor, admin *AdminServer, dp *ebpf.Datapath, kernel *kernelLegs) error {
 	hand, err := dp.Handover()
 	if err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
@@ -153,7 +154,7 @@ func realHost(dp *ebpf.Datapath, kernel *kernelLegs) (Host, error) {
 
 // daemon is one run of the gateway.
 type daemon struct {
-	cfg    Config
+	cfg    config.Config
 	opts   RunOptions
 	log    *slog.Logger
 	admin  *AdminServer
@@ -286,7 +287,7 @@ func kernelID() (id [16]byte, err error) {
 }
 
 // steeringConfig translates the configuration for the datapath.
-func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
+func steeringConfig(c config.Config, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
 		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
@@ -308,29 +309,29 @@ func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
 // before the programs take it for one that the gateway does not know.
 const handshakeSlack = 500 * time.Millisecond
 
-func steeringProto(p Proto) ebpf.Proto {
-	if p == ProtoUDP {
+func steeringProto(p config.Proto) ebpf.Proto {
+	if p == config.ProtoUDP {
 		return ebpf.ProtoUDP
 	}
 	return ebpf.ProtoTCP
 }
 
-func steeringMode(m Mode) ebpf.Mode {
+func steeringMode(m config.Mode) ebpf.Mode {
 	switch m {
-	case ModeEnforce:
+	case config.ModeEnforce:
 		return ebpf.ModeEnforce
-	case ModeObserve:
+	case config.ModeObserve:
 		return ebpf.ModeObserve
 	default:
 		return ebpf.ModeOff
 	}
 }
 
-func steeringAction(a Action) ebpf.Action {
+func steeringAction(a config.Action) ebpf.Action {
 	switch a {
-	case ActionAccelerate:
+	case config.ActionAccelerate:
 		return ebpf.ActionAccelerate
-	case ActionAuto:
+	case config.ActionAuto:
 		return ebpf.ActionAuto
 	default:
 		return ebpf.ActionPass

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -28,7 +29,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	if old != nil && old.isn != syn.ISN {
 		old.replaced()
 	}
-	f, fresh := g.newFlow(SideServer, t, syn.ISN)
+	f, fresh := g.newFlow(config.SideServer, t, syn.ISN)
 	switch {
 	case f == nil: // going down
 		g.turnAway(syn)
@@ -87,11 +88,11 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 	t := Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	f := g.find(t)
-	known := f != nil && f.isn == syn.ISN && f.side == SideServer
+	known := f != nil && f.isn == syn.ISN && f.side == config.SideServer
 	switch overload := errors.Is(err, netstack.ErrOverload); {
 	case overload && !known:
 		g.turnAway(syn)
-		g.count.fallback(negotiate.ReasonRateLimit, SideServer)
+		g.count.fallback(negotiate.ReasonRateLimit, config.SideServer)
 	case overload:
 		g.turnAway(syn)
 		f.vanish(negotiate.ReasonRateLimit)
@@ -157,7 +158,7 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 func (g *gateway) Accepted(conn *netstack.Conn) {
 	defer g.containAbout(Tuple(conn.Tuple()))
 	f := g.find(Tuple(conn.Tuple()))
-	if f == nil || f.side != SideServer || f.isn != conn.ISN() || !g.hold() {
+	if f == nil || f.side != config.SideServer || f.isn != conn.ISN() || !g.hold() {
 		conn.Forget()
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -71,18 +72,18 @@ type peerUse struct {
 // shareSweep is how often peers are forgotten that hold nothing.
 const shareSweep = time.Second
 
-func newShares(l Limits) *shares {
+func newShares(l config.Limits) *shares {
 	s := &shares{peers: map[netip.Addr]*peerUse{}, refused: map[Resource]uint64{}}
 	s.configure(l)
 	return s
 }
 
 // configure takes over the limits.
-func (s *shares) configure(l Limits) {
+func (s *shares) configure(l config.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.flows, s.handshakes = l.PeerShare.of(l.MaxFlows), l.PeerShare.of(handshakeLimit)
-	s.burst = l.PeerShare.of(l.NewFlowsPerSecond)
+	s.flows, s.handshakes = l.PeerShare.Of(l.MaxFlows), l.PeerShare.Of(handshakeLimit)
+	s.burst = l.PeerShare.Of(l.NewFlowsPerSecond)
 	s.perSecond = rate.Limit(s.burst)
 	for _, p := range s.peers {
 		p.limiter = nil
@@ -143,7 +144,7 @@ const (
 
 // begin counts a flow that its peer has begun, once.
 func (c *shareState) begin(f *flow) {
-	if f.side == SideServer {
+	if f.side == config.SideServer {
 		f.g.shares.begin(f.peer(), f.start)
 		c.held.Store(shareHandshake)
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 func testShares() *shares {
-	return newShares(Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
+	return newShares(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
 }
 
 var (
@@ -41,7 +42,7 @@ func TestShareOfFlows(t *testing.T) {
 
 // Handshakes that are left open are bounded before flows are.
 func TestShareOfHandshakes(t *testing.T) {
-	s, now := newShares(Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
+	s, now := newShares(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
 	for range handshakeLimit / 2 {
 		s.begin(peerA, now)
 	}
@@ -74,7 +75,7 @@ func TestShareOfRate(t *testing.T) {
 // nobody is remembered for ever.
 func TestSharesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := &gateway{shares: newShares(Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})}
+		g := &gateway{shares: newShares(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})}
 		now := time.Unix(1000, 0)
 		var live []*flow
 		states := map[*flow]bool{} // carried
@@ -86,7 +87,7 @@ func TestSharesModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": func(t *rapid.T) {
-				side := rapid.SampledFrom([]Side{SideClient, SideServer}).Draw(t, "side")
+				side := rapid.SampledFrom([]config.Side{config.SideClient, config.SideServer}).Draw(t, "side")
 				a := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, 5).Draw(t, "peer"))})
 				f := &flow{g: g, side: side, start: now, tuple: Tuple{Remote: netip.AddrPortFrom(a, 1)}}
 				f.share.begin(f)
@@ -114,7 +115,7 @@ func TestSharesModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				want := map[netip.Addr]PeerUse{}
 				for _, f := range live {
-					if f.side != SideServer {
+					if f.side != config.SideServer {
 						continue
 					}
 					u := want[f.peer()]
@@ -133,18 +134,4 @@ func TestSharesModel(t *testing.T) {
 		g.shares.begin(peerB, now.Add(time.Hour))
 		require.Len(t, g.shares.peers, 1)
 	})
-}
-
-func TestPercent(t *testing.T) {
-	var p Percent
-	for text, want := range map[string]Percent{"50%": 50, "7": 7, "100%": 100} {
-		require.NoError(t, p.setText(text))
-		require.Equal(t, want, p)
-	}
-	for _, text := range []string{"", "%", "-1%", "1.5%", "50 %", "1e2", "99999999999"} {
-		require.Error(t, p.setText(text), text)
-	}
-	require.Equal(t, "30%", Percent(30).String())
-	require.Equal(t, 1, Percent(1).of(10))
-	require.Equal(t, 7, Percent(70).of(10))
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -104,7 +105,7 @@ func lookAt(s *shard, flows []*carry, timeout time.Duration) {
 
 // stalled ends a flow that stands still by the fault of a gateway; where says how
 // both directions stand, for the log.
-func (f *flow) stalled(by Carrier, where ...any) {
+func (f *flow) stalled(by config.Carrier, where ...any) {
 	f.g.count.stalled(by)
 	f.g.log.Warn("connection stalled", append([]any{"flow_id", f.id, "side", f.side, "carrier", by, "remote", f.tuple.Remote}, where...)...)
 	f.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // generations are those of the gateways that can be on one host at a time: one that
@@ -55,7 +56,7 @@ type predecessor struct {
 
 // begin finds out beside whom this gateway is to start, and opens the admin socket
 // unless somebody has to give it up first.
-func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *AdminServer, error) {
+func begin(ctx context.Context, cfg config.Config, opts RunOptions) (*predecessor, *AdminServer, error) {
 	log := opts.logger()
 	debug, err := debugFromEnvironment()
 	if err != nil {
@@ -78,7 +79,7 @@ func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *Adm
 	if err != nil {
 		return nil, nil, err
 	}
-	c := NewAdminClient(cfg.Admin + drainingSuffix)
+	c := NewAdminClient(cfg.Admin + config.DrainingSuffix)
 	defer c.Close()
 	n, err := c.neighbour(ctx)
 	if errors.Is(err, ErrDaemonUnreachable) {
@@ -92,7 +93,7 @@ func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *Adm
 }
 
 // steering is the datapath's configuration, beside that of the predecessor.
-func (p *predecessor) steering(cfg Config, log *slog.Logger) ebpf.Config {
+func (p *predecessor) steering(cfg config.Config, log *slog.Logger) ebpf.Config {
 	out := steeringConfig(cfg, log)
 	if p == nil {
 		return out
@@ -107,7 +108,7 @@ func (p *predecessor) steering(cfg Config, log *slog.Logger) ebpf.Config {
 
 // yield has the predecessor give up what only one gateway can have and opens the
 // admin socket in its place. The guardian gets its heartbeat from here until takeOver.
-func (p *predecessor) yield(ctx context.Context, cfg Config, opts RunOptions, beat func() error) (*AdminServer, error) {
+func (p *predecessor) yield(ctx context.Context, cfg config.Config, opts RunOptions, beat func() error) (*AdminServer, error) {
 	p.beats.Go(func() { p.keepBeating(beat) })
 	if err := p.reach(ctx, takeoverOpened); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Trial is a rule about one service of one peer that counts for as long as
@@ -25,10 +26,10 @@ type Trial struct {
 	Peer netip.Addr `json:"peer"`
 	Port uint16     `json:"port"`
 	// Action is pass or accelerate.
-	Action Action `json:"action"`
+	Action config.Action `json:"action"`
 	// Carrier is the only one that a client offers; empty: all there are, in the
 	// order of the configuration. A server takes what the client offers.
-	Carrier Carrier `json:"carrier,omitempty"`
+	Carrier config.Carrier `json:"carrier,omitempty"`
 }
 
 // ErrTrialHeld says that somebody else tries something on the same port.
@@ -63,7 +64,7 @@ type trials struct {
 	held atomic.Pointer[[]*Trial]
 }
 
-func newTrials(cfg Config, steer Steering) *trials {
+func newTrials(cfg config.Config, steer Steering) *trials {
 	t := &trials{steer: steer}
 	t.held.Store(new([]*Trial))
 	t.takeLocked(cfg)
@@ -71,11 +72,11 @@ func newTrials(cfg Config, steer Steering) *trials {
 }
 
 // takeLocked takes the rules of a configuration over.
-func (ts *trials) takeLocked(cfg Config) {
+func (ts *trials) takeLocked(cfg config.Config) {
 	ts.rules, ts.never, ts.named = steeringConfig(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
-			if _, ok := ts.named[p]; !ok && r.Match.Proto != ProtoUDP {
+			if _, ok := ts.named[p]; !ok && r.Match.Proto != config.ProtoUDP {
 				ts.named[p] = r.Name
 			}
 		}
@@ -84,7 +85,7 @@ func (ts *trials) takeLocked(cfg Config) {
 
 // configure puts the rules of a configuration in force, with those of the trials
 // under way behind them. Where that fails those before stay.
-func (ts *trials) configure(cfg Config) error {
+func (ts *trials) configure(cfg config.Config) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	rules, never, named := ts.rules, ts.never, ts.named
@@ -129,9 +130,9 @@ func (ts *trials) checkLocked(t *Trial) error {
 		return &TrialError{"port", fmt.Sprintf("%d is on the never-list", t.Port)}
 	case ts.named[t.Port] != "":
 		return &TrialError{"port", fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
-	case t.Action != ActionPass && t.Action != ActionAccelerate:
+	case t.Action != config.ActionPass && t.Action != config.ActionAccelerate:
 		return &TrialError{"action", fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
-	case t.Carrier != CarrierNone && !slices.ContainsFunc(DeviceKinds(), func(k DeviceKind) bool { return k.Carrier() == t.Carrier }):
+	case t.Carrier != config.CarrierNone && !slices.ContainsFunc(config.DeviceKinds(), func(k config.DeviceKind) bool { return k.Carrier() == t.Carrier }):
 		return &TrialError{"carrier", fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
 	}
 	return nil
@@ -163,7 +164,7 @@ func (ts *trials) holdLocked(held []*Trial) error {
 
 // of returns the trial that a connection which begins belongs to, or nil. It does
 // not wait: packets are dispatched meanwhile.
-func (ts *trials) of(side Side, tuple Tuple) *Trial {
+func (ts *trials) of(side config.Side, tuple Tuple) *Trial {
 	service := servicePort(tuple, side)
 	for _, t := range *ts.held.Load() {
 		if t.Port == service && t.Peer == tuple.Remote.Addr().Unmap() {
@@ -175,6 +176,6 @@ func (ts *trials) of(side Side, tuple Tuple) *Trial {
 
 // admits reports whether a client's flow of the trial may be offered a carrier;
 // one of no trial may.
-func (t *Trial) admits(c Carrier) bool {
-	return t == nil || t.Carrier == CarrierNone || t.Carrier == c
+func (t *Trial) admits(c config.Carrier) bool {
+	return t == nil || t.Carrier == config.CarrierNone || t.Carrier == c
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 var trialPeer = netip.MustParseAddr("10.0.0.2")
 
 func testTrials(steer *fakeSteering) *trials {
-	return newTrials(Config{Policy: []Rule{
-		{Name: "redis", Match: Match{Ports: []uint16{6379}}, Action: ActionAccelerate},
-		{Name: "dns", Match: Match{Proto: ProtoUDP, Ports: []uint16{5000}}, Action: ActionAccelerate},
+	return newTrials(config.Config{Policy: []config.Rule{
+		{Name: "redis", Match: config.Match{Ports: []uint16{6379}}, Action: config.ActionAccelerate},
+		{Name: "dns", Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{5000}}, Action: config.ActionAccelerate},
 		{Name: "rest"},
 	}}.WithDefaults(), steer)
 }
@@ -32,7 +33,7 @@ func testTrials(steer *fakeSteering) *trials {
 func TestTrialComesBehindTheRules(t *testing.T) {
 	steer := newFakeSteering()
 	ts := testTrials(steer)
-	end, err := ts.begin(Trial{Peer: netip.MustParseAddr("::ffff:10.0.0.2"), Port: 4792, Action: ActionAccelerate, Carrier: CarrierSoft})
+	end, err := ts.begin(Trial{Peer: netip.MustParseAddr("::ffff:10.0.0.2"), Port: 4792, Action: config.ActionAccelerate, Carrier: config.CarrierSoft})
 	require.NoError(t, err)
 	rules := steer.rules()
 	require.Len(t, rules, 4)
@@ -46,12 +47,12 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 	require.Equal(t, ebpf.Verdict{Rule: 3, Action: ebpf.ActionAccelerate}, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4792}))
 	require.Equal(t, 2, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4793}).Rule)
 
-	_, err = ts.begin(Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: ActionPass})
+	_, err = ts.begin(Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: config.ActionPass})
 	require.ErrorIs(t, err, ErrTrialHeld)
 	end()
 	end()
 	require.Len(t, steer.rules(), 3)
-	again, err := ts.begin(Trial{Peer: trialPeer, Port: 4792, Action: ActionPass})
+	again, err := ts.begin(Trial{Peer: trialPeer, Port: 4792, Action: config.ActionPass})
 	require.NoError(t, err)
 	again()
 }
@@ -59,7 +60,7 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 func TestTrialsAreRefused(t *testing.T) {
 	steer := newFakeSteering()
 	ts := testTrials(steer)
-	good := Trial{Peer: trialPeer, Port: 4792, Action: ActionAccelerate}
+	good := Trial{Peer: trialPeer, Port: 4792, Action: config.ActionAccelerate}
 	for field, edits := range map[string][]func(*Trial){
 		"peer": {
 			func(t *Trial) { t.Peer = netip.Addr{} },
@@ -68,8 +69,8 @@ func TestTrialsAreRefused(t *testing.T) {
 			func(t *Trial) { t.Peer = netip.MustParseAddr("ff02::1") },
 		},
 		"port":    {func(t *Trial) { t.Port = 0 }, func(t *Trial) { t.Port = 22 }, func(t *Trial) { t.Port = 6379 }},
-		"action":  {func(t *Trial) { t.Action = "" }, func(t *Trial) { t.Action = ActionAuto }},
-		"carrier": {func(t *Trial) { t.Carrier = CarrierRelay }, func(t *Trial) { t.Carrier = "shm" }},
+		"action":  {func(t *Trial) { t.Action = "" }, func(t *Trial) { t.Action = config.ActionAuto }},
+		"carrier": {func(t *Trial) { t.Carrier = config.CarrierRelay }, func(t *Trial) { t.Carrier = "shm" }},
 	} {
 		for _, edit := range edits {
 			bad := good
@@ -112,7 +113,7 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	flowTo := func(port uint16) *flow {
 		p.port++
-		f, fresh := g.newFlow(SideClient, Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, 7)
+		f, fresh := g.newFlow(config.SideClient, Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, 7)
 		require.True(t, fresh)
 		t.Cleanup(func() { g.unlink(f) })
 		return f
@@ -131,8 +132,8 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 		<-done
 		return kinds
 	}
-	for carrier, kind := range map[Carrier]negotiate.CarrierKind{CarrierShm: negotiate.CarrierSHM, CarrierSoft: negotiate.CarrierSoft} {
-		end, err := g.Try(Trial{Peer: pairAddrs[1], Port: 4792, Action: ActionAccelerate, Carrier: carrier})
+	for carrier, kind := range map[config.Carrier]negotiate.CarrierKind{config.CarrierShm: negotiate.CarrierSHM, config.CarrierSoft: negotiate.CarrierSoft} {
+		end, err := g.Try(Trial{Peer: pairAddrs[1], Port: 4792, Action: config.ActionAccelerate, Carrier: carrier})
 		require.NoError(t, err)
 		require.Equal(t, []negotiate.CarrierKind{kind}, offers(flowTo(4792)))
 		require.Len(t, offers(flowTo(80)), 2)
@@ -149,7 +150,7 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 
 func TestAdminTrial(t *testing.T) {
 	a := startAdmin(t, nil)
-	want := Trial{Peer: trialPeer, Port: 4792, Action: ActionAccelerate, Carrier: CarrierSoft}
+	want := Trial{Peer: trialPeer, Port: 4792, Action: config.ActionAccelerate, Carrier: config.CarrierSoft}
 	held, err := a.client.Try(t.Context(), want)
 	require.NoError(t, err)
 	got, ended := a.ctl.trials()
@@ -211,7 +212,7 @@ func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
 	go func() { done <- srv.Serve(socket) }()
 	c := NewAdminClient(socket.path)
 	c.http.Timeout = limit
-	held, err := c.Try(t.Context(), Trial{Peer: trialPeer, Port: 4792, Action: ActionPass})
+	held, err := c.Try(t.Context(), Trial{Peer: trialPeer, Port: 4792, Action: config.ActionPass})
 	require.NoError(t, err)
 	time.Sleep(3 * limit)
 	select {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -167,7 +168,7 @@ func (c *wireControl) service() {
 // one segment. A client that resets the wire leg now has no need to say it
 // (docs/PROTOCOL.md "Teardown").
 func (c *wireControl) payHave() {
-	if c.owed && c.endSent && (c.f.side != SideClient || !c.allDone()) {
+	if c.owed && c.endSent && (c.f.side != config.SideClient || !c.allDone()) {
 		c.owed = false
 		c.out = negotiate.AppendHave(c.out, c.received, 0)
 	}
@@ -313,17 +314,17 @@ func (c *wireControl) finish() {
 	unsent := len(c.out) > 0 && !c.wireGone
 	switch {
 	case c.over || unsent:
-	case c.allDone() && (c.f.side == SideClient || c.wireGone):
+	case c.allDone() && (c.f.side == config.SideClient || c.wireGone):
 		c.over = true
 		c.then = append(c.then, c.f.complete)
-	case c.f.side == SideServer && c.allDone():
+	case c.f.side == config.SideServer && c.allDone():
 		c.after(true, func() {
 			c.mu.Lock()
 			c.wireGone = true
 			c.mu.Unlock()
 			c.enqueue()
 		})
-	case c.f.side == SideServer && c.endSent && c.endGot && c.legDone:
+	case c.f.side == config.SideServer && c.endSent && c.endGot && c.legDone:
 		// The client says by its reset alone that it has everything. If that is
 		// lost, what it answers when it is asked is another.
 		c.after(false, c.askForReset)

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
 )
 
@@ -75,7 +76,7 @@ func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 {
 		d.kind = args[0]
 	}
-	cfg := gateway.Config{Admin: ts.MkAbs("sock"), StateDir: ts.MkAbs("state")}.WithDefaults()
+	cfg := config.Config{Admin: ts.MkAbs("sock"), StateDir: ts.MkAbs("state")}.WithDefaults()
 	admin, err := gateway.ListenAdmin(cfg, "9.9.9", nil)
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,16 +107,16 @@ func (d *fakeDaemon) Status() gateway.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	st := gateway.Status{
-		Mode: gateway.ModeEnforce, UptimeSeconds: 90,
-		Flows:          map[gateway.Carrier]int{gateway.CarrierShm: 2},
-		FlowsTotal:     map[gateway.Carrier]uint64{gateway.CarrierShm: 5},
+		Mode: config.ModeEnforce, UptimeSeconds: 90,
+		Flows:          map[config.Carrier]int{config.CarrierShm: 2},
+		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
-		BytesTotal:     map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20, Rx: 100}},
+		BytesTotal:     map[config.Carrier]gateway.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
 		Memory:         gateway.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
 		FlowLimit: gateway.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
-		st.Mode = gateway.ModeOff
+		st.Mode = config.ModeOff
 	}
 	if d.kind == "degraded" {
 		st.Degraded = []string{"rp_filter"}
@@ -135,20 +136,20 @@ func (d *fakeDaemon) Stats() gateway.Stats {
 	}
 	return gateway.Stats{
 		StartedAt: started, Seconds: float64(90 * n),
-		Protocols: map[gateway.Proto]gateway.ProtoStats{
-			gateway.ProtoTCP: {
-				Flows:  map[gateway.Carrier]gateway.FlowCount{gateway.CarrierShm: {Now: 2, Total: 5 * n}},
-				Bytes:  map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
+		Protocols: map[config.Proto]gateway.ProtoStats{
+			config.ProtoTCP: {
+				Flows:  map[config.Carrier]gateway.FlowCount{config.CarrierShm: {Now: 2, Total: 5 * n}},
+				Bytes:  map[config.Carrier]gateway.ByteCount{config.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
 				Native: map[string]uint64{"policy": n, "peer_no_option": 7},
 			},
-			gateway.ProtoUDP: {
-				Flows:  map[gateway.Carrier]gateway.FlowCount{gateway.CarrierSoft: {Now: 1, Total: n}},
-				Bytes:  map[gateway.Carrier]gateway.ByteCount{gateway.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
+			config.ProtoUDP: {
+				Flows:  map[config.Carrier]gateway.FlowCount{config.CarrierSoft: {Now: 1, Total: n}},
+				Bytes:  map[config.Carrier]gateway.ByteCount{config.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
 				Native: map[string]uint64{"nat": n},
 			},
 		},
 		Datagrams: gateway.DatagramStats{
-			Sent: map[gateway.Carrier]uint64{gateway.CarrierSoft: 10 * n}, Received: map[gateway.Carrier]uint64{gateway.CarrierSoft: 12 * n},
+			Sent: map[config.Carrier]uint64{config.CarrierSoft: 10 * n}, Received: map[config.Carrier]uint64{config.CarrierSoft: 12 * n},
 			Delivered: 11 * n, Returned: 3 * n, Dropped: map[gateway.DatagramDrop]uint64{gateway.DropReassembly: n},
 			Resolution: gateway.ResolutionStats{Queries: 2 * n, Answers: n, Asked: n, Answered: n},
 		},
@@ -158,16 +159,16 @@ func (d *fakeDaemon) Stats() gateway.Stats {
 // Conns implements gateway.Control.
 func (d *fakeDaemon) Conns(q gateway.ConnQuery) []gateway.ConnInfo {
 	conns := []gateway.ConnInfo{{
-		ID: 1, Proto: "tcp", Side: gateway.SideClient,
+		ID: 1, Proto: "tcp", Side: config.SideClient,
 		Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-		State: "carrying", Carrier: gateway.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 61.2,
+		State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 61.2,
 	}}
 	if q.Closed {
 		conns[0].State, conns[0].End = "closed", gateway.EndClosed
 	}
 	if q.All {
 		conns = append(conns, gateway.ConnInfo{
-			ID: 2, Proto: "tcp", Side: gateway.SideClient,
+			ID: 2, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
 			State: "native", Reason: "peer_no_option", DecidedBy: gateway.DecidedRemote, End: gateway.EndNative,
 		})
@@ -178,7 +179,7 @@ func (d *fakeDaemon) Conns(q gateway.ConnQuery) []gateway.ConnInfo {
 // Peers implements gateway.Control.
 func (d *fakeDaemon) Peers() []gateway.PeerInfo {
 	return []gateway.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []gateway.Carrier{gateway.CarrierShm}, CarriersFailed: []gateway.Carrier{gateway.CarrierSoft}, Use: gateway.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
+		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []config.Carrier{config.CarrierShm}, CarriersFailed: []config.Carrier{config.CarrierSoft}, Use: gateway.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
 		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: gateway.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }
@@ -200,12 +201,12 @@ func (d *fakeDaemon) Services() []gateway.ServiceInfo {
 func (d *fakeDaemon) Devices() []gateway.DeviceInfo {
 	return []gateway.DeviceInfo{
 		{
-			Name: "shm0", Kind: gateway.DeviceShm, Carrier: gateway.CarrierShm, State: gateway.DeviceActive, MTU: 4096,
+			Name: "shm0", Kind: config.DeviceShm, Carrier: config.CarrierShm, State: gateway.DeviceActive, MTU: 4096,
 			Limits: gateway.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
 			Counters: map[string]uint64{"bells_sent": 9, "violations": 0},
 		},
 		{
-			Name: "soft0", Kind: gateway.DeviceSoft, Carrier: gateway.CarrierSoft, State: gateway.DeviceFailed,
+			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: gateway.DeviceFailed,
 			Error: "bind 10.0.0.1:4791: address already in use",
 		},
 	}

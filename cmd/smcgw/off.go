@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // switchPatience is how long a daemon may take to switch before the file alone
@@ -50,7 +51,7 @@ func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
 
 // throwSwitch tells the daemon, and writes the file if there is none to tell
 // or the place of the file was named.
-func (e *env) throwSwitch(ctx context.Context, cfg gateway.Config, off, now, named bool) error {
+func (e *env) throwSwitch(ctx context.Context, cfg config.Config, off, now, named bool) error {
 	ctx, cancel := context.WithTimeout(ctx, switchPatience)
 	defer cancel()
 	c := e.client(cfg.Admin)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newPeers(e *env) *cobra.Command {
@@ -72,7 +73,7 @@ func peerRows(peers []gateway.PeerInfo, noHeader bool) [][]string {
 }
 
 // memoryCell is what is registered for the peer.
-func memoryCell(p gateway.PeerInfo) string { return gateway.Bytes(p.Use.MemoryBytes).String() }
+func memoryCell(p gateway.PeerInfo) string { return config.Bytes(p.Use.MemoryBytes).String() }
 
 // carrierCell lists proven carriers, and failed ones with a minus.
 func carrierCell(p gateway.PeerInfo) string {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // run executes one command line and returns the exit status.
@@ -93,4 +94,4 @@ func (e *env) client(admin string) *gateway.AdminClient {
 }
 
 // defaultConfig is the configuration of an empty file.
-func defaultConfig() gateway.Config { return gateway.Config{}.WithDefaults() }
+func defaultConfig() config.Config { return config.Config{}.WithDefaults() }

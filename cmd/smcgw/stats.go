@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newStats(e *env) *cobra.Command {
@@ -93,7 +94,7 @@ func statsRows(st gateway.Stats) [][]string {
 			row := []string{
 				string(p), string(c), strconv.Itoa(flows.Now), strconv.FormatUint(flows.Total, 10), size(bytes.Tx), size(bytes.Rx), "", "",
 			}
-			if p == gateway.ProtoUDP {
+			if p == config.ProtoUDP {
 				row[6] = strconv.FormatUint(st.Datagrams.Sent[c], 10)
 				row[7] = strconv.FormatUint(st.Datagrams.Received[c], 10)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway"
 )
 
-var autoConfig = strings.Replace(config, "action: accelerate", "action: auto", 1)
+var autoConfig = strings.Replace(configuration, "action: accelerate", "action: auto", 1)
 
 // BenchmarkAuto is what may not be slower with action auto than with the gateway
 // switched off: requests of redis on 50 connections, and connections for one

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 const port = 7001
 
-const config = `schema: smcgw/v1
+const configuration = `schema: smcgw/v1
 mode: enforce
 admin: %[1]s/%[2]s.sock
 devices: [eth0]
@@ -45,7 +45,7 @@ type pair struct {
 	admin  *gateway.AdminClient
 }
 
-func newPair(b *testing.B) *pair { return newPairOf(b, config) }
+func newPair(b *testing.B) *pair { return newPairOf(b, configuration) }
 
 // newPairOf is newPair with another configuration.
 func newPairOf(b *testing.B, config string) *pair {

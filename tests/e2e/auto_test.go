@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -55,7 +56,7 @@ func TestAuto(t *testing.T) {
 	g1, _ := w.up(w.h1, autoSettings()), w.up(w.h2, autoSettings())
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		t.Run("requests", func(t *testing.T) { autoRequests(t, w, g1, addr(w.h2, echoPort)) })
-		if w.via == gateway.CarrierShm { // soft has the same path
+		if w.via == config.CarrierShm { // soft has the same path
 			t.Run("bulk", func(t *testing.T) { autoBulk(t, w, g1, addr(w.h2, transferPort)) })
 		}
 		t.Run("burst", func(t *testing.T) { autoBurst(t, w, g1, addr(w.h2, burstPort)) })

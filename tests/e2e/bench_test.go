@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
@@ -104,7 +105,7 @@ func TestBenchPeer(t *testing.T) {
 	// The port is nobody's again, and no refusal is remembered.
 	for _, g := range []*gw{g1, g2} {
 		require.Eventually(t, func() bool {
-			held, err := g.client().Try(t.Context(), gateway.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: gateway.ActionPass})
+			held, err := g.client().Try(t.Context(), gateway.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: config.ActionPass})
 			if err != nil {
 				return false
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -111,7 +112,7 @@ func (g *gw) tells(t *testing.T, match func(gateway.ConnInfo) bool, want told, r
 		got = got[:0]
 		for _, c := range g.everything(match) {
 			got = append(got, told{c.Reason, c.DecidedBy})
-			if c.Carrier != gateway.CarrierNone && !raw {
+			if c.Carrier != config.CarrierNone && !raw {
 				got = append(got, told{"carried by", string(c.Carrier)})
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 	"github.com/smcgw/smcgw/internal/testnet/rogue"
@@ -50,7 +51,7 @@ func (b *blind) look() *aim {
 // counters are those of the server's soft device.
 func (b *blind) counters() map[string]uint64 {
 	for _, d := range b.g2.devices() {
-		if d.Kind == gateway.DeviceSoft {
+		if d.Kind == config.DeviceSoft {
 			return d.Counters
 		}
 	}

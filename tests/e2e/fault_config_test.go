@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -25,7 +26,7 @@ import (
 // configCell says on whose host the configuration changes, and what carries.
 type configCell struct {
 	host string
-	via  gateway.Carrier
+	via  config.Carrier
 }
 
 // TestFaultConfig: reloads of any kind and the kill switch, again and again under
@@ -34,7 +35,7 @@ type configCell struct {
 func TestFaultConfig(t *testing.T) {
 	var cells []configCell
 	for _, host := range []string{"h1", "h2"} {
-		cells = append(cells, configCell{host, gateway.CarrierShm}, configCell{host, gateway.CarrierSoft})
+		cells = append(cells, configCell{host, config.CarrierShm}, configCell{host, config.CarrierSoft})
 	}
 	total := newTally(t)
 	for _, c := range matrix.Cells(t, cells, 1) {
@@ -214,7 +215,7 @@ func describe(list gateway.ConnList, client netip.AddrPort, begun time.Time) str
 		if c.Local != client && c.Remote != client || began.Before(begun.Add(-5*time.Millisecond)) {
 			continue
 		}
-		if c.Carrier != gateway.CarrierNone {
+		if c.Carrier != config.CarrierNone {
 			return string(c.Carrier)
 		}
 		return c.Reason

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
@@ -28,17 +29,17 @@ const idleFlows = 8
 // demotionFault takes connections from their queue pairs while the peer lives.
 type demotionFault struct {
 	name string
-	via  gateway.Carrier
+	via  config.Carrier
 	idle bool // the idle ones leave it, too
 	do   func(d *demotionTest)
 }
 
 var demotionFaults = []demotionFault{
-	{"operator", gateway.CarrierShm, true, (*demotionTest).byOperator},
-	{"operator", gateway.CarrierSoft, true, (*demotionTest).byOperator},
-	{"hang-up", gateway.CarrierShm, true, (*demotionTest).cutRendezvous},
-	{"udp", gateway.CarrierSoft, true, (*demotionTest).blockUDP},
-	{"address", gateway.CarrierSoft, false, (*demotionTest).removeAddress},
+	{"operator", config.CarrierShm, true, (*demotionTest).byOperator},
+	{"operator", config.CarrierSoft, true, (*demotionTest).byOperator},
+	{"hang-up", config.CarrierShm, true, (*demotionTest).cutRendezvous},
+	{"udp", config.CarrierSoft, true, (*demotionTest).blockUDP},
+	{"address", config.CarrierSoft, false, (*demotionTest).removeAddress},
 }
 
 // demotionTest is a network under load.
@@ -88,7 +89,7 @@ func testDemotion(t *testing.T, f demotionFault) {
 		relayed := 0
 		for _, c := range g.conns() {
 			if c.Demoted != "" {
-				require.Equal(t, gateway.CarrierRelay, c.Carrier, "%+v", c)
+				require.Equal(t, config.CarrierRelay, c.Carrier, "%+v", c)
 				relayed++
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -138,7 +139,7 @@ func (f *faultWorld) awaitHeld(t *testing.T, held []*heldConn) {
 		}
 		states := map[uint16]string{}
 		for _, info := range list.Conns {
-			if info.Side == gateway.SideServer {
+			if info.Side == config.SideServer {
 				states[info.Local.Port()] = info.State
 			} else {
 				states[info.Remote.Port()] = info.State

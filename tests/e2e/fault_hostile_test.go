@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 	"github.com/smcgw/smcgw/internal/testnet/rogue"
 	"github.com/smcgw/smcgw/negotiate"
@@ -287,7 +288,7 @@ func (s *site) storm() {
 	}
 	var drops map[string]uint64
 	for _, d := range s.devices() {
-		if d.Kind == gateway.DeviceSoft {
+		if d.Kind == config.DeviceSoft {
 			drops = d.Counters
 		}
 	}

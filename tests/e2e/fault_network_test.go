@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -269,17 +270,17 @@ func (n *netWorld) ups() {
 }
 
 // carrier is what carries where nothing is wrong.
-func (n *netWorld) carrier() gateway.Carrier {
+func (n *netWorld) carrier() config.Carrier {
 	switch n.cell.by {
 	case byShm:
-		return gateway.CarrierShm
+		return config.CarrierShm
 	case bySoft:
-		return gateway.CarrierSoft
+		return config.CarrierSoft
 	case byRelay:
-		return gateway.CarrierRelay
+		return config.CarrierRelay
 	case byNative, byNobody:
 	}
-	return gateway.CarrierNone
+	return config.CarrierNone
 }
 
 // set begins or ends the fault.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -27,7 +28,7 @@ type world struct {
 	h1, h2, h3 *testnet.Host
 	dir        string
 	gateways   map[*testnet.Host]*gw
-	via        gateway.Carrier // what carries in this test
+	via        config.Carrier // what carries in this test
 }
 
 // newWorld builds the network; every test has its own.
@@ -96,7 +97,7 @@ const (
 	plainPort    = 8000 // not in the policy
 )
 
-func (s settings) withDefaults(via gateway.Carrier) settings {
+func (s settings) withDefaults(via config.Carrier) settings {
 	set := func(field *string, v string) {
 		if *field == "" {
 			*field = v
@@ -308,7 +309,7 @@ func families(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, por
 }
 
 // carriedBy asserts that both gateways have seen the connection carried.
-func (w *world) carriedBy(e apps.Event, c gateway.Carrier) {
+func (w *world) carriedBy(e apps.Event, c config.Carrier) {
 	w.t.Helper()
 	for h, match := range map[*testnet.Host]func(gateway.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 		info := w.gateways[h].closedConn(match)

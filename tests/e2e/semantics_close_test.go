@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -289,11 +290,11 @@ func (w *world) play(p *performance, h *testnet.Host) (o outcome) {
 // ended asserts how both gateways have seen a connection end, and tells whether
 // they have relayed it instead: the proof of a carrier over a network has a limit
 // of its own, which a machine can be too slow for.
-func (w *world) ended(t *testing.T, e apps.Event, c gateway.Carrier, end gateway.End) (relayed bool) {
+func (w *world) ended(t *testing.T, e apps.Event, c config.Carrier, end gateway.End) (relayed bool) {
 	t.Helper()
 	first := w.gateways[w.h1].closedConn(from(e))
-	if c == gateway.CarrierSoft && first.Carrier == gateway.CarrierRelay && first.Reason == "carrier_unreachable" {
-		c, relayed = gateway.CarrierRelay, true
+	if c == config.CarrierSoft && first.Carrier == config.CarrierRelay && first.Reason == "carrier_unreachable" {
+		c, relayed = config.CarrierRelay, true
 	}
 	for h, match := range map[*testnet.Host]func(gateway.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 		info := w.gateways[h].closedConn(match)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
 
@@ -62,10 +63,10 @@ func TestFaultClock(t *testing.T) {
 	var host, inGuest gateway.Status
 	require.Eventually(t, func() bool { // the last ones may still be closing
 		host, inGuest = m.status(ctx, t)
-		return host.Flows[gateway.CarrierSoft] == 4 && inGuest.Flows[gateway.CarrierSoft] == 4
+		return host.Flows[config.CarrierSoft] == 4 && inGuest.Flows[config.CarrierSoft] == 4
 	}, 20*time.Second, 100*time.Millisecond)
 	for name, s := range map[string]gateway.Status{"host": host, "guest": inGuest} {
-		require.EqualValues(t, flows, s.FlowsTotal[gateway.CarrierSoft], "%s: %+v", name, s)
+		require.EqualValues(t, flows, s.FlowsTotal[config.CarrierSoft], "%s: %+v", name, s)
 		require.Empty(t, s.Degraded, name)
 		require.Greater(t, s.UptimeSeconds, time.Since(began).Seconds()/2, name)
 		require.Less(t, s.UptimeSeconds, 2*time.Since(began).Seconds()+60, name)

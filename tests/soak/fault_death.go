@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -130,7 +131,7 @@ func (d death) carried(v *victim) error {
 	}
 	for i := range list.Conns {
 		c := &list.Conns[i]
-		if c.Carrier == gateway.CarrierNone {
+		if c.Carrier == config.CarrierNone {
 			continue
 		}
 		for _, a := range []netip.AddrPort{c.Local, c.Remote} {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -45,7 +46,7 @@ func (s *soak) drawOff(rng *rand.Rand) (func(context.Context), string) {
 func (s *soak) drawDemotion(rng *rand.Rand) (func(context.Context), string) {
 	at, times, gap := s.any(rng), 1+rng.IntN(10), span(rng, 10*time.Millisecond, 300*time.Millisecond)
 	q := gateway.DemoteQuery{All: true}
-	if by := []gateway.Carrier{gateway.CarrierNone, gateway.CarrierShm, gateway.CarrierSoft}[rng.IntN(3)]; by != gateway.CarrierNone {
+	if by := []config.Carrier{config.CarrierNone, config.CarrierShm, config.CarrierSoft}[rng.IntN(3)]; by != config.CarrierNone {
 		q = gateway.DemoteQuery{Carrier: by}
 	}
 	return func(ctx context.Context) {

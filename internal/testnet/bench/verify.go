@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // claim is what is true of every connection of a variant: the carriers it may
 // use and the reasons for which it may stay native.
 type claim struct {
-	carriers []gateway.Carrier
+	carriers []config.Carrier
 	reasons  []string
 	// some: at least one connection was counted so. Otherwise nothing need
 	// have been counted.

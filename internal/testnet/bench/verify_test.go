@@ -6,17 +6,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func TestClaims(t *testing.T) {
 	status := func(shm, relay, optionless uint64) gateway.Status {
 		return gateway.Status{
-			FlowsTotal:     map[gateway.Carrier]uint64{gateway.CarrierShm: shm, gateway.CarrierRelay: relay},
+			FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: shm, config.CarrierRelay: relay},
 			FallbacksTotal: map[string]uint64{"peer_no_option": optionless},
 		}
 	}
 	before := status(5, 1, 2)
-	shm, native := only(gateway.CarrierShm), claim{reasons: []string{"peer_no_option"}}
+	shm, native := only(config.CarrierShm), claim{reasons: []string{"peer_no_option"}}
 	require.NoError(t, shm.verify(before, status(7, 1, 2)))
 	require.ErrorContains(t, shm.verify(before, status(5, 1, 2)), "none was counted")
 	require.ErrorContains(t, shm.verify(before, status(7, 2, 2)), "1 by relay")

@@ -136,7 +136,7 @@ func (s *show) servers(h *testnet.Host) error {
 	return nil
 }
 
-const config = `schema: smcgw/v1
+const configuration = `schema: smcgw/v1
 mode: enforce
 admin: %[1]s/%[2]s.sock
 devices: [eth0]
@@ -154,7 +154,7 @@ func (s *show) up(h *testnet.Host, shmDir string) (*host, error) {
 	p, admin, err := daemon.Start(s.ctx, h, daemon.Spec{
 		Executable:    s.Executable,
 		File:          filepath.Join(s.dir, h.Name+".yaml"),
-		Configuration: fmt.Sprintf(config, s.dir, h.Name, webPort, redisPort, iperfPort, shmDir),
+		Configuration: fmt.Sprintf(configuration, s.dir, h.Name, webPort, redisPort, iperfPort, shmDir),
 		Socket:        filepath.Join(s.dir, h.Name+".sock"),
 	})
 	if p == nil {

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // GatewayConfig configures a gateway in memory.
 type GatewayConfig struct {
 	// Config is the gateway's own. Admin, StateDir and ShmDir default to places
 	// in the network's directory; only ShmDir is shared.
-	Config gateway.Config
+	Config config.Config
 	// HeartbeatTimeout is the age at which the steering takes the gateway for
 	// gone. Default: 200ms.
 	HeartbeatTimeout time.Duration
@@ -90,7 +91,7 @@ func (h *Host) start(c GatewayConfig) (*Gateway, error) {
 }
 
 // place fills in where the gateway keeps its files.
-func (h *Host) place(c gateway.Config) (gateway.Config, error) {
+func (h *Host) place(c config.Config) (config.Config, error) {
 	dir := filepath.Join(h.net.cfg.Dir, h.name)
 	set(&c.Admin, filepath.Join(dir, "admin.sock"))
 	set(&c.StateDir, filepath.Join(dir, "state"))
@@ -103,7 +104,7 @@ func (h *Host) place(c gateway.Config) (gateway.Config, error) {
 	return c.WithDefaults(), nil
 }
 
-func (g *Gateway) run(ctx context.Context, cfg gateway.Config, c GatewayConfig) {
+func (g *Gateway) run(ctx context.Context, cfg config.Config, c GatewayConfig) {
 	defer close(g.done)
 	g.err = gateway.RunOn(ctx, cfg, g.model.GatewayHost(c.KernelID), gateway.RunOptions{
 		Logger: c.Logger, Version: c.Version,

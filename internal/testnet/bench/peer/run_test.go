@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
 
@@ -82,10 +83,10 @@ func TestRunAsksTheGateways(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	g := &fakeGateway{pid: os.Getpid(), devices: []gateway.DeviceInfo{
-		{Kind: gateway.DeviceShm, Carrier: gateway.CarrierShm, State: gateway.DeviceActive},
-		{Kind: gateway.DeviceSoft, Carrier: gateway.CarrierSoft, State: gateway.DeviceActive},
-		{Kind: gateway.DeviceSoft, Carrier: gateway.CarrierSoft, State: gateway.DeviceDown},
-		{Kind: gateway.DeviceHW, Carrier: gateway.CarrierHW, State: gateway.DeviceAbsent, Error: "not here"},
+		{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: gateway.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: gateway.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: gateway.DeviceDown},
+		{Kind: config.DeviceHW, Carrier: config.CarrierHW, State: gateway.DeviceAbsent, Error: "not here"},
 	}}
 	book := &recorder{Listener: ln, g: g}
 	g.conns = book.conns
@@ -100,10 +101,10 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.Empty(t, series(t, r, up, "soft").Values)
 	require.Equal(t, "device absent: not here", series(t, r, up, "hw").Note)
 
-	require.Equal(t, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: gateway.ActionPass}, g.tried[0])
-	require.Contains(t, g.tried, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: gateway.ActionAccelerate, Carrier: gateway.CarrierShm})
+	require.Equal(t, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionPass}, g.tried[0])
+	require.Contains(t, g.tried, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm})
 	require.Nil(t, g.trial)
-	require.Equal(t, []gateway.Trial{{Peer: to.Addr(), Port: to.Port(), Action: gateway.ActionAccelerate}}, serving.tried)
+	require.Equal(t, []gateway.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate}}, serving.tried)
 	require.Eventually(t, func() bool {
 		serving.mu.Lock()
 		defer serving.mu.Unlock()
@@ -152,9 +153,9 @@ func (r *recorder) Accept() (net.Conn, error) {
 		ID: uint64(len(r.book)), Proto: "tcp", Local: remote, Remote: local, Reason: "policy", EndedAt: time.Now(),
 	}
 	switch {
-	case trial == nil || trial.Action == gateway.ActionPass:
-	case trial.Carrier == gateway.CarrierSoft:
-		info.Carrier, info.Reason = gateway.CarrierRelay, "carrier_unreachable"
+	case trial == nil || trial.Action == config.ActionPass:
+	case trial.Carrier == config.CarrierSoft:
+		info.Carrier, info.Reason = config.CarrierRelay, "carrier_unreachable"
 	case r.limit > 0 && r.asked >= r.limit:
 		info.Reason = "rate_limit"
 	default:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // control serves a control connection.
@@ -105,7 +106,7 @@ func (s *served) begin(ctx context.Context) (note string) {
 	}
 	s.pid, err = g.DaemonPID(ctx)
 	s.lone = errors.Is(err, gateway.ErrDaemonUnreachable)
-	s.held, err = try(ctx, g, gateway.Trial{Peer: remote.Addr(), Port: local.Port(), Action: gateway.ActionAccelerate})
+	s.held, err = try(ctx, g, gateway.Trial{Peer: remote.Addr(), Port: local.Port(), Action: config.ActionAccelerate})
 	if err != nil {
 		s.s.log.Warn("no trial", "error", err)
 		return trialNote(err, "the serving host")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // fakeGateway says of every connection what it is told to.
@@ -79,28 +80,28 @@ func someTuple(port uint16) tuple {
 
 func TestVerify(t *testing.T) {
 	now := time.Now()
-	entry := func(id uint64, port uint16, c gateway.Carrier, reason string, ended time.Time) gateway.ConnInfo {
+	entry := func(id uint64, port uint16, c config.Carrier, reason string, ended time.Time) gateway.ConnInfo {
 		tu := someTuple(port)
 		return gateway.ConnInfo{ID: id, Proto: "tcp", Local: tu.local, Remote: tu.remote, Carrier: c, Reason: reason, EndedAt: ended}
 	}
-	udp := entry(99, 1, gateway.CarrierSoft, "", now)
+	udp := entry(99, 1, config.CarrierSoft, "", now)
 	udp.Proto = "udp"
 	g := &fakeGateway{conns: func(q gateway.ConnQuery) []gateway.ConnInfo {
 		if q.Closed {
 			return []gateway.ConnInfo{
-				entry(9, 1, gateway.CarrierShm, "", now),
-				entry(8, 4, gateway.CarrierRelay, "carrier_unreachable", now),
-				entry(2, 2, gateway.CarrierSoft, "", now.Add(-time.Hour)), // of an earlier connection
+				entry(9, 1, config.CarrierShm, "", now),
+				entry(8, 4, config.CarrierRelay, "carrier_unreachable", now),
+				entry(2, 2, config.CarrierSoft, "", now.Add(-time.Hour)), // of an earlier connection
 			}
 		}
 		return []gateway.ConnInfo{
 			udp,
-			entry(7, 3, gateway.CarrierNone, "peer_no_option", now),
-			entry(6, 2, gateway.CarrierShm, "", time.Time{}), // still carried
-			entry(1, 1, gateway.CarrierNone, "policy", now),  // an older one of the tuple
+			entry(7, 3, config.CarrierNone, "peer_no_option", now),
+			entry(6, 2, config.CarrierShm, "", time.Time{}), // still carried
+			entry(1, 1, config.CarrierNone, "policy", now),  // an older one of the tuple
 		}
 	}}
-	check := func(want gateway.Carrier, ports ...uint16) carriage {
+	check := func(want config.Carrier, ports ...uint16) carriage {
 		t.Helper()
 		m := measured{began: now}
 		for _, p := range ports {
@@ -110,10 +111,10 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, err)
 		return c
 	}
-	require.Equal(t, carriage{as: 2}, check(gateway.CarrierShm, 1, 2))
-	require.Equal(t, carriage{as: 1, other: 2, reason: "peer_no_option"}, check(gateway.CarrierShm, 1, 3, 4))
-	require.Equal(t, carriage{other: 1, reason: "carrier_unreachable"}, check(gateway.CarrierSoft, 4))
-	require.Equal(t, carriage{as: 1, other: 1, reason: "carried by rdma-shm"}, check(gateway.CarrierNone, 1, 3))
+	require.Equal(t, carriage{as: 2}, check(config.CarrierShm, 1, 2))
+	require.Equal(t, carriage{as: 1, other: 2, reason: "peer_no_option"}, check(config.CarrierShm, 1, 3, 4))
+	require.Equal(t, carriage{other: 1, reason: "carrier_unreachable"}, check(config.CarrierSoft, 4))
+	require.Equal(t, carriage{as: 1, other: 1, reason: "carried by rdma-shm"}, check(config.CarrierNone, 1, 3))
 
 	require.True(t, carriage{as: 99, other: 1}.holds())
 	require.False(t, carriage{as: 98, other: 2}.holds())
@@ -125,11 +126,11 @@ func TestVerifyUnseen(t *testing.T) { synctest.Test(t, verifyUnseen) }
 func verifyUnseen(t *testing.T) {
 	g := &fakeGateway{conns: func(gateway.ConnQuery) []gateway.ConnInfo { return nil }}
 	m := measured{began: time.Now(), conns: []tuple{someTuple(1)}}
-	c, err := verify(t.Context(), g, m, gateway.CarrierShm)
+	c, err := verify(t.Context(), g, m, config.CarrierShm)
 	require.NoError(t, err)
 	require.Equal(t, carriage{other: 1, reason: unseen}, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = verify(ctx, g, m, gateway.CarrierNone)
+	_, err = verify(ctx, g, m, config.CarrierNone)
 	require.ErrorIs(t, err, context.Canceled)
 }

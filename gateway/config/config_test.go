@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func testUsers(name string) (uint32, error) {
 	return 0, fmt.Errorf("user %q is not known on this host", name)
 }
 
-func parseString(t *testing.T, text string) *ConfigFile {
+func parseString(t *testing.T, text string) *File {
 	t.Helper()
 	f, err := parseConfig("smcgw.yaml", []byte(text), testUsers)
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ security: { psk_file: /etc/smcgw/psk }
 func TestParseFullConfig(t *testing.T) {
 	c := parseString(t, fullConfig).Config
 	want := Config{
-		Schema: ConfigSchema, Mode: ModeEnforce, Admin: "/run/smcgw/smcgw.sock", Devices: []string{"eth0"},
+		Schema: schema, Mode: ModeEnforce, Admin: "/run/smcgw/smcgw.sock", Devices: []string{"eth0"},
 		Policy: []Rule{
 			{Name: "redis", Match: Match{Ports: []uint16{6379}, Peers: []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
@@ -92,7 +92,7 @@ func TestParseFullConfig(t *testing.T) {
 func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
-		Schema: ConfigSchema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
+		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
@@ -229,10 +229,10 @@ func TestTooManyRulesAndTooLargeFiles(t *testing.T) {
 
 func TestLoadConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "smcgw.yaml")
-	_, err := LoadConfig(path)
+	_, err := Load(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, []byte("mode: off\n"), 0o600))
-	f, err := LoadConfig(path)
+	f, err := Load(path)
 	require.NoError(t, err)
 	require.Equal(t, ModeOff, f.Config.Mode)
 	require.Equal(t, path+":1", f.Origin("mode"))
@@ -245,7 +245,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 		paths = append(paths, path)
 	})
 	var listed []string
-	for _, f := range ConfigFields() {
+	for _, f := range configFields {
 		listed = append(listed, f.Path)
 		require.NotEmpty(t, f.Doc, f.Path)
 	}
@@ -255,8 +255,8 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 // TestEveryLeafHasADefaultOrSaysWhatEmptyMeans keeps a new field from being
 // silently zero.
 func TestEveryLeafHasADefaultOrSaysWhatEmptyMeans(t *testing.T) {
-	fields := make(map[string]ConfigField)
-	for _, f := range ConfigFields() {
+	fields := make(map[string]field)
+	for _, f := range configFields {
 		fields[f.Path] = f
 	}
 	walkFields(reflect.TypeFor[Config](), "", func(path string, f reflect.StructField) {
@@ -335,4 +335,24 @@ func TestBytesText(t *testing.T) {
 	for b, want := range map[Bytes]string{0: "0", 1023: "1023", 1024: "1KiB", 1025: "1025", GiB: "1GiB", 1536 * MiB: "1536MiB", 2 * TiB: "2TiB"} {
 		require.Equal(t, want, b.String())
 	}
+}
+
+func TestRoundedBytes(t *testing.T) {
+	for n, want := range map[Bytes]string{0: "0B", 9999: "9999B", 10 * KiB: "10KiB", 9 * MiB: "9216KiB", 1 << 40: "1024GiB"} {
+		require.Equal(t, want, n.Rounded())
+	}
+}
+
+func TestPercent(t *testing.T) {
+	var p Percent
+	for text, want := range map[string]Percent{"50%": 50, "7": 7, "100%": 100} {
+		require.NoError(t, p.setText(text))
+		require.Equal(t, want, p)
+	}
+	for _, text := range []string{"", "%", "-1%", "1.5%", "50 %", "1e2", "99999999999"} {
+		require.Error(t, p.setText(text), text)
+	}
+	require.Equal(t, "30%", Percent(30).String())
+	require.Equal(t, 1, Percent(1).Of(10))
+	require.Equal(t, 7, Percent(70).Of(10))
 }

@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 
 // Origin tells where the field at path got its value: "FILE:LINE", "default",
 // or "users" for the numbers of users that were named.
-func (f *ConfigFile) Origin(path string) string {
+func (f *File) Origin(path string) string {
 	if line := f.lines[path]; line > 0 {
 		return fmt.Sprintf("%s:%d", f.Name, line)
 	}
@@ -25,7 +25,7 @@ func (f *ConfigFile) Origin(path string) string {
 
 // YAML renders the effective configuration, each field with its origin as a
 // comment. The text is itself a configuration with the same meaning.
-func (f *ConfigFile) YAML() ([]byte, error) {
+func (f *File) YAML() ([]byte, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
@@ -39,7 +39,7 @@ func (f *ConfigFile) YAML() ([]byte, error) {
 }
 
 // node turns a value into YAML.
-func (f *ConfigFile) node(v reflect.Value, path string) *yaml.Node {
+func (f *File) node(v reflect.Value, path string) *yaml.Node {
 	switch {
 	case isScalar(v):
 		return scalarNode(v)
@@ -50,7 +50,7 @@ func (f *ConfigFile) node(v reflect.Value, path string) *yaml.Node {
 	}
 }
 
-func (f *ConfigFile) mappingNode(v reflect.Value, path string) *yaml.Node {
+func (f *File) mappingNode(v reflect.Value, path string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Tag.Get("yaml")
@@ -67,7 +67,7 @@ func (f *ConfigFile) mappingNode(v reflect.Value, path string) *yaml.Node {
 	return n
 }
 
-func (f *ConfigFile) listNode(v reflect.Value, path string) *yaml.Node {
+func (f *File) listNode(v reflect.Value, path string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.SequenceNode}
 	for i := range v.Len() {
 		n.Content = append(n.Content, f.node(v.Index(i), fmt.Sprintf("%s[%d]", path, i)))

@@ -1,16 +1,16 @@
-package gateway
+package config
 
 import (
 	"net/netip"
 	"time"
 )
 
-// ConfigSchema is the version of the configuration file this package reads.
-const ConfigSchema = "smcgw/v1"
+// schema is the version of the configuration file this package reads.
+const schema = "smcgw/v1"
 
 // Config is the whole configuration of a gateway. The zero value is usable:
-// WithDefaults fills every zero field with the value listed in ConfigFields.
-// A Config read by LoadConfig or ParseConfig already has its defaults.
+// WithDefaults fills every zero field with the value listed in configFields.
+// A Config read by Load already has its defaults.
 type Config struct {
 	// Schema names the format of the file. Default and only value: smcgw/v1.
 	Schema string `yaml:"schema"`
@@ -22,7 +22,7 @@ type Config struct {
 	// Devices are the network devices whose outgoing connections are looked
 	// at. Default: the devices of the default routes, found at start.
 	Devices []string `yaml:"devices"`
-	// Policy is the rule list, at most MaxRules, first match wins. What no rule
+	// Policy is the rule list, at most maxRules, first match wins. What no rule
 	// matches is passed. Default: no rule.
 	Policy []Rule `yaml:"policy"`
 	// Carriers are the RDMA devices in order of preference. A list that is
@@ -167,8 +167,8 @@ type Log struct {
 	Format LogFormat `yaml:"format"`
 }
 
-// MaxRules is the number of policy rules the programs can hold: one bit each.
-const MaxRules = 64
+// maxRules is the number of policy rules the programs can hold: one bit each.
+const maxRules = 64
 
 // OutboundOnly reports whether the rule asks for something that is known only
 // of connections made on this host: a cgroup or a user.

@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"errors"
@@ -126,7 +126,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 
 // hasDefault reports whether a zero at path would be taken for a missing field.
 func hasDefault(path string) bool {
-	return slices.ContainsFunc(configFields, func(f ConfigField) bool {
+	return slices.ContainsFunc(configFields, func(f field) bool {
 		return f.Path == path && f.Default != ""
 	})
 }

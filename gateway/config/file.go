@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"bytes"
@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DefaultConfigPath is where the packages put the configuration.
-const DefaultConfigPath = "/etc/smcgw/smcgw.yaml"
+// DefaultPath is where the packages put the configuration.
+const DefaultPath = "/etc/smcgw/smcgw.yaml"
 
 // maxConfigSize bounds the file; the largest sensible one has a few KiB.
 const maxConfigSize = 1 << 20
 
-// ConfigFile is a configuration and where each part of it came from.
-type ConfigFile struct {
+// File is a configuration and where each part of it came from.
+type File struct {
 	// Name is the name of the file.
 	Name string
 	// Config is complete: defaults are filled in and it is valid.
@@ -30,8 +30,9 @@ type ConfigFile struct {
 	lines map[string]int
 }
 
-// LoadConfig reads the file at path. See ParseConfig.
-func LoadConfig(path string) (*ConfigFile, error) {
+// Load reads the file at path strictly. Its error joins a FieldError for every
+// problem of the file, unknown fields and invalid values alike.
+func Load(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
@@ -41,17 +42,11 @@ func LoadConfig(path string) (*ConfigFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	return ParseConfig(path, data)
+	return parseConfig(path, data, lookupUser)
 }
 
-// ParseConfig reads a configuration strictly. Its error joins a FieldError for
-// every problem of the file, unknown fields and invalid values alike.
-func ParseConfig(name string, data []byte) (*ConfigFile, error) {
-	return parseConfig(name, data, lookupUser)
-}
-
-// parseConfig is ParseConfig with the user database as an argument.
-func parseConfig(name string, data []byte, users userLookup) (*ConfigFile, error) {
+// parseConfig reads a configuration; users is the user database.
+func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 	if len(data) > maxConfigSize {
 		return nil, &FieldError{Msg: fmt.Sprintf("larger than %s", Bytes(maxConfigSize))}
 	}
@@ -75,7 +70,7 @@ func parseConfig(name string, data []byte, users userLookup) (*ConfigFile, error
 		return nil, err
 	}
 	c.resolveUsers(users)
-	return &ConfigFile{Name: name, Config: c, lines: d.lines}, nil
+	return &File{Name: name, Config: c, lines: d.lines}, nil
 }
 
 // parseYAML returns the root of the only document, nil if the file is empty.

@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"fmt"
@@ -9,6 +9,13 @@ import (
 	"strings"
 	"time"
 )
+
+// MaxDrainTimeout is a week.
+const MaxDrainTimeout = 7 * 24 * time.Hour
+
+// DrainingSuffix is appended to the path of the admin socket of a gateway that
+// drains beside its successor.
+const DrainingSuffix = ".old"
 
 // Validate checks a complete Config. Its error joins a FieldError for every
 // problem.
@@ -44,7 +51,7 @@ func oneOf[T ~string](k *checker, path string, v T, all []T) {
 
 func (c Config) validate(users userLookup) []*FieldError {
 	k := &checker{}
-	k.must(c.Schema == ConfigSchema, "schema", "%q is not %s, the only schema this version reads", c.Schema, ConfigSchema)
+	k.must(c.Schema == schema, "schema", "%q is not %s, the only schema this version reads", c.Schema, schema)
 	oneOf(k, "mode", c.Mode, Modes())
 	k.socketPath("admin", c.Admin)
 	k.devices(c.Devices)
@@ -72,7 +79,7 @@ func (k *checker) absolute(field, p string) {
 
 func (k *checker) socketPath(field, p string) {
 	k.absolute(field, p)
-	longest := maxSocketPath - len(drainingSuffix)
+	longest := maxSocketPath - len(DrainingSuffix)
 	k.must(len(p) <= longest, field, "longer than %d bytes", longest)
 }
 
@@ -89,15 +96,15 @@ func (k *checker) devices(names []string) {
 }
 
 func (k *checker) policy(rules []Rule, users userLookup) {
-	k.must(len(rules) <= MaxRules, "policy", "%d rules; at most %d are possible", len(rules), MaxRules)
+	k.must(len(rules) <= maxRules, "policy", "%d rules; at most %d are possible", len(rules), maxRules)
 	seen := make(map[string]bool)
 	for i, r := range rules {
 		field := fmt.Sprintf("policy[%d]", i)
 		k.must(ruleName.MatchString(r.Name), field+".name", "%q is not a name of letters, digits, '.', '_' and '-', at most 63", r.Name)
 		k.must(!seen[r.Name], field+".name", "%q names two rules", r.Name)
 		seen[r.Name] = true
-		oneOf(k, field+".match.proto", r.Match.Proto, Protos())
-		oneOf(k, field+".action", r.Action, Actions())
+		oneOf(k, field+".match.proto", r.Match.Proto, protos())
+		oneOf(k, field+".action", r.Action, actions())
 		k.must(r.Action != ActionAuto || r.Match.Proto != ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
 		k.match(field+".match", r.Match, users)
 	}
@@ -137,7 +144,7 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.memory", l.Memory, 1*MiB, 16*TiB)
 	between(k, "limits.handshake_timeout", l.HandshakeTimeout, 10*time.Millisecond, 10*time.Second)
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
-	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, maxDrainTimeout)
+	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, MaxDrainTimeout)
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)
 	k.must(l.StallTimeout == NoStallTimeout || l.StallTimeout >= minStallTimeout && l.StallTimeout <= maxStallTimeout,
 		"limits.stall_timeout", "%v is neither 0 nor between %v and %v", l.StallTimeout, minStallTimeout, maxStallTimeout)
@@ -165,6 +172,6 @@ func (k *checker) advanced(c Config) {
 		k.absolute("cgroup_path", c.CgroupPath)
 	}
 	k.loops(c)
-	oneOf(k, "log.level", c.Log.Level, LogLevels())
-	oneOf(k, "log.format", c.Log.Format, LogFormats())
+	oneOf(k, "log.level", c.Log.Level, logLevels())
+	oneOf(k, "log.format", c.Log.Format, logFormats())
 }

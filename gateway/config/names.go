@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"fmt"
@@ -34,10 +34,10 @@ const (
 	ActionAuto       Action = "auto"
 )
 
-// Actions lists every Action.
-func Actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAuto} }
+// actions lists every Action.
+func actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAuto} }
 
-func (a *Action) setText(text string) error { return pick(a, text, Actions()) }
+func (a *Action) setText(text string) error { return pick(a, text, actions()) }
 
 // Proto is the protocol a rule is about.
 type Proto string
@@ -48,10 +48,10 @@ const (
 	ProtoUDP Proto = "udp"
 )
 
-// Protos lists every Proto.
-func Protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
+// protos lists every Proto.
+func protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
 
-func (p *Proto) setText(text string) error { return pick(p, text, Protos()) }
+func (p *Proto) setText(text string) error { return pick(p, text, protos()) }
 
 // DeviceKind is an RDMA device as the configuration names it.
 type DeviceKind string
@@ -109,10 +109,10 @@ const (
 	LogError LogLevel = "error"
 )
 
-// LogLevels lists every LogLevel.
-func LogLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
+// logLevels lists every LogLevel.
+func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
 
-func (l *LogLevel) setText(text string) error { return pick(l, text, LogLevels()) }
+func (l *LogLevel) setText(text string) error { return pick(l, text, logLevels()) }
 
 // LogFormat is the shape of the log lines.
 type LogFormat string
@@ -124,10 +124,10 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// LogFormats lists every LogFormat.
-func LogFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
+// logFormats lists every LogFormat.
+func logFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
 
-func (f *LogFormat) setText(text string) error { return pick(f, text, LogFormats()) }
+func (f *LogFormat) setText(text string) error { return pick(f, text, logFormats()) }
 
 // pick stores the name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {

@@ -1,7 +1,7 @@
-package gateway
+package config
 
-// ConfigField documents one field of the configuration file.
-type ConfigField struct {
+// field documents one field of the configuration file.
+type field struct {
 	// Path is the name in the file, with [] for the elements of a list.
 	Path string
 	// Default is the value a missing field gets, as it is written in the file;
@@ -13,8 +13,8 @@ type ConfigField struct {
 
 // configFields is the one place where defaults are kept: WithDefaults, the
 // check verb and the documents are made from it.
-var configFields = []ConfigField{
-	{"schema", ConfigSchema, "format of this file"},
+var configFields = []field{
+	{"schema", schema, "format of this file"},
 	{"mode", "observe", "off: decide nothing; observe: decide and count, touch nothing; enforce: carry"},
 	{"admin", "/run/smcgw/smcgw.sock", "path of the admin socket"},
 	{"devices", "", "network devices looked at; empty: those of the default routes"},
@@ -58,11 +58,4 @@ var configFields = []ConfigField{
 	{"log", "", "log on standard error"},
 	{"log.level", "info", "debug, info, warn or error"},
 	{"log.format", "auto", "text, json, or auto: text on a terminal"},
-}
-
-// ConfigFields lists every field of the configuration file, in its order.
-func ConfigFields() []ConfigField {
-	out := make([]ConfigField, len(configFields))
-	copy(out, configFields)
-	return out
 }

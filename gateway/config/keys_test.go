@@ -1,18 +1,13 @@
-package gateway
+package config
 
 import (
 	"bytes"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 const (
@@ -35,7 +30,7 @@ func TestLoadKeys(t *testing.T) {
 	for _, mode := range []os.FileMode{0o400, 0o600, 0o440, 0o640} {
 		keys, err = LoadKeys(keyFile(t, mode, "# the new one\n"+goodKey+"\r\n\n  "+otherKey+"  "))
 		require.NoError(t, err)
-		require.Equal(t, negotiate.Keys{[]byte(goodKey), []byte(otherKey)}, keys)
+		require.Equal(t, [][]byte{[]byte(goodKey), []byte(otherKey)}, keys)
 	}
 	for name, c := range map[string]struct {
 		mode os.FileMode
@@ -92,35 +87,9 @@ func FuzzParseKeys(f *testing.F) {
 		require.LessOrEqual(t, len(keys), maxKeys)
 		again, err := parseKeys(bytes.Join(keys, []byte("\n")))
 		require.NoError(t, err)
-		require.True(t, sameKeys(keys, again))
+		require.Equal(t, keys, again)
 		for _, k := range keys {
 			require.GreaterOrEqual(t, len(k), minKeyLen)
 		}
 	})
-}
-
-// Changed keys are in force for what begins then, and only what was remembered for
-// the old ones is forgotten.
-func TestSetKeys(t *testing.T) {
-	p := newGatewayPair(t)
-	g, steer := p.g[0], p.steer[0]
-	require.Zero(t, g.keys.random())
-	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	require.NoError(t, steer.Remember(a, 7000, uint8(negotiate.ReasonAuthFailed), time.Minute))
-	require.NoError(t, steer.Remember(b, 7000, uint8(negotiate.ReasonPolicy), time.Minute))
-	g.peers.strike(a, 7000, negotiate.ReasonAuthFailed, g.policy, time.Now())
-	keys := negotiate.Keys{[]byte(goodKey)}
-	require.NoError(t, g.setKeys(keys))
-	require.Equal(t, keys, g.keys.load())
-	require.NotZero(t, g.keys.random())
-	left, err := steer.Peers()
-	require.NoError(t, err)
-	require.Equal(t, []ebpf.Peer{{Addr: b, Port: 7000, Reason: uint8(negotiate.ReasonPolicy), TTL: time.Minute}}, left)
-	require.Empty(t, g.peers.strikes)
-
-	require.NoError(t, steer.Remember(a, 7000, uint8(negotiate.ReasonAuthFailed), time.Minute))
-	require.NoError(t, g.setKeys(negotiate.Keys{[]byte(goodKey)}), "no change")
-	left, err = steer.Peers()
-	require.NoError(t, err)
-	require.Len(t, left, 2)
 }

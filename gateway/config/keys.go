@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"bytes"
@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 // Bounds of a key file.
@@ -23,7 +21,7 @@ const (
 // is used for what this gateway begins, all are believed. The file must be a
 // regular one that only its owner can write and only its owner and group can
 // read. An empty path is no keys. Its error never holds anything of the file.
-func LoadKeys(path string) (negotiate.Keys, error) {
+func LoadKeys(path string) ([][]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -65,11 +63,11 @@ func checkKeyFile(f *os.File) error {
 }
 
 // parseKeys reads the lines of a key file.
-func parseKeys(text []byte) (negotiate.Keys, error) {
+func parseKeys(text []byte) ([][]byte, error) {
 	if len(text) > maxKeyBytes {
 		return nil, fmt.Errorf("larger than %d bytes", maxKeyBytes)
 	}
-	var keys negotiate.Keys
+	var keys [][]byte
 	number := 0
 	for line := range bytes.Lines(text) {
 		number++
@@ -90,17 +88,4 @@ func parseKeys(text []byte) (negotiate.Keys, error) {
 		return nil, errors.New("no key in it")
 	}
 	return keys, nil
-}
-
-// sameKeys reports whether two sets are equal.
-func sameKeys(a, b negotiate.Keys) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
 }

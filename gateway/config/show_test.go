@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"flag"
@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var updateGolden = flag.Bool("update", false, "rewrite the golden files of testdata")
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
-// golden compares got with the file testdata/name.
-func golden(t *testing.T, name string, got []byte) {
+// goldenConfig compares got with the file testdata/name.
+func goldenConfig(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
-	if *updateGolden {
+	if *update {
 		require.NoError(t, os.WriteFile(path, got, 0o600))
 	}
 	want, err := os.ReadFile(path)
@@ -28,11 +28,11 @@ func TestEffectiveConfigShowsWhereItCameFrom(t *testing.T) {
 	f := parseString(t, fullConfig)
 	out, err := f.YAML()
 	require.NoError(t, err)
-	golden(t, "config_full.golden", out)
+	goldenConfig(t, "config_full.golden", out)
 
 	out, err = parseString(t, "mode: enforce\npolicy:\n  - match: { ports: [80] }\n    action: accelerate\n").YAML()
 	require.NoError(t, err)
-	golden(t, "config_short.golden", out)
+	goldenConfig(t, "config_short.golden", out)
 }
 
 func TestEffectiveConfigReadsBack(t *testing.T) {
@@ -46,7 +46,7 @@ func TestEffectiveConfigReadsBack(t *testing.T) {
 
 // requireSameMeaning reads the rendered form back. Lists that are empty by
 // default come back empty instead of nil.
-func requireSameMeaning(t *testing.T, f *ConfigFile, rendered []byte) {
+func requireSameMeaning(t *testing.T, f *File, rendered []byte) {
 	t.Helper()
 	again, err := parseConfig(f.Name, rendered, testUsers)
 	require.NoError(t, err, "%s", rendered)

@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // WithDefaults returns a copy in which every field that has its zero value has
-// the default of ConfigFields. Carriers that are empty but not nil stay so.
+// the default of configFields. Carriers that are empty but not nil stay so.
 func (c Config) WithDefaults() Config {
 	out := c.clone()
 	for _, f := range configFields {
@@ -37,7 +37,7 @@ func (c Config) WithDefaults() Config {
 
 // setDefault fills the field at f.Path of root if it is zero. The default is
 // read by the decoder of the file, so that both mean the same by a text.
-func setDefault(root reflect.Value, f ConfigField) {
+func setDefault(root reflect.Value, f field) {
 	v := root
 	for name := range strings.SplitSeq(f.Path, ".") {
 		v = fieldNamed(v, name)

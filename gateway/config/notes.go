@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ var neverPorts = []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}
 // other. The datapath makes the exceptions, rule by rule: one that names a port
 // does not open it to the others, nor to the other protocol.
 func (c Config) NeverPorts() []uint16 {
-	list := append(slices.Clone(neverPorts), c.ownPorts()...)
+	list := append(slices.Clone(neverPorts), c.OwnPorts()...)
 	if _, port, err := net.SplitHostPort(c.Metrics.Listen); err == nil {
 		if n, err := strconv.ParseUint(port, 10, 16); err == nil && n != 0 {
 			list = append(list, uint16(n))
@@ -50,7 +50,7 @@ func (c Config) Notes() []string {
 		note(r.OutboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)
 		later := slices.ContainsFunc(c.Policy[i+1:], func(l Rule) bool { return l.Match.Proto == r.Match.Proto })
 		note(r.MatchesAll() && later, "%s: matches everything: the rules for %s after it are never reached", field, r.Match.Proto)
-		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
+		note(r.CarriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
 			note(r.Action != ActionPass && slices.Contains(neverPorts, p), "%s: port %d is on the never-list and is carried because the rule names it", field, p)
 		}

@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ const (
 	ProfileMemory     Profile = "memory"
 )
 
-// Profiles lists every Profile.
-func Profiles() []Profile {
+// profiles lists every Profile.
+func profiles() []Profile {
 	return []Profile{ProfileBalanced, ProfileLatency, ProfileThroughput, ProfileMemory}
 }
 
-func (p *Profile) setText(text string) error { return pick(p, text, Profiles()) }
+func (p *Profile) setText(text string) error { return pick(p, text, profiles()) }
 
 // spin is what Config.Spin is when the file does not say.
 func (p Profile) spin() Spin {
@@ -79,7 +79,7 @@ const maxProcessor = 8191
 
 // loops checks what the shards are told.
 func (k *checker) loops(c Config) {
-	oneOf(k, "profile", c.Profile, Profiles())
+	oneOf(k, "profile", c.Profile, profiles())
 	k.must(c.Spin == NoSpin || c.Spin > 0 && c.Spin <= MaxSpin, "spin", "%v is longer than %v", c.Spin, MaxSpin)
 	between(k, "shards", c.Shards, 0, 256)
 	seen := make(map[int]bool)

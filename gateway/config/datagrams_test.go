@@ -1,13 +1,10 @@
-package gateway
+package config
 
 import (
-	"log/slog"
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/smcgw/smcgw/ebpf"
 )
 
 func TestDatagramPort(t *testing.T) {
@@ -49,16 +46,4 @@ policy:
 	} {
 		require.Equal(t, want, c.NamesDatagramPeer(netip.MustParseAddr(text)), text)
 	}
-}
-
-func TestSteeringConfigHasTheProtocol(t *testing.T) {
-	c := parseString(t, "policy: [{match: {proto: udp, ports: [53]}, action: accelerate}, {match: {ports: [53]}, action: accelerate}, {}]").Config
-	c.StateDir = t.TempDir()
-	s := steeringConfig(c, slog.New(slog.DiscardHandler))
-	var got []ebpf.Proto
-	for _, r := range s.Policy {
-		got = append(got, r.Proto)
-	}
-	require.EqualValues(t, 4790, s.DatagramPort)
-	require.Equal(t, []ebpf.Proto{ebpf.ProtoUDP, ebpf.ProtoTCP, ebpf.ProtoTCP}, got)
 }

@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"fmt"
@@ -26,5 +26,5 @@ func (p *Percent) setText(text string) error {
 	return nil
 }
 
-// of is that part of n, and at least 1.
-func (p Percent) of(n int) int { return max(1, int(int64(n)*int64(p)/100)) }
+// Of is that part of n, and at least 1.
+func (p Percent) Of(n int) int { return max(1, int(int64(n)*int64(p)/100)) }

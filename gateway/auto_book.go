@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -153,7 +154,7 @@ func (b *autoBook) flush() error {
 }
 
 // list joins what the steering knows with what was learned.
-func (b *autoBook) list(now time.Time) []ServiceInfo {
+func (b *autoBook) list(now time.Time) []admin.ServiceInfo {
 	if b == nil {
 		return nil
 	}
@@ -163,7 +164,7 @@ func (b *autoBook) list(now time.Time) []ServiceInfo {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	infos := make(map[netip.AddrPort]ServiceInfo)
+	infos := make(map[netip.AddrPort]admin.ServiceInfo)
 	for at, s := range b.learner.services {
 		infos[at] = s.info(at, now)
 	}
@@ -173,32 +174,32 @@ func (b *autoBook) list(now time.Time) []ServiceInfo {
 		if !learned {
 			info = (&autoService{}).info(at, now)
 		}
-		info.steered(&steered[i])
+		addSteered(&info, &steered[i])
 		infos[at] = info
 	}
-	out := make([]ServiceInfo, 0, len(infos))
+	out := make([]admin.ServiceInfo, 0, len(infos))
 	for at := range infos {
 		out = append(out, infos[at])
 	}
-	slices.SortFunc(out, func(a, b ServiceInfo) int {
+	slices.SortFunc(out, func(a, b admin.ServiceInfo) int {
 		return netip.AddrPortFrom(a.Address, a.Port).Compare(netip.AddrPortFrom(b.Address, b.Port))
 	})
 	return out
 }
 
 // info describes what was learned.
-func (s *autoService) info(at netip.AddrPort, now time.Time) ServiceInfo {
+func (s *autoService) info(at netip.AddrPort, now time.Time) admin.ServiceInfo {
 	seen := &s.last
 	if s.state != ebpf.ServiceCarry && s.state != ebpf.ServiceNative {
 		seen = &s.now
 	}
-	info := ServiceInfo{
+	info := admin.ServiceInfo{
 		Address: at.Addr(), Port: at.Port(), Verdict: verdictOf(s.state), Connections: seen.conns, Bytes: seen.bytes, Moves: seen.moves,
 		BytesPerConnection: quotient(seen.bytes, seen.conns), BytesPerMove: quotient(seen.bytes, seen.moves), Score: seen.score(),
 		Why: seen.why(),
 	}
 	if carried, native := &s.compared[0], &s.compared[1]; native.conns > 0 {
-		info.Compared = &ServiceRates{
+		info.Compared = &admin.ServiceRates{
 			CarriedConnections: carried.conns, CarriedBytesPerSecond: carried.perSecond(),
 			NativeConnections: native.conns, NativeBytesPerSecond: native.perSecond(),
 		}
@@ -214,27 +215,27 @@ func (s *autoService) info(at netip.AddrPort, now time.Time) ServiceInfo {
 	return info
 }
 
-// steered adds what the programs know; what they do counts.
-func (i *ServiceInfo) steered(s *ebpf.Service) {
+// addSteered adds what the programs know; what they do counts.
+func addSteered(i *admin.ServiceInfo, s *ebpf.Service) {
 	i.Native = s.Passed
 	switch s.State {
 	case ebpf.ServiceSampling:
-		i.Verdict, i.Reason, i.SamplesLeft, i.ExpiresSeconds = VerdictSampling, "", s.Tokens, s.TTL.Seconds()
+		i.Verdict, i.Reason, i.SamplesLeft, i.ExpiresSeconds = admin.VerdictSampling, "", s.Tokens, s.TTL.Seconds()
 	case ebpf.ServiceNative:
-		i.Verdict, i.Reason, i.ExpiresSeconds = VerdictNative, negotiate.ReasonNotWorthIt.String(), s.TTL.Seconds()
+		i.Verdict, i.Reason, i.ExpiresSeconds = admin.VerdictNative, negotiate.ReasonNotWorthIt.String(), s.TTL.Seconds()
 	default:
 		i.Verdict, i.Reason, i.ExpiresSeconds = verdictOf(s.State), "", 0
 	}
 }
 
-func verdictOf(s ebpf.ServiceState) ServiceVerdict {
+func verdictOf(s ebpf.ServiceState) admin.ServiceVerdict {
 	switch s {
 	case ebpf.ServiceCarry:
-		return VerdictCarry
+		return admin.VerdictCarry
 	case ebpf.ServiceNative:
-		return VerdictNative
+		return admin.VerdictNative
 	default:
-		return VerdictSampling
+		return admin.VerdictSampling
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -47,8 +48,8 @@ func TestAutoBook(t *testing.T) {
 	}
 	list := g.Services()
 	require.Len(t, list, 1)
-	require.Equal(t, ServiceInfo{
-		Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Verdict: VerdictSampling, Connections: 2, Bytes: 40, Moves: 1,
+	require.Equal(t, admin.ServiceInfo{
+		Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Verdict: admin.VerdictSampling, Connections: 2, Bytes: 40, Moves: 1,
 		BytesPerConnection: 20, BytesPerMove: 40, BytesPerSecond: list[0].BytesPerSecond, Score: list[0].Score, Why: list[0].Why,
 	}, list[0])
 	a.tx.Add(600)
@@ -59,7 +60,7 @@ func TestAutoBook(t *testing.T) {
 		g.auto.tick(now.Add(time.Second))
 	}
 	list = g.Services()
-	require.Equal(t, VerdictNative, list[0].Verdict)
+	require.Equal(t, admin.VerdictNative, list[0].Verdict)
 	require.Equal(t, "not_worth_it", list[0].Reason)
 	require.Positive(t, list[0].ExpiresSeconds)
 	require.EqualValues(t, 1840, list[0].Bytes, "nothing is counted twice")
@@ -68,12 +69,12 @@ func TestAutoBook(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, sent, 1)
 	require.Equal(t, ebpf.ServiceNative, sent[0].State)
-	require.Equal(t, map[ServiceVerdict]int{VerdictNative: 1}, g.Snapshot().Services)
+	require.Equal(t, map[admin.ServiceVerdict]int{admin.VerdictNative: 1}, g.Snapshot().Services)
 
 	b.rx.Add(1 << 32)
 	b.writes.Add(1 << 14)
 	b.complete()
-	require.Eventually(t, func() bool { return g.Services()[0].Verdict == VerdictCarry }, 30*time.Second, time.Millisecond, "the end of a flow tells too")
+	require.Eventually(t, func() bool { return g.Services()[0].Verdict == admin.VerdictCarry }, 30*time.Second, time.Millisecond, "the end of a flow tells too")
 	a.abort(negotiate.ReasonDrained, false)
 
 	_, err = g.FlushPeers()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,12 +21,6 @@ type Beside interface {
 	Activate() error
 }
 
-// Neighbour describes the datapath of a gateway to one that is to start beside it.
-type Neighbour = ebpf.Neighbour
-
-// ErrNoTakeover is returned by a gateway whose host has no room for another one.
-var ErrNoTakeover = errors.New("nobody can take over here")
-
 // exclusive is a fabric that only one gateway of a host can have.
 type exclusive interface {
 	// giveUp ends the device. Connections it carries go on without it or end,
@@ -35,20 +30,20 @@ type exclusive interface {
 	reclaim() error
 }
 
-// Neighbour implements Control. It fails where another takeover would make three
+// Neighbour implements admin.Control. It fails where another takeover would make three
 // gateways, with ErrDraining, together with the answer, if this one drains itself.
-func (g *gateway) Neighbour() (Neighbour, error) {
+func (g *gateway) Neighbour() (ebpf.Neighbour, error) {
 	if g.host.Beside == nil {
-		return Neighbour{}, ErrNoTakeover
+		return ebpf.Neighbour{}, admin.ErrNoTakeover
 	}
 	n, err := g.host.Beside.Neighbour()
 	if err == nil && (g.host.Beside.HasNeighbour() || g.drainer.draining()) {
-		err = ErrDraining
+		err = admin.ErrDraining
 	}
 	return n, err
 }
 
-// Yield implements Control.
+// Yield implements admin.Control.
 func (g *gateway) Yield() error {
 	if err := g.host.Beside.Retire(); err != nil {
 		return err
@@ -64,7 +59,7 @@ func (g *gateway) Yield() error {
 	return nil
 }
 
-// TakeBack implements Control.
+// TakeBack implements admin.Control.
 func (g *gateway) TakeBack() error {
 	var errs []error
 	for _, fb := range g.fabrics {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -198,7 +199,7 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.EqualValues(t, 64<<20, st.Memory.Limit)
 	require.Positive(t, st.Memory.Used)
 	snap := g.Snapshot()
-	require.Equal(t, map[PeerState]int{PeerCapable: 2, PeerBlackholed: 1}, snap.Peers)
+	require.Equal(t, map[admin.PeerState]int{admin.PeerCapable: 2, admin.PeerBlackholed: 1}, snap.Peers)
 	require.EqualValues(t, 1000, snap.BytesTotal[config.CarrierShm].Tx)
 	require.NoError(t, g.SetOff(true))
 	require.Equal(t, config.ModeOff, g.Status().Mode)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -285,7 +286,7 @@ func TestManyLeaveAtOnce(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	require.Equal(t, flows, p.g[0].Demote(DemoteQuery{Carrier: config.CarrierShm}))
+	require.Equal(t, flows, p.g[0].Demote(admin.DemoteQuery{Carrier: config.CarrierShm}))
 	var slowest time.Duration
 	buf := make([]byte, 1)
 	left := func() (n int) {

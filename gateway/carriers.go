@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -56,7 +57,7 @@ type fabric interface {
 	// goroutine may call both.
 	abandon(c *carry) (sent, written func())
 	// devices describes what there is.
-	devices() []DeviceInfo
+	devices() []admin.DeviceInfo
 	// close ends the device; no flow uses it any more.
 	close() error
 }
@@ -67,7 +68,7 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
-		if !f.trial.admits(config.Carrier(fb.kind().String())) {
+		if !admits(f.trial, config.Carrier(fb.kind().String())) {
 			continue
 		}
 		if f.resting(fb.kind()) {

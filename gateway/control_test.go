@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -15,14 +16,14 @@ func TestDecisionsByName(t *testing.T) {
 	c := &liveConfig{Config: config.Config{Policy: []config.Rule{
 		{Name: "redis", Action: config.ActionAccelerate}, {Name: "bulk", Action: config.ActionAuto}, {Name: "default", Action: config.ActionPass},
 	}}}
-	var s Snapshot
+	var s admin.Snapshot
 	c.addDecisions(&s, []ebpf.Decided{
 		{Rule: 0, Accelerate: 5, Pass: 1}, {Rule: 1, Accelerate: 2}, {Rule: 2, Pass: 3}, {Rule: ebpf.NoRule, Pass: 4},
 	})
-	require.ElementsMatch(t, []DecisionCount{
-		{config.ActionAccelerate, "redis", 5},
-		{config.ActionPass, "redis", 1},
-		{config.ActionAuto, "bulk", 2},
-		{config.ActionPass, "default", 7},
+	require.ElementsMatch(t, []admin.DecisionCount{
+		{Action: config.ActionAccelerate, Rule: "redis", Count: 5},
+		{Action: config.ActionPass, Rule: "redis", Count: 1},
+		{Action: config.ActionAuto, Rule: "bulk", Count: 2},
+		{Action: config.ActionPass, Rule: "default", Count: 7},
 	}, s.Decisions)
 }

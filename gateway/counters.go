@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -13,12 +14,12 @@ import (
 type counters struct {
 	mu        sync.Mutex // guards everything below
 	flows     map[config.Carrier]uint64
-	bytes     map[config.Carrier]ByteCount // of flows that have ended, or left the carrier
+	bytes     map[config.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
 	fallbacks map[fallbackKey]uint64
 	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
-	handshake map[config.Carrier]*Histogram
+	handshake map[config.Carrier]*admin.Histogram
 	stalls    map[config.Carrier]uint64
-	demotions map[DemotionCount]uint64 // by all but Count
+	demotions map[admin.DemotionCount]uint64 // by all but Count
 }
 
 type fallbackKey struct {
@@ -28,9 +29,9 @@ type fallbackKey struct {
 
 func newCounters() *counters {
 	return &counters{
-		flows: map[config.Carrier]uint64{}, bytes: map[config.Carrier]ByteCount{},
-		demotions: map[DemotionCount]uint64{},
-		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*Histogram{},
+		flows: map[config.Carrier]uint64{}, bytes: map[config.Carrier]admin.ByteCount{},
+		demotions: map[admin.DemotionCount]uint64{},
+		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
 		stalls: map[config.Carrier]uint64{},
 	}
 }
@@ -42,7 +43,7 @@ func (c *counters) carried(by config.Carrier, after time.Duration) {
 	c.flows[by]++
 	h := c.handshake[by]
 	if h == nil {
-		h = &Histogram{}
+		h = &admin.Histogram{}
 		c.handshake[by] = h
 	}
 	h.Observe(after)
@@ -80,7 +81,7 @@ func (c *counters) stalled(by config.Carrier) {
 }
 
 // ended adds the bytes of a flow to the totals of its carrier.
-func (c *counters) ended(by config.Carrier, n ByteCount) {
+func (c *counters) ended(by config.Carrier, n admin.ByteCount) {
 	if by == config.CarrierNone {
 		return
 	}
@@ -89,7 +90,7 @@ func (c *counters) ended(by config.Carrier, n ByteCount) {
 	c.addLocked(by, n)
 }
 
-func (c *counters) addLocked(by config.Carrier, n ByteCount) {
+func (c *counters) addLocked(by config.Carrier, n admin.ByteCount) {
 	b := c.bytes[by]
 	b.Tx += n.Tx
 	b.Rx += n.Rx
@@ -97,9 +98,9 @@ func (c *counters) addLocked(by config.Carrier, n ByteCount) {
 }
 
 // demoted counts a flow that leaves a carrier, and what that has carried of it.
-func (c *counters) demoted(from config.Carrier, cause string, n ByteCount) {
+func (c *counters) demoted(from config.Carrier, cause string, n admin.ByteCount) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.addLocked(from, n)
-	c.demotions[DemotionCount{Carrier: from, Reason: cause}]++
+	c.demotions[admin.DemotionCount{Carrier: from, Reason: cause}]++
 }

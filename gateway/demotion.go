@@ -3,6 +3,7 @@ package gateway
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
@@ -113,7 +114,7 @@ func (f *flow) depart(cause string) (*relay, config.Carrier) {
 	}
 	old := f.carrier
 	f.relay, f.carries, f.carrier, f.demoted = newRelay(f), nil, config.CarrierRelay, cause
-	f.booked = ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+	f.booked = admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
 	f.g.count.demoted(old, cause, f.booked)
 	return f.relay, old
 }

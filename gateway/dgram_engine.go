@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -228,7 +229,7 @@ func (e *dgramEngine) sweep() {
 // asmDropped counts what the reassembly of a link has given up.
 func (e *dgramEngine) asmDropped(l *dgramLink) {
 	for ; l.asm.dropped > 0; l.asm.dropped-- {
-		e.count.drop(DropReassembly)
+		e.count.drop(admin.DropReassembly)
 	}
 }
 

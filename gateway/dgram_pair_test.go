@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -129,7 +130,7 @@ func (h *dgramHosts) pass(i int, ends dgramEnds, payload []byte) {
 	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
 }
 
-func (h *dgramHosts) stats(i int) DatagramStats {
+func (h *dgramHosts) stats(i int) admin.DatagramStats {
 	e := h.g[i].dgrams.Load()
 	e.s.Call(e.queryCounts)
 	return h.g[i].Snapshot().Datagrams
@@ -170,9 +171,9 @@ func TestDatagramsPass(t *testing.T) {
 		for why, n := range s.Dropped {
 			require.Zero(t, n, why)
 		}
-		require.Equal(t, ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
+		require.Equal(t, admin.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
 
-		list := h.g[0].Conns(ConnQuery{})
+		list := h.g[0].Conns(admin.ConnQuery{})
 		require.Len(t, list, 1)
 		require.Equal(t, "udp", list[0].Proto)
 		require.Equal(t, config.SideClient, list[0].Side)
@@ -180,8 +181,8 @@ func TestDatagramsPass(t *testing.T) {
 		require.Equal(t, there.src, list[0].Local)
 		require.Equal(t, there.dst, list[0].Remote)
 		require.NotZero(t, list[0].TxBytes)
-		require.Equal(t, list[0].TxBytes, h.g[1].Conns(ConnQuery{})[0].RxBytes)
-		require.Equal(t, config.SideServer, h.g[1].Conns(ConnQuery{})[0].Side)
+		require.Equal(t, list[0].TxBytes, h.g[1].Conns(admin.ConnQuery{})[0].RxBytes)
+		require.Equal(t, config.SideServer, h.g[1].Conns(admin.ConnQuery{})[0].Side)
 		require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
 	})
 }
@@ -237,8 +238,8 @@ func TestDatagramsFromManyToMany(t *testing.T) {
 			h.pass(0, h.ends(0, 4000+i, 53+i%3), text)
 			h.pass(1, h.ends(1, 53+i%3, 4000+i), text)
 		}
-		require.Len(t, h.g[0].Conns(ConnQuery{}), 50)
-		require.Len(t, h.g[1].Conns(ConnQuery{}), 50)
+		require.Len(t, h.g[0].Conns(admin.ConnQuery{}), 50)
+		require.Len(t, h.g[1].Conns(admin.ConnQuery{}), 50)
 	})
 }
 
@@ -253,7 +254,7 @@ func TestDatagramsUnprovenAreNative(t *testing.T) {
 	require.Equal(t, "early", string(p.payload))
 	require.EqualValues(t, 1, h.stats(0).Returned)
 	require.True(t, h.d[0].wasClosed(ebpf.Tuple{Local: ends.src, Remote: ends.dst}))
-	require.Empty(t, h.g[0].Conns(ConnQuery{}))
+	require.Empty(t, h.g[0].Conns(admin.ConnQuery{}))
 	require.Zero(t, h.d[0].peer(pairAddrs[1], 0), "nothing was proved")
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -247,7 +248,7 @@ func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration
 	}
 	p.cur = nil
 	for p.flows.n > 0 {
-		e.endFlow(p.flows.head, EndNative, r)
+		e.endFlow(p.flows.head, admin.EndNative, r)
 	}
 }
 

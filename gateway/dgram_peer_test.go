@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -67,9 +68,9 @@ func TestDatagramPeerDies(t *testing.T) {
 		}
 		h.d[0].steer(t, ends, []byte("native"))
 		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
-		require.Empty(t, h.g[0].Conns(ConnQuery{}))
-		past := h.g[0].Conns(ConnQuery{Closed: true})
-		require.Equal(t, EndNative, past[0].End)
+		require.Empty(t, h.g[0].Conns(admin.ConnQuery{}))
+		past := h.g[0].Conns(admin.ConnQuery{Closed: true})
+		require.Equal(t, admin.EndNative, past[0].End)
 		require.Equal(t, "peer_dead", past[0].Reason)
 		// The programs count what they left native, of both protocols together.
 		h.g[0].onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: h.tuple(0, ends), Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
@@ -79,8 +80,8 @@ func TestDatagramPeerDies(t *testing.T) {
 		steer.mu.Unlock()
 		snap := h.g[0].Snapshot()
 		require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)
-		require.Equal(t, []FallbackCount{{Reason: "peer_dead", Side: config.SideClient, Count: 2}}, snap.Fallbacks)
-		native := h.g[0].Conns(ConnQuery{All: true})
+		require.Equal(t, []admin.FallbackCount{{Reason: "peer_dead", Side: config.SideClient, Count: 2}}, snap.Fallbacks)
+		native := h.g[0].Conns(admin.ConnQuery{All: true})
 		require.Equal(t, "udp", native[0].Proto)
 	})
 }
@@ -119,7 +120,7 @@ func TestDatagramServiceDeclined(t *testing.T) {
 		require.Equal(t, negotiate.ReasonPolicy, h.native(0, 53))
 		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable, "other services are carried")
 		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 30*time.Second, time.Millisecond)
-		require.Empty(t, h.g[0].Conns(ConnQuery{}))
+		require.Empty(t, h.g[0].Conns(admin.ConnQuery{}))
 		h.pass(0, h.ends(0, 4000, 54), []byte("other"))
 		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 30*time.Second, 10*time.Millisecond)
 	})
@@ -198,7 +199,7 @@ func TestDatagramsInPieces(t *testing.T) {
 			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
 			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
 		}
-		require.Zero(t, h.stats(1).Dropped[DropReassembly])
+		require.Zero(t, h.stats(1).Dropped[admin.DropReassembly])
 	})
 }
 
@@ -218,7 +219,7 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 		h.pass(0, h.ends(0, 4000+i, 53), []byte("x"))
 	}
 	for i := range h.g {
-		require.Len(t, h.g[i].Conns(ConnQuery{}), 10)
+		require.Len(t, h.g[i].Conns(admin.ConnQuery{}), 10)
 	}
 	first := h.ends(0, 4000, 53)
 	require.True(t, h.d[1].wasClosed(h.tuple(1, first)))
@@ -247,9 +248,9 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 			require.Empty(t, e.flows)
 		})
 		require.True(t, h.d[i].wasClosed(h.tuple(i, ends)))
-		past := h.g[i].Conns(ConnQuery{Closed: true})
+		past := h.g[i].Conns(admin.ConnQuery{Closed: true})
 		require.Len(t, past, 1)
-		require.Equal(t, EndClosed, past[0].End)
+		require.Equal(t, admin.EndClosed, past[0].End)
 		require.Empty(t, past[0].Reason)
 	}
 }
@@ -344,9 +345,9 @@ func TestDatagramAnswerAfterIdleness(t *testing.T) {
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
 	e := h.engine(0)
-	e.s.Call(func() { e.endFlow(e.flows[h.tuple(0, h.ends(0, 4000, 53))], EndClosed, negotiate.ReasonNone) })
+	e.s.Call(func() { e.endFlow(e.flows[h.tuple(0, h.ends(0, 4000, 53))], admin.EndClosed, negotiate.ReasonNone) })
 	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
-	list := h.g[0].Conns(ConnQuery{})
+	list := h.g[0].Conns(admin.ConnQuery{})
 	require.Len(t, list, 1)
 	require.Equal(t, config.SideClient, list[0].Side)
 	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")

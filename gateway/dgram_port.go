@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -266,7 +267,7 @@ func (p *dgramPort) post(flags verbs.SendFlags) bool {
 	p.wr.Flags = flags
 	if err := p.qp.PostSend(&p.wr); err != nil {
 		p.e.log.Warn("post datagram", "carrier", p.kind, "error", err)
-		p.e.count.drop(DropCarrierError)
+		p.e.count.drop(admin.DropCarrierError)
 		p.broken(verbs.WCGeneralErr)
 		return false
 	}

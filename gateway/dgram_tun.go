@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -73,7 +74,7 @@ func (e *dgramEngine) outgoing(slot uint16, n int) {
 	b := e.out.bytes(slot)
 	if n > len(b) {
 		e.out.put(slot)
-		e.count.drop(DropQueueFull)
+		e.count.drop(admin.DropQueueFull)
 		return
 	}
 	p, err := parseUDP(b[:n])
@@ -143,7 +144,7 @@ func (e *dgramEngine) giveBack(slot uint16, n int) {
 	if e.writeTUN(e.out.bytes(slot)[:n]) {
 		e.count.returned.Add(1)
 	} else {
-		e.count.drop(DropQueueFull)
+		e.count.drop(admin.DropQueueFull)
 	}
 	e.out.put(slot)
 }

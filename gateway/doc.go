@@ -5,7 +5,7 @@
 //
 // It is the only package that puts all the others together: ebpf steers,
 // netstack owns the wire leg, negotiate decides, rsocket on a verbs device
-// carries. [config.Config] says what to do, [Control] is what an operator sees and
+// carries. [config.Config] says what to do, [admin.Control] is what an operator sees and
 // may switch, and the guardian (package guardian) keeps a dead daemon from
 // hurting the applications it served.
 //

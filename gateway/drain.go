@@ -6,26 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
-
-// DrainSchema is the schema of [DrainInfo].
-const DrainSchema = "smcgw.drain/v1"
-
-// DrainInfo is how far a drain is.
-type DrainInfo struct {
-	Schema string `json:"schema"`
-	// Flows are the connections that are still carried, Lingering those that have
-	// ended, but whose application has yet to take what the kernel holds for it.
-	Flows     int `json:"flows"`
-	Lingering int `json:"lingering"`
-	// RemainingSeconds is the time left until the connections that are still
-	// carried are reset.
-	RemainingSeconds float64 `json:"remaining_seconds"`
-	// Done is set in the last of these documents: the gateway ends. Flows and
-	// Lingering are then those that are reset.
-	Done bool `json:"done"`
-}
 
 // drainer ends a gateway when its connections have ended.
 //
@@ -37,7 +20,7 @@ type drainer struct {
 	mu       sync.Mutex // guards everything below
 	started  bool
 	deadline time.Time
-	last     DrainInfo
+	last     admin.DrainInfo
 }
 
 // drainTurn is how often it is looked whether anything is left.
@@ -54,7 +37,7 @@ func (d *drainer) begin(flows int, now, deadline time.Time) {
 	defer d.mu.Unlock()
 	if !d.started {
 		d.started, d.deadline = true, deadline
-		d.last = DrainInfo{Schema: DrainSchema, Flows: flows, RemainingSeconds: deadline.Sub(now).Seconds()}
+		d.last = admin.DrainInfo{Schema: admin.DrainSchema, Flows: flows, RemainingSeconds: deadline.Sub(now).Seconds()}
 		close(d.begun)
 		return
 	}
@@ -75,12 +58,12 @@ func (d *drainer) note(flows, lingering int, now time.Time) (over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	over = flows == 0 && lingering == 0 || !now.Before(d.deadline)
-	d.last = DrainInfo{Schema: DrainSchema, Flows: flows, Lingering: lingering, RemainingSeconds: max(0, d.deadline.Sub(now).Seconds()), Done: over}
+	d.last = admin.DrainInfo{Schema: admin.DrainSchema, Flows: flows, Lingering: lingering, RemainingSeconds: max(0, d.deadline.Sub(now).Seconds()), Done: over}
 	return over
 }
 
 // info is what note kept; nil before the drain.
-func (d *drainer) info() *DrainInfo {
+func (d *drainer) info() *admin.DrainInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.started {
@@ -129,7 +112,7 @@ func (g *gateway) left() (flows, lingering int, now time.Time) {
 	return 0, n, now
 }
 
-// Drain implements Control.
+// Drain implements admin.Control.
 func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
@@ -144,5 +127,5 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	return g.drainer.over, nil
 }
 
-// Draining implements Control.
-func (g *gateway) Draining() *DrainInfo { return g.drainer.info() }
+// Draining implements admin.Control.
+func (g *gateway) Draining() *admin.DrainInfo { return g.drainer.info() }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -229,7 +230,7 @@ func (sf *shmFabric) adopt(peer *shm.Peer, of netip.Addr, hold bool) *shmPeer {
 }
 
 // countPeers adds the peers of each address.
-func (sf *shmFabric) countPeers(to map[netip.Addr]PeerUse) {
+func (sf *shmFabric) countPeers(to map[netip.Addr]admin.PeerUse) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	for _, p := range sf.peers {
@@ -470,8 +471,8 @@ func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
 }
 
 // devices implements fabric.
-func (sf *shmFabric) devices() []DeviceInfo {
-	return []DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm, sf.shm.Stats())}
+func (sf *shmFabric) devices() []admin.DeviceInfo {
+	return []admin.DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm, sf.shm.Stats())}
 }
 
 // close implements fabric; the shards have stopped.

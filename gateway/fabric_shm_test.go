@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -59,7 +60,7 @@ func (s *shmServer) meet(d *shm.Device, a netip.Addr) (*shm.Peer, error) {
 }
 
 func (s *shmServer) use(a netip.Addr) int {
-	all := map[netip.Addr]PeerUse{}
+	all := map[netip.Addr]admin.PeerUse{}
 	s.sf.countPeers(all)
 	return all[a].ShmPeers
 }
@@ -91,7 +92,7 @@ func TestShmPeersShared(t *testing.T) {
 	_, err := s.meet(d, peerA)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	require.Equal(t, negotiate.ReasonNoMemory, carrierReason(err))
-	require.Equal(t, uint64(1), s.g.sharesRefused()[ResourceShmPeers])
+	require.Equal(t, uint64(1), s.g.sharesRefused()[string(ResourceShmPeers)])
 	for range 5 {
 		_, err = s.meet(d, peerB)
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -419,17 +420,17 @@ func unanswered(s verbs.WCStatus) bool {
 }
 
 // devices implements fabric.
-func (sf *softFabric) devices() []DeviceInfo {
+func (sf *softFabric) devices() []admin.DeviceInfo {
 	sf.mu.Lock()
 	units, shut := slices.Clone(sf.units), sf.shut
 	sf.mu.Unlock()
 	if shut && len(units) == 0 {
-		return []DeviceInfo{missing(config.DeviceSoft, DeviceDown, errYielded.Error())}
+		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, errYielded.Error())}
 	}
 	if len(units) == 0 {
-		return []DeviceInfo{missing(config.DeviceSoft, DeviceDown, "no address on the devices of the configuration")}
+		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration")}
 	}
-	var list []DeviceInfo
+	var list []admin.DeviceInfo
 	for _, u := range units {
 		list = append(list, describeDevice(u.name, config.DeviceSoft, u.soft, u.soft.Stats()))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -128,9 +129,9 @@ func TestSoftPortInUse(t *testing.T) {
 	defer g.close()
 	list := g.Devices()
 	require.Len(t, list, 2)
-	require.Equal(t, DeviceFailed, list[0].State)
+	require.Equal(t, admin.DeviceFailed, list[0].State)
 	require.Contains(t, list[0].Error, "address already in use")
-	require.Equal(t, DeviceAbsent, list[1].State)
+	require.Equal(t, admin.DeviceAbsent, list[1].State)
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 }
 

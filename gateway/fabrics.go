@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -25,18 +26,18 @@ func (g *gateway) openFabrics() {
 		fn := open[kind]
 		if fn == nil {
 			g.log.Info("carrier not available in this version", "carrier", kind)
-			g.absent = append(g.absent, missing(kind, DeviceAbsent, "not available in this version"))
+			g.absent = append(g.absent, missing(kind, admin.DeviceAbsent, "not available in this version"))
 			continue
 		}
 		fb, err := fn(g)
 		if errors.Is(err, errNoAddrs) {
 			g.log.Info("carrier without a network", "carrier", kind)
-			g.absent = append(g.absent, missing(kind, DeviceAbsent, err.Error()))
+			g.absent = append(g.absent, missing(kind, admin.DeviceAbsent, err.Error()))
 			continue
 		}
 		if err != nil {
 			g.log.Warn("carrier left out", "carrier", kind, "error", err)
-			g.absent = append(g.absent, missing(kind, DeviceFailed, err.Error()))
+			g.absent = append(g.absent, missing(kind, admin.DeviceFailed, err.Error()))
 			continue
 		}
 		g.fabrics = append(g.fabrics, fb)
@@ -47,8 +48,8 @@ func (g *gateway) openFabrics() {
 }
 
 // missing describes a device that was asked for in vain.
-func missing(kind config.DeviceKind, state DeviceState, why string) DeviceInfo {
-	return DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
+func missing(kind config.DeviceKind, state admin.DeviceState, why string) admin.DeviceInfo {
+	return admin.DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
 }
 
 // driven is what fabrics have in common: an RDMA device whose vectors are in

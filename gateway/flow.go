@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -80,7 +81,7 @@ type flow struct {
 	reads, writes atomic.Uint64 // of the app leg that moved some
 	state         atomic.Uint32 // State
 
-	trial *Trial // it belongs to, also when that has ended; nil: none
+	trial *admin.Trial // it belongs to, also when that has ended; nil: none
 	share shareState
 
 	outdated atomic.Bool // its offers were: nobody is to remember how it ended
@@ -106,7 +107,7 @@ type flow struct {
 	raw     *rawRelay
 	carrier config.Carrier
 	demoted string           // why the flow has left its queue pair; empty: it has not
-	booked  ByteCount        // of tx and rx: carried by the queue pair it left
+	booked  admin.ByteCount  // of tx and rx: carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried
 	remote  bool             // the peer decided
 	ended   bool             // teardown has begun: nothing may be added
@@ -261,17 +262,17 @@ func (f *flow) bareSYN() []byte {
 }
 
 // carriedBytes returns what the flow's present carrier has carried.
-func (f *flow) carriedBytes() ByteCount {
+func (f *flow) carriedBytes() admin.ByteCount {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return ByteCount{Tx: f.tx.Load() - f.booked.Tx, Rx: f.rx.Load() - f.booked.Rx}
+	return admin.ByteCount{Tx: f.tx.Load() - f.booked.Tx, Rx: f.rx.Load() - f.booked.Rx}
 }
 
 // info describes the flow for an operator.
-func (f *flow) info(now time.Time) ConnInfo {
+func (f *flow) info(now time.Time) admin.ConnInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := ConnInfo{
+	c := admin.ConnInfo{
 		ID: f.id, Proto: "tcp", Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
 		State: f.getState().String(), Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
@@ -285,7 +286,7 @@ func (f *flow) info(now time.Time) ConnInfo {
 
 func decidedBy(remote bool) string {
 	if remote {
-		return DecidedRemote
+		return admin.DecidedRemote
 	}
-	return DecidedLocal
+	return admin.DecidedLocal
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -17,7 +18,7 @@ type ending struct {
 	dead     bool   // the entry becomes dead: a SYN on the tuple is a new connection
 	wire     func() // the last thing done to the wire leg
 	entry    func() // the last thing done to the steering
-	end      End
+	end      admin.End
 
 	verdict  negotiate.Verdict // why: recorded and remembered
 	fellBack bool              // count it: the connection is native from here on
@@ -155,7 +156,7 @@ func closeAll(carries []*carry) {
 }
 
 // bury takes the flow out of the tables and into the history.
-func (f *flow) bury(end End) {
+func (f *flow) bury(end admin.End) {
 	f.g.unlink(f)
 	info := f.info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
@@ -163,7 +164,7 @@ func (f *flow) bury(end End) {
 	f.g.auto.look(f, true, time.Now())
 	switch end {
 	case "": // recorded elsewhere
-	case EndNative:
+	case admin.EndNative:
 		f.g.native.Add(info)
 	default:
 		f.g.closed.Add(info)
@@ -197,7 +198,7 @@ func (f *flow) whenGone(fn func()) {
 // not those that have arrived. Reason 0 is a reset of the local application.
 func (f *flow) abort(r negotiate.Reason, remote bool) {
 	f.teardown(ending{
-		state: StateAborted, resetLeg: true, drain: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
+		state: StateAborted, resetLeg: true, drain: true, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndAborted,
 		verdict: negotiate.Verdict{Reason: r, Remote: remote}, tell: true,
 	})
 }
@@ -208,7 +209,7 @@ func (f *flow) abort(r negotiate.Reason, remote bool) {
 func (f *flow) abortVerdict(a negotiate.Abort) {
 	v := a.Verdict
 	e := ending{
-		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted,
+		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: admin.EndAborted,
 		verdict: v, fellBack: f.side == config.SideServer, // a client's gateway gives the connection back
 	}
 	if a.Silent {
@@ -216,7 +217,7 @@ func (f *flow) abortVerdict(a negotiate.Abort) {
 	}
 	if v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
 		// The connection goes on without us, or never was.
-		e.state, e.end, e.fellBack = StateReleased, EndNative, true
+		e.state, e.end, e.fellBack = StateReleased, admin.EndNative, true
 	}
 	f.teardown(e)
 }
@@ -225,25 +226,25 @@ func (f *flow) abortVerdict(a negotiate.Abort) {
 // reset and, behind the RST, the application's SYN goes out again, bare.
 func (f *flow) release(v negotiate.Verdict) {
 	f.teardown(ending{
-		state: StateReleased, resetLeg: true, wire: f.resetWire, entry: f.entryReleased, end: EndNative,
+		state: StateReleased, resetLeg: true, wire: f.resetWire, entry: f.entryReleased, end: admin.EndNative,
 		verdict: v, fellBack: true,
 	})
 }
 
 // complete is the end everybody wanted.
 func (f *flow) complete() {
-	f.teardown(ending{state: StateClosed, dead: true, wire: f.resetWire, entry: func() {}, end: EndClosed})
+	f.teardown(ending{state: StateClosed, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndClosed})
 }
 
 // replaced ends a flow whose tuple belongs to a newer connection: not a packet
 // may leave on it.
 func (f *flow) replaced() {
 	e := ending{
-		state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: EndAborted,
+		state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: admin.EndAborted,
 		verdict: negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == config.SideServer},
 	}
 	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
-		e.state, e.end, e.fellBack = StateReleased, EndNative, true
+		e.state, e.end, e.fellBack = StateReleased, admin.EndNative, true
 	}
 	f.teardown(e)
 }
@@ -258,7 +259,7 @@ func (f *flow) givenBack() {
 // vanish ends a server flow that never had a wire leg.
 func (f *flow) vanish(r negotiate.Reason) {
 	f.teardown(ending{
-		state: StateReleased, wire: f.forgetWire, entry: func() {}, end: EndNative,
+		state: StateReleased, wire: f.forgetWire, entry: func() {}, end: admin.EndNative,
 		verdict: negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone}, fellBack: true,
 	})
 }
@@ -323,7 +324,7 @@ var ownedStates = [...]ebpf.State{
 // delivered its own.
 func (f *flow) completeRaw() {
 	f.teardown(ending{
-		state: StateClosed, end: EndClosed, wire: func() { _ = f.wire.Close() }, entry: f.entryDead,
+		state: StateClosed, end: admin.EndClosed, wire: func() { _ = f.wire.Close() }, entry: f.entryDead,
 	})
 }
 
@@ -340,7 +341,7 @@ func (f *flow) drain(r negotiate.Reason) {
 	}
 	if f.getState() < StateCarrying { // half open: the client comes back by itself
 		f.teardown(ending{
-			state: StateReleased, wire: f.forgetWire, entry: f.entryDead, end: EndNative,
+			state: StateReleased, wire: f.forgetWire, entry: f.entryDead, end: admin.EndNative,
 			verdict: negotiate.Verdict{Reason: r}, fellBack: true,
 		})
 		return

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -44,7 +45,7 @@ type gateway struct {
 
 	shards  []*shard
 	fabrics []fabric
-	absent  []DeviceInfo // configured, and not there
+	absent  []admin.DeviceInfo // configured, and not there
 	accept  LegListener
 	seed    maphash.Seed
 	rate    *rate.Limiter
@@ -358,10 +359,10 @@ func (g *gateway) nativeDecision(t Tuple, e ebpf.Event) {
 		g.count.nativeDatagrams(r, sideOf(e.Side))
 		past = g.udp.native
 	}
-	past.Add(ConnInfo{
+	past.Add(admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
 		State: StateNative.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
-		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: EndNative, EndedAt: e.At,
+		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
 	})
 }
 

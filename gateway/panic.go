@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -147,7 +148,7 @@ func (f *flow) fail() {
 		return
 	}
 	f.teardown(ending{
-		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
+		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndAborted,
 		verdict: v, tell: true, fellBack: !carried,
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -66,7 +67,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 		info := c.flow[side].info(time.Now())
 		if kind != negotiate.CarrierRelay { // whose reason is why there is no other
 			require.Equal(t, negotiate.ReasonInternalError.String(), info.Reason)
-			require.Equal(t, DecidedLocal, info.DecidedBy)
+			require.Equal(t, admin.DecidedLocal, info.DecidedBy)
 		}
 		for end := range 2 {
 			require.NotEqual(t, -1, got[i][end], "wrong bytes")

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -74,8 +75,8 @@ type liveConfig struct {
 // decisionBook is what the policies before this one decided: the programs count
 // by the number of the rule, which means another rule now.
 type decisionBook struct {
-	past  []DecisionCount      // by the rules that there were
-	until map[int]ebpf.Decided // how far the counters are theirs
+	past  []admin.DecisionCount // by the rules that there were
+	until map[int]ebpf.Decided  // how far the counters are theirs
 }
 
 // closeDecisions closes the book of the policy in force.
@@ -84,7 +85,7 @@ func (g *gateway) closeDecisions(now *liveConfig) (decisionBook, error) {
 	if err != nil {
 		return decisionBook{}, fmt.Errorf("counters: %w", err)
 	}
-	var s Snapshot
+	var s admin.Snapshot
 	now.addDecisions(&s, c.Decided)
 	book := decisionBook{past: s.Decisions, until: map[int]ebpf.Decided{}}
 	for _, d := range c.Decided {
@@ -99,9 +100,9 @@ const noRule = "default"
 
 // addDecisions adds what the programs decided, by rule. A rule that carries
 // passes what the never-list takes out of it.
-func (c *liveConfig) addDecisions(s *Snapshot, list []ebpf.Decided) {
+func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
 	for _, p := range c.decided.past {
-		s.addDecision(p.Action, p.Rule, p.Count)
+		addDecision(s, p.Action, p.Rule, p.Count)
 	}
 	for _, d := range list {
 		name, action := noRule, config.ActionPass
@@ -111,7 +112,7 @@ func (c *liveConfig) addDecisions(s *Snapshot, list []ebpf.Decided) {
 			name, action = trialRule, config.ActionAccelerate
 		}
 		before := c.decided.until[d.Rule]
-		s.addDecision(action, name, d.Accelerate-before.Accelerate)
-		s.addDecision(config.ActionPass, name, d.Pass-before.Pass)
+		addDecision(s, action, name, d.Accelerate-before.Accelerate)
+		addDecision(s, config.ActionPass, name, d.Pass-before.Pass)
 	}
 }

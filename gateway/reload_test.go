@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -31,12 +32,12 @@ func TestReload(t *testing.T) {
 	require.Equal(t, 9, g.rate.Burst())
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
-	require.Contains(t, g.Snapshot().Decisions, DecisionCount{config.ActionAccelerate, "web", 5})
+	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
 	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: []uint16{5432}}, Action: config.ActionAccelerate}}
 	require.NoError(t, g.reload(next))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
-	require.Contains(t, g.Snapshot().Decisions, DecisionCount{config.ActionAccelerate, "web", 5})
-	require.Contains(t, g.Snapshot().Decisions, DecisionCount{config.ActionAccelerate, "db", 1})
+	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
+	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "db", Count: 1})
 }
 
 // TestReloadIsRefusedWhole: what cannot come into force leaves everything as it was.

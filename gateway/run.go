@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
@@ -66,13 +67,13 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	before, admin, err := begin(ctx, cfg, opts)
+	before, server, err := begin(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
 	defer before.close()
-	if admin != nil {
-		defer func() { _ = admin.Close() }()
+	if server != nil {
+		defer func() { _ = server.Close() }()
 	}
 	ns, err := process.OpenLegs()
 	if err != nil {
@@ -87,18 +88,18 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	}
 	kernel := newKernelLegs(ns, dp.SetListener)
 	defer func() { _ = kernel.close() }()
-	err = runSteered(ctx, cfg, opts, before, admin, dp, kernel)
+	err = runSteered(ctx, cfg, opts, before, server, dp, kernel)
 	return errors.Join(err, dp.Close())
 }
 
 // RunOn is the daemon on any host, such as one that exists in memory only.
 func RunOn(ctx context.Context, cfg config.Config, h Host, opts RunOptions) error {
-	admin, err := ListenAdmin(cfg, opts.Version, opts.logger())
+	server, err := admin.Listen(cfg, opts.Version, opts.logger())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = admin.Close() }()
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin}
+	defer func() { _ = server.Close() }()
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server}
 	return d.run(ctx, h)
 }
 
@@ -110,8 +111,8 @@ func (o RunOptions) logger() *slog.Logger {
 }
 
 // runSteered puts the gateway on an open datapath, under its guardian. A successor
-// has the other gateway yield when that is all there; its admin is nil before.
-func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *predecessor, admin *AdminServer, dp *ebpf.Datapath, kernel *kernelLegs) error {
+// has the other gateway yield when that is all there; its server is nil before.
+func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *predecessor, server *admin.Server, dp *ebpf.Datapath, kernel *kernelLegs) error {
 	hand, err := dp.Handover()
 	if err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
@@ -122,17 +123,17 @@ func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before 
 			return fmt.Errorf("guardian: %w", err)
 		}
 	}
-	if admin == nil {
-		if admin, err = before.yield(ctx, cfg, opts, dp.Heartbeat); err != nil {
+	if server == nil {
+		if server, err = before.yield(ctx, cfg, opts, dp.Heartbeat); err != nil {
 			return err
 		}
-		defer func() { _ = admin.Close() }()
+		defer func() { _ = server.Close() }()
 	}
 	h, err := realHost(dp, kernel)
 	if err != nil {
 		return err
 	}
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin, before: before}
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server, before: before}
 	err = d.run(ctx, h)
 	if opts.Supervisor != nil {
 		err = errors.Join(err, opts.Supervisor.Release())
@@ -157,7 +158,7 @@ type daemon struct {
 	cfg    config.Config
 	opts   RunOptions
 	log    *slog.Logger
-	admin  *AdminServer
+	admin  *admin.Server
 	before *predecessor // nil: none
 }
 
@@ -289,7 +290,7 @@ func kernelID() (id [16]byte, err error) {
 // steeringConfig translates the configuration for the datapath.
 func steeringConfig(c config.Config, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
-		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
+		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: steeringMode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
 		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -206,20 +207,20 @@ func (s *shares) refuse(r Resource) {
 }
 
 // use returns what the peers hold that hold anything.
-func (s *shares) use() map[netip.Addr]PeerUse {
+func (s *shares) use() map[netip.Addr]admin.PeerUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[netip.Addr]PeerUse, len(s.peers))
+	all := make(map[netip.Addr]admin.PeerUse, len(s.peers))
 	for a, p := range s.peers {
 		if p.flows > 0 {
-			all[a] = PeerUse{Begun: p.flows, Handshakes: p.handshakes}
+			all[a] = admin.PeerUse{Begun: p.flows, Handshakes: p.handshakes}
 		}
 	}
 	return all
 }
 
 // peerUse returns what each address holds.
-func (g *gateway) peerUse() map[netip.Addr]PeerUse {
+func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
 	all := g.shares.use()
 	for owner, st := range g.pool.Owners() {
 		if a, ok := owner.(netip.Addr); ok {
@@ -237,13 +238,13 @@ func (g *gateway) peerUse() map[netip.Addr]PeerUse {
 }
 
 // sharesRefused returns how often an address wanted more than its share.
-func (g *gateway) sharesRefused() map[Resource]uint64 {
+func (g *gateway) sharesRefused() map[string]uint64 {
 	s := g.shares
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[Resource]uint64{ResourceMemory: g.pool.Stats().RefusedQuota}
+	all := map[string]uint64{string(ResourceMemory): g.pool.Stats().RefusedQuota}
 	for _, r := range Resources() {
-		all[r] += s.refused[r]
+		all[string(r)] += s.refused[r]
 	}
 	return all
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -37,7 +38,7 @@ func TestShareOfFlows(t *testing.T) {
 	s.begin(peerA, now)
 	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
 	require.Equal(t, uint64(1), s.refused[ResourceFlows])
-	require.Equal(t, map[netip.Addr]PeerUse{peerA: {Begun: 10, Handshakes: 10}, peerB: {Begun: 1, Handshakes: 1}}, s.use())
+	require.Equal(t, map[netip.Addr]admin.PeerUse{peerA: {Begun: 10, Handshakes: 10}, peerB: {Begun: 1, Handshakes: 1}}, s.use())
 }
 
 // Handshakes that are left open are bounded before flows are.
@@ -113,7 +114,7 @@ func TestSharesModel(t *testing.T) {
 			},
 			"pass": func(*rapid.T) { now = now.Add(700 * time.Millisecond) },
 			"": func(t *rapid.T) {
-				want := map[netip.Addr]PeerUse{}
+				want := map[netip.Addr]admin.PeerUse{}
 				for _, f := range live {
 					if f.side != config.SideServer {
 						continue

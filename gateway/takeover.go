@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -34,7 +35,7 @@ func (p *predecessor) reach(ctx context.Context, step string) error {
 	p.log.Warn("takeover held", "step", step)
 	select {
 	case <-ctx.Done():
-	case <-p.takeover.done:
+	case <-p.takeover.Done:
 	}
 	return ctx.Err()
 }
@@ -43,7 +44,7 @@ func (p *predecessor) reach(ctx context.Context, step string) error {
 // none.
 type predecessor struct {
 	neighbour ebpf.Neighbour
-	takeover  *Takeover // nil: it drains already
+	takeover  *admin.Takeover // nil: it drains already
 	drain     time.Duration
 	log       *slog.Logger
 	debug     *debugKnobs
@@ -56,40 +57,40 @@ type predecessor struct {
 
 // begin finds out beside whom this gateway is to start, and opens the admin socket
 // unless somebody has to give it up first.
-func begin(ctx context.Context, cfg config.Config, opts RunOptions) (*predecessor, *AdminServer, error) {
+func begin(ctx context.Context, cfg config.Config, opts RunOptions) (*predecessor, *admin.Server, error) {
 	log := opts.logger()
 	debug, err := debugFromEnvironment()
 	if err != nil {
 		return nil, nil, err
 	}
 	if opts.TakeOver {
-		c := NewAdminClient(cfg.Admin)
+		c := admin.NewClient(cfg.Admin)
 		defer c.Close()
 		t, err := c.TakeOver(ctx)
 		switch {
 		case err == nil:
 			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
 			return &predecessor{neighbour: t.Offer.Neighbour, takeover: t, drain: opts.DrainTimeout, log: log, debug: debug, beating: make(chan struct{})}, nil, nil
-		case !errors.Is(err, ErrDaemonUnreachable):
+		case !errors.Is(err, admin.ErrDaemonUnreachable):
 			return nil, nil, fmt.Errorf("take over: %w", err)
 		}
 		log.Info("no gateway to take over from")
 	}
-	admin, err := ListenAdmin(cfg, opts.Version, log)
+	server, err := admin.Listen(cfg, opts.Version, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	c := NewAdminClient(cfg.Admin + config.DrainingSuffix)
+	c := admin.NewClient(cfg.Admin + config.DrainingSuffix)
 	defer c.Close()
-	n, err := c.neighbour(ctx)
-	if errors.Is(err, ErrDaemonUnreachable) {
-		return nil, admin, nil
+	n, err := c.Neighbour(ctx)
+	if errors.Is(err, admin.ErrDaemonUnreachable) {
+		return nil, server, nil
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("gateway that drains: %w", err), admin.Close())
+		return nil, nil, errors.Join(fmt.Errorf("gateway that drains: %w", err), server.Close())
 	}
 	log.Info("starting beside a gateway that drains", "generation", n.Generation)
-	return &predecessor{neighbour: n, log: log, debug: debug, beating: make(chan struct{})}, admin, nil
+	return &predecessor{neighbour: n, log: log, debug: debug, beating: make(chan struct{})}, server, nil
 }
 
 // steering is the datapath's configuration, beside that of the predecessor.
@@ -108,7 +109,7 @@ func (p *predecessor) steering(cfg config.Config, log *slog.Logger) ebpf.Config 
 
 // yield has the predecessor give up what only one gateway can have and opens the
 // admin socket in its place. The guardian gets its heartbeat from here until takeOver.
-func (p *predecessor) yield(ctx context.Context, cfg config.Config, opts RunOptions, beat func() error) (*AdminServer, error) {
+func (p *predecessor) yield(ctx context.Context, cfg config.Config, opts RunOptions, beat func() error) (*admin.Server, error) {
 	p.beats.Go(func() { p.keepBeating(beat) })
 	if err := p.reach(ctx, takeoverOpened); err != nil {
 		return nil, err
@@ -121,20 +122,20 @@ func (p *predecessor) yield(ctx context.Context, cfg config.Config, opts RunOpti
 	if err != nil {
 		return nil, fmt.Errorf("take over: %w", err)
 	}
-	admin, err := listenAdmin(cfg, opts.Version, opts.logger(), true)
+	server, err := admin.Succeed(cfg, opts.Version, opts.logger())
 	if err != nil {
 		return nil, err
 	}
 	if err := p.reach(ctx, takeoverYielded); err != nil {
-		return nil, errors.Join(err, admin.Close())
+		return nil, errors.Join(err, server.Close())
 	}
-	return admin, nil
+	return server, nil
 }
 
 // died reports whether an error means that the other process is gone: not that it
 // does not answer in time.
 func died(ctx context.Context, err error) bool {
-	return errors.Is(err, ErrDaemonUnreachable) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+	return errors.Is(err, admin.ErrDaemonUnreachable) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 }
 
 // keepBeating says that this process lives while there is no gateway yet that
@@ -142,7 +143,7 @@ func died(ctx context.Context, err error) bool {
 func (p *predecessor) keepBeating(beat func() error) {
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
-	limit := time.NewTimer(takeoverLimit)
+	limit := time.NewTimer(admin.TakeoverLimit)
 	defer limit.Stop()
 	for {
 		_ = beat() // the guardian sees it if that fails

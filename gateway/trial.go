@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,41 +8,9 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
-
-// Trial is a rule about one service of one peer that counts for as long as
-// somebody holds it: for measurements, which want to have a connection carried
-// by this carrier, or by none, whatever the policy says.
-//
-// While it counts, its port belongs to it: no other rule is asked about TCP
-// connections with that server port. It can only make less or the same of the
-// mode, the kill switch and the limits, and nothing that its connections are
-// refused is remembered about the peer. That a path eats the option is.
-type Trial struct {
-	// Peer is the other host, Port the server's port, on either side. Ports of
-	// the never-list, and ports that a rule of the policy names, are refused.
-	Peer netip.Addr `json:"peer"`
-	Port uint16     `json:"port"`
-	// Action is pass or accelerate.
-	Action config.Action `json:"action"`
-	// Carrier is the only one that a client offers; empty: all there are, in the
-	// order of the configuration. A server takes what the client offers.
-	Carrier config.Carrier `json:"carrier,omitempty"`
-}
-
-// ErrTrialHeld says that somebody else tries something on the same port.
-var ErrTrialHeld = errors.New("port is on trial already")
-
-// TrialError is returned for a trial that makes no sense or is not allowed.
-type TrialError struct {
-	// Field is the part of the Trial that is wrong, Problem what is wrong
-	// with it.
-	Field, Problem string
-}
-
-// Error implements error.
-func (e *TrialError) Error() string { return fmt.Sprintf("trial: %s: %s", e.Field, e.Problem) }
 
 // maxTrials bounds the trials of a gateway.
 const maxTrials = 8
@@ -61,12 +28,12 @@ type trials struct {
 	never []uint16
 	named map[uint16]string // ports that belong to a rule, with its name
 
-	held atomic.Pointer[[]*Trial]
+	held atomic.Pointer[[]*admin.Trial]
 }
 
 func newTrials(cfg config.Config, steer Steering) *trials {
 	t := &trials{steer: steer}
-	t.held.Store(new([]*Trial))
+	t.held.Store(new([]*admin.Trial))
 	t.takeLocked(cfg)
 	return t
 }
@@ -98,7 +65,7 @@ func (ts *trials) configure(cfg config.Config) error {
 }
 
 // begin makes a trial count. end may be called more than once.
-func (ts *trials) begin(t Trial) (end func(), err error) {
+func (ts *trials) begin(t admin.Trial) (end func(), err error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if err := ts.checkLocked(&t); err != nil {
@@ -106,10 +73,10 @@ func (ts *trials) begin(t Trial) (end func(), err error) {
 	}
 	held := *ts.held.Load()
 	if len(held) >= maxTrials || len(ts.rules)+len(held) >= ebpf.MaxRules {
-		return nil, &TrialError{"policy", "no room for one more rule"}
+		return nil, &admin.TrialError{Field: "policy", Problem: "no room for one more rule"}
 	}
-	if slices.ContainsFunc(held, func(h *Trial) bool { return h.Port == t.Port }) {
-		return nil, ErrTrialHeld
+	if slices.ContainsFunc(held, func(h *admin.Trial) bool { return h.Port == t.Port }) {
+		return nil, admin.ErrTrialHeld
 	}
 	if err := ts.holdLocked(append(slices.Clone(held), &t)); err != nil {
 		ts.held.Store(&held)
@@ -119,28 +86,28 @@ func (ts *trials) begin(t Trial) (end func(), err error) {
 }
 
 // checkLocked refuses what would change more than the trial's own connections.
-func (ts *trials) checkLocked(t *Trial) error {
+func (ts *trials) checkLocked(t *admin.Trial) error {
 	if t.Peer = t.Peer.Unmap(); !t.Peer.IsValid() || t.Peer.Zone() != "" || t.Peer.IsUnspecified() || t.Peer.IsMulticast() {
-		return &TrialError{"peer", fmt.Sprintf("%q is no address of a host", t.Peer)}
+		return &admin.TrialError{Field: "peer", Problem: fmt.Sprintf("%q is no address of a host", t.Peer)}
 	}
 	switch {
 	case t.Port == 0:
-		return &TrialError{"port", "there is none"}
+		return &admin.TrialError{Field: "port", Problem: "there is none"}
 	case slices.Contains(ts.never, t.Port):
-		return &TrialError{"port", fmt.Sprintf("%d is on the never-list", t.Port)}
+		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d is on the never-list", t.Port)}
 	case ts.named[t.Port] != "":
-		return &TrialError{"port", fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
+		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
 	case t.Action != config.ActionPass && t.Action != config.ActionAccelerate:
-		return &TrialError{"action", fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
+		return &admin.TrialError{Field: "action", Problem: fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
 	case t.Carrier != config.CarrierNone && !slices.ContainsFunc(config.DeviceKinds(), func(k config.DeviceKind) bool { return k.Carrier() == t.Carrier }):
-		return &TrialError{"carrier", fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
+		return &admin.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
 	}
 	return nil
 }
 
 // end takes a trial back. A policy that cannot be written leaves a rule behind
 // that concerns a port nobody else uses; the next trial writes it again.
-func (ts *trials) end(t *Trial) {
+func (ts *trials) end(t *admin.Trial) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	held := *ts.held.Load()
@@ -150,7 +117,7 @@ func (ts *trials) end(t *Trial) {
 }
 
 // holdLocked makes these the trials in force.
-func (ts *trials) holdLocked(held []*Trial) error {
+func (ts *trials) holdLocked(held []*admin.Trial) error {
 	ts.held.Store(&held)
 	rules := slices.Clone(ts.rules)
 	for _, t := range held {
@@ -164,7 +131,7 @@ func (ts *trials) holdLocked(held []*Trial) error {
 
 // of returns the trial that a connection which begins belongs to, or nil. It does
 // not wait: packets are dispatched meanwhile.
-func (ts *trials) of(side config.Side, tuple Tuple) *Trial {
+func (ts *trials) of(side config.Side, tuple Tuple) *admin.Trial {
 	service := servicePort(tuple, side)
 	for _, t := range *ts.held.Load() {
 		if t.Port == service && t.Peer == tuple.Remote.Addr().Unmap() {
@@ -176,6 +143,6 @@ func (ts *trials) of(side config.Side, tuple Tuple) *Trial {
 
 // admits reports whether a client's flow of the trial may be offered a carrier;
 // one of no trial may.
-func (t *Trial) admits(c config.Carrier) bool {
+func admits(t *admin.Trial, c config.Carrier) bool {
 	return t == nil || t.Carrier == config.CarrierNone || t.Carrier == c
 }

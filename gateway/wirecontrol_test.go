@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -159,7 +160,7 @@ func TestAbortTellsWhy(t *testing.T) {
 		c := p.dial(t, kind)
 		c.flow[0].drain(negotiate.ReasonDrained)
 		require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
-		for i, by := range []string{DecidedLocal, DecidedRemote} {
+		for i, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {
 			info := c.flow[i].info(time.Now())
 			require.Equal(t, "drained", info.Reason) // also where it had another one to be relayed
 			require.Equal(t, by, info.DecidedBy)

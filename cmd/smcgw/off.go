@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -56,23 +56,23 @@ func (e *env) throwSwitch(ctx context.Context, cfg config.Config, off, now, name
 	defer cancel()
 	c := e.client(cfg.Admin)
 	defer c.Close()
-	tell := func() (gateway.Result, error) { return c.SetOff(ctx, off) }
+	tell := func() (admin.Result, error) { return c.SetOff(ctx, off) }
 	if now {
-		tell = func() (gateway.Result, error) { return c.OffNow(ctx) }
+		tell = func() (admin.Result, error) { return c.OffNow(ctx) }
 	}
 	res, err := tell()
-	gone := errors.Is(err, gateway.ErrDaemonUnreachable)
+	gone := errors.Is(err, admin.ErrDaemonUnreachable)
 	if err != nil && !gone {
 		return err
 	}
-	flag := gateway.NewOffFlag(cfg.StateDir)
+	flag := admin.NewOffFlag(cfg.StateDir)
 	if gone || named {
 		if err := flag.Set(off); err != nil {
 			return err
 		}
 	}
 	if gone {
-		res = gateway.Result{Verb: switchName(off), Message: switchMessage(off, flag)}
+		res = admin.Result{Verb: switchName(off), Message: switchMessage(off, flag)}
 	}
 	return e.done(res)
 }
@@ -85,7 +85,7 @@ func switchName(off bool) string {
 }
 
 // switchMessage says what a switch without a daemon means.
-func switchMessage(off bool, flag gateway.OffFlag) string {
+func switchMessage(off bool, flag admin.OffFlag) string {
 	if off {
 		return fmt.Sprintf("no daemon answers; %s keeps the next one off", flag.Path())
 	}

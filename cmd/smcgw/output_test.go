@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -32,7 +32,7 @@ func TestExitStatuses(t *testing.T) {
 		{errors.New("x"), true, exitFailed},
 		{errors.New("x"), false, exitUsage},
 		{usagef("x"), true, exitUsage},
-		{fmt.Errorf("a: %w", gateway.ErrDaemonUnreachable), true, exitUnreachable},
+		{fmt.Errorf("a: %w", admin.ErrDaemonUnreachable), true, exitUnreachable},
 		{&exitError{exitFindings, errSaid}, true, exitFindings},
 		{&exitError{exitDegraded, errSaid}, true, exitDegraded},
 	} {

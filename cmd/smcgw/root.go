@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -86,11 +86,11 @@ func withSocket(e *env, c *cobra.Command) *cobra.Command {
 }
 
 // client returns a client of the daemon at --socket, else at the path given.
-func (e *env) client(admin string) *gateway.AdminClient {
+func (e *env) client(socket string) *admin.Client {
 	if e.socket != "" {
-		admin = e.socket
+		socket = e.socket
 	}
-	return gateway.NewAdminClient(admin)
+	return admin.NewClient(socket)
 }
 
 // defaultConfig is the configuration of an empty file.

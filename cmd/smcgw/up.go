@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/guardian"
 	"github.com/smcgw/smcgw/gateway/process"
@@ -90,7 +91,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 
 // tidy removes what a dead daemon has left, unless another one runs already.
 func tidy(cfg config.Config) error {
-	if err := gateway.Cleanup(cfg); !errors.Is(err, gateway.ErrDaemonAlive) {
+	if err := gateway.Cleanup(cfg); !errors.Is(err, admin.ErrDaemonAlive) {
 		return err
 	}
 	return nil

@@ -11,8 +11,9 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":            {"gateway", "gateway/config", "gateway/guardian", "gateway/process", "doctor", "internal/testnet/..."},
-	"gateway":              {"gateway/config", "gateway/process", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"cmd/smcgw":            {"gateway", "gateway/admin", "gateway/config", "gateway/guardian", "gateway/process", "doctor", "internal/testnet/..."},
+	"gateway":              {"gateway/admin", "gateway/config", "gateway/process", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"gateway/admin":        {"gateway/config", "gateway/process", "ebpf", "negotiate"},
 	"gateway/config":       {},
 	"gateway/guardian":     {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/process":      {"ebpf/legs"},
@@ -32,15 +33,15 @@ var allowed = map[string][]string{
 	"internal/testnet/...": {"internal/testnet/..."},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
-	"internal/testnet/memhost": {"gateway", "gateway/config", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
+	"internal/testnet/memhost": {"gateway", "gateway/admin", "gateway/config", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
 	"internal/testnet/rogue":   {"negotiate", "rsocket", "verbs/...", "internal/testnet/..."},
-	"internal/testnet/demo":    {"gateway", "gateway/config", "internal/testnet/..."},
-	"internal/testnet/bench":   {"gateway", "gateway/config", "internal/testnet/..."},
-	"internal/testnet/daemon":  {"gateway", "gateway/config", "internal/testnet"},
+	"internal/testnet/demo":    {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},
+	"internal/testnet/bench":   {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},
+	"internal/testnet/daemon":  {"gateway", "gateway/admin", "gateway/config", "internal/testnet"},
 	// Programs that use the devices by themselves.
 	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"internal/testnet/bench/peer": {"gateway", "gateway/config", "internal/testnet/..."},
+	"internal/testnet/bench/peer": {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},
 	"tests/...":                   {"cmd/...", "gateway/...", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
 }
 
@@ -118,7 +119,7 @@ var fences = []fence{
 	{"gvisor.dev/gvisor", []string{"netstack/"}},
 	{"github.com/cilium/ebpf", []string{"ebpf/", "internal/testnet/"}},
 	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "internal/testnet/"}},
-	{"github.com/prometheus", []string{"gateway/metrics*.go", "gateway/*_test.go"}},
+	{"github.com/prometheus", []string{"gateway/admin/metrics*.go", "gateway/admin/*_test.go"}},
 	{"github.com/spf13", []string{"cmd/smcgw/"}},
 	{"testing", append([]string{"internal/testnet/"}, testOnly...)},
 	{"github.com/stretchr/testify", testOnly},

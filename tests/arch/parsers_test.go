@@ -17,7 +17,8 @@ import (
 // doors are where foreign bytes come in by functions that are not named parse or
 // decode, by package.
 var doors = map[string][]string{
-	"gateway":          {"getConns", "postTrial", "take"}, // admin requests, datagrams
+	"gateway":          {"take"}, // datagrams
+	"gateway/admin": {"getConns", "postTrial"},
 	"gateway/guardian": {"receivePacket"},
 	"negotiate":        {"Next", "Receive"},               // records; handshake messages by side
 	"netstack":         {"Inject"},                        // segments

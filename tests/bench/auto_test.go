@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 var autoConfig = strings.Replace(configuration, "action: accelerate", "action: auto", 1)
@@ -47,7 +47,7 @@ func (p *pair) learn(b *testing.B, work func()) {
 		work()
 		list, err := p.admin.Services(b.Context())
 		require.NoError(b, err)
-		if len(list.Services) == 1 && list.Services[0].Verdict == gateway.VerdictNative {
+		if len(list.Services) == 1 && list.Services[0].Verdict == admin.VerdictNative {
 			b.Logf("%s", list.Services[0].Why)
 			return
 		}

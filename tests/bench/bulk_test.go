@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/bench/load"
@@ -42,7 +42,7 @@ limits: { handshake_timeout: 1s }
 // pair is two hosts with gateways and the servers of the work on the second.
 type pair struct {
 	h1, h2 *testnet.Host
-	admin  *gateway.AdminClient
+	admin  *admin.Client
 }
 
 func newPair(b *testing.B) *pair { return newPairOf(b, configuration) }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
@@ -196,8 +196,8 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	require.LessOrEqual(t, of("retransmits"), of("timeouts"), "a machine that is busy")
 	require.LessOrEqual(t, of("cnps"), uint64(1), "the sweep may pass by the first PSN")
 	require.Zero(t, after["qp_errors"])
-	over := b.g2.closedConn(func(c gateway.ConnInfo) bool { return c.Remote == local })
-	require.Equal(t, gateway.EndClosed, over.End)
+	over := b.g2.closedConn(func(c admin.ConnInfo) bool { return c.Remote == local })
+	require.Equal(t, admin.EndClosed, over.End)
 	require.Empty(t, over.Demoted)
 }
 

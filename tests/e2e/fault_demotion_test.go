@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
@@ -203,7 +203,7 @@ func (d *demotionTest) job(i int, rng *rand.Rand) []string {
 // byOperator has all connections demoted again and again, on either side.
 func (d *demotionTest) byOperator() {
 	for range 12 {
-		var res gateway.Result
+		var res admin.Result
 		d.both[d.rng.IntN(2)].cliJSON(&res, "demote", "--all")
 		d.tally.faults(int64(res.Count))
 		time.Sleep(time.Duration(d.rng.IntN(300)) * time.Millisecond)
@@ -319,7 +319,7 @@ func (d *demotionTest) removeAddress() {
 // nothingHeld waits until a gateway holds no memory for connections any more.
 func (d *demotionTest) nothingHeld(g *gw) {
 	d.t.Helper()
-	var s gateway.Status
+	var s admin.Status
 	quarantined := 0.0
 	require.Eventually(d.t, func() bool {
 		s = g.status()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
@@ -133,7 +133,7 @@ func (f *faultWorld) awaitHeld(t *testing.T, held []*heldConn) {
 	c := f.g.client()
 	var now []string
 	require.Eventually(t, func() bool {
-		list, err := c.Conns(t.Context(), gateway.ConnQuery{})
+		list, err := c.Conns(t.Context(), admin.ConnQuery{})
 		if err != nil {
 			return false
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
@@ -83,8 +83,8 @@ type faultWorld struct {
 	g      *gw
 	daemon int
 	hit    time.Time
-	unable func() time.Time                       // see gw.hit
-	admins map[*testnet.Host]*gateway.AdminClient // one each: the gateway bounds their connections
+	unable func() time.Time                // see gw.hit
+	admins map[*testnet.Host]*admin.Client // one each: the gateway bounds their connections
 }
 
 func testFaultProcess(t *testing.T, c processCell, total *tally) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
@@ -126,7 +126,7 @@ func (b blackHole) open(t *testing.T, w *world, server *testnet.Host) *pair {
 
 func (b blackHole) carried(t *testing.T, w *world, by config.Carrier) {
 	t.Helper()
-	w.gateways[w.h1].awaitConn(fmt.Sprint(by), func(c gateway.ConnInfo) bool {
+	w.gateways[w.h1].awaitConn(fmt.Sprint(by), func(c admin.ConnInfo) bool {
 		return c.State == "carrying" && c.Carrier == by && strings.HasSuffix(c.Remote.String(), fmt.Sprintf(":%d", ownPort))
 	}, "--all")
 }

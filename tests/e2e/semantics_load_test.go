@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
@@ -104,7 +104,7 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 			require.NoError(t, end.from.CloseWrite())
 			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
 		}
-		require.False(t, w.ended(t, p.event(), w.via, gateway.EndClosed), "relayed")
+		require.False(t, w.ended(t, p.event(), w.via, admin.EndClosed), "relayed")
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
@@ -54,8 +54,8 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 			w.carriedBy(e, config.CarrierRelay)
 			require.Equal(t, "carrier_unreachable", w.gateways[w.h1].closedConn(from(e)).Reason)
 			e = w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
-			w.gateways[w.h1].awaitConn("native", func(c gateway.ConnInfo) bool {
-				return from(e)(c) && c.End == gateway.EndNative && c.Reason == "carrier_unreachable"
+			w.gateways[w.h1].awaitConn("native", func(c admin.ConnInfo) bool {
+				return from(e)(c) && c.End == admin.EndNative && c.Reason == "carrier_unreachable"
 			}, "--all")
 			require.NoError(t, w.net.SetBox(testnet.Box{}))
 			w.flush()
@@ -76,7 +76,7 @@ func TestSoftDevices(t *testing.T) {
 	list := g1.devices()
 	require.Len(t, list, 2)
 	soft := list[1]
-	require.Equal(t, gateway.DeviceActive, soft.State)
+	require.Equal(t, admin.DeviceActive, soft.State)
 	require.EqualValues(t, 4791, soft.UDPPort)
 	require.Equal(t, 1024, soft.MTU)
 	require.Contains(t, soft.GIDs, netip.AddrFrom16(w.h1.Addr4.As16()))
@@ -107,12 +107,12 @@ func TestSoftDevices(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
 	w.flush()
 	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	g1.awaitConn("native", func(c gateway.ConnInfo) bool { return from(e)(c) && c.Reason == "no_common_carrier" }, "--all")
+	g1.awaitConn("native", func(c admin.ConnInfo) bool { return from(e)(c) && c.Reason == "no_common_carrier" }, "--all")
 }
 
-func (g *gw) devices() []gateway.DeviceInfo {
+func (g *gw) devices() []admin.DeviceInfo {
 	g.w.t.Helper()
-	var l gateway.DeviceList
+	var l admin.DeviceList
 	g.cliJSON(&l, "devices")
 	return l.Devices
 }

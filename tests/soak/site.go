@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/daemon"
@@ -46,7 +46,7 @@ type site struct {
 
 	mu      sync.Mutex // guards everything below
 	proc    *testnet.Proc
-	admin   *gateway.AdminClient
+	admin   *admin.Client
 	starts  int
 	counted int64 // demotions of gateways that are gone
 	latest  int64 // of this one
@@ -145,7 +145,7 @@ func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 }
 
 // asking is the client of the gateway's admin socket.
-func (s *site) asking() *gateway.AdminClient {
+func (s *site) asking() *admin.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.admin

@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func TestClaims(t *testing.T) {
-	status := func(shm, relay, optionless uint64) gateway.Status {
-		return gateway.Status{
+	status := func(shm, relay, optionless uint64) admin.Status {
+		return admin.Status{
 			FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: shm, config.CarrierRelay: relay},
 			FallbacksTotal: map[string]uint64{"peer_no_option": optionless},
 		}
@@ -25,5 +25,5 @@ func TestClaims(t *testing.T) {
 	require.NoError(t, native.verify(before, status(5, 1, 9)))
 	require.NoError(t, native.verify(before, before), "cached destinations need not be counted")
 	require.ErrorIs(t, native.verify(before, status(6, 1, 9)), errOtherWay)
-	require.ErrorIs(t, claim{}.verify(gateway.Status{}, status(0, 0, 1)), errOtherWay)
+	require.ErrorIs(t, claim{}.verify(admin.Status{}, status(0, 0, 1)), errOtherWay)
 }

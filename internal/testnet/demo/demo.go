@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/daemon"
 )
@@ -68,7 +68,7 @@ type show struct {
 type host struct {
 	*testnet.Host
 	proc  *testnet.Proc
-	admin *gateway.AdminClient
+	admin *admin.Client
 }
 
 // Run makes four hosts between network namespaces, which takes root, and shows

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
@@ -45,7 +45,7 @@ func (s *show) nativeBecause(reason string) (bool, string) {
 	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return false, err.Error()
 	}
-	list, err := s.g1.admin.Conns(s.ctx, gateway.ConnQuery{All: true})
+	list, err := s.g1.admin.Conns(s.ctx, admin.ConnQuery{All: true})
 	if err != nil {
 		return false, err.Error()
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -34,7 +35,7 @@ type GatewayConfig struct {
 type Gateway struct {
 	host   *Host
 	model  *Model
-	admin  *gateway.AdminClient
+	admin  *admin.Client
 	socket string
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -81,7 +82,7 @@ func (h *Host) start(c GatewayConfig) (*Gateway, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &Gateway{
 		host: h, model: m, cancel: cancel, done: make(chan struct{}),
-		socket: cfg.Admin, admin: gateway.NewAdminClient(cfg.Admin),
+		socket: cfg.Admin, admin: admin.NewClient(cfg.Admin),
 	}
 	go g.run(ctx, cfg, c)
 	if err := g.awaitHeartbeat(); err != nil {
@@ -137,7 +138,7 @@ func (g *Gateway) end() error {
 }
 
 // Admin asks the gateway over its admin socket.
-func (g *Gateway) Admin() *gateway.AdminClient { return g.admin }
+func (g *Gateway) Admin() *admin.Client { return g.admin }
 
 // Socket is the path of the admin socket.
 func (g *Gateway) Socket() string { return g.socket }

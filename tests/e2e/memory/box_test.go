@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -37,12 +37,12 @@ func TestBoxEatsOffers(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, peers.Peers, 2)
 	for _, p := range peers.Peers {
-		require.Equal(t, gateway.PeerBlackholed, p.State)
+		require.Equal(t, admin.PeerBlackholed, p.State)
 	}
 	w.h1.SetFaults(memhost.Faults{})
 	_, err = w.g1.Admin().FlushPeers(t.Context())
 	require.NoError(t, err)
-	w.carried(t, w.echoesTo(t, w.h2.Addr4(), echoPort), config.CarrierShm, gateway.EndClosed)
+	w.carried(t, w.echoesTo(t, w.h2.Addr4(), echoPort), config.CarrierShm, admin.EndClosed)
 }
 
 func TestBoxStripsOffer(t *testing.T) {
@@ -117,7 +117,7 @@ func TestBoxStripsConfirm(t *testing.T) {
 		c := w.echoesTo(t, addr(w.h2), echoPort)
 		w.native(t, c, anyReason) // handshake_timeout, or wire_reset by the server's kernel
 		find(t, w.g2, addrOf(c), wanted{
-			side: config.SideServer, carrier: anyCarrier, reason: "accept_lost", end: gateway.EndAborted,
+			side: config.SideServer, carrier: anyCarrier, reason: "accept_lost", end: admin.EndAborted,
 		})
 		_, err := w.g1.Admin().FlushPeers(t.Context()) // the server still remembers
 		require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -70,17 +70,17 @@ func behaves(t *testing.T, w *world, by config.Carrier) {
 			pingPong(t, c, 200)
 			find(t, w.g1, addrOf(c), wanted{side: config.SideClient, carrier: by, reason: reasonOf[by], state: "carrying"})
 			closeBoth(t, c)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("upload and half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sinkPort)
 			upload(t, c, bulk)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("download", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
 			download(t, c, bulk)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("both ways", func(t *testing.T) {
 			c := w.dial(t, h2, echoPort)
@@ -89,7 +89,7 @@ func behaves(t *testing.T, w *world, by config.Carrier) {
 			receive(t, c, bulk)
 			sending.Wait()
 			closeBoth(t, c)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("server resets", func(t *testing.T) {
 			c := w.dial(t, h2, resetPort)
@@ -97,13 +97,13 @@ func behaves(t *testing.T, w *world, by config.Carrier) {
 			require.NoError(t, err)
 			_, err = io.ReadAll(c)
 			require.ErrorIs(t, err, syscall.ECONNRESET)
-			w.carried(t, c, by, gateway.EndAborted)
+			w.carried(t, c, by, admin.EndAborted)
 		})
 		t.Run("client resets", func(t *testing.T) {
 			c := w.hold(t, h2)
 			c.Abort()
 			require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
-			w.carried(t, c, by, gateway.EndAborted)
+			w.carried(t, c, by, admin.EndAborted)
 		})
 		t.Run("client resets after half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
@@ -112,7 +112,7 @@ func behaves(t *testing.T, w *world, by config.Carrier) {
 			_, err := io.CopyN(io.Discard, c, 1<<20)
 			require.NoError(t, err)
 			c.Abort()
-			w.carried(t, c, by, gateway.EndAborted)
+			w.carried(t, c, by, admin.EndAborted)
 		})
 	})
 	quiet(t, w.g1)

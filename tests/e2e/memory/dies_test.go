@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 )
@@ -40,7 +40,7 @@ func TestServerGatewayDies(t *testing.T) {
 				require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
 				w.native(t, w.echoesTo(t, addr(w.h2), echoPort), "peer_no_option")
 				w.g2 = w.up(w.h2)
-				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), config.CarrierShm, gateway.EndClosed)
+				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), config.CarrierShm, admin.EndClosed)
 			})
 		})
 	}
@@ -62,7 +62,7 @@ func TestClientGatewayDies(t *testing.T) {
 				require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
 				w.echoesTo(t, addr(w.h2), echoPort)
 				w.g1 = w.up(w.h1)
-				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), config.CarrierShm, gateway.EndClosed)
+				w.carried(t, w.echoesTo(t, addr(w.h2), echoPort), config.CarrierShm, admin.EndClosed)
 			})
 		})
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -47,7 +47,7 @@ func TestNativeByLocalDecision(t *testing.T) {
 		w.native(t, w.echoesTo(t, h2, echoPort), "off")
 		_, err = w.g1.Admin().SetOff(t.Context(), false)
 		require.NoError(t, err)
-		w.carried(t, w.echoesTo(t, h2, echoPort), config.CarrierShm, gateway.EndClosed)
+		w.carried(t, w.echoesTo(t, h2, echoPort), config.CarrierShm, admin.EndClosed)
 	})
 }
 
@@ -179,7 +179,7 @@ func TestLastWordLate(t *testing.T) {
 		time.Sleep(2 * time.Second) // the deadlines of both come to less than one
 		w.h1.SetFaults(memhost.Faults{})
 		works(t, c)
-		w.carried(t, c, config.CarrierShm, gateway.EndClosed)
+		w.carried(t, c, config.CarrierShm, admin.EndClosed)
 	})
 }
 

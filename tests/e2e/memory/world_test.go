@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
@@ -138,16 +138,16 @@ type wanted struct {
 	carrier config.Carrier
 	reason  string
 	state   string
-	end     gateway.End
+	end     admin.End
 }
 
 // find waits until gateway g shows the client's connection as wanted.
-func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) gateway.ConnInfo {
+func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) admin.ConnInfo {
 	t.Helper()
-	var seen []gateway.ConnInfo
+	var seen []admin.ConnInfo
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		seen = nil
-		for _, q := range []gateway.ConnQuery{{All: true}, {Closed: true}} {
+		for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
 			list, err := g.Admin().Conns(t.Context(), q)
 			require.NoError(t, err)
 			for _, c := range list.Conns {
@@ -161,10 +161,10 @@ func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) 
 		}
 	}
 	require.FailNow(t, "connection is not as wanted", "want %+v of %v, seen %+v", want, client, seen)
-	return gateway.ConnInfo{}
+	return admin.ConnInfo{}
 }
 
-func (w wanted) matches(c gateway.ConnInfo, client netip.AddrPort) bool {
+func (w wanted) matches(c admin.ConnInfo, client netip.AddrPort) bool {
 	own := c.Local
 	if w.side == config.SideServer {
 		own = c.Remote
@@ -176,7 +176,7 @@ func (w wanted) matches(c gateway.ConnInfo, client netip.AddrPort) bool {
 // native checks that the connection of c stayed or became native for a reason.
 func (w *world) native(t *testing.T, c *netstack.HostConn, reason string) {
 	t.Helper()
-	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, reason: reason, end: gateway.EndNative})
+	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, reason: reason, end: admin.EndNative})
 }
 
 // reasonOf is the reason of an orderly flow on a carrier.
@@ -186,10 +186,10 @@ var reasonOf = map[config.Carrier]string{
 }
 
 // carried checks that both gateways carry, or carried, the connection of c.
-func (w *world) carried(t *testing.T, c *netstack.HostConn, by config.Carrier, end gateway.End) {
+func (w *world) carried(t *testing.T, c *netstack.HostConn, by config.Carrier, end admin.End) {
 	t.Helper()
 	reason := reasonOf[by]
-	if end == gateway.EndAborted {
+	if end == admin.EndAborted {
 		reason = anyReason // who aborts has none, the other side says what it saw
 	}
 	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, carrier: by, reason: reason, end: end})
@@ -199,7 +199,7 @@ func (w *world) carried(t *testing.T, c *netstack.HostConn, by config.Carrier, e
 // quiet waits until a gateway has no flow left and its memory is free.
 func quiet(t *testing.T, g *memhost.Gateway) {
 	t.Helper()
-	var st gateway.Status
+	var st admin.Status
 	require.Eventuallyf(t, func() bool {
 		var err error
 		st, err = g.Admin().Status(t.Context())

@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
@@ -158,7 +158,7 @@ func (c *comparison) devices(ctx context.Context) error {
 		}
 		seen[d.Kind] = true
 		v := &variant{name: string(d.Kind), carrier: d.Carrier}
-		if d.State != gateway.DeviceActive {
+		if d.State != admin.DeviceActive {
 			v.missing = fmt.Sprintf("device %s", d.State)
 			if d.Error != "" {
 				v.missing += ": " + d.Error
@@ -182,7 +182,7 @@ func (c *comparison) arm(ctx context.Context, v *variant) error {
 		return nil
 	}
 	c.release()
-	t := gateway.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
+	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
 	if v.carrier != config.CarrierNone {
 		t.Action, t.Carrier = config.ActionAccelerate, v.carrier
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
@@ -82,11 +82,11 @@ func TestRunAsksTheGateways(t *testing.T) {
 	serving := &fakeGateway{pid: os.Getpid(), busy: 2}
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
-	g := &fakeGateway{pid: os.Getpid(), devices: []gateway.DeviceInfo{
-		{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: gateway.DeviceActive},
-		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: gateway.DeviceActive},
-		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: gateway.DeviceDown},
-		{Kind: config.DeviceHW, Carrier: config.CarrierHW, State: gateway.DeviceAbsent, Error: "not here"},
+	g := &fakeGateway{pid: os.Getpid(), devices: []admin.DeviceInfo{
+		{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceDown},
+		{Kind: config.DeviceHW, Carrier: config.CarrierHW, State: admin.DeviceAbsent, Error: "not here"},
 	}}
 	book := &recorder{Listener: ln, g: g}
 	g.conns = book.conns
@@ -101,10 +101,10 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.Empty(t, series(t, r, up, "soft").Values)
 	require.Equal(t, "device absent: not here", series(t, r, up, "hw").Note)
 
-	require.Equal(t, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionPass}, g.tried[0])
-	require.Contains(t, g.tried, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm})
+	require.Equal(t, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionPass}, g.tried[0])
+	require.Contains(t, g.tried, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm})
 	require.Nil(t, g.trial)
-	require.Equal(t, []gateway.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate}}, serving.tried)
+	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate}}, serving.tried)
 	require.Eventually(t, func() bool {
 		serving.mu.Lock()
 		defer serving.mu.Unlock()
@@ -129,7 +129,7 @@ type recorder struct {
 	g *fakeGateway
 
 	mu    sync.Mutex
-	book  []gateway.ConnInfo
+	book  []admin.ConnInfo
 	asked int // how often
 	limit int // from so many questions on nothing is carried; 0: always
 }
@@ -149,7 +149,7 @@ func (r *recorder) Accept() (net.Conn, error) {
 	r.g.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	info := gateway.ConnInfo{
+	info := admin.ConnInfo{
 		ID: uint64(len(r.book)), Proto: "tcp", Local: remote, Remote: local, Reason: "policy", EndedAt: time.Now(),
 	}
 	switch {
@@ -165,14 +165,14 @@ func (r *recorder) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (r *recorder) conns(q gateway.ConnQuery) []gateway.ConnInfo {
+func (r *recorder) conns(q admin.ConnQuery) []admin.ConnInfo {
 	if !q.Closed {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
-	return append([]gateway.ConnInfo(nil), r.book...)
+	return append([]admin.ConnInfo(nil), r.book...)
 }
 
 // TestServerRenewsItsTrial: a daemon that was restarted knows of none.
@@ -208,7 +208,7 @@ func TestRunErrors(t *testing.T) {
 		_, err := Run(t.Context(), o)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := Run(t.Context(), Options{To: to, Token: token, Gateway: &fakeGateway{tryErr: gateway.ErrForbidden}})
+	_, err := Run(t.Context(), Options{To: to, Token: token, Gateway: &fakeGateway{tryErr: admin.ErrForbidden}})
 	require.ErrorIs(t, err, os.ErrPermission)
 	require.ErrorContains(t, err, "root and its own user")
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -61,7 +61,7 @@ func verify(ctx context.Context, g Gateway, m measured, want config.Carrier) (ca
 	}
 }
 
-func (c *carriage) add(found map[tuple]gateway.ConnInfo, t tuple, want config.Carrier) {
+func (c *carriage) add(found map[tuple]admin.ConnInfo, t tuple, want config.Carrier) {
 	info, ok := found[t]
 	switch {
 	case ok && info.Carrier == want, !ok && want == config.CarrierNone:
@@ -79,13 +79,13 @@ func (c *carriage) add(found map[tuple]gateway.ConnInfo, t tuple, want config.Ca
 }
 
 // lookUp finds the latest entry of each connection since the run began.
-func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]gateway.ConnInfo, error) {
+func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]admin.ConnInfo, error) {
 	wanted := map[tuple]bool{}
 	for _, t := range m.conns {
 		wanted[t] = true
 	}
-	found := map[tuple]gateway.ConnInfo{}
-	for _, q := range []gateway.ConnQuery{{All: true}, {Closed: true}} {
+	found := map[tuple]admin.ConnInfo{}
+	for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
 		list, err := g.Conns(ctx, q)
 		if err != nil {
 			return nil, err
@@ -103,4 +103,4 @@ func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]gateway.ConnI
 }
 
 // settled: it is known how the connection goes on, or went.
-func settled(c gateway.ConnInfo) bool { return c.Carrier != config.CarrierNone || c.Reason != "" }
+func settled(c admin.ConnInfo) bool { return c.Carrier != config.CarrierNone || c.Reason != "" }

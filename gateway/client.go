@@ -32,7 +32,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 		g.wg.Done()
 		return
 	}
-	f.auto = g.auto.selects(e.Rule)
+	f.auto = g.learnsFrom(e.Rule)
 	f.look = lookOf(sa.Raw)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
 	if r := g.admit(f); r != negotiate.ReasonNone {

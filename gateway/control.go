@@ -179,11 +179,11 @@ func (g *gateway) FlushPeers() (int, error) {
 	g.rests.flush()
 	g.dgrams.Load().flush()
 	n, err := g.steer.FlushPeers()
-	return n, errors.Join(err, g.auto.flush())
+	return n, errors.Join(err, g.auto.Flush())
 }
 
 // Services implements admin.Control.
-func (g *gateway) Services() []admin.ServiceInfo { return g.auto.list(time.Now()) }
+func (g *gateway) Services() []admin.ServiceInfo { return g.auto.List(time.Now()) }
 
 // SetOff implements admin.Control.
 func (g *gateway) SetOff(off bool) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -87,8 +88,8 @@ type flow struct {
 	outdated atomic.Bool // its offers were: nobody is to remember how it ended
 	late     atomic.Bool // this gateway was, when the time of the handshake was up
 
-	auto bool     // of a rule with action auto: it is learned from
-	seen autoSeen // guarded by autoBook.mu
+	auto bool      // of a rule with action auto: it is learned from
+	seen auto.Seen // guarded by auto
 
 	// wire is set by setWire before the negotiation starts and never changes.
 	wire   wireLeg

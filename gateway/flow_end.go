@@ -161,7 +161,7 @@ func (f *flow) bury(end admin.End) {
 	info := f.info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
 	f.g.count.ended(info.Carrier, f.carriedBytes())
-	f.g.auto.look(f, true, time.Now())
+	f.learn(true, time.Now())
 	switch end {
 	case "": // recorded elsewhere
 	case admin.EndNative:

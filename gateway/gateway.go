@@ -18,6 +18,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -56,7 +57,7 @@ type gateway struct {
 	shares         *shares
 	room           room
 	peers          *peerBook
-	auto           *autoBook // nil: no rule has action auto
+	auto           *auto.Book // nil: no rule has action auto
 	trials         *trials
 	demotions      demotionLog
 	silences       silences

@@ -112,7 +112,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		g.noteRoom()
-		g.auto.tick(time.Now())
+		g.learn(time.Now())
 		for _, leg := range awake.tick(time.Now(), g.all) {
 			leg.keepalive()
 		}

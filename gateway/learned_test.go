@@ -34,17 +34,17 @@ func autoPair(t *testing.T) (*gateway, *fakeSteering) {
 // what it decides reaches the steering, status and metrics.
 func TestAutoBook(t *testing.T) {
 	g, steer := autoPair(t)
-	require.True(t, g.auto.selects(0))
-	require.False(t, g.auto.selects(1))
-	require.False(t, g.auto.selects(ebpf.NoRule))
-	require.False(t, g.auto.selects(7))
+	require.True(t, g.learnsFrom(0))
+	require.False(t, g.learnsFrom(1))
+	require.False(t, g.learnsFrom(ebpf.NoRule))
+	require.False(t, g.learnsFrom(7))
 
 	a, b := autoFlow(t, g, 2000), autoFlow(t, g, 2001)
 	a.tx.Store(40)
 	a.reads.Store(1)
 	now := time.Now()
 	for range 3 {
-		g.auto.tick(now)
+		g.learn(now)
 	}
 	list := g.Services()
 	require.Len(t, list, 1)
@@ -57,7 +57,7 @@ func TestAutoBook(t *testing.T) {
 	a.reads.Add(300)
 	a.writes.Add(300)
 	for range 2 {
-		g.auto.tick(now.Add(time.Second))
+		g.learn(now.Add(time.Second))
 	}
 	list = g.Services()
 	require.Equal(t, admin.VerdictNative, list[0].Verdict)
@@ -94,13 +94,13 @@ func TestAutoBookIgnores(t *testing.T) {
 	other.to(StateCarrying)
 	early := bareFlow(t, g, config.SideClient, 2001)
 	early.auto = true
-	g.auto.tick(time.Now())
+	g.learn(time.Now())
 	for _, f := range []*flow{other, early} {
 		f.abort(negotiate.ReasonDrained, false)
 	}
 	require.Empty(t, g.Services())
 	g.auto = nil
-	g.auto.tick(time.Now())
+	g.learn(time.Now())
 	require.Empty(t, g.Services())
-	require.NoError(t, g.auto.flush())
+	require.NoError(t, g.auto.Flush())
 }

@@ -1,7 +1,8 @@
-package gateway
+package auto
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,112 +14,100 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// autoBook gives the learner what it learns from, and the steering what was
-// learned. nil: no rule has action auto.
-type autoBook struct {
-	g       *gateway
-	mu      sync.Mutex // guards everything below, and autoSeen of every flow
-	learner *autoLearner
+// Steering is the part of the datapath that counts services and is told what they
+// are worth.
+type Steering interface {
+	Services() ([]ebpf.Service, error)
+	SetService(s ebpf.Service) error
+	FlushServices() (int, error)
 }
 
-// autoSeen is how far a flow has been looked at. autoBook.mu guards it.
-type autoSeen struct {
+// Conn is a connection that is learned from. Its methods are called with the book's
+// lock held.
+type Conn interface {
+	// Service is the server's address and port.
+	Service() netip.AddrPort
+	// Start is when the connection began.
+	Start() time.Time
+	// Moved counts the bytes of both directions, and the reads and writes of the local
+	// application's socket.
+	Moved() (bytes, moves uint64)
+	// Seen is where the book keeps how far it has looked at the connection.
+	Seen() *Seen
+}
+
+// Book gives the learner what it learns from, and the steering what was learned. A
+// nil one learns nothing: no rule has action auto.
+type Book struct {
+	steer   Steering
+	log     *slog.Logger
+	mu      sync.Mutex // guards everything below, and Seen of every connection
+	learner *learner
+}
+
+// Seen is how far a connection has been looked at. Its book guards it.
+type Seen struct {
 	begun, settled bool
 	bytes, moves   uint64
 	at             time.Time
 }
 
-func newAutoBook(g *gateway) *autoBook {
-	if !slices.ContainsFunc(g.cfg.Policy, func(r config.Rule) bool { return r.Action == config.ActionAuto }) {
-		return nil
-	}
-	return &autoBook{g: g, learner: newAutoLearner(g.cfg.Fallback.NegativeCache)}
+// NewBook returns a book that forgets a verdict after ttl.
+func NewBook(steer Steering, ttl time.Duration, log *slog.Logger) *Book {
+	return &Book{steer: steer, log: log, learner: newLearner(ttl)}
 }
 
-// selects reports whether connections of the rule with this number are learned
-// from: a client's, of a rule with action auto.
-func (b *autoBook) selects(rule int) bool {
-	if b == nil {
-		return false
-	}
-	policy := b.g.live.Load().Policy
-	return rule >= 0 && rule < len(policy) && policy[rule].Action == config.ActionAuto
-}
-
-// look learns from what a flow did since the last look; ended says that it is
-// the last one. A flow that is not carried, or not yet, tells nothing.
-func (b *autoBook) look(f *flow, ended bool, now time.Time) {
-	if b == nil || !f.auto {
-		return
-	}
-	f.mu.Lock()
-	carrier := f.carrier
-	f.mu.Unlock()
-	if carrier == config.CarrierNone {
-		return
-	}
+// Look learns from what a connection, which carrier carries, did since the last look;
+// ended says that it is the last one.
+func (b *Book) Look(c Conn, carrier config.Carrier, ended bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := f.seen.evidence(f, ended, now)
+	e := c.Seen().evidence(c, ended, now)
 	e.carrier = carrier
 	if !ended && !e.begun && !e.settled && e.bytes == 0 && e.moves == 0 {
 		return
 	}
-	at := f.tuple.Remote
-	b.tellLocked(b.learner.learn(at, e, now))
+	b.tellLocked(b.learner.learn(c.Service(), e, now))
 }
 
 // tellLocked tells the steering what was decided, if anything was.
-func (b *autoBook) tellLocked(do ebpf.Service, tell bool) {
+func (b *Book) tellLocked(do ebpf.Service, tell bool) {
 	if !tell {
 		return
 	}
 	at := netip.AddrPortFrom(do.Addr, do.Port)
-	b.g.log.Debug("auto", "service", at, "state", do.State, "ttl", do.TTL)
-	if err := b.g.steer.SetService(do); err != nil {
-		b.g.log.Warn("tell what a service is worth", "service", at, "error", err)
+	b.log.Debug("auto", "service", at, "state", do.State, "ttl", do.TTL)
+	if err := b.steer.SetService(do); err != nil {
+		b.log.Warn("tell what a service is worth", "service", at, "error", err)
 	}
 }
 
 // evidence moves s forward and returns the difference.
-func (s *autoSeen) evidence(f *flow, ended bool, now time.Time) autoEvidence {
-	bytes, moves := f.tx.Load()+f.rx.Load(), f.reads.Load()+f.writes.Load()
-	e := autoEvidence{bytes: bytes - s.bytes, moves: moves - s.moves, begun: !s.begun}
+func (s *Seen) evidence(c Conn, ended bool, now time.Time) evidence {
+	bytes, moves := c.Moved()
+	e := evidence{bytes: bytes - s.bytes, moves: moves - s.moves, begun: !s.begun}
 	if s.at.IsZero() {
-		s.at = f.start
+		s.at = c.Start()
 	}
 	e.seconds = now.Sub(s.at).Seconds()
-	e.settled = !s.settled && (ended || now.Sub(f.start) >= autoSettle)
+	e.settled = !s.settled && (ended || now.Sub(c.Start()) >= autoSettle)
 	s.begun, s.settled = true, s.settled || e.settled
 	s.bytes, s.moves, s.at = bytes, moves, now
 	if ended {
-		e.whole = autoRate{conns: 1, bytes: bytes, seconds: now.Sub(f.start).Seconds()}
+		e.whole = rate{conns: 1, bytes: bytes, seconds: now.Sub(c.Start()).Seconds()}
 	}
 	return e
 }
 
-// tick looks at the flows that go on.
-func (b *autoBook) tick(now time.Time) {
-	if b == nil {
-		return
-	}
-	for _, f := range b.g.all() {
-		if s := f.getState(); s == StateCarrying || s == StateClosing {
-			b.look(f, false, now)
-		}
-	}
-	b.compare(now)
-}
-
-// compare looks at native connections, while somebody waits for that. Shards
+// Compare looks at native connections, while somebody waits for that. Shards
 // wait for mu when a flow ends, so it is not held while the table is read.
-func (b *autoBook) compare(now time.Time) {
+func (b *Book) Compare(now time.Time) {
 	if !b.waits() {
 		return
 	}
-	list, err := b.g.steer.Services()
+	list, err := b.steer.Services()
 	if err != nil {
-		b.g.log.Warn("read services", "error", err)
+		b.log.Warn("read services", "error", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +119,7 @@ func (b *autoBook) compare(now time.Time) {
 }
 
 // waits reports whether what the steering counts is of interest to a service.
-func (b *autoBook) waits() bool {
+func (b *Book) waits() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.learner.services {
@@ -141,26 +130,26 @@ func (b *autoBook) waits() bool {
 	return false
 }
 
-// flush forgets all services, here and in the steering.
-func (b *autoBook) flush() error {
+// Flush forgets all services, here and in the steering.
+func (b *Book) Flush() error {
 	if b == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.learner.services)
-	_, err := b.g.steer.FlushServices()
+	_, err := b.steer.FlushServices()
 	return err
 }
 
-// list joins what the steering knows with what was learned.
-func (b *autoBook) list(now time.Time) []admin.ServiceInfo {
+// List joins what the steering knows with what was learned.
+func (b *Book) List(now time.Time) []admin.ServiceInfo {
 	if b == nil {
 		return nil
 	}
-	steered, err := b.g.steer.Services()
+	steered, err := b.steer.Services()
 	if err != nil {
-		b.g.log.Warn("read services", "error", err)
+		b.log.Warn("read services", "error", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,7 +161,7 @@ func (b *autoBook) list(now time.Time) []admin.ServiceInfo {
 		at := netip.AddrPortFrom(steered[i].Addr, steered[i].Port)
 		info, learned := infos[at]
 		if !learned {
-			info = (&autoService{}).info(at, now)
+			info = (&service{}).info(at, now)
 		}
 		addSteered(&info, &steered[i])
 		infos[at] = info
@@ -188,7 +177,7 @@ func (b *autoBook) list(now time.Time) []admin.ServiceInfo {
 }
 
 // info describes what was learned.
-func (s *autoService) info(at netip.AddrPort, now time.Time) admin.ServiceInfo {
+func (s *service) info(at netip.AddrPort, now time.Time) admin.ServiceInfo {
 	seen := &s.last
 	if s.state != ebpf.ServiceCarry && s.state != ebpf.ServiceNative {
 		seen = &s.now
@@ -240,7 +229,7 @@ func verdictOf(s ebpf.ServiceState) admin.ServiceVerdict {
 }
 
 // why says in words what the numbers mean.
-func (s *autoSums) why() string {
+func (s *sums) why() string {
 	if s.conns == 0 && s.bytes == 0 {
 		return "nothing carried yet"
 	}

@@ -1,4 +1,4 @@
-package gateway
+package auto
 
 import "github.com/smcgw/smcgw/gateway/config"
 
@@ -6,7 +6,7 @@ import "github.com/smcgw/smcgw/gateway/config"
 // be carried to make up for it: per move (a read from, or a write to, the local
 // application's socket) and per connection (its handshake and rings). These are
 // estimates of what cannot win, not measurements: what bulk gains where it is
-// carried is compared (autoLearner.compare).
+// carried is compared (learner.compare).
 type autoPrice struct{ move, conn uint64 }
 
 // autoPrices are those of the carriers that can pay. The relay never does: its
@@ -17,9 +17,9 @@ var autoPrices = map[config.Carrier]autoPrice{
 	config.CarrierHW:   {move: 16 << 10, conn: 8 << 20},
 }
 
-// autoSums are what some connections of a service have shown while they were
+// sums are what some connections of a service have shown while they were
 // carried.
-type autoSums struct {
+type sums struct {
 	conns   uint64  // that began
 	settled int     // that have ended, or lasted long enough to tell
 	moves   uint64  // reads and writes of local applications' sockets
@@ -30,7 +30,7 @@ type autoSums struct {
 }
 
 // add takes in what one connection did since the last time.
-func (s *autoSums) add(e autoEvidence) {
+func (s *sums) add(e evidence) {
 	if e.begun {
 		s.conns++
 	}
@@ -53,14 +53,14 @@ func (s *autoSums) add(e autoEvidence) {
 }
 
 // decay halves the sums, so that what was long ago counts less.
-func (s *autoSums) decay() {
+func (s *sums) decay() {
 	s.conns, s.moves, s.bytes, s.paid, s.price = s.conns/2, s.moves/2, s.bytes/2, s.paid/2, s.price/2
 	s.settled, s.seconds = s.settled/2, s.seconds/2
 }
 
 // score is how many times the bytes have paid for the rest: carrying is worth it
 // from 1 on.
-func (s *autoSums) score() float64 {
+func (s *sums) score() float64 {
 	if s.price == 0 {
 		return 0
 	}
@@ -69,8 +69,8 @@ func (s *autoSums) score() float64 {
 
 // plenty reports whether n times as much has been seen as is enough to judge: as
 // many connections as are sampled, or traffic that speaks for itself.
-func (s *autoSums) plenty(n int) bool {
-	return s.settled >= n*autoSamples || s.moves >= uint64(n)*autoMoves || s.bytes >= uint64(n)*autoBytes
+func (s *sums) plenty(n int) bool {
+	return s.settled >= n*Samples || s.moves >= uint64(n)*autoMoves || s.bytes >= uint64(n)*autoBytes
 }
 
 const (
@@ -85,14 +85,14 @@ func quotient(n, by uint64) float64 {
 	return float64(n) / float64(by)
 }
 
-// autoRate is how fast connections have moved bulk: of their whole lives, since
+// rate is how fast connections have moved bulk: of their whole lives, since
 // that is what an application waits for.
-type autoRate struct {
+type rate struct {
 	conns, bytes uint64
 	seconds      float64
 }
 
-func (r *autoRate) add(o autoRate) {
+func (r *rate) add(o rate) {
 	if o.bytes < o.conns*autoBulk {
 		return
 	}
@@ -102,7 +102,7 @@ func (r *autoRate) add(o autoRate) {
 }
 
 // perSecond is the bytes per second of one connection.
-func (r *autoRate) perSecond() float64 {
+func (r *rate) perSecond() float64 {
 	if r.seconds <= 0 {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package gateway
+package auto
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ var autoAt = netip.MustParseAddrPort("10.0.0.2:6379")
 var autoClock = time.Unix(1_800_000_000, 0)
 
 // whole is a connection that was looked at once, at its end.
-func whole(c config.Carrier, bytes, moves uint64) autoEvidence {
-	return autoEvidence{carrier: c, bytes: bytes, moves: moves, seconds: 1, begun: true, settled: true}
+func whole(c config.Carrier, bytes, moves uint64) evidence {
+	return evidence{carrier: c, bytes: bytes, moves: moves, seconds: 1, begun: true, settled: true}
 }
 
 // stateOf is what the learner thinks of a service.
-func stateOf(l *autoLearner, at netip.AddrPort) ebpf.ServiceState {
+func stateOf(l *learner, at netip.AddrPort) ebpf.ServiceState {
 	if s := l.services[at]; s != nil {
 		return s.state
 	}
@@ -33,23 +33,23 @@ func stateOf(l *autoLearner, at netip.AddrPort) ebpf.ServiceState {
 
 func TestAutoVerdicts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		seen []autoEvidence
+		seen []evidence
 		want ebpf.ServiceState
 	}{
-		"one sample is not enough":         {[]autoEvidence{whole(config.CarrierShm, 50<<20, 400)}, ebpf.ServiceSampling},
-		"requests of a database":           {[]autoEvidence{{carrier: config.CarrierShm, bytes: 22_500, moves: 1000, begun: true}}, ebpf.ServiceNative},
-		"short connections":                {[]autoEvidence{whole(config.CarrierShm, 800, 2), whole(config.CarrierShm, 800, 2)}, ebpf.ServiceNative},
-		"idle connections":                 {[]autoEvidence{whole(config.CarrierShm, 0, 0), whole(config.CarrierShm, 0, 0)}, ebpf.ServiceNative},
-		"a bulk stream that goes on":       {[]autoEvidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceCarry},
-		"control and data":                 {[]autoEvidence{whole(config.CarrierShm, 500, 12), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
-		"files of 40 MB":                   {[]autoEvidence{whole(config.CarrierShm, 40<<20, 320), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
-		"files of 1 MB":                    {[]autoEvidence{whole(config.CarrierShm, 1<<20, 9), whole(config.CarrierShm, 1<<20, 9)}, ebpf.ServiceNative},
-		"much in small pieces":             {[]autoEvidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 18, begun: true}}, ebpf.ServiceNative},
-		"what shm pays for, soft does not": {[]autoEvidence{whole(config.CarrierSoft, 40<<20, 320), whole(config.CarrierSoft, 12<<20, 100)}, ebpf.ServiceNative},
-		"a relay never pays":               {[]autoEvidence{{carrier: config.CarrierRelay, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceNative},
+		"one sample is not enough":         {[]evidence{whole(config.CarrierShm, 50<<20, 400)}, ebpf.ServiceSampling},
+		"requests of a database":           {[]evidence{{carrier: config.CarrierShm, bytes: 22_500, moves: 1000, begun: true}}, ebpf.ServiceNative},
+		"short connections":                {[]evidence{whole(config.CarrierShm, 800, 2), whole(config.CarrierShm, 800, 2)}, ebpf.ServiceNative},
+		"idle connections":                 {[]evidence{whole(config.CarrierShm, 0, 0), whole(config.CarrierShm, 0, 0)}, ebpf.ServiceNative},
+		"a bulk stream that goes on":       {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceCarry},
+		"control and data":                 {[]evidence{whole(config.CarrierShm, 500, 12), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
+		"files of 40 MB":                   {[]evidence{whole(config.CarrierShm, 40<<20, 320), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
+		"files of 1 MB":                    {[]evidence{whole(config.CarrierShm, 1<<20, 9), whole(config.CarrierShm, 1<<20, 9)}, ebpf.ServiceNative},
+		"much in small pieces":             {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 18, begun: true}}, ebpf.ServiceNative},
+		"what shm pays for, soft does not": {[]evidence{whole(config.CarrierSoft, 40<<20, 320), whole(config.CarrierSoft, 12<<20, 100)}, ebpf.ServiceNative},
+		"a relay never pays":               {[]evidence{{carrier: config.CarrierRelay, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceNative},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newAutoLearner(time.Minute)
+			l := newLearner(time.Minute)
 			for _, e := range tc.seen {
 				l.learn(autoAt, e, autoClock)
 			}
@@ -60,14 +60,14 @@ func TestAutoVerdicts(t *testing.T) {
 
 // small and bulk are enough for a verdict each.
 var (
-	small = autoEvidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, begun: true, settled: true}
-	bulk  = autoEvidence{carrier: config.CarrierShm, bytes: 1 << 30, moves: 5000, begun: true, settled: true}
+	small = evidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, begun: true, settled: true}
+	bulk  = evidence{carrier: config.CarrierShm, bytes: 1 << 30, moves: 5000, begun: true, settled: true}
 )
 
 // TestAutoSamplesAgain: each native verdict in a row counts for twice as long, and
 // one that carries begins anew.
 func TestAutoSamplesAgain(t *testing.T) {
-	l, now := newAutoLearner(time.Minute), autoClock
+	l, now := newLearner(time.Minute), autoClock
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 16, 16} {
 		do, tell := l.learn(autoAt, small, now)
 		require.True(t, tell, i)
@@ -76,26 +76,26 @@ func TestAutoSamplesAgain(t *testing.T) {
 	}
 	do, tell := l.learn(autoAt, bulk, now)
 	require.True(t, tell)
-	require.Equal(t, ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceCarry, Tokens: autoSamples}, do)
+	require.Equal(t, ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceCarry, Tokens: Samples}, do)
 	won(l, now)
 	now = now.Add(time.Second)
 	do, tell = l.learn(autoAt, small, now) // one is outweighed by the bulk of the window
 	require.False(t, tell, "%+v", do)
 	for !tell {
 		now = now.Add(time.Second)
-		do, tell = l.learn(autoAt, autoEvidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, settled: true}, now)
+		do, tell = l.learn(autoAt, evidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, settled: true}, now)
 	}
 	require.Equal(t, ebpf.ServiceNative, do.State)
 	require.Equal(t, time.Minute, do.TTL, "not in a row")
 }
 
 // won lets the carried connections of a service be faster than native ones.
-func won(l *autoLearner, now time.Time) { rates(l, now, 2, 1) }
+func won(l *learner, now time.Time) { rates(l, now, 2, 1) }
 
 // rates tells of a carried and a native connection that moved bulk, so fast.
-func rates(l *autoLearner, now time.Time, carried, native float64) (do ebpf.Service, tell bool) {
+func rates(l *learner, now time.Time, carried, native float64) (do ebpf.Service, tell bool) {
 	e := bulk
-	e.begun, e.whole = false, autoRate{conns: 1, bytes: 1 << 30, seconds: 1 / carried}
+	e.begun, e.whole = false, rate{conns: 1, bytes: 1 << 30, seconds: 1 / carried}
 	l.learn(autoAt, e, now)
 	c := l.services[autoAt].counted
 	c.Watched++
@@ -107,12 +107,12 @@ func rates(l *autoLearner, now time.Time, carried, native float64) (do ebpf.Serv
 // TestAutoCompares: bulk is carried only while that is as fast as native TCP, and
 // compared again after times that double.
 func TestAutoCompares(t *testing.T) {
-	l, now := newAutoLearner(time.Minute), autoClock
+	l, now := newLearner(time.Minute), autoClock
 	for i := range 3 {
 		do, tell := l.learn(autoAt, bulk, now)
 		require.True(t, tell)
 		require.Equal(t, ebpf.ServiceCarry, do.State)
-		require.Equal(t, autoSamples, do.Tokens, "compared at once")
+		require.Equal(t, Samples, do.Tokens, "compared at once")
 		require.True(t, l.services[autoAt].waits())
 		do, tell = rates(l, now, 0.9, 1)
 		require.True(t, tell)
@@ -134,7 +134,7 @@ func TestAutoCompares(t *testing.T) {
 		now = now.Add(autoTellAgain)
 		do, tell = l.learn(autoAt, bulk, now)
 		require.True(t, tell)
-		require.Equal(t, autoSamples, do.Tokens)
+		require.Equal(t, Samples, do.Tokens)
 	}
 	now = now.Add(30 * time.Second)
 	do, tell := l.learn(autoAt, bulk, now)
@@ -143,7 +143,7 @@ func TestAutoCompares(t *testing.T) {
 	now = now.Add(30 * time.Second)
 	do, tell = l.learn(autoAt, bulk, now)
 	require.True(t, tell)
-	require.Equal(t, autoSamples, do.Tokens, "others")
+	require.Equal(t, Samples, do.Tokens, "others")
 	_, tell = l.learnNative(autoAt, ebpf.Service{Watched: 1, Bytes: 1 << 30, Lasted: time.Second}, now)
 	require.False(t, tell, "the steering had forgotten what it counted")
 	require.EqualValues(t, 1<<30, l.services[autoAt].native.bytes)
@@ -163,7 +163,7 @@ func TestAutoCompares(t *testing.T) {
 // TestAutoOldConnectionsTell: those that are carried while their service is native
 // can call it back, and do not make its time longer.
 func TestAutoOldConnectionsTell(t *testing.T) {
-	l, now := newAutoLearner(time.Minute), autoClock
+	l, now := newLearner(time.Minute), autoClock
 	l.learn(autoAt, small, now)
 	more := small
 	more.begun = false
@@ -183,9 +183,9 @@ func TestAutoOldConnectionsTell(t *testing.T) {
 // TestAutoIsToldAgain: a connection that was carried though its service is native
 // shows that the steering has forgotten.
 func TestAutoIsToldAgain(t *testing.T) {
-	l := newAutoLearner(time.Minute)
+	l := newLearner(time.Minute)
 	l.learn(autoAt, small, autoClock)
-	quiet := autoEvidence{carrier: config.CarrierShm, begun: true}
+	quiet := evidence{carrier: config.CarrierShm, begun: true}
 	_, tell := l.learn(autoAt, quiet, autoClock.Add(time.Second))
 	require.False(t, tell, "begun before it was told")
 	do, tell := l.learn(autoAt, quiet, autoClock.Add(20*time.Second))
@@ -196,7 +196,7 @@ func TestAutoIsToldAgain(t *testing.T) {
 
 // TestAutoIsBounded: those that were used last are kept.
 func TestAutoIsBounded(t *testing.T) {
-	l := newAutoLearner(time.Minute)
+	l := newLearner(time.Minute)
 	l.limit = 64
 	for i := range 1000 {
 		at := netip.AddrPortFrom(autoAt.Addr(), uint16(1+i))
@@ -213,19 +213,19 @@ func TestAutoIsBounded(t *testing.T) {
 // steering and the learner agree, and native does not last.
 func TestAutoModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l, now := newAutoLearner(time.Minute), autoClock
+		l, now := newLearner(time.Minute), autoClock
 		told := map[netip.AddrPort]ebpf.Service{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 1, 30, 90, 3600}).Draw(t, "wait")) * time.Second)
 			at := netip.AddrPortFrom(autoAt.Addr(), uint16(rapid.IntRange(1, 3).Draw(t, "service")))
-			e := autoEvidence{
+			e := evidence{
 				carrier: rapid.SampledFrom(config.Carriers()).Draw(t, "carrier"),
 				bytes:   rapid.SampledFrom([]uint64{0, 100, 1 << 20, 1 << 32}).Draw(t, "bytes"),
 				moves:   rapid.SampledFrom([]uint64{0, 1, 100, 1 << 20}).Draw(t, "moves"),
 				begun:   rapid.Bool().Draw(t, "begun"), settled: rapid.Bool().Draw(t, "settled"),
 			}
 			if e.settled {
-				e.whole = autoRate{conns: 1, bytes: e.bytes, seconds: rapid.Float64Range(0.01, 10).Draw(t, "lasted")}
+				e.whole = rate{conns: 1, bytes: e.bytes, seconds: rapid.Float64Range(0.01, 10).Draw(t, "lasted")}
 			}
 			before, was := stateOf(l, at), time.Time{}
 			if s := l.services[at]; s != nil {
@@ -255,7 +255,7 @@ func TestAutoModel(t *testing.T) {
 }
 
 // checkAutoStep checks the arrows of the diagram.
-func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *autoService, e autoEvidence, now time.Time) {
+func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *service, e evidence, now time.Time) {
 	if before == ebpf.ServiceNative && e.begun && !now.Before(was) {
 		before = ebpf.ServiceSampling
 	}

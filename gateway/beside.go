@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -80,7 +79,7 @@ func (g *gateway) closeDatagrams() {
 	e.close()
 	e.s.Call(func() {
 		e.closePorts()
-		e.s.dropDriver(e)
+		e.s.DropDriver(e)
 	})
 	g.dgrams.Store(nil)
 }
@@ -98,7 +97,7 @@ func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 		case hard:
 			f.drain(negotiate.ReasonDrained)
 		case f.getState() >= StateCarrying:
-			c.s.post(func() { c.demote(negotiate.ReasonDrained.String()) })
+			c.s.Post(func() { c.demote(negotiate.ReasonDrained.String()) })
 		}
 	}
 }
@@ -167,8 +166,8 @@ func (sf *softFabric) busy() bool {
 func (d *driven) undrive() {
 	for i, s := range d.g.shards {
 		s.Call(func() {
-			s.cqs = slices.DeleteFunc(s.cqs, func(q *flowCQ) bool { return q == d.queues[i] })
-			s.dropDriver(d.drivers[i])
+			s.DropQueue(d.queues[i])
+			s.DropDriver(d.drivers[i])
 		})
 	}
 }

@@ -218,7 +218,7 @@ func (c *pairConn) demote(side int) {
 func (c *pairConn) breakQueuePair(side int) {
 	f := c.flow[side]
 	if cr := f.chosen(); cr != nil {
-		cr.s.post(func() {
+		cr.s.Post(func() {
 			if !cr.closed {
 				_ = cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -20,13 +21,13 @@ import (
 type fabric interface {
 	kind() negotiate.CarrierKind
 	// offer makes the queue pair of a client flow and says how to reach it.
-	offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error)
+	offer(f *flow, s *loop.Shard) (*carry, negotiate.CarrierOffer, error)
 	// met reports whether answer needs no more than it has; otherwise meet is called
 	// before.
 	met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool
 	meet(ctx context.Context, f *flow, from negotiate.CarrierOffer) error
 	// answer makes the queue pair of a server flow, to be connected to the client's.
-	answer(f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
+	answer(f *flow, s *loop.Shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
 	// connect connects a queue pair to the other side's.
 	connect(c *carry, to negotiate.CarrierOffer) error
 	// warm reports whether the carrier has been proved with this peer, so that
@@ -82,7 +83,7 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 			continue
 		}
 		if !f.addCarry(c) {
-			s.post(c.close)
+			s.Post(c.close)
 			return negotiate.ReasonClientGone
 		}
 		p.Carriers = append(p.Carriers, offer)
@@ -141,7 +142,7 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 			c, offer, err = fb.answer(f, s, *from, p)
 		}
 		if err == nil && !f.addCarry(c) {
-			s.post(c.close)
+			s.Post(c.close)
 			return nil, negotiate.ReasonClientGone
 		}
 		if err == nil {
@@ -230,8 +231,8 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	picked.s.post(func() {
-		picked.s.worksFor(f)
+	picked.s.Post(func() {
+		picked.s.WorksFor(f)
 		picked.start(fd)
 	})
 }

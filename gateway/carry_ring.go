@@ -90,7 +90,7 @@ func score(n int, yes bool) int {
 // fitRing is called after a turn that took so many bytes.
 func (c *carry) fitRing(took int) {
 	size := c.ep.RingSize()
-	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.now)
+	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.Now())
 	if want == size || c.fitting || c.rxKnown || !c.ep.CanSwitchRing() {
 		return
 	}
@@ -110,7 +110,7 @@ func (c *carry) fitRing(took int) {
 				r.Bytes()[i] = 0
 			}
 		}
-		c.s.post(func() { c.fitted(r, err) })
+		c.s.Post(func() { c.fitted(r, err) })
 	}()
 }
 
@@ -128,11 +128,11 @@ func (g *gateway) mayGrow(n int) bool {
 
 // fitted takes the memory for another ring.
 func (c *carry) fitted(r *rmb.Region, err error) {
-	c.s.worksFor(c.f)
+	c.s.WorksFor(c.f)
 	c.fitting = false
 	switch {
 	case err != nil:
-		c.rings.retry = c.s.now.Add(ringRetry) // there is none: the flow goes on with what it has
+		c.rings.retry = c.s.Now().Add(ringRetry) // there is none: the flow goes on with what it has
 	case c.closed || c.ep.SwitchRing(r) != nil:
 		c.free(r)
 		if c.closed {

@@ -88,8 +88,8 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
 	c.reading, c.execute = func() bool { return true }, c.action
 	began = true
-	c.s.post(func() {
-		c.s.worksFor(f)
+	c.s.Post(func() {
+		c.s.WorksFor(f)
 		f.setNegotiator(&c.negotiator)
 		if len(p.Carriers) == 0 {
 			c.begin(hs.Cancel(time.Now(), reason))
@@ -282,8 +282,8 @@ func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
 // repeatProof sends the probe again as long as nothing has come back.
 func (c *carry) repeatProof(after time.Duration) {
 	time.AfterFunc(after, func() {
-		c.s.post(func() {
-			c.s.worksFor(c.f)
+		c.s.Post(func() {
+			c.s.WorksFor(c.f)
 			if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
 				c.repeatProof(after)
 			}

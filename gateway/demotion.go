@@ -5,6 +5,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -51,11 +52,11 @@ func (c *carry) broken() {
 		return
 	}
 	c.failure, c.demoting = err, reason.String()
-	c.patience = newTimer(func() {
-		c.s.worksFor(c.f)
+	c.patience = loop.NewTimer(func() {
+		c.s.WorksFor(c.f)
 		c.demote(c.demoting)
 	})
-	c.s.setTimer(&c.patience, time.Now().Add(breakPatience))
+	c.s.SetTimer(&c.patience, time.Now().Add(breakPatience))
 }
 
 // needless: the queue pair has nothing to do any more. The peer's application has
@@ -72,15 +73,15 @@ func (c *carry) demote(cause string) {
 	case c.closed:
 		return
 	case !c.started: // it has been posted
-		c.s.post(func() {
-			c.s.worksFor(c.f)
+		c.s.Post(func() {
+			c.s.WorksFor(c.f)
 			c.demote(cause)
 		})
 		return
 	case !c.f.ctl.mayLeave(cause):
 		return // the wire leg is not ours yet: begin calls again
 	}
-	c.s.collect()
+	c.s.Collect()
 	if !c.closed && !c.legDone {
 		c.pumpRx()
 	}
@@ -135,11 +136,11 @@ func (c *carry) leave(r *relay, cause string, from config.Carrier) {
 		d.first = negotiate.AppendEnd(d.first, d.books.read)
 	}
 	if !c.legDone {
-		c.s.unwatch(c.fd)
+		c.s.Leave(c.fd)
 	}
-	c.s.setTimer(&c.patience, time.Time{})
-	delete(c.queue.flows, c.qp.Num())
-	c.s.flush()
+	c.s.SetTimer(&c.patience, time.Time{})
+	delete(c.queue.Members, c.qp.Num())
+	c.s.Flush()
 	c.closed = true
 	c.ep.Leave()
 	d.sent, d.written = c.fabric.abandon(c)

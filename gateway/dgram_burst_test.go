@@ -81,7 +81,7 @@ func TestDatagramsWaitForRoom(t *testing.T) {
 		for ; good < 10 && tries < 100; tries++ {
 			first := uint32(tries * burst)
 			before := h.stats(0).Returned
-			h.engine(1).s.post(func() { time.Sleep(dgramHold / 5) })
+			h.engine(1).s.Post(func() { time.Sleep(dgramHold / 5) })
 			for i := range uint32(burst) {
 				h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, first+i))
 			}

@@ -144,7 +144,7 @@ func (e *dgramEngine) quiesce(r negotiate.Reason) {
 			}
 			e.native(p.addr, r, e.suspension(r))
 		}
-		e.s.flush()
+		e.s.Flush()
 	})
 }
 

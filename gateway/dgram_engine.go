@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -50,12 +51,12 @@ const (
 // belongs to the loop of one shard, which it joins as a driver: A is read, what
 // peers have sent is written to A, and peers are watched in the turns of that
 // loop. Nothing here takes a lock or allocates per datagram. Others reach it by
-// shard.post; mu is for those who list flows.
+// Shard.Post; mu is for those who list flows.
 //
 //	local program ─► A ─► slot ─► port (UD) ─► peer's port ─► its A ─► its program
 type dgramEngine struct {
 	g     *gateway
-	s     *shard
+	s     *loop.Shard
 	steer Datagrams
 	log   *slog.Logger
 	fd    int
@@ -130,8 +131,8 @@ func newDgramEngine(g *gateway, h Host) (*dgramEngine, error) {
 		return nil, err
 	}
 	s.Call(func() {
-		if err = s.watchFunc(e.fd, func(uint32) { e.readable = true }); err == nil {
-			s.drivers = append(s.drivers, e)
+		if err = s.WatchReads(e.fd, func(uint32) { e.readable = true }); err == nil {
+			s.AddDriver(e)
 		}
 	})
 	if err != nil {

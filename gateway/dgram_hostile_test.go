@@ -32,7 +32,7 @@ func (h *dgramHosts) send(i int, fn func(l *dgramLink, slot []byte) (n int, imm 
 		l.port.sges[0] = verbs.SGE{Addr: l.port.tx.Addr() + uint64(int(slot)*dgramSlotSize), Length: uint32(n), LKey: l.port.tx.LKey()}
 		l.port.wr.SGList = l.port.sges[:1]
 		require.True(h.t, l.port.post(verbs.SendSignaled))
-		e.s.flush()
+		e.s.Flush()
 	})
 }
 
@@ -117,7 +117,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 			p := o.peers[pairAddrs[1-i]]
 			heard = p.heard
 			p.cur.probe(cookieLen)
-			o.s.flush()
+			o.s.Flush()
 		})
 		require.Eventually(t, func() (ok bool) {
 			o.s.Call(func() { ok = o.peers[pairAddrs[1-i]].heard.After(heard) })

@@ -273,7 +273,7 @@ func (e *dgramEngine) portLost(p *dgramPort) {
 			e.act(e.resolve.Proved(l.remote, l.proof, false, e.now))
 		}
 	}
-	e.s.post(func() { e.closePort(p) })
+	e.s.Post(func() { e.closePort(p) })
 }
 
 // closePort forgets a port and its links.

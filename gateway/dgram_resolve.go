@@ -158,7 +158,7 @@ func (e *dgramEngine) want(pair dgramPair) {
 // asked is called for the programs' question about a peer.
 func (e *dgramEngine) asked(ev ebpf.Event) {
 	if e != nil {
-		e.s.post(func() { e.want(dgramPair{ev.Tuple.Local.Addr(), ev.Tuple.Remote.Addr()}) })
+		e.s.Post(func() { e.want(dgramPair{ev.Tuple.Local.Addr(), ev.Tuple.Remote.Addr()}) })
 	}
 }
 
@@ -168,7 +168,7 @@ func (e *dgramEngine) news(t Tuple, port uint16, gateway [16]byte) {
 		return
 	}
 	at := netip.AddrPortFrom(t.Remote.Addr(), port)
-	e.s.post(func() {
+	e.s.Post(func() {
 		if e.stopped {
 			return
 		}
@@ -187,7 +187,7 @@ func (e *dgramEngine) flush() {
 	if e == nil {
 		return
 	}
-	e.s.post(func() {
+	e.s.Post(func() {
 		if !e.stopped {
 			e.act(e.resolve.Flush())
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -53,7 +54,7 @@ func (e *dgramEngine) readTUN() bool {
 		if !ok {
 			return true
 		}
-		n, errno := rawRead(e.fd, e.out.bytes(slot))
+		n, errno := loop.RawRead(e.fd, e.out.bytes(slot))
 		if errno != 0 {
 			e.out.put(slot)
 			if errno == unix.EINTR {
@@ -152,7 +153,7 @@ func (e *dgramEngine) giveBack(slot uint16, n int) {
 // writeTUN writes one packet.
 func (e *dgramEngine) writeTUN(b []byte) bool {
 	for {
-		switch rawWrite(e.fd, b) {
+		switch loop.RawWrite(e.fd, b) {
 		case 0:
 			return true
 		case unix.EINTR:

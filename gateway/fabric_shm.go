@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -87,7 +88,7 @@ func openShm(g *gateway) (fabric, error) {
 func (*shmFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
 // offer implements fabric.
-func (sf *shmFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error) {
+func (sf *shmFabric) offer(f *flow, s *loop.Shard) (*carry, negotiate.CarrierOffer, error) {
 	p, err := sf.peerFor(f.peer(), true)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
@@ -295,7 +296,7 @@ func (sf *shmFabric) attach(ctx context.Context, of netip.Addr, name string, key
 }
 
 // answer implements fabric.
-func (sf *shmFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
+func (sf *shmFabric) answer(f *flow, s *loop.Shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
 	if p.HostID != sf.g.hostID {
 		return nil, negotiate.CarrierOffer{}, errNotHere
 	}
@@ -367,7 +368,7 @@ func (*shmFabric) unproved(*carry) {}
 
 // newCarry makes a queue pair in INIT with its memory. The caller holds the peer;
 // from here on the queue pair does.
-func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
+func (sf *shmFabric) newCarry(f *flow, s *loop.Shard, p *shmPeer) (*carry, error) {
 	c, err := sf.prepare(f, s, p.PD(), p.arena)
 	if err != nil {
 		sf.leave(p)
@@ -454,8 +455,8 @@ func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
 		p.reap()
 	}
 	sent = func() {
-		c.s.post(func() {
-			c.s.worksFor(c.f)
+		c.s.Post(func() {
+			c.s.WorksFor(c.f)
 			if err := c.qp.Close(); err != nil {
 				sf.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
 			}

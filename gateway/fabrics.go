@@ -7,6 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -43,7 +44,7 @@ func (g *gateway) openFabrics() {
 		g.fabrics = append(g.fabrics, fb)
 	}
 	for _, s := range g.shards {
-		s.start()
+		s.Start()
 	}
 }
 
@@ -57,7 +58,7 @@ func missing(kind config.DeviceKind, state admin.DeviceState, why string) admin.
 type driven struct {
 	g       *gateway
 	dev     verbs.Device
-	queues  []*flowCQ // by shard
+	queues  []*loop.Queue // by shard
 	drivers []verbs.Driver
 	unwatch context.CancelFunc
 }
@@ -72,9 +73,9 @@ func drive(g *gateway, dev verbs.Device) (*driven, error) {
 		}
 	}
 	for i, s := range g.shards {
-		s.post(func() {
-			s.cqs = append(s.cqs, d.queues[i])
-			s.addDriver(d.drivers[i])
+		s.Post(func() {
+			s.AddQueue(d.queues[i])
+			s.AddDriver(d.drivers[i])
 		})
 	}
 	d.watch()
@@ -97,7 +98,7 @@ func (d *driven) watch() {
 			}
 			if e.Type == verbs.EventQPAccessErr || e.Type == verbs.EventQPReqErr {
 				for i, s := range d.g.shards {
-					s.post(func() { d.queues[i].violated(s, e.QP) })
+					s.Post(func() { violated(d.queues[i], s, e.QP) })
 				}
 			}
 		}
@@ -106,9 +107,9 @@ func (d *driven) watch() {
 
 // violated ends a flow whose peer asked its queue pair for what that does not grant.
 // The caller is on the shard.
-func (q *flowCQ) violated(s *shard, qp verbs.QP) {
-	if c := q.flows[qp.Num()]; c != nil && c.qp == qp {
-		s.worksFor(c.f)
+func violated(q *loop.Queue, s *loop.Shard, qp verbs.QP) {
+	if c, ok := q.Members[qp.Num()].(*carry); ok && c.qp == qp {
+		s.WorksFor(c.f)
 		c.f.abort(negotiate.ReasonProtocolError, false)
 	}
 }
@@ -118,7 +119,7 @@ func (*driven) started(*carry) {}
 
 func (*driven) wireLost(*carry, bool) {}
 
-func (d *driven) driveVector(i int, s *shard) error {
+func (d *driven) driveVector(i int, s *loop.Shard) error {
 	cq, err := d.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
 	if err != nil {
 		return fmt.Errorf("completion queue: %w", err)
@@ -127,7 +128,7 @@ func (d *driven) driveVector(i int, s *shard) error {
 	if err != nil {
 		return err
 	}
-	d.queues = append(d.queues, &flowCQ{cq: cq, flows: map[uint32]*carry{}, ports: map[uint32]*dgramPort{}})
+	d.queues = append(d.queues, loop.NewQueue(cq))
 	d.drivers = append(d.drivers, drv)
 	return nil
 }
@@ -146,12 +147,12 @@ func (d *driven) close() error {
 
 // prepare makes the queue pair of a flow, in INIT, with its memory. The caller
 // sets what is its own of the carry.
-func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
+func (d *driven) prepare(f *flow, s *loop.Shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
 	rings := d.g.newRings(d.dev.Attr().RemoteMapper)
 	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first}
-	q, limits := d.queues[s.id], cfg.QPCap()
+	q, limits := d.queues[s.ID()], cfg.QPCap()
 	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: limits, Type: verbs.QPTRC})
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.CQ, RecvCQ: q.CQ, Cap: limits, Type: verbs.QPTRC})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}
@@ -164,7 +165,7 @@ func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*car
 	}
 	return &carry{
 		s: s, f: f, queue: q, qp: qp, ep: ep, arena: arena, rings: rings, fd: -1, probeLen: rsocket.MaxProbe,
-		patience: newTimer(nil),
+		patience: loop.NewTimer(nil),
 	}, nil
 }
 
@@ -177,7 +178,7 @@ func (c *carry) attach(attr verbs.QPAttr, conn negotiate.ConnData) error {
 	if err != nil {
 		return err
 	}
-	c.queue.flows[c.qp.Num()] = c
+	c.queue.Members[c.qp.Num()] = c
 	if err := verbs.Connect(c.qp, attr); err != nil {
 		return err
 	}

@@ -240,7 +240,7 @@ func (f *flow) dropCarry(c *carry) {
 	f.mu.Lock()
 	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
 	f.mu.Unlock()
-	c.s.post(c.close)
+	c.s.Post(c.close)
 }
 
 // carryOf returns the queue pair made for one carrier, or nil.

@@ -53,7 +53,7 @@ func (f *flow) teardown(e ending) {
 			relay.stop(word)
 		}
 		if e.drain && len(carries) == 1 {
-			carries[0].s.post(carries[0].lastWords)
+			carries[0].s.Post(carries[0].lastWords)
 		}
 	})
 }
@@ -88,8 +88,8 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 		f.closeCarries(carries, finish)
 		return
 	}
-	hs.s.post(func() {
-		hs.s.worksFor(f)
+	hs.s.Post(func() {
+		hs.s.WorksFor(f)
 		defer finish()
 		defer closeAll(carries)
 		hs.leave() // gives a dial up
@@ -141,8 +141,8 @@ func (f *flow) closeCarries(carries []*carry, done func()) {
 		return
 	}
 	s := carries[0].s
-	s.post(func() {
-		s.worksFor(f)
+	s.Post(func() {
+		s.WorksFor(f)
 		defer done()
 		closeAll(carries)
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -44,7 +45,7 @@ type gateway struct {
 	keys   keyring
 	seen   negotiate.Seen // PROPOSALs that were believed
 
-	shards  []*shard
+	shards  []*loop.Shard
 	fabrics []fabric
 	absent  []admin.DeviceInfo // configured, and not there
 	accept  LegListener
@@ -172,15 +173,9 @@ func (g *gateway) startShards() error {
 		runtime.GOMAXPROCS(n + 2)
 	}
 	for i := range n {
-		s, err := newShard(i, g.log)
+		s, err := loop.New(i, g.log, loop.Options{Spin: g.cfg.Spin.Duration(), CPUs: g.cfg.CPUs, Place: true})
 		if err != nil {
 			return err
-		}
-		s.spinner.limit = g.cfg.Spin.Duration()
-		if cpus := g.cfg.CPUs; len(cpus) > 0 {
-			s.cpu = cpus[i%len(cpus)]
-		} else {
-			s.placer = newPlacer()
 		}
 		g.shards = append(g.shards, s)
 	}
@@ -188,7 +183,7 @@ func (g *gateway) startShards() error {
 }
 
 // shardFor says which shard serves a flow, for life.
-func (g *gateway) shardFor(f *flow) *shard {
+func (g *gateway) shardFor(f *flow) *loop.Shard {
 	return g.shards[int(maphash.Comparable(g.seed, f.tuple)%uint64(len(g.shards)))]
 }
 
@@ -424,15 +419,15 @@ func (g *gateway) close() {
 func (g *gateway) closeShards() {
 	var errs []error
 	for _, s := range g.shards {
-		s.halt()
-		s.drivers, s.cqs = nil, nil // what is still posted finds no device
+		s.Halt()
+		s.Detach()
 	}
 	g.dgrams.Load().closePorts()
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.close())
 	}
 	for _, s := range g.shards {
-		s.closeFDs()
+		s.CloseFDs()
 	}
 	if err := errors.Join(errs...); err != nil {
 		g.log.Warn("close devices", "error", err)

@@ -25,9 +25,9 @@ const (
 	sweepEvery = 5
 )
 
-// loop is what the heartbeat asks of a loop: by how much its next turn is late, 0
+// lagging is what the heartbeat asks of a loop: by how much its next turn is late, 0
 // for one that rests and is not to turn yet. One that is late for stuckAfter hangs.
-type loop interface {
+type lagging interface {
 	Late(now time.Time) time.Duration
 }
 
@@ -48,14 +48,14 @@ func (g *gateway) beatLoop(ctx context.Context) {
 }
 
 // loops are those that have to turn for the gateway to live.
-func (g *gateway) loops() (loops []loop) {
+func (g *gateway) loops() (loops []lagging) {
 	for _, s := range g.shards {
 		loops = append(loops, s)
 	}
 	return loops
 }
 
-func (g *gateway) beatOnce(loops []loop, now time.Time) {
+func (g *gateway) beatOnce(loops []lagging, now time.Time) {
 	for _, l := range loops {
 		if l.Late(now) >= stuckAfter {
 			return

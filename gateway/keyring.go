@@ -94,7 +94,7 @@ func (e *dgramEngine) setKeys(keys negotiate.Keys) {
 	if e == nil {
 		return
 	}
-	e.s.post(func() {
+	e.s.Post(func() {
 		if !e.stopped {
 			e.act(e.resolve.SetKeys(keys))
 		}

@@ -241,11 +241,10 @@ func (p *gatewayPair) empty(t require.TestingT) {
 		require.Zero(t, g.pool.Stats().Quarantined)
 		s := g.shards[0]
 		s.Call(func() {
-			for _, q := range s.cqs {
-				require.Empty(t, q.flows)
-			}
-			require.Empty(t, s.fds)
-			require.Empty(t, s.again)
+			l := s.Load()
+			require.Zero(t, l.Members)
+			require.Zero(t, l.Descriptors)
+			require.Zero(t, l.Later)
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // A panic in code that works for one connection ends that connection: it is
 // aborted, or given back to the kernel where its application is not connected
-// yet, with reason internal_error. Shards say by shard.about whom they work for
+// yet, with reason internal_error. Shards say by WorksFor whom they work for
 // and go on behind it; goroutines of a connection end by flow.contain. What
 // works for none (a device, the datagram engine, the loop itself) has no such
 // bound: there the daemon dies, and the guardian sees to the rest. So it does
@@ -79,6 +79,9 @@ func (g *gateway) panicked(f *flow, r any) {
 // crash ends the process as a failure, without a goroutine dump: the log has it.
 func crash() { os.Exit(1) }
 
+// Panicked implements loop.Owner.
+func (f *flow) Panicked(r any) { f.g.panicked(f, r) }
+
 // contain is deferred by goroutines that work for one flow.
 func (f *flow) contain() {
 	if r := recover(); r != nil {
@@ -97,31 +100,6 @@ func (g *gateway) containAbout(t Tuple) {
 		panic(r)
 	}
 	g.panicked(f, r)
-}
-
-// worksFor says whom the work that follows is for; nil: nobody in particular. What
-// is posted after the loop has ended is run by whoever posts it.
-func (s *shard) worksFor(f *flow) {
-	if !s.left.Load() {
-		s.about = f
-	}
-}
-
-// contain is deferred by the loops of a shard that work for one flow after the
-// other: behind a panic of the one at *next they go on with the one after it.
-func (s *shard) contain(next *int) {
-	r := recover()
-	f := s.about
-	s.worksFor(nil)
-	if r == nil {
-		return
-	}
-	if f == nil {
-		s.log.Error("internal error: the daemon ends", "shard", s.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-		panic(r)
-	}
-	*next++
-	f.g.panicked(f, r)
 }
 
 // fail ends a flow whose own code cannot be trusted any more. Nothing of it is

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -94,10 +93,10 @@ func TestAShardGoesOnBehindAPanic(t *testing.T) {
 	c := p.dial(t, negotiate.CarrierSHM)
 	f, s := c.flow[0], c.p.g[0].shards[0]
 	var ran atomic.Int64
-	s.post(func() { // so that those behind it are done in one turn
+	s.Post(func() { // so that those behind it are done in one turn
 		for i := range 9 {
-			s.post(func() {
-				if s.worksFor(f); i == 4 {
+			s.Post(func() {
+				if s.WorksFor(f); i == 4 {
 					panic("test")
 				}
 				ran.Add(1)
@@ -105,7 +104,7 @@ func TestAShardGoesOnBehindAPanic(t *testing.T) {
 		}
 		for i := range 3 {
 			s.After(0, func() {
-				if s.worksFor(f); i == 1 {
+				if s.WorksFor(f); i == 1 {
 					panic("test")
 				}
 				ran.Add(1)
@@ -149,16 +148,8 @@ func TestTooManyPanicsEndTheDaemon(t *testing.T) {
 	require.True(t, died)
 }
 
-// TestAPanicOfNobodyIsNotSurvived: a shard that does not know whom it worked for
-// does not go on.
-func TestAPanicOfNobodyIsNotSurvived(t *testing.T) {
-	var log strings.Builder
-	s, err := newShard(3, slog.New(slog.NewTextHandler(&log, nil)))
-	require.NoError(t, err)
-	defer s.closeFDs()
-	require.PanicsWithValue(t, "test", func() { s.call([]func(){func() { panic("test") }}, 0) })
-	require.Contains(t, log.String(), "shard=3")
-	require.Contains(t, log.String(), "panic_test.go")
+// TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.
+func TestAPanicAboutNoFlowIsNotSurvived(t *testing.T) {
 	require.Panics(t, func() {
 		defer (&gateway{}).containAbout(Tuple{})
 		panic("test")

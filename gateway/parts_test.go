@@ -184,7 +184,7 @@ func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 	steer := newFakeSteering()
 	g := &gateway{steer: steer}
 	bad := &lateLoop{by: stuckAfter - 1}
-	loops := []loop{&lateLoop{}, bad}
+	loops := []lagging{&lateLoop{}, bad}
 	now := time.Unix(1000, 0)
 	g.beatOnce(loops, now)
 	require.Equal(t, 1, steer.beats)

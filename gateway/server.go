@@ -163,8 +163,8 @@ func (g *gateway) Accepted(conn *netstack.Conn) {
 		return
 	}
 	s := f.g.shardFor(f)
-	s.post(func() {
-		s.worksFor(f)
+	s.Post(func() {
+		s.WorksFor(f)
 		f.serve(conn)
 	})
 }
@@ -341,7 +341,7 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
 	}
 	s.cancel = f.g.legs.Dial(s.s, f.tuple, f.look, func(fd int, err error) {
-		s.s.worksFor(f)
+		s.s.WorksFor(f)
 		if err != nil {
 			f.g.log.Debug("dial of the application", "flow_id", f.id, "error", err)
 			_ = f.g.steer.Transition(t, f.isn, ebpf.StateWire, to)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -35,7 +36,7 @@ func (g *gateway) stallLoop(ctx context.Context) {
 
 // lookForStalls looks at every flow once. One goroutine at a time calls it.
 func (g *gateway) lookForStalls(timeout time.Duration) {
-	batches := map[*shard][]*carry{}
+	batches := map[*loop.Shard][]*carry{}
 	for _, f := range g.all() {
 		c, r, leg := f.pumps()
 		switch {
@@ -77,7 +78,7 @@ func (f *flow) pumps() (*carry, *relay, *appLeg) {
 }
 
 // lookAt looks at flows of one shard, on its thread.
-func lookAt(s *shard, flows []*carry, timeout time.Duration) {
+func lookAt(s *loop.Shard, flows []*carry, timeout time.Duration) {
 	s.Call(func() {
 		var polled [stallBatch]unix.PollFd
 		n := 0
@@ -96,7 +97,7 @@ func lookAt(s *shard, flows []*carry, timeout time.Duration) {
 		}
 		now := time.Now()
 		for i, c := range flows[:n] {
-			if s.worksFor(c.f); c.watchable() {
+			if s.WorksFor(c.f); c.watchable() {
 				c.lookForStall(readyOf(polled[i].Revents), now, timeout)
 			}
 		}

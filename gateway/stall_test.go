@@ -195,7 +195,7 @@ func TestStallOfLostBytes(t *testing.T) {
 			p := newGatewayPair(t)
 			c := p.dial(t, kind)
 			s, there := p.g[1].shards[0], c.flow[1].chosen()
-			s.Call(func() { delete(there.queue.flows, there.qp.Num()) }) // its completions go nowhere
+			s.Call(func() { delete(there.queue.Members, there.qp.Num()) }) // its completions go nowhere
 			_, err := c.app[0].Write([]byte("lost"))
 			require.NoError(t, err)
 			require.NoError(t, c.app[0].CloseWrite())

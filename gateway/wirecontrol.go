@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -22,7 +23,7 @@ import (
 // left in the app leg's kernel (docs/PROTOCOL.md "Teardown").
 type wireControl struct {
 	f      *flow
-	s      *shard
+	s      *loop.Shard
 	queued atomic.Bool
 	look   func() // service: made once
 
@@ -53,7 +54,7 @@ type wireControl struct {
 // after both directions have ended.
 const serverLinger = 5 * time.Second
 
-func newWireControl(f *flow, s *shard) *wireControl {
+func newWireControl(f *flow, s *loop.Shard) *wireControl {
 	c := &wireControl{f: f, s: s}
 	c.look = c.service
 	return c
@@ -89,7 +90,7 @@ func (c *wireControl) unlock() {
 // enqueue asks the shard to look at the wire leg. It never blocks.
 func (c *wireControl) enqueue() {
 	if c.queued.CompareAndSwap(false, true) {
-		c.s.post(c.look)
+		c.s.Post(c.look)
 	}
 }
 
@@ -139,8 +140,8 @@ func (c *wireControl) delivered() bool {
 
 // service writes what is to be written and reads what is there.
 func (c *wireControl) service() {
-	c.s.worksFor(c.f)
-	scratch := c.s.scratch[:]
+	c.s.WorksFor(c.f)
+	scratch := c.s.Scratch()
 	c.queued.Store(false)
 	c.mu.Lock()
 	defer c.unlock()

@@ -466,9 +466,9 @@ func TestHostileWrite(t *testing.T) {
 				Opcode: verbs.WRRDMAWrite, RemoteAddr: 1 << 40, RKey: 12345,
 				SGList: []verbs.SGE{{Addr: mine.Addr(), Length: 64, LKey: mine.LKey()}},
 			}
-			bad.s.post(func() {
+			bad.s.Post(func() {
 				assert.NoError(t, bad.qp.PostSend(&wr))
-				bad.s.flush()
+				bad.s.Flush()
 			})
 			if kind == negotiate.CarrierSoft { // it could be a third host's: the peer has to say that it leaves
 				require.Never(t, func() bool { return c.flow[1].getState() != StateCarrying }, time.Second, 10*time.Millisecond)

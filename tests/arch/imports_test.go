@@ -17,6 +17,7 @@ var allowed = map[string][]string{
 	"gateway/config":        {},
 	"gateway/guardian":      {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/process":       {"ebpf/legs"},
+	"gateway/internal/loop": {"verbs"},
 	"gateway/internal/auto": {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                  {"ebpf/legs"},
 	"ebpf/legs":             {"internal/fdpass"},

@@ -1,4 +1,4 @@
-package gateway
+package loop
 
 import (
 	"time"
@@ -89,7 +89,7 @@ func (sp *spinner) peek() bool {
 }
 
 // spin returns found if there is work or a descriptor event, of which there are n.
-func (s *shard) spin(events []unix.EpollEvent) (n int, found bool) {
+func (s *Shard) spin(events []unix.EpollEvent) (n int, found bool) {
 	sp := &s.spinner
 	sp.spins++
 	limit := sp.limit
@@ -127,7 +127,7 @@ func (sp *spinner) hit() {
 
 // pin binds the thread of the shard to its processor. One that may not be used
 // is no reason to carry nothing.
-func (s *shard) pin() {
+func (s *Shard) pin() {
 	if s.cpu < 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-package gateway
+package loop
 
 import (
 	"testing"
@@ -12,12 +12,12 @@ import (
 // have come; those that were moved at the new one, those that were stopped never.
 func TestTimersAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &shard{}
+		s := &Shard{}
 		due := map[int]time.Time{}
 		var ran []int
-		all := make([]timer, 8)
+		all := make([]Timer, 8)
 		for i := range all {
-			all[i] = newTimer(func() { ran = append(ran, i) })
+			all[i] = NewTimer(func() { ran = append(ran, i) })
 		}
 		now := time.Unix(1000, 0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -25,10 +25,10 @@ func TestTimersAgainstModel(t *testing.T) {
 			switch rapid.IntRange(0, 2).Draw(t, "what") {
 			case 0:
 				at := now.Add(time.Duration(rapid.IntRange(-3, 20).Draw(t, "in")))
-				s.setTimer(&all[i], at)
+				s.SetTimer(&all[i], at)
 				due[i] = at
 			case 1:
-				s.setTimer(&all[i], time.Time{})
+				s.SetTimer(&all[i], time.Time{})
 				delete(due, i)
 			default:
 				now = now.Add(time.Duration(rapid.IntRange(0, 10).Draw(t, "passes")))
@@ -73,7 +73,7 @@ func TestPostReachesASleeper(t *testing.T) {
 	s := startShard(t)
 	for range 200 {
 		ran := make(chan struct{})
-		s.post(func() { s.post(func() { close(ran) }) })
+		s.Post(func() { s.Post(func() { close(ran) }) })
 		<-ran
 		time.Sleep(50 * time.Microsecond) // asleep, or about to be
 	}

@@ -1,4 +1,4 @@
-package gateway
+package loop
 
 import (
 	"unsafe"
@@ -11,10 +11,10 @@ import (
 // and for waits short enough that the runtime need not take the P away
 // (docs/ARCHITECTURE.md "Shards").
 
-// rawRead reads what is there into b, which must not be empty. It returns
+// RawRead reads what is there into b, which must not be empty. It returns
 // the count and 0, or 0 and the error number. A count of 0 with errno 0 is the
 // end of the stream.
-func rawRead(fd int, b []byte) (int, unix.Errno) {
+func RawRead(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	if errno != 0 {
 		return 0, errno
@@ -22,16 +22,16 @@ func rawRead(fd int, b []byte) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// rawWrite writes b, which must not be empty, to a device that takes a packet
+// RawWrite writes b, which must not be empty, to a device that takes a packet
 // whole or not at all. It returns 0 or the error number.
-func rawWrite(fd int, b []byte) unix.Errno {
+func RawWrite(fd int, b []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	return errno
 }
 
-// rawSend writes as much of b, which must not be empty, as the socket takes
+// RawSend writes as much of b, which must not be empty, as the socket takes
 // now. It never raises SIGPIPE.
-func rawSend(fd int, b []byte) (int, unix.Errno) {
+func RawSend(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
 		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {

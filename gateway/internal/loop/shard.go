@@ -1,4 +1,4 @@
-package gateway
+package loop
 
 import (
 	"fmt"
@@ -24,41 +24,32 @@ const (
 	shardRest = time.Second
 	// wcBatch is how many completions one poll of a CQ takes.
 	wcBatch = 64
-	// readBudget is how many reads one flow may do in a turn before the next
-	// flow gets its share.
-	readBudget = 4
-	// readCap bounds one read, so that a bulk flow announces its bytes while
-	// the next ones are still being copied.
-	readCap = 256 << 10
-	// farReadCap is readCap of flows over a network: what fills grants of a farRing
-	// without a remainder.
-	farReadCap = farRing / 4
 )
 
-// shard is one event loop: a locked OS thread with its own epoll fd. A flow
+// Shard is one event loop: a locked OS thread with its own epoll fd. A flow
 // with an rdma carrier belongs to one shard for life, and the shard owns
 // everything on its data path: the app leg's fd, the queue pair, the
 // completion queue. Nothing here takes a lock or allocates per byte; other
-// goroutines reach a shard only through post.
-type shard struct {
+// goroutines reach a shard only through Post.
+type Shard struct {
 	id   int
 	log  *slog.Logger
 	epfd int
 	kick int // eventfd: something was posted
 
 	drivers []verbs.Driver
-	cqs     []*flowCQ
+	cqs     []*Queue
 	wcs     [wcBatch]verbs.WC
 	cpu     int // the processor it runs on, -1: any
-	fds     map[int32]*carry
+	fds     map[int32]Member
 	others  map[int32]func(events uint32) // descriptors that are no app leg's
 	timers  timers
-	again   []*carry // flows that used up their budget
-	spare   []*carry // the list again changes with
+	again   []Member // members that used up their budget
+	spare   []Member // the list again changes with
 	spinner spinner
 	placer  placer
 	now     time.Time // when the turn began
-	about   *flow     // whom it works for, see worksFor
+	about   Owner     // whom it works for, see WorksFor
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
 	posted  []func()
@@ -77,16 +68,72 @@ type shard struct {
 	done  chan struct{}
 }
 
-// flowCQ is the completion queue of one device on one shard, and whose the
-// completions are: those of flows first. Queue pairs are numbered per device.
-type flowCQ struct {
-	cq    verbs.CQ
-	flows map[uint32]*carry
-	ports map[uint32]*dgramPort
+// Queue is the completion queue of one device on one shard, and whose the completions
+// are, by the number of the queue pair on that device.
+type Queue struct {
+	verbs.CQ
+	Members map[uint32]Completer
 }
 
+// NewQueue returns a queue without members.
+func NewQueue(cq verbs.CQ) *Queue { return &Queue{CQ: cq, Members: map[uint32]Completer{}} }
+
+// Options are how a shard runs.
+type Options struct {
+	// Spin is how long it looks for more work before it sleeps; 0: not at all.
+	Spin time.Duration
+	// CPUs are the processors of all shards, one after the other; empty: any.
+	CPUs []int
+	// Place keeps a shard that may run on any off the processors of the applications.
+	Place bool
+}
+
+// New makes a shard, which start runs.
+func New(id int, log *slog.Logger, o Options) (*Shard, error) {
+	s, err := newShard(id, log)
+	if err != nil {
+		return nil, err
+	}
+	s.spinner.limit = o.Spin
+	if len(o.CPUs) > 0 {
+		s.cpu = o.CPUs[id%len(o.CPUs)]
+	} else if o.Place {
+		s.placer = newPlacer()
+	}
+	return s, nil
+}
+
+// ID is the number of the shard, and of its vector of every device.
+func (s *Shard) ID() int { return s.id }
+
+// Now is when the turn began.
+func (s *Shard) Now() time.Time { return s.now }
+
+// Scratch is room for what is read and used up at once; the caller is on the shard.
+func (s *Shard) Scratch() []byte { return s.scratch[:] }
+
+// NoteRead says how much was read from a member's socket, for the choice of a
+// processor.
+func (s *Shard) NoteRead(fd, n int) { s.placer.read(fd, n, s.now) }
+
+// Later has a member serviced at the end of the turn.
+func (s *Shard) Later(m Member) { s.again = append(s.again, m) }
+
+// AddQueue takes in a completion queue, DropQueue lets it go; the caller is on the
+// shard.
+func (s *Shard) AddQueue(q *Queue) { s.cqs = append(s.cqs, q) }
+
+// DropQueue undoes AddQueue.
+func (s *Shard) DropQueue(q *Queue) {
+	s.cqs = slices.DeleteFunc(s.cqs, func(o *Queue) bool { return o == q })
+}
+
+// Detach lets go of all devices and queues of a shard that has halted: what is still
+// posted finds none.
+func (s *Shard) Detach() { s.drivers, s.cqs = nil, nil }
+
 // newShard makes the loop's descriptors; run starts it.
-func newShard(id int, log *slog.Logger) (*shard, error) {
+func newShard(id int, log *slog.Logger) (*Shard, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: epoll: %w", id, err)
@@ -96,12 +143,12 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 		_ = unix.Close(epfd)
 		return nil, fmt.Errorf("shard %d: eventfd: %w", id, err)
 	}
-	s := &shard{
+	s := &Shard{
 		id: id, log: log, epfd: epfd, kick: kick, cpu: -1, made: time.Now(),
-		fds: map[int32]*carry{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
+		fds: map[int32]Member{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
 	}
 	if err := s.Add(kick); err != nil {
-		s.closeFDs()
+		s.CloseFDs()
 		return nil, fmt.Errorf("shard %d: %w", id, err)
 	}
 	return s, nil
@@ -109,10 +156,10 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 
 // Add registers a descriptor that is never read: each edge wakes the loop.
 // With Remove it makes the shard a verbs.Poller. Safe for concurrent use.
-func (s *shard) Add(fd int) error { return s.add(fd, unix.EPOLLIN) }
+func (s *Shard) Add(fd int) error { return s.add(fd, unix.EPOLLIN) }
 
 // add registers the edges of a descriptor.
-func (s *shard) add(fd int, edges uint32) error {
+func (s *Shard) add(fd int, edges uint32) error {
 	ev := unix.EpollEvent{Events: edges | unix.EPOLLET, Fd: int32(fd)}
 	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("epoll add %d: %w", fd, err)
@@ -121,16 +168,16 @@ func (s *shard) add(fd int, edges uint32) error {
 }
 
 // Remove takes back what Add registered.
-func (s *shard) Remove(fd int) error {
+func (s *Shard) Remove(fd int) error {
 	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
 		return fmt.Errorf("epoll remove %d: %w", fd, err)
 	}
 	return nil
 }
 
-// post runs fn on the shard's thread, in order. After the shard has stopped
+// Post implements gateway.Loop: it runs fn on the shard's thread, in order. After the shard has stopped
 // fn runs in close, and after that at once: nobody waits for it in vain.
-func (s *shard) post(fn func()) {
+func (s *Shard) Post(fn func()) {
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
@@ -146,13 +193,10 @@ func (s *shard) post(fn func()) {
 	}
 }
 
-// Post implements Loop.
-func (s *shard) Post(fn func()) { s.post(fn) }
-
-// Call implements Loop: it runs fn on the shard's thread and waits for it.
-func (s *shard) Call(fn func()) {
+// Call implements gateway.Loop: it runs fn on the shard's thread and waits for it.
+func (s *Shard) Call(fn func()) {
 	ran := make(chan struct{})
-	s.post(func() { defer close(ran); fn() })
+	s.Post(func() { defer close(ran); fn() })
 	select {
 	case <-ran:
 	case <-s.done:
@@ -161,14 +205,14 @@ func (s *shard) Call(fn func()) {
 	}
 }
 
-// start runs the loop; the drivers and completion queues are in place.
-func (s *shard) start() {
+// Start runs the loop; the drivers and completion queues are in place.
+func (s *Shard) Start() {
 	s.begun.Store(true)
 	go s.run()
 }
 
 // run is the loop. It returns when close asked for it.
-func (s *shard) run() {
+func (s *Shard) run() {
 	runtime.LockOSThread()
 	if s.cpu < 0 { // a thread that was bound ends with the loop
 		defer runtime.UnlockOSThread()
@@ -200,7 +244,7 @@ func (s *shard) run() {
 
 // turn does all work that needs no descriptor event. next is the earliest
 // time a driver wants to be called again; zero = no wish.
-func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
+func (s *Shard) turn(now time.Time) (worked bool, next time.Time) {
 	s.now = now
 	s.placer.expire(now)
 	for _, d := range s.drivers {
@@ -223,42 +267,42 @@ func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 	if s.runAgain() {
 		worked = true
 	}
-	s.flush()
+	s.Flush()
 	if len(s.timers) > 0 && (next.IsZero() || s.timers[0].at.Before(next)) {
 		next = s.timers[0].at
 	}
 	return worked, next
 }
 
-// addDriver takes a device in; the caller is on the shard, or it has not started.
-func (s *shard) addDriver(d verbs.Driver) {
+// AddDriver takes a device in; the caller is on the shard, or it has not started.
+func (s *Shard) AddDriver(d verbs.Driver) {
 	s.drivers = append(s.drivers, d)
 	if p, ok := d.(verbs.Peeker); ok {
 		s.spinner.peekers = append(s.spinner.peekers, p)
 	}
 }
 
-// dropDriver undoes addDriver; the caller is on the shard.
-func (s *shard) dropDriver(d verbs.Driver) {
+// DropDriver undoes AddDriver; the caller is on the shard.
+func (s *Shard) DropDriver(d verbs.Driver) {
 	s.drivers = slices.DeleteFunc(s.drivers, func(o verbs.Driver) bool { return o == d })
 	if p, ok := d.(verbs.Peeker); ok {
 		s.spinner.peekers = slices.DeleteFunc(s.spinner.peekers, func(o verbs.Peeker) bool { return o == p })
 	}
 }
 
-// flush rings the doorbells of what was posted.
-func (s *shard) flush() {
+// Flush rings the doorbells of what was posted.
+func (s *Shard) Flush() {
 	for _, d := range s.drivers {
 		d.Flush()
 	}
 }
 
 // pollCQs hands every completion to its flow.
-func (s *shard) pollCQs() bool {
+func (s *Shard) pollCQs() bool {
 	worked := false
 	for _, q := range s.cqs {
 		for {
-			n, err := q.cq.Poll(s.wcs[:])
+			n, err := q.Poll(s.wcs[:])
 			if err != nil {
 				s.log.Error("poll completion queue", "shard", s.id, "error", err)
 			}
@@ -275,25 +319,22 @@ func (s *shard) pollCQs() bool {
 }
 
 // complete hands completions from i to n to their flows and returns where to go on.
-func (s *shard) complete(q *flowCQ, i, n int) (next int) {
+func (s *Shard) complete(q *Queue, i, n int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < n; next++ {
 		wc := &s.wcs[next]
-		if c := q.flows[wc.QPNum]; c != nil {
-			s.about = c.f
-			c.completion(wc)
-		} else if p := q.ports[wc.QPNum]; p != nil {
-			s.about = nil
-			p.completion(wc)
+		if m := q.Members[wc.QPNum]; m != nil {
+			s.about = m.Owner()
+			m.Complete(wc)
 		}
 	}
 	return next
 }
 
-// collect takes in what the devices have now, in the work for one flow.
-func (s *shard) collect() {
+// Collect takes in what the devices have now, in the work for one flow.
+func (s *Shard) Collect() {
 	about := s.about
-	defer s.worksFor(about)
+	defer s.WorksFor(about)
 	for _, d := range s.drivers {
 		_, _ = d.Progress(time.Now())
 	}
@@ -301,7 +342,7 @@ func (s *shard) collect() {
 }
 
 // runPosted runs what other goroutines posted until now.
-func (s *shard) runPosted() {
+func (s *Shard) runPosted() {
 	s.hasPost.Store(false)
 	s.mu.Lock()
 	fns := s.posted
@@ -319,17 +360,17 @@ func (s *shard) runPosted() {
 
 // call calls fns from i on, and returns where to go on. Those that work for a flow
 // say so.
-func (s *shard) call(fns []func(), i int) (next int) {
+func (s *Shard) call(fns []func(), i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(fns); next++ {
-		s.worksFor(nil)
+		s.WorksFor(nil)
 		fns[next]()
 	}
 	return next
 }
 
 // runAgain continues the flows that had used up their budget.
-func (s *shard) runAgain() bool {
+func (s *Shard) runAgain() bool {
 	if len(s.again) == 0 {
 		return false
 	}
@@ -344,12 +385,12 @@ func (s *shard) runAgain() bool {
 }
 
 // pumpFrom continues the flows of list from i on and returns where to go on.
-func (s *shard) pumpFrom(list []*carry, i int) (next int) {
+func (s *Shard) pumpFrom(list []Member, i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(list); next++ {
-		c := list[next]
-		s.about, c.queued = c.f, false
-		c.pump()
+		m := list[next]
+		s.about = m.Owner()
+		m.Service()
 	}
 	return next
 }
@@ -357,7 +398,7 @@ func (s *shard) pumpFrom(list []*carry, i int) (next int) {
 // wait sleeps until a descriptor, a doorbell or a driver's time wakes the
 // loop. The armed flags are set only around a real sleep: a peer that finds
 // them unset saves the doorbell.
-func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy bool) int {
+func (s *Shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy bool) int {
 	if worked || len(s.again) > 0 {
 		return s.poll(events, 0, true)
 	}
@@ -394,7 +435,7 @@ func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 // poll is one epoll_pwait, raw or as an ordinary system call. An interrupted
 // wait returns no event; the loop then passes through ordinary Go calls, where
 // the runtime can stop it.
-func (s *shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
+func (s *Shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
 	if raw {
 		n, errno := rawEpollWait(s.epfd, events, ms)
 		if errno != 0 {
@@ -410,7 +451,7 @@ func (s *shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
 }
 
 // arm reports whether every driver agrees that there is nothing to do.
-func (s *shard) arm() bool {
+func (s *Shard) arm() bool {
 	s.asleep.Store(true) // before the look: who posts looks in the other order
 	if s.hasPost.Load() {
 		return false
@@ -423,18 +464,18 @@ func (s *shard) arm() bool {
 	return true
 }
 
-func (s *shard) disarm() {
+func (s *Shard) disarm() {
 	s.asleep.Store(false)
 	for _, d := range s.drivers {
 		d.Disarm()
 	}
 }
 
-// halt ends the loop, waits for it and runs what is still posted. Devices may
-// use the poller until closeFDs.
-func (s *shard) halt() {
+// Halt ends the loop, waits for it and runs what is still posted. Devices may
+// use the poller until CloseFDs.
+func (s *Shard) Halt() {
 	s.stop.Store(true)
-	s.post(func() {})
+	s.Post(func() {})
 	if s.begun.Load() {
 		<-s.done
 	}
@@ -450,8 +491,8 @@ func (s *shard) halt() {
 	}
 }
 
-// closeFDs ends a shard that has halted.
-func (s *shard) closeFDs() {
+// CloseFDs ends a shard that has halted.
+func (s *Shard) CloseFDs() {
 	_ = unix.Close(s.kick)
 	_ = unix.Close(s.epfd)
 }

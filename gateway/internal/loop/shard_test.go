@@ -1,4 +1,4 @@
-package gateway
+package loop
 
 import (
 	"log/slog"
@@ -46,14 +46,14 @@ func (d *fakeDriver) Disarm() { d.disarms.Add(1) }
 
 func (d *fakeDriver) Close() error { return nil }
 
-func startShard(t *testing.T, drivers ...verbs.Driver) *shard {
+func startShard(t *testing.T, drivers ...verbs.Driver) *Shard {
 	s, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s.drivers = drivers
-	s.start()
+	s.Start()
 	t.Cleanup(func() {
-		s.halt()
-		s.closeFDs()
+		s.Halt()
+		s.CloseFDs()
 	})
 	return s
 }
@@ -62,7 +62,7 @@ func TestPostsRunInOrder(t *testing.T) {
 	s := startShard(t)
 	var got []int
 	for i := range 1000 {
-		s.post(func() { got = append(got, i) })
+		s.Post(func() { got = append(got, i) })
 	}
 	s.Call(func() {})
 	require.Len(t, got, 1000)
@@ -138,7 +138,7 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 	before := d.turns.Load()
 	s.Call(func() { d.refuse.Store(100) })
 	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 30*time.Second, time.Millisecond)
-	s.halt()
+	s.Halt()
 	require.Equal(t, d.arms.Load(), d.disarms.Load())
 	require.GreaterOrEqual(t, d.flushes.Load(), d.turns.Load()-1)
 }
@@ -163,19 +163,19 @@ func TestShardAtRest(t *testing.T) {
 func TestLateShard(t *testing.T) {
 	s := startShard(t)
 	hang := make(chan struct{})
-	s.post(func() { <-hang })
+	s.Post(func() { <-hang })
 	require.Eventually(t, func() bool { return s.Late(time.Now()) >= 2*busyTail }, patience, time.Millisecond)
 	close(hang)
 	require.Eventually(t, func() bool { return s.Late(time.Now()) < 2*busyTail }, patience, time.Millisecond)
 
 	asleep, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	defer asleep.closeFDs()
+	defer asleep.CloseFDs()
 	asleep.due.Store(int64(time.Hour))
 	asleep.asleep.Store(true)
 	require.Zero(t, asleep.Late(time.Now()))
-	asleep.post(func() {})
-	asleep.post(func() {})
+	asleep.Post(func() {})
+	asleep.Post(func() {})
 	require.GreaterOrEqual(t, asleep.Late(time.Now().Add(time.Second)), time.Second)
 	asleep.runPosted()
 }
@@ -188,10 +188,10 @@ func TestCollectorPasses(t *testing.T) {
 	var spin func()
 	spin = func() {
 		if !stop.Load() {
-			s.post(spin)
+			s.Post(spin)
 		}
 	}
-	s.post(spin)
+	s.Post(spin)
 	defer stop.Store(true)
 	for range 5 {
 		start := time.Now()
@@ -205,23 +205,23 @@ func TestCollectorPasses(t *testing.T) {
 func TestNobodyWaitsForAStoppedShard(t *testing.T) {
 	s, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	s.start()
+	s.Start()
 	var ran, posted atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 300 {
 				posted.Add(1)
-				s.post(func() { ran.Add(1) })
+				s.Post(func() { ran.Add(1) })
 				s.Call(func() {})
 			}
 		})
 	}
 	time.Sleep(time.Millisecond)
-	s.halt()
+	s.Halt()
 	wg.Wait()
-	s.closeFDs()
-	s.post(func() { ran.Add(1) })
+	s.CloseFDs()
+	s.Post(func() { ran.Add(1) })
 	require.Equal(t, posted.Load()+1, ran.Load())
 }
 
@@ -230,8 +230,8 @@ func TestShardThatNeverStarted(t *testing.T) {
 	s, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ran := false
-	s.post(func() { s.post(func() { ran = true }) })
-	s.halt()
-	s.closeFDs()
+	s.Post(func() { s.Post(func() { ran = true }) })
+	s.Halt()
+	s.CloseFDs()
 	require.True(t, ran, "posted by what was posted")
 }

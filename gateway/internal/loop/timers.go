@@ -1,22 +1,22 @@
-package gateway
+package loop
 
 import (
 	"container/heap"
 	"time"
 )
 
-// timer is a time at which a shard does something; the shard's thread owns it.
-type timer struct {
+// Timer is a time at which a shard does something; the shard's thread owns it.
+type Timer struct {
 	at  time.Time
 	fn  func()
 	pos int // in the heap; -1: not set
 }
 
-// newTimer returns a timer that is not set.
-func newTimer(fn func()) timer { return timer{fn: fn, pos: -1} }
+// NewTimer returns a timer that is not set.
+func NewTimer(fn func()) Timer { return Timer{fn: fn, pos: -1} }
 
 // timers is a heap, the next one first.
-type timers []*timer
+type timers []*Timer
 
 func (h timers) Len() int           { return len(h) }
 func (h timers) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
@@ -28,7 +28,7 @@ func (h timers) Swap(i, j int) {
 
 // Push and Pop are for package heap.
 func (h *timers) Push(x any) {
-	t := x.(*timer)
+	t := x.(*Timer)
 	t.pos = len(*h)
 	*h = append(*h, t)
 }
@@ -42,9 +42,9 @@ func (h *timers) Pop() any {
 	return t
 }
 
-// setTimer has t run at a time; the zero time stops it. The caller is on the
+// SetTimer has t run at a time; the zero time stops it. The caller is on the
 // shard.
-func (s *shard) setTimer(t *timer, at time.Time) {
+func (s *Shard) SetTimer(t *Timer, at time.Time) {
 	switch {
 	case t.pos >= 0 && at.IsZero():
 		heap.Remove(&s.timers, t.pos)
@@ -59,7 +59,7 @@ func (s *shard) setTimer(t *timer, at time.Time) {
 }
 
 // runTimers runs those whose time has come.
-func (s *shard) runTimers(now time.Time) (worked bool) {
+func (s *Shard) runTimers(now time.Time) (worked bool) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
 		s.expire(now)
 		worked = true
@@ -68,18 +68,18 @@ func (s *shard) runTimers(now time.Time) (worked bool) {
 }
 
 // expire runs timers until now, or until one panics.
-func (s *shard) expire(now time.Time) {
+func (s *Shard) expire(now time.Time) {
 	var ran int
 	defer s.contain(&ran)
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
-		s.worksFor(nil) // those that work for a flow say so
-		heap.Pop(&s.timers).(*timer).fn()
+		s.WorksFor(nil) // those that work for a flow say so
+		heap.Pop(&s.timers).(*Timer).fn()
 	}
 }
 
-// After implements Loop.
-func (s *shard) After(d time.Duration, fn func()) (stop func()) {
-	t := newTimer(fn)
-	s.setTimer(&t, time.Now().Add(d))
-	return func() { s.setTimer(&t, time.Time{}) }
+// After implements gateway.Loop.
+func (s *Shard) After(d time.Duration, fn func()) (stop func()) {
+	t := NewTimer(fn)
+	s.SetTimer(&t, time.Now().Add(d))
+	return func() { s.SetTimer(&t, time.Time{}) }
 }

@@ -1,4 +1,4 @@
-package gateway
+package loop
 
 import (
 	"log/slog"
@@ -25,15 +25,15 @@ func (d *peekDriver) Ready() bool {
 }
 
 // idleShard is a shard that is not running.
-func idleShard(t *testing.T, drivers ...verbs.Driver) *shard {
+func idleShard(t *testing.T, drivers ...verbs.Driver) *Shard {
 	s, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		s.halt()
-		s.closeFDs()
+		s.Halt()
+		s.CloseFDs()
 	})
 	for _, d := range drivers {
-		s.addDriver(d)
+		s.AddDriver(d)
 	}
 	s.spinner.limit = time.Minute // the test says when it ends
 	return s
@@ -61,7 +61,7 @@ func TestSpinFindsEventsAndPosts(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.Equal(t, int32(fd), events[0].Fd)
 
-	s.post(func() {})
+	s.Post(func() {})
 	_, found = s.spin(events)
 	require.True(t, found)
 }
@@ -125,11 +125,11 @@ func TestSpinningShardTakesPosts(t *testing.T) {
 	s, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s.spinner.limit = 20 * time.Microsecond
-	s.addDriver(&fakeDriver{})
-	s.start()
+	s.AddDriver(&fakeDriver{})
+	s.Start()
 	defer func() {
-		s.halt()
-		s.closeFDs()
+		s.Halt()
+		s.CloseFDs()
 	}()
 	var ran atomic.Int64
 	for i := range 2000 {
@@ -151,10 +151,10 @@ func TestShardIsBoundToItsProcessor(t *testing.T) {
 	s, err := newShard(0, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s.cpu = cpu
-	s.start()
+	s.Start()
 	defer func() {
-		s.halt()
-		s.closeFDs()
+		s.Halt()
+		s.CloseFDs()
 	}()
 	bound := 0
 	s.Call(func() {

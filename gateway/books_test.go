@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -156,10 +157,16 @@ func TestRoomForPeers(t *testing.T) {
 	require.Equal(t, negotiate.ReasonFlowLimit, shed())
 	a.replaced()
 	require.Eventually(t, func() bool { return shed() == negotiate.ReasonNone }, patience, time.Millisecond)
-	g.shares.waiting.Add(handshakeLimit)
+	var waiting [peers.HandshakeLimit]peers.Share
+	stranger := netip.MustParseAddr("10.9.9.9")
+	for i := range waiting {
+		waiting[i].Begin(g.shares, stranger, time.Now())
+	}
 	g.noteRoom()
 	require.Equal(t, negotiate.ReasonRateLimit, shed())
-	g.shares.waiting.Add(-handshakeLimit)
+	for i := range waiting {
+		waiting[i].End(g.shares, stranger)
+	}
 	g.noteRoom()
 	require.Equal(t, negotiate.ReasonNone, shed())
 }
@@ -168,7 +175,7 @@ func TestRoomForPeers(t *testing.T) {
 func TestNumbersOfStatus(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.peers.proven(netip.MustParseAddr("10.0.0.9"), config.CarrierShm)
+	g.peers.Proven(netip.MustParseAddr("10.0.0.9"), config.CarrierShm)
 	require.NoError(t, p.steer[0].Remember(netip.MustParseAddr("10.0.0.8"), 0, uint8(negotiate.ReasonOptionBlackholed), time.Hour))
 	p.steer[0].counters.Native[0] = map[uint8]uint64{uint8(negotiate.ReasonPeerNoOption): 4}
 	c := p.dial(t, negotiate.CarrierSHM)

@@ -106,7 +106,7 @@ func moreLocal(a, b negotiate.Reason) negotiate.Reason {
 // resting reports whether a carrier is left alone with the flow's peer. One that is
 // on trial is measured as it is.
 func (f *flow) resting(kind negotiate.CarrierKind) bool {
-	return f.trial == nil && f.g.rests.resting(f.peer(), kind, time.Now())
+	return f.trial == nil && f.g.rests.Resting(f.peer(), kind, time.Now())
 }
 
 // strangers are the fabrics by which the peer has to be met before they can answer.
@@ -216,7 +216,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 
 	f.to(StateCarrying)
 	f.g.count.carried(config.Carrier(kind.String()), time.Since(f.start))
-	f.g.peers.proven(f.tuple.Remote.Addr(), config.Carrier(kind.String()))
+	f.g.peers.Proven(f.tuple.Remote.Addr(), config.Carrier(kind.String()))
 	if picked != nil {
 		f.g.contradicted(f)
 	}

@@ -118,7 +118,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
 	var list []admin.PeerInfo
 	use := g.peerUse()
-	for a, carriers := range g.peers.carriers() {
+	for a, carriers := range g.peers.Carriers() {
 		list = append(list, admin.PeerInfo{Address: a, State: admin.PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
 		delete(use, a)
 	}
@@ -175,8 +175,8 @@ func (g *gateway) Devices() []admin.DeviceInfo {
 
 // FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
-	g.peers.flush()
-	g.rests.flush()
+	g.peers.Flush()
+	g.rests.Flush()
 	g.dgrams.Load().flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.Flush())

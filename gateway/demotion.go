@@ -146,7 +146,7 @@ func (c *carry) leave(r *relay, cause string, from config.Carrier) {
 	d.sent, d.written = c.fabric.abandon(c)
 	c.f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
-		c.f.g.rests.failed(c.f.peer(), c.kind, time.Now())
+		c.f.g.rests.Failed(c.f.peer(), c.kind, time.Now())
 	}
 	r.resume(c.f.appLeg(), d, c.rxEnded)
 }

@@ -219,7 +219,7 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 	}
 	if p.cur != l {
 		e.log.Info("datagrams are carried", "peer", p.addr, "local", l.local, "carrier", l.port.kind)
-		e.g.peers.proven(p.addr, l.carrier())
+		e.g.peers.Proven(p.addr, l.carrier())
 		p.sent, p.heard, p.echoed, p.alive = time.Time{}, e.now, e.now, e.now
 	}
 	p.cur = l

@@ -9,7 +9,7 @@ func (g *gateway) contradicted(f *flow) {
 	if f.side == config.SideServer {
 		port = 0
 	}
-	for _, p := range g.peers.contradicted(addr, port, f.start, g.policy) {
+	for _, p := range g.peers.Contradicted(addr, port, f.start, g.policy) {
 		g.log.Debug("forget peer", "peer", addr, "port", p)
 		if err := g.steer.Forget(addr, p); err != nil {
 			g.log.Warn("forget peer", "peer", addr, "port", p, "error", err)

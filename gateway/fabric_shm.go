@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -198,7 +199,7 @@ func (sf *shmFabric) admitLocked(a netip.Addr) error {
 	if n >= sf.g.cfg.Limits.PeerShare.Of(shmPeersLimit) {
 		own := sf.longestIdleLocked(func(p *shmPeer) bool { return p.of == a })
 		if own == nil {
-			sf.g.shares.refuse(ResourceShmPeers)
+			sf.g.shares.Refuse(peers.ResourceShmPeers)
 			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)
 		}
 		sf.dropLocked(own)

@@ -12,9 +12,15 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+var (
+	addrA = netip.MustParseAddr("10.0.0.1")
+	addrB = netip.MustParseAddr("fd00::1")
 )
 
 // shmServer is the shm fabric of a gateway that others offer memory to.
@@ -73,12 +79,12 @@ func TestShmPeersShared(t *testing.T) {
 	d := s.stranger(7)
 	var first *shm.Peer
 	for i := range 20 {
-		p, err := s.meet(d, peerA)
+		p, err := s.meet(d, addrA)
 		require.NoError(t, err)
 		if i == 0 {
 			first = p
 		}
-		require.LessOrEqual(t, s.use(peerA), 5)
+		require.LessOrEqual(t, s.use(addrA), 5)
 	}
 	require.Eventually(t, func() bool { return first.Err() != nil }, 30*time.Second, time.Millisecond)
 	var held []*shmPeer
@@ -89,16 +95,16 @@ func TestShmPeersShared(t *testing.T) {
 	}
 	s.sf.mu.Unlock()
 	require.Len(t, held, 5)
-	_, err := s.meet(d, peerA)
+	_, err := s.meet(d, addrA)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	require.Equal(t, negotiate.ReasonNoMemory, carrierReason(err))
-	require.Equal(t, uint64(1), s.g.sharesRefused()[string(ResourceShmPeers)])
+	require.Equal(t, uint64(1), s.g.sharesRefused()[string(peers.ResourceShmPeers)])
 	for range 5 {
-		_, err = s.meet(d, peerB)
+		_, err = s.meet(d, addrB)
 		require.NoError(t, err)
 	}
 	s.sf.leave(held[0])
-	_, err = s.meet(d, peerA)
+	_, err = s.meet(d, addrA)
 	require.NoError(t, err)
 	for _, p := range held[1:] {
 		require.NoError(t, p.Err(), "a peer in use stays")
@@ -117,7 +123,7 @@ func TestShmPeersEvicted(t *testing.T) {
 		all = append(all, p)
 	}
 	require.Eventually(t, func() bool { // the stranger has as many peers itself, until it hears of the hang-up
-		_, err := s.meet(d, peerA)
+		_, err := s.meet(d, addrA)
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return all[0].Err() != nil }, 30*time.Second, time.Millisecond)
@@ -125,7 +131,7 @@ func TestShmPeersEvicted(t *testing.T) {
 		require.NoError(t, p.Err())
 	}
 	// Our own offers make room, too.
-	p, err := s.sf.peerFor(peerB, true)
+	p, err := s.sf.peerFor(addrB, true)
 	require.NoError(t, err)
 	require.False(t, p.Connected())
 	require.Eventually(t, func() bool { return all[1].Err() != nil }, 30*time.Second, time.Millisecond)
@@ -142,7 +148,7 @@ func TestShmOffersInUseStay(t *testing.T) {
 		all = append(all, p)
 	}
 	s.sf.leave(all[13])
-	_, err := s.sf.peerFor(peerA, true)
+	_, err := s.sf.peerFor(addrA, true)
 	require.NoError(t, err)
 	for i, p := range all {
 		require.Equal(t, i == 13, p.Err() != nil, "%d", i)

@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -83,7 +84,7 @@ type flow struct {
 	state         atomic.Uint32 // State
 
 	trial *admin.Trial // it belongs to, also when that has ended; nil: none
-	share shareState
+	share peers.Share
 
 	outdated atomic.Bool // its offers were: nobody is to remember how it ended
 	late     atomic.Bool // this gateway was, when the time of the handshake was up
@@ -125,7 +126,7 @@ func (f *flow) getState() State { return State(f.state.Load()) }
 // entered twice or backwards.
 func (f *flow) to(next State) {
 	if next == StateCarrying {
-		f.share.carried(f)
+		f.share.Carried(f.g.shares, f.peer())
 	}
 	for {
 		cur := State(f.state.Load())

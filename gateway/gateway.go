@@ -20,6 +20,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -55,14 +56,14 @@ type gateway struct {
 	closed, native *History
 	udp            pastDatagrams
 	count          *counters
-	shares         *shares
+	shares         *peers.Shares
 	room           room
-	peers          *peerBook
+	peers          *peers.Book
 	auto           *auto.Book // nil: no rule has action auto
 	trials         *trials
 	demotions      demotionLog
 	silences       silences
-	rests          *rests
+	rests          *peers.Rests
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
@@ -105,16 +106,16 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 		},
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
-		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}), drainer: newDrainer(),
+		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: newDrainer(),
 		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
-	g.shares = newShares(cfg.Limits)
+	g.shares = peers.NewShares(cfg.Limits)
 	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
 	g.trials = newTrials(cfg, g.steer)
-	g.demotions.log, g.rests = log, newRests()
+	g.demotions.log, g.rests = log, peers.NewRests()
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.build(h); err != nil {
@@ -150,7 +151,7 @@ func (g *gateway) build(h Host) error {
 	g.openFabrics()
 	if g.stack, err = netstack.New(netstack.Config{
 		Link: h.Link, Handler: g, Logger: g.log,
-		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: handshakeLimit},
+		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: peers.HandshakeLimit},
 	}); err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (g *gateway) newFlow(side config.Side, t Tuple, isn uint32) (*flow, bool) {
 			}
 			f.trial = g.trials.of(side, t)
 			f.state.Store(uint32(StateAccepted))
-			f.share.begin(f)
+			f.beginShare()
 			g.flows[t] = f
 			g.mu.Unlock()
 			g.noteRoom()
@@ -214,7 +215,7 @@ func (g *gateway) newFlow(side config.Side, t Tuple, isn uint32) (*flow, bool) {
 		}
 		delete(g.flows, t)
 		g.mu.Unlock()
-		old.share.end(old)
+		old.share.End(g.shares, old.peer())
 		old.replaced()
 	}
 }
@@ -243,7 +244,7 @@ func (g *gateway) unlink(f *flow) {
 	g.mu.Lock()
 	if g.flows[f.tuple] == f {
 		delete(g.flows, f.tuple)
-		f.share.end(f)
+		f.share.End(g.shares, f.peer())
 	}
 	g.mu.Unlock()
 	g.noteRoom()
@@ -273,8 +274,8 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 	}
 	if f.side == config.SideServer {
 		now := time.Now()
-		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.burst)
-		if r := g.shares.admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
+		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.PerPeer())
+		if r := g.shares.Admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
 			return r
 		}
 	}
@@ -309,7 +310,7 @@ func (g *gateway) remember(f *flow, v negotiate.Verdict) {
 		port = 0
 	}
 	now := time.Now()
-	ttl := g.peers.strike(addr, port, v.Reason, g.policy, now).Until.Sub(now)
+	ttl := g.peers.Strike(addr, port, v.Reason, g.policy, now).Until.Sub(now)
 	if ttl <= 0 {
 		return
 	}

@@ -72,7 +72,7 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 	errs := []error{err}
 	for _, p := range peers {
 		if negotiate.Reason(p.Reason) == negotiate.ReasonAuthFailed {
-			g.peers.forget(p.Addr, p.Port)
+			g.peers.Forget(p.Addr, p.Port)
 			errs = append(errs, g.steer.Forget(p.Addr, p.Port))
 		}
 	}
@@ -80,13 +80,6 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 		return fmt.Errorf("forget who had another key: %w", err)
 	}
 	return nil
-}
-
-// forget drops the strikes of one key of the cache.
-func (b *peerBook) forget(a netip.Addr, port uint16) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.dropLocked(strikeKey{a, port})
 }
 
 // setKeys tells the resolver.

@@ -20,7 +20,8 @@ func TestSetKeys(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	require.NoError(t, steer.Remember(a, 7000, uint8(negotiate.ReasonAuthFailed), time.Minute))
 	require.NoError(t, steer.Remember(b, 7000, uint8(negotiate.ReasonPolicy), time.Minute))
-	g.peers.strike(a, 7000, negotiate.ReasonAuthFailed, g.policy, time.Now())
+	now := time.Now()
+	first := g.peers.Strike(a, 7000, negotiate.ReasonAuthFailed, g.policy, now)
 	keys := negotiate.Keys{[]byte("0123456789abcdef")}
 	require.NoError(t, g.setKeys(keys))
 	require.Equal(t, keys, g.keys.load())
@@ -28,7 +29,7 @@ func TestSetKeys(t *testing.T) {
 	left, err := steer.Peers()
 	require.NoError(t, err)
 	require.Equal(t, []ebpf.Peer{{Addr: b, Port: 7000, Reason: uint8(negotiate.ReasonPolicy), TTL: time.Minute}}, left)
-	require.Empty(t, g.peers.strikes)
+	require.Equal(t, first, g.peers.Strike(a, 7000, negotiate.ReasonAuthFailed, g.policy, now), "as if it were the first")
 
 	require.NoError(t, steer.Remember(a, 7000, uint8(negotiate.ReasonAuthFailed), time.Minute))
 	require.NoError(t, g.setKeys(negotiate.Keys{[]byte("0123456789abcdef")}), "no change")

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -51,7 +52,7 @@ func (g *gateway) lacking() negotiate.Reason {
 	switch {
 	case n >= g.flowLimit():
 		return negotiate.ReasonFlowLimit
-	case g.shares.waiting.Load() >= handshakeLimit:
+	case g.shares.InHandshake() >= peers.HandshakeLimit:
 		return negotiate.ReasonRateLimit
 	default:
 		return negotiate.ReasonNone

@@ -1,4 +1,4 @@
-package gateway
+package peers
 
 import (
 	"net/netip"
@@ -8,14 +8,13 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// handshakeLimit bounds the connections of peers that have proved their address and
+// HandshakeLimit bounds the connections of peers that have proved their address and
 // are not carried yet, and is what a peer has its share of until then.
-const handshakeLimit = 4096
+const HandshakeLimit = 4096
 
 // Resource is something bounded that peers take from each other, of which one
 // address gets no more than limits.peer_share.
@@ -30,8 +29,8 @@ const (
 	ResourceShmPeers   Resource = "shm_peers"  // peers of the shm device
 )
 
-// Resources lists every Resource.
-func Resources() []Resource {
+// resources lists every Resource.
+func resources() []Resource {
 	return []Resource{ResourceFlows, ResourceHandshakes, ResourceRate, ResourceMemory, ResourceShmPeers}
 }
 
@@ -47,11 +46,11 @@ func (r Resource) reason() negotiate.Reason {
 	}
 }
 
-// shares counts what each peer holds of what peers could take from others. A peer
+// Shares counts what each peer holds of what peers could take from others. A peer
 // is the address that a connection has proved: what a gateway calls itself, it can
 // change. Connections that applications of this host begin are theirs, and count
 // for nobody. Safe for concurrent use; innermost lock.
-type shares struct {
+type Shares struct {
 	mu                sync.Mutex // guards everything below
 	flows, handshakes int
 	perSecond         rate.Limit
@@ -73,17 +72,18 @@ type peerUse struct {
 // shareSweep is how often peers are forgotten that hold nothing.
 const shareSweep = time.Second
 
-func newShares(l config.Limits) *shares {
-	s := &shares{peers: map[netip.Addr]*peerUse{}, refused: map[Resource]uint64{}}
-	s.configure(l)
+// NewShares returns the shares of those limits.
+func NewShares(l config.Limits) *Shares {
+	s := &Shares{peers: map[netip.Addr]*peerUse{}, refused: map[Resource]uint64{}}
+	s.Configure(l)
 	return s
 }
 
-// configure takes over the limits.
-func (s *shares) configure(l config.Limits) {
+// Configure takes over the limits.
+func (s *Shares) Configure(l config.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.flows, s.handshakes = l.PeerShare.Of(l.MaxFlows), l.PeerShare.Of(handshakeLimit)
+	s.flows, s.handshakes = l.PeerShare.Of(l.MaxFlows), l.PeerShare.Of(HandshakeLimit)
 	s.burst = l.PeerShare.Of(l.NewFlowsPerSecond)
 	s.perSecond = rate.Limit(s.burst)
 	for _, p := range s.peers {
@@ -91,8 +91,8 @@ func (s *shares) configure(l config.Limits) {
 	}
 }
 
-// begin enters a connection of a peer, which is in handshake.
-func (s *shares) begin(a netip.Addr, now time.Time) {
+// Begin enters a connection of a peer, which is in handshake.
+func (s *Shares) begin(a netip.Addr, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[a]
@@ -108,7 +108,7 @@ func (s *shares) begin(a netip.Addr, now time.Time) {
 }
 
 // sweepLocked forgets who has been gone for long enough to have its rate again.
-func (s *shares) sweepLocked(now time.Time) {
+func (s *Shares) sweepLocked(now time.Time) {
 	if now.Sub(s.swept) < shareSweep {
 		return
 	}
@@ -121,7 +121,7 @@ func (s *shares) sweepLocked(now time.Time) {
 }
 
 // give takes from what a peer holds.
-func (s *shares) give(a netip.Addr, flows, handshakes int) {
+func (s *Shares) give(a netip.Addr, flows, handshakes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[a]
@@ -130,12 +130,12 @@ func (s *shares) give(a netip.Addr, flows, handshakes int) {
 	s.waiting.Add(-int64(handshakes))
 }
 
-// shareState is what a connection counts for: nothing, flow and handshake, flow.
+// Share is what a connection counts for: nothing, flow and handshake, flow.
 //
 //	none ─ begin ─► handshake ─ carried ─► flow
 //	  ▲                 └────── end ────────┘│
 //	  └──────────────────────────────────────┘
-type shareState struct{ held atomic.Uint32 }
+type Share struct{ held atomic.Uint32 }
 
 const (
 	shareNone uint32 = iota
@@ -143,37 +143,32 @@ const (
 	shareFlow
 )
 
-// begin counts a flow that its peer has begun, once.
-func (c *shareState) begin(f *flow) {
-	if f.side == config.SideServer {
-		f.g.shares.begin(f.peer(), f.start)
-		c.held.Store(shareHandshake)
-	}
+// Begin counts a flow that the peer has begun, once.
+func (c *Share) Begin(s *Shares, a netip.Addr, now time.Time) {
+	s.begin(a, now)
+	c.held.Store(shareHandshake)
 }
 
-// carried says that it is not in handshake any more.
-func (c *shareState) carried(f *flow) {
+// Carried says that it is not in handshake any more.
+func (c *Share) Carried(s *Shares, a netip.Addr) {
 	if c.held.CompareAndSwap(shareHandshake, shareFlow) {
-		f.g.shares.give(f.peer(), 0, 1)
+		s.give(a, 0, 1)
 	}
 }
 
-// end says that the flow has left the table.
-func (c *shareState) end(f *flow) {
+// End says that the flow has left the table.
+func (c *Share) End(s *Shares, a netip.Addr) {
 	switch c.held.Swap(shareNone) {
 	case shareHandshake:
-		f.g.shares.give(f.peer(), 1, 1)
+		s.give(a, 1, 1)
 	case shareFlow:
-		f.g.shares.give(f.peer(), 1, 0)
+		s.give(a, 1, 0)
 	}
 }
 
-// peer is whose share the flow counts for.
-func (f *flow) peer() netip.Addr { return f.tuple.Remote.Addr().Unmap() }
-
-// admit decides about a connection that was begun. The rate is shared only when
+// Admit decides about a connection that was begun. The rate is shared only when
 // scarce says that others would have to do with less.
-func (s *shares) admit(a netip.Addr, scarce bool, now time.Time) negotiate.Reason {
+func (s *Shares) Admit(a netip.Addr, scarce bool, now time.Time) negotiate.Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[a]
@@ -194,57 +189,52 @@ func (s *shares) admit(a netip.Addr, scarce bool, now time.Time) negotiate.Reaso
 	return negotiate.ReasonNone
 }
 
-func (s *shares) refuseLocked(r Resource) negotiate.Reason {
+func (s *Shares) refuseLocked(r Resource) negotiate.Reason {
 	s.refused[r]++
 	return r.reason()
 }
 
-// refuse counts what somebody else refused.
-func (s *shares) refuse(r Resource) {
+// Refuse counts what somebody else refused.
+func (s *Shares) Refuse(r Resource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuseLocked(r)
 }
 
-// use returns what the peers hold that hold anything.
-func (s *shares) use() map[netip.Addr]admin.PeerUse {
+// Holds is what a peer holds: connections that it has begun, and those of them
+// that are in handshake.
+type Holds struct{ Flows, Handshakes int }
+
+// Use returns what the peers hold that hold anything.
+func (s *Shares) Use() map[netip.Addr]Holds {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[netip.Addr]admin.PeerUse, len(s.peers))
+	all := make(map[netip.Addr]Holds, len(s.peers))
 	for a, p := range s.peers {
 		if p.flows > 0 {
-			all[a] = admin.PeerUse{Begun: p.flows, Handshakes: p.handshakes}
+			all[a] = Holds{p.flows, p.handshakes}
 		}
 	}
 	return all
 }
 
-// peerUse returns what each address holds.
-func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
-	all := g.shares.use()
-	for owner, st := range g.pool.Owners() {
-		if a, ok := owner.(netip.Addr); ok {
-			u := all[a]
-			u.MemoryBytes = uint64(st.Reserved)
-			all[a] = u
-		}
-	}
-	for _, fb := range g.fabrics {
-		if sf, ok := fb.(*shmFabric); ok {
-			sf.countPeers(all)
-		}
-	}
-	return all
-}
-
-// sharesRefused returns how often an address wanted more than its share.
-func (g *gateway) sharesRefused() map[string]uint64 {
-	s := g.shares
+// Refusals returns how often each resource was refused.
+func (s *Shares) Refusals() map[Resource]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[string]uint64{string(ResourceMemory): g.pool.Stats().RefusedQuota}
-	for _, r := range Resources() {
-		all[string(r)] += s.refused[r]
+	all := map[Resource]uint64{}
+	for _, r := range resources() {
+		all[r] = s.refused[r]
 	}
 	return all
 }
+
+// PerPeer is how many connections a second one address may begin when they are scarce.
+func (s *Shares) PerPeer() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.burst
+}
+
+// InHandshake counts the handshakes of all peers.
+func (s *Shares) InHandshake() int64 { return s.waiting.Load() }

@@ -1,4 +1,4 @@
-package gateway
+package peers
 
 import (
 	"net/netip"
@@ -8,13 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-func testShares() *shares {
-	return newShares(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
+func testShares() *Shares {
+	return NewShares(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
 }
 
 var (
@@ -27,31 +26,31 @@ func TestShareOfFlows(t *testing.T) {
 	s, now := testShares(), time.Now()
 	for range 10 {
 		s.begin(peerA, now)
-		require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	}
 	s.begin(peerA, now)
-	require.Equal(t, negotiate.ReasonFlowLimit, s.admit(peerA, false, now))
+	require.Equal(t, negotiate.ReasonFlowLimit, s.Admit(peerA, false, now))
 	s.begin(peerB, now)
-	require.Equal(t, negotiate.ReasonNone, s.admit(peerB, false, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerB, false, now))
 	s.give(peerA, 1, 1) // the refused one
 	s.give(peerA, 1, 1)
 	s.begin(peerA, now)
-	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	require.Equal(t, uint64(1), s.refused[ResourceFlows])
-	require.Equal(t, map[netip.Addr]admin.PeerUse{peerA: {Begun: 10, Handshakes: 10}, peerB: {Begun: 1, Handshakes: 1}}, s.use())
+	require.Equal(t, map[netip.Addr]Holds{peerA: {10, 10}, peerB: {1, 1}}, s.Use())
 }
 
 // Handshakes that are left open are bounded before flows are.
 func TestShareOfHandshakes(t *testing.T) {
-	s, now := newShares(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
-	for range handshakeLimit / 2 {
+	s, now := NewShares(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
+	for range HandshakeLimit / 2 {
 		s.begin(peerA, now)
 	}
-	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	s.begin(peerA, now)
-	require.Equal(t, negotiate.ReasonRateLimit, s.admit(peerA, false, now))
+	require.Equal(t, negotiate.ReasonRateLimit, s.Admit(peerA, false, now))
 	s.give(peerA, 0, 1)
-	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	require.Equal(t, uint64(1), s.refused[ResourceHandshakes])
 }
 
@@ -61,14 +60,14 @@ func TestShareOfRate(t *testing.T) {
 	s.begin(peerA, now)
 	s.begin(peerB, now)
 	for range 100 {
-		require.Equal(t, negotiate.ReasonNone, s.admit(peerA, false, now))
+		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
 	}
 	for range 5 {
-		require.Equal(t, negotiate.ReasonNone, s.admit(peerA, true, now))
+		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, true, now))
 	}
-	require.Equal(t, negotiate.ReasonRateLimit, s.admit(peerA, true, now))
-	require.Equal(t, negotiate.ReasonNone, s.admit(peerB, true, now))
-	require.Equal(t, negotiate.ReasonNone, s.admit(peerA, true, now.Add(time.Second/5)))
+	require.Equal(t, negotiate.ReasonRateLimit, s.Admit(peerA, true, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerB, true, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, true, now.Add(time.Second/5)))
 	require.Equal(t, uint64(1), s.refused[ResourceRate])
 }
 
@@ -76,11 +75,16 @@ func TestShareOfRate(t *testing.T) {
 // nobody is remembered for ever.
 func TestSharesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := &gateway{shares: newShares(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})}
+		type conn struct {
+			share Share
+			peer  netip.Addr
+			begun bool // by the peer
+		}
+		s := NewShares(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})
 		now := time.Unix(1000, 0)
-		var live []*flow
-		states := map[*flow]bool{} // carried
-		pick := func(t *rapid.T) *flow {
+		var live []*conn
+		states := map[*conn]bool{} // carried
+		pick := func(t *rapid.T) *conn {
 			if len(live) == 0 {
 				t.Skip("no flow")
 			}
@@ -88,23 +92,24 @@ func TestSharesModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": func(t *rapid.T) {
-				side := rapid.SampledFrom([]config.Side{config.SideClient, config.SideServer}).Draw(t, "side")
 				a := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, 5).Draw(t, "peer"))})
-				f := &flow{g: g, side: side, start: now, tuple: Tuple{Remote: netip.AddrPortFrom(a, 1)}}
-				f.share.begin(f)
+				f := &conn{peer: a, begun: rapid.Bool().Draw(t, "begun")}
+				if f.begun {
+					f.share.Begin(s, f.peer, now)
+				}
 				live = append(live, f)
 			},
 			"carried": func(t *rapid.T) {
 				f := pick(t)
-				f.share.carried(f)
+				f.share.Carried(s, f.peer)
 				states[f] = true
 			},
 			"end": func(t *rapid.T) {
 				f := pick(t)
 				for range rapid.IntRange(1, 2).Draw(t, "times") {
-					f.share.end(f)
+					f.share.End(s, f.peer)
 				}
-				f.share.carried(f) // too late
+				f.share.Carried(s, f.peer) // too late
 				for i := range live {
 					if live[i] == f {
 						live = append(live[:i], live[i+1:]...)
@@ -114,25 +119,25 @@ func TestSharesModel(t *testing.T) {
 			},
 			"pass": func(*rapid.T) { now = now.Add(700 * time.Millisecond) },
 			"": func(t *rapid.T) {
-				want := map[netip.Addr]admin.PeerUse{}
+				want := map[netip.Addr]Holds{}
 				for _, f := range live {
-					if f.side != config.SideServer {
+					if !f.begun {
 						continue
 					}
-					u := want[f.peer()]
-					u.Begun++
+					u := want[f.peer]
+					u.Flows++
 					if !states[f] {
 						u.Handshakes++
 					}
-					want[f.peer()] = u
+					want[f.peer] = u
 				}
-				require.Equal(t, want, g.shares.use())
+				require.Equal(t, want, s.Use())
 			},
 		})
 		for _, f := range live {
-			f.share.end(f)
+			f.share.End(s, f.peer)
 		}
-		g.shares.begin(peerB, now.Add(time.Hour))
-		require.Len(t, g.shares.peers, 1)
+		s.begin(peerB, now.Add(time.Hour))
+		require.Len(t, s.peers, 1)
 	})
 }

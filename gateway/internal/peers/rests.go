@@ -1,4 +1,4 @@
-package gateway
+package peers
 
 import (
 	"net/netip"
@@ -8,9 +8,9 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// rests is which carriers are left alone with which peers, since connections had
+// Rests is which carriers are left alone with which peers, since connections had
 // to leave them.
-type rests struct {
+type Rests struct {
 	mu    sync.Mutex // guards everything below
 	known map[restKey]negotiate.Rest
 }
@@ -20,10 +20,11 @@ type restKey struct {
 	kind negotiate.CarrierKind
 }
 
-func newRests() *rests { return &rests{known: map[restKey]negotiate.Rest{}} }
+// NewRests returns none.
+func NewRests() *Rests { return &Rests{known: map[restKey]negotiate.Rest{}} }
 
-// failed takes note that a connection has left a carrier because that failed.
-func (r *rests) failed(peer netip.Addr, kind negotiate.CarrierKind, now time.Time) {
+// Failed takes note that a connection has left a carrier because that failed.
+func (r *Rests) Failed(peer netip.Addr, kind negotiate.CarrierKind, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := restKey{peer, kind}
@@ -34,7 +35,7 @@ func (r *rests) failed(peer netip.Addr, kind negotiate.CarrierKind, now time.Tim
 }
 
 // sweepLocked forgets what is over, and if that is nothing, everything.
-func (r *rests) sweepLocked(now time.Time) {
+func (r *Rests) sweepLocked(now time.Time) {
 	for k, rest := range r.known {
 		if rest.Over(now) {
 			delete(r.known, k)
@@ -45,16 +46,16 @@ func (r *rests) sweepLocked(now time.Time) {
 	}
 }
 
-// resting reports whether a carrier is to be left alone.
-func (r *rests) resting(peer netip.Addr, kind negotiate.CarrierKind, now time.Time) bool {
+// Resting reports whether a carrier is to be left alone.
+func (r *Rests) Resting(peer netip.Addr, kind negotiate.CarrierKind, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rest, ok := r.known[restKey{peer, kind}]
 	return ok && rest.Resting(now)
 }
 
-// flush forgets everything.
-func (r *rests) flush() {
+// Flush forgets everything.
+func (r *Rests) Flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.known)

@@ -1,4 +1,4 @@
-package gateway
+package peers
 
 import (
 	"net/netip"
@@ -13,11 +13,11 @@ import (
 // peerBookLimit bounds what is kept of peers besides the maps of the programs.
 const peerBookLimit = 16384
 
-// peerBook is what the gateway itself remembers of peers: who has answered as
+// Book is what the gateway itself remembers of peers: who has answered as
 // a gateway, with which carriers, and how often in a row a peer has refused,
 // for the back-off. What the decision on new connections needs lies in the
 // maps of the programs.
-type peerBook struct {
+type Book struct {
 	mu      sync.Mutex // guards everything below
 	strikes map[strikeKey]negotiate.Strike
 	struck  map[netip.Addr][]uint16 // the ports of strikes
@@ -29,16 +29,17 @@ type strikeKey struct {
 	port uint16
 }
 
-func newPeerBook() *peerBook {
-	return &peerBook{
+// NewBook returns an empty book.
+func NewBook() *Book {
+	return &Book{
 		strikes: map[strikeKey]negotiate.Strike{},
 		struck:  map[netip.Addr][]uint16{},
 		capable: map[netip.Addr]map[config.Carrier]struct{}{},
 	}
 }
 
-// strike records that a peer refused and returns for how long it counts.
-func (b *peerBook) strike(a netip.Addr, port uint16, r negotiate.Reason, p negotiate.CachePolicy, now time.Time) negotiate.Strike {
+// Strike records that a peer refused and returns for how long it counts.
+func (b *Book) Strike(a netip.Addr, port uint16, r negotiate.Reason, p negotiate.CachePolicy, now time.Time) negotiate.Strike {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k := strikeKey{a, port}
@@ -55,7 +56,7 @@ func (b *peerBook) strike(a netip.Addr, port uint16, r negotiate.Reason, p negot
 }
 
 // dropLocked forgets one strike.
-func (b *peerBook) dropLocked(k strikeKey) {
+func (b *Book) dropLocked(k strikeKey) {
 	delete(b.strikes, k)
 	ports := slices.DeleteFunc(b.struck[k.addr], func(p uint16) bool { return p == k.port })
 	if len(ports) == 0 {
@@ -65,10 +66,10 @@ func (b *peerBook) dropLocked(k strikeKey) {
 	b.struck[k.addr] = ports
 }
 
-// contradicted forgets the strikes that a carried connection with a peer, begun after
+// Contradicted forgets the strikes that a carried connection with a peer, begun after
 // them, shows to be out of date, and returns the ports of those that have effect. The
 // port is that of the server the connection is to, 0 if it comes from the peer.
-func (b *peerBook) contradicted(a netip.Addr, port uint16, began time.Time, p negotiate.CachePolicy) (ports []uint16) {
+func (b *Book) Contradicted(a netip.Addr, port uint16, began time.Time, p negotiate.CachePolicy) (ports []uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, struck := range slices.Clone(b.struck[a]) {
@@ -87,7 +88,7 @@ func (b *peerBook) contradicted(a netip.Addr, port uint16, began time.Time, p ne
 
 // expire drops strikes without effect, and if that is not enough, any, until an
 // eighth is free: it walks all of them, and must not have to every time.
-func (b *peerBook) expire(now time.Time) {
+func (b *Book) expire(now time.Time) {
 	for k, s := range b.strikes {
 		if !s.Active(now) {
 			b.dropLocked(k)
@@ -101,8 +102,8 @@ func (b *peerBook) expire(now time.Time) {
 	}
 }
 
-// proven records that a carrier works with a peer.
-func (b *peerBook) proven(a netip.Addr, c config.Carrier) {
+// Proven records that a carrier works with a peer.
+func (b *Book) Proven(a netip.Addr, c config.Carrier) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.capable[a]
@@ -116,8 +117,8 @@ func (b *peerBook) proven(a netip.Addr, c config.Carrier) {
 	m[c] = struct{}{}
 }
 
-// carriers returns what has been proven with each peer.
-func (b *peerBook) carriers() map[netip.Addr][]config.Carrier {
+// Carriers returns what has been proven with each peer.
+func (b *Book) Carriers() map[netip.Addr][]config.Carrier {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := make(map[netip.Addr][]config.Carrier, len(b.capable))
@@ -131,10 +132,17 @@ func (b *peerBook) carriers() map[netip.Addr][]config.Carrier {
 	return out
 }
 
-// flush forgets every strike.
-func (b *peerBook) flush() {
+// Flush forgets every strike.
+func (b *Book) Flush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.strikes)
 	clear(b.struck)
+}
+
+// Forget drops the strikes of one key of the cache.
+func (b *Book) Forget(a netip.Addr, port uint16) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dropLocked(strikeKey{a, port})
 }

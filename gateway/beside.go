@@ -36,7 +36,7 @@ func (g *gateway) Neighbour() (ebpf.Neighbour, error) {
 		return ebpf.Neighbour{}, admin.ErrNoTakeover
 	}
 	n, err := g.host.Beside.Neighbour()
-	if err == nil && (g.host.Beside.HasNeighbour() || g.drainer.draining()) {
+	if err == nil && (g.host.Beside.HasNeighbour() || g.drainer.Draining()) {
 		err = admin.ErrDraining
 	}
 	return n, err

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 )
 
 // debugPrefix begins the names of the environment variables by which tests
@@ -36,8 +37,8 @@ var debugParsers = map[string]func(*debugKnobs, string) error{
 	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoints(v); return err },
 	"HOLD":  func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoints(v); return err },
 	"TAKEOVER": func(k *debugKnobs, v string) error {
-		if k.takeover = v; !slices.Contains(takeoverSteps, v) {
-			return fmt.Errorf("%w: one of %q", errDebugTakeover, takeoverSteps)
+		if k.takeover = v; !slices.Contains(upgrade.Steps, v) {
+			return fmt.Errorf("%w: one of %q", errDebugTakeover, upgrade.Steps)
 		}
 		return nil
 	},
@@ -78,6 +79,14 @@ func parseDebug(environ []string) (*debugKnobs, error) {
 		return nil, nil
 	}
 	return k, errors.Join(errs...)
+}
+
+// heldAt returns the step of a takeover at which the successor stays; empty: none.
+func (k *debugKnobs) heldAt() string {
+	if k == nil {
+		return ""
+	}
+	return k.takeover
 }
 
 // list returns what is set, for status.

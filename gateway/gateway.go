@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -82,7 +83,7 @@ type gateway struct {
 	ctx      context.Context // ends with the gateway
 	cancel   context.CancelFunc
 	draining chan struct{}
-	drainer  *drainer
+	drainer  *upgrade.Drainer
 	wg       sync.WaitGroup // goroutines of flows
 
 	mu     sync.Mutex // guards everything below
@@ -106,7 +107,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 		},
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
-		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: newDrainer(),
+		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
 		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}

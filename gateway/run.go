@@ -17,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -68,11 +69,18 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	before, server, err := begin(ctx, cfg, opts)
+	debug, err := debugFromEnvironment()
 	if err != nil {
 		return err
 	}
-	defer before.close()
+	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
+		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout,
+		BeatEvery: beatInterval, HoldAt: debug.heldAt(),
+	})
+	if err != nil {
+		return err
+	}
+	defer before.Close()
 	if server != nil {
 		defer func() { _ = server.Close() }()
 	}
@@ -81,7 +89,8 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	steering := before.steering(cfg, log)
+	steering := steeringConfig(cfg, log)
+	before.Place(&steering)
 	steering.Legs = ns
 	dp, err := ebpf.Open(steering)
 	if err != nil {
@@ -113,7 +122,7 @@ func (o RunOptions) logger() *slog.Logger {
 
 // runSteered puts the gateway on an open datapath, under its guardian. A successor
 // has the other gateway yield when that is all there; its server is nil before.
-func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *predecessor, server *admin.Server, dp *ebpf.Datapath, kernel *kernelLegs) error {
+func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *upgrade.Predecessor, server *admin.Server, dp *ebpf.Datapath, kernel *kernelLegs) error {
 	hand, err := dp.Handover()
 	if err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
@@ -125,7 +134,7 @@ func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before 
 		}
 	}
 	if server == nil {
-		if server, err = before.yield(ctx, cfg, opts, dp.Heartbeat); err != nil {
+		if server, err = before.Yield(ctx, cfg, dp.Heartbeat); err != nil {
 			return err
 		}
 		defer func() { _ = server.Close() }()
@@ -160,7 +169,7 @@ type daemon struct {
 	opts   RunOptions
 	log    *slog.Logger
 	admin  *admin.Server
-	before *predecessor // nil: none
+	before *upgrade.Predecessor // nil: none
 }
 
 func (d *daemon) run(ctx context.Context, h Host) error {
@@ -225,7 +234,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 // open lets connections in, when everything else runs.
 func (d *daemon) open(ctx context.Context, g *gateway) error {
 	g.beatOnce(g.loops(), time.Now())
-	if err := d.before.takeOver(ctx, g.host.Beside); err != nil {
+	if err := d.before.TakeOver(ctx, g.host.Beside); err != nil {
 		return err
 	}
 	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {

@@ -1,4 +1,4 @@
-package gateway
+package upgrade
 
 import (
 	"context"
@@ -24,12 +24,13 @@ const (
 	takeoverActivated = "active"  // new connections are its own, and the other one does not know
 )
 
-var takeoverSteps = []string{takeoverOpened, takeoverYielded, takeoverActivated}
+// Steps lists every step.
+var Steps = []string{takeoverOpened, takeoverYielded, takeoverActivated}
 
 // reach is called at each step: if a test asks for it, it stays there until ctx or
 // the other gateway ends.
-func (p *predecessor) reach(ctx context.Context, step string) error {
-	if p.debug == nil || p.debug.takeover != step {
+func (p *Predecessor) reach(ctx context.Context, step string) error {
+	if p.o.HoldAt != step {
 		return nil
 	}
 	p.log.Warn("takeover held", "step", step)
@@ -40,14 +41,35 @@ func (p *predecessor) reach(ctx context.Context, step string) error {
 	return ctx.Err()
 }
 
-// predecessor is the gateway beside which this one starts. A nil one stands for
+// Options are what a gateway needs to start beside another one.
+type Options struct {
+	// Logger receives what happens.
+	Logger *slog.Logger
+	// Version is what status reports.
+	Version string
+	// TakeOver is to take over from the gateway on the admin socket, if there is one,
+	// which then serves its connections for DrainTimeout at most.
+	TakeOver     bool
+	DrainTimeout time.Duration
+	// BeatEvery is how often the datapath is told that this process lives.
+	BeatEvery time.Duration
+	// HoldAt is the step of Steps at which a test holds the takeover; empty: none.
+	HoldAt string
+}
+
+// Activator is the part of the datapath by which two gateways share a host.
+type Activator interface {
+	Activate() error
+	Retire() error
+}
+
+// Predecessor is the gateway beside which this one starts. A nil one stands for
 // none.
-type predecessor struct {
+type Predecessor struct {
 	neighbour ebpf.Neighbour
 	takeover  *admin.Takeover // nil: it drains already
-	drain     time.Duration
+	o         Options
 	log       *slog.Logger
-	debug     *debugKnobs
 	alone     bool // it has died meanwhile: nobody is to be told
 
 	once    sync.Once
@@ -55,14 +77,10 @@ type predecessor struct {
 	beats   sync.WaitGroup
 }
 
-// begin finds out beside whom this gateway is to start, and opens the admin socket
+// Begin finds out beside whom this gateway is to start, and opens the admin socket
 // unless somebody has to give it up first.
-func begin(ctx context.Context, cfg config.Config, opts RunOptions) (*predecessor, *admin.Server, error) {
-	log := opts.logger()
-	debug, err := debugFromEnvironment()
-	if err != nil {
-		return nil, nil, err
-	}
+func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, *admin.Server, error) {
+	log := opts.Logger
 	if opts.TakeOver {
 		c := admin.NewClient(cfg.Admin)
 		defer c.Close()
@@ -70,7 +88,7 @@ func begin(ctx context.Context, cfg config.Config, opts RunOptions) (*predecesso
 		switch {
 		case err == nil:
 			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
-			return &predecessor{neighbour: t.Offer.Neighbour, takeover: t, drain: opts.DrainTimeout, log: log, debug: debug, beating: make(chan struct{})}, nil, nil
+			return &Predecessor{neighbour: t.Offer.Neighbour, takeover: t, o: opts, log: log, beating: make(chan struct{})}, nil, nil
 		case !errors.Is(err, admin.ErrDaemonUnreachable):
 			return nil, nil, fmt.Errorf("take over: %w", err)
 		}
@@ -90,26 +108,24 @@ func begin(ctx context.Context, cfg config.Config, opts RunOptions) (*predecesso
 		return nil, nil, errors.Join(fmt.Errorf("gateway that drains: %w", err), server.Close())
 	}
 	log.Info("starting beside a gateway that drains", "generation", n.Generation)
-	return &predecessor{neighbour: n, log: log, debug: debug, beating: make(chan struct{})}, server, nil
+	return &Predecessor{neighbour: n, o: opts, log: log, beating: make(chan struct{})}, server, nil
 }
 
-// steering is the datapath's configuration, beside that of the predecessor.
-func (p *predecessor) steering(cfg config.Config, log *slog.Logger) ebpf.Config {
-	out := steeringConfig(cfg, log)
+// Place puts the datapath of a configuration beside that of the predecessor.
+func (p *Predecessor) Place(out *ebpf.Config) {
 	if p == nil {
-		return out
+		return
 	}
 	at := generations[0]
 	if p.neighbour.Generation == at {
 		at = generations[1]
 	}
 	out.Generation, out.Beside = at, &p.neighbour
-	return out
 }
 
-// yield has the predecessor give up what only one gateway can have and opens the
-// admin socket in its place. The guardian gets its heartbeat from here until takeOver.
-func (p *predecessor) yield(ctx context.Context, cfg config.Config, opts RunOptions, beat func() error) (*admin.Server, error) {
+// Yield has the predecessor give up what only one gateway can have and opens the
+// admin socket in its place. The guardian gets its heartbeat from here until TakeOver.
+func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() error) (*admin.Server, error) {
 	p.beats.Go(func() { p.keepBeating(beat) })
 	if err := p.reach(ctx, takeoverOpened); err != nil {
 		return nil, err
@@ -122,7 +138,7 @@ func (p *predecessor) yield(ctx context.Context, cfg config.Config, opts RunOpti
 	if err != nil {
 		return nil, fmt.Errorf("take over: %w", err)
 	}
-	server, err := admin.Succeed(cfg, opts.Version, opts.logger())
+	server, err := admin.Succeed(cfg, p.o.Version, p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -140,8 +156,8 @@ func died(ctx context.Context, err error) bool {
 
 // keepBeating says that this process lives while there is no gateway yet that
 // could, for as long as a takeover may last.
-func (p *predecessor) keepBeating(beat func() error) {
-	tick := time.NewTicker(beatInterval)
+func (p *Predecessor) keepBeating(beat func() error) {
+	tick := time.NewTicker(p.o.BeatEvery)
 	defer tick.Stop()
 	limit := time.NewTimer(admin.TakeoverLimit)
 	defer limit.Stop()
@@ -157,9 +173,9 @@ func (p *predecessor) keepBeating(beat func() error) {
 	}
 }
 
-// takeOver lets new connections in and tells the predecessor so. When it refuses it
+// TakeOver lets new connections in and tells the predecessor so. When it refuses it
 // has taken everything back, and this gateway must go.
-func (p *predecessor) takeOver(ctx context.Context, b Beside) error {
+func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
 	if p == nil {
 		return nil
 	}
@@ -170,10 +186,10 @@ func (p *predecessor) takeOver(ctx context.Context, b Beside) error {
 	if p.takeover == nil || p.alone {
 		return nil
 	}
-	defer p.close()
+	defer p.Close()
 	err := p.reach(ctx, takeoverActivated)
 	if err == nil {
-		err = p.takeover.Leave(ctx, p.drain)
+		err = p.takeover.Leave(ctx, p.o.DrainTimeout)
 	}
 	if died(ctx, err) {
 		p.log.Warn("the gateway that was taken over from has died", "error", err)
@@ -186,13 +202,13 @@ func (p *predecessor) takeOver(ctx context.Context, b Beside) error {
 	return nil
 }
 
-func (p *predecessor) stopBeating() {
+func (p *Predecessor) stopBeating() {
 	p.once.Do(func() { close(p.beating) })
 	p.beats.Wait()
 }
 
-// close gives up a takeover that has not come to its end.
-func (p *predecessor) close() {
+// Close gives up a takeover that has not come to its end.
+func (p *Predecessor) Close() {
 	if p == nil {
 		return
 	}

@@ -10,16 +10,6 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Beside is the part of the datapath by which two gateways share a host while one
-// takes over from the other. It is *ebpf.Datapath on a real host; its rules are
-// those of package ebpf.
-type Beside interface {
-	Neighbour() (ebpf.Neighbour, error)
-	HasNeighbour() bool
-	Retire() error
-	Activate() error
-}
-
 // exclusive is a fabric that only one gateway of a host can have.
 type exclusive interface {
 	// giveUp ends the device. Connections it carries go on without it or end,

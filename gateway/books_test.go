@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -18,7 +19,7 @@ import (
 
 // bareFlow is a flow of g that has nothing yet.
 func bareFlow(t *testing.T, g *gateway, side config.Side, port uint16) *flow {
-	tuple := Tuple{
+	tuple := host.Tuple{
 		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
 		Remote: netip.MustParseAddrPort("10.0.0.2:80"),
 	}
@@ -120,7 +121,7 @@ func TestWireOfAnEndedFlow(t *testing.T) {
 func TestOverloadForgetsTheFlow(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	tuple := Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
+	tuple := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
 	p.steer[0].put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
 	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true}
 	for range 2 { // the second one is repeated

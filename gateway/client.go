@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -17,7 +18,7 @@ import (
 // know: the peer's gateway wants to talk about a connection our application
 // has begun.
 func (g *gateway) SYNACK(sa netstack.SYNACK) {
-	t := Tuple(sa.Tuple)
+	t := host.Tuple(sa.Tuple)
 	defer g.containAbout(t)
 	e, err := g.steer.Flow(ebpf.Tuple(t))
 	if err != nil || e.State != ebpf.StateNegotiating {
@@ -33,7 +34,7 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 		return
 	}
 	f.auto = g.learnsFrom(e.Rule)
-	f.look = lookOf(sa.Raw)
+	f.look = host.LookOf(sa.Raw)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
 	if r := g.admit(f); r != negotiate.ReasonNone {
 		go f.releaseEarly(r)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 )
 
@@ -158,7 +159,7 @@ func parseDebugPoint(v string) (*debugPoint, error) {
 
 // meet reports whether one of the points is about this step of a connection, and
 // counts it if so.
-func (ps debugPoints) meet(step string, t Tuple, side config.Side) bool {
+func (ps debugPoints) meet(step string, t host.Tuple, side config.Side) bool {
 	for _, p := range ps {
 		if p.step == step && p.port == servicePort(t, side) && (p.left == nil || p.left.Add(-1) >= 0) {
 			return true
@@ -168,7 +169,7 @@ func (ps debugPoints) meet(step string, t Tuple, side config.Side) bool {
 }
 
 // servicePort is the server's port of a connection.
-func servicePort(t Tuple, side config.Side) uint16 {
+func servicePort(t host.Tuple, side config.Side) uint16 {
 	if side == config.SideServer {
 		return t.Local.Port()
 	}

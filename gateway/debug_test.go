@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 )
 
 func TestParseDebug(t *testing.T) {
@@ -14,14 +15,14 @@ func TestParseDebug(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"SMCGW_DEBUG_HOLD=offered:7000,negotiating:7001", "SMCGW_DEBUG_PANIC=carrying:7000:2"}, k.list())
 
-	client := Tuple{Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:7000")}
-	server := Tuple{Local: client.Remote, Remote: client.Local}
+	client := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:7000")}
+	server := host.Tuple{Local: client.Remote, Remote: client.Local}
 	require.False(t, k.panics.meet(stepCarrying, client, config.SideServer), "another port")
 	require.False(t, k.panics.meet(stepClosing, client, config.SideClient), "another step")
 	require.True(t, k.panics.meet(stepCarrying, client, config.SideClient))
 	require.True(t, k.panics.meet(stepCarrying, server, config.SideServer))
 	require.False(t, k.panics.meet(stepCarrying, server, config.SideServer), "used up")
-	other := Tuple{Local: netip.MustParseAddrPort("10.0.0.2:7001"), Remote: client.Local}
+	other := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:7001"), Remote: client.Local}
 	for range 3 {
 		require.True(t, k.hold.meet(stepNegotiating, other, config.SideServer), "without a count: all")
 		require.True(t, k.hold.meet(stepOffered, server, config.SideServer))

@@ -10,26 +10,10 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
-
-// Datagrams is the part of the datapath that datagrams need. It is
-// *ebpf.Datapath on a real host; its rules are those of package ebpf. Its methods
-// are called by the loop of a shard and must not wait for anything.
-type Datagrams interface {
-	// AppTUN is the descriptor that steered datagrams are read from and others
-	// are written to, non-blocking, with a virtio_net_hdr of 10 bytes. It stays
-	// the host's, who closes it after the gateway.
-	AppTUN() int
-	SetDatagramPeer(p ebpf.DatagramPeer) error
-	ForgetDatagramPeer(addr netip.Addr, port uint16) error
-	OpenDatagram(t ebpf.Tuple, ifindex, rule int) error
-	CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error
-	DatagramIfindex(t ebpf.Tuple) (int, error)
-	RouteDevice(local, remote netip.Addr) (ifindex int, err error)
-	Decide(q ebpf.Query) ebpf.Verdict
-}
 
 const (
 	// dgramTick is how often proofs, peers and flows are looked at.
@@ -57,7 +41,7 @@ const (
 type dgramEngine struct {
 	g     *gateway
 	s     *loop.Shard
-	steer Datagrams
+	steer host.Datagrams
 	log   *slog.Logger
 	fd    int
 	now   time.Time // of this turn

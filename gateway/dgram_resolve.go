@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -163,7 +164,7 @@ func (e *dgramEngine) asked(ev ebpf.Event) {
 }
 
 // news: the CLC message of a peer's gateway names its datagram port.
-func (e *dgramEngine) news(t Tuple, port uint16, gateway [16]byte) {
+func (e *dgramEngine) news(t host.Tuple, port uint16, gateway [16]byte) {
 	if e == nil || port == 0 {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -101,7 +102,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	}), to)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return h.stats(1).Resolution.Ignored == 1 }, 30*time.Second, time.Millisecond, "a port of any user")
-	clc := Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
+	clc := host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
 	e.news(clc, c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), [16]byte{9})
 	ask := func(r negotiate.Resolve) []byte {
 		r.MinVersion, r.MaxVersion = negotiate.MinVersion, negotiate.Version

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/verbs"
@@ -26,7 +27,7 @@ func (g *gateway) softFabric(t *testing.T) *softFabric {
 
 // strayFlow is a flow that nobody knows, for queue pairs of its own.
 func strayFlow(g *gateway, local, remote netip.Addr) *flow {
-	return &flow{g: g, tuple: Tuple{Local: netip.AddrPortFrom(local, 80), Remote: netip.AddrPortFrom(remote, 999)}}
+	return &flow{g: g, tuple: host.Tuple{Local: netip.AddrPortFrom(local, 80), Remote: netip.AddrPortFrom(remote, 999)}}
 }
 
 // TestSoftKeysEndWithTheirFlow: no key opens another flow's memory, and none is

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
@@ -70,11 +71,11 @@ type flow struct {
 	g     *gateway
 	id    uint64
 	side  config.Side
-	tuple Tuple
+	tuple host.Tuple
 	isn   uint32           // of the connection's SYN: the app's (client) or the peer's (server)
 	nonce uint16           // of the offer
 	shed  negotiate.Reason // server: why there is no room for it; set before the handshake
-	look  Look             // of the SYN or SYN-ACK of the peer
+	look  host.Look        // of the SYN or SYN-ACK of the peer
 	start time.Time
 	rtt   time.Duration // client: of SYN and SYN-ACK
 	syn   []byte        // client: the recorded SYN

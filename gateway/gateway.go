@@ -18,6 +18,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -37,8 +38,8 @@ type gateway struct {
 	log    *slog.Logger
 	id     [16]byte // random per start
 	hostID [16]byte
-	steer  Steering
-	legs   Legs
+	steer  host.Steering
+	legs   host.Legs
 	host   Host
 	addrs  func() ([]netip.Addr, error) // nil: no network
 	stack  *netstack.Stack
@@ -50,7 +51,7 @@ type gateway struct {
 	shards  []*loop.Shard
 	fabrics []fabric
 	absent  []admin.DeviceInfo // configured, and not there
-	accept  LegListener
+	accept  host.LegListener
 	seed    maphash.Seed
 	rate    *rate.Limiter
 
@@ -87,7 +88,7 @@ type gateway struct {
 	wg       sync.WaitGroup // goroutines of flows
 
 	mu     sync.Mutex // guards everything below
-	flows  map[Tuple]*flow
+	flows  map[host.Tuple]*flow
 	nextID uint64
 	down   bool
 }
@@ -108,7 +109,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
 		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
-		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
+		flows: map[host.Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
@@ -192,7 +193,7 @@ func (g *gateway) shardFor(f *flow) *loop.Shard {
 // newFlow enters a flow into the table; false when the same connection is
 // there already or the gateway is going down. A flow of an older connection on
 // the tuple is ended first.
-func (g *gateway) newFlow(side config.Side, t Tuple, isn uint32) (*flow, bool) {
+func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bool) {
 	for {
 		g.mu.Lock()
 		old := g.flows[t]
@@ -234,7 +235,7 @@ func (g *gateway) hold() bool {
 }
 
 // find returns the live flow of a tuple, or nil.
-func (g *gateway) find(t Tuple) *flow {
+func (g *gateway) find(t host.Tuple) *flow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.flows[t]
@@ -287,7 +288,7 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 }
 
 // appAccepted gives an accepted app leg to its flow.
-func (g *gateway) appAccepted(fd int, t Tuple) {
+func (g *gateway) appAccepted(fd int, t host.Tuple) {
 	leg := newAppLeg(fd, t)
 	f := g.find(t)
 	if f == nil || f.side != config.SideClient {
@@ -323,7 +324,7 @@ func (g *gateway) remember(f *flow, v negotiate.Verdict) {
 
 // onEvent is called for every decision of the programs.
 func (g *gateway) onEvent(e ebpf.Event) {
-	t := Tuple(e.Tuple)
+	t := host.Tuple(e.Tuple)
 	switch e.Kind {
 	case ebpf.EventReplaced:
 		f := g.find(t)
@@ -346,7 +347,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 }
 
 // nativeDecision records a connection that stayed native.
-func (g *gateway) nativeDecision(t Tuple, e ebpf.Event) {
+func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 	g.mu.Lock()
 	g.nextID++
 	id := g.nextID

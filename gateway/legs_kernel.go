@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/gateway/host"
 )
 
 // kernelLegs makes app legs of real sockets, in a network namespace of their own
@@ -38,7 +39,7 @@ func (k *kernelLegs) close() error { return errors.Join(k.v4.close(), k.v6.close
 const dialTimeout = 60 * time.Second
 
 // Dial implements Legs.
-func (k *kernelLegs) Dial(on Loop, t Tuple, like Look, done func(fd int, err error)) (cancel func()) {
+func (k *kernelLegs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) (cancel func()) {
 	d := &kernelDial{on: on, fd: -1, tuple: t, like: like, done: done}
 	pool := k.v4
 	if t.Local.Addr().Is6() {
@@ -63,9 +64,9 @@ const (
 //	dialWaits ── socket ──► dialConnects ── result, timeout, cancel ──► dialOver
 //	    └── no socket, timeout, cancel ────────────────────────────────────┘
 type kernelDial struct {
-	on      Loop
-	tuple   Tuple
-	like    Look
+	on      host.Loop
+	tuple   host.Tuple
+	like    host.Look
 	phase   dialPhase
 	fd      int // of dialConnects
 	watched bool
@@ -91,7 +92,7 @@ func (d *kernelDial) begin(fd int, err error) {
 }
 
 func (d *kernelDial) connect() error {
-	if err := d.like.dress(d.fd, d.tuple.Local.Addr().Is6()); err != nil {
+	if err := d.like.Dress(d.fd, d.tuple.Local.Addr().Is6()); err != nil {
 		return fmt.Errorf("dress: %w", err)
 	}
 	if err := unix.Bind(d.fd, sockaddr(d.tuple.Remote)); err != nil {
@@ -150,7 +151,7 @@ func (d *kernelDial) release() (fd int) {
 
 // Listen implements Legs: one transparent listener per family, which the
 // programs feed with the SYNs that are handed over.
-func (k *kernelLegs) Listen(on Loop, accept func(fd int, t Tuple)) (LegListener, error) {
+func (k *kernelLegs) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
 	l := &kernelListener{on: on, accept: accept}
 	for _, v6 := range []bool{false, true} {
 		if err := l.open(k, v6); err != nil {
@@ -165,8 +166,8 @@ func (k *kernelLegs) Listen(on Loop, accept func(fd int, t Tuple)) (LegListener,
 
 // kernelListener accepts from both families, on its loop.
 type kernelListener struct {
-	on     Loop
-	accept func(fd int, t Tuple)
+	on     host.Loop
+	accept func(fd int, t host.Tuple)
 	fds    []int
 	closed bool
 }
@@ -179,7 +180,7 @@ func (l *kernelListener) open(k *kernelLegs, v6 bool) error {
 	fd := fds[0]
 	l.fds = append(l.fds, fd)
 	// The answer to a SYN comes from the next host, as far as anybody knows.
-	if err := setHops(fd, v6, farthest); err != nil {
+	if err := host.SetHops(fd, v6, host.Farthest); err != nil {
 		return err
 	}
 	anywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
@@ -235,7 +236,7 @@ func (l *kernelListener) accepted(fd int, peer unix.Sockaddr) {
 		_ = unix.Close(fd)
 		return
 	}
-	l.accept(fd, Tuple{Local: addrPort(peer), Remote: addrPort(own)})
+	l.accept(fd, host.Tuple{Local: addrPort(peer), Remote: addrPort(own)})
 }
 
 // Close implements LegListener.

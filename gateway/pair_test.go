@@ -15,6 +15,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -34,9 +35,11 @@ type noLegs struct{}
 
 func (noLegs) Available() bool { return true }
 
-func (noLegs) Listen(Loop, func(int, Tuple)) (LegListener, error) { return noListener{}, nil }
+func (noLegs) Listen(host.Loop, func(int, host.Tuple)) (host.LegListener, error) {
+	return noListener{}, nil
+}
 
-func (noLegs) Dial(on Loop, _ Tuple, _ Look, done func(int, error)) func() {
+func (noLegs) Dial(on host.Loop, _ host.Tuple, _ host.Look, done func(int, error)) func() {
 	return on.After(0, func() { done(-1, net.ErrClosed) })
 }
 
@@ -134,7 +137,7 @@ func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	p.port++
 	client := netip.AddrPortFrom(pairAddrs[0], p.port)
 	server := netip.AddrPortFrom(pairAddrs[1], 80)
-	tuples := [2]Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
+	tuples := [2]host.Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
 	states := [2]ebpf.State{ebpf.StateCarrying, ebpf.StateServing}
 	copy(c.wire[:], wires)
 	for i, side := range []config.Side{config.SideClient, config.SideServer} {

@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -90,7 +91,7 @@ func (f *flow) contain() {
 }
 
 // containAbout is deferred by callbacks about a tuple.
-func (g *gateway) containAbout(t Tuple) {
+func (g *gateway) containAbout(t host.Tuple) {
 	r := recover()
 	if r == nil {
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -151,7 +152,7 @@ func TestTooManyPanicsEndTheDaemon(t *testing.T) {
 // TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.
 func TestAPanicAboutNoFlowIsNotSurvived(t *testing.T) {
 	require.Panics(t, func() {
-		defer (&gateway{}).containAbout(Tuple{})
+		defer (&gateway{}).containAbout(host.Tuple{})
 		panic("test")
 	})
 }

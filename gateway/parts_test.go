@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
@@ -19,7 +20,7 @@ func TestLegEndsAsPlanned(t *testing.T) {
 	for _, relayed := range []bool{false, true} {
 		for _, clean := range []bool{false, true} {
 			app, fd := legPair(t)
-			leg := newAppLeg(fd, Tuple{})
+			leg := newAppLeg(fd, host.Tuple{})
 			if relayed {
 				require.NoError(t, leg.forRelay())
 				_, err := leg.conn.Write([]byte("x"))
@@ -59,7 +60,7 @@ func TestLegEndsAsPlanned(t *testing.T) {
 func TestLegRelayedWhileReset(t *testing.T) {
 	for range 50 {
 		app, fd := legPair(t)
-		leg := newAppLeg(fd, Tuple{})
+		leg := newAppLeg(fd, host.Tuple{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := leg.forRelay(); err != nil {
@@ -77,7 +78,7 @@ func TestLegRelayedWhileReset(t *testing.T) {
 // TestResetWhoseErrorIsSpent: the end that reads find afterwards is none.
 func TestResetWhoseErrorIsSpent(t *testing.T) {
 	app, fd := legPair(t)
-	leg := newAppLeg(fd, Tuple{})
+	leg := newAppLeg(fd, host.Tuple{})
 	require.NoError(t, leg.forRelay())
 	require.False(t, leg.wasReset())
 	require.NoError(t, app.SetLinger(0))
@@ -92,7 +93,7 @@ func TestResetWhoseErrorIsSpent(t *testing.T) {
 	leg.reset()
 
 	app, fd = legPair(t)
-	leg = newAppLeg(fd, Tuple{})
+	leg = newAppLeg(fd, host.Tuple{})
 	require.NoError(t, leg.forRelay())
 	require.NoError(t, app.CloseWrite())
 	_, err = leg.conn.Read(make([]byte, 1))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -19,7 +20,7 @@ import (
 // here on it has a flow. One that there is no room for is declined when its gateway has
 // been heard: its SYN is gone.
 func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	e, err := g.steer.Flow(ebpf.Tuple(t))
 	if err != nil || e.ISN != syn.ISN || e.State != ebpf.StateWire {
@@ -35,7 +36,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 		g.turnAway(syn)
 		return 0, false
 	case fresh:
-		f.nonce, f.look = syn.Nonce, lookOf(syn.Raw)
+		f.nonce, f.look = syn.Nonce, host.LookOf(syn.Raw)
 		if f.step(stepOffered) {
 			return 0, false
 		}
@@ -47,7 +48,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
 // connection: the client has begun anew. It never wants it.
 func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	e, err := g.steer.Flow(ebpf.Tuple(t))
 	if err != nil || e.ISN != syn.ISN { // else a late copy of the SYN that was answered
@@ -59,7 +60,7 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 // turnAway leaves a connection to the kernel that there is no room for: the SYN, or
 // what behind it proved the client's address, which it resets.
 func (g *gateway) turnAway(syn netstack.SYN) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	if !syn.Proved {
 		g.returnSYN(t, syn.ISN, syn.Raw)
 		return
@@ -72,7 +73,7 @@ func (g *gateway) turnAway(syn netstack.SYN) {
 // beganAnew is a client's new connection on a tuple whose entry still belongs to
 // an old one, with isn. The new one is native: its SYN goes to the kernel as
 // soon as the application's end of the old one has been reset.
-func (g *gateway) beganAnew(t Tuple, isn uint32, old *flow, syn netstack.SYN) {
+func (g *gateway) beganAnew(t host.Tuple, isn uint32, old *flow, syn netstack.SYN) {
 	raw := append([]byte(nil), syn.Raw...)
 	give := func() { g.returnSYN(t, isn, raw) }
 	if old == nil {
@@ -85,7 +86,7 @@ func (g *gateway) beganAnew(t Tuple, isn uint32, old *flow, syn netstack.SYN) {
 
 // NotAccepted is called by netstack for an offered SYN that came to nothing.
 func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	f := g.find(t)
 	known := f != nil && f.isn == syn.ISN && f.side == config.SideServer
@@ -110,7 +111,7 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 // steered to us: the client fell back to native TCP
 // (docs/ARCHITECTURE.md "SYNs on a known tuple").
 func (g *gateway) BareSYN(syn netstack.SYN) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	f := g.find(t)
 	if f == nil {
@@ -156,8 +157,8 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 // Accepted is called by netstack when the third ACK of an offered connection
 // has arrived.
 func (g *gateway) Accepted(conn *netstack.Conn) {
-	defer g.containAbout(Tuple(conn.Tuple()))
-	f := g.find(Tuple(conn.Tuple()))
+	defer g.containAbout(host.Tuple(conn.Tuple()))
+	f := g.find(host.Tuple(conn.Tuple()))
 	if f == nil || f.side != config.SideServer || f.isn != conn.ISN() || !g.hold() {
 		conn.Forget()
 		return
@@ -381,7 +382,7 @@ func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []ne
 }
 
 // returnSYN gives a peer's SYN to the kernel as if it had just arrived.
-func (g *gateway) returnSYN(t Tuple, isn uint32, raw []byte) {
+func (g *gateway) returnSYN(t host.Tuple, isn uint32, raw []byte) {
 	et := ebpf.Tuple(t)
 	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing, ebpf.StateDead); err != nil {
 		return // replaced or gone: the client's retransmission is native

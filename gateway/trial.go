@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 )
 
 // maxTrials bounds the trials of a gateway.
@@ -21,7 +22,7 @@ const trialRule = "trial"
 // trials are those of a gateway. The rules of the configuration keep their
 // numbers, by which decisions are counted: trials come behind them.
 type trials struct {
-	steer Steering
+	steer host.Steering
 
 	mu    sync.Mutex  // of changes, to write a policy takes a while; guards what follows
 	rules []ebpf.Rule // of the configuration
@@ -31,7 +32,7 @@ type trials struct {
 	held atomic.Pointer[[]*admin.Trial]
 }
 
-func newTrials(cfg config.Config, steer Steering) *trials {
+func newTrials(cfg config.Config, steer host.Steering) *trials {
 	t := &trials{steer: steer}
 	t.held.Store(new([]*admin.Trial))
 	t.takeLocked(cfg)
@@ -131,7 +132,7 @@ func (ts *trials) holdLocked(held []*admin.Trial) error {
 
 // of returns the trial that a connection which begins belongs to, or nil. It does
 // not wait: packets are dispatched meanwhile.
-func (ts *trials) of(side config.Side, tuple Tuple) *admin.Trial {
+func (ts *trials) of(side config.Side, tuple host.Tuple) *admin.Trial {
 	service := servicePort(tuple, side)
 	for _, t := range *ts.held.Load() {
 		if t.Port == service && t.Peer == tuple.Remote.Addr().Unmap() {

@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -108,7 +109,7 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	flowTo := func(port uint16) *flow {
 		p.port++
-		f, fresh := g.newFlow(config.SideClient, Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, 7)
+		f, fresh := g.newFlow(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], port)}, 7)
 		require.True(t, fresh)
 		t.Cleanup(func() { g.unlink(f) })
 		return f

@@ -12,10 +12,11 @@ import (
 // everything below it too.
 var allowed = map[string][]string{
 	"cmd/smcgw":                {"gateway", "gateway/admin", "gateway/config", "gateway/guardian", "gateway/process", "doctor", "internal/testnet/..."},
-	"gateway":                  {"gateway/admin", "gateway/config", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"gateway":                  {"gateway/admin", "gateway/config", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
 	"gateway/admin":            {"gateway/config", "gateway/process", "ebpf", "negotiate"},
 	"gateway/config":           {},
 	"gateway/guardian":         {"gateway/process", "ebpf", "internal/fdpass"},
+	"gateway/host":             {"ebpf"},
 	"gateway/process":          {"ebpf/legs"},
 	"gateway/internal/loop":    {"verbs"},
 	"gateway/internal/peers":   {"gateway/config", "negotiate"},
@@ -37,7 +38,7 @@ var allowed = map[string][]string{
 	"internal/testnet/...":     {"internal/testnet/..."},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
-	"internal/testnet/memhost": {"gateway", "gateway/admin", "gateway/config", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
+	"internal/testnet/memhost": {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
 	"internal/testnet/rogue":   {"negotiate", "rsocket", "verbs/...", "internal/testnet/..."},
 	"internal/testnet/demo":    {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},
 	"internal/testnet/bench":   {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},

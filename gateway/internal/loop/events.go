@@ -37,7 +37,7 @@ func (s *Shard) Join(m Member, fd int) error {
 	return nil
 }
 
-// Watch implements gateway.Loop.
+// Watch implements host.Loop.
 func (s *Shard) Watch(fd int, fn func(events uint32)) error { return s.watchFor(fd, bothWays, fn) }
 
 // WatchReads calls fn at each edge of a descriptor that can be read. The caller is
@@ -54,7 +54,7 @@ func (s *Shard) watchFor(fd int, edges uint32, fn func(events uint32)) error {
 	return nil
 }
 
-// Unwatch implements gateway.Loop; it takes back what WatchReads registered, too.
+// Unwatch implements host.Loop; it takes back what WatchReads registered, too.
 func (s *Shard) Unwatch(fd int) {
 	delete(s.others, int32(fd))
 	_ = s.Remove(fd)

@@ -175,7 +175,7 @@ func (s *Shard) Remove(fd int) error {
 	return nil
 }
 
-// Post implements gateway.Loop: it runs fn on the shard's thread, in order. After the shard has stopped
+// Post implements host.Loop: it runs fn on the shard's thread, in order. After the shard has stopped
 // fn runs in close, and after that at once: nobody waits for it in vain.
 func (s *Shard) Post(fn func()) {
 	s.mu.Lock()
@@ -193,7 +193,7 @@ func (s *Shard) Post(fn func()) {
 	}
 }
 
-// Call implements gateway.Loop: it runs fn on the shard's thread and waits for it.
+// Call implements host.Loop: it runs fn on the shard's thread and waits for it.
 func (s *Shard) Call(fn func()) {
 	ran := make(chan struct{})
 	s.Post(func() { defer close(ran); fn() })

@@ -77,7 +77,7 @@ func (s *Shard) expire(now time.Time) {
 	}
 }
 
-// After implements gateway.Loop.
+// After implements host.Loop.
 func (s *Shard) After(d time.Duration, fn func()) (stop func()) {
 	t := NewTimer(fn)
 	s.SetTimer(&t, time.Now().Add(d))

@@ -1,4 +1,4 @@
-package gateway
+package host
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 // Tuple names a TCP connection in the local application's direction.
@@ -14,34 +13,19 @@ type Tuple struct {
 	Local, Remote netip.AddrPort
 }
 
-// Host is the machine a gateway runs on.
-type Host struct {
-	Steering Steering
-	Legs     Legs
-	// Link is the wire side of the steering, for the wire legs' TCP.
-	Link netstack.Link
-	// Datagrams steers those of UDP programs; nil on hosts that cannot.
-	Datagrams Datagrams
-	// Beside lets another gateway take over on this host; nil on hosts that cannot.
-	Beside Beside
-	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
-	// hosts without a network of their own.
-	Addrs func() ([]netip.Addr, error)
-	// Priority is the SO_PRIORITY by which the steering knows the gateway's own
-	// sockets; 0: it needs none.
-	Priority int
-	// ID names the kernel: gateways with the same one can share memory.
-	ID [16]byte
-
-	// datagramAddr is the only address that is asked at the datagram port; zero:
-	// all of them are.
-	datagramAddr netip.Addr
-}
-
 // Steering is the datapath below the gateway: who gets which segment. It is
 // *ebpf.Datapath on a real host and a software model on in-memory hosts; its
 // types and rules are those of package ebpf.
 type Steering interface {
+	entries
+	switches
+	watching
+	remembering
+	Close() error
+}
+
+// entries is the part of [Steering] that changes what becomes of one connection.
+type entries interface {
 	Flow(t ebpf.Tuple) (ebpf.Flow, error)
 	Transition(t ebpf.Tuple, isn uint32, to ebpf.State, from ...ebpf.State) error
 	Delete(t ebpf.Tuple, isn uint32, from ...ebpf.State) error
@@ -49,20 +33,32 @@ type Steering interface {
 	DestroySocket(t ebpf.Tuple) (bool, error)
 	AppConnected(t ebpf.Tuple) (bool, error)
 	ForgetTimeWait(t ebpf.Tuple) (bool, error)
+}
 
+// switches is the part of [Steering] that decides about new connections.
+type switches interface {
 	Heartbeat() error
 	SetMode(m ebpf.Mode) error
 	SetOff(off bool) error
 	Refuse(reason uint8) error
 	SetProofs(perSecond int) error
 	Shed(reason uint8) error
-	Lingering() (int, error)
 	SetPolicy(rules []ebpf.Rule) error
-	Sweep(l ebpf.SweepLimits) (int, error)
+}
+
+// watching is the part of [Steering] that tells what happens, and cleans up.
+type watching interface {
 	Events(ctx context.Context, fn func(ebpf.Event)) error
+	Sweep(l ebpf.SweepLimits) (int, error)
+	Lingering() (int, error)
 	BlockedLegs() []ebpf.BlockedLegs
 	ProveAgain()
+	Counters() (ebpf.Counters, error)
+	MapUsage() ([]ebpf.MapUsage, error)
+}
 
+// remembering is the part of [Steering] that knows peers and services.
+type remembering interface {
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Forget(addr netip.Addr, port uint16) error
 	Peers() ([]ebpf.Peer, error)
@@ -70,9 +66,6 @@ type Steering interface {
 	SetService(s ebpf.Service) error
 	Services() ([]ebpf.Service, error)
 	FlushServices() (int, error)
-	Counters() (ebpf.Counters, error)
-	MapUsage() ([]ebpf.MapUsage, error)
-	Close() error
 }
 
 // Legs makes the sockets that face the local applications: non-blocking TCP
@@ -114,4 +107,31 @@ type Loop interface {
 	// After calls fn on the loop, once, d from now, unless it is stopped. Both are
 	// called on the loop.
 	After(d time.Duration, fn func()) (stop func())
+}
+
+// Datagrams is the part of the datapath that datagrams need. It is
+// *ebpf.Datapath on a real host; its rules are those of package ebpf. Its methods
+// are called by the loop of a shard and must not wait for anything.
+type Datagrams interface {
+	// AppTUN is the descriptor that steered datagrams are read from and others
+	// are written to, non-blocking, with a virtio_net_hdr of 10 bytes. It stays
+	// the host's, who closes it after the gateway.
+	AppTUN() int
+	SetDatagramPeer(p ebpf.DatagramPeer) error
+	ForgetDatagramPeer(addr netip.Addr, port uint16) error
+	OpenDatagram(t ebpf.Tuple, ifindex, rule int) error
+	CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error
+	DatagramIfindex(t ebpf.Tuple) (int, error)
+	RouteDevice(local, remote netip.Addr) (ifindex int, err error)
+	Decide(q ebpf.Query) ebpf.Verdict
+}
+
+// Beside is the part of the datapath by which two gateways share a host while one
+// takes over from the other. It is *ebpf.Datapath on a real host; its rules are
+// those of package ebpf.
+type Beside interface {
+	Neighbour() (ebpf.Neighbour, error)
+	HasNeighbour() bool
+	Retire() error
+	Activate() error
 }

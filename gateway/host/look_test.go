@@ -1,4 +1,4 @@
-package gateway
+package host
 
 import (
 	"testing"
@@ -22,24 +22,24 @@ func look6(ttl, tos byte) []byte {
 func TestLook(t *testing.T) {
 	for ttl := range 256 {
 		want := Look{TTL: byte(ttl), TOS: byte(255 - ttl)}
-		require.Equal(t, want, lookOf(look4(want.TTL, want.TOS)))
-		require.Equal(t, want, lookOf(look6(want.TTL, want.TOS)))
+		require.Equal(t, want, LookOf(look4(want.TTL, want.TOS)))
+		require.Equal(t, want, LookOf(look6(want.TTL, want.TOS)))
 	}
 	for n := range 20 {
-		require.Zero(t, lookOf(look4(9, 9)[:n]))
+		require.Zero(t, LookOf(look4(9, 9)[:n]))
 	}
 	for n := range 40 {
-		require.Zero(t, lookOf(look6(9, 9)[:n]))
+		require.Zero(t, LookOf(look6(9, 9)[:n]))
 	}
 	for ttl, near := range map[uint8]uint8{64: 255, 63: 254, 1: 192, 128: 255, 127: 254, 65: 192, 255: 255, 254: 254, 0: 255} {
-		require.Equal(t, near, Look{TTL: ttl}.near(), ttl)
+		require.Equal(t, near, Look{TTL: ttl}.Near(), ttl)
 	}
 }
 
 func FuzzLook(f *testing.F) {
 	f.Add(look4(1, 2))
 	f.Add(look6(1, 2))
-	f.Fuzz(func(t *testing.T, b []byte) { require.GreaterOrEqual(t, lookOf(b).near(), uint8(128)) })
+	f.Fuzz(func(t *testing.T, b []byte) { require.GreaterOrEqual(t, LookOf(b).Near(), uint8(128)) })
 }
 
 func TestDress(t *testing.T) {
@@ -59,10 +59,10 @@ func TestDress(t *testing.T) {
 			require.NoError(t, err)
 			return ttl, tos
 		}
-		require.NoError(t, Look{}.dress(fd, v6))
+		require.NoError(t, Look{}.Dress(fd, v6))
 		ttl, tos := get()
 		require.Equal(t, []int{64, 0}, []int{ttl, tos})
-		require.NoError(t, Look{TTL: 254, TOS: 0xb8 | 1}.dress(fd, v6))
+		require.NoError(t, Look{TTL: 254, TOS: 0xb8 | 1}.Dress(fd, v6))
 		ttl, tos = get()
 		require.Equal(t, []int{254, 0xb8}, []int{ttl, tos})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
@@ -96,8 +97,8 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	if err != nil {
 		return fmt.Errorf("datapath: %w", err)
 	}
-	kernel := newKernelLegs(ns, dp.SetListener)
-	defer func() { _ = kernel.close() }()
+	kernel := sockets.New(ns, dp.SetListener)
+	defer func() { _ = kernel.Close() }()
 	err = runSteered(ctx, cfg, opts, before, server, dp, kernel)
 	return errors.Join(err, dp.Close())
 }
@@ -122,7 +123,7 @@ func (o RunOptions) logger() *slog.Logger {
 
 // runSteered puts the gateway on an open datapath, under its guardian. A successor
 // has the other gateway yield when that is all there; its server is nil before.
-func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *upgrade.Predecessor, server *admin.Server, dp *ebpf.Datapath, kernel *kernelLegs) error {
+func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *upgrade.Predecessor, server *admin.Server, dp *ebpf.Datapath, kernel *sockets.Legs) error {
 	hand, err := dp.Handover()
 	if err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
@@ -151,7 +152,7 @@ func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before 
 	return errors.Join(err, ebpf.StopHeartbeat(hand.Heartbeat))
 }
 
-func realHost(dp *ebpf.Datapath, kernel *kernelLegs) (Host, error) {
+func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	id, err := kernelID()
 	if err != nil {
 		return Host{}, err

@@ -1,4 +1,4 @@
-package gateway
+package sockets
 
 import (
 	"errors"
@@ -12,34 +12,34 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 )
 
-// kernelLegs makes app legs of real sockets, in a network namespace of their own
+// Legs makes app legs of real sockets, in a network namespace of their own
 // (docs/ARCHITECTURE.md "Legs").
-type kernelLegs struct {
+type Legs struct {
 	ns       *legs.Namespace
 	v4, v6   *legPool
 	register func(v4, v6 int) error
 }
 
-// newKernelLegs returns legs in a namespace; register is told the listeners.
-func newKernelLegs(ns *legs.Namespace, register func(v4, v6 int) error) *kernelLegs {
+// New returns legs in a namespace; register is told the listeners.
+func New(ns *legs.Namespace, register func(v4, v6 int) error) *Legs {
 	pool := func(v6 bool) *legPool {
 		return &legPool{make: func(count int) ([]int, error) { return ns.Sockets(v6, count) }}
 	}
-	return &kernelLegs{ns: ns, v4: pool(false), v6: pool(true), register: register}
+	return &Legs{ns: ns, v4: pool(false), v6: pool(true), register: register}
 }
 
-// Available implements Legs.
-func (k *kernelLegs) Available() bool { return k.ns.Alive() }
+// Available implements host.Legs.
+func (k *Legs) Available() bool { return k.ns.Alive() }
 
-// close ends what no flow has.
-func (k *kernelLegs) close() error { return errors.Join(k.v4.close(), k.v6.close()) }
+// Close ends what no flow has.
+func (k *Legs) Close() error { return errors.Join(k.v4.close(), k.v6.close()) }
 
 // dialTimeout bounds a dial of the local application where the client's budget
 // does not: a native client waits as long as its own kernel does.
 const dialTimeout = 60 * time.Second
 
-// Dial implements Legs.
-func (k *kernelLegs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) (cancel func()) {
+// Dial implements host.Legs.
+func (k *Legs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) (cancel func()) {
 	d := &kernelDial{on: on, fd: -1, tuple: t, like: like, done: done}
 	pool := k.v4
 	if t.Local.Addr().Is6() {
@@ -149,9 +149,9 @@ func (d *kernelDial) release() (fd int) {
 	return fd
 }
 
-// Listen implements Legs: one transparent listener per family, which the
+// Listen implements host.Legs: one transparent listener per family, which the
 // programs feed with the SYNs that are handed over.
-func (k *kernelLegs) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
+func (k *Legs) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
 	l := &kernelListener{on: on, accept: accept}
 	for _, v6 := range []bool{false, true} {
 		if err := l.open(k, v6); err != nil {
@@ -172,7 +172,7 @@ type kernelListener struct {
 	closed bool
 }
 
-func (l *kernelListener) open(k *kernelLegs, v6 bool) error {
+func (l *kernelListener) open(k *Legs, v6 bool) error {
 	fds, err := k.ns.Sockets(v6, 1)
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (l *kernelListener) take(listener int) {
 	}
 }
 
-// Arrived implements LegListener.
+// Arrived implements host.LegListener.
 func (l *kernelListener) Arrived(then func()) {
 	l.on.Post(func() {
 		for _, fd := range l.fds {
@@ -239,7 +239,7 @@ func (l *kernelListener) accepted(fd int, peer unix.Sockaddr) {
 	l.accept(fd, host.Tuple{Local: addrPort(peer), Remote: addrPort(own)})
 }
 
-// Close implements LegListener.
+// Close implements host.LegListener.
 func (l *kernelListener) Close() error {
 	var errs []error
 	l.on.Call(func() {

@@ -1,4 +1,4 @@
-package gateway
+package sockets
 
 import (
 	"errors"
@@ -97,7 +97,7 @@ func (p *legPool) deal(fds []int, err error) (served []func(fd int, err error), 
 	return served, p.filling
 }
 
-// close closes what is ready; what is made from then on is closed too.
+// Close closes what is ready; what is made from then on is closed too.
 func (p *legPool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

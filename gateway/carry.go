@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -128,7 +129,7 @@ func (c *carry) pump() {
 		c.pumpTx()
 	}
 	if c.debug && c.f.tx.Load()+c.f.rx.Load() > 0 {
-		c.f.step(stepCarrying)
+		c.f.step(faults.Carrying)
 	}
 	if c.failed && !c.closed && !c.queued && c.placed() {
 		// Nothing more can be read, or the peer has no room for it now: the

@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -60,7 +61,7 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 		}
 	}()
 	defer f.contain()
-	if f.step(stepAccepted) {
+	if f.step(faults.Accepted) {
 		select {
 		case <-f.gone:
 		case <-f.g.draining:
@@ -180,7 +181,7 @@ func (c *client) handOver() {
 	if _, err := f.g.steer.DestroySocket(t); err != nil {
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
 	}
-	if c.hold.held = f.step(stepHandover); c.hold.held {
+	if c.hold.held = f.step(faults.Handover); c.hold.held {
 		return
 	}
 	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {

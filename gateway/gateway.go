@@ -20,6 +20,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
@@ -72,7 +73,7 @@ type gateway struct {
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
-	debug          *debugKnobs // nil: none
+	debug          *faults.Knobs // nil: none
 	panics         panics
 	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloading      sync.Mutex                 // of reload: before trials.mu
@@ -133,10 +134,10 @@ func (g *gateway) build(h Host) error {
 		return err
 	}
 	g.keys.set(keys)
-	if g.debug, err = debugFromEnvironment(); err != nil {
+	if g.debug, err = faults.FromEnvironment(); err != nil {
 		return fmt.Errorf("environment: %w", err)
 	}
-	if set := g.debug.list(); set != nil {
+	if set := g.debug.List(); set != nil {
 		g.log.Warn("faults are injected", "knobs", set)
 	}
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -19,9 +20,9 @@ import (
 // connection ends with resets, the others lose no byte, and nothing of it stays.
 func TestPanicEndsOneConnection(t *testing.T) {
 	for _, kind := range allCarriers {
-		steps := []string{stepCarrying, stepClosing}
+		steps := []string{faults.Carrying, faults.Closing}
 		if kind == negotiate.CarrierRelay {
-			steps = []string{stepRelay}
+			steps = []string{faults.Relay}
 		}
 		for _, step := range steps {
 			for side := range 2 {
@@ -37,9 +38,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 	const flows, size = 6, 700_000
 	p := newGatewayPair(t)
 	g := p.g[side]
-	point := &debugPoint{step: step, port: 80, left: &atomic.Int64{}}
-	point.left.Store(1)
-	g.debug = &debugKnobs{panics: debugPoints{point}}
+	g.debug = faults.PanicOnce(step, 80)
 	var conns []*pairConn
 	var errs, cut [flows][2]error // of reads and of writes
 	var got [flows][2]int
@@ -90,7 +89,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 func TestAShardGoesOnBehindAPanic(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.debug = &debugKnobs{}
+	g.debug = &faults.Knobs{}
 	c := p.dial(t, negotiate.CarrierSHM)
 	f, s := c.flow[0], c.p.g[0].shards[0]
 	var ran atomic.Int64

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -272,7 +273,7 @@ func (r *relay) resend(buf []byte, offset uint64, n int) bool {
 func (r *relay) forward(leg *appLeg, buf []byte, room int) (n int, more bool) {
 	const head = negotiate.DataHeaderLen
 	n, err := leg.conn.Read(buf[head:min(len(buf), head+room)])
-	r.f.step(stepRelay)
+	r.f.step(faults.Relay)
 	if n > 0 {
 		r.f.tx.Add(uint64(n))
 		if !r.sendData(buf, n) {

@@ -17,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
@@ -70,13 +71,13 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	debug, err := debugFromEnvironment()
+	debug, err := faults.FromEnvironment()
 	if err != nil {
 		return err
 	}
 	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
 		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout,
-		BeatEvery: beatInterval, HoldAt: debug.heldAt(),
+		BeatEvery: beatInterval, HoldAt: debug.HeldAt(),
 	})
 	if err != nil {
 		return err

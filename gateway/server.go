@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -37,7 +38,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 		return 0, false
 	case fresh:
 		f.nonce, f.look = syn.Nonce, host.LookOf(syn.Raw)
-		if f.step(stepOffered) {
+		if f.step(faults.Offered) {
 			return 0, false
 		}
 		f.shed = g.admit(f)
@@ -182,7 +183,7 @@ func (f *flow) serve(conn *netstack.Conn) {
 		conn.Forget()
 		return
 	}
-	if f.step(stepAccepted) {
+	if f.step(faults.Accepted) {
 		return
 	}
 	hs := negotiate.NewServer(negotiate.ServerConfig{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -288,7 +289,7 @@ func (c *wireControl) leave(d *departure) {
 func (c *wireControl) record(rec negotiate.Record) {
 	switch rec.Type {
 	case negotiate.RecordEnd:
-		c.f.step(stepClosing)
+		c.f.step(faults.Closing)
 		c.endGot = true
 		c.f.to(StateClosing)
 		final := rec.Offset

@@ -22,6 +22,7 @@ var allowed = map[string][]string{
 	"gateway/internal/peers":   {"gateway/config", "negotiate"},
 	"gateway/internal/upgrade": {"gateway/admin", "gateway/config", "ebpf"},
 	"gateway/internal/sockets": {"gateway/host", "gateway/process", "ebpf/legs"},
+	"gateway/internal/faults":  {"gateway/internal/upgrade"},
 	"gateway/internal/auto":    {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                     {"ebpf/legs"},
 	"ebpf/legs":                {"internal/fdpass"},

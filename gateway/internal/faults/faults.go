@@ -1,4 +1,4 @@
-package gateway
+package faults
 
 import (
 	"errors"
@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 )
 
@@ -19,9 +17,9 @@ import (
 // configuration: status lists those that are set.
 const debugPrefix = "SMCGW_DEBUG_"
 
-// debugKnobs are the faults asked for. A gateway has one set, read at its start;
+// Knobs are the faults asked for. A gateway has one set, read at its start;
 // it is not changed afterwards, but by the counts that points use up. nil: none.
-type debugKnobs struct {
+type Knobs struct {
 	set []string // NAME=value of what is set, sorted
 
 	// panics is where the work for a flow panics, hold where a flow stays until it
@@ -34,10 +32,10 @@ type debugKnobs struct {
 }
 
 // debugParsers are the knobs by name, without debugPrefix.
-var debugParsers = map[string]func(*debugKnobs, string) error{
-	"PANIC": func(k *debugKnobs, v string) (err error) { k.panics, err = parseDebugPoints(v); return err },
-	"HOLD":  func(k *debugKnobs, v string) (err error) { k.hold, err = parseDebugPoints(v); return err },
-	"TAKEOVER": func(k *debugKnobs, v string) error {
+var debugParsers = map[string]func(*Knobs, string) error{
+	"PANIC": func(k *Knobs, v string) (err error) { k.panics, err = parseDebugPoints(v); return err },
+	"HOLD":  func(k *Knobs, v string) (err error) { k.hold, err = parseDebugPoints(v); return err },
+	"TAKEOVER": func(k *Knobs, v string) error {
 		if k.takeover = v; !slices.Contains(upgrade.Steps, v) {
 			return fmt.Errorf("%w: one of %q", errDebugTakeover, upgrade.Steps)
 		}
@@ -51,13 +49,13 @@ var (
 	errDebugPoint    = errors.New("want STEP:PORT or STEP:PORT:COUNT, or more of them with commas between")
 )
 
-// debugFromEnvironment reads the knobs of this process.
-func debugFromEnvironment() (*debugKnobs, error) { return parseDebug(os.Environ()) }
+// FromEnvironment reads the knobs of this process.
+func FromEnvironment() (*Knobs, error) { return parseDebug(os.Environ()) }
 
 // parseDebug reads the knobs out of an environment, NAME=value each. Nothing that
 // looks like one is ignored: a test must not pass because of a typing error.
-func parseDebug(environ []string) (*debugKnobs, error) {
-	k := &debugKnobs{}
+func parseDebug(environ []string) (*Knobs, error) {
+	k := &Knobs{}
 	var errs []error
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
@@ -82,16 +80,16 @@ func parseDebug(environ []string) (*debugKnobs, error) {
 	return k, errors.Join(errs...)
 }
 
-// heldAt returns the step of a takeover at which the successor stays; empty: none.
-func (k *debugKnobs) heldAt() string {
+// HeldAt returns the step of a takeover at which the successor stays; empty: none.
+func (k *Knobs) HeldAt() string {
 	if k == nil {
 		return ""
 	}
 	return k.takeover
 }
 
-// list returns what is set, for status.
-func (k *debugKnobs) list() []string {
+// List returns what is set, for status.
+func (k *Knobs) List() []string {
 	if k == nil {
 		return nil
 	}
@@ -108,18 +106,18 @@ type debugPoint struct {
 // The steps at which flows can be held or their work made to panic: the states,
 // and within them what the states do not tell apart.
 const (
-	stepOffered     = "offered"     // server: the offered SYN has come
-	stepAccepted    = "accepted"    // client: before adoption; server: the third ACK has come
-	stepNegotiating = "negotiating" // client: PROPOSAL was sent; server: before it is read
-	stepHandover    = "handover"    // client: ACCEPT was read, the application's SYN is still to be handed over
-	stepCompleting  = "completing"  // client: the SYN was handed over; server: ACCEPT was sent
-	stepCarrying    = "carrying"    // the data path of a queue pair, with bytes on it
-	stepRelay       = "relay"       // a pump of a relay
-	stepClosing     = "closing"     // a record of the end of a direction
+	Offered     = "offered"     // server: the offered SYN has come
+	Accepted    = "accepted"    // client: before adoption; server: the third ACK has come
+	Negotiating = "negotiating" // client: PROPOSAL was sent; server: before it is read
+	Handover    = "handover"    // client: ACCEPT was read, the application's SYN is still to be handed over
+	Completing  = "completing"  // client: the SYN was handed over; server: ACCEPT was sent
+	Carrying    = "carrying"    // the data path of a queue pair, with bytes on it
+	Relay       = "relay"       // a pump of a relay
+	Closing     = "closing"     // a record of the end of a direction
 )
 
 var debugSteps = []string{
-	stepOffered, stepAccepted, stepNegotiating, stepHandover, stepCompleting, stepCarrying, stepRelay, stepClosing,
+	Offered, Accepted, Negotiating, Handover, Completing, Carrying, Relay, Closing,
 }
 
 // debugPoints are some of them.
@@ -157,34 +155,29 @@ func parseDebugPoint(v string) (*debugPoint, error) {
 	return p, nil
 }
 
-// meet reports whether one of the points is about this step of a connection, and
-// counts it if so.
-func (ps debugPoints) meet(step string, t host.Tuple, side config.Side) bool {
+// Reach is called where a connection to a service arrives at a step: it panics if that
+// is asked for, and reports whether the connection is to stay there.
+func (k *Knobs) Reach(step string, port uint16) (held bool) {
+	if k.panics.meet(step, port) {
+		panic(fmt.Sprintf("%sPANIC at %s", debugPrefix, step))
+	}
+	return k.hold.meet(step, port)
+}
+
+// PanicOnce is the knob that has the work for one connection to a service panic.
+func PanicOnce(step string, port uint16) *Knobs {
+	p := &debugPoint{step: step, port: port, left: &atomic.Int64{}}
+	p.left.Store(1)
+	return &Knobs{panics: debugPoints{p}}
+}
+
+// meet reports whether one of the points is about this step of a connection to a
+// service, and counts it if so.
+func (ps debugPoints) meet(step string, port uint16) bool {
 	for _, p := range ps {
-		if p.step == step && p.port == servicePort(t, side) && (p.left == nil || p.left.Add(-1) >= 0) {
+		if p.step == step && p.port == port && (p.left == nil || p.left.Add(-1) >= 0) {
 			return true
 		}
 	}
 	return false
-}
-
-// servicePort is the server's port of a connection.
-func servicePort(t host.Tuple, side config.Side) uint16 {
-	if side == config.SideServer {
-		return t.Local.Port()
-	}
-	return t.Remote.Port()
-}
-
-// step is called where a flow arrives at a step: it panics if that is asked for,
-// and reports whether the flow is to stay there.
-func (f *flow) step(step string) (held bool) {
-	k := f.g.debug
-	if k == nil {
-		return false
-	}
-	if k.panics.meet(step, f.tuple, f.side) {
-		panic(fmt.Sprintf("%sPANIC at %s", debugPrefix, step))
-	}
-	return k.hold.meet(step, f.tuple, f.side)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -69,7 +70,7 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
-		if !admits(f.trial, config.Carrier(fb.kind().String())) {
+		if !policy.Admits(f.trial, config.Carrier(fb.kind().String())) {
 			continue
 		}
 		if f.resting(fb.kind()) {

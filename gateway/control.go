@@ -223,7 +223,7 @@ func (g *gateway) ResetFlows() (n int) {
 }
 
 // Try implements admin.Control.
-func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.begin(t) }
+func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.Begin(t) }
 
 func (g *gateway) mode() config.Mode {
 	if g.off.Load() {

@@ -23,6 +23,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -63,7 +64,7 @@ type gateway struct {
 	room           room
 	peers          *peers.Book
 	auto           *auto.Book // nil: no rule has action auto
-	trials         *trials
+	trials         *policy.Trials
 	demotions      demotionLog
 	silences       silences
 	rests          *peers.Rests
@@ -117,7 +118,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.shares = peers.NewShares(cfg.Limits)
 	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
-	g.trials = newTrials(cfg, g.steer)
+	g.trials = policy.NewTrials(cfg, g.steer)
 	g.demotions.log, g.rests = log, peers.NewRests()
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -208,7 +209,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bo
 				g: g, id: g.nextID, side: side, tuple: t, isn: isn, start: time.Now(),
 				gone: make(chan struct{}),
 			}
-			f.trial = g.trials.of(side, t)
+			f.trial = g.trials.Of(t.Remote.Addr().Unmap(), servicePort(t, side))
 			f.state.Store(uint32(StateAccepted))
 			f.beginShare()
 			g.flows[t] = f

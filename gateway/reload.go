@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -29,11 +30,11 @@ func (g *gateway) reload(next config.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := g.trials.configure(next); err != nil {
+	if err := g.trials.Configure(next); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	if err := g.applyMode(next.Mode); err != nil {
-		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.configure(now.Config))
+		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book})
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
@@ -53,7 +54,7 @@ func (g *gateway) applyMode(m config.Mode) error {
 	if g.stopping.Load() {
 		return nil
 	}
-	if err := g.steer.SetMode(steeringMode(m)); err != nil {
+	if err := g.steer.SetMode(policy.Mode(m)); err != nil {
 		return err
 	}
 	switch {
@@ -109,7 +110,7 @@ func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
 		if d.Rule >= 0 && d.Rule < len(c.Policy) {
 			name, action = c.Policy[d.Rule].Name, c.Policy[d.Rule].Action
 		} else if d.Rule >= 0 {
-			name, action = trialRule, config.ActionAccelerate
+			name, action = policy.TrialRule, config.ActionAccelerate
 		}
 		before := c.decided.until[d.Rule]
 		addDecision(s, action, name, d.Accelerate-before.Accelerate)

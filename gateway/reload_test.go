@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -72,7 +73,12 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: []uint16{80}}, Action: config.ActionAccelerate}}
 	require.ErrorIs(t, g.reload(next), errFull)
 	require.Same(t, before, g.live.Load())
-	require.Empty(t, g.trials.named, "the rules before count for trials")
+	steer.mu.Lock()
+	steer.refuse = nil
+	steer.mu.Unlock()
+	end, err := g.Try(admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: config.ActionAccelerate})
+	require.NoError(t, err, "the rules before count for trials")
+	end()
 }
 
 // TestReloadReadsKeys: keys are read again; without them nothing changes.

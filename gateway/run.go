@@ -16,8 +16,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
@@ -91,7 +91,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	steering := steeringConfig(cfg, log)
+	steering := policy.Translate(cfg, log)
 	before.Place(&steering)
 	steering.Legs = ns
 	dp, err := ebpf.Open(steering)
@@ -297,56 +297,4 @@ func kernelID() (id [16]byte, err error) {
 	m.Write([]byte(strings.TrimSpace(string(boot))))
 	copy(id[:], m.Sum(nil))
 	return id, nil
-}
-
-// steeringConfig translates the configuration for the datapath.
-func steeringConfig(c config.Config, log *slog.Logger) ebpf.Config {
-	out := ebpf.Config{
-		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: steeringMode(c.Mode), Off: admin.NewOffFlag(c.StateDir).IsSet(),
-		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
-		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
-		MaxFlows:  max(65536, 4*c.Limits.MaxFlows), Samples: auto.Samples, MaxServices: auto.MaxServices,
-	}
-	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
-	for _, r := range c.Policy {
-		out.Policy = append(out.Policy, ebpf.Rule{
-			Ports: r.Match.Ports, Peers: r.Match.Peers, Cgroups: r.Match.Cgroups,
-			UIDs: r.Match.UIDs, Action: steeringAction(r.Action), Proto: steeringProto(r.Match.Proto),
-		})
-	}
-	return out
-}
-
-// handshakeSlack is how late the end of a negotiation may be on a busy machine
-// before the programs take it for one that the gateway does not know.
-const handshakeSlack = 500 * time.Millisecond
-
-func steeringProto(p config.Proto) ebpf.Proto {
-	if p == config.ProtoUDP {
-		return ebpf.ProtoUDP
-	}
-	return ebpf.ProtoTCP
-}
-
-func steeringMode(m config.Mode) ebpf.Mode {
-	switch m {
-	case config.ModeEnforce:
-		return ebpf.ModeEnforce
-	case config.ModeObserve:
-		return ebpf.ModeObserve
-	default:
-		return ebpf.ModeOff
-	}
-}
-
-func steeringAction(a config.Action) ebpf.Action {
-	switch a {
-	case config.ActionAccelerate:
-		return ebpf.ActionAccelerate
-	case config.ActionAuto:
-		return ebpf.ActionAuto
-	default:
-		return ebpf.ActionPass
-	}
 }

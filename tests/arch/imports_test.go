@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"gateway/internal/upgrade": {"gateway/admin", "gateway/config", "ebpf"},
 	"gateway/internal/sockets": {"gateway/host", "gateway/process", "ebpf/legs"},
 	"gateway/internal/faults":  {"gateway/internal/upgrade"},
+	"gateway/internal/policy":  {"gateway/admin", "gateway/config", "gateway/internal/auto", "ebpf"},
 	"gateway/internal/auto":    {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                     {"ebpf/legs"},
 	"ebpf/legs":                {"internal/fdpass"},

@@ -1,4 +1,4 @@
-package gateway
+package policy
 
 import (
 	"fmt"
@@ -10,21 +10,25 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 )
 
 // maxTrials bounds the trials of a gateway.
 const maxTrials = 8
 
-// trialRule is the name under which connections of trials are counted.
-const trialRule = "trial"
+// TrialRule is the name under which connections of trials are counted.
+const TrialRule = "trial"
 
-// trials are those of a gateway. The rules of the configuration keep their
+// Steering is the part of the datapath that is told the rules.
+type Steering interface {
+	SetPolicy(rules []ebpf.Rule) error
+}
+
+// Trials are those of a gateway. The rules of the configuration keep their
 // numbers, by which decisions are counted: trials come behind them.
-type trials struct {
-	steer host.Steering
+type Trials struct {
+	steer Steering
 
-	mu    sync.Mutex  // of changes, to write a policy takes a while; guards what follows
+	mu    sync.Mutex  // Of changes, to write a policy takes a while; guards what follows
 	rules []ebpf.Rule // of the configuration
 	never []uint16
 	named map[uint16]string // ports that belong to a rule, with its name
@@ -32,16 +36,17 @@ type trials struct {
 	held atomic.Pointer[[]*admin.Trial]
 }
 
-func newTrials(cfg config.Config, steer host.Steering) *trials {
-	t := &trials{steer: steer}
+// NewTrials returns the trials beside the rules of a configuration: none yet.
+func NewTrials(cfg config.Config, steer Steering) *Trials {
+	t := &Trials{steer: steer}
 	t.held.Store(new([]*admin.Trial))
 	t.takeLocked(cfg)
 	return t
 }
 
 // takeLocked takes the rules of a configuration over.
-func (ts *trials) takeLocked(cfg config.Config) {
-	ts.rules, ts.never, ts.named = steeringConfig(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
+func (ts *Trials) takeLocked(cfg config.Config) {
+	ts.rules, ts.never, ts.named = Translate(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
 		for _, p := range r.Match.Ports {
 			if _, ok := ts.named[p]; !ok && r.Match.Proto != config.ProtoUDP {
@@ -51,9 +56,9 @@ func (ts *trials) takeLocked(cfg config.Config) {
 	}
 }
 
-// configure puts the rules of a configuration in force, with those of the trials
+// Configure puts the rules of a configuration in force, with those of the trials
 // under way behind them. Where that fails those before stay.
-func (ts *trials) configure(cfg config.Config) error {
+func (ts *Trials) Configure(cfg config.Config) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	rules, never, named := ts.rules, ts.never, ts.named
@@ -65,8 +70,8 @@ func (ts *trials) configure(cfg config.Config) error {
 	return nil
 }
 
-// begin makes a trial count. end may be called more than once.
-func (ts *trials) begin(t admin.Trial) (end func(), err error) {
+// Begin makes a trial count. end may be called more than once.
+func (ts *Trials) Begin(t admin.Trial) (end func(), err error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if err := ts.checkLocked(&t); err != nil {
@@ -87,7 +92,7 @@ func (ts *trials) begin(t admin.Trial) (end func(), err error) {
 }
 
 // checkLocked refuses what would change more than the trial's own connections.
-func (ts *trials) checkLocked(t *admin.Trial) error {
+func (ts *Trials) checkLocked(t *admin.Trial) error {
 	if t.Peer = t.Peer.Unmap(); !t.Peer.IsValid() || t.Peer.Zone() != "" || t.Peer.IsUnspecified() || t.Peer.IsMulticast() {
 		return &admin.TrialError{Field: "peer", Problem: fmt.Sprintf("%q is no address of a host", t.Peer)}
 	}
@@ -108,7 +113,7 @@ func (ts *trials) checkLocked(t *admin.Trial) error {
 
 // end takes a trial back. A policy that cannot be written leaves a rule behind
 // that concerns a port nobody else uses; the next trial writes it again.
-func (ts *trials) end(t *admin.Trial) {
+func (ts *Trials) end(t *admin.Trial) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	held := *ts.held.Load()
@@ -118,7 +123,7 @@ func (ts *trials) end(t *admin.Trial) {
 }
 
 // holdLocked makes these the trials in force.
-func (ts *trials) holdLocked(held []*admin.Trial) error {
+func (ts *Trials) holdLocked(held []*admin.Trial) error {
 	ts.held.Store(&held)
 	rules := slices.Clone(ts.rules)
 	for _, t := range held {
@@ -130,20 +135,19 @@ func (ts *trials) holdLocked(held []*admin.Trial) error {
 	return ts.steer.SetPolicy(rules)
 }
 
-// of returns the trial that a connection which begins belongs to, or nil. It does
+// Of returns the trial that a connection which begins belongs to, or nil. It does
 // not wait: packets are dispatched meanwhile.
-func (ts *trials) of(side config.Side, tuple host.Tuple) *admin.Trial {
-	service := servicePort(tuple, side)
+func (ts *Trials) Of(peer netip.Addr, service uint16) *admin.Trial {
 	for _, t := range *ts.held.Load() {
-		if t.Port == service && t.Peer == tuple.Remote.Addr().Unmap() {
+		if t.Port == service && t.Peer == peer {
 			return t
 		}
 	}
 	return nil
 }
 
-// admits reports whether a client's flow of the trial may be offered a carrier;
+// Admits reports whether a client's flow of the trial may be offered a carrier;
 // one of no trial may.
-func admits(t *admin.Trial, c config.Carrier) bool {
+func Admits(t *admin.Trial, c config.Carrier) bool {
 	return t == nil || t.Carrier == config.CarrierNone || t.Carrier == c
 }

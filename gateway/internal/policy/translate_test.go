@@ -1,4 +1,4 @@
-package gateway
+package policy
 
 import (
 	"log/slog"
@@ -16,7 +16,7 @@ func TestSteeringConfigHasTheProtocol(t *testing.T) {
 		{Match: config.Match{Ports: []uint16{53}}, Action: config.ActionAccelerate}, {},
 	}}.WithDefaults()
 	c.StateDir = t.TempDir()
-	s := steeringConfig(c, slog.New(slog.DiscardHandler))
+	s := Translate(c, slog.New(slog.DiscardHandler))
 	var got []ebpf.Proto
 	for _, r := range s.Policy {
 		got = append(got, r.Proto)

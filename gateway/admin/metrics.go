@@ -59,8 +59,8 @@ func newMetricDescs() metricDescs {
 	}
 }
 
-// Collector turns snapshots into metrics, one snapshot per scrape.
-type Collector struct {
+// collector turns snapshots into metrics, one snapshot per scrape.
+type collector struct {
 	src   MetricsSource
 	build VersionInfo
 	descs metricDescs
@@ -68,12 +68,12 @@ type Collector struct {
 }
 
 // newCollector returns a collector of src.
-func newCollector(src MetricsSource, version string) *Collector {
-	return &Collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs(), bound: newBoundDescs()}
+func newCollector(src MetricsSource, version string) *collector {
+	return &collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs(), bound: newBoundDescs()}
 }
 
 // Describe implements prometheus.Collector.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := c.descs
 	for _, desc := range []*prometheus.Desc{
 		d.build, d.mode, d.flows, d.flowsTotal, d.stalls, d.decisions, d.fallbacks, d.demotions, d.handshake, d.bytes, d.copied,
@@ -97,7 +97,7 @@ func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
 }
 
 // Collect implements prometheus.Collector.
-func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s, d, e := c.src.Snapshot(), c.descs, emitter{ch}
 	e.gauge(d.build, 1, c.build.Version, runtime.Version(), c.build.Kernel)
 	for _, m := range config.Modes() {
@@ -137,7 +137,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // collectFlows sends what is counted per connection.
-func (c *Collector) collectFlows(s Snapshot, e emitter) {
+func (c *collector) collectFlows(s Snapshot, e emitter) {
 	d := c.descs
 	for carrier, n := range withKeys(s.Flows) {
 		e.gauge(d.flows, float64(n), string(carrier))

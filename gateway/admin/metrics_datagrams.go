@@ -3,7 +3,7 @@ package admin
 import "github.com/smcgw/smcgw/gateway/config"
 
 // collectDatagrams sends what is counted about datagrams of UDP programs.
-func (c *Collector) collectDatagrams(s Snapshot, e emitter) {
+func (c *collector) collectDatagrams(s Snapshot, e emitter) {
 	d := c.descs
 	all := Stats{Protocols: map[config.Proto]ProtoStats{config.ProtoUDP: s.UDP}, Datagrams: s.Datagrams}.filled()
 	udp, n := all.Protocols[config.ProtoUDP], all.Datagrams

@@ -33,10 +33,10 @@ type successionState uint8
 // can have (ports, admin socket) is free. left: new connections are the
 // successor's; ours are served to their end.
 const (
-	SuccessionAlone successionState = iota
-	SuccessionClaimed
-	SuccessionYielded
-	SuccessionLeft
+	successionAlone successionState = iota
+	successionClaimed
+	successionYielded
+	successionLeft
 )
 
 // succession is the old gateway's end of a takeover: who may do what next. Methods
@@ -54,7 +54,7 @@ func newSuccession() *succession { return &succession{left: make(chan struct{})}
 func (s *succession) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state != SuccessionAlone
+	return s.state != successionAlone
 }
 
 // claim begins a takeover for the holder of token.
@@ -62,10 +62,10 @@ func (s *succession) claim(token string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch s.state {
-	case SuccessionAlone:
-		s.state, s.token = SuccessionClaimed, token
+	case successionAlone:
+		s.state, s.token = successionClaimed, token
 		return nil
-	case SuccessionLeft:
+	case successionLeft:
 		return ErrDraining
 	default:
 		return errTakeoverUnderWay
@@ -84,7 +84,7 @@ func (s *succession) step(token string, from, to successionState, do func() erro
 		return err
 	}
 	s.state = to
-	if to == SuccessionLeft {
+	if to == successionLeft {
 		close(s.left)
 	}
 	return nil
@@ -95,11 +95,11 @@ func (s *succession) step(token string, from, to successionState, do func() erro
 func (s *succession) lost(token string, takeBack func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.token != token || s.state == SuccessionLeft || s.state == SuccessionAlone {
+	if s.token != token || s.state == successionLeft || s.state == successionAlone {
 		return
 	}
-	if s.state == SuccessionYielded {
+	if s.state == successionYielded {
 		takeBack()
 	}
-	s.state, s.token = SuccessionAlone, ""
+	s.state, s.token = successionAlone, ""
 }

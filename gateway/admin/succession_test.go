@@ -38,39 +38,39 @@ func TestSuccessionModel(t *testing.T) {
 				token := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "token")
 				err := m.s.claim(token)
 				switch m.state {
-				case SuccessionAlone:
+				case successionAlone:
 					require.NoError(t, err)
-					m.state, m.holder = SuccessionClaimed, token
-				case SuccessionLeft:
+					m.state, m.holder = successionClaimed, token
+				case successionLeft:
 					require.ErrorIs(t, err, ErrDraining)
 				default:
 					require.ErrorIs(t, err, errTakeoverUnderWay)
 				}
 			},
-			"yield": func(t *rapid.T) { m.step(t, who.Draw(t, "token"), SuccessionClaimed, SuccessionYielded) },
-			"leave": func(t *rapid.T) { m.step(t, who.Draw(t, "token"), SuccessionYielded, SuccessionLeft) },
+			"yield": func(t *rapid.T) { m.step(t, who.Draw(t, "token"), successionClaimed, successionYielded) },
+			"leave": func(t *rapid.T) { m.step(t, who.Draw(t, "token"), successionYielded, successionLeft) },
 			"lost": func(t *rapid.T) {
 				token := who.Draw(t, "token")
 				before := m.taken
 				m.s.lost(token, func() { m.taken++ })
-				if token != m.holder || m.state == SuccessionAlone || m.state == SuccessionLeft {
+				if token != m.holder || m.state == successionAlone || m.state == successionLeft {
 					require.Equal(t, before, m.taken)
 					return
 				}
-				if m.state == SuccessionYielded {
+				if m.state == successionYielded {
 					before++
 				}
 				require.Equal(t, before, m.taken)
-				m.state, m.holder = SuccessionAlone, ""
+				m.state, m.holder = successionAlone, ""
 			},
 			"": func(t *rapid.T) {
 				require.Equal(t, m.state, m.s.state)
-				require.Equal(t, m.state != SuccessionAlone, m.s.busy())
+				require.Equal(t, m.state != successionAlone, m.s.busy())
 				select {
 				case <-m.s.left:
-					require.Equal(t, SuccessionLeft, m.state)
+					require.Equal(t, successionLeft, m.state)
 				default:
-					require.NotEqual(t, SuccessionLeft, m.state)
+					require.NotEqual(t, successionLeft, m.state)
 				}
 			},
 		})

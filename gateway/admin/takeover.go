@@ -95,7 +95,7 @@ func takeoverStatus(err error) int {
 
 // postYield gives up what only one gateway can have.
 func (s *Server) postYield(w http.ResponseWriter, r *http.Request) {
-	s.takeoverStep(w, r, SuccessionClaimed, SuccessionYielded, func(takeoverStep) error {
+	s.takeoverStep(w, r, successionClaimed, successionYielded, func(takeoverStep) error {
 		if err := s.yield(); err != nil {
 			s.takeBack()
 			return err
@@ -129,7 +129,7 @@ func (s *Server) takeBack() {
 
 // postLeave leaves new connections to the successor for good.
 func (s *Server) postLeave(w http.ResponseWriter, r *http.Request) {
-	s.takeoverStep(w, r, SuccessionYielded, SuccessionLeft, func(t takeoverStep) error {
+	s.takeoverStep(w, r, successionYielded, successionLeft, func(t takeoverStep) error {
 		timeout, err := drainRequest{TimeoutSeconds: t.DrainSeconds}.timeout()
 		if err != nil {
 			return err

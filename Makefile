@@ -52,7 +52,7 @@ guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
 
 root: build ## the packages with tests that need root
-	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
 
 fuzz: ## every fuzz test for FUZZTIME
 	for p in $$($(GO) list ./...); do \

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // appLeg is the socket between the gateway and the local application. Until
@@ -20,7 +23,7 @@ import (
 // It is used either through its bare descriptor, by a shard, or after forRelay
 // through conn, by goroutines; never both.
 type appLeg struct {
-	tuple Tuple
+	tuple host.Tuple
 	shut  atomic.Bool // closeWrite was called
 
 	// conn is set by forRelay, before others use it.
@@ -51,8 +54,8 @@ func (c legConn) CloseWrite() error {
 // newAppLeg takes a connected, non-blocking TCP socket whose reset-on-close is
 // on (SO_LINGER {1, 0}). The application is connected to it by now: one for which
 // there is no room above the floor has a right to what is below.
-func newAppLeg(fd int, t Tuple) *appLeg {
-	if moved, err := aboveFloor(fd); err == nil {
+func newAppLeg(fd int, t host.Tuple) *appLeg {
+	if moved, err := process.AboveFloor(fd); err == nil {
 		fd = moved
 	}
 	return &appLeg{fd: fd, tuple: t}
@@ -186,3 +189,11 @@ func legFailed(fd int) bool {
 
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7
+
+// approach has a leg send as the packet's sender does who wants to be known as near.
+// The application may ask for that at any time.
+func (l *appLeg) approach(look host.Look) {
+	if fd, err := l.take(); err == nil {
+		_ = host.SetHops(fd, l.tuple.Local.Addr().Is6(), int(look.Near())) // a stand-in of tests has none
+	}
+}

@@ -3,28 +3,12 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
-
-// Beside is the part of the datapath by which two gateways share a host while one
-// takes over from the other. It is *ebpf.Datapath on a real host; its rules are
-// those of package ebpf.
-type Beside interface {
-	Neighbour() (ebpf.Neighbour, error)
-	HasNeighbour() bool
-	Retire() error
-	Activate() error
-}
-
-// Neighbour describes the datapath of a gateway to one that is to start beside it.
-type Neighbour = ebpf.Neighbour
-
-// ErrNoTakeover is returned by a gateway whose host has no room for another one.
-var ErrNoTakeover = errors.New("nobody can take over here")
 
 // exclusive is a fabric that only one gateway of a host can have.
 type exclusive interface {
@@ -35,20 +19,20 @@ type exclusive interface {
 	reclaim() error
 }
 
-// Neighbour implements Control. It fails where another takeover would make three
+// Neighbour implements admin.Control. It fails where another takeover would make three
 // gateways, with ErrDraining, together with the answer, if this one drains itself.
-func (g *gateway) Neighbour() (Neighbour, error) {
+func (g *gateway) Neighbour() (ebpf.Neighbour, error) {
 	if g.host.Beside == nil {
-		return Neighbour{}, ErrNoTakeover
+		return ebpf.Neighbour{}, admin.ErrNoTakeover
 	}
 	n, err := g.host.Beside.Neighbour()
-	if err == nil && (g.host.Beside.HasNeighbour() || g.drainer.draining()) {
-		err = ErrDraining
+	if err == nil && (g.host.Beside.HasNeighbour() || g.drainer.Draining()) {
+		err = admin.ErrDraining
 	}
 	return n, err
 }
 
-// Yield implements Control.
+// Yield implements admin.Control.
 func (g *gateway) Yield() error {
 	if err := g.host.Beside.Retire(); err != nil {
 		return err
@@ -64,7 +48,7 @@ func (g *gateway) Yield() error {
 	return nil
 }
 
-// TakeBack implements Control.
+// TakeBack implements admin.Control.
 func (g *gateway) TakeBack() error {
 	var errs []error
 	for _, fb := range g.fabrics {
@@ -85,7 +69,7 @@ func (g *gateway) closeDatagrams() {
 	e.close()
 	e.s.Call(func() {
 		e.closePorts()
-		e.s.dropDriver(e)
+		e.s.DropDriver(e)
 	})
 	g.dgrams.Store(nil)
 }
@@ -103,7 +87,7 @@ func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 		case hard:
 			f.drain(negotiate.ReasonDrained)
 		case f.getState() >= StateCarrying:
-			c.s.post(func() { c.demote(negotiate.ReasonDrained.String()) })
+			c.s.Post(func() { c.demote(negotiate.ReasonDrained.String()) })
 		}
 	}
 }
@@ -172,8 +156,8 @@ func (sf *softFabric) busy() bool {
 func (d *driven) undrive() {
 	for i, s := range d.g.shards {
 		s.Call(func() {
-			s.cqs = slices.DeleteFunc(s.cqs, func(q *flowCQ) bool { return q == d.queues[i] })
-			s.dropDriver(d.drivers[i])
+			s.DropQueue(d.queues[i])
+			s.DropDriver(d.drivers[i])
 		})
 	}
 }

@@ -9,13 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 // bareFlow is a flow of g that has nothing yet.
-func bareFlow(t *testing.T, g *gateway, side Side, port uint16) *flow {
-	tuple := Tuple{
+func bareFlow(t *testing.T, g *gateway, side config.Side, port uint16) *flow {
+	tuple := host.Tuple{
 		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
 		Remote: netip.MustParseAddrPort("10.0.0.2:80"),
 	}
@@ -41,29 +45,29 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		return negotiate.Verdict{Outcome: o, Reason: r, Remote: remote}
 	}
 	for i, tc := range []struct {
-		side   Side
+		side   config.Side
 		end    func(f *flow)
 		want   string // reason/side, empty for none
 		reason string
 		remote bool
 	}{
-		{SideClient, func(f *flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonAppRefused, true)) }, "app_refused/client", "app_refused", true},
-		{SideClient, func(f *flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonNoMemory, false)) }, "no_memory/client", "no_memory", false},
-		{SideServer, func(f *flow) { f.vanish(negotiate.ReasonFlowLimit) }, "flow_limit/server", "flow_limit", false},
-		{SideServer, func(f *flow) { f.replaced() }, "client_gone/server", "client_gone", true},
-		{SideServer, func(f *flow) { f.drain(negotiate.ReasonDrained) }, "drained/server", "drained", false},
-		{SideServer, func(f *flow) {
+		{config.SideClient, func(f *flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonAppRefused, true)) }, "app_refused/client", "app_refused", true},
+		{config.SideClient, func(f *flow) { f.release(verdict(negotiate.OutcomeReleased, negotiate.ReasonNoMemory, false)) }, "no_memory/client", "no_memory", false},
+		{config.SideServer, func(f *flow) { f.vanish(negotiate.ReasonFlowLimit) }, "flow_limit/server", "flow_limit", false},
+		{config.SideServer, func(f *flow) { f.replaced() }, "client_gone/server", "client_gone", true},
+		{config.SideServer, func(f *flow) { f.drain(negotiate.ReasonDrained) }, "drained/server", "drained", false},
+		{config.SideServer, func(f *flow) {
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeDeclined, negotiate.ReasonAppUnreachable, false)})
 		}, "app_unreachable/server", "app_unreachable", false},
-		{SideServer, func(f *flow) {
+		{config.SideServer, func(f *flow) {
 			f.because(negotiate.ReasonAcceptLost, false)
 			f.countFallback(negotiate.ReasonAcceptLost)
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonAppRefused, false)})
 		}, "accept_lost/server", "accept_lost", false},
-		{SideClient, func(f *flow) {
+		{config.SideClient, func(f *flow) {
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonWireReset, true)})
 		}, "", "wire_reset", true},
-		{SideServer, func(f *flow) { f.to(StateCarrying); f.replaced() }, "", "client_gone", true},
+		{config.SideServer, func(f *flow) { f.to(StateCarrying); f.replaced() }, "", "client_gone", true},
 	} {
 		before := fallbacks(g)
 		f := bareFlow(t, g, tc.side, uint16(2000+i))
@@ -89,7 +93,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 // touched, and nothing is sent on it.
 func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 	p := newGatewayPair(t)
-	f := bareFlow(t, p.g[0], SideClient, 3000)
+	f := bareFlow(t, p.g[0], config.SideClient, 3000)
 	newer := ebpf.Flow{Tuple: ebpf.Tuple(f.tuple), ISN: 8, State: ebpf.StateOffered}
 	p.steer[0].put(newer)
 	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonHandshakeTimeout})
@@ -102,7 +106,7 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 // TestWireOfAnEndedFlow: who comes too late with it has to end it.
 func TestWireOfAnEndedFlow(t *testing.T) {
 	p := newGatewayPair(t)
-	f := bareFlow(t, p.g[0], SideClient, 3001)
+	f := bareFlow(t, p.g[0], config.SideClient, 3001)
 	f.replaced()
 	a, _ := newFakeWires(1, 1)
 	require.False(t, f.setWire(a))
@@ -117,7 +121,7 @@ func TestWireOfAnEndedFlow(t *testing.T) {
 func TestOverloadForgetsTheFlow(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	tuple := Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
+	tuple := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
 	p.steer[0].put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
 	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true}
 	for range 2 { // the second one is repeated
@@ -148,16 +152,22 @@ func TestRoomForPeers(t *testing.T) {
 	next := g.live.Load().Config
 	next.Limits.MaxFlows = 2
 	require.NoError(t, g.reload(next))
-	a := bareFlow(t, g, SideClient, 3100)
+	a := bareFlow(t, g, config.SideClient, 3100)
 	require.Equal(t, negotiate.ReasonNone, shed())
-	bareFlow(t, g, SideClient, 3101)
+	bareFlow(t, g, config.SideClient, 3101)
 	require.Equal(t, negotiate.ReasonFlowLimit, shed())
 	a.replaced()
 	require.Eventually(t, func() bool { return shed() == negotiate.ReasonNone }, patience, time.Millisecond)
-	g.shares.waiting.Add(handshakeLimit)
+	var waiting [peers.HandshakeLimit]peers.Share
+	stranger := netip.MustParseAddr("10.9.9.9")
+	for i := range waiting {
+		waiting[i].Begin(g.shares, stranger, time.Now())
+	}
 	g.noteRoom()
 	require.Equal(t, negotiate.ReasonRateLimit, shed())
-	g.shares.waiting.Add(-handshakeLimit)
+	for i := range waiting {
+		waiting[i].End(g.shares, stranger)
+	}
 	g.noteRoom()
 	require.Equal(t, negotiate.ReasonNone, shed())
 }
@@ -166,7 +176,7 @@ func TestRoomForPeers(t *testing.T) {
 func TestNumbersOfStatus(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.peers.proven(netip.MustParseAddr("10.0.0.9"), CarrierShm)
+	g.peers.Proven(netip.MustParseAddr("10.0.0.9"), config.CarrierShm)
 	require.NoError(t, p.steer[0].Remember(netip.MustParseAddr("10.0.0.8"), 0, uint8(negotiate.ReasonOptionBlackholed), time.Hour))
 	p.steer[0].counters.Native[0] = map[uint8]uint64{uint8(negotiate.ReasonPeerNoOption): 4}
 	c := p.dial(t, negotiate.CarrierSHM)
@@ -174,7 +184,7 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.app[1].Read(make([]byte, 1000))
 	require.NoError(t, err)
-	r := bareFlow(t, g, SideClient, 3002)
+	r := bareFlow(t, g, config.SideClient, 3002)
 	r.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
 
 	b, err := json.Marshal(g.Status())
@@ -197,14 +207,14 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.EqualValues(t, 64<<20, st.Memory.Limit)
 	require.Positive(t, st.Memory.Used)
 	snap := g.Snapshot()
-	require.Equal(t, map[PeerState]int{PeerCapable: 2, PeerBlackholed: 1}, snap.Peers)
-	require.EqualValues(t, 1000, snap.BytesTotal[CarrierShm].Tx)
+	require.Equal(t, map[admin.PeerState]int{admin.PeerCapable: 2, admin.PeerBlackholed: 1}, snap.Peers)
+	require.EqualValues(t, 1000, snap.BytesTotal[config.CarrierShm].Tx)
 	require.NoError(t, g.SetOff(true))
-	require.Equal(t, ModeOff, g.Status().Mode)
+	require.Equal(t, config.ModeOff, g.Status().Mode)
 
 	c.closeApps()
 	c.over(t)
-	require.EqualValues(t, 1000, g.Snapshot().BytesTotal[CarrierShm].Tx, "ended flows still count")
+	require.EqualValues(t, 1000, g.Snapshot().BytesTotal[config.CarrierShm].Tx, "ended flows still count")
 	n, err := g.FlushPeers()
 	require.NoError(t, err)
 	require.Equal(t, 1, n)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -210,14 +211,14 @@ func TestDemotedModel(t *testing.T) {
 // demote has one side leave the queue pair, if it has not.
 func (c *pairConn) demote(side int) {
 	f := c.flow[side]
-	f.g.Demote(DemoteQuery{IDs: []uint64{f.id}})
+	f.g.Demote(admin.DemoteQuery{IDs: []uint64{f.id}})
 }
 
 // breakQueuePair moves one side's queue pair to ERR.
 func (c *pairConn) breakQueuePair(side int) {
 	f := c.flow[side]
 	if cr := f.chosen(); cr != nil {
-		cr.s.post(func() {
+		cr.s.Post(func() {
 			if !cr.closed {
 				_ = cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 			}

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -197,7 +199,7 @@ func TestPeerHangsUp(t *testing.T) {
 	sf.mu.Unlock()
 	for _, c := range conns {
 		for _, f := range c.flow {
-			require.Eventually(t, func() bool { return f.info(time.Now()).Carrier == CarrierRelay }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return f.info(time.Now()).Carrier == config.CarrierRelay }, patience, time.Millisecond)
 		}
 		_ = c.app[1].SetReadDeadline(time.Now().Add(patience))
 		got, err := io.ReadAll(c.app[1])
@@ -209,7 +211,7 @@ func TestPeerHangsUp(t *testing.T) {
 		require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
 		for _, f := range c.flow {
 			info := f.info(time.Now())
-			require.Equal(t, CarrierRelay, info.Carrier)
+			require.Equal(t, config.CarrierRelay, info.Carrier)
 			require.Contains(t, []string{"device_failed", DemotedByPeer}, info.Demoted)
 		}
 		c.closeApps()
@@ -225,7 +227,7 @@ func TestPeerHangsUp(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadFull(c.app[1], make([]byte, 1))
 	require.NoError(t, err)
-	require.Equal(t, CarrierShm, c.flow[0].info(time.Now()).Carrier)
+	require.Equal(t, config.CarrierShm, c.flow[0].info(time.Now()).Carrier)
 	c.closeApps()
 	c.over(t)
 }
@@ -262,7 +264,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	}
 	require.Empty(t, p.g[1].all())
 	require.False(t, p.g[1].hold())
-	_, fresh := p.g[1].newFlow(SideClient, conns[0].flow[1].tuple, 9)
+	_, fresh := p.g[1].newFlow(config.SideClient, conns[0].flow[1].tuple, 9)
 	require.False(t, fresh)
 	p.g[1].close() // again
 }
@@ -284,13 +286,13 @@ func TestManyLeaveAtOnce(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	require.Equal(t, flows, p.g[0].Demote(DemoteQuery{Carrier: CarrierShm}))
+	require.Equal(t, flows, p.g[0].Demote(admin.DemoteQuery{Carrier: config.CarrierShm}))
 	var slowest time.Duration
 	buf := make([]byte, 1)
 	left := func() (n int) {
 		for _, g := range p.g {
 			for _, f := range g.all() {
-				if f.info(time.Now()).Carrier == CarrierShm {
+				if f.info(time.Now()).Carrier == config.CarrierShm {
 					n++
 				}
 			}

@@ -6,6 +6,10 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -18,13 +22,13 @@ import (
 type fabric interface {
 	kind() negotiate.CarrierKind
 	// offer makes the queue pair of a client flow and says how to reach it.
-	offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error)
+	offer(f *flow, s *loop.Shard) (*carry, negotiate.CarrierOffer, error)
 	// met reports whether answer needs no more than it has; otherwise meet is called
 	// before.
 	met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool
 	meet(ctx context.Context, f *flow, from negotiate.CarrierOffer) error
 	// answer makes the queue pair of a server flow, to be connected to the client's.
-	answer(f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
+	answer(f *flow, s *loop.Shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error)
 	// connect connects a queue pair to the other side's.
 	connect(c *carry, to negotiate.CarrierOffer) error
 	// warm reports whether the carrier has been proved with this peer, so that
@@ -55,7 +59,7 @@ type fabric interface {
 	// goroutine may call both.
 	abandon(c *carry) (sent, written func())
 	// devices describes what there is.
-	devices() []DeviceInfo
+	devices() []admin.DeviceInfo
 	// close ends the device; no flow uses it any more.
 	close() error
 }
@@ -66,7 +70,7 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 	s := f.g.shardFor(f)
 	reason := negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
-		if !f.trial.admits(Carrier(fb.kind().String())) {
+		if !policy.Admits(f.trial, config.Carrier(fb.kind().String())) {
 			continue
 		}
 		if f.resting(fb.kind()) {
@@ -80,7 +84,7 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 			continue
 		}
 		if !f.addCarry(c) {
-			s.post(c.close)
+			s.Post(c.close)
 			return negotiate.ReasonClientGone
 		}
 		p.Carriers = append(p.Carriers, offer)
@@ -103,7 +107,7 @@ func moreLocal(a, b negotiate.Reason) negotiate.Reason {
 // resting reports whether a carrier is left alone with the flow's peer. One that is
 // on trial is measured as it is.
 func (f *flow) resting(kind negotiate.CarrierKind) bool {
-	return f.trial == nil && f.g.rests.resting(f.peer(), kind, time.Now())
+	return f.trial == nil && f.g.rests.Resting(f.peer(), kind, time.Now())
 }
 
 // strangers are the fabrics by which the peer has to be met before they can answer.
@@ -139,7 +143,7 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 			c, offer, err = fb.answer(f, s, *from, p)
 		}
 		if err == nil && !f.addCarry(c) {
-			s.post(c.close)
+			s.Post(c.close)
 			return nil, negotiate.ReasonClientGone
 		}
 		if err == nil {
@@ -192,7 +196,7 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		return
 	}
 	var others []*carry
-	f.carrier = Carrier(kind.String())
+	f.carrier = config.Carrier(kind.String())
 	for _, c := range f.carries {
 		if c.kind == kind {
 			f.picked = c
@@ -206,14 +210,14 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		f.ctl = newWireControl(f, f.picked.s)
 	} else {
 		f.relay = newRelay(f)
-		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == SideServer) // the client proves
+		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == config.SideServer) // the client proves
 	}
 	picked, leg := f.picked, f.leg
 	f.mu.Unlock()
 
 	f.to(StateCarrying)
-	f.g.count.carried(Carrier(kind.String()), time.Since(f.start))
-	f.g.peers.proven(f.tuple.Remote.Addr(), Carrier(kind.String()))
+	f.g.count.carried(config.Carrier(kind.String()), time.Since(f.start))
+	f.g.peers.Proven(f.tuple.Remote.Addr(), config.Carrier(kind.String()))
 	if picked != nil {
 		f.g.contradicted(f)
 	}
@@ -228,8 +232,8 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	picked.s.post(func() {
-		picked.s.worksFor(f)
+	picked.s.Post(func() {
+		picked.s.WorksFor(f)
 		picked.start(fd)
 	})
 }

@@ -6,10 +6,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// readBudget is how many reads one flow may do in a turn before the next
+	// flow gets its share.
+	readBudget = 4
+	// readCap bounds one read, so that a bulk flow announces its bytes while
+	// the next ones are still being copied.
+	readCap = 256 << 10
+	// farReadCap is readCap of flows over a network: what fills grants of a farRing
+	// without a remainder.
+	farReadCap = farRing / 4
 )
 
 // carry is the data path of one flow on an rdma carrier: the app leg's
@@ -22,12 +36,12 @@ import (
 // The end of a direction is what END says on the wire leg; rsocket SHUTDOWN is
 // only a hint (docs/PROTOCOL.md "Records").
 type carry struct {
-	s       *shard
+	s       *loop.Shard
 	f       *flow
 	kind    negotiate.CarrierKind
 	fabric  fabric
-	peer    any     // the fabric's own
-	queue   *flowCQ // of its device on its shard
+	peer    any         // the fabric's own
+	queue   *loop.Queue // of its device on its shard
 	qp      verbs.QP
 	ep      *rsocket.Endpoint
 	arena   *rmb.Arena // of the endpoint
@@ -62,13 +76,13 @@ type carry struct {
 
 	failure  error  // of the queue pair
 	demoting string // the queue pair has failed, and why; the flow leaves it when patience ends
-	patience timer
+	patience loop.Timer
 
 	stall *stallWatch // nil: nothing is suspected
 }
 
-// completion is called for every completion of the flow's queue pair.
-func (c *carry) completion(wc *verbs.WC) {
+// Complete implements loop.Member: it is called for every completion of the flow's queue pair.
+func (c *carry) Complete(wc *verbs.WC) {
 	if c.closed {
 		return
 	}
@@ -98,7 +112,7 @@ func (c *carry) start(fd int) {
 		return
 	}
 	c.readable, c.writable = true, true
-	if err := c.s.watch(c, fd); err != nil {
+	if err := c.s.Join(c, fd); err != nil {
 		c.f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
@@ -115,7 +129,7 @@ func (c *carry) pump() {
 		c.pumpTx()
 	}
 	if c.debug && c.f.tx.Load()+c.f.rx.Load() > 0 {
-		c.f.step(stepCarrying)
+		c.f.step(faults.Carrying)
 	}
 	if c.failed && !c.closed && !c.queued && c.placed() {
 		// Nothing more can be read, or the peer has no room for it now: the
@@ -139,7 +153,7 @@ func (c *carry) pumpTx() {
 			return
 		}
 		span = span[:min(len(span), c.readCap())]
-		n, errno := rawRead(c.fd, span)
+		n, errno := loop.RawRead(c.fd, span)
 		switch {
 		case errno == unix.EAGAIN:
 			c.readable, c.urgent = false, false
@@ -160,7 +174,7 @@ func (c *carry) pumpTx() {
 			c.broken()
 			return
 		}
-		c.s.placer.read(c.fd, n, c.s.now)
+		c.s.NoteRead(c.fd, n)
 		if n < len(span) && !c.hup && !c.urgent {
 			c.readable = false // short: drained, the next byte is a new edge
 		}
@@ -201,7 +215,7 @@ func (c *carry) deliver() (taken int) {
 			c.f.abort(negotiate.ReasonProtocolError, false)
 			return taken
 		}
-		n, errno := rawSend(c.fd, span)
+		n, errno := loop.RawSend(c.fd, span)
 		switch {
 		case errno == unix.EAGAIN:
 			c.writable = false
@@ -244,8 +258,8 @@ func (c *carry) placed() bool {
 			return true
 		}
 		time.AfterFunc(resetPatience, func() {
-			c.s.post(func() {
-				c.s.worksFor(c.f)
+			c.s.Post(func() {
+				c.s.WorksFor(c.f)
 				c.hurry = true
 				c.pump()
 			})
@@ -306,7 +320,7 @@ func (c *carry) wireLost() {
 	if c.closed {
 		return
 	}
-	c.s.collect()
+	c.s.Collect()
 	if !c.rxKnown || c.ep.ReceivedOffset() != c.rxFinal {
 		c.f.abort(negotiate.ReasonWireReset, true)
 		return
@@ -318,7 +332,7 @@ func (c *carry) wireLost() {
 func (c *carry) later() {
 	if !c.queued {
 		c.queued = true
-		c.s.again = append(c.s.again, c)
+		c.s.Later(c)
 	}
 }
 
@@ -329,7 +343,7 @@ func (c *carry) settle() {
 		return
 	}
 	c.legDone = true
-	c.s.unwatch(c.fd)
+	c.s.Leave(c.fd)
 	c.f.ctl.legDelivered()
 }
 
@@ -337,17 +351,17 @@ func (c *carry) settle() {
 // server that answers and resets, because it closes with unread bytes, is heard
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
-	c.s.worksFor(c.f)
+	c.s.WorksFor(c.f)
 	if !c.started || c.closed || c.legDone || c.failed {
 		return
 	}
-	c.s.collect()
+	c.s.Collect()
 	for {
 		span := c.ep.ReadSpan()
 		if len(span) == 0 {
 			return
 		}
-		n, errno := rawSend(c.fd, span)
+		n, errno := loop.RawSend(c.fd, span)
 		if errno != 0 || c.ep.Consume(n) != nil {
 			return
 		}
@@ -360,16 +374,45 @@ func (c *carry) close() {
 	if c.closed {
 		return
 	}
-	c.s.worksFor(c.f)
+	c.s.WorksFor(c.f)
 	c.closed = true
 	if c.fd >= 0 && !c.legDone {
-		c.s.unwatch(c.fd)
+		c.s.Leave(c.fd)
 	}
-	c.s.setTimer(&c.patience, time.Time{})
-	delete(c.queue.flows, c.qp.Num())
-	c.s.flush() // the last that was posted leaves as the last that was written natively does
+	c.s.SetTimer(&c.patience, time.Time{})
+	delete(c.queue.Members, c.qp.Num())
+	c.s.Flush() // the last that was posted leaves as the last that was written natively does
 	if err := errors.Join(c.qp.Close(), c.ep.Close()); err != nil {
 		c.f.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
 	}
 	c.settled()
+}
+
+// Owner implements loop.Member.
+func (c *carry) Owner() loop.Owner { return c.f }
+
+// Event implements loop.Member: it takes edges of the app leg.
+func (c *carry) Event(events uint32) {
+	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		c.hup, c.readable, c.writable = true, true, true
+	}
+	if events&unix.EPOLLERR != 0 {
+		c.failed = true
+	}
+	if events&unix.EPOLLIN != 0 {
+		c.readable = true
+	}
+	if events&unix.EPOLLPRI != 0 {
+		c.urgent, c.readable = true, true
+	}
+	if events&unix.EPOLLOUT != 0 {
+		c.writable = true
+	}
+	c.pump()
+}
+
+// Service implements loop.Member: it goes on where the budget of a turn was used up.
+func (c *carry) Service() {
+	c.queued = false
+	c.pump()
 }

@@ -23,7 +23,7 @@ func exchange(c *carry, n int) (began bool) {
 		began, c.fitting = true, true
 		go func() {
 			r, err := c.arena.Alloc(n)
-			c.s.post(func() { c.fitted(r, err) })
+			c.s.Post(func() { c.fitted(r, err) })
 		}()
 	})
 	return began

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
@@ -19,25 +21,25 @@ import (
 // pathSide is a gateway reduced to its data path: one shard, moved by the test,
 // one shm device, and carries between sockets of the test and the other side.
 type pathSide struct {
-	g      *gateway
-	s      *shard
-	fab    *shmFabric
-	peer   *shm.Peer
-	arena  *rmb.Arena
-	events []unix.EpollEvent
-	now    time.Time // of the test: how fast the machine is does not matter
+	g     *gateway
+	s     *loop.Manual
+	fab   *shmFabric
+	peer  *shm.Peer
+	arena *rmb.Arena
+	now   time.Time // of the test: how fast the machine is does not matter
 }
 
 func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	log := slog.New(slog.DiscardHandler)
-	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: Config{}}, events: make([]unix.EpollEvent, 64), now: time.Now()}
+	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: config.Config{}}, now: time.Now()}
 	p.g.ctx, p.g.cancel = context.WithCancel(t.Context())
 	var err error
 	p.g.pool, err = rmb.NewPool(rmb.PoolConfig{})
 	require.NoError(t, err)
-	p.s, err = newShard(0, log)
+	s, err := loop.New(0, log, loop.Options{})
 	require.NoError(t, err)
-	p.g.shards = []*shard{p.s}
+	p.s = &loop.Manual{Shard: s}
+	p.g.shards = []*loop.Shard{s}
 	dev, err := shm.Open(shm.Config{
 		Dir: dir, GatewayID: p.g.id, Vectors: 1, PeerQuota: 1 << 30, OnPeerDown: func(*shm.Peer) {}, Logger: log, PushBytes: 1,
 	})
@@ -47,13 +49,13 @@ func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	p.fab = &shmFabric{shm: dev}
 	p.fab.driven, err = drive(p.g, dev)
 	require.NoError(t, err)
-	p.s.runPosted()
+	p.s.RunPosted()
 	t.Cleanup(func() {
 		p.g.cancel()
 		p.g.wg.Wait()
-		p.s.halt()
+		p.s.Halt()
 		require.NoError(t, p.fab.driven.close())
-		p.s.closeFDs()
+		p.s.CloseFDs()
 	})
 	return p
 }
@@ -72,7 +74,7 @@ func newPathPair(t testing.TB) (a, b *pathSide) {
 	t.Cleanup(func() {
 		for _, p := range []*pathSide{a, b} {
 			require.Eventually(t, func() bool { // a ring that was asked for may still come
-				p.s.runPosted()
+				p.s.RunPosted()
 				return p.arena.Close() == nil
 			}, 5*time.Second, time.Millisecond)
 		}
@@ -84,7 +86,7 @@ func newPathPair(t testing.TB) (a, b *pathSide) {
 func (p *pathSide) carry(t testing.TB) (*carry, int) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	c, err := p.fab.prepare(&flow{g: p.g}, p.s, p.peer.PD(), p.arena)
+	c, err := p.fab.prepare(&flow{g: p.g}, p.s.Shard, p.peer.PD(), p.arena)
 	require.NoError(t, err)
 	c.fabric, c.kind, c.settled, c.fd = p.fab, negotiate.CarrierSHM, func() { _ = c.ep.Release() }, fds[0]
 	t.Cleanup(func() {
@@ -109,14 +111,9 @@ func connectPaths(t testing.TB, a, b *pathSide) (ca, cb *carry, appA, appB int) 
 func (p *pathSide) turn() {
 	p.now = p.now.Add(10 * time.Microsecond)
 	for worked := true; worked; {
-		worked, _ = p.s.turn(p.now)
-		n := p.s.poll(p.events, 0, true)
-		for i := 0; i < n; {
-			i = p.s.dispatch(p.events[:n], i)
-		}
-		worked = worked || n > 0
+		worked = p.s.Step(p.now)
 	}
-	p.s.flush()
+	p.s.Flush()
 }
 
 func drainFD(t testing.TB, fd int, b []byte) (n int) {
@@ -178,8 +175,7 @@ func TestTurnsDoNotAllocate(t *testing.T) {
 	require.Equal(t, sent, received)
 	require.NotZero(t, bulkA.f.reads.Load())
 
-	a.s.spinner.limit, a.s.spinner.fresh = 5*time.Microsecond, true
-	require.Zero(t, testing.AllocsPerRun(100, func() { a.s.spin(a.events) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { a.s.Spin(5 * time.Microsecond) }))
 }
 
 // TestRingGrowsUnderABulkFlow: the reader's ring becomes as large as it may and

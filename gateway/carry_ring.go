@@ -3,6 +3,7 @@ package gateway
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/rmb"
 )
 
@@ -89,7 +90,7 @@ func score(n int, yes bool) int {
 // fitRing is called after a turn that took so many bytes.
 func (c *carry) fitRing(took int) {
 	size := c.ep.RingSize()
-	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.now)
+	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.Now())
 	if want == size || c.fitting || c.rxKnown || !c.ep.CanSwitchRing() {
 		return
 	}
@@ -109,7 +110,7 @@ func (c *carry) fitRing(took int) {
 				r.Bytes()[i] = 0
 			}
 		}
-		c.s.post(func() { c.fitted(r, err) })
+		c.s.Post(func() { c.fitted(r, err) })
 	}()
 }
 
@@ -127,11 +128,11 @@ func (g *gateway) mayGrow(n int) bool {
 
 // fitted takes the memory for another ring.
 func (c *carry) fitted(r *rmb.Region, err error) {
-	c.s.worksFor(c.f)
+	c.s.WorksFor(c.f)
 	c.fitting = false
 	switch {
 	case err != nil:
-		c.rings.retry = c.s.now.Add(ringRetry) // there is none: the flow goes on with what it has
+		c.rings.retry = c.s.Now().Add(ringRetry) // there is none: the flow goes on with what it has
 	case c.closed || c.ep.SwitchRing(r) != nil:
 		c.free(r)
 		if c.closed {
@@ -156,7 +157,7 @@ func (g *gateway) newRings(mapped bool) ringPlan {
 	if !mapped {
 		p := ringPlan{first: st.RingSize()}
 		switch {
-		case g.cfg.Profile == ProfileMemory:
+		case g.cfg.Profile == config.ProfileMemory:
 			p.first = smallRing
 		case st.Used < st.Limit/8:
 			p.first = farRing
@@ -165,9 +166,9 @@ func (g *gateway) newRings(mapped bool) ringPlan {
 		return p
 	}
 	switch g.cfg.Profile {
-	case ProfileMemory:
+	case config.ProfileMemory:
 		return ringPlan{first: smallRing, most: smallRing}
-	case ProfileThroughput:
+	case config.ProfileThroughput:
 		return ringPlan{first: ringStep * st.FirstRingSize(), most: largeRing}
 	default:
 		return ringPlan{first: st.FirstRingSize(), most: largeRing}

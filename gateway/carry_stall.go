@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
@@ -85,7 +86,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		c.f.ctl.keepalive()
 		return
 	}
-	c.f.stalled(Carrier(c.kind.String()),
+	c.f.stalled(config.Carrier(c.kind.String()),
 		"tx_stalled", txStalled, "tx_sent", tx.sent, "tx_freed", tx.freed, "tx_ended", tx.ended, "tx_blocked", tx.blocked,
 		"rx_stalled", rxStalled, "rx_received", rx.received, "rx_consumed", rx.consumed, "rx_known", rx.known, "rx_final", rx.final,
 		"app_readable", leg.readable, "app_writable", leg.writable)

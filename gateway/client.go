@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -16,7 +19,7 @@ import (
 // know: the peer's gateway wants to talk about a connection our application
 // has begun.
 func (g *gateway) SYNACK(sa netstack.SYNACK) {
-	t := Tuple(sa.Tuple)
+	t := host.Tuple(sa.Tuple)
 	defer g.containAbout(t)
 	e, err := g.steer.Flow(ebpf.Tuple(t))
 	if err != nil || e.State != ebpf.StateNegotiating {
@@ -26,13 +29,13 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 		(&flow{g: g, tuple: t, isn: e.ISN, syn: e.SYN}).entryReleased()
 		return
 	}
-	f, fresh := g.newFlow(SideClient, t, e.ISN)
+	f, fresh := g.newFlow(config.SideClient, t, e.ISN)
 	if !fresh {
 		g.wg.Done()
 		return
 	}
-	f.auto = g.auto.selects(e.Rule)
-	f.look = lookOf(sa.Raw)
+	f.auto = g.learnsFrom(e.Rule)
+	f.look = host.LookOf(sa.Raw)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
 	if r := g.admit(f); r != negotiate.ReasonNone {
 		go f.releaseEarly(r)
@@ -58,7 +61,7 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 		}
 	}()
 	defer f.contain()
-	if f.step(stepAccepted) {
+	if f.step(faults.Accepted) {
 		select {
 		case <-f.gone:
 		case <-f.g.draining:
@@ -87,8 +90,8 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
 	c.reading, c.execute = func() bool { return true }, c.action
 	began = true
-	c.s.post(func() {
-		c.s.worksFor(f)
+	c.s.Post(func() {
+		c.s.WorksFor(f)
 		f.setNegotiator(&c.negotiator)
 		if len(p.Carriers) == 0 {
 			c.begin(hs.Cancel(time.Now(), reason))
@@ -178,7 +181,7 @@ func (c *client) handOver() {
 	if _, err := f.g.steer.DestroySocket(t); err != nil {
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
 	}
-	if c.hold.held = f.step(stepHandover); c.hold.held {
+	if c.hold.held = f.step(faults.Handover); c.hold.held {
 		return
 	}
 	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {
@@ -281,8 +284,8 @@ func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
 // repeatProof sends the probe again as long as nothing has come back.
 func (c *carry) repeatProof(after time.Duration) {
 	time.AfterFunc(after, func() {
-		c.s.post(func() {
-			c.s.worksFor(c.f)
+		c.s.Post(func() {
+			c.s.WorksFor(c.f)
 			if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
 				c.repeatProof(after)
 			}

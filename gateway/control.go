@@ -8,25 +8,28 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
 )
 
 var (
-	_ Control       = (*gateway)(nil)
-	_ MetricsSource = (*gateway)(nil)
+	_ admin.Control       = (*gateway)(nil)
+	_ admin.MetricsSource = (*gateway)(nil)
 )
 
-// Status implements Control.
-func (g *gateway) Status() Status {
+// Status implements admin.Control.
+func (g *gateway) Status() admin.Status {
 	snap := g.Snapshot()
-	st := Status{
+	st := admin.Status{
 		Mode: snap.Mode, UptimeSeconds: time.Since(g.started).Seconds(),
 		Flows: snap.Flows, FlowsTotal: snap.FlowsTotal, BytesTotal: snap.BytesTotal,
 		FallbacksTotal: map[string]uint64{},
-		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
+		Memory:         admin.MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
-		Debug:          g.debug.list(),
-		FlowLimit:      FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
+		Debug:          g.debug.List(),
+		FlowLimit:      admin.FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
 		LogDropped:     snap.Bounds.LogDropped,
 	}
 	for _, fb := range snap.Fallbacks {
@@ -36,7 +39,7 @@ func (g *gateway) Status() Status {
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
-	if g.noDatagrams || slices.ContainsFunc(g.absent, func(d DeviceInfo) bool { return d.State == DeviceFailed }) {
+	if g.noDatagrams || slices.ContainsFunc(g.absent, func(d admin.DeviceInfo) bool { return d.State == admin.DeviceFailed }) {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
 	}
 	return st
@@ -44,41 +47,41 @@ func (g *gateway) Status() Status {
 
 // blockedLegs lists where connections are native because legs do not reach
 // applications.
-func (g *gateway) blockedLegs() (list []BlockedLegs) {
+func (g *gateway) blockedLegs() (list []admin.BlockedLegs) {
 	for _, b := range g.steer.BlockedLegs() {
 		family := "ipv4"
 		if b.IPv6 {
 			family = "ipv6"
 		}
-		list = append(list, BlockedLegs{Device: b.Device, Family: family, At: string(b.Way)})
+		list = append(list, admin.BlockedLegs{Device: b.Device, Family: family, At: string(b.Way)})
 	}
 	if g.legless.Load() {
-		list = append(list, BlockedLegs{At: "keeper"})
+		list = append(list, admin.BlockedLegs{At: "keeper"})
 	}
 	return list
 }
 
-// Stats implements Control.
-func (g *gateway) Stats() Stats {
+// Stats implements admin.Control.
+func (g *gateway) Stats() admin.Stats {
 	snap := g.Snapshot()
-	tcp := ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: snap.BytesTotal, Native: map[string]uint64{}}
+	tcp := admin.ProtoStats{Flows: map[config.Carrier]admin.FlowCount{}, Bytes: snap.BytesTotal, Native: map[string]uint64{}}
 	for c, n := range snap.FlowsTotal {
-		tcp.Flows[c] = FlowCount{Now: snap.Flows[c], Total: n}
+		tcp.Flows[c] = admin.FlowCount{Now: snap.Flows[c], Total: n}
 	}
 	for _, fb := range snap.Fallbacks {
 		tcp.Native[fb.Reason] += fb.Count
 	}
-	return Stats{
+	return admin.Stats{
 		StartedAt: g.started.Round(0).UTC(), Seconds: time.Since(g.started).Seconds(),
-		Protocols: map[Proto]ProtoStats{ProtoTCP: tcp, ProtoUDP: snap.UDP}, Datagrams: snap.Datagrams,
+		Protocols: map[config.Proto]admin.ProtoStats{config.ProtoTCP: tcp, config.ProtoUDP: snap.UDP}, Datagrams: snap.Datagrams,
 	}
 }
 
 func (g *gateway) memoryUsed() uint64 { return uint64(g.pool.Stats().Used) }
 
-// Conns implements Control.
-func (g *gateway) Conns(q ConnQuery) []ConnInfo {
-	var list []ConnInfo
+// Conns implements admin.Control.
+func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
+	var list []admin.ConnInfo
 	if q.Closed {
 		list = append(g.closed.List(), g.udp.closed.List()...)
 	} else {
@@ -91,7 +94,7 @@ func (g *gateway) Conns(q ConnQuery) []ConnInfo {
 	if q.All {
 		list = append(append(list, g.native.List()...), g.udp.native.List()...)
 	}
-	slices.SortStableFunc(list, func(a, b ConnInfo) int {
+	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int {
 		switch {
 		case a.ID > b.ID:
 			return -1
@@ -104,8 +107,8 @@ func (g *gateway) Conns(q ConnQuery) []ConnInfo {
 	return list
 }
 
-// Peers implements Control.
-func (g *gateway) Peers() []PeerInfo {
+// Peers implements admin.Control.
+func (g *gateway) Peers() []admin.PeerInfo {
 	flows := map[netip.Addr]int{}
 	for _, f := range g.all() {
 		if s := f.getState(); s == StateCarrying || s == StateClosing {
@@ -113,10 +116,10 @@ func (g *gateway) Peers() []PeerInfo {
 		}
 	}
 	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
-	var list []PeerInfo
+	var list []admin.PeerInfo
 	use := g.peerUse()
-	for a, carriers := range g.peers.carriers() {
-		list = append(list, PeerInfo{Address: a, State: PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
+	for a, carriers := range g.peers.Carriers() {
+		list = append(list, admin.PeerInfo{Address: a, State: admin.PeerCapable, Carriers: carriers, Flows: flows[a], Use: use[a]})
 		delete(use, a)
 	}
 	remembered, err := g.steer.Peers()
@@ -133,10 +136,10 @@ func (g *gateway) Peers() []PeerInfo {
 	}
 	for a, u := range use { // of whom nothing else is known
 		if u.Begun > 0 {
-			list = append(list, PeerInfo{Address: a, State: PeerUnknown, Flows: flows[a], Use: u})
+			list = append(list, admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: u})
 		}
 	}
-	slices.SortFunc(list, func(a, b PeerInfo) int {
+	slices.SortFunc(list, func(a, b admin.PeerInfo) int {
 		if c := a.Address.Compare(b.Address); c != 0 {
 			return c
 		}
@@ -145,8 +148,8 @@ func (g *gateway) Peers() []PeerInfo {
 	return list
 }
 
-func peerInfo(p *ebpf.Peer) PeerInfo {
-	info := PeerInfo{Address: p.Addr, Port: p.Port, State: PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
+func peerInfo(p *ebpf.Peer) admin.PeerInfo {
+	info := admin.PeerInfo{Address: p.Addr, Port: p.Port, State: admin.PeerUnknown, ExpiresSeconds: p.TTL.Seconds()}
 	if p.TTL <= 0 {
 		return info
 	}
@@ -154,35 +157,35 @@ func peerInfo(p *ebpf.Peer) PeerInfo {
 	info.Reason = r.String()
 	switch r {
 	case negotiate.ReasonOptionBlackholed:
-		info.State = PeerBlackholed
+		info.State = admin.PeerBlackholed
 	default:
-		info.State = PeerIncapable
+		info.State = admin.PeerIncapable
 	}
 	return info
 }
 
-// Devices implements Control.
-func (g *gateway) Devices() []DeviceInfo {
-	var list []DeviceInfo
+// Devices implements admin.Control.
+func (g *gateway) Devices() []admin.DeviceInfo {
+	var list []admin.DeviceInfo
 	for _, fb := range g.fabrics {
 		list = append(list, fb.devices()...)
 	}
 	return append(list, g.absent...)
 }
 
-// FlushPeers implements Control.
+// FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
-	g.peers.flush()
-	g.rests.flush()
+	g.peers.Flush()
+	g.rests.Flush()
 	g.dgrams.Load().flush()
 	n, err := g.steer.FlushPeers()
-	return n, errors.Join(err, g.auto.flush())
+	return n, errors.Join(err, g.auto.Flush())
 }
 
-// Services implements Control.
-func (g *gateway) Services() []ServiceInfo { return g.auto.list(time.Now()) }
+// Services implements admin.Control.
+func (g *gateway) Services() []admin.ServiceInfo { return g.auto.List(time.Now()) }
 
-// SetOff implements Control.
+// SetOff implements admin.Control.
 func (g *gateway) SetOff(off bool) error {
 	if err := g.steer.SetOff(off); err != nil {
 		return err
@@ -196,7 +199,7 @@ func (g *gateway) SetOff(off bool) error {
 	return nil
 }
 
-// ResetFlows implements Control.
+// ResetFlows implements admin.Control.
 func (g *gateway) ResetFlows() (n int) {
 	end := time.Now().Add(500 * time.Millisecond)
 	for now := time.Now(); now.Before(end); now = time.Now() {
@@ -219,30 +222,30 @@ func (g *gateway) ResetFlows() (n int) {
 	return n
 }
 
-// Try implements Control.
-func (g *gateway) Try(t Trial) (end func(), err error) { return g.trials.begin(t) }
+// Try implements admin.Control.
+func (g *gateway) Try(t admin.Trial) (end func(), err error) { return g.trials.Begin(t) }
 
-func (g *gateway) mode() Mode {
+func (g *gateway) mode() config.Mode {
 	if g.off.Load() {
-		return ModeOff
+		return config.ModeOff
 	}
 	return g.live.Load().Mode
 }
 
 // Snapshot implements MetricsSource.
-func (g *gateway) Snapshot() Snapshot {
-	s := Snapshot{
-		Mode: g.mode(), Flows: map[Carrier]int{}, FlowsTotal: map[Carrier]uint64{},
-		BytesTotal: map[Carrier]ByteCount{}, Handshakes: map[Carrier]HistogramSnapshot{},
+func (g *gateway) Snapshot() admin.Snapshot {
+	s := admin.Snapshot{
+		Mode: g.mode(), Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
+		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
 		Panics:      g.panics.count(),
-		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[PeerState]int{}, Services: map[ServiceVerdict]int{},
+		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
 	}
 	s.Heartbeat = g.beat.load()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().snapshot(&s)
-	s.Bounds = Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
-	s.Bounds.wireBounds(g.stack.Stats())
+	s.Bounds = admin.Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
+	wireBounds(&s.Bounds, g.stack.Stats())
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()
 	ps := g.pool.Stats()
@@ -259,7 +262,7 @@ func (g *gateway) Snapshot() Snapshot {
 	return s
 }
 
-func (g *gateway) snapshotCounters(s *Snapshot) {
+func (g *gateway) snapshotCounters(s *admin.Snapshot) {
 	g.count.mu.Lock()
 	defer g.count.mu.Unlock()
 	maps.Copy(s.FlowsTotal, g.count.flows)
@@ -273,14 +276,14 @@ func (g *gateway) snapshotCounters(s *Snapshot) {
 		s.Demotions = append(s.Demotions, k)
 	}
 	for k, n := range g.count.fallbacks {
-		s.addFallback(k.reason, k.side, n)
+		addFallback(s, k.reason, k.side, n)
 	}
 }
 
-func (g *gateway) snapshotFlows(s *Snapshot) {
+func (g *gateway) snapshotFlows(s *admin.Snapshot) {
 	for _, f := range g.all() {
 		info := f.info(time.Now())
-		if info.Carrier == CarrierNone {
+		if info.Carrier == config.CarrierNone {
 			continue
 		}
 		s.Flows[info.Carrier]++
@@ -291,7 +294,7 @@ func (g *gateway) snapshotFlows(s *Snapshot) {
 	}
 }
 
-func (g *gateway) snapshotSteering(s *Snapshot) {
+func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
@@ -305,7 +308,7 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 				s.UDP.Native[reason.String()] += udp
 			}
 			if n > udp {
-				s.addFallback(reason, at, n-udp)
+				addFallback(s, reason, at, n-udp)
 			}
 		}
 	}
@@ -317,11 +320,11 @@ func (g *gateway) snapshotSteering(s *Snapshot) {
 		return
 	}
 	for _, m := range maps {
-		s.Maps = append(s.Maps, MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
+		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
 }
 
-func (s *Snapshot) addDecision(a Action, rule string, n uint64) {
+func addDecision(s *admin.Snapshot, a config.Action, rule string, n uint64) {
 	if n == 0 {
 		return
 	}
@@ -331,12 +334,12 @@ func (s *Snapshot) addDecision(a Action, rule string, n uint64) {
 			return
 		}
 	}
-	s.Decisions = append(s.Decisions, DecisionCount{Action: a, Rule: rule, Count: n})
+	s.Decisions = append(s.Decisions, admin.DecisionCount{Action: a, Rule: rule, Count: n})
 }
 
 // addFallback adds to the series of one reason and side: the programs and the
 // gateway can both decide for the same reason.
-func (s *Snapshot) addFallback(r negotiate.Reason, side Side, n uint64) {
+func addFallback(s *admin.Snapshot, r negotiate.Reason, side config.Side, n uint64) {
 	name := r.String()
 	for i := range s.Fallbacks {
 		if s.Fallbacks[i].Reason == name && s.Fallbacks[i].Side == side {
@@ -344,5 +347,17 @@ func (s *Snapshot) addFallback(r negotiate.Reason, side Side, n uint64) {
 			return
 		}
 	}
-	s.Fallbacks = append(s.Fallbacks, FallbackCount{Reason: name, Side: side, Count: n})
+	s.Fallbacks = append(s.Fallbacks, admin.FallbackCount{Reason: name, Side: side, Count: n})
+}
+
+// wireBounds reads the part of the wire TCP.
+func wireBounds(b *admin.Bounds, st netstack.Stats) {
+	b.WireLegs = map[string]int{"open": st.Flows - st.HalfOpen, "half_open": st.HalfOpen, "dead": st.Dead}
+	b.Wire = map[string]uint64{
+		"adopted": st.Adopted, "accepted": st.Accepted, "shed": st.Shed, "handshake_failed": st.HandshakeFailed,
+		"synack_resent": st.SYNACKResent, "checksum_error": st.ChecksumErrors, "malformed": st.Malformed,
+		"unknown": st.Unknown, "bad_handshake_ack": st.BadHandshakeACK, "late_segment": st.LateSegments,
+		"dead_evicted": st.DeadEvicted, "link_drop": st.LinkDrops, "retransmit": st.Retransmits, "timeout": st.Timeouts,
+		"stranger": st.Strangers, "black_hole": st.BlackHoles,
+	}
 }

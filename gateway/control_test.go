@@ -6,22 +6,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // TestDecisionsByName: rules have their names, what no rule matched counts with
 // a last rule that says so, and no two series are the same.
 func TestDecisionsByName(t *testing.T) {
-	c := &liveConfig{Config: Config{Policy: []Rule{
-		{Name: "redis", Action: ActionAccelerate}, {Name: "bulk", Action: ActionAuto}, {Name: "default", Action: ActionPass},
+	c := &liveConfig{Config: config.Config{Policy: []config.Rule{
+		{Name: "redis", Action: config.ActionAccelerate}, {Name: "bulk", Action: config.ActionAuto}, {Name: "default", Action: config.ActionPass},
 	}}}
-	var s Snapshot
+	var s admin.Snapshot
 	c.addDecisions(&s, []ebpf.Decided{
 		{Rule: 0, Accelerate: 5, Pass: 1}, {Rule: 1, Accelerate: 2}, {Rule: 2, Pass: 3}, {Rule: ebpf.NoRule, Pass: 4},
 	})
-	require.ElementsMatch(t, []DecisionCount{
-		{ActionAccelerate, "redis", 5},
-		{ActionPass, "redis", 1},
-		{ActionAuto, "bulk", 2},
-		{ActionPass, "default", 7},
+	require.ElementsMatch(t, []admin.DecisionCount{
+		{Action: config.ActionAccelerate, Rule: "redis", Count: 5},
+		{Action: config.ActionPass, Rule: "redis", Count: 1},
+		{Action: config.ActionAuto, Rule: "bulk", Count: 2},
+		{Action: config.ActionPass, Rule: "default", Count: 7},
 	}, s.Decisions)
 }

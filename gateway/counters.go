@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -11,44 +13,44 @@ import (
 // connection, never per byte: one lock is enough.
 type counters struct {
 	mu        sync.Mutex // guards everything below
-	flows     map[Carrier]uint64
-	bytes     map[Carrier]ByteCount // of flows that have ended, or left the carrier
+	flows     map[config.Carrier]uint64
+	bytes     map[config.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
 	fallbacks map[fallbackKey]uint64
 	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
-	handshake map[Carrier]*Histogram
-	stalls    map[Carrier]uint64
-	demotions map[DemotionCount]uint64 // by all but Count
+	handshake map[config.Carrier]*admin.Histogram
+	stalls    map[config.Carrier]uint64
+	demotions map[admin.DemotionCount]uint64 // by all but Count
 }
 
 type fallbackKey struct {
 	reason negotiate.Reason
-	side   Side
+	side   config.Side
 }
 
 func newCounters() *counters {
 	return &counters{
-		flows: map[Carrier]uint64{}, bytes: map[Carrier]ByteCount{},
-		demotions: map[DemotionCount]uint64{},
-		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[Carrier]*Histogram{},
-		stalls: map[Carrier]uint64{},
+		flows: map[config.Carrier]uint64{}, bytes: map[config.Carrier]admin.ByteCount{},
+		demotions: map[admin.DemotionCount]uint64{},
+		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
+		stalls: map[config.Carrier]uint64{},
 	}
 }
 
 // carried counts a flow that begins to be carried.
-func (c *counters) carried(by Carrier, after time.Duration) {
+func (c *counters) carried(by config.Carrier, after time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flows[by]++
 	h := c.handshake[by]
 	if h == nil {
-		h = &Histogram{}
+		h = &admin.Histogram{}
 		c.handshake[by] = h
 	}
 	h.Observe(after)
 }
 
 // fallback counts a connection that the gateway gave back or refused.
-func (c *counters) fallback(r negotiate.Reason, s Side) {
+func (c *counters) fallback(r negotiate.Reason, s config.Side) {
 	if r == negotiate.ReasonNone {
 		return
 	}
@@ -58,29 +60,29 @@ func (c *counters) fallback(r negotiate.Reason, s Side) {
 }
 
 // nativeDatagrams counts a tuple of UDP that is native.
-func (c *counters) nativeDatagrams(r negotiate.Reason, s Side) {
+func (c *counters) nativeDatagrams(r negotiate.Reason, s config.Side) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.datagrams[fallbackKey{r, s}]++
 }
 
 // ofDatagrams returns how many tuples of UDP there were among native decisions.
-func (c *counters) ofDatagrams(r negotiate.Reason, s Side) uint64 {
+func (c *counters) ofDatagrams(r negotiate.Reason, s config.Side) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.datagrams[fallbackKey{r, s}]
 }
 
 // stalled counts a flow that stood still.
-func (c *counters) stalled(by Carrier) {
+func (c *counters) stalled(by config.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stalls[by]++
 }
 
 // ended adds the bytes of a flow to the totals of its carrier.
-func (c *counters) ended(by Carrier, n ByteCount) {
-	if by == CarrierNone {
+func (c *counters) ended(by config.Carrier, n admin.ByteCount) {
+	if by == config.CarrierNone {
 		return
 	}
 	c.mu.Lock()
@@ -88,7 +90,7 @@ func (c *counters) ended(by Carrier, n ByteCount) {
 	c.addLocked(by, n)
 }
 
-func (c *counters) addLocked(by Carrier, n ByteCount) {
+func (c *counters) addLocked(by config.Carrier, n admin.ByteCount) {
 	b := c.bytes[by]
 	b.Tx += n.Tx
 	b.Rx += n.Rx
@@ -96,9 +98,9 @@ func (c *counters) addLocked(by Carrier, n ByteCount) {
 }
 
 // demoted counts a flow that leaves a carrier, and what that has carried of it.
-func (c *counters) demoted(from Carrier, cause string, n ByteCount) {
+func (c *counters) demoted(from config.Carrier, cause string, n admin.ByteCount) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.addLocked(from, n)
-	c.demotions[DemotionCount{Carrier: from, Reason: cause}]++
+	c.demotions[admin.DemotionCount{Carrier: from, Reason: cause}]++
 }

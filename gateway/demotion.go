@@ -3,6 +3,9 @@ package gateway
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -49,11 +52,11 @@ func (c *carry) broken() {
 		return
 	}
 	c.failure, c.demoting = err, reason.String()
-	c.patience = newTimer(func() {
-		c.s.worksFor(c.f)
+	c.patience = loop.NewTimer(func() {
+		c.s.WorksFor(c.f)
 		c.demote(c.demoting)
 	})
-	c.s.setTimer(&c.patience, time.Now().Add(breakPatience))
+	c.s.SetTimer(&c.patience, time.Now().Add(breakPatience))
 }
 
 // needless: the queue pair has nothing to do any more. The peer's application has
@@ -70,15 +73,15 @@ func (c *carry) demote(cause string) {
 	case c.closed:
 		return
 	case !c.started: // it has been posted
-		c.s.post(func() {
-			c.s.worksFor(c.f)
+		c.s.Post(func() {
+			c.s.WorksFor(c.f)
 			c.demote(cause)
 		})
 		return
 	case !c.f.ctl.mayLeave(cause):
 		return // the wire leg is not ours yet: begin calls again
 	}
-	c.s.collect()
+	c.s.Collect()
 	if !c.closed && !c.legDone {
 		c.pumpRx()
 	}
@@ -104,21 +107,21 @@ func (c *carry) demote(cause string) {
 
 // depart gives the flow a relay instead of its queue pair; nil: the flow has
 // ended. The old carrier keeps the bytes that it carried.
-func (f *flow) depart(cause string) (*relay, Carrier) {
+func (f *flow) depart(cause string) (*relay, config.Carrier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
-		return nil, CarrierNone
+		return nil, config.CarrierNone
 	}
 	old := f.carrier
-	f.relay, f.carries, f.carrier, f.demoted = newRelay(f), nil, CarrierRelay, cause
-	f.booked = ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+	f.relay, f.carries, f.carrier, f.demoted = newRelay(f), nil, config.CarrierRelay, cause
+	f.booked = admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
 	f.g.count.demoted(old, cause, f.booked)
 	return f.relay, old
 }
 
 // leave ends the shard's part of the flow and starts the relay.
-func (c *carry) leave(r *relay, cause string, from Carrier) {
+func (c *carry) leave(r *relay, cause string, from config.Carrier) {
 	d := &departure{tail: c.ep.Tail}
 	d.books = ledger{
 		peer: peerCarried, demoted: true,
@@ -133,17 +136,17 @@ func (c *carry) leave(r *relay, cause string, from Carrier) {
 		d.first = negotiate.AppendEnd(d.first, d.books.read)
 	}
 	if !c.legDone {
-		c.s.unwatch(c.fd)
+		c.s.Leave(c.fd)
 	}
-	c.s.setTimer(&c.patience, time.Time{})
-	delete(c.queue.flows, c.qp.Num())
-	c.s.flush()
+	c.s.SetTimer(&c.patience, time.Time{})
+	delete(c.queue.Members, c.qp.Num())
+	c.s.Flush()
 	c.closed = true
 	c.ep.Leave()
 	d.sent, d.written = c.fabric.abandon(c)
 	c.f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
-		c.f.g.rests.failed(c.f.peer(), c.kind, time.Now())
+		c.f.g.rests.Failed(c.f.peer(), c.kind, time.Now())
 	}
 	r.resume(c.f.appLeg(), d, c.rxEnded)
 }

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // demotionPause is for how long demotions are gathered into one line of the log:
@@ -20,7 +22,7 @@ type demotionLog struct {
 }
 
 // note is called for each flow that leaves a carrier; the line is about the first.
-func (l *demotionLog) note(c *carry, from Carrier, cause string) {
+func (l *demotionLog) note(c *carry, from config.Carrier, cause string) {
 	l.log.Debug("connection goes on over the relay", "flow_id", c.f.id, "carrier", from, "reason", cause, "error", c.failure)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,12 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // TestDatagramBurstWhileThePeerSleeps: what a program sends while the gateway of the
 // other host has no processor arrives; what does not fit on the way goes natively.
 func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		const count = 1800
 		h := newDgramHosts(t, kind)
 		h.meet()
@@ -69,7 +71,7 @@ func (h *dgramHosts) either(t *testing.T) (*fakeDatagrams, udpPacket) {
 // carried, and in order. Where the peer gets no processor for longer than that,
 // some are native, and the burst says nothing.
 func TestDatagramsWaitForRoom(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -79,7 +81,7 @@ func TestDatagramsWaitForRoom(t *testing.T) {
 		for ; good < 10 && tries < 100; tries++ {
 			first := uint32(tries * burst)
 			before := h.stats(0).Returned
-			h.engine(1).s.post(func() { time.Sleep(dgramHold / 5) })
+			h.engine(1).s.Post(func() { time.Sleep(dgramHold / 5) })
 			for i := range uint32(burst) {
 				h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, first+i))
 			}

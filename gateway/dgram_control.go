@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -12,7 +13,7 @@ import (
 func (e *dgramEngine) control(p *dgramPort, qpn uint32, kind uint8, grh, msg []byte) {
 	if p.shm == nil {
 		if l := p.links[dgramLinkKey{grhEnds(grh), qpn}]; l == nil || !e.controlOf(l, kind, msg) {
-			e.count.drop(DropUnproven)
+			e.count.drop(admin.DropUnproven)
 		}
 		return
 	}
@@ -30,7 +31,7 @@ func (e *dgramEngine) control(p *dgramPort, qpn uint32, kind uint8, grh, msg []b
 		}
 	}
 	if !taken {
-		e.count.drop(DropUnproven)
+		e.count.drop(admin.DropUnproven)
 	}
 }
 
@@ -98,7 +99,7 @@ func (e *dgramEngine) declined(p *dgramPeer, n nativeNotice, ttl time.Duration) 
 				known = true
 				e.setPeer(ebpf.DatagramPeer{Addr: n.service.Addr(), Port: n.service.Port(), Reason: n.reason, TTL: ttl})
 			}
-			e.endFlow(f, EndNative, negotiate.Reason(n.reason))
+			e.endFlow(f, admin.EndNative, negotiate.Reason(n.reason))
 		}
 		f = next
 	}
@@ -143,7 +144,7 @@ func (e *dgramEngine) quiesce(r negotiate.Reason) {
 			}
 			e.native(p.addr, r, e.suspension(r))
 		}
-		e.s.flush()
+		e.s.Flush()
 	})
 }
 

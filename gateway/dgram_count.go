@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -24,21 +26,21 @@ type dgramCounters struct {
 	ignored, resolverIgnored         atomic.Uint64
 
 	mu    sync.Mutex // guards everything below
-	flows map[Carrier]FlowCount
+	flows map[config.Carrier]admin.FlowCount
 }
 
 func newDgramCounters() *dgramCounters {
-	return &dgramCounters{flows: map[Carrier]FlowCount{}}
+	return &dgramCounters{flows: map[config.Carrier]admin.FlowCount{}}
 }
 
-func (c *dgramCounters) drop(why DatagramDrop) {
+func (c *dgramCounters) drop(why admin.DatagramDrop) {
 	c.dropped[slices.Index(dgramDrops[:], why)].Add(1)
 }
 
 // dgramDrops is DatagramDrops without allocating.
-var dgramDrops = [7]DatagramDrop(DatagramDrops())
+var dgramDrops = [7]admin.DatagramDrop(admin.DatagramDrops())
 
-func (c *dgramCounters) flowBegun(by Carrier) {
+func (c *dgramCounters) flowBegun(by config.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.flows[by]
@@ -47,7 +49,7 @@ func (c *dgramCounters) flowBegun(by Carrier) {
 	c.flows[by] = n
 }
 
-func (c *dgramCounters) flowEnded(by Carrier) {
+func (c *dgramCounters) flowEnded(by config.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.flows[by]
@@ -56,24 +58,24 @@ func (c *dgramCounters) flowEnded(by Carrier) {
 }
 
 // snapshot adds the counters to s.
-func (e *dgramEngine) snapshot(s *Snapshot) {
-	s.UDP = ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: map[Carrier]ByteCount{}, Native: map[string]uint64{}}
+func (e *dgramEngine) snapshot(s *admin.Snapshot) {
+	s.UDP = admin.ProtoStats{Flows: map[config.Carrier]admin.FlowCount{}, Bytes: map[config.Carrier]admin.ByteCount{}, Native: map[string]uint64{}}
 	d := &s.Datagrams
-	d.Sent, d.Received, d.Dropped = map[Carrier]uint64{}, map[Carrier]uint64{}, map[DatagramDrop]uint64{}
+	d.Sent, d.Received, d.Dropped = map[config.Carrier]uint64{}, map[config.Carrier]uint64{}, map[admin.DatagramDrop]uint64{}
 	if e == nil {
 		return
 	}
 	c := e.count
 	for _, k := range dgramCarriers {
-		name := Carrier(k.String())
+		name := config.Carrier(k.String())
 		d.Sent[name], d.Received[name] = c.sent[k].Load(), c.received[k].Load()
-		s.UDP.Bytes[name] = ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
+		s.UDP.Bytes[name] = admin.ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
 	}
 	d.Delivered, d.Returned = c.delivered.Load(), c.returned.Load()
 	for i, why := range dgramDrops {
 		d.Dropped[why] = c.dropped[i].Load()
 	}
-	d.Resolution = ResolutionStats{
+	d.Resolution = admin.ResolutionStats{
 		Queries: c.queries.Load(), Answers: c.answers.Load(), Refusals: c.refusals.Load(),
 		Asked: c.asked.Load(), Answered: c.answered.Load(), Refused: c.refused.Load(), Ignored: c.ignored.Load() + c.resolverIgnored.Load(),
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -12,7 +14,7 @@ import (
 // received takes a packet of a port; b is the whole receive.
 func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
 	if wc.ByteLen < grhLen || int(wc.ByteLen) > len(b) {
-		e.count.drop(DropMalformed)
+		e.count.drop(admin.DropMalformed)
 		return
 	}
 	msg := b[grhLen:wc.ByteLen]
@@ -21,7 +23,7 @@ func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
 	if piece {
 		var err error
 		if imm, err = parseDgramImm(wc.ImmData); err != nil {
-			e.count.drop(DropMalformed)
+			e.count.drop(admin.DropMalformed)
 			return
 		}
 		if imm.control != 0 {
@@ -31,7 +33,7 @@ func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
 	}
 	ends, payload, err := parseDgram(msg)
 	if err != nil {
-		e.count.drop(DropMalformed)
+		e.count.drop(admin.DropMalformed)
 		return
 	}
 	l := p.links[dgramLinkKey{dgramPair{ends.dst.Addr(), ends.src.Addr()}, wc.SrcQP}]
@@ -43,7 +45,7 @@ func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
 	at, n := grhLen+ends.headersLen(), len(payload)
 	if piece {
 		if b, n, err = l.asm.add(e.now, imm, ends, msg); err != nil {
-			e.count.drop(DropMalformed)
+			e.count.drop(admin.DropMalformed)
 		}
 		e.asmDropped(l)
 		if b == nil {
@@ -55,13 +57,13 @@ func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
 }
 
 // refuses says why a datagram is not taken from where it came, "" if it is.
-func (p *dgramPort) refuses(l *dgramLink, ends dgramEnds, qpn uint32, grh []byte) DatagramDrop {
+func (p *dgramPort) refuses(l *dgramLink, ends dgramEnds, qpn uint32, grh []byte) admin.DatagramDrop {
 	if p.shm == nil {
 		switch seen := grhEnds(grh); {
 		case seen.remote != ends.src.Addr():
-			return DropWrongSource
+			return admin.DropWrongSource
 		case seen.local != ends.dst.Addr():
-			return DropWrongTarget
+			return admin.DropWrongTarget
 		}
 	}
 	if l != nil && l.valid {
@@ -70,19 +72,19 @@ func (p *dgramPort) refuses(l *dgramLink, ends dgramEnds, qpn uint32, grh []byte
 	for k, o := range p.links {
 		if l == nil && k.qpn == qpn && o.valid {
 			if k.remote == ends.src.Addr() {
-				return DropWrongTarget
+				return admin.DropWrongTarget
 			}
-			return DropWrongSource
+			return admin.DropWrongSource
 		}
 	}
-	return DropUnproven
+	return admin.DropUnproven
 }
 
 // deliver gives a datagram of a peer, whose payload is b[at:at+n], to the local
 // program as if it came from the network.
 func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int) {
 	if !ends.fits(n) {
-		e.count.drop(DropMalformed)
+		e.count.drop(admin.DropMalformed)
 		return
 	}
 	kind := l.port.kind
@@ -103,7 +105,7 @@ func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int)
 	}
 	start := putUDP(b, at, n, ends)
 	if !e.writeTUN(b[start : at+n]) {
-		e.count.drop(DropQueueFull)
+		e.count.drop(admin.DropQueueFull)
 		return
 	}
 	e.touch(f)
@@ -116,18 +118,18 @@ func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int)
 // that the policy does not want is delivered all the same: the peer has sent it,
 // and natively it would have come.
 func (e *dgramEngine) openIn(l *dgramLink, t ebpf.Tuple) *dgramFlow {
-	if slices.Contains(e.g.cfg.ownPorts(), t.Local.Port()) {
-		e.count.drop(DropWrongTarget)
+	if slices.Contains(e.g.cfg.OwnPorts(), t.Local.Port()) {
+		e.count.drop(admin.DropWrongTarget)
 		return nil
 	}
 	ifindex, err := e.route(l.dgramPair)
-	side := SideServer
+	side := config.SideServer
 	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port()}
 	v := e.steer.Decide(q)
 	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
 		q.Port = t.Remote.Port()
 		if answer := e.steer.Decide(q); answer.Action != ebpf.ActionPass {
-			v, side = answer, SideClient
+			v, side = answer, config.SideClient
 		}
 	}
 	if err == nil {
@@ -135,7 +137,7 @@ func (e *dgramEngine) openIn(l *dgramLink, t ebpf.Tuple) *dgramFlow {
 	}
 	if err != nil {
 		e.log.Debug("open datagram tuple", "tuple", t, "error", err)
-		e.count.drop(DropQueueFull)
+		e.count.drop(admin.DropQueueFull)
 		if e.now.Sub(l.refused) >= nativeEvery { // natively it may get in
 			l.refused = e.now
 			e.decline(l, netip.AddrPortFrom(l.local, 0), negotiate.ReasonAddress)
@@ -163,7 +165,7 @@ func (e *dgramEngine) checkFlow(l *dgramLink, f *dgramFlow) {
 		return
 	}
 	at, err := e.steer.DatagramIfindex(f.tuple)
-	if err == nil && (at == ifindex || f.side == SideClient) { // the programs follow what a client sends
+	if err == nil && (at == ifindex || f.side == config.SideClient) { // the programs follow what a client sends
 		return
 	}
 	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {

@@ -4,30 +4,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
-
-// Datagrams is the part of the datapath that datagrams need. It is
-// *ebpf.Datapath on a real host; its rules are those of package ebpf. Its methods
-// are called by the loop of a shard and must not wait for anything.
-type Datagrams interface {
-	// AppTUN is the descriptor that steered datagrams are read from and others
-	// are written to, non-blocking, with a virtio_net_hdr of 10 bytes. It stays
-	// the host's, who closes it after the gateway.
-	AppTUN() int
-	SetDatagramPeer(p ebpf.DatagramPeer) error
-	ForgetDatagramPeer(addr netip.Addr, port uint16) error
-	OpenDatagram(t ebpf.Tuple, ifindex, rule int) error
-	CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error
-	DatagramIfindex(t ebpf.Tuple) (int, error)
-	RouteDevice(local, remote netip.Addr) (ifindex int, err error)
-	Decide(q ebpf.Query) ebpf.Verdict
-}
 
 const (
 	// dgramTick is how often proofs, peers and flows are looked at.
@@ -49,13 +35,13 @@ const (
 // belongs to the loop of one shard, which it joins as a driver: A is read, what
 // peers have sent is written to A, and peers are watched in the turns of that
 // loop. Nothing here takes a lock or allocates per datagram. Others reach it by
-// shard.post; mu is for those who list flows.
+// Shard.Post; mu is for those who list flows.
 //
 //	local program ─► A ─► slot ─► port (UD) ─► peer's port ─► its A ─► its program
 type dgramEngine struct {
 	g     *gateway
-	s     *shard
-	steer Datagrams
+	s     *loop.Shard
+	steer host.Datagrams
 	log   *slog.Logger
 	fd    int
 	now   time.Time // of this turn
@@ -90,11 +76,6 @@ type dgramRoute struct {
 	until   time.Time
 }
 
-// wantsDatagrams reports whether any rule carries datagrams.
-func (c Config) wantsDatagrams() bool {
-	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.carriesDatagrams)
-}
-
 // datagramPort is what peers are told: 0 when nobody listens there.
 func (g *gateway) datagramPort() uint16 {
 	if g.dgrams.Load() == nil {
@@ -108,7 +89,7 @@ func (g *gateway) datagramPort() uint16 {
 // left out as a carrier is: datagrams stay native, and the status says so.
 func (g *gateway) openDatagrams() {
 	h := g.host
-	if h.Datagrams == nil || g.cfg.Mode != ModeEnforce || !g.cfg.wantsDatagrams() {
+	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() {
 		return
 	}
 	e, err := newDgramEngine(g, h)
@@ -134,8 +115,8 @@ func newDgramEngine(g *gateway, h Host) (*dgramEngine, error) {
 		return nil, err
 	}
 	s.Call(func() {
-		if err = s.watchFunc(e.fd, func(uint32) { e.readable = true }); err == nil {
-			s.drivers = append(s.drivers, e)
+		if err = s.WatchReads(e.fd, func(uint32) { e.readable = true }); err == nil {
+			s.AddDriver(e)
 		}
 	})
 	if err != nil {
@@ -233,7 +214,7 @@ func (e *dgramEngine) sweep() {
 // asmDropped counts what the reassembly of a link has given up.
 func (e *dgramEngine) asmDropped(l *dgramLink) {
 	for ; l.asm.dropped > 0; l.asm.dropped-- {
-		e.count.drop(DropReassembly)
+		e.count.drop(admin.DropReassembly)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -27,7 +29,7 @@ type dgramFlow struct {
 	id    uint64
 	tuple ebpf.Tuple
 	peer  *dgramPeer
-	side  Side
+	side  config.Side
 	start time.Time
 
 	prev, next *dgramFlow // in the list of the peer
@@ -37,8 +39,8 @@ type dgramFlow struct {
 	rule       int       // of the policy, or ebpf.NoRule
 	checked    time.Time // that the programs still know the tuple
 
-	carrier Carrier       // when it began
-	tx, rx  atomic.Uint64 // bytes from and to the local application
+	carrier config.Carrier // when it began
+	tx, rx  atomic.Uint64  // bytes from and to the local application
 }
 
 // dgramList is a list of flows, the one with the oldest last datagram first.
@@ -84,13 +86,13 @@ func (e *dgramEngine) touch(f *dgramFlow) {
 
 // newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
 // one that has been quiet for longest makes room: it begins anew when it speaks.
-func (e *dgramEngine) newFlow(l *dgramLink, t ebpf.Tuple, side Side) *dgramFlow {
+func (e *dgramEngine) newFlow(l *dgramLink, t ebpf.Tuple, side config.Side) *dgramFlow {
 	p := l.peer
 	limit := e.g.live.Load().Limits.MaxFlows
 	if p.flows.n >= max(1, limit/dgramPeerShare) {
-		e.endFlow(p.flows.head, EndClosed, negotiate.ReasonFlowLimit)
+		e.endFlow(p.flows.head, admin.EndClosed, negotiate.ReasonFlowLimit)
 	} else if len(e.flows) >= limit {
-		e.endFlow(e.quietest(), EndClosed, negotiate.ReasonFlowLimit)
+		e.endFlow(e.quietest(), admin.EndClosed, negotiate.ReasonFlowLimit)
 	}
 	e.g.mu.Lock()
 	e.g.nextID++
@@ -117,7 +119,7 @@ func (e *dgramEngine) quietest() (oldest *dgramFlow) {
 
 // endFlow takes a flow out of the table. The programs decide about its tuple
 // anew.
-func (e *dgramEngine) endFlow(f *dgramFlow, end End, r negotiate.Reason) {
+func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
 	p := f.peer
 	p.flows.remove(f)
 	e.mu.Lock()
@@ -127,15 +129,15 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end End, r negotiate.Reason) {
 	info := f.info(e.now)
 	info.End, info.EndedAt = end, time.Now()
 	info.State = StateClosed.String()
-	if end == EndNative {
+	if end == admin.EndNative {
 		info.State = StateNative.String()
 	}
 	if r != negotiate.ReasonNone {
-		info.Reason, info.DecidedBy = r.String(), DecidedLocal
+		info.Reason, info.DecidedBy = r.String(), admin.DecidedLocal
 	}
 	e.g.udp.closed.Add(info)
 	var left time.Duration
-	if end == EndNative { // what has been steered already can be given back
+	if end == admin.EndNative { // what has been steered already can be given back
 		left = nativeEvery
 	}
 	if err := e.steer.CloseDatagram(f.tuple, uint8(r), left); err != nil {
@@ -144,9 +146,9 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end End, r negotiate.Reason) {
 }
 
 // info describes the flow for an operator.
-func (f *dgramFlow) info(now time.Time) ConnInfo {
-	return ConnInfo{
-		ID: f.id, Proto: string(ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
+func (f *dgramFlow) info(now time.Time) admin.ConnInfo {
+	return admin.ConnInfo{
+		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
 		State: StateCarrying.String(), Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
@@ -159,9 +161,9 @@ func (e *dgramEngine) expireFlows(p *dgramPeer) {
 		quiet := e.now.Sub(f.seen)
 		switch {
 		case quiet >= dgramIdle:
-			e.endFlow(f, EndClosed, negotiate.ReasonNone)
+			e.endFlow(f, admin.EndClosed, negotiate.ReasonNone)
 		case f.declined != negotiate.ReasonNone && quiet >= dgramDeclinedIdle:
-			e.endFlow(f, EndNative, f.declined)
+			e.endFlow(f, admin.EndNative, f.declined)
 		case quiet < dgramDeclinedIdle:
 			return // the rest is younger
 		}
@@ -170,14 +172,14 @@ func (e *dgramEngine) expireFlows(p *dgramPeer) {
 }
 
 // infos describes all flows; any goroutine.
-func (e *dgramEngine) infos() []ConnInfo {
+func (e *dgramEngine) infos() []admin.ConnInfo {
 	if e == nil {
 		return nil
 	}
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list := make([]ConnInfo, 0, len(e.flows))
+	list := make([]admin.ConnInfo, 0, len(e.flows))
 	for _, f := range e.flows {
 		list = append(list, f.info(now))
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -30,14 +32,14 @@ func (h *dgramHosts) send(i int, fn func(l *dgramLink, slot []byte) (n int, imm 
 		l.port.sges[0] = verbs.SGE{Addr: l.port.tx.Addr() + uint64(int(slot)*dgramSlotSize), Length: uint32(n), LKey: l.port.tx.LKey()}
 		l.port.wr.SGList = l.port.sges[:1]
 		require.True(h.t, l.port.post(verbs.SendSignaled))
-		e.s.flush()
+		e.s.Flush()
 	})
 }
 
 // TestDatagramViolations: what no honest peer sends is dropped and counted, and
 // the rest goes on.
 func TestDatagramViolations(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		good := h.ends(0, 4000, 53)
@@ -46,21 +48,21 @@ func TestDatagramViolations(t *testing.T) {
 		for name, v := range map[string]struct {
 			msg  []byte
 			imm  *uint32
-			want DatagramDrop
+			want admin.DatagramDrop
 		}{
-			"empty":       {nil, nil, DropMalformed},
-			"headers":     {good.append(nil)[:15], nil, DropMalformed},
-			"version":     {append([]byte{5}, good.append(nil)[1:]...), nil, DropMalformed},
-			"immediate":   {good.append(nil), imm(3 << 30), DropMalformed},
-			"piece":       {good.append(nil), imm(pieceImm(1, 2, true)), DropMalformed},
-			"source":      {dgramEnds{src: netip.AddrPortFrom(third, 1), dst: good.dst}.append(nil), nil, DropWrongSource},
-			"destination": {dgramEnds{src: good.src, dst: netip.AddrPortFrom(third, 1)}.append(nil), nil, DropWrongTarget},
-			"own port":    {h.ends(0, 4000, uint16(h.port)).append(nil), nil, DropWrongTarget},
-			"control":     {[]byte("what"), imm(controlImm(99)), DropUnproven},
-			"echo":        {make([]byte, 64), imm(controlImm(dgramEcho)), DropUnproven},
+			"empty":       {nil, nil, admin.DropMalformed},
+			"headers":     {good.append(nil)[:15], nil, admin.DropMalformed},
+			"version":     {append([]byte{5}, good.append(nil)[1:]...), nil, admin.DropMalformed},
+			"immediate":   {good.append(nil), imm(3 << 30), admin.DropMalformed},
+			"piece":       {good.append(nil), imm(pieceImm(1, 2, true)), admin.DropMalformed},
+			"source":      {dgramEnds{src: netip.AddrPortFrom(third, 1), dst: good.dst}.append(nil), nil, admin.DropWrongSource},
+			"destination": {dgramEnds{src: good.src, dst: netip.AddrPortFrom(third, 1)}.append(nil), nil, admin.DropWrongTarget},
+			"own port":    {h.ends(0, 4000, uint16(h.port)).append(nil), nil, admin.DropWrongTarget},
+			"control":     {[]byte("what"), imm(controlImm(99)), admin.DropUnproven},
+			"echo":        {make([]byte, 64), imm(controlImm(dgramEcho)), admin.DropUnproven},
 			"notice": {
 				nativeNotice{service: netip.AddrPortFrom(third, 1), reason: 1, seconds: 9}.append(nil),
-				imm(controlImm(dgramNative)), DropUnproven,
+				imm(controlImm(dgramNative)), admin.DropUnproven,
 			},
 		} {
 			before := h.stats(1).Dropped[v.want]
@@ -76,7 +78,7 @@ func TestDatagramViolations(t *testing.T) {
 // TestDatagramsOfAStranger: a queue pair that was never made known is not heard,
 // even if it knows the key.
 func TestDatagramsOfAStranger(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	e.s.Call(func() {
@@ -85,14 +87,14 @@ func TestDatagramsOfAStranger(t *testing.T) {
 		}
 	})
 	h.d[0].steer(t, h.ends(0, 4000, 53), []byte("hello"))
-	require.Eventually(t, func() bool { return h.stats(1).Dropped[DropUnproven] == 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.stats(1).Dropped[admin.DropUnproven] == 1 }, 30*time.Second, time.Millisecond)
 	require.Nil(t, h.d[1].next(10*time.Millisecond))
 }
 
 // TestDatagramKeyOfAnother: a query in the name of a proven peer changes nothing;
 // if it was the peer, started anew, its probes are echoed to it all the same.
 func TestDatagramKeyOfAnother(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	var l *dgramLink
@@ -109,19 +111,19 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 	echoes := func(i int) {
 		t.Helper()
 		o := h.engine(i)
-		before := h.stats(i).Dropped[DropUnproven]
+		before := h.stats(i).Dropped[admin.DropUnproven]
 		var heard time.Time
 		o.s.Call(func() {
 			p := o.peers[pairAddrs[1-i]]
 			heard = p.heard
 			p.cur.probe(cookieLen)
-			o.s.flush()
+			o.s.Flush()
 		})
 		require.Eventually(t, func() (ok bool) {
 			o.s.Call(func() { ok = o.peers[pairAddrs[1-i]].heard.After(heard) })
 			return ok
 		}, 30*time.Second, time.Millisecond)
-		require.Equal(t, before, h.stats(i).Dropped[DropUnproven])
+		require.Equal(t, before, h.stats(i).Dropped[admin.DropUnproven])
 	}
 	echoes(0)
 	h.engine(0).s.Call(func() { // the new one has the other key
@@ -136,7 +138,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 // TestDatagramNoticesOfOthers: a peer decides about the services that it is sent
 // something, and cannot fill tables with others.
 func TestDatagramNoticesOfOthers(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.meet()
 	there := h.ends(1, 53, 4000) // to host 0
 	h.pass(1, there, []byte("x"))

@@ -67,7 +67,7 @@ func (k *dgramKeeper) run() {
 func (k *dgramKeeper) ways(pair dgramPair, q *negotiate.Resolve, use func([]dgramWay)) bool {
 	job := func() {
 		list := k.find(pair, q)
-		k.e.s.post(func() { use(list) })
+		k.e.s.Post(func() { use(list) })
 	}
 	select {
 	case k.jobs <- job:
@@ -182,7 +182,7 @@ func (k *dgramKeeper) dropShm() {
 		}
 		if peer.Err() != nil {
 			delete(k.shm, peer)
-			k.e.s.post(func() { k.e.peerGone(p) })
+			k.e.s.Post(func() { k.e.peerGone(p) })
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (e *dgramEngine) peerDown(peer *shm.Peer) {
 	if e == nil {
 		return
 	}
-	e.s.post(func() {
+	e.s.Post(func() {
 		if e.stopped { // closePorts has them
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -55,7 +56,7 @@ type dgramLink struct {
 func (l *dgramLink) key() dgramLinkKey { return dgramLinkKey{dgramPair: l.dgramPair, qpn: l.qpn} }
 
 // carrier names what the link goes by.
-func (l *dgramLink) carrier() Carrier { return Carrier(l.port.kind.String()) }
+func (l *dgramLink) carrier() config.Carrier { return config.Carrier(l.port.kind.String()) }
 
 // prove sends a probe of a full packet; its echo is the proof of that number.
 func (l *dgramLink) prove(proof uint64) {

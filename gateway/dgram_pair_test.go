@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -21,9 +23,9 @@ import (
 type dgramHosts struct {
 	t     testing.TB
 	dir   string
-	kinds []DeviceKind
+	kinds []config.DeviceKind
 	soft  uint16
-	port  DatagramPort
+	port  config.DatagramPort
 	// anywhere: the datagram port is on all addresses, as on a real host.
 	anywhere bool
 	shards   int
@@ -32,12 +34,12 @@ type dgramHosts struct {
 	wire     [2]*netstack.Wire
 }
 
-func newDgramHosts(t testing.TB, kinds ...DeviceKind) *dgramHosts {
+func newDgramHosts(t testing.TB, kinds ...config.DeviceKind) *dgramHosts {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	h := &dgramHosts{t: t, dir: dir, kinds: kinds, soft: freePort(t), port: DatagramPort(freePort(t))}
+	h := &dgramHosts{t: t, dir: dir, kinds: kinds, soft: freePort(t), port: config.DatagramPort(freePort(t))}
 	for i := range h.g {
 		h.d[i] = newFakeDatagrams(t)
 		h.start(i)
@@ -53,11 +55,11 @@ func newDgramHosts(t testing.TB, kinds ...DeviceKind) *dgramHosts {
 // start starts the gateway of a host.
 func (h *dgramHosts) start(i int) {
 	h.t.Helper()
-	cfg := Config{
-		Mode: ModeEnforce, ShmDir: h.dir, StateDir: h.t.TempDir(), Shards: max(1, h.shards), Carriers: h.kinds, DatagramPort: h.port,
-		Policy: []Rule{{
-			Action: ActionAccelerate,
-			Match:  Match{Proto: ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.77.0.0/16")}},
+	cfg := config.Config{
+		Mode: config.ModeEnforce, ShmDir: h.dir, StateDir: h.t.TempDir(), Shards: max(1, h.shards), Carriers: h.kinds, DatagramPort: h.port,
+		Policy: []config.Rule{{
+			Action: config.ActionAccelerate,
+			Match:  config.Match{Proto: config.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.77.0.0/16")}},
 		}},
 	}
 	cfg.Soft.UDPPort = h.soft
@@ -128,15 +130,15 @@ func (h *dgramHosts) pass(i int, ends dgramEnds, payload []byte) {
 	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
 }
 
-func (h *dgramHosts) stats(i int) DatagramStats {
+func (h *dgramHosts) stats(i int) admin.DatagramStats {
 	e := h.g[i].dgrams.Load()
 	e.s.Call(e.queryCounts)
 	return h.g[i].Snapshot().Datagrams
 }
 
-func onBoth(t *testing.T, fn func(t *testing.T, kind DeviceKind)) {
+func onBoth(t *testing.T, fn func(t *testing.T, kind config.DeviceKind)) {
 	t.Helper()
-	for _, kind := range []DeviceKind{DeviceShm, DeviceSoft} {
+	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
 		t.Run(string(kind), func(t *testing.T) { fn(t, kind) })
 	}
 }
@@ -151,7 +153,7 @@ func randomBytes(n int) []byte {
 
 // TestDatagramsPass: of every size, both ways, with their boundaries and ends.
 func TestDatagramsPass(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
@@ -169,18 +171,18 @@ func TestDatagramsPass(t *testing.T) {
 		for why, n := range s.Dropped {
 			require.Zero(t, n, why)
 		}
-		require.Equal(t, ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
+		require.Equal(t, admin.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
 
-		list := h.g[0].Conns(ConnQuery{})
+		list := h.g[0].Conns(admin.ConnQuery{})
 		require.Len(t, list, 1)
 		require.Equal(t, "udp", list[0].Proto)
-		require.Equal(t, SideClient, list[0].Side)
+		require.Equal(t, config.SideClient, list[0].Side)
 		require.Equal(t, name, list[0].Carrier)
 		require.Equal(t, there.src, list[0].Local)
 		require.Equal(t, there.dst, list[0].Remote)
 		require.NotZero(t, list[0].TxBytes)
-		require.Equal(t, list[0].TxBytes, h.g[1].Conns(ConnQuery{})[0].RxBytes)
-		require.Equal(t, SideServer, h.g[1].Conns(ConnQuery{})[0].Side)
+		require.Equal(t, list[0].TxBytes, h.g[1].Conns(admin.ConnQuery{})[0].RxBytes)
+		require.Equal(t, config.SideServer, h.g[1].Conns(admin.ConnQuery{})[0].Side)
 		require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
 	})
 }
@@ -188,7 +190,7 @@ func TestDatagramsPass(t *testing.T) {
 // TestDatagramsManyAtOnce: a burst as large as a socket buffer arrives whole and
 // in order.
 func TestDatagramsManyAtOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -206,7 +208,7 @@ func TestDatagramsManyAtOnce(t *testing.T) {
 // TestDatagramsWithSeveralShards: one of them carries all datagrams, and finds its
 // packets among those of all vectors.
 func TestDatagramsWithSeveralShards(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		for i := range h.g {
 			h.stop(i)
@@ -228,7 +230,7 @@ func TestDatagramsWithSeveralShards(t *testing.T) {
 
 // TestDatagramsFromManyToMany: each flow is its own.
 func TestDatagramsFromManyToMany(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		for i := range uint16(50) {
@@ -236,15 +238,15 @@ func TestDatagramsFromManyToMany(t *testing.T) {
 			h.pass(0, h.ends(0, 4000+i, 53+i%3), text)
 			h.pass(1, h.ends(1, 53+i%3, 4000+i), text)
 		}
-		require.Len(t, h.g[0].Conns(ConnQuery{}), 50)
-		require.Len(t, h.g[1].Conns(ConnQuery{}), 50)
+		require.Len(t, h.g[0].Conns(admin.ConnQuery{}), 50)
+		require.Len(t, h.g[1].Conns(admin.ConnQuery{}), 50)
 	})
 }
 
 // TestDatagramsUnprovenAreNative: without a capable peer everything steered goes
 // back as it came.
 func TestDatagramsUnprovenAreNative(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceShm, config.DeviceSoft)
 	ends := h.ends(0, 4000, 53)
 	h.d[0].steer(t, ends, []byte("early"))
 	p := h.d[0].receive(t) // given back to A
@@ -252,13 +254,13 @@ func TestDatagramsUnprovenAreNative(t *testing.T) {
 	require.Equal(t, "early", string(p.payload))
 	require.EqualValues(t, 1, h.stats(0).Returned)
 	require.True(t, h.d[0].wasClosed(ebpf.Tuple{Local: ends.src, Remote: ends.dst}))
-	require.Empty(t, h.g[0].Conns(ConnQuery{}))
+	require.Empty(t, h.g[0].Conns(admin.ConnQuery{}))
 	require.Zero(t, h.d[0].peer(pairAddrs[1], 0), "nothing was proved")
 }
 
 // TestDatagramPeerWithoutGateway: it is asked once and left alone.
 func TestDatagramPeerWithoutGateway(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.stop(1)
 	for range 3 {
 		h.want(0)
@@ -272,7 +274,7 @@ func TestDatagramPeerWithoutGateway(t *testing.T) {
 // TestDatagramsBothAskAtOnce: each offers memory to the other, and both ways
 // work.
 func TestDatagramsBothAskAtOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		for range 3 {
 			h.want(0)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -20,7 +21,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 		"long": func(l *dgramLink) { l.mtu = 2048 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, kind DeviceKind) {
+			onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 				h := newDgramHosts(t, kind)
 				h.engine(1).keeper.mtu.Store(1024)
 				h.meet()
@@ -45,7 +46,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 
 // TestDatagramsLiveOn: of a peer that is well, at every pace.
 func TestDatagramsLiveOn(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		for i, gap := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1100 * time.Millisecond} {
@@ -64,7 +65,7 @@ func TestDatagramsLiveOn(t *testing.T) {
 // TestDatagramTupleForgotten: a tuple that the programs lost, or whose peer is reached
 // by another device now, is opened again while its datagrams come.
 func TestDatagramTupleForgotten(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
@@ -94,7 +95,7 @@ func TestDatagramTupleForgotten(t *testing.T) {
 // TestDatagramsThatDoNotGetIn: a peer that is reached by a device without programs is
 // told to send natively, and does not get as far as that when it is known before.
 func TestDatagramsThatDoNotGetIn(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		e := h.engine(1)
@@ -133,7 +134,7 @@ func (h *dgramHosts) lose(i int, kind negotiate.CarrierKind) {
 // TestDatagramPortOfAnotherCarrierLost: a carrier whose proof once failed takes nothing
 // with it that goes by another one.
 func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceShm, config.DeviceSoft)
 	h.meet()
 	e := h.engine(0)
 	others := 0
@@ -156,7 +157,7 @@ func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
 // TestDatagramPortLostWhileOff: what is gone when gateways are switched on again is
 // not waited for.
 func TestDatagramPortLostWhileOff(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.meet()
 	require.NoError(t, h.g[0].SetOff(true))
 	require.Equal(t, negotiate.ReasonOff, h.native(0, 0))
@@ -169,7 +170,7 @@ func TestDatagramPortLostWhileOff(t *testing.T) {
 // TestDatagramProbeOfAllAddresses: where memory is shared a probe does not say for
 // which pair of addresses it is; what its sender then sends is taken by each.
 func TestDatagramProbeOfAllAddresses(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.meet()
 	e := h.engine(1)
 	var links []*dgramLink

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -217,7 +219,7 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 	}
 	if p.cur != l {
 		e.log.Info("datagrams are carried", "peer", p.addr, "local", l.local, "carrier", l.port.kind)
-		e.g.peers.proven(p.addr, l.carrier())
+		e.g.peers.Proven(p.addr, l.carrier())
 		p.sent, p.heard, p.echoed, p.alive = time.Time{}, e.now, e.now, e.now
 	}
 	p.cur = l
@@ -235,7 +237,7 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	e.setPeer(ebpf.DatagramPeer{Addr: a, Reason: uint8(r), TTL: ttl})
 	if r == negotiate.ReasonAuthFailed {
-		e.g.stranger(a, SideClient)
+		e.g.stranger(a, config.SideClient)
 	}
 	p := e.peers[a]
 	if p == nil {
@@ -246,7 +248,7 @@ func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration
 	}
 	p.cur = nil
 	for p.flows.n > 0 {
-		e.endFlow(p.flows.head, EndNative, r)
+		e.endFlow(p.flows.head, admin.EndNative, r)
 	}
 }
 
@@ -271,7 +273,7 @@ func (e *dgramEngine) portLost(p *dgramPort) {
 			e.act(e.resolve.Proved(l.remote, l.proof, false, e.now))
 		}
 	}
-	e.s.post(func() { e.closePort(p) })
+	e.s.Post(func() { e.closePort(p) })
 }
 
 // closePort forgets a port and its links.

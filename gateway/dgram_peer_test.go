@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -48,7 +50,7 @@ func (h *dgramHosts) native(i int, port uint16) negotiate.Reason {
 // TestDatagramPeerDies: without a word; what is sent then goes natively within
 // 1.5 s on a network, at once where memory is shared.
 func TestDatagramPeerDies(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -66,9 +68,9 @@ func TestDatagramPeerDies(t *testing.T) {
 		}
 		h.d[0].steer(t, ends, []byte("native"))
 		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
-		require.Empty(t, h.g[0].Conns(ConnQuery{}))
-		past := h.g[0].Conns(ConnQuery{Closed: true})
-		require.Equal(t, EndNative, past[0].End)
+		require.Empty(t, h.g[0].Conns(admin.ConnQuery{}))
+		past := h.g[0].Conns(admin.ConnQuery{Closed: true})
+		require.Equal(t, admin.EndNative, past[0].End)
 		require.Equal(t, "peer_dead", past[0].Reason)
 		// The programs count what they left native, of both protocols together.
 		h.g[0].onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: h.tuple(0, ends), Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
@@ -78,15 +80,15 @@ func TestDatagramPeerDies(t *testing.T) {
 		steer.mu.Unlock()
 		snap := h.g[0].Snapshot()
 		require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)
-		require.Equal(t, []FallbackCount{{Reason: "peer_dead", Side: SideClient, Count: 2}}, snap.Fallbacks)
-		native := h.g[0].Conns(ConnQuery{All: true})
+		require.Equal(t, []admin.FallbackCount{{Reason: "peer_dead", Side: config.SideClient, Count: 2}}, snap.Fallbacks)
+		native := h.g[0].Conns(admin.ConnQuery{All: true})
 		require.Equal(t, "udp", native[0].Proto)
 	})
 }
 
 // TestDatagramPeerComesBack: news of a gateway let it be asked again at once.
 func TestDatagramPeerComesBack(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -109,7 +111,7 @@ func TestDatagramPeerComesBack(t *testing.T) {
 // TestDatagramServiceDeclined: what came is delivered, and the service is left
 // alone from then on.
 func TestDatagramServiceDeclined(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.d[1].pass[53], h.d[1].pass[4000] = true, true // nor is it an answer to a client
 		h.meet()
@@ -118,7 +120,7 @@ func TestDatagramServiceDeclined(t *testing.T) {
 		require.Equal(t, negotiate.ReasonPolicy, h.native(0, 53))
 		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable, "other services are carried")
 		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 30*time.Second, time.Millisecond)
-		require.Empty(t, h.g[0].Conns(ConnQuery{}))
+		require.Empty(t, h.g[0].Conns(admin.ConnQuery{}))
 		h.pass(0, h.ends(0, 4000, 54), []byte("other"))
 		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 30*time.Second, 10*time.Millisecond)
 	})
@@ -126,7 +128,7 @@ func TestDatagramServiceDeclined(t *testing.T) {
 
 // TestDatagramsSwitchedOff: by either side, and on again.
 func TestDatagramsSwitchedOff(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
@@ -147,7 +149,7 @@ func TestDatagramsSwitchedOff(t *testing.T) {
 
 // TestDatagramsClosed: everything is native, and what is in A goes back.
 func TestDatagramsClosed(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceShm, config.DeviceSoft)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("carried"))
@@ -166,7 +168,7 @@ func (g *gateway) quiesceDatagrams() { g.dgrams.Load().quiesce(negotiate.ReasonD
 // TestDatagramsNotProvedAreNotCarried: the peer answers, but no packet reaches
 // its queue pair.
 func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	e := h.engine(1)
 	h.want(0)
 	h.capable(0)
@@ -187,7 +189,7 @@ func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
 // TestDatagramsInPieces: over a path with a small MTU, of every size around the
 // edges.
 func TestDatagramsInPieces(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		for i := range h.g {
 			h.engine(i).keeper.mtu.Store(1024)
@@ -197,14 +199,14 @@ func TestDatagramsInPieces(t *testing.T) {
 			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
 			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
 		}
-		require.Zero(t, h.stats(1).Dropped[DropReassembly])
+		require.Zero(t, h.stats(1).Dropped[admin.DropReassembly])
 	})
 }
 
 // TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when
 // it speaks.
 func TestDatagramFlowsAreBounded(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	for i := range h.g {
 		e := h.engine(i)
 		e.s.Call(func() {
@@ -217,20 +219,20 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 		h.pass(0, h.ends(0, 4000+i, 53), []byte("x"))
 	}
 	for i := range h.g {
-		require.Len(t, h.g[i].Conns(ConnQuery{}), 10)
+		require.Len(t, h.g[i].Conns(admin.ConnQuery{}), 10)
 	}
 	first := h.ends(0, 4000, 53)
 	require.True(t, h.d[1].wasClosed(h.tuple(1, first)))
 	require.False(t, h.d[1].isOpen(h.tuple(1, first)))
 	h.pass(0, first, []byte("again"))
 	require.True(t, h.d[1].isOpen(h.tuple(1, first)))
-	require.EqualValues(t, 31, h.g[1].Snapshot().UDP.Flows[CarrierShm].Total)
-	require.EqualValues(t, 10, h.g[1].Snapshot().UDP.Flows[CarrierShm].Now)
+	require.EqualValues(t, 31, h.g[1].Snapshot().UDP.Flows[config.CarrierShm].Total)
+	require.EqualValues(t, 10, h.g[1].Snapshot().UDP.Flows[config.CarrierShm].Now)
 }
 
 // TestDatagramFlowsEndWhenIdle: the entries of the programs go with them.
 func TestDatagramFlowsEndWhenIdle(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
@@ -246,9 +248,9 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 			require.Empty(t, e.flows)
 		})
 		require.True(t, h.d[i].wasClosed(h.tuple(i, ends)))
-		past := h.g[i].Conns(ConnQuery{Closed: true})
+		past := h.g[i].Conns(admin.ConnQuery{Closed: true})
 		require.Len(t, past, 1)
-		require.Equal(t, EndClosed, past[0].End)
+		require.Equal(t, admin.EndClosed, past[0].End)
 		require.Empty(t, past[0].Reason)
 	}
 }
@@ -256,18 +258,18 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 // TestDatagramsOnlyForThoseWhoWantThem: without a rule, or without a port, nothing
 // listens and nobody is told of a port.
 func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"no rule":  {Policy: []Rule{{Action: ActionAccelerate}}},
-		"pass":     {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionPass}}},
-		"no port":  {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}, DatagramPort: NoDatagrams},
-		"observe":  {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}, Mode: ModeObserve},
-		"no steer": {Policy: []Rule{{Match: Match{Proto: ProtoUDP}, Action: ActionAccelerate}}},
+	for name, cfg := range map[string]config.Config{
+		"no rule":  {Policy: []config.Rule{{Action: config.ActionAccelerate}}},
+		"pass":     {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionPass}}},
+		"no port":  {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}, DatagramPort: config.NoDatagrams},
+		"observe":  {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}, Mode: config.ModeObserve},
+		"no steer": {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}},
 	} {
 		wire := netstack.NewWire(1500, 1)
 		if cfg.Mode == "" {
-			cfg.Mode = ModeEnforce
+			cfg.Mode = config.ModeEnforce
 		}
-		cfg.StateDir, cfg.Carriers, cfg.Shards = t.TempDir(), []DeviceKind{}, 1
+		cfg.StateDir, cfg.Carriers, cfg.Shards = t.TempDir(), []config.DeviceKind{}, 1
 		host := Host{Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A()}
 		if name != "no steer" {
 			host.Datagrams = newFakeDatagrams(t)
@@ -285,7 +287,7 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 
 // TestDatagramsDoNotAllocate: from A to A.
 func TestDatagramsDoNotAllocate(t *testing.T) {
-	onBoth(t, func(t *testing.T, kind DeviceKind) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		h.meet()
 		pkt := steered(h.ends(0, 4000, 53), make([]byte, 1000))
@@ -323,7 +325,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 // TestDatagramPortTaken: the gateway starts all the same, and says what is
 // missing.
 func TestDatagramPortTaken(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.stop(1)
 	at := netip.AddrPortFrom(pairAddrs[1], h.port.Port())
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
@@ -338,15 +340,15 @@ func TestDatagramPortTaken(t *testing.T) {
 // TestDatagramAnswerAfterIdleness: of a server to a client whose flow this side
 // has forgotten; a rule about the server's port selects it all the same.
 func TestDatagramAnswerAfterIdleness(t *testing.T) {
-	h := newDgramHosts(t, DeviceShm)
+	h := newDgramHosts(t, config.DeviceShm)
 	h.d[0].pass[4000] = true
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
 	e := h.engine(0)
-	e.s.Call(func() { e.endFlow(e.flows[h.tuple(0, h.ends(0, 4000, 53))], EndClosed, negotiate.ReasonNone) })
+	e.s.Call(func() { e.endFlow(e.flows[h.tuple(0, h.ends(0, 4000, 53))], admin.EndClosed, negotiate.ReasonNone) })
 	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
-	list := h.g[0].Conns(ConnQuery{})
+	list := h.g[0].Conns(admin.ConnQuery{})
 	require.Len(t, list, 1)
-	require.Equal(t, SideClient, list[0].Side)
+	require.Equal(t, config.SideClient, list[0].Side)
 	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")
 }

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -35,7 +37,7 @@ const (
 type dgramPort struct {
 	e     *dgramEngine
 	kind  negotiate.CarrierKind
-	queue *flowCQ
+	queue *loop.Queue
 	qp    verbs.QP
 	qkey  uint32 // random: only who has been told can send to it
 	mtu   int
@@ -61,7 +63,7 @@ type dgramPort struct {
 // newDgramPort makes the queue pair, in INIT.
 func newDgramPort(e *dgramEngine, d *driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int) (*dgramPort, error) {
 	p := &dgramPort{
-		e: e, kind: kind, queue: d.queues[e.s.id], pd: pd, mtu: mtu, rxSize: grhLen + mtu,
+		e: e, kind: kind, queue: d.queues[e.s.ID()], pd: pd, mtu: mtu, rxSize: grhLen + mtu,
 		qkey:  rand.Uint32()>>1 | 1, // the high bit is for controlled keys (IBTA vol. 1, 10.2.5)
 		links: map[dgramLinkKey]*dgramLink{},
 	}
@@ -70,7 +72,7 @@ func newDgramPort(e *dgramEngine, d *driven, kind negotiate.CarrierKind, pd verb
 		return nil, fmt.Errorf("datagram memory: %w", err)
 	}
 	p.qp, err = pd.CreateQP(&verbs.QPInitAttr{
-		SendCQ: p.queue.cq, RecvCQ: p.queue.cq, Type: verbs.QPTUD,
+		SendCQ: p.queue.CQ, RecvCQ: p.queue.CQ, Type: verbs.QPTUD,
 		Cap: verbs.QPCap{MaxSendWR: dgramSendDepth, MaxRecvWR: p.receives(), MaxSendSGE: 2, MaxRecvSGE: 1},
 	})
 	if err != nil {
@@ -117,7 +119,7 @@ func (p *dgramPort) activate() error {
 		return fmt.Errorf("datagram queue pair to RTR: %w", err)
 	}
 	p.started = true
-	p.queue.ports[p.qp.Num()] = p
+	p.queue.Members[p.qp.Num()] = p
 	for i := range p.receives() {
 		if err := p.repost(i); err != nil {
 			return err
@@ -134,7 +136,7 @@ func (p *dgramPort) activate() error {
 func (p *dgramPort) close() error {
 	p.gone.Store(true)
 	if p.started {
-		delete(p.queue.ports, p.qp.Num())
+		delete(p.queue.Members, p.qp.Num())
 	}
 	p.failed = true
 	errs := []error{p.qp.Close(), p.tx.Close()}
@@ -163,8 +165,11 @@ func (p *dgramPort) repost(i int) error {
 	return nil
 }
 
-// completion is called for every completion of the queue pair.
-func (p *dgramPort) completion(wc *verbs.WC) {
+// Owner implements loop.Completer: a port works for no connection.
+func (p *dgramPort) Owner() loop.Owner { return nil }
+
+// Complete implements loop.Completer: it is called for every completion of the queue pair.
+func (p *dgramPort) Complete(wc *verbs.WC) {
 	if wc.Status != verbs.WCSuccess {
 		p.broken(wc.Status)
 		return
@@ -266,7 +271,7 @@ func (p *dgramPort) post(flags verbs.SendFlags) bool {
 	p.wr.Flags = flags
 	if err := p.qp.PostSend(&p.wr); err != nil {
 		p.e.log.Warn("post datagram", "carrier", p.kind, "error", err)
-		p.e.count.drop(DropCarrierError)
+		p.e.count.drop(admin.DropCarrierError)
 		p.broken(verbs.WCGeneralErr)
 		return false
 	}

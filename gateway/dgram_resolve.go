@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -158,17 +159,17 @@ func (e *dgramEngine) want(pair dgramPair) {
 // asked is called for the programs' question about a peer.
 func (e *dgramEngine) asked(ev ebpf.Event) {
 	if e != nil {
-		e.s.post(func() { e.want(dgramPair{ev.Tuple.Local.Addr(), ev.Tuple.Remote.Addr()}) })
+		e.s.Post(func() { e.want(dgramPair{ev.Tuple.Local.Addr(), ev.Tuple.Remote.Addr()}) })
 	}
 }
 
 // news: the CLC message of a peer's gateway names its datagram port.
-func (e *dgramEngine) news(t Tuple, port uint16, gateway [16]byte) {
+func (e *dgramEngine) news(t host.Tuple, port uint16, gateway [16]byte) {
 	if e == nil || port == 0 {
 		return
 	}
 	at := netip.AddrPortFrom(t.Remote.Addr(), port)
-	e.s.post(func() {
+	e.s.Post(func() {
 		if e.stopped {
 			return
 		}
@@ -187,7 +188,7 @@ func (e *dgramEngine) flush() {
 	if e == nil {
 		return
 	}
-	e.s.post(func() {
+	e.s.Post(func() {
 		if !e.stopped {
 			e.act(e.resolve.Flush())
 		}

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -85,7 +87,7 @@ func TestDgramIDsRest(t *testing.T) {
 // but a gateway with a way to us gets more than a refusal, and nothing is longer
 // than what was asked.
 func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
-	h := newDgramHosts(t, DeviceSoft)
+	h := newDgramHosts(t, config.DeviceSoft)
 	h.stop(0)
 	h.stop(1)
 	h.anywhere = true
@@ -100,7 +102,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	}), to)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return h.stats(1).Resolution.Ignored == 1 }, 30*time.Second, time.Millisecond, "a port of any user")
-	clc := Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
+	clc := host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
 	e.news(clc, c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), [16]byte{9})
 	ask := func(r negotiate.Resolve) []byte {
 		r.MinVersion, r.MaxVersion = negotiate.MinVersion, negotiate.Version

@@ -95,7 +95,7 @@ func (s *dgramSockets) read(c *net.UDPConn) {
 		msg := append([]byte(nil), b[:n]...)
 		at := netip.AddrPortFrom(local, s.e.g.cfg.DatagramPort.Port())
 		from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
-		s.e.s.post(func() { s.e.message(at, from, msg) })
+		s.e.s.Post(func() { s.e.message(at, from, msg) })
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -51,7 +54,7 @@ func (e *dgramEngine) readTUN() bool {
 		if !ok {
 			return true
 		}
-		n, errno := rawRead(e.fd, e.out.bytes(slot))
+		n, errno := loop.RawRead(e.fd, e.out.bytes(slot))
 		if errno != 0 {
 			e.out.put(slot)
 			if errno == unix.EINTR {
@@ -72,7 +75,7 @@ func (e *dgramEngine) outgoing(slot uint16, n int) {
 	b := e.out.bytes(slot)
 	if n > len(b) {
 		e.out.put(slot)
-		e.count.drop(DropQueueFull)
+		e.count.drop(admin.DropQueueFull)
 		return
 	}
 	p, err := parseUDP(b[:n])
@@ -125,7 +128,7 @@ func (e *dgramEngine) openOut(t ebpf.Tuple) *dgramFlow {
 	reason := e.quiet
 	if p := e.peers[t.Remote.Addr()]; p != nil && reason == negotiate.ReasonNone {
 		if l := p.linkFrom(t.Local.Addr()); l != nil {
-			return e.newFlow(l, t, SideClient)
+			return e.newFlow(l, t, config.SideClient)
 		}
 	}
 	if reason == negotiate.ReasonNone { // suspended just now, or not proven for this address of ours
@@ -142,7 +145,7 @@ func (e *dgramEngine) giveBack(slot uint16, n int) {
 	if e.writeTUN(e.out.bytes(slot)[:n]) {
 		e.count.returned.Add(1)
 	} else {
-		e.count.drop(DropQueueFull)
+		e.count.drop(admin.DropQueueFull)
 	}
 	e.out.put(slot)
 }
@@ -150,7 +153,7 @@ func (e *dgramEngine) giveBack(slot uint16, n int) {
 // writeTUN writes one packet.
 func (e *dgramEngine) writeTUN(b []byte) bool {
 	for {
-		switch rawWrite(e.fd, b) {
+		switch loop.RawWrite(e.fd, b) {
 		case 0:
 			return true
 		case unix.EINTR:

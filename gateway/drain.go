@@ -3,115 +3,22 @@ package gateway
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
-
-// DrainSchema is the schema of [DrainInfo].
-const DrainSchema = "smcgw.drain/v1"
-
-// DrainInfo is how far a drain is.
-type DrainInfo struct {
-	Schema string `json:"schema"`
-	// Flows are the connections that are still carried, Lingering those that have
-	// ended, but whose application has yet to take what the kernel holds for it.
-	Flows     int `json:"flows"`
-	Lingering int `json:"lingering"`
-	// RemainingSeconds is the time left until the connections that are still
-	// carried are reset.
-	RemainingSeconds float64 `json:"remaining_seconds"`
-	// Done is set in the last of these documents: the gateway ends. Flows and
-	// Lingering are then those that are reset.
-	Done bool `json:"done"`
-}
-
-// drainer ends a gateway when its connections have ended.
-//
-//	serving ──begin──► draining ──nothing left, or the deadline──► over ──► the daemon stops
-type drainer struct {
-	begun chan struct{} // closed by begin
-	over  chan struct{} // closed when the daemon is to stop
-
-	mu       sync.Mutex // guards everything below
-	started  bool
-	deadline time.Time
-	last     DrainInfo
-}
-
-// drainTurn is how often it is looked whether anything is left.
-const drainTurn = 100 * time.Millisecond
-
-func newDrainer() *drainer {
-	return &drainer{begun: make(chan struct{}), over: make(chan struct{})}
-}
-
-// begin starts the drain of so many flows. When it has begun already, the earlier
-// deadline holds.
-func (d *drainer) begin(flows int, now, deadline time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.started {
-		d.started, d.deadline = true, deadline
-		d.last = DrainInfo{Schema: DrainSchema, Flows: flows, RemainingSeconds: deadline.Sub(now).Seconds()}
-		close(d.begun)
-		return
-	}
-	if deadline.Before(d.deadline) {
-		d.deadline = deadline
-	}
-}
-
-// draining reports whether begin was called.
-func (d *drainer) draining() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.started
-}
-
-// note keeps what is left and reports whether that is the end.
-func (d *drainer) note(flows, lingering int, now time.Time) (over bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	over = flows == 0 && lingering == 0 || !now.Before(d.deadline)
-	d.last = DrainInfo{Schema: DrainSchema, Flows: flows, Lingering: lingering, RemainingSeconds: max(0, d.deadline.Sub(now).Seconds()), Done: over}
-	return over
-}
-
-// info is what note kept; nil before the drain.
-func (d *drainer) info() *DrainInfo {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.started {
-		return nil
-	}
-	i := d.last
-	return &i
-}
 
 // errDrained ends the daemon's loops after a drain.
 var errDrained = errors.New("drained")
 
 // awaitDrain returns errDrained when a drain is over.
 func (g *gateway) awaitDrain(ctx context.Context) error {
-	select {
-	case <-g.drainer.begun:
-	case <-ctx.Done():
+	if !g.drainer.Await(ctx, g.left) {
 		return nil
 	}
-	tick := time.NewTicker(drainTurn)
-	defer tick.Stop()
-	for !g.drainer.note(g.left()) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	i := g.drainer.info()
-	g.log.Info("drained", "reset", i.Flows)
-	close(g.drainer.over)
+	g.log.Info("drained", "reset", g.drainer.Info().Flows)
+	g.drainer.Finish()
 	return errDrained
 }
 
@@ -129,7 +36,7 @@ func (g *gateway) left() (flows, lingering int, now time.Time) {
 	return 0, n, now
 }
 
-// Drain implements Control.
+// Drain implements admin.Control.
 func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
@@ -140,9 +47,9 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	g.dgrams.Load().quiesce(negotiate.ReasonDrained)
 	now, flows := time.Now(), len(g.all())
 	g.log.Info("draining", "timeout", timeout, "flows", flows)
-	g.drainer.begin(flows, now, now.Add(timeout))
-	return g.drainer.over, nil
+	g.drainer.Begin(flows, now, now.Add(timeout))
+	return g.drainer.Finished(), nil
 }
 
-// Draining implements Control.
-func (g *gateway) Draining() *DrainInfo { return g.drainer.info() }
+// Draining implements admin.Control.
+func (g *gateway) Draining() *admin.DrainInfo { return g.drainer.Info() }

@@ -10,6 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -85,7 +89,7 @@ func openShm(g *gateway) (fabric, error) {
 func (*shmFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
 // offer implements fabric.
-func (sf *shmFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error) {
+func (sf *shmFabric) offer(f *flow, s *loop.Shard) (*carry, negotiate.CarrierOffer, error) {
 	p, err := sf.peerFor(f.peer(), true)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
@@ -192,10 +196,10 @@ func (sf *shmFabric) admitLocked(a netip.Addr) error {
 			n++
 		}
 	}
-	if n >= sf.g.cfg.Limits.PeerShare.of(shmPeersLimit) {
+	if n >= sf.g.cfg.Limits.PeerShare.Of(shmPeersLimit) {
 		own := sf.longestIdleLocked(func(p *shmPeer) bool { return p.of == a })
 		if own == nil {
-			sf.g.shares.refuse(ResourceShmPeers)
+			sf.g.shares.Refuse(peers.ResourceShmPeers)
 			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)
 		}
 		sf.dropLocked(own)
@@ -228,7 +232,7 @@ func (sf *shmFabric) adopt(peer *shm.Peer, of netip.Addr, hold bool) *shmPeer {
 }
 
 // countPeers adds the peers of each address.
-func (sf *shmFabric) countPeers(to map[netip.Addr]PeerUse) {
+func (sf *shmFabric) countPeers(to map[netip.Addr]admin.PeerUse) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	for _, p := range sf.peers {
@@ -293,7 +297,7 @@ func (sf *shmFabric) attach(ctx context.Context, of netip.Addr, name string, key
 }
 
 // answer implements fabric.
-func (sf *shmFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
+func (sf *shmFabric) answer(f *flow, s *loop.Shard, from negotiate.CarrierOffer, p *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
 	if p.HostID != sf.g.hostID {
 		return nil, negotiate.CarrierOffer{}, errNotHere
 	}
@@ -365,7 +369,7 @@ func (*shmFabric) unproved(*carry) {}
 
 // newCarry makes a queue pair in INIT with its memory. The caller holds the peer;
 // from here on the queue pair does.
-func (sf *shmFabric) newCarry(f *flow, s *shard, p *shmPeer) (*carry, error) {
+func (sf *shmFabric) newCarry(f *flow, s *loop.Shard, p *shmPeer) (*carry, error) {
 	c, err := sf.prepare(f, s, p.PD(), p.arena)
 	if err != nil {
 		sf.leave(p)
@@ -452,8 +456,8 @@ func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
 		p.reap()
 	}
 	sent = func() {
-		c.s.post(func() {
-			c.s.worksFor(c.f)
+		c.s.Post(func() {
+			c.s.WorksFor(c.f)
 			if err := c.qp.Close(); err != nil {
 				sf.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
 			}
@@ -469,8 +473,8 @@ func (sf *shmFabric) abandon(c *carry) (sent, written func()) {
 }
 
 // devices implements fabric.
-func (sf *shmFabric) devices() []DeviceInfo {
-	return []DeviceInfo{describeDevice("shm0", DeviceShm, sf.shm, sf.shm.Stats())}
+func (sf *shmFabric) devices() []admin.DeviceInfo {
+	return []admin.DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm, sf.shm.Stats())}
 }
 
 // close implements fabric; the shards have stopped.

@@ -10,9 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+var (
+	addrA = netip.MustParseAddr("10.0.0.1")
+	addrB = netip.MustParseAddr("fd00::1")
 )
 
 // shmServer is the shm fabric of a gateway that others offer memory to.
@@ -22,7 +30,7 @@ type shmServer struct {
 	sf *shmFabric
 }
 
-func newShmServer(t *testing.T, share Percent) *shmServer {
+func newShmServer(t *testing.T, share config.Percent) *shmServer {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	require.NoError(t, err)
@@ -58,7 +66,7 @@ func (s *shmServer) meet(d *shm.Device, a netip.Addr) (*shm.Peer, error) {
 }
 
 func (s *shmServer) use(a netip.Addr) int {
-	all := map[netip.Addr]PeerUse{}
+	all := map[netip.Addr]admin.PeerUse{}
 	s.sf.countPeers(all)
 	return all[a].ShmPeers
 }
@@ -71,12 +79,12 @@ func TestShmPeersShared(t *testing.T) {
 	d := s.stranger(7)
 	var first *shm.Peer
 	for i := range 20 {
-		p, err := s.meet(d, peerA)
+		p, err := s.meet(d, addrA)
 		require.NoError(t, err)
 		if i == 0 {
 			first = p
 		}
-		require.LessOrEqual(t, s.use(peerA), 5)
+		require.LessOrEqual(t, s.use(addrA), 5)
 	}
 	require.Eventually(t, func() bool { return first.Err() != nil }, 30*time.Second, time.Millisecond)
 	var held []*shmPeer
@@ -87,16 +95,16 @@ func TestShmPeersShared(t *testing.T) {
 	}
 	s.sf.mu.Unlock()
 	require.Len(t, held, 5)
-	_, err := s.meet(d, peerA)
+	_, err := s.meet(d, addrA)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	require.Equal(t, negotiate.ReasonNoMemory, carrierReason(err))
-	require.Equal(t, uint64(1), s.g.sharesRefused()[ResourceShmPeers])
+	require.Equal(t, uint64(1), s.g.sharesRefused()[string(peers.ResourceShmPeers)])
 	for range 5 {
-		_, err = s.meet(d, peerB)
+		_, err = s.meet(d, addrB)
 		require.NoError(t, err)
 	}
 	s.sf.leave(held[0])
-	_, err = s.meet(d, peerA)
+	_, err = s.meet(d, addrA)
 	require.NoError(t, err)
 	for _, p := range held[1:] {
 		require.NoError(t, p.Err(), "a peer in use stays")
@@ -115,7 +123,7 @@ func TestShmPeersEvicted(t *testing.T) {
 		all = append(all, p)
 	}
 	require.Eventually(t, func() bool { // the stranger has as many peers itself, until it hears of the hang-up
-		_, err := s.meet(d, peerA)
+		_, err := s.meet(d, addrA)
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return all[0].Err() != nil }, 30*time.Second, time.Millisecond)
@@ -123,7 +131,7 @@ func TestShmPeersEvicted(t *testing.T) {
 		require.NoError(t, p.Err())
 	}
 	// Our own offers make room, too.
-	p, err := s.sf.peerFor(peerB, true)
+	p, err := s.sf.peerFor(addrB, true)
 	require.NoError(t, err)
 	require.False(t, p.Connected())
 	require.Eventually(t, func() bool { return all[1].Err() != nil }, 30*time.Second, time.Millisecond)
@@ -140,7 +148,7 @@ func TestShmOffersInUseStay(t *testing.T) {
 		all = append(all, p)
 	}
 	s.sf.leave(all[13])
-	_, err := s.sf.peerFor(peerA, true)
+	_, err := s.sf.peerFor(addrA, true)
 	require.NoError(t, err)
 	for i, p := range all {
 		require.Equal(t, i == 13, p.Err() != nil, "%d", i)

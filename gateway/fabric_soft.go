@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -187,7 +190,7 @@ func (sf *softFabric) portOf(a netip.Addr) (softPort, error) {
 func (*softFabric) kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
 // offer implements fabric.
-func (sf *softFabric) offer(f *flow, s *shard) (*carry, negotiate.CarrierOffer, error) {
+func (sf *softFabric) offer(f *flow, s *loop.Shard) (*carry, negotiate.CarrierOffer, error) {
 	c, err := sf.newCarry(f, s)
 	if err != nil {
 		return nil, negotiate.CarrierOffer{}, err
@@ -202,7 +205,7 @@ func (*softFabric) met(negotiate.CarrierOffer, *negotiate.Proposal) bool { retur
 func (*softFabric) meet(context.Context, *flow, negotiate.CarrierOffer) error { return nil }
 
 // answer implements fabric.
-func (sf *softFabric) answer(f *flow, s *shard, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
+func (sf *softFabric) answer(f *flow, s *loop.Shard, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*carry, negotiate.CarrierOffer, error) {
 	if !reachable(f, from) {
 		return nil, negotiate.CarrierOffer{}, errNotHere
 	}
@@ -257,7 +260,7 @@ func (*softFabric) connect(c *carry, to negotiate.CarrierOffer) error {
 }
 
 // newCarry makes a queue pair in INIT with its memory.
-func (sf *softFabric) newCarry(f *flow, s *shard) (*carry, error) {
+func (sf *softFabric) newCarry(f *flow, s *loop.Shard) (*carry, error) {
 	port, err := sf.portOf(f.tuple.Local.Addr())
 	if err != nil {
 		return nil, err
@@ -418,19 +421,19 @@ func unanswered(s verbs.WCStatus) bool {
 }
 
 // devices implements fabric.
-func (sf *softFabric) devices() []DeviceInfo {
+func (sf *softFabric) devices() []admin.DeviceInfo {
 	sf.mu.Lock()
 	units, shut := slices.Clone(sf.units), sf.shut
 	sf.mu.Unlock()
 	if shut && len(units) == 0 {
-		return []DeviceInfo{missing(DeviceSoft, DeviceDown, errYielded.Error())}
+		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, errYielded.Error())}
 	}
 	if len(units) == 0 {
-		return []DeviceInfo{missing(DeviceSoft, DeviceDown, "no address on the devices of the configuration")}
+		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, "no address on the devices of the configuration")}
 	}
-	var list []DeviceInfo
+	var list []admin.DeviceInfo
 	for _, u := range units {
-		list = append(list, describeDevice(u.name, DeviceSoft, u.soft, u.soft.Stats()))
+		list = append(list, describeDevice(u.name, config.DeviceSoft, u.soft, u.soft.Stats()))
 	}
 	return list
 }

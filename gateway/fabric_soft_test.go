@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/verbs"
@@ -24,7 +27,7 @@ func (g *gateway) softFabric(t *testing.T) *softFabric {
 
 // strayFlow is a flow that nobody knows, for queue pairs of its own.
 func strayFlow(g *gateway, local, remote netip.Addr) *flow {
-	return &flow{g: g, tuple: Tuple{Local: netip.AddrPortFrom(local, 80), Remote: netip.AddrPortFrom(remote, 999)}}
+	return &flow{g: g, tuple: host.Tuple{Local: netip.AddrPortFrom(local, 80), Remote: netip.AddrPortFrom(remote, 999)}}
 }
 
 // TestSoftKeysEndWithTheirFlow: no key opens another flow's memory, and none is
@@ -115,7 +118,7 @@ func TestSoftPortInUse(t *testing.T) {
 	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
 	require.NoError(t, err)
 	defer taken.Close()
-	cfg := Config{StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceSoft, DeviceHW}}
+	cfg := config.Config{StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceSoft, config.DeviceHW}}
 	cfg.Soft.UDPPort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	wire := netstack.NewWire(1500, 1)
 	defer wire.Close()
@@ -127,9 +130,9 @@ func TestSoftPortInUse(t *testing.T) {
 	defer g.close()
 	list := g.Devices()
 	require.Len(t, list, 2)
-	require.Equal(t, DeviceFailed, list[0].State)
+	require.Equal(t, admin.DeviceFailed, list[0].State)
 	require.Contains(t, list[0].Error, "address already in use")
-	require.Equal(t, DeviceAbsent, list[1].State)
+	require.Equal(t, admin.DeviceAbsent, list[1].State)
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 }
 

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
@@ -19,35 +22,35 @@ const cqDepth = 1 << 18
 // openFabrics opens the devices of the configuration, in its order. A device
 // that cannot be opened is left out: connections fall back, and say so.
 func (g *gateway) openFabrics() {
-	open := map[DeviceKind]func(*gateway) (fabric, error){DeviceShm: openShm, DeviceSoft: openSoft}
+	open := map[config.DeviceKind]func(*gateway) (fabric, error){config.DeviceShm: openShm, config.DeviceSoft: openSoft}
 	for _, kind := range g.cfg.Carriers {
 		fn := open[kind]
 		if fn == nil {
 			g.log.Info("carrier not available in this version", "carrier", kind)
-			g.absent = append(g.absent, missing(kind, DeviceAbsent, "not available in this version"))
+			g.absent = append(g.absent, missing(kind, admin.DeviceAbsent, "not available in this version"))
 			continue
 		}
 		fb, err := fn(g)
 		if errors.Is(err, errNoAddrs) {
 			g.log.Info("carrier without a network", "carrier", kind)
-			g.absent = append(g.absent, missing(kind, DeviceAbsent, err.Error()))
+			g.absent = append(g.absent, missing(kind, admin.DeviceAbsent, err.Error()))
 			continue
 		}
 		if err != nil {
 			g.log.Warn("carrier left out", "carrier", kind, "error", err)
-			g.absent = append(g.absent, missing(kind, DeviceFailed, err.Error()))
+			g.absent = append(g.absent, missing(kind, admin.DeviceFailed, err.Error()))
 			continue
 		}
 		g.fabrics = append(g.fabrics, fb)
 	}
 	for _, s := range g.shards {
-		s.start()
+		s.Start()
 	}
 }
 
 // missing describes a device that was asked for in vain.
-func missing(kind DeviceKind, state DeviceState, why string) DeviceInfo {
-	return DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
+func missing(kind config.DeviceKind, state admin.DeviceState, why string) admin.DeviceInfo {
+	return admin.DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
 }
 
 // driven is what fabrics have in common: an RDMA device whose vectors are in
@@ -55,7 +58,7 @@ func missing(kind DeviceKind, state DeviceState, why string) DeviceInfo {
 type driven struct {
 	g       *gateway
 	dev     verbs.Device
-	queues  []*flowCQ // by shard
+	queues  []*loop.Queue // by shard
 	drivers []verbs.Driver
 	unwatch context.CancelFunc
 }
@@ -70,9 +73,9 @@ func drive(g *gateway, dev verbs.Device) (*driven, error) {
 		}
 	}
 	for i, s := range g.shards {
-		s.post(func() {
-			s.cqs = append(s.cqs, d.queues[i])
-			s.addDriver(d.drivers[i])
+		s.Post(func() {
+			s.AddQueue(d.queues[i])
+			s.AddDriver(d.drivers[i])
 		})
 	}
 	d.watch()
@@ -95,7 +98,7 @@ func (d *driven) watch() {
 			}
 			if e.Type == verbs.EventQPAccessErr || e.Type == verbs.EventQPReqErr {
 				for i, s := range d.g.shards {
-					s.post(func() { d.queues[i].violated(s, e.QP) })
+					s.Post(func() { violated(d.queues[i], s, e.QP) })
 				}
 			}
 		}
@@ -104,9 +107,9 @@ func (d *driven) watch() {
 
 // violated ends a flow whose peer asked its queue pair for what that does not grant.
 // The caller is on the shard.
-func (q *flowCQ) violated(s *shard, qp verbs.QP) {
-	if c := q.flows[qp.Num()]; c != nil && c.qp == qp {
-		s.worksFor(c.f)
+func violated(q *loop.Queue, s *loop.Shard, qp verbs.QP) {
+	if c, ok := q.Members[qp.Num()].(*carry); ok && c.qp == qp {
+		s.WorksFor(c.f)
 		c.f.abort(negotiate.ReasonProtocolError, false)
 	}
 }
@@ -116,7 +119,7 @@ func (*driven) started(*carry) {}
 
 func (*driven) wireLost(*carry, bool) {}
 
-func (d *driven) driveVector(i int, s *shard) error {
+func (d *driven) driveVector(i int, s *loop.Shard) error {
 	cq, err := d.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
 	if err != nil {
 		return fmt.Errorf("completion queue: %w", err)
@@ -125,7 +128,7 @@ func (d *driven) driveVector(i int, s *shard) error {
 	if err != nil {
 		return err
 	}
-	d.queues = append(d.queues, &flowCQ{cq: cq, flows: map[uint32]*carry{}, ports: map[uint32]*dgramPort{}})
+	d.queues = append(d.queues, loop.NewQueue(cq))
 	d.drivers = append(d.drivers, drv)
 	return nil
 }
@@ -144,12 +147,12 @@ func (d *driven) close() error {
 
 // prepare makes the queue pair of a flow, in INIT, with its memory. The caller
 // sets what is its own of the carry.
-func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
+func (d *driven) prepare(f *flow, s *loop.Shard, pd verbs.PD, arena *rmb.Arena) (*carry, error) {
 	rings := d.g.newRings(d.dev.Attr().RemoteMapper)
 	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first}
-	q, limits := d.queues[s.id], cfg.QPCap()
+	q, limits := d.queues[s.ID()], cfg.QPCap()
 	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.cq, RecvCQ: q.cq, Cap: limits, Type: verbs.QPTRC})
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.CQ, RecvCQ: q.CQ, Cap: limits, Type: verbs.QPTRC})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}
@@ -162,7 +165,7 @@ func (d *driven) prepare(f *flow, s *shard, pd verbs.PD, arena *rmb.Arena) (*car
 	}
 	return &carry{
 		s: s, f: f, queue: q, qp: qp, ep: ep, arena: arena, rings: rings, fd: -1, probeLen: rsocket.MaxProbe,
-		patience: newTimer(nil),
+		patience: loop.NewTimer(nil),
 	}, nil
 }
 
@@ -175,7 +178,7 @@ func (c *carry) attach(attr verbs.QPAttr, conn negotiate.ConnData) error {
 	if err != nil {
 		return err
 	}
-	c.queue.flows[c.qp.Num()] = c
+	c.queue.Members[c.qp.Num()] = c
 	if err := verbs.Connect(c.qp, attr); err != nil {
 		return err
 	}

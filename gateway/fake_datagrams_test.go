@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -199,4 +200,4 @@ func checkSum(t testing.TB, b []byte) {
 	require.EqualValues(t, 0xffff, fold(pseudo+sum16(udp)), "UDP")
 }
 
-var _ Datagrams = (*fakeDatagrams)(nil)
+var _ host.Datagrams = (*fakeDatagrams)(nil)

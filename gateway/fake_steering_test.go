@@ -147,12 +147,6 @@ func (s *fakeSteering) SetPolicy(rules []ebpf.Rule) error {
 	return s.refuse
 }
 
-func (s *fakeSteering) rules() []ebpf.Rule {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.policy
-}
-
 func (*fakeSteering) Sweep(ebpf.SweepLimits) (int, error) { return 0, nil }
 
 func (*fakeSteering) Events(ctx context.Context, _ func(ebpf.Event)) error {

@@ -7,6 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -65,12 +70,12 @@ func (s State) final() bool {
 type flow struct {
 	g     *gateway
 	id    uint64
-	side  Side
-	tuple Tuple
+	side  config.Side
+	tuple host.Tuple
 	isn   uint32           // of the connection's SYN: the app's (client) or the peer's (server)
 	nonce uint16           // of the offer
 	shed  negotiate.Reason // server: why there is no room for it; set before the handshake
-	look  Look             // of the SYN or SYN-ACK of the peer
+	look  host.Look        // of the SYN or SYN-ACK of the peer
 	start time.Time
 	rtt   time.Duration // client: of SYN and SYN-ACK
 	syn   []byte        // client: the recorded SYN
@@ -79,14 +84,14 @@ type flow struct {
 	reads, writes atomic.Uint64 // of the app leg that moved some
 	state         atomic.Uint32 // State
 
-	trial *Trial // it belongs to, also when that has ended; nil: none
-	share shareState
+	trial *admin.Trial // it belongs to, also when that has ended; nil: none
+	share peers.Share
 
 	outdated atomic.Bool // its offers were: nobody is to remember how it ended
 	late     atomic.Bool // this gateway was, when the time of the handshake was up
 
-	auto bool     // of a rule with action auto: it is learned from
-	seen autoSeen // guarded by autoBook.mu
+	auto bool      // of a rule with action auto: it is learned from
+	seen auto.Seen // guarded by auto
 
 	// wire is set by setWire before the negotiation starts and never changes.
 	wire   wireLeg
@@ -103,9 +108,9 @@ type flow struct {
 	ctl     *wireControl
 	relay   *relay
 	raw     *rawRelay
-	carrier Carrier
+	carrier config.Carrier
 	demoted string           // why the flow has left its queue pair; empty: it has not
-	booked  ByteCount        // of tx and rx: carried by the queue pair it left
+	booked  admin.ByteCount  // of tx and rx: carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried
 	remote  bool             // the peer decided
 	ended   bool             // teardown has begun: nothing may be added
@@ -122,7 +127,7 @@ func (f *flow) getState() State { return State(f.state.Load()) }
 // entered twice or backwards.
 func (f *flow) to(next State) {
 	if next == StateCarrying {
-		f.share.carried(f)
+		f.share.Carried(f.g.shares, f.peer())
 	}
 	for {
 		cur := State(f.state.Load())
@@ -237,7 +242,7 @@ func (f *flow) dropCarry(c *carry) {
 	f.mu.Lock()
 	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
 	f.mu.Unlock()
-	c.s.post(c.close)
+	c.s.Post(c.close)
 }
 
 // carryOf returns the queue pair made for one carrier, or nil.
@@ -260,17 +265,17 @@ func (f *flow) bareSYN() []byte {
 }
 
 // carriedBytes returns what the flow's present carrier has carried.
-func (f *flow) carriedBytes() ByteCount {
+func (f *flow) carriedBytes() admin.ByteCount {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return ByteCount{Tx: f.tx.Load() - f.booked.Tx, Rx: f.rx.Load() - f.booked.Rx}
+	return admin.ByteCount{Tx: f.tx.Load() - f.booked.Tx, Rx: f.rx.Load() - f.booked.Rx}
 }
 
 // info describes the flow for an operator.
-func (f *flow) info(now time.Time) ConnInfo {
+func (f *flow) info(now time.Time) admin.ConnInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := ConnInfo{
+	c := admin.ConnInfo{
 		ID: f.id, Proto: "tcp", Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
 		State: f.getState().String(), Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
@@ -284,7 +289,7 @@ func (f *flow) info(now time.Time) ConnInfo {
 
 func decidedBy(remote bool) string {
 	if remote {
-		return DecidedRemote
+		return admin.DecidedRemote
 	}
-	return DecidedLocal
+	return admin.DecidedLocal
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -16,7 +18,7 @@ type ending struct {
 	dead     bool   // the entry becomes dead: a SYN on the tuple is a new connection
 	wire     func() // the last thing done to the wire leg
 	entry    func() // the last thing done to the steering
-	end      End
+	end      admin.End
 
 	verdict  negotiate.Verdict // why: recorded and remembered
 	fellBack bool              // count it: the connection is native from here on
@@ -51,7 +53,7 @@ func (f *flow) teardown(e ending) {
 			relay.stop(word)
 		}
 		if e.drain && len(carries) == 1 {
-			carries[0].s.post(carries[0].lastWords)
+			carries[0].s.Post(carries[0].lastWords)
 		}
 	})
 }
@@ -64,7 +66,7 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 		// Who begins anew on the tuple is the client: all of the rest comes before it
 		// can know that the tuple is free. A server's client knows by the wire leg, and
 		// its SYN must not meet an application that is still connected to us.
-		wireFirst := e.dead && f.side == SideClient
+		wireFirst := e.dead && f.side == config.SideClient
 		if e.dead {
 			f.entryDead()
 			if wireFirst {
@@ -73,7 +75,7 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 			f.g.unlink(f)
 		}
 		f.endLeg(leg, e.resetLeg)
-		if e.state == StateClosed && f.side == SideServer {
+		if e.state == StateClosed && f.side == config.SideServer {
 			f.forgetTimeWait()
 		}
 		if !wireFirst {
@@ -86,8 +88,8 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 		f.closeCarries(carries, finish)
 		return
 	}
-	hs.s.post(func() {
-		hs.s.worksFor(f)
+	hs.s.Post(func() {
+		hs.s.WorksFor(f)
 		defer finish()
 		defer closeAll(carries)
 		hs.leave() // gives a dial up
@@ -139,8 +141,8 @@ func (f *flow) closeCarries(carries []*carry, done func()) {
 		return
 	}
 	s := carries[0].s
-	s.post(func() {
-		s.worksFor(f)
+	s.Post(func() {
+		s.WorksFor(f)
 		defer done()
 		closeAll(carries)
 	})
@@ -154,15 +156,15 @@ func closeAll(carries []*carry) {
 }
 
 // bury takes the flow out of the tables and into the history.
-func (f *flow) bury(end End) {
+func (f *flow) bury(end admin.End) {
 	f.g.unlink(f)
 	info := f.info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
 	f.g.count.ended(info.Carrier, f.carriedBytes())
-	f.g.auto.look(f, true, time.Now())
+	f.learn(true, time.Now())
 	switch end {
 	case "": // recorded elsewhere
-	case EndNative:
+	case admin.EndNative:
 		f.g.native.Add(info)
 	default:
 		f.g.closed.Add(info)
@@ -196,7 +198,7 @@ func (f *flow) whenGone(fn func()) {
 // not those that have arrived. Reason 0 is a reset of the local application.
 func (f *flow) abort(r negotiate.Reason, remote bool) {
 	f.teardown(ending{
-		state: StateAborted, resetLeg: true, drain: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
+		state: StateAborted, resetLeg: true, drain: true, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndAborted,
 		verdict: negotiate.Verdict{Reason: r, Remote: remote}, tell: true,
 	})
 }
@@ -207,15 +209,15 @@ func (f *flow) abort(r negotiate.Reason, remote bool) {
 func (f *flow) abortVerdict(a negotiate.Abort) {
 	v := a.Verdict
 	e := ending{
-		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: EndAborted,
-		verdict: v, fellBack: f.side == SideServer, // a client's gateway gives the connection back
+		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: admin.EndAborted,
+		verdict: v, fellBack: f.side == config.SideServer, // a client's gateway gives the connection back
 	}
 	if a.Silent {
 		e.wire = f.forgetWire
 	}
 	if v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
 		// The connection goes on without us, or never was.
-		e.state, e.end, e.fellBack = StateReleased, EndNative, true
+		e.state, e.end, e.fellBack = StateReleased, admin.EndNative, true
 	}
 	f.teardown(e)
 }
@@ -224,25 +226,25 @@ func (f *flow) abortVerdict(a negotiate.Abort) {
 // reset and, behind the RST, the application's SYN goes out again, bare.
 func (f *flow) release(v negotiate.Verdict) {
 	f.teardown(ending{
-		state: StateReleased, resetLeg: true, wire: f.resetWire, entry: f.entryReleased, end: EndNative,
+		state: StateReleased, resetLeg: true, wire: f.resetWire, entry: f.entryReleased, end: admin.EndNative,
 		verdict: v, fellBack: true,
 	})
 }
 
 // complete is the end everybody wanted.
 func (f *flow) complete() {
-	f.teardown(ending{state: StateClosed, dead: true, wire: f.resetWire, entry: func() {}, end: EndClosed})
+	f.teardown(ending{state: StateClosed, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndClosed})
 }
 
 // replaced ends a flow whose tuple belongs to a newer connection: not a packet
 // may leave on it.
 func (f *flow) replaced() {
 	e := ending{
-		state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: EndAborted,
-		verdict: negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == SideServer},
+		state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: admin.EndAborted,
+		verdict: negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == config.SideServer},
 	}
 	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
-		e.state, e.end, e.fellBack = StateReleased, EndNative, true
+		e.state, e.end, e.fellBack = StateReleased, admin.EndNative, true
 	}
 	f.teardown(e)
 }
@@ -257,7 +259,7 @@ func (f *flow) givenBack() {
 // vanish ends a server flow that never had a wire leg.
 func (f *flow) vanish(r negotiate.Reason) {
 	f.teardown(ending{
-		state: StateReleased, wire: f.forgetWire, entry: func() {}, end: EndNative,
+		state: StateReleased, wire: f.forgetWire, entry: func() {}, end: admin.EndNative,
 		verdict: negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone}, fellBack: true,
 	})
 }
@@ -322,7 +324,7 @@ var ownedStates = [...]ebpf.State{
 // delivered its own.
 func (f *flow) completeRaw() {
 	f.teardown(ending{
-		state: StateClosed, end: EndClosed, wire: func() { _ = f.wire.Close() }, entry: f.entryDead,
+		state: StateClosed, end: admin.EndClosed, wire: func() { _ = f.wire.Close() }, entry: f.entryDead,
 	})
 }
 
@@ -331,7 +333,7 @@ func (f *flow) completeRaw() {
 // the beginning; those that begin or hand over later look at draining themselves.
 func (f *flow) drain(r negotiate.Reason) {
 	hs := f.negotiating()
-	if f.getState() < StateCarrying && (f.side == SideClient || hs != nil) {
+	if f.getState() < StateCarrying && (f.side == config.SideClient || hs != nil) {
 		if hs != nil {
 			hs.input(func(now time.Time) []negotiate.Action { return hs.hs.Cancel(now, r) })
 		}
@@ -339,7 +341,7 @@ func (f *flow) drain(r negotiate.Reason) {
 	}
 	if f.getState() < StateCarrying { // half open: the client comes back by itself
 		f.teardown(ending{
-			state: StateReleased, wire: f.forgetWire, entry: f.entryDead, end: EndNative,
+			state: StateReleased, wire: f.forgetWire, entry: f.entryDead, end: admin.EndNative,
 			verdict: negotiate.Verdict{Reason: r}, fellBack: true,
 		})
 		return

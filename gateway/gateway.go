@@ -16,6 +16,15 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
@@ -27,12 +36,12 @@ const historySize = 1024
 // gateway is a running gateway. Locks: mu guards the flow table only and is
 // never held while calling out.
 type gateway struct {
-	cfg    Config
+	cfg    config.Config
 	log    *slog.Logger
 	id     [16]byte // random per start
 	hostID [16]byte
-	steer  Steering
-	legs   Legs
+	steer  host.Steering
+	legs   host.Legs
 	host   Host
 	addrs  func() ([]netip.Addr, error) // nil: no network
 	stack  *netstack.Stack
@@ -41,31 +50,31 @@ type gateway struct {
 	keys   keyring
 	seen   negotiate.Seen // PROPOSALs that were believed
 
-	shards  []*shard
+	shards  []*loop.Shard
 	fabrics []fabric
-	absent  []DeviceInfo // configured, and not there
-	accept  LegListener
+	absent  []admin.DeviceInfo // configured, and not there
+	accept  host.LegListener
 	seed    maphash.Seed
 	rate    *rate.Limiter
 
 	closed, native *History
 	udp            pastDatagrams
 	count          *counters
-	shares         *shares
+	shares         *peers.Shares
 	room           room
-	peers          *peerBook
-	auto           *autoBook // nil: no rule has action auto
-	trials         *trials
+	peers          *peers.Book
+	auto           *auto.Book // nil: no rule has action auto
+	trials         *policy.Trials
 	demotions      demotionLog
 	silences       silences
-	rests          *rests
+	rests          *peers.Rests
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
 	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
-	debug          *debugKnobs // nil: none
+	debug          *faults.Knobs // nil: none
 	panics         panics
 	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloading      sync.Mutex                 // of reload: before trials.mu
@@ -77,11 +86,11 @@ type gateway struct {
 	ctx      context.Context // ends with the gateway
 	cancel   context.CancelFunc
 	draining chan struct{}
-	drainer  *drainer
+	drainer  *upgrade.Drainer
 	wg       sync.WaitGroup // goroutines of flows
 
 	mu     sync.Mutex // guards everything below
-	flows  map[Tuple]*flow
+	flows  map[host.Tuple]*flow
 	nextID uint64
 	down   bool
 }
@@ -92,7 +101,7 @@ type pastDatagrams struct{ closed, native *History }
 
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
-func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
+func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
 		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs,
 		policy: negotiate.CachePolicy{
@@ -101,16 +110,16 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 		},
 		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
 		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
-		count: newCounters(), peers: newPeerBook(), started: time.Now(), draining: make(chan struct{}), drainer: newDrainer(),
-		flows: map[Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
+		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
+		flows: map[host.Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
-	g.shares = newShares(cfg.Limits)
+	g.shares = peers.NewShares(cfg.Limits)
 	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
-	g.trials = newTrials(cfg, g.steer)
-	g.demotions.log, g.rests = log, newRests()
+	g.trials = policy.NewTrials(cfg, g.steer)
+	g.demotions.log, g.rests = log, peers.NewRests()
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.build(h); err != nil {
@@ -121,15 +130,15 @@ func newGateway(cfg Config, h Host, log *slog.Logger) (*gateway, error) {
 }
 
 func (g *gateway) build(h Host) error {
-	keys, err := LoadKeys(g.cfg.Security.PSKFile)
+	keys, err := config.LoadKeys(g.cfg.Security.PSKFile)
 	if err != nil {
 		return err
 	}
 	g.keys.set(keys)
-	if g.debug, err = debugFromEnvironment(); err != nil {
+	if g.debug, err = faults.FromEnvironment(); err != nil {
 		return fmt.Errorf("environment: %w", err)
 	}
-	if set := g.debug.list(); set != nil {
+	if set := g.debug.List(); set != nil {
 		g.log.Warn("faults are injected", "knobs", set)
 	}
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{
@@ -146,7 +155,7 @@ func (g *gateway) build(h Host) error {
 	g.openFabrics()
 	if g.stack, err = netstack.New(netstack.Config{
 		Link: h.Link, Handler: g, Logger: g.log,
-		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: handshakeLimit},
+		Limits: netstack.Limits{Flows: 2 * g.cfg.Limits.MaxFlows, HalfOpen: peers.HandshakeLimit},
 	}); err != nil {
 		return err
 	}
@@ -169,15 +178,9 @@ func (g *gateway) startShards() error {
 		runtime.GOMAXPROCS(n + 2)
 	}
 	for i := range n {
-		s, err := newShard(i, g.log)
+		s, err := loop.New(i, g.log, loop.Options{Spin: g.cfg.Spin.Duration(), CPUs: g.cfg.CPUs, Place: true})
 		if err != nil {
 			return err
-		}
-		s.spinner.limit = g.cfg.Spin.Duration()
-		if cpus := g.cfg.CPUs; len(cpus) > 0 {
-			s.cpu = cpus[i%len(cpus)]
-		} else {
-			s.placer = newPlacer()
 		}
 		g.shards = append(g.shards, s)
 	}
@@ -185,14 +188,14 @@ func (g *gateway) startShards() error {
 }
 
 // shardFor says which shard serves a flow, for life.
-func (g *gateway) shardFor(f *flow) *shard {
+func (g *gateway) shardFor(f *flow) *loop.Shard {
 	return g.shards[int(maphash.Comparable(g.seed, f.tuple)%uint64(len(g.shards)))]
 }
 
 // newFlow enters a flow into the table; false when the same connection is
 // there already or the gateway is going down. A flow of an older connection on
 // the tuple is ended first.
-func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
+func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bool) {
 	for {
 		g.mu.Lock()
 		old := g.flows[t]
@@ -206,9 +209,9 @@ func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
 				g: g, id: g.nextID, side: side, tuple: t, isn: isn, start: time.Now(),
 				gone: make(chan struct{}),
 			}
-			f.trial = g.trials.of(side, t)
+			f.trial = g.trials.Of(t.Remote.Addr().Unmap(), servicePort(t, side))
 			f.state.Store(uint32(StateAccepted))
-			f.share.begin(f)
+			f.beginShare()
 			g.flows[t] = f
 			g.mu.Unlock()
 			g.noteRoom()
@@ -216,7 +219,7 @@ func (g *gateway) newFlow(side Side, t Tuple, isn uint32) (*flow, bool) {
 		}
 		delete(g.flows, t)
 		g.mu.Unlock()
-		old.share.end(old)
+		old.share.End(g.shares, old.peer())
 		old.replaced()
 	}
 }
@@ -234,7 +237,7 @@ func (g *gateway) hold() bool {
 }
 
 // find returns the live flow of a tuple, or nil.
-func (g *gateway) find(t Tuple) *flow {
+func (g *gateway) find(t host.Tuple) *flow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.flows[t]
@@ -245,7 +248,7 @@ func (g *gateway) unlink(f *flow) {
 	g.mu.Lock()
 	if g.flows[f.tuple] == f {
 		delete(g.flows, f.tuple)
-		f.share.end(f)
+		f.share.End(g.shares, f.peer())
 	}
 	g.mu.Unlock()
 	g.noteRoom()
@@ -273,10 +276,10 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 	case n > g.flowLimit():
 		return negotiate.ReasonFlowLimit
 	}
-	if f.side == SideServer {
+	if f.side == config.SideServer {
 		now := time.Now()
-		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.burst)
-		if r := g.shares.admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
+		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.PerPeer())
+		if r := g.shares.Admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
 			return r
 		}
 	}
@@ -287,10 +290,10 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 }
 
 // appAccepted gives an accepted app leg to its flow.
-func (g *gateway) appAccepted(fd int, t Tuple) {
+func (g *gateway) appAccepted(fd int, t host.Tuple) {
 	leg := newAppLeg(fd, t)
 	f := g.find(t)
-	if f == nil || f.side != SideClient {
+	if f == nil || f.side != config.SideClient {
 		leg.reset()
 		return
 	}
@@ -307,11 +310,11 @@ func (g *gateway) remember(f *flow, v negotiate.Verdict) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
-	if f.side == SideServer || g.policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
+	if f.side == config.SideServer || g.policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
 		port = 0
 	}
 	now := time.Now()
-	ttl := g.peers.strike(addr, port, v.Reason, g.policy, now).Until.Sub(now)
+	ttl := g.peers.Strike(addr, port, v.Reason, g.policy, now).Until.Sub(now)
 	if ttl <= 0 {
 		return
 	}
@@ -323,13 +326,13 @@ func (g *gateway) remember(f *flow, v negotiate.Verdict) {
 
 // onEvent is called for every decision of the programs.
 func (g *gateway) onEvent(e ebpf.Event) {
-	t := Tuple(e.Tuple)
+	t := host.Tuple(e.Tuple)
 	switch e.Kind {
 	case ebpf.EventReplaced:
 		f := g.find(t)
 		switch {
 		case f == nil || f.isn != e.ISN:
-		case e.Reason != 0, f.side == SideServer && f.getState() == StateAccepted:
+		case e.Reason != 0, f.side == config.SideServer && f.getState() == StateAccepted:
 			f.givenBack()
 		default:
 			f.replaced()
@@ -346,7 +349,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 }
 
 // nativeDecision records a connection that stayed native.
-func (g *gateway) nativeDecision(t Tuple, e ebpf.Event) {
+func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 	g.mu.Lock()
 	g.nextID++
 	id := g.nextID
@@ -357,25 +360,25 @@ func (g *gateway) nativeDecision(t Tuple, e ebpf.Event) {
 		g.count.nativeDatagrams(r, sideOf(e.Side))
 		past = g.udp.native
 	}
-	past.Add(ConnInfo{
+	past.Add(admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
 		State: StateNative.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
-		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: EndNative, EndedAt: e.At,
+		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
 	})
 }
 
-func protoOf(p ebpf.Proto) Proto {
+func protoOf(p ebpf.Proto) config.Proto {
 	if p == ebpf.ProtoUDP {
-		return ProtoUDP
+		return config.ProtoUDP
 	}
-	return ProtoTCP
+	return config.ProtoTCP
 }
 
-func sideOf(s ebpf.Side) Side {
+func sideOf(s ebpf.Side) config.Side {
 	if s == ebpf.SideServer {
-		return SideServer
+		return config.SideServer
 	}
-	return SideClient
+	return config.SideClient
 }
 
 // remoteReason reports whether the programs learned a reason from the peer or
@@ -421,15 +424,15 @@ func (g *gateway) close() {
 func (g *gateway) closeShards() {
 	var errs []error
 	for _, s := range g.shards {
-		s.halt()
-		s.drivers, s.cqs = nil, nil // what is still posted finds no device
+		s.Halt()
+		s.Detach()
 	}
 	g.dgrams.Load().closePorts()
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.close())
 	}
 	for _, s := range g.shards {
-		s.closeFDs()
+		s.CloseFDs()
 	}
 	if err := errors.Join(errs...); err != nil {
 		g.log.Warn("close devices", "error", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -24,9 +25,9 @@ const (
 	sweepEvery = 5
 )
 
-// loop is what the heartbeat asks of a loop: by how much its next turn is late, 0
+// lagging is what the heartbeat asks of a loop: by how much its next turn is late, 0
 // for one that rests and is not to turn yet. One that is late for stuckAfter hangs.
-type loop interface {
+type lagging interface {
 	Late(now time.Time) time.Duration
 }
 
@@ -47,14 +48,14 @@ func (g *gateway) beatLoop(ctx context.Context) {
 }
 
 // loops are those that have to turn for the gateway to live.
-func (g *gateway) loops() (loops []loop) {
+func (g *gateway) loops() (loops []lagging) {
 	for _, s := range g.shards {
 		loops = append(loops, s)
 	}
 	return loops
 }
 
-func (g *gateway) beatOnce(loops []loop, now time.Time) {
+func (g *gateway) beatOnce(loops []lagging, now time.Time) {
 	for _, l := range loops {
 		if l.Late(now) >= stuckAfter {
 			return
@@ -88,11 +89,11 @@ func (g *gateway) wasLate(since, now time.Time) bool {
 func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
-	var collector garbage
+	var collector process.Garbage
 	var awake awake
 	for rest := 0; ; rest-- {
-		collector.tune()
-		if collector.due(g.pool.Stats().Released, time.Now()) {
+		collector.Tune()
+		if collector.Due(g.pool.Stats().Released, time.Now()) {
 			debug.FreeOSMemory()
 		}
 		select {
@@ -111,7 +112,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 			}
 		}
 		g.noteRoom()
-		g.auto.tick(time.Now())
+		g.learn(time.Now())
 		for _, leg := range awake.tick(time.Now(), g.all) {
 			leg.keepalive()
 		}

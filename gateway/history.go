@@ -3,6 +3,8 @@ package gateway
 import (
 	"slices"
 	"sync"
+
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // History keeps the last connections that ended or stayed native: a bounded
@@ -12,7 +14,7 @@ type History struct {
 	mu sync.Mutex
 	// ring holds the entries; next is where the following one goes. All
 	// fields below are guarded by mu.
-	ring  []ConnInfo
+	ring  []admin.ConnInfo
 	next  int
 	limit int
 	total uint64
@@ -25,7 +27,7 @@ func NewHistory(limit int) *History {
 }
 
 // Add records a connection, in place of the oldest one when full.
-func (h *History) Add(c ConnInfo) {
+func (h *History) Add(c admin.ConnInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.ring) < h.limit {
@@ -38,11 +40,11 @@ func (h *History) Add(c ConnInfo) {
 }
 
 // List copies the entries, newest first.
-func (h *History) List() []ConnInfo {
+func (h *History) List() []admin.ConnInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.ring)
-	out := make([]ConnInfo, 0, n)
+	out := make([]admin.ConnInfo, 0, n)
 	for i := range n {
 		out = append(out, h.ring[(h.next-1-i+2*n)%n])
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // TestHistoryAgainstAList compares the ring with a plain list.
@@ -15,7 +17,7 @@ func TestHistoryAgainstAList(t *testing.T) {
 		limit := rapid.IntRange(0, 5).Draw(t, "limit")
 		h, model := NewHistory(limit), []uint64(nil)
 		for id := range rapid.Uint64Range(0, 20).Draw(t, "adds") {
-			h.Add(ConnInfo{ID: id})
+			h.Add(admin.ConnInfo{ID: id})
 			model = append(model, id)
 			kept := slices.Clone(model[max(0, len(model)-max(limit, 1)):])
 			slices.Reverse(kept)
@@ -36,7 +38,7 @@ func TestHistoryIsSafeForConcurrentUse(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				h.Add(ConnInfo{})
+				h.Add(admin.ConnInfo{})
 				h.List()
 			}
 		})

@@ -31,15 +31,11 @@ func TestIdleFlows(t *testing.T) {
 	conns := []*pairConn{p.dial(t, negotiate.CarrierSHM)}
 	queuePairs := func() (sum int) {
 		for _, s := range conns[0].flow[0].g.shards {
-			s.Call(func() {
-				for _, q := range s.cqs {
-					sum += len(q.flows)
-				}
-			})
+			s.Call(func() { sum += s.Load().Members })
 		}
 		return sum
 	}
-	require.Len(t, conns[0].flow[0].g.shards[0].cqs, 2, "one completion queue per device, whatever flows there are")
+	require.Equal(t, 2, conns[0].flow[0].g.shards[0].Load().Queues, "one completion queue per device, whatever flows there are")
 	before, began := liveHeap(), queuePairs()
 	for range n {
 		c := p.dial(t, negotiate.CarrierSHM)
@@ -114,7 +110,7 @@ func testIdleFlowsShare(t *testing.T, kind negotiate.CarrierKind) {
 		}
 		require.LessOrEqual(t, g.pool.Stats().Reserved, g.pool.Stats().Limit)
 		for _, s := range g.shards {
-			s.Call(func() { require.Len(t, s.cqs, 2, "one completion queue per device") })
+			s.Call(func() { require.Equal(t, 2, s.Load().Queues, "one completion queue per device") })
 		}
 	}
 	for _, c := range conns {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -26,7 +28,7 @@ const strangersEvery = time.Minute
 
 // stranger says, now and then, that a peer has no key in common with this gateway:
 // a mistake of an operator, or somebody who tries.
-func (g *gateway) stranger(peer netip.Addr, side Side) {
+func (g *gateway) stranger(peer netip.Addr, side config.Side) {
 	g.keys.warned.Do(func() {
 		g.log.Warn("no key in common with a peer", "peer", peer, "side", side, "reason", negotiate.ReasonAuthFailed,
 			"keys", len(g.keys.load()))
@@ -70,7 +72,7 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 	errs := []error{err}
 	for _, p := range peers {
 		if negotiate.Reason(p.Reason) == negotiate.ReasonAuthFailed {
-			g.peers.forget(p.Addr, p.Port)
+			g.peers.Forget(p.Addr, p.Port)
 			errs = append(errs, g.steer.Forget(p.Addr, p.Port))
 		}
 	}
@@ -80,19 +82,12 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 	return nil
 }
 
-// forget drops the strikes of one key of the cache.
-func (b *peerBook) forget(a netip.Addr, port uint16) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.dropLocked(strikeKey{a, port})
-}
-
 // setKeys tells the resolver.
 func (e *dgramEngine) setKeys(keys negotiate.Keys) {
 	if e == nil {
 		return
 	}
-	e.s.post(func() {
+	e.s.Post(func() {
 		if !e.stopped {
 			e.act(e.resolve.SetKeys(keys))
 		}
@@ -108,4 +103,17 @@ func bindingOf(c *netstack.Conn) negotiate.Binding {
 		b.Client, b.Server = b.Server, b.Client
 	}
 	return b
+}
+
+// sameKeys reports whether two sets are equal.
+func sameKeys(a, b negotiate.Keys) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
 }

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -27,13 +29,13 @@ type machine interface {
 // shard. It leaves when the flow is carried, raw or over.
 type negotiator struct {
 	f    *flow
-	s    *shard
+	s    *loop.Shard
 	hs   machine
 	done bool // nothing is left to do here
 
 	looking  atomic.Bool // a look at the wire leg is posted
 	left     atomic.Bool // leave was called
-	deadline timer
+	deadline loop.Timer
 	hold     heldHandshake
 
 	reading func() bool                            // whether hs wants the wire leg read
@@ -50,8 +52,8 @@ func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) bool {
 	if n.left.Load() {
 		return false
 	}
-	n.s.post(func() {
-		n.s.worksFor(n.f)
+	n.s.Post(func() {
+		n.s.WorksFor(n.f)
 		n.happened(fn)
 	})
 	return true
@@ -60,12 +62,12 @@ func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) bool {
 // look asks for a look at the wire leg. It only posts.
 func (n *negotiator) look() {
 	if !n.left.Load() && n.looking.CompareAndSwap(false, true) {
-		n.s.post(n.looked)
+		n.s.Post(n.looked)
 	}
 }
 
 func (n *negotiator) looked() {
-	n.s.worksFor(n.f)
+	n.s.WorksFor(n.f)
 	n.looking.Store(false) // before the reads: what comes behind them is another look's
 	n.settle()
 }
@@ -73,7 +75,7 @@ func (n *negotiator) looked() {
 // begin executes start; the flow has its wire leg. The gateway waits for the
 // handshake to leave.
 func (n *negotiator) begin(start []negotiate.Action) {
-	n.deadline = newTimer(n.expired)
+	n.deadline = loop.NewTimer(n.expired)
 	n.looking.Store(true)
 	n.f.wire.SetNotify(n.look)
 	n.do(start)
@@ -96,20 +98,20 @@ func (n *negotiator) settle() {
 		n.leave()
 		return
 	}
-	n.s.setTimer(&n.deadline, n.hs.Deadline()) // none: somebody else's timer ends this state
+	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: somebody else's timer ends this state
 }
 
 // expired is called at the machine's deadline.
 func (n *negotiator) expired() {
-	n.s.worksFor(n.f)
+	n.s.WorksFor(n.f)
 	if n.holding() {
 		return
 	}
 	n.readWire() // what has arrived counts before the deadline
-	if n.f.side == SideClient && n.f.getState() == StateCompleting && !n.done {
+	if n.f.side == config.SideClient && n.f.getState() == StateCompleting && !n.done {
 		// An application that is connected to us sees a reset if we give up now; on a
 		// busy machine its connection waits to be accepted, behind this very timer.
-		n.f.g.accept.Arrived(func() { n.s.post(n.overdue) })
+		n.f.g.accept.Arrived(func() { n.s.Post(n.overdue) })
 		return
 	}
 	n.overdue()
@@ -121,7 +123,7 @@ const lateTimer = 100 * time.Millisecond
 
 // overdue is called when the deadline has passed and what had arrived was looked at.
 func (n *negotiator) overdue() {
-	n.s.worksFor(n.f)
+	n.s.WorksFor(n.f)
 	if n.left.Load() || n.holding() {
 		return
 	}
@@ -149,7 +151,7 @@ func (n *negotiator) leave() {
 	}
 	defer n.f.g.wg.Done()
 	n.done = true
-	n.s.setTimer(&n.deadline, time.Time{})
+	n.s.SetTimer(&n.deadline, time.Time{})
 	if n.leaving != nil {
 		n.leaving()
 	}
@@ -173,7 +175,7 @@ func (n *negotiator) do(actions []negotiate.Action) {
 
 // readWire gives the machine what the wire leg has.
 func (n *negotiator) readWire() {
-	buf := n.s.scratch[:]
+	buf := n.s.Scratch()
 	for !n.done && n.reading() {
 		k, err := n.f.wire.Read(buf)
 		now := time.Now()

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -33,9 +35,11 @@ type noLegs struct{}
 
 func (noLegs) Available() bool { return true }
 
-func (noLegs) Listen(Loop, func(int, Tuple)) (LegListener, error) { return noListener{}, nil }
+func (noLegs) Listen(host.Loop, func(int, host.Tuple)) (host.LegListener, error) {
+	return noListener{}, nil
+}
 
-func (noLegs) Dial(on Loop, _ Tuple, _ Look, done func(int, error)) func() {
+func (noLegs) Dial(on host.Loop, _ host.Tuple, _ host.Look, done func(int, error)) func() {
 	return on.After(0, func() { done(-1, net.ErrClosed) })
 }
 
@@ -49,7 +53,7 @@ func (noListener) Arrived(then func()) { then() }
 // one address.
 func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *gateway {
 	t.Helper()
-	cfg := Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []DeviceKind{DeviceShm, DeviceSoft}}
+	cfg := config.Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
 	wire := netstack.NewWire(1500, 1)
@@ -133,10 +137,10 @@ func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	p.port++
 	client := netip.AddrPortFrom(pairAddrs[0], p.port)
 	server := netip.AddrPortFrom(pairAddrs[1], 80)
-	tuples := [2]Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
+	tuples := [2]host.Tuple{{Local: client, Remote: server}, {Local: server, Remote: client}}
 	states := [2]ebpf.State{ebpf.StateCarrying, ebpf.StateServing}
 	copy(c.wire[:], wires)
-	for i, side := range []Side{SideClient, SideServer} {
+	for i, side := range []config.Side{config.SideClient, config.SideServer} {
 		p.steer[i].put(ebpf.Flow{Tuple: ebpf.Tuple(tuples[i]), ISN: 7, State: states[i]})
 		f, fresh := p.g[i].newFlow(side, tuples[i], 7)
 		require.True(t, fresh)
@@ -240,11 +244,10 @@ func (p *gatewayPair) empty(t require.TestingT) {
 		require.Zero(t, g.pool.Stats().Quarantined)
 		s := g.shards[0]
 		s.Call(func() {
-			for _, q := range s.cqs {
-				require.Empty(t, q.flows)
-			}
-			require.Empty(t, s.fds)
-			require.Empty(t, s.again)
+			l := s.Load()
+			require.Zero(t, l.Members)
+			require.Zero(t, l.Descriptors)
+			require.Zero(t, l.Later)
 		})
 	}
 }

@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // A panic in code that works for one connection ends that connection: it is
 // aborted, or given back to the kernel where its application is not connected
-// yet, with reason internal_error. Shards say by shard.about whom they work for
+// yet, with reason internal_error. Shards say by WorksFor whom they work for
 // and go on behind it; goroutines of a connection end by flow.contain. What
 // works for none (a device, the datagram engine, the loop itself) has no such
 // bound: there the daemon dies, and the guardian sees to the rest. So it does
@@ -77,6 +80,9 @@ func (g *gateway) panicked(f *flow, r any) {
 // crash ends the process as a failure, without a goroutine dump: the log has it.
 func crash() { os.Exit(1) }
 
+// Panicked implements loop.Owner.
+func (f *flow) Panicked(r any) { f.g.panicked(f, r) }
+
 // contain is deferred by goroutines that work for one flow.
 func (f *flow) contain() {
 	if r := recover(); r != nil {
@@ -85,7 +91,7 @@ func (f *flow) contain() {
 }
 
 // containAbout is deferred by callbacks about a tuple.
-func (g *gateway) containAbout(t Tuple) {
+func (g *gateway) containAbout(t host.Tuple) {
 	r := recover()
 	if r == nil {
 		return
@@ -97,31 +103,6 @@ func (g *gateway) containAbout(t Tuple) {
 	g.panicked(f, r)
 }
 
-// worksFor says whom the work that follows is for; nil: nobody in particular. What
-// is posted after the loop has ended is run by whoever posts it.
-func (s *shard) worksFor(f *flow) {
-	if !s.left.Load() {
-		s.about = f
-	}
-}
-
-// contain is deferred by the loops of a shard that work for one flow after the
-// other: behind a panic of the one at *next they go on with the one after it.
-func (s *shard) contain(next *int) {
-	r := recover()
-	f := s.about
-	s.worksFor(nil)
-	if r == nil {
-		return
-	}
-	if f == nil {
-		s.log.Error("internal error: the daemon ends", "shard", s.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-		panic(r)
-	}
-	*next++
-	f.g.panicked(f, r)
-}
-
 // fail ends a flow whose own code cannot be trusted any more. Nothing of it is
 // asked: what had arrived for the application is not delivered, since nobody
 // knows how much of it had been.
@@ -130,7 +111,7 @@ func (f *flow) fail() {
 	carried := f.getState() >= StateCarrying
 	switch hs := f.negotiating(); {
 	case carried:
-	case f.side == SideClient:
+	case f.side == config.SideClient:
 		// Once its SYN may have been handed over, the application is connected to us
 		// or not, and nobody knows. Dead, the entry brings it our reset in the one
 		// case, and lets its next SYN pass in the other.
@@ -139,14 +120,14 @@ func (f *flow) fail() {
 			f.release(v)
 			return
 		}
-	case f.side == SideServer:
+	case f.side == config.SideServer:
 		s, ok := serverOf(hs)
 		v.Outcome = negotiate.OutcomeAborted
 		f.abortVerdict(negotiate.Abort{Verdict: v, Silent: !ok || s.Mute()})
 		return
 	}
 	f.teardown(ending{
-		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
+		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndAborted,
 		verdict: v, tell: true, fellBack: !carried,
 	})
 }

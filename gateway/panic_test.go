@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -11,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -18,9 +20,9 @@ import (
 // connection ends with resets, the others lose no byte, and nothing of it stays.
 func TestPanicEndsOneConnection(t *testing.T) {
 	for _, kind := range allCarriers {
-		steps := []string{stepCarrying, stepClosing}
+		steps := []string{faults.Carrying, faults.Closing}
 		if kind == negotiate.CarrierRelay {
-			steps = []string{stepRelay}
+			steps = []string{faults.Relay}
 		}
 		for _, step := range steps {
 			for side := range 2 {
@@ -36,9 +38,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 	const flows, size = 6, 700_000
 	p := newGatewayPair(t)
 	g := p.g[side]
-	point := &debugPoint{step: step, port: 80, left: &atomic.Int64{}}
-	point.left.Store(1)
-	g.debug = &debugKnobs{panics: debugPoints{point}}
+	g.debug = faults.PanicOnce(step, 80)
 	var conns []*pairConn
 	var errs, cut [flows][2]error // of reads and of writes
 	var got [flows][2]int
@@ -66,7 +66,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 		info := c.flow[side].info(time.Now())
 		if kind != negotiate.CarrierRelay { // whose reason is why there is no other
 			require.Equal(t, negotiate.ReasonInternalError.String(), info.Reason)
-			require.Equal(t, DecidedLocal, info.DecidedBy)
+			require.Equal(t, admin.DecidedLocal, info.DecidedBy)
 		}
 		for end := range 2 {
 			require.NotEqual(t, -1, got[i][end], "wrong bytes")
@@ -89,14 +89,14 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 func TestAShardGoesOnBehindAPanic(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.debug = &debugKnobs{}
+	g.debug = &faults.Knobs{}
 	c := p.dial(t, negotiate.CarrierSHM)
 	f, s := c.flow[0], c.p.g[0].shards[0]
 	var ran atomic.Int64
-	s.post(func() { // so that those behind it are done in one turn
+	s.Post(func() { // so that those behind it are done in one turn
 		for i := range 9 {
-			s.post(func() {
-				if s.worksFor(f); i == 4 {
+			s.Post(func() {
+				if s.WorksFor(f); i == 4 {
 					panic("test")
 				}
 				ran.Add(1)
@@ -104,7 +104,7 @@ func TestAShardGoesOnBehindAPanic(t *testing.T) {
 		}
 		for i := range 3 {
 			s.After(0, func() {
-				if s.worksFor(f); i == 1 {
+				if s.WorksFor(f); i == 1 {
 					panic("test")
 				}
 				ran.Add(1)
@@ -148,18 +148,10 @@ func TestTooManyPanicsEndTheDaemon(t *testing.T) {
 	require.True(t, died)
 }
 
-// TestAPanicOfNobodyIsNotSurvived: a shard that does not know whom it worked for
-// does not go on.
-func TestAPanicOfNobodyIsNotSurvived(t *testing.T) {
-	var log strings.Builder
-	s, err := newShard(3, slog.New(slog.NewTextHandler(&log, nil)))
-	require.NoError(t, err)
-	defer s.closeFDs()
-	require.PanicsWithValue(t, "test", func() { s.call([]func(){func() { panic("test") }}, 0) })
-	require.Contains(t, log.String(), "shard=3")
-	require.Contains(t, log.String(), "panic_test.go")
+// TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.
+func TestAPanicAboutNoFlowIsNotSurvived(t *testing.T) {
 	require.Panics(t, func() {
-		defer (&gateway{}).containAbout(Tuple{})
+		defer (&gateway{}).containAbout(host.Tuple{})
 		panic("test")
 	})
 }

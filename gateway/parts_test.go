@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"io"
-	"net/netip"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // TestLegEndsAsPlanned: reset until it is clean, in a relay or not, and once.
@@ -20,7 +20,7 @@ func TestLegEndsAsPlanned(t *testing.T) {
 	for _, relayed := range []bool{false, true} {
 		for _, clean := range []bool{false, true} {
 			app, fd := legPair(t)
-			leg := newAppLeg(fd, Tuple{})
+			leg := newAppLeg(fd, host.Tuple{})
 			if relayed {
 				require.NoError(t, leg.forRelay())
 				_, err := leg.conn.Write([]byte("x"))
@@ -29,7 +29,7 @@ func TestLegEndsAsPlanned(t *testing.T) {
 			} else {
 				fd, err := leg.take()
 				require.NoError(t, err)
-				require.GreaterOrEqual(t, fd, legFloor)
+				require.GreaterOrEqual(t, fd, process.LegFloor)
 				_, err = unix.Write(fd, []byte("x"))
 				require.NoError(t, err)
 			}
@@ -60,7 +60,7 @@ func TestLegEndsAsPlanned(t *testing.T) {
 func TestLegRelayedWhileReset(t *testing.T) {
 	for range 50 {
 		app, fd := legPair(t)
-		leg := newAppLeg(fd, Tuple{})
+		leg := newAppLeg(fd, host.Tuple{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := leg.forRelay(); err != nil {
@@ -78,7 +78,7 @@ func TestLegRelayedWhileReset(t *testing.T) {
 // TestResetWhoseErrorIsSpent: the end that reads find afterwards is none.
 func TestResetWhoseErrorIsSpent(t *testing.T) {
 	app, fd := legPair(t)
-	leg := newAppLeg(fd, Tuple{})
+	leg := newAppLeg(fd, host.Tuple{})
 	require.NoError(t, leg.forRelay())
 	require.False(t, leg.wasReset())
 	require.NoError(t, app.SetLinger(0))
@@ -93,7 +93,7 @@ func TestResetWhoseErrorIsSpent(t *testing.T) {
 	leg.reset()
 
 	app, fd = legPair(t)
-	leg = newAppLeg(fd, Tuple{})
+	leg = newAppLeg(fd, host.Tuple{})
 	require.NoError(t, leg.forRelay())
 	require.NoError(t, app.CloseWrite())
 	_, err = leg.conn.Read(make([]byte, 1))
@@ -107,71 +107,6 @@ func TestResetWhoseErrorIsSpent(t *testing.T) {
 	leg.clean()
 }
 
-func TestPeerBookIsBounded(t *testing.T) {
-	b := newPeerBook()
-	policy := negotiate.CachePolicy{}
-	now := time.Unix(1000, 0)
-	addr := func(i int) netip.Addr {
-		return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-	}
-	for i := range 2*peerBookLimit + 10 {
-		b.strike(addr(i), 80, negotiate.ReasonAppRefused, policy, now)
-		b.proven(addr(i), CarrierShm)
-		require.LessOrEqual(t, len(b.strikes), peerBookLimit)
-		require.LessOrEqual(t, len(b.capable), peerBookLimit)
-	}
-	for i := 0; len(b.strikes) < peerBookLimit; i++ {
-		b.strike(addr(i), 79, negotiate.ReasonAppRefused, policy, now)
-	}
-	late := now.Add(time.Hour) // all are without effect: they make room first
-	b.strike(addr(1), 81, negotiate.ReasonAppRefused, policy, late)
-	require.Equal(t, 1, len(b.strikes))
-}
-
-func TestPeerBook(t *testing.T) {
-	b := newPeerBook()
-	a := netip.MustParseAddr("10.0.0.1")
-	policy := negotiate.CachePolicy{NegativeTTL: 20 * time.Second}
-	now := time.Unix(1000, 0)
-	first := b.strike(a, 80, negotiate.ReasonAppRefused, policy, now)
-	again := b.strike(a, 80, negotiate.ReasonAppRefused, policy, now.Add(first.TTL))
-	require.Equal(t, 2*first.TTL, again.TTL)
-	require.Equal(t, first.TTL, b.strike(a, 81, negotiate.ReasonAppRefused, policy, now).TTL, "ports are apart")
-	b.flush()
-	require.Equal(t, first.TTL, b.strike(a, 80, negotiate.ReasonAppRefused, policy, now).TTL)
-
-	b.proven(a, CarrierRelay)
-	b.proven(a, CarrierShm)
-	b.proven(a, CarrierShm)
-	require.ElementsMatch(t, []Carrier{CarrierShm, CarrierRelay}, b.carriers()[a])
-}
-
-// What a later connection shows to be wrong is forgotten, and its row with it.
-func TestPeerBookContradicted(t *testing.T) {
-	b := newPeerBook()
-	a, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	policy := negotiate.CachePolicy{}
-	now := time.Unix(1000, 0)
-	strike := func() {
-		b.strike(a, 0, negotiate.ReasonAcceptLost, policy, now)
-		b.strike(a, 80, negotiate.ReasonHandshakeTimeout, policy, now)
-		b.strike(a, 81, negotiate.ReasonAppRefused, policy, now)
-		b.strike(other, 80, negotiate.ReasonHandshakeTimeout, policy, now)
-	}
-	strike()
-	require.Empty(t, b.contradicted(a, 80, now.Add(-time.Second), policy), "it began before")
-	later := now.Add(time.Second)
-	require.ElementsMatch(t, []uint16{0, 80}, b.contradicted(a, 0, later, policy), "of the gateway and the way to it")
-	require.Empty(t, b.contradicted(a, 0, later, policy))
-	require.Equal(t, []uint16{81}, b.contradicted(a, 81, later, policy))
-	require.Len(t, b.strikes, 1)
-	require.Len(t, b.struck, 1)
-	strike()
-	require.Equal(t, []uint16{0}, b.contradicted(a, 0, now.Add(10*time.Second), policy), "what is over by then needs not be told")
-	b.flush()
-	require.Empty(t, b.struck)
-}
-
 // lateLoop is a loop that is late by so much.
 type lateLoop struct{ by time.Duration }
 
@@ -182,7 +117,7 @@ func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 	steer := newFakeSteering()
 	g := &gateway{steer: steer}
 	bad := &lateLoop{by: stuckAfter - 1}
-	loops := []loop{&lateLoop{}, bad}
+	loops := []lagging{&lateLoop{}, bad}
 	now := time.Unix(1000, 0)
 	g.beatOnce(loops, now)
 	require.Equal(t, 1, steer.beats)

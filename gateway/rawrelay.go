@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -27,10 +28,10 @@ func (f *flow) startRaw(mute bool) *rawRelay {
 	lost := f.appLeg().forRelay() != nil
 	f.mu.Lock()
 	r := &rawRelay{f: f, leg: f.leg}
-	f.raw, f.carrier = r, CarrierRelay
+	f.raw, f.carrier = r, config.CarrierRelay
 	f.mu.Unlock()
 	f.to(StateCarrying)
-	f.g.count.carried(CarrierRelay, time.Since(f.start))
+	f.g.count.carried(config.CarrierRelay, time.Since(f.start))
 	if !mute {
 		f.wire.MarkCarrying()
 	}

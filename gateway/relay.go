@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -271,7 +273,7 @@ func (r *relay) resend(buf []byte, offset uint64, n int) bool {
 func (r *relay) forward(leg *appLeg, buf []byte, room int) (n int, more bool) {
 	const head = negotiate.DataHeaderLen
 	n, err := leg.conn.Read(buf[head:min(len(buf), head+room)])
-	r.f.step(stepRelay)
+	r.f.step(faults.Relay)
 	if n > 0 {
 		r.f.tx.Add(uint64(n))
 		if !r.sendData(buf, n) {
@@ -481,7 +483,7 @@ func (r *relay) settle(leg *appLeg) {
 	if reset || failed {
 		return
 	}
-	if awaitDelivered(r.ctx, leg) && r.f.side == SideServer {
+	if awaitDelivered(r.ctx, leg) && r.f.side == config.SideServer {
 		r.awaitReset()
 	}
 	r.f.complete()

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // relayStand is where both directions of a relay stand.
@@ -58,7 +60,7 @@ func (r *relay) lookForStall(leg *appLeg, now time.Time, timeout time.Duration) 
 	if !txStalled && !rxStalled {
 		return // the wire leg of a relay is kept alive anyway
 	}
-	r.f.stalled(CarrierRelay,
+	r.f.stalled(config.CarrierRelay,
 		"tx_stalled", txStalled, "tx_read", b.read, "tx_sent", b.sent, "tx_allowed", b.allowed, "tx_ended", b.ended, "tx_pushing", st.pushing,
 		"rx_stalled", rxStalled, "rx_received", b.received, "rx_consumed", b.consumed, "rx_known", b.endKnown, "rx_final", b.final,
 		"demoted", b.demoted, "peer_phase", b.peer, "app_readable", ready.readable, "app_writable", ready.writable)

@@ -3,73 +3,25 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
-	"strings"
 
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// errRestart is what a configuration is refused with that cannot come into force
-// while the gateway runs.
-var errRestart = errors.New("takes a restart")
-
-// reloadable empties what a running gateway can change; what is left of two
-// configurations must be the same.
-func (c Config) reloadable() Config {
-	c.Mode, c.Policy, c.Security = "", nil, Security{}
-	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
-	return c
-}
-
-// fixedChanges names the fields in which next differs from c and that take a
-// restart.
-func (c Config) fixedChanges(next Config) (fields []string) {
-	a, b := reflect.ValueOf(c.reloadable()), reflect.ValueOf(next.reloadable())
-	for i := range a.NumField() {
-		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
-			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
-			fields = append(fields, name)
-		}
-	}
-	return fields
-}
-
-// checkReload reports everything that keeps next from coming into force behind c,
-// the configuration of the start.
-func (c Config) checkReload(next Config, datagrams bool) error {
-	var errs []error
-	refuse := func(is bool, format string, args ...any) {
-		if is {
-			errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errRestart))
-		}
-	}
-	for _, field := range c.fixedChanges(next) {
-		refuse(true, "%s", field)
-	}
-	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
-	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
-		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
-	hasAuto := func(c Config) bool {
-		return slices.ContainsFunc(c.Policy, func(r Rule) bool { return r.Action == ActionAuto })
-	}
-	refuse(hasAuto(next) && !hasAuto(c), "policy: the first rule with action auto")
-	refuse(next.Mode == ModeEnforce && next.wantsDatagrams() && !datagrams, "policy: the first rule that carries datagrams")
-	return errors.Join(errs...)
-}
-
 // reload puts another configuration in force, whole or not at all. Connections
 // that there are go on; those that begin are decided by the new one.
-func (g *gateway) reload(next Config) error {
+func (g *gateway) reload(next config.Config) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if err := g.cfg.checkReload(next, g.dgrams.Load() != nil); err != nil {
+	if err := g.cfg.CheckReload(next, g.dgrams.Load() != nil); err != nil {
 		return err
 	}
-	keys, err := LoadKeys(next.Security.PSKFile)
+	keys, err := config.LoadKeys(next.Security.PSKFile)
 	if err != nil {
 		return err
 	}
@@ -78,11 +30,11 @@ func (g *gateway) reload(next Config) error {
 	if err != nil {
 		return err
 	}
-	if err := g.trials.configure(next); err != nil {
+	if err := g.trials.Configure(next); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	if err := g.applyMode(next.Mode); err != nil {
-		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.configure(now.Config))
+		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book})
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
@@ -90,7 +42,7 @@ func (g *gateway) reload(next Config) error {
 	}
 	g.rate.SetLimit(rate.Limit(next.Limits.NewFlowsPerSecond))
 	g.rate.SetBurst(next.Limits.NewFlowsPerSecond)
-	g.shares.configure(next.Limits)
+	g.shares.Configure(next.Limits)
 	if err := g.setKeys(keys); err != nil {
 		g.log.Warn("peers that were refused for their keys", "error", err) // they are asked again later
 	}
@@ -98,16 +50,16 @@ func (g *gateway) reload(next Config) error {
 }
 
 // applyMode tells the programs and the datagrams, unless the gateway is going.
-func (g *gateway) applyMode(m Mode) error {
+func (g *gateway) applyMode(m config.Mode) error {
 	if g.stopping.Load() {
 		return nil
 	}
-	if err := g.steer.SetMode(steeringMode(m)); err != nil {
+	if err := g.steer.SetMode(policy.Mode(m)); err != nil {
 		return err
 	}
 	switch {
 	case g.off.Load():
-	case m == ModeEnforce:
+	case m == config.ModeEnforce:
 		g.dgrams.Load().resume()
 	default:
 		g.dgrams.Load().quiesce(negotiate.ReasonMode)
@@ -117,15 +69,15 @@ func (g *gateway) applyMode(m Mode) error {
 
 // liveConfig is the configuration in force. It is never changed, but replaced.
 type liveConfig struct {
-	Config
+	config.Config
 	decided decisionBook
 }
 
 // decisionBook is what the policies before this one decided: the programs count
 // by the number of the rule, which means another rule now.
 type decisionBook struct {
-	past  []DecisionCount      // by the rules that there were
-	until map[int]ebpf.Decided // how far the counters are theirs
+	past  []admin.DecisionCount // by the rules that there were
+	until map[int]ebpf.Decided  // how far the counters are theirs
 }
 
 // closeDecisions closes the book of the policy in force.
@@ -134,7 +86,7 @@ func (g *gateway) closeDecisions(now *liveConfig) (decisionBook, error) {
 	if err != nil {
 		return decisionBook{}, fmt.Errorf("counters: %w", err)
 	}
-	var s Snapshot
+	var s admin.Snapshot
 	now.addDecisions(&s, c.Decided)
 	book := decisionBook{past: s.Decisions, until: map[int]ebpf.Decided{}}
 	for _, d := range c.Decided {
@@ -149,19 +101,19 @@ const noRule = "default"
 
 // addDecisions adds what the programs decided, by rule. A rule that carries
 // passes what the never-list takes out of it.
-func (c *liveConfig) addDecisions(s *Snapshot, list []ebpf.Decided) {
+func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
 	for _, p := range c.decided.past {
-		s.addDecision(p.Action, p.Rule, p.Count)
+		addDecision(s, p.Action, p.Rule, p.Count)
 	}
 	for _, d := range list {
-		name, action := noRule, ActionPass
+		name, action := noRule, config.ActionPass
 		if d.Rule >= 0 && d.Rule < len(c.Policy) {
 			name, action = c.Policy[d.Rule].Name, c.Policy[d.Rule].Action
 		} else if d.Rule >= 0 {
-			name, action = trialRule, ActionAccelerate
+			name, action = policy.TrialRule, config.ActionAccelerate
 		}
 		before := c.decided.until[d.Rule]
-		s.addDecision(action, name, d.Accelerate-before.Accelerate)
-		s.addDecision(ActionPass, name, d.Pass-before.Pass)
+		addDecision(s, action, name, d.Accelerate-before.Accelerate)
+		addDecision(s, config.ActionPass, name, d.Pass-before.Pass)
 	}
 }

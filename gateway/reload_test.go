@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // TestReload: mode, policy and limits change while flows go on, and what was
@@ -19,23 +22,23 @@ func TestReload(t *testing.T) {
 	g, steer := p.g[0], p.steer[0]
 	require.NoError(t, g.reload(g.cfg))
 	next := g.cfg
-	next.Mode = ModeObserve
-	next.Policy = []Rule{{Name: "web", Match: Match{Ports: []uint16{80}}, Action: ActionAccelerate}}
+	next.Mode = config.ModeObserve
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: []uint16{80}}, Action: config.ActionAccelerate}}
 	next.Limits.MaxFlows, next.Limits.NewFlowsPerSecond, next.Limits.HandshakeTimeout = 7, 9, time.Millisecond
 	require.NoError(t, g.reload(next))
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Equal(t, []uint16{80}, steer.policy[0].Ports)
-	require.Equal(t, ModeObserve, g.Status().Mode)
+	require.Equal(t, config.ModeObserve, g.Status().Mode)
 	require.Equal(t, 7, g.flowLimit())
 	require.Equal(t, 9, g.rate.Burst())
 
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 5}}
-	require.Contains(t, g.Snapshot().Decisions, DecisionCount{ActionAccelerate, "web", 5})
-	next.Policy = []Rule{{Name: "db", Match: Match{Ports: []uint16{5432}}, Action: ActionAccelerate}}
+	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
+	next.Policy = []config.Rule{{Name: "db", Match: config.Match{Ports: []uint16{5432}}, Action: config.ActionAccelerate}}
 	require.NoError(t, g.reload(next))
 	steer.counters.Decided = []ebpf.Decided{{Rule: 0, Accelerate: 6}}
-	require.Contains(t, g.Snapshot().Decisions, DecisionCount{ActionAccelerate, "web", 5})
-	require.Contains(t, g.Snapshot().Decisions, DecisionCount{ActionAccelerate, "db", 1})
+	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "web", Count: 5})
+	require.Contains(t, g.Snapshot().Decisions, admin.DecisionCount{Action: config.ActionAccelerate, Rule: "db", Count: 1})
 }
 
 // TestReloadIsRefusedWhole: what cannot come into force leaves everything as it was.
@@ -43,22 +46,22 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]
 	before := g.live.Load()
-	for name, edit := range map[string]func(*Config){
-		"carriers":          func(c *Config) { c.Carriers = []DeviceKind{DeviceSoft} },
-		"shm_dir":           func(c *Config) { c.ShmDir = "/elsewhere" },
-		"limits":            func(c *Config) { c.Limits.Memory++ },
-		"limits.max_flows":  func(c *Config) { c.Limits.MaxFlows++ },
-		"handshake_timeout": func(c *Config) { c.Limits.HandshakeTimeout++ },
-		"action auto":       func(c *Config) { c.Policy = []Rule{{Name: "a", Action: ActionAuto}} },
-		"carries datagrams": func(c *Config) {
-			c.Policy = []Rule{{Name: "d", Match: Match{Proto: ProtoUDP, Ports: []uint16{5353}}, Action: ActionAccelerate}}
+	for name, edit := range map[string]func(*config.Config){
+		"carriers":          func(c *config.Config) { c.Carriers = []config.DeviceKind{config.DeviceSoft} },
+		"shm_dir":           func(c *config.Config) { c.ShmDir = "/elsewhere" },
+		"limits":            func(c *config.Config) { c.Limits.Memory++ },
+		"limits.max_flows":  func(c *config.Config) { c.Limits.MaxFlows++ },
+		"handshake_timeout": func(c *config.Config) { c.Limits.HandshakeTimeout++ },
+		"action auto":       func(c *config.Config) { c.Policy = []config.Rule{{Name: "a", Action: config.ActionAuto}} },
+		"carries datagrams": func(c *config.Config) {
+			c.Policy = []config.Rule{{Name: "d", Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{5353}}, Action: config.ActionAccelerate}}
 		},
 	} {
 		next := g.cfg
-		next.Mode = ModeEnforce
+		next.Mode = config.ModeEnforce
 		edit(&next)
 		err := g.reload(next)
-		require.ErrorIs(t, err, errRestart, name)
+		require.ErrorIs(t, err, config.ErrRestart, name)
 		require.ErrorContains(t, err, name)
 		require.Same(t, before, g.live.Load())
 	}
@@ -67,10 +70,15 @@ func TestReloadIsRefusedWhole(t *testing.T) {
 	steer.refuse = errFull
 	steer.mu.Unlock()
 	next := g.cfg
-	next.Policy = []Rule{{Name: "web", Match: Match{Ports: []uint16{80}}, Action: ActionAccelerate}}
+	next.Policy = []config.Rule{{Name: "web", Match: config.Match{Ports: []uint16{80}}, Action: config.ActionAccelerate}}
 	require.ErrorIs(t, g.reload(next), errFull)
 	require.Same(t, before, g.live.Load())
-	require.Empty(t, g.trials.named, "the rules before count for trials")
+	steer.mu.Lock()
+	steer.refuse = nil
+	steer.mu.Unlock()
+	end, err := g.Try(admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: config.ActionAccelerate})
+	require.NoError(t, err, "the rules before count for trials")
+	end()
 }
 
 // TestReloadReadsKeys: keys are read again; without them nothing changes.

@@ -1,10 +1,16 @@
 package gateway
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -46,8 +52,32 @@ func (g *gateway) lacking() negotiate.Reason {
 	switch {
 	case n >= g.flowLimit():
 		return negotiate.ReasonFlowLimit
-	case g.shares.waiting.Load() >= handshakeLimit:
+	case g.shares.InHandshake() >= peers.HandshakeLimit:
 		return negotiate.ReasonRateLimit
+	default:
+		return negotiate.ReasonNone
+	}
+}
+
+// descriptorSpare is how many descriptors above the floor of legs are left to
+// everything else.
+const descriptorSpare = 64
+
+// flowLimit is how many flows the gateway may have now: each needs a descriptor
+// for its app leg, and one that turns out to be missing when the application has
+// been connected is an error of that connection.
+func (g *gateway) flowLimit() int {
+	return max(0, min(g.live.Load().Limits.MaxFlows, process.DescriptorLimit()-process.LegFloor-descriptorSpare))
+}
+
+// shortage names what an error of the kernel says there is too little of, or no
+// reason.
+func shortage(err error) negotiate.Reason {
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return negotiate.ReasonFlowLimit
+	case errors.Is(err, legs.ErrKeeper), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOSPC):
+		return negotiate.ReasonNoMemory
 	default:
 		return negotiate.ReasonNone
 	}

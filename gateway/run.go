@@ -14,9 +14,32 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
+	"github.com/smcgw/smcgw/gateway/internal/sockets"
+	"github.com/smcgw/smcgw/gateway/internal/upgrade"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
+
+// Supervisor keeps the steering alive a little longer than the daemon, so that
+// the gateway's sockets die first and the applications get their reset.
+type Supervisor interface {
+	// Protect hands duplicates of hold and of the heartbeat map to the
+	// guardian and returns when it has them. It is called once, when the
+	// datapath is open and before the first flow is carried; the first beat
+	// must follow within ten seconds. The files stay the caller's and must
+	// stay open until Release: a guardian that dies is replaced and gets them
+	// again.
+	Protect(heartbeat *os.File, hold []*os.File) error
+	// Release makes the guardian close its duplicates and returns when it has;
+	// it is called on a clean stop, after the last flow has ended and before
+	// the datapath is closed.
+	Release() error
+}
 
 // RunOptions are what a daemon needs besides its configuration.
 type RunOptions struct {
@@ -30,12 +53,12 @@ type RunOptions struct {
 	// nil when nobody does.
 	Supervisor Supervisor
 	// Manager is told once connections are looked at, and what follows; nil: nobody.
-	Manager *ServiceManager
+	Manager *process.ServiceManager
 	// Reload asks for the configuration to be read again by Load, which may be
 	// other than the first in mode, policy and some limits. One that is refused
 	// changes nothing. Both may be nil.
 	Reload <-chan os.Signal
-	Load   func() (Config, error)
+	Load   func() (config.Config, error)
 	// TakeOver is to take over from the daemon on the admin socket, if there is one:
 	// it serves its connections for DrainTimeout at most (0: what its configuration
 	// says), new ones are this daemon's.
@@ -46,41 +69,49 @@ type RunOptions struct {
 // Run is the daemon on a real host, behind Confine: it opens the datapath in the
 // calling thread's network namespace, carries until ctx ends or it has drained, and leaves
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
-func Run(ctx context.Context, cfg Config, opts RunOptions) error {
+func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	before, admin, err := begin(ctx, cfg, opts)
+	debug, err := faults.FromEnvironment()
 	if err != nil {
 		return err
 	}
-	defer before.close()
-	if admin != nil {
-		defer func() { _ = admin.Close() }()
+	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
+		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout,
+		BeatEvery: beatInterval, HoldAt: debug.HeldAt(),
+	})
+	if err != nil {
+		return err
 	}
-	ns, err := openLegs()
+	defer before.Close()
+	if server != nil {
+		defer func() { _ = server.Close() }()
+	}
+	ns, err := process.OpenLegs()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	steering := before.steering(cfg, log)
+	steering := policy.Translate(cfg, log)
+	before.Place(&steering)
 	steering.Legs = ns
 	dp, err := ebpf.Open(steering)
 	if err != nil {
 		return fmt.Errorf("datapath: %w", err)
 	}
-	kernel := newKernelLegs(ns, dp.SetListener)
-	defer func() { _ = kernel.close() }()
-	err = runSteered(ctx, cfg, opts, before, admin, dp, kernel)
+	kernel := sockets.New(ns, dp.SetListener)
+	defer func() { _ = kernel.Close() }()
+	err = runSteered(ctx, cfg, opts, before, server, dp, kernel)
 	return errors.Join(err, dp.Close())
 }
 
 // RunOn is the daemon on any host, such as one that exists in memory only.
-func RunOn(ctx context.Context, cfg Config, h Host, opts RunOptions) error {
-	admin, err := ListenAdmin(cfg, opts.Version, opts.logger())
+func RunOn(ctx context.Context, cfg config.Config, h Host, opts RunOptions) error {
+	server, err := admin.Listen(cfg, opts.Version, opts.logger())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = admin.Close() }()
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin}
+	defer func() { _ = server.Close() }()
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server}
 	return d.run(ctx, h)
 }
 
@@ -92,8 +123,8 @@ func (o RunOptions) logger() *slog.Logger {
 }
 
 // runSteered puts the gateway on an open datapath, under its guardian. A successor
-// has the other gateway yield when that is all there; its admin is nil before.
-func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predecessor, admin *AdminServer, dp *ebpf.Datapath, kernel *kernelLegs) error {
+// has the other gateway yield when that is all there; its server is nil before.
+func runSteered(ctx context.Context, cfg config.Config, opts RunOptions, before *upgrade.Predecessor, server *admin.Server, dp *ebpf.Datapath, kernel *sockets.Legs) error {
 	hand, err := dp.Handover()
 	if err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
@@ -104,17 +135,17 @@ func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predec
 			return fmt.Errorf("guardian: %w", err)
 		}
 	}
-	if admin == nil {
-		if admin, err = before.yield(ctx, cfg, opts, dp.Heartbeat); err != nil {
+	if server == nil {
+		if server, err = before.Yield(ctx, cfg, dp.Heartbeat); err != nil {
 			return err
 		}
-		defer func() { _ = admin.Close() }()
+		defer func() { _ = server.Close() }()
 	}
 	h, err := realHost(dp, kernel)
 	if err != nil {
 		return err
 	}
-	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: admin, before: before}
+	d := &daemon{cfg: cfg, opts: opts, log: opts.logger(), admin: server, before: before}
 	err = d.run(ctx, h)
 	if opts.Supervisor != nil {
 		err = errors.Join(err, opts.Supervisor.Release())
@@ -122,7 +153,7 @@ func runSteered(ctx context.Context, cfg Config, opts RunOptions, before *predec
 	return errors.Join(err, ebpf.StopHeartbeat(hand.Heartbeat))
 }
 
-func realHost(dp *ebpf.Datapath, kernel *kernelLegs) (Host, error) {
+func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	id, err := kernelID()
 	if err != nil {
 		return Host{}, err
@@ -136,11 +167,11 @@ func realHost(dp *ebpf.Datapath, kernel *kernelLegs) (Host, error) {
 
 // daemon is one run of the gateway.
 type daemon struct {
-	cfg    Config
+	cfg    config.Config
 	opts   RunOptions
 	log    *slog.Logger
-	admin  *AdminServer
-	before *predecessor // nil: none
+	admin  *admin.Server
+	before *upgrade.Predecessor // nil: none
 }
 
 func (d *daemon) run(ctx context.Context, h Host) error {
@@ -188,7 +219,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
-	tail.Go(func() error { d.opts.Manager.watch(beat, g.beat.load); return nil })
+	tail.Go(func() error { d.opts.Manager.Watch(beat, g.beat.load); return nil })
 	err := ignoreCanceled(group.Wait())
 	d.opts.Manager.Stopping()
 	if errors.Is(err, errDrained) {
@@ -205,11 +236,11 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 // open lets connections in, when everything else runs.
 func (d *daemon) open(ctx context.Context, g *gateway) error {
 	g.beatOnce(g.loops(), time.Now())
-	if err := d.before.takeOver(ctx, g.host.Beside); err != nil {
+	if err := d.before.TakeOver(ctx, g.host.Beside); err != nil {
 		return err
 	}
 	if now := g.flowLimit(); now < d.cfg.Limits.MaxFlows {
-		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", descriptorLimit())
+		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", process.DescriptorLimit())
 	}
 	d.opts.Manager.Ready()
 	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
@@ -266,56 +297,4 @@ func kernelID() (id [16]byte, err error) {
 	m.Write([]byte(strings.TrimSpace(string(boot))))
 	copy(id[:], m.Sum(nil))
 	return id, nil
-}
-
-// steeringConfig translates the configuration for the datapath.
-func steeringConfig(c Config, log *slog.Logger) ebpf.Config {
-	out := ebpf.Config{
-		Devices: c.Devices, CgroupPath: c.CgroupPath, Mode: steeringMode(c.Mode), Off: NewOffFlag(c.StateDir).IsSet(),
-		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
-		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
-		MaxFlows:  max(65536, 4*c.Limits.MaxFlows), Samples: autoSamples, MaxServices: autoServices,
-	}
-	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
-	for _, r := range c.Policy {
-		out.Policy = append(out.Policy, ebpf.Rule{
-			Ports: r.Match.Ports, Peers: r.Match.Peers, Cgroups: r.Match.Cgroups,
-			UIDs: r.Match.UIDs, Action: steeringAction(r.Action), Proto: steeringProto(r.Match.Proto),
-		})
-	}
-	return out
-}
-
-// handshakeSlack is how late the end of a negotiation may be on a busy machine
-// before the programs take it for one that the gateway does not know.
-const handshakeSlack = 500 * time.Millisecond
-
-func steeringProto(p Proto) ebpf.Proto {
-	if p == ProtoUDP {
-		return ebpf.ProtoUDP
-	}
-	return ebpf.ProtoTCP
-}
-
-func steeringMode(m Mode) ebpf.Mode {
-	switch m {
-	case ModeEnforce:
-		return ebpf.ModeEnforce
-	case ModeObserve:
-		return ebpf.ModeObserve
-	default:
-		return ebpf.ModeOff
-	}
-}
-
-func steeringAction(a Action) ebpf.Action {
-	switch a {
-	case ActionAccelerate:
-		return ebpf.ActionAccelerate
-	case ActionAuto:
-		return ebpf.ActionAuto
-	default:
-		return ebpf.ActionPass
-	}
 }

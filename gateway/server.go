@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -18,7 +21,7 @@ import (
 // here on it has a flow. One that there is no room for is declined when its gateway has
 // been heard: its SYN is gone.
 func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	e, err := g.steer.Flow(ebpf.Tuple(t))
 	if err != nil || e.ISN != syn.ISN || e.State != ebpf.StateWire {
@@ -28,16 +31,16 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	if old != nil && old.isn != syn.ISN {
 		old.replaced()
 	}
-	f, fresh := g.newFlow(SideServer, t, syn.ISN)
+	f, fresh := g.newFlow(config.SideServer, t, syn.ISN)
 	switch {
 	case f == nil: // going down
 		g.turnAway(syn)
 		return 0, false
 	case fresh:
-		f.nonce, f.look = syn.Nonce, lookOf(syn.Raw)
+		f.nonce, f.look = syn.Nonce, host.LookOf(syn.Raw)
 		f.shed = g.admit(f)
 	}
-	if f.step(stepOffered) { // at each copy of what the client has said
+	if f.step(faults.Offered) { // at each copy of what the client has said
 		return 0, false
 	}
 	return min(e.ChangedAt-e.OfferedAt, longestRTT), true
@@ -46,7 +49,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
 // connection: the client has begun anew. It never wants it.
 func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	e, err := g.steer.Flow(ebpf.Tuple(t))
 	if err != nil || e.ISN != syn.ISN { // else a late copy of the SYN that was answered
@@ -58,7 +61,7 @@ func (g *gateway) OfferedSYN(syn netstack.SYN) bool {
 // turnAway leaves a connection to the kernel that there is no room for: the SYN, or
 // what behind it proved the client's address, which it resets.
 func (g *gateway) turnAway(syn netstack.SYN) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	if !syn.Proved {
 		g.returnSYN(t, syn.ISN, syn.Raw)
 		return
@@ -71,7 +74,7 @@ func (g *gateway) turnAway(syn netstack.SYN) {
 // beganAnew is a client's new connection on a tuple whose entry still belongs to
 // an old one, with isn. The new one is native: its SYN goes to the kernel as
 // soon as the application's end of the old one has been reset.
-func (g *gateway) beganAnew(t Tuple, isn uint32, old *flow, syn netstack.SYN) {
+func (g *gateway) beganAnew(t host.Tuple, isn uint32, old *flow, syn netstack.SYN) {
 	raw := append([]byte(nil), syn.Raw...)
 	give := func() { g.returnSYN(t, isn, raw) }
 	if old == nil {
@@ -84,14 +87,14 @@ func (g *gateway) beganAnew(t Tuple, isn uint32, old *flow, syn netstack.SYN) {
 
 // NotAccepted is called by netstack for an offered SYN that came to nothing.
 func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	f := g.find(t)
-	known := f != nil && f.isn == syn.ISN && f.side == SideServer
+	known := f != nil && f.isn == syn.ISN && f.side == config.SideServer
 	switch overload := errors.Is(err, netstack.ErrOverload); {
 	case overload && !known:
 		g.turnAway(syn)
-		g.count.fallback(negotiate.ReasonRateLimit, SideServer)
+		g.count.fallback(negotiate.ReasonRateLimit, config.SideServer)
 	case overload:
 		g.turnAway(syn)
 		f.vanish(negotiate.ReasonRateLimit)
@@ -109,7 +112,7 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 // steered to us: the client fell back to native TCP
 // (docs/ARCHITECTURE.md "SYNs on a known tuple").
 func (g *gateway) BareSYN(syn netstack.SYN) {
-	t := Tuple(syn.Tuple)
+	t := host.Tuple(syn.Tuple)
 	defer g.containAbout(t)
 	f := g.find(t)
 	if f == nil {
@@ -155,15 +158,15 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 // Accepted is called by netstack when the third ACK of an offered connection
 // has arrived.
 func (g *gateway) Accepted(conn *netstack.Conn) {
-	defer g.containAbout(Tuple(conn.Tuple()))
-	f := g.find(Tuple(conn.Tuple()))
-	if f == nil || f.side != SideServer || f.isn != conn.ISN() || !g.hold() {
+	defer g.containAbout(host.Tuple(conn.Tuple()))
+	f := g.find(host.Tuple(conn.Tuple()))
+	if f == nil || f.side != config.SideServer || f.isn != conn.ISN() || !g.hold() {
 		conn.Forget()
 		return
 	}
 	s := f.g.shardFor(f)
-	s.post(func() {
-		s.worksFor(f)
+	s.Post(func() {
+		s.WorksFor(f)
 		f.serve(conn)
 	})
 }
@@ -180,7 +183,7 @@ func (f *flow) serve(conn *netstack.Conn) {
 		conn.Forget()
 		return
 	}
-	if f.step(stepAccepted) {
+	if f.step(faults.Accepted) {
 		return
 	}
 	hs := negotiate.NewServer(negotiate.ServerConfig{
@@ -340,7 +343,7 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 		f.g.log.Warn("stale gateway socket", "flow_id", f.id, "error", err)
 	}
 	s.cancel = f.g.legs.Dial(s.s, f.tuple, f.look, func(fd int, err error) {
-		s.s.worksFor(f)
+		s.s.WorksFor(f)
 		if err != nil {
 			f.g.log.Debug("dial of the application", "flow_id", f.id, "error", err)
 			_ = f.g.steer.Transition(t, f.isn, ebpf.StateWire, to)
@@ -380,7 +383,7 @@ func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []ne
 }
 
 // returnSYN gives a peer's SYN to the kernel as if it had just arrived.
-func (g *gateway) returnSYN(t Tuple, isn uint32, raw []byte) {
+func (g *gateway) returnSYN(t host.Tuple, isn uint32, raw []byte) {
 	et := ebpf.Tuple(t)
 	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing, ebpf.StateDead); err != nil {
 		return // replaced or gone: the client's retransmission is native

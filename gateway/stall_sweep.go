@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -34,7 +36,7 @@ func (g *gateway) stallLoop(ctx context.Context) {
 
 // lookForStalls looks at every flow once. One goroutine at a time calls it.
 func (g *gateway) lookForStalls(timeout time.Duration) {
-	batches := map[*shard][]*carry{}
+	batches := map[*loop.Shard][]*carry{}
 	for _, f := range g.all() {
 		c, r, leg := f.pumps()
 		switch {
@@ -76,7 +78,7 @@ func (f *flow) pumps() (*carry, *relay, *appLeg) {
 }
 
 // lookAt looks at flows of one shard, on its thread.
-func lookAt(s *shard, flows []*carry, timeout time.Duration) {
+func lookAt(s *loop.Shard, flows []*carry, timeout time.Duration) {
 	s.Call(func() {
 		var polled [stallBatch]unix.PollFd
 		n := 0
@@ -95,7 +97,7 @@ func lookAt(s *shard, flows []*carry, timeout time.Duration) {
 		}
 		now := time.Now()
 		for i, c := range flows[:n] {
-			if s.worksFor(c.f); c.watchable() {
+			if s.WorksFor(c.f); c.watchable() {
 				c.lookForStall(readyOf(polled[i].Revents), now, timeout)
 			}
 		}
@@ -104,7 +106,7 @@ func lookAt(s *shard, flows []*carry, timeout time.Duration) {
 
 // stalled ends a flow that stands still by the fault of a gateway; where says how
 // both directions stand, for the log.
-func (f *flow) stalled(by Carrier, where ...any) {
+func (f *flow) stalled(by config.Carrier, where ...any) {
 	f.g.count.stalled(by)
 	f.g.log.Warn("connection stalled", append([]any{"flow_id", f.id, "side", f.side, "carrier", by, "remote", f.tuple.Remote}, where...)...)
 	f.mu.Lock()

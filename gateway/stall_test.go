@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -124,21 +125,6 @@ func TestStuckDirections(t *testing.T) {
 	}
 }
 
-func TestStallTimeoutText(t *testing.T) {
-	for text, want := range map[string]StallTimeout{"0": NoStallTimeout, "0s": NoStallTimeout, "90s": StallTimeout(90 * time.Second)} {
-		c := parseString(t, "limits: { stall_timeout: "+text+" }\n").Config
-		require.Equal(t, want, c.Limits.StallTimeout, text)
-		require.NoError(t, c.Validate())
-		out, err := want.MarshalText()
-		require.NoError(t, err)
-		require.Equal(t, want, parseString(t, "limits: { stall_timeout: "+string(out)+" }\n").Config.Limits.StallTimeout)
-	}
-	for _, text := range []string{"never", "-1s", "10ms", "2h"} {
-		_, err := parseConfig("f", []byte("limits: { stall_timeout: "+text+" }\n"), testUsers)
-		require.ErrorContains(t, err, "limits.stall_timeout", text)
-	}
-}
-
 // shortStall is the timeout of tests, stallRounds the looks after which one fires
 // at the latest, with many to spare.
 const (
@@ -209,7 +195,7 @@ func TestStallOfLostBytes(t *testing.T) {
 			p := newGatewayPair(t)
 			c := p.dial(t, kind)
 			s, there := p.g[1].shards[0], c.flow[1].chosen()
-			s.Call(func() { delete(there.queue.flows, there.qp.Num()) }) // its completions go nowhere
+			s.Call(func() { delete(there.queue.Members, there.qp.Num()) }) // its completions go nowhere
 			_, err := c.app[0].Write([]byte("lost"))
 			require.NoError(t, err)
 			require.NoError(t, c.app[0].CloseWrite())
@@ -241,7 +227,7 @@ func TestStallOfThePeersReader(t *testing.T) {
 		}
 	}
 	require.Equal(t, "stalled", c.flow[0].info(time.Now()).Reason)
-	require.Equal(t, map[Carrier]uint64{CarrierRelay: 1}, g.Snapshot().Stalls)
+	require.Equal(t, map[config.Carrier]uint64{config.CarrierRelay: 1}, g.Snapshot().Stalls)
 	c.flow[1].abort(negotiate.ReasonNone, false)
 	c.closeApps()
 	c.over(t)

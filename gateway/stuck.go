@@ -1,6 +1,9 @@
 package gateway
 
-import "github.com/smcgw/smcgw/ebpf"
+import (
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/host"
+)
 
 // stuck is told of an entry whose connection has waited for long for the next step
 // of a handshake. Where there is a flow, that has its own deadlines. Where there is
@@ -8,7 +11,7 @@ import "github.com/smcgw/smcgw/ebpf"
 // of a TUN was full). Its application has connected natively meanwhile or given
 // up, and nothing but this ends the entry.
 func (g *gateway) stuck(e ebpf.Flow) {
-	if f := g.find(Tuple(e.Tuple)); f == nil || f.isn != e.ISN {
+	if f := g.find(host.Tuple(e.Tuple)); f == nil || f.isn != e.ISN {
 		_ = g.steer.Delete(e.Tuple, e.ISN, e.State) // what has changed meanwhile is not stuck
 	}
 }

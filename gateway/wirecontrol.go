@@ -8,6 +8,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -21,7 +24,7 @@ import (
 // left in the app leg's kernel (docs/PROTOCOL.md "Teardown").
 type wireControl struct {
 	f      *flow
-	s      *shard
+	s      *loop.Shard
 	queued atomic.Bool
 	look   func() // service: made once
 
@@ -52,7 +55,7 @@ type wireControl struct {
 // after both directions have ended.
 const serverLinger = 5 * time.Second
 
-func newWireControl(f *flow, s *shard) *wireControl {
+func newWireControl(f *flow, s *loop.Shard) *wireControl {
 	c := &wireControl{f: f, s: s}
 	c.look = c.service
 	return c
@@ -88,7 +91,7 @@ func (c *wireControl) unlock() {
 // enqueue asks the shard to look at the wire leg. It never blocks.
 func (c *wireControl) enqueue() {
 	if c.queued.CompareAndSwap(false, true) {
-		c.s.post(c.look)
+		c.s.Post(c.look)
 	}
 }
 
@@ -138,8 +141,8 @@ func (c *wireControl) delivered() bool {
 
 // service writes what is to be written and reads what is there.
 func (c *wireControl) service() {
-	c.s.worksFor(c.f)
-	scratch := c.s.scratch[:]
+	c.s.WorksFor(c.f)
+	scratch := c.s.Scratch()
 	c.queued.Store(false)
 	c.mu.Lock()
 	defer c.unlock()
@@ -167,7 +170,7 @@ func (c *wireControl) service() {
 // one segment. A client that resets the wire leg now has no need to say it
 // (docs/PROTOCOL.md "Teardown").
 func (c *wireControl) payHave() {
-	if c.owed && c.endSent && (c.f.side != SideClient || !c.allDone()) {
+	if c.owed && c.endSent && (c.f.side != config.SideClient || !c.allDone()) {
 		c.owed = false
 		c.out = negotiate.AppendHave(c.out, c.received, 0)
 	}
@@ -286,7 +289,7 @@ func (c *wireControl) leave(d *departure) {
 func (c *wireControl) record(rec negotiate.Record) {
 	switch rec.Type {
 	case negotiate.RecordEnd:
-		c.f.step(stepClosing)
+		c.f.step(faults.Closing)
 		c.endGot = true
 		c.f.to(StateClosing)
 		final := rec.Offset
@@ -313,17 +316,17 @@ func (c *wireControl) finish() {
 	unsent := len(c.out) > 0 && !c.wireGone
 	switch {
 	case c.over || unsent:
-	case c.allDone() && (c.f.side == SideClient || c.wireGone):
+	case c.allDone() && (c.f.side == config.SideClient || c.wireGone):
 		c.over = true
 		c.then = append(c.then, c.f.complete)
-	case c.f.side == SideServer && c.allDone():
+	case c.f.side == config.SideServer && c.allDone():
 		c.after(true, func() {
 			c.mu.Lock()
 			c.wireGone = true
 			c.mu.Unlock()
 			c.enqueue()
 		})
-	case c.f.side == SideServer && c.endSent && c.endGot && c.legDone:
+	case c.f.side == config.SideServer && c.endSent && c.endGot && c.legDone:
 		// The client says by its reset alone that it has everything. If that is
 		// lost, what it answers when it is asked is another.
 		c.after(false, c.askForReset)

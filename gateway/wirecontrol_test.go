@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -159,7 +160,7 @@ func TestAbortTellsWhy(t *testing.T) {
 		c := p.dial(t, kind)
 		c.flow[0].drain(negotiate.ReasonDrained)
 		require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
-		for i, by := range []string{DecidedLocal, DecidedRemote} {
+		for i, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {
 			info := c.flow[i].info(time.Now())
 			require.Equal(t, "drained", info.Reason) // also where it had another one to be relayed
 			require.Equal(t, by, info.DecidedBy)
@@ -465,9 +466,9 @@ func TestHostileWrite(t *testing.T) {
 				Opcode: verbs.WRRDMAWrite, RemoteAddr: 1 << 40, RKey: 12345,
 				SGList: []verbs.SGE{{Addr: mine.Addr(), Length: 64, LKey: mine.LKey()}},
 			}
-			bad.s.post(func() {
+			bad.s.Post(func() {
 				assert.NoError(t, bad.qp.PostSend(&wr))
-				bad.s.flush()
+				bad.s.Flush()
 			})
 			if kind == negotiate.CarrierSoft { // it could be a third host's: the peer has to say that it leaves
 				require.Never(t, func() bool { return c.flow[1].getState() != StateCarrying }, time.Second, 10*time.Millisecond)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet/bench/peer"
 )
 
@@ -175,7 +175,7 @@ func (e *env) beside(ctx context.Context) (g peer.Gateway, closeClient func(), e
 	c := e.client(defaultConfig().Admin)
 	_, err = c.Version(ctx)
 	switch {
-	case errors.Is(err, gateway.ErrDaemonUnreachable):
+	case errors.Is(err, admin.ErrDaemonUnreachable):
 		c.Close()
 		fmt.Fprintln(e.stderr, "smcgw: no gateway on this host:", err)
 		return nil, func() {}, nil

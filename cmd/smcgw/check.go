@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // checkSchema versions the document of check.
@@ -14,11 +14,11 @@ const checkSchema = "smcgw.check/v1"
 
 // checkDoc is the document of check.
 type checkDoc struct {
-	Schema string                `json:"schema"`
-	File   string                `json:"file"`
-	OK     bool                  `json:"ok"`
-	Errors []*gateway.FieldError `json:"errors"`
-	Notes  []string              `json:"notes"`
+	Schema string               `json:"schema"`
+	File   string               `json:"file"`
+	OK     bool                 `json:"ok"`
+	Errors []*config.FieldError `json:"errors"`
+	Notes  []string             `json:"notes"`
 	// Config is the effective configuration as YAML.
 	Config string `json:"config,omitempty"`
 }
@@ -32,8 +32,8 @@ func newCheck(e *env) *cobra.Command {
 with 4, or prints the effective configuration with the origin of every value,
 and notes about what may not do what was meant.`,
 		RunE: func(*cobra.Command, []string) error {
-			f, err := gateway.LoadConfig(path)
-			errs := gateway.FieldErrors(err)
+			f, err := config.Load(path)
+			errs := config.FieldErrors(err)
 			if err != nil && len(errs) == 0 {
 				return err // not readable at all
 			}
@@ -48,11 +48,11 @@ and notes about what may not do what was meant.`,
 			return err
 		},
 	}
-	addConfigFlag(c, &path, gateway.DefaultConfigPath)
+	addConfigFlag(c, &path, config.DefaultPath)
 	return verb(e, c)
 }
 
-func (e *env) checkText(path string, f *gateway.ConfigFile, errs []*gateway.FieldError) error {
+func (e *env) checkText(path string, f *config.File, errs []*config.FieldError) error {
 	if len(errs) > 0 {
 		printFieldErrors(e.stdout, path, errs)
 		return nil
@@ -68,10 +68,10 @@ func (e *env) checkText(path string, f *gateway.ConfigFile, errs []*gateway.Fiel
 	return nil
 }
 
-func (e *env) checkJSON(path string, f *gateway.ConfigFile, errs []*gateway.FieldError) error {
+func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError) error {
 	doc := checkDoc{Schema: checkSchema, File: path, OK: len(errs) == 0, Errors: errs, Notes: []string{}}
 	if errs == nil {
-		doc.Errors = []*gateway.FieldError{}
+		doc.Errors = []*config.FieldError{}
 	}
 	if f != nil {
 		text, err := f.YAML()
@@ -86,14 +86,14 @@ func (e *env) checkJSON(path string, f *gateway.ConfigFile, errs []*gateway.Fiel
 
 // loadConfig reads a configuration for a verb that needs it. All its errors
 // are printed.
-func (e *env) loadConfig(path string) (gateway.Config, error) {
-	f, err := gateway.LoadConfig(path)
-	if errs := gateway.FieldErrors(err); len(errs) > 0 {
+func (e *env) loadConfig(path string) (config.Config, error) {
+	f, err := config.Load(path)
+	if errs := config.FieldErrors(err); len(errs) > 0 {
 		printFieldErrors(e.stderr, path, errs)
-		return gateway.Config{}, &exitError{exitFailed, errors.New("configuration not usable")}
+		return config.Config{}, &exitError{exitFailed, errors.New("configuration not usable")}
 	}
 	if err != nil {
-		return gateway.Config{}, err
+		return config.Config{}, err
 	}
 	return f.Config, nil
 }

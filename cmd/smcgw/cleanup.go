@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newCleanup(e *env) *cobra.Command {
@@ -25,13 +26,13 @@ else went with its processes. It can be repeated, and it refuses while a daemon 
 				cfg.Admin = e.socket
 			}
 			err = gateway.Cleanup(cfg)
-			if orphaned && errors.Is(err, gateway.ErrDaemonAlive) {
-				return e.done(gateway.Result{Verb: "cleanup", Message: "a daemon is running; nothing to clean up"})
+			if orphaned && errors.Is(err, admin.ErrDaemonAlive) {
+				return e.done(admin.Result{Verb: "cleanup", Message: "a daemon is running; nothing to clean up"})
 			}
 			if err != nil {
 				return err
 			}
-			return e.done(gateway.Result{Verb: "cleanup", Message: "clean"})
+			return e.done(admin.Result{Verb: "cleanup", Message: "clean"})
 		},
 	}
 	addConfigFlag(c, &configPath, "")

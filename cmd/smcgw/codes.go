@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newCodes(e *env) *cobra.Command {
@@ -18,13 +18,13 @@ func newCodes(e *env) *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeCodes,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list := gateway.Codes()
+			list := admin.Codes()
 			if len(args) == 1 {
 				code, ok := findCode(list, args[0])
 				if !ok {
 					return usagef("%q is not a reason; \"smcgw codes\" lists them", args[0])
 				}
-				list.Codes = []gateway.Code{code}
+				list.Codes = []admin.Code{code}
 			}
 			if e.json {
 				return e.printJSON(list)
@@ -41,21 +41,21 @@ func newCodes(e *env) *cobra.Command {
 }
 
 // findCode finds a reason by its name or its number.
-func findCode(list gateway.CodeList, arg string) (gateway.Code, bool) {
+func findCode(list admin.CodeList, arg string) (admin.Code, bool) {
 	for _, c := range list.Codes {
 		if c.Name == arg || strconv.Itoa(c.Code) == arg {
 			return c, true
 		}
 	}
-	return gateway.Code{}, false
+	return admin.Code{}, false
 }
 
 // explain is the manual page of one reason.
-func explain(c gateway.Code) string {
+func explain(c admin.Code) string {
 	return fmt.Sprintf("%s (%d)\n\nMeaning: %s\nFix:     %s\nMetric:  %s\n", c.Name, c.Code, c.Meaning, c.Fix, c.Metric)
 }
 
-func codeRows(list gateway.CodeList, noHeader bool) [][]string {
+func codeRows(list admin.CodeList, noHeader bool) [][]string {
 	rows := [][]string{{"CODE", "NAME", "MEANING"}}
 	if noHeader {
 		rows = nil
@@ -69,7 +69,7 @@ func codeRows(list gateway.CodeList, noHeader bool) [][]string {
 // completeCodes completes the name of a reason.
 func completeCodes(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	for _, c := range gateway.Codes().Codes {
+	for _, c := range admin.Codes().Codes {
 		if len(args) == 0 && strings.HasPrefix(c.Name, prefix) {
 			names = append(names, c.Name)
 		}

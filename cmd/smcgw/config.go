@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // addConfigFlag adds -c.
@@ -17,7 +17,7 @@ func addConfigFlag(c *cobra.Command, path *string, def string) {
 }
 
 // printFieldErrors prints one error a line, as compilers do.
-func printFieldErrors(w io.Writer, file string, errs []*gateway.FieldError) {
+func printFieldErrors(w io.Writer, file string, errs []*config.FieldError) {
 	for _, fe := range errs {
 		where := file
 		if fe.Line > 0 {
@@ -32,16 +32,16 @@ func printFieldErrors(w io.Writer, file string, errs []*gateway.FieldError) {
 
 // configFor is the configuration for a verb that only needs paths of it: that
 // of the file given, else of the default file, else the defaults.
-func (e *env) configFor(path string) (gateway.Config, error) {
+func (e *env) configFor(path string) (config.Config, error) {
 	if path != "" {
 		return e.loadConfig(path)
 	}
-	f, err := gateway.LoadConfig(gateway.DefaultConfigPath)
+	f, err := config.Load(config.DefaultPath)
 	if err == nil {
 		return f.Config, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(e.stderr, "smcgw: %s not usable, defaults taken\n", gateway.DefaultConfigPath)
+		fmt.Fprintf(e.stderr, "smcgw: %s not usable, defaults taken\n", config.DefaultPath)
 	}
 	return defaultConfig(), nil
 }

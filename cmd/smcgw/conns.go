@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newConns(e *env) *cobra.Command {
-	var q gateway.ConnQuery
+	var q admin.ConnQuery
 	var noHeader bool
 	c := &cobra.Command{
 		Use:   "conns",
@@ -35,7 +35,7 @@ func newConns(e *env) *cobra.Command {
 }
 
 // connRows makes the table; ended adds the column that says how each ended.
-func connRows(conns []gateway.ConnInfo, ended, noHeader bool) [][]string {
+func connRows(conns []admin.ConnInfo, ended, noHeader bool) [][]string {
 	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "CARRIER", "REASON", "TX", "RX", "AGE"}}
 	if ended {
 		rows[0] = append(rows[0], "END")
@@ -58,7 +58,7 @@ func connRows(conns []gateway.ConnInfo, ended, noHeader bool) [][]string {
 
 // reasonCell is the reason with the side that decided, in one field, or else why
 // the connection has left its first carrier.
-func reasonCell(c gateway.ConnInfo) string {
+func reasonCell(c admin.ConnInfo) string {
 	if c.Reason == "" && c.Demoted != "" {
 		return fmt.Sprintf("demoted(%s)", c.Demoted)
 	}

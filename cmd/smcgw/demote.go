@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newDemote(e *env) *cobra.Command {
-	var q gateway.DemoteQuery
+	var q admin.DemoteQuery
 	c := &cobra.Command{
 		Use:   "demote [ID...]",
 		Short: "Have carried connections go on over the relay",

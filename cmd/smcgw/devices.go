@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newDevices(e *env) *cobra.Command {
@@ -41,7 +41,7 @@ func newDevices(e *env) *cobra.Command {
 	return withSocket(e, noun(e, c))
 }
 
-func deviceRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
+func deviceRows(devices []admin.DeviceInfo, noHeader bool) [][]string {
 	rows := [][]string{{"DEVICE", "CARRIER", "STATE", "UDP", "MTU", "QPS", "GIDS"}}
 	if noHeader {
 		rows = nil
@@ -66,7 +66,7 @@ func deviceRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
 }
 
 // counterRows lists every number of every device.
-func counterRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
+func counterRows(devices []admin.DeviceInfo, noHeader bool) [][]string {
 	rows := [][]string{{"DEVICE", "NAME", "VALUE"}}
 	if noHeader {
 		rows = nil
@@ -74,7 +74,7 @@ func counterRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
 	for i := range devices {
 		d := &devices[i]
 		add := func(name string, v uint64) { rows = append(rows, []string{d.Name, name, strconv.FormatUint(v, 10)}) }
-		if d.Limits != (gateway.DeviceLimits{}) {
+		if d.Limits != (admin.DeviceLimits{}) {
 			add("limit.vectors", uint64(d.Limits.Vectors))
 			add("limit.max_qp", uint64(d.Limits.MaxQP))
 			add("limit.max_qp_wr", uint64(d.Limits.MaxQPWR))
@@ -93,7 +93,7 @@ func counterRows(devices []gateway.DeviceInfo, noHeader bool) [][]string {
 }
 
 // printErrors says below the table why a device is not active.
-func (e *env) printErrors(devices []gateway.DeviceInfo) error {
+func (e *env) printErrors(devices []admin.DeviceInfo) error {
 	for i := range devices {
 		if d := &devices[i]; d.Error != "" {
 			if _, err := fmt.Fprintf(e.stdout, "%s: %s\n", d.Name, d.Error); err != nil {

@@ -6,6 +6,6 @@
 // goes to standard output, everything else to standard error, and the exit
 // status is one of a documented set (see exit.go).
 //
-// The one trap: up starts itself again, see gateway.Supervise. Nothing may be
+// The one trap: up starts itself again, see guardian.Supervise. Nothing may be
 // opened before that call.
 package main

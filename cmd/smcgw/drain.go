@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newDrain(e *env) *cobra.Command {
@@ -44,7 +44,7 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 }
 
 // drainProgress prints a line about how far a drain is.
-func (e *env) drainProgress(i gateway.DrainInfo) {
+func (e *env) drainProgress(i admin.DrainInfo) {
 	if e.json {
 		return
 	}

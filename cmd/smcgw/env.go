@@ -4,7 +4,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // env is the world as the verbs see it, so that all of them run in tests.
@@ -20,5 +20,5 @@ type env struct {
 
 // osEnv is the world of the process.
 func osEnv() *env {
-	return &env{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, confine: gateway.Confine}
+	return &env{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, confine: process.Confine}
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // The exit statuses. They are part of the interface.
@@ -48,7 +48,7 @@ func (e *env) status(err error) int {
 		status = exit.status
 	case !e.started:
 		status = exitUsage
-	case errors.Is(err, gateway.ErrDaemonUnreachable):
+	case errors.Is(err, admin.ErrDaemonUnreachable):
 		status = exitUnreachable
 	}
 	if !errors.Is(err, errSaid) {

@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // logPatience is how long the end of the process waits for its log to be taken.
@@ -19,15 +20,15 @@ const logPatience = time.Second
 // standard error.
 type logging struct {
 	*slog.Logger
-	out *gateway.LogWriter
+	out *process.LogWriter
 }
 
 // startLog logs to standard error as the configuration says, and never waits for
 // who reads it. The caller closes it.
-func startLog(e *env, cfg gateway.Log) *logging {
+func startLog(e *env, cfg config.Log) *logging {
 	l := &logging{}
 	ready := make(chan struct{})
-	l.out = gateway.NewLogWriter(e.stderr, func(lost uint64) {
+	l.out = process.NewLogWriter(e.stderr, func(lost uint64) {
 		<-ready
 		l.Warn("log lines were lost: nobody took them", "count", lost)
 	})
@@ -40,11 +41,11 @@ func (l *logging) close() { l.out.Close(logPatience) }
 
 // newLogger logs to w, the way to standard error, as the configuration says. Under
 // journald the lines carry its priorities and leave the time to it.
-func newLogger(e *env, cfg gateway.Log, w io.Writer) *slog.Logger {
+func newLogger(e *env, cfg config.Log, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: slogLevel(cfg.Level)}
 	journal := e.getenv("JOURNAL_STREAM") != ""
 	switch {
-	case cfg.Format == gateway.LogJSON, cfg.Format == gateway.LogAuto && !journal && !isTerminal(e.stderr):
+	case cfg.Format == config.LogJSON, cfg.Format == config.LogAuto && !journal && !isTerminal(e.stderr):
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case journal:
 		return slog.New(newJournalHandler(w, opts))
@@ -53,7 +54,7 @@ func newLogger(e *env, cfg gateway.Log, w io.Writer) *slog.Logger {
 	}
 }
 
-func slogLevel(l gateway.LogLevel) slog.Level {
+func slogLevel(l config.LogLevel) slog.Level {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l)); err != nil {
 		return slog.LevelInfo

@@ -13,7 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
 )
 
@@ -75,8 +76,8 @@ func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 {
 		d.kind = args[0]
 	}
-	cfg := gateway.Config{Admin: ts.MkAbs("sock"), StateDir: ts.MkAbs("state")}.WithDefaults()
-	admin, err := gateway.ListenAdmin(cfg, "9.9.9", nil)
+	cfg := config.Config{Admin: ts.MkAbs("sock"), StateDir: ts.MkAbs("state")}.WithDefaults()
+	admin, err := admin.Listen(cfg, "9.9.9", nil)
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -101,21 +102,21 @@ type fakeDaemon struct {
 
 var errBroken = errors.New("broken as asked")
 
-// Status implements gateway.Control.
-func (d *fakeDaemon) Status() gateway.Status {
+// Status implements admin.Control.
+func (d *fakeDaemon) Status() admin.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st := gateway.Status{
-		Mode: gateway.ModeEnforce, UptimeSeconds: 90,
-		Flows:          map[gateway.Carrier]int{gateway.CarrierShm: 2},
-		FlowsTotal:     map[gateway.Carrier]uint64{gateway.CarrierShm: 5},
+	st := admin.Status{
+		Mode: config.ModeEnforce, UptimeSeconds: 90,
+		Flows:          map[config.Carrier]int{config.CarrierShm: 2},
+		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
-		BytesTotal:     map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20, Rx: 100}},
-		Memory:         gateway.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
-		FlowLimit: gateway.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
+		BytesTotal:     map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
+		Memory:         admin.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		FlowLimit: admin.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
-		st.Mode = gateway.ModeOff
+		st.Mode = config.ModeOff
 	}
 	if d.kind == "degraded" {
 		st.Degraded = []string{"rp_filter"}
@@ -123,8 +124,8 @@ func (d *fakeDaemon) Status() gateway.Status {
 	return st
 }
 
-// Stats implements gateway.Control. Everything grows from one call to the next.
-func (d *fakeDaemon) Stats() gateway.Stats {
+// Stats implements admin.Control. Everything grows from one call to the next.
+func (d *fakeDaemon) Stats() admin.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked++
@@ -133,88 +134,88 @@ func (d *fakeDaemon) Stats() gateway.Stats {
 	if d.kind == "restarts" {
 		started = started.Add(time.Duration(n) * time.Second)
 	}
-	return gateway.Stats{
+	return admin.Stats{
 		StartedAt: started, Seconds: float64(90 * n),
-		Protocols: map[gateway.Proto]gateway.ProtoStats{
-			gateway.ProtoTCP: {
-				Flows:  map[gateway.Carrier]gateway.FlowCount{gateway.CarrierShm: {Now: 2, Total: 5 * n}},
-				Bytes:  map[gateway.Carrier]gateway.ByteCount{gateway.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
+		Protocols: map[config.Proto]admin.ProtoStats{
+			config.ProtoTCP: {
+				Flows:  map[config.Carrier]admin.FlowCount{config.CarrierShm: {Now: 2, Total: 5 * n}},
+				Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20 * n, Rx: 100 * n}},
 				Native: map[string]uint64{"policy": n, "peer_no_option": 7},
 			},
-			gateway.ProtoUDP: {
-				Flows:  map[gateway.Carrier]gateway.FlowCount{gateway.CarrierSoft: {Now: 1, Total: n}},
-				Bytes:  map[gateway.Carrier]gateway.ByteCount{gateway.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
+			config.ProtoUDP: {
+				Flows:  map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: n}},
+				Bytes:  map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000 * n, Rx: 5000 * n}},
 				Native: map[string]uint64{"nat": n},
 			},
 		},
-		Datagrams: gateway.DatagramStats{
-			Sent: map[gateway.Carrier]uint64{gateway.CarrierSoft: 10 * n}, Received: map[gateway.Carrier]uint64{gateway.CarrierSoft: 12 * n},
-			Delivered: 11 * n, Returned: 3 * n, Dropped: map[gateway.DatagramDrop]uint64{gateway.DropReassembly: n},
-			Resolution: gateway.ResolutionStats{Queries: 2 * n, Answers: n, Asked: n, Answered: n},
+		Datagrams: admin.DatagramStats{
+			Sent: map[config.Carrier]uint64{config.CarrierSoft: 10 * n}, Received: map[config.Carrier]uint64{config.CarrierSoft: 12 * n},
+			Delivered: 11 * n, Returned: 3 * n, Dropped: map[admin.DatagramDrop]uint64{admin.DropReassembly: n},
+			Resolution: admin.ResolutionStats{Queries: 2 * n, Answers: n, Asked: n, Answered: n},
 		},
 	}
 }
 
-// Conns implements gateway.Control.
-func (d *fakeDaemon) Conns(q gateway.ConnQuery) []gateway.ConnInfo {
-	conns := []gateway.ConnInfo{{
-		ID: 1, Proto: "tcp", Side: gateway.SideClient,
+// Conns implements admin.Control.
+func (d *fakeDaemon) Conns(q admin.ConnQuery) []admin.ConnInfo {
+	conns := []admin.ConnInfo{{
+		ID: 1, Proto: "tcp", Side: config.SideClient,
 		Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-		State: "carrying", Carrier: gateway.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 61.2,
+		State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 61.2,
 	}}
 	if q.Closed {
-		conns[0].State, conns[0].End = "closed", gateway.EndClosed
+		conns[0].State, conns[0].End = "closed", admin.EndClosed
 	}
 	if q.All {
-		conns = append(conns, gateway.ConnInfo{
-			ID: 2, Proto: "tcp", Side: gateway.SideClient,
+		conns = append(conns, admin.ConnInfo{
+			ID: 2, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
-			State: "native", Reason: "peer_no_option", DecidedBy: gateway.DecidedRemote, End: gateway.EndNative,
+			State: "native", Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
 		})
 	}
 	return conns
 }
 
-// Peers implements gateway.Control.
-func (d *fakeDaemon) Peers() []gateway.PeerInfo {
-	return []gateway.PeerInfo{
-		{Address: netip.MustParseAddr("10.0.0.2"), State: gateway.PeerCapable, Flows: 2, Carriers: []gateway.Carrier{gateway.CarrierShm}, CarriersFailed: []gateway.Carrier{gateway.CarrierSoft}, Use: gateway.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
-		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: gateway.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
+// Peers implements admin.Control.
+func (d *fakeDaemon) Peers() []admin.PeerInfo {
+	return []admin.PeerInfo{
+		{Address: netip.MustParseAddr("10.0.0.2"), State: admin.PeerCapable, Flows: 2, Carriers: []config.Carrier{config.CarrierShm}, CarriersFailed: []config.Carrier{config.CarrierSoft}, Use: admin.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
+		{Address: netip.MustParseAddr("fd00::3"), Port: 80, State: admin.PeerBlackholed, Reason: "option_blackholed", ExpiresSeconds: 3600},
 	}
 }
 
-// Devices implements gateway.Control.
-func (d *fakeDaemon) Services() []gateway.ServiceInfo {
-	return []gateway.ServiceInfo{
+// Devices implements admin.Control.
+func (d *fakeDaemon) Services() []admin.ServiceInfo {
+	return []admin.ServiceInfo{
 		{
-			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: gateway.VerdictCarry, Why: "12GiB in 60000 moves of 2 connections", Score: 12.3,
+			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: admin.VerdictCarry, Why: "12GiB in 60000 moves of 2 connections", Score: 12.3,
 			Connections: 2, Bytes: 12 << 30, Moves: 60000, BytesPerConnection: 6 << 30, BytesPerMove: 214748, BytesPerSecond: 2e9,
 		},
 		{
-			Address: netip.MustParseAddr("fd00::3"), Port: 80, Verdict: gateway.VerdictNative, Reason: "not_worth_it", Why: "1024B in 4 moves of 2 connections",
+			Address: netip.MustParseAddr("fd00::3"), Port: 80, Verdict: admin.VerdictNative, Reason: "not_worth_it", Why: "1024B in 4 moves of 2 connections",
 			Connections: 2, Bytes: 1024, Moves: 4, BytesPerConnection: 512, BytesPerMove: 256, BytesPerSecond: 1e6, Score: 0.0001, ExpiresSeconds: 600, Native: 7,
 		},
 	}
 }
 
-func (d *fakeDaemon) Devices() []gateway.DeviceInfo {
-	return []gateway.DeviceInfo{
+func (d *fakeDaemon) Devices() []admin.DeviceInfo {
+	return []admin.DeviceInfo{
 		{
-			Name: "shm0", Kind: gateway.DeviceShm, Carrier: gateway.CarrierShm, State: gateway.DeviceActive, MTU: 4096,
-			Limits: gateway.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
+			Name: "shm0", Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive, MTU: 4096,
+			Limits: admin.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
 			Counters: map[string]uint64{"bells_sent": 9, "violations": 0},
 		},
 		{
-			Name: "soft0", Kind: gateway.DeviceSoft, Carrier: gateway.CarrierSoft, State: gateway.DeviceFailed,
+			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceFailed,
 			Error: "bind 10.0.0.1:4791: address already in use",
 		},
 	}
 }
 
-// Demote implements gateway.Control.
-func (d *fakeDaemon) Demote(q gateway.DemoteQuery) int { return max(1, 2*len(q.IDs)) }
+// Demote implements admin.Control.
+func (d *fakeDaemon) Demote(q admin.DemoteQuery) int { return max(1, 2*len(q.IDs)) }
 
-// FlushPeers implements gateway.Control.
+// FlushPeers implements admin.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {
 	if d.kind == "broken" {
 		return 0, errBroken
@@ -222,15 +223,15 @@ func (d *fakeDaemon) FlushPeers() (int, error) {
 	return 1, nil
 }
 
-// Try implements gateway.Control.
-func (d *fakeDaemon) Try(gateway.Trial) (func(), error) {
+// Try implements admin.Control.
+func (d *fakeDaemon) Try(admin.Trial) (func(), error) {
 	if d.kind == "broken" {
 		return nil, errBroken
 	}
 	return func() {}, nil
 }
 
-// Drain implements gateway.Control: three connections, of which none is left at the
+// Drain implements admin.Control: three connections, of which none is left at the
 // second report, or one if the daemon is broken.
 func (d *fakeDaemon) Drain(time.Duration) (<-chan struct{}, error) {
 	d.mu.Lock()
@@ -239,16 +240,16 @@ func (d *fakeDaemon) Drain(time.Duration) (<-chan struct{}, error) {
 	return d.over, nil
 }
 
-// Draining implements gateway.Control.
-func (d *fakeDaemon) Draining() *gateway.DrainInfo {
+// Draining implements admin.Control.
+func (d *fakeDaemon) Draining() *admin.DrainInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over == nil {
 		return nil
 	}
-	i := &gateway.DrainInfo{Schema: gateway.DrainSchema, Flows: 3, RemainingSeconds: 60}
+	i := &admin.DrainInfo{Schema: admin.DrainSchema, Flows: 3, RemainingSeconds: 60}
 	if d.reports++; d.reports == 2 {
-		i = &gateway.DrainInfo{Schema: gateway.DrainSchema, Done: true}
+		i = &admin.DrainInfo{Schema: admin.DrainSchema, Done: true}
 		if d.kind == "broken" {
 			i.Flows = 1
 		}
@@ -257,18 +258,18 @@ func (d *fakeDaemon) Draining() *gateway.DrainInfo {
 	return i
 }
 
-// Neighbour implements gateway.Control.
-func (*fakeDaemon) Neighbour() (gateway.Neighbour, error) {
-	return gateway.Neighbour{}, gateway.ErrNoTakeover
+// Neighbour implements admin.Control.
+func (*fakeDaemon) Neighbour() (admin.Neighbour, error) {
+	return admin.Neighbour{}, admin.ErrNoTakeover
 }
 
-// Yield implements gateway.Control.
+// Yield implements admin.Control.
 func (*fakeDaemon) Yield() error { return errBroken }
 
-// TakeBack implements gateway.Control.
+// TakeBack implements admin.Control.
 func (*fakeDaemon) TakeBack() error { return errBroken }
 
-// SetOff implements gateway.Control.
+// SetOff implements admin.Control.
 func (d *fakeDaemon) ResetFlows() int { return 3 }
 
 func (d *fakeDaemon) SetOff(off bool) error {
@@ -281,5 +282,5 @@ func (d *fakeDaemon) SetOff(off bool) error {
 	return nil
 }
 
-// Snapshot implements gateway.MetricsSource.
-func (d *fakeDaemon) Snapshot() gateway.Snapshot { return gateway.Snapshot{} }
+// Snapshot implements admin.MetricsSource.
+func (d *fakeDaemon) Snapshot() admin.Snapshot { return admin.Snapshot{} }

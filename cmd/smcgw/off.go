@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // switchPatience is how long a daemon may take to switch before the file alone
@@ -50,28 +51,28 @@ func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
 
 // throwSwitch tells the daemon, and writes the file if there is none to tell
 // or the place of the file was named.
-func (e *env) throwSwitch(ctx context.Context, cfg gateway.Config, off, now, named bool) error {
+func (e *env) throwSwitch(ctx context.Context, cfg config.Config, off, now, named bool) error {
 	ctx, cancel := context.WithTimeout(ctx, switchPatience)
 	defer cancel()
 	c := e.client(cfg.Admin)
 	defer c.Close()
-	tell := func() (gateway.Result, error) { return c.SetOff(ctx, off) }
+	tell := func() (admin.Result, error) { return c.SetOff(ctx, off) }
 	if now {
-		tell = func() (gateway.Result, error) { return c.OffNow(ctx) }
+		tell = func() (admin.Result, error) { return c.OffNow(ctx) }
 	}
 	res, err := tell()
-	gone := errors.Is(err, gateway.ErrDaemonUnreachable)
+	gone := errors.Is(err, admin.ErrDaemonUnreachable)
 	if err != nil && !gone {
 		return err
 	}
-	flag := gateway.NewOffFlag(cfg.StateDir)
+	flag := admin.NewOffFlag(cfg.StateDir)
 	if gone || named {
 		if err := flag.Set(off); err != nil {
 			return err
 		}
 	}
 	if gone {
-		res = gateway.Result{Verb: switchName(off), Message: switchMessage(off, flag)}
+		res = admin.Result{Verb: switchName(off), Message: switchMessage(off, flag)}
 	}
 	return e.done(res)
 }
@@ -84,7 +85,7 @@ func switchName(off bool) string {
 }
 
 // switchMessage says what a switch without a daemon means.
-func switchMessage(off bool, flag gateway.OffFlag) string {
+func switchMessage(off bool, flag admin.OffFlag) string {
 	if off {
 		return fmt.Sprintf("no daemon answers; %s keeps the next one off", flag.Path())
 	}

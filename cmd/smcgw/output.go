@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // printJSON prints a document on one line.
@@ -19,9 +19,9 @@ func (e *env) printJSON(doc any) error {
 }
 
 // done reports what a verb did.
-func (e *env) done(r gateway.Result) error {
+func (e *env) done(r admin.Result) error {
 	if e.json {
-		r.Schema = gateway.ResultSchema
+		r.Schema = admin.ResultSchema
 		return e.printJSON(r)
 	}
 	_, err := fmt.Fprintln(e.stdout, r.Message)

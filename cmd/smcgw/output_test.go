@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func TestSizesAndAges(t *testing.T) {
@@ -31,7 +32,7 @@ func TestExitStatuses(t *testing.T) {
 		{errors.New("x"), true, exitFailed},
 		{errors.New("x"), false, exitUsage},
 		{usagef("x"), true, exitUsage},
-		{fmt.Errorf("a: %w", gateway.ErrDaemonUnreachable), true, exitUnreachable},
+		{fmt.Errorf("a: %w", admin.ErrDaemonUnreachable), true, exitUnreachable},
 		{&exitError{exitFindings, errSaid}, true, exitFindings},
 		{&exitError{exitDegraded, errSaid}, true, exitDegraded},
 	} {
@@ -44,7 +45,7 @@ func TestExitStatuses(t *testing.T) {
 }
 
 func TestLogFormats(t *testing.T) {
-	log := func(cfg gateway.Log, journal string) string {
+	log := func(cfg config.Log, journal string) string {
 		var out bytes.Buffer
 		e := &env{stderr: &out, getenv: func(string) string { return journal }}
 		l := newLogger(e, cfg, e.stderr).With("a", 1).WithGroup("g")
@@ -53,11 +54,11 @@ func TestLogFormats(t *testing.T) {
 		l.Log(t.Context(), slog.LevelError+4, "louder")
 		return out.String()
 	}
-	cfg := gateway.Log{Level: gateway.LogInfo, Format: gateway.LogAuto}
+	cfg := config.Log{Level: config.LogInfo, Format: config.LogAuto}
 	require.Contains(t, log(cfg, ""), `"level":"WARN","msg":"loud","a":1,"g":{"b":2}}`)
 	require.Equal(t, "<4>msg=loud a=1 g.b=2\n<3>msg=louder a=1\n", log(cfg, "8:1"))
-	cfg.Format = gateway.LogText
+	cfg.Format = config.LogText
 	require.Contains(t, log(cfg, ""), "level=WARN msg=loud a=1 g.b=2\n")
-	cfg.Format, cfg.Level = gateway.LogJSON, gateway.LogDebug
+	cfg.Format, cfg.Level = config.LogJSON, config.LogDebug
 	require.Contains(t, log(cfg, "8:1"), `"msg":"quiet"`)
 }

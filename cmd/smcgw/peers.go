@@ -6,7 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newPeers(e *env) *cobra.Command {
@@ -53,7 +54,7 @@ func newPeersFlush(e *env) *cobra.Command {
 	}))
 }
 
-func peerRows(peers []gateway.PeerInfo, noHeader bool) [][]string {
+func peerRows(peers []admin.PeerInfo, noHeader bool) [][]string {
 	rows := [][]string{{"ADDRESS", "PORT", "STATE", "REASON", "EXPIRES", "FLOWS", "BEGUN", "MEMORY", "CARRIERS"}}
 	if noHeader {
 		rows = nil
@@ -72,10 +73,10 @@ func peerRows(peers []gateway.PeerInfo, noHeader bool) [][]string {
 }
 
 // memoryCell is what is registered for the peer.
-func memoryCell(p gateway.PeerInfo) string { return gateway.Bytes(p.Use.MemoryBytes).String() }
+func memoryCell(p admin.PeerInfo) string { return config.Bytes(p.Use.MemoryBytes).String() }
 
 // carrierCell lists proven carriers, and failed ones with a minus.
-func carrierCell(p gateway.PeerInfo) string {
+func carrierCell(p admin.PeerInfo) string {
 	var cells []string
 	for _, c := range p.Carriers {
 		cells = append(cells, string(c))

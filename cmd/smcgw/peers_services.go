@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // printServices prints what rules with action auto have learned.
-func (e *env) printServices(cmd *cobra.Command, c *gateway.AdminClient, noHeader bool) error {
+func (e *env) printServices(cmd *cobra.Command, c *admin.Client, noHeader bool) error {
 	list, err := c.Services(cmd.Context())
 	if err != nil {
 		return err
@@ -21,7 +21,7 @@ func (e *env) printServices(cmd *cobra.Command, c *gateway.AdminClient, noHeader
 	return table(e.stdout, serviceRows(list.Services, noHeader))
 }
 
-func serviceRows(services []gateway.ServiceInfo, noHeader bool) [][]string {
+func serviceRows(services []admin.ServiceInfo, noHeader bool) [][]string {
 	rows := [][]string{{"ADDRESS", "PORT", "VERDICT", "REASON", "EXPIRES", "NATIVE", "SCORE", "WHY"}}
 	if noHeader {
 		rows = nil

@@ -5,7 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // run executes one command line and returns the exit status.
@@ -85,12 +86,12 @@ func withSocket(e *env, c *cobra.Command) *cobra.Command {
 }
 
 // client returns a client of the daemon at --socket, else at the path given.
-func (e *env) client(admin string) *gateway.AdminClient {
+func (e *env) client(socket string) *admin.Client {
 	if e.socket != "" {
-		admin = e.socket
+		socket = e.socket
 	}
-	return gateway.NewAdminClient(admin)
+	return admin.NewClient(socket)
 }
 
 // defaultConfig is the configuration of an empty file.
-func defaultConfig() gateway.Config { return gateway.Config{}.WithDefaults() }
+func defaultConfig() config.Config { return config.Config{}.WithDefaults() }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 func newStats(e *env) *cobra.Command {
@@ -45,7 +46,7 @@ is ever reset, so several users can measure at once.`,
 }
 
 // statsSince asks once, or twice with a time in between.
-func statsSince(ctx context.Context, c *gateway.AdminClient, span time.Duration) (gateway.Stats, error) {
+func statsSince(ctx context.Context, c *admin.Client, span time.Duration) (admin.Stats, error) {
 	st, err := c.Stats(ctx)
 	if err != nil || span <= 0 {
 		return st, err
@@ -55,20 +56,20 @@ func statsSince(ctx context.Context, c *gateway.AdminClient, span time.Duration)
 	select {
 	case <-wait.C:
 	case <-ctx.Done():
-		return gateway.Stats{}, fmt.Errorf("measure: %w", ctx.Err())
+		return admin.Stats{}, fmt.Errorf("measure: %w", ctx.Err())
 	}
 	later, err := c.Stats(ctx)
 	if err != nil {
-		return gateway.Stats{}, err
+		return admin.Stats{}, err
 	}
 	diff, err := later.Since(st)
 	if err != nil {
-		return gateway.Stats{}, fmt.Errorf("measure: %w", err)
+		return admin.Stats{}, fmt.Errorf("measure: %w", err)
 	}
 	return diff, nil
 }
 
-func (e *env) showStats(st gateway.Stats, span bool) error {
+func (e *env) showStats(st admin.Stats, span bool) error {
 	head := "since the start, " + age(st.Seconds) + " ago"
 	if span {
 		head = "in " + age(st.Seconds)
@@ -84,7 +85,7 @@ func (e *env) showStats(st gateway.Stats, span bool) error {
 }
 
 // statsRows makes the table: a line for each protocol and carrier.
-func statsRows(st gateway.Stats) [][]string {
+func statsRows(st admin.Stats) [][]string {
 	rows := [][]string{{"PROTO", "CARRIER", "FLOWS", "BEGAN", "SENT", "RECEIVED", "DATAGRAMS-SENT", "DATAGRAMS-RECEIVED"}}
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
 		ps := st.Protocols[p]
@@ -93,7 +94,7 @@ func statsRows(st gateway.Stats) [][]string {
 			row := []string{
 				string(p), string(c), strconv.Itoa(flows.Now), strconv.FormatUint(flows.Total, 10), size(bytes.Tx), size(bytes.Rx), "", "",
 			}
-			if p == gateway.ProtoUDP {
+			if p == config.ProtoUDP {
 				row[6] = strconv.FormatUint(st.Datagrams.Sent[c], 10)
 				row[7] = strconv.FormatUint(st.Datagrams.Received[c], 10)
 			}
@@ -104,7 +105,7 @@ func statsRows(st gateway.Stats) [][]string {
 }
 
 // statsLines are the lines below the table.
-func statsLines(st gateway.Stats) string {
+func statsLines(st admin.Stats) string {
 	var b strings.Builder
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
 		fmt.Fprintf(&b, "%-10s %s: %s\n", "native", p, listed(st.Protocols[p].Native))

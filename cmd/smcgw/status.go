@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 func newStatus(e *env) *cobra.Command {
@@ -37,7 +37,7 @@ func newStatus(e *env) *cobra.Command {
 	return withSocket(e, noun(e, c))
 }
 
-func (e *env) showStatus(st gateway.Status, brief bool) error {
+func (e *env) showStatus(st admin.Status, brief bool) error {
 	if e.json {
 		return e.printJSON(st)
 	}
@@ -51,7 +51,7 @@ func (e *env) showStatus(st gateway.Status, brief bool) error {
 }
 
 // headline is the status in one line.
-func headline(st gateway.Status) string {
+func headline(st admin.Status) string {
 	flows := 0
 	for _, n := range st.Flows {
 		flows += n
@@ -64,7 +64,7 @@ func headline(st gateway.Status) string {
 }
 
 // blockedLegs says in words what somebody on call can act on.
-func blockedLegs(l gateway.BlockedLegs) string {
+func blockedLegs(l admin.BlockedLegs) string {
 	where := l.Device + " " + l.Family
 	switch l.At {
 	case "output":
@@ -81,7 +81,7 @@ func blockedLegs(l gateway.BlockedLegs) string {
 }
 
 // details are the lines below the headline.
-func details(st gateway.Status) string {
+func details(st admin.Status) string {
 	var b strings.Builder
 	for _, c := range slices.Sorted(maps.Keys(st.Flows)) {
 		bytes := st.BytesTotal[c]
@@ -100,7 +100,7 @@ func details(st gateway.Status) string {
 	fmt.Fprintf(&b, "%-10s %d known\n", "peers", st.Peers)
 	for _, d := range []struct {
 		name string
-		info *gateway.DrainInfo
+		info *admin.DrainInfo
 	}{{"draining", st.Draining}, {"old", st.Predecessor}} {
 		if d.info != nil {
 			fmt.Fprintf(&b, "%-10s %d connections left, reset in %s\n", d.name, d.info.Flows+d.info.Lingering, age(d.info.RemainingSeconds))
@@ -113,7 +113,7 @@ func details(st gateway.Status) string {
 		fmt.Fprintf(&b, "%-10s %d lines lost: nobody took them\n", "log", st.LogDropped)
 	}
 	for _, name := range st.Degraded {
-		if code, ok := gateway.CodeNamed(name); ok {
+		if code, ok := admin.CodeNamed(name); ok {
 			fmt.Fprintf(&b, "%-10s %s: %s %s\n", "degraded", name, code.Meaning, code.Fix)
 		}
 	}

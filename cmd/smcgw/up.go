@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -9,6 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/guardian"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 func newUp(e *env) *cobra.Command {
@@ -48,7 +53,7 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 			if opts.DrainTimeout < 0 {
 				return usagef("--drain-timeout: %v is negative", opts.DrainTimeout)
 			}
-			opts.Reload, opts.Load = hup, func() (gateway.Config, error) { return e.loadConfig(configPath) }
+			opts.Reload, opts.Load = hup, func() (config.Config, error) { return e.loadConfig(configPath) }
 			if alone {
 				return e.daemon(cmd.Context(), cfg, opts)
 			}
@@ -56,7 +61,7 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 		},
 	}
 	c.GroupID = groupVerbs
-	addConfigFlag(c, &configPath, gateway.DefaultConfigPath)
+	addConfigFlag(c, &configPath, config.DefaultPath)
 	c.Flags().BoolVar(&opts.TakeOver, "takeover", false, "take over from the gateway that runs")
 	c.Flags().DurationVar(&opts.DrainTimeout, "drain-timeout", 0, "with --takeover: time for the connections of the other gateway to end (default: what its configuration says)")
 	c.Flags().BoolVar(&alone, "no-guardian", false, "run without a guardian (for debuggers)")
@@ -64,11 +69,11 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 }
 
 // supervised is the guardian in one process and the daemon in the other.
-func (e *env) supervised(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
+func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.RunOptions) error {
 	log := startLog(e, cfg.Log)
 	defer log.close()
-	ward, status, err := gateway.Supervise(ctx, gateway.SuperviseOptions{
-		Logger: log.Logger, Tidy: func() error { return gateway.Cleanup(cfg) },
+	ward, status, err := guardian.Supervise(ctx, guardian.Options{
+		Logger: log.Logger, Tidy: func() error { return tidy(cfg) },
 	})
 	if err != nil {
 		return err
@@ -84,12 +89,20 @@ func (e *env) supervised(ctx context.Context, cfg gateway.Config, opts gateway.R
 	return e.daemon(ctx, cfg, opts)
 }
 
-func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOptions) error {
+// tidy removes what a dead daemon has left, unless another one runs already.
+func tidy(cfg config.Config) error {
+	if err := gateway.Cleanup(cfg); !errors.Is(err, admin.ErrDaemonAlive) {
+		return err
+	}
+	return nil
+}
+
+func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	log := startLog(e, cfg.Log)
 	defer log.close()
-	manager, err := gateway.NewServiceManager(e.getenv, log.Logger)
+	manager, err := process.NewServiceManager(e.getenv, log.Logger)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // version is set when a release is linked.
@@ -33,7 +33,7 @@ func newVersion(e *env) *cobra.Command {
 		Use:   "version",
 		Short: "Show the version of this program and of the daemon, if one runs",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info := gateway.NewVersionInfo(buildVersion())
+			info := admin.NewVersionInfo(buildVersion())
 			info.Daemon = e.daemonVersion(cmd.Context())
 			if info.Daemon != "" && info.Daemon != info.Version {
 				fmt.Fprintf(e.stderr, "smcgw: this is %s, the daemon is %s\n", info.Version, info.Daemon)
@@ -60,7 +60,7 @@ func (e *env) daemonVersion(ctx context.Context) string {
 	return info.Version
 }
 
-func versionText(v gateway.VersionInfo) string {
+func versionText(v admin.VersionInfo) string {
 	text := fmt.Sprintf("smcgw %s\n%s %s/%s, kernel %s\n", v.Version, v.Go, v.OS, v.Arch, v.Kernel)
 	if v.Daemon != "" {
 		text += "daemon " + v.Daemon + "\n"

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // Serve is the keeper: it answers what comes on the descriptor that [Start] left
@@ -15,7 +17,7 @@ import (
 // namespace.
 func Serve() error {
 	unix.CloseOnExec(connFD)
-	conn, err := fileConn(os.NewFile(connFD, "legs"))
+	conn, err := controlConn(os.NewFile(connFD, "legs"))
 	if err != nil {
 		return err
 	}
@@ -28,7 +30,7 @@ func Serve() error {
 		if err != nil {
 			return err
 		}
-		closeFDs(fds) // no request has any
+		fdpass.CloseFDs(fds) // no request has any
 		if err := answer(conn, req); err != nil {
 			return err
 		}

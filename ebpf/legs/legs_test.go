@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // keeperVerb makes this program a keeper.
@@ -104,7 +106,7 @@ func TestSockets(t *testing.T) {
 				require.NoError(t, unix.Listen(fd, 1))
 			}
 		}
-		closeFDs(fds)
+		fdpass.CloseFDs(fds)
 	}
 }
 
@@ -128,7 +130,7 @@ func TestRefused(t *testing.T) {
 	fds, err = n.Sockets(false, MaxSockets)
 	require.NoError(t, err)
 	require.Len(t, fds, MaxSockets)
-	closeFDs(fds)
+	fdpass.CloseFDs(fds)
 	require.True(t, n.Alive())
 }
 
@@ -142,7 +144,7 @@ func TestConcurrentRequests(t *testing.T) {
 			if err == nil && len(fds) != i+1 {
 				err = fmt.Errorf("%d sockets instead of %d", len(fds), i+1)
 			}
-			closeFDs(fds)
+			fdpass.CloseFDs(fds)
 			results <- err
 		}()
 	}
@@ -220,7 +222,7 @@ func TestNothingIsLeft(t *testing.T) {
 	pid := keeperOf(t, n)
 	require.NoError(t, n.Close())
 	require.Eventually(t, func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) || zombie(pid) }, 30*time.Second, 5*time.Millisecond)
-	closeFDs(fds)
+	fdpass.CloseFDs(fds)
 }
 
 // zombie reports whether a process has ended and nobody has taken note.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // patience bounds one answer of the keeper, which does nothing that takes long.
@@ -25,14 +27,14 @@ type Namespace struct {
 
 // Open takes over a connection that [Start] has made.
 func Open(conn *os.File) (*Namespace, error) {
-	c, err := fileConn(conn)
+	c, err := controlConn(conn)
 	if err != nil {
 		return nil, err
 	}
 	n := &Namespace{conn: c}
 	_, fds, err := n.ask(message{op: opHello})
 	if err == nil && len(fds) != 3 {
-		closeFDs(fds)
+		fdpass.CloseFDs(fds)
 		err = fmt.Errorf("%w: %d descriptors instead of 3", ErrKeeper, len(fds))
 	}
 	if err != nil {
@@ -61,7 +63,7 @@ func (n *Namespace) Device(name string, mtu int, router net.HardwareAddr, settin
 		return 0, err
 	}
 	m, fds, err := n.ask(req)
-	closeFDs(fds)
+	fdpass.CloseFDs(fds)
 	if err != nil {
 		return 0, err
 	}
@@ -119,7 +121,7 @@ func (n *Namespace) ask(req message) (message, []int, error) {
 		return message{}, nil, err
 	}
 	if m.op != answerDone {
-		closeFDs(fds)
+		fdpass.CloseFDs(fds)
 		return message{}, nil, fmt.Errorf("%w: %s", ErrKeeper, m.body)
 	}
 	return m, fds, nil

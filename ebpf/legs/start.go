@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // connFD is the keeper's end of the connection.
@@ -22,11 +24,10 @@ const connFD = 3
 // in a user namespace, where the host permits that: there the keeper has the one
 // privilege that it needs, and outside none.
 func Start(args []string) (*os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	near, far, err := fdpass.Pair("legs")
 	if err != nil {
-		return nil, fmt.Errorf("%w: socket pair: %w", ErrKeeper, err)
+		return nil, fmt.Errorf("%w: %w", ErrKeeper, err)
 	}
-	near, far := os.NewFile(uintptr(fds[0]), "legs"), os.NewFile(uintptr(fds[1]), "legs")
 	defer func() { _ = far.Close() }()
 	err = start(args, far, &syscall.SysProcAttr{Setpgid: true, Cloneflags: unix.CLONE_NEWNET})
 	if errors.Is(err, unix.EPERM) {

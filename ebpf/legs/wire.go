@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
 // The requests of the gateway: one packet each, answered by one.
@@ -25,9 +24,8 @@ const (
 )
 
 const (
-	// MaxSockets is how many sockets one request may ask for; the kernel passes at
-	// most 253 descriptors with a packet.
-	MaxSockets = 128
+	// MaxSockets is how many sockets one request may ask for.
+	MaxSockets = fdpass.MaxFiles
 	// maxPacket bounds a packet's text.
 	maxPacket = 4096
 )
@@ -89,27 +87,8 @@ func (m message) close() error {
 
 // send writes a packet; its files stay the caller's.
 func send(c *net.UnixConn, m message) error {
-	fds := make([]int, len(m.files))
-	for i, f := range m.files {
-		raw, err := f.SyscallConn() // not Fd: it would make the file blocking
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
-		}
-		if err != nil {
-			return fmt.Errorf("%w: file to pass: %w", ErrKeeper, err)
-		}
-	}
-	return sendFDs(c, m, fds)
-}
-
-// sendFDs writes a packet with bare descriptors.
-func sendFDs(c *net.UnixConn, m message, fds []int) error {
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	if _, _, err := c.WriteMsgUnix(append([]byte{m.op}, m.body...), oob, nil); err != nil {
-		return fmt.Errorf("%w: send: %w", ErrKeeper, err)
+	if err := fdpass.Send(c, append([]byte{m.op}, m.body...), m.files...); err != nil {
+		return fmt.Errorf("%w: %w", ErrKeeper, err)
 	}
 	return nil
 }
@@ -118,60 +97,22 @@ func sendFDs(c *net.UnixConn, m message, fds []int) error {
 // closed.
 func receive(c *net.UnixConn) (message, []int, error) {
 	body := make([]byte, maxPacket)
-	oob := make([]byte, unix.CmsgSpace(4*MaxSockets))
-	n, oobn, flags, _, err := c.ReadMsgUnix(body, oob)
-	if err == nil && n == 0 {
-		err = io.EOF
+	n, fds, cut, err := fdpass.Receive(c, body)
+	if err == nil && cut {
+		err = errors.New("a packet that is too long")
 	}
 	if err != nil {
-		return message{}, nil, fmt.Errorf("%w: receive: %w", ErrKeeper, err)
-	}
-	fds, err := rights(oob[:oobn])
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = fmt.Errorf("%w: a packet that is too long", ErrKeeper)
-	}
-	if err != nil {
-		closeFDs(fds)
-		return message{}, nil, err
+		fdpass.CloseFDs(fds)
+		return message{}, nil, fmt.Errorf("%w: %w", ErrKeeper, err)
 	}
 	return message{op: body[0], body: body[1:n]}, fds, nil
 }
 
-// rights returns the descriptors of control messages; they are close-on-exec.
-func rights(oob []byte) (fds []int, err error) {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("%w: control message: %w", ErrKeeper, err)
-	}
-	for i := range msgs {
-		got, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			continue // not descriptors
-		}
-		for _, fd := range got {
-			unix.CloseOnExec(fd)
-		}
-		fds = append(fds, got...)
-	}
-	return fds, nil
-}
-
-func closeFDs(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
-}
-
-// fileConn makes a connection of a socket, whose file it closes.
-func fileConn(f *os.File) (*net.UnixConn, error) {
-	defer func() { _ = f.Close() }()
-	c, err := net.FileConn(f)
+// controlConn makes a connection of a socket, whose file it closes.
+func controlConn(f *os.File) (*net.UnixConn, error) {
+	c, err := fdpass.Conn(f)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrKeeper, err)
 	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("%w: not a unix socket", ErrKeeper), c.Close())
-	}
-	return u, nil
+	return c, nil
 }

@@ -77,7 +77,7 @@ func vocabulary(tr *tree) (problems []string) {
 	}
 	found := map[string][]string{}
 	for _, f := range tr.files {
-		if f.dir == "gateway" && !f.test {
+		if under(f.dir, "gateway") && !f.test {
 			collectWords(f.syntax, found)
 		}
 	}

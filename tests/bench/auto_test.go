@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-var autoConfig = strings.Replace(config, "action: accelerate", "action: auto", 1)
+var autoConfig = strings.Replace(configuration, "action: accelerate", "action: auto", 1)
 
 // BenchmarkAuto is what may not be slower with action auto than with the gateway
 // switched off: requests of redis on 50 connections, and connections for one
@@ -47,7 +47,7 @@ func (p *pair) learn(b *testing.B, work func()) {
 		work()
 		list, err := p.admin.Services(b.Context())
 		require.NoError(b, err)
-		if len(list.Services) == 1 && list.Services[0].Verdict == gateway.VerdictNative {
+		if len(list.Services) == 1 && list.Services[0].Verdict == admin.VerdictNative {
 			b.Logf("%s", list.Services[0].Why)
 			return
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/bench/load"
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 const port = 7001
 
-const config = `schema: smcgw/v1
+const configuration = `schema: smcgw/v1
 mode: enforce
 admin: %[1]s/%[2]s.sock
 devices: [eth0]
@@ -42,10 +42,10 @@ limits: { handshake_timeout: 1s }
 // pair is two hosts with gateways and the servers of the work on the second.
 type pair struct {
 	h1, h2 *testnet.Host
-	admin  *gateway.AdminClient
+	admin  *admin.Client
 }
 
-func newPair(b *testing.B) *pair { return newPairOf(b, config) }
+func newPair(b *testing.B) *pair { return newPairOf(b, configuration) }
 
 // newPairOf is newPair with another configuration.
 func newPairOf(b *testing.B, config string) *pair {

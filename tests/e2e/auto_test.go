@@ -7,7 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -22,9 +23,9 @@ func autoSettings() settings {
 	}
 }
 
-func (g *gw) service(to string) (found gateway.ServiceInfo) {
+func (g *gw) service(to string) (found admin.ServiceInfo) {
 	g.w.t.Helper()
-	var l gateway.ServiceList
+	var l admin.ServiceList
 	g.cliJSON(&l, "peers", "--services")
 	for _, s := range l.Services {
 		if fmt.Sprintf("%s:%d", s.Address, s.Port) == to || fmt.Sprintf("[%s]:%d", s.Address, s.Port) == to {
@@ -36,7 +37,7 @@ func (g *gw) service(to string) (found gateway.ServiceInfo) {
 
 // verdict waits for what the gateway thinks of a service: ends of connections
 // reach it a moment after the applications.
-func (g *gw) verdict(to string, want gateway.ServiceVerdict) (s gateway.ServiceInfo) {
+func (g *gw) verdict(to string, want admin.ServiceVerdict) (s admin.ServiceInfo) {
 	g.w.t.Helper()
 	require.Eventually(g.w.t, func() bool {
 		s = g.service(to)
@@ -55,7 +56,7 @@ func TestAuto(t *testing.T) {
 	g1, _ := w.up(w.h1, autoSettings()), w.up(w.h2, autoSettings())
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		t.Run("requests", func(t *testing.T) { autoRequests(t, w, g1, addr(w.h2, echoPort)) })
-		if w.via == gateway.CarrierShm { // soft has the same path
+		if w.via == config.CarrierShm { // soft has the same path
 			t.Run("bulk", func(t *testing.T) { autoBulk(t, w, g1, addr(w.h2, transferPort)) })
 		}
 		t.Run("burst", func(t *testing.T) { autoBurst(t, w, g1, addr(w.h2, burstPort)) })
@@ -67,7 +68,7 @@ func autoRequests(t *testing.T, w *world, g *gw, to string) {
 	ping := []string{"ping", "-count", "1000", "-size", "40", "-to", to}
 	for i := range 2 { // the second time the service is sampled again
 		w.carriedBy(w.mustApp(w.h1, ping...), w.via)
-		s := g.verdict(to, gateway.VerdictNative)
+		s := g.verdict(to, admin.VerdictNative)
 		require.Equal(t, "not_worth_it", s.Reason)
 		require.Less(t, s.Score, 0.1)
 		require.InDelta(t, 40, s.BytesPerMove, 30)
@@ -90,7 +91,7 @@ func autoBulk(t *testing.T, w *world, g *gw, to string) {
 	}
 	before := g.status().FlowsTotal[w.via]
 	send()
-	s := g.verdict(to, gateway.VerdictCarry)
+	s := g.verdict(to, admin.VerdictCarry)
 	require.GreaterOrEqual(t, s.Score, 1.0)
 	require.Empty(t, s.Reason)
 	require.EqualValues(t, 1, g.status().FlowsTotal[w.via]-before)
@@ -99,7 +100,7 @@ func autoBulk(t *testing.T, w *world, g *gw, to string) {
 	}
 	require.EqualValues(t, 1, g.status().FlowsTotal[w.via]-before)
 	require.Eventually(t, func() bool { s = g.service(to); return s.Compared != nil }, 10*time.Second, 20*time.Millisecond)
-	require.Equal(t, gateway.VerdictCarry, s.Verdict, "%+v", s.Compared)
+	require.Equal(t, admin.VerdictCarry, s.Verdict, "%+v", s.Compared)
 	require.Greater(t, s.Compared.CarriedBytesPerSecond, s.Compared.NativeBytesPerSecond)
 	send()
 	require.EqualValues(t, 2, g.status().FlowsTotal[w.via]-before)
@@ -114,7 +115,7 @@ func autoBurst(t *testing.T, w *world, g *gw, to string) {
 	require.Eventually(t, func() bool {
 		return g.status().FallbacksTotal["not_worth_it"]-before.FallbacksTotal["not_worth_it"] == 48
 	}, 30*time.Second, 20*time.Millisecond)
-	g.verdict(to, gateway.VerdictNative)
+	g.verdict(to, admin.VerdictNative)
 	out, err := g.cli("peers", "--services")
 	require.NoError(t, err)
 	require.Contains(t, out, "not_worth_it")

@@ -13,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
@@ -104,7 +105,7 @@ func TestBenchPeer(t *testing.T) {
 	// The port is nobody's again, and no refusal is remembered.
 	for _, g := range []*gw{g1, g2} {
 		require.Eventually(t, func() bool {
-			held, err := g.client().Try(t.Context(), gateway.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: gateway.ActionPass})
+			held, err := g.client().Try(t.Context(), admin.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: config.ActionPass})
 			if err != nil {
 				return false
 			}
@@ -145,9 +146,9 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 }
 
 // peers lists what a gateway remembers.
-func (g *gw) peers() []gateway.PeerInfo {
+func (g *gw) peers() []admin.PeerInfo {
 	g.w.t.Helper()
-	var l gateway.PeerList
+	var l admin.PeerList
 	g.cliJSON(&l, "peers")
 	return l.Peers
 }

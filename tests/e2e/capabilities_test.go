@@ -14,14 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // capabilityMask is the set of the capabilities that a gateway keeps, as /proc prints
 // sets.
 func capabilityMask() (mask uint64) {
-	for _, c := range gateway.Capabilities() {
+	for _, c := range process.Capabilities() {
 		mask |= 1 << c.Number
 	}
 	return mask
@@ -33,7 +34,7 @@ func confine(t *testing.T) {
 	t.Helper()
 	testnet.Require(t, "root", "setpriv")
 	set := []string{"-all"}
-	for _, c := range gateway.Capabilities() {
+	for _, c := range process.Capabilities() {
 		set = append(set, "+"+strings.ToLower(strings.TrimPrefix(c.Name, "CAP_")))
 	}
 	confined := filepath.Join(t.TempDir(), "smcgw")
@@ -104,7 +105,7 @@ func TestCapabilities(t *testing.T) {
 func capable(t *testing.T) {
 	for _, carriers := range []string{"shm", "soft"} {
 		d := newDatagramWorld(t)
-		d.via = gateway.Carrier("rdma-" + carriers)
+		d.via = config.Carrier("rdma-" + carriers)
 		d.serve(d.h2)
 		d.server = d.serveNumbered(d.h2)
 		rules, err := d.h1.Rules()
@@ -131,7 +132,7 @@ func capable(t *testing.T) {
 			require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}))
 			d.restart(d.h1, s) // a proof holds for a while
 			d.flush()
-			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), gateway.CarrierRelay)
+			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), config.CarrierRelay)
 			d.gateways[d.h1].stop()
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -121,11 +121,11 @@ func (d *datagrams) dumpUDP() string {
 }
 
 // udpStats are the counters of datagrams.
-func (g *gw) udpStats() gateway.DatagramStats {
+func (g *gw) udpStats() admin.DatagramStats {
 	g.w.t.Helper()
 	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
 	defer cancel()
-	c := gateway.NewAdminClient(g.socket)
+	c := admin.NewClient(g.socket)
 	defer c.Close()
 	s, err := c.Stats(ctx)
 	require.NoError(g.w.t, err)
@@ -145,7 +145,7 @@ func (d *datagrams) carries(t *testing.T, run func() exchanged) {
 	for try := 1; ; try++ {
 		before1, before2 := d.g1.udpStats(), d.g2.udpStats()
 		x := run()
-		var s1, s2 gateway.DatagramStats
+		var s1, s2 admin.DatagramStats
 		enough := func() bool {
 			s1, s2 = d.g1.udpStats(), d.g2.udpStats()
 			sent, received := uint64(float64(x.sent)*d.carriedAtLeast), uint64(float64(x.received)*d.carriedAtLeast)

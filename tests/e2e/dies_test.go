@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -40,7 +40,7 @@ func saysOnItsLine(pid int, word string) bool {
 // keeper is the process that makes the legs of a gateway.
 func (g *gw) keeper() int {
 	g.w.t.Helper()
-	pids := slices.DeleteFunc(testnet.ChildrenAnywhere(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, gateway.LegsVerb) })
+	pids := slices.DeleteFunc(testnet.ChildrenAnywhere(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, process.LegsVerb) })
 	require.Len(g.w.t, pids, 1, "keepers of %s", g.h.Name)
 	return pids[0]
 }

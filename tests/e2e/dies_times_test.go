@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -104,7 +104,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 // memory it hears of any death; elsewhere a gateway that ends in order says so,
 // and for others the peer has to ask.
 func (w *world) knownDead(d passing) time.Duration {
-	if w.via == gateway.CarrierShm || d.status == 0 {
+	if w.via == config.CarrierShm || d.status == 0 {
 		return d.resets
 	}
 	return noHangUp

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -91,7 +91,7 @@ func diesUnseen(t *testing.T, v6 bool, host string) {
 	defer ln.Close()
 	u := w.dialUnseen(t, to)
 	u.await(t, tcpEstablished)
-	w.gateways[w.h1].awaitConn("carried", func(c gateway.ConnInfo) bool { return c.State == "carrying" && c.Remote == to }, "--all")
+	w.gateways[w.h1].awaitConn("carried", func(c admin.ConnInfo) bool { return c.State == "carrying" && c.Remote == to }, "--all")
 	deaths[1].do(w.gateways[w.net.Host(host)])
 	u.await(t, tcpClose)
 	require.ErrorIs(t, u.result(t), syscall.ECONNRESET)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -86,7 +86,7 @@ func TestFallbackRemembered(t *testing.T) {
 		first.ping()
 		p, ok := w.gateways[w.h1].peer(hostOf(to), echoPort)
 		require.True(t, ok, "the refusal is listed")
-		require.Equal(t, gateway.PeerIncapable, p.State)
+		require.Equal(t, admin.PeerIncapable, p.State)
 		require.Equal(t, "no_common_carrier", p.Reason)
 		require.InDelta(t, 1.5, p.ExpiresSeconds, 1.5)
 		offers := w.offers()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -89,7 +89,7 @@ func TestFallbackBoxRejects(t *testing.T) {
 				p, ok := w.g1.peer(hostOf(to), 0)
 				require.True(t, ok)
 				require.Equal(t, "option_rejected", p.Reason)
-				require.Equal(t, gateway.PeerIncapable, p.State)
+				require.Equal(t, admin.PeerIncapable, p.State)
 				require.LessOrEqual(t, p.ExpiresSeconds, 5.0)
 				require.NoError(t, w.h2.FlushNFT())
 				w.carried(t, to)
@@ -146,7 +146,7 @@ func TestFallbackClosedPort(t *testing.T) {
 }
 
 // counts asserts how often connections have fallen back, by reason.
-func (g *gw) counts(t *testing.T, before gateway.Status, want map[string]uint64) {
+func (g *gw) counts(t *testing.T, before admin.Status, want map[string]uint64) {
 	t.Helper()
 	more := map[string]uint64{}
 	for reason, n := range g.status().FallbacksTotal {

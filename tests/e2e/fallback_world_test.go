@@ -12,7 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/negotiate"
@@ -27,8 +28,8 @@ type told struct {
 
 var nothing told
 
-func local(reason string) told  { return told{reason, gateway.DecidedLocal} }
-func remote(reason string) told { return told{reason, gateway.DecidedRemote} }
+func local(reason string) told  { return told{reason, admin.DecidedLocal} }
+func remote(reason string) told { return told{reason, admin.DecidedRemote} }
 
 // afterRetry is when a SYN that was lost is sent again.
 const afterRetry = time.Second
@@ -75,7 +76,7 @@ func (f fallback) took(e apps.Event) {
 }
 
 // check asserts what the gateways tell about the connection of e.
-func (f fallback) check(e apps.Event, before map[*testnet.Host]gateway.Status) {
+func (f fallback) check(e apps.Event, before map[*testnet.Host]admin.Status) {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
 		want, or, match, raw := f.server, f.serverOr, at(e), f.raw
@@ -94,9 +95,9 @@ func (f fallback) check(e apps.Event, before map[*testnet.Host]gateway.Status) {
 }
 
 // totals reads the counters of the gateways that run.
-func (w *world) totals() map[*testnet.Host]gateway.Status {
+func (w *world) totals() map[*testnet.Host]admin.Status {
 	w.t.Helper()
-	all := map[*testnet.Host]gateway.Status{}
+	all := map[*testnet.Host]admin.Status{}
 	for h, g := range w.gateways {
 		all[h] = g.status()
 	}
@@ -105,14 +106,14 @@ func (w *world) totals() map[*testnet.Host]gateway.Status {
 
 // tells asserts that the gateway's lists have the connection exactly as wanted,
 // once. Events of the programs reach the gateway by a timer.
-func (g *gw) tells(t *testing.T, match func(gateway.ConnInfo) bool, want told, raw bool) {
+func (g *gw) tells(t *testing.T, match func(admin.ConnInfo) bool, want told, raw bool) {
 	t.Helper()
 	var got []told
 	list := func() []told {
 		got = got[:0]
 		for _, c := range g.everything(match) {
 			got = append(got, told{c.Reason, c.DecidedBy})
-			if c.Carrier != gateway.CarrierNone && !raw {
+			if c.Carrier != config.CarrierNone && !raw {
 				got = append(got, told{"carried by", string(c.Carrier)})
 			}
 		}
@@ -130,7 +131,7 @@ func (g *gw) tells(t *testing.T, match func(gateway.ConnInfo) bool, want told, r
 }
 
 // knows reports whether the gateway tells this about a connection now.
-func (g *gw) knows(match func(gateway.ConnInfo) bool, what told) bool {
+func (g *gw) knows(match func(admin.ConnInfo) bool, what told) bool {
 	for _, c := range g.everything(match) {
 		if (told{c.Reason, c.DecidedBy}) == what {
 			return true
@@ -141,8 +142,8 @@ func (g *gw) knows(match func(gateway.ConnInfo) bool, what told) bool {
 
 // everything lists what the gateway knows of some connections: alive, ended and
 // native.
-func (g *gw) everything(match func(gateway.ConnInfo) bool) []gateway.ConnInfo {
-	var found []gateway.ConnInfo
+func (g *gw) everything(match func(admin.ConnInfo) bool) []admin.ConnInfo {
+	var found []admin.ConnInfo
 	for _, c := range append(g.conns("--all"), g.conns("--closed")...) {
 		if match(c) {
 			found = append(found, c)
@@ -153,7 +154,7 @@ func (g *gw) everything(match func(gateway.ConnInfo) bool) []gateway.ConnInfo {
 
 // counted asserts that status has counted one more fallback, for that reason,
 // and nothing carried.
-func (g *gw) counted(t *testing.T, before gateway.Status, want told, raw bool) {
+func (g *gw) counted(t *testing.T, before admin.Status, want told, raw bool) {
 	t.Helper()
 	now := g.status()
 	if !raw {
@@ -263,16 +264,16 @@ func (w *world) offers() uint64 {
 
 // peer returns what a gateway remembers about an address, with the port of a
 // service or 0.
-func (g *gw) peer(a netip.Addr, port uint16) (gateway.PeerInfo, bool) {
+func (g *gw) peer(a netip.Addr, port uint16) (admin.PeerInfo, bool) {
 	g.w.t.Helper()
-	var l gateway.PeerList
+	var l admin.PeerList
 	g.cliJSON(&l, "peers")
 	for _, p := range l.Peers {
 		if p.Address == a && p.Port == port && p.Reason != "" {
 			return p, true
 		}
 	}
-	return gateway.PeerInfo{}, false
+	return admin.PeerInfo{}, false
 }
 
 // prefix parses an address with the length of its network.

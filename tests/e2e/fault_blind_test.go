@@ -6,7 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 	"github.com/smcgw/smcgw/internal/testnet/rogue"
@@ -50,7 +51,7 @@ func (b *blind) look() *aim {
 // counters are those of the server's soft device.
 func (b *blind) counters() map[string]uint64 {
 	for _, d := range b.g2.devices() {
-		if d.Kind == gateway.DeviceSoft {
+		if d.Kind == config.DeviceSoft {
 			return d.Counters
 		}
 	}
@@ -195,8 +196,8 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	require.LessOrEqual(t, of("retransmits"), of("timeouts"), "a machine that is busy")
 	require.LessOrEqual(t, of("cnps"), uint64(1), "the sweep may pass by the first PSN")
 	require.Zero(t, after["qp_errors"])
-	over := b.g2.closedConn(func(c gateway.ConnInfo) bool { return c.Remote == local })
-	require.Equal(t, gateway.EndClosed, over.End)
+	over := b.g2.closedConn(func(c admin.ConnInfo) bool { return c.Remote == local })
+	require.Equal(t, admin.EndClosed, over.End)
 	require.Empty(t, over.Demoted)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
@@ -148,7 +148,7 @@ func (tr *traffic) end(t *testing.T, w *world) {
 func (w *world) aborted(t *testing.T) {
 	for h, g := range w.gateways {
 		for _, c := range append(g.conns("--all"), g.conns("--closed")...) {
-			if c.End != gateway.EndClosed && c.End != gateway.EndNative {
+			if c.End != admin.EndClosed && c.End != admin.EndNative {
 				t.Logf("%s: %+v", h.Name, c)
 			}
 		}

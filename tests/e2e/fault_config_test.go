@@ -17,7 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -25,7 +26,7 @@ import (
 // configCell says on whose host the configuration changes, and what carries.
 type configCell struct {
 	host string
-	via  gateway.Carrier
+	via  config.Carrier
 }
 
 // TestFaultConfig: reloads of any kind and the kill switch, again and again under
@@ -34,7 +35,7 @@ type configCell struct {
 func TestFaultConfig(t *testing.T) {
 	var cells []configCell
 	for _, host := range []string{"h1", "h2"} {
-		cells = append(cells, configCell{host, gateway.CarrierShm}, configCell{host, gateway.CarrierSoft})
+		cells = append(cells, configCell{host, config.CarrierShm}, configCell{host, config.CarrierSoft})
 	}
 	total := newTally(t)
 	for _, c := range matrix.Cells(t, cells, 1) {
@@ -82,7 +83,7 @@ func testFaultConfig(t *testing.T, c configCell, total *tally) {
 	w.upDetached(w.h1, s)
 	w.upDetached(w.h2, s)
 	g := w.gateways[w.net.Host(c.host)]
-	f := &faultWorld{world: w, tally: total, c: processCell{host: c.host, via: c.via}, host: g.h, g: g, admins: map[*testnet.Host]*gateway.AdminClient{}}
+	f := &faultWorld{world: w, tally: total, c: processCell{host: c.host, via: c.via}, host: g.h, g: g, admins: map[*testnet.Host]*admin.Client{}}
 	for h, g := range w.gateways {
 		f.admins[h] = g.client()
 	}
@@ -196,7 +197,7 @@ func (f *faultWorld) becomes(t *testing.T, to netip.AddrPort, behind string) str
 	require.NoError(t, ask(conn, 20_000), behind)
 	f.tally.add(1, 40_000, 0)
 	own := conn.LocalAddr().(*net.TCPAddr).AddrPort()
-	list, err := f.admins[f.host].Conns(t.Context(), gateway.ConnQuery{All: true})
+	list, err := f.admins[f.host].Conns(t.Context(), admin.ConnQuery{All: true})
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	return describe(list, own, begun)
@@ -204,7 +205,7 @@ func (f *faultWorld) becomes(t *testing.T, to netip.AddrPort, behind string) str
 
 // describe says how the connection with the client's address that began at a time
 // is carried, or why not. Earlier ones had the same port.
-func describe(list gateway.ConnList, client netip.AddrPort, begun time.Time) string {
+func describe(list admin.ConnList, client netip.AddrPort, begun time.Time) string {
 	for _, c := range list.Conns {
 		began := time.Now()
 		if !c.EndedAt.IsZero() {
@@ -214,7 +215,7 @@ func describe(list gateway.ConnList, client netip.AddrPort, begun time.Time) str
 		if c.Local != client && c.Remote != client || began.Before(begun.Add(-5*time.Millisecond)) {
 			continue
 		}
-		if c.Carrier != gateway.CarrierNone {
+		if c.Carrier != config.CarrierNone {
 			return string(c.Carrier)
 		}
 		return c.Reason

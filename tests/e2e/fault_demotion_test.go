@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
@@ -28,17 +29,17 @@ const idleFlows = 8
 // demotionFault takes connections from their queue pairs while the peer lives.
 type demotionFault struct {
 	name string
-	via  gateway.Carrier
+	via  config.Carrier
 	idle bool // the idle ones leave it, too
 	do   func(d *demotionTest)
 }
 
 var demotionFaults = []demotionFault{
-	{"operator", gateway.CarrierShm, true, (*demotionTest).byOperator},
-	{"operator", gateway.CarrierSoft, true, (*demotionTest).byOperator},
-	{"hang-up", gateway.CarrierShm, true, (*demotionTest).cutRendezvous},
-	{"udp", gateway.CarrierSoft, true, (*demotionTest).blockUDP},
-	{"address", gateway.CarrierSoft, false, (*demotionTest).removeAddress},
+	{"operator", config.CarrierShm, true, (*demotionTest).byOperator},
+	{"operator", config.CarrierSoft, true, (*demotionTest).byOperator},
+	{"hang-up", config.CarrierShm, true, (*demotionTest).cutRendezvous},
+	{"udp", config.CarrierSoft, true, (*demotionTest).blockUDP},
+	{"address", config.CarrierSoft, false, (*demotionTest).removeAddress},
 }
 
 // demotionTest is a network under load.
@@ -88,7 +89,7 @@ func testDemotion(t *testing.T, f demotionFault) {
 		relayed := 0
 		for _, c := range g.conns() {
 			if c.Demoted != "" {
-				require.Equal(t, gateway.CarrierRelay, c.Carrier, "%+v", c)
+				require.Equal(t, config.CarrierRelay, c.Carrier, "%+v", c)
 				relayed++
 			}
 		}
@@ -202,7 +203,7 @@ func (d *demotionTest) job(i int, rng *rand.Rand) []string {
 // byOperator has all connections demoted again and again, on either side.
 func (d *demotionTest) byOperator() {
 	for range 12 {
-		var res gateway.Result
+		var res admin.Result
 		d.both[d.rng.IntN(2)].cliJSON(&res, "demote", "--all")
 		d.tally.faults(int64(res.Count))
 		time.Sleep(time.Duration(d.rng.IntN(300)) * time.Millisecond)
@@ -318,7 +319,7 @@ func (d *demotionTest) removeAddress() {
 // nothingHeld waits until a gateway holds no memory for connections any more.
 func (d *demotionTest) nothingHeld(g *gw) {
 	d.t.Helper()
-	var s gateway.Status
+	var s admin.Status
 	quarantined := 0.0
 	require.Eventually(d.t, func() bool {
 		s = g.status()

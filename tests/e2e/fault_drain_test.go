@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -74,7 +74,7 @@ func TestFaultDrain(t *testing.T) {
 		e = result(t, held)
 		require.Zero(t, e.Failed, "%+v", e)
 		count.result(e)
-		var last gateway.DrainInfo
+		var last admin.DrainInfo
 		out := <-done
 		require.NoError(t, json.Unmarshal(out, &last), "%s", out)
 		require.True(t, last.Done)
@@ -99,7 +99,7 @@ func TestFaultDrain(t *testing.T) {
 		}
 		require.NoError(t, held.CloseInput())
 		g.ended(t)
-		w.gateways[w.h2].closedConn(func(c gateway.ConnInfo) bool { return c.Reason == "drained" && c.DecidedBy == gateway.DecidedRemote })
+		w.gateways[w.h2].closedConn(func(c admin.ConnInfo) bool { return c.Reason == "drained" && c.DecidedBy == admin.DecidedRemote })
 		count.result(w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String()))
 	})
 	require.Zero(t, count.failed())

@@ -13,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -132,13 +133,13 @@ func (f *faultWorld) awaitHeld(t *testing.T, held []*heldConn) {
 	c := f.g.client()
 	var now []string
 	require.Eventually(t, func() bool {
-		list, err := c.Conns(t.Context(), gateway.ConnQuery{})
+		list, err := c.Conns(t.Context(), admin.ConnQuery{})
 		if err != nil {
 			return false
 		}
 		states := map[uint16]string{}
 		for _, info := range list.Conns {
-			if info.Side == gateway.SideServer {
+			if info.Side == config.SideServer {
 				states[info.Local.Port()] = info.State
 			} else {
 				states[info.Remote.Port()] = info.State

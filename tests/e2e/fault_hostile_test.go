@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 	"github.com/smcgw/smcgw/internal/testnet/rogue"
 	"github.com/smcgw/smcgw/negotiate"
@@ -193,7 +195,7 @@ func (s *site) moves() {
 			}
 			info := a.ended()
 			if c.reasons != nil {
-				require.Equal(t, gateway.EndAborted, info.End, "%+v", info)
+				require.Equal(t, admin.EndAborted, info.End, "%+v", info)
 				oneOf(t, info.Reason, c.reasons...)
 			}
 			require.False(t, errors.Is(a.w.AwaitEnd(hostileWait), os.ErrDeadlineExceeded), "the wire leg ends too")
@@ -249,7 +251,7 @@ func (s *site) memory() {
 }
 
 // rogueFlows are the flows of the rogue that h2 carries now.
-func (s *site) rogueFlows() (list []gateway.ConnInfo) {
+func (s *site) rogueFlows() (list []admin.ConnInfo) {
 	for _, c := range s.g2.conns() {
 		if c.Remote.Addr() == s.from {
 			list = append(list, c)
@@ -287,7 +289,7 @@ func (s *site) storm() {
 	}
 	var drops map[string]uint64
 	for _, d := range s.devices() {
-		if d.Kind == gateway.DeviceSoft {
+		if d.Kind == config.DeviceSoft {
 			drops = d.Counters
 		}
 	}
@@ -296,7 +298,7 @@ func (s *site) storm() {
 	a.gone()
 }
 
-func (s *site) devices() []gateway.DeviceInfo {
+func (s *site) devices() []admin.DeviceInfo {
 	s.t.Helper()
 	list, err := s.admin.Devices(s.t.Context())
 	require.NoError(s.t, err)
@@ -368,7 +370,7 @@ func (s *site) holds(most int) {
 	}, 2*hostileWait, 100*time.Millisecond, "the peer holds more than %d", most)
 }
 
-func (s *site) peers() []gateway.PeerInfo {
+func (s *site) peers() []admin.PeerInfo {
 	s.t.Helper()
 	list, err := s.admin.Peers(s.t.Context())
 	require.NoError(s.t, err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -181,7 +181,7 @@ func TestFaultKeysDatagrams(t *testing.T) {
 					continue
 				}
 				n.faults(1)
-				why := func(i gateway.ConnInfo) bool {
+				why := func(i admin.ConnInfo) bool {
 					return i.Proto == "udp" && i.Remote.String() == to && i.Reason == "auth_failed"
 				}
 				require.Eventually(t, func() bool { // the peer is asked because of the first ones

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -44,7 +44,7 @@ var datagramFaults = []datagramFault{
 
 type datagramCell struct {
 	fault datagramFault
-	via   gateway.Carrier
+	via   config.Carrier
 }
 
 // TestFaultNetworkDatagrams: whatever the network does, datagrams are lost as UDP's
@@ -54,8 +54,8 @@ func TestFaultNetworkDatagrams(t *testing.T) {
 	total := newTally(t)
 	var cells []datagramCell
 	for _, f := range datagramFaults {
-		for _, via := range []gateway.Carrier{gateway.CarrierShm, gateway.CarrierSoft} {
-			if via == gateway.CarrierSoft || !f.path && f.name != wrongRoCE && f.name != "little RoCE" {
+		for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
+			if via == config.CarrierSoft || !f.path && f.name != wrongRoCE && f.name != "little RoCE" {
 				cells = append(cells, datagramCell{f, via})
 			}
 		}
@@ -91,7 +91,7 @@ func (c datagramCell) run(t *testing.T, total *tally) {
 	stats, err := d.net.BoxStats()
 	require.NoError(t, err)
 	total.faults(int64(c.fault.did(stats) - c.fault.did(start)))
-	if c.via == gateway.CarrierSoft {
+	if c.via == config.CarrierSoft {
 		require.Greater(t, c.fault.did(stats), c.fault.did(start), "the box did its work")
 	}
 	d.ping(t, d.h1, d.h2.AddrPort6(echoUDP).String(), "-count", "20", "-patient")
@@ -109,7 +109,7 @@ func (c datagramCell) run(t *testing.T, total *tally) {
 		total.add(1, e.Received, int64(e.Failed))
 		t.Logf("%s: answered %d, lost %d, late %d", e.Remote, e.OK, e.Lost, e.Late)
 	}
-	if c.via == gateway.CarrierSoft { // that a path was bad is remembered for a minute
+	if c.via == config.CarrierSoft { // that a path was bad is remembered for a minute
 		if !matrix.Whole() {
 			return
 		}

@@ -10,7 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -269,17 +270,17 @@ func (n *netWorld) ups() {
 }
 
 // carrier is what carries where nothing is wrong.
-func (n *netWorld) carrier() gateway.Carrier {
+func (n *netWorld) carrier() config.Carrier {
 	switch n.cell.by {
 	case byShm:
-		return gateway.CarrierShm
+		return config.CarrierShm
 	case bySoft:
-		return gateway.CarrierSoft
+		return config.CarrierSoft
 	case byRelay:
-		return gateway.CarrierRelay
+		return config.CarrierRelay
 	case byNative, byNobody:
 	}
-	return gateway.CarrierNone
+	return config.CarrierNone
 }
 
 // set begins or ends the fault.
@@ -431,11 +432,11 @@ func (n *netWorld) judge(t *testing.T, errs []error) {
 		}
 	}
 	if n.cell.fault.fails && n.cell.by == bySoft && n.cell.when == inBulk {
-		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c gateway.ConnInfo) bool { return c.Demoted != "" }), "%v", reasons)
+		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c admin.ConnInfo) bool { return c.Demoted != "" }), "%v", reasons)
 	}
 	t.Logf("%d connections, %d accepted in vain, errors %v: %v", len(n.x.list()), n.x.givenBack.Load(), errs, reasons)
 	if first := n.cell.fault.first; first != "" && n.cell.when == before && n.g2 != nil {
-		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c gateway.ConnInfo) bool { return c.Reason == first }), "%s: %v", first, reasons)
+		require.True(t, slices.ContainsFunc(n.x.told(n.g1), func(c admin.ConnInfo) bool { return c.Reason == first }), "%s: %v", first, reasons)
 	}
 }
 
@@ -453,13 +454,13 @@ func (n *netWorld) recovers(t *testing.T) {
 		return
 	}
 	for _, v6 := range []bool{false, true} {
-		var c gateway.ConnInfo
+		var c admin.ConnInfo
 		require.Eventually(t, func() bool {
 			n.flush()
 			one := n.x.begin(v6, 1000)
 			<-one.done
 			require.NoError(t, one.err)
-			for _, c = range n.g1.everything(func(c gateway.ConnInfo) bool { return c.Local == *one.local.Load() }) {
+			for _, c = range n.g1.everything(func(c admin.ConnInfo) bool { return c.Local == *one.local.Load() }) {
 				if c.Carrier == n.carrier() {
 					return true
 				}

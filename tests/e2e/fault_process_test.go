@@ -10,7 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -44,13 +45,13 @@ var processFaults = []processFault{
 type processCell struct {
 	processFault
 	host string
-	via  gateway.Carrier
+	via  config.Carrier
 }
 
 func processCells() (cells []processCell) {
 	for _, f := range processFaults {
 		for _, host := range []string{"h1", "h2"} {
-			for _, via := range []gateway.Carrier{gateway.CarrierShm, gateway.CarrierSoft, gateway.CarrierRelay} {
+			for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft, config.CarrierRelay} {
 				cells = append(cells, processCell{f, host, via})
 			}
 		}
@@ -82,22 +83,22 @@ type faultWorld struct {
 	g      *gw
 	daemon int
 	hit    time.Time
-	unable func() time.Time                       // see gw.hit
-	admins map[*testnet.Host]*gateway.AdminClient // one each: the gateway bounds their connections
+	unable func() time.Time                // see gw.hit
+	admins map[*testnet.Host]*admin.Client // one each: the gateway bounds their connections
 }
 
 func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	w := newWorld(t, testnet.Config{})
 	w.via = c.via
 	f := &faultWorld{world: w, tally: total, c: c, host: w.net.Host(c.host)}
-	if c.via == gateway.CarrierRelay { // a carrier that is there and does not get through
-		w.via = gateway.CarrierSoft
+	if c.via == config.CarrierRelay { // a carrier that is there and does not get through
+		w.via = config.CarrierSoft
 		require.NoError(t, w.net.SetBox(f.box()))
 	}
 	before := w.residue(f.host)
 	s := ownSettings()
 	s.Carriers = strings.TrimPrefix(string(w.via), "rdma-")
-	if c.via == gateway.CarrierRelay {
+	if c.via == config.CarrierRelay {
 		s.NegativeCache = "1s" // or the connections behind the first one are native for a while
 	}
 	steps := heldAt(c.host)
@@ -119,7 +120,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 
 	carried := f.carry(t)
 	var storm *caller
-	if c.via != gateway.CarrierRelay {
+	if c.via != config.CarrierRelay {
 		storm = w.newCaller(t, ownPort+1)
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -153,7 +154,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 
 // box is what the network does to soft's datagrams where only the relay carries.
 func (f *faultWorld) box() testnet.Box {
-	if f.c.via != gateway.CarrierRelay {
+	if f.c.via != config.CarrierRelay {
 		return testnet.Box{}
 	}
 	return testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}
@@ -190,7 +191,7 @@ func (f *faultWorld) forget(t *testing.T) {
 func (f *faultWorld) ended(t *testing.T, carried []*watched, held []*heldConn) {
 	t.Helper()
 	limit := f.knownDead(passing{resets: f.c.resets, status: f.c.status})
-	if f.c.via == gateway.CarrierRelay && f.c.status != 0 {
+	if f.c.via == config.CarrierRelay && f.c.status != 0 {
 		limit = max(limit, noHangUp) // the records say nothing; TCP's own keepalive has to
 	}
 	var slowest time.Duration
@@ -243,7 +244,7 @@ func (f *faultWorld) goesOn(t *testing.T, carried []*watched, held []*heldConn) 
 	}
 	lost := 0
 	for _, c := range carried {
-		if !c.alive() && f.c.via == gateway.CarrierSoft && frozen > 3*time.Second {
+		if !c.alive() && f.c.via == config.CarrierSoft && frozen > 3*time.Second {
 			lost++ // a queue pair whose peer is silent for so long is given up
 			continue
 		}
@@ -317,9 +318,9 @@ func (f *faultWorld) clean(t *testing.T, before residue, kernel map[string][]int
 }
 
 // with returns the settings of a world in which via carries.
-func (s settings) with(via gateway.Carrier) settings {
-	if via == gateway.CarrierRelay {
-		via = gateway.CarrierSoft
+func (s settings) with(via config.Carrier) settings {
+	if via == config.CarrierRelay {
+		via = config.CarrierSoft
 	}
 	s.Carriers = strings.TrimPrefix(string(via), "rdma-")
 	return s

@@ -16,7 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -28,7 +29,7 @@ type world struct {
 	h1, h2, h3 *testnet.Host
 	dir        string
 	gateways   map[*testnet.Host]*gw
-	via        gateway.Carrier // what carries in this test
+	via        config.Carrier // what carries in this test
 }
 
 // newWorld builds the network; every test has its own.
@@ -112,7 +113,7 @@ const (
 	plainPort    = 8000 // not in the policy
 )
 
-func (s settings) withDefaults(via gateway.Carrier) settings {
+func (s settings) withDefaults(via config.Carrier) settings {
 	set := func(field *string, v string) {
 		if *field == "" {
 			*field = v
@@ -208,8 +209,8 @@ func (g *gw) stop() {
 	require.NoError(g.w.t, g.proc.Stop(30*time.Second))
 }
 
-func (g *gw) client() *gateway.AdminClient {
-	c := gateway.NewAdminClient(g.socket)
+func (g *gw) client() *admin.Client {
+	c := admin.NewClient(g.socket)
 	g.w.t.Cleanup(c.Close)
 	return c
 }
@@ -230,27 +231,27 @@ func (g *gw) cliJSON(v any, args ...string) {
 	require.NoError(g.w.t, json.Unmarshal([]byte(out), v), out)
 }
 
-func (g *gw) status() (s gateway.Status) {
+func (g *gw) status() (s admin.Status) {
 	g.w.t.Helper()
 	g.cliJSON(&s, "status")
 	return s
 }
 
-func (g *gw) conns(args ...string) []gateway.ConnInfo {
+func (g *gw) conns(args ...string) []admin.ConnInfo {
 	g.w.t.Helper()
-	var l gateway.ConnList
+	var l admin.ConnList
 	g.cliJSON(&l, append([]string{"conns"}, args...)...)
 	return l.Conns
 }
 
 // closedConn waits for a carried connection in the history.
-func (g *gw) closedConn(match func(gateway.ConnInfo) bool) gateway.ConnInfo {
+func (g *gw) closedConn(match func(admin.ConnInfo) bool) admin.ConnInfo {
 	g.w.t.Helper()
 	return g.awaitConn("closed", match, "--closed")
 }
 
 // awaitConn waits for a connection in one of the lists.
-func (g *gw) awaitConn(what string, match func(gateway.ConnInfo) bool, list string) gateway.ConnInfo {
+func (g *gw) awaitConn(what string, match func(admin.ConnInfo) bool, list string) admin.ConnInfo {
 	g.w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		for _, c := range g.conns(list) {
@@ -260,7 +261,7 @@ func (g *gw) awaitConn(what string, match func(gateway.ConnInfo) bool, list stri
 		}
 	}
 	require.FailNow(g.w.t, "no "+what+" connection as wanted", g.dump())
-	return gateway.ConnInfo{}
+	return admin.ConnInfo{}
 }
 
 func (g *gw) dump() string {
@@ -270,15 +271,15 @@ func (g *gw) dump() string {
 }
 
 // from matches connections by their ports and addresses as an event tells.
-func from(e apps.Event) func(gateway.ConnInfo) bool {
-	return func(c gateway.ConnInfo) bool {
+func from(e apps.Event) func(admin.ConnInfo) bool {
+	return func(c admin.ConnInfo) bool {
 		return c.Local.String() == e.Local && c.Remote.String() == e.Remote
 	}
 }
 
 // at matches the same connection on the server's host.
-func at(e apps.Event) func(gateway.ConnInfo) bool {
-	return func(c gateway.ConnInfo) bool {
+func at(e apps.Event) func(admin.ConnInfo) bool {
+	return func(c admin.ConnInfo) bool {
 		return c.Local.String() == e.Remote && c.Remote.String() == e.Local
 	}
 }
@@ -324,11 +325,11 @@ func families(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, por
 }
 
 // carriedBy asserts that both gateways have seen the connection carried.
-func (w *world) carriedBy(e apps.Event, c gateway.Carrier) {
+func (w *world) carriedBy(e apps.Event, c config.Carrier) {
 	w.t.Helper()
-	for h, match := range map[*testnet.Host]func(gateway.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+	for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 		info := w.gateways[h].closedConn(match)
 		require.Equal(w.t, c, info.Carrier, "%s: %+v", h.Name, info)
-		require.Equal(w.t, gateway.EndClosed, info.End, "%s: %+v", h.Name, info)
+		require.Equal(w.t, admin.EndClosed, info.End, "%s: %+v", h.Name, info)
 	}
 }

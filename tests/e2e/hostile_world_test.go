@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/rogue"
 	"github.com/smcgw/smcgw/negotiate"
@@ -29,7 +29,7 @@ type site struct {
 	t      *testing.T
 	n      *tally
 	g1, g2 *gw
-	admin  *gateway.AdminClient // of g2
+	admin  *admin.Client // of g2
 	self   rogue.Self
 	from   netip.Addr // of the rogue
 	port   *uint16    // of the last connection
@@ -154,9 +154,9 @@ func (a *attack) propose(port uint16, offer negotiate.CarrierOffer) negotiate.Ac
 
 // ended waits until the gateway has ended the connection, and returns what it says
 // about it.
-func (a *attack) ended() gateway.ConnInfo {
+func (a *attack) ended() admin.ConnInfo {
 	a.t.Helper()
-	return a.g2.closedConn(func(c gateway.ConnInfo) bool { return c.Remote == a.w.Local() })
+	return a.g2.closedConn(func(c admin.ConnInfo) bool { return c.Remote == a.w.Local() })
 }
 
 // gone waits until the gateway has the connection no more. The honest flows may have
@@ -164,10 +164,10 @@ func (a *attack) ended() gateway.ConnInfo {
 func (a *attack) gone() (why string) {
 	a.t.Helper()
 	require.Eventually(a.t, func() bool {
-		live, err := a.admin.Conns(a.t.Context(), gateway.ConnQuery{})
-		return err == nil && !slices.ContainsFunc(live.Conns, func(c gateway.ConnInfo) bool { return c.Remote == a.w.Local() })
+		live, err := a.admin.Conns(a.t.Context(), admin.ConnQuery{})
+		return err == nil && !slices.ContainsFunc(live.Conns, func(c admin.ConnInfo) bool { return c.Remote == a.w.Local() })
 	}, hostileWait, 20*time.Millisecond, "the connection lives on")
-	past, err := a.admin.Conns(a.t.Context(), gateway.ConnQuery{Closed: true})
+	past, err := a.admin.Conns(a.t.Context(), admin.ConnQuery{Closed: true})
 	require.NoError(a.t, err)
 	for _, c := range past.Conns {
 		if c.Remote == a.w.Local() {
@@ -191,7 +191,7 @@ func (a *attack) brokeDown() (why string) {
 			left = true
 			_, _ = a.w.Write(negotiate.AppendHave(negotiate.AppendDemote(nil), 0, 1<<20))
 		}
-		for _, q := range []gateway.ConnQuery{{}, {Closed: true}} {
+		for _, q := range []admin.ConnQuery{{}, {Closed: true}} {
 			list, err := a.admin.Conns(a.t.Context(), q)
 			if err != nil {
 				return false
@@ -249,7 +249,7 @@ func (s *site) survived() {
 	require.Zero(s.t, s.n.failed(), "errors seen by honest applications")
 	e := s.mustApp(s.h1, "ping", "-count", "20", "-size", "5000", "-to", s.h2.AddrPort4(echoPort).String())
 	s.carriedBy(e, s.via)
-	var st gateway.Status
+	var st admin.Status
 	require.Eventually(s.t, func() bool {
 		st = s.g2.status()
 		for _, n := range st.Flows {

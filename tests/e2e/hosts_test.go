@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 	"github.com/smcgw/smcgw/internal/testnet/visit"
@@ -91,7 +91,7 @@ func TestFaultHosts(t *testing.T) {
 			continue
 		}
 		for _, side := range kind.sides {
-			for _, via := range []gateway.Carrier{gateway.CarrierShm, gateway.CarrierSoft} {
+			for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
 				cells = append(cells, &hostCell{kind: kind, side: side, world: &world{via: via}})
 			}
 		}
@@ -347,6 +347,6 @@ func (c *hostCell) report() {
 			}
 		}
 		c.t.Logf("%s carried %d by %s, relayed %d, native: %s", h.Name, s.FlowsTotal[c.via], c.via,
-			s.FlowsTotal[gateway.CarrierRelay], strings.Join(reasons, ", "))
+			s.FlowsTotal[config.CarrierRelay], strings.Join(reasons, ", "))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -143,7 +143,7 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 				local = localOf(fd)
 				return echoed(fd)
 			}), "mark %#x", mark)
-			w.gateways[w.h1].awaitConn(local.String(), func(c gateway.ConnInfo) bool {
+			w.gateways[w.h1].awaitConn(local.String(), func(c admin.ConnInfo) bool {
 				return c.Local == local && c.Carrier == w.via
 			}, "--closed")
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -33,7 +33,7 @@ func TestPlainPeerBesideNative(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return g.status().FallbacksTotal["peer_no_option"] >= uint64(offered)
 	}, 30*time.Second, 50*time.Millisecond, fmt.Sprint(g.status().FallbacksTotal))
-	require.Zero(t, g.status().FlowsTotal[w.via]+g.status().FlowsTotal[gateway.CarrierRelay])
+	require.Zero(t, g.status().FlowsTotal[w.via]+g.status().FlowsTotal[config.CarrierRelay])
 }
 
 // besideNative measures what a connection to the plain host costs with an offer,

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -110,7 +110,7 @@ func (w *world) carriedNow(t *testing.T, p *pair) {
 	require.Eventually(t, func() bool {
 		for _, c := range w.gateways[w.h1].conns() {
 			if c.Local == local {
-				return c.Carrier != gateway.CarrierNone
+				return c.Carrier != config.CarrierNone
 			}
 		}
 		return false

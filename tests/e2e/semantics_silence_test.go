@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -136,9 +136,9 @@ func TestSemanticsOfSilence(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
 			server := w.h2
-			via := map[string]gateway.Carrier{"rdma-shm": gateway.CarrierShm}[way]
+			via := map[string]config.Carrier{"rdma-shm": config.CarrierShm}[way]
 			if via == "" {
-				via = gateway.CarrierSoft
+				via = config.CarrierSoft
 			}
 			if way == "native" {
 				server = w.h3
@@ -208,12 +208,12 @@ func (s *silent) knows(t *testing.T, what string, cut time.Time) {
 // carryAll wants n connections to be carried in a way.
 func (w *world) carryAll(t *testing.T, way string, n int) {
 	t.Helper()
-	by := gateway.Carrier(way)
+	by := config.Carrier(way)
 	switch way {
 	case "native":
 		n = 0
 	case "demoted", "raw":
-		by = gateway.CarrierRelay
+		by = config.CarrierRelay
 	}
 	require.Eventually(t, func() bool {
 		conns := w.gateways[w.h2].conns()

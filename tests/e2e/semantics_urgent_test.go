@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -19,9 +19,9 @@ func TestSemanticsOfUrgentBytes(t *testing.T) {
 	for _, way := range []string{"native", "rdma-shm", "rdma-soft", "relay"} {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
-			server, via := w.h2, gateway.Carrier(way)
+			server, via := w.h2, config.Carrier(way)
 			if way == "native" {
-				server, via = w.h3, gateway.CarrierShm
+				server, via = w.h3, config.CarrierShm
 			}
 			w.up(w.h1, ownSettings().with(via))
 			w.up(w.h2, ownSettings().with(via))

@@ -14,7 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -64,7 +65,7 @@ func TestServiceUnit(t *testing.T) {
 	require.LessOrEqual(t, exposure, maxExposure, "%s", out)
 
 	var kept []string
-	for _, c := range gateway.Capabilities() {
+	for _, c := range process.Capabilities() {
 		kept = append(kept, c.Name)
 	}
 	require.Equal(t, kept, strings.Fields(service(t)["CapabilityBoundingSet"]))
@@ -72,9 +73,9 @@ func TestServiceUnit(t *testing.T) {
 
 // TestServiceConfiguration: what is installed changes nothing.
 func TestServiceConfiguration(t *testing.T) {
-	f, err := gateway.LoadConfig(packaging + "/smcgw.yaml")
+	f, err := config.Load(packaging + "/smcgw.yaml")
 	require.NoError(t, err)
-	require.Equal(t, gateway.ModeObserve, f.Config.Mode)
+	require.Equal(t, config.ModeObserve, f.Config.Mode)
 	require.Equal(t, "/run/smcgw/smcgw.sock", f.Config.Admin)
 	require.Equal(t, "/var/lib/smcgw", f.Config.StateDir)
 }
@@ -90,7 +91,7 @@ func TestServiceSandbox(t *testing.T) {
 	for _, carriers := range []string{"shm", "soft"} {
 		t.Run(carriers, func(t *testing.T) {
 			d := newDatagramWorld(t)
-			d.via = gateway.Carrier("rdma-" + carriers)
+			d.via = config.Carrier("rdma-" + carriers)
 			sandbox(t, unit, d.dir)
 			d.serve(d.h2)
 			d.server = d.serveNumbered(d.h2)

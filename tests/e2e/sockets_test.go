@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -271,7 +271,7 @@ func (w *world) quiet(t *testing.T) {
 	for _, g := range w.gateways {
 		require.Eventually(t, func() bool {
 			s := g.status()
-			return s.Flows[w.via]+s.Flows[gateway.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
+			return s.Flows[w.via]+s.Flows[config.CarrierRelay] == 0 && s.Memory.UsedBytes == 0
 		}, 30*time.Second, 100*time.Millisecond, "%s: not quiet", g.h.Name)
 	}
 }

@@ -7,7 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -22,14 +23,14 @@ func TestSoftBetweenMachines(t *testing.T) {
 	w.up(w.h2, settings{Carriers: both2, ShmDir: "other"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		for range 3 {
-			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", addr(w.h2, echoPort)), gateway.CarrierSoft)
+			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", addr(w.h2, echoPort)), config.CarrierSoft)
 		}
 	})
 	w.restart(w.h2, settings{Carriers: both2})
 	// What could not be shared is tried again after a while; a new gateway knows
 	// nothing.
 	w.restart(w.h1, settings{Carriers: both2})
-	w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String()), gateway.CarrierShm)
+	w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String()), config.CarrierShm)
 }
 
 // TestSoftPathWithoutUDP: where TCP passes and RoCEv2 does not, connections go
@@ -50,15 +51,15 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 				require.NoError(t, w.h2.SetBox(box))
 			}
 			e := w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
-			w.carriedBy(e, gateway.CarrierRelay)
+			w.carriedBy(e, config.CarrierRelay)
 			require.Equal(t, "carrier_unreachable", w.gateways[w.h1].closedConn(from(e)).Reason)
 			e = w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
-			w.gateways[w.h1].awaitConn("native", func(c gateway.ConnInfo) bool {
-				return from(e)(c) && c.End == gateway.EndNative && c.Reason == "carrier_unreachable"
+			w.gateways[w.h1].awaitConn("native", func(c admin.ConnInfo) bool {
+				return from(e)(c) && c.End == admin.EndNative && c.Reason == "carrier_unreachable"
 			}, "--all")
 			require.NoError(t, w.net.SetBox(testnet.Box{}))
 			w.flush()
-			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", to), gateway.CarrierSoft)
+			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", to), config.CarrierSoft)
 		})
 	}
 }
@@ -70,12 +71,12 @@ func TestSoftDevices(t *testing.T) {
 	w.serve(w.h2)
 	g1 := w.up(w.h1, settings{Carriers: both2})
 	g2 := w.up(w.h2, settings{Carriers: "soft"})
-	w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String()), gateway.CarrierSoft)
+	w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String()), config.CarrierSoft)
 
 	list := g1.devices()
 	require.Len(t, list, 2)
 	soft := list[1]
-	require.Equal(t, gateway.DeviceActive, soft.State)
+	require.Equal(t, admin.DeviceActive, soft.State)
 	require.EqualValues(t, 4791, soft.UDPPort)
 	require.Equal(t, 1024, soft.MTU)
 	require.Contains(t, soft.GIDs, netip.AddrFrom16(w.h1.Addr4.As16()))
@@ -88,7 +89,7 @@ func TestSoftDevices(t *testing.T) {
 
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("10.77.0.111/24")))
 	e := w.mustApp(w.h1, "ping", "-bind", "10.77.0.111:0", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	w.carriedBy(e, gateway.CarrierSoft)
+	w.carriedBy(e, config.CarrierSoft)
 	require.Len(t, g1.devices(), 3)
 
 	g2.stop()
@@ -106,12 +107,12 @@ func TestSoftDevices(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
 	w.flush()
 	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	g1.awaitConn("native", func(c gateway.ConnInfo) bool { return from(e)(c) && c.Reason == "no_common_carrier" }, "--all")
+	g1.awaitConn("native", func(c admin.ConnInfo) bool { return from(e)(c) && c.Reason == "no_common_carrier" }, "--all")
 }
 
-func (g *gw) devices() []gateway.DeviceInfo {
+func (g *gw) devices() []admin.DeviceInfo {
 	g.w.t.Helper()
-	var l gateway.DeviceList
+	var l admin.DeviceList
 	g.cliJSON(&l, "devices")
 	return l.Devices
 }

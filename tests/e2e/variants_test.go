@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 )
@@ -15,7 +15,7 @@ import (
 // variant is how the tests of this package are run once more: by another
 // carrier, over another network. SMCGW_CARRIER=soft runs all of them over soft.
 type variant struct {
-	via gateway.Carrier
+	via config.Carrier
 	box testnet.Box
 }
 
@@ -24,17 +24,17 @@ const lossySeed = 11
 
 // variants by the test they are run by.
 var variants = map[string]variant{
-	"TestOverSoft":          {via: gateway.CarrierSoft},
-	"TestFaultUpgradeSoft":  {via: gateway.CarrierSoft},
-	"TestFaultHandoverSoft": {via: gateway.CarrierSoft},
+	"TestOverSoft":          {via: config.CarrierSoft},
+	"TestFaultUpgradeSoft":  {via: config.CarrierSoft},
+	"TestFaultHandoverSoft": {via: config.CarrierSoft},
 	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
 	// that what fails, fails by the carrier.
-	"TestLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
+	"TestLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
-	"TestDatagramsAllPortsSoft": {via: gateway.CarrierSoft},
-	"TestDatagramsPathLostSoft": {via: gateway.CarrierSoft},
-	"TestDatagramsOverLossySoft": {via: gateway.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
+	"TestDatagramsAllPortsSoft": {via: config.CarrierSoft},
+	"TestDatagramsPathLostSoft": {via: config.CarrierSoft},
+	"TestDatagramsOverLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
 }
@@ -45,9 +45,9 @@ func variantOf(t *testing.T) variant {
 	if v, ok := variants[root]; ok {
 		return v
 	}
-	via := gateway.CarrierShm
+	via := config.CarrierShm
 	if name := os.Getenv("SMCGW_CARRIER"); name != "" {
-		via = gateway.Carrier("rdma-" + name)
+		via = config.Carrier("rdma-" + name)
 	}
 	return variant{via: via}
 }

@@ -8,7 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
 
@@ -59,13 +60,13 @@ func TestFaultClock(t *testing.T) {
 		bytes += e.Sent + e.Received
 	}
 	flows += 1 + 1 + 60
-	var host, inGuest gateway.Status
+	var host, inGuest admin.Status
 	require.Eventually(t, func() bool { // the last ones may still be closing
 		host, inGuest = m.status(ctx, t)
-		return host.Flows[gateway.CarrierSoft] == 4 && inGuest.Flows[gateway.CarrierSoft] == 4
+		return host.Flows[config.CarrierSoft] == 4 && inGuest.Flows[config.CarrierSoft] == 4
 	}, 20*time.Second, 100*time.Millisecond)
-	for name, s := range map[string]gateway.Status{"host": host, "guest": inGuest} {
-		require.EqualValues(t, flows, s.FlowsTotal[gateway.CarrierSoft], "%s: %+v", name, s)
+	for name, s := range map[string]admin.Status{"host": host, "guest": inGuest} {
+		require.EqualValues(t, flows, s.FlowsTotal[config.CarrierSoft], "%s: %+v", name, s)
 		require.Empty(t, s.Degraded, name)
 		require.Greater(t, s.UptimeSeconds, time.Since(began).Seconds()/2, name)
 		require.Less(t, s.UptimeSeconds, 2*time.Since(began).Seconds()+60, name)

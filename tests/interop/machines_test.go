@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/daemon"
@@ -32,7 +32,7 @@ const (
 type machines struct {
 	host  *testnet.Tapped
 	guest *guest.Guest
-	admin *gateway.AdminClient // of the host's
+	admin *admin.Client // of the host's
 }
 
 // guestProgram is where the gateway is in the guest.
@@ -143,7 +143,7 @@ func (m *machines) result(ctx context.Context, t *testing.T, p *remote.Process) 
 }
 
 // status is what both gateways say of themselves, the guest's by its command line.
-func (m *machines) status(ctx context.Context, t *testing.T) (host, inGuest gateway.Status) {
+func (m *machines) status(ctx context.Context, t *testing.T) (host, inGuest admin.Status) {
 	t.Helper()
 	host, err := m.admin.Status(ctx)
 	require.NoError(t, err)

@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 )
@@ -124,13 +125,13 @@ func (d death) hold(p pairing) *victim {
 
 // carried notes which of its connections the gateway carries.
 func (d death) carried(v *victim) error {
-	list, err := d.at.asking().Conns(d.s.life, gateway.ConnQuery{})
+	list, err := d.at.asking().Conns(d.s.life, admin.ConnQuery{})
 	if err != nil {
 		return err
 	}
 	for i := range list.Conns {
 		c := &list.Conns[i]
-		if c.Carrier == gateway.CarrierNone {
+		if c.Carrier == config.CarrierNone {
 			continue
 		}
 		for _, a := range []netip.AddrPort{c.Local, c.Remote} {

@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -44,9 +45,9 @@ func (s *soak) drawOff(rng *rand.Rand) (func(context.Context), string) {
 // times.
 func (s *soak) drawDemotion(rng *rand.Rand) (func(context.Context), string) {
 	at, times, gap := s.any(rng), 1+rng.IntN(10), span(rng, 10*time.Millisecond, 300*time.Millisecond)
-	q := gateway.DemoteQuery{All: true}
-	if by := []gateway.Carrier{gateway.CarrierNone, gateway.CarrierShm, gateway.CarrierSoft}[rng.IntN(3)]; by != gateway.CarrierNone {
-		q = gateway.DemoteQuery{Carrier: by}
+	q := admin.DemoteQuery{All: true}
+	if by := []config.Carrier{config.CarrierNone, config.CarrierShm, config.CarrierSoft}[rng.IntN(3)]; by != config.CarrierNone {
+		q = admin.DemoteQuery{Carrier: by}
 	}
 	return func(ctx context.Context) {
 		for range times {
@@ -107,10 +108,10 @@ func (s *soak) drawQuestions(rng *rand.Rand) (func(context.Context), string) {
 	return func(context.Context) {
 		began := time.Now()
 		for range times {
-			admin := at.asking()
-			_, err := admin.Conns(s.life, gateway.ConnQuery{All: true})
+			client := at.asking()
+			_, err := client.Conns(s.life, admin.ConnQuery{All: true})
 			s.broke(began, "conns of "+at.Name, err)
-			_, err = admin.FlushPeers(s.life)
+			_, err = client.FlushPeers(s.life)
 			s.broke(began, "peers flush of "+at.Name, err)
 			_, err = s.metrics(at)
 			s.broke(began, "metrics of "+at.Name, err)

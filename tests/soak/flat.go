@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // readings are the metrics of one gateway, by name with labels.
@@ -143,7 +143,7 @@ func (s *soak) settled(at *site, began time.Time) (readings, error) {
 // remains is what a gateway and the kernel beside it still have.
 func (s *soak) remains(at *site) string {
 	var b strings.Builder
-	list, err := at.asking().Conns(s.life, gateway.ConnQuery{})
+	list, err := at.asking().Conns(s.life, admin.ConnQuery{})
 	if err != nil {
 		return err.Error()
 	}

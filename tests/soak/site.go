@@ -14,7 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/daemon"
 )
@@ -45,7 +46,7 @@ type site struct {
 
 	mu      sync.Mutex // guards everything below
 	proc    *testnet.Proc
-	admin   *gateway.AdminClient
+	admin   *admin.Client
 	starts  int
 	counted int64 // demotions of gateways that are gone
 	latest  int64 // of this one
@@ -112,7 +113,7 @@ func services() []uint16 {
 }
 
 // policy is the configuration of a gateway that is to look at these ports.
-func (s *site) policy(mode gateway.Mode, ports []uint16) string {
+func (s *site) policy(mode config.Mode, ports []uint16) string {
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ports)), ", "), "[]")
 	return fmt.Sprintf(configuration, s.dir, s.Name, s.carriers, s.shmDir, list, udpPort, mode)
 }
@@ -127,7 +128,7 @@ func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	proc, admin, err := daemon.Start(ctx, s.Host, daemon.Spec{
-		Executable: executable, File: s.file(), Configuration: s.policy(gateway.ModeEnforce, services()),
+		Executable: executable, File: s.file(), Configuration: s.policy(config.ModeEnforce, services()),
 		Socket: s.socket(), TakeOver: takeOver,
 	})
 	if err != nil && takeOver { // the other one goes on
@@ -144,7 +145,7 @@ func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 }
 
 // asking is the client of the gateway's admin socket.
-func (s *site) asking() *gateway.AdminClient {
+func (s *site) asking() *admin.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.admin

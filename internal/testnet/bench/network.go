@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/daemon"
 )
@@ -153,7 +153,7 @@ limits: { handshake_timeout: 1s, new_flows_per_second: 100000, memory: 4GiB }
 // gatewayProcess is a running gateway.
 type gatewayProcess struct {
 	proc  *testnet.Proc
-	admin *gateway.AdminClient
+	admin *admin.Client
 }
 
 // up starts a gateway on a host and waits until it carries.

@@ -7,14 +7,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
 // claim is what is true of every connection of a variant: the carriers it may
 // use and the reasons for which it may stay native.
 type claim struct {
-	carriers []gateway.Carrier
+	carriers []config.Carrier
 	reasons  []string
 	// some: at least one connection was counted so. Otherwise nothing need
 	// have been counted.
@@ -29,7 +30,7 @@ var errOtherWay = errors.New("connections went another way")
 const clientGone = "client_gone"
 
 // verify reports what the counters between two readings say against the claim.
-func (c claim) verify(before, after gateway.Status) error {
+func (c claim) verify(before, after admin.Status) error {
 	counted := uint64(0)
 	var errs []error
 	for carrier, n := range after.FlowsTotal {
@@ -90,7 +91,7 @@ func watch(c claim, of ...*host) func(ctx context.Context) (func(ctx context.Con
 	}
 }
 
-func statuses(ctx context.Context, of []*host) (list []gateway.Status, err error) {
+func statuses(ctx context.Context, of []*host) (list []admin.Status, err error) {
 	for _, h := range of {
 		st, err := h.gateway.admin.Status(ctx)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
 
@@ -122,8 +122,8 @@ func (b *builder) gateways(c cable, s setup) {
 }
 
 // only claims that everything is carried by one carrier.
-func only(carrier gateway.Carrier) claim {
-	return claim{carriers: []gateway.Carrier{carrier}, some: true}
+func only(carrier config.Carrier) claim {
+	return claim{carriers: []config.Carrier{carrier}, some: true}
 }
 
 // carried are the ways through gateways on both hosts, and past them.
@@ -132,11 +132,11 @@ func (b *builder) carried() {
 		variant, client, server string
 		mtu                     int
 		carriers, more          string
-		carrier                 gateway.Carrier
+		carrier                 config.Carrier
 	}{
-		{Latency, "lata", "latb", 1500, "[shm]", "profile: latency\n", gateway.CarrierShm},
-		{Soft1500, "softa", "softb", 1500, "[soft]", "", gateway.CarrierSoft},
-		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", gateway.CarrierSoft},
+		{Latency, "lata", "latb", 1500, "[shm]", "profile: latency\n", config.CarrierShm},
+		{Soft1500, "softa", "softb", 1500, "[soft]", "", config.CarrierSoft},
+		{Soft9000, "soft9a", "soft9b", 9000, "[soft]", "", config.CarrierSoft},
 	} {
 		c := b.cable(v.client, v.server, v.mtu)
 		b.must(b.n.serve(b.ctx, c.server, selected))
@@ -162,9 +162,9 @@ func (b *builder) toPlain() {
 		devices:    []string{c.device, plain.device},
 		accelerate: plus(services, selected), auto: plus(services, learned), carriers: "[shm]", shm: Shm,
 	})
-	b.add(Shm, c, c.addr, selected, watch(only(gateway.CarrierShm), c.client, c.server))
+	b.add(Shm, c, c.addr, selected, watch(only(config.CarrierShm), c.client, c.server))
 	b.add(Attached, c, c.addr, unselected, watch(claim{reasons: []string{"policy", stale}}, c.client, c.server))
-	b.add(Auto, c, c.addr, learned, watch(claim{carriers: []gateway.Carrier{gateway.CarrierShm}, reasons: notWorthIt, some: true}, c.client))
+	b.add(Auto, c, c.addr, learned, watch(claim{carriers: []config.Carrier{config.CarrierShm}, reasons: notWorthIt, some: true}, c.client))
 	b.add(Released, plain, plain.addr, 0, watch(claim{reasons: []string{"peer_no_option", stale}}, plain.client))
 	b.must(b.n.up(b.ctx, offering.client, setup{
 		devices: []string{offering.device}, accelerate: services, carriers: "[shm]", shm: Plain,

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -32,7 +32,7 @@ type Spec struct {
 // Start starts a gateway on host h and returns when it carries. Process and
 // client are the caller's to end, also those returned with an error; the host
 // ends the process at the latest.
-func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *gateway.AdminClient, error) {
+func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *admin.Client, error) {
 	if err := os.WriteFile(s.File, []byte(s.Configuration), 0o600); err != nil {
 		return nil, nil, fmt.Errorf("configuration of %s: %w", h.Name, err)
 	}
@@ -44,7 +44,7 @@ func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *gatewa
 	if err != nil {
 		return nil, nil, fmt.Errorf("gateway on %s: %w", h.Name, err)
 	}
-	admin := gateway.NewAdminClient(s.Socket)
+	admin := admin.NewClient(s.Socket)
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := p.WaitOutput(ctx, "gateway is up"); err != nil {
@@ -57,7 +57,7 @@ func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *gatewa
 }
 
 // answers waits until the admin socket does, and the heart beats.
-func answers(ctx context.Context, admin *gateway.AdminClient) error {
+func answers(ctx context.Context, admin *admin.Client) error {
 	for {
 		if _, err := admin.Status(ctx); err == nil {
 			return testnet.Sleep(ctx, heartbeat)

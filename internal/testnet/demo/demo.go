@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/daemon"
 )
@@ -68,7 +68,7 @@ type show struct {
 type host struct {
 	*testnet.Host
 	proc  *testnet.Proc
-	admin *gateway.AdminClient
+	admin *admin.Client
 }
 
 // Run makes four hosts between network namespaces, which takes root, and shows
@@ -136,7 +136,7 @@ func (s *show) servers(h *testnet.Host) error {
 	return nil
 }
 
-const config = `schema: smcgw/v1
+const configuration = `schema: smcgw/v1
 mode: enforce
 admin: %[1]s/%[2]s.sock
 devices: [eth0]
@@ -154,7 +154,7 @@ func (s *show) up(h *testnet.Host, shmDir string) (*host, error) {
 	p, admin, err := daemon.Start(s.ctx, h, daemon.Spec{
 		Executable:    s.Executable,
 		File:          filepath.Join(s.dir, h.Name+".yaml"),
-		Configuration: fmt.Sprintf(config, s.dir, h.Name, webPort, redisPort, iperfPort, shmDir),
+		Configuration: fmt.Sprintf(configuration, s.dir, h.Name, webPort, redisPort, iperfPort, shmDir),
 		Socket:        filepath.Join(s.dir, h.Name+".sock"),
 	})
 	if p == nil {

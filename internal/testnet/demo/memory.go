@@ -8,7 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/apps"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
@@ -74,11 +75,11 @@ func memoryConfig() memhost.GatewayConfig {
 	return memhost.GatewayConfig{
 		// Everything runs in one process here, and processes can be slow.
 		HeartbeatTimeout: time.Second,
-		Config: gateway.Config{
-			Mode:     gateway.ModeEnforce,
-			Policy:   []gateway.Rule{{Name: "demo", Match: gateway.Match{Ports: []uint16{webPort}}, Action: gateway.ActionAccelerate}},
-			Carriers: []gateway.DeviceKind{gateway.DeviceShm},
-			Limits:   gateway.Limits{HandshakeTimeout: 2 * time.Second},
+		Config: config.Config{
+			Mode:     config.ModeEnforce,
+			Policy:   []config.Rule{{Name: "demo", Match: config.Match{Ports: []uint16{webPort}}, Action: config.ActionAccelerate}},
+			Carriers: []config.DeviceKind{config.DeviceShm},
+			Limits:   config.Limits{HandshakeTimeout: 2 * time.Second},
 		},
 	}
 }
@@ -120,7 +121,7 @@ func (s *memoryShow) carried() error {
 				return err
 			}
 			l := line{name: fmt.Sprintf("%s, %s", w.name, family(to)), what: "carried by rdma-shm"}
-			l.ok = e.Failed == 0 && after.FlowsTotal[gateway.CarrierShm] > before.FlowsTotal[gateway.CarrierShm]
+			l.ok = e.Failed == 0 && after.FlowsTotal[config.CarrierShm] > before.FlowsTotal[config.CarrierShm]
 			l.note = fmt.Sprintf("%d bytes in %d requests %s", e.Received, e.OK, e.Error)
 			s.report.add(l)
 		}
@@ -156,7 +157,7 @@ func (s *memoryShow) reasonOf(a netip.Addr) (string, error) {
 	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return "", err
 	}
-	list, err := s.g1.Admin().Conns(s.ctx, gateway.ConnQuery{All: true})
+	list, err := s.g1.Admin().Conns(s.ctx, admin.ConnQuery{All: true})
 	if err != nil {
 		return "", err
 	}
@@ -176,7 +177,7 @@ func (s *memoryShow) death() error {
 	}
 	ended := make(chan apps.Event, 1)
 	go func() { ended <- s.fetch(s.h2.Addr4(), 1<<40, 1) }()
-	if err := s.carrying(before.BytesTotal[gateway.CarrierShm].Tx + uint64(s.bulk)/2); err != nil {
+	if err := s.carrying(before.BytesTotal[config.CarrierShm].Tx + uint64(s.bulk)/2); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -208,7 +209,7 @@ func (s *memoryShow) carrying(sent uint64) error {
 		if err != nil {
 			return err
 		}
-		if st.Flows[gateway.CarrierShm] > 0 && st.BytesTotal[gateway.CarrierShm].Tx > sent {
+		if st.Flows[config.CarrierShm] > 0 && st.BytesTotal[config.CarrierShm].Tx > sent {
 			return nil
 		}
 		if err := testnet.Sleep(ctx, 10*time.Millisecond); err != nil {

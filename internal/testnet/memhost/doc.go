@@ -10,8 +10,8 @@
 //
 // A [Model] is the steering of such a host: the same tables as the programs of
 // package ebpf, function by function and under the same names, with packets in
-// slices instead of socket buffers. It implements gateway.Steering, and
-// gateway.Legs with a second TCP stack that plays the gateway's own sockets.
+// slices instead of socket buffers. It implements host.Steering, and
+// host.Legs with a second TCP stack that plays the gateway's own sockets.
 // It knows neither devices nor routes, so nothing here is translated, forwarded
 // or fragmented, and nothing sends ICMP.
 //

@@ -56,7 +56,7 @@ func (m *Model) create(s *segment, f ebpf.Flow) bool {
 // remove deletes an entry.
 func (m *Model) remove(f *ebpf.Flow) { delete(m.flows, f.Tuple) }
 
-// Flow implements gateway.Steering.
+// Flow implements host.Steering.
 func (m *Model) Flow(t ebpf.Tuple) (ebpf.Flow, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,12 +69,12 @@ func (m *Model) Flow(t ebpf.Tuple) (ebpf.Flow, error) {
 	return c, nil
 }
 
-// Transition implements gateway.Steering.
+// Transition implements host.Steering.
 func (m *Model) Transition(t ebpf.Tuple, isn uint32, to ebpf.State, from ...ebpf.State) error {
 	return m.swap(t, isn, from, func(f *ebpf.Flow) { m.move(f, to) })
 }
 
-// Delete implements gateway.Steering.
+// Delete implements host.Steering.
 func (m *Model) Delete(t ebpf.Tuple, isn uint32, from ...ebpf.State) error {
 	return m.swap(t, isn, from, m.remove)
 }
@@ -103,7 +103,7 @@ func among(s ebpf.State, states []ebpf.State) bool {
 	return len(states) == 0 || slices.Contains(states, s)
 }
 
-// Sweep implements gateway.Steering. A dead entry stays while its app leg still
+// Sweep implements host.Steering. A dead entry stays while its app leg still
 // delivers.
 func (m *Model) Sweep(l ebpf.SweepLimits) (int, error) {
 	m.mu.Lock()

@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // GatewayConfig configures a gateway in memory.
 type GatewayConfig struct {
 	// Config is the gateway's own. Admin, StateDir and ShmDir default to places
 	// in the network's directory; only ShmDir is shared.
-	Config gateway.Config
+	Config config.Config
 	// HeartbeatTimeout is the age at which the steering takes the gateway for
 	// gone. Default: 200ms.
 	HeartbeatTimeout time.Duration
@@ -33,7 +35,7 @@ type GatewayConfig struct {
 type Gateway struct {
 	host   *Host
 	model  *Model
-	admin  *gateway.AdminClient
+	admin  *admin.Client
 	socket string
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -80,7 +82,7 @@ func (h *Host) start(c GatewayConfig) (*Gateway, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &Gateway{
 		host: h, model: m, cancel: cancel, done: make(chan struct{}),
-		socket: cfg.Admin, admin: gateway.NewAdminClient(cfg.Admin),
+		socket: cfg.Admin, admin: admin.NewClient(cfg.Admin),
 	}
 	go g.run(ctx, cfg, c)
 	if err := g.awaitHeartbeat(); err != nil {
@@ -90,7 +92,7 @@ func (h *Host) start(c GatewayConfig) (*Gateway, error) {
 }
 
 // place fills in where the gateway keeps its files.
-func (h *Host) place(c gateway.Config) (gateway.Config, error) {
+func (h *Host) place(c config.Config) (config.Config, error) {
 	dir := filepath.Join(h.net.cfg.Dir, h.name)
 	set(&c.Admin, filepath.Join(dir, "admin.sock"))
 	set(&c.StateDir, filepath.Join(dir, "state"))
@@ -103,7 +105,7 @@ func (h *Host) place(c gateway.Config) (gateway.Config, error) {
 	return c.WithDefaults(), nil
 }
 
-func (g *Gateway) run(ctx context.Context, cfg gateway.Config, c GatewayConfig) {
+func (g *Gateway) run(ctx context.Context, cfg config.Config, c GatewayConfig) {
 	defer close(g.done)
 	g.err = gateway.RunOn(ctx, cfg, g.model.GatewayHost(c.KernelID), gateway.RunOptions{
 		Logger: c.Logger, Version: c.Version,
@@ -136,7 +138,7 @@ func (g *Gateway) end() error {
 }
 
 // Admin asks the gateway over its admin socket.
-func (g *Gateway) Admin() *gateway.AdminClient { return g.admin }
+func (g *Gateway) Admin() *admin.Client { return g.admin }
 
 // Socket is the path of the admin socket.
 func (g *Gateway) Socket() string { return g.socket }

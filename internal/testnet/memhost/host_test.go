@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // testNetwork is a network with named hosts that closes with the test.
@@ -69,9 +69,9 @@ func echoes(t *testing.T, from *Host, to netip.AddrPort) {
 func testConfig() GatewayConfig {
 	return GatewayConfig{
 		HeartbeatTimeout: 2 * time.Second,
-		Config: gateway.Config{
-			Mode: gateway.ModeEnforce, Carriers: []gateway.DeviceKind{},
-			Policy: []gateway.Rule{{Match: gateway.Match{Ports: []uint16{7000}}, Action: gateway.ActionAccelerate}},
+		Config: config.Config{
+			Mode: config.ModeEnforce, Carriers: []config.DeviceKind{},
+			Policy: []config.Rule{{Match: config.Match{Ports: []uint16{7000}}, Action: config.ActionAccelerate}},
 		},
 	}
 }

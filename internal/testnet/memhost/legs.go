@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 // dialTimeout bounds a dial that nobody gives up.
 const dialTimeout = time.Minute
 
-// Dial implements gateway.Legs.
-func (m *Model) Dial(on gateway.Loop, t gateway.Tuple, _ gateway.Look, done func(fd int, err error)) (cancel func()) {
+// Dial implements host.Legs.
+func (m *Model) Dial(on host.Loop, t host.Tuple, _ host.Look, done func(fd int, err error)) (cancel func()) {
 	ctx, stop := context.WithTimeout(context.Background(), dialTimeout)
 	over := make(chan struct{})
 	d := &dial{fd: -1}
@@ -59,7 +59,7 @@ func (d *dial) cancel() {
 	d.over = true
 }
 
-func (m *Model) dial(ctx context.Context, t gateway.Tuple) (fd int, err error) {
+func (m *Model) dial(ctx context.Context, t host.Tuple) (fd int, err error) {
 	app, err := m.sockets.Dial(ctx, t.Remote, t.Local)
 	if err != nil {
 		return -1, fmt.Errorf("dial the application: %w", err)
@@ -143,11 +143,11 @@ func (m *Model) killLegs() {
 	}
 }
 
-// Available implements gateway.Legs.
+// Available implements host.Legs.
 func (*Model) Available() bool { return true }
 
-// Listen implements gateway.Legs.
-func (m *Model) Listen(_ gateway.Loop, accept func(fd int, t gateway.Tuple)) (gateway.LegListener, error) {
+// Listen implements host.Legs.
+func (m *Model) Listen(_ host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
 	all, err := m.sockets.ListenAll()
 	if err != nil {
 		return nil, fmt.Errorf("gateway listener: %w", err)
@@ -161,7 +161,7 @@ func (m *Model) Listen(_ gateway.Loop, accept func(fd int, t gateway.Tuple)) (ga
 type legListener struct {
 	m      *Model
 	all    *netstack.HostListener
-	accept func(fd int, t gateway.Tuple)
+	accept func(fd int, t host.Tuple)
 	loop   sync.WaitGroup
 }
 
@@ -183,15 +183,15 @@ func (l *legListener) accepted(c *netstack.HostConn) {
 		l.m.cfg.Logger.Warn("app leg", "error", err)
 		return
 	}
-	l.accept(fd, gateway.Tuple(t))
+	l.accept(fd, host.Tuple(t))
 }
 
 func addrOf(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 
-// Arrived implements gateway.LegListener: nothing waits here.
+// Arrived implements host.LegListener: nothing waits here.
 func (l *legListener) Arrived(then func()) { then() }
 
-// Close implements gateway.LegListener.
+// Close implements host.LegListener.
 func (l *legListener) Close() error {
 	err := l.all.Close()
 	l.loop.Wait()

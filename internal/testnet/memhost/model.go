@@ -12,13 +12,14 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 var (
-	_ gateway.Steering = (*Model)(nil)
-	_ gateway.Legs     = (*Model)(nil)
+	_ host.Steering = (*Model)(nil)
+	_ host.Legs     = (*Model)(nil)
 )
 
 // Model is the steering of one host, and the makers of the gateway's sockets.
@@ -141,7 +142,7 @@ func (m *Model) Alive() bool {
 	return m.aliveLocked()
 }
 
-// Heartbeat implements gateway.Steering.
+// Heartbeat implements host.Steering.
 func (m *Model) Heartbeat() error {
 	return m.change(func() {
 		if !m.stalled {
@@ -150,13 +151,13 @@ func (m *Model) Heartbeat() error {
 	})
 }
 
-// SetMode implements gateway.Steering.
+// SetMode implements host.Steering.
 func (m *Model) SetMode(mode ebpf.Mode) error { return m.change(func() { m.mode = mode }) }
 
-// SetOff implements gateway.Steering.
+// SetOff implements host.Steering.
 func (m *Model) SetOff(off bool) error { return m.change(func() { m.off = off }) }
 
-// SetPolicy implements gateway.Steering.
+// SetPolicy implements host.Steering.
 func (m *Model) SetPolicy(rules []ebpf.Rule) error {
 	p, err := ebpf.CompilePolicy(rules, m.cfg.NeverPorts)
 	if err != nil {
@@ -176,29 +177,29 @@ func (m *Model) change(fn func()) error {
 	return nil
 }
 
-// SetProofs implements gateway.Steering: peers here are few.
+// SetProofs implements host.Steering: peers here are few.
 func (*Model) SetProofs(int) error { return nil }
 
-// Shed implements gateway.Steering.
+// Shed implements host.Steering.
 func (m *Model) Shed(reason uint8) error { return m.change(func() { m.shed = reason }) }
 
-// Refuse implements gateway.Steering.
+// Refuse implements host.Steering.
 func (m *Model) Refuse(reason uint8) error { return m.change(func() { m.native = reason }) }
 
-// BlockedLegs implements gateway.Steering: nothing is in the way.
+// BlockedLegs implements host.Steering: nothing is in the way.
 func (*Model) BlockedLegs() []ebpf.BlockedLegs { return nil }
 
-// ProveAgain implements gateway.Steering.
+// ProveAgain implements host.Steering.
 func (*Model) ProveAgain() {}
 
-// Lingering implements gateway.Steering: what was written is delivered.
+// Lingering implements host.Steering: what was written is delivered.
 func (*Model) Lingering() (int, error) { return 0, nil }
 
 // Stall stops the gateway as SIGSTOP does: its heartbeat is not written any
 // more, and nothing passes between it and the wire.
 func (m *Model) Stall(stalled bool) error { return m.change(func() { m.stalled = stalled }) }
 
-// InjectApp implements gateway.Steering: our option is taken out of the SYN. It
+// InjectApp implements host.Steering: our option is taken out of the SYN. It
 // stands in one queue with what netstack sends, so that a bare SYN leaves behind
 // the reset before it.
 func (m *Model) InjectApp(pkt []byte) error {
@@ -213,20 +214,20 @@ func (m *Model) InjectApp(pkt []byte) error {
 // injected marks, in front of it, a packet of InjectApp; no IP packet begins so.
 const injected = 0
 
-// DestroySocket implements gateway.Steering.
+// DestroySocket implements host.Steering.
 func (m *Model) DestroySocket(t ebpf.Tuple) (bool, error) {
 	return m.sockets.Destroy(t.Remote, t.Local), nil
 }
 
-// AppConnected implements gateway.Steering. No segment is lost between applications
+// AppConnected implements host.Steering. No segment is lost between applications
 // and gateway here.
 func (m *Model) AppConnected(ebpf.Tuple) (bool, error) { return false, nil }
 
-// ForgetTimeWait implements gateway.Steering. The applications' kernel here
+// ForgetTimeWait implements host.Steering. The applications' kernel here
 // accepts a new connection on a tuple in TIME_WAIT.
 func (m *Model) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }
 
-// Remember implements gateway.Steering.
+// Remember implements host.Steering.
 func (m *Model) Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error {
 	if reason == 0 || ttl <= 0 || !addr.IsValid() {
 		return fmt.Errorf("peer %v: reason %d for %v", addr, reason, ttl)
@@ -236,7 +237,7 @@ func (m *Model) Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Du
 	})
 }
 
-// Events implements gateway.Steering. Unlike the programs' buffer it delivers
+// Events implements host.Steering. Unlike the programs' buffer it delivers
 // native decisions at once.
 func (m *Model) Events(ctx context.Context, fn func(ebpf.Event)) error {
 	for {
@@ -251,7 +252,7 @@ func (m *Model) Events(ctx context.Context, fn func(ebpf.Event)) error {
 	}
 }
 
-// Close implements gateway.Steering: every connection that is carried is reset,
+// Close implements host.Steering: every connection that is carried is reset,
 // and the host is as if the model had never been there.
 func (m *Model) Close() error {
 	m.mu.Lock()

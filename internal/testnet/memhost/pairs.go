@@ -35,7 +35,7 @@ func newPairs() (*pairs, error) {
 
 // pair returns both ends of a new connection, the gateway's as a non-blocking
 // descriptor. A close of that resets it until it is told otherwise
-// (gateway.Legs).
+// (host.Legs).
 func (p *pairs) pair() (gateway int, bridge *net.TCPConn, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

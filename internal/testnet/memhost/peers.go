@@ -99,7 +99,7 @@ func (m *Model) optionEaten(t ebpf.Tuple) uint8 {
 	return p.reason
 }
 
-// Peers implements gateway.Steering.
+// Peers implements host.Steering.
 func (m *Model) Peers() ([]ebpf.Peer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,12 +115,12 @@ func (m *Model) Peers() ([]ebpf.Peer, error) {
 	return out, nil
 }
 
-// Forget implements gateway.Steering.
+// Forget implements host.Steering.
 func (m *Model) Forget(addr netip.Addr, port uint16) error {
 	return m.change(func() { delete(m.peers, peerKey{addr.Unmap(), port}) })
 }
 
-// FlushPeers implements gateway.Steering.
+// FlushPeers implements host.Steering.
 func (m *Model) FlushPeers() (int, error) {
 	n := 0
 	err := m.change(func() {

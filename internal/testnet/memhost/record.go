@@ -95,7 +95,7 @@ func (m *Model) decide(q ebpf.Query) ebpf.Verdict {
 	return v
 }
 
-// Counters implements gateway.Steering.
+// Counters implements host.Steering.
 func (m *Model) Counters() (ebpf.Counters, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func (m *Model) Counters() (ebpf.Counters, error) {
 	return c, nil
 }
 
-// MapUsage implements gateway.Steering.
+// MapUsage implements host.Steering.
 func (m *Model) MapUsage() ([]ebpf.MapUsage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

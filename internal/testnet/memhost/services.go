@@ -40,7 +40,7 @@ func (m *Model) serviceRefused(t ebpf.Tuple) uint8 {
 	}
 }
 
-// SetService implements gateway.Steering.
+// SetService implements host.Steering.
 func (m *Model) SetService(s ebpf.Service) error {
 	return m.change(func() {
 		at := netip.AddrPortFrom(s.Addr, s.Port)
@@ -52,7 +52,7 @@ func (m *Model) SetService(s ebpf.Service) error {
 	})
 }
 
-// Services implements gateway.Steering.
+// Services implements host.Steering.
 func (m *Model) Services() ([]ebpf.Service, error) {
 	var out []ebpf.Service
 	err := m.change(func() {
@@ -65,7 +65,7 @@ func (m *Model) Services() ([]ebpf.Service, error) {
 	return out, err
 }
 
-// FlushServices implements gateway.Steering.
+// FlushServices implements host.Steering.
 func (m *Model) FlushServices() (int, error) {
 	n := 0
 	err := m.change(func() {

@@ -13,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -61,25 +62,25 @@ func download(t *testing.T, c *netstack.HostConn, n int) {
 }
 
 // behaves is what every carrier must do as native TCP does.
-func behaves(t *testing.T, w *world, by gateway.Carrier) {
+func behaves(t *testing.T, w *world, by config.Carrier) {
 	families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
 		h2 := addr(w.h2)
 		t.Run("requests", func(t *testing.T) {
 			c := w.dial(t, h2, echoPort)
 			pingPong(t, c, 200)
-			find(t, w.g1, addrOf(c), wanted{side: gateway.SideClient, carrier: by, reason: reasonOf[by], state: "carrying"})
+			find(t, w.g1, addrOf(c), wanted{side: config.SideClient, carrier: by, reason: reasonOf[by], state: "carrying"})
 			closeBoth(t, c)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("upload and half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sinkPort)
 			upload(t, c, bulk)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("download", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
 			download(t, c, bulk)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("both ways", func(t *testing.T) {
 			c := w.dial(t, h2, echoPort)
@@ -88,7 +89,7 @@ func behaves(t *testing.T, w *world, by gateway.Carrier) {
 			receive(t, c, bulk)
 			sending.Wait()
 			closeBoth(t, c)
-			w.carried(t, c, by, gateway.EndClosed)
+			w.carried(t, c, by, admin.EndClosed)
 		})
 		t.Run("server resets", func(t *testing.T) {
 			c := w.dial(t, h2, resetPort)
@@ -96,13 +97,13 @@ func behaves(t *testing.T, w *world, by gateway.Carrier) {
 			require.NoError(t, err)
 			_, err = io.ReadAll(c)
 			require.ErrorIs(t, err, syscall.ECONNRESET)
-			w.carried(t, c, by, gateway.EndAborted)
+			w.carried(t, c, by, admin.EndAborted)
 		})
 		t.Run("client resets", func(t *testing.T) {
 			c := w.hold(t, h2)
 			c.Abort()
 			require.ErrorIs(t, w.ended(t, w.h2), syscall.ECONNRESET)
-			w.carried(t, c, by, gateway.EndAborted)
+			w.carried(t, c, by, admin.EndAborted)
 		})
 		t.Run("client resets after half-close", func(t *testing.T) {
 			c := w.dial(t, h2, sourcePort)
@@ -111,7 +112,7 @@ func behaves(t *testing.T, w *world, by gateway.Carrier) {
 			_, err := io.CopyN(io.Discard, c, 1<<20)
 			require.NoError(t, err)
 			c.Abort()
-			w.carried(t, c, by, gateway.EndAborted)
+			w.carried(t, c, by, admin.EndAborted)
 		})
 	})
 	quiet(t, w.g1)
@@ -142,7 +143,7 @@ func (w *world) ended(t *testing.T, h *memhost.Host) error {
 func TestCarriedBySharedMemory(t *testing.T) {
 	w := newWorld(t)
 	w.both()
-	behaves(t, w, gateway.CarrierShm)
+	behaves(t, w, config.CarrierShm)
 }
 
 // TestCarriedByRelay: no proof of a carrier comes back, and nobody remembers it.
@@ -150,7 +151,7 @@ func TestCarriedByRelay(t *testing.T) {
 	w := newWorld(t)
 	w.both(func(c *memhost.GatewayConfig) { c.Config.Fallback.NegativeCache = time.Nanosecond })
 	w.h2.SetFaults(memhost.Faults{Misdirect: true})
-	behaves(t, w, gateway.CarrierRelay)
+	behaves(t, w, config.CarrierRelay)
 }
 
 func TestManyConnections(t *testing.T) {
@@ -181,7 +182,7 @@ func TestManyConnections(t *testing.T) {
 	})
 	st, err := w.g1.Admin().Status(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 250, st.FlowsTotal[gateway.CarrierShm], "%+v", st)
+	require.EqualValues(t, 250, st.FlowsTotal[config.CarrierShm], "%+v", st)
 	quiet(t, w.g1)
 	quiet(t, w.g2)
 }
@@ -221,5 +222,5 @@ func TestIdle(t *testing.T) {
 	pingPong(t, c, 1)
 	time.Sleep(3 * time.Second)
 	pingPong(t, c, 1)
-	w.carried(t, c, gateway.CarrierShm, "")
+	w.carried(t, c, config.CarrierShm, "")
 }

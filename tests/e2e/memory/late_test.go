@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -92,7 +93,7 @@ func (w *world) lateAfterItSpoke(t *testing.T, to netip.Addr) (repeated bool) {
 	works(t, c)
 	if spoke && repeated {
 		w.native(t, c, "gateway_stale")
-		find(t, w.g2, addrOf(c), wanted{side: gateway.SideServer, reason: "client_gone", end: gateway.EndNative})
+		find(t, w.g2, addrOf(c), wanted{side: config.SideServer, reason: "client_gone", end: admin.EndNative})
 	}
 	return spoke && repeated
 }

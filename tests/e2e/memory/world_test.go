@@ -11,7 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/leak"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
 	"github.com/smcgw/smcgw/netstack"
@@ -61,14 +62,14 @@ func (w *world) up(h *memhost.Host, change ...settings) *memhost.Gateway {
 	c := memhost.GatewayConfig{
 		HeartbeatTimeout: 5 * time.Second,
 		Version:          "test",
-		Config: gateway.Config{
-			Mode: gateway.ModeEnforce, Carriers: []gateway.DeviceKind{gateway.DeviceShm}, Shards: 1,
-			Policy: []gateway.Rule{{
+		Config: config.Config{
+			Mode: config.ModeEnforce, Carriers: []config.DeviceKind{config.DeviceShm}, Shards: 1,
+			Policy: []config.Rule{{
 				Name:   "test",
-				Match:  gateway.Match{Ports: []uint16{echoPort, sourcePort, sinkPort, resetPort, holdPort, lateEchoes, closedPort}},
-				Action: gateway.ActionAccelerate,
+				Match:  config.Match{Ports: []uint16{echoPort, sourcePort, sinkPort, resetPort, holdPort, lateEchoes, closedPort}},
+				Action: config.ActionAccelerate,
 			}},
-			Limits: gateway.Limits{HandshakeTimeout: 5 * time.Second, Memory: 256 << 20},
+			Limits: config.Limits{HandshakeTimeout: 5 * time.Second, Memory: 256 << 20},
 		},
 	}
 	if os.Getenv("SMCGW_TEST_LOG") != "" {
@@ -128,25 +129,25 @@ func addrOf(c *netstack.HostConn) netip.AddrPort {
 // for connections that end before or after a carrier is chosen.
 const (
 	anyReason  = "*"
-	anyCarrier = gateway.Carrier("*")
+	anyCarrier = config.Carrier("*")
 )
 
 // wanted is what a connection must look like to its gateway.
 type wanted struct {
-	side    gateway.Side
-	carrier gateway.Carrier
+	side    config.Side
+	carrier config.Carrier
 	reason  string
 	state   string
-	end     gateway.End
+	end     admin.End
 }
 
 // find waits until gateway g shows the client's connection as wanted.
-func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) gateway.ConnInfo {
+func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) admin.ConnInfo {
 	t.Helper()
-	var seen []gateway.ConnInfo
+	var seen []admin.ConnInfo
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		seen = nil
-		for _, q := range []gateway.ConnQuery{{All: true}, {Closed: true}} {
+		for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
 			list, err := g.Admin().Conns(t.Context(), q)
 			require.NoError(t, err)
 			for _, c := range list.Conns {
@@ -160,12 +161,12 @@ func find(t *testing.T, g *memhost.Gateway, client netip.AddrPort, want wanted) 
 		}
 	}
 	require.FailNow(t, "connection is not as wanted", "want %+v of %v, seen %+v", want, client, seen)
-	return gateway.ConnInfo{}
+	return admin.ConnInfo{}
 }
 
-func (w wanted) matches(c gateway.ConnInfo, client netip.AddrPort) bool {
+func (w wanted) matches(c admin.ConnInfo, client netip.AddrPort) bool {
 	own := c.Local
-	if w.side == gateway.SideServer {
+	if w.side == config.SideServer {
 		own = c.Remote
 	}
 	return own == client && c.Side == w.side && (w.carrier == anyCarrier || c.Carrier == w.carrier) &&
@@ -175,30 +176,30 @@ func (w wanted) matches(c gateway.ConnInfo, client netip.AddrPort) bool {
 // native checks that the connection of c stayed or became native for a reason.
 func (w *world) native(t *testing.T, c *netstack.HostConn, reason string) {
 	t.Helper()
-	find(t, w.g1, addrOf(c), wanted{side: gateway.SideClient, reason: reason, end: gateway.EndNative})
+	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, reason: reason, end: admin.EndNative})
 }
 
 // reasonOf is the reason of an orderly flow on a carrier.
-var reasonOf = map[gateway.Carrier]string{
-	gateway.CarrierShm:   "",
-	gateway.CarrierRelay: "carrier_unreachable",
+var reasonOf = map[config.Carrier]string{
+	config.CarrierShm:   "",
+	config.CarrierRelay: "carrier_unreachable",
 }
 
 // carried checks that both gateways carry, or carried, the connection of c.
-func (w *world) carried(t *testing.T, c *netstack.HostConn, by gateway.Carrier, end gateway.End) {
+func (w *world) carried(t *testing.T, c *netstack.HostConn, by config.Carrier, end admin.End) {
 	t.Helper()
 	reason := reasonOf[by]
-	if end == gateway.EndAborted {
+	if end == admin.EndAborted {
 		reason = anyReason // who aborts has none, the other side says what it saw
 	}
-	find(t, w.g1, addrOf(c), wanted{side: gateway.SideClient, carrier: by, reason: reason, end: end})
-	find(t, w.g2, addrOf(c), wanted{side: gateway.SideServer, carrier: by, reason: reason, end: end})
+	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, carrier: by, reason: reason, end: end})
+	find(t, w.g2, addrOf(c), wanted{side: config.SideServer, carrier: by, reason: reason, end: end})
 }
 
 // quiet waits until a gateway has no flow left and its memory is free.
 func quiet(t *testing.T, g *memhost.Gateway) {
 	t.Helper()
-	var st gateway.Status
+	var st admin.Status
 	require.Eventuallyf(t, func() bool {
 		var err error
 		st, err = g.Admin().Status(t.Context())

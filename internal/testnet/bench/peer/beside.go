@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // Gateway is what is asked of the gateway beside a program of this package.
 // [Beside] makes one of an admin client.
 type Gateway interface {
-	// Try begins a trial; see [gateway.AdminClient.Try].
-	Try(ctx context.Context, t gateway.Trial) (Held, error)
+	// Try begins a trial; see [admin.Client.Try].
+	Try(ctx context.Context, t admin.Trial) (Held, error)
 	// Conns lists connections, newest first.
-	Conns(ctx context.Context, q gateway.ConnQuery) (gateway.ConnList, error)
+	Conns(ctx context.Context, q admin.ConnQuery) (admin.ConnList, error)
 	// Devices lists the RDMA devices of the configuration.
-	Devices(ctx context.Context) (gateway.DeviceList, error)
+	Devices(ctx context.Context) (admin.DeviceList, error)
 	// DaemonPID is the process of the gateway; 0 if it cannot be seen.
 	DaemonPID(ctx context.Context) (int, error)
 }
@@ -31,13 +31,13 @@ type Held interface {
 }
 
 // Beside is the gateway behind an admin socket.
-func Beside(c *gateway.AdminClient) Gateway { return beside{c} }
+func Beside(c *admin.Client) Gateway { return beside{c} }
 
-type beside struct{ *gateway.AdminClient }
+type beside struct{ *admin.Client }
 
 // Try implements Gateway.
-func (b beside) Try(ctx context.Context, t gateway.Trial) (Held, error) {
-	h, err := b.AdminClient.Try(ctx, t)
+func (b beside) Try(ctx context.Context, t admin.Trial) (Held, error) {
+	h, err := b.Client.Try(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +48,12 @@ func (b beside) Try(ctx context.Context, t gateway.Trial) (Held, error) {
 const trialPatience = 5 * time.Second
 
 // try begins a trial and waits for the one before it to end.
-func try(ctx context.Context, g Gateway, t gateway.Trial) (Held, error) {
+func try(ctx context.Context, g Gateway, t admin.Trial) (Held, error) {
 	ctx, cancel := context.WithTimeout(ctx, trialPatience)
 	defer cancel()
 	for {
 		h, err := g.Try(ctx, t)
-		if !errors.Is(err, gateway.ErrTrialHeld) {
+		if !errors.Is(err, admin.ErrTrialHeld) {
 			return h, err
 		}
 		select {

@@ -10,7 +10,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
 
@@ -60,8 +61,8 @@ func (o Options) withDefaults() (Options, error) {
 // variant is one way of doing the works.
 type variant struct {
 	name    string
-	carrier gateway.Carrier // none: plain TCP
-	missing string          // why it cannot be measured; empty: it can
+	carrier config.Carrier // none: plain TCP
+	missing string         // why it cannot be measured; empty: it can
 	ports   portRange
 }
 
@@ -141,7 +142,7 @@ func (c *comparison) prepare(ctx context.Context) error {
 // devices makes a variant of every carrier.
 func (c *comparison) devices(ctx context.Context) error {
 	if c.o.Gateway == nil {
-		for _, kind := range []gateway.DeviceKind{gateway.DeviceShm, gateway.DeviceSoft} {
+		for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
 			c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: "no gateway on this host"})
 		}
 		return nil
@@ -150,14 +151,14 @@ func (c *comparison) devices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seen := map[gateway.DeviceKind]bool{}
+	seen := map[config.DeviceKind]bool{}
 	for _, d := range list.Devices {
 		if seen[d.Kind] {
 			continue // soft has one for every address
 		}
 		seen[d.Kind] = true
 		v := &variant{name: string(d.Kind), carrier: d.Carrier}
-		if d.State != gateway.DeviceActive {
+		if d.State != admin.DeviceActive {
 			v.missing = fmt.Sprintf("device %s", d.State)
 			if d.Error != "" {
 				v.missing += ": " + d.Error
@@ -181,9 +182,9 @@ func (c *comparison) arm(ctx context.Context, v *variant) error {
 		return nil
 	}
 	c.release()
-	t := gateway.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: gateway.ActionPass}
-	if v.carrier != gateway.CarrierNone {
-		t.Action, t.Carrier = gateway.ActionAccelerate, v.carrier
+	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
+	if v.carrier != config.CarrierNone {
+		t.Action, t.Carrier = config.ActionAccelerate, v.carrier
 	}
 	var err error
 	if c.held, err = try(ctx, c.o.Gateway, t); err != nil {
@@ -223,7 +224,7 @@ func (c *comparison) probe(ctx context.Context, v *variant) error {
 			return nil
 		}
 		v.missing = "fallback: " + how.reason
-		if v.carrier == gateway.CarrierNone {
+		if v.carrier == config.CarrierNone {
 			v.missing = how.reason
 		}
 	}

@@ -17,7 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/bench/report"
 )
 
@@ -81,11 +82,11 @@ func TestRunAsksTheGateways(t *testing.T) {
 	serving := &fakeGateway{pid: os.Getpid(), busy: 2}
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
-	g := &fakeGateway{pid: os.Getpid(), devices: []gateway.DeviceInfo{
-		{Kind: gateway.DeviceShm, Carrier: gateway.CarrierShm, State: gateway.DeviceActive},
-		{Kind: gateway.DeviceSoft, Carrier: gateway.CarrierSoft, State: gateway.DeviceActive},
-		{Kind: gateway.DeviceSoft, Carrier: gateway.CarrierSoft, State: gateway.DeviceDown},
-		{Kind: gateway.DeviceHW, Carrier: gateway.CarrierHW, State: gateway.DeviceAbsent, Error: "not here"},
+	g := &fakeGateway{pid: os.Getpid(), devices: []admin.DeviceInfo{
+		{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceDown},
+		{Kind: config.DeviceHW, Carrier: config.CarrierHW, State: admin.DeviceAbsent, Error: "not here"},
 	}}
 	book := &recorder{Listener: ln, g: g}
 	g.conns = book.conns
@@ -100,10 +101,10 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.Empty(t, series(t, r, up, "soft").Values)
 	require.Equal(t, "device absent: not here", series(t, r, up, "hw").Note)
 
-	require.Equal(t, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: gateway.ActionPass}, g.tried[0])
-	require.Contains(t, g.tried, gateway.Trial{Peer: to.Addr(), Port: to.Port(), Action: gateway.ActionAccelerate, Carrier: gateway.CarrierShm})
+	require.Equal(t, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionPass}, g.tried[0])
+	require.Contains(t, g.tried, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm})
 	require.Nil(t, g.trial)
-	require.Equal(t, []gateway.Trial{{Peer: to.Addr(), Port: to.Port(), Action: gateway.ActionAccelerate}}, serving.tried)
+	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate}}, serving.tried)
 	require.Eventually(t, func() bool {
 		serving.mu.Lock()
 		defer serving.mu.Unlock()
@@ -128,7 +129,7 @@ type recorder struct {
 	g *fakeGateway
 
 	mu    sync.Mutex
-	book  []gateway.ConnInfo
+	book  []admin.ConnInfo
 	asked int // how often
 	limit int // from so many questions on nothing is carried; 0: always
 }
@@ -148,13 +149,13 @@ func (r *recorder) Accept() (net.Conn, error) {
 	r.g.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	info := gateway.ConnInfo{
+	info := admin.ConnInfo{
 		ID: uint64(len(r.book)), Proto: "tcp", Local: remote, Remote: local, Reason: "policy", EndedAt: time.Now(),
 	}
 	switch {
-	case trial == nil || trial.Action == gateway.ActionPass:
-	case trial.Carrier == gateway.CarrierSoft:
-		info.Carrier, info.Reason = gateway.CarrierRelay, "carrier_unreachable"
+	case trial == nil || trial.Action == config.ActionPass:
+	case trial.Carrier == config.CarrierSoft:
+		info.Carrier, info.Reason = config.CarrierRelay, "carrier_unreachable"
 	case r.limit > 0 && r.asked >= r.limit:
 		info.Reason = "rate_limit"
 	default:
@@ -164,14 +165,14 @@ func (r *recorder) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (r *recorder) conns(q gateway.ConnQuery) []gateway.ConnInfo {
+func (r *recorder) conns(q admin.ConnQuery) []admin.ConnInfo {
 	if !q.Closed {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
-	return append([]gateway.ConnInfo(nil), r.book...)
+	return append([]admin.ConnInfo(nil), r.book...)
 }
 
 // TestServerRenewsItsTrial: a daemon that was restarted knows of none.
@@ -207,7 +208,7 @@ func TestRunErrors(t *testing.T) {
 		_, err := Run(t.Context(), o)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := Run(t.Context(), Options{To: to, Token: token, Gateway: &fakeGateway{tryErr: gateway.ErrForbidden}})
+	_, err := Run(t.Context(), Options{To: to, Token: token, Gateway: &fakeGateway{tryErr: admin.ErrForbidden}})
 	require.ErrorIs(t, err, os.ErrPermission)
 	require.ErrorContains(t, err, "root and its own user")
 

@@ -9,7 +9,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // control serves a control connection.
@@ -104,8 +105,8 @@ func (s *served) begin(ctx context.Context) (note string) {
 		return err.Error()
 	}
 	s.pid, err = g.DaemonPID(ctx)
-	s.lone = errors.Is(err, gateway.ErrDaemonUnreachable)
-	s.held, err = try(ctx, g, gateway.Trial{Peer: remote.Addr(), Port: local.Port(), Action: gateway.ActionAccelerate})
+	s.lone = errors.Is(err, admin.ErrDaemonUnreachable)
+	s.held, err = try(ctx, g, admin.Trial{Peer: remote.Addr(), Port: local.Port(), Action: config.ActionAccelerate})
 	if err != nil {
 		s.s.log.Warn("no trial", "error", err)
 		return trialNote(err, "the serving host")
@@ -138,7 +139,7 @@ func (s *served) gatewayCPU() uint64 {
 // trialNote says why a gateway does not do what a measurement needs.
 func trialNote(err error, where string) string {
 	switch {
-	case errors.Is(err, gateway.ErrDaemonUnreachable):
+	case errors.Is(err, admin.ErrDaemonUnreachable):
 		return "no gateway on " + where
 	case errors.Is(err, os.ErrPermission):
 		return "the gateway on " + where + " permits trials to root and its own user only"

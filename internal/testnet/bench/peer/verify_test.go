@@ -11,18 +11,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // fakeGateway says of every connection what it is told to.
 type fakeGateway struct {
 	mu      sync.Mutex // guards everything below
-	trial   *gateway.Trial
-	tried   []gateway.Trial
+	trial   *admin.Trial
+	tried   []admin.Trial
 	tryErr  error
 	busy    int // answers ErrTrialHeld so often
-	devices []gateway.DeviceInfo
-	conns   func(q gateway.ConnQuery) []gateway.ConnInfo
+	devices []admin.DeviceInfo
+	conns   func(q admin.ConnQuery) []admin.ConnInfo
 	pid     int
 	held    *fakeHeld // the last
 }
@@ -44,12 +45,12 @@ func (h *fakeHeld) Close() {
 	})
 }
 
-func (g *fakeGateway) Try(_ context.Context, t gateway.Trial) (Held, error) {
+func (g *fakeGateway) Try(_ context.Context, t admin.Trial) (Held, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy > 0 {
 		g.busy--
-		return nil, gateway.ErrTrialHeld
+		return nil, admin.ErrTrialHeld
 	}
 	if g.tryErr != nil {
 		return nil, g.tryErr
@@ -63,12 +64,12 @@ func (g *fakeGateway) Try(_ context.Context, t gateway.Trial) (Held, error) {
 	return g.held, nil
 }
 
-func (g *fakeGateway) Conns(_ context.Context, q gateway.ConnQuery) (gateway.ConnList, error) {
-	return gateway.ConnList{Conns: g.conns(q)}, nil
+func (g *fakeGateway) Conns(_ context.Context, q admin.ConnQuery) (admin.ConnList, error) {
+	return admin.ConnList{Conns: g.conns(q)}, nil
 }
 
-func (g *fakeGateway) Devices(context.Context) (gateway.DeviceList, error) {
-	return gateway.DeviceList{Devices: g.devices}, nil
+func (g *fakeGateway) Devices(context.Context) (admin.DeviceList, error) {
+	return admin.DeviceList{Devices: g.devices}, nil
 }
 
 func (g *fakeGateway) DaemonPID(context.Context) (int, error) { return g.pid, nil }
@@ -79,28 +80,28 @@ func someTuple(port uint16) tuple {
 
 func TestVerify(t *testing.T) {
 	now := time.Now()
-	entry := func(id uint64, port uint16, c gateway.Carrier, reason string, ended time.Time) gateway.ConnInfo {
+	entry := func(id uint64, port uint16, c config.Carrier, reason string, ended time.Time) admin.ConnInfo {
 		tu := someTuple(port)
-		return gateway.ConnInfo{ID: id, Proto: "tcp", Local: tu.local, Remote: tu.remote, Carrier: c, Reason: reason, EndedAt: ended}
+		return admin.ConnInfo{ID: id, Proto: "tcp", Local: tu.local, Remote: tu.remote, Carrier: c, Reason: reason, EndedAt: ended}
 	}
-	udp := entry(99, 1, gateway.CarrierSoft, "", now)
+	udp := entry(99, 1, config.CarrierSoft, "", now)
 	udp.Proto = "udp"
-	g := &fakeGateway{conns: func(q gateway.ConnQuery) []gateway.ConnInfo {
+	g := &fakeGateway{conns: func(q admin.ConnQuery) []admin.ConnInfo {
 		if q.Closed {
-			return []gateway.ConnInfo{
-				entry(9, 1, gateway.CarrierShm, "", now),
-				entry(8, 4, gateway.CarrierRelay, "carrier_unreachable", now),
-				entry(2, 2, gateway.CarrierSoft, "", now.Add(-time.Hour)), // of an earlier connection
+			return []admin.ConnInfo{
+				entry(9, 1, config.CarrierShm, "", now),
+				entry(8, 4, config.CarrierRelay, "carrier_unreachable", now),
+				entry(2, 2, config.CarrierSoft, "", now.Add(-time.Hour)), // of an earlier connection
 			}
 		}
-		return []gateway.ConnInfo{
+		return []admin.ConnInfo{
 			udp,
-			entry(7, 3, gateway.CarrierNone, "peer_no_option", now),
-			entry(6, 2, gateway.CarrierShm, "", time.Time{}), // still carried
-			entry(1, 1, gateway.CarrierNone, "policy", now),  // an older one of the tuple
+			entry(7, 3, config.CarrierNone, "peer_no_option", now),
+			entry(6, 2, config.CarrierShm, "", time.Time{}), // still carried
+			entry(1, 1, config.CarrierNone, "policy", now),  // an older one of the tuple
 		}
 	}}
-	check := func(want gateway.Carrier, ports ...uint16) carriage {
+	check := func(want config.Carrier, ports ...uint16) carriage {
 		t.Helper()
 		m := measured{began: now}
 		for _, p := range ports {
@@ -110,10 +111,10 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, err)
 		return c
 	}
-	require.Equal(t, carriage{as: 2}, check(gateway.CarrierShm, 1, 2))
-	require.Equal(t, carriage{as: 1, other: 2, reason: "peer_no_option"}, check(gateway.CarrierShm, 1, 3, 4))
-	require.Equal(t, carriage{other: 1, reason: "carrier_unreachable"}, check(gateway.CarrierSoft, 4))
-	require.Equal(t, carriage{as: 1, other: 1, reason: "carried by rdma-shm"}, check(gateway.CarrierNone, 1, 3))
+	require.Equal(t, carriage{as: 2}, check(config.CarrierShm, 1, 2))
+	require.Equal(t, carriage{as: 1, other: 2, reason: "peer_no_option"}, check(config.CarrierShm, 1, 3, 4))
+	require.Equal(t, carriage{other: 1, reason: "carrier_unreachable"}, check(config.CarrierSoft, 4))
+	require.Equal(t, carriage{as: 1, other: 1, reason: "carried by rdma-shm"}, check(config.CarrierNone, 1, 3))
 
 	require.True(t, carriage{as: 99, other: 1}.holds())
 	require.False(t, carriage{as: 98, other: 2}.holds())
@@ -123,13 +124,13 @@ func TestVerify(t *testing.T) {
 func TestVerifyUnseen(t *testing.T) { synctest.Test(t, verifyUnseen) }
 
 func verifyUnseen(t *testing.T) {
-	g := &fakeGateway{conns: func(gateway.ConnQuery) []gateway.ConnInfo { return nil }}
+	g := &fakeGateway{conns: func(admin.ConnQuery) []admin.ConnInfo { return nil }}
 	m := measured{began: time.Now(), conns: []tuple{someTuple(1)}}
-	c, err := verify(t.Context(), g, m, gateway.CarrierShm)
+	c, err := verify(t.Context(), g, m, config.CarrierShm)
 	require.NoError(t, err)
 	require.Equal(t, carriage{other: 1, reason: unseen}, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = verify(ctx, g, m, gateway.CarrierNone)
+	_, err = verify(ctx, g, m, config.CarrierNone)
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -1,0 +1,320 @@
+package admin
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// testAdmin is a running admin server on a socket of its own.
+type testAdmin struct {
+	cfg    config.Config
+	ctl    *fakeControl
+	client *Client
+	server *Server
+	stop   func()
+	beside bool // another server runs: what is left is its
+}
+
+func startAdmin(t *testing.T, edit func(*config.Config)) *testAdmin {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	dir := t.TempDir()
+	a := &testAdmin{ctl: &fakeControl{}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
+	if edit != nil {
+		edit(&a.cfg)
+	}
+	a.cfg = a.cfg.WithDefaults()
+	var err error
+	a.server, err = Listen(a.cfg, "1.2.3", nil)
+	require.NoError(t, err)
+	a.client = NewClient(a.cfg.Admin)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.server.Serve(ctx, a.ctl, a.ctl) }()
+	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 1 }, 30*time.Second, time.Millisecond)
+	stopped := false
+	a.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		require.NoError(t, <-done)
+		a.client.Close()
+		if !a.beside {
+			goleak.VerifyNone(t, leaks)
+		}
+	}
+	t.Cleanup(a.stop)
+	return a
+}
+
+func TestAdminNouns(t *testing.T) {
+	a := startAdmin(t, nil)
+	a.ctl.status = sampleStatus()
+	ctx := t.Context()
+
+	st, err := a.client.Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, sampleStatus(), st)
+
+	list, err := a.client.Conns(ctx, ConnQuery{All: true})
+	require.NoError(t, err)
+	require.Equal(t, sampleConns(), list.Conns)
+	list, err = a.client.Conns(ctx, ConnQuery{Closed: true})
+	require.NoError(t, err)
+	require.Equal(t, sampleConns()[2:3], list.Conns)
+	list, err = a.client.Conns(ctx, ConnQuery{})
+	require.NoError(t, err)
+	require.NotNil(t, list.Conns)
+	require.Empty(t, list.Conns)
+
+	peers, err := a.client.Peers(ctx)
+	require.NoError(t, err)
+	require.Equal(t, samplePeers(), peers.Peers)
+
+	devices, err := a.client.Devices(ctx)
+	require.NoError(t, err)
+	require.Equal(t, sampleDevices(), devices.Devices)
+
+	v, err := a.client.Version(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "1.2.3", v.Version)
+	require.NotEmpty(t, v.Kernel)
+}
+
+func TestAnEmptyStatusHasItsKeys(t *testing.T) {
+	a := startAdmin(t, nil)
+	st, err := a.client.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Status{
+		Schema: statusSchema, Version: "1.2.3",
+		Flows:          map[config.Carrier]int{config.CarrierShm: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
+		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
+		FallbacksTotal: map[string]uint64{},
+		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
+	}, st)
+}
+
+func TestAdminVerbs(t *testing.T) {
+	a := startAdmin(t, nil)
+	flag := NewOffFlag(a.cfg.StateDir)
+	require.False(t, flag.IsSet())
+	for _, off := range []bool{true, true, false, false} {
+		res, err := a.client.SetOff(t.Context(), off)
+		require.NoError(t, err)
+		require.NotEmpty(t, res.Message)
+		require.Equal(t, off, flag.IsSet())
+	}
+	// The watch of the file may repeat a switch.
+	require.Equal(t, []bool{false, true, false}, slices.Compact(a.ctl.switched()))
+	res, err := a.client.FlushPeers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, res.Count)
+
+	q := DemoteQuery{IDs: []uint64{3, 1 << 40}, Carrier: config.CarrierShm}
+	res, err = a.client.Demote(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, 7, res.Count)
+	require.Equal(t, []DemoteQuery{q}, a.ctl.demoted)
+	for _, q := range []DemoteQuery{{}, {All: true, IDs: []uint64{1}}, {Carrier: config.CarrierRelay}, {Carrier: "rdma-x"}} {
+		_, err = a.client.Demote(t.Context(), q)
+		require.ErrorContains(t, err, "answer of the daemon: ")
+	}
+	require.Len(t, a.ctl.demoted, 1)
+
+	a.ctl.fail = errFake
+	_, err = a.client.FlushPeers(t.Context())
+	require.EqualError(t, err, "answer of the daemon: "+errFake.Error())
+	_, err = a.client.SetOff(t.Context(), true)
+	require.EqualError(t, err, "answer of the daemon: switch datapath: "+errFake.Error())
+	require.True(t, flag.IsSet(), "a daemon that cannot switch must come back switched off")
+}
+
+func TestAFlagSetPastTheDaemonIsSeen(t *testing.T) {
+	a := startAdmin(t, nil)
+	require.NoError(t, NewOffFlag(a.cfg.StateDir).Set(true))
+	require.Eventually(t, func() bool { return len(a.ctl.switched()) == 2 }, 30*time.Second, 20*time.Millisecond)
+	require.Equal(t, []bool{false, true}, slices.Compact(a.ctl.switched()))
+}
+
+func TestOffFlagErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.ErrorContains(t, NewOffFlag(file+"/sub").Set(true), "make state directory")
+	require.NoError(t, NewOffFlag(file+"-none").Set(false))
+	require.NoError(t, os.MkdirAll(filepath.Join(file+"-dir", "off", "x"), 0o700))
+	require.ErrorContains(t, NewOffFlag(file+"-dir").Set(false), "remove off flag")
+	require.ErrorContains(t, NewOffFlag(file+"-dir").Set(true), "write off flag")
+}
+
+// rawGet talks to the admin socket without the client.
+func rawGet(t *testing.T, a *testAdmin, method, path string, body io.Reader) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://x"+path, body)
+	require.NoError(t, err)
+	resp, err := a.client.http.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func TestAdminRefusesWhatItDoesNotKnow(t *testing.T) {
+	a := startAdmin(t, nil)
+	for _, c := range []struct {
+		method, path string
+		code         int
+	}{
+		{"GET", "/v1/nothing", 404},
+		{"POST", "/v1/status", 405},
+		{"GET", "/v1/off", 405},
+		{"DELETE", "/v1/peers", 405},
+		{"GET", "/v1/conns?all=perhaps", 400},
+		{"GET", "/metrics", 200},
+	} {
+		require.Equal(t, c.code, rawGet(t, a, c.method, c.path, nil).StatusCode, "%s %s", c.method, c.path)
+	}
+	require.NotContains(t, a.ctl.switched(), true)
+	req := rawGet(t, a, "GET", "/v1/status?"+strings.Repeat("x", 3*adminMaxHeader), nil)
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, req.StatusCode)
+}
+
+func TestAdminSocketModeAndRemoval(t *testing.T) {
+	a := startAdmin(t, nil)
+	fi, err := os.Stat(a.cfg.Admin)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o660), fi.Mode().Perm())
+	a.stop()
+	require.NoFileExists(t, a.cfg.Admin)
+}
+
+func TestASecondDaemonIsRefused(t *testing.T) {
+	a := startAdmin(t, nil)
+	_, err := Listen(a.cfg, "x", nil)
+	require.ErrorIs(t, err, errAdminInUse)
+	_, err = a.client.Status(t.Context())
+	require.NoError(t, err, "the first one must be unharmed")
+	require.ErrorIs(t, Cleanup(a.cfg), ErrDaemonAlive)
+	a.stop()
+	s, err := Listen(a.cfg, "x", nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+}
+
+func TestAForeignListenerIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = listenAdminSocket(path, false)
+	require.ErrorIs(t, err, errAdminInUse)
+}
+
+func TestADeadSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	s, err := listenAdminSocket(path, false)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+func TestAFileInTheWayIsNotRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
+	_, err := listenAdminSocket(path, false)
+	require.ErrorContains(t, err, "exists and is not a socket")
+	require.FileExists(t, path)
+	// The lock was dropped again.
+	require.NoError(t, os.Remove(path))
+	s, err := listenAdminSocket(path, false)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+func TestClientWithoutADaemon(t *testing.T) {
+	dir := t.TempDir()
+	c := NewClient(dir + "/none")
+	_, err := c.Status(t.Context())
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+	require.ErrorContains(t, err, "daemon not reachable at "+dir+"/none: connect: no such file or directory")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.Status(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestClientDistrustsTheDaemon: answers that are not ours are errors.
+func TestClientDistrustsTheDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	answers := map[string]string{
+		"/v1/status": `{"schema":"smcgw.status/v2"}`,
+		"/v1/peers":  `{"schema":"smcgw.peers/v1","peers":7}`,
+		"/v1/conns":  `no json`,
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/version" {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		_, _ = w.Write([]byte(answers[r.URL.Path]))
+	}), ReadHeaderTimeout: time.Second}
+	go func() { _ = srv.Serve(l) }()
+	defer srv.Close()
+	c := NewClient(path)
+	defer c.Close()
+	_, err = c.Status(t.Context())
+	require.ErrorContains(t, err, `schema "smcgw.status/v2" instead of "smcgw.status/v1"`)
+	_, err = c.Peers(t.Context())
+	require.ErrorContains(t, err, "read answer of the daemon")
+	_, err = c.Conns(t.Context(), ConnQuery{})
+	require.ErrorContains(t, err, "read answer of the daemon")
+	_, err = c.Version(t.Context())
+	require.EqualError(t, err, "answer of the daemon: I'm a teapot")
+}
+
+func TestMetricsListener(t *testing.T) {
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := probe.Addr().String()
+	require.NoError(t, probe.Close())
+	a := startAdmin(t, func(c *config.Config) { c.Metrics.Listen = addr })
+	tcp := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for path, code := range map[string]int{"/metrics": 200, "/healthz": 200, "/v1/status": 404, "/v1/off": 404} {
+		resp, err := tcp.Get("http://" + addr + path)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, code, resp.StatusCode, path)
+	}
+	other := a.cfg
+	other.Admin += "2"
+	_, err = Listen(other, "x", nil)
+	require.ErrorContains(t, err, "listen for metrics")
+	require.NoFileExists(t, other.Admin)
+}
+
+func TestAccess(t *testing.T) {
+	own := uint32(os.Geteuid())
+	require.Equal(t, accessWrite, peerCred{uid: 0}.access(5))
+	require.Equal(t, accessWrite, peerCred{uid: own}.access(5))
+	require.Equal(t, accessRead, peerCred{uid: own + 1, groups: []uint32{4, 5}}.access(5))
+	require.Equal(t, accessNone, peerCred{uid: own + 1, groups: []uint32{4}}.access(5))
+}

@@ -1,0 +1,53 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// ErrDaemonAlive is returned by Cleanup when there is nothing orphaned.
+var ErrDaemonAlive = errors.New("a daemon is running")
+
+// Cleanup removes what is left of the admin socket of a daemon that did not stop
+// properly, and then does more, while no other daemon can start. It is idempotent,
+// and refuses with ErrDaemonAlive while a daemon lives.
+func Cleanup(cfg config.Config, more ...func() error) error {
+	old := removeDeadSocket(cfg.Admin + config.DrainingSuffix)
+	if errors.Is(old, errAdminInUse) {
+		old = fmt.Errorf("%w: %w", ErrDaemonAlive, old)
+	}
+	lock, err := cleanupLock(cfg.Admin)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	errs := []error{old}
+	errs = append(errs, removeDeadSocket(cfg.Admin))
+	for _, sweep := range more {
+		errs = append(errs, sweep())
+	}
+	return errors.Join(errs...)
+}
+
+// noLock stands for the lock of a daemon that has never run.
+type noLock struct{}
+
+// Close does nothing.
+func (noLock) Close() error { return nil }
+
+// cleanupLock keeps a daemon from starting while its remains are removed.
+func cleanupLock(admin string) (interface{ Close() error }, error) {
+	lock, err := awaitLock(admin+".lock", lockPatience)
+	switch {
+	case errors.Is(err, errAdminInUse):
+		return nil, fmt.Errorf("%w: %w", ErrDaemonAlive, err)
+	case errors.Is(err, os.ErrNotExist): // not even the directory
+		return noLock{}, nil
+	case err != nil:
+		return nil, err
+	}
+	return lock, nil
+}

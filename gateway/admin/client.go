@@ -1,0 +1,214 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+// ErrDaemonUnreachable is returned when no daemon answers on the admin socket:
+// there is none, or it does not react in time.
+var ErrDaemonUnreachable = errors.New("daemon not reachable")
+
+// ErrForbidden is returned when the daemon refuses the caller.
+var ErrForbidden = fmt.Errorf("refused by the daemon: %w", os.ErrPermission)
+
+// Bounds of the client: an answer is read whole, so a broken daemon could
+// otherwise fill the memory of a tool. 20,000 connections take 6 MiB.
+const (
+	clientTimeout  = 10 * time.Second
+	clientMaxReply = 256 << 20
+)
+
+// Client asks a daemon over its admin socket. It is safe for concurrent
+// use.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a client of the daemon at the socket path. Nothing is
+// dialled yet.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	return &Client{path: path, http: &http.Client{
+		Timeout:   clientTimeout,
+		Transport: &http.Transport{DialContext: dial, MaxIdleConns: 1, DisableCompression: true},
+	}}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status asks what the gateway is doing.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return ask[Status](ctx, c, http.MethodGet, "/v1/status", statusSchema)
+}
+
+// Stats asks for the totals since the start.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", statsSchema)
+}
+
+// Conns lists connections.
+func (c *Client) Conns(ctx context.Context, q ConnQuery) (ConnList, error) {
+	path := "/v1/conns?closed=" + strconv.FormatBool(q.Closed) + "&all=" + strconv.FormatBool(q.All)
+	return ask[ConnList](ctx, c, http.MethodGet, path, connsSchema)
+}
+
+// Peers lists what is known of peers.
+func (c *Client) Peers(ctx context.Context) (PeerList, error) {
+	return ask[PeerList](ctx, c, http.MethodGet, "/v1/peers", peersSchema)
+}
+
+// Services lists what rules with action auto have learned.
+func (c *Client) Services(ctx context.Context) (ServiceList, error) {
+	return ask[ServiceList](ctx, c, http.MethodGet, "/v1/services", servicesSchema)
+}
+
+// Devices lists the RDMA devices.
+func (c *Client) Devices(ctx context.Context) (DeviceList, error) {
+	return ask[DeviceList](ctx, c, http.MethodGet, "/v1/devices", devicesSchema)
+}
+
+// Version asks which binary the daemon runs.
+func (c *Client) Version(ctx context.Context) (VersionInfo, error) {
+	return ask[VersionInfo](ctx, c, http.MethodGet, "/v1/version", versionSchema)
+}
+
+// FlushPeers forgets remembered refusals.
+func (c *Client) FlushPeers(ctx context.Context) (Result, error) {
+	return ask[Result](ctx, c, http.MethodPost, "/v1/peers/flush", ResultSchema)
+}
+
+// SetOff throws or resets the kill switch.
+func (c *Client) SetOff(ctx context.Context, off bool) (Result, error) {
+	path := "/v1/on"
+	if off {
+		path = "/v1/off"
+	}
+	return ask[Result](ctx, c, http.MethodPost, path, ResultSchema)
+}
+
+// OffNow throws the kill switch and resets what is carried.
+func (c *Client) OffNow(ctx context.Context) (Result, error) {
+	return ask[Result](ctx, c, http.MethodPost, "/v1/off?now=true", ResultSchema)
+}
+
+// ask does one request and reads a document of the wanted schema.
+func ask[T any](ctx context.Context, c *Client, method, path, schema string) (T, error) {
+	return askWith[T](ctx, c, method, path, nil, schema)
+}
+
+// askWith is ask with a document in the request, nil: none.
+func askWith[T any](ctx context.Context, c *Client, method, path string, about any, schema string) (T, error) {
+	var doc T
+	var request []byte
+	if about != nil {
+		var err error
+		if request, err = json.Marshal(about); err != nil {
+			return doc, fmt.Errorf("make request: %w", err)
+		}
+	}
+	body, err := c.do(ctx, method, path, request)
+	if err != nil {
+		return doc, err
+	}
+	var head struct {
+		Schema string `json:"schema"`
+	}
+	if err := json.Unmarshal(body, &head); err != nil {
+		return doc, fmt.Errorf("read answer of the daemon: %w", err)
+	}
+	if head.Schema != schema {
+		return doc, fmt.Errorf("read answer of the daemon: schema %q instead of %q", head.Schema, schema)
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return doc, fmt.Errorf("read answer of the daemon: %w", err)
+	}
+	return doc, nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, request []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://smcgw"+path, bytes.NewReader(request))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, clientMaxReply))
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, replyError(resp.StatusCode, body)
+	}
+	return body, nil
+}
+
+// lasting posts a document; the answer may last.
+func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Response, error) {
+	body, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://smcgw"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	client := http.Client{Transport: c.http.Transport} // no time limit for the answer
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+	if resp.StatusCode == http.StatusConflict {
+		return nil, fmt.Errorf("%w: %w", errRefused, replyError(resp.StatusCode, text))
+	}
+	return nil, replyError(resp.StatusCode, text)
+}
+
+// unreachable tells why nobody answered. No right to connect is not the same
+// as nobody there.
+func (c *Client) unreachable(err error) error {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("admin socket %s: %w", c.path, os.ErrPermission)
+	case errors.Is(err, context.Canceled):
+		return err
+	default:
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err
+		}
+		return fmt.Errorf("%w at %s: %w", ErrDaemonUnreachable, c.path, err)
+	}
+}
+
+// replyError is the daemon's own error.
+func replyError(code int, body []byte) error {
+	var doc errorDoc
+	if err := json.Unmarshal(body, &doc); err != nil || doc.Error == "" {
+		doc.Error = http.StatusText(code)
+	}
+	if code == http.StatusForbidden {
+		return fmt.Errorf("%w: %s", ErrForbidden, doc.Error)
+	}
+	return fmt.Errorf("answer of the daemon: %s", doc.Error)
+}

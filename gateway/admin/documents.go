@@ -1,0 +1,232 @@
+package admin
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// Schemas of the JSON documents. A document may gain fields within a version;
+// it loses or changes none.
+const (
+	statusSchema  = "smcgw.status/v1"
+	connsSchema   = "smcgw.conns/v1"
+	peersSchema   = "smcgw.peers/v1"
+	versionSchema = "smcgw.version/v1"
+	codesSchema   = "smcgw.codes/v1"
+	ResultSchema  = "smcgw.result/v1"
+	errorSchema   = "smcgw.error/v1"
+)
+
+// Status is the answer to "what is the gateway doing". The admin server sets
+// Schema; the source of the status need not.
+type Status struct {
+	Schema string `json:"schema"`
+	// Mode is the mode in force: off while the kill switch is set, whatever
+	// the configuration says.
+	Mode          config.Mode `json:"mode"`
+	Version       string      `json:"version"`
+	UptimeSeconds float64     `json:"uptime_seconds"`
+	// Flows are the carried connections now, FlowsTotal those since the start.
+	Flows      map[config.Carrier]int    `json:"flows"`
+	FlowsTotal map[config.Carrier]uint64 `json:"flows_total"`
+	// FallbacksTotal counts connections that stayed or became native, by reason.
+	FallbacksTotal map[string]uint64            `json:"fallbacks_total"`
+	BytesTotal     map[config.Carrier]ByteCount `json:"bytes_total"`
+	Memory         MemoryUse                    `json:"memory"`
+	// FlowLimit is how many connections may be carried at once.
+	FlowLimit FlowLimit `json:"flow_limit"`
+	// LogDropped counts lines of the log that nobody took: a full disk, a reader
+	// that does not read.
+	LogDropped uint64 `json:"log_dropped,omitempty"`
+	// Peers is the number of peers that Control.Peers lists.
+	Peers int `json:"peers"`
+	// Degraded names why less than the configuration asks for is done, as a
+	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
+	Degraded []string `json:"degraded,omitempty"`
+	// BlockedLegs lists where the host drops what the gateway passes to applications.
+	BlockedLegs []BlockedLegs `json:"blocked_legs,omitempty"`
+	// Draining tells how far this gateway's drain is, Predecessor that of the one it
+	// has taken over from; absent: there is none.
+	Draining    *DrainInfo `json:"draining,omitempty"`
+	Predecessor *DrainInfo `json:"predecessor,omitempty"`
+	// Debug lists the environment variables SMCGW_DEBUG_* that are set: faults are
+	// injected into this gateway.
+	Debug []string `json:"debug,omitempty"`
+}
+
+// BlockedLegs is a device and family on which connections are native because what the
+// gateway passes to applications does not arrive.
+type BlockedLegs struct {
+	Device string `json:"device,omitempty"`
+	Family string `json:"family,omitempty"` // ipv4 or ipv6
+	// At is where: output (the application's own packets), input (a rule or the
+	// reverse-path filter before the socket), established (a rule about what follows
+	// the first packets); keeper: on every device, since the process that makes the
+	// sockets is gone.
+	At string `json:"at"`
+}
+
+// ByteCount counts application bytes of both directions: Tx from the local
+// application to the peer, Rx towards it.
+type ByteCount struct {
+	Tx uint64 `json:"tx"`
+	Rx uint64 `json:"rx"`
+}
+
+// FlowLimit bounds the connections that are carried at once. Now is below
+// Configured where the process may not have a descriptor for each.
+type FlowLimit struct {
+	Now        int `json:"now"`
+	Configured int `json:"configured"`
+}
+
+// MemoryUse is the fill of the buffer pool.
+type MemoryUse struct {
+	UsedBytes  uint64 `json:"used_bytes"`
+	LimitBytes uint64 `json:"limit_bytes"`
+}
+
+// ConnInfo describes one connection, carried, ended or left native. Addresses
+// are written from the local application's point of view.
+type ConnInfo struct {
+	ID     uint64         `json:"id"`
+	Proto  string         `json:"proto"`
+	Side   config.Side    `json:"side"`
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	// State is a name of docs/ARCHITECTURE.md "Names":
+	// offered, negotiating, carrying, native...
+	State   string         `json:"state"`
+	Carrier config.Carrier `json:"carrier"`
+	// Reason is the stable name of a negotiate reason, empty when there is
+	// none: a flow on the carrier it was meant for.
+	Reason string `json:"reason"`
+	// DecidedBy is local or remote when Reason is set: the side that decided.
+	DecidedBy string `json:"decided_by,omitempty"`
+	// Demoted says why a connection whose carrier is relay has left another one:
+	// a reason of negotiate, [DemotedByOperator] or [DemotedByPeer].
+	Demoted    string  `json:"demoted,omitempty"`
+	TxBytes    uint64  `json:"tx_bytes"`
+	RxBytes    uint64  `json:"rx_bytes"`
+	AgeSeconds float64 `json:"age_seconds"`
+	// End says how a connection of the history ended, EndedAt when.
+	End     End       `json:"end,omitempty"`
+	EndedAt time.Time `json:"ended_at,omitzero"`
+}
+
+// End is how a connection of the history ended.
+type End string
+
+// The ends: closed after FIN from both sides, aborted by a reset of either
+// side or of the gateway (Reason tells), native when the kernel went on alone.
+const (
+	EndClosed  End = "closed"
+	EndAborted End = "aborted"
+	EndNative  End = "native"
+)
+
+// Values of ConnInfo.DecidedBy.
+const (
+	DecidedLocal  = "local"
+	DecidedRemote = "remote"
+)
+
+// ConnList is the document of conns.
+type ConnList struct {
+	Schema string     `json:"schema"`
+	Conns  []ConnInfo `json:"conns"`
+}
+
+// ConnQuery says which connections are wanted besides the carried ones.
+type ConnQuery struct {
+	// Closed asks for the history of carried connections instead.
+	Closed bool
+	// All adds the recent connections that stayed native.
+	All bool
+}
+
+// PeerInfo is what is known of one peer address.
+type PeerInfo struct {
+	Address netip.Addr `json:"address"`
+	// Port is set when the entry is about one service of the peer only.
+	Port  uint16    `json:"port,omitempty"`
+	State PeerState `json:"state"`
+	// Reason is why the peer is left native, empty for capable peers.
+	Reason string `json:"reason"`
+	// ExpiresSeconds is when an incapable or blackholed entry is forgotten.
+	ExpiresSeconds float64 `json:"expires_seconds,omitempty"`
+	// Flows is the number of flows carried with this peer now.
+	Flows int `json:"flows"`
+	// Carriers are those proven with this peer, CarriersFailed those that are
+	// remembered as unreachable.
+	Carriers       []config.Carrier `json:"carriers,omitempty"`
+	CarriersFailed []config.Carrier `json:"carriers_failed,omitempty"`
+	// Use is what the address holds of what it could take from others.
+	Use PeerUse `json:"use,omitzero"`
+}
+
+// PeerUse is what an address holds of what it may have no more than its share of
+// (limits.peer_share).
+type PeerUse struct {
+	// Begun are the connections that it has begun, Handshakes those of them that
+	// are not carried yet.
+	Begun      int `json:"begun"`
+	Handshakes int `json:"handshakes"`
+	// MemoryBytes is registered for it.
+	MemoryBytes uint64 `json:"memory_bytes"`
+	// ShmPeers are the peers of the shm device that were met for it.
+	ShmPeers int `json:"shm_peers"`
+}
+
+// PeerState is the summary of what is known of a peer.
+type PeerState string
+
+// The peer states: capable has answered as a gateway, incapable has declined
+// or failed for a while, blackholed lost SYNs with the option, unknown is
+// everything else that is remembered.
+const (
+	PeerCapable    PeerState = "capable"
+	PeerIncapable  PeerState = "incapable"
+	PeerBlackholed PeerState = "blackholed"
+	PeerUnknown    PeerState = "unknown"
+)
+
+// peerStates lists every PeerState.
+func peerStates() []PeerState {
+	return []PeerState{PeerCapable, PeerIncapable, PeerBlackholed, PeerUnknown}
+}
+
+// PeerList is the document of peers.
+type PeerList struct {
+	Schema string     `json:"schema"`
+	Peers  []PeerInfo `json:"peers"`
+}
+
+// VersionInfo is the document of version.
+type VersionInfo struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Kernel  string `json:"kernel"`
+	// Daemon is the version of the running daemon, when one was asked.
+	Daemon string `json:"daemon,omitempty"`
+}
+
+// Result is the document of a verb that changed something.
+type Result struct {
+	Schema  string `json:"schema"`
+	Verb    string `json:"verb"`
+	Message string `json:"message"`
+	// Count is the number of things changed, for verbs that count.
+	Count int `json:"count,omitempty"`
+}
+
+// errorDoc is the body of an admin answer that is not a success.
+type errorDoc struct {
+	Schema string `json:"schema"`
+	Error  string `json:"error"`
+}

@@ -1,0 +1,76 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// TestDocumentsAreStable pins the JSON that scripts read: a document may gain
+// fields within a version, and loses or changes none.
+func TestDocumentsAreStable(t *testing.T) {
+	version := VersionInfo{Schema: versionSchema, Version: "1.2.3", Go: "go1.26", OS: "linux", Arch: "amd64", Kernel: "6.18", Daemon: "1.2.2"}
+	for name, doc := range map[string]any{
+		"status.golden":   sampleStatus(),
+		"stats.golden":    sampleStats(),
+		"conns.golden":    ConnList{Schema: connsSchema, Conns: sampleConns()},
+		"peers.golden":    PeerList{Schema: peersSchema, Peers: samplePeers()},
+		"services.golden": ServiceList{Schema: servicesSchema, Services: sampleServices()},
+		"devices.golden":  DeviceList{Schema: devicesSchema, Devices: sampleDevices()},
+		"version.golden":  version,
+		"result.golden":   Result{Schema: ResultSchema, Verb: "peers flush", Message: "2 remembered peers forgotten", Count: 2},
+		"error.golden":    errorDoc{Schema: errorSchema, Error: "not permitted for this user"},
+	} {
+		out, err := json.MarshalIndent(doc, "", "  ")
+		require.NoError(t, err)
+		golden(t, name, append(out, '\n'))
+	}
+}
+
+func TestDocumentsReadBack(t *testing.T) {
+	var conns ConnList
+	requireReadsBack(t, ConnList{Schema: connsSchema, Conns: sampleConns()}, &conns)
+	var st Status
+	requireReadsBack(t, sampleStatus(), &st)
+	var stats Stats
+	requireReadsBack(t, sampleStats(), &stats)
+	var devices DeviceList
+	requireReadsBack(t, DeviceList{Schema: devicesSchema, Devices: sampleDevices()}, &devices)
+	var services ServiceList
+	requireReadsBack(t, ServiceList{Schema: servicesSchema, Services: sampleServices()}, &services)
+	var peers PeerList
+	requireReadsBack(t, PeerList{Schema: peersSchema, Peers: samplePeers()}, &peers)
+}
+
+func requireReadsBack[T any](t *testing.T, doc T, into *T) {
+	t.Helper()
+	out, err := json.Marshal(doc)
+	require.NoError(t, err)
+	dec := json.NewDecoder(bytes.NewReader(out))
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(into))
+	require.Equal(t, doc, *into)
+}
+
+func TestEveryReasonIsExplained(t *testing.T) {
+	list := Codes()
+	require.Equal(t, codesSchema, list.Schema)
+	require.Len(t, list.Codes, len(negotiate.Reasons()))
+	for _, c := range list.Codes {
+		require.NotEmpty(t, c.Meaning, c.Name)
+		require.NotEmpty(t, c.Fix, c.Name)
+		got, ok := CodeNamed(c.Name)
+		require.True(t, ok)
+		require.Equal(t, c, got)
+	}
+	_, ok := CodeNamed("no_such_reason")
+	require.False(t, ok)
+	c, ok := CodeNamed("peer_no_option")
+	require.True(t, ok)
+	require.Equal(t, 20, c.Code)
+	require.Equal(t, `smcgw_fallbacks_total{reason="peer_no_option"}`, c.Metric)
+}

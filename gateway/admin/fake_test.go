@@ -1,0 +1,256 @@
+package admin
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// fakeControl is a Control and a MetricsSource with fixed answers.
+type fakeControl struct {
+	mu   sync.Mutex
+	offs []bool
+	// resets is how often everything carried was reset.
+	resets int
+	fail   error
+	// demoted are the queries of Demote.
+	demoted []DemoteQuery
+	// tried are the trials that began, ended is the number of those that are over.
+	tried    []Trial
+	ended    int
+	tryError error
+	// over is closed by who ends the drain; drained are the timeouts asked for.
+	over    chan struct{}
+	drained []time.Duration
+	drain   *DrainInfo
+	// Neighbour is what Neighbour returns; steps are the calls of a takeover.
+	neighbour ebpf.Neighbour
+	steps     []string
+	// status is returned by Status, empty by default.
+	status Status
+}
+
+func (f *fakeControl) Status() Status { return f.status }
+
+func (f *fakeControl) Stats() Stats { return sampleStats() }
+
+func (f *fakeControl) Conns(q ConnQuery) []ConnInfo {
+	switch {
+	case q.Closed:
+		return sampleConns()[2:3]
+	case q.All:
+		return sampleConns()
+	default:
+		return nil
+	}
+}
+
+func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
+
+func (f *fakeControl) Services() []ServiceInfo { return sampleServices() }
+
+func (f *fakeControl) Devices() []DeviceInfo { return sampleDevices() }
+
+func (f *fakeControl) Demote(q DemoteQuery) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.demoted = append(f.demoted, q)
+	return 7
+}
+
+func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
+
+func (f *fakeControl) Try(t Trial) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tryError != nil {
+		return nil, f.tryError
+	}
+	f.tried = append(f.tried, t)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.ended++
+	}, nil
+}
+
+// trials returns what was tried and how many of them have ended.
+func (f *fakeControl) trials() ([]Trial, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]Trial(nil), f.tried...), f.ended
+}
+
+func (f *fakeControl) Drain(timeout time.Duration) (<-chan struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	f.drained = append(f.drained, timeout)
+	if f.over == nil {
+		f.over = make(chan struct{})
+	}
+	f.drain = &DrainInfo{Schema: DrainSchema, Flows: 3, RemainingSeconds: 5}
+	return f.over, nil
+}
+
+// endDrain ends a drain as a gateway does.
+func (f *fakeControl) endDrain(left int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drain = &DrainInfo{Schema: DrainSchema, Flows: left, Done: true}
+	close(f.over)
+}
+
+func (f *fakeControl) Draining() *DrainInfo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.drain
+}
+
+func (f *fakeControl) Neighbour() (ebpf.Neighbour, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.neighbour, f.fail
+}
+
+func (f *fakeControl) Yield() error    { return f.step("yield") }
+func (f *fakeControl) TakeBack() error { return f.step("take back") }
+
+func (f *fakeControl) step(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, name)
+	return f.fail
+}
+
+// taken returns the steps of takeovers.
+func (f *fakeControl) taken() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.steps...)
+}
+
+func (f *fakeControl) SetOff(off bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.offs = append(f.offs, off)
+	return f.fail
+}
+
+func (f *fakeControl) ResetFlows() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resets++
+	return 3
+}
+
+func (f *fakeControl) switched() []bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]bool(nil), f.offs...)
+}
+
+var errFake = errors.New("map update: no such file")
+
+func sampleStatus() Status {
+	return Status{
+		Schema: statusSchema, Mode: config.ModeEnforce, Version: "1.2.3", UptimeSeconds: 12.5,
+		Flows:          map[config.Carrier]int{config.CarrierShm: 3},
+		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 40, config.CarrierRelay: 2},
+		FallbacksTotal: map[string]uint64{"peer_no_option": 7, "policy": 1},
+		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 1 << 20, Rx: 5}},
+		Memory:         MemoryUse{UsedBytes: 1 << 21, LimitBytes: 1 << 30},
+		Peers:          2,
+	}.filled()
+}
+
+func sampleConns() []ConnInfo {
+	return []ConnInfo{
+		{
+			ID: 1, Proto: "tcp", Side: config.SideClient,
+			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
+			State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 1.5,
+		},
+		{
+			ID: 2, Proto: "tcp", Side: config.SideServer,
+			Local: netip.MustParseAddrPort("[fd00::1]:80"), Remote: netip.MustParseAddrPort("[fd00::2]:55555"),
+			State: "native", Reason: "peer_no_option", DecidedBy: DecidedRemote, AgeSeconds: 3,
+			End: EndNative, EndedAt: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
+		},
+		{
+			ID: 3, Proto: "tcp", Side: config.SideClient,
+			Local: netip.MustParseAddrPort("10.0.0.1:40001"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
+			State: "aborted", Carrier: config.CarrierRelay, Reason: "wire_reset", DecidedBy: DecidedLocal, TxBytes: 1,
+			AgeSeconds: 60, End: EndAborted, EndedAt: time.Date(2026, 11, 20, 9, 31, 0, 0, time.UTC),
+		},
+	}
+}
+
+func samplePeers() []PeerInfo {
+	return []PeerInfo{
+		{Address: netip.MustParseAddr("10.0.0.2"), State: PeerCapable, Flows: 3, Carriers: []config.Carrier{config.CarrierShm}},
+		{Address: netip.MustParseAddr("fd00::9"), Port: 80, State: PeerIncapable, Reason: "app_refused", ExpiresSeconds: 590},
+	}
+}
+
+func sampleServices() []ServiceInfo {
+	return []ServiceInfo{
+		{
+			Address: netip.MustParseAddr("10.0.0.2"), Port: 5201, Verdict: VerdictCarry, Why: "sample", Score: 12.5,
+			Connections: 2, Bytes: 1 << 30, Moves: 4096, BytesPerConnection: 1 << 29, BytesPerMove: 1 << 18, BytesPerSecond: 2e9, Native: 3,
+			Compared: &ServiceRates{CarriedConnections: 1, CarriedBytesPerSecond: 2e9, NativeConnections: 2, NativeBytesPerSecond: 1.8e9},
+		},
+		{
+			Address: netip.MustParseAddr("10.0.0.2"), Port: 6379, Verdict: VerdictNative, Reason: "not_worth_it", Why: "sample", Score: 0.002,
+			Connections: 2, Bytes: 45000, Moves: 2000, BytesPerConnection: 22500, BytesPerMove: 22.5, BytesPerSecond: 45000, ExpiresSeconds: 600, Native: 48,
+		},
+		{Address: netip.MustParseAddr("fd00::2"), Port: 80, Verdict: VerdictSampling, Why: "sample", SamplesLeft: 1, ExpiresSeconds: 30},
+	}
+}
+
+func sampleDevices() []DeviceInfo {
+	return []DeviceInfo{
+		{
+			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: DeviceActive, UDPPort: 4791, MTU: 1024,
+			GIDs:   []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fd00::1")},
+			Limits: DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
+			Use:    map[string]uint64{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
+		},
+		{Name: "hw0", Kind: config.DeviceHW, Carrier: config.CarrierHW, State: DeviceAbsent, Error: "not available in this version"},
+	}
+}
+
+// Snapshot implements MetricsSource.
+func (f *fakeControl) Snapshot() Snapshot {
+	var h Histogram
+	h.Observe(time.Millisecond)
+	h.Observe(3 * time.Second)
+	return Snapshot{
+		Mode:        config.ModeObserve,
+		Flows:       map[config.Carrier]int{config.CarrierShm: 3},
+		FlowsTotal:  map[config.Carrier]uint64{config.CarrierShm: 40},
+		Fallbacks:   []FallbackCount{{Reason: "peer_no_option", Side: config.SideClient, Count: 7}},
+		Decisions:   []DecisionCount{{Action: config.ActionAccelerate, Rule: "redis", Count: 9}},
+		BytesTotal:  map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 100, Rx: 200}},
+		Handshakes:  map[config.Carrier]HistogramSnapshot{config.CarrierShm: h.Snapshot()},
+		Memory:      map[string]uint64{"rmb": 1 << 20},
+		MemoryLimit: 1 << 30,
+		Peers:       map[PeerState]int{PeerCapable: 1},
+		Services:    map[ServiceVerdict]int{VerdictNative: 3},
+		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
+		Devices:     sampleDevices(),
+		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),
+		UDP:         sampleStats().Protocols[config.ProtoUDP],
+		Datagrams:   sampleStats().Datagrams,
+		Bounds: Bounds{
+			Flows: 900, WireLegs: map[string]int{"open": 3, "half_open": 1, "dead": 2}, LogDropped: 4,
+			Wire: map[string]uint64{"shed": 5}, Datapath: map[string]uint64{"wire_queue_drop": 6},
+		},
+	}
+}

@@ -1,0 +1,200 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// adminMux routes the admin socket. Nouns are GETs and change nothing; verbs
+// are POSTs (OPERATORS §1).
+func (s *Server) adminMux(metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", s.getStatus)
+	mux.HandleFunc("GET /v1/stats", s.getStats)
+	mux.HandleFunc("GET /v1/conns", s.getConns)
+	mux.HandleFunc("GET /v1/peers", s.getPeers)
+	mux.HandleFunc("GET /v1/services", s.getServices)
+	mux.HandleFunc("GET /v1/devices", s.getDevices)
+	mux.HandleFunc("GET /v1/version", s.getVersion)
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, r *http.Request) { s.postOff(w, true, r.URL.Query().Get("now") == "true") })
+	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false, false) })
+	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
+	mux.HandleFunc("POST /v1/demote", s.postDemote)
+	mux.HandleFunc("POST /v1/trial", s.postTrial)
+	mux.HandleFunc("POST /v1/drain", s.postDrain)
+	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)
+	mux.HandleFunc("POST /v1/takeover", s.postTakeover)
+	mux.HandleFunc("POST /v1/takeover/yield", s.postYield)
+	mux.HandleFunc("POST /v1/takeover/leave", s.postLeave)
+	return authorise(mux)
+}
+
+// authorise lets peers do what their credentials allow.
+func authorise(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		need := accessWrite
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			need = accessRead
+		}
+		if peerAccess(r.Context()) < need {
+			writeError(w, http.StatusForbidden, "not permitted for this user")
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, adminMaxBody)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) {
+	st := s.ctl.Status()
+	st.Schema = statusSchema
+	if st.Version == "" {
+		st.Version = s.version
+	}
+	st.Draining, st.Predecessor = s.ctl.Draining(), s.predecessor()
+	writeJSON(w, st.filled())
+}
+
+// filled gives the maps that scripts look into their entries: a jq path into
+// a carrier that has carried nothing yet is 0, not null.
+func (st Status) filled() Status {
+	st.Flows = withKeys(st.Flows)
+	st.FlowsTotal = withKeys(st.FlowsTotal)
+	st.BytesTotal = withKeys(st.BytesTotal)
+	if st.FallbacksTotal == nil {
+		st.FallbacksTotal = map[string]uint64{}
+	}
+	return st
+}
+
+// withKeys copies m and adds the carriers every gateway has.
+func withKeys[V any](m map[config.Carrier]V) map[config.Carrier]V {
+	var zero V
+	out := map[config.Carrier]V{config.CarrierShm: zero, config.CarrierSoft: zero, config.CarrierRelay: zero}
+	maps.Copy(out, m)
+	return out
+}
+
+func (s *Server) getStats(w http.ResponseWriter, _ *http.Request) {
+	st := s.ctl.Stats()
+	st.Schema = statsSchema
+	writeJSON(w, st.filled())
+}
+
+func (s *Server) getConns(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	var query ConnQuery
+	for name, dst := range map[string]*bool{"closed": &query.Closed, "all": &query.All} {
+		var err error
+		if v := q.Get(name); v != "" {
+			if *dst, err = strconv.ParseBool(v); err != nil {
+				writeError(w, http.StatusBadRequest, fmt.Sprintf("%s: %q is not a boolean", name, v))
+				return
+			}
+		}
+	}
+	writeJSON(w, ConnList{Schema: connsSchema, Conns: orEmpty(s.ctl.Conns(query))})
+}
+
+func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, PeerList{Schema: peersSchema, Peers: orEmpty(s.ctl.Peers())})
+}
+
+func (s *Server) getServices(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, ServiceList{Schema: servicesSchema, Services: orEmpty(s.ctl.Services())})
+}
+
+func (s *Server) getDevices(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, DeviceList{Schema: devicesSchema, Devices: orEmpty(s.ctl.Devices())})
+}
+
+func (s *Server) getVersion(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, NewVersionInfo(s.version))
+}
+
+// postOff writes the flag before the datapath is told: a daemon that dies in
+// between comes back in the state that was asked for. now resets what is carried.
+func (s *Server) postOff(w http.ResponseWriter, off, now bool) {
+	err := s.off.Set(off)
+	if errCtl := s.ctl.SetOff(off); errCtl != nil {
+		err = fmt.Errorf("switch datapath: %w", errCtl)
+	}
+	if err != nil {
+		s.log.Error("off switch not applied", "off", off, "error", err)
+		writeError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	s.log.Info("off switch changed", "off", off)
+	if now {
+		n := s.ctl.ResetFlows()
+		s.log.Warn("carried connections reset", "count", n)
+		writeJSON(w, Result{
+			Schema: ResultSchema, Verb: "off", Count: n,
+			Message: fmt.Sprintf("new connections stay native; carried ones (%d) are reset", n),
+		})
+		return
+	}
+	verb, msg := "on", "new connections are offered and accepted as the mode says"
+	if off {
+		verb, msg = "off", "new connections stay native; carried ones go on"
+	}
+	writeJSON(w, Result{Schema: ResultSchema, Verb: verb, Message: msg})
+}
+
+func (s *Server) postFlush(w http.ResponseWriter, _ *http.Request) {
+	n, err := s.ctl.FlushPeers()
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	msg := fmt.Sprintf("%d remembered peers forgotten", n)
+	if n == 1 {
+		msg = "1 remembered peer forgotten"
+	}
+	writeJSON(w, Result{Schema: ResultSchema, Verb: "peers flush", Message: msg, Count: n})
+}
+
+// NewVersionInfo describes this binary and the kernel below it.
+func NewVersionInfo(version string) VersionInfo {
+	return VersionInfo{
+		Schema: versionSchema, Version: version, Go: runtime.Version(),
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Kernel: kernelRelease(),
+	}
+}
+
+// kernelRelease is what uname -r prints.
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// writeJSON sends a document. Its peer may be gone, which is its own business.
+func writeJSON(w http.ResponseWriter, doc any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(doc)
+}
+
+func writeError(w http.ResponseWriter, code int, msg string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(errorDoc{Schema: errorSchema, Error: msg})
+}

@@ -1,0 +1,61 @@
+package admin
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMetricsFollowTheNamingRules(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(newCollector(&fakeControl{}, "1.2.3")))
+	problems, err := testutil.GatherAndLint(reg)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// TestMetricNames pins the names dashboards and alerts use.
+func TestMetricNames(t *testing.T) {
+	rec := httptest.NewRecorder()
+	metricsHandler(&fakeControl{}, "1.2.3").ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, rec.Code)
+	var ours []string
+	for line := range strings.Lines(rec.Body.String()) {
+		if strings.HasPrefix(line, "smcgw_") && !strings.HasPrefix(line, "smcgw_build_info") {
+			ours = append(ours, line)
+		}
+	}
+	golden(t, "metrics.golden", []byte(strings.Join(ours, "")))
+	require.Contains(t, rec.Body.String(), `smcgw_build_info{go="go`)
+	require.Contains(t, rec.Body.String(), "go_goroutines")
+}
+
+func TestEmptySnapshotIsServed(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(newCollector(emptySource{}, "")))
+	_, err := reg.Gather()
+	require.NoError(t, err)
+}
+
+type emptySource struct{}
+
+func (emptySource) Snapshot() Snapshot { return Snapshot{} }
+
+func TestHistogram(t *testing.T) {
+	var h Histogram
+	for _, d := range []time.Duration{-1, 0, 50 * time.Microsecond, 51 * time.Microsecond, time.Second, time.Hour} {
+		h.Observe(d)
+	}
+	s := h.Snapshot()
+	require.EqualValues(t, 6, s.Count)
+	require.EqualValues(t, 3, s.Buckets[50e-6])
+	require.EqualValues(t, 4, s.Buckets[100e-6])
+	require.EqualValues(t, 5, s.Buckets[2])
+	require.InDelta(t, 3601.0001, s.Sum, 0.001)
+	require.Zero(t, testing.AllocsPerRun(100, func() { h.Observe(time.Millisecond) }))
+}

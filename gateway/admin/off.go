@@ -1,0 +1,70 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// OffFlag is the kill switch as a file: it works without a daemon and survives
+// restarts. Gateways that share a state directory share the switch.
+type OffFlag struct{ path string }
+
+// offFlagText is for whoever finds the file.
+const offFlagText = "smcgw is switched off: new connections stay native. \"smcgw on\" removes this file.\n"
+
+// NewOffFlag returns the flag of a state directory.
+func NewOffFlag(stateDir string) OffFlag { return OffFlag{path: filepath.Join(stateDir, "off")} }
+
+// Path is the file of the flag.
+func (f OffFlag) Path() string { return f.path }
+
+// IsSet reports whether the gateway is switched off. A file that cannot be
+// looked at counts as not there.
+func (f OffFlag) IsSet() bool {
+	_, err := os.Stat(f.path)
+	return err == nil
+}
+
+// Set makes or removes the file; doing so twice is no error.
+func (f OffFlag) Set(off bool) error {
+	if !off {
+		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove off flag: %w", err)
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+		return fmt.Errorf("make state directory: %w", err)
+	}
+	if err := os.WriteFile(f.path, []byte(offFlagText), 0o644); err != nil {
+		return fmt.Errorf("write off flag: %w", err)
+	}
+	return nil
+}
+
+// offPoll is how often a daemon looks at the file. The admin socket switches at
+// once; this is for a switch thrown past it.
+const offPoll = time.Second
+
+// watch calls fn at once and whenever the file has come or gone, until ctx ends.
+func (f OffFlag) watch(ctx context.Context, fn func(off bool)) {
+	was := f.IsSet()
+	fn(was)
+	tick := time.NewTicker(offPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if is := f.IsSet(); is != was {
+			was = is
+			fn(is)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package admin
+
+import (
+	"context"
+	"net"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// access is what a peer of the admin socket may do.
+type access int
+
+const (
+	accessNone  access = iota
+	accessRead         // nouns: members of the socket's group
+	accessWrite        // verbs: root and the daemon's own user
+)
+
+// peerCred is who is at the other end of a connection, as the kernel saw it at
+// connect.
+type peerCred struct {
+	uid    uint32
+	groups []uint32 // primary and supplementary
+}
+
+// access tells what a peer may do on a socket of group gid. The mode of the
+// socket says the same to the kernel; this holds if someone loosened it.
+func (p peerCred) access(gid uint32) access {
+	switch {
+	case p.uid == 0 || p.uid == uint32(os.Geteuid()):
+		return accessWrite
+	case slices.Contains(p.groups, gid):
+		return accessRead
+	default:
+		return accessNone
+	}
+}
+
+// credOf asks the kernel who opened the connection.
+func credOf(c *net.UnixConn) (peerCred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return peerCred{}, err
+	}
+	var p peerCred
+	var errCred error
+	err = raw.Control(func(fd uintptr) {
+		var u *unix.Ucred
+		if u, errCred = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); errCred != nil {
+			return
+		}
+		p = peerCred{uid: u.Uid, groups: append(peerGroups(int(fd)), u.Gid)}
+	})
+	if err != nil {
+		return peerCred{}, err
+	}
+	return p, errCred
+}
+
+// peerKey finds the access of a connection in a request's context.
+type peerKey struct{}
+
+// withPeer is http.Server.ConnContext: it asks once per connection. A peer
+// that cannot be asked may do nothing.
+func (s *adminSocket) withPeer(ctx context.Context, c net.Conn) context.Context {
+	if l, ok := c.(*limitedConn); ok {
+		c = l.Conn
+	}
+	return context.WithValue(ctx, peerKey{}, s.accessOf(c))
+}
+
+// accessOf asks the kernel what the peer of a connection may do.
+func (s *adminSocket) accessOf(c net.Conn) access {
+	if u, ok := c.(*net.UnixConn); ok {
+		if p, err := credOf(u); err == nil {
+			return p.access(s.gid)
+		}
+	}
+	return accessNone
+}
+
+// mayWrite reports whether the peer of a connection may change something.
+func (s *adminSocket) mayWrite(c net.Conn) bool { return s.accessOf(c) == accessWrite }
+
+// peerAccess returns what withPeer stored.
+func peerAccess(ctx context.Context) access {
+	a, _ := ctx.Value(peerKey{}).(access)
+	return a
+}

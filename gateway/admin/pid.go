@@ -1,0 +1,34 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// DaemonPID returns the process that listens on the admin socket, as the kernel
+// tells whoever connects to it; 0 if it has no number in the caller's PID
+// namespace.
+func (c *Client) DaemonPID(ctx context.Context) (int, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	if err != nil {
+		return 0, c.unreachable(err)
+	}
+	defer func() { _ = conn.Close() }()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("process of the daemon: %w", err)
+	}
+	var u *unix.Ucred
+	var errCred error
+	err = raw.Control(func(fd uintptr) { u, errCred = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err == nil {
+		err = errCred
+	}
+	if err != nil {
+		return 0, fmt.Errorf("process of the daemon: %w", err)
+	}
+	return int(u.Pid), nil
+}

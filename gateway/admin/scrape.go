@@ -1,0 +1,93 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// scrapeServer serves the metrics over TCP, if that is configured. Its port can be
+// given up and taken again while the daemon runs.
+type scrapeServer struct {
+	addr string // empty: none
+
+	mu      sync.Mutex // guards everything below
+	ln      net.Listener
+	srv     *http.Server
+	broken  context.CancelCauseFunc
+	closed  bool
+	serving sync.WaitGroup
+}
+
+// listen takes the port.
+func (s *scrapeServer) listen() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listenLocked()
+}
+
+func (s *scrapeServer) listenLocked() error {
+	if s.addr == "" || s.ln != nil || s.closed {
+		return nil
+	}
+	ln, err := net.Listen("tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("listen for metrics: %w", err)
+	}
+	s.ln = ln
+	if s.srv != nil {
+		s.startLocked()
+	}
+	return nil
+}
+
+// serve answers scrapes by srv from now on; broken is called when the listener
+// breaks.
+func (s *scrapeServer) serve(srv *http.Server, broken context.CancelCauseFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.srv, s.broken = srv, broken
+	if s.ln != nil {
+		s.startLocked()
+	}
+}
+
+// startLocked serves the listener.
+func (s *scrapeServer) startLocked() {
+	ln := s.ln
+	s.srv.SetKeepAlivesEnabled(true)
+	s.serving.Go(func() {
+		if err := s.srv.Serve(limitListener(ln, adminMaxConns)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+			s.broken(err)
+		}
+	})
+}
+
+// release gives the port up.
+func (s *scrapeServer) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ln != nil {
+		_ = s.ln.Close()
+		s.ln = nil
+		if s.srv != nil { // who scrapes is to find the next gateway at the port
+			s.srv.SetKeepAlivesEnabled(false)
+		}
+	}
+}
+
+// close ends the server for good. It is idempotent.
+func (s *scrapeServer) close() {
+	s.release()
+	s.mu.Lock()
+	s.closed = true
+	srv := s.srv
+	s.mu.Unlock()
+	if srv != nil {
+		stopServer(srv)
+	}
+	s.serving.Wait()
+}

@@ -1,0 +1,158 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// Bounds of the admin server: it answers tools and scrapers, not the public,
+// and nobody may make it hold more than this.
+const (
+	adminMaxConns    = 64
+	adminMaxReaders  = 48 // of them, by peers who may only read
+	adminMaxHeader   = 8 << 10
+	adminMaxBody     = 4 << 10
+	adminReadTimeout = 5 * time.Second
+	adminWriteLimit  = 30 * time.Second
+	adminIdleTimeout = time.Minute
+	adminStopTimeout = time.Second
+)
+
+// noDeadline is for calls that take a context but do not wait.
+var noDeadline = context.Background()
+
+// Server answers on the admin socket and, if configured, serves metrics
+// over TCP. It runs on ordinary goroutines, never on those of the data path.
+type Server struct {
+	socket     *adminSocket
+	version    string
+	off        OffFlag
+	log        *slog.Logger
+	succession *succession
+	scrape     scrapeServer
+	reuse      func(bool) // whether clients may keep their connections
+
+	ctl  Control
+	src  MetricsSource
+	over <-chan struct{} // closed when Serve is to end
+
+	close sync.Once
+}
+
+// Listen opens the sockets of cfg. It is the first thing a daemon does:
+// errAdminInUse tells it that it is not alone. A nil logger discards.
+func Listen(cfg config.Config, version string, log *slog.Logger) (*Server, error) {
+	return listen(cfg, version, log, false)
+}
+
+// Succeed is Listen for a successor: it takes the place of a daemon that
+// is still there.
+func Succeed(cfg config.Config, version string, log *slog.Logger) (*Server, error) {
+	return listen(cfg, version, log, true)
+}
+
+func listen(cfg config.Config, version string, log *slog.Logger, successor bool) (*Server, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	socket, err := listenAdminSocket(cfg.Admin, successor)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
+		succession: newSuccession(), scrape: scrapeServer{addr: cfg.Metrics.Listen},
+	}
+	if err := s.scrape.listen(); err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return s, nil
+}
+
+// Serve answers until ctx ends, then lets running requests finish for a moment
+// and closes the sockets. It also tells ctl the off flag, at once and whenever
+// the file comes or goes.
+func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) error {
+	s.ctl, s.src = ctl, src
+	defer s.Close()
+	parent := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.over = ctx.Done()
+	metrics := metricsHandler(src, s.version)
+	srv := s.httpServer(s.adminMux(metrics), s.socket.withPeer)
+	s.reuse = srv.SetKeepAlivesEnabled
+	var wg sync.WaitGroup
+	wg.Go(func() { s.off.watch(ctx, s.applyOff) })
+	wg.Go(func() {
+		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)))
+	})
+	s.scrape.serve(s.httpServer(metricsMux(metrics), nil), cancel)
+	<-ctx.Done()
+	stopServer(srv)
+	s.scrape.close()
+	wg.Wait()
+	if parent.Err() == nil { // a listener broke
+		return fmt.Errorf("serve admin: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// Close stops listening. It is idempotent and is called by Serve.
+func (s *Server) Close() error {
+	var err error
+	s.close.Do(func() {
+		err = ignoreClosed(s.socket.Close())
+		s.scrape.close()
+	})
+	return err
+}
+
+// ignoreClosed drops the complaint about a listener that http closed before.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) httpServer(h http.Handler, conn func(context.Context, net.Conn) context.Context) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ConnContext:       conn,
+		ReadHeaderTimeout: adminReadTimeout,
+		ReadTimeout:       adminReadTimeout,
+		WriteTimeout:      adminWriteLimit,
+		IdleTimeout:       adminIdleTimeout,
+		MaxHeaderBytes:    adminMaxHeader,
+		// Every request is authorised, also one that is about no path.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// stopServer lets running requests finish for a moment.
+func stopServer(srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminStopTimeout)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		_ = srv.Close()
+	}
+}
+
+// applyOff carries a switch thrown in the file system to the datapath.
+func (s *Server) applyOff(off bool) {
+	if err := s.ctl.SetOff(off); err != nil {
+		s.log.Error("off switch not applied", "off", off, "error", err)
+		return
+	}
+	s.log.Debug("off switch applied", "off", off)
+}

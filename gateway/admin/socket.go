@@ -1,0 +1,243 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+// errAdminInUse is returned when another daemon lives on the admin socket.
+var errAdminInUse = errors.New("admin socket in use by another daemon")
+
+// adminSocket is the listening admin socket and the lock that says whose it is.
+type adminSocket struct {
+	*net.UnixListener
+	path string // where it was made
+	gid  uint32 // group of the socket, whose members may read
+	file os.FileInfo
+
+	mu   sync.Mutex // guards everything below
+	at   string     // where it is: path, or beside it while this gateway drains
+	lock *os.File   // nil while it is aside
+}
+
+// listenAdminSocket binds path. A lock beside it, which the kernel drops with
+// its owner, tells the socket of a dead daemon (replaced) from that of a live
+// one (refused): a connection attempt alone cannot tell who comes first. A
+// successor replaces the socket of a live one, which has given up its lock.
+func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make directory of the admin socket: %w", err)
+	}
+	patience := lockPatience
+	if successor { // the other one is about to give it up
+		patience = successorPatience
+	}
+	lock, err := awaitLock(path+".lock", patience)
+	if err != nil {
+		return nil, err
+	}
+	if !successor {
+		err = removeDeadSocket(path)
+	}
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	l, gid, err := bindAdminSocket(path)
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	s := &adminSocket{UnixListener: l, path: path, at: path, lock: lock, gid: gid}
+	if s.file, err = os.Lstat(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("look at admin socket: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// isAt reports whether the socket is what a name is of.
+func (s *adminSocket) isAt(name string) bool {
+	fi, err := os.Lstat(name)
+	return err == nil && s.file != nil && os.SameFile(s.file, fi)
+}
+
+// moveAside lets the socket be found beside its path from now on and gives up the
+// lock. It is found at its path too until a successor puts its own there: there is
+// no moment at which nobody answers.
+func (s *adminSocket) moveAside() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	aside := s.path + config.DrainingSuffix
+	if err := removeDeadSocket(aside); err != nil {
+		return err
+	}
+	if err := os.Link(s.path, aside); err != nil {
+		return err
+	}
+	s.at = aside
+	err := s.lock.Close()
+	s.lock = nil
+	return err
+}
+
+// inPlace reports whether it is found where it was made.
+func (s *adminSocket) inPlace() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at == s.path
+}
+
+// How long it may take a process that was killed to give up its locks: who starts
+// the next one does not see that it is dying, and a successor knows that it is.
+const (
+	lockPatience      = time.Second
+	successorPatience = 5 * time.Second
+)
+
+// awaitLock is lockFile behind a process that dies.
+func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if f, err = lockFile(path); !errors.Is(err, errAdminInUse) || time.Now().After(deadline) {
+			return f, err
+		}
+	}
+}
+
+// moveBack undoes moveAside.
+func (s *adminSocket) moveBack() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == s.path {
+		return nil
+	}
+	var err error
+	if s.lock, err = awaitLock(s.path+".lock", successorPatience); err != nil {
+		return err
+	}
+	if s.isAt(s.path) { // rename does nothing to two names of one file
+		err = os.Remove(s.at)
+	} else {
+		err = os.Rename(s.at, s.path)
+	}
+	if err != nil {
+		return err
+	}
+	s.at = s.path
+	return nil
+}
+
+// lockFile takes the lock or says who has it. The file stays: removing it
+// would let two daemons lock two files of the same name.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open admin lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w (%s is locked)", errAdminInUse, path)
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// adminMode is the mode of the socket.
+const adminMode = 0o660
+
+// bindAdminSocket binds a socket that never has more rights than adminMode: bind
+// takes the mode of the unbound socket's inode, less the umask, which the second
+// call makes up for. It appears at its path when it is complete, in the place of
+// any other one.
+func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
+	path := final + ".new"
+	if err := removeDeadSocket(path); err != nil {
+		return nil, 0, err
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), adminMode) }), err)
+	}}
+	l, err := lc.Listen(noDeadline, "unix", path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("listen on admin socket: %w", err)
+	}
+	gid := giveToGroup(path)
+	if err := os.Chmod(path, adminMode); err != nil {
+		_ = l.Close()
+		return nil, 0, fmt.Errorf("set mode of the admin socket: %w", err)
+	}
+	if err := os.Rename(path, final); err != nil {
+		_ = l.Close()
+		return nil, 0, fmt.Errorf("put admin socket in place: %w", err)
+	}
+	u := l.(*net.UnixListener)
+	u.SetUnlinkOnClose(false) // it has another name by now
+	return u, gid, nil
+}
+
+// removeDeadSocket unlinks what no one listens on. Anything that is not a
+// socket is not ours to remove.
+func removeDeadSocket(path string) error {
+	fi, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at admin socket: %w", err)
+	case fi.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("admin socket: %s exists and is not a socket", path)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("%w (%s answers)", errAdminInUse, path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove dead admin socket: %w", err)
+	}
+	return nil
+}
+
+// giveToGroup gives the socket to adminGroup where there is one and returns
+// the group it has. Without the right to do so the socket keeps ours.
+func giveToGroup(path string) uint32 {
+	if g, err := user.LookupGroup(process.AdminGroup); err == nil {
+		if gid, err := strconv.Atoi(g.Gid); err == nil {
+			_ = os.Lchown(path, -1, gid)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return uint32(os.Getegid())
+	}
+	return st.Gid
+}
+
+// Close stops listening, removes the socket and drops the lock, in this order. A
+// socket that a successor has put in its place stays.
+func (s *adminSocket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := []error{s.UnixListener.Close()}
+	if s.isAt(s.at) {
+		errs = append(errs, os.Remove(s.at))
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}

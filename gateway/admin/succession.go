@@ -1,0 +1,105 @@
+package admin
+
+import (
+	"crypto/subtle"
+	"errors"
+	"sync"
+)
+
+var (
+	// errTakeoverUnderWay is returned while another process takes over.
+	errTakeoverUnderWay = errors.New("a takeover is under way")
+	// ErrDraining is returned when the gateway drains, or one that drains is still
+	// beside it.
+	ErrDraining = errors.New("a gateway that drains is still there")
+	// errNotSuccessor is returned to who does not hold the takeover in question, or
+	// not any more.
+	errNotSuccessor = errors.New("no such takeover")
+)
+
+// successionState is how far another process is with taking over.
+type successionState uint8
+
+// The states of a succession.
+//
+//	           claim              yield               leave
+//	alone ────────────► claimed ────────────► yielded ────────────► left (drains)
+//	  ▲                    │                     │
+//	  └────────────────────┴─────────────────────┘
+//	    lost: the successor is gone             what was yielded is taken back
+//
+// alone: everything is ours. claimed: the successor opens its datapath beside
+// ours. yielded: new connections are nobody's (native), and what only one gateway
+// can have (ports, admin socket) is free. left: new connections are the
+// successor's; ours are served to their end.
+const (
+	successionAlone successionState = iota
+	successionClaimed
+	successionYielded
+	successionLeft
+)
+
+// succession is the old gateway's end of a takeover: who may do what next. Methods
+// that do something hold mu, so that a successor that dies is dealt with behind it.
+type succession struct {
+	mu    sync.Mutex // guards everything below
+	state successionState
+	token string
+	left  chan struct{} // closed when state becomes left
+}
+
+func newSuccession() *succession { return &succession{left: make(chan struct{})} }
+
+// busy reports whether a takeover is under way or done.
+func (s *succession) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state != successionAlone
+}
+
+// claim begins a takeover for the holder of token.
+func (s *succession) claim(token string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.state {
+	case successionAlone:
+		s.state, s.token = successionClaimed, token
+		return nil
+	case successionLeft:
+		return ErrDraining
+	default:
+		return errTakeoverUnderWay
+	}
+}
+
+// step does what leads from one state to the next, for the holder of the token. A
+// do that fails leaves everything as it was.
+func (s *succession) step(token string, from, to successionState, do func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != from || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		return errNotSuccessor
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	s.state = to
+	if to == successionLeft {
+		close(s.left)
+	}
+	return nil
+}
+
+// lost ends a takeover that has not come to its end; takeBack undoes what was
+// yielded.
+func (s *succession) lost(token string, takeBack func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.token != token || s.state == successionLeft || s.state == successionAlone {
+		return
+	}
+	if s.state == successionYielded {
+		takeBack()
+	}
+	s.state, s.token = successionAlone, ""
+}

@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+)
+
+// takeoverSchema is the schema of [TakeoverOffer].
+const takeoverSchema = "smcgw.takeover/v1"
+
+// TakeoverLimit bounds a takeover whose successor hangs: then everything is taken
+// back.
+const TakeoverLimit = time.Minute
+
+// TakeoverOffer is what a gateway tells its successor.
+type TakeoverOffer struct {
+	Schema string `json:"schema"`
+	// Token names the takeover in its later steps.
+	Token string `json:"token"`
+	// Neighbour is the datapath beside which the successor opens its own.
+	Neighbour ebpf.Neighbour `json:"neighbour"`
+}
+
+// Validate reports an offer that makes no sense.
+func (o TakeoverOffer) Validate() error {
+	if o.Schema != takeoverSchema {
+		return fmt.Errorf("takeover: schema %q instead of %q", o.Schema, takeoverSchema)
+	}
+	if o.Token == "" || len(o.Token) > 64 {
+		return errors.New("takeover: no token")
+	}
+	return o.Neighbour.Validate()
+}
+
+// takeoverStep is the body of the later steps.
+type takeoverStep struct {
+	Token string `json:"token"`
+	// DrainSeconds is how long the old gateway serves its connections; 0: what its
+	// configuration says. Of the last step only.
+	DrainSeconds float64 `json:"drain_seconds,omitempty"`
+}
+
+// postTakeover begins a takeover and holds it while the request lasts: when the
+// successor goes before the last step, whatever the way, all is taken back.
+func (s *Server) postTakeover(w http.ResponseWriter, r *http.Request) {
+	if err := readRequest(r, &struct{}{}); err != nil {
+		writeError(w, http.StatusBadRequest, "takeover: "+err.Error())
+		return
+	}
+	n, err := s.ctl.Neighbour()
+	if err != nil {
+		writeError(w, takeoverStatus(err), err.Error())
+		return
+	}
+	var random [16]byte
+	_, _ = rand.Read(random[:])
+	token := hex.EncodeToString(random[:])
+	if err := s.succession.claim(token); err != nil {
+		writeError(w, takeoverStatus(err), err.Error())
+		return
+	}
+	s.log.Info("takeover begins")
+	defer s.succession.lost(token, s.takeBack)
+	c := http.NewResponseController(w)
+	_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit))
+	writeJSON(w, TakeoverOffer{Schema: takeoverSchema, Token: token, Neighbour: n})
+	if c.Flush() != nil {
+		return
+	}
+	limit := time.NewTimer(TakeoverLimit)
+	defer limit.Stop()
+	select {
+	case <-s.succession.left:
+	case <-r.Context().Done():
+		s.log.Warn("takeover given up by the other process")
+	case <-limit.C:
+		s.log.Warn("takeover lasts too long")
+	case <-s.over:
+	}
+}
+
+// takeoverStatus tells a successor what to think of a refusal.
+func takeoverStatus(err error) int {
+	if errors.Is(err, errTakeoverUnderWay) || errors.Is(err, ErrDraining) || errors.Is(err, errNotSuccessor) || errors.Is(err, ErrNoTakeover) {
+		return http.StatusConflict
+	}
+	return http.StatusInternalServerError
+}
+
+// postYield gives up what only one gateway can have.
+func (s *Server) postYield(w http.ResponseWriter, r *http.Request) {
+	s.takeoverStep(w, r, successionClaimed, successionYielded, func(takeoverStep) error {
+		if err := s.yield(); err != nil {
+			s.takeBack()
+			return err
+		}
+		return nil
+	})
+}
+
+func (s *Server) yield() error {
+	if err := s.ctl.Yield(); err != nil {
+		return err
+	}
+	s.scrape.release()
+	s.reuse(false) // who asks again is to find the next gateway
+	if err := s.socket.moveAside(); err != nil {
+		return fmt.Errorf("move admin socket: %w", err)
+	}
+	return nil
+}
+
+// takeBack undoes yield, or as much of it as was done.
+func (s *Server) takeBack() {
+	s.reuse(true)
+	err := errors.Join(s.socket.moveBack(), s.scrape.listen(), s.ctl.TakeBack())
+	if err != nil {
+		s.log.Error("after a takeover that failed not all is as it was", "error", err)
+		return
+	}
+	s.log.Warn("takeover failed, this gateway goes on")
+}
+
+// postLeave leaves new connections to the successor for good.
+func (s *Server) postLeave(w http.ResponseWriter, r *http.Request) {
+	s.takeoverStep(w, r, successionYielded, successionLeft, func(t takeoverStep) error {
+		timeout, err := drainRequest{TimeoutSeconds: t.DrainSeconds}.timeout()
+		if err != nil {
+			return err
+		}
+		_, err = s.ctl.Drain(timeout)
+		return err
+	})
+}
+
+func (s *Server) takeoverStep(w http.ResponseWriter, r *http.Request, from, to successionState, do func(takeoverStep) error) {
+	var t takeoverStep
+	if err := readRequest(r, &t); err != nil {
+		writeError(w, http.StatusBadRequest, "takeover: "+err.Error())
+		return
+	}
+	if err := s.succession.step(t.Token, from, to, func() error { return do(t) }); err != nil {
+		s.log.Warn("takeover", "error", err)
+		writeError(w, takeoverStatus(err), err.Error())
+		return
+	}
+	writeJSON(w, Result{Schema: ResultSchema, Verb: "takeover", Message: "done"})
+}
+
+// getNeighbour describes the datapath, for a gateway that starts beside one that
+// drains.
+func (s *Server) getNeighbour(w http.ResponseWriter, _ *http.Request) {
+	n, err := s.ctl.Neighbour()
+	if err != nil && !errors.Is(err, ErrDraining) {
+		writeError(w, takeoverStatus(err), err.Error())
+		return
+	}
+	writeJSON(w, TakeoverOffer{Schema: takeoverSchema, Token: "-", Neighbour: n})
+}
+
+// ErrNoTakeover is returned by a gateway whose host has no room for another one.
+var ErrNoTakeover = errors.New("nobody can take over here")
+
+// Neighbour describes the datapath of a gateway to one that is to start beside it.
+type Neighbour = ebpf.Neighbour

@@ -1,0 +1,139 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// errRefused is returned when a daemon does not do what it is asked for now.
+var errRefused = errors.New("refused by the daemon")
+
+// takeoverPatience bounds a step of a takeover; the longest moves connections to
+// another carrier.
+const takeoverPatience = 30 * time.Second
+
+// Takeover is the successor's end of a takeover under way.
+type Takeover struct {
+	Offer TakeoverOffer
+
+	admin  string
+	cancel context.CancelFunc
+	once   sync.Once
+	Done   chan struct{}
+}
+
+// TakeOver begins to take over from the daemon, for which it must permit its
+// caller what it permits for [Client.SetOff]. The daemon takes everything
+// back when the takeover is closed, or its process ends, before [Takeover.Leave].
+// The error is [ErrDaemonUnreachable] if there is no daemon, [errRefused] if it
+// does not want to.
+func (c *Client) TakeOver(ctx context.Context) (*Takeover, error) {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	patience := time.AfterFunc(clientTimeout, cancel)
+	resp, err := c.lasting(life, "/v1/takeover", struct{}{})
+	var offer TakeoverOffer
+	if err == nil {
+		if offer, err = readOffer(resp.Body); err != nil {
+			_ = resp.Body.Close()
+		}
+	}
+	if !stop() || !patience.Stop() {
+		err = errors.Join(err, c.unreachable(errors.New("no answer to a takeover")))
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	t := &Takeover{Offer: offer, admin: c.path, cancel: cancel, Done: make(chan struct{})}
+	go t.watch(resp.Body)
+	return t, nil
+}
+
+// readOffer reads what the old gateway says of itself.
+func readOffer(r io.Reader) (o TakeoverOffer, err error) {
+	if err := json.NewDecoder(io.LimitReader(r, adminMaxBody)).Decode(&o); err != nil {
+		return o, fmt.Errorf("read answer of the daemon: %w", err)
+	}
+	return o, o.Validate()
+}
+
+// watch holds the request.
+func (t *Takeover) watch(body io.ReadCloser) {
+	defer close(t.Done)
+	_, _ = io.Copy(io.Discard, body)
+	_ = body.Close()
+}
+
+// Yield has the old gateway leave new connections alone and give up what only one
+// gateway can have: ports, admin socket.
+func (t *Takeover) Yield(ctx context.Context) error {
+	return t.step(ctx, t.admin, "/v1/takeover/yield", takeoverStep{Token: t.Offer.Token})
+}
+
+// Leave ends the takeover: new connections are ours from now on. The old gateway
+// serves its own for drain at most; 0: what its configuration says.
+func (t *Takeover) Leave(ctx context.Context, drain time.Duration) error {
+	return t.step(ctx, t.admin+config.DrainingSuffix, "/v1/takeover/leave", takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
+}
+
+func (t *Takeover) step(ctx context.Context, socket, path string, s takeoverStep) error {
+	ctx, cancel := context.WithTimeout(ctx, takeoverPatience)
+	defer cancel()
+	c := NewClient(socket)
+	defer c.Close()
+	resp, err := c.lasting(ctx, path, s)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	return nil
+}
+
+// Close gives the takeover up, unless it has come to its end. It is idempotent.
+func (t *Takeover) Close() {
+	t.once.Do(t.cancel)
+	<-t.Done
+}
+
+// predecessorPatience is how long the status waits for what a gateway that drains
+// says of itself.
+const predecessorPatience = 500 * time.Millisecond
+
+// predecessor asks the gateway this one has taken over from, if it still drains.
+func (s *Server) predecessor() *DrainInfo {
+	if !s.socket.inPlace() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), predecessorPatience)
+	defer cancel()
+	c := NewClient(s.socket.path + config.DrainingSuffix)
+	defer c.Close()
+	st, err := c.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	return st.Draining
+}
+
+// Neighbour asks a gateway that drains for its datapath.
+func (c *Client) Neighbour(ctx context.Context) (ebpf.Neighbour, error) {
+	o, err := ask[TakeoverOffer](ctx, c, http.MethodGet, "/v1/neighbour", takeoverSchema)
+	if err == nil {
+		err = o.Validate()
+	}
+	return o.Neighbour, err
+}

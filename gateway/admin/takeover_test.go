@@ -1,0 +1,217 @@
+package admin
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// testNeighbour is a datapath that could be.
+var testNeighbour = ebpf.Neighbour{Generation: 1, AppIndex: 3}
+
+const testPatience = 30 * time.Second
+
+func startTakenOver(t *testing.T) *testAdmin {
+	t.Helper()
+	return startAdmin(t, func(c *config.Config) { c.Metrics.Listen = freeAddr(t) })
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// A takeover to its end: somebody answers on the socket all the time, the metrics
+// port goes over, and the old server is found beside the new one until it ends.
+func TestTakeoverOfTheAdminSocket(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	defer held.Close()
+	require.Equal(t, testNeighbour, held.Offer.Neighbour)
+	_, err = a.client.TakeOver(t.Context())
+	require.ErrorIs(t, err, errRefused)
+	require.ErrorContains(t, err, errTakeoverUnderWay.Error())
+	_, err = a.client.Drain(t.Context(), 0, func(DrainInfo) {})
+	require.ErrorIs(t, err, errRefused)
+
+	require.NoError(t, held.Yield(t.Context()))
+	require.Equal(t, []string{"yield"}, a.ctl.taken())
+	_, err = a.client.Status(t.Context())
+	require.NoError(t, err, "the old one answers until there is a new one")
+	b, err := listen(a.cfg, "2.0.0", nil, true)
+	require.NoError(t, err)
+	serving := serveAdmin(t, b, &fakeControl{})
+	v, err := a.client.Version(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "2.0.0", v.Version)
+	require.NoError(t, held.Leave(t.Context(), 7*time.Second))
+	require.Equal(t, []time.Duration{7 * time.Second}, a.ctl.drained)
+	<-held.Done
+	st, err := a.client.Status(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, st.Predecessor)
+	require.Equal(t, 3, st.Predecessor.Flows)
+	_, err = NewClient(a.cfg.Admin + ".old").TakeOver(t.Context())
+	require.ErrorIs(t, err, errRefused, "one that drains is nobody's to take over")
+
+	a.beside = true
+	a.stop()
+	_, err = a.client.Status(t.Context())
+	require.NoError(t, err, "the socket of the new one stays")
+	require.NoFileExists(t, a.cfg.Admin+".old")
+	serving()
+	names, err := os.ReadDir(filepath.Dir(a.cfg.Admin))
+	require.NoError(t, err)
+	require.Len(t, names, 1, "the lock")
+	require.Equal(t, []string{"yield"}, a.ctl.taken())
+}
+
+// serveAdmin serves until the function it returns is called.
+func serveAdmin(t *testing.T, s *Server, ctl *fakeControl) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, ctl, ctl) }()
+	require.Eventually(t, func() bool { return len(ctl.switched()) == 1 }, testPatience, time.Millisecond)
+	return func() {
+		cancel()
+		require.NoError(t, <-done)
+	}
+}
+
+// A successor that goes at any step leaves everything as it was.
+func TestTakeoverThatIsGivenUp(t *testing.T) {
+	for _, yield := range []bool{false, true} {
+		a := startTakenOver(t)
+		a.ctl.neighbour = testNeighbour
+		held, err := a.client.TakeOver(t.Context())
+		require.NoError(t, err)
+		if yield {
+			require.NoError(t, held.Yield(t.Context()))
+			_, err := net.Dial("tcp", a.cfg.Metrics.Listen)
+			require.Error(t, err)
+			require.FileExists(t, a.cfg.Admin+".old")
+		}
+		held.Close()
+		require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+		require.ErrorContains(t, held.Yield(t.Context()), errNotSuccessor.Error())
+		want := []string(nil)
+		if yield {
+			want = []string{"yield", "take back"}
+		}
+		require.Equal(t, want, a.ctl.taken())
+		require.NoFileExists(t, a.cfg.Admin+".old")
+		_, err = a.client.Status(t.Context())
+		require.NoError(t, err)
+		c, err := net.Dial("tcp", a.cfg.Metrics.Listen)
+		require.NoError(t, err)
+		_ = c.Close()
+		_, err = Listen(a.cfg, "x", nil)
+		require.ErrorIs(t, err, errAdminInUse, "the lock is back")
+		again, err := a.client.TakeOver(t.Context())
+		require.NoError(t, err)
+		again.Close()
+		a.stop()
+	}
+}
+
+// A successor that died when its own socket was there already: the old one's takes
+// its place again.
+func TestTakeoverIsTakenBackFromASocketOfTheDead(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, held.Yield(t.Context()))
+	b, err := listenAdminSocket(a.cfg.Admin, true)
+	require.NoError(t, err)
+	require.NoError(t, b.UnixListener.Close()) // as the kernel does
+	require.NoError(t, b.lock.Close())
+	held.Close()
+	require.Eventually(t, func() bool { return !a.server.succession.busy() }, testPatience, time.Millisecond)
+	v, err := a.client.Version(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "1.2.3", v.Version)
+	require.NoFileExists(t, a.cfg.Admin+".old")
+}
+
+// What cannot be yielded is taken back, and the takeover can be tried again.
+func TestTakeoverThatCannotYield(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	a.ctl.mu.Lock()
+	a.ctl.fail = errFake
+	a.ctl.mu.Unlock()
+	require.ErrorContains(t, held.Yield(t.Context()), errFake.Error())
+	require.Equal(t, []string{"yield", "take back"}, a.ctl.taken())
+	a.ctl.mu.Lock()
+	a.ctl.fail = nil
+	a.ctl.mu.Unlock()
+	require.NoError(t, held.Yield(t.Context()))
+	held.Close()
+}
+
+// A drain is told about until it is over, also when it lasts.
+func TestAdminDrain(t *testing.T) {
+	a := startAdmin(t, nil)
+	var told []DrainInfo
+	progress := make(chan struct{}, 16)
+	done := make(chan error, 1)
+	go func() {
+		_, err := a.client.Drain(t.Context(), 90*time.Second, func(i DrainInfo) {
+			told = append(told, i)
+			progress <- struct{}{}
+		})
+		done <- err
+	}()
+	<-progress
+	st, err := a.client.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 3, st.Draining.Flows)
+	a.ctl.endDrain(2)
+	require.NoError(t, <-done)
+	require.Equal(t, []time.Duration{90 * time.Second}, a.ctl.drained)
+	require.False(t, told[0].Done)
+	last := told[len(told)-1]
+	require.True(t, last.Done)
+	require.Equal(t, 2, last.Flows)
+	for _, bad := range []time.Duration{-time.Second, 8 * 24 * time.Hour} {
+		_, err := a.client.Drain(t.Context(), bad, func(DrainInfo) {})
+		require.ErrorContains(t, err, "timeout")
+	}
+}
+
+// A process that dies breaks its connections before it gives up its locks.
+func TestTheLockOfTheDeadIsAwaited(t *testing.T) {
+	die := func(path string) {
+		dying, err := lockFile(path + ".lock")
+		require.NoError(t, err)
+		time.AfterFunc(50*time.Millisecond, func() { _ = dying.Close() })
+	}
+	for _, successor := range []bool{false, true} {
+		path := t.TempDir() + "/s"
+		die(path)
+		s, err := listenAdminSocket(path, successor)
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		die(path)
+		lock, err := cleanupLock(path)
+		require.NoError(t, err)
+		require.NoError(t, lock.Close())
+	}
+}

@@ -1,0 +1,169 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// maxTrialTime bounds the life of a trial whose holder hangs.
+const maxTrialTime = 30 * time.Minute
+
+// postTrial begins a trial and holds it for as long as the request lasts: it
+// ends when the client goes, whatever the way, and with the daemon.
+func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
+	var t Trial
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&t); err != nil {
+		writeError(w, http.StatusBadRequest, "trial: "+err.Error())
+		return
+	}
+	// The end of the connection is noticed only behind the end of the body, where
+	// the time limit for requests ends, too.
+	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
+		writeError(w, http.StatusBadRequest, "trial: more than one document")
+		return
+	}
+	end, err := s.ctl.Try(t)
+	if err != nil {
+		writeError(w, trialStatus(err), err.Error())
+		return
+	}
+	defer end()
+	s.log.Info("trial begins", "peer", t.Peer, "port", t.Port, "action", t.Action, "carrier", t.Carrier)
+	writeJSON(w, Result{Schema: ResultSchema, Verb: "trial", Message: "holds until this connection ends"})
+	if http.NewResponseController(w).Flush() != nil {
+		return
+	}
+	limit := time.NewTimer(maxTrialTime)
+	defer limit.Stop()
+	select {
+	case <-r.Context().Done():
+	case <-s.over:
+	case <-limit.C:
+	}
+	s.log.Info("trial ends", "peer", t.Peer, "port", t.Port)
+}
+
+// trialStatus tells a client what to think of a refusal.
+func trialStatus(err error) int {
+	var bad *TrialError
+	switch {
+	case errors.Is(err, ErrTrialHeld):
+		return http.StatusConflict
+	case errors.As(err, &bad):
+		return http.StatusBadRequest
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// HeldTrial is a trial in force.
+type HeldTrial struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	once   sync.Once
+}
+
+// Try begins a trial, for which the daemon must permit its caller what it
+// permits for [Client.SetOff]. The error is [ErrTrialHeld] while the port
+// is on trial already, also for a moment after that has been closed. ctx is
+// about the beginning only.
+func (c *Client) Try(ctx context.Context, t Trial) (*HeldTrial, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	patience := time.AfterFunc(clientTimeout, cancel)
+	resp, err := c.lasting(life, "/v1/trial", t)
+	if errors.Is(err, errRefused) {
+		err = ErrTrialHeld
+	}
+	began := err == nil && readTrial(resp.Body) == nil
+	if !stop() || !patience.Stop() || !began {
+		cancel()
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if err == nil {
+			err = c.unreachable(errors.New("no answer to a trial"))
+		}
+		return nil, err
+	}
+	h := &HeldTrial{cancel: cancel, done: make(chan struct{})}
+	go h.watch(resp.Body)
+	return h, nil
+}
+
+// readTrial waits until the daemon says that the trial has begun.
+func readTrial(r io.Reader) error {
+	var res Result
+	if err := json.NewDecoder(io.LimitReader(r, adminMaxBody)).Decode(&res); err != nil {
+		return err
+	}
+	if res.Schema != ResultSchema {
+		return fmt.Errorf("schema %q instead of %q", res.Schema, ResultSchema)
+	}
+	return nil
+}
+
+// watch notices the end of the connection.
+func (h *HeldTrial) watch(body io.ReadCloser) {
+	defer close(h.done)
+	_, _ = io.Copy(io.Discard, body) // it ends, one way or the other
+	_ = body.Close()
+}
+
+// Done is closed when the trial is over: closed by its holder, or by a daemon
+// that ended or found it too long.
+func (h *HeldTrial) Done() <-chan struct{} { return h.done }
+
+// Close ends the trial and returns when nothing of it is left here; the daemon
+// notices a moment later. It is idempotent.
+func (h *HeldTrial) Close() {
+	h.once.Do(h.cancel)
+	<-h.done
+}
+
+// Trial is a rule about one service of one peer that counts for as long as
+// somebody holds it: for measurements, which want to have a connection carried
+// by this carrier, or by none, whatever the policy says.
+//
+// While it counts, its port belongs to it: no other rule is asked about TCP
+// connections with that server port. It can only make less or the same of the
+// mode, the kill switch and the limits, and nothing that its connections are
+// refused is remembered about the peer. That a path eats the option is.
+type Trial struct {
+	// Peer is the other host, Port the server's port, on either side. Ports of
+	// the never-list, and ports that a rule of the policy names, are refused.
+	Peer netip.Addr `json:"peer"`
+	Port uint16     `json:"port"`
+	// Action is pass or accelerate.
+	Action config.Action `json:"action"`
+	// Carrier is the only one that a client offers; empty: all there are, in the
+	// order of the configuration. A server takes what the client offers.
+	Carrier config.Carrier `json:"carrier,omitempty"`
+}
+
+// ErrTrialHeld says that somebody else tries something on the same port.
+var ErrTrialHeld = errors.New("port is on trial already")
+
+// TrialError is returned for a trial that makes no sense or is not allowed.
+type TrialError struct {
+	// Field is the part of the Trial that is wrong, Problem what is wrong
+	// with it.
+	Field, Problem string
+}
+
+// Error implements error.
+func (e *TrialError) Error() string { return fmt.Sprintf("trial: %s: %s", e.Field, e.Problem) }

@@ -1,0 +1,145 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+var triedPeer = netip.MustParseAddr("10.0.0.2")
+
+func TestAdminTrial(t *testing.T) {
+	a := startAdmin(t, nil)
+	want := Trial{Peer: triedPeer, Port: 4792, Action: config.ActionAccelerate, Carrier: config.CarrierSoft}
+	held, err := a.client.Try(t.Context(), want)
+	require.NoError(t, err)
+	got, ended := a.ctl.trials()
+	require.Equal(t, []Trial{want}, got)
+	require.Zero(t, ended)
+
+	// Others are answered meanwhile.
+	_, err = a.client.Peers(t.Context())
+	require.NoError(t, err)
+	pid, err := a.client.DaemonPID(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), pid)
+	select {
+	case <-held.Done():
+		t.Fatal("the trial ended by itself")
+	default:
+	}
+	held.Close()
+	held.Close()
+	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 30*time.Second, time.Millisecond)
+
+	held, err = a.client.Try(t.Context(), want)
+	require.NoError(t, err)
+	a.stop()
+	<-held.Done()
+	_, ended = a.ctl.trials()
+	require.Equal(t, 2, ended)
+	held.Close()
+}
+
+// TestAdminTrialEndsWithItsClient: one that just goes, without a word.
+func TestAdminTrialEndsWithItsClient(t *testing.T) {
+	a := startAdmin(t, nil)
+	c, err := net.Dial("unix", a.cfg.Admin)
+	require.NoError(t, err)
+	body := `{"peer":"10.0.0.2","port":4792,"action":"pass"}`
+	_, err = io.WriteString(c, "POST /v1/trial HTTP/1.1\r\nHost: smcgw\r\nContent-Length: 47\r\n\r\n"+body)
+	require.NoError(t, err)
+	require.Len(t, body, 47)
+	_, err = c.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { _, ended := a.ctl.trials(); return ended == 1 }, 30*time.Second, time.Millisecond)
+}
+
+// TestAdminTrialOutlivesTheRequestLimits: the limits of the server for reading a
+// request and writing an answer are none for a trial, nor is that of the client
+// for an answer.
+func TestAdminTrialOutlivesTheRequestLimits(t *testing.T) {
+	socket, err := listenAdminSocket(t.TempDir()+"/a.sock", false)
+	require.NoError(t, err)
+	ctl := &fakeControl{}
+	over := make(chan struct{})
+	s := &Server{socket: socket, log: slog.New(slog.DiscardHandler), ctl: ctl, src: ctl, over: over, succession: newSuccession()}
+	const limit = 500 * time.Millisecond
+	srv := s.httpServer(s.adminMux(http.NotFoundHandler()), socket.withPeer)
+	srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = limit, limit, limit
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(socket) }()
+	c := NewClient(socket.path)
+	c.http.Timeout = limit
+	held, err := c.Try(t.Context(), Trial{Peer: triedPeer, Port: 4792, Action: config.ActionPass})
+	require.NoError(t, err)
+	time.Sleep(3 * limit)
+	select {
+	case <-held.Done():
+		t.Error("ended by a limit of the server")
+	default:
+	}
+	_, ended := ctl.trials()
+	require.Zero(t, ended)
+	close(over)
+	<-held.Done()
+	held.Close()
+	c.Close()
+	require.NoError(t, srv.Close())
+	require.ErrorIs(t, <-done, http.ErrServerClosed)
+}
+
+func TestAdminTrialErrors(t *testing.T) {
+	a := startAdmin(t, nil)
+	post := func(body string) (int, string) {
+		t.Helper()
+		c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", a.cfg.Admin)
+		}}}
+		resp, err := c.Post("http://smcgw/v1/trial", "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		var doc errorDoc
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&doc))
+		return resp.StatusCode, doc.Error
+	}
+	for _, body := range []string{"", "{", `{"peer":"x"}`, `{"ports":[1]}`, `{"port":1}{"port":2}`, strings.Repeat(" ", adminMaxBody+1)} {
+		code, text := post(body)
+		require.Equal(t, http.StatusBadRequest, code, body)
+		require.Contains(t, text, "trial: ")
+	}
+	got, _ := a.ctl.trials()
+	require.Empty(t, got)
+
+	a.ctl.tryError = &TrialError{"port", "22 is on the never-list"}
+	_, err := a.client.Try(t.Context(), Trial{})
+	require.ErrorContains(t, err, "never-list")
+	a.ctl.tryError = ErrTrialHeld
+	_, err = a.client.Try(t.Context(), Trial{})
+	require.ErrorIs(t, err, ErrTrialHeld)
+	a.ctl.tryError = errFake
+	_, err = a.client.Try(t.Context(), Trial{})
+	require.ErrorContains(t, err, errFake.Error())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = a.client.Try(ctx, Trial{})
+	require.ErrorIs(t, err, context.Canceled)
+	a.stop()
+	_, err = a.client.Try(t.Context(), Trial{})
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+	_, err = a.client.DaemonPID(t.Context())
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+}

@@ -1,0 +1,16 @@
+package gateway
+
+import (
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+// Cleanup removes what a daemon that did not stop properly may have left: its admin
+// socket, and that in shm_dir. Programs, maps, devices and the namespace of the legs
+// need no cleaning, they end with the processes that hold them. The
+// off flag stays: it is meant to outlive the daemon. Cleanup is idempotent,
+// and refuses with [admin.ErrDaemonAlive] while a daemon lives.
+func Cleanup(cfg config.Config) error {
+	return admin.Cleanup(cfg, func() error { return shm.Sweep(cfg.ShmDir) })
+}

@@ -1,0 +1,182 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// schema is the version of the configuration file this package reads.
+const schema = "smcgw/v1"
+
+// Config is the whole configuration of a gateway. The zero value is usable:
+// WithDefaults fills every zero field with the value listed in configFields.
+// A Config read by Load already has its defaults.
+type Config struct {
+	// Schema names the format of the file. Default and only value: smcgw/v1.
+	Schema string `yaml:"schema"`
+	// Mode says what the gateway may touch. Default: observe.
+	Mode Mode `yaml:"mode"`
+	// Admin is the path of the admin socket, 1 to 103 bytes, absolute.
+	// Default: /run/smcgw/smcgw.sock.
+	Admin string `yaml:"admin"`
+	// Devices are the network devices whose outgoing connections are looked
+	// at. Default: the devices of the default routes, found at start.
+	Devices []string `yaml:"devices"`
+	// Policy is the rule list, at most maxRules, first match wins. What no rule
+	// matches is passed. Default: no rule.
+	Policy []Rule `yaml:"policy"`
+	// Carriers are the RDMA devices in order of preference. A list that is
+	// given and empty means that no RDMA device is used. Default: shm, soft.
+	Carriers []DeviceKind `yaml:"carriers"`
+	// ShmDir holds the rendezvous sockets of the shm device.
+	// Default: /run/smcgw/shm.
+	ShmDir string `yaml:"shm_dir"`
+	// Soft configures the soft device.
+	Soft Soft `yaml:"soft"`
+	// DatagramPort is the UDP port on which gateways ask each other whether and
+	// how datagrams can be carried; [NoDatagrams] (0 in the file): they are never
+	// asked, do not answer, and no datagram is carried. Default: 4790.
+	DatagramPort DatagramPort `yaml:"datagram_port"`
+	// Limits bound what the gateway may use.
+	Limits Limits `yaml:"limits"`
+	// Fallback says how long a refusal is remembered.
+	Fallback Fallback `yaml:"fallback"`
+	// Security says whom the gateway believes.
+	Security Security `yaml:"security"`
+	// Metrics says where Prometheus may scrape, besides the admin socket.
+	Metrics Metrics `yaml:"metrics"`
+
+	// StateDir keeps what survives a restart: the off flag.
+	// Default: /var/lib/smcgw.
+	StateDir string `yaml:"state_dir"`
+	// CgroupPath is the cgroup2 mount the programs attach to.
+	// Default: found in /proc/self/mountinfo.
+	CgroupPath string `yaml:"cgroup_path"`
+	// Shards is the number of event loops. Default: half the processors, at
+	// least one (kept as 0 here, resolved at start).
+	Shards int `yaml:"shards"`
+	// Profile is what the shards are tuned for. Default: balanced.
+	Profile Profile `yaml:"profile"`
+	// Spin is how long a shard that has run out of work looks for more before
+	// it sleeps, at most MaxSpin; [NoSpin] (off in the file): not at all.
+	// Default: 20us, with the profile memory NoSpin.
+	Spin Spin `yaml:"spin"`
+	// CPUs are the processors the shards run on, by their numbers: the first
+	// shard on the first, and so on, again from the first when there are more
+	// shards. Default: any.
+	CPUs []int `yaml:"cpus"`
+	// Log says how the daemon logs on stderr.
+	Log Log `yaml:"log"`
+}
+
+// Rule is one line of the policy. All given parts of Match must hold.
+type Rule struct {
+	// Name identifies the rule in metrics. Default: rule-N, N counted from 1.
+	Name string `yaml:"name"`
+	// Match is what the rule is about; an empty Match is every TCP connection.
+	Match Match `yaml:"match"`
+	// Action is what happens to a matching connection. Default: pass.
+	Action Action `yaml:"action"`
+}
+
+// Match selects connections, or the datagrams of UDP sockets. Within a list any
+// entry may hold, all lists that are given must hold.
+type Match struct {
+	// Proto is the protocol the rule is about; it is about no other. Default: tcp.
+	Proto Proto `yaml:"proto"`
+	// Ports are server ports, of either direction. Default: every port.
+	Ports []uint16 `yaml:"ports"`
+	// Peers are addresses of the other side, masked. Default: every address.
+	Peers []netip.Prefix `yaml:"peers"`
+	// Cgroups are cgroup2 paths below the mount, with path.Match patterns;
+	// they are known for outbound connections only. Default: every cgroup.
+	Cgroups []string `yaml:"cgroups"`
+	// Users are user names; outbound connections only. A configuration that
+	// was read from a file has their numbers in UIDs too; for others see
+	// UserIDs. Default: every user.
+	Users []string `yaml:"users"`
+	// UIDs are numeric users, in addition to Users; outbound connections only.
+	// Default: every user.
+	UIDs []uint32 `yaml:"uids"`
+}
+
+// Soft configures the device for RoCEv2 over UDP.
+type Soft struct {
+	// UDPPort is the port the device receives on, on every address of the
+	// devices; peers are told. Default: 4791.
+	UDPPort uint16 `yaml:"udp_port"`
+}
+
+// Limits bound what the gateway may use; beyond them connections stay native.
+type Limits struct {
+	// MaxFlows is the number of carried flows. Default: 20000.
+	MaxFlows int `yaml:"max_flows"`
+	// Memory is the hard limit over all rings and buffers. Default: 1GiB.
+	Memory Bytes `yaml:"memory"`
+	// HandshakeTimeout is the time a negotiation may take, besides four round
+	// trips. Default: 200ms.
+	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
+	// NewFlowsPerSecond bounds accepted offers and adoptions. Default: 5000.
+	NewFlowsPerSecond int `yaml:"new_flows_per_second"`
+	// DrainTimeout is how long a gateway that drains serves its connections before
+	// it resets what is left. Default: 10m.
+	DrainTimeout time.Duration `yaml:"drain_timeout"`
+	// PeerShare is how much of the other limits one address may have: of
+	// MaxFlows with connections that it begins, of Memory with all, of
+	// NewFlowsPerSecond once others would have to do with less. Default: 50%.
+	PeerShare Percent `yaml:"peer_share"`
+	// StallTimeout is how long a flow may make no progress although there is
+	// something to carry and room for it; then it is reset. [NoStallTimeout] (0 in
+	// the file): for ever. Default: 60s.
+	StallTimeout StallTimeout `yaml:"stall_timeout"`
+}
+
+// Fallback says how refusals and eaten options are remembered.
+type Fallback struct {
+	// NegativeCache is how long a peer that declined is left native.
+	// Default: 10m.
+	NegativeCache time.Duration `yaml:"negative_cache"`
+	// BlackholeAfter is the number of connections in a row that came up only
+	// after the bare retry before the option is withheld. Default: 2.
+	BlackholeAfter int `yaml:"blackhole_after"`
+	// Retry is the first time a blackholed destination is left alone; it
+	// doubles every time. Default: 1h.
+	Retry time.Duration `yaml:"retry"`
+}
+
+// Security says whom the gateway believes.
+type Security struct {
+	// PSKFile holds the keys that gateways prove to each other to have, one per
+	// line (see [LoadKeys]); read at start and reload. Default: empty, every
+	// gateway is believed.
+	PSKFile string `yaml:"psk_file"`
+}
+
+// Metrics says where the metrics are served over TCP.
+type Metrics struct {
+	// Listen is host:port, or empty for the admin socket only. Default: empty.
+	Listen string `yaml:"listen"`
+}
+
+// Log configures the daemon's log on stderr.
+type Log struct {
+	// Level is debug, info, warn or error. Default: info.
+	Level LogLevel `yaml:"level"`
+	// Format is auto, text or json; auto is text on a terminal and json
+	// elsewhere. Default: auto.
+	Format LogFormat `yaml:"format"`
+}
+
+// maxRules is the number of policy rules the programs can hold: one bit each.
+const maxRules = 64
+
+// OutboundOnly reports whether the rule asks for something that is known only
+// of connections made on this host: a cgroup or a user.
+func (r Rule) OutboundOnly() bool {
+	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
+}
+
+// MatchesAll reports whether the rule matches everything of its protocol.
+func (r Rule) MatchesAll() bool {
+	return !r.OutboundOnly() && len(r.Match.Ports)+len(r.Match.Peers) == 0
+}

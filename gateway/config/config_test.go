@@ -1,0 +1,358 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testUsers knows one user, whatever the host has.
+func testUsers(name string) (uint32, error) {
+	if name == "redis" {
+		return 999, nil
+	}
+	return 0, fmt.Errorf("user %q is not known on this host", name)
+}
+
+func parseString(t *testing.T, text string) *File {
+	t.Helper()
+	f, err := parseConfig("smcgw.yaml", []byte(text), testUsers)
+	require.NoError(t, err)
+	return f
+}
+
+const fullConfig = `schema: smcgw/v1
+mode: enforce                      # off | observe | enforce
+admin: /run/smcgw/smcgw.sock
+devices: [eth0]
+policy:
+  - { name: redis, match: { ports: [6379], peers: [10.1.2.3/8, "fd00::/8", 192.0.2.7, "::ffff:10.0.0.0/104"], cgroups: [] }, action: accelerate }
+  - { name: web, match: { ports: [80, 443], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto }
+  - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
+  - { name: default, action: pass }
+carriers: [shm, soft]
+shm_dir: /run/smcgw/shm
+soft: { udp_port: 4792 }
+datagram_port: 4800
+limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, drain_timeout: 5m, peer_share: 30%, stall_timeout: 30s }
+fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
+metrics: { listen: "127.0.0.1:9469" }
+state_dir: /srv/smcgw
+cgroup_path: /sys/fs/cgroup/unified
+mark_mask: 0x3
+rule_pref: 200
+table: 100
+shards: 2
+profile: throughput
+spin: 30us
+cpus: [2, 0]
+log: { level: debug, format: json }
+security: { psk_file: /etc/smcgw/psk }
+`
+
+func TestParseFullConfig(t *testing.T) {
+	c := parseString(t, fullConfig).Config
+	want := Config{
+		Schema: schema, Mode: ModeEnforce, Admin: "/run/smcgw/smcgw.sock", Devices: []string{"eth0"},
+		Policy: []Rule{
+			{Name: "redis", Match: Match{Ports: []uint16{6379}, Peers: []netip.Prefix{
+				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
+				netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("10.0.0.0/8"),
+			}, Cgroups: []string{}, Proto: ProtoTCP}, Action: ActionAccelerate},
+			{Name: "web", Match: Match{
+				Proto: ProtoTCP, Ports: []uint16{80, 443}, Cgroups: []string{"/system.slice/nginx*"},
+				Users: []string{"redis"}, UIDs: []uint32{0, 1000, 999},
+			}, Action: ActionAuto},
+			{Name: "dns", Match: Match{Proto: ProtoUDP, Ports: []uint16{53}}, Action: ActionAccelerate},
+			{Name: "default", Match: Match{Proto: ProtoTCP}, Action: ActionPass},
+		},
+		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792}, DatagramPort: 4800,
+		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, DrainTimeout: 5 * time.Minute, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
+		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
+		Security: Security{PSKFile: "/etc/smcgw/psk"},
+		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
+		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", Shards: 2,
+		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},
+		Log: Log{Level: LogDebug, Format: LogJSON},
+	}
+	require.Equal(t, want, c)
+	require.True(t, c.Policy[1].OutboundOnly())
+	require.False(t, c.Policy[0].OutboundOnly())
+	require.True(t, c.Policy[3].MatchesAll())
+}
+
+func TestEveryFieldIsOptional(t *testing.T) {
+	want := Config{}.WithDefaults()
+	require.Equal(t, Config{
+		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
+		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, DatagramPort: 4790,
+		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
+		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
+		StateDir: "/var/lib/smcgw",
+		Profile:  ProfileBalanced, Spin: Spin(20 * time.Microsecond),
+		Log: Log{Level: LogInfo, Format: LogAuto},
+	}, want)
+	require.NoError(t, want.Validate())
+	for _, text := range []string{"", "# nothing\n", "---\n", "mode:\nlimits:\n", "limits: {}\n", "limits: { memory: }\n"} {
+		require.Equal(t, want, parseString(t, text).Config, "%q", text)
+	}
+}
+
+func TestSoftPortIsNoSourcePort(t *testing.T) {
+	for _, port := range []string{"0", "49152", "65535", "70000"} {
+		_, err := parseConfig("f", []byte("soft: { udp_port: "+port+" }\n"), testUsers)
+		require.ErrorContains(t, err, "soft.udp_port", port)
+	}
+	require.EqualValues(t, 49151, parseString(t, "soft: { udp_port: 49151 }\n").Config.Soft.UDPPort)
+}
+
+func TestEmptyCarriersStayEmpty(t *testing.T) {
+	c := parseString(t, "carriers: []\n").Config
+	require.NotNil(t, c.Carriers)
+	require.Empty(t, c.Carriers)
+}
+
+func TestRulesAreNamedAndPassByDefault(t *testing.T) {
+	c := parseString(t, "policy: [{}, {name: a}, {match: {ports: [1]}}]\n").Config
+	require.Equal(t, []string{"rule-1", "a", "rule-3"}, []string{c.Policy[0].Name, c.Policy[1].Name, c.Policy[2].Name})
+	require.Equal(t, ActionPass, c.Policy[0].Action)
+}
+
+func TestDefaultsDoNotTouchTheOriginal(t *testing.T) {
+	c := Config{Policy: []Rule{{}}}
+	_ = c.WithDefaults()
+	require.Equal(t, Config{Policy: []Rule{{}}}, c)
+}
+
+func TestAllErrorsAtOnce(t *testing.T) {
+	_, err := parseConfig("f", []byte(`mode: enfroce
+polcy: []
+limits:
+  max-flows: 3
+  memory: 2GB
+  handshake_timeout: -1s
+policy:
+  - name: a
+    match: { ports: [0, 70000, 22], peers: [10.0.0.0/33, nowhere], users: [nobody-knows] }
+  - name: a
+    action: drop
+mode: off
+shards: -1
+table: 254
+fallback: [1]
+mark_mask: 7
+limits.retry: { a: b }
+`), testUsers)
+	var got []string
+	for _, fe := range FieldErrors(err) {
+		got = append(got, fe.Error())
+	}
+	require.Equal(t, []string{
+		`line 1: mode: "enfroce" is none of off, observe or enforce`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
+		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
+		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
+		`line 9: policy[0].match.ports[1]: "70000" is not a number from 0 to 65535`,
+		`line 9: policy[0].match.peers[0]: "10.0.0.0/33" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
+		`line 9: policy[0].match.peers[1]: "nowhere" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
+		`line 9: policy[0].match.ports[0]: 0 is not a port`,
+		`line 9: policy[0].match.users[0]: user "nobody-knows" is not known on this host`,
+		`line 10: policy[1].name: "a" names two rules`,
+		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
+		`line 12: mode: given twice`,
+		`line 13: shards: "-1" is not a number from 0 to 9223372036854775807`,
+		`line 15: fallback: must be a set of fields, not a list`,
+		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+	}, got)
+	var fe *FieldError
+	require.ErrorAs(t, err, &fe)
+}
+
+func TestSingleErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"mode: [off]":                                    "line 1: mode: must be a single value, not a list",
+		"devices: eth0":                                  `line 1: devices: must be a list, not "eth0"`,
+		"devices: [eth0, eth0]":                          `line 1: devices[1]: "eth0" is listed twice`,
+		"devices: [lo]":                                  "line 1: devices[0]: the loopback device cannot be used",
+		"devices: [~]":                                   "line 1: devices[0]: has no value",
+		"a: &x 1":                                        "line 1: a: unknown field",
+		"admin: &x /a\nshm_dir: *x":                      "line 1: admin: anchors and aliases are not supported",
+		"limits: {max_flows: 0}":                         "line 1: limits.max_flows: must not be 0",
+		"limits: {handshake_timeout: 0s}":                "line 1: limits.handshake_timeout: must not be 0",
+		"limits: {memory: 0}":                            "line 1: limits.memory: must not be 0",
+		"limits: {memory: 4KiB}":                         "line 1: limits.memory: 4KiB is not between 1MiB and 16TiB",
+		"limits: {memory: 9999999999GiB}":                "is not an amount of memory",
+		"admin: run/x":                                   `line 1: admin: "run/x" is not an absolute path`,
+		"admin: /" + strings.Repeat("x", 103):            "line 1: admin: longer than 103 bytes",
+		"shm_dir: /" + strings.Repeat("x", 90):           "line 1: shm_dir: longer than 67 bytes",
+		"metrics: {listen: localhost}":                   "line 1: metrics.listen: \"localhost\" is not an address and a port",
+		"metrics: {listen: ':0'}":                        "is not an address and a port",
+		"schema: smcgw/v2":                               `line 1: schema: "smcgw/v2" is not smcgw/v1`,
+		"mode: off\n---\nmode: off":                      "a second document",
+		"mode: [":                                        "line 1: not YAML: ",
+		"\tmode: off":                                    "not YAML: ",
+		"policy: [{name: 'a b'}]":                        `line 1: policy[0].name: "a b" is not a name`,
+		"policy: [{match: {cgroups: [x]}}]":              `line 1: policy[0].match.cgroups[0]: "x" is not a cgroup path`,
+		"policy: [{match: {cgroups: ['/[']}}]":           "is not a cgroup path",
+		"policy:\n- match: {proto: udp}\n  action: auto": "line 3: policy[0].action: auto is about connections (tcp)",
+		"carriers: [shm, shm]":                           `line 1: carriers[1]: "shm" is listed twice`,
+		"policy: [{match: {proto: sctp}}]":               `line 1: policy[0].match.proto: "sctp" is none of tcp or udp`,
+		"datagram_port: -1":                              `line 1: datagram_port: "-1" is not a number from 0 to 65535`,
+		"datagram_port: 50000":                           `line 1: datagram_port: 50000 is not between 1 and 49151`,
+		"datagram_port: 4791":                            `line 1: datagram_port: 4791 is the port of the soft device`,
+		"carriers: [tcp]":                                `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
+		"[1, 2]":                                         "line 1: must be a set of fields, not a list",
+		"? [a]\n: b":                                     "unknown field",
+		"log: {level: loud}":                             `line 1: log.level: "loud" is none of debug, info, warn or error`,
+	} {
+		_, err := parseConfig("f", []byte(text), testUsers)
+		require.ErrorContains(t, err, want, "%q", text)
+		require.NotEmpty(t, FieldErrors(err), "%q", text)
+	}
+}
+
+func TestTooManyRulesAndTooLargeFiles(t *testing.T) {
+	_, err := parseConfig("f", []byte("policy: ["+strings.Repeat("{},", 65)+"]"), testUsers)
+	require.EqualError(t, err, "line 1: policy: 65 rules; at most 64 are possible")
+	_, err = parseConfig("f", make([]byte, maxConfigSize+1), testUsers)
+	require.EqualError(t, err, "larger than 1MiB")
+}
+
+func TestLoadConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "smcgw.yaml")
+	_, err := Load(path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(path, []byte("mode: off\n"), 0o600))
+	f, err := Load(path)
+	require.NoError(t, err)
+	require.Equal(t, ModeOff, f.Config.Mode)
+	require.Equal(t, path+":1", f.Origin("mode"))
+}
+
+// TestEveryFieldIsDocumented compares the table with the types.
+func TestEveryFieldIsDocumented(t *testing.T) {
+	var paths []string
+	walkFields(reflect.TypeFor[Config](), "", func(path string, f reflect.StructField) {
+		paths = append(paths, path)
+	})
+	var listed []string
+	for _, f := range configFields {
+		listed = append(listed, f.Path)
+		require.NotEmpty(t, f.Doc, f.Path)
+	}
+	require.Equal(t, paths, listed, "config_fields.go and Config differ")
+}
+
+// TestEveryLeafHasADefaultOrSaysWhatEmptyMeans keeps a new field from being
+// silently zero.
+func TestEveryLeafHasADefaultOrSaysWhatEmptyMeans(t *testing.T) {
+	fields := make(map[string]field)
+	for _, f := range configFields {
+		fields[f.Path] = f
+	}
+	walkFields(reflect.TypeFor[Config](), "", func(path string, f reflect.StructField) {
+		if f.Type.Kind() == reflect.Struct || path == "policy" {
+			return
+		}
+		doc := fields[path]
+		require.True(t, doc.Default != "" || strings.Contains(doc.Doc, "empty"), "%s has no default", path)
+	})
+}
+
+// walkFields calls fn for every field of the configuration, with its path.
+func walkFields(t reflect.Type, path string, fn func(string, reflect.StructField)) {
+	for f := range t.Fields() {
+		p := fieldPath(path, f.Tag.Get("yaml"))
+		fn(p, f)
+		elem := f.Type
+		if elem.Kind() == reflect.Slice {
+			elem, p = elem.Elem(), p+"[]"
+		}
+		if elem.Kind() == reflect.Struct && elem != reflect.TypeFor[netip.Prefix]() {
+			walkFields(elem, p, fn)
+		}
+	}
+}
+
+func TestValidateOfABuiltConfig(t *testing.T) {
+	c := Config{Mode: "x"}.WithDefaults()
+	c.Policy = []Rule{{Name: "a", Action: ActionPass, Match: Match{Proto: ProtoTCP, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
+	err := c.Validate()
+	require.EqualError(t, err, "mode: \"x\" is none of off, observe or enforce\n"+
+		"policy[0].match.peers[0]: 10.0.0.1/8 is not a masked prefix\n"+
+		"policy[0].match.peers[1]: invalid Prefix is not a masked prefix")
+	require.Len(t, FieldErrors(errors.Join(err, nil)), 3)
+}
+
+func TestNamedUsersAreNeverDropped(t *testing.T) {
+	f := parseString(t, "policy: [{match: {users: [redis, redis]}, action: accelerate}]\n")
+	require.Equal(t, []uint32{999}, f.Config.Policy[0].Match.UIDs)
+	require.Equal(t, "users", f.Origin("policy[0].match.uids"))
+}
+
+func TestUserIDs(t *testing.T) {
+	ids, err := Rule{Match: Match{Users: []string{"root"}, UIDs: []uint32{7}}}.UserIDs()
+	require.NoError(t, err)
+	require.Equal(t, []uint32{7, 0}, ids)
+	_, err = Rule{Name: "r", Match: Match{Users: []string{"no such user"}}}.UserIDs()
+	require.EqualError(t, err, `rule r: user "no such user" is not known on this host`)
+}
+
+func TestNeverPorts(t *testing.T) {
+	c := parseString(t, `
+metrics: { listen: "127.0.0.1:9469" }
+policy:
+  - { match: { ports: [22, 80] }, action: accelerate }
+  - { match: { ports: [53] } }
+`).Config
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 9469}, c.NeverPorts(), "exceptions are made by rule")
+	c = parseString(t, "datagram_port: 4800\nsoft: { udp_port: 4801 }\n").Config
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4800, 4801}, c.NeverPorts())
+	c = parseString(t, "datagram_port: 0\n").Config
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}, c.NeverPorts())
+}
+
+func TestBytesText(t *testing.T) {
+	for text, want := range map[string]Bytes{"0": 0, "1": 1, "12 KiB": 12 * KiB, "3MiB": 3 * MiB, "7B": 7, "8191PiB": -1, "": -1, "-1": -1, "1.5GiB": -1, "KiB": -1, "8388608TiB": -1} {
+		var b Bytes
+		err := b.setText(text)
+		if want < 0 {
+			require.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		require.Equal(t, want, b, text)
+	}
+	for b, want := range map[Bytes]string{0: "0", 1023: "1023", 1024: "1KiB", 1025: "1025", GiB: "1GiB", 1536 * MiB: "1536MiB", 2 * TiB: "2TiB"} {
+		require.Equal(t, want, b.String())
+	}
+}
+
+func TestRoundedBytes(t *testing.T) {
+	for n, want := range map[Bytes]string{0: "0B", 9999: "9999B", 10 * KiB: "10KiB", 9 * MiB: "9216KiB", 1 << 40: "1024GiB"} {
+		require.Equal(t, want, n.Rounded())
+	}
+}
+
+func TestPercent(t *testing.T) {
+	var p Percent
+	for text, want := range map[string]Percent{"50%": 50, "7": 7, "100%": 100} {
+		require.NoError(t, p.setText(text))
+		require.Equal(t, want, p)
+	}
+	for _, text := range []string{"", "%", "-1%", "1.5%", "50 %", "1e2", "99999999999"} {
+		require.Error(t, p.setText(text), text)
+	}
+	require.Equal(t, "30%", Percent(30).String())
+	require.Equal(t, 1, Percent(1).Of(10))
+	require.Equal(t, 7, Percent(70).Of(10))
+}

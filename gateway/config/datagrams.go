@@ -1,0 +1,76 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// DatagramPort is the UDP port on which gateways talk about datagrams. Its zero
+// value is "the default", so none at all has a value of its own.
+type DatagramPort int32
+
+// NoDatagrams is written as 0 in the file.
+const NoDatagrams DatagramPort = -1
+
+// Port returns the port, 0 when datagrams are not carried.
+func (p DatagramPort) Port() uint16 { return uint16(max(p, 0)) }
+
+// MarshalText renders the number as the file has it.
+func (p DatagramPort) MarshalText() ([]byte, error) {
+	return strconv.AppendUint(nil, uint64(p.Port()), 10), nil
+}
+
+func (p *DatagramPort) setText(text string) error {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return fmt.Errorf("%q is not a number from 0 to 65535", text)
+	}
+	*p = DatagramPort(n)
+	if n == 0 {
+		*p = NoDatagrams
+	}
+	return nil
+}
+
+// datagrams checks the port against what else uses UDP: the soft device sends
+// from ports of the dynamic range. What gateways say to each other must never
+// be taken for datagrams of a program, whatever the policy.
+func (k *checker) datagrams(c Config) {
+	if c.DatagramPort != NoDatagrams {
+		between(k, "datagram_port", int(c.DatagramPort), 1, 0xbfff)
+		k.must(c.DatagramPort.Port() != c.Soft.UDPPort, "datagram_port", "%d is the port of the soft device", c.DatagramPort)
+	}
+	for i, r := range c.Policy {
+		for j, p := range r.Match.Ports {
+			own := r.CarriesDatagrams() && slices.Contains(c.OwnPorts(), p)
+			k.must(!own, fmt.Sprintf("policy[%d].match.ports[%d]", i, j), "%d is a port of the gateway itself and cannot be carried", p)
+		}
+	}
+}
+
+// OwnPorts lists the UDP ports of this gateway.
+func (c Config) OwnPorts() []uint16 {
+	list := []uint16{c.DatagramPort.Port(), c.Soft.UDPPort}
+	return slices.DeleteFunc(list, func(p uint16) bool { return p == 0 })
+}
+
+// CarriesDatagrams reports whether the rule selects datagrams to be carried.
+func (r Rule) CarriesDatagrams() bool {
+	return r.Match.Proto == ProtoUDP && r.Action != ActionPass
+}
+
+// NamesDatagramPeer reports whether a rule that carries datagrams has the
+// address in its list of peers. Only such a peer may be asked without a sign
+// that it is a gateway: nothing is sent to hosts the operator did not name.
+func (c Config) NamesDatagramPeer(a netip.Addr) bool {
+	return slices.ContainsFunc(c.Policy, func(r Rule) bool {
+		return r.CarriesDatagrams() && slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+	})
+}
+
+// WantsDatagrams reports whether any rule carries datagrams.
+func (c Config) WantsDatagrams() bool {
+	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.CarriesDatagrams)
+}

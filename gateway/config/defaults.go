@@ -1,0 +1,69 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// WithDefaults returns a copy in which every field that has its zero value has
+// the default of configFields. Carriers that are empty but not nil stay so.
+func (c Config) WithDefaults() Config {
+	out := c.clone()
+	for _, f := range configFields {
+		if f.Default != "" && !strings.Contains(f.Path, "[]") {
+			setDefault(reflect.ValueOf(&out).Elem(), f)
+		}
+	}
+	if out.Spin == 0 {
+		out.Spin = out.Profile.spin()
+	}
+	for i := range out.Policy {
+		r := &out.Policy[i]
+		if r.Name == "" {
+			r.Name = fmt.Sprintf("rule-%d", i+1)
+		}
+		if r.Action == "" {
+			r.Action = ActionPass
+		}
+		if r.Match.Proto == "" {
+			r.Match.Proto = ProtoTCP
+		}
+	}
+	return out
+}
+
+// setDefault fills the field at f.Path of root if it is zero. The default is
+// read by the decoder of the file, so that both mean the same by a text.
+func setDefault(root reflect.Value, f field) {
+	v := root
+	for name := range strings.SplitSeq(f.Path, ".") {
+		v = fieldNamed(v, name)
+	}
+	if !v.IsZero() {
+		return
+	}
+	var n yaml.Node
+	d := newDecoder()
+	if err := yaml.Unmarshal([]byte(f.Default), &n); err == nil && len(n.Content) == 1 {
+		d.decode(n.Content[0], v, f.Path)
+	}
+}
+
+// fieldNamed finds the field of a struct by its name in the file.
+func fieldNamed(v reflect.Value, name string) reflect.Value {
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("yaml") == name {
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{}
+}
+
+// clone copies the lists that WithDefaults writes to.
+func (c Config) clone() Config {
+	c.Policy = append([]Rule(nil), c.Policy...)
+	return c
+}

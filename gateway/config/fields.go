@@ -1,0 +1,61 @@
+package config
+
+// field documents one field of the configuration file.
+type field struct {
+	// Path is the name in the file, with [] for the elements of a list.
+	Path string
+	// Default is the value a missing field gets, as it is written in the file;
+	// empty for lists and texts that are empty by default.
+	Default string
+	// Doc is one sentence for an operator.
+	Doc string
+}
+
+// configFields is the one place where defaults are kept: WithDefaults, the
+// check verb and the documents are made from it.
+var configFields = []field{
+	{"schema", schema, "format of this file"},
+	{"mode", "observe", "off: decide nothing; observe: decide and count, touch nothing; enforce: carry"},
+	{"admin", "/run/smcgw/smcgw.sock", "path of the admin socket"},
+	{"devices", "", "network devices looked at; empty: those of the default routes"},
+	{"policy", "", "rules, first match wins, at most 64; what none matches is passed"},
+	{"policy[].name", "", "name of the rule in metrics; empty: rule-N"},
+	{"policy[].match", "", "what the rule is about; empty: every TCP connection"},
+	{"policy[].match.proto", "tcp", "tcp: connections; udp: datagrams of UDP programs"},
+	{"policy[].match.ports", "", "server ports; empty: every port"},
+	{"policy[].match.peers", "", "addresses or prefixes of the other side; empty: every address"},
+	{"policy[].match.cgroups", "", "cgroup2 paths, * allowed, outbound connections only; empty: every cgroup"},
+	{"policy[].match.users", "", "user names, outbound connections only; empty: every user"},
+	{"policy[].match.uids", "", "numeric users, outbound connections only; empty: every user"},
+	{"policy[].action", "pass", "pass: leave native; accelerate: carry; auto: carry where it pays, learned per service; tcp only"},
+	{"carriers", "[shm, soft]", "RDMA devices in order of preference; []: none"},
+	{"shm_dir", "/run/smcgw/shm", "directory of the rendezvous sockets of shm"},
+	{"soft", "", "the software RoCEv2 device"},
+	{"soft.udp_port", "4791", "UDP port it receives on; peers are told"},
+	{"datagram_port", "4790", "UDP port on which gateways ask each other about datagrams; 0: none are carried"},
+	{"limits", "", "what the gateway may use"},
+	{"limits.max_flows", "20000", "carried connections"},
+	{"limits.memory", "1GiB", "all rings and buffers together"},
+	{"limits.handshake_timeout", "200ms", "time for a negotiation, besides four round trips"},
+	{"limits.new_flows_per_second", "5000", "connections taken over per second"},
+	{"limits.drain_timeout", "10m", "how long a gateway that drains serves its connections before it resets them"},
+	{"limits.peer_share", "50%", "part of the other limits that one peer address may have"},
+	{"limits.stall_timeout", "60s", "how long a connection may stand still by the fault of a gateway; then it is reset; 0: for ever"},
+	{"fallback", "", "how refusals are remembered"},
+	{"fallback.negative_cache", "10m", "how long a peer that declined is left native"},
+	{"fallback.blackhole_after", "2", "lost option SYNs in a row before the option is withheld"},
+	{"fallback.retry", "1h", "first pause for a blackholed destination, doubled every time"},
+	{"security", "", "whom the gateway believes"},
+	{"security.psk_file", "", "file of the keys that peer gateways must have, one per line; empty: every gateway is believed"},
+	{"metrics", "", "Prometheus metrics over TCP"},
+	{"metrics.listen", "", "host:port; empty: on the admin socket only"},
+	{"state_dir", "/var/lib/smcgw", "directory of the off flag"},
+	{"cgroup_path", "", "cgroup2 mount; empty: found by itself"},
+	{"shards", "", "event loops; empty or 0: half the processors"},
+	{"profile", "balanced", "balanced; latency: the same; throughput: rings begin larger; memory: smallest rings, no spin"},
+	{"spin", "", "how long an idle event loop looks for work before it sleeps: off, or up to 100us; empty: 20us, with profile memory off"},
+	{"cpus", "", "numbers of the processors the event loops are bound to, in turn; empty: any"},
+	{"log", "", "log on standard error"},
+	{"log.level", "info", "debug, info, warn or error"},
+	{"log.format", "auto", "text, json, or auto: text on a terminal"},
+}

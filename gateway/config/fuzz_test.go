@@ -1,0 +1,40 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzConfig: no input may panic; an error names the file's problems as
+// FieldErrors; what is accepted is valid and survives being printed.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(""))
+	f.Add([]byte(fullConfig))
+	f.Add([]byte("policy: [{match: {peers: ['::ffff:1.2.3.4']}}]"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("? {a: b}\n: c"))
+	f.Add([]byte("mode: !!binary b2Zm\n<<: {shards: 3}\n"))
+	f.Add([]byte("admin: \"/a\\0b\"\nstate_dir: '/\t'\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := parseConfig("f", data, testUsers)
+		if err != nil {
+			require.NotEmpty(t, FieldErrors(err))
+			return
+		}
+		require.Empty(t, file.Config.validate(testUsers))
+		out, err := file.YAML()
+		require.NoError(t, err)
+		requireSameMeaning(t, file, out)
+	})
+}
+
+// TestTruncatedConfigs: a file cut anywhere is an error or a smaller
+// configuration, never a panic.
+func TestTruncatedConfigs(t *testing.T) {
+	for i := range len(fullConfig) {
+		if _, err := parseConfig("f", []byte(fullConfig[:i]), testUsers); err != nil {
+			require.NotEmpty(t, FieldErrors(err), "%q", fullConfig[:i])
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Mode is what the gateway may touch.
+type Mode string
+
+// The modes: off decides nothing, observe decides and counts but touches
+// nothing, enforce carries.
+const (
+	ModeOff     Mode = "off"
+	ModeObserve Mode = "observe"
+	ModeEnforce Mode = "enforce"
+)
+
+// Modes lists every Mode.
+func Modes() []Mode { return []Mode{ModeOff, ModeObserve, ModeEnforce} }
+
+func (m *Mode) setText(text string) error { return pick(m, text, Modes()) }
+
+// Action is what a rule does with a connection.
+type Action string
+
+// The actions: pass leaves it native, accelerate carries it when the peer can,
+// auto carries it when that has paid for earlier connections to the service; it
+// is about TCP only.
+const (
+	ActionPass       Action = "pass"
+	ActionAccelerate Action = "accelerate"
+	ActionAuto       Action = "auto"
+)
+
+// actions lists every Action.
+func actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAuto} }
+
+func (a *Action) setText(text string) error { return pick(a, text, actions()) }
+
+// Proto is the protocol a rule is about.
+type Proto string
+
+// The protocols. Their names are also those of ConnInfo.Proto.
+const (
+	ProtoTCP Proto = "tcp"
+	ProtoUDP Proto = "udp"
+)
+
+// protos lists every Proto.
+func protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
+
+func (p *Proto) setText(text string) error { return pick(p, text, protos()) }
+
+// DeviceKind is an RDMA device as the configuration names it.
+type DeviceKind string
+
+// The device kinds.
+const (
+	DeviceShm  DeviceKind = "shm"
+	DeviceSoft DeviceKind = "soft"
+	DeviceHW   DeviceKind = "hw"
+)
+
+// DeviceKinds lists every DeviceKind.
+func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW} }
+
+func (d *DeviceKind) setText(text string) error { return pick(d, text, DeviceKinds()) }
+
+// Carrier is the name under which flows on this device are reported.
+func (d DeviceKind) Carrier() Carrier { return Carrier("rdma-" + string(d)) }
+
+// Carrier is what carries a flow's bytes, as users see it.
+type Carrier string
+
+// The carriers. CarrierNone is what a flow has before one is chosen and what
+// native connections keep.
+const (
+	CarrierNone  Carrier = ""
+	CarrierShm   Carrier = "rdma-shm"
+	CarrierSoft  Carrier = "rdma-soft"
+	CarrierHW    Carrier = "rdma-hw"
+	CarrierRelay Carrier = "relay"
+)
+
+// Carriers lists every Carrier but CarrierNone.
+func Carriers() []Carrier {
+	return []Carrier{CarrierShm, CarrierSoft, CarrierHW, CarrierRelay}
+}
+
+// Side is the role of this host in a connection.
+type Side string
+
+// The sides: client made the connection, server accepted it.
+const (
+	SideClient Side = "client"
+	SideServer Side = "server"
+)
+
+// LogLevel is the least severity that is logged.
+type LogLevel string
+
+// The log levels.
+const (
+	LogDebug LogLevel = "debug"
+	LogInfo  LogLevel = "info"
+	LogWarn  LogLevel = "warn"
+	LogError LogLevel = "error"
+)
+
+// logLevels lists every LogLevel.
+func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
+
+func (l *LogLevel) setText(text string) error { return pick(l, text, logLevels()) }
+
+// LogFormat is the shape of the log lines.
+type LogFormat string
+
+// The log formats.
+const (
+	LogAuto LogFormat = "auto"
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// logFormats lists every LogFormat.
+func logFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
+
+func (f *LogFormat) setText(text string) error { return pick(f, text, logFormats()) }
+
+// pick stores the name in *dst if it is one of all.
+func pick[T ~string](dst *T, name string, all []T) error {
+	if !slices.Contains(all, T(name)) {
+		return fmt.Errorf("%q is none of %s", name, orList(all))
+	}
+	*dst = T(name)
+	return nil
+}
+
+// orList renders names as "a, b or c".
+func orList[T ~string](all []T) string {
+	s := make([]string, len(all))
+	for i, v := range all {
+		s[i] = string(v)
+	}
+	last := len(s) - 1
+	if last < 1 {
+		return strings.Join(s, "")
+	}
+	return strings.Join(s[:last], ", ") + " or " + s[last]
+}

@@ -1,0 +1,30 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Percent is a part of something bounded. In text it is a whole number with its
+// sign: 50%.
+type Percent int
+
+// String renders the number with its sign.
+func (p Percent) String() string { return strconv.Itoa(int(p)) + "%" }
+
+// MarshalText renders the number as String does.
+func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// setText reads a number with or without its sign.
+func (p *Percent) setText(text string) error {
+	v, err := strconv.ParseUint(strings.TrimSuffix(text, "%"), 10, 31)
+	if err != nil {
+		return fmt.Errorf("%q is not a part such as 50%%", text)
+	}
+	*p = Percent(v)
+	return nil
+}
+
+// Of is that part of n, and at least 1.
+func (p Percent) Of(n int) int { return max(1, int(int64(n)*int64(p)/100)) }

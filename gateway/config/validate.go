@@ -1,0 +1,177 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxDrainTimeout is a week.
+const MaxDrainTimeout = 7 * 24 * time.Hour
+
+// DrainingSuffix is appended to the path of the admin socket of a gateway that
+// drains beside its successor.
+const DrainingSuffix = ".old"
+
+// Validate checks a complete Config. Its error joins a FieldError for every
+// problem.
+func (c Config) Validate() error { return joinFieldErrors(c.validate(lookupUser)) }
+
+// maxSocketPath is the room for a path in a sockaddr_un, without its NUL.
+const maxSocketPath = 107
+
+// ruleName is what a rule may be called: it becomes a label of metrics.
+var ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// checker collects what is wrong.
+type checker struct{ errs []*FieldError }
+
+// must records msg against path unless ok.
+func (k *checker) must(ok bool, path, format string, args ...any) {
+	if !ok {
+		k.errs = append(k.errs, &FieldError{Path: path, Msg: fmt.Sprintf(format, args...)})
+	}
+}
+
+// between checks a number, given with the unit it is printed in.
+func between[T ~int | ~int64](k *checker, path string, v, lo, hi T) {
+	k.must(v >= lo && v <= hi, path, "%v is not between %v and %v", v, lo, hi)
+}
+
+// oneOf checks a name.
+func oneOf[T ~string](k *checker, path string, v T, all []T) {
+	if err := pick(new(T), string(v), all); err != nil {
+		k.must(false, path, "%s", err)
+	}
+}
+
+func (c Config) validate(users userLookup) []*FieldError {
+	k := &checker{}
+	k.must(c.Schema == schema, "schema", "%q is not %s, the only schema this version reads", c.Schema, schema)
+	oneOf(k, "mode", c.Mode, Modes())
+	k.socketPath("admin", c.Admin)
+	k.devices(c.Devices)
+	k.policy(c.Policy, users)
+	k.carriers(c.Carriers)
+	// The rendezvous sockets in shm_dir have names of up to 40 bytes.
+	k.absolute("shm_dir", c.ShmDir)
+	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "longer than %d bytes", maxSocketPath-40)
+	// The soft device sends from ports of the dynamic range.
+	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbfff)
+	k.datagrams(c)
+	k.limits(c.Limits)
+	k.fallback(c.Fallback)
+	if c.Security.PSKFile != "" {
+		k.absolute("security.psk_file", c.Security.PSKFile)
+	}
+	k.listen(c.Metrics.Listen)
+	k.advanced(c)
+	return k.errs
+}
+
+func (k *checker) absolute(field, p string) {
+	k.must(path.IsAbs(p) && !strings.ContainsRune(p, 0), field, "%q is not an absolute path", p)
+}
+
+func (k *checker) socketPath(field, p string) {
+	k.absolute(field, p)
+	longest := maxSocketPath - len(DrainingSuffix)
+	k.must(len(p) <= longest, field, "longer than %d bytes", longest)
+}
+
+func (k *checker) devices(names []string) {
+	seen := make(map[string]bool)
+	for i, name := range names {
+		field := fmt.Sprintf("devices[%d]", i)
+		ok := name != "" && len(name) <= 15 && !strings.ContainsAny(name, "/ \t\n:") && name != "." && name != ".."
+		k.must(ok, field, "%q is not the name of a network device", name)
+		k.must(name != "lo", field, "the loopback device cannot be used")
+		k.must(!seen[name], field, "%q is listed twice", name)
+		seen[name] = true
+	}
+}
+
+func (k *checker) policy(rules []Rule, users userLookup) {
+	k.must(len(rules) <= maxRules, "policy", "%d rules; at most %d are possible", len(rules), maxRules)
+	seen := make(map[string]bool)
+	for i, r := range rules {
+		field := fmt.Sprintf("policy[%d]", i)
+		k.must(ruleName.MatchString(r.Name), field+".name", "%q is not a name of letters, digits, '.', '_' and '-', at most 63", r.Name)
+		k.must(!seen[r.Name], field+".name", "%q names two rules", r.Name)
+		seen[r.Name] = true
+		oneOf(k, field+".match.proto", r.Match.Proto, protos())
+		oneOf(k, field+".action", r.Action, actions())
+		k.must(r.Action != ActionAuto || r.Match.Proto != ProtoUDP, field+".action", "auto is about connections (tcp); the datagrams of a rule for udp are carried (accelerate) or not (pass)")
+		k.match(field+".match", r.Match, users)
+	}
+}
+
+func (k *checker) match(field string, m Match, users userLookup) {
+	for i, p := range m.Ports {
+		k.must(p != 0, fmt.Sprintf("%s.ports[%d]", field, i), "0 is not a port")
+	}
+	for i, p := range m.Peers {
+		k.must(p.IsValid() && p == p.Masked(), fmt.Sprintf("%s.peers[%d]", field, i), "%s is not a masked prefix", p)
+	}
+	for i, g := range m.Cgroups {
+		_, err := path.Match(g, "/")
+		ok := err == nil && path.IsAbs(g) && path.Clean(g) == g
+		k.must(ok, fmt.Sprintf("%s.cgroups[%d]", field, i), "%q is not a cgroup path such as /system.slice/redis*", g)
+	}
+	for i, u := range m.Users {
+		if _, err := users(u); err != nil {
+			k.must(false, fmt.Sprintf("%s.users[%d]", field, i), "%s", err)
+		}
+	}
+}
+
+func (k *checker) carriers(list []DeviceKind) {
+	seen := make(map[DeviceKind]bool)
+	for i, d := range list {
+		field := fmt.Sprintf("carriers[%d]", i)
+		oneOf(k, field, d, DeviceKinds())
+		k.must(!seen[d], field, "%q is listed twice", d)
+		seen[d] = true
+	}
+}
+
+func (k *checker) limits(l Limits) {
+	between(k, "limits.max_flows", l.MaxFlows, 1, 1_000_000)
+	between(k, "limits.memory", l.Memory, 1*MiB, 16*TiB)
+	between(k, "limits.handshake_timeout", l.HandshakeTimeout, 10*time.Millisecond, 10*time.Second)
+	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
+	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, MaxDrainTimeout)
+	between(k, "limits.peer_share", l.PeerShare, 1, 100)
+	k.must(l.StallTimeout == NoStallTimeout || l.StallTimeout >= minStallTimeout && l.StallTimeout <= maxStallTimeout,
+		"limits.stall_timeout", "%v is neither 0 nor between %v and %v", l.StallTimeout, minStallTimeout, maxStallTimeout)
+}
+
+func (k *checker) fallback(f Fallback) {
+	between(k, "fallback.negative_cache", f.NegativeCache, 100*time.Millisecond, 7*24*time.Hour)
+	between(k, "fallback.blackhole_after", f.BlackholeAfter, 1, 100)
+	between(k, "fallback.retry", f.Retry, 100*time.Millisecond, 7*24*time.Hour)
+}
+
+func (k *checker) listen(addr string) {
+	if addr == "" {
+		return
+	}
+	host, port, err := net.SplitHostPort(addr)
+	n, errPort := strconv.ParseUint(port, 10, 16)
+	ok := err == nil && errPort == nil && n != 0 && (host == "" || net.ParseIP(host) != nil)
+	k.must(ok, "metrics.listen", "%q is not an address and a port such as 127.0.0.1:9469", addr)
+}
+
+func (k *checker) advanced(c Config) {
+	k.absolute("state_dir", c.StateDir)
+	if c.CgroupPath != "" {
+		k.absolute("cgroup_path", c.CgroupPath)
+	}
+	k.loops(c)
+	oneOf(k, "log.level", c.Log.Level, logLevels())
+	oneOf(k, "log.format", c.Log.Format, logFormats())
+}

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// describeDevice fills in what every device can tell. stats is a flat struct
+// of numbers.
+func describeDevice(name string, kind config.DeviceKind, dev verbs.Device, stats any) admin.DeviceInfo {
+	attr, port := dev.Attr(), dev.Port()
+	info := admin.DeviceInfo{
+		Name: name, Kind: kind, Carrier: kind.Carrier(), State: admin.DeviceActive,
+		UDPPort: port.UDPPort, MTU: port.ActiveMTU.Bytes(),
+		Limits: admin.DeviceLimits{
+			Vectors: attr.Vectors, MaxQP: attr.MaxQP, MaxQPWR: attr.MaxQPWR,
+			MaxMR: attr.MaxMR, MaxMRSize: attr.MaxMRSize, MaxMsgSize: attr.MaxMsgSize,
+		},
+		Use: map[string]uint64{}, Counters: map[string]uint64{},
+	}
+	if port.State != verbs.PortActive {
+		info.State = admin.DeviceDown
+	}
+	for _, gid := range port.GIDs {
+		info.GIDs = append(info.GIDs, netip.AddrFrom16(gid))
+	}
+	v := reflect.ValueOf(stats)
+	for i := range v.NumField() {
+		field := snakeCase(v.Type().Field(i).Name)
+		into := info.Counters
+		if slices.Contains(inUse[:], field) {
+			into = info.Use
+		}
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Uint64:
+			into[field] = f.Uint()
+		case reflect.Int:
+			into[field] = uint64(f.Int())
+		default: // stats of devices have no other fields
+		}
+	}
+	return info
+}
+
+// inUse are the numbers of devices that do not only grow.
+var inUse = [...]string{"qps", "mrs", "cqs", "srqs", "memory", "peers"}
+
+// snakeCase turns the name of a Go field into that of a counter: BellsSent into
+// bells_sent, ICRCErrors into icrc_errors, QPs into qps.
+func snakeCase(s string) string {
+	var out strings.Builder
+	r := []rune(strings.ReplaceAll(s, "RNRNAK", "RNRNak")) // two acronyms in a row
+	for i := range r {
+		if i > 0 && unicode.IsUpper(r[i]) && (unicode.IsLower(r[i-1]) || startsWord(r[i:])) {
+			out.WriteByte('_')
+		}
+		out.WriteRune(unicode.ToLower(r[i]))
+	}
+	return out.String()
+}
+
+// startsWord: a capital and a small letter, unless that is the s of a plural.
+func startsWord(r []rune) bool {
+	if len(r) < 2 || !unicode.IsLower(r[1]) {
+		return false
+	}
+	return r[1] != 's' || len(r) > 2 && unicode.IsLower(r[2])
+}

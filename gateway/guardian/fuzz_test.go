@@ -1,0 +1,53 @@
+package guardian
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
+)
+
+// FuzzPacket: daemon and guardian trust each other, but either may be of
+// another version after an upgrade: what cannot be a message is an error, and no
+// file that came with it stays open.
+func FuzzPacket(f *testing.F) {
+	f.Add([]byte{msgProtect}, uint8(2))
+	f.Add([]byte{msgHold, 1, 2, 3}, uint8(fdpass.MaxFiles))
+	f.Add([]byte{msgAck}, uint8(0))
+	f.Add([]byte{}, uint8(1))
+	f.Add([]byte{0xff}, uint8(250))
+	f.Fuzz(func(t *testing.T, body []byte, files uint8) {
+		near, far, err := socketPair()
+		require.NoError(t, err)
+		defer near.Close()
+		defer far.Close()
+		fds := make([]int, min(int(files), 250)) // what the kernel takes
+		for i := range fds {
+			fds[i] = int(os.Stdin.Fd())
+		}
+		var oob []byte
+		if len(fds) > 0 {
+			oob = unix.UnixRights(fds...)
+		}
+		sent := unix.Sendmsg(int(far.Fd()), body[:min(len(body), 4096)], oob, nil, unix.MSG_DONTWAIT)
+		require.NoError(t, far.Close())
+		if sent != nil {
+			return
+		}
+		before := openFiles(t)
+		p, err := receivePacket(near)
+		if err != nil {
+			require.Equal(t, before, openFiles(t))
+			return
+		}
+		if len(body) > 0 { // files alone take a byte along
+			require.Equal(t, body[0], p.kind)
+		}
+		require.LessOrEqual(t, len(p.files), fdpass.MaxFiles)
+		p.close()
+		require.Equal(t, before, openFiles(t))
+	})
+}

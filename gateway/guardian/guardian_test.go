@@ -1,0 +1,389 @@
+package guardian
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+// fileHeartbeat stands for the map: eight bytes of a file.
+type fileHeartbeat struct{ f *os.File }
+
+func (h fileHeartbeat) Read() (time.Duration, error) {
+	var b [8]byte
+	if n, err := h.f.ReadAt(b[:], 0); n < len(b) && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	return time.Duration(binary.LittleEndian.Uint64(b[:])), nil
+}
+
+func (h fileHeartbeat) beat(v uint64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], v)
+	_, _ = h.f.WriteAt(b[:], 0)
+}
+
+func (h fileHeartbeat) Stop() error {
+	h.beat(0)
+	return nil
+}
+
+// fakeEnv tells the fake program what to do; its value is "DIR VERB".
+const fakeEnv = "SMCGW_TEST_FAKE"
+
+// TestFakeProgram is not a test: it is the program that the tests of the
+// guardian start, as guardian and as daemon.
+func TestFakeProgram(t *testing.T) {
+	dir, verb, ok := strings.Cut(os.Getenv(fakeEnv), " ")
+	if !ok {
+		t.Skip("only run by other tests")
+	}
+	o := Options{
+		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
+		Times:         Times{Tick: 20 * time.Millisecond, Backoff: 20 * time.Millisecond},
+		Logger:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	ward, status, err := Supervise(context.Background(), o)
+	if err != nil {
+		fmt.Println("error:", err)
+	}
+	if ward == nil {
+		os.Exit(status)
+	}
+	os.Exit(fakeDaemon(ward, dir, verb))
+}
+
+// fakeDaemon beats in a file and holds a pipe, as a real one holds its links.
+func fakeDaemon(w *Ward, dir, verb string) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	if verb == "fail" {
+		return 3
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "beat"), os.O_RDWR|os.O_CREATE, 0o600)
+	hold, errHold := os.OpenFile(filepath.Join(dir, "fifo"), os.O_WRONLY, 0)
+	if err := errors.Join(err, errHold, w.Protect(f, []*os.File{hold})); err != nil {
+		fmt.Println("error:", err)
+		return 1
+	}
+	fmt.Println("protected", os.Getpid())
+	for i := uint64(1); ; i++ {
+		if verb != "stuck" || i < 5 {
+			fileHeartbeat{f}.beat(i)
+		}
+		select {
+		case s := <-signals:
+			fmt.Println("signal", s)
+			if s == syscall.SIGTERM {
+				return finish(w, verb)
+			}
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func finish(w *Ward, verb string) int {
+	if verb == "release" {
+		if err := w.Release(); err != nil {
+			fmt.Println("error:", err)
+		}
+		fmt.Println("released")
+		time.Sleep(50 * time.Millisecond) // still beating no more: nobody may mind
+		w.Close()
+	}
+	return 4
+}
+
+// fakeRun is a fake program that runs.
+type fakeRun struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	out    *bufio.Scanner
+	beat   fileHeartbeat
+	fifo   *os.File // EOF when the last process that held it has ended
+	daemon int
+}
+
+func startFake(t *testing.T, verb string) *fakeRun {
+	t.Helper()
+	dir := t.TempDir()
+	beat, err := os.OpenFile(dir+"/beat", os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, unix.Mkfifo(dir+"/fifo", 0o600))
+	fifo, err := os.OpenFile(dir+"/fifo", os.O_RDONLY|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestFakeProgram$")
+	cmd.Env = append(os.Environ(), fakeEnv+"="+dir+" "+verb)
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	r := &fakeRun{t: t, cmd: cmd, out: bufio.NewScanner(pipe), beat: fileHeartbeat{beat}, fifo: fifo}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		if r.daemon != 0 {
+			_ = syscall.Kill(r.daemon, syscall.SIGKILL)
+		}
+		_ = errors.Join(beat.Close(), fifo.Close())
+	})
+	return r
+}
+
+// protected waits until the daemon is.
+func (r *fakeRun) protected() *fakeRun {
+	r.t.Helper()
+	pid, ok := strings.CutPrefix(r.line(), "protected ")
+	require.True(r.t, ok)
+	var err error
+	r.daemon, err = strconv.Atoi(pid)
+	require.NoError(r.t, err)
+	return r
+}
+
+func (r *fakeRun) line() string {
+	r.t.Helper()
+	require.True(r.t, r.out.Scan(), "the program has ended")
+	return r.out.Text()
+}
+
+func (r *fakeRun) signal(pid int, s syscall.Signal) { require.NoError(r.t, syscall.Kill(pid, s)) }
+
+// stopped waits for the heartbeat to be zeroed.
+func (r *fakeRun) stopped() {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		v, err := r.beat.Read()
+		return err == nil && v == 0
+	}, patience, time.Millisecond)
+}
+
+// released waits until no process holds the fifo.
+func (r *fakeRun) released() {
+	r.t.Helper()
+	require.NoError(r.t, r.fifo.SetReadDeadline(time.Now().Add(patience)))
+	_, err := r.fifo.Read(make([]byte, 1))
+	require.ErrorIs(r.t, err, io.EOF)
+}
+
+// status waits for the end of the first process.
+func (r *fakeRun) status() int {
+	r.t.Helper()
+	for r.out.Scan() {
+	}
+	err := r.cmd.Wait()
+	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
+		require.NoError(r.t, err)
+	}
+	return r.cmd.ProcessState.ExitCode()
+}
+
+func TestADaemonThatIsKilled(t *testing.T) {
+	r := startFake(t, "run").protected()
+	killed := time.Now()
+	r.signal(r.daemon, syscall.SIGKILL)
+	r.stopped()
+	r.released()
+	lingered := time.Since(killed)
+	require.Greater(t, lingered, 700*time.Millisecond, "the steering must outlive the daemon")
+	t.Logf("the steering outlives it by %v", lingered)
+	require.Equal(t, 1, r.status())
+}
+
+func TestADaemonThatIsStuckIsKilled(t *testing.T) {
+	r := startFake(t, "stuck").protected()
+	r.released()
+	v, err := r.beat.Read()
+	require.NoError(t, err)
+	require.Zero(t, v)
+	require.Equal(t, 1, r.status())
+}
+
+func TestADaemonThatIsStoppedIsKilled(t *testing.T) {
+	r := startFake(t, "run").protected()
+	r.signal(r.daemon, syscall.SIGSTOP)
+	r.released()
+	require.Equal(t, 1, r.status())
+}
+
+func TestTheStatusIsPassedOn(t *testing.T) {
+	require.Equal(t, 3, startFake(t, "fail").status())
+	r := startFake(t, "run").protected()
+	r.signal(r.daemon, syscall.SIGTERM)
+	require.Equal(t, 4, r.status())
+}
+
+func TestSignalsAreForwardedOnce(t *testing.T) {
+	r := startFake(t, "run").protected()
+	require.Equal(t, "exe-guardian", comm(t, r.cmd.Process.Pid))
+	require.Equal(t, "exe", comm(t, r.daemon))
+	for sig, name := range map[syscall.Signal]string{syscall.SIGINT: "interrupt", syscall.SIGHUP: "hangup"} {
+		r.signal(r.cmd.Process.Pid, sig)
+		require.Equal(t, "signal "+name, r.line())
+	}
+	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
+	require.Equal(t, "signal terminated", r.line())
+	require.Equal(t, 4, r.status())
+}
+
+// comm is the name of a process in ps.
+func comm(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	require.NoError(t, err)
+	return strings.TrimSpace(string(b))
+}
+
+func TestACleanStopIsReleasedAtOnce(t *testing.T) {
+	var fastest time.Duration
+	for range 10 { // until the machine is fast enough to tell
+		r := startFake(t, "release").protected()
+		start := time.Now()
+		r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
+		require.Equal(t, "signal terminated", r.line())
+		require.Equal(t, "released", r.line())
+		require.Equal(t, 4, r.status())
+		if fastest = time.Since(start); fastest < 900*time.Millisecond {
+			return
+		}
+	}
+	require.Fail(t, "nothing is held: nobody waits", "%v", fastest)
+}
+
+func TestAGuardianThatIsKilledIsReplaced(t *testing.T) {
+	r := startFake(t, "run").protected()
+	r.signal(r.cmd.Process.Pid, syscall.SIGKILL)
+	for range 3 { // and so are its successors
+		g := r.guardian()
+		r.signal(g, syscall.SIGKILL)
+		require.Eventually(t, func() bool { return zombie(g) }, 30*time.Second, time.Millisecond)
+	}
+	last := r.guardian()
+	require.Eventually(t, func() bool { return guards(last) }, 30*time.Second, time.Millisecond)
+	require.NoError(t, syscall.Kill(r.daemon, 0), "the daemon lives on")
+	killed := time.Now()
+	r.signal(r.daemon, syscall.SIGKILL)
+	r.stopped()
+	r.released()
+	require.Greater(t, time.Since(killed), 700*time.Millisecond)
+	require.Eventually(t, func() bool { return zombie(last) }, 30*time.Second, 5*time.Millisecond)
+}
+
+func TestANewGuardianForwardsSignals(t *testing.T) {
+	r := startFake(t, "release").protected()
+	r.signal(r.cmd.Process.Pid, syscall.SIGKILL)
+	last := r.guardian()
+	require.Eventually(t, func() bool { return guards(last) }, 30*time.Second, time.Millisecond)
+	r.signal(last, syscall.SIGTERM)
+	require.Equal(t, "signal terminated", r.line())
+	require.Equal(t, "released", r.line())
+	r.released()
+}
+
+// guardian waits for a child of the daemon that lives.
+func (r *fakeRun) guardian() int {
+	r.t.Helper()
+	var pid int
+	require.Eventually(r.t, func() bool {
+		for _, p := range children(r.daemon) {
+			if isGuardian(p) && !zombie(p) {
+				pid = p
+				return true
+			}
+		}
+		return false
+	}, 30*time.Second, time.Millisecond)
+	return pid
+}
+
+// children lists the children of all threads of a process.
+func children(pid int) (out []int) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, f := range files {
+		b, _ := os.ReadFile(f)
+		for s := range strings.FieldsSeq(string(b)) {
+			if n, err := strconv.Atoi(s); err == nil {
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// zombie reports whether the process has ended, reaped or not.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(b), ") Z ")
+}
+
+// isGuardian reports whether the process was started as a guardian. Children
+// that have not got that far look like their parent, with its files.
+func isGuardian(pid int) bool {
+	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return strings.Contains(string(env), process.RoleEnv+"="+roleGuardian)
+}
+
+// guards reports whether the guardian has its files.
+func guards(pid int) bool {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range fds {
+		if target, err := os.Readlink(fd); err == nil && filepath.Base(target) == "beat" {
+			return true
+		}
+	}
+	return false
+}
+
+// openFiles counts the descriptors of this process.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(fds)
+}
+
+func TestACancelledGuardianEndsItsDaemonAndLeavesNothing(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	ctx, cancel := context.WithCancel(t.Context())
+	dir := t.TempDir()
+	require.NoError(t, unix.Mkfifo(dir+"/fifo", 0o600))
+	fifo, err := unix.Open(dir+"/fifo", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fifo)
+	o := Options{
+		Args: []string{"smcgw", "-test.run=^TestFakeProgram$"}, Env: []string{fakeEnv + "=" + dir + " release"},
+		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
+	}
+	go func() {
+		defer cancel()
+		for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(time.Millisecond) {
+			if _, err := unix.Read(fifo, make([]byte, 1)); err == unix.EAGAIN { // the daemon holds it
+				return
+			}
+		}
+	}()
+	before := openFiles(t)
+	ward, status, err := Supervise(ctx, o)
+	require.NoError(t, err)
+	require.Nil(t, ward)
+	require.Equal(t, 4, status)
+	require.LessOrEqual(t, openFiles(t), before) // finalizers may have closed others
+}

@@ -1,0 +1,15 @@
+package guardian
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/smcgw/smcgw/internal/testnet/leak"
+)
+
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

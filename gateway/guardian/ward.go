@@ -1,0 +1,245 @@
+package guardian
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/fdpass"
+)
+
+// errNoGuardian is returned when no guardian could be made to answer.
+var errNoGuardian = errors.New("no guardian answers")
+
+// Bounds of talking to a guardian.
+const (
+	guardianAnswer   = 2 * time.Second // for one answer
+	guardianPatience = 5 * time.Second // for a request, over replacements
+)
+
+// Ward is the daemon's end of the supervision. It replaces a guardian that
+// dies. It implements gateway.Supervisor.
+type Ward struct {
+	o        Options
+	requests chan wardRequest
+	stop     chan struct{}
+	once     sync.Once
+	done     chan struct{}
+
+	// The fields below belong to the run goroutine.
+	conn    *net.UnixConn // nil while there is no guardian
+	packets chan packet
+	files   []*os.File // what is protected, the heartbeat first
+	since   time.Time  // when conn's guardian was started
+	backoff time.Duration
+}
+
+// wardRequest asks the run goroutine to change what is protected.
+type wardRequest struct {
+	files []*os.File // nil: release
+	reply chan error
+}
+
+func newWard(o Options, conn *net.UnixConn) *Ward {
+	w := &Ward{
+		o: o, requests: make(chan wardRequest), stop: make(chan struct{}), done: make(chan struct{}),
+		backoff: o.Times.Backoff,
+	}
+	w.attach(conn)
+	go w.run()
+	return w
+}
+
+// Protect implements gateway.Supervisor.
+func (w *Ward) Protect(heartbeat *os.File, hold []*os.File) error {
+	return w.request(append([]*os.File{heartbeat}, hold...))
+}
+
+// Release implements gateway.Supervisor.
+func (w *Ward) Release() error { return w.request(nil) }
+
+// Close ends the supervision without a word to the guardian, which sees it as
+// the beginning of the end of this process.
+func (w *Ward) Close() {
+	w.once.Do(func() { close(w.stop) })
+	<-w.done
+}
+
+func (w *Ward) request(files []*os.File) error {
+	r := wardRequest{files: files, reply: make(chan error, 1)}
+	select {
+	case w.requests <- r:
+		return <-r.reply
+	case <-w.done:
+		return fmt.Errorf("guardian: %w", net.ErrClosed)
+	}
+}
+
+// run owns the connection to the guardian.
+func (w *Ward) run() {
+	defer close(w.done)
+	defer w.detach()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case r := <-w.requests:
+			w.files = r.files
+			r.reply <- w.ensure()
+		case _, ok := <-w.packets:
+			if !ok {
+				w.detach()
+			}
+		case <-w.retry():
+			w.replace()
+		}
+	}
+}
+
+// retry fires when it is time to start a guardian, never while there is one.
+func (w *Ward) retry() <-chan time.Time {
+	if w.conn != nil {
+		return nil
+	}
+	return time.After(time.Until(w.since.Add(w.backoff)))
+}
+
+// ensure brings what is protected to a guardian, if need be a new one.
+func (w *Ward) ensure() error {
+	for deadline := time.Now().Add(guardianPatience); ; {
+		if w.conn != nil && w.tell() == nil {
+			return nil
+		}
+		select {
+		case <-w.stop:
+			return fmt.Errorf("guardian: %w", net.ErrClosed)
+		case <-w.retry():
+		}
+		if time.Now().After(deadline) {
+			return errNoGuardian
+		}
+		w.replace()
+	}
+}
+
+// replace starts a guardian in place of the dead one.
+func (w *Ward) replace() {
+	if lived := time.Since(w.since); lived < 100*w.o.Times.Backoff {
+		w.backoff = min(2*w.backoff, 100*w.o.Times.Backoff)
+	} else {
+		w.backoff = w.o.Times.Backoff
+	}
+	w.since = time.Now()
+	conn, err := w.startGuardian()
+	if err != nil {
+		w.o.Logger.Error("guardian not replaced", "error", err, "retry", w.backoff)
+		return
+	}
+	w.o.Logger.Warn("guardian gone, replaced")
+	w.attach(conn)
+	if w.files != nil {
+		if err := w.tell(); err != nil {
+			w.o.Logger.Error("new guardian does not answer", "error", err)
+		}
+	}
+}
+
+// startGuardian starts a guardian of this process.
+func (w *Ward) startGuardian() (*net.UnixConn, error) {
+	near, far, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	own, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		_ = near.Close()
+		return nil, fmt.Errorf("open own pidfd: %w", err)
+	}
+	self := os.NewFile(uintptr(own), "pidfd")
+	defer self.Close()
+	cmd, pidfd, err := startSelf(w.o, roleGuardian, far, self)
+	if err != nil {
+		_ = near.Close()
+		return nil, err
+	}
+	_ = unix.Close(pidfd)
+	go func() { _ = cmd.Wait() }() // ends with the guardian, whose end conn tells
+	return near, nil
+}
+
+// attach makes conn the guardian's connection.
+func (w *Ward) attach(conn *net.UnixConn) {
+	w.conn, w.packets, w.since = conn, make(chan packet, 1), time.Now()
+	go receiveAcks(conn, w.packets)
+}
+
+// detach ends the connection; the receiver closes the channel.
+func (w *Ward) detach() {
+	if w.conn == nil {
+		return
+	}
+	_ = w.conn.Close()
+	for range w.packets { // until the receiver ends
+	}
+	w.conn, w.packets = nil, nil
+}
+
+// tell sends what is protected, or that nothing is, and waits for the answer.
+// A guardian that does not answer is given up.
+func (w *Ward) tell() error {
+	err := w.send()
+	if err == nil {
+		err = w.awaitAck()
+	}
+	if err != nil {
+		w.detach()
+	}
+	return err
+}
+
+func (w *Ward) send() error {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(guardianAnswer)); err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	if w.files == nil {
+		return sendPacket(w.conn, packet{kind: msgRelease})
+	}
+	for chunk := range slices.Chunk(w.files[1:], fdpass.MaxFiles) {
+		if err := sendPacket(w.conn, packet{kind: msgHold, files: chunk}); err != nil {
+			return err
+		}
+	}
+	return sendPacket(w.conn, packet{kind: msgProtect, files: w.files[:1]})
+}
+
+func (w *Ward) awaitAck() error {
+	select {
+	case _, ok := <-w.packets:
+		if ok {
+			return nil
+		}
+	case <-time.After(guardianAnswer):
+	}
+	return errNoGuardian
+}
+
+// receiveAcks passes the guardian's packets on and closes the channel at its
+// end.
+func receiveAcks(c *net.UnixConn, packets chan<- packet) {
+	defer close(packets)
+	for {
+		p, err := receivePacket(c)
+		if err != nil {
+			return
+		}
+		p.close() // a guardian sends no files
+		packets <- p
+	}
+}

@@ -1,0 +1,117 @@
+package guardian
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/internal/fdpass"
+)
+
+// Messages between daemon and guardian: one packet each, one byte long, with
+// files attached to the first two. A list of files longer than a packet may
+// carry comes as several msgHold before a msgProtect.
+const (
+	msgHold    = 'h' // daemon: keep these files too
+	msgProtect = 'p' // daemon: the heartbeat, and files to keep; answered by msgAck
+	msgRelease = 'r' // daemon: close all files; answered by msgAck
+	msgAck     = 'a' // guardian: done
+)
+
+// packet is one message.
+type packet struct {
+	kind  byte
+	files []*os.File
+}
+
+func (p packet) close() { closeFiles(p.files) }
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// socketPair makes a connection of which the far end is a file for a child.
+func socketPair() (*net.UnixConn, *os.File, error) {
+	end, far, err := fdpass.Pair("guardian")
+	if err != nil {
+		return nil, nil, err
+	}
+	near, err := fileConn(end)
+	if err != nil {
+		_ = far.Close()
+		return nil, nil, err
+	}
+	return near, far, nil
+}
+
+// fileConn makes a connection of a socket, whose file it closes.
+func fileConn(f *os.File) (*net.UnixConn, error) {
+	c, err := fdpass.Conn(f)
+	if err != nil {
+		return nil, fmt.Errorf("guardian socket: %w", err)
+	}
+	return c, nil
+}
+
+// inheritedConn is the control socket the other process left for this one.
+func inheritedConn() (*net.UnixConn, error) {
+	f, err := process.InheritedFile(controlFD, "guardian socket")
+	if err != nil {
+		return nil, err
+	}
+	return fileConn(f)
+}
+
+// sendPacket sends one message; the files stay the caller's.
+func sendPacket(c *net.UnixConn, p packet) error {
+	if err := fdpass.Send(c, []byte{p.kind}, p.files...); err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	return nil
+}
+
+// receivePacket waits for one message; io.EOF when the other side has ended.
+func receivePacket(c *net.UnixConn) (packet, error) {
+	var body [1]byte
+	_, fds, _, err := fdpass.Receive(c, body[:])
+	if err != nil {
+		return packet{}, err
+	}
+	p := packet{kind: body[0]}
+	for _, fd := range fds {
+		p.files = append(p.files, os.NewFile(uintptr(fd), "held"))
+	}
+	return p, nil
+}
+
+// startSelf starts this program again in a role. The process gets a group of
+// its own, so that a terminal's interrupt reaches the guardian alone and the
+// daemon gets it once, from there.
+func startSelf(o Options, role string, inherit ...*os.File) (*exec.Cmd, int, error) {
+	pidfd := -1
+	cmd := &exec.Cmd{
+		Path:        "/proc/self/exe",
+		Args:        o.Args,
+		Env:         append(append(os.Environ(), o.Env...), process.RoleEnv+"="+role),
+		Stdin:       os.Stdin,
+		Stdout:      os.Stdout,
+		Stderr:      os.Stderr,
+		ExtraFiles:  inherit,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, -1, fmt.Errorf("start %s: %w", role, err)
+	}
+	if pidfd < 0 {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, -1, fmt.Errorf("start %s: %w", role, errors.ErrUnsupported)
+	}
+	return cmd, pidfd, nil
+}

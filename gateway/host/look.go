@@ -1,0 +1,68 @@
+package host
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Look is what a packet's IP header shows of where it came from. Gateway sockets take
+// it on, for applications that look: IP_MINTTL (RFC 5082), filters, TCP_SAVE_SYN. The
+// zero value is of a packet that was none.
+type Look struct {
+	TTL, TOS uint8
+}
+
+// LookOf reads the IP header of a raw packet.
+func LookOf(pkt []byte) Look {
+	switch {
+	case len(pkt) >= 20 && pkt[0]>>4 == 4:
+		return Look{TTL: pkt[8], TOS: pkt[1]}
+	case len(pkt) >= 40 && pkt[0]>>4 == 6:
+		return Look{TTL: pkt[7], TOS: pkt[0]<<4 | pkt[1]>>4}
+	default:
+		return Look{}
+	}
+}
+
+// Farthest is the TTL of what comes from the next host, if that sends as those do who
+// prove by it that they are next to each other.
+const Farthest = 255
+
+// Near is the TTL that a packet of such a sender would have left. Others begin with
+// 64 or 128; nobody is that far away.
+func (l Look) Near() uint8 {
+	switch {
+	case l.TTL == 0:
+		return Farthest
+	case l.TTL <= 64:
+		return Farthest - (64 - l.TTL)
+	case l.TTL <= 128:
+		return Farthest - (128 - l.TTL)
+	default:
+		return l.TTL
+	}
+}
+
+// ecnBits of TOS belong to the transport.
+const ecnBits = 3
+
+// Dress makes a socket that is not connected begin as the packet did.
+func (l Look) Dress(fd int, v6 bool) error {
+	if l == (Look{}) {
+		return nil
+	}
+	ttl, tos := int(l.TTL), int(l.TOS&^ecnBits)
+	if v6 {
+		return errors.Join(SetHops(fd, v6, ttl), unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TCLASS, tos))
+	}
+	return errors.Join(SetHops(fd, v6, ttl), unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TOS, tos))
+}
+
+// SetHops sets the TTL of what a socket sends.
+func SetHops(fd int, v6 bool, ttl int) error {
+	if v6 {
+		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS, ttl)
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TTL, ttl)
+}

@@ -1,0 +1,246 @@
+package auto
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+const (
+	// Samples is how many connections of an unknown service are carried to
+	// learn from. Two: many services have a connection for control beside the one
+	// for data.
+	Samples = 2
+	// autoSettle is how old a connection gets before it counts as one that has told
+	// what it can, though it goes on.
+	autoSettle = 10 * time.Second
+	// autoCarryWindow is how much more must be seen to call a service back that is
+	// carried than to judge one that is sampled.
+	autoCarryWindow = 4
+	// autoDoublings bounds how long a service is left native: 16 times as long as at
+	// first.
+	autoDoublings = 4
+	// autoBulk is what a connection must have moved to say how fast bulk is; the
+	// programs have the same limit.
+	autoBulk = 1 << 20
+	// autoTellAgain is how old a verdict is when the steering is told once more: its
+	// table forgets the least recently used.
+	autoTellAgain = 5 * time.Second
+	// MaxServices bounds the services that are remembered.
+	MaxServices = 4096
+)
+
+// evidence is what one connection that was carried did since it was last
+// looked at.
+type evidence struct {
+	carrier      config.Carrier
+	bytes, moves uint64
+	seconds      float64
+	begun        bool // it is looked at for the first time
+	settled      bool // it has ended, or lasted autoSettle
+	whole        rate // of its whole life, when it has ended
+}
+
+// service is what is known of a service, from connections of rules with
+// action auto that this host made.
+//
+//	          enough seen: score ≥ 1
+//	sampling ────────────────────────► carry ◄─┐ from time to time some are left
+//	 ▲    │                             │ ▲  └─┘ native: not faster than carried ones
+//	 │    │ score < 1   score < 1/2, or │ │
+//	 │    ▼             natives faster  ▼ │ connections still carried: score ≥ 2
+//	 └── native ◄─────────────────────────┘
+//	  after its time, which doubles with every native verdict in a row
+//
+// A verdict is about connections that begin after it.
+type service struct {
+	state   ebpf.ServiceState
+	until   time.Time // native: sampled, carry: compared again by the first connection from then on
+	natives int       // native verdicts in a row
+	passed  int       // comparisons in a row that carrying has won
+	told    time.Time // the steering
+	news    bool      // a verdict it was not told
+	used    time.Time
+	now     sums // seen since the last verdict, or since long ago
+	last    sums // what the last verdict was made of
+
+	comparing       bool         // the steering leaves some native to compare with
+	carried, native rate         // of bulk, since the last comparison
+	compared        [2]rate      // carried and native of the last comparison
+	counted         ebpf.Service // how far native has been looked at
+}
+
+// learner decides per service. It does no I/O and has no clock; calls take
+// turns.
+type learner struct {
+	base     time.Duration // the first time a service is left native
+	limit    int
+	services map[netip.AddrPort]*service
+}
+
+func newLearner(base time.Duration) *learner {
+	return &learner{base: base, limit: MaxServices, services: map[netip.AddrPort]*service{}}
+}
+
+// learn takes in what a connection to a service did. If tell, the steering must
+// be told what to do with connections to it from now on.
+func (l *learner) learn(at netip.AddrPort, e evidence, now time.Time) (do ebpf.Service, tell bool) {
+	s := l.service(at, now)
+	s.used = now
+	if s.state == ebpf.ServiceNative && e.begun && !now.Before(s.until) {
+		s.state, s.now, s.carried, s.native = ebpf.ServiceSampling, sums{}, rate{}, rate{} // the steering has begun to sample
+	}
+	s.now.add(e)
+	s.carried.add(e.whole)
+	if next := s.verdict(); next != s.state {
+		l.decide(s, next, now)
+	}
+	l.compare(s, now)
+	switch {
+	case s.news:
+	case !e.begun || s.state == ebpf.ServiceSampling || now.Sub(s.told) < autoTellAgain:
+		return ebpf.Service{}, false
+	case s.state == ebpf.ServiceCarry && l.due(s, now):
+		s.comparing, s.carried, s.native = false, rate{}, rate{}
+	}
+	return l.tell(s, at, now), true
+}
+
+// learnNative takes in what the steering has counted of native connections.
+func (l *learner) learnNative(at netip.AddrPort, c ebpf.Service, now time.Time) (do ebpf.Service, tell bool) {
+	s := l.services[at]
+	if s == nil {
+		return ebpf.Service{}, false
+	}
+	if c.Watched < s.counted.Watched || c.Bytes < s.counted.Bytes || c.Lasted < s.counted.Lasted { // it had forgotten the service
+		s.counted = ebpf.Service{}
+	}
+	ended := rate{
+		conns: c.Watched - s.counted.Watched, bytes: c.Bytes - s.counted.Bytes, seconds: (c.Lasted - s.counted.Lasted).Seconds(),
+	}
+	if ended.bytes < ended.conns*autoBulk { // one is just being counted
+		return ebpf.Service{}, false
+	}
+	s.native.add(ended)
+	s.counted = c
+	if l.compare(s, now); !s.news {
+		return ebpf.Service{}, false
+	}
+	return l.tell(s, at, now), true
+}
+
+// due reports whether it is time to leave some native again, to compare with. Such
+// that have not ended after a long time are given up.
+func (l *learner) due(s *service, now time.Time) bool {
+	return !now.Before(s.until) && (!s.comparing || now.Sub(s.until) >= l.base)
+}
+
+// tell is what the steering is to do.
+func (l *learner) tell(s *service, at netip.AddrPort, now time.Time) ebpf.Service {
+	s.told, s.news = now, false
+	do := ebpf.Service{Addr: at.Addr(), Port: at.Port(), State: s.state}
+	switch {
+	case s.state == ebpf.ServiceNative:
+		do.TTL = s.until.Sub(now)
+	case !s.comparing && l.due(s, now):
+		do.Tokens, s.comparing, s.until = Samples, true, now
+	}
+	return do
+}
+
+// waits reports whether what the steering counts is of interest.
+func (s *service) waits() bool { return s.comparing || s.state == ebpf.ServiceSampling }
+
+// compare looks whether carried connections are as fast as native ones, once
+// there are some of both. If they are not, it makes a native verdict.
+func (l *learner) compare(s *service, now time.Time) {
+	if s.state != ebpf.ServiceCarry || s.carried.conns == 0 || s.native.conns == 0 {
+		return
+	}
+	s.compared = [2]rate{s.carried, s.native}
+	s.comparing, s.carried, s.native = false, rate{}, rate{}
+	if s.compared[0].perSecond() < s.compared[1].perSecond() {
+		last := s.last
+		l.decide(s, ebpf.ServiceNative, now)
+		s.last = last // it was not the score
+		return
+	}
+	s.natives = 0
+	s.until = now.Add(l.base << min(s.passed, autoDoublings))
+	s.passed++
+}
+
+// verdict is what should be done from now on.
+func (s *service) verdict() ebpf.ServiceState {
+	score := s.now.score()
+	switch s.state {
+	case ebpf.ServiceCarry:
+		if !s.now.plenty(autoCarryWindow) {
+			return s.state
+		}
+		if score < 0.5 {
+			return ebpf.ServiceNative
+		}
+	case ebpf.ServiceNative:
+		if !s.now.plenty(1) {
+			return s.state
+		}
+		if score >= 2 {
+			return ebpf.ServiceCarry
+		}
+	default:
+		switch {
+		case !s.now.plenty(1):
+			return s.state
+		case score >= 1:
+			return ebpf.ServiceCarry
+		default:
+			return ebpf.ServiceNative
+		}
+	}
+	s.last = s.now
+	s.now.decay()
+	return s.state
+}
+
+// decide makes a verdict.
+func (l *learner) decide(s *service, next ebpf.ServiceState, now time.Time) {
+	s.state, s.last, s.passed, s.comparing, s.news = next, s.now, 0, false, true
+	if next == ebpf.ServiceCarry {
+		s.until = now // compared at once
+		s.now.decay() // a few small connections do not call it back
+		return
+	}
+	s.now = sums{}
+	s.until = now.Add(l.base << min(s.natives, autoDoublings))
+	s.natives++
+}
+
+// service finds or makes a record.
+func (l *learner) service(at netip.AddrPort, now time.Time) *service {
+	s := l.services[at]
+	if s == nil {
+		if len(l.services) >= l.limit {
+			l.evict()
+		}
+		s = &service{state: ebpf.ServiceSampling, used: now}
+		l.services[at] = s
+	}
+	return s
+}
+
+// evict forgets the eighth that was used least recently: it walks all of them,
+// and must not have to every time.
+func (l *learner) evict() {
+	all := make([]netip.AddrPort, 0, len(l.services))
+	for at := range l.services {
+		all = append(all, at)
+	}
+	slices.SortFunc(all, func(a, b netip.AddrPort) int { return l.services[a].used.Compare(l.services[b].used) })
+	for _, at := range all[:len(all)/8+1] {
+		delete(l.services, at)
+	}
+}

@@ -1,0 +1,278 @@
+package auto
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+var autoAt = netip.MustParseAddrPort("10.0.0.2:6379")
+
+// autoClock is a time of tests.
+var autoClock = time.Unix(1_800_000_000, 0)
+
+// whole is a connection that was looked at once, at its end.
+func whole(c config.Carrier, bytes, moves uint64) evidence {
+	return evidence{carrier: c, bytes: bytes, moves: moves, seconds: 1, begun: true, settled: true}
+}
+
+// stateOf is what the learner thinks of a service.
+func stateOf(l *learner, at netip.AddrPort) ebpf.ServiceState {
+	if s := l.services[at]; s != nil {
+		return s.state
+	}
+	return 0
+}
+
+func TestAutoVerdicts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		seen []evidence
+		want ebpf.ServiceState
+	}{
+		"one sample is not enough":         {[]evidence{whole(config.CarrierShm, 50<<20, 400)}, ebpf.ServiceSampling},
+		"requests of a database":           {[]evidence{{carrier: config.CarrierShm, bytes: 22_500, moves: 1000, begun: true}}, ebpf.ServiceNative},
+		"short connections":                {[]evidence{whole(config.CarrierShm, 800, 2), whole(config.CarrierShm, 800, 2)}, ebpf.ServiceNative},
+		"idle connections":                 {[]evidence{whole(config.CarrierShm, 0, 0), whole(config.CarrierShm, 0, 0)}, ebpf.ServiceNative},
+		"a bulk stream that goes on":       {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceCarry},
+		"control and data":                 {[]evidence{whole(config.CarrierShm, 500, 12), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
+		"files of 40 MB":                   {[]evidence{whole(config.CarrierShm, 40<<20, 320), whole(config.CarrierShm, 40<<20, 320)}, ebpf.ServiceCarry},
+		"files of 1 MB":                    {[]evidence{whole(config.CarrierShm, 1<<20, 9), whole(config.CarrierShm, 1<<20, 9)}, ebpf.ServiceNative},
+		"much in small pieces":             {[]evidence{{carrier: config.CarrierShm, bytes: 1 << 30, moves: 1 << 18, begun: true}}, ebpf.ServiceNative},
+		"what shm pays for, soft does not": {[]evidence{whole(config.CarrierSoft, 40<<20, 320), whole(config.CarrierSoft, 12<<20, 100)}, ebpf.ServiceNative},
+		"a relay never pays":               {[]evidence{{carrier: config.CarrierRelay, bytes: 1 << 30, moves: 1 << 13, begun: true}}, ebpf.ServiceNative},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLearner(time.Minute)
+			for _, e := range tc.seen {
+				l.learn(autoAt, e, autoClock)
+			}
+			require.Equal(t, tc.want, stateOf(l, autoAt), "%+v", l.services[autoAt])
+		})
+	}
+}
+
+// small and bulk are enough for a verdict each.
+var (
+	small = evidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, begun: true, settled: true}
+	bulk  = evidence{carrier: config.CarrierShm, bytes: 1 << 30, moves: 5000, begun: true, settled: true}
+)
+
+// TestAutoSamplesAgain: each native verdict in a row counts for twice as long, and
+// one that carries begins anew.
+func TestAutoSamplesAgain(t *testing.T) {
+	l, now := newLearner(time.Minute), autoClock
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 16, 16} {
+		do, tell := l.learn(autoAt, small, now)
+		require.True(t, tell, i)
+		require.Equal(t, ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceNative, TTL: want * time.Minute}, do)
+		now = now.Add(want * time.Minute)
+	}
+	do, tell := l.learn(autoAt, bulk, now)
+	require.True(t, tell)
+	require.Equal(t, ebpf.Service{Addr: autoAt.Addr(), Port: autoAt.Port(), State: ebpf.ServiceCarry, Tokens: Samples}, do)
+	won(l, now)
+	now = now.Add(time.Second)
+	do, tell = l.learn(autoAt, small, now) // one is outweighed by the bulk of the window
+	require.False(t, tell, "%+v", do)
+	for !tell {
+		now = now.Add(time.Second)
+		do, tell = l.learn(autoAt, evidence{carrier: config.CarrierShm, bytes: 100_000, moves: 5000, settled: true}, now)
+	}
+	require.Equal(t, ebpf.ServiceNative, do.State)
+	require.Equal(t, time.Minute, do.TTL, "not in a row")
+}
+
+// won lets the carried connections of a service be faster than native ones.
+func won(l *learner, now time.Time) { rates(l, now, 2, 1) }
+
+// rates tells of a carried and a native connection that moved bulk, so fast.
+func rates(l *learner, now time.Time, carried, native float64) (do ebpf.Service, tell bool) {
+	e := bulk
+	e.begun, e.whole = false, rate{conns: 1, bytes: 1 << 30, seconds: 1 / carried}
+	l.learn(autoAt, e, now)
+	c := l.services[autoAt].counted
+	c.Watched++
+	c.Bytes += 1 << 30
+	c.Lasted += time.Duration(float64(time.Second) / native)
+	return l.learnNative(autoAt, c, now)
+}
+
+// TestAutoCompares: bulk is carried only while that is as fast as native TCP, and
+// compared again after times that double.
+func TestAutoCompares(t *testing.T) {
+	l, now := newLearner(time.Minute), autoClock
+	for i := range 3 {
+		do, tell := l.learn(autoAt, bulk, now)
+		require.True(t, tell)
+		require.Equal(t, ebpf.ServiceCarry, do.State)
+		require.Equal(t, Samples, do.Tokens, "compared at once")
+		require.True(t, l.services[autoAt].waits())
+		do, tell = rates(l, now, 0.9, 1)
+		require.True(t, tell)
+		require.Equal(t, ebpf.ServiceNative, do.State, "native is faster")
+		require.Equal(t, time.Minute<<i, do.TTL)
+		require.False(t, l.services[autoAt].waits())
+		require.Greater(t, l.services[autoAt].last.score(), 1.0)
+		now = now.Add(do.TTL)
+	}
+	l.learn(autoAt, bulk, now)
+	for i := range 3 {
+		_, tell := rates(l, now, 1.1, 1)
+		require.False(t, tell)
+		require.Equal(t, ebpf.ServiceCarry, stateOf(l, autoAt))
+		now = now.Add(time.Minute<<i - time.Second)
+		do, tell := l.learn(autoAt, bulk, now)
+		require.True(t, tell, "told again")
+		require.Zero(t, do.Tokens)
+		now = now.Add(autoTellAgain)
+		do, tell = l.learn(autoAt, bulk, now)
+		require.True(t, tell)
+		require.Equal(t, Samples, do.Tokens)
+	}
+	now = now.Add(30 * time.Second)
+	do, tell := l.learn(autoAt, bulk, now)
+	require.True(t, tell)
+	require.Zero(t, do.Tokens, "they go on")
+	now = now.Add(30 * time.Second)
+	do, tell = l.learn(autoAt, bulk, now)
+	require.True(t, tell)
+	require.Equal(t, Samples, do.Tokens, "others")
+	_, tell = l.learnNative(autoAt, ebpf.Service{Watched: 1, Bytes: 1 << 30, Lasted: time.Second}, now)
+	require.False(t, tell, "the steering had forgotten what it counted")
+	require.EqualValues(t, 1<<30, l.services[autoAt].native.bytes)
+	l.learnNative(autoAt, ebpf.Service{Watched: 2, Bytes: 5 << 20, Lasted: time.Hour}, now)
+	require.EqualValues(t, 1<<30+5<<20, l.services[autoAt].native.bytes, "and had, and counted as many again")
+	l.learnNative(autoAt, ebpf.Service{Watched: 3, Bytes: 8 << 20, Lasted: time.Second}, now)
+	require.EqualValues(t, 1<<30+13<<20, l.services[autoAt].native.bytes)
+	require.InDelta(t, 3602, l.services[autoAt].native.seconds, 1e-6)
+	conns := l.services[autoAt].native.conns
+	l.learnNative(autoAt, ebpf.Service{Watched: 4, Bytes: 8 << 20, Lasted: time.Second}, now)
+	l.learnNative(autoAt, ebpf.Service{Watched: 4, Bytes: 9 << 20, Lasted: 2 * time.Second}, now)
+	require.Equal(t, conns+1, l.services[autoAt].native.conns, "counted when all of it is there")
+	_, tell = l.learnNative(netip.MustParseAddrPort("10.0.0.9:1"), ebpf.Service{Watched: 1}, now)
+	require.False(t, tell, "unknown")
+}
+
+// TestAutoOldConnectionsTell: those that are carried while their service is native
+// can call it back, and do not make its time longer.
+func TestAutoOldConnectionsTell(t *testing.T) {
+	l, now := newLearner(time.Minute), autoClock
+	l.learn(autoAt, small, now)
+	more := small
+	more.begun = false
+	for range 10 {
+		now = now.Add(time.Second)
+		_, tell := l.learn(autoAt, more, now)
+		require.False(t, tell)
+	}
+	require.Equal(t, autoClock.Add(time.Minute), l.services[autoAt].until)
+	more = bulk
+	more.begun = false
+	do, tell := l.learn(autoAt, more, now)
+	require.True(t, tell)
+	require.Equal(t, ebpf.ServiceCarry, do.State)
+}
+
+// TestAutoIsToldAgain: a connection that was carried though its service is native
+// shows that the steering has forgotten.
+func TestAutoIsToldAgain(t *testing.T) {
+	l := newLearner(time.Minute)
+	l.learn(autoAt, small, autoClock)
+	quiet := evidence{carrier: config.CarrierShm, begun: true}
+	_, tell := l.learn(autoAt, quiet, autoClock.Add(time.Second))
+	require.False(t, tell, "begun before it was told")
+	do, tell := l.learn(autoAt, quiet, autoClock.Add(20*time.Second))
+	require.True(t, tell)
+	require.Equal(t, ebpf.ServiceNative, do.State)
+	require.Equal(t, 40*time.Second, do.TTL)
+}
+
+// TestAutoIsBounded: those that were used last are kept.
+func TestAutoIsBounded(t *testing.T) {
+	l := newLearner(time.Minute)
+	l.limit = 64
+	for i := range 1000 {
+		at := netip.AddrPortFrom(autoAt.Addr(), uint16(1+i))
+		now := autoClock.Add(time.Duration(i) * time.Second)
+		l.learn(at, small, now)
+		l.learn(autoAt, small, now)
+		require.LessOrEqual(t, len(l.services), 64)
+		require.Contains(t, l.services, at)
+		require.Contains(t, l.services, autoAt)
+	}
+}
+
+// TestAutoModel: whatever happens, a verdict follows from what was seen, the
+// steering and the learner agree, and native does not last.
+func TestAutoModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, now := newLearner(time.Minute), autoClock
+		told := map[netip.AddrPort]ebpf.Service{}
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 1, 30, 90, 3600}).Draw(t, "wait")) * time.Second)
+			at := netip.AddrPortFrom(autoAt.Addr(), uint16(rapid.IntRange(1, 3).Draw(t, "service")))
+			e := evidence{
+				carrier: rapid.SampledFrom(config.Carriers()).Draw(t, "carrier"),
+				bytes:   rapid.SampledFrom([]uint64{0, 100, 1 << 20, 1 << 32}).Draw(t, "bytes"),
+				moves:   rapid.SampledFrom([]uint64{0, 1, 100, 1 << 20}).Draw(t, "moves"),
+				begun:   rapid.Bool().Draw(t, "begun"), settled: rapid.Bool().Draw(t, "settled"),
+			}
+			if e.settled {
+				e.whole = rate{conns: 1, bytes: e.bytes, seconds: rapid.Float64Range(0.01, 10).Draw(t, "lasted")}
+			}
+			before, was := stateOf(l, at), time.Time{}
+			if s := l.services[at]; s != nil {
+				was = s.until
+			}
+			do, tell := l.learn(at, e, now)
+			s := l.services[at]
+			if tell {
+				require.Equal(t, at, netip.AddrPortFrom(do.Addr, do.Port))
+				told[at] = do
+			}
+			checkAutoStep(t, before, was, s, e, now)
+			count := s.counted
+			count.Watched++
+			count.Bytes += 1 << 30
+			count.Lasted += time.Second
+			if do, tell := l.learnNative(at, count, now); tell {
+				require.Equal(t, ebpf.ServiceNative, do.State)
+				require.Less(t, s.compared[0].perSecond(), s.compared[1].perSecond())
+				told[at] = do
+			}
+			if s.state != ebpf.ServiceSampling {
+				require.Equal(t, s.state, told[at].State, "the steering knows")
+			}
+		}
+	})
+}
+
+// checkAutoStep checks the arrows of the diagram.
+func checkAutoStep(t *rapid.T, before ebpf.ServiceState, was time.Time, s *service, e evidence, now time.Time) {
+	if before == ebpf.ServiceNative && e.begun && !now.Before(was) {
+		before = ebpf.ServiceSampling
+	}
+	switch step := fmt.Sprint(before, s.state); {
+	case before == 0 || before == s.state:
+	case s.state == ebpf.ServiceCarry:
+		require.GreaterOrEqual(t, s.last.score(), 1.0, step)
+		require.True(t, s.last.plenty(1), step)
+	case s.state == ebpf.ServiceNative:
+		slower := s.compared[0].perSecond() < s.compared[1].perSecond()
+		require.True(t, s.last.score() < 1 || slower, step)
+		require.Positive(t, s.natives)
+	default:
+		require.Fail(t, "no such step", step)
+	}
+	if s.state == ebpf.ServiceNative {
+		require.LessOrEqual(t, s.until.Sub(s.told), 16*time.Minute)
+	}
+	require.LessOrEqual(t, s.now.paid, s.now.bytes)
+}

@@ -1,0 +1,67 @@
+package loop
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// dispatch hands events from i on to the flows that own the descriptors, and
+// returns where to go on. Doorbells and the kick have no flow: their work is found
+// by the next turn.
+func (s *Shard) dispatch(events []unix.EpollEvent, i int) (next int) {
+	defer s.contain(&next)
+	for next = i; next < len(events); next++ {
+		ev := &events[next]
+		if c := s.fds[ev.Fd]; c != nil {
+			s.about = c.Owner()
+			c.Event(ev.Events)
+		} else if fn := s.others[ev.Fd]; fn != nil {
+			s.about = nil // it says whom it works for
+			fn(ev.Events)
+		}
+	}
+	return next
+}
+
+// bothWays are the edges of a socket's two directions. Every edge behind the arrival of
+// an urgent byte says so until that byte has been read.
+const bothWays = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLOUT | unix.EPOLLRDHUP
+
+// Join registers a member, and its descriptor for both directions.
+func (s *Shard) Join(m Member, fd int) error {
+	if err := s.add(fd, bothWays); err != nil {
+		return fmt.Errorf("app leg: %w", err)
+	}
+	s.fds[int32(fd)] = m
+	return nil
+}
+
+// Watch implements host.Loop.
+func (s *Shard) Watch(fd int, fn func(events uint32)) error { return s.watchFor(fd, bothWays, fn) }
+
+// WatchReads calls fn at each edge of a descriptor that can be read. The caller is
+// on the shard.
+func (s *Shard) WatchReads(fd int, fn func(events uint32)) error {
+	return s.watchFor(fd, unix.EPOLLIN, fn)
+}
+
+func (s *Shard) watchFor(fd int, edges uint32, fn func(events uint32)) error {
+	if err := s.add(fd, edges); err != nil {
+		return err
+	}
+	s.others[int32(fd)] = fn
+	return nil
+}
+
+// Unwatch implements host.Loop; it takes back what WatchReads registered, too.
+func (s *Shard) Unwatch(fd int) {
+	delete(s.others, int32(fd))
+	_ = s.Remove(fd)
+}
+
+// Leave forgets an app leg's descriptor; the caller closes it.
+func (s *Shard) Leave(fd int) {
+	delete(s.fds, int32(fd))
+	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+}

@@ -1,0 +1,44 @@
+package loop
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Manual moves a shard that does not run by itself, for tests of what is on it.
+type Manual struct {
+	*Shard
+	events [64]unix.EpollEvent
+}
+
+// Step is one turn and one look at the descriptors, without any sleep.
+func (m *Manual) Step(now time.Time) (worked bool) {
+	worked, _ = m.turn(now)
+	n := m.poll(m.events[:], 0, true)
+	for i := 0; i < n; {
+		i = m.dispatch(m.events[:n], i)
+	}
+	return worked || n > 0
+}
+
+// RunPosted runs what was posted.
+func (m *Manual) RunPosted() { m.runPosted() }
+
+// Spin looks for more work for at most limit, as before a sleep.
+func (m *Manual) Spin(limit time.Duration) {
+	m.spinner.limit, m.spinner.fresh = limit, true
+	m.spin(m.events[:])
+}
+
+// Load is what is on a shard.
+type Load struct{ Queues, Members, Descriptors, Later int }
+
+// Load counts what is on the shard; the caller is on it.
+func (s *Shard) Load() Load {
+	l := Load{Queues: len(s.cqs), Descriptors: len(s.fds), Later: len(s.again)}
+	for _, q := range s.cqs {
+		l.Members += len(q.Members)
+	}
+	return l
+}

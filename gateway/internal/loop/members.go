@@ -1,0 +1,57 @@
+package loop
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Owner is what a shard works for, and what ends when that work panics.
+type Owner interface {
+	// Panicked is called where the panic was recovered, with its value.
+	Panicked(r any)
+}
+
+// Completer is what takes the completions of a queue pair.
+type Completer interface {
+	// Owner is what the work is for; nil: what all share, whose panic the process does
+	// not survive.
+	Owner() Owner
+	// Complete takes one completion. wc is the shard's.
+	Complete(wc *verbs.WC)
+}
+
+// Member is one data path on a shard. Its methods are called on the shard.
+type Member interface {
+	Completer
+	// Event takes edges of the member's descriptor, as of epoll.
+	Event(events uint32)
+	// Service goes on with what [Shard.Later] was asked for.
+	Service()
+}
+
+// WorksFor says whom the work that follows is for; nil: nobody in particular. What
+// is posted after the loop has ended is run by whoever posts it.
+func (s *Shard) WorksFor(o Owner) {
+	if !s.left.Load() {
+		s.about = o
+	}
+}
+
+// contain is deferred by the loops of a shard that work for one flow after the
+// other: behind a panic of the one at *next they go on with the one after it.
+func (s *Shard) contain(next *int) {
+	r := recover()
+	o := s.about
+	s.WorksFor(nil)
+	if r == nil {
+		return
+	}
+	if o == nil {
+		s.log.Error("internal error: the daemon ends", "shard", s.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		panic(r)
+	}
+	*next++
+	o.Panicked(r)
+}

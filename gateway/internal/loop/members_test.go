@@ -1,0 +1,21 @@
+package loop
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAPanicOfNobodyIsNotSurvived: a shard that does not know whom it worked for
+// does not go on.
+func TestAPanicOfNobodyIsNotSurvived(t *testing.T) {
+	var log strings.Builder
+	s, err := newShard(3, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	defer s.CloseFDs()
+	require.PanicsWithValue(t, "test", func() { s.call([]func(){func() { panic("test") }}, 0) })
+	require.Contains(t, log.String(), "shard=3")
+	require.Contains(t, log.String(), "members_test.go")
+}

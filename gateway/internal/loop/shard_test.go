@@ -1,0 +1,237 @@
+package loop
+
+import (
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// fakeDriver counts its turns and asks for the next one when it is told to.
+type fakeDriver struct {
+	turns, flushes, arms, disarms atomic.Int64
+	next                          atomic.Int64 // ns of wall clock, 0 = no wish
+	expired                       chan time.Time
+	refuse                        atomic.Int64 // arms to refuse
+}
+
+func (d *fakeDriver) Progress(now time.Time) (bool, time.Time) {
+	d.turns.Add(1)
+	at := d.next.Load()
+	if at == 0 {
+		return false, time.Time{}
+	}
+	if now.UnixNano() >= at {
+		d.next.Store(0)
+		d.expired <- now
+		return true, time.Time{}
+	}
+	return false, time.Unix(0, at)
+}
+
+func (d *fakeDriver) Flush() { d.flushes.Add(1) }
+
+func (d *fakeDriver) Arm() bool {
+	d.arms.Add(1)
+	return d.refuse.Add(-1) < 0
+}
+
+func (d *fakeDriver) Disarm() { d.disarms.Add(1) }
+
+func (d *fakeDriver) Close() error { return nil }
+
+func startShard(t *testing.T, drivers ...verbs.Driver) *Shard {
+	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.drivers = drivers
+	s.Start()
+	t.Cleanup(func() {
+		s.Halt()
+		s.CloseFDs()
+	})
+	return s
+}
+
+func TestPostsRunInOrder(t *testing.T) {
+	s := startShard(t)
+	var got []int
+	for i := range 1000 {
+		s.Post(func() { got = append(got, i) })
+	}
+	s.Call(func() {})
+	require.Len(t, got, 1000)
+	for i, n := range got {
+		require.Equal(t, i, n)
+	}
+}
+
+// TestNoLostWakeUp: a post finds the loop at any point of falling asleep; one
+// that is lost costs a rest.
+func TestNoLostWakeUp(t *testing.T) {
+	const tardy = 40 * time.Millisecond
+	s := startShard(t, &fakeDriver{})
+	var slow, stalls atomic.Int64
+	var wg, watch sync.WaitGroup
+	over := make(chan struct{})
+	watch.Go(func() { // how often the machine itself is as slow
+		for last := time.Now(); ; {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if now := time.Now(); now.Sub(last) > tardy/2 {
+				stalls.Add(1)
+			}
+			last = time.Now()
+		}
+	})
+	for p := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				start := time.Now()
+				s.Call(func() {})
+				if time.Since(start) > tardy {
+					slow.Add(1)
+				}
+				if i%50 == p { // long enough for the loop to sleep as a goroutine does
+					time.Sleep(busyTail + time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(over)
+	watch.Wait()
+	t.Logf("%d calls were late, %d stalls of the machine", slow.Load(), stalls.Load())
+	require.Less(t, slow.Load(), 100+8*stalls.Load(), "a busy machine excuses some, not a lost wake-up each")
+}
+
+// TestDriverIsCalledInTime: its wish shortens the sleep.
+func TestDriverIsCalledInTime(t *testing.T) {
+	d := &fakeDriver{expired: make(chan time.Time, 1)}
+	s := startShard(t, d)
+	time.Sleep(2 * busyTail) // asleep
+	late := time.Duration(1 << 62)
+	for i := 0; i < 5 || i < 100 && late >= 20*time.Millisecond; i++ {
+		at := time.Now().Add(15 * time.Millisecond)
+		s.Call(func() { d.next.Store(at.UnixNano()) })
+		now := <-d.expired
+		require.False(t, now.Before(at))
+		late = min(late, now.Sub(at))
+	}
+	require.Less(t, late, 20*time.Millisecond)
+}
+
+// TestArmedOnlyAroundSleep: who refuses to be armed is asked for progress, and
+// every Arm has its Disarm.
+func TestArmedOnlyAroundSleep(t *testing.T) {
+	d := &fakeDriver{}
+	s := startShard(t, d)
+	time.Sleep(2 * busyTail)
+	before := d.turns.Load()
+	s.Call(func() { d.refuse.Store(100) })
+	require.Eventually(t, func() bool { return d.turns.Load() >= before+100 }, 30*time.Second, time.Millisecond)
+	s.Halt()
+	require.Equal(t, d.arms.Load(), d.disarms.Load())
+	require.GreaterOrEqual(t, d.flushes.Load(), d.turns.Load()-1)
+}
+
+// TestShardAtRest: a loop without work turns once a rest, and is not late.
+func TestShardAtRest(t *testing.T) {
+	d := &fakeDriver{}
+	s := startShard(t, d)
+	time.Sleep(4 * busyTail)
+	begun, before := time.Now(), d.turns.Load()
+	require.Eventually(t, func() bool { return s.Late(time.Now()) == 0 }, patience, time.Millisecond)
+	time.Sleep(2 * shardRest)
+	n := d.turns.Load() - before
+	require.LessOrEqual(t, n, int64(time.Since(begun)/shardRest)+2)
+	require.Eventually(t, func() bool { return d.turns.Load() >= before+2 }, patience, time.Millisecond)
+	require.Zero(t, s.Late(s.made.Add(time.Duration(s.due.Load()))))
+	require.Equal(t, time.Second, s.Late(s.made.Add(time.Duration(s.due.Load())+time.Second)), "one that does not come back")
+}
+
+// TestLateShard: one that hangs in its turn is late, and so is one that sleeps
+// and is not let do what was posted.
+func TestLateShard(t *testing.T) {
+	s := startShard(t)
+	hang := make(chan struct{})
+	s.Post(func() { <-hang })
+	require.Eventually(t, func() bool { return s.Late(time.Now()) >= 2*busyTail }, patience, time.Millisecond)
+	close(hang)
+	require.Eventually(t, func() bool { return s.Late(time.Now()) < 2*busyTail }, patience, time.Millisecond)
+
+	asleep, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer asleep.CloseFDs()
+	asleep.due.Store(int64(time.Hour))
+	asleep.asleep.Store(true)
+	require.Zero(t, asleep.Late(time.Now()))
+	asleep.Post(func() {})
+	asleep.Post(func() {})
+	require.GreaterOrEqual(t, asleep.Late(time.Now().Add(time.Second)), time.Second)
+	asleep.runPosted()
+}
+
+// TestCollectorPasses: a loop of raw system calls is stopped by the garbage
+// collector like any other.
+func TestCollectorPasses(t *testing.T) {
+	s := startShard(t)
+	var stop atomic.Bool
+	var spin func()
+	spin = func() {
+		if !stop.Load() {
+			s.Post(spin)
+		}
+	}
+	s.Post(spin)
+	defer stop.Store(true)
+	for range 5 {
+		start := time.Now()
+		runtime.GC()
+		require.Less(t, time.Since(start), patience)
+	}
+}
+
+// TestNobodyWaitsForAStoppedShard: what is posted before, during and after the
+// end runs, once.
+func TestNobodyWaitsForAStoppedShard(t *testing.T) {
+	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.Start()
+	var ran, posted atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 300 {
+				posted.Add(1)
+				s.Post(func() { ran.Add(1) })
+				s.Call(func() {})
+			}
+		})
+	}
+	time.Sleep(time.Millisecond)
+	s.Halt()
+	wg.Wait()
+	s.CloseFDs()
+	s.Post(func() { ran.Add(1) })
+	require.Equal(t, posted.Load()+1, ran.Load())
+}
+
+// TestShardThatNeverStarted closes like one that did.
+func TestShardThatNeverStarted(t *testing.T) {
+	s, err := newShard(0, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ran := false
+	s.Post(func() { s.Post(func() { ran = true }) })
+	s.Halt()
+	s.CloseFDs()
+	require.True(t, ran, "posted by what was posted")
+}

@@ -1,0 +1,85 @@
+package loop
+
+import (
+	"container/heap"
+	"time"
+)
+
+// Timer is a time at which a shard does something; the shard's thread owns it.
+type Timer struct {
+	at  time.Time
+	fn  func()
+	pos int // in the heap; -1: not set
+}
+
+// NewTimer returns a timer that is not set.
+func NewTimer(fn func()) Timer { return Timer{fn: fn, pos: -1} }
+
+// timers is a heap, the next one first.
+type timers []*Timer
+
+func (h timers) Len() int           { return len(h) }
+func (h timers) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+
+func (h timers) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].pos, h[j].pos = i, j
+}
+
+// Push and Pop are for package heap.
+func (h *timers) Push(x any) {
+	t := x.(*Timer)
+	t.pos = len(*h)
+	*h = append(*h, t)
+}
+
+func (h *timers) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	t.pos = -1
+	return t
+}
+
+// SetTimer has t run at a time; the zero time stops it. The caller is on the
+// shard.
+func (s *Shard) SetTimer(t *Timer, at time.Time) {
+	switch {
+	case t.pos >= 0 && at.IsZero():
+		heap.Remove(&s.timers, t.pos)
+	case at.IsZero() || t.pos >= 0 && t.at.Equal(at):
+	case t.pos >= 0:
+		t.at = at
+		heap.Fix(&s.timers, t.pos)
+	default:
+		t.at = at
+		heap.Push(&s.timers, t)
+	}
+}
+
+// runTimers runs those whose time has come.
+func (s *Shard) runTimers(now time.Time) (worked bool) {
+	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
+		s.expire(now)
+		worked = true
+	}
+	return worked
+}
+
+// expire runs timers until now, or until one panics.
+func (s *Shard) expire(now time.Time) {
+	var ran int
+	defer s.contain(&ran)
+	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
+		s.WorksFor(nil) // those that work for a flow say so
+		heap.Pop(&s.timers).(*Timer).fn()
+	}
+}
+
+// After implements host.Loop.
+func (s *Shard) After(d time.Duration, fn func()) (stop func()) {
+	t := NewTimer(fn)
+	s.SetTimer(&t, time.Now().Add(d))
+	return func() { s.SetTimer(&t, time.Time{}) }
+}

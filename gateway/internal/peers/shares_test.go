@@ -1,0 +1,143 @@
+package peers
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+func testShares() *Shares {
+	return NewShares(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
+}
+
+var (
+	peerA = netip.MustParseAddr("10.0.0.1")
+	peerB = netip.MustParseAddr("fd00::1")
+)
+
+// A peer gets its part of the flows, and what it lacks is no concern of others.
+func TestShareOfFlows(t *testing.T) {
+	s, now := testShares(), time.Now()
+	for range 10 {
+		s.begin(peerA, now)
+		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
+	}
+	s.begin(peerA, now)
+	require.Equal(t, negotiate.ReasonFlowLimit, s.Admit(peerA, false, now))
+	s.begin(peerB, now)
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerB, false, now))
+	s.give(peerA, 1, 1) // the refused one
+	s.give(peerA, 1, 1)
+	s.begin(peerA, now)
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
+	require.Equal(t, uint64(1), s.refused[ResourceFlows])
+	require.Equal(t, map[netip.Addr]Holds{peerA: {10, 10}, peerB: {1, 1}}, s.Use())
+}
+
+// Handshakes that are left open are bounded before flows are.
+func TestShareOfHandshakes(t *testing.T) {
+	s, now := NewShares(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
+	for range HandshakeLimit / 2 {
+		s.begin(peerA, now)
+	}
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
+	s.begin(peerA, now)
+	require.Equal(t, negotiate.ReasonRateLimit, s.Admit(peerA, false, now))
+	s.give(peerA, 0, 1)
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
+	require.Equal(t, uint64(1), s.refused[ResourceHandshakes])
+}
+
+// The rate is a peer's alone for as long as nobody else has to do with less.
+func TestShareOfRate(t *testing.T) {
+	s, now := testShares(), time.Now()
+	s.begin(peerA, now)
+	s.begin(peerB, now)
+	for range 100 {
+		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
+	}
+	for range 5 {
+		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, true, now))
+	}
+	require.Equal(t, negotiate.ReasonRateLimit, s.Admit(peerA, true, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerB, true, now))
+	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, true, now.Add(time.Second/5)))
+	require.Equal(t, uint64(1), s.refused[ResourceRate])
+}
+
+// Whoever comes and goes, the books are those of the flows in the table, and
+// nobody is remembered for ever.
+func TestSharesModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type conn struct {
+			share Share
+			peer  netip.Addr
+			begun bool // by the peer
+		}
+		s := NewShares(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})
+		now := time.Unix(1000, 0)
+		var live []*conn
+		states := map[*conn]bool{} // carried
+		pick := func(t *rapid.T) *conn {
+			if len(live) == 0 {
+				t.Skip("no flow")
+			}
+			return rapid.SampledFrom(live).Draw(t, "flow")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(t *rapid.T) {
+				a := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, 5).Draw(t, "peer"))})
+				f := &conn{peer: a, begun: rapid.Bool().Draw(t, "begun")}
+				if f.begun {
+					f.share.Begin(s, f.peer, now)
+				}
+				live = append(live, f)
+			},
+			"carried": func(t *rapid.T) {
+				f := pick(t)
+				f.share.Carried(s, f.peer)
+				states[f] = true
+			},
+			"end": func(t *rapid.T) {
+				f := pick(t)
+				for range rapid.IntRange(1, 2).Draw(t, "times") {
+					f.share.End(s, f.peer)
+				}
+				f.share.Carried(s, f.peer) // too late
+				for i := range live {
+					if live[i] == f {
+						live = append(live[:i], live[i+1:]...)
+						break
+					}
+				}
+			},
+			"pass": func(*rapid.T) { now = now.Add(700 * time.Millisecond) },
+			"": func(t *rapid.T) {
+				want := map[netip.Addr]Holds{}
+				for _, f := range live {
+					if !f.begun {
+						continue
+					}
+					u := want[f.peer]
+					u.Flows++
+					if !states[f] {
+						u.Handshakes++
+					}
+					want[f.peer] = u
+				}
+				require.Equal(t, want, s.Use())
+			},
+		})
+		for _, f := range live {
+			f.share.End(s, f.peer)
+		}
+		s.begin(peerB, now.Add(time.Hour))
+		require.Len(t, s.peers, 1)
+	})
+}

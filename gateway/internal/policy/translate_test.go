@@ -1,0 +1,26 @@
+package policy
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+func TestSteeringConfigHasTheProtocol(t *testing.T) {
+	c := config.Config{Policy: []config.Rule{
+		{Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{53}}, Action: config.ActionAccelerate},
+		{Match: config.Match{Ports: []uint16{53}}, Action: config.ActionAccelerate}, {},
+	}}.WithDefaults()
+	c.StateDir = t.TempDir()
+	s := Translate(c, slog.New(slog.DiscardHandler))
+	var got []ebpf.Proto
+	for _, r := range s.Policy {
+		got = append(got, r.Proto)
+	}
+	require.EqualValues(t, 4790, s.DatagramPort)
+	require.Equal(t, []ebpf.Proto{ebpf.ProtoUDP, ebpf.ProtoTCP, ebpf.ProtoTCP}, got)
+}

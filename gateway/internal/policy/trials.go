@@ -1,0 +1,153 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// maxTrials bounds the trials of a gateway.
+const maxTrials = 8
+
+// TrialRule is the name under which connections of trials are counted.
+const TrialRule = "trial"
+
+// Steering is the part of the datapath that is told the rules.
+type Steering interface {
+	SetPolicy(rules []ebpf.Rule) error
+}
+
+// Trials are those of a gateway. The rules of the configuration keep their
+// numbers, by which decisions are counted: trials come behind them.
+type Trials struct {
+	steer Steering
+
+	mu    sync.Mutex  // Of changes, to write a policy takes a while; guards what follows
+	rules []ebpf.Rule // of the configuration
+	never []uint16
+	named map[uint16]string // ports that belong to a rule, with its name
+
+	held atomic.Pointer[[]*admin.Trial]
+}
+
+// NewTrials returns the trials beside the rules of a configuration: none yet.
+func NewTrials(cfg config.Config, steer Steering) *Trials {
+	t := &Trials{steer: steer}
+	t.held.Store(new([]*admin.Trial))
+	t.takeLocked(cfg)
+	return t
+}
+
+// takeLocked takes the rules of a configuration over.
+func (ts *Trials) takeLocked(cfg config.Config) {
+	ts.rules, ts.never, ts.named = Translate(cfg, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
+	for _, r := range cfg.Policy {
+		for _, p := range r.Match.Ports {
+			if _, ok := ts.named[p]; !ok && r.Match.Proto != config.ProtoUDP {
+				ts.named[p] = r.Name
+			}
+		}
+	}
+}
+
+// Configure puts the rules of a configuration in force, with those of the trials
+// under way behind them. Where that fails those before stay.
+func (ts *Trials) Configure(cfg config.Config) error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	rules, never, named := ts.rules, ts.never, ts.named
+	ts.takeLocked(cfg)
+	if err := ts.holdLocked(*ts.held.Load()); err != nil {
+		ts.rules, ts.never, ts.named = rules, never, named
+		return err
+	}
+	return nil
+}
+
+// Begin makes a trial count. end may be called more than once.
+func (ts *Trials) Begin(t admin.Trial) (end func(), err error) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if err := ts.checkLocked(&t); err != nil {
+		return nil, err
+	}
+	held := *ts.held.Load()
+	if len(held) >= maxTrials || len(ts.rules)+len(held) >= ebpf.MaxRules {
+		return nil, &admin.TrialError{Field: "policy", Problem: "no room for one more rule"}
+	}
+	if slices.ContainsFunc(held, func(h *admin.Trial) bool { return h.Port == t.Port }) {
+		return nil, admin.ErrTrialHeld
+	}
+	if err := ts.holdLocked(append(slices.Clone(held), &t)); err != nil {
+		ts.held.Store(&held)
+		return nil, err
+	}
+	return func() { ts.end(&t) }, nil
+}
+
+// checkLocked refuses what would change more than the trial's own connections.
+func (ts *Trials) checkLocked(t *admin.Trial) error {
+	if t.Peer = t.Peer.Unmap(); !t.Peer.IsValid() || t.Peer.Zone() != "" || t.Peer.IsUnspecified() || t.Peer.IsMulticast() {
+		return &admin.TrialError{Field: "peer", Problem: fmt.Sprintf("%q is no address of a host", t.Peer)}
+	}
+	switch {
+	case t.Port == 0:
+		return &admin.TrialError{Field: "port", Problem: "there is none"}
+	case slices.Contains(ts.never, t.Port):
+		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d is on the never-list", t.Port)}
+	case ts.named[t.Port] != "":
+		return &admin.TrialError{Field: "port", Problem: fmt.Sprintf("%d belongs to the rule %s", t.Port, ts.named[t.Port])}
+	case t.Action != config.ActionPass && t.Action != config.ActionAccelerate:
+		return &admin.TrialError{Field: "action", Problem: fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
+	case t.Carrier != config.CarrierNone && !slices.ContainsFunc(config.DeviceKinds(), func(k config.DeviceKind) bool { return k.Carrier() == t.Carrier }):
+		return &admin.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
+	}
+	return nil
+}
+
+// end takes a trial back. A policy that cannot be written leaves a rule behind
+// that concerns a port nobody else uses; the next trial writes it again.
+func (ts *Trials) end(t *admin.Trial) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	held := *ts.held.Load()
+	if i := slices.Index(held, t); i >= 0 {
+		_ = ts.holdLocked(slices.Delete(slices.Clone(held), i, i+1)) // the datapath is gone with the gateway
+	}
+}
+
+// holdLocked makes these the trials in force.
+func (ts *Trials) holdLocked(held []*admin.Trial) error {
+	ts.held.Store(&held)
+	rules := slices.Clone(ts.rules)
+	for _, t := range held {
+		rules = append(rules, ebpf.Rule{
+			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
+			Action: steeringAction(t.Action), Sole: true,
+		})
+	}
+	return ts.steer.SetPolicy(rules)
+}
+
+// Of returns the trial that a connection which begins belongs to, or nil. It does
+// not wait: packets are dispatched meanwhile.
+func (ts *Trials) Of(peer netip.Addr, service uint16) *admin.Trial {
+	for _, t := range *ts.held.Load() {
+		if t.Port == service && t.Peer == peer {
+			return t
+		}
+	}
+	return nil
+}
+
+// Admits reports whether a client's flow of the trial may be offered a carrier;
+// one of no trial may.
+func Admits(t *admin.Trial, c config.Carrier) bool {
+	return t == nil || t.Carrier == config.CarrierNone || t.Carrier == c
+}

@@ -1,0 +1,114 @@
+package policy
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// fakePolicy keeps the rules, or refuses them.
+type fakePolicy struct {
+	rules  []ebpf.Rule
+	refuse error
+}
+
+func (f *fakePolicy) SetPolicy(rules []ebpf.Rule) error {
+	if f.refuse == nil {
+		f.rules = rules
+	}
+	return f.refuse
+}
+
+var errUnwritten = errors.New("map update: no such file")
+
+var trialPeer = netip.MustParseAddr("10.0.0.2")
+
+func testTrials(steer *fakePolicy) *Trials {
+	return NewTrials(config.Config{Policy: []config.Rule{
+		{Name: "redis", Match: config.Match{Ports: []uint16{6379}}, Action: config.ActionAccelerate},
+		{Name: "dns", Match: config.Match{Proto: config.ProtoUDP, Ports: []uint16{5000}}, Action: config.ActionAccelerate},
+		{Name: "rest"},
+	}}.WithDefaults(), steer)
+}
+
+func TestTrialComesBehindTheRules(t *testing.T) {
+	steer := &fakePolicy{}
+	ts := testTrials(steer)
+	end, err := ts.Begin(admin.Trial{Peer: netip.MustParseAddr("::ffff:10.0.0.2"), Port: 4792, Action: config.ActionAccelerate, Carrier: config.CarrierSoft})
+	require.NoError(t, err)
+	rules := steer.rules
+	require.Len(t, rules, 4)
+	require.Equal(t, ebpf.Rule{
+		Ports: []uint16{4792}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, Action: ebpf.ActionAccelerate, Sole: true,
+	}, rules[3])
+
+	// The programs find it although a rule before it matches everything.
+	p, err := ebpf.CompilePolicy(rules, nil)
+	require.NoError(t, err)
+	require.Equal(t, ebpf.Verdict{Rule: 3, Action: ebpf.ActionAccelerate}, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4792}))
+	require.Equal(t, 2, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4793}).Rule)
+
+	_, err = ts.Begin(admin.Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: config.ActionPass})
+	require.ErrorIs(t, err, admin.ErrTrialHeld)
+	end()
+	end()
+	require.Len(t, steer.rules, 3)
+	again, err := ts.Begin(admin.Trial{Peer: trialPeer, Port: 4792, Action: config.ActionPass})
+	require.NoError(t, err)
+	again()
+}
+
+func TestTrialsAreRefused(t *testing.T) {
+	steer := &fakePolicy{}
+	ts := testTrials(steer)
+	good := admin.Trial{Peer: trialPeer, Port: 4792, Action: config.ActionAccelerate}
+	for field, edits := range map[string][]func(*admin.Trial){
+		"peer": {
+			func(t *admin.Trial) { t.Peer = netip.Addr{} },
+			func(t *admin.Trial) { t.Peer = netip.MustParseAddr("fe80::1%eth0") },
+			func(t *admin.Trial) { t.Peer = netip.MustParseAddr("0.0.0.0") },
+			func(t *admin.Trial) { t.Peer = netip.MustParseAddr("ff02::1") },
+		},
+		"port":    {func(t *admin.Trial) { t.Port = 0 }, func(t *admin.Trial) { t.Port = 22 }, func(t *admin.Trial) { t.Port = 6379 }},
+		"action":  {func(t *admin.Trial) { t.Action = "" }, func(t *admin.Trial) { t.Action = config.ActionAuto }},
+		"carrier": {func(t *admin.Trial) { t.Carrier = config.CarrierRelay }, func(t *admin.Trial) { t.Carrier = "shm" }},
+	} {
+		for _, edit := range edits {
+			bad := good
+			edit(&bad)
+			_, err := ts.Begin(bad)
+			var te *admin.TrialError
+			require.ErrorAs(t, err, &te)
+			require.Equal(t, field, te.Field)
+		}
+	}
+	require.Nil(t, steer.rules)
+
+	good.Port = 5000 // a rule for datagrams is about no connection
+	end, err := ts.Begin(good)
+	require.NoError(t, err)
+	end()
+	steer.refuse = errUnwritten
+	_, err = ts.Begin(good)
+	require.ErrorIs(t, err, errUnwritten)
+	steer.refuse = nil
+	var ends []func()
+	for i := range maxTrials {
+		good.Port = uint16(8000 + i)
+		end, err := ts.Begin(good)
+		require.NoError(t, err)
+		ends = append(ends, end)
+	}
+	good.Port++
+	_, err = ts.Begin(good)
+	require.ErrorContains(t, err, "no room")
+	for _, end := range ends {
+		end()
+	}
+}

@@ -1,0 +1,272 @@
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/gateway/host"
+)
+
+// Legs makes app legs of real sockets, in a network namespace of their own
+// (docs/ARCHITECTURE.md "Legs").
+type Legs struct {
+	ns       *legs.Namespace
+	v4, v6   *legPool
+	register func(v4, v6 int) error
+}
+
+// New returns legs in a namespace; register is told the listeners.
+func New(ns *legs.Namespace, register func(v4, v6 int) error) *Legs {
+	pool := func(v6 bool) *legPool {
+		return &legPool{make: func(count int) ([]int, error) { return ns.Sockets(v6, count) }}
+	}
+	return &Legs{ns: ns, v4: pool(false), v6: pool(true), register: register}
+}
+
+// Available implements host.Legs.
+func (k *Legs) Available() bool { return k.ns.Alive() }
+
+// Close ends what no flow has.
+func (k *Legs) Close() error { return errors.Join(k.v4.close(), k.v6.close()) }
+
+// dialTimeout bounds a dial of the local application where the client's budget
+// does not: a native client waits as long as its own kernel does.
+const dialTimeout = 60 * time.Second
+
+// Dial implements host.Legs.
+func (k *Legs) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd int, err error)) (cancel func()) {
+	d := &kernelDial{on: on, fd: -1, tuple: t, like: like, done: done}
+	pool := k.v4
+	if t.Local.Addr().Is6() {
+		pool = k.v6
+	}
+	d.stop = on.After(dialTimeout, func() { d.end(unix.ETIMEDOUT) })
+	pool.take(func(fd int, err error) { on.Post(func() { d.begin(fd, err) }) })
+	return d.over
+}
+
+// The life of a dial.
+type dialPhase uint8
+
+const (
+	dialWaits    dialPhase = iota // for a socket
+	dialConnects                  // the socket does
+	dialOver
+)
+
+// kernelDial is a connect that is under way; it belongs to its loop.
+//
+//	dialWaits ── socket ──► dialConnects ── result, timeout, cancel ──► dialOver
+//	    └── no socket, timeout, cancel ────────────────────────────────────┘
+type kernelDial struct {
+	on      host.Loop
+	tuple   host.Tuple
+	like    host.Look
+	phase   dialPhase
+	fd      int // of dialConnects
+	watched bool
+	stop    func() // the timer
+	done    func(fd int, err error)
+}
+
+// begin has got a socket, or none.
+func (d *kernelDial) begin(fd int, err error) {
+	if d.phase == dialOver {
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return
+	}
+	if err == nil {
+		d.fd, d.phase = fd, dialConnects
+		err = d.connect()
+	}
+	if err != nil {
+		d.end(err)
+	}
+}
+
+func (d *kernelDial) connect() error {
+	if err := d.like.Dress(d.fd, d.tuple.Local.Addr().Is6()); err != nil {
+		return fmt.Errorf("dress: %w", err)
+	}
+	if err := unix.Bind(d.fd, sockaddr(d.tuple.Remote)); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	if err := unix.Connect(d.fd, sockaddr(d.tuple.Local)); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("connect: %w", err)
+	}
+	if err := d.on.Watch(d.fd, d.event); err != nil {
+		return err
+	}
+	d.watched = true
+	return nil
+}
+
+// event is called when the socket is connected, or never will be.
+func (d *kernelDial) event(uint32) {
+	errno, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno == 0 {
+		fd := d.release()
+		d.done(fd, nil)
+		return
+	}
+	if err == nil {
+		err = unix.Errno(errno)
+	}
+	d.end(err)
+}
+
+// end reports a failure, unless the dial is over.
+func (d *kernelDial) end(err error) {
+	if d.phase != dialOver {
+		d.over()
+		d.done(-1, fmt.Errorf("dial the application: %w", err))
+	}
+}
+
+// over gives the dial up.
+func (d *kernelDial) over() {
+	if fd := d.release(); fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+// release takes the socket, if there is one, out of the loop.
+func (d *kernelDial) release() (fd int) {
+	d.phase = dialOver
+	fd, d.fd = d.fd, -1
+	if d.watched {
+		d.watched = false
+		d.on.Unwatch(fd)
+	}
+	d.stop()
+	return fd
+}
+
+// Listen implements host.Legs: one transparent listener per family, which the
+// programs feed with the SYNs that are handed over.
+func (k *Legs) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
+	l := &kernelListener{on: on, accept: accept}
+	for _, v6 := range []bool{false, true} {
+		if err := l.open(k, v6); err != nil {
+			return nil, errors.Join(fmt.Errorf("gateway listener: %w", err), l.Close())
+		}
+	}
+	if err := k.register(l.fds[0], l.fds[1]); err != nil {
+		return nil, errors.Join(fmt.Errorf("register listeners: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// kernelListener accepts from both families, on its loop.
+type kernelListener struct {
+	on     host.Loop
+	accept func(fd int, t host.Tuple)
+	fds    []int
+	closed bool
+}
+
+func (l *kernelListener) open(k *Legs, v6 bool) error {
+	fds, err := k.ns.Sockets(v6, 1)
+	if err != nil {
+		return err
+	}
+	fd := fds[0]
+	l.fds = append(l.fds, fd)
+	// The answer to a SYN comes from the next host, as far as anybody knows.
+	if err := host.SetHops(fd, v6, host.Farthest); err != nil {
+		return err
+	}
+	anywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	if v6 {
+		anywhere = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	}
+	if err := unix.Bind(fd, sockaddr(anywhere)); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	l.on.Call(func() { err = l.on.Watch(fd, func(uint32) { l.take(fd) }) })
+	return err
+}
+
+// acceptPause is how long a listener rests when there are no descriptors or no
+// memory for what it has; flows decline by their deadline.
+const acceptPause = 10 * time.Millisecond
+
+// take accepts what is there.
+func (l *kernelListener) take(listener int) {
+	for !l.closed {
+		fd, peer, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			l.accepted(fd, peer)
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+		default: // there is no other edge for those that wait already
+			l.on.After(acceptPause, func() { l.take(listener) })
+			return
+		}
+	}
+}
+
+// Arrived implements host.LegListener.
+func (l *kernelListener) Arrived(then func()) {
+	l.on.Post(func() {
+		for _, fd := range l.fds {
+			l.take(fd)
+		}
+		then()
+	})
+}
+
+// accepted: the gateway's socket has the server's address, its peer is the
+// application.
+func (l *kernelListener) accepted(fd int, peer unix.Sockaddr) {
+	own, err := unix.Getsockname(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return
+	}
+	l.accept(fd, host.Tuple{Local: addrPort(peer), Remote: addrPort(own)})
+}
+
+// Close implements host.LegListener.
+func (l *kernelListener) Close() error {
+	var errs []error
+	l.on.Call(func() {
+		l.closed = true
+		for _, fd := range l.fds {
+			l.on.Unwatch(fd)
+			errs = append(errs, unix.Close(fd))
+		}
+		l.fds = nil
+	})
+	return errors.Join(errs...)
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
+
+func addrPort(s unix.Sockaddr) netip.AddrPort {
+	switch s := s.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr).Unmap(), uint16(s.Port))
+	default:
+		return netip.AddrPort{}
+	}
+}

@@ -1,0 +1,116 @@
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+// Sockets of a legPool: as many as one request makes, asked for when half are left.
+const (
+	legBatch = 32
+	legLow   = legBatch / 2
+)
+
+// legPool keeps sockets of one family ready. They are made by another process, for
+// which a loop must not wait. It is safe for concurrent use.
+type legPool struct {
+	make func(count int) ([]int, error)
+
+	mu      sync.Mutex
+	ready   []int
+	waiting []func(fd int, err error) // as many as dials are under way
+	filling bool
+	closed  bool
+}
+
+// take has use called with a socket, which is then the callee's: at once, or on a
+// goroutine when one has been made.
+func (p *legPool) take(use func(fd int, err error)) {
+	p.mu.Lock()
+	fd := -1
+	if n := len(p.ready); n > 0 {
+		fd, p.ready = p.ready[n-1], p.ready[:n-1]
+	} else if !p.closed {
+		p.waiting = append(p.waiting, use)
+	}
+	if !p.closed && !p.filling && len(p.ready) < legLow {
+		p.filling = true
+		go p.fill()
+	}
+	closed := p.closed
+	p.mu.Unlock()
+	switch {
+	case fd >= 0:
+		use(fd, nil)
+	case closed:
+		use(-1, fmt.Errorf("sockets of legs: %w", net.ErrClosed))
+	}
+}
+
+// fill makes sockets until nobody waits and enough are ready, or none can be made.
+func (p *legPool) fill() {
+	for more := true; more; {
+		fds, err := p.make(legBatch)
+		if err == nil && len(fds) == 0 {
+			err = errNoSocket
+		}
+		for i, fd := range fds {
+			fds[i], _ = process.AboveFloor(fd) // below is better than nowhere
+		}
+		var served []func(fd int, err error)
+		served, more = p.deal(fds, err)
+		for i, use := range served {
+			if err != nil {
+				use(-1, err)
+				continue
+			}
+			use(fds[i], nil)
+		}
+	}
+}
+
+var errNoSocket = errors.New("no socket for a leg")
+
+// deal says who gets the first of the new sockets, keeps the rest, and reports
+// whether more are wanted. With an error all that wait are to hear of it.
+func (p *legPool) deal(fds []int, err error) (served []func(fd int, err error), more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.waiting)
+	if err == nil {
+		n = min(n, len(fds))
+	}
+	served, p.waiting = p.waiting[:n:n], p.waiting[n:]
+	spare := fds[min(len(fds), n):]
+	if p.closed {
+		_ = closeFDs(spare)
+	} else {
+		p.ready = append(p.ready, spare...)
+	}
+	p.filling = err == nil && !p.closed && (len(p.waiting) > 0 || len(p.ready) < legLow)
+	return served, p.filling
+}
+
+// Close closes what is ready; what is made from then on is closed too.
+func (p *legPool) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	err := closeFDs(p.ready)
+	p.ready = nil
+	return err
+}
+
+func closeFDs(fds []int) error {
+	var errs []error
+	for _, fd := range fds {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,219 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// generations are those of the gateways that can be on one host at a time: one that
+// takes new connections, and one that drains.
+var generations = [...]int{1, 2}
+
+// The steps of a takeover at which its successor can be held, to die there.
+const (
+	takeoverOpened    = "opened"  // its datapath is open, under its guardian
+	takeoverYielded   = "yielded" // the other one has yielded
+	takeoverActivated = "active"  // new connections are its own, and the other one does not know
+)
+
+// Steps lists every step.
+var Steps = []string{takeoverOpened, takeoverYielded, takeoverActivated}
+
+// reach is called at each step: if a test asks for it, it stays there until ctx or
+// the other gateway ends.
+func (p *Predecessor) reach(ctx context.Context, step string) error {
+	if p.o.HoldAt != step {
+		return nil
+	}
+	p.log.Warn("takeover held", "step", step)
+	select {
+	case <-ctx.Done():
+	case <-p.takeover.Done:
+	}
+	return ctx.Err()
+}
+
+// Options are what a gateway needs to start beside another one.
+type Options struct {
+	// Logger receives what happens.
+	Logger *slog.Logger
+	// Version is what status reports.
+	Version string
+	// TakeOver is to take over from the gateway on the admin socket, if there is one,
+	// which then serves its connections for DrainTimeout at most.
+	TakeOver     bool
+	DrainTimeout time.Duration
+	// BeatEvery is how often the datapath is told that this process lives.
+	BeatEvery time.Duration
+	// HoldAt is the step of Steps at which a test holds the takeover; empty: none.
+	HoldAt string
+}
+
+// Activator is the part of the datapath by which two gateways share a host.
+type Activator interface {
+	Activate() error
+	Retire() error
+}
+
+// Predecessor is the gateway beside which this one starts. A nil one stands for
+// none.
+type Predecessor struct {
+	neighbour ebpf.Neighbour
+	takeover  *admin.Takeover // nil: it drains already
+	o         Options
+	log       *slog.Logger
+	alone     bool // it has died meanwhile: nobody is to be told
+
+	once    sync.Once
+	beating chan struct{} // closed to end keepBeating
+	beats   sync.WaitGroup
+}
+
+// Begin finds out beside whom this gateway is to start, and opens the admin socket
+// unless somebody has to give it up first.
+func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, *admin.Server, error) {
+	log := opts.Logger
+	if opts.TakeOver {
+		c := admin.NewClient(cfg.Admin)
+		defer c.Close()
+		t, err := c.TakeOver(ctx)
+		switch {
+		case err == nil:
+			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
+			return &Predecessor{neighbour: t.Offer.Neighbour, takeover: t, o: opts, log: log, beating: make(chan struct{})}, nil, nil
+		case !errors.Is(err, admin.ErrDaemonUnreachable):
+			return nil, nil, fmt.Errorf("take over: %w", err)
+		}
+		log.Info("no gateway to take over from")
+	}
+	server, err := admin.Listen(cfg, opts.Version, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := admin.NewClient(cfg.Admin + config.DrainingSuffix)
+	defer c.Close()
+	n, err := c.Neighbour(ctx)
+	if errors.Is(err, admin.ErrDaemonUnreachable) {
+		return nil, server, nil
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("gateway that drains: %w", err), server.Close())
+	}
+	log.Info("starting beside a gateway that drains", "generation", n.Generation)
+	return &Predecessor{neighbour: n, o: opts, log: log, beating: make(chan struct{})}, server, nil
+}
+
+// Place puts the datapath of a configuration beside that of the predecessor.
+func (p *Predecessor) Place(out *ebpf.Config) {
+	if p == nil {
+		return
+	}
+	at := generations[0]
+	if p.neighbour.Generation == at {
+		at = generations[1]
+	}
+	out.Generation, out.Beside = at, &p.neighbour
+}
+
+// Yield has the predecessor give up what only one gateway can have and opens the
+// admin socket in its place. The guardian gets its heartbeat from here until TakeOver.
+func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() error) (*admin.Server, error) {
+	p.beats.Go(func() { p.keepBeating(beat) })
+	if err := p.reach(ctx, takeoverOpened); err != nil {
+		return nil, err
+	}
+	err := p.takeover.Yield(ctx)
+	if died(ctx, err) {
+		p.log.Warn("the gateway to take over from has died", "error", err)
+		p.alone, err = true, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take over: %w", err)
+	}
+	server, err := admin.Succeed(cfg, p.o.Version, p.log)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.reach(ctx, takeoverYielded); err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	return server, nil
+}
+
+// died reports whether an error means that the other process is gone: not that it
+// does not answer in time.
+func died(ctx context.Context, err error) bool {
+	return errors.Is(err, admin.ErrDaemonUnreachable) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+}
+
+// keepBeating says that this process lives while there is no gateway yet that
+// could, for as long as a takeover may last.
+func (p *Predecessor) keepBeating(beat func() error) {
+	tick := time.NewTicker(p.o.BeatEvery)
+	defer tick.Stop()
+	limit := time.NewTimer(admin.TakeoverLimit)
+	defer limit.Stop()
+	for {
+		_ = beat() // the guardian sees it if that fails
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return
+		case <-p.beating:
+			return
+		}
+	}
+}
+
+// TakeOver lets new connections in and tells the predecessor so. When it refuses it
+// has taken everything back, and this gateway must go.
+func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
+	if p == nil {
+		return nil
+	}
+	p.stopBeating()
+	if err := b.Activate(); err != nil {
+		return err
+	}
+	if p.takeover == nil || p.alone {
+		return nil
+	}
+	defer p.Close()
+	err := p.reach(ctx, takeoverActivated)
+	if err == nil {
+		err = p.takeover.Leave(ctx, p.o.DrainTimeout)
+	}
+	if died(ctx, err) {
+		p.log.Warn("the gateway that was taken over from has died", "error", err)
+		return nil
+	}
+	if err != nil { // it goes on: it restores what it has found, and not we
+		return fmt.Errorf("take over: %w", errors.Join(err, b.Retire()))
+	}
+	p.log.Info("taken over")
+	return nil
+}
+
+func (p *Predecessor) stopBeating() {
+	p.once.Do(func() { close(p.beating) })
+	p.beats.Wait()
+}
+
+// Close gives up a takeover that has not come to its end.
+func (p *Predecessor) Close() {
+	if p == nil {
+		return
+	}
+	p.stopBeating()
+	if p.takeover != nil {
+		p.takeover.Close()
+	}
+}

@@ -1,0 +1,32 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// Host is the machine a gateway runs on.
+type Host struct {
+	Steering host.Steering
+	Legs     host.Legs
+	// Link is the wire side of the steering, for the wire legs' TCP.
+	Link netstack.Link
+	// Datagrams steers those of UDP programs; nil on hosts that cannot.
+	Datagrams host.Datagrams
+	// Beside lets another gateway take over on this host; nil on hosts that cannot.
+	Beside host.Beside
+	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
+	// hosts without a network of their own.
+	Addrs func() ([]netip.Addr, error)
+	// Priority is the SO_PRIORITY by which the steering knows the gateway's own
+	// sockets; 0: it needs none.
+	Priority int
+	// ID names the kernel: gateways with the same one can share memory.
+	ID [16]byte
+
+	// datagramAddr is the only address that is asked at the datagram port; zero:
+	// all of them are.
+	datagramAddr netip.Addr
+}

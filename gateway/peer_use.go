@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+)
+
+// peer is whose share the flow counts for.
+func (f *flow) peer() netip.Addr { return f.tuple.Remote.Addr().Unmap() }
+
+// beginShare counts a flow that its peer has begun, once.
+func (f *flow) beginShare() {
+	if f.side == config.SideServer {
+		f.share.Begin(f.g.shares, f.peer(), f.start)
+	}
+}
+
+// peerUse returns what each address holds.
+func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
+	all := map[netip.Addr]admin.PeerUse{}
+	for a, holds := range g.shares.Use() {
+		all[a] = admin.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
+	}
+	for owner, st := range g.pool.Owners() {
+		if a, ok := owner.(netip.Addr); ok {
+			u := all[a]
+			u.MemoryBytes = uint64(st.Reserved)
+			all[a] = u
+		}
+	}
+	for _, fb := range g.fabrics {
+		if sf, ok := fb.(*shmFabric); ok {
+			sf.countPeers(all)
+		}
+	}
+	return all
+}
+
+// sharesRefused returns how often an address wanted more than its share.
+func (g *gateway) sharesRefused() map[string]uint64 {
+	all := map[string]uint64{}
+	for r, n := range g.shares.Refusals() {
+		all[string(r)] = n
+	}
+	all[string(peers.ResourceMemory)] += g.pool.Stats().RefusedQuota
+	return all
+}

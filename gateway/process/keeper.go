@@ -1,0 +1,79 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
+)
+
+// LegsVerb is the argument with which the program becomes the keeper of the legs'
+// namespace and has to call KeepLegs.
+const LegsVerb = "keep-legs"
+
+// LegsEnv names the descriptor of the connection to the keeper.
+const LegsEnv = "SMCGW_LEGS"
+
+// LegsFD is that of a daemon that has a guardian.
+const LegsFD = 4
+
+// startLegs starts the keeper of the legs' namespace for the gateway that this
+// process is going to be, or to guard. A process that such a one has started has it
+// already, or needs none.
+func startLegs() error {
+	if os.Getenv(RoleEnv) != "" || os.Getenv(LegsEnv) != "" {
+		return nil
+	}
+	conn, err := legs.Start([]string{os.Args[0], LegsVerb})
+	if err != nil {
+		return err
+	}
+	fd, err := unix.FcntlInt(conn.Fd(), unix.F_DUPFD, LegsFD) // which is not closed on exec
+	_ = conn.Close()
+	if err != nil {
+		return fmt.Errorf("connection to the keeper: %w", err)
+	}
+	return os.Setenv(LegsEnv, strconv.Itoa(fd))
+}
+
+// InheritedLegs takes over the connection that another process, or this one before
+// it was confined, has left.
+func InheritedLegs() (*os.File, error) {
+	text := os.Getenv(LegsEnv)
+	if err := os.Unsetenv(LegsEnv); err != nil {
+		return nil, fmt.Errorf("clear %s: %w", LegsEnv, err)
+	}
+	fd, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s=%q: %w", LegsEnv, text, errNotInherited)
+	}
+	return InheritedFile(fd, "connection to the keeper of the legs")
+}
+
+// OpenLegs returns the namespace of the legs that Confine has had made.
+func OpenLegs() (*legs.Namespace, error) {
+	conn, err := InheritedLegs()
+	if err != nil {
+		return nil, err
+	}
+	return legs.Open(conn)
+}
+
+// KeepLegs is the keeper: it gives up what it does not need, and answers until its
+// gateway has ended.
+func KeepLegs() error {
+	if os.Getenv(confinedEnv) == "" {
+		if _, err := unix.FcntlInt(keeperFD, unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("%s is started by smcgw itself: %w", LegsVerb, err)
+		}
+		return confineTo([]Capability{{Number: unix.CAP_NET_ADMIN, Name: "CAP_NET_ADMIN"}})
+	}
+	_ = os.WriteFile("/proc/self/comm", []byte("smcgw-legs"), 0)
+	return legs.Serve()
+}
+
+// keeperFD is where the keeper has its connection.
+const keeperFD = 3

@@ -1,0 +1,159 @@
+package process
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// logRoom is how much of the log may wait for who takes it, in bytes; as much
+	// again may be on its way there.
+	logRoom = 1 << 20
+	// logPiece is the most bytes of one write, unless a line is longer: what a pipe
+	// takes without mixing it with what another process writes (PIPE_BUF).
+	logPiece = 4096
+)
+
+// LogWriter hands lines on to a writer from a goroutine of its own, so that
+// nobody who logs ever waits: a disk that is full or slow, or a reader of a pipe
+// that does not read, must not hold up connections. Lines that do not fit in the
+// queue, or that the writer refuses, are dropped and counted.
+//
+//	Write ──► queue (1 MiB) ──► goroutine ──► w
+//
+// It is safe for concurrent use. Create with NewLogWriter.
+type LogWriter struct {
+	w         io.Writer
+	recovered func(lost uint64)
+	dropped   atomic.Uint64
+	done      chan struct{}
+
+	mu      sync.Mutex // guards everything below
+	wake    sync.Cond
+	pending []byte // whole lines
+	spare   []byte // what pending changes with
+	closed  bool
+}
+
+// NewLogWriter starts a writer of lines to w. When w takes lines again after
+// some were lost, recovered is told how many, on the writer's goroutine; it may
+// write to the LogWriter. It may be nil.
+func NewLogWriter(w io.Writer, recovered func(lost uint64)) *LogWriter {
+	l := &LogWriter{w: w, recovered: recovered, done: make(chan struct{})}
+	l.wake.L = &l.mu
+	go l.run()
+	return l
+}
+
+// Write queues p, which must be whole lines; it never blocks and never fails.
+// p is copied.
+func (l *LogWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.pending)+len(p) > logRoom {
+		l.dropped.Add(linesOf(p))
+		return len(p), nil
+	}
+	l.pending = append(l.pending, p...)
+	l.wake.Signal()
+	return len(p), nil
+}
+
+// Dropped returns how many lines were lost since the start.
+func (l *LogWriter) Dropped() uint64 { return l.dropped.Load() }
+
+// Close takes no more lines and waits until those that are queued are written,
+// at most for patience. What w has not taken by then may still be written later.
+func (l *LogWriter) Close(patience time.Duration) {
+	l.mu.Lock()
+	l.closed = true
+	l.wake.Signal()
+	l.mu.Unlock()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-l.done:
+	case <-late.C:
+	}
+}
+
+// run writes until the LogWriter is closed and empty.
+func (l *LogWriter) run() {
+	defer close(l.done)
+	var out logOutput
+	for {
+		batch, ok := l.next()
+		if !ok {
+			return
+		}
+		lost := out.write(l.w, batch)
+		total := l.dropped.Add(lost)
+		l.mu.Lock()
+		l.spare = batch[:0]
+		l.mu.Unlock()
+		if lost == 0 && total > out.told {
+			since := total - out.told
+			out.told = total
+			if l.recovered != nil {
+				l.recovered(since)
+			}
+		}
+	}
+}
+
+// next waits for lines; false means that there are none to come.
+func (l *LogWriter) next() ([]byte, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.pending) == 0 && !l.closed {
+		l.wake.Wait()
+	}
+	batch := l.pending
+	l.pending, l.spare = l.spare, nil
+	return batch, len(batch) > 0
+}
+
+// logOutput is what the goroutine of a LogWriter knows of its output.
+type logOutput struct {
+	torn bool   // the last line was written in part
+	told uint64 // dropped lines that were told
+}
+
+// write hands a batch of lines on in pieces and returns how many lines were lost.
+func (o *logOutput) write(w io.Writer, batch []byte) (lost uint64) {
+	for len(batch) > 0 {
+		piece := batch[:pieceOf(batch)]
+		batch = batch[len(piece):]
+		if o.torn {
+			if _, err := w.Write([]byte{'\n'}); err != nil {
+				lost += linesOf(piece)
+				continue
+			}
+			o.torn = false
+		}
+		if n, err := w.Write(piece); err != nil {
+			lost += linesOf(piece[n:])
+			o.torn = n > 0 && piece[n-1] != '\n'
+		}
+	}
+	return lost
+}
+
+// pieceOf returns the length of the lines of b that one write may take.
+func pieceOf(b []byte) int {
+	if len(b) <= logPiece {
+		return len(b)
+	}
+	if n := bytes.LastIndexByte(b[:logPiece], '\n'); n >= 0 {
+		return n + 1
+	}
+	if n := bytes.IndexByte(b, '\n'); n >= 0 {
+		return n + 1
+	}
+	return len(b)
+}
+
+func linesOf(p []byte) uint64 { return uint64(bytes.Count(p, []byte{'\n'})) }

@@ -1,0 +1,20 @@
+package gateway
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/faults"
+)
+
+// TestServicePort: that of the server, on either side; no fault is injected unasked.
+func TestServicePort(t *testing.T) {
+	client := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:7000")}
+	require.EqualValues(t, 7000, servicePort(client, config.SideClient))
+	require.EqualValues(t, 7000, servicePort(host.Tuple{Local: client.Remote, Remote: client.Local}, config.SideServer))
+	require.False(t, (&flow{g: &gateway{}}).step(faults.Offered))
+}

@@ -1,0 +1,99 @@
+package fdpass
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxFiles is how many files a packet may have; the kernel passes at most 253.
+const MaxFiles = 128
+
+// Pair makes a connection whose far end is a file for a child.
+func Pair(name string) (near, far *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
+}
+
+// Conn makes a connection of a socket, whose file it closes.
+func Conn(f *os.File) (*net.UnixConn, error) {
+	c, err := net.FileConn(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		if c != nil {
+			_ = c.Close()
+		}
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		_ = c.Close()
+		return nil, fmt.Errorf("not a unix socket: %w", errors.ErrUnsupported)
+	}
+	return u, nil
+}
+
+// Send writes a packet; its files stay the caller's.
+func Send(c *net.UnixConn, body []byte, files ...*os.File) error {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		raw, err := f.SyscallConn() // not Fd: it would make the file blocking
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
+		}
+		if err != nil {
+			return fmt.Errorf("file to pass: %w", err)
+		}
+	}
+	return sendFDs(c, body, fds)
+}
+
+func sendFDs(c *net.UnixConn, body []byte, fds []int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := c.WriteMsgUnix(body, oob, nil); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	return nil
+}
+
+// Receive waits for a packet and reads it into body; io.EOF when the other end has
+// closed. The descriptors are the caller's, and close-on-exec. cut reports that body
+// was too short, or that more than MaxFiles came and the rest was closed.
+func Receive(c *net.UnixConn, body []byte) (n int, fds []int, cut bool, err error) {
+	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
+	n, oobn, flags, _, err := c.ReadMsgUnix(body, oob)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("receive: %w", err)
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("receive files: %w", err)
+	}
+	for i := range msgs {
+		got, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			continue // not files
+		}
+		fds = append(fds, got...)
+	}
+	return n, fds, flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0, nil
+}
+
+// CloseFDs closes descriptors.
+func CloseFDs(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

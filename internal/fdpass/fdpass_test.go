@@ -1,0 +1,89 @@
+package fdpass
+
+import (
+	"io"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func connections(t *testing.T) (a, b *net.UnixConn) {
+	near, far, err := Pair("test")
+	require.NoError(t, err)
+	a, err = Conn(near)
+	require.NoError(t, err)
+	b, err = Conn(far)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = a.Close()
+		_ = b.Close()
+	})
+	return a, b
+}
+
+func TestFilesArriveWithTheirPacket(t *testing.T) {
+	a, b := connections(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	require.NoError(t, Send(a, []byte("one"), w))
+	require.NoError(t, w.Close())
+	require.NoError(t, Send(a, []byte("two")))
+
+	body := make([]byte, 8)
+	n, fds, cut, err := Receive(b, body)
+	require.NoError(t, err)
+	require.False(t, cut)
+	require.Equal(t, "one", string(body[:n]))
+	require.Len(t, fds, 1)
+	flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFD, 0)
+	require.NoError(t, err)
+	require.NotZero(t, flags&unix.FD_CLOEXEC)
+	_, err = unix.Write(fds[0], []byte("through"))
+	require.NoError(t, err)
+	CloseFDs(fds)
+	got, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, "through", string(got))
+
+	n, fds, _, err = Receive(b, body)
+	require.NoError(t, err)
+	require.Equal(t, "two", string(body[:n]))
+	require.Empty(t, fds)
+
+	require.NoError(t, a.Close())
+	_, _, _, err = Receive(b, body)
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func TestWhatIsTooLongIsCut(t *testing.T) {
+	a, b := connections(t)
+	require.NoError(t, Send(a, []byte("too long")))
+	n, fds, cut, err := Receive(b, make([]byte, 3))
+	require.NoError(t, err)
+	require.True(t, cut)
+	require.Equal(t, 3, n)
+	require.Empty(t, fds)
+
+	many := make([]int, MaxFiles+2)
+	for i := range many {
+		many[i] = int(os.Stdin.Fd())
+	}
+	require.NoError(t, sendFDs(a, []byte("x"), many))
+	_, fds, cut, err = Receive(b, make([]byte, 3))
+	require.NoError(t, err)
+	require.True(t, cut)
+	require.LessOrEqual(t, len(fds), MaxFiles+1) // the buffer is padded
+	CloseFDs(fds)
+}
+
+func TestConnWantsAUnixSocket(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	_, err = Conn(f)
+	require.Error(t, err)
+	require.ErrorIs(t, f.Close(), os.ErrClosed)
+}

@@ -12,26 +12,6 @@ import (
 // The golden vectors, built by hand. docs/PROTOCOL.md prints the same text (TestProtocolDocument), so that the normative
 // text, the tests and the code cannot drift apart. A line is bytes in hex, then a semicolon and what they are.
 var vectors = map[string]string{
-	"option-offer": `
-fe                                               ; kind 254, shared experiments (RFC 6994)
-0a                                               ; length 10
-53 4d 47 57                                      ; ExID "SMGW"
-11                                               ; version 1, role 1 (offer)
-00                                               ; flags
-be ef                                            ; nonce
-`,
-	"option-accept": `
-fe 0a 53 4d 47 57                                ; kind, length, ExID
-12                                               ; version 1, role 2 (accept)
-00                                               ; flags
-be ef                                            ; nonce, repeated
-`,
-	"option-confirm": `
-fe 0a 53 4d 47 57                                ; kind, length, ExID
-13                                               ; version 1, role 3 (confirm)
-00                                               ; flags
-be ef                                            ; nonce, repeated
-`,
 	"proposal": `
 53 4d 47 57                                      ; eyecatcher "SMGW"
 01                                               ; PROPOSAL

@@ -12,11 +12,12 @@ import (
 // everything below it too.
 var allowed = map[string][]string{
 	"cmd/smcgw":            {"gateway", "doctor", "internal/testnet/..."},
-	"gateway":              {"ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
-	"ebpf":                 {"ebpf/legs"},
+	"gateway":              {"ebpf/...", "netstack", "negotiate", "packet", "rsocket", "rmb", "verbs/..."},
+	"ebpf":                 {"ebpf/legs", "packet"},
 	"ebpf/legs":            {},
-	"netstack":             {},
+	"netstack":             {"packet"},
 	"negotiate":            {},
+	"packet":               {},
 	"verbs":                {},
 	"verbs/...":            {"verbs"},
 	"verbs/shm":            {"verbs", "verbs/internal/..."},
@@ -25,11 +26,12 @@ var allowed = map[string][]string{
 	"rmb":                  {"verbs"},
 	"rsocket":              {"rmb", "verbs", "verbs/cm"},
 	"doctor":               {"ebpf", "verbs", "negotiate"},
-	"internal/testnet/...": {"internal/testnet/..."},
+	"internal/golden":      {},
+	"internal/testnet/...": {"internal/testnet/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
-	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
-	"internal/testnet/rogue":   {"negotiate", "rsocket", "verbs/...", "internal/testnet/..."},
+	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "packet", "internal/testnet/..."},
+	"internal/testnet/rogue":   {"negotiate", "packet", "rsocket", "verbs/...", "internal/testnet/..."},
 	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
 	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
 	"internal/testnet/daemon":  {"gateway", "internal/testnet"},
@@ -37,12 +39,12 @@ var allowed = map[string][]string{
 	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
 	// A measurement on real hosts, which asks the gateways beside it.
 	"internal/testnet/bench/peer": {"gateway", "internal/testnet/..."},
-	"tests/...":                   {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
+	"tests/...":                   {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "packet", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:
 // help for tests, and the devices to test on.
-var allowedInTests = []string{"internal/testnet/...", "verbs/..."}
+var allowedInTests = []string{"internal/golden", "internal/testnet/...", "verbs/..."}
 
 // matches tells whether a directory is meant by a name of the table.
 func matches(dir, name string) bool {
@@ -116,7 +118,7 @@ var fences = []fence{
 	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "internal/testnet/"}},
 	{"github.com/prometheus", []string{"gateway/metrics*.go", "gateway/*_test.go"}},
 	{"github.com/spf13", []string{"cmd/smcgw/"}},
-	{"testing", append([]string{"internal/testnet/"}, testOnly...)},
+	{"testing", append([]string{"internal/golden/", "internal/testnet/"}, testOnly...)},
 	{"github.com/stretchr/testify", testOnly},
 	{"github.com/google/go-cmp", testOnly},
 	{"github.com/rogpeppe/go-internal", testOnly},

@@ -1,9 +1,6 @@
-package negotiate
+package packet
 
-import (
-	"encoding/binary"
-	"errors"
-)
+import "encoding/binary"
 
 // The TCP option (docs/PROTOCOL.md "TCP option"): 10 bytes, shared experiments kind of RFC 6994 with a 32-bit ExID.
 const (
@@ -13,14 +10,7 @@ const (
 	OptionVersion = 1
 	// OptionExID is "SMGW".
 	OptionExID uint32 = 0x534D4757
-
-	optionKind = 254 // RFC 4727, RFC 6994
-	kindEOL    = 0
-	kindNOP    = 1
 )
-
-// ErrNoOption says that an options area does not hold our option.
-var ErrNoOption = errors.New("no smcgw tcp option")
 
 // Role says who speaks: it is in the low four bits of the option's seventh byte.
 type Role uint8
@@ -57,7 +47,7 @@ type Option struct {
 
 // AppendOption appends the ten bytes of the option.
 func AppendOption(b []byte, o Option) []byte {
-	b = append(b, optionKind, OptionLen)
+	b = append(b, KindExperiment, OptionLen)
 	b = binary.BigEndian.AppendUint32(b, OptionExID)
 	b = append(b, o.Version<<4|uint8(o.Role)&0x0f, o.Flags)
 	return binary.BigEndian.AppendUint16(b, o.Nonce)
@@ -67,37 +57,21 @@ func AppendOption(b []byte, o Option) []byte {
 // with its offset there. An unknown version or role, and an area whose lengths do not add up before the option, are no
 // option: ErrNoOption.
 func ParseOption(area []byte) (Option, int, error) {
-	for i := 0; i < len(area); {
-		kind, n, ok := nextOption(area[i:])
-		if !ok {
-			return Option{}, 0, ErrNoOption
+	for at, opt := range OptionList(area).All() {
+		if o, ok := decodeOption(opt); ok {
+			return o, at, nil
 		}
-		if kind == optionKind {
-			if o, ok := decodeOption(area[i : i+n]); ok {
-				return o, i, nil
-			}
-		}
-		i += n
 	}
 	return Option{}, 0, ErrNoOption
 }
 
-// nextOption returns the kind and length of the TCP option at the start of b; false at the end of the list or where it
-// is broken (RFC 9293, 3.1).
-func nextOption(b []byte) (kind uint8, n int, ok bool) {
-	switch {
-	case len(b) == 0 || b[0] == kindEOL:
-		return kindEOL, 0, false
-	case b[0] == kindNOP:
-		return kindNOP, 1, true
-	case len(b) < 2 || b[1] < 2 || int(b[1]) > len(b):
-		return b[0], 0, false
-	}
-	return b[0], int(b[1]), true
+// Ours reports whether an option is ours by kind, length and ExID, whatever its version and role.
+func (o TCPOption) Ours() bool {
+	return len(o) == OptionLen && o[0] == KindExperiment && binary.BigEndian.Uint32(o[2:]) == OptionExID
 }
 
-func decodeOption(b []byte) (Option, bool) {
-	if len(b) != OptionLen || binary.BigEndian.Uint32(b[2:]) != OptionExID {
+func decodeOption(b TCPOption) (Option, bool) {
+	if !b.Ours() {
 		return Option{}, false
 	}
 	o := Option{
@@ -108,4 +82,24 @@ func decodeOption(b []byte) (Option, bool) {
 	}
 	known := o.Version == OptionVersion && o.Role >= RoleOffer && o.Role <= RoleConfirm
 	return o, known
+}
+
+// StripOption overwrites our option of any version in a raw TCP packet by NOPs and reports whether there was one. The
+// checksum is left alone: when the packet's is complete (not offloaded), call SetTCPChecksum.
+func StripOption(pkt []byte) (stripped bool, err error) {
+	p, err := ParseIP(pkt)
+	if err != nil {
+		return false, err
+	}
+	t, err := p.TCP()
+	if err != nil {
+		return false, err
+	}
+	for _, o := range t.Options().All() {
+		if o.Ours() {
+			o.blank()
+			stripped = true
+		}
+	}
+	return stripped, nil
 }

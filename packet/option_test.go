@@ -1,9 +1,11 @@
-package negotiate
+package packet
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 func TestOptionGolden(t *testing.T) {
@@ -11,8 +13,8 @@ func TestOptionGolden(t *testing.T) {
 		"option-offer": RoleOffer, "option-accept": RoleAccept, "option-confirm": RoleConfirm,
 	} {
 		o := Option{Version: OptionVersion, Role: role, Nonce: 0xbeef}
-		require.Equal(t, vector(t, name), AppendOption(nil, o))
-		got, offset, err := ParseOption(vector(t, name))
+		require.Equal(t, golden.Vector(t, name), AppendOption(nil, o))
+		got, offset, err := ParseOption(golden.Vector(t, name))
 		require.NoError(t, err)
 		require.Zero(t, offset)
 		require.Equal(t, o, got)
@@ -20,7 +22,7 @@ func TestOptionGolden(t *testing.T) {
 }
 
 func TestOptionAnywhere(t *testing.T) {
-	offer := vector(t, "option-offer")
+	offer := golden.Vector(t, "option-offer")
 	for _, before := range [][]byte{{1}, {1, 1}, {2, 4, 5, 0xb4, 1}, {254, 4, 0xf9, 0x89}, {254, 6, 0xe2, 0xd4, 0xc3, 0xd9}} {
 		area := append(append([]byte{}, before...), offer...)
 		o, offset, err := ParseOption(append(area, 1, 0))
@@ -45,13 +47,13 @@ func TestOptionRejected(t *testing.T) {
 		"kind 253":          `fd 0a 53 4d 47 57 11 00 be ef`,
 		"broken before":     `02 01 fe 0a 53 4d 47 57 11 00 be ef`,
 	} {
-		_, _, err := ParseOption(unhex(t, text))
+		_, _, err := ParseOption(golden.Unhex(t, text))
 		require.ErrorIs(t, err, ErrNoOption, name)
 	}
 }
 
 func TestOptionTruncated(t *testing.T) {
-	b := vector(t, "option-offer")
+	b := golden.Vector(t, "option-offer")
 	for i := range b {
 		_, _, err := ParseOption(b[:i])
 		require.ErrorIs(t, err, ErrNoOption)
@@ -59,13 +61,13 @@ func TestOptionTruncated(t *testing.T) {
 }
 
 func TestOptionFlagsIgnored(t *testing.T) {
-	o, _, err := ParseOption(unhex(t, `fe 0a 53 4d 47 57 11 80 be ef`))
+	o, _, err := ParseOption(golden.Unhex(t, `fe 0a 53 4d 47 57 11 80 be ef`))
 	require.NoError(t, err)
 	require.Equal(t, uint8(0x80), o.Flags)
 }
 
 func TestOptionAllocs(t *testing.T) {
-	area := vector(t, "option-accept")
+	area := golden.Vector(t, "option-accept")
 	buf := make([]byte, 0, OptionLen)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		o, _, _ := ParseOption(area)
@@ -74,7 +76,7 @@ func TestOptionAllocs(t *testing.T) {
 }
 
 func FuzzParseOption(f *testing.F) {
-	f.Add(vector(f, "option-offer"))
+	f.Add(golden.Vector(f, "option-offer"))
 	f.Add([]byte{2, 4, 5, 0xb4, 1, 3, 3, 7})
 	f.Fuzz(func(t *testing.T, area []byte) {
 		o, i, err := ParseOption(area)
@@ -84,4 +86,10 @@ func FuzzParseOption(f *testing.F) {
 		}
 		require.Equal(t, area[i:i+OptionLen], AppendOption(nil, o))
 	})
+}
+
+func TestRoleNames(t *testing.T) {
+	for role, name := range map[Role]string{RoleOffer: "offer", RoleAccept: "accept", RoleConfirm: "confirm", 9: "unknown"} {
+		require.Equal(t, name, role.String())
+	}
 }

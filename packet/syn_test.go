@@ -1,13 +1,14 @@
-package negotiate
+package packet
 
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 // The SYN of a Linux client (MSS, SACK, TS, NOP, WS 7) with our offer and two NOPs, captured layout, made by hand.
@@ -39,35 +40,36 @@ fe 0a 53 4d 47 57 12 00 be ef                    ; accept
 `
 
 func TestParseSYNv4(t *testing.T) {
-	s, err := ParseSYN(unhex(t, synV4))
+	s, err := ParseSYN(golden.Unhex(t, synV4))
 	require.NoError(t, err)
 	require.Equal(t, SYN{
 		Src: netip.MustParseAddrPort("10.0.0.1:40000"), Dst: netip.MustParseAddrPort("10.0.0.2:6379"),
 		Seq: 0x11223344, Flags: FlagSYN, Window: 64240,
-		MSS: 1460, WS: 7, SACK: true, TS: true, TSVal: 0x01020304,
-		Option:       Option{Version: 1, Role: RoleOffer, Nonce: 0xbeef},
-		OptionOffset: 60, IPHeaderLen: 20, TCPHeaderLen: 52,
+		TCPOptions: TCPOptions{
+			MSS: 1460, WS: 7, SACK: true, TS: true, TSVal: 0x01020304,
+			Option: Option{Version: 1, Role: RoleOffer, Nonce: 0xbeef}, OptionAt: 40,
+		},
+		IPHeaderLen: 20, TCPHeaderLen: 52,
 	}, s)
-	require.True(t, s.HasOption())
 	require.True(t, s.Carriable())
-	require.False(t, s.IsACK())
 }
 
 func TestParseSYNv6(t *testing.T) {
-	s, err := ParseSYN(unhex(t, synV6))
+	s, err := ParseSYN(golden.Unhex(t, synV6))
 	require.NoError(t, err)
 	require.Equal(t, SYN{
 		Src: netip.MustParseAddrPort("[fd00::1]:40000"), Dst: netip.MustParseAddrPort("[fd00::2]:6379"),
 		Seq: 0x11223344, Ack: 0xaabbccdd, Flags: FlagSYN | FlagACK, Window: 64240,
-		MSS: 1440, WS: 10, SACK: true, TS: true, TSVal: 0x01020304, TSEcr: 0x05060708,
-		Option:       Option{Version: 1, Role: RoleAccept, Nonce: 0xbeef},
-		OptionOffset: 80, IPHeaderLen: 40, TCPHeaderLen: 52,
+		TCPOptions: TCPOptions{
+			MSS: 1440, WS: 10, SACK: true, TS: true, TSVal: 0x01020304, TSEcr: 0x05060708,
+			Option: Option{Version: 1, Role: RoleAccept, Nonce: 0xbeef}, OptionAt: 40,
+		},
+		IPHeaderLen: 40, TCPHeaderLen: 52,
 	}, s)
-	require.True(t, s.IsACK())
 }
 
 func TestParseSYNv6Extension(t *testing.T) {
-	pkt := unhex(t, synV6)
+	pkt := golden.Unhex(t, synV6)
 	ext := append(bytes.Clone(pkt[:40]), 6, 0, 1, 4, 0, 0, 0, 0) // hop-by-hop, padded
 	ext = append(ext, pkt[40:]...)
 	ext[6] = extHopByHop
@@ -75,16 +77,16 @@ func TestParseSYNv6Extension(t *testing.T) {
 	s, err := ParseSYN(ext)
 	require.NoError(t, err)
 	require.Equal(t, 48, s.IPHeaderLen)
-	require.Equal(t, 88, s.OptionOffset)
+	require.Equal(t, 40, s.OptionAt)
 	ext[6] = extFragment
 	_, err = ParseSYN(ext)
-	require.ErrorIs(t, err, ErrMalformed)
+	require.ErrorIs(t, err, ErrFragment)
 }
 
 // withOptions returns synV4 with another options area (a multiple of four bytes).
 func withOptions(t testing.TB, flags byte, text string) []byte {
-	options := unhex(t, text)
-	pkt := append(bytes.Clone(unhex(t, synV4)[:40]), options...)
+	options := golden.Unhex(t, text)
+	pkt := append(bytes.Clone(golden.Unhex(t, synV4)[:40]), options...)
 	binary.BigEndian.PutUint16(pkt[2:], uint16(len(pkt)))
 	pkt[32] = byte(20+len(options)) / 4 << 4
 	pkt[33] = flags
@@ -113,7 +115,7 @@ func TestParseSYNNotCarriable(t *testing.T) {
 		require.NoError(t, err, name)
 		require.True(t, c.is(s), name)
 		require.False(t, s.Carriable(), name)
-		require.False(t, s.HasOption(), name)
+		require.Zero(t, s.OptionAt, name)
 	}
 }
 
@@ -125,7 +127,7 @@ func zeros(n int) (s string) {
 }
 
 func TestParseSYNPayload(t *testing.T) {
-	pkt := unhex(t, synV4)
+	pkt := golden.Unhex(t, synV4)
 	binary.BigEndian.PutUint16(pkt[2:], 72+100) // recorded SYNs are cut after the headers
 	s, err := ParseSYN(pkt)
 	require.NoError(t, err)
@@ -134,55 +136,65 @@ func TestParseSYNPayload(t *testing.T) {
 }
 
 func TestParseSYNRejected(t *testing.T) {
-	for name, spoil := range map[string]func(b []byte) []byte{
-		"version 5":        func(b []byte) []byte { b[0] = 0x55; return b },
-		"ihl 4":            func(b []byte) []byte { b[0] = 0x44; return b },
-		"udp":              func(b []byte) []byte { b[9] = 17; return b },
-		"more fragments":   func(b []byte) []byte { b[6] = 0x20; return b },
-		"fragment offset":  func(b []byte) []byte { b[7] = 1; return b },
-		"total length":     func(b []byte) []byte { b[2], b[3] = 0, 60; return b },
-		"data offset 4":    func(b []byte) []byte { b[32] = 0x40; return b },
-		"data offset long": func(b []byte) []byte { b[32] = 0xf0; return b },
-		"ack only":         func(b []byte) []byte { b[33] = FlagACK; return b },
-		"empty":            func([]byte) []byte { return nil },
+	for name, c := range map[string]struct {
+		want  error
+		spoil func(b []byte) []byte
+	}{
+		"version 5":        {ErrMalformed, func(b []byte) []byte { b[0] = 0x55; return b }},
+		"ihl 4":            {ErrMalformed, func(b []byte) []byte { b[0] = 0x44; return b }},
+		"udp":              {ErrProtocol, func(b []byte) []byte { b[9] = 17; return b }},
+		"more fragments":   {ErrFragment, func(b []byte) []byte { b[6] = 0x20; return b }},
+		"fragment offset":  {ErrFragment, func(b []byte) []byte { b[7] = 1; return b }},
+		"total length":     {ErrMalformed, func(b []byte) []byte { b[2], b[3] = 0, 60; return b }},
+		"total length 19":  {ErrMalformed, func(b []byte) []byte { b[2], b[3] = 0, 19; return b }},
+		"data offset 4":    {ErrMalformed, func(b []byte) []byte { b[32] = 0x40; return b }},
+		"data offset long": {ErrMalformed, func(b []byte) []byte { b[32] = 0xf0; return b }},
+		"ack only":         {ErrNotSYN, func(b []byte) []byte { b[33] = FlagACK; return b }},
+		"empty":            {ErrTruncated, func([]byte) []byte { return nil }},
 	} {
-		_, err := ParseSYN(spoil(unhex(t, synV4)))
-		require.Error(t, err, name)
+		_, err := ParseSYN(c.spoil(golden.Unhex(t, synV4)))
+		require.ErrorIs(t, err, c.want, name)
 	}
 }
 
 func TestSYNTruncated(t *testing.T) {
 	for _, text := range []string{synV4, synV6} {
-		pkt := unhex(t, text)
+		pkt := golden.Unhex(t, text)
 		for i := range pkt {
 			_, err := ParseSYN(pkt[:i])
-			require.True(t, errors.Is(err, errPacket) || errors.Is(err, errTCP), "prefix of %d: %v", i, err)
+			require.ErrorIs(t, err, ErrTruncated, "prefix of %d", i)
 		}
 	}
 }
 
 func TestSYNAllocs(t *testing.T) {
-	v4, v6 := unhex(t, synV4), unhex(t, synV6)
+	v4, v6 := golden.Unhex(t, synV4), golden.Unhex(t, synV6)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		_, _ = ParseSYN(v4)
 		_, _ = ParseSYN(v6)
-		_ = RecomputeChecksum(v4)
+		_ = SetTCPChecksum(v4)
 	}))
 }
 
 func FuzzParseSYN(f *testing.F) {
-	f.Add(unhex(f, synV4))
-	f.Add(unhex(f, synV6))
+	f.Add(golden.Unhex(f, synV4))
+	f.Add(golden.Unhex(f, synV6))
 	f.Fuzz(func(t *testing.T, pkt []byte) {
 		s, err := ParseSYN(pkt)
-		had := err == nil && s.HasOption()
-		if had {
-			require.Equal(t, AppendOption(nil, s.Option), pkt[s.OptionOffset:s.OptionOffset+OptionLen])
+		if err == nil && s.OptionAt != 0 {
+			at := s.IPHeaderLen + s.OptionAt
+			require.Equal(t, AppendOption(nil, s.Option), pkt[at:at+OptionLen])
 		}
 		before := bytes.Clone(pkt)
-		require.Equal(t, had, Neutralise(pkt))
-		require.Equal(t, had, !bytes.Equal(before, pkt))
-		if RecomputeChecksum(pkt) == nil {
+		stripped, err := StripOption(pkt)
+		require.Equal(t, stripped, !bytes.Equal(before, pkt))
+		if err == nil {
+			require.True(t, stripped || s.OptionAt == 0)
+			again, err := StripOption(pkt)
+			require.NoError(t, err)
+			require.False(t, again)
+		}
+		if SetTCPChecksum(pkt) == nil {
 			requireChecksum(t, pkt)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
 // Datagrams is the part of the datapath that datagrams need. It is
@@ -69,10 +70,10 @@ type dgramEngine struct {
 	ways     map[dgramPair]dgramWays
 	missed   map[dgramPair]time.Time // when there was no way
 	routes   map[dgramPair]dgramRoute
-	query    *negotiate.Resolve // being answered
+	query    *resolve.Resolve // being answered
 	nextTick time.Time
 	swept    time.Time
-	resolve  *negotiate.Resolver
+	resolve  *resolve.Resolver
 	sockets  *dgramSockets
 	keeper   *dgramKeeper
 	count    *dgramCounters

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -274,8 +275,8 @@ func (p *dgramPort) post(flags verbs.SendFlags) bool {
 }
 
 // describe is what peers must know of the queue pair.
-func (p *dgramPort) describe() negotiate.UDOffer {
-	return negotiate.UDOffer{Kind: p.kind, MTU: uint16(p.mtu), QPN: p.qp.Num(), QKey: p.qkey}
+func (p *dgramPort) describe() resolve.UDOffer {
+	return resolve.UDOffer{Kind: p.kind, MTU: uint16(p.mtu), QPN: p.qp.Num(), QKey: p.qkey}
 }
 
 // grhEnds are the addresses of a packet as the device saw them; not valid on

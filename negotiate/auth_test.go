@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 var (
@@ -132,7 +134,7 @@ func TestRandomTLV(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, a.Random, accept.Random)
 	p.Random = [16]byte{}
-	_, _, err = ParseProposal(withTLV(AppendProposal(nil, &p), tlvRandom, []byte("short")))
+	_, _, err = ParseProposal(withTLV(AppendProposal(nil, &p), clc.TLVRandom, []byte("short")))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 

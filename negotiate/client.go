@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // ClientConfig is what a client handshake needs to know besides its Proposal.
@@ -120,7 +122,7 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	switch {
 	case errors.Is(err, ErrShort):
 		return nil
-	case errors.Is(err, errEyecatcher) && c.state == clientProposed:
+	case errors.Is(err, clc.ErrEyecatcher) && c.state == clientProposed:
 		return c.decline(ReasonAcceptLost) // the application's own bytes: the server takes us for a native client
 	case err != nil:
 		return c.decline(ReasonOf(err))

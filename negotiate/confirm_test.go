@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 func TestConfirmGolden(t *testing.T) {
@@ -19,9 +21,9 @@ func TestConfirmGolden(t *testing.T) {
 func TestConfirmMalformed(t *testing.T) {
 	_, _, err := ParseConfirm(AppendConfirm(nil, Confirm{Version: 1, Carrier: 99}))
 	require.ErrorIs(t, err, ErrMalformed)
-	_, _, err = ParseConfirm(endMessage(appendHeader(nil, TypeConfirm, 1), 0))
+	_, _, err = ParseConfirm(clc.EndMessage(clc.AppendHeader(nil, TypeConfirm, 1), 0))
 	require.ErrorIs(t, err, ErrMalformed)
-	_, _, err = ParseConfirm(withTLV(endMessage(appendHeader(nil, TypeConfirm, 1), 0), tlvChosen, []byte{1, 1}))
+	_, _, err = ParseConfirm(withTLV(clc.EndMessage(clc.AppendHeader(nil, TypeConfirm, 1), 0), clc.TLVChosen, []byte{1, 1}))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 func TestDeclineGolden(t *testing.T) {
@@ -26,7 +28,7 @@ func TestDeclineUnknownReasonAndVersion(t *testing.T) {
 func TestDeclineMalformed(t *testing.T) {
 	_, _, err := ParseDecline(AppendDecline(nil, Decline{Version: 1}))
 	require.ErrorIs(t, err, ErrMalformed)
-	_, _, err = ParseDecline(endMessage(appendHeader(nil, TypeDecline, 1), 0))
+	_, _, err = ParseDecline(clc.EndMessage(clc.AppendHeader(nil, TypeDecline, 1), 0))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // seq returns n bytes counting up from first.
@@ -18,8 +21,8 @@ func seq(first byte, n int) []byte {
 }
 
 func goldenProposal(t testing.TB) Proposal {
-	soft := unhex(t, `01 02 01 80 00000000 0000000000004000 00002001 00000010 0000000000010000 00002002 00010000`)
-	shm := unhex(t, `01 02 01 80 00000000 00007f0000a03000 00001001 00000010 00007f0000b00000 00001002 00010000`)
+	soft := golden.Unhex(t, `01 02 01 80 00000000 0000000000004000 00002001 00000010 0000000000010000 00002002 00010000`)
+	shm := golden.Unhex(t, `01 02 01 80 00000000 00007f0000a03000 00001001 00000010 00007f0000b00000 00001002 00010000`)
 	return Proposal{
 		Nonce:        0xbeef,
 		MinVersion:   1,
@@ -36,7 +39,7 @@ func goldenProposal(t testing.TB) Proposal {
 			{
 				Kind: CarrierSoft, Conn: ConnData(soft),
 				RoCE: RoCEEndpoint{
-					GID:     [16]byte(unhex(t, `00000000000000000000ffff0a000001`)),
+					GID:     [16]byte(golden.Unhex(t, `00000000000000000000ffff0a000001`)),
 					UDPPort: 4791, MTU: 1024, QPN: 0x123, PSN: 0xabcdef,
 				},
 			},
@@ -98,7 +101,7 @@ func TestProposalMalformed(t *testing.T) {
 
 func TestProposalUnknownCarrierSkipped(t *testing.T) {
 	p := goldenProposal(t)
-	future := withTLV(AppendProposal(nil, &p), tlvCarrier, append([]byte{77, 0}, make([]byte, ConnDataLen+3)...))
+	future := withTLV(AppendProposal(nil, &p), clc.TLVCarrier, append([]byte{77, 0}, make([]byte, ConnDataLen+3)...))
 	got, _, err := ParseProposal(future)
 	require.NoError(t, err)
 	require.Equal(t, p, got)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 type recordCase struct {
@@ -70,9 +72,9 @@ func TestRecordMalformed(t *testing.T) {
 		"abort reason zero": `06 00 00 00  00 00 00 04  00 00 00 00`,
 		"abort zero":        `06 00 00 00  00 00 00 04  3c 00 01 00`,
 	} {
-		require.ErrorIs(t, parseRecordOnly(unhex(t, text)), ErrMalformed, name)
+		require.ErrorIs(t, parseRecordOnly(golden.Unhex(t, text)), ErrMalformed, name)
 		var r RecordReader
-		_, _, err := r.Next(unhex(t, text))
+		_, _, err := r.Next(golden.Unhex(t, text))
 		require.ErrorIs(t, err, ErrMalformed, name)
 		_, _, again := r.Next(nil)
 		require.Equal(t, err, again, "errors are final")

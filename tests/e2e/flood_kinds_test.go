@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -66,15 +67,15 @@ func (a *attacker) third(from netip.Addr) []byte {
 
 // query asks for a queue pair, as a gateway does.
 func (a *attacker) query(from netip.Addr) []byte {
-	r := negotiate.Resolve{
+	r := resolve.Resolve{
 		MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, Target: a.w.h2.AddrPort4(queryPort),
-		Offers: []negotiate.UDOffer{{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 17, QKey: 1, UDPPort: 4791}},
+		Offers: []resolve.UDOffer{{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 17, QKey: 1, UDPPort: 4791}},
 	}
 	ip := netip.AddrFrom16(from.As16()).As16()
 	copy(r.Offers[0].GID[:], ip[:])
 	endian.BigEndian.PutUint64(r.Nonce[:], a.rng.Uint64())
 	endian.BigEndian.PutUint64(r.GatewayID[:], a.rng.Uint64())
-	body := negotiate.AppendResolve(nil, &r)
+	body := resolve.AppendResolve(nil, &r)
 	p := make([]byte, 28, 28+len(body))
 	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
 	src, dst := from.As4(), a.w.h2.Addr4.As4()

@@ -1,8 +1,10 @@
-package negotiate
+package resolve
 
 import (
 	"net/netip"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // ResolverAction is one thing the owner of a Resolver has to do, in the order given: one of SendResolution, ExpectPeer,
@@ -55,7 +57,7 @@ type (
 	// (Resolver.Want) after TTL. Remote is true when the peer decided.
 	PeerNative struct {
 		Peer   netip.Addr
-		Reason Reason
+		Reason negotiate.Reason
 		Remote bool
 		TTL    time.Duration
 	}

@@ -1,4 +1,4 @@
-package negotiate
+package resolve
 
 import (
 	"encoding/binary"
@@ -9,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // TestResolverModel lets two resolvers find each other over a network that loses, delays, repeats and reorders, with
@@ -34,7 +37,7 @@ type resolverWorld struct {
 	healed bool
 	cut    bool // no message arrives
 	seen   []SendResolution
-	down   map[CarrierKind]bool
+	down   map[negotiate.CarrierKind]bool
 }
 
 // resolverHost is one host with its gateway.
@@ -65,7 +68,7 @@ func (h *resolverHost) id() (id [16]byte) {
 }
 
 func newResolverWorld(t *rapid.T) *resolverWorld {
-	w := &resolverWorld{t: t, now: t0, down: map[CarrierKind]bool{}}
+	w := &resolverWorld{t: t, now: t0, down: map[negotiate.CarrierKind]bool{}}
 	for i, a := range []netip.Addr{addrA, addrB} {
 		w.hosts[i] = &resolverHost{w: w, addr: a, named: rapid.Bool().Draw(t, "named")}
 	}
@@ -83,7 +86,7 @@ func (h *resolverHost) start() {
 	h.queries, h.fresh, h.known = nil, 0, false
 	nonces := uint32(0)
 	h.r = NewResolver(ResolverConfig{
-		GatewayID: h.id(), HostID: [16]byte{1}, Carriers: []CarrierKind{CarrierSHM, CarrierSoft},
+		GatewayID: h.id(), HostID: [16]byte{1}, Carriers: []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft},
 		Nonce: func() [16]byte {
 			nonces++
 			id := h.id()
@@ -97,7 +100,7 @@ func (h *resolverHost) start() {
 			shm.QPN = h.life
 			return []UDOffer{shm, softOffer(local, h.life)}
 		},
-		Admit: func(_, _ netip.Addr) Reason { return ReasonNone },
+		Admit: func(_, _ netip.Addr) negotiate.Reason { return negotiate.ReasonNone },
 	})
 }
 
@@ -133,7 +136,7 @@ func (w *resolverWorld) step() {
 	case 4:
 		w.cut = !w.cut
 	case 5:
-		kind := rapid.SampledFrom([]CarrierKind{CarrierSHM, CarrierSoft}).Draw(w.t, "carrier")
+		kind := rapid.SampledFrom([]negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft}).Draw(w.t, "carrier")
 		w.down[kind] = !w.down[kind]
 	case 6:
 		h.start()
@@ -169,7 +172,7 @@ func (h *resolverHost) forged() {
 
 // receive is a message from the peer's port.
 func (h *resolverHost) receive(b []byte) {
-	if head, _, err := ParseHeader(b); err == nil && head.Type == TypeResolve {
+	if head, _, err := clc.ParseHeader(b); err == nil && head.Type == clc.TypeResolve {
 		h.fresh++
 		h.known = true
 	}
@@ -231,7 +234,7 @@ func (h *resolverHost) run(todo []ResolverAction) {
 			h.capable = true
 		case PeerNative:
 			require.Nil(t, h.way, "native with a way that was not given up")
-			require.NotEqual(t, ReasonNone, a.Reason)
+			require.NotEqual(t, negotiate.ReasonNone, a.Reason)
 			require.Positive(t, a.TTL)
 			h.capable = false
 		case PeerGone:
@@ -260,9 +263,9 @@ func (h *resolverHost) proves(a ProvePeer) {
 func (h *resolverHost) send(m SendResolution) {
 	require.Equal(h.w.t, h.peer.port(), m.To)
 	require.Equal(h.w.t, h.addr, m.From)
-	head, _, err := ParseHeader(m.Bytes)
+	head, _, err := clc.ParseHeader(m.Bytes)
 	require.NoError(h.w.t, err)
-	if head.Type == TypeResolve {
+	if head.Type == clc.TypeResolve {
 		h.queried(m.Bytes)
 	} else {
 		require.Less(h.w.t, len(m.Bytes), MinQueryLen)

@@ -1,10 +1,13 @@
-package negotiate
+package resolve
 
 import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // DefaultDatagramPort is the UDP port on which gateways resolve each other where nothing else was said.
@@ -62,7 +65,7 @@ type Resolved struct {
 type Refused struct {
 	Nonce QueryNonce
 	// Reason may be a number this version does not know, never zero.
-	Reason Reason
+	Reason negotiate.Reason
 	// TTL is for how long asking again is useless; 0: not said.
 	TTL time.Duration
 	// Cookie: the query is to be sent once more, with this; zero: no.
@@ -70,177 +73,177 @@ type Refused struct {
 }
 
 const (
-	resolveTLVs  = tlvSet(1<<2 | 1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<18)
-	resolvedTLVs = tlvSet(1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<15)
-	refusedTLVs  = tlvSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
+	resolveTLVs  = clc.TLVSet(1<<2 | 1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<18)
+	resolvedTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<15)
+	refusedTLVs  = clc.TLVSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
 )
 
 // AppendResolve appends the message without a MAC, padded to MinQueryLen.
 func AppendResolve(b []byte, r *Resolve) []byte {
 	start := len(b)
-	b = appendHeader(b, TypeResolve, r.MinVersion)
-	b = appendTLV(b, tlvQueryNonce, r.Nonce[:])
-	b = appendTLV(b, tlvVersions, []byte{r.MinVersion, r.MaxVersion})
-	b = appendIdentity(b, r.GatewayID, r.HostID, 0)
+	b = clc.AppendHeader(b, clc.TypeResolve, r.MinVersion)
+	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
+	b = clc.AppendTLV(b, clc.TLVVersions, []byte{r.MinVersion, r.MaxVersion})
+	b = clc.AppendIdentity(b, r.GatewayID, r.HostID, 0)
 	b = appendAddress(b, r.Target)
 	b = appendCookie(b, r.Cookie)
 	for i := range r.Offers {
 		b = appendUDOffer(b, &r.Offers[i])
 	}
 	if n := len(b) - start; n < MinQueryLen {
-		b = appendTLV(b, tlvPadding, make([]byte, max(MinQueryLen-n-tlvHeaderLen, 0)))
+		b = clc.AppendTLV(b, clc.TLVPadding, make([]byte, max(MinQueryLen-n-clc.TLVHeaderLen, 0)))
 	}
-	return endMessage(b, start)
+	return clc.EndMessage(b, start)
 }
 
 // AppendResolved appends the message without a MAC.
 func AppendResolved(b []byte, r *Resolved) []byte {
 	start := len(b)
-	b = appendHeader(b, TypeResolved, r.Version)
-	b = appendTLV(b, tlvQueryNonce, r.Nonce[:])
-	b = appendIdentity(b, r.GatewayID, r.HostID, 0)
+	b = clc.AppendHeader(b, clc.TypeResolved, r.Version)
+	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
+	b = clc.AppendIdentity(b, r.GatewayID, r.HostID, 0)
 	b = appendAddress(b, r.Observed)
 	b = appendTTL(b, r.TTL)
 	for i := range r.Offers {
 		b = appendUDOffer(b, &r.Offers[i])
 	}
-	return endMessage(b, start)
+	return clc.EndMessage(b, start)
 }
 
 // AppendRefused appends the message without a MAC.
 func AppendRefused(b []byte, r Refused) []byte {
 	start := len(b)
-	b = appendHeader(b, TypeRefused, Version)
-	b = appendTLV(b, tlvQueryNonce, r.Nonce[:])
-	b = appendTLV(b, tlvReason, []byte{uint8(r.Reason)})
+	b = clc.AppendHeader(b, clc.TypeRefused, clc.Version)
+	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
+	b = clc.AppendTLV(b, clc.TLVReason, []byte{uint8(r.Reason)})
 	if r.TTL > 0 {
 		b = appendTTL(b, r.TTL)
 	}
 	b = appendCookie(b, r.Cookie)
-	return endMessage(b, start)
+	return clc.EndMessage(b, start)
 }
 
 // ParseResolve reads a datagram that is a RESOLVE. One that is shorter than its answers could be is malformed.
 func ParseResolve(b []byte) (Resolve, error) {
-	_, tlvs, err := datagram(b, TypeResolve)
+	_, tlvs, err := datagram(b, clc.TypeResolve)
 	if err != nil {
 		return Resolve{}, err
 	}
 	if len(b) < MinQueryLen || len(b) > MaxQueryLen {
-		return Resolve{}, fmt.Errorf("clc resolve of %d bytes: %w", len(b), ErrMalformed)
+		return Resolve{}, fmt.Errorf("clc resolve of %d bytes: %w", len(b), clc.ErrMalformed)
 	}
 	var r Resolve
-	seen, err := walkTLVs(tlvs, resolveTLVs, r.set)
+	seen, err := clc.WalkTLVs(tlvs, resolveTLVs, r.set)
 	if err != nil {
 		return Resolve{}, err
 	}
-	if !seen.has(tlvVersions, tlvGatewayID, tlvAddress) {
-		return Resolve{}, missing(TypeResolve)
+	if !seen.Has(clc.TLVVersions, clc.TLVGatewayID, clc.TLVAddress) {
+		return Resolve{}, clc.Missing(clc.TypeResolve)
 	}
 	return r, nil
 }
 
 func (r *Resolve) set(typ uint16, v []byte) error {
 	switch typ {
-	case tlvQueryNonce:
-		return setID((*[16]byte)(&r.Nonce), v)
-	case tlvVersions:
-		return setVersions(v, &r.MinVersion, &r.MaxVersion)
-	case tlvAddress:
+	case clc.TLVQueryNonce:
+		return clc.SetID((*[16]byte)(&r.Nonce), v)
+	case clc.TLVVersions:
+		return clc.SetVersions(v, &r.MinVersion, &r.MaxVersion)
+	case clc.TLVAddress:
 		return setAddress(&r.Target, v)
-	case tlvCookie:
-		return setID((*[16]byte)(&r.Cookie), v)
-	case tlvUDOffer:
+	case clc.TLVCookie:
+		return clc.SetID((*[16]byte)(&r.Cookie), v)
+	case clc.TLVUDOffer:
 		return addUDOffer(&r.Offers, v)
 	}
-	return setIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
+	return clc.SetIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
 }
 
 // ParseResolved reads a datagram that is a RESOLVED.
 func ParseResolved(b []byte) (Resolved, error) {
-	h, tlvs, err := datagram(b, TypeResolved)
+	h, tlvs, err := datagram(b, clc.TypeResolved)
 	if err != nil {
 		return Resolved{}, err
 	}
 	r := Resolved{Version: h.Version}
-	seen, err := walkTLVs(tlvs, resolvedTLVs, r.set)
+	seen, err := clc.WalkTLVs(tlvs, resolvedTLVs, r.set)
 	if err != nil {
 		return Resolved{}, err
 	}
-	if !seen.has(tlvGatewayID, tlvAddress, tlvTTL) {
-		return Resolved{}, missing(TypeResolved)
+	if !seen.Has(clc.TLVGatewayID, clc.TLVAddress, clc.TLVTTL) {
+		return Resolved{}, clc.Missing(clc.TypeResolved)
 	}
 	if len(r.Offers) == 0 {
-		return Resolved{}, fmt.Errorf("clc resolved without a known offer: %w", ErrMalformed)
+		return Resolved{}, fmt.Errorf("clc resolved without a known offer: %w", clc.ErrMalformed)
 	}
 	return r, nil
 }
 
 func (r *Resolved) set(typ uint16, v []byte) error {
 	switch typ {
-	case tlvQueryNonce:
-		return setID((*[16]byte)(&r.Nonce), v)
-	case tlvAddress:
+	case clc.TLVQueryNonce:
+		return clc.SetID((*[16]byte)(&r.Nonce), v)
+	case clc.TLVAddress:
 		return setAddress(&r.Observed, v)
-	case tlvTTL:
+	case clc.TLVTTL:
 		return setTTL(&r.TTL, v)
-	case tlvUDOffer:
+	case clc.TLVUDOffer:
 		return addUDOffer(&r.Offers, v)
 	}
-	return setIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
+	return clc.SetIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
 }
 
 // ParseRefused reads a datagram that is a REFUSED.
 func ParseRefused(b []byte) (Refused, error) {
-	_, tlvs, err := datagram(b, TypeRefused)
+	_, tlvs, err := datagram(b, clc.TypeRefused)
 	if err != nil {
 		return Refused{}, err
 	}
 	var r Refused
-	seen, err := walkTLVs(tlvs, refusedTLVs, r.set)
+	seen, err := clc.WalkTLVs(tlvs, refusedTLVs, r.set)
 	if err != nil {
 		return Refused{}, err
 	}
-	if !seen.has(tlvReason) {
-		return Refused{}, missing(TypeRefused)
+	if !seen.Has(clc.TLVReason) {
+		return Refused{}, clc.Missing(clc.TypeRefused)
 	}
 	return r, nil
 }
 
 func (r *Refused) set(typ uint16, v []byte) error {
 	switch typ {
-	case tlvQueryNonce:
-		return setID((*[16]byte)(&r.Nonce), v)
-	case tlvTTL:
+	case clc.TLVQueryNonce:
+		return clc.SetID((*[16]byte)(&r.Nonce), v)
+	case clc.TLVTTL:
 		return setTTL(&r.TTL, v)
-	case tlvCookie:
-		return setID((*[16]byte)(&r.Cookie), v)
+	case clc.TLVCookie:
+		return clc.SetID((*[16]byte)(&r.Cookie), v)
 	}
-	return setReason(&r.Reason, v)
+	return clc.SetReason(&r.Reason, v)
 }
 
 // QueryNonceOf returns the nonce of a datagram that has the size and the beginning of a RESOLVE, also of one that this
 // version cannot parse: it may be refused, nothing else is ever answered.
 func QueryNonceOf(b []byte) (QueryNonce, bool) {
-	_, _, err := datagram(b, TypeResolve)
+	_, _, err := datagram(b, clc.TypeResolve)
 	if err != nil || len(b) < MinQueryLen || len(b) > MaxQueryLen {
 		return QueryNonce{}, false
 	}
-	return QueryNonce(b[HeaderLen+tlvHeaderLen:]), true
+	return QueryNonce(b[clc.HeaderLen+clc.TLVHeaderLen:]), true
 }
 
 // datagram returns the header and the TLVs of a message that fills b and begins with a query nonce.
-func datagram(b []byte, t MessageType) (Header, []byte, error) {
-	h, tlvs, err := message(b, t)
+func datagram(b []byte, t clc.MessageType) (clc.Header, []byte, error) {
+	h, tlvs, err := clc.Message(b, t)
 	if err != nil {
-		return Header{}, nil, err
+		return clc.Header{}, nil, err
 	}
 	if h.Len != len(b) {
-		return Header{}, nil, fmt.Errorf("clc %s with %d bytes behind it: %w", t, len(b)-h.Len, ErrMalformed)
+		return clc.Header{}, nil, fmt.Errorf("clc %s with %d bytes behind it: %w", t, len(b)-h.Len, clc.ErrMalformed)
 	}
 	const n = len(QueryNonce{})
-	if len(tlvs) < tlvHeaderLen+n || binary.BigEndian.Uint32(tlvs) != tlvQueryNonce<<16|uint32(n) {
-		return Header{}, nil, fmt.Errorf("clc %s not starting with the nonce: %w", t, ErrMalformed)
+	if len(tlvs) < clc.TLVHeaderLen+n || binary.BigEndian.Uint32(tlvs) != clc.TLVQueryNonce<<16|uint32(n) {
+		return clc.Header{}, nil, fmt.Errorf("clc %s not starting with the nonce: %w", t, clc.ErrMalformed)
 	}
 	return h, tlvs, nil
 }
@@ -250,11 +253,11 @@ const addressLen = 16 + 2
 
 func appendAddress(b []byte, a netip.AddrPort) []byte {
 	ip := a.Addr().As16()
-	return appendTLV(b, tlvAddress, binary.BigEndian.AppendUint16(ip[:], a.Port()))
+	return clc.AppendTLV(b, clc.TLVAddress, binary.BigEndian.AppendUint16(ip[:], a.Port()))
 }
 
 func setAddress(a *netip.AddrPort, v []byte) error {
-	if err := want(v, addressLen); err != nil {
+	if err := clc.Want(v, addressLen); err != nil {
 		return err
 	}
 	*a = netip.AddrPortFrom(netip.AddrFrom16([16]byte(v)).Unmap(), binary.BigEndian.Uint16(v[16:]))
@@ -265,16 +268,16 @@ func appendCookie(b []byte, c Cookie) []byte {
 	if c == (Cookie{}) {
 		return b
 	}
-	return appendTLV(b, tlvCookie, c[:])
+	return clc.AppendTLV(b, clc.TLVCookie, c[:])
 }
 
 func appendTTL(b []byte, d time.Duration) []byte {
 	s := min(max(d, 0), MaxAnswerTTL) / time.Second
-	return appendTLV(b, tlvTTL, binary.BigEndian.AppendUint32(nil, uint32(s)))
+	return clc.AppendTLV(b, clc.TLVTTL, binary.BigEndian.AppendUint32(nil, uint32(s)))
 }
 
 func setTTL(d *time.Duration, v []byte) error {
-	if err := want(v, 4); err != nil {
+	if err := clc.Want(v, 4); err != nil {
 		return err
 	}
 	*d = min(time.Duration(binary.BigEndian.Uint32(v))*time.Second, MaxAnswerTTL)

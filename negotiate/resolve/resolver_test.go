@@ -1,4 +1,4 @@
-package negotiate
+package resolve
 
 import (
 	"encoding/binary"
@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 var (
@@ -19,18 +23,18 @@ var (
 
 // softOffer is the offer of the gateway at an address.
 func softOffer(a netip.Addr, qpn uint32) UDOffer {
-	return UDOffer{Kind: CarrierSoft, MTU: 1024, QPN: qpn, QKey: qpn << 8, GID: a.As16(), UDPPort: 4791}
+	return UDOffer{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: qpn, QKey: qpn << 8, GID: a.As16(), UDPPort: 4791}
 }
 
 func shmOffer(name string) UDOffer {
-	return UDOffer{Kind: CarrierSHM, MTU: 4096, QPN: 9, QKey: 10, Name: name, Key: [16]byte{1}}
+	return UDOffer{Kind: negotiate.CarrierSHM, MTU: 4096, QPN: 9, QKey: 10, Name: name, Key: [16]byte{1}}
 }
 
 // newResolver returns a Resolver of a gateway whose id begins with this byte; hosts 0xf0.. are one kernel.
 func newResolver(id byte, edit func(*ResolverConfig)) *Resolver {
 	n := uint64(0)
 	cfg := ResolverConfig{
-		GatewayID: [16]byte{id}, HostID: [16]byte{id}, Carriers: []CarrierKind{CarrierSHM, CarrierSoft},
+		GatewayID: [16]byte{id}, HostID: [16]byte{id}, Carriers: []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft},
 		Nonce: func() (nonce [16]byte) {
 			n++
 			nonce[0] = id
@@ -40,7 +44,7 @@ func newResolver(id byte, edit func(*ResolverConfig)) *Resolver {
 		Offers: func(local, _ netip.Addr) []UDOffer {
 			return []UDOffer{shmOffer(fmt.Sprintf("gw-%x", id)), softOffer(local, uint32(id))}
 		},
-		Admit: func(_, _ netip.Addr) Reason { return ReasonNone },
+		Admit: func(_, _ netip.Addr) negotiate.Reason { return negotiate.ReasonNone },
 	}
 	if edit != nil {
 		edit(&cfg)
@@ -149,7 +153,7 @@ func TestResolverSharedMemoryFirst(t *testing.T) {
 func TestResolverAsksNobodyUnasked(t *testing.T) {
 	a := newResolver(1, nil)
 	n := one[PeerNative](t, a.Want(addrA, addrB, false, t0))
-	require.Equal(t, PeerNative{Peer: addrB, Reason: ReasonPeerUnresolved, TTL: QueryInterval}, n)
+	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: QueryInterval}, n)
 	for d := time.Second; d < time.Hour; d += 7 * time.Second {
 		require.Empty(t, only[SendResolution](a.Want(addrA, addrB, false, at(d))))
 		require.Empty(t, only[SendResolution](a.Tick(at(d))))
@@ -177,7 +181,7 @@ func TestResolverOneQueryAMinute(t *testing.T) {
 	require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 3 * time.Minute, 4 * time.Minute}, queries)
 	s, why := a.State(addrB)
 	require.Equal(t, PeerStateUnknown, s)
-	require.Equal(t, ReasonPeerUnresolved, why)
+	require.Equal(t, negotiate.ReasonPeerUnresolved, why)
 
 	// News allow one more, and no more than one in five seconds.
 	now := at(5*time.Minute + time.Second)
@@ -196,7 +200,7 @@ func TestResolverNoAnswer(t *testing.T) {
 	require.Equal(t, at(AnswerTimeout), a.Deadline())
 	require.Empty(t, a.Tick(at(AnswerTimeout-1)))
 	n := one[PeerNative](t, a.Tick(at(AnswerTimeout)))
-	require.Equal(t, PeerNative{Peer: addrB, Reason: ReasonPeerUnresolved, TTL: QueryInterval - AnswerTimeout}, n)
+	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: QueryInterval - AnswerTimeout}, n)
 	ans := answers(t, newResolver(2, nil), q, t0)
 	require.Empty(t, a.Receive(portA, portB, ans.Bytes, at(AnswerTimeout)), "late")
 	require.EqualValues(t, 1, a.Stats().Ignored)
@@ -210,19 +214,19 @@ func TestResolverIgnoresWhatIsNoAnswer(t *testing.T) {
 		m[i] ^= 1
 		return m
 	}
-	refusal := AppendRefused(nil, Refused{Nonce: QueryNonce{7}, Reason: ReasonOff})
+	refusal := AppendRefused(nil, Refused{Nonce: QueryNonce{7}, Reason: negotiate.ReasonOff})
 	for what, in := range map[string]struct {
 		from netip.AddrPort
 		msg  []byte
 	}{
 		"other address":      {netip.MustParseAddrPort("10.0.0.9:4790"), good},
 		"other port":         {netip.AddrPortFrom(addrB, 4789), good},
-		"other nonce":        {portB, spoiled(HeaderLen + tlvHeaderLen)},
+		"other nonce":        {portB, spoiled(clc.HeaderLen + clc.TLVHeaderLen)},
 		"refusal to another": {portB, refusal},
 		"garbage":            {portB, []byte("hello")},
 		"empty":              {portB, nil},
 		"truncated":          {portB, good[:len(good)-1]},
-		"clc":                {portB, vector(t, "proposal")},
+		"clc":                {portB, golden.Vector(t, "proposal")},
 	} {
 		before := a.Stats().Ignored
 		require.Empty(t, a.Receive(portA, in.from, in.msg, t0), what)
@@ -242,7 +246,7 @@ func TestResolverTranslatedAddresses(t *testing.T) {
 	sent := only[SendResolution](b.Receive(portB, outside, q.Bytes, t0))
 	require.Len(t, sent, 2)
 	n := one[PeerNative](t, a.Receive(portA, portB, sent[0].Bytes, t0))
-	require.Equal(t, PeerNative{Peer: addrB, Reason: ReasonNAT, TTL: QueryInterval}, PeerNative{n.Peer, n.Reason, n.Remote, QueryInterval})
+	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonNAT, TTL: QueryInterval}, PeerNative{n.Peer, n.Reason, n.Remote, QueryInterval})
 	require.Positive(t, n.TTL)
 	// The port alone is translated: then anybody on that host may have asked.
 	a = newResolver(1, nil)
@@ -252,7 +256,7 @@ func TestResolverTranslatedAddresses(t *testing.T) {
 	todo := b.Receive(netip.MustParseAddrPort("10.9.9.9:4790"), portA, asks(t, a, t0).Bytes, t0)
 	refusal := one[SendResolution](t, todo)
 	n = one[PeerNative](t, a.Receive(portA, portB, refusal.Bytes, t0))
-	require.Equal(t, ReasonNAT, n.Reason)
+	require.Equal(t, negotiate.ReasonNAT, n.Reason)
 	require.True(t, n.Remote)
 	require.Equal(t, PeerStateRefused, stateOf(a))
 }
@@ -260,14 +264,16 @@ func TestResolverTranslatedAddresses(t *testing.T) {
 func TestResolverRefusals(t *testing.T) {
 	for _, tc := range []struct {
 		edit func(*ResolverConfig)
-		want Reason
+		want negotiate.Reason
 	}{
-		{func(c *ResolverConfig) { c.Admit = func(_, _ netip.Addr) Reason { return ReasonPolicy } }, ReasonPolicy},
-		{func(c *ResolverConfig) { c.Offers = func(_, _ netip.Addr) []UDOffer { return nil } }, ReasonNoCommonCarrier},
+		{func(c *ResolverConfig) {
+			c.Admit = func(_, _ netip.Addr) negotiate.Reason { return negotiate.ReasonPolicy }
+		}, negotiate.ReasonPolicy},
+		{func(c *ResolverConfig) { c.Offers = func(_, _ netip.Addr) []UDOffer { return nil } }, negotiate.ReasonNoCommonCarrier},
 		{func(c *ResolverConfig) {
 			c.Offers = func(_, _ netip.Addr) []UDOffer { return []UDOffer{shmOffer("other-kernel")} }
-		}, ReasonNoCommonCarrier},
-		{func(c *ResolverConfig) { c.Keys = Keys{[]byte("key")} }, ReasonAuthFailed},
+		}, negotiate.ReasonNoCommonCarrier},
+		{func(c *ResolverConfig) { c.Keys = negotiate.Keys{[]byte("key")} }, negotiate.ReasonAuthFailed},
 	} {
 		a, b := newResolver(1, nil), newResolver(2, tc.edit)
 		todo := b.Receive(portB, portA, asks(t, a, t0).Bytes, t0)
@@ -287,7 +293,9 @@ func TestResolverRefusals(t *testing.T) {
 
 func TestResolverFlush(t *testing.T) {
 	a := newResolver(1, nil)
-	b := newResolver(2, func(c *ResolverConfig) { c.Admit = func(_, _ netip.Addr) Reason { return ReasonOff } })
+	b := newResolver(2, func(c *ResolverConfig) {
+		c.Admit = func(_, _ netip.Addr) negotiate.Reason { return negotiate.ReasonOff }
+	})
 	a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0)
 	require.Equal(t, []ResolverAction{PeerForgotten{Peer: addrB}}, a.Flush())
 	require.Empty(t, only[SendResolution](a.Want(addrA, addrB, true, at(30*time.Second))), "the limit stays")
@@ -301,11 +309,11 @@ func TestResolverVersions(t *testing.T) {
 	q.MinVersion, q.MaxVersion = 2, 3
 	r, err := ParseRefused(one[SendResolution](t, b.Receive(portB, portA, AppendResolve(nil, &q), t0)).Bytes)
 	require.NoError(t, err)
-	require.Equal(t, Refused{Nonce: q.Nonce, Reason: ReasonVersion}, r)
+	require.Equal(t, Refused{Nonce: q.Nonce, Reason: negotiate.ReasonVersion}, r)
 	q.MinVersion = 1
 	r, err = ParseRefused(one[SendResolution](t, b.Receive(portB, portA, withTLV(AppendResolve(nil, &q), 0x8077, nil), t0)).Bytes)
 	require.NoError(t, err)
-	require.Equal(t, ReasonVersion, r.Reason)
+	require.Equal(t, negotiate.ReasonVersion, r.Reason)
 	sent := only[SendResolution](b.Receive(portB, portA, AppendResolve(nil, &q), t0))
 	ans, err := ParseResolved(sent[0].Bytes)
 	require.NoError(t, err)
@@ -315,7 +323,7 @@ func TestResolverVersions(t *testing.T) {
 	sent = only[SendResolution](b.Receive(portB, portA, asks(t, a, t0).Bytes, t0))
 	sent[0].Bytes[5] = 9
 	n := one[PeerNative](t, a.Receive(portA, portB, sent[0].Bytes, t0))
-	require.Equal(t, ReasonVersion, n.Reason)
+	require.Equal(t, negotiate.ReasonVersion, n.Reason)
 }
 
 func TestResolverAuthenticated(t *testing.T) {
@@ -346,17 +354,17 @@ func TestResolverAuthenticated(t *testing.T) {
 	} {
 		a, b = newResolver(1, c.a), newResolver(2, c.b)
 		n := one[PeerNative](t, a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0))
-		require.Equal(t, ReasonAuthFailed, n.Reason, name)
+		require.Equal(t, negotiate.ReasonAuthFailed, n.Reason, name)
 		require.True(t, n.Remote, name)
 		require.Zero(t, b.Len(), name)
 		require.EqualValues(t, 1, b.Stats().RefusedPeers, name)
-		require.Equal(t, []ResolverAction{PeerForgotten{Peer: addrB}}, a.SetKeys(Keys{[]byte("three")}), name)
+		require.Equal(t, []ResolverAction{PeerForgotten{Peer: addrB}}, a.SetKeys(negotiate.Keys{[]byte("three")}), name)
 	}
 }
 
 // A recorded query is worth nothing: not without the cookie, not later, not from elsewhere, not with a recorded cookie.
 func TestResolverReplayedQuery(t *testing.T) {
-	keyed := func(c *ResolverConfig) { c.Keys = Keys{testKey} }
+	keyed := func(c *ResolverConfig) { c.Keys = negotiate.Keys{testKey} }
 	a, b := newResolver(1, keyed), newResolver(2, keyed)
 	first := asks(t, a, t0)
 	second := one[SendResolution](t, a.Receive(portA, portB, answers(t, b, first, t0).Bytes, t0))
@@ -364,7 +372,7 @@ func TestResolverReplayedQuery(t *testing.T) {
 		t.Helper()
 		r, err := ParseRefused(one[SendResolution](t, b.Receive(portB, from, q, now)).Bytes)
 		require.NoError(t, err)
-		require.Equal(t, ReasonAuthFailed, r.Reason)
+		require.Equal(t, negotiate.ReasonAuthFailed, r.Reason)
 	}
 	refused(b, portA, first.Bytes, t0)
 	require.NotEmpty(t, only[ExpectPeer](b.Receive(portB, portA, second.Bytes, at(CookieInterval))), "in time")
@@ -376,23 +384,23 @@ func TestResolverReplayedQuery(t *testing.T) {
 
 // The query goes out twice at most, whatever it is told.
 func TestResolverCookieOnce(t *testing.T) {
-	keyed := func(c *ResolverConfig) { c.Keys = Keys{testKey} }
+	keyed := func(c *ResolverConfig) { c.Keys = negotiate.Keys{testKey} }
 	a := newResolver(1, keyed)
 	refuse := func(q SendResolution) []ResolverAction {
 		parsed, err := ParseResolve(q.Bytes)
 		require.NoError(t, err)
-		msg, _ := Seal(AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
-			Chain{Binding: Binding{Client: portA, Server: portB}, From: FromServer, Prev: MAC(q.Bytes[len(q.Bytes)-MACLen:])})
+		msg, _ := negotiate.Seal(AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
+			negotiate.Chain{Binding: negotiate.Binding{Client: portA, Server: portB}, From: negotiate.FromServer, Prev: negotiate.MAC(q.Bytes[len(q.Bytes)-negotiate.MACLen:])})
 		return a.Receive(portA, portB, msg, t0)
 	}
 	again := one[SendResolution](t, refuse(asks(t, a, t0)))
-	require.Equal(t, ReasonAuthFailed, one[PeerNative](t, refuse(again)).Reason)
+	require.Equal(t, negotiate.ReasonAuthFailed, one[PeerNative](t, refuse(again)).Reason)
 	// A refusal that is not authenticated is obeyed, and not believed.
 	a = newResolver(1, keyed)
 	parsed, err := ParseResolve(asks(t, a, t0).Bytes)
 	require.NoError(t, err)
-	n := one[PeerNative](t, a.Receive(portA, portB, AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: ReasonPolicy}), t0))
-	require.Equal(t, ReasonAuthFailed, n.Reason)
+	n := one[PeerNative](t, a.Receive(portA, portB, AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
+	require.Equal(t, negotiate.ReasonAuthFailed, n.Reason)
 }
 
 func TestResolverMeetsItself(t *testing.T) {
@@ -404,7 +412,7 @@ func TestResolverMeetsItself(t *testing.T) {
 	require.NoError(t, err)
 	other.Nonce, other.GatewayID = parsed.Nonce, [16]byte{1}
 	n := one[PeerNative](t, a.Receive(portA, portB, AppendResolved(nil, &other), t0))
-	require.Equal(t, ReasonAddress, n.Reason)
+	require.Equal(t, negotiate.ReasonAddress, n.Reason)
 }
 
 func TestResolverProofFails(t *testing.T) {
@@ -419,7 +427,7 @@ func TestResolverProofFails(t *testing.T) {
 	now = now.Add(ProbeInterval)
 	todo := a.Tick(now)
 	require.Equal(t, []ResolverAction{
-		PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: ReasonCarrierUnreachable, TTL: 30 * time.Second},
+		PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: negotiate.ReasonCarrierUnreachable, TTL: 30 * time.Second},
 	}, todo)
 	require.Equal(t, PeerStateResolved, stateOf(a))
 	one[PeerNative](t, a.Want(addrA, addrB, true, now.Add(29*time.Second)))
@@ -431,7 +439,7 @@ func TestResolverProofFails(t *testing.T) {
 	pr = one[ProvePeer](t, a.Want(addrA, addrB, true, now.Add(2*time.Minute)))
 	one[PeerCapable](t, a.Proved(addrB, pr.Proof, true, now.Add(2*time.Minute)))
 	todo = a.Hangup(addrB, now.Add(3*time.Minute))
-	require.Equal(t, ReasonPeerDead, only[PeerNative](todo)[0].Reason)
+	require.Equal(t, negotiate.ReasonPeerDead, only[PeerNative](todo)[0].Reason)
 	require.Equal(t, ResolverStats{Queries: 1, Answers: 1, Proven: 1, Unreachable: 2, Suspended: 1}, a.Stats())
 }
 
@@ -467,7 +475,7 @@ func TestResolverLiveness(t *testing.T) {
 		todo := a.Tick(now)
 		probes += len(only[ProbePeer](todo))
 		if stateOf(a) == PeerStateSuspended {
-			require.Equal(t, []ResolverAction{PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: ReasonPeerDead, TTL: minNative}}, todo)
+			require.Equal(t, []ResolverAction{PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerDead, TTL: minNative}}, todo)
 		}
 	}
 	require.Equal(t, ProbeTries, probes)
@@ -512,10 +520,12 @@ func TestResolverRenews(t *testing.T) {
 	a.Traffic(addrB, now.Add(time.Minute), now.Add(time.Minute), now.Add(time.Minute))
 	now = a.Deadline()
 	q = one[SendResolution](t, a.Tick(now))
-	no := newResolver(2, func(c *ResolverConfig) { c.Admit = func(_, _ netip.Addr) Reason { return ReasonPolicy } })
+	no := newResolver(2, func(c *ResolverConfig) {
+		c.Admit = func(_, _ netip.Addr) negotiate.Reason { return negotiate.ReasonPolicy }
+	})
 	todo := a.Receive(portA, portB, answers(t, no, q, now).Bytes, now)
 	require.Equal(t, PeerGone{Peer: addrB}, todo[0])
-	require.Equal(t, ReasonPolicy, todo[1].(PeerNative).Reason)
+	require.Equal(t, negotiate.ReasonPolicy, todo[1].(PeerNative).Reason)
 
 	// Without an answer it is asked every minute, and ends with the answer's time.
 	a = newResolver(1, nil)
@@ -579,7 +589,7 @@ func TestResolverTableIsBounded(t *testing.T) {
 		require.Len(t, only[SendResolution](a.Want(addrA, peer(i), true, at(time.Duration(i)*time.Second))), 1)
 	}
 	n := one[PeerNative](t, a.Want(addrA, peer(3), true, at(10*time.Second)))
-	require.Equal(t, ReasonFlowLimit, n.Reason, "forgetting one would break the limit of its queries")
+	require.Equal(t, negotiate.ReasonFlowLimit, n.Reason, "forgetting one would break the limit of its queries")
 	require.EqualValues(t, 1, a.Stats().Overflow)
 	a.Tick(at(10 * time.Second))
 	require.Len(t, only[SendResolution](a.Want(addrA, peer(3), true, at(70*time.Second))), 1, "the oldest was forgotten")

@@ -1,25 +1,28 @@
-package negotiate
+package resolve
 
 import (
 	"errors"
 	"net/netip"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // Receive takes a datagram that came from a peer to local, an address and the port of this gateway.
 func (r *Resolver) Receive(local, from netip.AddrPort, b []byte, now time.Time) []ResolverAction {
 	local, from = unmapped(local), unmapped(from)
-	h, _, err := ParseHeader(b)
+	h, _, err := clc.ParseHeader(b)
 	if err != nil {
 		r.stats.Ignored++
 		return nil
 	}
 	switch h.Type {
-	case TypeResolve:
+	case clc.TypeResolve:
 		r.answer(local, from, b, now)
-	case TypeResolved:
+	case clc.TypeResolved:
 		r.resolved(from, b, now)
-	case TypeRefused:
+	case clc.TypeRefused:
 		r.refusedBy(from, b, now)
 	default:
 		r.stats.Ignored++
@@ -45,8 +48,8 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 	}
 	q, err := ParseResolve(b)
 	if err != nil {
-		if _, ok := errors.AsType[*CriticalTLVError](err); ok {
-			r.refuse(local, from, sealing{}, Refused{Nonce: nonce, Reason: ReasonOf(err)})
+		if _, ok := errors.AsType[*clc.CriticalTLVError](err); ok {
+			r.refuse(local, from, sealing{}, Refused{Nonce: nonce, Reason: negotiate.ReasonOf(err)})
 			return
 		}
 		r.stats.Ignored++
@@ -61,12 +64,12 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 		return
 	}
 	offers, reason := r.decide(local, from, &q)
-	if reason != ReasonNone {
+	if reason != negotiate.ReasonNone {
 		r.refuse(local, from, seal, Refused{Nonce: nonce, Reason: reason})
 		return
 	}
 	msg := AppendResolved(nil, &Resolved{
-		Version: min(Version, q.MaxVersion), Nonce: nonce, GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID,
+		Version: min(clc.Version, q.MaxVersion), Nonce: nonce, GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID,
 		Observed: from, TTL: AnswerTTL, Offers: offers,
 	})
 	r.stats.Answered++
@@ -89,21 +92,21 @@ func (r *Resolver) fromGateway(from netip.AddrPort) bool {
 // sealing is how an answer is authenticated: with the asker's key, behind its query.
 type sealing struct {
 	key   []byte // nil: not at all
-	query MAC
+	query negotiate.MAC
 }
 
 func (s sealing) seal(msg []byte, local, from netip.AddrPort) []byte {
 	if s.key == nil {
 		return msg
 	}
-	msg, _ = Seal(msg, 0, s.key, Chain{Binding: Binding{Client: from, Server: local}, From: FromServer, Prev: s.query})
+	msg, _ = negotiate.Seal(msg, 0, s.key, negotiate.Chain{Binding: negotiate.Binding{Client: from, Server: local}, From: negotiate.FromServer, Prev: s.query})
 	return msg
 }
 
 // authentic reports whether a query is believed, and else refuses it: one that has not our cookie is to come again with it.
 func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, now time.Time) (sealing, bool) {
-	key, mac, err := r.cfg.Keys.Verify(b, Chain{Binding: Binding{Client: from, Server: local}, From: FromClient})
-	refusal := Refused{Nonce: q.Nonce, Reason: ReasonAuthFailed}
+	key, mac, err := r.cfg.Keys.Verify(b, negotiate.Chain{Binding: negotiate.Binding{Client: from, Server: local}, From: negotiate.FromClient})
+	refusal := Refused{Nonce: q.Nonce, Reason: negotiate.ReasonAuthFailed}
 	switch {
 	case err != nil:
 		r.refuse(local, from, sealing{key: r.cfg.Keys.First()}, refusal)
@@ -117,23 +120,23 @@ func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, n
 }
 
 // decide returns our offers, or why the asker gets none.
-func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, Reason) {
-	if q.MinVersion > Version || q.MaxVersion < MinVersion {
-		return nil, ReasonVersion
+func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, negotiate.Reason) {
+	if q.MinVersion > clc.Version || q.MaxVersion < clc.MinVersion {
+		return nil, negotiate.ReasonVersion
 	}
 	if q.Target != local {
-		return nil, ReasonNAT
+		return nil, negotiate.ReasonNAT
 	}
-	if reason := r.cfg.Admit(local.Addr(), from.Addr()); reason != ReasonNone {
+	if reason := r.cfg.Admit(local.Addr(), from.Addr()); reason != negotiate.ReasonNone {
 		return nil, reason
 	}
 	offers := r.ours(local.Addr(), from.Addr(), r.sameHost(q.HostID))
 	for _, o := range r.usable(q.Offers, q.HostID) {
 		if FindUDOffer(offers, o.Kind) != nil {
-			return offers, ReasonNone
+			return offers, negotiate.ReasonNone
 		}
 	}
-	return nil, ReasonNoCommonCarrier
+	return nil, negotiate.ReasonNoCommonCarrier
 }
 
 func (r *Resolver) refuse(local, from netip.AddrPort, s sealing, why Refused) {

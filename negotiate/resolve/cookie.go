@@ -1,4 +1,4 @@
-package negotiate
+package resolve
 
 import (
 	"crypto/hmac"

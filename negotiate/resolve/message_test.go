@@ -1,4 +1,4 @@
-package negotiate
+package resolve
 
 import (
 	"bytes"
@@ -11,6 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 func goldenResolve() Resolve {
@@ -18,8 +22,8 @@ func goldenResolve() Resolve {
 		Nonce: QueryNonce(seq(0xf0, 16)), MinVersion: 1, MaxVersion: 1,
 		GatewayID: [16]byte(seq(0xa0, 16)), HostID: [16]byte(seq(0xb0, 16)), Target: netip.MustParseAddrPort("10.0.0.2:4790"),
 		Offers: []UDOffer{
-			{Kind: CarrierSHM, MTU: 4096, QPN: 17, QKey: 0x5a5b5c5d, Name: "gw-a.s", Key: [16]byte(seq(0xc0, 16))},
-			{Kind: CarrierSoft, MTU: 1024, QPN: 0x123, QKey: 0x6a6b6c6d, GID: netip.MustParseAddr("::ffff:10.0.0.1").As16(), UDPPort: 4791},
+			{Kind: negotiate.CarrierSHM, MTU: 4096, QPN: 17, QKey: 0x5a5b5c5d, Name: "gw-a.s", Key: [16]byte(seq(0xc0, 16))},
+			{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 0x123, QKey: 0x6a6b6c6d, GID: netip.MustParseAddr("::ffff:10.0.0.1").As16(), UDPPort: 4791},
 		},
 	}
 }
@@ -29,13 +33,13 @@ func goldenResolved() Resolved {
 		Version: 1, Nonce: QueryNonce(seq(0xf0, 16)), GatewayID: [16]byte(seq(0xd0, 16)),
 		Observed: netip.MustParseAddrPort("10.0.0.1:4790"), TTL: 10 * time.Minute,
 		Offers: []UDOffer{{
-			Kind: CarrierSoft, MTU: 1024, QPN: 0x456, QKey: 0x7a7b7c7d, GID: netip.MustParseAddr("::ffff:10.0.0.2").As16(), UDPPort: 4791,
+			Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 0x456, QKey: 0x7a7b7c7d, GID: netip.MustParseAddr("::ffff:10.0.0.2").As16(), UDPPort: 4791,
 		}},
 	}
 }
 
 func goldenRefused() Refused {
-	return Refused{Nonce: QueryNonce(seq(0xf0, 16)), Reason: ReasonPolicy, TTL: time.Minute}
+	return Refused{Nonce: QueryNonce(seq(0xf0, 16)), Reason: negotiate.ReasonPolicy, TTL: time.Minute}
 }
 
 // resolutions are the parsers of whole datagrams, by golden vector.
@@ -47,43 +51,43 @@ var resolutions = map[string]func([]byte) error{
 
 func TestResolutionGolden(t *testing.T) {
 	q := goldenResolve()
-	require.Equal(t, vector(t, "resolve"), AppendResolve(nil, &q))
-	gotQuery, err := ParseResolve(vector(t, "resolve"))
+	require.Equal(t, golden.Vector(t, "resolve"), AppendResolve(nil, &q))
+	gotQuery, err := ParseResolve(golden.Vector(t, "resolve"))
 	require.NoError(t, err)
 	require.Equal(t, q, gotQuery)
 
 	a := goldenResolved()
-	require.Equal(t, vector(t, "resolved"), AppendResolved([]byte("xx"), &a)[2:])
-	gotAnswer, err := ParseResolved(vector(t, "resolved"))
+	require.Equal(t, golden.Vector(t, "resolved"), AppendResolved([]byte("xx"), &a)[2:])
+	gotAnswer, err := ParseResolved(golden.Vector(t, "resolved"))
 	require.NoError(t, err)
 	require.Equal(t, a, gotAnswer)
 
 	r := goldenRefused()
-	require.Equal(t, vector(t, "refused"), AppendRefused(nil, r))
-	gotRefusal, err := ParseRefused(vector(t, "refused"))
+	require.Equal(t, golden.Vector(t, "refused"), AppendRefused(nil, r))
+	gotRefusal, err := ParseRefused(golden.Vector(t, "refused"))
 	require.NoError(t, err)
 	require.Equal(t, r, gotRefusal)
 }
 
 func TestResolutionTruncated(t *testing.T) {
 	for name, parse := range resolutions {
-		requireTruncationFails(t, vector(t, name), parse)
+		requireTruncationFails(t, golden.Vector(t, name), parse)
 	}
 }
 
 // TestResolutionCut lets the header's length and the datagram end early, together and apart.
 func TestResolutionCut(t *testing.T) {
 	for name, parse := range resolutions {
-		whole := vector(t, name)
-		for n := HeaderLen; n < len(whole); n++ {
+		whole := golden.Vector(t, name)
+		for n := clc.HeaderLen; n < len(whole); n++ {
 			b := bytes.Clone(whole)
 			binary.BigEndian.PutUint16(b[6:], uint16(n))
-			require.ErrorIs(t, parse(b), ErrMalformed, "%s with bytes behind it", name)
+			require.ErrorIs(t, parse(b), clc.ErrMalformed, "%s with bytes behind it", name)
 			if err := parse(b[:n]); err != nil {
-				require.ErrorIs(t, err, ErrMalformed, "%s of %d bytes", name, n)
+				require.ErrorIs(t, err, clc.ErrMalformed, "%s of %d bytes", name, n)
 			} else { // everything that must be there comes first
 				require.Equal(t, "refused", name)
-				require.Equal(t, len(whole)-tlvHeaderLen-4, n)
+				require.Equal(t, len(whole)-clc.TLVHeaderLen-4, n)
 			}
 		}
 	}
@@ -91,9 +95,9 @@ func TestResolutionCut(t *testing.T) {
 
 func TestResolutionUnknownTLV(t *testing.T) {
 	for name, parse := range resolutions {
-		require.NoError(t, parse(withTLV(vector(t, name), 0x0077, []byte("future"))), name)
-		var critical *CriticalTLVError
-		require.ErrorAs(t, parse(withTLV(vector(t, name), 0x8077, nil)), &critical)
+		require.NoError(t, parse(withTLV(golden.Vector(t, name), 0x0077, []byte("future"))), name)
+		var critical *clc.CriticalTLVError
+		require.ErrorAs(t, parse(withTLV(golden.Vector(t, name), 0x8077, nil)), &critical)
 		require.Equal(t, uint16(0x8077), critical.Type)
 	}
 }
@@ -102,30 +106,28 @@ func TestResolutionWrongType(t *testing.T) {
 	for name, parse := range resolutions {
 		for other := range resolutions {
 			if other != name {
-				require.ErrorIs(t, parse(vector(t, other)), ErrMalformed, "%s as %s", other, name)
+				require.ErrorIs(t, parse(golden.Vector(t, other)), clc.ErrMalformed, "%s as %s", other, name)
 			}
 		}
-		for other, parseOther := range parsers {
-			require.ErrorIs(t, parse(vector(t, other)), ErrMalformed, "%s as %s", other, name)
-			_, err := parseOther(vector(t, name))
-			require.ErrorIs(t, err, ErrMalformed, "%s as %s", name, other)
+		for _, other := range []string{"proposal", "accept", "confirm", "decline"} {
+			require.ErrorIs(t, parse(golden.Vector(t, other)), clc.ErrMalformed, "%s as %s", other, name)
 		}
 	}
 }
 
 func TestResolutionRepeatedTLV(t *testing.T) {
 	for name, parse := range resolutions {
-		require.ErrorIs(t, parse(withTLV(vector(t, name), tlvQueryNonce, make([]byte, 16))), ErrMalformed, name)
+		require.ErrorIs(t, parse(withTLV(golden.Vector(t, name), clc.TLVQueryNonce, make([]byte, 16))), clc.ErrMalformed, name)
 	}
 }
 
 func TestResolutionNonceComesFirst(t *testing.T) {
 	for name, parse := range resolutions {
-		b := vector(t, name)
-		rest := append(bytes.Clone(b[HeaderLen+20:]), b[HeaderLen:HeaderLen+20]...)
-		require.ErrorIs(t, parse(append(bytes.Clone(b[:HeaderLen]), rest...)), ErrMalformed, name)
-		b[HeaderLen+3]++ // 17 bytes long
-		require.ErrorIs(t, parse(b), ErrMalformed, name)
+		b := golden.Vector(t, name)
+		rest := append(bytes.Clone(b[clc.HeaderLen+20:]), b[clc.HeaderLen:clc.HeaderLen+20]...)
+		require.ErrorIs(t, parse(append(bytes.Clone(b[:clc.HeaderLen]), rest...)), clc.ErrMalformed, name)
+		b[clc.HeaderLen+3]++ // 17 bytes long
+		require.ErrorIs(t, parse(b), clc.ErrMalformed, name)
 	}
 }
 
@@ -135,22 +137,22 @@ func TestResolveMalformed(t *testing.T) {
 		"name with a slash":            func(r *Resolve) { r.Offers[0].Name = "../x" },
 		"hidden name":                  func(r *Resolve) { r.Offers[0].Name = "." },
 		"no name":                      func(r *Resolve) { r.Offers[0].Name = "" },
-		"long name":                    func(r *Resolve) { r.Offers[0].Name = strings.Repeat("x", MaxRendezvousName+1) },
+		"long name":                    func(r *Resolve) { r.Offers[0].Name = strings.Repeat("x", clc.MaxRendezvousName+1) },
 		"25-bit queue pair":            func(r *Resolve) { r.Offers[1].QPN = 1 << 24 },
 		"port zero":                    func(r *Resolve) { r.Offers[1].UDPPort = 0 },
 		"mtu 1500":                     func(r *Resolve) { r.Offers[1].MTU = 1500 },
 		"shm with mtu 128":             func(r *Resolve) { r.Offers[0].MTU = 128 },
 		"two of a kind":                func(r *Resolve) { r.Offers = append(r.Offers, r.Offers[0]) },
-		"relay as offer":               func(r *Resolve) { r.Offers[1].Kind = CarrierRelay },
+		"relay as offer":               func(r *Resolve) { r.Offers[1].Kind = negotiate.CarrierRelay },
 	}
 	for name, spoil := range bad {
 		r := goldenResolve()
 		spoil(&r)
 		_, err := ParseResolve(AppendResolve(nil, &r))
-		require.ErrorIs(t, err, ErrMalformed, name)
+		require.ErrorIs(t, err, clc.ErrMalformed, name)
 	}
 	r := goldenResolve()
-	_, err := ParseResolve(withTLV(AppendResolve(nil, &r), tlvUDOffer, append([]byte{77, 0}, make([]byte, 30)...)))
+	_, err := ParseResolve(withTLV(AppendResolve(nil, &r), clc.TLVUDOffer, append([]byte{77, 0}, make([]byte, 30)...)))
 	require.NoError(t, err, "an offer of an unknown kind")
 	for n, ok := range map[int]bool{MinQueryLen: true, MinQueryLen - 1: false, MaxQueryLen: true, MaxQueryLen + 1: false} {
 		_, err = ParseResolve(resized(t, n))
@@ -162,20 +164,20 @@ func TestResolveMalformed(t *testing.T) {
 
 // resized is the golden RESOLVE with another padding.
 func resized(t *testing.T, n int) []byte {
-	b := vector(t, "resolve")[:MinQueryLen-340]
+	b := golden.Vector(t, "resolve")[:MinQueryLen-340]
 	binary.BigEndian.PutUint16(b[len(b)-2:], uint16(n-len(b)))
-	return endMessage(append(b, make([]byte, n-len(b))...), 0)
+	return clc.EndMessage(append(b, make([]byte, n-len(b))...), 0)
 }
 
 func TestResolvedMalformed(t *testing.T) {
 	a := goldenResolved()
 	a.Offers = nil
 	_, err := ParseResolved(AppendResolved(nil, &a))
-	require.ErrorIs(t, err, ErrMalformed, "no offer")
+	require.ErrorIs(t, err, clc.ErrMalformed, "no offer")
 	r := goldenRefused()
-	r.Reason = ReasonNone
+	r.Reason = negotiate.ReasonNone
 	_, err = ParseRefused(AppendRefused(nil, r))
-	require.ErrorIs(t, err, ErrMalformed, "no reason")
+	require.ErrorIs(t, err, clc.ErrMalformed, "no reason")
 }
 
 func TestResolutionTTL(t *testing.T) {
@@ -188,7 +190,7 @@ func TestResolutionTTL(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got.TTL)
 	}
-	b := vector(t, "resolved")
+	b := golden.Vector(t, "resolved")
 	i := bytes.Index(b, []byte{0x80, 0x0f})
 	binary.BigEndian.PutUint32(b[i+4:], 1<<32-1)
 	got, err := ParseResolved(b)
@@ -197,30 +199,30 @@ func TestResolutionTTL(t *testing.T) {
 }
 
 func TestResolutionMAC(t *testing.T) {
-	ends := Binding{Client: portA, Server: portB}
-	asker, answerer := Chain{Binding: ends, From: FromClient}, Chain{Binding: ends, From: FromServer}
-	q, asked := Seal(vector(t, "resolve"), 0, testKey, asker)
+	ends := negotiate.Binding{Client: portA, Server: portB}
+	asker, answerer := negotiate.Chain{Binding: ends, From: negotiate.FromClient}, negotiate.Chain{Binding: ends, From: negotiate.FromServer}
+	q, asked := negotiate.Seal(golden.Vector(t, "resolve"), 0, testKey, asker)
 	_, err := ParseResolve(q)
 	require.NoError(t, err)
-	_, err = Verify(q, testKey, answerer)
-	require.ErrorIs(t, err, ErrAuth, "mirrored")
+	_, err = negotiate.Verify(q, testKey, answerer)
+	require.ErrorIs(t, err, negotiate.ErrAuth, "mirrored")
 	answerer.Prev = asked
-	a, _ := Seal(vector(t, "resolved"), 0, testKey, answerer)
+	a, _ := negotiate.Seal(golden.Vector(t, "resolved"), 0, testKey, answerer)
 	_, err = ParseResolved(a)
 	require.NoError(t, err)
-	_, err = Verify(a, testKey, answerer)
+	_, err = negotiate.Verify(a, testKey, answerer)
 	require.NoError(t, err)
-	answerer.Prev = MAC{}
-	_, err = Verify(a, testKey, answerer)
-	require.ErrorIs(t, err, ErrAuth, "the answer to another query")
+	answerer.Prev = negotiate.MAC{}
+	_, err = negotiate.Verify(a, testKey, answerer)
+	require.ErrorIs(t, err, negotiate.ErrAuth, "the answer to another query")
 }
 
 func TestRefusedCookieGolden(t *testing.T) {
-	want := Refused{Nonce: QueryNonce(seq(0xf0, 16)), Reason: ReasonAuthFailed, Cookie: Cookie(seq(0x30, 16))}
-	b, _ := Seal(AppendRefused(nil, want), 0, testKey, Chain{
-		Binding: Binding{Client: portA, Server: portB}, From: FromServer, Prev: MAC(seq(0, MACLen)),
+	want := Refused{Nonce: QueryNonce(seq(0xf0, 16)), Reason: negotiate.ReasonAuthFailed, Cookie: Cookie(seq(0x30, 16))}
+	b, _ := negotiate.Seal(AppendRefused(nil, want), 0, testKey, negotiate.Chain{
+		Binding: negotiate.Binding{Client: portA, Server: portB}, From: negotiate.FromServer, Prev: negotiate.MAC(seq(0, negotiate.MACLen)),
 	})
-	require.Equal(t, vector(t, "refused-cookie"), b)
+	require.Equal(t, golden.Vector(t, "refused-cookie"), b)
 	got, err := ParseRefused(b)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
@@ -233,13 +235,13 @@ func TestRefusedCookieGolden(t *testing.T) {
 func drawOffers(t *rapid.T, atLeast int) []UDOffer {
 	id := rapid.SliceOfN(rapid.Byte(), 16, 16)
 	var list []UDOffer
-	kinds := rapid.Permutation([]CarrierKind{CarrierSHM, CarrierSoft, CarrierHW}).Draw(t, "kinds")
+	kinds := rapid.Permutation([]negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW}).Draw(t, "kinds")
 	for _, k := range kinds[:rapid.IntRange(atLeast, len(kinds)).Draw(t, "offers")] {
 		o := UDOffer{
-			Kind: k, MTU: 256 << rapid.IntRange(0, 4).Draw(t, "mtu"), QPN: rapid.Uint32Range(0, max24).Draw(t, "qpn"),
+			Kind: k, MTU: 256 << rapid.IntRange(0, 4).Draw(t, "mtu"), QPN: rapid.Uint32Range(0, clc.Max24).Draw(t, "qpn"),
 			QKey: rapid.Uint32().Draw(t, "qkey"),
 		}
-		if k == CarrierSHM {
+		if k == negotiate.CarrierSHM {
 			o.Key, o.Name = [16]byte(id.Draw(t, "key")), rapid.StringMatching(`[a-z][a-z.]{0,63}`).Draw(t, "name")
 		} else {
 			o.GID, o.UDPPort = [16]byte(id.Draw(t, "gid")), rapid.Uint16Range(1, 65535).Draw(t, "port")
@@ -263,7 +265,7 @@ func TestResolutionRoundTrip(t *testing.T) {
 			Version: q.MaxVersion, Nonce: q.Nonce, GatewayID: q.GatewayID, HostID: q.HostID, Observed: addr,
 			TTL: time.Duration(rapid.IntRange(0, 86400).Draw(t, "ttl")) * time.Second, Offers: drawOffers(t, 1),
 		}
-		r := Refused{Nonce: q.Nonce, Reason: Reason(rapid.Uint8Range(1, 255).Draw(t, "reason")), TTL: a.TTL, Cookie: q.Cookie}
+		r := Refused{Nonce: q.Nonce, Reason: negotiate.Reason(rapid.Uint8Range(1, 255).Draw(t, "reason")), TTL: a.TTL, Cookie: q.Cookie}
 		query := AppendResolve(nil, &q)
 		gotQuery, err := ParseResolve(query)
 		require.NoError(t, err)
@@ -272,16 +274,16 @@ func TestResolutionRoundTrip(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, q.Nonce, nonce)
 
-		answer, _ := Seal(AppendResolved(nil, &a), 0, testKey, Chain{})
+		answer, _ := negotiate.Seal(AppendResolved(nil, &a), 0, testKey, negotiate.Chain{})
 		gotAnswer, err := ParseResolved(answer)
 		require.NoError(t, err)
 		require.Equal(t, a, gotAnswer)
-		refusal, _ := Seal(AppendRefused(nil, r), 0, testKey, Chain{})
+		refusal, _ := negotiate.Seal(AppendRefused(nil, r), 0, testKey, negotiate.Chain{})
 		gotRefusal, err := ParseRefused(refusal)
 		require.NoError(t, err)
 		require.Equal(t, r, gotRefusal)
 		require.LessOrEqual(t, max(len(answer), len(refusal)), len(query))
-		sealed, _ := Seal(query, 0, testKey, Chain{})
+		sealed, _ := negotiate.Seal(query, 0, testKey, negotiate.Chain{})
 		require.LessOrEqual(t, len(sealed), MaxQueryLen)
 	})
 }
@@ -290,18 +292,18 @@ func TestResolutionRoundTrip(t *testing.T) {
 func TestResolvedIsNeverLongerThanAQuery(t *testing.T) {
 	a := goldenResolved()
 	a.HostID = [16]byte{1}
-	a.Offers = []UDOffer{{Kind: CarrierSHM, Name: strings.Repeat("x", MaxRendezvousName)}}
-	for k := CarrierSoft; len(a.Offers) < MaxCarriers; k++ {
+	a.Offers = []UDOffer{{Kind: negotiate.CarrierSHM, Name: strings.Repeat("x", clc.MaxRendezvousName)}}
+	for k := negotiate.CarrierSoft; len(a.Offers) < negotiate.MaxCarriers; k++ {
 		a.Offers = append(a.Offers, UDOffer{Kind: k})
 	}
-	b, _ := Seal(AppendResolved(nil, &a), 0, testKey, Chain{})
+	b, _ := negotiate.Seal(AppendResolved(nil, &a), 0, testKey, negotiate.Chain{})
 	require.LessOrEqual(t, len(b), MinQueryLen)
 }
 
 // seeds are a vector, with a MAC, and with a byte changed here and there.
 func seeds(f *testing.F, name string) [][]byte {
-	whole := vector(f, name)
-	sealed, _ := Seal(bytes.Clone(whole), 0, testKey, Chain{})
+	whole := golden.Vector(f, name)
+	sealed, _ := negotiate.Seal(bytes.Clone(whole), 0, testKey, negotiate.Chain{})
 	list := [][]byte{whole, sealed}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20 {

@@ -1,14 +1,17 @@
-package negotiate
+package resolve
 
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // UDOffer is one way in which a gateway takes datagrams: a UD queue pair that every peer may use which proves that it is
 // the one it says. Which of the fields after MTU are meaningful depends on Kind.
 type UDOffer struct {
-	Kind CarrierKind
+	Kind negotiate.CarrierKind
 	// MTU is the largest packet in bytes (256 to 4096, a power of two).
 	MTU uint16
 	// QPN is the queue pair; 24 bits on a RoCEv2 device.
@@ -33,13 +36,13 @@ const (
 )
 
 func appendUDOffer(b []byte, o *UDOffer) []byte {
-	b = binary.BigEndian.AppendUint16(b, tlvUDOffer)
-	b = binary.BigEndian.AppendUint16(b, uint16(udOfferLen(o)-tlvHeaderLen))
+	b = binary.BigEndian.AppendUint16(b, clc.TLVUDOffer)
+	b = binary.BigEndian.AppendUint16(b, uint16(udOfferLen(o)-clc.TLVHeaderLen))
 	b = append(b, uint8(o.Kind), 0)
 	b = binary.BigEndian.AppendUint16(b, o.MTU)
 	b = binary.BigEndian.AppendUint32(b, o.QPN)
 	b = binary.BigEndian.AppendUint32(b, o.QKey)
-	if o.Kind == CarrierSHM {
+	if o.Kind == negotiate.CarrierSHM {
 		b = append(b, o.Key[:]...)
 		return append(b, o.Name...)
 	}
@@ -48,8 +51,8 @@ func appendUDOffer(b []byte, o *UDOffer) []byte {
 }
 
 func udOfferLen(o *UDOffer) int {
-	n := tlvHeaderLen + udFixedLen
-	if o.Kind == CarrierSHM {
+	n := clc.TLVHeaderLen + udFixedLen
+	if o.Kind == negotiate.CarrierSHM {
 		return n + udSHMFixedLen + len(o.Name)
 	}
 	return n + udRoCELen
@@ -58,33 +61,33 @@ func udOfferLen(o *UDOffer) int {
 // addUDOffer parses one TLV. A kind this version does not know is skipped: it is an offer, not a demand.
 func addUDOffer(list *[]UDOffer, v []byte) error {
 	if len(v) < udFixedLen {
-		return fmt.Errorf("ud offer of %d bytes: %w", len(v), ErrMalformed)
+		return fmt.Errorf("ud offer of %d bytes: %w", len(v), clc.ErrMalformed)
 	}
 	o := UDOffer{
-		Kind: CarrierKind(v[0]),
+		Kind: negotiate.CarrierKind(v[0]),
 		MTU:  binary.BigEndian.Uint16(v[2:]),
 		QPN:  binary.BigEndian.Uint32(v[4:]),
 		QKey: binary.BigEndian.Uint32(v[8:]),
 	}
 	var err error
 	switch o.Kind {
-	case CarrierSHM:
+	case negotiate.CarrierSHM:
 		err = o.parseSHM(v[udFixedLen:])
-	case CarrierSoft, CarrierHW:
+	case negotiate.CarrierSoft, negotiate.CarrierHW:
 		err = o.parseRoCE(v[udFixedLen:])
-	case CarrierRelay: // cannot carry datagrams
-		return fmt.Errorf("relay as an offer: %w", ErrMalformed)
+	case negotiate.CarrierRelay: // cannot carry datagrams
+		return fmt.Errorf("relay as an offer: %w", clc.ErrMalformed)
 	default:
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !validMTU(o.MTU) {
-		return fmt.Errorf("path mtu %d: %w", o.MTU, ErrMalformed)
+	if !clc.ValidMTU(o.MTU) {
+		return fmt.Errorf("path mtu %d: %w", o.MTU, clc.ErrMalformed)
 	}
-	if len(*list) == MaxCarriers || FindUDOffer(*list, o.Kind) != nil {
-		return fmt.Errorf("ud offer %s too many: %w", o.Kind, ErrMalformed)
+	if len(*list) == negotiate.MaxCarriers || FindUDOffer(*list, o.Kind) != nil {
+		return fmt.Errorf("ud offer %s too many: %w", o.Kind, clc.ErrMalformed)
 	}
 	*list = append(*list, o)
 	return nil
@@ -92,28 +95,28 @@ func addUDOffer(list *[]UDOffer, v []byte) error {
 
 func (o *UDOffer) parseSHM(v []byte) error {
 	if len(v) < udSHMFixedLen {
-		return fmt.Errorf("shm endpoint of %d bytes: %w", len(v), ErrMalformed)
+		return fmt.Errorf("shm endpoint of %d bytes: %w", len(v), clc.ErrMalformed)
 	}
 	o.Key, o.Name = [16]byte(v), string(v[udSHMFixedLen:])
-	if !validName(o.Name) {
-		return fmt.Errorf("shm rendezvous name %q: %w", o.Name, ErrMalformed)
+	if !clc.ValidName(o.Name) {
+		return fmt.Errorf("shm rendezvous name %q: %w", o.Name, clc.ErrMalformed)
 	}
 	return nil
 }
 
 func (o *UDOffer) parseRoCE(v []byte) error {
-	if err := want(v, udRoCELen); err != nil {
+	if err := clc.Want(v, udRoCELen); err != nil {
 		return err
 	}
 	o.GID, o.UDPPort = [16]byte(v), binary.BigEndian.Uint16(v[16:])
-	if o.QPN > max24 || o.UDPPort == 0 {
-		return fmt.Errorf("roce endpoint out of range: %w", ErrMalformed)
+	if o.QPN > clc.Max24 || o.UDPPort == 0 {
+		return fmt.Errorf("roce endpoint out of range: %w", clc.ErrMalformed)
 	}
 	return nil
 }
 
 // FindUDOffer returns the offer of this kind, or nil.
-func FindUDOffer(list []UDOffer, k CarrierKind) *UDOffer {
+func FindUDOffer(list []UDOffer, k negotiate.CarrierKind) *UDOffer {
 	for i := range list {
 		if list[i].Kind == k {
 			return &list[i]

@@ -1,15 +1,17 @@
-package negotiate
+package resolve
 
 import (
 	"net/netip"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // prove begins the proof of the i-th offer.
 func (r *Resolver) prove(p *resolverPeer, i int, now time.Time) {
 	r.proofs++
 	p.state, p.offer, p.proof, p.attempt = PeerStateProving, i, r.proofs, 0
-	p.until, p.reason, p.remote = time.Time{}, ReasonNone, false
+	p.until, p.reason, p.remote = time.Time{}, negotiate.ReasonNone, false
 	r.attempt(p, now)
 }
 
@@ -50,8 +52,8 @@ func (r *Resolver) proofFailed(p *resolverPeer, now time.Time) {
 	r.stats.Unreachable++
 	p.fails++
 	r.do(PeerGone{Peer: p.addr})
-	until := now.Add(CachePolicy{}.TTL(ReasonCarrierUnreachable, p.fails))
-	r.leave(p, PeerStateResolved, ReasonCarrierUnreachable, false, until, now)
+	until := now.Add(negotiate.CachePolicy{}.TTL(negotiate.ReasonCarrierUnreachable, p.fails))
+	r.leave(p, PeerStateResolved, negotiate.ReasonCarrierUnreachable, false, until, now)
 	if p.news && r.isWanted(p, now) {
 		r.ask(p, now)
 	}
@@ -92,7 +94,7 @@ func (r *Resolver) suspend(p *resolverPeer, now time.Time) {
 	r.stats.Suspended++
 	p.probes, p.probeAt = 0, time.Time{}
 	r.do(PeerGone{Peer: p.addr})
-	r.leave(p, PeerStateSuspended, ReasonPeerDead, false, r.mayAsk(p, now), now)
+	r.leave(p, PeerStateSuspended, negotiate.ReasonPeerDead, false, r.mayAsk(p, now), now)
 	if p.query != nil { // of the renewal, or because of news: it decides
 		p.state = PeerStateAsked
 	} else if p.news && r.isWanted(p, now) {
@@ -161,7 +163,7 @@ func (r *Resolver) tickProven(p *resolverPeer, now time.Time) {
 		r.probe(p, now)
 	case !now.Before(p.valid):
 		r.do(PeerGone{Peer: p.addr})
-		r.leave(p, PeerStateUnknown, ReasonPeerUnresolved, false, r.mayAsk(p, now), now)
+		r.leave(p, PeerStateUnknown, negotiate.ReasonPeerUnresolved, false, r.mayAsk(p, now), now)
 	case p.used() && !now.Before(p.renewal()):
 		r.ask(p, now)
 	}

@@ -1,9 +1,12 @@
-package negotiate
+package resolve
 
 import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // isWanted says that an application had something for the peer lately.
@@ -52,34 +55,34 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 func (r *Resolver) send(p *resolverPeer, offers []UDOffer) {
 	q := p.query
 	msg := AppendResolve(nil, &Resolve{
-		Nonce: q.nonce, MinVersion: MinVersion, MaxVersion: Version,
+		Nonce: q.nonce, MinVersion: clc.MinVersion, MaxVersion: clc.Version,
 		GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID, Target: p.to, Cookie: q.cookie, Offers: offers,
 	})
 	if q.key = r.cfg.Keys.First(); q.key != nil {
-		msg, q.mac = Seal(msg, 0, q.key, Chain{Binding: q.binding(p), From: FromClient})
+		msg, q.mac = negotiate.Seal(msg, 0, q.key, negotiate.Chain{Binding: q.binding(p), From: negotiate.FromClient})
 	}
 	r.stats.Queries++
 	r.do(SendResolution{To: p.to, From: p.local, Bytes: msg})
 }
 
 // binding names the two ends of a query.
-func (q *resolverQuery) binding(p *resolverPeer) Binding {
-	return Binding{Client: q.from, Server: p.to}
+func (q *resolverQuery) binding(p *resolverPeer) negotiate.Binding {
+	return negotiate.Binding{Client: q.from, Server: p.to}
 }
 
 // believes reports whether a message answers the query and is authenticated as this gateway wants it: by the key of the
 // query and its MAC or, where whoever refuses could not believe the query, by any of the keys.
 func (r *Resolver) believes(p *resolverPeer, b []byte, refusal bool) bool {
 	q := p.query
-	chain := Chain{Binding: q.binding(p), From: FromServer, Prev: q.mac}
+	chain := negotiate.Chain{Binding: q.binding(p), From: negotiate.FromServer, Prev: q.mac}
 	if q.key == nil {
-		_, _, err := Keys(nil).Verify(b, chain)
+		_, _, err := negotiate.Keys(nil).Verify(b, chain)
 		return err == nil
 	}
-	if _, err := Verify(b, q.key, chain); err == nil {
+	if _, err := negotiate.Verify(b, q.key, chain); err == nil {
 		return true
 	}
-	chain.Prev = MAC{}
+	chain.Prev = negotiate.MAC{}
 	_, _, err := r.cfg.Keys.Verify(b, chain)
 	return refusal && err == nil
 }
@@ -88,12 +91,12 @@ func (r *Resolver) believes(p *resolverPeer, b []byte, refusal bool) bool {
 func (r *Resolver) unanswered(p *resolverPeer, now time.Time) {
 	p.query, p.to = nil, p.home
 	if p.state == PeerStateAsked {
-		r.leave(p, PeerStateUnknown, ReasonPeerUnresolved, false, r.mayAsk(p, now), now)
+		r.leave(p, PeerStateUnknown, negotiate.ReasonPeerUnresolved, false, r.mayAsk(p, now), now)
 	}
 }
 
 // leave makes the peer native.
-func (r *Resolver) leave(p *resolverPeer, s ResolverState, reason Reason, remote bool, until, now time.Time) {
+func (r *Resolver) leave(p *resolverPeer, s ResolverState, reason negotiate.Reason, remote bool, until, now time.Time) {
 	p.state, p.reason, p.remote, p.until = s, reason, remote, until
 	r.native(p, now)
 }
@@ -132,14 +135,14 @@ func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
 	p.query, p.home = nil, p.to
 	offers := r.usable(a.Offers, a.HostID)
 	switch {
-	case a.Version < MinVersion || a.Version > Version:
-		r.refused(p, ReasonVersion, false, 0, now)
+	case a.Version < clc.MinVersion || a.Version > clc.Version:
+		r.refused(p, negotiate.ReasonVersion, false, 0, now)
 	case a.Observed != asked:
-		r.refused(p, ReasonNAT, false, 0, now)
+		r.refused(p, negotiate.ReasonNAT, false, 0, now)
 	case a.GatewayID == r.cfg.GatewayID: // an address of this host
-		r.refused(p, ReasonAddress, false, 0, now)
+		r.refused(p, negotiate.ReasonAddress, false, 0, now)
 	case len(offers) == 0:
-		r.refused(p, ReasonNoCommonCarrier, false, 0, now)
+		r.refused(p, negotiate.ReasonNoCommonCarrier, false, 0, now)
 	default:
 		r.answered(p, &a, offers, now)
 	}
@@ -185,7 +188,7 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 	}
 	switch believed := r.believes(p, b, true); {
 	case !believed: // obeyed all the same: who reads queries could as well drop them
-		a = Refused{Reason: ReasonAuthFailed}
+		a = Refused{Reason: negotiate.ReasonAuthFailed}
 	case p.query.key != nil && a.Cookie != Cookie{} && p.query.cookie == Cookie{}:
 		if offers := r.ours(p.local, p.addr, true); len(offers) > 0 {
 			p.query.cookie, p.query.deadline = a.Cookie, now.Add(AnswerTimeout)
@@ -200,13 +203,13 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 
 // refused leaves the peer native for as long as the peer cache leaves a service native for such a reason, or as the peer
 // says within these bounds.
-func (r *Resolver) refused(p *resolverPeer, reason Reason, remote bool, ttl time.Duration, now time.Time) {
+func (r *Resolver) refused(p *resolverPeer, reason negotiate.Reason, remote bool, ttl time.Duration, now time.Time) {
 	if p.state == PeerStateProven || p.state == PeerStateProving {
 		r.do(PeerGone{Peer: p.addr})
 	}
 	if ttl == 0 {
-		ttl = CachePolicy{}.TTL(reason, 1)
+		ttl = negotiate.CachePolicy{}.TTL(reason, 1)
 	}
-	ttl = min(max(ttl, QueryInterval), DefaultNegativeTTL)
+	ttl = min(max(ttl, QueryInterval), negotiate.DefaultNegativeTTL)
 	r.leave(p, PeerStateRefused, reason, remote, now.Add(ttl), now)
 }

@@ -1,10 +1,12 @@
-package negotiate
+package resolve
 
 import (
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // Times of the resolution (docs/PROTOCOL.md "Resolution", "Proof and liveness").
@@ -41,9 +43,9 @@ type ResolverConfig struct {
 	// DefaultDatagramPort.
 	Port, PeerPort uint16
 	// Keys authenticate messages; none: they are not authenticated.
-	Keys Keys
+	Keys negotiate.Keys
 	// Carriers are the kinds this gateway can use, best first.
-	Carriers []CarrierKind
+	Carriers []negotiate.CarrierKind
 	// MaxPeers bounds the table. Default: 4096.
 	MaxPeers int
 
@@ -52,7 +54,7 @@ type ResolverConfig struct {
 	// Offers returns our queue pairs for datagrams between these addresses; nil: none now.
 	Offers func(local, peer netip.Addr) []UDOffer
 	// Admit says whether datagrams of peer to local are taken, or with which reason its query is refused.
-	Admit func(local, peer netip.Addr) Reason
+	Admit func(local, peer netip.Addr) negotiate.Reason
 }
 
 // ResolverState is what a Resolver knows of a peer.
@@ -153,7 +155,7 @@ type resolverPeer struct {
 
 	// until is how long the peer is left native for reason.
 	until  time.Time
-	reason Reason
+	reason negotiate.Reason
 	remote bool
 	fails  int // proofs of all offers in a row
 
@@ -165,7 +167,7 @@ type resolverPeer struct {
 // resolverQuery is a query that waits for its answer.
 type resolverQuery struct {
 	nonce    QueryNonce
-	mac      MAC
+	mac      negotiate.MAC
 	key      []byte // it was sealed with; nil: with none
 	from     netip.AddrPort
 	cookie   Cookie // it was sent with; zero: none
@@ -189,9 +191,9 @@ func NewResolver(cfg ResolverConfig) *Resolver {
 }
 
 // SetKeys changes the keys. What has been proved stays until it is renewed; who was refused for the key is asked again.
-func (r *Resolver) SetKeys(k Keys) []ResolverAction {
+func (r *Resolver) SetKeys(k negotiate.Keys) []ResolverAction {
 	r.cfg.Keys = k
-	return r.forget(func(p *resolverPeer) bool { return p.reason == ReasonAuthFailed })
+	return r.forget(func(p *resolverPeer) bool { return p.reason == negotiate.ReasonAuthFailed })
 }
 
 // Want says that an application sends datagrams from local to peer. named says that a rule which carries datagrams has the
@@ -200,7 +202,7 @@ func (r *Resolver) SetKeys(k Keys) []ResolverAction {
 func (r *Resolver) Want(local, peer netip.Addr, named bool, now time.Time) []ResolverAction {
 	p := r.enter(peer, r.cfg.MaxPeers, now)
 	if p == nil {
-		r.do(PeerNative{Peer: peer.Unmap(), Reason: ReasonFlowLimit, TTL: QueryInterval})
+		r.do(PeerNative{Peer: peer.Unmap(), Reason: negotiate.ReasonFlowLimit, TTL: QueryInterval})
 		return r.done()
 	}
 	p.wanted, p.named = now, named
@@ -226,7 +228,7 @@ func (r *Resolver) wanted(p *resolverPeer, now time.Time) {
 		r.prove(p, 0, now)
 	case !r.ask(p, now):
 		if !now.Before(p.until) {
-			p.state, p.reason, p.remote = PeerStateUnknown, ReasonPeerUnresolved, false
+			p.state, p.reason, p.remote = PeerStateUnknown, negotiate.ReasonPeerUnresolved, false
 			p.until = r.mayAsk(p, now)
 		}
 		r.native(p, now)
@@ -301,10 +303,10 @@ func (r *Resolver) forget(which func(p *resolverPeer) bool) []ResolverAction {
 func (r *Resolver) Stats() ResolverStats { return r.stats }
 
 // State returns what is known of a peer, and why it is left native.
-func (r *Resolver) State(peer netip.Addr) (ResolverState, Reason) {
+func (r *Resolver) State(peer netip.Addr) (ResolverState, negotiate.Reason) {
 	p := r.peers[peer.Unmap()]
 	if p == nil {
-		return PeerStateUnknown, ReasonNone
+		return PeerStateUnknown, negotiate.ReasonNone
 	}
 	return p.state, p.reason
 }
@@ -368,7 +370,7 @@ func (r *Resolver) usable(offers []UDOffer, host [16]byte) []UDOffer {
 	var list []UDOffer
 	for _, k := range r.cfg.Carriers {
 		o := FindUDOffer(offers, k)
-		if o == nil || k == CarrierSHM && !r.sameHost(host) {
+		if o == nil || k == negotiate.CarrierSHM && !r.sameHost(host) {
 			continue
 		}
 		list = append(list, *o)
@@ -384,7 +386,7 @@ func (r *Resolver) sameHost(host [16]byte) bool {
 // not known yet.
 func (r *Resolver) ours(local, peer netip.Addr, shm bool) []UDOffer {
 	list := slices.Clone(r.cfg.Offers(local, peer))
-	return slices.DeleteFunc(list, func(o UDOffer) bool { return o.Kind == CarrierSHM && !shm })
+	return slices.DeleteFunc(list, func(o UDOffer) bool { return o.Kind == negotiate.CarrierSHM && !shm })
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

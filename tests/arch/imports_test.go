@@ -11,25 +11,27 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":              {"gateway", "doctor", "internal/testnet/..."},
-	"gateway":                {"ebpf/...", "netstack", "negotiate", "negotiate/resolve", "packet", "rsocket", "rmb", "verbs/..."},
-	"ebpf":                   {"ebpf/legs", "packet"},
-	"ebpf/legs":              {},
-	"netstack":               {"packet"},
-	"negotiate":              {"negotiate/internal/clc"},
-	"negotiate/internal/clc": {},
-	"negotiate/resolve":      {"negotiate", "negotiate/internal/clc"},
-	"packet":                 {},
-	"verbs":                  {},
-	"verbs/...":              {"verbs"},
-	"verbs/shm":              {"verbs", "verbs/internal/..."},
-	"verbs/soft":             {"verbs", "verbs/internal/...", "verbs/soft/wire"},
-	"verbs/soft/wire":        {},
-	"rmb":                    {"verbs"},
-	"rsocket":                {"rmb", "verbs", "verbs/cm"},
-	"doctor":                 {"ebpf", "verbs", "negotiate"},
-	"internal/golden":        {},
-	"internal/testnet/...":   {"internal/testnet/...", "packet"},
+	"cmd/smcgw":                 {"gateway", "doctor", "internal/testnet/..."},
+	"gateway":                   {"ebpf/...", "netstack", "negotiate", "negotiate/resolve", "packet", "rsocket", "rmb", "verbs/..."},
+	"ebpf":                      {"ebpf/legs", "packet"},
+	"ebpf/legs":                 {},
+	"netstack":                  {"packet"},
+	"negotiate":                 {"negotiate/internal/clc"},
+	"negotiate/internal/clc":    {},
+	"negotiate/resolve":         {"negotiate", "negotiate/internal/clc"},
+	"packet":                    {},
+	"verbs":                     {},
+	"verbs/...":                 {"verbs"},
+	"verbs/shm":                 {"verbs", "verbs/internal/..."},
+	"verbs/soft":                {"verbs", "verbs/internal/...", "verbs/soft/wire"},
+	"verbs/soft/wire":           {},
+	"rmb":                       {"verbs"},
+	"rsocket":                   {"rmb", "rsocket/internal/sendring", "verbs"},
+	"rsocket/internal/sendring": {"rmb"},
+	"rsocket/socket":            {"rmb", "rsocket", "rsocket/internal/sendring", "verbs", "verbs/cm"},
+	"doctor":                    {"ebpf", "verbs", "negotiate"},
+	"internal/golden":           {},
+	"internal/testnet/...":      {"internal/testnet/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
 	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "packet", "internal/testnet/..."},
@@ -38,10 +40,10 @@ var allowed = map[string][]string{
 	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
 	"internal/testnet/daemon":  {"gateway", "internal/testnet"},
 	// Programs that use the devices by themselves.
-	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
+	"internal/testnet/bench/load": {"verbs/...", "rsocket/...", "internal/testnet/..."},
 	// A measurement on real hosts, which asks the gateways beside it.
 	"internal/testnet/bench/peer": {"gateway", "internal/testnet/..."},
-	"tests/...":                   {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "negotiate/resolve", "packet", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
+	"tests/...":                   {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "negotiate/resolve", "packet", "verbs/...", "rmb", "rsocket/...", "doctor", "internal/testnet/...", "tests/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:

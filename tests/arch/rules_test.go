@@ -25,6 +25,8 @@ var rules = []rule{
 	{"unsafe has its own files", unsafeFiles},
 	{"package comments", packageComments},
 	{"file size", fileSize},
+	{"package size", packageSize},
+	{"interface width", interfaceWidth},
 	{"exported symbols documented", exportedDocs},
 	{"config fields documented", configDocs},
 	{"package names", packageNames},

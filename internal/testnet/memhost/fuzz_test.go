@@ -30,7 +30,7 @@ func FuzzParseSegment(f *testing.F) {
 		if !ok {
 			return
 		}
-		require.Len(t, pkt, s.tcpAt+s.tcpLen+s.payload)
+		require.Len(t, s.raw, s.tcpAt+s.tcpLen+s.payload)
 		payload := bytes.Clone(s.raw[s.tcpAt+s.tcpLen:])
 		_ = s.carriable()
 		_ = s.offers()

@@ -42,7 +42,7 @@ func parseSegment(pkt []byte, dir direction) (segment, bool) {
 		return segment{raw: pkt}, false
 	}
 	s := segment{
-		raw: pkt, seq: t.Seq(), ack: t.Ack(), flags: t.Flags(),
+		raw: pkt[:len(p.Header)+len(p.Payload)], seq: t.Seq(), ack: t.Ack(), flags: t.Flags(),
 		payload: len(p.Payload) - len(t), tcpAt: len(p.Header), tcpLen: len(t),
 	}
 	from, to := netip.AddrPortFrom(p.Src(), t.SrcPort()), netip.AddrPortFrom(p.Dst(), t.DstPort())

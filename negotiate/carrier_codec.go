@@ -12,7 +12,7 @@ const (
 	// MaxCarriers bounds the carriers of one message.
 	MaxCarriers = 4
 
-	carrierFixedLen = 2 + ConnDataLen
+	carrierFixedLen = 2 + connDataLen
 	shmFixedLen     = 16 + 4 // key, QPN; the name follows to the end of the TLV
 	roceLen         = 16 + 2 + 2 + 4 + 4
 	partitionLen    = 2

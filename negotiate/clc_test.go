@@ -14,9 +14,9 @@ import (
 
 // parsers are the parsers of whole messages, by golden vector.
 var parsers = map[string]func([]byte) (int, error){
-	"proposal": func(b []byte) (int, error) { _, n, err := ParseProposal(b); return n, err },
+	"proposal": func(b []byte) (int, error) { _, n, err := parseProposal(b); return n, err },
 	"accept":   func(b []byte) (int, error) { _, n, err := ParseAccept(b); return n, err },
-	"confirm":  func(b []byte) (int, error) { _, n, err := ParseConfirm(b); return n, err },
+	"confirm":  func(b []byte) (int, error) { _, n, err := parseConfirm(b); return n, err },
 	"decline":  func(b []byte) (int, error) { _, n, err := ParseDecline(b); return n, err },
 }
 

@@ -27,8 +27,8 @@ func AppendConfirm(b []byte, c Confirm) []byte {
 // Len returns the length AppendConfirm adds.
 func (c Confirm) Len() int { return HeaderLen + clc.TLVHeaderLen + 1 }
 
-// ParseConfirm reads a CONFIRM at the start of b and returns the number of bytes it took.
-func ParseConfirm(b []byte) (Confirm, int, error) {
+// parseConfirm reads a CONFIRM at the start of b and returns the number of bytes it took.
+func parseConfirm(b []byte) (Confirm, int, error) {
 	h, tlvs, err := clc.Message(b, TypeConfirm)
 	if err != nil {
 		return Confirm{}, 0, err

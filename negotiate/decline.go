@@ -12,15 +12,15 @@ type Decline struct {
 
 const declineTLVs = clc.TLVSet(1 << 10)
 
-// AppendDecline appends the message without a MAC.
-func AppendDecline(b []byte, d Decline) []byte {
+// appendDecline appends the message without a MAC.
+func appendDecline(b []byte, d Decline) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, TypeDecline, d.Version)
 	b = clc.AppendTLV(b, clc.TLVReason, []byte{uint8(d.Reason)})
 	return clc.EndMessage(b, start)
 }
 
-// Len returns the length AppendDecline adds.
+// Len returns the length appendDecline adds.
 func (d Decline) Len() int { return HeaderLen + clc.TLVHeaderLen + 1 }
 
 // ParseDecline reads a DECLINE at the start of b and returns the number of bytes it took.

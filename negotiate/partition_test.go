@@ -24,7 +24,7 @@ func carriersOf(name string, b []byte) ([]CarrierOffer, error) {
 		a, _, err := ParseAccept(b)
 		return a.Carriers, err
 	}
-	p, _, err := ParseProposal(b)
+	p, _, err := parseProposal(b)
 	return p.Carriers, err
 }
 

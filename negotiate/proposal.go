@@ -51,8 +51,8 @@ func (p *Proposal) Len() int {
 	return n + clc.IdentityLen(p.HostID, p.DatagramPort) + clc.RandomLen(p.Random) + carriersLen(p.Carriers)
 }
 
-// ParseProposal reads a PROPOSAL at the start of b and returns the number of bytes it took.
-func ParseProposal(b []byte) (Proposal, int, error) {
+// parseProposal reads a PROPOSAL at the start of b and returns the number of bytes it took.
+func parseProposal(b []byte) (Proposal, int, error) {
 	h, tlvs, err := clc.Message(b, TypeProposal)
 	if err != nil {
 		return Proposal{}, 0, err

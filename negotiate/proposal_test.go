@@ -52,7 +52,7 @@ func TestProposalGolden(t *testing.T) {
 	b := vector(t, "proposal")
 	require.Equal(t, b, AppendProposal(nil, &p))
 	require.Equal(t, len(b), p.Len())
-	got, n, err := ParseProposal(b)
+	got, n, err := parseProposal(b)
 	require.NoError(t, err)
 	require.Equal(t, len(b), n)
 	require.Equal(t, p, got)
@@ -62,7 +62,7 @@ func TestProposalSmallest(t *testing.T) {
 	p := Proposal{MinVersion: 1, MaxVersion: 1}
 	b := AppendProposal([]byte("before"), &p)
 	require.Len(t, b, len("before")+p.Len())
-	got, _, err := ParseProposal(b[len("before"):])
+	got, _, err := parseProposal(b[len("before"):])
 	require.NoError(t, err)
 	require.Equal(t, p, got)
 }
@@ -94,15 +94,15 @@ func TestProposalMalformed(t *testing.T) {
 	for name, spoil := range bad {
 		p := goldenProposal(t)
 		spoil(&p)
-		_, _, err := ParseProposal(AppendProposal(nil, &p))
+		_, _, err := parseProposal(AppendProposal(nil, &p))
 		require.ErrorIs(t, err, ErrMalformed, name)
 	}
 }
 
 func TestProposalUnknownCarrierSkipped(t *testing.T) {
 	p := goldenProposal(t)
-	future := withTLV(AppendProposal(nil, &p), clc.TLVCarrier, append([]byte{77, 0}, make([]byte, ConnDataLen+3)...))
-	got, _, err := ParseProposal(future)
+	future := withTLV(AppendProposal(nil, &p), clc.TLVCarrier, append([]byte{77, 0}, make([]byte, connDataLen+3)...))
+	got, _, err := parseProposal(future)
 	require.NoError(t, err)
 	require.Equal(t, p, got)
 }
@@ -112,7 +112,7 @@ func TestProposalNonceComesFirst(t *testing.T) {
 	swapped := bytes.Clone(b)
 	copy(swapped[8:], b[14:20])
 	copy(swapped[14:], b[8:14])
-	_, _, err := ParseProposal(swapped)
+	_, _, err := parseProposal(swapped)
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
@@ -120,14 +120,14 @@ func FuzzParseProposal(f *testing.F) {
 	f.Add(vector(f, "proposal"))
 	f.Add(partitions(f)["proposal"])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, n, err := ParseProposal(b)
+		p, n, err := parseProposal(b)
 		if err != nil {
 			return
 		}
 		again := AppendProposal(nil, &p)
 		require.Equal(t, len(again), p.Len())
 		require.LessOrEqual(t, n, len(b))
-		q, _, err := ParseProposal(again)
+		q, _, err := parseProposal(again)
 		require.NoError(t, err)
 		require.Equal(t, p, q)
 	})

@@ -112,7 +112,7 @@ func TestEditor(t *testing.T) {
 		pkt := golden.Unhex(t, synV4)
 		copy(pkt[40:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(r, "options"))
 		require.NoError(t, SetTCPChecksum(pkt))
-		header, err := ParseTCP(pkt[20:])
+		header, err := parseTCP(pkt[20:])
 		require.NoError(t, err)
 		e := Editor{TCP: header}
 		at := rapid.IntRange(20, 48).Draw(r, "at")

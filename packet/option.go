@@ -8,8 +8,8 @@ const (
 	OptionLen = 10
 	// OptionVersion is the only version.
 	OptionVersion = 1
-	// OptionExID is "SMGW".
-	OptionExID uint32 = 0x534D4757
+	// optionExID is "SMGW".
+	optionExID uint32 = 0x534D4757
 )
 
 // Role says who speaks: it is in the low four bits of the option's seventh byte.
@@ -48,7 +48,7 @@ type Option struct {
 // AppendOption appends the ten bytes of the option.
 func AppendOption(b []byte, o Option) []byte {
 	b = append(b, KindExperiment, OptionLen)
-	b = binary.BigEndian.AppendUint32(b, OptionExID)
+	b = binary.BigEndian.AppendUint32(b, optionExID)
 	b = append(b, o.Version<<4|uint8(o.Role)&0x0f, o.Flags)
 	return binary.BigEndian.AppendUint16(b, o.Nonce)
 }
@@ -67,7 +67,7 @@ func ParseOption(area []byte) (Option, int, error) {
 
 // Ours reports whether an option is ours by kind, length and ExID, whatever its version and role.
 func (o TCPOption) Ours() bool {
-	return len(o) == OptionLen && o[0] == KindExperiment && binary.BigEndian.Uint32(o[2:]) == OptionExID
+	return len(o) == OptionLen && o[0] == KindExperiment && binary.BigEndian.Uint32(o[2:]) == optionExID
 }
 
 func decodeOption(b TCPOption) (Option, bool) {

@@ -32,10 +32,10 @@ const (
 )
 
 const (
-	// DefaultMSS is what a peer that says nothing can receive over IPv4 (RFC 9293, 3.7.1).
-	DefaultMSS = 536
-	// MaxWindowScale is the largest shift (RFC 7323, 2.3).
-	MaxWindowScale = 14
+	// defaultMSS is what a peer that says nothing can receive over IPv4 (RFC 9293, 3.7.1).
+	defaultMSS = 536
+	// maxWindowScale is the largest shift (RFC 7323, 2.3).
+	maxWindowScale = 14
 )
 
 // OptionList is the options area of a TCP header: the bytes behind the first twenty.
@@ -98,7 +98,7 @@ type TCPOptions struct {
 // PeerMSS returns the MSS, or the default of a peer that says nothing.
 func (o *TCPOptions) PeerMSS() uint16 {
 	if o.MSS == 0 {
-		return DefaultMSS
+		return defaultMSS
 	}
 	return o.MSS
 }
@@ -120,7 +120,7 @@ func (o *TCPOptions) read(at int, b TCPOption) {
 		}
 	case KindWindowScale:
 		if len(b) == lenWindowScale {
-			o.WS = int8(min(b[2], MaxWindowScale))
+			o.WS = int8(min(b[2], maxWindowScale))
 		}
 	case KindSACKPermitted:
 		o.SACK = len(b) == lenSACKPermitted

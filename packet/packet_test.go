@@ -119,7 +119,7 @@ func TestOptionsWithoutSACK(t *testing.T) {
 	require.Equal(t, []byte{9, KindWindowScale, 3, 7, KindNOP}, l.AppendWithoutSACK([]byte{9}))
 	l.Blank(KindSACK)
 	require.Equal(t, TCPOptions{WS: 7}, ParseTCPOptions(l))
-	require.Equal(t, uint16(DefaultMSS), (&TCPOptions{}).PeerMSS())
+	require.Equal(t, uint16(defaultMSS), (&TCPOptions{}).PeerMSS())
 }
 
 // FuzzParseTCPOptions: whatever a list holds, what is read of it is in bounds, and editing keeps the rest.
@@ -133,7 +133,7 @@ func FuzzParseTCPOptions(f *testing.F) {
 		l := OptionList(area)
 		o := ParseTCPOptions(l)
 		require.GreaterOrEqual(t, o.WS, int8(-1))
-		require.LessOrEqual(t, o.WS, int8(MaxWindowScale))
+		require.LessOrEqual(t, o.WS, int8(maxWindowScale))
 		ours, at, err := ParseOption(area)
 		require.Equal(t, o.OptionAt != 0, err == nil)
 		if err == nil {

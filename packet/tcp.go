@@ -21,11 +21,11 @@ const (
 )
 
 // TCP is a TCP header with its options (RFC 9293, 3.1). The first eight bytes, which ICMP errors quote, suffice for the
-// ports and the sequence number; everything else needs what ParseTCP returns.
+// ports and the sequence number; everything else needs what parseTCP returns.
 type TCP []byte
 
-// ParseTCP returns the header of the segment b, which must be complete; the payload is b[len(header):].
-func ParseTCP(b []byte) (TCP, error) {
+// parseTCP returns the header of the segment b, which must be complete; the payload is b[len(header):].
+func parseTCP(b []byte) (TCP, error) {
 	if len(b) < TCPMinLen {
 		return nil, ErrTruncated
 	}
@@ -44,7 +44,7 @@ func (p IP) TCP() (TCP, error) {
 	if p.Proto != ProtoTCP {
 		return nil, ErrProtocol
 	}
-	t, err := ParseTCP(p.Payload)
+	t, err := parseTCP(p.Payload)
 	if err != nil && p.Whole() {
 		return nil, ErrMalformed
 	}

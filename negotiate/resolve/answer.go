@@ -68,14 +68,14 @@ func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
 		r.refuse(local, from, seal, Refused{Nonce: nonce, Reason: reason})
 		return
 	}
-	msg := AppendResolved(nil, &Resolved{
+	msg := appendResolved(nil, &Resolved{
 		Version: min(clc.Version, q.MaxVersion), Nonce: nonce, GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID,
-		Observed: from, TTL: AnswerTTL, Offers: offers,
+		Observed: from, TTL: answerTTL, Offers: offers,
 	})
 	r.stats.Answered++
 	r.do(SendResolution{To: from, From: local.Addr(), Bytes: seal.seal(msg, local, from)})
 	r.do(ExpectPeer{
-		Peer: from.Addr(), Local: local.Addr(), GatewayID: q.GatewayID, Offers: r.usable(q.Offers, q.HostID), TTL: AnswerTTL,
+		Peer: from.Addr(), Local: local.Addr(), GatewayID: q.GatewayID, Offers: r.usable(q.Offers, q.HostID), TTL: answerTTL,
 	})
 	r.askBack(local.Addr(), from, q.GatewayID, now)
 }
@@ -143,7 +143,7 @@ func (r *Resolver) refuse(local, from netip.AddrPort, s sealing, why Refused) {
 	if why.Cookie == (Cookie{}) {
 		r.stats.RefusedPeers++
 	}
-	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(AppendRefused(nil, why), local, from)})
+	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(appendRefused(nil, why), local, from)})
 }
 
 // askBack asks an asker: its application has sent something, so ours will have answers. Nothing shows that it was really

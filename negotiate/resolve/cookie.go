@@ -13,8 +13,8 @@ import (
 // of who asks.
 type Cookie [16]byte
 
-// CookieInterval is how long a cookie is told; it is believed for as long again.
-const CookieInterval = 30 * time.Second
+// cookieInterval is how long a cookie is told; it is believed for as long again.
+const cookieInterval = 30 * time.Second
 
 // cookieJar makes cookies and knows them again.
 type cookieJar struct {
@@ -35,7 +35,7 @@ func (j *cookieJar) epoch(now time.Time) uint64 {
 	if j.born.IsZero() {
 		j.born = now
 	}
-	return uint64(max(now.Sub(j.born), 0) / CookieInterval)
+	return uint64(max(now.Sub(j.born), 0) / cookieInterval)
 }
 
 // make returns the cookie for the query with this nonce between two ends.

@@ -10,18 +10,18 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// DefaultDatagramPort is the UDP port on which gateways resolve each other where nothing else was said.
-const DefaultDatagramPort = 4790
+// defaultDatagramPort is the UDP port on which gateways resolve each other where nothing else was said.
+const defaultDatagramPort = 4790
 
 // Sizes of the messages on the datagram port: one message is one UDP datagram (docs/PROTOCOL.md "Resolution").
 const (
-	// MinQueryLen is the least size of a RESOLVE, which is padded to it. Every answer is shorter, so that a forged source
+	// minQueryLen is the least size of a RESOLVE, which is padded to it. Every answer is shorter, so that a forged source
 	// address gains nothing.
-	MinQueryLen = 512
+	minQueryLen = 512
 	// MaxQueryLen is the most: no path fragments it.
 	MaxQueryLen = 1200
-	// MaxAnswerTTL bounds for how long an answer can claim to be valid.
-	MaxAnswerTTL = 24 * time.Hour
+	// maxAnswerTTL bounds for how long an answer can claim to be valid.
+	maxAnswerTTL = 24 * time.Hour
 )
 
 // QueryNonce pairs a query and its answer. It is a secret: who repeats it has read what was sent to its address.
@@ -55,7 +55,7 @@ type Resolved struct {
 	HostID    [16]byte
 	// Observed is where the query came from, and the answer goes to. An asker with another address is behind a translation.
 	Observed netip.AddrPort
-	// TTL is how long the answer is valid; whole seconds on the wire, rounded down, at most MaxAnswerTTL.
+	// TTL is how long the answer is valid; whole seconds on the wire, rounded down, at most maxAnswerTTL.
 	TTL time.Duration
 	// Offers are the sender's queue pairs: 1 to MaxCarriers.
 	Offers []UDOffer
@@ -78,7 +78,7 @@ const (
 	refusedTLVs  = clc.TLVSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
 )
 
-// AppendResolve appends the message without a MAC, padded to MinQueryLen.
+// AppendResolve appends the message without a MAC, padded to minQueryLen.
 func AppendResolve(b []byte, r *Resolve) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, clc.TypeResolve, r.MinVersion)
@@ -90,14 +90,14 @@ func AppendResolve(b []byte, r *Resolve) []byte {
 	for i := range r.Offers {
 		b = appendUDOffer(b, &r.Offers[i])
 	}
-	if n := len(b) - start; n < MinQueryLen {
-		b = clc.AppendTLV(b, clc.TLVPadding, make([]byte, max(MinQueryLen-n-clc.TLVHeaderLen, 0)))
+	if n := len(b) - start; n < minQueryLen {
+		b = clc.AppendTLV(b, clc.TLVPadding, make([]byte, max(minQueryLen-n-clc.TLVHeaderLen, 0)))
 	}
 	return clc.EndMessage(b, start)
 }
 
-// AppendResolved appends the message without a MAC.
-func AppendResolved(b []byte, r *Resolved) []byte {
+// appendResolved appends the message without a MAC.
+func appendResolved(b []byte, r *Resolved) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, clc.TypeResolved, r.Version)
 	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
@@ -110,8 +110,8 @@ func AppendResolved(b []byte, r *Resolved) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// AppendRefused appends the message without a MAC.
-func AppendRefused(b []byte, r Refused) []byte {
+// appendRefused appends the message without a MAC.
+func appendRefused(b []byte, r Refused) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, clc.TypeRefused, clc.Version)
 	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
@@ -129,7 +129,7 @@ func ParseResolve(b []byte) (Resolve, error) {
 	if err != nil {
 		return Resolve{}, err
 	}
-	if len(b) < MinQueryLen || len(b) > MaxQueryLen {
+	if len(b) < minQueryLen || len(b) > MaxQueryLen {
 		return Resolve{}, fmt.Errorf("clc resolve of %d bytes: %w", len(b), clc.ErrMalformed)
 	}
 	var r Resolve
@@ -226,7 +226,7 @@ func (r *Refused) set(typ uint16, v []byte) error {
 // version cannot parse: it may be refused, nothing else is ever answered.
 func QueryNonceOf(b []byte) (QueryNonce, bool) {
 	_, _, err := datagram(b, clc.TypeResolve)
-	if err != nil || len(b) < MinQueryLen || len(b) > MaxQueryLen {
+	if err != nil || len(b) < minQueryLen || len(b) > MaxQueryLen {
 		return QueryNonce{}, false
 	}
 	return QueryNonce(b[clc.HeaderLen+clc.TLVHeaderLen:]), true
@@ -272,7 +272,7 @@ func appendCookie(b []byte, c Cookie) []byte {
 }
 
 func appendTTL(b []byte, d time.Duration) []byte {
-	s := min(max(d, 0), MaxAnswerTTL) / time.Second
+	s := min(max(d, 0), maxAnswerTTL) / time.Second
 	return clc.AppendTLV(b, clc.TLVTTL, binary.BigEndian.AppendUint32(nil, uint32(s)))
 }
 
@@ -280,6 +280,6 @@ func setTTL(d *time.Duration, v []byte) error {
 	if err := clc.Want(v, 4); err != nil {
 		return err
 	}
-	*d = min(time.Duration(binary.BigEndian.Uint32(v))*time.Second, MaxAnswerTTL)
+	*d = min(time.Duration(binary.BigEndian.Uint32(v))*time.Second, maxAnswerTTL)
 	return nil
 }

@@ -57,13 +57,13 @@ func TestResolutionGolden(t *testing.T) {
 	require.Equal(t, q, gotQuery)
 
 	a := goldenResolved()
-	require.Equal(t, golden.Vector(t, "resolved"), AppendResolved([]byte("xx"), &a)[2:])
+	require.Equal(t, golden.Vector(t, "resolved"), appendResolved([]byte("xx"), &a)[2:])
 	gotAnswer, err := ParseResolved(golden.Vector(t, "resolved"))
 	require.NoError(t, err)
 	require.Equal(t, a, gotAnswer)
 
 	r := goldenRefused()
-	require.Equal(t, golden.Vector(t, "refused"), AppendRefused(nil, r))
+	require.Equal(t, golden.Vector(t, "refused"), appendRefused(nil, r))
 	gotRefusal, err := ParseRefused(golden.Vector(t, "refused"))
 	require.NoError(t, err)
 	require.Equal(t, r, gotRefusal)
@@ -154,7 +154,7 @@ func TestResolveMalformed(t *testing.T) {
 	r := goldenResolve()
 	_, err := ParseResolve(withTLV(AppendResolve(nil, &r), clc.TLVUDOffer, append([]byte{77, 0}, make([]byte, 30)...)))
 	require.NoError(t, err, "an offer of an unknown kind")
-	for n, ok := range map[int]bool{MinQueryLen: true, MinQueryLen - 1: false, MaxQueryLen: true, MaxQueryLen + 1: false} {
+	for n, ok := range map[int]bool{minQueryLen: true, minQueryLen - 1: false, MaxQueryLen: true, MaxQueryLen + 1: false} {
 		_, err = ParseResolve(resized(t, n))
 		require.Equal(t, ok, err == nil, "%d bytes: %v", n, err)
 		_, nonce := QueryNonceOf(resized(t, n))
@@ -164,7 +164,7 @@ func TestResolveMalformed(t *testing.T) {
 
 // resized is the golden RESOLVE with another padding.
 func resized(t *testing.T, n int) []byte {
-	b := golden.Vector(t, "resolve")[:MinQueryLen-340]
+	b := golden.Vector(t, "resolve")[:minQueryLen-340]
 	binary.BigEndian.PutUint16(b[len(b)-2:], uint16(n-len(b)))
 	return clc.EndMessage(append(b, make([]byte, n-len(b))...), 0)
 }
@@ -172,21 +172,21 @@ func resized(t *testing.T, n int) []byte {
 func TestResolvedMalformed(t *testing.T) {
 	a := goldenResolved()
 	a.Offers = nil
-	_, err := ParseResolved(AppendResolved(nil, &a))
+	_, err := ParseResolved(appendResolved(nil, &a))
 	require.ErrorIs(t, err, clc.ErrMalformed, "no offer")
 	r := goldenRefused()
 	r.Reason = negotiate.ReasonNone
-	_, err = ParseRefused(AppendRefused(nil, r))
+	_, err = ParseRefused(appendRefused(nil, r))
 	require.ErrorIs(t, err, clc.ErrMalformed, "no reason")
 }
 
 func TestResolutionTTL(t *testing.T) {
 	for in, want := range map[time.Duration]time.Duration{
-		-1: 0, 0: 0, time.Second - 1: 0, 1500 * time.Millisecond: time.Second, MaxAnswerTTL: MaxAnswerTTL, 1 << 62: MaxAnswerTTL,
+		-1: 0, 0: 0, time.Second - 1: 0, 1500 * time.Millisecond: time.Second, maxAnswerTTL: maxAnswerTTL, 1 << 62: maxAnswerTTL,
 	} {
 		a := goldenResolved()
 		a.TTL = in
-		got, err := ParseResolved(AppendResolved(nil, &a))
+		got, err := ParseResolved(appendResolved(nil, &a))
 		require.NoError(t, err)
 		require.Equal(t, want, got.TTL)
 	}
@@ -195,7 +195,7 @@ func TestResolutionTTL(t *testing.T) {
 	binary.BigEndian.PutUint32(b[i+4:], 1<<32-1)
 	got, err := ParseResolved(b)
 	require.NoError(t, err)
-	require.Equal(t, MaxAnswerTTL, got.TTL)
+	require.Equal(t, maxAnswerTTL, got.TTL)
 }
 
 func TestResolutionMAC(t *testing.T) {
@@ -219,7 +219,7 @@ func TestResolutionMAC(t *testing.T) {
 
 func TestRefusedCookieGolden(t *testing.T) {
 	want := Refused{Nonce: QueryNonce(seq(0xf0, 16)), Reason: negotiate.ReasonAuthFailed, Cookie: Cookie(seq(0x30, 16))}
-	b, _ := negotiate.Seal(AppendRefused(nil, want), 0, testKey, negotiate.Chain{
+	b, _ := negotiate.Seal(appendRefused(nil, want), 0, testKey, negotiate.Chain{
 		Binding: negotiate.Binding{Client: portA, Server: portB}, From: negotiate.FromServer, Prev: negotiate.MAC(seq(0, negotiate.MACLen)),
 	})
 	require.Equal(t, golden.Vector(t, "refused-cookie"), b)
@@ -274,11 +274,11 @@ func TestResolutionRoundTrip(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, q.Nonce, nonce)
 
-		answer, _ := negotiate.Seal(AppendResolved(nil, &a), 0, testKey, negotiate.Chain{})
+		answer, _ := negotiate.Seal(appendResolved(nil, &a), 0, testKey, negotiate.Chain{})
 		gotAnswer, err := ParseResolved(answer)
 		require.NoError(t, err)
 		require.Equal(t, a, gotAnswer)
-		refusal, _ := negotiate.Seal(AppendRefused(nil, r), 0, testKey, negotiate.Chain{})
+		refusal, _ := negotiate.Seal(appendRefused(nil, r), 0, testKey, negotiate.Chain{})
 		gotRefusal, err := ParseRefused(refusal)
 		require.NoError(t, err)
 		require.Equal(t, r, gotRefusal)
@@ -296,8 +296,8 @@ func TestResolvedIsNeverLongerThanAQuery(t *testing.T) {
 	for k := negotiate.CarrierSoft; len(a.Offers) < negotiate.MaxCarriers; k++ {
 		a.Offers = append(a.Offers, UDOffer{Kind: k})
 	}
-	b, _ := negotiate.Seal(AppendResolved(nil, &a), 0, testKey, negotiate.Chain{})
-	require.LessOrEqual(t, len(b), MinQueryLen)
+	b, _ := negotiate.Seal(appendResolved(nil, &a), 0, testKey, negotiate.Chain{})
+	require.LessOrEqual(t, len(b), minQueryLen)
 }
 
 // seeds are a vector, with a MAC, and with a byte changed here and there.
@@ -341,8 +341,8 @@ func FuzzParseResolved(f *testing.F) {
 		if err != nil {
 			return
 		}
-		msg := AppendResolved(nil, &r)
-		require.LessOrEqual(t, len(msg), MinQueryLen)
+		msg := appendResolved(nil, &r)
+		require.LessOrEqual(t, len(msg), minQueryLen)
 		again, err := ParseResolved(msg)
 		require.NoError(t, err)
 		require.Equal(t, r, again)
@@ -358,7 +358,7 @@ func FuzzParseRefused(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := ParseRefused(AppendRefused(nil, r))
+		again, err := ParseRefused(appendRefused(nil, r))
 		require.NoError(t, err)
 		require.Equal(t, r, again)
 	})

@@ -59,7 +59,7 @@ type resolverHost struct {
 	known   bool // there were news
 }
 
-func (h *resolverHost) port() netip.AddrPort { return netip.AddrPortFrom(h.addr, DefaultDatagramPort) }
+func (h *resolverHost) port() netip.AddrPort { return netip.AddrPortFrom(h.addr, defaultDatagramPort) }
 
 func (h *resolverHost) id() (id [16]byte) {
 	copy(id[:], h.addr.AsSlice())
@@ -268,7 +268,7 @@ func (h *resolverHost) send(m SendResolution) {
 	if head.Type == clc.TypeResolve {
 		h.queried(m.Bytes)
 	} else {
-		require.Less(h.w.t, len(m.Bytes), MinQueryLen)
+		require.Less(h.w.t, len(m.Bytes), minQueryLen)
 	}
 	h.w.seen = append(h.w.seen, m)
 	copies := 1
@@ -288,12 +288,12 @@ func (h *resolverHost) send(m SendResolution) {
 // queried checks that a query is one of those that are allowed.
 func (h *resolverHost) queried(msg []byte) {
 	t := h.w.t
-	require.GreaterOrEqual(t, len(msg), MinQueryLen)
+	require.GreaterOrEqual(t, len(msg), minQueryLen)
 	require.True(t, h.named || h.known, "a query to a host of which nothing is known")
 	if n := len(h.queries); n > 0 {
 		d := h.w.now.Sub(h.queries[n-1])
-		require.GreaterOrEqual(t, d, FreshInterval)
-		require.True(t, d >= QueryInterval || h.fresh > 0, "a query %v after the last, without news", d)
+		require.GreaterOrEqual(t, d, freshInterval)
+		require.True(t, d >= queryInterval || h.fresh > 0, "a query %v after the last, without news", d)
 	}
 	h.queries = append(h.queries, h.w.now)
 	h.fresh = 0
@@ -358,14 +358,14 @@ func (w *resolverWorld) heal() {
 	clear(w.down)
 	good := func(h *resolverHost) bool { return h.capable && h.way.GatewayID == h.peer.id() }
 	// A renewal that was lost before is tried again after a minute, and the answer may end until then.
-	for range 2 * (QueryInterval + AnswerTimeout) / time.Second {
+	for range 2 * (queryInterval + answerTimeout) / time.Second {
 		for _, h := range w.hosts {
 			h.use()
 		}
 		w.advance(500 * time.Millisecond)
 	}
 	// What was under way may take 3 s and count for an answer; then a minute until the next query, and the proofs.
-	const bound = 3*time.Second + QueryInterval + AnswerTimeout + 2*ProbeTries*ProbeInterval
+	const bound = 3*time.Second + queryInterval + answerTimeout + 2*probeTries*probeInterval
 	for end := w.now.Add(bound); !good(w.hosts[0]) || !good(w.hosts[1]); {
 		require.True(w.t, w.now.Before(end), "not capable after %v: %v and %v", bound, w.hosts[0].r.peers, w.hosts[1].r.peers)
 		for _, h := range w.hosts {

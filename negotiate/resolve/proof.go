@@ -17,7 +17,7 @@ func (r *Resolver) prove(p *resolverPeer, i int, now time.Time) {
 
 func (r *Resolver) attempt(p *resolverPeer, now time.Time) {
 	p.attempt++
-	p.proofAt = now.Add(ProbeInterval)
+	p.proofAt = now.Add(probeInterval)
 	r.do(ProvePeer{
 		Peer: p.addr, Local: p.local, GatewayID: p.gatewayID, Proof: p.proof, Attempt: p.attempt, Offer: p.offers[p.offer],
 	})
@@ -79,13 +79,13 @@ func (r *Resolver) Traffic(peer netip.Addr, sent, heard, now time.Time) {
 		p.sent, p.wanted = sent, now
 	}
 	if p.probeAt.IsZero() && p.sent.After(p.heard) {
-		p.probeAt = p.sent.Add(ProbeInterval)
+		p.probeAt = p.sent.Add(probeInterval)
 	}
 }
 
 func (r *Resolver) probe(p *resolverPeer, now time.Time) {
 	p.probes++
-	p.probeAt = now.Add(ProbeInterval)
+	p.probeAt = now.Add(probeInterval)
 	r.do(ProbePeer{Peer: p.addr})
 }
 
@@ -146,7 +146,7 @@ func (p *resolverPeer) newsDue() bool {
 func (r *Resolver) tickProof(p *resolverPeer, now time.Time) {
 	switch {
 	case now.Before(p.proofAt):
-	case p.attempt < ProbeTries:
+	case p.attempt < probeTries:
 		r.attempt(p, now)
 	default:
 		r.proofFailed(p, now)
@@ -156,7 +156,7 @@ func (r *Resolver) tickProof(p *resolverPeer, now time.Time) {
 func (r *Resolver) tickProven(p *resolverPeer, now time.Time) {
 	switch {
 	case !p.probeAt.IsZero() && !now.Before(p.probeAt):
-		if p.probes == ProbeTries {
+		if p.probes == probeTries {
 			r.suspend(p, now)
 			return
 		}
@@ -178,7 +178,7 @@ func (p *resolverPeer) used() bool {
 // renewal is when the answer is to be renewed: after half of its time, and again every minute.
 func (p *resolverPeer) renewal() time.Time {
 	half := p.valid.Add(-p.ttl / 2)
-	if next := p.asked.Add(QueryInterval); next.After(half) {
+	if next := p.asked.Add(queryInterval); next.After(half) {
 		return next
 	}
 	return half
@@ -187,7 +187,7 @@ func (p *resolverPeer) renewal() time.Time {
 // forget is when a peer for which nothing is under way leaves the table.
 func (p *resolverPeer) forget() time.Time {
 	t := p.touched.Add(wantMemory)
-	for _, end := range []time.Time{p.until, p.newsUntil, p.asked.Add(QueryInterval)} {
+	for _, end := range []time.Time{p.until, p.newsUntil, p.asked.Add(queryInterval)} {
 		if end.After(t) {
 			t = end
 		}

@@ -18,13 +18,13 @@ func (r *Resolver) isWanted(p *resolverPeer, now time.Time) bool {
 func (r *Resolver) mayAsk(p *resolverPeer, now time.Time) time.Time {
 	switch {
 	case p.news && p.newsID != p.knownID:
-		return p.asked.Add(FreshInterval)
+		return p.asked.Add(freshInterval)
 	case p.news:
-		return p.asked.Add(QueryInterval)
+		return p.asked.Add(queryInterval)
 	case p.named || p.state == PeerStateProven || now.Before(p.newsUntil):
-		return p.asked.Add(QueryInterval)
+		return p.asked.Add(queryInterval)
 	}
-	return now.Add(QueryInterval)
+	return now.Add(queryInterval)
 }
 
 // ask sends a query if one is allowed and none is under way.
@@ -38,7 +38,7 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 		return false
 	}
 	q := &resolverQuery{
-		nonce: QueryNonce(r.cfg.Nonce()), from: netip.AddrPortFrom(p.local, r.cfg.Port), deadline: now.Add(AnswerTimeout),
+		nonce: QueryNonce(r.cfg.Nonce()), from: netip.AddrPortFrom(p.local, r.cfg.Port), deadline: now.Add(answerTimeout),
 	}
 	if p.news {
 		p.news, p.knownID = false, p.newsID
@@ -191,7 +191,7 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 		a = Refused{Reason: negotiate.ReasonAuthFailed}
 	case p.query.key != nil && a.Cookie != Cookie{} && p.query.cookie == Cookie{}:
 		if offers := r.ours(p.local, p.addr, true); len(offers) > 0 {
-			p.query.cookie, p.query.deadline = a.Cookie, now.Add(AnswerTimeout)
+			p.query.cookie, p.query.deadline = a.Cookie, now.Add(answerTimeout)
 			r.send(p, offers)
 			return
 		}
@@ -210,6 +210,6 @@ func (r *Resolver) refused(p *resolverPeer, reason negotiate.Reason, remote bool
 	if ttl == 0 {
 		ttl = negotiate.CachePolicy{}.TTL(reason, 1)
 	}
-	ttl = min(max(ttl, QueryInterval), negotiate.DefaultNegativeTTL)
+	ttl = min(max(ttl, queryInterval), negotiate.DefaultNegativeTTL)
 	r.leave(p, PeerStateRefused, reason, remote, now.Add(ttl), now)
 }

@@ -11,26 +11,26 @@ import (
 
 // Times of the resolution (docs/PROTOCOL.md "Resolution", "Proof and liveness").
 const (
-	// QueryInterval is the time between two queries to a peer of which there is no news.
-	QueryInterval = time.Minute
-	// FreshInterval is the least time between two queries to a peer, whatever the news. News of a gateway that is known
-	// already are none within QueryInterval.
-	FreshInterval = 5 * time.Second
-	// AnswerTimeout is how long an answer is waited for.
-	AnswerTimeout = 2 * time.Second
-	// AnswerTTL is how long our answers are valid; they are renewed after half of the time.
-	AnswerTTL = 10 * time.Minute
-	// ProbeInterval is the silence after which a peer is probed, and the time an echo may take.
-	ProbeInterval = 250 * time.Millisecond
-	// ProbeTries is how many probes without an echo fail a proof, or show that a peer is gone.
-	ProbeTries = 3
+	// queryInterval is the time between two queries to a peer of which there is no news.
+	queryInterval = time.Minute
+	// freshInterval is the least time between two queries to a peer, whatever the news. News of a gateway that is known
+	// already are none within queryInterval.
+	freshInterval = 5 * time.Second
+	// answerTimeout is how long an answer is waited for.
+	answerTimeout = 2 * time.Second
+	// answerTTL is how long our answers are valid; they are renewed after half of the time.
+	answerTTL = 10 * time.Minute
+	// probeInterval is the silence after which a peer is probed, and the time an echo may take.
+	probeInterval = 250 * time.Millisecond
+	// probeTries is how many probes without an echo fail a proof, or show that a peer is gone.
+	probeTries = 3
 
 	// newsTTL is how long a sign that a peer has a gateway allows to ask it.
 	newsTTL = time.Hour
 	// wantMemory is how long a peer is still wanted after an application wrote to it, and what is known of one is kept.
 	wantMemory = 10 * time.Minute
 	// minValid is the least time an answer counts: it could not be renewed in less.
-	minValid = 2 * QueryInterval
+	minValid = 2 * queryInterval
 	// minNative keeps the kernel from reporting every datagram.
 	minNative = time.Second
 )
@@ -40,7 +40,7 @@ type ResolverConfig struct {
 	// GatewayID and HostID are those of this gateway's CLC messages.
 	GatewayID, HostID [16]byte
 	// Port is the UDP port of this gateway; PeerPort that of peers of which nothing else is known. Default:
-	// DefaultDatagramPort.
+	// defaultDatagramPort.
 	Port, PeerPort uint16
 	// Keys authenticate messages; none: they are not authenticated.
 	Keys negotiate.Keys
@@ -177,10 +177,10 @@ type resolverQuery struct {
 // NewResolver returns a Resolver that knows nobody.
 func NewResolver(cfg ResolverConfig) *Resolver {
 	if cfg.Port == 0 {
-		cfg.Port = DefaultDatagramPort
+		cfg.Port = defaultDatagramPort
 	}
 	if cfg.PeerPort == 0 {
-		cfg.PeerPort = DefaultDatagramPort
+		cfg.PeerPort = defaultDatagramPort
 	}
 	if cfg.MaxPeers <= 0 {
 		cfg.MaxPeers = 4096
@@ -202,7 +202,7 @@ func (r *Resolver) SetKeys(k negotiate.Keys) []ResolverAction {
 func (r *Resolver) Want(local, peer netip.Addr, named bool, now time.Time) []ResolverAction {
 	p := r.enter(peer, r.cfg.MaxPeers, now)
 	if p == nil {
-		r.do(PeerNative{Peer: peer.Unmap(), Reason: negotiate.ReasonFlowLimit, TTL: QueryInterval})
+		r.do(PeerNative{Peer: peer.Unmap(), Reason: negotiate.ReasonFlowLimit, TTL: queryInterval})
 		return r.done()
 	}
 	p.wanted, p.named = now, named
@@ -357,7 +357,7 @@ func (r *Resolver) makeRoom(now time.Time) bool {
 
 // disposable says that nothing is under way and that forgetting the last query breaks no limit.
 func (p *resolverPeer) disposable(now time.Time) bool {
-	return !p.busy() && !now.Before(p.asked.Add(QueryInterval))
+	return !p.busy() && !now.Before(p.asked.Add(queryInterval))
 }
 
 // busy says that something is under way or in use.

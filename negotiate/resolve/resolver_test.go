@@ -17,8 +17,8 @@ import (
 var (
 	addrA = netip.MustParseAddr("10.0.0.1")
 	addrB = netip.MustParseAddr("10.0.0.2")
-	portA = netip.AddrPortFrom(addrA, DefaultDatagramPort)
-	portB = netip.AddrPortFrom(addrB, DefaultDatagramPort)
+	portA = netip.AddrPortFrom(addrA, defaultDatagramPort)
+	portB = netip.AddrPortFrom(addrB, defaultDatagramPort)
 )
 
 // softOffer is the offer of the gateway at an address.
@@ -114,7 +114,7 @@ func TestResolverHappyPath(t *testing.T) {
 	require.Len(t, todo, 3, "answer, expect, ask back")
 	expect := todo[1].(ExpectPeer)
 	require.Equal(t, ExpectPeer{
-		Peer: addrA, Local: addrB, GatewayID: [16]byte{1}, Offers: []UDOffer{softOffer(addrA, 1)}, TTL: AnswerTTL,
+		Peer: addrA, Local: addrB, GatewayID: [16]byte{1}, Offers: []UDOffer{softOffer(addrA, 1)}, TTL: answerTTL,
 	}, expect, "another kernel: no shm")
 	back := todo[2].(SendResolution)
 	require.Equal(t, portA, back.To)
@@ -126,7 +126,7 @@ func TestResolverHappyPath(t *testing.T) {
 	require.Equal(t, PeerStateProving, stateOf(a))
 	capable := one[PeerCapable](t, a.Proved(addrB, pr.Proof, true, at(2*time.Millisecond)))
 	require.Equal(t, softOffer(addrB, 2), capable.Offer)
-	require.Equal(t, AnswerTTL-time.Millisecond, capable.TTL)
+	require.Equal(t, answerTTL-time.Millisecond, capable.TTL)
 	require.Equal(t, capable, one[PeerCapable](t, a.Want(addrA, addrB, true, at(2*time.Millisecond))))
 
 	todo = a.Receive(portA, portB, back.Bytes, at(3*time.Millisecond))
@@ -153,7 +153,7 @@ func TestResolverSharedMemoryFirst(t *testing.T) {
 func TestResolverAsksNobodyUnasked(t *testing.T) {
 	a := newResolver(1, nil)
 	n := one[PeerNative](t, a.Want(addrA, addrB, false, t0))
-	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: QueryInterval}, n)
+	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: queryInterval}, n)
 	for d := time.Second; d < time.Hour; d += 7 * time.Second {
 		require.Empty(t, only[SendResolution](a.Want(addrA, addrB, false, at(d))))
 		require.Empty(t, only[SendResolution](a.Tick(at(d))))
@@ -186,23 +186,23 @@ func TestResolverOneQueryAMinute(t *testing.T) {
 	// News allow one more, and no more than one in five seconds.
 	now := at(5*time.Minute + time.Second)
 	a.Want(addrA, addrB, true, now) // the one of the fifth minute
-	a.Tick(now.Add(AnswerTimeout))
+	a.Tick(now.Add(answerTimeout))
 	require.Empty(t, only[SendResolution](a.News(addrA, portB, [16]byte{2}, now.Add(3*time.Second))))
-	require.Equal(t, now.Add(FreshInterval), a.Deadline())
-	require.Len(t, only[SendResolution](a.Tick(now.Add(FreshInterval))), 1)
-	require.Empty(t, only[SendResolution](a.Tick(now.Add(FreshInterval+AnswerTimeout))))
-	require.Empty(t, only[SendResolution](a.Tick(now.Add(FreshInterval+50*time.Second))), "news are used once")
+	require.Equal(t, now.Add(freshInterval), a.Deadline())
+	require.Len(t, only[SendResolution](a.Tick(now.Add(freshInterval))), 1)
+	require.Empty(t, only[SendResolution](a.Tick(now.Add(freshInterval+answerTimeout))))
+	require.Empty(t, only[SendResolution](a.Tick(now.Add(freshInterval+50*time.Second))), "news are used once")
 }
 
 func TestResolverNoAnswer(t *testing.T) {
 	a := newResolver(1, nil)
 	q := asks(t, a, t0)
-	require.Equal(t, at(AnswerTimeout), a.Deadline())
-	require.Empty(t, a.Tick(at(AnswerTimeout-1)))
-	n := one[PeerNative](t, a.Tick(at(AnswerTimeout)))
-	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: QueryInterval - AnswerTimeout}, n)
+	require.Equal(t, at(answerTimeout), a.Deadline())
+	require.Empty(t, a.Tick(at(answerTimeout-1)))
+	n := one[PeerNative](t, a.Tick(at(answerTimeout)))
+	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerUnresolved, TTL: queryInterval - answerTimeout}, n)
 	ans := answers(t, newResolver(2, nil), q, t0)
-	require.Empty(t, a.Receive(portA, portB, ans.Bytes, at(AnswerTimeout)), "late")
+	require.Empty(t, a.Receive(portA, portB, ans.Bytes, at(answerTimeout)), "late")
 	require.EqualValues(t, 1, a.Stats().Ignored)
 }
 
@@ -214,7 +214,7 @@ func TestResolverIgnoresWhatIsNoAnswer(t *testing.T) {
 		m[i] ^= 1
 		return m
 	}
-	refusal := AppendRefused(nil, Refused{Nonce: QueryNonce{7}, Reason: negotiate.ReasonOff})
+	refusal := appendRefused(nil, Refused{Nonce: QueryNonce{7}, Reason: negotiate.ReasonOff})
 	for what, in := range map[string]struct {
 		from netip.AddrPort
 		msg  []byte
@@ -246,7 +246,7 @@ func TestResolverTranslatedAddresses(t *testing.T) {
 	sent := only[SendResolution](b.Receive(portB, outside, q.Bytes, t0))
 	require.Len(t, sent, 2)
 	n := one[PeerNative](t, a.Receive(portA, portB, sent[0].Bytes, t0))
-	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonNAT, TTL: QueryInterval}, PeerNative{n.Peer, n.Reason, n.Remote, QueryInterval})
+	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonNAT, TTL: queryInterval}, PeerNative{n.Peer, n.Reason, n.Remote, queryInterval})
 	require.Positive(t, n.TTL)
 	// The port alone is translated: then anybody on that host may have asked.
 	a = newResolver(1, nil)
@@ -280,7 +280,7 @@ func TestResolverRefusals(t *testing.T) {
 		n := one[PeerNative](t, a.Receive(portA, portB, one[SendResolution](t, todo).Bytes, t0))
 		require.Equal(t, tc.want, n.Reason)
 		require.True(t, n.Remote)
-		require.GreaterOrEqual(t, n.TTL, QueryInterval)
+		require.GreaterOrEqual(t, n.TTL, queryInterval)
 		require.Zero(t, b.Len(), "nothing is kept of who is refused")
 		n = one[PeerNative](t, a.Want(addrA, addrB, true, at(time.Second)))
 		require.Equal(t, tc.want, n.Reason, "remembered")
@@ -299,7 +299,7 @@ func TestResolverFlush(t *testing.T) {
 	a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0)
 	require.Equal(t, []ResolverAction{PeerForgotten{Peer: addrB}}, a.Flush())
 	require.Empty(t, only[SendResolution](a.Want(addrA, addrB, true, at(30*time.Second))), "the limit stays")
-	require.Len(t, only[SendResolution](a.Want(addrA, addrB, true, at(QueryInterval))), 1, "long before the refusal ends")
+	require.Len(t, only[SendResolution](a.Want(addrA, addrB, true, at(queryInterval))), 1, "long before the refusal ends")
 }
 
 func TestResolverVersions(t *testing.T) {
@@ -337,7 +337,7 @@ func TestResolverAuthenticated(t *testing.T) {
 	exchanged := func(a, b *Resolver) []ResolverAction { // query, cookie, query, answer
 		q := asks(t, a, t0)
 		again := one[SendResolution](t, a.Receive(portA, portB, answers(t, b, q, t0).Bytes, t0))
-		require.Greater(t, len(again.Bytes), MinQueryLen)
+		require.Greater(t, len(again.Bytes), minQueryLen)
 		return a.Receive(portA, portB, only[SendResolution](b.Receive(portB, portA, again.Bytes, t0))[0].Bytes, t0)
 	}
 	a, b := newResolver(1, keyed("one")), newResolver(2, keyed("one"))
@@ -375,9 +375,9 @@ func TestResolverReplayedQuery(t *testing.T) {
 		require.Equal(t, negotiate.ReasonAuthFailed, r.Reason)
 	}
 	refused(b, portA, first.Bytes, t0)
-	require.NotEmpty(t, only[ExpectPeer](b.Receive(portB, portA, second.Bytes, at(CookieInterval))), "in time")
-	refused(b, portA, second.Bytes, at(2*CookieInterval))
-	refused(b, netip.AddrPortFrom(netip.MustParseAddr("10.0.0.3"), DefaultDatagramPort), second.Bytes, t0)
+	require.NotEmpty(t, only[ExpectPeer](b.Receive(portB, portA, second.Bytes, at(cookieInterval))), "in time")
+	refused(b, portA, second.Bytes, at(2*cookieInterval))
+	refused(b, netip.AddrPortFrom(netip.MustParseAddr("10.0.0.3"), defaultDatagramPort), second.Bytes, t0)
 	other := newResolver(3, func(c *ResolverConfig) { keyed(c); c.Nonce = newResolver(9, nil).cfg.Nonce })
 	refused(other, portA, second.Bytes, t0)
 }
@@ -389,7 +389,7 @@ func TestResolverCookieOnce(t *testing.T) {
 	refuse := func(q SendResolution) []ResolverAction {
 		parsed, err := ParseResolve(q.Bytes)
 		require.NoError(t, err)
-		msg, _ := negotiate.Seal(AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
+		msg, _ := negotiate.Seal(appendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
 			negotiate.Chain{Binding: negotiate.Binding{Client: portA, Server: portB}, From: negotiate.FromServer, Prev: negotiate.MAC(q.Bytes[len(q.Bytes)-negotiate.MACLen:])})
 		return a.Receive(portA, portB, msg, t0)
 	}
@@ -399,7 +399,7 @@ func TestResolverCookieOnce(t *testing.T) {
 	a = newResolver(1, keyed)
 	parsed, err := ParseResolve(asks(t, a, t0).Bytes)
 	require.NoError(t, err)
-	n := one[PeerNative](t, a.Receive(portA, portB, AppendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
+	n := one[PeerNative](t, a.Receive(portA, portB, appendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
 	require.Equal(t, negotiate.ReasonAuthFailed, n.Reason)
 }
 
@@ -411,7 +411,7 @@ func TestResolverMeetsItself(t *testing.T) {
 	parsed, err := ParseResolve(q.Bytes)
 	require.NoError(t, err)
 	other.Nonce, other.GatewayID = parsed.Nonce, [16]byte{1}
-	n := one[PeerNative](t, a.Receive(portA, portB, AppendResolved(nil, &other), t0))
+	n := one[PeerNative](t, a.Receive(portA, portB, appendResolved(nil, &other), t0))
 	require.Equal(t, negotiate.ReasonAddress, n.Reason)
 }
 
@@ -419,12 +419,12 @@ func TestResolverProofFails(t *testing.T) {
 	a, b := newResolver(1, nil), newResolver(2, nil)
 	a.Receive(portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0)
 	now := t0
-	for i := 2; i <= ProbeTries; i++ {
-		now = now.Add(ProbeInterval)
+	for i := 2; i <= probeTries; i++ {
+		now = now.Add(probeInterval)
 		require.Equal(t, now, a.Deadline())
 		require.Equal(t, i, one[ProvePeer](t, a.Tick(now)).Attempt)
 	}
-	now = now.Add(ProbeInterval)
+	now = now.Add(probeInterval)
 	todo := a.Tick(now)
 	require.Equal(t, []ResolverAction{
 		PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: negotiate.ReasonCarrierUnreachable, TTL: 30 * time.Second},
@@ -452,9 +452,9 @@ func TestResolverLiveness(t *testing.T) {
 	sent := now
 	// Silence, and an echo after the second probe.
 	a.Traffic(addrB, sent, t0, now)
-	require.Equal(t, now.Add(ProbeInterval), a.Deadline())
+	require.Equal(t, now.Add(probeInterval), a.Deadline())
 	for range 2 {
-		now = now.Add(ProbeInterval)
+		now = now.Add(probeInterval)
 		require.Equal(t, []ResolverAction{ProbePeer{Peer: addrB}}, a.Tick(now))
 	}
 	a.Traffic(addrB, sent, now, now)
@@ -478,7 +478,7 @@ func TestResolverLiveness(t *testing.T) {
 			require.Equal(t, []ResolverAction{PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: negotiate.ReasonPeerDead, TTL: minNative}}, todo)
 		}
 	}
-	require.Equal(t, ProbeTries, probes)
+	require.Equal(t, probeTries, probes)
 	// It is wanted again, and answers.
 	q := one[SendResolution](t, a.Want(addrA, addrB, true, now.Add(time.Second)))
 	one[ProvePeer](t, a.Receive(portA, portB, answers(t, b, q, now).Bytes, now.Add(time.Second)))
@@ -510,12 +510,12 @@ func TestResolverRenews(t *testing.T) {
 	a, b := newResolver(1, nil), newResolver(2, nil)
 	proven(t, a, b, t0)
 	a.Traffic(addrB, at(time.Minute), at(time.Minute), at(time.Minute))
-	require.Equal(t, at(AnswerTTL/2), a.Deadline())
-	now := at(AnswerTTL / 2)
+	require.Equal(t, at(answerTTL/2), a.Deadline())
+	now := at(answerTTL / 2)
 	q := one[SendResolution](t, a.Tick(now))
 	require.Equal(t, PeerStateProven, stateOf(a))
 	capable := one[PeerCapable](t, a.Receive(portA, portB, answers(t, b, q, now).Bytes, now))
-	require.Equal(t, AnswerTTL, capable.TTL, "without a new proof")
+	require.Equal(t, answerTTL, capable.TTL, "without a new proof")
 	// A renewal that is refused ends it.
 	a.Traffic(addrB, now.Add(time.Minute), now.Add(time.Minute), now.Add(time.Minute))
 	now = a.Deadline()
@@ -534,15 +534,15 @@ func TestResolverRenews(t *testing.T) {
 	for d := time.Second; stateOf(a) == PeerStateProven; d += time.Second {
 		a.Traffic(addrB, at(d), at(d), at(d))
 		queries += len(only[SendResolution](a.Tick(at(d))))
-		require.LessOrEqual(t, d, AnswerTTL)
+		require.LessOrEqual(t, d, answerTTL)
 	}
 	require.Equal(t, 5, queries)
 
 	// Nobody uses it: it is not renewed, and forgotten.
 	a = newResolver(1, nil)
 	proven(t, a, newResolver(2, nil), t0)
-	require.Equal(t, at(AnswerTTL), a.Deadline())
-	require.Len(t, a.Tick(at(AnswerTTL)), 2)
+	require.Equal(t, at(answerTTL), a.Deadline())
+	require.Len(t, a.Tick(at(answerTTL)), 2)
 	for a.Len() > 0 {
 		require.True(t, a.Deadline().Before(at(3*time.Hour)))
 		require.Empty(t, a.Tick(a.Deadline()))
@@ -559,7 +559,7 @@ func TestResolverOtherQueuePair(t *testing.T) {
 	proven(t, a, b, t0)
 	a.Traffic(addrB, at(1), at(1), at(1))
 	qpn = 77 // the device was opened again
-	now := at(AnswerTTL / 2)
+	now := at(answerTTL / 2)
 	todo := a.Receive(portA, portB, answers(t, b, one[SendResolution](t, a.Tick(now)), now).Bytes, now)
 	require.Equal(t, PeerGone{Peer: addrB}, todo[0])
 	require.Equal(t, softOffer(addrB, 77), todo[1].(ProvePeer).Offer)
@@ -579,7 +579,7 @@ func TestResolverWithoutADevice(t *testing.T) {
 	one[PeerNative](t, a.Want(addrA, addrB, true, t0))
 	none = false
 	one[PeerNative](t, a.Want(addrA, addrB, true, at(time.Second)))
-	one[SendResolution](t, a.Want(addrA, addrB, true, at(QueryInterval)))
+	one[SendResolution](t, a.Want(addrA, addrB, true, at(queryInterval)))
 }
 
 func TestResolverTableIsBounded(t *testing.T) {
@@ -653,7 +653,7 @@ func TestResolverForgedPort(t *testing.T) {
 	pr := one[ProvePeer](t, a.Receive(portA, other, ans.Bytes, t0))
 	a.Proved(addrB, pr.Proof, true, t0)
 	a.Hangup(addrB, at(time.Second))
-	require.Equal(t, other, only[SendResolution](a.Want(addrA, addrB, true, at(2*QueryInterval)))[0].To)
+	require.Equal(t, other, only[SendResolution](a.Want(addrA, addrB, true, at(2*queryInterval)))[0].To)
 }
 
 func TestAnswerLimitOfSources(t *testing.T) {

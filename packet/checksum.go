@@ -65,10 +65,10 @@ func PseudoSum(header []byte, proto uint8, n int) uint16 {
 }
 
 // HeaderSumOK checks the checksum of an IPv4 header; IPv6 has none.
-func (p IP) HeaderSumOK() bool { return p.V6() || Sum(p.Header, 0) == 0xffff }
+func (p *IP) HeaderSumOK() bool { return p.V6() || Sum(p.Header, 0) == 0xffff }
 
 // TransportSumOK checks the checksum over all of the Payload of a whole TCP or UDP packet.
-func (p IP) TransportSumOK() bool {
+func (p *IP) TransportSumOK() bool {
 	return Sum(p.Payload, PseudoSum(p.Header, p.Proto, len(p.Payload))) == 0xffff
 }
 

@@ -17,7 +17,7 @@ func requireChecksum(t *testing.T, pkt []byte) {
 	t.Helper()
 	p, err := ParseIP(pkt)
 	require.NoError(t, err)
-	pseudo := append(bytes.Clone(p.addresses()), 0, ProtoTCP)
+	pseudo := append(bytes.Clone(addresses(p.Header)), 0, ProtoTCP)
 	pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(len(p.Payload)))
 	require.Equal(t, uint16(0xffff), slowSum(append(pseudo, p.Payload...)))
 	require.True(t, p.TransportSumOK())

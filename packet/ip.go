@@ -34,8 +34,8 @@ type IP struct {
 
 // ParseIP reads the head of an IP packet. The network header must be complete, what follows need not be. Fragments are
 // refused by ErrFragment.
-func ParseIP(b []byte) (IP, error) {
-	p, fragment, err := readIP(b)
+func ParseIP(b []byte) (p IP, err error) {
+	fragment, err := p.read(b)
 	switch {
 	case err != nil:
 		return IP{}, err
@@ -44,7 +44,9 @@ func ParseIP(b []byte) (IP, error) {
 	case fragment != 0:
 		return IP{}, ErrFragment
 	}
-	p.Payload = p.Payload[:min(len(p.Payload), p.Total-len(p.Header))]
+	if n := p.Total - len(p.Header); n < len(p.Payload) {
+		p.Payload = p.Payload[:n]
+	}
 	return p, nil
 }
 
@@ -53,53 +55,52 @@ const quotedLen = 8
 
 // ParseQuoted reads the head of the packet that an ICMP error quotes. The Payload is all that is quoted, eight bytes at
 // least; the Total is what routers have made of it. First fragments are taken: their transport header is at hand.
-func ParseQuoted(b []byte) (IP, error) {
-	switch p, fragment, err := readIP(b); {
+func ParseQuoted(b []byte) (p IP, err error) {
+	fragment, err := p.read(b)
+	switch {
 	case err != nil:
 		return IP{}, err
 	case fragment&^moreFragments != 0:
 		return IP{}, ErrFragment
 	case len(p.Payload) < quotedLen:
 		return IP{}, ErrTruncated
-	default:
-		return p, nil
 	}
+	return p, nil
 }
 
 // moreFragments is the flag beside the 13 bits of the fragment offset (RFC 791, 3.1).
 const moreFragments = 0x2000
 
-// readIP reads a network header; the Payload is the rest of b. fragment is the IPv4 flag and offset, 0 for a whole
+// read reads a network header; the Payload is the rest of b. fragment is the IPv4 flag and offset, 0 for a whole
 // packet.
-func readIP(b []byte) (p IP, fragment uint16, err error) {
-	if len(b) == 0 {
-		return IP{}, 0, ErrTruncated
+func (p *IP) read(b []byte) (fragment uint16, err error) {
+	switch {
+	case len(b) == 0:
+		return 0, ErrTruncated
+	case b[0]>>4 == 4:
+		return p.readIPv4(b)
+	case b[0]>>4 == 6:
+		return 0, p.readIPv6(b)
 	}
-	switch b[0] >> 4 {
-	case 4:
-		return readIPv4(b)
-	case 6:
-		p, err = readIPv6(b)
-		return p, 0, err
-	}
-	return IP{}, 0, ErrMalformed
+	return 0, ErrMalformed
 }
 
 // readIPv4 reads the header of RFC 791, 3.1: version and header length in words in byte 0, total length in bytes 2 and
 // 3, flags and fragment offset in 6 and 7, protocol in 9.
-func readIPv4(b []byte) (p IP, fragment uint16, err error) {
+func (p *IP) readIPv4(b []byte) (fragment uint16, err error) {
 	if len(b) < IPv4MinLen {
-		return IP{}, 0, ErrTruncated
+		return 0, ErrTruncated
 	}
 	n := int(b[0]&0x0f) * 4
 	switch {
 	case n < IPv4MinLen:
-		return IP{}, 0, ErrMalformed
+		return 0, ErrMalformed
 	case n > len(b):
-		return IP{}, 0, ErrTruncated
+		return 0, ErrTruncated
 	}
-	p = IP{Header: b[:n], Payload: b[n:], Total: int(binary.BigEndian.Uint16(b[2:])), Proto: b[9]}
-	return p, binary.BigEndian.Uint16(b[6:]) & (moreFragments | 0x1fff), nil
+	p.Header, p.Payload = b[:n], b[n:]
+	p.Total, p.Proto = int(binary.BigEndian.Uint16(b[2:])), b[9]
+	return binary.BigEndian.Uint16(b[6:]) & (moreFragments | 0x1fff), nil
 }
 
 // IPv6 extension headers that may precede a transport header (RFC 8200, 4). A routing header is not among them: with
@@ -112,31 +113,33 @@ const (
 
 // readIPv6 reads the header of RFC 8200, 3, and steps over extension headers: payload length in bytes 4 and 5, next
 // header in 6.
-func readIPv6(b []byte) (IP, error) {
+func (p *IP) readIPv6(b []byte) error {
 	if len(b) < IPv6Len {
-		return IP{}, ErrTruncated
+		return ErrTruncated
 	}
 	n, next := IPv6Len, b[6]
 	for next == extHopByHop || next == extDest {
 		if len(b) < n+8 {
-			return IP{}, ErrTruncated
+			return ErrTruncated
 		}
 		next, n = b[n], n+8+int(b[n+1])*8
 	}
 	switch {
 	case next == extFragment:
-		return IP{}, ErrFragment
+		return ErrFragment
 	case n > len(b):
-		return IP{}, ErrTruncated
+		return ErrTruncated
 	}
-	return IP{Header: b[:n], Payload: b[n:], Total: IPv6Len + int(binary.BigEndian.Uint16(b[4:])), Proto: next}, nil
+	p.Header, p.Payload = b[:n], b[n:]
+	p.Total, p.Proto = IPv6Len+int(binary.BigEndian.Uint16(b[4:])), next
+	return nil
 }
 
 // V6 reports whether this is IPv6.
-func (p IP) V6() bool { return p.Header[0]>>4 == 6 }
+func (p *IP) V6() bool { return p.Header[0]>>4 == 6 }
 
 // Plain reports whether the header has no IPv4 options and no IPv6 extension headers.
-func (p IP) Plain() bool {
+func (p *IP) Plain() bool {
 	if p.V6() {
 		return len(p.Header) == IPv6Len
 	}
@@ -144,17 +147,25 @@ func (p IP) Plain() bool {
 }
 
 // Whole reports whether all bytes of the packet are at hand.
-func (p IP) Whole() bool { return len(p.Header)+len(p.Payload) == p.Total }
+func (p *IP) Whole() bool { return len(p.Header)+len(p.Payload) == p.Total }
 
 // Src returns the source address. IPv4 addresses in IPv6 packets stay mapped.
-func (p IP) Src() netip.Addr { return addrOf(p.addresses(), false) }
+func (p *IP) Src() netip.Addr {
+	if p.V6() {
+		return netip.AddrFrom16([16]byte(p.Header[8:]))
+	}
+	return netip.AddrFrom4([4]byte(p.Header[12:]))
+}
 
 // Dst returns the destination address.
-func (p IP) Dst() netip.Addr { return addrOf(p.addresses(), true) }
+func (p *IP) Dst() netip.Addr {
+	if p.V6() {
+		return netip.AddrFrom16([16]byte(p.Header[24:]))
+	}
+	return netip.AddrFrom4([4]byte(p.Header[16:]))
+}
 
 // addresses are source and destination: bytes 12 to 19 of IPv4, 8 to 39 of IPv6.
-func (p IP) addresses() []byte { return addresses(p.Header) }
-
 func addresses(header []byte) []byte {
 	if header[0]>>4 == 6 {
 		return header[8:IPv6Len]
@@ -162,19 +173,8 @@ func addresses(header []byte) []byte {
 	return header[12:IPv4MinLen]
 }
 
-func addrOf(both []byte, second bool) netip.Addr {
-	half := len(both) / 2
-	if second {
-		both = both[half:]
-	}
-	if half == 4 {
-		return netip.AddrFrom4([4]byte(both))
-	}
-	return netip.AddrFrom16([16]byte(both))
-}
-
 // TTL returns the time to live, the hop limit of IPv6.
-func (p IP) TTL() uint8 {
+func (p *IP) TTL() uint8 {
 	if p.V6() {
 		return p.Header[7]
 	}
@@ -182,7 +182,7 @@ func (p IP) TTL() uint8 {
 }
 
 // TOS returns the type of service, the traffic class of IPv6: DSCP and ECN (RFC 2474, RFC 3168).
-func (p IP) TOS() uint8 {
+func (p *IP) TOS() uint8 {
 	if p.V6() {
 		return p.Header[0]<<4 | p.Header[1]>>4
 	}
@@ -219,15 +219,16 @@ func (h Header) Len() int {
 // never to be fragmented, so it needs no identification (RFC 6864, 4).
 func (h Header) Put(b []byte, n int) int {
 	b = b[:h.Len()]
-	src, dst := h.Src.As16(), h.Dst.As16()
 	if h.Src.Is4() {
 		clear(b)
 		b[0], b[6], b[8], b[9] = 0x45, 0x40, h.TTL, h.Proto
-		copy(b[12:], src[12:])
-		copy(b[16:], dst[12:])
+		src, dst := h.Src.As4(), h.Dst.As4()
+		copy(b[12:], src[:])
+		copy(b[16:], dst[:])
 	} else {
 		clear(b[:8])
 		b[0], b[6], b[7] = 0x60, h.Proto, h.TTL
+		src, dst := h.Src.As16(), h.Dst.As16()
 		copy(b[8:], src[:])
 		copy(b[24:], dst[:])
 	}

@@ -189,10 +189,10 @@ func FuzzParseIP(f *testing.F) {
 	})
 }
 
-func mustIP(t *testing.T, b []byte) IP {
+func mustIP(t *testing.T, b []byte) *IP {
 	p, err := ParseIP(b)
 	require.NoError(t, err)
-	return p
+	return &p
 }
 
 // Nothing of the data path allocates.

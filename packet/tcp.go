@@ -40,7 +40,7 @@ func parseTCP(b []byte) (TCP, error) {
 }
 
 // TCP returns the TCP header of the packet.
-func (p IP) TCP() (TCP, error) {
+func (p *IP) TCP() (TCP, error) {
 	if p.Proto != ProtoTCP {
 		return nil, ErrProtocol
 	}

@@ -9,7 +9,7 @@ const UDPLen = 8
 type UDP []byte
 
 // UDP returns the UDP header of the packet and what the datagram carries, which must be at hand and fill the packet.
-func (p IP) UDP() (u UDP, payload []byte, err error) {
+func (p *IP) UDP() (u UDP, payload []byte, err error) {
 	switch {
 	case p.Proto != ProtoUDP:
 		return nil, nil, ErrProtocol

@@ -8,6 +8,8 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // BenchmarkNativeSegment is what a segment of a flow without entry costs.
@@ -35,10 +37,8 @@ func BenchmarkNativeSegment(b *testing.B) {
 
 // rawSegment is a data segment of no flow.
 func rawSegment() []byte {
-	pkt := make([]byte, ip4Len+tcpLen+1000)
-	pkt[0], pkt[8], pkt[ip4Protocol], pkt[ip4Len+tcpOffset], pkt[ip4Len+13] = 0x45, 64, protocolTCP, 0x50, flagACK
-	binary.BigEndian.PutUint16(pkt[2:], uint16(len(pkt)))
-	return pkt
+	none := addrPort("0.0.0.0:0")
+	return packet.Segment{Src: none, Dst: none, Flags: packet.FlagACK, Payload: make([]byte, 1000)}.Append(nil)
 }
 
 // BenchmarkTransition is a state change by user space.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // stamped is a timestamp option.
@@ -17,41 +19,18 @@ func stamped(value, echo uint32) []byte {
 
 // option returns the value of a TCP option.
 func (s segment) option(kind byte) (value []byte, ok bool) {
-	for b := s.options; len(b) > 1 && b[0] != 0; {
-		if b[0] == 1 {
-			b = b[1:]
-			continue
+	for _, o := range packet.OptionList(s.options).All() {
+		if o.Kind() == kind {
+			return o.Value(), true
 		}
-		if int(b[1]) < 2 || int(b[1]) > len(b) {
-			return nil, false
-		}
-		if b[0] == kind {
-			return b[2:b[1]], true
-		}
-		b = b[b[1]:]
 	}
 	return nil, false
 }
 
 // sound reports whether the checksums of a raw packet are right.
 func sound(pkt []byte) bool {
-	_, tcp, err := splitTCP(pkt)
-	if err != nil {
-		return false
-	}
-	want := append([]byte(nil), pkt...)
-	copy(want[len(pkt)-len(tcp)+16:], []byte{0, 0})
-	if setChecksum(want) != nil || string(want) != string(pkt) {
-		return false
-	}
-	sum := uint32(0xffff)
-	if pkt[0]&versionMask == version4 {
-		sum = add16(0, pkt[:ip4Len])
-		for sum > 0xffff {
-			sum = sum&0xffff + sum>>16
-		}
-	}
-	return sum == 0xffff
+	p, err := packet.ParseIP(pkt)
+	return err == nil && p.Whole() && p.HeaderSumOK() && p.TransportSumOK()
 }
 
 // answered waits for the SYN-ACK that the programs send for a client's SYN.

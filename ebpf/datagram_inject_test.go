@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // What user space writes to A beyond the known tuples goes nowhere, and is
@@ -52,8 +54,8 @@ func TestDatagramsFromGateway(t *testing.T) {
 	for name, pkt := range map[string][]byte{
 		"fragment":   change(u.bytes(), 6, 0x20),
 		"options":    change(u.bytes(), 0, 0x46),
-		"udp-lite":   change(u.bytes(), ip4Protocol, 136),
-		"ip only":    u.bytes()[:ip4Len],
+		"udp-lite":   change(u.bytes(), 9, 136),
+		"ip only":    u.bytes()[:packet.IPv4MinLen],
 		"no version": change(u.bytes(), 0, 0),
 	} {
 		before := stat(t, c.d2, "app_ingress_drop")
@@ -121,9 +123,9 @@ func readUDP(t *testing.T, fd int) datagram {
 func partial(v6 bool) []byte {
 	h := make([]byte, vnetHeaderLen)
 	h[0] = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
-	start := uint16(ip4Len)
+	start := uint16(packet.IPv4MinLen)
 	if v6 {
-		start = ip6Len
+		start = packet.IPv6Len
 	}
 	binary.NativeEndian.PutUint16(h[6:], start)
 	binary.NativeEndian.PutUint16(h[8:], 6)
@@ -151,9 +153,9 @@ func TestDatagramsChecksum(t *testing.T) {
 			require.Equal(t, arrives, err == nil && string(b[:n]) == "text", name)
 		}
 		v6 := u.src.Addr().Is6()
-		at := ip4Len + 6
+		at := packet.IPv4MinLen + 6
 		if v6 {
-			at = ip6Len + 6
+			at = packet.IPv6Len + 6
 		}
 		receive("right", true, make([]byte, vnetHeaderLen), u.bytes())
 		receive("wrong", false, make([]byte, vnetHeaderLen), change(u.bytes(), at, u.bytes()[at]^0x55))

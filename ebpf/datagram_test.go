@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // carriers is a pair of hosts whose datagrams to port 9000 are carried.
@@ -63,9 +65,9 @@ func TestDatagrams(t *testing.T) {
 			for i := range 100 {
 				ping(t, app, strings.Repeat("x", i*14)+"!")
 			}
-			longest := 1500 - udpLen - ip4Len
+			longest := 1500 - packet.UDPLen - packet.IPv4MinLen
 			if v.name == "v6" {
-				longest = 1500 - udpLen - ip6Len
+				longest = 1500 - packet.UDPLen - packet.IPv6Len
 			}
 			ping(t, app, strings.Repeat("y", longest))
 			c.carried(202)
@@ -159,7 +161,7 @@ func TestDatagramsSegmented(t *testing.T) {
 			}
 			require.Equal(t, sent, got)
 			c.carried(11)
-			require.LessOrEqual(t, c.f.longest.Load(), int64(1000+ip6Len+udpLen))
+			require.LessOrEqual(t, c.f.longest.Load(), int64(1000+packet.IPv6Len+packet.UDPLen))
 			e, ok := entry(t, c.d1, udpTuple(app))
 			require.True(t, ok)
 			require.EqualValues(t, 11, e.Packets)

@@ -1,13 +1,14 @@
 package ebpf
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // server is a host with a datapath; the test plays its clients by raw packets.
@@ -217,23 +218,14 @@ func TestICMP(t *testing.T) {
 // cause; the programs do not look at checksums.
 func icmpError(src, dst netip.Addr, quoted []byte) []byte {
 	icmp := append([]byte{3, 4, 0, 0, 0, 0, 5, 0}, quoted[:28]...)
-	proto := byte(1)
+	proto := uint8(packet.ProtoICMP)
 	if src.Is6() {
 		icmp = append([]byte{2, 0, 0, 0, 0, 0, 5, 0}, quoted...)
-		proto = 58
+		proto = packet.ProtoICMPv6
 	}
-	ip := segment{src: netip.AddrPortFrom(src, 0), dst: netip.AddrPortFrom(dst, 0)}.ipHeader(len(icmp))
-	if src.Is6() {
-		ip[ip6NextHeader] = proto
-	} else {
-		ip[ip4Protocol] = proto
-		binary.BigEndian.PutUint16(ip[10:], 0)
-		sum := add16(0, ip)
-		for sum > 0xffff {
-			sum = sum&0xffff + sum>>16
-		}
-		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-	}
+	h := packet.Header{Src: src, Dst: dst, Proto: proto, TTL: 64}
+	ip := make([]byte, h.Len())
+	h.Put(ip, len(icmp))
 	return append(ip, icmp...)
 }
 
@@ -246,8 +238,8 @@ func readICMP(fd int) error {
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20)
 			continue
 		}
-		ip := buf[vnetHeaderLen:n]
-		if ip[0]&versionMask == version4 && ip[ip4Protocol] == 1 || ip[0]&versionMask == version6 && ip[ip6NextHeader] == 58 {
+		p, err := packet.ParseIP(buf[vnetHeaderLen:n])
+		if err == nil && (p.Proto == packet.ProtoICMP || p.Proto == packet.ProtoICMPv6) {
 			return nil
 		}
 	}

@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -11,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // TCP flags of segments in tests.
@@ -61,86 +62,25 @@ func pad(opts ...[]byte) []byte {
 }
 
 // bytes builds the raw IP packet.
-func (s segment) bytes(t *testing.T) []byte {
-	t.Helper()
-	tcp := make([]byte, tcpLen, tcpLen+len(s.options)+len(s.payload))
-	be := binary.BigEndian
-	be.PutUint16(tcp[0:], s.src.Port())
-	be.PutUint16(tcp[2:], s.dst.Port())
-	be.PutUint32(tcp[4:], s.seq)
-	be.PutUint32(tcp[8:], s.ack)
-	tcp[12] = byte(tcpLen+len(s.options)) / 4 << 4
-	tcp[13] = s.flags
-	be.PutUint16(tcp[14:], 65000)
-	tcp = append(append(tcp, s.options...), s.payload...)
-	pkt := append(s.ipHeader(len(tcp)), tcp...)
-	require.NoError(t, setChecksum(pkt))
-	return pkt
-}
-
-// ipHeader builds the IP header for n bytes of TCP.
-func (s segment) ipHeader(n int) []byte {
-	be := binary.BigEndian
-	src, dst := s.src.Addr().AsSlice(), s.dst.Addr().AsSlice()
-	if s.src.Addr().Is4() {
-		ip := make([]byte, ip4Len)
-		ip[0], ip[8], ip[ip4Protocol] = 0x45, 64, protocolTCP
-		be.PutUint16(ip[2:], uint16(ip4Len+n))
-		copy(ip[ip4Addresses:], append(src, dst...))
-		sum := add16(0, ip)
-		for sum > 0xffff {
-			sum = sum&0xffff + sum>>16
-		}
-		be.PutUint16(ip[10:], ^uint16(sum))
-		return ip
-	}
-	ip := make([]byte, ip6Len)
-	ip[0], ip[ip6NextHeader], ip[7] = 0x60, protocolTCP, 64
-	be.PutUint16(ip[4:], uint16(n))
-	copy(ip[ip6Addresses:], append(src, dst...))
-	return ip
+func (s segment) bytes(*testing.T) []byte {
+	return packet.Segment{
+		Src: s.src, Dst: s.dst, Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 65000, Options: s.options, Payload: s.payload,
+	}.Append(nil)
 }
 
 // readSegment decodes a raw IP packet; false if it is not TCP.
 func readSegment(pkt []byte) (segment, bool) {
-	addrs, tcp, err := splitTCP(pkt)
-	if err != nil {
-		return segment{}, false
-	}
-	be := binary.BigEndian
-	half := len(addrs) / 2
-	src, _ := netip.AddrFromSlice(addrs[:half])
-	dst, _ := netip.AddrFromSlice(addrs[half:])
-	header := int(tcp[12]>>4) * 4
-	if header < tcpLen || header > len(tcp) {
-		return segment{}, false
-	}
+	raw := append([]byte(nil), pkt...)
+	s, err := packet.ParseSegment(raw)
 	return segment{
-		src:   netip.AddrPortFrom(src, be.Uint16(tcp[0:])),
-		dst:   netip.AddrPortFrom(dst, be.Uint16(tcp[2:])),
-		flags: tcp[13], seq: be.Uint32(tcp[4:]), ack: be.Uint32(tcp[8:]),
-		options: append([]byte(nil), tcp[tcpLen:header]...), payload: append([]byte(nil), tcp[header:]...),
-		raw: append([]byte(nil), pkt...),
-	}, true
+		src: s.Src, dst: s.Dst, flags: s.Flags, seq: s.Seq, ack: s.Ack, options: s.Options, payload: s.Payload, raw: raw,
+	}, err == nil
 }
 
 // offer returns role and nonce of our option, if there is one.
 func (s segment) offer() (role uint8, nonce uint16, ok bool) {
-	for b := s.options; len(b) > 1; {
-		switch {
-		case b[0] == 0:
-			return 0, 0, false
-		case b[0] == 1:
-			b = b[1:]
-			continue
-		case int(b[1]) < 2 || int(b[1]) > len(b):
-			return 0, 0, false
-		case b[0] == 254 && b[1] == 10 && string(b[2:6]) == "SMGW":
-			return b[6], binary.BigEndian.Uint16(b[8:]), true
-		}
-		b = b[b[1]:]
-	}
-	return 0, 0, false
+	o, _, err := packet.ParseOption(s.options)
+	return o.Version<<4 | uint8(o.Role), o.Nonce, err == nil
 }
 
 // readTUN reads segments from a TUN until one matches.
@@ -263,7 +203,7 @@ func (h *host) send(to *host, pkts ...[]byte) {
 		require.NoError(h.t, err)
 		for _, p := range pkts {
 			proto := uint16(unix.ETH_P_IP)
-			if p[0]&versionMask == version6 {
+			if p[0]>>4 == 6 {
 				proto = unix.ETH_P_IPV6
 			}
 			sa := &unix.SockaddrLinklayer{Protocol: htons(proto), Ifindex: ifi, Halen: 6}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // atOnce is the time in which the bare SYN must follow a refusal: far below the
@@ -326,17 +328,12 @@ func TestNoRefusal(t *testing.T) {
 // icmpOf builds an ICMP error about a packet, with the checksum that a kernel wants.
 func icmpOf(kind [2]uint8, src, dst netip.Addr, quoted []byte) []byte {
 	pkt := icmpError(src, dst, quoted)
-	at := ip4Len
-	var sum uint32
+	at, sum := packet.IPv4MinLen, uint16(0)
 	if src.Is6() {
-		at = ip6Len
-		sum = add16(add16(sum, src.AsSlice()), dst.AsSlice()) + uint32(len(pkt)-at) + unix.IPPROTO_ICMPV6
+		at = packet.IPv6Len
+		sum = packet.PseudoSum(pkt[:at], packet.ProtoICMPv6, len(pkt)-at)
 	}
 	pkt[at], pkt[at+1] = kind[0], kind[1]
-	sum = add16(sum, pkt[at:])
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	binary.BigEndian.PutUint16(pkt[at+2:], ^uint16(sum))
+	binary.BigEndian.PutUint16(pkt[at+2:], ^packet.Sum(pkt[at:], sum))
 	return pkt
 }

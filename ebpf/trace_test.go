@@ -11,6 +11,8 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // get reads a number of struct traces.
@@ -191,7 +193,7 @@ func oddSegment(t *testing.T, r *rand.Rand, usual []byte) (pkt []byte, proto uin
 	case 0: // IP options, a fragment, another protocol
 		pkt[r.IntN(min(len(pkt), 12))] = uint8(r.Uint32())
 	case 1:
-		pkt = pkt[:ip6Len+r.IntN(len(pkt)-ip6Len+1)] // less the kernel does not run
+		pkt = pkt[:packet.IPv6Len+r.IntN(len(pkt)-packet.IPv6Len+1)] // less the kernel does not run
 	case 2:
 		pkt[r.IntN(len(pkt))] = uint8(r.Uint32())
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // vnetHeaderLen is the length of struct virtio_net_hdr, which precedes each
@@ -65,14 +67,24 @@ func (d *Datapath) InjectApp(pkt []byte) error {
 		return fmt.Errorf("inject: %d bytes, more than %d: %w", len(pkt), maxInject, os.ErrInvalid)
 	}
 	n := copy(buf[vnetHeaderLen:], pkt)
-	if err := dropOption(buf[vnetHeaderLen : vnetHeaderLen+n]); err != nil {
-		return err
-	}
-	if err := setChecksum(buf[vnetHeaderLen : vnetHeaderLen+n]); err != nil {
+	if err := bare(buf[vnetHeaderLen : vnetHeaderLen+n]); err != nil {
 		return err
 	}
 	if _, err := unix.Write(d.appTUN, buf[:vnetHeaderLen+n]); err != nil {
 		return fmt.Errorf("inject: %w", err)
+	}
+	return nil
+}
+
+// bare overwrites our option in a raw IP packet by NOPs: what is given to a kernel
+// or sent again is the application's own SYN. The recorded SYN left with a checksum
+// the device was to complete, so it is computed.
+func bare(pkt []byte) error {
+	if _, err := packet.StripOption(pkt); err != nil {
+		return fmt.Errorf("inject: %w: %w", os.ErrInvalid, err)
+	}
+	if err := packet.SetTCPChecksum(pkt); err != nil {
+		return fmt.Errorf("inject: %w: %w", os.ErrInvalid, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -12,11 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-)
 
-const (
-	protocolUDP = 17
-	udpLen      = 8
+	"github.com/smcgw/smcgw/packet"
 )
 
 // datagram is a UDP datagram as tests write and read it.
@@ -27,58 +23,30 @@ type datagram struct {
 
 // bytes builds the raw IP packet, with its checksum.
 func (u datagram) bytes() []byte {
-	be := binary.BigEndian
-	n := udpLen + len(u.payload)
-	ip := segment{src: u.src, dst: u.dst}.ipHeader(n)
-	addrs := ip[ip6Addresses:]
-	if u.src.Addr().Is4() {
-		addrs = ip[ip4Addresses:]
-		ip[ip4Protocol] = protocolUDP
-		be.PutUint16(ip[10:], 0)
-		be.PutUint16(ip[10:], ^fold(add16(0, ip)))
-	} else {
-		ip[ip6NextHeader] = protocolUDP
-	}
-	udp := make([]byte, udpLen, n)
-	be.PutUint16(udp[0:], u.src.Port())
-	be.PutUint16(udp[2:], u.dst.Port())
-	be.PutUint16(udp[4:], uint16(n))
-	udp = append(udp, u.payload...)
-	be.PutUint16(udp[6:], ^fold(add16(add16(uint32(protocolUDP+n), addrs), udp)))
-	return append(ip, udp...)
-}
-
-// fold makes 16 bits of a sum.
-func fold(sum uint32) uint16 {
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
+	n := packet.UDPLen + len(u.payload)
+	h := packet.Header{Src: u.src.Addr(), Dst: u.dst.Addr(), Proto: packet.ProtoUDP, TTL: 64}
+	pkt := make([]byte, h.Len()+packet.UDPLen, h.Len()+n)
+	at := h.Put(pkt, n)
+	udp := packet.UDP(pkt[at:])
+	udp.Put(u.src.Port(), u.dst.Port(), len(u.payload))
+	pkt = append(pkt, u.payload...)
+	udp.SetChecksum(^packet.Sum(pkt[at:], packet.PseudoSum(pkt[:at], packet.ProtoUDP, n)))
+	return pkt
 }
 
 // readDatagram decodes a raw IP packet; false if it is not UDP, or a fragment.
 func readDatagram(pkt []byte) (datagram, bool) {
-	be := binary.BigEndian
-	header, proto, at := 0, byte(0), 0
-	switch {
-	case len(pkt) >= ip4Len+udpLen && pkt[0]&versionMask == version4:
-		header, proto, at = int(pkt[0]&15)*4, pkt[ip4Protocol], ip4Addresses
-		if be.Uint16(pkt[6:])&0x3fff != 0 {
-			return datagram{}, false
-		}
-	case len(pkt) >= ip6Len+udpLen && pkt[0]&versionMask == version6:
-		header, proto, at = ip6Len, pkt[ip6NextHeader], ip6Addresses
-	}
-	if proto != protocolUDP {
+	p, err := packet.ParseIP(pkt)
+	if err != nil {
 		return datagram{}, false
 	}
-	addrs, udp := pkt[at:min(header, at+32)], pkt[header:]
-	half := len(addrs) / 2
-	src, _ := netip.AddrFromSlice(addrs[:half])
-	dst, _ := netip.AddrFromSlice(addrs[half:])
+	udp, payload, err := p.UDP()
+	if err != nil {
+		return datagram{}, false
+	}
 	return datagram{
-		src: netip.AddrPortFrom(src, be.Uint16(udp[0:])), dst: netip.AddrPortFrom(dst, be.Uint16(udp[2:])),
-		payload: append([]byte(nil), udp[udpLen:]...),
+		src: netip.AddrPortFrom(p.Src(), udp.SrcPort()), dst: netip.AddrPortFrom(p.Dst(), udp.DstPort()),
+		payload: append([]byte(nil), payload...),
 	}, true
 }
 

@@ -184,7 +184,7 @@ func (c *client) handOver() {
 	if c.hold.held = f.step(faults.Handover); c.hold.held {
 		return
 	}
-	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {
+	if err := f.g.steer.InjectApp(f.syn); err != nil {
 		f.g.log.Warn("hand over", "flow_id", f.id, "error", err)
 		c.appFailed()
 	}

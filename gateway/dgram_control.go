@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
 // control handles a control message.
@@ -75,7 +76,7 @@ func (e *dgramEngine) notified(l *dgramLink, n nativeNotice) {
 	case r == negotiate.ReasonDrained: // it goes
 		list := e.resolve.Hangup(p.addr, e.now)
 		for i := range list {
-			if n, ok := list[i].(negotiate.PeerNative); ok { // it knows of silence only
+			if n, ok := list[i].(resolve.PeerNative); ok { // it knows of silence only
 				n.Reason = r
 				list[i] = n
 			}
@@ -110,7 +111,7 @@ func (e *dgramEngine) again(p *dgramPeer) {
 	if err := e.steer.ForgetDatagramPeer(p.addr, 0); err != nil {
 		e.log.Warn("tell programs about datagram peer", "peer", p.addr, "error", err)
 	}
-	if s, _ := e.resolve.State(p.addr); s == negotiate.PeerStateProven && len(p.links) > 0 {
+	if s, _ := e.resolve.State(p.addr); s == resolve.PeerStateProven && len(p.links) > 0 {
 		e.act(e.resolve.Want(p.links[0].local, p.addr, false, e.now))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
 const (
@@ -55,10 +56,10 @@ type dgramEngine struct {
 	ways     map[dgramPair]dgramWays
 	missed   map[dgramPair]time.Time // when there was no way
 	routes   map[dgramPair]dgramRoute
-	query    *negotiate.Resolve // being answered
+	query    *resolve.Resolve // being answered
 	nextTick time.Time
 	swept    time.Time
-	resolve  *negotiate.Resolver
+	resolve  *resolve.Resolver
 	sockets  *dgramSockets
 	keeper   *dgramKeeper
 	count    *dgramCounters

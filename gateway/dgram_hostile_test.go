@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -100,10 +101,10 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 	var l *dgramLink
 	e.s.Call(func() {
 		l = e.peers[pairAddrs[0]].cur
-		o := negotiate.UDOffer{
+		o := resolve.UDOffer{
 			Kind: negotiate.CarrierSoft, MTU: 256, QPN: l.qpn, QKey: l.qkey ^ 1, GID: verbs.GIDOf(l.remote), UDPPort: 9,
 		}
-		e.expect(negotiate.ExpectPeer{Peer: l.remote, Local: l.local, GatewayID: [16]byte{7}, Offers: []negotiate.UDOffer{o}})
+		e.expect(resolve.ExpectPeer{Peer: l.remote, Local: l.local, GatewayID: [16]byte{7}, Offers: []resolve.UDOffer{o}})
 		require.Same(t, l, e.peers[pairAddrs[0]].links[0])
 		require.Equal(t, l.qkey^1, l.newKey)
 	})

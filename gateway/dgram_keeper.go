@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
@@ -64,7 +65,7 @@ func (k *dgramKeeper) run() {
 // ways finds what this host has for a pair of addresses and gives it to use, on
 // the shard. q is the query of the peer, nil if we are to ask. False means that
 // too many wait already.
-func (k *dgramKeeper) ways(pair dgramPair, q *negotiate.Resolve, use func([]dgramWay)) bool {
+func (k *dgramKeeper) ways(pair dgramPair, q *resolve.Resolve, use func([]dgramWay)) bool {
 	job := func() {
 		list := k.find(pair, q)
 		k.e.s.Post(func() { use(list) })
@@ -78,7 +79,7 @@ func (k *dgramKeeper) ways(pair dgramPair, q *negotiate.Resolve, use func([]dgra
 }
 
 // find returns the ways in the order of the configuration.
-func (k *dgramKeeper) find(pair dgramPair, q *negotiate.Resolve) (list []dgramWay) {
+func (k *dgramKeeper) find(pair dgramPair, q *resolve.Resolve) (list []dgramWay) {
 	for _, fb := range k.e.g.fabrics {
 		var w dgramWay
 		var err error
@@ -124,7 +125,7 @@ func (k *dgramKeeper) softWay(sf *softFabric, pair dgramPair) (w dgramWay, err e
 
 // shmWay is the port of the peer that shares memory with us: the one that the
 // query names, or one that we offer.
-func (k *dgramKeeper) shmWay(sf *shmFabric, pair dgramPair, q *negotiate.Resolve) (w dgramWay, err error) {
+func (k *dgramKeeper) shmWay(sf *shmFabric, pair dgramPair, q *resolve.Resolve) (w dgramWay, err error) {
 	peer, err := k.shmPeer(sf, pair, q)
 	if err != nil {
 		return w, err
@@ -145,14 +146,14 @@ func (k *dgramKeeper) shmWay(sf *shmFabric, pair dgramPair, q *negotiate.Resolve
 	return w, nil
 }
 
-func (k *dgramKeeper) shmPeer(sf *shmFabric, pair dgramPair, q *negotiate.Resolve) (*shmPeer, error) {
+func (k *dgramKeeper) shmPeer(sf *shmFabric, pair dgramPair, q *resolve.Resolve) (*shmPeer, error) {
 	if q == nil {
 		if p := k.met[pair.remote]; p != nil && p.Err() == nil {
 			return p, nil
 		}
 		return sf.peerFor(pair.remote, false)
 	}
-	o := negotiate.FindUDOffer(q.Offers, negotiate.CarrierSHM)
+	o := resolve.FindUDOffer(q.Offers, negotiate.CarrierSHM)
 	if o == nil || q.HostID != sf.g.hostID || q.GatewayID == sf.g.id {
 		return nil, errNotHere
 	}

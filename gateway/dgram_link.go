@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -29,7 +29,7 @@ type dgramLinkKey struct {
 // first probe on: only who has read the answer that went to its address knows the
 // Q_Key), or when the peer has told us its own (then it is valid at once: its
 // answer repeated our nonce). Datagrams are taken from valid links. The
-// negotiate.Resolver says by which one they are sent.
+// resolve.Resolver says by which one they are sent.
 type dgramLink struct {
 	dgramPair
 	port    *dgramPort
@@ -118,11 +118,11 @@ func (l *dgramLink) onEcho(msg []byte) bool {
 type dgramWay struct {
 	port  *dgramPort
 	gid   uint8 // of the local address, on soft
-	offer negotiate.UDOffer
+	offer resolve.UDOffer
 }
 
 // address returns how to reach a peer's queue pair by this way.
-func (w *dgramWay) address(o *negotiate.UDOffer) verbs.AHAttr {
+func (w *dgramWay) address(o *resolve.UDOffer) verbs.AHAttr {
 	if w.port.shm != nil {
 		return verbs.AHAttr{Port: 1}
 	}

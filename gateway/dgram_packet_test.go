@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	ippacket "github.com/smcgw/smcgw/packet"
 )
 
 // steered is a packet as A gives it.
@@ -58,8 +60,8 @@ func TestPacketsThatAreNotCarried(t *testing.T) {
 		"later piece":  spoil(ends4, func(ip []byte) { ip[7] = 1 }),
 		"tcp":          spoil(ends4, func(ip []byte) { ip[9] = 6 }),
 		"traceroute":   spoil(ends4, func(ip []byte) { ip[8] = 1 }),
-		"udp length":   spoil(ends4, func(ip []byte) { ip[ip4Len+5]++ }),
-		"udp short":    spoil(ends4, func(ip []byte) { ip[ip4Len+5] = 7 }),
+		"udp length":   spoil(ends4, func(ip []byte) { ip[ippacket.IPv4MinLen+5]++ }),
+		"udp short":    spoil(ends4, func(ip []byte) { ip[ippacket.IPv4MinLen+5] = 7 }),
 		"ip length":    spoil(ends4, func(ip []byte) { ip[3] = 19 }),
 		"ip too long":  spoil(ends4, func(ip []byte) { ip[2] = 1 }),
 		"next header":  spoil(ends6, func(ip []byte) { ip[6] = 44 }),

@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
 // TestDatagramWayLostOneWay: what a peer sends, and short packets that reach it, do
@@ -176,7 +177,7 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 	var links []*dgramLink
 	e.s.Call(func() {
 		cur := e.peers[pairAddrs[0]].cur
-		o := negotiate.UDOffer{Kind: negotiate.CarrierSHM, MTU: 1024, QPN: cur.qpn, QKey: cur.qkey}
+		o := resolve.UDOffer{Kind: negotiate.CarrierSHM, MTU: 1024, QPN: cur.qpn, QKey: cur.qkey}
 		for i := range byte(5) {
 			pair := dgramPair{pairAddrs[1], netip.AddrFrom4([4]byte{127, 77, 9, i})}
 			l, err := e.link(pair, &dgramWay{port: cur.port}, &o, cur.gateway, false)

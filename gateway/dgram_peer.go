@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -121,7 +122,7 @@ func (e *dgramEngine) forgetPeer(p *dgramPeer) {
 
 // link returns the link by a way to a queue pair of a peer, and makes it if it is
 // not there. trusted: the peer itself has told us of it.
-func (e *dgramEngine) link(pair dgramPair, w *dgramWay, o *negotiate.UDOffer, gateway [16]byte, trusted bool) (*dgramLink, error) {
+func (e *dgramEngine) link(pair dgramPair, w *dgramWay, o *resolve.UDOffer, gateway [16]byte, trusted bool) (*dgramLink, error) {
 	if w.port.shm == nil && verbs.GID(o.GID).Addr() != pair.remote {
 		return nil, fmt.Errorf("queue pair at another address: %w", errNotHere)
 	}
@@ -157,7 +158,7 @@ func (e *dgramEngine) link(pair dgramPair, w *dgramWay, o *negotiate.UDOffer, ga
 	return l, nil
 }
 
-func (e *dgramEngine) newLink(k dgramLinkKey, w *dgramWay, o *negotiate.UDOffer) (*dgramLink, error) {
+func (e *dgramEngine) newLink(k dgramLinkKey, w *dgramWay, o *resolve.UDOffer) (*dgramLink, error) {
 	p := e.peerAt(k.remote)
 	if p == nil {
 		return nil, fmt.Errorf("datagram peers: %w", verbs.ErrNoMemory)

@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -279,8 +280,8 @@ func (p *dgramPort) post(flags verbs.SendFlags) bool {
 }
 
 // describe is what peers must know of the queue pair.
-func (p *dgramPort) describe() negotiate.UDOffer {
-	return negotiate.UDOffer{Kind: p.kind, MTU: uint16(p.mtu), QPN: p.qp.Num(), QKey: p.qkey}
+func (p *dgramPort) describe() resolve.UDOffer {
+	return resolve.UDOffer{Kind: p.kind, MTU: uint16(p.mtu), QPN: p.qp.Num(), QKey: p.qkey}
 }
 
 // grhEnds are the addresses of a packet as the device saw them; not valid on

@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
 const (
@@ -23,8 +24,8 @@ const (
 )
 
 // newResolver makes the state machine; it belongs to the shard.
-func (e *dgramEngine) newResolver() *negotiate.Resolver {
-	cfg := negotiate.ResolverConfig{
+func (e *dgramEngine) newResolver() *resolve.Resolver {
+	cfg := resolve.ResolverConfig{
 		GatewayID: e.g.id, HostID: e.g.hostID, Port: e.g.cfg.DatagramPort.Port(), PeerPort: e.g.cfg.DatagramPort.Port(),
 		Keys: e.g.keys.load(), MaxPeers: dgramPeersMost, Offers: e.offers, Admit: e.admit,
 		Nonce: func() (n [16]byte) {
@@ -35,7 +36,7 @@ func (e *dgramEngine) newResolver() *negotiate.Resolver {
 	for _, fb := range e.g.fabrics {
 		cfg.Carriers = append(cfg.Carriers, fb.kind())
 	}
-	return negotiate.NewResolver(cfg)
+	return resolve.NewResolver(cfg)
 }
 
 // dgramWays is what the keeper has found for a pair of addresses.
@@ -47,7 +48,7 @@ type dgramWays struct {
 // wayOf returns the way by which a queue pair of the peer is reached, nil if it
 // is not there, or not any more. With one peer memory can be shared twice, offered
 // by each side.
-func (e *dgramEngine) wayOf(pair dgramPair, o *negotiate.UDOffer) *dgramWay {
+func (e *dgramEngine) wayOf(pair dgramPair, o *resolve.UDOffer) *dgramWay {
 	list := e.ways[pair].list
 	for i := range list {
 		w := &list[i]
@@ -60,15 +61,15 @@ func (e *dgramEngine) wayOf(pair dgramPair, o *negotiate.UDOffer) *dgramWay {
 
 // offers tells the resolver what there is for a pair of addresses, one way of
 // each kind: that of the query that is being answered, where it names one.
-func (e *dgramEngine) offers(local, peer netip.Addr) (list []negotiate.UDOffer) {
+func (e *dgramEngine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
 	ways := e.ways[dgramPair{local, peer}].list
 	for i := range ways {
 		w := &ways[i]
-		if w.port.gone.Load() || negotiate.FindUDOffer(list, w.port.kind) != nil {
+		if w.port.gone.Load() || resolve.FindUDOffer(list, w.port.kind) != nil {
 			continue
 		}
 		if e.query != nil {
-			if o := negotiate.FindUDOffer(e.query.Offers, w.port.kind); o != nil && o.Key != w.offer.Key {
+			if o := resolve.FindUDOffer(e.query.Offers, w.port.kind); o != nil && o.Key != w.offer.Key {
 				continue
 			}
 		}
@@ -99,7 +100,7 @@ func (e *dgramEngine) admit(local, peer netip.Addr) negotiate.Reason {
 }
 
 // prepare calls then, on the shard, once the ways of a pair are known.
-func (e *dgramEngine) prepare(pair dgramPair, q *negotiate.Resolve, then func()) {
+func (e *dgramEngine) prepare(pair dgramPair, q *resolve.Resolve, then func()) {
 	have, ok := e.ways[pair]
 	fresh := ok && q == nil && e.now.Sub(have.at) < waysFor
 	for _, w := range have.list {
@@ -134,7 +135,7 @@ func (e *dgramEngine) message(local, from netip.AddrPort, b []byte) {
 		return
 	}
 	receive := func() { e.act(e.resolve.Receive(local, from, b, e.now)) }
-	q, err := negotiate.ParseResolve(b)
+	q, err := resolve.ParseResolve(b)
 	if err != nil { // an answer, or none
 		receive()
 		return
@@ -196,32 +197,32 @@ func (e *dgramEngine) flush() {
 }
 
 // act does what the resolver wants.
-func (e *dgramEngine) act(list []negotiate.ResolverAction) {
+func (e *dgramEngine) act(list []resolve.ResolverAction) {
 	for _, a := range list {
 		switch a := a.(type) {
-		case negotiate.SendResolution:
+		case resolve.SendResolution:
 			if err := e.sockets.send(a); err != nil {
 				e.log.Debug("send on the datagram port", "to", a.To, "error", err)
 			}
-		case negotiate.ExpectPeer:
+		case resolve.ExpectPeer:
 			e.expect(a)
-		case negotiate.ProvePeer:
+		case resolve.ProvePeer:
 			e.prove(a)
-		case negotiate.ProbePeer:
+		case resolve.ProbePeer:
 			if p := e.peers[a.Peer]; p != nil {
 				if l := p.reach(); l != nil {
 					l.probe(l.mtu) // a path that has become narrower is none any more
 				}
 			}
-		case negotiate.PeerCapable:
+		case resolve.PeerCapable:
 			e.peerCapable(a)
-		case negotiate.PeerNative:
+		case resolve.PeerNative:
 			e.native(a.Peer, a.Reason, a.TTL)
-		case negotiate.PeerGone:
+		case resolve.PeerGone:
 			if p := e.peers[a.Peer]; p != nil {
 				p.cur = nil
 			}
-		case negotiate.PeerForgotten:
+		case resolve.PeerForgotten:
 			if err := e.steer.ForgetDatagramPeer(a.Peer, 0); err != nil {
 				e.log.Warn("tell programs about datagram peer", "peer", a.Peer, "error", err)
 			}
@@ -230,7 +231,7 @@ func (e *dgramEngine) act(list []negotiate.ResolverAction) {
 }
 
 // expect makes the links that a peer may send by once it has our answer.
-func (e *dgramEngine) expect(a negotiate.ExpectPeer) {
+func (e *dgramEngine) expect(a resolve.ExpectPeer) {
 	pair := dgramPair{a.Local, a.Peer}
 	for i := range a.Offers {
 		o := &a.Offers[i]
@@ -245,7 +246,7 @@ func (e *dgramEngine) expect(a negotiate.ExpectPeer) {
 }
 
 // prove sends a probe to a queue pair that the peer has named.
-func (e *dgramEngine) prove(a negotiate.ProvePeer) {
+func (e *dgramEngine) prove(a resolve.ProvePeer) {
 	pair := dgramPair{a.Local, a.Peer}
 	w, err := e.wayOf(pair, &a.Offer), errNotHere
 	if w != nil {
@@ -261,7 +262,7 @@ func (e *dgramEngine) prove(a negotiate.ProvePeer) {
 
 // peerCapable: the resolver says by which link datagrams go. If that is gone, which
 // nobody noticed because nothing was carried just then, the peer is asked anew.
-func (e *dgramEngine) peerCapable(a negotiate.PeerCapable) {
+func (e *dgramEngine) peerCapable(a resolve.PeerCapable) {
 	if p := e.peers[a.Peer]; p != nil {
 		for _, l := range p.links {
 			if l.local == a.Local && l.qpn == a.Offer.QPN && l.port.kind == a.Offer.Kind && l.gateway == a.GatewayID && l.valid && !l.port.failed {

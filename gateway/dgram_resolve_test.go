@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -97,16 +98,16 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	defer c.Close()
 	to := netip.AddrPortFrom(pairAddrs[1], h.port.Port())
 	e := h.engine(1)
-	_, err = c.WriteToUDPAddrPort(negotiate.AppendResolve(nil, &negotiate.Resolve{
-		Nonce: negotiate.QueryNonce{7}, MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, GatewayID: [16]byte{9}, Target: to,
+	_, err = c.WriteToUDPAddrPort(resolve.AppendResolve(nil, &resolve.Resolve{
+		Nonce: resolve.QueryNonce{7}, MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, GatewayID: [16]byte{9}, Target: to,
 	}), to)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return h.stats(1).Resolution.Ignored == 1 }, 30*time.Second, time.Millisecond, "a port of any user")
 	clc := host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
 	e.news(clc, c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), [16]byte{9})
-	ask := func(r negotiate.Resolve) []byte {
+	ask := func(r resolve.Resolve) []byte {
 		r.MinVersion, r.MaxVersion = negotiate.MinVersion, negotiate.Version
-		q := negotiate.AppendResolve(nil, &r)
+		q := resolve.AppendResolve(nil, &r)
 		_, err := c.WriteToUDPAddrPort(q, to)
 		require.NoError(t, err)
 		b := make([]byte, 4096)
@@ -115,19 +116,19 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 			n, from, err := c.ReadFromUDPAddrPort(b)
 			require.NoError(t, err)
 			require.Equal(t, to, from)
-			if _, query := negotiate.QueryNonceOf(b[:n]); !query { // it asks back
+			if _, query := resolve.QueryNonceOf(b[:n]); !query { // it asks back
 				require.Less(t, n, len(q))
 				return b[:n]
 			}
 		}
 	}
-	r := negotiate.Resolve{
-		Nonce: negotiate.QueryNonce{1}, GatewayID: [16]byte{9}, Target: to,
-		Offers: []negotiate.UDOffer{{
+	r := resolve.Resolve{
+		Nonce: resolve.QueryNonce{1}, GatewayID: [16]byte{9}, Target: to,
+		Offers: []resolve.UDOffer{{
 			Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 77, QKey: 5, GID: verbs.GIDOf(pairAddrs[0]), UDPPort: h.soft,
 		}},
 	}
-	answer, err := negotiate.ParseResolved(ask(r))
+	answer, err := resolve.ParseResolved(ask(r))
 	require.NoError(t, err)
 	require.Equal(t, r.Nonce, answer.Nonce)
 	require.Equal(t, c.LocalAddr().(*net.UDPAddr).AddrPort(), answer.Observed)
@@ -144,12 +145,12 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	require.Zero(t, h.d[1].peer(pairAddrs[0], 0))
 
 	r.Offers = nil
-	refusal, err := negotiate.ParseRefused(ask(r))
+	refusal, err := resolve.ParseRefused(ask(r))
 	require.NoError(t, err)
 	require.Equal(t, negotiate.ReasonNoCommonCarrier, refusal.Reason)
 
 	// Whoever names a queue pair at another address has none.
-	r.Offers = []negotiate.UDOffer{{
+	r.Offers = []resolve.UDOffer{{
 		Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 78, QKey: 5, GID: verbs.GIDOf(netip.MustParseAddr("127.77.0.9")), UDPPort: h.soft,
 	}}
 	ask(r)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
 // queriesPerSecond bounds what strangers can have us look for.
@@ -77,7 +77,7 @@ func (s *dgramSockets) start() {
 
 // read gives what arrives to the shard until the socket is closed.
 func (s *dgramSockets) read(c *net.UDPConn) {
-	var b [negotiate.MaxQueryLen + 1]byte
+	var b [resolve.MaxQueryLen + 1]byte
 	var oob [128]byte
 	for {
 		n, on, _, from, err := c.ReadMsgUDPAddrPort(b[:], oob[:])
@@ -88,7 +88,7 @@ func (s *dgramSockets) read(c *net.UDPConn) {
 			continue
 		}
 		local, ok := destination(oob[:on])
-		if !ok || n > negotiate.MaxQueryLen || !s.limit.Allow() {
+		if !ok || n > resolve.MaxQueryLen || !s.limit.Allow() {
 			s.e.count.ignored.Add(1)
 			continue
 		}
@@ -120,7 +120,7 @@ func destination(oob []byte) (netip.Addr, bool) {
 // send sends a message from an address of this host. It never waits, since the
 // shard calls it: a full socket buffer loses the message. (A deadline would do
 // so too when the processors are busy: one that is over loses it untried.)
-func (s *dgramSockets) send(m negotiate.SendResolution) error {
+func (s *dgramSockets) send(m resolve.SendResolution) error {
 	var oob []byte
 	var to unix.Sockaddr
 	if m.From.Is4() {

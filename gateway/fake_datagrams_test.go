@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
+	ippacket "github.com/smcgw/smcgw/packet"
 )
 
 // fakeDatagrams is the steering of datagrams: A is one end of a socket pair, the
@@ -185,19 +186,13 @@ func checkSum(t testing.TB, b []byte) {
 	p, err := parseUDP(b)
 	require.NoError(t, err)
 	require.EqualValues(t, vnetNeedsCsum, b[0])
-	hlen := p.payloadAt() - vnetLen - udpLen
-	ip, udp := b[vnetLen:vnetLen+hlen], append([]byte(nil), b[vnetLen+hlen:]...)
-	if hlen == ip4Len {
-		require.EqualValues(t, 0xffff, fold(sum16(ip)), "IPv4 header")
-	}
-	if len(udp)%2 == 1 {
-		udp = append(udp, 0)
-	}
-	sum := ^fold(sum16(udp)) // what NEEDS_CSUM asks for
-	udp[udpCsumOffset], udp[udpCsumOffset+1] = byte(sum>>8), byte(sum)
-	src, dst := p.src.Addr().AsSlice(), p.dst.Addr().AsSlice()
-	pseudo := sum16(src) + sum16(dst) + protoUDP + uint32(udpLen+len(p.payload))
-	require.EqualValues(t, 0xffff, fold(pseudo+sum16(udp)), "UDP")
+	hlen := p.payloadAt() - vnetLen - ippacket.UDPLen
+	ip := append([]byte(nil), b[vnetLen:]...)
+	ippacket.UDP(ip[hlen:]).SetChecksum(^ippacket.Sum(ip[hlen:], 0)) // what NEEDS_CSUM asks for
+	whole, err := ippacket.ParseIP(ip)
+	require.NoError(t, err)
+	require.True(t, whole.HeaderSumOK(), "IPv4 header")
+	require.True(t, whole.TransportSumOK(), "UDP")
 }
 
 var _ host.Datagrams = (*fakeDatagrams)(nil)

@@ -257,13 +257,6 @@ func (f *flow) carryOf(kind negotiate.CarrierKind) *carry {
 	return nil
 }
 
-// bareSYN returns the application's SYN as it would have been without us.
-func (f *flow) bareSYN() []byte {
-	pkt := append([]byte(nil), f.syn...)
-	negotiate.Neutralise(pkt)
-	return pkt
-}
-
 // carriedBytes returns what the flow's present carrier has carried.
 func (f *flow) carriedBytes() admin.ByteCount {
 	f.mu.Lock()

@@ -309,7 +309,7 @@ func (f *flow) entryReleased() {
 	if err != nil {
 		return // the application has given up or begun anew, or its kernel goes on by itself
 	}
-	if err := f.g.steer.InjectApp(f.bareSYN()); err != nil {
+	if err := f.g.steer.InjectApp(f.syn); err != nil {
 		f.g.log.Debug("bare SYN; the kernel's own will do", "flow_id", f.id, "error", err)
 	}
 }

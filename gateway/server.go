@@ -388,9 +388,7 @@ func (g *gateway) returnSYN(t host.Tuple, isn uint32, raw []byte) {
 	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing, ebpf.StateDead); err != nil {
 		return // replaced or gone: the client's retransmission is native
 	}
-	pkt := append([]byte(nil), raw...)
-	negotiate.Neutralise(pkt)
-	if err := g.steer.InjectApp(pkt); err != nil {
+	if err := g.steer.InjectApp(raw); err != nil {
 		_ = g.steer.Delete(et, isn)
 	}
 }

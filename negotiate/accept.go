@@ -1,6 +1,10 @@
 package negotiate
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
 
 // Accept is the server's consent: its application is connected, its memory reserved, its queue pairs are ready to echo.
 type Accept struct {
@@ -18,38 +22,38 @@ type Accept struct {
 	Carriers []CarrierOffer
 }
 
-const acceptTLVs = tlvSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19)
+const acceptTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19)
 
 // AppendAccept appends the message without a MAC.
 func AppendAccept(b []byte, a *Accept) []byte {
 	start := len(b)
-	b = appendHeader(b, TypeAccept, a.Version)
-	b = appendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
-	b = appendRandom(b, a.Random)
+	b = clc.AppendHeader(b, TypeAccept, a.Version)
+	b = clc.AppendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
+	b = clc.AppendRandom(b, a.Random)
 	for i := range a.Carriers {
 		b = appendCarrier(b, &a.Carriers[i])
 	}
-	return endMessage(b, start)
+	return clc.EndMessage(b, start)
 }
 
 // Len returns the length AppendAccept adds.
 func (a *Accept) Len() int {
-	return HeaderLen + identityLen(a.HostID, a.DatagramPort) + randomLen(a.Random) + carriersLen(a.Carriers)
+	return HeaderLen + clc.IdentityLen(a.HostID, a.DatagramPort) + clc.RandomLen(a.Random) + carriersLen(a.Carriers)
 }
 
 // ParseAccept reads an ACCEPT at the start of b and returns the number of bytes it took.
 func ParseAccept(b []byte) (Accept, int, error) {
-	h, tlvs, err := message(b, TypeAccept)
+	h, tlvs, err := clc.Message(b, TypeAccept)
 	if err != nil {
 		return Accept{}, 0, err
 	}
 	a := Accept{Version: h.Version}
-	seen, err := walkTLVs(tlvs, acceptTLVs, a.set)
+	seen, err := clc.WalkTLVs(tlvs, acceptTLVs, a.set)
 	if err != nil {
 		return Accept{}, 0, err
 	}
-	if !seen.has(tlvGatewayID) {
-		return Accept{}, 0, missing(TypeAccept)
+	if !seen.Has(clc.TLVGatewayID) {
+		return Accept{}, 0, clc.Missing(TypeAccept)
 	}
 	if len(a.Carriers) == 0 {
 		return Accept{}, 0, fmt.Errorf("clc accept without a known carrier: %w", ErrMalformed)
@@ -59,12 +63,12 @@ func ParseAccept(b []byte) (Accept, int, error) {
 
 func (a *Accept) set(typ uint16, v []byte) error {
 	switch typ {
-	case tlvRandom:
-		return setID(&a.Random, v)
-	case tlvCarrier:
+	case clc.TLVRandom:
+		return clc.SetID(&a.Random, v)
+	case clc.TLVCarrier:
 		return addCarrier(&a.Carriers, v)
-	case tlvPartition:
+	case clc.TLVPartition:
 		return setPartition(a.Carriers, v)
 	}
-	return setIdentity(typ, v, &a.GatewayID, &a.HostID, &a.DatagramPort)
+	return clc.SetIdentity(typ, v, &a.GatewayID, &a.HostID, &a.DatagramPort)
 }

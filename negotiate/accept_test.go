@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 func goldenAccept(t testing.TB) Accept {
-	conn := unhex(t, `01 02 00 80 00000000 00007f0000c03000 00003001 00000010 00007f0000d00000 00003002 00008000`)
+	conn := golden.Unhex(t, `01 02 00 80 00000000 00007f0000c03000 00003001 00000010 00007f0000d00000 00003002 00008000`)
 	return Accept{
 		Version:   1,
 		GatewayID: [16]byte(seq(0xd0, 16)),
@@ -44,7 +47,7 @@ func TestAcceptNeedsCarrierAndGateway(t *testing.T) {
 	a.Carriers = nil
 	_, _, err := ParseAccept(AppendAccept(nil, &a))
 	require.ErrorIs(t, err, ErrMalformed)
-	_, _, err = ParseAccept(endMessage(appendHeader(nil, TypeAccept, 1), 0))
+	_, _, err = ParseAccept(clc.EndMessage(clc.AppendHeader(nil, TypeAccept, 1), 0))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // MACLen is the size of the message authentication code, HMAC-SHA256.
@@ -18,7 +20,7 @@ type MAC [MACLen]byte
 // ErrAuth says that a message is not authenticated and must be, or is and must not.
 var ErrAuth = errors.New("message not authenticated")
 
-const macTLVLen = tlvHeaderLen + MACLen
+const macTLVLen = clc.TLVHeaderLen + MACLen
 
 // Keys are the keys a gateway shares with its peers. The first one authenticates what it begins itself, all of them are
 // believed, and whoever answers uses the key that the other one has used. None: nothing is authenticated. A Keys is never
@@ -73,8 +75,8 @@ func (c *Chain) append(b []byte) []byte {
 // Seal appends the MAC TLV to the complete CLC message that begins at b[start], fixes its length and returns the MAC for
 // the chain.
 func Seal(b []byte, start int, key []byte, c Chain) ([]byte, MAC) {
-	b = appendTLV(b, tlvMAC, make([]byte, MACLen))
-	b = endMessage(b, start)
+	b = clc.AppendTLV(b, clc.TLVMAC, make([]byte, MACLen))
+	b = clc.EndMessage(b, start)
 	mac := sum(b[start:], key, &c)
 	copy(b[len(b)-MACLen:], mac[:])
 	return b, mac
@@ -83,7 +85,7 @@ func Seal(b []byte, start int, key []byte, c Chain) ([]byte, MAC) {
 // Sealed reports whether a whole CLC message ends with a MAC, right or wrong.
 func Sealed(msg []byte) bool {
 	tail := len(msg) - macTLVLen
-	return tail >= HeaderLen && binary.BigEndian.Uint16(msg[tail:]) == tlvMAC &&
+	return tail >= HeaderLen && binary.BigEndian.Uint16(msg[tail:]) == clc.TLVMAC &&
 		binary.BigEndian.Uint16(msg[tail+2:]) == MACLen
 }
 

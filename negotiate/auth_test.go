@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 var (
@@ -28,14 +30,14 @@ func TestSealGolden(t *testing.T) {
 	got, err := Verify(b[2:], testKey, testChain)
 	require.NoError(t, err)
 	require.Equal(t, mac, got)
-	c, n, err := ParseConfirm(b[2:])
+	c, n, err := parseConfirm(b[2:])
 	require.NoError(t, err)
 	require.Equal(t, len(b)-2, n)
 	require.Equal(t, CarrierSHM, c.Carrier)
 
 	server := testChain
 	server.From = FromServer
-	b, _ = Seal(AppendDecline(nil, Decline{Version: 1, Reason: ReasonAppRefused}), 0, testKey, server)
+	b, _ = Seal(appendDecline(nil, Decline{Version: 1, Reason: ReasonAppRefused}), 0, testKey, server)
 	require.Equal(t, vector(t, "decline-mac"), b)
 	d, _, err := ParseDecline(b)
 	require.NoError(t, err)
@@ -113,7 +115,7 @@ func TestKeys(t *testing.T) {
 
 func TestMACIsLast(t *testing.T) {
 	b, _ := Seal(vector(t, "confirm"), 0, testKey, Chain{})
-	_, _, err := ParseConfirm(withTLV(b, 0x0077, nil))
+	_, _, err := parseConfirm(withTLV(b, 0x0077, nil))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
@@ -123,7 +125,7 @@ func TestRandomTLV(t *testing.T) {
 	p.Random, a.Random = [16]byte{1}, [16]byte{2}
 	b := AppendProposal(nil, &p)
 	require.Len(t, b, p.Len())
-	got, _, err := ParseProposal(b)
+	got, _, err := parseProposal(b)
 	require.NoError(t, err)
 	require.Equal(t, p.Random, got.Random)
 	b = AppendAccept(nil, &a)
@@ -132,7 +134,7 @@ func TestRandomTLV(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, a.Random, accept.Random)
 	p.Random = [16]byte{}
-	_, _, err = ParseProposal(withTLV(AppendProposal(nil, &p), tlvRandom, []byte("short")))
+	_, _, err = parseProposal(withTLV(AppendProposal(nil, &p), clc.TLVRandom, []byte("short")))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 

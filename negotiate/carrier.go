@@ -33,10 +33,10 @@ func (k CarrierKind) MarshalText() ([]byte, error) { return []byte(k.String()), 
 
 // ConnData is the rsocket connection data of one queue pair, as the rsocket package encodes it (40 bytes, all fields in
 // network order). It is opaque here.
-type ConnData [ConnDataLen]byte
+type ConnData [connDataLen]byte
 
-// ConnDataLen is the size of struct rs_conn_data.
-const ConnDataLen = 40
+// connDataLen is the size of struct rs_conn_data.
+const connDataLen = 40
 
 // CarrierOffer is one carrier the sender is ready to use for this connection, with the address of the queue pair it made
 // for it. Exactly one of SHM and RoCE is meaningful, by Kind.

@@ -3,29 +3,27 @@ package negotiate
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // The carrier TLV: kind(1), flags(1) = 0, rsocket connection data(40), then the endpoint by kind.
 const (
 	// MaxCarriers bounds the carriers of one message.
 	MaxCarriers = 4
-	// MaxRendezvousName bounds SHMEndpoint.Name: with shm_dir in front it must fit sun_path.
-	MaxRendezvousName = 64
 
-	carrierFixedLen = 2 + ConnDataLen
+	carrierFixedLen = 2 + connDataLen
 	shmFixedLen     = 16 + 4 // key, QPN; the name follows to the end of the TLV
 	roceLen         = 16 + 2 + 2 + 4 + 4
 	partitionLen    = 2
-	max24           = 1<<24 - 1
 
 	wholeMember  = 0x8000 // of a partition (IBTA vol. 1, 10.9.1.1)
 	everyoneElse = 0xffff // the default partition
 )
 
 func appendCarrier(b []byte, c *CarrierOffer) []byte {
-	b = binary.BigEndian.AppendUint16(b, tlvCarrier)
-	b = binary.BigEndian.AppendUint16(b, uint16(carrierLen(c)-tlvHeaderLen))
+	b = binary.BigEndian.AppendUint16(b, clc.TLVCarrier)
+	b = binary.BigEndian.AppendUint16(b, uint16(carrierLen(c)-clc.TLVHeaderLen))
 	b = append(b, uint8(c.Kind), 0)
 	b = append(b, c.Conn[:]...)
 	if c.Kind == CarrierSHM {
@@ -39,13 +37,13 @@ func appendCarrier(b []byte, c *CarrierOffer) []byte {
 	b = binary.BigEndian.AppendUint32(b, c.RoCE.QPN)
 	b = binary.BigEndian.AppendUint32(b, c.RoCE.PSN)
 	if c.hasPartition() {
-		b = appendTLV(b, tlvPartition, binary.BigEndian.AppendUint16(nil, c.RoCE.PKey))
+		b = clc.AppendTLV(b, clc.TLVPartition, binary.BigEndian.AppendUint16(nil, c.RoCE.PKey))
 	}
 	return b
 }
 
 func carrierLen(c *CarrierOffer) int {
-	n := tlvHeaderLen + carrierFixedLen
+	n := clc.TLVHeaderLen + carrierFixedLen
 	if c.Kind == CarrierSHM {
 		return n + shmFixedLen + len(c.SHM.Name)
 	}
@@ -59,7 +57,7 @@ func carriersLen(cs []CarrierOffer) int {
 	for i := range cs {
 		n += carrierLen(&cs[i])
 		if cs[i].hasPartition() {
-			n += tlvHeaderLen + partitionLen
+			n += clc.TLVHeaderLen + partitionLen
 		}
 	}
 	return n
@@ -95,7 +93,7 @@ func addCarrier(cs *[]CarrierOffer, v []byte) error {
 // setPartition parses the partition key of the soft carrier in front of it. Without one it is about a carrier of another
 // version.
 func setPartition(cs []CarrierOffer, v []byte) error {
-	if err := want(v, partitionLen); err != nil {
+	if err := clc.Want(v, partitionLen); err != nil {
 		return err
 	}
 	k := binary.BigEndian.Uint16(v)
@@ -125,19 +123,14 @@ func (e *SHMEndpoint) parse(v []byte) error {
 	e.Key = [16]byte(v)
 	e.QPN = binary.BigEndian.Uint32(v[16:])
 	e.Name = string(v[shmFixedLen:])
-	if !validName(e.Name) {
+	if !clc.ValidName(e.Name) {
 		return fmt.Errorf("shm rendezvous name %q: %w", e.Name, ErrMalformed)
 	}
 	return nil
 }
 
-// validName accepts only plain file names: the receiver joins them to its own shm_dir.
-func validName(s string) bool {
-	return s != "" && len(s) <= MaxRendezvousName && s[0] != '.' && !strings.ContainsAny(s, "/\x00")
-}
-
 func (e *RoCEEndpoint) parse(v []byte) error {
-	if err := want(v, roceLen); err != nil {
+	if err := clc.Want(v, roceLen); err != nil {
 		return err
 	}
 	*e = RoCEEndpoint{
@@ -147,13 +140,8 @@ func (e *RoCEEndpoint) parse(v []byte) error {
 		QPN:     binary.BigEndian.Uint32(v[20:]),
 		PSN:     binary.BigEndian.Uint32(v[24:]),
 	}
-	if e.QPN > max24 || e.PSN > max24 || e.UDPPort == 0 || !validMTU(e.MTU) {
+	if e.QPN > clc.Max24 || e.PSN > clc.Max24 || e.UDPPort == 0 || !clc.ValidMTU(e.MTU) {
 		return fmt.Errorf("roce endpoint out of range: %w", ErrMalformed)
 	}
 	return nil
-}
-
-// validMTU accepts the path MTUs of the IBTA specification (vol. 1, 9.6.1).
-func validMTU(n uint16) bool {
-	return n >= 256 && n <= 4096 && n&(n-1) == 0
 }

@@ -6,36 +6,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
-
-func TestHeader(t *testing.T) {
-	h, n, err := ParseHeader(vector(t, "proposal"))
-	require.NoError(t, err)
-	require.Equal(t, HeaderLen, n)
-	require.Equal(t, Header{Type: TypeProposal, Version: 1, Len: 220}, h)
-}
-
-func TestHeaderRefusesEarly(t *testing.T) {
-	for _, s := range []string{"G", "SG", "SMx", "SMGX", "GET / HTTP/1.1", "\x00"} {
-		_, _, err := ParseHeader([]byte(s))
-		require.ErrorIs(t, err, ErrMalformed, s)
-	}
-	for _, s := range []string{"", "S", "SMG", "SMGW\x01\x01\x00"} {
-		_, _, err := ParseHeader([]byte(s))
-		require.ErrorIs(t, err, ErrShort, s)
-	}
-	for _, n := range []uint16{0, 7, MaxMessageLen + 1, 0xffff} {
-		b := binary.BigEndian.AppendUint16([]byte("SMGW\x01\x01"), n)
-		_, _, err := ParseHeader(b)
-		require.ErrorIs(t, err, ErrMalformed, "length %d", n)
-	}
-}
 
 // parsers are the parsers of whole messages, by golden vector.
 var parsers = map[string]func([]byte) (int, error){
-	"proposal": func(b []byte) (int, error) { _, n, err := ParseProposal(b); return n, err },
+	"proposal": func(b []byte) (int, error) { _, n, err := parseProposal(b); return n, err },
 	"accept":   func(b []byte) (int, error) { _, n, err := ParseAccept(b); return n, err },
-	"confirm":  func(b []byte) (int, error) { _, n, err := ParseConfirm(b); return n, err },
+	"confirm":  func(b []byte) (int, error) { _, n, err := parseConfirm(b); return n, err },
 	"decline":  func(b []byte) (int, error) { _, n, err := ParseDecline(b); return n, err },
 }
 
@@ -68,7 +49,7 @@ func TestMessagesCut(t *testing.T) {
 
 // withTLV returns the message with one more TLV at its end.
 func withTLV(msg []byte, typ uint16, v []byte) []byte {
-	return endMessage(appendTLV(bytes.Clone(msg), typ, v), 0)
+	return clc.EndMessage(clc.AppendTLV(bytes.Clone(msg), typ, v), 0)
 }
 
 func TestMessagesUnknownTLV(t *testing.T) {
@@ -93,6 +74,10 @@ func TestMessagesWrongType(t *testing.T) {
 				require.ErrorIs(t, err, ErrMalformed, "%s as %s", other, name)
 			}
 		}
+		for _, other := range []string{"resolve", "resolved", "refused"} {
+			_, err := parse(golden.Vector(t, other))
+			require.ErrorIs(t, err, ErrMalformed, "%s as %s", other, name)
+		}
 	}
 }
 
@@ -100,7 +85,7 @@ func TestMessagesRepeatedTLV(t *testing.T) {
 	for name, tlv := range map[string]struct {
 		typ uint16
 		n   int
-	}{"proposal": {tlvVersions, 2}, "accept": {tlvGatewayID, 16}, "confirm": {tlvChosen, 1}, "decline": {tlvReason, 1}} {
+	}{"proposal": {clc.TLVVersions, 2}, "accept": {clc.TLVGatewayID, 16}, "confirm": {clc.TLVChosen, 1}, "decline": {clc.TLVReason, 1}} {
 		_, err := parsers[name](withTLV(vector(t, name), tlv.typ, make([]byte, tlv.n)))
 		require.ErrorIs(t, err, ErrMalformed, name)
 	}
@@ -113,20 +98,4 @@ func TestMessagesLeaveWhatFollows(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, len(b), n)
 	}
-}
-
-func FuzzParseHeader(f *testing.F) {
-	for name := range parsers {
-		f.Add(vector(f, name))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, n, err := ParseHeader(b)
-		if err != nil {
-			require.Zero(t, n)
-			return
-		}
-		again := appendHeader(nil, h.Type, h.Version)
-		binary.BigEndian.PutUint16(again[6:], uint16(h.Len))
-		require.Equal(t, b[:n], again)
-	})
 }

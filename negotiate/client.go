@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // ClientConfig is what a client handshake needs to know besides its Proposal.
 type ClientConfig struct {
-	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means DefaultHandshakeTimeout.
+	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means defaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
 	// Keys, when there are any, authenticate the messages of both sides. They need Binding and Proposal.Random.
 	Keys Keys
@@ -62,7 +64,7 @@ const (
 // NewClient returns a client that will propose p; Budget and versions of p are filled in by the machine.
 func NewClient(cfg ClientConfig, p Proposal) *Client {
 	if cfg.HandshakeTimeout <= 0 {
-		cfg.HandshakeTimeout = DefaultHandshakeTimeout
+		cfg.HandshakeTimeout = defaultHandshakeTimeout
 	}
 	p.MinVersion, p.MaxVersion = MinVersion, Version
 	return &Client{cfg: cfg, proposal: p, auth: newExchange(cfg.Keys, cfg.Binding, FromClient)}
@@ -120,7 +122,7 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	switch {
 	case errors.Is(err, ErrShort):
 		return nil
-	case errors.Is(err, errEyecatcher) && c.state == clientProposed:
+	case errors.Is(err, clc.ErrEyecatcher) && c.state == clientProposed:
 		return c.decline(ReasonAcceptLost) // the application's own bytes: the server takes us for a native client
 	case err != nil:
 		return c.decline(ReasonOf(err))
@@ -162,7 +164,7 @@ func (c *Client) AwaitsApp(now time.Time) bool {
 // its way, or was lost. The connection cannot be given back any more, so the client waits as long as the server does.
 func (c *Client) AppWaits(now time.Time) []Action {
 	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
-		c.deadline = now.Add(CompletingTimeout)
+		c.deadline = now.Add(completingTimeout)
 	}
 	return nil
 }
@@ -246,7 +248,7 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 	if read.After(c.deadline) { // late: the server counts from the end of the budget all the same
 		read = c.deadline
 	}
-	c.deadline, c.waitEnd = read.Add(CompletingTimeout), read.Add(AppWaitTimeout)
+	c.deadline, c.waitEnd = read.Add(completingTimeout), read.Add(appWaitTimeout)
 	return []Action{HandOver{Accept: &c.accept}, c.prove(now)}
 }
 
@@ -271,7 +273,7 @@ func (c *Client) readAccept(msg []byte) error {
 }
 
 func (c *Client) prove(now time.Time) Action {
-	d := ProofTimeout(c.rtt)
+	d := proofTimeout(c.rtt)
 	c.proofEnd = now.Add(d)
 	return Prove{Offer: c.accept.Carriers[c.proving], Timeout: d}
 }

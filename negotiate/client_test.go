@@ -34,7 +34,7 @@ func completing(t *testing.T) *Client {
 	todo := c.Receive(at(20*time.Millisecond), acceptBoth(t))
 	require.Len(t, todo, 2)
 	require.Equal(t, CarrierSHM, todo[0].(HandOver).Accept.Carriers[0].Kind)
-	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: ProofTimeout(testRTT)}, todo[1])
+	require.Equal(t, Prove{Offer: goldenAccept(t).Carriers[0], Timeout: proofTimeout(testRTT)}, todo[1])
 	return c
 }
 
@@ -53,7 +53,7 @@ func requireConfirmed(t *testing.T, c *Client, todo []Action, k CarrierKind) {
 func requireDeclined(t *testing.T, todo []Action, r Reason) {
 	t.Helper()
 	require.Equal(t, []Action{
-		Send{Bytes: AppendDecline(nil, Decline{Version: 1, Reason: r})},
+		Send{Bytes: appendDecline(nil, Decline{Version: 1, Reason: r})},
 		Release{Verdict: Verdict{Outcome: OutcomeReleased, Reason: r}},
 	}, todo)
 }
@@ -61,7 +61,7 @@ func requireDeclined(t *testing.T, todo []Action, r Reason) {
 func TestClientProposes(t *testing.T) {
 	c, b := proposed(t, ClientConfig{})
 	require.Equal(t, "negotiating", c.State())
-	p, _, err := ParseProposal(b)
+	p, _, err := parseProposal(b)
 	require.NoError(t, err)
 	want := goldenProposal(t)
 	want.Budget = 240 * time.Millisecond
@@ -161,8 +161,8 @@ func TestClientSlowProofsMeanRelay(t *testing.T) {
 	c.rtt = time.Second
 	c.Receive(t0, acceptBoth(t))
 	require.Nil(t, c.AppAccepted(t0))
-	require.Equal(t, at(CompletingTimeout), c.Deadline())
-	requireConfirmed(t, c, c.Tick(at(CompletingTimeout)), CarrierRelay)
+	require.Equal(t, at(completingTimeout), c.Deadline())
+	requireConfirmed(t, c, c.Tick(at(completingTimeout)), CarrierRelay)
 }
 
 func TestClientRefusesBadAccept(t *testing.T) {
@@ -224,15 +224,15 @@ func TestClientWaitsForTheApplication(t *testing.T) {
 	c, _ := proposed(t, ClientConfig{})
 	require.Len(t, c.Receive(at(0), acceptBoth(t)), 2)
 	require.Nil(t, c.Proved(at(0), CarrierSHM, true))
-	require.False(t, c.AwaitsApp(at(CompletingTimeout-1)))
-	require.Nil(t, c.AppWaits(at(CompletingTimeout-1)))
-	require.Equal(t, at(CompletingTimeout), c.Deadline())
-	now := at(CompletingTimeout)
-	for ; now.Before(at(AppWaitTimeout)); now = c.Deadline() {
+	require.False(t, c.AwaitsApp(at(completingTimeout-1)))
+	require.Nil(t, c.AppWaits(at(completingTimeout-1)))
+	require.Equal(t, at(completingTimeout), c.Deadline())
+	now := at(completingTimeout)
+	for ; now.Before(at(appWaitTimeout)); now = c.Deadline() {
 		require.True(t, c.AwaitsApp(now))
 		require.Nil(t, c.AppWaits(now))
 		require.Nil(t, c.Tick(now))
-		require.Equal(t, now.Add(CompletingTimeout), c.Deadline())
+		require.Equal(t, now.Add(completingTimeout), c.Deadline())
 	}
 	late := *c
 	require.Nil(t, c.AppWaits(now))

@@ -1,6 +1,10 @@
 package negotiate
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
 
 // Confirm is the client's last word: the connection is carried, by this carrier.
 type Confirm struct {
@@ -10,38 +14,38 @@ type Confirm struct {
 	Carrier CarrierKind
 }
 
-const confirmTLVs = tlvSet(1 << 11)
+const confirmTLVs = clc.TLVSet(1 << 11)
 
 // AppendConfirm appends the message without a MAC.
 func AppendConfirm(b []byte, c Confirm) []byte {
 	start := len(b)
-	b = appendHeader(b, TypeConfirm, c.Version)
-	b = appendTLV(b, tlvChosen, []byte{uint8(c.Carrier)})
-	return endMessage(b, start)
+	b = clc.AppendHeader(b, TypeConfirm, c.Version)
+	b = clc.AppendTLV(b, clc.TLVChosen, []byte{uint8(c.Carrier)})
+	return clc.EndMessage(b, start)
 }
 
 // Len returns the length AppendConfirm adds.
-func (c Confirm) Len() int { return HeaderLen + tlvHeaderLen + 1 }
+func (c Confirm) Len() int { return HeaderLen + clc.TLVHeaderLen + 1 }
 
-// ParseConfirm reads a CONFIRM at the start of b and returns the number of bytes it took.
-func ParseConfirm(b []byte) (Confirm, int, error) {
-	h, tlvs, err := message(b, TypeConfirm)
+// parseConfirm reads a CONFIRM at the start of b and returns the number of bytes it took.
+func parseConfirm(b []byte) (Confirm, int, error) {
+	h, tlvs, err := clc.Message(b, TypeConfirm)
 	if err != nil {
 		return Confirm{}, 0, err
 	}
 	c := Confirm{Version: h.Version}
-	seen, err := walkTLVs(tlvs, confirmTLVs, c.set)
+	seen, err := clc.WalkTLVs(tlvs, confirmTLVs, c.set)
 	if err != nil {
 		return Confirm{}, 0, err
 	}
-	if !seen.has(tlvChosen) {
-		return Confirm{}, 0, missing(TypeConfirm)
+	if !seen.Has(clc.TLVChosen) {
+		return Confirm{}, 0, clc.Missing(TypeConfirm)
 	}
 	return c, h.Len, nil
 }
 
 func (c *Confirm) set(_ uint16, v []byte) error {
-	if err := want(v, 1); err != nil {
+	if err := clc.Want(v, 1); err != nil {
 		return err
 	}
 	c.Carrier = CarrierKind(v[0])

@@ -4,24 +4,26 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 func TestConfirmGolden(t *testing.T) {
 	c := Confirm{Version: 1, Carrier: CarrierSHM}
 	require.Equal(t, vector(t, "confirm"), AppendConfirm(nil, c))
 	require.Equal(t, len(vector(t, "confirm")), c.Len())
-	got, n, err := ParseConfirm(vector(t, "confirm"))
+	got, n, err := parseConfirm(vector(t, "confirm"))
 	require.NoError(t, err)
 	require.Equal(t, c.Len(), n)
 	require.Equal(t, c, got)
 }
 
 func TestConfirmMalformed(t *testing.T) {
-	_, _, err := ParseConfirm(AppendConfirm(nil, Confirm{Version: 1, Carrier: 99}))
+	_, _, err := parseConfirm(AppendConfirm(nil, Confirm{Version: 1, Carrier: 99}))
 	require.ErrorIs(t, err, ErrMalformed)
-	_, _, err = ParseConfirm(endMessage(appendHeader(nil, TypeConfirm, 1), 0))
+	_, _, err = parseConfirm(clc.EndMessage(clc.AppendHeader(nil, TypeConfirm, 1), 0))
 	require.ErrorIs(t, err, ErrMalformed)
-	_, _, err = ParseConfirm(withTLV(endMessage(appendHeader(nil, TypeConfirm, 1), 0), tlvChosen, []byte{1, 1}))
+	_, _, err = parseConfirm(withTLV(clc.EndMessage(clc.AppendHeader(nil, TypeConfirm, 1), 0), clc.TLVChosen, []byte{1, 1}))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
@@ -29,11 +31,11 @@ func FuzzParseConfirm(f *testing.F) {
 	f.Add(vector(f, "confirm"))
 	f.Add(vector(f, "confirm-mac"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, _, err := ParseConfirm(b)
+		c, _, err := parseConfirm(b)
 		if err != nil {
 			return
 		}
-		d, n, err := ParseConfirm(AppendConfirm(nil, c))
+		d, n, err := parseConfirm(AppendConfirm(nil, c))
 		require.NoError(t, err)
 		require.Equal(t, c.Len(), n)
 		require.Equal(t, c, d)

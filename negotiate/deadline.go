@@ -4,34 +4,34 @@ import "time"
 
 // Times of the handshake (docs/PROTOCOL.md "Deadlines").
 const (
-	// DefaultHandshakeTimeout is the part of the budget that does not depend on the path.
-	DefaultHandshakeTimeout = 200 * time.Millisecond
-	// CompletingTimeout bounds the client's local steps after ACCEPT was read.
-	CompletingTimeout = 500 * time.Millisecond
-	// MinProofTimeout is the least time one carrier proof gets. It is not about the path but about processors: on two
+	// defaultHandshakeTimeout is the part of the budget that does not depend on the path.
+	defaultHandshakeTimeout = 200 * time.Millisecond
+	// completingTimeout bounds the client's local steps after ACCEPT was read.
+	completingTimeout = 500 * time.Millisecond
+	// minProofTimeout is the least time one carrier proof gets. It is not about the path but about processors: on two
 	// busy cores a probe that crosses two gateways was seen to take more than 20 ms, and 100 ms where forty connections
 	// begin at once on a network that loses some of the probes.
-	MinProofTimeout = 200 * time.Millisecond
-	// AppWaitTimeout bounds how long a connection may stand still whose connect() has returned and that nobody could
+	minProofTimeout = 200 * time.Millisecond
+	// appWaitTimeout bounds how long a connection may stand still whose connect() has returned and that nobody could
 	// accept: the application's own acknowledgement did not come.
-	AppWaitTimeout = 2 * time.Second
-	// LastWordSlack is what a server adds to the time the client has for its last word. The client's application may be
+	appWaitTimeout = 2 * time.Second
+	// lastWordSlack is what a server adds to the time the client has for its last word. The client's application may be
 	// connected by then, and a CONFIRM that comes after the server gave up is a connection reset under it: so the server
 	// has the patience of TCP with a network that is gone for a while. A client that is gone resets the wire leg when it
 	// is asked for a sign of life.
-	LastWordSlack = 2 * time.Minute
-	// MaxBudget bounds what a server believes a client's budget to be.
-	MaxBudget = 30 * time.Second
+	lastWordSlack = 2 * time.Minute
+	// maxBudget bounds what a server believes a client's budget to be.
+	maxBudget = 30 * time.Second
 )
 
-// Budget is how long a client waits for ACCEPT: timeout + 4 round trips, bounded by MaxBudget.
+// Budget is how long a client waits for ACCEPT: timeout + 4 round trips, bounded by maxBudget.
 func Budget(timeout, synRTT time.Duration) time.Duration {
-	return min(timeout+4*synRTT, MaxBudget)
+	return min(timeout+4*synRTT, maxBudget)
 }
 
-// ProofTimeout is how long the proof of one carrier may take.
-func ProofTimeout(synRTT time.Duration) time.Duration {
-	return max(2*synRTT, MinProofTimeout)
+// proofTimeout is how long the proof of one carrier may take.
+func proofTimeout(synRTT time.Duration) time.Duration {
+	return max(2*synRTT, minProofTimeout)
 }
 
 // serveTime is how long a server may take between PROPOSAL and ACCEPT: its answer must reach the client within the
@@ -43,15 +43,15 @@ func serveTime(budget, synRTT time.Duration) time.Duration {
 
 // lastWordTime is how long after the PROPOSAL a server waits for CONFIRM or DECLINE.
 func lastWordTime(budget, synRTT time.Duration) time.Duration {
-	return budget + CompletingTimeout + 2*synRTT + LastWordSlack
+	return budget + completingTimeout + 2*synRTT + lastWordSlack
 }
 
 // hurriedWordTime is how long a server that ends waits for a client that has ACCEPT, or nearly.
 func hurriedWordTime(synRTT time.Duration) time.Duration {
-	return 2*CompletingTimeout + 2*synRTT
+	return 2*completingTimeout + 2*synRTT
 }
 
 // lingerTime is how long a server that declined waits for the client to end the wire leg.
 func lingerTime(synRTT time.Duration) time.Duration {
-	return CompletingTimeout + 2*synRTT
+	return completingTimeout + 2*synRTT
 }

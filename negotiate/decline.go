@@ -1,6 +1,6 @@
 package negotiate
 
-import "fmt"
+import "github.com/smcgw/smcgw/negotiate/internal/clc"
 
 // Decline ends the negotiation: the connection is not carried.
 type Decline struct {
@@ -10,45 +10,34 @@ type Decline struct {
 	Reason Reason
 }
 
-const declineTLVs = tlvSet(1 << 10)
+const declineTLVs = clc.TLVSet(1 << 10)
 
-// AppendDecline appends the message without a MAC.
-func AppendDecline(b []byte, d Decline) []byte {
+// appendDecline appends the message without a MAC.
+func appendDecline(b []byte, d Decline) []byte {
 	start := len(b)
-	b = appendHeader(b, TypeDecline, d.Version)
-	b = appendTLV(b, tlvReason, []byte{uint8(d.Reason)})
-	return endMessage(b, start)
+	b = clc.AppendHeader(b, TypeDecline, d.Version)
+	b = clc.AppendTLV(b, clc.TLVReason, []byte{uint8(d.Reason)})
+	return clc.EndMessage(b, start)
 }
 
-// Len returns the length AppendDecline adds.
-func (d Decline) Len() int { return HeaderLen + tlvHeaderLen + 1 }
+// Len returns the length appendDecline adds.
+func (d Decline) Len() int { return HeaderLen + clc.TLVHeaderLen + 1 }
 
 // ParseDecline reads a DECLINE at the start of b and returns the number of bytes it took.
 func ParseDecline(b []byte) (Decline, int, error) {
-	h, tlvs, err := message(b, TypeDecline)
+	h, tlvs, err := clc.Message(b, TypeDecline)
 	if err != nil {
 		return Decline{}, 0, err
 	}
 	d := Decline{Version: h.Version}
-	seen, err := walkTLVs(tlvs, declineTLVs, d.set)
+	seen, err := clc.WalkTLVs(tlvs, declineTLVs, d.set)
 	if err != nil {
 		return Decline{}, 0, err
 	}
-	if !seen.has(tlvReason) {
-		return Decline{}, 0, missing(TypeDecline)
+	if !seen.Has(clc.TLVReason) {
+		return Decline{}, 0, clc.Missing(TypeDecline)
 	}
 	return d, h.Len, nil
 }
 
-func (d *Decline) set(_ uint16, v []byte) error { return setReason(&d.Reason, v) }
-
-func setReason(r *Reason, v []byte) error {
-	if err := want(v, 1); err != nil {
-		return err
-	}
-	if v[0] == 0 {
-		return fmt.Errorf("reason zero: %w", ErrMalformed)
-	}
-	*r = Reason(v[0])
-	return nil
-}
+func (d *Decline) set(_ uint16, v []byte) error { return clc.SetReason(&d.Reason, v) }

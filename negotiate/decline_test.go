@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 func TestDeclineGolden(t *testing.T) {
 	d := Decline{Version: 1, Reason: ReasonAppRefused}
-	require.Equal(t, vector(t, "decline"), AppendDecline(nil, d))
+	require.Equal(t, vector(t, "decline"), appendDecline(nil, d))
 	require.Equal(t, len(vector(t, "decline")), d.Len())
 	got, n, err := ParseDecline(vector(t, "decline"))
 	require.NoError(t, err)
@@ -18,15 +20,15 @@ func TestDeclineGolden(t *testing.T) {
 
 func TestDeclineUnknownReasonAndVersion(t *testing.T) {
 	d := Decline{Version: 9, Reason: 222}
-	got, _, err := ParseDecline(AppendDecline(nil, d))
+	got, _, err := ParseDecline(appendDecline(nil, d))
 	require.NoError(t, err)
 	require.Equal(t, d, got)
 }
 
 func TestDeclineMalformed(t *testing.T) {
-	_, _, err := ParseDecline(AppendDecline(nil, Decline{Version: 1}))
+	_, _, err := ParseDecline(appendDecline(nil, Decline{Version: 1}))
 	require.ErrorIs(t, err, ErrMalformed)
-	_, _, err = ParseDecline(endMessage(appendHeader(nil, TypeDecline, 1), 0))
+	_, _, err = ParseDecline(clc.EndMessage(clc.AppendHeader(nil, TypeDecline, 1), 0))
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
@@ -37,7 +39,7 @@ func FuzzParseDecline(f *testing.F) {
 		if err != nil {
 			return
 		}
-		e, _, err := ParseDecline(AppendDecline(nil, d))
+		e, _, err := ParseDecline(appendDecline(nil, d))
 		require.NoError(t, err)
 		require.Equal(t, d, e)
 	})

@@ -1,9 +1,13 @@
 package negotiate
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
 
 // guardLen is how many bytes of a PROPOSAL the guard looks at: up to the end of the nonce.
-const guardLen = HeaderLen + tlvHeaderLen + 2
+const guardLen = HeaderLen + clc.TLVHeaderLen + 2
 
 type guardVerdict uint8
 
@@ -33,9 +37,9 @@ func guard(b []byte, nonce uint16) guardVerdict {
 }
 
 func guardPattern(nonce uint16) (p [guardLen]byte) {
-	binary.BigEndian.PutUint32(p[0:], eyecatcher)
+	binary.BigEndian.PutUint32(p[0:], clc.Eyecatcher)
 	p[4] = uint8(TypeProposal)
-	binary.BigEndian.PutUint16(p[8:], tlvNonce)
+	binary.BigEndian.PutUint16(p[8:], clc.TLVNonce)
 	binary.BigEndian.PutUint16(p[10:], 2)
 	binary.BigEndian.PutUint16(p[12:], nonce)
 	return p

@@ -23,7 +23,7 @@ func FuzzClientReceive(f *testing.F) {
 			require.LessOrEqual(t, len(c.in.buf), MaxMessageLen+len(piece))
 		}
 		for now, i := t0, 0; i < 8 && !c.Deadline().IsZero(); i++ {
-			now = now.Add(MaxBudget)
+			now = now.Add(maxBudget)
 			sends += countSends(c.Tick(now))
 		}
 		v, ok := c.Verdict()
@@ -49,7 +49,7 @@ func FuzzServerReceive(f *testing.F) {
 			}
 		}
 		for now, i := t0, 0; i < 8 && !s.Deadline().IsZero(); i++ {
-			now = now.Add(2 * MaxBudget)
+			now = now.Add(2 * maxBudget)
 			sends += countSends(s.Tick(now))
 			s.RawDialled(now, true, ReasonNone)
 		}
@@ -73,7 +73,7 @@ func FuzzServerReceiveWithKeys(f *testing.F) {
 			todo = append(todo, s.Receive(t0, piece)...)
 		}
 		for now, i := t0, 0; i < 8 && !s.Deadline().IsZero(); i++ {
-			now = now.Add(2 * MaxBudget)
+			now = now.Add(2 * maxBudget)
 			todo = append(todo, s.Tick(now)...)
 		}
 		require.LessOrEqual(t, countSends(todo), 1)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // partitions are a PROPOSAL and an ACCEPT whose soft carrier has a partition key.
@@ -22,7 +24,7 @@ func carriersOf(name string, b []byte) ([]CarrierOffer, error) {
 		a, _, err := ParseAccept(b)
 		return a.Carriers, err
 	}
-	p, _, err := ParseProposal(b)
+	p, _, err := parseProposal(b)
 	return p.Carriers, err
 }
 
@@ -47,18 +49,18 @@ func TestPartition(t *testing.T) {
 
 func TestPartitionMalformed(t *testing.T) {
 	for name, whole := range partitions(t) {
-		bare := endMessage(whole[:len(whole)-6], 0)
+		bare := clc.EndMessage(whole[:len(whole)-6], 0)
 		for _, v := range [][]byte{{}, {0x92}, {0x92, 0x34, 0}, {0, 0}, {0x80, 0}, {0x12, 0x34}, {0x7f, 0xff}, {0xff, 0xff}} {
-			_, err := carriersOf(name, withTLV(bare, tlvPartition, v))
+			_, err := carriersOf(name, withTLV(bare, clc.TLVPartition, v))
 			require.ErrorIs(t, err, ErrMalformed, "% x", v)
 		}
-		good := withTLV(bare, tlvPartition, []byte{0x80, 1})
+		good := withTLV(bare, clc.TLVPartition, []byte{0x80, 1})
 		_, err := carriersOf(name, good)
 		require.NoError(t, err)
-		_, err = carriersOf(name, withTLV(good, tlvPartition, []byte{0x80, 1}))
+		_, err = carriersOf(name, withTLV(good, clc.TLVPartition, []byte{0x80, 1}))
 		require.ErrorIs(t, err, ErrMalformed, "twice")
 	}
 	p := Proposal{MinVersion: 1, MaxVersion: 1}
-	_, err := carriersOf("proposal", withTLV(AppendProposal(nil, &p), tlvPartition, []byte{0x80, 1}))
+	_, err := carriersOf("proposal", withTLV(AppendProposal(nil, &p), clc.TLVPartition, []byte{0x80, 1}))
 	require.NoError(t, err, "of a carrier that is not known")
 }

@@ -27,8 +27,8 @@ type CachePolicy struct {
 // Defaults and bounds of CachePolicy.
 const (
 	DefaultNegativeTTL    = 10 * time.Minute
-	DefaultRetry          = time.Hour
-	DefaultBlackholeAfter = 2
+	defaultRetry          = time.Hour
+	defaultBlackholeAfter = 2
 
 	// maxRetryShift bounds the back-off of Retry: 1 h becomes at most 32 h.
 	maxRetryShift = 5
@@ -128,10 +128,10 @@ func (p CachePolicy) withDefaults() CachePolicy {
 		p.NegativeTTL = DefaultNegativeTTL
 	}
 	if p.Retry <= 0 {
-		p.Retry = DefaultRetry
+		p.Retry = defaultRetry
 	}
 	if p.BlackholeAfter <= 0 {
-		p.BlackholeAfter = DefaultBlackholeAfter
+		p.BlackholeAfter = defaultBlackholeAfter
 	}
 	return p
 }

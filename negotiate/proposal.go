@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // Proposal is the client's first message: who it is and which queue pairs it has made for this connection.
@@ -26,80 +28,69 @@ type Proposal struct {
 	Carriers []CarrierOffer
 }
 
-const proposalTLVs = tlvSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17 | 1<<19)
+const proposalTLVs = clc.TLVSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17 | 1<<19)
 
 // AppendProposal appends the message without a MAC.
 func AppendProposal(b []byte, p *Proposal) []byte {
 	start := len(b)
-	b = appendHeader(b, TypeProposal, p.MinVersion)
-	b = appendTLV(b, tlvNonce, binary.BigEndian.AppendUint16(nil, p.Nonce))
-	b = appendTLV(b, tlvVersions, []byte{p.MinVersion, p.MaxVersion})
-	b = appendTLV(b, tlvBudget, binary.BigEndian.AppendUint32(nil, budgetMillis(p.Budget)))
-	b = appendIdentity(b, p.GatewayID, p.HostID, p.DatagramPort)
-	b = appendRandom(b, p.Random)
+	b = clc.AppendHeader(b, TypeProposal, p.MinVersion)
+	b = clc.AppendTLV(b, clc.TLVNonce, binary.BigEndian.AppendUint16(nil, p.Nonce))
+	b = clc.AppendTLV(b, clc.TLVVersions, []byte{p.MinVersion, p.MaxVersion})
+	b = clc.AppendTLV(b, clc.TLVBudget, binary.BigEndian.AppendUint32(nil, budgetMillis(p.Budget)))
+	b = clc.AppendIdentity(b, p.GatewayID, p.HostID, p.DatagramPort)
+	b = clc.AppendRandom(b, p.Random)
 	for i := range p.Carriers {
 		b = appendCarrier(b, &p.Carriers[i])
 	}
-	return endMessage(b, start)
+	return clc.EndMessage(b, start)
 }
 
 // Len returns the length AppendProposal adds.
 func (p *Proposal) Len() int {
-	n := HeaderLen + (tlvHeaderLen + 2) + (tlvHeaderLen + 2) + (tlvHeaderLen + 4)
-	return n + identityLen(p.HostID, p.DatagramPort) + randomLen(p.Random) + carriersLen(p.Carriers)
+	n := HeaderLen + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 4)
+	return n + clc.IdentityLen(p.HostID, p.DatagramPort) + clc.RandomLen(p.Random) + carriersLen(p.Carriers)
 }
 
-// ParseProposal reads a PROPOSAL at the start of b and returns the number of bytes it took.
-func ParseProposal(b []byte) (Proposal, int, error) {
-	h, tlvs, err := message(b, TypeProposal)
+// parseProposal reads a PROPOSAL at the start of b and returns the number of bytes it took.
+func parseProposal(b []byte) (Proposal, int, error) {
+	h, tlvs, err := clc.Message(b, TypeProposal)
 	if err != nil {
 		return Proposal{}, 0, err
 	}
-	if len(tlvs) < tlvHeaderLen || binary.BigEndian.Uint16(tlvs) != tlvNonce {
+	if len(tlvs) < clc.TLVHeaderLen || binary.BigEndian.Uint16(tlvs) != clc.TLVNonce {
 		return Proposal{}, 0, fmt.Errorf("clc proposal not starting with the nonce: %w", ErrMalformed)
 	}
 	var p Proposal
-	seen, err := walkTLVs(tlvs, proposalTLVs, p.set)
+	seen, err := clc.WalkTLVs(tlvs, proposalTLVs, p.set)
 	if err != nil {
 		return Proposal{}, 0, err
 	}
-	if !seen.has(tlvVersions, tlvGatewayID, tlvBudget) {
-		return Proposal{}, 0, missing(TypeProposal)
+	if !seen.Has(clc.TLVVersions, clc.TLVGatewayID, clc.TLVBudget) {
+		return Proposal{}, 0, clc.Missing(TypeProposal)
 	}
 	return p, h.Len, nil
 }
 
 func (p *Proposal) set(typ uint16, v []byte) error {
 	switch typ {
-	case tlvNonce:
-		return setUint16(&p.Nonce, v)
-	case tlvVersions:
-		return setVersions(v, &p.MinVersion, &p.MaxVersion)
-	case tlvBudget:
-		if err := want(v, 4); err != nil {
+	case clc.TLVNonce:
+		return clc.SetUint16(&p.Nonce, v)
+	case clc.TLVVersions:
+		return clc.SetVersions(v, &p.MinVersion, &p.MaxVersion)
+	case clc.TLVBudget:
+		if err := clc.Want(v, 4); err != nil {
 			return err
 		}
 		p.Budget = time.Duration(binary.BigEndian.Uint32(v)) * time.Millisecond
 		return nil
-	case tlvRandom:
-		return setID(&p.Random, v)
-	case tlvCarrier:
+	case clc.TLVRandom:
+		return clc.SetID(&p.Random, v)
+	case clc.TLVCarrier:
 		return addCarrier(&p.Carriers, v)
-	case tlvPartition:
+	case clc.TLVPartition:
 		return setPartition(p.Carriers, v)
 	}
-	return setIdentity(typ, v, &p.GatewayID, &p.HostID, &p.DatagramPort)
-}
-
-func setVersions(v []byte, lowest, highest *uint8) error {
-	if err := want(v, 2); err != nil {
-		return err
-	}
-	*lowest, *highest = v[0], v[1]
-	if *lowest > *highest {
-		return fmt.Errorf("versions %d to %d: %w", v[0], v[1], ErrMalformed)
-	}
-	return nil
+	return clc.SetIdentity(typ, v, &p.GatewayID, &p.HostID, &p.DatagramPort)
 }
 
 // budgetMillis rounds up: a client that has 1.5 ms must not be taken for one that has 1.

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
 // seq returns n bytes counting up from first.
@@ -18,8 +21,8 @@ func seq(first byte, n int) []byte {
 }
 
 func goldenProposal(t testing.TB) Proposal {
-	soft := unhex(t, `01 02 01 80 00000000 0000000000004000 00002001 00000010 0000000000010000 00002002 00010000`)
-	shm := unhex(t, `01 02 01 80 00000000 00007f0000a03000 00001001 00000010 00007f0000b00000 00001002 00010000`)
+	soft := golden.Unhex(t, `01 02 01 80 00000000 0000000000004000 00002001 00000010 0000000000010000 00002002 00010000`)
+	shm := golden.Unhex(t, `01 02 01 80 00000000 00007f0000a03000 00001001 00000010 00007f0000b00000 00001002 00010000`)
 	return Proposal{
 		Nonce:        0xbeef,
 		MinVersion:   1,
@@ -36,7 +39,7 @@ func goldenProposal(t testing.TB) Proposal {
 			{
 				Kind: CarrierSoft, Conn: ConnData(soft),
 				RoCE: RoCEEndpoint{
-					GID:     [16]byte(unhex(t, `00000000000000000000ffff0a000001`)),
+					GID:     [16]byte(golden.Unhex(t, `00000000000000000000ffff0a000001`)),
 					UDPPort: 4791, MTU: 1024, QPN: 0x123, PSN: 0xabcdef,
 				},
 			},
@@ -49,7 +52,7 @@ func TestProposalGolden(t *testing.T) {
 	b := vector(t, "proposal")
 	require.Equal(t, b, AppendProposal(nil, &p))
 	require.Equal(t, len(b), p.Len())
-	got, n, err := ParseProposal(b)
+	got, n, err := parseProposal(b)
 	require.NoError(t, err)
 	require.Equal(t, len(b), n)
 	require.Equal(t, p, got)
@@ -59,7 +62,7 @@ func TestProposalSmallest(t *testing.T) {
 	p := Proposal{MinVersion: 1, MaxVersion: 1}
 	b := AppendProposal([]byte("before"), &p)
 	require.Len(t, b, len("before")+p.Len())
-	got, _, err := ParseProposal(b[len("before"):])
+	got, _, err := parseProposal(b[len("before"):])
 	require.NoError(t, err)
 	require.Equal(t, p, got)
 }
@@ -91,15 +94,15 @@ func TestProposalMalformed(t *testing.T) {
 	for name, spoil := range bad {
 		p := goldenProposal(t)
 		spoil(&p)
-		_, _, err := ParseProposal(AppendProposal(nil, &p))
+		_, _, err := parseProposal(AppendProposal(nil, &p))
 		require.ErrorIs(t, err, ErrMalformed, name)
 	}
 }
 
 func TestProposalUnknownCarrierSkipped(t *testing.T) {
 	p := goldenProposal(t)
-	future := withTLV(AppendProposal(nil, &p), tlvCarrier, append([]byte{77, 0}, make([]byte, ConnDataLen+3)...))
-	got, _, err := ParseProposal(future)
+	future := withTLV(AppendProposal(nil, &p), clc.TLVCarrier, append([]byte{77, 0}, make([]byte, connDataLen+3)...))
+	got, _, err := parseProposal(future)
 	require.NoError(t, err)
 	require.Equal(t, p, got)
 }
@@ -109,7 +112,7 @@ func TestProposalNonceComesFirst(t *testing.T) {
 	swapped := bytes.Clone(b)
 	copy(swapped[8:], b[14:20])
 	copy(swapped[14:], b[8:14])
-	_, _, err := ParseProposal(swapped)
+	_, _, err := parseProposal(swapped)
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
@@ -117,14 +120,14 @@ func FuzzParseProposal(f *testing.F) {
 	f.Add(vector(f, "proposal"))
 	f.Add(partitions(f)["proposal"])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, n, err := ParseProposal(b)
+		p, n, err := parseProposal(b)
 		if err != nil {
 			return
 		}
 		again := AppendProposal(nil, &p)
 		require.Equal(t, len(again), p.Len())
 		require.LessOrEqual(t, n, len(b))
-		q, _, err := ParseProposal(again)
+		q, _, err := parseProposal(again)
 		require.NoError(t, err)
 		require.Equal(t, p, q)
 	})

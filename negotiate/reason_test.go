@@ -89,8 +89,6 @@ func TestNames(t *testing.T) {
 	}
 	require.Equal(t, "rdma-shm", CarrierSHM.String())
 	require.Equal(t, "relay", CarrierRelay.String())
-	require.Equal(t, "confirm", RoleConfirm.String())
-	require.Equal(t, "unknown", Role(9).String())
 	require.Equal(t, "unknown", ConfirmedUnknown.String())
 	require.Equal(t, "yes", ConfirmedYes.String())
 	require.Equal(t, "no", ConfirmedNo.String())

@@ -8,12 +8,12 @@ import (
 
 // Records (docs/PROTOCOL.md "Records") are all that a carrying wire leg holds after CONFIRM.
 const (
-	// RecordHeaderLen is the size of a record's header: type(1), flags(1) = 0, zero(2), length of the body(4).
-	RecordHeaderLen = 8
+	// recordHeaderLen is the size of a record's header: type(1), flags(1) = 0, zero(2), length of the body(4).
+	recordHeaderLen = 8
 	// DataHeaderLen is what precedes the payload of a DATA record: header and offset.
-	DataHeaderLen = RecordHeaderLen + 8
-	// MaxDataLen bounds the payload of one DATA record.
-	MaxDataLen = 256 << 10
+	DataHeaderLen = recordHeaderLen + 8
+	// maxDataLen bounds the payload of one DATA record.
+	maxDataLen = 256 << 10
 
 	offsetLen = 8
 	haveLen   = 16
@@ -69,14 +69,14 @@ type Record struct {
 	Payload []byte
 }
 
-// AppendDataHeader appends header and offset of a DATA record whose n bytes of payload (1 to MaxDataLen) follow; the
+// AppendDataHeader appends header and offset of a DATA record whose n bytes of payload (1 to maxDataLen) follow; the
 // payload need not be copied behind it, it may be written separately.
 func AppendDataHeader(b []byte, offset uint64, n int) []byte {
 	b = appendRecordHeader(b, RecordData, offsetLen+n)
 	return binary.BigEndian.AppendUint64(b, offset)
 }
 
-// AppendData appends a DATA record of 1 to MaxDataLen bytes.
+// AppendData appends a DATA record of 1 to maxDataLen bytes.
 func AppendData(b []byte, offset uint64, payload []byte) []byte {
 	return append(AppendDataHeader(b, offset, len(payload)), payload...)
 }
@@ -109,12 +109,12 @@ func AppendAbort(b []byte, r Reason) []byte {
 // AppendKeepalive appends KEEPALIVE.
 func AppendKeepalive(b []byte) []byte { return appendRecordHeader(b, RecordKeepalive, 0) }
 
-// RecordLen returns the length of a whole record of this type; payload counts for DATA only.
-func RecordLen(t RecordType, payload int) int {
+// recordLen returns the length of a whole record of this type; payload counts for DATA only.
+func recordLen(t RecordType, payload int) int {
 	if t == RecordData {
 		return DataHeaderLen + payload
 	}
-	return RecordHeaderLen + bodyLen(t)
+	return recordHeaderLen + bodyLen(t)
 }
 
 // bodyLen is the length of the body before the payload.
@@ -136,30 +136,30 @@ func appendRecordHeader(b []byte, t RecordType, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
-// ParseRecord reads one whole record at the start of b and returns the number of bytes it took.
-func ParseRecord(b []byte) (Record, int, error) {
-	if len(b) < RecordHeaderLen {
+// parseRecord reads one whole record at the start of b and returns the number of bytes it took.
+func parseRecord(b []byte) (Record, int, error) {
+	if len(b) < recordHeaderLen {
 		return Record{}, 0, ErrShort
 	}
 	t, n, err := parseRecordHeader(b)
 	if err != nil {
 		return Record{}, 0, err
 	}
-	fixed := RecordHeaderLen + bodyLen(t)
-	if len(b) < RecordHeaderLen+n {
+	fixed := recordHeaderLen + bodyLen(t)
+	if len(b) < recordHeaderLen+n {
 		return Record{}, 0, ErrShort
 	}
-	rec, err := parseBody(t, b[RecordHeaderLen:fixed], n)
+	rec, err := parseBody(t, b[recordHeaderLen:fixed], n)
 	if err != nil {
 		return Record{}, 0, err
 	}
 	if t == RecordData {
-		rec.Payload = b[fixed : RecordHeaderLen+n]
+		rec.Payload = b[fixed : recordHeaderLen+n]
 	}
-	return rec, RecordHeaderLen + n, nil
+	return rec, recordHeaderLen + n, nil
 }
 
-// parseRecordHeader returns type and body length of the header in the first RecordHeaderLen bytes of b.
+// parseRecordHeader returns type and body length of the header in the first recordHeaderLen bytes of b.
 func parseRecordHeader(b []byte) (RecordType, int, error) {
 	t, n := RecordType(b[0]), binary.BigEndian.Uint32(b[4:])
 	if b[1] != 0 || b[2] != 0 || b[3] != 0 {
@@ -167,7 +167,7 @@ func parseRecordHeader(b []byte) (RecordType, int, error) {
 	}
 	switch t {
 	case RecordData:
-		if n <= offsetLen || n > offsetLen+MaxDataLen {
+		if n <= offsetLen || n > offsetLen+maxDataLen {
 			return 0, 0, errRecordLen
 		}
 	case RecordEnd, RecordHave, RecordAbort, RecordDemote, RecordDemoteDone, RecordKeepalive:

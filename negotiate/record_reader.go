@@ -3,7 +3,7 @@ package negotiate
 // RecordReader cuts the byte stream of a carrying wire leg into records. It buffers headers only; the payload of DATA is
 // handed out in the pieces in which it arrives. The zero value is ready. It does not allocate.
 type RecordReader struct {
-	head [RecordHeaderLen + haveLen]byte
+	head [recordHeaderLen + haveLen]byte
 	n    int // bytes of head that are filled
 	// The DATA record under way:
 	offset uint64 // of the next byte of payload
@@ -22,20 +22,20 @@ func (r *RecordReader) Next(b []byte) (Record, int, error) {
 		rec, n := r.data(b)
 		return rec, n, nil
 	}
-	used := r.fill(b, RecordHeaderLen)
-	if r.n < RecordHeaderLen {
+	used := r.fill(b, recordHeaderLen)
+	if r.n < recordHeaderLen {
 		return Record{}, used, nil
 	}
 	t, n, err := parseRecordHeader(r.head[:])
 	if err != nil {
 		return r.fail(err)
 	}
-	fixed := RecordHeaderLen + bodyLen(t)
+	fixed := recordHeaderLen + bodyLen(t)
 	used += r.fill(b[used:], fixed)
 	if r.n < fixed {
 		return Record{}, used, nil
 	}
-	rec, err := parseBody(t, r.head[RecordHeaderLen:fixed], n)
+	rec, err := parseBody(t, r.head[recordHeaderLen:fixed], n)
 	if err != nil {
 		return r.fail(err)
 	}

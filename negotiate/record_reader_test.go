@@ -109,7 +109,7 @@ func TestRecordReaderAllocs(t *testing.T) {
 			b = b[n:]
 		}
 		buf = AppendHave(AppendDataHeader(buf[:0], 7, 9), 1, 2)
-		_, _, _ = ParseRecord(stream)
+		_, _, _ = parseRecord(stream)
 	}))
 }
 

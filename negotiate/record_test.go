@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 type recordCase struct {
@@ -28,7 +30,7 @@ func recordCases(t testing.TB) []recordCase {
 }
 
 func parseRecordOnly(b []byte) error {
-	_, _, err := ParseRecord(b)
+	_, _, err := parseRecord(b)
 	return err
 }
 
@@ -36,8 +38,8 @@ func TestRecordGolden(t *testing.T) {
 	for _, c := range recordCases(t) {
 		b := vector(t, c.name)
 		require.Equal(t, b, c.bytes, c.name)
-		require.Equal(t, len(b), RecordLen(c.rec.Type, len(c.rec.Payload)), c.name)
-		got, n, err := ParseRecord(b)
+		require.Equal(t, len(b), recordLen(c.rec.Type, len(c.rec.Payload)), c.name)
+		got, n, err := parseRecord(b)
 		require.NoError(t, err, c.name)
 		require.Equal(t, len(b), n)
 		require.Equal(t, c.rec, got)
@@ -70,9 +72,9 @@ func TestRecordMalformed(t *testing.T) {
 		"abort reason zero": `06 00 00 00  00 00 00 04  00 00 00 00`,
 		"abort zero":        `06 00 00 00  00 00 00 04  3c 00 01 00`,
 	} {
-		require.ErrorIs(t, parseRecordOnly(unhex(t, text)), ErrMalformed, name)
+		require.ErrorIs(t, parseRecordOnly(golden.Unhex(t, text)), ErrMalformed, name)
 		var r RecordReader
-		_, _, err := r.Next(unhex(t, text))
+		_, _, err := r.Next(golden.Unhex(t, text))
 		require.ErrorIs(t, err, ErrMalformed, name)
 		_, _, again := r.Next(nil)
 		require.Equal(t, err, again, "errors are final")
@@ -80,11 +82,11 @@ func TestRecordMalformed(t *testing.T) {
 }
 
 func TestRecordBounds(t *testing.T) {
-	b := AppendData(nil, math.MaxInt64-MaxDataLen, make([]byte, MaxDataLen))
-	rec, n, err := ParseRecord(b)
+	b := AppendData(nil, math.MaxInt64-maxDataLen, make([]byte, maxDataLen))
+	rec, n, err := parseRecord(b)
 	require.NoError(t, err)
 	require.Equal(t, len(b), n)
-	require.Len(t, rec.Payload, MaxDataLen)
+	require.Len(t, rec.Payload, maxDataLen)
 	require.NoError(t, parseRecordOnly(AppendEnd(nil, math.MaxInt64)))
 	require.NoError(t, parseRecordOnly(AppendHave(nil, 0, math.MaxInt64)))
 }
@@ -94,7 +96,7 @@ func FuzzParseRecord(f *testing.F) {
 		f.Add(c.bytes)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		rec, n, err := ParseRecord(b)
+		rec, n, err := parseRecord(b)
 		var r RecordReader
 		piece, m, rerr := r.Next(b)
 		if err != nil {
@@ -104,6 +106,6 @@ func FuzzParseRecord(f *testing.F) {
 		require.NoError(t, rerr)
 		require.Equal(t, rec, piece)
 		require.Equal(t, n, m)
-		require.Equal(t, int(binary.BigEndian.Uint32(b[4:]))+RecordHeaderLen, n)
+		require.Equal(t, int(binary.BigEndian.Uint32(b[4:]))+recordHeaderLen, n)
 	})
 }

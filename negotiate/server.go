@@ -4,7 +4,7 @@ import "time"
 
 // ServerConfig is what a server handshake needs to know.
 type ServerConfig struct {
-	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means DefaultHandshakeTimeout.
+	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means defaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
 	// Keys, when there are any, authenticate the messages of both sides: nothing is served to a client that has none of
 	// them. They need Binding and Accept.Random.
@@ -71,7 +71,7 @@ const (
 // NewServer returns a server for a connection whose SYN carried an offer with this nonce.
 func NewServer(cfg ServerConfig, nonce uint16) *Server {
 	if cfg.HandshakeTimeout <= 0 {
-		cfg.HandshakeTimeout = DefaultHandshakeTimeout
+		cfg.HandshakeTimeout = defaultHandshakeTimeout
 	}
 	return &Server{cfg: cfg, nonce: nonce, auth: newExchange(cfg.Keys, cfg.Binding, FromServer)}
 }

@@ -63,7 +63,7 @@ func (s *Server) onProposal(now time.Time, msg []byte) []Action {
 	if len(s.proposal.Carriers) == 0 {
 		return s.nothingOffered(now)
 	}
-	budget := min(s.proposal.Budget, MaxBudget)
+	budget := min(s.proposal.Budget, maxBudget)
 	s.state = serverServing
 	s.deadline = now.Add(serveTime(budget, s.rtt))
 	s.lastWord = now.Add(lastWordTime(budget, s.rtt))
@@ -80,7 +80,7 @@ func (s *Server) nothingOffered(now time.Time) []Action {
 }
 
 func (s *Server) readProposal(msg []byte) error {
-	p, _, err := ParseProposal(msg)
+	p, _, err := parseProposal(msg)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *Server) onConfirm(msg []byte) []Action {
 }
 
 func (s *Server) readConfirm(msg []byte) (Confirm, error) {
-	c, _, err := ParseConfirm(msg)
+	c, _, err := parseConfirm(msg)
 	if err != nil {
 		return c, err
 	}

@@ -33,7 +33,7 @@ func accepted(t *testing.T) *Server {
 func confirmBytes(k CarrierKind) []byte { return AppendConfirm(nil, Confirm{Version: 1, Carrier: k}) }
 
 func declineActions(r Reason) []Action {
-	return []Action{Send{Bytes: AppendDecline(nil, Decline{Version: 1, Reason: r})}, Drop{}}
+	return []Action{Send{Bytes: appendDecline(nil, Decline{Version: 1, Reason: r})}, Drop{}}
 }
 
 func aborted(r Reason, remote, silent bool) []Action {
@@ -43,7 +43,7 @@ func aborted(r Reason, remote, silent bool) []Action {
 func TestServerCarries(t *testing.T) {
 	s := accepted(t)
 	require.Equal(t, "completing", s.State())
-	require.Equal(t, at(204*time.Millisecond+CompletingTimeout+2*testRTT+LastWordSlack), s.Deadline())
+	require.Equal(t, at(204*time.Millisecond+completingTimeout+2*testRTT+lastWordSlack), s.Deadline())
 	require.Equal(t, []Action{Carry{CarrierSHM}, Records{Rest: []byte("rest")}},
 		s.Receive(t0, append(confirmBytes(CarrierSHM), "rest"...)))
 	require.Equal(t, "carried", s.State())
@@ -134,7 +134,7 @@ func TestServerRefusesProposal(t *testing.T) {
 
 	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
 	s.Start(t0, testRTT, ConfirmedYes)
-	no, _ := Seal(AppendDecline(nil, Decline{Version: 1, Reason: ReasonAuthFailed}), 0, testKey,
+	no, _ := Seal(appendDecline(nil, Decline{Version: 1, Reason: ReasonAuthFailed}), 0, testKey,
 		Chain{Binding: testBinding, From: FromServer})
 	require.Equal(t, []Action{Send{Bytes: no}, Drop{}}, s.Receive(t0, vector(t, "proposal")))
 	_, sealed := proposed(t, ClientConfig{Keys: Keys{testKey}})
@@ -317,7 +317,7 @@ func TestAuthenticatedHandshake(t *testing.T) {
 func TestAuthenticatedDecline(t *testing.T) {
 	cfg := ClientConfig{Keys: Keys{testKey}, Binding: testBinding}
 	seal := func(from Speaker, prev MAC) []byte {
-		b, _ := Seal(AppendDecline(nil, Decline{Version: 1, Reason: ReasonDrained}), 0, testKey,
+		b, _ := Seal(appendDecline(nil, Decline{Version: 1, Reason: ReasonDrained}), 0, testKey,
 			Chain{Binding: testBinding, From: from, Prev: prev})
 		return b
 	}
@@ -359,9 +359,9 @@ func TestServerCancelledAfterAccept(t *testing.T) {
 	s := accepted(t)
 	late := s.Deadline()
 	require.Nil(t, s.Cancel(at(time.Second), ReasonDrained))
-	require.Equal(t, at(time.Second+2*CompletingTimeout+2*testRTT), s.Deadline())
+	require.Equal(t, at(time.Second+2*completingTimeout+2*testRTT), s.Deadline())
 	require.Nil(t, s.Cancel(at(1500*time.Millisecond), ReasonDrained), "once")
-	require.Equal(t, at(time.Second+2*CompletingTimeout+2*testRTT), s.Deadline())
+	require.Equal(t, at(time.Second+2*completingTimeout+2*testRTT), s.Deadline())
 	require.True(t, s.Deadline().Before(late))
 	require.Equal(t, ReasonClientGone, s.Tick(s.Deadline())[0].(Abort).Verdict.Reason)
 }

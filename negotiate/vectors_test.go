@@ -1,37 +1,16 @@
 package negotiate
 
 import (
-	"encoding/hex"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 // The golden vectors, built by hand. docs/PROTOCOL.md prints the same text (TestProtocolDocument), so that the normative
 // text, the tests and the code cannot drift apart. A line is bytes in hex, then a semicolon and what they are.
 var vectors = map[string]string{
-	"option-offer": `
-fe                                               ; kind 254, shared experiments (RFC 6994)
-0a                                               ; length 10
-53 4d 47 57                                      ; ExID "SMGW"
-11                                               ; version 1, role 1 (offer)
-00                                               ; flags
-be ef                                            ; nonce
-`,
-	"option-accept": `
-fe 0a 53 4d 47 57                                ; kind, length, ExID
-12                                               ; version 1, role 2 (accept)
-00                                               ; flags
-be ef                                            ; nonce, repeated
-`,
-	"option-confirm": `
-fe 0a 53 4d 47 57                                ; kind, length, ExID
-13                                               ; version 1, role 3 (confirm)
-00                                               ; flags
-be ef                                            ; nonce, repeated
-`,
 	"proposal": `
 53 4d 47 57                                      ; eyecatcher "SMGW"
 01                                               ; PROPOSAL
@@ -109,94 +88,6 @@ e0 e1 e2 e3 e4 e5 e6 e7 e8 e9 ea eb ec ed ee ef  ; key of the rendezvous
 9c bb 9e 05 83 74 ee 41 4b f2 35 b8 16 3e a0 5b  ; of the same, by the server
 38 ad 2f 2c 0d 84 6b b3 b2 40 7b 46 68 bc a7 e0
 `,
-	"refused-cookie": `
-53 4d 47 57  07 01 00 59                         ; REFUSED, length 89
-80 0c 00 10                                      ; query nonce
-f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
-80 0a 00 01  26                                  ; reason 38, auth_failed
-00 12 00 10                                      ; cookie
-30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e 3f
-00 09 00 20                                      ; mac
-21 72 75 dd 1f 26 5e 25 e1 63 c0 f6 c0 18 ed 37  ; 10.0.0.1:4790 asks 10.0.0.2:4790, by the one asked,
-f9 17 cb cd 6f 3a b7 0e 65 bf 6b 41 2d 87 df 62  ; previous mac 00 01 02 ... 1f
-`,
-	"resolve": `
-53 4d 47 57                                      ; eyecatcher "SMGW"
-05                                               ; RESOLVE
-01                                               ; version: the lowest the sender speaks
-02 00                                            ; length 512
-80 0c 00 10                                      ; query nonce, always the first TLV
-f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
-80 02 00 02  01 01                               ; versions 1 to 1
-80 03 00 10                                      ; gateway id
-a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 aa ab ac ad ae af
-00 04 00 10                                      ; host id
-b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 ba bb bc bd be bf
-80 0d 00 12                                      ; address: the query goes to
-00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 02  ; ::ffff:10.0.0.2
-12 b6                                            ; port 4790
-80 0e 00 22                                      ; ud offer
-01 00                                            ; kind 1 (shm), flags
-10 00                                            ; path mtu 4096
-00 00 00 11                                      ; queue pair 17
-5a 5b 5c 5d                                      ; Q_Key
-c0 c1 c2 c3 c4 c5 c6 c7 c8 c9 ca cb cc cd ce cf  ; key of the rendezvous
-67 77 2d 61 2e 73                                ; rendezvous "gw-a.s"
-80 0e 00 1e                                      ; ud offer
-02 00                                            ; kind 2 (soft RoCEv2), flags
-04 00                                            ; path mtu 1024
-00 00 01 23                                      ; queue pair 0x123
-6a 6b 6c 6d                                      ; Q_Key
-00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 01  ; gid ::ffff:10.0.0.1
-12 b7                                            ; udp port 4791
-00 10 01 54                                      ; padding of 340 bytes, up to 512 in all
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00
-`,
-	"resolved": `
-53 4d 47 57                                      ; eyecatcher
-06                                               ; RESOLVED
-01                                               ; version: the chosen one
-00 70                                            ; length 112
-80 0c 00 10                                      ; query nonce, repeated
-f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
-80 03 00 10                                      ; gateway id
-d0 d1 d2 d3 d4 d5 d6 d7 d8 d9 da db dc dd de df
-80 0d 00 12                                      ; address: the query came from
-00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 01  ; ::ffff:10.0.0.1
-12 b6                                            ; port 4790
-80 0f 00 04  00 00 02 58                         ; ttl 600 s
-80 0e 00 1e                                      ; ud offer
-02 00                                            ; kind 2 (soft RoCEv2), flags
-04 00                                            ; path mtu 1024
-00 00 04 56                                      ; queue pair 0x456
-7a 7b 7c 7d                                      ; Q_Key
-00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 02  ; gid ::ffff:10.0.0.2
-12 b7                                            ; udp port 4791
-`,
-	"refused": `
-53 4d 47 57                                      ; eyecatcher
-07                                               ; REFUSED
-01                                               ; version of the sender
-00 29                                            ; length 41
-80 0c 00 10                                      ; query nonce, repeated
-f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff
-80 0a 00 01  02                                  ; reason 2, policy
-80 0f 00 04  00 00 00 3c                         ; ttl 60 s
-`,
 	"record-data": `
 01 00 00 00                                      ; DATA, flags, zero
 00 00 00 0d                                      ; length of the body: 8 + 5
@@ -232,32 +123,16 @@ func vector(t testing.TB, name string) []byte {
 	t.Helper()
 	text, ok := vectors[name]
 	require.True(t, ok, "vector %s", name)
-	return unhex(t, text)
-}
-
-// unhex reads bytes in the notation of the vectors.
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	var digits strings.Builder
-	for line := range strings.Lines(text) {
-		data, _, _ := strings.Cut(line, ";")
-		for f := range strings.FieldsSeq(data) {
-			digits.WriteString(f)
-		}
-	}
-	b, err := hex.DecodeString(digits.String())
-	require.NoError(t, err)
-	return b
+	return golden.Unhex(t, text)
 }
 
 func TestProtocolDocument(t *testing.T) {
-	doc, err := os.ReadFile("../docs/PROTOCOL.md")
-	require.NoError(t, err)
+	doc := golden.Document(t)
 	for name, text := range vectors {
-		require.Contains(t, string(doc), "`"+name+"`:\n\n```"+text+"```\n", "vector %s", name)
+		require.Contains(t, doc, "`"+name+"`:\n\n```"+text+"```\n", "vector %s", name)
 	}
 	for _, r := range Reasons() {
-		require.Contains(t, string(doc), "`"+r.String()+"`", "reason %d", r)
+		require.Contains(t, doc, "`"+r.String()+"`", "reason %d", r)
 	}
 }
 

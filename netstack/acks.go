@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // ackTick is how long an acknowledgement waits at least, and half of how long at
@@ -37,18 +39,18 @@ const heldBytes = 1024
 // and fresh whether the flow is to be put on the list. Everything else that leaves
 // takes the place of what is held; so does a later acknowledgement, which waits in
 // its place, until there is too much of it.
-func (a *heldACK) hold(p *stack.PacketBuffer, t []byte) (held, fresh bool) {
+func (a *heldACK) hold(p *stack.PacketBuffer, t packet.TCP) (held, fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropLocked()
-	ack := ackOf(t)
-	if flagsOf(t)&flagACK == 0 {
+	ack := t.Ack()
+	if t.Flags()&packet.FlagACK == 0 {
 		return false, false
 	}
 	if !a.known {
 		a.out, a.last, a.known = ack, ack-1, true
 	}
-	news := after(ack, a.last)
+	news := packet.After(ack, a.last)
 	if news {
 		a.last = ack
 	}
@@ -63,12 +65,12 @@ func (a *heldACK) hold(p *stack.PacketBuffer, t []byte) (held, fresh bool) {
 
 // bareACK reports whether a segment does nothing but acknowledge what came in
 // order.
-func bareACK(p *stack.PacketBuffer, t []byte) bool {
-	if flagsOf(t)&(flagSYN|flagFIN|flagRST|flagACK) != flagACK || p.Data().Size() != 0 {
+func bareACK(p *stack.PacketBuffer, t packet.TCP) bool {
+	if t.Flags()&(packet.FlagSYN|packet.FlagFIN|packet.FlagRST|packet.FlagACK) != packet.FlagACK || p.Data().Size() != 0 {
 		return false
 	}
-	for kind, _, _, i, ok := nextOption(t, minTCPHeader); ok; kind, _, _, i, ok = nextOption(t, i) {
-		if kind == kindSACK {
+	for _, o := range t.Options().All() {
+		if o.Kind() == packet.KindSACK {
 			return false
 		}
 	}

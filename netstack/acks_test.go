@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // tcpHeader is a TCP header that acknowledges ack, with options.
@@ -14,7 +16,7 @@ func tcpHeader(flags byte, ack uint32, options ...byte) []byte {
 	for len(options)%4 != 0 {
 		options = append(options, 1)
 	}
-	t := make([]byte, minTCPHeader, minTCPHeader+len(options))
+	t := make([]byte, packet.TCPMinLen, packet.TCPMinLen+len(options))
 	binary.BigEndian.PutUint32(t[8:], ack)
 	t[12] = byte(len(t)+len(options)) / 4 << 4
 	t[13] = flags
@@ -41,35 +43,35 @@ func TestHeldACK(t *testing.T) {
 		require.Equal(t, wantHeld, held, "held")
 		require.Equal(t, wantFresh, fresh, "fresh")
 	}
-	check(true, true, 0, tcpHeader(flagACK, 100))
-	check(true, false, 0, tcpHeader(flagACK, 200)) // in its place, and on the list already
-	check(true, false, 0, tcpHeader(flagACK, 100+heldBytes))
-	check(false, false, 0, tcpHeader(flagACK, 101+heldBytes)) // too much: leaves, for all
+	check(true, true, 0, tcpHeader(packet.FlagACK, 100))
+	check(true, false, 0, tcpHeader(packet.FlagACK, 200)) // in its place, and on the list already
+	check(true, false, 0, tcpHeader(packet.FlagACK, 100+heldBytes))
+	check(false, false, 0, tcpHeader(packet.FlagACK, 101+heldBytes)) // too much: leaves, for all
 	require.Nil(t, a.pkt)
 	a = heldACK{due: true}
-	check(false, false, 5, tcpHeader(flagACK, 200))
-	check(true, false, 0, tcpHeader(flagACK, 300))
-	check(false, false, 7, tcpHeader(flagACK, 300))
+	check(false, false, 5, tcpHeader(packet.FlagACK, 200))
+	check(true, false, 0, tcpHeader(packet.FlagACK, 300))
+	check(false, false, 7, tcpHeader(packet.FlagACK, 300))
 	require.Nil(t, a.pkt, "data took it along")
-	check(false, false, 0, tcpHeader(flagACK, 300)) // nothing new: a duplicate says something else
-	check(false, false, 0, tcpHeader(flagACK, 400, kindSACK, 10, 0, 0, 0, 0, 0, 0, 0, 0))
-	check(false, false, 0, tcpHeader(flagACK|flagFIN, 500))
-	check(false, false, 0, tcpHeader(flagACK|flagRST, 600))
+	check(false, false, 0, tcpHeader(packet.FlagACK, 300)) // nothing new: a duplicate says something else
+	check(false, false, 0, tcpHeader(packet.FlagACK, 400, packet.KindSACK, 10, 0, 0, 0, 0, 0, 0, 0, 0))
+	check(false, false, 0, tcpHeader(packet.FlagACK|packet.FlagFIN, 500))
+	check(false, false, 0, tcpHeader(packet.FlagACK|packet.FlagRST, 600))
 
-	check(true, false, 0, tcpHeader(flagACK, 700))
+	check(true, false, 0, tcpHeader(packet.FlagACK, 700))
 	p := a.take()
 	require.NotNil(t, p)
 	p.DecRef()
-	check(true, true, 0, tcpHeader(flagACK, 800))
+	check(true, true, 0, tcpHeader(packet.FlagACK, 800))
 	require.Nil(t, (&heldACK{}).take())
 
 	a.quick.Store(true)
-	check(false, false, 0, tcpHeader(flagACK, 900))
+	check(false, false, 0, tcpHeader(packet.FlagACK, 900))
 	require.Nil(t, a.pkt)
 	a.quick.Store(false)
-	check(true, false, 0, tcpHeader(flagACK, 1000))
+	check(true, false, 0, tcpHeader(packet.FlagACK, 1000))
 	a.drop()
 	require.Nil(t, a.pkt)
-	check(false, false, 0, tcpHeader(flagACK, 1100)) // sent while the flow ended
+	check(false, false, 0, tcpHeader(packet.FlagACK, 1100)) // sent while the flow ended
 	require.Nil(t, a.pkt)
 }

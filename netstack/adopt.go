@@ -10,19 +10,21 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // unknownRTT seeds the retransmission timer when the owner could not measure.
 const unknownRTT = 100 * time.Millisecond
 
 // begin takes the measure of gVisor's own SYN, which the caller swallows.
-func (a *adoption) begin(isn uint32, t []byte) {
-	o := parseOptions(t)
-	a.seq = isn - seqOf(t)
-	a.ts = a.app.tsVal - o.tsVal
-	a.synTS = o.tsVal
-	if a.app.ws >= 0 && o.ws >= 0 && a.peer.ws >= 0 {
-		a.wsNS, a.ws = uint8(o.ws), uint8(a.app.ws)
+func (a *adoption) begin(isn uint32, t packet.TCP) {
+	o := packet.ParseTCPOptions(t.Options())
+	a.seq = isn - t.Seq()
+	a.ts = a.app.TSVal - o.TSVal
+	a.synTS = o.TSVal
+	if a.app.WS >= 0 && o.WS >= 0 && a.peer.WS >= 0 {
+		a.wsNS, a.ws = uint8(o.WS), uint8(a.app.WS)
 	}
 	a.ready.Store(true)
 }
@@ -64,36 +66,36 @@ func (s *Stack) Adopt(ctx context.Context, syn, synack []byte, synRTT time.Durat
 // newClientFlow reads both packets and checks that they belong together.
 func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	p, t, ok := parseHeaders(syn)
-	if !ok || flagsOf(t)&(flagSYN|flagACK|flagRST) != flagSYN {
+	if !ok || t.Flags()&(packet.FlagSYN|packet.FlagACK|packet.FlagRST) != packet.FlagSYN {
 		return nil, fmt.Errorf("syn: %w", ErrPacket)
 	}
 	q, u, ok := parseTCP(synack)
-	if !ok || flagsOf(u)&(flagSYN|flagACK|flagRST) != flagSYN|flagACK {
+	if !ok || u.Flags()&(packet.FlagSYN|packet.FlagACK|packet.FlagRST) != packet.FlagSYN|packet.FlagACK {
 		return nil, fmt.Errorf("syn-ack: %w", ErrPacket)
 	}
-	k, isn := outboundKey(p.ip, t), seqOf(t)
-	if k != inboundKey(q.ip, u) || ackOf(u) != isn+1 || !k.tuple().valid() {
+	k, isn := outboundKey(p.Header, t), t.Seq()
+	if k != inboundKey(q.Header, u) || u.Ack() != isn+1 || !k.tuple().valid() {
 		return nil, fmt.Errorf("syn-ack of another connection: %w", ErrPacket)
 	}
-	app, peer := parseOptions(t), parseOptions(u)
-	if app.role != roleOffer || peer.role != roleAccept || app.nonce != peer.nonce {
+	app, peer := packet.ParseTCPOptions(t.Options()), packet.ParseTCPOptions(u.Options())
+	if app.Option.Role != packet.RoleOffer || peer.Option.Role != packet.RoleAccept || app.Option.Nonce != peer.Option.Nonce {
 		return nil, fmt.Errorf("no matching offer and accept: %w", ErrPacket)
 	}
-	f := &flow{key: k, isn: isn, nonce: app.nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: seqOf(u), look: lookOf(p.ip)}}
+	f := &flow{key: k, isn: isn, nonce: app.Option.Nonce, wq: &waiter.Queue{}, adopt: &adoption{app: app, peer: peer, iss: u.Seq(), look: lookOf(p)}}
 	f.una.Store(isn + 1)
 	f.sent.Store(isn + 1)
-	f.segMax.Store(s.segMax(synack, peer.mss))
+	f.segMax.Store(s.segMax(synack, peer.PeerMSS()))
 	f.fitting.path.v6 = synack[0]>>4 == 6
 	return f, nil
 }
 
 // parseHeaders reads a packet of which only the headers may be present.
-func parseHeaders(raw []byte) (p inet, t []byte, ok bool) {
-	if p, ok = parseInet(raw, 1<<17); !ok {
+func parseHeaders(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
+	if p, ok = parseIP(raw, 1<<17); !ok {
 		return p, nil, false
 	}
-	t, ok = p.tcpHeader()
-	return p, t, ok
+	t, err := p.TCP()
+	return p, t, err == nil
 }
 
 // clear makes room for the new flow f on its tuple.
@@ -185,19 +187,17 @@ func (s *Stack) injectSYNACK(f *flow, synack []byte, rtt time.Duration) {
 		return // cannot be: newClientFlow has read it
 	}
 	a := f.adopt
-	for kind, wanted := range map[byte]bool{kindTS: a.app.ts, kindWS: a.app.ws >= 0, kindSACKPermit: a.app.sack} {
+	for kind, wanted := range map[byte]bool{packet.KindTimestamps: a.app.TS, packet.KindWindowScale: a.app.WS >= 0, packet.KindSACKPermitted: a.app.SACK} {
 		if !wanted {
-			blankOption(t, kind)
+			t.Options().Blank(kind)
 		}
 	}
 	a.in(t)
 	if rtt <= 0 {
 		rtt = unknownRTT
 	}
-	for kind, off, n, i, ok := nextOption(t, minTCPHeader); ok; kind, off, n, i, ok = nextOption(t, i) {
-		if kind == kindTS && n == 8 {
-			binary.BigEndian.PutUint32(t[off+4:], a.synTS-uint32(rtt.Milliseconds()))
-		}
+	if echo := echoOf(t); echo != nil {
+		binary.BigEndian.PutUint32(echo, a.synTS-uint32(rtt.Milliseconds()))
 	}
 	s.inject(raw)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 func TestAdopt(t *testing.T) {
@@ -19,10 +21,10 @@ func TestAdopt(t *testing.T) {
 		strip []byte
 	}{
 		{"all options", nil},
-		{"no timestamps", []byte{kindTS}},
-		{"no window scale", []byte{kindWS}},
-		{"no sack", []byte{kindSACKPermit}},
-		{"mss only", []byte{kindTS, kindWS, kindSACKPermit}},
+		{"no timestamps", []byte{packet.KindTimestamps}},
+		{"no window scale", []byte{packet.KindWindowScale}},
+		{"no sack", []byte{packet.KindSACKPermitted}},
+		{"mss only", []byte{packet.KindTimestamps, packet.KindWindowScale, packet.KindSACKPermitted}},
 	}
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range cases {
@@ -65,13 +67,13 @@ func TestWindowScale(t *testing.T) {
 
 // scaled returns the SYN pkt with another window scale.
 func scaled(pkt []byte, ws byte) []byte {
-	return rebuild(pkt, func(t []byte) []byte {
-		for kind, off, _, i, ok := nextOption(t, minTCPHeader); ok; kind, off, _, i, ok = nextOption(t, i) {
-			if kind == kindWS {
-				t[off] = ws
+	return rebuild(pkt, func(t packet.TCP) []byte {
+		for _, o := range t.Options().All() {
+			if o.Kind() == packet.KindWindowScale {
+				o.Value()[0] = ws
 			}
 		}
-		return t[minTCPHeader:]
+		return t[packet.TCPMinLen:]
 	})
 }
 
@@ -116,7 +118,7 @@ func halfClose(t *testing.T, c, s *Conn) {
 
 func TestImpairedWire(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
-		for _, strip := range [][]byte{nil, {kindSACKPermit}, {kindWS}} {
+		for _, strip := range [][]byte{nil, {packet.KindSACKPermitted}, {packet.KindWindowScale}} {
 			t.Run(fmt.Sprintf("v6=%v/strip=%v", v6, strip), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, worldOptions{seed: 42, editSYN: func(p []byte) []byte { return without(p, strip...) }})
@@ -136,7 +138,7 @@ func TestImpairedWire(t *testing.T) {
 func TestStrippedAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { return without(p, optionKind) }})
+	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { return without(p, packet.KindExperiment) }})
 	got := make(chan *HostConn, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -162,8 +164,8 @@ func TestStrippedConfirm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
-		if _, tcp, ok := parseTCP(p); ok && flagsOf(tcp)&flagSYN == 0 {
-			return without(p, optionKind)
+		if _, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN == 0 {
+			return without(p, packet.KindExperiment)
 		}
 		return p
 	}})
@@ -178,8 +180,8 @@ func TestConfirmFromData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
-		if q, tcp, ok := parseTCP(p); ok && flagsOf(tcp)&flagSYN == 0 && len(q.l4) == len(tcp) {
-			return without(p, optionKind)
+		if q, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN == 0 && len(q.Payload) == len(tcp) {
+			return without(p, packet.KindExperiment)
 		}
 		return p
 	}})
@@ -198,7 +200,7 @@ func TestConfirmUnknown(t *testing.T) {
 	held := true
 	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
 		_, tcp, ok := parseTCP(p)
-		if ok && held && flagsOf(tcp)&flagSYN == 0 && parseOptions(tcp).role == roleConfirm {
+		if ok && held && tcp.Flags()&packet.FlagSYN == 0 && packet.ParseTCPOptions(tcp.Options()).Option.Role == packet.RoleConfirm {
 			return nil
 		}
 		return p
@@ -252,11 +254,11 @@ func TestLostSYNACK(t *testing.T) {
 // blindSYN makes an offered SYN the application never sent, and remembers it as
 // if it had.
 func (w *world) blindSYN(v6 bool) []byte {
-	syn := makeSYN(v6, 40000, 1000, roleOffer)
+	syn := makeSYN(v6, 40000, 1000, packet.RoleOffer)
 	p, tcp, _ := parseTCP(syn)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.syns[outboundKey(p.ip, tcp)], w.sentAt[outboundKey(p.ip, tcp)] = syn, time.Now()
+	w.syns[outboundKey(p.Header, tcp)], w.sentAt[outboundKey(p.Header, tcp)] = syn, time.Now()
 	return syn
 }
 
@@ -282,7 +284,7 @@ func TestRepeatedSYNACK(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	var synack []byte
 	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte {
-		if _, tcp, ok := parseTCP(p); ok && flagsOf(tcp)&flagSYN != 0 {
+		if _, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN != 0 {
 			synack = append([]byte(nil), p...)
 		}
 		return p
@@ -294,8 +296,8 @@ func TestRepeatedSYNACK(t *testing.T) {
 	p := <-acks
 	_, tcp, ok := parseTCP(p)
 	require.True(t, ok)
-	require.EqualValues(t, flagACK, flagsOf(tcp))
-	require.Equal(t, c.ISN()+1001, seqOf(tcp))
+	require.EqualValues(t, packet.FlagACK, tcp.Flags())
+	require.Equal(t, c.ISN()+1001, tcp.Seq())
 	transfer(t, s, c, 1000)
 }
 
@@ -345,8 +347,8 @@ func TestAbortIsTranslated(t *testing.T) {
 			for p := range out {
 				_, tcp, ok := parseTCP(p)
 				require.True(t, ok)
-				if flagsOf(tcp)&flagRST != 0 {
-					require.Equal(t, c.ISN()+778, seqOf(tcp))
+				if tcp.Flags()&packet.FlagRST != 0 {
+					require.Equal(t, c.ISN()+778, tcp.Seq())
 					break
 				}
 			}
@@ -385,10 +387,10 @@ func TestSameLocalPort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	for i := range 2 {
-		syn := makeSYNTo(40000, uint16(testPort+i), 1000, roleOffer)
+		syn := makeSYNTo(40000, uint16(testPort+i), 1000, packet.RoleOffer)
 		p, tcp, _ := parseTCP(syn)
 		w.mu.Lock()
-		w.syns[outboundKey(p.ip, tcp)] = syn
+		w.syns[outboundKey(p.Header, tcp)] = syn
 		w.mu.Unlock()
 		w.wire.A().Send(syn)
 		c, s := w.adoptedConn(), w.acceptedConn()
@@ -402,10 +404,10 @@ func TestReuseOfTuple(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	for i := range 20 {
-		syn := makeSYN(i%2 == 1, 40000, uint32(1000+i*100000), roleOffer)
+		syn := makeSYN(i%2 == 1, 40000, uint32(1000+i*100000), packet.RoleOffer)
 		p, tcp, _ := parseTCP(syn)
 		w.mu.Lock()
-		w.syns[outboundKey(p.ip, tcp)] = syn
+		w.syns[outboundKey(p.Header, tcp)] = syn
 		w.mu.Unlock()
 		w.wire.A().Send(syn)
 		c, s := w.adoptedConn(), w.acceptedConn()
@@ -423,33 +425,33 @@ func TestReuseOfTuple(t *testing.T) {
 func TestAdoptRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	syn := makeSYN(false, 40000, 1000, roleOffer)
+	syn := makeSYN(false, 40000, 1000, packet.RoleOffer)
 	ctx := context.Background()
 	for _, bad := range [][2][]byte{
 		{nil, nil},
 		{syn, syn},
-		{syn, makeSYNACK(syn, 77, roleAccept, testNonce+1, 1001)},
-		{syn, makeSYNACK(syn, 77, roleOffer, testNonce, 1001)},
-		{syn, makeSYNACK(syn, 77, roleAccept, testNonce, 1002)},
-		{makeSYN(true, 40000, 1000, roleOffer), makeSYNACK(syn, 77, roleAccept, testNonce, 1001)},
+		{syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce+1, 1001)},
+		{syn, makeSYNACK(syn, 77, packet.RoleOffer, testNonce, 1001)},
+		{syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1002)},
+		{makeSYN(true, 40000, 1000, packet.RoleOffer), makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001)},
 	} {
 		_, err := w.gw.Adopt(ctx, bad[0], bad[1], 0)
 		require.ErrorIs(t, err, ErrPacket)
 	}
 	require.Zero(t, w.gw.Stats().Flows)
-	c, err := w.gw.Adopt(ctx, syn, makeSYNACK(syn, 77, roleAccept, testNonce, 1001), 0)
+	c, err := w.gw.Adopt(ctx, syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001), 0)
 	require.NoError(t, err)
 	c.Forget()
 	require.NoError(t, w.gw.Close())
-	_, err = w.gw.Adopt(ctx, syn, makeSYNACK(syn, 77, roleAccept, testNonce, 1001), 0)
+	_, err = w.gw.Adopt(ctx, syn, makeSYNACK(syn, 77, packet.RoleAccept, testNonce, 1001), 0)
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
 // A repeated SYN-ACK may make the owner adopt twice; the first stays.
 func TestAdoptTwice(t *testing.T) {
 	b := newBench(t, Config{})
-	syn := makeSYN(false, 1, 100, roleOffer)
-	synack := makeSYNACK(syn, 5000, roleAccept, testNonce, 101)
+	syn := makeSYN(false, 1, 100, packet.RoleOffer)
+	synack := makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101)
 	c, err := b.s.Adopt(t.Context(), syn, synack, 0)
 	require.NoError(t, err)
 	_, err = b.s.Adopt(t.Context(), syn, synack, 0)
@@ -457,8 +459,8 @@ func TestAdoptTwice(t *testing.T) {
 	n, err := c.Write([]byte("hello"))
 	require.NoError(t, err)
 	require.Equal(t, 5, n)
-	newer := makeSYN(false, 1, 9000, roleOffer) // another connection takes over
-	d, err := b.s.Adopt(t.Context(), newer, makeSYNACK(newer, 5000, roleAccept, testNonce, 9001), 0)
+	newer := makeSYN(false, 1, 9000, packet.RoleOffer) // another connection takes over
+	d, err := b.s.Adopt(t.Context(), newer, makeSYNACK(newer, 5000, packet.RoleAccept, testNonce, 9001), 0)
 	require.NoError(t, err)
 	_, err = c.Write([]byte("hello"))
 	require.ErrorIs(t, err, net.ErrClosed)
@@ -473,11 +475,11 @@ func TestAdoptOverServerFlow(t *testing.T) {
 		isn := uint32(100)
 		iss := b.offer(1, isn)
 		if complete {
-			b.fromClient(1, isn+1, iss+1, flagACK, roleConfirm, "")
+			b.fromClient(1, isn+1, iss+1, packet.FlagACK, packet.RoleConfirm, "")
 			defer (<-b.h.accepted).Forget()
 		}
-		syn := makeSYNOf(Tuple{Local: serverAddr(false), Remote: makeTuple(1).Local}, 7, roleOffer)
-		c, err := b.s.Adopt(t.Context(), syn, makeSYNACK(syn, 5000, roleAccept, testNonce, 8), 0)
+		syn := makeSYNOf(Tuple{Local: serverAddr(false), Remote: makeTuple(1).Local}, 7, packet.RoleOffer)
+		c, err := b.s.Adopt(t.Context(), syn, makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 8), 0)
 		require.NoError(t, err)
 		require.False(t, c.Server())
 		require.Equal(t, ConfirmYes, c.Confirmed())

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // A peer that is asked is heard, whichever side asks and whatever keepalive the
@@ -44,7 +46,7 @@ func TestAskInVain(t *testing.T) {
 	var heard atomic.Int32
 	c.Ask(func() { heard.Add(1) })
 	tup := c.Tuple()
-	w.wire.B().Send(segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, flagACK, timestamps(), nil)) // a stranger
+	w.wire.B().Send(segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)) // a stranger
 	require.NoError(t, c.SetKeepalive(20*time.Millisecond, 20*time.Millisecond, 3))
 	time.Sleep(askFor / 2)
 	_, err := c.Read(make([]byte, 1))

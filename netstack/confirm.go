@@ -1,43 +1,42 @@
 package netstack
 
 import (
-	"encoding/binary"
-
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // confirmSegment rebuilds an outbound segment that starts at ISN+1 with the
 // confirm option. Where both do not fit into one packet, and where p is a
 // super-packet that the kernel would cut up with the option in every piece, the
 // first segment leaves alone and the rest behind it.
-func confirmSegment(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
-	old := t[minTCPHeader:]
-	room := maxTCPHeader - minTCPHeader - optionSpace
-	opts := append(make([]byte, 0, maxTCPHeader), old...)
+func confirmSegment(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
+	old := t[packet.TCPMinLen:]
+	room := packet.TCPMaxLen - packet.TCPMinLen - optionSpace
+	opts := append(make([]byte, 0, packet.TCPMaxLen), old...)
 	if len(opts) > room {
-		opts = withoutSACK(opts)
+		opts = t.Options().AppendWithoutSACK(opts[:0])
 	}
 	if len(opts) > room { // cannot be: timestamps and SACK are all gVisor sends
 		return nil, true
 	}
-	opts = appendOption(opts, roleConfirm, f.nonce)
+	opts = appendOption(opts, packet.RoleConfirm, f.nonce)
 	payload := p.Data().AsRange().ToSlice()
-	limit := max(int(f.segMax.Load())-minTCPHeader-len(opts), 1)
+	limit := max(int(f.segMax.Load())-packet.TCPMinLen-len(opts), 1)
 	if len(payload) <= limit {
 		return []*stack.PacketBuffer{buildTCP(ip, t, opts, payload)}, false
 	}
-	var head [minTCPHeader]byte
+	var head [packet.TCPMinLen]byte
 	copy(head[:], t)
-	head[13] &^= flagFIN | flagPSH
+	head[13] &^= packet.FlagFIN | packet.FlagPSH
 	first := buildTCP(ip, head[:], opts, payload[:limit])
 	copy(head[:], t)
-	binary.BigEndian.PutUint32(head[4:], seqOf(t)+uint32(limit))
+	packet.TCP(head[:]).SetSeq(t.Seq() + uint32(limit))
 	rest := buildTCP(ip, head[:], old, payload[limit:])
 	if offloaded(p) {
 		rest.GSOOptions = p.GSOOptions
 		n := rest.NetworkHeader().Slice()
-		sum := pseudoHeader(n, rest.Size()-len(n))
-		binary.BigEndian.PutUint16(rest.TransportHeader().Slice()[16:], sum)
+		packet.TCP(rest.TransportHeader().Slice()).SetChecksum(packet.PseudoSum(n, packet.ProtoTCP, rest.Size()-len(n)))
 	}
 	return []*stack.PacketBuffer{first, rest}, false
 }
@@ -45,8 +44,8 @@ func confirmSegment(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.Pack
 // noteConfirm judges an inbound segment of a server flow. A positive answer
 // stays; a negative one may still be turned by a later segment, since a box may
 // strip one and pass another.
-func (s *Stack) noteConfirm(f *flow, t []byte) {
-	if seqOf(t) != f.isn+1 || flagsOf(t)&flagSYN != 0 {
+func (s *Stack) noteConfirm(f *flow, t packet.TCP) {
+	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagSYN != 0 {
 		return
 	}
 	old := Confirmation(f.serve.confirm.Load())
@@ -54,7 +53,7 @@ func (s *Stack) noteConfirm(f *flow, t []byte) {
 		return
 	}
 	verdict := ConfirmNo
-	if o := parseOptions(t); o.role == roleConfirm && o.nonce == f.nonce {
+	if o := packet.ParseTCPOptions(t.Options()); o.Option.Role == packet.RoleConfirm && o.Option.Nonce == f.nonce {
 		verdict = ConfirmYes
 	}
 	if verdict == old || !f.serve.confirm.CompareAndSwap(uint32(old), uint32(verdict)) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 func TestNotify(t *testing.T) {
@@ -83,8 +85,8 @@ func TestReuseInTimeWait(t *testing.T) {
 	c.MarkCarrying()
 	require.NoError(t, c.Close())
 	_, fin := b.next()
-	require.NotZero(t, flagsOf(fin)&flagFIN)
-	b.fromClient(1, 101, seqOf(fin)+1, flagACK|flagFIN, 0, "")
+	require.NotZero(t, fin.Flags()&packet.FlagFIN)
+	b.fromClient(1, 101, fin.Seq()+1, packet.FlagACK|packet.FlagFIN, 0, "")
 	b.next()
 	require.Equal(t, 1, b.s.Stats().Flows)
 	b.accept(1, 90000)
@@ -146,10 +148,10 @@ func TestCheapConns(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	before := runtime.NumGoroutine()
 	for port := range uint16(50) {
-		syn := makeSYN(false, 20000+port, 1000, roleOffer)
+		syn := makeSYN(false, 20000+port, 1000, packet.RoleOffer)
 		p, tcp, _ := parseTCP(syn)
 		w.mu.Lock()
-		w.syns[outboundKey(p.ip, tcp)] = syn
+		w.syns[outboundKey(p.Header, tcp)] = syn
 		w.mu.Unlock()
 		w.wire.A().Send(syn)
 		w.adoptedConn()
@@ -178,7 +180,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	c, s := w.connect(false)
 	c2, s2 := w.connect(true)
 	s.MarkCarrying()
-	w.wire.A().Send(makeSYN(false, 41000, 5, roleOffer)) // one half open
+	w.wire.A().Send(makeSYN(false, 41000, 5, packet.RoleOffer)) // one half open
 	within(t, "half open", func() bool { return w.server.offers() == 3 })
 	waiting := make(chan error, 1)
 	go func() {
@@ -210,10 +212,10 @@ func TestCloseUnderLoad(t *testing.T) {
 		for lane := range uint16(3) {
 			work.Go(func() {
 				for port := uint16(1); port < 5000 && !isClosed(stop); port++ {
-					b.link.Inject(makeSYN(port%2 == 0, port+lane*5000, 100, roleOffer))
-					b.link.Inject(makeSYN(port%2 == 0, port+lane*5000, 200, roleOffer))
-					syn := makeSYN(port%2 == 0, 20000+port+lane*5000, 100, roleOffer)
-					synack := makeSYNACK(syn, 5000, roleAccept, testNonce, 101)
+					b.link.Inject(makeSYN(port%2 == 0, port+lane*5000, 100, packet.RoleOffer))
+					b.link.Inject(makeSYN(port%2 == 0, port+lane*5000, 200, packet.RoleOffer))
+					syn := makeSYN(port%2 == 0, 20000+port+lane*5000, 100, packet.RoleOffer)
+					synack := makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101)
 					if c, err := b.s.Adopt(t.Context(), syn, synack, 0); err == nil && port%3 == 0 {
 						c.Abort()
 					}

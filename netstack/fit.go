@@ -1,13 +1,14 @@
 package netstack
 
 import (
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // fitting makes the packets of one flow as small as its path wants them. gVisor
@@ -46,12 +47,12 @@ func sinceStart(clock tcpip.Clock) time.Duration {
 
 // fit cuts what outbound decided about the segment of p with wire headers ip and
 // t, of a flow that had sent everything before sent.
-func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip, t []byte, sent uint32, repl []*stack.PacketBuffer, keep bool) ([]*stack.PacketBuffer, bool) {
+func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent uint32, repl []*stack.PacketBuffer, keep bool) ([]*stack.PacketBuffer, bool) {
 	n := p.Data().Size()
 	if n == 0 || !keep && len(repl) == 0 {
 		return repl, keep
 	}
-	g := outgoing{seq: seqOf(t), end: seqOf(t) + uint32(n), sent: sent}
+	g := outgoing{seq: t.Seq(), end: t.Seq() + uint32(n), sent: sent}
 	if g.fresh() && !f.fitting.limited.Load() {
 		return repl, keep
 	}
@@ -88,7 +89,7 @@ func cutAll(pkts []*stack.PacketBuffer, c cut) (out []*stack.PacketBuffer) {
 
 // cutPacket makes packets of at most c of p, or keeps it if it is one or the
 // kernel will make them of it.
-func cutPacket(p *stack.PacketBuffer, ip, t []byte, c cut) (pieces []*stack.PacketBuffer, keep bool) {
+func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c cut) (pieces []*stack.PacketBuffer, keep bool) {
 	n, headers := p.Data().Size(), len(ip)+len(t)
 	switch {
 	case headers+n <= c.first:
@@ -105,14 +106,14 @@ func cutPacket(p *stack.PacketBuffer, ip, t []byte, c cut) (pieces []*stack.Pack
 }
 
 // piece is the packet with the bytes from off to end of the payload of a segment.
-func piece(ip, t, payload []byte, off, end int) *stack.PacketBuffer {
-	var head [minTCPHeader]byte
+func piece(ip []byte, t packet.TCP, payload []byte, off, end int) *stack.PacketBuffer {
+	var head [packet.TCPMinLen]byte
 	copy(head[:], t)
-	binary.BigEndian.PutUint32(head[4:], seqOf(t)+uint32(off))
+	packet.TCP(head[:]).SetSeq(t.Seq() + uint32(off))
 	if end < len(payload) {
-		head[13] &^= flagFIN | flagPSH
+		head[13] &^= packet.FlagFIN | packet.FlagPSH
 	}
-	return buildTCP(ip, head[:], t[minTCPHeader:], payload[off:end])
+	return buildTCP(ip, head[:], t[packet.TCPMinLen:], payload[off:end])
 }
 
 // offloaded reports whether the checksum field of p holds the pseudo header
@@ -122,9 +123,9 @@ func offloaded(p *stack.PacketBuffer) bool {
 }
 
 // sequenceEnd is the sequence number behind an outbound segment.
-func sequenceEnd(p *stack.PacketBuffer, t []byte) uint32 {
-	end := seqOf(t) + uint32(p.Data().Size())
-	if flagsOf(t)&(flagSYN|flagFIN) != 0 {
+func sequenceEnd(p *stack.PacketBuffer, t packet.TCP) uint32 {
+	end := t.Seq() + uint32(p.Data().Size())
+	if t.Flags()&(packet.FlagSYN|packet.FlagFIN) != 0 {
 		end++
 	}
 	return end

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // hole drops packets of more than its bytes in silence, in both directions.
@@ -146,13 +148,13 @@ func TestCutPacket(t *testing.T) {
 				payload[i] = byte(rng.Uint32())
 			}
 			whole := segmentWith(v6, payload)
-			ip, tcp := whole.NetworkHeader().Slice(), whole.TransportHeader().Slice()
+			ip, tcp := whole.NetworkHeader().Slice(), packet.TCP(whole.TransportHeader().Slice())
 			headers := len(ip) + len(tcp)
 			c := cut{first: headers + 1 + rng.IntN(2000), rest: headers + 1 + rng.IntN(2000)}
 			pieces, keep := cutPacket(whole, ip, tcp, c)
 			require.Equal(t, headers+n <= c.first, keep)
 			if !keep {
-				checkPieces(t, pieces, seqOf(tcp), payload, c)
+				checkPieces(t, pieces, tcp.Seq(), payload, c)
 			}
 			whole.DecRef()
 		}
@@ -160,13 +162,13 @@ func TestCutPacket(t *testing.T) {
 }
 
 func segmentWith(v6 bool, payload []byte) *stack.PacketBuffer {
-	ip := []byte{0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protoTCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2}
+	ip := []byte{0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, packet.ProtoTCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2}
 	if v6 {
-		ip = append([]byte{0x60, 0, 0, 0, 0, 0, protoTCP, 64}, make([]byte, 32)...)
+		ip = append([]byte{0x60, 0, 0, 0, 0, 0, packet.ProtoTCP, 64}, make([]byte, 32)...)
 	}
-	t := tcpHeader(flagACK|flagPSH|flagFIN, 77, kindTS, 10, 1, 2, 3, 4, 5, 6, 7, 8)
+	t := tcpHeader(packet.FlagACK|packet.FlagPSH|packet.FlagFIN, 77, packet.KindTimestamps, 10, 1, 2, 3, 4, 5, 6, 7, 8)
 	t[4], t[7] = 0xff, 0xff
-	return buildTCP(ip, t, t[minTCPHeader:], payload)
+	return buildTCP(ip, t, t[packet.TCPMinLen:], payload)
 }
 
 func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload []byte, c cut) {
@@ -182,13 +184,13 @@ func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload
 		require.LessOrEqual(t, len(raw), limit)
 		p, tcp, ok := parseTCP(raw)
 		require.True(t, ok)
-		require.True(t, p.headerSumOK())
+		require.True(t, p.HeaderSumOK())
 		b := rawBuffer(raw)
-		require.True(t, p.tcpSumOK(b))
+		require.True(t, tcpSumOK(p, b))
 		b.DecRef()
-		require.Equal(t, seq+uint32(len(got)), seqOf(tcp))
-		require.Equal(t, i == len(pieces)-1, flagsOf(tcp)&flagFIN != 0)
-		got = append(got, p.l4[len(tcp):]...)
+		require.Equal(t, seq+uint32(len(got)), tcp.Seq())
+		require.Equal(t, i == len(pieces)-1, tcp.Flags()&packet.FlagFIN != 0)
+		got = append(got, p.Payload[len(tcp):]...)
 	}
 	require.Equal(t, payload, got)
 }
@@ -198,12 +200,12 @@ func TestCutOffloaded(t *testing.T) {
 	p := segmentWith(false, make([]byte, 9000))
 	defer p.DecRef()
 	p.GSOOptions = stack.GSO{Type: stack.GSOTCPv4, NeedsCsum: true, MSS: 1448}
-	ip, tcp := p.NetworkHeader().Slice(), p.TransportHeader().Slice()
+	ip, tcp := p.NetworkHeader().Slice(), packet.TCP(p.TransportHeader().Slice())
 	pieces, keep := cutPacket(p, ip, tcp, cut{first: 1076, rest: 1076})
 	require.True(t, keep)
 	require.Empty(t, pieces)
 	require.EqualValues(t, 1076-len(ip)-len(tcp), p.GSOOptions.MSS)
 	pieces, keep = cutPacket(p, ip, tcp, cut{first: 1500, rest: 1076})
 	require.False(t, keep, "one is larger")
-	checkPieces(t, pieces, seqOf(tcp), make([]byte, 9000), cut{first: 1500, rest: 1076})
+	checkPieces(t, pieces, tcp.Seq(), make([]byte, 9000), cut{first: 1500, rest: 1076})
 }

@@ -8,6 +8,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // flowState is the life of a flow in the table:
@@ -72,9 +74,9 @@ type challenged struct {
 // refuses reports whether the outbound segment t would refuse the connection of
 // the SYN that met the flow: an endpoint that has just ended does so. The
 // listener is not the endpoint's to speak for.
-func (f *flow) refuses(t []byte) bool {
+func (f *flow) refuses(t packet.TCP) bool {
 	c := f.challenged.Load()
-	return c != nil && flagsOf(t)&(flagRST|flagACK) == flagRST|flagACK && ackOf(t) == c.isn+1
+	return c != nil && t.Flags()&(packet.FlagRST|packet.FlagACK) == packet.FlagRST|packet.FlagACK && t.Ack() == c.isn+1
 }
 
 // challengedFor is how long before the end of its flow a SYN may have come to
@@ -84,9 +86,9 @@ const challengedFor = 200 * time.Millisecond
 // adoption is the client's part of a flow.
 type adoption struct {
 	translation
-	app       options // of the application's SYN
-	peer      options // of the SYN-ACK
-	look      look    // of the application's SYN
+	app       packet.TCPOptions // of the application's SYN
+	peer      packet.TCPOptions // of the SYN-ACK
+	look      look              // of the application's SYN
 	ready     atomic.Bool
 	confirmed atomic.Bool // the peer has acknowledged beyond ISN+1: stop marking
 	synTS     uint32      // timestamp of gVisor's own SYN
@@ -122,7 +124,7 @@ func (f *flow) alive() bool { return f.state.Load() != flowDead }
 func (f *flow) noteSent(next uint32) {
 	for {
 		old := f.sent.Load()
-		if !after(next, old) || f.sent.CompareAndSwap(old, next) {
+		if !packet.After(next, old) || f.sent.CompareAndSwap(old, next) {
 			return
 		}
 	}
@@ -132,7 +134,7 @@ func (f *flow) noteSent(next uint32) {
 func (f *flow) noteAcked(ack uint32) {
 	for {
 		old := f.una.Load()
-		if !after(ack, old) || after(ack, f.sent.Load()) || f.una.CompareAndSwap(old, ack) {
+		if !packet.After(ack, old) || packet.After(ack, f.sent.Load()) || f.una.CompareAndSwap(old, ack) {
 			return
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/refs"
 	"gvisor.dev/gvisor/pkg/tcpip"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 func TestMain(m *testing.M) {
@@ -188,16 +190,16 @@ func (w *world) fromApp(pkt []byte) {
 	if !ok {
 		return
 	}
-	k := outboundKey(p.ip, t)
+	k := outboundKey(p.Header, t)
 	w.mu.Lock()
 	owned := w.owned[k]
 	var answer func([]byte)
-	if !owned && flagsOf(t)&(flagSYN|flagACK) == flagSYN {
+	if !owned && t.Flags()&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN {
 		if _, again := w.syns[k]; !again {
 			if w.editSYN != nil {
 				pkt = w.editSYN(pkt)
 			}
-			pkt = withOption(pkt, roleOffer, testNonce)
+			pkt = withOption(pkt, packet.RoleOffer, testNonce)
 			w.syns[k], w.sentAt[k] = pkt, time.Now()
 			answer = w.answer
 		}
@@ -218,10 +220,10 @@ func (w *world) fromWire(pkt []byte) {
 		w.gwIn.Inject(pkt)
 		return
 	}
-	k := inboundKey(p.ip, t)
+	k := inboundKey(p.Header, t)
 	w.mu.Lock()
-	o := parseOptions(t)
-	if syn := w.syns[k]; syn != nil && o.role == roleAccept && o.nonce == testNonce {
+	o := packet.ParseTCPOptions(t.Options())
+	if syn := w.syns[k]; syn != nil && o.Option.Role == packet.RoleAccept && o.Option.Nonce == testNonce {
 		w.owned[k] = true
 	}
 	owned := w.owned[k]
@@ -300,29 +302,29 @@ func serverAddr(v6 bool) netip.AddrPort {
 }
 
 // rebuild makes a raw packet of new options and payload under the headers of pkt.
-func rebuild(pkt []byte, edit func(t []byte) (opts []byte)) []byte {
+func rebuild(pkt []byte, edit func(t packet.TCP) (opts []byte)) []byte {
 	p, t, ok := parseTCP(pkt)
 	if !ok {
 		panic("not a tcp segment")
 	}
 	t = append([]byte(nil), t...)
-	q := buildTCP(p.ip, t, edit(t), p.l4[len(t):p.total-len(p.ip)])
+	q := buildTCP(p.Header, t, edit(t), p.Payload[len(t):p.Total-len(p.Header)])
 	defer q.DecRef()
 	return flatten(q)
 }
 
 // withOption appends our option.
-func withOption(pkt []byte, role byte, nonce uint16) []byte {
-	return rebuild(pkt, func(t []byte) []byte { return appendOption(t[minTCPHeader:], role, nonce) })
+func withOption(pkt []byte, role packet.Role, nonce uint16) []byte {
+	return rebuild(pkt, func(t packet.TCP) []byte { return appendOption(t[packet.TCPMinLen:], role, nonce) })
 }
 
 // without blanks the options of the given kinds.
 func without(pkt []byte, kinds ...byte) []byte {
-	return rebuild(pkt, func(t []byte) []byte {
+	return rebuild(pkt, func(t packet.TCP) []byte {
 		for _, k := range kinds {
-			blankOption(t, k)
+			t.Options().Blank(k)
 		}
-		return t[minTCPHeader:]
+		return t[packet.TCPMinLen:]
 	})
 }
 

@@ -4,12 +4,11 @@ import (
 	"encoding/binary"
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 const (
-	// quoted is the least an ICMP error says of the segment it is about: ports
-	// and sequence number.
-	quoted     = 8
 	icmpHeader = 8
 
 	icmpUnreachable   = 3
@@ -25,14 +24,14 @@ const (
 // inICMP passes on errors about segments of live flows that are on the way. The
 // quoted sequence number must be one (RFC 5927 4.1): a blind sender must not
 // shrink a path.
-func (m *shim) inICMP(p inet, pkt *stack.PacketBuffer) {
+func (m *shim) inICMP(p packet.IP, pkt *stack.PacketBuffer) {
 	f, mtu, ok := m.icmpFlow(p, pkt)
 	if !ok {
 		m.s.count.icmpIgnored.Add(1)
 		return
 	}
 	if mtu > 0 {
-		f.shrink(uint32(mtu - len(p.ip)))
+		f.shrink(uint32(mtu - len(p.Header)))
 	}
 	m.s.count.icmpDelivered.Add(1)
 	m.up(p, pkt)
@@ -40,26 +39,27 @@ func (m *shim) inICMP(p inet, pkt *stack.PacketBuffer) {
 
 // icmpFlow finds the flow an ICMP error is about; mtu is 0 for errors other
 // than "packet too big".
-func (m *shim) icmpFlow(p inet, pkt *stack.PacketBuffer) (f *flow, mtu int, ok bool) {
+func (m *shim) icmpFlow(p packet.IP, pkt *stack.PacketBuffer) (f *flow, mtu int, ok bool) {
 	b, _ := pkt.Data().PullUp(min(pkt.Data().Size(), 2*maxHeaders))
-	if len(b) < len(p.ip)+icmpHeader {
+	if len(b) < len(p.Header)+icmpHeader {
 		return nil, 0, false
 	}
-	icmp := b[len(p.ip):]
-	mtu, ok = icmpMTU(p.ip[0]>>4 == 6, icmp)
+	icmp := b[len(p.Header):]
+	mtu, ok = icmpMTU(p.V6(), icmp)
 	if !ok {
 		return nil, 0, false
 	}
-	ip, seg, ok := quotedTCP(icmp[icmpHeader:])
-	if !ok || ip[0]>>4 != p.ip[0]>>4 {
+	q, err := packet.ParseQuoted(icmp[icmpHeader:])
+	if err != nil || q.Proto != packet.ProtoTCP || q.V6() != p.V6() {
 		return nil, 0, false
 	}
-	f = m.s.flows.get(outboundKey(ip, seg))
+	seg := packet.TCP(q.Payload)
+	f = m.s.flows.get(outboundKey(q.Header, seg))
 	if f == nil || !f.alive() || f.adopt != nil && !f.adopt.ready.Load() {
 		return nil, 0, false
 	}
-	seq := seqOf(seg)
-	return f, mtu, !after(f.una.Load(), seq) && !after(seq, f.sent.Load())
+	seq := seg.Seq()
+	return f, mtu, !packet.After(f.una.Load(), seq) && !packet.After(seq, f.sent.Load())
 }
 
 // icmpMTU reads type and code: destination unreachable and packet too big.
@@ -76,29 +76,6 @@ func icmpMTU(v6 bool, icmp []byte) (mtu int, ok bool) {
 	default:
 		return 0, icmp[0] == icmpUnreachable
 	}
-}
-
-// quotedTCP finds the headers inside an ICMP error, which are cut off early.
-func quotedTCP(b []byte) (ip, seg []byte, ok bool) {
-	if len(b) < minIPv4Header {
-		return nil, nil, false
-	}
-	hlen, proto := ipv6Header, byte(0)
-	switch b[0] >> 4 {
-	case 4:
-		hlen, proto = int(b[0]&15)*4, b[9]
-		if binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
-			return nil, nil, false
-		}
-	case 6:
-		proto = b[6]
-	default:
-		return nil, nil, false
-	}
-	if proto != protoTCP || hlen < minIPv4Header || len(b) < hlen+quoted {
-		return nil, nil, false
-	}
-	return b[:hlen], b[hlen : hlen+quoted], true
 }
 
 // shrink lowers the largest segment of f to n bytes of TCP header and payload.

@@ -1,6 +1,10 @@
 package netstack
 
-import "gvisor.dev/gvisor/pkg/tcpip"
+import (
+	"gvisor.dev/gvisor/pkg/tcpip"
+
+	"github.com/smcgw/smcgw/packet"
+)
 
 // look is what the network header of an application's SYN shows of its socket. The
 // wire leg that goes on with the connection has the same: networks that treat it by
@@ -10,13 +14,8 @@ type look struct {
 	ttl, tos uint8
 }
 
-// lookOf reads the network header n of a SYN.
-func lookOf(n []byte) look {
-	if n[0]>>4 == 6 {
-		return look{v6: true, ttl: n[7], tos: n[0]<<4 | n[1]>>4}
-	}
-	return look{ttl: n[8], tos: n[1]}
-}
+// lookOf reads the network header of a SYN.
+func lookOf(p packet.IP) look { return look{v6: p.V6(), ttl: p.TTL(), tos: p.TOS()} }
 
 // ecnBits of the class belong to the transport.
 const ecnBits = 3

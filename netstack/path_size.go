@@ -1,6 +1,10 @@
 package netstack
 
-import "time"
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/packet"
+)
 
 // What tells a path that drops large packets in silence from one that drops
 // packets. Linux waits for the same three repetitions and for 3 s.
@@ -96,7 +100,7 @@ type outgoing struct {
 }
 
 // fresh reports whether some of the segment leaves for the first time.
-func (g *outgoing) fresh() bool { return after(g.end, g.sent) }
+func (g *outgoing) fresh() bool { return packet.After(g.end, g.sent) }
 
 // cut is how a segment leaves: in packets of at most these sizes.
 type cut struct {
@@ -132,7 +136,7 @@ func (p *pathSize) limited() bool { return p.state != sizeWhole }
 // repeated notes that g leaves again, and reports whether that shows a black
 // hole.
 func (p *pathSize) repeated(g outgoing) bool {
-	if p.state == sizeProbing && after(p.to, g.seq) && after(g.end, p.from) {
+	if p.state == sizeProbing && packet.After(p.to, g.seq) && packet.After(g.end, p.from) {
 		p.state, p.lost, p.next = sizeResting, p.probe, g.now+probePause
 	}
 	lower := p.below(min(g.size, p.largest(g.whole)))
@@ -168,9 +172,9 @@ func (p *pathSize) below(n int) int {
 // acked notes that everything before ack has arrived.
 func (p *pathSize) acked(ack uint32, now time.Duration) {
 	switch {
-	case p.state == sizeLowered && after(ack, p.oldest):
+	case p.state == sizeLowered && packet.After(ack, p.oldest):
 		p.state, p.repeats, p.next = sizeResting, 0, now+probePause
-	case p.state == sizeProbing && !after(p.to, ack):
+	case p.state == sizeProbing && !packet.After(p.to, ack):
 		p.state, p.limit, p.next = sizeResting, p.probe, now
 		if p.top {
 			*p = pathSize{v6: p.v6}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 const testHeaders = 52
@@ -37,7 +39,7 @@ func (m *modelPath) leave(seq uint32, n int, inFlight uint32) (hole uint32, all 
 		size: testHeaders + n, headers: testHeaders, whole: m.whole, now: m.now,
 	})
 	m.check(c)
-	if after(end, m.sent) {
+	if packet.After(end, m.sent) {
 		m.sent = end
 	}
 	for size := c.first; seq != end; size = c.rest {
@@ -100,7 +102,7 @@ func (m *modelPath) flight(n int) time.Duration {
 }
 
 func (m *modelPath) arrived(ack uint32) {
-	if after(ack, m.una) {
+	if packet.After(ack, m.una) {
 		m.una = ack
 		m.p.acked(ack, m.now)
 	}

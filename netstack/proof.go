@@ -3,6 +3,8 @@ package netstack
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // The SYN-ACK of an accepted connection is sent before the stack hears of it, by who
@@ -51,46 +53,46 @@ func CookieStamp(mss uint16, ws int, sack bool, nonce uint16, tick uint8) uint32
 type proof struct {
 	iss   uint32 // sequence number of the SYN-ACK
 	stamp uint32 // its timestamp
-	ask   options
+	ask   packet.TCPOptions
 	rtt   time.Duration // as the owner knows it
 }
 
 // readProof reads the TCP header of a segment that starts at ISN + 1. Without
 // timestamps it proves nothing.
-func readProof(t []byte) (proof, bool) {
-	o := parseOptions(t)
-	if flagsOf(t)&(flagSYN|flagRST|flagACK) != flagACK || !o.ts {
+func readProof(t packet.TCP) (proof, bool) {
+	o := packet.ParseTCPOptions(t.Options())
+	if t.Flags()&(packet.FlagSYN|packet.FlagRST|packet.FlagACK) != packet.FlagACK || !o.TS {
 		return proof{}, false
 	}
-	p := proof{iss: ackOf(t) - 1, stamp: o.tsEcho}
-	p.ask = options{
-		mss: cookieSizes()[o.tsEcho&cookieMSS], ws: int(o.tsEcho >> cookieScaleShift & 15),
-		ts: true, tsVal: o.tsVal, sack: o.tsEcho&cookieSACK != 0,
-		role: roleOffer, nonce: uint16(o.tsEcho >> 16),
+	p := proof{iss: t.Ack() - 1, stamp: o.TSEcr}
+	p.ask = packet.TCPOptions{
+		MSS: cookieSizes()[o.TSEcr&cookieMSS], WS: int8(o.TSEcr >> cookieScaleShift & 15),
+		TS: true, TSVal: o.TSVal, SACK: o.TSEcr&cookieSACK != 0,
+		Option: packet.Option{Version: packet.OptionVersion, Role: packet.RoleOffer, Nonce: uint16(o.TSEcr >> 16)},
 	}
-	if p.ask.ws == cookieNoScale {
-		p.ask.ws = -1
+	if p.ask.WS == cookieNoScale {
+		p.ask.WS = -1
 	}
 	return p, true
 }
 
 // syn makes the client's SYN, without the offer, which gVisor does not know. n and t are the headers
 // of the segment that proved the handshake.
-func (p *proof) syn(n, t []byte) []byte {
-	opts := []byte{kindMSS, 4, byte(p.ask.mss >> 8), byte(p.ask.mss), kindNOP, kindNOP, kindTS, 10}
-	opts = binary.BigEndian.AppendUint32(opts, p.ask.tsVal)
+func (p *proof) syn(n []byte, t packet.TCP) []byte {
+	opts := []byte{packet.KindMSS, 4, byte(p.ask.MSS >> 8), byte(p.ask.MSS), packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10}
+	opts = binary.BigEndian.AppendUint32(opts, p.ask.TSVal)
 	opts = binary.BigEndian.AppendUint32(opts, 0)
-	if p.ask.sack {
-		opts = append(opts, kindNOP, kindNOP, kindSACKPermit, 2)
+	if p.ask.SACK {
+		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
 	}
-	if p.ask.ws >= 0 {
-		opts = append(opts, kindNOP, kindWS, 3, byte(p.ask.ws))
+	if p.ask.WS >= 0 {
+		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, byte(p.ask.WS))
 	}
-	var head [minTCPHeader]byte
+	var head [packet.TCPMinLen]byte
 	copy(head[:4], t)
-	binary.BigEndian.PutUint32(head[4:], seqOf(t)-1)
-	head[13] = flagSYN
-	binary.BigEndian.PutUint16(head[14:], 0xffff)
+	packet.TCP(head[:]).SetSeq(t.Seq() - 1)
+	packet.TCP(head[:]).SetFlags(packet.FlagSYN)
+	packet.TCP(head[:]).SetWindow(0xffff)
 	q := buildTCP(plainHeader(n), head[:], opts, nil)
 	defer q.DecRef()
 	return flatten(q)
@@ -101,38 +103,38 @@ func plainHeader(n []byte) []byte {
 	if n[0]>>4 == 6 {
 		return n
 	}
-	h := append([]byte(nil), n[:minIPv4Header]...)
+	h := append([]byte(nil), n[:packet.IPv4MinLen]...)
 	h[0] = 0x45
 	return h
 }
 
 // confirmedHeader is the least a TCP header with timestamps and the confirm takes.
-const confirmedHeader = minTCPHeader + 12 + optionSpace
+const confirmedHeader = packet.TCPMinLen + 12 + optionSpace
 
 // mayProve reports whether a segment can be the first of a connection on the tuple
 // of the flow f, nil: none. One that lives is replaced by what confirms only: the
 // owner may not have ended it yet.
-func mayProve(f *flow, t []byte) bool {
-	if f == nil || f.isn == seqOf(t)-1 {
+func mayProve(f *flow, t packet.TCP) bool {
+	if f == nil || f.isn == t.Seq()-1 {
 		return f == nil
 	}
-	return !f.alive() || f.server && len(t) >= confirmedHeader && parseOptions(t).role == roleConfirm
+	return !f.alive() || f.server && len(t) >= confirmedHeader && packet.ParseTCPOptions(t.Options()).Option.Role == packet.RoleConfirm
 }
 
 // proved handles a segment that may be the first of a connection whose SYN was
 // answered for us; false: it is not. old is the flow of its tuple, if any.
-func (s *Stack) proved(k tupleKey, old *flow, p inet, t, raw []byte) bool {
+func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, raw []byte) bool {
 	pr, ok := readProof(t)
 	if !ok {
 		return false
 	}
-	syn := SYN{Tuple: k.tuple(), ISN: seqOf(t) - 1, Offer: true, Nonce: pr.ask.nonce, Proved: true}
+	syn := SYN{Tuple: k.tuple(), ISN: t.Seq() - 1, Offer: true, Nonce: pr.ask.Option.Nonce, Proved: true}
 	if old == nil && s.flows.full(s.cfg.Limits) {
 		s.count.shed.Add(1)
 		s.cfg.Handler.NotAccepted(syn, ErrOverload)
 		return true
 	}
-	made := pr.syn(p.ip, t)
+	made := pr.syn(p.Header, t)
 	syn.Raw = made
 	if pr.rtt, ok = s.cfg.Handler.Proved(syn); !ok || !s.hold() {
 		return false
@@ -192,17 +194,17 @@ func (v *serving) nextEarly() []byte {
 
 // standIn takes gVisor's SYN-ACK for the one that was sent for us, and lets in what
 // has answered that. gVisor's locks are held: another goroutine does so.
-func (s *Stack) standIn(f *flow, raw, t []byte) {
-	v, o := f.serve, parseOptions(t)
+func (s *Stack) standIn(f *flow, raw []byte, t packet.TCP) {
+	v, o := f.serve, packet.ParseTCPOptions(t.Options())
 	if v.stood.Load() || !s.hold() { // gVisor sends it again
 		return
 	}
 	v.mu.Lock()
 	v.synack = raw
 	v.mu.Unlock()
-	v.seq, v.ts = v.proof.iss-seqOf(t), v.proof.stamp-o.tsVal
-	if v.proof.ask.ws >= 0 && o.ws >= 0 {
-		v.wsNS, v.ws = uint8(o.ws), CookieScale
+	v.seq, v.ts = v.proof.iss-t.Seq(), v.proof.stamp-o.TSVal
+	if v.proof.ask.WS >= 0 && o.WS >= 0 {
+		v.wsNS, v.ws = uint8(o.WS), CookieScale
 	}
 	v.stood.Store(true)
 	go func() { // bounded: once a flow, and ends
@@ -226,10 +228,8 @@ func (s *Stack) letIn(f *flow) {
 }
 
 // agedEcho makes the timestamp that t echoes older.
-func agedEcho(t []byte, ms uint32) {
-	for kind, off, n, i, ok := nextOption(t, minTCPHeader); ok; kind, off, n, i, ok = nextOption(t, i) {
-		if kind == kindTS && n == 8 {
-			sub32(t[off+4:], ms)
-		}
+func agedEcho(t packet.TCP, ms uint32) {
+	if echo := echoOf(t); echo != nil {
+		sub32(echo, ms)
 	}
 }

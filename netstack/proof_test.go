@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // provedRTT is what the recorder says of the round trip of a proved handshake.
@@ -20,8 +22,8 @@ const cookieISS = 0xfffffff0
 
 // cookieStamp is the timestamp of a SYN-ACK with which the client of a SYN is
 // answered (docs/PROTOCOL.md "Cookies").
-func cookieStamp(o options) uint32 {
-	return CookieStamp(o.mss, o.ws, o.sack, o.nonce, 0x5a)
+func cookieStamp(o packet.TCPOptions) uint32 {
+	return CookieStamp(o.MSS, int(o.WS), o.SACK, o.Option.Nonce, 0x5a)
 }
 
 // cookieAnswer is the SYN-ACK for an offered SYN.
@@ -30,20 +32,20 @@ func cookieAnswer(syn []byte) []byte {
 	if !ok {
 		panic("no syn")
 	}
-	o := parseOptions(t)
-	opts := []byte{kindMSS, 4, 5, 180, kindNOP, kindNOP, kindTS, 10}
+	o := packet.ParseTCPOptions(t.Options())
+	opts := []byte{packet.KindMSS, 4, 5, 180, packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10}
 	opts = binary.BigEndian.AppendUint32(opts, cookieStamp(o))
-	opts = binary.BigEndian.AppendUint32(opts, o.tsVal)
-	if o.sack {
-		opts = append(opts, kindNOP, kindNOP, kindSACKPermit, 2)
+	opts = binary.BigEndian.AppendUint32(opts, o.TSVal)
+	if o.SACK {
+		opts = append(opts, packet.KindNOP, packet.KindNOP, packet.KindSACKPermitted, 2)
 	}
-	if o.ws >= 0 {
-		opts = append(opts, kindNOP, kindWS, 3, CookieScale)
+	if o.WS >= 0 {
+		opts = append(opts, packet.KindNOP, packet.KindWindowScale, 3, CookieScale)
 	}
-	opts = appendOption(opts, roleAccept, o.nonce)
-	k := inboundKey(p.ip, t)
+	opts = appendOption(opts, packet.RoleAccept, o.Option.Nonce)
+	k := inboundKey(p.Header, t)
 	tuple := k.tuple()
-	return segmentOf(tuple.Local, tuple.Remote, cookieISS, seqOf(t)+1, flagSYN|flagACK, opts, nil)
+	return segmentOf(tuple.Local, tuple.Remote, cookieISS, t.Seq()+1, packet.FlagSYN|packet.FlagACK, opts, nil)
 }
 
 // cookies lets the SYNs of a world be answered in the server's name, without it.
@@ -59,9 +61,11 @@ func (w *world) cookies() {
 func TestProvedTransfers(t *testing.T) {
 	for i, edit := range []func([]byte) []byte{
 		nil,
-		func(b []byte) []byte { return without(b, kindSACKPermit) },
-		func(b []byte) []byte { return without(b, kindWS) },
-		func(b []byte) []byte { return without(b, kindWS, kindSACKPermit, kindMSS) },
+		func(b []byte) []byte { return without(b, packet.KindSACKPermitted) },
+		func(b []byte) []byte { return without(b, packet.KindWindowScale) },
+		func(b []byte) []byte {
+			return without(b, packet.KindWindowScale, packet.KindSACKPermitted, packet.KindMSS)
+		},
 	} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d %v", i, v6), func(t *testing.T) {
@@ -93,37 +97,37 @@ func TestProvedTransfers(t *testing.T) {
 
 // The timestamp of a SYN-ACK, as the programs make it (ebpf TestAnswer).
 func TestCookieStamp(t *testing.T) {
-	for stamp, o := range map[uint32]options{
-		0x1234_5a7d: {mss: 1460, ws: 7, sack: true, nonce: 0x1234},
-		0x1234_5a75: {mss: 1460, ws: 7, nonce: 0x1234},
-		0x1234_5afd: {mss: 1460, ws: -1, sack: true, nonce: 0x1234},
-		0x1234_5af0: {mss: 536, ws: -1, nonce: 0x1234},
-		0x1234_5aef: {mss: 8960, ws: 14, sack: true, nonce: 0x1234},
+	for stamp, o := range map[uint32]packet.TCPOptions{
+		0x1234_5a7d: {MSS: 1460, WS: 7, SACK: true, Option: packet.Option{Nonce: 0x1234}},
+		0x1234_5a75: {MSS: 1460, WS: 7, Option: packet.Option{Nonce: 0x1234}},
+		0x1234_5afd: {MSS: 1460, WS: -1, SACK: true, Option: packet.Option{Nonce: 0x1234}},
+		0x1234_5af0: {MSS: 536, WS: -1, Option: packet.Option{Nonce: 0x1234}},
+		0x1234_5aef: {MSS: 8960, WS: 14, SACK: true, Option: packet.Option{Nonce: 0x1234}},
 	} {
 		require.Equal(t, stamp, cookieStamp(o))
-		opts := binary.BigEndian.AppendUint32([]byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 0, 9}, stamp)
-		_, seg, ok := parseTCP(segmentOf(clientAddr(1), serverAddr(false), 101, cookieISS+1, flagACK, opts, nil))
+		opts := binary.BigEndian.AppendUint32([]byte{packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10, 0, 0, 0, 9}, stamp)
+		_, seg, ok := parseTCP(segmentOf(clientAddr(1), serverAddr(false), 101, cookieISS+1, packet.FlagACK, opts, nil))
 		require.True(t, ok)
 		p, ok := readProof(seg)
 		require.True(t, ok)
-		o.ts, o.tsVal, o.role = true, 9, roleOffer
+		o.TS, o.TSVal, o.Option.Version, o.Option.Role = true, 9, packet.OptionVersion, packet.RoleOffer
 		require.Equal(t, o, p.ask)
 		require.EqualValues(t, uint32(cookieISS), p.iss)
 	}
 }
 
 // prove sends the first segment of a connection whose SYN-ACK has cookieISS.
-func (b *bench) prove(port uint16, isn uint32, role byte, payload string) {
+func (b *bench) prove(port uint16, isn uint32, role packet.Role, payload string) {
 	b.proveAt(port, isn, isn+1, role, payload)
 }
 
-func (b *bench) proveAt(port uint16, isn, seq uint32, role byte, payload string) {
-	opts := []byte{kindNOP, kindNOP, kindTS, 10, 0, 0, 0, 9}
-	opts = binary.BigEndian.AppendUint32(opts, cookieStamp(options{mss: 1460, ws: 7, sack: true, nonce: testNonce}))
+func (b *bench) proveAt(port uint16, isn, seq uint32, role packet.Role, payload string) {
+	opts := []byte{packet.KindNOP, packet.KindNOP, packet.KindTimestamps, 10, 0, 0, 0, 9}
+	opts = binary.BigEndian.AppendUint32(opts, cookieStamp(packet.TCPOptions{MSS: 1460, WS: 7, SACK: true, Option: packet.Option{Nonce: testNonce}}))
 	if role != 0 {
 		opts = appendOption(opts, role, testNonce)
 	}
-	b.link.Inject(segmentOf(clientAddr(port), serverAddr(false), seq, cookieISS+1, flagACK, opts, []byte(payload)))
+	b.link.Inject(segmentOf(clientAddr(port), serverAddr(false), seq, cookieISS+1, packet.FlagACK, opts, []byte(payload)))
 }
 
 // provedConn waits for the connection of a proved handshake.
@@ -142,7 +146,7 @@ func (b *bench) provedConn() *Conn {
 // The stack sends no SYN-ACK; what came at once is not lost, and what it sends itself is
 // in the numbers of the SYN-ACK that was sent for it.
 func TestProved(t *testing.T) {
-	for _, role := range []byte{0, roleConfirm} {
+	for _, role := range []packet.Role{0, packet.RoleConfirm} {
 		b := newBench(t, Config{})
 		b.h.proves = true
 		b.prove(1, 100, role, "hello")
@@ -165,13 +169,13 @@ func TestProved(t *testing.T) {
 		require.NoError(t, err)
 		for {
 			p, seg := b.next()
-			require.Zero(t, flagsOf(seg)&flagSYN)
-			if p.total == len(p.ip)+len(seg) {
+			require.Zero(t, seg.Flags()&packet.FlagSYN)
+			if p.Total == len(p.Header)+len(seg) {
 				continue // an acknowledgement
 			}
-			require.EqualValues(t, uint32(cookieISS+1), seqOf(seg))
-			require.EqualValues(t, 112, ackOf(seg))
-			stamp := parseOptions(seg).tsVal - cookieStamp(options{mss: 1460, ws: 7, sack: true, nonce: testNonce})
+			require.EqualValues(t, uint32(cookieISS+1), seg.Seq())
+			require.EqualValues(t, 112, seg.Ack())
+			stamp := packet.ParseTCPOptions(seg.Options()).TSVal - cookieStamp(packet.TCPOptions{MSS: 1460, WS: 7, SACK: true, Option: packet.Option{Nonce: testNonce}})
 			require.Less(t, stamp, uint32(patience.Milliseconds()))
 			break
 		}
@@ -183,16 +187,16 @@ func TestProvedRefused(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{HalfOpen: 1, Flows: 1}})
 	b.h.proves = true
 	b.h.refuse = true
-	b.prove(1, 100, roleConfirm, "")
+	b.prove(1, 100, packet.RoleConfirm, "")
 	require.Equal(t, 1, b.h.offers())
-	b.link.Inject(segmentOf(clientAddr(2), serverAddr(false), 101, cookieISS+1, flagACK, nil, nil))
+	b.link.Inject(segmentOf(clientAddr(2), serverAddr(false), 101, cookieISS+1, packet.FlagACK, nil, nil))
 	b.silent()
 	require.Zero(t, b.s.Stats().Flows)
 	require.EqualValues(t, 2, b.s.Stats().Unknown)
 	b.h.refuse = false
-	b.prove(1, 100, roleConfirm, "")
+	b.prove(1, 100, packet.RoleConfirm, "")
 	b.provedConn()
-	b.prove(3, 100, roleConfirm, "")
+	b.prove(3, 100, packet.RoleConfirm, "")
 	require.Equal(t, []error{ErrOverload}, b.h.failures())
 	b.silent()
 }
@@ -202,15 +206,15 @@ func TestProvedRefused(t *testing.T) {
 func TestProvedBlindSYN(t *testing.T) {
 	b := newBench(t, Config{})
 	b.h.proves = true
-	b.prove(1, 100, roleConfirm, "")
-	b.link.Inject(makeSYN(false, 1, 7777, roleOffer))
+	b.prove(1, 100, packet.RoleConfirm, "")
+	b.link.Inject(makeSYN(false, 1, 7777, packet.RoleOffer))
 	c := b.provedConn()
-	for _, role := range []byte{0, roleOffer} {
+	for _, role := range []packet.Role{0, packet.RoleOffer} {
 		b.link.Inject(makeSYN(false, 1, 7777, role))
 		_, seg := b.next() // a challenge
-		require.EqualValues(t, flagACK, flagsOf(seg))
-		require.EqualValues(t, uint32(cookieISS+1), seqOf(seg))
-		require.EqualValues(t, 101, ackOf(seg))
+		require.EqualValues(t, packet.FlagACK, seg.Flags())
+		require.EqualValues(t, uint32(cookieISS+1), seg.Seq())
+		require.EqualValues(t, 101, seg.Ack())
 		time.Sleep(600 * time.Millisecond) // gVisor limits them
 	}
 	require.Equal(t, 1, b.h.offers())
@@ -224,19 +228,19 @@ func TestProvedBlindSYN(t *testing.T) {
 func TestProvedAgain(t *testing.T) {
 	b := newBench(t, Config{})
 	b.h.proves = true
-	b.prove(1, 100, roleConfirm, "first")
+	b.prove(1, 100, packet.RoleConfirm, "first")
 	c := b.provedConn()
-	b.prove(1, 50_000, roleConfirm, "second")
+	b.prove(1, 50_000, packet.RoleConfirm, "second")
 	next := b.provedConn()
 	require.EqualValues(t, 50_000, next.ISN())
 	_, err := c.Write([]byte("x"))
 	require.Error(t, err, "its tuple is another's")
 	next.Abort()
 	_, seg := b.next()
-	for flagsOf(seg)&flagRST == 0 {
+	for seg.Flags()&packet.FlagRST == 0 {
 		_, seg = b.next()
 	}
-	for _, role := range []byte{roleConfirm, 0} {
+	for _, role := range []packet.Role{packet.RoleConfirm, 0} {
 		isn := uint32(90_000) + uint32(role)
 		b.prove(1, isn, role, "third")
 		last := b.provedConn()
@@ -244,7 +248,7 @@ func TestProvedAgain(t *testing.T) {
 		last.Forget()
 	}
 	b.h.proves = false
-	b.prove(1, 7, roleConfirm, "late")
+	b.prove(1, 7, packet.RoleConfirm, "late")
 	require.Empty(t, b.h.accepted)
 }
 
@@ -253,12 +257,12 @@ func TestProvedAgain(t *testing.T) {
 func TestProvedBehindReset(t *testing.T) {
 	b := newBench(t, Config{})
 	b.h.proves = true
-	b.prove(1, 100, roleConfirm, "first")
+	b.prove(1, 100, packet.RoleConfirm, "first")
 	c := b.provedConn()
 	// An Abort whose reset has left, and no more.
 	c.f.leaving.Store(&c.left)
 	require.False(t, c.ended.Swap(true))
-	b.prove(1, 50_000, roleConfirm, "second")
+	b.prove(1, 50_000, packet.RoleConfirm, "second")
 	time.Sleep(20 * time.Millisecond)
 	require.Empty(t, b.h.accepted)
 	require.Empty(t, b.h.failures())
@@ -275,9 +279,9 @@ func TestProvedGone(t *testing.T) {
 	b := newBench(t, Config{})
 	b.h.proves = true
 	for i := range uint16(50) {
-		b.prove(i+1, 100, roleConfirm, "")
+		b.prove(i+1, 100, packet.RoleConfirm, "")
 		if i%2 == 0 {
-			b.link.Inject(segmentOf(clientAddr(i+1), serverAddr(false), 101, 0, flagRST, nil, nil))
+			b.link.Inject(segmentOf(clientAddr(i+1), serverAddr(false), 101, 0, packet.FlagRST, nil, nil))
 		} else {
 			b.s.Forget(Tuple{Local: serverAddr(false), Remote: clientAddr(i + 1)})
 		}

@@ -8,6 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // wakeAgain is how often a handshake that was given up is told so: its endpoint
@@ -37,20 +39,20 @@ func (v *serving) repeat(now tcpip.MonotonicTime) []byte {
 // acceptable checks a segment before the handshake is complete. Without a
 // listening endpoint gVisor does not compare the acknowledgement with its
 // SYN-ACK, so that anybody could complete a handshake from a false address.
-func (v *serving) acceptable(isn uint32, t []byte) bool {
-	flags := flagsOf(t)
+func (v *serving) acceptable(isn uint32, t packet.TCP) bool {
+	flags := t.Flags()
 	if !v.sent.Load() {
 		return false
 	}
-	if flags&flagRST != 0 {
-		return seqOf(t) == isn+1
+	if flags&packet.FlagRST != 0 {
+		return t.Seq() == isn+1
 	}
-	return flags&flagACK != 0 && ackOf(t) == v.iss.Load()+1
+	return flags&packet.FlagACK != 0 && t.Ack() == v.iss.Load()+1
 }
 
 // offered handles a SYN with an offer that belongs to no live flow as it is. old
 // is the flow of its tuple, if any.
-func (s *Stack) offered(k tupleKey, old *flow, syn SYN, o options) {
+func (s *Stack) offered(k tupleKey, old *flow, syn SYN, o packet.TCPOptions) {
 	if s.flows.full(s.cfg.Limits) {
 		s.count.shed.Add(1)
 		s.cfg.Handler.NotAccepted(syn, ErrOverload)
@@ -67,13 +69,13 @@ func (s *Stack) offered(k tupleKey, old *flow, syn SYN, o options) {
 	s.handshake(f, syn, syn.Raw)
 }
 
-func (s *Stack) newServerFlow(k tupleKey, syn SYN, raw []byte, o options) *flow {
+func (s *Stack) newServerFlow(k tupleKey, syn SYN, raw []byte, o packet.TCPOptions) *flow {
 	syn.Raw = nil
 	f := &flow{
 		key: k, server: true, isn: syn.ISN, nonce: syn.Nonce, wq: &waiter.Queue{},
 		serve: &serving{syn: syn, done: make(chan struct{})},
 	}
-	f.segMax.Store(s.segMax(raw, o.mss))
+	f.segMax.Store(s.segMax(raw, o.PeerMSS()))
 	f.fitting.path.v6 = raw[0]>>4 == 6
 	return f
 }
@@ -149,7 +151,7 @@ func (s *Stack) handshake(f *flow, syn SYN, raw []byte) {
 // starts the goroutine of passive, which ends the handshake in any case.
 func (s *Stack) forward(fw *tcp.Forwarder) func(stack.TransportEndpointID, *stack.PacketBuffer) bool {
 	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
-		if flagsOf(pkt.TransportHeader().Slice())&(flagSYN|flagACK) != flagSYN {
+		if packet.TCP(pkt.TransportHeader().Slice()).Flags()&(packet.FlagSYN|packet.FlagACK) != packet.FlagSYN {
 			return false // a reset is the right answer
 		}
 		v, ok := s.starting.Load(endpointKey(id))
@@ -279,7 +281,7 @@ func (v *serving) reset() []byte {
 	if !ok {
 		return nil
 	}
-	p := buildReset(n.ip, t)
+	p := buildReset(n, t)
 	defer p.DecRef()
 	view := p.ToView()
 	defer view.Release()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip/faketime"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // bench is a stack whose wire is in the hands of the test.
@@ -35,20 +37,20 @@ func newBench(t *testing.T, cfg Config) *bench {
 }
 
 // next returns the next segment the stack sends.
-func (b *bench) next() (p inet, t []byte) {
+func (b *bench) next() (p packet.IP, t packet.TCP) {
 	b.t.Helper()
 	select {
 	case raw := <-b.out:
 		p, t, ok := parseTCP(raw)
 		require.True(b.t, ok)
-		require.True(b.t, p.headerSumOK())
+		require.True(b.t, p.HeaderSumOK())
 		buf := rawBuffer(raw)
 		defer buf.DecRef()
-		require.True(b.t, p.tcpSumOK(buf), "checksum")
+		require.True(b.t, tcpSumOK(p, buf), "checksum")
 		return p, t
 	case <-time.After(patience):
 		require.FailNow(b.t, "nothing sent")
-		return inet{}, nil
+		return packet.IP{}, nil
 	}
 }
 
@@ -64,18 +66,18 @@ func (b *bench) silent() {
 // offer sends an offered SYN and returns the sequence number of the SYN-ACK.
 func (b *bench) offer(port uint16, isn uint32) (iss uint32) {
 	b.t.Helper()
-	b.link.Inject(makeSYN(false, port, isn, roleOffer))
+	b.link.Inject(makeSYN(false, port, isn, packet.RoleOffer))
 	_, t := b.next()
-	require.EqualValues(b.t, flagSYN|flagACK, flagsOf(t))
-	o := parseOptions(t)
-	require.EqualValues(b.t, roleAccept, o.role)
-	require.EqualValues(b.t, testNonce, o.nonce)
-	require.Equal(b.t, isn+1, ackOf(t))
-	return seqOf(t)
+	require.EqualValues(b.t, packet.FlagSYN|packet.FlagACK, t.Flags())
+	o := packet.ParseTCPOptions(t.Options())
+	require.EqualValues(b.t, packet.RoleAccept, o.Option.Role)
+	require.EqualValues(b.t, testNonce, o.Option.Nonce)
+	require.Equal(b.t, isn+1, t.Ack())
+	return t.Seq()
 }
 
 // fromClient sends a segment of the client, with timestamps.
-func (b *bench) fromClient(port uint16, seq, ack uint32, flags byte, role byte, payload string) {
+func (b *bench) fromClient(port uint16, seq, ack uint32, flags byte, role packet.Role, payload string) {
 	opts := timestamps()
 	if role != 0 {
 		opts = appendOption(opts, role, testNonce)
@@ -87,7 +89,7 @@ func (b *bench) fromClient(port uint16, seq, ack uint32, flags byte, role byte, 
 func (b *bench) accept(port uint16, isn uint32) *Conn {
 	b.t.Helper()
 	iss := b.offer(port, isn)
-	b.fromClient(port, isn+1, iss+1, flagACK, roleConfirm, "")
+	b.fromClient(port, isn+1, iss+1, packet.FlagACK, packet.RoleConfirm, "")
 	select {
 	case c := <-b.h.accepted:
 		b.t.Cleanup(c.Forget)
@@ -109,7 +111,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	clock.Advance(2 * time.Millisecond)
 	for range 2 { // gVisor's own retransmission, with the accept
 		_, seg := b.next()
-		require.EqualValues(t, roleAccept, parseOptions(seg).role)
+		require.EqualValues(t, packet.RoleAccept, packet.ParseTCPOptions(seg.Options()).Option.Role)
 	}
 	clock.Advance(2 * time.Second)
 	within(t, "both given up", func() bool { return len(b.h.failures()) == 2 })
@@ -126,11 +128,11 @@ func TestHalfOpenBound(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{HalfOpen: 2}})
 	b.offer(1, 100)
 	iss := b.offer(2, 100)
-	b.link.Inject(makeSYN(false, 3, 100, roleOffer))
+	b.link.Inject(makeSYN(false, 3, 100, packet.RoleOffer))
 	require.Equal(t, []error{ErrOverload}, b.h.failures())
 	require.Equal(t, 2, b.h.offers())
 	require.EqualValues(t, 1, b.s.Stats().Shed)
-	b.fromClient(2, 101, iss+1, flagACK, 0, "")
+	b.fromClient(2, 101, iss+1, packet.FlagACK, 0, "")
 	c := <-b.h.accepted
 	require.Equal(t, ConfirmNo, c.Confirmed())
 	c.Forget()
@@ -140,7 +142,7 @@ func TestHalfOpenBound(t *testing.T) {
 func TestFlowBound(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{Flows: 1}})
 	c := b.accept(1, 100)
-	b.link.Inject(makeSYN(false, 2, 100, roleOffer))
+	b.link.Inject(makeSYN(false, 2, 100, packet.RoleOffer))
 	require.Equal(t, []error{ErrOverload}, b.h.failures())
 	c.Forget()
 	b.accept(2, 100)
@@ -160,7 +162,7 @@ func TestDeadBound(t *testing.T) {
 func TestRefusedOffer(t *testing.T) {
 	b := newBench(t, Config{})
 	b.h.refuse = true
-	b.link.Inject(makeSYN(false, 1, 100, roleOffer))
+	b.link.Inject(makeSYN(false, 1, 100, packet.RoleOffer))
 	b.silent()
 	require.Zero(t, b.s.Stats().Flows)
 	require.Empty(t, b.h.failures())
@@ -170,21 +172,21 @@ func TestRefusedOffer(t *testing.T) {
 func TestForgedThirdACK(t *testing.T) {
 	b := newBench(t, Config{})
 	iss := b.offer(1, 100)
-	b.fromClient(1, 101, iss+2, flagACK, roleConfirm, "")
-	b.fromClient(1, 101, iss, flagACK, roleConfirm, "x")
-	b.fromClient(1, 101, 0, 0, roleConfirm, "x")
-	b.fromClient(1, 150, 0, flagRST, 0, "")
+	b.fromClient(1, 101, iss+2, packet.FlagACK, packet.RoleConfirm, "")
+	b.fromClient(1, 101, iss, packet.FlagACK, packet.RoleConfirm, "x")
+	b.fromClient(1, 101, 0, 0, packet.RoleConfirm, "x")
+	b.fromClient(1, 150, 0, packet.FlagRST, 0, "")
 	b.silent()
 	require.EqualValues(t, 4, b.s.Stats().BadHandshakeACK)
 	require.Equal(t, 1, b.s.Stats().HalfOpen)
-	b.fromClient(1, 101, iss+1, flagACK, roleConfirm, "")
+	b.fromClient(1, 101, iss+1, packet.FlagACK, packet.RoleConfirm, "")
 	require.Equal(t, ConfirmYes, (<-b.h.accepted).Confirmed())
 }
 
 func TestResetInHandshake(t *testing.T) {
 	b := newBench(t, Config{})
 	b.offer(1, 100)
-	b.fromClient(1, 101, 0, flagRST, 0, "")
+	b.fromClient(1, 101, 0, packet.FlagRST, 0, "")
 	within(t, "refused", func() bool { return len(b.h.failures()) == 1 })
 	require.ErrorIs(t, b.h.failures()[0], syscall.ECONNREFUSED)
 	b.silent()
@@ -193,9 +195,9 @@ func TestResetInHandshake(t *testing.T) {
 func TestWrongNonceDoesNotConfirm(t *testing.T) {
 	b := newBench(t, Config{})
 	iss := b.offer(1, 100)
-	opts := appendOption(timestamps(), roleConfirm, testNonce+1)
+	opts := appendOption(timestamps(), packet.RoleConfirm, testNonce+1)
 	src := netip.AddrPortFrom(client4, 1)
-	b.link.Inject(segmentOf(src, serverAddr(false), 101, iss+1, flagACK, opts, nil))
+	b.link.Inject(segmentOf(src, serverAddr(false), 101, iss+1, packet.FlagACK, opts, nil))
 	require.Equal(t, ConfirmNo, (<-b.h.accepted).Confirmed())
 }
 
@@ -228,9 +230,9 @@ func TestBareSYN(t *testing.T) {
 		require.Equal(t, 4, b.h.bareSYNs())
 	}
 	_, seg := b.next()
-	require.EqualValues(t, flagACK, flagsOf(seg))
-	require.EqualValues(t, 101, ackOf(seg))
-	b.fromClient(4, 101, seqOf(seg), flagACK|flagPSH, roleConfirm, "alive")
+	require.EqualValues(t, packet.FlagACK, seg.Flags())
+	require.EqualValues(t, 101, seg.Ack())
+	b.fromClient(4, 101, seg.Seq(), packet.FlagACK|packet.FlagPSH, packet.RoleConfirm, "alive")
 	buf := make([]byte, 5)
 	readFull(t, c, buf)
 	require.Equal(t, "alive", string(buf))
@@ -266,7 +268,7 @@ func TestReplacedOffer(t *testing.T) {
 	b := newBench(t, Config{})
 	b.offer(1, 100)
 	b.h.refuse = true
-	b.link.Inject(makeSYN(false, 1, 5000, roleOffer))
+	b.link.Inject(makeSYN(false, 1, 5000, packet.RoleOffer))
 	b.silent()
 	require.Equal(t, 1, b.s.Stats().HalfOpen)
 	b.h.refuse = false
@@ -277,10 +279,10 @@ func TestReplacedOffer(t *testing.T) {
 	require.Equal(t, 1, b.s.Stats().Flows)
 	c := b.accept(1, 70000)
 	c.MarkCarrying()
-	b.link.Inject(makeSYN(false, 1, 90000, roleOffer))
+	b.link.Inject(makeSYN(false, 1, 90000, packet.RoleOffer))
 	_, seg := b.next()
-	require.EqualValues(t, flagACK, flagsOf(seg))
-	require.EqualValues(t, 70001, ackOf(seg))
+	require.EqualValues(t, packet.FlagACK, seg.Flags())
+	require.EqualValues(t, 70001, seg.Ack())
 }
 
 func TestStackForget(t *testing.T) {
@@ -302,20 +304,20 @@ func TestStackForget(t *testing.T) {
 
 func TestBadChecksum(t *testing.T) {
 	b := newBench(t, Config{})
-	syn := makeSYN(false, 1, 100, roleOffer)
+	syn := makeSYN(false, 1, 100, packet.RoleOffer)
 	syn[len(syn)-1] ^= 1
 	b.link.Inject(syn)
-	syn = makeSYN(false, 1, 100, roleOffer)
+	syn = makeSYN(false, 1, 100, packet.RoleOffer)
 	syn[8]++ // TTL, under the header checksum
 	b.link.Inject(syn)
-	syn = makeSYN(true, 1, 100, roleOffer)
+	syn = makeSYN(true, 1, 100, packet.RoleOffer)
 	syn[25]++
 	b.link.Inject(syn)
 	require.EqualValues(t, 3, b.s.Stats().ChecksumErrors)
 	require.Zero(t, b.h.offers())
 
 	c := b.accept(1, 100)
-	p := segmentOf(c.RemoteAddr(), c.LocalAddr(), 101, c.f.sent.Load(), flagACK, nil, []byte("data"))
+	p := segmentOf(c.RemoteAddr(), c.LocalAddr(), 101, c.f.sent.Load(), packet.FlagACK, nil, []byte("data"))
 	p[len(p)-1] ^= 0x10
 	b.link.Inject(p)
 	_, err := c.Read(make([]byte, 4))
@@ -326,16 +328,16 @@ func TestBadChecksum(t *testing.T) {
 // Ethernet pads small frames, and the kernel has not trimmed them yet.
 func TestPadding(t *testing.T) {
 	b := newBench(t, Config{})
-	b.link.Inject(append(makeSYN(false, 1, 100, roleOffer), 0xde, 0xad, 0xbe, 0xef))
+	b.link.Inject(append(makeSYN(false, 1, 100, packet.RoleOffer), 0xde, 0xad, 0xbe, 0xef))
 	_, seg := b.next()
-	require.EqualValues(t, flagSYN|flagACK, flagsOf(seg))
-	require.Len(t, b.h.offered[0].Raw, len(makeSYN(false, 1, 100, roleOffer)))
+	require.EqualValues(t, packet.FlagSYN|packet.FlagACK, seg.Flags())
+	require.Len(t, b.h.offered[0].Raw, len(makeSYN(false, 1, 100, packet.RoleOffer)))
 }
 
 func TestUnknownTupleIsSilent(t *testing.T) {
 	b := newBench(t, Config{})
-	b.fromClient(9, 1, 1, flagACK, 0, "data")
-	b.fromClient(9, 1, 1, flagRST, 0, "")
+	b.fromClient(9, 1, 1, packet.FlagACK, 0, "data")
+	b.fromClient(9, 1, 1, packet.FlagRST, 0, "")
 	b.silent()
 	require.EqualValues(t, 2, b.s.Stats().Unknown)
 }
@@ -345,12 +347,12 @@ func TestLostReset(t *testing.T) {
 	b := newBench(t, Config{})
 	b.accept(1, 100).Abort()
 	_, seg := b.next()
-	require.EqualValues(t, flagRST, flagsOf(seg)&flagRST)
-	b.fromClient(1, 101, 7777, flagACK|flagPSH, 0, "again")
+	require.EqualValues(t, packet.FlagRST, seg.Flags()&packet.FlagRST)
+	b.fromClient(1, 101, 7777, packet.FlagACK|packet.FlagPSH, 0, "again")
 	_, seg = b.next()
-	require.EqualValues(t, flagRST, flagsOf(seg))
-	require.EqualValues(t, 7777, seqOf(seg))
-	b.fromClient(1, 101, 7777, flagACK|flagRST, 0, "")
+	require.EqualValues(t, packet.FlagRST, seg.Flags())
+	require.EqualValues(t, 7777, seg.Seq())
+	b.fromClient(1, 101, 7777, packet.FlagACK|packet.FlagRST, 0, "")
 	b.silent()
 	require.EqualValues(t, 1, b.s.Stats().LateResets)
 }
@@ -361,18 +363,18 @@ func TestDeadTuple(t *testing.T) {
 	b := newBench(t, Config{clock: clock})
 	b.accept(1, 100).Forget()
 	b.silent()
-	b.fromClient(1, 101, 7777, flagACK|flagPSH, 0, "late")
-	b.fromClient(1, 101, 7777, flagACK|flagFIN, 0, "")
-	b.fromClient(1, 101, 7777, flagACK|flagRST, 0, "")
+	b.fromClient(1, 101, 7777, packet.FlagACK|packet.FlagPSH, 0, "late")
+	b.fromClient(1, 101, 7777, packet.FlagACK|packet.FlagFIN, 0, "")
+	b.fromClient(1, 101, 7777, packet.FlagACK|packet.FlagRST, 0, "")
 	b.silent()
 	require.EqualValues(t, 3, b.s.Stats().LateSegments)
-	b.fromClient(1, 101, 7777, flagACK, 0, "")
+	b.fromClient(1, 101, 7777, packet.FlagACK, 0, "")
 	_, seg := b.next()
-	require.EqualValues(t, flagRST, flagsOf(seg))
-	require.EqualValues(t, 7777, seqOf(seg))
+	require.EqualValues(t, packet.FlagRST, seg.Flags())
+	require.EqualValues(t, 7777, seg.Seq())
 	clock.Advance(5*time.Second + time.Millisecond)
 	require.Zero(t, b.s.Stats().Dead)
-	b.fromClient(1, 101, 7777, flagACK, 0, "")
+	b.fromClient(1, 101, 7777, packet.FlagACK, 0, "")
 	b.silent()
 	require.EqualValues(t, 1, b.s.Stats().Unknown)
 }
@@ -380,19 +382,19 @@ func TestDeadTuple(t *testing.T) {
 // A SYN-ACK on an ended tuple is an old one or belongs to a new connection.
 func TestSYNACKOnDeadTuple(t *testing.T) {
 	b := newBench(t, Config{})
-	syn := makeSYN(false, 1, 100, roleOffer)
-	synack := makeSYNACK(syn, 500, roleAccept, testNonce, 101)
+	syn := makeSYN(false, 1, 100, packet.RoleOffer)
+	synack := makeSYNACK(syn, 500, packet.RoleAccept, testNonce, 101)
 	c, err := b.s.Adopt(t.Context(), syn, synack, time.Millisecond)
 	require.NoError(t, err)
 	b.next()
 	c.Forget()
 	b.link.Inject(synack)
 	require.Empty(t, b.h.synacks)
-	b.link.Inject(makeSYNACK(syn, 900, roleAccept, testNonce, 2001))
+	b.link.Inject(makeSYNACK(syn, 900, packet.RoleAccept, testNonce, 2001))
 	require.Len(t, b.h.synacks, 1)
 	require.EqualValues(t, 2000, b.h.synacks[0].ISN)
 	require.True(t, b.h.synacks[0].Accept)
-	b.link.Inject(makeSYNACK(syn, 900, roleOffer, testNonce, 2001)) // mirrored
+	b.link.Inject(makeSYNACK(syn, 900, packet.RoleOffer, testNonce, 2001)) // mirrored
 	require.False(t, b.h.synacks[1].Accept)
 }
 
@@ -435,14 +437,14 @@ func TestForgedICMP(t *testing.T) {
 	mss := c.PeerMSS()
 	for _, seq := range []uint32{c.ISN() + 1, c.ISN() + 100000} {
 		q, tcp, _ := parseTCP(p)
-		q.ip, tcp = append([]byte(nil), q.ip...), append([]byte(nil), tcp...)
+		q.Header, tcp = append([]byte(nil), q.Header...), append([]byte(nil), tcp...)
 		binary.BigEndian.PutUint32(tcp[4:], seq)
-		w.gwIn.Inject(tooBig(router, append(q.ip, tcp...), 1300))
+		w.gwIn.Inject(tooBig(router, append(q.Header, tcp...), 1300))
 	}
 	q, tcp, _ := parseTCP(p)
 	tcp = append([]byte(nil), tcp...)
 	binary.BigEndian.PutUint32(tcp[4:], c.f.sent.Load())
-	w.gwIn.Inject(tooBig(router, append(append([]byte(nil), q.ip...), tcp...), 68))
+	w.gwIn.Inject(tooBig(router, append(append([]byte(nil), q.Header...), tcp...), 68))
 	require.EqualValues(t, 3, w.gw.Stats().ICMPIgnored)
 	require.Zero(t, w.gw.Stats().ICMPDelivered)
 	require.Equal(t, mss, c.PeerMSS())
@@ -469,9 +471,9 @@ func TestGiveUpBesideSegments(t *testing.T) {
 	for start := time.Now(); time.Since(start) < lasts && handshakes < 60000; {
 		handshakes++
 		src := netip.AddrPortFrom(client4, uint16(handshakes))
-		link.Inject(makeSYN(false, src.Port(), 100, roleOffer))
+		link.Inject(makeSYN(false, src.Port(), 100, packet.RoleOffer))
 		iss := awaitSYNACK(t, out, src.Port())
-		outside := segmentOf(src, serverAddr(false), 1<<30, iss+1, flagACK, timestamps(), nil)
+		outside := segmentOf(src, serverAddr(false), 1<<30, iss+1, packet.FlagACK, timestamps(), nil)
 		var flood sync.WaitGroup
 		flood.Go(func() {
 			for range segments {
@@ -496,8 +498,8 @@ func awaitSYNACK(t *testing.T, out <-chan []byte, port uint16) (iss uint32) {
 		case raw := <-out:
 			_, seg, ok := parseTCP(raw)
 			require.True(t, ok)
-			if flagsOf(seg)&flagSYN != 0 && binary.BigEndian.Uint16(seg[2:]) == port {
-				return seqOf(seg)
+			if seg.Flags()&packet.FlagSYN != 0 && binary.BigEndian.Uint16(seg[2:]) == port {
+				return seg.Seq()
 			}
 		case <-time.After(patience):
 			require.FailNow(t, "no syn-ack")

@@ -7,6 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/link/nested"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // shim is the link endpoint between gVisor and the wire. Everything that
@@ -86,7 +88,7 @@ func (m *shim) send(p *stack.PacketBuffer) {
 // place), or send repl instead of it.
 func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep bool) {
 	t := p.TransportHeader().Slice()
-	if p.TransportProtocolNumber != header.TCPProtocolNumber || len(t) < minTCPHeader {
+	if p.TransportProtocolNumber != header.TCPProtocolNumber || len(t) < packet.TCPMinLen {
 		m.s.count.swallowed.Add(1)
 		return nil, false
 	}
@@ -114,7 +116,7 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 }
 
 // held keeps an acknowledgement back that something else will take along.
-func (m *shim) held(f *flow, p *stack.PacketBuffer, t []byte) bool {
+func (m *shim) held(f *flow, p *stack.PacketBuffer, t packet.TCP) bool {
 	held, fresh := f.acks.hold(p, t)
 	if held {
 		m.s.count.acksHeld.Add(1)
@@ -127,8 +129,8 @@ func (m *shim) held(f *flow, p *stack.PacketBuffer, t []byte) bool {
 
 // outServer adds the accept to the SYN-ACK, or swallows it where one was sent for us;
 // then the rest is translated, else it is plain.
-func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
-	if flagsOf(t)&flagSYN == 0 {
+func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
+	if t.Flags()&packet.FlagSYN == 0 {
 		if f.refuses(t) {
 			m.s.count.swallowed.Add(1)
 			return nil, false
@@ -141,28 +143,28 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack
 			f.serve.out(t, !offloaded(p))
 		}
 		f.noteSent(sequenceEnd(p, t))
-		f.awaited.Store(ackOf(t))
+		f.awaited.Store(t.Ack())
 		return nil, true
 	}
 	if f.serve.proof != nil {
 		m.s.standIn(f, flatten(p), t)
 		return nil, false
 	}
-	f.una.Store(seqOf(t))
-	f.sent.Store(seqOf(t) + 1)
-	opts := appendOption(append(make([]byte, 0, maxTCPHeader), t[minTCPHeader:]...), roleAccept, f.nonce)
-	if len(opts) > maxTCPHeader-minTCPHeader { // cannot be: gVisor uses 20 bytes
+	f.una.Store(t.Seq())
+	f.sent.Store(t.Seq() + 1)
+	opts := appendOption(append(make([]byte, 0, packet.TCPMaxLen), t[packet.TCPMinLen:]...), packet.RoleAccept, f.nonce)
+	if len(opts) > packet.TCPMaxLen-packet.TCPMinLen { // cannot be: gVisor uses 20 bytes
 		return nil, true
 	}
 	q := buildTCP(ip, t, opts, nil)
-	f.serve.noteSYNACK(seqOf(t), q, m.s.clock.NowMonotonic())
+	f.serve.noteSYNACK(t.Seq(), q, m.s.clock.NowMonotonic())
 	return []*stack.PacketBuffer{q}, false
 }
 
 // outClient swallows gVisor's own SYN and translates everything else.
-func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack.PacketBuffer, bool) {
+func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	a := f.adopt
-	if flagsOf(t)&flagSYN != 0 {
+	if t.Flags()&packet.FlagSYN != 0 {
 		if !a.ready.Load() {
 			a.begin(f.isn, t)
 		}
@@ -173,8 +175,8 @@ func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip, t []byte) ([]*stack
 	}
 	a.out(t, !offloaded(p))
 	f.noteSent(sequenceEnd(p, t))
-	f.awaited.Store(ackOf(t))
-	if seqOf(t) != f.isn+1 || flagsOf(t)&flagRST != 0 || a.confirmed.Load() {
+	f.awaited.Store(t.Ack())
+	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagRST != 0 || a.confirmed.Load() {
 		return nil, true
 	}
 	return confirmSegment(f, p, ip, t)
@@ -187,22 +189,22 @@ func (m *shim) DeliverNetworkPacket(_ tcpip.NetworkProtocolNumber, pkt *stack.Pa
 	}
 	size := pkt.Data().Size()
 	b, _ := pkt.Data().PullUp(min(size, maxHeaders))
-	p, ok := parseInet(b, size)
+	p, ok := parseIP(b, size)
 	if !ok {
 		m.s.count.malformed.Add(1)
 		return
 	}
-	if !p.headerSumOK() {
+	if !p.HeaderSumOK() {
 		m.s.count.checksumErrors.Add(1)
 		return
 	}
-	if p.total < size { // Ethernet padding: tcx runs before the kernel trims it
-		pkt.Data().CapLength(p.total)
+	if p.Total < size { // Ethernet padding: tcx runs before the kernel trims it
+		pkt.Data().CapLength(p.Total)
 	}
-	switch p.proto {
-	case protoTCP:
+	switch p.Proto {
+	case packet.ProtoTCP:
 		m.inTCP(p, pkt)
-	case protoICMP, protoICMPv6:
+	case packet.ProtoICMP, packet.ProtoICMPv6:
 		m.inICMP(p, pkt)
 	default:
 		m.s.count.malformed.Add(1)
@@ -210,31 +212,31 @@ func (m *shim) DeliverNetworkPacket(_ tcpip.NetworkProtocolNumber, pkt *stack.Pa
 }
 
 // up hands pkt to gVisor.
-func (m *shim) up(p inet, pkt *stack.PacketBuffer) {
-	m.Endpoint.DeliverNetworkPacket(p.network(), pkt)
+func (m *shim) up(p packet.IP, pkt *stack.PacketBuffer) {
+	m.Endpoint.DeliverNetworkPacket(networkProtocol(p.Header), pkt)
 }
 
 // inTCP routes one segment.
-func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
-	t, ok := p.tcpHeader()
+func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
+	t, err := p.TCP()
 	flags := byte(0)
-	if ok {
-		flags = flagsOf(t)
+	if err == nil {
+		flags = t.Flags()
 	}
-	if !ok || flags&flagSYN != 0 && flags&(flagRST|flagFIN) != 0 {
+	if err != nil || flags&packet.FlagSYN != 0 && flags&(packet.FlagRST|packet.FlagFIN) != 0 {
 		m.s.count.malformed.Add(1)
 		return
 	}
-	if !pkt.RXChecksumValidated && !p.tcpSumOK(pkt) {
+	if !pkt.RXChecksumValidated && !tcpSumOK(p, pkt) {
 		m.s.count.checksumErrors.Add(1)
 		return
 	}
-	k := inboundKey(p.ip, t)
+	k := inboundKey(p.Header, t)
 	f := m.s.flows.get(k)
 	switch {
-	case flags&(flagSYN|flagACK) == flagSYN:
+	case flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN:
 		m.inSYN(k, f, p, t, pkt)
-	case f == nil && flags&flagSYN != 0:
+	case f == nil && flags&packet.FlagSYN != 0:
 		m.inSYNACK(k, t, pkt)
 	case mayProve(f, t) && m.s.proved(k, f, p, t, rawBytes(pkt)):
 	case f == nil:
@@ -243,7 +245,7 @@ func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
 		m.inLate(f, k, p, t, pkt)
 	case f.server:
 		m.inServer(f, p, t, pkt)
-	case flags&flagSYN != 0 && ackOf(t) != f.isn+1:
+	case flags&packet.FlagSYN != 0 && t.Ack() != f.isn+1:
 		m.inSYNACK(k, t, pkt) // of a newer connection: the owner has not ended this one yet
 	default:
 		m.inClient(f, p, t, pkt)
@@ -252,17 +254,17 @@ func (m *shim) inTCP(p inet, pkt *stack.PacketBuffer) {
 
 // inClient translates a segment for an adopted flow. A repeated SYN-ACK is
 // dropped before the flow is ready and answered by gVisor's challenge ACK later.
-func (m *shim) inClient(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
+func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	a := f.adopt
 	if !a.ready.Load() {
 		return
 	}
 	m.replacedPeer(f, p, t, pkt)
-	if flagsOf(t)&flagACK != 0 {
-		ack := ackOf(t)
+	if t.Flags()&packet.FlagACK != 0 {
+		ack := t.Ack()
 		m.s.heard(f, ack)
 		f.fitting.acked(ack, m.s.clock)
-		if after(ack, f.isn+1) && !after(ack, f.sent.Load()) {
+		if packet.After(ack, f.isn+1) && !packet.After(ack, f.sent.Load()) {
 			a.confirmed.Store(true)
 		}
 	}
@@ -272,12 +274,12 @@ func (m *shim) inClient(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 
 // replacedPeer turns the answer of somebody who has taken the peer's place into a
 // reset.
-func (m *shim) replacedPeer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
-	const flags = flagSYN | flagACK | flagRST | flagFIN
-	if flagsOf(t)&flags != flagACK || p.total > len(p.ip)+len(t) || f.server && f.state.Load() == flowHandshake {
+func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
+	const flags = packet.FlagSYN | packet.FlagACK | packet.FlagRST | packet.FlagFIN
+	if t.Flags()&flags != packet.FlagACK || p.Total > len(p.Header)+len(t) || f.server && f.state.Load() == flowHandshake {
 		return
 	}
-	if f.strange(ackOf(t), m.s.clock) {
+	if f.strange(t.Ack(), m.s.clock) {
 		m.s.count.strangers.Add(1)
 		makeReset(t, f.awaited.Load())
 		pkt.RXChecksumValidated = true
@@ -285,7 +287,7 @@ func (m *shim) replacedPeer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) 
 }
 
 // inServer guards the handshake and watches for the confirm option.
-func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
+func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	if f.state.Load() == flowHandshake && !f.serve.acceptable(f.isn, t) {
 		m.s.count.badHandshakeACK.Add(1)
 		return
@@ -299,10 +301,10 @@ func (m *shim) inServer(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
 }
 
 // server takes note of a segment for a server flow, and translates it.
-func (m *shim) server(f *flow, t []byte) {
-	if flagsOf(t)&(flagRST|flagACK) == flagACK {
-		m.s.heard(f, ackOf(t))
-		f.fitting.acked(ackOf(t), m.s.clock)
+func (m *shim) server(f *flow, t packet.TCP) {
+	if t.Flags()&(packet.FlagRST|packet.FlagACK) == packet.FlagACK {
+		m.s.heard(f, t.Ack())
+		f.fitting.acked(t.Ack(), m.s.clock)
 		m.s.noteConfirm(f, t)
 	}
 	if f.serve.proof != nil {
@@ -311,18 +313,18 @@ func (m *shim) server(f *flow, t []byte) {
 }
 
 // inSYN decides about a SYN without ACK.
-func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
-	o := parseOptions(t)
-	offer := o.role == roleOffer
+func (m *shim) inSYN(k tupleKey, f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
+	o := packet.ParseTCPOptions(t.Options())
+	offer := o.Option.Role == packet.RoleOffer
 	if f != nil && f.inTimeWait() { // RFC 9293 3.6.1: a SYN may open it anew
 		m.s.Forget(k.tuple())
 	}
 	if f != nil && f.alive() {
-		if !f.server || f.carrying.Load() || f.serve.proof != nil && f.isn != seqOf(t) {
+		if !f.server || f.carrying.Load() || f.serve.proof != nil && f.isn != t.Seq() {
 			m.challenge(f, p, t, pkt) // RFC 5961 4: anybody can have sent it
 			return
 		}
-		if offer && f.isn == seqOf(t) && f.nonce == o.nonce {
+		if offer && f.isn == t.Seq() && f.nonce == o.Option.Nonce {
 			m.repeated(f, p, pkt)
 			return
 		}
@@ -332,8 +334,8 @@ func (m *shim) inSYN(k tupleKey, f *flow, p inet, t []byte, pkt *stack.PacketBuf
 
 // newSYN is a SYN that belongs to no live flow as it is. f is the flow of its
 // tuple, if any.
-func (m *shim) newSYN(k tupleKey, f *flow, t []byte, o options, raw []byte) {
-	syn := SYN{Tuple: k.tuple(), ISN: seqOf(t), Offer: o.role == roleOffer, Nonce: o.nonce, Raw: raw}
+func (m *shim) newSYN(k tupleKey, f *flow, t packet.TCP, o packet.TCPOptions, raw []byte) {
+	syn := SYN{Tuple: k.tuple(), ISN: t.Seq(), Offer: o.Option.Role == packet.RoleOffer, Nonce: o.Option.Nonce, Raw: raw}
 	if !syn.Offer {
 		syn.Nonce = 0
 		if f != nil && f.server && f.isn == syn.ISN {
@@ -347,8 +349,8 @@ func (m *shim) newSYN(k tupleKey, f *flow, t []byte, o options, raw []byte) {
 
 // challenge gives a SYN to an endpoint that answers it by an ACK. It is kept
 // for a while: when the flow was about to end, nobody may have answered.
-func (m *shim) challenge(f *flow, p inet, t []byte, pkt *stack.PacketBuffer) {
-	f.challenged.Store(&challenged{isn: seqOf(t), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
+func (m *shim) challenge(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
+	f.challenged.Store(&challenged{isn: t.Seq(), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
 	if f.server && f.state.Load() != flowHandshake || !f.server && f.adopt.ready.Load() {
 		m.up(p, pkt)
 	}
@@ -363,16 +365,16 @@ func (m *shim) again(f *flow, raw []byte) {
 		return
 	}
 	defer m.s.release()
-	k := inboundKey(p.ip, t)
+	k := inboundKey(p.Header, t)
 	if m.s.flows.get(k) != f {
 		return // somebody else's tuple by now
 	}
-	m.newSYN(k, f, t, parseOptions(t), raw)
+	m.newSYN(k, f, t, packet.ParseTCPOptions(t.Options()), raw)
 }
 
 // repeated answers the repeated SYN of a flow. gVisor would answer it with a
 // bare ACK during the handshake, which helps nobody.
-func (m *shim) repeated(f *flow, p inet, pkt *stack.PacketBuffer) {
+func (m *shim) repeated(f *flow, p packet.IP, pkt *stack.PacketBuffer) {
 	if f.state.Load() != flowHandshake {
 		m.up(p, pkt)
 		return
@@ -387,11 +389,11 @@ func (m *shim) repeated(f *flow, p inet, pkt *stack.PacketBuffer) {
 }
 
 // inSYNACK reports a SYN-ACK nobody here waits for yet.
-func (m *shim) inSYNACK(k tupleKey, t []byte, pkt *stack.PacketBuffer) {
-	o := parseOptions(t)
-	sa := SYNACK{Tuple: k.tuple(), ISN: ackOf(t) - 1, Raw: rawBytes(pkt)}
-	if o.role == roleAccept {
-		sa.Accept, sa.Nonce = true, o.nonce
+func (m *shim) inSYNACK(k tupleKey, t packet.TCP, pkt *stack.PacketBuffer) {
+	o := packet.ParseTCPOptions(t.Options())
+	sa := SYNACK{Tuple: k.tuple(), ISN: t.Ack() - 1, Raw: rawBytes(pkt)}
+	if o.Option.Role == packet.RoleAccept {
+		sa.Accept, sa.Nonce = true, o.Option.Nonce
 	}
 	m.s.cfg.Handler.SYNACK(sa)
 }
@@ -400,14 +402,14 @@ func (m *shim) inSYNACK(k tupleKey, t []byte, pkt *stack.PacketBuffer) {
 // challenge ACK by an exact reset; so is what is sent again, if we have reset the
 // flow: that may have been lost. A SYN-ACK of a newer connection by asking the
 // owner, the rest not at all.
-func (m *shim) inLate(f *flow, k tupleKey, p inet, t []byte, pkt *stack.PacketBuffer) {
-	flags, payload := flagsOf(t), p.total-len(p.ip)-len(t)
+func (m *shim) inLate(f *flow, k tupleKey, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
+	flags, payload := t.Flags(), p.Total-len(p.Header)-len(t)
 	switch {
-	case flags&flagSYN != 0 && ackOf(t) != f.isn+1:
+	case flags&packet.FlagSYN != 0 && t.Ack() != f.isn+1:
 		m.inSYNACK(k, t, pkt)
-	case flags&(flagSYN|flagRST|flagFIN|flagACK) == flagACK && (payload == 0 || f.reset.Load()):
+	case flags&(packet.FlagSYN|packet.FlagRST|packet.FlagFIN|packet.FlagACK) == packet.FlagACK && (payload == 0 || f.reset.Load()):
 		m.s.count.lateResets.Add(1)
-		m.send(buildReset(p.ip, t))
+		m.send(buildReset(p, t))
 	default:
 		m.s.count.lateSegments.Add(1)
 	}

@@ -13,6 +13,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 const (
@@ -138,11 +140,11 @@ func (s *Stack) MTU() int { return int(s.link.MTU()) }
 // segMax is the largest TCP header plus payload towards a peer that announced
 // mss, in the family of packet raw.
 func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
-	hlen := minIPv4Header
+	hlen := packet.IPv4MinLen
 	if raw[0]>>4 == 6 {
-		hlen = ipv6Header
+		hlen = packet.IPv6Len
 	}
-	return uint32(max(min(int(mss)+minTCPHeader, s.MTU()-hlen), minTCPHeader))
+	return uint32(max(min(int(mss)+packet.TCPMinLen, s.MTU()-hlen), packet.TCPMinLen))
 }
 
 // Forget ends whatever lives on tuple without a packet, and reports whether

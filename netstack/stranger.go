@@ -1,11 +1,12 @@
 package netstack
 
 import (
-	"encoding/binary"
 	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // A gateway that has died leaves the tuple to its host's kernel, whose reset ends our
@@ -48,12 +49,12 @@ func (f *flow) strange(ack uint32, clock tcpip.Clock) bool {
 
 // plausible reports whether the peer can acknowledge that.
 func (f *flow) plausible(ack uint32) bool {
-	return !after(ack, f.sent.Load()) && !after(f.una.Load()-oldestACK, ack)
+	return !packet.After(ack, f.sent.Load()) && !packet.After(f.una.Load()-oldestACK, ack)
 }
 
 // makeReset turns a bare acknowledgement into the reset its sender owes us: exactly at
 // the sequence number that we expect.
-func makeReset(t []byte, expected uint32) {
-	binary.BigEndian.PutUint32(t[4:], expected)
-	t[13] = flagRST
+func makeReset(t packet.TCP, expected uint32) {
+	t.SetSeq(expected)
+	t.SetFlags(packet.FlagRST)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip/faketime"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // A kernel that answers for a peer that has gone, from TIME_WAIT, ends the connection
@@ -18,7 +20,7 @@ func TestStrangers(t *testing.T) {
 	c := b.accept(1, 100)
 	iss := c.ServerISN()
 	answer := func(ack uint32, payload string) {
-		b.fromClient(1, 9000, ack, flagACK, 0, payload)
+		b.fromClient(1, 9000, ack, packet.FlagACK, 0, payload)
 		clock.Advance(2 * time.Second)
 	}
 	open := func() {
@@ -33,7 +35,7 @@ func TestStrangers(t *testing.T) {
 				answer(strange, "")
 			}
 			open()
-			b.fromClient(1, 101, iss+1, flagACK, roleConfirm, "") // the peer itself
+			b.fromClient(1, 101, iss+1, packet.FlagACK, packet.RoleConfirm, "") // the peer itself
 		}
 	}
 	for range 20 {
@@ -41,7 +43,7 @@ func TestStrangers(t *testing.T) {
 	}
 	open()
 	for range 200 { // soon
-		b.fromClient(1, 9000, iss+1<<31, flagACK, 0, "")
+		b.fromClient(1, 9000, iss+1<<31, packet.FlagACK, 0, "")
 	}
 	open()
 	clock.Advance(strangerTime)
@@ -64,7 +66,7 @@ func TestStrangersOfClients(t *testing.T) {
 	transfer(t, s, c, 100)
 	within(t, "acked", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
 	tup := c.Tuple()
-	stranger := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, flagACK, timestamps(), nil)
+	stranger := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
 	for end := time.Now().Add(strangerTime); time.Now().Before(end); time.Sleep(time.Second) {
 		w.wire.B().Send(append([]byte(nil), stranger...))
 		_, err := c.Read(make([]byte, 1))

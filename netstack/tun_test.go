@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // fakeTUN is a TUN link over one end of a datagram socket pair; the test holds
@@ -60,21 +62,21 @@ func complete(t *testing.T, vnet, pkt []byte) {
 	binary.BigEndian.PutUint16(pkt[start+off:], sum)
 }
 
-func requireValid(t *testing.T, pkt []byte) (inet, []byte) {
+func requireValid(t *testing.T, pkt []byte) (packet.IP, packet.TCP) {
 	t.Helper()
 	p, tcp, ok := parseTCP(pkt)
 	require.True(t, ok)
 	buf := rawBuffer(pkt)
 	defer buf.DecRef()
-	require.True(t, p.headerSumOK() && p.tcpSumOK(buf), "checksums")
-	require.Equal(t, len(pkt), p.total)
+	require.True(t, p.HeaderSumOK() && tcpSumOK(p, buf), "checksums")
+	require.Equal(t, len(pkt), p.Total)
 	return p, tcp
 }
 
 func TestTUNReceive(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		s, h, fd := fakeTUN(t)
-		bad := makeSYN(v6, 1, 100, roleOffer)
+		bad := makeSYN(v6, 1, 100, packet.RoleOffer)
 		bad[len(bad)-1] ^= 1
 		kernelWrite(t, fd, 0, bad) // not even the kernel has looked at it
 		within(t, "counted", func() bool { return s.Stats().ChecksumErrors == 1 })
@@ -83,8 +85,8 @@ func TestTUNReceive(t *testing.T) {
 		vnet, pkt := kernelRead(t, fd)
 		complete(t, vnet, pkt)
 		_, tcp := requireValid(t, pkt)
-		require.EqualValues(t, roleAccept, parseOptions(tcp).role)
-		kernelWrite(t, fd, vnetDataValid, makeSYN(v6, 2, 100, roleOffer))
+		require.EqualValues(t, packet.RoleAccept, packet.ParseTCPOptions(tcp.Options()).Option.Role)
+		kernelWrite(t, fd, vnetDataValid, makeSYN(v6, 2, 100, packet.RoleOffer))
 		kernelRead(t, fd)
 		require.Equal(t, 2, h.offers())
 	}
@@ -96,10 +98,10 @@ func TestTUNSend(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, sack := range []bool{false, true} {
 			s, _, fd := fakeTUN(t)
-			syn := makeSYN(v6, 1, 100, roleOffer)
-			synack := makeSYNACK(syn, 5000, roleAccept, testNonce, 101)
+			syn := makeSYN(v6, 1, 100, packet.RoleOffer)
+			synack := makeSYNACK(syn, 5000, packet.RoleAccept, testNonce, 101)
 			if !sack {
-				syn, synack = without(syn, kindSACKPermit), without(synack, kindSACKPermit)
+				syn, synack = without(syn, packet.KindSACKPermitted), without(synack, packet.KindSACKPermitted)
 			}
 			c, err := s.Adopt(t.Context(), syn, synack, time.Millisecond)
 			require.NoError(t, err)
@@ -107,7 +109,7 @@ func TestTUNSend(t *testing.T) {
 			vnet, pkt := kernelRead(t, fd)
 			complete(t, vnet, pkt)
 			_, tcp := requireValid(t, pkt)
-			require.EqualValues(t, roleConfirm, parseOptions(tcp).role)
+			require.EqualValues(t, packet.RoleConfirm, packet.ParseTCPOptions(tcp.Options()).Option.Role)
 			n, err := c.Write(make([]byte, 100000))
 			require.NoError(t, err)
 			require.Equal(t, 100000, n)
@@ -123,11 +125,11 @@ func checkBulk(t *testing.T, fd int, v6 bool) {
 		vnet, pkt := kernelRead(t, fd)
 		complete(t, vnet, pkt)
 		p, tcp := requireValid(t, pkt)
-		payload := len(p.l4) - len(tcp)
-		require.Equal(t, next, seqOf(tcp))
+		payload := len(p.Payload) - len(tcp)
+		require.Equal(t, next, tcp.Seq())
 		require.NotZero(t, payload)
 		first := next == 101
-		require.Equal(t, first, parseOptions(tcp).role == roleConfirm)
+		require.Equal(t, first, packet.ParseTCPOptions(tcp.Options()).Option.Role == packet.RoleConfirm)
 		if gso := vnet[1] != 0; gso {
 			super++
 			want := byte(vnetGSOTCPv4)
@@ -137,7 +139,7 @@ func checkBulk(t *testing.T, fd int, v6 bool) {
 			require.Equal(t, want, vnet[1])
 			mss := int(binary.NativeEndian.Uint16(vnet[4:]))
 			hdr := int(binary.NativeEndian.Uint16(vnet[2:]))
-			require.Equal(t, len(p.ip)+len(tcp), hdr)
+			require.Equal(t, len(p.Header)+len(tcp), hdr)
 			require.LessOrEqual(t, hdr+mss, testMTU)
 			require.Greater(t, payload, mss)
 		} else {
@@ -161,11 +163,11 @@ func TestTUNCloseIsPrompt(t *testing.T) {
 // Large packets come in through the whole ladder.
 func TestTUNLargePackets(t *testing.T) {
 	s, h, fd := fakeTUN(t)
-	kernelWrite(t, fd, 0, makeSYN(false, 1, 100, roleOffer))
+	kernelWrite(t, fd, 0, makeSYN(false, 1, 100, packet.RoleOffer))
 	_, pkt := kernelRead(t, fd)
 	_, tcp, _ := parseTCP(pkt)
-	ack, src := seqOf(tcp)+1, makeTuple(1)
-	kernelWrite(t, fd, 0, segmentOf(src.Local, src.Remote, 101, ack, flagACK, timestamps(), nil))
+	ack, src := tcp.Seq()+1, makeTuple(1)
+	kernelWrite(t, fd, 0, segmentOf(src.Local, src.Remote, 101, ack, packet.FlagACK, timestamps(), nil))
 	c := <-h.accepted
 	defer c.Forget()
 	seq := uint32(101)
@@ -174,7 +176,7 @@ func TestTUNLargePackets(t *testing.T) {
 		for i := range data {
 			data[i] = byte(i * 7)
 		}
-		kernelWrite(t, fd, vnetNeedsCsum, segmentOf(src.Local, src.Remote, seq, ack, flagACK, timestamps(), data))
+		kernelWrite(t, fd, vnetNeedsCsum, segmentOf(src.Local, src.Remote, seq, ack, packet.FlagACK, timestamps(), data))
 		seq += uint32(size)
 		got := make([]byte, size)
 		readFull(t, c, got)

@@ -1,13 +1,14 @@
 package netstack
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // Tuple names a connection from the local application's direction: on the
@@ -43,8 +44,8 @@ func (k tupleKey) tuple() Tuple {
 // outboundKey is the key of a packet that leaves: its source is local.
 func outboundKey(ip, tcp []byte) tupleKey {
 	k := tupleKey{
-		lport: binary.BigEndian.Uint16(tcp),
-		rport: binary.BigEndian.Uint16(tcp[2:]),
+		lport: packet.TCP(tcp).SrcPort(),
+		rport: packet.TCP(tcp).DstPort(),
 	}
 	if ip[0]>>4 == 6 {
 		k.v6 = true

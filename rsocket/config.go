@@ -15,16 +15,18 @@ const (
 	// ControlSlots is the number of send-queue entries that data may never use (RS_QP_CTRL_SIZE).
 	ControlSlots = 4
 
-	defaultCredits   = 256
-	defaultSendDepth = 256
-	maxDepth         = 0xfffe // RS_QP_MAX_SIZE
-	minDepth         = 2
-	minSendDepth     = 2 * ControlSlots
+	// DefaultCredits and DefaultSendDepth are the depths of the queues where nothing else is said.
+	DefaultCredits   = 256
+	DefaultSendDepth = 256
+	// MaxDepth is the largest depth of a queue (RS_QP_MAX_SIZE).
+	MaxDepth     = 0xfffe
+	minDepth     = 2
+	minSendDepth = 2 * ControlSlots
 	// grantParts: grants are this fraction of the ring when the peer's list has room for as many.
 	grantParts = 8
-	// extraRecvs: control messages and probes take a posted receive and no credit. Unread at one time can be as many
+	// ExtraRecvs: control messages and probes take a posted receive and no credit. Unread at one time can be as many
 	// grants as the peer's list allows, two bare credit messages, one shutdown, one disconnect and the probes.
-	extraRecvs = MaxTargets + 4 + maxProbes
+	ExtraRecvs = MaxTargets + 4 + maxProbes
 )
 
 // Dialect selects the freedoms both ends agreed to.
@@ -69,32 +71,32 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.Credits == 0 {
-		c.Credits = defaultCredits
+		c.Credits = DefaultCredits
 	}
 	if c.SendDepth == 0 {
-		c.SendDepth = defaultSendDepth
+		c.SendDepth = DefaultSendDepth
 	}
 	return c
 }
 
 // RecvDepth returns the number of receives to keep posted, which is the receive depth the queue pair needs.
-func (c Config) RecvDepth() int { return c.withDefaults().Credits + extraRecvs }
+func (c Config) RecvDepth() int { return c.withDefaults().Credits + ExtraRecvs }
 
 func (c Config) validate() error {
 	targets := len(c.Targets) / sgeSize
 	switch {
 	case c.Dialect > Gateway:
 		return fmt.Errorf("dialect %d: %w", c.Dialect, ErrConfig)
-	case len(c.Ring) < 2 || len(c.Ring) > maxRing:
+	case len(c.Ring) < 2 || len(c.Ring) > MaxRing:
 		return fmt.Errorf("ring of %d bytes: %w", len(c.Ring), ErrConfig)
 	case len(c.Targets)%sgeSize != 0 || targets < StockTargets || targets > MaxTargets:
 		return fmt.Errorf("target list of %d bytes: %w", len(c.Targets), ErrConfig)
 	case len(c.IOMaps)%iomapSize != 0 || len(c.IOMaps)/iomapSize != IOMapSlots(len(c.IOMaps)/iomapSize) ||
 		c.Dialect == Gateway && len(c.IOMaps) > 0:
 		return fmt.Errorf("mappings of %d bytes: %w", len(c.IOMaps), ErrConfig)
-	case c.Credits < minDepth || c.Credits > maxDepth:
+	case c.Credits < minDepth || c.Credits > MaxDepth:
 		return fmt.Errorf("credits %d: %w", c.Credits, ErrConfig)
-	case c.SendDepth < minSendDepth || c.SendDepth > maxDepth:
+	case c.SendDepth < minSendDepth || c.SendDepth > MaxDepth:
 		return fmt.Errorf("send depth %d: %w", c.SendDepth, ErrConfig)
 	case c.Rings && c.Dialect != Gateway:
 		return fmt.Errorf("other rings with stock peers: %w", ErrConfig)

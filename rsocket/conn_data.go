@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// ConnDataSize is the size of rs_conn_data, exchanged once per connection in each direction: as private data of the
+// connDataSize is the size of rs_conn_data, exchanged once per connection in each direction: as private data of the
 // RDMA CM, or in a TLV of the gateway's CLC messages.
-const ConnDataSize = 40
+const connDataSize = 40
 
 // version is the only version of the protocol; there is no negotiation.
 const version = 1
@@ -57,7 +57,7 @@ func (d ConnData) Append(b []byte) []byte {
 
 // ParseConnData parses the first 40 bytes of b. Bytes behind them are padding of the carrying message.
 func ParseConnData(b []byte) (ConnData, error) {
-	if len(b) < ConnDataSize {
+	if len(b) < connDataSize {
 		return ConnData{}, fmt.Errorf("%d bytes of connection data: %w", len(b), ErrConnData)
 	}
 	if b[0] != version {

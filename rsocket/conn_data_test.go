@@ -29,7 +29,7 @@ func exampleConn() ConnData {
 
 func TestConnDataVector(t *testing.T) {
 	want := unhex(t, exampleConnData)
-	require.Len(t, want, ConnDataSize)
+	require.Len(t, want, connDataSize)
 	require.Equal(t, want, exampleConn().Append(nil))
 	got, err := ParseConnData(want)
 	require.NoError(t, err)

@@ -32,8 +32,8 @@ type DatagramHeader struct {
 	Source netip.AddrPort
 }
 
-// DatagramHeaderLen is the size of the header for a source address.
-func DatagramHeaderLen(source netip.Addr) int {
+// datagramHeaderLen is the size of the header for a source address.
+func datagramHeaderLen(source netip.Addr) int {
 	if source.Is4() {
 		return DatagramHeader4Len
 	}

@@ -4,10 +4,9 @@
 // It exists so that the gateway's connections and a plain Go program can talk to each other and to stock rsockets. The
 // protocol itself is [Stream]: no I/O, no clock, no locks, no allocation per operation, told what completed and asked
 // what to post. [Endpoint] binds one stream to a queue pair and to memory from package rmb, for an event loop that
-// owns both; these two set up no queue pair, time nothing out and never wait. Around them is the library: a [Stack] drives
-// a device, a [Dialer] and a [Listener] make connections by the RDMA communication manager, [Stack.Client] and
-// [Stack.Server] make them over any byte stream, a [Conn] is a net.Conn. A [PacketConn] is a net.PacketConn in the way of
-// datagram rsockets. What the package does not do: it knows no names, no encryption and no authentication.
+// owns both; these two set up no queue pair, time nothing out and never wait. The headers of datagrams are here too
+// ([DatagramHeader], [ResolveHeader]). Sockets for programs are made of these by package rsocket/socket. What the package
+// does not do: it knows no names, no encryption and no authentication.
 //
 // The trap: SHUTDOWN looks like the end of the peer's data and between gateways is only a hint. What ends a direction
 // there is the END record of the wire leg with its final offset; offsets are what this package offers for it. With other
@@ -91,22 +90,6 @@
 //
 // A gateway's client may send a probe before anything else, which the server sends back ([Endpoint.Probe]). Stock
 // rsockets reserve the operation (RS_OP_RSVD_DATA_MORE) and are never sent it. It moves no offset and takes no credit.
-//
-// # Datagrams
-//
-// A [PacketConn] is a UDP socket and a UD queue pair per device. Who has no queue pair of the peer yet sends datagrams over
-// UDP behind a header that asks for it ([ResolveHeader]); nothing waits, and a peer that never answers is reached that way
-// for good. On the queue pair each datagram is behind a header that says whose it is ([DatagramHeader]).
-//
-//	     one socket                               another
-//	            ── DATA, QPN a, "1st" ── UDP ──►           delivers "1st"; knows a
-//	knows b     ◄───────── CTRL, QPN b ── UDP ──
-//	            ── ds_header, "2nd" ───── UD ──►           delivers "2nd"
-//
-// A queue pair that is not heard of is asked for again, and meanwhile not trusted; between two sockets of this package it
-// has to echo a probe before it is used. Peers that are no rsockets are spoken to without headers once they have spoken so,
-// or from the beginning where the configuration says so ([PacketListenConfig.Plain]). docs/PROTOCOL.md, section 10, has
-// the bytes.
 //
 // # States
 //

@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket/internal/sendring"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -91,10 +92,10 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
-	nextRing, oldRing   *rmb.Region // of an exchange: granted behind ring; retired and not taken
-	sndbuf              sendRing    // over send
-	direct              *rmb.Region // nil until the first direct write
-	directRing          rmb.Ring    // over direct: bytes sent and not completed
+	nextRing, oldRing   *rmb.Region   // of an exchange: granted behind ring; retired and not taken
+	sndbuf              sendring.Ring // over send
+	direct              *rmb.Region   // nil until the first direct write
+	directRing          rmb.Ring      // over direct: bytes sent and not completed
 
 	wr  verbs.SendWR
 	sge [1]verbs.SGE
@@ -213,7 +214,7 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 	if e.send, err = e.arena.AllocLocal(size); err != nil {
 		return fmt.Errorf("send buffer: %w", err)
 	}
-	e.sndbuf.init(e.send.Bytes())
+	e.sndbuf.Init(e.send.Bytes())
 	return nil
 }
 

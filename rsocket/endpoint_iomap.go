@@ -73,7 +73,7 @@ func (e *Endpoint) startDirect() error {
 
 // writeDirect sends one message.
 func (e *Endpoint) writeDirect(p []byte, offset uint64) (int, error) {
-	if e.sndbuf.unposted() > 0 {
+	if e.sndbuf.Unposted() > 0 {
 		return 0, ErrBlocked
 	}
 	n := len(p)

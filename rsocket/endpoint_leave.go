@@ -33,7 +33,7 @@ func (e *Endpoint) Leave() {
 // call it.
 func (e *Endpoint) Tail(offset uint64) []byte {
 	if e.mapper == nil {
-		return e.sndbuf.at(offset)
+		return e.sndbuf.At(offset)
 	}
 	reader, ok := e.qp.(verbs.RemoteReader)
 	addr, key, n := e.stream.send.placement(offset)

@@ -1,8 +1,6 @@
 package rsocket
 
-// batchBytes is what is not a small message: less than this waits for company while two small messages are under way.
-// One alone would be the rule of Nagle, which makes a request wait for the acknowledgement of the one before.
-const batchBytes = 64 << 10
+import "github.com/smcgw/smcgw/rsocket/internal/sendring"
 
 // ending is what to do behind the bytes that were produced and not posted yet.
 type ending uint8
@@ -21,12 +19,12 @@ const (
 // After an empty span the producer waits until the owner has seen [EventWritable], which is reported by the HandleWC that
 // frees memory; now and then one comes although the producer has found the memory by itself.
 func (e *Endpoint) SendSpan() []byte {
-	span := e.sndbuf.span()
+	span := e.sndbuf.Span()
 	if len(span) == 0 {
-		e.sndbuf.full.Store(true)
+		e.sndbuf.Full.Store(true)
 		// What was freed before the owner could see that has been reported to nobody.
-		if span = e.sndbuf.span(); len(span) > 0 {
-			e.sndbuf.full.Store(false)
+		if span = e.sndbuf.Span(); len(span) > 0 {
+			e.sndbuf.Full.Store(false)
 		}
 	}
 	return span
@@ -35,14 +33,14 @@ func (e *Endpoint) SendSpan() []byte {
 // Produced hands the first n bytes of the last [Endpoint.SendSpan] over to be sent. The producer sees to it that the owner
 // calls [Endpoint.Pump] if [Endpoint.WantsPump] says so; large amounts are handed over in pieces, so that copying overlaps
 // with sending.
-func (e *Endpoint) Produced(n int) error { return e.sndbuf.produce(n) }
+func (e *Endpoint) Produced(n int) error { return e.sndbuf.Produce(n) }
 
 // WantsPump tells the producer, after [Endpoint.Produced], whether the owner has to be told. It need not be while small
 // messages gather or the peer has no room: the completion that ends this makes the owner call [Endpoint.Pump] anyway.
-func (e *Endpoint) WantsPump() bool { return e.sndbuf.wanting() }
+func (e *Endpoint) WantsPump() bool { return e.sndbuf.Wanting() }
 
 // Unposted returns the number of bytes produced that no message carries yet. It is for the owner.
-func (e *Endpoint) Unposted() int { return e.sndbuf.unposted() }
+func (e *Endpoint) Unposted() int { return e.sndbuf.Unposted() }
 
 // Pump posts what was produced, in the largest messages that grants and the send buffer allow, and returns how many bytes
 // went out. The owner calls it when told that something was produced, and after every batch of completions: what could
@@ -56,23 +54,23 @@ func (e *Endpoint) Pump() (posted int, err error) {
 }
 
 func (e *Endpoint) pump(gather bool) (posted int, err error) {
-	if e.sndbuf.held.Load() != heldNot {
-		e.sndbuf.held.Store(heldNot) // before looking at what was produced
+	if e.sndbuf.Held.Load() != sendring.HeldNot {
+		e.sndbuf.Held.Store(sendring.HeldNot) // before looking at what was produced
 	}
 	for {
-		n := len(e.sndbuf.pending())
+		n := len(e.sndbuf.Pending())
 		if n == 0 {
 			break
 		}
 		window, why := e.stream.Window()
 		if window == 0 {
 			if why != BlockedClosed {
-				e.sndbuf.held.Store(heldBlocked)
+				e.sndbuf.Held.Store(sendring.HeldBlocked)
 			}
 			break
 		}
 		if gather && e.gathering() {
-			e.sndbuf.held.Store(heldSmall)
+			e.sndbuf.Held.Store(sendring.HeldSmall)
 			break
 		}
 		n = min(n, window)
@@ -86,18 +84,18 @@ func (e *Endpoint) pump(gather bool) (posted int, err error) {
 
 // gathering: the last two small messages are both under way, and a completion behind them will come.
 func (e *Endpoint) gathering() bool {
-	return e.ending == endNone && e.sndbuf.unposted() < batchBytes && e.small[0] > e.stream.send.doneWorks
+	return e.ending == endNone && e.sndbuf.Unposted() < sendring.BatchBytes && e.small[0] > e.stream.send.doneWorks
 }
 
 // postPending sends the first n pending bytes as one message. A message behind which nothing waits is signaled, so that
 // something is known to happen when it is through.
 func (e *Endpoint) postPending(n int) error {
-	last := e.sndbuf.unposted() == n
+	last := e.sndbuf.Unposted() == n
 	w, err := e.stream.sendData(n, last)
 	if err != nil {
 		return err
 	}
-	if n < batchBytes && last {
+	if n < sendring.BatchBytes && last {
 		e.small[0], e.small[1] = e.small[1], e.stream.send.works
 	}
 	return e.postBuffered(w)
@@ -105,7 +103,7 @@ func (e *Endpoint) postPending(n int) error {
 
 // postBuffered posts the next bytes of the send buffer.
 func (e *Endpoint) postBuffered(w Write) error {
-	at := e.sndbuf.post(w.Length)
+	at := e.sndbuf.Post(w.Length)
 	flags := e.push(w.Length)
 	if w.Length <= e.cfg.Inline {
 		return e.postInline(w, e.send.Bytes()[at:at+w.Length], flags)
@@ -115,7 +113,7 @@ func (e *Endpoint) postBuffered(w Write) error {
 
 // finish ends the stream as it was asked to, once everything in front of the end has been posted.
 func (e *Endpoint) finish() error {
-	if e.ending != endNone && e.sndbuf.unposted() == 0 && !e.stream.announcing() {
+	if e.ending != endNone && e.sndbuf.Unposted() == 0 && !e.stream.announcing() {
 		if e.ending == endShutdown {
 			e.stream.Shutdown()
 		} else {

@@ -46,10 +46,10 @@ func (e *Endpoint) writeSpan() []byte {
 		return nil
 	}
 	if e.mapper == nil {
-		if e.sndbuf.unposted() > 0 {
+		if e.sndbuf.Unposted() > 0 {
 			return nil
 		}
-		span := e.sndbuf.span()
+		span := e.sndbuf.Span()
 		return span[:min(n, len(span))]
 	}
 	addr, key := e.stream.Target()
@@ -83,7 +83,7 @@ func (e *Endpoint) Blocked() Blocked {
 		return why
 	case e.unbound:
 		return BlockedSQ
-	case e.mapper == nil && (e.sndbuf.free() == 0 || e.sndbuf.unposted() > 0):
+	case e.mapper == nil && (e.sndbuf.Free() == 0 || e.sndbuf.Unposted() > 0):
 		return BlockedSndbuf
 	}
 	return NotBlocked
@@ -91,7 +91,7 @@ func (e *Endpoint) Blocked() Blocked {
 
 // Commit sends the first n bytes of the span that WriteSpan returned last.
 func (e *Endpoint) Commit(n int) error {
-	if e.mapper == nil && (n > len(e.sndbuf.span()) || e.sndbuf.unposted() > 0) {
+	if e.mapper == nil && (n > len(e.sndbuf.Span()) || e.sndbuf.Unposted() > 0) {
 		return ErrBlocked
 	}
 	w, err := e.stream.Send(n)
@@ -101,7 +101,7 @@ func (e *Endpoint) Commit(n int) error {
 	if e.mapper != nil {
 		return e.post(w, verbs.SGE{Addr: w.RemoteAddr, Length: uint32(n), LKey: w.RKey}, e.push(n)|verbs.SendMapped)
 	}
-	if err := e.sndbuf.produce(n); err != nil {
+	if err := e.sndbuf.Produce(n); err != nil {
 		e.stream.Fail(err)
 		return err
 	}
@@ -203,7 +203,7 @@ func (e *Endpoint) Disconnect() error {
 }
 
 func (e *Endpoint) end() error {
-	if e.sndbuf.unposted() > 0 {
+	if e.sndbuf.Unposted() > 0 {
 		_, err := e.Pump()
 		return err
 	}

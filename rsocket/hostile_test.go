@@ -149,7 +149,7 @@ func TestHostileRings(t *testing.T) {
 		"around the present one":   {{Addr: ringBase - 8, Key: ringKey, Length: 128}},
 		"the present one again":    {{Addr: ringBase, Key: ringKey, Length: 64}},
 		"of nothing":               {{Addr: other, Key: 7}},
-		"larger than any":          {{Addr: other, Key: 7, Length: maxRing + 1}},
+		"larger than any":          {{Addr: other, Key: 7, Length: MaxRing + 1}},
 		"over the address space":   {{Addr: ^uint64(0) - 8, Key: 7, Length: 64}},
 		"behind one that is new":   {elsewhere, {Addr: other + 1<<32, Key: 8, Length: 64}},
 		"more of one that is full": {elsewhere, {Addr: other, Key: 7, Length: 8}},

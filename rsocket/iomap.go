@@ -240,7 +240,7 @@ func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write,
 	if !ok {
 		return Write{}, ErrNotMapped
 	}
-	if n <= 0 || n > int(to.Length) || n > maxRing {
+	if n <= 0 || n > int(to.Length) || n > MaxRing {
 		return Write{}, ErrBlocked
 	}
 	d := &s.send

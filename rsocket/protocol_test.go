@@ -1,41 +1,18 @@
 package rsocket
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-// documented reads a byte vector of the protocol's document.
-func documented(t *testing.T, doc, name string) []byte {
-	t.Helper()
-	_, rest, ok := strings.Cut(doc, "`"+name+"`:\n\n```\n")
-	require.True(t, ok, "vector %s", name)
-	text, _, ok := strings.Cut(rest, "```\n")
-	require.True(t, ok, "vector %s has no end", name)
-	var digits strings.Builder
-	for line := range strings.Lines(text) {
-		data, _, _ := strings.Cut(line, ";")
-		for f := range strings.FieldsSeq(data) {
-			digits.WriteString(f)
-		}
-	}
-	b, err := hex.DecodeString(digits.String())
-	require.NoError(t, err, name)
-	return b
-}
+	"github.com/smcgw/smcgw/internal/golden"
+)
 
 // The document says what the code does.
 func TestProtocolDocument(t *testing.T) {
-	text, err := os.ReadFile("../docs/PROTOCOL.md")
-	require.NoError(t, err)
-	doc := string(text)
 	hello := []byte("hello")
 	four, six := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	grant := SGE{Addr: 0x7f0000b10000, Key: 0x1002, Length: 65536}
@@ -59,8 +36,7 @@ func TestProtocolDocument(t *testing.T) {
 		"rsocket-datagram-4":            append(DatagramHeader{Source: netip.AddrPortFrom(four, 40000)}.Append(nil), hello...),
 		"rsocket-datagram-6":            append(DatagramHeader{Source: netip.AddrPortFrom(six, 40000)}.Append(nil), hello...),
 	} {
-		require.Equal(t, want, documented(t, doc, name), name)
-		require.Equal(t, 1, strings.Count(doc, "`"+name+"`:"), name)
+		require.Equal(t, want, golden.Vector(t, name), name)
 	}
-	require.Equal(t, 9, bytes.Count(text, []byte("\n`rsocket-")), "vectors that are compared with nothing")
+	require.Equal(t, 9, strings.Count(golden.Document(t), "\n`rsocket-"), "vectors that are compared with nothing")
 }

@@ -64,8 +64,8 @@ type ResolveHeader struct {
 	Addr netip.Addr
 }
 
-// ResolveHeaderLen is the size of the header for a source address.
-func ResolveHeaderLen(source netip.Addr) int {
+// resolveHeaderLen is the size of the header for a source address.
+func resolveHeaderLen(source netip.Addr) int {
 	if source.Is4() {
 		return ResolveHeader4Len
 	}

@@ -40,7 +40,7 @@ func (s *Stream) SwitchRing(buf []byte, addr uint64, key uint32) error {
 	if !s.CanSwitchRing() {
 		return ErrState
 	}
-	if len(buf) < 2 || len(buf) > maxRing {
+	if len(buf) < 2 || len(buf) > MaxRing {
 		return fmt.Errorf("ring of %d bytes: %w", len(buf), ErrConfig)
 	}
 	d.next = nextRing{active: true, ring: rmb.NewRingAt(buf, d.granted), addr: addr, key: key, at: d.granted}
@@ -103,7 +103,7 @@ func (d *recvSide) filling() *rmb.Ring {
 // otherRing takes a grant that begins another ring: all of it, apart from the present one, and only one behind which
 // nothing is granted that is not used.
 func (d *sendSide) otherRing(g SGE) bool {
-	if d.sent < d.ringAt || g.Length > maxRing || g.Key == d.ring.Key &&
+	if d.sent < d.ringAt || g.Length > MaxRing || g.Key == d.ring.Key &&
 		g.Addr < d.ring.Addr+uint64(d.ring.Length) && d.ring.Addr < g.Addr+uint64(g.Length) {
 		return false
 	}

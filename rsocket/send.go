@@ -91,7 +91,7 @@ func (s *Stream) Window() (int, Blocked) {
 	case s.announcing():
 		return 0, BlockedIOMap
 	}
-	return int(min(d.grants[d.first].Length, maxRing)), NotBlocked
+	return int(min(d.grants[d.first].Length, MaxRing)), NotBlocked
 }
 
 // queueFull: what is left of the send queue is for control messages.

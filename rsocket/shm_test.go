@@ -226,6 +226,8 @@ func (p *pump) write() bool {
 	return true
 }
 
+const patience = 30 * time.Second
+
 func waitFor(t testing.TB, what string, c <-chan struct{}) {
 	t.Helper()
 	select {

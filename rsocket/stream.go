@@ -6,8 +6,8 @@ import (
 	"github.com/smcgw/smcgw/rmb"
 )
 
-// maxRing bounds rings so that every count fits the 29 bits of an immediate and 32-bit offset differences.
-const maxRing = rmb.MaxRing
+// MaxRing bounds rings so that every count fits the 29 bits of an immediate and 32-bit offset differences.
+const MaxRing = rmb.MaxRing
 
 // Stream is the protocol of one connection without any I/O: it says what to post and is told what completed. Nothing
 // in it blocks, allocates after [Stream.Connect] or reads a clock. One goroutine at a time may use it.
@@ -78,7 +78,7 @@ func (s *Stream) Connect(peer ConnData) error {
 		return ErrState
 	}
 	if peer.Credits == 0 || peer.TargetSGL.Length == 0 || peer.DataBuf.Length == 0 ||
-		peer.DataBuf.overflows() || s.cfg.Dialect == Gateway && peer.DataBuf.Length > maxRing {
+		peer.DataBuf.overflows() || s.cfg.Dialect == Gateway && peer.DataBuf.Length > MaxRing {
 		return s.fail(&ProtocolError{Violation: ViolationConnData})
 	}
 	s.peer = peer

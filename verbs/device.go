@@ -1,6 +1,8 @@
 package verbs
 
 // Device is an RDMA device. Its methods may be called by any goroutine.
+// It has more than seven methods because it is the context of libibverbs
+// (ibv_open_device): a fake of it is a whole device anyway.
 type Device interface {
 	Name() string
 	Attr() DeviceAttr
@@ -77,6 +79,9 @@ type CQ interface {
 // Posted work completes in order per queue. After an error all later work of
 // both queues completes with WCWRFlushErr. A WR occupies its queue entry until
 // its completion, or that of a later WR of the same queue, was polled.
+//
+// It has more than seven methods because it is the queue pair of the IBTA
+// specification (vol. 1, 11.2.4 and 11.4): create, query, modify, post, destroy.
 type QP interface {
 	Num() uint32
 	Type() QPType

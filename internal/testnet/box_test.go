@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/internal/testnet/apps"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // arrives waits long enough for a frame on a working network.
@@ -126,7 +128,7 @@ func TestBoxStripAlignment(t *testing.T) {
 				v, ok := out.next(t, arrives, between(port, 9999))
 				require.True(t, ok)
 				require.Nil(t, findOption(v.options()))
-				want := append(append([]byte(nil), options[:len(options)-optionLen]...), nops(optionLen+(-len(options)&3))...)
+				want := append(append([]byte(nil), options[:len(options)-packet.OptionLen]...), nops(packet.OptionLen+(-len(options)&3))...)
 				require.Equal(t, want, v.options())
 				if partial {
 					v.completeChecksum(t)
@@ -145,16 +147,14 @@ func leaveToHardware(frame []byte) {
 	frame[0] = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 	binary.NativeEndian.PutUint16(frame[6:], uint16(v.tcp-vnetHeaderLen))
 	binary.NativeEndian.PutUint16(frame[8:], 16)
-	src, dst := v.addresses()
-	pseudo := sum(sum(6+uint32(v.ipLast-v.tcp), src), dst)
-	binary.BigEndian.PutUint16(frame[v.tcp+16:], fold(pseudo))
+	packet.TCP(frame[v.tcp:]).SetChecksum(packet.PseudoSum(frame[v.ip:v.tcp], packet.ProtoTCP, v.ipLast-v.tcp))
 }
 
 // completeChecksum does the hardware's part.
 func (v frameView) completeChecksum(t *testing.T) {
 	t.Helper()
 	require.EqualValues(t, 1, v.frame[0]&1, "checksum is no longer partial")
-	binary.BigEndian.PutUint16(v.frame[v.tcp+16:], ^fold(sum(0, v.frame[v.tcp:v.ipLast])))
+	packet.TCP(v.frame[v.tcp:]).SetChecksum(^packet.Sum(v.frame[v.tcp:v.ipLast], 0))
 }
 
 // Malformed options must neither be found nor harm.

@@ -10,11 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // testOption is our option with a role, version 1.
 func testOption(role byte) []byte {
-	return append(append([]byte(nil), optionHead...), 0x10|role, 0, 0xab, 0xcd)
+	return packet.AppendOption(nil, packet.Option{Version: packet.OptionVersion, Role: packet.Role(role), Nonce: 0xabcd})
 }
 
 func nops(n int) []byte {
@@ -35,43 +37,21 @@ const (
 // checksums. Options are padded by NOPs.
 func buildFrame(src, dst netip.AddrPort, srcMAC, dstMAC net.HardwareAddr, flags byte, options, payload []byte) []byte {
 	options = append(append([]byte(nil), options...), nops(-len(options)&3)...)
-	seg := make([]byte, 20, 60)
-	binary.BigEndian.PutUint16(seg, src.Port())
-	binary.BigEndian.PutUint16(seg[2:], dst.Port())
-	binary.BigEndian.PutUint32(seg[4:], 0x01020304)
-	seg[12], seg[13] = byte(20+len(options))/4<<4, flags
-	binary.BigEndian.PutUint16(seg[14:], 65535)
-	seg = append(append(seg, options...), payload...)
-
-	frame := make([]byte, vnetHeaderLen)
-	frame = append(append(frame, dstMAC...), srcMAC...)
+	frame := append(append(make([]byte, vnetHeaderLen), dstMAC...), srcMAC...)
 	if src.Addr().Is4() {
-		ip := make([]byte, 20)
-		ip[0], ip[8], ip[9] = 0x45, 64, 6
-		copy(ip[12:], src.Addr().AsSlice())
-		copy(ip[16:], dst.Addr().AsSlice())
-		frame = append(append(append(frame, 0x08, 0x00), ip...), seg...)
+		frame = append(frame, 0x08, 0x00)
 	} else {
-		ip := make([]byte, 40)
-		ip[0], ip[6], ip[7] = 0x60, 6, 64
-		copy(ip[8:], src.Addr().AsSlice())
-		copy(ip[24:], dst.Addr().AsSlice())
-		binary.BigEndian.PutUint16(ip[4:], uint16(len(seg)))
-		frame = append(append(append(frame, 0x86, 0xdd), ip...), seg...)
+		frame = append(frame, 0x86, 0xdd)
 	}
-	v := frameView{frame: frame, ip: vnetHeaderLen + 14, tcp: len(frame) - len(seg), v6: src.Addr().Is6(), ipLast: len(frame)}
-	v.end = v.tcp + 20 + len(options)
-	v.fixLengths()
-	v.fixChecksum()
-	return frame
+	return packet.Segment{
+		Src: src, Dst: dst, Seq: 0x01020304, Flags: flags, Window: 65535, Options: options, Payload: payload,
+	}.Append(frame)
 }
 
-// goodChecksum verifies a TCP checksum independently of fixChecksum's layout:
-// the sum over everything including the checksum is all ones.
+// goodChecksum verifies a TCP checksum.
 func (v frameView) goodChecksum() bool {
-	src, dst := v.addresses()
-	seg := v.frame[v.tcp:v.ipLast]
-	return fold(sum(sum(sum(6+uint32(len(seg)), src), dst), seg)) == 0xffff
+	p, err := packet.ParseIP(v.frame[v.ip:])
+	return err == nil && p.TransportSumOK()
 }
 
 // sniffer is a packet socket on a host's device, with virtio headers.

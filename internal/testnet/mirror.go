@@ -3,13 +3,11 @@ package testnet
 import (
 	"bytes"
 	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
-
-// Our option on the wire, docs/PROTOCOL.md: kind 254, length 10, ExID "SMGW",
-// version and role, flags, nonce.
-const optionLen = 10
-
-var optionHead = []byte{254, optionLen, 'S', 'M', 'G', 'W'}
 
 // mirror remembers the option of each flow's SYN and puts it onto the SYN-ACK.
 // The zero value is ready. Flows are never forgotten before mirrorLimit of
@@ -60,19 +58,17 @@ func findOption(options []byte) []byte {
 // walkOptions looks for our option, and tells whether the list is whole: one
 // that ends early or is malformed cannot be appended to.
 func walkOptions(options []byte) (ours []byte, whole bool) {
-	for len(options) > 0 {
-		switch {
-		case options[0] == 1:
-			options = options[1:]
-			continue
-		case options[0] == 0, len(options) < 2, options[1] < 2, int(options[1]) > len(options):
+	end := 0
+	for at, o := range packet.OptionList(options).All() {
+		end = at + len(o)
+		if ours == nil && o.Ours() {
+			ours = o
+		}
+	}
+	for _, b := range options[end:] {
+		if b != packet.KindNOP {
 			return ours, false
 		}
-		n := int(options[1])
-		if ours == nil && n == optionLen && bytes.HasPrefix(options, optionHead) {
-			ours = options[:n]
-		}
-		options = options[n:]
 	}
 	return ours, true
 }
@@ -89,32 +85,25 @@ type frameView struct {
 
 func viewFrame(frame []byte) (frameView, bool) {
 	v := frameView{frame: frame, ip: vnetHeaderLen + 14}
-	if len(frame) < v.ip+20 {
+	p, ok := ipOf(frame)
+	if !ok || !p.Whole() {
 		return v, false
 	}
-	ip := frame[v.ip:]
-	switch binary.BigEndian.Uint16(frame[v.ip-2:]) {
-	case 0x0800:
-		if ip[9] != 6 || binary.BigEndian.Uint16(ip[6:])&0x1fff != 0 {
-			return v, false
-		}
-		v.tcp = v.ip + max(int(ip[0]&15)*4, 20)
-		v.ipLast = v.ip + int(binary.BigEndian.Uint16(ip[2:]))
-	case 0x86dd:
-		if len(ip) < 40 || ip[6] != 6 {
-			return v, false
-		}
-		v.v6 = true
-		v.tcp = v.ip + 40
-		v.ipLast = v.tcp + int(binary.BigEndian.Uint16(ip[4:]))
-	default:
-		return v, false
+	t, err := p.TCP()
+	v.v6, v.tcp, v.ipLast = p.V6(), v.ip+len(p.Header), v.ip+p.Total
+	v.end = v.tcp + len(t)
+	return v, err == nil
+}
+
+// ipOf reads the IP packet of a frame.
+func ipOf(frame []byte) (packet.IP, bool) {
+	const at = vnetHeaderLen + 14
+	if len(frame) < at {
+		return packet.IP{}, false
 	}
-	if v.ipLast > len(frame) || v.ipLast < v.tcp+20 {
-		return v, false
-	}
-	v.end = v.tcp + int(frame[v.tcp+12]>>4)*4
-	return v, v.end >= v.tcp+20 && v.end <= v.ipLast
+	p, err := packet.ParseIP(frame[at:])
+	kind := binary.BigEndian.Uint16(frame[at-2:])
+	return p, err == nil && (kind == unix.ETH_P_IP && !p.V6() || kind == unix.ETH_P_IPV6 && p.V6())
 }
 
 func (v frameView) flags() byte { return v.frame[v.tcp+13] }
@@ -151,7 +140,7 @@ func (v frameView) grow(options []byte) ([]byte, bool) {
 	out = append(out, v.frame[vnetHeaderLen:v.end]...)
 	out = append(out, options...)
 	out = append(out, v.frame[v.end:v.ipLast]...)
-	out[v.tcp+12] = byte(size/4)<<4 | out[v.tcp+12]&15
+	packet.TCP(out[v.tcp:]).SetHeaderLen(size)
 	v.frame, v.ipLast, v.end = out, len(out), v.tcp+size
 	v.fixLengths()
 	v.fixChecksum()
@@ -159,38 +148,7 @@ func (v frameView) grow(options []byte) ([]byte, bool) {
 }
 
 func (v frameView) fixLengths() {
-	ip := v.frame[v.ip:v.tcp]
-	if v.v6 {
-		binary.BigEndian.PutUint16(ip[4:], uint16(v.ipLast-v.tcp))
-		return
-	}
-	binary.BigEndian.PutUint16(ip[2:], uint16(v.ipLast-v.ip))
-	binary.BigEndian.PutUint16(ip[10:], 0)
-	binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+	packet.SetPayloadLen(v.frame[v.ip:v.tcp], v.ipLast-v.tcp)
 }
 
-func (v frameView) fixChecksum() {
-	seg := v.frame[v.tcp:v.ipLast]
-	src, dst := v.addresses()
-	pseudo := sum(sum(6+uint32(len(seg)), src), dst)
-	binary.BigEndian.PutUint16(seg[16:], 0)
-	binary.BigEndian.PutUint16(seg[16:], ^fold(sum(pseudo, seg)))
-}
-
-// sum adds 16-bit words, RFC 1071.
-func sum(acc uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		acc += uint32(b[0])<<8 | uint32(b[1])
-	}
-	if len(b) == 1 {
-		acc += uint32(b[0]) << 8
-	}
-	return acc
-}
-
-func fold(acc uint32) uint16 {
-	for acc>>16 != 0 {
-		acc = acc&0xffff + acc>>16
-	}
-	return uint16(acc)
-}
+func (v frameView) fixChecksum() { _ = packet.SetTCPChecksum(v.frame[v.ip:v.ipLast]) } // it was read before

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // packetView locates the parts of a frame (virtio header, Ethernet, IP without
@@ -19,26 +21,12 @@ type packetView struct {
 
 func viewPacket(frame []byte) (packetView, bool) {
 	v := packetView{frame: frame, ip: vnetHeaderLen + 14}
-	if len(frame) < v.ip+20 {
+	p, ok := ipOf(frame)
+	if !ok || !p.Whole() {
 		return v, false
 	}
-	ip := frame[v.ip:]
-	switch binary.BigEndian.Uint16(frame[v.ip-2:]) {
-	case unix.ETH_P_IP:
-		if binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
-			return v, false
-		}
-		v.l4, v.last, v.proto = v.ip+max(int(ip[0]&15)*4, 20), v.ip+int(binary.BigEndian.Uint16(ip[2:])), ip[9]
-	case unix.ETH_P_IPV6:
-		if len(ip) < 40 {
-			return v, false
-		}
-		v.v6, v.l4, v.proto = true, v.ip+40, ip[6]
-		v.last = v.l4 + int(binary.BigEndian.Uint16(ip[4:]))
-	default:
-		return v, false
-	}
-	return v, v.l4 <= v.last && v.last <= len(frame)
+	v.l4, v.last, v.proto, v.v6 = v.ip+len(p.Header), v.ip+p.Total, p.Proto, p.V6()
+	return v, true
 }
 
 // payload is the offset of what TCP or UDP carries, or of what IP carries.
@@ -80,13 +68,9 @@ func (v packetView) mend() {
 	if at == 0 {
 		return
 	}
-	from, size := v.ip+12, 8
-	if v.v6 {
-		from, size = v.ip+8, 32
-	}
 	binary.BigEndian.PutUint16(v.frame[at:], 0)
-	pseudo := sum(uint32(v.proto)+uint32(v.last-v.l4), v.frame[from:from+size])
-	whole := ^fold(sum(pseudo, v.frame[v.l4:v.last]))
+	pseudo := packet.PseudoSum(v.frame[v.ip:v.l4], v.proto, v.last-v.l4)
+	whole := ^packet.Sum(v.frame[v.l4:v.last], pseudo)
 	if whole == 0 && v.proto == unix.IPPROTO_UDP {
 		whole = 0xffff
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // PathMTU drops packets that are longer than a link on the way. It never
@@ -51,8 +53,7 @@ func (v packetView) tooBig(mtu int, router4, router6 netip.Addr) []byte {
 		copy(ip[24:], v.frame[v.ip+8:v.ip+24])
 		icmp[0] = 2
 		binary.BigEndian.PutUint32(icmp[4:], uint32(mtu))
-		pseudo := sum(unix.IPPROTO_ICMPV6+uint32(len(icmp)), ip[8:40])
-		binary.BigEndian.PutUint16(icmp[2:], ^fold(sum(pseudo, icmp)))
+		binary.BigEndian.PutUint16(icmp[2:], ^packet.Sum(icmp, packet.PseudoSum(ip, packet.ProtoICMPv6, len(icmp))))
 		return append(append(out, ip...), icmp...)
 	}
 	ip := make([]byte, 20)
@@ -60,10 +61,10 @@ func (v packetView) tooBig(mtu int, router4, router6 netip.Addr) []byte {
 	binary.BigEndian.PutUint16(ip[2:], uint16(20+len(icmp)))
 	copy(ip[12:], router4.AsSlice())
 	copy(ip[16:], v.frame[v.ip+12:v.ip+16])
-	binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+	binary.BigEndian.PutUint16(ip[10:], ^packet.Sum(ip, 0))
 	icmp[0], icmp[1] = 3, 4
 	binary.BigEndian.PutUint16(icmp[6:], uint16(mtu))
-	binary.BigEndian.PutUint16(icmp[2:], ^fold(sum(0, icmp)))
+	binary.BigEndian.PutUint16(icmp[2:], ^packet.Sum(icmp, 0))
 	return append(append(out, ip...), icmp...)
 }
 

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/internal/testnet/apps"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // TestNativeThroughBoxes: what the boxes do that look at single packets, ordinary
@@ -156,15 +157,15 @@ func TestTooBigQuotes(t *testing.T) {
 		sent, _ := viewPacket(frame)
 		require.Equal(t, frame[sent.ip:sent.ip+icmpQuote], answer[v.l4+8:v.last])
 		require.Equal(t, []byte(mac(h1)), answer[vnetHeaderLen:vnetHeaderLen+6])
-		pseudo := uint32(0)
+		pseudo := uint16(0)
 		if v.v6 {
 			require.EqualValues(t, 1400, binary.BigEndian.Uint32(answer[v.l4+4:]))
-			pseudo = sum(unix.IPPROTO_ICMPV6+uint32(v.last-v.l4), answer[v.ip+8:v.ip+40])
+			pseudo = packet.PseudoSum(answer[v.ip:v.l4], packet.ProtoICMPv6, v.last-v.l4)
 		} else {
 			require.EqualValues(t, 1400, binary.BigEndian.Uint16(answer[v.l4+6:]))
-			require.EqualValues(t, 0xffff, fold(sum(0, answer[v.ip:v.l4])))
+			require.EqualValues(t, 0xffff, packet.Sum(answer[v.ip:v.l4], 0))
 		}
-		require.EqualValues(t, 0xffff, fold(sum(pseudo, answer[v.l4:v.last])))
+		require.EqualValues(t, 0xffff, packet.Sum(answer[v.l4:v.last], pseudo))
 		p.Silent = true
 		answer, dropped = p.drops(frame, addr4(254), addr6(254))
 		require.True(t, dropped && answer == nil)

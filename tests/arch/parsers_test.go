@@ -18,7 +18,7 @@ import (
 // decode, by package.
 var doors = map[string][]string{
 	"gateway":          {"take"}, // datagrams
-	"gateway/admin": {"getConns", "postTrial"},
+	"gateway/admin":    {"getConns", "postTrial"},
 	"gateway/guardian": {"receivePacket"},
 	"negotiate":        {"Next", "Receive"},               // records; handshake messages by side
 	"netstack":         {"Inject"},                        // segments

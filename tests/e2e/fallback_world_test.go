@@ -193,8 +193,8 @@ func (w *world) foundLate(e apps.Event) bool {
 	w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		known := true
-		for h, match := range map[*testnet.Host]func(gateway.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
-			late := func(c gateway.ConnInfo) bool { return match(c) && c.Reason == negotiate.ReasonGatewayStale.String() }
+		for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
+			late := func(c admin.ConnInfo) bool { return match(c) && c.Reason == negotiate.ReasonGatewayStale.String() }
 			if slices.ContainsFunc(w.gateways[h].conns("--all"), late) {
 				return true
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/smcgw/smcgw/internal/testnet"
 	"github.com/smcgw/smcgw/internal/testnet/matrix"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // rawSocket sends packets as they are from a host.
@@ -30,7 +31,7 @@ func rawSocket(t *testing.T, h *testnet.Host) (fd int) {
 }
 
 func sendRaw(fd int, s segment) error {
-	return unix.Sendto(fd, s.bytes(), 0, &unix.SockaddrInet4{Addr: s.dst.Addr().As4()})
+	return unix.Sendto(fd, raw(s), 0, &unix.SockaddrInet4{Addr: s.Dst.Addr().As4()})
 }
 
 // mute is a gateway that accepts offers to one port of its host and then says
@@ -79,33 +80,33 @@ func (m *mute) run() {
 			continue
 		}
 		s, ok := readSegment(buf[:n])
-		if !ok || s.dst != m.to {
+		if !ok || s.Dst != m.to {
 			continue
 		}
-		o, _, err := negotiate.ParseOption(s.options)
+		o, _, err := packet.ParseOption(s.Options)
 		switch {
 		case err != nil:
-		case s.flags&(tcpSYN|tcpACK) == tcpSYN && o.Role == negotiate.RoleOffer:
+		case s.Flags&(tcpSYN|tcpACK) == tcpSYN && o.Role == packet.RoleOffer:
 			m.accept(s, o)
-		case s.flags&tcpACK != 0 && len(s.payload) > 0: // the PROPOSAL
+		case s.Flags&tcpACK != 0 && len(s.Payload) > 0: // the PROPOSAL
 			m.acknowledge(s)
 		}
 	}
 }
 
-func (m *mute) accept(s segment, o negotiate.Option) {
+func (m *mute) accept(s segment, o packet.Option) {
 	m.offers.Add(1)
-	o.Role = negotiate.RoleAccept
+	o.Role = packet.RoleAccept
 	_ = sendRaw(m.raw, segment{
-		src: s.dst, dst: s.src, seq: 1000, ack: s.seq + 1, flags: tcpSYN | tcpACK, options: synOptions(o, 77, s.tsValue()),
+		Src: s.Dst, Dst: s.Src, Seq: 1000, Ack: s.Seq + 1, Flags: tcpSYN | tcpACK, Options: synOptions(o, 77, tsValue(s)),
 	})
 }
 
 func (m *mute) acknowledge(s segment) {
 	options := append([]byte{1, 1, 8, 10}, 0, 0, 0, 78)
-	options = endian.BigEndian.AppendUint32(options, s.tsValue())
+	options = endian.BigEndian.AppendUint32(options, tsValue(s))
 	answer := segment{
-		src: s.dst, dst: s.src, seq: 1001, ack: s.seq + uint32(len(s.payload)), flags: tcpACK, options: options,
+		Src: s.Dst, Dst: s.Src, Seq: 1001, Ack: s.Seq + uint32(len(s.Payload)), Flags: tcpACK, Options: options,
 	}
 	if !m.trickle {
 		_ = sendRaw(m.raw, answer)
@@ -113,7 +114,7 @@ func (m *mute) acknowledge(s segment) {
 	}
 	m.all.Go(func() {
 		for i, b := range []byte("SMGW\x02\x01") {
-			answer.seq, answer.payload = 1001+uint32(i), []byte{b}
+			answer.Seq, answer.Payload = 1001+uint32(i), []byte{b}
 			if m.stop.Load() || sendRaw(m.raw, answer) != nil {
 				return
 			}
@@ -207,10 +208,10 @@ func startFlood(t *testing.T, rng *rand.Rand, from *testnet.Host, to netip.AddrP
 		for !f.stop.Load() {
 			for range 100 {
 				src := netip.AddrFrom4([4]byte{10, 78, byte(rng.IntN(256)), byte(1 + rng.IntN(250))})
-				o := negotiate.Option{Version: negotiate.Version, Role: negotiate.RoleOffer, Nonce: uint16(rng.Uint32())}
+				o := packet.Option{Version: negotiate.Version, Role: packet.RoleOffer, Nonce: uint16(rng.Uint32())}
 				err := sendRaw(fd, segment{
-					src: netip.AddrPortFrom(src, uint16(1024+rng.IntN(60000))), dst: to,
-					seq: rng.Uint32(), flags: tcpSYN, options: synOptions(o, rng.Uint32(), 0),
+					Src: netip.AddrPortFrom(src, uint16(1024+rng.IntN(60000))), Dst: to,
+					Seq: rng.Uint32(), Flags: tcpSYN, Options: synOptions(o, rng.Uint32(), 0),
 				})
 				if err == nil {
 					f.sent.Add(1)

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // The kinds of floods.
@@ -37,43 +39,43 @@ func (a *attacker) anywhere() netip.Addr {
 
 func (a *attacker) port() uint16 { return uint16(1024 + a.rng.IntN(60000)) }
 
-func optionOf(role negotiate.Role, nonce uint16) negotiate.Option {
-	return negotiate.Option{Version: negotiate.OptionVersion, Role: role, Nonce: nonce}
+func optionOf(role packet.Role, nonce uint16) packet.Option {
+	return packet.Option{Version: packet.OptionVersion, Role: role, Nonce: nonce}
 }
 
 func (a *attacker) offer(from netip.Addr) []byte {
-	return segment{
-		src: netip.AddrPortFrom(from, a.port()), dst: a.w.h2.AddrPort4(echoPort), seq: a.rng.Uint32(), flags: tcpSYN,
-		options: synOptions(optionOf(negotiate.RoleOffer, uint16(a.rng.Uint32())), a.rng.Uint32(), 0),
-	}.bytes()
+	return raw(segment{
+		Src: netip.AddrPortFrom(from, a.port()), Dst: a.w.h2.AddrPort4(echoPort), Seq: a.rng.Uint32(), Flags: tcpSYN,
+		Options: synOptions(optionOf(packet.RoleOffer, uint16(a.rng.Uint32())), a.rng.Uint32(), 0),
+	})
 }
 
 // confirming are the options of what answers a SYN-ACK.
 func confirming(stamp, echo uint32, nonce uint16) []byte {
 	b := endian.BigEndian.AppendUint32([]byte{1, 1, 8, 10}, stamp)
 	b = endian.BigEndian.AppendUint32(b, echo)
-	return append(negotiate.AppendOption(b, optionOf(negotiate.RoleConfirm, nonce)), 1, 1)
+	return append(packet.AppendOption(b, optionOf(packet.RoleConfirm, nonce)), 1, 1)
 }
 
 // third is what would answer an offer's SYN-ACK, if it were right.
 func (a *attacker) third(from netip.Addr) []byte {
-	return segment{
-		src: netip.AddrPortFrom(from, a.port()), dst: a.w.h2.AddrPort4(echoPort), seq: a.rng.Uint32(), ack: a.rng.Uint32(),
-		flags: tcpACK, options: confirming(1, a.rng.Uint32(), uint16(a.rng.Uint32())),
-	}.bytes()
+	return raw(segment{
+		Src: netip.AddrPortFrom(from, a.port()), Dst: a.w.h2.AddrPort4(echoPort), Seq: a.rng.Uint32(), Ack: a.rng.Uint32(),
+		Flags: tcpACK, Options: confirming(1, a.rng.Uint32(), uint16(a.rng.Uint32())),
+	})
 }
 
 // query asks for a queue pair, as a gateway does.
 func (a *attacker) query(from netip.Addr) []byte {
-	r := negotiate.Resolve{
+	r := resolve.Resolve{
 		MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, Target: a.w.h2.AddrPort4(queryPort),
-		Offers: []negotiate.UDOffer{{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 17, QKey: 1, UDPPort: 4791}},
+		Offers: []resolve.UDOffer{{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 17, QKey: 1, UDPPort: 4791}},
 	}
 	ip := netip.AddrFrom16(from.As16()).As16()
 	copy(r.Offers[0].GID[:], ip[:])
 	endian.BigEndian.PutUint64(r.Nonce[:], a.rng.Uint64())
 	endian.BigEndian.PutUint64(r.GatewayID[:], a.rng.Uint64())
-	body := negotiate.AppendResolve(nil, &r)
+	body := resolve.AppendResolve(nil, &r)
 	p := make([]byte, 28, 28+len(body))
 	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
 	src, dst := from.As4(), a.w.h2.Addr4.As4()
@@ -108,14 +110,14 @@ func (a *attacker) reply(t *testing.T) (stop func() int64) {
 				continue
 			}
 			s, ok := readSegment(buf[:m])
-			if !ok || s.flags&(tcpSYN|tcpACK) != tcpSYN|tcpACK || s.src != a.w.h2.AddrPort4(echoPort) {
+			if !ok || s.Flags&(tcpSYN|tcpACK) != tcpSYN|tcpACK || s.Src != a.w.h2.AddrPort4(echoPort) {
 				continue
 			}
-			if o, _, err := negotiate.ParseOption(s.options); err == nil && o.Role == negotiate.RoleAccept {
+			if o, _, err := packet.ParseOption(s.Options); err == nil && o.Role == packet.RoleAccept {
 				n.Add(1)
 				_ = sendRaw(a.fd, segment{
-					src: s.dst, dst: s.src, seq: s.ack, ack: s.seq + 1, flags: tcpACK,
-					options: confirming(2, s.tsValue(), o.Nonce), payload: []byte("SMGW\x01\x01"),
+					Src: s.Dst, Dst: s.Src, Seq: s.Ack, Ack: s.Seq + 1, Flags: tcpACK,
+					Options: confirming(2, tsValue(s), o.Nonce), Payload: []byte("SMGW\x01\x01"),
 				})
 			}
 		}

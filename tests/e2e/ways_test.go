@@ -11,7 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet"
 )
 
@@ -134,7 +135,7 @@ func (w *waysWorld) carriedAll(n int) {
 		require.Eventually(w.t, func() bool { return len(g.conns("--closed")) == n }, 10*time.Second, 20*time.Millisecond, "%s", h.Name)
 		for _, c := range g.conns("--closed") {
 			require.Equal(w.t, w.world.via, c.Carrier, "%s: %+v", h.Name, c)
-			require.Equal(w.t, gateway.EndClosed, c.End, "%s: %+v", h.Name, c)
+			require.Equal(w.t, admin.EndClosed, c.End, "%s: %+v", h.Name, c)
 		}
 	}
 }
@@ -149,7 +150,7 @@ func TestFaultWays(t *testing.T) {
 			for i, side := range []string{"client", "server"} {
 				t.Run(strings.Join([]string{how, side, f.name}, "-"), func(t *testing.T) {
 					w := newWaysWorld(t, f)
-					w.start(gateway.CarrierShm)
+					w.start(config.CarrierShm)
 					ln := w.listen()
 					c1, s1 := w.connect(ln) // the client's application waits
 					c2, s2 := w.connect(ln) // the server's application waits
@@ -194,7 +195,7 @@ func (w *waysWorld) moves(i int, how string) {
 }
 
 // start starts both gateways, for both links.
-func (w *waysWorld) start(via gateway.Carrier) {
+func (w *waysWorld) start(via config.Carrier) {
 	w.world.via = via
 	for _, h := range w.hosts() {
 		w.up(h, settings{Devices: "eth0, eth1", Peers: `10.0.0.0/8, "fd00::/8"`})
@@ -208,13 +209,13 @@ func TestWaysDiffer(t *testing.T) {
 		t.Run("answers-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
 			w.route(1, "eth1")
-			w.talks(t, gateway.CarrierSoft)
+			w.talks(t, config.CarrierSoft)
 		})
 		t.Run("client-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
 			w.byMark(0)
 			require.NoError(t, w.h1.NFT(`table inet marks { chain c { type route hook output priority mangle; tcp dport 7000 meta mark set 9; }; }`))
-			w.talks(t, gateway.CarrierShm)
+			w.talks(t, config.CarrierShm)
 		})
 		t.Run("server-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
@@ -223,7 +224,7 @@ func TestWaysDiffer(t *testing.T) {
 				chain p { type filter hook prerouting priority mangle; iifname "eth0" ct mark set 9; }
 				chain c { type route hook output priority mangle; meta mark set ct mark; }
 			}`))
-			w.talks(t, gateway.CarrierShm)
+			w.talks(t, config.CarrierShm)
 		})
 	}
 }
@@ -238,7 +239,7 @@ func (w *waysWorld) byMark(i int) {
 }
 
 // talks makes a carried connection, from its beginning to its end.
-func (w *waysWorld) talks(t *testing.T, via gateway.Carrier) {
+func (w *waysWorld) talks(t *testing.T, via config.Carrier) {
 	t.Helper()
 	w.start(via)
 	client, server := w.connect(w.listen())
@@ -270,7 +271,7 @@ func TestDirectServerReturn(t *testing.T) {
 			w.ip(w.h3, fmt.Sprintf("%sroute replace %s via %s dev eth0", f.ip, f.service[1], server))
 			w.ip(w.h2, fmt.Sprintf("%sroute replace default via %s dev eth0", f.ip, client))
 			require.NoError(t, w.h3.NFT(`table netdev director { chain c { type filter hook ingress device eth0 priority 0; tcp sport 7000 drop; }; }`))
-			w.talks(t, gateway.CarrierShm)
+			w.talks(t, config.CarrierShm)
 		})
 	}
 }

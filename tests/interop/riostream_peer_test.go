@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/socket"
 )
 
 // riostream is our end of the program's private protocol (librdmacm/examples/
@@ -16,7 +16,7 @@ import (
 // says. What is before it counts up as in rstream; of the transfers of a turn
 // only the last is looked at.
 type riostream struct {
-	conn   *rsocket.Conn
+	conn   *socket.Conn
 	client bool
 
 	sent, received byte // what comes next

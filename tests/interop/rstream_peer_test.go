@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/socket"
 )
 
 // rstreamPort is where the program listens, and riostream, too.
@@ -42,7 +42,7 @@ func rstreamDefault() (connections [2][]rstreamTest) {
 // If told to verify, both sides send bytes that count up, beyond the end of a
 // connection, and check what they get.
 type rstream struct {
-	conn   *rsocket.Conn
+	conn   *socket.Conn
 	client bool
 	// ahead sends without waiting for our turn, so there is traffic in both
 	// directions at once. The program does not notice.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/socket"
 )
 
 // rstreamModes are ways in which the program works that make a difference to
@@ -153,7 +153,7 @@ func TestRstreamDefault(t *testing.T) {
 		for i, path := range l.paths() {
 			t.Run(path.name, func(t *testing.T) {
 				s, args, serves := l.stack(t, path), []string{"rstream", "-T", "v"}, i == 0
-				connect := func() *rsocket.Conn { return s.dial(rstreamPort) }
+				connect := func() *socket.Conn { return s.dial(rstreamPort) }
 				if serves {
 					args = append(args, "-b", path.peer.String())
 				} else {

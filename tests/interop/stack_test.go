@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/socket"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -20,8 +20,8 @@ type stack struct {
 	t     *testing.T
 	l     *lab
 	path  path
-	stack *rsocket.Stack
-	cfg   rsocket.ConnConfig // of the connections
+	stack *socket.Stack
+	cfg   socket.ConnConfig // of the connections
 }
 
 // stack opens a device of ours on our address of the path. At the end nothing
@@ -36,16 +36,16 @@ func (l *lab) stack(t *testing.T, p path) *stack {
 	}))
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	var err error
-	s.stack, err = rsocket.NewStack(dev, rsocket.StackConfig{})
+	s.stack, err = socket.NewStack(dev, socket.StackConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.stack.Close()) })
 	return s
 }
 
 // dial connects to a program in the guest, which may not listen yet.
-func (s *stack) dial(port uint16) *rsocket.Conn {
+func (s *stack) dial(port uint16) *socket.Conn {
 	s.t.Helper()
-	d := rsocket.Dialer{Stack: s.stack, Config: s.cfg, Timeout: time.Minute}
+	d := socket.Dialer{Stack: s.stack, Config: s.cfg, Timeout: time.Minute}
 	for deadline := time.Now().Add(time.Minute); ; {
 		conn, err := d.Dial(s.t.Context(), netip.AddrPortFrom(s.path.peer, port))
 		if errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(deadline) {
@@ -58,13 +58,13 @@ func (s *stack) dial(port uint16) *rsocket.Conn {
 }
 
 // listen listens for programs in the guest; the returned function takes one.
-func (s *stack) listen(port uint16) (accept func() *rsocket.Conn) {
+func (s *stack) listen(port uint16) (accept func() *socket.Conn) {
 	s.t.Helper()
-	lc := rsocket.ListenConfig{Stack: s.stack, Config: s.cfg}
+	lc := socket.ListenConfig{Stack: s.stack, Config: s.cfg}
 	ln, err := lc.Listen(s.t.Context(), netip.AddrPortFrom(s.path.our, port))
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, ln.Close()) })
-	return func() *rsocket.Conn {
+	return func() *socket.Conn {
 		s.t.Helper()
 		conn, err := ln.AcceptConn(patience(s.t, time.Minute))
 		require.NoError(s.t, err)
@@ -74,7 +74,7 @@ func (s *stack) listen(port uint16) (accept func() *rsocket.Conn) {
 
 // withProgram is a connection with a program that is told an address to bind
 // to with -b, or one to connect to with -s.
-func (s *stack) withProgram(port uint16, serves bool, args ...string) (*rsocket.Conn, *remote.Process) {
+func (s *stack) withProgram(port uint16, serves bool, args ...string) (*socket.Conn, *remote.Process) {
 	s.t.Helper()
 	if serves {
 		program := s.l.start(s.t, append(args, "-b", s.path.peer.String())...)
@@ -97,10 +97,10 @@ func (s *stack) orderly(n int) {
 }
 
 // packets is a socket for datagrams at the port, 0 for any.
-func (s *stack) packets(port uint16) *rsocket.PacketConn {
+func (s *stack) packets(port uint16) *socket.PacketConn {
 	s.t.Helper()
-	lc := rsocket.PacketListenConfig{Stacks: []*rsocket.Stack{s.stack}}
-	var conn *rsocket.PacketConn
+	lc := socket.PacketListenConfig{Stacks: []*socket.Stack{s.stack}}
+	var conn *socket.PacketConn
 	require.NoError(s.t, s.l.host.Do(func() (err error) {
 		conn, err = lc.ListenPacket(context.Background(), netip.AddrPortFrom(s.path.our, port))
 		return err

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/socket"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -46,7 +46,7 @@ var activities = []activity{
 
 // begin starts the activity with a program and gives it time. The channel has
 // the error that ends it.
-func (a *activity) begin(t *testing.T, s *stack, port uint16, count int) (*rsocket.Conn, *remote.Process, <-chan error) {
+func (a *activity) begin(t *testing.T, s *stack, port uint16, count int) (*socket.Conn, *remote.Process, <-chan error) {
 	t.Helper()
 	conn, program := s.withProgram(port, a.serves, append(rstreamEndless, "-C", strconv.Itoa(count), "-p", strconv.Itoa(int(port)))...)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
@@ -61,7 +61,7 @@ func (a *activity) begin(t *testing.T, s *stack, port uint16, count int) (*rsock
 
 // reset waits for the end of an activity and of everything else: the peer has
 // not said that it was over, so it was not.
-func reset(t *testing.T, conn *rsocket.Conn, ended <-chan error, within time.Duration) {
+func reset(t *testing.T, conn *socket.Conn, ended <-chan error, within time.Duration) {
 	t.Helper()
 	select {
 	case err := <-ended:
@@ -106,7 +106,7 @@ func TestStreamNetworkDies(t *testing.T) {
 			s.cfg.KeepAlive = time.Second
 			stacks = append(stacks, s)
 		}
-		conns, ends := make([]*rsocket.Conn, len(activities)), make([]<-chan error, len(activities))
+		conns, ends := make([]*socket.Conn, len(activities)), make([]<-chan error, len(activities))
 		for i, a := range activities {
 			conns[i], _, ends[i] = a.begin(t, stacks[i%2], rstreamPort+uint16(i), endless.count)
 		}
@@ -163,14 +163,14 @@ func child(our, peer string) error {
 	if err != nil {
 		return err
 	}
-	s, err := rsocket.NewStack(dev, rsocket.StackConfig{})
+	s, err := socket.NewStack(dev, socket.StackConfig{})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	conn, err := (&rsocket.Dialer{Stack: s}).Dial(ctx, to)
-	for ; errors.Is(err, syscall.ECONNREFUSED); conn, err = (&rsocket.Dialer{Stack: s}).Dial(ctx, to) {
+	conn, err := (&socket.Dialer{Stack: s}).Dial(ctx, to)
+	for ; errors.Is(err, syscall.ECONNREFUSED); conn, err = (&socket.Dialer{Stack: s}).Dial(ctx, to) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/socket"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
@@ -29,7 +29,7 @@ func udpongTransfers(size, n int) string { return fmt.Sprintf(`custom +%d +%d `,
 
 // serveUdpong answers programs until the returned function is called, which
 // wants that nothing was wrong.
-func serveUdpong(t *testing.T, conn *rsocket.PacketConn) (server *udpongServer, end func()) {
+func serveUdpong(t *testing.T, conn *socket.PacketConn) (server *udpongServer, end func()) {
 	t.Helper()
 	server = &udpongServer{}
 	t.Cleanup(func() {
@@ -116,7 +116,7 @@ func udpongServes(t *testing.T, l *lab, path path, size int, mode []string) {
 
 // byQueuePair wants that datagrams went by queue pair: n at least in both
 // directions together, and nothing went wrong.
-func byQueuePair(t *testing.T, conn *rsocket.PacketConn, n int) {
+func byQueuePair(t *testing.T, conn *socket.PacketConn, n int) {
 	t.Helper()
 	s := conn.Stats()
 	require.GreaterOrEqual(t, int(s.SentUD+s.ReceivedUD), n, "%+v", s)
@@ -126,7 +126,7 @@ func byQueuePair(t *testing.T, conn *rsocket.PacketConn, n int) {
 }
 
 // unwanted counts what is not to happen.
-func unwanted(s rsocket.PacketStats) uint64 {
+func unwanted(s socket.PacketStats) uint64 {
 	return s.SentPlain + s.ReceivedPlain + s.Malformed + s.Foreign + s.SendErrors + s.CtrlErrors + s.Unresolvable
 }
 

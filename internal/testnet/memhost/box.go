@@ -8,6 +8,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // Faults is what happens between a host and the switch. Rates are
@@ -51,8 +52,8 @@ func (h *Host) SetFaults(f Faults) {
 type box struct {
 	mu      sync.Mutex // guards everything below
 	f       Faults
-	offered map[ebpf.Tuple]negotiate.Option // for Mirror
-	begun   map[ebpf.Tuple]uint32           // for Lose: ISNs
+	offered map[ebpf.Tuple]packet.Option // for Mirror
+	begun   map[ebpf.Tuple]uint32        // for Lose: ISNs
 }
 
 // offeredLimit bounds the offers a mirroring box remembers, and the ISNs of one that
@@ -62,7 +63,7 @@ const offeredLimit = 1024
 func (b *box) set(f Faults) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.f, b.offered, b.begun = f, map[ebpf.Tuple]negotiate.Option{}, map[ebpf.Tuple]uint32{}
+	b.f, b.offered, b.begun = f, map[ebpf.Tuple]packet.Option{}, map[ebpf.Tuple]uint32{}
 }
 
 // up sees what leaves the host.
@@ -131,7 +132,7 @@ func (b *box) down(pkt []byte) []byte {
 		return pkt
 	}
 	if o, mirror := b.offered[s.tuple]; mirror && s.synACK() {
-		if !s.overwrite(negotiate.AppendOption(nil, o)) {
+		if !s.overwrite(packet.AppendOption(nil, o)) {
 			s.addOption(o)
 		}
 		return s.raw
@@ -145,7 +146,7 @@ func (b *box) strip(s *segment) []byte {
 		return nil
 	}
 	if b.f.StripOffer && s.synOnly() || b.f.StripAccept && s.synACK() ||
-		b.f.StripConfirm && !s.has(negotiate.FlagSYN) {
+		b.f.StripConfirm && !s.has(packet.FlagSYN) {
 		s.stripOption()
 	}
 	return s.raw

@@ -2,7 +2,7 @@ package memhost
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // verdict is where a packet goes from a hook.
@@ -66,14 +66,14 @@ func (m *Model) wireEgress(s *segment) verdict {
 }
 
 func (m *Model) synOut(s *segment, f *ebpf.Flow) verdict {
-	if o, ok := s.option(); ok && o.Role == negotiate.RoleOffer {
+	if o, ok := s.option(); ok && o.Role == packet.RoleOffer {
 		return m.offeredOut(s, o, f)
 	}
 	return m.bareOut(s, f)
 }
 
 // offeredOut records a SYN with an offer, or takes the offer out of it.
-func (m *Model) offeredOut(s *segment, o negotiate.Option, f *ebpf.Flow) verdict {
+func (m *Model) offeredOut(s *segment, o packet.Option, f *ebpf.Flow) verdict {
 	if f != nil && live(f.State) {
 		m.replaced(f, 0)
 	}
@@ -98,7 +98,7 @@ func (m *Model) offeredOut(s *segment, o negotiate.Option, f *ebpf.Flow) verdict
 }
 
 // offerObstacle returns why a SYN that carries an offer must not go out with it.
-func (m *Model) offerObstacle(s *segment, o negotiate.Option) (reason uint8, rule int) {
+func (m *Model) offerObstacle(s *segment, o packet.Option) (reason uint8, rule int) {
 	n := m.notes[s.tuple]
 	if n == nil || !n.written || n.nonce != o.Nonce {
 		return ebpf.ReasonForwarded, ebpf.NoRule

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // fuzzSYN is a SYN without options, IPv4.
@@ -30,11 +30,11 @@ func FuzzParseSegment(f *testing.F) {
 		if !ok {
 			return
 		}
-		require.Len(t, pkt, s.tcpAt+s.tcpLen+s.payload)
+		require.Len(t, s.raw, s.tcpAt+s.tcpLen+s.payload)
 		payload := bytes.Clone(s.raw[s.tcpAt+s.tcpLen:])
 		_ = s.carriable()
 		_ = s.offers()
-		want := negotiate.Option{Version: negotiate.OptionVersion, Role: negotiate.RoleOffer, Nonce: 7}
+		want := packet.Option{Version: packet.OptionVersion, Role: packet.RoleOffer, Nonce: 7}
 		if len(pkt) < 2000 && s.addOption(want) {
 			o, ok := s.option()
 			require.True(t, ok)

@@ -2,7 +2,7 @@ package memhost
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // ingress is what arrives from the network: tcx ingress of the wire device.
@@ -47,7 +47,7 @@ func (m *Model) synIn(s *segment, f *ebpf.Flow) verdict {
 		}
 		return m.netstackIn()
 	}
-	if o.Role != negotiate.RoleOffer {
+	if o.Role != packet.RoleOffer {
 		return pass
 	}
 	return m.offeredIn(s, o)
@@ -79,7 +79,7 @@ func (m *Model) knownSYN(f *ebpf.Flow) bool {
 
 // offeredIn: a SYN with an offer on a tuple without an entry worth keeping. It is
 // answered, and nothing is kept.
-func (m *Model) offeredIn(s *segment, o negotiate.Option) verdict {
+func (m *Model) offeredIn(s *segment, o packet.Option) verdict {
 	reason, rule := m.acceptRefused(s)
 	if reason == 0 {
 		return m.answer(s, o)
@@ -117,17 +117,17 @@ func (m *Model) acceptRefused(s *segment) (reason uint8, rule int) {
 // answerIn: the answer to an offered SYN. Without our accept it is the kernel's; one
 // that accepts never is.
 func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
-	if !s.has(negotiate.FlagSYN|negotiate.FlagRST) || s.ack != f.ISN+1 {
+	if !s.has(packet.FlagSYN|packet.FlagRST) || s.ack != f.ISN+1 {
 		return pass
 	}
-	if s.has(negotiate.FlagRST) {
+	if s.has(packet.FlagRST) {
 		m.remove(f)
 		return pass
 	}
 	reason := ebpf.ReasonPeerNoOption
 	o, _ := s.option()
 	switch {
-	case o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce:
+	case o.Role == packet.RoleAccept && o.Nonce == f.Nonce:
 		m.optionPassed(s.tuple)
 		f.Acked = true
 		if m.aliveLocked() {
@@ -138,7 +138,7 @@ func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
 		m.nativeFlow(f, ebpf.ReasonGatewayStale)
 		m.release(f)
 		return m.dropped(statStaleDropped)
-	case o.Role == negotiate.RoleOffer:
+	case o.Role == packet.RoleOffer:
 		reason = ebpf.ReasonOptionMirrored
 	}
 	m.nativeFlow(f, reason)
@@ -150,11 +150,11 @@ func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
 // the old SYN-ACK, recognised by its accept, is not that answer. What else comes
 // after a while the kernel resets.
 func (m *Model) releasedIn(s *segment, f *ebpf.Flow) verdict {
-	if o, _ := s.option(); s.has(negotiate.FlagSYN) && o.Role == negotiate.RoleAccept && o.Nonce == f.Nonce {
+	if o, _ := s.option(); s.has(packet.FlagSYN) && o.Role == packet.RoleAccept && o.Nonce == f.Nonce {
 		return m.dropped(statReleasedDrop)
 	}
 	if f.ChangedAt+linger >= m.now() {
-		answers := s.has(negotiate.FlagSYN | negotiate.FlagRST)
+		answers := s.has(packet.FlagSYN | packet.FlagRST)
 		if !answers && f.ChangedAt+challenged < m.now() {
 			return pass
 		}
@@ -173,8 +173,8 @@ func (m *Model) deadIn(s *segment, f *ebpf.Flow) verdict {
 		m.remove(f)
 		return pass
 	}
-	const flags = negotiate.FlagSYN | negotiate.FlagACK | negotiate.FlagRST | negotiate.FlagFIN
-	if s.flags&flags == negotiate.FlagACK && s.payload == 0 {
+	const flags = packet.FlagSYN | packet.FlagACK | packet.FlagRST | packet.FlagFIN
+	if s.flags&flags == packet.FlagACK && s.payload == 0 {
 		return m.netstackIn()
 	}
 	return m.dropped(statDeadDrop)

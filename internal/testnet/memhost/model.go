@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/packet"
 )
 
 var (
@@ -204,8 +204,10 @@ func (m *Model) Stall(stalled bool) error { return m.change(func() { m.stalled =
 // the reset before it.
 func (m *Model) InjectApp(pkt []byte) error {
 	p := append([]byte{injected}, pkt...)
-	negotiate.Neutralise(p[1:])
-	if err := negotiate.RecomputeChecksum(p[1:]); err != nil {
+	if _, err := packet.StripOption(p[1:]); err != nil {
+		return fmt.Errorf("inject: %w", err)
+	}
+	if err := packet.SetTCPChecksum(p[1:]); err != nil {
 		return fmt.Errorf("inject: %w", err)
 	}
 	return m.change(func() { m.tun.A().Send(p) })

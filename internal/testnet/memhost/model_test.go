@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 const (
-	syn    = negotiate.FlagSYN
-	ack    = negotiate.FlagACK
-	rst    = negotiate.FlagRST
+	syn    = packet.FlagSYN
+	ack    = packet.FlagACK
+	rst    = packet.FlagRST
 	appISN = 1000
 )
 
@@ -41,28 +41,18 @@ func testModel(t *testing.T, change func(*ebpf.Config)) *Model {
 // tcpPacket is a raw IPv4 segment with options.
 func tcpPacket(from, to netip.AddrPort, seq, ackSeq uint32, flags uint8, options []byte, payload int) []byte {
 	for len(options)%4 != 0 {
-		options = append(options, optionNOP)
+		options = append(options, packet.KindNOP)
 	}
-	p := make([]byte, ip4Len+tcpMinLen, ip4Len+tcpMinLen+len(options)+payload)
-	p[0], p[8], p[9] = 0x45, 64, protocolTCP
-	copy(p[12:], from.Addr().AsSlice())
-	copy(p[16:], to.Addr().AsSlice())
-	t := p[ip4Len:]
-	binary.BigEndian.PutUint16(t, from.Port())
-	binary.BigEndian.PutUint16(t[2:], to.Port())
-	binary.BigEndian.PutUint32(t[4:], seq)
-	binary.BigEndian.PutUint32(t[8:], ackSeq)
-	t[tcpDataAt], t[tcpFlagsAt] = byte((tcpMinLen+len(options))/4)<<4, flags
-	s := segment{raw: append(append(p, options...), make([]byte, payload)...), tcpAt: ip4Len}
-	s.setLength()
-	return s.raw
+	return packet.Segment{
+		Src: from, Dst: to, Seq: seq, Ack: ackSeq, Flags: flags, Options: options, Payload: make([]byte, payload),
+	}.Append(nil)
 }
 
 var timestamps = []byte{8, 10, 0, 0, 0, 1, 0, 0, 0, 0}
 
-func option(role negotiate.Role, nonce uint16) []byte {
-	return negotiate.AppendOption(append([]byte(nil), timestamps...), negotiate.Option{
-		Version: negotiate.OptionVersion, Role: role, Nonce: nonce,
+func option(role packet.Role, nonce uint16) []byte {
+	return packet.AppendOption(append([]byte(nil), timestamps...), packet.Option{
+		Version: packet.OptionVersion, Role: role, Nonce: nonce,
 	})
 }
 
@@ -112,7 +102,7 @@ func (m *Model) offered(t *testing.T, isn uint32) uint16 {
 	require.Equal(t, pass, v)
 	o, ok := s.option()
 	require.True(t, ok)
-	require.Equal(t, negotiate.RoleOffer, o.Role)
+	require.Equal(t, packet.RoleOffer, o.Role)
 	require.Equal(t, ebpf.StateOffered, m.state(t))
 	return o.Nonce
 }
@@ -134,15 +124,15 @@ func TestClientTable(t *testing.T) {
 	tuple := flowTuple(m)
 	for _, c := range []struct {
 		name   string
-		role   negotiate.Role
+		role   packet.Role
 		wrong  uint16 // added to the nonce
 		want   verdict
 		state  ebpf.State
 		reason uint8
 	}{
-		{"accept", negotiate.RoleAccept, 0, toNetstack, ebpf.StateNegotiating, 0},
-		{"wrong nonce", negotiate.RoleAccept, 1, pass, ebpf.StateNone, ebpf.ReasonPeerNoOption},
-		{"mirrored", negotiate.RoleOffer, 0, pass, ebpf.StateNone, ebpf.ReasonOptionMirrored},
+		{"accept", packet.RoleAccept, 0, toNetstack, ebpf.StateNegotiating, 0},
+		{"wrong nonce", packet.RoleAccept, 1, pass, ebpf.StateNone, ebpf.ReasonPeerNoOption},
+		{"mirrored", packet.RoleOffer, 0, pass, ebpf.StateNone, ebpf.ReasonOptionMirrored},
 	} {
 		nonce := m.offered(t, appISN)
 		require.Equal(t, pass, m.in(t, 1, appISN+2, syn|ack, option(c.role, nonce), 0), "%s: another's ack", c.name)
@@ -155,7 +145,7 @@ func TestClientTable(t *testing.T) {
 		m.notes = map[ebpf.Tuple]*note{}
 	}
 	nonce := m.offered(t, appISN)
-	m.in(t, 1, appISN+1, syn|ack, option(negotiate.RoleAccept, nonce), 0)
+	m.in(t, 1, appISN+1, syn|ack, option(packet.RoleAccept, nonce), 0)
 	v, _ := m.out(t, appISN, 0, syn, timestamps)
 	require.Equal(t, drop, v, "retransmission while negotiating")
 	require.NoError(t, m.Transition(tuple, appISN, ebpf.StateCompleting, ebpf.StateNegotiating))
@@ -186,11 +176,11 @@ func TestRetry(t *testing.T) {
 		_, has := s.option()
 		require.False(t, has, "bare")
 		require.Equal(t, ebpf.StateReleased, m.state(t))
-		require.Equal(t, drop, m.in(t, 1, isn+1, syn|ack, option(negotiate.RoleAccept, nonce), 0))
+		require.Equal(t, drop, m.in(t, 1, isn+1, syn|ack, option(packet.RoleAccept, nonce), 0))
 		require.Equal(t, drop, m.in(t, 1, isn+1, ack, nil, 3))
 		m.flows[flowTuple(m)].ChangedAt -= challenged + time.Millisecond
 		require.Equal(t, pass, m.in(t, 1, isn+3, ack, nil, 3), "the kernel resets whom a gateway left behind")
-		require.Equal(t, drop, m.in(t, 1, isn+1, syn|ack, option(negotiate.RoleAccept, nonce), 0))
+		require.Equal(t, drop, m.in(t, 1, isn+1, syn|ack, option(packet.RoleAccept, nonce), 0))
 		require.Equal(t, pass, m.in(t, 7, isn+1, syn|ack, timestamps, 0))
 		require.Equal(t, ebpf.StateNone, m.state(t))
 		v, _ = m.out(t, isn+1, 8, ack, nil)
@@ -211,7 +201,7 @@ func TestRetry(t *testing.T) {
 // TestServerTable: offered SYNs from the network.
 func TestServerTable(t *testing.T) {
 	m := testModel(t, nil)
-	offer := option(negotiate.RoleOffer, 9)
+	offer := option(packet.RoleOffer, 9)
 	require.Equal(t, pass, m.in(t, 50, 0, syn, offer, 0), "nobody listens")
 	l, err := m.host.kernel.Listen(flowTuple(m).Local)
 	require.NoError(t, err)
@@ -224,7 +214,7 @@ func TestServerTable(t *testing.T) {
 	sa := m.answerTo(t, 50, offer)
 	require.Equal(t, pass, m.in(t, 52, sa.seq+1, ack, echo(sa), 0), "of another SYN")
 	require.Equal(t, pass, m.in(t, 51, sa.seq+1, ack, timestamps, 0), "without our timestamp")
-	confirm := negotiate.AppendOption(echo(sa), negotiate.Option{Version: negotiate.OptionVersion, Role: negotiate.RoleConfirm, Nonce: 9})
+	confirm := packet.AppendOption(echo(sa), packet.Option{Version: packet.OptionVersion, Role: packet.RoleConfirm, Nonce: 9})
 	require.Equal(t, drop, m.in(t, 51, sa.seq+1, ack, confirm, 0), "a gateway that says nothing")
 	require.Equal(t, drop, m.in(t, 51, sa.seq+1, ack, confirm, 220), "no PROPOSAL")
 	require.Equal(t, ebpf.StateNone, m.state(t))

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // note is what connect() and the SYN of a local socket are remembered by: the
@@ -67,7 +67,7 @@ func (m *Model) sockops(s *segment) {
 		if f := m.flows[s.tuple]; f == nil || !f.Acked { // the flag stays for one SYN only: this one goes bare
 			n.retries++
 		}
-	case n != nil && s.has(negotiate.FlagACK) && !s.has(negotiate.FlagSYN|negotiate.FlagRST) && s.seq == n.isn+1:
+	case n != nil && s.has(packet.FlagACK) && !s.has(packet.FlagSYN|packet.FlagRST) && s.seq == n.isn+1:
 		delete(m.notes, s.tuple)
 		m.onEstablished(s.tuple, n)
 	}
@@ -83,7 +83,7 @@ func (m *Model) onConnect(s *segment) {
 		return
 	}
 	n.nonce, n.rule = uint16(m.rng.Uint32()), rule
-	n.written = s.addOption(negotiate.Option{Version: negotiate.OptionVersion, Role: negotiate.RoleOffer, Nonce: n.nonce})
+	n.written = s.addOption(packet.Option{Version: packet.OptionVersion, Role: packet.RoleOffer, Nonce: n.nonce})
 	if !n.written { // the SYN's options are full
 		m.stayNative(ebpf.Event{Tuple: s.tuple, Reason: ebpf.ReasonSYNOptions, Side: ebpf.SideClient, Rule: rule})
 	}

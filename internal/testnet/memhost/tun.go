@@ -2,7 +2,7 @@ package memhost
 
 import (
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // fromUser is what user space writes: netstack to W, and InjectApp to A.
@@ -72,10 +72,10 @@ func (m *Model) wireSide(s *segment) verdict {
 	f := m.flows[s.tuple]
 	state := stateOf(f)
 	switch {
-	case m.stalled, state == ebpf.StateNone, f.Silent, state == ebpf.StateOffered && !s.has(negotiate.FlagRST):
+	case m.stalled, state == ebpf.StateNone, f.Silent, state == ebpf.StateOffered && !s.has(packet.FlagRST):
 		return m.dropped(statWireIngressDrop)
 	case (state == ebpf.StateReleased || state == ebpf.StateReturned) &&
-		!s.has(negotiate.FlagRST|negotiate.FlagSYN):
+		!s.has(packet.FlagRST|packet.FlagSYN):
 		return m.dropped(statWireIngressDrop)
 	default:
 		return toWire

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/packet"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
 const (
-	udpLen   = 8
 	rocePort = 4791
 	blindTTL = 33 // by which the ear knows what the blind one has sent
 )
@@ -43,27 +43,19 @@ func NewBlind(within func(func() error) error, from, to netip.Addr) (*Blind, err
 // queue on the way is waited for.
 func (s *Blind) Send(port uint16, h *wire.Header, payload []byte) error {
 	const identification = 1 // the kernel would fill in 0
-	be := binary.BigEndian
-	b := append(s.b[:0], make([]byte, ipMin+udpLen)...)
+	b := append(s.b[:0], make([]byte, packet.IPv4MinLen+packet.UDPLen)...)
 	b = h.Append(b, len(payload))
 	n := len(b)
 	b = append(append(b, payload...), make([]byte, wire.Pad(len(payload)))...)
-	length := len(b) - ipMin + wire.ICRCLen
+	length := len(b) - packet.IPv4MinLen + wire.ICRCLen
 	icrc := wire.NewICRC(wire.Flow{Src: s.from, Dst: s.to, SrcPort: port, DstPort: rocePort})
-	state := icrc.Begin(identification, length-udpLen, b[ipMin+udpLen:n])
+	state := icrc.Begin(identification, length-packet.UDPLen, b[packet.IPv4MinLen+packet.UDPLen:n])
 	b = wire.AppendICRC(b, wire.Update(state, b[n:]))
-	src, dst := s.from.As4(), s.to.As4()
-	b[0], b[8], b[9] = 0x45, blindTTL, unix.IPPROTO_UDP
-	be.PutUint16(b[2:], uint16(len(b)))
-	be.PutUint16(b[4:], identification)
-	be.PutUint16(b[6:], 0x4000) // do not fragment
-	copy(b[12:], src[:])
-	copy(b[16:], dst[:])
-	be.PutUint16(b[ipMin:], port)
-	be.PutUint16(b[ipMin+2:], rocePort)
-	be.PutUint16(b[ipMin+4:], uint16(length))
+	ip := packet.Header{Src: s.from, Dst: s.to, Proto: packet.ProtoUDP, TTL: blindTTL}.Put(b, length)
+	binary.BigEndian.PutUint16(b[4:], identification)
+	packet.UDP(b[ip:]).Put(port, rocePort, length-packet.UDPLen)
 	s.b = b
-	return unix.Sendto(s.fd, b, 0, &unix.SockaddrInet4{Addr: dst})
+	return unix.Sendto(s.fd, b, 0, &unix.SockaddrInet4{Addr: s.to.As4()})
 }
 
 // Close ends the socket.
@@ -103,19 +95,16 @@ func (e *Ear) Heard() (o Overheard, ok bool) {
 		if err != nil {
 			return o, false
 		}
-		b := e.b[:n]
-		if n < ipMin || n < int(b[0]&15)*4+udpLen || b[8] == blindTTL {
+		p, err := packet.ParseIP(e.b[:n])
+		if err != nil || len(p.Payload) < packet.UDPLen || p.TTL() == blindTTL {
 			continue
 		}
-		u := b[int(b[0]&15)*4:]
-		src, _ := netip.AddrFromSlice(b[12:16])
-		dst, _ := netip.AddrFromSlice(b[16:20])
-		o.From = netip.AddrPortFrom(src, binary.BigEndian.Uint16(u))
-		o.To = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(u[2:]))
+		u := packet.UDP(p.Payload)
+		o.From, o.To = netip.AddrPortFrom(p.Src(), u.SrcPort()), netip.AddrPortFrom(p.Dst(), u.DstPort())
 		if o.To.Port() != rocePort {
 			continue
 		}
-		if _, err := o.Parse(u[udpLen:]); err == nil {
+		if _, err := o.Parse(u[packet.UDPLen:]); err == nil {
 			return o, true
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // mark is what packets of a Wire have and those of the kernel have not.
@@ -99,7 +99,7 @@ func (w *Wire) listen() (err error) {
 func (w *Wire) connect(patience time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sendLocked(segment{seq: w.iss, flags: flagSYN, options: synOptions(w.stamp(), w.nonce)})
+	w.sendLocked(segment{seq: w.iss, flags: packet.FlagSYN, options: synOptions(w.stamp(), w.nonce)})
 	w.waitLocked(patience, func() bool { return w.open })
 	switch {
 	case w.err != nil:
@@ -119,21 +119,21 @@ func (w *Wire) sendLocked(s segment) {
 	if w.closed {
 		return
 	}
-	_, _ = unix.Write(w.fd, s.append(nil, w.local, w.remote))
+	_, _ = unix.Write(w.fd, s.bytes(w.local, w.remote))
 }
 
 // dataLocked sends payload from an offset of what is not acknowledged. Segments at
 // ISN+1 confirm.
 func (w *Wire) dataLocked(at, n int) {
 	s := segment{
-		seq: w.una + uint32(at), ack: w.rcv, flags: flagACK, options: timestamps(w.stamp(), w.echo),
+		seq: w.una + uint32(at), ack: w.rcv, flags: packet.FlagACK, options: timestamps(w.stamp(), w.echo),
 		payload: w.unacked[at : at+n],
 	}
 	if s.seq == w.iss+1 {
-		s.options = append(negotiate.AppendOption(s.options, option(negotiate.RoleConfirm, w.nonce)), 1, 1)
+		s.options = append(packet.AppendOption(s.options, option(packet.RoleConfirm, w.nonce)), 1, 1)
 	}
 	if n > 0 {
-		s.flags |= flagPSH
+		s.flags |= packet.FlagPSH
 	}
 	w.sendLocked(s)
 }
@@ -229,12 +229,12 @@ func (w *Wire) receiveLocked(s segment) {
 		w.echo = ts
 	}
 	switch {
-	case s.flags&flagRST != 0:
+	case s.flags&packet.FlagRST != 0:
 		w.endLocked(syscall.ECONNRESET)
-	case s.flags&flagSYN != 0:
+	case s.flags&packet.FlagSYN != 0:
 		if !w.open {
-			o, _, err := negotiate.ParseOption(s.options)
-			w.accepted = err == nil && o.Role == negotiate.RoleAccept && o.Nonce == w.nonce
+			o, _, err := packet.ParseOption(s.options)
+			w.accepted = err == nil && o.Role == packet.RoleAccept && o.Nonce == w.nonce
 			w.open, w.rcv = true, s.seq+1
 		}
 		w.dataLocked(0, 0)
@@ -243,14 +243,14 @@ func (w *Wire) receiveLocked(s segment) {
 		if s.seq == w.rcv {
 			w.in = append(w.in, s.payload...)
 			w.rcv += uint32(len(s.payload))
-			if s.flags&flagFIN != 0 {
+			if s.flags&packet.FlagFIN != 0 {
 				w.rcv++
 				w.endLocked(io.EOF)
 			}
 		}
-		if len(s.payload) > 0 || s.flags&flagFIN != 0 {
+		if len(s.payload) > 0 || s.flags&packet.FlagFIN != 0 {
 			at := len(w.unacked)
-			w.sendLocked(segment{seq: w.una + uint32(at), ack: w.rcv, flags: flagACK, options: timestamps(w.stamp(), w.echo)})
+			w.sendLocked(segment{seq: w.una + uint32(at), ack: w.rcv, flags: packet.FlagACK, options: timestamps(w.stamp(), w.echo)})
 		}
 	}
 }
@@ -280,7 +280,7 @@ func (w *Wire) Close() error {
 		return nil
 	}
 	w.waitLocked(closeTime, func() bool { return len(w.unacked) == 0 || !w.open })
-	w.sendLocked(segment{seq: w.una, ack: w.rcv, flags: flagRST | flagACK})
+	w.sendLocked(segment{seq: w.una, ack: w.rcv, flags: packet.FlagRST | packet.FlagACK})
 	w.closed = true
 	w.endLocked(os.ErrClosed)
 	w.cond.Broadcast()

@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/internal/testnet/memhost"
-	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // dialling connects to h2 in the background; nil: it failed, and the log says why.
@@ -55,10 +55,10 @@ func (w *world) lateAfterItSpoke(t *testing.T, to netip.Addr) (repeated bool) {
 	var late, reset atomic.Bool
 	var syns atomic.Int32
 	w.h1.SetFaults(memhost.Faults{Lose: func(flags byte, _ uint32) bool {
-		if flags&negotiate.FlagSYN != 0 {
+		if flags&packet.FlagSYN != 0 {
 			return syns.Add(1) > 1 && late.Load()
 		}
-		if late.Load() && flags&negotiate.FlagRST != 0 {
+		if late.Load() && flags&packet.FlagRST != 0 {
 			reset.Store(true) // the kernel's answer to an ACCEPT that comes long after
 		}
 		return late.Load()
@@ -120,15 +120,15 @@ func (w *world) onlyAChallenge(t *testing.T, to netip.Addr) bool {
 	var syns atomic.Int32
 	w.h1.SetFaults(memhost.Faults{Dup: 1, Lose: func(flags byte, offset uint32) bool {
 		switch {
-		case flags&negotiate.FlagSYN != 0:
+		case flags&packet.FlagSYN != 0:
 			over.CompareAndSwap(false, syns.Add(1) > 2) // two are the offer
 			return false
 		case over.Load():
 			return false
-		case flags == negotiate.FlagACK && offset > 1:
+		case flags == packet.FlagACK && offset > 1:
 			heard.Store(true)
 		}
-		return offset == 1 || flags&negotiate.FlagRST != 0
+		return offset == 1 || flags&packet.FlagRST != 0
 	}})
 	defer w.h1.SetFaults(memhost.Faults{})
 	began := time.Now()

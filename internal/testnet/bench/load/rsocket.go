@@ -13,7 +13,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/socket"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 	"github.com/smcgw/smcgw/verbs/soft"
@@ -28,8 +28,8 @@ const (
 
 // rsocketStack is a device with a stack on it, and how connections are made.
 type rsocketStack struct {
-	*rsocket.Stack
-	listener *rsocket.Listener // soft
+	*socket.Stack
+	listener *socket.Listener // soft
 	shm      *shm.Device
 	soft     *soft.Device
 	before   soft.Stats // as of the job's begin
@@ -52,7 +52,7 @@ func (s *rsocketStack) starts() {
 
 // openRsocket opens the device of a job's kind; a server's listens.
 func openRsocket(j *Job, addr netip.Addr, server bool) (*rsocketStack, error) {
-	cfg := rsocket.StackConfig{PollingTime: time.Duration(j.Polling * 1e3)}
+	cfg := socket.StackConfig{PollingTime: time.Duration(j.Polling * 1e3)}
 	s := &rsocketStack{}
 	var dev verbs.Device
 	var err error
@@ -69,14 +69,14 @@ func openRsocket(j *Job, addr netip.Addr, server bool) (*rsocketStack, error) {
 		}
 		dev = s.soft
 	}
-	if s.Stack, err = rsocket.NewStack(dev, cfg); err != nil || !server {
+	if s.Stack, err = socket.NewStack(dev, cfg); err != nil || !server {
 		return s, err
 	}
 	if s.shm != nil {
 		_, err = s.shm.Listen()
 		return s, err
 	}
-	s.listener, err = (&rsocket.ListenConfig{Stack: s.Stack}).Listen(context.Background(), netip.AddrPortFrom(addr, PlainPort))
+	s.listener, err = (&socket.ListenConfig{Stack: s.Stack}).Listen(context.Background(), netip.AddrPortFrom(addr, PlainPort))
 	return s, err
 }
 
@@ -138,7 +138,7 @@ func (s *rsocketService) accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.stack.Server(ctx, oob, rsocket.ConnConfig{PD: s.peer.PD()})
+	return s.stack.Server(ctx, oob, socket.ConnConfig{PD: s.peer.PD()})
 }
 
 // collect takes the connections of an idle job.
@@ -188,13 +188,13 @@ func rsocketClient(j *Job, ctl *control) (r Result, err error) {
 	dial := func() (net.Conn, error) {
 		to := netip.AddrPortFrom(j.Server, at.Port)
 		if pd == nil {
-			return (&rsocket.Dialer{Stack: s.Stack}).Dial(ctx, to)
+			return (&socket.Dialer{Stack: s.Stack}).Dial(ctx, to)
 		}
 		oob, err := net.Dial("tcp", to.String())
 		if err != nil {
 			return nil, err
 		}
-		return s.Client(ctx, oob, rsocket.ConnConfig{PD: pd})
+		return s.Client(ctx, oob, socket.ConnConfig{PD: pd})
 	}
 	if j.Op == "idle" {
 		return r, idle(j, ctl, &r, dial)

@@ -1,0 +1,74 @@
+package clc
+
+import "encoding/binary"
+
+// AppendIdentity appends the TLVs by which a sender says who it is.
+func AppendIdentity(b []byte, gateway, host [16]byte, dgramPort uint16) []byte {
+	b = AppendTLV(b, TLVGatewayID, gateway[:])
+	if host != ([16]byte{}) {
+		b = AppendTLV(b, TLVHostID, host[:])
+	}
+	if dgramPort != 0 {
+		b = AppendTLV(b, TLVDgramPort, binary.BigEndian.AppendUint16(nil, dgramPort))
+	}
+	return b
+}
+
+// IdentityLen is the length of what AppendIdentity appends.
+func IdentityLen(host [16]byte, dgramPort uint16) int {
+	n := TLVHeaderLen + 16
+	if host != ([16]byte{}) {
+		n += TLVHeaderLen + 16
+	}
+	if dgramPort != 0 {
+		n += TLVHeaderLen + 2
+	}
+	return n
+}
+
+// AppendRandom appends the random TLV, if there is one.
+func AppendRandom(b []byte, random [16]byte) []byte {
+	if random == ([16]byte{}) {
+		return b
+	}
+	return AppendTLV(b, TLVRandom, random[:])
+}
+
+// RandomLen is the length of what AppendRandom appends.
+func RandomLen(random [16]byte) int {
+	if random == ([16]byte{}) {
+		return 0
+	}
+	return TLVHeaderLen + 16
+}
+
+// SetIdentity reads a TLV of AppendIdentity; others are skipped.
+func SetIdentity(typ uint16, v []byte, gateway, host *[16]byte, dgramPort *uint16) error {
+	switch typ {
+	case TLVGatewayID:
+		return SetID(gateway, v)
+	case TLVHostID:
+		return SetID(host, v)
+	case TLVDgramPort:
+		return SetUint16(dgramPort, v)
+	}
+	return nil
+}
+
+// SetID reads a value of 16 bytes.
+func SetID(id *[16]byte, v []byte) error {
+	if err := Want(v, 16); err != nil {
+		return err
+	}
+	copy(id[:], v)
+	return nil
+}
+
+// SetUint16 reads a value of two bytes.
+func SetUint16(n *uint16, v []byte) error {
+	if err := Want(v, 2); err != nil {
+		return err
+	}
+	*n = binary.BigEndian.Uint16(v)
+	return nil
+}

@@ -1,0 +1,130 @@
+package clc
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// TLVs of CLC messages (docs/PROTOCOL.md "TLVs"): type(2), length of the value(2), value; no padding.
+const (
+	// TLVHeaderLen is the length of type and length.
+	TLVHeaderLen = 4
+	// TLVCritical marks a TLV that its receiver must understand or else decline.
+	TLVCritical = 0x8000
+
+	// The TLVs of the handshake.
+	TLVNonce     = 0x8001
+	TLVVersions  = 0x8002
+	TLVGatewayID = 0x8003
+	TLVHostID    = 0x0004
+	TLVDgramPort = 0x0005
+	TLVBudget    = 0x8006
+	TLVCarrier   = 0x8007
+	TLVMAC       = 0x0009
+	TLVReason    = 0x800A
+	TLVChosen    = 0x800B
+	TLVRandom    = 0x0011
+	TLVPartition = 0x0013
+
+	// On the datagram port.
+	TLVQueryNonce = 0x800C
+	TLVAddress    = 0x800D
+	TLVUDOffer    = 0x800E
+	TLVTTL        = 0x800F
+	TLVPadding    = 0x0010
+	TLVCookie     = 0x0012
+)
+
+// TLVSet remembers which TLVs a message has had: bit n for type n (without the critical bit).
+type TLVSet uint32
+
+// tlvBit returns the bit of a known TLV type, and zero for an unknown one.
+func tlvBit(typ uint16) TLVSet {
+	switch typ {
+	case TLVNonce, TLVVersions, TLVGatewayID, TLVHostID, TLVDgramPort, TLVBudget, TLVCarrier, TLVMAC, TLVReason, TLVChosen,
+		TLVQueryNonce, TLVAddress, TLVUDOffer, TLVTTL, TLVPadding, TLVRandom, TLVCookie, TLVPartition:
+		return 1 << (typ &^ TLVCritical)
+	}
+	return 0
+}
+
+// Has reports whether every one of these types was seen.
+func (s TLVSet) Has(types ...uint16) bool {
+	for _, t := range types {
+		if s&tlvBit(t) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendTLV appends one TLV.
+func AppendTLV(b []byte, typ uint16, value []byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, typ)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(value)))
+	return append(b, value...)
+}
+
+// WalkTLVs calls f for every TLV whose type is in known. Others are skipped, or reported as CriticalTLVError when their
+// sender insists and this version does not know them. Only carriers and UD offers may repeat, and a MAC ends its message.
+func WalkTLVs(b []byte, known TLVSet, f func(typ uint16, v []byte) error) (TLVSet, error) {
+	var seen TLVSet
+	for len(b) > 0 {
+		typ, v, rest, err := cutTLV(b)
+		if err != nil {
+			return seen, err
+		}
+		b = rest
+		bit := tlvBit(typ)
+		if bit == 0 && typ&TLVCritical != 0 {
+			return seen, &CriticalTLVError{Type: typ}
+		}
+		if err := checkOrder(typ, bit, seen); err != nil {
+			return seen, err
+		}
+		seen |= bit
+		if bit&known == 0 {
+			continue
+		}
+		if err := f(typ, v); err != nil {
+			return seen, fmt.Errorf("tlv %#04x: %w", typ, err)
+		}
+	}
+	return seen, nil
+}
+
+func checkOrder(typ uint16, bit, seen TLVSet) error {
+	switch {
+	case seen.Has(TLVMAC):
+		return fmt.Errorf("tlv %#04x after the mac: %w", typ, ErrMalformed)
+	case typ != TLVCarrier && typ != TLVUDOffer && seen&bit != 0:
+		return fmt.Errorf("tlv %#04x twice: %w", typ, ErrMalformed)
+	}
+	return nil
+}
+
+// cutTLV splits the first TLV off b, which holds whole TLVs only.
+func cutTLV(b []byte) (typ uint16, value, rest []byte, err error) {
+	if len(b) < TLVHeaderLen {
+		return 0, nil, nil, fmt.Errorf("tlv header of %d bytes: %w", len(b), ErrMalformed)
+	}
+	typ = binary.BigEndian.Uint16(b)
+	n := int(binary.BigEndian.Uint16(b[2:]))
+	if n > len(b)-TLVHeaderLen {
+		return 0, nil, nil, fmt.Errorf("tlv %#04x of %d bytes: %w", typ, n, ErrMalformed)
+	}
+	return typ, b[TLVHeaderLen : TLVHeaderLen+n], b[TLVHeaderLen+n:], nil
+}
+
+// Want checks the length of a TLV's value.
+func Want(v []byte, n int) error {
+	if len(v) != n {
+		return fmt.Errorf("value of %d bytes, want %d: %w", len(v), n, ErrMalformed)
+	}
+	return nil
+}
+
+// Missing is the error for a message without a mandatory TLV.
+func Missing(t MessageType) error {
+	return fmt.Errorf("clc %s without a mandatory tlv: %w", t, ErrMalformed)
+}

@@ -1,0 +1,207 @@
+package resolve
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
+
+// Receive takes a datagram that came from a peer to local, an address and the port of this gateway.
+func (r *Resolver) Receive(local, from netip.AddrPort, b []byte, now time.Time) []ResolverAction {
+	local, from = unmapped(local), unmapped(from)
+	h, _, err := clc.ParseHeader(b)
+	if err != nil {
+		r.stats.Ignored++
+		return nil
+	}
+	switch h.Type {
+	case clc.TypeResolve:
+		r.answer(local, from, b, now)
+	case clc.TypeResolved:
+		r.resolved(from, b, now)
+	case clc.TypeRefused:
+		r.refusedBy(from, b, now)
+	default:
+		r.stats.Ignored++
+	}
+	return r.done()
+}
+
+// answer answers a query. It keeps nothing of the asker but the news that it has a gateway.
+func (r *Resolver) answer(local, from netip.AddrPort, b []byte, now time.Time) {
+	nonce, ok := QueryNonceOf(b)
+	if !ok {
+		r.stats.Ignored++
+		return
+	}
+	if !r.fromGateway(from) {
+		r.stats.Ignored++
+		return
+	}
+	r.stats.Asked++
+	if !r.limit.allow(from.Addr(), now) {
+		r.stats.Limited++
+		return
+	}
+	q, err := ParseResolve(b)
+	if err != nil {
+		if _, ok := errors.AsType[*clc.CriticalTLVError](err); ok {
+			r.refuse(local, from, sealing{}, Refused{Nonce: nonce, Reason: negotiate.ReasonOf(err)})
+			return
+		}
+		r.stats.Ignored++
+		return
+	}
+	if q.GatewayID == r.cfg.GatewayID { // of this host, or mirrored
+		r.stats.Ignored++
+		return
+	}
+	seal, ok := r.authentic(local, from, &q, b, now)
+	if !ok {
+		return
+	}
+	offers, reason := r.decide(local, from, &q)
+	if reason != negotiate.ReasonNone {
+		r.refuse(local, from, seal, Refused{Nonce: nonce, Reason: reason})
+		return
+	}
+	msg := appendResolved(nil, &Resolved{
+		Version: min(clc.Version, q.MaxVersion), Nonce: nonce, GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID,
+		Observed: from, TTL: answerTTL, Offers: offers,
+	})
+	r.stats.Answered++
+	r.do(SendResolution{To: from, From: local.Addr(), Bytes: seal.seal(msg, local, from)})
+	r.do(ExpectPeer{
+		Peer: from.Addr(), Local: local.Addr(), GatewayID: q.GatewayID, Offers: r.usable(q.Offers, q.HostID), TTL: answerTTL,
+	})
+	r.askBack(local.Addr(), from, q.GatewayID, now)
+}
+
+// fromGateway says that a query comes from the datagram port of its host: the one it has told of, or the usual one. From
+// another one any user of the host could ask, and then have what is for the host.
+func (r *Resolver) fromGateway(from netip.AddrPort) bool {
+	if p := r.peers[from.Addr()]; p != nil && p.home.Port() == from.Port() {
+		return true
+	}
+	return from.Port() == r.cfg.PeerPort
+}
+
+// sealing is how an answer is authenticated: with the asker's key, behind its query.
+type sealing struct {
+	key   []byte // nil: not at all
+	query negotiate.MAC
+}
+
+func (s sealing) seal(msg []byte, local, from netip.AddrPort) []byte {
+	if s.key == nil {
+		return msg
+	}
+	msg, _ = negotiate.Seal(msg, 0, s.key, negotiate.Chain{Binding: negotiate.Binding{Client: from, Server: local}, From: negotiate.FromServer, Prev: s.query})
+	return msg
+}
+
+// authentic reports whether a query is believed, and else refuses it: one that has not our cookie is to come again with it.
+func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, now time.Time) (sealing, bool) {
+	key, mac, err := r.cfg.Keys.Verify(b, negotiate.Chain{Binding: negotiate.Binding{Client: from, Server: local}, From: negotiate.FromClient})
+	refusal := Refused{Nonce: q.Nonce, Reason: negotiate.ReasonAuthFailed}
+	switch {
+	case err != nil:
+		r.refuse(local, from, sealing{key: r.cfg.Keys.First()}, refusal)
+		return sealing{}, false
+	case key != nil && !r.jar.knows(q.Cookie, local, from, q.Nonce, now):
+		refusal.Cookie = r.jar.fresh(local, from, q.Nonce, now)
+		r.refuse(local, from, sealing{key, mac}, refusal)
+		return sealing{}, false
+	}
+	return sealing{key, mac}, true
+}
+
+// decide returns our offers, or why the asker gets none.
+func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, negotiate.Reason) {
+	if q.MinVersion > clc.Version || q.MaxVersion < clc.MinVersion {
+		return nil, negotiate.ReasonVersion
+	}
+	if q.Target != local {
+		return nil, negotiate.ReasonNAT
+	}
+	if reason := r.cfg.Admit(local.Addr(), from.Addr()); reason != negotiate.ReasonNone {
+		return nil, reason
+	}
+	offers := r.ours(local.Addr(), from.Addr(), r.sameHost(q.HostID))
+	for _, o := range r.usable(q.Offers, q.HostID) {
+		if FindUDOffer(offers, o.Kind) != nil {
+			return offers, negotiate.ReasonNone
+		}
+	}
+	return nil, negotiate.ReasonNoCommonCarrier
+}
+
+func (r *Resolver) refuse(local, from netip.AddrPort, s sealing, why Refused) {
+	if why.Cookie == (Cookie{}) {
+		r.stats.RefusedPeers++
+	}
+	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(appendRefused(nil, why), local, from)})
+}
+
+// askBack asks an asker: its application has sent something, so ours will have answers. Nothing shows that it was really
+// the peer who asked: strangers have half of the table, and the port of a peer in use stays.
+func (r *Resolver) askBack(local netip.Addr, from netip.AddrPort, gatewayID [16]byte, now time.Time) {
+	p := r.enter(from.Addr(), max(r.cfg.MaxPeers/2, 1), now)
+	if p == nil {
+		return
+	}
+	p.wanted = now
+	if p.query == nil && p.state != PeerStateProven && p.state != PeerStateProving {
+		p.local, p.to = local, from
+	}
+	r.news(p, gatewayID, now)
+}
+
+// Rates of answers: more than hosts with peers need, and little for a processor.
+const (
+	answersPerSecond = 500 // to all, as many at once twice
+	answersPerSource = 2   // five times as many at once
+	answerSources    = 256
+)
+
+// answerLimit bounds the answers to everybody, and those to one address: sources share a bucket by a hash that nobody
+// outside can compute.
+type answerLimit struct {
+	salt    [16]byte
+	all     bucket
+	sources [answerSources]bucket
+}
+
+func (l *answerLimit) allow(a netip.Addr, now time.Time) bool {
+	h := uint32(2166136261) // FNV-1a, which the salt makes unpredictable enough for this
+	ip := a.As16()
+	for i, c := range ip {
+		if a.Is6() && i >= 8 { // who has an address has its /64
+			break
+		}
+		h = (h ^ uint32(c^l.salt[i])) * 16777619
+	}
+	return l.sources[h%answerSources].take(now, answersPerSource, 5*answersPerSource) &&
+		l.all.take(now, answersPerSecond, 2*answersPerSecond)
+}
+
+// bucket is a token bucket; its zero value is full.
+type bucket struct {
+	used float64 // tokens missing at last
+	last time.Time
+}
+
+func (b *bucket) take(now time.Time, perSecond, burst float64) bool {
+	if d := now.Sub(b.last); d > 0 {
+		b.used = max(b.used-d.Seconds()*perSecond, 0)
+		b.last = now
+	}
+	if b.used+1 > burst {
+		return false
+	}
+	b.used++
+	return true
+}

@@ -1,0 +1,285 @@
+package resolve
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
+
+// defaultDatagramPort is the UDP port on which gateways resolve each other where nothing else was said.
+const defaultDatagramPort = 4790
+
+// Sizes of the messages on the datagram port: one message is one UDP datagram (docs/PROTOCOL.md "Resolution").
+const (
+	// minQueryLen is the least size of a RESOLVE, which is padded to it. Every answer is shorter, so that a forged source
+	// address gains nothing.
+	minQueryLen = 512
+	// MaxQueryLen is the most: no path fragments it.
+	MaxQueryLen = 1200
+	// maxAnswerTTL bounds for how long an answer can claim to be valid.
+	maxAnswerTTL = 24 * time.Hour
+)
+
+// QueryNonce pairs a query and its answer. It is a secret: who repeats it has read what was sent to its address.
+type QueryNonce [16]byte
+
+// Resolve asks the gateway of a host how datagrams can be carried to it, and says how they can be carried back.
+type Resolve struct {
+	// Nonce comes first and is repeated in the answer.
+	Nonce QueryNonce
+	// MinVersion and MaxVersion are what the sender speaks.
+	MinVersion, MaxVersion uint8
+	// GatewayID identifies the sender: random per start.
+	GatewayID [16]byte
+	// HostID identifies the sender's kernel; zero if it does not say.
+	HostID [16]byte
+	// Target is the address the query is sent to. A receiver that has another one is behind a translation.
+	Target netip.AddrPort
+	// Cookie repeats that of a REFUSED; zero: none.
+	Cookie Cookie
+	// Offers are the sender's queue pairs, in its order of preference, at most MaxCarriers, one per kind.
+	Offers []UDOffer
+}
+
+// Resolved is the answer of a gateway that takes datagrams of the asker.
+type Resolved struct {
+	// Version is the version both speak from here on; it travels in the header.
+	Version uint8
+	Nonce   QueryNonce
+	// GatewayID identifies the sender, HostID its kernel (zero if it does not say).
+	GatewayID [16]byte
+	HostID    [16]byte
+	// Observed is where the query came from, and the answer goes to. An asker with another address is behind a translation.
+	Observed netip.AddrPort
+	// TTL is how long the answer is valid; whole seconds on the wire, rounded down, at most maxAnswerTTL.
+	TTL time.Duration
+	// Offers are the sender's queue pairs: 1 to MaxCarriers.
+	Offers []UDOffer
+}
+
+// Refused is the answer of a gateway that takes no datagrams of the asker.
+type Refused struct {
+	Nonce QueryNonce
+	// Reason may be a number this version does not know, never zero.
+	Reason negotiate.Reason
+	// TTL is for how long asking again is useless; 0: not said.
+	TTL time.Duration
+	// Cookie: the query is to be sent once more, with this; zero: no.
+	Cookie Cookie
+}
+
+const (
+	resolveTLVs  = clc.TLVSet(1<<2 | 1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<18)
+	resolvedTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<12 | 1<<13 | 1<<14 | 1<<15)
+	refusedTLVs  = clc.TLVSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
+)
+
+// AppendResolve appends the message without a MAC, padded to minQueryLen.
+func AppendResolve(b []byte, r *Resolve) []byte {
+	start := len(b)
+	b = clc.AppendHeader(b, clc.TypeResolve, r.MinVersion)
+	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
+	b = clc.AppendTLV(b, clc.TLVVersions, []byte{r.MinVersion, r.MaxVersion})
+	b = clc.AppendIdentity(b, r.GatewayID, r.HostID, 0)
+	b = appendAddress(b, r.Target)
+	b = appendCookie(b, r.Cookie)
+	for i := range r.Offers {
+		b = appendUDOffer(b, &r.Offers[i])
+	}
+	if n := len(b) - start; n < minQueryLen {
+		b = clc.AppendTLV(b, clc.TLVPadding, make([]byte, max(minQueryLen-n-clc.TLVHeaderLen, 0)))
+	}
+	return clc.EndMessage(b, start)
+}
+
+// appendResolved appends the message without a MAC.
+func appendResolved(b []byte, r *Resolved) []byte {
+	start := len(b)
+	b = clc.AppendHeader(b, clc.TypeResolved, r.Version)
+	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
+	b = clc.AppendIdentity(b, r.GatewayID, r.HostID, 0)
+	b = appendAddress(b, r.Observed)
+	b = appendTTL(b, r.TTL)
+	for i := range r.Offers {
+		b = appendUDOffer(b, &r.Offers[i])
+	}
+	return clc.EndMessage(b, start)
+}
+
+// appendRefused appends the message without a MAC.
+func appendRefused(b []byte, r Refused) []byte {
+	start := len(b)
+	b = clc.AppendHeader(b, clc.TypeRefused, clc.Version)
+	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
+	b = clc.AppendTLV(b, clc.TLVReason, []byte{uint8(r.Reason)})
+	if r.TTL > 0 {
+		b = appendTTL(b, r.TTL)
+	}
+	b = appendCookie(b, r.Cookie)
+	return clc.EndMessage(b, start)
+}
+
+// ParseResolve reads a datagram that is a RESOLVE. One that is shorter than its answers could be is malformed.
+func ParseResolve(b []byte) (Resolve, error) {
+	_, tlvs, err := datagram(b, clc.TypeResolve)
+	if err != nil {
+		return Resolve{}, err
+	}
+	if len(b) < minQueryLen || len(b) > MaxQueryLen {
+		return Resolve{}, fmt.Errorf("clc resolve of %d bytes: %w", len(b), clc.ErrMalformed)
+	}
+	var r Resolve
+	seen, err := clc.WalkTLVs(tlvs, resolveTLVs, r.set)
+	if err != nil {
+		return Resolve{}, err
+	}
+	if !seen.Has(clc.TLVVersions, clc.TLVGatewayID, clc.TLVAddress) {
+		return Resolve{}, clc.Missing(clc.TypeResolve)
+	}
+	return r, nil
+}
+
+func (r *Resolve) set(typ uint16, v []byte) error {
+	switch typ {
+	case clc.TLVQueryNonce:
+		return clc.SetID((*[16]byte)(&r.Nonce), v)
+	case clc.TLVVersions:
+		return clc.SetVersions(v, &r.MinVersion, &r.MaxVersion)
+	case clc.TLVAddress:
+		return setAddress(&r.Target, v)
+	case clc.TLVCookie:
+		return clc.SetID((*[16]byte)(&r.Cookie), v)
+	case clc.TLVUDOffer:
+		return addUDOffer(&r.Offers, v)
+	}
+	return clc.SetIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
+}
+
+// ParseResolved reads a datagram that is a RESOLVED.
+func ParseResolved(b []byte) (Resolved, error) {
+	h, tlvs, err := datagram(b, clc.TypeResolved)
+	if err != nil {
+		return Resolved{}, err
+	}
+	r := Resolved{Version: h.Version}
+	seen, err := clc.WalkTLVs(tlvs, resolvedTLVs, r.set)
+	if err != nil {
+		return Resolved{}, err
+	}
+	if !seen.Has(clc.TLVGatewayID, clc.TLVAddress, clc.TLVTTL) {
+		return Resolved{}, clc.Missing(clc.TypeResolved)
+	}
+	if len(r.Offers) == 0 {
+		return Resolved{}, fmt.Errorf("clc resolved without a known offer: %w", clc.ErrMalformed)
+	}
+	return r, nil
+}
+
+func (r *Resolved) set(typ uint16, v []byte) error {
+	switch typ {
+	case clc.TLVQueryNonce:
+		return clc.SetID((*[16]byte)(&r.Nonce), v)
+	case clc.TLVAddress:
+		return setAddress(&r.Observed, v)
+	case clc.TLVTTL:
+		return setTTL(&r.TTL, v)
+	case clc.TLVUDOffer:
+		return addUDOffer(&r.Offers, v)
+	}
+	return clc.SetIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
+}
+
+// ParseRefused reads a datagram that is a REFUSED.
+func ParseRefused(b []byte) (Refused, error) {
+	_, tlvs, err := datagram(b, clc.TypeRefused)
+	if err != nil {
+		return Refused{}, err
+	}
+	var r Refused
+	seen, err := clc.WalkTLVs(tlvs, refusedTLVs, r.set)
+	if err != nil {
+		return Refused{}, err
+	}
+	if !seen.Has(clc.TLVReason) {
+		return Refused{}, clc.Missing(clc.TypeRefused)
+	}
+	return r, nil
+}
+
+func (r *Refused) set(typ uint16, v []byte) error {
+	switch typ {
+	case clc.TLVQueryNonce:
+		return clc.SetID((*[16]byte)(&r.Nonce), v)
+	case clc.TLVTTL:
+		return setTTL(&r.TTL, v)
+	case clc.TLVCookie:
+		return clc.SetID((*[16]byte)(&r.Cookie), v)
+	}
+	return clc.SetReason(&r.Reason, v)
+}
+
+// QueryNonceOf returns the nonce of a datagram that has the size and the beginning of a RESOLVE, also of one that this
+// version cannot parse: it may be refused, nothing else is ever answered.
+func QueryNonceOf(b []byte) (QueryNonce, bool) {
+	_, _, err := datagram(b, clc.TypeResolve)
+	if err != nil || len(b) < minQueryLen || len(b) > MaxQueryLen {
+		return QueryNonce{}, false
+	}
+	return QueryNonce(b[clc.HeaderLen+clc.TLVHeaderLen:]), true
+}
+
+// datagram returns the header and the TLVs of a message that fills b and begins with a query nonce.
+func datagram(b []byte, t clc.MessageType) (clc.Header, []byte, error) {
+	h, tlvs, err := clc.Message(b, t)
+	if err != nil {
+		return clc.Header{}, nil, err
+	}
+	if h.Len != len(b) {
+		return clc.Header{}, nil, fmt.Errorf("clc %s with %d bytes behind it: %w", t, len(b)-h.Len, clc.ErrMalformed)
+	}
+	const n = len(QueryNonce{})
+	if len(tlvs) < clc.TLVHeaderLen+n || binary.BigEndian.Uint32(tlvs) != clc.TLVQueryNonce<<16|uint32(n) {
+		return clc.Header{}, nil, fmt.Errorf("clc %s not starting with the nonce: %w", t, clc.ErrMalformed)
+	}
+	return h, tlvs, nil
+}
+
+// The address TLV: IP address (16, IPv4 as ::ffff:a.b.c.d), UDP port(2). It is that of the receiver, as the sender sees it.
+const addressLen = 16 + 2
+
+func appendAddress(b []byte, a netip.AddrPort) []byte {
+	ip := a.Addr().As16()
+	return clc.AppendTLV(b, clc.TLVAddress, binary.BigEndian.AppendUint16(ip[:], a.Port()))
+}
+
+func setAddress(a *netip.AddrPort, v []byte) error {
+	if err := clc.Want(v, addressLen); err != nil {
+		return err
+	}
+	*a = netip.AddrPortFrom(netip.AddrFrom16([16]byte(v)).Unmap(), binary.BigEndian.Uint16(v[16:]))
+	return nil
+}
+
+func appendCookie(b []byte, c Cookie) []byte {
+	if c == (Cookie{}) {
+		return b
+	}
+	return clc.AppendTLV(b, clc.TLVCookie, c[:])
+}
+
+func appendTTL(b []byte, d time.Duration) []byte {
+	s := min(max(d, 0), maxAnswerTTL) / time.Second
+	return clc.AppendTLV(b, clc.TLVTTL, binary.BigEndian.AppendUint32(nil, uint32(s)))
+}
+
+func setTTL(d *time.Duration, v []byte) error {
+	if err := clc.Want(v, 4); err != nil {
+		return err
+	}
+	*d = min(time.Duration(binary.BigEndian.Uint32(v))*time.Second, maxAnswerTTL)
+	return nil
+}

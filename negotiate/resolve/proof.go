@@ -1,0 +1,240 @@
+package resolve
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// prove begins the proof of the i-th offer.
+func (r *Resolver) prove(p *resolverPeer, i int, now time.Time) {
+	r.proofs++
+	p.state, p.offer, p.proof, p.attempt = PeerStateProving, i, r.proofs, 0
+	p.until, p.reason, p.remote = time.Time{}, negotiate.ReasonNone, false
+	r.attempt(p, now)
+}
+
+func (r *Resolver) attempt(p *resolverPeer, now time.Time) {
+	p.attempt++
+	p.proofAt = now.Add(probeInterval)
+	r.do(ProvePeer{
+		Peer: p.addr, Local: p.local, GatewayID: p.gatewayID, Proof: p.proof, Attempt: p.attempt, Offer: p.offers[p.offer],
+	})
+}
+
+// Proved is the result of ProvePeer. One of an earlier proof has no effect.
+func (r *Resolver) Proved(peer netip.Addr, proof uint64, ok bool, now time.Time) []ResolverAction {
+	p := r.peers[peer.Unmap()]
+	if p == nil || p.state != PeerStateProving || p.proof != proof {
+		return nil
+	}
+	if !ok {
+		r.proofFailed(p, now)
+		return r.done()
+	}
+	r.stats.Proven++
+	p.state, p.fails, p.touched = PeerStateProven, 0, now
+	if p.newsID == p.gatewayID {
+		p.news = false
+	}
+	p.sent, p.heard, p.probes, p.probeAt = now, now, 0, time.Time{}
+	r.capable(p, now)
+	return r.done()
+}
+
+// proofFailed goes on to the next offer. When none is left the peer is native for a while, which doubles each time.
+func (r *Resolver) proofFailed(p *resolverPeer, now time.Time) {
+	if p.offer+1 < len(p.offers) {
+		r.prove(p, p.offer+1, now)
+		return
+	}
+	r.stats.Unreachable++
+	p.fails++
+	r.do(PeerGone{Peer: p.addr})
+	until := now.Add(negotiate.CachePolicy{}.TTL(negotiate.ReasonCarrierUnreachable, p.fails))
+	r.leave(p, PeerStateResolved, negotiate.ReasonCarrierUnreachable, false, until, now)
+	if p.news && r.isWanted(p, now) {
+		r.ask(p, now)
+	}
+}
+
+func (r *Resolver) capable(p *resolverPeer, now time.Time) {
+	r.do(PeerCapable{
+		Peer: p.addr, Local: p.local, GatewayID: p.gatewayID, Offer: p.offers[p.offer], TTL: max(p.valid.Sub(now), 0),
+	})
+}
+
+// Traffic tells when something was last sent to a proven peer and heard of it (datagrams, probes, echoes). Call it every
+// 100 ms or so while something moves, before Tick.
+func (r *Resolver) Traffic(peer netip.Addr, sent, heard, now time.Time) {
+	p := r.peers[peer.Unmap()]
+	if p == nil || p.state != PeerStateProven {
+		return
+	}
+	if heard.After(p.heard) {
+		p.heard, p.probes, p.probeAt, p.wanted = heard, 0, time.Time{}, now
+	}
+	if sent.After(p.sent) {
+		p.sent, p.wanted = sent, now
+	}
+	if p.probeAt.IsZero() && p.sent.After(p.heard) {
+		p.probeAt = p.sent.Add(probeInterval)
+	}
+}
+
+func (r *Resolver) probe(p *resolverPeer, now time.Time) {
+	p.probes++
+	p.probeAt = now.Add(probeInterval)
+	r.do(ProbePeer{Peer: p.addr})
+}
+
+// suspend gives up a proven peer. It is asked again when that is allowed and somebody wants it.
+func (r *Resolver) suspend(p *resolverPeer, now time.Time) {
+	r.stats.Suspended++
+	p.probes, p.probeAt = 0, time.Time{}
+	r.do(PeerGone{Peer: p.addr})
+	r.leave(p, PeerStateSuspended, negotiate.ReasonPeerDead, false, r.mayAsk(p, now), now)
+	if p.query != nil { // of the renewal, or because of news: it decides
+		p.state = PeerStateAsked
+	} else if p.news && r.isWanted(p, now) {
+		r.ask(p, now)
+	}
+}
+
+// Tick does what is due. Call it at Deadline.
+func (r *Resolver) Tick(now time.Time) []ResolverAction {
+	for _, p := range r.peers {
+		if now.Before(r.due(p)) {
+			continue
+		}
+		r.tick(p, now)
+		if p.disposable(now) && !now.Before(p.forget()) {
+			delete(r.peers, p.addr)
+		}
+	}
+	return r.done()
+}
+
+func (r *Resolver) tick(p *resolverPeer, now time.Time) {
+	if p.query != nil && !now.Before(p.query.deadline) {
+		r.unanswered(p, now)
+	}
+	switch p.state {
+	case PeerStateProving:
+		r.tickProof(p, now)
+	case PeerStateProven:
+		r.tickProven(p, now)
+	default:
+	}
+	if !p.newsDue() || now.Before(r.mayAsk(p, now)) {
+		return
+	}
+	if !r.isWanted(p, now) {
+		p.wanted = time.Time{} // the news wait for the next Want
+		return
+	}
+	r.ask(p, now)
+}
+
+// newsDue says that there are news to act upon as soon as a query is allowed.
+func (p *resolverPeer) newsDue() bool {
+	proving := p.state == PeerStateProving && p.newsID == p.gatewayID
+	return p.news && p.query == nil && !p.wanted.IsZero() && !proving
+}
+
+func (r *Resolver) tickProof(p *resolverPeer, now time.Time) {
+	switch {
+	case now.Before(p.proofAt):
+	case p.attempt < probeTries:
+		r.attempt(p, now)
+	default:
+		r.proofFailed(p, now)
+	}
+}
+
+func (r *Resolver) tickProven(p *resolverPeer, now time.Time) {
+	switch {
+	case !p.probeAt.IsZero() && !now.Before(p.probeAt):
+		if p.probes == probeTries {
+			r.suspend(p, now)
+			return
+		}
+		r.probe(p, now)
+	case !now.Before(p.valid):
+		r.do(PeerGone{Peer: p.addr})
+		r.leave(p, PeerStateUnknown, negotiate.ReasonPeerUnresolved, false, r.mayAsk(p, now), now)
+	case p.used() && !now.Before(p.renewal()):
+		r.ask(p, now)
+	}
+}
+
+// used says that the answer was of use since it came.
+func (p *resolverPeer) used() bool {
+	since := p.valid.Add(-p.ttl)
+	return p.sent.After(since) || p.heard.After(since)
+}
+
+// renewal is when the answer is to be renewed: after half of its time, and again every minute.
+func (p *resolverPeer) renewal() time.Time {
+	half := p.valid.Add(-p.ttl / 2)
+	if next := p.asked.Add(queryInterval); next.After(half) {
+		return next
+	}
+	return half
+}
+
+// forget is when a peer for which nothing is under way leaves the table.
+func (p *resolverPeer) forget() time.Time {
+	t := p.touched.Add(wantMemory)
+	for _, end := range []time.Time{p.until, p.newsUntil, p.asked.Add(queryInterval)} {
+		if end.After(t) {
+			t = end
+		}
+	}
+	return t
+}
+
+// Deadline returns when Tick has something to do; zero: never, as things are.
+func (r *Resolver) Deadline() time.Time {
+	var first time.Time
+	for _, p := range r.peers {
+		if due := r.due(p); first.IsZero() || due.Before(first) {
+			first = due
+		}
+	}
+	return first
+}
+
+// due returns when tick has something to do for a peer.
+func (r *Resolver) due(p *resolverPeer) time.Time {
+	var t time.Time
+	sooner := func(at time.Time) {
+		if t.IsZero() || at.Before(t) {
+			t = at
+		}
+	}
+	if p.query != nil {
+		sooner(p.query.deadline)
+	}
+	if !p.busy() {
+		sooner(p.forget())
+	}
+	if p.newsDue() {
+		sooner(r.mayAsk(p, time.Time{}))
+	}
+	switch p.state {
+	case PeerStateProving:
+		sooner(p.proofAt)
+	case PeerStateProven:
+		sooner(p.valid)
+		if !p.probeAt.IsZero() {
+			sooner(p.probeAt)
+		}
+		if p.query == nil && p.used() {
+			sooner(p.renewal())
+		}
+	default:
+	}
+	return t
+}

@@ -1,0 +1,215 @@
+package resolve
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
+
+// isWanted says that an application had something for the peer lately.
+func (r *Resolver) isWanted(p *resolverPeer, now time.Time) bool {
+	return !p.wanted.IsZero() && now.Before(p.wanted.Add(wantMemory))
+}
+
+// mayAsk returns when the next query to the peer is allowed: always later than now for a host of which nothing is known.
+func (r *Resolver) mayAsk(p *resolverPeer, now time.Time) time.Time {
+	switch {
+	case p.news && p.newsID != p.knownID:
+		return p.asked.Add(freshInterval)
+	case p.news:
+		return p.asked.Add(queryInterval)
+	case p.named || p.state == PeerStateProven || now.Before(p.newsUntil):
+		return p.asked.Add(queryInterval)
+	}
+	return now.Add(queryInterval)
+}
+
+// ask sends a query if one is allowed and none is under way.
+func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
+	if p.query != nil || now.Before(r.mayAsk(p, now)) {
+		return p.query != nil
+	}
+	offers := r.ours(p.local, p.addr, true)
+	if len(offers) == 0 { // for now
+		p.asked = now
+		return false
+	}
+	q := &resolverQuery{
+		nonce: QueryNonce(r.cfg.Nonce()), from: netip.AddrPortFrom(p.local, r.cfg.Port), deadline: now.Add(answerTimeout),
+	}
+	if p.news {
+		p.news, p.knownID = false, p.newsID
+	}
+	p.query, p.asked = q, now
+	if p.state != PeerStateProven && p.state != PeerStateProving {
+		p.state = PeerStateAsked
+	}
+	r.send(p, offers)
+	return true
+}
+
+// send sends the query of a peer.
+func (r *Resolver) send(p *resolverPeer, offers []UDOffer) {
+	q := p.query
+	msg := AppendResolve(nil, &Resolve{
+		Nonce: q.nonce, MinVersion: clc.MinVersion, MaxVersion: clc.Version,
+		GatewayID: r.cfg.GatewayID, HostID: r.cfg.HostID, Target: p.to, Cookie: q.cookie, Offers: offers,
+	})
+	if q.key = r.cfg.Keys.First(); q.key != nil {
+		msg, q.mac = negotiate.Seal(msg, 0, q.key, negotiate.Chain{Binding: q.binding(p), From: negotiate.FromClient})
+	}
+	r.stats.Queries++
+	r.do(SendResolution{To: p.to, From: p.local, Bytes: msg})
+}
+
+// binding names the two ends of a query.
+func (q *resolverQuery) binding(p *resolverPeer) negotiate.Binding {
+	return negotiate.Binding{Client: q.from, Server: p.to}
+}
+
+// believes reports whether a message answers the query and is authenticated as this gateway wants it: by the key of the
+// query and its MAC or, where whoever refuses could not believe the query, by any of the keys.
+func (r *Resolver) believes(p *resolverPeer, b []byte, refusal bool) bool {
+	q := p.query
+	chain := negotiate.Chain{Binding: q.binding(p), From: negotiate.FromServer, Prev: q.mac}
+	if q.key == nil {
+		_, _, err := negotiate.Keys(nil).Verify(b, chain)
+		return err == nil
+	}
+	if _, err := negotiate.Verify(b, q.key, chain); err == nil {
+		return true
+	}
+	chain.Prev = negotiate.MAC{}
+	_, _, err := r.cfg.Keys.Verify(b, chain)
+	return refusal && err == nil
+}
+
+// unanswered ends a query. A proven peer is asked again before its answer ends.
+func (r *Resolver) unanswered(p *resolverPeer, now time.Time) {
+	p.query, p.to = nil, p.home
+	if p.state == PeerStateAsked {
+		r.leave(p, PeerStateUnknown, negotiate.ReasonPeerUnresolved, false, r.mayAsk(p, now), now)
+	}
+}
+
+// leave makes the peer native.
+func (r *Resolver) leave(p *resolverPeer, s ResolverState, reason negotiate.Reason, remote bool, until, now time.Time) {
+	p.state, p.reason, p.remote, p.until = s, reason, remote, until
+	r.native(p, now)
+}
+
+func (r *Resolver) native(p *resolverPeer, now time.Time) {
+	r.do(PeerNative{Peer: p.addr, Reason: p.reason, Remote: p.remote, TTL: max(p.until.Sub(now), minNative)})
+}
+
+// awaited returns the peer whose query these are the answer to.
+func (r *Resolver) awaited(from netip.AddrPort, nonce QueryNonce) *resolverPeer {
+	p := r.peers[from.Addr()]
+	if p == nil || p.query == nil || p.to != from || p.query.nonce != nonce {
+		r.stats.Ignored++
+		return nil
+	}
+	return p
+}
+
+// resolved takes a RESOLVED.
+func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
+	a, err := ParseResolved(b)
+	if err != nil {
+		r.stats.Ignored++
+		return
+	}
+	p := r.awaited(from, a.Nonce)
+	if p == nil {
+		return
+	}
+	if !r.believes(p, b, false) {
+		r.stats.Ignored++ // the true answer may still come
+		return
+	}
+	r.stats.Answers++
+	asked := p.query.from
+	p.query, p.home = nil, p.to
+	offers := r.usable(a.Offers, a.HostID)
+	switch {
+	case a.Version < clc.MinVersion || a.Version > clc.Version:
+		r.refused(p, negotiate.ReasonVersion, false, 0, now)
+	case a.Observed != asked:
+		r.refused(p, negotiate.ReasonNAT, false, 0, now)
+	case a.GatewayID == r.cfg.GatewayID: // an address of this host
+		r.refused(p, negotiate.ReasonAddress, false, 0, now)
+	case len(offers) == 0:
+		r.refused(p, negotiate.ReasonNoCommonCarrier, false, 0, now)
+	default:
+		r.answered(p, &a, offers, now)
+	}
+}
+
+// answered goes on with an answer that can be used.
+func (r *Resolver) answered(p *resolverPeer, a *Resolved, offers []UDOffer, now time.Time) {
+	if a.GatewayID == p.newsID {
+		p.news = false
+	}
+	p.knownID = a.GatewayID
+	p.newsUntil = now.Add(newsTTL)
+	p.ttl = max(a.TTL, minValid)
+	p.valid = now.Add(p.ttl)
+	busy := p.state == PeerStateProven || p.state == PeerStateProving
+	if busy && a.GatewayID == p.gatewayID {
+		if i := slices.Index(offers, p.offers[p.offer]); i >= 0 { // nothing changed for the way in use
+			p.offers, p.offer = offers, i
+			if p.state == PeerStateProven {
+				r.capable(p, now)
+			}
+			return
+		}
+	}
+	if busy {
+		r.do(PeerGone{Peer: p.addr})
+	}
+	p.gatewayID, p.offers = a.GatewayID, offers
+	p.state = PeerStateResolved
+	r.prove(p, 0, now)
+}
+
+// refusedBy takes a REFUSED.
+func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
+	a, err := ParseRefused(b)
+	if err != nil {
+		r.stats.Ignored++
+		return
+	}
+	p := r.awaited(from, a.Nonce)
+	if p == nil {
+		return
+	}
+	switch believed := r.believes(p, b, true); {
+	case !believed: // obeyed all the same: who reads queries could as well drop them
+		a = Refused{Reason: negotiate.ReasonAuthFailed}
+	case p.query.key != nil && a.Cookie != Cookie{} && p.query.cookie == Cookie{}:
+		if offers := r.ours(p.local, p.addr, true); len(offers) > 0 {
+			p.query.cookie, p.query.deadline = a.Cookie, now.Add(answerTimeout)
+			r.send(p, offers)
+			return
+		}
+	}
+	r.stats.Refusals++
+	p.query, p.home = nil, p.to
+	r.refused(p, a.Reason, true, a.TTL, now)
+}
+
+// refused leaves the peer native for as long as the peer cache leaves a service native for such a reason, or as the peer
+// says within these bounds.
+func (r *Resolver) refused(p *resolverPeer, reason negotiate.Reason, remote bool, ttl time.Duration, now time.Time) {
+	if p.state == PeerStateProven || p.state == PeerStateProving {
+		r.do(PeerGone{Peer: p.addr})
+	}
+	if ttl == 0 {
+		ttl = negotiate.CachePolicy{}.TTL(reason, 1)
+	}
+	ttl = min(max(ttl, queryInterval), negotiate.DefaultNegativeTTL)
+	r.leave(p, PeerStateRefused, reason, remote, now.Add(ttl), now)
+}

@@ -1,0 +1,126 @@
+package resolve
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
+
+// UDOffer is one way in which a gateway takes datagrams: a UD queue pair that every peer may use which proves that it is
+// the one it says. Which of the fields after MTU are meaningful depends on Kind.
+type UDOffer struct {
+	Kind negotiate.CarrierKind
+	// MTU is the largest packet in bytes (256 to 4096, a power of two).
+	MTU uint16
+	// QPN is the queue pair; 24 bits on a RoCEv2 device.
+	QPN uint32
+	// QKey must be in every packet to it (IBTA vol. 1, 10.2.5): who has it has read an answer sent to its address.
+	QKey uint32
+
+	// Name is the rendezvous socket's file name in shm_dir, as in SHMEndpoint, and Key authorises the meeting: CarrierSHM.
+	Name string
+	Key  [16]byte
+
+	// GID is the address of the device port and UDPPort where it receives: CarrierSoft and CarrierHW.
+	GID     [16]byte
+	UDPPort uint16
+}
+
+// The UD offer TLV: kind(1), flags(1) = 0, path MTU(2), queue pair(4), Q_Key(4), then by kind.
+const (
+	udFixedLen    = 2 + 2 + 4 + 4
+	udSHMFixedLen = 16     // key; the name follows to the end of the TLV
+	udRoCELen     = 16 + 2 // GID, UDP port
+)
+
+func appendUDOffer(b []byte, o *UDOffer) []byte {
+	b = binary.BigEndian.AppendUint16(b, clc.TLVUDOffer)
+	b = binary.BigEndian.AppendUint16(b, uint16(udOfferLen(o)-clc.TLVHeaderLen))
+	b = append(b, uint8(o.Kind), 0)
+	b = binary.BigEndian.AppendUint16(b, o.MTU)
+	b = binary.BigEndian.AppendUint32(b, o.QPN)
+	b = binary.BigEndian.AppendUint32(b, o.QKey)
+	if o.Kind == negotiate.CarrierSHM {
+		b = append(b, o.Key[:]...)
+		return append(b, o.Name...)
+	}
+	b = append(b, o.GID[:]...)
+	return binary.BigEndian.AppendUint16(b, o.UDPPort)
+}
+
+func udOfferLen(o *UDOffer) int {
+	n := clc.TLVHeaderLen + udFixedLen
+	if o.Kind == negotiate.CarrierSHM {
+		return n + udSHMFixedLen + len(o.Name)
+	}
+	return n + udRoCELen
+}
+
+// addUDOffer parses one TLV. A kind this version does not know is skipped: it is an offer, not a demand.
+func addUDOffer(list *[]UDOffer, v []byte) error {
+	if len(v) < udFixedLen {
+		return fmt.Errorf("ud offer of %d bytes: %w", len(v), clc.ErrMalformed)
+	}
+	o := UDOffer{
+		Kind: negotiate.CarrierKind(v[0]),
+		MTU:  binary.BigEndian.Uint16(v[2:]),
+		QPN:  binary.BigEndian.Uint32(v[4:]),
+		QKey: binary.BigEndian.Uint32(v[8:]),
+	}
+	var err error
+	switch o.Kind {
+	case negotiate.CarrierSHM:
+		err = o.parseSHM(v[udFixedLen:])
+	case negotiate.CarrierSoft, negotiate.CarrierHW:
+		err = o.parseRoCE(v[udFixedLen:])
+	case negotiate.CarrierRelay: // cannot carry datagrams
+		return fmt.Errorf("relay as an offer: %w", clc.ErrMalformed)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !clc.ValidMTU(o.MTU) {
+		return fmt.Errorf("path mtu %d: %w", o.MTU, clc.ErrMalformed)
+	}
+	if len(*list) == negotiate.MaxCarriers || FindUDOffer(*list, o.Kind) != nil {
+		return fmt.Errorf("ud offer %s too many: %w", o.Kind, clc.ErrMalformed)
+	}
+	*list = append(*list, o)
+	return nil
+}
+
+func (o *UDOffer) parseSHM(v []byte) error {
+	if len(v) < udSHMFixedLen {
+		return fmt.Errorf("shm endpoint of %d bytes: %w", len(v), clc.ErrMalformed)
+	}
+	o.Key, o.Name = [16]byte(v), string(v[udSHMFixedLen:])
+	if !clc.ValidName(o.Name) {
+		return fmt.Errorf("shm rendezvous name %q: %w", o.Name, clc.ErrMalformed)
+	}
+	return nil
+}
+
+func (o *UDOffer) parseRoCE(v []byte) error {
+	if err := clc.Want(v, udRoCELen); err != nil {
+		return err
+	}
+	o.GID, o.UDPPort = [16]byte(v), binary.BigEndian.Uint16(v[16:])
+	if o.QPN > clc.Max24 || o.UDPPort == 0 {
+		return fmt.Errorf("roce endpoint out of range: %w", clc.ErrMalformed)
+	}
+	return nil
+}
+
+// FindUDOffer returns the offer of this kind, or nil.
+func FindUDOffer(list []UDOffer, k negotiate.CarrierKind) *UDOffer {
+	for i := range list {
+		if list[i].Kind == k {
+			return &list[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,19 @@
+package packet
+
+import "errors"
+
+// Errors of this package. Each is returned as it is.
+var (
+	// ErrTruncated: the bytes end before the headers do.
+	ErrTruncated = errors.New("truncated packet")
+	// ErrMalformed: the lengths or versions in the headers contradict each other.
+	ErrMalformed = errors.New("malformed packet")
+	// ErrFragment: the packet is an IP fragment.
+	ErrFragment = errors.New("ip fragment")
+	// ErrProtocol: the packet carries another protocol than the one that was asked for.
+	ErrProtocol = errors.New("unexpected ip protocol")
+	// ErrNotSYN: the packet is a TCP segment without SYN.
+	ErrNotSYN = errors.New("not a syn")
+	// ErrNoOption: an options area does not hold our option.
+	ErrNoOption = errors.New("no smcgw tcp option")
+)

@@ -1,0 +1,237 @@
+package packet
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Lengths of IP headers: RFC 791, 3.1, and RFC 8200, 3.
+const (
+	IPv4MinLen = 20
+	IPv4MaxLen = 60
+	IPv6Len    = 40
+)
+
+// Protocol numbers (IANA).
+const (
+	ProtoICMP   = 1
+	ProtoTCP    = 6
+	ProtoUDP    = 17
+	ProtoICMPv6 = 58
+)
+
+// IP is an IPv4 or IPv6 packet taken apart. Header and Payload lie in the bytes it was read from.
+type IP struct {
+	// Header is the network header with its IPv4 options or IPv6 extension headers.
+	Header []byte
+	// Payload is what the packet carries, as far as it is at hand, without padding behind the packet.
+	Payload []byte
+	// Total is the length of the packet by its own account. It may be more than the bytes at hand.
+	Total int
+	// Proto is the protocol of Payload.
+	Proto uint8
+}
+
+// ParseIP reads the head of an IP packet. The network header must be complete, what follows need not be. Fragments are
+// refused by ErrFragment.
+func ParseIP(b []byte) (p IP, err error) {
+	fragment, err := p.read(b)
+	switch {
+	case err != nil:
+		return IP{}, err
+	case p.Total < len(p.Header):
+		return IP{}, ErrMalformed
+	case fragment != 0:
+		return IP{}, ErrFragment
+	}
+	if n := p.Total - len(p.Header); n < len(p.Payload) {
+		p.Payload = p.Payload[:n]
+	}
+	return p, nil
+}
+
+// quotedLen is the least an ICMP error quotes of a transport header: ports and sequence number (RFC 792).
+const quotedLen = 8
+
+// ParseQuoted reads the head of the packet that an ICMP error quotes. The Payload is all that is quoted, eight bytes at
+// least; the Total is what routers have made of it. First fragments are taken: their transport header is at hand.
+func ParseQuoted(b []byte) (p IP, err error) {
+	fragment, err := p.read(b)
+	switch {
+	case err != nil:
+		return IP{}, err
+	case fragment&^moreFragments != 0:
+		return IP{}, ErrFragment
+	case len(p.Payload) < quotedLen:
+		return IP{}, ErrTruncated
+	}
+	return p, nil
+}
+
+// moreFragments is the flag beside the 13 bits of the fragment offset (RFC 791, 3.1).
+const moreFragments = 0x2000
+
+// read reads a network header; the Payload is the rest of b. fragment is the IPv4 flag and offset, 0 for a whole
+// packet.
+func (p *IP) read(b []byte) (fragment uint16, err error) {
+	switch {
+	case len(b) == 0:
+		return 0, ErrTruncated
+	case b[0]>>4 == 4:
+		return p.readIPv4(b)
+	case b[0]>>4 == 6:
+		return 0, p.readIPv6(b)
+	}
+	return 0, ErrMalformed
+}
+
+// readIPv4 reads the header of RFC 791, 3.1: version and header length in words in byte 0, total length in bytes 2 and
+// 3, flags and fragment offset in 6 and 7, protocol in 9.
+func (p *IP) readIPv4(b []byte) (fragment uint16, err error) {
+	if len(b) < IPv4MinLen {
+		return 0, ErrTruncated
+	}
+	n := int(b[0]&0x0f) * 4
+	switch {
+	case n < IPv4MinLen:
+		return 0, ErrMalformed
+	case n > len(b):
+		return 0, ErrTruncated
+	}
+	p.Header, p.Payload = b[:n], b[n:]
+	p.Total, p.Proto = int(binary.BigEndian.Uint16(b[2:])), b[9]
+	return binary.BigEndian.Uint16(b[6:]) & (moreFragments | 0x1fff), nil
+}
+
+// IPv6 extension headers that may precede a transport header (RFC 8200, 4). A routing header is not among them: with
+// one the packet's destination is not the connection's.
+const (
+	extHopByHop = 0
+	extFragment = 44
+	extDest     = 60
+)
+
+// readIPv6 reads the header of RFC 8200, 3, and steps over extension headers: payload length in bytes 4 and 5, next
+// header in 6.
+func (p *IP) readIPv6(b []byte) error {
+	if len(b) < IPv6Len {
+		return ErrTruncated
+	}
+	n, next := IPv6Len, b[6]
+	for next == extHopByHop || next == extDest {
+		if len(b) < n+8 {
+			return ErrTruncated
+		}
+		next, n = b[n], n+8+int(b[n+1])*8
+	}
+	switch {
+	case next == extFragment:
+		return ErrFragment
+	case n > len(b):
+		return ErrTruncated
+	}
+	p.Header, p.Payload = b[:n], b[n:]
+	p.Total, p.Proto = IPv6Len+int(binary.BigEndian.Uint16(b[4:])), next
+	return nil
+}
+
+// V6 reports whether this is IPv6.
+func (p *IP) V6() bool { return p.Header[0]>>4 == 6 }
+
+// Plain reports whether the header has no IPv4 options and no IPv6 extension headers.
+func (p *IP) Plain() bool {
+	if p.V6() {
+		return len(p.Header) == IPv6Len
+	}
+	return len(p.Header) == IPv4MinLen
+}
+
+// Whole reports whether all bytes of the packet are at hand.
+func (p *IP) Whole() bool { return len(p.Header)+len(p.Payload) == p.Total }
+
+// Src returns the source address. IPv4 addresses in IPv6 packets stay mapped.
+func (p *IP) Src() netip.Addr {
+	if p.V6() {
+		return netip.AddrFrom16([16]byte(p.Header[8:]))
+	}
+	return netip.AddrFrom4([4]byte(p.Header[12:]))
+}
+
+// Dst returns the destination address.
+func (p *IP) Dst() netip.Addr {
+	if p.V6() {
+		return netip.AddrFrom16([16]byte(p.Header[24:]))
+	}
+	return netip.AddrFrom4([4]byte(p.Header[16:]))
+}
+
+// addresses are source and destination: bytes 12 to 19 of IPv4, 8 to 39 of IPv6.
+func addresses(header []byte) []byte {
+	if header[0]>>4 == 6 {
+		return header[8:IPv6Len]
+	}
+	return header[12:IPv4MinLen]
+}
+
+// TTL returns the time to live, the hop limit of IPv6.
+func (p *IP) TTL() uint8 {
+	if p.V6() {
+		return p.Header[7]
+	}
+	return p.Header[8]
+}
+
+// TOS returns the type of service, the traffic class of IPv6: DSCP and ECN (RFC 2474, RFC 3168).
+func (p *IP) TOS() uint8 {
+	if p.V6() {
+		return p.Header[0]<<4 | p.Header[1]>>4
+	}
+	return p.Header[1]
+}
+
+// SetPayloadLen writes the length of a packet of n bytes behind the header, and the checksum of an IPv4 header.
+func SetPayloadLen(header []byte, n int) {
+	if header[0]>>4 == 6 {
+		binary.BigEndian.PutUint16(header[4:], uint16(len(header)-IPv6Len+n))
+		return
+	}
+	binary.BigEndian.PutUint16(header[2:], uint16(len(header)+n))
+	header[10], header[11] = 0, 0
+	binary.BigEndian.PutUint16(header[10:], ^Sum(header, 0))
+}
+
+// Header is what an IP header without options says. Source and destination are of one family.
+type Header struct {
+	Src, Dst netip.Addr
+	Proto    uint8
+	TTL      uint8
+}
+
+// Len returns the length of the header.
+func (h Header) Len() int {
+	if h.Src.Is4() {
+		return IPv4MinLen
+	}
+	return IPv6Len
+}
+
+// Put writes the header of a packet of n bytes behind it to the start of b, and returns its length. An IPv4 packet is
+// never to be fragmented, so it needs no identification (RFC 6864, 4).
+func (h Header) Put(b []byte, n int) int {
+	b = b[:h.Len()]
+	if h.Src.Is4() {
+		clear(b)
+		b[0], b[6], b[8], b[9] = 0x45, 0x40, h.TTL, h.Proto
+		src, dst := h.Src.As4(), h.Dst.As4()
+		copy(b[12:], src[:])
+		copy(b[16:], dst[:])
+	} else {
+		clear(b[:8])
+		b[0], b[6], b[7] = 0x60, h.Proto, h.TTL
+		src, dst := h.Src.As16(), h.Dst.As16()
+		copy(b[8:], src[:])
+		copy(b[24:], dst[:])
+	}
+	SetPayloadLen(b, n)
+	return len(b)
+}

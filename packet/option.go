@@ -1,0 +1,105 @@
+package packet
+
+import "encoding/binary"
+
+// The TCP option (docs/PROTOCOL.md "TCP option"): 10 bytes, shared experiments kind of RFC 6994 with a 32-bit ExID.
+const (
+	// OptionLen is the length of the option on the wire.
+	OptionLen = 10
+	// OptionVersion is the only version.
+	OptionVersion = 1
+	// optionExID is "SMGW".
+	optionExID uint32 = 0x534D4757
+)
+
+// Role says who speaks: it is in the low four bits of the option's seventh byte.
+type Role uint8
+
+// The roles of the option.
+const (
+	RoleOffer   Role = 1 // on the SYN of an application's socket
+	RoleAccept  Role = 2 // on the SYN-ACK of a gateway
+	RoleConfirm Role = 3 // on every segment that starts at ISN+1, by the client's gateway
+)
+
+// String returns the role's name.
+func (r Role) String() string {
+	switch r {
+	case RoleOffer:
+		return "offer"
+	case RoleAccept:
+		return "accept"
+	case RoleConfirm:
+		return "confirm"
+	}
+	return "unknown"
+}
+
+// Option is the content of the TCP option.
+type Option struct {
+	Version uint8
+	Role    Role
+	// Flags is sent as zero and ignored when received.
+	Flags uint8
+	// Nonce pairs SYN, SYN-ACK, confirm and PROPOSAL of one connection. It is no secret.
+	Nonce uint16
+}
+
+// AppendOption appends the ten bytes of the option.
+func AppendOption(b []byte, o Option) []byte {
+	b = append(b, KindExperiment, OptionLen)
+	b = binary.BigEndian.AppendUint32(b, optionExID)
+	b = append(b, o.Version<<4|uint8(o.Role)&0x0f, o.Flags)
+	return binary.BigEndian.AppendUint16(b, o.Nonce)
+}
+
+// ParseOption finds our option in the options area of a TCP header (the bytes after the first twenty) and returns it
+// with its offset there. An unknown version or role, and an area whose lengths do not add up before the option, are no
+// option: ErrNoOption.
+func ParseOption(area []byte) (Option, int, error) {
+	for at, opt := range OptionList(area).All() {
+		if o, ok := decodeOption(opt); ok {
+			return o, at, nil
+		}
+	}
+	return Option{}, 0, ErrNoOption
+}
+
+// Ours reports whether an option is ours by kind, length and ExID, whatever its version and role.
+func (o TCPOption) Ours() bool {
+	return len(o) == OptionLen && o[0] == KindExperiment && binary.BigEndian.Uint32(o[2:]) == optionExID
+}
+
+func decodeOption(b TCPOption) (Option, bool) {
+	if !b.Ours() {
+		return Option{}, false
+	}
+	o := Option{
+		Version: b[6] >> 4,
+		Role:    Role(b[6] & 0x0f),
+		Flags:   b[7],
+		Nonce:   binary.BigEndian.Uint16(b[8:]),
+	}
+	known := o.Version == OptionVersion && o.Role >= RoleOffer && o.Role <= RoleConfirm
+	return o, known
+}
+
+// StripOption overwrites our option of any version in a raw TCP packet by NOPs and reports whether there was one. The
+// checksum is left alone: when the packet's is complete (not offloaded), call SetTCPChecksum.
+func StripOption(pkt []byte) (stripped bool, err error) {
+	p, err := ParseIP(pkt)
+	if err != nil {
+		return false, err
+	}
+	t, err := p.TCP()
+	if err != nil {
+		return false, err
+	}
+	for _, o := range t.Options().All() {
+		if o.Ours() {
+			o.blank()
+			stripped = true
+		}
+	}
+	return stripped, nil
+}

@@ -1,0 +1,184 @@
+package packet
+
+import (
+	"encoding/binary"
+	"iter"
+)
+
+// TCP option kinds (IANA TCP parameters).
+const (
+	KindEOL           = 0      // RFC 9293, 3.2
+	KindNOP           = 1      // RFC 9293, 3.2
+	KindMSS           = 2      // RFC 9293, 3.2
+	KindWindowScale   = 3      // RFC 7323, 2.2
+	KindSACKPermitted = 4      // RFC 2018, 2
+	KindSACK          = 5      // RFC 2018, 3
+	KindTimestamps    = 8      // RFC 7323, 3.2
+	kindMD5           = 19     // RFC 2385, 3
+	kindAO            = 29     // RFC 5925, 2.2
+	kindMPTCP         = 30     // RFC 8684, 8.1
+	kindTFO           = 34     // RFC 7413, 4.1.1
+	KindExperiment    = 254    // RFC 4727, RFC 6994
+	tfoExID           = 0xF989 // RFC 7413, appendix A
+)
+
+// Lengths of whole options.
+const (
+	lenMSS           = 4
+	lenWindowScale   = 3
+	lenSACKPermitted = 2
+	// TimestampsLen is the length of the timestamps option: kind, length, value(4), echo(4).
+	TimestampsLen = 10
+)
+
+const (
+	// defaultMSS is what a peer that says nothing can receive over IPv4 (RFC 9293, 3.7.1).
+	defaultMSS = 536
+	// maxWindowScale is the largest shift (RFC 7323, 2.3).
+	maxWindowScale = 14
+)
+
+// OptionList is the options area of a TCP header: the bytes behind the first twenty.
+type OptionList []byte
+
+// TCPOption is one option of an OptionList: kind, length, value.
+type TCPOption []byte
+
+// Kind is byte 0.
+func (o TCPOption) Kind() uint8 { return o[0] }
+
+// Value are the bytes from 2 on.
+func (o TCPOption) Value() []byte { return o[2:] }
+
+// All yields the options with their offsets in the list, without NOPs. It ends where the list ends or is broken
+// (RFC 9293, 3.1).
+func (l OptionList) All() iter.Seq2[int, TCPOption] {
+	return func(yield func(int, TCPOption) bool) {
+		for i := 0; ; {
+			at, next := l.next(i)
+			if next == 0 || !yield(at, TCPOption(l[at:next])) {
+				return
+			}
+			i = next
+		}
+	}
+}
+
+// next returns where the first option at or behind i begins and ends; an end of 0: there is none.
+func (l OptionList) next(i int) (at, end int) {
+	for i < len(l) && l[i] == KindNOP {
+		i++
+	}
+	if i+1 >= len(l) || l[i] == KindEOL {
+		return 0, 0
+	}
+	n := int(l[i+1])
+	if n < 2 || n > len(l)-i {
+		return 0, 0
+	}
+	return i, i + n
+}
+
+// TCPOptions is what the options of a TCP header say.
+type TCPOptions struct {
+	MSS          uint16 // 0 when absent
+	WS           int8   // window scale shift, -1 when absent
+	SACK         bool   // SACK permitted
+	TS           bool
+	TSVal, TSEcr uint32
+	MPTCP        bool
+	TFO          bool // Fast Open option, either kind
+	MD5, AO      bool
+
+	// Option is ours; OptionAt is its place in the TCP header, 0 when there is none.
+	Option   Option
+	OptionAt int
+}
+
+// PeerMSS returns the MSS, or the default of a peer that says nothing.
+func (o *TCPOptions) PeerMSS() uint16 {
+	if o.MSS == 0 {
+		return defaultMSS
+	}
+	return o.MSS
+}
+
+// ParseTCPOptions reads options. Of an option that is there more than once the last one counts, of ours the first.
+func ParseTCPOptions(l OptionList) TCPOptions {
+	o := TCPOptions{WS: -1}
+	for at, opt := range l.All() {
+		o.read(at, opt)
+	}
+	return o
+}
+
+func (o *TCPOptions) read(at int, b TCPOption) {
+	switch b.Kind() {
+	case KindMSS:
+		if len(b) == lenMSS {
+			o.MSS = binary.BigEndian.Uint16(b[2:])
+		}
+	case KindWindowScale:
+		if len(b) == lenWindowScale {
+			o.WS = int8(min(b[2], maxWindowScale))
+		}
+	case KindSACKPermitted:
+		o.SACK = len(b) == lenSACKPermitted
+	case KindTimestamps:
+		if len(b) == TimestampsLen {
+			o.TS = true
+			o.TSVal, o.TSEcr = binary.BigEndian.Uint32(b[2:]), binary.BigEndian.Uint32(b[6:])
+		}
+	case kindMD5:
+		o.MD5 = true
+	case kindAO:
+		o.AO = true
+	case kindMPTCP:
+		o.MPTCP = true
+	case kindTFO:
+		o.TFO = true
+	case KindExperiment:
+		o.readExperiment(at, b)
+	}
+}
+
+// readExperiment looks at an option of the shared experimental kind (RFC 6994).
+func (o *TCPOptions) readExperiment(at int, b TCPOption) {
+	if len(b) >= 4 && binary.BigEndian.Uint16(b[2:]) == tfoExID {
+		o.TFO = true
+		return
+	}
+	if ours, ok := decodeOption(b); ok && o.OptionAt == 0 {
+		o.Option, o.OptionAt = ours, TCPMinLen+at
+	}
+}
+
+// Blank overwrites every option of the given kind by NOPs.
+func (l OptionList) Blank(kind uint8) {
+	for _, o := range l.All() {
+		if o.Kind() == kind {
+			o.blank()
+		}
+	}
+}
+
+func (o TCPOption) blank() {
+	for i := range o {
+		o[i] = KindNOP
+	}
+}
+
+// AppendWithoutSACK appends the options less SACK blocks, padded by NOPs to a multiple of four bytes. Blocks are
+// advice and may be left out (RFC 2018, 8).
+func (l OptionList) AppendWithoutSACK(b []byte) []byte {
+	start := len(b)
+	for _, o := range l.All() {
+		if o.Kind() != KindSACK {
+			b = append(b, o...)
+		}
+	}
+	for (len(b)-start)%4 != 0 {
+		b = append(b, KindNOP)
+	}
+	return b
+}

@@ -1,0 +1,59 @@
+package packet
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// segmentTTL is the TTL of segments made here, that of Linux.
+const segmentTTL = 64
+
+// Segment is a TCP segment and what its packet says of it.
+type Segment struct {
+	Src, Dst netip.AddrPort
+	Seq, Ack uint32
+	Flags    uint8
+	Window   uint16
+	Options  []byte // a multiple of four bytes
+	Payload  []byte
+}
+
+// Append appends the whole packet, IP header included, with its checksums.
+func (s Segment) Append(b []byte) []byte {
+	h := Header{Src: s.Src.Addr(), Dst: s.Dst.Addr(), Proto: ProtoTCP, TTL: segmentTTL}
+	var head [IPv6Len]byte
+	n := h.Put(head[:], TCPMinLen+len(s.Options)+len(s.Payload))
+	b = append(b, head[:n]...)
+	at := len(b)
+	b = s.appendTCP(b)
+	TCP(b[at:]).SetChecksum(^Sum(b[at:], PseudoSum(head[:n], ProtoTCP, len(b)-at)))
+	return b
+}
+
+func (s Segment) appendTCP(b []byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, s.Src.Port())
+	b = binary.BigEndian.AppendUint16(b, s.Dst.Port())
+	b = binary.BigEndian.AppendUint32(b, s.Seq)
+	b = binary.BigEndian.AppendUint32(b, s.Ack)
+	b = append(b, uint8((TCPMinLen+len(s.Options))/4)<<4, s.Flags)
+	b = binary.BigEndian.AppendUint16(b, s.Window)
+	b = append(b, 0, 0, 0, 0) // checksum, urgent pointer
+	return append(append(b, s.Options...), s.Payload...)
+}
+
+// ParseSegment reads a packet whose TCP header is at hand. Options and Payload lie in it.
+func ParseSegment(pkt []byte) (Segment, error) {
+	p, err := ParseIP(pkt)
+	if err != nil {
+		return Segment{}, err
+	}
+	t, err := p.TCP()
+	if err != nil {
+		return Segment{}, err
+	}
+	return Segment{
+		Src: netip.AddrPortFrom(p.Src(), t.SrcPort()), Dst: netip.AddrPortFrom(p.Dst(), t.DstPort()),
+		Seq: t.Seq(), Ack: t.Ack(), Flags: t.Flags(), Window: t.Window(),
+		Options: t.Options(), Payload: p.Payload[len(t):],
+	}, nil
+}

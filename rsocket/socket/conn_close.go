@@ -1,0 +1,96 @@
+package socket
+
+import "time"
+
+// Close ends the connection. What was written before is still sent, by itself and for Linger at most, before the peer is
+// told that the connection is over; the stack's Close waits for that. Close does not block, and is idempotent.
+func (c *Conn) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	for _, h := range []*half{&c.rx.half, &c.tx.half} {
+		h.deadline.stop()
+		h.rouse()
+	}
+	if c.alive != nil {
+		c.alive.Stop()
+	}
+	if c.rx.mu.TryLock() {
+		c.unlockRead()
+	}
+	c.finishWrite()
+	go c.finish()
+	return nil
+}
+
+// finish takes the connection down; the stack waits for it.
+func (c *Conn) finish() {
+	c.linger()
+	c.link.disconnect()
+	gone := false
+	_ = c.vec.do(func() {
+		gone = c.ep.PeerGone()
+		_ = c.dropQP()
+	})
+	// A device of our own kind writes into our memory itself: that our queue pair is closed does not stop the peer.
+	confirmed := c.link.wait()
+	if confirmed || gone || !c.stack.dev.Attr().RemoteMapper {
+		c.finished.Store(true)
+		c.tryFree()
+	} else {
+		c.stack.counters.forgotten.Add(1)
+		c.dom.keep(c)
+	}
+	c.leaveStack(confirmed)
+}
+
+// linger waits until the peer has everything, or nothing more can be done for it.
+func (c *Conn) linger() {
+	if c.cfg.Linger < 0 {
+		return
+	}
+	t := time.NewTimer(c.cfg.Linger)
+	defer t.Stop()
+	c.vec.wants(&c.node)
+	c.vec.kick()
+	select {
+	case <-c.settled:
+	case <-t.C:
+		c.stack.counters.lingered.Add(1)
+	}
+}
+
+// tryFree frees the memory of a connection that is down when no operation uses it any more: the last of them comes here.
+func (c *Conn) tryFree() {
+	if !c.finished.Load() || !c.rx.mu.TryLock() {
+		return
+	}
+	if !c.tx.mu.TryLock() {
+		c.rx.mu.Unlock()
+		// Whoever writes comes here when it is done, unless it was here before us.
+		if c.tx.mu.TryLock() {
+			c.tx.mu.Unlock()
+			c.tryFree()
+		}
+		return
+	}
+	c.freed.Do(func() {
+		_ = c.ep.Release()
+		c.freeMaps()
+	})
+	c.tx.mu.Unlock()
+	c.rx.mu.Unlock()
+}
+
+// leaveStack takes the connection out of the stack. Its queue pair can be used again if the peer has confirmed the end.
+func (c *Conn) leaveStack(reuse bool) {
+	s := c.stack
+	s.mu.Lock()
+	delete(s.conns, c)
+	delete(s.byQP, c.qp)
+	s.mu.Unlock()
+	c.dom.giveBack(warmQP{qp: c.qp, vec: c.vec, size: c.size}, reuse)
+	_ = c.dom.unuse()
+	close(c.done)
+	s.tasks.Done()
+}

@@ -1,0 +1,166 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// IOMap is memory of ours that the peer places bytes into with [Conn.WriteAt] (riomap, riowrite of rdma-core). Nothing
+// tells when it did: that is for the program to arrange, for instance by a message behind it.
+type IOMap struct {
+	conn    *Conn
+	region  *rmb.Region
+	mapping rsocket.IOMapping
+	left    sync.Once // the domain
+
+	mu     sync.Mutex // guards everything below
+	closed bool
+	safe   bool // the peer cannot write any more
+}
+
+var _ io.WriterAt = (*Conn)(nil)
+
+// MapIO makes memory, zeroed, that the peer reaches at an offset of its choice or, if offset is negative, at the
+// memory's address. It is announced in front of everything written from now on. The peer must have slots for it
+// (ConnConfig.IOMaps there): ErrIOMapSlots if none is left.
+func (c *Conn) MapIO(size int, offset int64) (*IOMap, error) {
+	m, err := c.mapIO(size, offset)
+	return m, c.fault("map", err)
+}
+
+func (c *Conn) mapIO(size int, offset int64) (*IOMap, error) {
+	if c.closed.Load() {
+		return nil, net.ErrClosed
+	}
+	region, err := c.dom.arena.Alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	if !c.dom.retain() { // the memory outlives the connection
+		return nil, errors.Join(net.ErrClosed, region.Free())
+	}
+	clear(region.Bytes())
+	m := &IOMap{conn: c, region: region}
+	m.mapping.Region = rsocket.SGE{Addr: region.Addr(), Key: region.RKey(), Length: uint32(size)}
+	if m.mapping.Offset = uint64(offset); offset < 0 {
+		m.mapping.Offset = region.Addr()
+	}
+	doErr := c.vec.do(func() {
+		if c.over {
+			err = net.ErrClosed
+			return
+		}
+		if err = c.ep.AddIOMap(m.mapping); err == nil {
+			c.maps = append(c.maps, m)
+		}
+		c.publish()
+	})
+	if doErr != nil {
+		err = doErr
+	}
+	if err != nil {
+		return nil, errors.Join(err, region.Free(), c.dom.unuse())
+	}
+	return m, nil
+}
+
+// Bytes is the memory. It must not be used after Close.
+func (m *IOMap) Bytes() []byte { return m.region.Bytes() }
+
+// Offset is where the peer finds it.
+func (m *IOMap) Offset() int64 { return int64(m.mapping.Offset) }
+
+// Close ends the mapping. The protocol does not tell the peer: one that goes on writing there loses the connection, or,
+// where peers share memory, writes to memory that is not used again before the connection has ended. The memory of a
+// mapping stays until its Close, or that of the stack. Close is idempotent.
+func (m *IOMap) Close() error {
+	c := m.conn
+	ends := !c.stack.dev.Attr().RemoteMapper // the key with the memory, and the peer's reach with the key
+	_ = c.vec.do(func() {
+		if c.over {
+			return
+		}
+		c.ep.RemoveIOMap(m.mapping)
+		if i := slices.Index(c.maps, m); ends && i >= 0 {
+			c.maps = slices.Delete(c.maps, i, i+1)
+		}
+	})
+	err := m.free(true, ends)
+	m.left.Do(func() { err = errors.Join(err, c.dom.unuse()) })
+	return err
+}
+
+// free frees the memory when nobody uses it on either side.
+func (m *IOMap) free(closed, safe bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed, m.safe = m.closed || closed, m.safe || safe
+	if m.closed && m.safe {
+		return m.region.Free()
+	}
+	return nil
+}
+
+// freeMaps is for the end of the connection: the peer does not write any more. What the program still uses goes with the
+// domain at the latest.
+func (c *Conn) freeMaps() {
+	for _, m := range c.maps {
+		_ = m.free(false, true)
+	}
+	c.dom.keepMaps(c.maps)
+}
+
+// WriteAt places p into the memory that the peer has mapped at the offset, behind everything written so far. The peer's
+// program is told nothing. With ErrNotMapped the rest is at an offset the peer has not mapped.
+func (c *Conn) WriteAt(p []byte, off int64) (int, error) {
+	c.lockWrite()
+	defer c.unlockWrite()
+	if off < 0 {
+		return 0, c.fault("write", fmt.Errorf("negative offset: %w", rsocket.ErrIOMap))
+	}
+	t := &c.tx
+	defer t.direct.Store(false)
+	total := 0
+	for {
+		if err := t.err(); err != nil {
+			return total, c.fault("write", err)
+		}
+		n, err := c.place(p[total:], uint64(off)+uint64(total))
+		if total += n; err != nil || total == len(p) {
+			return total, c.fault("write", err)
+		}
+		c.await(&t.half, t)
+	}
+}
+
+// place writes as much as goes now.
+func (c *Conn) place(p []byte, off uint64) (n int, err error) {
+	write := func() {
+		if c.over {
+			err = net.ErrClosed
+			return
+		}
+		n, err = c.ep.WriteDirect(p, off)
+		if n < len(p) && err == nil {
+			c.tx.wide.Store(false)
+			c.tx.direct.Store(true)
+		}
+		c.publish()
+	}
+	if c.vec.tryEnter() {
+		write()
+		c.vec.leave()
+		return n, err
+	}
+	if doErr := c.vec.do(write); doErr != nil {
+		return 0, doErr
+	}
+	return n, err
+}

@@ -1,0 +1,241 @@
+package socket
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// What follows is called by the holder of the vector's token only.
+
+// joined gives the stream its peer.
+func (c *Conn) joined(peer rsocket.ConnData) error {
+	if err := c.ep.Connect(peer); err != nil {
+		return err
+	}
+	c.rx.conn, c.tx.conn = c, c
+	c.rx.ring = c.ep.Ring()
+	c.tx.bind(c.ep, c.cfg.SendBuffer)
+	c.open = true
+	early := c.early
+	c.early = nil
+	for i := range early {
+		c.complete(&early[i])
+	}
+	return nil
+}
+
+// complete implements member.
+func (c *Conn) complete(wc *verbs.WC) {
+	if c.arrived != nil {
+		c.arrived()
+		c.arrived = nil
+	}
+	if c.over {
+		c.ep.HandleWC(wc) // for the shared queue's sake
+		return
+	}
+	if !c.open {
+		c.completeEarly(wc)
+		return
+	}
+	ev := c.ep.HandleWC(wc)
+	if ev.Has(rsocket.EventWritable) {
+		c.tx.wide.Store(true)
+	}
+	c.giveBack()
+	c.pump()
+	c.publish()
+}
+
+// completeEarly keeps a completion until the peer's connection data is known: the peer may have been told that all is well
+// before we are done, and may have spent all its credits by then. A peer that sends more breaks the protocol; the stream,
+// which is not connected, fails by it, and the receive goes back.
+func (c *Conn) completeEarly(wc *verbs.WC) {
+	if len(c.early) < c.ep.RecvDepth() {
+		c.early = append(c.early, *wc)
+		return
+	}
+	c.ep.HandleWC(wc)
+}
+
+// service implements member.
+func (c *Conn) service() {
+	if !c.open || c.over {
+		return
+	}
+	c.giveBack()
+	c.pump()
+	if c.beat.Swap(false) {
+		_ = c.ep.Keepalive() // a failure is in the stream
+	}
+	c.publish()
+}
+
+// giveBack tells the endpoint what has been read.
+func (c *Conn) giveBack() {
+	r := &c.rx
+	consumed := r.consumed.Load()
+	if r.discard.Load() {
+		consumed = c.ep.ReceivedOffset()
+		r.consumed.Store(consumed)
+	}
+	if n := consumed - c.ep.ConsumedOffset(); n > 0 {
+		_ = c.ep.Consume(int(n)) // a failure is in the stream
+	}
+}
+
+// pump gives the endpoint what was written, and its end.
+func (c *Conn) pump() {
+	t := &c.tx
+	if !t.mapped {
+		if c.ep.Unposted() > 0 {
+			_, _ = c.ep.Pump() // a failure is in the stream
+		}
+	} else if !c.spill() {
+		return
+	}
+	if t.sealed.Load() {
+		c.finale()
+	}
+}
+
+// spill copies what was written to the peer's ring and tells whether that was all.
+func (c *Conn) spill() bool {
+	r := c.tx.ring
+	for r.Unposted() > 0 {
+		n := copy(c.ep.WriteSpan(), r.Pending())
+		if n == 0 || c.ep.Commit(n) != nil {
+			break
+		}
+		r.Post(n)
+	}
+	_, _ = r.FreeTo(r.Posted) // what was copied is free
+	return r.Unposted() == 0
+}
+
+// finale sends the end behind the last byte.
+func (c *Conn) finale() {
+	if c.cfg.Linger < 0 && c.closed.Load() {
+		return // the peer is to take it for a loss
+	}
+	both := c.rx.discard.Load()
+	switch {
+	case both && !c.parted:
+		c.parted, c.tx.ended = true, true
+		_ = c.ep.Disconnect() // a failure is in the stream
+	case !c.tx.ended:
+		c.tx.ended = true
+		_ = c.ep.Shutdown()
+	}
+}
+
+// writeDirect writes a prefix of p into the peer's ring if nobody has the token.
+func (c *Conn) writeDirect(p []byte) (n int) {
+	t := &c.tx
+	if !c.vec.tryEnter() {
+		t.direct.Store(false)
+		return 0
+	}
+	for n < len(p) && n < directBytes {
+		span := c.ep.WriteSpan()
+		m := copy(span, p[n:min(len(p), n+stepBytes)])
+		if m == 0 || c.ep.Commit(m) != nil {
+			break
+		}
+		n += m
+	}
+	if n == 0 {
+		t.wide.Store(false)
+		t.direct.Store(true)
+	} else {
+		t.straight.Add(uint64(n))
+	}
+	c.giveBack()
+	c.publish()
+	c.vec.settle()
+	return n
+}
+
+// publish tells readers and writers what changed.
+func (c *Conn) publish() {
+	s, r, t := c.ep, &c.rx, &c.tx
+	put(&r.produced, s.ReceivedOffset())
+	if due := s.CreditsDue(); due != r.due.Load() {
+		r.due.Store(due)
+	}
+	if s.PeerShut() || s.Disconnected() {
+		r.ended.Store(true)
+	}
+	if s.Disconnected() {
+		t.gone.Store(true)
+	}
+	if err := s.Err(); err != nil && c.failure.Load() == nil {
+		if s.Deaf() || c.vec.drained {
+			c.lose(err)
+		} else { // what had arrived before, the peer's last words among it, may be in the completion queue
+			c.vec.wants(&c.node)
+		}
+	}
+	put(&c.sentMessages, s.SentMessages())
+	if r.waiting.Load() && r.ready() {
+		r.rouse()
+	}
+	if t.waiting.Load() && t.roomy() {
+		t.rouse()
+	}
+	if !c.isSettled && c.closed.Load() && (c.cut || s.Settled()) {
+		c.isSettled = true
+		close(c.settled)
+	}
+}
+
+// put stores what changed: others look at the word all the time.
+func put(word *atomic.Uint64, n uint64) {
+	if word.Load() != n {
+		word.Store(n)
+	}
+}
+
+// lost ends the connection for a reason that did not come through the queue pair. What came before is handled first:
+// only what is in the drained completion queue tells whether the peer had ended in order. Nothing is sent any more when
+// lost returns.
+func (c *Conn) lost(err error) {
+	_ = c.vec.do(func() { c.lostNow(err) })
+}
+
+// broken is an event of the queue pair. It may be late, and concern the connection that had the queue pair before.
+func (c *Conn) broken(event verbs.EventType) {
+	_ = c.vec.do(func() {
+		if c.qp.State() == verbs.QPSErr {
+			c.lostNow(fmt.Errorf("%w: %v", rsocket.ErrConnection, event))
+		}
+	})
+}
+
+// ended: both directions were ended in order, though the acknowledgement of our last message is missing.
+func (c *Conn) ended() bool {
+	return c.ep.PeerShut() && c.tx.ended && c.ep.Placed() && c.ep.Unposted() == 0
+}
+
+func (c *Conn) lostNow(err error) {
+	if c.over || c.cut {
+		return
+	}
+	c.vec.drain()
+	c.cut = true
+	switch {
+	case !c.open || c.ep.Disconnected():
+	case c.ended():
+		c.ep.EndInOrder()
+	default:
+		c.ep.Lose(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
+	}
+	_ = c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) // what still waits to be sent is flushed
+	if c.open {
+		c.publish()
+	}
+}

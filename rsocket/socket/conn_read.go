@@ -1,0 +1,163 @@
+package socket
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+)
+
+// readHalf is the receiving direction. The reader copies from the ring without the token: what lies between consumed and
+// produced is its own.
+type readHalf struct {
+	half
+	conn *Conn
+	ring []byte
+
+	produced atomic.Uint64 // bytes received; written by the holder of the token
+	ended    atomic.Bool   // the peer sends no more; set after the last bytes were counted
+	due      atomic.Bool   // credits may be due when what is there has been consumed
+	discard  atomic.Bool   // nobody reads any more: the holder consumes
+
+	consumed atomic.Uint64 // bytes read; written by the reader
+	pos      int           // of consumed in the ring; the reader's
+	told     uint64        // consumed when the holder was last told; the reader's
+}
+
+// returnShare: the holder is told about this fraction of the ring at the latest.
+const returnShare = 16
+
+// ready implements waiter.
+func (r *readHalf) ready() bool {
+	return r.produced.Load() != r.consumed.Load() || r.ended.Load() || r.shut.Load() || r.deadline.expired.Load() ||
+		r.conn.closed.Load() || r.conn.failure.Load() != nil
+}
+
+// span waits for bytes and returns those that are contiguous. The caller holds mu.
+func (r *readHalf) span() ([]byte, error) {
+	for {
+		switch {
+		case r.conn.closed.Load():
+			return nil, net.ErrClosed
+		case r.shut.Load():
+			return nil, io.EOF
+		case r.deadline.expired.Load():
+			return nil, expired
+		}
+		// In this order: the end is announced after the last bytes were counted.
+		ended, err := r.ended.Load(), r.conn.Err()
+		if n := r.produced.Load() - r.consumed.Load(); n > 0 {
+			end := min(r.pos+int(n), len(r.ring))
+			return r.ring[r.pos:end:end], nil
+		}
+		switch {
+		case ended:
+			return nil, io.EOF
+		case err != nil:
+			return nil, err
+		}
+		r.conn.await(&r.half, r)
+	}
+}
+
+// advance gives back n bytes and tells the holder of the token when it matters.
+func (r *readHalf) advance(n int) {
+	if r.pos += n; r.pos == len(r.ring) {
+		r.pos = 0
+	}
+	consumed := r.consumed.Add(uint64(n))
+	if r.due.Load() && consumed == r.produced.Load() || consumed-r.told >= uint64(len(r.ring)/returnShare) {
+		r.told = consumed
+		r.conn.vec.wants(&r.conn.node)
+		r.conn.vec.kick()
+	}
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	c.rx.mu.Lock()
+	defer c.unlockRead()
+	span, err := c.rx.span()
+	if err != nil {
+		return 0, c.fault("read", err)
+	}
+	n := copy(p, span)
+	if n == len(span) && n < len(p) { // the data may wrap
+		c.rx.advance(n)
+		rest := c.rx.rest()
+		m := copy(p[n:], rest)
+		if m > 0 {
+			c.rx.advance(m)
+		}
+		return n + m, nil
+	}
+	c.rx.advance(n)
+	return n, nil
+}
+
+// rest is what is there already.
+func (r *readHalf) rest() []byte {
+	n := int(r.produced.Load() - r.consumed.Load())
+	end := min(r.pos+n, len(r.ring))
+	return r.ring[r.pos:end:end]
+}
+
+// WriteTo writes everything until the end of the stream to w, from the receive ring itself.
+func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
+	c.rx.mu.Lock()
+	defer c.unlockRead()
+	for {
+		span, err := c.rx.span()
+		if err == io.EOF { //nolint:errorlint // data path; a wrapped one is no end of the stream
+			return total, nil
+		}
+		if err != nil {
+			return total, c.fault("read", err)
+		}
+		n, err := w.Write(span)
+		if n > 0 {
+			c.rx.advance(n)
+			total += int64(n)
+		}
+		if err != nil {
+			return total, err
+		}
+		if n < len(span) {
+			return total, io.ErrShortWrite
+		}
+	}
+}
+
+// CloseRead ends reading: reads return io.EOF, and what the peer still sends is taken and dropped. If writing has ended
+// too, the peer is told.
+func (c *Conn) CloseRead() error {
+	if c.closed.Load() {
+		return c.fault("close", net.ErrClosed)
+	}
+	c.rx.shut.Store(true)
+	c.rx.rouse()
+	if c.rx.mu.TryLock() {
+		c.unlockRead()
+	} // else whoever reads ends soon and does the rest
+	return nil
+}
+
+// unlockRead ends a read, and does what could not be done while it lasted.
+func (c *Conn) unlockRead() {
+	r := &c.rx
+	over := func() bool { return (r.shut.Load() || c.closed.Load()) && !r.discard.Load() }
+	for {
+		if over() {
+			r.discard.Store(true)
+			c.vec.wants(&c.node)
+			c.vec.kick()
+		}
+		r.mu.Unlock()
+		if !over() || !r.mu.TryLock() {
+			break
+		}
+	}
+	c.tryFree()
+}

@@ -1,0 +1,261 @@
+package socket
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// each runs a test with every kind of connection.
+func each(t *testing.T, f func(t *testing.T, d *duo)) {
+	for name, open := range duos {
+		t.Run(name, func(t *testing.T) { f(t, open(t, StackConfig{})) })
+	}
+}
+
+func TestConnHello(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{})
+		require.NoError(t, a.SetDeadline(time.Now().Add(patience)))
+		require.NoError(t, b.SetDeadline(time.Now().Add(patience)))
+		n, err := a.Write([]byte("hello"))
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
+		buf := make([]byte, 100)
+		n, err = b.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(buf[:n]))
+		_, err = b.Write([]byte("world"))
+		require.NoError(t, err)
+		require.NoError(t, b.CloseWrite())
+		all, err := io.ReadAll(a)
+		require.NoError(t, err)
+		require.Equal(t, "world", string(all))
+		require.NoError(t, a.Close())
+		n, err = b.Read(buf)
+		require.ErrorIs(t, err, io.EOF, "%d bytes", n)
+		require.NoError(t, b.Close())
+	})
+}
+
+// The peer writes into memory that was mapped for it, behind what it wrote before and in front of what it writes after.
+func TestConnIOMap(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{IOMaps: 4})
+		soon(t, a, b)
+		m, err := b.MapIO(1<<20, 5000)
+		require.NoError(t, err)
+		require.Equal(t, int64(5000), m.Offset())
+		other, err := b.MapIO(100, -1)
+		require.NoError(t, err)
+		_, err = b.Write([]byte("mapped"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(a, make([]byte, 6))
+		require.NoError(t, err)
+		big := pattern[:90000]
+		n, err := a.WriteAt(big, 5000+777)
+		require.NoError(t, err)
+		require.Equal(t, len(big), n)
+		n, err = a.WriteAt([]byte("small"), other.Offset()+3)
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
+		n, err = a.WriteAt(make([]byte, 10), 5000+1<<20-4)
+		require.ErrorIs(t, err, rsocket.ErrNotMapped)
+		require.Equal(t, 4, n)
+		_, err = a.Write([]byte("done"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(b, make([]byte, 4))
+		require.NoError(t, err)
+		require.Equal(t, big, m.Bytes()[777:777+len(big)])
+		require.Equal(t, "small", string(other.Bytes()[3:8]))
+		require.NoError(t, other.Close())
+		require.NoError(t, other.Close())
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+		require.NoError(t, m.Close())
+		_, err = a.MapIO(100, 0)
+		require.ErrorIs(t, err, net.ErrClosed)
+	})
+}
+
+// Without slots there is no direct placement.
+func TestConnNoIOMap(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		a, b := d.pair(ConnConfig{})
+		soon(t, a, b)
+		_, err := a.MapIO(100, 0)
+		require.ErrorIs(t, err, rsocket.ErrIOMapSlots)
+		_, err = a.WriteAt([]byte("x"), 0)
+		require.ErrorIs(t, err, rsocket.ErrNotMapped)
+		_, err = a.WriteAt([]byte("x"), -1)
+		require.ErrorIs(t, err, rsocket.ErrIOMap)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}
+
+// soon sets deadlines: what hangs fails.
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
+func soon(t testing.TB, conns ...*Conn) {
+	for _, c := range conns {
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	}
+}
+
+// Queue pairs of ended connections are used again, bounded in number, and a new connection hears nothing of the old one.
+func TestWarmQueuePairs(t *testing.T) {
+	each(t, func(t *testing.T, d *duo) {
+		const conns = 30
+		for i := range conns {
+			a, b := d.pair(ConnConfig{})
+			soon(t, a, b)
+			_, err := a.Write([]byte{byte(i)}) // nobody reads it
+			require.NoError(t, err)
+			_, err = b.Write([]byte{byte(i)})
+			require.NoError(t, err)
+			var got [1]byte
+			_, err = a.Read(got[:])
+			require.NoError(t, err)
+			require.Equal(t, byte(i), got[0])
+			for _, c := range []*Conn{a, b} {
+				require.NoError(t, c.Close())
+			}
+			for _, c := range []*Conn{a, b} {
+				waitFor(t, "no end", c.done)
+			}
+		}
+		st := d.a.Stats()
+		if d.a == d.b {
+			require.Equal(t, uint64(2*conns), st.QPsMade+st.QPsReused)
+		} else {
+			require.Equal(t, uint64(conns), st.QPsMade+st.QPsReused)
+		}
+		if d.a.manager == nil {
+			require.Greater(t, st.QPsReused, uint64(conns/2))
+		} else {
+			require.Zero(t, st.QPsReused, "before the old connection is forgotten")
+		}
+		require.LessOrEqual(t, st.Warm, defaultWarm*len(d.a.vectors))
+		require.NotZero(t, st.Warm)
+	})
+}
+
+// What the peer sends before its connection data has been looked at is not lost: the queue pair is connected before.
+func TestConnEarly(t *testing.T) {
+	d := softOutOfBand(t, StackConfig{})
+	var ends [2]*Conn
+	var hellos [2]hello
+	for i, s := range []*Stack{d.a, d.b} {
+		c, err := s.newConn(ConnConfig{}, rsocket.Stock)
+		require.NoError(t, err)
+		ends[i] = c
+		x, y := net.Pipe()
+		hellos[i], _ = c.hello(x)
+		require.NoError(t, x.Close())
+		require.NoError(t, y.Close())
+	}
+	a, b := ends[0], ends[1]
+	require.NoError(t, a.joinPeer(hellos[1].data))
+	for i, c := range ends {
+		var err error
+		require.NoError(t, c.vec.do(func() { err = verbs.Connect(c.qp, connectAttr(&hellos[i], &hellos[1-i], 0)) }))
+		require.NoError(t, err)
+	}
+	x, y := socketPair(t)
+	la, lb := &oobLink{conn: x, over: make(chan struct{})}, &oobLink{conn: y, over: make(chan struct{})}
+	require.NoError(t, a.begin(la, x.LocalAddr(), x.RemoteAddr()))
+	go la.watch(a)
+	soon(t, a)
+	_, err := a.Write([]byte("early"))
+	require.NoError(t, err)
+	require.Eventually(t, func() (early bool) {
+		_ = b.vec.do(func() { early = len(b.early) > 1 })
+		return early
+	}, 30*time.Second, time.Millisecond)
+	require.NoError(t, b.joinPeer(hellos[0].data))
+	require.NoError(t, b.begin(lb, y.LocalAddr(), y.RemoteAddr()))
+	go lb.watch(b)
+	soon(t, b)
+	buf := make([]byte, 5)
+	_, err = io.ReadFull(b, buf)
+	require.NoError(t, err)
+	require.Equal(t, "early", string(buf))
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+// All that the peer's credits allow may be there before its connection data has been looked at; more ends the attempt, and
+// costs a shared queue no receives.
+func TestConnEarlyBurst(t *testing.T) {
+	d := softOutOfBand(t, StackConfig{})
+	for _, extra := range []int{0, 1} {
+		c, err := d.a.newConn(ConnConfig{}, rsocket.Stock)
+		require.NoError(t, err)
+		peer := c.ep.ConnData()
+		n := rsocket.DefaultCredits
+		if extra > 0 {
+			n = c.ep.RecvDepth() + extra
+		}
+		srq := &countingSRQ{}
+		require.NoError(t, c.vec.do(func() {
+			c.ep = sharing(t, c, srq)
+			for range n {
+				c.complete(&verbs.WC{
+					WRID: rsocket.RecvID, Opcode: verbs.WCRecvRDMAWithImm, ByteLen: 1, ImmData: uint32(rsocket.MakeImm(rsocket.OpData, 1)), QPNum: c.qp.Num(),
+				})
+			}
+		}))
+		err = c.joinPeer(peer)
+		if extra > 0 {
+			require.Error(t, err)
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, uint64(n), c.ep.ReceivedOffset())
+		}
+		require.NoError(t, c.discard())
+		require.Equal(t, n, srq.recvs, "receives are lost")
+	}
+}
+
+// Queues beyond what the device has are as large as it can make them, as rsockets do: the defaults are for all devices.
+func TestConnQueueLimits(t *testing.T) {
+	for _, noSRQ := range []bool{false, true} {
+		d := softOutOfBand(t, StackConfig{NoSRQ: noSRQ, Defaults: Defaults{SendQueue: maxQueue, RecvQueue: maxQueue}})
+		a, b := d.pair(ConnConfig{})
+		soon(t, a, b)
+		_, err := a.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(b, make([]byte, 1))
+		require.NoError(t, err)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
+}
+
+// The memory of a mapping is the program's until its Close, although the connection was the last of its domain.
+func TestIOMapOutlivesDomain(t *testing.T) {
+	d := softOutOfBand(t, StackConfig{})
+	pd, err := d.da.AllocPD()
+	require.NoError(t, err)
+	a, b := d.connect(ConnConfig{PD: pd}, ConnConfig{IOMaps: 1})
+	m, err := a.MapIO(1000, 0)
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	waitFor(t, "nothing is left", a.done)
+	require.Equal(t, 1, d.a.Stats().Pool.Regions)
+	require.ErrorIs(t, pd.Close(), verbs.ErrBusy)
+	m.Bytes()[999] = 1
+	require.NoError(t, m.Close())
+	require.NoError(t, m.Close())
+	require.Zero(t, d.a.Stats().Pool.Regions)
+	require.NoError(t, pd.Close())
+}

@@ -1,0 +1,160 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs/cm"
+)
+
+// Dialer makes connections. Stack must be set.
+type Dialer struct {
+	Stack *Stack
+	// LocalAddr is the address and port to dial from; zero: any of the device.
+	LocalAddr netip.AddrPort
+	// Timeout bounds a Dial; 0: as long as the communication manager tries.
+	Timeout time.Duration
+	// Config is that of the connections.
+	Config ConnConfig
+}
+
+// ErrNoManager is a Dial or Listen on a stack without a communication manager.
+var ErrNoManager = fmt.Errorf("no communication manager: %w", syscall.EOPNOTSUPP)
+
+// DialContext connects to an address as net.Dialer does; network is tcp, tcp4 or tcp6. A name is tried with each of its
+// addresses in turn.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	addrs, err := resolve(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	var first error
+	for _, a := range addrs {
+		c, err := d.Dial(ctx, a)
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// resolve looks up host and port.
+func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
+	family := map[string]string{"tcp": "ip", "tcp4": "ip4", "tcp6": "ip6"}[network]
+	if family == "" {
+		return nil, net.UnknownNetworkError(network)
+	}
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, network, service)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		host = "localhost"
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, family, host)
+	if err != nil {
+		return nil, err
+	}
+	var all []netip.AddrPort
+	for _, ip := range ips {
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	if len(all) == 0 {
+		return nil, &net.AddrError{Err: "no suitable address", Addr: address}
+	}
+	return all, nil
+}
+
+// Dial connects to a service. A refusal is ECONNREFUSED, a peer that speaks another version of the protocol ENOTSUP.
+func (d *Dialer) Dial(ctx context.Context, remote netip.AddrPort) (*Conn, error) {
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	ctx, cancel := d.Stack.within(ctx)
+	defer cancel()
+	c, err := d.dial(ctx, remote)
+	if err != nil {
+		err := &net.OpError{Op: "dial", Net: "rsocket", Addr: net.TCPAddrFromAddrPort(remote), Err: timely(err)}
+		if d.LocalAddr.IsValid() {
+			err.Source = net.TCPAddrFromAddrPort(d.LocalAddr)
+		}
+		return nil, err
+	}
+	d.Stack.counters.dialed.Add(1)
+	return c, nil
+}
+
+// timely makes the end of a context's time the error that package net has for it.
+func timely(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return expired
+	}
+	return err
+}
+
+func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error) {
+	s := d.Stack
+	if s.manager == nil {
+		return nil, ErrNoManager
+	}
+	c, err := s.newConn(d.Config, rsocket.Stock)
+	if err != nil {
+		return nil, err
+	}
+	joined, err := s.manager.Dial(ctx, cm.DialParams{
+		QPParams: c.params(), Local: d.LocalAddr, Remote: remote, PrivateData: c.ep.ConnData().Append(nil),
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.discard())
+	}
+	peer, err := rsocket.ParseConnData(joined.PrivateData())
+	if err == nil {
+		err = c.joinPeer(peer)
+	}
+	if err == nil {
+		err = c.begin(&cmLink{conn: joined}, net.TCPAddrFromAddrPort(joined.LocalAddr()), net.TCPAddrFromAddrPort(joined.RemoteAddr()))
+	}
+	if err != nil {
+		(&cmLink{conn: joined}).disconnect()
+		return nil, errors.Join(err, c.discard())
+	}
+	joined.AfterDone(func() { c.lost(joined.Err()) })
+	return c, nil
+}
+
+// params are those of rdma-core (rsocket.c rs_do_connect), without READs, and with one retry less than there can be:
+// Linux's software RoCE takes the most for infinitely many (rxe_comp.c), and would never find out that we are gone.
+func (c *Conn) params() cm.QPParams {
+	return cm.QPParams{QP: c.qp, Do: c.vec.do, Access: peerAccess, RNRRetry: 7, RetryCount: 6, SRQ: c.ep.Config().SRQ != nil}
+}
+
+// cmLink is a connection of the communication manager.
+type cmLink struct{ conn *cm.Conn }
+
+// disconnect implements link.
+func (l *cmLink) disconnect() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = l.conn.Disconnect(ctx) // a peer that does not answer is gone
+}
+
+// wait implements link: the answer to disconnect was it.
+func (l *cmLink) wait() bool { return true }

@@ -1,0 +1,144 @@
+package socket_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"github.com/smcgw/smcgw/rsocket/socket"
+	"github.com/smcgw/smcgw/verbs/soft"
+)
+
+// openStack opens a software device on the loopback address. Real programs use the default port; here others may have it.
+func openStack() (*socket.Stack, func(), error) {
+	for port := uint16(14791); ; port++ {
+		dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, UDPPort: port})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		defaults, _ := socket.ReadDefaults(socket.DefaultsDir)
+		stack, err := socket.NewStack(dev, socket.StackConfig{Defaults: defaults})
+		if err != nil {
+			return nil, nil, errors.Join(err, dev.Close())
+		}
+		return stack, func() { _ = stack.Close(); _ = dev.Close() }, nil
+	}
+}
+
+// A server and a client. Either could as well be a program that uses rdma-core's rsockets.
+func Example() {
+	stack, closeStack, err := openStack()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer closeStack()
+	lc := socket.ListenConfig{Stack: stack}
+	l, err := lc.Listen(context.Background(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.Copy(c, c)
+	}()
+
+	d := socket.Dialer{Stack: stack}
+	c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	fmt.Fprint(c, "hello")
+	_ = c.(*socket.Conn).CloseWrite()
+	answer, err := io.ReadAll(c)
+	fmt.Println(string(answer), err)
+	// Output: hello <nil>
+}
+
+// Queue pairs can be told about over any byte stream. This is how devices without a communication manager connect.
+func ExampleStack_Client() {
+	stack, closeStack, err := openStack()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer closeStack()
+	x, y := net.Pipe()
+	go func() {
+		c, err := stack.Server(context.Background(), y, socket.ConnConfig{})
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		fmt.Fprint(c, "out of band")
+	}()
+	c, err := stack.Client(context.Background(), x, socket.ConnConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	said, err := io.ReadAll(c)
+	fmt.Println(string(said), err)
+	// Output: out of band <nil>
+}
+
+// The peer's memory is written to at an offset, behind everything written before and in front of what follows.
+func ExampleConn_WriteAt() {
+	stack, closeStack, err := openStack()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer closeStack()
+	x, y := net.Pipe()
+	cfg := socket.ConnConfig{IOMaps: 1}
+	result := make(chan string)
+	go func() {
+		c, err := stack.Server(context.Background(), y, cfg)
+		if err != nil {
+			result <- err.Error()
+			return
+		}
+		defer c.Close()
+		m, err := c.MapIO(16, 1000)
+		if err != nil {
+			result <- err.Error()
+			return
+		}
+		defer m.Close()
+		fmt.Fprint(c, ".") // behind the announcement
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		result <- strings.TrimRight(string(m.Bytes()), "\x00")
+	}()
+	c, err := stack.Client(context.Background(), x, cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	_, _ = io.ReadFull(c, make([]byte, 1))
+	n, err := c.WriteAt([]byte("placed"), 1000)
+	fmt.Println(n, err)
+	fmt.Fprint(c, ".")
+	fmt.Println(<-result)
+	// Output:
+	// 6 <nil>
+	// placed
+}

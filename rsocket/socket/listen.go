@@ -1,0 +1,185 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs/cm"
+)
+
+const (
+	defaultBacklog = 128
+	// acceptTimeout bounds the time a peer may take to confirm that it has been let in.
+	acceptTimeout = 30 * time.Second
+)
+
+// ListenConfig makes listeners. Stack must be set.
+type ListenConfig struct {
+	Stack *Stack
+	// Backlog bounds the connections that nobody has accepted yet; more are refused. 0: 128.
+	Backlog int
+	// Config is that of the connections.
+	Config ConnConfig
+}
+
+// Listener takes connections at a port. It is a net.Listener.
+type Listener struct {
+	stack *Stack
+	cfg   ConnConfig
+	cm    *cm.Listener
+	ready chan *Conn // made, not accepted
+	slots chan struct{}
+	life  context.Context
+	end   context.CancelFunc
+	tasks sync.WaitGroup
+	once  sync.Once
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// Listen takes connections at an address of the device, or at all of them. Port 0 chooses one.
+func (lc *ListenConfig) Listen(_ context.Context, local netip.AddrPort) (*Listener, error) {
+	l, err := lc.listen(local)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rsocket", Source: net.TCPAddrFromAddrPort(local), Err: err}
+	}
+	return l, nil
+}
+
+func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
+	s := lc.Stack
+	if s.manager == nil {
+		return nil, ErrNoManager
+	}
+	backlog := lc.Backlog
+	if backlog <= 0 {
+		backlog = defaultBacklog
+	}
+	l := &Listener{stack: s, cfg: lc.Config, ready: make(chan *Conn, backlog), slots: make(chan struct{}, backlog)}
+	var err error
+	if l.cm, err = s.manager.Listen(local, cm.ListenConfig{Backlog: backlog}); err != nil {
+		return nil, err
+	}
+	l.life, l.end = context.WithCancel(s.life)
+	if err := s.own(l); err != nil {
+		return nil, errors.Join(err, l.cm.Close())
+	}
+	l.tasks.Go(l.serve)
+	return l, nil
+}
+
+// serve lets requests in, each in a goroutine of its own, as many as there are slots.
+func (l *Listener) serve() {
+	defer l.end() // without it nothing comes any more
+	for {
+		r, err := l.cm.Accept(l.life)
+		if err != nil {
+			return
+		}
+		select {
+		case l.slots <- struct{}{}:
+			l.tasks.Go(func() { l.admit(r) })
+		default:
+			l.refuse(r, cm.RejectNoResources)
+		}
+	}
+}
+
+func (l *Listener) refuse(r *cm.Request, reason cm.RejectReason) {
+	l.stack.counters.refused.Add(1)
+	_ = r.Reject(reason, nil) // a peer that has gone away needs none
+}
+
+// admit makes the connection of a request and leaves it for Accept.
+func (l *Listener) admit(r *cm.Request) {
+	c, err := l.accept(r)
+	if err != nil {
+		<-l.slots
+		return
+	}
+	l.stack.counters.accepted.Add(1)
+	l.ready <- c // there is a place for each slot
+}
+
+func (l *Listener) accept(r *cm.Request) (*Conn, error) {
+	peer, err := rsocket.ParseConnData(r.PrivateData)
+	if err != nil || r.Transport != cm.TransportRC {
+		l.refuse(r, cm.RejectConsumerDefined)
+		return nil, errors.Join(err, rsocket.ErrConnData)
+	}
+	c, err := l.stack.newConn(l.cfg, rsocket.Stock)
+	if err != nil {
+		l.refuse(r, cm.RejectConsumerDefined)
+		return nil, err
+	}
+	c.arrived = r.Established
+	if err := c.joinPeer(peer); err != nil {
+		l.refuse(r, cm.RejectConsumerDefined)
+		return nil, errors.Join(err, c.discard())
+	}
+	ctx, cancel := context.WithTimeout(l.life, acceptTimeout)
+	defer cancel()
+	made, err := r.Accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: c.ep.ConnData().Append(nil)})
+	if err != nil {
+		l.stack.counters.refused.Add(1)
+		return nil, errors.Join(err, c.discard())
+	}
+	if err := c.begin(&cmLink{conn: made}, net.TCPAddrFromAddrPort(made.LocalAddr()), net.TCPAddrFromAddrPort(made.RemoteAddr())); err != nil {
+		(&cmLink{conn: made}).disconnect()
+		return nil, errors.Join(err, c.discard())
+	}
+	made.AfterDone(func() { c.lost(made.Err()) })
+	return c, nil
+}
+
+// Accept waits for the next connection.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptConn(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptConn is Accept with a context.
+func (l *Listener) AcceptConn(ctx context.Context) (*Conn, error) {
+	var err error
+	select {
+	case <-l.life.Done():
+		err = net.ErrClosed
+	case <-ctx.Done():
+		err = timely(context.Cause(ctx))
+	case c := <-l.ready:
+		<-l.slots
+		return c, nil
+	}
+	return nil, &net.OpError{Op: "accept", Net: "rsocket", Addr: l.Addr(), Err: err}
+}
+
+// Addr is the address listened on, with the port that was chosen.
+func (l *Listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.cm.Addr()) }
+
+// Close ends listening; connections that nobody accepted are closed.
+func (l *Listener) Close() error {
+	l.once.Do(func() {
+		l.end()
+		_ = l.cm.Close()
+		l.tasks.Wait()
+		for {
+			select {
+			case c := <-l.ready:
+				_ = c.Close()
+				continue
+			default:
+			}
+			break
+		}
+		l.stack.disown(l)
+	})
+	return nil
+}

@@ -1,0 +1,88 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	defaultPacketBuffer       = 256 << 10
+	defaultPacketSlots        = 128
+	defaultPacketDestinations = 4096
+	maxPacketSlots            = 1 << 14
+	maxPacketBuffer           = 1 << 30
+
+	// packetLimit is the largest message between datagram rsockets, header included: stock ones receive into slots of
+	// that size (RS_SNDLOWAT), over UDP as by queue pair.
+	packetLimit = 2048
+)
+
+// PacketListenConfig makes datagram sockets. The zero value makes sockets without devices, which reach everybody over
+// UDP.
+type PacketListenConfig struct {
+	// Stacks are the devices. One serves the destinations that are reached from one of its addresses.
+	Stacks []*Stack
+	// Peers are the destinations that are reached by devices without addresses.
+	Peers []PacketPeer
+	// Plain is for peers that are no rsockets: to whom no message with a header came from, datagrams are sent as they
+	// are. Otherwise a stranger is taken for an rsocket until a datagram without a header came from there.
+	Plain bool
+	// RecvBuffer bounds the bytes that wait to be read. What comes beyond is dropped. 0: 256 KiB.
+	RecvBuffer int
+	// RecvSlots and SendSlots are the datagrams a device has room for, in receiving until they were looked at, in
+	// sending until the device has taken them. 0: 128.
+	RecvSlots, SendSlots int
+	// Destinations bounds the table of peers. 0: 4096.
+	Destinations int
+}
+
+// PacketPeer is a destination on a device without addresses, such as shared memory. The trap: a queue pair's number
+// means nothing but to the peer that has told it. Remote must be the peer of the protection domain, and it must reach us
+// by the same device.
+type PacketPeer struct {
+	// Remote is the peer's socket; port 0 stands for all sockets of that address.
+	Remote netip.AddrPort
+	// Stack is the device.
+	Stack *Stack
+	// PD is the protection domain that has the peer. Nil: the stack's.
+	PD verbs.PD
+}
+
+func (c PacketListenConfig) withDefaults() PacketListenConfig {
+	orDefault := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orDefault(&c.RecvBuffer, defaultPacketBuffer)
+	orDefault(&c.RecvSlots, defaultPacketSlots)
+	orDefault(&c.SendSlots, defaultPacketSlots)
+	orDefault(&c.Destinations, defaultPacketDestinations)
+	return c
+}
+
+// Validate reports all problems at once.
+func (c PacketListenConfig) Validate() error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format+": %w", append(args, rsocket.ErrConfig)...))
+		}
+	}
+	for i, s := range c.Stacks {
+		bad(s != nil, "stacks[%d]: none", i)
+	}
+	for i, p := range c.Peers {
+		bad(p.Stack != nil, "peers[%d]: no stack", i)
+		bad(p.Remote.Addr().IsValid() && !p.Remote.Addr().Is4In6(), "peers[%d]: %v is no address of a peer", i, p.Remote)
+	}
+	bad(c.RecvBuffer >= 0 && c.RecvBuffer <= maxPacketBuffer, "recv buffer: %d", c.RecvBuffer)
+	bad(c.RecvSlots >= 0 && c.RecvSlots <= maxPacketSlots, "recv slots: %d", c.RecvSlots)
+	bad(c.SendSlots >= 0 && c.SendSlots <= maxPacketSlots, "send slots: %d", c.SendSlots)
+	bad(c.Destinations >= 0, "destinations: %d", c.Destinations)
+	return errors.Join(errs...)
+}

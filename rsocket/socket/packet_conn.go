@@ -1,0 +1,249 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// PacketConn is a datagram rsocket: a UDP socket, and a UD queue pair on each device it may use. Datagrams go from queue
+// pair to queue pair where both sides have one, and over UDP otherwise; nobody waits for finding out which. They may be
+// lost, doubled and reordered, as with every datagram socket. It implements [net.PacketConn]; its methods may be called
+// by any number of goroutines.
+type PacketConn struct {
+	socket     packetSocket
+	port       uint16
+	devices    []*packetDevice
+	limit4     int // of payloads to rsockets
+	limit6     int
+	queue      *packetQueue
+	writeLimit deadline
+	counters   packetCounters
+	reader     sync.WaitGroup
+	opened     chan struct{} // closed when ListenPacket is done
+	closed     atomic.Bool
+	closing    sync.Once
+	closeErr   error
+
+	mu    sync.Mutex // guards table
+	table *destinations
+}
+
+var _ net.PacketConn = (*PacketConn)(nil)
+
+// ListenPacket makes a socket. An unspecified address stands for all addresses of its version, the IPv6 one and the zero
+// AddrPort for those of both; port 0 for any free port.
+func (c *PacketListenConfig) ListenPacket(ctx context.Context, local netip.AddrPort) (*PacketConn, error) {
+	p, err := c.listenPacket(ctx, local)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "udp", Addr: net.UDPAddrFromAddrPort(local), Err: bare(err)}
+	}
+	return p, nil
+}
+
+func (c *PacketListenConfig) listenPacket(ctx context.Context, local netip.AddrPort) (*PacketConn, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	cfg := c.withDefaults()
+	network, address := "udp", local.String()
+	switch {
+	case !local.Addr().IsValid():
+		address = fmt.Sprintf(":%d", local.Port())
+	case local.Addr().Is4():
+		network = "udp4"
+	}
+	var lc net.ListenConfig
+	udp, err := lc.ListenPacket(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	p := &PacketConn{queue: newPacketQueue(cfg.RecvBuffer), opened: make(chan struct{})}
+	p.table = newDestinations(p, cfg.Destinations, cfg.Plain)
+	err = p.open(&cfg, udp.(*net.UDPConn))
+	close(p.opened)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (c *PacketConn) open(cfg *PacketListenConfig, udp *net.UDPConn) error {
+	if err := c.socket.open(udp); err != nil {
+		return err
+	}
+	c.port = c.socket.local.Port()
+	c.limit4, c.limit6 = packetLimit-rsocket.ResolveHeader4Len, packetLimit-rsocket.ResolveHeader6Len
+	devices, pds := c.chooseDevices(cfg)
+	for i, d := range devices {
+		if err := d.stack.own(c); err != nil {
+			return fmt.Errorf("device %s: %w", d.stack.dev.Name(), err)
+		}
+		c.devices = devices[:i+1]
+		if err := d.open(cfg, pds[i]); err != nil {
+			return fmt.Errorf("device %s: %w", d.stack.dev.Name(), err)
+		}
+	}
+	c.reader.Add(1)
+	go c.receiveUDP()
+	return nil
+}
+
+// chooseDevices finds the devices that the socket uses, and the protection domains on them, nil for the stack's own.
+func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDevice, pds []verbs.PD) {
+	add := func(s *Stack, pd verbs.PD, gids []verbs.GID) *packetDevice {
+		mtu := s.dev.Port().ActiveMTU.Bytes()
+		c.limit4, c.limit6 = min(c.limit4, mtu-rsocket.DatagramHeader4Len), min(c.limit6, mtu-rsocket.DatagramHeader6Len)
+		d := &packetDevice{conn: c, index: len(devices), stack: s, gids: gids}
+		devices, pds = append(devices, d), append(pds, pd)
+		return d
+	}
+	for _, s := range cfg.Stacks {
+		if gids := s.dev.Port().GIDs; c.uses(gids) {
+			add(s, nil, gids)
+		}
+	}
+	byPeer := map[PacketPeer]*packetDevice{}
+	for _, peer := range cfg.Peers {
+		key := PacketPeer{Stack: peer.Stack, PD: peer.PD}
+		if byPeer[key] == nil {
+			byPeer[key] = add(peer.Stack, peer.PD, nil)
+		}
+		byPeer[key].remotes = append(byPeer[key].remotes, peer.Remote)
+	}
+	return devices, pds
+}
+
+// uses tells whether the socket sends from one of the addresses.
+func (c *PacketConn) uses(gids []verbs.GID) bool {
+	local := c.socket.local.Addr()
+	for _, g := range gids {
+		if a := g.Addr(); c.socket.wild && (a.Is4() || !local.Is4()) || a == local.WithZone("") {
+			return true
+		}
+	}
+	return false
+}
+
+// MaxPayload is the largest datagram an rsocket at that address can be sent. It is the same whichever way the datagram
+// goes. Peers that are no rsockets take what UDP does.
+func (c *PacketConn) MaxPayload(remote netip.Addr) int {
+	if remote.Unmap().Is4() {
+		return c.limit4
+	}
+	return c.limit6
+}
+
+// path implements surroundings.
+func (c *PacketConn) path(local netip.Addr, remote netip.AddrPort) localPath {
+	if !local.IsValid() {
+		if local = c.socket.local.Addr(); c.socket.wild {
+			local = route(remote)
+		}
+	}
+	p := localPath{dev: -1, source: local.WithZone(""), oob: c.socket.from(local)}
+	if p.source.Is4() != remote.Addr().Is4() { // no route; where it goes is the system's to say
+		p.source = netip.IPv6Unspecified()
+		if remote.Addr().Is4() {
+			p.source = netip.IPv4Unspecified()
+		}
+		return p
+	}
+	for i, d := range c.devices {
+		if d.serves(p.source, remote) && (p.dev < 0 || d.gids == nil) { // a device that names its peers goes first
+			p.dev, p.most = i, d.sendLen
+		}
+	}
+	return p
+}
+
+// qpn implements surroundings.
+func (c *PacketConn) qpn(dev int) uint32 {
+	if dev < 0 {
+		return 0
+	}
+	return c.devices[dev].qpn.Load()
+}
+
+// handle implements surroundings.
+func (c *PacketConn) handle(p localPath, remote netip.Addr) (verbs.AH, error) {
+	return c.devices[p.dev].handle(p.source, remote)
+}
+
+// LocalAddr is the socket's address.
+func (c *PacketConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.socket.local) }
+
+// SetDeadline is SetReadDeadline and SetWriteDeadline.
+func (c *PacketConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline ends reads at a time; zero: never.
+func (c *PacketConn) SetReadDeadline(t time.Time) error {
+	if c.closed.Load() {
+		return c.opError("set", nil, net.ErrClosed)
+	}
+	c.queue.limit.set(t, c.queue.wake)
+	return nil
+}
+
+// SetWriteDeadline ends writes at a time; zero: never.
+func (c *PacketConn) SetWriteDeadline(t time.Time) error {
+	if c.closed.Load() {
+		return c.opError("set", nil, net.ErrClosed)
+	}
+	c.writeLimit.set(t, func() {
+		for _, d := range c.devices {
+			d.wake()
+		}
+	})
+	return nil
+}
+
+// Close ends the socket and all its calls under way. Datagrams written before are still sent, those not read are lost.
+func (c *PacketConn) Close() error {
+	c.closing.Do(func() { c.closeErr = c.close() })
+	return c.closeErr
+}
+
+func (c *PacketConn) close() error {
+	<-c.opened
+	c.closed.Store(true)
+	c.queue.close(net.ErrClosed)
+	c.writeLimit.stop()
+	var errs []error
+	for _, d := range c.devices {
+		d.shut()
+	}
+	if c.socket.udp != nil {
+		errs = append(errs, c.socket.udp.Close())
+	}
+	c.reader.Wait()
+	for _, d := range c.devices {
+		d.qpn.Store(0)
+	}
+	c.mu.Lock()
+	c.table.clear()
+	c.mu.Unlock()
+	for _, d := range c.devices {
+		errs = append(errs, d.close())
+		d.stack.disown(c)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *PacketConn) opError(op string, remote *netip.AddrPort, err error) error {
+	e := &net.OpError{Op: op, Net: "udp", Source: c.LocalAddr(), Err: err}
+	if remote != nil {
+		e.Addr = net.UDPAddrFromAddrPort(*remote)
+	}
+	return e
+}

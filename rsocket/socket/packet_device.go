@@ -1,0 +1,402 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// grhSize is what precedes a received datagram in memory (IBTA vol. 1, 11.4.1.2).
+	grhSize = 40
+	// udHopLimit is what the kernel's communication manager sends with.
+	udHopLimit = 64
+	// wrSend marks the work request ids of sends; the rest is the slot.
+	wrSend = 1 << 63
+)
+
+// packetDevice is the UD queue pair of a datagram socket on one device.
+//
+// Lock order: none of PacketConn.mu, mu and the queue's is held while another is taken, and none with the vector's
+// token being waited for.
+type packetDevice struct {
+	conn  *PacketConn
+	index int
+	stack *Stack
+	dom   *domain
+	vec   *vector
+	node  node
+
+	gids    []verbs.GID      // our addresses; none on a device without
+	remotes []netip.AddrPort // of a device without addresses
+	mr      verbs.MR
+	recvLen int // bytes of a receive slot
+	sendLen int
+	sends   int // offset of the send slots
+	slots   int // of them
+	qpn     atomic.Uint32
+
+	// Owned by the holder of the token.
+	qp      verbs.QP
+	posting []udSend
+	wr      verbs.SendWR
+	rwr     verbs.RecvWR
+
+	mu      sync.Mutex // guards everything below
+	freed   sync.Cond
+	free    []int // send slots
+	filling int   // slots taken and not left yet
+	pending []udSend
+	closed  bool
+}
+
+// udSend is a message in a send slot.
+type udSend struct {
+	slot, size int
+	control    udControl // 0: a datagram
+	echoed     int       // udEcho: the size of the probe
+	qpn        uint32
+	handle     verbs.AH
+}
+
+// open creates memory and queue pair. On error close undoes what there is.
+func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
+	d.freed.L, d.node.member = &d.mu, d
+	d.vec = d.stack.vector()
+	if d.dom, err = d.stack.domainOf(pd); err != nil {
+		return err
+	}
+	mtu := d.stack.dev.Port().ActiveMTU.Bytes()
+	d.recvLen, d.sendLen = grhSize+mtu, min(mtu, packetLimit)
+	d.sends = cfg.RecvSlots * d.recvLen
+	if d.mr, err = d.dom.pd.AllocMR(d.sends+cfg.SendSlots*d.sendLen, verbs.AccessLocalWrite); err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	d.slots = cfg.SendSlots
+	for i := range d.slots {
+		d.free = append(d.free, i)
+	}
+	d.pending, d.posting = make([]udSend, 0, cfg.SendSlots), make([]udSend, 0, cfg.SendSlots)
+	d.wr.SGList, d.rwr.SGList = make([]verbs.SGE, 1), make([]verbs.SGE, 1)
+	if derr := d.vec.do(func() { err = d.start(cfg) }); derr != nil {
+		return derr
+	}
+	return err
+}
+
+// start makes the queue pair, in the vector.
+func (d *packetDevice) start(cfg *PacketListenConfig) error {
+	qp, err := d.dom.pd.CreateQP(&verbs.QPInitAttr{
+		SendCQ: d.vec.cq, RecvCQ: d.vec.cq, Type: verbs.QPTUD, SQSigAll: true,
+		Cap: verbs.QPCap{MaxSendWR: cfg.SendSlots, MaxRecvWR: cfg.RecvSlots, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+	if err != nil {
+		return fmt.Errorf("queue pair: %w", err)
+	}
+	d.qp = qp
+	d.vec.add(qp.Num(), d)
+	if err := verbs.StartUD(qp, rsocket.DatagramQKey, 0); err != nil {
+		return err
+	}
+	for i := range cfg.RecvSlots {
+		if err := d.postRecv(i); err != nil {
+			return fmt.Errorf("post receive: %w", err)
+		}
+	}
+	d.qpn.Store(qp.Num())
+	return nil
+}
+
+// serves tells whether destinations at remote, reached from the address source, are reached by this device.
+func (d *packetDevice) serves(source netip.Addr, remote netip.AddrPort) bool {
+	if d.gids == nil {
+		return slices.ContainsFunc(d.remotes, func(r netip.AddrPort) bool {
+			return r.Addr() == remote.Addr() && (r.Port() == 0 || r.Port() == remote.Port())
+		})
+	}
+	// A link-local address is nothing without its zone, which does not travel.
+	return !remote.Addr().IsLinkLocalUnicast() && source.IsValid() && slices.Contains(d.gids, verbs.GIDOf(source))
+}
+
+// handle makes an address handle for a peer.
+func (d *packetDevice) handle(source, remote netip.Addr) (verbs.AH, error) {
+	attr := verbs.AHAttr{DGID: verbs.GIDOf(remote), HopLimit: udHopLimit, Port: 1}
+	if d.gids != nil {
+		attr.SGIDIndex, attr.UDPPort = uint8(slices.Index(d.gids, verbs.GIDOf(source))), d.stack.dev.Port().UDPPort
+	}
+	return d.dom.pd.CreateAH(attr)
+}
+
+func (d *packetDevice) postRecv(slot int) error {
+	d.rwr.WRID = uint64(slot)
+	d.rwr.SGList[0] = verbs.SGE{Addr: d.mr.Addr() + uint64(slot*d.recvLen), Length: uint32(d.recvLen), LKey: d.mr.LKey()}
+	return d.qp.PostRecv(&d.rwr)
+}
+
+// sendSlot is the memory of a send slot.
+func (d *packetDevice) sendSlot(slot int) []byte {
+	off := d.sends + slot*d.sendLen
+	return d.mr.Bytes()[off : off+d.sendLen : off+d.sendLen]
+}
+
+// take takes a send slot, waiting for one if told so.
+func (d *packetDevice) take(wait bool) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.free) == 0 || d.closed {
+		switch {
+		case d.closed:
+			return 0, net.ErrClosed
+		case !wait:
+			return 0, errNoSlot
+		case d.conn.writeLimit.expired.Load():
+			return 0, os.ErrDeadlineExceeded
+		}
+		d.freed.Wait()
+	}
+	slot := d.free[len(d.free)-1]
+	d.free = d.free[:len(d.free)-1]
+	d.filling++
+	return slot, nil
+}
+
+var errNoSlot = errors.New("no send slot")
+
+func (d *packetDevice) release(slot int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.free = append(d.free, slot)
+	d.freed.Signal()
+}
+
+// send leaves a datagram to be posted by the vector.
+func (d *packetDevice) send(p *peerQP, payload []byte) error {
+	slot, err := d.take(true)
+	if err != nil {
+		return err
+	}
+	b := rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.source, d.conn.port)}.Append(d.sendSlot(slot)[:0])
+	b = append(b, payload...)
+	d.leave(udSend{slot: slot, size: len(b), qpn: p.qpn, handle: p.handle})
+	d.vec.kick()
+	return nil
+}
+
+// control leaves a probe of a size or an echo of one to be posted. It is dropped if there is no room; who needs it asks
+// again. The caller kicks the vector if it does not hold it.
+func (d *packetDevice) control(p *peerQP, what udControl, size int) bool {
+	slot, err := d.take(false)
+	if err != nil {
+		return false
+	}
+	room := d.sendSlot(slot)
+	s := udSend{slot: slot, control: what, qpn: p.qpn, handle: p.handle}
+	s.size = len(rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.source, d.conn.port)}.Append(room[:0]))
+	if what == udProbe {
+		size = min(max(s.size, size), len(room))
+		clear(room[s.size:size])
+		s.size = size
+	}
+	s.echoed = size
+	d.leave(s)
+	return true
+}
+
+func (d *packetDevice) leave(s udSend) {
+	d.mu.Lock()
+	d.pending = append(d.pending, s)
+	if d.filling--; d.closed {
+		d.freed.Broadcast()
+	}
+	d.mu.Unlock()
+	d.vec.wants(&d.node)
+}
+
+// service implements member: it posts what was left.
+func (d *packetDevice) service() {
+	d.mu.Lock()
+	d.posting, d.pending = d.pending, d.posting[:0]
+	d.mu.Unlock()
+	for i := range d.posting {
+		if err := d.post(&d.posting[i]); err != nil {
+			d.conn.counters.sendErrors.Add(1)
+			d.release(d.posting[i].slot)
+		}
+	}
+}
+
+func (d *packetDevice) post(s *udSend) error {
+	d.wr.WRID = wrSend | uint64(s.slot)
+	d.wr.SGList[0] = verbs.SGE{
+		Addr: d.mr.Addr() + uint64(d.sends+s.slot*d.sendLen), Length: uint32(s.size), LKey: d.mr.LKey(),
+	}
+	d.wr.Opcode, d.wr.ImmData = verbs.WRSend, 0
+	if s.control != 0 {
+		d.wr.Opcode, d.wr.ImmData = verbs.WRSendWithImm, controlImm(s.control, s.echoed)
+	}
+	d.wr.AH, d.wr.RemoteQPN, d.wr.RemoteQKey = s.handle, s.qpn, rsocket.DatagramQKey
+	return d.qp.PostSend(&d.wr)
+}
+
+// complete implements member.
+func (d *packetDevice) complete(wc *verbs.WC) {
+	slot := int(wc.WRID &^ wrSend)
+	if wc.WRID&wrSend != 0 {
+		if wc.Status != verbs.WCSuccess {
+			d.conn.counters.sendErrors.Add(1)
+			d.mend()
+		}
+		d.release(slot)
+		return
+	}
+	if wc.Status == verbs.WCSuccess {
+		d.received(wc, d.mr.Bytes()[slot*d.recvLen:(slot+1)*d.recvLen])
+	}
+	if d.qp.State() == verbs.QPSErr || d.postRecv(slot) != nil {
+		d.qpn.Store(0) // from now on everything goes over UDP
+	}
+}
+
+// mend takes the queue pair out of the state that a failed send puts it into (IBTA vol. 1, 10.3.1.6).
+func (d *packetDevice) mend() {
+	if d.qp.State() == verbs.QPSSQE {
+		_ = d.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState)
+	}
+	if d.qp.State() == verbs.QPSErr {
+		d.qpn.Store(0)
+	}
+}
+
+// received looks at a message in a receive slot.
+func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
+	c := d.conn
+	n := int(wc.ByteLen)
+	if n < grhSize || n > len(slot) {
+		c.counters.malformed.Add(1)
+		return
+	}
+	h, payload, err := rsocket.ParseDatagramHeader(slot[grhSize:n])
+	m := udMessage{dev: d.index, qpn: wc.SrcQP, from: unmapped(h.Source), local: d.grhDestination(slot)}
+	if wc.Flags&verbs.WCWithImm != 0 {
+		m.control, m.size = parseControl(wc.ImmData)
+		if m.control == udProbe {
+			m.size = n - grhSize
+		} else if m.control != udEcho {
+			err = rsocket.ErrDatagramHeader
+		}
+	}
+	switch {
+	case err != nil || m.from.Port() == 0 || m.from.Addr().IsUnspecified() || m.from.Addr().IsMulticast():
+		c.counters.malformed.Add(1)
+		return
+	case !d.genuine(m.from, wc, slot):
+		c.counters.foreign.Add(1)
+		return
+	}
+	c.mu.Lock()
+	ev := c.table.receiveUD(time.Now(), &m)
+	c.mu.Unlock()
+	if m.control == 0 {
+		c.deliver(m.from, payload, &c.counters.receivedUD)
+	}
+	if ev.echo > 0 && d.control(&ev.peer, udEcho, ev.echo) {
+		c.counters.echoes.Add(1)
+	}
+	if ev.probe > 0 && d.control(&ev.peer, udProbe, ev.probe) {
+		c.counters.probes.Add(1)
+	}
+}
+
+// controlImm is the immediate of a probe or an echo: what it is in bits 7:0, the size of the probe in bits 31:8.
+func controlImm(what udControl, size int) uint32 { return uint32(size)<<8 | uint32(what) }
+
+func parseControl(imm uint32) (what udControl, size int) { return udControl(imm & 0xff), int(imm >> 8) }
+
+// genuine tells whether a datagram can be of that source: nobody shall be able to say by queue pair what the network
+// would not let him say over UDP.
+func (d *packetDevice) genuine(from netip.AddrPort, wc *verbs.WC, slot []byte) bool {
+	if d.gids == nil {
+		return d.serves(netip.Addr{}, from)
+	}
+	return wc.Flags&verbs.WCGRH != 0 && grhSource(slot) == from.Addr()
+}
+
+// grhSource is the source address in the first 40 bytes of a receive: an IPv6 header, or 20 bytes that mean nothing and
+// an IPv4 header (IBTA vol. 1, annex A17.4.5.1).
+func grhSource(b []byte) netip.Addr {
+	if b[0]>>4 == 6 {
+		return netip.AddrFrom16([16]byte(b[8:24])).Unmap()
+	}
+	return netip.AddrFrom4([4]byte(b[32:36]))
+}
+
+// grhDestination is the address a message was sent to.
+func (d *packetDevice) grhDestination(b []byte) netip.Addr {
+	switch {
+	case d.gids == nil:
+		return netip.Addr{}
+	case b[0]>>4 == 6:
+		return netip.AddrFrom16([16]byte(b[24:40])).Unmap()
+	default:
+		return netip.AddrFrom4([4]byte(b[36:40]))
+	}
+}
+
+// wake makes all writers look at the deadline.
+func (d *packetDevice) wake() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.freed.Broadcast()
+}
+
+// drainTime bounds the wait for what was written last.
+const drainTime = 100 * time.Millisecond
+
+// shut lets no more datagrams in and waits until the device has taken those that are. Nobody writes to slots after it.
+func (d *packetDevice) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	d.freed.Broadcast()
+	late := false
+	timer := time.AfterFunc(drainTime, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		late = true
+		d.freed.Broadcast()
+	})
+	defer timer.Stop()
+	for d.filling > 0 || len(d.free) < d.slots && d.qpn.Load() != 0 && !late {
+		d.freed.Wait()
+	}
+}
+
+// close gives everything back that open took. The address handles are gone.
+func (d *packetDevice) close() error {
+	d.qpn.Store(0)
+	var errs []error
+	if d.qp != nil {
+		num := d.qp.Num()
+		err := d.vec.do(func() {
+			errs = append(errs, d.qp.Close())
+			d.vec.remove(num)
+		})
+		errs = append(errs, err)
+	}
+	if d.mr != nil {
+		errs = append(errs, d.mr.Close())
+	}
+	if d.dom != nil {
+		errs = append(errs, d.dom.unuse())
+	}
+	return errors.Join(errs...)
+}

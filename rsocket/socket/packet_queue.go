@@ -1,0 +1,120 @@
+package socket
+
+import (
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// packetRecord is what a datagram costs in the receive buffer besides its bytes, so that empty ones are bounded too.
+const packetRecord = 32
+
+// packetQueue holds received datagrams until they are read, in the order they came. It is bounded by bytes and never
+// waits for a reader.
+type packetQueue struct {
+	limit    deadline
+	mu       sync.Mutex // guards everything below
+	nonempty sync.Cond
+	buf      []byte // ring of the bytes of all datagrams
+	bytes    int    // of them in use, from head
+	head     int
+	packets  []packetEntry // ring
+	first    int
+	count    int
+	err      error // of reads once the queue is empty; set by close
+}
+
+type packetEntry struct {
+	from netip.AddrPort
+	size int
+}
+
+func newPacketQueue(size int) *packetQueue {
+	q := &packetQueue{buf: make([]byte, size), packets: make([]packetEntry, max(1, size/packetRecord))}
+	q.nonempty.L = &q.mu
+	return q
+}
+
+// push copies a datagram into the queue, and counts it in n before anybody can have it; false means that there is no room.
+func (q *packetQueue) push(from netip.AddrPort, b []byte, n *atomic.Uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err != nil || q.count == len(q.packets) || q.bytes+len(b) > len(q.buf) {
+		return false
+	}
+	tail := q.head + q.bytes
+	if tail >= len(q.buf) {
+		tail -= len(q.buf)
+	}
+	copy(q.buf, b[copy(q.buf[tail:], b):])
+	q.bytes += len(b)
+	at := q.first + q.count
+	if at >= len(q.packets) {
+		at -= len(q.packets)
+	}
+	q.packets[at] = packetEntry{from, len(b)}
+	q.count++
+	n.Add(1)
+	q.nonempty.Signal()
+	return true
+}
+
+// pop waits for a datagram and copies as much of it as p holds; the rest is lost, as with every datagram socket.
+func (q *packetQueue) pop(p []byte) (n int, from netip.AddrPort, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		switch {
+		case q.limit.expired.Load():
+			return 0, from, os.ErrDeadlineExceeded
+		case q.err != nil:
+			return 0, from, q.err
+		case q.count > 0:
+			n, from = q.take(p)
+			return n, from, nil
+		}
+		q.nonempty.Wait()
+	}
+}
+
+func (q *packetQueue) take(p []byte) (n int, from netip.AddrPort) {
+	e := &q.packets[q.first]
+	n = min(len(p), e.size)
+	m := copy(p[:n], q.buf[q.head:])
+	copy(p[m:n], q.buf)
+	q.bytes -= e.size
+	if q.head += e.size; q.head >= len(q.buf) {
+		q.head -= len(q.buf)
+	}
+	if q.first++; q.first == len(q.packets) {
+		q.first = 0
+	}
+	q.count--
+	return n, e.from
+}
+
+// ready implements waiter.
+func (q *packetQueue) ready() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.count > 0 || q.err != nil || q.limit.expired.Load()
+}
+
+// wake makes all readers look at the deadline.
+func (q *packetQueue) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.nonempty.Broadcast()
+}
+
+// close ends reading with err; what was not read is lost.
+func (q *packetQueue) close(err error) {
+	q.mu.Lock()
+	if q.err == nil {
+		q.err = err
+	}
+	q.nonempty.Broadcast()
+	q.mu.Unlock()
+	q.limit.stop()
+}

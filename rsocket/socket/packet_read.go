@@ -1,0 +1,86 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// ReadFrom reads a datagram. What does not fit into b is lost.
+func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, from, err := c.ReadFromUDPAddrPort(b)
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, net.UDPAddrFromAddrPort(from), nil
+}
+
+// ReadFromUDPAddrPort is ReadFrom without allocation.
+func (c *PacketConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	if len(c.devices) == 1 && !c.queue.ready() {
+		c.devices[0].vec.spin(c.queue)
+	}
+	n, from, err := c.queue.pop(b)
+	if err != nil {
+		return 0, from, c.opError("read", nil, err)
+	}
+	return n, from, nil
+}
+
+// readErrors is how often in a row the UDP socket may fail for other reasons than being closed.
+const readErrors = 16
+
+// receiveUDP is the goroutine that reads the UDP socket.
+func (c *PacketConn) receiveUDP() {
+	defer c.reader.Done()
+	buf := make([]byte, maxUDP)
+	for errs := 0; ; {
+		n, from, to, err := c.socket.receive(buf)
+		switch {
+		case err == nil:
+			errs = 0
+			c.receivedUDP(buf[:n], from, to)
+		case c.closed.Load() || errors.Is(err, net.ErrClosed):
+			return
+		default:
+			if errs++; errs == readErrors {
+				c.queue.close(err)
+				return
+			}
+		}
+	}
+}
+
+func (c *PacketConn) receivedUDP(b []byte, from netip.AddrPort, to netip.Addr) {
+	c.mu.Lock()
+	ev := c.table.receiveUDP(time.Now(), from, to, b)
+	c.mu.Unlock()
+	if ev.payload != nil {
+		n := &c.counters.receivedUDP
+		if ev.plain {
+			n = &c.counters.receivedPlain
+		}
+		c.deliver(from, ev.payload, n)
+	}
+	if ev.answer {
+		h := rsocket.ResolveHeader{Op: rsocket.ResolveCtrl, QPN: ev.qpn, Probes: true, Addr: ev.path.source}
+		if err := c.socket.send(&h, nil, ev.path.oob, from); err != nil {
+			c.counters.ctrlErrors.Add(1)
+		} else {
+			c.counters.answers.Add(1)
+		}
+	}
+	if ev.probe > 0 {
+		c.sendProbe(&ev.peer, ev.probe)
+	}
+}
+
+func (c *PacketConn) deliver(from netip.AddrPort, payload []byte, n *atomic.Uint64) {
+	if !c.queue.push(from, payload, n) {
+		c.counters.overflow.Add(1)
+	}
+}

@@ -1,0 +1,137 @@
+package socket
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// maxUDP is more than any UDP datagram has.
+const maxUDP = 1 << 16
+
+// packetSocket is the UDP socket of a datagram socket. If it is bound to no address it tells to which one a datagram
+// was sent, and sends from the one it is told: for the peer, the address is part of who we are.
+type packetSocket struct {
+	udp   *net.UDPConn
+	wild  bool
+	local netip.AddrPort
+
+	oob     [128]byte     // of the receiver
+	dropped atomic.Uint32 // by the kernel, for want of room in the socket's buffer, as far as it told
+
+	mu  sync.Mutex // guards everything below
+	buf [packetLimit]byte
+}
+
+func (s *packetSocket) open(udp *net.UDPConn) error {
+	s.udp, s.local = udp, unmapped(udp.LocalAddr().(*net.UDPAddr).AddrPort())
+	s.wild = s.local.Addr().IsUnspecified()
+	options := []struct {
+		level, option int
+		wanted        bool
+	}{
+		{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, true},
+		{unix.IPPROTO_IP, unix.IP_PKTINFO, s.wild && s.local.Addr().Is4()},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, s.wild && s.local.Addr().Is6()},
+	}
+	raw, err := udp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		for _, o := range options {
+			if o.wanted && serr == nil {
+				serr = unix.SetsockoptInt(int(fd), o.level, o.option, 1)
+			}
+		}
+	})
+	if err = errors.Join(err, serr); err != nil {
+		return fmt.Errorf("socket options: %w", err)
+	}
+	return nil
+}
+
+// receive waits for a datagram. to is the address it was sent to, the zero Addr if that is none of ours alone.
+func (s *packetSocket) receive(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
+	n, oob, _, from, err := s.udp.ReadMsgUDPAddrPort(b, s.oob[:])
+	to = s.control(s.oob[:oob])
+	if !s.wild {
+		to = s.local.Addr().WithZone("")
+	}
+	return n, unmapped(from), to, err
+}
+
+// control looks at the control messages of a datagram.
+func (s *packetSocket) control(oob []byte) (to netip.Addr) {
+	for len(oob) >= unix.SizeofCmsghdr {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			return to
+		}
+		switch {
+		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
+			s.dropped.Store(binary.NativeEndian.Uint32(data))
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			to = netip.AddrFrom4([4]byte(data[4:8])) // ipi_spec_dst, which is ours even if the datagram was for many
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			to = netip.AddrFrom16([16]byte(data[:16])).Unmap()
+		}
+		oob = rest
+	}
+	if to.IsMulticast() || to.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return to
+}
+
+// from makes the control message that sends from an address of ours. A zone goes into the socket address, not here.
+func (s *packetSocket) from(source netip.Addr) []byte {
+	if !s.wild || !source.IsValid() || source.IsUnspecified() {
+		return nil
+	}
+	if s.local.Addr().Is4() {
+		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: source.As4()})
+	}
+	return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: source.As16()})
+}
+
+// send sends a datagram, behind a header if there is one.
+func (s *packetSocket) send(h *rsocket.ResolveHeader, payload []byte, oob []byte, to netip.AddrPort) error {
+	if h != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		payload = append(h.Append(s.buf[:0]), payload...)
+	}
+	_, _, err := s.udp.WriteMsgUDPAddrPort(payload, oob, to)
+	if err != nil && oob != nil && errors.Is(err, unix.EINVAL) {
+		_, _, err = s.udp.WriteMsgUDPAddrPort(payload, nil, to) // the address is ours no more
+	}
+	return err
+}
+
+// route is the address from which the host would send to remote.
+func route(remote netip.AddrPort) netip.Addr {
+	if remote.Port() == 0 {
+		remote = netip.AddrPortFrom(remote.Addr(), 1)
+	}
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(remote)) // which sends nothing
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+// unmapped is the address as it is on the wire.
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}

@@ -36,7 +36,7 @@ check-generate: generate ## generated code is what is committed
 test: install-test-deps unit arch e2e guests ## everything
 ifeq ($(ROOT),)
 	@echo "NOT RUN without root: the namespaces suite (tests/e2e), the eBPF programs (ebpf), the simulated hosts"
-	@echo "NOT RUN without root: (internal/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
+	@echo "NOT RUN without root: (lab/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
 endif
 
 unit: ## race detector, random order
@@ -52,7 +52,7 @@ guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
 
 root: build ## the packages with tests that need root
-	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
 
 fuzz: ## every fuzz test for FUZZTIME
 	for p in $$($(GO) list ./...); do \

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench"
+	"github.com/smcgw/smcgw/lab/bench"
 )
 
 // localBench are the flags of bench --local.

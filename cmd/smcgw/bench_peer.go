@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/smcgw/smcgw/gateway"
-	"github.com/smcgw/smcgw/internal/testnet/bench/peer"
+	"github.com/smcgw/smcgw/lab/bench/peer"
 )
 
 const (

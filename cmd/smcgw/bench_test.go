@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/report"
 )
 
 // serveBench runs bench --serve until the test ends and returns what it printed.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/smcgw/smcgw/internal/testnet/demo"
+	"github.com/smcgw/smcgw/lab/demo"
 )
 
 // demoVerbs lists the verbs that need package testnet.

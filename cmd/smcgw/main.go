@@ -4,8 +4,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/smcgw/smcgw/internal/testnet/apps"
-	"github.com/smcgw/smcgw/internal/testnet/bench"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/bench"
 )
 
 // main is also the ordinary programs of the demonstration and of benchmarks, which

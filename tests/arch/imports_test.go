@@ -11,38 +11,38 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":            {"gateway", "doctor", "internal/testnet/..."},
-	"gateway":              {"ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
-	"ebpf":                 {"ebpf/legs"},
-	"ebpf/legs":            {},
-	"netstack":             {},
-	"negotiate":            {},
-	"verbs":                {},
-	"verbs/...":            {"verbs"},
-	"verbs/shm":            {"verbs", "verbs/internal/..."},
-	"verbs/soft":           {"verbs", "verbs/internal/...", "verbs/soft/wire"},
-	"verbs/soft/wire":      {},
-	"rmb":                  {"verbs"},
-	"rsocket":              {"rmb", "verbs", "verbs/cm"},
-	"doctor":               {"ebpf", "verbs", "negotiate"},
-	"internal/testnet/...": {"internal/testnet/..."},
+	"cmd/smcgw":       {"gateway", "doctor", "lab/..."},
+	"gateway":         {"ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/..."},
+	"ebpf":            {"ebpf/legs"},
+	"ebpf/legs":       {},
+	"netstack":        {},
+	"negotiate":       {},
+	"verbs":           {},
+	"verbs/...":       {"verbs"},
+	"verbs/shm":       {"verbs", "verbs/internal/..."},
+	"verbs/soft":      {"verbs", "verbs/internal/...", "verbs/soft/wire"},
+	"verbs/soft/wire": {},
+	"rmb":             {"verbs"},
+	"rsocket":         {"rmb", "verbs", "verbs/cm"},
+	"doctor":          {"ebpf", "verbs", "negotiate"},
+	"lab/...":         {"lab/..."},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
-	"internal/testnet/memhost": {"gateway", "ebpf", "netstack", "negotiate", "internal/testnet/..."},
-	"internal/testnet/rogue":   {"negotiate", "rsocket", "verbs/...", "internal/testnet/..."},
-	"internal/testnet/demo":    {"gateway", "internal/testnet/..."},
-	"internal/testnet/bench":   {"gateway", "internal/testnet/..."},
-	"internal/testnet/daemon":  {"gateway", "internal/testnet"},
+	"lab/memhost": {"gateway", "ebpf", "netstack", "negotiate", "lab/..."},
+	"lab/rogue":   {"negotiate", "rsocket", "verbs/...", "lab/..."},
+	"lab/demo":    {"gateway", "lab/..."},
+	"lab/bench":   {"gateway", "lab/..."},
+	"lab/daemon":  {"gateway", "lab/testnet"},
 	// Programs that use the devices by themselves.
-	"internal/testnet/bench/load": {"verbs/...", "rsocket", "internal/testnet/..."},
+	"lab/bench/load": {"verbs/...", "rsocket", "lab/..."},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"internal/testnet/bench/peer": {"gateway", "internal/testnet/..."},
-	"tests/...":                   {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "internal/testnet/...", "tests/..."},
+	"lab/bench/peer": {"gateway", "lab/..."},
+	"tests/...":      {"cmd/...", "gateway", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "rsocket", "doctor", "lab/...", "tests/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:
 // help for tests, and the devices to test on.
-var allowedInTests = []string{"internal/testnet/...", "verbs/..."}
+var allowedInTests = []string{"lab/...", "verbs/..."}
 
 // matches tells whether a directory is meant by a name of the table.
 func matches(dir, name string) bool {
@@ -108,23 +108,23 @@ type fence struct {
 }
 
 // testOnly are the places of code that runs in tests only.
-var testOnly = []string{"*_test.go", "internal/testnet/leak/", "verbs/verbstest/", "tests/"}
+var testOnly = []string{"*_test.go", "lab/leak/", "verbs/verbstest/", "tests/"}
 
 var fences = []fence{
 	{"gvisor.dev/gvisor", []string{"netstack/"}},
-	{"github.com/cilium/ebpf", []string{"ebpf/", "internal/testnet/"}},
-	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "internal/testnet/"}},
+	{"github.com/cilium/ebpf", []string{"ebpf/", "lab/"}},
+	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "lab/"}},
 	{"github.com/prometheus", []string{"gateway/metrics*.go", "gateway/*_test.go"}},
 	{"github.com/spf13", []string{"cmd/smcgw/"}},
-	{"testing", append([]string{"internal/testnet/"}, testOnly...)},
+	{"testing", append([]string{"lab/"}, testOnly...)},
 	{"github.com/stretchr/testify", testOnly},
 	{"github.com/google/go-cmp", testOnly},
 	{"github.com/rogpeppe/go-internal", testOnly},
 	{"go.uber.org/goleak", testOnly},
 	{"pgregory.net/rapid", testOnly},
 	{"golang.org/x/net/nettest", testOnly},
-	{"github.com/HdrHistogram", []string{"internal/testnet/bench/"}},
-	{"golang.org/x/net/quic", []string{"internal/testnet/quicapp/"}},
+	{"github.com/HdrHistogram", []string{"lab/bench/"}},
+	{"golang.org/x/net/quic", []string{"lab/quicapp/"}},
 }
 
 func (f fence) admits(file string) bool {

@@ -45,7 +45,7 @@ var rules = []rule{
 func TestRepository(t *testing.T) {
 	tr := load(t, filepath.Join("..", ".."))
 	require.Greater(t, len(tr.files), 30, "this is not the repository")
-	require.Contains(t, tr.packages(), "internal/testnet")
+	require.Contains(t, tr.packages(), "lab/testnet")
 	for _, r := range rules {
 		t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
 			for _, problem := range r.check(tr) {
@@ -124,7 +124,7 @@ func TestDependencies(t *testing.T) {
 			}
 		})
 	}
-	require.Contains(t, goList(t, "internal/testnet"), "github.com/cilium/ebpf", "go list sees nothing")
+	require.Contains(t, goList(t, "lab/testnet"), "github.com/cilium/ebpf", "go list sees nothing")
 }
 
 // goList lists a package's dependencies.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/bench/load"
+	"github.com/smcgw/smcgw/lab/bench/load"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // loads is two hosts, a load server on the second, and what the first runs.

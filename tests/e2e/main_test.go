@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/smcgw/smcgw/internal/testnet/apps"
-	"github.com/smcgw/smcgw/internal/testnet/leak"
-	"github.com/smcgw/smcgw/internal/testnet/quicapp"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/leak"
+	"github.com/smcgw/smcgw/lab/quicapp"
 )
 
 // binary is the smcgw the suite tests: built once, from this tree.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/profile"
+	"github.com/smcgw/smcgw/lab/bench/report"
 )
 
 // most is how many items of a way are spoken of.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench"
-	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/lab/bench"
+	"github.com/smcgw/smcgw/lab/bench/profile"
+	"github.com/smcgw/smcgw/lab/bench/report"
 )
 
 // Every item is explained, and every explanation is of an item, and of a work

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway"
-	"github.com/smcgw/smcgw/internal/testnet/memhost"
+	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )

@@ -10,13 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/bench/profile"
-	"github.com/smcgw/smcgw/lab/bench/report"
 )
 
 // Options say what is compared, and how long.
 type Options struct {
-	// Executable is the smcgw that the hosts run. Default: this program.
+	// Executable is the smcgw that the hosts run.
 	Executable string
 	// Quick does only what the targets P1 to P5 speak of.
 	Quick bool
@@ -45,9 +46,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Executable == "" {
-		o.Executable = "/proc/self/exe"
-	}
 	if o.Rounds == 0 {
 		o.Rounds = 7
 		if o.Quick {
@@ -85,7 +83,7 @@ var errBudget = errors.New("the time for all rounds is over")
 // Run makes the hosts, compares, and cleans up whatever happens. Runs that
 // failed are in the report as such and no error; [Ratios] says what they cost.
 // If ctx ends before all is done there is an error, and a report of what is.
-func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
+func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
 	o := opts.withDefaults()
 	if os.Geteuid() != 0 {
 		return nil, ErrRoot
@@ -116,7 +114,7 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	if o.Profile != "" {
 		r.budget = max(r.budget-look.takes(works), time.Nanosecond)
 	}
-	rep := &report.Report{Machine: report.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}
+	rep := &paper.Report{Report: report.Report{Machine: report.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}}
 	rep.Series, err = r.run(ctx, works)
 	rep.Notes = append(rep.Notes, n.used.notes()...)
 	if r.done < o.Rounds {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
 )
 
 // Metrics, by what the report calls them.

@@ -1,6 +1,6 @@
 // Package bench compares ways to carry the connections of ordinary programs: on
 // hosts that it makes out of network namespaces, side by side, in interleaved
-// rounds. `make bench`, `make bench-quick` and `smcgw bench --local` are it.
+// rounds. `make bench`, `make bench-quick` and `smcgw-lab bench` are it.
 //
 // It exists because one number says nothing on a machine that does something
 // else as well: what counts is the ratio of two ways within the same round.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/bench/profile"
-	"github.com/smcgw/smcgw/lab/bench/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -61,7 +61,7 @@ func (p *profiler) takes(works []Work) (d time.Duration) {
 
 // all makes the profiles of works. Those that come to nothing are among the
 // remarks; an error is that of the directory.
-func (p *profiler) all(ctx context.Context, works []Work) (list []report.Profile, remarks []string, err error) {
+func (p *profiler) all(ctx context.Context, works []Work) (list []paper.Profile, remarks []string, err error) {
 	if !installed(profile.Program) {
 		return nil, []string{"no profiles: " + profile.Program + " is not installed"}, nil
 	}
@@ -89,8 +89,8 @@ func (p *profiler) all(ctx context.Context, works []Work) (list []report.Profile
 }
 
 // one does a work one way and looks at it.
-func (p *profiler) one(ctx context.Context, w *Work, c *Cell) (report.Profile, error) {
-	out := report.Profile{Work: w.Metrics[0].Name, Variant: c.Variant, Unit: w.Metrics[0].Unit}
+func (p *profiler) one(ctx context.Context, w *Work, c *Cell) (paper.Profile, error) {
+	out := paper.Profile{Work: w.Metrics[0].Name, Variant: c.Variant, Unit: w.Metrics[0].Unit}
 	ctx, cancel := context.WithTimeoutCause(ctx, w.Lead+p.runner.limit, errTooLong)
 	defer cancel()
 	done, seen := make(chan struct{}), make(chan look, 1)
@@ -153,7 +153,7 @@ func (p *profiler) look(ctx context.Context, w *Work, c *Cell, done <-chan struc
 }
 
 // count sorts the samples, and keeps them as stacks.
-func (p *profiler) count(out *report.Profile, l look) error {
+func (p *profiler) count(out *paper.Profile, l look) error {
 	var tally profile.Tally
 	folded := profile.Folded{}
 	for s, err := range profile.Parse(l.script) {

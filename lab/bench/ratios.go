@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 // quotient is a ratio of two ways of the same work.
@@ -66,7 +67,7 @@ var ErrMissing = errors.New("ratios are missing")
 // Ratios writes the ratios of the targets P1 to P5, medians of those of the
 // rounds, as one line of JSON to line, and each with its spread to details. One
 // that cannot be had is null, and makes the error.
-func Ratios(r *report.Report, line, details io.Writer) error {
+func Ratios(r *paper.Report, line, details io.Writer) error {
 	var missing []string
 	var out strings.Builder
 	for i, t := range targets {
@@ -99,7 +100,7 @@ func Ratios(r *report.Report, line, details io.Writer) error {
 }
 
 // spread is that of the worst quotient; none if one is missing.
-func (t *target) spread(r *report.Report, details io.Writer) report.Spread {
+func (t *target) spread(r *paper.Report, details io.Writer) report.Spread {
 	var all report.Spread
 	for i, q := range t.of {
 		s, ok := r.Ratio(q.metric, q.variant, q.base)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 // keys are an interface: others read them.
@@ -20,8 +21,8 @@ var keys = []string{
 
 // complete is a report in which every variant is twice the base, the third
 // round of some apart.
-func complete() *report.Report {
-	r := &report.Report{}
+func complete() *paper.Report {
+	r := &paper.Report{}
 	seen := map[[2]string]bool{}
 	add := func(work, variant string, values ...float64) {
 		if !seen[[2]string{work, variant}] {
@@ -83,5 +84,5 @@ func TestRatiosMissing(t *testing.T) {
 	require.ErrorContains(t, err, "p3_auto_vs_tcp")
 	require.Contains(t, line.String(), `"p3_auto_vs_tcp":null`)
 	require.Contains(t, details.String(), "no ratio of redis -c1, auto to tcp")
-	require.ErrorIs(t, Ratios(&report.Report{}, &line, &details), ErrMissing)
+	require.ErrorIs(t, Ratios(&paper.Report{}, &line, &details), ErrMissing)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 

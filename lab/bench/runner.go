@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
 )
 
 // Metric is one number that a work yields.

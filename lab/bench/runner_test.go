@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
 )
 
 // fake is a work that only notes that it was done.

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/smcgw/smcgw/bench/report"
 	"github.com/smcgw/smcgw/gateway"
-	"github.com/smcgw/smcgw/lab/bench/report"
 )
 
 // Names of the variants. [report.TCP] is the same programs on hosts with

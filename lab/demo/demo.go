@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// Out receives what happens, as it happens, and the table.
 	Out io.Writer
-	// Executable is the smcgw that the hosts run. Default: this program.
+	// Executable is the smcgw that the hosts run.
 	Executable string
 	// Rounds is how often each measurement is taken both ways. Default: 3.
 	Rounds int
@@ -29,9 +29,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Out == nil {
 		o.Out = io.Discard
-	}
-	if o.Executable == "" {
-		o.Executable = "/proc/self/exe"
 	}
 	if o.Rounds == 0 {
 		o.Rounds = 3

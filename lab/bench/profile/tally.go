@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 // Tally counts samples. The zero value is ready. It is for one goroutine.
@@ -53,9 +53,9 @@ const functionsShown = 5
 
 // Parts returns what was counted, the largest first. The shares are of all
 // samples, and together 1.
-func (t *Tally) Parts() (list []report.Part) {
+func (t *Tally) Parts() (list []paper.Part) {
 	for item, p := range t.items {
-		out := report.Part{Item: string(item), Share: t.share(p.total), By: map[string]float64{}}
+		out := paper.Part{Item: string(item), Share: t.share(p.total), By: map[string]float64{}}
 		for role, n := range p.by {
 			out.By[string(role)] = t.share(n)
 		}
@@ -67,7 +67,7 @@ func (t *Tally) Parts() (list []report.Part) {
 		}
 		list = append(list, out)
 	}
-	slices.SortFunc(list, func(a, b report.Part) int {
+	slices.SortFunc(list, func(a, b paper.Part) int {
 		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Item, b.Item))
 	})
 	return list

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 func TestTally(t *testing.T) {
@@ -29,7 +29,7 @@ func TestTally(t *testing.T) {
 		}
 	}
 	require.Equal(t, 10, tally.Samples())
-	require.Equal(t, []report.Part{
+	require.Equal(t, []paper.Part{
 		{Item: "TCP", Share: 0.8, By: map[string]float64{"client": 0.5, "server": 0.3}, Functions: []string{"tcp_ack 70.0 %", "tcp_sendmsg 10.0 %"}},
 		{Item: "idle", Share: 0.1, By: map[string]float64{"kernel": 0.1}, Functions: []string{"pv_native_safe_halt 10.0 %"}},
 		{Item: "the rest of the machine", Share: 0.1, By: map[string]float64{"machine": 0.1}, Functions: []string{"cmd 10.0 %"}},

@@ -49,7 +49,7 @@ type carry struct {
 	queued             bool                 // on the shard's again list
 	report             func(rsocket.Events) // until start: the negotiation wants to know
 	started            bool                 // bytes may flow: CONFIRM was sent or received
-	debug              bool                 // faults are injected
+	faulty             bool                 // faults are injected
 
 	txEnded bool   // the app's end was read, END is on its way
 	rxKnown bool   // END came: the direction is rxFinal bytes long
@@ -91,7 +91,7 @@ func (c *carry) start(fd int) {
 	if c.closed {
 		return
 	}
-	c.fd, c.started, c.report, c.debug = fd, true, nil, c.f.g.debug != nil
+	c.fd, c.started, c.report, c.faulty = fd, true, nil, c.f.g.faults != nil
 	c.fabric.started(c)
 	if c.ep.Err() != nil {
 		c.broken()
@@ -114,7 +114,7 @@ func (c *carry) pump() {
 		c.pumpRx()
 		c.pumpTx()
 	}
-	if c.debug && c.f.tx.Load()+c.f.rx.Load() > 0 {
+	if c.faulty && c.f.tx.Load()+c.f.rx.Load() > 0 {
 		c.f.step(stepCarrying)
 	}
 	if c.failed && !c.closed && !c.queued && c.placed() {

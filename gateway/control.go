@@ -25,7 +25,6 @@ func (g *gateway) Status() Status {
 		FallbacksTotal: map[string]uint64{},
 		Memory:         MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
-		Debug:          g.debug.list(),
 		FlowLimit:      FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
 		LogDropped:     snap.Bounds.LogDropped,
 	}

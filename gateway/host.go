@@ -36,6 +36,8 @@ type Host struct {
 	// datagramAddr is the only address that is asked at the datagram port; zero:
 	// all of them are.
 	datagramAddr netip.Addr
+	// faults are those that a test wants; nil: none.
+	faults Faults
 }
 
 // Steering is the datapath below the gateway: who gets which segment. It is

@@ -41,6 +41,8 @@ type RunOptions struct {
 	// says), new ones are this daemon's.
 	TakeOver     bool
 	DrainTimeout time.Duration
+	// Faults are those that a test wants; nil: none.
+	Faults Faults
 }
 
 // Run is the daemon on a real host, behind Confine: it opens the datapath in the
@@ -144,6 +146,7 @@ type daemon struct {
 }
 
 func (d *daemon) run(ctx context.Context, h Host) error {
+	h.faults = d.opts.Faults
 	g, err := newGateway(d.cfg, h, d.log)
 	if err != nil {
 		return err

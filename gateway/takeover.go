@@ -22,12 +22,10 @@ const (
 	takeoverActivated = "active"  // new connections are its own, and the other one does not know
 )
 
-var takeoverSteps = []string{takeoverOpened, takeoverYielded, takeoverActivated}
-
 // reach is called at each step: if a test asks for it, it stays there until ctx or
 // the other gateway ends.
 func (p *predecessor) reach(ctx context.Context, step string) error {
-	if p.debug == nil || p.debug.takeover != step {
+	if p.faults == nil || !p.faults.Takeover(step) {
 		return nil
 	}
 	p.log.Warn("takeover held", "step", step)
@@ -45,8 +43,8 @@ type predecessor struct {
 	takeover  *Takeover // nil: it drains already
 	drain     time.Duration
 	log       *slog.Logger
-	debug     *debugKnobs
-	alone     bool // it has died meanwhile: nobody is to be told
+	faults    Faults // nil: none
+	alone     bool   // it has died meanwhile: nobody is to be told
 
 	once    sync.Once
 	beating chan struct{} // closed to end keepBeating
@@ -57,10 +55,6 @@ type predecessor struct {
 // unless somebody has to give it up first.
 func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *AdminServer, error) {
 	log := opts.logger()
-	debug, err := debugFromEnvironment()
-	if err != nil {
-		return nil, nil, err
-	}
 	if opts.TakeOver {
 		c := NewAdminClient(cfg.Admin)
 		defer c.Close()
@@ -68,7 +62,7 @@ func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *Adm
 		switch {
 		case err == nil:
 			log.Info("taking over", "generation", t.Offer.Neighbour.Generation)
-			return &predecessor{neighbour: t.Offer.Neighbour, takeover: t, drain: opts.DrainTimeout, log: log, debug: debug, beating: make(chan struct{})}, nil, nil
+			return &predecessor{neighbour: t.Offer.Neighbour, takeover: t, drain: opts.DrainTimeout, log: log, faults: opts.Faults, beating: make(chan struct{})}, nil, nil
 		case !errors.Is(err, ErrDaemonUnreachable):
 			return nil, nil, fmt.Errorf("take over: %w", err)
 		}
@@ -88,7 +82,7 @@ func begin(ctx context.Context, cfg Config, opts RunOptions) (*predecessor, *Adm
 		return nil, nil, errors.Join(fmt.Errorf("gateway that drains: %w", err), admin.Close())
 	}
 	log.Info("starting beside a gateway that drains", "generation", n.Generation)
-	return &predecessor{neighbour: n, log: log, debug: debug, beating: make(chan struct{})}, admin, nil
+	return &predecessor{neighbour: n, log: log, faults: opts.Faults, beating: make(chan struct{})}, admin, nil
 }
 
 // steering is the datapath's configuration, beside that of the predecessor.

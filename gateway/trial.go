@@ -178,3 +178,11 @@ func (ts *trials) of(side Side, tuple Tuple) *Trial {
 func (t *Trial) admits(c Carrier) bool {
 	return t == nil || t.Carrier == CarrierNone || t.Carrier == c
 }
+
+// servicePort is the server's port of a connection.
+func servicePort(t Tuple, side Side) uint16 {
+	if side == SideServer {
+		return t.Local.Port()
+	}
+	return t.Remote.Port()
+}

@@ -93,6 +93,9 @@ func (e *env) daemon(ctx context.Context, cfg gateway.Config, opts gateway.RunOp
 	if err != nil {
 		return err
 	}
+	if opts.Faults, err = faults(); err != nil {
+		return err
+	}
 	opts.Manager = manager
 	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
 	return gateway.Run(ctx, cfg, opts)

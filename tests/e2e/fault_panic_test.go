@@ -78,7 +78,6 @@ func testFaultPanic(t *testing.T, c processCell, total *tally) {
 	}
 	f.g = w.gateways[f.host]
 	f.daemon = f.g.daemon()
-	require.NotEmpty(t, f.g.status().Debug)
 	carried := f.carry(t)
 	load := f.newLoad(t, loadPort, 3)
 	for i, p := range steps {

@@ -27,7 +27,7 @@ func (g *gw) launchSuccessor(env []string, args ...string) *gw {
 	require.NoError(w.t, err)
 	defer log.Close()
 	next.log = log.Name()
-	cmd := g.h.Command(context.Background(), binary, append([]string{"up", "--takeover", "-c", g.config}, args...)...)
+	cmd := g.h.Command(context.Background(), w.program(env), append([]string{"up", "--takeover", "-c", g.config}, args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
 	next.proc, err = g.h.StartCmd(cmd)
 	require.NoError(w.t, err)

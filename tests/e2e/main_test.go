@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/smcgw/smcgw/lab/apps"
@@ -12,8 +13,16 @@ import (
 	"github.com/smcgw/smcgw/lab/quicapp"
 )
 
-// binary is the smcgw the suite tests: built once, from this tree.
-var binary string
+// binary is the smcgw the suite tests: built once, from this tree. built is its file,
+// also while a test runs it by a script.
+var binary, built string
+
+// faulty is the same with the fault knobs of package faults, built when a test
+// wants it.
+var faulty = sync.OnceValues(func() (string, error) {
+	file := filepath.Join(filepath.Dir(built), "smcgw-faulty")
+	return file, build(file, "-tags", "smcgw_faults")
+})
 
 func TestMain(m *testing.M) {
 	if err := becomeSandboxed(); err != nil {
@@ -37,14 +46,20 @@ func buildBinary() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "smcgw-e2e-"); err != nil {
 		return "", err
 	}
-	binary = filepath.Join(dir, "smcgw")
-	args := []string{"build", "-o", binary}
+	built = filepath.Join(dir, "smcgw")
+	binary = built
+	return dir, build(binary)
+}
+
+// build builds smcgw.
+func build(file string, args ...string) error {
+	args = append([]string{"build", "-o", file}, args...)
 	if os.Getenv("SMCGW_RACE") != "" {
 		args = append(args, "-race")
 	}
 	out, err := exec.Command("go", append(args, "github.com/smcgw/smcgw/cmd/smcgw")...).CombinedOutput()
 	if err != nil {
-		return dir, fmt.Errorf("build smcgw: %w\n%s", err, out)
+		return fmt.Errorf("build smcgw: %w\n%s", err, out)
 	}
-	return dir, nil
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/bench/report"
 	"github.com/smcgw/smcgw/gateway"
+	"github.com/smcgw/smcgw/lab/bench/load"
 )
 
 // Names of the variants. [report.TCP] is the same programs on hosts with
@@ -110,7 +111,7 @@ func (b *builder) native() {
 
 // bare is the way of a reliable connection of the soft device by itself.
 func (b *builder) bare(variant string, c cable) {
-	b.must(b.n.start(b.ctx, c.server, "serving", loadProgram, "serve", c.addr.String()))
+	b.must(b.n.start(b.ctx, c.server, "serving", load.Program, "serve", c.addr.String()))
 	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, stream: c.bareStream}
 }
 

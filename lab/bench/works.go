@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -71,18 +70,9 @@ func (w way) iperf(ctx context.Context, d time.Duration, streams int) (bytes, se
 	return bytes, seconds, nil
 }
 
-// loadProgram is package load among the programs.
-const loadProgram = "bench-load"
-
 // Apps lists the programs of the comparisons, for [apps.Init].
 func Apps() []apps.App {
-	return append(programs.Apps(), apps.App{Name: loadProgram, Run: func(args []string, _ func(apps.Event)) error {
-		err := load.Main(args)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		return err
-	}})
+	return append(programs.Apps(), load.App)
 }
 
 // bareStream is a stream of RDMA WRITEs from the client's host to the server's,
@@ -96,7 +86,7 @@ func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds 
 	if err != nil {
 		return 0, 0, err
 	}
-	cmd := c.client.AppCommand(ctx, loadProgram, "run", string(text))
+	cmd := c.client.AppCommand(ctx, load.Program, "run", string(text))
 	out, runErr := cmd.Output()
 	var r load.Result
 	if err := json.Unmarshal(out, &r); err != nil {

@@ -132,7 +132,7 @@ func TestDependencies(t *testing.T) {
 // of the laboratory is in it, and no variable that a test program or a fault is
 // asked for by. The programs that do have them show that they would be seen.
 func TestNothingOfTheLaboratory(t *testing.T) {
-	marks := []string{module + "/lab/", module + "/tests/", "SMCGW_TESTNET_APP", "SMCGW_BENCH_LOAD", "SMCGW_DEBUG_"}
+	marks := []string{module + "/lab/", module + "/tests/", "SMCGW_TESTNET_APP", "SMCGW_DEBUG_"}
 	in := func(args ...string) (found []string) {
 		program := build(t, args...)
 		symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", program).Output()

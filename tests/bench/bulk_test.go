@@ -21,8 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	apps.Init()
-	load.Init()
+	apps.Init(load.App)
 	os.Exit(leak.Main(m))
 }
 

@@ -15,8 +15,8 @@
 //	      streams of package rsocket, as a program uses them
 //	soft  a reliable connection of verbs/soft, driven by a verbs.Loop
 //
-// As package apps it needs no binaries of its own: TestMain calls [Init] first, or
-// a program that has its own ways to be started calls [Main].
+// It is one of the programs of package apps: TestMain, or main, gives [App] to
+// apps.Init.
 //
 // The trap: processor time is that of a whole process, and over veth the sender's
 // system calls do most of the receiver's network stack. Only the sum of both

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// Variable is the environment variable that turns a process into a load
-// program. Its arguments are "serve ADDRESS" or "run JOB", the job as JSON.
-const Variable = "SMCGW_BENCH_LOAD"
+// Program is the name under which [App] is one of the programs of package apps.
+// Its arguments are "serve ADDRESS" or "run JOB", the job as JSON.
+const Program = "bench-load"
 
 // Port is where a server listens for jobs; PlainPort is for the TCP and UDP of
 // the jobs themselves, RawPort for the raw datagrams.
@@ -100,23 +102,19 @@ func (r *Result) bytesAt(t time.Time) int64 {
 	return n
 }
 
-// Init becomes a load program, and never returns, when this process was started
-// as one.
-func Init() {
-	if os.Getenv(Variable) == "" {
-		return
-	}
-	if err := Main(os.Args[1:]); err != nil {
+// App is the load program, for [apps.Init].
+var App = apps.App{Name: Program, Run: func(args []string, _ func(apps.Event)) error {
+	err := run(args)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
 	}
-	os.Exit(0)
-}
+	return err
+}}
 
 var errUsage = errors.New("usage: serve ADDRESS | run JOB")
 
-// Main is a load program with these arguments.
-func Main(args []string) error {
+// run is the load program with these arguments.
+func run(args []string) error {
 	if len(args) != 2 {
 		return errUsage
 	}

@@ -9,7 +9,7 @@ import (
 // Report is a comparison, and where processor time went in it.
 type Report struct {
 	report.Report
-	// Profiles say where processor time went, where somebody asked.
+	// Profiles say where processor time went, if that was looked at.
 	Profiles []Profile `json:"profiles,omitempty"`
 }
 

@@ -24,8 +24,8 @@ help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
 
 # With its symbols (no -s), so that perf can name functions of a gateway that runs.
-build: ## bin/smcgw, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-w -X main.version=$(VERSION)" -o bin/smcgw ./cmd/smcgw
+build: ## bin/smcgw, static, and bin/smcgw-lab
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-w -X main.version=$(VERSION)" -o bin/ ./cmd/smcgw ./cmd/smcgw-lab
 
 generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
 	$(GO) generate ./...
@@ -36,7 +36,7 @@ check-generate: generate ## generated code is what is committed
 test: install-test-deps unit arch e2e guests ## everything
 ifeq ($(ROOT),)
 	@echo "NOT RUN without root: the namespaces suite (tests/e2e), the eBPF programs (ebpf), the simulated hosts"
-	@echo "NOT RUN without root: (internal/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
+	@echo "NOT RUN without root: (lab/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
 endif
 
 unit: ## race detector, random order
@@ -52,7 +52,7 @@ guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
 
 root: build ## the packages with tests that need root
-	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./internal/testnet/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
+	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
 
 fuzz: ## every fuzz test for FUZZTIME
 	for p in $$($(GO) list ./...); do \
@@ -72,12 +72,12 @@ cover: ## dist/cover.html
 
 bench: build install-bench-deps ## everything of docs/BENCHMARKS.md, and the page itself, in 40 minutes; needs root
 	mkdir -p dist
-	bin/smcgw bench --local --json --budget 33m --profile dist/profile >dist/bench.json
-	bin/smcgw bench --local --json --budget 4m --congestion-control reno --only bulk,ping,redis-c50 --rounds 3 >dist/bench-reno.json
+	bin/smcgw-lab bench --json --budget 33m --profile dist/profile >dist/bench.json
+	bin/smcgw-lab bench --json --budget 4m --congestion-control reno --only bulk,ping,redis-c50 --rounds 3 >dist/bench-reno.json
 	$(GO) run ./tests/bench/page docs dist/bench.json dist/bench-reno.json
 
 bench-quick: build install-bench-deps ## ratios of the targets P1 to P5 in 8 minutes; the last line is JSON; needs root
-	bin/smcgw bench --local --quick --ratios
+	bin/smcgw-lab bench --quick --ratios
 
 gobench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -105,7 +105,7 @@ interop: ## byte formats against the vectors of other implementations, and all o
 	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 90m ./tests/interop/...
 
 demo: build ## four hosts, three gateways, ordinary programs
-	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw demo; else sudo -n bin/smcgw demo; fi
+	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root
 	@.ci/install-test-deps

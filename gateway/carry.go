@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -63,7 +63,7 @@ type carry struct {
 	queued             bool                 // on the shard's again list
 	report             func(rsocket.Events) // until start: the negotiation wants to know
 	started            bool                 // bytes may flow: CONFIRM was sent or received
-	debug              bool                 // faults are injected
+	faulty             bool                 // faults are injected
 
 	txEnded bool   // the app's end was read, END is on its way
 	rxKnown bool   // END came: the direction is rxFinal bytes long
@@ -105,7 +105,7 @@ func (c *carry) start(fd int) {
 	if c.closed {
 		return
 	}
-	c.fd, c.started, c.report, c.debug = fd, true, nil, c.f.g.debug != nil
+	c.fd, c.started, c.report, c.faulty = fd, true, nil, c.f.g.faults != nil
 	c.fabric.started(c)
 	if c.ep.Err() != nil {
 		c.broken()
@@ -128,7 +128,7 @@ func (c *carry) pump() {
 		c.pumpRx()
 		c.pumpTx()
 	}
-	if c.debug && c.f.tx.Load()+c.f.rx.Load() > 0 {
+	if c.faulty && c.f.tx.Load()+c.f.rx.Load() > 0 {
 		c.f.step(faults.Carrying)
 	}
 	if c.failed && !c.closed && !c.queued && c.placed() {

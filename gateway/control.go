@@ -28,7 +28,6 @@ func (g *gateway) Status() admin.Status {
 		FallbacksTotal: map[string]uint64{},
 		Memory:         admin.MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
 		Peers:          len(g.Peers()),
-		Debug:          g.debug.List(),
 		FlowLimit:      admin.FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
 		LogDropped:     snap.Bounds.LogDropped,
 	}

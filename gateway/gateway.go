@@ -18,9 +18,9 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
-	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -74,7 +74,7 @@ type gateway struct {
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
-	debug          *faults.Knobs // nil: none
+	faults         faults.Injector // nil: none
 	panics         panics
 	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloading      sync.Mutex                 // of reload: before trials.mu
@@ -103,7 +103,7 @@ type pastDatagrams struct{ closed, native *History }
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g := &gateway{
-		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs,
+		cfg: cfg, log: log, hostID: h.ID, steer: h.Steering, legs: h.Legs, host: h, addrs: h.Addrs, faults: h.faults,
 		policy: negotiate.CachePolicy{
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,
@@ -135,12 +135,6 @@ func (g *gateway) build(h Host) error {
 		return err
 	}
 	g.keys.set(keys)
-	if g.debug, err = faults.FromEnvironment(); err != nil {
-		return fmt.Errorf("environment: %w", err)
-	}
-	if set := g.debug.List(); set != nil {
-		g.log.Warn("faults are injected", "knobs", set)
-	}
 	if g.pool, err = rmb.NewPool(rmb.PoolConfig{
 		Limit: int64(g.cfg.Limits.Memory), PeerLimit: max(1, int64(g.cfg.Limits.Memory)/100*int64(g.cfg.Limits.PeerShare)),
 	}); err != nil {

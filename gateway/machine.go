@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/netip"
 
+	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -29,4 +30,6 @@ type Host struct {
 	// datagramAddr is the only address that is asked at the datagram port; zero:
 	// all of them are.
 	datagramAddr netip.Addr
+	// faults are those that a test wants; nil: none.
+	faults faults.Injector
 }

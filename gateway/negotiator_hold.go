@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// heldHandshake is what a handshake needs to stay where a debug point wants it:
+// heldHandshake is what a handshake needs to stay where a fault wants it:
 // it takes no notice of anything but the end of its flow and of the gateway.
 type heldHandshake struct {
 	at   string // the step it has reached
@@ -16,7 +16,7 @@ type heldHandshake struct {
 
 // reached notes the step that the handshake is at.
 func (n *negotiator) reached(step string) {
-	if n.f.g.debug == nil || step == n.hold.at {
+	if n.f.g.faults == nil || step == n.hold.at {
 		return
 	}
 	n.hold.at = step

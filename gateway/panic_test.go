@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/gateway/internal/faults"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -34,11 +34,26 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	}
 }
 
+// onePanic panics at the first connection that arrives at a step.
+type onePanic struct {
+	step string
+	over atomic.Bool
+}
+
+func (p *onePanic) At(step string, _ uint16) (held bool) {
+	if step == p.step && !p.over.Swap(true) {
+		panic("test")
+	}
+	return false
+}
+
+func (*onePanic) Takeover(string) bool { return false }
+
 func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) {
 	const flows, size = 6, 700_000
 	p := newGatewayPair(t)
 	g := p.g[side]
-	g.debug = faults.PanicOnce(step, 80)
+	g.faults = &onePanic{step: step}
 	var conns []*pairConn
 	var errs, cut [flows][2]error // of reads and of writes
 	var got [flows][2]int
@@ -89,7 +104,7 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 func TestAShardGoesOnBehindAPanic(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
-	g.debug = &faults.Knobs{}
+	g.faults = &onePanic{}
 	c := p.dial(t, negotiate.CarrierSHM)
 	f, s := c.flow[0], c.p.g[0].shards[0]
 	var ran atomic.Int64

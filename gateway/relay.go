@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/negotiate"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/faults"
+	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
@@ -64,6 +64,8 @@ type RunOptions struct {
 	// says), new ones are this daemon's.
 	TakeOver     bool
 	DrainTimeout time.Duration
+	// Faults are those that a test wants; nil: none.
+	Faults faults.Injector
 }
 
 // Run is the daemon on a real host, behind Confine: it opens the datapath in the
@@ -71,13 +73,9 @@ type RunOptions struct {
 // nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
-	debug, err := faults.FromEnvironment()
-	if err != nil {
-		return err
-	}
 	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
 		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout,
-		BeatEvery: beatInterval, HoldAt: debug.HeldAt(),
+		BeatEvery: beatInterval, Faults: opts.Faults,
 	})
 	if err != nil {
 		return err
@@ -175,6 +173,7 @@ type daemon struct {
 }
 
 func (d *daemon) run(ctx context.Context, h Host) error {
+	h.faults = d.opts.Faults
 	g, err := newGateway(d.cfg, h, d.log)
 	if err != nil {
 		return err

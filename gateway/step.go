@@ -13,12 +13,8 @@ func servicePort(t host.Tuple, side config.Side) uint16 {
 	return t.Remote.Port()
 }
 
-// step is called where a flow arrives at a step: it panics if that is asked for,
-// and reports whether the flow is to stay there.
+// step is called where a flow arrives at a step, and reports whether it is to stay
+// there.
 func (f *flow) step(step string) (held bool) {
-	k := f.g.debug
-	if k == nil {
-		return false
-	}
-	return k.Reach(step, servicePort(f.tuple, f.side))
+	return f.g.faults != nil && f.g.faults.At(step, servicePort(f.tuple, f.side))
 }

@@ -10,11 +10,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/smcgw/smcgw/bench"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/internal/testnet/bench/peer"
 )
 
 const (
@@ -33,9 +34,14 @@ type peerBench struct {
 	token  string
 	serve  bool
 	listen string
+
+	rounds   int
+	duration time.Duration
 }
 
 func (p *peerBench) register(fs *pflag.FlagSet) {
+	fs.IntVar(&p.rounds, "rounds", 0, "how often everything is measured (default 5)")
+	fs.DurationVar(&p.duration, "duration", 0, "of one measurement (default 2s)")
 	fs.StringVar(&p.host, "peer", "", "compare with this host, where bench --serve runs")
 	fs.Uint16Var(&p.port, "port", benchPort, "port of the serving host")
 	fs.StringVar(&p.token, "token", "", "what bench --serve printed (default $"+benchTokenVariable+"); with --serve: a new one")
@@ -44,7 +50,7 @@ func (p *peerBench) register(fs *pflag.FlagSet) {
 }
 
 // secret is the token that was given, if one was.
-func (p *peerBench) secret(e *env) (t peer.Token, given bool, err error) {
+func (p *peerBench) secret(e *env) (t bench.Token, given bool, err error) {
 	s := p.token
 	if s == "" {
 		s = e.getenv(benchTokenVariable)
@@ -52,7 +58,7 @@ func (p *peerBench) secret(e *env) (t peer.Token, given bool, err error) {
 	if s == "" {
 		return t, false, nil
 	}
-	if t, err = peer.ParseToken(s); err != nil {
+	if t, err = bench.ParseToken(s); err != nil {
 		return t, false, &exitError{exitUsage, fmt.Errorf("bench: --token: %w", err)}
 	}
 	return t, true, nil
@@ -65,7 +71,7 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 		return err
 	}
 	if !given {
-		token = peer.NewToken()
+		token = bench.NewToken()
 	}
 	g, closeGateway, err := e.beside(ctx)
 	if err != nil {
@@ -75,7 +81,7 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 	if g == nil { // one may come
 		c := e.client(defaultConfig().Admin)
 		defer c.Close()
-		g = peer.Beside(c)
+		g = bench.Beside(c)
 	}
 	listen := p.listen
 	if listen == "" {
@@ -91,11 +97,11 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 		return errors.Join(err, ln.Close())
 	}
 	log := slog.New(slog.NewTextHandler(e.stderr, nil))
-	return peer.Serve(ctx, ln, peer.ServeOptions{Token: token, Gateway: g, Log: log})
+	return bench.Serve(ctx, ln, bench.ServeOptions{Token: token, Gateway: g, Log: log})
 }
 
 // sayServing prints what the other host needs.
-func (e *env) sayServing(at netip.AddrPort, token peer.Token) error {
+func (e *env) sayServing(at netip.AddrPort, token bench.Token) error {
 	if e.json {
 		return e.printJSON(struct {
 			Schema string         `json:"schema"`
@@ -112,7 +118,7 @@ func (e *env) sayServing(at netip.AddrPort, token peer.Token) error {
 }
 
 // run compares and prints, also what there is when it was interrupted.
-func (p *peerBench) run(ctx context.Context, e *env, flags benchFlags) error {
+func (p *peerBench) run(ctx context.Context, e *env) error {
 	token, given, err := p.secret(e)
 	if err != nil {
 		return err
@@ -129,9 +135,9 @@ func (p *peerBench) run(ctx context.Context, e *env, flags benchFlags) error {
 		return err
 	}
 	defer closeGateway()
-	r, err := peer.Run(ctx, peer.Options{
-		To: netip.AddrPortFrom(addr, p.port), Token: token, Duration: flags.duration, Rounds: flags.rounds,
-		Gateway: g, Log: e.stderr, Command: p.command(flags),
+	r, err := bench.Run(ctx, bench.Options{
+		To: netip.AddrPortFrom(addr, p.port), Token: token, Duration: p.duration, Rounds: p.rounds,
+		Gateway: g, Log: e.stderr, Command: p.command(),
 	})
 	if err != nil {
 		err = fmt.Errorf("bench --peer: %w", err)
@@ -139,20 +145,24 @@ func (p *peerBench) run(ctx context.Context, e *env, flags benchFlags) error {
 	if r == nil {
 		return err
 	}
-	return errors.Join(err, e.showReport(r, flags.chart))
+	show := r.Text
+	if e.json {
+		show = r.JSON
+	}
+	return errors.Join(err, printed(show(e.stdout)))
 }
 
 // command is the command line without the token.
-func (p *peerBench) command(flags benchFlags) string {
+func (p *peerBench) command() string {
 	words := []string{"smcgw bench --peer", p.host}
 	if p.port != benchPort {
 		words = append(words, "--port", strconv.Itoa(int(p.port)))
 	}
-	if flags.rounds != 0 {
-		words = append(words, "--rounds", strconv.Itoa(flags.rounds))
+	if p.rounds != 0 {
+		words = append(words, "--rounds", strconv.Itoa(p.rounds))
 	}
-	if flags.duration != 0 {
-		words = append(words, "--duration", flags.duration.String())
+	if p.duration != 0 {
+		words = append(words, "--duration", p.duration.String())
 	}
 	return strings.Join(words, " ")
 }
@@ -171,7 +181,7 @@ func lookUpHost(ctx context.Context, host string) (netip.Addr, error) {
 
 // beside returns the gateway of this host; nil if none answers. A gateway that
 // does not let the caller in is an error: what it carries could not be told.
-func (e *env) beside(ctx context.Context) (g peer.Gateway, closeClient func(), err error) {
+func (e *env) beside(ctx context.Context) (g bench.Gateway, closeClient func(), err error) {
 	c := e.client(defaultConfig().Admin)
 	_, err = c.Version(ctx)
 	switch {
@@ -186,5 +196,5 @@ func (e *env) beside(ctx context.Context) (g peer.Gateway, closeClient func(), e
 		c.Close()
 		return nil, nil, err
 	}
-	return peer.Beside(c), c.Close, nil
+	return bench.Beside(c), c.Close, nil
 }

@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
 )
 
 // serveBench runs bench --serve until the test ends and returns what it printed.
@@ -45,21 +44,17 @@ func serveBench(t *testing.T) (listen netip.AddrPort, token string) {
 func TestBenchBetweenTwoProcesses(t *testing.T) {
 	at, token := serveBench(t)
 	none := filepath.Join(t.TempDir(), "none")
-	chart := filepath.Join(t.TempDir(), "chart.svg")
 	args := []string{
 		"bench", "--peer", at.Addr().String(), "--port", at.String()[len("127.0.0.1:"):],
 		"--rounds", "1", "--duration", "20ms", "--socket", none,
 	}
 	e, stdout, stderr := testEnv()
-	require.Equal(t, exitOK, run(t.Context(), e, append(args, "--json", "--chart", chart, "--token", token)), "%s", stderr)
+	require.Equal(t, exitOK, run(t.Context(), e, append(args, "--json", "--token", token)), "%s", stderr)
 	var r report.Report
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
 	require.Equal(t, report.Schema, r.Schema)
 	require.NotContains(t, stdout.String(), token)
 	require.Contains(t, stderr.String(), "no gateway on this host")
-	svg, err := os.ReadFile(chart)
-	require.NoError(t, err)
-	require.Contains(t, string(svg), "</svg>")
 
 	e, stdout, stderr = testEnv()
 	e.getenv = func(name string) string { return map[string]string{benchTokenVariable: token}[name] }
@@ -70,7 +65,4 @@ func TestBenchBetweenTwoProcesses(t *testing.T) {
 	e, _, stderr = testEnv()
 	require.Equal(t, exitFailed, run(t.Context(), e, append(args, "--token", "aaaaaaaaaaaaaaaaaaaaaaaaaa")))
 	require.Contains(t, stderr.String(), "refused by the serving host")
-	e, _, stderr = testEnv()
-	require.Equal(t, exitFailed, run(t.Context(), e, append(args, "--token", token, "--chart", "/no/such/directory/x.svg")))
-	require.Contains(t, stderr.String(), "chart: ")
 }

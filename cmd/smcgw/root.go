@@ -53,10 +53,10 @@ const (
 
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
-	return append([]func(*env) *cobra.Command{
+	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
-		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion,
-	}, demoVerbs()...)
+		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
+	}
 }
 
 // noun makes a command that changes nothing and offers --json.

@@ -120,8 +120,5 @@ func details(st admin.Status) string {
 	for _, l := range st.BlockedLegs {
 		fmt.Fprintf(&b, "%-10s %s\n", "blocked", blockedLegs(l))
 	}
-	for _, knob := range st.Debug {
-		fmt.Fprintf(&b, "%-10s %s: faults are injected\n", "debug", knob)
-	}
 	return b.String()
 }

@@ -106,6 +106,9 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 	if err != nil {
 		return err
 	}
+	if opts.Faults, err = injector(); err != nil {
+		return err
+	}
 	opts.Manager = manager
 	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
 	return gateway.Run(ctx, cfg, opts)

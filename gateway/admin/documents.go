@@ -51,9 +51,6 @@ type Status struct {
 	// has taken over from; absent: there is none.
 	Draining    *DrainInfo `json:"draining,omitempty"`
 	Predecessor *DrainInfo `json:"predecessor,omitempty"`
-	// Debug lists the environment variables SMCGW_DEBUG_* that are set: faults are
-	// injected into this gateway.
-	Debug []string `json:"debug,omitempty"`
 }
 
 // BlockedLegs is a device and family on which connections are native because what the

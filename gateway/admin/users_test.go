@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // otherUserEnv makes TestAdminOtherUser do what it says: "SOCKET ask" or "SOCKET

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs"
 )
 

@@ -261,7 +261,8 @@ func mentions(text, word string) bool {
 func verbsDocumented(tr *tree) (problems []string) {
 	docs := tr.documentation()
 	for _, f := range tr.files {
-		if f.dir != "cmd/smcgw" || f.test {
+		program, ok := strings.CutPrefix(f.dir, "cmd/")
+		if !ok || f.test {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -275,8 +276,8 @@ func verbsDocumented(tr *tree) (problems []string) {
 				return true
 			}
 			verb := strings.Fields(use)[0]
-			if verb != "smcgw" && !mentions(docs, "smcgw "+verb) && !subcommand(docs, verb) {
-				problems = append(problems, fmt.Sprintf("%s: `smcgw %s` is not in the documentation", tr.line(n), verb))
+			if verb != program && !mentions(docs, program+" "+verb) && !subcommand(docs, verb) {
+				problems = append(problems, fmt.Sprintf("%s: `%s %s` is not in the documentation", tr.line(n), program, verb))
 			}
 			return true
 		})

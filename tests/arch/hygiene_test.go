@@ -108,7 +108,7 @@ func checksLeaks(f source) bool {
 			continue
 		}
 		// Where another package calls Run, the check is a method beside.
-		if usesName(f.syntax, "goleak") || usesName(f.syntax, "leak") || f.dir == "internal/testnet/leak" {
+		if usesName(f.syntax, "goleak") || usesName(f.syntax, "leak") || f.dir == "lab/leak" {
 			return true
 		}
 	}
@@ -141,7 +141,7 @@ var sinceEpoch = []string{"Unix", "UnixMilli", "UnixMicro", "UnixNano"}
 // a reader with a wall clock, and tests run on one that nobody moves.
 func monotonicTimes(tr *tree) (problems []string) {
 	for _, f := range tr.files {
-		if f.test || f.generated || under(f.dir, "internal/testnet") || under(f.dir, "tests") || f.path == "gateway/admin/metrics.go" {
+		if f.test || f.generated || under(f.dir, "lab") || under(f.dir, "tests") || f.path == "gateway/admin/metrics.go" {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {

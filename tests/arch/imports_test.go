@@ -11,18 +11,19 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                 {"gateway", "gateway/admin", "gateway/config", "gateway/guardian", "gateway/process", "doctor", "internal/testnet/..."},
-	"gateway":                   {"gateway/admin", "gateway/config", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/...", "negotiate/resolve", "packet"},
+	"cmd/smcgw":                 {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults"}, // the last with a build tag of tests only
+	"cmd/smcgw-lab":             {"lab/..."},
+	"gateway":                   {"gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/...", "negotiate/resolve", "packet"},
 	"gateway/admin":             {"gateway/config", "gateway/process", "ebpf", "negotiate"},
 	"gateway/config":            {},
+	"gateway/faults":            {},
 	"gateway/guardian":          {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/host":              {"ebpf"},
 	"gateway/process":           {"ebpf/legs"},
 	"gateway/internal/loop":     {"verbs"},
 	"gateway/internal/peers":    {"gateway/config", "negotiate"},
-	"gateway/internal/upgrade":  {"gateway/admin", "gateway/config", "ebpf"},
+	"gateway/internal/upgrade":  {"gateway/admin", "gateway/config", "gateway/faults", "ebpf"},
 	"gateway/internal/sockets":  {"gateway/host", "gateway/process", "ebpf/legs"},
-	"gateway/internal/faults":   {"gateway/internal/upgrade"},
 	"gateway/internal/policy":   {"gateway/admin", "gateway/config", "gateway/internal/auto", "ebpf"},
 	"gateway/internal/auto":     {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                      {"ebpf/legs", "packet"},
@@ -44,24 +45,27 @@ var allowed = map[string][]string{
 	"rmb":                       {"verbs"},
 	"rsocket":                   {"rmb", "rsocket/internal/sendring", "verbs"},
 	"doctor":                    {"ebpf", "verbs", "negotiate"},
-	"internal/testnet/...":      {"internal/testnet/...", "packet"},
+	// A measurement on real hosts, which asks the gateways beside it.
+	"bench":        {"gateway/admin", "gateway/config", "bench/report"},
+	"bench/report": {},
+	"lab/...":      {"lab/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
-	"internal/testnet/memhost": {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack", "negotiate", "internal/testnet/...", "packet"},
-	"internal/testnet/rogue":   {"negotiate", "rsocket", "verbs/...", "internal/testnet/...", "packet"},
-	"internal/testnet/demo":    {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},
-	"internal/testnet/bench":   {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},
-	"internal/testnet/daemon":  {"gateway", "gateway/admin", "gateway/config", "internal/testnet"},
+	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack", "negotiate", "lab/...", "packet"},
+	"lab/rogue":       {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
+	"lab/demo":        {"gateway/admin", "gateway/config", "lab/..."},
+	"lab/faults":      {"gateway/faults"},
+	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "lab/..."},
+	"lab/bench/paper": {"bench/report"},
+	"lab/daemon":      {"gateway/admin", "lab/testnet"},
 	// Programs that use the devices by themselves.
-	"internal/testnet/bench/load": {"verbs/...", "rsocket/...", "internal/testnet/..."},
-	// A measurement on real hosts, which asks the gateways beside it.
-	"internal/testnet/bench/peer": {"gateway", "gateway/admin", "gateway/config", "internal/testnet/..."},
-	"tests/...":                   {"cmd/...", "gateway/...", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "doctor", "internal/testnet/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
+	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "doctor", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:
 // help for tests, and the devices to test on.
-var allowedInTests = []string{"internal/golden", "internal/testnet/...", "verbs/..."}
+var allowedInTests = []string{"internal/golden", "lab/...", "verbs/..."}
 
 // matches tells whether a directory is meant by a name of the table.
 func matches(dir, name string) bool {
@@ -127,23 +131,23 @@ type fence struct {
 }
 
 // testOnly are the places of code that runs in tests only.
-var testOnly = []string{"*_test.go", "internal/testnet/leak/", "verbs/verbstest/", "tests/"}
+var testOnly = []string{"*_test.go", "lab/leak/", "verbs/verbstest/", "tests/"}
 
 var fences = []fence{
 	{"gvisor.dev/gvisor", []string{"netstack/"}},
-	{"github.com/cilium/ebpf", []string{"ebpf/", "internal/testnet/"}},
-	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "internal/testnet/"}},
+	{"github.com/cilium/ebpf", []string{"ebpf/", "lab/"}},
+	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "lab/"}},
 	{"github.com/prometheus", []string{"gateway/admin/metrics*.go", "gateway/admin/*_test.go"}},
-	{"github.com/spf13", []string{"cmd/smcgw/"}},
-	{"testing", append([]string{"internal/golden/", "internal/testnet/"}, testOnly...)},
+	{"github.com/spf13", []string{"cmd/"}},
+	{"testing", append([]string{"internal/golden/", "lab/"}, testOnly...)},
 	{"github.com/stretchr/testify", testOnly},
 	{"github.com/google/go-cmp", testOnly},
 	{"github.com/rogpeppe/go-internal", testOnly},
 	{"go.uber.org/goleak", testOnly},
 	{"pgregory.net/rapid", testOnly},
 	{"golang.org/x/net/nettest", testOnly},
-	{"github.com/HdrHistogram", []string{"internal/testnet/bench/"}},
-	{"golang.org/x/net/quic", []string{"internal/testnet/quicapp/"}},
+	{"github.com/HdrHistogram", []string{"bench/", "lab/bench/"}},
+	{"golang.org/x/net/quic", []string{"lab/quicapp/"}},
 }
 
 func (f fence) admits(file string) bool {

@@ -36,7 +36,7 @@ var parserPrefixes = []string{"parse", "decode", "unmarshal"}
 // bytes a test that is named after truncation. Fuzz tests have committed seeds.
 func parsersFuzzed(tr *tree) (problems []string) {
 	for _, dir := range tr.packages() {
-		if under(dir, "tests") || under(dir, "internal") {
+		if under(dir, "tests") || under(dir, "lab") {
 			continue
 		}
 		p := tr.calls(dir)

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -47,7 +48,7 @@ var rules = []rule{
 func TestRepository(t *testing.T) {
 	tr := load(t, filepath.Join("..", ".."))
 	require.Greater(t, len(tr.files), 30, "this is not the repository")
-	require.Contains(t, tr.packages(), "internal/testnet")
+	require.Contains(t, tr.packages(), "lab/testnet")
 	for _, r := range rules {
 		t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
 			for _, problem := range r.check(tr) {
@@ -113,7 +114,7 @@ func TestDependencies(t *testing.T) {
 		{"rsocket", []string{"gvisor.dev/", "github.com/cilium/", "github.com/prometheus/", "github.com/spf13/", module + "/gateway"}},
 		{"negotiate", []string{module + "/", "gvisor.dev/", "github.com/"}},
 		{"packet", []string{module + "/", "gvisor.dev/", "github.com/", "golang.org/x/"}},
-		{"cmd/smcgw", []string{"testing", "github.com/stretchr/", "go.uber.org/goleak", "pgregory.net/"}},
+		{"cmd/smcgw", []string{"testing", "github.com/stretchr/", "go.uber.org/goleak", "pgregory.net/", module + "/lab", module + "/tests"}},
 	} {
 		t.Run(strings.ReplaceAll(c.pkg, "/", "-"), func(t *testing.T) {
 			deps := goList(t, c.pkg)
@@ -127,7 +128,43 @@ func TestDependencies(t *testing.T) {
 			}
 		})
 	}
-	require.Contains(t, goList(t, "internal/testnet"), "github.com/cilium/ebpf", "go list sees nothing")
+	require.Contains(t, goList(t, "lab/testnet"), "github.com/cilium/ebpf", "go list sees nothing")
+}
+
+// TestNothingOfTheLaboratory looks into the program that runs on hosts: no function
+// of the laboratory is in it, and no variable that a test program or a fault is
+// asked for by. The programs that do have them show that they would be seen.
+func TestNothingOfTheLaboratory(t *testing.T) {
+	marks := []string{module + "/lab/", module + "/tests/", "SMCGW_TESTNET_APP", "SMCGW_DEBUG_"}
+	in := func(args ...string) (found []string) {
+		program := build(t, args...)
+		symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", program).Output()
+		require.NoError(t, err)
+		require.Contains(t, string(symbols), "main.main")
+		text, err := os.ReadFile(program)
+		require.NoError(t, err)
+		for _, mark := range marks {
+			if bytes.Contains(symbols, []byte(mark)) || bytes.Contains(text, []byte(mark)) {
+				found = append(found, mark)
+			}
+		}
+		return found
+	}
+	require.Empty(t, in("./cmd/smcgw"))
+	require.Equal(t, []string{marks[0], "SMCGW_TESTNET_APP"}, in("./cmd/smcgw-lab"))
+	require.Equal(t, []string{marks[0], "SMCGW_DEBUG_"}, in("-tags", "smcgw_faults", "./cmd/smcgw"))
+}
+
+// build builds a program as the Makefile does.
+func build(t *testing.T, args ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "program")
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-trimpath", "-ldflags", "-w", "-o", file}, args...)...)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return file
 }
 
 // goList lists a package's dependencies.

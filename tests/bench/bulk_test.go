@@ -13,16 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/apps"
-	"github.com/smcgw/smcgw/internal/testnet/bench/load"
-	"github.com/smcgw/smcgw/internal/testnet/daemon"
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/bench/load"
+	"github.com/smcgw/smcgw/lab/daemon"
+	"github.com/smcgw/smcgw/lab/leak"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 func TestMain(m *testing.M) {
-	apps.Init()
-	load.Init()
+	apps.Init(load.App)
 	os.Exit(leak.Main(m))
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/bench/load"
+	"github.com/smcgw/smcgw/lab/bench/load"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // bottleneck makes the first host's way out as slow as a line with a drop-tail

@@ -13,8 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/bench/load"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/bench/load"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // loads is two hosts, a load server on the second, and what the first runs.
@@ -50,8 +51,8 @@ func overSwitch(tb testing.TB, mtu int) *loads {
 
 // command prepares this program as a load program on a host.
 func command(ctx context.Context, h *testnet.Host, args ...string) *testnet.Cmd {
-	cmd := h.Command(ctx, "nice", append([]string{"-n", "-11", os.Args[0]}, args...)...)
-	cmd.Env = append(os.Environ(), load.Variable+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd := h.Command(ctx, "nice", append([]string{"-n", "-11", os.Args[0], load.Program}, args...)...)
+	cmd.Env = append(os.Environ(), apps.Variable+"=1", "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/load"
+	"github.com/smcgw/smcgw/lab/bench/load"
 )
 
 // rsocketKinds are the devices that streams of package rsocket run on here.

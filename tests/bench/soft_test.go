@@ -7,7 +7,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/load"
+	"github.com/smcgw/smcgw/lab/bench/load"
 )
 
 // contest is several ways to do the same, in alternating rounds.

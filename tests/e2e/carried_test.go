@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // TestCombination is the first thing to work: one 4-tuple with the app's

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/process"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // daemon is the process of a gateway that does the work, the guardian's child.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // upDetached starts a gateway that logs to a file: its daemon outlives its
@@ -27,7 +27,7 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(w.t, err)
 	defer log.Close()
-	cmd := h.Command(context.Background(), binary, "up", "-c", g.config)
+	cmd := h.Command(context.Background(), w.program(s.Env), "up", "-c", g.config)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), s.Env...)
 	g.proc, err = h.StartCmd(cmd)
@@ -44,6 +44,18 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 		}
 	})
 	return g
+}
+
+// program is the smcgw for a gateway with that environment: one with fault knobs
+// if there is any.
+func (w *world) program(env []string) string {
+	w.t.Helper()
+	if len(env) == 0 {
+		return binary
+	}
+	file, err := faulty()
+	require.NoError(w.t, err)
+	return file
 }
 
 // footprint is what a gateway leaves on a host while it runs.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 const translatedPort = 7120 // nobody listens on it

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // soon is more than a round trip and two ticks of a kernel, however busy the machine,

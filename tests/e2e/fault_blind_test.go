@@ -8,9 +8,9 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/matrix"
-	"github.com/smcgw/smcgw/internal/testnet/rogue"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/rogue"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 

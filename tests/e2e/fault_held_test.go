@@ -15,7 +15,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // heldStep is a step of a handshake in which a connection is held by the gateway

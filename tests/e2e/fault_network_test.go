@@ -12,8 +12,8 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/matrix"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // netCarrier is what carries, or would: the fault may hit the wire leg alone (shm),

@@ -12,8 +12,8 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/matrix"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // processFault is what happens to the processes of a gateway, and to which one's.

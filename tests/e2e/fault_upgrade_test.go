@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/matrix"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // launchSuccessor starts a process that takes over from a gateway, with some
@@ -27,7 +27,7 @@ func (g *gw) launchSuccessor(env []string, args ...string) *gw {
 	require.NoError(w.t, err)
 	defer log.Close()
 	next.log = log.Name()
-	cmd := g.h.Command(context.Background(), binary, append([]string{"up", "--takeover", "-c", g.config}, args...)...)
+	cmd := g.h.Command(context.Background(), w.program(env), append([]string{"up", "--takeover", "-c", g.config}, args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
 	next.proc, err = g.h.StartCmd(cmd)
 	require.NoError(w.t, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/matrix"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // floodRate is how many packets a second an attacker sends.

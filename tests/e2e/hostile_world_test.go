@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/rogue"
+	"github.com/smcgw/smcgw/lab/rogue"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/negotiate"
 )
 

@@ -3,7 +3,7 @@ package e2e
 import (
 	"fmt"
 
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // ambients are pods of Istio's ambient mode: no sidecar, but a proxy of the node that

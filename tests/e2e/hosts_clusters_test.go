@@ -1,6 +1,6 @@
 package e2e
 
-import "github.com/smcgw/smcgw/internal/testnet"
+import "github.com/smcgw/smcgw/lab/testnet"
 
 // clusters are nodes of Kubernetes, with the rules of kube-proxy in both of its
 // ways: a service with an endpoint in a pod of the server's node, also by the port

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/visit"
+	"github.com/smcgw/smcgw/lab/visit"
 )
 
 const (

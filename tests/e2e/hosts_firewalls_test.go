@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // hostKinds are all kinds of hosts.

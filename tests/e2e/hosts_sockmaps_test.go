@@ -3,8 +3,8 @@ package e2e
 import (
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/sockmap"
+	"github.com/smcgw/smcgw/lab/sockmap"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // Sockmaps are hosts on which programs of eBPF shorten the way between the sockets of a

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/matrix"
-	"github.com/smcgw/smcgw/internal/testnet/visit"
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/lab/visit"
 )
 
 // hostKind is a kind of host that people have: the rules of a firewall, of a
@@ -200,11 +200,11 @@ func visitProgram(t *testing.T) string {
 }
 
 var builtVisit = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(filepath.Dir(binary), "visit")
+	path := filepath.Join(filepath.Dir(built), "visit")
 	if os.Getenv(ProgramsVariable) != "" {
 		return path, nil
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/smcgw/smcgw/internal/testnet/visit/program")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/smcgw/smcgw/lab/visit/program")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build visit: %w\n%s", err, out)

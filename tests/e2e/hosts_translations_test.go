@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // translations change addresses and ports on the way to the server.

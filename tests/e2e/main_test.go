@@ -5,15 +5,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
-	"github.com/smcgw/smcgw/internal/testnet/apps"
-	"github.com/smcgw/smcgw/internal/testnet/leak"
-	"github.com/smcgw/smcgw/internal/testnet/quicapp"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/leak"
+	"github.com/smcgw/smcgw/lab/quicapp"
 )
 
-// binary is the smcgw the suite tests: built once, from this tree.
-var binary string
+// binary is the smcgw the suite tests: built once, from this tree. built is its file,
+// also while a test runs it by a script.
+var binary, built string
+
+// faulty is the same with the fault knobs of package faults, built when a test
+// wants it.
+var faulty = sync.OnceValues(func() (string, error) {
+	file := filepath.Join(filepath.Dir(built), "smcgw-faulty")
+	return file, build(file, "-tags", "smcgw_faults")
+})
 
 func TestMain(m *testing.M) {
 	if err := becomeSandboxed(); err != nil {
@@ -32,7 +41,8 @@ func TestMain(m *testing.M) {
 }
 
 // ProgramsVariable names the environment variable with the directory where the
-// programs under test are, for machines without Go: smcgw, and visit.
+// programs under test are, for machines without Go: smcgw, visit, and smcgw-faulty
+// for the tests that want it.
 const ProgramsVariable = "SMCGW_PROGRAMS"
 
 // buildBinary builds smcgw into a directory the caller removes. SMCGW_RACE=1
@@ -41,18 +51,27 @@ func buildBinary() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "smcgw-e2e-"); err != nil {
 		return "", err
 	}
-	if built := os.Getenv(ProgramsVariable); built != "" {
-		binary = filepath.Join(built, "smcgw")
-		return dir, nil
+	programs := dir
+	if given := os.Getenv(ProgramsVariable); given != "" {
+		programs = given
 	}
-	binary = filepath.Join(dir, "smcgw")
-	args := []string{"build", "-o", binary}
+	built = filepath.Join(programs, "smcgw")
+	binary = built
+	return dir, build(binary)
+}
+
+// build builds smcgw, unless it is there already.
+func build(file string, args ...string) error {
+	if os.Getenv(ProgramsVariable) != "" {
+		return nil
+	}
+	args = append([]string{"build", "-o", file}, args...)
 	if os.Getenv("SMCGW_RACE") != "" {
 		args = append(args, "-race")
 	}
 	out, err := exec.Command("go", append(args, "github.com/smcgw/smcgw/cmd/smcgw")...).CombinedOutput()
 	if err != nil {
-		return dir, fmt.Errorf("build smcgw: %w\n%s", err, out)
+		return fmt.Errorf("build smcgw: %w\n%s", err, out)
 	}
-	return dir, nil
+	return nil
 }

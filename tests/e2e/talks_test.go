@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // talkPatience bounds every connection of talks: what takes longer hangs.

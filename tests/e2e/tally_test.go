@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/lab/apps"
 )
 
 // tally counts what applications saw in a test with faults: every such test

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/verbs/soft"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
@@ -62,7 +62,7 @@ func bootHosts(t *testing.T) hostsGuest {
 	files := map[string]string{}
 	for name, args := range map[string][]string{
 		"smcgw":    {"build", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/cmd/smcgw"},
-		"visit":    {"build", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/internal/testnet/visit/program"},
+		"visit":    {"build", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/lab/visit/program"},
 		"e2e.test": {"test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/tests/e2e"},
 	} {
 		file := filepath.Join(t.TempDir(), name)

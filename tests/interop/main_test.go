@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/smcgw/smcgw/internal/testnet/apps"
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // suite ends the guests after the tests, before anything counts as leaked.

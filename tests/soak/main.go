@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/lab/apps"
 )
 
 func main() {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet"
-	"github.com/smcgw/smcgw/internal/testnet/daemon"
+	"github.com/smcgw/smcgw/lab/daemon"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // Ports of the programs. All are in the policy.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/lab/apps"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/smcgw/smcgw/internal/testnet/apps"
+	"github.com/smcgw/smcgw/lab/apps"
 )
 
 func text(v any) string { return fmt.Sprint(v) }

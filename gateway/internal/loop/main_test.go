@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // patience bounds the wait for what has to happen, on however slow a machine.

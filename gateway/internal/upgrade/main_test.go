@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // TestMain fails the run if a test left a goroutine or a descriptor behind.

@@ -11,26 +11,17 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/faults"
 )
 
 // generations are those of the gateways that can be on one host at a time: one that
 // takes new connections, and one that drains.
 var generations = [...]int{1, 2}
 
-// The steps of a takeover at which its successor can be held, to die there.
-const (
-	takeoverOpened    = "opened"  // its datapath is open, under its guardian
-	takeoverYielded   = "yielded" // the other one has yielded
-	takeoverActivated = "active"  // new connections are its own, and the other one does not know
-)
-
-// Steps lists every step.
-var Steps = []string{takeoverOpened, takeoverYielded, takeoverActivated}
-
 // reach is called at each step: if a test asks for it, it stays there until ctx or
 // the other gateway ends.
 func (p *Predecessor) reach(ctx context.Context, step string) error {
-	if p.o.HoldAt != step {
+	if p.o.Faults == nil || !p.o.Faults.Takeover(step) {
 		return nil
 	}
 	p.log.Warn("takeover held", "step", step)
@@ -53,8 +44,8 @@ type Options struct {
 	DrainTimeout time.Duration
 	// BeatEvery is how often the datapath is told that this process lives.
 	BeatEvery time.Duration
-	// HoldAt is the step of Steps at which a test holds the takeover; empty: none.
-	HoldAt string
+	// Faults are those that a test wants; nil: none.
+	Faults faults.Injector
 }
 
 // Activator is the part of the datapath by which two gateways share a host.
@@ -127,7 +118,7 @@ func (p *Predecessor) Place(out *ebpf.Config) {
 // admin socket in its place. The guardian gets its heartbeat from here until TakeOver.
 func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() error) (*admin.Server, error) {
 	p.beats.Go(func() { p.keepBeating(beat) })
-	if err := p.reach(ctx, takeoverOpened); err != nil {
+	if err := p.reach(ctx, faults.TakeoverOpened); err != nil {
 		return nil, err
 	}
 	err := p.takeover.Yield(ctx)
@@ -142,7 +133,7 @@ func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() 
 	if err != nil {
 		return nil, err
 	}
-	if err := p.reach(ctx, takeoverYielded); err != nil {
+	if err := p.reach(ctx, faults.TakeoverYielded); err != nil {
 		return nil, errors.Join(err, server.Close())
 	}
 	return server, nil
@@ -187,7 +178,7 @@ func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
 		return nil
 	}
 	defer p.Close()
-	err := p.reach(ctx, takeoverActivated)
+	err := p.reach(ctx, faults.TakeoverActivated)
 	if err == nil {
 		err = p.takeover.Leave(ctx, p.o.DrainTimeout)
 	}

@@ -16,7 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 func main() {
@@ -65,14 +66,14 @@ func run(docs string, files []string) error {
 }
 
 // read joins the reports that have the same congestion control.
-func read(files []string) (list []*report.Report, err error) {
-	at := map[string]*report.Report{}
+func read(files []string) (list []*paper.Report, err error) {
+	at := map[string]*paper.Report{}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		var r report.Report
+		var r paper.Report
 		if err := json.Unmarshal(b, &r); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
@@ -116,7 +117,7 @@ var groups = []struct{ file, title, prefix string }{
 }
 
 // section writes a report: a chart and the tables of each group.
-func section(w *bytes.Buffer, docs string, r *report.Report, more bool) error {
+func section(w *bytes.Buffer, docs string, r *paper.Report, more bool) error {
 	suffix := ""
 	if more {
 		suffix = "-" + r.Machine.CongestionControl
@@ -128,7 +129,7 @@ func section(w *bytes.Buffer, docs string, r *report.Report, more bool) error {
 		return err
 	}
 	for _, g := range groups {
-		part := report.Report{Machine: r.Machine, Rounds: r.Rounds}
+		part := paper.Report{Report: report.Report{Machine: r.Machine, Rounds: r.Rounds}}
 		for _, s := range r.Series {
 			if strings.HasPrefix(s.Work, g.prefix) {
 				part.Series = append(part.Series, s)
@@ -146,7 +147,7 @@ func section(w *bytes.Buffer, docs string, r *report.Report, more bool) error {
 			return err
 		}
 		fmt.Fprintf(w, "\n#### %s%s\n\n![%s](%s)\n", g.title, strings.Replace(suffix, "-", ", ", 1), g.title, chart)
-		tables := report.Report{Series: part.Series}
+		tables := paper.Report{Report: report.Report{Series: part.Series}}
 		if err := tables.Markdown(w); err != nil {
 			return err
 		}

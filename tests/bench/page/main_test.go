@@ -8,13 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-func save(t *testing.T, dir, name string, r *report.Report) string {
+func save(t *testing.T, dir, name string, r *paper.Report) string {
 	file := filepath.Join(dir, name)
 	f, err := os.Create(file)
 	require.NoError(t, err)
@@ -27,11 +28,11 @@ func TestPage(t *testing.T) {
 	docs := t.TempDir()
 	name := filepath.Join(docs, page)
 	require.NoError(t, os.WriteFile(name, []byte("# Head\n"+begin+"old\n"+end+"tail\n"), 0o644))
-	one := func(cc, work string, values ...float64) *report.Report {
-		return &report.Report{
+	one := func(cc, work string, values ...float64) *paper.Report {
+		return &paper.Report{Report: report.Report{
 			Machine: report.Machine{CongestionControl: cc}, Rounds: len(values), Commands: []string{"smcgw " + work},
 			Series: []report.Series{{Work: work, Variant: report.TCP, Unit: "x", Values: values}},
-		}
+		}}
 	}
 	files := []string{
 		save(t, docs, "a.json", one("bbr", "bulk, 1 stream", 1, math.NaN(), 3)),

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
+	"github.com/smcgw/smcgw/lab/bench/profile"
 )
 
 // most is how many items of a way are spoken of.
@@ -16,7 +16,7 @@ const most = 3
 
 // profiles writes where processor time went, work by work, what the largest
 // items of each are, and what they are all.
-func profiles(w *bytes.Buffer, r *report.Report) error {
+func profiles(w *bytes.Buffer, r *paper.Report) error {
 	if len(r.Profiles) == 0 {
 		return nil
 	}
@@ -55,8 +55,8 @@ leave nothing to look at.
 		}
 	}
 	fmt.Fprintf(w, "\n#### What the items are, and what would remove them\n\n")
-	if slices.ContainsFunc(r.Profiles, func(p report.Profile) bool { return p.Share(report.IdleItem) > 0 }) {
-		spoken[report.IdleItem] = true
+	if slices.ContainsFunc(r.Profiles, func(p paper.Profile) bool { return p.Share(paper.IdleItem) > 0 }) {
+		spoken[paper.IdleItem] = true
 	}
 	for _, item := range profile.Items {
 		if name := string(item); spoken[name] {
@@ -67,7 +67,7 @@ leave nothing to look at.
 }
 
 // largest writes a line about a way: its largest items, and whose time they are.
-func largest(w *bytes.Buffer, p *report.Profile, cpus int, named map[string]bool) {
+func largest(w *bytes.Buffer, p *paper.Profile, cpus int, named map[string]bool) {
 	var items []string
 	for _, part := range p.Largest(most) {
 		named[part.Item] = true

@@ -9,9 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/bench"
-	"github.com/smcgw/smcgw/internal/testnet/bench/profile"
-	"github.com/smcgw/smcgw/internal/testnet/bench/report"
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench"
+	"github.com/smcgw/smcgw/lab/bench/paper"
+	"github.com/smcgw/smcgw/lab/bench/profile"
 )
 
 // Every item is explained, and every explanation is of an item, and of a work
@@ -39,14 +40,16 @@ func TestExplain(t *testing.T) {
 	require.Empty(t, explain(""))
 }
 
-func profiledReport() *report.Report {
-	part := func(item profile.Item, share float64) report.Part {
-		return report.Part{Item: string(item), Share: share, By: map[string]float64{string(profile.Client): share}}
+func profiledReport() *paper.Report {
+	part := func(item profile.Item, share float64) paper.Part {
+		return paper.Part{Item: string(item), Share: share, By: map[string]float64{string(profile.Client): share}}
 	}
-	return &report.Report{
-		Machine: report.Machine{CongestionControl: "bbr", CPUs: 2},
-		Series:  []report.Series{{Work: "bulk, 1 stream", Variant: report.TCP, Unit: "Gbit/s", Values: []float64{1}}},
-		Profiles: []report.Profile{{Work: "bulk, 1 stream", Variant: "soft1500", Value: 16, Unit: "Gbit/s", Samples: 1000, Parts: []report.Part{
+	return &paper.Report{
+		Report: report.Report{
+			Machine: report.Machine{CongestionControl: "bbr", CPUs: 2},
+			Series:  []report.Series{{Work: "bulk, 1 stream", Variant: report.TCP, Unit: "Gbit/s", Values: []float64{1}}},
+		},
+		Profiles: []paper.Profile{{Work: "bulk, 1 stream", Variant: "soft1500", Value: 16, Unit: "Gbit/s", Samples: 1000, Parts: []paper.Part{
 			part(profile.Checksum, 0.4), part(profile.Idle, 0.3), part(profile.TCP, 0.15), part(profile.Copy, 0.1), part(profile.Timers, 0.05),
 		}}},
 	}
@@ -67,7 +70,7 @@ func TestProfiles(t *testing.T) {
 	}
 	require.NotContains(t, text, "**Timers")
 	b.Reset()
-	require.NoError(t, profiles(&b, &report.Report{}))
+	require.NoError(t, profiles(&b, &paper.Report{}))
 	require.Empty(t, b.String())
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/memhost"
+	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
 )
 

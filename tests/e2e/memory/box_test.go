@@ -9,7 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet/memhost"
+	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
 )
 

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/internal/testnet/leak"
-	"github.com/smcgw/smcgw/internal/testnet/memhost"
+	"github.com/smcgw/smcgw/lab/leak"
+	"github.com/smcgw/smcgw/lab/memhost"
 	"github.com/smcgw/smcgw/netstack"
 )
 

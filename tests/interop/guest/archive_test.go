@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/testnet/leak"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

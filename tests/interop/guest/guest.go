@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/internal/testnet"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 

@@ -1,0 +1,65 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+)
+
+// Gateway is what is asked of the gateway beside a program of this package.
+// [Beside] makes one of an admin client.
+type Gateway interface {
+	// Try begins a trial; see [admin.Client.Try].
+	Try(ctx context.Context, t admin.Trial) (Held, error)
+	// Conns lists connections, newest first.
+	Conns(ctx context.Context, q admin.ConnQuery) (admin.ConnList, error)
+	// Devices lists the RDMA devices of the configuration.
+	Devices(ctx context.Context) (admin.DeviceList, error)
+	// DaemonPID is the process of the gateway; 0 if it cannot be seen.
+	DaemonPID(ctx context.Context) (int, error)
+}
+
+// Held is a trial in force.
+type Held interface {
+	// Close ends it; the gateway notices a moment later. It is idempotent.
+	Close()
+	// Done is closed when it is over, whoever ended it.
+	Done() <-chan struct{}
+}
+
+// Beside is the gateway behind an admin socket.
+func Beside(c *admin.Client) Gateway { return beside{c} }
+
+type beside struct{ *admin.Client }
+
+// Try implements Gateway.
+func (b beside) Try(ctx context.Context, t admin.Trial) (Held, error) {
+	h, err := b.Client.Try(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// trialPatience is how long the end of the trial before may take to be noticed.
+const trialPatience = 5 * time.Second
+
+// try begins a trial and waits for the one before it to end.
+func try(ctx context.Context, g Gateway, t admin.Trial) (Held, error) {
+	ctx, cancel := context.WithTimeout(ctx, trialPatience)
+	defer cancel()
+	for {
+		h, err := g.Try(ctx, t)
+		if !errors.Is(err, admin.ErrTrialHeld) {
+			return h, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("trial of port %d: %w", t.Port, err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// measured is what one run of a work gave.
+type measured struct {
+	bytes   uint64 // of the payload, in its direction
+	elapsed time.Duration
+	latency *hdrhistogram.Histogram // nanoseconds
+	count   int                     // connections that succeeded
+	failed  int                     // connections that did not
+	began   time.Time
+	conns   []tuple // the last ones, to be looked up
+}
+
+// tuple names a connection on the measuring host.
+type tuple struct{ local, remote netip.AddrPort }
+
+// Bounds of a run.
+const (
+	// pingSize is the size of a message there and back.
+	pingSize = 64
+	// replySize is the size of an answer to a request.
+	replySize = 256
+	// rateWorkers make connections at the same time.
+	rateWorkers = 8
+	// lookups is how many connections of a run are looked up, the last ones: a
+	// gateway remembers about a thousand.
+	lookups = 200
+)
+
+// start connects for an order and sends it. The connection ends with ctx, at
+// the latest when its time and the grace are over; done releases it.
+func (s *session) start(ctx context.Context, w work, size int, d time.Duration, m *measured) (c *net.TCPConn, done func(), err error) {
+	c, err = dial(ctx, s.to, s.ports)
+	if err != nil {
+		return nil, nil, err
+	}
+	local, remote, err := ends(c)
+	if err != nil {
+		_ = c.Close()
+		return nil, nil, err
+	}
+	m.conns = append(m.conns, tuple{local, remote})
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	done = func() {
+		stop()
+		_ = c.Close()
+	}
+	err = c.SetDeadline(time.Now().Add(d + grace))
+	if err == nil {
+		_, err = c.Write(s.order(w, size, d))
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return c, done, nil
+}
+
+// upload sends for a time; what counts is what the server has read by the time
+// it says so.
+func (s *session) upload(ctx context.Context, d time.Duration) (measured, error) {
+	m := measured{began: time.Now()}
+	c, done, err := s.start(ctx, workUpload, 0, d, &m)
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	buf := make([]byte, blockSize)
+	begin := time.Now()
+	for time.Since(begin) < d {
+		if _, err := c.Write(buf); err != nil {
+			return m, err
+		}
+	}
+	if err := c.CloseWrite(); err != nil {
+		return m, err
+	}
+	var count [8]byte
+	if _, err := io.ReadFull(c, count[:]); err != nil {
+		return m, fmt.Errorf("answer to an upload: %w", err)
+	}
+	m.elapsed = time.Since(begin)
+	m.bytes = binary.BigEndian.Uint64(count[:])
+	return m, nil
+}
+
+// download receives for a time.
+func (s *session) download(ctx context.Context, d time.Duration) (measured, error) {
+	m := measured{began: time.Now()}
+	c, done, err := s.start(ctx, workDownload, 0, d, &m)
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	buf := make([]byte, blockSize)
+	begin := time.Now()
+	for {
+		n, err := c.Read(buf)
+		m.bytes += uint64(n)
+		if errors.Is(err, io.EOF) {
+			m.elapsed = time.Since(begin)
+			return m, nil
+		}
+		if err != nil {
+			return m, err
+		}
+	}
+}
+
+// ping measures round trips of small messages. The first tenth warms up.
+func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
+	m := measured{began: time.Now(), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
+	c, done, err := s.start(ctx, workEcho, pingSize, d, &m)
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	buf := make([]byte, pingSize)
+	begin := time.Now()
+	for {
+		sent := time.Now()
+		if sent.Sub(begin) >= d {
+			break
+		}
+		if _, err := c.Write(buf); err != nil {
+			return m, err
+		}
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return m, err
+		}
+		if sent.Sub(begin) >= d/10 {
+			if err := m.latency.RecordValue(max(1, int64(time.Since(sent)))); err != nil {
+				return m, fmt.Errorf("round trip: %w", err)
+			}
+		}
+	}
+	m.elapsed = time.Since(begin)
+	return m, nil
+}
+
+// request is connect, one request, its answer, and the end, which the server
+// begins: TIME_WAIT is its, and our ports are free again.
+func (s *session) request(ctx context.Context, m *measured) error {
+	c, done, err := s.start(ctx, workRequest, replySize, 0, m)
+	if err != nil {
+		return err
+	}
+	defer done()
+	n, err := io.Copy(io.Discard, io.LimitReader(c, replySize+1))
+	if err != nil {
+		return err
+	}
+	if n != replySize {
+		return fmt.Errorf("answer of %d bytes instead of %d: %w", n, replySize, io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// rate makes connections by several workers for a time.
+func (s *session) rate(ctx context.Context, d time.Duration) (measured, error) {
+	begin := time.Now()
+	parts := make([]measured, rateWorkers)
+	var wg sync.WaitGroup
+	for i := range parts {
+		wg.Go(func() { s.rateWorker(ctx, begin.Add(d), &parts[i]) })
+	}
+	wg.Wait()
+	m := measured{began: begin, elapsed: time.Since(begin)}
+	for _, p := range parts {
+		m.count += p.count
+		m.failed += p.failed
+		m.conns = append(m.conns, p.conns...)
+	}
+	if m.count == 0 {
+		return m, errors.New("no connection succeeded")
+	}
+	return m, ctx.Err()
+}
+
+func (s *session) rateWorker(ctx context.Context, end time.Time, m *measured) {
+	for time.Now().Before(end) && ctx.Err() == nil {
+		if err := s.request(ctx, m); err != nil {
+			m.failed++
+			if m.failed > 100 { // a refused connect takes no time at all
+				return
+			}
+			continue
+		}
+		m.count++
+		if n := len(m.conns); n > lookups/rateWorkers {
+			m.conns = append(m.conns[:0], m.conns[n-lookups/rateWorkers:]...)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// remarks gather, over the rounds of a task done one way, what a reader of its
+// rows must know.
+type remarks struct {
+	looked, other int    // connections that were looked up, and not carried as claimed
+	reason        string // of the first of them
+	made, failed  int    // connections of a rate
+	failure       string // of the last run that failed
+}
+
+func (r *remarks) add(m measured, how carriage) {
+	r.looked += how.as + how.other
+	r.other += how.other
+	if r.reason == "" {
+		r.reason = how.reason
+	}
+	r.made += m.count
+	r.failed += m.failed
+}
+
+// String is empty if there is nothing to say.
+func (r *remarks) String() string {
+	var list []string
+	if r.other > 0 {
+		list = append(list, fmt.Sprintf("fallback: %s (%d of %d connections looked up)", r.reason, r.other, r.looked))
+	}
+	if r.failed > 0 {
+		list = append(list, fmt.Sprintf("%d of %d connections failed", r.failed, r.made+r.failed))
+	}
+	if r.failure != "" {
+		list = append(list, r.failure)
+	}
+	return strings.Join(list, "; ")
+}
+
+// remarksOn returns those of a task and variant.
+func (c *comparison) remarksOn(t task, v *variant) *remarks {
+	key := [2]string{t.name, v.name}
+	if c.remarks[key] == nil {
+		c.remarks[key] = new(remarks)
+	}
+	return c.remarks[key]
+}

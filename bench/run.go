@@ -1,0 +1,331 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// Options say what is compared.
+type Options struct {
+	// To is where [Serve] listens, Token what it printed.
+	To    netip.AddrPort
+	Token Token
+	// Duration is that of one run. Default: 2 s. At most a minute.
+	Duration time.Duration
+	// Rounds is how often every work is done every way. Default: 5.
+	Rounds int
+	// Gateway is the one beside us. nil: there is none, and only plain TCP is
+	// measured.
+	Gateway Gateway
+	// Log receives a line before every round. Default: discards.
+	Log io.Writer
+	// Command is the command line, for the report.
+	Command string
+}
+
+// maxRounds bounds the rounds of a comparison.
+const maxRounds = 1000
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Duration == 0 {
+		o.Duration = 2 * time.Second
+	}
+	if o.Rounds == 0 {
+		o.Rounds = 5
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	o.To = netip.AddrPortFrom(o.To.Addr().Unmap(), o.To.Port())
+	switch {
+	case !o.To.IsValid() || o.To.Port() == 0:
+		return o, fmt.Errorf("serving host %v: no address and port", o.To)
+	case o.Duration < 10*time.Millisecond || o.Duration > maxOrderTime:
+		return o, fmt.Errorf("duration %v: not between 10 ms and %v", o.Duration, maxOrderTime)
+	case o.Rounds < 1 || o.Rounds > maxRounds:
+		return o, fmt.Errorf("rounds %d: not between 1 and %d", o.Rounds, maxRounds)
+	}
+	return o, nil
+}
+
+// variant is one way of doing the works.
+type variant struct {
+	name    string
+	carrier config.Carrier // none: plain TCP
+	missing string         // why it cannot be measured; empty: it can
+	ports   portRange
+}
+
+// comparison is a run of [Run].
+type comparison struct {
+	o        Options
+	s        *session
+	pid      int
+	held     Held // nil: no gateway
+	variants []*variant
+	rep      *report.Report
+	series   map[[2]string]*report.Series // by work and variant
+	remarks  map[[2]string]*remarks       // by task and variant
+}
+
+// Run compares. It returns what it has when ctx ends in the middle, with the
+// error.
+func Run(ctx context.Context, o Options) (*report.Report, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &comparison{o: o, rep: &report.Report{
+		Schema: report.Schema, Machine: report.ThisMachine(""), Rounds: o.Rounds,
+		Notes: []string{"processor time is that of the two programs and the two daemons, without what the kernel does in interrupts"},
+	}, series: map[[2]string]*report.Series{}, remarks: map[[2]string]*remarks{}}
+	if o.Command != "" {
+		c.rep.Commands = []string{o.Command}
+	}
+	defer c.end()
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
+	}
+	err = c.rounds(ctx)
+	c.fill()
+	return c.rep, err
+}
+
+// end leaves nothing behind, however far prepare came.
+func (c *comparison) end() {
+	c.release()
+	if c.s != nil {
+		c.s.close()
+	}
+}
+
+// prepare opens the session, natively, and finds out which carriers there are.
+func (c *comparison) prepare(ctx context.Context) error {
+	plain := &variant{name: report.TCP}
+	c.variants = []*variant{plain}
+	if err := c.devices(ctx); err != nil {
+		return err
+	}
+	for i, v := range c.variants {
+		v.ports = systemPorts().part(i, len(c.variants))
+	}
+	if err := c.arm(ctx, plain); err != nil {
+		return err
+	}
+	var err error
+	if c.s, err = open(ctx, c.o.To, c.o.Token); err != nil {
+		return err
+	}
+	if c.s.note != "" {
+		c.rep.Notes = append(c.rep.Notes, c.s.note)
+	}
+	for _, v := range c.variants {
+		if v.missing == "" {
+			if err := c.probe(ctx, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// devices makes a variant of every carrier.
+func (c *comparison) devices(ctx context.Context) error {
+	if c.o.Gateway == nil {
+		for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+			c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: "no gateway on this host"})
+		}
+		return nil
+	}
+	list, err := c.o.Gateway.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	seen := map[config.DeviceKind]bool{}
+	for _, d := range list.Devices {
+		if seen[d.Kind] {
+			continue // soft has one for every address
+		}
+		seen[d.Kind] = true
+		v := &variant{name: string(d.Kind), carrier: d.Carrier}
+		if d.State != admin.DeviceActive {
+			v.missing = fmt.Sprintf("device %s", d.State)
+			if d.Error != "" {
+				v.missing += ": " + d.Error
+			}
+		}
+		c.variants = append(c.variants, v)
+	}
+	c.rep.Notes = append(c.rep.Notes, "each value is from connections that the gateway of this host says were carried so")
+	if c.pid, err = c.o.Gateway.DaemonPID(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// arm has the gateway beside us treat the next connections as a variant wants.
+func (c *comparison) arm(ctx context.Context, v *variant) error {
+	if c.s != nil {
+		c.s.ports = v.ports
+	}
+	if c.o.Gateway == nil {
+		return nil
+	}
+	c.release()
+	t := admin.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: config.ActionPass}
+	if v.carrier != config.CarrierNone {
+		t.Action, t.Carrier = config.ActionAccelerate, v.carrier
+	}
+	var err error
+	if c.held, err = try(ctx, c.o.Gateway, t); err != nil {
+		return fmt.Errorf("%s: %w", trialNote(err, "this host"), err)
+	}
+	return nil
+}
+
+func (c *comparison) release() {
+	if c.held != nil {
+		c.held.Close()
+		c.held = nil
+	}
+}
+
+// probes is how often a carrier may fail before it counts as not available:
+// the first connections also find out about the peer.
+const probes = 3
+
+// probe makes a connection to see how it is carried. It also warms up.
+func (c *comparison) probe(ctx context.Context, v *variant) error {
+	if err := c.arm(ctx, v); err != nil {
+		return err
+	}
+	for range probes {
+		m := measured{began: time.Now()}
+		if err := c.s.request(ctx, &m); err != nil {
+			v.missing = err.Error()
+			continue
+		}
+		how, err := c.verify(ctx, m, v)
+		if err != nil {
+			return err
+		}
+		if how.holds() {
+			v.missing = ""
+			return nil
+		}
+		v.missing = "fallback: " + how.reason
+		if v.carrier == config.CarrierNone {
+			v.missing = how.reason
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// verify looks a run up; without a gateway all is plain.
+func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carriage, error) {
+	if c.o.Gateway == nil {
+		return carriage{as: len(m.conns)}, nil
+	}
+	return verify(ctx, c.o.Gateway, m, v.carrier)
+}
+
+// rounds does every work every way, over and over. The order of the ways moves
+// on with the rounds: nobody is always first.
+func (c *comparison) rounds(ctx context.Context) error {
+	for round := range c.o.Rounds {
+		fmt.Fprintf(c.o.Log, "round %d of %d\n", round+1, c.o.Rounds)
+		for _, t := range tasks {
+			for i := range c.variants {
+				v := c.variants[(round+i)%len(c.variants)]
+				if v.missing != "" {
+					continue
+				}
+				if err := c.one(ctx, round, t, v); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// one does a work one way. What fails is a round that failed; what ends the
+// comparison is an error.
+func (c *comparison) one(ctx context.Context, round int, t task, v *variant) error {
+	if err := c.arm(ctx, v); err != nil {
+		return err
+	}
+	settle(ctx, c.o.Duration)
+	before, err := c.meters()
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	m, errRun := t.run(c.s, ctx, c.o.Duration)
+	after, err := c.meters()
+	if err != nil {
+		return interrupted(ctx, errors.Join(errRun, err))
+	}
+	rem := c.remarksOn(t, v)
+	if errRun != nil {
+		rem.failure = errRun.Error()
+		return nil
+	}
+	how, err := c.verify(ctx, m, v)
+	if err != nil {
+		return err
+	}
+	rem.add(m, how)
+	if !how.holds() || float64(m.failed) > (1-enough)*float64(m.failed+m.count) {
+		return nil
+	}
+	for _, r := range t.results {
+		c.at(r, v).Values[round] = r.value(m, before.until(after))
+	}
+	return nil
+}
+
+// interrupted prefers the cause of an error to what followed from it.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// settle lets the traces of the run before disappear: what it left to be
+// collected here, connections that end in the gateways, processors that are
+// awake.
+func settle(ctx context.Context, d time.Duration) {
+	runtime.GC()
+	select {
+	case <-ctx.Done():
+	case <-time.After(min(max(d, 50*time.Millisecond), time.Second)):
+	}
+}
+
+// at returns the series of a result and variant.
+func (c *comparison) at(r result, v *variant) *report.Series {
+	key := [2]string{r.work, v.name}
+	s := c.series[key]
+	if s == nil {
+		s = &report.Series{Work: r.work, Variant: v.name, Unit: r.unit, Better: r.better, Note: v.missing}
+		if v.missing == "" {
+			s.Values = make([]float64, c.o.Rounds)
+			for i := range s.Values {
+				s.Values[i] = math.NaN()
+			}
+		}
+		c.series[key] = s
+	}
+	return s
+}

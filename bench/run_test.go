@@ -1,0 +1,344 @@
+package bench
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// serveHere serves on loopback until the test ends.
+func serveHere(t *testing.T, g Gateway) (netip.AddrPort, Token) {
+	t.Helper()
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	return serveOn(t, ln, g)
+}
+
+func serveOn(t *testing.T, ln net.Listener, g Gateway) (netip.AddrPort, Token) {
+	t.Helper()
+	token := NewToken()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, ln, ServeOptions{Token: token, Gateway: g}) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return ln.Addr().(*net.TCPAddr).AddrPort(), token
+}
+
+func series(t *testing.T, r *report.Report, work, variant string) report.Series {
+	t.Helper()
+	for _, s := range r.Series {
+		if s.Work == work && s.Variant == variant {
+			return s
+		}
+	}
+	t.Fatalf("no series %q %q", work, variant)
+	return report.Series{}
+}
+
+func TestRunWithoutGateways(t *testing.T) {
+	to, token := serveHere(t, nil)
+	r, err := Run(t.Context(), Options{To: to, Token: token, Duration: 20 * time.Millisecond, Rounds: 2, Command: "smcgw bench --peer x"})
+	require.NoError(t, err)
+	require.Contains(t, r.Notes, "no gateway on the serving host")
+	require.Equal(t, []string{"smcgw bench --peer x"}, r.Commands)
+	for _, task := range tasks {
+		for _, res := range task.results {
+			s := series(t, r, res.work, report.TCP)
+			require.Equal(t, 2, s.Spread().N, res.work)
+			require.Empty(t, s.Note)
+			if !strings.Contains(res.work, "processor") { // measured in hundredths of a second
+				require.Positive(t, s.Spread().Min, res.work)
+			}
+			s = series(t, r, res.work, "shm")
+			require.Empty(t, s.Values)
+			require.Equal(t, "no gateway on this host", s.Note)
+		}
+	}
+	require.NoError(t, r.Text(io.Discard))
+}
+
+// TestRunAsksTheGateways: both hold a trial while it lasts, a carrier that does
+// not carry is not measured, and one that stops to carry loses its value.
+func TestRunAsksTheGateways(t *testing.T) {
+	serving := &fakeGateway{pid: os.Getpid(), busy: 2}
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := &fakeGateway{pid: os.Getpid(), devices: []admin.DeviceInfo{
+		{Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive},
+		{Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceDown},
+		{Kind: config.DeviceHW, Carrier: config.CarrierHW, State: admin.DeviceAbsent, Error: "not here"},
+	}}
+	book := &recorder{Listener: ln, g: g}
+	g.conns = book.conns
+	to, token := serveOn(t, book, serving)
+	r, err := Run(t.Context(), Options{To: to, Token: token, Duration: 10 * time.Millisecond, Rounds: 1, Gateway: g})
+	require.NoError(t, err)
+	require.NotContains(t, r.Notes, "no gateway on the serving host")
+	const up = "upload, 1 stream"
+	require.Equal(t, 1, series(t, r, up, report.TCP).Spread().N)
+	require.Equal(t, 1, series(t, r, up, "shm").Spread().N)
+	require.Equal(t, "fallback: carrier_unreachable", series(t, r, up, "soft").Note)
+	require.Empty(t, series(t, r, up, "soft").Values)
+	require.Equal(t, "device absent: not here", series(t, r, up, "hw").Note)
+
+	require.Equal(t, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionPass}, g.tried[0])
+	require.Contains(t, g.tried, admin.Trial{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate, Carrier: config.CarrierShm})
+	require.Nil(t, g.trial)
+	require.Equal(t, []admin.Trial{{Peer: to.Addr(), Port: to.Port(), Action: config.ActionAccelerate}}, serving.tried)
+	require.Eventually(t, func() bool {
+		serving.mu.Lock()
+		defer serving.mu.Unlock()
+		return serving.trial == nil
+	}, 30*time.Second, time.Millisecond)
+
+	book.mu.Lock()
+	book.asked, book.limit = 0, 11 // five probes, then three works two ways
+	book.mu.Unlock()
+	r, err = Run(t.Context(), Options{To: to, Token: token, Duration: 10 * time.Millisecond, Rounds: 1, Gateway: g})
+	require.NoError(t, err)
+	s := series(t, r, "connect, request, close", "shm")
+	require.Zero(t, s.Spread().N)
+	require.True(t, math.IsNaN(s.Values[0]))
+	require.Contains(t, s.Note, "fallback: rate_limit")
+}
+
+// recorder keeps the book of the fake gateway: it sees connections arrive. shm
+// carries under a trial that wants it, soft never.
+type recorder struct {
+	net.Listener
+	g *fakeGateway
+
+	mu    sync.Mutex
+	book  []admin.ConnInfo
+	asked int // how often
+	limit int // from so many questions on nothing is carried; 0: always
+}
+
+// Accept implements net.Listener.
+func (r *recorder) Accept() (net.Conn, error) {
+	c, err := r.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	local, remote, err := ends(c)
+	if err != nil {
+		return nil, err
+	}
+	r.g.mu.Lock()
+	trial := r.g.trial
+	r.g.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	info := admin.ConnInfo{
+		ID: uint64(len(r.book)), Proto: "tcp", Local: remote, Remote: local, Reason: "policy", EndedAt: time.Now(),
+	}
+	switch {
+	case trial == nil || trial.Action == config.ActionPass:
+	case trial.Carrier == config.CarrierSoft:
+		info.Carrier, info.Reason = config.CarrierRelay, "carrier_unreachable"
+	case r.limit > 0 && r.asked >= r.limit:
+		info.Reason = "rate_limit"
+	default:
+		info.Carrier, info.Reason = trial.Carrier, ""
+	}
+	r.book = append(r.book, info)
+	return c, nil
+}
+
+func (r *recorder) conns(q admin.ConnQuery) []admin.ConnInfo {
+	if !q.Closed {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	return append([]admin.ConnInfo(nil), r.book...)
+}
+
+// TestServerRenewsItsTrial: a daemon that was restarted knows of none.
+func TestServerRenewsItsTrial(t *testing.T) {
+	g := &fakeGateway{pid: os.Getpid()}
+	to, token := serveHere(t, g)
+	s, err := open(t.Context(), to, token)
+	require.NoError(t, err)
+	defer s.close()
+	g.mu.Lock()
+	require.Len(t, g.tried, 1)
+	held := g.held
+	g.mu.Unlock()
+	held.Close()
+	_, err = s.sample()
+	require.NoError(t, err)
+	_, err = s.sample()
+	require.NoError(t, err)
+	g.mu.Lock()
+	require.Len(t, g.tried, 2)
+	require.NotNil(t, g.trial)
+	g.mu.Unlock()
+}
+
+func TestRunErrors(t *testing.T) {
+	to, token := serveHere(t, nil)
+	for want, o := range map[string]Options{
+		"no address": {Token: token},
+		"duration":   {To: to, Token: token, Duration: time.Hour},
+		"rounds":     {To: to, Token: token, Rounds: -1},
+		"refused":    {To: to, Token: NewToken()},
+	} {
+		_, err := Run(t.Context(), o)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := Run(t.Context(), Options{To: to, Token: token, Gateway: &fakeGateway{tryErr: admin.ErrForbidden}})
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.ErrorContains(t, err, "root and its own user")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	r, err := Run(ctx, Options{To: to, Token: token, Duration: time.Minute})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotNil(t, r)
+}
+
+// TestServerRefuses: nobody without a session is served, one measures at a time,
+// and what is not the protocol ends in a reset.
+func TestServerRefuses(t *testing.T) {
+	to, token := serveHere(t, nil)
+	s, err := open(t.Context(), to, token)
+	require.NoError(t, err)
+	defer s.close()
+	_, err = open(t.Context(), to, token)
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "another host measures now")
+
+	for name, first := range map[string][]byte{
+		"unknown session": order{work: workRequest, size: 1}.bytes(),
+		"too much":        order{work: workRequest, size: maxOrderSize + 1, session: s.ctl.session}.bytes(),
+		"too long":        order{work: workDownload, time: maxOrderTime + time.Second, session: s.ctl.session}.bytes(),
+		"HTTP":            []byte("GET / HTTP/1.1\r\n\r\n"),
+		"garbage":         append(opening(), 0xff, 0xff, 0xff, 0xff),
+		"out of place":    appendMessage(opening(), sample{1}),
+	} {
+		c, err := dial(t.Context(), to, portRange{})
+		require.NoError(t, err)
+		_, err = c.Write(first)
+		require.NoError(t, err)
+		b, err := io.ReadAll(c)
+		require.False(t, err == nil && len(b) > len(appendMessage(nil, challenge{})), "%s: %x", name, b)
+		require.NoError(t, c.Close())
+	}
+
+	c, err := dial(t.Context(), to, portRange{})
+	require.NoError(t, err)
+	_, err = c.Write([]byte("SMGC\x02\x00\x00\x00"))
+	require.NoError(t, err)
+	b, err := io.ReadAll(io.LimitReader(c, 100))
+	require.NoError(t, err)
+	m, _, err := parseMessage(b)
+	require.NoError(t, err)
+	require.Equal(t, refusedVersion, m.(refusal).code)
+	require.NoError(t, c.Close())
+
+	_, err = s.sample()
+	require.NoError(t, err, "the session goes on")
+	s.close()
+	require.Eventually(t, func() bool { // the next one gets in
+		s, err := open(t.Context(), to, token)
+		if err != nil {
+			return false
+		}
+		s.close()
+		return true
+	}, 30*time.Second, time.Millisecond)
+}
+
+// TestServerIsBounded: connections beyond the limit are reset, and there is room
+// again when others go.
+func TestServerIsBounded(t *testing.T) {
+	to, token := serveHere(t, nil)
+	var conns []net.Conn
+	for range maxConns {
+		c, err := dial(t.Context(), to, portRange{})
+		require.NoError(t, err)
+		conns = append(conns, c)
+	}
+	c, err := dial(t.Context(), to, portRange{}) // the reset may come even before
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
+		require.NoError(t, c.Close())
+	}
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	for _, c := range conns {
+		require.NoError(t, c.Close())
+	}
+	require.Eventually(t, func() bool {
+		s, err := open(t.Context(), to, token)
+		if err != nil {
+			return false
+		}
+		s.close()
+		return true
+	}, 30*time.Second, time.Millisecond)
+}
+
+// TestFirstWordsMayNotDrag: who does not know the token cannot keep a place of the
+// server by a byte now and then.
+func TestFirstWordsMayNotDrag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		s := &server{log: slog.New(slog.DiscardHandler)}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = s.handle(t.Context(), theirs)
+			_ = theirs.Close()
+		}()
+		start := time.Now()
+		_, err := ours.Write(opening())
+		require.NoError(t, err)
+		_, err = io.ReadFull(ours, appendMessage(nil, challenge{}))
+		require.NoError(t, err)
+		for b := range slices.Values(appendMessage(nil, hello{})) {
+			time.Sleep(time.Second)
+			if _, err = ours.Write([]byte{b}); err != nil {
+				break
+			}
+		}
+		require.Error(t, err)
+		require.LessOrEqual(t, time.Since(start), firstWords+time.Second, "by the clock of the bubble")
+		<-done
+	})
+}
+
+func TestCostIsUnknownWithoutADaemon(t *testing.T) {
+	known := cost{seconds: 3e-9, known: true}
+	a, b := meters{own: 1, hasGateway: true, gateway: 1}, meters{own: 2, hasGateway: true, gateway: 2, serving: reading{ownCPU: 1}}
+	require.Equal(t, known, a.until(b))
+	b.serving.gatewayCPU = unknownCPU
+	require.False(t, a.until(b).known)
+	b.serving.gatewayCPU, b.gateway = 0, unknownCPU
+	require.False(t, a.until(b).known)
+	require.True(t, math.IsNaN(perGB(measured{bytes: 1}, cost{})))
+	require.True(t, math.IsNaN(perGB(measured{}, known)))
+	require.InDelta(t, 2, perGB(measured{bytes: 5e8}, cost{seconds: 1, known: true}), 1e-9)
+}

@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The bounds of a server: it serves one measurement, not the public.
+const (
+	maxConns = 128
+	// firstWords is the time a connection has to say what it is for.
+	firstWords = 5 * time.Second
+	// controlIdle is how long a session may be silent.
+	controlIdle = 2 * time.Minute
+	// grace is what a work may take beyond its own time.
+	grace = 10 * time.Second
+	// blockSize is that of reads and writes in bulk.
+	blockSize = 128 << 10
+)
+
+// ServeOptions are what a server needs.
+type ServeOptions struct {
+	// Token is what clients must know.
+	Token Token
+	// Gateway is the one beside the server. nil: there is none, and connections
+	// are carried if something else carries them.
+	Gateway Gateway
+	// Log receives what happens. Default: discards.
+	Log *slog.Logger
+}
+
+// Serve serves measurements on ln, one at a time, until ctx ends, and closes
+// it.
+func Serve(ctx context.Context, ln net.Listener, o ServeOptions) error {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &server{o: o, log: o.Log, slots: make(chan struct{}, maxConns), conns: map[net.Conn]bool{}}
+	stop := context.AfterFunc(ctx, func() { s.close(ln) })
+	defer stop()
+	err := s.accept(ctx, ln)
+	s.close(ln)
+	s.wg.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
+}
+
+type server struct {
+	o     ServeOptions
+	log   *slog.Logger
+	slots chan struct{}
+	wg    sync.WaitGroup
+
+	received, sent, served atomic.Uint64
+
+	mu      sync.Mutex         // guards everything below
+	conns   map[net.Conn]bool  // true: at work for the session
+	session *[sessionSize]byte // nil: nobody measures
+	closed  bool
+}
+
+// accept takes connections while there is room; one more is reset.
+func (s *server) accept(ctx context.Context, ln net.Listener) error {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		select {
+		case s.slots <- struct{}{}:
+		default:
+			reset(c)
+			continue
+		}
+		if !s.hold(c) {
+			return net.ErrClosed
+		}
+		s.wg.Go(func() {
+			defer func() { <-s.slots }()
+			defer s.drop(c)
+			if err := s.handle(ctx, c); err != nil {
+				reset(c)
+				s.log.Debug("connection refused", "remote", c.RemoteAddr(), "error", err)
+			}
+		})
+	}
+}
+
+// reset ends a connection without a word.
+func reset(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+func (s *server) hold(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = c.Close()
+		return false
+	}
+	s.conns[c] = false
+	return true
+}
+
+func (s *server) drop(c net.Conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	_ = c.Close()
+}
+
+func (s *server) close(ln net.Listener) {
+	_ = ln.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+// handle finds out what a connection is for.
+func (s *server) handle(ctx context.Context, c net.Conn) error {
+	if err := c.SetDeadline(time.Now().Add(firstWords)); err != nil {
+		return err
+	}
+	var b [orderSize]byte
+	if _, err := io.ReadFull(c, b[:openingSize]); err != nil {
+		return err
+	}
+	switch {
+	case string(b[:4]) == controlMagic && b[4] != version:
+		err := finish(c, appendMessage(nil, refusal{refusedVersion, fmt.Sprintf("the serving host speaks version %d", version)}))
+		return errors.Join(err, malformed("version %d", b[4]))
+	case string(b[:4]) == controlMagic:
+		return s.control(ctx, c)
+	case string(b[:4]) != dataMagic:
+		return malformed("first bytes %x", b[:4])
+	}
+	if _, err := io.ReadFull(c, b[openingSize:]); err != nil {
+		return err
+	}
+	o, err := parseOrder(b[:])
+	if err != nil {
+		return err
+	}
+	if !s.begin(c, o.session) {
+		return malformed("order of no session")
+	}
+	s.served.Add(1)
+	return s.execute(c, o)
+}
+
+// begin gives a connection to the session it names; false if nobody measures in
+// it now.
+func (s *server) begin(c net.Conn, id [sessionSize]byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil || subtle.ConstantTimeCompare(s.session[:], id[:]) != 1 {
+		return false
+	}
+	s.conns[c] = true
+	return true
+}
+
+// enter makes a session the one of the server; false if there is another.
+func (s *server) enter(id *[sessionSize]byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session != nil {
+		return false
+	}
+	s.session = id
+	return true
+}
+
+// leave ends the session, and what it still has under way.
+func (s *server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.session = nil
+	for c, atWork := range s.conns {
+		if atWork {
+			reset(c)
+		}
+	}
+}
+
+// random fills a secret.
+func random[T ~[16]byte]() (v T) {
+	b := [16]byte{}
+	_, _ = rand.Read(b[:]) // never fails
+	return T(b)
+}

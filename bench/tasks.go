@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/smcgw/smcgw/bench/report"
+)
+
+// task is one run and the works of the report it gives values for.
+type task struct {
+	name    string
+	run     func(s *session, ctx context.Context, d time.Duration) (measured, error)
+	results []result
+}
+
+// result turns a run into the value of a work.
+type result struct {
+	work, unit string
+	better     report.Better
+	value      func(m measured, cpu cost) float64
+}
+
+var tasks = []task{
+	{"upload", (*session).upload, []result{
+		{"upload, 1 stream", "MB/s", report.More, perSecond},
+		{"processor time, upload", "s/GB", report.Less, perGB},
+	}},
+	{"download", (*session).download, []result{
+		{"download, 1 stream", "MB/s", report.More, perSecond},
+		{"processor time, download", "s/GB", report.Less, perGB},
+	}},
+	{"ping-pong", (*session).ping, []result{
+		{"ping-pong 64 B, p50", "µs", report.Less, quantile(50)},
+		{"ping-pong 64 B, p99", "µs", report.Less, quantile(99)},
+		{"ping-pong 64 B, p99.9", "µs", report.Less, quantile(99.9)},
+	}},
+	{"connections", (*session).rate, []result{
+		{"connect, request, close", "1/s", report.More, connsPerSecond},
+	}},
+}
+
+func perSecond(m measured, _ cost) float64 { return float64(m.bytes) / 1e6 / m.elapsed.Seconds() }
+
+func connsPerSecond(m measured, _ cost) float64 { return float64(m.count) / m.elapsed.Seconds() }
+
+// perGB is the processor time of both ends; NaN where one of them is not known.
+func perGB(m measured, cpu cost) float64 {
+	if !cpu.known || m.bytes == 0 {
+		return math.NaN()
+	}
+	return cpu.seconds / (float64(m.bytes) / 1e9)
+}
+
+func quantile(q float64) func(measured, cost) float64 {
+	return func(m measured, _ cost) float64 {
+		if m.latency == nil || m.latency.TotalCount() == 0 {
+			return math.NaN()
+		}
+		return float64(m.latency.ValueAtQuantile(q)) / 1e3
+	}
+}
+
+// meters are those of both ends at one time.
+type meters struct {
+	own, gateway uint64 // of the measuring host
+	hasGateway   bool
+	serving      reading
+}
+
+// cost is what a run took.
+type cost struct {
+	seconds float64
+	known   bool
+}
+
+// meters reads all of them.
+func (c *comparison) meters() (m meters, err error) {
+	if m.serving, err = c.s.sample(); err != nil {
+		return m, err
+	}
+	m.own, m.hasGateway, m.gateway = ownCPU(), c.o.Gateway != nil, processCPU(c.pid)
+	return m, nil
+}
+
+// until is what was spent between two readings. A daemon that cannot be seen on
+// a host that has one makes the cost unknown.
+func (m meters) until(n meters) cost {
+	total, known := spent(m.own, n.own)
+	add := func(before, after uint64) {
+		d, ok := spent(before, after)
+		total, known = total+d, known && ok
+	}
+	add(m.serving.ownCPU, n.serving.ownCPU)
+	if m.hasGateway {
+		add(m.gateway, n.gateway)
+	}
+	add(m.serving.gatewayCPU, n.serving.gatewayCPU)
+	return cost{seconds: float64(total) / 1e9, known: known}
+}
+
+// fill writes the series in the order of works and variants, also those without
+// a value, which say why.
+func (c *comparison) fill() {
+	for _, t := range tasks {
+		for _, r := range t.results {
+			for _, v := range c.variants {
+				s := c.at(r, v)
+				if v.missing == "" {
+					s.Note = c.remarksOn(t, v).String()
+				}
+				c.rep.Series = append(c.rep.Series, *s)
+			}
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"strings"
+)
+
+// Token is the secret that lets a host measure against a server: whoever has it
+// may make the server send and receive as fast as it can. It never travels.
+type Token [16]byte
+
+// ErrToken is returned for a text that is no token.
+var ErrToken = errors.New("no token of smcgw bench --serve: 26 letters and digits")
+
+var tokenText = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// NewToken makes a token.
+func NewToken() (t Token) {
+	_, _ = rand.Read(t[:]) // never fails
+	return t
+}
+
+// String is the token as people copy it.
+func (t Token) String() string { return strings.ToLower(tokenText.EncodeToString(t[:])) }
+
+// ParseToken reads what String writes, in either case.
+func ParseToken(s string) (t Token, err error) {
+	b, err := tokenText.DecodeString(strings.ToUpper(strings.TrimSpace(s)))
+	if err != nil || len(b) != len(t) {
+		return t, ErrToken
+	}
+	return Token(b), nil
+}
+
+// proof shows that its maker knows the token; who keeps one side's proof from
+// being the other's.
+func (t Token) proof(who string, server, client [nonceSize]byte) (p [proofSize]byte) {
+	m := hmac.New(sha256.New, t[:])
+	m.Write([]byte("smcgw bench " + who))
+	m.Write(server[:])
+	m.Write(client[:])
+	copy(p[:], m.Sum(nil))
+	return p
+}
+
+// The makers of proofs.
+const (
+	measuring = "measuring"
+	serving   = "serving"
+)
+
+func equal(a, b [proofSize]byte) bool { return hmac.Equal(a[:], b[:]) }

@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"context"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// carriage is how connections of a run were carried.
+type carriage struct {
+	as     int    // as wanted
+	other  int    // otherwise
+	reason string // why, of the first that was not
+}
+
+// enough is the share of connections that must have been carried as claimed for
+// a value to count.
+const enough = 0.99
+
+// holds tells whether a value counts.
+func (c carriage) holds() bool {
+	return c.as > 0 && float64(c.as) >= enough*float64(c.as+c.other)
+}
+
+// Time limits of looking up.
+const (
+	// lookupPatience is how long the end of a connection may take to be in the
+	// books.
+	lookupPatience = 3 * time.Second
+	lookupPause    = 20 * time.Millisecond
+	// clockSlack is how far apart the clocks may be that date the beginning of a
+	// run and, in the kernel programs, a decision.
+	clockSlack = 100 * time.Millisecond
+)
+
+// unseen is the reason of a connection that is in none of the gateway's books.
+const unseen = "not seen by the gateway"
+
+// verify looks up the connections of a run in the books of the gateway beside
+// us. Plain TCP that it has not seen is plain.
+func verify(ctx context.Context, g Gateway, m measured, want config.Carrier) (carriage, error) {
+	var c carriage
+	for end := time.Now().Add(lookupPatience); ; {
+		found, err := lookUp(ctx, g, m)
+		if err != nil {
+			return carriage{}, err
+		}
+		if len(found) == len(m.conns) || time.Now().After(end) {
+			for _, t := range m.conns {
+				c.add(found, t, want)
+			}
+			return c, nil
+		}
+		select {
+		case <-ctx.Done():
+			return carriage{}, context.Cause(ctx)
+		case <-time.After(lookupPause):
+		}
+	}
+}
+
+func (c *carriage) add(found map[tuple]admin.ConnInfo, t tuple, want config.Carrier) {
+	info, ok := found[t]
+	switch {
+	case ok && info.Carrier == want, !ok && want == config.CarrierNone:
+		c.as++
+		return
+	case c.reason != "":
+	case !ok:
+		c.reason = unseen
+	case info.Reason != "":
+		c.reason = info.Reason
+	default:
+		c.reason = "carried by " + string(info.Carrier)
+	}
+	c.other++
+}
+
+// lookUp finds the latest entry of each connection since the run began.
+func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]admin.ConnInfo, error) {
+	wanted := map[tuple]bool{}
+	for _, t := range m.conns {
+		wanted[t] = true
+	}
+	found := map[tuple]admin.ConnInfo{}
+	for _, q := range []admin.ConnQuery{{All: true}, {Closed: true}} {
+		list, err := g.Conns(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range list.Conns {
+			t := tuple{info.Local, info.Remote}
+			old, ok := found[t]
+			if !wanted[t] || info.Proto != string(config.ProtoTCP) || ok && old.ID > info.ID || !info.EndedAt.IsZero() && info.EndedAt.Before(m.began.Add(-clockSlack)) || !settled(info) {
+				continue
+			}
+			found[t] = info
+		}
+	}
+	return found, nil
+}
+
+// settled: it is known how the connection goes on, or went.
+func settled(c admin.ConnInfo) bool { return c.Carrier != config.CarrierNone || c.Reason != "" }

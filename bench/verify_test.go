@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// fakeGateway says of every connection what it is told to.
+type fakeGateway struct {
+	mu      sync.Mutex // guards everything below
+	trial   *admin.Trial
+	tried   []admin.Trial
+	tryErr  error
+	busy    int // answers ErrTrialHeld so often
+	devices []admin.DeviceInfo
+	conns   func(q admin.ConnQuery) []admin.ConnInfo
+	pid     int
+	held    *fakeHeld // the last
+}
+
+type fakeHeld struct {
+	g    *fakeGateway
+	done chan struct{}
+	once sync.Once
+}
+
+func (h *fakeHeld) Done() <-chan struct{} { return h.done }
+
+func (h *fakeHeld) Close() {
+	h.once.Do(func() {
+		h.g.mu.Lock()
+		defer h.g.mu.Unlock()
+		h.g.trial = nil
+		close(h.done)
+	})
+}
+
+func (g *fakeGateway) Try(_ context.Context, t admin.Trial) (Held, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.busy > 0 {
+		g.busy--
+		return nil, admin.ErrTrialHeld
+	}
+	if g.tryErr != nil {
+		return nil, g.tryErr
+	}
+	if g.trial != nil {
+		return nil, errors.New("the trial before was not closed")
+	}
+	g.trial = &t
+	g.tried = append(g.tried, t)
+	g.held = &fakeHeld{g: g, done: make(chan struct{})}
+	return g.held, nil
+}
+
+func (g *fakeGateway) Conns(_ context.Context, q admin.ConnQuery) (admin.ConnList, error) {
+	return admin.ConnList{Conns: g.conns(q)}, nil
+}
+
+func (g *fakeGateway) Devices(context.Context) (admin.DeviceList, error) {
+	return admin.DeviceList{Devices: g.devices}, nil
+}
+
+func (g *fakeGateway) DaemonPID(context.Context) (int, error) { return g.pid, nil }
+
+func someTuple(port uint16) tuple {
+	return tuple{netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port), netip.MustParseAddrPort("10.0.0.2:4792")}
+}
+
+func TestVerify(t *testing.T) {
+	now := time.Now()
+	entry := func(id uint64, port uint16, c config.Carrier, reason string, ended time.Time) admin.ConnInfo {
+		tu := someTuple(port)
+		return admin.ConnInfo{ID: id, Proto: "tcp", Local: tu.local, Remote: tu.remote, Carrier: c, Reason: reason, EndedAt: ended}
+	}
+	udp := entry(99, 1, config.CarrierSoft, "", now)
+	udp.Proto = "udp"
+	g := &fakeGateway{conns: func(q admin.ConnQuery) []admin.ConnInfo {
+		if q.Closed {
+			return []admin.ConnInfo{
+				entry(9, 1, config.CarrierShm, "", now),
+				entry(8, 4, config.CarrierRelay, "carrier_unreachable", now),
+				entry(2, 2, config.CarrierSoft, "", now.Add(-time.Hour)), // of an earlier connection
+			}
+		}
+		return []admin.ConnInfo{
+			udp,
+			entry(7, 3, config.CarrierNone, "peer_no_option", now),
+			entry(6, 2, config.CarrierShm, "", time.Time{}), // still carried
+			entry(1, 1, config.CarrierNone, "policy", now),  // an older one of the tuple
+		}
+	}}
+	check := func(want config.Carrier, ports ...uint16) carriage {
+		t.Helper()
+		m := measured{began: now}
+		for _, p := range ports {
+			m.conns = append(m.conns, someTuple(p))
+		}
+		c, err := verify(t.Context(), g, m, want)
+		require.NoError(t, err)
+		return c
+	}
+	require.Equal(t, carriage{as: 2}, check(config.CarrierShm, 1, 2))
+	require.Equal(t, carriage{as: 1, other: 2, reason: "peer_no_option"}, check(config.CarrierShm, 1, 3, 4))
+	require.Equal(t, carriage{other: 1, reason: "carrier_unreachable"}, check(config.CarrierSoft, 4))
+	require.Equal(t, carriage{as: 1, other: 1, reason: "carried by rdma-shm"}, check(config.CarrierNone, 1, 3))
+
+	require.True(t, carriage{as: 99, other: 1}.holds())
+	require.False(t, carriage{as: 98, other: 2}.holds())
+	require.False(t, carriage{}.holds())
+}
+
+func TestVerifyUnseen(t *testing.T) { synctest.Test(t, verifyUnseen) }
+
+func verifyUnseen(t *testing.T) {
+	g := &fakeGateway{conns: func(admin.ConnQuery) []admin.ConnInfo { return nil }}
+	m := measured{began: time.Now(), conns: []tuple{someTuple(1)}}
+	c, err := verify(t.Context(), g, m, config.CarrierShm)
+	require.NoError(t, err)
+	require.Equal(t, carriage{other: 1, reason: unseen}, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = verify(ctx, g, m, config.CarrierNone)
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smcgw/smcgw/lab/demo"
+)
+
+func (l *laboratory) demo() *cobra.Command {
+	var rounds int
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Show everything on four hosts made for the purpose",
+		Long: `Demo makes four hosts out of network namespaces, runs gateways on three of them
+and ordinary programs on all, and prints a table of what was carried, what stayed
+native and why, with direct TCP beside it. It kills a gateway in the middle. The
+exit status is 1 if anything is not as it should be. It cleans up behind itself.
+Without root it runs the same gateway on hosts in memory.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			opts := demo.Options{Out: l.stdout, Rounds: rounds}
+			if os.Geteuid() != 0 {
+				fmt.Fprintln(l.stdout, "Without root there are no network namespaces and no eBPF: hosts in memory instead.")
+				return demo.RunInMemory(cmd.Context(), opts)
+			}
+			if opts.Executable, err = l.gateway(); err != nil {
+				return err
+			}
+			return demo.Run(cmd.Context(), opts)
+		},
+	}
+	c.Flags().IntVar(&rounds, "rounds", 3, "times each measurement is taken, both ways")
+	return c
+}

@@ -1,3 +1,0 @@
-package sockmap
-
-//go:generate go tool bpf2go sockmap bpf/sockmap.bpf.c -- -I../bpf/include -O2 -g -Wall -Werror

@@ -1,0 +1,164 @@
+package apps
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/leak"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+
+func TestStream(t *testing.T) {
+	whole := make([]byte, 1000)
+	stream{7}.fill(whole, 0)
+	for range 1000 {
+		from := rand.IntN(len(whole))
+		to := from + rand.IntN(len(whole)-from)
+		part := make([]byte, to-from)
+		stream{7}.fill(part, int64(from))
+		require.Equal(t, whole[from:to], part)
+		require.Equal(t, -1, stream{7}.check(part, int64(from)))
+		if len(part) > 0 {
+			i := rand.IntN(len(part))
+			part[i]++
+			require.Equal(t, i, stream{7}.check(part, int64(from)))
+		}
+	}
+	other := make([]byte, 1000)
+	stream{8}.fill(other, 0)
+	require.NotEqual(t, whole, other)
+}
+
+func TestOrder(t *testing.T) {
+	o := order{seed: 1 << 60, up: 3, down: 1 << 40, late: true, write: 5}
+	b := o.bytes()
+	require.Len(t, b, orderLen)
+	got, err := parseOrder(b)
+	require.NoError(t, err)
+	require.Equal(t, o, got)
+	for i := range b {
+		_, err := parseOrder(b[:i])
+		require.ErrorIs(t, err, errOrder)
+	}
+}
+
+func FuzzParseOrder(f *testing.F) {
+	f.Add(order{seed: 1, up: 2, down: 3}.bytes())
+	f.Add(order{up: -1}.bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := parseOrder(b)
+		if err == nil {
+			again, err := parseOrder(o.bytes())
+			require.NoError(t, err)
+			require.Equal(t, o, again)
+		}
+	})
+}
+
+// lying corrupts, truncates or extends what passes through.
+type lying struct {
+	io.Reader
+	at    int64
+	delta byte
+}
+
+func (l *lying) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p)
+	if l.at >= 0 && l.at < int64(n) {
+		p[l.at] += l.delta
+	}
+	l.at -= int64(n)
+	return n, err
+}
+
+// A receiver that cannot see an error would make every test pass.
+func TestReceiveSeesEverything(t *testing.T) {
+	o := order{seed: 3}
+	var sent bytes.Buffer
+	var n int64
+	require.NoError(t, o.send(&sent, o.upStream(), 200000, &n))
+	require.EqualValues(t, 200000, n)
+	data := sent.Bytes()
+	get := func(r io.Reader) error {
+		n = 0
+		if err := receive(r, o.upStream(), 200000, &n); err != nil {
+			return err
+		}
+		return expectEnd(r)
+	}
+	require.NoError(t, get(bytes.NewReader(data)))
+	require.Equal(t, wrongByteError{150001}, get(&lying{Reader: bytes.NewReader(data), at: 150001, delta: 1}))
+	require.ErrorIs(t, get(bytes.NewReader(data[:199999])), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, get(bytes.NewReader(append(data, 0))), errTrailing)
+	swapped := append(append(append([]byte(nil), data[:64]...), data[72:80]...), data[64:72]...)
+	require.Equal(t, wrongByteError{64}, get(bytes.NewReader(append(swapped, data[80:]...))))
+}
+
+// loopback runs a client against a server in this process.
+func loopback(t *testing.T, mode string, args ...string) (Event, int) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &server{out: &printer{w: io.Discard}}
+	served := make(chan struct{})
+	go func() { defer close(served); s.acceptAll(ln, mode) }()
+	var out bytes.Buffer
+	code := Main(append(args, "-to", ln.Addr().String()), strings.NewReader("ping\nfin\n"), &out)
+	require.NoError(t, ln.Close())
+	<-served
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var e Event
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e))
+	return e, code
+}
+
+func TestClients(t *testing.T) {
+	for _, c := range []struct {
+		mode string
+		args []string
+		code int
+	}{
+		{"echo", []string{"connect"}, 0},
+		{"echo", []string{"ping", "-count", "3"}, 0},
+		{"echo", []string{"ping", "-onebyte"}, 0},
+		{"first", []string{"ping", "-banner"}, 0},
+		{"echo", []string{"ping", "-banner", "-limit", "50ms"}, 1},
+		{"echo", []string{"hold", "-count", "2"}, 0},
+		{"rst", []string{"ping"}, 1},
+		{"close", []string{"transfer", "-up", "10000000"}, 1},
+		{"transfer", []string{"transfer", "-up", "1000", "-down", "2000"}, 0},
+		{"transfer", []string{"transfer", "-up", "1000", "-late"}, 0},
+		{"transfer", []string{"churn", "-count", "10", "-parallel", "3"}, 0},
+		{"echo", []string{"short", "-count", "10", "-parallel", "3"}, 0},
+	} {
+		e, code := loopback(t, c.mode, c.args...)
+		require.Equal(t, c.code, code, "%v: %+v", c.args, e)
+		require.Equal(t, "result", e.Event)
+	}
+}
+
+func TestMainUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"x"}, {"ping"}, {"ping", "-to", "1.2.3.4:5", "-count", "0"}, {"serve", "nonsense"}} {
+		var out bytes.Buffer
+		require.NotZero(t, Main(args, strings.NewReader(""), &out), args)
+	}
+}
+
+func TestErrnoName(t *testing.T) {
+	require.Equal(t, "ECONNREFUSED", errnoName(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))
+	require.Equal(t, "TIMEOUT", errnoName(os.ErrDeadlineExceeded))
+	require.Equal(t, "GAVE_UP", errnoName(os.NewSyscallError("connect", errGaveUp)))
+	require.Empty(t, errnoName(errors.New("other")))
+	require.Empty(t, Event{}.withError(io.EOF).Error)
+}

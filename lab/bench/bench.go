@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench/paper"
+	"github.com/smcgw/smcgw/lab/bench/profile"
+)
+
+// Options say what is compared, and how long.
+type Options struct {
+	// Executable is the smcgw that the hosts run.
+	Executable string
+	// Quick does only what the targets P1 to P5 speak of.
+	Quick bool
+	// Rounds is how often everything is done. Default: 7, or 5 with Quick.
+	Rounds int
+	// Budget is how long it may take; rounds that would not fit are not begun.
+	// What takes longer nevertheless, because runs fail by time, ends as if it
+	// was interrupted. Default: 34 minutes, or 7 with Quick.
+	Budget time.Duration
+	// Duration is that of a run. Default: a second.
+	Duration time.Duration
+	// Only are the names of the works that are done. Default: all.
+	Only []string
+	// Variants are those that are compared. Default: all. Others are up too.
+	Variants []string
+	// CongestionControl of TCP on all hosts. Default: the machine's.
+	CongestionControl string
+	// Profile is a directory, which is made: after the rounds every work is done
+	// once more while [profile.Record] looks at the machine, and what it saw is put
+	// there. The time that takes is part of the budget. Default: none.
+	Profile string
+	// Log receives what happens, as it happens. Default: nothing.
+	Log io.Writer
+	// Command is what the report says makes it again.
+	Command string
+}
+
+func (o Options) withDefaults() Options {
+	if o.Rounds == 0 {
+		o.Rounds = 7
+		if o.Quick {
+			o.Rounds = 5
+		}
+	}
+	if o.Budget == 0 {
+		o.Budget = 34 * time.Minute
+		if o.Quick {
+			o.Budget = 7 * time.Minute
+		}
+	}
+	if o.Duration == 0 {
+		o.Duration = time.Second
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	return o
+}
+
+// ErrRoot says that there is no comparison without root: there are no network
+// namespaces.
+var ErrRoot = errors.New("a comparison on this machine needs root, for network namespaces and eBPF")
+
+// limit is how much longer than it should a run may take.
+const limit = 15 * time.Second
+
+// grace is how much more than the budget a round may take that had been thought
+// to fit.
+const grace = 20 * time.Second
+
+var errBudget = errors.New("the time for all rounds is over")
+
+// Run makes the hosts, compares, and cleans up whatever happens. Runs that
+// failed are in the report as such and no error; [Ratios] says what they cost.
+// If ctx ends before all is done there is an error, and a report of what is.
+func Run(ctx context.Context, opts Options) (_ *paper.Report, err error) {
+	o := opts.withDefaults()
+	if os.Geteuid() != 0 {
+		return nil, ErrRoot
+	}
+	cc, restore, err := congestion(o.CongestionControl)
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Budget+grace, errBudget)
+	defer cancel()
+	n, err := newNetwork(o.Executable, cc, hostNames)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	ways, err := n.build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	works, notes, err := o.choose(ways)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(o.Log, "%d rounds of %v a run, congestion control %s; not counted: a short round first\n", o.Rounds, o.Duration, cc)
+	r := runner{rounds: o.Rounds, duration: o.Duration, limit: o.Duration + limit, budget: o.Budget, log: o.Log}
+	look := profiler{runner: &r, directory: o.Profile, record: profile.Record}
+	if o.Profile != "" {
+		r.budget = max(r.budget-look.takes(works), time.Nanosecond)
+	}
+	rep := &paper.Report{Report: report.Report{Machine: report.ThisMachine(cc), Rounds: o.Rounds, Commands: []string{o.Command}, Notes: append(notes, n.pins.String())}}
+	rep.Series, err = r.run(ctx, works)
+	rep.Notes = append(rep.Notes, n.used.notes()...)
+	if r.done < o.Rounds {
+		why := "more did not fit into the time"
+		if err != nil {
+			why = err.Error()
+		}
+		rep.Notes = append(rep.Notes, fmt.Sprintf("%d of %d rounds were done whole: %s", r.done, o.Rounds, why))
+	}
+	if errors.Is(err, errBudget) {
+		err = nil // which the notes say
+	}
+	if o.Profile != "" && err == nil && ctx.Err() == nil {
+		var said []string
+		rep.Profiles, said, err = look.all(ctx, works)
+		rep.Notes = append(rep.Notes, said...)
+	}
+	return rep, err
+}
+
+// choose picks works and variants. What lacks its program is noted.
+func (o *Options) choose(ways map[string]way) (chosen []Work, notes []string, err error) {
+	all := works(ways, o.Quick)
+	var names []string
+	for _, c := range all {
+		names = append(names, c.work.Name)
+		if len(o.Only) > 0 && !slices.Contains(o.Only, c.work.Name) {
+			continue
+		}
+		if c.program != "" && !installed(c.program) {
+			notes = append(notes, c.work.Name+" was not done: "+c.program+" is not installed")
+			continue
+		}
+		if len(o.Variants) > 0 {
+			c.work.Cells = slices.DeleteFunc(c.work.Cells, func(x Cell) bool { return !slices.Contains(o.Variants, x.Variant) })
+		}
+		if len(c.work.Cells) > 0 {
+			chosen = append(chosen, c.work)
+		}
+	}
+	for _, name := range o.Only {
+		if !slices.Contains(names, name) {
+			return nil, nil, fmt.Errorf("no work is called %q; there are %s", name, strings.Join(names, ", "))
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, nil, errors.New("nothing to compare")
+	}
+	return chosen, notes, nil
+}

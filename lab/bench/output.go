@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/lab/bench/programs"
+)
+
+// errOutput says that a program printed something else than it does.
+var errOutput = errors.New("not the output of the program")
+
+// parseIPerf returns what iperf3 -J says arrived, in how many seconds, and the
+// congestion control of the socket that sent.
+func parseIPerf(out string) (bytes, seconds float64, congestion string, err error) {
+	var r struct {
+		Error string `json:"error"`
+		End   struct {
+			Received struct {
+				Bytes   float64 `json:"bytes"`
+				Seconds float64 `json:"seconds"`
+			} `json:"sum_received"`
+			Congestion string `json:"sender_tcp_congestion"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		return 0, 0, "", fmt.Errorf("iperf3: %w: %w", errOutput, err)
+	}
+	if r.Error != "" {
+		return 0, 0, "", fmt.Errorf("iperf3: %s", r.Error)
+	}
+	if r.End.Received.Bytes <= 0 || r.End.Received.Seconds <= 0 {
+		return 0, 0, "", fmt.Errorf("iperf3: %w: nothing received", errOutput)
+	}
+	return r.End.Received.Bytes, r.End.Received.Seconds, r.End.Congestion, nil
+}
+
+var percentile = regexp.MustCompile(`percentile (50|99)\.000 = +([0-9.]+)\n`)
+
+// parseSockperf returns the median and the 99th percentile in microseconds.
+func parseSockperf(out string) (p50, p99 float64, err error) {
+	for _, m := range percentile.FindAllStringSubmatch(out, -1) {
+		v, err := number(m[2])
+		if err != nil {
+			return 0, 0, fmt.Errorf("sockperf: %w", err)
+		}
+		if m[1] == "50" {
+			p50 = v
+		} else {
+			p99 = v
+		}
+	}
+	if p50 == 0 || p99 == 0 {
+		return 0, 0, fmt.Errorf("sockperf: %w: no percentiles", errOutput)
+	}
+	return p50, p99, nil
+}
+
+// number accepts what can be a measurement.
+func number(text string) (float64, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || v <= 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return 0, fmt.Errorf("%w: %q is not a positive number", errOutput, text)
+	}
+	return v, nil
+}
+
+// parseRedis returns the requests per second of the first test in the CSV.
+func parseRedis(out string) (float64, error) {
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil {
+		return 0, fmt.Errorf("redis-benchmark: %w: %w", errOutput, err)
+	}
+	for _, row := range rows {
+		if len(row) < 2 || row[0] == "test" {
+			continue
+		}
+		v, err := number(row[1])
+		if err != nil {
+			return 0, fmt.Errorf("redis-benchmark: %w", err)
+		}
+		return v, nil
+	}
+	return 0, fmt.Errorf("redis-benchmark: %w: no rate", errOutput)
+}
+
+var (
+	wrkRate   = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)\n`)
+	wrkErrors = regexp.MustCompile(`(?m)^ *(Socket errors: .*|Non-2xx or 3xx responses: .*)$`)
+)
+
+// parseWrk returns the requests per second; errors of single requests fail it.
+func parseWrk(out string) (float64, error) {
+	if m := wrkErrors.FindStringSubmatch(out); m != nil {
+		return 0, fmt.Errorf("wrk: %s", m[1])
+	}
+	m := wrkRate.FindStringSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("wrk: %w: no rate", errOutput)
+	}
+	v, err := number(m[1])
+	if err != nil {
+		return 0, fmt.Errorf("wrk: %w", err)
+	}
+	return v, nil
+}
+
+// own runs a client of package programs.
+func (w way) own(ctx context.Context, program string, service uint16, args ...string) (r programs.Result, err error) {
+	cmd := w.client.AppCommand(ctx, append([]string{program, "-to", w.to(service).String()}, args...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
+	}
+	if err := json.Unmarshal(out, &r); err != nil {
+		return r, fmt.Errorf("%s: %w: %w", program, errOutput, err)
+	}
+	return r, nil
+}
+
+// address splits an address for programs that take host and port apart.
+func (w way) address(service uint16) (ip, port string) {
+	at := w.to(service)
+	return at.Addr().String(), strconv.Itoa(int(at.Port()))
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }

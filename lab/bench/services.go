@@ -1,0 +1,224 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/lab/bench/programs"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// Services of a server's host, by the port they have where nothing is added.
+const (
+	iperfPort    = 5201 + iota
+	sockperfPort // sockperf server --tcp
+	redisPort
+	echoPort // answers a request of any size
+	sinkPort // swallows a stream
+	webPort
+)
+
+var services = []uint16{iperfPort, sockperfPort, redisPort, echoPort, sinkPort, webPort}
+
+// What is added to the port of a service. A policy selects by port: the same
+// programs run at several, so that one pair of gateways does for several ways.
+const (
+	selected   = 0
+	unselected = 100
+	learned    = 200 // action auto
+)
+
+// Ports of proxies: at 127.0.0.1 of the client's host, and at the address of the
+// server's host for those that have a second one there.
+const (
+	oneProxy    = 1000
+	twoProxies  = 2000
+	twoSplices  = 3000
+	secondProxy = 5000 // the server's HAProxy: 2000 is added to twoProxies' own
+)
+
+func plus(ports []uint16, offset uint16) []uint16 {
+	list := make([]uint16, len(ports))
+	for i, p := range ports {
+		list[i] = p + offset
+	}
+	return list
+}
+
+// serve starts every service that is installed, once for each offset.
+func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
+	var errs []error
+	for _, off := range offsets {
+		own := []string{programs.Serve, fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("sink=0.0.0.0:%d", sinkPort+off)}
+		errs = append(errs, n.start(ctx, h, programs.Listening, own...))
+		if installed("iperf3") {
+			_, err := h.IPerf3Server(iperfPort + off)
+			errs = append(errs, err)
+		}
+		if installed("redis-server") {
+			errs = append(errs, n.redis(ctx, h, redisPort+off))
+		}
+		if installed("nginx") {
+			errs = append(errs, n.nginx(ctx, h, webPort+off))
+		}
+		if installed("sockperf") {
+			_, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off))))
+			errs = append(errs, err, h.listening(ctx, sockperfPort+off))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("servers of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// redis starts one that keeps nothing, and waits until it listens.
+func (n *network) redis(ctx context.Context, h *host, port uint16) error {
+	p, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "redis-server", "--port", strconv.Itoa(int(port)),
+		"--bind", "*", "--protected-mode", "no", "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", n.dir))
+	if err != nil {
+		return err
+	}
+	if err := h.listening(ctx, port); err != nil {
+		return fmt.Errorf("redis: %w: %s", err, p.Output())
+	}
+	return nil
+}
+
+// start runs one of our programs in the background of a host until it says
+// that it is ready.
+func (n *network) start(ctx context.Context, h *host, ready string, args ...string) error {
+	p, err := h.StartCmd(h.AppCommand(context.Background(), args...))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return p.WaitOutput(ctx, ready)
+}
+
+// listening waits until a program listens on a port, for those that do not say
+// so at once. It looks instead of connecting: the program would count that.
+func (h *host) listening(ctx context.Context, port uint16) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	want := fmt.Sprintf(":%04X ", port)
+	for {
+		found := false
+		err := h.Do(func() error {
+			b, err := os.ReadFile("/proc/thread-self/net/tcp")
+			for line := range strings.Lines(string(b)) {
+				// Address and port, of the other side, and the state LISTEN.
+				f := strings.Fields(line)
+				found = found || len(f) > 3 && strings.HasSuffix(f[1]+" ", want) && f[3] == "0A"
+			}
+			return err
+		})
+		if err != nil || found {
+			return err
+		}
+		if err := testnet.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("port %d of %s: nobody listens: %w", port, h.Name, err)
+		}
+	}
+}
+
+// proxyHead is how HAProxy forwards streams by default; 9000 connections are
+// what an ordinary limit of 20,000 descriptors allows.
+const proxyHead = `global
+  maxconn 9000
+defaults
+  mode tcp
+  maxconn 9000
+  timeout connect 5s
+  timeout client 10m
+  timeout server 10m
+`
+
+// proxies starts the chains over a cable: one HAProxy at the client's, one on
+// each host, one in Go on each host.
+func (n *network) proxies(ctx context.Context, c cable) error {
+	local := netip.MustParseAddr("127.0.0.1")
+	var first, second strings.Builder
+	goFirst, goSecond := []string{programs.Splice}, []string{programs.Splice}
+	for _, p := range services {
+		at := func(a netip.Addr, offset uint16) string { return netip.AddrPortFrom(a, p+offset).String() }
+		listen := func(b *strings.Builder, from, to string) {
+			fmt.Fprintf(b, "listen %s\n  bind %s\n  server s %s\n", strings.ReplaceAll(from, ":", "-"), from, to)
+		}
+		listen(&first, at(local, oneProxy), at(c.addr, 0))
+		listen(&first, at(local, twoProxies), at(c.addr, twoProxies+secondProxy))
+		listen(&second, at(c.addr, twoProxies+secondProxy), at(local, 0))
+		goFirst = append(goFirst, at(local, twoSplices)+"="+at(c.addr, twoSplices+secondProxy))
+		goSecond = append(goSecond, at(c.addr, twoSplices+secondProxy)+"="+at(local, 0))
+	}
+	errs := []error{n.start(ctx, c.server, programs.Listening, goSecond...), n.start(ctx, c.client, programs.Listening, goFirst...)}
+	if installed("haproxy") {
+		errs = append(errs, n.haproxy(ctx, c.server, second.String(), webPort+twoProxies+secondProxy),
+			n.haproxy(ctx, c.client, first.String(), webPort+twoProxies))
+	}
+	return errors.Join(errs...)
+}
+
+// haproxy starts one and waits until it listens on the last of its ports.
+func (n *network) haproxy(ctx context.Context, h *host, listens string, last uint16) error {
+	file := filepath.Join(n.dir, h.Name+".haproxy")
+	if err := os.WriteFile(file, []byte(proxyHead+listens), 0o600); err != nil {
+		return fmt.Errorf("configuration of HAProxy: %w", err)
+	}
+	p, err := h.Start("haproxy", "-db", "-f", file)
+	if err != nil {
+		return err
+	}
+	if err := h.listening(ctx, last); err != nil {
+		return fmt.Errorf("HAProxy: %w: %s", err, p.Output())
+	}
+	return nil
+}
+
+// webServer is nginx as a package installs it, but for files and logs: what is
+// measured are connections. It has one worker: with two it is chance how many
+// connections each accepts, and that decides the rate.
+const webServer = `daemon off;
+worker_processes 1;
+pid %[1]s/nginx.pid;
+error_log stderr;
+events { worker_connections 8192; }
+http {
+  access_log off;
+  client_body_temp_path %[1]s;
+  proxy_temp_path %[1]s;
+  fastcgi_temp_path %[1]s;
+  uwsgi_temp_path %[1]s;
+  scgi_temp_path %[1]s;
+  keepalive_requests 1000000;
+  server { listen %[2]d; location / { return 200 "one answer of some bytes\n"; } }
+}
+`
+
+// nginx starts one and waits until it listens.
+func (n *network) nginx(ctx context.Context, h *host, port uint16) error {
+	dir := filepath.Join(n.dir, fmt.Sprintf("%s.nginx%d", h.Name, port))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("nginx: %w", err)
+	}
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, fmt.Appendf(nil, webServer, dir, port), 0o600); err != nil {
+		return fmt.Errorf("configuration of nginx: %w", err)
+	}
+	p, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "nginx", "-p", dir, "-c", file))
+	if err != nil {
+		return err
+	}
+	if err := h.listening(ctx, port); err != nil {
+		return fmt.Errorf("nginx: %w: %s", err, p.Output())
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// claim is what is true of every connection of a variant: the carriers it may
+// use and the reasons for which it may stay native.
+type claim struct {
+	carriers []config.Carrier
+	reasons  []string
+	// some: at least one connection was counted so. Otherwise nothing need
+	// have been counted.
+	some bool
+}
+
+// errOtherWay says that a run was not what its variant claims.
+var errOtherWay = errors.New("connections went another way")
+
+// clientGone is no other way: a program ended while it still connected, as load
+// generators do when their time is up.
+const clientGone = "client_gone"
+
+// verify reports what the counters between two readings say against the claim.
+func (c claim) verify(before, after admin.Status) error {
+	counted := uint64(0)
+	var errs []error
+	for carrier, n := range after.FlowsTotal {
+		n -= before.FlowsTotal[carrier]
+		switch {
+		case slices.Contains(c.carriers, carrier):
+			counted += n
+		case n > 0:
+			errs = append(errs, fmt.Errorf("%w: %d by %s", errOtherWay, n, carrier))
+		}
+	}
+	for reason, n := range after.FallbacksTotal {
+		n -= before.FallbacksTotal[reason]
+		switch {
+		case slices.Contains(c.reasons, reason):
+			counted += n
+		case reason == clientGone:
+		case n > 0:
+			errs = append(errs, fmt.Errorf("%w: %d native, %s", errOtherWay, n, reason))
+		}
+	}
+	if c.some && counted == 0 && len(errs) == 0 {
+		errs = append(errs, fmt.Errorf("%w: none was counted as carried by %v or native for %v", errOtherWay, c.carriers, c.reasons))
+	}
+	return errors.Join(errs...)
+}
+
+// settling is how long what the eBPF programs decided may take to be counted:
+// the gateway collects ten times a second.
+const settling = 150 * time.Millisecond
+
+// watch reads the counters of gateways before a run; what it returns verifies
+// the claim after it. The first gateway is that of the client, which decides:
+// the others need not have counted anything.
+func watch(c claim, of ...*host) func(ctx context.Context) (func(ctx context.Context) error, error) {
+	return func(ctx context.Context) (func(ctx context.Context) error, error) {
+		before, err := statuses(ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			if err := testnet.Sleep(ctx, settling); err != nil {
+				return err
+			}
+			after, err := statuses(ctx, of)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for i, h := range of {
+				c := claim{c.carriers, c.reasons, c.some && i == 0}
+				if err := c.verify(before[i], after[i]); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", h.Name, err))
+				}
+			}
+			return errors.Join(errs...)
+		}, nil
+	}
+}
+
+func statuses(ctx context.Context, of []*host) (list []admin.Status, err error) {
+	for _, h := range of {
+		st, err := h.gateway.admin.Status(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("status of %s: %w%s", h.Name, err, h.gateway.lastWords())
+		}
+		list = append(list, st)
+	}
+	return list, nil
+}

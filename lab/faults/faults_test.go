@@ -1,0 +1,66 @@
+package faults
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/faults"
+)
+
+func TestParse(t *testing.T) {
+	k, err := Parse([]string{"PATH=/bin", "SMCGW_DEBUG_PANIC=carrying:7000:2", "SMCGW_DEBUG_HOLD=offered:7000,negotiating:7001", "SMCGW_DEBUG_X="})
+	require.NoError(t, err)
+	require.False(t, k.At("carrying", 7001), "another port")
+	require.False(t, k.At("closing", 7000), "another step")
+	for range 2 {
+		require.PanicsWithValue(t, "SMCGW_DEBUG_PANIC at carrying", func() { k.At("carrying", 7000) })
+	}
+	require.False(t, k.At("carrying", 7000), "used up")
+	for range 3 {
+		require.True(t, k.At("negotiating", 7001), "without a count: all")
+		require.True(t, k.At("offered", 7000))
+	}
+	require.False(t, k.Takeover("yielded"))
+
+	k, err = Parse([]string{"SMCGW_DEBUG_TAKEOVER=yielded"})
+	require.NoError(t, err)
+	require.True(t, k.Takeover("yielded"))
+	require.False(t, k.Takeover("opened"))
+	require.False(t, k.At("offered", 7000))
+
+	k, err = Parse([]string{"PATH=/bin"})
+	require.NoError(t, err)
+	require.Nil(t, k)
+
+	for _, wrong := range []string{
+		"SMCGW_DEBUG_PANIK=carrying:1", "SMCGW_DEBUG_PANIC=flying:1", "SMCGW_DEBUG_PANIC=carrying",
+		"SMCGW_DEBUG_HOLD=carrying:70000", "SMCGW_DEBUG_HOLD=carrying:1:x", "SMCGW_DEBUG_HOLD=carrying:1:2:3",
+		"SMCGW_DEBUG_TAKEOVER=soon",
+	} {
+		_, err := Parse([]string{wrong})
+		require.ErrorContains(t, err, wrong)
+	}
+}
+
+// FuzzParse: what is taken names a known step, and is about a port.
+func FuzzParse(f *testing.F) {
+	f.Add("carrying:7000:2")
+	f.Add("offered:7000,negotiating:7001")
+	f.Add("closing:65536")
+	f.Fuzz(func(t *testing.T, value string) {
+		i, err := Parse([]string{"SMCGW_DEBUG_HOLD=" + value})
+		if err != nil || value == "" {
+			return
+		}
+		k, ok := i.(*knobs)
+		require.True(t, ok)
+		require.NotEmpty(t, k.hold)
+		for _, p := range k.hold {
+			require.Contains(t, faults.Steps(), p.step)
+			if p.left != nil {
+				require.GreaterOrEqual(t, p.left.Load(), int64(0))
+			}
+		}
+	})
+}

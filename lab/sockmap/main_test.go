@@ -1,0 +1,14 @@
+package sockmap
+
+import (
+	"os"
+	"testing"
+
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/leak"
+)
+
+func TestMain(m *testing.M) {
+	apps.Init()
+	os.Exit(leak.Main(m))
+}

@@ -1,0 +1,224 @@
+package testnet
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/lab/apps"
+)
+
+// AppCommand prepares one of the programs of package apps; see there for the
+// arguments. The process's TestMain or main must call [apps.Init].
+func (h *Host) AppCommand(ctx context.Context, args ...string) *Cmd {
+	h.mu.Lock()
+	through := h.through
+	h.mu.Unlock()
+	words := append(append(slices.Clone(through), "/proc/self/exe"), args...)
+	cmd := h.Command(ctx, words[0], words[1:]...)
+	if len(through) > 0 { // it would execute itself
+		cmd.Args[len(through)] = fmt.Sprintf("/proc/%d/exe", os.Getpid())
+	}
+	// The child resolves /proc/self/exe before it executes: this program, even
+	// if its file has been deleted (as `go test` may have done).
+	cmd.Env = append(os.Environ(), apps.Variable+"=1",
+		// A test binary with the race detector sleeps a second before it
+		// exits, otherwise.
+		"GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// Through makes the apps of the host, from now on, run by a program that takes them
+// and their arguments behind its own, such as ip vrf exec.
+func (h *Host) Through(program ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.through = program
+}
+
+// StartApp starts an app in the background of the host. A server is ready when
+// this returns.
+func (h *Host) StartApp(args ...string) (*Proc, error) {
+	p, err := h.StartCmd(h.AppCommand(context.Background(), args...))
+	if err != nil || !strings.HasPrefix(args[0], "serve") {
+		return p, err
+	}
+	want := 0
+	for _, arg := range args[1:] {
+		if strings.Contains(arg, "=") && !strings.HasPrefix(arg, "-") {
+			want++
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, err = p.WaitEvents(ctx, want, func(e apps.Event) bool { return e.Event == "listening" })
+	return p, err
+}
+
+// RunApp runs a client app on the host to its end and returns its result. That
+// the app failed is in the result, not in the error.
+func (h *Host) RunApp(ctx context.Context, args ...string) (apps.Event, error) {
+	cmd := h.AppCommand(ctx, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	for _, e := range parseEvents(string(out)) {
+		if e.Event == "result" {
+			return e, nil
+		}
+	}
+	return apps.Event{}, fmt.Errorf("%s on %s: no result: %w: %s%s", strings.Join(args, " "), h.Name, err, out, stderr.String())
+}
+
+func parseEvents(text string) []apps.Event {
+	var events []apps.Event
+	for line := range strings.Lines(text) {
+		var e apps.Event
+		if json.Unmarshal([]byte(line), &e) == nil && e.Event != "" {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// Events returns what an app has reported so far.
+func (p *Proc) Events() []apps.Event { return parseEvents(p.Output()) }
+
+// WaitEvents waits until an app has reported n events that match, and returns
+// all that do.
+func (p *Proc) WaitEvents(ctx context.Context, n int, match func(apps.Event) bool) ([]apps.Event, error) {
+	for {
+		changed, ended := p.out.state()
+		var found []apps.Event
+		for _, e := range p.Events() {
+			if match(e) {
+				found = append(found, e)
+			}
+		}
+		switch {
+		case len(found) >= n:
+			return found, nil
+		case ended:
+			return found, fmt.Errorf("%s ended after %d of %d events:\n%s", p.Name, len(found), n, p.Output())
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return found, fmt.Errorf("%s: %d of %d events: %w:\n%s", p.Name, len(found), n, context.Cause(ctx), p.Output())
+		}
+	}
+}
+
+// Redis starts an ordinary redis-server on the host, all addresses, nothing on
+// disk, and waits until it answers.
+func (h *Host) Redis(port uint16) (*Proc, error) {
+	p, err := h.Start("redis-server", "--port", strconv.Itoa(int(port)),
+		"--bind", "*", "-::*", "--protected-mode", "no",
+		"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", os.TempDir())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return p, p.WaitOutput(ctx, "eady to accept connections")
+}
+
+// RedisCLI runs redis-cli on the host against a server.
+func (h *Host) RedisCLI(ctx context.Context, server netip.AddrPort, args ...string) (string, error) {
+	out, err := h.Run(ctx, "redis-cli", append(redisServer(server), args...)...)
+	return strings.TrimSpace(out), err
+}
+
+func redisServer(server netip.AddrPort) []string {
+	return []string{"-h", server.Addr().String(), "-p", strconv.Itoa(int(server.Port()))}
+}
+
+// RedisBenchmark runs redis-benchmark on the host and returns requests per
+// second by the name of the test, like "GET".
+func (h *Host) RedisBenchmark(ctx context.Context, server netip.AddrPort, args ...string) (map[string]float64, error) {
+	args = append(append(redisServer(server), "--csv"), args...)
+	out, err := h.Run(ctx, "redis-benchmark", args...)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("output of redis-benchmark: %w: %s", err, out)
+	}
+	rates := map[string]float64{}
+	for _, row := range rows {
+		if len(row) < 2 {
+			continue
+		}
+		if rate, err := strconv.ParseFloat(row[1], 64); err == nil {
+			rates[row[0]] = rate
+		}
+	}
+	if len(rates) == 0 {
+		return nil, fmt.Errorf("output of redis-benchmark: no rates: %s", out)
+	}
+	return rates, nil
+}
+
+// IPerf3Server starts an iperf3 server on the host.
+func (h *Host) IPerf3Server(port uint16) (*Proc, error) {
+	p, err := h.Start("iperf3", "-s", "-p", strconv.Itoa(int(port)), "--forceflush")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return p, p.WaitOutput(ctx, "Server listening")
+}
+
+// IPerf3 is the result of a run of iperf3.
+type IPerf3 struct {
+	Seconds       float64
+	ReceivedBytes int64
+	BitsPerSecond float64 // at the receiver
+	Retransmits   int64   // of the sender's kernel connection
+	// Of datagrams only (-u): how many were sent, and were not received. The
+	// receiver counts to the highest number it has seen.
+	Packets, Lost int64
+}
+
+// IPerf3 runs an iperf3 client on the host; args are added to its command line.
+func (h *Host) IPerf3(ctx context.Context, server netip.AddrPort, args ...string) (IPerf3, error) {
+	args = append([]string{"-J", "-c", server.Addr().String(), "-p", strconv.Itoa(int(server.Port()))}, args...)
+	cmd := h.Command(ctx, "iperf3", args...)
+	out, runErr := cmd.Output() // errors are in the JSON, and status 1
+	var r struct {
+		Error string `json:"error"`
+		End   struct {
+			Sent struct {
+				Retransmits int64 `json:"retransmits"`
+			} `json:"sum_sent"`
+			Received struct {
+				Seconds float64 `json:"seconds"`
+				Bytes   int64   `json:"bytes"`
+				Rate    float64 `json:"bits_per_second"`
+				Packets int64   `json:"packets"`
+				Lost    int64   `json:"lost_packets"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal(out, &r); err != nil {
+		return IPerf3{}, errors.Join(fmt.Errorf("output of iperf3: %w: %s", err, out), runErr)
+	}
+	if r.Error != "" {
+		return IPerf3{}, fmt.Errorf("iperf3: %s", r.Error)
+	}
+	return IPerf3{
+		Seconds: r.End.Received.Seconds, ReceivedBytes: r.End.Received.Bytes,
+		BitsPerSecond: r.End.Received.Rate, Retransmits: r.End.Sent.Retransmits,
+		Packets: r.End.Received.Packets, Lost: r.End.Received.Lost,
+	}, nil
+}

@@ -17,10 +17,13 @@ func FuzzIsDatagram(f *testing.F) {
 	v4 := make([]byte, vnetHeaderLen+14+28)
 	v4[vnetHeaderLen+12] = 8
 	v4[vnetHeaderLen+14] = 0x45
+	v4[vnetHeaderLen+14+3] = 28
 	v4[vnetHeaderLen+14+9] = 17
 	binary.BigEndian.PutUint16(v4[vnetHeaderLen+14+22:], 4791)
 	v6 := make([]byte, vnetHeaderLen+14+48)
 	copy(v6[vnetHeaderLen+12:], []byte{0x86, 0xdd})
+	v6[vnetHeaderLen+14] = 0x60
+	v6[vnetHeaderLen+14+5] = 8
 	v6[vnetHeaderLen+14+6] = 17
 	binary.BigEndian.PutUint16(v6[vnetHeaderLen+14+40:], 4791)
 	for _, frame := range [][]byte{v4, v6} {

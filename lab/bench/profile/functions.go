@@ -11,7 +11,7 @@ const module = "github.com/smcgw/smcgw/"
 func names(text string) []string { return strings.Fields(text) }
 
 // spinning is where a gateway's thread looks for work instead of sleeping.
-const spinning = module + "gateway.(*shard).spin$"
+const spinning = module + "gateway/internal/loop.(*Shard).spin$"
 
 var (
 	idling = names(`default_idle default_enter_idle pv_native_safe_halt cpuidle_ call_cpuidle do_idle$ cpu_startup_entry$

@@ -59,7 +59,7 @@ func TestClassify(t *testing.T) {
 		{Datagrams, ClientGateway, stack("kmem_cache_free", "skb_free", "udp_recvmsg")},
 		{Buffers, ClientGateway, stack("kmem_cache_free", "tcp_ack")},
 		// Looking for work is that, and not the system calls it is made of.
-		{Spin, ServerGateway, stack("do_sched_yield", "do_syscall_64", module+"gateway.(*shard).spin", module+"gateway.(*shard).wait")},
+		{Spin, ServerGateway, stack("do_sched_yield", "do_syscall_64", module+"gateway/internal/loop.(*Shard).spin", module+"gateway/internal/loop.(*Shard).wait")},
 		{Wakeups, ServerGateway, stack("do_sched_yield", "do_syscall_64", "elsewhere")},
 		{Collector, ClientGateway, stack("runtime.memclrNoHeapPointers", "runtime.mallocgc", module+"verbs/soft.pages")},
 		{RingCopy, ClientGateway, stack("runtime.memmove", module+"verbs/soft.(*qp).execute")},

@@ -243,10 +243,16 @@ func (f *flow) records(rest []byte) {
 	case ended:
 	case ctl != nil:
 		ctl.begin(rest)
-	case r == nil:
-	case leg.forRelay() != nil: // the flow has ended
-	default:
-		r.start(leg, append([]byte(nil), rest...))
+	case r != nil:
+		fd, err := leg.take()
+		if err != nil { // the flow has ended
+			return
+		}
+		rest = append([]byte(nil), rest...) // the caller's buffer
+		r.s.post(func() {
+			r.s.worksFor(f)
+			r.start(fd, rest)
+		})
 	}
 }
 

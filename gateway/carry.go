@@ -42,14 +42,11 @@ type carry struct {
 	lossy    bool // proofs can be lost on the way
 	proved   bool
 
-	readable, writable bool                 // no EAGAIN since the last edge
-	hup                bool                 // the app closed its side: read until the end
-	urgent             bool                 // an urgent byte has come: a read may end in front of it
-	failed             bool                 // the app reset: what it had sent before is still read
-	queued             bool                 // on the shard's again list
-	report             func(rsocket.Events) // until start: the negotiation wants to know
-	started            bool                 // bytes may flow: CONFIRM was sent or received
-	debug              bool                 // faults are injected
+	legEdges
+	queued  bool                 // on the shard's again list
+	report  func(rsocket.Events) // until start: the negotiation wants to know
+	started bool                 // bytes may flow: CONFIRM was sent or received
+	debug   bool                 // faults are injected
 
 	txEnded bool   // the app's end was read, END is on its way
 	rxKnown bool   // END came: the direction is rxFinal bytes long
@@ -65,6 +62,15 @@ type carry struct {
 	patience timer
 
 	stall *stallWatch // nil: nothing is suspected
+}
+
+// owner implements pump.
+func (c *carry) owner() *flow { return c.f }
+
+// event implements pump.
+func (c *carry) event(edges uint32) {
+	c.take(edges)
+	c.pump()
 }
 
 // completion is called for every completion of the flow's queue pair.
@@ -139,18 +145,13 @@ func (c *carry) pumpTx() {
 			return
 		}
 		span = span[:min(len(span), c.readCap())]
-		n, errno := rawRead(c.fd, span)
-		switch {
-		case errno == unix.EAGAIN:
-			c.readable, c.urgent = false, false
-			return
-		case errno == unix.EINTR:
-			continue
-		case errno != 0, n == 0 && c.failed: // the error may be spent, then it reads as an end
-			c.failed = true
-			return
-		case n == 0:
+		n, got := c.read(c.fd, span)
+		switch got {
+		case legBytes:
+		case legEnd:
 			c.endTx()
+			return
+		case legNothing, legReset:
 			return
 		}
 		err := c.ep.Commit(n)
@@ -161,9 +162,6 @@ func (c *carry) pumpTx() {
 			return
 		}
 		c.s.placer.read(c.fd, n, c.s.now)
-		if n < len(span) && !c.hup && !c.urgent {
-			c.readable = false // short: drained, the next byte is a new edge
-		}
 	}
 }
 
@@ -201,15 +199,8 @@ func (c *carry) deliver() (taken int) {
 			c.f.abort(negotiate.ReasonProtocolError, false)
 			return taken
 		}
-		n, errno := rawSend(c.fd, span)
-		switch {
-		case errno == unix.EAGAIN:
-			c.writable = false
-			return taken
-		case errno == unix.EINTR:
-			continue
-		case errno != 0:
-			c.failed, c.writable, c.readable = true, false, true
+		n := c.write(c.fd, span)
+		if n == 0 {
 			return taken
 		}
 		err := c.ep.Consume(n)
@@ -219,9 +210,6 @@ func (c *carry) deliver() (taken int) {
 		if err != nil {
 			c.broken()
 			return taken
-		}
-		if n < len(span) {
-			c.writable = false
 		}
 	}
 	return taken

@@ -62,8 +62,8 @@ func (r rxStand) stuck(leg legReady) bool {
 	}
 }
 
-// lookForStall looks whether the flow stands still, and ends it if it does. It
-// asks the peer for a sign of life while there is a doubt.
+// lookForStall implements pump. It asks the peer for a sign of life while there is a
+// doubt.
 func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
 	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: c.txEnded, blocked: c.ep.Blocked()}
 	rx := rxStand{
@@ -91,7 +91,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		"app_readable", leg.readable, "app_writable", leg.writable)
 }
 
-// watchable reports whether there is a data path to look at.
-func (c *carry) watchable() bool {
-	return c.started && !c.closed && !c.legDone && !c.failed && c.ep.Err() == nil
+// watchable implements pump.
+func (c *carry) watchable() (fd int, ok bool) {
+	return c.fd, c.started && !c.closed && !c.legDone && !c.failed && c.ep.Err() == nil
 }

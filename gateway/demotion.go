@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -29,7 +30,7 @@ type departure struct {
 	books  ledger
 
 	tail    func(offset uint64) []byte // bytes sent that the peer may need again
-	sent    func()                     // nobody needs the tail any more; called once
+	sent    func()                     // nobody needs the tail any more; called once or more
 	written func()                     // the peer has left its queue pair for good; called once or more
 }
 
@@ -91,14 +92,9 @@ func (c *carry) demote(cause string) {
 	case cause == DemotedByPeer && c.fabric.convicted(c):
 		c.f.abort(negotiate.ReasonProtocolError, false)
 		return
-	case !c.f.g.hold():
-		c.f.abort(negotiate.ReasonDrained, false)
-		return
 	}
 	if r, old := c.f.depart(cause); r != nil {
 		c.leave(r, cause, old)
-	} else {
-		c.f.g.wg.Done()
 	}
 }
 
@@ -117,7 +113,7 @@ func (f *flow) depart(cause string) (*relay, Carrier) {
 	return f.relay, old
 }
 
-// leave ends the shard's part of the flow and starts the relay.
+// leave hands the flow over to the relay.
 func (c *carry) leave(r *relay, cause string, from Carrier) {
 	d := &departure{tail: c.ep.Tail}
 	d.books = ledger{
@@ -132,18 +128,16 @@ func (c *carry) leave(r *relay, cause string, from Carrier) {
 	if c.txEnded {
 		d.first = negotiate.AppendEnd(d.first, d.books.read)
 	}
-	if !c.legDone {
-		c.s.unwatch(c.fd)
-	}
 	c.s.setTimer(&c.patience, time.Time{})
 	delete(c.queue.flows, c.qp.Num())
 	c.s.flush()
 	c.closed = true
 	c.ep.Leave()
-	d.sent, d.written = c.fabric.abandon(c)
+	sent, written := c.fabric.abandon(c)
+	d.sent, d.written = sync.OnceFunc(sent), written
 	c.f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
 		c.f.g.rests.failed(c.f.peer(), c.kind, time.Now())
 	}
-	r.resume(c.f.appLeg(), d, c.rxEnded)
+	r.resume(c, d)
 }

@@ -36,19 +36,16 @@ func (f *flow) teardown(e ending) {
 		carries, ctl, relay, hs := f.carries, f.ctl, f.relay, f.hs
 		f.mu.Unlock()
 		f.g.wg.Add(1)
-		defer f.endParts(e, carries, hs) // even behind a panic
-		f.account(e)
-		f.to(e.state)
-		close(f.gone)
 		word := negotiate.ReasonNone
 		if e.tell && !e.verdict.Remote {
 			word = e.verdict.Reason
 		}
+		defer f.endParts(e, word, carries, relay, hs) // even behind a panic
+		f.account(e)
+		f.to(e.state)
+		close(f.gone)
 		if ctl != nil {
 			ctl.stop(word)
-		}
-		if relay != nil {
-			relay.stop(word)
 		}
 		if e.drain && len(carries) == 1 {
 			carries[0].s.post(carries[0].lastWords)
@@ -57,7 +54,8 @@ func (f *flow) teardown(e ending) {
 }
 
 // endParts ends what the flow is made of, on its shard if there is something of it.
-func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
+// The peer learns the word, if it can be said at once.
+func (f *flow) endParts(e ending, word negotiate.Reason, carries []*carry, relay *relay, hs *negotiator) {
 	finish := func() {
 		defer f.g.wg.Done()
 		leg := f.appLeg()
@@ -82,15 +80,21 @@ func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
 		e.entry()
 		f.bury(e.end)
 	}
-	if hs == nil {
-		f.closeCarries(carries, finish)
+	if hs == nil && relay == nil && len(carries) == 0 {
+		finish()
 		return
 	}
-	hs.s.post(func() {
-		hs.s.worksFor(f)
+	s := f.g.shardFor(f)
+	s.post(func() {
+		s.worksFor(f)
 		defer finish()
 		defer closeAll(carries)
-		hs.leave() // gives a dial up
+		if relay != nil {
+			defer relay.close(word)
+		}
+		if hs != nil {
+			hs.leave() // gives a dial up
+		}
 	})
 }
 

@@ -151,15 +151,22 @@ func (l *ledger) send(n int) (offset uint64) {
 // delivered: the application has everything the peer sent.
 func (l *ledger) delivered() bool { return l.endKnown && l.consumed == l.final }
 
-// consume counts bytes that the application has taken; true means that it is time
-// to say so.
-func (l *ledger) consume(n int) bool {
-	l.consumed += uint64(n)
-	if l.consumed-l.reported < relayUpdate {
-		return false
-	}
+// consume counts bytes that the application has taken.
+func (l *ledger) consume(n int) { l.consumed += uint64(n) }
+
+// due: enough was consumed since the last HAVE to be worth another one.
+func (l *ledger) due() bool { return l.consumed-l.reported >= relayUpdate }
+
+// report returns what HAVE says. The window begins there.
+func (l *ledger) report() (consumed uint64) {
 	l.reported = l.consumed
-	return true
+	return l.consumed
+}
+
+// settled: both directions are over, as far as this side can know. To a wire leg
+// that is gone nothing has to be said.
+func (l *ledger) settled(gone bool) bool {
+	return l.taken && l.delivered() && (l.told || gone)
 }
 
 // lost is the end of the wire leg: after END from both sides and with all bytes

@@ -119,8 +119,9 @@ func (m *ledgerModel) take(i int) {
 		}
 		return
 	}
-	if s.books.consume(int(n)) {
-		m.send(s, negotiate.Record{Type: negotiate.RecordHave, Offset: s.books.consumed, Window: relayWindow})
+	s.books.consume(int(n))
+	if s.books.due() {
+		m.send(s, negotiate.Record{Type: negotiate.RecordHave, Offset: s.books.report(), Window: relayWindow})
 	}
 	require.Equal(m.t, s.taken, s.books.consumed)
 	if s.books.delivered() && !s.haveEnd {

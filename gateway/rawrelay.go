@@ -207,3 +207,21 @@ func (r *rawRelay) linger() {
 	case <-r.f.g.ctx.Done():
 	}
 }
+
+// awaitDelivered waits until the kernel of the application has taken
+// everything from a leg in the hands of Go's poller. Its owner is the
+// application: it takes as long as that reads.
+func awaitDelivered(ctx context.Context, leg *appLeg) bool {
+	pause := time.Millisecond
+	for ctx.Err() == nil {
+		if leg.delivered() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Second)
+	}
+	return false
+}

@@ -50,11 +50,13 @@ type shard struct {
 	cqs     []*flowCQ
 	wcs     [wcBatch]verbs.WC
 	cpu     int // the processor it runs on, -1: any
-	fds     map[int32]*carry
+	fds     map[int32]pump
 	others  map[int32]func(events uint32) // descriptors that are no app leg's
 	timers  timers
 	again   []*carry // flows that used up their budget
 	spare   []*carry // the list again changes with
+	bulk    bulkList // relays that wait for their step
+	chunk   []byte   // see relayBuffer
 	spinner spinner
 	placer  placer
 	now     time.Time // when the turn began
@@ -98,7 +100,7 @@ func newShard(id int, log *slog.Logger) (*shard, error) {
 	}
 	s := &shard{
 		id: id, log: log, epfd: epfd, kick: kick, cpu: -1, made: time.Now(),
-		fds: map[int32]*carry{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
+		fds: map[int32]pump{}, others: map[int32]func(uint32){}, done: make(chan struct{}),
 	}
 	if err := s.Add(kick); err != nil {
 		s.closeFDs()
@@ -221,6 +223,9 @@ func (s *shard) turn(now time.Time) (worked bool, next time.Time) {
 		worked = true
 	}
 	if s.runAgain() {
+		worked = true
+	}
+	if s.runBulk() {
 		worked = true
 	}
 	s.flush()
@@ -358,7 +363,7 @@ func (s *shard) pumpFrom(list []*carry, i int) (next int) {
 // loop. The armed flags are set only around a real sleep: a peer that finds
 // them unset saves the doorbell.
 func (s *shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy bool) int {
-	if worked || len(s.again) > 0 {
+	if worked || len(s.again) > 0 || s.bulk.len() > 0 {
 		return s.poll(events, 0, true)
 	}
 	spun := s.spinner.wanted(now)

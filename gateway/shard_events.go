@@ -13,9 +13,9 @@ func (s *shard) dispatch(events []unix.EpollEvent, i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(events); next++ {
 		ev := &events[next]
-		if c := s.fds[ev.Fd]; c != nil {
-			s.about = c.f
-			c.event(ev)
+		if p := s.fds[ev.Fd]; p != nil {
+			s.about = p.owner()
+			p.event(ev.Events)
 		} else if fn := s.others[ev.Fd]; fn != nil {
 			s.about = nil // it says whom it works for
 			fn(ev.Events)
@@ -24,36 +24,16 @@ func (s *shard) dispatch(events []unix.EpollEvent, i int) (next int) {
 	return next
 }
 
-// event takes an edge of the app leg.
-func (c *carry) event(ev *unix.EpollEvent) {
-	if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		c.hup, c.readable, c.writable = true, true, true
-	}
-	if ev.Events&unix.EPOLLERR != 0 {
-		c.failed = true
-	}
-	if ev.Events&unix.EPOLLIN != 0 {
-		c.readable = true
-	}
-	if ev.Events&unix.EPOLLPRI != 0 {
-		c.urgent, c.readable = true, true
-	}
-	if ev.Events&unix.EPOLLOUT != 0 {
-		c.writable = true
-	}
-	c.pump()
-}
-
 // bothWays are the edges of a socket's two directions. Every edge behind the arrival of
 // an urgent byte says so until that byte has been read.
 const bothWays = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLOUT | unix.EPOLLRDHUP
 
 // watch registers an app leg's descriptor for both directions.
-func (s *shard) watch(c *carry, fd int) error {
+func (s *shard) watch(p pump, fd int) error {
 	if err := s.add(fd, bothWays); err != nil {
 		return fmt.Errorf("app leg: %w", err)
 	}
-	s.fds[int32(fd)] = c
+	s.fds[int32(fd)] = p
 	return nil
 }
 

@@ -298,14 +298,15 @@ func TestWireLostWhileHaveIsSent(t *testing.T) {
 }
 
 // relayed returns where the flow's relay stands, if it has one.
-func (f *flow) relayed() (relayStand, bool) {
+func (f *flow) relayed() (st relayStand, ok bool) {
 	f.mu.Lock()
 	r := f.relay
 	f.mu.Unlock()
 	if r == nil {
 		return relayStand{}, false
 	}
-	return r.stand(), true
+	r.s.Call(func() { st = r.stand() })
+	return st, true
 }
 
 // TestHaveGoesWithEnd: a server says that it has everything behind its own end; a

@@ -223,14 +223,11 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		return // the relay starts with the records
 	}
 	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the fabric knows better now
-	fd, err := leg.take()
-	if err != nil { // the flow has ended
-		f.abort(negotiate.ReasonDeviceFailed, false)
-		return
-	}
 	picked.s.post(func() {
 		picked.s.worksFor(f)
-		picked.start(fd)
+		if fd, err := leg.take(); err == nil { // else the flow has ended
+			picked.start(fd)
+		}
 	})
 }
 
@@ -244,14 +241,12 @@ func (f *flow) records(rest []byte) {
 	case ctl != nil:
 		ctl.begin(rest)
 	case r != nil:
-		fd, err := leg.take()
-		if err != nil { // the flow has ended
-			return
-		}
 		rest = append([]byte(nil), rest...) // the caller's buffer
 		r.s.post(func() {
 			r.s.worksFor(f)
-			r.start(fd, rest)
+			if fd, err := leg.take(); err == nil { // else the flow has ended
+				r.start(fd, rest)
+			}
 		})
 	}
 }

@@ -33,29 +33,56 @@ func (f *flow) teardown(e ending) {
 	f.endOnce.Do(func() {
 		f.mu.Lock()
 		f.ended = true
-		carries, ctl, relay, hs := f.carries, f.ctl, f.relay, f.hs
+		ctl, p := f.ctl, parts{f.hs, f.leg, f.carries, f.relay, f.raw}
 		f.mu.Unlock()
 		f.g.wg.Add(1)
 		word := negotiate.ReasonNone
 		if e.tell && !e.verdict.Remote {
 			word = e.verdict.Reason
 		}
-		defer f.endParts(e, word, carries, relay, hs) // even behind a panic
+		defer f.endParts(e, word, p) // even behind a panic
 		f.account(e)
 		f.to(e.state)
 		close(f.gone)
 		if ctl != nil {
 			ctl.stop(word)
 		}
-		if e.drain && len(carries) == 1 {
-			carries[0].s.post(carries[0].lastWords)
+		if e.drain && len(p.carries) == 1 {
+			p.carries[0].s.post(p.carries[0].lastWords)
 		}
 	})
 }
 
+// parts are what a flow is made of on its shard. Each may be missing.
+type parts struct {
+	hs      *negotiator
+	leg     *appLeg
+	carries []*carry
+	relay   *relay
+	raw     *rawRelay
+}
+
+func (p *parts) none() bool {
+	return p.hs == nil && p.leg == nil && len(p.carries) == 0 && p.relay == nil && p.raw == nil
+}
+
+// end ends them, whatever becomes of one. The peer learns the word, if it can be said
+// at once.
+func (p *parts) end(word negotiate.Reason) {
+	defer closeAll(p.carries)
+	if p.raw != nil {
+		defer p.raw.close()
+	}
+	if p.relay != nil {
+		defer p.relay.close(word)
+	}
+	if p.hs != nil {
+		p.hs.leave() // gives a dial up
+	}
+}
+
 // endParts ends what the flow is made of, on its shard if there is something of it.
-// The peer learns the word, if it can be said at once.
-func (f *flow) endParts(e ending, word negotiate.Reason, carries []*carry, relay *relay, hs *negotiator) {
+func (f *flow) endParts(e ending, word negotiate.Reason, p parts) {
 	finish := func() {
 		defer f.g.wg.Done()
 		leg := f.appLeg()
@@ -80,7 +107,7 @@ func (f *flow) endParts(e ending, word negotiate.Reason, carries []*carry, relay
 		e.entry()
 		f.bury(e.end)
 	}
-	if hs == nil && relay == nil && len(carries) == 0 {
+	if p.none() {
 		finish()
 		return
 	}
@@ -88,13 +115,7 @@ func (f *flow) endParts(e ending, word negotiate.Reason, carries []*carry, relay
 	s.post(func() {
 		s.worksFor(f)
 		defer finish()
-		defer closeAll(carries)
-		if relay != nil {
-			defer relay.close(word)
-		}
-		if hs != nil {
-			hs.leave() // gives a dial up
-		}
+		p.end(word)
 	})
 }
 

@@ -10,9 +10,10 @@ import (
 // belongs to the shard of the flow: its methods run on the thread of that shard,
 // and other goroutines reach it by posts.
 //
-// There are two pumps. A carry moves bytes at once and has a budget of reads for
-// each turn of the shard. A relay moves bytes only in its part of the shard's bulk
-// budget (shard_bulk.go), since a record costs a pass through a TCP stack.
+// There are three: carry, relay and rawRelay. A carry moves bytes at once and has a
+// budget of reads for each turn of the shard. The others move bytes only in their part
+// of the shard's bulk budget (shard_bulk.go), since their bytes cost a pass through a
+// TCP stack.
 type pump interface {
 	// owner is the flow that a panic in the pump ends.
 	owner() *flow

@@ -240,7 +240,7 @@ func (s *server) action(a negotiate.Action) {
 		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
 		s.dial(ebpf.StateRaw, s.rawDialled)
 	case negotiate.RelayRaw:
-		s.raw = f.startRaw(s.hs.Mute())
+		s.raw = f.startRaw(s.hs.Mute(), s.look)
 	case negotiate.Forward:
 		s.raw.forward(a.Bytes)
 		s.done = true

@@ -201,11 +201,13 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		}
 	}
 	f.carries = nil
+	f.ctl = newWireControl(f, f.g.shardFor(f))
 	if f.picked != nil {
 		f.carries = []*carry{f.picked}
-		f.ctl = newWireControl(f, f.picked.s)
+		f.ctl.carry, f.books = f.picked, newCarriedLedger()
 	} else {
-		f.relay = newRelay(f)
+		f.relay = newRelay(f, f.ctl)
+		f.ctl.relay, f.books = f.relay, newLedger()
 		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == SideServer) // the client proves
 	}
 	picked, leg := f.picked, f.leg
@@ -234,21 +236,16 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 // records hands the wire leg over from CLC to records.
 func (f *flow) records(rest []byte) {
 	f.mu.Lock()
-	ctl, r, leg, ended := f.ctl, f.relay, f.leg, f.ended
+	ctl, leg, ended := f.ctl, f.leg, f.ended
 	f.mu.Unlock()
-	switch {
-	case ended:
-	case ctl != nil:
-		ctl.begin(rest)
-	case r != nil:
-		rest = append([]byte(nil), rest...) // the caller's buffer
-		r.s.post(func() {
-			r.s.worksFor(f)
-			if fd, err := leg.take(); err == nil { // else the flow has ended
-				r.start(fd, rest)
-			}
-		})
+	if ended || ctl == nil {
+		return
 	}
+	rest = append([]byte(nil), rest...) // the caller's buffer
+	ctl.s.post(func() {                 // behind the start of a queue pair
+		ctl.s.worksFor(f)
+		ctl.begin(leg, rest)
+	})
 }
 
 // chosen is the carry of a flow with an rdma carrier.

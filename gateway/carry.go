@@ -48,14 +48,9 @@ type carry struct {
 	started bool                 // bytes may flow: CONFIRM was sent or received
 	debug   bool                 // faults are injected
 
-	txEnded bool   // the app's end was read, END is on its way
-	rxKnown bool   // END came: the direction is rxFinal bytes long
-	rxFinal uint64 //
-	rxEnded bool   // everything was written and shut down, HAVE is on its way
-	waiting bool   // the app's reset waits for the last bytes
-	hurry   bool   // but no longer
-	legDone bool   // the app leg's kernel has nothing left to deliver
-	closed  bool   // the endpoint is gone, or the flow has left it
+	waiting bool // the app's reset waits for the last bytes
+	hurry   bool // but no longer
+	closed  bool // the endpoint is gone, or the flow has left it
 
 	failure  error  // of the queue pair
 	demoting string // the queue pair has failed, and why; the flow leaves it when patience ends
@@ -116,7 +111,7 @@ func (c *carry) pump() {
 	if !c.started || c.closed {
 		return
 	}
-	if !c.legDone {
+	if !c.f.books.legDone {
 		c.pumpRx()
 		c.pumpTx()
 	}
@@ -134,7 +129,7 @@ func (c *carry) pump() {
 
 // pumpTx reads from the application straight into the memory the peer granted.
 func (c *carry) pumpTx() {
-	for budget := readBudget; c.readable && !c.txEnded && !c.closed; budget-- {
+	for budget := readBudget; c.readable && c.f.books.tx == txOpen && !c.closed; budget-- {
 		if budget == 0 {
 			c.later()
 			return
@@ -189,13 +184,14 @@ func (c *carry) pumpRx() {
 }
 
 func (c *carry) deliver() (taken int) {
-	for c.writable && !c.rxEnded && !c.closed && !c.failed {
+	books := &c.f.books
+	for c.writable && books.rx < rxShut && !c.closed && !c.failed {
 		span := c.ep.ReadSpan()
 		if len(span) == 0 {
 			c.endRx()
 			return taken
 		}
-		if c.rxKnown && c.ep.ReceivedOffset() > c.rxFinal {
+		if books.rx != rxOpen && c.ep.ReceivedOffset() > books.final {
 			c.f.abort(negotiate.ReasonProtocolError, false)
 			return taken
 		}
@@ -244,8 +240,8 @@ func (c *carry) placed() bool {
 
 // endTx announces the end of the application's bytes.
 func (c *carry) endTx() {
-	c.txEnded = true
 	if c.ep.Shutdown() != nil { // a hint; END is what counts, of bytes that got through
+		c.f.books.end(c.ep.SentOffset())
 		c.broken()
 		return
 	}
@@ -267,39 +263,32 @@ func (c *carry) blocked() {
 // endRx shuts the application's read side down once every byte before END has
 // been written to it.
 func (c *carry) endRx() {
-	if !c.rxKnown || c.rxEnded || c.ep.ConsumedOffset() != c.rxFinal {
+	b := &c.f.books
+	if b.rx != rxKnown || c.ep.ConsumedOffset() != b.final {
 		return
 	}
-	c.rxEnded = true
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
-	c.f.ctl.sendHave(c.rxFinal)
+	c.f.ctl.shut()
 }
 
-// peerEnd is END{final} of the wire leg.
-func (c *carry) peerEnd(final uint64) {
-	if c.closed || c.rxKnown && c.rxFinal == final {
-		return
-	}
-	if c.rxKnown || final < c.ep.ReceivedOffset() {
-		c.f.abort(negotiate.ReasonProtocolError, false)
-		return
-	}
-	c.rxKnown, c.rxFinal = true, final
+// peerEnd is END of the wire leg, which the ledger knows by now.
+func (c *carry) peerEnd() {
+	c.f.step(stepClosing)
+	c.f.to(StateClosing)
 	c.pump()
 }
 
-// wireLost: the peer has left the wire leg after END both ways. It does so when
-// all its bytes are here; others will not come any more.
-func (c *carry) wireLost() {
-	if c.closed {
-		return
+// wireLost: the peer has left the wire leg. Behind END both ways it does so when all
+// its bytes are here; others will not come any more.
+func (c *carry) wireLost(silent bool) {
+	b := &c.f.books
+	switch {
+	case b.tx == txOpen || b.rx == rxOpen:
+		c.fabric.wireLost(c, silent)
+	case b.rx == rxKnown && !c.closed:
+		c.s.collect()
+		b.received = c.ep.ReceivedOffset()
 	}
-	c.s.collect()
-	if !c.rxKnown || c.ep.ReceivedOffset() != c.rxFinal {
-		c.f.abort(negotiate.ReasonWireReset, true)
-		return
-	}
-	c.pump()
 }
 
 // later puts the flow at the end of the shard's turn.
@@ -313,10 +302,10 @@ func (c *carry) later() {
 // settle notices that the app leg's kernel has delivered everything after both
 // directions have ended. Until then the steering of the app leg must stay.
 func (c *carry) settle() {
-	if !c.txEnded || !c.rxEnded || c.legDone || c.closed || !legDelivered(c.fd) {
+	b := &c.f.books
+	if b.tx == txOpen || b.rx < rxShut || b.legDone || c.closed || !legDelivered(c.fd) {
 		return
 	}
-	c.legDone = true
 	c.s.unwatch(c.fd)
 	c.f.ctl.legDelivered()
 }
@@ -326,7 +315,7 @@ func (c *carry) settle() {
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
 	c.s.worksFor(c.f)
-	if !c.started || c.closed || c.legDone || c.failed {
+	if !c.started || c.closed || c.f.books.legDone || c.failed {
 		return
 	}
 	c.s.collect()
@@ -350,7 +339,7 @@ func (c *carry) close() {
 	}
 	c.s.worksFor(c.f)
 	c.closed = true
-	if c.fd >= 0 && !c.legDone {
+	if c.started && !c.f.books.legDone {
 		c.s.unwatch(c.fd)
 	}
 	c.s.setTimer(&c.patience, time.Time{})

@@ -65,10 +65,11 @@ func (r rxStand) stuck(leg legReady) bool {
 // lookForStall implements pump. It asks the peer for a sign of life while there is a
 // doubt.
 func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
-	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: c.txEnded, blocked: c.ep.Blocked()}
+	b := &c.f.books
+	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: b.tx != txOpen, blocked: c.ep.Blocked()}
 	rx := rxStand{
 		received: c.ep.ReceivedOffset(), consumed: c.ep.ConsumedOffset(),
-		known: c.rxKnown, ended: c.rxEnded, final: c.rxFinal,
+		known: b.rx != rxOpen, ended: b.rx >= rxShut, final: b.final,
 	}
 	txStuck, rxStuck := tx.stuck(leg), rx.stuck(leg)
 	if !txStuck && !rxStuck {
@@ -82,7 +83,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 	txStalled := c.stall.tx.look(txStuck, tx.sent+tx.freed, heard, now, timeout)
 	rxStalled := c.stall.rx.look(rxStuck, rx.received+rx.consumed, heard, now, timeout)
 	if !txStalled && !rxStalled {
-		c.f.ctl.keepalive()
+		c.f.ctl.ask()
 		return
 	}
 	c.f.stalled(Carrier(c.kind.String()),
@@ -93,5 +94,5 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 
 // watchable implements pump.
 func (c *carry) watchable() (fd int, ok bool) {
-	return c.fd, c.started && !c.closed && !c.legDone && !c.failed && c.ep.Err() == nil
+	return c.fd, c.started && !c.closed && !c.f.books.legDone && !c.failed && c.ep.Err() == nil
 }

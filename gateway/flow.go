@@ -59,9 +59,9 @@ func (s State) final() bool {
 	}
 }
 
-// flow is one connection this gateway owns. The goroutine that runs its
-// negotiation owns it until carrying; from then on its shard (rdma carriers)
-// or its pumps (relay) do. Lock order: wireControl.mu, flow.mu.
+// flow is one connection this gateway owns. It belongs to its shard: handshake,
+// pumps and end run on the thread of that. Adoption before the handshake and the
+// first rendezvous within it have a goroutine each.
 type flow struct {
 	g     *gateway
 	id    uint64
@@ -91,6 +91,8 @@ type flow struct {
 	// wire is set by setWire before the negotiation starts and never changes.
 	wire   wireLeg
 	peerID [16]byte // the peer's gateway, set by the negotiation
+
+	books ledger // where both directions stand; of the shard, since it carries
 
 	gone    chan struct{} // closed when teardown begins
 	endOnce sync.Once

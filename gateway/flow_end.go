@@ -33,7 +33,7 @@ func (f *flow) teardown(e ending) {
 	f.endOnce.Do(func() {
 		f.mu.Lock()
 		f.ended = true
-		ctl, p := f.ctl, parts{f.hs, f.leg, f.carries, f.relay, f.raw}
+		p := parts{f.hs, f.leg, f.ctl, f.carries, f.relay, f.raw}
 		f.mu.Unlock()
 		f.g.wg.Add(1)
 		word := negotiate.ReasonNone
@@ -44,9 +44,6 @@ func (f *flow) teardown(e ending) {
 		f.account(e)
 		f.to(e.state)
 		close(f.gone)
-		if ctl != nil {
-			ctl.stop(word)
-		}
 		if e.drain && len(p.carries) == 1 {
 			p.carries[0].s.post(p.carries[0].lastWords)
 		}
@@ -57,13 +54,14 @@ func (f *flow) teardown(e ending) {
 type parts struct {
 	hs      *negotiator
 	leg     *appLeg
+	ctl     *wireControl
 	carries []*carry
 	relay   *relay
 	raw     *rawRelay
 }
 
 func (p *parts) none() bool {
-	return p.hs == nil && p.leg == nil && len(p.carries) == 0 && p.relay == nil && p.raw == nil
+	return p.hs == nil && p.leg == nil && p.ctl == nil && len(p.carries) == 0 && p.relay == nil && p.raw == nil
 }
 
 // end ends them, whatever becomes of one. The peer learns the word, if it can be said
@@ -74,7 +72,10 @@ func (p *parts) end(word negotiate.Reason) {
 		defer p.raw.close()
 	}
 	if p.relay != nil {
-		defer p.relay.close(word)
+		defer p.relay.close()
+	}
+	if p.ctl != nil {
+		defer p.ctl.close(word)
 	}
 	if p.hs != nil {
 		p.hs.leave() // gives a dial up

@@ -15,7 +15,7 @@ type relayStand struct {
 // through because the path is dead is no stall: then the peer is not heard.
 func (r relayStand) txStuck(leg legReady) bool {
 	b := &r.books
-	pending := b.tail() || leg.readable && !b.ended
+	pending := b.tail() || leg.readable && b.tx == txOpen
 	return !r.over && (r.pushing || pending && (b.room() > 0 || b.peer != peerRelays))
 }
 
@@ -25,11 +25,11 @@ func (r relayStand) rxStuck(leg legReady) bool {
 }
 
 func (r *relay) stand() relayStand {
-	return relayStand{books: r.books, over: r.over || r.gone, pushing: r.out.len() > 0}
+	return relayStand{books: r.f.books, over: !r.ctl.talks() || r.ctl.gone, pushing: r.ctl.out.len() > 0}
 }
 
 // watchable implements pump.
-func (r *relay) watchable() (fd int, ok bool) { return r.fd, r.started && !r.over }
+func (r *relay) watchable() (fd int, ok bool) { return r.fd, r.fd >= 0 && r.ctl.talks() }
 
 // lookForStall implements pump.
 func (r *relay) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
@@ -47,7 +47,7 @@ func (r *relay) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		return // the wire leg of a relay is kept alive anyway
 	}
 	r.f.stalled(CarrierRelay,
-		"tx_stalled", txStalled, "tx_read", b.read, "tx_sent", b.sent, "tx_allowed", b.allowed, "tx_ended", b.ended, "tx_pushing", st.pushing,
-		"rx_stalled", rxStalled, "rx_received", b.received, "rx_consumed", b.consumed, "rx_known", b.endKnown, "rx_final", b.final,
+		"tx_stalled", txStalled, "tx_read", b.read, "tx_sent", b.sent, "tx_allowed", b.allowed, "tx_ended", b.tx != txOpen, "tx_pushing", st.pushing,
+		"rx_stalled", rxStalled, "rx_received", b.received, "rx_consumed", b.consumed, "rx_known", b.rx != rxOpen, "rx_final", b.final,
 		"demoted", b.demoted, "peer_phase", b.peer, "app_readable", leg.readable, "app_writable", leg.writable)
 }

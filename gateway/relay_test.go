@@ -139,7 +139,7 @@ func TestOneRecordWaits(t *testing.T) {
 		_, _ = c.app[0].Write(make([]byte, 8<<20))
 	}()
 	waits := func() (n int) {
-		p.g[0].shards[0].Call(func() { n = f.relay.out.len() })
+		p.g[0].shards[0].Call(func() { n = f.ctl.out.len() })
 		return n
 	}
 	require.Eventually(t, func() bool { return waits() > 0 }, patience, time.Millisecond)
@@ -169,7 +169,7 @@ func TestResetBehindAClosedWindow(t *testing.T) {
 		_, _ = c.app[0].Write(make([]byte, 64<<20))
 	}()
 	closed := func() (yes bool) {
-		p.g[0].shards[0].Call(func() { yes = c.flow[0].relay.books.room() == 0 })
+		p.g[0].shards[0].Call(func() { yes = c.flow[0].books.room() == 0 })
 		return yes
 	}
 	require.Eventually(t, closed, patience, time.Millisecond)

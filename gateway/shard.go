@@ -70,6 +70,7 @@ type shard struct {
 	asleep  atomic.Bool // it waits, or is about to: who posts has to ring
 
 	scratch [4096]byte // what a flow reads from its wire leg
+	record  [64]byte   // a record that a flow is about to send
 
 	made  time.Time
 	due   atomic.Int64 // when the loop turns next at the latest, since made

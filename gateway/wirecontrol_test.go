@@ -283,7 +283,7 @@ func TestWireLostWhileHaveIsSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		st, ok := f.relayed()
-		return ok && st.pushing && st.books.endKnown && st.books.reported > 0
+		return ok && st.pushing && st.books.rx != rxOpen && st.books.reported > 0
 	}, patience, time.Millisecond)
 	w.cut()
 	rest, err := io.ReadAll(c.app[0])

@@ -10,11 +10,16 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// State is the life of a flow (docs/ARCHITECTURE.md "Life of a connection").
+// State is the life of a flow (docs/ARCHITECTURE.md "Life of a connection"). Its
+// transitions are stateMoves and endings:
 //
-//	offered ─┬─► native (nothing of ours remains)
-//	         └─► accepted ─► negotiating ─┬─► completing ─► carrying ─► closing ─► closed
-//	                                      └─► released ─► native      any ─► aborted
+//	accepted    ─► negotiating, carrying
+//	negotiating ─► completing, carrying
+//	completing  ─► carrying
+//	carrying    ─► closing
+//	any ─► closed:   closed, raw closed
+//	any ─► released: declined, declined mute, released, begun anew, given back, vanished, half open
+//	any ─► aborted:  aborted, refused, refused mute, replaced, failed, failed soon
 //
 // offered and native are known to the programs only: a connection that stays
 // native never becomes a flow of this process. A flow is created when an
@@ -120,15 +125,15 @@ type flow struct {
 // getState returns the state now.
 func (f *flow) getState() State { return State(f.state.Load()) }
 
-// to moves the flow forward. A final state is never left, and no state is
-// entered twice or backwards.
+// to moves the flow on. A step that the present state does not lead to is none: what
+// reports it may be late.
 func (f *flow) to(next State) {
 	if next == StateCarrying {
 		f.share.carried(f)
 	}
 	for {
 		cur := State(f.state.Load())
-		if cur.final() || cur >= next {
+		if !cur.leadsTo(next) {
 			return
 		}
 		if f.state.CompareAndSwap(uint32(cur), uint32(next)) {

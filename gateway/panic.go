@@ -145,8 +145,9 @@ func (f *flow) fail() {
 		f.abortVerdict(negotiate.Abort{Verdict: v, Silent: !ok || s.Mute()})
 		return
 	}
-	f.teardown(ending{
-		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: EndAborted,
-		verdict: v, tell: true, fellBack: !carried,
-	})
+	if carried {
+		f.teardown(causeFailed, v)
+	} else {
+		f.teardown(causeFailedSoon, v)
+	}
 }

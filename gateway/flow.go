@@ -97,7 +97,11 @@ type flow struct {
 	wire   wireLeg
 	peerID [16]byte // the peer's gateway, set by the negotiation
 
-	books ledger // where both directions stand; of the shard, since it carries
+	// Of the shard:
+	books  ledger      // where both directions stand, since it carries
+	after  []func()    // run when teardown is complete
+	give   func()      // a bare SYN to give back, if no handshake begins
+	buried atomic.Bool // teardown is complete
 
 	gone    chan struct{} // closed when teardown begins
 	endOnce sync.Once
@@ -117,9 +121,6 @@ type flow struct {
 	remote  bool             // the peer decided
 	ended   bool             // teardown has begun: nothing may be added
 	counted bool             // as a fallback
-	after   []func()         // run when teardown is complete
-	give    func()           // a bare SYN to give back, if no handshake begins
-	buried  bool             // teardown is complete
 }
 
 // getState returns the state now.
@@ -163,25 +164,11 @@ func (f *flow) instead(r negotiate.Reason, remote bool) {
 	f.reason, f.remote = r, remote
 }
 
-// setNegotiator publishes the running handshake. It returns what has to be done
-// when a client that fell back before it is gone, or nil.
-func (f *flow) setNegotiator(n *negotiator) (give func()) {
+// setNegotiator publishes the running handshake.
+func (f *flow) setNegotiator(n *negotiator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hs = n
-	give, f.give = f.give, nil
-	return give
-}
-
-// negotiatingOr returns the handshake; before it began, it keeps give for it.
-func (f *flow) negotiatingOr(give func()) (n *negotiator, kept bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.hs == nil && !f.ended {
-		f.give = give
-		return nil, true
-	}
-	return f.hs, false
 }
 
 // setWire gives the flow its wire leg; false means that the flow has ended, and

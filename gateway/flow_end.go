@@ -44,10 +44,6 @@ type parts struct {
 	raw     *rawRelay
 }
 
-func (p *parts) none() bool {
-	return p.hs == nil && p.leg == nil && p.ctl == nil && len(p.carries) == 0 && p.relay == nil && p.raw == nil
-}
-
 // end ends them, whatever becomes of one. The peer learns the word, if it can be said
 // at once.
 func (p *parts) end(word negotiate.Reason) {
@@ -66,7 +62,7 @@ func (p *parts) end(word negotiate.Reason) {
 	}
 }
 
-// endParts ends what the flow is made of, on its shard if there is something of it.
+// endParts ends what the flow is made of, on its shard.
 func (f *flow) endParts(e *ending, word negotiate.Reason, p parts) {
 	finish := func() {
 		defer f.g.wg.Done()
@@ -91,10 +87,6 @@ func (f *flow) endParts(e *ending, word negotiate.Reason, p parts) {
 		}
 		f.endEntry(e.entry)
 		f.bury(e.end)
-	}
-	if p.none() {
-		finish()
-		return
 	}
 	s := f.g.shardFor(f)
 	s.post(func() {
@@ -178,28 +170,25 @@ func (f *flow) bury(end End) {
 		f.g.closed.Add(info)
 	}
 	f.g.log.Debug("connection ended", "flow_id", f.id, "end", end, "reason", info.Reason, "decided_by", info.DecidedBy)
-	f.mu.Lock()
-	f.buried = true
+	f.buried.Store(true)
 	after := f.after
+	f.after = nil
 	if f.give != nil {
 		after = append(after, f.give)
 	}
-	f.mu.Unlock()
 	for _, fn := range after {
 		fn()
 	}
 }
 
-// whenGone runs fn after the flow has left the tables, or now if it has.
+// whenGone runs fn after the flow has left the tables, or now if it has. The caller
+// is on the shard.
 func (f *flow) whenGone(fn func()) {
-	f.mu.Lock()
-	if !f.buried {
+	if f.buried.Load() {
+		fn()
+	} else {
 		f.after = append(f.after, fn)
-		f.mu.Unlock()
-		return
 	}
-	f.mu.Unlock()
-	fn()
 }
 
 // abort ends both legs at once: bytes on the way may be lost, as with RST, but

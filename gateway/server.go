@@ -79,7 +79,11 @@ func (g *gateway) beganAnew(t Tuple, isn uint32, old *flow, syn netstack.SYN) {
 		return
 	}
 	old.replaced()
-	old.whenGone(give)
+	s := g.shardFor(old)
+	s.post(func() {
+		s.worksFor(old)
+		old.whenGone(give)
+	})
 }
 
 // NotAccepted is called by netstack for an offered SYN that came to nothing.
@@ -120,10 +124,19 @@ func (g *gateway) BareSYN(syn netstack.SYN) {
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)
-	give := func() { g.returnSYN(t, f.isn, raw) }
-	n, kept := f.negotiatingOr(give)
-	if kept {
-		return // the handshake hears of it first thing, or never begins
+	s := g.shardFor(f)
+	s.post(func() {
+		s.worksFor(f)
+		f.bareSYNCame(func() { g.returnSYN(t, f.isn, raw) })
+	})
+}
+
+// bareSYNCame is BareSYN on the shard.
+func (f *flow) bareSYNCame(give func()) {
+	n := f.negotiating()
+	if n == nil && !f.hasEnded() {
+		f.give = give // the handshake hears of it first thing, or never begins
+		return
 	}
 	if s, ok := serverOf(n); !ok || !n.fellBack(s, give) {
 		f.replaced()
@@ -132,9 +145,13 @@ func (g *gateway) BareSYN(syn netstack.SYN) {
 }
 
 // fellBack tells the handshake that the client went on without us. What the
-// client said before counts: why it did.
+// client said before counts: why it did. It reports false when the handshake is over.
+// The caller is on the shard.
 func (n *negotiator) fellBack(s *negotiate.Server, give func()) bool {
-	return n.input(func(now time.Time) []negotiate.Action {
+	if n.left.Load() {
+		return false
+	}
+	n.happened(func(now time.Time) []negotiate.Action {
 		n.readWire()
 		n.do(s.Released(now))
 		if n.f.hasEnded() {
@@ -142,6 +159,7 @@ func (n *negotiator) fellBack(s *negotiate.Server, give func()) bool {
 		}
 		return nil
 	})
+	return true
 }
 
 func serverOf(n *negotiator) (*negotiate.Server, bool) {
@@ -191,8 +209,13 @@ func (f *flow) serve(conn *netstack.Conn) {
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF
 	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
 	began = true
-	if give := f.setNegotiator(&s.negotiator); give != nil {
-		s.fellBack(hs, give)
+	f.setNegotiator(&s.negotiator)
+	if give := f.give; give != nil {
+		f.give = nil
+		s.s.post(func() {
+			s.s.worksFor(f)
+			s.fellBack(hs, give)
+		})
 	}
 	s.begin(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
 }

@@ -227,12 +227,10 @@ func (c *carry) placed() bool {
 		if c.ep.Keepalive() != nil { // its completion is behind all others
 			return true
 		}
-		time.AfterFunc(resetPatience, func() {
-			c.s.post(func() {
-				c.s.worksFor(c.f)
-				c.hurry = true
-				c.pump()
-			})
+		c.s.After(resetPatience, func() {
+			c.s.worksFor(c.f)
+			c.hurry = true
+			c.pump()
 		})
 	}
 	return false

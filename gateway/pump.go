@@ -106,7 +106,7 @@ func (e *legEdges) write(fd int, b []byte) int {
 	}
 }
 
-// backlog is bytes that wait for somebody to take them. The zero value is empty.
+// backlog is bytes that wait until they are taken. The zero value is empty.
 type backlog struct {
 	buf  []byte
 	head int // taken

@@ -35,7 +35,7 @@ type relay struct {
 // origin is what is left of the queue pair of a flow that goes on over the relay.
 type origin struct {
 	tail    func(offset uint64) []byte // bytes sent that the peer may need again
-	sent    func()                     // nobody needs the tail any more; called once or more
+	sent    func()                     // the tail is needed no more; called once or more
 	written func()                     // the peer has left its queue pair for good; called once or more
 }
 

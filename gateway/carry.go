@@ -94,13 +94,13 @@ func (c *carry) start(fd int) {
 	}
 	c.fd, c.started, c.report, c.debug = fd, true, nil, c.f.g.debug != nil
 	c.fabric.started(c)
-	if c.ep.Err() != nil {
-		c.broken()
-		return
-	}
 	c.readable, c.writable = true, true
 	if err := c.s.watch(c, fd); err != nil {
 		c.f.abort(negotiate.ReasonDeviceFailed, false)
+		return
+	}
+	if c.ep.Err() != nil { // the relay goes on with the leg as it is watched
+		c.broken()
 		return
 	}
 	c.pump()

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // turnMeter is a driver that measures what the relays of a shard move between two of
@@ -207,6 +208,50 @@ func TestRelayHasNoGoroutine(t *testing.T) {
 		c.over(t)
 	}
 	p.empty(t)
+}
+
+// TestBrokenBeforeStart: a queue pair that fails before bytes flow leaves the relay an
+// app leg whose edges come.
+func TestBrokenBeforeStart(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			p := newGatewayPair(t)
+			a, b := newFakeWires(1<<20, 1<<20)
+			c := p.begin(t, a, b)
+			c.meet(t, kind)
+			for i, f := range c.flow {
+				f.mu.Lock()
+				cr := f.carries[0]
+				f.mu.Unlock()
+				p.g[i].shards[0].Call(func() {
+					require.NoError(t, cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+					cr.s.collect()
+				})
+				require.Eventually(t, func() (failed bool) {
+					cr.s.Call(func() { failed = cr.ep.Err() != nil })
+					return failed
+				}, patience, time.Millisecond)
+			}
+			c.carry(kind)
+			buf := make([]byte, 1)
+			for round := range 6 {
+				for i := range c.app {
+					require.NoError(t, c.app[1-i].SetReadDeadline(time.Now().Add(patience)))
+					_, err := c.app[i].Write([]byte{byte(round)})
+					require.NoError(t, err)
+					_, err = io.ReadFull(c.app[1-i], buf)
+					require.NoError(t, err, "round %d, side %d", round, i)
+				}
+				time.Sleep(2 * breakPatience / 4)
+			}
+			for i := range c.flow {
+				require.Equal(t, CarrierRelay, c.flow[i].info(time.Now()).Carrier)
+			}
+			c.closeApps()
+			require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+			p.empty(t)
+		})
+	}
 }
 
 // TestBacklogModel: it is a queue of bytes, and an empty one is small.

@@ -74,6 +74,7 @@ func TestAutoBook(t *testing.T) {
 	b.complete()
 	require.Eventually(t, func() bool { return g.Services()[0].Verdict == VerdictCarry }, 30*time.Second, time.Millisecond, "the end of a flow tells too")
 	a.abort(negotiate.ReasonDrained, false)
+	waitBuried(t, a)
 
 	_, err = g.FlushPeers()
 	require.NoError(t, err)
@@ -95,6 +96,7 @@ func TestAutoBookIgnores(t *testing.T) {
 	g.auto.tick(time.Now())
 	for _, f := range []*flow{other, early} {
 		f.abort(negotiate.ReasonDrained, false)
+		waitBuried(t, f)
 	}
 	require.Empty(t, g.Services())
 	g.auto = nil

@@ -25,9 +25,9 @@ func (a *awake) tick(now time.Time, flows func() []*flow) (legs []*wireControl) 
 	moved := make(map[uint64]uint64, len(a.moved))
 	for _, f := range flows() {
 		f.mu.Lock()
-		ctl := f.ctl
+		ctl, relayed := f.ctl, f.relay != nil
 		f.mu.Unlock()
-		if ctl == nil {
+		if ctl == nil || relayed {
 			continue // nothing is carried, or by the wire leg itself
 		}
 		moved[f.id] = f.tx.Load() + f.rx.Load()

@@ -10,7 +10,7 @@ import (
 // TestAwake: the wire leg of a flow that has moved bytes speaks once a minute, others
 // do not.
 func TestAwake(t *testing.T) {
-	busy, idle, relayed := &flow{id: 1, ctl: &wireControl{}}, &flow{id: 2, ctl: &wireControl{}}, &flow{id: 3}
+	busy, idle, relayed := &flow{id: 1, ctl: &wireControl{}}, &flow{id: 2, ctl: &wireControl{}}, &flow{id: 3, ctl: &wireControl{}, relay: &relay{}}
 	flows := func() []*flow { return []*flow{busy, idle, relayed} }
 	var a awake
 	now := time.Now()

@@ -75,6 +75,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 			tc.end(f)
 		}
 		f.abort(negotiate.ReasonPeerDead, true)
+		waitBuried(t, f)
 		after := fallbacks(g)
 		if tc.want != "" {
 			require.Equal(t, before[tc.want]+1, after[tc.want], tc.want)
@@ -97,6 +98,7 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 	newer := ebpf.Flow{Tuple: ebpf.Tuple(f.tuple), ISN: 8, State: ebpf.StateOffered}
 	p.steer[0].put(newer)
 	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonHandshakeTimeout})
+	waitBuried(t, f)
 	e, err := p.steer[0].Flow(newer.Tuple)
 	require.NoError(t, err)
 	require.Equal(t, newer, e)
@@ -129,7 +131,9 @@ func TestOverloadForgetsTheFlow(t *testing.T) {
 		require.True(t, ok)
 	}
 	require.Len(t, g.all(), 1)
+	f := g.all()[0]
 	g.NotAccepted(syn, netstack.ErrOverload)
+	waitBuried(t, f)
 	require.Empty(t, g.all())
 	require.EqualValues(t, 1, fallbacks(g)["rate_limit/server"])
 	_, err := p.steer[0].Flow(ebpf.Tuple(tuple))
@@ -186,6 +190,7 @@ func TestNumbersOfStatus(t *testing.T) {
 	require.NoError(t, err)
 	r := bareFlow(t, g, config.SideClient, 3002)
 	r.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
+	waitBuried(t, r)
 
 	b, err := json.Marshal(g.Status())
 	require.NoError(t, err)

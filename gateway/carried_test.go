@@ -137,9 +137,9 @@ func testBulkLeavesRoom(t *testing.T, kind negotiate.CarrierKind) {
 }
 
 // TestStartBehindTeardown: a flow that ends between its last word and the first
-// turn of its queue pair leaves nothing, whoever is first.
+// turn of what carries it leaves nothing, whoever is first.
 func TestStartBehindTeardown(t *testing.T) {
-	for _, kind := range rdmaCarriers {
+	for _, kind := range allCarriers {
 		t.Run(kind.String(), func(t *testing.T) { testStartBehindTeardown(t, kind) })
 	}
 }
@@ -149,7 +149,9 @@ func testStartBehindTeardown(t *testing.T, kind negotiate.CarrierKind) {
 	for i := range 60 {
 		a, b := newFakeWires(1<<20, 1<<20)
 		c := p.begin(t, a, b)
-		c.meet(t, kind)
+		if kind != negotiate.CarrierRelay {
+			c.meet(t, kind)
+		}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

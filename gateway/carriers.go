@@ -205,11 +205,13 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		}
 	}
 	f.carries = nil
+	f.ctl = newWireControl(f, f.g.shardFor(f))
 	if f.picked != nil {
 		f.carries = []*carry{f.picked}
-		f.ctl = newWireControl(f, f.picked.s)
+		f.ctl.carry, f.books = f.picked, newCarriedLedger()
 	} else {
-		f.relay = newRelay(f)
+		f.relay = newRelay(f, f.ctl)
+		f.ctl.relay, f.books = f.relay, newLedger()
 		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == config.SideServer) // the client proves
 	}
 	picked, leg := f.picked, f.leg
@@ -227,31 +229,27 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		return // the relay starts with the records
 	}
 	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the fabric knows better now
-	fd, err := leg.take()
-	if err != nil { // the flow has ended
-		f.abort(negotiate.ReasonDeviceFailed, false)
-		return
-	}
 	picked.s.Post(func() {
 		picked.s.WorksFor(f)
-		picked.start(fd)
+		if fd, err := leg.take(); err == nil { // else the flow has ended
+			picked.start(fd)
+		}
 	})
 }
 
 // records hands the wire leg over from CLC to records.
 func (f *flow) records(rest []byte) {
 	f.mu.Lock()
-	ctl, r, leg, ended := f.ctl, f.relay, f.leg, f.ended
+	ctl, leg, ended := f.ctl, f.leg, f.ended
 	f.mu.Unlock()
-	switch {
-	case ended:
-	case ctl != nil:
-		ctl.begin(rest)
-	case r == nil:
-	case leg.forRelay() != nil: // the flow has ended
-	default:
-		r.start(leg, append([]byte(nil), rest...))
+	if ended || ctl == nil {
+		return
 	}
+	rest = append([]byte(nil), rest...) // the caller's buffer
+	ctl.s.Post(func() {                 // behind the start of a queue pair
+		ctl.s.WorksFor(f)
+		ctl.begin(leg, rest)
+	})
 }
 
 // chosen is the carry of a flow with an rdma carrier.

@@ -56,23 +56,15 @@ type carry struct {
 	lossy    bool // proofs can be lost on the way
 	proved   bool
 
-	readable, writable bool                 // no EAGAIN since the last edge
-	hup                bool                 // the app closed its side: read until the end
-	urgent             bool                 // an urgent byte has come: a read may end in front of it
-	failed             bool                 // the app reset: what it had sent before is still read
-	queued             bool                 // on the shard's again list
-	report             func(rsocket.Events) // until start: the negotiation wants to know
-	started            bool                 // bytes may flow: CONFIRM was sent or received
-	faulty             bool                 // faults are injected
+	legEdges
+	queued  bool                 // on the shard's again list
+	report  func(rsocket.Events) // until start: the negotiation wants to know
+	started bool                 // bytes may flow: CONFIRM was sent or received
+	faulty  bool                 // faults are injected
 
-	txEnded bool   // the app's end was read, END is on its way
-	rxKnown bool   // END came: the direction is rxFinal bytes long
-	rxFinal uint64 //
-	rxEnded bool   // everything was written and shut down, HAVE is on its way
-	waiting bool   // the app's reset waits for the last bytes
-	hurry   bool   // but no longer
-	legDone bool   // the app leg's kernel has nothing left to deliver
-	closed  bool   // the endpoint is gone, or the flow has left it
+	waiting bool // the app's reset waits for the last bytes
+	hurry   bool // but no longer
+	closed  bool // the endpoint is gone, or the flow has left it
 
 	failure  error  // of the queue pair
 	demoting string // the queue pair has failed, and why; the flow leaves it when patience ends
@@ -81,7 +73,7 @@ type carry struct {
 	stall *stallWatch // nil: nothing is suspected
 }
 
-// Complete implements loop.Member: it is called for every completion of the flow's queue pair.
+// Complete implements loop.Completer: it is called for every completion of the flow's queue pair.
 func (c *carry) Complete(wc *verbs.WC) {
 	if c.closed {
 		return
@@ -107,13 +99,13 @@ func (c *carry) start(fd int) {
 	}
 	c.fd, c.started, c.report, c.faulty = fd, true, nil, c.f.g.faults != nil
 	c.fabric.started(c)
-	if c.ep.Err() != nil {
-		c.broken()
-		return
-	}
 	c.readable, c.writable = true, true
 	if err := c.s.Join(c, fd); err != nil {
 		c.f.abort(negotiate.ReasonDeviceFailed, false)
+		return
+	}
+	if c.ep.Err() != nil { // the relay goes on with the leg as it is watched
+		c.broken()
 		return
 	}
 	c.pump()
@@ -124,7 +116,7 @@ func (c *carry) pump() {
 	if !c.started || c.closed {
 		return
 	}
-	if !c.legDone {
+	if !c.f.books.legDone {
 		c.pumpRx()
 		c.pumpTx()
 	}
@@ -142,7 +134,7 @@ func (c *carry) pump() {
 
 // pumpTx reads from the application straight into the memory the peer granted.
 func (c *carry) pumpTx() {
-	for budget := readBudget; c.readable && !c.txEnded && !c.closed; budget-- {
+	for budget := readBudget; c.readable && c.f.books.tx == txOpen && !c.closed; budget-- {
 		if budget == 0 {
 			c.later()
 			return
@@ -153,18 +145,13 @@ func (c *carry) pumpTx() {
 			return
 		}
 		span = span[:min(len(span), c.readCap())]
-		n, errno := loop.RawRead(c.fd, span)
-		switch {
-		case errno == unix.EAGAIN:
-			c.readable, c.urgent = false, false
-			return
-		case errno == unix.EINTR:
-			continue
-		case errno != 0, n == 0 && c.failed: // the error may be spent, then it reads as an end
-			c.failed = true
-			return
-		case n == 0:
+		n, got := c.read(c.fd, span)
+		switch got {
+		case legBytes:
+		case legEnd:
 			c.endTx()
+			return
+		case legNothing, legReset:
 			return
 		}
 		err := c.ep.Commit(n)
@@ -175,9 +162,6 @@ func (c *carry) pumpTx() {
 			return
 		}
 		c.s.NoteRead(c.fd, n)
-		if n < len(span) && !c.hup && !c.urgent {
-			c.readable = false // short: drained, the next byte is a new edge
-		}
 	}
 }
 
@@ -205,25 +189,19 @@ func (c *carry) pumpRx() {
 }
 
 func (c *carry) deliver() (taken int) {
-	for c.writable && !c.rxEnded && !c.closed && !c.failed {
+	books := &c.f.books
+	for c.writable && books.rx < rxShut && !c.closed && !c.failed {
 		span := c.ep.ReadSpan()
 		if len(span) == 0 {
 			c.endRx()
 			return taken
 		}
-		if c.rxKnown && c.ep.ReceivedOffset() > c.rxFinal {
+		if books.rx != rxOpen && c.ep.ReceivedOffset() > books.final {
 			c.f.abort(negotiate.ReasonProtocolError, false)
 			return taken
 		}
-		n, errno := loop.RawSend(c.fd, span)
-		switch {
-		case errno == unix.EAGAIN:
-			c.writable = false
-			return taken
-		case errno == unix.EINTR:
-			continue
-		case errno != 0:
-			c.failed, c.writable, c.readable = true, false, true
+		n := c.write(c.fd, span)
+		if n == 0 {
 			return taken
 		}
 		err := c.ep.Consume(n)
@@ -233,9 +211,6 @@ func (c *carry) deliver() (taken int) {
 		if err != nil {
 			c.broken()
 			return taken
-		}
-		if n < len(span) {
-			c.writable = false
 		}
 	}
 	return taken
@@ -257,12 +232,10 @@ func (c *carry) placed() bool {
 		if c.ep.Keepalive() != nil { // its completion is behind all others
 			return true
 		}
-		time.AfterFunc(resetPatience, func() {
-			c.s.Post(func() {
-				c.s.WorksFor(c.f)
-				c.hurry = true
-				c.pump()
-			})
+		c.s.After(resetPatience, func() {
+			c.s.WorksFor(c.f)
+			c.hurry = true
+			c.pump()
 		})
 	}
 	return false
@@ -270,8 +243,8 @@ func (c *carry) placed() bool {
 
 // endTx announces the end of the application's bytes.
 func (c *carry) endTx() {
-	c.txEnded = true
 	if c.ep.Shutdown() != nil { // a hint; END is what counts, of bytes that got through
+		c.f.books.end(c.ep.SentOffset())
 		c.broken()
 		return
 	}
@@ -293,39 +266,32 @@ func (c *carry) blocked() {
 // endRx shuts the application's read side down once every byte before END has
 // been written to it.
 func (c *carry) endRx() {
-	if !c.rxKnown || c.rxEnded || c.ep.ConsumedOffset() != c.rxFinal {
+	b := &c.f.books
+	if b.rx != rxKnown || c.ep.ConsumedOffset() != b.final {
 		return
 	}
-	c.rxEnded = true
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
-	c.f.ctl.sendHave(c.rxFinal)
+	c.f.ctl.shut()
 }
 
-// peerEnd is END{final} of the wire leg.
-func (c *carry) peerEnd(final uint64) {
-	if c.closed || c.rxKnown && c.rxFinal == final {
-		return
-	}
-	if c.rxKnown || final < c.ep.ReceivedOffset() {
-		c.f.abort(negotiate.ReasonProtocolError, false)
-		return
-	}
-	c.rxKnown, c.rxFinal = true, final
+// peerEnd is END of the wire leg, which the ledger knows by now.
+func (c *carry) peerEnd() {
+	c.f.step(faults.Closing)
+	c.f.to(StateClosing)
 	c.pump()
 }
 
-// wireLost: the peer has left the wire leg after END both ways. It does so when
-// all its bytes are here; others will not come any more.
-func (c *carry) wireLost() {
-	if c.closed {
-		return
+// wireLost: the peer has left the wire leg. Behind END both ways it does so when all
+// its bytes are here; others will not come any more.
+func (c *carry) wireLost(silent bool) {
+	b := &c.f.books
+	switch {
+	case b.tx == txOpen || b.rx == rxOpen:
+		c.fabric.wireLost(c, silent)
+	case b.rx == rxKnown && !c.closed:
+		c.s.Collect()
+		b.received = c.ep.ReceivedOffset()
 	}
-	c.s.Collect()
-	if !c.rxKnown || c.ep.ReceivedOffset() != c.rxFinal {
-		c.f.abort(negotiate.ReasonWireReset, true)
-		return
-	}
-	c.pump()
 }
 
 // later puts the flow at the end of the shard's turn.
@@ -339,10 +305,10 @@ func (c *carry) later() {
 // settle notices that the app leg's kernel has delivered everything after both
 // directions have ended. Until then the steering of the app leg must stay.
 func (c *carry) settle() {
-	if !c.txEnded || !c.rxEnded || c.legDone || c.closed || !legDelivered(c.fd) {
+	b := &c.f.books
+	if b.tx == txOpen || b.rx < rxShut || b.legDone || c.closed || !legDelivered(c.fd) {
 		return
 	}
-	c.legDone = true
 	c.s.Leave(c.fd)
 	c.f.ctl.legDelivered()
 }
@@ -352,7 +318,7 @@ func (c *carry) settle() {
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
 	c.s.WorksFor(c.f)
-	if !c.started || c.closed || c.legDone || c.failed {
+	if !c.started || c.closed || c.f.books.legDone || c.failed {
 		return
 	}
 	c.s.Collect()
@@ -376,7 +342,7 @@ func (c *carry) close() {
 	}
 	c.s.WorksFor(c.f)
 	c.closed = true
-	if c.fd >= 0 && !c.legDone {
+	if c.started && !c.f.books.legDone {
 		c.s.Leave(c.fd)
 	}
 	c.s.SetTimer(&c.patience, time.Time{})
@@ -392,26 +358,12 @@ func (c *carry) close() {
 func (c *carry) Owner() loop.Owner { return c.f }
 
 // Event implements loop.Member: it takes edges of the app leg.
-func (c *carry) Event(events uint32) {
-	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		c.hup, c.readable, c.writable = true, true, true
-	}
-	if events&unix.EPOLLERR != 0 {
-		c.failed = true
-	}
-	if events&unix.EPOLLIN != 0 {
-		c.readable = true
-	}
-	if events&unix.EPOLLPRI != 0 {
-		c.urgent, c.readable = true, true
-	}
-	if events&unix.EPOLLOUT != 0 {
-		c.writable = true
-	}
+func (c *carry) Event(edges uint32) {
+	c.take(edges)
 	c.pump()
 }
 
-// Service implements loop.Member: it goes on where the budget of a turn was used up.
+// Service implements loop.Servicer: it goes on where the budget of a turn was used up.
 func (c *carry) Service() {
 	c.queued = false
 	c.pump()

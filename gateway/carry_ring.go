@@ -91,7 +91,7 @@ func score(n int, yes bool) int {
 func (c *carry) fitRing(took int) {
 	size := c.ep.RingSize()
 	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.Now())
-	if want == size || c.fitting || c.rxKnown || !c.ep.CanSwitchRing() {
+	if want == size || c.fitting || c.f.books.rx != rxOpen || !c.ep.CanSwitchRing() {
 		return
 	}
 	grows := want > size

@@ -63,13 +63,14 @@ func (r rxStand) stuck(leg legReady) bool {
 	}
 }
 
-// lookForStall looks whether the flow stands still, and ends it if it does. It
-// asks the peer for a sign of life while there is a doubt.
+// lookForStall implements pump. It asks the peer for a sign of life while there is a
+// doubt.
 func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
-	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: c.txEnded, blocked: c.ep.Blocked()}
+	b := &c.f.books
+	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: b.tx != txOpen, blocked: c.ep.Blocked()}
 	rx := rxStand{
 		received: c.ep.ReceivedOffset(), consumed: c.ep.ConsumedOffset(),
-		known: c.rxKnown, ended: c.rxEnded, final: c.rxFinal,
+		known: b.rx != rxOpen, ended: b.rx >= rxShut, final: b.final,
 	}
 	txStuck, rxStuck := tx.stuck(leg), rx.stuck(leg)
 	if !txStuck && !rxStuck {
@@ -83,7 +84,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 	txStalled := c.stall.tx.look(txStuck, tx.sent+tx.freed, heard, now, timeout)
 	rxStalled := c.stall.rx.look(rxStuck, rx.received+rx.consumed, heard, now, timeout)
 	if !txStalled && !rxStalled {
-		c.f.ctl.keepalive()
+		c.f.ctl.ask()
 		return
 	}
 	c.f.stalled(config.Carrier(c.kind.String()),
@@ -92,7 +93,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		"app_readable", leg.readable, "app_writable", leg.writable)
 }
 
-// watchable reports whether there is a data path to look at.
-func (c *carry) watchable() bool {
-	return c.started && !c.closed && !c.legDone && !c.failed && c.ep.Err() == nil
+// watchable implements pump.
+func (c *carry) watchable() (fd int, ok bool) {
+	return c.fd, c.started && !c.closed && !c.f.books.legDone && !c.failed && c.ep.Err() == nil
 }

@@ -283,13 +283,11 @@ func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
 
 // repeatProof sends the probe again as long as nothing has come back.
 func (c *carry) repeatProof(after time.Duration) {
-	time.AfterFunc(after, func() {
-		c.s.Post(func() {
-			c.s.WorksFor(c.f)
-			if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
-				c.repeatProof(after)
-			}
-		})
+	c.s.After(after, func() {
+		c.s.WorksFor(c.f)
+		if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
+			c.repeatProof(after)
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -23,18 +24,6 @@ const (
 // peer has to say on the wire leg: the queue pair of a flow that the peer has
 // ended fails too, and may be ahead of that.
 const breakPatience = 50 * time.Millisecond
-
-// departure is what is left of a queue pair whose flow goes on over the relay.
-type departure struct {
-	first  []byte                 // records to send before all others
-	reader negotiate.RecordReader // of the wire leg, where it stands
-	rest   []byte                 // read from it and not looked at
-	books  ledger
-
-	tail    func(offset uint64) []byte // bytes sent that the peer may need again
-	sent    func()                     // nobody needs the tail any more; called once
-	written func()                     // the peer has left its queue pair for good; called once or more
-}
 
 // broken is an error of the queue pair or of the peer's protocol. Where the peer
 // lives the flow goes on over the relay: first it may say why.
@@ -62,7 +51,8 @@ func (c *carry) broken() {
 // needless: the queue pair has nothing to do any more. The peer's application has
 // everything, and all of its bytes are here.
 func (c *carry) needless() bool {
-	return c.txEnded && c.rxKnown && c.ep.ReceivedOffset() == c.rxFinal && c.f.ctl.delivered()
+	b := &c.f.books
+	return b.tx == txTaken && b.rx != rxOpen && c.ep.ReceivedOffset() == b.final
 }
 
 // demote moves the flow from its queue pair to the relay, at the byte where it
@@ -70,19 +60,11 @@ func (c *carry) needless() bool {
 // as that takes it now; the rest the peer sends again. The caller is on the shard.
 func (c *carry) demote(cause string) {
 	switch {
-	case c.closed:
+	case c.closed, !c.f.ctl.mayLeave(cause): // where no records are exchanged yet, begin calls again
 		return
-	case !c.started: // it has been posted
-		c.s.Post(func() {
-			c.s.WorksFor(c.f)
-			c.demote(cause)
-		})
-		return
-	case !c.f.ctl.mayLeave(cause):
-		return // the wire leg is not ours yet: begin calls again
 	}
 	c.s.Collect()
-	if !c.closed && !c.legDone {
+	if !c.closed && !c.f.books.legDone {
 		c.pumpRx()
 	}
 	switch {
@@ -94,14 +76,9 @@ func (c *carry) demote(cause string) {
 	case cause == DemotedByPeer && c.fabric.convicted(c):
 		c.f.abort(negotiate.ReasonProtocolError, false)
 		return
-	case !c.f.g.hold():
-		c.f.abort(negotiate.ReasonDrained, false)
-		return
 	}
 	if r, old := c.f.depart(cause); r != nil {
 		c.leave(r, cause, old)
-	} else {
-		c.f.g.wg.Done()
 	}
 }
 
@@ -114,39 +91,33 @@ func (f *flow) depart(cause string) (*relay, config.Carrier) {
 		return nil, config.CarrierNone
 	}
 	old := f.carrier
-	f.relay, f.carries, f.carrier, f.demoted = newRelay(f), nil, config.CarrierRelay, cause
+	f.relay, f.carries, f.carrier, f.demoted = newRelay(f, f.ctl), nil, config.CarrierRelay, cause
 	f.booked = admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
 	f.g.count.demoted(old, cause, f.booked)
 	return f.relay, old
 }
 
-// leave ends the shard's part of the flow and starts the relay.
+// leave hands the flow over to the relay. The records that say so leave at once, if
+// the wire leg takes them.
 func (c *carry) leave(r *relay, cause string, from config.Carrier) {
-	d := &departure{tail: c.ep.Tail}
-	d.books = ledger{
-		peer: peerCarried, demoted: true,
-		read: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: c.txEnded,
-		received: c.ep.ConsumedOffset(), endKnown: c.rxKnown, final: c.rxFinal,
-	}
-	d.books.consumed, d.books.reported = d.books.received, d.books.received
-	c.f.ctl.leave(d)
-	d.first = negotiate.AppendDemote(d.first)
-	d.first = negotiate.AppendHave(d.first, d.books.consumed, relayWindow)
-	if c.txEnded {
-		d.first = negotiate.AppendEnd(d.first, d.books.read)
-	}
-	if !c.legDone {
-		c.s.Leave(c.fd)
-	}
+	b, ctl := &c.f.books, c.f.ctl
+	b.leave(c.ep.SentOffset(), c.ep.FreedOffset(), c.ep.ConsumedOffset())
 	c.s.SetTimer(&c.patience, time.Time{})
 	delete(c.queue.Members, c.qp.Num())
 	c.s.Flush()
 	c.closed = true
 	c.ep.Leave()
-	d.sent, d.written = c.fabric.abandon(c)
+	sent, written := c.fabric.abandon(c)
+	r.resume(c, &origin{tail: c.ep.Tail, sent: sync.OnceFunc(sent), written: written})
+	ctl.relay = r
+	first := negotiate.AppendDemote(ctl.record[:0])
+	first = negotiate.AppendHave(first, b.consumed, relayWindow)
+	if b.tx != txOpen {
+		first = negotiate.AppendEnd(first, b.read)
+	}
+	ctl.send(first)
 	c.f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
 		c.f.g.rests.Failed(c.f.peer(), c.kind, time.Now())
 	}
-	r.resume(c.f.appLeg(), d, c.rxEnded)
 }

@@ -15,11 +15,16 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// State is the life of a flow (docs/ARCHITECTURE.md "Life of a connection").
+// State is the life of a flow (docs/ARCHITECTURE.md "Life of a connection"). Its
+// transitions are stateMoves and endings:
 //
-//	offered ─┬─► native (nothing of ours remains)
-//	         └─► accepted ─► negotiating ─┬─► completing ─► carrying ─► closing ─► closed
-//	                                      └─► released ─► native      any ─► aborted
+//	accepted    ─► negotiating, carrying
+//	negotiating ─► completing, carrying
+//	completing  ─► carrying
+//	carrying    ─► closing
+//	any ─► closed:   closed, raw closed
+//	any ─► released: declined, declined mute, released, begun anew, given back, vanished, half open
+//	any ─► aborted:  aborted, refused, refused mute, replaced, failed, failed soon
 //
 // offered and native are known to the programs only: a connection that stays
 // native never becomes a flow of this process. A flow is created when an
@@ -64,9 +69,9 @@ func (s State) final() bool {
 	}
 }
 
-// flow is one connection this gateway owns. The goroutine that runs its
-// negotiation owns it until carrying; from then on its shard (rdma carriers)
-// or its pumps (relay) do. Lock order: wireControl.mu, flow.mu.
+// flow is one connection this gateway owns. It belongs to its shard: handshake,
+// pumps and end run on the thread of that. Adoption before the handshake and the
+// first rendezvous within it have a goroutine each.
 type flow struct {
 	g     *gateway
 	id    uint64
@@ -97,6 +102,12 @@ type flow struct {
 	wire   wireLeg
 	peerID [16]byte // the peer's gateway, set by the negotiation
 
+	// Of the shard:
+	books  ledger      // where both directions stand, since it carries
+	after  []func()    // run when teardown is complete
+	give   func()      // a bare SYN to give back, if no handshake begins
+	buried atomic.Bool // teardown is complete
+
 	gone    chan struct{} // closed when teardown begins
 	endOnce sync.Once
 
@@ -115,23 +126,20 @@ type flow struct {
 	remote  bool             // the peer decided
 	ended   bool             // teardown has begun: nothing may be added
 	counted bool             // as a fallback
-	after   []func()         // run when teardown is complete
-	give    func()           // a bare SYN to give back, if no handshake begins
-	buried  bool             // teardown is complete
 }
 
 // getState returns the state now.
 func (f *flow) getState() State { return State(f.state.Load()) }
 
-// to moves the flow forward. A final state is never left, and no state is
-// entered twice or backwards.
+// to moves the flow on. A step that the present state does not lead to is none: what
+// reports it may be late.
 func (f *flow) to(next State) {
 	if next == StateCarrying {
 		f.share.Carried(f.g.shares, f.peer())
 	}
 	for {
 		cur := State(f.state.Load())
-		if cur.final() || cur >= next {
+		if !cur.leadsTo(next) {
 			return
 		}
 		if f.state.CompareAndSwap(uint32(cur), uint32(next)) {
@@ -161,25 +169,11 @@ func (f *flow) instead(r negotiate.Reason, remote bool) {
 	f.reason, f.remote = r, remote
 }
 
-// setNegotiator publishes the running handshake. It returns what has to be done
-// when a client that fell back before it is gone, or nil.
-func (f *flow) setNegotiator(n *negotiator) (give func()) {
+// setNegotiator publishes the running handshake.
+func (f *flow) setNegotiator(n *negotiator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hs = n
-	give, f.give = f.give, nil
-	return give
-}
-
-// negotiatingOr returns the handshake; before it began, it keeps give for it.
-func (f *flow) negotiatingOr(give func()) (n *negotiator, kept bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.hs == nil && !f.ended {
-		f.give = give
-		return nil, true
-	}
-	return f.hs, false
 }
 
 // setWire gives the flow its wire leg; false means that the flow has ended, and

@@ -9,102 +9,104 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// ending says what teardown does with each part of a flow. Whatever the way a
-// flow ends, it ends through teardown, once.
-type ending struct {
-	state    State
-	resetLeg bool   // the application sees a reset instead of what was planned
-	drain    bool   // but what has arrived for it is delivered before
-	dead     bool   // the entry becomes dead: a SYN on the tuple is a new connection
-	wire     func() // the last thing done to the wire leg
-	entry    func() // the last thing done to the steering
-	end      admin.End
-
-	verdict  negotiate.Verdict // why: recorded and remembered
-	fellBack bool              // count it: the connection is native from here on
-	tell     bool              // the peer learns the reason, if that can be said at once
-}
-
 // teardown ends the flow. The app leg goes before the entry, since its reset
 // still needs the steering; a dead entry still steers it. It also goes before
 // the wire leg in handshakes: the client's bare SYN comes right behind the end
 // of that, and must not meet an application that is still connected to us. So a
-// dial under way ends first. Shards close what belongs to them on their own
-// threads.
-func (f *flow) teardown(e ending) {
+// dial under way ends first. What the shard owns ends on its thread.
+func (f *flow) teardown(c cause, v negotiate.Verdict) {
 	f.endOnce.Do(func() {
+		e := &endings[c]
 		f.mu.Lock()
 		f.ended = true
-		carries, ctl, relay, hs := f.carries, f.ctl, f.relay, f.hs
+		p := parts{f.hs, f.leg, f.ctl, f.carries, f.relay, f.raw}
 		f.mu.Unlock()
 		f.g.wg.Add(1)
-		defer f.endParts(e, carries, hs) // even behind a panic
-		f.account(e)
+		word := negotiate.ReasonNone
+		if e.tell && !v.Remote {
+			word = v.Reason
+		}
+		defer f.endParts(e, word, p) // even behind a panic
+		f.account(e, v)
 		f.to(e.state)
 		close(f.gone)
-		word := negotiate.ReasonNone
-		if e.tell && !e.verdict.Remote {
-			word = e.verdict.Reason
-		}
-		if ctl != nil {
-			ctl.stop(word)
-		}
-		if relay != nil {
-			relay.stop(word)
-		}
-		if e.drain && len(carries) == 1 {
-			carries[0].s.Post(carries[0].lastWords)
+		if e.app == appDrained && len(p.carries) == 1 {
+			p.carries[0].s.Post(p.carries[0].lastWords)
 		}
 	})
 }
 
-// endParts ends what the flow is made of, on its shard if there is something of it.
-func (f *flow) endParts(e ending, carries []*carry, hs *negotiator) {
+// parts are what a flow is made of on its shard. Each may be missing.
+type parts struct {
+	hs      *negotiator
+	leg     *appLeg
+	ctl     *wireControl
+	carries []*carry
+	relay   *relay
+	raw     *rawRelay
+}
+
+// end ends them, whatever becomes of one. The peer learns the word, if it can be said
+// at once.
+func (p *parts) end(word negotiate.Reason) {
+	defer closeAll(p.carries)
+	if p.raw != nil {
+		defer p.raw.close()
+	}
+	if p.relay != nil {
+		defer p.relay.close()
+	}
+	if p.ctl != nil {
+		defer p.ctl.close(word)
+	}
+	if p.hs != nil {
+		p.hs.leave() // gives a dial up
+	}
+}
+
+// endParts ends what the flow is made of, on its shard.
+func (f *flow) endParts(e *ending, word negotiate.Reason, p parts) {
 	finish := func() {
 		defer f.g.wg.Done()
 		leg := f.appLeg()
 		// Who begins anew on the tuple is the client: all of the rest comes before it
 		// can know that the tuple is free. A server's client knows by the wire leg, and
 		// its SYN must not meet an application that is still connected to us.
-		wireFirst := e.dead && f.side == config.SideClient
-		if e.dead {
+		wireFirst := e.anew && f.side == config.SideClient
+		if e.anew {
 			f.entryDead()
 			if wireFirst {
-				e.wire()
+				f.endWire(e.wire)
 			}
 			f.g.unlink(f)
 		}
-		f.endLeg(leg, e.resetLeg)
+		f.endLeg(leg, e.app != appClean)
 		if e.state == StateClosed && f.side == config.SideServer {
 			f.forgetTimeWait()
 		}
 		if !wireFirst {
-			e.wire()
+			f.endWire(e.wire)
 		}
-		e.entry()
+		f.endEntry(e.entry)
 		f.bury(e.end)
 	}
-	if hs == nil {
-		f.closeCarries(carries, finish)
-		return
-	}
-	hs.s.Post(func() {
-		hs.s.WorksFor(f)
+	s := f.g.shardFor(f)
+	s.Post(func() {
+		s.WorksFor(f)
 		defer finish()
-		defer closeAll(carries)
-		hs.leave() // gives a dial up
+		p.end(word)
 	})
 }
 
 // account keeps the books of an ending: only the one that counts does.
-func (f *flow) account(e ending) {
-	if e.state == StateAborted && e.verdict.Reason != negotiate.ReasonNone && f.getState() >= StateCarrying {
-		f.instead(e.verdict.Reason, e.verdict.Remote)
+func (f *flow) account(e *ending, v negotiate.Verdict) {
+	if e.state == StateAborted && v.Reason != negotiate.ReasonNone && f.getState() >= StateCarrying {
+		f.instead(v.Reason, v.Remote)
 	}
-	f.because(e.verdict.Reason, e.verdict.Remote)
-	f.g.remember(f, e.verdict)
-	if e.fellBack {
-		f.countFallback(e.verdict.Reason)
+	f.because(v.Reason, v.Remote)
+	f.g.remember(f, v)
+	if e.fellBack.counts(f.side) {
+		f.countFallback(v.Reason)
 	}
 }
 
@@ -170,99 +172,75 @@ func (f *flow) bury(end admin.End) {
 		f.g.closed.Add(info)
 	}
 	f.g.log.Debug("connection ended", "flow_id", f.id, "end", end, "reason", info.Reason, "decided_by", info.DecidedBy)
-	f.mu.Lock()
-	f.buried = true
+	f.buried.Store(true)
 	after := f.after
+	f.after = nil
 	if f.give != nil {
 		after = append(after, f.give)
 	}
-	f.mu.Unlock()
 	for _, fn := range after {
 		fn()
 	}
 }
 
-// whenGone runs fn after the flow has left the tables, or now if it has.
+// whenGone runs fn after the flow has left the tables, or now if it has. The caller
+// is on the shard.
 func (f *flow) whenGone(fn func()) {
-	f.mu.Lock()
-	if !f.buried {
+	if f.buried.Load() {
+		fn()
+	} else {
 		f.after = append(f.after, fn)
-		f.mu.Unlock()
-		return
 	}
-	f.mu.Unlock()
-	fn()
 }
 
 // abort ends both legs at once: bytes on the way may be lost, as with RST, but
 // not those that have arrived. Reason 0 is a reset of the local application.
 func (f *flow) abort(r negotiate.Reason, remote bool) {
-	f.teardown(ending{
-		state: StateAborted, resetLeg: true, drain: true, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndAborted,
-		verdict: negotiate.Verdict{Reason: r, Remote: remote}, tell: true,
-	})
+	f.teardown(causeAborted, negotiate.Verdict{Reason: r, Remote: remote})
 }
 
-// abortVerdict is abort as the handshake ordered it. The entry stays as dead: a
-// bare SYN behind the reset may be on its way to netstack already, and
-// returnSYN needs the entry to give it back.
+// abortVerdict is abort as the handshake ordered it.
 func (f *flow) abortVerdict(a negotiate.Abort) {
-	v := a.Verdict
-	e := ending{
-		state: StateAborted, resetLeg: true, wire: f.resetWire, entry: f.entryDead, end: admin.EndAborted,
-		verdict: v, fellBack: f.side == config.SideServer, // a client's gateway gives the connection back
+	c, mute := causeRefused, causeRefusedMute
+	if v := a.Verdict; v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
+		c, mute = causeDeclined, causeDeclinedMute // the connection goes on without us, or never was
 	}
 	if a.Silent {
-		e.wire = f.forgetWire
+		c = mute
 	}
-	if v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
-		// The connection goes on without us, or never was.
-		e.state, e.end, e.fellBack = StateReleased, admin.EndNative, true
-	}
-	f.teardown(e)
+	f.teardown(c, a.Verdict)
 }
 
 // release gives a client's connection back to its kernel: the wire leg is
 // reset and, behind the RST, the application's SYN goes out again, bare.
-func (f *flow) release(v negotiate.Verdict) {
-	f.teardown(ending{
-		state: StateReleased, resetLeg: true, wire: f.resetWire, entry: f.entryReleased, end: admin.EndNative,
-		verdict: v, fellBack: true,
-	})
-}
+func (f *flow) release(v negotiate.Verdict) { f.teardown(causeReleased, v) }
 
 // complete is the end everybody wanted.
-func (f *flow) complete() {
-	f.teardown(ending{state: StateClosed, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndClosed})
-}
+func (f *flow) complete() { f.teardown(causeClosed, negotiate.Verdict{}) }
 
 // replaced ends a flow whose tuple belongs to a newer connection: not a packet
 // may leave on it.
 func (f *flow) replaced() {
-	e := ending{
-		state: StateAborted, resetLeg: true, wire: f.forgetWire, entry: func() {}, end: admin.EndAborted,
-		verdict: negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == config.SideServer},
-	}
+	c := causeReplaced
 	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
-		e.state, e.end, e.fellBack = StateReleased, admin.EndNative, true
+		c = causeBegunAnew
 	}
-	f.teardown(e)
+	f.teardown(c, negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == config.SideServer})
 }
 
 // givenBack ends a flow that the programs gave back to the kernel while the gateway was
 // late, and a server flow whose client sent another SYN instead of the third ACK. The
 // programs have recorded what became of it.
-func (f *flow) givenBack() {
-	f.teardown(ending{state: StateReleased, resetLeg: true, wire: f.forgetWire, entry: func() {}})
-}
+func (f *flow) givenBack() { f.teardown(causeGivenBack, negotiate.Verdict{}) }
 
 // vanish ends a server flow that never had a wire leg.
 func (f *flow) vanish(r negotiate.Reason) {
-	f.teardown(ending{
-		state: StateReleased, wire: f.forgetWire, entry: func() {}, end: admin.EndNative,
-		verdict: negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone}, fellBack: true,
-	})
+	f.teardown(causeVanished, negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone})
 }
+
+// completeRaw ends a raw relay after FIN both ways, when the wire leg has
+// delivered its own.
+func (f *flow) completeRaw() { f.teardown(causeRawClosed, negotiate.Verdict{}) }
 
 // dropLocal ends the app leg and the queue pairs of a server that declines;
 // the wire leg stays for the client to read why.
@@ -282,15 +260,25 @@ func (f *flow) forgetTimeWait() {
 	}
 }
 
-func (f *flow) resetWire() {
-	if f.wire != nil {
+func (f *flow) endWire(how wireEnd) {
+	switch {
+	case f.wire == nil:
+	case how == wireReset:
 		f.wire.Abort()
+	case how == wireForget:
+		f.wire.Forget()
+	case how == wireClose:
+		_ = f.wire.Close()
 	}
 }
 
-func (f *flow) forgetWire() {
-	if f.wire != nil {
-		f.wire.Forget()
+func (f *flow) endEntry(how entryEnd) {
+	switch how {
+	case entryKept:
+	case entryDead:
+		f.entryDead()
+	case entryRelease:
+		f.entryReleased()
 	}
 }
 
@@ -320,14 +308,6 @@ var ownedStates = [...]ebpf.State{
 	ebpf.StateWire, ebpf.StateServing, ebpf.StateRaw,
 }
 
-// completeRaw ends a raw relay after FIN both ways, when the wire leg has
-// delivered its own.
-func (f *flow) completeRaw() {
-	f.teardown(ending{
-		state: StateClosed, end: admin.EndClosed, wire: func() { _ = f.wire.Close() }, entry: f.entryDead,
-	})
-}
-
 // drain ends the flow because the gateway does, or is to carry nothing: what is in handshake is given
 // back by its handshake, what is carried is reset. A client's flow has one from
 // the beginning; those that begin or hand over later look at draining themselves.
@@ -340,10 +320,7 @@ func (f *flow) drain(r negotiate.Reason) {
 		return
 	}
 	if f.getState() < StateCarrying { // half open: the client comes back by itself
-		f.teardown(ending{
-			state: StateReleased, wire: f.forgetWire, entry: f.entryDead, end: admin.EndNative,
-			verdict: negotiate.Verdict{Reason: r}, fellBack: true,
-		})
+		f.teardown(causeHalfOpen, negotiate.Verdict{Reason: r})
 		return
 	}
 	f.abort(r, false)

@@ -76,6 +76,7 @@ func TestAutoBook(t *testing.T) {
 	b.complete()
 	require.Eventually(t, func() bool { return g.Services()[0].Verdict == admin.VerdictCarry }, 30*time.Second, time.Millisecond, "the end of a flow tells too")
 	a.abort(negotiate.ReasonDrained, false)
+	waitBuried(t, a)
 
 	_, err = g.FlushPeers()
 	require.NoError(t, err)
@@ -97,6 +98,7 @@ func TestAutoBookIgnores(t *testing.T) {
 	g.learn(time.Now())
 	for _, f := range []*flow{other, early} {
 		f.abort(negotiate.ReasonDrained, false)
+		waitBuried(t, f)
 	}
 	require.Empty(t, g.Services())
 	g.auto = nil

@@ -220,11 +220,7 @@ func (c *pairConn) over(t require.TestingT) [2]State {
 	return [2]State{c.flow[0].getState(), c.flow[1].getState()}
 }
 
-func (f *flow) isBuried() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.buried
-}
+func (f *flow) isBuried() bool { return f.buried.Load() }
 
 func (c *pairConn) closeApps() {
 	for _, a := range c.app {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
@@ -126,8 +125,9 @@ func (f *flow) fail() {
 		f.abortVerdict(negotiate.Abort{Verdict: v, Silent: !ok || s.Mute()})
 		return
 	}
-	f.teardown(ending{
-		state: StateAborted, resetLeg: true, dead: true, wire: f.resetWire, entry: func() {}, end: admin.EndAborted,
-		verdict: v, tell: true, fellBack: !carried,
-	})
+	if carried {
+		f.teardown(causeFailed, v)
+	} else {
+		f.teardown(causeFailedSoon, v)
+	}
 }

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"errors"
 	"io"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,95 +13,72 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// TestLegEndsAsPlanned: reset until it is clean, in a relay or not, and once.
+// TestLegEndsAsPlanned: reset until it is clean, and once.
 func TestLegEndsAsPlanned(t *testing.T) {
-	for _, relayed := range []bool{false, true} {
-		for _, clean := range []bool{false, true} {
-			app, fd := legPair(t)
-			leg := newAppLeg(fd, host.Tuple{})
-			if relayed {
-				require.NoError(t, leg.forRelay())
-				_, err := leg.conn.Write([]byte("x"))
-				require.NoError(t, err)
-				require.ErrorIs(t, leg.forRelay(), errLegClosed, "once")
-			} else {
-				fd, err := leg.take()
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, fd, process.LegFloor)
-				_, err = unix.Write(fd, []byte("x"))
-				require.NoError(t, err)
-			}
-			if clean {
-				leg.clean()
-				leg.reset()
-			} else {
-				leg.reset()
-				leg.clean()
-			}
-			b, err := io.ReadAll(app)
-			if clean {
-				require.NoError(t, err)
-				require.Equal(t, "x", string(b))
-			} else {
-				require.ErrorIs(t, err, syscall.ECONNRESET)
-			}
-			_, err = leg.take()
-			require.ErrorIs(t, err, errLegClosed)
-			require.ErrorIs(t, leg.forRelay(), errLegClosed)
-			_ = app.Close()
-		}
-	}
-}
-
-// TestLegRelayedWhileReset: whoever comes first, the socket is closed once and the
-// application sees a reset.
-func TestLegRelayedWhileReset(t *testing.T) {
-	for range 50 {
+	for _, clean := range []bool{false, true} {
 		app, fd := legPair(t)
 		leg := newAppLeg(fd, host.Tuple{})
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := leg.forRelay(); err != nil {
-				require.ErrorIs(t, err, errLegClosed)
-			}
-		})
-		wg.Go(leg.reset)
-		wg.Wait()
-		_, err := app.Read(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
+		fd, err := leg.take()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, fd, process.LegFloor)
+		_, err = unix.Write(fd, []byte("x"))
+		require.NoError(t, err)
+		if clean {
+			leg.clean()
+			leg.reset()
+		} else {
+			leg.reset()
+			leg.clean()
+		}
+		b, err := io.ReadAll(app)
+		if clean {
+			require.NoError(t, err)
+			require.Equal(t, "x", string(b))
+		} else {
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+		_, err = leg.take()
+		require.ErrorIs(t, err, errLegClosed)
 		_ = app.Close()
 	}
 }
 
-// TestResetWhoseErrorIsSpent: the end that reads find afterwards is none.
+// TestResetWhoseErrorIsSpent: the end that reads find behind a write that has taken
+// the error is none.
 func TestResetWhoseErrorIsSpent(t *testing.T) {
+	fresh := legEdges{readable: true, writable: true}
+	b := make([]byte, 10)
 	app, fd := legPair(t)
-	leg := newAppLeg(fd, host.Tuple{})
-	require.NoError(t, leg.forRelay())
-	require.False(t, leg.wasReset())
+	leg, edges := newAppLeg(fd, host.Tuple{}), fresh
 	require.NoError(t, app.SetLinger(0))
 	require.NoError(t, app.Close())
-	var err error
-	for err == nil {
-		_, err = leg.conn.Write([]byte("x")) // takes the error
-	}
-	_, err = leg.conn.Read(make([]byte, 1))
-	require.True(t, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET))
-	require.True(t, leg.wasReset())
+	require.Eventually(t, func() bool { return edges.write(leg.fd, []byte("x")) == 0 && edges.failed }, patience, time.Millisecond)
+	require.True(t, edges.readable, "what came before the reset is still read")
+	_, got := edges.read(leg.fd, b)
+	require.Equal(t, legReset, got)
 	leg.reset()
 
 	app, fd = legPair(t)
-	leg = newAppLeg(fd, host.Tuple{})
-	require.NoError(t, leg.forRelay())
+	leg, edges = newAppLeg(fd, host.Tuple{}), fresh
+	_, err := app.Write([]byte("last"))
+	require.NoError(t, err)
 	require.NoError(t, app.CloseWrite())
-	_, err = leg.conn.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
-	require.False(t, leg.wasReset(), "half closed")
-	leg.closeWrite()
+	require.Eventually(t, func() bool {
+		n, got := edges.read(leg.fd, b)
+		return got == legBytes && string(b[:n]) == "last"
+	}, patience, time.Millisecond)
+	edges.take(unix.EPOLLIN | unix.EPOLLRDHUP)
+	_, got = edges.read(leg.fd, b)
+	require.Equal(t, legEnd, got, "half closed")
+	require.False(t, legDelivered(leg.fd))
+	require.NoError(t, unix.Shutdown(leg.fd, unix.SHUT_WR))
 	_, _ = io.ReadAll(app)
 	require.NoError(t, app.Close())
-	require.Eventually(t, leg.delivered, 30*time.Second, time.Millisecond)
-	require.False(t, leg.wasReset(), "closed in order")
+	require.Eventually(t, func() bool { return legDelivered(leg.fd) }, patience, time.Millisecond)
+	edges.take(unix.EPOLLIN | unix.EPOLLHUP)
+	_, got = edges.read(leg.fd, b)
+	require.Equal(t, legEnd, got, "closed in order")
+	require.False(t, edges.failed)
 	leg.clean()
 }
 

@@ -1,33 +1,54 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
 )
 
 // rawRelay serves a native client whose accept was lost on the way: bytes,
-// FIN and RST go through between two TCP connections, nothing is added.
+// FIN and RST go through between two TCP connections, nothing is added. It is a
+// pump of the flow's shard, as a relay is. What waits for one side is what was read
+// at once from the other; until it is taken nothing more is read.
+//
+//	guarded ── forward ──► both ways ── FIN both ways, app leg delivered ──► lingering ──► complete
+//	app ─► wire only
 type rawRelay struct {
-	f   *flow
-	leg *appLeg
+	f  *flow
+	s  *loop.Shard
+	fd int // the app leg
+	legEdges
 
-	mu     sync.Mutex // guards everything below
-	halves int        // directions that have ended in order
+	out, in backlog // what the wire leg and the application have not taken
+
+	posted  atomic.Bool // the wire leg's notification is on its way to the shard
+	look    func()      // noticed: made once
+	queued  bool        // on the shard's bulk list
+	hears   bool        // the wire leg may have something to be read
+	clear   bool        // the guard has cleared what the client sent first
+	txEnded bool        // the application's end was passed on
+	rxEnded bool        // the client's end was passed on
+	legDone bool        // the app leg's kernel has nothing left to deliver
+	over    bool        // the flow is ending
+	linger  loop.Timer  // while the wire leg delivers what it still has, and its FIN
 }
 
 // startRaw pumps from the application to the wire at once; the other
 // direction goes through the guard first (forward). A mute client may still wait for
-// the answer to its SYN.
-func (f *flow) startRaw(mute bool) *rawRelay {
-	lost := f.appLeg().forRelay() != nil
+// the answer to its SYN. The guard goes on hearing of the wire leg by look.
+func (f *flow) startRaw(mute bool, look func()) *rawRelay {
+	r := &rawRelay{f: f, s: f.g.shardFor(f), fd: -1}
+	r.look, r.linger = r.noticed, loop.NewTimer(r.lingered)
 	f.mu.Lock()
-	r := &rawRelay{f: f, leg: f.leg}
+	leg := f.leg
 	f.raw, f.carrier = r, config.CarrierRelay
 	f.mu.Unlock()
 	f.to(StateCarrying)
@@ -37,10 +58,20 @@ func (f *flow) startRaw(mute bool) *rawRelay {
 	}
 	f.wire.QuickACK()
 	askLeg(f.wire)
-	if !lost { // the flow goes on
-		f.g.wg.Add(1)
-		go r.toWire()
+	fd, err := leg.take()
+	if err != nil { // the flow has ended
+		r.over = true
+		return r
 	}
+	r.fd, r.readable, r.writable = fd, true, true
+	if err := r.s.Join(r, fd); err != nil {
+		r.abort(negotiate.ReasonDeviceFailed, false)
+		return r
+	}
+	f.wire.SetNotify(func() {
+		look()
+		r.notify()
+	})
 	return r
 }
 
@@ -48,163 +79,204 @@ func (f *flow) startRaw(mute bool) *rawRelay {
 // it held, and from there on the wire is pumped directly.
 func (r *rawRelay) forward(b []byte) {
 	r.f.wire.MarkCarrying()
-	r.f.g.wg.Add(2)
-	go r.fromWire(append([]byte(nil), b...))
-	go r.watchWire()
+	r.clear = true
+	r.in.put(b)
+	r.f.wire.SetNotify(r.notify) // which it does at once
 }
 
-// watchWire notices a reset of the client although nobody reads from the wire leg:
-// an application that does not read holds up what is before the reset, and behind the
-// client's FIN there is nothing to read.
-func (r *rawRelay) watchWire() {
-	defer r.f.g.wg.Done()
-	defer r.f.contain()
-	news := make(chan struct{}, 1)
-	r.f.wire.SetNotify(func() {
-		select {
-		case news <- struct{}{}:
+// notify asks the shard to look at the wire leg. It only posts.
+func (r *rawRelay) notify() {
+	if r.posted.CompareAndSwap(false, true) {
+		r.s.Post(r.look)
+	}
+}
+
+func (r *rawRelay) noticed() {
+	r.posted.Store(false)
+	r.hears = true
+	r.later()
+}
+
+func (r *rawRelay) later() {
+	if !r.queued {
+		r.queued = true
+		r.s.LaterBulk(r)
+	}
+}
+
+// Owner implements loop.Member.
+func (r *rawRelay) Owner() loop.Owner { return r.f }
+
+// Event implements loop.Member.
+func (r *rawRelay) Event(edges uint32) {
+	r.take(edges)
+	r.later()
+}
+
+// watchable implements pump: two kernels and their timers see to it.
+func (r *rawRelay) watchable() (fd int, ok bool) { return -1, false }
+
+// lookForStall implements pump.
+func (*rawRelay) lookForStall(legReady, time.Time, time.Duration) {}
+
+// Stop implements loop.BulkMember.
+func (r *rawRelay) Stop() { r.over = true }
+
+// Step implements loop.BulkMember.
+func (r *rawRelay) Step() (moved int) {
+	r.queued = false
+	if r.over {
+		return 0
+	}
+	moved = r.toApp() + r.fromWire() + r.toWire() + r.fromApp()
+	r.settle()
+	return moved
+}
+
+// toApp gives the application what waits for it.
+func (r *rawRelay) toApp() (n int) {
+	if r.in.len() > 0 {
+		n = r.give(r.in.bytes())
+		r.in.drop(n)
+	}
+	return n
+}
+
+func (r *rawRelay) give(b []byte) (n int) {
+	for r.writable && !r.failed && n < len(b) {
+		n += r.write(r.fd, b[n:])
+	}
+	r.f.rx.Add(uint64(n))
+	return n
+}
+
+// fromWire reads at most one chunk for the application.
+func (r *rawRelay) fromWire() (moved int) {
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	for r.clear && r.hears && r.in.len() == 0 && !r.rxEnded && !r.failed && !r.over {
+		if moved == relayChunk {
+			r.later()
+			break
+		}
+		n, err := r.f.wire.Read(buf[:relayChunk-moved])
+		switch {
+		case errors.Is(err, netstack.ErrWouldBlock):
+			r.hears = false
+		case errors.Is(err, io.EOF):
+			r.rxEnded = true
+			_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
+			r.f.to(StateClosing)
+		case err != nil:
+			r.abort(negotiate.ReasonWireReset, true)
 		default:
-		}
-	})
-	for {
-		select {
-		case <-news:
-			if r.f.wire.Over() && !r.ended() {
-				r.f.abort(negotiate.ReasonWireReset, true)
-				return
+			moved += n
+			if taken := r.give(buf[:n]); taken < n {
+				r.in.put(buf[taken:n])
 			}
-		case <-r.f.gone:
-			return
 		}
 	}
+	return moved
 }
 
-func (r *rawRelay) toWire() {
-	defer r.f.g.wg.Done()
-	defer r.f.contain()
-	buf := make([]byte, relayChunk)
-	for {
-		n, err := r.leg.conn.Read(buf)
-		if n > 0 {
-			if !r.send(buf[:n]) {
-				return
-			}
+// toWire gives the wire leg what waits for it.
+func (r *rawRelay) toWire() (n int) {
+	if r.out.len() > 0 {
+		n = r.push(r.out.bytes())
+		r.out.drop(n)
+	}
+	return n
+}
+
+func (r *rawRelay) push(b []byte) (done int) {
+	for done < len(b) && !r.over {
+		n, err := r.f.wire.Write(b[done:])
+		done += n
+		if errors.Is(err, netstack.ErrWouldBlock) {
+			break
+		}
+		if err != nil {
+			r.abort(negotiate.ReasonWireReset, true)
+		}
+	}
+	return done
+}
+
+// fromApp reads at most one chunk for the client.
+func (r *rawRelay) fromApp() (moved int) {
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	for r.readable && r.out.len() == 0 && !r.txEnded && !r.over {
+		if moved == relayChunk {
+			r.later()
+			break
+		}
+		n, got := r.read(r.fd, buf[:relayChunk-moved])
+		switch got {
+		case legBytes:
+			moved += n
 			r.f.tx.Add(uint64(n))
-		}
-		if errors.Is(err, io.EOF) && !r.leg.wasReset() {
-			r.half(func() { _ = r.f.wire.CloseWrite() })
-			if r.leg.awaitReset() == nil {
-				r.f.abort(negotiate.ReasonNone, false)
+			if taken := r.push(buf[:n]); taken < n && !r.over {
+				r.out.put(buf[taken:n])
 			}
-			return
-		}
-		if err != nil {
-			r.f.abort(negotiate.ReasonNone, false)
-			return
+		case legEnd:
+			r.txEnded = true
+			_ = r.f.wire.CloseWrite()
+			r.f.to(StateClosing)
+		case legReset:
+			r.readable = false
+		case legNothing:
 		}
 	}
+	return moved
 }
 
-// send writes to the wire, as slowly as the other end takes it. The application may
-// reset its connection meanwhile.
-func (r *rawRelay) send(b []byte) bool {
-	if n, err := r.f.wire.Write(b); err == nil { // at once, if it can be
-		b = b[n:]
-	}
-	if len(b) == 0 {
-		return true
-	}
-	ctx, cancel := context.WithCancel(r.f.g.ctx)
-	defer cancel()
-	var reset bool
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		if reset = r.leg.awaitReset() == nil; reset {
-			cancel()
-		}
-	})
-	_, err := r.f.wire.WriteContext(ctx, b)
-	r.leg.recall()
-	watch.Wait()
-	r.leg.attend()
+// settle ends the flow after FIN both ways, when both stacks have delivered
+// everything, or behind a reset. An application's does not wait for a client that
+// takes nothing, and a client's not for an application that does not read: behind
+// its FIN, or in front of bytes that wait, nothing else would tell of it. Where the
+// application has ended its direction a wire leg may be over in order, with bytes
+// that are still to be read.
+func (r *rawRelay) settle() {
 	switch {
-	case reset:
-		r.f.abort(negotiate.ReasonNone, false)
-	case err != nil:
-		r.f.abort(negotiate.ReasonWireReset, true)
-	}
-	return err == nil && !reset
-}
-
-func (r *rawRelay) fromWire(first []byte) {
-	defer r.f.g.wg.Done()
-	defer r.f.contain()
-	if !r.toApp(first) {
-		return
-	}
-	buf := make([]byte, relayChunk)
-	for {
-		n, err := r.f.wire.ReadContext(r.f.g.ctx, buf)
-		if errors.Is(err, io.EOF) {
-			r.half(r.leg.closeWrite)
+	case r.over || r.queued:
+	case r.txEnded && r.rxEnded:
+		if !r.delivered() || r.linger.Pending() {
 			return
 		}
-		if err != nil {
-			r.f.abort(negotiate.ReasonWireReset, true)
-			return
-		}
-		if !r.toApp(buf[:n]) {
-			return
-		}
+		_ = r.f.wire.Close()
+		r.s.SetTimer(&r.linger, time.Now().Add(serverLinger))
+	case r.failed:
+		r.abort(negotiate.ReasonNone, false)
+	case r.clear && !r.txEnded && r.f.wire.Over():
+		r.abort(negotiate.ReasonWireReset, true)
 	}
 }
 
-func (r *rawRelay) toApp(b []byte) bool {
-	if len(b) == 0 {
-		return true
+func (r *rawRelay) delivered() bool {
+	if !r.legDone && legDelivered(r.fd) {
+		r.legDone = true
+		r.s.Leave(r.fd)
 	}
-	if _, err := r.leg.conn.Write(b); err != nil {
-		r.f.abort(negotiate.ReasonNone, false)
-		return false
-	}
-	r.f.rx.Add(uint64(len(b)))
-	return true
+	return r.legDone
 }
 
-// ended tells whether both directions have ended in order.
-func (r *rawRelay) ended() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.halves == 2
+func (r *rawRelay) lingered() {
+	r.s.WorksFor(r.f)
+	r.over = true
+	r.f.completeRaw()
 }
 
-// half counts an ended direction, and then passes its end on; after both, the flow
-// completes once both stacks have delivered everything.
-func (r *rawRelay) half(pass func()) {
-	r.mu.Lock()
-	r.halves++
-	both := r.halves == 2
-	r.mu.Unlock()
-	pass()
-	r.f.to(StateClosing)
-	if !both {
-		return
-	}
-	if awaitDelivered(r.f.g.ctx, r.leg) {
-		r.linger()
-		r.f.completeRaw()
-	}
+func (r *rawRelay) abort(why negotiate.Reason, remote bool) {
+	r.over = true
+	r.f.abort(why, remote)
 }
 
-// linger lets the wire leg deliver what it still has, and its FIN: that needs
-// the steering.
-func (r *rawRelay) linger() {
-	_ = r.f.wire.Close()
-	late := time.NewTimer(serverLinger)
-	defer late.Stop()
-	select {
-	case <-late.C:
-	case <-r.f.gone:
-	case <-r.f.g.ctx.Done():
+// close ends the pump of a flow that has ended, for the shard.
+func (r *rawRelay) close() {
+	r.over = true
+	r.out, r.in = backlog{}, backlog{}
+	r.s.SetTimer(&r.linger, time.Time{})
+	if r.fd >= 0 && !r.legDone {
+		r.legDone = true
+		r.s.Leave(r.fd)
 	}
 }

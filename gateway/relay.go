@@ -1,519 +1,276 @@
 package gateway
 
 import (
-	"context"
-	"errors"
-	"io"
-	"os"
-	"sync"
-	"sync/atomic"
-	"time"
+	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-const (
-	// relayChunk is the largest DATA record this side sends, and smallChunk what
-	// a direction that is idle keeps to read into.
-	relayChunk = 64 << 10
-	smallChunk = 4 << 10
-)
+// relayChunk is the largest DATA record this side sends.
+const relayChunk = loop.BulkTurn
 
 // relay carries a flow by DATA records over the wire leg: the refuge when no
-// rdma carrier works, or works any more. Three goroutines: app to wire, wire to
-// ring, ring to app. The reader of records never waits for the application, so
-// HAVE, END and KEEPALIVE never queue behind it (docs/PROTOCOL.md "Records").
+// rdma carrier works, or works any more. It is a pump of the flow's shard.
+//
+//	tx  read app leg ─► one DATA record ─► wire leg; while that waits nothing is read
+//	rx  read wire leg ─► records ─► app leg, or the ring, which the window bounds
+//
+// The wire leg is read whatever the application does, so HAVE, END and KEEPALIVE
+// never queue behind it (docs/PROTOCOL.md "Records").
 type relay struct {
-	f      *flow
-	ctx    context.Context
-	cancel context.CancelFunc
-	from   *departure // nil: the flow began here
+	f    *flow
+	s    *loop.Shard
+	ctl  *wireControl
+	fd   int     // the app leg, -1 until start
+	from *origin // nil: the flow began here
+	legEdges
 
-	wireMu sync.Mutex // orders records on the wire leg, guards cut and silent
-	cut    bool       // a record may have been written in part
-	silent bool       // what comes first has not been written yet
-
-	mu       sync.Mutex // guards everything below
-	cond     sync.Cond
-	err      bool // the flow is ending
-	books    ledger
-	ring     []byte // received, not yet written to the app
-	wireGone bool
-	watching *appLeg // pumpApp waits for news, and for a reset of this leg
-
-	started atomic.Bool // its app leg is in its hands
-	pushing atomic.Bool // records wait for the wire leg
-	stall   stallWatch  // of the one who looks for stalls
+	rest   []byte  // read from the wire leg before the relay began
+	ring   backlog // bytes that the application has not taken
+	queued bool    // on the shard's bulk list
+	left   bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
+	stall  stallWatch
 }
 
-func newRelay(f *flow) *relay {
-	r := &relay{f: f, books: newLedger()}
-	r.ctx, r.cancel = context.WithCancel(f.g.ctx)
-	r.cond.L = &r.mu
-	return r
+// origin is what is left of the queue pair of a flow that goes on over the relay.
+type origin struct {
+	tail    func(offset uint64) []byte // bytes sent that the peer may need again
+	sent    func()                     // the tail is needed no more; called once or more
+	written func()                     // the peer has left its queue pair for good; called once or more
+}
+
+func newRelay(f *flow, ctl *wireControl) *relay {
+	return &relay{f: f, s: ctl.s, ctl: ctl, fd: -1, left: true}
 }
 
 // start begins to relay; rest are the first bytes of the peer's records.
-func (r *relay) start(leg *appLeg, rest []byte) {
-	r.prepare()
-	r.f.g.wg.Add(3)
-	go r.fromApp(leg)
-	go r.fromWire(negotiate.RecordReader{}, rest)
-	go r.toApp(leg)
-	r.started.Store(true)
+func (r *relay) start(fd int, rest []byte) {
+	if err := r.s.Join(r, fd); err != nil {
+		r.ctl.abort(negotiate.ReasonDeviceFailed, false)
+		return
+	}
+	r.fd, r.rest = fd, rest
+	r.begin()
 }
 
-// resume goes on where a queue pair was left; shut tells that the application has
-// been told that nothing more comes. The caller has one hold on the gateway, which
-// is the relay's from here on.
-func (r *relay) resume(leg *appLeg, d *departure, shut bool) {
-	r.prepare()
-	r.wireMu.Lock()
-	if n, err := r.f.wire.Write(d.first); err == nil { // at once, if it can be
-		d.first = d.first[n:]
+// resume goes on where a queue pair was left, with its app leg, of which no edge is
+// lost.
+func (r *relay) resume(c *carry, from *origin) {
+	r.fd, r.legEdges, r.from, r.left = c.fd, c.legEdges, from, false
+	if !r.f.books.legDone {
+		r.s.Succeed(r, r.fd)
 	}
-	r.silent = len(d.first) > 0
-	r.wireMu.Unlock()
-	r.mu.Lock()
-	d.sent = sync.OnceFunc(d.sent)
-	r.from, r.books = d, d.books
-	ending := r.err
-	r.mu.Unlock()
-	if ending { // the flow has ended meanwhile, and stop knew nothing of it
-		d.written()
-	}
-	leg.shut.Store(shut)
-	r.f.g.wg.Add(1)
-	go r.fromWire(d.reader, d.rest)
-	go r.arrive(leg)
+	r.begin()
 }
 
-func (r *relay) prepare() {
+func (r *relay) begin() {
+	r.readable, r.writable = true, true
 	r.f.wire.QuickACK()
 	askLeg(r.f.wire)
 	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
+	r.later()
 }
 
-// arrive says to the peer where the flow stands and then relays. Whatever the end
-// of it, the tail is needed no more.
-func (r *relay) arrive(leg *appLeg) {
-	defer r.f.g.wg.Done()
-	defer r.from.sent()
-	defer r.f.contain()
-	if !r.arriveFirst() {
-		r.lost()
-	}
-	if leg.forRelay() != nil { // the flow has ended
-		return
-	}
-	r.started.Store(true)
-	r.f.g.wg.Add(1)
-	go r.toApp(leg)
-	r.pumpApp(leg)
-}
-
-// arriveFirst writes what comes before all other records.
-func (r *relay) arriveFirst() bool {
-	r.wireMu.Lock()
-	defer r.wireMu.Unlock()
-	r.silent = false
-	return len(r.from.first) == 0 || r.sendLocked(r.from.first)
-}
-
-// stop ends the goroutines; teardown closes what else they wait for. With a
-// reason the peer is told, if that can be done at once.
-func (r *relay) stop(why negotiate.Reason) {
-	if why != negotiate.ReasonNone && r.wireMu.TryLock() {
-		if !r.cut && !r.silent {
-			_, _ = r.f.wire.Write(negotiate.AppendAbort(nil, why))
-		}
-		r.cut = true
-		r.wireMu.Unlock()
-	}
-	r.cancel()
-	r.mu.Lock()
-	r.err = true
-	from := r.from
-	r.newsLocked()
-	r.mu.Unlock()
-	if from != nil {
-		from.written()
+// later puts the relay on the shard's bulk list.
+func (r *relay) later() {
+	if !r.queued {
+		r.queued = true
+		r.s.LaterBulk(r)
 	}
 }
 
-// newsLocked wakes who waits for a change of what mu guards.
-func (r *relay) newsLocked() {
-	r.cond.Broadcast()
-	if r.watching != nil {
-		r.watching.recall()
-	}
+// Owner implements loop.Member.
+func (r *relay) Owner() loop.Owner { return r.f }
+
+// Event implements loop.Member.
+func (r *relay) Event(edges uint32) {
+	r.take(edges)
+	r.later()
 }
 
-// watchLocked waits for such news where nobody reads from the application, and for
-// its reset, which ends the connection although it has nothing to say.
-func (r *relay) watchLocked(leg *appLeg) (reset bool) {
-	r.watching = leg
-	r.mu.Unlock()
-	err := leg.awaitReset()
-	r.mu.Lock()
-	r.watching = nil
-	leg.attend()
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !r.err {
-		r.cond.Wait() // for the end of the flow, since the leg has ended
+// Stop implements loop.BulkMember.
+func (r *relay) Stop() { r.ctl.phase = controlSilent }
+
+// Step implements loop.BulkMember.
+func (r *relay) Step() (moved int) {
+	r.queued = false
+	if r.fd < 0 || !r.ctl.talks() {
+		return 0
 	}
-	return err == nil && !r.err
+	if rest := r.rest; rest != nil {
+		r.rest = nil
+		r.ctl.parse(rest)
+	}
+	moved = r.fromWire() + r.toApp()
+	r.ctl.flush()
+	r.say()
+	moved += r.fromApp()
+	r.settle()
+	return moved
 }
 
-// outgoing is what the direction to the wire does next.
-type outgoing uint8
-
-const (
-	stopSending outgoing = iota
-	sendTail
-	leaveTail // all of the tail was sent
-	sendApp
-	finishSending // the direction has ended
-	abandon       // the application has reset its connection
-)
-
-func (r *relay) fromApp(leg *appLeg) {
-	defer r.f.g.wg.Done()
-	defer r.f.contain()
-	r.pumpApp(leg)
-}
-
-// pumpApp sends what the queue pair had sent and the peer has not got, then what
-// the application writes, then END.
-func (r *relay) pumpApp(leg *appLeg) {
-	var buf []byte
-	left := r.from == nil
-	for {
-		next, offset, room := r.awaitRoom(leg, left)
-		switch next {
-		case stopSending:
-			return
-		case sendTail:
-			if buf = grown(buf, room); !r.resend(buf, offset, room) {
-				return
-			}
-		case leaveTail:
-			left = true
-			r.from.sent()
-			r.send(negotiate.AppendDemoteDone(nil)) // the peer's memory is needed no more
-		case sendApp:
-			if buf == nil {
-				buf = make([]byte, negotiate.DataHeaderLen+smallChunk)
-			}
-			n, more := r.forward(leg, buf, room)
-			if !more {
-				return
-			}
-			if n == len(buf)-negotiate.DataHeaderLen {
-				buf = grown(buf, relayChunk)
-			}
-		case finishSending:
-			r.settle(leg)
-			return
-		case abandon:
-			r.f.abort(negotiate.ReasonNone, false)
-			return
-		}
-	}
-}
-
-// grown returns a buffer for header and n bytes of DATA.
-func grown(buf []byte, n int) []byte {
-	if len(buf) >= negotiate.DataHeaderLen+n {
-		return buf
-	}
-	return make([]byte, negotiate.DataHeaderLen+n)
-}
-
-// awaitRoom waits until something is to be done, and says where and how much may
-// be sent; left tells that the tail is done with.
-func (r *relay) awaitRoom(leg *appLeg, left bool) (next outgoing, offset uint64, room int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for {
-		b := &r.books
-		room = int(min(b.room(), relayChunk))
-		switch {
-		case r.err:
-			return stopSending, 0, 0
-		case !left && b.left():
-			return leaveTail, 0, 0
-		case left && b.ended, r.wireGone: // in order: otherwise the flow has ended
-			return finishSending, 0, 0
-		case room > 0 && b.tail():
-			return sendTail, b.sent, int(min(uint64(room), b.read-b.sent))
-		case room > 0:
-			return sendApp, b.sent, room
-		}
-		if r.watchLocked(leg) {
-			return abandon, 0, 0
-		}
-	}
-}
-
-// resend sends up to n bytes of the tail; false: the flow has ended. That the wire leg
-// has does not say so: behind both ENDs somebody has to settle the flow.
-func (r *relay) resend(buf []byte, offset uint64, n int) bool {
-	n = copy(buf[negotiate.DataHeaderLen:negotiate.DataHeaderLen+n], r.from.tail(offset))
-	if n == 0 { // the only copy is gone
-		r.f.abort(negotiate.ReasonLostBytes, false)
-		return false
-	}
-	r.sendData(buf, n) // if the wire leg is gone, awaitRoom knows
-	return true
-}
-
-// forward sends what the application writes, or its end; false: the flow has ended.
-func (r *relay) forward(leg *appLeg, buf []byte, room int) (n int, more bool) {
-	const head = negotiate.DataHeaderLen
-	n, err := leg.conn.Read(buf[head:min(len(buf), head+room)])
-	r.f.step(faults.Relay)
-	if n > 0 {
-		r.f.tx.Add(uint64(n))
-		if !r.sendData(buf, n) {
-			return n, false
-		}
-	}
-	if errors.Is(err, io.EOF) && !leg.wasReset() {
-		r.mu.Lock()
-		r.books.ended = true
-		final := r.books.read
-		r.mu.Unlock()
-		r.f.to(StateClosing)
-		r.send(negotiate.AppendEnd(nil, final)) // if the wire leg is gone, awaitRoom knows
-		return n, true
-	}
-	if err != nil {
-		r.f.abort(negotiate.ReasonNone, false)
-		return n, false
-	}
-	return n, true
-}
-
-func (r *relay) sendData(buf []byte, n int) bool {
-	r.mu.Lock()
-	offset := r.books.send(n)
-	r.mu.Unlock()
-	negotiate.AppendDataHeader(buf[:0], offset, n)
-	return r.send(buf[:negotiate.DataHeaderLen+n])
-}
-
-// send writes records to the wire leg, which the peer always reads.
-func (r *relay) send(b []byte) bool {
-	ok := r.write(b)
-	if !ok {
-		r.lost()
-	}
-	return ok
-}
-
-func (r *relay) write(b []byte) bool {
-	r.wireMu.Lock()
-	defer r.wireMu.Unlock()
-	return r.sendLocked(b)
-}
-
-func (r *relay) sendLocked(b []byte) bool {
-	if r.cut {
-		return false
-	}
-	r.cut = true // unless all of it is written
-	r.pushing.Store(true)
-	_, err := r.f.wire.WriteContext(r.ctx, b)
-	r.pushing.Store(false)
-	r.cut = err != nil
-	return !r.cut
-}
-
-// fromWire reads records until the wire leg ends.
-func (r *relay) fromWire(reader negotiate.RecordReader, rest []byte) {
-	defer r.f.g.wg.Done()
-	defer r.f.contain()
-	if !r.parse(&reader, rest) {
-		return
-	}
-	buf := make([]byte, smallChunk)
-	for {
-		n, err := r.f.wire.ReadContext(r.ctx, buf)
-		if err != nil {
-			r.lost()
-			return
-		}
-		if !r.parse(&reader, buf[:n]) {
-			return
-		}
-		if n == len(buf) && n < relayChunk {
-			buf = make([]byte, relayChunk)
-		}
-	}
-}
-
-func (r *relay) parse(reader *negotiate.RecordReader, b []byte) bool {
-	for {
-		rec, n, err := reader.Next(b)
-		if err != nil {
-			r.f.abort(negotiate.ReasonProtocolError, false)
-			return false
-		}
-		b = b[n:]
-		if rec.Type == 0 {
-			return true
-		}
-		if why := r.record(rec); why != negotiate.ReasonNone {
-			r.f.abort(why, rec.Type == negotiate.RecordAbort)
-			return false
-		}
-		if rec.Type == negotiate.RecordDemoteDone {
-			r.from.written()
-		}
-	}
-}
-
-// record acts on one record; another reason than none ends the flow.
-func (r *relay) record(rec negotiate.Record) negotiate.Reason {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	defer r.newsLocked()
-	why := r.books.record(rec)
-	if why == negotiate.ReasonNone && rec.Type == negotiate.RecordData {
-		r.ring = append(r.ring, rec.Payload...)
-	}
-	return why
-}
-
-// toApp writes to the application and reports what it has taken.
-func (r *relay) toApp(leg *appLeg) {
-	defer r.f.g.wg.Done()
-	defer r.f.contain()
-	var spare []byte
-	for {
-		b, more := r.awaitData(spare)
-		if !more {
+// fromWire reads records, at most one chunk of them.
+func (r *relay) fromWire() (n int) {
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	for r.ctl.hears && r.ctl.talks() && !r.ctl.gone {
+		if n == relayChunk {
+			r.later()
 			break
 		}
-		if _, err := leg.conn.Write(b); err != nil {
-			r.f.abort(negotiate.ReasonNone, false)
-			return
-		}
-		r.f.rx.Add(uint64(len(b)))
-		if have := r.consume(len(b)); have != nil {
-			r.send(have) // if the wire leg is gone, awaitData knows whether the flow has ended
-		}
-		spare = b[:0]
+		n += r.ctl.read(buf[:relayChunk-n])
 	}
-	r.mu.Lock()
-	ending, final := r.err, r.books.final
-	r.mu.Unlock()
-	if ending {
+	return n
+}
+
+// deliver gives bytes to the application, behind those that wait for it.
+func (r *relay) deliver(b []byte) {
+	if r.ring.len() == 0 {
+		b = b[r.give(b):]
+	}
+	if len(b) > 0 {
+		r.ring.put(b)
+	}
+}
+
+// give writes to the application what it takes.
+func (r *relay) give(b []byte) (n int) {
+	for r.writable && !r.failed && n < len(b) {
+		n += r.write(r.fd, b[n:])
+	}
+	r.f.rx.Add(uint64(n))
+	r.f.books.consume(n)
+	return n
+}
+
+// toApp gives the application what waits for it, one chunk at most.
+func (r *relay) toApp() (moved int) {
+	waits := r.ring.bytes()
+	if !r.ctl.talks() || len(waits) == 0 {
+		return 0
+	}
+	moved = r.give(waits[:min(len(waits), relayChunk)])
+	if r.ring.drop(moved); r.writable && !r.failed && r.ring.len() > 0 {
+		r.later()
+	}
+	return moved
+}
+
+// say tells the application that the peer's direction is over, and the peer what the
+// application has taken: before more bytes go its way, or two that send as fast as
+// they can would both wait for HAVE.
+func (r *relay) say() {
+	b := &r.f.books
+	if !r.ctl.talks() || r.failed {
 		return
 	}
-	leg.closeWrite()
-	r.f.to(StateClosing)
-	if r.send(negotiate.AppendHave(nil, final, 0)) {
-		r.mu.Lock()
-		r.books.told = true
-		r.newsLocked()
-		r.mu.Unlock()
+	if b.rx <= rxKnown && b.delivered() {
+		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
+		b.shut()
+		r.f.to(StateClosing)
+	}
+	switch {
+	case b.rx >= rxShut:
+		r.ctl.pay()
+		r.ctl.flush()
+	case b.due() && r.ctl.out.len() == 0: // one at a time: a peer that takes none makes none
+		r.ctl.send(negotiate.AppendHave(r.ctl.record[:0], b.report(), relayWindow))
 	}
 }
 
-// awaitData waits for bytes to write; false means the end of the direction, or
-// of the flow. spare becomes the next receive buffer.
-func (r *relay) awaitData(spare []byte) ([]byte, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for len(r.ring) == 0 && !r.err && !r.books.delivered() {
-		r.cond.Wait()
+// fromApp sends what the queue pair had sent and the peer has not got, then what
+// the application writes, then END: one record of it, unless records wait.
+func (r *relay) fromApp() (moved int) {
+	b, ctl := &r.f.books, r.ctl
+	for ctl.talks() && ctl.out.len() == 0 && !ctl.cut && !ctl.gone {
+		switch {
+		case !r.left && b.left():
+			r.left = true
+			r.from.sent()
+			ctl.send(negotiate.AppendDemoteDone(r.ctl.record[:0])) // the peer's memory is needed no more
+		case b.room() == 0, !b.tail() && (b.tx != txOpen || !r.readable):
+			return moved
+		case moved == relayChunk:
+			r.later()
+			return moved
+		case b.tail():
+			moved += r.resend(relayChunk - moved)
+		default:
+			moved += r.forward(relayChunk - moved)
+		}
 	}
-	if r.err || len(r.ring) == 0 {
-		return nil, false
-	}
-	b := r.ring
-	r.ring = spare
-	return b, true
+	return moved
 }
 
-// settled: both directions are over, as far as this side can know. Callers hold
-// mu.
-func (r *relay) settled() bool {
-	return r.books.taken && (r.books.told || r.wireGone && r.books.delivered())
+// resend sends at most so many bytes of the tail.
+func (r *relay) resend(most int) int {
+	b := &r.f.books
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	n := copy(buf[negotiate.DataHeaderLen:][:min(b.room(), b.read-b.sent, uint64(most))], r.from.tail(b.sent))
+	if n == 0 { // the only copy is gone
+		r.ctl.abort(negotiate.ReasonLostBytes, false)
+		return 0
+	}
+	r.sendData(buf, n)
+	return n
 }
 
-// consume returns a HAVE when enough was taken to be worth one.
-func (r *relay) consume(n int) []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.books.consume(n) {
-		return nil
+// forward sends at most so many bytes that the application has written, or its end.
+func (r *relay) forward(most int) int {
+	b := &r.f.books
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	n, got := r.read(r.fd, buf[negotiate.DataHeaderLen:][:min(b.room(), uint64(most))])
+	if got != legNothing {
+		r.f.step(faults.Relay)
 	}
-	return negotiate.AppendHave(nil, r.books.consumed, relayWindow)
+	switch got {
+	case legBytes:
+		r.f.tx.Add(uint64(n))
+		r.sendData(buf, n)
+	case legEnd:
+		r.ctl.sendEnd(b.read)
+		r.ctl.flush()
+	case legReset:
+		r.readable = false
+	case legNothing:
+	}
+	return n
 }
 
-// lost is the end of the wire leg.
-func (r *relay) lost() {
-	r.mu.Lock()
-	orderly := r.books.lost()
-	r.wireGone = true
-	r.newsLocked()
-	r.mu.Unlock()
-	if !orderly {
-		r.f.abort(negotiate.ReasonWireReset, true)
-	}
+// sendData sends n bytes of payload, which are in buf behind the room for a header.
+func (r *relay) sendData(buf []byte, n int) {
+	negotiate.AppendDataHeader(buf[:0], r.f.books.send(n), n)
+	r.ctl.send(buf[:negotiate.DataHeaderLen+n])
 }
 
-// settle waits until both directions are over and the application's kernel has
-// delivered everything, then completes the flow.
-func (r *relay) settle(leg *appLeg) {
-	r.mu.Lock()
-	reset := false
-	for !r.err && !reset && !r.settled() {
-		reset = r.watchLocked(leg)
-	}
-	failed := r.err
-	r.mu.Unlock()
-	if reset {
-		r.f.abort(negotiate.ReasonNone, false)
-	}
-	if reset || failed {
+// settle ends the flow when both directions are over and the application's kernel
+// has delivered everything, which takes as long as the application reads; or when the
+// application has reset its connection and nothing that it sent before can be read
+// now: the reset does not wait for a peer that takes nothing, as it does not for a
+// receiver's full buffer.
+func (r *relay) settle() {
+	if !r.ctl.talks() || r.queued {
 		return
 	}
-	if awaitDelivered(r.ctx, leg) && r.f.side == config.SideServer {
-		r.awaitReset()
+	if b := &r.f.books; b.tx == txTaken && b.rx >= rxShut && !b.legDone && legDelivered(r.fd) {
+		b.legDone = true
+		r.s.Leave(r.fd)
 	}
-	r.f.complete()
-}
-
-// awaitReset gives the client time to reset the wire leg.
-func (r *relay) awaitReset() {
-	late := time.AfterFunc(serverLinger, func() { r.stop(negotiate.ReasonNone) })
-	defer late.Stop()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for !r.wireGone && !r.err {
-		r.cond.Wait()
+	if !r.ctl.settle() && r.failed {
+		r.ctl.abort(negotiate.ReasonNone, false)
 	}
 }
 
-// awaitDelivered waits until the kernel of the application has taken
-// everything from a leg in the hands of Go's poller. Its owner is the
-// application: it takes as long as that reads.
-func awaitDelivered(ctx context.Context, leg *appLeg) bool {
-	pause := time.Millisecond
-	for ctx.Err() == nil {
-		if leg.delivered() {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, time.Second)
+// close ends the relay of a flow that has ended, for the shard. Nobody needs the
+// tail any more.
+func (r *relay) close() {
+	if r.fd >= 0 && !r.f.books.legDone {
+		r.s.Leave(r.fd)
 	}
-	return false
+	r.fd, r.ring = -1, backlog{}
+	if r.from != nil {
+		r.from.sent()
+		r.from.written()
+	}
 }

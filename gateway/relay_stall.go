@@ -3,8 +3,6 @@ package gateway
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -21,7 +19,7 @@ type relayStand struct {
 // through because the path is dead is no stall: then the peer is not heard.
 func (r relayStand) txStuck(leg legReady) bool {
 	b := &r.books
-	pending := b.tail() || leg.readable && !b.ended
+	pending := b.tail() || leg.readable && b.tx == txOpen
 	return !r.over && (r.pushing || pending && (b.room() > 0 || b.peer != peerRelays))
 }
 
@@ -31,24 +29,16 @@ func (r relayStand) rxStuck(leg legReady) bool {
 }
 
 func (r *relay) stand() relayStand {
-	pushing := r.pushing.Load()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return relayStand{books: r.books, over: r.err || r.wireGone, pushing: pushing}
+	return relayStand{books: r.f.books, over: !r.ctl.talks() || r.ctl.gone, pushing: r.ctl.out.len() > 0}
 }
 
-// lookForStall is that of a relay; one goroutine calls it.
-func (r *relay) lookForStall(leg *appLeg, now time.Time, timeout time.Duration) {
-	defer r.f.contain()
-	var ready legReady
-	leg.control(func(fd int) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLOUT | unix.POLLRDHUP}}
-		if n, err := unix.Poll(p, 0); err == nil && n > 0 {
-			ready = readyOf(p[0].Revents)
-		}
-	})
+// watchable implements pump.
+func (r *relay) watchable() (fd int, ok bool) { return r.fd, r.fd >= 0 && r.ctl.talks() }
+
+// lookForStall implements pump.
+func (r *relay) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
 	st := r.stand()
-	txStuck, rxStuck := st.txStuck(ready), st.rxStuck(ready)
+	txStuck, rxStuck := st.txStuck(leg), st.rxStuck(leg)
 	if !txStuck && !rxStuck {
 		r.stall = stallWatch{}
 		return
@@ -61,7 +51,7 @@ func (r *relay) lookForStall(leg *appLeg, now time.Time, timeout time.Duration) 
 		return // the wire leg of a relay is kept alive anyway
 	}
 	r.f.stalled(config.CarrierRelay,
-		"tx_stalled", txStalled, "tx_read", b.read, "tx_sent", b.sent, "tx_allowed", b.allowed, "tx_ended", b.ended, "tx_pushing", st.pushing,
-		"rx_stalled", rxStalled, "rx_received", b.received, "rx_consumed", b.consumed, "rx_known", b.endKnown, "rx_final", b.final,
-		"demoted", b.demoted, "peer_phase", b.peer, "app_readable", ready.readable, "app_writable", ready.writable)
+		"tx_stalled", txStalled, "tx_read", b.read, "tx_sent", b.sent, "tx_allowed", b.allowed, "tx_ended", b.tx != txOpen, "tx_pushing", st.pushing,
+		"rx_stalled", rxStalled, "rx_received", b.received, "rx_consumed", b.consumed, "rx_known", b.rx != rxOpen, "rx_final", b.final,
+		"demoted", b.demoted, "peer_phase", b.peer, "app_readable", leg.readable, "app_writable", leg.writable)
 }

@@ -71,20 +71,6 @@ func (g *gateway) turnAway(syn netstack.SYN) {
 	}
 }
 
-// beganAnew is a client's new connection on a tuple whose entry still belongs to
-// an old one, with isn. The new one is native: its SYN goes to the kernel as
-// soon as the application's end of the old one has been reset.
-func (g *gateway) beganAnew(t host.Tuple, isn uint32, old *flow, syn netstack.SYN) {
-	raw := append([]byte(nil), syn.Raw...)
-	give := func() { g.returnSYN(t, isn, raw) }
-	if old == nil {
-		give()
-		return
-	}
-	old.replaced()
-	old.whenGone(give)
-}
-
 // NotAccepted is called by netstack for an offered SYN that came to nothing.
 func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 	t := host.Tuple(syn.Tuple)
@@ -106,45 +92,6 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 		f.entryDead()
 		f.vanish(negotiate.ReasonClientGone)
 	}
-}
-
-// BareSYN is called by netstack for a SYN without offer on a tuple that was
-// steered to us: the client fell back to native TCP
-// (docs/ARCHITECTURE.md "SYNs on a known tuple").
-func (g *gateway) BareSYN(syn netstack.SYN) {
-	t := host.Tuple(syn.Tuple)
-	defer g.containAbout(t)
-	f := g.find(t)
-	if f == nil {
-		// Of a connection we never heard of: what proved it was lost on the way here.
-		if e, err := g.steer.Flow(ebpf.Tuple(t)); err == nil {
-			g.returnSYN(t, e.ISN, syn.Raw)
-		}
-		return
-	}
-	raw := append([]byte(nil), syn.Raw...)
-	give := func() { g.returnSYN(t, f.isn, raw) }
-	n, kept := f.negotiatingOr(give)
-	if kept {
-		return // the handshake hears of it first thing, or never begins
-	}
-	if s, ok := serverOf(n); !ok || !n.fellBack(s, give) {
-		f.replaced()
-		f.whenGone(give)
-	}
-}
-
-// fellBack tells the handshake that the client went on without us. What the
-// client said before counts: why it did.
-func (n *negotiator) fellBack(s *negotiate.Server, give func()) bool {
-	return n.input(func(now time.Time) []negotiate.Action {
-		n.readWire()
-		n.do(s.Released(now))
-		if n.f.hasEnded() {
-			n.f.whenGone(give)
-		}
-		return nil
-	})
 }
 
 func serverOf(n *negotiator) (*negotiate.Server, bool) {
@@ -194,8 +141,13 @@ func (f *flow) serve(conn *netstack.Conn) {
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.g.shardFor(f), hs, hs.Reading, hs.EOF
 	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
 	began = true
-	if give := f.setNegotiator(&s.negotiator); give != nil {
-		s.fellBack(hs, give)
+	f.setNegotiator(&s.negotiator)
+	if give := f.give; give != nil {
+		f.give = nil
+		s.s.Post(func() {
+			s.s.WorksFor(f)
+			s.fellBack(hs, give)
+		})
 	}
 	s.begin(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
 }
@@ -243,7 +195,7 @@ func (s *server) action(a negotiate.Action) {
 		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
 		s.dial(ebpf.StateRaw, s.rawDialled)
 	case negotiate.RelayRaw:
-		s.raw = f.startRaw(s.hs.Mute())
+		s.raw = f.startRaw(s.hs.Mute(), s.look)
 	case negotiate.Forward:
 		s.raw.forward(a.Bytes)
 		s.done = true
@@ -380,15 +332,4 @@ func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []ne
 		return result(time.Now(), negotiate.ReasonNone)
 	}
 	return nil
-}
-
-// returnSYN gives a peer's SYN to the kernel as if it had just arrived.
-func (g *gateway) returnSYN(t host.Tuple, isn uint32, raw []byte) {
-	et := ebpf.Tuple(t)
-	if err := g.steer.Transition(et, isn, ebpf.StateReturned, ebpf.StateWire, ebpf.StateServing, ebpf.StateDead); err != nil {
-		return // replaced or gone: the client's retransmission is native
-	}
-	if err := g.steer.InjectApp(raw); err != nil {
-		_ = g.steer.Delete(et, isn)
-	}
 }

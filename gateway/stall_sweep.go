@@ -36,18 +36,17 @@ func (g *gateway) stallLoop(ctx context.Context) {
 
 // lookForStalls looks at every flow once. One goroutine at a time calls it.
 func (g *gateway) lookForStalls(timeout time.Duration) {
-	batches := map[*loop.Shard][]*carry{}
+	batches := map[*loop.Shard][]pump{}
 	for _, f := range g.all() {
-		c, r, leg := f.pumps()
-		switch {
-		case c != nil:
-			batches[c.s] = append(batches[c.s], c)
-			if len(batches[c.s]) == stallBatch {
-				lookAt(c.s, batches[c.s], timeout)
-				batches[c.s] = batches[c.s][:0]
-			}
-		case r != nil && leg != nil:
-			r.lookForStall(leg, time.Now(), timeout)
+		p := f.pump()
+		if p == nil {
+			continue
+		}
+		s := g.shardFor(f)
+		batches[s] = append(batches[s], p)
+		if len(batches[s]) == stallBatch {
+			lookAt(s, batches[s], timeout)
+			batches[s] = batches[s][:0]
 		}
 	}
 	for s, batch := range batches {
@@ -55,37 +54,34 @@ func (g *gateway) lookForStalls(timeout time.Duration) {
 	}
 }
 
-// pumps returns what moves the bytes of a flow that is carried: a carry, or a
-// relay and its app leg.
-func (f *flow) pumps() (*carry, *relay, *appLeg) {
+// pump returns what moves the bytes of a flow that is carried, or nil.
+func (f *flow) pump() pump {
 	if s := f.getState(); s != StateCarrying && s != StateClosing {
-		return nil, nil, nil
+		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.ended:
-		return nil, nil, nil
-	case f.relay != nil && !f.relay.started.Load(): // it is about to begin
-		return nil, nil, nil
+		return nil
 	case f.relay != nil:
-		return nil, f.relay, f.leg
+		return f.relay
 	case f.picked != nil:
-		return f.picked, nil, nil
+		return f.picked
 	default:
-		return nil, nil, nil
+		return nil
 	}
 }
 
 // lookAt looks at flows of one shard, on its thread.
-func lookAt(s *loop.Shard, flows []*carry, timeout time.Duration) {
+func lookAt(s *loop.Shard, flows []pump, timeout time.Duration) {
 	s.Call(func() {
 		var polled [stallBatch]unix.PollFd
 		n := 0
-		for _, c := range flows {
-			if c.watchable() {
-				polled[n] = unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN | unix.POLLOUT | unix.POLLRDHUP}
-				flows[n] = c
+		for _, p := range flows {
+			if fd, ok := p.watchable(); ok {
+				polled[n] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLOUT | unix.POLLRDHUP}
+				flows[n] = p
 				n++
 			}
 		}
@@ -96,9 +92,10 @@ func lookAt(s *loop.Shard, flows []*carry, timeout time.Duration) {
 			return // the next look finds the same
 		}
 		now := time.Now()
-		for i, c := range flows[:n] {
-			if s.WorksFor(c.f); c.watchable() {
-				c.lookForStall(readyOf(polled[i].Revents), now, timeout)
+		for i, p := range flows[:n] {
+			s.WorksFor(p.Owner())
+			if _, ok := p.watchable(); ok {
+				p.lookForStall(readyOf(polled[i].Revents), now, timeout)
 			}
 		}
 	})

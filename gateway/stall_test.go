@@ -116,8 +116,8 @@ func TestStuckDirections(t *testing.T) {
 		"a tail and no answer":      {relayStand{books: left}, shut, true, false},
 		"no record leaves":          {relayStand{books: books(9, 9, 9), pushing: true}, shut, true, false},
 		"the application reads not": {relayStand{books: ledger{received: 5, consumed: 1}}, shut, false, false},
-		"it would":                  {relayStand{books: ledger{received: 5, consumed: 1, ended: true}}, ready, false, true},
-		"all over":                  {relayStand{books: ledger{received: 5, consumed: 5, ended: true}}, ready, false, false},
+		"it would":                  {relayStand{books: ledger{received: 5, consumed: 1, tx: txEnded}}, ready, false, true},
+		"all over":                  {relayStand{books: ledger{received: 5, consumed: 5, tx: txEnded}}, ready, false, false},
 		"the flow ends":             {relayStand{books: ledger{received: 5, consumed: 1, sent: 1, allowed: 9}, over: true}, ready, false, false},
 	} {
 		require.Equal(t, c.tx, c.st.txStuck(c.leg), what)

@@ -3,239 +3,164 @@ package gateway
 import (
 	"errors"
 	"math"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// wireControl is the wire leg of a flow with an rdma carrier: records only,
-// a few bytes per direction and life. The wire's notifications and the shard's
-// orders queue it on the shard of the flow; no goroutine waits per flow. What
-// sends and reads runs there, and so does begin.
+// wireControl is the wire leg of a carried flow: records, whatever moves the bytes.
+// It is the one place that reads and writes them; where both directions stand is in
+// the flow's ledger. It belongs to the shard of the flow. The wire's notifications only
+// post, and so does keepalive; all else is for the shard's thread.
 //
-// It knows when the flow is over: END and HAVE{final} both ways, and nothing
-// left in the app leg's kernel (docs/PROTOCOL.md "Teardown").
+// While a queue pair carries, records are a few bytes per direction and life, and
+// are looked at when they come. Those of a relay wait for its step.
+//
+//	waiting ── CONFIRM has passed ──► talking ── the flow ends ──► silent
 type wireControl struct {
-	f      *flow
-	s      *loop.Shard
-	queued atomic.Bool
-	look   func() // service: made once
+	f     *flow
+	s     *loop.Shard
+	carry *carry // nil: the flow has left it, or had none
+	relay *relay // nil: a queue pair carries
 
-	mu      sync.Mutex // guards everything below
-	out     []byte     // records not yet taken by the wire leg
-	reader  negotiate.RecordReader
-	reading bool     // CONFIRM has passed: what comes now are records
-	over    bool     // the flow has ended, or the wire leg is the relay's
-	wanted  string   // the queue pair is to be left as soon as records are read, and why
-	left    bool     // DEMOTE was read
-	rest    []byte   // behind it: the relay's
-	then    []func() // decided under mu, done by unlock
+	posted atomic.Bool // a look at the wire leg is on its way to the shard
+	look   func()      // noticed: made once
 
-	endSent, endGot   bool
-	haveSent, haveGot bool
-	final             uint64 // of the own direction, when endSent
-	legDone, wireGone bool
-	gone              bool // the wire leg is the relay's
+	phase  controlPhase
+	wanted string // the queue pair is to be left as soon as records are read, and why
+	reader negotiate.RecordReader
+	out    backlog  // records not yet taken by the wire leg
+	hears  bool     // there may be something to be read
+	record [64]byte // one that is about to be sent
+	cut    bool     // the wire leg takes no more: what it says until its end counts
+	gone   bool     // the wire leg has ended
 
-	owed      bool   // HAVE is not yet among out
-	received  uint64 // of the peer's direction, when haveSent
-	timer     *time.Timer
-	lingering bool // what timer is for
-	asked     bool // for the client's reset
+	timer   loop.Timer
+	waitFor outcome // what timer is for: asks or lingers
+	asked   bool    // for the client's reset
 }
 
-// serverLinger is how long a server waits for the client to reset the wire leg
-// after both directions have ended.
-const serverLinger = 5 * time.Second
+// controlPhase is whether records are exchanged.
+type controlPhase uint8
+
+const (
+	controlWaiting controlPhase = iota
+	controlTalking
+	controlSilent
+)
+
+const (
+	// serverLinger is how long a server waits for the client to reset the wire leg
+	// after both directions have ended.
+	serverLinger = 5 * time.Second
+	// resetMissed is when a server begins to ask for a reset that does not come: while
+	// the client's gateway still remembers the tuple, which is serverLinger. Later the
+	// client's kernel has to answer, and does not before its own TIME_WAIT is over.
+	resetMissed = time.Second
+	// controlReads bounds the reads of one look.
+	controlReads = 16
+)
 
 func newWireControl(f *flow, s *loop.Shard) *wireControl {
 	c := &wireControl{f: f, s: s}
-	c.look = c.service
+	c.look, c.timer = c.noticed, loop.NewTimer(c.expired)
 	return c
 }
 
-// begin starts to read records; rest are the first bytes of them.
-func (c *wireControl) begin(rest []byte) {
-	c.first(rest)
-	c.f.wire.SetNotify(c.enqueue) // which it does at once
-}
-
-func (c *wireControl) first(rest []byte) {
-	c.mu.Lock()
-	defer c.unlock()
-	c.reading = true
-	c.parse(rest)
-	if cause := c.wanted; cause != "" && !c.left && !c.over {
-		c.then = append(c.then, func() { c.f.chosen().demote(cause) })
+// begin starts to exchange records; rest are the first bytes of them.
+func (c *wireControl) begin(leg *appLeg, rest []byte) {
+	if c.phase != controlWaiting {
+		return
 	}
-}
-
-// unlock gives mu back and then does what was decided under it: that comes back
-// to sendHave and stop, and to other locks.
-func (c *wireControl) unlock() {
-	then := c.then
-	c.then = nil
-	c.mu.Unlock()
-	for _, fn := range then {
-		fn()
+	c.phase = controlTalking
+	if c.relay != nil {
+		fd, err := leg.take()
+		if err != nil { // the flow has ended
+			return
+		}
+		c.relay.start(fd, rest)
+	} else {
+		c.parse(rest)
 	}
+	if c.wanted != "" && c.relay == nil && c.talks() {
+		c.carry.demote(c.wanted)
+	}
+	c.f.wire.SetNotify(c.notify) // which it does at once
 }
 
-// enqueue asks the shard to look at the wire leg. It never blocks.
-func (c *wireControl) enqueue() {
-	if c.queued.CompareAndSwap(false, true) {
+// notify asks the shard to look at the wire leg. It never blocks.
+func (c *wireControl) notify() {
+	if c.posted.CompareAndSwap(false, true) {
 		c.s.Post(c.look)
 	}
 }
 
-// sendEnd says that the own direction is final bytes long.
-func (c *wireControl) sendEnd(final uint64) {
-	c.mu.Lock()
-	c.endSent, c.final = true, final
-	c.out = negotiate.AppendEnd(c.out, final)
-	c.mu.Unlock()
-	c.f.to(StateClosing)
-	c.enqueue()
-}
-
-// sendHave says that the application has got all of the peer's direction.
-func (c *wireControl) sendHave(final uint64) {
-	c.mu.Lock()
-	c.haveSent, c.owed, c.received = true, true, final
-	c.mu.Unlock()
-	c.enqueue()
-}
-
-// legDelivered says that the kernel of the application has everything.
-func (c *wireControl) legDelivered() {
-	c.mu.Lock()
-	c.legDone = true
-	c.mu.Unlock()
-	c.enqueue()
-}
-
-// keepalive asks the peer's TCP for a sign of life, unless something it has to
-// acknowledge is on its way.
-func (c *wireControl) keepalive() {
-	c.mu.Lock()
-	if c.reading && !c.over && !c.wireGone && len(c.out) == 0 {
-		c.out = negotiate.AppendKeepalive(c.out)
-	}
-	c.mu.Unlock()
-	c.enqueue()
-}
-
-// delivered: the peer has said that its application has got everything.
-func (c *wireControl) delivered() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.haveGot
-}
-
-// service writes what is to be written and reads what is there.
-func (c *wireControl) service() {
+func (c *wireControl) noticed() {
 	c.s.WorksFor(c.f)
-	scratch := c.s.Scratch()
-	c.queued.Store(false)
-	c.mu.Lock()
-	defer c.unlock()
-	if c.over {
+	c.posted.Store(false) // before the reads: what comes behind them is another look's
+	c.hears = true
+	if c.relay != nil {
+		c.relay.later()
+	} else {
+		c.service()
+	}
+}
+
+// talks reports whether records are exchanged.
+func (c *wireControl) talks() bool { return c.phase == controlTalking }
+
+// client reports whether this is the client's side.
+func (c *wireControl) client() bool { return c.f.side == config.SideClient }
+
+// service writes what is to be written and reads what is there, for a flow with a
+// queue pair.
+func (c *wireControl) service() {
+	if c.phase == controlSilent {
 		return
 	}
-	c.payHave()
+	c.pay()
 	c.flush()
-	for c.reading && !c.left && !c.wireGone && !c.over {
-		n, err := c.f.wire.Read(scratch)
-		if errors.Is(err, netstack.ErrWouldBlock) {
-			break
-		}
-		if err != nil {
-			c.lost(err)
-			break
-		}
-		c.parse(scratch[:n])
-	}
-	c.finish()
-}
-
-// payHave sends HAVE, behind the own END: the peer can do nothing with it before
-// that, and a program that answers the end of a connection with its own makes both
-// one segment. A client that resets the wire leg now has no need to say it
-// (docs/PROTOCOL.md "Teardown").
-func (c *wireControl) payHave() {
-	if c.owed && c.endSent && (c.f.side != config.SideClient || !c.allDone()) {
-		c.owed = false
-		c.out = negotiate.AppendHave(c.out, c.received, 0)
-	}
-}
-
-// allDone: both directions have ended and both applications have everything.
-func (c *wireControl) allDone() bool {
-	return c.endSent && c.endGot && c.haveSent && c.haveGot && c.legDone
-}
-
-// flush gives the wire leg what it takes; the rest waits for its notification.
-func (c *wireControl) flush() {
-	for len(c.out) > 0 && !c.wireGone {
-		n, err := c.f.wire.Write(c.out)
-		if errors.Is(err, netstack.ErrWouldBlock) {
+	for reads := 0; c.hears && c.talks() && c.relay == nil && !c.gone; reads++ {
+		if reads == controlReads {
+			c.notify()
 			return
 		}
-		if err != nil {
-			c.lost(err)
-			return
-		}
-		c.out = c.out[n:]
+		c.read(c.s.Scratch())
+	}
+	if c.relay == nil {
+		c.settle()
 	}
 }
 
-// lost is the end of the wire leg: FIN, RST, or a silence TCP has waited out.
-// Before END from both sides it is an abort; after, the client has done its part,
-// if its bytes are here.
-func (c *wireControl) lost(err error) {
-	c.wireGone, c.out = true, nil
-	if !c.endSent || !c.endGot {
-		if cr := c.f.chosen(); cr != nil {
-			cr.fabric.wireLost(cr, errors.Is(err, syscall.ETIMEDOUT))
-		}
-		c.abort(negotiate.ReasonWireReset, true)
-		return
-	}
-	c.haveGot = true
-	if !c.haveSent {
-		c.then = append(c.then, c.f.chosen().wireLost)
+// pay sends HAVE{final}, if it is time for it.
+func (c *wireControl) pay() {
+	if c.f.books.tell(c.client()) {
+		c.queue(negotiate.AppendHave(c.record[:0], c.f.books.final, 0))
 	}
 }
 
-func (c *wireControl) abort(r negotiate.Reason, remote bool) {
-	c.over = true
-	c.then = append(c.then, func() { c.f.abort(r, remote) })
-}
-
-// stop ends the control of a flow that has ended. With a reason the peer is
-// told; behind records that the wire leg has not taken the reset alone must do.
-func (c *wireControl) stop(r negotiate.Reason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = true
-	if c.timer != nil {
-		c.timer.Stop()
+// read reads the wire leg once, into buf, and acts on what it says.
+func (c *wireControl) read(buf []byte) (n int) {
+	n, err := c.f.wire.Read(buf)
+	switch {
+	case errors.Is(err, netstack.ErrWouldBlock) && !c.cut:
+		c.hears = false
+	case err != nil:
+		c.lost(err)
+	default:
+		c.parse(buf[:n])
 	}
-	if r != negotiate.ReasonNone && !c.wireGone && !c.gone && len(c.out) == 0 {
-		_, _ = c.f.wire.Write(negotiate.AppendAbort(nil, r))
-	}
+	return n
 }
 
 // parse cuts b into records and acts on each.
 func (c *wireControl) parse(b []byte) {
-	for !c.over && !c.left {
+	for c.talks() {
 		rec, n, err := c.reader.Next(b)
 		if err != nil {
 			c.abort(negotiate.ReasonProtocolError, false)
@@ -245,128 +170,219 @@ func (c *wireControl) parse(b []byte) {
 		if rec.Type == 0 {
 			return
 		}
-		if rec.Type == negotiate.RecordDemote {
-			c.leaving(b)
-			return
-		}
-		c.record(rec)
+		c.act(rec)
 	}
 }
 
-// leaving is DEMOTE, with what came behind it: the relay will look at that.
-func (c *wireControl) leaving(rest []byte) {
-	c.left, c.rest = true, append([]byte(nil), rest...)
-	c.then = append(c.then, func() { c.f.chosen().demote(DemotedByPeer) })
+// act acts on one record.
+func (c *wireControl) act(rec negotiate.Record) {
+	books := &c.f.books
+	if c.relay == nil {
+		books.received = c.carry.ep.ReceivedOffset()
+	}
+	if why := books.record(rec); why != negotiate.ReasonNone {
+		c.abort(why, rec.Type == negotiate.RecordAbort)
+		return
+	}
+	switch rec.Type {
+	case negotiate.RecordData:
+		c.relay.deliver(rec.Payload)
+	case negotiate.RecordEnd:
+		if c.relay == nil {
+			c.carry.peerEnd()
+		}
+	case negotiate.RecordDemote:
+		if c.relay == nil {
+			c.carry.demote(DemotedByPeer)
+		}
+		if c.relay == nil { // it could not: the flow is ending
+			c.phase = controlSilent
+		}
+	case negotiate.RecordDemoteDone:
+		c.relay.from.written()
+	case negotiate.RecordHave, negotiate.RecordAbort, negotiate.RecordKeepalive:
+	}
+}
+
+// sendEnd says that the own direction is final bytes long. What follows from it in
+// this turn goes with it.
+func (c *wireControl) sendEnd(final uint64) {
+	c.f.books.end(final)
+	c.f.to(StateClosing)
+	c.queue(negotiate.AppendEnd(c.record[:0], final))
+	c.notify()
+}
+
+// shut says that the application has got all of the peer's direction.
+func (c *wireControl) shut() {
+	c.f.books.shut()
+	c.notify()
+}
+
+// legDelivered says that the kernel of the application has everything.
+func (c *wireControl) legDelivered() {
+	c.f.books.legDone = true
+	c.notify()
+}
+
+// keepalive asks the peer's TCP for a sign of life, unless something it has to
+// acknowledge is on its way. It is safe for concurrent use.
+func (c *wireControl) keepalive() {
+	c.s.Post(func() {
+		c.s.WorksFor(c.f)
+		c.ask()
+	})
+}
+
+func (c *wireControl) ask() {
+	if c.talks() && c.relay == nil && !c.gone && c.out.len() == 0 {
+		c.send(negotiate.AppendKeepalive(c.record[:0]))
+	}
+}
+
+// queue puts a record behind those that wait.
+func (c *wireControl) queue(b []byte) {
+	if !c.cut && !c.gone && c.phase != controlSilent {
+		c.out.put(b)
+	}
+}
+
+// send gives a record to the wire leg, behind those that wait for it.
+func (c *wireControl) send(b []byte) {
+	if c.out.len() == 0 {
+		b = b[c.push(b):]
+	}
+	if len(b) > 0 {
+		c.queue(b)
+	}
+}
+
+// flush gives the wire leg what waits for it; the rest waits for its notification.
+func (c *wireControl) flush() {
+	if c.out.len() > 0 {
+		if n := c.push(c.out.bytes()); !c.cut {
+			c.out.drop(n)
+		}
+	}
+}
+
+// push writes what the wire leg takes. One that takes no more is read to its end,
+// which says whether that is an orderly one.
+func (c *wireControl) push(b []byte) (done int) {
+	if c.cut || c.gone || c.phase == controlSilent {
+		return 0
+	}
+	c.cut = true // behind a panic: a record may have been taken in part
+	for done < len(b) {
+		n, err := c.f.wire.Write(b[done:])
+		done += n
+		if errors.Is(err, netstack.ErrWouldBlock) {
+			break
+		}
+		if err != nil {
+			c.out = backlog{}
+			c.notify()
+			return done
+		}
+	}
+	c.cut = false
+	return done
+}
+
+// lost is the end of the wire leg: FIN, RST, or a silence TCP has waited out.
+// Before END from both sides it is an abort; after, the client has done its part,
+// if its bytes are here.
+func (c *wireControl) lost(err error) {
+	c.gone, c.out = true, backlog{}
+	books := &c.f.books
+	if c.relay == nil {
+		c.carry.wireLost(errors.Is(err, syscall.ETIMEDOUT))
+	}
+	if !books.lost() {
+		c.abort(negotiate.ReasonWireReset, true)
+	} else if c.relay == nil {
+		c.carry.pump()
+	}
+}
+
+func (c *wireControl) abort(r negotiate.Reason, remote bool) {
+	c.phase = controlSilent
+	c.f.abort(r, remote)
+}
+
+// settle ends the flow when nothing is left to do on it: the client resets the
+// wire leg, the server waits for that reset, but not for ever. It reports whether
+// the end is near.
+func (c *wireControl) settle() bool {
+	if c.phase == controlSilent || c.out.len() > 0 {
+		return false
+	}
+	switch next := c.f.books.outcome(c.client(), c.gone); next {
+	case isOver:
+		c.complete()
+		return true
+	case lingers:
+		c.await(lingers, serverLinger)
+		return true
+	case asks:
+		pause := serverLinger
+		if !c.asked {
+			pause = resetMissed
+		}
+		c.await(asks, pause)
+	case goesOn:
+	}
+	return false
+}
+
+func (c *wireControl) complete() {
+	c.phase = controlSilent
+	c.f.complete()
+}
+
+// await has expired called when a pause has passed, unless that is so already.
+func (c *wireControl) await(what outcome, pause time.Duration) {
+	if !c.timer.Pending() || c.waitFor != what {
+		c.waitFor = what
+		c.s.SetTimer(&c.timer, time.Now().Add(pause))
+	}
+}
+
+// expired ends the flow of a client that does not leave the wire leg, or asks for its
+// reset: by TCP first, whose probes a gateway that has ended the flow answers by the
+// reset that was lost, and by a record later.
+func (c *wireControl) expired() {
+	c.s.WorksFor(c.f)
+	switch {
+	case c.phase == controlSilent:
+		return
+	case c.waitFor == lingers:
+		c.complete()
+		return
+	case !c.asked:
+		c.asked = true
+		_ = c.f.wire.SetKeepalive(resetMissed, resetMissed, math.MaxInt32)
+	default:
+		c.ask()
+	}
+	c.settle() // to wait again
 }
 
 // mayLeave reports whether the wire leg holds records by now. If not, begin will
 // have the flow leave its queue pair.
 func (c *wireControl) mayLeave(cause string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.reading {
+	if c.phase == controlWaiting {
 		c.wanted = cause
 	}
-	return c.reading && !c.over
+	return c.talks()
 }
 
-// leave gives the wire leg to a relay: nothing is read or written here any more.
-func (c *wireControl) leave(d *departure) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over, c.gone = true, true
-	if c.timer != nil {
-		c.timer.Stop()
+// close ends the control of a flow that has ended. With a reason the peer is
+// told; behind records that the wire leg has not taken the reset alone must do.
+func (c *wireControl) close(why negotiate.Reason) {
+	c.s.SetTimer(&c.timer, time.Time{})
+	if why != negotiate.ReasonNone && c.out.len() == 0 && !c.cut && !c.gone {
+		_, _ = c.f.wire.Write(negotiate.AppendAbort(c.record[:0], why))
 	}
-	d.reader, d.rest, d.first = c.reader, c.rest, c.out
-	c.out, c.rest = nil, nil
-	d.books.taken = c.haveGot
-	if c.left {
-		d.books.peer = peerLeft
-	}
-}
-
-func (c *wireControl) record(rec negotiate.Record) {
-	switch rec.Type {
-	case negotiate.RecordEnd:
-		c.f.step(faults.Closing)
-		c.endGot = true
-		c.f.to(StateClosing)
-		final := rec.Offset
-		cr := c.f.chosen()
-		c.then = append(c.then, func() { cr.peerEnd(final) })
-	case negotiate.RecordHave:
-		if c.endSent && rec.Offset == c.final {
-			c.haveGot = true
-		} else if c.endSent && rec.Offset > c.final {
-			c.abort(negotiate.ReasonProtocolError, false)
-		}
-	case negotiate.RecordAbort:
-		c.abort(rec.Reason, true)
-	case negotiate.RecordKeepalive:
-	case negotiate.RecordDemote: // see leaving
-	case negotiate.RecordData, negotiate.RecordDemoteDone:
-		c.abort(negotiate.ReasonProtocolError, false)
-	}
-}
-
-// finish ends the flow when nothing is left to do on it: the client resets the
-// wire leg, the server waits for that reset, but not for ever.
-func (c *wireControl) finish() {
-	unsent := len(c.out) > 0 && !c.wireGone
-	switch {
-	case c.over || unsent:
-	case c.allDone() && (c.f.side == config.SideClient || c.wireGone):
-		c.over = true
-		c.then = append(c.then, c.f.complete)
-	case c.f.side == config.SideServer && c.allDone():
-		c.after(true, func() {
-			c.mu.Lock()
-			c.wireGone = true
-			c.mu.Unlock()
-			c.enqueue()
-		})
-	case c.f.side == config.SideServer && c.endSent && c.endGot && c.legDone:
-		// The client says by its reset alone that it has everything. If that is
-		// lost, what it answers when it is asked is another.
-		c.after(false, c.askForReset)
-	}
-}
-
-// resetMissed is when a server begins to ask for a reset that does not come: while
-// the client's gateway still remembers the tuple, which is serverLinger. Later the
-// client's kernel has to answer, and does not before its own TIME_WAIT is over.
-const resetMissed = time.Second
-
-// askForReset asks by TCP, whose probes a gateway that has ended the flow answers by
-// the reset that was lost, and by a record later.
-func (c *wireControl) askForReset() {
-	c.mu.Lock()
-	c.timer = nil
-	first := !c.asked && !c.over
-	c.asked = true
-	c.mu.Unlock()
-	if first {
-		_ = c.f.wire.SetKeepalive(resetMissed, resetMissed, math.MaxInt32)
-		c.enqueue() // to wait again
-		return
-	}
-	c.keepalive()
-}
-
-// after has fn called when serverLinger has passed, or resetMissed where nobody was
-// asked yet, unless something is waited for already.
-func (c *wireControl) after(lingering bool, fn func()) {
-	if c.timer != nil && c.lingering == lingering {
-		return
-	}
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-	c.lingering = lingering
-	pause := serverLinger
-	if !lingering && !c.asked {
-		pause = resetMissed
-	}
-	c.timer = time.AfterFunc(pause, fn)
+	c.phase, c.out = controlSilent, backlog{}
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"time"
 
 	"github.com/smcgw/smcgw/netstack"
@@ -12,8 +11,6 @@ import (
 type wireLeg interface {
 	Read(p []byte) (int, error)
 	Write(p []byte) (int, error)
-	ReadContext(ctx context.Context, p []byte) (int, error)
-	WriteContext(ctx context.Context, p []byte) (int, error)
 	SetNotify(fn func())
 	SetKeepalive(idle, interval time.Duration, count int) error
 	SetUserTimeout(d time.Duration) error

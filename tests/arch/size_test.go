@@ -46,7 +46,7 @@ var wideInterfaces = map[string]int{
 	"gateway Steering":  29,
 	"gateway fabric":    18,
 	"gateway Control":   16,
-	"gateway wireLeg":   16,
+	"gateway wireLeg":   14,
 	"gateway Datagrams": 8,
 }
 

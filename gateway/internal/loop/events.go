@@ -13,9 +13,9 @@ func (s *Shard) dispatch(events []unix.EpollEvent, i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(events); next++ {
 		ev := &events[next]
-		if c := s.fds[ev.Fd]; c != nil {
-			s.about = c.Owner()
-			c.Event(ev.Events)
+		if m := s.fds[ev.Fd]; m != nil {
+			s.about = m.Owner()
+			m.Event(ev.Events)
 		} else if fn := s.others[ev.Fd]; fn != nil {
 			s.about = nil // it says whom it works for
 			fn(ev.Events)
@@ -36,6 +36,9 @@ func (s *Shard) Join(m Member, fd int) error {
 	s.fds[int32(fd)] = m
 	return nil
 }
+
+// Succeed gives a member's descriptor to another one, of which no edge is lost.
+func (s *Shard) Succeed(m Member, fd int) { s.fds[int32(fd)] = m }
 
 // Watch implements host.Loop.
 func (s *Shard) Watch(fd int, fn func(events uint32)) error { return s.watchFor(fd, bothWays, fn) }

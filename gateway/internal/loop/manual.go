@@ -36,7 +36,7 @@ type Load struct{ Queues, Members, Descriptors, Later int }
 
 // Load counts what is on the shard; the caller is on it.
 func (s *Shard) Load() Load {
-	l := Load{Queues: len(s.cqs), Descriptors: len(s.fds), Later: len(s.again)}
+	l := Load{Queues: len(s.cqs), Descriptors: len(s.fds), Later: len(s.again) + s.bulk.len()}
 	for _, q := range s.cqs {
 		l.Members += len(q.Members)
 	}

@@ -13,20 +13,31 @@ type Owner interface {
 	Panicked(r any)
 }
 
-// Completer is what takes the completions of a queue pair.
-type Completer interface {
+// Work is what a shard does for one owner.
+type Work interface {
 	// Owner is what the work is for; nil: what all share, whose panic the process does
 	// not survive.
 	Owner() Owner
+}
+
+// Completer is what takes the completions of a queue pair.
+type Completer interface {
+	Work
 	// Complete takes one completion. wc is the shard's.
 	Complete(wc *verbs.WC)
 }
 
-// Member is one data path on a shard. Its methods are called on the shard.
+// Member is one data path on a shard: the pump of an app leg. Its methods are called
+// on the shard.
 type Member interface {
-	Completer
+	Work
 	// Event takes edges of the member's descriptor, as of epoll.
 	Event(events uint32)
+}
+
+// Servicer is a member that has a budget for each turn of the shard.
+type Servicer interface {
+	Work
 	// Service goes on with what [Shard.Later] was asked for.
 	Service()
 }

@@ -44,8 +44,10 @@ type Shard struct {
 	fds     map[int32]Member
 	others  map[int32]func(events uint32) // descriptors that are no app leg's
 	timers  timers
-	again   []Member // members that used up their budget
-	spare   []Member // the list again changes with
+	again   []Servicer // members that used up their budget
+	spare   []Servicer // the list again changes with
+	bulk    bulkList   // members that wait for their step
+	chunk   []byte     // see BulkBuffer
 	spinner spinner
 	placer  placer
 	now     time.Time // when the turn began
@@ -117,7 +119,7 @@ func (s *Shard) Scratch() []byte { return s.scratch[:] }
 func (s *Shard) NoteRead(fd, n int) { s.placer.read(fd, n, s.now) }
 
 // Later has a member serviced at the end of the turn.
-func (s *Shard) Later(m Member) { s.again = append(s.again, m) }
+func (s *Shard) Later(m Servicer) { s.again = append(s.again, m) }
 
 // AddQueue takes in a completion queue, DropQueue lets it go; the caller is on the
 // shard.
@@ -267,6 +269,9 @@ func (s *Shard) turn(now time.Time) (worked bool, next time.Time) {
 	if s.runAgain() {
 		worked = true
 	}
+	if s.runBulk() {
+		worked = true
+	}
 	s.Flush()
 	if len(s.timers) > 0 && (next.IsZero() || s.timers[0].at.Before(next)) {
 		next = s.timers[0].at
@@ -385,7 +390,7 @@ func (s *Shard) runAgain() bool {
 }
 
 // pumpFrom continues the flows of list from i on and returns where to go on.
-func (s *Shard) pumpFrom(list []Member, i int) (next int) {
+func (s *Shard) pumpFrom(list []Servicer, i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(list); next++ {
 		m := list[next]
@@ -399,7 +404,7 @@ func (s *Shard) pumpFrom(list []Member, i int) (next int) {
 // loop. The armed flags are set only around a real sleep: a peer that finds
 // them unset saves the doorbell.
 func (s *Shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy bool) int {
-	if worked || len(s.again) > 0 {
+	if worked || len(s.again) > 0 || s.bulk.len() > 0 {
 		return s.poll(events, 0, true)
 	}
 	spun := s.spinner.wanted(now)

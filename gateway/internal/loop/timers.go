@@ -15,6 +15,9 @@ type Timer struct {
 // NewTimer returns a timer that is not set.
 func NewTimer(fn func()) Timer { return Timer{fn: fn, pos: -1} }
 
+// Pending reports whether the timer is set.
+func (t *Timer) Pending() bool { return t.pos >= 0 }
+
 // timers is a heap, the next one first.
 type timers []*Timer
 

@@ -131,8 +131,12 @@ func legPair(t require.TestingT) (app *net.TCPConn, leg int) {
 	return c.(*net.TCPConn), leg
 }
 
-// begin makes the flows of a connection whose negotiation is about to end.
+// begin makes the flows of a connection whose negotiation is about to end. The carriers
+// that connections before it have broken do not rest.
 func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
+	for _, g := range p.g {
+		g.rests.Flush()
+	}
 	c := &pairConn{p: p}
 	p.port++
 	client := netip.AddrPortFrom(pairAddrs[0], p.port)

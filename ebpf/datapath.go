@@ -72,11 +72,12 @@ type Datapath struct {
 	op     sync.RWMutex
 	closed bool
 
-	retiredAt int64         // of smcgw_retired in the memory of traces
-	provedAt  time.Time     // the last proof of legs; of the thread that proves
-	ways      ways          // of the same thread
-	again     chan struct{} // ProveAgain
-	besideNow atomic.Bool   // beside is not nil
+	retiredAt  int64                  // of smcgw_retired in the memory of traces
+	provedAt   time.Time              // the last proof of legs; of the thread that proves
+	provedWith []link.AttachedProgram // the sockops programs before it; of the same thread
+	ways       ways                   // of the same thread
+	again      chan struct{}          // ProveAgain
+	besideNow  atomic.Bool            // beside is not nil
 
 	// mu guards everything below.
 	mu      sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,10 @@ const (
 	LegInput LegWay = "input"
 	// LegConfirm: what follows the answer was dropped.
 	LegConfirm LegWay = "established"
+	// LegSockmap: bytes reach the other socket without a packet. A program of the host
+	// has both sockets in a socket map and moves them; those that went as packets
+	// before are overtaken by them.
+	LegSockmap LegWay = "sockmap"
 )
 
 // BlockedLegs is a device on which legs do not reach applications.
@@ -73,14 +78,15 @@ const (
 // proveLegs proves the legs on every device that carries offers and tells the
 // programs. It runs on a thread of the namespace.
 func (d *Datapath) proveLegs() error {
-	var errs []error
+	programs, err := d.sockops()
+	errs := []error{err}
 	for _, index := range d.offeringDevices() {
 		for family := range 2 {
 			way := d.proveOn(index, family == 1)
 			errs = append(errs, d.noteProof(index, family, way))
 		}
 	}
-	d.provedAt = time.Now()
+	d.provedAt, d.provedWith = time.Now(), programs
 	return errors.Join(errs...)
 }
 
@@ -176,7 +182,11 @@ func (d *Datapath) proofDue() bool {
 	if len(d.BlockedLegs()) > 0 {
 		interval = blockedInterval
 	}
-	return time.Since(d.provedAt) > interval
+	if time.Since(d.provedAt) > interval {
+		return true
+	}
+	programs, err := d.sockops()
+	return err == nil && !slices.Equal(programs, d.provedWith)
 }
 
 // ProveAgain has the legs proved soon: a connection has failed on them. It does not
@@ -308,6 +318,13 @@ func (p *proof) run() error {
 		}
 		if n, err := unix.Read(way[1], make([]byte, 1)); n != 1 || err != nil {
 			return p.stuck()
+		}
+		info, err := unix.GetsockoptTCPInfo(way[1], unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return fmt.Errorf("tcp_info: %w", err)
+		}
+		if info.Bytes_received == 0 {
+			return wayError{LegSockmap}
 		}
 	}
 	return nil

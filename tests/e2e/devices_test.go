@@ -15,6 +15,7 @@ import (
 // the hosts has such a device, or the reason says why not. Each is compared with one
 // that was made without gateways.
 func TestDeviceKinds(t *testing.T) {
+	t.Parallel()
 	for _, k := range deviceKinds {
 		t.Run(k.name, func(t *testing.T) {
 			for _, where := range []string{clientSide, serverSide, bothSides} {

@@ -40,6 +40,7 @@ type passing struct {
 // carried is reset in time, each connect() is as fast as the design says, and
 // nothing is left.
 func TestDiesInTime(t *testing.T) {
+	t.Parallel()
 	for _, p := range []passing{
 		{deaths[0], prompt, 1},
 		{deaths[1], prompt, -1},

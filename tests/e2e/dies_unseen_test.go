@@ -64,6 +64,7 @@ func (u unseen) result(t *testing.T) error {
 // reset before its caller looked, is ECONNRESET: of plain TCP, whose server closed
 // its listener before it accepted, and of one whose gateway died.
 func TestDiesUnseen(t *testing.T) {
+	t.Parallel()
 	for _, v6 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "native/v4", true: "native/v6"}[v6], func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})

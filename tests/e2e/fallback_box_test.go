@@ -14,6 +14,7 @@ import (
 // with it. Two connections need the kernel's bare retry, then the destination is
 // left alone, until that expires or an operator flushes it.
 func TestFallbackBoxDrops(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "3s"})
@@ -58,6 +59,7 @@ func TestFallbackBoxDrops(t *testing.T) {
 // is left alone for twice as long if the box is still there, and carried again
 // if it is not.
 func TestFallbackBoxGone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "1s"})
@@ -89,6 +91,7 @@ func TestFallbackBoxGone(t *testing.T) {
 // TestFallbackBoxStrips: a box takes the option off some segments, or puts the
 // client's onto the answer. No connection waits for anything.
 func TestFallbackBoxStrips(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.serve(w.h3)
@@ -156,6 +159,7 @@ func TestFallbackBoxStrips(t *testing.T) {
 // sends to it, with every byte and both ends of the stream, and accepts the
 // client's offers again after a while.
 func TestFallbackBoxAcceptLost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{Handshake: quick})
@@ -183,6 +187,7 @@ func TestFallbackBoxAcceptLost(t *testing.T) {
 // TestFallbackBoxChurn: many short connections at a time through boxes that make
 // the gateways change their minds. Each gets its bytes, and none waits.
 func TestFallbackBoxChurn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{Handshake: quick, NegativeCache: "100ms"}) // so that offers go on

@@ -26,6 +26,7 @@ const (
 // would take. The application sees what it sees without gateways, and both
 // gateways know that the server's could not reach its application.
 func TestFallbackFirewall(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.listen(w.h2, "echo", resetPort, prohibitPort, swallowPort)
@@ -74,6 +75,7 @@ func TestFallbackFirewall(t *testing.T) {
 // connection on, without another offer, until the refusal is forgotten. Other
 // services of the host are not touched by it.
 func TestFallbackRemembered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{Carriers: "shm", NegativeCache: "3s"})
@@ -112,6 +114,7 @@ func TestFallbackRemembered(t *testing.T) {
 // it, or nothing of the client's, arrives any more. The client gives the
 // connection back by itself, and it works as soon as the path does.
 func TestFallbackDeadline(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{Handshake: quick})

@@ -12,6 +12,7 @@ import (
 // TestFallbackLimits: what a gateway has not got, on either side. The other
 // side hears why, and the connection is native at once.
 func TestFallbackLimits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})
@@ -44,6 +45,7 @@ func TestFallbackLimits(t *testing.T) {
 // behind the reset of its wire leg and is answered, whatever the server's
 // gateway is doing at that moment.
 func TestFallbackReleaseAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{NegativeCache: "100ms"})
@@ -62,6 +64,7 @@ func TestFallbackReleaseAtOnce(t *testing.T) {
 // TestFallbackFlowLimit: one flow is allowed, the second is native, and when
 // the first has ended the third is carried.
 func TestFallbackFlowLimit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})

@@ -62,6 +62,11 @@ const leakPatience = 4 * time.Minute
 // less of which wait when it looks.
 const legBatch = 32
 
+// leaks reports whether a gateway has more than before that does not go by itself.
+func (u usage) leaks(before usage) bool {
+	return u.descriptors > before.descriptors+8+2*legBatch || u.goroutines > before.goroutines+8
+}
+
 // watchLeaks lets the gateways carry a little and remembers what they are made of.
 // The function it returns waits until they are that small again.
 func (w *world) watchLeaks(t *testing.T) (done func()) {
@@ -75,9 +80,7 @@ func (w *world) watchLeaks(t *testing.T) (done func()) {
 		t.Helper()
 		for g, b := range before {
 			after := w.usage(t, g)
-			leaks := func() bool {
-				return after.entries > 0 || after.memory > 0 || after.descriptors > b.descriptors+8+2*legBatch || after.goroutines > b.goroutines+8
-			}
+			leaks := func() bool { return after.entries > 0 || after.memory > 0 || after.leaks(b) }
 			for end := time.Now().Add(leakPatience); leaks() && time.Now().Before(end); after = w.usage(t, g) {
 				time.Sleep(200 * time.Millisecond)
 			}

@@ -72,6 +72,7 @@ func (c *hostCell) besideItself() []target {
 // go as packets before both sockets are in the map, could be overtaken: connections are
 // native, and status says why.
 func TestSockmapLater(t *testing.T) {
+	t.Parallel()
 	for _, side := range []string{"client", "server"} {
 		t.Run(side, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})

@@ -84,6 +84,7 @@ const sampledHosts = 6
 // the same error comes, and connect() takes as long. A run draws some cells; make
 // faults runs all. Kinds that this kernel cannot be are for the guest of tests/interop.
 func TestFaultHosts(t *testing.T) {
+	t.Parallel()
 	var cells []*hostCell
 	for _, kind := range hostKinds() {
 		if !kind.possible() && !testnet.Required("kernel") {

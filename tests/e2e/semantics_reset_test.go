@@ -18,6 +18,7 @@ import (
 // behind a half-close. The other end, which neither reads nor writes, gets the reset
 // at once, as natively, whatever carries.
 func TestSemanticsOfStuckResets(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"native", "carried", "demoted", "raw"} {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})

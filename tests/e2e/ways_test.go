@@ -145,6 +145,7 @@ func (w *waysWorld) carriedAll(n int) {
 // becomes the port of a bridge. What is carried goes on, also where the application that
 // waits has said nothing since.
 func TestFaultWays(t *testing.T) {
+	t.Parallel()
 	for _, f := range waysFamilies {
 		for _, how := range []string{"routes", "down", "gone", "port"} {
 			for i, side := range []string{"client", "server"} {
@@ -205,6 +206,7 @@ func (w *waysWorld) start(via config.Carrier) {
 // TestWaysDiffer: what a host sends leaves by another device than what it gets comes
 // by, as its routes, or rules about marks, say. Connections are carried.
 func TestWaysDiffer(t *testing.T) {
+	t.Parallel()
 	for _, f := range waysFamilies {
 		t.Run("answers-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
@@ -253,6 +255,7 @@ func (w *waysWorld) talks(t *testing.T, via config.Carrier) {
 // to the service, and takes no answers (LVS-DR, and other balancers that leave the
 // addresses alone). Connections are carried.
 func TestDirectServerReturn(t *testing.T) {
+	t.Parallel()
 	for _, f := range waysFamilies {
 		t.Run(f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)

@@ -51,7 +51,7 @@ global int served(const struct flow_key *k)
 /* awaited tells whether the host would deliver this SYN: to a listener, or through
  * address translation to something that has answered before. For what is not known to
  * answer the kernel's answer is looked at as it leaves. */
-static always_inline int awaited(struct __sk_buff *skb, const struct flow_key *k)
+static __always_inline int awaited(struct __sk_buff *skb, const struct flow_key *k)
 {
 	if (listening(skb, k) || served(k))
 		return 1;
@@ -62,7 +62,7 @@ static always_inline int awaited(struct __sk_buff *skb, const struct flow_key *k
 /* accept_refused returns why an offer of a peer is left to the kernel, which
  * ignores the option. A wildcard listener would match transit traffic too, so the
  * destination must be ours. */
-static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
+static __noinline int accept_refused(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
 {
 	struct control *c = control();
 	struct verdict v;
@@ -98,7 +98,7 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 
 /* offered_in: a SYN with an offer on a tuple without an entry worth keeping. Its
  * sender may be anybody: it is answered, and nothing is kept. */
-static noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct options *o)
+static __noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct options *o)
 {
 	u8 rule;
 	u32 reason = accept_refused(skb, p, o, &rule);
@@ -116,7 +116,7 @@ static noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct o
  * entry is gone and the SYN is to be treated as new, else the verdict. A blind
  * SYN kills nothing: the wire endpoint answers a challenge ACK (RFC 5961). */
 #define SYN_IS_NEW 1
-static noinline int known_syn_in(struct packet *p, struct flow *f)
+static __noinline int known_syn_in(struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
@@ -135,7 +135,7 @@ static noinline int known_syn_in(struct packet *p, struct flow *f)
 	return late ? drop(STAT_STALE_DROPPED) : to_netstack();
 }
 
-static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct options o;
 	int verdict = known_syn_in(p, f);
@@ -148,7 +148,7 @@ static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow 
 /* answer_in: the answer to an offered SYN. A SYN-ACK without our accept is the
  * kernel's, untouched; a refusal is not before the bare SYN has had it, too. One that accepts never is: what the server's gateway would be told by
  * the kernel, it might not be there to hear. */
-static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
 	struct options o;
@@ -181,7 +181,7 @@ static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct fl
  * the old SYN-ACK, recognised by its accept, is not that answer. What else is
  * late has come after half a second: an ACK is then the challenge of a socket
  * that a gateway left behind at the server, and the kernel's reset ends it. */
-static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int released_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
 	struct options o;
@@ -207,7 +207,7 @@ static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct 
 /* dead_in: what acknowledges is the challenge to our reset, or is sent again by a
  * peer whom that never reached; netstack answers it by an exact one. The rest is
  * late and dropped. */
-static noinline int dead_in(struct packet *p, struct flow *f)
+static __noinline int dead_in(struct packet *p, struct flow *f)
 {
 	if (!f)
 		return TCX_NEXT;
@@ -226,7 +226,7 @@ static noinline int dead_in(struct packet *p, struct flow *f)
  * application's next SYN (egress.h). A server's kernel knows no such connection
  * and answers with a reset, upon which the client's gateway begins anew; a client
  * without one has no other server than ours, so a late one is waited for. */
-static noinline int owned_in(struct packet *p, struct flow *f)
+static __noinline int owned_in(struct packet *p, struct flow *f)
 {
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
@@ -250,7 +250,7 @@ static noinline int owned_in(struct packet *p, struct flow *f)
  * SYN-ACK of ours (cookie.h). One that does has a sender who is where it says, and
  * is the first of a connection; it is the kernel's where that knows more of the
  * tuple than a listener. Of a gateway that is late, or gone, see owned_in. */
-static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
+static __noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 {
 	struct options o;
 	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK)
@@ -266,7 +266,7 @@ static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 	return prove_flow(skb, p, &o, tick) ? TCX_NEXT : to_netstack();
 }
 
-static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
+static __always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 {
 	if (parse_quoted(skb, p))
 		return TCX_NEXT;
@@ -282,7 +282,7 @@ static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 
 /* leg_syn: a SYN or SYN-ACK of a leg. It has been in a queue since the program on the
  * pair saw it, and its connection may have been given back to the network. */
-static always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
+static __always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if (parse(skb, l2len, INBOUND, &p) == IPPROTO_TCP) {
@@ -293,7 +293,7 @@ static always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 	return let_pass(skb);
 }
 
-static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
+static __always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if (has_tag(skb, TAG_LEG_SYN))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The steering programs of smcgw. One object, one concept a header:
  *
- *   kernel.h    the BPF interface used
+ *   kernel.h    linux/bpf.h, the helpers of libbpf, and what they lack
  *   maps.h      types, maps, constants
  *   flow.h      flow entries, counters, events, heartbeat
  *   parse.h     packet headers and TCP options

@@ -7,7 +7,7 @@
 #include "listener.h"
 
 /* returned_syn: a SYN of the network that user space gives back to the kernel. */
-static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
+static __noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 {
 	reverse(&p->key);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p->key);

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
 // A connection of our own shows whether legs reach applications on a device: it
@@ -221,7 +223,7 @@ func (p *proof) open(v6 bool) error {
 		return err
 	}
 	p.listener = made[0]
-	if err := farthest(p.listener, v6); err != nil {
+	if err := legs.SetHops(p.listener, v6, legs.Farthest); err != nil {
 		return err
 	}
 	far, err := bound(p.listener, p.ends.remote)
@@ -249,19 +251,6 @@ func (p *proof) open(v6 bool) error {
 		return err
 	}
 	return p.enter(Tuple{Local: near, Remote: far})
-}
-
-// farthest gives a socket the TTL of the legs of neighbours, the largest: rules may be
-// about it.
-func farthest(fd int, v6 bool) error {
-	level, option := unix.IPPROTO_IP, unix.IP_TTL
-	if v6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
-	}
-	if err := unix.SetsockoptInt(fd, level, option, 255); err != nil {
-		return fmt.Errorf("ttl: %w", err)
-	}
-	return nil
 }
 
 // enter makes the entry and begins to connect.

@@ -18,7 +18,7 @@ var allowed = map[string][]string{
 	"gateway/config":            {},
 	"gateway/faults":            {},
 	"gateway/guardian":          {"gateway/process", "ebpf", "internal/fdpass"},
-	"gateway/host":              {"ebpf"},
+	"gateway/host":              {"ebpf", "ebpf/legs"},
 	"gateway/process":           {"ebpf/legs"},
 	"gateway/internal/loop":     {"verbs"},
 	"gateway/internal/peers":    {"gateway/config", "negotiate"},

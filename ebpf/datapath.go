@@ -27,7 +27,8 @@ var (
 	// ErrState means that the entry is in none of the expected states. The
 	// error is a [StateError].
 	ErrState = errors.New("flow entry in another state")
-	// ErrKernel means that the kernel is older than 6.6 or lacks a feature.
+	// ErrKernel means that the kernel is older than 6.6 or lacks a feature. The error
+	// of [Open] is then a [KernelError].
 	ErrKernel = errors.New("kernel lacks a needed feature")
 	// ErrNoDevice means that our programs are not on the device in question.
 	ErrNoDevice = errors.New("not a wire device")

@@ -53,7 +53,7 @@ static __noinline int ask(const struct flow_key *k, struct dgram *d, u64 now)
 /* native_now returns why a datagram of a selected or open tuple is not carried. */
 static __always_inline u8 native_now(struct __sk_buff *skb, struct control *c, const struct flow_key *k, struct dgram *d, u64 now)
 {
-	u8 off = switched_off(c);
+	u8 off = switched_off(c, liveness());
 	if (off)
 		return off;
 	int reason = peer_reason(k);

@@ -7,6 +7,7 @@
 #include "offer.h"
 #include "datagram.h"
 #include "keepalive.h"
+#include "verdict.h"
 
 /* socket_differs compares the socket's addresses with the packet's: address
  * translation has happened in between. */
@@ -139,15 +140,12 @@ static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 w
 	return 0;
 }
 
-static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f)
+static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f, u64 w)
 {
-	u64 w = flow_word(f);
-	u8 rule, state = word_state(w);
+	u8 rule;
 	u64 word = make_word(p->seq, o->nonce, 0, FLOW_OFFERED);
 	if (f && w == word && f->ifindex != skb->ifindex)
 		return TCX_NEXT; /* the lower device of a stack: recorded above it */
-	if (f && state_live(state))
-		replaced(&p->key, f->rule, w, 0);
 	if (smcgw_retired && !own_offer(skb, o)) {
 		if (f)
 			discard(flow_end(&p->key, f, word_isn(w)));
@@ -197,10 +195,9 @@ static __always_inline void offer_answered(struct __sk_buff *skb)
 
 /* asked_again: the bare SYN behind a refusal of the offered one. What the socket sends
  * again for that reason is no loss of its offer. */
-static __noinline int asked_again(struct __sk_buff *skb, struct flow *f)
+static __always_inline int asked_again(struct __sk_buff *skb, struct flow *f, u64 w)
 {
-	u64 w = flow_word(f);
-	if (!f || !(w & WORD_REFUSED) || w & WORD_BARE)
+	if (!(w & WORD_REFUSED) || w & WORD_BARE)
 		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
 	struct sk_note *n = note_behind(skb);
 	if (n && n->phase == PHASE_WRITTEN)
@@ -208,22 +205,15 @@ static __noinline int asked_again(struct __sk_buff *skb, struct flow *f)
 	return flow_turn(f, w, WORD_BARE, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 }
 
-/* impatient gives a negotiation back to the kernel that has taken too long, or that
- * nobody works on. The entry stays, as that of a released one: the gateway may have
+/* give_back gives a negotiation back to the kernel that has taken too long, or that
+ * nothing works on. The entry stays, as that of a released one: the gateway may have
  * spoken already, in the place of the application's first bytes, so that the
  * kernel must never get the SYN-ACK it has spoken upon. Nor may it speak again: its
  * reset would meet the kernel's handshake. */
-static __noinline int impatient(struct packet *p, struct flow *f)
+static __noinline int give_back(struct packet *p, struct flow *f, u64 w, u8 reason)
 {
-	u64 w = flow_word(f);
-	u8 reason = REASON_GATEWAY_STALE;
 	if (!f)
 		return TCX_NEXT;
-	if (alive()) {
-		if (word_state(w) != FLOW_NEGOTIATING || !overdue(f))
-			return drop(STAT_SYN_RETRANSMIT_DROP);
-		reason = REASON_HANDSHAKE_TIMEOUT;
-	}
 	if (flow_turn(f, w, WORD_SILENT, FLOW_RELEASED))
 		return drop(STAT_SYN_RETRANSMIT_DROP);
 	replaced(&p->key, f->rule, w, reason);
@@ -231,39 +221,50 @@ static __noinline int impatient(struct packet *p, struct flow *f)
 	return TCX_NEXT;
 }
 
-/* bare_out: a SYN without offer on a tuple with an entry. Where the entry changes
+/* bare_out does what is decided of a SYN without offer. Where the entry changes
  * under the decision the SYN is dropped: it will be sent again. */
-static __noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w, u8 verdict)
 {
-	u64 w = flow_word(f);
-	u8 state = word_state(w);
-	if (!f || !state)
+	if (!f)
 		return TCX_NEXT;
-	if (word_isn(w) != p->seq || w & WORD_SERVER) {
-		if (state_live(state))
-			replaced(&p->key, f->rule, w, 0);
-		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
-	}
-	if (w & WORD_ACKED)
-		offer_answered(skb);
-	if (state == FLOW_RELEASED)
-		return asked_again(skb, f);
-	if (state == FLOW_OFFERED) /* released_in drops an accept that comes late: the server has given it up */
+	switch (verdict) {
+	case ASK:
+		return asked_again(skb, f, w);
+	case RELEASE: /* an accept that comes late is dropped: the server has given it up */
 		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
-	if (state == FLOW_NEGOTIATING || state == FLOW_COMPLETING)
-		return impatient(p, f);
-	if (state_live(state))
-		return drop(STAT_SYN_RETRANSMIT_DROP); /* sent before it was answered */
-	return flow_drop(&p->key, f, w) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	case WAIT:
+		return overdue(f) ? give_back(p, f, w, REASON_HANDSHAKE_TIMEOUT) : drop(STAT_SYN_RETRANSMIT_DROP);
+	case GIVE_BACK:
+		return give_back(p, f, w, REASON_GATEWAY_STALE);
+	case REPLACE:
+		replaced(&p->key, f->rule, w, 0);
+		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	case FORGET:
+		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	default:
+		return drop_of(verdict);
+	}
 }
 
 static __noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct options o;
+	u64 w = flow_word(f);
+	u8 class = OUT_OTHER_SYN;
 	discard(scan_options(skb, p, &o));
-	if (o.role == OPTION_OFFER)
-		return offered_out(skb, p, &o, f);
-	return bare_out(skb, p, f);
+	if (o.role == OPTION_OFFER) {
+		class = OUT_OFFER;
+	} else if (word_isn(w) == p->seq && !(w & WORD_SERVER)) {
+		class = OUT_SYN;
+		if (w & WORD_ACKED)
+			offer_answered(skb);
+	}
+	u8 verdict = verdict_on(p, class, word_state(w));
+	if (f && verdict == REOFFER)
+		replaced(&p->key, f->rule, w, 0);
+	if (class == OUT_OFFER)
+		return offered_out(skb, p, &o, f, w);
+	return bare_out(skb, p, f, w, verdict);
 }
 
 #define SERVED_NS 60000000000ull
@@ -295,7 +296,7 @@ static __always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct pac
 	if (parse_quoted(skb, p))
 		return TCX_NEXT;
 	reverse(&p->key);
-	if (!state_has_leg(word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p->key)))))
+	if (verdict_on(p, OUT_ERROR, word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p->key)))) != LEGS_ERROR)
 		return TCX_NEXT;
 	count_stat(STAT_ICMP_STEERED);
 	return to_legs(skb, l2len);
@@ -348,7 +349,8 @@ static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return datagram_out(skb, l2len);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
-	if (f && state == FLOW_PROOF) {
+	u8 verdict = verdict_on(&p, OUT_SEGMENT, state);
+	if (f && verdict == LEGS_PROOF) { /* of every segment */
 		f->syn[syn_only(&p) ? PROOF_LEFT : PROOF_CONFIRMED] = 1;
 		return to_legs(skb, l2len);
 	}
@@ -358,16 +360,11 @@ static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return syn_out(skb, &p, f);
 	if ((p.flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK))
 		discard(note_server(skb, &p, state));
-	if (!state || state == FLOW_OFFERED || state == FLOW_RELEASED || state == FLOW_RETURNED)
-		return TCX_NEXT;
-	if (state_has_leg(state)) {
+	if (f && verdict == LEGS) {
 		follow_way(skb, &p, f);
-		if (watched_out(skb, &p, f))
-			return hold();
+		return watched_out(skb, &p, f) ? hold() : to_legs(skb, l2len);
 	}
-	if (state_has_leg(state) || state == FLOW_DEAD)
-		return to_legs(skb, l2len);
-	return drop(STAT_OUT_DROP); /* negotiating, wire: the tuple on the wire is netstack's */
+	return verdict == LEGS_LAST ? to_legs(skb, l2len) : drop_of(verdict);
 }
 
 SEC("tcx/egress")

@@ -68,18 +68,6 @@ static __noinline int flow_end(const struct flow_key *key, struct flow *f, u32 i
 	return -1;
 }
 
-/* The gateway works on the connection and must hear of its end. */
-static __always_inline int state_live(u8 state)
-{
-	return state >= FLOW_NEGOTIATING && state <= FLOW_RAW;
-}
-
-/* The local application's segments go to a gateway socket. */
-static __always_inline int state_has_leg(u8 state)
-{
-	return state == FLOW_COMPLETING || state == FLOW_CARRYING || state == FLOW_SERVING || state == FLOW_RAW || state == FLOW_PROOF;
-}
-
 struct note {
 	const struct flow_key *key;
 	u32 isn;
@@ -160,41 +148,32 @@ static __always_inline struct control *control(void)
 	return bpf_map_lookup_elem(&smcgw_control, &zero);
 }
 
-/* heard_within tells whether the gateway's last beat is younger than that. */
-static __always_inline int heard_within(u64 ns)
-{
-	u32 zero = 0;
-	u64 *beat = bpf_map_lookup_elem(&smcgw_beat, &zero);
-	if (!beat)
-		return 0;
-	u64 at = *(volatile u64 *)beat, now = bpf_ktime_get_ns();
-	return at != 0 && now < at + ns;
-}
-
-static __always_inline int gateway_alive(struct control *c)
-{
-	return c && heard_within(c->heartbeat_timeout);
-}
-
-/* alive is gateway_alive for callers that need nothing else of the control. */
-global int alive(void)
-{
-	return gateway_alive(control());
-}
-
 /* The guardian kills a daemon that is late by two seconds, and stops the heart of
  * one that has ended at once. */
 #define LATE_NS 3000000000ull
 
-/* only_late: the gateway cannot be asked now, but may go on with what it has begun. */
-global int only_late(void)
+/* A late gateway cannot be asked now, but may go on with what it has begun. */
+enum liveness { ANY, ALIVE, LATE, GONE };
+
+/* liveness tells from the age of the last beat how the gateway is. */
+global int liveness(void)
 {
+	u32 zero = 0;
 	struct control *c = control();
-	return c && !gateway_alive(c) && heard_within(LATE_NS);
+	u64 *beat = bpf_map_lookup_elem(&smcgw_beat, &zero);
+	if (!beat || !c)
+		return GONE;
+	u64 at = *(volatile u64 *)beat, now = bpf_ktime_get_ns();
+	if (!at)
+		return GONE;
+	if (now < at + c->heartbeat_timeout)
+		return ALIVE;
+	return now < at + LATE_NS ? LATE : GONE;
 }
 
-/* switched_off returns why no new connection may be offered or accepted now. */
-static __always_inline u8 switched_off(struct control *c)
+/* switched_off returns why no new connection may be offered or accepted now, the
+ * gateway being as it is. */
+static __always_inline u8 switched_off(struct control *c, u8 gateway)
 {
 	if (c->off)
 		return REASON_OFF;
@@ -202,7 +181,7 @@ static __always_inline u8 switched_off(struct control *c)
 		return REASON_MODE;
 	if (c->native_reason)
 		return c->native_reason;
-	if (!gateway_alive(c))
+	if (gateway != ALIVE)
 		return REASON_GATEWAY_STALE;
 	return 0;
 }

@@ -102,7 +102,7 @@ static __always_inline u32 offer_refused(const struct flow_key *k, struct contro
 	*rule = v.rule;
 	if (v.reason)
 		return v.reason;
-	u8 reason = switched_off(c);
+	u8 reason = switched_off(c, liveness());
 	if (!reason && v.automatic && service_rests(k))
 		return REASON_NOT_WORTH_IT;
 	if (!reason)

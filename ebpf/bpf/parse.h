@@ -41,9 +41,20 @@ struct packet {
 	u32 payload;
 	u8 tcplen, flags, proto;
 	u8 fatal; /* of an ICMP error: it ends a connection request */
+	u8 gateway; /* enum liveness; ANY: not looked at yet */
+	u8 pad[3];
 };
 
 enum { OUTBOUND, INBOUND };
+
+/* gateway_of is the liveness of the gateway to this packet: one to all that is decided
+ * about it. */
+static __always_inline u8 gateway_of(struct packet *p)
+{
+	if (p->gateway == ANY)
+		p->gateway = liveness();
+	return p->gateway & 3;
+}
 
 static __always_inline int syn_only(const struct packet *p)
 {

@@ -104,8 +104,6 @@ static __always_inline int ask_bare(struct flow *f, u64 w)
  * where the sequence numbers come round. */
 static __always_inline int offer_reset(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
-	if (!(p->flags & TCP_ACK))
-		return TCX_NEXT; /* no kernel believes it */
 	if (!p->ack) {
 		flow_drop(&p->key, f, w);
 		return TCX_NEXT;
@@ -119,24 +117,18 @@ static __always_inline int offer_reset(struct __sk_buff *skb, struct packet *p, 
  * bare one is the connection's. */
 static __always_inline int refused_twice(struct packet *p, struct flow *f, u64 w)
 {
-	if (!(w & WORD_BARE))
+	if (w & WORD_REFUSED && !(w & WORD_BARE))
 		return drop(STAT_RELEASED_DROP);
-	discard(peer_refused(&p->key));
+	if (w & WORD_REFUSED)
+		discard(peer_refused(&p->key));
 	flow_drop(&p->key, f, w);
 	return TCX_NEXT;
 }
 
-/* unreachable_in: an ICMP error about a SYN of the application's. */
-static __noinline int unreachable_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+/* offer_unreachable: an ICMP error about an offered SYN. */
+static __noinline int offer_unreachable(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
-	u64 w = flow_word(f);
-	if (!f || !p->fatal || p->seq != word_isn(w))
-		return TCX_NEXT;
-	if (word_state(w) == FLOW_RELEASED && w & WORD_REFUSED)
-		return refused_twice(p, f, w);
-	if (word_state(w) != FLOW_OFFERED)
-		return TCX_NEXT;
-	if (ask_bare(f, w))
+	if (!f || ask_bare(f, w))
 		return drop(STAT_RELEASED_DROP);
 	int failed = p->key.family == 4 ? reset_for_icmp4(skb, p) : reset_for_icmp6(skb, p);
 	return failed ? drop(STAT_REDIRECT_FAILED) : TCX_NEXT;

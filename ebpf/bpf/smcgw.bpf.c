@@ -5,6 +5,7 @@
  *   maps.h      types, maps, constants
  *   flow.h      flow entries, counters, events, heartbeat
  *   parse.h     packet headers and TCP options
+ *   verdict.h   the table: class of packet, liveness, state
  *   trace.h     what is no concern of ours
  *   peers.h     remembered peers
  *   policy.h    rule masks
@@ -23,5 +24,7 @@
 struct event *unused_event __attribute__((unused));
 struct cas_args *unused_cas_args __attribute__((unused));
 enum stat *unused_stat __attribute__((unused));
+enum packet_class *unused_packet_class __attribute__((unused));
+enum packet_verdict *unused_packet_verdict __attribute__((unused));
 
 char _license[] SEC("license") = "GPL";

@@ -29,7 +29,6 @@ const widthReason = "It has more than seven methods because "
 // is below the cap.
 var largePackages = map[string]int{
 	"gateway":        11800, // becomes gateway and its rooms
-	"ebpf":           5300,  // the policy's compiler and the host's devices are packages to be
 	"netstack":       4900,  // its hosts for tests are a package to be
 	"rsocket/socket": 5500,  // PacketConn shares the vectors of Conn
 	"verbs/shm":      5700,

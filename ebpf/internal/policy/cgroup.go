@@ -1,8 +1,9 @@
-package ebpf
+package policy
 
 import (
 	"bufio"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// findCgroup2 returns the first cgroup2 mount of mountinfo (proc(5): fields
+// CgroupMount returns the first cgroup2 mount of mountinfo (proc(5): fields
 // behind the separator " - " are type, source, options).
-func findCgroup2() (string, error) {
+func CgroupMount() (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return "", fmt.Errorf("mountinfo: %w", err)
@@ -29,7 +30,7 @@ func findCgroup2() (string, error) {
 	if err := sc.Err(); err != nil {
 		return "", fmt.Errorf("mountinfo: %w", err)
 	}
-	return "", fmt.Errorf("cgroup2 mount not found: %w", ErrKernel)
+	return "", fmt.Errorf("cgroup2 mount: %w", fs.ErrNotExist)
 }
 
 // cgroupID returns the kernel's id of a cgroup: its inode number.
@@ -44,18 +45,19 @@ func cgroupID(dir string) (uint64, error) {
 // maxCgroups bounds how many cgroups the patterns of a policy may stand for.
 const maxCgroups = 8000
 
-// cgroupIDs resolves the patterns of a policy to the cgroups that exist now.
-func cgroupIDs(mount string, patterns []cgroupPattern) map[uint64]uint64 {
+// Cgroups resolves the patterns of a policy to the cgroups that exist now, each with the
+// rules that name it.
+func (p *Policy) Cgroups(mount string) map[uint64]uint64 {
 	ids := map[uint64]uint64{}
-	for _, p := range patterns {
-		dirs, err := filepath.Glob(filepath.Join(mount, p.pattern))
+	for _, pat := range p.Patterns {
+		dirs, err := filepath.Glob(filepath.Join(mount, pat.Glob))
 		if err != nil {
 			continue // checked when the policy was compiled
 		}
 		for _, dir := range dirs {
 			id, err := cgroupID(dir)
 			if err == nil && len(ids) < maxCgroups {
-				ids[id] |= p.mask
+				ids[id] |= pat.Mask
 			}
 		}
 	}

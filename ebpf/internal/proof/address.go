@@ -1,4 +1,4 @@
-package ebpf
+package proof
 
 import (
 	"fmt"
@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proofEnds are the addresses of a proof: one of the host on the device, and one
+// ends are the addresses of a proof: one of the host on the device, and one
 // behind the device, to which no packet ever gets.
-type proofEnds struct {
+type ends struct {
 	index         int
 	device        string
 	local, remote netip.Addr
 	forget        func() // undoes what was done for remote
 }
 
-// proofMAC is the link address of remote, where the device wants one.
-var proofMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x03}
+// strangerMAC is the link address of remote, where the device wants one.
+var strangerMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x03}
 
-// proofEnds chooses them. The other end is a neighbour that is not there, so that a
+// ends chooses them. The other end is a neighbour that is not there, so that a
 // proof needs nobody; where the device has no room for one it is a router.
-func (d *Datapath) proofEnds(index int, v6 bool) (e proofEnds, err error) {
-	l, err := d.nl.LinkByIndex(index)
+func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
+	l, err := p.Netlink.LinkByIndex(index)
 	if err != nil {
 		return e, fmt.Errorf("device: %w", err)
 	}
@@ -34,7 +34,7 @@ func (d *Datapath) proofEnds(index int, v6 bool) (e proofEnds, err error) {
 	if v6 {
 		family = unix.AF_INET6
 	}
-	addrs, err := d.nl.AddrList(l, family)
+	addrs, err := p.Netlink.AddrList(l, family)
 	if err != nil {
 		return e, fmt.Errorf("addresses of %s: %w", e.device, err)
 	}
@@ -49,17 +49,17 @@ func (d *Datapath) proofEnds(index int, v6 bool) (e proofEnds, err error) {
 			e.remote = e.remote.Unmap()
 			return e, nil
 		}
-		if e.remote, err = d.stranger(l, family, a, prefix); err != nil {
+		if e.remote, err = p.stranger(l, family, a, prefix); err != nil {
 			return e, err
 		}
 		if e.remote.IsValid() {
-			return e, d.acquaint(l, family, &e)
+			return e, p.acquaint(l, family, &e)
 		}
 	}
 	if !e.local.IsValid() {
-		return e, wayError{LegUnproved}
+		return e, Error{Unproved}
 	}
-	return e, d.router(index, family, &e)
+	return e, p.router(index, family, &e)
 }
 
 // usable reports whether connections are made from an address.
@@ -78,11 +78,11 @@ const strangerTries = 16
 
 // stranger returns an address of a network that is none of ours and of no known
 // neighbour; none where there is no room.
-func (d *Datapath) stranger(l netlink.Link, family int, own netip.Addr, prefix netip.Prefix) (netip.Addr, error) {
+func (p *Prover) stranger(l netlink.Link, family int, own netip.Addr, prefix netip.Prefix) (netip.Addr, error) {
 	if own.BitLen()-prefix.Bits() < 2 {
 		return netip.Addr{}, nil
 	}
-	known, err := d.nl.NeighList(l.Attrs().Index, family)
+	known, err := p.Netlink.NeighList(l.Attrs().Index, family)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("neighbours of %s: %w", l.Attrs().Name, err)
 	}
@@ -94,7 +94,7 @@ func (d *Datapath) stranger(l netlink.Link, family int, own netip.Addr, prefix n
 	}
 	for range strangerTries {
 		a := within(prefix, rand.Uint64())
-		if !taken[a] && !d.isOwn(a) {
+		if !taken[a] && !p.Entries.Own(a) {
 			return a, nil
 		}
 	}
@@ -118,32 +118,25 @@ func within(p netip.Prefix, n uint64) netip.Addr {
 // last is the last address of a network, to which IPv4 broadcasts.
 func last(p netip.Prefix) netip.Addr { return within(p, ^uint64(0)) }
 
-// isOwn reports whether an address is one of this namespace.
-func (d *Datapath) isOwn(a netip.Addr) bool {
-	k, ok := ownKey(a.AsSlice())
-	var own smcgwOwn
-	return ok && d.objs.Own.Lookup(k, &own) == nil
-}
-
 // acquaint makes remote a neighbour for the time of the proof. The entry is an
 // ordinary one: should it stay, the kernel forgets it.
-func (d *Datapath) acquaint(l netlink.Link, family int, e *proofEnds) error {
+func (p *Prover) acquaint(l netlink.Link, family int, e *ends) error {
 	if l.Attrs().EncapType != "ether" || l.Attrs().RawFlags&unix.IFF_NOARP != 0 {
 		return nil
 	}
 	n := &netlink.Neigh{
-		LinkIndex: l.Attrs().Index, Family: family, State: netlink.NUD_REACHABLE, IP: e.remote.AsSlice(), HardwareAddr: proofMAC,
+		LinkIndex: l.Attrs().Index, Family: family, State: netlink.NUD_REACHABLE, IP: e.remote.AsSlice(), HardwareAddr: strangerMAC,
 	}
-	if err := d.nl.NeighAdd(n); err != nil {
+	if err := p.Netlink.NeighAdd(n); err != nil {
 		return fmt.Errorf("neighbour for a proof: %w", err)
 	}
-	e.forget = func() { _ = d.nl.NeighDel(n) }
+	e.forget = func() { _ = p.Netlink.NeighDel(n) }
 	return nil
 }
 
 // router takes a router of the device for the other end.
-func (d *Datapath) router(index, family int, e *proofEnds) error {
-	routes, err := d.nl.RouteListFiltered(family, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF)
+func (p *Prover) router(index, family int, e *ends) error {
+	routes, err := p.Netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF)
 	if err != nil {
 		return fmt.Errorf("routes of %s: %w", e.device, err)
 	}
@@ -154,5 +147,5 @@ func (d *Datapath) router(index, family int, e *proofEnds) error {
 			return nil
 		}
 	}
-	return wayError{LegUnproved}
+	return Error{Unproved}
 }

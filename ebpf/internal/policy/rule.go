@@ -1,4 +1,4 @@
-package ebpf
+package policy
 
 import "net/netip"
 
@@ -12,6 +12,19 @@ type Proto uint8
 const (
 	ProtoTCP Proto = iota
 	ProtoUDP
+)
+
+// Action is what a policy rule wants.
+type Action uint8
+
+// The actions. Auto carries samples of a service until the gateway has learned
+// from them whether that pays, and tells it. It is about
+// connections made on this host; of others the client decides, and its offers are
+// accepted. In rules about datagrams it is accelerate.
+const (
+	ActionPass Action = iota
+	ActionAccelerate
+	ActionAuto
 )
 
 // Rule is one line of the policy. All lists that are given must match; within a

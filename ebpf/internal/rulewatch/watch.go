@@ -1,4 +1,4 @@
-package ebpf
+package rulewatch
 
 import (
 	"errors"
@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchRules tells that rules or routes have changed, until quit: of routing, the
+// Start tells that rules or routes have changed, until quit: of routing, the
 // settings of devices that netlink tells of (reverse-path filter, forwarding), and of
 // nftables. It is called on a thread of the namespace. Messages that were lost are
 // changes, too.
-func watchRules(quit <-chan struct{}) (<-chan struct{}, error) {
+func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
 	var socks []*nl.NetlinkSocket
 	for _, group := range [][]uint{

@@ -1,4 +1,4 @@
-package ebpf
+package proof
 
 import (
 	"errors"
@@ -13,16 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sockops lists the sockops programs that apply to the sockets of this process. Such a
-// program puts sockets into socket maps, and the kernel tells of none that is attached.
-func (d *Datapath) sockops() ([]link.AttachedProgram, error) {
+// Sockops lists the sockops programs that apply to the sockets of this process; mount is
+// that of cgroup2. Such a program puts sockets into socket maps. The kernel does not tell
+// when one is attached.
+func Sockops(mount string) ([]link.AttachedProgram, error) {
 	path, err := ownCgroup()
 	if err != nil {
 		return nil, err
 	}
-	group, err := os.Open(filepath.Join(d.cfg.CgroupPath, path))
+	group, err := os.Open(filepath.Join(mount, path))
 	if errors.Is(err, fs.ErrNotExist) { // the mount is of another cgroup namespace
-		group, err = os.Open(d.cfg.CgroupPath)
+		group, err = os.Open(mount)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("control group: %w", err)
@@ -50,5 +51,5 @@ func ownCgroup() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("own control group: no cgroup2: %w", ErrKernel)
+	return "", errors.New("own control group: no cgroup2")
 }

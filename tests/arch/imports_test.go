@@ -139,6 +139,8 @@ var fences = []fence{
 	{"github.com/vishvananda", []string{"ebpf/", "doctor/", "lab/"}},
 	{"github.com/prometheus", []string{"gateway/admin/metrics*.go", "gateway/admin/*_test.go"}},
 	{"github.com/spf13", []string{"cmd/"}},
+	{"github.com/coreos/go-systemd", []string{"gateway/process/"}},
+	{"kernel.org/pub/linux/libs/security/libcap", []string{"gateway/process/"}},
 	{"testing", append([]string{"internal/golden/", "lab/"}, testOnly...)},
 	{"github.com/stretchr/testify", testOnly},
 	{"github.com/google/go-cmp", testOnly},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/internal/completion"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
 // Limits of the device; see Attr.
@@ -22,6 +23,9 @@ const (
 	maxSRQ    = 1 << 16 // per peer
 	maxAH     = 1 << 20 // per peer
 )
+
+// limits bound the work queues.
+var limits = workqueue.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
 
 // Device is a shared-memory RDMA device. It implements verbs.Device.
 //
@@ -118,7 +122,7 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	queue, err := completion.New[*qp](attr.Depth, maxCQE, attr.Channel)
+	queue, err := completion.New(attr.Depth, maxCQE, attr.Channel)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -62,8 +64,8 @@ type packetDevice struct {
 // udSend is a message in a send slot.
 type udSend struct {
 	slot, size int
-	control    udControl // 0: a datagram
-	echoed     int       // udEcho: the size of the probe
+	control    resolution.Control // 0: a datagram
+	echoed     int                // udEcho: the size of the probe
 	qpn        uint32
 	handle     verbs.AH
 }
@@ -179,29 +181,29 @@ func (d *packetDevice) release(slot int) {
 }
 
 // send leaves a datagram to be posted by the vector.
-func (d *packetDevice) send(p *peerQP, payload []byte) error {
+func (d *packetDevice) send(p *resolution.PeerQP, payload []byte) error {
 	slot, err := d.take(true)
 	if err != nil {
 		return err
 	}
-	b := rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.source, d.conn.port)}.Append(d.sendSlot(slot)[:0])
+	b := rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.Source, d.conn.port)}.Append(d.sendSlot(slot)[:0])
 	b = append(b, payload...)
-	d.leave(udSend{slot: slot, size: len(b), qpn: p.qpn, handle: p.handle})
+	d.leave(udSend{slot: slot, size: len(b), qpn: p.QPN, handle: p.Handle})
 	d.vec.kick()
 	return nil
 }
 
 // control leaves a probe of a size or an echo of one to be posted. It is dropped if there is no room; who needs it asks
 // again. The caller kicks the vector if it does not hold it.
-func (d *packetDevice) control(p *peerQP, what udControl, size int) bool {
+func (d *packetDevice) control(p *resolution.PeerQP, what resolution.Control, size int) bool {
 	slot, err := d.take(false)
 	if err != nil {
 		return false
 	}
 	room := d.sendSlot(slot)
-	s := udSend{slot: slot, control: what, qpn: p.qpn, handle: p.handle}
-	s.size = len(rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.source, d.conn.port)}.Append(room[:0]))
-	if what == udProbe {
+	s := udSend{slot: slot, control: what, qpn: p.QPN, handle: p.Handle}
+	s.size = len(rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.Source, d.conn.port)}.Append(room[:0]))
+	if what == resolution.Probe {
 		size = min(max(s.size, size), len(room))
 		clear(room[s.size:size])
 		s.size = size
@@ -285,41 +287,43 @@ func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
 		return
 	}
 	h, payload, err := rsocket.ParseDatagramHeader(slot[grhSize:n])
-	m := udMessage{dev: d.index, qpn: wc.SrcQP, from: unmapped(h.Source), local: d.grhDestination(slot)}
+	m := resolution.Message{Dev: d.index, QPN: wc.SrcQP, From: unmapped(h.Source), Local: d.grhDestination(slot)}
 	if wc.Flags&verbs.WCWithImm != 0 {
-		m.control, m.size = parseControl(wc.ImmData)
-		if m.control == udProbe {
-			m.size = n - grhSize
-		} else if m.control != udEcho {
+		m.Control, m.Size = parseControl(wc.ImmData)
+		if m.Control == resolution.Probe {
+			m.Size = n - grhSize
+		} else if m.Control != resolution.Echo {
 			err = rsocket.ErrDatagramHeader
 		}
 	}
 	switch {
-	case err != nil || m.from.Port() == 0 || m.from.Addr().IsUnspecified() || m.from.Addr().IsMulticast():
+	case err != nil || m.From.Port() == 0 || m.From.Addr().IsUnspecified() || m.From.Addr().IsMulticast():
 		c.counters.malformed.Add(1)
 		return
-	case !d.genuine(m.from, wc, slot):
+	case !d.genuine(m.From, wc, slot):
 		c.counters.foreign.Add(1)
 		return
 	}
 	c.mu.Lock()
-	ev := c.table.receiveUD(time.Now(), &m)
+	ev := c.table.ReceiveUD(time.Now(), &m)
 	c.mu.Unlock()
-	if m.control == 0 {
-		c.deliver(m.from, payload, &c.counters.receivedUD)
+	if m.Control == 0 {
+		c.deliver(m.From, payload, &c.counters.receivedUD)
 	}
-	if ev.echo > 0 && d.control(&ev.peer, udEcho, ev.echo) {
+	if ev.Echo > 0 && d.control(&ev.Peer, resolution.Echo, ev.Echo) {
 		c.counters.echoes.Add(1)
 	}
-	if ev.probe > 0 && d.control(&ev.peer, udProbe, ev.probe) {
+	if ev.Probe > 0 && d.control(&ev.Peer, resolution.Probe, ev.Probe) {
 		c.counters.probes.Add(1)
 	}
 }
 
 // controlImm is the immediate of a probe or an echo: what it is in bits 7:0, the size of the probe in bits 31:8.
-func controlImm(what udControl, size int) uint32 { return uint32(size)<<8 | uint32(what) }
+func controlImm(what resolution.Control, size int) uint32 { return uint32(size)<<8 | uint32(what) }
 
-func parseControl(imm uint32) (what udControl, size int) { return udControl(imm & 0xff), int(imm >> 8) }
+func parseControl(imm uint32) (what resolution.Control, size int) {
+	return resolution.Control(imm & 0xff), int(imm >> 8)
+}
 
 // genuine tells whether a datagram can be of that source: nobody shall be able to say by queue pair what the network
 // would not let him say over UDP.

@@ -27,9 +27,9 @@ func TestPacketForeignSource(t *testing.T) {
 					require.NoError(t, err)
 					b := append(rsocket.DatagramHeader{Source: source}.Append(d.sendSlot(slot)[:0]), "forged"...)
 					p.a.mu.Lock()
-					peer := p.a.table.known[p.toB].peer()
+					peer := p.a.table.Peer(p.toB)
 					p.a.mu.Unlock()
-					d.leave(udSend{slot: slot, size: len(b), qpn: peer.qpn, handle: peer.handle})
+					d.leave(udSend{slot: slot, size: len(b), qpn: peer.QPN, handle: peer.Handle})
 				}))
 			}
 			forge(ap("10.1.2.3:1000"))
@@ -83,11 +83,11 @@ func TestPacketSendFails(t *testing.T) {
 			d.filling--
 			d.mu.Unlock()
 			p.a.mu.Lock()
-			peer := p.a.table.known[p.toB].peer()
+			peer := p.a.table.Peer(p.toB)
 			p.a.mu.Unlock()
 			require.NoError(t, d.qp.PostSend(&verbs.SendWR{
 				WRID: wrSend | uint64(slot), Opcode: verbs.WRSend, SGList: []verbs.SGE{{Addr: d.mr.Addr(), Length: 100, LKey: d.mr.LKey() ^ 1<<20}},
-				AH: peer.handle, RemoteQPN: peer.qpn, RemoteQKey: rsocket.DatagramQKey,
+				AH: peer.Handle, RemoteQPN: peer.QPN, RemoteQKey: rsocket.DatagramQKey,
 			}))
 		}))
 		require.Eventually(t, func() bool { return p.a.Stats().SendErrors == 1 }, 30*time.Second, time.Millisecond)

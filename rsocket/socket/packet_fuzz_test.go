@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/rsocket"
@@ -46,7 +48,7 @@ func FuzzPacketReceive(f *testing.F) {
 			}
 			require.NoError(t, d.vec.do(func() { d.received(&wc, slot) }))
 			what, _ := parseControl(imm)
-			quiet = what == udProbe || what == udEcho
+			quiet = what == resolution.Probe || what == resolution.Echo
 		} else {
 			c.receivedUDP(b, stranger, netip.MustParseAddr("127.0.0.1"))
 			h, _, err := rsocket.ParseResolveHeader(b)

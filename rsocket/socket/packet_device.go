@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/vector"
+
 	"github.com/smcgw/smcgw/rsocket/internal/resolution"
 
 	"github.com/smcgw/smcgw/rsocket"
@@ -35,8 +37,8 @@ type packetDevice struct {
 	index int
 	stack *Stack
 	dom   *domain
-	vec   *vector
-	node  node
+	vec   *vector.Vector
+	node  vector.Node
 
 	gids    []verbs.GID      // our addresses; none on a device without
 	remotes []netip.AddrPort // of a device without addresses
@@ -72,7 +74,7 @@ type udSend struct {
 
 // open creates memory and queue pair. On error close undoes what there is.
 func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
-	d.freed.L, d.node.member = &d.mu, d
+	d.freed.L, d.node.Member = &d.mu, d
 	d.vec = d.stack.vector()
 	if d.dom, err = d.stack.domainOf(pd); err != nil {
 		return err
@@ -89,7 +91,7 @@ func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
 	}
 	d.pending, d.posting = make([]udSend, 0, cfg.SendSlots), make([]udSend, 0, cfg.SendSlots)
 	d.wr.SGList, d.rwr.SGList = make([]verbs.SGE, 1), make([]verbs.SGE, 1)
-	if derr := d.vec.do(func() { err = d.start(cfg) }); derr != nil {
+	if derr := d.vec.Do(func() { err = d.start(cfg) }); derr != nil {
 		return derr
 	}
 	return err
@@ -98,14 +100,14 @@ func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
 // start makes the queue pair, in the vector.
 func (d *packetDevice) start(cfg *PacketListenConfig) error {
 	qp, err := d.dom.pd.CreateQP(&verbs.QPInitAttr{
-		SendCQ: d.vec.cq, RecvCQ: d.vec.cq, Type: verbs.QPTUD, SQSigAll: true,
+		SendCQ: d.vec.CQ, RecvCQ: d.vec.CQ, Type: verbs.QPTUD, SQSigAll: true,
 		Cap: verbs.QPCap{MaxSendWR: cfg.SendSlots, MaxRecvWR: cfg.RecvSlots, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	if err != nil {
 		return fmt.Errorf("queue pair: %w", err)
 	}
 	d.qp = qp
-	d.vec.add(qp.Num(), d)
+	d.vec.Add(qp.Num(), d)
 	if err := verbs.StartUD(qp, rsocket.DatagramQKey, 0); err != nil {
 		return err
 	}
@@ -189,7 +191,7 @@ func (d *packetDevice) send(p *resolution.PeerQP, payload []byte) error {
 	b := rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.Source, d.conn.port)}.Append(d.sendSlot(slot)[:0])
 	b = append(b, payload...)
 	d.leave(udSend{slot: slot, size: len(b), qpn: p.QPN, handle: p.Handle})
-	d.vec.kick()
+	d.vec.Kick()
 	return nil
 }
 
@@ -220,11 +222,11 @@ func (d *packetDevice) leave(s udSend) {
 		d.freed.Broadcast()
 	}
 	d.mu.Unlock()
-	d.vec.wants(&d.node)
+	d.vec.Wants(&d.node)
 }
 
-// service implements member: it posts what was left.
-func (d *packetDevice) service() {
+// Service implements vector.Member: it posts what was left.
+func (d *packetDevice) Service() {
 	d.mu.Lock()
 	d.posting, d.pending = d.pending, d.posting[:0]
 	d.mu.Unlock()
@@ -249,8 +251,8 @@ func (d *packetDevice) post(s *udSend) error {
 	return d.qp.PostSend(&d.wr)
 }
 
-// complete implements member.
-func (d *packetDevice) complete(wc *verbs.WC) {
+// Complete implements vector.Member.
+func (d *packetDevice) Complete(wc *verbs.WC) {
 	slot := int(wc.WRID &^ wrSend)
 	if wc.WRID&wrSend != 0 {
 		if wc.Status != verbs.WCSuccess {
@@ -390,9 +392,9 @@ func (d *packetDevice) close() error {
 	var errs []error
 	if d.qp != nil {
 		num := d.qp.Num()
-		err := d.vec.do(func() {
+		err := d.vec.Do(func() {
 			errs = append(errs, d.qp.Close())
-			d.vec.remove(num)
+			d.vec.Remove(num)
 		})
 		errs = append(errs, err)
 	}

@@ -22,7 +22,7 @@ func TestPacketForeignSource(t *testing.T) {
 			p.resolve(t)
 			d := p.a.devices[0]
 			forge := func(source netip.AddrPort) {
-				require.NoError(t, d.vec.do(func() {
+				require.NoError(t, d.vec.Do(func() {
 					slot, err := d.take(false)
 					require.NoError(t, err)
 					b := append(rsocket.DatagramHeader{Source: source}.Append(d.sendSlot(slot)[:0]), "forged"...)
@@ -59,7 +59,7 @@ func eachUDPair(t *testing.T, f func(t *testing.T, p *packetPair)) {
 func TestPacketQueuePairFails(t *testing.T) {
 	eachUDPair(t, func(t *testing.T, p *packetPair) {
 		d := p.a.devices[0]
-		require.NoError(t, d.vec.do(func() {
+		require.NoError(t, d.vec.Do(func() {
 			require.NoError(t, d.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 		}))
 		require.Eventually(t, func() bool { return d.qpn.Load() == 0 }, 30*time.Second, time.Millisecond)
@@ -76,7 +76,7 @@ func TestPacketQueuePairFails(t *testing.T) {
 func TestPacketSendFails(t *testing.T) {
 	eachUDPair(t, func(t *testing.T, p *packetPair) {
 		d := p.a.devices[0]
-		require.NoError(t, d.vec.do(func() {
+		require.NoError(t, d.vec.Do(func() {
 			slot, err := d.take(false)
 			require.NoError(t, err)
 			d.mu.Lock()

@@ -46,7 +46,7 @@ func FuzzPacketReceive(f *testing.F) {
 			if imm != 0 {
 				wc.Flags |= verbs.WCWithImm
 			}
-			require.NoError(t, d.vec.do(func() { d.received(&wc, slot) }))
+			require.NoError(t, d.vec.Do(func() { d.received(&wc, slot) }))
 			what, _ := parseControl(imm)
 			quiet = what == resolution.Probe || what == resolution.Echo
 		} else {
@@ -61,7 +61,7 @@ func FuzzPacketReceive(f *testing.F) {
 		}
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(-1)))
 		require.NoError(t, c.SetReadDeadline(time.Time{}))
-		for c.queue.ready() {
+		for c.queue.Ready() {
 			got := make([]byte, 1<<16)
 			n, _, err := c.ReadFromUDPAddrPort(got)
 			require.NoError(t, err)
@@ -87,7 +87,7 @@ func FuzzPacketQueue(f *testing.F) {
 		for i, op := range ops {
 			if op == 0 {
 				if len(model) == 0 {
-					require.False(t, q.ready())
+					require.False(t, q.Ready())
 					continue
 				}
 				p := make([]byte, 300)

@@ -21,8 +21,8 @@ func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // ReadFromUDPAddrPort is ReadFrom without allocation.
 func (c *PacketConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
-	if len(c.devices) == 1 && !c.queue.ready() {
-		c.devices[0].vec.spin(c.queue)
+	if len(c.devices) == 1 && !c.queue.Ready() {
+		c.devices[0].vec.Spin(c.queue)
 	}
 	n, from, err := c.queue.pop(b)
 	if err != nil {

@@ -84,6 +84,6 @@ func (c *PacketConn) sendProbe(p *resolution.PeerQP, size int) {
 	d := c.devices[p.Dev]
 	if d.control(p, resolution.Probe, size) {
 		c.counters.probes.Add(1)
-		d.vec.kick()
+		d.vec.Kick()
 	}
 }

@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"packet":                      {},
 	"rsocket/internal/sendring":   {"rmb"},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
+	"rsocket/internal/vector":     {"verbs"},
 	"rsocket/socket":              {"rmb", "rsocket", "rsocket/internal/...", "verbs", "verbs/cm"},
 	"internal/golden":             {},
 	"verbs":                       {},

@@ -13,7 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults"}, // the last with a build tag of tests only
 	"cmd/smcgw-lab":               {"lab/..."},
-	"gateway":                     {"gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/...", "negotiate/resolve", "packet"},
+	"gateway":                     {"gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack/...", "negotiate", "rsocket", "rmb", "verbs/...", "negotiate/resolve", "packet"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate"},
 	"gateway/config":              {},
 	"gateway/faults":              {},
@@ -29,7 +29,8 @@ var allowed = map[string][]string{
 	"ebpf":                        {"ebpf/legs", "packet"},
 	"ebpf/legs":                   {"internal/fdpass"},
 	"internal/fdpass":             {},
-	"netstack":                    {"packet"},
+	"netstack":                    {"netstack/link", "packet"},
+	"netstack/link":               {},
 	"negotiate":                   {"negotiate/internal/clc"},
 	"negotiate/internal/clc":      {},
 	"negotiate/resolve":           {"negotiate", "negotiate/internal/clc"},
@@ -53,7 +54,7 @@ var allowed = map[string][]string{
 	"lab/...":      {"lab/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of
 	// its surroundings is made of.
-	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack", "negotiate", "lab/...", "packet"},
+	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack/...", "negotiate", "lab/...", "packet"},
 	"lab/rogue":       {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
 	"lab/demo":        {"gateway/admin", "gateway/config", "lab/..."},
 	"lab/faults":      {"gateway/faults"},
@@ -62,7 +63,7 @@ var allowed = map[string][]string{
 	"lab/daemon":      {"gateway/admin", "lab/testnet"},
 	// Programs that use the devices by themselves.
 	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
-	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack", "negotiate", "verbs/...", "rmb", "doctor", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:

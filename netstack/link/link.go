@@ -12,6 +12,7 @@ import (
 // Link is a source and sink of raw IP packets: a TUN, one end of a Wire, or a
 // Pipe. It is used by one Stack or Host, which stops it when it closes.
 type Link interface {
+	// Endpoint is the link as its stack sees it.
 	Endpoint() Endpoint
 }
 
@@ -115,6 +116,7 @@ func NewPipe(mtu int, out PacketFunc) *Pipe {
 // closed the packet is dropped.
 func (l *Pipe) Inject(pkt []byte) { l.end.deliverRaw(pkt) }
 
+// Endpoint implements Link.
 func (l *Pipe) Endpoint() Endpoint { return &l.end }
 
 // WritePackets implements stack.LinkWriter.

@@ -130,6 +130,7 @@ func (e *WireEnd) receive(pkt []byte) {
 	e.end.deliverRaw(pkt)
 }
 
+// Endpoint implements Link.
 func (e *WireEnd) Endpoint() Endpoint { return &e.end }
 
 // WritePackets implements stack.LinkWriter.

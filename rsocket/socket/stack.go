@@ -189,7 +189,7 @@ func pollingTime(cfg StackConfig) time.Duration {
 }
 
 func (s *Stack) open() error {
-	vc := vector.Config{Dev: s.dev, Depth: cqDepth, Polling: s.polling, CqErrors: &s.counters.cqErrors}
+	vc := vector.Config{Dev: s.dev, Depth: cqDepth, Polling: s.polling, CQErrors: &s.counters.cqErrors}
 	for i := range max(1, s.dev.Attr().Vectors) {
 		v, err := vector.New(vc, i)
 		if err != nil {

@@ -324,8 +324,9 @@ func (d *destination) move(t *Table, local netip.Addr) {
 // said so.
 type Control uint32
 
+// The controls: a probe is answered with an echo.
 const (
-	Probe Control = 1 // to be answered with Echo
+	Probe Control = 1
 	Echo  Control = 2
 )
 

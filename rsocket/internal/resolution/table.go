@@ -24,6 +24,8 @@ type Stats struct {
 	Evicted      uint64 // destinations that made room
 }
 
+// New makes an empty table of up to limit destinations; plain: those that are not known
+// are taken for no rsockets.
 func New(host Host, limit int, plain bool) *Table {
 	return &Table{host: host, limit: limit, plain: plain, known: map[netip.AddrPort]*destination{}}
 }

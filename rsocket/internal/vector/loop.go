@@ -85,10 +85,14 @@ type Vector struct {
 
 // Config is what the vectors of a device have in common.
 type Config struct {
-	Dev      verbs.Device
-	Depth    int            // of the completion queue, as far as the device has it
-	Polling  time.Duration  // how long a goroutine that waits polls
-	CqErrors *atomic.Uint64 // counts failed polls of the completion queue
+	// Dev is the device. No default.
+	Dev verbs.Device
+	// Depth is that of the completion queue, as far as the device has it. No default.
+	Depth int
+	// Polling is how long a goroutine that waits polls. 0: not at all.
+	Polling time.Duration
+	// CQErrors counts failed polls of the completion queue. No default.
+	CQErrors *atomic.Uint64
 }
 
 // New opens a vector of the device, whose goroutine is run.
@@ -165,7 +169,7 @@ func (v *Vector) poll() bool {
 			}
 		}
 		if err != nil {
-			v.cfg.CqErrors.Add(1)
+			v.cfg.CQErrors.Add(1)
 		}
 		if n < len(v.wcs) {
 			v.Drained = true

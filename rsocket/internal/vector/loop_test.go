@@ -20,7 +20,7 @@ func openVector(t *testing.T) *Vector {
 	_, _ = rand.Read(cfg.GatewayID[:])
 	dev, err := shm.Open(cfg)
 	require.NoError(t, err)
-	v, err := New(Config{Dev: dev, Depth: 64, Polling: 20 * time.Microsecond, CqErrors: new(atomic.Uint64)}, 0)
+	v, err := New(Config{Dev: dev, Depth: 64, Polling: 20 * time.Microsecond, CQErrors: new(atomic.Uint64)}, 0)
 	require.NoError(t, err)
 	go v.Run()
 	t.Cleanup(func() {

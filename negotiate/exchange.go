@@ -52,7 +52,7 @@ func (x *exchange) seal(msg []byte) []byte {
 
 // decline makes a DECLINE. It answers the PROPOSAL, whatever was said since; where none was believed, nothing.
 func (x *exchange) decline(r Reason) []byte {
-	msg := appendDecline(nil, Decline{Version: Version, Reason: r})
+	msg := encodeDecline(Decline{Version: Version, Reason: r})
 	key := x.key
 	if key == nil {
 		key = x.keys.First()

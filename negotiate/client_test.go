@@ -189,7 +189,7 @@ func TestClientRefusesBadAccept(t *testing.T) {
 		}
 		todo := client.Receive(t0, msg)
 		if c.want == ReasonAuthFailed {
-			require.True(t, Sealed(todo[0].(Send).Bytes))
+			require.True(t, sealed(todo[0].(Send).Bytes))
 			require.Equal(t, released(c.want, false), todo[1:])
 			continue
 		}

@@ -67,7 +67,7 @@ func (x *exchange) decline(r Reason) []byte {
 // verifyProposal finds the client's key. A PROPOSAL that was believed before is not believed again.
 func (x *exchange) verifyProposal(msg []byte, seen *Seen) error {
 	key, mac, err := x.keys.Verify(msg, x.chain(x.other(), MAC{}))
-	if err == nil && key != nil && seen != nil && !seen.First(mac) {
+	if err == nil && key != nil && seen != nil && !seen.first(mac) {
 		err = fmt.Errorf("clc proposal of another connection: %w", ErrAuth)
 	}
 	if err != nil {

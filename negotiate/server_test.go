@@ -274,11 +274,11 @@ func TestServerUnknown(t *testing.T) {
 	require.Equal(t, []Action{RelayRaw{}, Forward{Last: true}}, s.RawDialled(t0, true, 0))
 
 	s = waiting(ConfirmedUnknown)
-	require.Nil(t, s.Confirm(t0, ConfirmedYes))
+	require.Nil(t, s.confirm(t0, ConfirmedYes))
 	require.Equal(t, aborted(ReasonClientGone, true, true), s.Tick(s.Deadline()))
 
 	s = waiting(ConfirmedUnknown)
-	require.Equal(t, []Action{DialRaw{}}, s.Confirm(t0, ConfirmedNo))
+	require.Equal(t, []Action{DialRaw{}}, s.confirm(t0, ConfirmedNo))
 }
 
 func TestAuthenticatedHandshake(t *testing.T) {

@@ -38,7 +38,7 @@ func TestAdopt(t *testing.T) {
 				require.Equal(t, serverAddr(v6), c.RemoteAddr())
 				require.Equal(t, c.LocalAddr(), s.RemoteAddr())
 				require.Equal(t, c.ISN(), s.ISN())
-				require.EqualValues(t, testNonce, s.Nonce())
+				require.EqualValues(t, testNonce, s.f.nonce)
 				transfer(t, c, s, 300000)
 				transfer(t, s, c, 300000)
 				halfClose(t, c, s)

@@ -80,7 +80,7 @@ func TestProvedTransfers(t *testing.T) {
 				require.EqualValues(t, cookieISS, s.ServerISN())
 				require.Equal(t, c.ServerISN(), s.ServerISN())
 				require.Equal(t, c.ISN(), s.ISN())
-				require.EqualValues(t, testNonce, s.Nonce())
+				require.EqualValues(t, testNonce, s.f.nonce)
 				require.Equal(t, provedRTT, s.SYNRTT())
 				require.Zero(t, w.server.offers()-1)
 				transfer(t, c, s, 300_000)

@@ -409,7 +409,7 @@ func TestPathMTU(t *testing.T) {
 			router = netip.MustParseAddr("2001:db8::1")
 		}
 		const pathMTU = 1300
-		mss := c.PeerMSS()
+		mss := int(c.f.segMax.Load())
 		var blocked int
 		w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
 			if len(p) > pathMTU {
@@ -422,7 +422,7 @@ func TestPathMTU(t *testing.T) {
 		transfer(t, c, s, 200000)
 		transfer(t, s, c, 1000)
 		require.NotZero(t, w.gw.Stats().ICMPDelivered)
-		require.Less(t, c.PeerMSS(), mss)
+		require.Less(t, int(c.f.segMax.Load()), mss)
 	}
 }
 
@@ -436,7 +436,7 @@ func TestForgedICMP(t *testing.T) {
 	within(t, "acked", func() bool { return c.f.una.Load() == c.f.sent.Load() })
 	p := <-out
 	router := netip.MustParseAddr("192.0.2.1")
-	mss := c.PeerMSS()
+	mss := int(c.f.segMax.Load())
 	for _, seq := range []uint32{c.ISN() + 1, c.ISN() + 100000} {
 		q, tcp, _ := parseTCP(p)
 		q.Header, tcp = append([]byte(nil), q.Header...), append([]byte(nil), tcp...)
@@ -449,7 +449,7 @@ func TestForgedICMP(t *testing.T) {
 	w.gwIn.Inject(tooBig(router, append(append([]byte(nil), q.Header...), tcp...), 68))
 	require.EqualValues(t, 3, w.gw.Stats().ICMPIgnored)
 	require.Zero(t, w.gw.Stats().ICMPDelivered)
-	require.Equal(t, mss, c.PeerMSS())
+	require.Equal(t, mss, int(c.f.segMax.Load()))
 }
 
 // Handshakes are given up while segments of theirs are processed: out of the

@@ -22,6 +22,9 @@ func testUsers(name string) (uint32, error) {
 	return 0, fmt.Errorf("user %q is not known on this host", name)
 }
 
+// validated is what is wrong with a configuration that was built.
+func validated(c Config) error { return joinFieldErrors(c.validate(lookupUser)) }
+
 func parseString(t *testing.T, text string) *File {
 	t.Helper()
 	f, err := parseConfig("smcgw.yaml", []byte(text), testUsers)
@@ -84,9 +87,9 @@ func TestParseFullConfig(t *testing.T) {
 		Log: Log{Level: LogDebug, Format: LogJSON},
 	}
 	require.Equal(t, want, c)
-	require.True(t, c.Policy[1].OutboundOnly())
-	require.False(t, c.Policy[0].OutboundOnly())
-	require.True(t, c.Policy[3].MatchesAll())
+	require.True(t, c.Policy[1].outboundOnly())
+	require.False(t, c.Policy[0].outboundOnly())
+	require.True(t, c.Policy[3].matchesAll())
 }
 
 func TestEveryFieldIsOptional(t *testing.T) {
@@ -100,7 +103,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Profile:  ProfileBalanced, Spin: Spin(20 * time.Microsecond),
 		Log: Log{Level: LogInfo, Format: LogAuto},
 	}, want)
-	require.NoError(t, want.Validate())
+	require.NoError(t, validated(want))
 	for _, text := range []string{"", "# nothing\n", "---\n", "mode:\nlimits:\n", "limits: {}\n", "limits: { memory: }\n"} {
 		require.Equal(t, want, parseString(t, text).Config, "%q", text)
 	}
@@ -235,7 +238,7 @@ func TestLoadConfig(t *testing.T) {
 	f, err := Load(path)
 	require.NoError(t, err)
 	require.Equal(t, ModeOff, f.Config.Mode)
-	require.Equal(t, path+":1", f.Origin("mode"))
+	require.Equal(t, path+":1", f.origin("mode"))
 }
 
 // TestEveryFieldIsDocumented compares the table with the types.
@@ -286,7 +289,7 @@ func walkFields(t reflect.Type, path string, fn func(string, reflect.StructField
 func TestValidateOfABuiltConfig(t *testing.T) {
 	c := Config{Mode: "x"}.WithDefaults()
 	c.Policy = []Rule{{Name: "a", Action: ActionPass, Match: Match{Proto: ProtoTCP, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
-	err := c.Validate()
+	err := validated(c)
 	require.EqualError(t, err, "mode: \"x\" is none of off, observe or enforce\n"+
 		"policy[0].match.peers[0]: 10.0.0.1/8 is not a masked prefix\n"+
 		"policy[0].match.peers[1]: invalid Prefix is not a masked prefix")
@@ -296,14 +299,14 @@ func TestValidateOfABuiltConfig(t *testing.T) {
 func TestNamedUsersAreNeverDropped(t *testing.T) {
 	f := parseString(t, "policy: [{match: {users: [redis, redis]}, action: accelerate}]\n")
 	require.Equal(t, []uint32{999}, f.Config.Policy[0].Match.UIDs)
-	require.Equal(t, "users", f.Origin("policy[0].match.uids"))
+	require.Equal(t, "users", f.origin("policy[0].match.uids"))
 }
 
 func TestUserIDs(t *testing.T) {
-	ids, err := Rule{Match: Match{Users: []string{"root"}, UIDs: []uint32{7}}}.UserIDs()
+	ids, err := Rule{Match: Match{Users: []string{"root"}, UIDs: []uint32{7}}}.userIDs(lookupUser)
 	require.NoError(t, err)
 	require.Equal(t, []uint32{7, 0}, ids)
-	_, err = Rule{Name: "r", Match: Match{Users: []string{"no such user"}}}.UserIDs()
+	_, err = Rule{Name: "r", Match: Match{Users: []string{"no such user"}}}.userIDs(lookupUser)
 	require.EqualError(t, err, `rule r: user "no such user" is not known on this host`)
 }
 

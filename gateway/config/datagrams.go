@@ -44,7 +44,7 @@ func (k *checker) datagrams(c Config) {
 	}
 	for i, r := range c.Policy {
 		for j, p := range r.Match.Ports {
-			own := r.CarriesDatagrams() && slices.Contains(c.OwnPorts(), p)
+			own := r.carriesDatagrams() && slices.Contains(c.OwnPorts(), p)
 			k.must(!own, fmt.Sprintf("policy[%d].match.ports[%d]", i, j), "%d is a port of the gateway itself and cannot be carried", p)
 		}
 	}
@@ -56,8 +56,8 @@ func (c Config) OwnPorts() []uint16 {
 	return slices.DeleteFunc(list, func(p uint16) bool { return p == 0 })
 }
 
-// CarriesDatagrams reports whether the rule selects datagrams to be carried.
-func (r Rule) CarriesDatagrams() bool {
+// carriesDatagrams reports whether the rule selects datagrams to be carried.
+func (r Rule) carriesDatagrams() bool {
 	return r.Match.Proto == ProtoUDP && r.Action != ActionPass
 }
 
@@ -66,11 +66,11 @@ func (r Rule) CarriesDatagrams() bool {
 // that it is a gateway: nothing is sent to hosts the operator did not name.
 func (c Config) NamesDatagramPeer(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Policy, func(r Rule) bool {
-		return r.CarriesDatagrams() && slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+		return r.carriesDatagrams() && slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 	})
 }
 
 // WantsDatagrams reports whether any rule carries datagrams.
 func (c Config) WantsDatagrams() bool {
-	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.CarriesDatagrams)
+	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.carriesDatagrams)
 }

@@ -19,7 +19,7 @@ func TestSpin(t *testing.T) {
 		require.Equal(t, f.Config.Spin, parseString(t, string(out)).Config.Spin, "%s", out)
 	}
 	require.Equal(t, NoSpin, Config{Profile: ProfileLatency, Spin: NoSpin}.WithDefaults().Spin)
-	require.ErrorContains(t, Config{Spin: -2}.WithDefaults().Validate(), "spin: ")
+	require.ErrorContains(t, validated(Config{Spin: -2}.WithDefaults()), "spin: ")
 }
 
 func TestLoopErrorsNameTheLine(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Origin tells where the field at path got its value: "FILE:LINE", "default",
+// origin tells where the field at path got its value: "FILE:LINE", "default",
 // or "users" for the numbers of users that were named.
-func (f *File) Origin(path string) string {
+func (f *File) origin(path string) string {
 	if line := f.lines[path]; line > 0 {
 		return fmt.Sprintf("%s:%d", f.Name, line)
 	}
@@ -60,7 +60,7 @@ func (f *File) mappingNode(v reflect.Value, path string) *yaml.Node {
 		// The encoder loses a comment on a value that is a block; blocks have
 		// their origin on each field.
 		if val.Kind == yaml.ScalarNode || val.Style == yaml.FlowStyle {
-			val.LineComment = f.Origin(sub)
+			val.LineComment = f.origin(sub)
 		}
 		n.Content = append(n.Content, key, val)
 	}

@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -138,19 +137,6 @@ func (d *Device) Drive(vector int, p verbs.Poller) (verbs.Driver, error) {
 		return nil, fmt.Errorf("vector %d: %w", vector, verbs.ErrInvalid)
 	}
 	return d.vectors[vector].drive(p)
-}
-
-// PeerByGateway returns a connected peer with that gateway id, nil if there is
-// none. Two gateways that have both offered and attached share two peers; both
-// find the same one, that of the lower key.
-func (d *Device) PeerByGateway(id [16]byte) *Peer {
-	var found *Peer
-	for _, p := range d.Peers() {
-		if p.Gateway() == id && (found == nil || bytes.Compare(p.key[:], found.key[:]) < 0) {
-			found = p
-		}
-	}
-	return found
 }
 
 // Peers returns the peers that are not down, pending ones included.

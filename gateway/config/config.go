@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/netip"
 	"time"
 )
 
@@ -87,7 +86,7 @@ type Match struct {
 	// Ports are server ports, of either direction. Default: every port.
 	Ports []uint16 `yaml:"ports"`
 	// Peers are addresses of the other side, masked. Default: every address.
-	Peers []netip.Prefix `yaml:"peers"`
+	Peers Prefixes `yaml:"peers"`
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns;
 	// they are known for outbound connections only. Default: every cgroup.
 	Cgroups []string `yaml:"cgroups"`

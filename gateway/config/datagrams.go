@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // DatagramPort is the UDP port on which gateways talk about datagrams. Its zero
@@ -21,6 +23,9 @@ func (p DatagramPort) Port() uint16 { return uint16(max(p, 0)) }
 func (p DatagramPort) MarshalText() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(p.Port()), 10), nil
 }
+
+// UnmarshalYAML reads a port, or 0 for none.
+func (p *DatagramPort) UnmarshalYAML(n *yaml.Node) error { return fromText(n, p.setText) }
 
 func (p *DatagramPort) setText(text string) error {
 	n, err := strconv.ParseUint(text, 10, 16)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strings"
 	"time"
@@ -36,6 +37,11 @@ func (f *File) YAML() ([]byte, error) {
 		return nil, fmt.Errorf("render configuration: %w", err)
 	}
 	return out.Bytes(), nil
+}
+
+// isScalar reports whether v is written as one value.
+func isScalar(v reflect.Value) bool {
+	return v.Type() == reflect.TypeFor[netip.Prefix]() || v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
 }
 
 // node turns a value into YAML.

@@ -111,7 +111,7 @@ func (d *Datapath) load() error {
 	for name, v := range map[string]any{
 		"generation": uint32(d.cfg.Generation), "app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
 		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
-		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.AnswerRate),
+		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
 		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {

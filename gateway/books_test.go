@@ -86,7 +86,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		require.Equal(t, tc.reason, info.Reason)
 		require.Equal(t, decidedBy(tc.remote), info.DecidedBy, tc.reason)
 	}
-	require.Equal(t, 9, g.closed.Len()+g.native.Len())
+	require.Equal(t, 9, g.closed.len()+g.native.len())
 	require.Empty(t, g.all())
 }
 

@@ -82,7 +82,7 @@ func (g *gateway) memoryUsed() uint64 { return uint64(g.pool.Stats().Used) }
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	var list []admin.ConnInfo
 	if q.Closed {
-		list = append(g.closed.List(), g.udp.closed.List()...)
+		list = append(g.closed.list(), g.udp.closed.list()...)
 	} else {
 		now := time.Now()
 		for _, f := range g.all() {
@@ -91,7 +91,7 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 		list = append(list, g.dgrams.Load().infos()...)
 	}
 	if q.All {
-		list = append(append(list, g.native.List()...), g.udp.native.List()...)
+		list = append(append(list, g.native.list()...), g.udp.native.list()...)
 	}
 	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int {
 		switch {

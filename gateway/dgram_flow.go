@@ -135,7 +135,7 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
 	if r != negotiate.ReasonNone {
 		info.Reason, info.DecidedBy = r.String(), admin.DecidedLocal
 	}
-	e.g.udp.closed.Add(info)
+	e.g.udp.closed.add(info)
 	var left time.Duration
 	if end == admin.EndNative { // what has been steered already can be given back
 		left = nativeEvery

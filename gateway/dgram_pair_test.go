@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 // dgramHosts are two hosts whose gateways carry datagrams.
@@ -31,7 +32,7 @@ type dgramHosts struct {
 	shards   int
 	g        [2]*gateway
 	d        [2]*fakeDatagrams
-	wire     [2]*netstack.Wire
+	wire     [2]*link.Wire
 }
 
 func newDgramHosts(t testing.TB, kinds ...config.DeviceKind) *dgramHosts {
@@ -64,7 +65,7 @@ func (h *dgramHosts) start(i int) {
 	}
 	cfg.Soft.UDPPort = h.soft
 	cfg.Limits.Memory = 64 << 20
-	h.wire[i] = netstack.NewWire(1500, 1)
+	h.wire[i] = link.NewWire(1500, 1)
 	only := pairAddrs[i]
 	if h.anywhere {
 		only = netip.Addr{}

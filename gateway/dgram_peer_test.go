@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -15,7 +17,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 func (h *dgramHosts) engine(i int) *dgramEngine { return h.g[i].dgrams.Load() }
@@ -265,7 +266,7 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 		"observe":  {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}, Mode: config.ModeObserve},
 		"no steer": {Policy: []config.Rule{{Match: config.Match{Proto: config.ProtoUDP}, Action: config.ActionAccelerate}}},
 	} {
-		wire := netstack.NewWire(1500, 1)
+		wire := link.NewWire(1500, 1)
 		if cfg.Mode == "" {
 			cfg.Mode = config.ModeEnforce
 		}

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -120,7 +121,7 @@ func TestSoftPortInUse(t *testing.T) {
 	defer taken.Close()
 	cfg := config.Config{StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceSoft, config.DeviceHW}}
 	cfg.Soft.UDPPort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	wire := netstack.NewWire(1500, 1)
+	wire := link.NewWire(1500, 1)
 	defer wire.Close()
 	g, err := newGateway(cfg.WithDefaults(), Host{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(),

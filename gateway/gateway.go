@@ -57,7 +57,7 @@ type gateway struct {
 	seed    maphash.Seed
 	rate    *rate.Limiter
 
-	closed, native *History
+	closed, native *history
 	udp            pastDatagrams
 	count          *counters
 	shares         *peers.Shares
@@ -97,7 +97,7 @@ type gateway struct {
 
 // pastDatagrams are the histories of UDP: pairs of ends come and go by the
 // thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *History }
+type pastDatagrams struct{ closed, native *history }
 
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
@@ -108,8 +108,8 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,
 		},
-		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
-		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
+		seed: maphash.MakeSeed(), closed: newHistory(historySize), native: newHistory(historySize),
+		udp:   pastDatagrams{closed: newHistory(historySize), native: newHistory(historySize)},
 		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
 		flows: map[host.Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
@@ -354,7 +354,7 @@ func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 		g.count.nativeDatagrams(r, sideOf(e.Side))
 		past = g.udp.native
 	}
-	past.Add(admin.ConnInfo{
+	past.add(admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
 		State: StateNative.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
 		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,

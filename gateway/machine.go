@@ -3,9 +3,10 @@ package gateway
 import (
 	"net/netip"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 // Host is the machine a gateway runs on.
@@ -13,7 +14,7 @@ type Host struct {
 	Steering host.Steering
 	Legs     host.Legs
 	// Link is the wire side of the steering, for the wire legs' TCP.
-	Link netstack.Link
+	Link link.Link
 	// Datagrams steers those of UDP programs; nil on hosts that cannot.
 	Datagrams host.Datagrams
 	// Beside lets another gateway take over on this host; nil on hosts that cannot.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -22,7 +24,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 // Supervisor keeps the steering alive a little longer than the daemon, so that
@@ -156,7 +157,7 @@ func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	link, err := netstack.TUN(dp.WireTUN(), dp.WireMTU())
+	link, err := link.TUN(dp.WireTUN(), dp.WireMTU())
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}

@@ -152,7 +152,7 @@ func (c *collector) collectFlows(s Snapshot, e emitter) {
 		e.counter(d.bytes, n.Tx, string(carrier), "tx")
 		e.counter(d.bytes, n.Rx, string(carrier), "rx")
 	}
-	for carrier, n := range s.CopiedBytes() {
+	for carrier, n := range s.copiedBytes() {
 		e.counter(d.copied, n, string(carrier))
 	}
 	for _, n := range s.Decisions {

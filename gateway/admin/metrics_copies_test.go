@@ -19,7 +19,7 @@ func TestCopiesPerByte(t *testing.T) {
 			{Carrier: config.CarrierSoft, Counters: map[string]uint64{"tx_bytes": 1000, "rx_bytes": 2000, "rx_packets": 7}},
 		},
 	}
-	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierSoft: 3120, config.CarrierRelay: 0}, s.CopiedBytes())
+	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierSoft: 3120, config.CarrierRelay: 0}, s.copiedBytes())
 }
 
 // TestMetricsAreDocumented: docs/OPERATIONS.md has a row for each.

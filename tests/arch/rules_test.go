@@ -29,6 +29,7 @@ var rules = []rule{
 	{"package size", packageSize},
 	{"interface width", interfaceWidth},
 	{"exported symbols documented", exportedDocs},
+	{"exported symbols used", exportsUsed},
 	{"config fields documented", configDocs},
 	{"package names", packageNames},
 	{"no init functions", noInit},

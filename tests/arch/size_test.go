@@ -28,11 +28,7 @@ const widthReason = "It has more than seven methods because "
 // most that they may have. It is only ever lowered, and a line goes when its package
 // is below the cap.
 var largePackages = map[string]int{
-	"gateway":        11800, // becomes gateway and its rooms
-	"netstack":       4900,  // its hosts for tests are a package to be
-	"rsocket/socket": 5500,  // PacketConn shares the vectors of Conn
-	"verbs/shm":      5700,
-	"verbs/soft":     5600,
+	"gateway": 11800, // becomes gateway and its rooms
 }
 
 // largeSlack is how far a package may be below its line in largePackages before the

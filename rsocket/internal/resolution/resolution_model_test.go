@@ -1,4 +1,4 @@
-package socket
+package resolution
 
 import (
 	"encoding/binary"
@@ -52,7 +52,7 @@ type dgramPacket struct {
 	from, to netip.AddrPort
 	ud       bool
 	qpn, src uint32
-	control  udControl
+	control  Control
 	size     int // of the probe that is echoed
 	data     []byte
 }
@@ -63,7 +63,7 @@ type dgramNode struct {
 	kind    dgramKind
 	addr    netip.AddrPort
 	own     uint32
-	table   *destinations
+	table   *Table
 	handles int
 	got     []string
 	viaUD   int
@@ -87,18 +87,18 @@ func (h *fakeHandle) Close() error {
 	return nil
 }
 
-func (n *dgramNode) path(netip.Addr, netip.AddrPort) localPath {
-	return localPath{dev: min(0, int(n.own)-1), source: n.addr.Addr(), most: dgramMost}
+func (n *dgramNode) Path(netip.Addr, netip.AddrPort) Path {
+	return Path{Dev: min(0, int(n.own)-1), Source: n.addr.Addr(), Most: dgramMost}
 }
 
-func (n *dgramNode) qpn(dev int) uint32 {
+func (n *dgramNode) QPN(dev int) uint32 {
 	if dev != 0 {
 		return 0
 	}
 	return n.own
 }
 
-func (n *dgramNode) handle(_ localPath, to netip.Addr) (verbs.AH, error) {
+func (n *dgramNode) Handle(_ Path, to netip.Addr) (verbs.AH, error) {
 	n.handles++
 	return &fakeHandle{n: n, to: to}, nil
 }
@@ -120,14 +120,14 @@ func (s *dgramSim) add(kind dgramKind, addr string) *dgramNode {
 // restart makes the socket forget everything; its queue pair is another.
 func (n *dgramNode) restart() {
 	if n.table != nil {
-		n.table.clear()
+		n.table.Clear()
 		require.Zero(n.sim.t, n.handles, "handles leak")
 	}
 	n.own = 0
 	if n.kind == kindOurs || n.kind == kindStock {
 		n.own = 1 + n.sim.rand.Uint32N(0xffffff-1)
 	}
-	n.table = newDestinations(n, 4, n.kind == kindNative)
+	n.table = New(n, 4, n.kind == kindNative)
 	n.stock = map[netip.AddrPort]uint32{}
 }
 
@@ -182,7 +182,7 @@ func (n *dgramNode) header(op rsocket.ResolveOp) []byte {
 // dgramMost is the size of the largest message of the model's devices.
 const dgramMost = 500
 
-func (n *dgramNode) ud(to netip.AddrPort, qpn uint32, control udControl, size int, payload []byte) {
+func (n *dgramNode) ud(to netip.AddrPort, qpn uint32, control Control, size int, payload []byte) {
 	n.sim.put(dgramPacket{
 		from: n.addr, to: to, ud: true, qpn: qpn, src: n.own, control: control, size: size,
 		data: append(rsocket.DatagramHeader{Source: n.addr}.Append(nil), payload...),
@@ -203,34 +203,34 @@ func (n *dgramNode) send(to netip.AddrPort, payload string) {
 		return
 	default:
 	}
-	d := n.table.send(n.sim.now, to)
-	switch d.way {
-	case wayPlain:
+	d := n.table.Send(n.sim.now, to)
+	switch d.Way {
+	case Plain:
 		n.udp(to, []byte(payload))
-	case wayData:
+	case Data:
 		n.asks++
-		require.Equal(n.sim.t, n.own, d.qpn)
+		require.Equal(n.sim.t, n.own, d.QPN)
 		n.udp(to, append(n.header(rsocket.ResolveData), payload...))
-	case wayUD:
+	case UD:
 		n.viaUD++
-		n.toPeer(d.peer, to, 0, 0, payload)
+		n.toPeer(d.Peer, to, 0, 0, payload)
 	}
-	n.probe(d.peer, to, d.probe)
+	n.probe(d.Peer, to, d.Probe)
 	require.LessOrEqual(n.sim.t, len(n.table.known), 4)
 }
 
-func (n *dgramNode) probe(p peerQP, to netip.AddrPort, size int) {
+func (n *dgramNode) probe(p PeerQP, to netip.AddrPort, size int) {
 	if size > 0 {
 		n.probes++
-		n.toPeer(p, to, udProbe, 0, string(make([]byte, max(0, size-rsocket.DatagramHeader4Len))))
+		n.toPeer(p, to, Probe, 0, string(make([]byte, max(0, size-rsocket.DatagramHeader4Len))))
 	}
 }
 
-func (n *dgramNode) toPeer(p peerQP, to netip.AddrPort, control udControl, size int, payload string) {
-	require.False(n.sim.t, p.handle.(*fakeHandle).done, "closed handle used")
-	require.Equal(n.sim.t, to.Addr(), p.handle.(*fakeHandle).to)
-	require.NotZero(n.sim.t, p.qpn)
-	n.ud(to, p.qpn, control, size, []byte(payload))
+func (n *dgramNode) toPeer(p PeerQP, to netip.AddrPort, control Control, size int, payload string) {
+	require.False(n.sim.t, p.Handle.(*fakeHandle).done, "closed handle used")
+	require.Equal(n.sim.t, to.Addr(), p.Handle.(*fakeHandle).to)
+	require.NotZero(n.sim.t, p.QPN)
+	n.ud(to, p.QPN, control, size, []byte(payload))
 }
 
 func (n *dgramNode) receive(p *dgramPacket) {
@@ -245,29 +245,29 @@ func (n *dgramNode) receive(p *dgramPacket) {
 	case p.ud:
 		h, payload, err := rsocket.ParseDatagramHeader(p.data)
 		require.NoError(n.sim.t, err)
-		m := udMessage{qpn: p.src, from: h.Source, local: n.addr.Addr(), control: p.control, size: p.size}
-		if p.control == udProbe {
-			m.size = len(p.data)
+		m := Message{QPN: p.src, From: h.Source, Local: n.addr.Addr(), Control: p.control, Size: p.size}
+		if p.control == Probe {
+			m.Size = len(p.data)
 		}
-		ev := n.table.receiveUD(n.sim.now, &m)
+		ev := n.table.ReceiveUD(n.sim.now, &m)
 		if p.control == 0 {
 			n.got = append(n.got, string(payload))
 		}
-		if ev.echo > 0 {
-			n.toPeer(ev.peer, p.from, udEcho, ev.echo, "")
+		if ev.Echo > 0 {
+			n.toPeer(ev.Peer, p.from, Echo, ev.Echo, "")
 		}
-		n.probe(ev.peer, p.from, ev.probe)
+		n.probe(ev.Peer, p.from, ev.Probe)
 	default:
-		ev := n.table.receiveUDP(n.sim.now, p.from, n.addr.Addr(), p.data)
-		if ev.payload != nil {
-			n.got = append(n.got, string(ev.payload))
+		ev := n.table.ReceiveUDP(n.sim.now, p.from, n.addr.Addr(), p.data)
+		if ev.Payload != nil {
+			n.got = append(n.got, string(ev.Payload))
 		}
-		if ev.answer {
+		if ev.Answer {
 			n.answers++
-			require.Equal(n.sim.t, n.own, ev.qpn)
+			require.Equal(n.sim.t, n.own, ev.QPN)
 			n.udp(p.from, n.header(rsocket.ResolveCtrl))
 		}
-		n.probe(ev.peer, p.from, ev.probe)
+		n.probe(ev.Peer, p.from, ev.Probe)
 	}
 	if n.table != nil {
 		require.LessOrEqual(n.sim.t, n.handles, len(n.table.known))
@@ -492,7 +492,7 @@ func TestResolutionNativePeer(t *testing.T) {
 func TestResolutionPlainFirst(t *testing.T) {
 	s := newDgramSim(t, 1)
 	a, b := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindNative, "10.0.0.2:2000")
-	a.table = newDestinations(a, 4, true)
+	a.table = New(a, 4, true)
 	a.send(b.addr, "x")
 	s.run(time.Second)
 	require.Equal(t, []string{"x"}, b.got)
@@ -514,7 +514,7 @@ func TestResolutionStockRestart(t *testing.T) {
 	b.restart()
 	lost := run(30)
 	require.Positive(t, lost)
-	require.LessOrEqual(t, lost, int(refreshAfter/(100*time.Millisecond))+1)
+	require.LessOrEqual(t, lost, int(RefreshAfter/(100*time.Millisecond))+1)
 	require.Zero(t, run(30))
 }
 
@@ -536,7 +536,7 @@ func TestResolutionSuspect(t *testing.T) {
 	a, b := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindOurs, "10.0.0.2:2000")
 	s.talk(a, b)
 	for i := range 500 {
-		a.table.receiveUD(s.now, &udMessage{from: b.addr, qpn: b.own + 1})
+		a.table.ReceiveUD(s.now, &Message{From: b.addr, QPN: b.own + 1})
 		a.sendNext(b, i)
 		s.run(5 * time.Millisecond)
 		b.sendNext(a, i)
@@ -575,8 +575,8 @@ func TestResolutionUnanswered(t *testing.T) {
 			a.sendNext(b, i)
 			s.run(10 * time.Millisecond)
 		}
-		require.InDelta(t, (refreshAfter+answerTime)/(10*time.Millisecond), a.viaUD, 3)
-		require.EqualValues(t, 1, a.table.stats.Lost)
+		require.InDelta(t, (RefreshAfter+AnswerTime)/(10*time.Millisecond), a.viaUD, 3)
+		require.EqualValues(t, 1, a.table.Stats.Lost)
 		s.nodes[b.addr] = b
 		b.restart()
 		a.sendNext(b, 1000)
@@ -604,7 +604,7 @@ func TestResolutionNoQueuePair(t *testing.T) {
 func TestResolutionManyCast(t *testing.T) {
 	a := newDgramSim(t, 1).add(kindOurs, "10.0.0.1:1000")
 	for _, to := range []string{"224.0.0.1:5", "255.255.255.255:5", "[ff02::1]:5"} {
-		require.Equal(t, wayPlain, a.table.send(time.Now(), ap(to)).way)
+		require.Equal(t, Plain, a.table.Send(time.Now(), ap(to)).Way)
 	}
 	require.Empty(t, a.table.known)
 }
@@ -625,23 +625,23 @@ func FuzzResolution(f *testing.F) {
 			s.now = s.now.Add(time.Duration(l) * 10 * time.Millisecond)
 			switch op & 3 {
 			case 0:
-				ev := n.table.receiveUDP(s.now, from, n.addr.Addr(), data)
-				require.LessOrEqual(t, len(ev.payload), len(data))
+				ev := n.table.ReceiveUDP(s.now, from, n.addr.Addr(), data)
+				require.LessOrEqual(t, len(ev.Payload), len(data))
 			case 1:
 				if h, _, err := rsocket.ParseDatagramHeader(data); err == nil {
-					n.table.receiveUD(s.now, &udMessage{from: h.Source, qpn: uint32(l), control: udControl(op >> 4), size: l})
+					n.table.ReceiveUD(s.now, &Message{From: h.Source, QPN: uint32(l), Control: Control(op >> 4), Size: l})
 				}
 			case 2:
 				n.send(from, "x")
 			case 3:
 				if len(data) >= 4 {
-					n.table.receiveUD(s.now, &udMessage{from: from, qpn: binary.BigEndian.Uint32(data) & 0xffffff, control: udControl(op >> 4)})
+					n.table.ReceiveUD(s.now, &Message{From: from, QPN: binary.BigEndian.Uint32(data) & 0xffffff, Control: Control(op >> 4)})
 				}
 			}
 			require.LessOrEqual(t, len(n.table.known), 4)
 			require.LessOrEqual(t, n.handles, len(n.table.known))
 		}
-		n.table.clear()
+		n.table.Clear()
 		require.Zero(t, n.handles)
 		require.Empty(t, n.table.known)
 	})

@@ -1,4 +1,4 @@
-package socket
+package vector
 
 import (
 	"runtime"
@@ -22,10 +22,10 @@ const (
 	maxSkips = 256
 )
 
-// waiter is what a blocked operation waits for.
-type waiter interface {
-	// ready tells whether waiting has an end. It is called without the token and changes nothing.
-	ready() bool
+// Waiter is what a blocked operation waits for.
+type Waiter interface {
+	// Ready tells whether waiting has an end. It is called without the token and changes nothing.
+	Ready() bool
 }
 
 // backoff decides whether polling is worth it: after some waits in a row that lasted much longer than polling does it is
@@ -68,10 +68,13 @@ func (b *backoff) polled() {
 // runs on another processor; if it does not, the peer may be waiting for this one.
 func yields(i int) bool { return i%spinYield == 0 || i == spinYield/2 || i == spinYield/4 }
 
-// spin polls for up to the polling time and tells whether w became ready. One goroutine of a vector polls at a time:
+// Waited says how long a wait was that polling did not end.
+func (v *Vector) Waited(d time.Duration) { v.backoff.waited(d > longWait*v.cfg.Polling) }
+
+// Spin polls for up to the polling time and tells whether w became ready. One goroutine of a vector polls at a time:
 // whatever arrives meanwhile is for all of them.
-func (v *vector) spin(w waiter) bool {
-	limit := v.stack.polling
+func (v *Vector) Spin(w Waiter) bool {
+	limit := v.cfg.Polling
 	if limit <= 0 || !v.backoff.try() || !v.spinning.CompareAndSwap(false, true) {
 		return false
 	}
@@ -86,24 +89,24 @@ func (v *vector) spin(w waiter) bool {
 		if i%spinClock == 0 {
 			now = time.Now()
 		}
-		entered := v.tryEnter()
+		entered := v.TryEnter()
 		if entered {
 			v.progress(now)
 			v.serve()
 		}
-		ready = w.ready()
+		ready = w.Ready()
 		over := ready || now.Sub(start) > limit
 		switch {
 		case over && !entered:
 			v.spinning.Store(false)
-			v.kick() // the driver is armed by whoever leaves last
+			v.Kick() // the driver is armed by whoever leaves last
 		case ready:
 			v.spinning.Store(false)
 			v.stay() // with what waits to be flushed
 		case over:
 			v.spinning.Store(false)
 			v.attended = false
-			v.settle()
+			v.Settle()
 		case entered:
 			v.driver.Flush()
 			v.release()

@@ -1,4 +1,4 @@
-package socket
+package resolution
 
 import (
 	"net/netip"
@@ -12,11 +12,11 @@ import (
 // send, so a socket that sends nothing causes no traffic.
 const (
 	// refreshAfter is how long datagrams are sent to a queue pair that is not heard of.
-	refreshAfter = time.Second
+	RefreshAfter = time.Second
 	// staleAfter is how long what was heard of a peer is believed without sending to it.
 	staleAfter = 30 * time.Second
 	// answerTime is how long an answer may take. Until then the queue pair is used.
-	answerTime = 500 * time.Millisecond
+	AnswerTime = 500 * time.Millisecond
 	// answerEvery bounds the answers to one peer that asks the same again.
 	answerEvery = 20 * time.Millisecond
 	// The pause between two probes of a path that does not echo doubles up to the maximum.
@@ -24,33 +24,33 @@ const (
 	maxProbePause = 10 * time.Second
 )
 
-// way is how a datagram goes to its destination.
-type way uint8
+// Way is how a datagram goes to its destination.
+type Way uint8
 
 const (
-	wayPlain way = iota // over UDP as it is
-	wayData             // over UDP behind a ds_udp_header, which asks for the peer's queue pair
-	wayUD               // over a UD queue pair behind a ds_header
+	Plain Way = iota // over UDP as it is
+	Data             // over UDP behind a ds_udp_header, which asks for the peer's queue pair
+	UD               // over a UD queue pair behind a ds_header
 )
 
-// localPath is our end of the way to a destination.
-type localPath struct {
-	dev    int        // which device, -1: none
-	source netip.Addr // our address as the destination sees it
-	oob    []byte     // makes UDP datagrams come from it; nil: they do anyway
-	most   int        // bytes of a message on the device
+// Path is our end of the way to a destination.
+type Path struct {
+	Dev    int        // which device, -1: none
+	Source netip.Addr // our address as the destination sees it
+	OOB    []byte     // makes UDP datagrams come from it; nil: they do anyway
+	Most   int        // bytes of a message on the device
 }
 
-// surroundings is what resolution must know of its host. Its methods are called with the table locked and do not call
+// Host is what resolution must know of its host. Its methods are called with the table locked and do not call
 // back.
-type surroundings interface {
-	// path finds our end of the way to remote. local is the address remote has written to; if it is the zero Addr,
+type Host interface {
+	// Path finds our end of the way to remote. local is the address remote has written to; if it is the zero Addr,
 	// routing decides.
-	path(local netip.Addr, remote netip.AddrPort) localPath
-	// qpn is the number of the device's queue pair, 0 if it has none (any more).
-	qpn(dev int) uint32
-	// handle makes an address handle.
-	handle(p localPath, remote netip.Addr) (verbs.AH, error)
+	Path(local netip.Addr, remote netip.AddrPort) Path
+	// QPN is the number of the device's queue pair, 0 if it has none (any more).
+	QPN(dev int) uint32
+	// Handle makes an address handle.
+	Handle(p Path, remote netip.Addr) (verbs.AH, error)
 }
 
 // destState says how a destination is reached.
@@ -82,7 +82,7 @@ const (
 // reached that way for good, and nothing waits.
 type destination struct {
 	addr  netip.AddrPort
-	path  localPath
+	Path  Path
 	state destState
 
 	qpn    uint32 // of the peer, 0: not known
@@ -105,29 +105,29 @@ type destination struct {
 	newer, older *destination // by use
 }
 
-// decision is how one datagram is to be sent.
-type decision struct {
-	way   way
-	path  localPath
-	qpn   uint32 // wayData: ours, for the header; wayUD: the peer's
-	probe int    // bytes of a probe to send to peer over the queue pair, 0: none
-	peer  peerQP
+// Decision is how one datagram is to be sent.
+type Decision struct {
+	Way   Way
+	Path  Path
+	QPN   uint32 // Data: ours, for the header; UD: the peer's
+	Probe int    // bytes of a probe to send to peer over the queue pair, 0: none
+	Peer  PeerQP
 }
 
-// peerQP is a queue pair to send to.
-type peerQP struct {
-	dev    int
-	qpn    uint32
-	handle verbs.AH
-	source netip.Addr
+// PeerQP is a queue pair to send to.
+type PeerQP struct {
+	Dev    int
+	QPN    uint32
+	Handle verbs.AH
+	Source netip.Addr
 }
 
-func (d *destination) peer() peerQP {
-	return peerQP{dev: d.path.dev, qpn: d.qpn, handle: d.handle, source: d.path.source}
+func (d *destination) peer() PeerQP {
+	return PeerQP{Dev: d.Path.Dev, QPN: d.qpn, Handle: d.handle, Source: d.Path.Source}
 }
 
-// isPlain tells whether datagrams go to an address as they are.
-func (t *destinations) isPlain(to netip.AddrPort) bool {
+// IsPlain tells whether datagrams go to an address as they are.
+func (t *Table) IsPlain(to netip.AddrPort) bool {
 	if forMany(to.Addr()) {
 		return true
 	}
@@ -135,14 +135,14 @@ func (t *destinations) isPlain(to netip.AddrPort) bool {
 	return d == nil && t.plain || d != nil && d.state == destPlain
 }
 
-// send decides about a datagram.
-func (t *destinations) send(now time.Time, to netip.AddrPort) decision {
+// Send decides about a datagram.
+func (t *Table) Send(now time.Time, to netip.AddrPort) Decision {
 	if forMany(to.Addr()) {
-		return decision{way: wayPlain, path: localPath{dev: -1}}
+		return Decision{Way: Plain, Path: Path{Dev: -1}}
 	}
 	d := t.get(to, netip.Addr{})
 	if d.state == destPlain {
-		return decision{way: wayPlain, path: d.path}
+		return Decision{Way: Plain, Path: d.Path}
 	}
 	if d.state == destResolved {
 		d.checkAnswer(now, t)
@@ -152,14 +152,14 @@ func (t *destinations) send(now time.Time, to netip.AddrPort) decision {
 			if d.sending.IsZero() {
 				d.sending = now
 			}
-			return decision{way: wayUD, path: d.path, qpn: d.qpn, peer: d.peer()}
+			return Decision{Way: UD, Path: d.Path, QPN: d.qpn, Peer: d.peer()}
 		}
-		t.stats.Refreshed++
+		t.Stats.Refreshed++
 		d.asked, d.refreshed, d.suspect = now, now, false
 		d.nextProbe, d.probePause = now, minProbePause
 	}
 	d.asking = true
-	return decision{way: wayData, path: d.path, qpn: t.host.qpn(d.path.dev), probe: d.probe(now), peer: d.peer()}
+	return Decision{Way: Data, Path: d.Path, QPN: t.host.QPN(d.Path.Dev), Probe: d.probe(now), Peer: d.peer()}
 }
 
 // forMany tells whether an address is that of many; they have no queue pair.
@@ -168,16 +168,16 @@ func forMany(a netip.Addr) bool { return a.IsMulticast() || a == limitedBroadcas
 var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // checkAnswer gives up a queue pair when the question for it was not answered in time, or its device is gone.
-func (d *destination) checkAnswer(now time.Time, t *destinations) {
+func (d *destination) checkAnswer(now time.Time, t *Table) {
 	switch {
-	case t.host.qpn(d.path.dev) == 0:
+	case t.host.QPN(d.Path.Dev) == 0:
 		d.forgetPeer()
-	case d.asked.IsZero() || now.Sub(d.asked) < answerTime:
+	case d.asked.IsZero() || now.Sub(d.asked) < AnswerTime:
 	case d.probes:
-		t.stats.Lost++
+		t.Stats.Lost++
 		d.prove(now)
 	default:
-		t.stats.Lost++
+		t.Stats.Lost++
 		d.forgetPeer()
 	}
 }
@@ -187,7 +187,7 @@ func (d *destination) refresh(now time.Time) bool {
 	if !d.asked.IsZero() {
 		return false
 	}
-	return d.suspect && now.Sub(d.refreshed) >= refreshAfter || now.Sub(d.heard) >= staleAfter || !d.sending.IsZero() && now.Sub(d.sending) >= refreshAfter
+	return d.suspect && now.Sub(d.refreshed) >= RefreshAfter || now.Sub(d.heard) >= staleAfter || !d.sending.IsZero() && now.Sub(d.sending) >= RefreshAfter
 }
 
 // probe tells whether to send one, and how large it is. Until the peer has echoed it is as small as can be: who says in
@@ -201,7 +201,7 @@ func (d *destination) probe(now time.Time) int {
 	if d.proven == 0 {
 		return 1
 	}
-	return d.path.most
+	return d.Path.Most
 }
 
 // prove begins to ask for an echo.
@@ -226,19 +226,19 @@ func (d *destination) hear(now time.Time) {
 	d.asked, d.sending, d.suspect = time.Time{}, time.Time{}, false
 }
 
-// udpEvent is what came of a UDP datagram.
-type udpEvent struct {
-	payload []byte // deliver it, nil: nothing
-	answer  bool   // send a CTRL with qpn from path
-	qpn     uint32
-	probe   int // as in decision
-	path    localPath
-	peer    peerQP
-	plain   bool // the payload came without a header
+// UDPEvent is what came of a UDP datagram.
+type UDPEvent struct {
+	Payload []byte // deliver it, nil: nothing
+	Answer  bool   // send a CTRL with qpn from path
+	QPN     uint32
+	Probe   int // as in Decision
+	Path    Path
+	Peer    PeerQP
+	Plain   bool // the payload came without a header
 }
 
-// receiveUDP handles a datagram that came over UDP from a peer to the address local. payload is part of b.
-func (t *destinations) receiveUDP(now time.Time, from netip.AddrPort, local netip.Addr, b []byte) udpEvent {
+// ReceiveUDP handles a datagram that came over UDP from a peer to the address local. payload is part of b.
+func (t *Table) ReceiveUDP(now time.Time, from netip.AddrPort, local netip.Addr, b []byte) UDPEvent {
 	h, payload, err := rsocket.ParseResolveHeader(b)
 	if err != nil {
 		d := t.get(from, local)
@@ -246,34 +246,34 @@ func (t *destinations) receiveUDP(now time.Time, from netip.AddrPort, local neti
 			d.forgetPeer()
 			d.state = destPlain
 		}
-		return udpEvent{payload: b, plain: true}
+		return UDPEvent{Payload: b, Plain: true}
 	}
 	d := t.get(from, local)
 	d.learn(now, t, local, &h)
-	ev := udpEvent{path: d.path, peer: d.peer()}
+	ev := UDPEvent{Path: d.Path, Peer: d.peer()}
 	if h.Op != rsocket.ResolveData {
 		if d.state == destProving && d.asking {
-			ev.probe = d.probe(now)
+			ev.Probe = d.probe(now)
 		}
 		return ev
 	}
-	ev.payload = payload
+	ev.Payload = payload
 	// Who has no queue pair has no use for an answer, and from us without one none can be given: a stock peer would
 	// send to queue pair 0.
-	ev.qpn = t.host.qpn(d.path.dev)
-	if h.QPN != 0 && ev.qpn != 0 && (ev.qpn != d.told || now.Sub(d.answered) >= answerEvery) {
-		d.answered, d.told, ev.answer = now, ev.qpn, true
+	ev.QPN = t.host.QPN(d.Path.Dev)
+	if h.QPN != 0 && ev.QPN != 0 && (ev.QPN != d.told || now.Sub(d.answered) >= answerEvery) {
+		d.answered, d.told, ev.Answer = now, ev.QPN, true
 	}
 	return ev
 }
 
 // learn takes over what a message between rsockets says of its sender.
-func (d *destination) learn(now time.Time, t *destinations, local netip.Addr, h *rsocket.ResolveHeader) {
+func (d *destination) learn(now time.Time, t *Table, local netip.Addr, h *rsocket.ResolveHeader) {
 	if d.state == destPlain {
 		d.state = destAsked
 	}
 	d.move(t, local)
-	if h.QPN == 0 || t.host.qpn(d.path.dev) == 0 {
+	if h.QPN == 0 || t.host.QPN(d.Path.Dev) == 0 {
 		d.forgetPeer()
 		return
 	}
@@ -284,12 +284,12 @@ func (d *destination) learn(now time.Time, t *destinations, local netip.Addr, h 
 		return
 	}
 	d.forgetPeer()
-	handle, err := t.host.handle(d.path, d.addr.Addr())
+	handle, err := t.host.Handle(d.Path, d.addr.Addr())
 	if err != nil {
-		t.stats.Unresolvable++
+		t.Stats.Unresolvable++
 		return
 	}
-	t.stats.Resolved++
+	t.Stats.Resolved++
 	d.told, d.qpn, d.handle, d.probes = 0, h.QPN, handle, h.Probes
 	d.hear(now)
 	d.prove(now)
@@ -299,18 +299,18 @@ func (d *destination) learn(now time.Time, t *destinations, local netip.Addr, h 
 }
 
 // move takes over the address that the peer writes to. What is known of its queue pair stays true on the same device.
-func (d *destination) move(t *destinations, local netip.Addr) {
-	if !local.IsValid() || d.path.source == local {
+func (d *destination) move(t *Table, local netip.Addr) {
+	if !local.IsValid() || d.Path.Source == local {
 		return
 	}
-	dev := d.path.dev
-	d.path = t.host.path(local, d.addr)
+	dev := d.Path.Dev
+	d.Path = t.host.Path(local, d.addr)
 	if d.handle == nil {
 		return
 	}
 	var handle verbs.AH
-	if d.path.dev == dev {
-		handle, _ = t.host.handle(d.path, d.addr.Addr())
+	if d.Path.Dev == dev {
+		handle, _ = t.host.Handle(d.Path, d.addr.Addr())
 	}
 	if handle == nil {
 		d.forgetPeer()
@@ -320,58 +320,59 @@ func (d *destination) move(t *destinations, local netip.Addr) {
 	d.handle = handle
 }
 
-// udControl is the immediate of a message on a UD queue pair that is no datagram. They are sent to peers only that have
+// Control is the immediate of a message on a UD queue pair that is no datagram. They are sent to peers only that have
 // said so.
-type udControl uint32
+type Control uint32
 
+// The controls: a probe is answered with an echo.
 const (
-	udProbe udControl = 1 // to be answered with udEcho
-	udEcho  udControl = 2
+	Probe Control = 1
+	Echo  Control = 2
 )
 
-// udMessage is a message that came from a queue pair.
-type udMessage struct {
-	dev     int
-	qpn     uint32         // it came from
-	from    netip.AddrPort // the socket it is of
-	local   netip.Addr     // it was sent to, the zero Addr if the device does not say
-	control udControl      // 0: a datagram, to be delivered
-	size    int            // udProbe: of it; udEcho: of the probe
+// Message is a message that came from a queue pair.
+type Message struct {
+	Dev     int
+	QPN     uint32         // it came from
+	From    netip.AddrPort // the socket it is of
+	Local   netip.Addr     // it was sent to, the zero Addr if the device does not say
+	Control Control        // 0: a datagram, to be delivered
+	Size    int            // Probe: of it; Echo: of the probe
 }
 
-// udEvent is what to send for a message: an echo of a probe of that size, or a probe.
-type udEvent struct {
-	echo, probe int
-	peer        peerQP
+// UDEvent is what to send for a message: an echo of a probe of that size, or a probe.
+type UDEvent struct {
+	Echo, Probe int
+	Peer        PeerQP
 }
 
-// receiveUD handles a message from a queue pair.
-func (t *destinations) receiveUD(now time.Time, m *udMessage) (ev udEvent) {
-	d := t.known[m.from]
-	if d == nil || d.path.dev != m.dev || d.handle == nil {
+// ReceiveUD handles a message from a queue pair.
+func (t *Table) ReceiveUD(now time.Time, m *Message) (ev UDEvent) {
+	d := t.known[m.From]
+	if d == nil || d.Path.Dev != m.Dev || d.handle == nil {
 		return ev
 	}
-	if d.qpn != m.qpn {
+	if d.qpn != m.QPN {
 		d.suspect = d.state == destResolved
 		return ev
 	}
 	t.use(d)
-	d.move(t, m.local)
+	d.move(t, m.Local)
 	if d.handle == nil {
 		return ev
 	}
-	ev.peer = d.peer()
+	ev.Peer = d.peer()
 	switch {
-	case m.control == udProbe:
-		ev.echo = m.size
-	case m.control == udEcho && d.state == destProving && d.probes:
-		if d.proven = max(d.proven, m.size); d.proven >= d.path.most {
-			t.stats.Proven++
+	case m.Control == Probe:
+		ev.Echo = m.Size
+	case m.Control == Echo && d.state == destProving && d.probes:
+		if d.proven = max(d.proven, m.Size); d.proven >= d.Path.Most {
+			t.Stats.Proven++
 			d.state = destResolved
 			break
 		}
 		d.nextProbe = now
-		ev.probe = d.probe(now)
+		ev.Probe = d.probe(now)
 	}
 	if d.state == destResolved {
 		d.hear(now)

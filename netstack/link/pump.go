@@ -1,4 +1,4 @@
-package netstack
+package link
 
 import (
 	"container/heap"

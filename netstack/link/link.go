@@ -1,4 +1,4 @@
-package netstack
+package link
 
 import (
 	"sync"
@@ -10,23 +10,24 @@ import (
 )
 
 // Link is a source and sink of raw IP packets: a TUN, one end of a Wire, or a
-// PacketLink. It is used by one Stack or Host, which stops it when it closes.
+// Pipe. It is used by one Stack or Host, which stops it when it closes.
 type Link interface {
-	linkEndpoint() linkEndpoint
+	// Endpoint is the link as its stack sees it.
+	Endpoint() Endpoint
 }
 
-// linkEndpoint is what the links are to gVisor and to us.
-type linkEndpoint interface {
+// Endpoint is what the links are to gVisor and to us.
+type Endpoint interface {
 	stack.LinkEndpoint
 	stack.GSOEndpoint
-	// detach ends the intake and returns when no packet is being delivered any
+	// Detach ends the intake and returns when no packet is being delivered any
 	// more. It comes before the end of gVisor's stack, which detaches links under
 	// a lock that deliveries take.
-	detach()
-	// stop ends the rest, after what was written has left.
-	stop()
-	// drops counts packets the link could not take.
-	drops() uint64
+	Detach()
+	// Stop ends the rest, after what was written has left.
+	Stop()
+	// Drops counts packets the link could not take.
+	Drops() uint64
 }
 
 // bareLink is a link endpoint without link headers, to be embedded.
@@ -52,9 +53,9 @@ func (l *bareLink) SetOnCloseAction(func())                      {}
 func (l *bareLink) Wait()                                        {}
 func (l *bareLink) GSOMaxSize() uint32                           { return 0 }
 func (l *bareLink) SupportedGSO() stack.SupportedGSO             { return stack.GSONotSupported }
-func (l *bareLink) drops() uint64                                { return l.dropped.Load() }
-func (l *bareLink) detach()                                      { l.Attach(nil) }
-func (l *bareLink) stop()                                        {}
+func (l *bareLink) Drops() uint64                                { return l.dropped.Load() }
+func (l *bareLink) Detach()                                      { l.Attach(nil) }
+func (l *bareLink) Stop()                                        {}
 
 func (l *bareLink) IsAttached() bool {
 	l.mu.RLock()
@@ -84,28 +85,28 @@ func (l *bareLink) deliverRaw(raw []byte) {
 	if len(raw) == 0 {
 		return
 	}
-	p := rawBuffer(raw)
+	p := Buffer(raw)
 	defer p.DecRef()
-	l.deliver(networkProtocol(raw), p)
+	l.deliver(Protocol(raw), p)
 }
 
 // PacketFunc receives one raw IP packet, which belongs to it.
 type PacketFunc func(pkt []byte)
 
-// PacketLink connects a Stack or Host to functions, so that a model of the
+// Pipe connects a Stack or Host to functions, so that a model of the
 // steering can stand between several of them.
-type PacketLink struct{ end packetEnd }
+type Pipe struct{ end packetEnd }
 
 type packetEnd struct {
 	bareLink
 	out *pump
 }
 
-// NewPacketLink makes a link whose outbound packets are given to out, in order,
+// NewPipe makes a link whose outbound packets are given to out, in order,
 // on one goroutine of the link. out may call Inject of any link; it must not
 // block for long and must not close the link's own Stack.
-func NewPacketLink(mtu int, out PacketFunc) *PacketLink {
-	l := &PacketLink{end: packetEnd{out: newPump(out)}}
+func NewPipe(mtu int, out PacketFunc) *Pipe {
+	l := &Pipe{end: packetEnd{out: newPump(out)}}
 	l.end.mtu = uint32(mtu)
 	return l
 }
@@ -113,27 +114,19 @@ func NewPacketLink(mtu int, out PacketFunc) *PacketLink {
 // Inject delivers a copy of an inbound raw IP packet, with complete checksums,
 // on the caller's goroutine. Before the link is used and after its Stack was
 // closed the packet is dropped.
-func (l *PacketLink) Inject(pkt []byte) { l.end.deliverRaw(pkt) }
+func (l *Pipe) Inject(pkt []byte) { l.end.deliverRaw(pkt) }
 
-func (l *PacketLink) linkEndpoint() linkEndpoint { return &l.end }
+// Endpoint implements Link.
+func (l *Pipe) Endpoint() Endpoint { return &l.end }
 
 // WritePackets implements stack.LinkWriter.
 func (l *packetEnd) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	for _, p := range pkts.AsSlice() {
-		if !l.out.push(flatten(p), 0) {
+		if !l.out.push(Flatten(p), 0) {
 			l.dropped.Add(1)
 		}
 	}
 	return pkts.Len(), nil
 }
 
-func (l *packetEnd) stop() { l.out.close() }
-
-// flatten copies an outbound packet into one slice.
-func flatten(p *stack.PacketBuffer) []byte {
-	b := make([]byte, 0, p.Size())
-	for _, s := range p.AsSlices() {
-		b = append(b, s...)
-	}
-	return b
-}
+func (l *packetEnd) Stop() { l.out.close() }

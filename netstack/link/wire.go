@@ -1,4 +1,4 @@
-package netstack
+package link
 
 import (
 	"math/rand/v2"
@@ -130,12 +130,13 @@ func (e *WireEnd) receive(pkt []byte) {
 	e.end.deliverRaw(pkt)
 }
 
-func (e *WireEnd) linkEndpoint() linkEndpoint { return &e.end }
+// Endpoint implements Link.
+func (e *WireEnd) Endpoint() Endpoint { return &e.end }
 
 // WritePackets implements stack.LinkWriter.
 func (l *wireEndpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	for _, p := range pkts.AsSlice() {
-		l.send(flatten(p))
+		l.send(Flatten(p))
 	}
 	return pkts.Len(), nil
 }

@@ -1,4 +1,4 @@
-package netstack
+package link
 
 import (
 	"encoding/binary"
@@ -27,6 +27,8 @@ const (
 	vnetGSOTCPv4  = 1
 	vnetGSOTCPv6  = 4
 
+	minMTU = 552 // Linux's net.ipv4.route.min_pmtu
+
 	// tunGSOMax leaves room for headers below 64 KiB (gvisor#9816).
 	tunGSOMax = 65280
 )
@@ -48,7 +50,7 @@ type tunLink struct {
 // descriptor stays the caller's, who closes it after the Stack. mtu is the MTU
 // of the wire behind it, not of the TUN.
 func TUN(fd, mtu int) (Link, error) {
-	if mtu < minPathMTU4 || mtu > 65535 {
+	if mtu < minMTU || mtu > 65535 {
 		return nil, fmt.Errorf("tun: mtu %d out of range", mtu)
 	}
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -67,7 +69,7 @@ func TUN(fd, mtu int) (Link, error) {
 	return t, nil
 }
 
-func (t *tunLink) linkEndpoint() linkEndpoint       { return t }
+func (t *tunLink) Endpoint() Endpoint               { return t }
 func (t *tunLink) GSOMaxSize() uint32               { return tunGSOMax }
 func (t *tunLink) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
 
@@ -80,8 +82,8 @@ func (t *tunLink) Attach(d stack.NetworkDispatcher) {
 	}
 }
 
-// detach ends the read loop.
-func (t *tunLink) detach() {
+// Detach ends the read loop.
+func (t *tunLink) Detach() {
 	if t.closed.Swap(true) {
 		return
 	}
@@ -122,7 +124,7 @@ func (t *tunLink) write(p *stack.PacketBuffer) bool {
 // vnetHeader says what the kernel must still do to p.
 func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	g := p.GSOOptions
-	if !offloaded(p) {
+	if !Offloaded(p) {
 		return h
 	}
 	h[0] = vnetNeedsCsum
@@ -140,7 +142,7 @@ func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	return h
 }
 
-// readLoop reads until stop. It waits as a goroutine, not in a system call: what
+// readLoop reads until Detach. It waits as a goroutine, not in a system call: what
 // gVisor's own goroutines have to do with a packet they do on this thread, at
 // once, where a thread that sleeps in the kernel would keep them waiting for
 // another.

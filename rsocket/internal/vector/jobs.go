@@ -1,4 +1,4 @@
-package socket
+package vector
 
 import "github.com/smcgw/smcgw/verbs"
 
@@ -8,8 +8,8 @@ type job struct {
 	done chan struct{}
 }
 
-// do runs f with the token and returns after it. It must not be called with the token held.
-func (v *vector) do(f func()) error {
+// Do runs f with the token and returns after it. It must not be called with the token held.
+func (v *Vector) Do(f func()) error {
 	j := job{run: f, done: make(chan struct{})}
 	v.mu.Lock()
 	if v.closed {
@@ -19,20 +19,20 @@ func (v *vector) do(f func()) error {
 	v.jobs = append(v.jobs, j)
 	v.hasJobs.Store(true) // with mu held: end looks behind closed
 	v.mu.Unlock()
-	v.kick()
+	v.Kick()
 	<-j.done
 	return nil
 }
 
-// try is do for what can fail.
-func (v *vector) try(f func() error) (err error) {
-	if doErr := v.do(func() { err = f() }); doErr != nil {
+// Try is Do for what can fail.
+func (v *Vector) Try(f func() error) (err error) {
+	if doErr := v.Do(func() { err = f() }); doErr != nil {
 		return doErr
 	}
 	return err
 }
 
-func (v *vector) runJobs() {
+func (v *Vector) runJobs() {
 	v.hasJobs.Store(false)
 	v.mu.Lock()
 	jobs := v.jobs
@@ -45,7 +45,7 @@ func (v *vector) runJobs() {
 }
 
 // drainJobs runs what was given to do before it was closed.
-func (v *vector) drainJobs() {
+func (v *Vector) drainJobs() {
 	v.serve()
 	v.driver.Flush()
 }

@@ -114,7 +114,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 			flows[f.tuple.Remote.Addr()]++
 		}
 	}
-	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
+	g.dgrams.Load().countFlows(flows)
 	var list []admin.PeerInfo
 	use := g.peerUse()
 	for a, carriers := range g.peers.Carriers() {

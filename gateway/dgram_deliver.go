@@ -118,7 +118,7 @@ func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int)
 // that the policy does not want is delivered all the same: the peer has sent it,
 // and natively it would have come.
 func (e *dgramEngine) openIn(l *dgramLink, t ebpf.Tuple) *dgramFlow {
-	if slices.Contains(e.g.cfg.OwnPorts(), t.Local.Port()) {
+	if slices.Contains(e.cfg.OwnPorts, t.Local.Port()) {
 		e.count.drop(admin.DropWrongTarget)
 		return nil
 	}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
@@ -40,12 +39,12 @@ const (
 //
 //	local program ─► A ─► slot ─► port (UD) ─► peer's port ─► its A ─► its program
 type dgramEngine struct {
-	g     *gateway
-	s     *loop.Shard
-	steer host.Datagrams
-	log   *slog.Logger
-	fd    int
-	now   time.Time // of this turn
+	cfg     datagram.Config
+	s       *loop.Shard
+	steer   datagram.Steering
+	gateway datagram.Gateway
+	log     *slog.Logger
+	now     time.Time // of this turn
 
 	readable bool // no EAGAIN since the last edge
 	held     dgramHeld
@@ -77,47 +76,22 @@ type dgramRoute struct {
 	until   time.Time
 }
 
-// datagramPort is what peers are told: 0 when nobody listens there.
-func (g *gateway) datagramPort() uint16 {
-	if g.dgrams.Load() == nil {
-		return 0
-	}
-	return g.cfg.DatagramPort.Port()
-}
-
-// openDatagrams starts the engine, unless no rule is about datagrams, the mode
-// touches nothing, the port is configured away or the host cannot steer them. One that cannot be started is
-// left out as a carrier is: datagrams stay native, and the status says so.
-func (g *gateway) openDatagrams() {
-	h := g.host
-	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() {
-		return
-	}
-	e, err := newDgramEngine(g, h)
-	if err != nil {
-		g.log.Warn("datagrams left out", "error", err)
-		g.noDatagrams = true
-		return
-	}
-	g.dgrams.Store(e)
-}
-
-func newDgramEngine(g *gateway, h Host) (*dgramEngine, error) {
-	s := g.shards[0]
+// openDgramEngine starts an engine on its shard, which runs.
+func openDgramEngine(cfg datagram.Config) (*dgramEngine, error) {
 	e := &dgramEngine{
-		g: g, s: s, steer: h.Datagrams, log: g.log, fd: h.Datagrams.AppTUN(), out: newDgramSlots(),
+		cfg: cfg, s: cfg.Shard, steer: cfg.Steering, gateway: cfg.Gateway, log: cfg.Log, out: newDgramSlots(),
 		ports: map[*dgramPort]struct{}{}, peers: map[netip.Addr]*dgramPeer{}, ways: map[dgramPair]dgramWays{}, missed: map[dgramPair]time.Time{},
 		routes: map[dgramPair]dgramRoute{}, flows: map[ebpf.Tuple]*dgramFlow{},
 		count: newDgramCounters(), readable: true, now: time.Now(),
 	}
 	e.resolve = e.newResolver()
 	var err error
-	if e.sockets, err = openDgramSockets(e, h.datagramAddr); err != nil {
+	if e.sockets, err = openDgramSockets(e); err != nil {
 		return nil, err
 	}
-	s.Call(func() {
-		if err = s.WatchReads(e.fd, func(uint32) { e.readable = true }); err == nil {
-			s.AddDriver(e)
+	e.s.Call(func() {
+		if err = e.s.WatchReads(cfg.TUN, func(uint32) { e.readable = true }); err == nil {
+			e.s.AddDriver(e)
 		}
 	})
 	if err != nil {
@@ -127,6 +101,14 @@ func newDgramEngine(g *gateway, h Host) (*dgramEngine, error) {
 	e.keeper = newDgramKeeper(e)
 	e.sockets.start()
 	return e, nil
+}
+
+// port is what peers are told; 0 without an engine.
+func (e *dgramEngine) port() uint16 {
+	if e == nil {
+		return 0
+	}
+	return e.cfg.Port
 }
 
 // close ends the engine: local programs go on natively. The queue pairs stay
@@ -143,7 +125,19 @@ func (e *dgramEngine) close() {
 			e.readTUN()
 		}
 		e.stopped = true
-		e.s.Unwatch(e.fd)
+		e.s.Unwatch(e.cfg.TUN)
+	})
+}
+
+// leave ends the engine and its queue pairs while the shard goes on.
+func (e *dgramEngine) leave() {
+	if e == nil {
+		return
+	}
+	e.close()
+	e.s.Call(func() {
+		e.closePorts()
+		e.s.DropDriver(e)
 	})
 }
 
@@ -221,5 +215,5 @@ func (e *dgramEngine) asmDropped(l *dgramLink) {
 
 // suspension is how long datagrams stay native for a reason.
 func (e *dgramEngine) suspension(r negotiate.Reason) time.Duration {
-	return max(e.g.policy.TTL(r, 1), nativeEvery)
+	return max(e.cfg.Policy.TTL(r, 1), nativeEvery)
 }

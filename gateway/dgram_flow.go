@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,13 @@ const (
 	nativeEvery = time.Second
 	// flowCheck is how often it is made sure that what a peer sends still gets in.
 	flowCheck = time.Second
+)
+
+// The states of a flow that an operator sees, as those of a connection are called.
+const (
+	stateCarrying = "carrying"
+	stateClosed   = "closed"
+	stateNative   = "native"
 )
 
 // dgramFlow is a pair of ends between which datagrams are carried. The shard has
@@ -88,17 +96,13 @@ func (e *dgramEngine) touch(f *dgramFlow) {
 // one that has been quiet for longest makes room: it begins anew when it speaks.
 func (e *dgramEngine) newFlow(l *dgramLink, t ebpf.Tuple, side config.Side) *dgramFlow {
 	p := l.peer
-	limit := e.g.live.Load().Limits.MaxFlows
+	limit := e.gateway.MaxFlows()
 	if p.flows.n >= max(1, limit/dgramPeerShare) {
 		e.endFlow(p.flows.head, admin.EndClosed, negotiate.ReasonFlowLimit)
 	} else if len(e.flows) >= limit {
 		e.endFlow(e.quietest(), admin.EndClosed, negotiate.ReasonFlowLimit)
 	}
-	e.g.mu.Lock()
-	e.g.nextID++
-	id := e.g.nextID
-	e.g.mu.Unlock()
-	f := &dgramFlow{id: id, tuple: t, peer: p, side: side, start: e.now, seen: e.now, rule: ebpf.NoRule, checked: e.now, carrier: l.carrier()}
+	f := &dgramFlow{id: e.gateway.NextID(), tuple: t, peer: p, side: side, start: e.now, seen: e.now, rule: ebpf.NoRule, checked: e.now, carrier: l.carrier()}
 	p.flows.push(f)
 	e.mu.Lock()
 	e.flows[t] = f
@@ -128,14 +132,14 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
 	e.count.flowEnded(f.carrier)
 	info := f.info(e.now)
 	info.End, info.EndedAt = end, time.Now()
-	info.State = StateClosed.String()
+	info.State = stateClosed
 	if end == admin.EndNative {
-		info.State = StateNative.String()
+		info.State = stateNative
 	}
 	if r != negotiate.ReasonNone {
 		info.Reason, info.DecidedBy = r.String(), admin.DecidedLocal
 	}
-	e.g.udp.closed.Add(info)
+	e.gateway.Ended(info)
 	var left time.Duration
 	if end == admin.EndNative { // what has been steered already can be given back
 		left = nativeEvery
@@ -149,7 +153,7 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
 func (f *dgramFlow) info(now time.Time) admin.ConnInfo {
 	return admin.ConnInfo{
 		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
-		State: StateCarrying.String(), Carrier: f.carrier,
+		State: stateCarrying, Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
 }
@@ -186,14 +190,14 @@ func (e *dgramEngine) infos() []admin.ConnInfo {
 	return list
 }
 
-// eachFlow calls fn, which must not block, for every flow; any goroutine.
-func (e *dgramEngine) eachFlow(fn func(f *dgramFlow)) {
+// countFlows adds the flows of each peer; any goroutine.
+func (e *dgramEngine) countFlows(to map[netip.Addr]int) {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, f := range e.flows {
-		fn(f)
+	for t := range e.flows {
+		to[t.Remote.Addr()]++
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"io/fs"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -33,18 +32,17 @@ type dgramKeeper struct {
 	stop context.CancelFunc
 	ctx  context.Context // its lifetime
 	done sync.WaitGroup
-	mtu  atomic.Int64 // the most of a packet; 0: what the device can
 
 	// Of its goroutine.
-	soft map[*softUnit]*dgramPort
-	shm  map[*shm.Peer]*dgramPort
-	met  map[netip.Addr]*shmPeer // peers that have offered memory, by address
+	network map[verbs.Device]*dgramPort
+	memory  map[*shm.Peer]*dgramPort
+	met     map[netip.Addr]datagram.MemoryPeer // peers that have offered memory, by address
 }
 
 func newDgramKeeper(e *dgramEngine) *dgramKeeper {
 	k := &dgramKeeper{
-		e: e, jobs: make(chan func(), keeperJobs), soft: map[*softUnit]*dgramPort{}, shm: map[*shm.Peer]*dgramPort{},
-		met: map[netip.Addr]*shmPeer{},
+		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*dgramPort{}, memory: map[*shm.Peer]*dgramPort{},
+		met: map[netip.Addr]datagram.MemoryPeer{},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(k.run)
@@ -80,91 +78,97 @@ func (k *dgramKeeper) ways(pair dgramPair, q *resolve.Resolve, use func([]dgramW
 
 // find returns the ways in the order of the configuration.
 func (k *dgramKeeper) find(pair dgramPair, q *resolve.Resolve) (list []dgramWay) {
-	for _, fb := range k.e.g.fabrics {
+	for _, fb := range k.e.cfg.Fabrics {
 		var w dgramWay
 		var err error
 		switch fb := fb.(type) {
-		case *shmFabric:
-			w, err = k.shmWay(fb, pair, q)
-		case *softFabric:
-			w, err = k.softWay(fb, pair)
-		default:
-			continue
+		case datagram.Memory:
+			w, err = k.memoryWay(fb, pair, q)
+		case datagram.Network:
+			w, err = k.networkWay(fb, pair)
 		}
 		switch {
 		case err == nil:
 			list = append(list, w)
 		case !errors.Is(err, errNotHere) && !errors.Is(err, fs.ErrNotExist):
-			k.e.log.Debug("datagram port", "carrier", fb.kind(), "peer", pair.remote, "error", err)
+			k.e.log.Debug("datagram port", "carrier", fb.Kind(), "peer", pair.remote, "error", err)
 		}
 	}
 	return list
 }
 
-// softWay is the port of the device that has the local address.
-func (k *dgramKeeper) softWay(sf *softFabric, pair dgramPair) (w dgramWay, err error) {
-	at, err := sf.portOf(pair.local)
+// networkWay is the port of the device that has the local address.
+func (k *dgramKeeper) networkWay(fb datagram.Network, pair dgramPair) (w dgramWay, err error) {
+	dev, err := fb.DeviceAt(pair.local)
 	if err != nil {
 		return w, err
 	}
-	p := k.soft[at.unit]
+	p := k.network[dev.Device]
 	if p == nil || p.gone.Load() {
-		pd, err := at.unit.dev.AllocPD()
+		pd, err := dev.AllocPD()
 		if err != nil {
 			return w, fmt.Errorf("protection domain: %w", err)
 		}
-		if p, err = k.newPort(at.unit.driven, negotiate.CarrierSoft, pd, at.unit.port.ActiveMTU.Bytes(), nil); err != nil {
+		p, err = newDgramPort(k.e, fb.Kind(), dgramPlace{queue: dev.Queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes()})
+		if err != nil {
 			return w, errors.Join(err, pd.Close())
 		}
-		k.soft[at.unit] = p
+		k.hand(p)
+		k.network[dev.Device] = p
 	}
-	w = dgramWay{port: p, gid: at.gid, offer: p.describe()}
-	w.offer.GID, w.offer.UDPPort = at.unit.port.GIDs[at.gid], at.unit.port.UDPPort
+	w = dgramWay{port: p, gid: dev.GID, offer: p.describe()}
+	w.offer.GID, w.offer.UDPPort = dev.Port.GIDs[dev.GID], dev.Port.UDPPort
 	return w, nil
 }
 
-// shmWay is the port of the peer that shares memory with us: the one that the
+// memoryWay is the port of the peer that shares memory with us: the one that the
 // query names, or one that we offer.
-func (k *dgramKeeper) shmWay(sf *shmFabric, pair dgramPair, q *resolve.Resolve) (w dgramWay, err error) {
-	peer, err := k.shmPeer(sf, pair, q)
+func (k *dgramKeeper) memoryWay(fb datagram.Memory, pair dgramPair, q *resolve.Resolve) (w dgramWay, err error) {
+	peer, err := k.memoryPeer(fb, pair, q)
 	if err != nil {
 		return w, err
 	}
-	p := k.shm[peer.Peer]
+	p := k.memory[peer.Peer]
 	if p == nil || p.gone.Load() {
-		k.dropShm()
-		if len(k.shm) >= dgramShmPorts {
-			return w, fmt.Errorf("%d shm peers with datagrams: %w", len(k.shm), verbs.ErrNoMemory)
+		k.dropMemory()
+		if len(k.memory) >= dgramShmPorts {
+			return w, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
 		}
-		if p, err = k.newPort(sf.driven, negotiate.CarrierSHM, peer.PD(), verbs.MTU4096.Bytes(), peer); err != nil {
+		dev := fb.SharedDevice()
+		at := dgramPlace{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer}
+		if p, err = newDgramPort(k.e, fb.Kind(), at); err != nil {
 			return w, err
 		}
-		k.shm[peer.Peer] = p
+		p.leave = peer.Hold()
+		k.hand(p)
+		k.memory[peer.Peer] = p
 	}
 	w = dgramWay{port: p, offer: p.describe()}
 	w.offer.Name, w.offer.Key = peer.Name(), peer.Key()
 	return w, nil
 }
 
-func (k *dgramKeeper) shmPeer(sf *shmFabric, pair dgramPair, q *resolve.Resolve) (*shmPeer, error) {
+func (k *dgramKeeper) memoryPeer(fb datagram.Memory, pair dgramPair, q *resolve.Resolve) (p datagram.MemoryPeer, err error) {
 	if q == nil {
-		if p := k.met[pair.remote]; p != nil && p.Err() == nil {
-			return p, nil
+		if p = k.met[pair.remote]; p.Peer == nil || p.Err() != nil {
+			p, err = fb.Offered(pair.remote)
 		}
-		return sf.peerFor(pair.remote, false)
+		if err == nil && p.Peer == nil {
+			err = errNotHere
+		}
+		return p, err
 	}
-	o := resolve.FindUDOffer(q.Offers, negotiate.CarrierSHM)
-	if o == nil || q.HostID != sf.g.hostID || q.GatewayID == sf.g.id {
-		return nil, errNotHere
+	o := resolve.FindUDOffer(q.Offers, fb.Kind())
+	if o == nil || q.HostID != k.e.cfg.HostID || q.GatewayID == k.e.cfg.GatewayID {
+		return p, errNotHere
 	}
-	if p := sf.known(o.Key); p != nil {
+	if p = fb.Known(o.Key); p.Peer != nil {
 		return p, nil
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
 	defer cancel()
-	p, err := sf.attach(ctx, pair.remote, o.Name, o.Key)
-	if err != nil {
-		return nil, err
+	if p, err = fb.Attach(ctx, pair.remote, o.Name, o.Key); err != nil {
+		return p, err
 	}
 	if len(k.met) >= dgramPeersMost {
 		clear(k.met)
@@ -173,38 +177,26 @@ func (k *dgramKeeper) shmPeer(sf *shmFabric, pair dgramPair, q *resolve.Resolve)
 	return p, nil
 }
 
-// dropShm forgets the ports of peers that are down, pending ones that were given
+// dropMemory forgets the ports of peers that are down, pending ones that were given
 // up among them, of which nobody else tells.
-func (k *dgramKeeper) dropShm() {
-	for peer, p := range k.shm {
+func (k *dgramKeeper) dropMemory() {
+	for peer, p := range k.memory {
 		if p.gone.Load() {
-			delete(k.shm, peer)
+			delete(k.memory, peer)
 			continue
 		}
 		if peer.Err() != nil {
-			delete(k.shm, peer)
+			delete(k.memory, peer)
 			k.e.s.Post(func() { k.e.peerGone(p) })
 		}
 	}
 }
 
-// newPort makes a port and gives it to the shard.
-func (k *dgramKeeper) newPort(d *driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int, peer *shmPeer) (*dgramPort, error) {
-	if most := int(k.mtu.Load()); most > 0 {
-		mtu = min(mtu, most)
-	}
-	p, err := newDgramPort(k.e, d, kind, pd, mtu)
-	if err != nil {
-		return nil, err
-	}
-	if p.shm = peer; peer != nil {
-		p.leave = sync.OnceFunc(func() { peer.fabric.leave(peer) })
-		peer.fabric.hold(peer)
-	}
+// hand gives a port to the shard.
+func (k *dgramKeeper) hand(p *dgramPort) {
 	k.e.s.Call(func() {
 		k.e.ports[p] = struct{}{}
 	})
-	return p, nil
 }
 
 // peerDown is told by the shm device that a peer has hung up.
@@ -217,7 +209,7 @@ func (e *dgramEngine) peerDown(peer *shm.Peer) {
 			return
 		}
 		for p := range e.ports {
-			if p.shm != nil && p.shm.Peer == peer {
+			if p.shm == peer {
 				e.peerGone(p)
 			}
 		}

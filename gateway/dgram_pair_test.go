@@ -70,7 +70,7 @@ func (h *dgramHosts) start(i int) {
 		only = netip.Addr{}
 	}
 	g, err := newGateway(cfg.WithDefaults(), Host{
-		Steering: newFakeSteering(), Legs: noLegs{}, Link: h.wire[i].A(), ID: [16]byte{1}, Datagrams: h.d[i],
+		Steering: newFakeSteering(), Legs: noLegs{}, Link: h.wire[i].A(), ID: [16]byte{1}, Datagrams: h.d[i], AppTUN: h.d[i].a,
 		Addrs:        func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },
 		datagramAddr: only,
 	}, slog.New(slog.DiscardHandler))

@@ -24,7 +24,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 				h := newDgramHosts(t, kind)
-				h.engine(1).keeper.mtu.Store(1024)
+				h.narrow(1)
 				h.meet()
 				there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
 				h.pass(0, there, []byte("there"))

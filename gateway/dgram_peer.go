@@ -9,7 +9,6 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -220,7 +219,7 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 	}
 	if p.cur != l {
 		e.log.Info("datagrams are carried", "peer", p.addr, "local", l.local, "carrier", l.port.kind)
-		e.g.peers.Proven(p.addr, l.carrier())
+		e.gateway.Proven(p.addr, l.carrier())
 		p.sent, p.heard, p.echoed, p.alive = time.Time{}, e.now, e.now, e.now
 	}
 	p.cur = l
@@ -238,7 +237,7 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	e.setPeer(ebpf.DatagramPeer{Addr: a, Reason: uint8(r), TTL: ttl})
 	if r == negotiate.ReasonAuthFailed {
-		e.g.stranger(a, config.SideClient)
+		e.gateway.NoCommonKey(a)
 	}
 	p := e.peers[a]
 	if p == nil {

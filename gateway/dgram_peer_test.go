@@ -14,11 +14,42 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/verbs"
 )
 
 func (h *dgramHosts) engine(i int) *dgramEngine { return h.g[i].dgrams.Load() }
+
+// narrow makes the packets of host i short; no port is there yet.
+func (h *dgramHosts) narrow(i int) {
+	for j, fb := range h.engine(i).cfg.Fabrics {
+		switch fb := fb.(type) {
+		case datagram.Memory:
+			h.engine(i).cfg.Fabrics[j] = narrowMemory{fb}
+		case datagram.Network:
+			h.engine(i).cfg.Fabrics[j] = narrowNetwork{fb}
+		}
+	}
+}
+
+// narrowMemory and narrowNetwork are fabrics of short packets.
+type narrowMemory struct{ datagram.Memory }
+
+func (n narrowMemory) SharedDevice() datagram.Device {
+	d := n.Memory.SharedDevice()
+	d.Port.ActiveMTU = verbs.MTU1024
+	return d
+}
+
+type narrowNetwork struct{ datagram.Network }
+
+func (n narrowNetwork) DeviceAt(local netip.Addr) (datagram.Device, error) {
+	d, err := n.Network.DeviceAt(local)
+	d.Port.ActiveMTU = verbs.MTU1024
+	return d, err
+}
 
 // tuple is that of a datagram at host i.
 func (h *dgramHosts) tuple(i int, e dgramEnds) ebpf.Tuple {
@@ -192,7 +223,7 @@ func TestDatagramsInPieces(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		h := newDgramHosts(t, kind)
 		for i := range h.g {
-			h.engine(i).keeper.mtu.Store(1024)
+			h.narrow(i)
 		}
 		h.meet()
 		for _, n := range []int{0, 1, 1007, 1008, 1009, 1472, 2015, 2016, 2017, 8972, 65507} {
@@ -272,12 +303,13 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 		cfg.StateDir, cfg.Carriers, cfg.Shards = t.TempDir(), []config.DeviceKind{}, 1
 		host := Host{Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A()}
 		if name != "no steer" {
-			host.Datagrams = newFakeDatagrams(t)
+			d := newFakeDatagrams(t)
+			host.Datagrams, host.AppTUN = d, d.a
 		}
 		g, err := newGateway(cfg.WithDefaults(), host, slog.New(slog.DiscardHandler))
 		require.NoError(t, err, name)
 		require.Nil(t, g.dgrams.Load(), name)
-		require.Zero(t, g.datagramPort(), name)
+		require.Zero(t, g.dgrams.Load().port(), name)
 		require.Empty(t, g.Snapshot().Datagrams.Sent, name)
 		g.onEvent(ebpf.Event{Kind: ebpf.EventDatagram})
 		g.close()
@@ -333,7 +365,7 @@ func TestDatagramPortTaken(t *testing.T) {
 	defer c.Close()
 	h.start(1)
 	require.Nil(t, h.engine(1))
-	require.Zero(t, h.g[1].datagramPort())
+	require.Zero(t, h.engine(1).port())
 	require.Equal(t, []string{"device_failed"}, h.g[1].Status().Degraded)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 const (
@@ -45,7 +46,7 @@ type dgramPort struct {
 	pd    verbs.PD             // the peer's on shm, its own on soft
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
-	shm   *shmPeer             // nil on soft
+	shm   *shm.Peer            // nil on a network
 	leave func()               // of shm: it is not used any more
 	gone  atomic.Bool
 
@@ -61,18 +62,26 @@ type dgramPort struct {
 	rwr  verbs.RecvWR
 }
 
+// dgramPlace is where a port is made.
+type dgramPlace struct {
+	queue *loop.Queue
+	pd    verbs.PD
+	mtu   int
+	shm   *shm.Peer // nil on a network
+}
+
 // newDgramPort makes the queue pair, in INIT.
-func newDgramPort(e *dgramEngine, d *driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int) (*dgramPort, error) {
+func newDgramPort(e *dgramEngine, kind negotiate.CarrierKind, at dgramPlace) (*dgramPort, error) {
 	p := &dgramPort{
-		e: e, kind: kind, queue: d.queues[e.s.ID()], pd: pd, mtu: mtu, rxSize: grhLen + mtu,
+		e: e, kind: kind, queue: at.queue, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu, shm: at.shm, leave: func() {},
 		qkey:  rand.Uint32()>>1 | 1, // the high bit is for controlled keys (IBTA vol. 1, 10.2.5)
 		links: map[dgramLinkKey]*dgramLink{},
 	}
 	var err error
-	if p.tx, err = pd.RegMR(e.out.mem, 0); err != nil {
+	if p.tx, err = p.pd.RegMR(e.out.mem, 0); err != nil {
 		return nil, fmt.Errorf("datagram memory: %w", err)
 	}
-	p.qp, err = pd.CreateQP(&verbs.QPInitAttr{
+	p.qp, err = p.pd.CreateQP(&verbs.QPInitAttr{
 		SendCQ: p.queue.CQ, RecvCQ: p.queue.CQ, Type: verbs.QPTUD,
 		Cap: verbs.QPCap{MaxSendWR: dgramSendDepth, MaxRecvWR: p.receives(), MaxSendSGE: 2, MaxRecvSGE: 1},
 	})
@@ -151,9 +160,8 @@ func (p *dgramPort) close() error {
 	}
 	if p.shm == nil {
 		errs = append(errs, p.pd.Close())
-	} else {
-		p.leave()
 	}
+	p.leave()
 	return errors.Join(errs...)
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
@@ -26,15 +25,15 @@ const (
 // newResolver makes the state machine; it belongs to the shard.
 func (e *dgramEngine) newResolver() *resolve.Resolver {
 	cfg := resolve.ResolverConfig{
-		GatewayID: e.g.id, HostID: e.g.hostID, Port: e.g.cfg.DatagramPort.Port(), PeerPort: e.g.cfg.DatagramPort.Port(),
-		Keys: e.g.keys.load(), MaxPeers: dgramPeersMost, Offers: e.offers, Admit: e.admit,
+		GatewayID: e.cfg.GatewayID, HostID: e.cfg.HostID, Port: e.cfg.Port, PeerPort: e.cfg.Port,
+		Keys: e.cfg.Keys, MaxPeers: dgramPeersMost, Offers: e.offers, Admit: e.admit,
 		Nonce: func() (n [16]byte) {
 			_, _ = rand.Read(n[:]) // never fails
 			return n
 		},
 	}
-	for _, fb := range e.g.fabrics {
-		cfg.Carriers = append(cfg.Carriers, fb.kind())
+	for _, fb := range e.cfg.Fabrics {
+		cfg.Carriers = append(cfg.Carriers, fb.Kind())
 	}
 	return resolve.NewResolver(cfg)
 }
@@ -90,7 +89,7 @@ func (e *dgramEngine) admit(local, peer netip.Addr) negotiate.Reason {
 	switch {
 	case e.quiet != negotiate.ReasonNone:
 		return e.quiet
-	case e.g.off.Load():
+	case e.gateway.Off():
 		return negotiate.ReasonOff
 	}
 	if _, err := e.route(dgramPair{local, peer}); err != nil { // what it sent could not be written to A
@@ -153,19 +152,19 @@ func (e *dgramEngine) want(pair dgramPair) {
 		return
 	}
 	e.prepare(pair, nil, func() {
-		e.act(e.resolve.Want(pair.local, pair.remote, e.g.live.Load().NamesDatagramPeer(pair.remote), e.now))
+		e.act(e.resolve.Want(pair.local, pair.remote, e.gateway.NamesPeer(pair.remote), e.now))
 	})
 }
 
 // asked is called for the programs' question about a peer.
-func (e *dgramEngine) asked(ev ebpf.Event) {
+func (e *dgramEngine) asked(t ebpf.Tuple) {
 	if e != nil {
-		e.s.Post(func() { e.want(dgramPair{ev.Tuple.Local.Addr(), ev.Tuple.Remote.Addr()}) })
+		e.s.Post(func() { e.want(dgramPair{t.Local.Addr(), t.Remote.Addr()}) })
 	}
 }
 
 // news: the CLC message of a peer's gateway names its datagram port.
-func (e *dgramEngine) news(t host.Tuple, port uint16, gateway [16]byte) {
+func (e *dgramEngine) news(t ebpf.Tuple, port uint16, gateway [16]byte) {
 	if e == nil || port == 0 {
 		return
 	}
@@ -192,6 +191,18 @@ func (e *dgramEngine) flush() {
 	e.s.Post(func() {
 		if !e.stopped {
 			e.act(e.resolve.Flush())
+		}
+	})
+}
+
+// setKeys tells the resolver.
+func (e *dgramEngine) setKeys(keys negotiate.Keys) {
+	if e == nil {
+		return
+	}
+	e.s.Post(func() {
+		if !e.stopped {
+			e.act(e.resolve.SetKeys(keys))
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -103,7 +103,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	}), to)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return h.stats(1).Resolution.Ignored == 1 }, 30*time.Second, time.Millisecond, "a port of any user")
-	clc := host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
+	clc := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
 	e.news(clc, c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), [16]byte{9})
 	ask := func(r resolve.Resolve) []byte {
 		r.MinVersion, r.MaxVersion = negotiate.MinVersion, negotiate.Version

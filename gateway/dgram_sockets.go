@@ -26,17 +26,17 @@ type dgramSockets struct {
 }
 
 // openDgramSockets binds the port on all addresses, or on one.
-func openDgramSockets(e *dgramEngine, only netip.Addr) (*dgramSockets, error) {
+func openDgramSockets(e *dgramEngine) (*dgramSockets, error) {
 	s := &dgramSockets{e: e, limit: rate.NewLimiter(queriesPerSecond, queriesPerSecond)}
 	for i, at := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if only.IsValid() {
+		if only := e.cfg.Only; only.IsValid() {
 			if only.Is4() != at.Is4() {
 				continue
 			}
 			at = only
 		}
 		network := []string{"udp4", "udp6"}[i]
-		c, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, e.g.cfg.DatagramPort.Port())))
+		c, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, e.cfg.Port)))
 		if errors.Is(err, unix.EAFNOSUPPORT) {
 			continue // a kernel without IPv6
 		}
@@ -93,7 +93,7 @@ func (s *dgramSockets) read(c *net.UDPConn) {
 			continue
 		}
 		msg := append([]byte(nil), b[:n]...)
-		at := netip.AddrPortFrom(local, s.e.g.cfg.DatagramPort.Port())
+		at := netip.AddrPortFrom(local, s.e.cfg.Port)
 		from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
 		s.e.s.Post(func() { s.e.message(at, from, msg) })
 	}

@@ -54,7 +54,7 @@ func (e *dgramEngine) readTUN() bool {
 		if !ok {
 			return true
 		}
-		n, errno := loop.RawRead(e.fd, e.out.bytes(slot))
+		n, errno := loop.RawRead(e.cfg.TUN, e.out.bytes(slot))
 		if errno != 0 {
 			e.out.put(slot)
 			if errno == unix.EINTR {
@@ -153,7 +153,7 @@ func (e *dgramEngine) giveBack(slot uint16, n int) {
 // writeTUN writes one packet.
 func (e *dgramEngine) writeTUN(b []byte) bool {
 	for {
-		switch loop.RawWrite(e.fd, b) {
+		switch loop.RawWrite(e.cfg.TUN, b) {
 		case 0:
 			return true
 		case unix.EINTR:

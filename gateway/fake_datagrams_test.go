@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/negotiate"
 	ippacket "github.com/smcgw/smcgw/packet"
 )
@@ -49,8 +49,6 @@ func newFakeDatagrams(t testing.TB) *fakeDatagrams {
 	})
 	return d
 }
-
-func (d *fakeDatagrams) AppTUN() int { return d.a }
 
 func (d *fakeDatagrams) SetDatagramPeer(p ebpf.DatagramPeer) error {
 	if p.Capable == (p.Reason != 0) || p.TTL < 0 {
@@ -195,4 +193,4 @@ func checkSum(t testing.TB, b []byte) {
 	require.True(t, whole.TransportSumOK(), "UDP")
 }
 
-var _ host.Datagrams = (*fakeDatagrams)(nil)
+var _ datagram.Steering = (*fakeDatagrams)(nil)

@@ -95,10 +95,6 @@ type gateway struct {
 	down   bool
 }
 
-// pastDatagrams are the histories of UDP: pairs of ends come and go by the
-// thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *History }
-
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
@@ -334,7 +330,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	case ebpf.EventNative:
 		g.nativeDecision(t, e)
 	case ebpf.EventDatagram:
-		g.dgrams.Load().asked(e)
+		g.dgrams.Load().asked(e.Tuple)
 	case ebpf.EventProbe, ebpf.EventTimeout:
 		if f := g.find(t); f != nil && f.isn == e.ISN {
 			f.watched(e)

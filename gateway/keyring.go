@@ -82,18 +82,6 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 	return nil
 }
 
-// setKeys tells the resolver.
-func (e *dgramEngine) setKeys(keys negotiate.Keys) {
-	if e == nil {
-		return
-	}
-	e.s.Post(func() {
-		if !e.stopped {
-			e.act(e.resolve.SetKeys(keys))
-		}
-	})
-}
-
 // bindingOf names the connection of a wire leg as both gateways see it.
 func bindingOf(c *netstack.Conn) negotiate.Binding {
 	b := negotiate.Binding{

@@ -160,7 +160,7 @@ func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.

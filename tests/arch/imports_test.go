@@ -20,6 +20,7 @@ var allowed = map[string][]string{
 	"gateway/guardian":          {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/host":              {"ebpf"},
 	"gateway/process":           {"ebpf/legs"},
+	"gateway/internal/datagram": {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "verbs", "verbs/shm"},
 	"gateway/internal/loop":     {"verbs"},
 	"gateway/internal/peers":    {"gateway/config", "negotiate"},
 	"gateway/internal/upgrade":  {"gateway/admin", "gateway/config", "gateway/faults", "ebpf"},

@@ -26,7 +26,7 @@ func (g *gateway) openDatagrams() {
 	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() {
 		return
 	}
-	e, err := openDgramEngine(datagram.Config{
+	e, err := datagram.Open(datagram.Config{
 		GatewayID: g.id, HostID: g.hostID, Port: g.cfg.DatagramPort.Port(), Only: h.datagramAddr, OwnPorts: g.cfg.OwnPorts(),
 		Keys: g.keys.load(), Policy: g.policy, Shard: g.shards[0], TUN: h.AppTUN, Steering: h.Datagrams,
 		Fabrics: g.datagramFabrics(), Gateway: datagramGateway{g}, Log: g.log,
@@ -41,7 +41,7 @@ func (g *gateway) openDatagrams() {
 
 // closeDatagrams ends the engine while the gateway goes on.
 func (g *gateway) closeDatagrams() {
-	g.dgrams.Load().leave()
+	g.dgrams.Load().Leave()
 	g.dgrams.Store(nil)
 }
 

@@ -67,7 +67,7 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 		return nil
 	}
 	g.log.Info("keys changed", "keys", len(keys))
-	g.dgrams.Load().setKeys(keys)
+	g.dgrams.Load().SetKeys(keys)
 	peers, err := g.steer.Peers()
 	errs := []error{err}
 	for _, p := range peers {

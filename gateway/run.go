@@ -279,7 +279,7 @@ func ignoreCanceled(err error) error {
 // answers come.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
-	g.dgrams.Load().quiesce(negotiate.ReasonDrained)
+	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}

@@ -13,14 +13,14 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                 {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults"}, // the last with a build tag of tests only
 	"cmd/smcgw-lab":             {"lab/..."},
-	"gateway":                   {"gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/...", "negotiate/resolve", "packet"},
+	"gateway":                   {"gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack", "negotiate", "rsocket", "rmb", "verbs/...", "packet"},
 	"gateway/admin":             {"gateway/config", "gateway/process", "ebpf", "negotiate"},
 	"gateway/config":            {},
 	"gateway/faults":            {},
 	"gateway/guardian":          {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/host":              {"ebpf"},
 	"gateway/process":           {"ebpf/legs"},
-	"gateway/internal/datagram": {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "verbs", "verbs/shm"},
+	"gateway/internal/datagram": {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	"gateway/internal/loop":     {"verbs"},
 	"gateway/internal/peers":    {"gateway/config", "negotiate"},
 	"gateway/internal/upgrade":  {"gateway/admin", "gateway/config", "gateway/faults", "ebpf"},

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -20,36 +19,36 @@ const (
 	keeperJobs = 64
 	// keeperPatience bounds a rendezvous.
 	keeperPatience = time.Second
-	// dgramShmPorts bounds the shm peers with a port.
-	dgramShmPorts = 64
+	// maxMemoryPorts bounds the shm peers with a port.
+	maxMemoryPorts = 64
 )
 
-// dgramKeeper makes ports, which can take a while: memory, a device on a new
+// keeper makes ports, which can take a while: memory, a device on a new
 // address, a rendezvous. It has a goroutine of its own, so that no loop waits.
-type dgramKeeper struct {
-	e    *dgramEngine
+type keeper struct {
+	e    *engine
 	jobs chan func()
 	stop context.CancelFunc
 	ctx  context.Context // its lifetime
 	done sync.WaitGroup
 
 	// Of its goroutine.
-	network map[verbs.Device]*dgramPort
-	memory  map[*shm.Peer]*dgramPort
-	met     map[netip.Addr]datagram.MemoryPeer // peers that have offered memory, by address
+	network map[verbs.Device]*port
+	memory  map[*shm.Peer]*port
+	met     map[netip.Addr]MemoryPeer // peers that have offered memory, by address
 }
 
-func newDgramKeeper(e *dgramEngine) *dgramKeeper {
-	k := &dgramKeeper{
-		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*dgramPort{}, memory: map[*shm.Peer]*dgramPort{},
-		met: map[netip.Addr]datagram.MemoryPeer{},
+func newKeeper(e *engine) *keeper {
+	k := &keeper{
+		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{}, memory: map[*shm.Peer]*port{},
+		met: map[netip.Addr]MemoryPeer{},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(k.run)
 	return k
 }
 
-func (k *dgramKeeper) run() {
+func (k *keeper) run() {
 	for {
 		select {
 		case <-k.ctx.Done():
@@ -63,7 +62,7 @@ func (k *dgramKeeper) run() {
 // ways finds what this host has for a pair of addresses and gives it to use, on
 // the shard. q is the query of the peer, nil if we are to ask. False means that
 // too many wait already.
-func (k *dgramKeeper) ways(pair dgramPair, q *resolve.Resolve, use func([]dgramWay)) bool {
+func (k *keeper) ways(pair addrPair, q *resolve.Resolve, use func([]way)) bool {
 	job := func() {
 		list := k.find(pair, q)
 		k.e.s.Post(func() { use(list) })
@@ -77,14 +76,14 @@ func (k *dgramKeeper) ways(pair dgramPair, q *resolve.Resolve, use func([]dgramW
 }
 
 // find returns the ways in the order of the configuration.
-func (k *dgramKeeper) find(pair dgramPair, q *resolve.Resolve) (list []dgramWay) {
+func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 	for _, fb := range k.e.cfg.Fabrics {
-		var w dgramWay
+		var w way
 		var err error
 		switch fb := fb.(type) {
-		case datagram.Memory:
+		case Memory:
 			w, err = k.memoryWay(fb, pair, q)
-		case datagram.Network:
+		case Network:
 			w, err = k.networkWay(fb, pair)
 		}
 		switch {
@@ -98,7 +97,7 @@ func (k *dgramKeeper) find(pair dgramPair, q *resolve.Resolve) (list []dgramWay)
 }
 
 // networkWay is the port of the device that has the local address.
-func (k *dgramKeeper) networkWay(fb datagram.Network, pair dgramPair) (w dgramWay, err error) {
+func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
 	dev, err := fb.DeviceAt(pair.local)
 	if err != nil {
 		return w, err
@@ -109,21 +108,21 @@ func (k *dgramKeeper) networkWay(fb datagram.Network, pair dgramPair) (w dgramWa
 		if err != nil {
 			return w, fmt.Errorf("protection domain: %w", err)
 		}
-		p, err = newDgramPort(k.e, fb.Kind(), dgramPlace{queue: dev.Queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes()})
+		p, err = newPort(k.e, fb.Kind(), place{queue: dev.Queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes()})
 		if err != nil {
 			return w, errors.Join(err, pd.Close())
 		}
 		k.hand(p)
 		k.network[dev.Device] = p
 	}
-	w = dgramWay{port: p, gid: dev.GID, offer: p.describe()}
+	w = way{port: p, gid: dev.GID, offer: p.describe()}
 	w.offer.GID, w.offer.UDPPort = dev.Port.GIDs[dev.GID], dev.Port.UDPPort
 	return w, nil
 }
 
 // memoryWay is the port of the peer that shares memory with us: the one that the
 // query names, or one that we offer.
-func (k *dgramKeeper) memoryWay(fb datagram.Memory, pair dgramPair, q *resolve.Resolve) (w dgramWay, err error) {
+func (k *keeper) memoryWay(fb Memory, pair addrPair, q *resolve.Resolve) (w way, err error) {
 	peer, err := k.memoryPeer(fb, pair, q)
 	if err != nil {
 		return w, err
@@ -131,24 +130,24 @@ func (k *dgramKeeper) memoryWay(fb datagram.Memory, pair dgramPair, q *resolve.R
 	p := k.memory[peer.Peer]
 	if p == nil || p.gone.Load() {
 		k.dropMemory()
-		if len(k.memory) >= dgramShmPorts {
+		if len(k.memory) >= maxMemoryPorts {
 			return w, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
 		}
 		dev := fb.SharedDevice()
-		at := dgramPlace{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer}
-		if p, err = newDgramPort(k.e, fb.Kind(), at); err != nil {
+		at := place{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer}
+		if p, err = newPort(k.e, fb.Kind(), at); err != nil {
 			return w, err
 		}
 		p.leave = peer.Hold()
 		k.hand(p)
 		k.memory[peer.Peer] = p
 	}
-	w = dgramWay{port: p, offer: p.describe()}
+	w = way{port: p, offer: p.describe()}
 	w.offer.Name, w.offer.Key = peer.Name(), peer.Key()
 	return w, nil
 }
 
-func (k *dgramKeeper) memoryPeer(fb datagram.Memory, pair dgramPair, q *resolve.Resolve) (p datagram.MemoryPeer, err error) {
+func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p MemoryPeer, err error) {
 	if q == nil {
 		if p = k.met[pair.remote]; p.Peer == nil || p.Err() != nil {
 			p, err = fb.Offered(pair.remote)
@@ -170,7 +169,7 @@ func (k *dgramKeeper) memoryPeer(fb datagram.Memory, pair dgramPair, q *resolve.
 	if p, err = fb.Attach(ctx, pair.remote, o.Name, o.Key); err != nil {
 		return p, err
 	}
-	if len(k.met) >= dgramPeersMost {
+	if len(k.met) >= maxPeers {
 		clear(k.met)
 	}
 	k.met[pair.remote] = p
@@ -179,7 +178,7 @@ func (k *dgramKeeper) memoryPeer(fb datagram.Memory, pair dgramPair, q *resolve.
 
 // dropMemory forgets the ports of peers that are down, pending ones that were given
 // up among them, of which nobody else tells.
-func (k *dgramKeeper) dropMemory() {
+func (k *keeper) dropMemory() {
 	for peer, p := range k.memory {
 		if p.gone.Load() {
 			delete(k.memory, peer)
@@ -193,39 +192,31 @@ func (k *dgramKeeper) dropMemory() {
 }
 
 // hand gives a port to the shard.
-func (k *dgramKeeper) hand(p *dgramPort) {
+func (k *keeper) hand(p *port) {
 	k.e.s.Call(func() {
 		k.e.ports[p] = struct{}{}
 	})
 }
 
 // peerDown is told by the shm device that a peer has hung up.
-func (e *dgramEngine) peerDown(peer *shm.Peer) {
-	if e == nil {
-		return
+func (e *engine) peerDown(peer *shm.Peer) {
+	for p := range e.ports {
+		if p.shm == peer {
+			e.peerGone(p)
+		}
 	}
-	e.s.Post(func() {
-		if e.stopped { // closePorts has them
-			return
-		}
-		for p := range e.ports {
-			if p.shm == peer {
-				e.peerGone(p)
-			}
-		}
-	})
 }
 
 // peerGone follows the end of a port's peer. A queue pair that has begun says so
 // itself, behind what the peer had sent: perhaps why it went.
-func (e *dgramEngine) peerGone(p *dgramPort) {
+func (e *engine) peerGone(p *port) {
 	if !p.started {
 		e.portLost(p)
 	}
 }
 
 // close ends the goroutine.
-func (k *dgramKeeper) close() {
+func (k *keeper) close() {
 	k.stop()
 	k.done.Wait()
 }

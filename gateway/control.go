@@ -88,7 +88,7 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 		for _, f := range g.all() {
 			list = append(list, f.info(now))
 		}
-		list = append(list, g.dgrams.Load().infos()...)
+		list = append(list, g.dgrams.Load().Flows()...)
 	}
 	if q.All {
 		list = append(append(list, g.native.list()...), g.udp.native.list()...)
@@ -114,7 +114,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 			flows[f.tuple.Remote.Addr()]++
 		}
 	}
-	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
+	g.dgrams.Load().CountFlows(flows)
 	var list []admin.PeerInfo
 	use := g.peerUse()
 	for a, carriers := range g.peers.Carriers() {
@@ -176,7 +176,7 @@ func (g *gateway) Devices() []admin.DeviceInfo {
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.Flush()
 	g.rests.Flush()
-	g.dgrams.Load().flush()
+	g.dgrams.Load().Flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.Flush())
 }
@@ -191,9 +191,9 @@ func (g *gateway) SetOff(off bool) error {
 	}
 	g.off.Store(off)
 	if off {
-		g.dgrams.Load().quiesce(negotiate.ReasonOff)
+		g.dgrams.Load().Quiesce(negotiate.ReasonOff)
 	} else {
-		g.dgrams.Load().resume()
+		g.dgrams.Load().Resume()
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s.Heartbeat = g.beat.load()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
-	g.dgrams.Load().snapshot(&s)
+	g.dgrams.Load().Snapshot(&s)
 	s.Bounds = admin.Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
 	wireBounds(&s.Bounds, g.stack.Stats())
 	g.snapshotSteering(&s)

@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -68,9 +69,9 @@ type gateway struct {
 	demotions      demotionLog
 	silences       silences
 	rests          *peers.Rests
-	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
-	noDatagrams    bool                        // the engine could not be started
-	growing        atomic.Int64                // bytes of larger rings that are being allocated
+	dgrams         atomic.Pointer[datagram.Engine] // nil: no datagram is carried
+	noDatagrams    bool                            // the engine could not be started
+	growing        atomic.Int64                    // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
@@ -94,10 +95,6 @@ type gateway struct {
 	nextID uint64
 	down   bool
 }
-
-// pastDatagrams are the histories of UDP: pairs of ends come and go by the
-// thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *history }
 
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
@@ -334,7 +331,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	case ebpf.EventNative:
 		g.nativeDecision(t, e)
 	case ebpf.EventDatagram:
-		g.dgrams.Load().asked(e)
+		g.dgrams.Load().Asked(e.Tuple)
 	case ebpf.EventProbe, ebpf.EventTimeout:
 		if f := g.find(t); f != nil && f.isn == e.ISN {
 			f.watched(e)
@@ -397,7 +394,7 @@ func (g *gateway) close() {
 	if already {
 		return
 	}
-	g.dgrams.Load().close()
+	g.dgrams.Load().Close()
 	close(g.draining)
 	for _, f := range g.all() {
 		f.drain(negotiate.ReasonDrained)
@@ -421,7 +418,7 @@ func (g *gateway) closeShards() {
 		s.Halt()
 		s.Detach()
 	}
-	g.dgrams.Load().closePorts()
+	g.dgrams.Load().Release()
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.close())
 	}

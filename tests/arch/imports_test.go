@@ -13,7 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults"}, // the last with a build tag of tests only
 	"cmd/smcgw-lab":               {"lab/..."},
-	"gateway":                     {"gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/process", "gateway/internal/...", "ebpf/...", "netstack/...", "negotiate", "rsocket", "rmb", "verbs/...", "negotiate/resolve", "packet"},
+	"gateway":                     {"ebpf/...", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "rsocket", "verbs/..."},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate"},
 	"gateway/config":              {},
 	"gateway/faults":              {},
@@ -52,6 +52,7 @@ var allowed = map[string][]string{
 	"netstack/link":               {},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
 	"rsocket/internal/vector":     {"verbs"},
+	"gateway/internal/datagram":   {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	// A measurement on real hosts, which asks the gateways beside it.
 	"bench":        {"gateway/admin", "gateway/config", "bench/report"},
 	"bench/report": {},

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"encoding/binary"
@@ -13,16 +13,16 @@ import (
 // cookieLen begins a probe: the number of the proof, and 8 random bytes.
 const cookieLen = 16
 
-// dgramPair are the addresses of this host and of a peer. IPv4 is unmapped.
-type dgramPair struct{ local, remote netip.Addr }
+// addrPair are the addresses of this host and of a peer. IPv4 is unmapped.
+type addrPair struct{ local, remote netip.Addr }
 
-// dgramLinkKey finds the link that a packet came by.
-type dgramLinkKey struct {
-	dgramPair
+// linkKey finds the link that a packet came by.
+type linkKey struct {
+	addrPair
 	qpn uint32
 }
 
-// dgramLink is a way to a peer and back: a port of ours and a queue pair of the
+// link is a way to a peer and back: a port of ours and a queue pair of the
 // peer's, for one pair of addresses.
 //
 // It is made when the peer was told our queue pair (then it is valid from the
@@ -30,10 +30,10 @@ type dgramLinkKey struct {
 // Q_Key), or when the peer has told us its own (then it is valid at once: its
 // answer repeated our nonce). Datagrams are taken from valid links. The
 // resolve.Resolver says by which one they are sent.
-type dgramLink struct {
-	dgramPair
-	port    *dgramPort
-	peer    *dgramPeer
+type link struct {
+	addrPair
+	port    *port
+	peer    *peer
 	qpn     uint32
 	qkey    uint32
 	newKey  uint32 // that somebody has told who may be the peer after a restart; 0: nobody
@@ -46,35 +46,35 @@ type dgramLink struct {
 	since   time.Time // the last time it was made known
 	refused time.Time // when the peer was told that nothing gets in here
 	fullAt  time.Time // since then there has been no room; zero: there is
-	ids     dgramIDs
+	ids     pieceIDs
 	asm     reassembly
 
 	proof  uint64 // being proved, 0: none
 	cookie uint64
 }
 
-func (l *dgramLink) key() dgramLinkKey { return dgramLinkKey{dgramPair: l.dgramPair, qpn: l.qpn} }
+func (l *link) key() linkKey { return linkKey{addrPair: l.addrPair, qpn: l.qpn} }
 
 // carrier names what the link goes by.
-func (l *dgramLink) carrier() config.Carrier { return config.Carrier(l.port.kind.String()) }
+func (l *link) carrier() config.Carrier { return config.Carrier(l.port.kind.String()) }
 
 // prove sends a probe of a full packet; its echo is the proof of that number.
-func (l *dgramLink) prove(proof uint64) {
+func (l *link) prove(proof uint64) {
 	l.proof = proof
 	l.probe(l.mtu)
 }
 
 // probe sends a probe of n bytes. When all slots are in use it is as if it were
 // lost.
-func (l *dgramLink) probe(n int) {
+func (l *link) probe(n int) {
 	var b [cookieLen]byte
 	binary.BigEndian.PutUint64(b[:], l.proof)
 	binary.BigEndian.PutUint64(b[8:], l.cookie)
-	l.control(dgramProbe, b[:], n)
+	l.control(controlProbe, b[:], n)
 }
 
 // control sends a control message, filled up with zeros to n bytes.
-func (l *dgramLink) control(kind uint8, msg []byte, n int) {
+func (l *link) control(kind uint8, msg []byte, n int) {
 	e := l.port.e
 	slot, ok := e.out.take()
 	if !ok {
@@ -90,18 +90,18 @@ func (l *dgramLink) control(kind uint8, msg []byte, n int) {
 
 // echo answers a probe. A gateway that was started anew can have a queue pair
 // with the same number: one of two answers has its key then.
-func (l *dgramLink) echo(msg []byte) {
-	l.control(dgramEcho, msg, 0)
+func (l *link) echo(msg []byte) {
+	l.control(controlEcho, msg, 0)
 	if old := l.qkey; l.newKey != 0 {
 		l.qkey = l.newKey
-		l.control(dgramEcho, msg, 0)
+		l.control(controlEcho, msg, 0)
 		l.qkey = old
 	}
 }
 
 // onEcho takes what came back of this link's probes, and tells whether it was
 // one.
-func (l *dgramLink) onEcho(msg []byte) bool {
+func (l *link) onEcho(msg []byte) bool {
 	if len(msg) < cookieLen || binary.BigEndian.Uint64(msg[8:]) != l.cookie {
 		return false
 	}
@@ -113,16 +113,16 @@ func (l *dgramLink) onEcho(msg []byte) bool {
 	return true
 }
 
-// dgramWay is what this host has for a pair of addresses: a port, and how the
+// way is what this host has for a pair of addresses: a port, and how the
 // peer reaches it.
-type dgramWay struct {
-	port  *dgramPort
+type way struct {
+	port  *port
 	gid   uint8 // of the local address, on soft
 	offer resolve.UDOffer
 }
 
 // address returns how to reach a peer's queue pair by this way.
-func (w *dgramWay) address(o *resolve.UDOffer) verbs.AHAttr {
+func (w *way) address(o *resolve.UDOffer) verbs.AHAttr {
 	if w.port.shm != nil {
 		return verbs.AHAttr{Port: 1}
 	}

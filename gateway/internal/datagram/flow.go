@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"sync/atomic"
@@ -11,28 +11,35 @@ import (
 )
 
 const (
-	// dgramIdle is how long a flow without datagrams is kept; dgramDeclinedIdle
+	// flowIdle is how long a flow without datagrams is kept; declinedIdle
 	// is that of one the policy does not want.
-	dgramIdle         = 60 * time.Second
-	dgramDeclinedIdle = time.Second
-	// dgramPeerShare is the part of all flows that one peer may have.
-	dgramPeerShare = 4
+	flowIdle     = 60 * time.Second
+	declinedIdle = time.Second
+	// peerShare is the part of all flows that one peer may have.
+	peerShare = 4
 	// nativeEvery is how often a peer is told that a service stays native.
 	nativeEvery = time.Second
 	// flowCheck is how often it is made sure that what a peer sends still gets in.
 	flowCheck = time.Second
 )
 
-// dgramFlow is a pair of ends between which datagrams are carried. The shard has
+// The states of a flow that an operator sees, as those of a connection are called.
+const (
+	stateCarrying = "carrying"
+	stateClosed   = "closed"
+	stateNative   = "native"
+)
+
+// flow is a pair of ends between which datagrams are carried. The shard has
 // it; the counters are read by others.
-type dgramFlow struct {
+type flow struct {
 	id    uint64
 	tuple ebpf.Tuple
-	peer  *dgramPeer
+	peer  *peer
 	side  config.Side
 	start time.Time
 
-	prev, next *dgramFlow // in the list of the peer
+	prev, next *flow // in the list of the peer
 	seen       time.Time
 	declined   negotiate.Reason // why the peer is told not to carry to it
 	toldAt     time.Time
@@ -43,13 +50,13 @@ type dgramFlow struct {
 	tx, rx  atomic.Uint64  // bytes from and to the local application
 }
 
-// dgramList is a list of flows, the one with the oldest last datagram first.
-type dgramList struct {
-	head, tail *dgramFlow
+// flowList is a list of flows, the one with the oldest last datagram first.
+type flowList struct {
+	head, tail *flow
 	n          int
 }
 
-func (l *dgramList) push(f *dgramFlow) {
+func (l *flowList) push(f *flow) {
 	f.prev, f.next = l.tail, nil
 	if l.tail == nil {
 		l.head = f
@@ -60,7 +67,7 @@ func (l *dgramList) push(f *dgramFlow) {
 	l.n++
 }
 
-func (l *dgramList) remove(f *dgramFlow) {
+func (l *flowList) remove(f *flow) {
 	if f.prev == nil {
 		l.head = f.next
 	} else {
@@ -76,7 +83,7 @@ func (l *dgramList) remove(f *dgramFlow) {
 }
 
 // touch notes a datagram of a flow.
-func (e *dgramEngine) touch(f *dgramFlow) {
+func (e *engine) touch(f *flow) {
 	f.seen = e.now
 	if list := &f.peer.flows; list.tail != f {
 		list.remove(f)
@@ -86,29 +93,22 @@ func (e *dgramEngine) touch(f *dgramFlow) {
 
 // newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
 // one that has been quiet for longest makes room: it begins anew when it speaks.
-func (e *dgramEngine) newFlow(l *dgramLink, t ebpf.Tuple, side config.Side) *dgramFlow {
+func (e *engine) newFlow(l *link, t ebpf.Tuple, side config.Side) *flow {
 	p := l.peer
-	limit := e.g.live.Load().Limits.MaxFlows
-	if p.flows.n >= max(1, limit/dgramPeerShare) {
+	limit := e.gateway.MaxFlows()
+	if p.flows.n >= max(1, limit/peerShare) {
 		e.endFlow(p.flows.head, admin.EndClosed, negotiate.ReasonFlowLimit)
-	} else if len(e.flows) >= limit {
+	} else if e.flows.len() >= limit {
 		e.endFlow(e.quietest(), admin.EndClosed, negotiate.ReasonFlowLimit)
 	}
-	e.g.mu.Lock()
-	e.g.nextID++
-	id := e.g.nextID
-	e.g.mu.Unlock()
-	f := &dgramFlow{id: id, tuple: t, peer: p, side: side, start: e.now, seen: e.now, rule: ebpf.NoRule, checked: e.now, carrier: l.carrier()}
+	f := &flow{id: e.gateway.NextID(), tuple: t, peer: p, side: side, start: e.now, seen: e.now, rule: ebpf.NoRule, checked: e.now, carrier: l.carrier()}
 	p.flows.push(f)
-	e.mu.Lock()
-	e.flows[t] = f
-	e.mu.Unlock()
-	e.count.flowBegun(f.carrier)
+	e.flows.add(f)
 	return f
 }
 
 // quietest returns the flow whose last datagram is oldest; there is one.
-func (e *dgramEngine) quietest() (oldest *dgramFlow) {
+func (e *engine) quietest() (oldest *flow) {
 	for _, p := range e.peers {
 		if h := p.flows.head; h != nil && (oldest == nil || h.seen.Before(oldest.seen)) {
 			oldest = h
@@ -119,23 +119,20 @@ func (e *dgramEngine) quietest() (oldest *dgramFlow) {
 
 // endFlow takes a flow out of the table. The programs decide about its tuple
 // anew.
-func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
+func (e *engine) endFlow(f *flow, end admin.End, r negotiate.Reason) {
 	p := f.peer
 	p.flows.remove(f)
-	e.mu.Lock()
-	delete(e.flows, f.tuple)
-	e.mu.Unlock()
-	e.count.flowEnded(f.carrier)
+	e.flows.remove(f)
 	info := f.info(e.now)
 	info.End, info.EndedAt = end, time.Now()
-	info.State = StateClosed.String()
+	info.State = stateClosed
 	if end == admin.EndNative {
-		info.State = StateNative.String()
+		info.State = stateNative
 	}
 	if r != negotiate.ReasonNone {
 		info.Reason, info.DecidedBy = r.String(), admin.DecidedLocal
 	}
-	e.g.udp.closed.add(info)
+	e.gateway.Ended(info)
 	var left time.Duration
 	if end == admin.EndNative { // what has been steered already can be given back
 		left = nativeEvery
@@ -146,54 +143,27 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
 }
 
 // info describes the flow for an operator.
-func (f *dgramFlow) info(now time.Time) admin.ConnInfo {
+func (f *flow) info(now time.Time) admin.ConnInfo {
 	return admin.ConnInfo{
 		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
-		State: StateCarrying.String(), Carrier: f.carrier,
+		State: stateCarrying, Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
 }
 
 // expireFlows closes what has been quiet for too long.
-func (e *dgramEngine) expireFlows(p *dgramPeer) {
+func (e *engine) expireFlows(p *peer) {
 	for f := p.flows.head; f != nil; {
 		next := f.next
 		quiet := e.now.Sub(f.seen)
 		switch {
-		case quiet >= dgramIdle:
+		case quiet >= flowIdle:
 			e.endFlow(f, admin.EndClosed, negotiate.ReasonNone)
-		case f.declined != negotiate.ReasonNone && quiet >= dgramDeclinedIdle:
+		case f.declined != negotiate.ReasonNone && quiet >= declinedIdle:
 			e.endFlow(f, admin.EndNative, f.declined)
-		case quiet < dgramDeclinedIdle:
+		case quiet < declinedIdle:
 			return // the rest is younger
 		}
 		f = next
-	}
-}
-
-// infos describes all flows; any goroutine.
-func (e *dgramEngine) infos() []admin.ConnInfo {
-	if e == nil {
-		return nil
-	}
-	now := time.Now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	list := make([]admin.ConnInfo, 0, len(e.flows))
-	for _, f := range e.flows {
-		list = append(list, f.info(now))
-	}
-	return list
-}
-
-// eachFlow calls fn, which must not block, for every flow; any goroutine.
-func (e *dgramEngine) eachFlow(fn func(f *dgramFlow)) {
-	if e == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, f := range e.flows {
-		fn(f)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"net/netip"
@@ -15,7 +15,7 @@ import (
 )
 
 // send makes host i's gateway send a message to its peer as a hostile one would.
-func (h *dgramHosts) send(i int, fn func(l *dgramLink, slot []byte) (n int, imm *uint32)) {
+func (h *hosts) send(i int, fn func(l *link, slot []byte) (n int, imm *uint32)) {
 	h.t.Helper()
 	e := h.engine(i)
 	e.s.Call(func() {
@@ -30,7 +30,7 @@ func (h *dgramHosts) send(i int, fn func(l *dgramLink, slot []byte) (n int, imm 
 		if imm != nil {
 			l.port.wr.Opcode, l.port.wr.ImmData = verbs.WRSendWithImm, *imm
 		}
-		l.port.sges[0] = verbs.SGE{Addr: l.port.tx.Addr() + uint64(int(slot)*dgramSlotSize), Length: uint32(n), LKey: l.port.tx.LKey()}
+		l.port.sges[0] = verbs.SGE{Addr: l.port.tx.Addr() + uint64(int(slot)*slotSize), Length: uint32(n), LKey: l.port.tx.LKey()}
 		l.port.wr.SGList = l.port.sges[:1]
 		require.True(h.t, l.port.post(verbs.SendSignaled))
 		e.s.Flush()
@@ -41,7 +41,7 @@ func (h *dgramHosts) send(i int, fn func(l *dgramLink, slot []byte) (n int, imm 
 // the rest goes on.
 func TestDatagramViolations(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		good := h.ends(0, 4000, 53)
 		third := netip.MustParseAddr("127.77.0.9")
@@ -56,18 +56,18 @@ func TestDatagramViolations(t *testing.T) {
 			"version":     {append([]byte{5}, good.append(nil)[1:]...), nil, admin.DropMalformed},
 			"immediate":   {good.append(nil), imm(3 << 30), admin.DropMalformed},
 			"piece":       {good.append(nil), imm(pieceImm(1, 2, true)), admin.DropMalformed},
-			"source":      {dgramEnds{src: netip.AddrPortFrom(third, 1), dst: good.dst}.append(nil), nil, admin.DropWrongSource},
-			"destination": {dgramEnds{src: good.src, dst: netip.AddrPortFrom(third, 1)}.append(nil), nil, admin.DropWrongTarget},
-			"own port":    {h.ends(0, 4000, uint16(h.port)).append(nil), nil, admin.DropWrongTarget},
+			"source":      {endPair{src: netip.AddrPortFrom(third, 1), dst: good.dst}.append(nil), nil, admin.DropWrongSource},
+			"destination": {endPair{src: good.src, dst: netip.AddrPortFrom(third, 1)}.append(nil), nil, admin.DropWrongTarget},
+			"own port":    {h.ends(0, 4000, h.port).append(nil), nil, admin.DropWrongTarget},
 			"control":     {[]byte("what"), imm(controlImm(99)), admin.DropUnproven},
-			"echo":        {make([]byte, 64), imm(controlImm(dgramEcho)), admin.DropUnproven},
+			"echo":        {make([]byte, 64), imm(controlImm(controlEcho)), admin.DropUnproven},
 			"notice": {
 				nativeNotice{service: netip.AddrPortFrom(third, 1), reason: 1, seconds: 9}.append(nil),
-				imm(controlImm(dgramNative)), admin.DropUnproven,
+				imm(controlImm(controlNative)), admin.DropUnproven,
 			},
 		} {
 			before := h.stats(1).Dropped[v.want]
-			h.send(0, func(_ *dgramLink, slot []byte) (int, *uint32) { return copy(slot, v.msg), v.imm })
+			h.send(0, func(_ *link, slot []byte) (int, *uint32) { return copy(slot, v.msg), v.imm })
 			require.Eventually(t, func() bool { return h.stats(1).Dropped[v.want] == before+1 }, 30*time.Second, time.Millisecond, name)
 		}
 		require.Nil(t, h.d[1].next(10*time.Millisecond), "nothing of it reaches a program")
@@ -79,7 +79,7 @@ func TestDatagramViolations(t *testing.T) {
 // TestDatagramsOfAStranger: a queue pair that was never made known is not heard,
 // even if it knows the key.
 func TestDatagramsOfAStranger(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceSoft)
+	h := newHosts(t, config.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
 	e.s.Call(func() {
@@ -95,10 +95,10 @@ func TestDatagramsOfAStranger(t *testing.T) {
 // TestDatagramKeyOfAnother: a query in the name of a proven peer changes nothing;
 // if it was the peer, started anew, its probes are echoed to it all the same.
 func TestDatagramKeyOfAnother(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceSoft)
+	h := newHosts(t, config.DeviceSoft)
 	h.meet()
 	e := h.engine(1)
-	var l *dgramLink
+	var l *link
 	e.s.Call(func() {
 		l = e.peers[pairAddrs[0]].cur
 		o := resolve.UDOffer{
@@ -139,14 +139,14 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 // TestDatagramNoticesOfOthers: a peer decides about the services that it is sent
 // something, and cannot fill tables with others.
 func TestDatagramNoticesOfOthers(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceShm)
+	h := newHosts(t, config.DeviceShm)
 	h.meet()
 	there := h.ends(1, 53, 4000) // to host 0
 	h.pass(1, there, []byte("x"))
-	notice := controlImm(dgramNative)
+	notice := controlImm(controlNative)
 	for _, port := range []uint16{4001, 4000} {
 		n := nativeNotice{service: netip.AddrPortFrom(pairAddrs[0], port), reason: 2, seconds: 9}
-		h.send(0, func(_ *dgramLink, slot []byte) (int, *uint32) { return copy(slot, n.append(nil)), &notice })
+		h.send(0, func(_ *link, slot []byte) (int, *uint32) { return copy(slot, n.append(nil)), &notice })
 	}
 	require.Equal(t, negotiate.ReasonPolicy, h.native(1, 4000))
 	require.Zero(t, h.d[1].peer(pairAddrs[0], 4001))

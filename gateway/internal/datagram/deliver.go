@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"net/netip"
@@ -12,17 +12,17 @@ import (
 )
 
 // received takes a packet of a port; b is the whole receive.
-func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
+func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 	if wc.ByteLen < grhLen || int(wc.ByteLen) > len(b) {
 		e.count.drop(admin.DropMalformed)
 		return
 	}
 	msg := b[grhLen:wc.ByteLen]
-	var imm dgramImm
+	var imm immediate
 	piece := wc.Flags&verbs.WCWithImm != 0
 	if piece {
 		var err error
-		if imm, err = parseDgramImm(wc.ImmData); err != nil {
+		if imm, err = parseImmediate(wc.ImmData); err != nil {
 			e.count.drop(admin.DropMalformed)
 			return
 		}
@@ -31,12 +31,12 @@ func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
 			return
 		}
 	}
-	ends, payload, err := parseDgram(msg)
+	ends, payload, err := parseMessage(msg)
 	if err != nil {
 		e.count.drop(admin.DropMalformed)
 		return
 	}
-	l := p.links[dgramLinkKey{dgramPair{ends.dst.Addr(), ends.src.Addr()}, wc.SrcQP}]
+	l := p.links[linkKey{addrPair{ends.dst.Addr(), ends.src.Addr()}, wc.SrcQP}]
 	if why := p.refuses(l, ends, wc.SrcQP, b[:grhLen]); why != "" {
 		e.count.drop(why)
 		return
@@ -51,13 +51,13 @@ func (e *dgramEngine) received(p *dgramPort, wc *verbs.WC, b []byte) {
 		if b == nil {
 			return
 		}
-		at = dgramHeadroom
+		at = headroom
 	}
 	e.deliver(l, ends, b, at, n)
 }
 
 // refuses says why a datagram is not taken from where it came, "" if it is.
-func (p *dgramPort) refuses(l *dgramLink, ends dgramEnds, qpn uint32, grh []byte) admin.DatagramDrop {
+func (p *port) refuses(l *link, ends endPair, qpn uint32, grh []byte) admin.DatagramDrop {
 	if p.shm == nil {
 		switch seen := grhEnds(grh); {
 		case seen.remote != ends.src.Addr():
@@ -82,7 +82,7 @@ func (p *dgramPort) refuses(l *dgramLink, ends dgramEnds, qpn uint32, grh []byte
 
 // deliver gives a datagram of a peer, whose payload is b[at:at+n], to the local
 // program as if it came from the network.
-func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int) {
+func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 	if !ends.fits(n) {
 		e.count.drop(admin.DropMalformed)
 		return
@@ -90,7 +90,7 @@ func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int)
 	kind := l.port.kind
 	e.count.received[kind].Add(1)
 	t := ebpf.Tuple{Local: ends.dst, Remote: ends.src}
-	f := e.flows[t]
+	f := e.flows.find(t)
 	if f == nil {
 		if f = e.openIn(l, t); f == nil {
 			return
@@ -117,12 +117,12 @@ func (e *dgramEngine) deliver(l *dgramLink, ends dgramEnds, b []byte, at, n int)
 // openIn makes the flow of a tuple whose first datagram comes from a peer. One
 // that the policy does not want is delivered all the same: the peer has sent it,
 // and natively it would have come.
-func (e *dgramEngine) openIn(l *dgramLink, t ebpf.Tuple) *dgramFlow {
-	if slices.Contains(e.g.cfg.OwnPorts(), t.Local.Port()) {
+func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
+	if slices.Contains(e.cfg.OwnPorts, t.Local.Port()) {
 		e.count.drop(admin.DropWrongTarget)
 		return nil
 	}
-	ifindex, err := e.route(l.dgramPair)
+	ifindex, err := e.route(l.addrPair)
 	side := config.SideServer
 	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port()}
 	v := e.steer.Decide(q)
@@ -158,9 +158,9 @@ func (e *dgramEngine) openIn(l *dgramLink, t ebpf.Tuple) *dgramFlow {
 // checkFlow opens the tuple again if the programs have forgotten it, for which a
 // full table suffices, or if the peer is reached by another device now: what is
 // written to A would be dropped there in silence.
-func (e *dgramEngine) checkFlow(l *dgramLink, f *dgramFlow) {
+func (e *engine) checkFlow(l *link, f *flow) {
 	f.checked = e.now
-	ifindex, err := e.route(l.dgramPair)
+	ifindex, err := e.route(l.addrPair)
 	if err != nil { // it may be on its way
 		return
 	}
@@ -174,7 +174,7 @@ func (e *dgramEngine) checkFlow(l *dgramLink, f *dgramFlow) {
 }
 
 // route returns the device by which a peer is reached.
-func (e *dgramEngine) route(p dgramPair) (int, error) {
+func (e *engine) route(p addrPair) (int, error) {
 	r, ok := e.routes[p]
 	if !ok || e.now.After(r.until) {
 		r.ifindex, r.err = e.steer.RouteDevice(p.local, p.remote)

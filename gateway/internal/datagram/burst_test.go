@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"encoding/binary"
@@ -17,7 +17,7 @@ import (
 func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
 		const count = 1800
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
 		h.pass(0, ends, []byte("awake"))
@@ -27,7 +27,7 @@ func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
 		for i := range uint32(count) {
 			h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, i))
 		}
-		time.Sleep(10 * dgramHold)
+		time.Sleep(10 * holdFor)
 		close(awake)
 		got := map[uint32]int{}
 		for end := time.Now().Add(patience); len(got) < count && time.Now().Before(end); {
@@ -35,7 +35,7 @@ func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
 				for b := d.next(time.Millisecond); b != nil; b = d.next(0) {
 					p, err := parseUDP(b)
 					require.NoError(t, err)
-					require.Equal(t, ends, p.dgramEnds)
+					require.Equal(t, ends, p.endPair)
 					got[binary.BigEndian.Uint32(p.payload)]++
 				}
 			}
@@ -49,10 +49,10 @@ func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
 }
 
 // either returns the next datagram of either host, and which it is.
-func (h *dgramHosts) either(t *testing.T) (*fakeDatagrams, udpPacket) {
+func (h *hosts) either(t *testing.T) (*fakeSteering, udpPacket) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		for _, d := range []*fakeDatagrams{h.d[1], h.d[0]} {
+		for _, d := range []*fakeSteering{h.d[1], h.d[0]} {
 			if b := d.next(0); b != nil {
 				p, err := parseUDP(b)
 				require.NoError(t, err)
@@ -72,7 +72,7 @@ func (h *dgramHosts) either(t *testing.T) (*fakeDatagrams, udpPacket) {
 // some are native, and the burst says nothing.
 func TestDatagramsWaitForRoom(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
 		h.pass(0, ends, []byte("awake"))
@@ -81,7 +81,7 @@ func TestDatagramsWaitForRoom(t *testing.T) {
 		for ; good < 10 && tries < 100; tries++ {
 			first := uint32(tries * burst)
 			before := h.stats(0).Returned
-			h.engine(1).s.Post(func() { time.Sleep(dgramHold / 5) })
+			h.engine(1).s.Post(func() { time.Sleep(holdFor / 5) })
 			for i := range uint32(burst) {
 				h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, first+i))
 			}

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"encoding/binary"
@@ -13,30 +13,31 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 const (
-	// dgramReceives is how many packets of peers a port takes in between two
+	// receiveDepth is how many packets of peers a port takes in between two
 	// turns; the rest is lost. It is more than a device hands over in one, so that
 	// bursts wait where there is room for them: in the socket buffer, or in the
 	// ring of shm, which is shorter.
-	dgramReceives    = 2048
-	dgramReceivesShm = 512
-	// dgramSendDepth is how many packets a port has under way.
-	dgramSendDepth = 2048
-	// dgramFits is the room that will do for a datagram in more pieces, too.
-	dgramFits = 128
+	receiveDepth    = 2048
+	receiveDepthShm = 512
+	// sendDepth is how many packets a port has under way.
+	sendDepth = 2048
+	// enoughRoom is the room that will do for a datagram in more pieces, too.
+	enoughRoom = 128
 	// grhLen is what UD leaves free before the message (IBTA vol. 1, 11.4.1.2).
 	grhLen = 40
 	// recvID marks the work requests of receives.
 	recvID = 1 << 32
 )
 
-// dgramPort is a UD queue pair: one per soft device, shared by all peers, or one
+// port is a UD queue pair: one per soft device, shared by all peers, or one
 // per shm peer. It is made by the keeper and belongs to the shard once it is
 // given to it.
-type dgramPort struct {
-	e     *dgramEngine
+type port struct {
+	e     *engine
 	kind  negotiate.CarrierKind
 	queue *loop.Queue
 	qp    verbs.QP
@@ -45,7 +46,7 @@ type dgramPort struct {
 	pd    verbs.PD             // the peer's on shm, its own on soft
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
-	shm   *shmPeer             // nil on soft
+	shm   *shm.Peer            // nil on a network
 	leave func()               // of shm: it is not used any more
 	gone  atomic.Bool
 
@@ -53,7 +54,7 @@ type dgramPort struct {
 	rxSize  int
 	started bool
 	failed  bool
-	links   map[dgramLinkKey]*dgramLink
+	links   map[linkKey]*link
 	flight  int // work requests under way
 
 	wr   verbs.SendWR // one for life: posting does not allocate
@@ -61,20 +62,28 @@ type dgramPort struct {
 	rwr  verbs.RecvWR
 }
 
-// newDgramPort makes the queue pair, in INIT.
-func newDgramPort(e *dgramEngine, d *driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int) (*dgramPort, error) {
-	p := &dgramPort{
-		e: e, kind: kind, queue: d.queues[e.s.ID()], pd: pd, mtu: mtu, rxSize: grhLen + mtu,
+// place is where a port is made.
+type place struct {
+	queue *loop.Queue
+	pd    verbs.PD
+	mtu   int
+	shm   *shm.Peer // nil on a network
+}
+
+// newPort makes the queue pair, in INIT.
+func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
+	p := &port{
+		e: e, kind: kind, queue: at.queue, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu, shm: at.shm, leave: func() {},
 		qkey:  rand.Uint32()>>1 | 1, // the high bit is for controlled keys (IBTA vol. 1, 10.2.5)
-		links: map[dgramLinkKey]*dgramLink{},
+		links: map[linkKey]*link{},
 	}
 	var err error
-	if p.tx, err = pd.RegMR(e.out.mem, 0); err != nil {
+	if p.tx, err = p.pd.RegMR(e.out.mem, 0); err != nil {
 		return nil, fmt.Errorf("datagram memory: %w", err)
 	}
-	p.qp, err = pd.CreateQP(&verbs.QPInitAttr{
+	p.qp, err = p.pd.CreateQP(&verbs.QPInitAttr{
 		SendCQ: p.queue.CQ, RecvCQ: p.queue.CQ, Type: verbs.QPTUD,
-		Cap: verbs.QPCap{MaxSendWR: dgramSendDepth, MaxRecvWR: p.receives(), MaxSendSGE: 2, MaxRecvSGE: 1},
+		Cap: verbs.QPCap{MaxSendWR: sendDepth, MaxRecvWR: p.receives(), MaxSendSGE: 2, MaxRecvSGE: 1},
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("datagram queue pair: %w", err), p.tx.Close())
@@ -90,7 +99,7 @@ func newDgramPort(e *dgramEngine, d *driven, kind negotiate.CarrierKind, pd verb
 
 // start begins to send and receive; on the shard, and on shm with a peer that
 // has attached.
-func (p *dgramPort) start() error {
+func (p *port) start() error {
 	if p.started || p.failed {
 		return nil
 	}
@@ -107,14 +116,14 @@ func (p *dgramPort) start() error {
 }
 
 // receives is how many are posted.
-func (p *dgramPort) receives() int {
+func (p *port) receives() int {
 	if p.kind == negotiate.CarrierSHM {
-		return dgramReceivesShm
+		return receiveDepthShm
 	}
-	return dgramReceives
+	return receiveDepth
 }
 
-func (p *dgramPort) activate() error {
+func (p *port) activate() error {
 	attr := verbs.QPAttr{State: verbs.QPSRTR, SQPSN: rand.Uint32() & 0xffffff}
 	if err := p.qp.Modify(&attr, verbs.QPAttrState); err != nil {
 		return fmt.Errorf("datagram queue pair to RTR: %w", err)
@@ -134,7 +143,7 @@ func (p *dgramPort) activate() error {
 }
 
 // close ends the queue pair. It is on no shard, or the caller is.
-func (p *dgramPort) close() error {
+func (p *port) close() error {
 	p.gone.Store(true)
 	if p.started {
 		delete(p.queue.Members, p.qp.Num())
@@ -151,13 +160,12 @@ func (p *dgramPort) close() error {
 	}
 	if p.shm == nil {
 		errs = append(errs, p.pd.Close())
-	} else {
-		p.leave()
 	}
+	p.leave()
 	return errors.Join(errs...)
 }
 
-func (p *dgramPort) repost(i int) error {
+func (p *port) repost(i int) error {
 	p.rwr.WRID = recvID | uint64(i)
 	p.rwr.SGList[0] = verbs.SGE{Addr: p.rx.Addr() + uint64(i*p.rxSize), Length: uint32(p.rxSize), LKey: p.rx.LKey()}
 	if err := p.qp.PostRecv(&p.rwr); err != nil {
@@ -167,10 +175,10 @@ func (p *dgramPort) repost(i int) error {
 }
 
 // Owner implements loop.Completer: a port works for no connection.
-func (p *dgramPort) Owner() loop.Owner { return nil }
+func (p *port) Owner() loop.Owner { return nil }
 
 // Complete implements loop.Completer: it is called for every completion of the queue pair.
-func (p *dgramPort) Complete(wc *verbs.WC) {
+func (p *port) Complete(wc *verbs.WC) {
 	if wc.Status != verbs.WCSuccess {
 		p.broken(wc.Status)
 		return
@@ -188,7 +196,7 @@ func (p *dgramPort) Complete(wc *verbs.WC) {
 }
 
 // broken is an error of the queue pair. Datagrams go natively from here on.
-func (p *dgramPort) broken(s verbs.WCStatus) {
+func (p *port) broken(s verbs.WCStatus) {
 	if p.failed {
 		return
 	}
@@ -199,27 +207,27 @@ func (p *dgramPort) broken(s verbs.WCStatus) {
 }
 
 // piecesOf is the number of packets that a payload takes.
-func (l *dgramLink) piecesOf(hlen, n int) int { return max(1, (n+l.mtu-hlen-1)/(l.mtu-hlen)) }
+func (l *link) piecesOf(hlen, n int) int { return max(1, (n+l.mtu-hlen-1)/(l.mtu-hlen)) }
 
 // roomFor tells whether a datagram can be sent now.
-func (p *dgramPort) roomFor(l *dgramLink, hlen, n int) bool {
-	return !p.failed && p.started && p.flight+l.piecesOf(hlen, n) <= dgramSendDepth
+func (p *port) roomFor(l *link, hlen, n int) bool {
+	return !p.failed && p.started && p.flight+l.piecesOf(hlen, n) <= sendDepth
 }
 
 // full tells whether a datagram would be lost on its way, because the peer has
 // not taken those before it.
-func (l *dgramLink) full(hlen, n int) bool {
-	return l.port.room != nil && !l.port.failed && l.port.room.DatagramRoom(l.qpn) < min(l.piecesOf(hlen, n), dgramFits)
+func (l *link) full(hlen, n int) bool {
+	return l.port.room != nil && !l.port.failed && l.port.room.DatagramRoom(l.qpn) < min(l.piecesOf(hlen, n), enoughRoom)
 }
 
 // sendPieces posts a datagram that there is room for and that lies in a slot,
 // headers first, as one packet, or several with the same headers and this id. The
 // slot is the port's from here on.
-func (p *dgramPort) sendPieces(l *dgramLink, slot, id uint16, at, hlen, n int) {
+func (p *port) sendPieces(l *link, slot, id uint16, at, hlen, n int) {
 	room, wrs := l.mtu-hlen, l.piecesOf(hlen, n)
 	p.e.out.lend(slot, p, wrs)
 	p.flight += wrs
-	head := verbs.SGE{Addr: p.tx.Addr() + uint64(int(slot)*dgramSlotSize+at), LKey: p.tx.LKey(), Length: uint32(hlen)}
+	head := verbs.SGE{Addr: p.tx.Addr() + uint64(int(slot)*slotSize+at), LKey: p.tx.LKey(), Length: uint32(hlen)}
 	p.address(l, slot)
 	if wrs == 1 {
 		p.wr.Opcode = verbs.WRSend
@@ -249,26 +257,26 @@ func (p *dgramPort) sendPieces(l *dgramLink, slot, id uint16, at, hlen, n int) {
 }
 
 // sendControl posts a control message that begins a slot.
-func (p *dgramPort) sendControl(l *dgramLink, slot uint16, kind uint8, n int) bool {
-	if p.failed || !p.started || p.flight == dgramSendDepth {
+func (p *port) sendControl(l *link, slot uint16, kind uint8, n int) bool {
+	if p.failed || !p.started || p.flight == sendDepth {
 		return false
 	}
 	p.e.out.lend(slot, p, 1)
 	p.flight++
 	p.address(l, slot)
 	p.wr.Opcode, p.wr.ImmData = verbs.WRSendWithImm, controlImm(kind)
-	p.sges[0] = verbs.SGE{Addr: p.tx.Addr() + uint64(int(slot)*dgramSlotSize), LKey: p.tx.LKey(), Length: uint32(n)}
+	p.sges[0] = verbs.SGE{Addr: p.tx.Addr() + uint64(int(slot)*slotSize), LKey: p.tx.LKey(), Length: uint32(n)}
 	p.wr.SGList = p.sges[:1]
 	p.post(verbs.SendSignaled)
 	return true
 }
 
-func (p *dgramPort) address(l *dgramLink, slot uint16) {
+func (p *port) address(l *link, slot uint16) {
 	p.wr.WRID, p.wr.AH, p.wr.RemoteQPN, p.wr.RemoteQKey = uint64(slot), l.ah, l.qpn, l.qkey
 }
 
 // post is false when the queue pair is broken; what is lost with it is counted.
-func (p *dgramPort) post(flags verbs.SendFlags) bool {
+func (p *port) post(flags verbs.SendFlags) bool {
 	p.wr.Flags = flags
 	if err := p.qp.PostSend(&p.wr); err != nil {
 		p.e.log.Warn("post datagram", "carrier", p.kind, "error", err)
@@ -280,18 +288,18 @@ func (p *dgramPort) post(flags verbs.SendFlags) bool {
 }
 
 // describe is what peers must know of the queue pair.
-func (p *dgramPort) describe() resolve.UDOffer {
+func (p *port) describe() resolve.UDOffer {
 	return resolve.UDOffer{Kind: p.kind, MTU: uint16(p.mtu), QPN: p.qp.Num(), QKey: p.qkey}
 }
 
 // grhEnds are the addresses of a packet as the device saw them; not valid on
 // shm, where there are none.
-func grhEnds(grh []byte) dgramPair {
+func grhEnds(grh []byte) addrPair {
 	switch {
 	case grh[20] == 0x45 && binary.BigEndian.Uint64(grh) == 0:
-		return dgramPair{remote: netip.AddrFrom4([4]byte(grh[32:36])), local: netip.AddrFrom4([4]byte(grh[36:40]))}
+		return addrPair{remote: netip.AddrFrom4([4]byte(grh[32:36])), local: netip.AddrFrom4([4]byte(grh[36:40]))}
 	case grh[0]>>4 == 6:
-		return dgramPair{remote: netip.AddrFrom16([16]byte(grh[8:24])), local: netip.AddrFrom16([16]byte(grh[24:40]))}
+		return addrPair{remote: netip.AddrFrom16([16]byte(grh[8:24])), local: netip.AddrFrom16([16]byte(grh[24:40]))}
 	}
-	return dgramPair{}
+	return addrPair{}
 }

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"bytes"
@@ -20,18 +20,18 @@ const (
 	// the patience, pieces of two datagrams with one id never meet.
 	idRest = 2 * asmPatience
 	// idBlock is the number of ids whose last use is remembered together.
-	idBlock = 1 << (dgramIDBits - 2)
+	idBlock = 1 << (idBits - 2)
 )
 
-// dgramIDs hands out the ids of datagrams in pieces.
-type dgramIDs struct {
+// pieceIDs hands out the ids of datagrams in pieces.
+type pieceIDs struct {
 	next uint16
-	used [1 << dgramIDBits / idBlock]time.Time // the last use of each block
+	used [1 << idBits / idBlock]time.Time // the last use of each block
 }
 
 // take returns the next id; false when it has been used too recently.
-func (d *dgramIDs) take(now time.Time) (uint16, bool) {
-	id := d.next & dgramIDMask
+func (d *pieceIDs) take(now time.Time) (uint16, bool) {
+	id := d.next & idMask
 	used := &d.used[id/idBlock]
 	if id%idBlock == 0 && now.Sub(*used) < idRest {
 		return 0, false
@@ -49,19 +49,19 @@ type partial struct {
 
 	id      uint16
 	seen    time.Time // of the latest piece
-	headers [dgramHeaders6]byte
-	ends    dgramEnds
+	headers [headers6]byte
+	ends    endPair
 	hlen    int
 	size    int // of each piece but the last, 0 while none of them is there
 	count   int // pieces, 0 while the last one is not there
 	have    int
 	lastLen int
-	got     [(dgramMaxPieces + 63) / 64]uint64
+	got     [(maxPieces + 63) / 64]uint64
 	buf     []byte // headroom, then the payload; the last piece at the very end until size is known
 }
 
 // asmBuffer is what holds any payload behind its headroom.
-const asmBuffer = dgramHeadroom + dgramMaxPayload + 1
+const asmBuffer = headroom + maxPayload + 1
 
 // asmPool is the memory of all reassembly, bounded by asmTotal.
 type asmPool struct {
@@ -120,12 +120,12 @@ type reassembly struct {
 
 // add takes one piece: payload begins with both headers, which ends names. When
 // it completes a datagram, whole is its buffer, with the payload at
-// dgramHeadroom, n bytes long; the buffer is valid until the next call.
-func (r *reassembly) add(now time.Time, imm dgramImm, ends dgramEnds, msg []byte) (whole []byte, n int, err error) {
+// headroom, n bytes long; the buffer is valid until the next call.
+func (r *reassembly) add(now time.Time, imm immediate, ends endPair, msg []byte) (whole []byte, n int, err error) {
 	hlen := ends.headersLen()
 	piece := msg[hlen:]
 	if len(piece) == 0 && imm.index > 0 {
-		return nil, 0, fmt.Errorf("piece %d without bytes: %w", imm.index, errDgram)
+		return nil, 0, fmt.Errorf("piece %d without bytes: %w", imm.index, errMalformed)
 	}
 	t := r.find(now, imm.id)
 	if t == nil {
@@ -133,12 +133,12 @@ func (r *reassembly) add(now time.Time, imm dgramImm, ends dgramEnds, msg []byte
 	}
 	if t.hlen != hlen || !bytes.Equal(t.headers[:hlen], msg[:hlen]) {
 		r.drop(t)
-		return nil, 0, fmt.Errorf("pieces of one datagram with different headers: %w", errDgram)
+		return nil, 0, fmt.Errorf("pieces of one datagram with different headers: %w", errMalformed)
 	}
 	t.seen = now
 	if !t.put(imm, piece) {
 		r.drop(t)
-		return nil, 0, fmt.Errorf("piece %d of %d bytes does not fit: %w", imm.index, len(piece), errDgram)
+		return nil, 0, fmt.Errorf("piece %d of %d bytes does not fit: %w", imm.index, len(piece), errMalformed)
 	}
 	if t.count == 0 || t.have < t.count {
 		return nil, 0, nil
@@ -152,16 +152,16 @@ func (r *reassembly) add(now time.Time, imm dgramImm, ends dgramEnds, msg []byte
 // could be taken for a newer one's.
 func (r *reassembly) find(now time.Time, id uint16) *partial {
 	r.expire(now)
-	ahead := (id - r.newest) & dgramIDMask
+	ahead := (id - r.newest) & idMask
 	switch {
-	case len(r.parts) == 0, ahead < dgramIDMask/2:
+	case len(r.parts) == 0, ahead < idMask/2:
 		r.newest = id
-	case dgramIDMask+1-ahead > asmWindow: // not late but from elsewhere: begin anew
+	case idMask+1-ahead > asmWindow: // not late but from elsewhere: begin anew
 		r.clear()
 		r.newest = id
 	}
 	for i := 0; i < len(r.parts); {
-		if t := r.parts[i]; (r.newest-t.id)&dgramIDMask > asmWindow {
+		if t := r.parts[i]; (r.newest-t.id)&idMask > asmWindow {
 			r.drop(t)
 			continue
 		}
@@ -176,7 +176,7 @@ func (r *reassembly) find(now time.Time, id uint16) *partial {
 }
 
 // begin makes room for one more datagram.
-func (r *reassembly) begin(now time.Time, id uint16, ends dgramEnds, headers []byte) *partial {
+func (r *reassembly) begin(now time.Time, id uint16, ends endPair, headers []byte) *partial {
 	if len(r.parts) == asmPerPeer {
 		r.drop(r.parts[0])
 	}
@@ -188,7 +188,7 @@ func (r *reassembly) begin(now time.Time, id uint16, ends dgramEnds, headers []b
 }
 
 // put stores a piece; false means that no datagram has it.
-func (t *partial) put(imm dgramImm, piece []byte) bool {
+func (t *partial) put(imm immediate, piece []byte) bool {
 	if t.got[imm.index/64]>>(imm.index%64)&1 != 0 {
 		return true // twice
 	}
@@ -215,7 +215,7 @@ func (t *partial) put(imm dgramImm, piece []byte) bool {
 
 // place copies a piece to where it belongs, and with the first one that tells,
 // the last one too.
-func (t *partial) place(imm dgramImm, piece []byte) bool {
+func (t *partial) place(imm immediate, piece []byte) bool {
 	early := !imm.last && t.count > 0 && t.have == 1 && t.got[(t.count-1)/64]>>((t.count-1)%64)&1 != 0
 	total := imm.index*t.size + len(piece)
 	if t.count > 0 {
@@ -226,16 +226,16 @@ func (t *partial) place(imm dgramImm, piece []byte) bool {
 		return false
 	}
 	if early {
-		copy(t.buf[dgramHeadroom+(t.count-1)*t.size:], t.buf[len(t.buf)-t.lastLen:])
+		copy(t.buf[headroom+(t.count-1)*t.size:], t.buf[len(t.buf)-t.lastLen:])
 	}
-	copy(t.buf[dgramHeadroom+imm.index*t.size:], piece)
+	copy(t.buf[headroom+imm.index*t.size:], piece)
 	t.mark(imm.index)
 	return true
 }
 
 // above tells whether there is a piece behind the last one.
 func (t *partial) above(last int) bool {
-	for i := last + 1; i < dgramMaxPieces; i++ {
+	for i := last + 1; i < maxPieces; i++ {
 		if t.got[i/64]>>(i%64)&1 != 0 {
 			return true
 		}

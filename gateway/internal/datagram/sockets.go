@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"errors"
@@ -13,30 +13,33 @@ import (
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
+// errNotHere means that this host has no way to a peer: no failure.
+var errNotHere = errors.New("no way to the peer from here")
+
 // queriesPerSecond bounds what strangers can have us look for.
 const queriesPerSecond = 200
 
-// dgramSockets are the sockets of the datagram port, one per family. They have no
+// sockets are the sockets of the datagram port, one per family. They have no
 // peer; each answer leaves from the address that was asked.
-type dgramSockets struct {
-	e     *dgramEngine
+type sockets struct {
+	e     *engine
 	limit *rate.Limiter
 	conns []*net.UDPConn
 	loops sync.WaitGroup
 }
 
-// openDgramSockets binds the port on all addresses, or on one.
-func openDgramSockets(e *dgramEngine, only netip.Addr) (*dgramSockets, error) {
-	s := &dgramSockets{e: e, limit: rate.NewLimiter(queriesPerSecond, queriesPerSecond)}
+// openSockets binds the port on all addresses, or on one.
+func openSockets(e *engine) (*sockets, error) {
+	s := &sockets{e: e, limit: rate.NewLimiter(queriesPerSecond, queriesPerSecond)}
 	for i, at := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if only.IsValid() {
+		if only := e.cfg.Only; only.IsValid() {
 			if only.Is4() != at.Is4() {
 				continue
 			}
 			at = only
 		}
 		network := []string{"udp4", "udp6"}[i]
-		c, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, e.g.cfg.DatagramPort.Port())))
+		c, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, e.cfg.Port)))
 		if errors.Is(err, unix.EAFNOSUPPORT) {
 			continue // a kernel without IPv6
 		}
@@ -69,14 +72,14 @@ func askDestination(c *net.UDPConn, v4 bool) error {
 }
 
 // start begins to read.
-func (s *dgramSockets) start() {
+func (s *sockets) start() {
 	for _, c := range s.conns {
 		s.loops.Go(func() { s.read(c) })
 	}
 }
 
 // read gives what arrives to the shard until the socket is closed.
-func (s *dgramSockets) read(c *net.UDPConn) {
+func (s *sockets) read(c *net.UDPConn) {
 	var b [resolve.MaxQueryLen + 1]byte
 	var oob [128]byte
 	for {
@@ -93,9 +96,9 @@ func (s *dgramSockets) read(c *net.UDPConn) {
 			continue
 		}
 		msg := append([]byte(nil), b[:n]...)
-		at := netip.AddrPortFrom(local, s.e.g.cfg.DatagramPort.Port())
+		at := netip.AddrPortFrom(local, s.e.cfg.Port)
 		from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
-		s.e.s.Post(func() { s.e.message(at, from, msg) })
+		s.e.s.Post(func() { s.e.unlessStopped(func(e *engine) { e.message(at, from, msg) }) })
 	}
 }
 
@@ -120,7 +123,7 @@ func destination(oob []byte) (netip.Addr, bool) {
 // send sends a message from an address of this host. It never waits, since the
 // shard calls it: a full socket buffer loses the message. (A deadline would do
 // so too when the processors are busy: one that is over loses it untried.)
-func (s *dgramSockets) send(m resolve.SendResolution) error {
+func (s *sockets) send(m resolve.SendResolution) error {
 	var oob []byte
 	var to unix.Sockaddr
 	if m.From.Is4() {
@@ -151,7 +154,7 @@ func sendAtOnce(c *net.UDPConn, b, oob []byte, to unix.Sockaddr) error {
 	return errors.Join(tried, err)
 }
 
-func (s *dgramSockets) close() {
+func (s *sockets) close() {
 	for _, c := range s.conns {
 		_ = c.Close()
 	}

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"net/netip"
@@ -11,9 +11,9 @@ import (
 )
 
 // control handles a control message.
-func (e *dgramEngine) control(p *dgramPort, qpn uint32, kind uint8, grh, msg []byte) {
+func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
 	if p.shm == nil {
-		if l := p.links[dgramLinkKey{grhEnds(grh), qpn}]; l == nil || !e.controlOf(l, kind, msg) {
+		if l := p.links[linkKey{grhEnds(grh), qpn}]; l == nil || !e.controlOf(l, kind, msg) {
 			e.count.drop(admin.DropUnproven)
 		}
 		return
@@ -26,7 +26,7 @@ func (e *dgramEngine) control(p *dgramPort, qpn uint32, kind uint8, grh, msg []b
 		if taken { // it is the queue pair that has sent a probe, for all of its addresses
 			l.valid = true
 		} else if e.controlOf(l, kind, msg) {
-			if taken = true; kind != dgramProbe {
+			if taken = true; kind != controlProbe {
 				return
 			}
 		}
@@ -37,16 +37,16 @@ func (e *dgramEngine) control(p *dgramPort, qpn uint32, kind uint8, grh, msg []b
 }
 
 // controlOf tells whether a control message was one of this link.
-func (e *dgramEngine) controlOf(l *dgramLink, kind uint8, msg []byte) bool {
+func (e *engine) controlOf(l *link, kind uint8, msg []byte) bool {
 	switch kind {
-	case dgramProbe:
+	case controlProbe:
 		l.valid = true // it knows the Q_Key
 		l.echo(msg)
-	case dgramEcho:
+	case controlEcho:
 		if !l.onEcho(msg) {
 			return false
 		}
-	case dgramNative:
+	case controlNative:
 		n, err := parseNativeNotice(msg)
 		if err != nil || !l.valid || n.service.Addr() != l.remote {
 			return false
@@ -55,7 +55,7 @@ func (e *dgramEngine) controlOf(l *dgramLink, kind uint8, msg []byte) bool {
 	default: // of a newer version
 		return false
 	}
-	l.peer.hear(e.now, kind == dgramEcho && len(msg) == l.mtu)
+	l.peer.hear(e.now, kind == controlEcho && len(msg) == l.mtu)
 	return true
 }
 
@@ -63,7 +63,7 @@ func (e *dgramEngine) controlOf(l *dgramLink, kind uint8, msg []byte) bool {
 const quietMost = time.Minute
 
 // notified is a peer's wish not to be carried to.
-func (e *dgramEngine) notified(l *dgramLink, n nativeNotice) {
+func (e *engine) notified(l *link, n nativeNotice) {
 	r, ttl := negotiate.Reason(n.reason), time.Duration(max(n.seconds, 1))*time.Second
 	e.log.Debug("peer wants datagrams natively", "service", n.service, "reason", r, "ttl", ttl)
 	p := l.peer
@@ -91,7 +91,7 @@ func (e *dgramEngine) notified(l *dgramLink, n nativeNotice) {
 
 // declined leaves a service native. A peer is heard only about those that
 // something is carried to: its ports could fill the table of all peers.
-func (e *dgramEngine) declined(p *dgramPeer, n nativeNotice, ttl time.Duration) {
+func (e *engine) declined(p *peer, n nativeNotice, ttl time.Duration) {
 	known := false
 	for f := p.flows.head; f != nil; {
 		next := f.next
@@ -107,7 +107,7 @@ func (e *dgramEngine) declined(p *dgramPeer, n nativeNotice, ttl time.Duration) 
 }
 
 // again uses a peer that is still proven.
-func (e *dgramEngine) again(p *dgramPeer) {
+func (e *engine) again(p *peer) {
 	if err := e.steer.ForgetDatagramPeer(p.addr, 0); err != nil {
 		e.log.Warn("tell programs about datagram peer", "peer", p.addr, "error", err)
 	}
@@ -117,57 +117,48 @@ func (e *dgramEngine) again(p *dgramPeer) {
 }
 
 // decline asks a peer not to carry to a service; port 0: to this host.
-func (e *dgramEngine) decline(l *dgramLink, service netip.AddrPort, r negotiate.Reason) {
+func (e *engine) decline(l *link, service netip.AddrPort, r negotiate.Reason) {
 	if e.quiet != negotiate.ReasonNone {
 		service = netip.AddrPortFrom(service.Addr(), 0)
 	}
 	var b [64]byte
 	seconds := min(e.suspension(r)/time.Second, 65535)
-	l.control(dgramNative, nativeNotice{service: service, reason: uint8(r), seconds: uint16(seconds)}.append(b[:0]), 0)
+	l.control(controlNative, nativeNotice{service: service, reason: uint8(r), seconds: uint16(seconds)}.append(b[:0]), 0)
 }
 
-// quiesce: nothing is carried any more, and peers are told. What is on its way
-// is still delivered.
-func (e *dgramEngine) quiesce(r negotiate.Reason) {
-	if e == nil {
+// quiesce makes everything native. A drain is for good.
+func (e *engine) quiesce(r negotiate.Reason) {
+	if e.quiet == negotiate.ReasonDrained {
 		return
 	}
-	e.s.Call(func() {
-		if e.stopped || e.quiet == negotiate.ReasonDrained {
-			return
-		}
-		e.quiet = r
-		for _, p := range e.peers {
-			for _, l := range p.links {
-				if l.valid {
-					e.decline(l, netip.AddrPortFrom(l.local, 0), r)
-				}
-			}
-			e.native(p.addr, r, e.suspension(r))
-		}
-		e.s.Flush()
-	})
+	e.quiet = r
+	for _, p := range e.peers {
+		e.tell(p, r)
+		e.native(p.addr, r, e.suspension(r))
+	}
+	e.s.Flush()
 }
 
 // resume takes back what quiesce did.
-func (e *dgramEngine) resume() {
-	if e == nil {
+func (e *engine) resume() {
+	if e.quiet == negotiate.ReasonDrained || e.quiet == negotiate.ReasonNone {
 		return
 	}
-	e.s.Call(func() {
-		if e.stopped || e.quiet == negotiate.ReasonDrained || e.quiet == negotiate.ReasonNone {
-			return
+	for _, p := range e.peers {
+		e.tell(p, negotiate.ReasonNone)
+	}
+	e.quiet = negotiate.ReasonNone
+	for _, p := range e.peers {
+		e.again(p)
+	}
+}
+
+// tell says to a peer, on all of its links, why nothing is carried to this host; no
+// reason: it is carried again.
+func (e *engine) tell(p *peer, r negotiate.Reason) {
+	for _, l := range p.links {
+		if l.valid {
+			e.decline(l, netip.AddrPortFrom(l.local, 0), r)
 		}
-		for _, p := range e.peers {
-			for _, l := range p.links {
-				if l.valid {
-					e.decline(l, netip.AddrPortFrom(l.local, 0), negotiate.ReasonNone)
-				}
-			}
-		}
-		e.quiet = negotiate.ReasonNone
-		for _, p := range e.peers {
-			e.again(p)
-		}
-	})
+	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"time"
@@ -12,32 +12,32 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// dgramHold is how long datagrams wait in A for a peer that has not taken those
+// holdFor is how long datagrams wait in A for a peer that has not taken those
 // before them. Then its own go natively until it has, and nobody waits.
-const dgramHold = 5 * time.Millisecond
+const holdFor = 5 * time.Millisecond
 
-// dgramHeld is the datagram that waits, and A with it; n is 0 while none does.
-type dgramHeld struct {
+// heldDatagram is the datagram that waits, and A with it; n is 0 while none does.
+type heldDatagram struct {
 	slot uint16
 	n    int
 }
 
 // hold keeps a datagram for which a link has no room, if it is worth the wait.
-func (e *dgramEngine) hold(l *dgramLink, slot uint16, n int) bool {
+func (e *engine) hold(l *link, slot uint16, n int) bool {
 	if l.fullAt.IsZero() {
 		l.fullAt = e.now
 	}
-	if e.now.Sub(l.fullAt) >= dgramHold {
+	if e.now.Sub(l.fullAt) >= holdFor {
 		return false
 	}
-	e.held = dgramHeld{slot: slot, n: n}
+	e.held = heldDatagram{slot: slot, n: n}
 	return true
 }
 
 // unhold tries again with what waits, and tells whether A can be read.
-func (e *dgramEngine) unhold() bool {
+func (e *engine) unhold() bool {
 	if h := e.held; h.n > 0 {
-		e.held = dgramHeld{}
+		e.held = heldDatagram{}
 		e.outgoing(h.slot, h.n)
 	}
 	return e.held.n == 0
@@ -45,16 +45,16 @@ func (e *dgramEngine) unhold() bool {
 
 // readTUN takes datagrams of local programs until there is none, or the turn's
 // share is used up, or all slots are under way.
-func (e *dgramEngine) readTUN() bool {
+func (e *engine) readTUN() bool {
 	if !e.unhold() || !e.readable {
 		return false
 	}
-	for i := range dgramReadBudget {
+	for i := range readBudget {
 		slot, ok := e.out.take()
 		if !ok {
 			return true
 		}
-		n, errno := loop.RawRead(e.fd, e.out.bytes(slot))
+		n, errno := loop.RawRead(e.cfg.TUN, e.out.bytes(slot))
 		if errno != 0 {
 			e.out.put(slot)
 			if errno == unix.EINTR {
@@ -71,7 +71,7 @@ func (e *dgramEngine) readTUN() bool {
 }
 
 // outgoing carries one datagram of a local program, or gives it back.
-func (e *dgramEngine) outgoing(slot uint16, n int) {
+func (e *engine) outgoing(slot uint16, n int) {
 	b := e.out.bytes(slot)
 	if n > len(b) {
 		e.out.put(slot)
@@ -84,7 +84,7 @@ func (e *dgramEngine) outgoing(slot uint16, n int) {
 		return
 	}
 	t := ebpf.Tuple{Local: p.src, Remote: p.dst}
-	f := e.flows[t]
+	f := e.flows.find(t)
 	if f == nil {
 		if f = e.openOut(t); f == nil {
 			e.giveBack(slot, n)
@@ -124,7 +124,7 @@ func (e *dgramEngine) outgoing(slot uint16, n int) {
 
 // openOut makes the flow of a tuple whose first datagram was steered; nil if it
 // has to go natively.
-func (e *dgramEngine) openOut(t ebpf.Tuple) *dgramFlow {
+func (e *engine) openOut(t ebpf.Tuple) *flow {
 	reason := e.quiet
 	if p := e.peers[t.Remote.Addr()]; p != nil && reason == negotiate.ReasonNone {
 		if l := p.linkFrom(t.Local.Addr()); l != nil {
@@ -141,7 +141,7 @@ func (e *dgramEngine) openOut(t ebpf.Tuple) *dgramFlow {
 }
 
 // giveBack sends a datagram natively, as it came.
-func (e *dgramEngine) giveBack(slot uint16, n int) {
+func (e *engine) giveBack(slot uint16, n int) {
 	if e.writeTUN(e.out.bytes(slot)[:n]) {
 		e.count.returned.Add(1)
 	} else {
@@ -151,9 +151,9 @@ func (e *dgramEngine) giveBack(slot uint16, n int) {
 }
 
 // writeTUN writes one packet.
-func (e *dgramEngine) writeTUN(b []byte) bool {
+func (e *engine) writeTUN(b []byte) bool {
 	for {
-		switch loop.RawWrite(e.fd, b) {
+		switch loop.RawWrite(e.cfg.TUN, b) {
 		case 0:
 			return true
 		case unix.EINTR:

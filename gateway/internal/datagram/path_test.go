@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"net/netip"
@@ -17,14 +17,14 @@ import (
 // TestDatagramWayLostOneWay: what a peer sends, and short packets that reach it, do
 // not hide that what is sent to it is lost, all of it or what is long.
 func TestDatagramWayLostOneWay(t *testing.T) {
-	for name, spoil := range map[string]func(l *dgramLink){
-		"all":  func(l *dgramLink) { l.qkey ^= 1 },
-		"long": func(l *dgramLink) { l.mtu = 2048 },
+	for name, spoil := range map[string]func(l *link){
+		"all":  func(l *link) { l.qkey ^= 1 },
+		"long": func(l *link) { l.mtu = 2048 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-				h := newDgramHosts(t, kind)
-				h.engine(1).keeper.mtu.Store(1024)
+				h := newHosts(t, kind)
+				h.narrow(1)
 				h.meet()
 				there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
 				h.pass(0, there, []byte("there"))
@@ -48,7 +48,7 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 // TestDatagramsLiveOn: of a peer that is well, at every pace.
 func TestDatagramsLiveOn(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		for i, gap := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1100 * time.Millisecond} {
 			for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; time.Sleep(gap) {
@@ -66,18 +66,18 @@ func TestDatagramsLiveOn(t *testing.T) {
 // TestDatagramTupleForgotten: a tuple that the programs lost, or whose peer is reached
 // by another device now, is opened again while its datagrams come.
 func TestDatagramTupleForgotten(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceShm)
+	h := newHosts(t, config.DeviceShm)
 	h.meet()
 	ends := h.ends(0, 4000, 53)
 	h.pass(0, ends, []byte("x"))
 	key := h.tuple(1, ends)
-	change := func(fn func(d *fakeDatagrams)) {
+	change := func(fn func(d *fakeSteering)) {
 		h.d[1].mu.Lock()
 		defer h.d[1].mu.Unlock()
 		fn(h.d[1])
 	}
 	at := func() (i int) {
-		change(func(d *fakeDatagrams) { i = d.open[key] })
+		change(func(d *fakeSteering) { i = d.open[key] })
 		return i
 	}
 	goesOn := func(ifindex int) {
@@ -87,9 +87,9 @@ func TestDatagramTupleForgotten(t *testing.T) {
 			require.Less(t, time.Since(begun), patience)
 		}
 	}
-	change(func(d *fakeDatagrams) { delete(d.open, key) })
+	change(func(d *fakeSteering) { delete(d.open, key) })
 	goesOn(7)
-	change(func(d *fakeDatagrams) { d.ifindex = 8 })
+	change(func(d *fakeSteering) { d.ifindex = 8 })
 	goesOn(8)
 }
 
@@ -97,7 +97,7 @@ func TestDatagramTupleForgotten(t *testing.T) {
 // told to send natively, and does not get as far as that when it is known before.
 func TestDatagramsThatDoNotGetIn(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		e := h.engine(1)
 		e.s.Call(func() { clear(e.routes) })
@@ -110,9 +110,7 @@ func TestDatagramsThatDoNotGetIn(t *testing.T) {
 		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
 
 		h.stop(0)
-		h.d[0].mu.Lock()
-		clear(h.d[0].peers)
-		h.d[0].mu.Unlock()
+		h.forget(0)
 		h.start(0)
 		h.want(0)
 		require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
@@ -121,7 +119,7 @@ func TestDatagramsThatDoNotGetIn(t *testing.T) {
 }
 
 // lose ends the ports of a kind at host i as a failure of the device does.
-func (h *dgramHosts) lose(i int, kind negotiate.CarrierKind) {
+func (h *hosts) lose(i int, kind negotiate.CarrierKind) {
 	e := h.engine(i)
 	e.s.Call(func() {
 		for p := range e.ports {
@@ -135,7 +133,7 @@ func (h *dgramHosts) lose(i int, kind negotiate.CarrierKind) {
 // TestDatagramPortOfAnotherCarrierLost: a carrier whose proof once failed takes nothing
 // with it that goes by another one.
 func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceShm, config.DeviceSoft)
+	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
 	h.meet()
 	e := h.engine(0)
 	others := 0
@@ -158,12 +156,12 @@ func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
 // TestDatagramPortLostWhileOff: what is gone when gateways are switched on again is
 // not waited for.
 func TestDatagramPortLostWhileOff(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceSoft)
+	h := newHosts(t, config.DeviceSoft)
 	h.meet()
-	require.NoError(t, h.g[0].SetOff(true))
+	h.g[0].setOff(true)
 	require.Equal(t, negotiate.ReasonOff, h.native(0, 0))
 	h.lose(0, negotiate.CarrierSoft)
-	require.NoError(t, h.g[0].SetOff(false))
+	h.g[0].setOff(false)
 	h.want(0)
 	require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
 }
@@ -171,27 +169,27 @@ func TestDatagramPortLostWhileOff(t *testing.T) {
 // TestDatagramProbeOfAllAddresses: where memory is shared a probe does not say for
 // which pair of addresses it is; what its sender then sends is taken by each.
 func TestDatagramProbeOfAllAddresses(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceShm)
+	h := newHosts(t, config.DeviceShm)
 	h.meet()
 	e := h.engine(1)
-	var links []*dgramLink
+	var links []*link
 	e.s.Call(func() {
 		cur := e.peers[pairAddrs[0]].cur
 		o := resolve.UDOffer{Kind: negotiate.CarrierSHM, MTU: 1024, QPN: cur.qpn, QKey: cur.qkey}
 		for i := range byte(5) {
-			pair := dgramPair{pairAddrs[1], netip.AddrFrom4([4]byte{127, 77, 9, i})}
-			l, err := e.link(pair, &dgramWay{port: cur.port}, &o, cur.gateway, false)
+			pair := addrPair{pairAddrs[1], netip.AddrFrom4([4]byte{127, 77, 9, i})}
+			l, err := e.link(pair, &way{port: cur.port}, &o, cur.gateway, false)
 			require.NoError(t, err)
 			require.False(t, l.valid)
 			links = append(links, l)
 		}
 	})
-	h.send(0, func(_ *dgramLink, slot []byte) (int, *uint32) {
-		imm := controlImm(dgramProbe)
+	h.send(0, func(_ *link, slot []byte) (int, *uint32) {
+		imm := controlImm(controlProbe)
 		return copy(slot, make([]byte, 64)), &imm
 	})
 	require.Eventually(t, func() (valid bool) {
-		e.s.Call(func() { valid = !slices.ContainsFunc(links, func(l *dgramLink) bool { return !l.valid }) })
+		e.s.Call(func() { valid = !slices.ContainsFunc(links, func(l *link) bool { return !l.valid }) })
 		return valid
 	}, 30*time.Second, time.Millisecond)
 }

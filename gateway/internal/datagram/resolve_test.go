@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"net"
@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -52,23 +52,23 @@ func TestGRHEnds(t *testing.T) {
 	require.Zero(t, grhEnds(b))
 	b[20] = 0x45
 	copy(b[32:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
-	require.Equal(t, dgramPair{local: ends4.dst.Addr(), remote: ends4.src.Addr()}, grhEnds(b))
+	require.Equal(t, addrPair{local: ends4.dst.Addr(), remote: ends4.src.Addr()}, grhEnds(b))
 	b[0] = 0x60
 	src, dst := ends6.src.Addr().As16(), ends6.dst.Addr().As16()
 	copy(b[8:], src[:])
 	copy(b[24:], dst[:])
-	require.Equal(t, dgramPair{local: ends6.dst.Addr(), remote: ends6.src.Addr()}, grhEnds(b))
+	require.Equal(t, addrPair{local: ends6.dst.Addr(), remote: ends6.src.Addr()}, grhEnds(b))
 	b[0] = 0x10
 	require.Zero(t, grhEnds(b))
 }
 
-// TestDgramIDsRest: no id comes again too soon, however fast datagrams are.
-func TestDgramIDsRest(t *testing.T) {
+// TestIDsRest: no id comes again too soon, however fast datagrams are.
+func TestIDsRest(t *testing.T) {
 	now := time.Unix(1, 0)
-	ids := dgramIDs{next: 5000}
+	ids := pieceIDs{next: 5000}
 	last := map[uint16]time.Time{}
 	refused := 0
-	for range 5 << dgramIDBits {
+	for range 5 << idBits {
 		id, ok := ids.take(now)
 		if !ok {
 			refused++
@@ -81,14 +81,14 @@ func TestDgramIDsRest(t *testing.T) {
 		last[id] = now
 	}
 	require.NotZero(t, refused)
-	require.Len(t, last, 1<<dgramIDBits)
+	require.Len(t, last, 1<<idBits)
 }
 
 // TestDatagramPortAnswersFromWhereItWasAsked: one socket, many addresses. Nobody
 // but a gateway with a way to us gets more than a refusal, and nothing is longer
 // than what was asked.
 func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceSoft)
+	h := newHosts(t, config.DeviceSoft)
 	h.stop(0)
 	h.stop(1)
 	h.anywhere = true
@@ -96,15 +96,15 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], 0)))
 	require.NoError(t, err)
 	defer c.Close()
-	to := netip.AddrPortFrom(pairAddrs[1], h.port.Port())
+	to := netip.AddrPortFrom(pairAddrs[1], h.port)
 	e := h.engine(1)
 	_, err = c.WriteToUDPAddrPort(resolve.AppendResolve(nil, &resolve.Resolve{
 		Nonce: resolve.QueryNonce{7}, MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, GatewayID: [16]byte{9}, Target: to,
 	}), to)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return h.stats(1).Resolution.Ignored == 1 }, 30*time.Second, time.Millisecond, "a port of any user")
-	clc := host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
-	e.news(clc, c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), [16]byte{9})
+	clc := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 1), Remote: netip.AddrPortFrom(pairAddrs[0], 1)}
+	h.g[1].engine.Load().News(clc, c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), [16]byte{9})
 	ask := func(r resolve.Resolve) []byte {
 		r.MinVersion, r.MaxVersion = negotiate.MinVersion, negotiate.Version
 		q := resolve.AppendResolve(nil, &r)

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"crypto/rand"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
@@ -20,35 +18,35 @@ const (
 	// waysAgain is how often ports are looked for that were not there.
 	waysAgain = time.Second
 	// waysMost bounds what is known of pairs.
-	waysMost = 2 * dgramPeersMost
+	waysMost = 2 * maxPeers
 )
 
 // newResolver makes the state machine; it belongs to the shard.
-func (e *dgramEngine) newResolver() *resolve.Resolver {
+func (e *engine) newResolver() *resolve.Resolver {
 	cfg := resolve.ResolverConfig{
-		GatewayID: e.g.id, HostID: e.g.hostID, Port: e.g.cfg.DatagramPort.Port(), PeerPort: e.g.cfg.DatagramPort.Port(),
-		Keys: e.g.keys.load(), MaxPeers: dgramPeersMost, Offers: e.offers, Admit: e.admit,
+		GatewayID: e.cfg.GatewayID, HostID: e.cfg.HostID, Port: e.cfg.Port, PeerPort: e.cfg.Port,
+		Keys: e.cfg.Keys, MaxPeers: maxPeers, Offers: e.offers, Admit: e.admit,
 		Nonce: func() (n [16]byte) {
 			_, _ = rand.Read(n[:]) // never fails
 			return n
 		},
 	}
-	for _, fb := range e.g.fabrics {
-		cfg.Carriers = append(cfg.Carriers, fb.kind())
+	for _, fb := range e.cfg.Fabrics {
+		cfg.Carriers = append(cfg.Carriers, fb.Kind())
 	}
 	return resolve.NewResolver(cfg)
 }
 
-// dgramWays is what the keeper has found for a pair of addresses.
-type dgramWays struct {
-	list []dgramWay
+// knownWays is what the keeper has found for a pair of addresses.
+type knownWays struct {
+	list []way
 	at   time.Time
 }
 
 // wayOf returns the way by which a queue pair of the peer is reached, nil if it
 // is not there, or not any more. With one peer memory can be shared twice, offered
 // by each side.
-func (e *dgramEngine) wayOf(pair dgramPair, o *resolve.UDOffer) *dgramWay {
+func (e *engine) wayOf(pair addrPair, o *resolve.UDOffer) *way {
 	list := e.ways[pair].list
 	for i := range list {
 		w := &list[i]
@@ -61,8 +59,8 @@ func (e *dgramEngine) wayOf(pair dgramPair, o *resolve.UDOffer) *dgramWay {
 
 // offers tells the resolver what there is for a pair of addresses, one way of
 // each kind: that of the query that is being answered, where it names one.
-func (e *dgramEngine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
-	ways := e.ways[dgramPair{local, peer}].list
+func (e *engine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
+	ways := e.ways[addrPair{local, peer}].list
 	for i := range ways {
 		w := &ways[i]
 		if w.port.gone.Load() || resolve.FindUDOffer(list, w.port.kind) != nil {
@@ -75,7 +73,7 @@ func (e *dgramEngine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
 		}
 		list = append(list, w.offer)
 	}
-	if pair := (dgramPair{local, peer}); len(list) == 0 && e.now.Sub(e.missed[pair]) >= waysAgain {
+	if pair := (addrPair{local, peer}); len(list) == 0 && e.now.Sub(e.missed[pair]) >= waysAgain {
 		if len(e.missed) >= waysMost {
 			clear(e.missed)
 		}
@@ -86,21 +84,21 @@ func (e *dgramEngine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
 }
 
 // admit says whether datagrams of a peer are taken at all.
-func (e *dgramEngine) admit(local, peer netip.Addr) negotiate.Reason {
+func (e *engine) admit(local, peer netip.Addr) negotiate.Reason {
 	switch {
 	case e.quiet != negotiate.ReasonNone:
 		return e.quiet
-	case e.g.off.Load():
+	case e.gateway.Off():
 		return negotiate.ReasonOff
 	}
-	if _, err := e.route(dgramPair{local, peer}); err != nil { // what it sent could not be written to A
+	if _, err := e.route(addrPair{local, peer}); err != nil { // what it sent could not be written to A
 		return negotiate.ReasonAddress
 	}
 	return negotiate.ReasonNone
 }
 
 // prepare calls then, on the shard, once the ways of a pair are known.
-func (e *dgramEngine) prepare(pair dgramPair, q *resolve.Resolve, then func()) {
+func (e *engine) prepare(pair addrPair, q *resolve.Resolve, then func()) {
 	have, ok := e.ways[pair]
 	fresh := ok && q == nil && e.now.Sub(have.at) < waysFor
 	for _, w := range have.list {
@@ -110,7 +108,7 @@ func (e *dgramEngine) prepare(pair dgramPair, q *resolve.Resolve, then func()) {
 		then()
 		return
 	}
-	if !e.keeper.ways(pair, q, func(list []dgramWay) {
+	if !e.keeper.ways(pair, q, func(list []way) {
 		if e.stopped {
 			return
 		}
@@ -118,11 +116,11 @@ func (e *dgramEngine) prepare(pair dgramPair, q *resolve.Resolve, then func()) {
 			clear(e.ways)
 		}
 		for _, w := range e.ways[pair].list { // what has been offered before stays good
-			if !w.port.gone.Load() && !slices.ContainsFunc(list, func(o dgramWay) bool { return o.port == w.port }) {
+			if !w.port.gone.Load() && !slices.ContainsFunc(list, func(o way) bool { return o.port == w.port }) {
 				list = append(list, w)
 			}
 		}
-		e.ways[pair] = dgramWays{list: list, at: e.now}
+		e.ways[pair] = knownWays{list: list, at: e.now}
 		then()
 	}) {
 		e.count.ignored.Add(1)
@@ -130,17 +128,14 @@ func (e *dgramEngine) prepare(pair dgramPair, q *resolve.Resolve, then func()) {
 }
 
 // message takes a datagram of the datagram port.
-func (e *dgramEngine) message(local, from netip.AddrPort, b []byte) {
-	if e.stopped {
-		return
-	}
+func (e *engine) message(local, from netip.AddrPort, b []byte) {
 	receive := func() { e.act(e.resolve.Receive(local, from, b, e.now)) }
 	q, err := resolve.ParseResolve(b)
 	if err != nil { // an answer, or none
 		receive()
 		return
 	}
-	e.prepare(dgramPair{local.Addr(), from.Addr()}, &q, func() {
+	e.prepare(addrPair{local.Addr(), from.Addr()}, &q, func() {
 		e.query = &q
 		receive()
 		e.query = nil
@@ -148,56 +143,28 @@ func (e *dgramEngine) message(local, from netip.AddrPort, b []byte) {
 }
 
 // want: a local program sends to a peer that is not capable.
-func (e *dgramEngine) want(pair dgramPair) {
-	if e.stopped || e.quiet != negotiate.ReasonNone {
+func (e *engine) want(pair addrPair) {
+	if e.quiet != negotiate.ReasonNone {
 		return
 	}
 	e.prepare(pair, nil, func() {
-		e.act(e.resolve.Want(pair.local, pair.remote, e.g.live.Load().NamesDatagramPeer(pair.remote), e.now))
+		e.act(e.resolve.Want(pair.local, pair.remote, e.gateway.NamesPeer(pair.remote), e.now))
 	})
 }
 
-// asked is called for the programs' question about a peer.
-func (e *dgramEngine) asked(ev ebpf.Event) {
-	if e != nil {
-		e.s.Post(func() { e.want(dgramPair{ev.Tuple.Local.Addr(), ev.Tuple.Remote.Addr()}) })
-	}
-}
-
-// news: the CLC message of a peer's gateway names its datagram port.
-func (e *dgramEngine) news(t host.Tuple, port uint16, gateway [16]byte) {
-	if e == nil || port == 0 {
+// news: the gateway of a peer has a datagram port.
+func (e *engine) news(local netip.Addr, at netip.AddrPort, gateway [16]byte) {
+	pair := addrPair{local, at.Addr()}
+	tell := func() { e.act(e.resolve.News(pair.local, at, gateway, e.now)) }
+	if _, wanted := e.ways[pair]; wanted { // the resolver may ask at once: what is offered must be there
+		e.prepare(pair, nil, tell)
 		return
 	}
-	at := netip.AddrPortFrom(t.Remote.Addr(), port)
-	e.s.Post(func() {
-		if e.stopped {
-			return
-		}
-		pair := dgramPair{t.Local.Addr(), at.Addr()}
-		tell := func() { e.act(e.resolve.News(pair.local, at, gateway, e.now)) }
-		if _, wanted := e.ways[pair]; wanted { // the resolver may ask at once: what is offered must be there
-			e.prepare(pair, nil, tell)
-			return
-		}
-		tell()
-	})
-}
-
-// flush forgets what keeps datagrams native, as an operator wants.
-func (e *dgramEngine) flush() {
-	if e == nil {
-		return
-	}
-	e.s.Post(func() {
-		if !e.stopped {
-			e.act(e.resolve.Flush())
-		}
-	})
+	tell()
 }
 
 // act does what the resolver wants.
-func (e *dgramEngine) act(list []resolve.ResolverAction) {
+func (e *engine) act(list []resolve.ResolverAction) {
 	for _, a := range list {
 		switch a := a.(type) {
 		case resolve.SendResolution:
@@ -231,8 +198,8 @@ func (e *dgramEngine) act(list []resolve.ResolverAction) {
 }
 
 // expect makes the links that a peer may send by once it has our answer.
-func (e *dgramEngine) expect(a resolve.ExpectPeer) {
-	pair := dgramPair{a.Local, a.Peer}
+func (e *engine) expect(a resolve.ExpectPeer) {
+	pair := addrPair{a.Local, a.Peer}
 	for i := range a.Offers {
 		o := &a.Offers[i]
 		w := e.wayOf(pair, o)
@@ -246,11 +213,11 @@ func (e *dgramEngine) expect(a resolve.ExpectPeer) {
 }
 
 // prove sends a probe to a queue pair that the peer has named.
-func (e *dgramEngine) prove(a resolve.ProvePeer) {
-	pair := dgramPair{a.Local, a.Peer}
+func (e *engine) prove(a resolve.ProvePeer) {
+	pair := addrPair{a.Local, a.Peer}
 	w, err := e.wayOf(pair, &a.Offer), errNotHere
 	if w != nil {
-		var l *dgramLink
+		var l *link
 		if l, err = e.link(pair, w, &a.Offer, a.GatewayID, true); err == nil {
 			l.prove(a.Proof)
 			return
@@ -262,7 +229,7 @@ func (e *dgramEngine) prove(a resolve.ProvePeer) {
 
 // peerCapable: the resolver says by which link datagrams go. If that is gone, which
 // nobody noticed because nothing was carried just then, the peer is asked anew.
-func (e *dgramEngine) peerCapable(a resolve.PeerCapable) {
+func (e *engine) peerCapable(a resolve.PeerCapable) {
 	if p := e.peers[a.Peer]; p != nil {
 		for _, l := range p.links {
 			if l.local == a.Local && l.qpn == a.Offer.QPN && l.port.kind == a.Offer.Kind && l.gateway == a.GatewayID && l.valid && !l.port.failed {
@@ -275,7 +242,7 @@ func (e *dgramEngine) peerCapable(a resolve.PeerCapable) {
 }
 
 // tickResolver tells the resolver what has moved and does what is due.
-func (e *dgramEngine) tickResolver() {
+func (e *engine) tickResolver() {
 	for _, p := range e.peers {
 		if p.reach() != nil && e.now.Sub(p.told) >= trafficEvery && (p.sent.After(p.told) || p.alive.After(p.told)) {
 			p.told = e.now
@@ -288,9 +255,9 @@ func (e *dgramEngine) tickResolver() {
 }
 
 // queryCounts adds what the resolver has counted.
-func (e *dgramEngine) queryCounts() {
+func (e *engine) queryCounts() {
 	s := e.resolve.Stats()
-	c := e.count
+	c := &e.count
 	c.queries.Store(s.Queries)
 	c.answers.Store(s.Answers)
 	c.refusals.Store(s.Refusals)

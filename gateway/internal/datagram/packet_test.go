@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"bytes"
@@ -11,20 +11,20 @@ import (
 )
 
 // steered is a packet as A gives it.
-func steered(e dgramEnds, payload []byte) []byte {
-	b := make([]byte, dgramHeadroom+len(payload))
-	copy(b[dgramHeadroom:], payload)
-	return b[putUDP(b, dgramHeadroom, len(payload), e):]
+func steered(e endPair, payload []byte) []byte {
+	b := make([]byte, headroom+len(payload))
+	copy(b[headroom:], payload)
+	return b[putUDP(b, headroom, len(payload), e):]
 }
 
 func TestUDPPacketsThereAndBack(t *testing.T) {
-	for _, e := range []dgramEnds{ends4, ends6} {
+	for _, e := range []endPair{ends4, ends6} {
 		for _, n := range []int{0, 1, 2, 1472, 8972, 65507} {
 			payload := randomBytes(n)
 			b := steered(e, payload)
 			p, err := parseUDP(b)
 			require.NoError(t, err)
-			require.Equal(t, e, p.dgramEnds)
+			require.Equal(t, e, p.endPair)
 			require.True(t, bytes.Equal(payload, p.payload))
 			require.Equal(t, len(b)-n, e.payloadAt())
 			checkSum(t, b)
@@ -36,7 +36,7 @@ func TestUDPPacketsThereAndBack(t *testing.T) {
 }
 
 func TestUDPPacketTruncated(t *testing.T) {
-	for _, e := range []dgramEnds{ends4, ends6} {
+	for _, e := range []endPair{ends4, ends6} {
 		b := steered(e, []byte("payload"))
 		for n := range b {
 			_, err := parseUDP(b[:n])
@@ -47,7 +47,7 @@ func TestUDPPacketTruncated(t *testing.T) {
 
 // TestPacketsThatAreNotCarried: those that would not arrive as they are.
 func TestPacketsThatAreNotCarried(t *testing.T) {
-	spoil := func(e dgramEnds, fn func(ip []byte)) []byte {
+	spoil := func(e endPair, fn func(ip []byte)) []byte {
 		b := steered(e, []byte("payload"))
 		fn(b[vnetLen:])
 		return b
@@ -84,9 +84,9 @@ func FuzzUDPPacket(f *testing.F) {
 			return
 		}
 		require.True(t, p.fits(len(p.payload)))
-		again, err := parseUDP(steered(p.dgramEnds, p.payload))
+		again, err := parseUDP(steered(p.endPair, p.payload))
 		require.NoError(t, err)
-		require.Equal(t, p.dgramEnds, again.dgramEnds)
+		require.Equal(t, p.endPair, again.endPair)
 		require.True(t, bytes.Equal(p.payload, again.payload))
 	})
 }
@@ -94,15 +94,15 @@ func FuzzUDPPacket(f *testing.F) {
 // TestPacketsDoNotAllocate: neither way.
 func TestPacketsDoNotAllocate(t *testing.T) {
 	buf := make([]byte, 4096)
-	for _, e := range []dgramEnds{ends4, ends6} {
+	for _, e := range []endPair{ends4, ends6} {
 		require.Zero(t, testing.AllocsPerRun(100, func() {
-			start := putUDP(buf, dgramHeadroom, 100, e)
-			p, err := parseUDP(buf[start : dgramHeadroom+100])
+			start := putUDP(buf, headroom, 100, e)
+			p, err := parseUDP(buf[start : headroom+100])
 			if err != nil || len(p.payload) != 100 {
 				panic("packet")
 			}
 			msg := p.append(buf[:0])
-			if _, _, err := parseDgram(msg); err != nil {
+			if _, _, err := parseMessage(msg); err != nil {
 				panic("headers")
 			}
 		}))

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"fmt"
@@ -9,29 +9,28 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 )
 
 const (
-	// dgramPeersMost bounds the peers, dgramLinksMost the links of one: each of
+	// maxPeers bounds the peers, maxLinks the links of one: each of
 	// our addresses and carriers may have one.
-	dgramPeersMost = 1024
-	dgramLinksMost = 8
-	// dgramEchoEvery is how long an echo vouches for the way to a peer that sends.
-	dgramEchoEvery = time.Second
+	maxPeers = 1024
+	maxLinks = 8
+	// echoEvery is how long an echo vouches for the way to a peer that sends.
+	echoEvery = time.Second
 )
 
-// dgramPeer is what is known of another host, by its address.
-type dgramPeer struct {
+// peer is what is known of another host, by its address.
+type peer struct {
 	addr  netip.Addr
-	links []*dgramLink
+	links []*link
 	// cur is the link that was proved, while the peer is capable; nil: datagrams
 	// go natively.
-	cur   *dgramLink
-	flows dgramList
+	cur   *link
+	flows flowList
 
 	sent, heard time.Time // of this peer, on any link
 	echoed      time.Time // the last echo of a full packet
@@ -43,19 +42,19 @@ type dgramPeer struct {
 // hear notes what came from the peer. It says nothing about the way to the peer,
 // which can be lost alone, or for long packets alone: an echo of a full packet has
 // to have come lately, too.
-func (p *dgramPeer) hear(now time.Time, echo bool) {
+func (p *peer) hear(now time.Time, echo bool) {
 	p.heard = now
 	if echo {
 		p.echoed = now
 	}
-	if now.Sub(p.echoed) < dgramEchoEvery {
+	if now.Sub(p.echoed) < echoEvery {
 		p.alive = now
 	}
 }
 
 // reach returns a link by which the peer can be asked whether it lives: also of
 // one to which nothing is carried for now, because it or we are switched off.
-func (p *dgramPeer) reach() *dgramLink {
+func (p *peer) reach() *link {
 	if p.cur != nil {
 		return p.cur
 	}
@@ -70,7 +69,7 @@ func (p *dgramPeer) reach() *dgramLink {
 // linkFrom returns the link by which datagrams from a local address go, or nil.
 // What is proved for one of our addresses holds for those that the peer has been
 // told of by itself.
-func (p *dgramPeer) linkFrom(local netip.Addr) *dgramLink {
+func (p *peer) linkFrom(local netip.Addr) *link {
 	if p.cur == nil || p.cur.local == local {
 		return p.cur
 	}
@@ -83,23 +82,23 @@ func (p *dgramPeer) linkFrom(local netip.Addr) *dgramLink {
 }
 
 // peerAt returns the entry of a peer, nil when there is no room.
-func (e *dgramEngine) peerAt(a netip.Addr) *dgramPeer {
+func (e *engine) peerAt(a netip.Addr) *peer {
 	p := e.peers[a]
 	if p != nil {
 		return p
 	}
-	if len(e.peers) >= dgramPeersMost && !e.dropPeer() {
+	if len(e.peers) >= maxPeers && !e.dropPeer() {
 		return nil
 	}
-	p = &dgramPeer{addr: a}
+	p = &peer{addr: a}
 	e.peers[a] = p
 	return p
 }
 
 // dropPeer makes room: of the peers that are not used, one that was only made
 // known goes first.
-func (e *dgramEngine) dropPeer() bool {
-	var worst *dgramPeer
+func (e *engine) dropPeer() bool {
+	var worst *peer
 	for _, p := range e.peers {
 		if p.cur == nil && p.flows.n == 0 && (worst == nil || p.heard.Before(worst.heard)) {
 			worst = p
@@ -113,7 +112,7 @@ func (e *dgramEngine) dropPeer() bool {
 }
 
 // forgetPeer ends all links of a peer that is not used.
-func (e *dgramEngine) forgetPeer(p *dgramPeer) {
+func (e *engine) forgetPeer(p *peer) {
 	for len(p.links) > 0 {
 		e.unlink(p.links[0])
 	}
@@ -122,14 +121,14 @@ func (e *dgramEngine) forgetPeer(p *dgramPeer) {
 
 // link returns the link by a way to a queue pair of a peer, and makes it if it is
 // not there. trusted: the peer itself has told us of it.
-func (e *dgramEngine) link(pair dgramPair, w *dgramWay, o *resolve.UDOffer, gateway [16]byte, trusted bool) (*dgramLink, error) {
+func (e *engine) link(pair addrPair, w *way, o *resolve.UDOffer, gateway [16]byte, trusted bool) (*link, error) {
 	if w.port.shm == nil && verbs.GID(o.GID).Addr() != pair.remote {
 		return nil, fmt.Errorf("queue pair at another address: %w", errNotHere)
 	}
 	if err := w.port.start(); err != nil {
 		return nil, err
 	}
-	key := dgramLinkKey{pair, o.QPN}
+	key := linkKey{pair, o.QPN}
 	l := w.port.links[key]
 	if l == nil {
 		var err error
@@ -158,7 +157,7 @@ func (e *dgramEngine) link(pair dgramPair, w *dgramWay, o *resolve.UDOffer, gate
 	return l, nil
 }
 
-func (e *dgramEngine) newLink(k dgramLinkKey, w *dgramWay, o *resolve.UDOffer) (*dgramLink, error) {
+func (e *engine) newLink(k linkKey, w *way, o *resolve.UDOffer) (*link, error) {
 	p := e.peerAt(k.remote)
 	if p == nil {
 		return nil, fmt.Errorf("datagram peers: %w", verbs.ErrNoMemory)
@@ -167,12 +166,12 @@ func (e *dgramEngine) newLink(k dgramLinkKey, w *dgramWay, o *resolve.UDOffer) (
 	if err != nil {
 		return nil, err
 	}
-	for len(p.links) >= dgramLinksMost {
+	for len(p.links) >= maxLinks {
 		e.unlink(p.leastLink())
 	}
-	l := &dgramLink{
-		dgramPair: k.dgramPair, port: w.port, peer: p, qpn: k.qpn, ah: ah, udpPort: o.UDPPort, cookie: rand.Uint64(),
-		ids: dgramIDs{next: uint16(rand.Uint32())}, asm: reassembly{pool: &e.asm},
+	l := &link{
+		addrPair: k.addrPair, port: w.port, peer: p, qpn: k.qpn, ah: ah, udpPort: o.UDPPort, cookie: rand.Uint64(),
+		ids: pieceIDs{next: uint16(rand.Uint32())}, asm: reassembly{pool: &e.asm},
 	}
 	p.links = append(p.links, l)
 	w.port.links[k] = l
@@ -181,8 +180,8 @@ func (e *dgramEngine) newLink(k dgramLinkKey, w *dgramWay, o *resolve.UDOffer) (
 
 // leastLink is the link that is missed least; one that anybody may have asked for
 // goes before one the peer has used.
-func (p *dgramPeer) leastLink() *dgramLink {
-	var least *dgramLink
+func (p *peer) leastLink() *link {
+	var least *link
 	for _, l := range p.links {
 		switch {
 		case l == p.cur:
@@ -194,7 +193,7 @@ func (p *dgramPeer) leastLink() *dgramLink {
 }
 
 // unlink forgets a link.
-func (e *dgramEngine) unlink(l *dgramLink) {
+func (e *engine) unlink(l *link) {
 	p := l.peer
 	for i, o := range p.links {
 		if o == l {
@@ -213,14 +212,14 @@ func (e *dgramEngine) unlink(l *dgramLink) {
 }
 
 // capable: datagrams to the peer are carried from here on.
-func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
+func (e *engine) capable(l *link, ttl time.Duration) {
 	p := l.peer
 	if e.quiet != negotiate.ReasonNone || e.now.Before(p.quiet) {
 		return
 	}
 	if p.cur != l {
 		e.log.Info("datagrams are carried", "peer", p.addr, "local", l.local, "carrier", l.port.kind)
-		e.g.peers.Proven(p.addr, l.carrier())
+		e.gateway.Proven(p.addr, l.carrier())
 		p.sent, p.heard, p.echoed, p.alive = time.Time{}, e.now, e.now, e.now
 	}
 	p.cur = l
@@ -235,10 +234,10 @@ func (e *dgramEngine) capable(l *dgramLink, ttl time.Duration) {
 }
 
 // native: datagrams to the host go natively for a while.
-func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
+func (e *engine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	e.setPeer(ebpf.DatagramPeer{Addr: a, Reason: uint8(r), TTL: ttl})
 	if r == negotiate.ReasonAuthFailed {
-		e.g.stranger(a, config.SideClient)
+		e.gateway.NoCommonKey(a)
 	}
 	p := e.peers[a]
 	if p == nil {
@@ -253,7 +252,7 @@ func (e *dgramEngine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration
 	}
 }
 
-func (e *dgramEngine) setPeer(d ebpf.DatagramPeer) {
+func (e *engine) setPeer(d ebpf.DatagramPeer) {
 	if err := e.steer.SetDatagramPeer(d); err != nil {
 		e.log.Warn("tell programs about datagram peer", "peer", d.Addr, "error", err)
 	}
@@ -261,7 +260,7 @@ func (e *dgramEngine) setPeer(d ebpf.DatagramPeer) {
 
 // portLost is the end of a port: the device failed, or its shm peer hung up.
 // Datagrams to those behind it go natively from here on.
-func (e *dgramEngine) portLost(p *dgramPort) {
+func (e *engine) portLost(p *port) {
 	p.failed = true
 	if p.gone.Swap(true) {
 		return
@@ -278,7 +277,7 @@ func (e *dgramEngine) portLost(p *dgramPort) {
 }
 
 // closePort forgets a port and its links.
-func (e *dgramEngine) closePort(p *dgramPort) {
+func (e *engine) closePort(p *port) {
 	delete(e.ports, p)
 	for _, l := range p.links {
 		e.unlink(l)

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"encoding/binary"
@@ -15,12 +15,12 @@ const (
 	vnetNeedsCsum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 	udpCsumOffset = 6
 
-	// dgramHeadroom is what precedes the payload of a packet at most.
-	dgramHeadroom = vnetLen + ippacket.IPv6Len + ippacket.UDPLen
-	// dgramTTL is the TTL of what is injected: its own did not travel. Datagrams
+	// headroom is what precedes the payload of a packet at most.
+	headroom = vnetLen + ippacket.IPv6Len + ippacket.UDPLen
+	// injectedTTL is the TTL of what is injected: its own did not travel. Datagrams
 	// that depend on a small one (traceroute) go natively.
-	dgramTTL    = 64
-	dgramMinTTL = 32
+	injectedTTL = 64
+	minTTL      = 32
 )
 
 // errNotCarried is a packet that UD cannot carry unchanged: not plain UDP, with
@@ -29,7 +29,7 @@ var errNotCarried = errors.New("packet cannot be carried")
 
 // udpPacket is a UDP packet taken apart; payload lies in the packet.
 type udpPacket struct {
-	dgramEnds
+	endPair
 	payload []byte
 }
 
@@ -40,7 +40,7 @@ func parseUDP(b []byte) (udpPacket, error) {
 		return udpPacket{}, errNotCarried
 	}
 	p, err := ippacket.ParseIP(b[vnetLen:])
-	if err != nil || !p.Plain() || p.TTL() < dgramMinTTL {
+	if err != nil || !p.Plain() || p.TTL() < minTTL {
 		return udpPacket{}, errNotCarried
 	}
 	udp, payload, err := p.UDP()
@@ -49,13 +49,13 @@ func parseUDP(b []byte) (udpPacket, error) {
 		return udpPacket{}, errNotCarried
 	}
 	return udpPacket{
-		dgramEnds: dgramEnds{src: netip.AddrPortFrom(src, udp.SrcPort()), dst: netip.AddrPortFrom(dst, udp.DstPort())},
-		payload:   payload,
+		endPair: endPair{src: netip.AddrPortFrom(src, udp.SrcPort()), dst: netip.AddrPortFrom(dst, udp.DstPort())},
+		payload: payload,
 	}, nil
 }
 
 // payloadAt is where the payload of a packet for A begins, virtio header included.
-func (e dgramEnds) payloadAt() int {
+func (e endPair) payloadAt() int {
 	if e.src.Addr().Is4() {
 		return vnetLen + ippacket.IPv4MinLen + ippacket.UDPLen
 	}
@@ -65,9 +65,9 @@ func (e dgramEnds) payloadAt() int {
 // putUDP writes the headers of a packet for A before its payload, which is
 // b[at:at+n], and returns where the packet begins. The checksum is left to the
 // kernel, as that of a local socket is: only its pseudo header is summed up. at
-// must be at least dgramHeadroom, n at most maxUDPPayload.
-func putUDP(b []byte, at, n int, e dgramEnds) (start int) {
-	h := ippacket.Header{Src: e.src.Addr(), Dst: e.dst.Addr(), Proto: ippacket.ProtoUDP, TTL: dgramTTL}
+// must be at least headroom, n at most maxUDPPayload.
+func putUDP(b []byte, at, n int, e endPair) (start int) {
+	h := ippacket.Header{Src: e.src.Addr(), Dst: e.dst.Addr(), Proto: ippacket.ProtoUDP, TTL: injectedTTL}
 	ip := b[at-ippacket.UDPLen-h.Len() : at-ippacket.UDPLen]
 	h.Put(ip, ippacket.UDPLen+n)
 	udp := ippacket.UDP(b[at-ippacket.UDPLen : at])
@@ -84,9 +84,9 @@ func putUDP(b []byte, at, n int, e dgramEnds) (start int) {
 
 // fits reports whether a payload of n bytes is one of a UDP packet between
 // these ends.
-func (e dgramEnds) fits(n int) bool {
+func (e endPair) fits(n int) bool {
 	if e.src.Addr().Is4() {
 		return n <= 65535-ippacket.IPv4MinLen-ippacket.UDPLen
 	}
-	return n <= dgramMaxPayload
+	return n <= maxPayload
 }

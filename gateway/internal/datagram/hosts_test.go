@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/smcgw/smcgw/netstack/link"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -20,29 +18,29 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// dgramHosts are two hosts whose gateways carry datagrams.
-type dgramHosts struct {
+// hosts are two hosts whose gateways carry datagrams.
+type hosts struct {
 	t     testing.TB
 	dir   string
 	kinds []config.DeviceKind
 	soft  uint16
-	port  config.DatagramPort
+	port  uint16
 	// anywhere: the datagram port is on all addresses, as on a real host.
 	anywhere bool
 	shards   int
-	g        [2]*gateway
-	d        [2]*fakeDatagrams
-	wire     [2]*link.Wire
+	starts   byte
+	g        [2]*machine // nil: stopped
+	d        [2]*fakeSteering
 }
 
-func newDgramHosts(t testing.TB, kinds ...config.DeviceKind) *dgramHosts {
+func newHosts(t testing.TB, kinds ...config.DeviceKind) *hosts {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	h := &dgramHosts{t: t, dir: dir, kinds: kinds, soft: freePort(t), port: config.DatagramPort(freePort(t))}
+	h := &hosts{t: t, dir: dir, kinds: kinds, soft: freePort(t), port: freePort(t)}
 	for i := range h.g {
-		h.d[i] = newFakeDatagrams(t)
+		h.d[i] = newFakeSteering(t)
 		h.start(i)
 	}
 	t.Cleanup(func() {
@@ -53,49 +51,63 @@ func newDgramHosts(t testing.TB, kinds ...config.DeviceKind) *dgramHosts {
 	return h
 }
 
-// start starts the gateway of a host.
-func (h *dgramHosts) start(i int) {
+// start starts the engine of a host.
+func (h *hosts) start(i int) {
 	h.t.Helper()
-	cfg := config.Config{
-		Mode: config.ModeEnforce, ShmDir: h.dir, StateDir: h.t.TempDir(), Shards: max(1, h.shards), Carriers: h.kinds, DatagramPort: h.port,
-		Policy: []config.Rule{{
-			Action: config.ActionAccelerate,
-			Match:  config.Match{Proto: config.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.77.0.0/16")}},
-		}},
-	}
-	cfg.Soft.UDPPort = h.soft
-	cfg.Limits.Memory = 64 << 20
-	h.wire[i] = link.NewWire(1500, 1)
-	only := pairAddrs[i]
-	if h.anywhere {
-		only = netip.Addr{}
-	}
-	g, err := newGateway(cfg.WithDefaults(), Host{
-		Steering: newFakeSteering(), Legs: noLegs{}, Link: h.wire[i].A(), ID: [16]byte{1}, Datagrams: h.d[i],
-		Addrs:        func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },
-		datagramAddr: only,
-	}, slog.New(slog.DiscardHandler))
-	require.NoError(h.t, err)
-	require.Empty(h.t, g.absent)
-	h.g[i] = g
+	require.NoError(h.t, h.open(i))
 }
 
-func (h *dgramHosts) stop(i int) {
+// open is start that can fail.
+func (h *hosts) open(i int) error {
+	h.starts++
+	m := newMachine(h.t, h.starts, max(1, h.shards))
+	for _, kind := range h.kinds {
+		if kind == config.DeviceShm {
+			m.openShm(h.dir)
+		} else {
+			m.openSoft(pairAddrs[i], h.soft)
+		}
+	}
+	cfg := Config{
+		GatewayID: m.id, HostID: [16]byte{1}, Port: h.port, Only: pairAddrs[i], OwnPorts: []uint16{h.port, h.soft},
+		Policy: negotiate.CachePolicy{NegativeTTL: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour}, Shard: m.shards[0], TUN: h.d[i].a, Steering: h.d[i],
+		Fabrics: m.fabrics, Gateway: m, Log: slog.New(slog.DiscardHandler),
+	}
+	if h.anywhere {
+		cfg.Only = netip.Addr{}
+	}
+	e, err := Open(cfg)
+	m.engine.Store(e)
+	if err != nil {
+		m.close()
+		return err
+	}
+	h.g[i] = m
+	return nil
+}
+
+func (h *hosts) stop(i int) {
 	if h.g[i] != nil {
 		h.g[i].close()
-		h.wire[i].Close()
 		h.g[i] = nil
 	}
 }
 
+// forget clears what the programs of a host know of peers, as a new start does.
+func (h *hosts) forget(i int) {
+	h.d[i].mu.Lock()
+	defer h.d[i].mu.Unlock()
+	clear(h.d[i].peers)
+}
+
 // want is the programs' question about the peer of host i.
-func (h *dgramHosts) want(i int) {
+func (h *hosts) want(i int) {
 	t := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[i], 9), Remote: netip.AddrPortFrom(pairAddrs[1-i], 9)}
-	h.g[i].onEvent(ebpf.Event{Kind: ebpf.EventDatagram, Tuple: t, Proto: ebpf.ProtoUDP})
+	h.g[i].engine.Load().Asked(t)
 }
 
 // capable waits until the programs of host i take its peer for capable.
-func (h *dgramHosts) capable(i int) {
+func (h *hosts) capable(i int) {
 	h.t.Helper()
 	ok := func() bool { return h.d[i].peer(pairAddrs[1-i], 0).Capable }
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -104,7 +116,7 @@ func (h *dgramHosts) capable(i int) {
 }
 
 // meet resolves the peer of host 0, and with it that of host 1.
-func (h *dgramHosts) meet() {
+func (h *hosts) meet() {
 	h.t.Helper()
 	known := func() bool {
 		h.want(0)
@@ -118,23 +130,23 @@ func (h *dgramHosts) meet() {
 }
 
 // ends is a datagram from host i, by ports.
-func (h *dgramHosts) ends(i int, from, to uint16) dgramEnds {
-	return dgramEnds{src: netip.AddrPortFrom(pairAddrs[i], from), dst: netip.AddrPortFrom(pairAddrs[1-i], to)}
+func (h *hosts) ends(i int, from, to uint16) endPair {
+	return endPair{src: netip.AddrPortFrom(pairAddrs[i], from), dst: netip.AddrPortFrom(pairAddrs[1-i], to)}
 }
 
 // pass sends a datagram from host i and checks what arrives.
-func (h *dgramHosts) pass(i int, ends dgramEnds, payload []byte) {
+func (h *hosts) pass(i int, ends endPair, payload []byte) {
 	h.t.Helper()
 	h.d[i].steer(h.t, ends, payload)
 	p := h.d[1-i].receive(h.t)
-	require.Equal(h.t, ends, p.dgramEnds)
+	require.Equal(h.t, ends, p.endPair)
 	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
 }
 
-func (h *dgramHosts) stats(i int) admin.DatagramStats {
-	e := h.g[i].dgrams.Load()
+func (h *hosts) stats(i int) admin.DatagramStats {
+	e := h.engine(i)
 	e.s.Call(e.queryCounts)
-	return h.g[i].Snapshot().Datagrams
+	return h.g[i].snapshot().Datagrams
 }
 
 func onBoth(t *testing.T, fn func(t *testing.T, kind config.DeviceKind)) {
@@ -155,7 +167,7 @@ func randomBytes(n int) []byte {
 // TestDatagramsPass: of every size, both ways, with their boundaries and ends.
 func TestDatagramsPass(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
 		sizes := []int{0, 1, 2, 511, 1008, 1009, 1472, 4080, 4081, 8972, 65507}
@@ -174,7 +186,7 @@ func TestDatagramsPass(t *testing.T) {
 		}
 		require.Equal(t, admin.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
 
-		list := h.g[0].Conns(admin.ConnQuery{})
+		list := h.g[0].flows()
 		require.Len(t, list, 1)
 		require.Equal(t, "udp", list[0].Proto)
 		require.Equal(t, config.SideClient, list[0].Side)
@@ -182,8 +194,8 @@ func TestDatagramsPass(t *testing.T) {
 		require.Equal(t, there.src, list[0].Local)
 		require.Equal(t, there.dst, list[0].Remote)
 		require.NotZero(t, list[0].TxBytes)
-		require.Equal(t, list[0].TxBytes, h.g[1].Conns(admin.ConnQuery{})[0].RxBytes)
-		require.Equal(t, config.SideServer, h.g[1].Conns(admin.ConnQuery{})[0].Side)
+		require.Equal(t, list[0].TxBytes, h.g[1].flows()[0].RxBytes)
+		require.Equal(t, config.SideServer, h.g[1].flows()[0].Side)
 		require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
 	})
 }
@@ -192,7 +204,7 @@ func TestDatagramsPass(t *testing.T) {
 // in order.
 func TestDatagramsManyAtOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		ends := h.ends(0, 4000, 53)
 		for range 5 {
@@ -210,16 +222,14 @@ func TestDatagramsManyAtOnce(t *testing.T) {
 // packets among those of all vectors.
 func TestDatagramsWithSeveralShards(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		for i := range h.g {
 			h.stop(i)
 		}
 		for i := range h.g {
 			h.shards = 3 - i
 			h.start(i)
-			h.d[i].mu.Lock()
-			clear(h.d[i].peers)
-			h.d[i].mu.Unlock()
+			h.forget(i)
 		}
 		h.meet()
 		for i := range uint16(20) {
@@ -232,36 +242,36 @@ func TestDatagramsWithSeveralShards(t *testing.T) {
 // TestDatagramsFromManyToMany: each flow is its own.
 func TestDatagramsFromManyToMany(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		h.meet()
 		for i := range uint16(50) {
 			text := []byte(fmt.Sprint(i))
 			h.pass(0, h.ends(0, 4000+i, 53+i%3), text)
 			h.pass(1, h.ends(1, 53+i%3, 4000+i), text)
 		}
-		require.Len(t, h.g[0].Conns(admin.ConnQuery{}), 50)
-		require.Len(t, h.g[1].Conns(admin.ConnQuery{}), 50)
+		require.Len(t, h.g[0].flows(), 50)
+		require.Len(t, h.g[1].flows(), 50)
 	})
 }
 
 // TestDatagramsUnprovenAreNative: without a capable peer everything steered goes
 // back as it came.
 func TestDatagramsUnprovenAreNative(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceShm, config.DeviceSoft)
+	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
 	ends := h.ends(0, 4000, 53)
 	h.d[0].steer(t, ends, []byte("early"))
 	p := h.d[0].receive(t) // given back to A
-	require.Equal(t, ends, p.dgramEnds)
+	require.Equal(t, ends, p.endPair)
 	require.Equal(t, "early", string(p.payload))
 	require.EqualValues(t, 1, h.stats(0).Returned)
 	require.True(t, h.d[0].wasClosed(ebpf.Tuple{Local: ends.src, Remote: ends.dst}))
-	require.Empty(t, h.g[0].Conns(admin.ConnQuery{}))
+	require.Empty(t, h.g[0].flows())
 	require.Zero(t, h.d[0].peer(pairAddrs[1], 0), "nothing was proved")
 }
 
 // TestDatagramPeerWithoutGateway: it is asked once and left alone.
 func TestDatagramPeerWithoutGateway(t *testing.T) {
-	h := newDgramHosts(t, config.DeviceSoft)
+	h := newHosts(t, config.DeviceSoft)
 	h.stop(1)
 	for range 3 {
 		h.want(0)
@@ -276,7 +286,7 @@ func TestDatagramPeerWithoutGateway(t *testing.T) {
 // work.
 func TestDatagramsBothAskAtOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
-		h := newDgramHosts(t, kind)
+		h := newHosts(t, kind)
 		for range 3 {
 			h.want(0)
 			h.want(1)
@@ -291,9 +301,7 @@ func TestDatagramsBothAskAtOnce(t *testing.T) {
 			}
 			for i := range h.g {
 				h.start(i)
-				h.d[i].mu.Lock()
-				clear(h.d[i].peers)
-				h.d[i].mu.Unlock()
+				h.forget(i)
 			}
 		}
 	})

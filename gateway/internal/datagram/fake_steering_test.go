@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"errors"
@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
-	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/negotiate"
 	ippacket "github.com/smcgw/smcgw/packet"
 )
 
-// fakeDatagrams is the steering of datagrams: A is one end of a socket pair, the
+// fakeSteering is the steering of datagrams: A is one end of a socket pair, the
 // test has the other. Maps say what the gateway has told.
-type fakeDatagrams struct {
+type fakeSteering struct {
 	a, test int
 
 	mu      sync.Mutex // guards everything below
@@ -32,14 +31,14 @@ type fakeDatagrams struct {
 	noRoute error // why there is none
 }
 
-func newFakeDatagrams(t testing.TB) *fakeDatagrams {
+func newFakeSteering(t testing.TB) *fakeSteering {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	for _, fd := range fds {
 		require.NoError(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20))
 	}
-	d := &fakeDatagrams{
+	d := &fakeSteering{
 		a: fds[0], test: fds[1], peers: map[netip.AddrPort]ebpf.DatagramPeer{}, open: map[ebpf.Tuple]int{},
 		pass: map[uint16]bool{}, ifindex: 7,
 	}
@@ -50,9 +49,7 @@ func newFakeDatagrams(t testing.TB) *fakeDatagrams {
 	return d
 }
 
-func (d *fakeDatagrams) AppTUN() int { return d.a }
-
-func (d *fakeDatagrams) SetDatagramPeer(p ebpf.DatagramPeer) error {
+func (d *fakeSteering) SetDatagramPeer(p ebpf.DatagramPeer) error {
 	if p.Capable == (p.Reason != 0) || p.TTL < 0 {
 		return errors.New("capable with a reason, or not without one")
 	}
@@ -62,21 +59,21 @@ func (d *fakeDatagrams) SetDatagramPeer(p ebpf.DatagramPeer) error {
 	return nil
 }
 
-func (d *fakeDatagrams) ForgetDatagramPeer(a netip.Addr, port uint16) error {
+func (d *fakeSteering) ForgetDatagramPeer(a netip.Addr, port uint16) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.peers, netip.AddrPortFrom(a, port))
 	return nil
 }
 
-func (d *fakeDatagrams) OpenDatagram(t ebpf.Tuple, ifindex, _ int) error {
+func (d *fakeSteering) OpenDatagram(t ebpf.Tuple, ifindex, _ int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.open[t] = ifindex
 	return nil
 }
 
-func (d *fakeDatagrams) CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error {
+func (d *fakeSteering) CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error {
 	if ttl > 0 && reason == 0 {
 		return errors.New("native without a reason")
 	}
@@ -87,14 +84,14 @@ func (d *fakeDatagrams) CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Durat
 	return nil
 }
 
-func (d *fakeDatagrams) RouteDevice(_, _ netip.Addr) (int, error) {
+func (d *fakeSteering) RouteDevice(_, _ netip.Addr) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.routes++
 	return d.ifindex, d.noRoute
 }
 
-func (d *fakeDatagrams) DatagramIfindex(t ebpf.Tuple) (int, error) {
+func (d *fakeSteering) DatagramIfindex(t ebpf.Tuple) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if at, ok := d.open[t]; ok {
@@ -103,7 +100,7 @@ func (d *fakeDatagrams) DatagramIfindex(t ebpf.Tuple) (int, error) {
 	return 0, ebpf.ErrNoFlow
 }
 
-func (d *fakeDatagrams) Decide(q ebpf.Query) ebpf.Verdict {
+func (d *fakeSteering) Decide(q ebpf.Query) ebpf.Verdict {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !q.Inbound || q.Proto != ebpf.ProtoUDP || d.pass[q.Port] {
@@ -113,34 +110,34 @@ func (d *fakeDatagrams) Decide(q ebpf.Query) ebpf.Verdict {
 }
 
 // peer returns what the programs believe of an address.
-func (d *fakeDatagrams) peer(a netip.Addr, port uint16) ebpf.DatagramPeer {
+func (d *fakeSteering) peer(a netip.Addr, port uint16) ebpf.DatagramPeer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.peers[netip.AddrPortFrom(a, port)]
 }
 
-func (d *fakeDatagrams) isOpen(t ebpf.Tuple) bool {
+func (d *fakeSteering) isOpen(t ebpf.Tuple) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, ok := d.open[t]
 	return ok
 }
 
-func (d *fakeDatagrams) wasClosed(t ebpf.Tuple) bool {
+func (d *fakeSteering) wasClosed(t ebpf.Tuple) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Contains(d.closed, t)
 }
 
 // steer writes a datagram of a local program as the programs hand it over.
-func (d *fakeDatagrams) steer(t testing.TB, ends dgramEnds, payload []byte) {
+func (d *fakeSteering) steer(t testing.TB, ends endPair, payload []byte) {
 	t.Helper()
-	b := make([]byte, dgramHeadroom+len(payload))
-	copy(b[dgramHeadroom:], payload)
-	d.write(t, b[putUDP(b, dgramHeadroom, len(payload), ends):])
+	b := make([]byte, headroom+len(payload))
+	copy(b[headroom:], payload)
+	d.write(t, b[putUDP(b, headroom, len(payload), ends):])
 }
 
-func (d *fakeDatagrams) write(t testing.TB, b []byte) {
+func (d *fakeSteering) write(t testing.TB, b []byte) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {
 		_, err := unix.Write(d.test, b)
@@ -154,7 +151,7 @@ func (d *fakeDatagrams) write(t testing.TB, b []byte) {
 }
 
 // next returns the next packet the gateway has written, nil if none comes.
-func (d *fakeDatagrams) next(within time.Duration) []byte {
+func (d *fakeSteering) next(within time.Duration) []byte {
 	b := make([]byte, 1<<16+100)
 	for end := time.Now().Add(within); ; {
 		n, err := unix.Read(d.test, b)
@@ -170,7 +167,7 @@ func (d *fakeDatagrams) next(within time.Duration) []byte {
 }
 
 // receive returns the next datagram the gateway has written.
-func (d *fakeDatagrams) receive(t testing.TB) udpPacket {
+func (d *fakeSteering) receive(t testing.TB) udpPacket {
 	t.Helper()
 	b := d.next(patience)
 	require.NotNil(t, b, "no datagram came")
@@ -195,4 +192,4 @@ func checkSum(t testing.TB, b []byte) {
 	require.True(t, whole.TransportSumOK(), "UDP")
 }
 
-var _ host.Datagrams = (*fakeDatagrams)(nil)
+var _ Steering = (*fakeSteering)(nil)

@@ -1,4 +1,4 @@
-package gateway
+package datagram
 
 import (
 	"bytes"
@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	ends4 = dgramEnds{src: netip.MustParseAddrPort("10.0.0.1:4000"), dst: netip.MustParseAddrPort("10.0.0.2:53")}
-	ends6 = dgramEnds{src: netip.MustParseAddrPort("[fd00::1]:4000"), dst: netip.MustParseAddrPort("[fd00::2]:53")}
+	ends4 = endPair{src: netip.MustParseAddrPort("10.0.0.1:4000"), dst: netip.MustParseAddrPort("10.0.0.2:53")}
+	ends6 = endPair{src: netip.MustParseAddrPort("[fd00::1]:4000"), dst: netip.MustParseAddrPort("[fd00::2]:53")}
 )
 
-// TestDgramWireVectors: byte for byte as docs/PROTOCOL.md has it.
-func TestDgramWireVectors(t *testing.T) {
+// TestWireVectors: byte for byte as docs/PROTOCOL.md has it.
+func TestWireVectors(t *testing.T) {
 	require.Equal(t, []byte{
 		4, 8, 0x0f, 0xa0, 10, 0, 0, 1,
 		4, 8, 0, 53, 10, 0, 0, 2, 'h', 'i',
@@ -29,7 +29,7 @@ func TestDgramWireVectors(t *testing.T) {
 
 	require.EqualValues(t, 0x1234_0005, pieceImm(0x1234, 5, false))
 	require.EqualValues(t, 0x3fff_8007, pieceImm(0xffff, 7, true), "14 bits of id")
-	require.EqualValues(t, 0x4000_0003, controlImm(dgramNative))
+	require.EqualValues(t, 0x4000_0003, controlImm(controlNative))
 
 	n := nativeNotice{service: ends4.dst, reason: 2, seconds: 600}
 	b = n.append(nil)
@@ -42,18 +42,18 @@ func TestDgramWireVectors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, all, got)
 	_, err = parseNativeNotice(nativeNotice{service: ends4.dst, seconds: 1}.append(nil))
-	require.ErrorIs(t, err, errDgram, "a service without a reason")
+	require.ErrorIs(t, err, errMalformed, "a service without a reason")
 }
 
-// TestDgramWireTruncated: nothing shorter is taken, and nothing panics.
-func TestDgramWireTruncated(t *testing.T) {
-	for _, e := range []dgramEnds{ends4, ends6} {
+// TestWireTruncated: nothing shorter is taken, and nothing panics.
+func TestWireTruncated(t *testing.T) {
+	for _, e := range []endPair{ends4, ends6} {
 		b := e.append(nil)
 		for n := range b {
-			_, _, err := parseDgram(b[:n])
+			_, _, err := parseMessage(b[:n])
 			require.Error(t, err, n)
 		}
-		got, payload, err := parseDgram(b)
+		got, payload, err := parseMessage(b)
 		require.NoError(t, err)
 		require.Equal(t, e, got)
 		require.Empty(t, payload)
@@ -67,34 +67,34 @@ func TestDgramWireTruncated(t *testing.T) {
 	}
 }
 
-func TestDgramWireRefuses(t *testing.T) {
+func TestWireRefuses(t *testing.T) {
 	addr := netip.MustParseAddrPort
-	for name, e := range map[string]dgramEnds{
+	for name, e := range map[string]endPair{
 		"families":    {src: ends4.src, dst: ends6.dst},
 		"mapped":      {src: addr("[::ffff:10.0.0.1]:1"), dst: ends6.dst},
 		"multicast":   {src: ends4.src, dst: addr("224.0.0.1:1")},
 		"unspecified": {src: addr("0.0.0.0:1"), dst: ends4.dst},
 		"port 0":      {src: ends4.src, dst: addr("10.0.0.2:0")},
 	} {
-		_, _, err := parseDgram(e.append(nil))
+		_, _, err := parseMessage(e.append(nil))
 		require.Error(t, err, name)
 	}
-	for _, imm := range []uint32{1 << 31, 3 << 30, 1 << 30, 1<<30 | 1<<8 | 1, dgramMaxPieces} {
-		_, err := parseDgramImm(imm)
-		require.ErrorIs(t, err, errDgram, "%#x", imm)
+	for _, imm := range []uint32{1 << 31, 3 << 30, 1 << 30, 1<<30 | 1<<8 | 1, maxPieces} {
+		_, err := parseImmediate(imm)
+		require.ErrorIs(t, err, errMalformed, "%#x", imm)
 	}
-	imm, err := parseDgramImm(pieceImm(9, dgramMaxPieces-1, true))
+	imm, err := parseImmediate(pieceImm(9, maxPieces-1, true))
 	require.NoError(t, err)
-	require.Equal(t, dgramImm{id: 9, index: dgramMaxPieces - 1, last: true}, imm)
+	require.Equal(t, immediate{id: 9, index: maxPieces - 1, last: true}, imm)
 }
 
-func FuzzDgramWire(f *testing.F) {
+func FuzzWire(f *testing.F) {
 	f.Add(append(ends4.append(nil), "payload"...), uint32(0))
 	f.Add(ends6.append(nil), pieceImm(1, 1, true))
-	f.Add(nativeNotice{service: ends4.dst, reason: 1, seconds: 1}.append(nil), controlImm(dgramNative))
+	f.Add(nativeNotice{service: ends4.dst, reason: 1, seconds: 1}.append(nil), controlImm(controlNative))
 	f.Fuzz(func(t *testing.T, b []byte, imm uint32) {
-		if e, payload, err := parseDgram(b); err == nil {
-			again, rest, err := parseDgram(append(e.append(nil), payload...))
+		if e, payload, err := parseMessage(b); err == nil {
+			again, rest, err := parseMessage(append(e.append(nil), payload...))
 			require.NoError(t, err)
 			require.Equal(t, e, again)
 			require.True(t, bytes.Equal(payload, rest))
@@ -104,14 +104,14 @@ func FuzzDgramWire(f *testing.F) {
 			require.NoError(t, err)
 			require.Equal(t, n, again)
 		}
-		if p, err := parseDgramImm(imm); err == nil && p.control == 0 {
+		if p, err := parseImmediate(imm); err == nil && p.control == 0 {
 			require.Equal(t, imm, pieceImm(p.id, p.index, p.last))
 		}
 	})
 }
 
 // piecesFor cuts a datagram as a port does.
-func piecesFor(id uint16, e dgramEnds, payload []byte, mtu int) (list []testPiece) {
+func piecesFor(id uint16, e endPair, payload []byte, mtu int) (list []testPiece) {
 	head := e.append(nil)
 	room := mtu - len(head)
 	count := max(1, (len(payload)+room-1)/room)
@@ -136,21 +136,21 @@ type testPiece struct {
 }
 
 func (r *reassembly) take(t require.TestingT, now time.Time, p testPiece) ([]byte, error) {
-	imm, err := parseDgramImm(p.imm)
+	imm, err := parseImmediate(p.imm)
 	require.NoError(t, err)
-	ends, _, err := parseDgram(p.msg)
+	ends, _, err := parseMessage(p.msg)
 	require.NoError(t, err)
 	b, n, err := r.add(now, imm, ends, p.msg)
 	if b == nil {
 		return nil, err
 	}
-	return append([]byte{}, b[dgramHeadroom:dgramHeadroom+n]...), err
+	return append([]byte{}, b[headroom:headroom+n]...), err
 }
 
 // TestReassembleInAnyOrder: the last piece first, too.
 func TestReassembleInAnyOrder(t *testing.T) {
 	payload := randomBytes(5000)
-	for _, e := range []dgramEnds{ends4, ends6} {
+	for _, e := range []endPair{ends4, ends6} {
 		for _, mtu := range []int{256, 1024, 4096} {
 			pieces := piecesFor(1, e, payload, mtu)
 			for first := range pieces {
@@ -174,10 +174,10 @@ func TestReassembleInAnyOrder(t *testing.T) {
 
 // TestReassembleLongest: the longest payload at the smallest MTU.
 func TestReassembleLongest(t *testing.T) {
-	payload := randomBytes(dgramMaxPayload)
+	payload := randomBytes(maxPayload)
 	r := reassembly{pool: &asmPool{}}
-	pieces := piecesFor(7, ends6, payload, dgramMinMTU)
-	require.Len(t, pieces, dgramMaxPieces)
+	pieces := piecesFor(7, ends6, payload, minMTU)
+	require.Len(t, pieces, maxPieces)
 	for i, p := range pieces {
 		b, err := r.take(t, time.Unix(1, 0), p)
 		require.NoError(t, err)
@@ -186,9 +186,9 @@ func TestReassembleLongest(t *testing.T) {
 			require.True(t, bytes.Equal(payload, b))
 		}
 	}
-	for _, p := range piecesFor(8, ends4, payload, dgramMinMTU) { // more than IPv4 can carry
+	for _, p := range piecesFor(8, ends4, payload, minMTU) { // more than IPv4 can carry
 		if _, err := r.take(t, time.Unix(1, 0), p); err != nil {
-			require.ErrorIs(t, err, errDgram)
+			require.ErrorIs(t, err, errMalformed)
 			return
 		}
 	}
@@ -215,7 +215,7 @@ func TestReassembleRefuses(t *testing.T) {
 			bad.msg[3]++
 		}
 		_, err := r.take(t, now, bad)
-		require.ErrorIs(t, err, errDgram, name)
+		require.ErrorIs(t, err, errMalformed, name)
 		if name != "empty" { // that one says nothing about its datagram
 			require.Empty(t, r.parts, name)
 		}
@@ -267,7 +267,7 @@ func TestReassemblyModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := reassembly{pool: &asmPool{}}
 		now := time.Unix(1, 0)
-		ids := dgramIDs{next: rapid.Uint16().Draw(t, "id")}
+		ids := pieceIDs{next: rapid.Uint16().Draw(t, "id")}
 		count := rapid.IntRange(1, 30).Draw(t, "datagrams")
 		loss := rapid.IntRange(0, 3).Draw(t, "loss")
 		var queue []sentPiece
@@ -329,12 +329,12 @@ func FuzzReassembly(f *testing.F) {
 		r := reassembly{pool: &asmPool{}}
 		now := time.Unix(1, 0)
 		for ; len(script) >= 3; script = script[3:] {
-			imm := dgramImm{id: uint16(script[0]) << 4, index: int(script[1]&0x7f) * 2, last: script[1] > 0x7f}
+			imm := immediate{id: uint16(script[0]) << 4, index: int(script[1]&0x7f) * 2, last: script[1] > 0x7f}
 			now = now.Add(time.Duration(script[0]) * time.Millisecond)
 			msg := append(ends4.append(nil), make([]byte, int(script[2])*16)...)
 			if b, n, _ := r.add(now, imm, ends4, msg); b != nil {
 				require.True(t, ends4.fits(n))
-				require.LessOrEqual(t, dgramHeadroom+n, len(b))
+				require.LessOrEqual(t, headroom+n, len(b))
 			}
 			require.LessOrEqual(t, len(r.parts), asmPerPeer)
 		}

@@ -209,8 +209,7 @@ func (w *world) restarted(t *testing.T, g *gw) {
 		require.NoError(t, err)
 	}
 	for _, v6 := range []bool{false, true} {
-		e := w.mustApp(w.h1, "ping", "-count", "20", "-to", w.at(w.h2, v6, echoPort).String())
-		w.carriedBy(e, w.via)
+		w.carried(t, w.h1, w.at(w.h2, v6, echoPort).String())
 	}
 	g.signal(g.proc.Pid(), syscall.SIGTERM)
 	g.exited(t, 0)

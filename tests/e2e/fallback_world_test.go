@@ -193,17 +193,17 @@ func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event 
 }
 
 // foundLate waits for what the gateways say of a connection, and reports whether it is
-// native because one of them was late.
+// native because one of them was late, or relayed because its queue pair was.
 func (w *world) foundLate(e apps.Event) bool {
 	w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		known := true
 		for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
-			late := func(c admin.ConnInfo) bool { return match(c) && c.Reason == negotiate.ReasonGatewayStale.String() }
-			if slices.ContainsFunc(w.gateways[h].conns("--all"), late) {
+			g := w.gateways[h]
+			if g.knows(match, local("gateway_stale")) || g.knows(match, local("carrier_unreachable")) {
 				return true
 			}
-			known = known && slices.ContainsFunc(w.gateways[h].conns("--closed"), match)
+			known = known && slices.ContainsFunc(g.conns("--closed"), match)
 		}
 		if known {
 			return false

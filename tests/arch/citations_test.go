@@ -10,19 +10,30 @@ import (
 
 // citation is how comments cite our documents: the path, and the section in
 // quotes.
-var citation = regexp.MustCompile(`docs/[A-Z]+\.md(?:,? "([^"\n]+)")?`)
+var citation = regexp.MustCompile(`docs/[A-Za-z/_-]+\.md(?:,? "([^"\n]+)")?`)
 
 // heading is a section of a document; its number is not part of its name.
 var heading = regexp.MustCompile(`(?m)^#+ +(?:[0-9.]+ +)?(.+?) *$`)
 
+// link is a link of a document: its text and its target.
+var link = regexp.MustCompile(`\[([^\]\n]+)\]\(([^)\s]+)\)`)
+
 // pageless are citations of a text that readers do not have.
 var pageless = regexp.MustCompile(`\bDESIGN ?` + `§ ?[0-9]`)
 
-// citationsHold wants every document and section that a comment cites to be
-// there.
+// cites tells whether a text may cite documents: code, documents and packaging.
+// The change log says what was, and may cite what is gone.
+func cites(name string) bool {
+	if name == "CHANGELOG.md" || strings.Contains(name, "testdata/") {
+		return false
+	}
+	return path.Base(name) == "Makefile" || slices.Contains([]string{".go", ".c", ".h", ".md", ".yaml", ".service"}, path.Ext(name))
+}
+
+// citationsHold wants every document and section that a text cites to be there.
 func citationsHold(tr *tree) (problems []string) {
 	for name, text := range tr.texts {
-		if ext := path.Ext(name); ext != ".go" && ext != ".c" && ext != ".h" {
+		if !cites(name) {
 			continue
 		}
 		problems = append(problems, grep(name, text, pageless)...)
@@ -41,16 +52,66 @@ func citationsHold(tr *tree) (problems []string) {
 	return problems
 }
 
-// hasSection looks for a document and, unless section is empty, for a heading.
+// hasSection looks for a document and, unless section is empty, for a heading, or for
+// a link of that text: a document that was divided lists the sections of its parts.
 func (tr *tree) hasSection(doc, section string) bool {
 	text, ok := tr.texts[doc]
 	if !ok || section == "" {
 		return ok
 	}
-	for _, m := range heading.FindAllSubmatch(text, -1) {
+	for _, m := range append(heading.FindAllSubmatch(text, -1), link.FindAllSubmatch(text, -1)...) {
 		if string(m[1]) == section {
 			return true
 		}
 	}
 	return false
+}
+
+// linksHold wants the targets of links between our documents to be there: the file,
+// and the heading behind #.
+func linksHold(tr *tree) (problems []string) {
+	for name, text := range tr.texts {
+		if path.Ext(name) != ".md" || strings.Contains(name, "testdata/") {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(prose(string(text)), -1) {
+			target, anchor, _ := strings.Cut(m[2], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			if target = path.Join(path.Dir(name), target); m[2][0] == '#' {
+				target = name
+			}
+			if !tr.exists(target) || anchor != "" && !slices.Contains(tr.anchors(target), anchor) {
+				problems = append(problems, fmt.Sprintf("%s: the link %s leads nowhere", name, m[0]))
+			}
+		}
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+// exists tells whether a text or directory is there.
+func (tr *tree) exists(name string) bool {
+	_, ok := tr.texts[name]
+	return ok || tr.dirs[name]
+}
+
+// anchors are the names of a document's headings in links.
+func (tr *tree) anchors(doc string) (names []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ +(.+?) *$`).FindAllSubmatch(tr.texts[doc], -1) {
+		words := regexp.MustCompile("[^\\pL\\pN _-]").ReplaceAllString(strings.ToLower(string(m[1])), "")
+		names = append(names, strings.ReplaceAll(words, " ", "-"))
+	}
+	return names
+}
+
+// fenced are the blocks of a document that are not prose.
+var fenced = regexp.MustCompile("(?ms)^```.*?^```$")
+
+// prose is a document without its fenced blocks, with as many lines.
+func prose(text string) string {
+	return fenced.ReplaceAllStringFunc(text, func(block string) string {
+		return strings.Repeat("\n", strings.Count(block, "\n"))
+	})
 }

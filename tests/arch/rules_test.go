@@ -42,6 +42,7 @@ var rules = []rule{
 	{"metrics documented", metricsDocumented},
 	{"verbs documented", verbsDocumented},
 	{"citations hold", citationsHold},
+	{"links hold", linksHold},
 	{"the project only", projectOnly},
 }
 

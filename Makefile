@@ -16,7 +16,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat soak interop demo install-test-deps install-bench-deps clean
 
 all: build lint test
 
@@ -29,6 +29,9 @@ build: ## bin/smcgw, static, and bin/smcgw-lab
 
 generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
 	$(GO) generate ./...
+
+docs: ## the pages of docs/reference, from the tables in the code
+	$(GO) test -count=1 -run '^TestReference$$' ./negotiate ./gateway/config ./gateway/admin ./cmd/smcgw -update
 
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)

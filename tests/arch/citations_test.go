@@ -115,3 +115,52 @@ func prose(text string) string {
 		return strings.Repeat("\n", strings.Count(block, "\n"))
 	})
 }
+
+// fileName is a file of ours in a text: a path, or a bare name in backquotes.
+var fileName = regexp.MustCompile("(?:^|[ (`\"])((?:[a-z_]+/)+[a-z0-9_.]+\\.(?:go|c|h|md|svg|yaml|service)\\b|`[a-z0-9_]+\\.(?:go|h)`)")
+
+// filesNamed wants the files that comments and documents name to be there, from the
+// root, from the directory of the text, or from any directory.
+func filesNamed(tr *tree) (problems []string) {
+	for name, text := range tr.texts {
+		if !cites(name) || under(name, "docs/bench") {
+			continue
+		}
+		number := 0
+		for line := range strings.Lines(prose(string(text))) {
+			number++
+			if ext := path.Ext(name); ext != ".md" && !commented(line) {
+				continue
+			}
+			for _, m := range fileName.FindAllStringSubmatch(line, -1) {
+				file := strings.Trim(m[1], "`")
+				if top, _, deep := strings.Cut(file, "/"); deep && !tr.dirs[top] {
+					continue // another project's
+				}
+				if !tr.isFile(file) {
+					problems = append(problems, fmt.Sprintf("%s:%d: there is no %s", name, number, file))
+				}
+			}
+		}
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+// commented tells whether a line of code is, or has, a comment.
+func commented(line string) bool {
+	return strings.Contains(line, "//") || strings.HasPrefix(strings.TrimSpace(line), "*") || strings.Contains(line, "/*")
+}
+
+// isFile looks for a file by the end of its path.
+func (tr *tree) isFile(name string) bool {
+	if tr.exists(name) {
+		return true
+	}
+	for file := range tr.texts {
+		if strings.HasSuffix(file, "/"+name) {
+			return true
+		}
+	}
+	return false
+}

@@ -43,6 +43,7 @@ var rules = []rule{
 	{"verbs documented", verbsDocumented},
 	{"citations hold", citationsHold},
 	{"links hold", linksHold},
+	{"files named", filesNamed},
 	{"the project only", projectOnly},
 }
 

@@ -44,6 +44,8 @@ var rules = []rule{
 	{"citations hold", citationsHold},
 	{"links hold", linksHold},
 	{"files named", filesNamed},
+	{"document size", documentSize},
+	{"one word per idea", oneWord},
 	{"the project only", projectOnly},
 }
 

@@ -35,7 +35,7 @@ func newMetricDescs() metricDescs {
 		decisions:       desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
 		fallbacks:       desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
 		demotions:       desc("demotions_total", "Connections that left a carrier and went on over the relay.", "carrier", "reason"),
-		handshake:       desc("handshake_duration_seconds", "Time from the accepted SYN-ACK, or from the proof of the client's address, to carrying.", "carrier"),
+		handshake:       desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
 		bytes:           desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
 		copied:          desc("copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", "carrier"),
 		memory:          desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),

@@ -28,7 +28,7 @@ func newBoundDescs() boundDescs {
 		wireLegs:   desc("wire_legs", "Connections of the wire TCP.", "state"),
 		wire:       desc("wire_events_total", "What happened in the wire TCP.", "event"),
 		datapath:   desc("datapath_events_total", "What the programs and the queues of the TUN devices did with packets.", "event"),
-		logDropped: desc("log_dropped_total", "Lines of the log that were lost: its reader took none."),
+		logDropped: desc("log_dropped_total", "Lines of the log that nobody took."),
 	}
 }
 

@@ -17,7 +17,7 @@
 #define TICK_MASK 0x7ffull
 #define MAC_MASK 0x1fffffffu
 #define NO_SCALE 15
-#define OWN_SCALE 8 /* enough for 16 MiB; user space translates its own (netstack/cookie.go) */
+#define OWN_SCALE 8 /* enough for 16 MiB; user space translates its own (netstack/proof.go) */
 #define ANSWER_TTL 64
 
 #define ROTATE(x, n) ((x) << (n) | (x) >> (64 - (n)))

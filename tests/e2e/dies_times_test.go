@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// The times of docs/ARCHITECTURE.md. What is measured is logged; what is demanded
+// The times of docs/ARCHITECTURE.md "When the gateway dies". What is measured is logged; what is demanded
 // has slack for a machine that is busy with other things.
 const (
 	prompt       = 200 * time.Millisecond // native and untouched, or a reset

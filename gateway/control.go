@@ -152,7 +152,6 @@ func (g *gateway) Devices() []admin.DeviceInfo {
 // FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.Flush()
-	g.rests.Flush()
 	g.dgrams.Load().flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.Flush())

@@ -22,18 +22,7 @@ var (
 // Status implements admin.Control.
 func (g *gateway) Status() admin.Status {
 	snap := g.Snapshot()
-	st := admin.Status{
-		Mode: snap.Mode, UptimeSeconds: time.Since(g.started).Seconds(),
-		Flows: snap.Flows, FlowsTotal: snap.FlowsTotal, BytesTotal: snap.BytesTotal,
-		FallbacksTotal: map[string]uint64{},
-		Memory:         admin.MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
-		Peers:          len(g.Peers()),
-		FlowLimit:      admin.FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
-		LogDropped:     snap.Bounds.LogDropped,
-	}
-	for _, fb := range snap.Fallbacks {
-		st.FallbacksTotal[fb.Reason] += fb.Count
-	}
+	st := snap.Status(g.started)
 	st.BlockedLegs = g.blockedLegs()
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
@@ -63,20 +52,8 @@ func (g *gateway) blockedLegs() (list []admin.BlockedLegs) {
 // Stats implements admin.Control.
 func (g *gateway) Stats() admin.Stats {
 	snap := g.Snapshot()
-	tcp := admin.ProtoStats{Flows: map[config.Carrier]admin.FlowCount{}, Bytes: snap.BytesTotal, Native: map[string]uint64{}}
-	for c, n := range snap.FlowsTotal {
-		tcp.Flows[c] = admin.FlowCount{Now: snap.Flows[c], Total: n}
-	}
-	for _, fb := range snap.Fallbacks {
-		tcp.Native[fb.Reason] += fb.Count
-	}
-	return admin.Stats{
-		StartedAt: g.started.Round(0).UTC(), Seconds: time.Since(g.started).Seconds(),
-		Protocols: map[config.Proto]admin.ProtoStats{config.ProtoTCP: tcp, config.ProtoUDP: snap.UDP}, Datagrams: snap.Datagrams,
-	}
+	return snap.Stats(g.started)
 }
-
-func (g *gateway) memoryUsed() uint64 { return uint64(g.pool.Stats().Used) }
 
 // Conns implements admin.Control.
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
@@ -175,7 +152,6 @@ func (g *gateway) Devices() []admin.DeviceInfo {
 // FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.Flush()
-	g.rests.Flush()
 	g.dgrams.Load().Flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.Flush())
@@ -243,7 +219,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().Snapshot(&s)
-	s.Bounds = admin.Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
+	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
 	wireBounds(&s.Bounds, g.stack.Stats())
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()

@@ -118,6 +118,6 @@ func (c *carry) leave(r *relay, cause string, from config.Carrier) {
 	ctl.send(first)
 	c.f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
-		c.f.g.rests.Failed(c.f.peer(), c.kind, time.Now())
+		c.f.g.peers.Failed(c.f.peer(), c.kind, time.Now())
 	}
 }

@@ -29,9 +29,8 @@ const (
 	// pendingLimit bounds the peers nobody has attached to yet.
 	pendingLimit = 64
 	// elsewhereFor is how long no memory is offered to a server that could not
-	// reach it, and elsewhereLimit how many of them are known.
-	elsewhereFor   = time.Minute
-	elsewhereLimit = 4096
+	// reach it.
+	elsewhereFor = time.Minute
 	// formerLimit bounds the gateways of one address that were replaced and still
 	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
 	formerLimit = 4
@@ -45,10 +44,9 @@ type shmFabric struct {
 	*driven
 	shm *shm.Device
 
-	mu        sync.Mutex // guards everything below
-	offers    map[netip.Addr]*shmPeer
-	peers     map[*shm.Peer]*shmPeer
-	elsewhere map[netip.Addr]time.Time // servers under other kernels, and until when that is believed
+	mu     sync.Mutex // guards everything below
+	offers map[netip.Addr]*shmPeer
+	peers  map[*shm.Peer]*shmPeer
 }
 
 // shmPeer is a peer with the memory its flows come from.
@@ -66,7 +64,7 @@ type shmPeer struct {
 // openShm opens the device.
 func openShm(g *gateway) (fabric, error) {
 	sf := &shmFabric{
-		offers: map[netip.Addr]*shmPeer{}, peers: map[*shm.Peer]*shmPeer{}, elsewhere: map[netip.Addr]time.Time{},
+		offers: map[netip.Addr]*shmPeer{}, peers: map[*shm.Peer]*shmPeer{},
 	}
 	dev, err := shm.Open(shm.Config{
 		Dir: g.cfg.ShmDir, GatewayID: g.id, Vectors: len(g.shards),
@@ -114,7 +112,7 @@ func (sf *shmFabric) describe(c *carry, p *shmPeer) negotiate.CarrierOffer {
 func (sf *shmFabric) peerFor(a netip.Addr, hold bool) (*shmPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	if time.Now().Before(sf.elsewhere[a]) {
+	if sf.g.peers.Elsewhere(a, time.Now()) {
 		return nil, errNotHere
 	}
 	p := sf.offers[a]
@@ -199,7 +197,7 @@ func (sf *shmFabric) admitLocked(a netip.Addr) error {
 	if n >= sf.g.cfg.Limits.PeerShare.Of(shmPeersLimit) {
 		own := sf.longestIdleLocked(func(p *shmPeer) bool { return p.of == a })
 		if own == nil {
-			sf.g.shares.Refuse(peers.ResourceShmPeers)
+			sf.g.peers.Refuse(peers.ResourceShmPeers)
 			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)
 		}
 		sf.dropLocked(own)
@@ -338,10 +336,7 @@ func (sf *shmFabric) answered(f *flow, a *negotiate.Accept) (outdated bool) {
 	if a == nil {
 		return false
 	}
-	if len(sf.elsewhere) >= elsewhereLimit {
-		clear(sf.elsewhere)
-	}
-	sf.elsewhere[f.peer()] = time.Now().Add(elsewhereFor)
+	sf.g.peers.Unreachable(f.peer(), time.Now(), elsewhereFor)
 	return false
 }
 

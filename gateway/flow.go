@@ -135,7 +135,7 @@ func (f *flow) getState() State { return State(f.state.Load()) }
 // reports it may be late.
 func (f *flow) to(next State) {
 	if next == StateCarrying {
-		f.share.Carried(f.g.shares, f.peer())
+		f.share.Carried(f.g.peers, f.peer())
 	}
 	for {
 		cur := State(f.state.Load())

@@ -61,14 +61,12 @@ type gateway struct {
 	closed, native *history
 	udp            pastDatagrams
 	count          *counters
-	shares         *peers.Shares
 	room           room
-	peers          *peers.Book
+	peers          *peers.Table
 	auto           *auto.Book // nil: no rule has action auto
 	trials         *policy.Trials
 	demotions      demotionLog
 	silences       silences
-	rests          *peers.Rests
 	dgrams         atomic.Pointer[datagram.Engine] // nil: no datagram is carried
 	noDatagrams    bool                            // the engine could not be started
 	growing        atomic.Int64                    // bytes of larger rings that are being allocated
@@ -107,16 +105,15 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 		},
 		seed: maphash.MakeSeed(), closed: newHistory(historySize), native: newHistory(historySize),
 		udp:   pastDatagrams{closed: newHistory(historySize), native: newHistory(historySize)},
-		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
+		count: newCounters(), peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
 		flows: map[host.Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
-	g.shares = peers.NewShares(cfg.Limits)
 	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
 	g.trials = policy.NewTrials(cfg, g.steer)
-	g.demotions.log, g.rests = log, peers.NewRests()
+	g.demotions.log = log
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.build(h); err != nil {
@@ -210,7 +207,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bo
 		}
 		delete(g.flows, t)
 		g.mu.Unlock()
-		old.share.End(g.shares, old.peer())
+		old.share.End(g.peers, old.peer())
 		old.replaced()
 	}
 }
@@ -239,7 +236,7 @@ func (g *gateway) unlink(f *flow) {
 	g.mu.Lock()
 	if g.flows[f.tuple] == f {
 		delete(g.flows, f.tuple)
-		f.share.End(g.shares, f.peer())
+		f.share.End(g.peers, f.peer())
 	}
 	g.mu.Unlock()
 	g.noteRoom()
@@ -269,8 +266,8 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 	}
 	if f.side == config.SideServer {
 		now := time.Now()
-		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.PerPeer())
-		if r := g.shares.Admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
+		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.peers.PerPeer())
+		if r := g.peers.Admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
 			return r
 		}
 	}

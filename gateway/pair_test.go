@@ -136,7 +136,7 @@ func legPair(t require.TestingT) (app *net.TCPConn, leg int) {
 // that connections before it have broken do not rest.
 func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	for _, g := range p.g {
-		g.rests.Flush()
+		g.peers.Flush()
 	}
 	c := &pairConn{p: p}
 	p.port++

@@ -11,29 +11,57 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-func TestPeerBookIsBounded(t *testing.T) {
-	b := NewBook()
+func TestTableIsBounded(t *testing.T) {
+	b := testTable()
 	policy := negotiate.CachePolicy{}
 	now := time.Unix(1000, 0)
 	addr := func(i int) netip.Addr {
 		return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 	}
-	for i := range 2*peerBookLimit + 10 {
+	for i := range 2*limit + 10 {
 		b.Strike(addr(i), 80, negotiate.ReasonAppRefused, policy, now)
 		b.Proven(addr(i), config.CarrierShm)
-		require.LessOrEqual(t, len(b.strikes), peerBookLimit)
-		require.LessOrEqual(t, len(b.capable), peerBookLimit)
+		require.LessOrEqual(t, b.strikes, limit)
+		require.LessOrEqual(t, len(b.peers), limit)
 	}
-	for i := 0; len(b.strikes) < peerBookLimit; i++ {
-		b.Strike(addr(i), 79, negotiate.ReasonAppRefused, policy, now)
+	for i := 0; b.strikes < limit; i++ {
+		b.Strike(addr(i%100), uint16(i/100), negotiate.ReasonAppRefused, policy, now)
 	}
 	late := now.Add(time.Hour) // all are without effect: they make room first
 	b.Strike(addr(1), 81, negotiate.ReasonAppRefused, policy, late)
-	require.Equal(t, 1, len(b.strikes))
+	require.Equal(t, 1, b.strikes)
 }
 
-func TestPeerBook(t *testing.T) {
-	b := NewBook()
+// What is remembered of peers with connections goes last, and the connections still count.
+func TestPeersThatHoldConnectionsStay(t *testing.T) {
+	b, now := testTable(), time.Unix(1000, 0)
+	var s Share
+	s.Begin(b, peerA, now)
+	b.Unreachable(peerA, now, time.Hour)
+	for i := range 2 * limit {
+		b.Unreachable(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), now, time.Hour)
+		require.LessOrEqual(t, len(b.peers), limit+1)
+	}
+	require.True(t, b.Elsewhere(peerA, now))
+	require.Equal(t, map[netip.Addr]Holds{peerA: {1, 1}}, b.Use())
+	s.End(b, peerA)
+	require.Zero(t, b.holding)
+	require.Empty(t, b.Use())
+}
+
+// An address of which nothing is known any more is forgotten.
+func TestPeersAreForgotten(t *testing.T) {
+	b, now := testTable(), time.Unix(1000, 0)
+	b.Unreachable(peerA, now, time.Minute)
+	require.True(t, b.Elsewhere(peerA, now.Add(59*time.Second)))
+	require.False(t, b.Elsewhere(peerA, now.Add(time.Minute)))
+	b.Failed(peerA, negotiate.CarrierSoft, now)
+	b.Unreachable(peerB, now.Add(24*time.Hour), time.Minute)
+	require.Len(t, b.peers, 1)
+}
+
+func TestStrikes(t *testing.T) {
+	b := testTable()
 	a := netip.MustParseAddr("10.0.0.1")
 	policy := negotiate.CachePolicy{NegativeTTL: 20 * time.Second}
 	now := time.Unix(1000, 0)
@@ -51,8 +79,8 @@ func TestPeerBook(t *testing.T) {
 }
 
 // What a later connection shows to be wrong is forgotten, and its row with it.
-func TestPeerBookContradicted(t *testing.T) {
-	b := NewBook()
+func TestContradicted(t *testing.T) {
+	b := testTable()
 	a, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	policy := negotiate.CachePolicy{}
 	now := time.Unix(1000, 0)
@@ -68,10 +96,9 @@ func TestPeerBookContradicted(t *testing.T) {
 	require.ElementsMatch(t, []uint16{0, 80}, b.Contradicted(a, 0, later, policy), "of the gateway and the way to it")
 	require.Empty(t, b.Contradicted(a, 0, later, policy))
 	require.Equal(t, []uint16{81}, b.Contradicted(a, 81, later, policy))
-	require.Len(t, b.strikes, 1)
-	require.Len(t, b.struck, 1)
+	require.Equal(t, 1, b.strikes)
 	strike()
 	require.Equal(t, []uint16{0}, b.Contradicted(a, 0, now.Add(10*time.Second), policy), "what is over by then needs not be told")
 	b.Flush()
-	require.Empty(t, b.struck)
+	require.Zero(t, b.strikes)
 }

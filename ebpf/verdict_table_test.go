@@ -55,8 +55,8 @@ func (v *verdictTable) at(class, live, state int) string {
 
 // of is what is decided, by the liveness where that counts.
 func (v *verdictTable) of(class, live, state int) string {
-	if any := v.at(class, 0, state); any != "LOOK" {
-		return any
+	if always := v.at(class, 0, state); always != "LOOK" {
+		return always
 	}
 	return v.at(class, 1+live, state)
 }
@@ -149,8 +149,8 @@ func (v *verdictTable) cell(class, state int) string {
 		}
 		return spoken(s)
 	}
-	if any := v.at(class, 0, state); any != "LOOK" {
-		return drop(any)
+	if always := v.at(class, 0, state); always != "LOOK" {
+		return drop(always)
 	}
 	return drop(v.of(class, 0, state)) + " / " + drop(v.of(class, 1, state)) + " / " + drop(v.of(class, 2, state))
 }

@@ -254,7 +254,7 @@ static __noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct fl
 	discard(scan_options(skb, p, &o));
 	if (o.role == OPTION_OFFER) {
 		class = OUT_OFFER;
-	} else if (word_isn(w) == p->seq && !(w & WORD_SERVER)) {
+	} else if (word_state(w) && word_isn(w) == p->seq && !(w & WORD_SERVER)) {
 		class = OUT_SYN;
 		if (w & WORD_ACKED)
 			offer_answered(skb);
@@ -360,6 +360,8 @@ static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return syn_out(skb, &p, f);
 	if ((p.flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK))
 		discard(note_server(skb, &p, state));
+	if (verdict == PASS)
+		return TCX_NEXT;
 	if (f && verdict == LEGS) {
 		follow_way(skb, &p, f);
 		return watched_out(skb, &p, f) ? hold() : to_legs(skb, l2len);

@@ -181,10 +181,13 @@ static __always_inline int native_in(struct packet *p, struct flow *f, u64 w, st
 	return TCX_NEXT;
 }
 
-/* lingered: an entry of a connection that is over does not decide any more. */
-static __always_inline int lingered(const struct flow *f, u8 state)
+/* lingered: an entry of a connection that is over does not decide any more. Of a released
+ * one it does about the accept, which is never the kernel's. */
+static __always_inline int lingered(const struct flow *f, u8 state, u8 class)
 {
-	return (state == FLOW_RELEASED || state == FLOW_DEAD) && f->changed_at + LINGER_NS < bpf_ktime_get_ns();
+	if (state != FLOW_DEAD && (state != FLOW_RELEASED || class == IN_ACCEPT))
+		return 0;
+	return f->changed_at + LINGER_NS < bpf_ktime_get_ns();
 }
 
 /* challenged: what is late has come within half a second after a release. An ACK is
@@ -209,7 +212,7 @@ static __noinline int segment_in(struct __sk_buff *skb, struct packet *p, struct
 	if (!f)
 		return TCX_NEXT;
 	u8 class = class_in(skb, p, w, &o);
-	u8 verdict = lingered(f, state) && class != IN_ACCEPT ? FORGET : verdict_on(p, class, state);
+	u8 verdict = lingered(f, state, class) ? FORGET : verdict_on(p, class, state);
 	switch (verdict) {
 	case NETSTACK:
 		return to_netstack();

@@ -13,43 +13,43 @@
 
 enum packet_class {
 	/* Egress of a wire device: what the application's kernel sends. */
-	OUT_OFFER,     /* a SYN with an offer */
-	OUT_SYN,       /* the SYN of the entry again, without one */
-	OUT_OTHER_SYN, /* a SYN without offer of another connection */
-	OUT_SEGMENT,
-	OUT_ERROR, /* an ICMP error about a segment of the peer */
+	OUT_OFFER,      /* a SYN with an offer */
+	OUT_SYN,        /* the SYN of the entry again, without one */
+	OUT_OTHER_SYN,  /* a SYN without offer of another connection */
+	OUT_SEGMENT,    /* any other segment */
+	OUT_ERROR,      /* an ICMP error about a segment of the peer */
 	/* Ingress of a wire device: what comes from the network. */
-	IN_SYN,
-	IN_ACCEPT,  /* a SYN-ACK with the accept of the entry's offer */
-	IN_ANSWER,  /* a SYN-ACK to the entry's SYN without one */
-	IN_RESET,   /* a reset that acknowledges the entry's SYN */
-	IN_STRAY,   /* a SYN-ACK or reset that acknowledges something else */
-	IN_ACK,     /* ACK alone of the flags that count */
-	IN_SEGMENT, /* neither SYN nor RST: with FIN, or without ACK */
+	IN_SYN,         /* a SYN */
+	IN_ACCEPT,      /* a SYN-ACK with the accept of the entry's offer */
+	IN_ANSWER,      /* a SYN-ACK to the entry's SYN without one */
+	IN_RESET,       /* a reset that acknowledges the entry's SYN */
+	IN_STRAY,       /* a SYN-ACK or reset that acknowledges something else */
+	IN_ACK,         /* ACK alone of the flags that count */
+	IN_SEGMENT,     /* neither SYN nor RST: with FIN, or without ACK */
 	IN_UNREACHABLE, /* an ICMP error that ends the request of the entry's SYN */
-	IN_ERROR,	/* any other one about a segment of the application */
+	IN_ERROR,       /* any other one about a segment of the application */
 	/* Ingress of the pair: what legs send. */
-	LEG_SEGMENT,
-	LEG_CLOSED, /* the reset of a kernel without a listener */
-	LEG_QUEUED, /* a SYN or SYN-ACK of a leg, when it arrives on the wire device */
+	LEG_SEGMENT,    /* any other segment */
+	LEG_CLOSED,     /* the reset of a kernel without a listener */
+	LEG_QUEUED,     /* a SYN or SYN-ACK of a leg, when it arrives on the wire device */
 	/* Ingress of A: what user space writes. */
-	APP_SYN,      /* the SYN of the entry */
-	APP_PEER_SYN, /* any other SYN, on the tuple of its receiver */
-	APP_SEGMENT,
+	APP_SYN,        /* the SYN of the entry */
+	APP_PEER_SYN,   /* any other SYN, on the tuple of its receiver */
+	APP_SEGMENT,    /* a probe that was held */
 	/* Ingress of W: what netstack sends. */
-	NET_SYN, /* also a SYN-ACK */
-	NET_RESET,
-	NET_SEGMENT,
+	NET_SYN,        /* also a SYN-ACK */
+	NET_RESET,      /* a reset */
+	NET_SEGMENT,    /* any other segment */
 	/* sk_lookup in the namespace of the legs. */
-	LOOKUP,
+	LOOKUP,         /* a SYN that was given to the legs */
 	CLASSES,
 };
 
 enum packet_verdict {
-	LOOK, /* look at the liveness: the line of the class for that says it */
-	PASS,
-	DROP,
-	/* Taken away, and counted by the name. */
+	LOOK,           /* look at the liveness: the line of the class for that says it */
+	PASS,           /* goes on */
+	DROP,           /* taken away */
+	/* Taken away, and counted: out_drop and so on. */
 	DROP_OUT,
 	DROP_SYN,
 	DROP_RELEASED,
@@ -60,35 +60,35 @@ enum packet_verdict {
 	DROP_WIRE,
 	DROP_APP,
 	/* Sent another way. */
-	LEGS,	     /* to the legs; the way is followed, probes are held */
-	LEGS_LAST,   /* to the legs, as it is */
-	LEGS_PROOF,  /* to the legs, and noted as a step of the proof */
-	LEGS_ERROR,  /* to the legs, counted */
-	NETSTACK,    /* to netstack */
-	NET_ERROR,
-	HOST, /* to the application's kernel, as from the network */
-	WIRE, /* to the network */
+	LEGS,           /* to the legs; the way is followed, probes are held */
+	LEGS_LAST,      /* to the legs, as it is */
+	LEGS_PROOF,     /* to the legs, and noted as a step of the proof */
+	LEGS_ERROR,     /* to the legs, counted */
+	NETSTACK,       /* to netstack */
+	NET_ERROR,      /* to netstack, counted */
+	HOST,           /* to the application's kernel, as from the network */
+	WIRE,           /* to the network */
 	/* The entry changes with it. */
-	OFFER,	      /* recorded, or its option overwritten */
-	REOFFER, /* the same, behind word to the gateway that the old one is over */
-	RELEASE,      /* released; passes */
-	GIVE_BACK,    /* released for good, the gateway told; passes */
-	WAIT,	      /* dropped; GIVE_BACK when the negotiation takes too long */
-	ASK,	      /* passes; noted as the bare SYN behind a refusal */
-	REPLACE,      /* deleted, the gateway told; passes */
-	FORGET,	      /* deleted; passes */
-	STALE, /* the same, counted; a SYN is a new one then */
-	NEW,	      /* deleted; the SYN is a new one */
-	ACCEPT,	      /* negotiating; to netstack */
-	TOO_LATE,  /* released for good; dropped */
-	NATIVE,	      /* deleted, counted with its reason; passes */
-	REFUSED,      /* released; a reset that acknowledges nothing takes its place */
-	REFUSED_BARE, /* the answer to the bare SYN: deleted, passes; a copy of the first is dropped */
-	CHALLENGE,    /* dropped; passes when the release is half a second old */
-	COOKIE,	      /* passes, or proves a SYN-ACK of ours: wire; to netstack */
-	DELIVER,      /* to the listener, if it is there */
-	INJECT,	      /* deleted; to the application's kernel, as from the network */
-	LISTENER,     /* the gateway's listener gets it */
+	OFFER,          /* recorded, or its option overwritten */
+	REOFFER,        /* the same, behind word to the gateway that the old one is over */
+	RELEASE,        /* released; passes */
+	GIVE_BACK,      /* released for good, the gateway told; passes */
+	WAIT,           /* dropped; given back when the negotiation takes too long */
+	ASK,            /* passes; noted as the bare SYN behind a refusal */
+	REPLACE,        /* deleted, the gateway told; passes */
+	FORGET,         /* deleted; passes */
+	STALE,          /* the same, counted; a SYN is a new one then */
+	NEW,            /* deleted; the SYN is a new one */
+	ACCEPT,         /* negotiating; to netstack */
+	TOO_LATE,       /* released for good; dropped */
+	NATIVE,         /* deleted, counted with its reason; passes */
+	REFUSED,        /* released; a reset that acknowledges nothing takes its place */
+	REFUSED_BARE,   /* the answer to the bare SYN: deleted, passes; a copy of the first is dropped */
+	CHALLENGE,      /* dropped; passes when the release is half a second old */
+	COOKIE,         /* passes, or proves a SYN-ACK of ours: wire; to netstack */
+	DELIVER,        /* to the listener, if it is there */
+	INJECT,         /* deleted; to the application's kernel, as from the network */
+	LISTENER,       /* the gateway's listener gets it */
 };
 
 #define STATES 16

@@ -17,7 +17,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-func (h *hosts) engine(i int) *engine { return h.g[i].engine.Load().on }
+func (h *hosts) engine(i int) *engine { return h.g[i].engine.Load().core }
 
 // narrow makes the packets of host i short; no port is there yet.
 func (h *hosts) narrow(i int) {

@@ -251,8 +251,11 @@ func (q failingQP) Close() error {
 func TestDatagramPortThatDoesNotStart(t *testing.T) {
 	h := newHosts(t, config.DeviceSoft)
 	e := h.engine(0)
-	f := &failing{Network: e.cfg.Fabrics[0].(Network)}
-	e.cfg.Fabrics[0] = f
+	f := &failing{}
+	h.fabrics(0, func(list []Fabric) {
+		f.Network = list[0].(Network)
+		list[0] = f
+	})
 	h.want(0)
 	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
 	require.Eventually(t, func() bool { return f.closed.Load() == 1 }, patience, time.Millisecond)

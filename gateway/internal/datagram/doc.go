@@ -7,5 +7,5 @@
 // is given back to the network as it came.
 //
 // The trap: the engine lives on one shard. What it calls there, the [Steering] and the
-// [Gateway], must not wait, and the shard must not call an [Engine].
+// [Gateway], must not wait, for the engine least of all.
 package datagram

@@ -10,10 +10,10 @@ import (
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-// Engine carries the datagrams of a gateway's host. Any goroutine may call its methods
-// but the shard, which those that say so wait for. A nil Engine carries nothing, and its
-// methods do nothing.
-type Engine struct{ on *engine }
+// Engine carries the datagrams of a gateway's host. Its methods are safe for concurrent
+// use; the shard must not call those that wait for it. A nil Engine carries nothing, and
+// its methods do nothing.
+type Engine struct{ core *engine }
 
 // Open starts an engine on its shard, which runs. It waits for the shard.
 func Open(cfg Config) (*Engine, error) {
@@ -21,20 +21,20 @@ func Open(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{on: e}, nil
+	return &Engine{core: e}, nil
 }
 
 // post runs fn on the shard, unless the engine has stopped.
 func (d *Engine) post(fn func(e *engine)) {
 	if d != nil {
-		d.on.s.Post(func() { d.on.unlessStopped(fn) })
+		d.core.s.Post(func() { d.core.unlessStopped(fn) })
 	}
 }
 
 // call runs fn on the shard, unless the engine has stopped, and waits for it.
 func (d *Engine) call(fn func(e *engine)) {
 	if d != nil {
-		d.on.s.Call(func() { d.on.unlessStopped(fn) })
+		d.core.s.Call(func() { d.core.unlessStopped(fn) })
 	}
 }
 
@@ -43,7 +43,7 @@ func (d *Engine) Port() uint16 {
 	if d == nil {
 		return 0
 	}
-	return d.on.cfg.Port
+	return d.core.cfg.Port
 }
 
 // Asked takes the programs' question about the peer of a tuple.
@@ -82,13 +82,13 @@ func (d *Engine) Flows() []admin.ConnInfo {
 	if d == nil {
 		return nil
 	}
-	return d.on.flows.infos(time.Now())
+	return d.core.flows.infos(time.Now())
 }
 
 // CountFlows adds the flows of each peer.
 func (d *Engine) CountFlows(to map[netip.Addr]int) {
 	if d != nil {
-		d.on.flows.countPeers(to)
+		d.core.flows.countPeers(to)
 	}
 }
 
@@ -96,8 +96,8 @@ func (d *Engine) CountFlows(to map[netip.Addr]int) {
 func (d *Engine) Snapshot(s *admin.Snapshot) {
 	emptySnapshot(s)
 	if d != nil {
-		d.on.count.snapshot(s)
-		d.on.flows.snapshot(s.UDP.Flows)
+		d.core.count.snapshot(s)
+		d.core.flows.snapshot(s.UDP.Flows)
 	}
 }
 
@@ -105,7 +105,7 @@ func (d *Engine) Snapshot(s *admin.Snapshot) {
 // queue pairs stay until Release. It waits for the shard.
 func (d *Engine) Close() {
 	if d != nil {
-		d.on.close()
+		d.core.close()
 	}
 }
 
@@ -113,7 +113,7 @@ func (d *Engine) Close() {
 // and before the devices are closed.
 func (d *Engine) Release() {
 	if d != nil {
-		d.on.closePorts()
+		d.core.closePorts()
 	}
 }
 
@@ -123,9 +123,9 @@ func (d *Engine) Leave() {
 	if d == nil {
 		return
 	}
-	d.on.close()
-	d.on.s.Call(func() {
-		d.on.closePorts()
-		d.on.s.DropDriver(d.on)
+	d.core.close()
+	d.core.s.Call(func() {
+		d.core.closePorts()
+		d.core.s.DropDriver(d.core)
 	})
 }

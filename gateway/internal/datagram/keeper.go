@@ -103,7 +103,7 @@ func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
 		return w, err
 	}
 	p := k.network[dev.Device]
-	if p == nil || p.gone.Load() {
+	if p == nil || p.is(portGone) {
 		pd, err := dev.AllocPD()
 		if err != nil {
 			return w, fmt.Errorf("protection domain: %w", err)
@@ -128,7 +128,7 @@ func (k *keeper) memoryWay(fb Memory, pair addrPair, q *resolve.Resolve) (w way,
 		return w, err
 	}
 	p := k.memory[peer.Peer]
-	if p == nil || p.gone.Load() {
+	if p == nil || p.is(portGone) {
 		k.dropMemory()
 		if len(k.memory) >= maxMemoryPorts {
 			return w, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
@@ -176,11 +176,11 @@ func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p Mem
 	return p, nil
 }
 
-// dropMemory forgets the ports of peers that are down, pending ones that were given
-// up among them, of which nobody else tells.
+// dropMemory forgets the ports of peers that are down. Among them are offers that were
+// withdrawn: the device does not report those.
 func (k *keeper) dropMemory() {
 	for peer, p := range k.memory {
-		if p.gone.Load() {
+		if p.is(portGone) {
 			delete(k.memory, peer)
 			continue
 		}
@@ -210,7 +210,7 @@ func (e *engine) peerDown(peer *shm.Peer) {
 // peerGone follows the end of a port's peer. A queue pair that has begun says so
 // itself, behind what the peer had sent: perhaps why it went.
 func (e *engine) peerGone(p *port) {
-	if !p.started {
+	if p.is(portMade) {
 		e.portLost(p)
 	}
 }

@@ -25,24 +25,23 @@ type linkKey struct {
 // link is a way to a peer and back: a port of ours and a queue pair of the
 // peer's, for one pair of addresses.
 //
-// It is made when the peer was told our queue pair (then it is valid from the
-// first probe on: only who has read the answer that went to its address knows the
-// Q_Key), or when the peer has told us its own (then it is valid at once: its
-// answer repeated our nonce). Datagrams are taken from valid links. The
-// resolve.Resolver says by which one they are sent.
+// An answer to the peer's query makes a link that its first probe makes valid: the
+// answer went to the peer's address, and only its reader knows the Q_Key. The peer's
+// answer to our query makes a link that is valid at once: it repeats our nonce.
+// Datagrams are taken from valid links. The resolve.Resolver says by which one they are
+// sent.
 type link struct {
 	addrPair
 	port    *port
 	peer    *peer
 	qpn     uint32
 	qkey    uint32
-	newKey  uint32 // that somebody has told who may be the peer after a restart; 0: nobody
+	newKey  uint32 // of an unproven query: perhaps of the peer after a restart; 0: none
 	udpPort uint16 // of ah
 	ah      verbs.AH
 	mtu     int
 	gateway [16]byte // of the peer
 	valid   bool
-	dead    bool      // forgotten
 	since   time.Time // the last time it was made known
 	refused time.Time // when the peer was told that nothing gets in here
 	fullAt  time.Time // since then there has been no room; zero: there is

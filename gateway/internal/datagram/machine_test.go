@@ -159,9 +159,10 @@ func (m *machine) drive(dev verbs.Device) driven {
 		require.NoError(m.t, err)
 		drv, err := dev.Drive(i, s)
 		require.NoError(m.t, err)
-		d.queues, d.drivers = append(d.queues, loop.NewQueue(cq)), append(d.drivers, drv)
+		q := loop.NewQueue(cq)
+		d.queues, d.drivers = append(d.queues, q), append(d.drivers, drv)
 		s.Post(func() {
-			s.AddQueue(d.queues[i])
+			s.AddQueue(q)
 			s.AddDriver(drv)
 		})
 	}

@@ -3,6 +3,7 @@ package datagram
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // TestDatagramWayLostOneWay: what a peer sends, and short packets that reach it, do
@@ -192,4 +194,76 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 		e.s.Call(func() { valid = !slices.ContainsFunc(links, func(l *link) bool { return !l.valid }) })
 		return valid
 	}, 30*time.Second, time.Millisecond)
+}
+
+// failing is a network on whose first queue pair only a few receives can be posted.
+type failing struct {
+	Network
+	pd             verbs.PD // of that queue pair
+	posted, closed atomic.Int32
+}
+
+func (f *failing) DeviceAt(local netip.Addr) (Device, error) {
+	d, err := f.Network.DeviceAt(local)
+	if err == nil && f.pd == nil {
+		f.pd, err = d.AllocPD()
+		d.Device = failingDevice{d.Device, f}
+	}
+	return d, err
+}
+
+type failingDevice struct {
+	verbs.Device
+	f *failing
+}
+
+func (d failingDevice) AllocPD() (verbs.PD, error) { return failingPD{d.f.pd, d.f}, nil }
+
+type failingPD struct {
+	verbs.PD
+	f *failing
+}
+
+func (p failingPD) CreateQP(a *verbs.QPInitAttr) (verbs.QP, error) {
+	qp, err := p.PD.CreateQP(a)
+	return failingQP{qp, p.f}, err
+}
+
+type failingQP struct {
+	verbs.QP
+	f *failing
+}
+
+func (q failingQP) PostRecv(wr *verbs.RecvWR) error {
+	if q.f.posted.Add(1) > 7 {
+		return verbs.ErrNoMemory
+	}
+	return q.QP.PostRecv(wr)
+}
+
+func (q failingQP) Close() error {
+	q.f.closed.Add(1)
+	return q.QP.Close()
+}
+
+// TestDatagramPortThatDoesNotStart: it is given up as a whole, and another one takes its
+// place.
+func TestDatagramPortThatDoesNotStart(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	e := h.engine(0)
+	f := &failing{}
+	h.fabrics(0, func(list []Fabric) {
+		f.Network = list[0].(Network)
+		list[0] = f
+	})
+	h.want(0)
+	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
+	require.Eventually(t, func() bool { return f.closed.Load() == 1 }, patience, time.Millisecond)
+	another := make(chan *port, 1)
+	require.True(t, e.keeper.ways(addrPair{pairAddrs[0], pairAddrs[1]}, nil, func(list []way) {
+		_ = list[0].port.start()
+		another <- list[0].port
+	}))
+	require.True(t, (<-another).is(portActive))
+	require.EqualValues(t, 1, f.closed.Load())
 }

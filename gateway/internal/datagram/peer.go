@@ -59,7 +59,7 @@ func (p *peer) reach() *link {
 		return p.cur
 	}
 	for _, l := range slices.Backward(p.links) {
-		if l.valid && !l.port.failed {
+		if l.valid && !l.port.is(portGone) {
 			return l
 		}
 	}
@@ -136,7 +136,7 @@ func (e *engine) link(pair addrPair, w *way, o *resolve.UDOffer, gateway [16]byt
 			return nil, err
 		}
 	}
-	if l.valid && !trusted { // what is in use is not changed by what anybody may have sent
+	if l.valid && !trusted { // an unproven query does not change what is in use
 		if o.QKey != l.qkey {
 			l.newKey = o.QKey
 		}
@@ -178,8 +178,8 @@ func (e *engine) newLink(k linkKey, w *way, o *resolve.UDOffer) (*link, error) {
 	return l, nil
 }
 
-// leastLink is the link that is missed least; one that anybody may have asked for
-// goes before one the peer has used.
+// leastLink is the link to give up first: one of an unproven query before one that the
+// peer has used, the oldest before others. The link in use is never given up.
 func (p *peer) leastLink() *link {
 	var least *link
 	for _, l := range p.links {
@@ -202,7 +202,6 @@ func (e *engine) unlink(l *link) {
 		}
 	}
 	delete(l.port.links, l.key())
-	l.dead = true
 	l.asm.clear()
 	e.asmDropped(l)
 	_ = l.ah.Close()
@@ -261,8 +260,7 @@ func (e *engine) setPeer(d ebpf.DatagramPeer) {
 // portLost is the end of a port: the device failed, or its shm peer hung up.
 // Datagrams to those behind it go natively from here on.
 func (e *engine) portLost(p *port) {
-	p.failed = true
-	if p.gone.Swap(true) {
+	if portState(p.at.Swap(uint32(portGone))) == portGone {
 		return
 	}
 	for _, l := range p.links {

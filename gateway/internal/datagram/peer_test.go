@@ -17,18 +17,30 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-func (h *hosts) engine(i int) *engine { return h.g[i].engine.Load().on }
+func (h *hosts) engine(i int) *engine { return h.g[i].engine.Load().core }
 
 // narrow makes the packets of host i short; no port is there yet.
 func (h *hosts) narrow(i int) {
-	for j, fb := range h.engine(i).cfg.Fabrics {
-		switch fb := fb.(type) {
-		case Memory:
-			h.engine(i).cfg.Fabrics[j] = narrowMemory{fb}
-		case Network:
-			h.engine(i).cfg.Fabrics[j] = narrowNetwork{fb}
+	h.fabrics(i, func(list []Fabric) {
+		for j, fb := range list {
+			switch fb := fb.(type) {
+			case Memory:
+				list[j] = narrowMemory{fb}
+			case Network:
+				list[j] = narrowNetwork{fb}
+			}
 		}
+	})
+}
+
+// fabrics changes those of host i where they are read: on the keeper's goroutine.
+func (h *hosts) fabrics(i int, change func(list []Fabric)) {
+	k, done := h.engine(i).keeper, make(chan struct{})
+	k.jobs <- func() {
+		change(k.e.cfg.Fabrics)
+		close(done)
 	}
+	<-done
 }
 
 // narrowMemory and narrowNetwork are fabrics of short packets.

@@ -33,29 +33,39 @@ const (
 	recvID = 1 << 32
 )
 
-// port is a UD queue pair: one per soft device, shared by all peers, or one
-// per shm peer. It is made by the keeper and belongs to the shard once it is
-// given to it.
+// portState is how far a port is. The shard changes it; the keeper reads it, too.
+//
+//	made ─► active ─► gone
+//	  └────────────────►
+type portState uint32
+
+const (
+	portMade   portState = iota // the keeper has made it: its queue pair is in INIT
+	portActive                  // it sends and receives
+	portGone                    // its queue pair is broken or closed
+)
+
+// port is a UD queue pair: one per device on a network, for all of its peers, or one
+// per peer that shares memory. The keeper makes it and hands it to the shard, which owns
+// it from then on.
 type port struct {
 	e     *engine
 	kind  negotiate.CarrierKind
 	queue *loop.Queue
 	qp    verbs.QP
-	qkey  uint32 // random: only who has been told can send to it
+	qkey  uint32 // random: a sender must have been told
 	mtu   int
 	pd    verbs.PD             // the peer's on shm, its own on soft
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
 	shm   *shm.Peer            // nil on a network
-	leave func()               // of shm: it is not used any more
-	gone  atomic.Bool
+	leave func()               // tells the fabric that shm is not in use any more
+	at    atomic.Uint32        // a portState
 
-	rx      verbs.MR // receives of grhLen+mtu each, from start on
-	rxSize  int
-	started bool
-	failed  bool
-	links   map[linkKey]*link
-	flight  int // work requests under way
+	rx     verbs.MR // receives of grhLen+mtu each, from start on
+	rxSize int
+	links  map[linkKey]*link
+	flight int // work requests under way
 
 	wr   verbs.SendWR // one for life: posting does not allocate
 	sges [2]verbs.SGE
@@ -97,10 +107,12 @@ func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 	return p, nil
 }
 
-// start begins to send and receive; on the shard, and on shm with a peer that
-// has attached.
+func (p *port) is(s portState) bool { return portState(p.at.Load()) == s }
+
+// start begins to send and receive, where memory is shared with a peer that has
+// attached. A port that cannot is gone.
 func (p *port) start() error {
-	if p.started || p.failed {
+	if !p.is(portMade) {
 		return nil
 	}
 	var err error
@@ -108,8 +120,7 @@ func (p *port) start() error {
 		return fmt.Errorf("datagram receives: %w", err)
 	}
 	if err := p.activate(); err != nil {
-		err = errors.Join(err, p.rx.Close())
-		p.rx = nil
+		p.e.portLost(p)
 		return err
 	}
 	return nil
@@ -128,7 +139,6 @@ func (p *port) activate() error {
 	if err := p.qp.Modify(&attr, verbs.QPAttrState); err != nil {
 		return fmt.Errorf("datagram queue pair to RTR: %w", err)
 	}
-	p.started = true
 	p.queue.Members[p.qp.Num()] = p
 	for i := range p.receives() {
 		if err := p.repost(i); err != nil {
@@ -139,16 +149,16 @@ func (p *port) activate() error {
 	if err := p.qp.Modify(&attr, verbs.SQPSNMask); err != nil {
 		return fmt.Errorf("datagram queue pair to RTS: %w", err)
 	}
+	p.at.Store(uint32(portActive))
 	return nil
 }
 
 // close ends the queue pair. It is on no shard, or the caller is.
 func (p *port) close() error {
-	p.gone.Store(true)
-	if p.started {
-		delete(p.queue.Members, p.qp.Num())
+	p.at.Store(uint32(portGone))
+	if num := p.qp.Num(); p.queue.Members[num] == loop.Completer(p) {
+		delete(p.queue.Members, num)
 	}
-	p.failed = true
 	errs := []error{p.qp.Close(), p.tx.Close()}
 	p.e.out.reclaim(p)
 	for _, l := range p.links {
@@ -190,14 +200,14 @@ func (p *port) Complete(wc *verbs.WC) {
 	i := int(wc.WRID &^ recvID)
 	at := i * p.rxSize
 	p.e.received(p, wc, p.rx.Bytes()[at:at+p.rxSize])
-	if !p.failed && p.repost(i) != nil {
+	if !p.is(portGone) && p.repost(i) != nil {
 		p.broken(verbs.WCGeneralErr)
 	}
 }
 
 // broken is an error of the queue pair. Datagrams go natively from here on.
 func (p *port) broken(s verbs.WCStatus) {
-	if p.failed {
+	if p.is(portGone) {
 		return
 	}
 	if p.shm == nil || p.shm.Err() == nil {
@@ -211,13 +221,13 @@ func (l *link) piecesOf(hlen, n int) int { return max(1, (n+l.mtu-hlen-1)/(l.mtu
 
 // roomFor tells whether a datagram can be sent now.
 func (p *port) roomFor(l *link, hlen, n int) bool {
-	return !p.failed && p.started && p.flight+l.piecesOf(hlen, n) <= sendDepth
+	return p.is(portActive) && p.flight+l.piecesOf(hlen, n) <= sendDepth
 }
 
 // full tells whether a datagram would be lost on its way, because the peer has
 // not taken those before it.
 func (l *link) full(hlen, n int) bool {
-	return l.port.room != nil && !l.port.failed && l.port.room.DatagramRoom(l.qpn) < min(l.piecesOf(hlen, n), enoughRoom)
+	return l.port.room != nil && !l.port.is(portGone) && l.port.room.DatagramRoom(l.qpn) < min(l.piecesOf(hlen, n), enoughRoom)
 }
 
 // sendPieces posts a datagram that there is room for and that lies in a slot,
@@ -258,7 +268,7 @@ func (p *port) sendPieces(l *link, slot, id uint16, at, hlen, n int) {
 
 // sendControl posts a control message that begins a slot.
 func (p *port) sendControl(l *link, slot uint16, kind uint8, n int) bool {
-	if p.failed || !p.started || p.flight == sendDepth {
+	if !p.is(portActive) || p.flight == sendDepth {
 		return false
 	}
 	p.e.out.lend(slot, p, 1)

@@ -50,7 +50,7 @@ func (e *engine) wayOf(pair addrPair, o *resolve.UDOffer) *way {
 	list := e.ways[pair].list
 	for i := range list {
 		w := &list[i]
-		if w.port.kind == o.Kind && w.offer.Key == o.Key && !w.port.gone.Load() {
+		if w.port.kind == o.Kind && w.offer.Key == o.Key && !w.port.is(portGone) {
 			return w
 		}
 	}
@@ -63,7 +63,7 @@ func (e *engine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
 	ways := e.ways[addrPair{local, peer}].list
 	for i := range ways {
 		w := &ways[i]
-		if w.port.gone.Load() || resolve.FindUDOffer(list, w.port.kind) != nil {
+		if w.port.is(portGone) || resolve.FindUDOffer(list, w.port.kind) != nil {
 			continue
 		}
 		if e.query != nil {
@@ -102,7 +102,7 @@ func (e *engine) prepare(pair addrPair, q *resolve.Resolve, then func()) {
 	have, ok := e.ways[pair]
 	fresh := ok && q == nil && e.now.Sub(have.at) < waysFor
 	for _, w := range have.list {
-		fresh = fresh && !w.port.gone.Load()
+		fresh = fresh && !w.port.is(portGone)
 	}
 	if fresh {
 		then()
@@ -116,7 +116,7 @@ func (e *engine) prepare(pair addrPair, q *resolve.Resolve, then func()) {
 			clear(e.ways)
 		}
 		for _, w := range e.ways[pair].list { // what has been offered before stays good
-			if !w.port.gone.Load() && !slices.ContainsFunc(list, func(o way) bool { return o.port == w.port }) {
+			if !w.port.is(portGone) && !slices.ContainsFunc(list, func(o way) bool { return o.port == w.port }) {
 				list = append(list, w)
 			}
 		}
@@ -227,12 +227,12 @@ func (e *engine) prove(a resolve.ProvePeer) {
 	e.act(e.resolve.Proved(a.Peer, a.Proof, false, e.now))
 }
 
-// peerCapable: the resolver says by which link datagrams go. If that is gone, which
-// nobody noticed because nothing was carried just then, the peer is asked anew.
+// peerCapable: the resolver says by which link datagrams go. If that link is gone, the
+// peer is asked anew; a link that carried nothing can go without a word.
 func (e *engine) peerCapable(a resolve.PeerCapable) {
 	if p := e.peers[a.Peer]; p != nil {
 		for _, l := range p.links {
-			if l.local == a.Local && l.qpn == a.Offer.QPN && l.port.kind == a.Offer.Kind && l.gateway == a.GatewayID && l.valid && !l.port.failed {
+			if l.local == a.Local && l.qpn == a.Offer.QPN && l.port.kind == a.Offer.Kind && l.gateway == a.GatewayID && l.valid && !l.port.is(portGone) {
 				e.capable(l, a.TTL)
 				return
 			}

@@ -18,7 +18,7 @@ type slots struct {
 	used [slotCount]slotUse
 }
 
-// slotUse is who has a slot.
+// slotUse is the port that sends from a slot.
 type slotUse struct {
 	port *port
 	wrs  int // work requests that send from it

@@ -12,8 +12,9 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// holdFor is how long datagrams wait in A for a peer that has not taken those
-// before them. Then its own go natively until it has, and nobody waits.
+// holdFor is how long datagrams wait in A for a peer that has not taken those before
+// them. After that the datagrams to that peer go natively until it has, and others do
+// not wait.
 const holdFor = 5 * time.Millisecond
 
 // heldDatagram is the datagram that waits, and A with it; n is 0 while none does.

@@ -89,6 +89,8 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 		return REASON_ACCEPT_LOST;
 	u32 ifindex = skb->ifindex;
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	if (d && d->flags & DEVICE_ONE_WAY)
+		return REASON_ADDRESS;
 	if (!d || legs_blocked(d, &p->key))
 		return REASON_APP_LEG_BLOCKED;
 	if (!awaited(skb, &p->key))

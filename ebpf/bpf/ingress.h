@@ -72,6 +72,8 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	struct own *own = own_of(p->key.laddr, p->key.family);
 	if (skb->pkt_type != PACKET_HOST || !own)
 		return REASON_FORWARDED;
+	if (own->upper == OWN_NOWHERE && own->lower != skb->ifindex)
+		return REASON_SLOTS; /* the program of the device below has told */
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h || own->upper == OWN_NOWHERE || odd_address(&p->key))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -58,10 +59,6 @@ func TestFaultResources(t *testing.T) {
 // forgotten the connection too, a TIME_WAIT later and the retransmission after it.
 const leakPatience = 4 * time.Minute
 
-// legBatch is how many sockets of a family a gateway has made ahead of need, more or
-// less of which wait when it looks.
-const legBatch = 32
-
 // watchLeaks lets the gateways carry a little and remembers what they are made of.
 // The function it returns waits until they are that small again.
 func (w *world) watchLeaks(t *testing.T) (done func()) {
@@ -76,7 +73,8 @@ func (w *world) watchLeaks(t *testing.T) (done func()) {
 		for g, b := range before {
 			after := w.usage(t, g)
 			leaks := func() bool {
-				return after.entries > 0 || after.memory > 0 || after.descriptors > b.descriptors+8+2*legBatch || after.goroutines > b.goroutines+8
+				descriptors := b.descriptors + 8 + 2*process.LegBatch // of which more or less wait when it looks
+				return after.entries > 0 || after.memory > 0 || after.descriptors > descriptors || after.goroutines > b.goroutines+8
 			}
 			for end := time.Now().Add(leakPatience); leaks() && time.Now().Before(end); after = w.usage(t, g) {
 				time.Sleep(200 * time.Millisecond)

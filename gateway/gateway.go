@@ -79,7 +79,7 @@ type gateway struct {
 	reloading      sync.Mutex                 // of reload: before trials.mu
 	die            func()                     // ends the process
 	beat           instant                    // of the last heartbeat
-	lateAt         instant                    // when beats were resumed that had stopped
+	lateAt         instant                    // when beats were resumed that had stopped, or a deadline was looked at late
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
@@ -294,7 +294,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 // about others, and what ran out of time here while this gateway was late itself,
 // nothing about the peer.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() || f.late.Load() || g.wasLate(f.start, time.Now()) {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() || g.wasLate(f.start, time.Now()) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()

@@ -72,6 +72,8 @@ static __noinline int accept_refused(struct __sk_buff *skb, struct packet *p, st
 	struct own *own = own_of(p->key.laddr, p->key.family);
 	if (skb->pkt_type != PACKET_HOST || !own)
 		return REASON_FORWARDED;
+	if (own->upper == OWN_NOWHERE && own->lower != skb->ifindex)
+		return REASON_SLOTS; /* the program of the device below has told */
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h || own->upper == OWN_NOWHERE || odd_address(&p->key))
@@ -89,6 +91,8 @@ static __noinline int accept_refused(struct __sk_buff *skb, struct packet *p, st
 		return REASON_ACCEPT_LOST;
 	u32 ifindex = skb->ifindex;
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	if (d && d->flags & DEVICE_ONE_WAY)
+		return REASON_ADDRESS;
 	if (!d || legs_blocked(d, &p->key))
 		return REASON_APP_LEG_BLOCKED;
 	if (!awaited(skb, &p->key))

@@ -87,7 +87,7 @@ func (w *world) carries(t *testing.T, way string) {
 
 // closed tells whether the kernel has closed a connection: by a reset, where this
 // end has not closed it.
-func closed(c *net.TCPConn) bool { return stateOf(c) == tcpClose }
+func closed(c *net.TCPConn) bool { return tcpInfo(c).State == tcpClose }
 
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7

@@ -377,3 +377,19 @@ func TestLedgerRefuses(t *testing.T) {
 	l = newLedger()
 	require.Equal(t, violation, l.record(done))
 }
+
+// TestHaveAnswersTheEnd: a HAVE with a window is of bytes, even at the offset of the end:
+// it may have been sent before END came, and END may still be lost.
+func TestHaveAnswersTheEnd(t *testing.T) {
+	for _, l := range []ledger{newLedger(), newCarriedLedger()} {
+		l.send(9)
+		l.end(9)
+		for _, c := range []struct {
+			window uint64
+			want   txPhase
+		}{{relayWindow, txEnded}, {0, txTaken}} {
+			require.Equal(t, negotiate.ReasonNone, l.record(negotiate.Record{Type: negotiate.RecordHave, Offset: 9, Window: c.window}))
+			require.Equal(t, c.want, l.tx)
+		}
+	}
+}

@@ -213,6 +213,47 @@ func TestRawResets(t *testing.T) {
 	p.empty(t)
 }
 
+// TestRawEndsInOrder: a wire leg that both ends have closed in order is no reset, however
+// slowly the application reads what came before.
+func TestRawEndsInOrder(t *testing.T) {
+	p := newGatewayPair(t)
+	c, f, w := p.rawPair(t, 1<<20, 1<<20)
+	f.clear(nil)
+	var sent int64
+	for {
+		n, err := w.Write(make([]byte, 1<<20))
+		sent += int64(n)
+		if n == 0 {
+			require.ErrorIs(t, err, netstack.ErrWouldBlock)
+			before := f.rx.Load()
+			if time.Sleep(20 * time.Millisecond); f.rx.Load() == before {
+				break
+			}
+		}
+	}
+	require.NoError(t, w.CloseWrite())
+	require.NoError(t, c.app[1].CloseWrite())
+	_, err := w.ReadContext(t.Context(), make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	require.True(t, f.wire.Over())
+	f.raw.notify()
+	f.g.shards[0].Call(func() {})
+	f.g.shards[0].Call(func() { require.False(t, f.raw.over) }) // behind the turn that looked
+	require.Equal(t, StateClosing, f.getState())
+	n, err := io.Copy(io.Discard, c.app[1])
+	require.NoError(t, err)
+	require.Equal(t, sent, n)
+	require.NoError(t, c.app[1].Close())
+	require.Eventually(t, func() (lingers bool) {
+		f.g.shards[0].Call(func() { lingers = f.raw.linger.Pending() })
+		return lingers
+	}, patience, time.Millisecond)
+	f.completeRaw()
+	c.ended(t)
+	require.Equal(t, StateClosed, f.getState())
+	p.empty(t)
+}
+
 // readerOf reads a wire leg to its end.
 func readerOf(t *testing.T, w *fakeWire) io.Reader { return wireReader{t, w} }
 

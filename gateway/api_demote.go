@@ -10,8 +10,8 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int) {
 		asked := c != nil && f.relay == nil && !f.ended && q.Matches(f.id, f.carrier)
 		f.mu.Unlock()
 		if asked {
-			c.s.Post(func() {
-				c.s.WorksFor(f)
+			c.Shard.Post(func() {
+				c.Shard.WorksFor(f)
 				c.demote(DemotedByOperator)
 			})
 			n++

@@ -218,9 +218,9 @@ func (c *pairConn) demote(side int) {
 func (c *pairConn) breakQueuePair(side int) {
 	f := c.flow[side]
 	if cr := f.chosen(); cr != nil {
-		cr.s.Post(func() {
-			if !cr.closed {
-				_ = cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+		cr.Shard.Post(func() {
+			if !cr.Closed() {
+				_ = cr.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 			}
 		})
 	}

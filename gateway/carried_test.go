@@ -14,6 +14,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -193,12 +194,9 @@ func TestPeerHangsUp(t *testing.T) {
 		conns = append(conns, c)
 	}
 	time.Sleep(20 * time.Millisecond) // rings and buffers fill up
-	sf := p.g[0].fabrics[0].(*shmFabric)
-	sf.mu.Lock()
-	for _, peer := range sf.peers {
+	for _, peer := range p.g[0].fabrics[0].(*carrier.Shm).Peers() {
 		_ = peer.Close()
 	}
-	sf.mu.Unlock()
 	for _, c := range conns {
 		for _, f := range c.flow {
 			require.Eventually(t, func() bool { return f.info(time.Now()).Carrier == config.CarrierRelay }, patience, time.Millisecond)

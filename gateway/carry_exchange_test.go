@@ -16,16 +16,7 @@ import (
 // exchange has the receive ring of one side exchanged as the plan would have it,
 // but at any time and for any size. It tells whether that could begin.
 func exchange(c *carry, n int) (began bool) {
-	c.s.Call(func() {
-		if c.closed || c.fitting || !c.ep.CanSwitchRing() {
-			return
-		}
-		began, c.fitting = true, true
-		go func() {
-			r, err := c.arena.Alloc(n)
-			c.s.Post(func() { c.fitted(r, err) })
-		}()
-	})
+	c.Shard.Call(func() { began = c.Exchange(n) })
 	return began
 }
 

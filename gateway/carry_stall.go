@@ -67,9 +67,9 @@ func (r rxStand) stuck(leg legReady) bool {
 // doubt.
 func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
 	b := &c.f.books
-	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: b.tx != txOpen, blocked: c.ep.Blocked()}
+	tx := txStand{sent: c.EP.SentOffset(), freed: c.EP.FreedOffset(), ended: b.tx != txOpen, blocked: c.EP.Blocked()}
 	rx := rxStand{
-		received: c.ep.ReceivedOffset(), consumed: c.ep.ConsumedOffset(),
+		received: c.EP.ReceivedOffset(), consumed: c.EP.ConsumedOffset(),
 		known: b.rx != rxOpen, ended: b.rx >= rxShut, final: b.final,
 	}
 	txStuck, rxStuck := tx.stuck(leg), rx.stuck(leg)
@@ -87,7 +87,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		c.f.ctl.ask()
 		return
 	}
-	c.f.stalled(config.Carrier(c.kind.String()),
+	c.f.stalled(config.Carrier(c.Kind.String()),
 		"tx_stalled", txStalled, "tx_sent", tx.sent, "tx_freed", tx.freed, "tx_ended", tx.ended, "tx_blocked", tx.blocked,
 		"rx_stalled", rxStalled, "rx_received", rx.received, "rx_consumed", rx.consumed, "rx_known", rx.known, "rx_final", rx.final,
 		"app_readable", leg.readable, "app_writable", leg.writable)
@@ -95,5 +95,5 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 
 // watchable implements pump.
 func (c *carry) watchable() (fd int, ok bool) {
-	return c.fd, c.started && !c.closed && !c.f.books.legDone && !c.failed && c.ep.Err() == nil
+	return c.fd, c.Carries() && !c.f.books.legDone && !c.failed && c.EP.Err() == nil
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -134,9 +133,7 @@ func (c *client) action(a negotiate.Action) {
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
 		c.f.g.dgrams.Load().news(c.f.tuple, a.Accept.DatagramPort, a.Accept.GatewayID)
-		for _, fb := range c.f.g.fabrics {
-			fb.answered(c.f, a.Accept)
-		}
+		c.f.answered(a.Accept)
 		c.handOver()
 	case negotiate.Prove:
 		c.prove(a)
@@ -161,10 +158,8 @@ func (c *client) declined(v negotiate.Verdict) {
 	if !v.Remote || v.Reason != negotiate.ReasonDeviceFailed && v.Reason != negotiate.ReasonNoCommonCarrier {
 		return
 	}
-	for _, fb := range c.f.g.fabrics {
-		if fb.answered(c.f, nil) {
-			c.f.outdated.Store(true)
-		}
+	if c.f.answered(nil) {
+		c.f.outdated.Store(true)
 	}
 }
 
@@ -242,68 +237,32 @@ func (c *client) prove(p negotiate.Prove) {
 	cr.report = func(ev rsocket.Events) {
 		switch {
 		case ev.Has(rsocket.EventProved):
-			cr.proved = true
-			cr.fabric.proved(cr)
+			cr.Proved()
 			result(true)
 		case ev.Has(rsocket.EventFailed):
 			result(false)
 		}
 	}
-	warm, err := cr.proveTo(p.Offer)
+	warm, err := cr.Prove(p.Offer, p.Timeout)
 	if err != nil {
 		c.f.g.log.Debug("carrier proof", "flow_id", c.f.id, "carrier", kind, "error", err)
 	}
 	if warm || err != nil {
 		result(err == nil)
-		return
 	}
-	if cr.lossy {
-		cr.repeatProof(p.Timeout / proofRepeats)
-	}
-}
-
-// proofRepeats is how often a proof is sent on a carrier that may lose it: often
-// enough that the loss of any packet on the way is noticed within the proof's
-// time, which the transport's own timer would overstep.
-const proofRepeats = 4
-
-// proveTo connects a client's queue pair and sends the probe, one full path MTU.
-// A carrier that has been proved with this peer is warm: nothing is left to
-// prove.
-func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
-	if err := c.fabric.connect(c, to); err != nil {
-		return false, err
-	}
-	if c.fabric.warm(c) {
-		return true, nil
-	}
-	c.seed = rand.Uint64()
-	return false, c.ep.Probe(c.probeLen, c.seed)
-}
-
-// repeatProof sends the probe again as long as nothing has come back.
-func (c *carry) repeatProof(after time.Duration) {
-	c.s.After(after, func() {
-		c.s.WorksFor(c.f)
-		if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
-			c.repeatProof(after)
-		}
-	})
 }
 
 // rememberProof leaves a peer alone whose carriers all failed their proof. One
 // that has been proved by another flow was only slow this time.
 func (c *client) rememberProof() {
-	c.f.mu.Lock()
-	carries := c.f.carries
-	c.f.mu.Unlock()
+	carries := c.f.prepared()
 	for _, cr := range carries {
-		if cr.fabric.warm(cr) {
+		if cr.Warm() {
 			return
 		}
 	}
 	for _, cr := range carries {
-		cr.fabric.unproved(cr)
+		cr.Unproved()
 	}
 	v, _ := c.hs.Verdict()
 	c.f.g.remember(c.f, v)

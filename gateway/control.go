@@ -167,7 +167,7 @@ func peerInfo(p *ebpf.Peer) admin.PeerInfo {
 func (g *gateway) Devices() []admin.DeviceInfo {
 	var list []admin.DeviceInfo
 	for _, fb := range g.fabrics {
-		list = append(list, fb.devices()...)
+		list = append(list, fb.Devices()...)
 	}
 	return append(list, g.absent...)
 }
@@ -239,7 +239,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
 	}
-	s.Heartbeat = g.beat.load()
+	s.Heartbeat = g.beat.Load()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().snapshot(&s)

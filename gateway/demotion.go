@@ -28,31 +28,31 @@ const breakPatience = 50 * time.Millisecond
 // broken is an error of the queue pair or of the peer's protocol. Where the peer
 // lives the flow goes on over the relay: first it may say why.
 func (c *carry) broken() {
-	if c.closed || c.demoting != "" || c.needless() {
+	if c.Closed() || c.demoting != "" || c.needless() {
 		return
 	}
-	err := c.ep.Err()
+	err := c.EP.Err()
 	if err == nil {
 		err = rsocket.ErrConnection // behind the end of the stream, with bytes still under way
 	}
-	reason := c.fabric.reason(c, err)
-	if !c.fabric.survives(c, err) {
+	reason := c.Reason(err)
+	if !c.Survives(err) {
 		c.f.abort(reason, false)
 		return
 	}
 	c.failure, c.demoting = err, reason.String()
 	c.patience = loop.NewTimer(func() {
-		c.s.WorksFor(c.f)
+		c.Shard.WorksFor(c.f)
 		c.demote(c.demoting)
 	})
-	c.s.SetTimer(&c.patience, time.Now().Add(breakPatience))
+	c.Shard.SetTimer(&c.patience, time.Now().Add(breakPatience))
 }
 
 // needless: the queue pair has nothing to do any more. The peer's application has
 // everything, and all of its bytes are here.
 func (c *carry) needless() bool {
 	b := &c.f.books
-	return b.tx == txTaken && b.rx != rxOpen && c.ep.ReceivedOffset() == b.final
+	return b.tx == txTaken && b.rx != rxOpen && c.EP.ReceivedOffset() == b.final
 }
 
 // demote moves the flow from its queue pair to the relay, at the byte where it
@@ -60,20 +60,20 @@ func (c *carry) needless() bool {
 // as that takes it now; the rest the peer sends again. The caller is on the shard.
 func (c *carry) demote(cause string) {
 	switch {
-	case c.closed, !c.f.ctl.mayLeave(cause): // where no records are exchanged yet, begin calls again
+	case c.Closed(), !c.f.ctl.mayLeave(cause): // where no records are exchanged yet, begin calls again
 		return
 	}
-	c.s.Collect()
-	if !c.closed && !c.f.books.legDone {
+	c.Shard.Collect()
+	if !c.Closed() && !c.f.books.legDone {
 		c.pumpRx()
 	}
 	switch {
-	case c.closed:
+	case c.Closed():
 		return
 	case c.failed: // the application has reset the connection
 		c.f.abort(negotiate.ReasonNone, false)
 		return
-	case cause == DemotedByPeer && c.fabric.convicted(c):
+	case cause == DemotedByPeer && c.Convicted():
 		c.f.abort(negotiate.ReasonProtocolError, false)
 		return
 	}
@@ -101,14 +101,10 @@ func (f *flow) depart(cause string) (*relay, config.Carrier) {
 // the wire leg takes them.
 func (c *carry) leave(r *relay, cause string, from config.Carrier) {
 	b, ctl := &c.f.books, c.f.ctl
-	b.leave(c.ep.SentOffset(), c.ep.FreedOffset(), c.ep.ConsumedOffset())
-	c.s.SetTimer(&c.patience, time.Time{})
-	delete(c.queue.Members, c.qp.Num())
-	c.s.Flush()
-	c.closed = true
-	c.ep.Leave()
-	sent, written := c.fabric.abandon(c)
-	r.resume(c, &origin{tail: c.ep.Tail, sent: sync.OnceFunc(sent), written: written})
+	b.leave(c.EP.SentOffset(), c.EP.FreedOffset(), c.EP.ConsumedOffset())
+	c.Shard.SetTimer(&c.patience, time.Time{})
+	sent, written := c.Depart()
+	r.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
 	ctl.relay = r
 	first := negotiate.AppendDemote(ctl.record[:0])
 	first = negotiate.AppendHave(first, b.consumed, relayWindow)
@@ -118,6 +114,6 @@ func (c *carry) leave(r *relay, cause string, from config.Carrier) {
 	ctl.send(first)
 	c.f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
-		c.f.g.rests.Failed(c.f.peer(), c.kind, time.Now())
+		c.f.g.rests.Failed(c.f.peer(), c.Kind, time.Now())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -36,15 +37,15 @@ type dgramKeeper struct {
 	mtu  atomic.Int64 // the most of a packet; 0: what the device can
 
 	// Of its goroutine.
-	soft map[*softUnit]*dgramPort
+	soft map[*carrier.SoftUnit]*dgramPort
 	shm  map[*shm.Peer]*dgramPort
-	met  map[netip.Addr]*shmPeer // peers that have offered memory, by address
+	met  map[netip.Addr]*carrier.ShmPeer // peers that have offered memory, by address
 }
 
 func newDgramKeeper(e *dgramEngine) *dgramKeeper {
 	k := &dgramKeeper{
-		e: e, jobs: make(chan func(), keeperJobs), soft: map[*softUnit]*dgramPort{}, shm: map[*shm.Peer]*dgramPort{},
-		met: map[netip.Addr]*shmPeer{},
+		e: e, jobs: make(chan func(), keeperJobs), soft: map[*carrier.SoftUnit]*dgramPort{}, shm: map[*shm.Peer]*dgramPort{},
+		met: map[netip.Addr]*carrier.ShmPeer{},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(k.run)
@@ -84,9 +85,9 @@ func (k *dgramKeeper) find(pair dgramPair, q *resolve.Resolve) (list []dgramWay)
 		var w dgramWay
 		var err error
 		switch fb := fb.(type) {
-		case *shmFabric:
+		case *carrier.Shm:
 			w, err = k.shmWay(fb, pair, q)
-		case *softFabric:
+		case *carrier.Soft:
 			w, err = k.softWay(fb, pair)
 		default:
 			continue
@@ -94,38 +95,38 @@ func (k *dgramKeeper) find(pair dgramPair, q *resolve.Resolve) (list []dgramWay)
 		switch {
 		case err == nil:
 			list = append(list, w)
-		case !errors.Is(err, errNotHere) && !errors.Is(err, fs.ErrNotExist):
-			k.e.log.Debug("datagram port", "carrier", fb.kind(), "peer", pair.remote, "error", err)
+		case !errors.Is(err, carrier.ErrNotHere) && !errors.Is(err, fs.ErrNotExist):
+			k.e.log.Debug("datagram port", "carrier", fb.Kind(), "peer", pair.remote, "error", err)
 		}
 	}
 	return list
 }
 
 // softWay is the port of the device that has the local address.
-func (k *dgramKeeper) softWay(sf *softFabric, pair dgramPair) (w dgramWay, err error) {
-	at, err := sf.portOf(pair.local)
+func (k *dgramKeeper) softWay(sf *carrier.Soft, pair dgramPair) (w dgramWay, err error) {
+	at, err := sf.PortOf(pair.local)
 	if err != nil {
 		return w, err
 	}
-	p := k.soft[at.unit]
+	p := k.soft[at.Unit]
 	if p == nil || p.gone.Load() {
-		pd, err := at.unit.dev.AllocPD()
+		pd, err := at.Unit.AllocPD()
 		if err != nil {
 			return w, fmt.Errorf("protection domain: %w", err)
 		}
-		if p, err = k.newPort(at.unit.driven, negotiate.CarrierSoft, pd, at.unit.port.ActiveMTU.Bytes(), nil); err != nil {
+		if p, err = k.newPort(at.Unit.Driven, negotiate.CarrierSoft, pd, at.Unit.Port.ActiveMTU.Bytes(), nil); err != nil {
 			return w, errors.Join(err, pd.Close())
 		}
-		k.soft[at.unit] = p
+		k.soft[at.Unit] = p
 	}
-	w = dgramWay{port: p, gid: at.gid, offer: p.describe()}
-	w.offer.GID, w.offer.UDPPort = at.unit.port.GIDs[at.gid], at.unit.port.UDPPort
+	w = dgramWay{port: p, gid: at.GID, offer: p.describe()}
+	w.offer.GID, w.offer.UDPPort = at.Unit.Port.GIDs[at.GID], at.Unit.Port.UDPPort
 	return w, nil
 }
 
 // shmWay is the port of the peer that shares memory with us: the one that the
 // query names, or one that we offer.
-func (k *dgramKeeper) shmWay(sf *shmFabric, pair dgramPair, q *resolve.Resolve) (w dgramWay, err error) {
+func (k *dgramKeeper) shmWay(sf *carrier.Shm, pair dgramPair, q *resolve.Resolve) (w dgramWay, err error) {
 	peer, err := k.shmPeer(sf, pair, q)
 	if err != nil {
 		return w, err
@@ -136,7 +137,7 @@ func (k *dgramKeeper) shmWay(sf *shmFabric, pair dgramPair, q *resolve.Resolve) 
 		if len(k.shm) >= dgramShmPorts {
 			return w, fmt.Errorf("%d shm peers with datagrams: %w", len(k.shm), verbs.ErrNoMemory)
 		}
-		if p, err = k.newPort(sf.driven, negotiate.CarrierSHM, peer.PD(), verbs.MTU4096.Bytes(), peer); err != nil {
+		if p, err = k.newPort(sf.Driven, negotiate.CarrierSHM, peer.PD(), verbs.MTU4096.Bytes(), peer); err != nil {
 			return w, err
 		}
 		k.shm[peer.Peer] = p
@@ -146,23 +147,23 @@ func (k *dgramKeeper) shmWay(sf *shmFabric, pair dgramPair, q *resolve.Resolve) 
 	return w, nil
 }
 
-func (k *dgramKeeper) shmPeer(sf *shmFabric, pair dgramPair, q *resolve.Resolve) (*shmPeer, error) {
+func (k *dgramKeeper) shmPeer(sf *carrier.Shm, pair dgramPair, q *resolve.Resolve) (*carrier.ShmPeer, error) {
 	if q == nil {
 		if p := k.met[pair.remote]; p != nil && p.Err() == nil {
 			return p, nil
 		}
-		return sf.peerFor(pair.remote, false)
+		return sf.PeerFor(pair.remote, false)
 	}
 	o := resolve.FindUDOffer(q.Offers, negotiate.CarrierSHM)
-	if o == nil || q.HostID != sf.g.hostID || q.GatewayID == sf.g.id {
-		return nil, errNotHere
+	if o == nil || q.HostID != k.e.g.hostID || q.GatewayID == k.e.g.id {
+		return nil, carrier.ErrNotHere
 	}
-	if p := sf.known(o.Key); p != nil {
+	if p := sf.Known(o.Key); p != nil {
 		return p, nil
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
 	defer cancel()
-	p, err := sf.attach(ctx, pair.remote, o.Name, o.Key)
+	p, err := sf.Attach(ctx, pair.remote, o.Name, o.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +190,7 @@ func (k *dgramKeeper) dropShm() {
 }
 
 // newPort makes a port and gives it to the shard.
-func (k *dgramKeeper) newPort(d *driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int, peer *shmPeer) (*dgramPort, error) {
+func (k *dgramKeeper) newPort(d *carrier.Driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int, peer *carrier.ShmPeer) (*dgramPort, error) {
 	if most := int(k.mtu.Load()); most > 0 {
 		mtu = min(mtu, most)
 	}
@@ -198,8 +199,8 @@ func (k *dgramKeeper) newPort(d *driven, kind negotiate.CarrierKind, pd verbs.PD
 		return nil, err
 	}
 	if p.shm = peer; peer != nil {
-		p.leave = sync.OnceFunc(func() { peer.fabric.leave(peer) })
-		peer.fabric.hold(peer)
+		p.leave = sync.OnceFunc(func() { peer.Fabric.Leave(peer) })
+		peer.Fabric.Hold(peer)
 	}
 	k.e.s.Call(func() {
 		k.e.ports[p] = struct{}{}

@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -124,7 +125,7 @@ func (e *dgramEngine) forgetPeer(p *dgramPeer) {
 // not there. trusted: the peer itself has told us of it.
 func (e *dgramEngine) link(pair dgramPair, w *dgramWay, o *resolve.UDOffer, gateway [16]byte, trusted bool) (*dgramLink, error) {
 	if w.port.shm == nil && verbs.GID(o.GID).Addr() != pair.remote {
-		return nil, fmt.Errorf("queue pair at another address: %w", errNotHere)
+		return nil, fmt.Errorf("queue pair at another address: %w", carrier.ErrNotHere)
 	}
 	if err := w.port.start(); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
@@ -45,7 +46,7 @@ type dgramPort struct {
 	pd    verbs.PD             // the peer's on shm, its own on soft
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
-	shm   *shmPeer             // nil on soft
+	shm   *carrier.ShmPeer     // nil on soft
 	leave func()               // of shm: it is not used any more
 	gone  atomic.Bool
 
@@ -62,9 +63,9 @@ type dgramPort struct {
 }
 
 // newDgramPort makes the queue pair, in INIT.
-func newDgramPort(e *dgramEngine, d *driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int) (*dgramPort, error) {
+func newDgramPort(e *dgramEngine, d *carrier.Driven, kind negotiate.CarrierKind, pd verbs.PD, mtu int) (*dgramPort, error) {
 	p := &dgramPort{
-		e: e, kind: kind, queue: d.queues[e.s.ID()], pd: pd, mtu: mtu, rxSize: grhLen + mtu,
+		e: e, kind: kind, queue: d.Queue(e.s), pd: pd, mtu: mtu, rxSize: grhLen + mtu,
 		qkey:  rand.Uint32()>>1 | 1, // the high bit is for controlled keys (IBTA vol. 1, 10.2.5)
 		links: map[dgramLinkKey]*dgramLink{},
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
@@ -34,7 +35,7 @@ func (e *dgramEngine) newResolver() *resolve.Resolver {
 		},
 	}
 	for _, fb := range e.g.fabrics {
-		cfg.Carriers = append(cfg.Carriers, fb.kind())
+		cfg.Carriers = append(cfg.Carriers, fb.Kind())
 	}
 	return resolve.NewResolver(cfg)
 }
@@ -248,7 +249,7 @@ func (e *dgramEngine) expect(a resolve.ExpectPeer) {
 // prove sends a probe to a queue pair that the peer has named.
 func (e *dgramEngine) prove(a resolve.ProvePeer) {
 	pair := dgramPair{a.Local, a.Peer}
-	w, err := e.wayOf(pair, &a.Offer), errNotHere
+	w, err := e.wayOf(pair, &a.Offer), carrier.ErrNotHere
 	if w != nil {
 		var l *dgramLink
 		if l, err = e.link(pair, w, &a.Offer, a.GatewayID, true); err == nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
@@ -135,7 +136,7 @@ func (s *dgramSockets) send(m resolve.SendResolution) error {
 			return sendAtOnce(c, m.Bytes, oob, to)
 		}
 	}
-	return errNotHere
+	return carrier.ErrNotHere
 }
 
 // sendAtOnce tries once.

@@ -236,7 +236,7 @@ func (f *flow) dropCarry(c *carry) {
 	f.mu.Lock()
 	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
 	f.mu.Unlock()
-	c.s.Post(c.close)
+	c.Shard.Post(c.close)
 }
 
 // carryOf returns the queue pair made for one carrier, or nil.
@@ -244,11 +244,28 @@ func (f *flow) carryOf(kind negotiate.CarrierKind) *carry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range f.carries {
-		if c.kind == kind {
+		if c.Kind == kind {
 			return c
 		}
 	}
 	return nil
+}
+
+// prepared returns the queue pairs made for the negotiation.
+func (f *flow) prepared() []*carry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.carries
+}
+
+// answered tells the carriers of a client's flow what the ACCEPT of its peer offers; nil:
+// the peer has declined because no carrier can be had. It reports whether one of the
+// offers was outdated.
+func (f *flow) answered(a *negotiate.Accept) (outdated bool) {
+	for _, c := range f.prepared() {
+		outdated = c.Answered(a) || outdated
+	}
+	return outdated
 }
 
 // carriedBytes returns what the flow's present carrier has carried.

@@ -31,7 +31,7 @@ func (f *flow) teardown(c cause, v negotiate.Verdict) {
 		f.to(e.state)
 		close(f.gone)
 		if e.app == appDrained && len(p.carries) == 1 {
-			p.carries[0].s.Post(p.carries[0].lastWords)
+			p.carries[0].Shard.Post(p.carries[0].lastWords)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func (f *flow) closeCarries(carries []*carry, done func()) {
 		done()
 		return
 	}
-	s := carries[0].s
+	s := carries[0].Shard
 	s.Post(func() {
 		s.WorksFor(f)
 		defer done()

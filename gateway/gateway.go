@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -28,6 +29,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 // historySize bounds what conns --closed and conns --all remember.
@@ -51,7 +53,7 @@ type gateway struct {
 	seen   negotiate.Seen // PROPOSALs that were believed
 
 	shards  []*loop.Shard
-	fabrics []fabric
+	fabrics []carrier.Fabric
 	absent  []admin.DeviceInfo // configured, and not there
 	accept  host.LegListener
 	seed    maphash.Seed
@@ -70,7 +72,6 @@ type gateway struct {
 	rests          *peers.Rests
 	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
 	noDatagrams    bool                        // the engine could not be started
-	growing        atomic.Int64                // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
@@ -79,8 +80,8 @@ type gateway struct {
 	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloading      sync.Mutex                 // of reload: before trials.mu
 	die            func()                     // ends the process
-	beat           instant                    // of the last heartbeat
-	lateAt         instant                    // when beats were resumed that had stopped
+	beat           loop.Instant               // of the last heartbeat
+	lateAt         loop.Instant               // when beats were resumed that had stopped
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
@@ -179,6 +180,18 @@ func (g *gateway) startShards() error {
 		g.shards = append(g.shards, s)
 	}
 	return nil
+}
+
+// openFabrics opens the devices, and starts the loops that drive them.
+func (g *gateway) openFabrics() {
+	g.fabrics, g.absent = carrier.Open(&carrier.Env{
+		Config: g.cfg, Log: g.log, GatewayID: g.id, HostID: g.hostID, Shards: g.shards, Pool: g.pool, Shares: g.shares,
+		Addrs: g.addrs, Priority: g.host.Priority, Vacate: g.leaveCarrier,
+		PeerDown: func(p *shm.Peer) { g.dgrams.Load().peerDown(p) },
+	})
+	for _, s := range g.shards {
+		s.Start()
+	}
 }
 
 // shardFor says which shard serves a flow, for life.
@@ -423,7 +436,7 @@ func (g *gateway) closeShards() {
 	}
 	g.dgrams.Load().closePorts()
 	for _, fb := range g.fabrics {
-		errs = append(errs, fb.close())
+		errs = append(errs, fb.Close())
 	}
 	for _, s := range g.shards {
 		s.CloseFDs()

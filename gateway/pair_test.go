@@ -16,6 +16,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -157,9 +158,9 @@ func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 }
 
 // fabricOf returns the device of a kind.
-func (g *gateway) fabricOf(kind negotiate.CarrierKind) fabric {
+func (g *gateway) fabricOf(kind negotiate.CarrierKind) carrier.Fabric {
 	for _, fb := range g.fabrics {
-		if fb.kind() == kind {
+		if fb.Kind() == kind {
 			return fb
 		}
 	}
@@ -171,10 +172,10 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	f0, f1 := c.flow[0], c.flow[1]
 	fb0, fb1 := f0.g.fabricOf(kind), f1.g.fabricOf(kind)
 	s0, s1 := f0.g.shardFor(f0), f1.g.shardFor(f1)
-	c0, offer, err := fb0.offer(f0, s0)
+	c0, offer, err := f0.offer(fb0)
 	require.NoError(t, err)
 	require.True(t, f0.addCarry(c0))
-	require.NoError(t, fb1.meet(context.Background(), f1, offer))
+	require.NoError(t, fb1.Meet(context.Background(), f1.peer(), offer))
 	var answers []negotiate.CarrierOffer
 	var reason negotiate.Reason
 	p := &negotiate.Proposal{HostID: f0.g.hostID, Carriers: []negotiate.CarrierOffer{offer}}
@@ -184,7 +185,7 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	require.Equal(t, negotiate.ReasonNone, reason)
 	require.Len(t, answers, 1)
 	answer := answers[0]
-	s0.Call(func() { err = fb0.connect(c0, answer) })
+	s0.Call(func() { err = c0.Connect(answer) })
 	require.NoError(t, err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -69,7 +70,7 @@ func (r *relay) begin() {
 	r.readable, r.writable = true, true
 	r.f.wire.QuickACK()
 	askLeg(r.f.wire)
-	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
+	_ = r.f.wire.SetUserTimeout(carrier.LegPatience) // the peer never closes its window
 	r.later()
 }
 

@@ -230,11 +230,11 @@ func TestBrokenBeforeStart(t *testing.T) {
 				cr := f.carries[0]
 				f.mu.Unlock()
 				p.g[i].shards[0].Call(func() {
-					require.NoError(t, cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-					cr.s.Collect()
+					require.NoError(t, cr.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+					cr.Shard.Collect()
 				})
 				require.Eventually(t, func() (failed bool) {
-					cr.s.Call(func() { failed = cr.ep.Err() != nil })
+					cr.Shard.Call(func() { failed = cr.EP.Err() != nil })
 					return failed
 				}, patience, time.Millisecond)
 			}

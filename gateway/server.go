@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -233,8 +234,8 @@ func (s *server) meet(p *negotiate.Proposal) {
 		defer cancel()
 		failed := map[negotiate.CarrierKind]error{}
 		for _, fb := range strangers {
-			if err := fb.meet(ctx, s.f, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
-				failed[fb.kind()] = err
+			if err := fb.Meet(ctx, s.f.peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
+				failed[fb.Kind()] = err
 			}
 		}
 		s.input(func(time.Time) []negotiate.Action {
@@ -258,7 +259,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 		if reason != negotiate.ReasonNone {
 			return s.hs.Refused(now, reason)
 		}
-		_ = s.f.wire.SetKeepalive(vigilTurn, vigilTurn, math.MaxInt32) // the last word may be long in coming
+		_ = s.f.wire.SetKeepalive(carrier.VigilTurn, carrier.VigilTurn, math.MaxInt32) // the last word may be long in coming
 		return s.hs.Served(now, negotiate.Accept{
 			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Random: s.f.g.keys.random(),
 			Carriers: offers,
@@ -270,7 +271,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 func (s *server) early(c *carry) func(rsocket.Events) {
 	return func(ev rsocket.Events) {
 		if ev.Has(rsocket.EventReadable) {
-			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.kind) })
+			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.Kind) })
 		}
 	}
 }

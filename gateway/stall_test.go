@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -195,7 +197,7 @@ func TestStallOfLostBytes(t *testing.T) {
 			p := newGatewayPair(t)
 			c := p.dial(t, kind)
 			s, there := p.g[1].shards[0], c.flow[1].chosen()
-			s.Call(func() { delete(there.queue.Members, there.qp.Num()) }) // its completions go nowhere
+			s.Call(func() { delete(p.g[1].queueOf(t, there).Members, there.QP.Num()) }) // its completions go nowhere
 			_, err := c.app[0].Write([]byte("lost"))
 			require.NoError(t, err)
 			require.NoError(t, c.app[0].CloseWrite())
@@ -296,4 +298,18 @@ func TestNoStallOfSlowApplications(t *testing.T) {
 			p.empty(t)
 		})
 	}
+}
+
+// queueOf is the completion queue of a carry.
+func (g *gateway) queueOf(t *testing.T, c *carry) *loop.Queue {
+	switch fb := g.fabricOf(c.Kind).(type) {
+	case *carrier.Shm:
+		return fb.Queue(c.Shard)
+	case *carrier.Soft:
+		at, err := fb.PortOf(c.f.tuple.Local.Addr())
+		require.NoError(t, err)
+		return at.Unit.Queue(c.Shard)
+	}
+	t.Fatal("no device of the carrier")
+	return nil
 }

@@ -178,7 +178,7 @@ func (c *wireControl) parse(b []byte) {
 func (c *wireControl) act(rec negotiate.Record) {
 	books := &c.f.books
 	if c.relay == nil {
-		books.received = c.carry.ep.ReceivedOffset()
+		books.received = c.carry.EP.ReceivedOffset()
 	}
 	if why := books.record(rec); why != negotiate.ReasonNone {
 		c.abort(why, rec.Type == negotiate.RecordAbort)

@@ -460,16 +460,16 @@ func TestHostileWrite(t *testing.T) {
 			p := newGatewayPair(t)
 			c, other := p.dial(t, kind), p.dial(t, kind)
 			bad := c.flow[0].chosen()
-			mine, err := bad.arena.AllocLocal(64)
+			mine, err := bad.Arena.AllocLocal(64)
 			require.NoError(t, err)
 			defer mine.Free()
 			wr := verbs.SendWR{
 				Opcode: verbs.WRRDMAWrite, RemoteAddr: 1 << 40, RKey: 12345,
 				SGList: []verbs.SGE{{Addr: mine.Addr(), Length: 64, LKey: mine.LKey()}},
 			}
-			bad.s.Post(func() {
-				assert.NoError(t, bad.qp.PostSend(&wr))
-				bad.s.Flush()
+			bad.Shard.Post(func() {
+				assert.NoError(t, bad.QP.PostSend(&wr))
+				bad.Shard.Flush()
 			})
 			if kind == negotiate.CarrierSoft { // it could be a third host's: the peer has to say that it leaves
 				require.Never(t, func() bool { return c.flow[1].getState() != StateCarrying }, time.Second, 10*time.Millisecond)

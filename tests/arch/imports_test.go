@@ -21,6 +21,7 @@ var allowed = map[string][]string{
 	"gateway/host":              {"ebpf"},
 	"gateway/process":           {"ebpf/legs"},
 	"gateway/internal/loop":     {"verbs"},
+	"gateway/internal/carrier":  {"gateway/admin", "gateway/config", "gateway/internal/loop", "gateway/internal/peers", "negotiate", "rmb", "rsocket", "verbs/..."},
 	"gateway/internal/peers":    {"gateway/config", "negotiate"},
 	"gateway/internal/upgrade":  {"gateway/admin", "gateway/config", "gateway/faults", "ebpf"},
 	"gateway/internal/sockets":  {"gateway/host", "gateway/process", "ebpf/legs"},

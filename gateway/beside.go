@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -70,12 +71,14 @@ func (g *gateway) closeDatagrams() {
 // left is given back or reset.
 func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 	for _, f := range g.all() {
-		switch c := f.carryOf(kind); {
-		case c == nil:
-		case hard:
-			f.drain(negotiate.ReasonDrained)
-		case f.getState() >= StateCarrying:
-			c.Shard.Post(func() { c.demote(negotiate.ReasonDrained.String()) })
-		}
+		f.post(func() {
+			switch {
+			case f.carryOf(kind) == nil:
+			case hard:
+				f.drain(negotiate.ReasonDrained)
+			case f.core.Phase() >= life.Carrying:
+				f.do(f.core.Leave(negotiate.ReasonDrained.String()))
+			}
+		})
 	}
 }

@@ -3,10 +3,12 @@ package gateway
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
@@ -15,9 +17,9 @@ import (
 )
 
 // makeOffers prepares a queue pair per carrier for the PROPOSAL. A carrier
-// that cannot be prepared is left out.
-func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
-	reason := negotiate.ReasonNoCommonCarrier
+// that cannot be prepared is left out. Any goroutine may call it.
+func (f *flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negotiate.Reason) {
+	reason = negotiate.ReasonNoCommonCarrier
 	for _, fb := range f.g.fabrics {
 		if !policy.Admits(f.trial, config.Carrier(fb.Kind().String())) {
 			continue
@@ -32,16 +34,13 @@ func (f *flow) makeOffers(p *negotiate.Proposal) negotiate.Reason {
 			reason = moreLocal(reason, carrierReason(err))
 			continue
 		}
-		if !f.addCarry(c) {
-			c.Shard.Post(c.close)
-			return negotiate.ReasonClientGone
-		}
+		carries = append(carries, c)
 		p.Carriers = append(p.Carriers, offer)
 		if c.Warm() { // works with this peer: no second one is needed
 			break
 		}
 	}
-	return reason
+	return carries, reason
 }
 
 // offer makes the link of one fabric for a client's flow.
@@ -114,7 +113,7 @@ func (f *flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 		if err == nil {
 			offer, err = f.answer(fb, *from, p, report)
 		}
-		if f.hasEnded() {
+		if f.core.Ended() {
 			return nil, negotiate.ReasonClientGone
 		}
 		if err != nil {
@@ -149,34 +148,22 @@ func carrierReason(err error) negotiate.Reason {
 // carryBy starts carrying by one of the prepared carriers and closes the
 // others.
 func (f *flow) carryBy(kind negotiate.CarrierKind) {
-	f.mu.Lock()
-	if f.ended {
-		f.mu.Unlock()
+	picked, by := f.carryOf(kind), life.ByRelay
+	if picked != nil {
+		by = life.ByLink
+	}
+	if !f.core.CarriedBy(by) {
 		return
 	}
-	var others []*carry
-	f.carrier = config.Carrier(kind.String())
-	for _, c := range f.carries {
-		if c.Kind == kind {
-			f.picked = c
-		} else {
-			others = append(others, c)
-		}
-	}
-	f.carries = nil
-	f.ctl = newWireControl(f, f.g.shardFor(f))
-	if f.picked != nil {
-		f.carries = []*carry{f.picked}
-		f.ctl.carry, f.books = f.picked, newCarriedLedger()
+	others := slices.DeleteFunc(f.carries, func(c *carry) bool { return c == picked })
+	f.picked, f.carries, f.ctl = picked, nil, newWireControl(f)
+	if picked != nil {
+		f.carries = []*carry{picked}
 	} else {
 		f.relay = newRelay(f, f.ctl)
-		f.ctl.relay, f.books = f.relay, newLedger()
-		f.becauseLocked(negotiate.ReasonCarrierUnreachable, f.side == config.SideServer) // the client proves
 	}
-	picked, leg := f.picked, f.leg
-	f.mu.Unlock()
-
-	f.to(StateCarrying)
+	f.show(func(v *view) { v.carrier = config.Carrier(kind.String()) })
+	f.noted()
 	f.g.count.carried(config.Carrier(kind.String()), time.Since(f.start))
 	f.g.peers.Proven(f.tuple.Remote.Addr(), config.Carrier(kind.String()))
 	if picked != nil {
@@ -188,8 +175,8 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 		return // the relay starts with the records
 	}
 	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the fabric knows better now
-	picked.Shard.Post(func() {
-		picked.Shard.WorksFor(f)
+	leg := f.leg
+	f.post(func() {
 		if fd, err := leg.take(); err == nil { // else the flow has ended
 			picked.start(fd)
 		}
@@ -198,22 +185,10 @@ func (f *flow) carryBy(kind negotiate.CarrierKind) {
 
 // records hands the wire leg over from CLC to records.
 func (f *flow) records(rest []byte) {
-	f.mu.Lock()
-	ctl, leg, ended := f.ctl, f.leg, f.ended
-	f.mu.Unlock()
-	if ended || ctl == nil {
+	ctl, leg := f.ctl, f.leg
+	if f.core.Ended() || ctl == nil {
 		return
 	}
-	rest = append([]byte(nil), rest...) // the caller's buffer
-	ctl.s.Post(func() {                 // behind the start of a queue pair
-		ctl.s.WorksFor(f)
-		ctl.begin(leg, rest)
-	})
-}
-
-// chosen is the carry of a flow with an rdma carrier.
-func (f *flow) chosen() *carry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.picked
+	rest = append([]byte(nil), rest...)     // the caller's buffer
+	f.post(func() { ctl.begin(leg, rest) }) // behind the start of a queue pair
 }

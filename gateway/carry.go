@@ -7,6 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
@@ -37,15 +38,21 @@ type carry struct {
 	waiting bool // the app's reset waits for the last bytes
 	hurry   bool // but no longer
 
-	failure  error  // of the queue pair
-	demoting string // the queue pair has failed, and why; the flow leaves it when patience ends
-	patience loop.Timer
+	failure  error      // of the queue pair
+	patience loop.Timer // the core's
 
 	stall *stallWatch // nil: nothing is suspected
 }
 
 // newCarry is that of a flow, for a link that is about to be made.
-func (f *flow) newCarry() *carry { return &carry{f: f, fd: -1, patience: loop.NewTimer(nil)} }
+func (f *flow) newCarry() *carry {
+	c := &carry{f: f, fd: -1}
+	c.patience = loop.NewTimer(func() {
+		c.Shard.WorksFor(f)
+		f.do(f.core.Patience())
+	})
+	return c
+}
 
 // request asks for the link.
 func (c *carry) request() carrier.Request {
@@ -77,7 +84,7 @@ func (c *carry) Violated() { c.f.abort(negotiate.ReasonProtocolError, false) }
 
 // Ending implements carrier.User: the client's kernel may answer for the tuple, from
 // TIME_WAIT, which says nothing about its gateway.
-func (c *carry) Ending() bool { return c.f.getState() > StateCarrying }
+func (c *carry) Ending() bool { return c.f.getState() > life.Carrying }
 
 // KeepAlive implements carrier.User.
 func (c *carry) KeepAlive(every time.Duration, probes int) {
@@ -85,7 +92,7 @@ func (c *carry) KeepAlive(every time.Duration, probes int) {
 }
 
 // Ask implements carrier.User.
-func (c *carry) Ask() { c.f.ctl.keepalive() }
+func (c *carry) Ask() { c.f.post(c.f.ask) }
 
 // start lets bytes flow between fd, which the carry owns from here on, and
 // the queue pair.
@@ -112,7 +119,7 @@ func (c *carry) pump() {
 	if !c.Carries() {
 		return
 	}
-	if !c.f.books.legDone {
+	if !c.f.core.LegDone {
 		c.pumpRx()
 		c.pumpTx()
 	}
@@ -130,7 +137,7 @@ func (c *carry) pump() {
 
 // pumpTx reads from the application straight into the memory the peer granted.
 func (c *carry) pumpTx() {
-	for budget := readBudget; c.readable && c.f.books.tx == txOpen && !c.Closed(); budget-- {
+	for budget := readBudget; c.readable && c.f.core.Tx == life.TxOpen && !c.Closed(); budget-- {
 		if budget == 0 {
 			c.later()
 			return
@@ -168,20 +175,20 @@ func (c *carry) pumpRx() {
 		return
 	}
 	c.FreeRetired()
-	if taken > 0 && c.f.books.rx == rxOpen {
+	if taken > 0 && c.f.core.Rx == life.RxOpen {
 		c.FitRing(taken)
 	}
 }
 
 func (c *carry) deliver() (taken int) {
-	books := &c.f.books
-	for c.writable && books.rx < rxShut && !c.Closed() && !c.failed {
+	books := &c.f.core.Ledger
+	for c.writable && books.Rx < life.RxShut && !c.Closed() && !c.failed {
 		span := c.EP.ReadSpan()
 		if len(span) == 0 {
 			c.endRx()
 			return taken
 		}
-		if books.rx != rxOpen && c.EP.ReceivedOffset() > books.final {
+		if books.Rx != life.RxOpen && c.EP.ReceivedOffset() > books.Final {
 			c.f.abort(negotiate.ReasonProtocolError, false)
 			return taken
 		}
@@ -229,11 +236,11 @@ func (c *carry) placed() bool {
 // endTx announces the end of the application's bytes.
 func (c *carry) endTx() {
 	if c.EP.Shutdown() != nil { // a hint; END is what counts, of bytes that got through
-		c.f.books.end(c.EP.SentOffset())
+		c.f.core.LegEndsUnsaid(c.EP.SentOffset())
 		c.broken()
 		return
 	}
-	c.f.ctl.sendEnd(c.EP.SentOffset())
+	c.f.do(c.f.core.LegEnds(c.EP.SentOffset()))
 }
 
 // blocked: the endpoint reports writable when there is room again, except where
@@ -251,32 +258,23 @@ func (c *carry) blocked() {
 // endRx shuts the application's read side down once every byte before END has
 // been written to it.
 func (c *carry) endRx() {
-	b := &c.f.books
-	if b.rx != rxKnown || c.EP.ConsumedOffset() != b.final {
+	b := &c.f.core.Ledger
+	if b.Rx != life.RxKnown || c.EP.ConsumedOffset() != b.Final {
 		return
 	}
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
-	c.f.ctl.shut()
-}
-
-// peerEnd is END of the wire leg, which the ledger knows by now.
-func (c *carry) peerEnd() {
-	c.f.step(faults.Closing)
-	c.f.to(StateClosing)
-	c.pump()
+	c.f.do(c.f.core.LegShut())
 }
 
 // wireLost: the peer has left the wire leg. Behind END both ways it does so when all
-// its bytes are here; others will not come any more.
-func (c *carry) wireLost(silent bool) {
-	b := &c.f.books
-	switch {
-	case b.tx == txOpen || b.rx == rxOpen:
+// its bytes are here, which is how many there are; others will not come any more.
+func (c *carry) wireLost(silent bool) (received uint64) {
+	if !c.f.core.BothEnd() {
 		c.WireLost(silent)
-	case b.rx == rxKnown && !c.Closed():
+	} else if !c.Closed() {
 		c.Shard.Collect()
-		b.received = c.EP.ReceivedOffset()
 	}
+	return c.EP.ReceivedOffset()
 }
 
 // later puts the flow at the end of the shard's turn.
@@ -290,12 +288,12 @@ func (c *carry) later() {
 // settle notices that the app leg's kernel has delivered everything after both
 // directions have ended. Until then the steering of the app leg must stay.
 func (c *carry) settle() {
-	b := &c.f.books
-	if b.tx == txOpen || b.rx < rxShut || b.legDone || c.Closed() || !legDelivered(c.fd) {
+	b := &c.f.core.Ledger
+	if b.Tx == life.TxOpen || b.Rx < life.RxShut || b.LegDone || c.Closed() || !legDelivered(c.fd) {
 		return
 	}
 	c.Shard.Leave(c.fd)
-	c.f.ctl.legDelivered()
+	c.f.do(c.f.core.LegDelivered())
 }
 
 // lastWords gives the application what arrived before the flow was aborted: a
@@ -303,7 +301,7 @@ func (c *carry) settle() {
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
 	c.Shard.WorksFor(c.f)
-	if !c.Carries() || c.f.books.legDone || c.failed {
+	if !c.Carries() || c.f.core.LegDone || c.failed {
 		return
 	}
 	c.Shard.Collect()
@@ -326,7 +324,7 @@ func (c *carry) close() {
 		return
 	}
 	c.Shard.WorksFor(c.f)
-	if c.Carries() && !c.f.books.legDone {
+	if c.Carries() && !c.f.core.LegDone {
 		c.Shard.Leave(c.fd)
 	}
 	c.Shard.SetTimer(&c.patience, time.Time{})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -111,7 +112,7 @@ func TestRingsAreExchangedWhileFlowsEnd(t *testing.T) {
 		c.closeApps()
 		states := c.over(t)
 		if !cut {
-			require.Equal(t, [2]State{StateClosed, StateClosed}, states)
+			require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, states)
 		}
 	}
 	p.empty(t)

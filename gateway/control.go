@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -110,7 +111,7 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 func (g *gateway) Peers() []admin.PeerInfo {
 	flows := map[netip.Addr]int{}
 	for _, f := range g.all() {
-		if s := f.getState(); s == StateCarrying || s == StateClosing {
+		if s := f.getState(); s == life.Carrying || s == life.Closing {
 			flows[f.tuple.Remote.Addr()]++
 		}
 	}
@@ -204,14 +205,14 @@ func (g *gateway) ResetFlows() (n int) {
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		left := 0
 		for _, f := range g.all() {
-			if f.hasEnded() {
+			if f.getState().Final() {
 				continue
 			}
 			left++
-			if f.getState() >= StateCarrying {
+			if f.getState() >= life.Carrying {
 				n++
 			}
-			f.drain(negotiate.ReasonOff)
+			f.post(func() { f.drain(negotiate.ReasonOff) })
 		}
 		if left == 0 {
 			break

@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -128,9 +129,9 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
 	e.count.flowEnded(f.carrier)
 	info := f.info(e.now)
 	info.End, info.EndedAt = end, time.Now()
-	info.State = StateClosed.String()
+	info.State = life.Closed.String()
 	if end == admin.EndNative {
-		info.State = StateNative.String()
+		info.State = life.Native.String()
 	}
 	if r != negotiate.ReasonNone {
 		info.Reason, info.DecidedBy = r.String(), admin.DecidedLocal
@@ -149,7 +150,7 @@ func (e *dgramEngine) endFlow(f *dgramFlow, end admin.End, r negotiate.Reason) {
 func (f *dgramFlow) info(now time.Time) admin.ConnInfo {
 	return admin.ConnInfo{
 		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
-		State: StateCarrying.String(), Carrier: f.carrier,
+		State: life.Carrying.String(), Carrier: f.carrier,
 		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
 	}
 }

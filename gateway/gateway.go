@@ -22,6 +22,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -214,10 +215,10 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bo
 			g.nextID++
 			f := &flow{
 				g: g, id: g.nextID, side: side, tuple: t, isn: isn, start: time.Now(),
-				gone: make(chan struct{}),
+				gone: make(chan struct{}), core: life.New(side),
 			}
 			f.trial = g.trials.Of(t.Remote.Addr().Unmap(), servicePort(t, side))
-			f.state.Store(uint32(StateAccepted))
+			f.noted()
 			f.beginShare()
 			g.flows[t] = f
 			g.mu.Unlock()
@@ -227,7 +228,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bo
 		delete(g.flows, t)
 		g.mu.Unlock()
 		old.share.End(g.shares, old.peer())
-		old.replaced()
+		old.post(old.replaced)
 	}
 }
 
@@ -304,8 +305,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 		leg.reset()
 		return
 	}
-	leg.approach(f.look)
-	f.appAccepted(leg)
+	f.post(func() { f.appAccepted(leg) })
 }
 
 // remember keeps what a verdict says about the peer where the next decision
@@ -313,7 +313,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 // about others, and what ran out of time here while this gateway was late itself,
 // nothing about the peer.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() || f.late.Load() || g.wasLate(f.start, time.Now()) {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated || f.late || g.wasLate(f.start, time.Now()) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
@@ -336,13 +336,8 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	t := host.Tuple(e.Tuple)
 	switch e.Kind {
 	case ebpf.EventReplaced:
-		f := g.find(t)
-		switch {
-		case f == nil || f.isn != e.ISN:
-		case e.Reason != 0, f.side == config.SideServer && f.getState() == StateAccepted:
-			f.givenBack()
-		default:
-			f.replaced()
+		if f := g.find(t); f != nil && f.isn == e.ISN {
+			f.post(func() { f.do(f.core.GivenBack(e.Reason != 0)) })
 		}
 	case ebpf.EventNative:
 		g.nativeDecision(t, e)
@@ -350,7 +345,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 		g.dgrams.Load().asked(e)
 	case ebpf.EventProbe, ebpf.EventTimeout:
 		if f := g.find(t); f != nil && f.isn == e.ISN {
-			f.watched(e)
+			f.post(func() { f.watched(e) })
 		}
 	}
 }
@@ -369,7 +364,7 @@ func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 	}
 	past.Add(admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
-		State: StateNative.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
+		State: life.Native.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
 		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
 	})
 }
@@ -413,7 +408,12 @@ func (g *gateway) close() {
 	g.dgrams.Load().close()
 	close(g.draining)
 	for _, f := range g.all() {
-		f.drain(negotiate.ReasonDrained)
+		f.post(func() { f.drain(negotiate.ReasonDrained) })
+	}
+	if g.stack != nil { // the loops run: what was posted to them comes first
+		for _, s := range g.shards {
+			s.Call(func() {})
+		}
 	}
 	if g.accept != nil {
 		_ = g.accept.Close()

@@ -113,8 +113,8 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		g.noteRoom()
 		g.learn(time.Now())
-		for _, leg := range awake.tick(time.Now(), g.all) {
-			leg.keepalive()
+		for _, f := range awake.tick(time.Now(), g.all) {
+			f.post(f.ask)
 		}
 	}
 }

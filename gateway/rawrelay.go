@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -47,18 +48,20 @@ type rawRelay struct {
 func (f *flow) startRaw(mute bool, look func()) *rawRelay {
 	r := &rawRelay{f: f, s: f.g.shardFor(f), fd: -1}
 	r.look, r.linger = r.noticed, loop.NewTimer(r.lingered)
-	f.mu.Lock()
-	leg := f.leg
-	f.raw, f.carrier = r, config.CarrierRelay
-	f.mu.Unlock()
-	f.to(StateCarrying)
+	if !f.core.CarriedBy(life.ByRaw) { // the flow has ended
+		r.over = true
+		return r
+	}
+	f.raw = r
+	f.show(func(v *view) { v.carrier = config.CarrierRelay })
+	f.noted()
 	f.g.count.carried(config.CarrierRelay, time.Since(f.start))
 	if !mute {
 		f.wire.MarkCarrying()
 	}
 	f.wire.QuickACK()
 	askLeg(f.wire)
-	fd, err := leg.take()
+	fd, err := f.leg.take()
 	if err != nil { // the flow has ended
 		r.over = true
 		return r
@@ -165,7 +168,7 @@ func (r *rawRelay) fromWire() (moved int) {
 		case errors.Is(err, io.EOF):
 			r.rxEnded = true
 			_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
-			r.f.to(StateClosing)
+			r.ends()
 		case err != nil:
 			r.abort(negotiate.ReasonWireReset, true)
 		default:
@@ -176,6 +179,12 @@ func (r *rawRelay) fromWire() (moved int) {
 		}
 	}
 	return moved
+}
+
+// ends: a direction has ended.
+func (r *rawRelay) ends() {
+	r.f.core.RawEnds()
+	r.f.noted()
 }
 
 // toWire gives the wire leg what waits for it.
@@ -220,7 +229,7 @@ func (r *rawRelay) fromApp() (moved int) {
 		case legEnd:
 			r.txEnded = true
 			_ = r.f.wire.CloseWrite()
-			r.f.to(StateClosing)
+			r.ends()
 		case legReset:
 			r.readable = false
 		case legNothing:
@@ -243,7 +252,7 @@ func (r *rawRelay) settle() {
 			return
 		}
 		_ = r.f.wire.Close()
-		r.s.SetTimer(&r.linger, time.Now().Add(serverLinger))
+		r.s.SetTimer(&r.linger, time.Now().Add(life.ServerLinger))
 	case r.failed:
 		r.abort(negotiate.ReasonNone, false)
 	case r.clear && !r.txEnded && r.f.wire.Over():
@@ -262,7 +271,7 @@ func (r *rawRelay) delivered() bool {
 func (r *rawRelay) lingered() {
 	r.s.WorksFor(r.f)
 	r.over = true
-	r.f.completeRaw()
+	r.f.do(r.f.core.RawOver())
 }
 
 func (r *rawRelay) abort(why negotiate.Reason, remote bool) {

@@ -30,7 +30,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	}
 	old := g.find(t)
 	if old != nil && old.isn != syn.ISN {
-		old.replaced()
+		old.post(old.replaced)
 	}
 	f, fresh := g.newFlow(config.SideServer, t, syn.ISN)
 	switch {
@@ -84,14 +84,14 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 		g.count.fallback(negotiate.ReasonRateLimit, config.SideServer)
 	case overload:
 		g.turnAway(syn)
-		f.vanish(negotiate.ReasonRateLimit)
+		f.post(func() { f.vanish(negotiate.ReasonRateLimit) })
 	case !known:
 	case errors.Is(err, netstack.ErrHandshakeTimeout):
 		f.entryGone()
-		f.vanish(negotiate.ReasonClientGone)
+		f.post(func() { f.vanish(negotiate.ReasonClientGone) })
 	default: // the client fell back: its SYN may be on its way to returnSYN
 		f.entryDead()
-		f.vanish(negotiate.ReasonClientGone)
+		f.post(func() { f.vanish(negotiate.ReasonClientGone) })
 	}
 }
 
@@ -112,11 +112,7 @@ func (g *gateway) Accepted(conn *netstack.Conn) {
 		conn.Forget()
 		return
 	}
-	s := f.g.shardFor(f)
-	s.Post(func() {
-		s.WorksFor(f)
-		f.serve(conn)
-	})
+	f.post(func() { f.serve(conn) })
 }
 
 // serve begins the handshake behind the third ACK.
@@ -191,8 +187,7 @@ func (s *server) action(a negotiate.Action) {
 		s.stopDial()
 		f.dropLocal()
 	case negotiate.DialRaw:
-		f.because(negotiate.ReasonAcceptLost, false)
-		f.countFallback(negotiate.ReasonAcceptLost)
+		f.do(f.core.LosesAccept())
 		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
 		s.dial(ebpf.StateRaw, s.rawDialled)
 	case negotiate.RelayRaw:

@@ -38,11 +38,11 @@ type Ledger struct {
 	Allowed uint64 // DATA may reach
 	freed   uint64 // the peer has proved before that it consumed these
 
-	// The peer's direction: reported ≤ Consumed ≤ Received.
+	// The peer's direction: Reported ≤ Consumed ≤ Received.
 	Rx       RxPhase
 	Received uint64
 	Consumed uint64 // by the application
-	reported uint64 // consumed as of the last HAVE
+	Reported uint64 // consumed as of the last HAVE
 	Final    uint64 // the direction is so long, if that is known
 
 	LegDone bool // the application's kernel has all of both directions
@@ -52,10 +52,11 @@ type Ledger struct {
 // PeerPhase is what the peer may send.
 type PeerPhase uint8
 
+// What the peer may send.
 const (
-	PeerRelays PeerPhase = iota
-	PeerCarried
-	PeerLeft
+	PeerRelays  PeerPhase = iota // DATA, END, HAVE
+	PeerCarried                  // what goes beside a link: END, HAVE{final}
+	PeerLeft                     // END, and HAVE, which says where the own direction goes on
 )
 
 // TxPhase is where the own direction stands.
@@ -63,10 +64,11 @@ const (
 //	open ── END sent ──► ended ── HAVE{final} read, or wire leg lost in order ──► taken
 type TxPhase uint8
 
+// Where the own direction stands.
 const (
-	TxOpen TxPhase = iota
-	TxEnded
-	TxTaken
+	TxOpen  TxPhase = iota
+	TxEnded         // the application has ended it
+	TxTaken         // the peer's application has all of it, and its end
 )
 
 // RxPhase is where the peer's direction stands.
@@ -76,11 +78,12 @@ const (
 //	                                                               └──── queue pair left ─────┘
 type RxPhase uint8
 
+// Where the peer's direction stands.
 const (
-	RxOpen RxPhase = iota
-	RxKnown
-	RxShut
-	RxTold
+	RxOpen  RxPhase = iota
+	RxKnown         // its end is known
+	RxShut          // the application has all of it, and its end
+	RxTold          // the peer was told so
 )
 
 // NewLedger is that of a flow that begins on the relay.
@@ -94,7 +97,7 @@ func NewCarriedLedger() Ledger { return Ledger{Peer: PeerCarried} }
 // What the application has taken by then is said again.
 func (l *Ledger) leave(read, freed, consumed uint64) {
 	l.Demoted, l.Read, l.freed = true, read, freed
-	l.Received, l.Consumed, l.reported = consumed, consumed, consumed
+	l.Received, l.Consumed, l.Reported = consumed, consumed, consumed
 	l.Rx = min(l.Rx, RxShut)
 }
 
@@ -136,7 +139,7 @@ func (l *Ledger) record(rec negotiate.Record) negotiate.Reason {
 // data takes payload; beyond the window, out of order or too early is a violation.
 func (l *Ledger) data(rec negotiate.Record) bool {
 	end := rec.Offset + uint64(len(rec.Payload))
-	if l.Peer != PeerRelays || rec.Offset != l.Received || end > l.reported+Window || l.Rx != RxOpen && end > l.Final {
+	if l.Peer != PeerRelays || rec.Offset != l.Received || end > l.Reported+Window || l.Rx != RxOpen && end > l.Final {
 		return false
 	}
 	l.Received = end
@@ -209,11 +212,11 @@ func (l *Ledger) Delivered() bool { return l.Rx != RxOpen && l.Consumed == l.Fin
 func (l *Ledger) Consume(n int) { l.Consumed += uint64(n) }
 
 // Due: enough was consumed since the last HAVE to be worth another one.
-func (l *Ledger) Due() bool { return l.Consumed-l.reported >= windowUpdate }
+func (l *Ledger) Due() bool { return l.Consumed-l.Reported >= windowUpdate }
 
 // Report returns what HAVE says. The window begins there.
 func (l *Ledger) Report() (consumed uint64) {
-	l.reported = l.Consumed
+	l.Reported = l.Consumed
 	return l.Consumed
 }
 

@@ -45,7 +45,7 @@ func TestLedgerRefuses(t *testing.T) {
 		"less than all, afterwards":     {[]negotiate.Record{have(30), demote, have(29)}, violation},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := Ledger{Peer: PeerCarried, Demoted: true, Read: 30, freed: 10, Tx: TxEnded, Received: 5, Consumed: 5, reported: 5}
+			l := Ledger{Peer: PeerCarried, Demoted: true, Read: 30, freed: 10, Tx: TxEnded, Received: 5, Consumed: 5, Reported: 5}
 			for _, rec := range c.says[:len(c.says)-1] {
 				require.Equal(t, negotiate.ReasonNone, l.record(rec))
 			}

@@ -5,9 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// defaultAnswerRate is far above what honest peers begin, and costs a processor
-// that is flooded about a tenth of its time.
-const defaultAnswerRate = 1 << 16
+// answerRate is how many offers a processor answers in a second; what comes beyond is
+// left to the kernel (reason rate_limit). It is far above what honest peers begin, and
+// costs a processor that is flooded about a tenth of its time.
+const answerRate = 1 << 16
 
 // newCookieKey makes the secret of the SYN-ACKs that the programs send. It lasts as
 // long as the programs do: each tick of the clock has a function of its own.

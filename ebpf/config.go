@@ -19,19 +19,6 @@ const (
 	ModeEnforce             // offers are made and accepted
 )
 
-// Action is what a policy rule wants.
-type Action uint8
-
-// The actions. Auto carries samples of a service until the gateway has learned
-// from them whether that pays, and tells it by [Datapath.SetService]. It is about
-// connections made on this host; of others the client decides, and its offers are
-// accepted. In rules about datagrams it is accelerate.
-const (
-	ActionPass Action = iota
-	ActionAccelerate
-	ActionAuto
-)
-
 // Config configures [Open]. With nothing but Legs it is usable: it offers nothing
 // (ModeOff) on the devices of the default routes.
 type Config struct {
@@ -97,11 +84,10 @@ type Config struct {
 	// DatagramPort is the UDP port on which gateways talk with each other; its
 	// packets are never steered. Default: 4790.
 	DatagramPort uint16
-	// AnswerRate is how many offers a processor answers in a second; what comes beyond
-	// is left to the kernel (reason rate_limit). Default: 65536.
-	AnswerRate int
 	// Logger receives changes of devices and problems. Default: discards.
 	Logger *slog.Logger
+
+	answers int // a second and processor; tests only, default answerRate
 }
 
 // DefaultNeverPorts returns the ports whose loss would cost the operator the
@@ -124,7 +110,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxServices, 1<<12)
 	setDefault(&c.MaxDatagrams, 1<<14)
 	setDefault(&c.DatagramPort, 4790)
-	setDefault(&c.AnswerRate, defaultAnswerRate)
+	setDefault(&c.answers, answerRate)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
 	}
@@ -166,9 +152,6 @@ func (c Config) Validate() error {
 	}
 	if c.MaxDatagrams < 16 || c.MaxDatagrams > 1<<22 {
 		bad("limits", "max_datagrams must be in 16..4194304")
-	}
-	if c.AnswerRate < 1 || c.AnswerRate > 1<<30 {
-		bad("limits", "answer_rate must be in 1..1073741824")
 	}
 	if c.Samples < 1 || c.Samples > 255 || c.SamplePeriod < time.Millisecond || c.SamplePeriod > 24*time.Hour || c.MaxServices < 16 || c.MaxServices > 1<<22 {
 		bad("auto", "samples must be in 1..255, sample_period in 1ms..24h, max_services in 16..4194304")

@@ -234,7 +234,7 @@ func TestAnswerStale(t *testing.T) {
 // offer is as a plain SYN.
 func TestAnswerBudget(t *testing.T) {
 	cfg := config(accelerate(6379))
-	cfg.AnswerRate = 3
+	cfg.answers = 3
 	s := newServer(t, cfg)
 	for range 40 {
 		s.send(s.syn(false, 1000))

@@ -79,23 +79,6 @@ func (o *objects) Close() error {
 	return errors.Join(errs...)
 }
 
-// checkKernel wants tcx links, which came with Linux 6.6.
-func checkKernel() error {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return fmt.Errorf("uname: %w", err)
-	}
-	release := unix.ByteSliceToString(u.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("kernel release %q: %w", release, err)
-	}
-	if major < 6 || major == 6 && minor < 6 {
-		return fmt.Errorf("kernel %s, need 6.6: %w", release, ErrKernel)
-	}
-	return nil
-}
-
 // netnsCookie identifies the namespace of the calling thread to sockops, which
 // is called for all namespaces below its cgroup.
 func netnsCookie() (uint64, error) {
@@ -128,7 +111,7 @@ func (d *Datapath) load() error {
 	for name, v := range map[string]any{
 		"generation": uint32(d.cfg.Generation), "app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
 		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
-		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.AnswerRate),
+		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
 		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {

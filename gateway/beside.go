@@ -52,20 +52,6 @@ func (g *gateway) TakeBack() error {
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
 }
 
-// closeDatagrams ends the engine while the gateway goes on.
-func (g *gateway) closeDatagrams() {
-	e := g.dgrams.Load()
-	if e == nil {
-		return
-	}
-	e.close()
-	e.s.Call(func() {
-		e.closePorts()
-		e.s.DropDriver(e)
-	})
-	g.dgrams.Store(nil)
-}
-
 // leaveCarrier ends the use of a device: connections it carries go on over the
 // relay, handshakes come to their end first, within their own time. hard: what is
 // left is given back or reset.

@@ -86,7 +86,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		require.Equal(t, tc.reason, info.Reason)
 		require.Equal(t, decidedBy(tc.remote), info.DecidedBy, tc.reason)
 	}
-	require.Equal(t, 9, g.closed.Len()+g.native.Len())
+	require.Equal(t, 9, g.closed.len()+g.native.len())
 	require.Empty(t, g.all())
 }
 
@@ -169,12 +169,12 @@ func TestRoomForPeers(t *testing.T) {
 	var waiting [peers.HandshakeLimit]peers.Share
 	stranger := netip.MustParseAddr("10.9.9.9")
 	for i := range waiting {
-		waiting[i].Begin(g.shares, stranger, time.Now())
+		waiting[i].Begin(g.peers, stranger, time.Now())
 	}
 	g.noteRoom()
 	require.Equal(t, negotiate.ReasonRateLimit, shed())
 	for i := range waiting {
-		waiting[i].End(g.shares, stranger)
+		waiting[i].End(g.peers, stranger)
 	}
 	g.noteRoom()
 	require.Equal(t, negotiate.ReasonNone, shed())

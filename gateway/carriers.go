@@ -80,7 +80,7 @@ func moreLocal(a, b negotiate.Reason) negotiate.Reason {
 // resting reports whether a carrier is left alone with the flow's peer. One that is
 // on trial is measured as it is.
 func (f *flow) resting(kind negotiate.CarrierKind) bool {
-	return f.trial == nil && f.g.rests.Resting(f.peer(), kind, time.Now())
+	return f.trial == nil && f.g.peers.Resting(f.peer(), kind, time.Now())
 }
 
 // strangers are the fabrics by which the peer has to be met before they can answer.

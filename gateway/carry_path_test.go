@@ -42,7 +42,7 @@ func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	p.s = &loop.Manual{Shard: s}
 	p.g.shards = []*loop.Shard{s}
 	fabrics, absent := carrier.Open(&carrier.Env{
-		Config: cfg, Log: log, GatewayID: p.g.id, Shards: p.g.shards, Pool: p.g.pool, Shares: peers.NewShares(cfg.Limits),
+		Config: cfg, Log: log, GatewayID: p.g.id, Shards: p.g.shards, Pool: p.g.pool, Peers: peers.NewTable(cfg.Limits),
 		PeerDown: func(*shm.Peer) {},
 	})
 	require.Empty(t, absent)

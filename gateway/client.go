@@ -81,7 +81,7 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 		}
 	}()
 	p := negotiate.Proposal{
-		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort(), Random: f.g.keys.random(),
+		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.dgrams.Load().Port(), Random: f.g.keys.random(),
 	}
 	carries, reason := f.makeOffers(&p)
 	posted = true
@@ -144,7 +144,7 @@ func (c *client) action(a negotiate.Action) {
 		c.send(a.Bytes)
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
-		c.f.g.dgrams.Load().news(c.f.tuple, a.Accept.DatagramPort, a.Accept.GatewayID)
+		c.f.g.dgrams.Load().News(ebpf.Tuple(c.f.tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
 		c.f.answered(a.Accept)
 		c.handOver()
 	case negotiate.Prove:

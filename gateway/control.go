@@ -23,18 +23,7 @@ var (
 // Status implements admin.Control.
 func (g *gateway) Status() admin.Status {
 	snap := g.Snapshot()
-	st := admin.Status{
-		Mode: snap.Mode, UptimeSeconds: time.Since(g.started).Seconds(),
-		Flows: snap.Flows, FlowsTotal: snap.FlowsTotal, BytesTotal: snap.BytesTotal,
-		FallbacksTotal: map[string]uint64{},
-		Memory:         admin.MemoryUse{UsedBytes: g.memoryUsed(), LimitBytes: uint64(g.cfg.Limits.Memory)},
-		Peers:          len(g.Peers()),
-		FlowLimit:      admin.FlowLimit{Now: snap.Bounds.Flows, Configured: g.cfg.Limits.MaxFlows},
-		LogDropped:     snap.Bounds.LogDropped,
-	}
-	for _, fb := range snap.Fallbacks {
-		st.FallbacksTotal[fb.Reason] += fb.Count
-	}
+	st := snap.Status(g.started)
 	st.BlockedLegs = g.blockedLegs()
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
@@ -64,35 +53,23 @@ func (g *gateway) blockedLegs() (list []admin.BlockedLegs) {
 // Stats implements admin.Control.
 func (g *gateway) Stats() admin.Stats {
 	snap := g.Snapshot()
-	tcp := admin.ProtoStats{Flows: map[config.Carrier]admin.FlowCount{}, Bytes: snap.BytesTotal, Native: map[string]uint64{}}
-	for c, n := range snap.FlowsTotal {
-		tcp.Flows[c] = admin.FlowCount{Now: snap.Flows[c], Total: n}
-	}
-	for _, fb := range snap.Fallbacks {
-		tcp.Native[fb.Reason] += fb.Count
-	}
-	return admin.Stats{
-		StartedAt: g.started.Round(0).UTC(), Seconds: time.Since(g.started).Seconds(),
-		Protocols: map[config.Proto]admin.ProtoStats{config.ProtoTCP: tcp, config.ProtoUDP: snap.UDP}, Datagrams: snap.Datagrams,
-	}
+	return snap.Stats(g.started)
 }
-
-func (g *gateway) memoryUsed() uint64 { return uint64(g.pool.Stats().Used) }
 
 // Conns implements admin.Control.
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	var list []admin.ConnInfo
 	if q.Closed {
-		list = append(g.closed.List(), g.udp.closed.List()...)
+		list = append(g.closed.list(), g.udp.closed.list()...)
 	} else {
 		now := time.Now()
 		for _, f := range g.all() {
 			list = append(list, f.info(now))
 		}
-		list = append(list, g.dgrams.Load().infos()...)
+		list = append(list, g.dgrams.Load().Flows()...)
 	}
 	if q.All {
-		list = append(append(list, g.native.List()...), g.udp.native.List()...)
+		list = append(append(list, g.native.list()...), g.udp.native.list()...)
 	}
 	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int {
 		switch {
@@ -115,7 +92,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 			flows[f.tuple.Remote.Addr()]++
 		}
 	}
-	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
+	g.dgrams.Load().CountFlows(flows)
 	var list []admin.PeerInfo
 	use := g.peerUse()
 	for a, carriers := range g.peers.Carriers() {
@@ -176,8 +153,7 @@ func (g *gateway) Devices() []admin.DeviceInfo {
 // FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.Flush()
-	g.rests.Flush()
-	g.dgrams.Load().flush()
+	g.dgrams.Load().Flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.Flush())
 }
@@ -192,9 +168,9 @@ func (g *gateway) SetOff(off bool) error {
 	}
 	g.off.Store(off)
 	if off {
-		g.dgrams.Load().quiesce(negotiate.ReasonOff)
+		g.dgrams.Load().Quiesce(negotiate.ReasonOff)
 	} else {
-		g.dgrams.Load().resume()
+		g.dgrams.Load().Resume()
 	}
 	return nil
 }
@@ -243,8 +219,8 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s.Heartbeat = g.beat.Load()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
-	g.dgrams.Load().snapshot(&s)
-	s.Bounds = admin.Bounds{Flows: g.flowLimit(), LogDropped: g.logDropped()}
+	g.dgrams.Load().Snapshot(&s)
+	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
 	wireBounds(&s.Bounds, g.stack.Stats())
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()

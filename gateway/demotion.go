@@ -63,6 +63,6 @@ func (c *carry) leave(cause string) {
 	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
 	f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
-		f.g.rests.Failed(f.peer(), c.Kind, time.Now())
+		f.g.peers.Failed(f.peer(), c.Kind, time.Now())
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 // TestSoftPortInUse: without the device everything else goes on, and says so.
@@ -24,7 +25,7 @@ func TestSoftPortInUse(t *testing.T) {
 	defer taken.Close()
 	cfg := config.Config{StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceSoft, config.DeviceHW}}
 	cfg.Soft.UDPPort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	wire := netstack.NewWire(1500, 1)
+	wire := link.NewWire(1500, 1)
 	defer wire.Close()
 	g, err := newGateway(cfg.WithDefaults(), Host{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(),

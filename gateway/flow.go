@@ -59,7 +59,6 @@ type flow struct {
 	after    []func() // run when the end is complete
 	give     func()   // a bare SYN to give back, if no handshake begins
 	outdated bool     // its offers were: nobody is to remember how it ended
-	late     bool     // this gateway was, when the time of the handshake was up
 }
 
 // view is what operators see of a flow beside its counters.

@@ -21,7 +21,7 @@ func (f *flow) do(todo []life.Action) {
 func (f *flow) noted() {
 	if p := f.core.Phase(); p != f.getState() {
 		if p == life.Carrying {
-			f.share.Carried(f.g.shares, f.peer())
+			f.share.Carried(f.g.peers, f.peer())
 		}
 		f.phase.Store(uint32(p))
 	}

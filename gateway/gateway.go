@@ -22,6 +22,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -60,19 +61,17 @@ type gateway struct {
 	seed    maphash.Seed
 	rate    *rate.Limiter
 
-	closed, native *History
+	closed, native *history
 	udp            pastDatagrams
 	count          *counters
-	shares         *peers.Shares
 	room           room
-	peers          *peers.Book
+	peers          *peers.Table
 	auto           *auto.Book // nil: no rule has action auto
 	trials         *policy.Trials
 	demotions      demotionLog
 	silences       silences
-	rests          *peers.Rests
-	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
-	noDatagrams    bool                        // the engine could not be started
+	dgrams         atomic.Pointer[datagram.Engine] // nil: no datagram is carried
+	noDatagrams    bool                            // the engine could not be started
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
@@ -82,7 +81,7 @@ type gateway struct {
 	reloading      sync.Mutex                 // of reload: before trials.mu
 	die            func()                     // ends the process
 	beat           loop.Instant               // of the last heartbeat
-	lateAt         loop.Instant               // when beats were resumed that had stopped
+	lateAt         loop.Instant               // when beats were resumed that had stopped, or a deadline was looked at late
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
@@ -97,10 +96,6 @@ type gateway struct {
 	down   bool
 }
 
-// pastDatagrams are the histories of UDP: pairs of ends come and go by the
-// thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *History }
-
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
@@ -110,18 +105,17 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,
 		},
-		seed: maphash.MakeSeed(), closed: NewHistory(historySize), native: NewHistory(historySize),
-		udp:   pastDatagrams{closed: NewHistory(historySize), native: NewHistory(historySize)},
-		count: newCounters(), peers: peers.NewBook(), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
+		seed: maphash.MakeSeed(), closed: newHistory(historySize), native: newHistory(historySize),
+		udp:   pastDatagrams{closed: newHistory(historySize), native: newHistory(historySize)},
+		count: newCounters(), peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
 		flows: map[host.Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
 	}
 	g.live.Store(&liveConfig{Config: cfg})
-	g.shares = peers.NewShares(cfg.Limits)
 	g.keys.warned.Interval = strangersEvery
 	g.auto = newAutoBook(g)
 	g.trials = policy.NewTrials(cfg, g.steer)
-	g.demotions.log, g.rests = log, peers.NewRests()
+	g.demotions.log = log
 	_, _ = rand.Read(g.id[:])
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.build(h); err != nil {
@@ -186,9 +180,9 @@ func (g *gateway) startShards() error {
 // openFabrics opens the devices, and starts the loops that drive them.
 func (g *gateway) openFabrics() {
 	g.fabrics, g.absent = carrier.Open(&carrier.Env{
-		Config: g.cfg, Log: g.log, GatewayID: g.id, HostID: g.hostID, Shards: g.shards, Pool: g.pool, Shares: g.shares,
+		Config: g.cfg, Log: g.log, GatewayID: g.id, HostID: g.hostID, Shards: g.shards, Pool: g.pool, Peers: g.peers,
 		Addrs: g.addrs, Priority: g.host.Priority, Vacate: g.leaveCarrier,
-		PeerDown: func(p *shm.Peer) { g.dgrams.Load().peerDown(p) },
+		PeerDown: func(p *shm.Peer) { g.dgrams.Load().PeerDown(p) },
 	})
 	for _, s := range g.shards {
 		s.Start()
@@ -227,7 +221,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bo
 		}
 		delete(g.flows, t)
 		g.mu.Unlock()
-		old.share.End(g.shares, old.peer())
+		old.share.End(g.peers, old.peer())
 		old.post(old.replaced)
 	}
 }
@@ -256,7 +250,7 @@ func (g *gateway) unlink(f *flow) {
 	g.mu.Lock()
 	if g.flows[f.tuple] == f {
 		delete(g.flows, f.tuple)
-		f.share.End(g.shares, f.peer())
+		f.share.End(g.peers, f.peer())
 	}
 	g.mu.Unlock()
 	g.noteRoom()
@@ -286,8 +280,8 @@ func (g *gateway) admit(f *flow) negotiate.Reason {
 	}
 	if f.side == config.SideServer {
 		now := time.Now()
-		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.shares.PerPeer())
-		if r := g.shares.Admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
+		scarce := g.rate.TokensAt(now) < float64(g.rate.Burst()-g.peers.PerPeer())
+		if r := g.peers.Admit(f.peer(), scarce, now); r != negotiate.ReasonNone {
 			return r
 		}
 	}
@@ -313,7 +307,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 // about others, and what ran out of time here while this gateway was late itself,
 // nothing about the peer.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil || f.outdated || f.late || g.wasLate(f.start, time.Now()) {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated || g.wasLate(f.start, time.Now()) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
@@ -342,7 +336,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	case ebpf.EventNative:
 		g.nativeDecision(t, e)
 	case ebpf.EventDatagram:
-		g.dgrams.Load().asked(e)
+		g.dgrams.Load().Asked(e.Tuple)
 	case ebpf.EventProbe, ebpf.EventTimeout:
 		if f := g.find(t); f != nil && f.isn == e.ISN {
 			f.post(func() { f.watched(e) })
@@ -362,7 +356,7 @@ func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 		g.count.nativeDatagrams(r, sideOf(e.Side))
 		past = g.udp.native
 	}
-	past.Add(admin.ConnInfo{
+	past.add(admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
 		State: life.Native.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
 		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
@@ -405,7 +399,7 @@ func (g *gateway) close() {
 	if already {
 		return
 	}
-	g.dgrams.Load().close()
+	g.dgrams.Load().Close()
 	close(g.draining)
 	for _, f := range g.all() {
 		f.post(func() { f.drain(negotiate.ReasonDrained) })
@@ -434,7 +428,7 @@ func (g *gateway) closeShards() {
 		s.Halt()
 		s.Detach()
 	}
-	g.dgrams.Load().closePorts()
+	g.dgrams.Load().Release()
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.Close())
 	}

@@ -7,27 +7,26 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// History keeps the last connections that ended or stayed native: a bounded
+// history keeps the last connections that ended or stayed native: a bounded
 // ring, so that the record of a busy hour costs what that of a quiet one does.
 // It is safe for concurrent use.
-type History struct {
+type history struct {
 	mu sync.Mutex
 	// ring holds the entries; next is where the following one goes. All
 	// fields below are guarded by mu.
 	ring  []admin.ConnInfo
 	next  int
 	limit int
-	total uint64
 }
 
-// NewHistory returns a history of at most limit connections, at least one.
+// newHistory returns a history of at most limit connections, at least one.
 // Memory is taken as entries come.
-func NewHistory(limit int) *History {
-	return &History{limit: max(limit, 1)}
+func newHistory(limit int) *history {
+	return &history{limit: max(limit, 1)}
 }
 
-// Add records a connection, in place of the oldest one when full.
-func (h *History) Add(c admin.ConnInfo) {
+// add records a connection, in place of the oldest one when full.
+func (h *history) add(c admin.ConnInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.ring) < h.limit {
@@ -36,11 +35,10 @@ func (h *History) Add(c admin.ConnInfo) {
 		h.ring[h.next] = c
 	}
 	h.next = (h.next + 1) % h.limit
-	h.total++
 }
 
-// List copies the entries, newest first.
-func (h *History) List() []admin.ConnInfo {
+// list copies the entries, newest first.
+func (h *history) list() []admin.ConnInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.ring)
@@ -51,16 +49,9 @@ func (h *History) List() []admin.ConnInfo {
 	return slices.Clip(out)
 }
 
-// Len is the number of entries kept.
-func (h *History) Len() int {
+// len is the number of entries kept.
+func (h *history) len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.ring)
-}
-
-// Dropped is the number of entries that had to make room.
-func (h *History) Dropped() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.total - uint64(len(h.ring))
 }

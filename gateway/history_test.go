@@ -15,36 +15,34 @@ import (
 func TestHistoryAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 5).Draw(t, "limit")
-		h, model := NewHistory(limit), []uint64(nil)
+		h, model := newHistory(limit), []uint64(nil)
 		for id := range rapid.Uint64Range(0, 20).Draw(t, "adds") {
-			h.Add(admin.ConnInfo{ID: id})
+			h.add(admin.ConnInfo{ID: id})
 			model = append(model, id)
 			kept := slices.Clone(model[max(0, len(model)-max(limit, 1)):])
 			slices.Reverse(kept)
 			var got []uint64
-			for _, c := range h.List() {
+			for _, c := range h.list() {
 				got = append(got, c.ID)
 			}
 			require.Equal(t, kept, got)
-			require.Equal(t, len(kept), h.Len())
-			require.EqualValues(t, len(model)-len(kept), h.Dropped())
+			require.Equal(t, len(kept), h.len())
 		}
 	})
 }
 
 func TestHistoryIsSafeForConcurrentUse(t *testing.T) {
-	h := NewHistory(10)
+	h := newHistory(10)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				h.Add(admin.ConnInfo{})
-				h.List()
+				h.add(admin.ConnInfo{})
+				h.list()
 			}
 		})
 	}
 	wg.Wait()
-	require.Equal(t, 10, h.Len())
-	require.EqualValues(t, 390, h.Dropped())
-	require.Empty(t, NewHistory(3).List())
+	require.Equal(t, 10, h.len())
+	require.Empty(t, newHistory(3).list())
 }

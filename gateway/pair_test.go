@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -19,7 +21,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
@@ -58,7 +59,7 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 	cfg := config.Config{ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
 	cfg.Soft.UDPPort = port
 	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
-	wire := netstack.NewWire(1500, 1)
+	wire := link.NewWire(1500, 1)
 	h := Host{
 		Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1},
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
@@ -137,7 +138,7 @@ func legPair(t require.TestingT) (app *net.TCPConn, leg int) {
 // that connections before it have broken do not rest.
 func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	for _, g := range p.g {
-		g.rests.Flush()
+		g.peers.Flush()
 	}
 	c := &pairConn{p: p}
 	p.port++

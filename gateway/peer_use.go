@@ -15,14 +15,14 @@ func (f *flow) peer() netip.Addr { return f.tuple.Remote.Addr().Unmap() }
 // beginShare counts a flow that its peer has begun, once.
 func (f *flow) beginShare() {
 	if f.side == config.SideServer {
-		f.share.Begin(f.g.shares, f.peer(), f.start)
+		f.share.Begin(f.g.peers, f.peer(), f.start)
 	}
 }
 
 // peerUse returns what each address holds.
 func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
 	all := map[netip.Addr]admin.PeerUse{}
-	for a, holds := range g.shares.Use() {
+	for a, holds := range g.peers.Use() {
 		all[a] = admin.PeerUse{Begun: holds.Flows, Handshakes: holds.Handshakes}
 	}
 	for owner, st := range g.pool.Owners() {
@@ -47,7 +47,7 @@ func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
 // sharesRefused returns how often an address wanted more than its share.
 func (g *gateway) sharesRefused() map[string]uint64 {
 	all := map[string]uint64{}
-	for r, n := range g.shares.Refusals() {
+	for r, n := range g.peers.Refusals() {
 		all[string(r)] = n
 	}
 	all[string(peers.ResourceMemory)] += g.pool.Stats().RefusedQuota

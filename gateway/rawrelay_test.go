@@ -106,7 +106,7 @@ func TestRawRelayModel(t *testing.T) {
 			require.Empty(t, got[1])
 			f.clear(held)
 		}
-		for start := time.Now(); !(eof[0] && eof[1]) && time.Since(start) < patience; {
+		for start := time.Now(); (!eof[0] || !eof[1]) && time.Since(start) < patience; {
 			for i := range 2 {
 				move(i)
 				take(i)

@@ -42,7 +42,7 @@ func (g *gateway) reload(next config.Config) error {
 	}
 	g.rate.SetLimit(rate.Limit(next.Limits.NewFlowsPerSecond))
 	g.rate.SetBurst(next.Limits.NewFlowsPerSecond)
-	g.shares.Configure(next.Limits)
+	g.peers.Configure(next.Limits)
 	if err := g.setKeys(keys); err != nil {
 		g.log.Warn("peers that were refused for their keys", "error", err) // they are asked again later
 	}
@@ -60,9 +60,9 @@ func (g *gateway) applyMode(m config.Mode) error {
 	switch {
 	case g.off.Load():
 	case m == config.ModeEnforce:
-		g.dgrams.Load().resume()
+		g.dgrams.Load().Resume()
 	default:
-		g.dgrams.Load().quiesce(negotiate.ReasonMode)
+		g.dgrams.Load().Quiesce(negotiate.ReasonMode)
 	}
 	return nil
 }

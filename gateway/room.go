@@ -52,7 +52,7 @@ func (g *gateway) lacking() negotiate.Reason {
 	switch {
 	case n >= g.flowLimit():
 		return negotiate.ReasonFlowLimit
-	case g.shares.InHandshake() >= peers.HandshakeLimit:
+	case g.peers.InHandshake() >= peers.HandshakeLimit:
 		return negotiate.ReasonRateLimit
 	default:
 		return negotiate.ReasonNone

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -22,7 +24,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 )
 
 // Supervisor keeps the steering alive a little longer than the daemon, so that
@@ -156,11 +157,11 @@ func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	link, err := netstack.TUN(dp.WireTUN(), dp.WireMTU())
+	link, err := link.TUN(dp.WireTUN(), dp.WireMTU())
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.
@@ -279,7 +280,7 @@ func ignoreCanceled(err error) error {
 // answers come.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
-	g.dgrams.Load().quiesce(negotiate.ReasonDrained)
+	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}

@@ -59,7 +59,7 @@ func (c *wireControl) begin(leg *appLeg, rest []byte) {
 		}
 		c.f.relay.start(fd, rest)
 	} else {
-		c.parse(rest)
+		c.feed(rest)
 	}
 	c.f.do(c.f.core.Talked())
 	c.f.wire.SetNotify(c.notify) // which it does at once
@@ -129,7 +129,7 @@ func (c *wireControl) read(buf []byte) (n int) {
 	case err != nil:
 		c.lost(err)
 	default:
-		c.parse(buf[:n])
+		c.feed(buf[:n])
 	}
 	return n
 }
@@ -144,8 +144,8 @@ func (c *wireControl) lost(err error) {
 	c.f.do(c.f.core.WireEnded(received))
 }
 
-// parse cuts b into records and acts on each.
-func (c *wireControl) parse(b []byte) {
+// feed cuts b into records and acts on each.
+func (c *wireControl) feed(b []byte) {
 	for c.talks() {
 		rec, n, err := c.reader.Next(b)
 		if err != nil {

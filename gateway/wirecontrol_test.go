@@ -443,7 +443,7 @@ func TestTeardownOnce(t *testing.T) {
 	}
 	c.closeApps()
 	c.over(t)
-	require.Equal(t, 1, p.g[0].closed.Len()+p.g[0].native.Len())
+	require.Equal(t, 1, p.g[0].closed.len()+p.g[0].native.len())
 	n := uint64(0)
 	for _, fb := range p.g[0].Snapshot().Fallbacks {
 		n += fb.Count

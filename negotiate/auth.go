@@ -82,8 +82,8 @@ func Seal(b []byte, start int, key []byte, c Chain) ([]byte, MAC) {
 	return b, mac
 }
 
-// Sealed reports whether a whole CLC message ends with a MAC, right or wrong.
-func Sealed(msg []byte) bool {
+// sealed reports whether a whole CLC message ends with a MAC, right or wrong.
+func sealed(msg []byte) bool {
 	tail := len(msg) - macTLVLen
 	return tail >= HeaderLen && binary.BigEndian.Uint16(msg[tail:]) == clc.TLVMAC &&
 		binary.BigEndian.Uint16(msg[tail+2:]) == MACLen
@@ -91,7 +91,7 @@ func Sealed(msg []byte) bool {
 
 // Verify checks the MAC of one whole CLC message, which must be its last TLV, and returns it for the chain.
 func Verify(msg, key []byte, c Chain) (MAC, error) {
-	if !Sealed(msg) {
+	if !sealed(msg) {
 		return MAC{}, fmt.Errorf("clc message without a mac: %w", ErrAuth)
 	}
 	got := MAC(msg[len(msg)-MACLen:])
@@ -105,7 +105,7 @@ func Verify(msg, key []byte, c Chain) (MAC, error) {
 // has a MAC is refused: its sender would not believe the answer.
 func (k Keys) Verify(msg []byte, c Chain) (key []byte, mac MAC, err error) {
 	if len(k) == 0 {
-		if Sealed(msg) {
+		if sealed(msg) {
 			err = fmt.Errorf("clc message with a mac, and no key here: %w", ErrAuth)
 		}
 		return nil, MAC{}, err

@@ -37,7 +37,7 @@ func TestSealGolden(t *testing.T) {
 
 	server := testChain
 	server.From = FromServer
-	b, _ = Seal(appendDecline(nil, Decline{Version: 1, Reason: ReasonAppRefused}), 0, testKey, server)
+	b, _ = Seal(encodeDecline(Decline{Version: 1, Reason: ReasonAppRefused}), 0, testKey, server)
 	require.Equal(t, vector(t, "decline-mac"), b)
 	d, _, err := ParseDecline(b)
 	require.NoError(t, err)

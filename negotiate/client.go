@@ -103,7 +103,7 @@ func (c *Client) Start(now time.Time, synRTT time.Duration) []Action {
 		return nil
 	}
 	c.rtt = synRTT
-	c.proposal.Budget = Budget(c.cfg.HandshakeTimeout, synRTT)
+	c.proposal.Budget = budget(c.cfg.HandshakeTimeout, synRTT)
 	c.deadline = now.Add(c.proposal.Budget)
 	c.state = clientProposed
 	return []Action{c.propose()}

@@ -53,7 +53,7 @@ func requireConfirmed(t *testing.T, c *Client, todo []Action, k CarrierKind) {
 func requireDeclined(t *testing.T, todo []Action, r Reason) {
 	t.Helper()
 	require.Equal(t, []Action{
-		Send{Bytes: appendDecline(nil, Decline{Version: 1, Reason: r})},
+		Send{Bytes: encodeDecline(Decline{Version: 1, Reason: r})},
 		Release{Verdict: Verdict{Outcome: OutcomeReleased, Reason: r}},
 	}, todo)
 }
@@ -189,7 +189,7 @@ func TestClientRefusesBadAccept(t *testing.T) {
 		}
 		todo := client.Receive(t0, msg)
 		if c.want == ReasonAuthFailed {
-			require.True(t, Sealed(todo[0].(Send).Bytes))
+			require.True(t, sealed(todo[0].(Send).Bytes))
 			require.Equal(t, released(c.want, false), todo[1:])
 			continue
 		}

@@ -24,8 +24,8 @@ const (
 	maxBudget = 30 * time.Second
 )
 
-// Budget is how long a client waits for ACCEPT: timeout + 4 round trips, bounded by maxBudget.
-func Budget(timeout, synRTT time.Duration) time.Duration {
+// budget is how long a client waits for ACCEPT: timeout + 4 round trips, bounded by maxBudget.
+func budget(timeout, synRTT time.Duration) time.Duration {
 	return min(timeout+4*synRTT, maxBudget)
 }
 

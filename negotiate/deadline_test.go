@@ -10,8 +10,8 @@ import (
 
 func TestDeadlines(t *testing.T) {
 	ms := time.Millisecond
-	require.Equal(t, 204*ms, Budget(200*ms, ms))
-	require.Equal(t, maxBudget, Budget(200*ms, time.Hour))
+	require.Equal(t, 204*ms, budget(200*ms, ms))
+	require.Equal(t, maxBudget, budget(200*ms, time.Hour))
 	require.Equal(t, 200*ms, proofTimeout(ms))
 	require.Equal(t, 300*ms, proofTimeout(150*ms))
 	require.Equal(t, 180*ms, serveTime(208*ms, ms))
@@ -25,7 +25,7 @@ func TestDeadlinesNest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		timeout := time.Duration(rapid.Int64Range(1, int64(10*time.Second)).Draw(t, "timeout"))
 		rtt := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(t, "rtt"))
-		budget := Budget(timeout, rtt)
+		budget := budget(timeout, rtt)
 		require.Greater(t, rtt/2+lastWordTime(budget, rtt), budget+completingTimeout+rtt/2)
 		if budget >= 4*rtt { // the client's and the server's round trips are the same
 			require.LessOrEqual(t, rtt/2+serveTime(budget, rtt)+rtt/2, budget)

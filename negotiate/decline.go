@@ -12,15 +12,14 @@ type Decline struct {
 
 const declineTLVs = clc.TLVSet(1 << 10)
 
-// appendDecline appends the message without a MAC.
-func appendDecline(b []byte, d Decline) []byte {
-	start := len(b)
-	b = clc.AppendHeader(b, TypeDecline, d.Version)
+// encodeDecline makes the message without a MAC.
+func encodeDecline(d Decline) []byte {
+	b := clc.AppendHeader(nil, TypeDecline, d.Version)
 	b = clc.AppendTLV(b, clc.TLVReason, []byte{uint8(d.Reason)})
-	return clc.EndMessage(b, start)
+	return clc.EndMessage(b, 0)
 }
 
-// Len returns the length appendDecline adds.
+// Len returns the length encodeDecline adds.
 func (d Decline) Len() int { return HeaderLen + clc.TLVHeaderLen + 1 }
 
 // ParseDecline reads a DECLINE at the start of b and returns the number of bytes it took.

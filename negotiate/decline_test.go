@@ -10,7 +10,7 @@ import (
 
 func TestDeclineGolden(t *testing.T) {
 	d := Decline{Version: 1, Reason: ReasonAppRefused}
-	require.Equal(t, vector(t, "decline"), appendDecline(nil, d))
+	require.Equal(t, vector(t, "decline"), encodeDecline(d))
 	require.Equal(t, len(vector(t, "decline")), d.Len())
 	got, n, err := ParseDecline(vector(t, "decline"))
 	require.NoError(t, err)
@@ -20,13 +20,13 @@ func TestDeclineGolden(t *testing.T) {
 
 func TestDeclineUnknownReasonAndVersion(t *testing.T) {
 	d := Decline{Version: 9, Reason: 222}
-	got, _, err := ParseDecline(appendDecline(nil, d))
+	got, _, err := ParseDecline(encodeDecline(d))
 	require.NoError(t, err)
 	require.Equal(t, d, got)
 }
 
 func TestDeclineMalformed(t *testing.T) {
-	_, _, err := ParseDecline(appendDecline(nil, Decline{Version: 1}))
+	_, _, err := ParseDecline(encodeDecline(Decline{Version: 1}))
 	require.ErrorIs(t, err, ErrMalformed)
 	_, _, err = ParseDecline(clc.EndMessage(clc.AppendHeader(nil, TypeDecline, 1), 0))
 	require.ErrorIs(t, err, ErrMalformed)
@@ -39,7 +39,7 @@ func FuzzParseDecline(f *testing.F) {
 		if err != nil {
 			return
 		}
-		e, _, err := ParseDecline(appendDecline(nil, d))
+		e, _, err := ParseDecline(encodeDecline(d))
 		require.NoError(t, err)
 		require.Equal(t, d, e)
 	})

@@ -52,7 +52,7 @@ func (x *exchange) seal(msg []byte) []byte {
 
 // decline makes a DECLINE. It answers the PROPOSAL, whatever was said since; where none was believed, nothing.
 func (x *exchange) decline(r Reason) []byte {
-	msg := appendDecline(nil, Decline{Version: Version, Reason: r})
+	msg := encodeDecline(Decline{Version: Version, Reason: r})
 	key := x.key
 	if key == nil {
 		key = x.keys.First()
@@ -67,7 +67,7 @@ func (x *exchange) decline(r Reason) []byte {
 // verifyProposal finds the client's key. A PROPOSAL that was believed before is not believed again.
 func (x *exchange) verifyProposal(msg []byte, seen *Seen) error {
 	key, mac, err := x.keys.Verify(msg, x.chain(x.other(), MAC{}))
-	if err == nil && key != nil && seen != nil && !seen.First(mac) {
+	if err == nil && key != nil && seen != nil && !seen.first(mac) {
 		err = fmt.Errorf("clc proposal of another connection: %w", ErrAuth)
 	}
 	if err != nil {

@@ -104,10 +104,6 @@ func (p CachePolicy) Next(prev Strike, r Reason, now time.Time) Strike {
 // Active reports whether the entry has effect at now.
 func (s Strike) Active(now time.Time) bool { return s.Reason != ReasonNone && now.Before(s.Until) }
 
-// Blackholed reports whether this many connections in a row, established only after their bare retry, mean that the
-// path eats the option.
-func (p CachePolicy) Blackholed(inARow int) bool { return inARow >= p.withDefaults().BlackholeAfter }
-
 // Remembers reports whether a verdict goes into the cache of its host. A client remembers how connections it offered
 // were given back; a server remembers clients that do not get its accept.
 func (p CachePolicy) Remembers(v Verdict) bool {
@@ -168,7 +164,7 @@ func classOf(r Reason) cacheClass {
 		ReasonMode, ReasonOff:
 		return classLasting
 	default:
-		if !r.Known() && r != ReasonNone {
+		if !r.known() && r != ReasonNone {
 			return classLasting // a newer peer refuses for a reason of its own
 		}
 		return classNone

@@ -57,12 +57,6 @@ func TestCacheBackOffStartsAnew(t *testing.T) {
 	require.False(t, Strike{}.Active(now))
 }
 
-func TestCacheBlackholed(t *testing.T) {
-	require.False(t, CachePolicy{}.Blackholed(1))
-	require.True(t, CachePolicy{}.Blackholed(2))
-	require.False(t, CachePolicy{BlackholeAfter: 5}.Blackholed(4))
-}
-
 func TestCacheRemembers(t *testing.T) {
 	var p CachePolicy
 	yes := []Verdict{

@@ -71,8 +71,8 @@ func (r Reason) String() string {
 	return "reason_" + strconv.Itoa(int(r))
 }
 
-// Known reports whether this version knows the reason.
-func (r Reason) Known() bool { return r.text() != nil }
+// known reports whether this version knows the reason.
+func (r Reason) known() bool { return r.text() != nil }
 
 // Meaning returns one sentence saying what happened.
 func (r Reason) Meaning() string {

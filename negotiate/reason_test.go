@@ -34,7 +34,7 @@ func TestReasonTexts(t *testing.T) {
 		require.Regexp(t, name, r.String())
 		require.Regexp(t, `^[A-Z].*\.$`, r.Meaning(), r.String())
 		require.NotEmpty(t, r.Fix(), r.String())
-		require.True(t, r.Known())
+		require.True(t, r.known())
 		got, ok := ParseReason(r.String())
 		require.True(t, ok)
 		require.Equal(t, r, got)
@@ -43,13 +43,13 @@ func TestReasonTexts(t *testing.T) {
 
 func TestReasonUnknown(t *testing.T) {
 	for _, r := range []Reason{11, 19, 200, 255} {
-		require.False(t, r.Known())
+		require.False(t, r.known())
 		require.Equal(t, fmt.Sprintf("reason_%d", uint8(r)), r.String())
 		require.NotEmpty(t, r.Meaning())
 		require.NotEmpty(t, r.Fix())
 	}
 	require.Equal(t, "none", ReasonNone.String())
-	require.False(t, ReasonNone.Known())
+	require.False(t, ReasonNone.known())
 	for _, name := range []string{"", "none", "nonsense", "reason_10"} {
 		_, ok := ParseReason(name)
 		require.False(t, ok, name)

@@ -109,14 +109,6 @@ func AppendAbort(b []byte, r Reason) []byte {
 // AppendKeepalive appends KEEPALIVE.
 func AppendKeepalive(b []byte) []byte { return appendRecordHeader(b, RecordKeepalive, 0) }
 
-// recordLen returns the length of a whole record of this type; payload counts for DATA only.
-func recordLen(t RecordType, payload int) int {
-	if t == RecordData {
-		return DataHeaderLen + payload
-	}
-	return recordHeaderLen + bodyLen(t)
-}
-
 // bodyLen is the length of the body before the payload.
 func bodyLen(t RecordType) int {
 	switch t {
@@ -134,29 +126,6 @@ func bodyLen(t RecordType) int {
 func appendRecordHeader(b []byte, t RecordType, n int) []byte {
 	b = append(b, uint8(t), 0, 0, 0)
 	return binary.BigEndian.AppendUint32(b, uint32(n))
-}
-
-// parseRecord reads one whole record at the start of b and returns the number of bytes it took.
-func parseRecord(b []byte) (Record, int, error) {
-	if len(b) < recordHeaderLen {
-		return Record{}, 0, ErrShort
-	}
-	t, n, err := parseRecordHeader(b)
-	if err != nil {
-		return Record{}, 0, err
-	}
-	fixed := recordHeaderLen + bodyLen(t)
-	if len(b) < recordHeaderLen+n {
-		return Record{}, 0, ErrShort
-	}
-	rec, err := parseBody(t, b[recordHeaderLen:fixed], n)
-	if err != nil {
-		return Record{}, 0, err
-	}
-	if t == RecordData {
-		rec.Payload = b[fixed : recordHeaderLen+n]
-	}
-	return rec, recordHeaderLen + n, nil
 }
 
 // parseRecordHeader returns type and body length of the header in the first recordHeaderLen bytes of b.

@@ -48,9 +48,6 @@ func (r *RecordReader) Next(b []byte) (Record, int, error) {
 	return rec, used + m, nil
 }
 
-// Idle reports whether the stream is between two records: a wire leg that ends elsewhere was cut.
-func (r *RecordReader) Idle() bool { return r.n == 0 && r.left == 0 && r.err == nil }
-
 // fill copies from b until head holds want bytes.
 func (r *RecordReader) fill(b []byte, want int) int {
 	if r.n >= want {

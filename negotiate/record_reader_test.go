@@ -80,7 +80,7 @@ func TestRecordReaderModel(t *testing.T) {
 		}
 		var r RecordReader
 		require.Equal(t, want, collect(t, &r, pieces))
-		require.True(t, r.Idle())
+		require.True(t, r.n == 0 && r.left == 0 && r.err == nil)
 	})
 }
 
@@ -89,7 +89,7 @@ func TestRecordReaderIdle(t *testing.T) {
 	for i := 1; i < len(b); i++ {
 		var r RecordReader
 		collect(t, &r, [][]byte{b[:i]})
-		require.False(t, r.Idle(), "after %d bytes", i)
+		require.False(t, r.n == 0 && r.left == 0, "after %d bytes", i)
 	}
 }
 

@@ -109,3 +109,34 @@ func FuzzParseRecord(f *testing.F) {
 		require.Equal(t, int(binary.BigEndian.Uint32(b[4:]))+recordHeaderLen, n)
 	})
 }
+
+// recordLen returns the length of a whole record of this type; payload counts for DATA only.
+func recordLen(t RecordType, payload int) int {
+	if t == RecordData {
+		return DataHeaderLen + payload
+	}
+	return recordHeaderLen + bodyLen(t)
+}
+
+// parseRecord reads one whole record at the start of b and returns the number of bytes it took.
+func parseRecord(b []byte) (Record, int, error) {
+	if len(b) < recordHeaderLen {
+		return Record{}, 0, ErrShort
+	}
+	t, n, err := parseRecordHeader(b)
+	if err != nil {
+		return Record{}, 0, err
+	}
+	fixed := recordHeaderLen + bodyLen(t)
+	if len(b) < recordHeaderLen+n {
+		return Record{}, 0, ErrShort
+	}
+	rec, err := parseBody(t, b[recordHeaderLen:fixed], n)
+	if err != nil {
+		return Record{}, 0, err
+	}
+	if t == RecordData {
+		rec.Payload = b[fixed : recordHeaderLen+n]
+	}
+	return rec, recordHeaderLen + n, nil
+}

@@ -16,9 +16,9 @@ type Seen struct {
 	young, old map[uint64]struct{}
 }
 
-// First reports whether this MAC is seen for the first time. A quarter of it is enough: who could make two that share it
+// first reports whether this MAC is seen for the first time. A quarter of it is enough: who could make two that share it
 // would have the key.
-func (s *Seen) First(mac MAC) bool {
+func (s *Seen) first(mac MAC) bool {
 	k := binary.BigEndian.Uint64(mac[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()

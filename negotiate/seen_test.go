@@ -14,11 +14,11 @@ func TestSeen(t *testing.T) {
 		return m
 	}
 	for i := range 3 * seenMost {
-		require.True(t, s.First(mac(i)))
-		require.False(t, s.First(mac(i)))
+		require.True(t, s.first(mac(i)))
+		require.False(t, s.first(mac(i)))
 	}
 	for i := 2 * seenMost; i < 3*seenMost; i++ {
-		require.False(t, s.First(mac(i)), "of the last ones")
+		require.False(t, s.first(mac(i)), "of the last ones")
 	}
 	require.LessOrEqual(t, len(s.young)+len(s.old), 2*seenMost)
 }

@@ -121,12 +121,12 @@ func (s *Server) Start(now time.Time, synRTT time.Duration, c Confirmed) []Actio
 	}
 	s.rtt = synRTT
 	s.state = serverWaiting
-	s.deadline = now.Add(Budget(s.cfg.HandshakeTimeout, synRTT))
-	return s.Confirm(now, c)
+	s.deadline = now.Add(budget(s.cfg.HandshakeTimeout, synRTT))
+	return s.confirm(now, c)
 }
 
-// Confirm says what a later segment told about the client when Start did not know.
-func (s *Server) Confirm(now time.Time, c Confirmed) []Action {
+// confirm says what a later segment told about the client when Start did not know.
+func (s *Server) confirm(now time.Time, c Confirmed) []Action {
 	if s.confirmed != ConfirmedUnknown {
 		return nil
 	}

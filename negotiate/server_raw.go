@@ -46,7 +46,7 @@ func (s *Server) guardRaw(now time.Time) []Action {
 	case guardUndecided:
 	}
 	if s.deadline.IsZero() { // whole PROPOSALs come in one piece; do not hold an application's bytes for ever
-		s.deadline = now.Add(Budget(s.cfg.HandshakeTimeout, s.rtt))
+		s.deadline = now.Add(budget(s.cfg.HandshakeTimeout, s.rtt))
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func accepted(t *testing.T) *Server {
 func confirmBytes(k CarrierKind) []byte { return AppendConfirm(nil, Confirm{Version: 1, Carrier: k}) }
 
 func declineActions(r Reason) []Action {
-	return []Action{Send{Bytes: appendDecline(nil, Decline{Version: 1, Reason: r})}, Drop{}}
+	return []Action{Send{Bytes: encodeDecline(Decline{Version: 1, Reason: r})}, Drop{}}
 }
 
 func aborted(r Reason, remote, silent bool) []Action {
@@ -134,7 +134,7 @@ func TestServerRefusesProposal(t *testing.T) {
 
 	s := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: testBinding}, testNonce)
 	s.Start(t0, testRTT, ConfirmedYes)
-	no, _ := Seal(appendDecline(nil, Decline{Version: 1, Reason: ReasonAuthFailed}), 0, testKey,
+	no, _ := Seal(encodeDecline(Decline{Version: 1, Reason: ReasonAuthFailed}), 0, testKey,
 		Chain{Binding: testBinding, From: FromServer})
 	require.Equal(t, []Action{Send{Bytes: no}, Drop{}}, s.Receive(t0, vector(t, "proposal")))
 	_, sealed := proposed(t, ClientConfig{Keys: Keys{testKey}})
@@ -274,11 +274,11 @@ func TestServerUnknown(t *testing.T) {
 	require.Equal(t, []Action{RelayRaw{}, Forward{Last: true}}, s.RawDialled(t0, true, 0))
 
 	s = waiting(ConfirmedUnknown)
-	require.Nil(t, s.Confirm(t0, ConfirmedYes))
+	require.Nil(t, s.confirm(t0, ConfirmedYes))
 	require.Equal(t, aborted(ReasonClientGone, true, true), s.Tick(s.Deadline()))
 
 	s = waiting(ConfirmedUnknown)
-	require.Equal(t, []Action{DialRaw{}}, s.Confirm(t0, ConfirmedNo))
+	require.Equal(t, []Action{DialRaw{}}, s.confirm(t0, ConfirmedNo))
 }
 
 func TestAuthenticatedHandshake(t *testing.T) {
@@ -317,7 +317,7 @@ func TestAuthenticatedHandshake(t *testing.T) {
 func TestAuthenticatedDecline(t *testing.T) {
 	cfg := ClientConfig{Keys: Keys{testKey}, Binding: testBinding}
 	seal := func(from Speaker, prev MAC) []byte {
-		b, _ := Seal(appendDecline(nil, Decline{Version: 1, Reason: ReasonDrained}), 0, testKey,
+		b, _ := Seal(encodeDecline(Decline{Version: 1, Reason: ReasonDrained}), 0, testKey,
 			Chain{Binding: testBinding, From: from, Prev: prev})
 		return b
 	}

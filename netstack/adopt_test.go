@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/packet"
@@ -36,7 +38,7 @@ func TestAdopt(t *testing.T) {
 				require.Equal(t, serverAddr(v6), c.RemoteAddr())
 				require.Equal(t, c.LocalAddr(), s.RemoteAddr())
 				require.Equal(t, c.ISN(), s.ISN())
-				require.EqualValues(t, testNonce, s.Nonce())
+				require.EqualValues(t, testNonce, s.f.nonce)
 				transfer(t, c, s, 300000)
 				transfer(t, s, c, 300000)
 				halfClose(t, c, s)
@@ -53,7 +55,7 @@ func TestWindowScale(t *testing.T) {
 		t.Run(fmt.Sprint(ws), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, worldOptions{seed: 7, editSYN: func(p []byte) []byte { return scaled(p, ws) }})
-			w.wire.B().Impair(Impairment{Loss: 0.005})
+			w.wire.B().Impair(link.Impairment{Loss: 0.005})
 			c, s := w.connect(false)
 			require.Equal(t, ws, c.f.adopt.ws)
 			transfer(t, s, c, 1<<20)
@@ -123,7 +125,7 @@ func TestImpairedWire(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, worldOptions{seed: 42, editSYN: func(p []byte) []byte { return without(p, strip...) }})
 				c, s := w.connect(v6)
-				imp := Impairment{Loss: 0.01, Dup: 0.02, Reorder: 0.03}
+				imp := link.Impairment{Loss: 0.01, Dup: 0.02, Reorder: 0.03}
 				w.wire.A().Impair(imp)
 				w.wire.B().Impair(imp)
 				transfer(t, c, s, 500000)
@@ -138,7 +140,7 @@ func TestImpairedWire(t *testing.T) {
 func TestStrippedAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { return without(p, packet.KindExperiment) }})
+	w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte { return without(p, packet.KindExperiment) }})
 	got := make(chan *HostConn, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -163,7 +165,7 @@ func TestStrippedAccept(t *testing.T) {
 func TestStrippedConfirm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+	w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
 		if _, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN == 0 {
 			return without(p, packet.KindExperiment)
 		}
@@ -179,7 +181,7 @@ func TestStrippedConfirm(t *testing.T) {
 func TestConfirmFromData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+	w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
 		if q, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN == 0 && len(q.Payload) == len(tcp) {
 			return without(p, packet.KindExperiment)
 		}
@@ -198,7 +200,7 @@ func TestConfirmUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	held := true
-	w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+	w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
 		_, tcp, ok := parseTCP(p)
 		if ok && held && tcp.Flags()&packet.FlagSYN == 0 && packet.ParseTCPOptions(tcp.Options()).Option.Role == packet.RoleConfirm {
 			return nil
@@ -211,7 +213,7 @@ func TestConfirmUnknown(t *testing.T) {
 	require.NoError(t, writeAll(c, "second"))
 	s := w.acceptedConn()
 	require.Equal(t, ConfirmUnknown, s.Confirmed())
-	w.wire.A().Impair(Impairment{})
+	w.wire.A().Impair(link.Impairment{})
 	buf := make([]byte, 11)
 	readFull(t, s, buf)
 	require.Equal(t, "firstsecond", string(buf))
@@ -238,7 +240,7 @@ func TestLostSYNACK(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	lost := 0
-	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte {
+	w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte {
 		if lost++; lost == 1 {
 			return nil
 		}
@@ -266,11 +268,11 @@ func TestRepeatedSYN(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	lost := make(chan struct{}, 1)
-	w.wire.B().Impair(Impairment{Filter: func([]byte) []byte { lost <- struct{}{}; return nil }})
+	w.wire.B().Impair(link.Impairment{Filter: func([]byte) []byte { lost <- struct{}{}; return nil }})
 	syn := w.blindSYN(false)
 	w.wire.A().Send(syn)
 	<-lost
-	w.wire.B().Impair(Impairment{})
+	w.wire.B().Impair(link.Impairment{})
 	w.wire.A().Send(syn)
 	c, s := w.adoptedConn(), w.acceptedConn()
 	transfer(t, c, s, 1000)
@@ -283,7 +285,7 @@ func TestRepeatedSYNACK(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	var synack []byte
-	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte {
+	w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte {
 		if _, tcp, ok := parseTCP(p); ok && tcp.Flags()&packet.FlagSYN != 0 {
 			synack = append([]byte(nil), p...)
 		}
@@ -302,9 +304,9 @@ func TestRepeatedSYNACK(t *testing.T) {
 }
 
 // tap copies what leaves an end.
-func (w *world) tap(e *WireEnd) <-chan []byte {
+func (w *world) tap(e *link.WireEnd) <-chan []byte {
 	ch := make(chan []byte, 1000)
-	e.Impair(Impairment{Filter: func(p []byte) []byte {
+	e.Impair(link.Impairment{Filter: func(p []byte) []byte {
 		select {
 		case ch <- append([]byte(nil), p...):
 		default:
@@ -492,7 +494,7 @@ func TestAdoptOverServerFlow(t *testing.T) {
 func TestRoundTripSeed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	imp := Impairment{Delay: 60 * time.Millisecond}
+	imp := link.Impairment{Delay: 60 * time.Millisecond}
 	w.wire.A().Impair(imp)
 	w.wire.B().Impair(imp)
 	c, s := w.connect(false)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/packet"
@@ -42,7 +44,7 @@ func TestAskInVain(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)
 	time.Sleep(5 * ackTick) // what was under way
-	w.wire.A().Impair(Impairment{Loss: 1})
+	w.wire.A().Impair(link.Impairment{Loss: 1})
 	var heard atomic.Int32
 	c.Ask(func() { heard.Add(1) })
 	tup := c.Tuple()
@@ -61,11 +63,11 @@ func TestAskAfterLoss(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)
 	time.Sleep(5 * ackTick)
-	w.wire.A().Impair(Impairment{Loss: 1})
+	w.wire.A().Impair(link.Impairment{Loss: 1})
 	heard := make(chan struct{})
 	c.Ask(func() { close(heard) })
 	time.Sleep(askFor / 2)
-	w.wire.A().Impair(Impairment{})
+	w.wire.A().Impair(link.Impairment{})
 	select {
 	case <-heard:
 	case <-time.After(askFor):

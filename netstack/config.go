@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
@@ -60,7 +62,7 @@ type Limits struct {
 // Config configures a Stack. Link and Handler are required.
 type Config struct {
 	// Link carries the packets; it is used by one Stack or Host only.
-	Link Link
+	Link link.Link
 	// Handler decides; see there.
 	Handler Handler
 	// Logger receives debug records; default: discarded.

@@ -3,6 +3,8 @@ package netstack
 import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -33,7 +35,7 @@ func confirmSegment(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]
 	copy(head[:], t)
 	packet.TCP(head[:]).SetSeq(t.Seq() + uint32(limit))
 	rest := buildTCP(ip, head[:], old, payload[limit:])
-	if offloaded(p) {
+	if link.Offloaded(p) {
 		rest.GSOOptions = p.GSOOptions
 		n := rest.NetworkHeader().Slice()
 		packet.TCP(rest.TransportHeader().Slice()).SetChecksum(packet.PseudoSum(n, packet.ProtoTCP, rest.Size()-len(n)))

@@ -8,8 +8,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
-
-	"github.com/smcgw/smcgw/packet"
 )
 
 // Conn is the wire leg of one connection. Read and Write do not block; the
@@ -80,16 +78,9 @@ func (c *Conn) ServerISN() uint32 {
 	return c.f.adopt.iss
 }
 
-// Nonce is the nonce of the offer.
-func (c *Conn) Nonce() uint16 { return c.f.nonce }
-
 // SYNRTT is the round trip of the handshake: on the server from the last
 // SYN-ACK to the third ACK, on the client what Adopt was told.
 func (c *Conn) SYNRTT() time.Duration { return c.synRTT }
-
-// PeerMSS is the largest segment, without headers, that fits the link, what
-// the peer announced, and what was learnt of the path.
-func (c *Conn) PeerMSS() int { return int(c.f.segMax.Load()) - packet.TCPMinLen }
 
 // Confirmed tells whether the client is a gateway. The answer can change from
 // unknown to any other and from no to yes. Adopted connections answer yes.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/packet"
@@ -111,7 +113,7 @@ func TestKeepalive(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, ErrWouldBlock)
-	w.wire.A().Impair(Impairment{Loss: 1})
+	w.wire.A().Impair(link.Impairment{Loss: 1})
 	readError(t, c, syscall.ETIMEDOUT)
 }
 
@@ -125,7 +127,7 @@ func TestKeepaliveTurnedOnAgain(t *testing.T) {
 		require.NoError(t, c.SetKeepalive(0, 0, 0))
 		time.Sleep(100 * time.Millisecond)
 	}
-	w.wire.A().Impair(Impairment{Loss: 1})
+	w.wire.A().Impair(link.Impairment{Loss: 1})
 	time.Sleep(100 * time.Millisecond)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, ErrWouldBlock, "it is off")
@@ -138,7 +140,7 @@ func TestUserTimeout(t *testing.T) {
 	c, s := w.connect(false)
 	transfer(t, c, s, 10)
 	require.NoError(t, c.SetUserTimeout(100*time.Millisecond))
-	w.wire.A().Impair(Impairment{Loss: 1})
+	w.wire.A().Impair(link.Impairment{Loss: 1})
 	require.NoError(t, writeAll(c, "into the void"))
 	readError(t, c, syscall.ETIMEDOUT)
 }
@@ -188,7 +190,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		waiting <- err
 	}()
 	out := make(chan []byte, 100)
-	w.wire.B().Impair(Impairment{Filter: func(p []byte) []byte { out <- append([]byte(nil), p...); return p }})
+	w.wire.B().Impair(link.Impairment{Filter: func(p []byte) []byte { out <- append([]byte(nil), p...); return p }})
 	require.NoError(t, w.srv.Close())
 	require.NoError(t, w.srv.Close())
 	require.ErrorIs(t, <-waiting, net.ErrClosed)
@@ -254,8 +256,8 @@ func TestConfigProblemsAreReportedTogether(t *testing.T) {
 
 func TestManyConnections(t *testing.T) {
 	w := newWorld(t, worldOptions{seed: 1})
-	w.wire.A().Impair(Impairment{Reorder: 0.1, Dup: 0.05})
-	w.wire.B().Impair(Impairment{Reorder: 0.1, Dup: 0.05})
+	w.wire.A().Impair(link.Impairment{Reorder: 0.1, Dup: 0.05})
+	w.wire.B().Impair(link.Impairment{Reorder: 0.1, Dup: 0.05})
 	var bytes atomic.Int64
 	const conns = 60
 	done := make(chan struct{}, conns)

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
@@ -58,7 +60,7 @@ func (m *shim) fit(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent
 	}
 	g.una, g.now = f.una.Load(), sinceStart(m.s.clock)
 	g.headers, g.whole = len(ip)+len(t), len(ip)+int(f.segMax.Load())
-	if offloaded(p) { // gVisor leaves room for options that are rarely there
+	if link.Offloaded(p) { // gVisor leaves room for options that are rarely there
 		g.whole = min(g.whole, g.headers+int(p.GSOOptions.MSS))
 	}
 	g.size = g.headers + n
@@ -94,7 +96,7 @@ func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c cut) (pieces []
 	switch {
 	case headers+n <= c.first:
 		return nil, true
-	case offloaded(p) && c.first == c.rest:
+	case link.Offloaded(p) && c.first == c.rest:
 		p.GSOOptions.MSS = min(p.GSOOptions.MSS, uint16(c.rest-headers))
 		return nil, true
 	}
@@ -114,12 +116,6 @@ func piece(ip []byte, t packet.TCP, payload []byte, off, end int) *stack.PacketB
 		head[13] &^= packet.FlagFIN | packet.FlagPSH
 	}
 	return buildTCP(ip, head[:], t[packet.TCPMinLen:], payload[off:end])
-}
-
-// offloaded reports whether the checksum field of p holds the pseudo header
-// only.
-func offloaded(p *stack.PacketBuffer) bool {
-	return p.GSOOptions.Type != stack.GSONone && p.GSOOptions.NeedsCsum
 }
 
 // sequenceEnd is the sequence number behind an outbound segment.

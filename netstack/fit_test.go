@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
@@ -35,8 +37,8 @@ func (h *hole) filter(p []byte) []byte {
 func (w *world) dig(bytes int64) *hole {
 	h := &hole{}
 	h.bytes.Store(bytes)
-	w.wire.A().Impair(Impairment{Filter: h.filter})
-	w.wire.B().Impair(Impairment{Filter: h.filter})
+	w.wire.A().Impair(link.Impairment{Filter: h.filter})
+	w.wire.B().Impair(link.Impairment{Filter: h.filter})
 	return h
 }
 
@@ -175,7 +177,7 @@ func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload
 	t.Helper()
 	var got []byte
 	for i, q := range pieces {
-		raw := flatten(q)
+		raw := link.Flatten(q)
 		q.DecRef()
 		limit := c.rest
 		if i == 0 {
@@ -185,7 +187,7 @@ func checkPieces(t *testing.T, pieces []*stack.PacketBuffer, seq uint32, payload
 		p, tcp, ok := parseTCP(raw)
 		require.True(t, ok)
 		require.True(t, p.HeaderSumOK())
-		b := rawBuffer(raw)
+		b := link.Buffer(raw)
 		require.True(t, tcpSumOK(p, b))
 		b.DecRef()
 		require.Equal(t, seq+uint32(len(got)), tcp.Seq())

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -85,7 +87,7 @@ func TestTranslationChecksum(t *testing.T) {
 		if !ok {
 			r.Fatal("not a segment any more")
 		}
-		buf := rawBuffer(pkt)
+		buf := link.Buffer(pkt)
 		defer buf.DecRef()
 		if !tcpSumOK(p, buf) {
 			r.Fatal("checksum")
@@ -144,9 +146,9 @@ func FuzzDeliver(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pkt []byte, fix bool) {
 		var bench struct {
 			s    *Stack
-			link *PacketLink
+			link *link.Pipe
 		}
-		bench.link = NewPacketLink(testMTU, func([]byte) {})
+		bench.link = link.NewPipe(testMTU, func([]byte) {})
 		h := newRecorder()
 		h.proves = true
 		s, err := New(Config{Link: bench.link, Handler: h})

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"gvisor.dev/gvisor/pkg/log"
@@ -122,11 +124,11 @@ func (r *recorder) offers() int {
 // server's wire stack, joined by a wire.
 type world struct {
 	t      *testing.T
-	wire   *Wire
+	wire   *link.Wire
 	app    *Host
-	appIn  *PacketLink
+	appIn  *link.Pipe
 	gw     *Stack // the client's
-	gwIn   *PacketLink
+	gwIn   *link.Pipe
 	client *recorder
 	server *recorder
 	srv    *Stack
@@ -155,12 +157,12 @@ type worldOptions struct {
 func newWorld(t *testing.T, o worldOptions) *world {
 	t.Helper()
 	w := &world{
-		t: t, wire: NewWire(testMTU, o.seed), client: newRecorder(), server: newRecorder(),
+		t: t, wire: link.NewWire(testMTU, o.seed), client: newRecorder(), server: newRecorder(),
 		adopt: make(chan adopted, 100), editSYN: o.editSYN,
 		syns: map[tupleKey][]byte{}, sentAt: map[tupleKey]time.Time{}, owned: map[tupleKey]bool{},
 	}
-	w.appIn = NewPacketLink(testMTU, w.fromApp)
-	w.gwIn = NewPacketLink(testMTU, w.wire.A().Send)
+	w.appIn = link.NewPipe(testMTU, w.fromApp)
+	w.gwIn = link.NewPipe(testMTU, w.wire.A().Send)
 	w.wire.A().Handle(w.fromWire)
 	w.client.onSYNACK = w.onSYNACK
 	var err error
@@ -310,7 +312,7 @@ func rebuild(pkt []byte, edit func(t packet.TCP) (opts []byte)) []byte {
 	t = append([]byte(nil), t...)
 	q := buildTCP(p.Header, t, edit(t), p.Payload[len(t):p.Total-len(p.Header)])
 	defer q.DecRef()
-	return flatten(q)
+	return link.Flatten(q)
 }
 
 // withOption appends our option.

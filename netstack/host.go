@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/link/nested"
@@ -22,7 +24,7 @@ const listenBacklog = 4096
 // HostConfig configures a Host. Link is required.
 type HostConfig struct {
 	// Link carries the packets; it is used by one Stack or Host only.
-	Link Link
+	Link link.Link
 	// Addrs are the addresses of the host.
 	Addrs []netip.Addr
 	// Transparent lets the host use every address as its own, as sockets with
@@ -36,7 +38,7 @@ type HostConfig struct {
 // applications, or of the gateway's own sockets, in unprivileged tests.
 type Host struct {
 	stack *stack.Stack
-	link  linkEndpoint
+	link  link.Endpoint
 
 	mu     sync.Mutex // guards everything below
 	closed bool
@@ -49,7 +51,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 		return nil, errors.New("host config: link: missing")
 	}
 	c := Config{clock: cfg.clock}.withDefaults()
-	h := &Host{link: cfg.Link.linkEndpoint()}
+	h := &Host{link: cfg.Link.Endpoint()}
 	ep := &hostLink{}
 	ep.Init(h.link, ep)
 	gs, err := newGVisor(c, ep)
@@ -283,8 +285,8 @@ func (h *Host) Close() error {
 	if l != nil {
 		_ = l.Close() // its error is always nil
 	}
-	h.link.detach()
+	h.link.Detach()
 	h.stack.Destroy()
-	h.link.stop()
+	h.link.Stop()
 	return nil
 }

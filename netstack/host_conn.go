@@ -91,9 +91,6 @@ func (c *HostConn) Abort() {
 	c.ep.Abort()
 }
 
-// CloseRead makes further reads return io.EOF.
-func (c *HostConn) CloseRead() error { return mapError(c.ep.Shutdown(tcpip.ShutdownRead)) }
-
 // LocalAddr implements net.Conn.
 func (c *HostConn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.local) }
 

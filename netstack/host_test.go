@@ -11,14 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 )
 
 // hosts are two plain hosts on a wire.
-func hosts(t *testing.T, transparent bool) (c, s *Host, w *Wire) {
+func hosts(t *testing.T, transparent bool) (c, s *Host, w *link.Wire) {
 	t.Helper()
-	w = NewWire(testMTU, 1)
+	w = link.NewWire(testMTU, 1)
 	c, err := NewHost(HostConfig{Link: w.A(), Addrs: []netip.Addr{client4, client6}, Transparent: transparent})
 	require.NoError(t, err)
 	s, err = NewHost(HostConfig{Link: w.B(), Addrs: []netip.Addr{server4, server6}, Transparent: transparent})
@@ -87,7 +89,7 @@ func TestHostErrors(t *testing.T) {
 	a.Close()
 	b.Close()
 
-	w.A().Impair(Impairment{Loss: 1})
+	w.A().Impair(link.Impairment{Loss: 1})
 	short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
 	_, err = c.Dial(short, netip.AddrPort{}, serverAddr(false))
@@ -129,7 +131,7 @@ func TestTransparentHost(t *testing.T) {
 func TestHostLossAndRetransmission(t *testing.T) {
 	c, s, w := hosts(t, false)
 	a, b := pair(t, c, s, false)
-	w.A().Impair(Impairment{Loss: 0.05})
+	w.A().Impair(link.Impairment{Loss: 0.05})
 	go func() {
 		_, _ = a.Write(make([]byte, 500000))
 		_ = a.CloseWrite()

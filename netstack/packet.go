@@ -2,9 +2,10 @@ package netstack
 
 import (
 	"gvisor.dev/gvisor/pkg/buffer"
-	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/smcgw/smcgw/netstack/link"
 
 	"github.com/smcgw/smcgw/packet"
 )
@@ -29,22 +30,10 @@ func parseTCP(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
 	return p, t, err == nil
 }
 
-func networkProtocol(ip []byte) tcpip.NetworkProtocolNumber {
-	if ip[0]>>4 == 6 {
-		return header.IPv6ProtocolNumber
-	}
-	return header.IPv4ProtocolNumber
-}
-
 // tcpSumOK checks the TCP checksum of pkt, of which p is the head.
 func tcpSumOK(p packet.IP, pkt *stack.PacketBuffer) bool {
 	n := len(p.Header)
 	return packet.Combine(packet.PseudoSum(p.Header, packet.ProtoTCP, p.Total-n), pkt.Data().ChecksumAtOffset(n)) == 0xffff
-}
-
-// rawBuffer makes an inbound packet buffer of a copy of raw.
-func rawBuffer(raw []byte) *stack.PacketBuffer {
-	return stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(raw)})
 }
 
 // rawBytes copies the packet out of an inbound buffer.
@@ -69,7 +58,7 @@ func buildTCP(ip, tcp, opts, payload []byte) *stack.PacketBuffer {
 	packet.SetPayloadLen(n, len(t)+len(payload))
 	t.SetChecksum(0)
 	t.SetChecksum(^packet.Sum(payload, packet.Sum(t, packet.PseudoSum(n, packet.ProtoTCP, len(t)+len(payload)))))
-	p.NetworkProtocolNumber = networkProtocol(ip)
+	p.NetworkProtocolNumber = link.Protocol(ip)
 	p.TransportProtocolNumber = header.TCPProtocolNumber
 	return p
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -95,7 +97,7 @@ func (p *proof) syn(n []byte, t packet.TCP) []byte {
 	packet.TCP(head[:]).SetWindow(0xffff)
 	q := buildTCP(plainHeader(n), head[:], opts, nil)
 	defer q.DecRef()
-	return flatten(q)
+	return link.Flatten(q)
 }
 
 // plainHeader is the network header n without options.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/packet"
@@ -71,14 +73,14 @@ func TestProvedTransfers(t *testing.T) {
 			t.Run(fmt.Sprintf("%d %v", i, v6), func(t *testing.T) {
 				w := newWorld(t, worldOptions{seed: uint64(i), editSYN: edit})
 				w.cookies()
-				bad := Impairment{Loss: 0.02, Dup: 0.02, Reorder: 0.05, Delay: time.Millisecond}
+				bad := link.Impairment{Loss: 0.02, Dup: 0.02, Reorder: 0.05, Delay: time.Millisecond}
 				w.wire.A().Impair(bad)
 				w.wire.B().Impair(bad)
 				c, s := w.connect(v6)
 				require.EqualValues(t, cookieISS, s.ServerISN())
 				require.Equal(t, c.ServerISN(), s.ServerISN())
 				require.Equal(t, c.ISN(), s.ISN())
-				require.EqualValues(t, testNonce, s.Nonce())
+				require.EqualValues(t, testNonce, s.f.nonce)
 				require.Equal(t, provedRTT, s.SYNRTT())
 				require.Zero(t, w.server.offers()-1)
 				transfer(t, c, s, 300_000)
@@ -86,8 +88,8 @@ func TestProvedTransfers(t *testing.T) {
 				require.Equal(t, ConfirmYes, s.Confirmed())
 				require.Zero(t, w.srv.Stats().ChecksumErrors+w.gw.Stats().ChecksumErrors)
 				require.Zero(t, w.srv.Stats().Strangers+w.gw.Stats().Strangers)
-				w.wire.A().Impair(Impairment{}) // a reset is not sent again
-				w.wire.B().Impair(Impairment{})
+				w.wire.A().Impair(link.Impairment{}) // a reset is not sent again
+				w.wire.B().Impair(link.Impairment{})
 				s.Abort()
 				within(t, "reset", func() bool { _, err := c.Read(make([]byte, 1)); return errors.Is(err, syscall.ECONNRESET) })
 			})

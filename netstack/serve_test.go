@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"gvisor.dev/gvisor/pkg/tcpip/faketime"
 
@@ -19,7 +21,7 @@ import (
 type bench struct {
 	t    *testing.T
 	s    *Stack
-	link *PacketLink
+	link *link.Pipe
 	h    *recorder
 	out  chan []byte
 }
@@ -27,7 +29,7 @@ type bench struct {
 func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
 	b := &bench{t: t, h: newRecorder(), out: make(chan []byte, 1000)}
-	b.link = NewPacketLink(testMTU, func(p []byte) { b.out <- p })
+	b.link = link.NewPipe(testMTU, func(p []byte) { b.out <- p })
 	cfg.Link, cfg.Handler = b.link, b.h
 	var err error
 	b.s, err = New(cfg)
@@ -44,7 +46,7 @@ func (b *bench) next() (p packet.IP, t packet.TCP) {
 		p, t, ok := parseTCP(raw)
 		require.True(b.t, ok)
 		require.True(b.t, p.HeaderSumOK())
-		buf := rawBuffer(raw)
+		buf := link.Buffer(raw)
 		defer buf.DecRef()
 		require.True(b.t, tcpSumOK(p, buf), "checksum")
 		return p, t
@@ -407,9 +409,9 @@ func TestPathMTU(t *testing.T) {
 			router = netip.MustParseAddr("2001:db8::1")
 		}
 		const pathMTU = 1300
-		mss := c.PeerMSS()
+		mss := int(c.f.segMax.Load())
 		var blocked int
-		w.wire.A().Impair(Impairment{Filter: func(p []byte) []byte {
+		w.wire.A().Impair(link.Impairment{Filter: func(p []byte) []byte {
 			if len(p) > pathMTU {
 				blocked++
 				w.gwIn.Inject(tooBig(router, p, pathMTU))
@@ -420,7 +422,7 @@ func TestPathMTU(t *testing.T) {
 		transfer(t, c, s, 200000)
 		transfer(t, s, c, 1000)
 		require.NotZero(t, w.gw.Stats().ICMPDelivered)
-		require.Less(t, c.PeerMSS(), mss)
+		require.Less(t, int(c.f.segMax.Load()), mss)
 	}
 }
 
@@ -434,7 +436,7 @@ func TestForgedICMP(t *testing.T) {
 	within(t, "acked", func() bool { return c.f.una.Load() == c.f.sent.Load() })
 	p := <-out
 	router := netip.MustParseAddr("192.0.2.1")
-	mss := c.PeerMSS()
+	mss := int(c.f.segMax.Load())
 	for _, seq := range []uint32{c.ISN() + 1, c.ISN() + 100000} {
 		q, tcp, _ := parseTCP(p)
 		q.Header, tcp = append([]byte(nil), q.Header...), append([]byte(nil), tcp...)
@@ -447,7 +449,7 @@ func TestForgedICMP(t *testing.T) {
 	w.gwIn.Inject(tooBig(router, append(append([]byte(nil), q.Header...), tcp...), 68))
 	require.EqualValues(t, 3, w.gw.Stats().ICMPIgnored)
 	require.Zero(t, w.gw.Stats().ICMPDelivered)
-	require.Equal(t, mss, c.PeerMSS())
+	require.Equal(t, mss, int(c.f.segMax.Load()))
 }
 
 // Handshakes are given up while segments of theirs are processed: out of the
@@ -458,7 +460,7 @@ func TestGiveUpBesideSegments(t *testing.T) {
 	const lasts, segments = 1500 * time.Millisecond, 40
 	h := newRecorder()
 	out := make(chan []byte, 4096) // SYN-ACKs, and challenges, of which a link may lose some
-	link := NewPacketLink(testMTU, func(p []byte) {
+	link := link.NewPipe(testMTU, func(p []byte) {
 		select {
 		case out <- p:
 		default:

@@ -3,6 +3,8 @@ package netstack
 import (
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/link/nested"
@@ -140,14 +142,14 @@ func (m *shim) outServer(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 				m.s.count.swallowed.Add(1)
 				return nil, false
 			}
-			f.serve.out(t, !offloaded(p))
+			f.serve.out(t, !link.Offloaded(p))
 		}
 		f.noteSent(sequenceEnd(p, t))
 		f.awaited.Store(t.Ack())
 		return nil, true
 	}
 	if f.serve.proof != nil {
-		m.s.standIn(f, flatten(p), t)
+		m.s.standIn(f, link.Flatten(p), t)
 		return nil, false
 	}
 	f.una.Store(t.Seq())
@@ -173,7 +175,7 @@ func (m *shim) outClient(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP
 	if !a.ready.Load() {
 		return nil, false
 	}
-	a.out(t, !offloaded(p))
+	a.out(t, !link.Offloaded(p))
 	f.noteSent(sequenceEnd(p, t))
 	f.awaited.Store(t.Ack())
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagRST != 0 || a.confirmed.Load() {
@@ -213,7 +215,7 @@ func (m *shim) DeliverNetworkPacket(_ tcpip.NetworkProtocolNumber, pkt *stack.Pa
 
 // up hands pkt to gVisor.
 func (m *shim) up(p packet.IP, pkt *stack.PacketBuffer) {
-	m.Endpoint.DeliverNetworkPacket(networkProtocol(p.Header), pkt)
+	m.Endpoint.DeliverNetworkPacket(link.Protocol(p.Header), pkt)
 }
 
 // inTCP routes one segment.
@@ -384,7 +386,7 @@ func (m *shim) repeated(f *flow, p packet.IP, pkt *stack.PacketBuffer) {
 	}
 	if raw := f.serve.repeat(m.s.clock.NowMonotonic()); raw != nil {
 		m.s.count.synackResent.Add(1)
-		m.send(rawBuffer(raw))
+		m.send(link.Buffer(raw))
 	}
 }
 

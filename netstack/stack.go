@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -33,7 +35,7 @@ type Stack struct {
 	cfg   Config
 	clock tcpip.Clock
 	stack *stack.Stack
-	link  linkEndpoint
+	link  link.Endpoint
 	shim  *shim
 	flows flowTable
 	acks  ackHolder
@@ -55,7 +57,7 @@ func New(cfg Config) (*Stack, error) {
 		return nil, fmt.Errorf("netstack config: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	s := &Stack{cfg: cfg, clock: cfg.clock, link: cfg.Link.linkEndpoint(), closed: make(chan struct{})}
+	s := &Stack{cfg: cfg, clock: cfg.clock, link: cfg.Link.Endpoint(), closed: make(chan struct{})}
 	s.flows = flowTable{m: map[tupleKey]*flow{}, deadMax: cfg.Limits.Dead, linger: cfg.Linger, clock: cfg.clock}
 	s.acks.s = s
 	s.shim = newShim(s, s.link)
@@ -75,9 +77,9 @@ func New(cfg Config) (*Stack, error) {
 }
 
 // discard stops a link that was never used.
-func discard(l linkEndpoint) {
-	l.detach()
-	l.stop()
+func discard(l link.Endpoint) {
+	l.Detach()
+	l.Stop()
 }
 
 // newGVisor makes a stack with one interface, for every address.
@@ -194,9 +196,9 @@ func (s *Stack) retire(f *flow) {
 
 // inject delivers a copy of raw to gVisor, past the shim.
 func (s *Stack) inject(raw []byte) {
-	p := rawBuffer(raw)
+	p := link.Buffer(raw)
 	defer p.DecRef()
-	s.shim.Endpoint.DeliverNetworkPacket(networkProtocol(raw), p)
+	s.shim.Endpoint.DeliverNetworkPacket(link.Protocol(raw), p)
 }
 
 // Close ends everything: carrying connections are reset, the others forgotten
@@ -216,9 +218,9 @@ func (s *Stack) Close() error {
 		s.end(f)
 	}
 	s.busy.Wait()
-	s.link.detach()
+	s.link.Detach()
 	s.stack.Destroy()
-	s.link.stop()
+	s.link.Stop()
 	close(s.closed)
 	return nil
 }

@@ -82,7 +82,7 @@ func (s *Stack) Stats() Stats {
 		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
 		BlackHoles: c.blackHoles.Load(),
-		LinkDrops:  s.link.drops(),
+		LinkDrops:  s.link.Drops(),
 	}
 	st.Flows, st.HalfOpen, st.Dead, st.DeadEvicted = s.flows.sizes()
 	t := s.stack.Stats().TCP

@@ -5,11 +5,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 
 	"github.com/smcgw/smcgw/packet"
+)
+
+// virtio_net_hdr as the kernel has it (linux/virtio_net.h).
+const (
+	virtioLen       = 10
+	virtioNeedsCsum = 1
+	virtioDataValid = 2
+	virtioTCPv4     = 1
+	virtioTCPv6     = 4
 )
 
 // fakeTUN is a TUN link over one end of a datagram socket pair; the test holds
@@ -22,7 +33,7 @@ func fakeTUN(t *testing.T) (s *Stack, h *recorder, kernel int) {
 	tv := unix.Timeval{Sec: 5}
 	require.NoError(t, unix.SetsockoptTimeval(fds[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	require.NoError(t, unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20))
-	link, err := TUN(fds[0], testMTU)
+	link, err := link.TUN(fds[0], testMTU)
 	require.NoError(t, err)
 	h = newRecorder()
 	s, err = New(Config{Link: link, Handler: h})
@@ -39,7 +50,7 @@ func fakeTUN(t *testing.T) (s *Stack, h *recorder, kernel int) {
 
 func kernelWrite(t *testing.T, fd int, flags byte, pkt []byte) {
 	t.Helper()
-	_, err := unix.Write(fd, append(append([]byte{flags}, make([]byte, vnetLen-1)...), pkt...))
+	_, err := unix.Write(fd, append(append([]byte{flags}, make([]byte, virtioLen-1)...), pkt...))
 	require.NoError(t, err)
 }
 
@@ -48,13 +59,13 @@ func kernelRead(t *testing.T, fd int) (vnet, pkt []byte) {
 	b := make([]byte, 70000)
 	n, err := unix.Read(fd, b)
 	require.NoError(t, err)
-	return b[:vnetLen], b[vnetLen:n]
+	return b[:virtioLen], b[virtioLen:n]
 }
 
 // complete does what the kernel does to a packet whose checksum it was left.
 func complete(t *testing.T, vnet, pkt []byte) {
 	t.Helper()
-	if vnet[0]&vnetNeedsCsum == 0 {
+	if vnet[0]&virtioNeedsCsum == 0 {
 		return
 	}
 	start, off := binary.NativeEndian.Uint16(vnet[6:]), binary.NativeEndian.Uint16(vnet[8:])
@@ -66,7 +77,7 @@ func requireValid(t *testing.T, pkt []byte) (packet.IP, packet.TCP) {
 	t.Helper()
 	p, tcp, ok := parseTCP(pkt)
 	require.True(t, ok)
-	buf := rawBuffer(pkt)
+	buf := link.Buffer(pkt)
 	defer buf.DecRef()
 	require.True(t, p.HeaderSumOK() && tcpSumOK(p, buf), "checksums")
 	require.Equal(t, len(pkt), p.Total)
@@ -81,12 +92,12 @@ func TestTUNReceive(t *testing.T) {
 		kernelWrite(t, fd, 0, bad) // not even the kernel has looked at it
 		within(t, "counted", func() bool { return s.Stats().ChecksumErrors == 1 })
 		binary.BigEndian.PutUint16(bad[len(bad)-52+16:], 0x1234)
-		kernelWrite(t, fd, vnetNeedsCsum, bad) // from this host: no checksum yet
+		kernelWrite(t, fd, virtioNeedsCsum, bad) // from this host: no checksum yet
 		vnet, pkt := kernelRead(t, fd)
 		complete(t, vnet, pkt)
 		_, tcp := requireValid(t, pkt)
 		require.EqualValues(t, packet.RoleAccept, packet.ParseTCPOptions(tcp.Options()).Option.Role)
-		kernelWrite(t, fd, vnetDataValid, makeSYN(v6, 2, 100, packet.RoleOffer))
+		kernelWrite(t, fd, virtioDataValid, makeSYN(v6, 2, 100, packet.RoleOffer))
 		kernelRead(t, fd)
 		require.Equal(t, 2, h.offers())
 	}
@@ -132,9 +143,9 @@ func checkBulk(t *testing.T, fd int, v6 bool) {
 		require.Equal(t, first, packet.ParseTCPOptions(tcp.Options()).Option.Role == packet.RoleConfirm)
 		if gso := vnet[1] != 0; gso {
 			super++
-			want := byte(vnetGSOTCPv4)
+			want := byte(virtioTCPv4)
 			if v6 {
-				want = vnetGSOTCPv6
+				want = virtioTCPv6
 			}
 			require.Equal(t, want, vnet[1])
 			mss := int(binary.NativeEndian.Uint16(vnet[4:]))
@@ -156,7 +167,7 @@ func TestTUNCloseIsPrompt(t *testing.T) {
 	start := time.Now()
 	require.NoError(t, s.Close())
 	require.Less(t, time.Since(start), patience)
-	_, err := TUN(0, 100)
+	_, err := link.TUN(0, 100)
 	require.Error(t, err)
 }
 
@@ -176,7 +187,7 @@ func TestTUNLargePackets(t *testing.T) {
 		for i := range data {
 			data[i] = byte(i * 7)
 		}
-		kernelWrite(t, fd, vnetNeedsCsum, segmentOf(src.Local, src.Remote, seq, ack, packet.FlagACK, timestamps(), data))
+		kernelWrite(t, fd, virtioNeedsCsum, segmentOf(src.Local, src.Remote, seq, ack, packet.FlagACK, timestamps(), data))
 		seq += uint32(size)
 		got := make([]byte, size)
 		readFull(t, c, got)

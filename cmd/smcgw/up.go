@@ -102,7 +102,7 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 	defer stop()
 	log := startLog(e, cfg.Log)
 	defer log.close()
-	manager, err := process.NewServiceManager(e.getenv, log.Logger)
+	manager, err := process.NewServiceManager(log.Logger)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package admin
 
 import (
 	"time"
-
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Control is what the admin server asks of a running gateway. All methods are
@@ -73,76 +71,4 @@ type successions interface {
 	// failed. They may take longer than a second.
 	Yield() error
 	TakeBack() error
-}
-
-// MetricsSource is what the collector asks at every scrape.
-type MetricsSource interface {
-	// Snapshot copies the counters. It has the duties of Control's methods.
-	Snapshot() Snapshot
-}
-
-// Snapshot is every number the metrics are made of. Counters only grow. Maps
-// may be nil and slices empty; a series that is not there is not reported.
-type Snapshot struct {
-	Mode       config.Mode
-	Flows      map[config.Carrier]int
-	FlowsTotal map[config.Carrier]uint64
-	Fallbacks  []FallbackCount
-	Decisions  []DecisionCount
-	Demotions  []DemotionCount
-	BytesTotal map[config.Carrier]ByteCount
-	// Stalls are flows that were reset because they stood still.
-	Stalls map[config.Carrier]uint64
-	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
-	// Datagrams are the same and more about datagrams.
-	UDP       ProtoStats
-	Datagrams DatagramStats
-	// Handshakes holds one histogram per carrier that was negotiated.
-	Handshakes map[config.Carrier]HistogramSnapshot
-	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
-	Memory      map[string]uint64
-	MemoryLimit uint64
-	// SharesRefused counts by resource how often a peer wanted more than its share.
-	SharesRefused map[string]uint64
-	Peers         map[PeerState]int
-	// Services are those that rules with action auto know of.
-	Services map[ServiceVerdict]int
-	Maps     []MapUse
-	Devices  []DeviceInfo
-	Bounds   Bounds
-	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
-	// never did.
-	Heartbeat time.Time
-	// Panics are the internal errors that ended one connection each.
-	Panics uint64
-}
-
-// FallbackCount counts connections that stayed or became native.
-type FallbackCount struct {
-	Reason string
-	Side   config.Side
-	Count  uint64
-}
-
-// DemotionCount counts connections that left a carrier and went on over the relay.
-type DemotionCount struct {
-	Carrier config.Carrier
-	// Reason is what ConnInfo.Demoted has.
-	Reason string
-	Count  uint64
-}
-
-// DecisionCount counts what the policy decided about new connections.
-type DecisionCount struct {
-	Action config.Action
-	// Rule is the name of the rule, "default" where no rule matched.
-	Rule  string
-	Count uint64
-}
-
-// MapUse is the fill of one eBPF map.
-type MapUse struct {
-	Map      string
-	Entries  uint64
-	Capacity uint64
 }

@@ -1,14 +1,27 @@
 package admin
 
 import (
-	"net/http"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// metric is one number of the gateway: the only place that has its name, what it is
+// and its labels. No label ever holds an address or a port: detail per connection is
+// what conns is for.
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	// read finds the series of the metric in a snapshot.
+	read func(s *Snapshot, e emitter)
+}
+
+const (
+	gauge     = prometheus.GaugeValue
+	counter   = prometheus.CounterValue
+	histogram = prometheus.UntypedValue // read sends it whole
 )
 
 // desc makes the description of one metric of the namespace.
@@ -16,157 +29,152 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("smcgw_"+name, help, labels, nil)
 }
 
-// metricDescs describes all metrics. No label ever holds an address or a
-// port: detail per connection is what conns is for.
-type metricDescs struct {
-	build, mode, flows, flowsTotal, stalls, decisions, fallbacks, demotions, handshake, bytes, copied,
-	memory, memoryLimit, shares, peers, services, mapEntries, mapCapacity, heartbeat,
-	deviceUp, deviceEvents, panics,
-	dgramFlows, dgramFlowsTotal, dgramBytes, dgrams, dgramsDropped, dgramNative, dgramQueries *prometheus.Desc
-}
-
-func newMetricDescs() metricDescs {
-	return metricDescs{
-		build:           desc("build_info", "Version of the gateway; always 1.", "version", "go", "kernel"),
-		mode:            desc("mode", "1 for the mode in force, 0 for the others.", "mode"),
-		flows:           desc("flows", "Connections carried now.", "carrier"),
-		flowsTotal:      desc("flows_total", "Connections carried since the start.", "carrier"),
-		stalls:          desc("stalls_total", "Connections reset because they stood still by the fault of a gateway.", "carrier"),
-		decisions:       desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"),
-		fallbacks:       desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"),
-		demotions:       desc("demotions_total", "Connections that left a carrier and went on over the relay.", "carrier", "reason"),
-		handshake:       desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"),
-		bytes:           desc("bytes_total", "Application bytes carried.", "carrier", "direction"),
-		copied:          desc("copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", "carrier"),
-		memory:          desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"),
-		memoryLimit:     desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."),
-		shares:          desc("peer_share_refused_total", "How often a peer wanted more than its share of a resource.", "resource"),
-		peers:           desc("peers", "Known peers.", "state"),
-		services:        desc("auto_services", "Services that rules with action auto know, by what happens to new connections.", "verdict"),
-		mapEntries:      desc("ebpf_map_entries", "Entries in an eBPF map.", "map"),
-		mapCapacity:     desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"),
-		deviceUp:        desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"),
-		deviceEvents:    desc("device_events_total", "What happened in an RDMA device: packets, retransmissions, errors.", "device", "event"),
-		panics:          desc("panics_total", "Internal errors that ended one connection each."),
-		dgramFlows:      desc("dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", "carrier"),
-		dgramFlowsTotal: desc("dgram_flows_total", "Pairs of UDP ends between which datagrams were carried since the start.", "carrier"),
-		dgramBytes:      desc("dgram_bytes_total", "Bytes in carried datagrams.", "carrier", "direction"),
-		dgrams:          desc("dgrams_total", "Datagrams that were steered to the gateway or came from peers.", "direction", "result"),
-		dgramsDropped:   desc("dgrams_dropped_total", "Datagrams that were lost in the gateway.", "cause"),
-		dgramNative:     desc("dgram_native_total", "Pairs of UDP ends that stayed or became native.", "reason"),
-		dgramQueries:    desc("dgram_queries_total", "Messages on the datagram port.", "result"),
-		heartbeat:       desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."),
+// metricTable lists all metrics of a gateway of this version.
+func metricTable(build VersionInfo) []metric {
+	return []metric{
+		{desc("build_info", "Version of the gateway; always 1.", "version", "go", "kernel"), gauge, func(_ *Snapshot, e emitter) {
+			e.value(1, build.Version, runtime.Version(), build.Kernel)
+		}},
+		{desc("mode", "1 for the mode in force, 0 for the others.", "mode"), gauge, func(s *Snapshot, e emitter) {
+			for _, m := range config.Modes() {
+				e.value(boolValue(m == s.Mode), string(m))
+			}
+		}},
+		{desc("flows", "Connections carried now.", "carrier"), gauge, func(s *Snapshot, e emitter) { each(e, withKeys(s.Flows)) }},
+		{desc("flows_total", "Connections carried since the start.", "carrier"), counter, func(s *Snapshot, e emitter) { each(e, withKeys(s.FlowsTotal)) }},
+		{desc("stalls_total", "Connections reset because they stood still by the fault of a gateway.", "carrier"), counter, func(s *Snapshot, e emitter) {
+			each(e, withKeys(s.Stalls))
+		}},
+		{desc("decisions_total", "Decisions of the policy about new connections.", "action", "rule"), counter, func(s *Snapshot, e emitter) {
+			for _, n := range s.Decisions {
+				e.value(float64(n.Count), string(n.Action), n.Rule)
+			}
+		}},
+		{desc("fallbacks_total", "Connections that stayed or became native.", "reason", "side"), counter, func(s *Snapshot, e emitter) {
+			for _, n := range s.Fallbacks {
+				e.value(float64(n.Count), n.Reason, string(n.Side))
+			}
+		}},
+		{desc("demotions_total", "Connections that left a carrier and went on over the relay.", "carrier", "reason"), counter, func(s *Snapshot, e emitter) {
+			for _, n := range s.Demotions {
+				e.value(float64(n.Count), string(n.Carrier), n.Reason)
+			}
+		}},
+		{desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"), histogram, func(s *Snapshot, e emitter) {
+			for carrier, h := range s.Handshakes {
+				e.histogram(h, string(carrier))
+			}
+		}},
+		{desc("bytes_total", "Application bytes carried.", "carrier", "direction"), counter, func(s *Snapshot, e emitter) { bothWays(e, withKeys(s.BytesTotal)) }},
+		{desc("copy_bytes_total", "Bytes copied to carry connections, by the gateway and by the kernel for it.", "carrier"), counter, func(s *Snapshot, e emitter) {
+			each(e, s.copiedBytes())
+		}},
+		{desc("registered_memory_bytes", "Memory of rings and buffers.", "kind"), gauge, func(s *Snapshot, e emitter) { each(e, s.Memory) }},
+		{desc("memory_limit_bytes", "Hard limit of the memory of rings and buffers."), gauge, func(s *Snapshot, e emitter) { e.value(float64(s.MemoryLimit)) }},
+		{desc("peer_share_refused_total", "How often a peer wanted more than its share of a resource.", "resource"), counter, func(s *Snapshot, e emitter) {
+			each(e, s.SharesRefused)
+		}},
+		{desc("peers", "Known peers.", "state"), gauge, func(s *Snapshot, e emitter) { all(e, peerStates(), s.Peers) }},
+		{desc("auto_services", "Services that rules with action auto know, by what happens to new connections.", "verdict"), gauge, func(s *Snapshot, e emitter) {
+			all(e, serviceVerdicts(), s.Services)
+		}},
+		{desc("ebpf_map_entries", "Entries in an eBPF map.", "map"), gauge, func(s *Snapshot, e emitter) {
+			for _, m := range s.Maps {
+				e.value(float64(m.Entries), m.Map)
+			}
+		}},
+		{desc("ebpf_map_capacity", "Most entries an eBPF map can hold.", "map"), gauge, func(s *Snapshot, e emitter) {
+			for _, m := range s.Maps {
+				e.value(float64(m.Capacity), m.Map)
+			}
+		}},
+		{desc("device_up", "1 for a configured RDMA device that is active, 0 for the others.", "device"), gauge, func(s *Snapshot, e emitter) {
+			for i := range s.Devices {
+				e.value(boolValue(s.Devices[i].State == DeviceActive), s.Devices[i].Name)
+			}
+		}},
+		{desc("device_events_total", "What happened in an RDMA device: packets, retransmissions, errors.", "device", "event"), counter, func(s *Snapshot, e emitter) {
+			for i := range s.Devices {
+				for event, n := range s.Devices[i].Counters {
+					e.value(float64(n), s.Devices[i].Name, event)
+				}
+			}
+		}},
+		{desc("panics_total", "Internal errors that ended one connection each."), counter, func(s *Snapshot, e emitter) { e.value(float64(s.Panics)) }},
+		{desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."), gauge, func(s *Snapshot, e emitter) {
+			if !s.Heartbeat.IsZero() {
+				e.value(float64(s.Heartbeat.UnixMilli()) / 1000)
+			}
+		}},
+		{desc("flow_limit", "Most connections that may be carried at once."), gauge, func(s *Snapshot, e emitter) { e.value(float64(s.Bounds.Flows)) }},
+		{desc("wire_legs", "Connections of the wire TCP.", "state"), gauge, func(s *Snapshot, e emitter) { each(e, s.Bounds.WireLegs) }},
+		{desc("wire_events_total", "What happened in the wire TCP.", "event"), counter, func(s *Snapshot, e emitter) { each(e, s.Bounds.Wire) }},
+		{desc("datapath_events_total", "What the programs and the queues of the TUN devices did with packets.", "event"), counter, func(s *Snapshot, e emitter) {
+			each(e, s.Bounds.Datapath)
+		}},
+		{desc("log_dropped_total", "Lines of the log that nobody took."), counter, func(s *Snapshot, e emitter) { e.value(float64(s.Bounds.LogDropped)) }},
+		{desc("dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", "carrier"), gauge, func(s *Snapshot, e emitter) {
+			for carrier, n := range s.udp().Flows {
+				e.value(float64(n.Now), string(carrier))
+			}
+		}},
+		{desc("dgram_flows_total", "Pairs of UDP ends between which datagrams were carried since the start.", "carrier"), counter, func(s *Snapshot, e emitter) {
+			for carrier, n := range s.udp().Flows {
+				e.value(float64(n.Total), string(carrier))
+			}
+		}},
+		{desc("dgram_bytes_total", "Bytes in carried datagrams.", "carrier", "direction"), counter, func(s *Snapshot, e emitter) { bothWays(e, s.udp().Bytes) }},
+		{desc("dgrams_total", "Datagrams that were steered to the gateway or came from peers.", "direction", "result"), counter, func(s *Snapshot, e emitter) {
+			e.value(sum(s.Datagrams.Sent), "tx", "sent")
+			e.value(float64(s.Datagrams.Returned), "tx", "returned")
+			e.value(sum(s.Datagrams.Received), "rx", "received")
+			e.value(float64(s.Datagrams.Delivered), "rx", "delivered")
+		}},
+		{desc("dgrams_dropped_total", "Datagrams that were lost in the gateway.", "cause"), counter, func(s *Snapshot, e emitter) {
+			all(e, DatagramDrops(), s.Datagrams.Dropped)
+		}},
+		{desc("dgram_native_total", "Pairs of UDP ends that stayed or became native.", "reason"), counter, func(s *Snapshot, e emitter) { each(e, s.UDP.Native) }},
+		{desc("dgram_queries_total", "Messages on the datagram port.", "result"), counter, func(s *Snapshot, e emitter) {
+			r := s.Datagrams.Resolution
+			e.value(float64(r.Queries), "sent")
+			e.value(float64(r.Answers), "answer")
+			e.value(float64(r.Refusals), "refusal")
+			e.value(float64(r.Asked), "asked")
+			e.value(float64(r.Answered), "answered")
+			e.value(float64(r.Refused), "refused")
+			e.value(float64(r.Ignored), "ignored")
+		}},
 	}
 }
 
-// collector turns snapshots into metrics, one snapshot per scrape.
-type collector struct {
-	src   MetricsSource
-	build VersionInfo
-	descs metricDescs
-	bound boundDescs
-}
-
-// newCollector returns a collector of src.
-func newCollector(src MetricsSource, version string) *collector {
-	return &collector{src: src, build: NewVersionInfo(version), descs: newMetricDescs(), bound: newBoundDescs()}
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	d := c.descs
-	for _, desc := range []*prometheus.Desc{
-		d.build, d.mode, d.flows, d.flowsTotal, d.stalls, d.decisions, d.fallbacks, d.demotions, d.handshake, d.bytes, d.copied,
-		d.memory, d.memoryLimit, d.shares, d.peers, d.services, d.mapEntries, d.mapCapacity, d.heartbeat, d.deviceUp, d.deviceEvents, d.panics,
-		d.dgramFlows, d.dgramFlowsTotal, d.dgramBytes, d.dgrams, d.dgramsDropped, d.dgramNative, d.dgramQueries,
-	} {
-		ch <- desc
-	}
-	c.bound.describe(ch)
-}
-
-// emitter sends metrics of one scrape.
-type emitter struct{ ch chan<- prometheus.Metric }
-
-func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	e.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-}
-
-func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
-	e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	s, d, e := c.src.Snapshot(), c.descs, emitter{ch}
-	e.gauge(d.build, 1, c.build.Version, runtime.Version(), c.build.Kernel)
-	for _, m := range config.Modes() {
-		e.gauge(d.mode, boolValue(m == s.Mode), string(m))
-	}
-	c.collectFlows(s, e)
-	c.collectDatagrams(s, e)
-	c.bound.collect(s.Bounds, e)
-	for kind, n := range s.Memory {
-		e.gauge(d.memory, float64(n), kind)
-	}
-	e.gauge(d.memoryLimit, float64(s.MemoryLimit))
-	for r, n := range s.SharesRefused {
-		e.counter(d.shares, n, r)
-	}
-	for _, state := range peerStates() {
-		e.gauge(d.peers, float64(s.Peers[state]), string(state))
-	}
-	for _, v := range serviceVerdicts() {
-		e.gauge(d.services, float64(s.Services[v]), string(v))
-	}
-	for _, m := range s.Maps {
-		e.gauge(d.mapEntries, float64(m.Entries), m.Map)
-		e.gauge(d.mapCapacity, float64(m.Capacity), m.Map)
-	}
-	for i := range s.Devices {
-		dev := &s.Devices[i]
-		e.gauge(d.deviceUp, boolValue(dev.State == DeviceActive), dev.Name)
-		for event, n := range dev.Counters {
-			e.counter(d.deviceEvents, n, dev.Name, event)
-		}
-	}
-	e.counter(d.panics, s.Panics)
-	if !s.Heartbeat.IsZero() {
-		e.gauge(d.heartbeat, float64(s.Heartbeat.UnixMilli())/1000)
+// each sends a series for every entry of a map.
+func each[K ~string, N int | uint64](e emitter, m map[K]N) {
+	for k, n := range m {
+		e.value(float64(n), string(k))
 	}
 }
 
-// collectFlows sends what is counted per connection.
-func (c *collector) collectFlows(s Snapshot, e emitter) {
-	d := c.descs
-	for carrier, n := range withKeys(s.Flows) {
-		e.gauge(d.flows, float64(n), string(carrier))
+// all sends a series for every key, 0 for those that are not in the map.
+func all[K ~string, N int | uint64](e emitter, keys []K, m map[K]N) {
+	for _, k := range keys {
+		e.value(float64(m[k]), string(k))
 	}
-	for carrier, n := range withKeys(s.FlowsTotal) {
-		e.counter(d.flowsTotal, n, string(carrier))
+}
+
+// bothWays sends a series for either direction of every carrier.
+func bothWays(e emitter, m map[config.Carrier]ByteCount) {
+	for carrier, n := range m {
+		e.value(float64(n.Tx), string(carrier), "tx")
+		e.value(float64(n.Rx), string(carrier), "rx")
 	}
-	for carrier, n := range withKeys(s.Stalls) {
-		e.counter(d.stalls, n, string(carrier))
+}
+
+// sum adds the counters of all carriers.
+func sum(counts map[config.Carrier]uint64) (total float64) {
+	for _, n := range counts {
+		total += float64(n)
 	}
-	for carrier, n := range withKeys(s.BytesTotal) {
-		e.counter(d.bytes, n.Tx, string(carrier), "tx")
-		e.counter(d.bytes, n.Rx, string(carrier), "rx")
-	}
-	for carrier, n := range s.CopiedBytes() {
-		e.counter(d.copied, n, string(carrier))
-	}
-	for _, n := range s.Decisions {
-		e.counter(d.decisions, n.Count, string(n.Action), n.Rule)
-	}
-	for _, n := range s.Demotions {
-		e.counter(d.demotions, n.Count, string(n.Carrier), n.Reason)
-	}
-	for _, n := range s.Fallbacks {
-		e.counter(d.fallbacks, n.Count, n.Reason, string(n.Side))
-	}
-	for carrier, h := range s.Handshakes {
-		e.ch <- prometheus.MustNewConstHistogram(d.handshake, h.Count, h.Sum, h.Buckets, string(carrier))
-	}
+	return total
 }
 
 func boolValue(b bool) float64 {
@@ -174,27 +182,4 @@ func boolValue(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// metricsHandler serves the gateway's metrics and those of its process. A
-// snapshot with two series of one name and labels costs that scrape, reported
-// as an error, and nothing else.
-func metricsHandler(src MetricsSource, version string) http.Handler {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(
-		newCollector(src, version),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
-}
-
-// metricsMux routes the metrics listener: nothing else is served over TCP.
-func metricsMux(metrics http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok\n"))
-	})
-	return mux
 }

@@ -26,10 +26,10 @@ func copiesOf(c config.Carrier) copies {
 	}
 }
 
-// CopiedBytes returns how many bytes were copied so far to carry connections, by
+// copiedBytes returns how many bytes were copied so far to carry connections, by
 // us and by the kernel for us, per carrier. Divided by BytesTotal it is the
 // number of copies per byte, retransmissions and headers included.
-func (s Snapshot) CopiedBytes() map[config.Carrier]uint64 {
+func (s Snapshot) copiedBytes() map[config.Carrier]uint64 {
 	all := map[config.Carrier]uint64{}
 	for carrier, n := range withKeys(s.BytesTotal) {
 		per := copiesOf(carrier)

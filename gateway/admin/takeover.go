@@ -27,8 +27,8 @@ type TakeoverOffer struct {
 	Neighbour ebpf.Neighbour `json:"neighbour"`
 }
 
-// Validate reports an offer that makes no sense.
-func (o TakeoverOffer) Validate() error {
+// validate reports an offer that makes no sense.
+func (o TakeoverOffer) validate() error {
 	if o.Schema != takeoverSchema {
 		return fmt.Errorf("takeover: schema %q instead of %q", o.Schema, takeoverSchema)
 	}

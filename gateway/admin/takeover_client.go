@@ -64,7 +64,7 @@ func readOffer(r io.Reader) (o TakeoverOffer, err error) {
 	if err := json.NewDecoder(io.LimitReader(r, adminMaxBody)).Decode(&o); err != nil {
 		return o, fmt.Errorf("read answer of the daemon: %w", err)
 	}
-	return o, o.Validate()
+	return o, o.validate()
 }
 
 // watch holds the request.
@@ -133,7 +133,7 @@ func (s *Server) predecessor() *DrainInfo {
 func (c *Client) Neighbour(ctx context.Context) (ebpf.Neighbour, error) {
 	o, err := ask[TakeoverOffer](ctx, c, http.MethodGet, "/v1/neighbour", takeoverSchema)
 	if err == nil {
-		err = o.Validate()
+		err = o.validate()
 	}
 	return o.Neighbour, err
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Bytes is an amount of memory. In text it is a decimal number with an
@@ -36,6 +38,9 @@ func (b Bytes) String() string {
 
 // MarshalText renders the amount as String does.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalYAML reads an amount with its unit.
+func (b *Bytes) UnmarshalYAML(n *yaml.Node) error { return fromText(n, b.setText) }
 
 // setText reads an amount. Decimal units (MB) are refused, because
 // nobody agrees on what they mean.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/netip"
 	"time"
 )
 
@@ -87,13 +86,12 @@ type Match struct {
 	// Ports are server ports, of either direction. Default: every port.
 	Ports []uint16 `yaml:"ports"`
 	// Peers are addresses of the other side, masked. Default: every address.
-	Peers []netip.Prefix `yaml:"peers"`
+	Peers Prefixes `yaml:"peers"`
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns;
 	// they are known for outbound connections only. Default: every cgroup.
 	Cgroups []string `yaml:"cgroups"`
 	// Users are user names; outbound connections only. A configuration that
-	// was read from a file has their numbers in UIDs too; for others see
-	// UserIDs. Default: every user.
+	// was read from a file has their numbers in UIDs too. Default: every user.
 	Users []string `yaml:"users"`
 	// UIDs are numeric users, in addition to Users; outbound connections only.
 	// Default: every user.
@@ -170,13 +168,13 @@ type Log struct {
 // maxRules is the number of policy rules the programs can hold: one bit each.
 const maxRules = 64
 
-// OutboundOnly reports whether the rule asks for something that is known only
+// outboundOnly reports whether the rule asks for something that is known only
 // of connections made on this host: a cgroup or a user.
-func (r Rule) OutboundOnly() bool {
+func (r Rule) outboundOnly() bool {
 	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
 }
 
-// MatchesAll reports whether the rule matches everything of its protocol.
-func (r Rule) MatchesAll() bool {
-	return !r.OutboundOnly() && len(r.Match.Ports)+len(r.Match.Peers) == 0
+// matchesAll reports whether the rule matches everything of its protocol.
+func (r Rule) matchesAll() bool {
+	return !r.outboundOnly() && len(r.Match.Ports)+len(r.Match.Peers) == 0
 }

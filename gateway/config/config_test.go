@@ -22,6 +22,9 @@ func testUsers(name string) (uint32, error) {
 	return 0, fmt.Errorf("user %q is not known on this host", name)
 }
 
+// validated is what is wrong with a configuration that was built.
+func validated(c Config) error { return joinFieldErrors(c.validate(lookupUser)) }
+
 func parseString(t *testing.T, text string) *File {
 	t.Helper()
 	f, err := parseConfig("smcgw.yaml", []byte(text), testUsers)
@@ -84,9 +87,9 @@ func TestParseFullConfig(t *testing.T) {
 		Log: Log{Level: LogDebug, Format: LogJSON},
 	}
 	require.Equal(t, want, c)
-	require.True(t, c.Policy[1].OutboundOnly())
-	require.False(t, c.Policy[0].OutboundOnly())
-	require.True(t, c.Policy[3].MatchesAll())
+	require.True(t, c.Policy[1].outboundOnly())
+	require.False(t, c.Policy[0].outboundOnly())
+	require.True(t, c.Policy[3].matchesAll())
 }
 
 func TestEveryFieldIsOptional(t *testing.T) {
@@ -100,7 +103,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Profile:  ProfileBalanced, Spin: Spin(20 * time.Microsecond),
 		Log: Log{Level: LogInfo, Format: LogAuto},
 	}, want)
-	require.NoError(t, want.Validate())
+	require.NoError(t, validated(want))
 	for _, text := range []string{"", "# nothing\n", "---\n", "mode:\nlimits:\n", "limits: {}\n", "limits: { memory: }\n"} {
 		require.Equal(t, want, parseString(t, text).Config, "%q", text)
 	}
@@ -144,8 +147,7 @@ policy:
     match: { ports: [0, 70000, 22], peers: [10.0.0.0/33, nowhere], users: [nobody-knows] }
   - name: a
     action: drop
-mode: off
-shards: -1
+shards: one
 table: 254
 fallback: [1]
 mark_mask: 7
@@ -160,18 +162,16 @@ limits.retry: { a: b }
 		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
-		`line 6: limits.handshake_timeout: "-1s" is not a duration such as 200ms, 10m or 1h`,
+		`line 6: limits.handshake_timeout: -1s is not between 10ms and 10s`,
 		`line 9: policy[0].match.ports[1]: "70000" is not a number from 0 to 65535`,
 		`line 9: policy[0].match.peers[0]: "10.0.0.0/33" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
 		`line 9: policy[0].match.peers[1]: "nowhere" is not an address or a prefix such as 10.0.0.0/8 or fd00::/8`,
-		`line 9: policy[0].match.ports[0]: 0 is not a port`,
 		`line 9: policy[0].match.users[0]: user "nobody-knows" is not known on this host`,
 		`line 10: policy[1].name: "a" names two rules`,
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
-		`line 12: mode: given twice`,
-		`line 13: shards: "-1" is not a number from 0 to 9223372036854775807`,
-		`line 15: fallback: must be a set of fields, not a list`,
-		`line 17: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 12: shards: "one" is not a number from 0 to 9223372036854775807`,
+		`line 14: fallback: must be a set of fields, not a list`,
+		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -179,40 +179,54 @@ limits.retry: { a: b }
 
 func TestSingleErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"mode: [off]":                                    "line 1: mode: must be a single value, not a list",
-		"devices: eth0":                                  `line 1: devices: must be a list, not "eth0"`,
-		"devices: [eth0, eth0]":                          `line 1: devices[1]: "eth0" is listed twice`,
-		"devices: [lo]":                                  "line 1: devices[0]: the loopback device cannot be used",
-		"devices: [~]":                                   "line 1: devices[0]: has no value",
-		"a: &x 1":                                        "line 1: a: unknown field",
-		"admin: &x /a\nshm_dir: *x":                      "line 1: admin: anchors and aliases are not supported",
-		"limits: {max_flows: 0}":                         "line 1: limits.max_flows: must not be 0",
-		"limits: {handshake_timeout: 0s}":                "line 1: limits.handshake_timeout: must not be 0",
-		"limits: {memory: 0}":                            "line 1: limits.memory: must not be 0",
-		"limits: {memory: 4KiB}":                         "line 1: limits.memory: 4KiB is not between 1MiB and 16TiB",
-		"limits: {memory: 9999999999GiB}":                "is not an amount of memory",
-		"admin: run/x":                                   `line 1: admin: "run/x" is not an absolute path`,
-		"admin: /" + strings.Repeat("x", 103):            "line 1: admin: longer than 103 bytes",
-		"shm_dir: /" + strings.Repeat("x", 90):           "line 1: shm_dir: longer than 67 bytes",
-		"metrics: {listen: localhost}":                   "line 1: metrics.listen: \"localhost\" is not an address and a port",
-		"metrics: {listen: ':0'}":                        "is not an address and a port",
-		"schema: smcgw/v2":                               `line 1: schema: "smcgw/v2" is not smcgw/v1`,
-		"mode: off\n---\nmode: off":                      "a second document",
-		"mode: [":                                        "line 1: not YAML: ",
-		"\tmode: off":                                    "not YAML: ",
-		"policy: [{name: 'a b'}]":                        `line 1: policy[0].name: "a b" is not a name`,
-		"policy: [{match: {cgroups: [x]}}]":              `line 1: policy[0].match.cgroups[0]: "x" is not a cgroup path`,
-		"policy: [{match: {cgroups: ['/[']}}]":           "is not a cgroup path",
-		"policy:\n- match: {proto: udp}\n  action: auto": "line 3: policy[0].action: auto is about connections (tcp)",
-		"carriers: [shm, shm]":                           `line 1: carriers[1]: "shm" is listed twice`,
-		"policy: [{match: {proto: sctp}}]":               `line 1: policy[0].match.proto: "sctp" is none of tcp or udp`,
-		"datagram_port: -1":                              `line 1: datagram_port: "-1" is not a number from 0 to 65535`,
-		"datagram_port: 50000":                           `line 1: datagram_port: 50000 is not between 1 and 49151`,
-		"datagram_port: 4791":                            `line 1: datagram_port: 4791 is the port of the soft device`,
-		"carriers: [tcp]":                                `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
-		"[1, 2]":                                         "line 1: must be a set of fields, not a list",
-		"? [a]\n: b":                                     "unknown field",
-		"log: {level: loud}":                             `line 1: log.level: "loud" is none of debug, info, warn or error`,
+		"mode: [off]":           "line 1: mode: must be a single value, not a list",
+		"devices: eth0":         `line 1: devices: must be a list, not "eth0"`,
+		"devices: [eth0, eth0]": `line 1: devices[1]: "eth0" is listed twice`,
+		"devices: [lo]":         "line 1: devices[0]: the loopback device cannot be used",
+		"devices: [~]":          "line 1: devices[0]: has no value",
+		"a: &x 1":               "line 1: a: anchors and aliases are not supported",
+		"mode: off\nlimits: {max_flows: 1}\nmode: off": "line 3: mode: given twice",
+		"limits: {memory: 1GiB, memory: 2GiB}":         "line 1: limits.memory: given twice",
+		"<<: {shards: 3}":                              "line 1: <<: anchors and aliases are not supported",
+		"shards: 1.5":                                  `line 1: shards: "1.5" is not a number from 0 to`,
+		"shards: '2'":                                  `line 1: shards: "2" is not a number from 0 to`,
+		"shards: -1":                                   `line 1: shards: -1 is not between 0 and 256`,
+		"shards: [1]":                                  "line 1: shards: must be a single value, not a list",
+		"admin: {a: b}":                                "line 1: admin: must be a single value, not a set of fields",
+		"policy: [{match: {uids: [-1]}}]":              `line 1: policy[0].match.uids[0]: "-1" is not a number from 0 to 4294967295`,
+		"policy: [{match: {uids: [~]}}]":               "line 1: policy[0].match.uids[0]: has no value",
+		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[1]: "70000" is not a number from 0 to 65535`,
+		"policy: [a, {name: b, action: drop}]":                      `line 1: policy[0]: must be a set of fields, not "a"`,
+		"fallback: {retry: soon}":                                   `line 1: fallback.retry: "soon" is not a duration such as 200ms, 10m or 1h`,
+		"fallback: {retry: 10}":                                     `line 1: fallback.retry: "10" is not a duration such as 200ms, 10m or 1h`,
+		"admin: &x /a\nshm_dir: *x":                                 "line 1: admin: anchors and aliases are not supported",
+		"limits: {max_flows: 0}":                                    "line 1: limits.max_flows: must not be 0",
+		"limits: {handshake_timeout: 0s}":                           "line 1: limits.handshake_timeout: must not be 0",
+		"limits: {memory: 0}":                                       "line 1: limits.memory: must not be 0",
+		"limits: {memory: 4KiB}":                                    "line 1: limits.memory: 4KiB is not between 1MiB and 16TiB",
+		"limits: {memory: 9999999999GiB}":                           "is not an amount of memory",
+		"admin: run/x":                                              `line 1: admin: "run/x" is not an absolute path`,
+		"admin: /" + strings.Repeat("x", 103):                       "line 1: admin: longer than 103 bytes",
+		"shm_dir: /" + strings.Repeat("x", 90):                      "line 1: shm_dir: longer than 67 bytes",
+		"metrics: {listen: localhost}":                              "line 1: metrics.listen: \"localhost\" is not an address and a port",
+		"metrics: {listen: ':0'}":                                   "is not an address and a port",
+		"schema: smcgw/v2":                                          `line 1: schema: "smcgw/v2" is not smcgw/v1`,
+		"mode: off\n---\nmode: off":                                 "a second document",
+		"mode: [":                                                   "line 1: not YAML: ",
+		"\tmode: off":                                               "not YAML: ",
+		"policy: [{name: 'a b'}]":                                   `line 1: policy[0].name: "a b" is not a name`,
+		"policy: [{match: {cgroups: [x]}}]":                         `line 1: policy[0].match.cgroups[0]: "x" is not a cgroup path`,
+		"policy: [{match: {cgroups: ['/[']}}]":                      "is not a cgroup path",
+		"policy:\n- match: {proto: udp}\n  action: auto":            "line 3: policy[0].action: auto is about connections (tcp)",
+		"carriers: [shm, shm]":                                      `line 1: carriers[1]: "shm" is listed twice`,
+		"policy: [{match: {proto: sctp}}]":                          `line 1: policy[0].match.proto: "sctp" is none of tcp or udp`,
+		"datagram_port: -1":                                         `line 1: datagram_port: "-1" is not a number from 0 to 65535`,
+		"datagram_port: 50000":                                      `line 1: datagram_port: 50000 is not between 1 and 49151`,
+		"datagram_port: 4791":                                       `line 1: datagram_port: 4791 is the port of the soft device`,
+		"carriers: [tcp]":                                           `line 1: carriers[0]: "tcp" is none of shm, soft or hw`,
+		"[1, 2]":                                                    "line 1: must be a set of fields, not a list",
+		"? [a]\n: b":                                                "line 1: cannot unmarshal !!seq into string",
+		"log: {level: loud}":                                        `line 1: log.level: "loud" is none of debug, info, warn or error`,
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)
 		require.ErrorContains(t, err, want, "%q", text)
@@ -235,7 +249,7 @@ func TestLoadConfig(t *testing.T) {
 	f, err := Load(path)
 	require.NoError(t, err)
 	require.Equal(t, ModeOff, f.Config.Mode)
-	require.Equal(t, path+":1", f.Origin("mode"))
+	require.Equal(t, path+":1", f.origin("mode"))
 }
 
 // TestEveryFieldIsDocumented compares the table with the types.
@@ -286,7 +300,7 @@ func walkFields(t reflect.Type, path string, fn func(string, reflect.StructField
 func TestValidateOfABuiltConfig(t *testing.T) {
 	c := Config{Mode: "x"}.WithDefaults()
 	c.Policy = []Rule{{Name: "a", Action: ActionPass, Match: Match{Proto: ProtoTCP, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), {}}}}}
-	err := c.Validate()
+	err := validated(c)
 	require.EqualError(t, err, "mode: \"x\" is none of off, observe or enforce\n"+
 		"policy[0].match.peers[0]: 10.0.0.1/8 is not a masked prefix\n"+
 		"policy[0].match.peers[1]: invalid Prefix is not a masked prefix")
@@ -296,14 +310,14 @@ func TestValidateOfABuiltConfig(t *testing.T) {
 func TestNamedUsersAreNeverDropped(t *testing.T) {
 	f := parseString(t, "policy: [{match: {users: [redis, redis]}, action: accelerate}]\n")
 	require.Equal(t, []uint32{999}, f.Config.Policy[0].Match.UIDs)
-	require.Equal(t, "users", f.Origin("policy[0].match.uids"))
+	require.Equal(t, "users", f.origin("policy[0].match.uids"))
 }
 
 func TestUserIDs(t *testing.T) {
-	ids, err := Rule{Match: Match{Users: []string{"root"}, UIDs: []uint32{7}}}.UserIDs()
+	ids, err := Rule{Match: Match{Users: []string{"root"}, UIDs: []uint32{7}}}.userIDs(lookupUser)
 	require.NoError(t, err)
 	require.Equal(t, []uint32{7, 0}, ids)
-	_, err = Rule{Name: "r", Match: Match{Users: []string{"no such user"}}}.UserIDs()
+	_, err = Rule{Name: "r", Match: Match{Users: []string{"no such user"}}}.userIDs(lookupUser)
 	require.EqualError(t, err, `rule r: user "no such user" is not known on this host`)
 }
 

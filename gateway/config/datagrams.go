@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // DatagramPort is the UDP port on which gateways talk about datagrams. Its zero
@@ -21,6 +23,9 @@ func (p DatagramPort) Port() uint16 { return uint16(max(p, 0)) }
 func (p DatagramPort) MarshalText() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(p.Port()), 10), nil
 }
+
+// UnmarshalYAML reads a port, or 0 for none.
+func (p *DatagramPort) UnmarshalYAML(n *yaml.Node) error { return fromText(n, p.setText) }
 
 func (p *DatagramPort) setText(text string) error {
 	n, err := strconv.ParseUint(text, 10, 16)
@@ -44,7 +49,7 @@ func (k *checker) datagrams(c Config) {
 	}
 	for i, r := range c.Policy {
 		for j, p := range r.Match.Ports {
-			own := r.CarriesDatagrams() && slices.Contains(c.OwnPorts(), p)
+			own := r.carriesDatagrams() && slices.Contains(c.OwnPorts(), p)
 			k.must(!own, fmt.Sprintf("policy[%d].match.ports[%d]", i, j), "%d is a port of the gateway itself and cannot be carried", p)
 		}
 	}
@@ -56,8 +61,8 @@ func (c Config) OwnPorts() []uint16 {
 	return slices.DeleteFunc(list, func(p uint16) bool { return p == 0 })
 }
 
-// CarriesDatagrams reports whether the rule selects datagrams to be carried.
-func (r Rule) CarriesDatagrams() bool {
+// carriesDatagrams reports whether the rule selects datagrams to be carried.
+func (r Rule) carriesDatagrams() bool {
 	return r.Match.Proto == ProtoUDP && r.Action != ActionPass
 }
 
@@ -66,11 +71,11 @@ func (r Rule) CarriesDatagrams() bool {
 // that it is a gateway: nothing is sent to hosts the operator did not name.
 func (c Config) NamesDatagramPeer(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Policy, func(r Rule) bool {
-		return r.CarriesDatagrams() && slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+		return r.carriesDatagrams() && slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 	})
 }
 
 // WantsDatagrams reports whether any rule carries datagrams.
 func (c Config) WantsDatagrams() bool {
-	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.CarriesDatagrams)
+	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.carriesDatagrams)
 }

@@ -16,8 +16,8 @@ func TestDatagramPort(t *testing.T) {
 		require.Equal(t, want, parseString(t, string(out)).Config.DatagramPort.Port(), "%s", out)
 	}
 	require.Equal(t, NoDatagrams, Config{DatagramPort: NoDatagrams}.WithDefaults().DatagramPort)
-	require.NoError(t, Config{DatagramPort: NoDatagrams}.WithDefaults().Validate())
-	require.ErrorContains(t, Config{DatagramPort: -2}.WithDefaults().Validate(), "datagram_port: -2 is not between 1 and 49151")
+	require.NoError(t, validated(Config{DatagramPort: NoDatagrams}.WithDefaults()))
+	require.ErrorContains(t, validated(Config{DatagramPort: -2}.WithDefaults()), "datagram_port: -2 is not between 1 and 49151")
 }
 
 func TestDatagramsOfTheGatewayItselfAreNeverCarried(t *testing.T) {

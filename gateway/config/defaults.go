@@ -38,18 +38,19 @@ func (c Config) WithDefaults() Config {
 // setDefault fills the field at f.Path of root if it is zero. The default is
 // read by the decoder of the file, so that both mean the same by a text.
 func setDefault(root reflect.Value, f field) {
-	v := root
-	for name := range strings.SplitSeq(f.Path, ".") {
-		v = fieldNamed(v, name)
-	}
+	v := fieldAt(root, f.Path)
 	if !v.IsZero() {
 		return
 	}
-	var n yaml.Node
-	d := newDecoder()
-	if err := yaml.Unmarshal([]byte(f.Default), &n); err == nil && len(n.Content) == 1 {
-		d.decode(n.Content[0], v, f.Path)
+	_ = yaml.Unmarshal([]byte(f.Default), v.Addr().Interface()) // a test reads every default
+}
+
+// fieldAt finds the field of a struct by its path in the file.
+func fieldAt(v reflect.Value, path string) reflect.Value {
+	for name := range strings.SplitSeq(path, ".") {
+		v = fieldNamed(v, name)
 	}
+	return v
 }
 
 // fieldNamed finds the field of a struct by its name in the file.

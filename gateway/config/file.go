@@ -1,17 +1,12 @@
 package config
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // DefaultPath is where the packages put the configuration.
@@ -50,50 +45,23 @@ func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 	if len(data) > maxConfigSize {
 		return nil, &FieldError{Msg: fmt.Sprintf("larger than %s", Bytes(maxConfigSize))}
 	}
-	doc, err := parseYAML(data)
+	c, x, err := decode(data)
 	if err != nil {
 		return nil, err
-	}
-	d, c := newDecoder(), Config{}
-	if doc != nil {
-		d.decode(doc, reflect.ValueOf(&c).Elem(), "")
 	}
 	c = c.WithDefaults()
 	for _, fe := range c.validate(users) {
-		if line := d.lineOf(fe.Path); line >= 0 {
-			fe.Line = line
-			d.errs = append(d.errs, fe)
+		if !x.unusable(fe.Path) {
+			fe.Line = x.lineOf(fe.Path)
+			x.errs = append(x.errs, fe)
 		}
 	}
-	slices.SortStableFunc(d.errs, func(a, b *FieldError) int { return a.Line - b.Line })
-	if err := joinFieldErrors(d.errs); err != nil {
+	slices.SortStableFunc(x.errs, func(a, b *FieldError) int { return a.Line - b.Line })
+	if err := joinFieldErrors(x.errs); err != nil {
 		return nil, err
 	}
 	c.resolveUsers(users)
-	return &File{Name: name, Config: c, lines: d.lines}, nil
-}
-
-// parseYAML returns the root of the only document, nil if the file is empty.
-func parseYAML(data []byte) (*yaml.Node, error) {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, second yaml.Node
-	err := dec.Decode(&doc)
-	if errors.Is(err, io.EOF) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, syntaxError(err)
-	}
-	switch err := dec.Decode(&second); {
-	case err == nil:
-		return nil, &FieldError{Line: second.Line, Msg: "a second document; the file must hold one"}
-	case !errors.Is(err, io.EOF):
-		return nil, syntaxError(err)
-	}
-	if len(doc.Content) != 1 {
-		return nil, nil
-	}
-	return doc.Content[0], nil
+	return &File{Name: name, Config: c, lines: x.lines}, nil
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)

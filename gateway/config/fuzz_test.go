@@ -17,6 +17,9 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte("mode: !!binary b2Zm\n<<: {shards: 3}\n"))
 	f.Add([]byte("admin: \"/a\\0b\"\nstate_dir: '/\t'\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if p, err := parsePeer(string(data)); err == nil {
+			require.Equal(t, p.Masked(), p)
+		}
 		file, err := parseConfig("f", data, testUsers)
 		if err != nil {
 			require.NotEmpty(t, FieldErrors(err))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Mode is what the gateway may touch.
@@ -20,7 +22,8 @@ const (
 // Modes lists every Mode.
 func Modes() []Mode { return []Mode{ModeOff, ModeObserve, ModeEnforce} }
 
-func (m *Mode) setText(text string) error { return pick(m, text, Modes()) }
+// UnmarshalYAML reads one of Modes.
+func (m *Mode) UnmarshalYAML(n *yaml.Node) error { return readName(n, m, Modes()) }
 
 // Action is what a rule does with a connection.
 type Action string
@@ -37,7 +40,8 @@ const (
 // actions lists every Action.
 func actions() []Action { return []Action{ActionPass, ActionAccelerate, ActionAuto} }
 
-func (a *Action) setText(text string) error { return pick(a, text, actions()) }
+// UnmarshalYAML reads one of actions.
+func (a *Action) UnmarshalYAML(n *yaml.Node) error { return readName(n, a, actions()) }
 
 // Proto is the protocol a rule is about.
 type Proto string
@@ -51,7 +55,8 @@ const (
 // protos lists every Proto.
 func protos() []Proto { return []Proto{ProtoTCP, ProtoUDP} }
 
-func (p *Proto) setText(text string) error { return pick(p, text, protos()) }
+// UnmarshalYAML reads one of protos.
+func (p *Proto) UnmarshalYAML(n *yaml.Node) error { return readName(n, p, protos()) }
 
 // DeviceKind is an RDMA device as the configuration names it.
 type DeviceKind string
@@ -66,7 +71,8 @@ const (
 // DeviceKinds lists every DeviceKind.
 func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW} }
 
-func (d *DeviceKind) setText(text string) error { return pick(d, text, DeviceKinds()) }
+// UnmarshalYAML reads one of DeviceKinds.
+func (d *DeviceKind) UnmarshalYAML(n *yaml.Node) error { return readName(n, d, DeviceKinds()) }
 
 // Carrier is the name under which flows on this device are reported.
 func (d DeviceKind) Carrier() Carrier { return Carrier("rdma-" + string(d)) }
@@ -112,7 +118,8 @@ const (
 // logLevels lists every LogLevel.
 func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
 
-func (l *LogLevel) setText(text string) error { return pick(l, text, logLevels()) }
+// UnmarshalYAML reads one of logLevels.
+func (l *LogLevel) UnmarshalYAML(n *yaml.Node) error { return readName(n, l, logLevels()) }
 
 // LogFormat is the shape of the log lines.
 type LogFormat string
@@ -127,7 +134,13 @@ const (
 // logFormats lists every LogFormat.
 func logFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
 
-func (f *LogFormat) setText(text string) error { return pick(f, text, logFormats()) }
+// UnmarshalYAML reads one of logFormats.
+func (f *LogFormat) UnmarshalYAML(n *yaml.Node) error { return readName(n, f, logFormats()) }
+
+// readName reads one of all names.
+func readName[T ~string](n *yaml.Node, dst *T, all []T) error {
+	return fromText(n, func(text string) error { return pick(dst, text, all) })
+}
 
 // pick stores the name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {

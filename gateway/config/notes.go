@@ -47,10 +47,10 @@ func (c Config) Notes() []string {
 	note(len(c.Carriers) == 0, "carriers: the list is empty: RDMA is never used")
 	for i, r := range c.Policy {
 		field := fmt.Sprintf("policy[%d] (%s)", i, r.Name)
-		note(r.OutboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)
+		note(r.outboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)
 		later := slices.ContainsFunc(c.Policy[i+1:], func(l Rule) bool { return l.Match.Proto == r.Match.Proto })
-		note(r.MatchesAll() && later, "%s: matches everything: the rules for %s after it are never reached", field, r.Match.Proto)
-		note(r.CarriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
+		note(r.matchesAll() && later, "%s: matches everything: the rules for %s after it are never reached", field, r.Match.Proto)
+		note(r.carriesDatagrams() && c.DatagramPort.Port() == 0, "%s: datagram_port is 0: no datagram is carried", field)
 		for _, p := range r.Match.Ports {
 			note(r.Action != ActionPass && slices.Contains(neverPorts, p), "%s: port %d is on the never-list and is carried because the rule names it", field, p)
 		}

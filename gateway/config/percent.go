@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Percent is a part of something bounded. In text it is a whole number with its
@@ -15,6 +17,9 @@ func (p Percent) String() string { return strconv.Itoa(int(p)) + "%" }
 
 // MarshalText renders the number as String does.
 func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalYAML reads a number with or without its sign.
+func (p *Percent) UnmarshalYAML(n *yaml.Node) error { return fromText(n, p.setText) }
 
 // setText reads a number with or without its sign.
 func (p *Percent) setText(text string) error {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Profile is what the shards are tuned for.
@@ -24,7 +26,8 @@ func profiles() []Profile {
 	return []Profile{ProfileBalanced, ProfileLatency, ProfileThroughput, ProfileMemory}
 }
 
-func (p *Profile) setText(text string) error { return pick(p, text, profiles()) }
+// UnmarshalYAML reads one of profiles.
+func (p *Profile) UnmarshalYAML(n *yaml.Node) error { return readName(n, p, profiles()) }
 
 // spin is what Config.Spin is when the file does not say.
 func (p Profile) spin() Spin {
@@ -60,6 +63,9 @@ func (s Spin) String() string {
 
 // MarshalText renders the time as String does.
 func (s Spin) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalYAML reads off or a duration.
+func (s *Spin) UnmarshalYAML(n *yaml.Node) error { return fromText(n, s.setText) }
 
 func (s *Spin) setText(text string) error {
 	d, err := time.ParseDuration(text)

@@ -19,7 +19,7 @@ func TestSpin(t *testing.T) {
 		require.Equal(t, f.Config.Spin, parseString(t, string(out)).Config.Spin, "%s", out)
 	}
 	require.Equal(t, NoSpin, Config{Profile: ProfileLatency, Spin: NoSpin}.WithDefaults().Spin)
-	require.ErrorContains(t, Config{Spin: -2}.WithDefaults().Validate(), "spin: ")
+	require.ErrorContains(t, validated(Config{Spin: -2}.WithDefaults()), "spin: ")
 }
 
 func TestLoopErrorsNameTheLine(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLoopErrorsNameTheLine(t *testing.T) {
 		`line 2: spin: 101us is longer than 100us`,
 		`line 5: cpus[1]: 8192 is not between 0 and 8191`,
 		`line 6: cpus[2]: 1 is listed twice`,
-		`line 7: cpus[3]: "-1" is not a number from 0 to 9223372036854775807`,
+		`line 7: cpus[3]: -1 is not between 0 and 8191`,
 	}, got)
 	for _, text := range []string{"spin: fast", "spin: -1us", "spin: 20"} {
 		_, err := parseConfig("f", []byte(text), testUsers)

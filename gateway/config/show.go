@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strings"
 	"time"
@@ -11,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Origin tells where the field at path got its value: "FILE:LINE", "default",
+// origin tells where the field at path got its value: "FILE:LINE", "default",
 // or "users" for the numbers of users that were named.
-func (f *File) Origin(path string) string {
+func (f *File) origin(path string) string {
 	if line := f.lines[path]; line > 0 {
 		return fmt.Sprintf("%s:%d", f.Name, line)
 	}
@@ -38,6 +39,11 @@ func (f *File) YAML() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// isScalar reports whether v is written as one value.
+func isScalar(v reflect.Value) bool {
+	return v.Type() == reflect.TypeFor[netip.Prefix]() || v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
+}
+
 // node turns a value into YAML.
 func (f *File) node(v reflect.Value, path string) *yaml.Node {
 	switch {
@@ -60,7 +66,7 @@ func (f *File) mappingNode(v reflect.Value, path string) *yaml.Node {
 		// The encoder loses a comment on a value that is a block; blocks have
 		// their origin on each field.
 		if val.Kind == yaml.ScalarNode || val.Style == yaml.FlowStyle {
-			val.LineComment = f.Origin(sub)
+			val.LineComment = f.origin(sub)
 		}
 		n.Content = append(n.Content, key, val)
 	}

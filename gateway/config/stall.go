@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // StallTimeout is how long a flow may make no progress although there is
@@ -35,6 +37,9 @@ func (s StallTimeout) String() string {
 func (s StallTimeout) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 var errStallTimeout = errors.New("neither 0 nor a duration such as 60s")
+
+// UnmarshalYAML reads 0 or a duration.
+func (s *StallTimeout) UnmarshalYAML(n *yaml.Node) error { return fromText(n, s.setText) }
 
 func (s *StallTimeout) setText(text string) error {
 	d, err := time.ParseDuration(text)

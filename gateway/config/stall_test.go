@@ -11,7 +11,7 @@ func TestStallTimeoutText(t *testing.T) {
 	for text, want := range map[string]StallTimeout{"0": NoStallTimeout, "0s": NoStallTimeout, "90s": StallTimeout(90 * time.Second)} {
 		c := parseString(t, "limits: { stall_timeout: "+text+" }\n").Config
 		require.Equal(t, want, c.Limits.StallTimeout, text)
-		require.NoError(t, c.Validate())
+		require.NoError(t, validated(c))
 		out, err := want.MarshalText()
 		require.NoError(t, err)
 		require.Equal(t, want, parseString(t, "limits: { stall_timeout: "+string(out)+" }\n").Config.Limits.StallTimeout)

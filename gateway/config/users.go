@@ -22,10 +22,8 @@ func lookupUser(name string) (uint32, error) {
 	return uint32(id), nil
 }
 
-// UserIDs returns the numeric users of the rule: UIDs and those of Users. A
-// rule with users must never be used without them: it would match everybody.
-func (r Rule) UserIDs() ([]uint32, error) { return r.userIDs(lookupUser) }
-
+// userIDs returns the numeric users of the rule: UIDs and those of Users. A rule with
+// users must never be used without them: it would match everybody.
 func (r Rule) userIDs(users userLookup) ([]uint32, error) {
 	ids := slices.Clone(r.Match.UIDs)
 	for _, name := range r.Match.Users {

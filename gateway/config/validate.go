@@ -17,10 +17,6 @@ const MaxDrainTimeout = 7 * 24 * time.Hour
 // drains beside its successor.
 const DrainingSuffix = ".old"
 
-// Validate checks a complete Config. Its error joins a FieldError for every
-// problem.
-func (c Config) Validate() error { return joinFieldErrors(c.validate(lookupUser)) }
-
 // maxSocketPath is the room for a path in a sockaddr_un, without its NUL.
 const maxSocketPath = 107
 

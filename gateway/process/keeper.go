@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"github.com/smcgw/smcgw/ebpf/legs"
 )
@@ -31,7 +32,7 @@ func startLegs() error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.FcntlInt(conn.Fd(), unix.F_DUPFD, LegsFD) // which is not closed on exec
+	fd, err := unix.FcntlInt(conn.Fd(), unix.F_DUPFD_CLOEXEC, LegsFD)
 	_ = conn.Close()
 	if err != nil {
 		return fmt.Errorf("connection to the keeper: %w", err)
@@ -39,8 +40,8 @@ func startLegs() error {
 	return os.Setenv(LegsEnv, strconv.Itoa(fd))
 }
 
-// InheritedLegs takes over the connection that another process, or this one before
-// it was confined, has left.
+// InheritedLegs takes over the connection that another process, or Confine in this
+// one, has left.
 func InheritedLegs() (*os.File, error) {
 	text := os.Getenv(LegsEnv)
 	if err := os.Unsetenv(LegsEnv); err != nil {
@@ -65,11 +66,11 @@ func OpenLegs() (*legs.Namespace, error) {
 // KeepLegs is the keeper: it gives up what it does not need, and answers until its
 // gateway has ended.
 func KeepLegs() error {
-	if os.Getenv(confinedEnv) == "" {
-		if _, err := unix.FcntlInt(keeperFD, unix.F_SETFD, 0); err != nil {
-			return fmt.Errorf("%s is started by smcgw itself: %w", LegsVerb, err)
-		}
-		return confineTo([]Capability{{Number: unix.CAP_NET_ADMIN, Name: "CAP_NET_ADMIN"}})
+	if _, err := unix.FcntlInt(keeperFD, unix.F_GETFD, 0); err != nil {
+		return fmt.Errorf("%s is started by smcgw itself: %w", LegsVerb, err)
+	}
+	if err := confineTo(cap.NET_ADMIN); err != nil {
+		return err
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte("smcgw-legs"), 0)
 	return legs.Serve()

@@ -12,4 +12,9 @@ import (
 const patience = 30 * time.Second
 
 // TestMain fails the run if a test left a goroutine or a descriptor behind.
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(confineVariable) != "" {
+		os.Exit(confined())
+	}
+	os.Exit(leak.Main(m))
+}

@@ -5,33 +5,39 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// ServiceManager tells systemd, or whoever else started the gateway, how it is
-// doing: the protocol of sd_notify(3). A nil one tells nobody. It is safe for
-// concurrent use. What it cannot deliver is logged and nothing more: the gateway
-// does not depend on who watches it.
+// ServiceManager tells systemd, or another manager that started the gateway, how it
+// is doing: the protocol of sd_notify(3). A nil one has no manager to tell. It is
+// safe for concurrent use. A message that cannot be delivered is logged: the gateway
+// does not depend on its manager.
 type ServiceManager struct {
-	addr     *net.UnixAddr
 	watchdog time.Duration // a sign of life is wanted this often; 0: never
 	log      *slog.Logger
+
+	sending chan struct{} // has room for the one message that is on its way
 }
 
-// serviceTimeout bounds the delivery of one message to a manager that does not read.
+// serviceTimeout bounds the wait for a manager that does not read.
 const serviceTimeout = time.Second
 
+var errManagerLate = errors.New("it does not read")
+
+// watchdogPID names the process whose signs of life a manager wants.
+const watchdogPID = "WATCHDOG_PID"
+
 // NewServiceManager reads where to report to from the environment (NOTIFY_SOCKET,
-// WATCHDOG_USEC, WATCHDOG_PID), which getenv returns: nil if nowhere. The watchdog
-// may be meant for the guardian, the process the manager has started. A nil logger
-// discards.
-func NewServiceManager(getenv func(string) string, log *slog.Logger) (*ServiceManager, error) {
-	name := getenv("NOTIFY_SOCKET")
+// WATCHDOG_USEC, WATCHDOG_PID); nil: nowhere. The watchdog may be meant for the
+// guardian, the process that the manager has started: its daemon answers then. A nil
+// logger discards.
+func NewServiceManager(log *slog.Logger) (*ServiceManager, error) {
+	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
 		return nil, nil
 	}
@@ -41,43 +47,37 @@ func NewServiceManager(getenv func(string) string, log *slog.Logger) (*ServiceMa
 	if name[0] != '/' && name[0] != '@' {
 		return nil, fmt.Errorf("NOTIFY_SOCKET=%q is neither a path nor an abstract name", name)
 	}
-	m := &ServiceManager{addr: &net.UnixAddr{Name: name, Net: "unixgram"}, log: log}
-	usec := getenv("WATCHDOG_USEC")
-	if usec == "" || !forUs(getenv("WATCHDOG_PID")) {
-		return m, nil
+	if os.Getenv(watchdogPID) == strconv.Itoa(os.Getppid()) {
+		if err := os.Unsetenv(watchdogPID); err != nil {
+			return nil, fmt.Errorf("clear %s: %w", watchdogPID, err)
+		}
 	}
-	n, err := strconv.ParseInt(usec, 10, 64)
-	if err != nil || n <= 0 || n > int64(24*time.Hour/time.Microsecond) {
-		return nil, fmt.Errorf("WATCHDOG_USEC=%q is not a time", usec)
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return nil, fmt.Errorf("watchdog of the service manager: %w", err)
 	}
-	m.watchdog = time.Duration(n) * time.Microsecond
-	return m, nil
-}
-
-// forUs reports whether a process id of the environment is this gateway's.
-func forUs(pid string) bool {
-	return pid == "" || pid == strconv.Itoa(os.Getpid()) || pid == strconv.Itoa(os.Getppid())
+	return &ServiceManager{watchdog: watchdog, log: log, sending: make(chan struct{}, 1)}, nil
 }
 
 // Ready says that connections are looked at, after the start or a reload.
-func (m *ServiceManager) Ready() { m.tell("READY=1\nSTATUS=carrying as the configuration says") }
+func (m *ServiceManager) Ready() {
+	m.tell(daemon.SdNotifyReady, "STATUS=carrying as the configuration says")
+}
 
 // Reloading says that another configuration is being read; Ready follows.
 func (m *ServiceManager) Reloading() {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return
-	}
-	m.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
+	m.tell(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }
 
 // Stopping says that the daemon ends.
-func (m *ServiceManager) Stopping() { m.tell("STOPPING=1\nSTATUS=giving connections back") }
+func (m *ServiceManager) Stopping() {
+	m.tell(daemon.SdNotifyStopping, "STATUS=giving connections back")
+}
 
 // Watch gives the signs of life that a watchdog wants, as long as progress returns
 // something else each time, until ctx ends.
 func (m *ServiceManager) Watch(ctx context.Context, progress func() time.Time) {
-	if m == nil || m.watchdog == 0 {
+	if m == nil || m.watchdog/4 <= 0 {
 		return
 	}
 	tick := time.NewTicker(m.watchdog / 4)
@@ -91,29 +91,39 @@ func (m *ServiceManager) Watch(ctx context.Context, progress func() time.Time) {
 		}
 		if now := progress(); !now.Equal(last) {
 			last = now
-			m.tell("WATCHDOG=1")
+			m.tell(daemon.SdNotifyWatchdog)
 		}
 	}
 }
 
-func (m *ServiceManager) tell(state string) {
+// tell delivers one message and returns after serviceTimeout at the latest.
+func (m *ServiceManager) tell(lines ...string) {
 	if m == nil {
 		return
 	}
-	if err := m.send(state); err != nil {
+	state, sent := strings.Join(lines, "\n"), make(chan error, 1)
+	late := time.NewTimer(serviceTimeout)
+	defer late.Stop()
+	err := errManagerLate
+	select {
+	case m.sending <- struct{}{}:
+		go m.send(state, sent)
+	case <-late.C: // the message before is stuck
+		sent <- err
+	}
+	select {
+	case err = <-sent:
+	case <-late.C:
+	}
+	if err != nil {
 		m.log.Warn("service manager not told", "state", state, "error", err)
 	}
 }
 
-// send is one datagram. The socket is made for it: a message an hour is no reason
-// to hold a descriptor.
-func (m *ServiceManager) send(state string) error {
-	c, err := net.DialUnix("unixgram", nil, m.addr)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	err = c.SetWriteDeadline(time.Now().Add(serviceTimeout))
-	_, errWrite := c.Write([]byte(state))
-	return errors.Join(err, errWrite)
+// send delivers one message. The library waits without a limit for a manager that
+// does not read.
+func (m *ServiceManager) send(state string, sent chan<- error) {
+	_, err := daemon.SdNotify(false, state)
+	<-m.sending
+	sent <- err
 }

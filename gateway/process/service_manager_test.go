@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,7 +20,6 @@ import (
 type fakeManager struct {
 	t    *testing.T
 	conn *net.UnixConn
-	env  map[string]string
 }
 
 func newFakeManager(t *testing.T) *fakeManager {
@@ -28,10 +28,17 @@ func newFakeManager(t *testing.T) *fakeManager {
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	return &fakeManager{t: t, conn: c, env: map[string]string{"NOTIFY_SOCKET": path}}
+	setenv(t, map[string]string{"NOTIFY_SOCKET": path})
+	return &fakeManager{t: t, conn: c}
 }
 
-func (f *fakeManager) getenv(name string) string { return f.env[name] }
+// setenv gives the test this environment of a service manager and no other.
+func setenv(t *testing.T, env map[string]string) {
+	t.Helper()
+	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
+		t.Setenv(name, env[name])
+	}
+}
 
 func (f *fakeManager) next() string {
 	f.t.Helper()
@@ -44,7 +51,7 @@ func (f *fakeManager) next() string {
 
 func TestServiceManager(t *testing.T) {
 	f := newFakeManager(t)
-	m, err := NewServiceManager(f.getenv, nil)
+	m, err := NewServiceManager(nil)
 	require.NoError(t, err)
 	m.Ready()
 	require.Equal(t, "READY=1", strings.Split(f.next(), "\n")[0])
@@ -55,7 +62,7 @@ func TestServiceManager(t *testing.T) {
 	state, usec, ok := strings.Cut(f.next(), "\nMONOTONIC_USEC=")
 	require.True(t, ok)
 	require.Equal(t, "RELOADING=1", state)
-	at, err := strconv.ParseInt(usec, 10, 64)
+	at, err := strconv.ParseInt(strings.TrimSpace(usec), 10, 64)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, at, before.Nano()/1000)
 	require.LessOrEqual(t, at, after.Nano()/1000)
@@ -68,8 +75,9 @@ func TestServiceManager(t *testing.T) {
 // The watchdog gets a sign of life only when the data path has made progress.
 func TestServiceManagerWatchdog(t *testing.T) {
 	f := newFakeManager(t)
-	f.env["WATCHDOG_USEC"], f.env["WATCHDOG_PID"] = "8000", strconv.Itoa(os.Getppid())
-	m, err := NewServiceManager(f.getenv, nil)
+	t.Setenv("WATCHDOG_USEC", "8000")
+	t.Setenv(watchdogPID, strconv.Itoa(os.Getppid()))
+	m, err := NewServiceManager(nil)
 	require.NoError(t, err)
 	require.Equal(t, 8*time.Millisecond, m.watchdog)
 	var beat atomic.Pointer[time.Time]
@@ -99,7 +107,8 @@ func TestServiceManagerWatchdog(t *testing.T) {
 
 func TestServiceManagerEnvironment(t *testing.T) {
 	for _, env := range []map[string]string{{}, {"WATCHDOG_USEC": "1000"}} {
-		m, err := NewServiceManager(func(n string) string { return env[n] }, nil)
+		setenv(t, env)
+		m, err := NewServiceManager(nil)
 		require.NoError(t, err)
 		require.Nil(t, m)
 		m.Ready()
@@ -112,11 +121,31 @@ func TestServiceManagerEnvironment(t *testing.T) {
 		{"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "soon"},
 		{"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "-1"},
 	} {
-		_, err := NewServiceManager(func(n string) string { return env[n] }, nil)
+		setenv(t, env)
+		_, err := NewServiceManager(nil)
 		require.Error(t, err, "%v", env)
 	}
-	env := map[string]string{"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
-	m, err := NewServiceManager(func(n string) string { return env[n] }, nil)
+	setenv(t, map[string]string{"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"})
+	m, err := NewServiceManager(nil)
 	require.NoError(t, err)
 	require.Zero(t, m.watchdog, "the watchdog of another process")
+}
+
+// A manager that does not read holds up neither the gateway nor its memory.
+func TestServiceManagerThatDoesNotRead(t *testing.T) {
+	f := newFakeManager(t)
+	m, err := NewServiceManager(nil)
+	require.NoError(t, err)
+	for len(m.sending) == 0 { // until a message no longer fits the socket
+		m.tell("READY=1\n" + strings.Repeat("x", 1<<14))
+	}
+	before := runtime.NumGoroutine()
+	start := time.Now()
+	m.Ready()
+	m.Ready()
+	require.Less(t, time.Since(start), 10*serviceTimeout)
+	require.LessOrEqual(t, runtime.NumGoroutine(), before, "a goroutine for each message")
+	for len(m.sending) > 0 {
+		f.next()
+	}
 }

@@ -5,9 +5,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -41,7 +42,7 @@ type Faults struct {
 // SetFaults replaces what happens on the host's wire.
 func (h *Host) SetFaults(f Faults) {
 	h.box.set(f)
-	imp := netstack.Impairment{Loss: f.Loss, Dup: f.Dup, Reorder: f.Reorder, Delay: f.Delay}
+	imp := link.Impairment{Loss: f.Loss, Dup: f.Dup, Reorder: f.Reorder, Delay: f.Delay}
 	up, down := imp, imp
 	up.Filter, down.Filter = h.box.up, h.box.down
 	h.wire.A().Impair(up)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/smcgw/smcgw/netstack"
 )
 
@@ -17,8 +19,8 @@ type Host struct {
 	net    *Network
 	name   string
 	v4, v6 netip.Addr
-	wire   *netstack.Wire // A is our end, B the switch's
-	link   *netstack.PacketLink
+	wire   *link.Wire // A is our end, B the switch's
+	link   *link.Pipe
 	kernel *netstack.Host
 	box    box
 
@@ -29,8 +31,8 @@ type Host struct {
 }
 
 func newHost(n *Network, name string, v4, v6 netip.Addr, seed uint64) (*Host, error) {
-	h := &Host{net: n, name: name, v4: v4, v6: v6, wire: netstack.NewWire(n.cfg.MTU, seed)}
-	h.link = netstack.NewPacketLink(n.cfg.MTU, h.fromKernel)
+	h := &Host{net: n, name: name, v4: v4, v6: v6, wire: link.NewWire(n.cfg.MTU, seed)}
+	h.link = link.NewPipe(n.cfg.MTU, h.fromKernel)
 	k, err := netstack.NewHost(netstack.HostConfig{Link: h.link, Addrs: []netip.Addr{v4, v6}})
 	if err != nil {
 		h.wire.Close()

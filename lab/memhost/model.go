@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/netstack/link"
+
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/gateway/host"
@@ -29,8 +31,8 @@ type Model struct {
 	host    *Host
 	cfg     ebpf.Config
 	policy  *ebpf.Policy
-	tun     *netstack.Wire // the wire side: A is netstack's, B ours
-	appLink *netstack.PacketLink
+	tun     *link.Wire // the wire side: A is netstack's, B ours
+	appLink *link.Pipe
 	sockets *netstack.Host // the gateway's sockets
 	pairs   *pairs
 	start   time.Time
@@ -82,12 +84,12 @@ func newModel(h *Host, cfg ebpf.Config) (*Model, error) {
 	if m.pairs, err = newPairs(); err != nil {
 		return nil, err
 	}
-	m.appLink = netstack.NewPacketLink(h.net.cfg.MTU, m.appEgress)
+	m.appLink = link.NewPipe(h.net.cfg.MTU, m.appEgress)
 	if m.sockets, err = netstack.NewHost(netstack.HostConfig{Link: m.appLink, Transparent: true}); err != nil {
 		_ = m.pairs.close()
 		return nil, fmt.Errorf("gateway sockets: %w", err)
 	}
-	m.tun = netstack.NewWire(h.net.cfg.MTU, h.net.cfg.Seed)
+	m.tun = link.NewWire(h.net.cfg.MTU, h.net.cfg.Seed)
 	m.tun.B().Handle(m.fromUser)
 	h.model.Store(m)
 	return m, nil

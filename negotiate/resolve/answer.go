@@ -143,7 +143,7 @@ func (r *Resolver) refuse(local, from netip.AddrPort, s sealing, why Refused) {
 	if why.Cookie == (Cookie{}) {
 		r.stats.RefusedPeers++
 	}
-	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(appendRefused(nil, why), local, from)})
+	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(encodeRefused(why), local, from)})
 }
 
 // askBack asks an asker: its application has sent something, so ours will have answers. Nothing shows that it was really

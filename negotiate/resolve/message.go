@@ -110,17 +110,16 @@ func appendResolved(b []byte, r *Resolved) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// appendRefused appends the message without a MAC.
-func appendRefused(b []byte, r Refused) []byte {
-	start := len(b)
-	b = clc.AppendHeader(b, clc.TypeRefused, clc.Version)
+// encodeRefused makes the message without a MAC.
+func encodeRefused(r Refused) []byte {
+	b := clc.AppendHeader(nil, clc.TypeRefused, clc.Version)
 	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
 	b = clc.AppendTLV(b, clc.TLVReason, []byte{uint8(r.Reason)})
 	if r.TTL > 0 {
 		b = appendTTL(b, r.TTL)
 	}
 	b = appendCookie(b, r.Cookie)
-	return clc.EndMessage(b, start)
+	return clc.EndMessage(b, 0)
 }
 
 // ParseResolve reads a datagram that is a RESOLVE. One that is shorter than its answers could be is malformed.

@@ -63,7 +63,7 @@ func TestResolutionGolden(t *testing.T) {
 	require.Equal(t, a, gotAnswer)
 
 	r := goldenRefused()
-	require.Equal(t, golden.Vector(t, "refused"), appendRefused(nil, r))
+	require.Equal(t, golden.Vector(t, "refused"), encodeRefused(r))
 	gotRefusal, err := ParseRefused(golden.Vector(t, "refused"))
 	require.NoError(t, err)
 	require.Equal(t, r, gotRefusal)
@@ -176,7 +176,7 @@ func TestResolvedMalformed(t *testing.T) {
 	require.ErrorIs(t, err, clc.ErrMalformed, "no offer")
 	r := goldenRefused()
 	r.Reason = negotiate.ReasonNone
-	_, err = ParseRefused(appendRefused(nil, r))
+	_, err = ParseRefused(encodeRefused(r))
 	require.ErrorIs(t, err, clc.ErrMalformed, "no reason")
 }
 
@@ -219,7 +219,7 @@ func TestResolutionMAC(t *testing.T) {
 
 func TestRefusedCookieGolden(t *testing.T) {
 	want := Refused{Nonce: QueryNonce(seq(0xf0, 16)), Reason: negotiate.ReasonAuthFailed, Cookie: Cookie(seq(0x30, 16))}
-	b, _ := negotiate.Seal(appendRefused(nil, want), 0, testKey, negotiate.Chain{
+	b, _ := negotiate.Seal(encodeRefused(want), 0, testKey, negotiate.Chain{
 		Binding: negotiate.Binding{Client: portA, Server: portB}, From: negotiate.FromServer, Prev: negotiate.MAC(seq(0, negotiate.MACLen)),
 	})
 	require.Equal(t, golden.Vector(t, "refused-cookie"), b)
@@ -278,7 +278,7 @@ func TestResolutionRoundTrip(t *testing.T) {
 		gotAnswer, err := ParseResolved(answer)
 		require.NoError(t, err)
 		require.Equal(t, a, gotAnswer)
-		refusal, _ := negotiate.Seal(appendRefused(nil, r), 0, testKey, negotiate.Chain{})
+		refusal, _ := negotiate.Seal(encodeRefused(r), 0, testKey, negotiate.Chain{})
 		gotRefusal, err := ParseRefused(refusal)
 		require.NoError(t, err)
 		require.Equal(t, r, gotRefusal)
@@ -358,7 +358,7 @@ func FuzzParseRefused(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := ParseRefused(appendRefused(nil, r))
+		again, err := ParseRefused(encodeRefused(r))
 		require.NoError(t, err)
 		require.Equal(t, r, again)
 	})

@@ -214,7 +214,7 @@ func TestResolverIgnoresWhatIsNoAnswer(t *testing.T) {
 		m[i] ^= 1
 		return m
 	}
-	refusal := appendRefused(nil, Refused{Nonce: QueryNonce{7}, Reason: negotiate.ReasonOff})
+	refusal := encodeRefused(Refused{Nonce: QueryNonce{7}, Reason: negotiate.ReasonOff})
 	for what, in := range map[string]struct {
 		from netip.AddrPort
 		msg  []byte
@@ -389,7 +389,7 @@ func TestResolverCookieOnce(t *testing.T) {
 	refuse := func(q SendResolution) []ResolverAction {
 		parsed, err := ParseResolve(q.Bytes)
 		require.NoError(t, err)
-		msg, _ := negotiate.Seal(appendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
+		msg, _ := negotiate.Seal(encodeRefused(Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonAuthFailed, Cookie: Cookie{1}}), 0, testKey,
 			negotiate.Chain{Binding: negotiate.Binding{Client: portA, Server: portB}, From: negotiate.FromServer, Prev: negotiate.MAC(q.Bytes[len(q.Bytes)-negotiate.MACLen:])})
 		return a.Receive(portA, portB, msg, t0)
 	}
@@ -399,7 +399,7 @@ func TestResolverCookieOnce(t *testing.T) {
 	a = newResolver(1, keyed)
 	parsed, err := ParseResolve(asks(t, a, t0).Bytes)
 	require.NoError(t, err)
-	n := one[PeerNative](t, a.Receive(portA, portB, appendRefused(nil, Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
+	n := one[PeerNative](t, a.Receive(portA, portB, encodeRefused(Refused{Nonce: parsed.Nonce, Reason: negotiate.ReasonPolicy}), t0))
 	require.Equal(t, negotiate.ReasonAuthFailed, n.Reason)
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/vector"
+
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -95,10 +97,10 @@ type link interface {
 // io.EOF (which comes as it is), net.ErrClosed, os.ErrDeadlineExceeded, ECONNRESET for a lost peer and EPIPE for a
 // direction that was ended.
 type Conn struct {
-	node
+	node  vector.Node
 	stack *Stack
 	dom   *domain
-	vec   *vector
+	vec   *vector.Vector
 	qp    verbs.QP
 	size  verbs.QPCap       // of qp
 	ep    *rsocket.Endpoint // owned by the holder of the vector's token
@@ -177,7 +179,7 @@ func (s *Stack) newConn(cfg ConnConfig, dialect rsocket.Dialect) (*Conn, error) 
 		stack: s, dom: dom, vec: s.vector(), cfg: cfg,
 		settled: make(chan struct{}), done: make(chan struct{}),
 	}
-	c.member = c
+	c.node.Member = (*connMember)(c)
 	c.rx.wake, c.tx.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	ec := cfg.endpoint(dialect)
 	ec = within(ec, s.dev.Attr())
@@ -205,7 +207,7 @@ func (s *Stack) newConn(cfg ConnConfig, dialect rsocket.Dialect) (*Conn, error) 
 	if closed {
 		return nil, errors.Join(ErrStackClosed, c.qp.Close(), c.ep.Close(), c.ep.Release(), dom.unuse())
 	}
-	if err := c.vec.do(func() { c.vec.add(c.qp.Num(), c) }); err != nil {
+	if err := c.vec.Do(func() { c.vec.Add(c.qp.Num(), (*connMember)(c)) }); err != nil {
 		return nil, errors.Join(err, c.discard())
 	}
 	return c, nil
@@ -215,7 +217,7 @@ func (s *Stack) newConn(cfg ConnConfig, dialect rsocket.Dialect) (*Conn, error) 
 func (c *Conn) discard() error {
 	c.closed.Store(true)
 	var errs []error
-	errs = append(errs, c.vec.try(c.dropQP))
+	errs = append(errs, c.vec.Try(c.dropQP))
 	if c.exposed && c.stack.dev.Attr().RemoteMapper {
 		c.stack.counters.forgotten.Add(1)
 		c.dom.keep(c)
@@ -232,20 +234,20 @@ func (c *Conn) discard() error {
 func (c *Conn) dropQP() error {
 	c.over = true
 	failed := c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
-	c.vec.drain()
+	c.vec.Drain()
 	c.ep.Retire()
 	for i := range c.early { // endpoint and queue have their receives back
 		c.ep.HandleWC(&c.early[i])
 	}
 	c.early = nil
 	err := errors.Join(failed, c.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
-	c.vec.remove(c.qp.Num())
+	c.vec.Remove(c.qp.Num())
 	return err
 }
 
 // joinPeer gives the connection its peer. The queue pair is not in RTS yet, or nothing has been polled since.
 func (c *Conn) joinPeer(peer rsocket.ConnData) (err error) {
-	if doErr := c.vec.do(func() { err = c.joined(peer) }); doErr != nil {
+	if doErr := c.vec.Do(func() { err = c.joined(peer) }); doErr != nil {
 		return doErr
 	}
 	return err
@@ -254,7 +256,7 @@ func (c *Conn) joinPeer(peer rsocket.ConnData) (err error) {
 // begin posts what is due first; the queue pair is in RTS. From here on the stack's Close closes the connection.
 func (c *Conn) begin(link link, local, remote net.Addr) error {
 	c.link, c.local, c.remote = link, local, remote
-	err := c.vec.do(func() {
+	err := c.vec.Do(func() {
 		_ = c.ep.Start() // a failure is in the stream
 		c.service()
 	})
@@ -281,8 +283,8 @@ func (c *Conn) keepAlive() {
 		return
 	}
 	c.beat.Store(true)
-	c.vec.wants(&c.node)
-	c.vec.kick()
+	c.vec.Wants(&c.node)
+	c.vec.Kick()
 	c.alive.Reset(c.cfg.KeepAlive)
 }
 
@@ -341,16 +343,16 @@ func (c *Conn) fault(op string, err error) error {
 var expired = os.ErrDeadlineExceeded
 
 // await blocks an operation of a direction until something may have changed.
-func (c *Conn) await(h *half, w waiter) {
-	if w.ready() || c.vec.spin(w) {
+func (c *Conn) await(h *half, w vector.Waiter) {
+	if w.Ready() || c.vec.Spin(w) {
 		return
 	}
 	c.sleeps.Add(1)
 	start := time.Now()
 	h.waiting.Store(true)
-	if !w.ready() {
+	if !w.Ready() {
 		<-h.wake
 	}
 	h.waiting.Store(false)
-	c.vec.backoff.waited(time.Since(start) > longWait*c.stack.polling)
+	c.vec.Waited(time.Since(start))
 }

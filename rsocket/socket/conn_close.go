@@ -28,7 +28,7 @@ func (c *Conn) finish() {
 	c.linger()
 	c.link.disconnect()
 	gone := false
-	_ = c.vec.do(func() {
+	_ = c.vec.Do(func() {
 		gone = c.ep.PeerGone()
 		_ = c.dropQP()
 	})
@@ -51,8 +51,8 @@ func (c *Conn) linger() {
 	}
 	t := time.NewTimer(c.cfg.Linger)
 	defer t.Stop()
-	c.vec.wants(&c.node)
-	c.vec.kick()
+	c.vec.Wants(&c.node)
+	c.vec.Kick()
 	select {
 	case <-c.settled:
 	case <-t.C:

@@ -52,7 +52,7 @@ func (c *Conn) mapIO(size int, offset int64) (*IOMap, error) {
 	if m.mapping.Offset = uint64(offset); offset < 0 {
 		m.mapping.Offset = region.Addr()
 	}
-	doErr := c.vec.do(func() {
+	doErr := c.vec.Do(func() {
 		if c.over {
 			err = net.ErrClosed
 			return
@@ -83,7 +83,7 @@ func (m *IOMap) Offset() int64 { return int64(m.mapping.Offset) }
 func (m *IOMap) Close() error {
 	c := m.conn
 	ends := !c.stack.dev.Attr().RemoteMapper // the key with the memory, and the peer's reach with the key
-	_ = c.vec.do(func() {
+	_ = c.vec.Do(func() {
 		if c.over {
 			return
 		}
@@ -154,12 +154,12 @@ func (c *Conn) place(p []byte, off uint64) (n int, err error) {
 		}
 		c.publish()
 	}
-	if c.vec.tryEnter() {
+	if c.vec.TryEnter() {
 		write()
-		c.vec.leave()
+		c.vec.Leave()
 		return n, err
 	}
-	if doErr := c.vec.do(write); doErr != nil {
+	if doErr := c.vec.Do(write); doErr != nil {
 		return 0, doErr
 	}
 	return n, err

@@ -28,7 +28,16 @@ func (c *Conn) joined(peer rsocket.ConnData) error {
 	return nil
 }
 
-// complete implements member.
+// connMember is a connection as its vector sees it.
+type connMember Conn
+
+// Complete implements vector.Member.
+func (m *connMember) Complete(wc *verbs.WC) { (*Conn)(m).complete(wc) }
+
+// Service implements vector.Member.
+func (m *connMember) Service() { (*Conn)(m).service() }
+
+// complete handles a completion of the queue pair.
 func (c *Conn) complete(wc *verbs.WC) {
 	if c.arrived != nil {
 		c.arrived()
@@ -62,7 +71,7 @@ func (c *Conn) completeEarly(wc *verbs.WC) {
 	c.ep.HandleWC(wc)
 }
 
-// service implements member.
+// service does what other goroutines have left to do.
 func (c *Conn) service() {
 	if !c.open || c.over {
 		return
@@ -136,7 +145,7 @@ func (c *Conn) finale() {
 // writeDirect writes a prefix of p into the peer's ring if nobody has the token.
 func (c *Conn) writeDirect(p []byte) (n int) {
 	t := &c.tx
-	if !c.vec.tryEnter() {
+	if !c.vec.TryEnter() {
 		t.direct.Store(false)
 		return 0
 	}
@@ -156,7 +165,7 @@ func (c *Conn) writeDirect(p []byte) (n int) {
 	}
 	c.giveBack()
 	c.publish()
-	c.vec.settle()
+	c.vec.Settle()
 	return n
 }
 
@@ -174,14 +183,14 @@ func (c *Conn) publish() {
 		t.gone.Store(true)
 	}
 	if err := s.Err(); err != nil && c.failure.Load() == nil {
-		if s.Deaf() || c.vec.drained {
+		if s.Deaf() || c.vec.Drained {
 			c.lose(err)
 		} else { // what had arrived before, the peer's last words among it, may be in the completion queue
-			c.vec.wants(&c.node)
+			c.vec.Wants(&c.node)
 		}
 	}
 	put(&c.sentMessages, s.SentMessages())
-	if r.waiting.Load() && r.ready() {
+	if r.waiting.Load() && r.Ready() {
 		r.rouse()
 	}
 	if t.waiting.Load() && t.roomy() {
@@ -204,12 +213,12 @@ func put(word *atomic.Uint64, n uint64) {
 // only what is in the drained completion queue tells whether the peer had ended in order. Nothing is sent any more when
 // lost returns.
 func (c *Conn) lost(err error) {
-	_ = c.vec.do(func() { c.lostNow(err) })
+	_ = c.vec.Do(func() { c.lostNow(err) })
 }
 
 // broken is an event of the queue pair. It may be late, and concern the connection that had the queue pair before.
 func (c *Conn) broken(event verbs.EventType) {
-	_ = c.vec.do(func() {
+	_ = c.vec.Do(func() {
 		if c.qp.State() == verbs.QPSErr {
 			c.lostNow(fmt.Errorf("%w: %v", rsocket.ErrConnection, event))
 		}
@@ -225,7 +234,7 @@ func (c *Conn) lostNow(err error) {
 	if c.over || c.cut {
 		return
 	}
-	c.vec.drain()
+	c.vec.Drain()
 	c.cut = true
 	switch {
 	case !c.open || c.ep.Disconnected():

@@ -26,8 +26,8 @@ type readHalf struct {
 // returnShare: the holder is told about this fraction of the ring at the latest.
 const returnShare = 16
 
-// ready implements waiter.
-func (r *readHalf) ready() bool {
+// Ready implements vector.Waiter.
+func (r *readHalf) Ready() bool {
 	return r.produced.Load() != r.consumed.Load() || r.ended.Load() || r.shut.Load() || r.deadline.expired.Load() ||
 		r.conn.closed.Load() || r.conn.failure.Load() != nil
 }
@@ -67,8 +67,8 @@ func (r *readHalf) advance(n int) {
 	consumed := r.consumed.Add(uint64(n))
 	if r.due.Load() && consumed == r.produced.Load() || consumed-r.told >= uint64(len(r.ring)/returnShare) {
 		r.told = consumed
-		r.conn.vec.wants(&r.conn.node)
-		r.conn.vec.kick()
+		r.conn.vec.Wants(&r.conn.node)
+		r.conn.vec.Kick()
 	}
 }
 
@@ -151,8 +151,8 @@ func (c *Conn) unlockRead() {
 	for {
 		if over() {
 			r.discard.Store(true)
-			c.vec.wants(&c.node)
-			c.vec.kick()
+			c.vec.Wants(&c.node)
+			c.vec.Kick()
 		}
 		r.mu.Unlock()
 		if !over() || !r.mu.TryLock() {

@@ -166,7 +166,7 @@ func TestConnEarly(t *testing.T) {
 	require.NoError(t, a.joinPeer(hellos[1].data))
 	for i, c := range ends {
 		var err error
-		require.NoError(t, c.vec.do(func() { err = verbs.Connect(c.qp, connectAttr(&hellos[i], &hellos[1-i], 0)) }))
+		require.NoError(t, c.vec.Do(func() { err = verbs.Connect(c.qp, connectAttr(&hellos[i], &hellos[1-i], 0)) }))
 		require.NoError(t, err)
 	}
 	x, y := socketPair(t)
@@ -177,7 +177,7 @@ func TestConnEarly(t *testing.T) {
 	_, err := a.Write([]byte("early"))
 	require.NoError(t, err)
 	require.Eventually(t, func() (early bool) {
-		_ = b.vec.do(func() { early = len(b.early) > 1 })
+		_ = b.vec.Do(func() { early = len(b.early) > 1 })
 		return early
 	}, 30*time.Second, time.Millisecond)
 	require.NoError(t, b.joinPeer(hellos[0].data))
@@ -205,7 +205,7 @@ func TestConnEarlyBurst(t *testing.T) {
 			n = c.ep.RecvDepth() + extra
 		}
 		srq := &countingSRQ{}
-		require.NoError(t, c.vec.do(func() {
+		require.NoError(t, c.vec.Do(func() {
 			c.ep = sharing(t, c, srq)
 			for range n {
 				c.complete(&verbs.WC{

@@ -47,8 +47,8 @@ type writeHalf struct {
 	ended bool // SHUTDOWN or DISCONNECT was asked for; the holder's
 }
 
-// ready implements waiter.
-func (t *writeHalf) ready() bool {
+// Ready implements vector.Waiter.
+func (t *writeHalf) Ready() bool {
 	if t.direct.Load() {
 		return t.wide.Load() || t.over()
 	}
@@ -61,7 +61,7 @@ func (t *writeHalf) roomy() bool {
 	if !t.direct.Load() && t.ring.Free() < t.ring.Size()/4 {
 		return t.over()
 	}
-	return t.ready()
+	return t.Ready()
 }
 
 // over tells whether waiting has an end other than room.
@@ -90,8 +90,8 @@ func (t *writeHalf) err() error {
 // send has what was filled sent.
 func (t *writeHalf) send() {
 	v := t.conn.vec
-	v.wants(&t.conn.node)
-	v.kick()
+	v.Wants(&t.conn.node)
+	v.Kick()
 }
 
 // Write implements net.Conn. It returns when the bytes are in the send ring or at the peer.

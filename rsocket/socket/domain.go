@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/vector"
+
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -34,7 +36,7 @@ type domain struct {
 // warmQP is a queue pair that nobody uses.
 type warmQP struct {
 	qp    verbs.QP
-	vec   *vector
+	vec   *vector.Vector
 	size  verbs.QPCap
 	after time.Time // not before then
 }
@@ -110,7 +112,7 @@ func (d *domain) unuse() error {
 }
 
 // queuePair returns a queue pair in INIT, one that was used before if one is ready.
-func (d *domain) queuePair(vec *vector, size verbs.QPCap) (verbs.QP, error) {
+func (d *domain) queuePair(vec *vector.Vector, size verbs.QPCap) (verbs.QP, error) {
 	if qp := d.takeWarm(vec, size); qp != nil {
 		return qp, nil
 	}
@@ -118,8 +120,8 @@ func (d *domain) queuePair(vec *vector, size verbs.QPCap) (verbs.QP, error) {
 	return d.createQP(vec, size)
 }
 
-func (d *domain) createQP(vec *vector, size verbs.QPCap) (verbs.QP, error) {
-	attr := verbs.QPInitAttr{SendCQ: vec.cq, RecvCQ: vec.cq, Cap: size, Type: verbs.QPTRC}
+func (d *domain) createQP(vec *vector.Vector, size verbs.QPCap) (verbs.QP, error) {
+	attr := verbs.QPInitAttr{SendCQ: vec.CQ, RecvCQ: vec.CQ, Cap: size, Type: verbs.QPTRC}
 	q, err := d.queue(vec)
 	if err != nil {
 		return nil, err
@@ -138,24 +140,24 @@ func (d *domain) createQP(vec *vector, size verbs.QPCap) (verbs.QP, error) {
 }
 
 // queue returns the shared receive queue of a vector, nil where there are none.
-func (d *domain) queue(vec *vector) (*sharedQueue, error) {
+func (d *domain) queue(vec *vector.Vector) (*sharedQueue, error) {
 	if d.stack.cfg.NoSRQ || d.stack.dev.Attr().Ops&verbs.OpSRQ == 0 {
 		return nil, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.shared[vec.index] == nil && !d.closed {
+	if d.shared[vec.Index] == nil && !d.closed {
 		q, err := newSharedQueue(d, vec)
 		if err != nil {
 			return nil, err
 		}
-		d.shared[vec.index] = q
+		d.shared[vec.Index] = q
 	}
-	return d.shared[vec.index], nil
+	return d.shared[vec.Index], nil
 }
 
 // takeWarm returns a queue pair that has rested, brought to INIT, or nil.
-func (d *domain) takeWarm(vec *vector, size verbs.QPCap) verbs.QP {
+func (d *domain) takeWarm(vec *vector.Vector, size verbs.QPCap) verbs.QP {
 	now := time.Now()
 	d.mu.Lock()
 	i := slices.IndexFunc(d.warm, func(w warmQP) bool { return w.vec == vec && w.size == size && !now.Before(w.after) })
@@ -167,7 +169,7 @@ func (d *domain) takeWarm(vec *vector, size verbs.QPCap) verbs.QP {
 	d.warm = slices.Delete(d.warm, i, i+1)
 	d.mu.Unlock()
 	var err error
-	if doErr := vec.do(func() {
+	if doErr := vec.Do(func() {
 		if err = verbs.Init(w.qp, peerAccess); err != nil {
 			_ = w.qp.Close()
 		}
@@ -190,7 +192,7 @@ func (d *domain) giveBack(w warmQP, reuse bool) {
 	}
 	d.mu.Unlock()
 	if !keep {
-		_ = w.vec.do(func() { _ = w.qp.Close() })
+		_ = w.vec.Do(func() { _ = w.qp.Close() })
 	}
 }
 
@@ -252,11 +254,11 @@ func (d *domain) close() error {
 		errs = append(errs, m.free(true, true))
 	}
 	for _, w := range warm {
-		errs = append(errs, w.vec.try(w.qp.Close))
+		errs = append(errs, w.vec.Try(w.qp.Close))
 	}
 	for _, q := range d.shared {
 		if q != nil {
-			errs = append(errs, q.vec.try(q.srq.Close))
+			errs = append(errs, q.vec.Try(q.srq.Close))
 		}
 	}
 	d.awaitUsers()

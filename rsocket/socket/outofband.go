@@ -126,7 +126,7 @@ func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
 		return err
 	}
 	var err error
-	doErr := c.vec.do(func() { err = verbs.Connect(c.qp, connectAttr(&own, peer, gidIndex)) })
+	doErr := c.vec.Do(func() { err = verbs.Connect(c.qp, connectAttr(&own, peer, gidIndex)) })
 	if err = errors.Join(doErr, err); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -34,7 +36,7 @@ type PacketConn struct {
 	closeErr   error
 
 	mu    sync.Mutex // guards table
-	table *destinations
+	table *resolution.Table
 }
 
 var _ net.PacketConn = (*PacketConn)(nil)
@@ -67,7 +69,7 @@ func (c *PacketListenConfig) listenPacket(ctx context.Context, local netip.AddrP
 		return nil, err
 	}
 	p := &PacketConn{queue: newPacketQueue(cfg.RecvBuffer), opened: make(chan struct{})}
-	p.table = newDestinations(p, cfg.Destinations, cfg.Plain)
+	p.table = resolution.New((*packetHost)(p), cfg.Destinations, cfg.Plain)
 	err = p.open(&cfg, udp.(*net.UDPConn))
 	close(p.opened)
 	if err != nil {
@@ -142,40 +144,43 @@ func (c *PacketConn) MaxPayload(remote netip.Addr) int {
 	return c.limit6
 }
 
-// path implements surroundings.
-func (c *PacketConn) path(local netip.Addr, remote netip.AddrPort) localPath {
+// packetHost is what resolution must know of its host.
+type packetHost PacketConn
+
+// Path implements resolution.Host.
+func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Path {
 	if !local.IsValid() {
 		if local = c.socket.local.Addr(); c.socket.wild {
 			local = route(remote)
 		}
 	}
-	p := localPath{dev: -1, source: local.WithZone(""), oob: c.socket.from(local)}
-	if p.source.Is4() != remote.Addr().Is4() { // no route; where it goes is the system's to say
-		p.source = netip.IPv6Unspecified()
+	p := resolution.Path{Dev: -1, Source: local.WithZone(""), OOB: c.socket.from(local)}
+	if p.Source.Is4() != remote.Addr().Is4() { // no route; where it goes is the system's to say
+		p.Source = netip.IPv6Unspecified()
 		if remote.Addr().Is4() {
-			p.source = netip.IPv4Unspecified()
+			p.Source = netip.IPv4Unspecified()
 		}
 		return p
 	}
 	for i, d := range c.devices {
-		if d.serves(p.source, remote) && (p.dev < 0 || d.gids == nil) { // a device that names its peers goes first
-			p.dev, p.most = i, d.sendLen
+		if d.serves(p.Source, remote) && (p.Dev < 0 || d.gids == nil) { // a device that names its peers goes first
+			p.Dev, p.Most = i, d.sendLen
 		}
 	}
 	return p
 }
 
-// qpn implements surroundings.
-func (c *PacketConn) qpn(dev int) uint32 {
+// QPN implements resolution.Host.
+func (c *packetHost) QPN(dev int) uint32 {
 	if dev < 0 {
 		return 0
 	}
 	return c.devices[dev].qpn.Load()
 }
 
-// handle implements surroundings.
-func (c *PacketConn) handle(p localPath, remote netip.Addr) (verbs.AH, error) {
-	return c.devices[p.dev].handle(p.source, remote)
+// Handle implements resolution.Host.
+func (c *packetHost) Handle(p resolution.Path, remote netip.Addr) (verbs.AH, error) {
+	return c.devices[p.Dev].handle(p.Source, remote)
 }
 
 // LocalAddr is the socket's address.
@@ -231,7 +236,7 @@ func (c *PacketConn) close() error {
 		d.qpn.Store(0)
 	}
 	c.mu.Lock()
-	c.table.clear()
+	c.table.Clear()
 	c.mu.Unlock()
 	for _, d := range c.devices {
 		errs = append(errs, d.close())

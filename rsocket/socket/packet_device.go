@@ -11,6 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/vector"
+
+	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -33,8 +37,8 @@ type packetDevice struct {
 	index int
 	stack *Stack
 	dom   *domain
-	vec   *vector
-	node  node
+	vec   *vector.Vector
+	node  vector.Node
 
 	gids    []verbs.GID      // our addresses; none on a device without
 	remotes []netip.AddrPort // of a device without addresses
@@ -62,15 +66,15 @@ type packetDevice struct {
 // udSend is a message in a send slot.
 type udSend struct {
 	slot, size int
-	control    udControl // 0: a datagram
-	echoed     int       // udEcho: the size of the probe
+	control    resolution.Control // 0: a datagram
+	echoed     int                // udEcho: the size of the probe
 	qpn        uint32
 	handle     verbs.AH
 }
 
 // open creates memory and queue pair. On error close undoes what there is.
 func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
-	d.freed.L, d.node.member = &d.mu, d
+	d.freed.L, d.node.Member = &d.mu, d
 	d.vec = d.stack.vector()
 	if d.dom, err = d.stack.domainOf(pd); err != nil {
 		return err
@@ -87,7 +91,7 @@ func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
 	}
 	d.pending, d.posting = make([]udSend, 0, cfg.SendSlots), make([]udSend, 0, cfg.SendSlots)
 	d.wr.SGList, d.rwr.SGList = make([]verbs.SGE, 1), make([]verbs.SGE, 1)
-	if derr := d.vec.do(func() { err = d.start(cfg) }); derr != nil {
+	if derr := d.vec.Do(func() { err = d.start(cfg) }); derr != nil {
 		return derr
 	}
 	return err
@@ -96,14 +100,14 @@ func (d *packetDevice) open(cfg *PacketListenConfig, pd verbs.PD) (err error) {
 // start makes the queue pair, in the vector.
 func (d *packetDevice) start(cfg *PacketListenConfig) error {
 	qp, err := d.dom.pd.CreateQP(&verbs.QPInitAttr{
-		SendCQ: d.vec.cq, RecvCQ: d.vec.cq, Type: verbs.QPTUD, SQSigAll: true,
+		SendCQ: d.vec.CQ, RecvCQ: d.vec.CQ, Type: verbs.QPTUD, SQSigAll: true,
 		Cap: verbs.QPCap{MaxSendWR: cfg.SendSlots, MaxRecvWR: cfg.RecvSlots, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	if err != nil {
 		return fmt.Errorf("queue pair: %w", err)
 	}
 	d.qp = qp
-	d.vec.add(qp.Num(), d)
+	d.vec.Add(qp.Num(), d)
 	if err := verbs.StartUD(qp, rsocket.DatagramQKey, 0); err != nil {
 		return err
 	}
@@ -179,29 +183,29 @@ func (d *packetDevice) release(slot int) {
 }
 
 // send leaves a datagram to be posted by the vector.
-func (d *packetDevice) send(p *peerQP, payload []byte) error {
+func (d *packetDevice) send(p *resolution.PeerQP, payload []byte) error {
 	slot, err := d.take(true)
 	if err != nil {
 		return err
 	}
-	b := rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.source, d.conn.port)}.Append(d.sendSlot(slot)[:0])
+	b := rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.Source, d.conn.port)}.Append(d.sendSlot(slot)[:0])
 	b = append(b, payload...)
-	d.leave(udSend{slot: slot, size: len(b), qpn: p.qpn, handle: p.handle})
-	d.vec.kick()
+	d.leave(udSend{slot: slot, size: len(b), qpn: p.QPN, handle: p.Handle})
+	d.vec.Kick()
 	return nil
 }
 
 // control leaves a probe of a size or an echo of one to be posted. It is dropped if there is no room; who needs it asks
 // again. The caller kicks the vector if it does not hold it.
-func (d *packetDevice) control(p *peerQP, what udControl, size int) bool {
+func (d *packetDevice) control(p *resolution.PeerQP, what resolution.Control, size int) bool {
 	slot, err := d.take(false)
 	if err != nil {
 		return false
 	}
 	room := d.sendSlot(slot)
-	s := udSend{slot: slot, control: what, qpn: p.qpn, handle: p.handle}
-	s.size = len(rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.source, d.conn.port)}.Append(room[:0]))
-	if what == udProbe {
+	s := udSend{slot: slot, control: what, qpn: p.QPN, handle: p.Handle}
+	s.size = len(rsocket.DatagramHeader{Source: netip.AddrPortFrom(p.Source, d.conn.port)}.Append(room[:0]))
+	if what == resolution.Probe {
 		size = min(max(s.size, size), len(room))
 		clear(room[s.size:size])
 		s.size = size
@@ -218,11 +222,11 @@ func (d *packetDevice) leave(s udSend) {
 		d.freed.Broadcast()
 	}
 	d.mu.Unlock()
-	d.vec.wants(&d.node)
+	d.vec.Wants(&d.node)
 }
 
-// service implements member: it posts what was left.
-func (d *packetDevice) service() {
+// Service implements vector.Member: it posts what was left.
+func (d *packetDevice) Service() {
 	d.mu.Lock()
 	d.posting, d.pending = d.pending, d.posting[:0]
 	d.mu.Unlock()
@@ -247,8 +251,8 @@ func (d *packetDevice) post(s *udSend) error {
 	return d.qp.PostSend(&d.wr)
 }
 
-// complete implements member.
-func (d *packetDevice) complete(wc *verbs.WC) {
+// Complete implements vector.Member.
+func (d *packetDevice) Complete(wc *verbs.WC) {
 	slot := int(wc.WRID &^ wrSend)
 	if wc.WRID&wrSend != 0 {
 		if wc.Status != verbs.WCSuccess {
@@ -285,41 +289,43 @@ func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
 		return
 	}
 	h, payload, err := rsocket.ParseDatagramHeader(slot[grhSize:n])
-	m := udMessage{dev: d.index, qpn: wc.SrcQP, from: unmapped(h.Source), local: d.grhDestination(slot)}
+	m := resolution.Message{Dev: d.index, QPN: wc.SrcQP, From: unmapped(h.Source), Local: d.grhDestination(slot)}
 	if wc.Flags&verbs.WCWithImm != 0 {
-		m.control, m.size = parseControl(wc.ImmData)
-		if m.control == udProbe {
-			m.size = n - grhSize
-		} else if m.control != udEcho {
+		m.Control, m.Size = parseControl(wc.ImmData)
+		if m.Control == resolution.Probe {
+			m.Size = n - grhSize
+		} else if m.Control != resolution.Echo {
 			err = rsocket.ErrDatagramHeader
 		}
 	}
 	switch {
-	case err != nil || m.from.Port() == 0 || m.from.Addr().IsUnspecified() || m.from.Addr().IsMulticast():
+	case err != nil || m.From.Port() == 0 || m.From.Addr().IsUnspecified() || m.From.Addr().IsMulticast():
 		c.counters.malformed.Add(1)
 		return
-	case !d.genuine(m.from, wc, slot):
+	case !d.genuine(m.From, wc, slot):
 		c.counters.foreign.Add(1)
 		return
 	}
 	c.mu.Lock()
-	ev := c.table.receiveUD(time.Now(), &m)
+	ev := c.table.ReceiveUD(time.Now(), &m)
 	c.mu.Unlock()
-	if m.control == 0 {
-		c.deliver(m.from, payload, &c.counters.receivedUD)
+	if m.Control == 0 {
+		c.deliver(m.From, payload, &c.counters.receivedUD)
 	}
-	if ev.echo > 0 && d.control(&ev.peer, udEcho, ev.echo) {
+	if ev.Echo > 0 && d.control(&ev.Peer, resolution.Echo, ev.Echo) {
 		c.counters.echoes.Add(1)
 	}
-	if ev.probe > 0 && d.control(&ev.peer, udProbe, ev.probe) {
+	if ev.Probe > 0 && d.control(&ev.Peer, resolution.Probe, ev.Probe) {
 		c.counters.probes.Add(1)
 	}
 }
 
 // controlImm is the immediate of a probe or an echo: what it is in bits 7:0, the size of the probe in bits 31:8.
-func controlImm(what udControl, size int) uint32 { return uint32(size)<<8 | uint32(what) }
+func controlImm(what resolution.Control, size int) uint32 { return uint32(size)<<8 | uint32(what) }
 
-func parseControl(imm uint32) (what udControl, size int) { return udControl(imm & 0xff), int(imm >> 8) }
+func parseControl(imm uint32) (what resolution.Control, size int) {
+	return resolution.Control(imm & 0xff), int(imm >> 8)
+}
 
 // genuine tells whether a datagram can be of that source: nobody shall be able to say by queue pair what the network
 // would not let him say over UDP.
@@ -386,9 +392,9 @@ func (d *packetDevice) close() error {
 	var errs []error
 	if d.qp != nil {
 		num := d.qp.Num()
-		err := d.vec.do(func() {
+		err := d.vec.Do(func() {
 			errs = append(errs, d.qp.Close())
-			d.vec.remove(num)
+			d.vec.Remove(num)
 		})
 		errs = append(errs, err)
 	}

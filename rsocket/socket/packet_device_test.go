@@ -22,14 +22,14 @@ func TestPacketForeignSource(t *testing.T) {
 			p.resolve(t)
 			d := p.a.devices[0]
 			forge := func(source netip.AddrPort) {
-				require.NoError(t, d.vec.do(func() {
+				require.NoError(t, d.vec.Do(func() {
 					slot, err := d.take(false)
 					require.NoError(t, err)
 					b := append(rsocket.DatagramHeader{Source: source}.Append(d.sendSlot(slot)[:0]), "forged"...)
 					p.a.mu.Lock()
-					peer := p.a.table.known[p.toB].peer()
+					peer := p.a.table.Peer(p.toB)
 					p.a.mu.Unlock()
-					d.leave(udSend{slot: slot, size: len(b), qpn: peer.qpn, handle: peer.handle})
+					d.leave(udSend{slot: slot, size: len(b), qpn: peer.QPN, handle: peer.Handle})
 				}))
 			}
 			forge(ap("10.1.2.3:1000"))
@@ -59,7 +59,7 @@ func eachUDPair(t *testing.T, f func(t *testing.T, p *packetPair)) {
 func TestPacketQueuePairFails(t *testing.T) {
 	eachUDPair(t, func(t *testing.T, p *packetPair) {
 		d := p.a.devices[0]
-		require.NoError(t, d.vec.do(func() {
+		require.NoError(t, d.vec.Do(func() {
 			require.NoError(t, d.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 		}))
 		require.Eventually(t, func() bool { return d.qpn.Load() == 0 }, 30*time.Second, time.Millisecond)
@@ -76,18 +76,18 @@ func TestPacketQueuePairFails(t *testing.T) {
 func TestPacketSendFails(t *testing.T) {
 	eachUDPair(t, func(t *testing.T, p *packetPair) {
 		d := p.a.devices[0]
-		require.NoError(t, d.vec.do(func() {
+		require.NoError(t, d.vec.Do(func() {
 			slot, err := d.take(false)
 			require.NoError(t, err)
 			d.mu.Lock()
 			d.filling--
 			d.mu.Unlock()
 			p.a.mu.Lock()
-			peer := p.a.table.known[p.toB].peer()
+			peer := p.a.table.Peer(p.toB)
 			p.a.mu.Unlock()
 			require.NoError(t, d.qp.PostSend(&verbs.SendWR{
 				WRID: wrSend | uint64(slot), Opcode: verbs.WRSend, SGList: []verbs.SGE{{Addr: d.mr.Addr(), Length: 100, LKey: d.mr.LKey() ^ 1<<20}},
-				AH: peer.handle, RemoteQPN: peer.qpn, RemoteQKey: rsocket.DatagramQKey,
+				AH: peer.Handle, RemoteQPN: peer.QPN, RemoteQKey: rsocket.DatagramQKey,
 			}))
 		}))
 		require.Eventually(t, func() bool { return p.a.Stats().SendErrors == 1 }, 30*time.Second, time.Millisecond)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/leak"
@@ -187,7 +189,7 @@ func TestPacketBlockedPath(t *testing.T) {
 	p := faultyPair(t, &f)
 	p.resolve(t)
 	f.loss.Store(1000)
-	end := time.Now().Add(2*(refreshAfter+answerTime) + time.Second)
+	end := time.Now().Add(2*(resolution.RefreshAfter+resolution.AnswerTime) + time.Second)
 	for time.Now().Before(end) {
 		p.send(t, p.a, p.toB, "into the dark")
 		p.send(t, p.b, p.toA, "and back")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/rsocket"
@@ -44,9 +46,9 @@ func FuzzPacketReceive(f *testing.F) {
 			if imm != 0 {
 				wc.Flags |= verbs.WCWithImm
 			}
-			require.NoError(t, d.vec.do(func() { d.received(&wc, slot) }))
+			require.NoError(t, d.vec.Do(func() { d.received(&wc, slot) }))
 			what, _ := parseControl(imm)
-			quiet = what == udProbe || what == udEcho
+			quiet = what == resolution.Probe || what == resolution.Echo
 		} else {
 			c.receivedUDP(b, stranger, netip.MustParseAddr("127.0.0.1"))
 			h, _, err := rsocket.ParseResolveHeader(b)
@@ -59,7 +61,7 @@ func FuzzPacketReceive(f *testing.F) {
 		}
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(-1)))
 		require.NoError(t, c.SetReadDeadline(time.Time{}))
-		for c.queue.ready() {
+		for c.queue.Ready() {
 			got := make([]byte, 1<<16)
 			n, _, err := c.ReadFromUDPAddrPort(got)
 			require.NoError(t, err)
@@ -85,7 +87,7 @@ func FuzzPacketQueue(f *testing.F) {
 		for i, op := range ops {
 			if op == 0 {
 				if len(model) == 0 {
-					require.False(t, q.ready())
+					require.False(t, q.Ready())
 					continue
 				}
 				p := make([]byte, 300)

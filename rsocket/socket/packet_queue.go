@@ -94,8 +94,8 @@ func (q *packetQueue) take(p []byte) (n int, from netip.AddrPort) {
 	return n, e.from
 }
 
-// ready implements waiter.
-func (q *packetQueue) ready() bool {
+// Ready implements vector.Waiter.
+func (q *packetQueue) Ready() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.count > 0 || q.err != nil || q.limit.expired.Load()

@@ -21,8 +21,8 @@ func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // ReadFromUDPAddrPort is ReadFrom without allocation.
 func (c *PacketConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
-	if len(c.devices) == 1 && !c.queue.ready() {
-		c.devices[0].vec.spin(c.queue)
+	if len(c.devices) == 1 && !c.queue.Ready() {
+		c.devices[0].vec.Spin(c.queue)
 	}
 	n, from, err := c.queue.pop(b)
 	if err != nil {
@@ -57,25 +57,25 @@ func (c *PacketConn) receiveUDP() {
 
 func (c *PacketConn) receivedUDP(b []byte, from netip.AddrPort, to netip.Addr) {
 	c.mu.Lock()
-	ev := c.table.receiveUDP(time.Now(), from, to, b)
+	ev := c.table.ReceiveUDP(time.Now(), from, to, b)
 	c.mu.Unlock()
-	if ev.payload != nil {
+	if ev.Payload != nil {
 		n := &c.counters.receivedUDP
-		if ev.plain {
+		if ev.Plain {
 			n = &c.counters.receivedPlain
 		}
-		c.deliver(from, ev.payload, n)
+		c.deliver(from, ev.Payload, n)
 	}
-	if ev.answer {
-		h := rsocket.ResolveHeader{Op: rsocket.ResolveCtrl, QPN: ev.qpn, Probes: true, Addr: ev.path.source}
-		if err := c.socket.send(&h, nil, ev.path.oob, from); err != nil {
+	if ev.Answer {
+		h := rsocket.ResolveHeader{Op: rsocket.ResolveCtrl, QPN: ev.QPN, Probes: true, Addr: ev.Path.Source}
+		if err := c.socket.send(&h, nil, ev.Path.OOB, from); err != nil {
 			c.counters.ctrlErrors.Add(1)
 		} else {
 			c.counters.answers.Add(1)
 		}
 	}
-	if ev.probe > 0 {
-		c.sendProbe(&ev.peer, ev.probe)
+	if ev.Probe > 0 {
+		c.sendProbe(&ev.Peer, ev.Probe)
 	}
 }
 

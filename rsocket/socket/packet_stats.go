@@ -38,7 +38,7 @@ type packetCounters struct {
 func (c *PacketConn) Stats() PacketStats {
 	n := &c.counters
 	c.mu.Lock()
-	known, t := len(c.table.known), c.table.stats
+	known, t := c.table.Len(), c.table.Stats
 	c.mu.Unlock()
 	return PacketStats{
 		SentUD: n.sentUD.Load(), SentUDP: n.sentUDP.Load(), SentPlain: n.sentPlain.Load(),

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/resolution"
+
 	"github.com/smcgw/smcgw/rsocket"
 )
 
@@ -42,23 +44,23 @@ func (c *PacketConn) write(b []byte, to netip.AddrPort) error {
 		return syscall.EAFNOSUPPORT
 	}
 	c.mu.Lock()
-	if len(b) > c.MaxPayload(to.Addr()) && !c.table.isPlain(to) {
+	if len(b) > c.MaxPayload(to.Addr()) && !c.table.IsPlain(to) {
 		c.mu.Unlock()
 		return syscall.EMSGSIZE
 	}
-	how := c.table.send(time.Now(), to)
+	how := c.table.Send(time.Now(), to)
 	c.mu.Unlock()
-	if how.probe > 0 {
-		c.sendProbe(&how.peer, how.probe)
+	if how.Probe > 0 {
+		c.sendProbe(&how.Peer, how.Probe)
 	}
-	switch how.way {
-	case wayUD:
-		return count(&c.counters.sentUD, c.devices[how.peer.dev].send(&how.peer, b))
-	case wayData:
-		h := rsocket.ResolveHeader{Op: rsocket.ResolveData, QPN: how.qpn, Probes: how.qpn != 0, Addr: how.path.source}
-		return count(&c.counters.sentUDP, c.socket.send(&h, b, how.path.oob, to))
+	switch how.Way {
+	case resolution.UD:
+		return count(&c.counters.sentUD, c.devices[how.Peer.Dev].send(&how.Peer, b))
+	case resolution.Data:
+		h := rsocket.ResolveHeader{Op: rsocket.ResolveData, QPN: how.QPN, Probes: how.QPN != 0, Addr: how.Path.Source}
+		return count(&c.counters.sentUDP, c.socket.send(&h, b, how.Path.OOB, to))
 	default:
-		return count(&c.counters.sentPlain, c.socket.send(nil, b, how.path.oob, to))
+		return count(&c.counters.sentPlain, c.socket.send(nil, b, how.Path.OOB, to))
 	}
 }
 
@@ -78,10 +80,10 @@ func count(n *atomic.Uint64, err error) error {
 	return err
 }
 
-func (c *PacketConn) sendProbe(p *peerQP, size int) {
-	d := c.devices[p.dev]
-	if d.control(p, udProbe, size) {
+func (c *PacketConn) sendProbe(p *resolution.PeerQP, size int) {
+	d := c.devices[p.Dev]
+	if d.control(p, resolution.Probe, size) {
 		c.counters.probes.Add(1)
-		d.vec.kick()
+		d.vec.Kick()
 	}
 }

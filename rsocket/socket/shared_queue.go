@@ -3,6 +3,9 @@ package socket
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/rsocket/internal/vector"
 
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -15,18 +18,19 @@ const sharedReceives = 512
 // memory, for the bytes of a stream go where they were granted; a receive is posted again as soon as it has completed.
 // When the peers are faster than the holder of the token, so that less than half is left, the queue doubles.
 type sharedQueue struct {
-	vec *vector
-	srq verbs.SRQ
+	vec   *vector.Vector
+	srq   verbs.SRQ
+	grown *atomic.Uint64 // counts
 
 	// Owned by the holder of the vector's token.
 	size, limit int
 }
 
-func newSharedQueue(d *domain, vec *vector) (*sharedQueue, error) {
+func newSharedQueue(d *domain, vec *vector.Vector) (*sharedQueue, error) {
 	attr := d.stack.dev.Attr()
-	q := &sharedQueue{vec: vec, size: min(sharedReceives, attr.MaxSRQWR), limit: attr.MaxSRQWR}
+	q := &sharedQueue{vec: vec, grown: &d.stack.counters.grown, size: min(sharedReceives, attr.MaxSRQWR), limit: attr.MaxSRQWR}
 	var err error
-	q.srq, err = d.pd.CreateSRQ(verbs.SRQInitAttr{MaxWR: q.size, Limit: q.size / 2, Vector: vec.index})
+	q.srq, err = d.pd.CreateSRQ(verbs.SRQInitAttr{MaxWR: q.size, Limit: q.size / 2, Vector: vec.Index})
 	if err != nil {
 		return nil, fmt.Errorf("shared receive queue: %w", err)
 	}
@@ -59,7 +63,7 @@ func (q *sharedQueue) grow() {
 	added := more - q.size
 	q.size = more
 	if q.post(added) == nil {
-		q.vec.stack.counters.grown.Add(1)
+		q.grown.Add(1)
 	}
 }
 
@@ -73,7 +77,7 @@ func (s *Stack) watch() {
 		switch e.Type {
 		case verbs.EventSRQLimitReached:
 			if q := s.queueOf(e.SRQ); q != nil {
-				_ = q.vec.do(q.grow)
+				_ = q.vec.Do(q.grow)
 			}
 		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr, verbs.EventQPLastWQEReached:
 			if c := s.connOf(e.QP); c != nil {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/rsocket/internal/vector"
+
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
@@ -103,7 +105,7 @@ type Stack struct {
 	dev      verbs.Device
 	cfg      StackConfig
 	polling  time.Duration
-	vectors  []*vector
+	vectors  []*vector.Vector
 	pool     *rmb.Pool
 	manager  *cm.Manager
 	home     *domain        // of connections that name none; nil: there is none
@@ -187,13 +189,14 @@ func pollingTime(cfg StackConfig) time.Duration {
 }
 
 func (s *Stack) open() error {
+	vc := vector.Config{Dev: s.dev, Depth: cqDepth, Polling: s.polling, CQErrors: &s.counters.cqErrors}
 	for i := range max(1, s.dev.Attr().Vectors) {
-		v, err := newVector(s, i)
+		v, err := vector.New(vc, i)
 		if err != nil {
 			return fmt.Errorf("vector %d: %w", i, err)
 		}
 		s.vectors = append(s.vectors, v)
-		go v.run()
+		go v.Run()
 	}
 	pd, own := s.cfg.PD, false
 	if pd == nil {
@@ -214,7 +217,7 @@ func (s *Stack) open() error {
 		return nil
 	}
 	c := s.cfg.CM
-	c.Do, c.Vector = s.vectors[0].do, 0
+	c.Do, c.Vector = s.vectors[0].Do, 0
 	var err error
 	s.manager, err = cm.New(s.dev, c)
 	return err
@@ -272,7 +275,7 @@ func (s *Stack) Close() error {
 		errs = append(errs, d.close())
 	}
 	for _, v := range s.vectors {
-		v.stop()
+		v.Stop()
 	}
 	return errors.Join(errs...)
 }
@@ -305,10 +308,10 @@ func (s *Stack) within(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // vector chooses the vector with the fewest members.
-func (s *Stack) vector() *vector {
+func (s *Stack) vector() *vector.Vector {
 	best := s.vectors[0]
 	for _, v := range s.vectors[1:] {
-		if v.members.Load() < best.members.Load() {
+		if v.Load() < best.Load() {
 			best = v
 		}
 	}

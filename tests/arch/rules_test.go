@@ -29,6 +29,7 @@ var rules = []rule{
 	{"package size", packageSize},
 	{"interface width", interfaceWidth},
 	{"exported symbols documented", exportedDocs},
+	{"exported symbols used", exportsUsed},
 	{"config fields documented", configDocs},
 	{"package names", packageNames},
 	{"no init functions", noInit},
@@ -42,6 +43,10 @@ var rules = []rule{
 	{"metrics documented", metricsDocumented},
 	{"verbs documented", verbsDocumented},
 	{"citations hold", citationsHold},
+	{"links hold", linksHold},
+	{"files named", filesNamed},
+	{"document size", documentSize},
+	{"one word per idea", oneWord},
 	{"the project only", projectOnly},
 }
 

@@ -153,7 +153,7 @@ func TestOtherProcessKilled(t *testing.T) {
 	t.Logf("down after %v, all flushed after %v", (<-down).Sub(start), time.Since(start))
 	<-p.Done()
 	require.Error(t, p.Err())
-	require.Nil(t, d.PeerByGateway(p.Gateway()))
+	require.Nil(t, peerByGateway(d, p.Gateway()))
 	_, err = p.PD().AllocMR(4096, verbs.AccessLocalWrite)
 	require.ErrorIs(t, err, verbs.ErrRemoteGone)
 	h.close()

@@ -13,11 +13,11 @@ import (
 type cq struct {
 	vec     *vector
 	users   atomic.Int32
-	queue   completion.Queue[*qp]
+	queue   completion.Queue
 	waiters []waiter
 }
 
-type cqe = completion.Entry[*qp]
+type cqe = completion.Entry
 
 // waiter is a queue pair that found the CQ full; the flag says so in the queue pair.
 type waiter struct {
@@ -40,30 +40,12 @@ func (c *cq) wait(q *qp, flag *bool) {
 // push adds a completion; the caller has checked room.
 func (c *cq) push(e *cqe, solicited bool) { c.queue.Push(e, solicited, c) }
 
-// retire frees the queue entries up to a polled completion.
-func retire(e *cqe) {
-	if e.Recv {
-		e.QP.rq.retired = max(e.QP.rq.retired, e.Retire)
-	} else {
-		e.QP.sq.retired = max(e.QP.sq.retired, e.Retire)
-	}
-}
-
 // Poll implements verbs.CQ.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	if c.queue.Closed() {
 		return 0, verbs.ErrClosed
 	}
-	n := 0
-	for ; n < len(wcs); n++ {
-		e := c.queue.Take()
-		if e == nil {
-			break
-		}
-		wcs[n] = e.WC
-		retire(e)
-		e.QP = nil
-	}
+	n := c.queue.Poll(wcs)
 	if n > 0 && len(c.waiters) > 0 {
 		c.wakeWaiters()
 	}

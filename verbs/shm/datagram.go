@@ -186,7 +186,7 @@ func (q *qp) acceptsDatagram(qkey uint32) bool {
 	if q.srq != nil {
 		return q.sharedReceive()
 	}
-	return !q.rq.empty()
+	return !q.rq.Empty()
 }
 
 // receiveDatagram fills the oldest receive behind the place of the GRH, whose

@@ -167,7 +167,7 @@ func TestDatagramErrors(t *testing.T) {
 func TestSendQueueErrorFullCQ(t *testing.T) {
 	a, b := newSides(t)
 	from, to := a.ud(nil), b.ud(nil)
-	queue, err := completion.New[*qp](1, maxCQE, nil)
+	queue, err := completion.New(1, maxCQE, nil)
 	a.NoError(err)
 	from.scq = &cq{vec: from.vec, queue: queue}
 	a.NoError(from.PostSend(a.datagram(to, maxDatagram+1)))

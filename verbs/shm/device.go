@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/internal/completion"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
 // Limits of the device; see Attr.
@@ -22,6 +22,9 @@ const (
 	maxSRQ    = 1 << 16 // per peer
 	maxAH     = 1 << 20 // per peer
 )
+
+// limits bound the work queues.
+var limits = workqueue.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
 
 // Device is a shared-memory RDMA device. It implements verbs.Device.
 //
@@ -118,7 +121,7 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	queue, err := completion.New[*qp](attr.Depth, maxCQE, attr.Channel)
+	queue, err := completion.New(attr.Depth, maxCQE, attr.Channel)
 	if err != nil {
 		return nil, err
 	}
@@ -134,19 +137,6 @@ func (d *Device) Drive(vector int, p verbs.Poller) (verbs.Driver, error) {
 		return nil, fmt.Errorf("vector %d: %w", vector, verbs.ErrInvalid)
 	}
 	return d.vectors[vector].drive(p)
-}
-
-// PeerByGateway returns a connected peer with that gateway id, nil if there is
-// none. Two gateways that have both offered and attached share two peers; both
-// find the same one, that of the lower key.
-func (d *Device) PeerByGateway(id [16]byte) *Peer {
-	var found *Peer
-	for _, p := range d.Peers() {
-		if p.Gateway() == id && (found == nil || bytes.Compare(p.key[:], found.key[:]) < 0) {
-			found = p
-		}
-	}
-	return found
 }
 
 // Peers returns the peers that are not down, pending ones included.

@@ -84,7 +84,7 @@ func (q *qp) reset() error {
 	q.uninstall()
 	q.dropBlock(0)
 	q.state, q.port, q.rem, q.attr = verbs.QPSReset, nil, partner{}, verbs.QPAttr{}
-	q.rq.reset()
+	q.rq.Reset()
 	q.sq.reset()
 	q.cur.held, q.got, q.inSend, q.starves, q.lastWQE, q.drained = false, 0, false, false, false, true
 	q.drops, q.begun, q.inv, q.rnrDeadline = false, false, nil, time.Time{}
@@ -135,7 +135,7 @@ func (q *qp) peerDown() {
 		}
 	}
 	q.rem = partner{gone: true}
-	if q.sq.done != q.sq.posted {
+	if !q.sq.Idle() {
 		q.sq.failOldest(verbs.WCRetryExcErr)
 	}
 	q.fail(verbs.WCSuccess)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
 // qp is a queue pair. One that has a partner consumes the entry ring in its own
@@ -44,7 +45,7 @@ type qp struct {
 
 	blk block
 	rem partner
-	rq  recvQueue
+	rq  workqueue.Receives
 	sq  sendQueue
 
 	// The message being received.
@@ -100,7 +101,7 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	if attr.SRQ != nil {
 		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0
 	}
-	if err := checkCap(caps); err != nil {
+	if err := limits.Check(caps); err != nil {
 		return nil, err
 	}
 	q := &qp{
@@ -115,7 +116,7 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	scq.users.Add(1)
 	rcq.users.Add(1)
 	if q.srq != nil {
-		q.srq.users.Add(1)
+		q.srq.queue.Users.Add(1)
 	}
 	return q, nil
 }
@@ -128,26 +129,17 @@ func (q *qp) initReceives(from verbs.SRQ) error {
 	entries := q.cap.MaxRecvWR
 	if from != nil {
 		s, ok := from.(*srq)
-		if !ok || s.peer != q.peer || s.vec != q.vec || s.closed {
+		if !ok || s.peer != q.peer || s.vec != q.vec || s.queue.Closed() {
 			return fmt.Errorf("shared receive queue not of the domain and the vector: %w", verbs.ErrInvalid)
 		}
-		q.srq, q.cur.list = s, make([]verbs.SGE, 0, s.attr.MaxSGE)
+		q.srq, q.cur.list = s, make([]verbs.SGE, 0, s.queue.Query().MaxSGE)
 		entries = sharedRing
 	}
-	q.rq.init(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
+	q.rq = workqueue.NewReceives(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
 	if q.typ == verbs.QPTUD {
 		entries = 0
 	}
 	q.log2 = uint8(bits.Len(uint(max(entries, minRing) - 1)))
-	return nil
-}
-
-func checkCap(c verbs.QPCap) error {
-	in := func(n, limit int) bool { return n >= 0 && n <= limit }
-	if c.MaxSendWR < 1 || !in(c.MaxSendWR, maxWR) || !in(c.MaxRecvWR, maxWR) ||
-		!in(c.MaxSendSGE, maxSGE) || !in(c.MaxRecvSGE, maxSGE) || !in(c.MaxInline, maxInline) {
-		return fmt.Errorf("queue pair capabilities %+v: %w", c, verbs.ErrInvalid)
-	}
 	return nil
 }
 
@@ -261,7 +253,7 @@ func (q *qp) Close() error {
 	q.scq.users.Add(-1)
 	q.rcq.users.Add(-1)
 	if q.srq != nil {
-		q.srq.users.Add(-1)
+		q.srq.queue.Users.Add(-1)
 		q.leaveShared()
 	}
 	q.peer.mu.Lock()

@@ -17,11 +17,11 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 		return fmt.Errorf("post receive to a queue pair with a shared receive queue: %w", verbs.ErrInvalid)
 	case len(wr.SGList) > q.cap.MaxRecvSGE:
 		return fmt.Errorf("%d SGEs: %w", len(wr.SGList), verbs.ErrInvalid)
-	case q.rq.tail-q.rq.retired >= uint64(q.cap.MaxRecvWR):
+	case q.rq.Held() >= uint64(q.cap.MaxRecvWR):
 		return verbs.ErrQueueFull
 	}
-	starved := q.rq.empty()
-	q.rq.push(wr.WRID, wr.SGList)
+	starved := q.rq.Empty()
+	q.rq.Push(wr.WRID, wr.SGList)
 	if q.port == nil {
 		q.announce()
 		return nil
@@ -115,7 +115,7 @@ func (q *qp) deliver(first, second uint64) bool {
 // hasReceive tells whether there is a receive for the message.
 func (q *qp) hasReceive() bool {
 	if q.srq == nil {
-		return !q.rq.empty()
+		return !q.rq.Empty()
 	}
 	have := q.sharedReceive()
 	if q.typ == verbs.QPTRC {
@@ -144,7 +144,7 @@ func (q *qp) list() []verbs.SGE {
 	if q.srq != nil {
 		return q.cur.list
 	}
-	return q.rq.list()
+	return q.rq.List()
 }
 
 // checkEntry returns what is wrong with an entry.
@@ -162,14 +162,15 @@ func (q *qp) checkEntry(op, flags uint64) string {
 // received completes the oldest receive, or the one held of the SRQ.
 func (q *qp) received(wc verbs.WC, solicited bool) {
 	wc.QPNum = q.num
+	retire := uint64(0)
 	if q.srq != nil {
 		wc.WRID, q.cur.held = q.cur.id, false
 	} else {
-		wc.WRID = q.rq.id()
-		q.rq.head++
+		wc.WRID = q.rq.ID()
+		retire = q.rq.Take()
 	}
 	q.got, q.inSend = 0, false
-	q.rcq.push(&cqe{WC: wc, QP: q, Retire: q.rq.head, Recv: true}, solicited)
+	q.rcq.push(&cqe{WC: wc, Retired: &q.rq.Retired, Retire: retire}, solicited)
 }
 
 // segment copies a part of a SEND out of the sender's staging memory.
@@ -237,7 +238,7 @@ func (q *qp) flushReceives() {
 		q.flushShared()
 		return
 	}
-	for !q.rq.empty() {
+	for !q.rq.Empty() {
 		if !q.rcq.room() {
 			q.rcq.wait(q, &q.fullR)
 			return

@@ -4,16 +4,14 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
-// sendQueue holds the work requests not completed yet. They are issued in order
-// and complete in order; the counters only grow: retired <= done <= issued <= posted.
+// sendQueue holds the work requests not completed yet. They are issued in order and
+// complete in order: Done <= issued <= Posted.
 type sendQueue struct {
-	ring    []sendSlot // grows on demand; length a power of two
-	posted  uint64
+	workqueue.Sends[sendSlot]
 	issued  uint64
-	done    uint64 // completion queued, or none wanted
-	retired uint64 // completion polled
 	nak     verbs.WCStatus
 	acked   uint64 // entries the partner has consumed, as last seen
 	flushed bool   // one was flushed: none after it succeeds
@@ -42,42 +40,28 @@ type sendSlot struct {
 	inline   []byte
 }
 
-func (s *sendQueue) slot(i uint64) *sendSlot { return &s.ring[i&uint64(len(s.ring)-1)] }
-
 // reset forgets what is posted. Counters go on: completions in the CQ refer to them.
 func (s *sendQueue) reset() {
-	s.issued, s.done, s.retired = s.posted, s.posted, s.posted
+	s.Reset()
+	s.issued = s.Posted()
 	s.nak, s.acked, s.flushed = verbs.WCSuccess, 0, false
-}
-
-// push returns the next slot, with slices to reuse.
-func (s *sendQueue) push() *sendSlot {
-	if s.posted-s.done == uint64(len(s.ring)) {
-		ring := make([]sendSlot, max(8, 2*len(s.ring)))
-		for i := s.done; i != s.posted; i++ {
-			ring[i&uint64(len(ring)-1)] = *s.slot(i)
-		}
-		s.ring = ring
-	}
-	s.posted++
-	return s.slot(s.posted - 1)
 }
 
 // failOldest gives the oldest work request not completed yet an error status.
 func (s *sendQueue) failOldest(status verbs.WCStatus) {
-	t := s.slot(s.done)
-	if s.done < s.issued && t.finished {
+	t := s.Oldest()
+	if s.Done < s.issued && t.finished {
 		return
 	}
 	t.status, t.finished = status, true
-	s.issued = max(s.issued, s.done+1)
+	s.issued = max(s.issued, s.Done+1)
 }
 
 // flushPosted gives what was posted in SQE and has not completed yet an error
 // status: the queue pair is about to send again.
 func (s *sendQueue) flushPosted() {
-	for ; s.issued != s.posted; s.issued++ {
-		t := s.slot(s.issued)
+	for ; s.issued != s.Posted(); s.issued++ {
+		t := s.Slot(s.issued)
 		t.status, t.finished = verbs.WCWRFlushErr, true
 	}
 }
@@ -89,14 +73,14 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 		return verbs.ErrClosed
 	case q.state < verbs.QPSRTS:
 		return fmt.Errorf("post send in %v: %w", q.state, verbs.ErrState)
-	case q.sq.posted-q.sq.retired >= uint64(q.cap.MaxSendWR):
+	case q.sq.Held() >= uint64(q.cap.MaxSendWR):
 		return verbs.ErrQueueFull
 	}
 	n, err := q.checkSend(wr)
 	if err != nil {
 		return err
 	}
-	s := q.sq.push()
+	s := q.sq.Push()
 	*s = sendSlot{
 		wrID: wr.WRID, addr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.ImmData, length: n, op: wr.Opcode, flags: wr.Flags,
 		operand: wr.CompareAdd, swap: wr.Swap, dest: wr.RemoteQPN, qkey: wr.RemoteQKey,
@@ -200,15 +184,15 @@ func (q *qp) pump() {
 	if q.state != verbs.QPSErr && q.peer.down.Load() {
 		q.peerDown()
 	}
-	for q.sending() && q.issue(q.sq.slot(q.sq.issued)) {
+	for q.sending() && q.issue(q.sq.Slot(q.sq.issued)) {
 		q.sq.issued++
 	}
-	before := q.sq.done
-	for q.sq.done != q.sq.posted && q.complete(q.sq.slot(q.sq.done)) {
-		q.sq.done++
+	before := q.sq.Done
+	for !q.sq.Idle() && q.complete(q.sq.Oldest()) {
+		q.sq.Done++
 	}
 	if q.rem.shared {
-		q.watchStarved(q.sq.done != before)
+		q.watchStarved(q.sq.Done != before)
 	}
 	if !q.drained {
 		q.checkDrained()
@@ -218,15 +202,15 @@ func (q *qp) pump() {
 // sending tells whether there is something to issue. In SQD that is only the
 // rest of a message begun before (IBTA vol. 1, 10.3.1.5).
 func (q *qp) sending() bool {
-	if q.sq.issued == q.sq.posted {
+	if q.sq.issued == q.sq.Posted() {
 		return false
 	}
-	return q.state == verbs.QPSRTS || q.state == verbs.QPSSQD && q.sq.slot(q.sq.issued).started
+	return q.state == verbs.QPSRTS || q.state == verbs.QPSSQD && q.sq.Slot(q.sq.issued).started
 }
 
 // checkDrained raises the event of SQD once all that was begun has completed.
 func (q *qp) checkDrained() {
-	if q.state == verbs.QPSSQD && q.sq.done == q.sq.issued && !q.sending() {
+	if q.state == verbs.QPSSQD && q.sq.Done == q.sq.issued && !q.sending() {
 		q.drained = true
 		q.peer.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
 	}
@@ -244,7 +228,7 @@ func (q *qp) complete(s *sendSlot) bool {
 		q.scq.wait(q, &q.fullS)
 		return false
 	}
-	e := cqe{QP: q, Retire: q.sq.done + 1}
+	e := cqe{Retired: &q.sq.Retired, Retire: q.sq.Done + 1}
 	e.WC = verbs.WC{
 		WRID: s.wrID, Status: s.status, Opcode: s.op.WCOpcode(), ByteLen: s.length, QPNum: q.num, SrcQP: q.rem.qpn,
 	}
@@ -255,14 +239,14 @@ func (q *qp) complete(s *sendSlot) bool {
 // finished tells whether the oldest work request is, and makes it so if the
 // queue pair is in ERR or the partner has acknowledged it.
 func (q *qp) finished(s *sendSlot) bool {
-	issued := q.sq.done < q.sq.issued
+	issued := q.sq.Done < q.sq.issued
 	switch {
 	case issued && s.finished:
 	case issued && q.acknowledged(s.until):
 		s.finished = true
 	case q.typ == verbs.QPTRC && q.rem.gone && (issued || q.sending()):
 		s.finished, s.status = true, q.takeNAK()
-		q.sq.issued = max(q.sq.issued, q.sq.done+1)
+		q.sq.issued = max(q.sq.issued, q.sq.Done+1)
 		q.fail(verbs.WCSuccess)
 	case q.state == verbs.QPSErr || q.state == verbs.QPSSQE:
 		q.sq.flushed = q.state == verbs.QPSErr

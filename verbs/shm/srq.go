@@ -1,10 +1,8 @@
 package shm
 
 import (
-	"fmt"
-	"sync/atomic"
-
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
 // srq is a shared receive queue. All its queue pairs have one peer, whose
@@ -21,13 +19,9 @@ type srq struct {
 	peer *Peer
 	vec  *vector
 
-	users atomic.Int32
-
 	// Owned by the loop, before that by the creator.
-	rq      recvQueue
-	attr    verbs.SRQAttr
+	queue   workqueue.Shared
 	waiters []*qp
-	closed  bool
 }
 
 var _ verbs.SRQ = (*srq)(nil)
@@ -40,83 +34,50 @@ type shared struct {
 }
 
 func (p *Peer) createSRQ(a verbs.SRQInitAttr) (verbs.SRQ, error) {
-	if a.Vector < 0 || a.Vector >= len(p.dev.vectors) || a.MaxWR < 1 || a.MaxWR > maxWR ||
-		a.MaxSGE < 0 || a.MaxSGE > maxSGE || a.Limit < 0 || a.Limit > a.MaxWR {
-		return nil, fmt.Errorf("shared receive queue %+v: %w", a, verbs.ErrInvalid)
+	s := &srq{peer: p}
+	if err := s.queue.Init(a, len(p.dev.vectors), limits); err != nil {
+		return nil, err
 	}
-	s := &srq{peer: p, vec: p.dev.vectors[a.Vector], attr: verbs.SRQAttr{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit}}
-	s.rq.init(a.MaxWR, a.MaxSGE)
+	s.vec = p.dev.vectors[a.Vector]
 	if err := p.add(&p.srqCount, 1, maxSRQ); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *srq) posted() int { return int(s.rq.tail - s.rq.head) }
-
 // PostRecv implements verbs.SRQ.
 func (s *srq) PostRecv(wr *verbs.RecvWR) error {
-	switch {
-	case s.closed:
-		return verbs.ErrClosed
-	case len(wr.SGList) > s.attr.MaxSGE:
-		return fmt.Errorf("%d SGEs: %w", len(wr.SGList), verbs.ErrInvalid)
-	case s.posted() >= s.attr.MaxWR:
-		return verbs.ErrQueueFull
+	if err := s.queue.Post(wr); err != nil {
+		return err
 	}
-	s.rq.push(wr.WRID, wr.SGList)
 	s.wake()
 	return nil
 }
 
 // Modify implements verbs.SRQ.
-func (s *srq) Modify(a verbs.SRQAttr, mask verbs.SRQAttrMask) error {
-	size, limit := s.attr.MaxWR, s.attr.Limit
-	if mask&verbs.SRQAttrMaxWR != 0 {
-		size = a.MaxWR
-	}
-	if mask&verbs.SRQAttrLimit != 0 {
-		limit = a.Limit
-	}
-	switch {
-	case s.closed:
-		return verbs.ErrClosed
-	case mask&^(verbs.SRQAttrMaxWR|verbs.SRQAttrLimit) != 0,
-		size < 1 || size > maxWR || size < s.posted(), limit < 0 || limit > size:
-		return fmt.Errorf("shared receive queue attributes %+v: %w", a, verbs.ErrInvalid)
-	}
-	if size != s.attr.MaxWR {
-		s.rq.resize(size)
-	}
-	s.attr.MaxWR, s.attr.Limit = size, limit
-	return nil
-}
+func (s *srq) Modify(a verbs.SRQAttr, mask verbs.SRQAttrMask) error { return s.queue.Modify(a, mask) }
 
 // Query implements verbs.SRQ.
-func (s *srq) Query() verbs.SRQAttr { return s.attr }
+func (s *srq) Query() verbs.SRQAttr { return s.queue.Query() }
 
 // Close implements verbs.SRQ.
 func (s *srq) Close() error {
-	if s.closed {
-		return nil
+	first, err := s.queue.Release()
+	if err != nil || !first {
+		return err
 	}
-	if n := s.users.Load(); n > 0 {
-		return fmt.Errorf("shared receive queue of %d queue pairs: %w", n, verbs.ErrBusy)
-	}
-	s.closed = true
-	s.rq, s.waiters = recvQueue{}, nil
+	s.waiters = nil
 	return s.peer.add(&s.peer.srqCount, -1, maxSRQ)
 }
 
 // take gives r the oldest receive.
 func (s *srq) take(r *shared) bool {
-	if s.rq.empty() {
+	oldest := s.queue.Oldest()
+	if oldest == nil {
 		return false
 	}
-	r.held, r.id, r.list = true, s.rq.id(), append(r.list[:0], s.rq.list()...)
-	s.rq.head++
-	if s.posted() < s.attr.Limit {
-		s.attr.Limit = 0
+	r.held, r.id, r.list = true, oldest.ID(), append(r.list[:0], oldest.List()...)
+	if s.queue.Take() {
 		s.peer.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: s})
 	}
 	return true
@@ -137,7 +98,7 @@ func (s *srq) wake() {
 		return
 	}
 	n := 0
-	for woken := 0; n < len(s.waiters) && woken < s.posted(); n++ {
+	for woken := 0; n < len(s.waiters) && woken < s.queue.Posted(); n++ {
 		q := s.waiters[n]
 		q.waits = false
 		if q.receiving() {

@@ -174,7 +174,7 @@ func TestSRQLastWQE(t *testing.T) {
 	b.Equal([]verbs.WCStatus{verbs.WCWRFlushErr}, statuses(b.recv))
 	b.Equal(uint64(0), b.recv[0].WRID)
 	b.Equal([]verbs.EventType{verbs.EventQPLastWQEReached}, b.events())
-	b.Equal(2, r.posted())
+	b.Equal(2, r.queue.Posted())
 	a.Equal([]verbs.WCStatus{verbs.WCRetryExcErr}, statuses(a.send))
 	b.NoError(d.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	b.Empty(b.events())
@@ -350,7 +350,7 @@ func TestSRQModel(t *testing.T) {
 		for i := range n {
 			if !bad[i] {
 				require.Equal(rt, sent[i], got[i])
-				require.Equal(rt, qs[i].sq.posted, qs[i].sq.done)
+				require.Equal(rt, qs[i].sq.Posted(), qs[i].sq.Done)
 			}
 			_, _ = qs[i].Close(), ds[i].Close()
 		}

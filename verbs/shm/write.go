@@ -247,7 +247,7 @@ func (q *qp) waitRNR() {
 // watchStarved runs the RNR clock of a queue pair whose partner has a shared
 // receive queue: while the oldest message waits there for a receive.
 func (q *qp) watchStarved(progress bool) {
-	waiting := q.state == verbs.QPSRTS && q.sq.done != q.sq.issued && !q.sq.slot(q.sq.done).finished &&
+	waiting := q.state == verbs.QPSRTS && q.sq.Done != q.sq.issued && !q.sq.Oldest().finished &&
 		q.rem.starve.Load() != 0
 	if progress || !waiting {
 		q.rnrDeadline = time.Time{}
@@ -264,9 +264,9 @@ func (q *qp) rnrExpired() {
 		return // another message waits, or none
 	}
 	q.rnrDeadline = time.Time{}
-	waits := q.sq.issued != q.sq.posted
+	waits := q.sq.issued != q.sq.Posted()
 	if q.rem.shared {
-		waits = q.sq.done != q.sq.issued
+		waits = q.sq.Done != q.sq.issued
 	}
 	if q.state != verbs.QPSRTS || !waits {
 		return
@@ -274,11 +274,11 @@ func (q *qp) rnrExpired() {
 	if q.rem.shared {
 		// The partner learns it and discards what is left in its ring; whether
 		// or not it has taken more by then, nothing later is acknowledged.
-		q.failed(q.sq.slot(q.sq.done), verbs.WCRNRRetryExcErr)
+		q.failed(q.sq.Oldest(), verbs.WCRNRRetryExcErr)
 		q.rem, q.sq.nak = partner{gone: true}, verbs.WCWRFlushErr
 		return
 	}
-	q.failed(q.sq.slot(q.sq.issued), verbs.WCRNRRetryExcErr)
+	q.failed(q.sq.Slot(q.sq.issued), verbs.WCRNRRetryExcErr)
 	q.sq.issued++
 }
 

@@ -29,9 +29,9 @@ func (q *qp) burst(w *sendWQE, psn uint32, budget, room int) int {
 // by what it hears.
 func (q *qp) more() bool {
 	r := &q.req
-	if r.idx+1 == q.sq.posted || r.cc.window < maxWindow || r.rtt.srtt >= paceFromRTT || q.state != verbs.QPSRTS {
+	if r.idx+1 == q.sq.Posted() || r.cc.window < maxWindow || r.rtt.srtt >= paceFromRTT || q.state != verbs.QPSRTS {
 		return false
 	}
-	w := q.sq.slot(r.idx + 1)
+	w := q.sq.Slot(r.idx + 1)
 	return w.status == verbs.WCSuccess && !w.answered() && w.op != verbs.WRLocalInv && w.flags&verbs.SendFence == 0
 }

@@ -50,8 +50,8 @@ func (q *qp) ackTo(psn uint32) {
 	if wire.PSNDiff(end, q.req.una) <= 0 {
 		return
 	}
-	for i := q.sq.done; i != q.sq.posted; i++ {
-		w := q.sq.slot(i)
+	for i := q.sq.Done; i != q.sq.Posted(); i++ {
+		w := q.sq.Slot(i)
 		if !w.begun || wire.PSNDiff(w.first, psn) > 0 {
 			break
 		}
@@ -107,13 +107,13 @@ func (q *qp) advance(una uint32) {
 
 // collect completes what is done at the head of the send queue.
 func (q *qp) collect() {
-	for q.sq.done != q.sq.posted {
-		w := q.sq.slot(q.sq.done)
+	for !q.sq.Idle() {
+		w := q.sq.Oldest()
 		switch {
 		case w.status != verbs.WCSuccess:
 			q.failOldest(w.status)
 			return
-		case !w.begun || w.packets == 0 && q.req.idx <= q.sq.done:
+		case !w.begun || w.packets == 0 && q.req.idx <= q.sq.Done:
 			return
 		case w.packets > 0 && wire.PSNDiff(wire.PSNAdd(w.first, int(w.packets)), q.req.una) > 0:
 			return
@@ -192,10 +192,10 @@ func (q *qp) waiting(psn uint32) *sendWQE {
 	if psn != q.req.una {
 		q.ackTo(wire.PSNAdd(psn, -1)) // answers come in order: what was before is done, or lost
 	}
-	if q.state == verbs.QPSErr || q.sq.done == q.sq.posted || psn != q.req.una {
+	if q.state == verbs.QPSErr || q.sq.Idle() || psn != q.req.una {
 		return nil
 	}
-	w := q.sq.slot(q.sq.done)
+	w := q.sq.Oldest()
 	if !w.begun || !w.answered() || wire.PSNAdd(w.first, int(w.got)) != psn {
 		return nil
 	}

@@ -15,12 +15,12 @@ import (
 type cq struct {
 	vec     *vector
 	users   atomic.Int32
-	queue   completion.Queue[*qp]
+	queue   completion.Queue
 	overrun bool
 	waiters []*qp // have more to flush
 }
 
-type cqe = completion.Entry[*qp]
+type cqe = completion.Entry
 
 var _ verbs.CQ = (*cq)(nil)
 
@@ -29,7 +29,7 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	queue, err := completion.New[*qp](attr.Depth, maxCQE, attr.Channel)
+	queue, err := completion.New(attr.Depth, maxCQE, attr.Channel)
 	if err != nil {
 		return nil, err
 	}
@@ -69,30 +69,12 @@ func (c *cq) lose() {
 	c.vec.overruns = append(c.vec.overruns, c)
 }
 
-// retire frees the queue entries up to a polled completion.
-func retire(e *cqe) {
-	if e.Recv {
-		e.QP.rq.retired = max(e.QP.rq.retired, e.Retire)
-	} else {
-		e.QP.sq.retired = max(e.QP.sq.retired, e.Retire)
-	}
-}
-
 // Poll implements verbs.CQ.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	if c.queue.Closed() {
 		return 0, verbs.ErrClosed
 	}
-	n := 0
-	for ; n < len(wcs); n++ {
-		e := c.queue.Take()
-		if e == nil {
-			break
-		}
-		wcs[n] = e.WC
-		retire(e)
-		e.QP = nil
-	}
+	n := c.queue.Poll(wcs)
 	if n > 0 && len(c.waiters) > 0 {
 		for _, q := range c.waiters {
 			c.vec.schedule(q)

@@ -22,7 +22,7 @@ type udDest struct {
 // transmitUD sends datagrams; each completes when it is sent.
 func (q *qp) transmitUD() {
 	r := &q.req
-	for budget := turnPackets; r.idx != q.sq.posted; budget-- {
+	for budget := turnPackets; r.idx != q.sq.Posted(); budget-- {
 		if budget == 0 {
 			q.vec.schedule(q)
 			return
@@ -30,7 +30,7 @@ func (q *qp) transmitUD() {
 		if q.state == verbs.QPSSQD {
 			return
 		}
-		w := q.sq.slot(r.idx)
+		w := q.sq.Slot(r.idx)
 		switch {
 		case w.length > uint32(q.mtu): // IBTA vol. 1, 10.8.2.2; rxe sends nothing and says nothing
 			q.failOldest(verbs.WCLocLenErr)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
 
 // Limits of the device; see Attr.
@@ -19,6 +20,9 @@ const (
 	maxMsg      = 1 << 30
 	maxRDAtomic = 128
 )
+
+// limits bound the work queues.
+var limits = workqueue.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
 
 // Device is a software RDMA device. It implements verbs.Device.
 //

@@ -16,10 +16,9 @@ func checkInvariants(t simTB, vq verbs.QP) {
 			t.Fatalf("%v queue pair %#x in %v: %s", q.kind, q.num, q.state, what)
 		}
 	}
-	hold(s.retired <= s.done && s.done <= s.posted, "counters of the send queue")
-	hold(s.posted-s.retired <= uint64(q.cap.MaxSendWR), "send queue overfull")
-	hold(len(s.ring) <= 2*max(8, q.cap.MaxSendWR), "send queue grown")
-	hold(q.rq.retired <= q.rq.head && q.rq.head <= q.rq.tail, "counters of the receive queue")
+	hold(s.Retired <= s.Done && s.Done <= s.Posted(), "counters of the send queue")
+	hold(s.Held() <= uint64(q.cap.MaxSendWR), "send queue overfull")
+	hold(uint64(q.rq.Posted()) <= q.rq.Held() && q.rq.Held() <= uint64(q.cap.MaxRecvWR), "counters of the receive queue")
 	if q.state >= verbs.QPSRTR && q.state != verbs.QPSErr {
 		hold(len(p.stored) <= int(q.attr.MaxDestRDAtomic), "stored READs and atomics")
 		hold(len(p.jobs) <= int(q.attr.MaxDestRDAtomic), "READs and atomics to be answered")
@@ -27,15 +26,15 @@ func checkInvariants(t simTB, vq verbs.QP) {
 	if q.kind != verbs.QPTRC || q.state < verbs.QPSRTS || q.state == verbs.QPSErr {
 		return
 	}
-	hold(s.done <= r.idx && r.idx <= s.posted, "place in the send queue")
+	hold(s.Done <= r.idx && r.idx <= s.Posted(), "place in the send queue")
 	hold(wire.PSNDiff(q.next(), r.una) >= 0, "next before una")
 	hold(wire.PSNDiff(r.high, q.next()) >= 0, "next beyond high")
 	hold(len(r.reads) <= max(1, int(q.attr.MaxRDAtomic)), "READs and atomics under way")
 	hold(len(r.cuts) <= int(wire.PSNDiff(r.high, r.una)), "READ requests remembered")
 	hold(q.next() == r.una || r.rtoAt != 0 || r.rnrAt != 0, "packets in flight without a timer")
-	if s.done == s.posted {
+	if s.Done == s.Posted() {
 		hold(r.high == r.una, "packets in flight without work")
-	} else if w := s.slot(s.done); w.begun {
+	} else if w := s.Slot(s.Done); w.begun {
 		hold(wire.PSNDiff(w.first, r.una) <= 0, "una before the oldest work request")
 	}
 }

@@ -70,7 +70,7 @@ func (q *qp) entered(from, to verbs.QPState) {
 		q.path = v.pathTo(&q.av, q.attr.DestQPNum)
 	}
 	if from == verbs.QPSRTR && to == verbs.QPSRTS {
-		q.req.init(q.attr.SQPSN, q.mtu, q.sq.posted)
+		q.req.init(q.attr.SQPSN, q.mtu, q.sq.Posted())
 		if !q.datagrams() { // a first message that is lost need not wait for the local ACK timeout (RFC 2140)
 			q.req.rtt = q.path.rtt
 		}
@@ -88,7 +88,7 @@ func (q *qp) entered(from, to verbs.QPState) {
 // drained raises the event of SQD once everything that was begun has completed
 // (IBTA vol. 1, 10.3.1.5).
 func (q *qp) drained() {
-	if q.state != verbs.QPSSQD || !q.req.draining || q.sq.done != q.req.idx || q.req.k != 0 {
+	if q.state != verbs.QPSSQD || !q.req.draining || q.sq.Done != q.req.idx || q.req.k != 0 {
 		return
 	}
 	q.req.draining = false
@@ -102,8 +102,8 @@ func (q *qp) reset() {
 	q.lastWord()
 	q.vec.uninstall(q)
 	q.state, q.attr, q.av, q.path = verbs.QPSReset, verbs.QPAttr{}, av{}, nil
-	q.sq.done, q.sq.retired = q.sq.posted, q.sq.posted
-	q.rq.head, q.rq.retired = q.rq.tail, q.rq.tail
+	q.sq.Reset()
+	q.rq.Reset()
 	q.cur.active = false
 	q.deadline = 0
 	q.req = requester{}
@@ -141,7 +141,7 @@ func (q *qp) fatal() {
 // failOldest completes the oldest work request with an error, which takes down
 // the queue pair, or, where the transport is unreliable, its send queue.
 func (q *qp) failOldest(status verbs.WCStatus) {
-	if q.sq.done != q.sq.posted {
+	if !q.sq.Idle() {
 		q.finish(status)
 	}
 	if q.kind == verbs.QPTRC {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
@@ -46,8 +47,8 @@ type qp struct {
 	deadline int64 // when expired is to be called, 0 = never
 	timerAt  int64 // as the heap knows it, 0 = it does not
 
-	sq   sendQueue
-	rq   recvQueue
+	sq   workqueue.Sends[sendWQE]
+	rq   workqueue.Receives
 	cur  recvWQE // the receive of the message under way
 	req  requester
 	resp responder
@@ -69,17 +70,17 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	}
 	if attr.SRQ != nil {
 		s, ok := attr.SRQ.(*srq)
-		if !ok || s.vec != q.vec || s.pd != p || s.closed || q.kind == verbs.QPTUC {
+		if !ok || s.vec != q.vec || s.pd != p || s.queue.Closed() || q.kind == verbs.QPTUC {
 			return nil, fmt.Errorf("shared receive queue not of the domain and vector: %w", verbs.ErrInvalid)
 		}
 		q.srq = s
-		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, s.sges
+		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, s.queue.Query().MaxSGE
 	}
-	if err := checkCap(q.cap); err != nil {
+	if err := limits.Check(q.cap); err != nil {
 		return nil, err
 	}
 	if q.srq == nil {
-		q.rq.init(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
+		q.rq = workqueue.NewReceives(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
 	}
 	q.cur.sges = make([]verbs.SGE, 0, q.cap.MaxRecvSGE)
 	if err := p.dev.admit(q); err != nil {
@@ -87,15 +88,6 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	}
 	q.count(1)
 	return q, nil
-}
-
-func checkCap(c verbs.QPCap) error {
-	in := func(n, limit int) bool { return n >= 0 && n <= limit }
-	if c.MaxSendWR < 1 || !in(c.MaxSendWR, maxWR) || !in(c.MaxRecvWR, maxWR) ||
-		!in(c.MaxSendSGE, maxSGE) || !in(c.MaxRecvSGE, maxSGE) || !in(c.MaxInline, maxInline) {
-		return fmt.Errorf("queue pair capabilities %+v: %w", c, verbs.ErrInvalid)
-	}
-	return nil
 }
 
 // admit gives a queue pair its number.
@@ -125,7 +117,7 @@ func (q *qp) count(n int32) {
 	q.scq.users.Add(n)
 	q.rcq.users.Add(n)
 	if q.srq != nil {
-		q.srq.users.Add(n)
+		q.srq.queue.Users.Add(n)
 	}
 	q.pd.dev.qpCount.Add(int64(n))
 }
@@ -221,10 +213,10 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 		return fmt.Errorf("post receive in RESET: %w", verbs.ErrState)
 	case len(wr.SGList) > q.cap.MaxRecvSGE:
 		return fmt.Errorf("%d SGEs: %w", len(wr.SGList), verbs.ErrInvalid)
-	case q.rq.tail-q.rq.retired >= uint64(q.cap.MaxRecvWR):
+	case q.rq.Held() >= uint64(q.cap.MaxRecvWR):
 		return verbs.ErrQueueFull
 	}
-	q.rq.push(wr)
+	q.rq.Push(wr.WRID, wr.SGList)
 	if q.state == verbs.QPSErr {
 		q.flushReceives()
 	}
@@ -238,11 +230,17 @@ func (q *qp) takeRecv() bool {
 		return true
 	case q.srq != nil:
 		return q.srq.take(&q.cur)
-	case q.rq.posted() == 0:
+	case q.rq.Empty():
 		return false
 	}
-	q.rq.pop(&q.cur)
+	q.popRecv()
 	return true
+}
+
+// popRecv begins with the oldest receive of the queue pair's own queue.
+func (q *qp) popRecv() {
+	q.cur.fill(&q.rq)
+	q.cur.retire = q.rq.Take()
 }
 
 // received completes the receive of the message under way.
@@ -254,5 +252,5 @@ func (q *qp) received(wc *verbs.WC, solicited bool) {
 		retire = 0 // the SRQ's entry became free when it was taken
 	}
 	w.active = false
-	q.rcq.push(&cqe{WC: *wc, QP: q, Retire: retire, Recv: true}, solicited)
+	q.rcq.push(&cqe{WC: *wc, Retired: &q.rq.Retired, Retire: retire}, solicited)
 }

@@ -1,48 +1,9 @@
 package soft
 
 import (
-	"math/bits"
-
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
 )
-
-// recvQueue holds posted receives, of a queue pair or of an SRQ. The counters
-// only grow: head <= tail, retired <= head.
-type recvQueue struct {
-	ids     []uint64 // by counter, length a power of two
-	sges    []verbs.SGE
-	counts  []uint8
-	perWR   int
-	head    uint64
-	tail    uint64
-	retired uint64 // completion polled
-}
-
-func (r *recvQueue) init(wrs, sges int) {
-	if wrs == 0 {
-		return
-	}
-	n := 1 << bits.Len(uint(wrs-1))
-	r.ids, r.perWR = make([]uint64, n), sges
-	r.sges, r.counts = make([]verbs.SGE, n*sges), make([]uint8, n)
-}
-
-func (r *recvQueue) posted() uint64 { return r.tail - r.head }
-
-func (r *recvQueue) push(wr *verbs.RecvWR) {
-	i := int(r.tail & uint64(len(r.ids)-1))
-	r.ids[i] = wr.WRID
-	r.counts[i] = uint8(copy(r.sges[i*r.perWR:(i+1)*r.perWR], wr.SGList))
-	r.tail++
-}
-
-// pop moves the oldest receive into w.
-func (r *recvQueue) pop(w *recvWQE) {
-	i := int(r.head & uint64(len(r.ids)-1))
-	r.head++
-	w.id, w.retire, w.active, w.got = r.ids[i], r.head, true, 0
-	w.sges = append(w.sges[:0], r.sges[i*r.perWR:i*r.perWR+int(r.counts[i])]...)
-}
 
 // recvWQE is the receive that the message under way goes into.
 type recvWQE struct {
@@ -51,6 +12,11 @@ type recvWQE struct {
 	sges   []verbs.SGE
 	got    uint32 // bytes received
 	active bool
+}
+
+// fill begins with the oldest receive of r, which the caller takes.
+func (w *recvWQE) fill(r *workqueue.Receives) {
+	w.id, w.sges, w.active, w.got = r.ID(), append(w.sges[:0], r.List()...), true, 0
 }
 
 // scatter appends data to what was received of the message.

@@ -52,10 +52,10 @@ func (r *requester) init(psn uint32, mtu int, idx uint64) {
 // next is the PSN to send next.
 func (q *qp) next() uint32 {
 	r := &q.req
-	if r.idx == q.sq.posted {
+	if r.idx == q.sq.Posted() {
 		return r.high
 	}
-	w := q.sq.slot(r.idx)
+	w := q.sq.Slot(r.idx)
 	if !w.begun {
 		return r.high
 	}
@@ -115,10 +115,10 @@ func (q *qp) transmitRC() {
 // work request counts as one.
 func (q *qp) step(budget int) int {
 	r, v := &q.req, q.vec
-	if r.idx == q.sq.posted {
+	if r.idx == q.sq.Posted() {
 		return 0
 	}
-	w := q.sq.slot(r.idx)
+	w := q.sq.Slot(r.idx)
 	if !w.begun && !q.begin(w) {
 		return 0
 	}

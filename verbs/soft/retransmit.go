@@ -21,9 +21,9 @@ func (q *qp) goBack(psn uint32) {
 		keep++
 	}
 	r.reads = r.reads[:keep]
-	r.idx, r.k = q.sq.done, 0
-	for ; r.idx != q.sq.posted; r.idx++ {
-		w := q.sq.slot(r.idx)
+	r.idx, r.k = q.sq.Done, 0
+	for ; r.idx != q.sq.Posted(); r.idx++ {
+		w := q.sq.Slot(r.idx)
 		if !w.begun {
 			break
 		}
@@ -100,8 +100,8 @@ func (q *qp) timeout() {
 // plain tells that no READ or atomic was begun that is not answered, be it one
 // that is to be sent again and therefore is not in reads.
 func (q *qp) plain() bool {
-	for i := q.sq.done; i != q.sq.posted; i++ {
-		w := q.sq.slot(i)
+	for i := q.sq.Done; i != q.sq.Posted(); i++ {
+		w := q.sq.Slot(i)
 		if !w.begun {
 			break
 		}

@@ -6,15 +6,6 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// sendQueue holds the work requests not completed yet. They complete in order;
-// the counters only grow: retired <= done <= posted.
-type sendQueue struct {
-	ring    []sendWQE // grows on demand; length a power of two
-	posted  uint64
-	done    uint64 // completion queued, or none wanted
-	retired uint64 // completion polled
-}
-
 // sendWQE is a posted work request with its progress.
 type sendWQE struct {
 	wrID    uint64
@@ -36,21 +27,6 @@ type sendWQE struct {
 	dest    udDest
 }
 
-func (s *sendQueue) slot(i uint64) *sendWQE { return &s.ring[i&uint64(len(s.ring)-1)] }
-
-// push returns the next slot, with slices to use again.
-func (s *sendQueue) push() *sendWQE {
-	if s.posted-s.done == uint64(len(s.ring)) {
-		ring := make([]sendWQE, max(8, 2*len(s.ring)))
-		for i := s.done; i != s.posted; i++ {
-			ring[i&uint64(len(ring)-1)] = *s.slot(i)
-		}
-		s.ring = ring
-	}
-	s.posted++
-	return s.slot(s.posted - 1)
-}
-
 // answered tells whether the requester waits for more than an acknowledgement.
 func (w *sendWQE) answered() bool {
 	return w.op == verbs.WRRDMARead || w.op == verbs.WRAtomicCmpAndSwp || w.op == verbs.WRAtomicFetchAndAdd
@@ -63,14 +39,14 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 		return verbs.ErrClosed
 	case q.state < verbs.QPSRTS:
 		return fmt.Errorf("post send in %v: %w", q.state, verbs.ErrState)
-	case q.sq.posted-q.sq.retired >= uint64(q.cap.MaxSendWR):
+	case q.sq.Held() >= uint64(q.cap.MaxSendWR):
 		return verbs.ErrQueueFull
 	}
 	n, err := q.checkSend(wr)
 	if err != nil {
 		return err
 	}
-	w := q.sq.push()
+	w := q.sq.Push()
 	*w = sendWQE{
 		wrID: wr.WRID, addr: wr.RemoteAddr, rkey: wr.RKey, imm: wr.ImmData, length: n, op: wr.Opcode, flags: wr.Flags,
 		operand: [2]uint64{wr.CompareAdd, wr.Swap}, sges: append(w.sges[:0], wr.SGList...), inline: w.inline[:0],
@@ -152,12 +128,12 @@ func (q *qp) checkOpcode(wr *verbs.SendWR) error {
 
 // finish completes the oldest work request.
 func (q *qp) finish(status verbs.WCStatus) {
-	w := q.sq.slot(q.sq.done)
-	q.sq.done++
+	w := q.sq.Oldest()
+	q.sq.Done++
 	if status == verbs.WCSuccess && !q.sig && w.flags&verbs.SendSignaled == 0 {
 		return
 	}
-	e := cqe{QP: q, Retire: q.sq.done}
+	e := cqe{Retired: &q.sq.Retired, Retire: q.sq.Done}
 	e.WC = verbs.WC{
 		WRID: w.wrID, Status: status, Opcode: w.op.WCOpcode(), ByteLen: w.length, QPNum: q.num, SrcQP: q.attr.DestQPNum,
 	}
@@ -166,17 +142,17 @@ func (q *qp) finish(status verbs.WCStatus) {
 
 // flushSends completes everything that is posted, as far as there is room.
 func (q *qp) flushSends() {
-	for q.sq.done != q.sq.posted && q.scq.room(q) {
+	for !q.sq.Idle() && q.scq.room(q) {
 		q.finish(verbs.WCWRFlushErr)
 	}
-	q.req.idx, q.req.k = q.sq.done, 0
+	q.req.idx, q.req.k = q.sq.Done, 0
 }
 
 // flushReceives completes all receives after an error, as far as there is room.
 func (q *qp) flushReceives() {
-	for (q.cur.active || q.srq == nil && q.rq.posted() > 0) && q.rcq.room(q) {
+	for (q.cur.active || q.srq == nil && !q.rq.Empty()) && q.rcq.room(q) {
 		if !q.cur.active {
-			q.rq.pop(&q.cur)
+			q.popRecv()
 		}
 		q.received(&verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv}, true)
 	}

@@ -8,12 +8,12 @@ import (
 // transmitUC sends messages one after the other; each completes when it is sent.
 func (q *qp) transmitUC() {
 	r := &q.req
-	for budget := turnPackets; r.idx != q.sq.posted; budget-- {
+	for budget := turnPackets; r.idx != q.sq.Posted(); budget-- {
 		if budget == 0 {
 			q.vec.schedule(q)
 			return
 		}
-		w := q.sq.slot(r.idx)
+		w := q.sq.Slot(r.idx)
 		if !w.begun && !q.begin(w) {
 			return
 		}

@@ -38,7 +38,7 @@ type Env struct {
 	HostID    [16]byte
 	Shards    []*loop.Shard
 	Pool      *rmb.Pool
-	Shares    *peers.Shares
+	Peers     *peers.Table
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil: the host
 	// has no network.
 	Addrs func() ([]netip.Addr, error)

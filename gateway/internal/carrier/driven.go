@@ -21,7 +21,7 @@ const cqDepth = 1 << 18
 // the hands of the shards, the number of a vector being that of its shard.
 type Driven struct {
 	env     *Env
-	dev     verbs.Device
+	Device  verbs.Device
 	queues  []*loop.Queue // by shard
 	drivers []verbs.Driver
 	unwatch context.CancelFunc
@@ -31,13 +31,10 @@ type Driven struct {
 // Queue returns the completion queue of a shard.
 func (d *Driven) Queue(s *loop.Shard) *loop.Queue { return d.queues[s.ID()] }
 
-// AllocPD makes a protection domain of the device.
-func (d *Driven) AllocPD() (verbs.PD, error) { return d.dev.AllocPD() }
-
 // drive gives each shard its vector of the device. Shards that run already take
 // the device in with their next turn. On failure the device is closed.
 func drive(env *Env, dev verbs.Device) (*Driven, error) {
-	d := &Driven{env: env, dev: dev}
+	d := &Driven{env: env, Device: dev}
 	for i, s := range env.Shards {
 		if err := d.driveVector(i, s); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s vector %d: %w", dev.Name(), i, err), d.close())
@@ -59,7 +56,7 @@ func (d *Driven) watch() {
 	d.unwatch = cancel
 	d.watched.Go(func() {
 		for {
-			e, err := d.dev.Async().Get(ctx)
+			e, err := d.Device.Async().Get(ctx)
 			if err != nil {
 				return
 			}
@@ -87,11 +84,11 @@ func (*Driven) began(*Link) {}
 func (*Driven) wireLost(*Link, bool) {}
 
 func (d *Driven) driveVector(i int, s *loop.Shard) error {
-	cq, err := d.dev.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
+	cq, err := d.Device.CreateCQ(verbs.CQAttr{Depth: cqDepth, Vector: i})
 	if err != nil {
 		return fmt.Errorf("completion queue: %w", err)
 	}
-	drv, err := d.dev.Drive(i, s)
+	drv, err := d.Device.Drive(i, s)
 	if err != nil {
 		return err
 	}
@@ -110,13 +107,13 @@ func (d *Driven) close() error {
 	for _, drv := range d.drivers {
 		errs = append(errs, drv.Close())
 	}
-	return errors.Join(append(errs, d.dev.Close())...)
+	return errors.Join(append(errs, d.Device.Close())...)
 }
 
 // prepare makes the queue pair of a link, in INIT, with its memory. The caller
 // sets what is its own of the link.
 func (d *Driven) prepare(r Request, pd verbs.PD, arena *rmb.Arena) (*Link, error) {
-	rings := d.env.newRings(d.dev.Attr().RemoteMapper)
+	rings := d.env.newRings(d.Device.Attr().RemoteMapper)
 	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first}
 	q, limits := d.Queue(r.Shard), cfg.QPCap()
 	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory

@@ -27,9 +27,8 @@ const (
 	// pendingLimit bounds the peers nobody has attached to yet.
 	pendingLimit = 64
 	// elsewhereFor is how long no memory is offered to a server that could not
-	// reach it, and elsewhereLimit how many of them are known.
-	elsewhereFor   = time.Minute
-	elsewhereLimit = 4096
+	// reach it.
+	elsewhereFor = time.Minute
 	// formerLimit bounds the gateways of one address that were replaced and still
 	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
 	formerLimit = 4
@@ -43,10 +42,9 @@ type Shm struct {
 	*Driven
 	shm *shm.Device
 
-	mu        sync.Mutex // guards everything below
-	offers    map[netip.Addr]*ShmPeer
-	peers     map[*shm.Peer]*ShmPeer
-	elsewhere map[netip.Addr]time.Time // servers under other kernels, and until when that is believed
+	mu     sync.Mutex // guards everything below
+	offers map[netip.Addr]*ShmPeer
+	peers  map[*shm.Peer]*ShmPeer
 }
 
 // ShmPeer is a peer with the memory its links come from.
@@ -64,7 +62,7 @@ type ShmPeer struct {
 // openShm opens the device.
 func openShm(env *Env) (Fabric, error) {
 	sf := &Shm{
-		offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{}, elsewhere: map[netip.Addr]time.Time{},
+		offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{},
 	}
 	dev, err := shm.Open(shm.Config{
 		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),
@@ -151,10 +149,7 @@ func (sf *Shm) answered(l *Link, a *negotiate.Accept) (outdated bool) {
 	if a == nil {
 		return false
 	}
-	if len(sf.elsewhere) >= elsewhereLimit {
-		clear(sf.elsewhere)
-	}
-	sf.elsewhere[l.of.peer()] = time.Now().Add(elsewhereFor)
+	sf.env.Peers.Unreachable(l.of.peer(), time.Now(), elsewhereFor)
 	return false
 }
 

@@ -18,7 +18,7 @@ import (
 func (sf *Shm) PeerFor(a netip.Addr, hold bool) (*ShmPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	if time.Now().Before(sf.elsewhere[a]) {
+	if sf.env.Peers.Elsewhere(a, time.Now()) {
 		return nil, ErrNotHere
 	}
 	p := sf.offers[a]
@@ -103,7 +103,7 @@ func (sf *Shm) admitLocked(a netip.Addr) error {
 	if n >= sf.env.Config.Limits.PeerShare.Of(shmPeersLimit) {
 		own := sf.longestIdleLocked(func(p *ShmPeer) bool { return p.Of == a })
 		if own == nil {
-			sf.env.Shares.Refuse(peers.ResourceShmPeers)
+			sf.env.Peers.Refuse(peers.ResourceShmPeers)
 			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)
 		}
 		sf.dropLocked(own)

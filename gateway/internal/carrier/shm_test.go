@@ -86,7 +86,7 @@ func TestShmPeersShared(t *testing.T) {
 	require.Len(t, held, 5)
 	_, err := s.meet(d, addrA)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
-	require.Equal(t, uint64(1), s.Shares.Refusals()[peers.ResourceShmPeers])
+	require.Equal(t, uint64(1), s.Peers.Refusals()[peers.ResourceShmPeers])
 	for range 5 {
 		_, err = s.meet(d, addrB)
 		require.NoError(t, err)

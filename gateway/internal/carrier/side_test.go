@@ -48,7 +48,7 @@ func newSide(t *testing.T, dir string, addr netip.Addr, port uint16, share confi
 	s, err := loop.New(0, log, loop.Options{})
 	require.NoError(t, err)
 	env := &Env{
-		Config: cfg, Log: log, GatewayID: addr.As16(), Shards: []*loop.Shard{s}, Pool: pool, Shares: peers.NewShares(cfg.Limits),
+		Config: cfg, Log: log, GatewayID: addr.As16(), Shards: []*loop.Shard{s}, Pool: pool, Peers: peers.NewTable(cfg.Limits),
 		Addrs:    func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
 		PeerDown: func(*shm.Peer) {}, Vacate: func(negotiate.CarrierKind, bool) {},
 	}

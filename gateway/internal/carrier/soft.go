@@ -293,7 +293,7 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 	}
 	p := sf.peers[k]
 	if p == nil {
-		pd, err := k.unit.dev.AllocPD()
+		pd, err := k.unit.Device.AllocPD()
 		if err != nil {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}

@@ -178,9 +178,9 @@ func (c *Core) CarriedBy(by By) bool {
 	}
 	switch c.by = by; by {
 	case ByLink:
-		c.Ledger = NewCarriedLedger()
+		c.Ledger = newCarriedLedger()
 	case ByRelay:
-		c.Ledger = NewLedger()
+		c.Ledger = newLedger()
 		c.because(negotiate.ReasonCarrierUnreachable, !c.client()) // the client proves
 	case ByRaw, ByNothing:
 	}

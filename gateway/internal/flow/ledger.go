@@ -86,11 +86,11 @@ const (
 	RxTold          // the peer was told so
 )
 
-// NewLedger is that of a flow that begins on the relay.
-func NewLedger() Ledger { return Ledger{Allowed: Window} }
+// newLedger is that of a flow that begins on the relay.
+func newLedger() Ledger { return Ledger{Allowed: Window} }
 
-// NewCarriedLedger is that of a flow that begins on a queue pair.
-func NewCarriedLedger() Ledger { return Ledger{Peer: PeerCarried} }
+// newCarriedLedger is that of a flow that begins on a queue pair.
+func newCarriedLedger() Ledger { return Ledger{Peer: PeerCarried} }
 
 // leave takes the flow from its queue pair, which has read and consumed so many bytes
 // of both directions, and of which the peer has proved that it consumed freed ones.

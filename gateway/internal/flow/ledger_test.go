@@ -52,16 +52,16 @@ func TestLedgerRefuses(t *testing.T) {
 			require.Equal(t, c.want, l.record(c.says[len(c.says)-1]))
 		})
 	}
-	l := NewLedger()
+	l := newLedger()
 	require.Equal(t, violation, l.record(demote), "a flow that began on the relay")
-	l = NewLedger()
+	l = newLedger()
 	require.Equal(t, violation, l.record(done))
 }
 
 // TestHaveAnswersTheEnd: a HAVE with a window is of bytes, even at the offset of the end:
 // it may have been sent before END came, and END may still be lost.
 func TestHaveAnswersTheEnd(t *testing.T) {
-	for _, l := range []Ledger{NewLedger(), NewCarriedLedger()} {
+	for _, l := range []Ledger{newLedger(), newCarriedLedger()} {
 		l.Send(9)
 		l.endTx(9)
 		for _, c := range []struct {

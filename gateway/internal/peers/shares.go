@@ -2,7 +2,6 @@ package peers
 
 import (
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,88 +45,53 @@ func (r Resource) reason() negotiate.Reason {
 	}
 }
 
-// Shares counts what each peer holds of what peers could take from others. A peer
-// is the address that a connection has proved: what a gateway calls itself, it can
-// change. Connections that applications of this host begin are theirs, and count
-// for nobody. Safe for concurrent use; innermost lock.
-type Shares struct {
-	mu                sync.Mutex // guards everything below
+// share is what one address may have of each resource.
+type share struct {
 	flows, handshakes int
 	perSecond         rate.Limit
 	burst             int
-
-	peers   map[netip.Addr]*peerUse
-	refused map[Resource]uint64
-	waiting atomic.Int64 // handshakes of all peers; written under mu
-	swept   time.Time
-}
-
-// peerUse is what a peer holds.
-type peerUse struct {
-	flows, handshakes int
-	limiter           *rate.Limiter // nil: it has not come in a hurry
-	seen              time.Time
-}
-
-// shareSweep is how often peers are forgotten that hold nothing.
-const shareSweep = time.Second
-
-// NewShares returns the shares of those limits.
-func NewShares(l config.Limits) *Shares {
-	s := &Shares{peers: map[netip.Addr]*peerUse{}, refused: map[Resource]uint64{}}
-	s.Configure(l)
-	return s
 }
 
 // Configure takes over the limits.
-func (s *Shares) Configure(l config.Limits) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.flows, s.handshakes = l.PeerShare.Of(l.MaxFlows), l.PeerShare.Of(HandshakeLimit)
-	s.burst = l.PeerShare.Of(l.NewFlowsPerSecond)
-	s.perSecond = rate.Limit(s.burst)
-	for _, p := range s.peers {
+func (t *Table) Configure(l config.Limits) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.share = share{
+		flows: l.PeerShare.Of(l.MaxFlows), handshakes: l.PeerShare.Of(HandshakeLimit),
+		burst: l.PeerShare.Of(l.NewFlowsPerSecond),
+	}
+	t.share.perSecond = rate.Limit(t.share.burst)
+	for _, p := range t.peers {
 		p.limiter = nil
 	}
 }
 
-// Begin enters a connection of a peer, which is in handshake.
-func (s *Shares) begin(a netip.Addr, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.peers[a]
-	if p == nil {
-		s.sweepLocked(now)
-		p = &peerUse{}
-		s.peers[a] = p
+// begin enters a connection of a peer, which is in handshake. Connections that
+// applications of this host begin are theirs, and count for no peer.
+func (t *Table) begin(a netip.Addr, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peerLocked(a, now)
+	if p.flows == 0 {
+		t.holding++
 	}
 	p.flows++
 	p.handshakes++
-	s.waiting.Add(1)
+	t.waiting.Add(1)
 	p.seen = now
 }
 
-// sweepLocked forgets who has been gone for long enough to have its rate again.
-func (s *Shares) sweepLocked(now time.Time) {
-	if now.Sub(s.swept) < shareSweep {
-		return
-	}
-	s.swept = now
-	for a, p := range s.peers {
-		if p.flows+p.handshakes == 0 && now.Sub(p.seen) > shareSweep {
-			delete(s.peers, a)
-		}
-	}
-}
-
 // give takes from what a peer holds.
-func (s *Shares) give(a netip.Addr, flows, handshakes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.peers[a]
+func (t *Table) give(a netip.Addr, flows, handshakes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[a]
 	p.flows -= flows
 	p.handshakes -= handshakes
-	s.waiting.Add(-int64(handshakes))
+	if flows > 0 && p.flows == 0 {
+		t.holding--
+	}
+	t.waiting.Add(-int64(handshakes))
 }
 
 // Share is what a connection counts for: nothing, flow and handshake, flow.
@@ -144,61 +108,61 @@ const (
 )
 
 // Begin counts a flow that the peer has begun, once.
-func (c *Share) Begin(s *Shares, a netip.Addr, now time.Time) {
-	s.begin(a, now)
+func (c *Share) Begin(t *Table, a netip.Addr, now time.Time) {
+	t.begin(a, now)
 	c.held.Store(shareHandshake)
 }
 
 // Carried says that it is not in handshake any more.
-func (c *Share) Carried(s *Shares, a netip.Addr) {
+func (c *Share) Carried(t *Table, a netip.Addr) {
 	if c.held.CompareAndSwap(shareHandshake, shareFlow) {
-		s.give(a, 0, 1)
+		t.give(a, 0, 1)
 	}
 }
 
 // End says that the flow has left the table.
-func (c *Share) End(s *Shares, a netip.Addr) {
+func (c *Share) End(t *Table, a netip.Addr) {
 	switch c.held.Swap(shareNone) {
 	case shareHandshake:
-		s.give(a, 1, 1)
+		t.give(a, 1, 1)
 	case shareFlow:
-		s.give(a, 1, 0)
+		t.give(a, 1, 0)
 	}
 }
 
 // Admit decides about a connection that was begun. The rate is shared only when
 // scarce says that others would have to do with less.
-func (s *Shares) Admit(a netip.Addr, scarce bool, now time.Time) negotiate.Reason {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.peers[a]
+func (t *Table) Admit(a netip.Addr, scarce bool, now time.Time) negotiate.Reason {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[a]
 	switch {
 	case p == nil:
-	case p.flows > s.flows:
-		return s.refuseLocked(ResourceFlows)
-	case p.handshakes > s.handshakes:
-		return s.refuseLocked(ResourceHandshakes)
+	case p.flows > t.share.flows:
+		return t.refuseLocked(ResourceFlows)
+	case p.handshakes > t.share.handshakes:
+		return t.refuseLocked(ResourceHandshakes)
 	case scarce:
 		if p.limiter == nil {
-			p.limiter = rate.NewLimiter(s.perSecond, s.burst)
+			p.limiter = rate.NewLimiter(t.share.perSecond, t.share.burst)
 		}
 		if !p.limiter.AllowN(now, 1) {
-			return s.refuseLocked(ResourceRate)
+			return t.refuseLocked(ResourceRate)
 		}
 	}
 	return negotiate.ReasonNone
 }
 
-func (s *Shares) refuseLocked(r Resource) negotiate.Reason {
-	s.refused[r]++
+func (t *Table) refuseLocked(r Resource) negotiate.Reason {
+	t.refused[r]++
 	return r.reason()
 }
 
 // Refuse counts what somebody else refused.
-func (s *Shares) Refuse(r Resource) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refuseLocked(r)
+func (t *Table) Refuse(r Resource) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refuseLocked(r)
 }
 
 // Holds is what a peer holds: connections that it has begun, and those of them
@@ -206,11 +170,11 @@ func (s *Shares) Refuse(r Resource) {
 type Holds struct{ Flows, Handshakes int }
 
 // Use returns what the peers hold that hold anything.
-func (s *Shares) Use() map[netip.Addr]Holds {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[netip.Addr]Holds, len(s.peers))
-	for a, p := range s.peers {
+func (t *Table) Use() map[netip.Addr]Holds {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[netip.Addr]Holds, len(t.peers))
+	for a, p := range t.peers {
 		if p.flows > 0 {
 			all[a] = Holds{p.flows, p.handshakes}
 		}
@@ -219,22 +183,22 @@ func (s *Shares) Use() map[netip.Addr]Holds {
 }
 
 // Refusals returns how often each resource was refused.
-func (s *Shares) Refusals() map[Resource]uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Table) Refusals() map[Resource]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	all := map[Resource]uint64{}
 	for _, r := range resources() {
-		all[r] = s.refused[r]
+		all[r] = t.refused[r]
 	}
 	return all
 }
 
 // PerPeer is how many connections a second one address may begin when they are scarce.
-func (s *Shares) PerPeer() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.burst
+func (t *Table) PerPeer() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.share.burst
 }
 
 // InHandshake counts the handshakes of all peers.
-func (s *Shares) InHandshake() int64 { return s.waiting.Load() }
+func (t *Table) InHandshake() int64 { return t.waiting.Load() }

@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-func testShares() *Shares {
-	return NewShares(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
+func testTable() *Table {
+	return NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
 }
 
 var (
@@ -23,7 +23,7 @@ var (
 
 // A peer gets its part of the flows, and what it lacks is no concern of others.
 func TestShareOfFlows(t *testing.T) {
-	s, now := testShares(), time.Now()
+	s, now := testTable(), time.Now()
 	for range 10 {
 		s.begin(peerA, now)
 		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
@@ -42,7 +42,7 @@ func TestShareOfFlows(t *testing.T) {
 
 // Handshakes that are left open are bounded before flows are.
 func TestShareOfHandshakes(t *testing.T) {
-	s, now := NewShares(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
+	s, now := NewTable(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
 	for range HandshakeLimit / 2 {
 		s.begin(peerA, now)
 	}
@@ -56,7 +56,7 @@ func TestShareOfHandshakes(t *testing.T) {
 
 // The rate is a peer's alone for as long as nobody else has to do with less.
 func TestShareOfRate(t *testing.T) {
-	s, now := testShares(), time.Now()
+	s, now := testTable(), time.Now()
 	s.begin(peerA, now)
 	s.begin(peerB, now)
 	for range 100 {
@@ -80,7 +80,7 @@ func TestSharesModel(t *testing.T) {
 			peer  netip.Addr
 			begun bool // by the peer
 		}
-		s := NewShares(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})
+		s := NewTable(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})
 		now := time.Unix(1000, 0)
 		var live []*conn
 		states := map[*conn]bool{} // carried

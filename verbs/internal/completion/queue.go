@@ -9,20 +9,19 @@ import (
 // smallest is the length of a ring that holds its first completion.
 const smallest = 16
 
-// Entry is a completion with what its polling frees in the queue pair.
-type Entry[Q any] struct {
-	WC     verbs.WC
-	QP     Q
-	Retire uint64 // work requests of the queue up to here are done with
-	Recv   bool   // the receive queue's, not the send queue's
+// Entry is a completion with what its polling frees in its work queue.
+type Entry struct {
+	WC      verbs.WC
+	Retired *uint64 // the queue's counter of work requests that are done with
+	Retire  uint64  // what it becomes, unless it is more already
 }
 
 // Queue holds the completions of one CQ, oldest first. Make one with New. It is
 // used by the goroutine that drives the CQ's vector only.
-type Queue[Q any] struct {
+type Queue struct {
 	most    uint64 // the device's limit of depth
 	depth   uint64
-	ring    []Entry[Q] // grows up to depth; length a power of two
+	ring    []Entry // grows up to depth; length a power of two
 	head    uint64
 	tail    uint64
 	armed   arming
@@ -40,23 +39,23 @@ const (
 
 // New makes a queue of at least one and at most depth completions; channel may
 // be nil. Another depth than 1 to most is verbs.ErrInvalid.
-func New[Q any](depth, most int, channel *verbs.CompChannel) (Queue[Q], error) {
-	q := Queue[Q]{most: uint64(most), channel: channel}
+func New(depth, most int, channel *verbs.CompChannel) (Queue, error) {
+	q := Queue{most: uint64(most), channel: channel}
 	return q, q.Resize(depth)
 }
 
 // Full reports whether there is no room for another completion.
-func (q *Queue[Q]) Full() bool { return q.tail-q.head >= q.depth }
+func (q *Queue) Full() bool { return q.tail-q.head >= q.depth }
 
 // Empty reports whether there is nothing to poll.
-func (q *Queue[Q]) Empty() bool { return q.head == q.tail }
+func (q *Queue) Empty() bool { return q.head == q.tail }
 
 // Closed reports whether Close was called.
-func (q *Queue[Q]) Closed() bool { return q.closed }
+func (q *Queue) Closed() bool { return q.closed }
 
 // Push adds a completion of a queue that is not full, and notifies the channel
 // on behalf of cq if it was armed for that (IBTA vol. 1, 11.4.2.2).
-func (q *Queue[Q]) Push(e *Entry[Q], solicited bool, cq verbs.CQ) {
+func (q *Queue) Push(e *Entry, solicited bool, cq verbs.CQ) {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		q.grow()
 	}
@@ -68,27 +67,30 @@ func (q *Queue[Q]) Push(e *Entry[Q], solicited bool, cq verbs.CQ) {
 	}
 }
 
-func (q *Queue[Q]) grow() {
-	ring := make([]Entry[Q], max(smallest, 2*len(q.ring)))
+func (q *Queue) grow() {
+	ring := make([]Entry, max(smallest, 2*len(q.ring)))
 	for i := q.head; i != q.tail; i++ {
 		ring[i&uint64(len(ring)-1)] = q.ring[i&uint64(len(q.ring)-1)]
 	}
 	q.ring = ring
 }
 
-// Take removes the oldest completion; nil if there is none. The entry is valid
-// until the next Push; its taker clears QP.
-func (q *Queue[Q]) Take() *Entry[Q] {
-	if q.head == q.tail {
-		return nil
+// Poll moves the oldest completions to wcs and returns how many. It frees what they
+// hold of their work queues.
+func (q *Queue) Poll(wcs []verbs.WC) int {
+	n := 0
+	for ; n < len(wcs) && q.head != q.tail; n++ {
+		e := &q.ring[q.head&uint64(len(q.ring)-1)]
+		q.head++
+		wcs[n] = e.WC
+		*e.Retired = max(*e.Retired, e.Retire)
+		e.Retired = nil
 	}
-	e := &q.ring[q.head&uint64(len(q.ring)-1)]
-	q.head++
-	return e
+	return n
 }
 
 // ReqNotify is verbs.CQ's.
-func (q *Queue[Q]) ReqNotify(solicited bool) error {
+func (q *Queue) ReqNotify(solicited bool) error {
 	switch {
 	case q.closed:
 		return verbs.ErrClosed
@@ -103,7 +105,7 @@ func (q *Queue[Q]) ReqNotify(solicited bool) error {
 }
 
 // Resize is verbs.CQ's.
-func (q *Queue[Q]) Resize(depth int) error {
+func (q *Queue) Resize(depth int) error {
 	switch {
 	case q.closed:
 		return verbs.ErrClosed
@@ -115,7 +117,7 @@ func (q *Queue[Q]) Resize(depth int) error {
 }
 
 // Close gives the memory back; nothing may be pushed any more.
-func (q *Queue[Q]) Close() {
+func (q *Queue) Close() {
 	q.closed = true
 	q.ring, q.head, q.tail = nil, 0, 0
 }

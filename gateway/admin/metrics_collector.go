@@ -1,0 +1,73 @@
+package admin
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// collector turns snapshots into metrics, one snapshot per scrape.
+type collector struct {
+	src   MetricsSource
+	table []metric
+}
+
+// newCollector returns a collector of src.
+func newCollector(src MetricsSource, version string) *collector {
+	return &collector{src: src, table: metricTable(NewVersionInfo(version))}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for i := range c.table {
+		ch <- c.table[i].desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.src.Snapshot()
+	for i := range c.table {
+		m := &c.table[i]
+		m.read(&s, emitter{m, ch})
+	}
+}
+
+// emitter sends the series of one metric.
+type emitter struct {
+	m  *metric
+	ch chan<- prometheus.Metric
+}
+
+func (e emitter) value(v float64, labels ...string) {
+	e.ch <- prometheus.MustNewConstMetric(e.m.desc, e.m.kind, v, labels...)
+}
+
+func (e emitter) histogram(h HistogramSnapshot, labels ...string) {
+	e.ch <- prometheus.MustNewConstHistogram(e.m.desc, h.Count, h.Sum, h.Buckets, labels...)
+}
+
+// metricsHandler serves the gateway's metrics and those of its process. A
+// snapshot with two series of one name and labels costs that scrape, reported
+// as an error, and nothing else.
+func metricsHandler(src MetricsSource, version string) http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(
+		newCollector(src, version),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+}
+
+// metricsMux routes the metrics listener: nothing else is served over TCP.
+func metricsMux(metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	return mux
+}

@@ -1,0 +1,136 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// MetricsSource is what the collector asks at every scrape.
+type MetricsSource interface {
+	// Snapshot copies the counters. It has the duties of Control's methods.
+	Snapshot() Snapshot
+}
+
+// Snapshot is every number of a gateway: the metrics, stats and the numbers of status
+// are made of it. Counters only grow. Maps may be nil and slices empty; a series that is
+// not there is not reported.
+type Snapshot struct {
+	Mode       config.Mode
+	Flows      map[config.Carrier]int
+	FlowsTotal map[config.Carrier]uint64
+	Fallbacks  []FallbackCount
+	Decisions  []DecisionCount
+	Demotions  []DemotionCount
+	BytesTotal map[config.Carrier]ByteCount
+	// Stalls are flows that were reset because they stood still.
+	Stalls map[config.Carrier]uint64
+	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
+	// Datagrams are the same and more about datagrams.
+	UDP       ProtoStats
+	Datagrams DatagramStats
+	// Handshakes holds one histogram per carrier that was negotiated.
+	Handshakes map[config.Carrier]HistogramSnapshot
+	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
+	Memory      map[string]uint64
+	MemoryLimit uint64
+	// SharesRefused counts by resource how often a peer wanted more than its share.
+	SharesRefused map[string]uint64
+	Peers         map[PeerState]int
+	// Services are those that rules with action auto know of.
+	Services map[ServiceVerdict]int
+	Maps     []MapUse
+	Devices  []DeviceInfo
+	Bounds   Bounds
+	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
+	// never did.
+	Heartbeat time.Time
+	// Panics are the internal errors that ended one connection each.
+	Panics uint64
+}
+
+// FallbackCount counts connections that stayed or became native.
+type FallbackCount struct {
+	Reason string
+	Side   config.Side
+	Count  uint64
+}
+
+// DemotionCount counts connections that left a carrier and went on over the relay.
+type DemotionCount struct {
+	Carrier config.Carrier
+	// Reason is what ConnInfo.Demoted has.
+	Reason string
+	Count  uint64
+}
+
+// DecisionCount counts what the policy decided about new connections.
+type DecisionCount struct {
+	Action config.Action
+	// Rule is the name of the rule, "default" where no rule matched.
+	Rule  string
+	Count uint64
+}
+
+// MapUse is the fill of one eBPF map.
+type MapUse struct {
+	Map      string
+	Entries  uint64
+	Capacity uint64
+}
+
+// Bounds is the fill of what bounds a gateway, and what was turned away there,
+// beside memory and the eBPF maps.
+type Bounds struct {
+	// Flows is how many connections may be carried now: limits.max_flows, or less
+	// where the process may not have as many descriptors. FlowsConfigured is that limit.
+	Flows, FlowsConfigured int
+	// WireLegs counts connections of the wire TCP by state: open, half_open, dead.
+	WireLegs map[string]int
+	// Wire counts what happened in the wire TCP, Datapath what did in the programs
+	// and the queues of the TUN devices, by name.
+	Wire, Datapath map[string]uint64
+	// LogDropped counts lines of the log that nobody took.
+	LogDropped uint64
+}
+
+// udp is the part about datagrams with all its carriers.
+func (s *Snapshot) udp() ProtoStats {
+	return Stats{Protocols: map[config.Proto]ProtoStats{config.ProtoUDP: s.UDP}}.filled().Protocols[config.ProtoUDP]
+}
+
+// native adds the fallbacks of both sides, by reason.
+func (s *Snapshot) native() map[string]uint64 {
+	byReason := map[string]uint64{}
+	for _, n := range s.Fallbacks {
+		byReason[n.Reason] += n.Count
+	}
+	return byReason
+}
+
+// Stats is the document of stats for a gateway that started at some time.
+func (s *Snapshot) Stats(started time.Time) Stats {
+	tcp := ProtoStats{Flows: map[config.Carrier]FlowCount{}, Bytes: s.BytesTotal, Native: s.native()}
+	for c, n := range s.FlowsTotal {
+		tcp.Flows[c] = FlowCount{Now: s.Flows[c], Total: n}
+	}
+	return Stats{
+		StartedAt: started.Round(0).UTC(), Seconds: time.Since(started).Seconds(),
+		Protocols: map[config.Proto]ProtoStats{config.ProtoTCP: tcp, config.ProtoUDP: s.UDP}, Datagrams: s.Datagrams,
+	}
+}
+
+// Status is the document of status for a gateway that started at some time: its
+// numbers, without what is wrong.
+func (s *Snapshot) Status(started time.Time) Status {
+	peers := 0
+	for _, n := range s.Peers {
+		peers += n
+	}
+	return Status{
+		Mode: s.Mode, UptimeSeconds: time.Since(started).Seconds(),
+		Flows: s.Flows, FlowsTotal: s.FlowsTotal, BytesTotal: s.BytesTotal, FallbacksTotal: s.native(),
+		Memory: MemoryUse{UsedBytes: s.Memory["used"], LimitBytes: s.MemoryLimit}, Peers: peers,
+		FlowLimit: FlowLimit{Now: s.Bounds.Flows, Configured: s.Bounds.FlowsConfigured}, LogDropped: s.Bounds.LogDropped,
+	}
+}

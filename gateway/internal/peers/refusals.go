@@ -1,0 +1,143 @@
+package peers
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// Strike records that a peer refused and returns for how long it counts: the longer,
+// the more often in a row.
+func (t *Table) Strike(a netip.Addr, port uint16, r negotiate.Reason, p negotiate.CachePolicy, now time.Time) negotiate.Strike {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.makeRoomLocked(now)
+	known := t.peerLocked(a, now)
+	prev, again := known.strikes[port]
+	if !again {
+		t.strikes++
+	}
+	if known.strikes == nil {
+		known.strikes = map[uint16]negotiate.Strike{}
+	}
+	s := p.Next(prev, r, now)
+	known.strikes[port] = s
+	return s
+}
+
+// forgiveLocked forgets one strike.
+func (t *Table) forgiveLocked(p *peer, port uint16) {
+	if _, ok := p.strikes[port]; ok {
+		delete(p.strikes, port)
+		t.strikes--
+	}
+}
+
+// Contradicted forgets the strikes that a handshake which began at some time
+// contradicts: it has reached the peer's gateway, by offering to this port of it (0: the
+// peer has offered). It returns the ports of those that still have effect (0: of the
+// whole host).
+func (t *Table) Contradicted(a netip.Addr, port uint16, began time.Time, policy negotiate.CachePolicy) (ports []uint16) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[a]
+	if p == nil {
+		return nil
+	}
+	for struck, s := range p.strikes {
+		if began.Before(s.Until.Add(-s.TTL)) || !policy.Undone(s.Reason, struck == port && port != 0) {
+			continue
+		}
+		if s.Active(began) {
+			ports = append(ports, struck)
+		}
+		t.forgiveLocked(p, struck)
+	}
+	return ports
+}
+
+// Forget drops one strike.
+func (t *Table) Forget(a netip.Addr, port uint16) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.peers[a]; p != nil {
+		t.forgiveLocked(p, port)
+	}
+}
+
+// Proven records that a carrier works with a peer.
+func (t *Table) Proven(a netip.Addr, c config.Carrier) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peerLocked(a, time.Now())
+	if p.proven == nil {
+		p.proven = map[config.Carrier]struct{}{}
+	}
+	p.proven[c] = struct{}{}
+}
+
+// Carriers returns what has been proven with each peer.
+func (t *Table) Carriers() map[netip.Addr][]config.Carrier {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := map[netip.Addr][]config.Carrier{}
+	for a, p := range t.peers {
+		for _, c := range config.Carriers() {
+			if _, ok := p.proven[c]; ok {
+				out[a] = append(out[a], c)
+			}
+		}
+	}
+	return out
+}
+
+// Failed takes note that a connection has left a carrier because that failed.
+func (t *Table) Failed(a netip.Addr, kind negotiate.CarrierKind, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peerLocked(a, now)
+	if p.rests == nil {
+		p.rests = map[negotiate.CarrierKind]negotiate.Rest{}
+	}
+	p.rests[kind] = p.rests[kind].Failed(now)
+}
+
+// Resting reports whether a carrier is to be left alone.
+func (t *Table) Resting(a netip.Addr, kind negotiate.CarrierKind, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[a]
+	if p == nil {
+		return false
+	}
+	rest, ok := p.rests[kind]
+	return ok && rest.Resting(now)
+}
+
+// Unreachable takes note that memory offered to a peer could not be reached from there,
+// and for how long to believe it.
+func (t *Table) Unreachable(a netip.Addr, now time.Time, d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.peerLocked(a, now).elsewhere = now.Add(d)
+}
+
+// Elsewhere reports whether the peer is under another kernel.
+func (t *Table) Elsewhere(a netip.Addr, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[a]
+	return p != nil && now.Before(p.elsewhere)
+}
+
+// Flush forgets refusals and which carriers rest, so that everything is tried again.
+func (t *Table) Flush() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.peers {
+		t.strikes -= len(p.strikes)
+		p.strikes, p.rests = nil, nil
+	}
+}

@@ -1,0 +1,104 @@
+package peers
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+func TestTableIsBounded(t *testing.T) {
+	b := testTable()
+	policy := negotiate.CachePolicy{}
+	now := time.Unix(1000, 0)
+	addr := func(i int) netip.Addr {
+		return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+	}
+	for i := range 2*limit + 10 {
+		b.Strike(addr(i), 80, negotiate.ReasonAppRefused, policy, now)
+		b.Proven(addr(i), config.CarrierShm)
+		require.LessOrEqual(t, b.strikes, limit)
+		require.LessOrEqual(t, len(b.peers), limit)
+	}
+	for i := 0; b.strikes < limit; i++ {
+		b.Strike(addr(i%100), uint16(i/100), negotiate.ReasonAppRefused, policy, now)
+	}
+	late := now.Add(time.Hour) // all are without effect: they make room first
+	b.Strike(addr(1), 81, negotiate.ReasonAppRefused, policy, late)
+	require.Equal(t, 1, b.strikes)
+}
+
+// What is remembered of peers with connections goes last, and the connections still count.
+func TestPeersThatHoldConnectionsStay(t *testing.T) {
+	b, now := testTable(), time.Unix(1000, 0)
+	var s Share
+	s.Begin(b, peerA, now)
+	b.Unreachable(peerA, now, time.Hour)
+	for i := range 2 * limit {
+		b.Unreachable(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), now, time.Hour)
+		require.LessOrEqual(t, len(b.peers), limit+1)
+	}
+	require.True(t, b.Elsewhere(peerA, now))
+	require.Equal(t, map[netip.Addr]Holds{peerA: {1, 1}}, b.Use())
+	s.End(b, peerA)
+	require.Zero(t, b.holding)
+	require.Empty(t, b.Use())
+}
+
+// An address of which nothing is known any more is forgotten.
+func TestPeersAreForgotten(t *testing.T) {
+	b, now := testTable(), time.Unix(1000, 0)
+	b.Unreachable(peerA, now, time.Minute)
+	require.True(t, b.Elsewhere(peerA, now.Add(59*time.Second)))
+	require.False(t, b.Elsewhere(peerA, now.Add(time.Minute)))
+	b.Failed(peerA, negotiate.CarrierSoft, now)
+	b.Unreachable(peerB, now.Add(24*time.Hour), time.Minute)
+	require.Len(t, b.peers, 1)
+}
+
+func TestStrikes(t *testing.T) {
+	b := testTable()
+	a := netip.MustParseAddr("10.0.0.1")
+	policy := negotiate.CachePolicy{NegativeTTL: 20 * time.Second}
+	now := time.Unix(1000, 0)
+	first := b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now)
+	again := b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now.Add(first.TTL))
+	require.Equal(t, 2*first.TTL, again.TTL)
+	require.Equal(t, first.TTL, b.Strike(a, 81, negotiate.ReasonAppRefused, policy, now).TTL, "ports are apart")
+	b.Flush()
+	require.Equal(t, first.TTL, b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now).TTL)
+
+	b.Proven(a, config.CarrierRelay)
+	b.Proven(a, config.CarrierShm)
+	b.Proven(a, config.CarrierShm)
+	require.ElementsMatch(t, []config.Carrier{config.CarrierShm, config.CarrierRelay}, b.Carriers()[a])
+}
+
+// What a later connection shows to be wrong is forgotten, and its row with it.
+func TestContradicted(t *testing.T) {
+	b := testTable()
+	a, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	policy := negotiate.CachePolicy{}
+	now := time.Unix(1000, 0)
+	strike := func() {
+		b.Strike(a, 0, negotiate.ReasonAcceptLost, policy, now)
+		b.Strike(a, 80, negotiate.ReasonHandshakeTimeout, policy, now)
+		b.Strike(a, 81, negotiate.ReasonAppRefused, policy, now)
+		b.Strike(other, 80, negotiate.ReasonHandshakeTimeout, policy, now)
+	}
+	strike()
+	require.Empty(t, b.Contradicted(a, 80, now.Add(-time.Second), policy), "it began before")
+	later := now.Add(time.Second)
+	require.ElementsMatch(t, []uint16{0, 80}, b.Contradicted(a, 0, later, policy), "of the gateway and the way to it")
+	require.Empty(t, b.Contradicted(a, 0, later, policy))
+	require.Equal(t, []uint16{81}, b.Contradicted(a, 81, later, policy))
+	require.Equal(t, 1, b.strikes)
+	strike()
+	require.Equal(t, []uint16{0}, b.Contradicted(a, 0, now.Add(10*time.Second), policy), "what is over by then needs not be told")
+	b.Flush()
+	require.Zero(t, b.strikes)
+}

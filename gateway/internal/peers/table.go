@@ -1,0 +1,135 @@
+package peers
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+const (
+	// limit bounds the addresses that are remembered without a connection, and the
+	// refusals of all of them.
+	limit = 16384
+	// sweepEvery is how often addresses are forgotten of which nothing is known.
+	sweepEvery = time.Second
+)
+
+// Table is all that the gateway itself knows of peers, by the address that a connection
+// has proved: what a gateway calls itself, it can change. What the decision on new
+// connections needs lies in the maps of the programs. Safe for concurrent use;
+// innermost lock.
+type Table struct {
+	mu      sync.Mutex // guards everything below
+	peers   map[netip.Addr]*peer
+	holding int // peers that have connections
+	strikes int // of all peers
+	swept   time.Time
+
+	share   share
+	refused map[Resource]uint64
+	waiting atomic.Int64 // handshakes of all peers; written under mu
+}
+
+// peer is what is known of one address.
+type peer struct {
+	// What it holds of what others want.
+	flows, handshakes int
+	limiter           *rate.Limiter // nil: it has not come in a hurry
+	seen              time.Time     // when it began the last connection
+
+	strikes   map[uint16]negotiate.Strike // refusals in a row, by port
+	proven    map[config.Carrier]struct{}
+	rests     map[negotiate.CarrierKind]negotiate.Rest
+	elsewhere time.Time // until when it is believed to be under another kernel
+}
+
+// NewTable returns an empty table with those limits.
+func NewTable(l config.Limits) *Table {
+	t := &Table{peers: map[netip.Addr]*peer{}, refused: map[Resource]uint64{}}
+	t.Configure(l)
+	return t
+}
+
+// peerLocked finds an address or adds it.
+func (t *Table) peerLocked(a netip.Addr, now time.Time) *peer {
+	if p := t.peers[a]; p != nil {
+		return p
+	}
+	if now.Sub(t.swept) >= sweepEvery {
+		t.swept = now
+		t.expireLocked(now)
+	}
+	t.makeRoomLocked(now)
+	p := &peer{}
+	t.peers[a] = p
+	return p
+}
+
+// expireLocked forgets the addresses of which nothing is known.
+func (t *Table) expireLocked(now time.Time) {
+	for a, p := range t.peers {
+		if p.idle(now) && p.unknown(now) {
+			t.dropLocked(a, p)
+		}
+	}
+}
+
+// makeRoomLocked keeps the table within its limit: what has no effect any more goes, and
+// if that is not enough, an eighth of the rest.
+func (t *Table) makeRoomLocked(now time.Time) {
+	if len(t.peers)-t.holding < limit && t.strikes < limit {
+		return
+	}
+	for a, p := range t.peers {
+		for port, s := range p.strikes {
+			if !s.Active(now) {
+				t.forgiveLocked(p, port)
+			}
+		}
+		if p.idle(now) && p.unknown(now) {
+			t.dropLocked(a, p)
+		}
+	}
+	const left = limit - limit/8
+	for a, p := range t.peers {
+		switch {
+		case len(t.peers)-t.holding <= left && t.strikes <= left:
+			return
+		case p.flows == 0:
+			t.dropLocked(a, p)
+		case t.strikes > left:
+			t.forgetLocked(p)
+		}
+	}
+}
+
+// idle reports whether the peer holds nothing and has been gone for long enough to have
+// its rate again.
+func (p *peer) idle(now time.Time) bool { return p.flows == 0 && now.Sub(p.seen) > sweepEvery }
+
+// unknown reports whether nothing is remembered of the peer.
+func (p *peer) unknown(now time.Time) bool {
+	for kind, r := range p.rests {
+		if r.Over(now) {
+			delete(p.rests, kind)
+		}
+	}
+	return len(p.strikes)+len(p.proven)+len(p.rests) == 0 && !now.Before(p.elsewhere)
+}
+
+// forgetLocked forgets what is remembered of a peer that has connections.
+func (t *Table) forgetLocked(p *peer) {
+	t.strikes -= len(p.strikes)
+	p.strikes, p.proven, p.rests, p.elsewhere = nil, nil, nil, time.Time{}
+}
+
+func (t *Table) dropLocked(a netip.Addr, p *peer) {
+	t.forgetLocked(p)
+	delete(t.peers, a)
+}

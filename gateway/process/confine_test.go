@@ -1,0 +1,52 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// confineVariable has the test binary confine itself and print what is left.
+const confineVariable = "SMCGW_TEST_CONFINE"
+
+// confined is the child of TestConfineChangesEveryThread.
+func confined() int {
+	if err := confineTo(cap.NET_ADMIN); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	tasks, _ := filepath.Glob("/proc/self/task/*/status")
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task)
+		fmt.Printf("%s", text)
+	}
+	return 0
+}
+
+func TestConfineChangesEveryThread(t *testing.T) {
+	testnet.Require(t, "root")
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), confineVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	want := map[string]string{
+		"CapInh": fmt.Sprintf("%016x", 0), "CapAmb": fmt.Sprintf("%016x", 0), "NoNewPrivs": "1",
+		"CapPrm": fmt.Sprintf("%016x", 1<<unix.CAP_NET_ADMIN),
+	}
+	want["CapEff"], want["CapBnd"] = want["CapPrm"], want["CapPrm"]
+	threads := bytes.Count(out, []byte("CapEff:"))
+	require.Greater(t, threads, 1, "%s", out)
+	for name, value := range want {
+		require.Equal(t, threads, strings.Count(string(out), name+":\t"+value+"\n"), "%s\n%s", name, out)
+	}
+}

@@ -1,0 +1,36 @@
+package link
+
+import (
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// Buffer makes an inbound packet buffer of a copy of raw.
+func Buffer(raw []byte) *stack.PacketBuffer {
+	return stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(raw)})
+}
+
+// Protocol is that of a raw IP packet.
+func Protocol(ip []byte) tcpip.NetworkProtocolNumber {
+	if ip[0]>>4 == 6 {
+		return header.IPv6ProtocolNumber
+	}
+	return header.IPv4ProtocolNumber
+}
+
+// Offloaded reports whether the checksum field of p holds the pseudo header
+// only.
+func Offloaded(p *stack.PacketBuffer) bool {
+	return p.GSOOptions.Type != stack.GSONone && p.GSOOptions.NeedsCsum
+}
+
+// Flatten copies an outbound packet into one slice.
+func Flatten(p *stack.PacketBuffer) []byte {
+	b := make([]byte, 0, p.Size())
+	for _, s := range p.AsSlices() {
+		b = append(b, s...)
+	}
+	return b
+}

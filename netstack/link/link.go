@@ -1,0 +1,132 @@
+package link
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// Link is a source and sink of raw IP packets: a TUN, one end of a Wire, or a
+// Pipe. It is used by one Stack or Host, which stops it when it closes.
+type Link interface {
+	// Endpoint is the link as its stack sees it.
+	Endpoint() Endpoint
+}
+
+// Endpoint is what the links are to gVisor and to us.
+type Endpoint interface {
+	stack.LinkEndpoint
+	stack.GSOEndpoint
+	// Detach ends the intake and returns when no packet is being delivered any
+	// more. It comes before the end of gVisor's stack, which detaches links under
+	// a lock that deliveries take.
+	Detach()
+	// Stop ends the rest, after what was written has left.
+	Stop()
+	// Drops counts packets the link could not take.
+	Drops() uint64
+}
+
+// bareLink is a link endpoint without link headers, to be embedded.
+type bareLink struct {
+	mtu     uint32
+	dropped atomic.Uint64
+
+	mu sync.RWMutex // guards everything below; read-held while a packet is delivered
+	d  stack.NetworkDispatcher
+}
+
+func (l *bareLink) MTU() uint32                                  { return l.mtu }
+func (l *bareLink) SetMTU(uint32)                                {}
+func (l *bareLink) MaxHeaderLength() uint16                      { return 0 }
+func (l *bareLink) LinkAddress() tcpip.LinkAddress               { return "" }
+func (l *bareLink) SetLinkAddress(tcpip.LinkAddress)             {}
+func (l *bareLink) Capabilities() stack.LinkEndpointCapabilities { return 0 }
+func (l *bareLink) ARPHardwareType() header.ARPHardwareType      { return header.ARPHardwareNone }
+func (l *bareLink) AddHeader(*stack.PacketBuffer)                {}
+func (l *bareLink) ParseHeader(*stack.PacketBuffer) bool         { return true }
+func (l *bareLink) Close()                                       {}
+func (l *bareLink) SetOnCloseAction(func())                      {}
+func (l *bareLink) Wait()                                        {}
+func (l *bareLink) GSOMaxSize() uint32                           { return 0 }
+func (l *bareLink) SupportedGSO() stack.SupportedGSO             { return stack.GSONotSupported }
+func (l *bareLink) Drops() uint64                                { return l.dropped.Load() }
+func (l *bareLink) Detach()                                      { l.Attach(nil) }
+func (l *bareLink) Stop()                                        {}
+
+func (l *bareLink) IsAttached() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.d != nil
+}
+
+// Attach sets the dispatcher; with nil it returns when no packet is being
+// delivered any more.
+func (l *bareLink) Attach(d stack.NetworkDispatcher) {
+	l.mu.Lock()
+	l.d = d
+	l.mu.Unlock()
+}
+
+// deliver hands an inbound packet up. The caller keeps its reference.
+func (l *bareLink) deliver(proto tcpip.NetworkProtocolNumber, p *stack.PacketBuffer) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.d != nil {
+		l.d.DeliverNetworkPacket(proto, p)
+	}
+}
+
+// deliverRaw hands a copy of a raw IP packet up.
+func (l *bareLink) deliverRaw(raw []byte) {
+	if len(raw) == 0 {
+		return
+	}
+	p := Buffer(raw)
+	defer p.DecRef()
+	l.deliver(Protocol(raw), p)
+}
+
+// PacketFunc receives one raw IP packet, which belongs to it.
+type PacketFunc func(pkt []byte)
+
+// Pipe connects a Stack or Host to functions, so that a model of the
+// steering can stand between several of them.
+type Pipe struct{ end packetEnd }
+
+type packetEnd struct {
+	bareLink
+	out *pump
+}
+
+// NewPipe makes a link whose outbound packets are given to out, in order,
+// on one goroutine of the link. out may call Inject of any link; it must not
+// block for long and must not close the link's own Stack.
+func NewPipe(mtu int, out PacketFunc) *Pipe {
+	l := &Pipe{end: packetEnd{out: newPump(out)}}
+	l.end.mtu = uint32(mtu)
+	return l
+}
+
+// Inject delivers a copy of an inbound raw IP packet, with complete checksums,
+// on the caller's goroutine. Before the link is used and after its Stack was
+// closed the packet is dropped.
+func (l *Pipe) Inject(pkt []byte) { l.end.deliverRaw(pkt) }
+
+// Endpoint implements Link.
+func (l *Pipe) Endpoint() Endpoint { return &l.end }
+
+// WritePackets implements stack.LinkWriter.
+func (l *packetEnd) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
+	for _, p := range pkts.AsSlice() {
+		if !l.out.push(Flatten(p), 0) {
+			l.dropped.Add(1)
+		}
+	}
+	return pkts.Len(), nil
+}
+
+func (l *packetEnd) Stop() { l.out.close() }

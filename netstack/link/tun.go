@@ -1,0 +1,258 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// virtio_net_hdr (linux/virtio_net.h), as a TUN with IFF_VNET_HDR exchanges it:
+// flags, gso_type, hdr_len, gso_size, csum_start, csum_offset in host order.
+const (
+	vnetLen = 10
+
+	vnetNeedsCsum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
+	vnetDataValid = 2 // VIRTIO_NET_HDR_F_DATA_VALID
+	vnetGSOTCPv4  = 1
+	vnetGSOTCPv6  = 4
+
+	minMTU = 552 // Linux's net.ipv4.route.min_pmtu
+
+	// tunGSOMax leaves room for headers below 64 KiB (gvisor#9816).
+	tunGSOMax = 65280
+)
+
+// tunLink is a TUN with vnet headers and offloads. Against gVisor's own fdbased
+// endpoint on a TUN it is worth a factor of five to twenty in throughput.
+type tunLink struct {
+	bareLink
+	fd     int
+	in     *os.File // a duplicate of fd, which the runtime's poller watches
+	raw    syscall.RawConn
+	closed atomic.Bool
+	quit   chan struct{} // ends a pause of the read loop
+	loop   sync.WaitGroup
+}
+
+// TUN makes a link of a TUN that was opened with IFF_NO_PI and IFF_VNET_HDR (10
+// byte header), TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6, and set non-blocking. The
+// descriptor stays the caller's, who closes it after the Stack. mtu is the MTU
+// of the wire behind it, not of the TUN.
+func TUN(fd, mtu int) (Link, error) {
+	if mtu < minMTU || mtu > 65535 {
+		return nil, fmt.Errorf("tun: mtu %d out of range", mtu)
+	}
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("tun: duplicate: %w", err)
+	}
+	t := &tunLink{fd: fd, in: os.NewFile(uintptr(dup), "tun"), quit: make(chan struct{})}
+	t.mtu = uint32(mtu)
+	if t.raw, err = t.in.SyscallConn(); err == nil {
+		err = t.in.SetReadDeadline(time.Time{}) // fails for what cannot be polled
+	}
+	if err != nil {
+		_ = t.in.Close()
+		return nil, fmt.Errorf("tun: %w", err)
+	}
+	return t, nil
+}
+
+func (t *tunLink) Endpoint() Endpoint               { return t }
+func (t *tunLink) GSOMaxSize() uint32               { return tunGSOMax }
+func (t *tunLink) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
+
+// Attach starts the read loop.
+func (t *tunLink) Attach(d stack.NetworkDispatcher) {
+	t.bareLink.Attach(d)
+	if d != nil {
+		t.loop.Add(1)
+		go t.readLoop()
+	}
+}
+
+// Detach ends the read loop.
+func (t *tunLink) Detach() {
+	if t.closed.Swap(true) {
+		return
+	}
+	t.bareLink.Attach(nil)
+	close(t.quit)
+	_ = t.in.Close()
+	t.loop.Wait()
+}
+
+// WritePackets writes one packet, or one super-packet, per call of writev.
+func (t *tunLink) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
+	for _, p := range l.AsSlice() {
+		if !t.write(p) {
+			t.dropped.Add(1)
+		}
+	}
+	return l.Len(), nil
+}
+
+func (t *tunLink) write(p *stack.PacketBuffer) bool {
+	h := vnetHeader(p)
+	iov := append([][]byte{h[:]}, p.AsSlices()...)
+	for range 3 {
+		_, err := unix.Writev(t.fd, iov)
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLOUT}}, 10)
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// vnetHeader says what the kernel must still do to p.
+func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
+	g := p.GSOOptions
+	if !Offloaded(p) {
+		return h
+	}
+	h[0] = vnetNeedsCsum
+	binary.NativeEndian.PutUint16(h[6:], g.L3HdrLen)
+	binary.NativeEndian.PutUint16(h[8:], g.CsumOffset)
+	if g.MSS == 0 || p.Data().Size() <= int(g.MSS) {
+		return h
+	}
+	h[1] = vnetGSOTCPv4
+	if g.Type == stack.GSOTCPv6 {
+		h[1] = vnetGSOTCPv6
+	}
+	binary.NativeEndian.PutUint16(h[2:], uint16(p.HeaderSize()))
+	binary.NativeEndian.PutUint16(h[4:], g.MSS)
+	return h
+}
+
+// readLoop reads until Detach. It waits as a goroutine, not in a system call: what
+// gVisor's own goroutines have to do with a packet they do on this thread, at
+// once, where a thread that sleeps in the kernel would keep them waiting for
+// another.
+func (t *tunLink) readLoop() {
+	defer t.loop.Done()
+	r := newLadder()
+	defer r.release()
+	for !t.closed.Load() {
+		var broken error
+		err := t.raw.Read(func(fd uintptr) bool {
+			broken = t.drain(r, int(fd))
+			return broken != nil || t.closed.Load()
+		})
+		if err != nil && !t.closed.Load() {
+			broken = err
+		}
+		if broken != nil { // the device is down or gone
+			t.pause()
+		}
+	}
+}
+
+// drain delivers what is there; nil: that was all.
+func (t *tunLink) drain(r *ladder, fd int) error {
+	for !t.closed.Load() {
+		n, err := unix.Readv(fd, r.iov)
+		switch {
+		case err == nil:
+			t.receive(r, n)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// pause is the time until a device that is down is looked at again.
+func (t *tunLink) pause() {
+	timer := time.NewTimer(100 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.quit:
+	}
+}
+
+// receive delivers one packet of n bytes, header included.
+func (t *tunLink) receive(r *ladder, n int) {
+	if n <= vnetLen {
+		return
+	}
+	validated := r.hdr[0]&(vnetNeedsCsum|vnetDataValid) != 0
+	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: r.take(n - vnetLen)})
+	defer p.DecRef()
+	p.RXChecksumValidated = validated
+	first, ok := p.Data().PullUp(1)
+	if !ok {
+		return
+	}
+	proto := header.IPv4ProtocolNumber
+	if first[0]>>4 == 6 {
+		proto = header.IPv6ProtocolNumber
+	}
+	t.deliver(proto, p)
+}
+
+// ladder is a scatter list of rising sizes: a bare ACK pins 2 KiB, not 64, and
+// headers are always contiguous.
+type ladder struct {
+	hdr   [vnetLen]byte
+	views []*buffer.View
+	iov   [][]byte
+}
+
+// ladderSizes sum up to more than the largest packet.
+var ladderSizes = [...]int{2 << 10, 8 << 10, 16 << 10, 16 << 10, 32 << 10}
+
+func newLadder() *ladder {
+	r := &ladder{views: make([]*buffer.View, len(ladderSizes)), iov: make([][]byte, len(ladderSizes)+1)}
+	r.iov[0] = r.hdr[:]
+	for i := range ladderSizes {
+		r.refill(i)
+	}
+	return r
+}
+
+func (r *ladder) refill(i int) {
+	r.views[i] = buffer.NewViewSize(ladderSizes[i])
+	r.iov[i+1] = r.views[i].AsSlice()
+}
+
+// take returns the n bytes just read and replaces the views they are in.
+func (r *ladder) take(n int) (b buffer.Buffer) {
+	for i := 0; i < len(r.views) && n > 0; i++ {
+		v := r.views[i]
+		if n < v.Size() {
+			v.CapLength(n)
+		}
+		n -= v.Size()
+		_ = b.Append(v) // fails for a nil view only
+		r.refill(i)
+	}
+	return b
+}
+
+func (r *ladder) release() {
+	for _, v := range r.views {
+		v.Release()
+	}
+}

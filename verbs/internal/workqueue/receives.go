@@ -1,0 +1,107 @@
+package workqueue
+
+import (
+	"math/bits"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Receives holds posted receives, oldest first. The counters only grow:
+// Retired <= head <= tail. The zero value holds none.
+type Receives struct {
+	Retired uint64   // completion polled; of a queue pair's own queue
+	ids     []uint64 // by counter, length mask+1; nil as long as all of them are the same
+	same    uint64   // then it is this
+	mask    uint64
+	sges    []verbs.SGE
+	counts  []uint8
+	perWR   int
+	head    uint64
+	tail    uint64
+}
+
+// NewReceives makes a queue for that many receives of that many SGEs.
+func NewReceives(wrs, sges int) Receives {
+	if wrs == 0 {
+		return Receives{}
+	}
+	n := 1 << bits.Len(uint(wrs-1))
+	r := Receives{mask: uint64(n - 1), perWR: sges}
+	if sges > 0 {
+		r.sges, r.counts = make([]verbs.SGE, n*sges), make([]uint8, n)
+	}
+	return r
+}
+
+// Empty reports whether no receive is posted.
+func (r *Receives) Empty() bool { return r.head == r.tail }
+
+// Posted is the number of receives that were not taken yet.
+func (r *Receives) Posted() int { return int(r.tail - r.head) }
+
+// Held is the number of receives whose completion was not polled yet.
+func (r *Receives) Held() uint64 { return r.tail - r.Retired }
+
+// Push posts a receive. The caller has checked that there is room.
+func (r *Receives) Push(id uint64, list []verbs.SGE) {
+	i := int(r.tail & r.mask)
+	r.putID(i, id)
+	if r.perWR > 0 {
+		r.counts[i] = uint8(copy(r.sges[i*r.perWR:(i+1)*r.perWR], list))
+	}
+	r.tail++
+}
+
+// putID notes the id of receive i. A queue of thousands of receives that are all
+// alike, as those of idle connections are, needs no memory for that.
+func (r *Receives) putID(i int, id uint64) {
+	switch {
+	case r.ids != nil:
+		r.ids[i] = id
+	case r.Empty() || id == r.same:
+		r.same = id
+	default:
+		r.ids = make([]uint64, r.mask+1)
+		for j := range r.ids {
+			r.ids[j] = r.same
+		}
+		r.ids[i] = id
+	}
+}
+
+// ID is the work request id of the oldest receive.
+func (r *Receives) ID() uint64 {
+	if r.ids == nil {
+		return r.same
+	}
+	return r.ids[r.head&r.mask]
+}
+
+// List is the scatter list of the oldest receive, valid until the next Push.
+func (r *Receives) List() []verbs.SGE {
+	if r.perWR == 0 {
+		return nil
+	}
+	i := int(r.head & r.mask)
+	return r.sges[i*r.perWR:][:r.counts[i]]
+}
+
+// Take removes the oldest receive and returns how many were ever taken: what
+// Retired becomes when its completion is polled.
+func (r *Receives) Take() uint64 {
+	r.head++
+	return r.head
+}
+
+// Resize makes room for that many receives, at least those posted.
+func (r *Receives) Resize(wrs int) {
+	n := NewReceives(wrs, r.perWR)
+	n.head, n.tail, n.Retired = r.head, r.head, r.Retired
+	for ; !r.Empty(); r.Take() {
+		n.Push(r.ID(), r.List())
+	}
+	*r = n
+}
+
+// Reset forgets what is posted. Counters go on: completions refer to them.
+func (r *Receives) Reset() { r.head, r.Retired = r.tail, r.tail }

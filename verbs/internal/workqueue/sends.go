@@ -1,0 +1,48 @@
+package workqueue
+
+// firstSends is the length of a ring that holds its first work request.
+const firstSends = 8
+
+// Sends holds the work requests that have not completed yet. They complete in order;
+// the counters only grow: Retired <= Done <= posted.
+type Sends[T any] struct {
+	Done    uint64 // completion queued, or none wanted
+	Retired uint64 // completion polled
+	posted  uint64
+	ring    []T // grows on demand; length a power of two
+}
+
+// Posted is the number of work requests ever posted.
+func (s *Sends[T]) Posted() uint64 { return s.posted }
+
+// Idle reports whether everything posted has completed.
+func (s *Sends[T]) Idle() bool { return s.Done == s.posted }
+
+// Held is the number of work requests whose completion was not polled yet.
+func (s *Sends[T]) Held() uint64 { return s.posted - s.Retired }
+
+// Slot is work request i, which has been posted and not completed.
+func (s *Sends[T]) Slot(i uint64) *T { return &s.ring[i&uint64(len(s.ring)-1)] }
+
+// Oldest is the oldest work request that has not completed.
+func (s *Sends[T]) Oldest() *T { return s.Slot(s.Done) }
+
+// Push returns the next slot as its last user left it, with slices to use again.
+func (s *Sends[T]) Push() *T {
+	if s.posted-s.Done == uint64(len(s.ring)) {
+		s.grow()
+	}
+	s.posted++
+	return s.Slot(s.posted - 1)
+}
+
+func (s *Sends[T]) grow() {
+	ring := make([]T, max(firstSends, 2*len(s.ring)))
+	for i := s.Done; i != s.posted; i++ {
+		ring[i&uint64(len(ring)-1)] = *s.Slot(i)
+	}
+	s.ring = ring
+}
+
+// Reset forgets what is posted. Counters go on: completions refer to them.
+func (s *Sends[T]) Reset() { s.Done, s.Retired = s.posted, s.posted }

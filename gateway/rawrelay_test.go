@@ -239,7 +239,7 @@ func TestRawEndsInOrder(t *testing.T) {
 	require.True(t, f.wire.Over())
 	f.raw.notify()
 	f.g.shards[0].Call(func() {})
-	f.g.shards[0].Call(func() { require.False(t, f.raw.over) }) // behind the turn that looked
+	f.g.shards[0].Call(func() { require.False(t, f.core.Ended()) }) // behind the turn that looked
 	require.Equal(t, life.Closing, f.getState())
 	n, err := io.Copy(io.Discard, c.app[1])
 	require.NoError(t, err)

@@ -222,9 +222,18 @@ func (c *Core) Aborts(r negotiate.Reason, remote bool) []Action {
 	return c.on(Aborts, negotiate.Verdict{Reason: r, Remote: remote})
 }
 
-// RawEnds says that a direction of a raw relay has ended, RawOver that both have, and that
-// both stacks have delivered everything.
-func (c *Core) RawEnds() { c.on(Ends, negotiate.Verdict{}) }
+// RawLegEnds says that the application of a raw relay has ended its direction.
+func (c *Core) RawLegEnds() {
+	c.Tx = TxEnded
+	c.on(Ends, negotiate.Verdict{})
+}
+
+// RawWireEnds says that the client of a raw relay has ended its direction, and that the
+// application was told so.
+func (c *Core) RawWireEnds() {
+	c.Rx = RxShut
+	c.on(Ends, negotiate.Verdict{})
+}
 
 // RawOver is the end of a raw relay in order.
 func (c *Core) RawOver() []Action { return c.on(RawOver, negotiate.Verdict{}) }

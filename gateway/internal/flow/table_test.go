@@ -138,7 +138,7 @@ func TestEndsOnce(t *testing.T) {
 		},
 	}
 	steps := []func(*Core){
-		func(*Core) {}, (*Core).Negotiates, (*Core).Completes, func(c *Core) { c.CarriedBy(ByRelay) }, (*Core).RawEnds,
+		func(*Core) {}, (*Core).Negotiates, (*Core).Completes, func(c *Core) { c.CarriedBy(ByRelay) }, (*Core).RawLegEnds,
 	}
 	for _, side := range []config.Side{config.SideClient, config.SideServer} {
 		for far := range steps {

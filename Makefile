@@ -16,7 +16,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat soak interop demo install-test-deps install-bench-deps clean
 
 all: build lint test
 
@@ -29,6 +29,9 @@ build: ## bin/smcgw, static, and bin/smcgw-lab
 
 generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
 	$(GO) generate ./...
+
+docs: ## the pages of docs/reference, from the tables in the code
+	$(GO) test -count=1 -run '^TestReference$$' ./negotiate ./gateway/config ./gateway/admin ./cmd/smcgw ./tests/arch -update
 
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)
@@ -46,7 +49,7 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 ./tests/arch
 
 e2e: build ## whole gateways: in memory, and as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak
+	$(SEEDED) $(GO) test -count=1 -parallel 3 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -timeout 10m ./tests/interop/...
@@ -70,11 +73,11 @@ cover: ## dist/cover.html
 	$(GO) tool cover -html dist/cover.out -o dist/cover.html
 	$(GO) tool cover -func dist/cover.out | tail -n 1
 
-bench: build install-bench-deps ## everything of docs/BENCHMARKS.md, and the page itself, in 40 minutes; needs root
+bench: build install-bench-deps ## docs/BENCHMARKS.md and the results of the day in docs/bench, in 40 minutes; needs root
 	mkdir -p dist
-	bin/smcgw-lab bench --json --budget 33m --profile dist/profile >dist/bench.json
-	bin/smcgw-lab bench --json --budget 4m --congestion-control reno --only bulk,ping,redis-c50 --rounds 3 >dist/bench-reno.json
-	$(GO) run ./tests/bench/page docs dist/bench.json dist/bench-reno.json
+	bin/smcgw-lab bench --json --congestion-control cubic --budget 25m --profile dist/profile >dist/bench-cubic.json
+	bin/smcgw-lab bench --json --congestion-control bbr --budget 12m >dist/bench-bbr.json
+	$(GO) run ./tests/bench/page docs dist/bench-cubic.json dist/bench-bbr.json
 
 bench-quick: build install-bench-deps ## ratios of the targets P1 to P5 in 8 minutes; the last line is JSON; needs root
 	bin/smcgw-lab bench --quick --ratios

@@ -19,19 +19,6 @@ const (
 	ModeEnforce             // offers are made and accepted
 )
 
-// Action is what a policy rule wants.
-type Action uint8
-
-// The actions. Auto carries samples of a service until the gateway has learned
-// from them whether that pays, and tells it by [Datapath.SetService]. It is about
-// connections made on this host; of others the client decides, and its offers are
-// accepted. In rules about datagrams it is accelerate.
-const (
-	ActionPass Action = iota
-	ActionAccelerate
-	ActionAuto
-)
-
 // Config configures [Open]. With nothing but Legs it is usable: it offers nothing
 // (ModeOff) on the devices of the default routes.
 type Config struct {

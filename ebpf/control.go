@@ -7,14 +7,16 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
 )
 
 // setupState writes control and policy before anything is attached.
 func (d *Datapath) setupState() error {
 	if d.cfg.CgroupPath == "" {
-		path, err := findCgroup2()
+		path, err := policy.CgroupMount()
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrKernel, err)
 		}
 		d.cfg.CgroupPath = path
 	}
@@ -111,10 +113,10 @@ func (d *Datapath) Decide(q Query) Verdict {
 func (d *Datapath) refreshCgroups() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.policy.patterns) == 0 {
+	if len(d.policy.Patterns) == 0 {
 		return nil
 	}
-	now := cgroupIDs(d.cfg.CgroupPath, d.policy.patterns)
+	now := d.policy.Cgroups(d.cfg.CgroupPath)
 	var errs []error
 	for id, mask := range now {
 		if d.cgroups[id] != mask {

@@ -77,7 +77,7 @@ func walkDatagrams(m *bpf.Map, fn func(smcgwFlowKey, *smcgwDgram) bool) error {
 // putDatagramsLocked tells the programs whether any UDP packet needs a look: a
 // rule could select it, or the gateway opened its tuple.
 func (d *Datapath) putDatagramsLocked() error {
-	want := bit(d.opened.Load() || d.policy.udp&d.policy.accelerate != 0)
+	want := bit(d.opened.Load() || d.policy.UDP&d.policy.Accelerate != 0)
 	if d.control.Datagrams == want {
 		return nil
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/sockdiag"
 )
 
 var (
@@ -27,7 +29,8 @@ var (
 	// ErrState means that the entry is in none of the expected states. The
 	// error is a [StateError].
 	ErrState = errors.New("flow entry in another state")
-	// ErrKernel means that the kernel is older than 6.6 or lacks a feature.
+	// ErrKernel means that the kernel is older than 6.6 or lacks a feature. The error
+	// of [Open] is then a [KernelError].
 	ErrKernel = errors.New("kernel lacks a needed feature")
 	// ErrNoDevice means that our programs are not on the device in question.
 	ErrNoDevice = errors.New("not a wire device")
@@ -46,8 +49,8 @@ type Datapath struct {
 	pair                netlink.Link // the host's end of the pair that leads to the legs; nil: none yet
 	ns                  *os.File     // our network namespace
 	nl                  *netlink.Handle
-	diag                int        // sock_diag, for the applications' sockets
-	answer              [4096]byte // of sock_diag; guarded by mu
+	hostDiag            *sockdiag.Client // for the applications' sockets; guarded by mu, as the other
+	legDiag             *sockdiag.Client // for the legs
 	objs                *objects
 	traces              *traces
 	events              *ringbuf.Reader
@@ -72,11 +75,12 @@ type Datapath struct {
 	op     sync.RWMutex
 	closed bool
 
-	retiredAt int64         // of smcgw_retired in the memory of traces
-	provedAt  time.Time     // the last proof of legs; of the thread that proves
-	ways      ways          // of the same thread
-	again     chan struct{} // ProveAgain
-	besideNow atomic.Bool   // beside is not nil
+	retiredAt  int64                  // of smcgw_retired in the memory of traces
+	provedAt   time.Time              // the last proof of legs; of the thread that proves
+	provedWith []link.AttachedProgram // the sockops programs before it; of the same thread
+	ways       ways                   // of the same thread
+	again      chan struct{}          // ProveAgain
+	besideNow  atomic.Bool            // beside is not nil
 
 	// mu guards everything below.
 	mu      sync.Mutex
@@ -103,7 +107,7 @@ func Open(cfg Config) (*Datapath, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d := &Datapath{
-		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, diag: -1, devices: map[int]*device{}, again: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, devices: map[int]*device{}, again: make(chan struct{}, 1),
 	}
 	if cfg.Beside != nil {
 		d.beside, d.retired = cfg.Beside, true
@@ -160,10 +164,10 @@ func (d *Datapath) openNamespace() (err error) {
 	if d.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("route netlink: %w", err)
 	}
-	if d.diag, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG); err != nil {
-		return fmt.Errorf("sock_diag netlink: %w", err)
-	}
-	return nil
+	request, _ := d.cfg.Legs.Diag()
+	d.legDiag = sockdiag.On(request)
+	d.hostDiag, err = sockdiag.Open()
+	return err
 }
 
 // Close detaches everything in reverse order and removes the devices. It is
@@ -178,7 +182,10 @@ func (d *Datapath) Close() error {
 	d.closed = true
 	d.monitor.stop()
 	errs := []error{closeLinks(d.offering), d.detachDevices(), closeLinks(d.steering), d.removePair()}
-	for _, fd := range []int{d.diag, d.wireTUN, d.appTUN} {
+	if d.hostDiag != nil {
+		errs = append(errs, d.hostDiag.Close())
+	}
+	for _, fd := range []int{d.wireTUN, d.appTUN} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}

@@ -25,8 +25,11 @@ type device struct {
 // etherLen is the length of the link header of Ethernet-like devices.
 const etherLen = 14
 
-// deviceOffer is DEVICE_OFFER of maps.h.
-const deviceOffer = 1
+// deviceOffer and deviceOneWay are DEVICE_OFFER and DEVICE_ONE_WAY of maps.h.
+const (
+	deviceOffer  = 1
+	deviceOneWay = 8
+)
 
 // linkHeader returns the length of the link header that the programs see on a
 // device, and false for devices they cannot parse.
@@ -56,6 +59,25 @@ func wanted(l netlink.Link, masters map[int]string) bool {
 	_, ok := linkHeader(a.EncapType)
 	return ok
 }
+
+// oneWay reports whether a device is a tunnel without a far end of its own: it takes what
+// comes from anywhere, as that of a server behind an IPVS director does, and has to be told
+// of each packet where it goes.
+func oneWay(l netlink.Link) bool {
+	switch t := l.(type) {
+	case *netlink.Iptun:
+		return t.FlowBased || unset(t.Remote)
+	case *netlink.Ip6tnl:
+		return t.FlowBased || unset(t.Remote)
+	case *netlink.Sittun:
+		return unset(t.Remote)
+	case *netlink.Gretun:
+		return t.FlowBased || unset(t.Remote)
+	}
+	return false
+}
+
+func unset(ip net.IP) bool { return len(ip) == 0 || ip.IsUnspecified() }
 
 // setupTUNs brings the TUNs up. W has the MTU of the wire as soon as it is known;
 // A takes the largest packets, since its segments never reach a wire.
@@ -231,8 +253,11 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 	header, _ := linkHeader(a.EncapType)
 	v := smcgwDevice{L2len: uint8(header)}
 	copy(v.Mac[:], a.HardwareAddr)
-	if offer {
-		v.Flags |= deviceOffer
+	switch {
+	case oneWay(l):
+		v.Flags, offer = deviceOneWay, false
+	case offer:
+		v.Flags = deviceOffer
 	}
 	dev, known := d.devices[a.Index]
 	if !known {

@@ -35,9 +35,6 @@ const (
 	EventTimeout
 )
 
-// NoRule is the rule index of a connection that no rule matched.
-const NoRule = -1
-
 // Event is one decision of the programs.
 type Event struct {
 	// At is the time of the decision.

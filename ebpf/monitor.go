@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/rulewatch"
 )
 
 // monitor follows devices, addresses and cgroups. It has a thread in the namespace
@@ -38,7 +40,7 @@ func (d *Datapath) startMonitor() error {
 		close(m.quit)
 		return fmt.Errorf("address messages: %w", err)
 	}
-	rules, err := watchRules(m.quit)
+	rules, err := rulewatch.Start(m.quit)
 	if err != nil {
 		close(m.quit)
 		return err

@@ -79,23 +79,6 @@ func (o *objects) Close() error {
 	return errors.Join(errs...)
 }
 
-// checkKernel wants tcx links, which came with Linux 6.6.
-func checkKernel() error {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return fmt.Errorf("uname: %w", err)
-	}
-	release := unix.ByteSliceToString(u.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("kernel release %q: %w", release, err)
-	}
-	if major < 6 || major == 6 && minor < 6 {
-		return fmt.Errorf("kernel %s, need 6.6: %w", release, ErrKernel)
-	}
-	return nil
-}
-
 // netnsCookie identifies the namespace of the calling thread to sockops, which
 // is called for all namespaces below its cgroup.
 func netnsCookie() (uint64, error) {

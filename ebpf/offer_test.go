@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
 )
 
 // begin starts a connect() that nobody waits for and returns its local address.
@@ -197,7 +199,7 @@ func TestPolicyInKernel(t *testing.T) {
 	requireRoot(t)
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
-	mount, err := findCgroup2()
+	mount, err := policy.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")
@@ -339,7 +341,7 @@ func TestCgroupPatterns(t *testing.T) {
 	h1, h2 := newHost(t), newHost(t)
 	pair(t, h1, h2)
 	h1.ghosts(h2)
-	mount, err := findCgroup2()
+	mount, err := policy.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")

@@ -15,7 +15,7 @@ func (d *Datapath) activateLocked(p *Policy) error {
 	if err := d.clearPolicy(next); err != nil {
 		return err
 	}
-	cgroups := cgroupIDs(d.cfg.CgroupPath, p.patterns)
+	cgroups := p.Cgroups(d.cfg.CgroupPath)
 	if err := d.writePolicy(p, next, cgroups); err != nil {
 		return errors.Join(err, d.clearPolicy(next))
 	}
@@ -38,24 +38,24 @@ func (d *Datapath) activateLocked(p *Policy) error {
 // writePolicy fills the maps of a generation.
 func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64) error {
 	var errs []error
-	for q, mask := range p.prefixes {
+	for q, mask := range p.Prefixes {
 		errs = append(errs, d.putPrefix(q, gen, mask))
 	}
-	for port, m := range p.ports {
+	for port, m := range p.Ports {
 		k := smcgwPortKey{Policy: gen, Port: wirePort(port)}
-		errs = append(errs, d.objs.Ports.Put(k, smcgwPortRule{Mask: m.mask, Excluded: m.excluded}))
+		errs = append(errs, d.objs.Ports.Put(k, smcgwPortRule{Mask: m.Mask, Excluded: m.Excluded}))
 	}
-	for uid, mask := range p.uids {
+	for uid, mask := range p.UIDs {
 		errs = append(errs, d.objs.UIDs.Put(smcgwUidKey{Policy: gen, Uid: uid}, mask))
 	}
 	for id, mask := range cgroups {
 		errs = append(errs, d.objs.Cgroups.Put(smcgwCgroupKey{Policy: gen, Id: id}, mask))
 	}
 	head := smcgwPolicyHead{
-		Any4: p.anyPeer4, Any6: p.anyPeer6, AnyPort: p.anyPort, AnyCgroup: p.anyCgroup, AnyUid: p.anyUID,
-		Inbound: p.inbound, Accelerate: p.accelerate, Automatic: p.automatic, Tcp: p.tcp, Udp: p.udp,
-		Prefixes4: bit(p.names(netip.Addr.Is4)), Prefixes6: bit(p.names(netip.Addr.Is6)),
-		Watch: bit(p.tcp&^p.inbound != 0), WatchUdp: bit(p.udp&^p.inbound != 0),
+		Any4: p.Any4, Any6: p.Any6, AnyPort: p.AnyPort, AnyCgroup: p.AnyCgroup, AnyUid: p.AnyUID,
+		Inbound: p.Inbound, Accelerate: p.Accelerate, Automatic: p.Automatic, Tcp: p.TCP, Udp: p.UDP,
+		Prefixes4: bit(names(p, netip.Addr.Is4)), Prefixes6: bit(names(p, netip.Addr.Is6)),
+		Watch: bit(p.TCP&^p.Inbound != 0), WatchUdp: bit(p.UDP&^p.Inbound != 0),
 	}
 	errs = append(errs, d.objs.Policy.Put(gen, head))
 	if err := errors.Join(errs...); err != nil {
@@ -65,8 +65,8 @@ func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64)
 }
 
 // names reports whether a rule names addresses of a family.
-func (p *Policy) names(family func(netip.Addr) bool) bool {
-	for q := range p.prefixes {
+func names(p *Policy, family func(netip.Addr) bool) bool {
+	for q := range p.Prefixes {
 		if family(q.Addr()) {
 			return true
 		}

@@ -118,27 +118,3 @@ func TestPolicyModel(t *testing.T) {
 		}
 	})
 }
-
-func TestCompilePolicyErrors(t *testing.T) {
-	_, err := CompilePolicy(make([]Rule, MaxRules+1), nil)
-	require.Error(t, err)
-	_, err = CompilePolicy([]Rule{
-		{Peers: []netip.Prefix{{}}},
-		{Cgroups: []string{"["}},
-		{Action: 9, Proto: 2},
-		{Cgroups: []string{"../x"}},
-	}, nil)
-	for _, part := range []string{"policy[0].peers", "policy[1].cgroups", "policy[2].action", "policy[2].proto", "policy[3].cgroups"} {
-		require.ErrorContains(t, err, part)
-	}
-	_, err = CompilePolicy(make([]Rule, MaxRules), nil)
-	require.NoError(t, err)
-}
-
-func TestConfigValidate(t *testing.T) {
-	require.NoError(t, Config{}.Validate())
-	err := Config{Generation: 12, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1, Samples: 256}.Validate()
-	for _, part := range []string{"auto", "generation", "mode", "fallback", "max_flows", "max_datagrams"} {
-		require.ErrorContains(t, err, part)
-	}
-}

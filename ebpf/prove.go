@@ -4,34 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/smcgw/smcgw/ebpf/internal/proof"
 )
 
-// A connection of our own shows whether legs reach applications on a device: it
-// takes the way of a carried client's, from a socket of the host through routing,
-// netfilter and the device's program to a socket in the namespace of the legs and
-// back. Until it has come through, and while it does not, connections on that device
-// and family are native.
+// Until a connection of our own has come through on a device and family (package
+// proof), and while it does not, connections there are native.
 
 // LegWay says how far a proof has come that has not come through.
-type LegWay string
+type LegWay = proof.Way
 
 // The ways.
 const (
-	// LegUnproved: there is no address to prove it from yet.
-	LegUnproved LegWay = "unproved"
-	// LegUnroutable: the host has no route.
-	LegUnroutable LegWay = "unroutable"
-	// LegOutput: the SYN was dropped before it left: by a rule in output or
-	// postrouting.
-	LegOutput LegWay = "output"
-	// LegInput: the answer was dropped before it reached the socket: by a rule in
-	// ingress, prerouting or input, or by the reverse-path filter.
-	LegInput LegWay = "input"
-	// LegConfirm: what follows the answer was dropped.
-	LegConfirm LegWay = "established"
+	LegUnproved   = proof.Unproved
+	LegUnroutable = proof.Unroutable
+	LegOutput     = proof.Output
+	LegInput      = proof.Input
+	LegConfirm    = proof.Confirm
+	LegSockmap    = proof.Sockmap
 )
 
 // BlockedLegs is a device on which legs do not reach applications.
@@ -41,15 +33,7 @@ type BlockedLegs struct {
 	Way    LegWay
 }
 
-// wayError is the error of a proof that did not come through.
-type wayError struct{ way LegWay }
-
-func (e wayError) Error() string { return "leg not proved: " + string(e.way) }
-
 const (
-	// proofTimeout bounds each step of a proof, which takes less than a millisecond
-	// where nothing drops it.
-	proofTimeout = time.Second
 	// proofInterval is how often what is known is proved again although nothing seems
 	// to have changed: rules of iptables change in silence. What is blocked is looked at
 	// again after blockedInterval.
@@ -73,14 +57,15 @@ const (
 // proveLegs proves the legs on every device that carries offers and tells the
 // programs. It runs on a thread of the namespace.
 func (d *Datapath) proveLegs() error {
-	var errs []error
+	programs, err := proof.Sockops(d.cfg.CgroupPath)
+	errs := []error{err}
 	for _, index := range d.offeringDevices() {
 		for family := range 2 {
 			way := d.proveOn(index, family == 1)
 			errs = append(errs, d.noteProof(index, family, way))
 		}
 	}
-	d.provedAt = time.Now()
+	d.provedAt, d.provedWith = time.Now(), programs
 	return errors.Join(errs...)
 }
 
@@ -99,9 +84,10 @@ func (d *Datapath) offeringDevices() (list []int) {
 // proveOn makes a proof, and another one where the first has failed: what is known
 // is not given up for one packet. It returns "" for one that came through.
 func (d *Datapath) proveOn(index int, v6 bool) LegWay {
-	var failed wayError
+	var failed proof.Error
+	prover := proof.Prover{Netlink: d.nl, Entries: proofEntries{d}, Legs: d.cfg.Legs, Priority: Priority}
 	for range 2 {
-		err := d.prove(index, v6)
+		err := prover.Prove(index, v6)
 		if err == nil {
 			return ""
 		}
@@ -109,11 +95,11 @@ func (d *Datapath) proveOn(index int, v6 bool) LegWay {
 			d.log.Debug("proof of legs", "ifindex", index, "ipv6", v6, "error", err)
 			return LegUnproved
 		}
-		if failed.way == LegUnproved || failed.way == LegUnroutable {
+		if failed.Way == LegUnproved || failed.Way == LegUnroutable {
 			break
 		}
 	}
-	return failed.way
+	return failed.Way
 }
 
 // noteProof tells the programs what came of a proof.
@@ -176,7 +162,11 @@ func (d *Datapath) proofDue() bool {
 	if len(d.BlockedLegs()) > 0 {
 		interval = blockedInterval
 	}
-	return time.Since(d.provedAt) > interval
+	if time.Since(d.provedAt) > interval {
+		return true
+	}
+	programs, err := proof.Sockops(d.cfg.CgroupPath)
+	return err == nil && !slices.Equal(programs, d.provedWith)
 }
 
 // ProveAgain has the legs proved soon: a connection has failed on them. It does not
@@ -188,196 +178,49 @@ func (d *Datapath) ProveAgain() {
 	}
 }
 
-// proof is one connection between a socket of the host and one of the legs'
-// namespace.
-type proof struct {
-	d        *Datapath
-	ends     proofEnds
-	key      smcgwFlowKey
-	app      int // the host's socket
-	listener int
-	leg      int
-}
+// proofEntries is the table as a proof sees it.
+type proofEntries struct{ d *Datapath }
 
-// prove makes one on a device. The error is an wayError where it did not come through.
-func (d *Datapath) prove(index int, v6 bool) error {
-	ends, err := d.proofEnds(index, v6)
+// Enter implements proof.Entries.
+func (e proofEntries) Enter(local, remote netip.AddrPort, ifindex int) error {
+	k, err := Tuple{Local: local, Remote: remote}.key()
 	if err != nil {
-		return err
-	}
-	defer ends.forget()
-	p := &proof{d: d, ends: ends, app: -1, listener: -1, leg: -1}
-	defer p.close()
-	if err := p.open(v6); err != nil {
-		return err
-	}
-	return p.run()
-}
-
-// open makes both sockets and the entry that leads from one to the other.
-func (p *proof) open(v6 bool) error {
-	made, err := p.d.cfg.Legs.Sockets(v6, 1)
-	if err != nil {
-		return err
-	}
-	p.listener = made[0]
-	if err := farthest(p.listener, v6); err != nil {
-		return err
-	}
-	far, err := bound(p.listener, p.ends.remote)
-	if err != nil {
-		return err
-	}
-	if err := unix.Listen(p.listener, 1); err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	family := unix.AF_INET
-	if v6 {
-		family = unix.AF_INET6
-	}
-	if p.app, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP); err != nil {
-		return fmt.Errorf("socket: %w", err)
-	}
-	if err := unix.BindToDevice(p.app, p.ends.device); err != nil {
-		return fmt.Errorf("bind to %s: %w", p.ends.device, err)
-	}
-	if err := unix.SetsockoptInt(p.app, unix.SOL_SOCKET, unix.SO_PRIORITY, Priority); err != nil {
-		return fmt.Errorf("priority: %w", err)
-	}
-	near, err := bound(p.app, p.ends.local)
-	if err != nil {
-		return err
-	}
-	return p.enter(Tuple{Local: near, Remote: far})
-}
-
-// farthest gives a socket the TTL of the legs of neighbours, the largest: rules may be
-// about it.
-func farthest(fd int, v6 bool) error {
-	level, option := unix.IPPROTO_IP, unix.IP_TTL
-	if v6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
-	}
-	if err := unix.SetsockoptInt(fd, level, option, 255); err != nil {
-		return fmt.Errorf("ttl: %w", err)
-	}
-	return nil
-}
-
-// enter makes the entry and begins to connect.
-func (p *proof) enter(t Tuple) (err error) {
-	if p.key, err = t.key(); err != nil {
 		return err
 	}
 	now := monotonic()
-	v := smcgwFlow{Word: stateProof, OfferedAt: now, ChangedAt: now, Ifindex: uint32(p.ends.index)}
-	if err := p.d.objs.Flows.Put(p.key, v); err != nil {
+	v := smcgwFlow{Word: stateProof, OfferedAt: now, ChangedAt: now, Ifindex: uint32(ifindex)}
+	if err := e.d.objs.Flows.Put(k, v); err != nil {
 		return fmt.Errorf("entry: %w", err)
 	}
-	if err := p.d.traces.leave(p.key); err != nil {
-		return err
-	}
-	err = unix.Connect(p.app, sockaddrOf(t.Remote))
-	switch {
-	case err == nil, errors.Is(err, unix.EINPROGRESS):
-		return nil
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETDOWN):
-		return wayError{LegUnroutable}
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES): // dropped by a rule, which the caller is told
-		return wayError{LegOutput}
-	default:
-		return fmt.Errorf("connect: %w", err)
-	}
+	return e.d.traces.leave(k)
 }
 
-// run waits for the connection and for a byte each way.
-func (p *proof) run() error {
-	if !ready(p.app, unix.POLLOUT) || !ready(p.listener, unix.POLLIN) {
-		return p.stuck()
-	}
-	if code, err := unix.GetsockoptInt(p.app, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
-		return p.stuck()
-	}
-	var err error
-	if p.leg, _, err = unix.Accept4(p.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC); err != nil {
-		return fmt.Errorf("accept: %w", err)
-	}
-	for _, way := range [][2]int{{p.app, p.leg}, {p.leg, p.app}} {
-		if _, err := unix.Write(way[0], []byte{'?'}); err != nil || !ready(way[1], unix.POLLIN) {
-			return p.stuck()
-		}
-		if n, err := unix.Read(way[1], make([]byte, 1)); n != 1 || err != nil {
-			return p.stuck()
-		}
-	}
-	return nil
-}
-
-// stuck says how far the connection came.
-func (p *proof) stuck() error {
-	var f smcgwFlow
-	if err := p.d.objs.Flows.Lookup(p.key, &f); err != nil {
-		return fmt.Errorf("entry: %w", err)
-	}
-	steps := f.Syn // enum proof_step
-	switch {
-	case steps[0] == 0:
-		return wayError{LegOutput}
-	case steps[2] == 0:
-		return wayError{LegInput}
-	default:
-		return wayError{LegConfirm}
-	}
-}
-
-// close ends the connection by a reset, as every leg, and forgets it.
-func (p *proof) close() {
-	for _, fd := range []int{p.leg, p.listener, p.app} {
-		if fd < 0 {
-			continue
-		}
-		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-		_ = unix.Close(fd)
-	}
-	if p.key.Family != 0 {
-		_ = p.d.objs.Flows.Delete(p.key)
-	}
-}
-
-// ready waits until a socket can be read or written.
-func ready(fd int, events int16) bool {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
-	for until := time.Now().Add(proofTimeout); ; {
-		n, err := unix.Poll(fds, max(0, int(time.Until(until).Milliseconds())))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		return err == nil && n == 1 && fds[0].Revents&events != 0
-	}
-}
-
-// bound binds a socket to an address and returns it with the port that was free.
-func bound(fd int, a netip.Addr) (netip.AddrPort, error) {
-	if err := unix.Bind(fd, sockaddrOf(netip.AddrPortFrom(a, 0))); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("bind to %v: %w", a, err)
-	}
-	sa, err := unix.Getsockname(fd)
+// Steps implements proof.Entries.
+func (e proofEntries) Steps(local, remote netip.AddrPort) (proof.Steps, error) {
+	k, err := Tuple{Local: local, Remote: remote}.key()
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("own address: %w", err)
+		return proof.Steps{}, err
 	}
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(a, uint16(sa.Port)), nil
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(a, uint16(sa.Port)), nil
-	default:
-		return netip.AddrPort{}, errors.New("own address of another family")
+	var f smcgwFlow
+	if err := e.d.objs.Flows.Lookup(k, &f); err != nil {
+		return proof.Steps{}, fmt.Errorf("entry: %w", err)
+	}
+	return proof.Steps{Left: f.Syn[0] != 0, Answered: f.Syn[1] != 0, Confirmed: f.Syn[2] != 0}, nil // enum proof_step
+}
+
+// Forget implements proof.Entries.
+func (e proofEntries) Forget(local, remote netip.AddrPort) {
+	if k, err := (Tuple{Local: local, Remote: remote}).key(); err == nil {
+		_ = e.d.objs.Flows.Delete(k)
 	}
 }
 
-func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+// Own implements proof.Entries.
+func (e proofEntries) Own(a netip.Addr) bool { return e.d.isOwn(a) }
+
+// isOwn reports whether an address is one of this namespace.
+func (d *Datapath) isOwn(a netip.Addr) bool {
+	k, ok := ownKey(a.AsSlice())
+	var own smcgwOwn
+	return ok && d.objs.Own.Lookup(k, &own) == nil
 }

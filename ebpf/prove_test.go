@@ -104,7 +104,7 @@ func TestProofAddresses(t *testing.T) {
 					require.NoError(t, netlink.AddrAdd(l, addr))
 					router := net.ParseIP([]string{"10.81.0.9", "fd81::9"}[i])
 					if name == "pair" || name == "single" { // as clouds do it
-						require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: router, HardwareAddr: proofMAC}))
+						require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: router, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}))
 						require.NoError(t, netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: netlink.NewIPNet(router), Scope: netlink.SCOPE_LINK}))
 						require.NoError(t, netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: router}))
 					}
@@ -137,17 +137,6 @@ func (h *host) neighbours() (list []string) {
 		}
 	})
 	return list
-}
-
-func TestStrangersAreInTheirNetwork(t *testing.T) {
-	for _, s := range []string{"10.0.0.0/8", "10.1.2.0/24", "10.1.2.0/23", "10.1.2.4/30", "fd00::/64", "fd00::/8", "fd00::4/126"} {
-		p := netip.MustParsePrefix(s)
-		for n := range uint64(1000) {
-			require.True(t, p.Contains(within(p, n*0x9e3779b97f4a7c15)), s)
-		}
-	}
-	require.Equal(t, netip.MustParseAddr("10.1.2.255"), last(netip.MustParsePrefix("10.1.2.0/24")))
-	require.Equal(t, netip.MustParseAddr("10.255.255.255"), last(netip.MustParsePrefix("10.0.0.0/8")))
 }
 
 // A proof never takes an address of the host for a neighbour.

@@ -1,11 +1,13 @@
 package ebpf
 
+import "github.com/smcgw/smcgw/ebpf/internal/policy"
+
 // Reasons the programs decide by themselves (numbers of docs/PROTOCOL.md "Reasons";
 // negotiate has their names and texts).
 const (
 	ReasonOff              uint8 = 1
-	ReasonPolicy           uint8 = 2
-	ReasonNeverList        uint8 = 3
+	ReasonPolicy           uint8 = policy.ReasonPolicy
+	ReasonNeverList        uint8 = policy.ReasonNeverList
 	ReasonGatewayStale     uint8 = 4
 	ReasonNAT              uint8 = 5
 	ReasonForwarded        uint8 = 6

@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
 )
 
 // beginFrom is begin from a chosen port; the socket is returned.
@@ -118,7 +120,7 @@ func TestFlowLimit(t *testing.T) {
 // offer: the flags belong to the socket.
 func TestForeignHeaderOptions(t *testing.T) {
 	requireRoot(t)
-	mount, err := findCgroup2()
+	mount, err := policy.CgroupMount()
 	require.NoError(t, err)
 	base := makeCgroups(t, mount)
 	defer enterCgroup(t, mount, "/")

@@ -61,7 +61,7 @@ func (d *Datapath) followWays(changed bool) error {
 	return d.moveFlows(moved)
 }
 
-// live is state_live of flow.h.
+// live tells that the gateway works on a connection in a state.
 func live(s State) bool { return s >= StateNegotiating && s <= StateRaw }
 
 func wayOf(k *smcgwFlowKey, v *smcgwFlow) way {

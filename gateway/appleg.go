@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/process"
 )
@@ -77,6 +78,6 @@ const tcpClose = 7
 // The application may ask for that at any time.
 func (l *appLeg) approach(look host.Look) {
 	if fd, err := l.take(); err == nil {
-		_ = host.SetHops(fd, l.tuple.Local.Addr().Is6(), int(look.Near())) // a stand-in of tests has none
+		_ = legs.SetHops(fd, l.tuple.Local.Addr().Is6(), int(look.Near())) // a stand-in of tests has none
 	}
 }

@@ -60,20 +60,6 @@ func (g *gateway) TakeBack() error {
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
 }
 
-// closeDatagrams ends the engine while the gateway goes on.
-func (g *gateway) closeDatagrams() {
-	e := g.dgrams.Load()
-	if e == nil {
-		return
-	}
-	e.close()
-	e.s.Call(func() {
-		e.closePorts()
-		e.s.DropDriver(e)
-	})
-	g.dgrams.Store(nil)
-}
-
 // errYielded is why nothing new can be made of a device.
 var errYielded = errors.New("left to the gateway that takes over")
 

@@ -80,7 +80,7 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 		return
 	}
 	p := negotiate.Proposal{
-		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.datagramPort(), Random: f.g.keys.random(),
+		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.dgrams.Load().Port(), Random: f.g.keys.random(),
 	}
 	reason := f.makeOffers(&p)
 	hs := negotiate.NewClient(negotiate.ClientConfig{
@@ -133,7 +133,7 @@ func (c *client) action(a negotiate.Action) {
 		c.send(a.Bytes)
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
-		c.f.g.dgrams.Load().news(c.f.tuple, a.Accept.DatagramPort, a.Accept.GatewayID)
+		c.f.g.dgrams.Load().News(ebpf.Tuple(c.f.tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
 		for _, fb := range c.f.g.fabrics {
 			fb.answered(c.f, a.Accept)
 		}

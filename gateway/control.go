@@ -65,7 +65,7 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 		for _, f := range g.all() {
 			list = append(list, f.info(now))
 		}
-		list = append(list, g.dgrams.Load().infos()...)
+		list = append(list, g.dgrams.Load().Flows()...)
 	}
 	if q.All {
 		list = append(append(list, g.native.list()...), g.udp.native.list()...)
@@ -91,7 +91,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 			flows[f.tuple.Remote.Addr()]++
 		}
 	}
-	g.dgrams.Load().eachFlow(func(f *dgramFlow) { flows[f.tuple.Remote.Addr()]++ })
+	g.dgrams.Load().CountFlows(flows)
 	var list []admin.PeerInfo
 	use := g.peerUse()
 	for a, carriers := range g.peers.Carriers() {
@@ -152,7 +152,7 @@ func (g *gateway) Devices() []admin.DeviceInfo {
 // FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
 	g.peers.Flush()
-	g.dgrams.Load().flush()
+	g.dgrams.Load().Flush()
 	n, err := g.steer.FlushPeers()
 	return n, errors.Join(err, g.auto.Flush())
 }
@@ -167,9 +167,9 @@ func (g *gateway) SetOff(off bool) error {
 	}
 	g.off.Store(off)
 	if off {
-		g.dgrams.Load().quiesce(negotiate.ReasonOff)
+		g.dgrams.Load().Quiesce(negotiate.ReasonOff)
 	} else {
-		g.dgrams.Load().resume()
+		g.dgrams.Load().Resume()
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s.Heartbeat = g.beat.load()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
-	g.dgrams.Load().snapshot(&s)
+	g.dgrams.Load().Snapshot(&s)
 	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
 	wireBounds(&s.Bounds, g.stack.Stats())
 	g.snapshotSteering(&s)

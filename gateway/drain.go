@@ -44,7 +44,7 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	if err := g.steer.Refuse(uint8(negotiate.ReasonDrained)); err != nil {
 		return nil, err
 	}
-	g.dgrams.Load().quiesce(negotiate.ReasonDrained)
+	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
 	now, flows := time.Now(), len(g.all())
 	g.log.Info("draining", "timeout", timeout, "flows", flows)
 	g.drainer.Begin(flows, now, now.Add(timeout))

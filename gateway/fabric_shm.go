@@ -406,7 +406,7 @@ func (sf *shmFabric) peerDown(peer *shm.Peer) {
 		}
 	}
 	sf.mu.Unlock()
-	sf.g.dgrams.Load().peerDown(peer)
+	sf.g.dgrams.Load().PeerDown(peer)
 	if sp != nil {
 		sp.reap()
 	}

@@ -93,7 +93,6 @@ type flow struct {
 	share peers.Share
 
 	outdated atomic.Bool // its offers were: nobody is to remember how it ended
-	late     atomic.Bool // this gateway was, when the time of the handshake was up
 
 	auto bool      // of a rule with action auto: it is learned from
 	seen auto.Seen // guarded by auto

@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -66,9 +67,9 @@ type gateway struct {
 	trials         *policy.Trials
 	demotions      demotionLog
 	silences       silences
-	dgrams         atomic.Pointer[dgramEngine] // nil: no datagram is carried
-	noDatagrams    bool                        // the engine could not be started
-	growing        atomic.Int64                // bytes of larger rings that are being allocated
+	dgrams         atomic.Pointer[datagram.Engine] // nil: no datagram is carried
+	noDatagrams    bool                            // the engine could not be started
+	growing        atomic.Int64                    // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
@@ -78,7 +79,7 @@ type gateway struct {
 	reloading      sync.Mutex                 // of reload: before trials.mu
 	die            func()                     // ends the process
 	beat           instant                    // of the last heartbeat
-	lateAt         instant                    // when beats were resumed that had stopped
+	lateAt         instant                    // when beats were resumed that had stopped, or a deadline was looked at late
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
@@ -92,10 +93,6 @@ type gateway struct {
 	nextID uint64
 	down   bool
 }
-
-// pastDatagrams are the histories of UDP: pairs of ends come and go by the
-// thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *history }
 
 // newGateway builds everything and starts the loops; close undoes it. The
 // heartbeat does not beat yet, so no connection is touched.
@@ -297,7 +294,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 // about others, and what ran out of time here while this gateway was late itself,
 // nothing about the peer.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() || f.late.Load() || g.wasLate(f.start, time.Now()) {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() || g.wasLate(f.start, time.Now()) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
@@ -331,7 +328,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	case ebpf.EventNative:
 		g.nativeDecision(t, e)
 	case ebpf.EventDatagram:
-		g.dgrams.Load().asked(e)
+		g.dgrams.Load().Asked(e.Tuple)
 	case ebpf.EventProbe, ebpf.EventTimeout:
 		if f := g.find(t); f != nil && f.isn == e.ISN {
 			f.watched(e)
@@ -394,7 +391,7 @@ func (g *gateway) close() {
 	if already {
 		return
 	}
-	g.dgrams.Load().close()
+	g.dgrams.Load().Close()
 	close(g.draining)
 	for _, f := range g.all() {
 		f.drain(negotiate.ReasonDrained)
@@ -418,7 +415,7 @@ func (g *gateway) closeShards() {
 		s.Halt()
 		s.Detach()
 	}
-	g.dgrams.Load().closePorts()
+	g.dgrams.Load().Release()
 	for _, fb := range g.fabrics {
 		errs = append(errs, fb.close())
 	}

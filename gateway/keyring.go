@@ -67,7 +67,7 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 		return nil
 	}
 	g.log.Info("keys changed", "keys", len(keys))
-	g.dgrams.Load().setKeys(keys)
+	g.dgrams.Load().SetKeys(keys)
 	peers, err := g.steer.Peers()
 	errs := []error{err}
 	for _, p := range peers {
@@ -80,18 +80,6 @@ func (g *gateway) setKeys(keys negotiate.Keys) error {
 		return fmt.Errorf("forget who had another key: %w", err)
 	}
 	return nil
-}
-
-// setKeys tells the resolver.
-func (e *dgramEngine) setKeys(keys negotiate.Keys) {
-	if e == nil {
-		return
-	}
-	e.s.Post(func() {
-		if !e.stopped {
-			e.act(e.resolve.SetKeys(keys))
-		}
-	})
 }
 
 // bindingOf names the connection of a wire leg as both gateways see it.

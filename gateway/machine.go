@@ -3,10 +3,10 @@ package gateway
 import (
 	"net/netip"
 
-	"github.com/smcgw/smcgw/netstack/link"
-
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/netstack/link"
 )
 
 // Host is the machine a gateway runs on.
@@ -16,7 +16,11 @@ type Host struct {
 	// Link is the wire side of the steering, for the wire legs' TCP.
 	Link link.Link
 	// Datagrams steers those of UDP programs; nil on hosts that cannot.
-	Datagrams host.Datagrams
+	Datagrams datagram.Steering
+	// AppTUN is the descriptor that steered datagrams are read from and others are
+	// written to, non-blocking, with a virtio_net_hdr of 10 bytes. The host closes it
+	// after the gateway.
+	AppTUN int
 	// Beside lets another gateway take over on this host; nil on hosts that cannot.
 	Beside host.Beside
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on

@@ -129,7 +129,9 @@ func (n *negotiator) overdue() {
 	}
 	if !n.done {
 		now := time.Now()
-		n.f.late.Store(now.Sub(n.hs.Deadline()) >= lateTimer)
+		if now.Sub(n.hs.Deadline()) >= lateTimer {
+			n.f.g.lateAt.store(now)
+		}
 		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) {
 			n.f.g.steer.ProveAgain()
 			if n.f.appConnected() {

@@ -101,7 +101,7 @@ func (r *relay) Step() (moved int) {
 	}
 	if rest := r.rest; rest != nil {
 		r.rest = nil
-		r.ctl.parse(rest)
+		r.ctl.feed(rest)
 	}
 	moved = r.fromWire() + r.toApp()
 	r.ctl.flush()

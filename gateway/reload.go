@@ -60,9 +60,9 @@ func (g *gateway) applyMode(m config.Mode) error {
 	switch {
 	case g.off.Load():
 	case m == config.ModeEnforce:
-		g.dgrams.Load().resume()
+		g.dgrams.Load().Resume()
 	default:
-		g.dgrams.Load().quiesce(negotiate.ReasonMode)
+		g.dgrams.Load().Quiesce(negotiate.ReasonMode)
 	}
 	return nil
 }

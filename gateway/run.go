@@ -161,7 +161,7 @@ func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.
@@ -280,7 +280,7 @@ func ignoreCanceled(err error) error {
 // answers come.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
-	g.dgrams.Load().quiesce(negotiate.ReasonDrained)
+	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}

@@ -183,7 +183,7 @@ func (s *server) action(a negotiate.Action) {
 			return
 		}
 		f.peerID = a.Proposal.GatewayID
-		f.g.dgrams.Load().news(f.tuple, a.Proposal.DatagramPort, a.Proposal.GatewayID)
+		f.g.dgrams.Load().News(ebpf.Tuple(f.tuple), a.Proposal.DatagramPort, a.Proposal.GatewayID)
 		s.meet(a.Proposal)
 	case negotiate.Drop:
 		s.dropped = true
@@ -260,7 +260,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 		}
 		_ = s.f.wire.SetKeepalive(vigilTurn, vigilTurn, math.MaxInt32) // the last word may be long in coming
 		return s.hs.Served(now, negotiate.Accept{
-			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.datagramPort(), Random: s.f.g.keys.random(),
+			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.dgrams.Load().Port(), Random: s.f.g.keys.random(),
 			Carriers: offers,
 		})
 	})

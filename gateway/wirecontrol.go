@@ -85,7 +85,7 @@ func (c *wireControl) begin(leg *appLeg, rest []byte) {
 		}
 		c.relay.start(fd, rest)
 	} else {
-		c.parse(rest)
+		c.feed(rest)
 	}
 	if c.wanted != "" && c.relay == nil && c.talks() {
 		c.carry.demote(c.wanted)
@@ -153,13 +153,13 @@ func (c *wireControl) read(buf []byte) (n int) {
 	case err != nil:
 		c.lost(err)
 	default:
-		c.parse(buf[:n])
+		c.feed(buf[:n])
 	}
 	return n
 }
 
-// parse cuts b into records and acts on each.
-func (c *wireControl) parse(b []byte) {
+// feed cuts b into records and acts on each.
+func (c *wireControl) feed(b []byte) {
 	for c.talks() {
 		rec, n, err := c.reader.Next(b)
 		if err != nil {

@@ -162,7 +162,7 @@ var reasonTexts = [...]reasonText{
 		"Nothing: new connections are taken by the new gateway, or by the kernel.",
 	},
 	ReasonInternalError: {
-		"internal_error", "The gateway's own code failed (a panic); only this connection was ended, or given back to the kernel.",
+		"internal_error", "The gateway's own code failed (a panic); only this connection was ended, or fell back to the kernel.",
 		"Report it with the stack in the log.",
 	},
 }

@@ -3,7 +3,6 @@ package rsocket
 import (
 	"encoding/binary"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/internal/golden"
 )
 
-// The document says what the code does.
-func TestProtocolDocument(t *testing.T) {
+// TestProtocolVectors: every vector of docs/protocol/rsocket.md.
+func TestProtocolVectors(t *testing.T) {
 	hello := []byte("hello")
 	four, six := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	grant := SGE{Addr: 0x7f0000b10000, Key: 0x1002, Length: 65536}
@@ -25,7 +24,7 @@ func TestProtocolDocument(t *testing.T) {
 	}
 	little, big := grantBytes(grant, false), grantBytes(grant, true)
 	mapped := iomapBytes(mapping, false)
-	for name, want := range map[string][]byte{
+	vectors := map[string][]byte{
 		"rsocket-connection-data":       exampleConn().Append(nil),
 		"rsocket-immediates":            imms,
 		"rsocket-grant-little-endian":   little[:],
@@ -35,8 +34,9 @@ func TestProtocolDocument(t *testing.T) {
 		"rsocket-resolution-answer":     ResolveHeader{Op: ResolveCtrl, QPN: 0x12, Addr: six}.Append(nil),
 		"rsocket-datagram-4":            append(DatagramHeader{Source: netip.AddrPortFrom(four, 40000)}.Append(nil), hello...),
 		"rsocket-datagram-6":            append(DatagramHeader{Source: netip.AddrPortFrom(six, 40000)}.Append(nil), hello...),
-	} {
-		require.Equal(t, want, golden.Vector(t, name), name)
 	}
-	require.Equal(t, 9, strings.Count(golden.Document(t), "\n`rsocket-"), "vectors that are compared with nothing")
+	for _, name := range golden.Names(t, "rsocket-") {
+		require.Equal(t, vectors[name], golden.Vector(t, name), name)
+	}
+	require.Len(t, vectors, len(golden.Names(t, "rsocket-")))
 }

@@ -21,7 +21,7 @@ struct cas_args {
 	u32 out;
 };
 
-static always_inline int cas_once(struct cas_args *a, struct flow_key *k)
+static __always_inline int cas_once(struct cas_args *a, struct flow_key *k)
 {
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, k);
 	u64 w = flow_word(f);

@@ -17,10 +17,8 @@
 #define TICK_MASK 0x7ffull
 #define MAC_MASK 0x1fffffffu
 #define NO_SCALE 15
-#define OWN_SCALE 8 /* enough for 16 MiB; user space translates its own (netstack/cookie.go) */
-#define PACKET_HOST 0
+#define OWN_SCALE 8 /* enough for 16 MiB; user space translates its own (netstack/proof.go) */
 #define ANSWER_TTL 64
-#define BPF_F_PSEUDO_HDR 0x10
 
 #define ROTATE(x, n) ((x) << (n) | (x) >> (64 - (n)))
 #define SIP_ROUND                                        \
@@ -71,7 +69,7 @@ global int cookie_mac(const struct cookie_input *in)
 }
 
 /* cookie_of is the sequence number of the SYN-ACK that carries stamp. */
-static noinline u32 cookie_of(const struct flow_key *k, u32 isn, u32 stamp, u64 tick)
+static __noinline u32 cookie_of(const struct flow_key *k, u32 isn, u32 stamp, u64 tick)
 {
 	struct cookie_input in = { .lport = k->lport, .rport = k->rport, .isn = isn, .stamp = stamp, .tick = tick };
 	__builtin_memcpy(in.laddr, k->laddr, 16);
@@ -80,7 +78,7 @@ static noinline u32 cookie_of(const struct flow_key *k, u32 isn, u32 stamp, u64 
 }
 
 /* mss_index finds the largest entry of the table that is not above mss. */
-static always_inline int mss_index(u32 mss)
+static __always_inline int mss_index(u32 mss)
 {
 	if (!mss)
 		mss = 536; /* RFC 9293 3.7.1 */
@@ -90,7 +88,7 @@ static always_inline int mss_index(u32 mss)
 }
 
 /* spend takes one from what may be done in a second on this processor. */
-static always_inline int spend(u32 limit)
+static __always_inline int spend(u32 limit)
 {
 	u32 zero = 0;
 	struct budget *b = bpf_map_lookup_elem(&smcgw_budget, &zero);
@@ -105,14 +103,14 @@ static always_inline int spend(u32 limit)
 }
 
 /* crowded: as many connections were proved in this second as user space takes on. */
-static always_inline int crowded(struct control *c)
+static __always_inline int crowded(struct control *c)
 {
 	u64 w = *(volatile u64 *)&smcgw_proved;
 	return c->proofs && w >> 32 == (u32)(bpf_ktime_get_ns() >> 30) && (u32)w >= c->proofs;
 }
 
 /* count_proof counts those, of one second at a time. */
-static always_inline void count_proof(void)
+static __always_inline void count_proof(void)
 {
 	u64 second = (bpf_ktime_get_ns() >> 30) << 32;
 	for (int try = 0; try < 4; try++) {
@@ -122,7 +120,7 @@ static always_inline void count_proof(void)
 	}
 }
 
-static always_inline u16 fold(u64 sum)
+static __always_inline u16 fold(u64 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -130,17 +128,17 @@ static always_inline u16 fold(u64 sum)
 }
 
 /* put_answer4 and put_answer6 write the network header. */
-static always_inline long put_answer4(struct __sk_buff *skb, struct packet *p)
+static __always_inline long put_answer4(struct __sk_buff *skb, struct packet *p)
 {
 	struct ip4 ip = {
 		.ver_ihl = 0x45, .len = be16(sizeof(ip) + ANSWER_LEN), .frag = be16(0x4000), .ttl = ANSWER_TTL,
 		.proto = IPPROTO_TCP, .src = *(u32 *)p->key.laddr, .dst = *(u32 *)p->key.raddr,
 	};
-	ip.sum = fold((u32)bpf_csum_diff(NULL, 0, &ip, sizeof(ip), 0));
+	ip.sum = fold((u32)sum_diff(NULL, 0, &ip, sizeof(ip)));
 	return bpf_skb_store_bytes(skb, p->l3, &ip, sizeof(ip), 0);
 }
 
-static always_inline long put_answer6(struct __sk_buff *skb, struct packet *p)
+static __always_inline long put_answer6(struct __sk_buff *skb, struct packet *p)
 {
 	struct ip6 ip = { .ver_class_label = be32(0x60000000), .len = be16(ANSWER_LEN), .next = IPPROTO_TCP, .hops = ANSWER_TTL };
 	__builtin_memcpy(ip.src, p->key.laddr, 16);
@@ -149,7 +147,7 @@ static always_inline long put_answer6(struct __sk_buff *skb, struct packet *p)
 }
 
 /* turn_link swaps the link addresses: the answer goes back the way the SYN came. */
-static always_inline long turn_link(struct __sk_buff *skb, u32 l2len)
+static __always_inline long turn_link(struct __sk_buff *skb, u32 l2len)
 {
 	struct { u16 dst[3], src[3]; } eth, back;
 	if (l2len != ETH_LEN)
@@ -163,7 +161,7 @@ static always_inline long turn_link(struct __sk_buff *skb, u32 l2len)
 
 /* fill_answer makes the TCP header, with the options that Linux gives a SYN-ACK, in
  * its order, and the accept behind them. */
-static always_inline void fill_answer(u8 *b, struct packet *p, struct options *o, u32 seq, u32 stamp, u16 mss)
+static __always_inline void fill_answer(u8 *b, struct packet *p, struct options *o, u32 seq, u32 stamp, u16 mss)
 {
 	struct tcp *t = (void *)b;
 	t->src = p->key.lport;
@@ -190,10 +188,10 @@ static always_inline void fill_answer(u8 *b, struct packet *p, struct options *o
  * is right where the SYN's was, and where the device is to compute it (a veth's
  * peer leaves that to us): the field holds the pseudo header only then. Addresses
  * and ports have changed places, which changes no sum. */
-static always_inline long resum(struct __sk_buff *skb, struct packet *p, struct answer *a)
+static __always_inline long resum(struct __sk_buff *skb, struct packet *p, struct answer *a)
 {
 	u32 at = p->l4 + 16;
-	s64 diff = bpf_csum_diff(a->old, sizeof(a->old), a->next, sizeof(a->next), 0);
+	s64 diff = sum_diff(a->old, sizeof(a->old), a->next, sizeof(a->next));
 	if (diff < 0 || bpf_skb_store_bytes(skb, at, &a->sum, 2, 0))
 		return -1;
 	if (bpf_l4_csum_replace(skb, at, 0, diff, 0))
@@ -202,7 +200,7 @@ static always_inline long resum(struct __sk_buff *skb, struct packet *p, struct 
 }
 
 /* turn_around makes the SYN-ACK out of the SYN. */
-static noinline int turn_around(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)
+static __noinline int turn_around(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)
 {
 	u32 zero = 0;
 	u64 n = p->tcplen, tick = bpf_ktime_get_ns() >> TICK_SHIFT; /* n as in scan_options */
@@ -232,17 +230,17 @@ static noinline int turn_around(struct __sk_buff *skb, struct packet *p, struct 
 
 /* route is the device by which the host reaches the peer, or 0. To the kernel the
  * packet comes from W, which forwards. */
-static noinline u32 route(struct __sk_buff *skb, const struct flow_key *k)
+static __noinline u32 route(struct __sk_buff *skb, const struct flow_key *k)
 {
 	struct bpf_fib_lookup f = { .l4_protocol = IPPROTO_TCP, .sport = k->lport, .dport = k->rport, .ifindex = wire_ifindex };
 	if (k->family == 4) {
 		f.family = AF_INET;
-		f.src[0] = *(u32 *)k->laddr;
-		f.dst[0] = *(u32 *)k->raddr;
+		f.ipv4_src = *(u32 *)k->laddr;
+		f.ipv4_dst = *(u32 *)k->raddr;
 	} else {
 		f.family = AF_INET6;
-		__builtin_memcpy(f.src, k->laddr, 16);
-		__builtin_memcpy(f.dst, k->raddr, 16);
+		__builtin_memcpy(f.ipv6_src, k->laddr, 16);
+		__builtin_memcpy(f.ipv6_dst, k->raddr, 16);
 	}
 	long rc = bpf_fib_lookup(skb, &f, sizeof(f), 0);
 	return rc == BPF_FIB_LKUP_RET_SUCCESS || rc == BPF_FIB_LKUP_RET_NO_NEIGH ? f.ifindex : 0;
@@ -250,7 +248,7 @@ static noinline u32 route(struct __sk_buff *skb, const struct flow_key *k)
 
 /* answerable tells whether the cookie has room for what the SYN asks for, and its
  * headers are where the answer's will be. */
-static always_inline int answerable(const struct packet *p, const struct options *o)
+static __always_inline int answerable(const struct packet *p, const struct options *o)
 {
 	return p->l4 - p->l3 == (p->key.family == 4 ? sizeof(struct ip4) : sizeof(struct ip6)) && mss_index(o->mss) >= 0;
 }
@@ -260,7 +258,7 @@ static always_inline int answerable(const struct packet *p, const struct options
  * the answer, as the director of a service whose servers answer themselves does not.
  * Elsewhere it goes back the way the SYN came: the route may be another one for what
  * rules of netfilter mark. */
-static noinline int answer(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)
+static __noinline int answer(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)
 {
 	if (turn_around(skb, p, o, l2len))
 		return drop(STAT_REDIRECT_FAILED);
@@ -274,7 +272,7 @@ static noinline int answer(struct __sk_buff *skb, struct packet *p, struct optio
 
 /* proves tells whether a segment repeats what a SYN-ACK of ours has told its
  * sender: the tick in which we sent that, or 0. */
-static always_inline u64 proves(const struct packet *p, const struct options *o)
+static __always_inline u64 proves(const struct packet *p, const struct options *o)
 {
 	u64 now = bpf_ktime_get_ns() >> TICK_SHIFT;
 	u32 cookie = p->ack - 1, ticks = (o->echo >> 8 & 0xff) << 3 | (cookie & 7);
@@ -285,7 +283,7 @@ static always_inline u64 proves(const struct packet *p, const struct options *o)
 /* speaks tells whether a segment holds a whole PROPOSAL, as one of a client's gateway
  * that starts at ISN + 1 does unless it only acknowledges. What proves an address
  * and says nothing of use would make user space wait. */
-static always_inline int speaks(struct __sk_buff *skb, const struct packet *p)
+static __always_inline int speaks(struct __sk_buff *skb, const struct packet *p)
 {
 	struct { u8 eye[4], type, version; u16 len; } h;
 	if (p->payload < sizeof(h) || bpf_skb_load_bytes(skb, p->l4 + p->tcplen, &h, sizeof(h)))
@@ -295,7 +293,7 @@ static always_inline int speaks(struct __sk_buff *skb, const struct packet *p)
 
 /* prove_flow makes the entry, unless another segment has done so just now. The
  * rule is told from the policy of now; what it decides was decided. */
-static noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct options *o, u64 tick)
+static __noinline int prove_flow(struct __sk_buff *skb, struct packet *p, struct options *o, u64 tick)
 {
 	u32 zero = 0;
 	struct verdict v = { .rule = NO_RULE };

@@ -34,7 +34,7 @@ global int peer_reason(const struct flow_key *k)
 
 /* ask tells the gateway of a peer it might get to know, at most once a second
  * and address. */
-static noinline int ask(const struct flow_key *k, struct dgram *d, u64 now)
+static __noinline int ask(const struct flow_key *k, struct dgram *d, u64 now)
 {
 	struct peer_key pk;
 	u64 next = now + SECOND_NS;
@@ -51,9 +51,9 @@ static noinline int ask(const struct flow_key *k, struct dgram *d, u64 now)
 }
 
 /* native_now returns why a datagram of a selected or open tuple is not carried. */
-static always_inline u8 native_now(struct __sk_buff *skb, struct control *c, const struct flow_key *k, struct dgram *d, u64 now)
+static __always_inline u8 native_now(struct __sk_buff *skb, struct control *c, const struct flow_key *k, struct dgram *d, u64 now)
 {
-	u8 off = switched_off(c);
+	u8 off = switched_off(c, liveness());
 	if (off)
 		return off;
 	int reason = peer_reason(k);
@@ -73,7 +73,7 @@ static always_inline u8 native_now(struct __sk_buff *skb, struct control *c, con
 	return reason;
 }
 
-static always_inline void count_datagram(struct __sk_buff *skb, struct dgram *d, u32 at, u64 now)
+static __always_inline void count_datagram(struct __sk_buff *skb, struct dgram *d, u32 at, u64 now)
 {
 	u32 segments = skb->gso_segs, len = skb->len;
 	__sync_fetch_and_add(&d->packets, segments ? segments : 1);
@@ -82,7 +82,7 @@ static always_inline void count_datagram(struct __sk_buff *skb, struct dgram *d,
 }
 
 /* promote moves an entry to the map of the carried ones. */
-static noinline int promote(const struct flow_key *k, struct dgram *d)
+static __noinline int promote(const struct flow_key *k, struct dgram *d)
 {
 	if (!d)
 		return -1;
@@ -97,7 +97,7 @@ static noinline int promote(const struct flow_key *k, struct dgram *d)
 
 /* entry_of finds the tuple's entry, made anew if need be, and whether it is in
  * the map of the carried ones. */
-static always_inline struct dgram *entry_of(struct __sk_buff *skb, u32 l2len, struct control *c, struct flow_key *k, u64 now, int *carried)
+static __always_inline struct dgram *entry_of(struct __sk_buff *skb, u32 l2len, struct control *c, struct flow_key *k, u64 now, int *carried)
 {
 	struct dgram fresh = {};
 	fresh.epoch = once(c->epoch); /* read before the policy: user space writes it after */
@@ -157,7 +157,7 @@ global int datagram_out(struct __sk_buff *skb, u32 l2len)
 
 /* known_datagram finds an entry with a device: one that was closed before any
  * datagram was seen has none. */
-static always_inline struct dgram *known_datagram(const struct flow_key *k)
+static __always_inline struct dgram *known_datagram(const struct flow_key *k)
 {
 	struct dgram *d = bpf_map_lookup_elem(&smcgw_dgrams, k);
 	if (!d)
@@ -168,7 +168,7 @@ static always_inline struct dgram *known_datagram(const struct flow_key *k)
 /* datagram_from_gateway: a datagram of a peer arrives as if from the wire; one of
  * a local program, which could not be carried, is given to the network. Which it
  * is, the known tuple tells. A tuple that became native meanwhile is known too. */
-static noinline int datagram_from_gateway(struct __sk_buff *skb)
+static __noinline int datagram_from_gateway(struct __sk_buff *skb)
 {
 	struct flow_key k;
 	u32 at = 0, len = skb->len;

@@ -20,7 +20,7 @@ enum { DATAGRAM_NONE, DATAGRAM_WHOLE, DATAGRAM_FRAGMENT };
 /* parse_datagram finds the tuple of a UDP packet, its source as the local side.
  * A fragment is told by the first one of its datagram. Packets with IP options
  * or extension headers are none of ours. *at is the offset of the payload. */
-static always_inline int parse_datagram(struct __sk_buff *skb, u32 off, struct flow_key *k, u32 *at)
+static __always_inline int parse_datagram(struct __sk_buff *skb, u32 off, struct flow_key *k, u32 *at)
 {
 	struct { struct ip6 ip; struct udp udp; } h;
 	__builtin_memset(k, 0, sizeof(*k));
@@ -54,7 +54,7 @@ static always_inline int parse_datagram(struct __sk_buff *skb, u32 off, struct f
 
 /* gateways_own tells what gateways and RoCE devices say themselves, by their ports or
  * their sockets. */
-static always_inline int gateways_own(struct __sk_buff *skb, const struct flow_key *k)
+static __always_inline int gateways_own(struct __sk_buff *skb, const struct flow_key *k)
 {
 	struct bpf_sock *sk = skb->sk;
 	if (sk) {
@@ -68,7 +68,7 @@ static always_inline int gateways_own(struct __sk_buff *skb, const struct flow_k
 
 /* to_many tells a broadcast or multicast packet by its link header: a tuple does
  * not show a broadcast to a network. */
-static always_inline int to_many(struct __sk_buff *skb, u32 l2len)
+static __always_inline int to_many(struct __sk_buff *skb, u32 l2len)
 {
 	u8 first;
 	return l2len == ETH_LEN && (bpf_skb_load_bytes(skb, 0, &first, 1) || first & 1);
@@ -76,7 +76,7 @@ static always_inline int to_many(struct __sk_buff *skb, u32 l2len)
 
 /* users_rules are the rules that the owner of the packet's socket allows: its
  * user as of socket(), in the namespace's numbers, and the cgroup it was made in. */
-static always_inline u64 users_rules(struct __sk_buff *skb, struct policy_head *h, u32 policy)
+static __always_inline u64 users_rules(struct __sk_buff *skb, struct policy_head *h, u32 policy)
 {
 	struct uid_key uk = { .policy = policy, .uid = bpf_get_socket_uid(skb) };
 	u64 *m = bpf_map_lookup_elem(&smcgw_uids, &uk);
@@ -102,7 +102,7 @@ struct choice {
  * the packet, not by the socket: a translation that leaves the source ours is
  * undone by conntrack for the answer, whichever way that comes. The port tells
  * packets of a tunnel, which keep the socket of what is inside. */
-static always_inline u8 untrue(struct __sk_buff *skb, const struct flow_key *k, u16 port)
+static __always_inline u8 untrue(struct __sk_buff *skb, const struct flow_key *k, u16 port)
 {
 	u32 ifindex = skb->ifindex;
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
@@ -151,7 +151,7 @@ global int choose(struct __sk_buff *skb, u32 l2len, const struct flow_key *k, st
 }
 
 /* tell counts and reports a tuple that is left to the kernel, once a reason. */
-static noinline int tell(const struct flow_key *k, struct dgram *d, u8 kind, u8 reason)
+static __noinline int tell(const struct flow_key *k, struct dgram *d, u8 kind, u8 reason)
 {
 	if (!d)
 		return 0;
@@ -168,7 +168,7 @@ static noinline int tell(const struct flow_key *k, struct dgram *d, u8 kind, u8 
 /* decide_datagram makes the tuple's entry, or a new one in place of the old. A
  * decision that is only renewed is not counted again. The old entry is not written
  * to: it may have been recycled for another tuple. */
-static noinline int decide_datagram(struct __sk_buff *skb, u32 l2len, struct flow_key *k, struct dgram *old, struct dgram *d)
+static __noinline int decide_datagram(struct __sk_buff *skb, u32 l2len, struct flow_key *k, struct dgram *old, struct dgram *d)
 {
 	struct choice ch;
 	if (!d || choose(skb, l2len, k, &ch))
@@ -200,7 +200,7 @@ static noinline int decide_datagram(struct __sk_buff *skb, u32 l2len, struct flo
 }
 
 /* outdated: an entry of the gateway stays as it is. */
-static always_inline int outdated(struct dgram *d, u32 epoch, u64 now)
+static __always_inline int outdated(struct dgram *d, u32 epoch, u64 now)
 {
 	if (d->state == DGRAM_OPEN)
 		return 0;

@@ -7,10 +7,11 @@
 #include "offer.h"
 #include "datagram.h"
 #include "keepalive.h"
+#include "verdict.h"
 
 /* socket_differs compares the socket's addresses with the packet's: address
  * translation has happened in between. */
-static always_inline int socket_differs(struct bpf_sock *sk, const struct flow_key *k)
+static __always_inline int socket_differs(struct bpf_sock *sk, const struct flow_key *k)
 {
 	u32 s4 = once(sk->src_ip4), d4 = once(sk->dst_ip4), sport = once(sk->src_port), family = k->family;
 	u32 s0 = once(sk->src_ip6[0]), s1 = once(sk->src_ip6[1]), s2 = once(sk->src_ip6[2]), s3 = once(sk->src_ip6[3]);
@@ -25,12 +26,12 @@ static always_inline int socket_differs(struct bpf_sock *sk, const struct flow_k
 }
 
 /* legs_blocked: what legs send on this device is not known to reach applications. */
-static always_inline int legs_blocked(const struct device *d, const struct flow_key *k)
+static __always_inline int legs_blocked(const struct device *d, const struct flow_key *k)
 {
 	return d->flags & (k->family == 4 ? DEVICE_BLOCKED4 : DEVICE_BLOCKED6);
 }
 
-static always_inline u8 obstacle_of(struct __sk_buff *skb, struct packet *p, struct options *o, struct bpf_sock *sk)
+static __always_inline u8 obstacle_of(struct __sk_buff *skb, struct packet *p, struct options *o, struct bpf_sock *sk)
 {
 	if (socket_differs(sk, &p->key))
 		return REASON_NAT;
@@ -45,7 +46,7 @@ static always_inline u8 obstacle_of(struct __sk_buff *skb, struct packet *p, str
 
 /* socket_addresses puts the socket's tuple in the place of the translated one:
  * that is how the host lists the connection. */
-static always_inline void socket_addresses(struct __sk_buff *skb, struct flow_key *k)
+static __always_inline void socket_addresses(struct __sk_buff *skb, struct flow_key *k)
 {
 	struct bpf_sock *sk = skb->sk;
 	if (!sk)
@@ -65,7 +66,7 @@ static always_inline void socket_addresses(struct __sk_buff *skb, struct flow_ke
 }
 
 /* note_behind returns what is remembered of the packet's socket, if anything. */
-static always_inline struct sk_note *note_behind(struct __sk_buff *skb)
+static __always_inline struct sk_note *note_behind(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 	if (!sk)
@@ -76,7 +77,7 @@ static always_inline struct sk_note *note_behind(struct __sk_buff *skb)
 
 /* own_offer tells whether we wrote this offer: the last ones leave while another
  * gateway takes over. */
-static always_inline int own_offer(struct __sk_buff *skb, struct options *o)
+static __always_inline int own_offer(struct __sk_buff *skb, struct options *o)
 {
 	struct sk_note *n = note_behind(skb);
 	return n && n->phase == PHASE_WRITTEN && n->nonce == o->nonce;
@@ -85,7 +86,7 @@ static always_inline int own_offer(struct __sk_buff *skb, struct options *o)
 /* offer_obstacle returns why a SYN that carries an offer must not go out with it.
  * The note on the socket proves that the offer is ours: a SYN of another
  * namespace's gateway (macvlan keeps skb->sk) counts as forwarded. */
-static always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
+static __always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
 {
 	*rule = NO_RULE;
 	struct bpf_sock *sk = skb->sk;
@@ -105,14 +106,14 @@ static always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p, 
 }
 
 /* way_out is the device by which the answers to what arrives leave. */
-static noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
+static __noinline u32 way_out(struct __sk_buff *skb, const struct flow_key *k)
 {
 	struct own *o = own_of(k->laddr, k->family);
 	return o && o->upper && o->lower == skb->ifindex ? o->upper : skb->ifindex;
 }
 
 /* create_flow makes the entry of an offer, in place of any old one. */
-static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
+static __noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 word, u8 rule)
 {
 	u32 zero = 0;
 	u64 len = p->l4 - p->l3 + p->tcplen; /* checked as the helper takes it: verifiers before 6.18 lose the bounds of a u32 */
@@ -139,15 +140,12 @@ static noinline int create_flow(struct __sk_buff *skb, struct packet *p, u64 wor
 	return 0;
 }
 
-static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f)
+static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct options *o, struct flow *f, u64 w)
 {
-	u64 w = flow_word(f);
-	u8 rule, state = word_state(w);
+	u8 rule;
 	u64 word = make_word(p->seq, o->nonce, 0, FLOW_OFFERED);
 	if (f && w == word && f->ifindex != skb->ifindex)
 		return TCX_NEXT; /* the lower device of a stack: recorded above it */
-	if (f && state_live(state))
-		replaced(&p->key, f->rule, w, 0);
 	if (smcgw_retired && !own_offer(skb, o)) {
 		if (f)
 			discard(flow_end(&p->key, f, word_isn(w)));
@@ -175,7 +173,7 @@ static noinline int offered_out(struct __sk_buff *skb, struct packet *p, struct 
 /* overdue: the gateway should have ended this negotiation long ago. It does not
  * know of it: its queue had no room for the accept, for instance. Or it is so busy
  * that the application is better served without it. */
-static always_inline int overdue(const struct flow *f)
+static __always_inline int overdue(const struct flow *f)
 {
 	struct control *c = control();
 	if (!c)
@@ -188,7 +186,7 @@ static always_inline int overdue(const struct flow *f)
 
 /* offer_answered keeps the socket's retransmissions from being taken for the loss of
  * its offer. */
-static always_inline void offer_answered(struct __sk_buff *skb)
+static __always_inline void offer_answered(struct __sk_buff *skb)
 {
 	struct sk_note *n = note_behind(skb);
 	if (n && n->phase == PHASE_WRITTEN)
@@ -197,10 +195,9 @@ static always_inline void offer_answered(struct __sk_buff *skb)
 
 /* asked_again: the bare SYN behind a refusal of the offered one. What the socket sends
  * again for that reason is no loss of its offer. */
-static noinline int asked_again(struct __sk_buff *skb, struct flow *f)
+static __always_inline int asked_again(struct __sk_buff *skb, struct flow *f, u64 w)
 {
-	u64 w = flow_word(f);
-	if (!f || !(w & WORD_REFUSED) || w & WORD_BARE)
+	if (!(w & WORD_REFUSED) || w & WORD_BARE)
 		return TCX_NEXT; /* the kernel's own retransmission of a native SYN */
 	struct sk_note *n = note_behind(skb);
 	if (n && n->phase == PHASE_WRITTEN)
@@ -208,22 +205,15 @@ static noinline int asked_again(struct __sk_buff *skb, struct flow *f)
 	return flow_turn(f, w, WORD_BARE, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
 }
 
-/* impatient gives a negotiation back to the kernel that has taken too long, or that
- * nobody works on. The entry stays, as that of a released one: the gateway may have
+/* give_back gives a negotiation back to the kernel that has taken too long, or that
+ * nothing works on. The entry stays, as that of a released one: the gateway may have
  * spoken already, in the place of the application's first bytes, so that the
  * kernel must never get the SYN-ACK it has spoken upon. Nor may it speak again: its
  * reset would meet the kernel's handshake. */
-static noinline int impatient(struct packet *p, struct flow *f)
+static __noinline int give_back(struct packet *p, struct flow *f, u64 w, u8 reason)
 {
-	u64 w = flow_word(f);
-	u8 reason = REASON_GATEWAY_STALE;
 	if (!f)
 		return TCX_NEXT;
-	if (alive()) {
-		if (word_state(w) != FLOW_NEGOTIATING || !overdue(f))
-			return drop(STAT_SYN_RETRANSMIT_DROP);
-		reason = REASON_HANDSHAKE_TIMEOUT;
-	}
 	if (flow_turn(f, w, WORD_SILENT, FLOW_RELEASED))
 		return drop(STAT_SYN_RETRANSMIT_DROP);
 	replaced(&p->key, f->rule, w, reason);
@@ -231,39 +221,50 @@ static noinline int impatient(struct packet *p, struct flow *f)
 	return TCX_NEXT;
 }
 
-/* bare_out: a SYN without offer on a tuple with an entry. Where the entry changes
+/* bare_out does what is decided of a SYN without offer. Where the entry changes
  * under the decision the SYN is dropped: it will be sent again. */
-static noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int bare_out(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w, u8 verdict)
 {
-	u64 w = flow_word(f);
-	u8 state = word_state(w);
-	if (!f || !state)
+	if (!f)
 		return TCX_NEXT;
-	if (word_isn(w) != p->seq || w & WORD_SERVER) {
-		if (state_live(state))
-			replaced(&p->key, f->rule, w, 0);
-		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
-	}
-	if (w & WORD_ACKED)
-		offer_answered(skb);
-	if (state == FLOW_RELEASED)
-		return asked_again(skb, f);
-	if (state == FLOW_OFFERED) /* released_in drops an accept that comes late: the server has given it up */
+	switch (verdict) {
+	case ASK:
+		return asked_again(skb, f, w);
+	case RELEASE: /* an accept that comes late is dropped: the server has given it up */
 		return flow_move(f, w, FLOW_RELEASED) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
-	if (state == FLOW_NEGOTIATING || state == FLOW_COMPLETING)
-		return impatient(p, f);
-	if (state_live(state))
-		return drop(STAT_SYN_RETRANSMIT_DROP); /* sent before it was answered */
-	return flow_drop(&p->key, f, w) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	case WAIT:
+		return overdue(f) ? give_back(p, f, w, REASON_HANDSHAKE_TIMEOUT) : drop(STAT_SYN_RETRANSMIT_DROP);
+	case GIVE_BACK:
+		return give_back(p, f, w, REASON_GATEWAY_STALE);
+	case REPLACE:
+		replaced(&p->key, f->rule, w, 0);
+		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	case FORGET:
+		return flow_end(&p->key, f, word_isn(w)) ? drop(STAT_SYN_RETRANSMIT_DROP) : TCX_NEXT;
+	default:
+		return drop_of(verdict);
+	}
 }
 
-static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct options o;
+	u64 w = flow_word(f);
+	u8 class = OUT_OTHER_SYN;
 	discard(scan_options(skb, p, &o));
-	if (o.role == OPTION_OFFER)
-		return offered_out(skb, p, &o, f);
-	return bare_out(skb, p, f);
+	if (o.role == OPTION_OFFER) {
+		class = OUT_OFFER;
+	} else if (word_state(w) && word_isn(w) == p->seq && !(w & WORD_SERVER)) {
+		class = OUT_SYN;
+		if (w & WORD_ACKED)
+			offer_answered(skb);
+	}
+	u8 verdict = verdict_on(p, class, word_state(w));
+	if (f && verdict == REOFFER)
+		replaced(&p->key, f->rule, w, 0);
+	if (class == OUT_OFFER)
+		return offered_out(skb, p, &o, f, w);
+	return bare_out(skb, p, f, w, verdict);
 }
 
 #define SERVED_NS 60000000000ull
@@ -272,7 +273,7 @@ static noinline int syn_out(struct __sk_buff *skb, struct packet *p, struct flow
  * has no listener that a SYN would show: address translation leads to it, or it is of
  * a VRF, whose sockets are not found by the device of a packet. Only ports that an
  * offer asked for get here, and connections through our legs. */
-static noinline int note_server(struct __sk_buff *skb, struct packet *p, u8 state)
+static __noinline int note_server(struct __sk_buff *skb, struct packet *p, u8 state)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct peer_key k = { .port = p->key.lport, .family = p->key.family };
@@ -290,12 +291,12 @@ static noinline int note_server(struct __sk_buff *skb, struct packet *p, u8 stat
 
 /* icmp_out: an error of this host about a segment of a leg, which the host takes
  * for one of the peer, is the leg's: it tells why a dial fails, and a path's MTU. */
-static always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct packet *p)
+static __always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct packet *p)
 {
 	if (parse_quoted(skb, p))
 		return TCX_NEXT;
 	reverse(&p->key);
-	if (!state_has_leg(word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p->key)))))
+	if (verdict_on(p, OUT_ERROR, word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p->key)))) != LEGS_ERROR)
 		return TCX_NEXT;
 	count_stat(STAT_ICMP_STEERED);
 	return to_legs(skb, l2len);
@@ -303,7 +304,7 @@ static always_inline int icmp_out(struct __sk_buff *skb, u32 l2len, struct packe
 
 /* stacked tells whether a packet comes from a macvlan device above this one, whose
  * program has seen it: it has another MAC than ours. */
-static noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
+static __noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
 {
 	u32 ifindex = skb->ifindex;
 	u8 src[6];
@@ -322,7 +323,7 @@ static noinline int stacked(struct __sk_buff *skb, struct flow *f, u32 l2len)
  * sends the application's, whatever becomes of its routes. What legs send comes from
  * there, too, where the peer's came by the device that was left. The SYN-ACK shows the
  * way out for the first time, and nothing about the way in. */
-static always_inline void follow_way(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __always_inline void follow_way(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	u32 ifindex = skb->ifindex, mark = skb->mark, out = f->out;
 	if (out == ifindex && f->mark == mark)
@@ -333,7 +334,7 @@ static always_inline void follow_way(struct __sk_buff *skb, struct packet *p, st
 	f->out = ifindex;
 }
 
-static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
+static __always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if (tagged(skb))
@@ -348,7 +349,8 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return datagram_out(skb, l2len);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
-	if (f && state == FLOW_PROOF) {
+	u8 verdict = verdict_on(&p, OUT_SEGMENT, state);
+	if (f && verdict == LEGS_PROOF) { /* of every segment */
 		f->syn[syn_only(&p) ? PROOF_LEFT : PROOF_CONFIRMED] = 1;
 		return to_legs(skb, l2len);
 	}
@@ -358,16 +360,13 @@ static always_inline int wire_egress(struct __sk_buff *skb, u32 l2len)
 		return syn_out(skb, &p, f);
 	if ((p.flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK))
 		discard(note_server(skb, &p, state));
-	if (!state || state == FLOW_OFFERED || state == FLOW_RELEASED || state == FLOW_RETURNED)
+	if (verdict == PASS)
 		return TCX_NEXT;
-	if (state_has_leg(state)) {
+	if (f && verdict == LEGS) {
 		follow_way(skb, &p, f);
-		if (watched_out(skb, &p, f))
-			return hold();
+		return watched_out(skb, &p, f) ? hold() : to_legs(skb, l2len);
 	}
-	if (state_has_leg(state) || state == FLOW_DEAD)
-		return to_legs(skb, l2len);
-	return drop(STAT_OUT_DROP); /* negotiating, wire: the tuple on the wire is netstack's */
+	return verdict == LEGS_LAST ? to_legs(skb, l2len) : drop_of(verdict);
 }
 
 SEC("tcx/egress")

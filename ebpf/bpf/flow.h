@@ -5,30 +5,30 @@
 
 #include "maps.h"
 
-static always_inline void count_stat(u32 stat)
+static __always_inline void count_stat(u32 stat)
 {
 	u64 *n = bpf_map_lookup_elem(&smcgw_stats, &stat);
 	if (n)
 		__sync_fetch_and_add(n, 1);
 }
 
-static always_inline u8 word_state(u64 word) { return word & WORD_STATE; }
-static always_inline u32 word_isn(u64 word) { return word >> 32; }
-static always_inline u16 word_nonce(u64 word) { return word >> 16; }
-static always_inline u64 make_word(u32 isn, u16 nonce, u64 flags, u8 state)
+static __always_inline u8 word_state(u64 word) { return word & WORD_STATE; }
+static __always_inline u32 word_isn(u64 word) { return word >> 32; }
+static __always_inline u16 word_nonce(u64 word) { return word >> 16; }
+static __always_inline u64 make_word(u32 isn, u16 nonce, u64 flags, u8 state)
 {
 	return (u64)isn << 32 | (u64)nonce << 16 | flags | state;
 }
 
 /* flow_word reads the word once: everything a program does to a packet follows
  * from this one view. */
-static always_inline u64 flow_word(struct flow *f)
+static __always_inline u64 flow_word(struct flow *f)
 {
 	return f ? *(volatile u64 *)&f->word : 0;
 }
 
 /* flow_turn changes state and flags if nothing has changed since word was read. */
-static always_inline int flow_turn(struct flow *f, u64 word, u64 flags, u8 to)
+static __always_inline int flow_turn(struct flow *f, u64 word, u64 flags, u8 to)
 {
 	u64 next = (word & ~WORD_STATE) | flags | to;
 	if (__sync_val_compare_and_swap(&f->word, word, next) != word)
@@ -38,7 +38,7 @@ static always_inline int flow_turn(struct flow *f, u64 word, u64 flags, u8 to)
 }
 
 /* flow_move changes the state alone. */
-static always_inline int flow_move(struct flow *f, u64 word, u8 to)
+static __always_inline int flow_move(struct flow *f, u64 word, u8 to)
 {
 	return flow_turn(f, word, 0, to);
 }
@@ -46,7 +46,7 @@ static always_inline int flow_move(struct flow *f, u64 word, u8 to)
 /* flow_drop deletes the entry if nothing has changed since word was read. The
  * delete goes by key: an entry created on another CPU between the two steps is
  * lost with it, and that connection is native. */
-static always_inline int flow_drop(const struct flow_key *key, struct flow *f, u64 word)
+static __always_inline int flow_drop(const struct flow_key *key, struct flow *f, u64 word)
 {
 	if (__sync_val_compare_and_swap(&f->word, word, word & ~WORD_STATE) != word)
 		return -1;
@@ -56,7 +56,7 @@ static always_inline int flow_drop(const struct flow_key *key, struct flow *f, u
 
 /* flow_end deletes the entry of the connection with this ISN, whatever its state
  * has become meanwhile. It fails if the entry is another's by now. */
-static noinline int flow_end(const struct flow_key *key, struct flow *f, u32 isn)
+static __noinline int flow_end(const struct flow_key *key, struct flow *f, u32 isn)
 {
 	for (int try = 0; try < 4; try++) {
 		u64 w = flow_word(f);
@@ -66,18 +66,6 @@ static noinline int flow_end(const struct flow_key *key, struct flow *f, u32 isn
 			return 0;
 	}
 	return -1;
-}
-
-/* The gateway works on the connection and must hear of its end. */
-static always_inline int state_live(u8 state)
-{
-	return state >= FLOW_NEGOTIATING && state <= FLOW_RAW;
-}
-
-/* The local application's segments go to a gateway socket. */
-static always_inline int state_has_leg(u8 state)
-{
-	return state == FLOW_COMPLETING || state == FLOW_CARRYING || state == FLOW_SERVING || state == FLOW_RAW || state == FLOW_PROOF;
 }
 
 struct note {
@@ -92,14 +80,13 @@ struct note {
 	u32 value[2];
 };
 
-#define BPF_RB_AVAIL_DATA 0
 #define NATIVE_EVENTS (512 * (sizeof(struct event) + 8))
 
 /* emit never waits and never wakes the gateway for a native decision: those are
  * collected by its timer. Of connections no more than 512 are told each time: the
  * gateway keeps the last ones only, and counts by the counters, while thousands a
  * second would cost the host more than the rest of this program. */
-static noinline int emit(struct note *n)
+static __noinline int emit(struct note *n)
 {
 	if (n->kind == EVENT_NATIVE && n->proto == PROTO_TCP && bpf_ringbuf_query(&smcgw_events, BPF_RB_AVAIL_DATA) >= NATIVE_EVENTS) {
 		count_stat(STAT_EVENT_LOST);
@@ -126,7 +113,7 @@ static noinline int emit(struct note *n)
 	return 0;
 }
 
-static always_inline void count_native(u8 side, u8 reason)
+static __always_inline void count_native(u8 side, u8 reason)
 {
 	u32 slot = side * REASON_SLOTS + (reason & (REASON_SLOTS - 1));
 	u64 *n = bpf_map_lookup_elem(&smcgw_native, &slot);
@@ -135,7 +122,7 @@ static always_inline void count_native(u8 side, u8 reason)
 }
 
 /* native counts and reports that a connection is left to the kernel. */
-static always_inline void native(const struct flow_key *key, u32 isn, u8 side, u8 reason, u8 rule, u8 state)
+static __always_inline void native(const struct flow_key *key, u32 isn, u8 side, u8 reason, u8 rule, u8 state)
 {
 	count_native(side, reason);
 	struct note note = { .key = key, .isn = isn, .kind = EVENT_NATIVE, .reason = reason, .side = side, .state = state, .rule = rule };
@@ -144,7 +131,7 @@ static always_inline void native(const struct flow_key *key, u32 isn, u8 side, u
 
 /* replaced tells the gateway that the connection it works on is over; reason, if
  * there is one, that it was recorded as native by that. */
-static always_inline void replaced(const struct flow_key *key, u8 rule, u64 word, u8 reason)
+static __always_inline void replaced(const struct flow_key *key, u8 rule, u64 word, u8 reason)
 {
 	count_stat(STAT_REPLACED);
 	struct note note = {
@@ -155,47 +142,38 @@ static always_inline void replaced(const struct flow_key *key, u8 rule, u64 word
 	discard(emit(&note));
 }
 
-static always_inline struct control *control(void)
+static __always_inline struct control *control(void)
 {
 	u32 zero = 0;
 	return bpf_map_lookup_elem(&smcgw_control, &zero);
-}
-
-/* heard_within tells whether the gateway's last beat is younger than that. */
-static always_inline int heard_within(u64 ns)
-{
-	u32 zero = 0;
-	u64 *beat = bpf_map_lookup_elem(&smcgw_beat, &zero);
-	if (!beat)
-		return 0;
-	u64 at = *(volatile u64 *)beat, now = bpf_ktime_get_ns();
-	return at != 0 && now < at + ns;
-}
-
-static always_inline int gateway_alive(struct control *c)
-{
-	return c && heard_within(c->heartbeat_timeout);
-}
-
-/* alive is gateway_alive for callers that need nothing else of the control. */
-global int alive(void)
-{
-	return gateway_alive(control());
 }
 
 /* The guardian kills a daemon that is late by two seconds, and stops the heart of
  * one that has ended at once. */
 #define LATE_NS 3000000000ull
 
-/* only_late: the gateway cannot be asked now, but may go on with what it has begun. */
-global int only_late(void)
+/* A late gateway cannot be asked now, but may go on with what it has begun. */
+enum liveness { ANY, ALIVE, LATE, GONE };
+
+/* liveness tells from the age of the last beat how the gateway is. */
+global int liveness(void)
 {
+	u32 zero = 0;
 	struct control *c = control();
-	return c && !gateway_alive(c) && heard_within(LATE_NS);
+	u64 *beat = bpf_map_lookup_elem(&smcgw_beat, &zero);
+	if (!beat || !c)
+		return GONE;
+	u64 at = *(volatile u64 *)beat, now = bpf_ktime_get_ns();
+	if (!at)
+		return GONE;
+	if (now < at + c->heartbeat_timeout)
+		return ALIVE;
+	return now < at + LATE_NS ? LATE : GONE;
 }
 
-/* switched_off returns why no new connection may be offered or accepted now. */
-static always_inline u8 switched_off(struct control *c)
+/* switched_off returns why no new connection may be offered or accepted now, the
+ * gateway being as it is. */
+static __always_inline u8 switched_off(struct control *c, u8 gateway)
 {
 	if (c->off)
 		return REASON_OFF;
@@ -203,7 +181,7 @@ static always_inline u8 switched_off(struct control *c)
 		return REASON_MODE;
 	if (c->native_reason)
 		return c->native_reason;
-	if (!gateway_alive(c))
+	if (gateway != ALIVE)
 		return REASON_GATEWAY_STALE;
 	return 0;
 }

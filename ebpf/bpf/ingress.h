@@ -51,7 +51,7 @@ global int served(const struct flow_key *k)
 /* awaited tells whether the host would deliver this SYN: to a listener, or through
  * address translation to something that has answered before. For what is not known to
  * answer the kernel's answer is looked at as it leaves. */
-static always_inline int awaited(struct __sk_buff *skb, const struct flow_key *k)
+static __always_inline int awaited(struct __sk_buff *skb, const struct flow_key *k)
 {
 	if (listening(skb, k) || served(k))
 		return 1;
@@ -62,7 +62,7 @@ static always_inline int awaited(struct __sk_buff *skb, const struct flow_key *k
 /* accept_refused returns why an offer of a peer is left to the kernel, which
  * ignores the option. A wildcard listener would match transit traffic too, so the
  * destination must be ours. */
-static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
+static __noinline int accept_refused(struct __sk_buff *skb, struct packet *p, struct options *o, u8 *rule)
 {
 	struct control *c = control();
 	struct verdict v;
@@ -72,6 +72,8 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	struct own *own = own_of(p->key.laddr, p->key.family);
 	if (skb->pkt_type != PACKET_HOST || !own)
 		return REASON_FORWARDED;
+	if (own->upper == OWN_NOWHERE && own->lower != skb->ifindex)
+		return REASON_SLOTS; /* the program of the device below has told */
 	u32 policy = c->policy;
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h || own->upper == OWN_NOWHERE || odd_address(&p->key))
@@ -80,7 +82,7 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 	*rule = v.rule;
 	if (v.reason)
 		return v.reason;
-	u8 off = switched_off(c);
+	u8 off = switched_off(c, gateway_of(p));
 	if (off || c->shed)
 		return off ?: c->shed;
 	if (!carriable(p, o) || !answerable(p, o))
@@ -89,6 +91,8 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 		return REASON_ACCEPT_LOST;
 	u32 ifindex = skb->ifindex;
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+	if (d && d->flags & DEVICE_ONE_WAY)
+		return REASON_ADDRESS;
 	if (!d || legs_blocked(d, &p->key))
 		return REASON_APP_LEG_BLOCKED;
 	if (!awaited(skb, &p->key))
@@ -98,7 +102,7 @@ static noinline int accept_refused(struct __sk_buff *skb, struct packet *p, stru
 
 /* offered_in: a SYN with an offer on a tuple without an entry worth keeping. Its
  * sender may be anybody: it is answered, and nothing is kept. */
-static noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct options *o)
+static __noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct options *o)
 {
 	u8 rule;
 	u32 reason = accept_refused(skb, p, o, &rule);
@@ -112,145 +116,138 @@ static noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct o
 	return TCX_NEXT;
 }
 
-/* known_syn_in: a SYN from the network on a tuple with an entry. Returns 1 if the
- * entry is gone and the SYN is to be treated as new, else the verdict. A blind
- * SYN kills nothing: the wire endpoint answers a challenge ACK (RFC 5961). */
-#define SYN_IS_NEW 1
-static noinline int known_syn_in(struct packet *p, struct flow *f)
+/* stale_in deletes the entry of a gateway that is gone. */
+static __always_inline void stale_in(struct packet *p, struct flow *f, u64 w)
 {
-	u64 w = flow_word(f);
-	u8 state = word_state(w);
-	if (!f || !state)
-		return SYN_IS_NEW;
-	if (!state_live(state)) {
-		flow_drop(&p->key, f, w);
-		return SYN_IS_NEW;
-	}
-	int late = !alive();
-	if (late && !only_late()) {
-		count_stat(STAT_STALE_DELETED);
-		discard(flow_end(&p->key, f, word_isn(w)));
-		return SYN_IS_NEW;
-	}
-	return late ? drop(STAT_STALE_DROPPED) : to_netstack();
+	count_stat(STAT_STALE_DELETED);
+	discard(flow_end(&p->key, f, word_isn(w)));
 }
 
-static noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+/* syn_in: a blind SYN on a tuple with an entry kills nothing: the wire endpoint
+ * answers a challenge ACK (RFC 5961). */
+static __noinline int syn_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct options o;
-	int verdict = known_syn_in(p, f);
-	if (verdict != SYN_IS_NEW)
-		return verdict;
+	u64 w = flow_word(f);
+	u8 verdict = verdict_on(p, IN_SYN, word_state(w));
+	if (verdict == NETSTACK)
+		return to_netstack();
+	if (verdict == STALE)
+		stale_in(p, f, w);
+	else if (verdict != NEW)
+		return drop_of(verdict);
+	else if (f && word_state(w))
+		flow_drop(&p->key, f, w);
 	discard(scan_options(skb, p, &o));
 	return o.role == OPTION_OFFER && !smcgw_retired ? offered_in(skb, p, &o) : TCX_NEXT;
 }
 
-/* answer_in: the answer to an offered SYN. A SYN-ACK without our accept is the
- * kernel's, untouched; a refusal is not before the bare SYN has had it, too. One that accepts never is: what the server's gateway would be told by
- * the kernel, it might not be there to hear. */
-static noinline int answer_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+/* class_in tells the class of a segment that is no SYN; the options are read of a
+ * SYN-ACK alone. */
+static __always_inline u8 class_in(struct __sk_buff *skb, struct packet *p, u64 w, struct options *o)
 {
-	u64 w = flow_word(f);
-	struct options o;
-	u8 reason = REASON_PEER_NO_OPTION;
-	if (!f || !(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
-		return TCX_NEXT;
+	if (!(p->flags & (TCP_SYN | TCP_RST)))
+		return (p->flags & (TCP_ACK | TCP_FIN)) == TCP_ACK ? IN_ACK : IN_SEGMENT;
+	if (p->ack != word_isn(w) + 1 || !(p->flags & TCP_ACK)) /* no kernel believes a reset without */
+		return IN_STRAY;
 	if (p->flags & TCP_RST)
-		return offer_reset(skb, p, f, w);
-	discard(scan_options(skb, p, &o));
-	if (o.role == OPTION_ACCEPT && o.nonce == word_nonce(w)) {
-		discard(option_passed(&p->key));
-		if (alive()) {
-			if (flow_turn(f, w, WORD_ACKED, FLOW_NEGOTIATING))
-				return drop(STAT_RELEASED_DROP);
-			count_stat(STAT_ACCEPTED);
-			return to_netstack();
-		}
-		if (!flow_turn(f, w, WORD_ACKED | WORD_SILENT, FLOW_RELEASED))
-			native(&p->key, word_isn(w), SIDE_CLIENT, REASON_GATEWAY_STALE, f->rule, FLOW_OFFERED);
-		return drop(STAT_STALE_DROPPED);
-	}
-	if (o.role == OPTION_OFFER)
-		reason = REASON_OPTION_MIRRORED;
+		return IN_RESET;
+	discard(scan_options(skb, p, o));
+	return o->role == OPTION_ACCEPT && o->nonce == word_nonce(w) ? IN_ACCEPT : IN_ANSWER;
+}
+
+/* accepted_in: the gateway takes the connection of an offer over. */
+static __always_inline int accepted_in(struct packet *p, struct flow *f, u64 w)
+{
+	discard(option_passed(&p->key));
+	if (flow_turn(f, w, WORD_ACKED, FLOW_NEGOTIATING))
+		return drop(STAT_RELEASED_DROP);
+	count_stat(STAT_ACCEPTED);
+	return to_netstack();
+}
+
+/* late_accept: the accept is never the kernel's: what the server's gateway would be
+ * told by it, that might not be there to hear. */
+static __always_inline int late_accept(struct packet *p, struct flow *f, u64 w)
+{
+	discard(option_passed(&p->key));
+	if (!flow_turn(f, w, WORD_ACKED | WORD_SILENT, FLOW_RELEASED))
+		native(&p->key, word_isn(w), SIDE_CLIENT, REASON_GATEWAY_STALE, f->rule, FLOW_OFFERED);
+	return drop(STAT_STALE_DROPPED);
+}
+
+/* native_in: a SYN-ACK without our accept is the kernel's, untouched. */
+static __always_inline int native_in(struct packet *p, struct flow *f, u64 w, struct options *o)
+{
+	u8 reason = o->role == OPTION_OFFER ? REASON_OPTION_MIRRORED : REASON_PEER_NO_OPTION;
 	native(&p->key, word_isn(w), SIDE_CLIENT, reason, f->rule, FLOW_OFFERED);
 	flow_drop(&p->key, f, w);
 	return TCX_NEXT;
 }
 
-/* released_in: native from the first answer to the bare SYN on. A late copy of
- * the old SYN-ACK, recognised by its accept, is not that answer. What else is
- * late has come after half a second: an ACK is then the challenge of a socket
- * that a gateway left behind at the server, and the kernel's reset ends it. */
-static noinline int released_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+/* lingered: an entry of a connection that is over does not decide any more. Of a released
+ * one it does about the accept, which is never the kernel's. */
+static __always_inline int lingered(const struct flow *f, u8 state, u8 class)
 {
-	u64 w = flow_word(f);
-	struct options o;
-	if (!f)
-		return TCX_NEXT;
-	if (p->flags & TCP_SYN) {
-		discard(scan_options(skb, p, &o));
-		if (o.role == OPTION_ACCEPT && o.nonce == word_nonce(w))
-			return drop(STAT_RELEASED_DROP);
-	}
-	if (f->changed_at + LINGER_NS >= bpf_ktime_get_ns()) {
-		if (!(p->flags & (TCP_SYN | TCP_RST)) && f->changed_at + CHALLENGE_NS < bpf_ktime_get_ns())
-			return TCX_NEXT;
-		if (!(p->flags & (TCP_SYN | TCP_RST)) || p->ack != word_isn(w) + 1)
-			return drop(STAT_RELEASED_DROP);
-		if (w & WORD_REFUSED && p->flags & TCP_RST)
-			return refused_twice(p, f, w);
-	}
-	flow_drop(&p->key, f, w);
-	return TCX_NEXT;
+	if (state != FLOW_DEAD && (state != FLOW_RELEASED || class == IN_ACCEPT))
+		return 0;
+	return f->changed_at + LINGER_NS < bpf_ktime_get_ns();
 }
 
-/* dead_in: what acknowledges is the challenge to our reset, or is sent again by a
- * peer whom that never reached; netstack answers it by an exact one. The rest is
- * late and dropped. */
-static noinline int dead_in(struct packet *p, struct flow *f)
+/* challenged: what is late has come within half a second after a release. An ACK is
+ * then the challenge of a socket that a gateway left behind at the server, and the
+ * kernel's reset ends it. */
+static __always_inline int challenged(const struct flow *f)
 {
-	if (!f)
-		return TCX_NEXT;
-	if (f->changed_at + LINGER_NS < bpf_ktime_get_ns()) {
-		flow_drop(&p->key, f, flow_word(f));
-		return TCX_NEXT;
-	}
-	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_ACK)
-		return to_netstack();
-	return drop(STAT_DEAD_DROP);
+	return f->changed_at + CHALLENGE_NS < bpf_ktime_get_ns();
 }
 
-/* owned_in: a segment of a wire leg. The application's kernel never gets one: the
- * gateway may only be late, and may have sent bytes of its own where the
- * application's first bytes would go. A client's connection is released by the
- * application's next SYN (egress.h). A server's kernel knows no such connection
- * and answers with a reset, upon which the client's gateway begins anew; a client
- * without one has no other server than ours, so a late one is waited for. */
-static noinline int owned_in(struct packet *p, struct flow *f)
+/* segment_in does what is decided of a segment on a tuple with an entry. The kernel
+ * never gets one of a wire leg: the gateway may only be late, and may have sent bytes of
+ * its own where the application's first bytes would go. A client's connection is
+ * released by the application's next SYN (egress.h). A server's kernel knows no such
+ * connection and answers with a reset, upon which the client's gateway begins anew; a
+ * client without one has no other server than ours, so a late one is waited for. */
+static __noinline int segment_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
+	struct options o = {};
 	u64 w = flow_word(f);
 	u8 state = word_state(w);
 	if (!f)
 		return TCX_NEXT;
-	if (state == FLOW_NEGOTIATING && !alive()) {
-		count_stat(STAT_STALE_DROPPED);
-		return TCX_DROP;
-	}
-	if (state == FLOW_WIRE && !alive()) {
-		if (only_late())
-			return drop(STAT_STALE_DROPPED);
-		count_stat(STAT_STALE_DELETED);
+	u8 class = class_in(skb, p, w, &o);
+	u8 verdict = lingered(f, state, class) ? FORGET : verdict_on(p, class, state);
+	switch (verdict) {
+	case NETSTACK:
+		return to_netstack();
+	case ACCEPT:
+		return accepted_in(p, f, w);
+	case TOO_LATE:
+		return late_accept(p, f, w);
+	case NATIVE:
+		return native_in(p, f, w, &o);
+	case REFUSED:
+		return offer_reset(skb, p, f, w);
+	case REFUSED_BARE:
+		return refused_twice(p, f, w);
+	case CHALLENGE:
+		return challenged(f) ? TCX_NEXT : drop(STAT_RELEASED_DROP);
+	case STALE:
+		stale_in(p, f, w);
+		return TCX_NEXT;
+	case FORGET:
 		flow_drop(&p->key, f, w);
 		return TCX_NEXT;
+	default:
+		return drop_of(verdict);
 	}
-	return to_netstack();
 }
 
 /* proof_in: a segment of a tuple without an entry, which may be what answers a
  * SYN-ACK of ours (cookie.h). One that does has a sender who is where it says, and
  * is the first of a connection; it is the kernel's where that knows more of the
- * tuple than a listener. Of a gateway that is late, or gone, see owned_in. */
-static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
+ * tuple than a listener. Of a gateway that is late, or gone, see segment_in. */
+static __noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 {
 	struct options o;
 	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK)
@@ -259,22 +256,26 @@ static noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 	u64 tick = o.timestamps ? proves(p, &o) : 0;
 	if (!tick || !(listening(skb, &p->key) || served(&p->key)))
 		return TCX_NEXT;
-	if (!alive())
-		return only_late() ? drop(STAT_STALE_DROPPED) : TCX_NEXT;
+	u8 gateway = gateway_of(p);
+	if (gateway != ALIVE)
+		return gateway == LATE ? drop(STAT_STALE_DROPPED) : TCX_NEXT;
 	if (o.role == OPTION_CONFIRM && !speaks(skb, p))
 		return drop(STAT_SILENT_DROP);
 	return prove_flow(skb, p, &o, tick) ? TCX_NEXT : to_netstack();
 }
 
-static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
+static __always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 {
 	if (parse_quoted(skb, p))
 		return TCX_NEXT;
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p->key);
-	u8 state = word_state(flow_word(f));
-	if (state == FLOW_OFFERED || state == FLOW_RELEASED)
-		return unreachable_in(skb, p, f);
-	if (!state_live(state))
+	u64 w = flow_word(f);
+	u8 verdict = verdict_on(p, p->fatal && p->seq == word_isn(w) ? IN_UNREACHABLE : IN_ERROR, word_state(w));
+	if (f && verdict == REFUSED)
+		return offer_unreachable(skb, p, f, w);
+	if (f && verdict == REFUSED_BARE)
+		return w & WORD_REFUSED ? refused_twice(p, f, w) : TCX_NEXT;
+	if (verdict != NET_ERROR)
 		return TCX_NEXT;
 	count_stat(STAT_ICMP_STEERED);
 	return to_netstack();
@@ -282,18 +283,18 @@ static always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 
 /* leg_syn: a SYN or SYN-ACK of a leg. It has been in a queue since the program on the
  * pair saw it, and its connection may have been given back to the network. */
-static always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
+static __always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if (parse(skb, l2len, INBOUND, &p) == IPPROTO_TCP) {
-		u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p.key)));
-		if (state != FLOW_NONE && state != FLOW_DEAD && !state_has_leg(state))
-			return drop(STAT_LEG_INGRESS_DROP);
+		u8 verdict = verdict_on(&p, LEG_QUEUED, word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &p.key))));
+		if (verdict != PASS)
+			return drop_of(verdict);
 	}
 	return let_pass(skb);
 }
 
-static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
+static __always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
 	if (has_tag(skb, TAG_LEG_SYN))
@@ -311,18 +312,7 @@ static always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	if (syn_only(&p))
 		return syn_in(skb, &p, f);
-	u8 state = word_state(flow_word(f));
-	if (!state)
-		return proof_in(skb, &p);
-	if (state == FLOW_OFFERED)
-		return answer_in(skb, &p, f);
-	if (state == FLOW_RELEASED)
-		return released_in(skb, &p, f);
-	if (state == FLOW_DEAD)
-		return dead_in(&p, f);
-	if (state == FLOW_RETURNED)
-		return drop(STAT_RETURNED_DROP);
-	return owned_in(&p, f);
+	return word_state(flow_word(f)) ? segment_in(skb, &p, f) : proof_in(skb, &p);
 }
 
 SEC("tcx/ingress")

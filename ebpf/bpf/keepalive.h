@@ -6,7 +6,7 @@
 #include "parse.h"
 
 /* about_leg tells user space something about a flow whose segments go to a leg. */
-static always_inline int about_leg(const struct packet *p, struct flow *f, u8 kind, u32 a, u32 b)
+static __always_inline int about_leg(const struct packet *p, struct flow *f, u8 kind, u32 a, u32 b)
 {
 	u64 w = flow_word(f);
 	struct note note = {
@@ -21,7 +21,7 @@ static always_inline int about_leg(const struct packet *p, struct flow *f, u8 ki
  * or of a closed window: those are for the peer, and user space gives it to the
  * gateway socket when the peer has answered on the wire leg. A segment without a
  * socket has come a long way, and passes. */
-static noinline int watched_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
+static __noinline int watched_out(struct __sk_buff *skb, struct packet *p, struct flow *f)
 {
 	struct bpf_sock *sk = skb->sk;
 	if (!f || !sk)
@@ -40,7 +40,7 @@ static noinline int watched_out(struct __sk_buff *skb, struct packet *p, struct 
 
 /* hold takes a packet away as if it had left: a redirect to no device. Of TCX_DROP
  * the sender's TCP hears, which then counts no probe and finds the path congested. */
-static always_inline int hold(void)
+static __always_inline int hold(void)
 {
 	count_stat(STAT_PROBE_HELD);
 	return bpf_redirect(0, 0);

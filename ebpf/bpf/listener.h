@@ -7,7 +7,7 @@
 #include "maps.h"
 
 /* listens reports whether the listener for packets of a protocol is there. */
-static always_inline int listens(u16 proto)
+static __always_inline int listens(u16 proto)
 {
 	u32 slot = proto == be16(ETH_P_IPV6);
 	struct bpf_sock *sk = bpf_map_lookup_elem(&smcgw_listen, &slot);

@@ -223,6 +223,7 @@ struct service {
 #define DEVICE_OFFER 1
 #define DEVICE_BLOCKED4 2 /* legs are not proved there */
 #define DEVICE_BLOCKED6 4
+#define DEVICE_ONE_WAY 8 /* a tunnel without a far end: what is redirected to it is lost */
 
 /* The link address of the legs' end of the pair (legMAC in legs.go). */
 #define LEG_MAC { 0x02, 'S', 'M', 'G', 'W', 0x02 }

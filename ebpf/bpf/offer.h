@@ -13,7 +13,7 @@
 
 /* policy_masks notes which rules the caller of connect() may match. Only here
  * is the caller known; nothing is rewritten or refused. */
-static always_inline int note_caller(struct bpf_sock_addr *ctx)
+static __always_inline int note_caller(struct bpf_sock_addr *ctx)
 {
 	struct control *c = control();
 	if (ctx->protocol != IPPROTO_TCP || !c)
@@ -54,7 +54,7 @@ int smcgw_connect6(struct bpf_sock_addr *ctx)
 }
 
 /* socket_key treats a v4-mapped socket as the IPv4 connection it makes. */
-static always_inline void socket_key(struct bpf_sock_ops *s, struct flow_key *k)
+static __always_inline void socket_key(struct bpf_sock_ops *s, struct flow_key *k)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->lport = be16(s->local_port);
@@ -72,7 +72,7 @@ static always_inline void socket_key(struct bpf_sock_ops *s, struct flow_key *k)
 /* allowed_rules: without a rule that asks for the caller nothing was noted. A
  * note made under another policy means the policy changed during this
  * connect(): such a rule cannot match. */
-static always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
+static __always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 {
 	struct policy_head *h = bpf_map_lookup_elem(&smcgw_policy, &policy);
 	if (!h)
@@ -87,7 +87,7 @@ static always_inline u64 allowed_rules(struct sk_note *n, u32 policy)
 /* WATCH beside a reason: the connection's end is of interest. */
 #define WATCH 0x100
 
-static always_inline u32 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
+static __always_inline u32 offer_refused(const struct flow_key *k, struct control *c, struct sk_note *n, u8 *rule)
 {
 	struct verdict v;
 	*rule = NO_RULE;
@@ -102,7 +102,7 @@ static always_inline u32 offer_refused(const struct flow_key *k, struct control 
 	*rule = v.rule;
 	if (v.reason)
 		return v.reason;
-	u8 reason = switched_off(c);
+	u8 reason = switched_off(c, liveness());
 	if (!reason && v.automatic && service_rests(k))
 		return REASON_NOT_WORTH_IT;
 	if (!reason)
@@ -115,12 +115,12 @@ static always_inline u32 offer_refused(const struct flow_key *k, struct control 
 	return step == SERVICE_WATCHES ? REASON_NOT_WORTH_IT | WATCH : REASON_NOT_WORTH_IT;
 }
 
-static always_inline void want_option(struct bpf_sock_ops *s)
+static __always_inline void want_option(struct bpf_sock_ops *s)
 {
 	bpf_sock_ops_cb_flags_set(s, s->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
-static always_inline void unwant_option(struct bpf_sock_ops *s, struct sk_note *n)
+static __always_inline void unwant_option(struct bpf_sock_ops *s, struct sk_note *n)
 {
 	if (!n->foreign)
 		bpf_sock_ops_cb_flags_set(s, s->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
@@ -128,14 +128,14 @@ static always_inline void unwant_option(struct bpf_sock_ops *s, struct sk_note *
 
 /* doubt has the success of a native connection noticed: its destination does not
  * refuse any more. */
-static always_inline void doubt(struct bpf_sock *sk)
+static __always_inline void doubt(struct bpf_sock *sk)
 {
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (n)
 		n->phase = PHASE_DOUBTED;
 }
 
-static always_inline int on_connect(struct bpf_sock_ops *s)
+static __always_inline int on_connect(struct bpf_sock_ops *s)
 {
 	struct bpf_sock *sk = s->sk;
 	struct flow_key k;
@@ -167,14 +167,14 @@ static always_inline int on_connect(struct bpf_sock_ops *s)
 	return 1;
 }
 
-static always_inline struct sk_note *note_of(struct bpf_sock_ops *s)
+static __always_inline struct sk_note *note_of(struct bpf_sock_ops *s)
 {
 	struct bpf_sock *sk = s->sk;
 	return sk ? bpf_sk_storage_get(&smcgw_sk, sk, 0, 0) : NULL;
 }
 
 /* The note of a socket whose SYN is to carry the option, if this is that SYN. */
-static always_inline struct sk_note *wanting(struct bpf_sock_ops *s)
+static __always_inline struct sk_note *wanting(struct bpf_sock_ops *s)
 {
 	struct sk_note *n;
 	if ((s->skb_tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
@@ -185,7 +185,7 @@ static always_inline struct sk_note *wanting(struct bpf_sock_ops *s)
 
 /* on_length and on_write: the flag stays for one SYN only, so a retransmission
  * goes bare without a state that could be misread. */
-static always_inline int on_length(struct bpf_sock_ops *s)
+static __always_inline int on_length(struct bpf_sock_ops *s)
 {
 	struct sk_note *n = wanting(s);
 	if (!n)
@@ -203,7 +203,7 @@ static always_inline int on_length(struct bpf_sock_ops *s)
 	return 1;
 }
 
-static always_inline int on_write(struct bpf_sock_ops *s)
+static __always_inline int on_write(struct bpf_sock_ops *s)
 {
 	struct sk_note *n = wanting(s);
 	if (!n)
@@ -218,14 +218,14 @@ static always_inline int on_write(struct bpf_sock_ops *s)
  * is there whose capacity could be found out, and a congestion control that paces,
  * as bbr does, halves the throughput of memory. The kernel asks before it sets up
  * the host's own. */
-static always_inline void local_leg(struct bpf_sock_ops *s)
+static __always_inline void local_leg(struct bpf_sock_ops *s)
 {
 	char reno[] = "reno"; /* every kernel has it, and it loses nothing here */
 	discard(bpf_setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno)));
 }
 
 /* on_accepted: the gateway has dialled the application in the client's name. */
-static always_inline int on_accepted(struct bpf_sock_ops *s)
+static __always_inline int on_accepted(struct bpf_sock_ops *s)
 {
 	struct flow_key k;
 	socket_key(s, &k);
@@ -238,7 +238,7 @@ static always_inline int on_accepted(struct bpf_sock_ops *s)
 /* established learns from a connection that came up. One that was offered,
  * retransmitted and is not ours did so only because the retransmission was bare. Dead
  * servers never get here. */
-static noinline int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
+static __noinline int established(const struct flow_key *k, u8 phase, u32 again, u8 state, u8 rule)
 {
 	struct control *c = control();
 	if (phase == PHASE_DOUBTED)
@@ -254,7 +254,7 @@ static noinline int established(const struct flow_key *k, u8 phase, u32 again, u
 	return 0;
 }
 
-static always_inline int on_established(struct bpf_sock_ops *s)
+static __always_inline int on_established(struct bpf_sock_ops *s)
 {
 	struct sk_note *n = note_of(s);
 	struct flow_key k;
@@ -277,7 +277,7 @@ static always_inline int on_established(struct bpf_sock_ops *s)
 	return 1;
 }
 
-static always_inline int on_state(struct bpf_sock_ops *s)
+static __always_inline int on_state(struct bpf_sock_ops *s)
 {
 	struct flow_key k;
 	if (s->args[1] != BPF_TCP_CLOSE)

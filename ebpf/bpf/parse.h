@@ -41,16 +41,27 @@ struct packet {
 	u32 payload;
 	u8 tcplen, flags, proto;
 	u8 fatal; /* of an ICMP error: it ends a connection request */
+	u8 gateway; /* enum liveness; ANY: not looked at yet */
+	u8 pad[3];
 };
 
 enum { OUTBOUND, INBOUND };
 
-static always_inline int syn_only(const struct packet *p)
+/* gateway_of is the liveness of the gateway to this packet: one to all that is decided
+ * about it. */
+static __always_inline u8 gateway_of(struct packet *p)
+{
+	if (p->gateway == ANY)
+		p->gateway = liveness();
+	return p->gateway & 3;
+}
+
+static __always_inline int syn_only(const struct packet *p)
 {
 	return (p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 }
 
-static always_inline void put_tcp(struct packet *p, const struct tcp *t, u32 total, int dir)
+static __always_inline void put_tcp(struct packet *p, const struct tcp *t, u32 total, int dir)
 {
 	p->key.lport = dir == INBOUND ? t->dst : t->src;
 	p->key.rport = dir == INBOUND ? t->src : t->dst;
@@ -62,14 +73,14 @@ static always_inline void put_tcp(struct packet *p, const struct tcp *t, u32 tot
 	p->payload = total > headers ? total - headers : 0;
 }
 
-static always_inline void put4(struct flow_key *k, u32 local, u32 remote)
+static __always_inline void put4(struct flow_key *k, u32 local, u32 remote)
 {
 	k->family = 4;
 	*(u32 *)k->laddr = local;
 	*(u32 *)k->raddr = remote;
 }
 
-static always_inline void put6(struct flow_key *k, const u32 *local, const u32 *remote)
+static __always_inline void put6(struct flow_key *k, const u32 *local, const u32 *remote)
 {
 	k->family = 6;
 	__builtin_memcpy(k->laddr, local, 16);
@@ -78,7 +89,7 @@ static always_inline void put6(struct flow_key *k, const u32 *local, const u32 *
 
 /* reverse turns the key of a packet that travels towards the local application
  * into the key of its flow. */
-static always_inline void reverse(struct flow_key *k)
+static __always_inline void reverse(struct flow_key *k)
 {
 	struct flow_key r = *k;
 	__builtin_memcpy(k->laddr, r.raddr, 16);
@@ -90,7 +101,7 @@ static always_inline void reverse(struct flow_key *k)
 /* parse reads the headers at off by one load: 40 bytes of IPv4 or 60 of IPv6 are
  * the least a TCP segment, or an ICMP error we care for, can have. It returns the
  * IP protocol if that is TCP or ICMP, else 0. The key has the local side first. */
-static always_inline u8 parse(struct __sk_buff *skb, u32 off, int dir, struct packet *p)
+static __always_inline u8 parse(struct __sk_buff *skb, u32 off, int dir, struct packet *p)
 {
 	struct { struct ip6 ip; struct tcp tcp; } h;
 	__builtin_memset(p, 0, sizeof(*p));
@@ -257,7 +268,7 @@ global int scan_options(struct __sk_buff *skb, struct packet *p, struct options 
 }
 
 /* carriable tells whether netstack could take over the connection of a SYN. */
-static always_inline int carriable(const struct packet *p, const struct options *o)
+static __always_inline int carriable(const struct packet *p, const struct options *o)
 {
 	return !p->payload && !(p->flags & (TCP_ECE | TCP_CWR)) && o->timestamps && !o->obstacle;
 }
@@ -270,7 +281,7 @@ static always_inline int carriable(const struct packet *p, const struct options 
 			return -1;                                                     \
 		for (u32 j = 0; j < size; j++)                                         \
 			new[j] = j >= lead && j < lead + OPTION_LEN ? 1 : old[j];      \
-		s64 diff = bpf_csum_diff(old, size, new, size, 0);                     \
+		s64 diff = sum_diff(old, size, new, size);                     \
 		if (bpf_l4_csum_replace(skb, p->l4 + 16, 0, diff, 0))                  \
 			return -1;                                                     \
 		return bpf_skb_store_bytes(skb, start, new, size, 0) ? -1 : 0;         \

@@ -20,13 +20,13 @@
 #define MAX_DOUBLINGS 15
 
 /* remembered_at returns why a peer is left alone now, or 0. */
-static always_inline u8 remembered_at(struct peer_key *k, u64 now)
+static __always_inline u8 remembered_at(struct peer_key *k, u64 now)
 {
 	struct peer *p = bpf_map_lookup_elem(&smcgw_peers, k);
 	return p && p->until > now ? p->reason : 0;
 }
 
-static always_inline void peer_of(const struct flow_key *k, struct peer_key *pk)
+static __always_inline void peer_of(const struct flow_key *k, struct peer_key *pk)
 {
 	__builtin_memset(pk, 0, sizeof(*pk));
 	__builtin_memcpy(pk->addr, k->raddr, 16);
@@ -48,13 +48,13 @@ global int remembered(const struct flow_key *k)
 }
 
 /* about_offers: what became of SYNs with the option on the way to an address. */
-static always_inline int about_offers(u8 reason)
+static __always_inline int about_offers(u8 reason)
 {
 	return reason == REASON_OPTION_BLACKHOLED || reason == REASON_OPTION_REJECTED || reason == REASON_OFFER_UNANSWERED;
 }
 
 /* answers forgets that a destination refuses connections: it does not. */
-static noinline int answers(const struct flow_key *k)
+static __noinline int answers(const struct flow_key *k)
 {
 	struct peer_key pk;
 	peer_of(k, &pk);
@@ -67,7 +67,7 @@ static noinline int answers(const struct flow_key *k)
 
 /* option_passed: a SYN with the option was answered by its destination. That ends
  * all doubt about the way there. */
-static noinline int option_passed(const struct flow_key *k)
+static __noinline int option_passed(const struct flow_key *k)
 {
 	struct peer_key pk;
 	u8 yes = 1;
@@ -81,14 +81,14 @@ static noinline int option_passed(const struct flow_key *k)
 	return 0;
 }
 
-static always_inline u64 doubled(u64 ns, u32 times, u64 most)
+static __always_inline u64 doubled(u64 ns, u32 times, u64 most)
 {
 	times &= MAX_DOUBLINGS;
 	return ns > most >> times ? most : ns << times;
 }
 
 /* rest leaves the whole address alone, for longer each time in a row. */
-static always_inline void rest(struct peer *p, u64 now, u64 first, u64 most)
+static __always_inline void rest(struct peer *p, u64 now, u64 first, u64 most)
 {
 	p->until = now + doubled(first < most ? first : most, p->backoff, most);
 	if (p->backoff < MAX_DOUBLINGS)
@@ -97,7 +97,7 @@ static always_inline void rest(struct peer *p, u64 now, u64 first, u64 most)
 
 /* row_of takes over how often offers have failed in a row. It fails while the
  * address rests for any reason: who began before that adds nothing. */
-static always_inline int row_of(const struct peer_key *pk, u64 now, struct peer *p)
+static __always_inline int row_of(const struct peer_key *pk, u64 now, struct peer *p)
 {
 	struct peer *old = bpf_map_lookup_elem(&smcgw_peers, pk);
 	if (!old)
@@ -115,7 +115,7 @@ static always_inline int row_of(const struct peer_key *pk, u64 now, struct peer 
  * returns why. The count stays when a rest ends, so the next one renews it at once,
  * for twice as long. A host that has answered offers is met by a way that lets them
  * pass: there a packet was lost, or the gateway is late, and it rests for seconds. */
-static noinline int option_eaten(const struct flow_key *k, struct control *c)
+static __noinline int option_eaten(const struct flow_key *k, struct control *c)
 {
 	struct peer_key pk;
 	struct peer p = {};
@@ -136,7 +136,7 @@ static noinline int option_eaten(const struct flow_key *k, struct control *c)
 }
 
 /* option_rejected: the SYN with the option was refused, the bare one was answered. */
-static noinline int option_rejected(const struct flow_key *k, struct control *c)
+static __noinline int option_rejected(const struct flow_key *k, struct control *c)
 {
 	struct peer_key pk;
 	struct peer p = {};
@@ -153,7 +153,7 @@ static noinline int option_rejected(const struct flow_key *k, struct control *c)
 
 /* peer_refused: both SYNs were refused, so the option makes no difference. Offers to
  * this port rest for seconds, until a connection to it succeeds. */
-static noinline int peer_refused(const struct flow_key *k)
+static __noinline int peer_refused(const struct flow_key *k)
 {
 	struct peer_key pk;
 	struct peer p = { .reason = REASON_PEER_REFUSED };

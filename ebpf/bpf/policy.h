@@ -13,7 +13,7 @@ struct verdict {
 	u8 automatic; /* the rule's action is auto; only valid with reason 0 */
 };
 
-static always_inline u32 lowest_bit(u64 m)
+static __always_inline u32 lowest_bit(u64 m)
 {
 	u32 n = 0;
 	if (!(u32)m) { n += 32; m >>= 32; }
@@ -25,7 +25,7 @@ static always_inline u32 lowest_bit(u64 m)
 	return n;
 }
 
-static always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, const struct flow_key *k)
+static __always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, const struct flow_key *k)
 {
 	u64 *m;
 	if (k->family == 4) {
@@ -44,7 +44,7 @@ static always_inline u64 rules_of_peer(struct policy_head *h, u32 policy, const 
 	return m ? *m : h->any6;
 }
 
-static always_inline void judge(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
+static __always_inline void judge(const struct flow_key *k, u16 port, u32 policy, u64 allowed, struct verdict *v)
 {
 	v->reason = REASON_POLICY;
 	v->automatic = 0;
@@ -72,7 +72,7 @@ static always_inline void judge(const struct flow_key *k, u16 port, u32 policy, 
 	}
 }
 
-static always_inline void count_decision(const struct verdict *v)
+static __always_inline void count_decision(const struct verdict *v)
 {
 	u32 slot = v->rule < RULE_SLOTS ? v->rule : RULE_SLOTS - 1;
 	if (v->reason)
@@ -96,21 +96,21 @@ global int decide(const struct flow_key *k, u16 port, u32 policy, u64 allowed, s
 	return 0;
 }
 
-static always_inline struct own *own_of(const u8 *addr, u8 family)
+static __always_inline struct own *own_of(const u8 *addr, u8 family)
 {
 	struct peer_key k = { .family = family };
 	__builtin_memcpy(k.addr, addr, 16);
 	return bpf_map_lookup_elem(&smcgw_own, &k);
 }
 
-static always_inline int is_own(const u8 *addr, u8 family)
+static __always_inline int is_own(const u8 *addr, u8 family)
 {
 	return own_of(addr, family) != NULL;
 }
 
 /* never_remote: destinations that are no other host whatever addresses this one
  * has: loopback, multicast, and IPv6 link-local, which a tuple alone does not name. */
-static always_inline int never_remote(const struct flow_key *k)
+static __always_inline int never_remote(const struct flow_key *k)
 {
 	const u8 *a = k->raddr;
 	if (k->family == 4) {

@@ -20,32 +20,32 @@ enum tag {
 	TAG_DATAGRAM, /* to the queue that user space reads from A */
 };
 
-static always_inline void set_tag(struct __sk_buff *skb, u32 tag)
+static __always_inline void set_tag(struct __sk_buff *skb, u32 tag)
 {
 	skb->tc_index = TAG_OURS | generation << 4 | tag;
 }
 
 /* tagged tells whether a packet comes from a program of a gateway. */
-static always_inline int tagged(struct __sk_buff *skb)
+static __always_inline int tagged(struct __sk_buff *skb)
 {
 	return (skb->tc_index & 0xff00) == TAG_OURS;
 }
 
 /* has_tag tells whether it comes from one of this gateway, with that tag. */
-static always_inline int has_tag(struct __sk_buff *skb, u32 tag)
+static __always_inline int has_tag(struct __sk_buff *skb, u32 tag)
 {
 	return skb->tc_index == (TAG_OURS | generation << 4 | tag);
 }
 
 /* let_pass lets a packet of a gateway pass; another one's is left as it is. */
-static always_inline int let_pass(struct __sk_buff *skb)
+static __always_inline int let_pass(struct __sk_buff *skb)
 {
 	if ((skb->tc_index & TAG_GATEWAY) == generation << 4)
 		skb->tc_index = 0;
 	return TCX_NEXT;
 }
 
-static always_inline int drop(u32 stat)
+static __always_inline int drop(u32 stat)
 {
 	count_stat(stat);
 	return TCX_DROP;
@@ -57,7 +57,7 @@ struct ethernet {
 };
 
 /* add_link_header puts one in front of a packet that has none. */
-static always_inline int add_link_header(struct __sk_buff *skb, struct ethernet *eth)
+static __always_inline int add_link_header(struct __sk_buff *skb, struct ethernet *eth)
 {
 	eth->src[0] = 2; /* locally administered */
 	eth->proto = skb->protocol;
@@ -66,7 +66,7 @@ static always_inline int add_link_header(struct __sk_buff *skb, struct ethernet 
 
 /* to_legs gives an application's segment, or a SYN for the listener, to the
  * namespace of the legs, where the ordinary lookup finds the socket. */
-static always_inline int to_legs(struct __sk_buff *skb, u32 l2len)
+static __always_inline int to_legs(struct __sk_buff *skb, u32 l2len)
 {
 	struct ethernet eth = { .dst = LEG_MAC };
 	if (l2len == ETH_LEN ? bpf_skb_store_bytes(skb, 0, eth.dst, sizeof(eth.dst), 0) : add_link_header(skb, &eth))
@@ -76,14 +76,14 @@ static always_inline int to_legs(struct __sk_buff *skb, u32 l2len)
 }
 
 /* to_gateway puts a datagram in the queue that user space reads from A. */
-static always_inline int to_gateway(struct __sk_buff *skb)
+static __always_inline int to_gateway(struct __sk_buff *skb)
 {
 	set_tag(skb, TAG_DATAGRAM);
 	return bpf_redirect(app_ifindex, 0);
 }
 
 /* to_netstack puts a packet in the queue that user space reads from W. */
-static always_inline int to_netstack(void)
+static __always_inline int to_netstack(void)
 {
 	return bpf_redirect(wire_ifindex, 0);
 }
@@ -91,7 +91,7 @@ static always_inline int to_netstack(void)
 /* to_wire sends a packet from a TUN to the network; a rule about its mark routes it,
  * too. redirect_neigh wants a link header to replace; without change_head it drops in
  * silence. */
-static always_inline int to_wire(struct __sk_buff *skb, u32 ifindex, u32 mark)
+static __always_inline int to_wire(struct __sk_buff *skb, u32 ifindex, u32 mark)
 {
 	if (bpf_skb_change_head(skb, ETH_LEN, 0))
 		return drop(STAT_REDIRECT_FAILED);
@@ -103,7 +103,7 @@ static always_inline int to_wire(struct __sk_buff *skb, u32 ifindex, u32 mark)
 /* from_wire makes a packet arrive on a wire device, so that firewall, conntrack,
  * address translation, rp_filter and application see what they see natively. It comes
  * from a TUN, without a link header, or from the legs, with one. */
-static always_inline int from_wire(struct __sk_buff *skb, u32 l2len, u32 ifindex, u32 tag)
+static __always_inline int from_wire(struct __sk_buff *skb, u32 l2len, u32 ifindex, u32 tag)
 {
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (!d)

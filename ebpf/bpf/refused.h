@@ -15,7 +15,7 @@
 
 /* RST with acknowledgement 0: what broken hosts answer to a SYN, and known as such to
  * conntrack, which lets it pass. */
-static noinline int acknowledge_nothing(struct __sk_buff *skb, struct packet *p)
+static __noinline int acknowledge_nothing(struct __sk_buff *skb, struct packet *p)
 {
 	u32 zero = 0;
 	if (!p || bpf_l4_csum_replace(skb, p->l4 + 16, be32(p->ack), 0, 4))
@@ -25,7 +25,7 @@ static noinline int acknowledge_nothing(struct __sk_buff *skb, struct packet *p)
 	return TCX_NEXT;
 }
 
-static always_inline u16 folded(s64 sum)
+static __always_inline u16 folded(s64 sum)
 {
 	u64 s = (u32)sum;
 	s = (s & 0xffff) + (s >> 16);
@@ -33,7 +33,7 @@ static always_inline u16 folded(s64 sum)
 	return ~s;
 }
 
-static always_inline void reset_header(struct tcp *t, const struct flow_key *k)
+static __always_inline void reset_header(struct tcp *t, const struct flow_key *k)
 {
 	t->src = k->rport;
 	t->dst = k->lport;
@@ -47,7 +47,7 @@ static always_inline void reset_header(struct tcp *t, const struct flow_key *k)
 	 bpf_skb_store_bytes(skb, p->l3, &(h), sizeof(h), BPF_F_RECOMPUTE_CSUM))
 
 /* reset_for_icmp puts the reset of the destination in the place of an ICMP error. */
-static noinline int reset_for_icmp4(struct __sk_buff *skb, struct packet *p)
+static __noinline int reset_for_icmp4(struct __sk_buff *skb, struct packet *p)
 {
 	struct { struct ip4 ip; struct tcp tcp; } h = {};
 	struct { u32 src, dst; u16 proto, len; struct tcp tcp; } sum = {};
@@ -59,16 +59,16 @@ static noinline int reset_for_icmp4(struct __sk_buff *skb, struct packet *p)
 	h.ip.proto = IPPROTO_TCP;
 	h.ip.src = sum.src = *(u32 *)p->key.raddr;
 	h.ip.dst = sum.dst = *(u32 *)p->key.laddr;
-	h.ip.sum = folded(bpf_csum_diff(NULL, 0, &h.ip, sizeof(h.ip), 0));
+	h.ip.sum = folded(sum_diff(NULL, 0, &h.ip, sizeof(h.ip)));
 	reset_header(&h.tcp, &p->key);
 	sum.proto = be16(IPPROTO_TCP);
 	sum.len = be16(sizeof(h.tcp));
 	sum.tcp = h.tcp;
-	h.tcp.sum = folded(bpf_csum_diff(NULL, 0, &sum, sizeof(sum), 0));
+	h.tcp.sum = folded(sum_diff(NULL, 0, &sum, sizeof(sum)));
 	return put_back(h) ? -1 : 0;
 }
 
-static noinline int reset_for_icmp6(struct __sk_buff *skb, struct packet *p)
+static __noinline int reset_for_icmp6(struct __sk_buff *skb, struct packet *p)
 {
 	struct { struct ip6 ip; struct tcp tcp; } h = {};
 	struct { u32 src[4], dst[4], len, proto; struct tcp tcp; } sum = {};
@@ -86,13 +86,13 @@ static noinline int reset_for_icmp6(struct __sk_buff *skb, struct packet *p)
 	sum.len = be32(sizeof(h.tcp));
 	sum.proto = be32(IPPROTO_TCP);
 	sum.tcp = h.tcp;
-	h.tcp.sum = folded(bpf_csum_diff(NULL, 0, &sum, sizeof(sum), 0));
+	h.tcp.sum = folded(sum_diff(NULL, 0, &sum, sizeof(sum)));
 	return put_back(h) ? -1 : 0;
 }
 
 /* ask_bare: from here on the answer to the bare SYN is the connection's. It fails
  * where that has left already, or the connection is another's. */
-static always_inline int ask_bare(struct flow *f, u64 w)
+static __always_inline int ask_bare(struct flow *f, u64 w)
 {
 	if (flow_turn(f, w, WORD_REFUSED, FLOW_RELEASED))
 		return -1;
@@ -102,10 +102,8 @@ static always_inline int ask_bare(struct flow *f, u64 w)
 
 /* offer_reset: a reset for an offered SYN. Acknowledging 0 is what it does already
  * where the sequence numbers come round. */
-static always_inline int offer_reset(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
+static __always_inline int offer_reset(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
-	if (!(p->flags & TCP_ACK))
-		return TCX_NEXT; /* no kernel believes it */
 	if (!p->ack) {
 		flow_drop(&p->key, f, w);
 		return TCX_NEXT;
@@ -117,26 +115,20 @@ static always_inline int offer_reset(struct __sk_buff *skb, struct packet *p, st
 
 /* refused_twice: a copy of what answered the offered SYN is dropped, the answer to the
  * bare one is the connection's. */
-static always_inline int refused_twice(struct packet *p, struct flow *f, u64 w)
+static __always_inline int refused_twice(struct packet *p, struct flow *f, u64 w)
 {
-	if (!(w & WORD_BARE))
+	if (w & WORD_REFUSED && !(w & WORD_BARE))
 		return drop(STAT_RELEASED_DROP);
-	discard(peer_refused(&p->key));
+	if (w & WORD_REFUSED)
+		discard(peer_refused(&p->key));
 	flow_drop(&p->key, f, w);
 	return TCX_NEXT;
 }
 
-/* unreachable_in: an ICMP error about a SYN of the application's. */
-static noinline int unreachable_in(struct __sk_buff *skb, struct packet *p, struct flow *f)
+/* offer_unreachable: an ICMP error about an offered SYN. */
+static __noinline int offer_unreachable(struct __sk_buff *skb, struct packet *p, struct flow *f, u64 w)
 {
-	u64 w = flow_word(f);
-	if (!f || !p->fatal || p->seq != word_isn(w))
-		return TCX_NEXT;
-	if (word_state(w) == FLOW_RELEASED && w & WORD_REFUSED)
-		return refused_twice(p, f, w);
-	if (word_state(w) != FLOW_OFFERED)
-		return TCX_NEXT;
-	if (ask_bare(f, w))
+	if (!f || ask_bare(f, w))
 		return drop(STAT_RELEASED_DROP);
 	int failed = p->key.family == 4 ? reset_for_icmp4(skb, p) : reset_for_icmp6(skb, p);
 	return failed ? drop(STAT_REDIRECT_FAILED) : TCX_NEXT;

@@ -6,14 +6,14 @@
 
 #include "policy.h"
 
-static always_inline u64 service_word(u64 until, u8 tokens, u8 state)
+static __always_inline u64 service_word(u64 until, u8 tokens, u8 state)
 {
 	return until << 16 | (u64)tokens << 8 | state;
 }
 
 /* service_samples is the word of a service of which a first sample is being taken:
  * nothing is known, or what was known is old. */
-static always_inline u64 service_samples(u64 now)
+static __always_inline u64 service_samples(u64 now)
 {
 	return service_word(now + sample_period, sample_tokens - 1, SERVICE_SAMPLING);
 }
@@ -27,7 +27,7 @@ enum service_step { SERVICE_OFFERS, SERVICE_PASSES, SERVICE_WATCHES };
  * carried, or left native. When the samples have told nothing within their period,
  * because the peer has no gateway for instance, there are new ones. The entry may
  * just have been recycled for another service, which then loses a token. */
-static always_inline int service_step(struct service *s, u64 now)
+static __always_inline int service_step(struct service *s, u64 now)
 {
 	for (int try = 0; try < 4; try++) {
 		u64 w = *(volatile u64 *)&s->word, next = w - service_word(0, 1, 0);
@@ -50,7 +50,7 @@ static always_inline int service_step(struct service *s, u64 now)
 	return SERVICE_PASSES;
 }
 
-static always_inline void service_key(const struct flow_key *k, struct peer_key *key)
+static __always_inline void service_key(const struct flow_key *k, struct peer_key *key)
 {
 	peer_of(k, key);
 	key->port = k->rport;
@@ -97,7 +97,7 @@ global int service_of(const struct flow_key *k)
 }
 
 /* service_watch has the end of a native connection told to service_ended. */
-static always_inline void service_watch(struct bpf_sock_ops *s, struct bpf_sock *sk)
+static __always_inline void service_watch(struct bpf_sock_ops *s, struct bpf_sock *sk)
 {
 	struct sk_note *n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!n || bpf_sock_ops_cb_flags_set(s, s->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG))
@@ -108,7 +108,7 @@ static always_inline void service_watch(struct bpf_sock_ops *s, struct bpf_sock 
 
 /* service_ended adds up what watched connections did: what carrying has to be
  * better than. */
-static always_inline void service_ended(struct bpf_sock_ops *s, const struct flow_key *k)
+static __always_inline void service_ended(struct bpf_sock_ops *s, const struct flow_key *k)
 {
 	struct bpf_sock *sk = s->sk;
 	u64 bytes = s->bytes_acked + s->bytes_received;

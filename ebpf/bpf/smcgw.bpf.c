@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The steering programs of smcgw. One object, one concept a header:
  *
- *   kernel.h    the BPF interface used
+ *   kernel.h    linux/bpf.h, the helpers of libbpf, and what they lack
  *   maps.h      types, maps, constants
  *   flow.h      flow entries, counters, events, heartbeat
  *   parse.h     packet headers and TCP options
+ *   verdict.h   the table: class of packet, liveness, state
  *   trace.h     what is no concern of ours
  *   peers.h     remembered peers
  *   policy.h    rule masks
@@ -23,5 +24,7 @@
 struct event *unused_event __attribute__((unused));
 struct cas_args *unused_cas_args __attribute__((unused));
 enum stat *unused_stat __attribute__((unused));
+enum packet_class *unused_packet_class __attribute__((unused));
+enum packet_verdict *unused_packet_verdict __attribute__((unused));
 
 char _license[] SEC("license") = "GPL";

@@ -10,13 +10,13 @@
 #include "parse.h"
 
 /* trace_of is the same for both directions. Ports are in network byte order. */
-static always_inline u32 trace_of(u16 port, u16 other)
+static __always_inline u32 trace_of(u16 port, u16 other)
 {
 	return (u16)(port ^ other);
 }
 
 /* traced tells whether a tuple with these ports may have an entry. */
-static always_inline int traced(u16 port, u16 other)
+static __always_inline int traced(u16 port, u16 other)
 {
 	return smcgw_traces.at[trace_of(port, other)] >= smcgw_traces.from;
 }
@@ -25,7 +25,7 @@ static always_inline int traced(u16 port, u16 other)
  * before it walks the map, leaves traces of what it finds there, and lets from
  * follow by one walk (ebpf/trace.go). So either the walk finds the entry, or its
  * trace is as new as the walk. No trace gets older: one that is newer is left. */
-static always_inline void leave_trace_for(u16 port, u16 other, u32 sweeps)
+static __always_inline void leave_trace_for(u16 port, u16 other, u32 sweeps)
 {
 	u32 *at = (u32 *)&smcgw_traces.at[trace_of(port, other)];
 	/* With a result it is a full barrier: the entry is there before now is read. */
@@ -37,7 +37,7 @@ static always_inline void leave_trace_for(u16 port, u16 other, u32 sweeps)
 	}
 }
 
-static always_inline void leave_trace(u16 port, u16 other)
+static __always_inline void leave_trace(u16 port, u16 other)
 {
 	leave_trace_for(port, other, 0);
 }
@@ -45,14 +45,14 @@ static always_inline void leave_trace(u16 port, u16 other)
 /* trace_answer is for a SYN-ACK that nothing else remembers: what answers it comes
  * within so many sweeps, a second each at least, or is the kernel's. */
 #define ANSWER_SWEEPS 8
-static always_inline void trace_answer(u16 port, u16 other)
+static __always_inline void trace_answer(u16 port, u16 other)
 {
 	leave_trace_for(port, other, ANSWER_SWEEPS);
 }
 
 /* usual_syn recognises the options of the SYN that Linux sends, all of them: MSS,
  * SACK permitted, timestamps, NOP, window scale. There is none of ours. */
-static always_inline int usual_syn(const struct tcp *t, const void *end)
+static __always_inline int usual_syn(const struct tcp *t, const void *end)
 {
 	const struct { u16 mss, size; u32 sack_and_stamps, value, echo; u8 nop, scale, len, shift; } *o = (const void *)(t + 1);
 	if ((t->off >> 4) * 4 != sizeof(*t) + sizeof(*o) || (const void *)(o + 1) > end)
@@ -63,7 +63,7 @@ static always_inline int usual_syn(const struct tcp *t, const void *end)
 /* passes tells whether a packet is a TCP segment that we have nothing to do with.
  * No is no answer: the segment may be none of ours all the same, or its headers
  * not where they can be read directly. */
-static always_inline int passes(struct __sk_buff *skb, u32 off)
+static __always_inline int passes(struct __sk_buff *skb, u32 off)
 {
 	const void *data = (const void *)(long)skb->data, *end = (const void *)(long)skb->data_end;
 	const struct tcp *t;

@@ -7,13 +7,14 @@
 #include "listener.h"
 
 /* returned_syn: a SYN of the network that user space gives back to the kernel. */
-static noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
+static __noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 {
 	reverse(&p->key);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p->key);
 	u64 w = flow_word(f);
-	if (!f || word_state(w) != FLOW_RETURNED)
-		return drop(STAT_APP_INGRESS_DROP);
+	u8 verdict = verdict_on(p, APP_PEER_SYN, word_state(w));
+	if (!f || verdict != INJECT)
+		return drop_of(verdict);
 	u32 ifindex = f->ifindex;
 	if (flow_drop(&p->key, f, w))
 		return drop(STAT_APP_INGRESS_DROP);
@@ -30,20 +31,28 @@ int smcgw_app_in(struct __sk_buff *skb)
 		return datagram_from_gateway(skb);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u64 w = flow_word(f);
-	u8 state = word_state(w);
-	if (!syn_only(&p)) /* the probe of an application's kernel that was held (keepalive.h) */
-		return state_has_leg(state) ? to_legs(skb, 0) : drop(STAT_APP_INGRESS_DROP);
-	if (f && word_isn(w) == p.seq && state == FLOW_COMPLETING) {
+	if (f && syn_only(&p) && word_isn(w) != p.seq)
+		f = NULL;
+	if (!f && syn_only(&p))
+		return returned_syn(skb, &p);
+	/* A segment is the probe of an application's kernel that was held (keepalive.h). */
+	u8 verdict = verdict_on(&p, syn_only(&p) ? APP_SYN : APP_SEGMENT, word_state(w));
+	switch (verdict) {
+	case LEGS_LAST:
+		return to_legs(skb, 0);
+	case DELIVER:
 		if (!listens(skb->protocol)) /* the application sends it again */
 			return drop(STAT_APP_INGRESS_DROP);
 		count_stat(STAT_SYN_DELIVERED);
 		return to_legs(skb, 0);
-	}
-	if (f && word_isn(w) == p.seq && state == FLOW_RELEASED) {
+	case WIRE:
+		if (!f)
+			return TCX_DROP;
 		count_stat(STAT_SYN_RELEASED);
 		return to_wire(skb, f->out, f->mark);
+	default:
+		return drop_of(verdict);
 	}
-	return returned_syn(skb, &p);
 }
 
 /* A egress: datagrams that the wire program sent here for user space to read. */
@@ -65,12 +74,12 @@ int smcgw_leg_in(struct __sk_buff *skb)
 		return drop(STAT_LEG_INGRESS_DROP);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
-	if (!f || !(state_has_leg(state) || state == FLOW_DEAD))
-		return drop(STAT_LEG_INGRESS_DROP);
 	/* The answer to a SYN whose listener has gone with its gateway: the application's
 	 * kernel sends the SYN again, to the network then. */
-	if ((p.flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !p.seq)
-		return drop(STAT_LEG_INGRESS_DROP);
+	int closed = (p.flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !p.seq;
+	u8 verdict = verdict_on(&p, closed ? LEG_CLOSED : LEG_SEGMENT, state);
+	if (!f || verdict != HOST)
+		return drop_of(verdict);
 	if (state == FLOW_PROOF)
 		f->syn[PROOF_ANSWERED] = 1;
 	return from_wire(skb, ETH_LEN, f->ifindex, p.flags & TCP_SYN ? TAG_LEG_SYN : TAG_INJECT);
@@ -98,10 +107,8 @@ int smcgw_wire_in(struct __sk_buff *skb)
 		return drop(STAT_WIRE_INGRESS_DROP);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u64 w = flow_word(f);
-	u8 state = word_state(w);
-	if (!f || !state || w & WORD_SILENT || (state == FLOW_OFFERED && !(p.flags & TCP_RST)))
-		return drop(STAT_WIRE_INGRESS_DROP);
-	if ((state == FLOW_RELEASED || state == FLOW_RETURNED) && !(p.flags & (TCP_RST | TCP_SYN)))
+	u8 verdict = verdict_on(&p, p.flags & TCP_RST ? NET_RESET : p.flags & TCP_SYN ? NET_SYN : NET_SEGMENT, word_state(w));
+	if (!f || w & WORD_SILENT || verdict != WIRE)
 		return drop(STAT_WIRE_INGRESS_DROP);
 	return to_wire(skb, f->out, f->mark);
 }
@@ -125,10 +132,11 @@ int smcgw_lookup(struct bpf_sk_lookup *ctx)
 	}
 	k.lport = ctx->remote_port;
 	k.rport = be16(ctx->local_port);
-	u8 state = word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k)));
-	if (state == FLOW_PROOF)
+	struct packet p = {}; /* of a SYN, which is all that gets here */
+	u8 verdict = verdict_on(&p, LOOKUP, word_state(flow_word(bpf_map_lookup_elem(&smcgw_flows, &k))));
+	if (verdict == PASS)
 		return SK_PASS; /* to a listener of its own */
-	if (state != FLOW_COMPLETING)
+	if (verdict != LISTENER)
 		return SK_DROP;
 	struct bpf_sock *sk = bpf_map_lookup_elem(&smcgw_listen, &slot);
 	if (!sk)

@@ -11,6 +11,22 @@ import (
 // two sockets of one host nothing is lost.
 const Congestion = "reno"
 
+// Farthest is the TTL of a packet that the next host has sent with the largest there is
+// (RFC 5082), as routing daemons do.
+const Farthest = 255
+
+// SetHops sets the TTL of what a socket sends.
+func SetHops(fd int, v6 bool, ttl int) error {
+	level, option := unix.SOL_IP, unix.IP_TTL
+	if v6 {
+		level, option = unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS
+	}
+	if err := unix.SetsockoptInt(fd, level, option, ttl); err != nil {
+		return fmt.Errorf("ttl: %w", err)
+	}
+	return nil
+}
+
 // socket makes a leg, or a listener for legs: a TCP socket (not MPTCP),
 // non-blocking and close-on-exec, that may have any address, and whose close
 // resets the connection until it is told otherwise.

@@ -1,11 +1,8 @@
 package admin
 
 import (
-	"os"
-	"regexp"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
@@ -20,20 +17,4 @@ func TestCopiesPerByte(t *testing.T) {
 		},
 	}
 	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierSoft: 3120, config.CarrierRelay: 0}, s.copiedBytes())
-}
-
-// TestMetricsAreDocumented: docs/OPERATIONS.md has a row for each.
-func TestMetricsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/OPERATIONS.md")
-	require.NoError(t, err)
-	descs := make(chan *prometheus.Desc, 100)
-	newCollector(&fakeControl{}, "").Describe(descs)
-	close(descs)
-	require.NotEmpty(t, descs)
-	name := regexp.MustCompile(`fqName: "(smcgw_[a-z_]+)"`)
-	for d := range descs {
-		m := name.FindStringSubmatch(d.String())
-		require.NotNil(t, m, d.String())
-		require.Contains(t, string(text), "`"+m[1]+"`")
-	}
 }

@@ -45,7 +45,7 @@ var configFields = []field{
 	{"fallback.negative_cache", "10m", "how long a peer that declined is left native"},
 	{"fallback.blackhole_after", "2", "lost option SYNs in a row before the option is withheld"},
 	{"fallback.retry", "1h", "first pause for a blackholed destination, doubled every time"},
-	{"security", "", "whom the gateway believes"},
+	{"security", "", "which peer gateways are believed"},
 	{"security.psk_file", "", "file of the keys that peer gateways must have, one per line; empty: every gateway is believed"},
 	{"metrics", "", "Prometheus metrics over TCP"},
 	{"metrics.listen", "", "host:port; empty: on the admin socket only"},

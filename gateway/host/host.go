@@ -109,23 +109,6 @@ type Loop interface {
 	After(d time.Duration, fn func()) (stop func())
 }
 
-// Datagrams is the part of the datapath that datagrams need. It is
-// *ebpf.Datapath on a real host; its rules are those of package ebpf. Its methods
-// are called by the loop of a shard and must not wait for anything.
-type Datagrams interface {
-	// AppTUN is the descriptor that steered datagrams are read from and others
-	// are written to, non-blocking, with a virtio_net_hdr of 10 bytes. It stays
-	// the host's, who closes it after the gateway.
-	AppTUN() int
-	SetDatagramPeer(p ebpf.DatagramPeer) error
-	ForgetDatagramPeer(addr netip.Addr, port uint16) error
-	OpenDatagram(t ebpf.Tuple, ifindex, rule int) error
-	CloseDatagram(t ebpf.Tuple, reason uint8, ttl time.Duration) error
-	DatagramIfindex(t ebpf.Tuple) (int, error)
-	RouteDevice(local, remote netip.Addr) (ifindex int, err error)
-	Decide(q ebpf.Query) ebpf.Verdict
-}
-
 // Beside is the part of the datapath by which two gateways share a host while one
 // takes over from the other. It is *ebpf.Datapath on a real host; its rules are
 // those of package ebpf.

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
 // Look is what a packet's IP header shows of where it came from. Gateway sockets take
@@ -25,20 +27,16 @@ func LookOf(pkt []byte) Look {
 	}
 }
 
-// Farthest is the TTL of what comes from the next host, if that sends as those do who
-// prove by it that they are next to each other.
-const Farthest = 255
-
 // Near is the TTL that a packet of such a sender would have left. Others begin with
 // 64 or 128; nobody is that far away.
 func (l Look) Near() uint8 {
 	switch {
 	case l.TTL == 0:
-		return Farthest
+		return legs.Farthest
 	case l.TTL <= 64:
-		return Farthest - (64 - l.TTL)
+		return legs.Farthest - (64 - l.TTL)
 	case l.TTL <= 128:
-		return Farthest - (128 - l.TTL)
+		return legs.Farthest - (128 - l.TTL)
 	default:
 		return l.TTL
 	}
@@ -54,15 +52,7 @@ func (l Look) Dress(fd int, v6 bool) error {
 	}
 	ttl, tos := int(l.TTL), int(l.TOS&^ecnBits)
 	if v6 {
-		return errors.Join(SetHops(fd, v6, ttl), unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TCLASS, tos))
+		return errors.Join(legs.SetHops(fd, v6, ttl), unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TCLASS, tos))
 	}
-	return errors.Join(SetHops(fd, v6, ttl), unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TOS, tos))
-}
-
-// SetHops sets the TTL of what a socket sends.
-func SetHops(fd int, v6 bool, ttl int) error {
-	if v6 {
-		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS, ttl)
-	}
-	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TTL, ttl)
+	return errors.Join(legs.SetHops(fd, v6, ttl), unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TOS, tos))
 }

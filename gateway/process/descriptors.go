@@ -14,6 +14,9 @@ import (
 // operators, peers and devices need when the legs have taken all the rest.
 const LegFloor = 256
 
+// LegBatch is how many sockets of a family are made at once, ahead of need, for legs.
+const LegBatch = 32
+
 // AboveFloor moves a descriptor to where those of legs are. The error says that
 // there is no room; fd stays open then.
 func AboveFloor(fd int) (int, error) {

@@ -1,6 +1,6 @@
-// Package golden reads the byte vectors of the normative text, so that every package compares its code with the same
-// bytes. It serves tests only and makes no bytes of its own.
+// Package golden has the byte vectors of the protocol, so that every package compares its code with the same bytes, and
+// compares generated documents with their committed text. It serves tests only and makes no bytes of its own.
 //
-// A vector of docs/PROTOCOL.md is a block behind its name in backquotes: bytes in hex, then a semicolon and what they
-// are. The trap: a vector whose name no test asks for is compared with nothing; count them where that matters.
+// A vector is a file of testdata, named in docs/PROTOCOL.md "Vectors": bytes in hex, then a semicolon and what they are. The
+// trap: a vector whose name no test asks for is compared with nothing; count them where that matters.
 package golden

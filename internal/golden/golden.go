@@ -1,40 +1,41 @@
 package golden
 
 import (
+	"embed"
 	"encoding/hex"
-	"os"
-	"path/filepath"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// Document returns the text of docs/PROTOCOL.md.
-func Document(t testing.TB) string {
-	t.Helper()
-	dir := "."
-	for {
-		text, err := os.ReadFile(filepath.Join(dir, "docs", "PROTOCOL.md"))
-		if err == nil {
-			return string(text)
-		}
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			t.Fatal("no docs/PROTOCOL.md in the module")
-		}
-		dir = filepath.Join("..", dir)
-	}
-}
+//go:embed testdata/*.hex
+var vectors embed.FS
 
-// Vector returns the bytes of the vector of that name, which the document has once.
+// Vector returns the bytes of the vector of that name.
 func Vector(t testing.TB, name string) []byte {
 	t.Helper()
-	doc := Document(t)
-	before := "`" + name + "`:\n\n```\n"
-	_, rest, ok := strings.Cut(doc, before)
-	text, _, ended := strings.Cut(rest, "```\n")
-	if !ok || !ended || strings.Count(doc, "`"+name+"`:") != 1 {
-		t.Fatalf("docs/PROTOCOL.md does not have one vector %s", name)
+	text, err := vectors.ReadFile("testdata/" + name + ".hex")
+	if err != nil {
+		t.Fatalf("no vector %s: %v", name, err)
 	}
-	return Unhex(t, text)
+	return Unhex(t, string(text))
+}
+
+// Names lists the vectors whose names begin with prefix, in order.
+func Names(t testing.TB, prefix string) (names []string) {
+	t.Helper()
+	files, err := vectors.ReadDir("testdata")
+	if err != nil {
+		t.Fatalf("vectors: %v", err)
+	}
+	for _, f := range files {
+		if name := strings.TrimSuffix(path.Base(f.Name()), ".hex"); strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Unhex reads bytes in the notation of the vectors.

@@ -138,11 +138,11 @@ func (m *Model) bareOut(s *segment, f *ebpf.Flow) verdict {
 	case f.State == ebpf.StateOffered:
 		m.move(f, ebpf.StateReleased) // so that a late accept is dropped
 		return pass
-	case live(f.State) && (m.aliveLocked() || f.State == ebpf.StateCarrying):
-		return m.dropped(statSYNRetransmitDrop)
-	case live(f.State):
+	case !m.aliveLocked() && (f.State == ebpf.StateNegotiating || f.State == ebpf.StateCompleting):
 		m.giveBack(f, ebpf.ReasonGatewayStale)
 		return pass
+	case live(f.State):
+		return m.dropped(statSYNRetransmitDrop)
 	}
 	m.remove(f)
 	return pass

@@ -284,7 +284,7 @@ func TestCounterNames(t *testing.T) {
 	require.NoError(t, err)
 	for _, name := range []string{
 		statOffered, statAccepted, statServed, statAnswered, statReplaced, statSYNRetransmitDrop, statOutDrop, statAppIngressDrop,
-		statAppEgressDrop, statWireIngressDrop, statReleasedDrop, statReturnedDrop, statDeadDrop, statEventLost,
+		statLegIngressDrop, statWireIngressDrop, statReleasedDrop, statReturnedDrop, statDeadDrop, statEventLost,
 		statSilentDrop, statNeutralised, statStaleDeleted, statSYNDelivered, statSYNReleased, statSYNReturned,
 	} {
 		require.Contains(t, string(source), `"`+name+`"`)

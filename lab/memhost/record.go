@@ -17,7 +17,7 @@ const (
 	statSYNRetransmitDrop = "syn_retransmit_drop"
 	statOutDrop           = "out_drop"
 	statAppIngressDrop    = "app_ingress_drop"
-	statAppEgressDrop     = "app_egress_drop"
+	statLegIngressDrop    = "leg_ingress_drop"
 	statWireIngressDrop   = "wire_ingress_drop"
 	statSilentDrop        = "silent_drop"
 	statReleasedDrop      = "released_drop"

@@ -50,19 +50,24 @@ func (m *Model) returnedSYN(s *segment) verdict {
 	return fromWire
 }
 
-// appEgress is tcx egress of A: what gateway sockets send to the application.
+// appEgress is what gateway sockets send to the application.
 func (m *Model) appEgress(pkt []byte) {
 	s, ok := parseSegment(pkt, inbound)
 	if !ok {
 		return
 	}
 	m.mu.Lock()
-	v, state := fromWire, stateOf(m.flows[s.tuple])
-	if !hasLeg(state) && state != ebpf.StateDead && m.legs[s.tuple] == nil {
-		v = m.dropped(statAppEgressDrop)
-	}
+	v := m.legIngress(&s)
 	m.mu.Unlock()
 	m.deliver(v, s.raw, nil)
+}
+
+// legIngress is tcx ingress of the pair.
+func (m *Model) legIngress(s *segment) verdict {
+	if state := stateOf(m.flows[s.tuple]); !hasLeg(state) && state != ebpf.StateDead && m.legs[s.tuple] == nil {
+		return m.dropped(statLegIngressDrop)
+	}
+	return fromWire
 }
 
 // wireSide is tcx ingress of W: netstack's segments. Of a released flow only the

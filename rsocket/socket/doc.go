@@ -22,6 +22,6 @@
 //
 // A queue pair that is not heard of is asked for again, and meanwhile not trusted; between two sockets of this package it
 // has to echo a probe before it is used. Peers that are no rsockets are spoken to without headers once they have spoken so,
-// or from the beginning where the configuration says so ([PacketListenConfig.Plain]). docs/PROTOCOL.md, section 10, has
+// or from the beginning where the configuration says so ([PacketListenConfig.Plain]). docs/protocol/rsocket.md has
 // the bytes.
 package socket

@@ -17,15 +17,15 @@ import (
 // doors are where foreign bytes come in by functions that are not named parse or
 // decode, by package.
 var doors = map[string][]string{
-	"gateway":          {"take"}, // datagrams
-	"gateway/admin":    {"getConns", "postTrial"},
-	"gateway/guardian": {"receivePacket"},
-	"negotiate":        {"Next", "Receive"},               // records; handshake messages by side
-	"netstack":         {"Inject"},                        // segments
-	"rsocket":          {"Receive", "HandleWC"},           // immediates and grants
-	"verbs/cm":         {"receive"},                       // MADs
-	"verbs/shm":        {"progress", "take", "gatewayOf"}, // memory, rendezvous, names
-	"verbs/soft":       {"deliver"},                       // packets
+	"gateway/internal/datagram": {"add"}, // pieces
+	"gateway/admin":             {"getConns", "postTrial"},
+	"gateway/guardian":          {"receivePacket"},
+	"negotiate":                 {"Next", "Receive"},               // records; handshake messages by side
+	"netstack":                  {"Inject"},                        // segments
+	"rsocket":                   {"Receive", "HandleWC"},           // immediates and grants
+	"verbs/cm":                  {"receive"},                       // MADs
+	"verbs/shm":                 {"progress", "take", "gatewayOf"}, // memory, rendezvous, names
+	"verbs/soft":                {"deliver"},                       // packets
 }
 
 // parserPrefixes begin the names of functions that read foreign bytes.

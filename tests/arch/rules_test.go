@@ -43,6 +43,10 @@ var rules = []rule{
 	{"metrics documented", metricsDocumented},
 	{"verbs documented", verbsDocumented},
 	{"citations hold", citationsHold},
+	{"links hold", linksHold},
+	{"files named", filesNamed},
+	{"document size", documentSize},
+	{"one word per idea", oneWord},
 	{"the project only", projectOnly},
 }
 

@@ -28,8 +28,7 @@ const widthReason = "It has more than seven methods because "
 // most that they may have. It is only ever lowered, and a line goes when its package
 // is below the cap.
 var largePackages = map[string]int{
-	"gateway": 11800, // becomes gateway and its rooms
-	"ebpf":    5300,  // the policy's compiler and the host's devices are packages to be
+	"gateway": 8900, // becomes gateway and its rooms
 }
 
 // largeSlack is how far a package may be below its line in largePackages before the
@@ -39,11 +38,10 @@ const largeSlack = 250
 // wideInterfaces are those above maxMethods without a reason, below the directory
 // that is named: the number is the most that they may have, and only ever lowered.
 var wideInterfaces = map[string]int{
-	"gateway Steering":  29,
-	"gateway fabric":    18,
-	"gateway Control":   16,
-	"gateway wireLeg":   14,
-	"gateway Datagrams": 8,
+	"gateway Steering": 29,
+	"gateway fabric":   18,
+	"gateway Control":  16,
+	"gateway wireLeg":  14,
 }
 
 // isProduct tells whether a directory is of the product: what is neither test nor

@@ -50,6 +50,7 @@ func (g *gw) verdict(to string, want admin.ServiceVerdict) (s admin.ServiceInfo)
 // samples and sampled again later, bulk is carried, and of many connections at
 // once to an unknown service only the samples are.
 func TestAuto(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.listen(w.h2, "transfer", burstPort)

@@ -12,6 +12,7 @@ import (
 // socket, the gateway's socket and the adopted wire leg on it, two TUNs, both
 // families, and the server behind a firewall that drops by default.
 func TestCombination(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	require.NoError(t, w.h2.NFT(`table inet filter {
 	chain input {

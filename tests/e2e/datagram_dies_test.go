@@ -130,6 +130,7 @@ func TestDatagramsSwitched(t *testing.T) {
 // natively after two seconds at most, and datagrams are carried again when there
 // is another one.
 func TestDiesUnderDatagrams(t *testing.T) {
+	t.Parallel()
 	kinds := deaths
 	if !thorough() {
 		kinds = deaths[1:2] // all of its processes, at once
@@ -170,6 +171,7 @@ func datagramsDie(t *testing.T, k death, host string) {
 // TestDatagramsOverLossySoft: what the network loses, doubles and delays of the
 // carrier's packets is lost, doubled and late, and nothing else happens to it.
 func TestDatagramsOverLossySoft(t *testing.T) {
+	t.Parallel()
 	d := newDatagrams(t, false)
 	d.prove(t, d.h2.AddrPort4(echoUDP))
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

@@ -23,6 +23,7 @@ func thorough() bool { return os.Getenv("SMCGW_DATAGRAMS") == "all" }
 // TestDatagramPrograms: unmodified programs that speak UDP, between two hosts
 // with gateways, and to one without.
 func TestDatagramPrograms(t *testing.T) {
+	t.Parallel()
 	d := newDatagrams(t, false)
 	require.NoError(t, d.server.Kill()) // its ports are wanted
 	_ = d.server.Wait()
@@ -44,6 +45,7 @@ func TestDatagramSockets(t *testing.T) { datagramSockets(t, newDatagrams(t, fals
 // different: everything the programs are tested for holds natively, and nothing but the programs' own datagrams reaches it, with one
 // question at most to each of its addresses, since a rule names them.
 func TestDatagramProgramsToPlainHost(t *testing.T) {
+	t.Parallel()
 	d := newDatagrams(t, false)
 	require.NoError(t, d.plain.Kill())
 	_ = d.plain.Wait()
@@ -113,8 +115,8 @@ func (d *datagrams) restartServer(t *testing.T) {
 
 // TestDatagramsPlainHostUntouched counts what reaches a host without a gateway.
 func TestDatagramsPlainHostUntouched(t *testing.T) {
-	testnet.Require(t, "tcpdump")
 	t.Parallel()
+	testnet.Require(t, "tcpdump")
 	for _, c := range []struct {
 		name, peers string
 		questions   int // to each address
@@ -160,7 +162,8 @@ func TestDatagramsPlainHostUntouched(t *testing.T) {
 // line for each.
 func (d *datagrams) captured(t *testing.T, h *testnet.Host, run func()) (lines []string) {
 	t.Helper()
-	p, err := h.Start("tcpdump", "-i", "eth0", "-nn", "-l", "--immediate-mode", "-q", "udp")
+	// The kernel's ring has a place of -s bytes for each packet.
+	p, err := h.Start("tcpdump", "-i", "eth0", "-nn", "-l", "--immediate-mode", "-q", "-s", "128", "udp")
 	require.NoError(t, err)
 	require.NoError(t, p.WaitOutput(patience(t), "listening on"))
 	run()

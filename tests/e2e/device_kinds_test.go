@@ -96,9 +96,10 @@ func (k deviceKind) commands(h, peer *testnet.Host) []string {
 // need skips the test if this kernel has no such device.
 func (k deviceKind) need(t *testing.T, w *world) {
 	t.Helper()
-	out, err := ip(w.h3, k.commands(w.h3, w.h2)[0])
+	first := k.commands(w.h3, w.h2)[0]
+	out, err := ip(w.h3, first)
 	if err == nil {
-		mustIP(t, w.h3, "link del "+strings.Fields(k.commands(w.h3, w.h2)[0])[nameAt(k.make[0])])
+		mustIP(t, w.h3, "link del "+strings.Fields(first)[nameAt(first)])
 		return
 	}
 	testnet.Lack(t, "kernel", fmt.Errorf("%s: %w: %s", k.name, err, strings.TrimSpace(out)))

@@ -15,6 +15,7 @@ import (
 // the hosts has such a device, or the reason says why not. Each is compared with one
 // that was made without gateways.
 func TestDeviceKinds(t *testing.T) {
+	t.Parallel()
 	for _, k := range deviceKinds {
 		t.Run(k.name, func(t *testing.T) {
 			for _, where := range []string{clientSide, serverSide, bothSides} {
@@ -49,6 +50,7 @@ func (k deviceKind) test(t *testing.T, where string) {
 	native := map[string]apps.Event{}
 	for family, addr := range k.addresses(w.h2) {
 		native[family] = w.overDevice(addr)
+		require.Zero(t, native[family].Repeated)
 	}
 	w.up(w.h1, client)
 	w.up(w.h2, server)
@@ -72,7 +74,6 @@ func (w *world) overDevice(addr string) apps.Event {
 	e := w.mustApp(w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", net.JoinHostPort(addr, "7001"))
 	require.EqualValues(w.t, 3000000, e.Sent)
 	require.EqualValues(w.t, 3000000, e.Received)
-	require.Zero(w.t, e.Repeated)
 	return e
 }
 
@@ -93,20 +94,23 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 		w.flush()
 	}
 	w.carried(t, w.h1, to)
-	e := w.overDevice(addr)
-	w.carriedBy(e, w.via)
-	require.Equal(t, hostOf(native.Local), hostOf(e.Local))
+	var took time.Duration
 	for range deviceTries {
-		if took := microseconds(e.ConnectMicros); took <= microseconds(native.ConnectMicros)+slowed(oneCosts) {
+		e := w.overDevice(addr)
+		if w.foundLate(e) {
+			continue
+		}
+		w.carriedBy(e, w.via)
+		require.Equal(t, hostOf(native.Local), hostOf(e.Local))
+		if took = microseconds(e.ConnectMicros); took <= microseconds(native.ConnectMicros)+mayCost(oneCosts) {
 			return
 		}
-		e = w.overDevice(addr)
 	}
-	require.LessOrEqual(t, microseconds(e.ConnectMicros), microseconds(native.ConnectMicros)+slowed(oneCosts))
+	require.Fail(t, "connect() takes too long", "%v, natively %v", took, microseconds(native.ConnectMicros))
 }
 
-// deviceTries is how often a connect() that took too long is tried again: the
-// machine is shared.
-const deviceTries = 3
+// deviceTries is how often a connect() is looked at that takes too long, or finds a
+// gateway late: the machine is shared.
+const deviceTries = 4
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

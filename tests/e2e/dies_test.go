@@ -78,6 +78,7 @@ func (g *gw) signal(pid int, s syscall.Signal) {
 // TestDies: however a gateway ends, on whichever host, no connection attempt
 // fails, carried connections get a prompt reset, and nothing stays attached.
 func TestDies(t *testing.T) {
+	t.Parallel()
 	for _, d := range deaths {
 		for _, host := range []string{"h1", "h2"} {
 			t.Run(strings.ReplaceAll(d.name, " ", "_")+"/"+host, func(t *testing.T) { dies(t, d, host) })
@@ -209,6 +210,7 @@ func sorted(s []string) []string {
 // TestDiesGuardian: the daemon goes on without its guardian, gets a new one, and
 // that one does its duty.
 func TestDiesGuardian(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	g := w.up(w.h1, settings{})

@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -18,41 +19,39 @@ import (
 const tcpEstablished = 1
 
 // unseen is a connect() whose caller does not look how it went.
-type unseen struct{ fd int }
+type unseen struct{ *os.File }
 
 func (w *world) dialUnseen(t *testing.T, to netip.AddrPort) unseen {
 	t.Helper()
-	u := unseen{fd: -1}
+	var fd int
 	require.NoError(t, w.h1.Do(func() (err error) {
 		family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 		if to.Addr().Is4() {
 			family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 		}
-		if u.fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		if err = unix.Connect(u.fd, addr); errors.Is(err, unix.EINPROGRESS) {
+		if err = unix.Connect(fd, addr); errors.Is(err, unix.EINPROGRESS) {
 			err = nil
 		}
 		return err
 	}))
-	t.Cleanup(func() { _ = unix.Close(u.fd) })
+	u := unseen{os.NewFile(uintptr(fd), "tcp")}
+	t.Cleanup(func() { _ = u.Close() })
 	return u
 }
 
 // await waits for a state of the kernel's socket, which nobody asks for its error.
 func (u unseen) await(t *testing.T, state uint8) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		info, err := unix.GetsockoptTCPInfo(u.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		return err == nil && info.State == state
-	}, 30*time.Second, 2*time.Millisecond, "state %d", state)
+	require.Eventually(t, func() bool { return tcpInfo(u).State == state }, 30*time.Second, 2*time.Millisecond, "state %d", state)
 }
 
 // result is what the caller of connect() sees when it looks.
 func (u unseen) result(t *testing.T) error {
 	t.Helper()
-	n, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	n, err := unix.GetsockoptInt(int(u.Fd()), unix.SOL_SOCKET, unix.SO_ERROR)
 	require.NoError(t, err)
 	if n == 0 {
 		return nil
@@ -64,6 +63,7 @@ func (u unseen) result(t *testing.T) error {
 // reset before its caller looked, is ECONNRESET: of plain TCP, whose server closed
 // its listener before it accepted, and of one whose gateway died.
 func TestDiesUnseen(t *testing.T) {
+	t.Parallel()
 	for _, v6 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "native/v4", true: "native/v6"}[v6], func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})

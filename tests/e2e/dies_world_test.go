@@ -118,8 +118,9 @@ type crowd struct {
 	all   sync.WaitGroup
 }
 
-// newCrowd opens connections, of both families in turn; every other one is busy
-// with requests and answers.
+// newCrowd opens n connections that are carried, of both families in turn; every other
+// one is busy with requests and answers. A slow machine has some that are not carried,
+// which nothing that happens to a gateway ends: others take their places.
 func (w *world) newCrowd(t *testing.T, port uint16, n int) *crowd {
 	t.Helper()
 	c := &crowd{}
@@ -130,12 +131,30 @@ func (w *world) newCrowd(t *testing.T, port uint16, n int) *crowd {
 		defer ln.Close()
 		lns[v6] = ln
 	}
-	for i := range n {
+	dial := func(i int) *pair {
 		v6 := i%4 >= 2
 		p, err := dialPair(w.h1, lns[v6], w.at(w.h2, v6, port))
 		require.NoError(t, err)
 		_ = p.c.SetDeadline(time.Time{})
 		_ = p.s.SetDeadline(time.Time{})
+		return p
+	}
+	pairs := make([]*pair, n)
+	for i := range pairs {
+		pairs[i] = dial(i)
+	}
+	for try := 0; ; try++ {
+		native := w.notCarried(pairs)
+		if len(native) == 0 {
+			break
+		}
+		require.Less(t, try, 5, "%d connections are not carried", len(native))
+		for _, i := range native {
+			_, _ = pairs[i].c.Close(), pairs[i].s.Close()
+			pairs[i] = dial(i)
+		}
+	}
+	for i, p := range pairs {
 		c.conns = append(c.conns, p.c, p.s)
 		c.all.Go(func() { c.watch(p.s, "server", echoLoop) })
 		if i%2 == 0 {
@@ -145,6 +164,34 @@ func (w *world) newCrowd(t *testing.T, port uint16, n int) *crowd {
 		}
 	}
 	return c
+}
+
+// notCarried returns which pairs both gateways do not carry, and do not come to within a
+// few seconds.
+func (w *world) notCarried(pairs []*pair) (list []int) {
+	w.t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		carried := map[netip.AddrPort]int{} // by the client's address
+		for _, c := range w.gateways[w.h1].conns() {
+			if c.Carrier == w.via && c.State == "carrying" {
+				carried[c.Local]++
+			}
+		}
+		for _, c := range w.gateways[w.h2].conns() {
+			if c.Carrier == w.via && c.State == "carrying" {
+				carried[c.Remote]++
+			}
+		}
+		list = nil
+		for i, p := range pairs {
+			if carried[p.c.LocalAddr().(*net.TCPAddr).AddrPort()] != 2 {
+				list = append(list, i)
+			}
+		}
+		if len(list) == 0 || time.Now().After(end) {
+			return list
+		}
+	}
 }
 
 func (w *world) at(h *testnet.Host, v6 bool, port uint16) netip.AddrPort {

@@ -12,38 +12,40 @@ import (
 // TestFallbackLimits: what a gateway has not got, on either side. The other
 // side hears why, and the connection is native at once.
 func TestFallbackLimits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{Memory: "1MiB"})
-	limited := func(name string, client, server, serverOr told) {
+	limited := func(name string, client, server told) {
 		t.Run(name, func(t *testing.T) {
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-				fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: client, server: server, serverOr: serverOr}.ping()
+				fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: client, server: server}.ping()
 			})
 		})
 	}
-	limited("memory of the server", remote("no_memory"), local("no_memory"), nothing)
+	limited("memory of the server", remote("no_memory"), local("no_memory"))
 	w.flush()
 	w.restart(w.h2, settings{Carriers: " "})
-	limited("carriers of the server", remote("no_common_carrier"), local("no_common_carrier"), nothing)
+	limited("carriers of the server", remote("no_common_carrier"), local("no_common_carrier"))
 	w.flush()
 	w.restart(w.h2, settings{ShmDir: "other", Carriers: "shm"})
 	w.restart(w.h1, settings{Carriers: "shm"})
-	limited("directory of the server", remote("no_common_carrier"), local("no_common_carrier"), nothing)
+	limited("directory of the server", remote("no_common_carrier"), local("no_common_carrier"))
 	w.restart(w.h2, settings{})
 	// A client that has nothing to offer resets the wire leg right behind its
 	// third ACK. Whether the server's gateway still reads why is a race.
 	w.restart(w.h1, settings{Memory: "1MiB"})
-	limited("memory of the client", local("no_memory"), remote("no_memory"), remote("client_gone"))
+	limited("memory of the client", local("no_memory"), remote("no_memory").or(remote("client_gone")))
 	w.restart(w.h1, settings{Carriers: " "})
-	limited("carriers of the client", local("no_common_carrier"), remote("no_common_carrier"), remote("client_gone"))
+	limited("carriers of the client", local("no_common_carrier"), remote("no_common_carrier").or(remote("client_gone")))
 }
 
 // TestFallbackReleaseAtOnce: the SYN of a released connection goes out right
 // behind the reset of its wire leg and is answered, whatever the server's
 // gateway is doing at that moment.
 func TestFallbackReleaseAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{NegativeCache: "100ms"})
@@ -62,6 +64,7 @@ func TestFallbackReleaseAtOnce(t *testing.T) {
 // TestFallbackFlowLimit: one flow is allowed, the second is native, and when
 // the first has ended the third is carried.
 func TestFallbackFlowLimit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})

@@ -17,6 +17,7 @@ const translatedPort = 7120 // nobody listens on it
 // server's, or between. The application reaches whom it reaches without
 // gateways, and sees the same addresses.
 func TestFallbackTranslated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	server := w.serve(w.h2)
 	inner, err := w.net.Behind(w.h2, "inner")

@@ -26,6 +26,7 @@ const (
 // TestFallbackPolicy: what this host, or the server's, decides before a SYN
 // leaves or is accepted.
 func TestFallbackPolicy(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	group, err := testnet.NewCgroup(fmt.Sprintf("smcgwt-%d-fallback", os.Getpid()))
 	require.NoError(t, err)
@@ -93,6 +94,7 @@ func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 
 // TestFallbackSwitched: mode observe, and off and on, which survives a restart.
 func TestFallbackSwitched(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, settings{})
@@ -139,6 +141,7 @@ func TestFallbackSwitched(t *testing.T) {
 
 // TestFallbackStopped: the server's gateway is stopped in order and comes back.
 func TestFallbackStopped(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})

@@ -65,6 +65,7 @@ func quickly(t *testing.T, e apps.Event) {
 // an ICMP error. Applications do not see it: the first connection costs a round trip
 // more, the next ones nothing, and they are carried again when the box is gone.
 func TestFallbackBoxRejects(t *testing.T) {
+	t.Parallel()
 	w := newRejecting(t)
 	for name, with := range map[string]string{
 		"reset":      "tcp reset",
@@ -101,6 +102,7 @@ func TestFallbackBoxRejects(t *testing.T) {
 // TestFallbackClosedPort: who refuses connections does so at once, with the option or
 // without, and the first connection that succeeds ends what was remembered.
 func TestFallbackClosedPort(t *testing.T) {
+	t.Parallel()
 	w := newRejecting(t)
 	for _, c := range []struct{ name, rule, v4, v6 string }{
 		{"closed", "", "ECONNREFUSED", "ECONNREFUSED"},

@@ -11,6 +11,7 @@ import (
 // TestFallbackSockets: sockets and hosts whose SYN says what a gateway could
 // not take over: MPTCP, TCP Fast Open, ECN, no timestamps.
 func TestFallbackSockets(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	_, err := w.h2.StartApp("serve", "-tfo", "first=[::]:7130", "echo=[::]:7131")

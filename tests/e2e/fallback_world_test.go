@@ -16,20 +16,22 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
-// told is what one gateway tells about a connection that stayed native: the
-// reason and who decided. Nothing, if the gateway has never heard of it.
-type told struct {
-	reason string
-	by     string
-}
+// told is what one gateway tells about a connection that stayed native, one of several
+// where truths race; or nothing, if the gateway has never heard of the connection.
+type told []word
+
+// word is the reason why a connection is native, and who decided.
+type word struct{ reason, by string }
 
 var nothing told
 
-func local(reason string) told  { return told{reason, admin.DecidedLocal} }
-func remote(reason string) told { return told{reason, admin.DecidedRemote} }
+func local(reason string) told  { return told{{reason, admin.DecidedLocal}} }
+func remote(reason string) told { return told{{reason, admin.DecidedRemote}} }
+
+// or adds what may be told instead.
+func (t told) or(other told) told { return slices.Concat(t, other) }
 
 // afterRetry is when a SYN that was lost is sent again.
 const afterRetry = time.Second
@@ -45,10 +47,6 @@ type fallback struct {
 	server  told     // what the gateway of the server tells, if it runs
 	retried bool     // connect() succeeds only by its second SYN
 	raw     bool     // the server's gateway relays the client's bytes as they are
-	// What they may tell instead, where two truths race.
-	clientOr, serverOr told
-	// serverLate is what the server's gateway tells where the machine has no time for it.
-	serverLate told
 }
 
 // ping makes the connection and checks everything: the application gets its
@@ -81,21 +79,11 @@ func (f fallback) took(e apps.Event) {
 func (f fallback) check(e apps.Event, before map[*testnet.Host]admin.Status) {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
-		want, or, match, raw := f.server, f.serverOr, at(e), f.raw
+		want, match, raw := f.server, at(e), f.raw
 		if h == f.from {
-			want, or, match, raw = f.client, f.clientOr, from(e), false
+			want, match, raw = f.client, from(e), false
 		}
-		if or != nothing {
-			require.Eventually(f.t, func() bool { return len(g.everything(match)) > 0 }, 30*time.Second, 10*time.Millisecond)
-			if g.knows(match, or) {
-				want = or
-			}
-			if h != f.from && f.serverLate != nothing && g.knows(match, f.serverLate) {
-				want = f.serverLate
-			}
-		}
-		g.tells(f.t, match, want, raw)
-		g.counted(f.t, before[h], want, raw)
+		g.counted(f.t, before[h], g.tells(f.t, match, want, raw), raw)
 	}
 }
 
@@ -109,40 +97,38 @@ func (w *world) totals() map[*testnet.Host]admin.Status {
 	return all
 }
 
-// tells asserts that the gateway's lists have the connection exactly as wanted,
-// once. Events of the programs reach the gateway by a timer.
-func (g *gw) tells(t *testing.T, match func(admin.ConnInfo) bool, want told, raw bool) {
+// tells asserts that the gateway's lists have the connection as wanted, once, and
+// returns how. Events of the programs reach the gateway by a timer.
+func (g *gw) tells(t *testing.T, match func(admin.ConnInfo) bool, want told, raw bool) told {
 	t.Helper()
-	var got []told
-	list := func() []told {
-		got = got[:0]
+	var got told
+	list := func() told {
+		got = nil
 		for _, c := range g.everything(match) {
-			got = append(got, told{c.Reason, c.DecidedBy})
+			got = append(got, word{c.Reason, c.DecidedBy})
 			if c.Carrier != config.CarrierNone && !raw {
-				got = append(got, told{"carried by", string(c.Carrier)})
+				got = append(got, word{"carried by", string(c.Carrier)})
 			}
 		}
 		return got
 	}
-	if want == nothing {
+	if len(want) == 0 {
 		require.Empty(t, list(), "%s knows of the connection", g.h.Name)
-		return
+		return nothing
 	}
-	for end := time.Now().Add(30 * time.Second); !slices.Equal(list(), []told{want}); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); len(list()) != 1 || !slices.Contains(want, got[0]); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			require.Failf(t, "wrong reason", "%s tells %v instead of %v\n%s", g.h.Name, got, want, g.dump())
 		}
 	}
+	return got
 }
 
 // knows reports whether the gateway tells this about a connection now.
 func (g *gw) knows(match func(admin.ConnInfo) bool, what told) bool {
-	for _, c := range g.everything(match) {
-		if (told{c.Reason, c.DecidedBy}) == what {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.everything(match), func(c admin.ConnInfo) bool {
+		return slices.Contains(what, word{c.Reason, c.DecidedBy})
+	})
 }
 
 // everything lists what the gateway knows of some connections: alive, ended and
@@ -157,9 +143,9 @@ func (g *gw) everything(match func(admin.ConnInfo) bool) []admin.ConnInfo {
 	return found
 }
 
-// counted asserts that status has counted one more fallback, for that reason,
-// and nothing carried.
-func (g *gw) counted(t *testing.T, before admin.Status, want told, raw bool) {
+// counted asserts that status has counted one more fallback, for the reason that the
+// gateway tells, and nothing carried.
+func (g *gw) counted(t *testing.T, before admin.Status, is told, raw bool) {
 	t.Helper()
 	now := g.status()
 	if !raw {
@@ -172,8 +158,8 @@ func (g *gw) counted(t *testing.T, before admin.Status, want told, raw bool) {
 		}
 	}
 	expected := map[string]uint64{}
-	if want != nothing {
-		expected[want.reason] = 1
+	for _, w := range is {
+		expected[w.reason] = 1
 	}
 	if !maps.Equal(expected, more) {
 		require.Failf(t, "wrong counters", "fallbacks_total of %s: %v instead of %v\n%s", g.h.Name, more, expected, g.dump())
@@ -193,17 +179,17 @@ func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event 
 }
 
 // foundLate waits for what the gateways say of a connection, and reports whether it is
-// native because one of them was late.
+// native because one of them was late, or relayed because its queue pair was.
 func (w *world) foundLate(e apps.Event) bool {
 	w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		known := true
 		for h, match := range map[*testnet.Host]func(admin.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
-			late := func(c admin.ConnInfo) bool { return match(c) && c.Reason == negotiate.ReasonGatewayStale.String() }
-			if slices.ContainsFunc(w.gateways[h].conns("--all"), late) {
+			g := w.gateways[h]
+			if g.knows(match, local(gatewayStale)) || g.knows(match, local("carrier_unreachable")) {
 				return true
 			}
-			known = known && slices.ContainsFunc(w.gateways[h].conns("--closed"), match)
+			known = known && len(g.everything(match)) > 0
 		}
 		if known {
 			return false
@@ -212,11 +198,14 @@ func (w *world) foundLate(e apps.Event) bool {
 	return false
 }
 
+// gatewayStale is the reason of a connection that found a gateway late.
+const gatewayStale = "gateway_stale"
+
 // late is how many connections were native because a gateway was late.
 func (w *world) late() (n uint64) {
 	w.t.Helper()
 	for _, g := range w.gateways {
-		n += g.status().FallbacksTotal[negotiate.ReasonGatewayStale.String()]
+		n += g.status().FallbacksTotal[gatewayStale]
 	}
 	return n
 }

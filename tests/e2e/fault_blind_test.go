@@ -133,6 +133,7 @@ var guesses = []guess{
 // field. Nothing comes of it: every packet is dropped and counted, no application
 // notices anything, and no connection leaves its queue pair.
 func TestFaultBlind(t *testing.T) {
+	t.Parallel()
 	n := newTally(t)
 	b := &blind{world: newWorld(t, testnet.Config{})}
 	b.serve(b.h2)

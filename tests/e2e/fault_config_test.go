@@ -33,6 +33,7 @@ type configCell struct {
 // load, cost no application an error; what runs goes on, what begins follows what
 // is in force. Only off --now resets, and does so at once.
 func TestFaultConfig(t *testing.T) {
+	t.Parallel()
 	var cells []configCell
 	for _, host := range []string{"h1", "h2"} {
 		cells = append(cells, configCell{host, config.CarrierShm}, configCell{host, config.CarrierSoft})

@@ -62,6 +62,7 @@ type demotionTest struct {
 // wrong; what lived through it is carried by the relay, what comes later by the
 // carrier again, and nothing is left.
 func TestFaultDemotion(t *testing.T) {
+	t.Parallel()
 	for _, f := range matrix.Cells(t, demotionFaults, 3) {
 		t.Run(f.name+"/"+string(f.via), func(t *testing.T) { testDemotion(t, f) })
 	}

@@ -26,6 +26,7 @@ const (
 // it goes when that has ended, at once if there is nothing, and what is left at the
 // deadline is reset with the reason drained.
 func TestFaultDrain(t *testing.T) {
+	t.Parallel()
 	count := newTally(t)
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)

@@ -161,6 +161,7 @@ var moves = []move{
 // reason; on shm it can end all of that peer's. Everything else goes on with its
 // bytes, and no other application notices anything.
 func TestFaultHostile(t *testing.T) {
+	t.Parallel()
 	n := newTally(t)
 	s := newSite(t, n)
 	t.Run("moves", func(t *testing.T) { s.in(t).moves() })

@@ -58,6 +58,7 @@ var keyCells = []keyCell{
 // TestFaultKeys: gateways carry for each other when they have a key in common;
 // else every connection is native, both know why, and no application notices.
 func TestFaultKeys(t *testing.T) {
+	t.Parallel()
 	n := newTally(t)
 	for _, c := range matrix.Cells(t, keyCells, 4) {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) { keyed(t, n, c) })
@@ -108,6 +109,7 @@ func (g *gw) reload(says string) {
 // for it. A file that is no good changes nothing; a wrong key makes new connections
 // native, and the right one carries them again at once.
 func TestFaultKeysChanged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	const good, bad = "configuration in force", "configuration refused"
@@ -163,6 +165,7 @@ func TestFaultKeysChanged(t *testing.T) {
 // TestFaultKeysDatagrams: who has no key in common gets no queue pair for
 // datagrams either; they go natively, none is lost, and both gateways know why.
 func TestFaultKeysDatagrams(t *testing.T) {
+	t.Parallel()
 	n := newTally(t)
 	cells := slices.DeleteFunc(slices.Clone(keyCells), func(c keyCell) bool { return !c.back })
 	for _, c := range matrix.Cells(t, cells, 2) {

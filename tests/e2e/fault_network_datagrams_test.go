@@ -51,6 +51,7 @@ type datagramCell struct {
 // are: none arrives that was not sent, or twice, or with other bytes. Where only the
 // carrier's path is bad, all is native soon; afterwards all is carried again.
 func TestFaultNetworkDatagrams(t *testing.T) {
+	t.Parallel()
 	total := newTally(t)
 	var cells []datagramCell
 	for _, f := range datagramFaults {

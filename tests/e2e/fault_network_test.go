@@ -184,6 +184,7 @@ const netSample = 8
 // it begins, every connection gets its bytes if TCP itself would have, and when it is
 // over new connections are carried again.
 func TestFaultNetwork(t *testing.T) {
+	t.Parallel()
 	total := newTally(t)
 	cells, long := netCells()
 	if matrix.Whole() {

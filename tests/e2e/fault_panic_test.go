@@ -43,6 +43,7 @@ func panicSteps(host string, via config.Carrier) (steps []panicStep) {
 // TestFaultPanic: a panic in the work for one connection, whatever step that is at,
 // ends or releases that one; the others go on, and so does the daemon.
 func TestFaultPanic(t *testing.T) {
+	t.Parallel()
 	var cells []processCell
 	for _, c := range processCells() {
 		if c.name == processFaults[0].name {

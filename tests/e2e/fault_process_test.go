@@ -68,6 +68,7 @@ func (c processCell) String() string {
 // latest with the retransmission behind it, those that are carried are reset in
 // time and at both ends, and nothing is left.
 func TestFaultProcess(t *testing.T) {
+	t.Parallel()
 	total := newTally(t)
 	for _, c := range matrix.Cells(t, processCells(), 2) {
 		t.Run(c.String(), func(t *testing.T) { testFaultProcess(t, c, total) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -58,9 +59,11 @@ func TestFaultResources(t *testing.T) {
 // forgotten the connection too, a TIME_WAIT later and the retransmission after it.
 const leakPatience = 4 * time.Minute
 
-// legBatch is how many sockets of a family a gateway has made ahead of need, more or
-// less of which wait when it looks.
-const legBatch = 32
+// leaks reports whether a gateway has more than before that does not go by itself. Of
+// the sockets made ahead of need more or less wait when it looks.
+func (u usage) leaks(before usage) bool {
+	return u.descriptors > before.descriptors+8+2*process.LegBatch || u.goroutines > before.goroutines+8
+}
 
 // watchLeaks lets the gateways carry a little and remembers what they are made of.
 // The function it returns waits until they are that small again.
@@ -75,9 +78,7 @@ func (w *world) watchLeaks(t *testing.T) (done func()) {
 		t.Helper()
 		for g, b := range before {
 			after := w.usage(t, g)
-			leaks := func() bool {
-				return after.entries > 0 || after.memory > 0 || after.descriptors > b.descriptors+8+2*legBatch || after.goroutines > b.goroutines+8
-			}
+			leaks := func() bool { return after.entries > 0 || after.memory > 0 || after.leaks(b) }
 			for end := time.Now().Add(leakPatience); leaks() && time.Now().Before(end); after = w.usage(t, g) {
 				time.Sleep(200 * time.Millisecond)
 			}

@@ -10,6 +10,7 @@ import (
 // replaced: it sees no error and no wrong datagram, hardly any is lost, and the new
 // gateway carries.
 func TestFaultUpgradeDatagrams(t *testing.T) {
+	t.Parallel()
 	count := newTally(t)
 	d := newDatagrams(t, false)
 	p, err := d.h1.StartApp("ping-udp", "-to", d.h2.AddrPort4(echoUDP).String(), "-patient", "-count", "1500", "-gap", "1ms", "-size", "0,24,1400")

@@ -51,6 +51,7 @@ func upgradeDeaths() (cells []upgradeDeath) {
 // a prompt reset, one gateway takes new connections in the end, or can be started,
 // and nothing is left when all have ended.
 func TestFaultHandover(t *testing.T) {
+	t.Parallel()
 	for _, c := range matrix.Cells(t, upgradeDeaths(), 1) {
 		t.Run(c.name(), func(t *testing.T) { upgradeDied(t, c) })
 	}
@@ -58,6 +59,7 @@ func TestFaultHandover(t *testing.T) {
 
 // TestFaultHandoverSoft: what was given up for a successor that died is taken back.
 func TestFaultHandoverSoft(t *testing.T) {
+	t.Parallel()
 	host := []string{"h1", "h2"}[matrix.Rand(t).IntN(2)]
 	upgradeDied(t, upgradeDeath{"yielded", "new daemon", host, syscall.SIGKILL})
 }
@@ -201,6 +203,7 @@ func awaitEnded(t *testing.T, p *testnet.Proc, n int) []apps.Event {
 // TestFaultSuccessorDies: a gateway that has taken over is killed together with its
 // guardian. The next one, of the first generation again, leaves nothing of it.
 func TestFaultSuccessorDies(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	before := w.bare(w.h1)
 	first := w.upDetached(w.h1, settings{})

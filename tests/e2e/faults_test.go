@@ -14,6 +14,7 @@ import (
 // handshakes are repeated, declined or late, and every connection still works,
 // whoever carries it.
 func TestFaultsOnTheWire(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{NoOffload: true})
 	w.serve(w.h2)
 	g1 := w.up(w.h1, settings{Handshake: quick, NegativeCache: "1s"})

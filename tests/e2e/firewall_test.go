@@ -27,6 +27,7 @@ const strictFirewall = `table inet filter {
 // source and port decides the same with and without smcgw, and no byte and no
 // accept() reaches an application it refuses.
 func TestFirewallDecidesTheSame(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("10.77.0.101/24")))
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("fd77::101/64")))

@@ -1,17 +1,15 @@
 package e2e
 
-import (
-	"fmt"
-	"net/netip"
-)
+import "fmt"
 
-// balancers are hosts whose kernel is a load balancer (IPVS): a director before its
-// servers, and a cluster's node, whose own programs reach services by it.
+// balancers are hosts whose kernel is a load balancer (IPVS), a director before its
+// servers; such a server; and a cluster's node, whose own programs reach services by it.
 func balancers() []hostKind {
 	needs := []string{"ipvsadm"}
 	return []hostKind{
 		{name: "ipvsmasq", needs: needs, sides: []string{serverSide}, kernel: ipvs, build: (*hostCell).ipvsMasquerading},
 		{name: "ipvsdirect", needs: needs, sides: []string{serverSide}, kernel: ipvs, build: (*hostCell).ipvsDirect},
+		{name: "ipvsreal", needs: needs, sides: []string{serverSide}, kernel: ipvs, build: (*hostCell).ipvsReal},
 		{name: "ipvsnode", needs: append([]string{"iptables-nft-restore"}, needs...), sides: []string{clientSide}, kernel: ipvs, build: (*hostCell).ipvsNode},
 	}
 }
@@ -48,7 +46,7 @@ func (c *hostCell) ipvsDirect() []target {
 	c.sysctl(c.h3, "net.ipv4.conf.all.arp_announce", "2")
 	c.serves(c.h2, "director", 7003)
 	for _, f := range c.families() {
-		own := fmt.Sprintf("%s/%d", f.Virtual, netip.MustParseAddr(f.Virtual).BitLen())
+		own := fmt.Sprintf("%s/%d", f.Virtual, f.Bits())
 		c.run(c.h2, "ip", "addr", "add", own, "dev", "eth0")
 		c.run(c.h3, "ip", "addr", "add", own, "dev", "lo")
 		c.run(c.h2, "ipvsadm", "-A", "-t", f.Dest(f.Virtual, 7000), "-s", "rr")
@@ -61,6 +59,35 @@ func (c *hostCell) ipvsDirect() []target {
 	}
 }
 
+// ipvsReal is a server behind a director, whose address it has, too. What a client sends
+// comes from there, as it is or in a tunnel; the server answers the client itself.
+func (c *hostCell) ipvsReal() []target {
+	for name, value := range map[string]string{"arp_ignore": "1", "arp_announce": "2", "rp_filter": "0"} {
+		c.sysctl(c.h2, "net.ipv4.conf.all."+name, value)
+	}
+	c.sysctl(c.h2, "net.ipv4.conf.tunl0.rp_filter", "0")
+	c.run(c.h2, "ip", "link", "set", "tunl0", "up")
+	c.run(c.h2, "ip", "link", "set", "ip6tnl0", "up")
+	c.serves(c.h3, "director", 7003)
+	for _, f := range c.families() {
+		own := fmt.Sprintf("%s/%d", f.Virtual, f.Bits())
+		// A server drops tunnels that begin at an address of its own: no source for the director.
+		c.run(c.h3, "ip", "addr", "add", own, "dev", "eth0", "preferred_lft", "0")
+		c.run(c.h2, "ip", "addr", "add", own, "dev", "lo")
+		for port, way := range map[int]string{7000: "-i", 7001: "-g"} {
+			c.run(c.h3, "ipvsadm", "-A", "-t", f.Dest(f.Virtual, port), "-s", "rr")
+			c.run(c.h3, "ipvsadm", "-a", "-t", f.Dest(f.Virtual, port), "-r", f.Dest(f.Server, port), way)
+		}
+	}
+	c.serves(c.h2, "real", 7000, 7001)
+	return []target{
+		{name: "by a tunnel", to: "{{.Virtual}}", port: 7000, want: "real at {{.Dest .Virtual 7000}} saw client"},
+		{name: "as it is", to: "{{.Virtual}}", port: 7001, want: "real at {{.Dest .Virtual 7001}} saw client"},
+		{name: "the director's own", to: "{{.Virtual}}", port: 7003, want: "director at {{.Dest .Virtual 7003}} saw client"},
+		{name: "past the director", port: 7000, want: "real at {{.Dest .Server 7000}} saw client"},
+	}
+}
+
 // ipvsNode is a client with the addresses of services on a device of its own, as
 // kube-proxy gives them to nodes.
 func (c *hostCell) ipvsNode() []target {
@@ -68,8 +95,7 @@ func (c *hostCell) ipvsNode() []target {
 	c.run(c.h1, "ip", "link", "add", "kube-ipvs0", "type", "dummy")
 	c.sysctl(c.h1, "net.ipv4.vs.conntrack", "1")
 	for _, f := range c.families() {
-		bits := netip.MustParseAddr(f.Cluster).BitLen()
-		c.run(c.h1, "ip", "addr", "add", fmt.Sprintf("%s/%d", f.Cluster, bits), "dev", "kube-ipvs0")
+		c.run(c.h1, "ip", "addr", "add", fmt.Sprintf("%s/%d", f.Cluster, f.Bits()), "dev", "kube-ipvs0")
 		for _, port := range []int{7000, 7010} {
 			real := min(port, 7001)
 			c.run(c.h1, "ipvsadm", "-A", "-t", f.Dest(f.Cluster, port), "-s", "rr")
@@ -80,9 +106,11 @@ func (c *hostCell) ipvsNode() []target {
 -A POSTROUTING -m ipvs --vaddr {{.Cluster}} -j MASQUERADE
 COMMIT
 `)
+	// Of two addresses of the device the kernel takes the first, of IPv6 the last one.
+	const masqueraded = " saw {{if .V6}}{{.Alias}}{{else}}{{.Client}}{{end}}"
 	return []target{
-		{name: "a service", to: "{{.Cluster}}", port: 7000, want: "app at {{.Dest .Server 7000}} saw {{.Client}}", anyPort: true},
-		{name: "a service on another port", to: "{{.Cluster}}", port: 7010, want: "app at {{.Dest .Server 7001}} saw {{.Client}}", anyPort: true},
+		{name: "a service", to: "{{.Cluster}}", port: 7000, want: "app at {{.Dest .Server 7000}}" + masqueraded, anyPort: true},
+		{name: "a service on another port", to: "{{.Cluster}}", port: 7010, want: "app at {{.Dest .Server 7001}}" + masqueraded, anyPort: true},
 		{name: "no service", port: 7000, want: "app at {{.Dest .Server 7000}} saw client"},
 	}
 }

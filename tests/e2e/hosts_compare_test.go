@@ -131,7 +131,7 @@ func (c *hostCell) sameTimes(when string, k call, seen, native []visit.Observati
 // hopeless reports whether all is so slow that another try changes nothing.
 func (s slow) hopeless() bool {
 	for _, d := range s {
-		if d < slowed(hopeless+oneCosts) {
+		if d < slowed(hopeless)+mayCost(oneCosts) {
 			return false
 		}
 	}
@@ -156,15 +156,25 @@ func tooLong(seen, native []visit.Observation) slow {
 		if i >= len(seen) {
 			continue
 		}
-		if d := took(seen, i); d > max(usual, took(native, i))+slowed(oneCosts) {
+		if d := took(seen, i); d > max(usual, took(native, i))+mayCost(oneCosts) {
 			late[i] = d
 		}
 	}
 	// A SYN that natively is sent again takes the second and some that its timer takes.
-	if d := median(seen); d > usual+max(slowed(laterCosts), usual/50) {
+	if d := median(seen); d > usual+max(mayCost(laterCosts), usual/50) {
 		late[theMedian] = d
 	}
 	return late
+}
+
+// mayCost is what a connect() may take longer than natively on this machine. An emulated
+// one has its own price of a process that wakes up: there a connect() is late that has
+// waited for a timer, the gateways' or the kernel's for its SYN.
+func mayCost(d time.Duration) time.Duration {
+	if slowness() > 1 {
+		return min(slowed(handshakeTimeout), afterRetry) / 2
+	}
+	return d
 }
 
 func took(all []visit.Observation, i int) time.Duration {

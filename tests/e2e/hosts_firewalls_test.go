@@ -49,6 +49,7 @@ func packetFilters() []hostKind {
 		{name: "outbound", sides: anySide, build: firewall(ruleset(outboundRules), "connect: GAVE_UP")},
 		{name: "nonlocal", sides: anySide, build: firewall(ruleset(nonlocalRules), "connect: GAVE_UP")},
 		{name: "notrack", sides: anySide, build: firewall(ruleset(notrackRules), "connect: GAVE_UP")},
+		{name: "maxseg", sides: anySide, build: firewall(ruleset(maxsegRules), "connect: ECONNREFUSED")},
 		{name: "sourcerouting", sides: anySide, build: firewall((*hostCell).sourceRouting, "")},
 		{name: "rpfilter", sides: anySide, build: firewall((*hostCell).rpFilter, "")},
 		{name: "synproxy", needs: []string{"iptables-nft-restore"}, sides: []string{serverSide}, build: firewall(func(c *hostCell, h *testnet.Host) {
@@ -192,6 +193,23 @@ const notrackRules = `table {{.NFT}} guard {
 		oifname "eth0" tcp sport { 7000, 7009 } accept
 		oifname "eth0" tcp dport { 7000, 7009 } accept
 		oifname "eth0" udp dport 4791 accept
+	}
+}`
+
+// maxsegRules drop what announces segments longer than any Ethernet's, which nothing
+// that has come over one, or leaves by one, does.
+const maxsegRules = `table {{.NFT}} guard {
+	chain pre {
+		type filter hook prerouting priority raw; policy accept;
+		tcp option maxseg size > 1500 drop
+	}
+	chain out {
+		type filter hook output priority filter; policy accept;
+		tcp option maxseg size > 1500 drop
+	}
+	chain input {
+		type filter hook input priority filter; policy accept;
+		tcp dport 7098 reject with tcp reset
 	}
 }`
 

@@ -1,7 +1,13 @@
 package e2e
 
 import (
+	"testing"
+	"time"
+
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/lab/apps"
 
 	"github.com/smcgw/smcgw/lab/sockmap"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -58,5 +64,48 @@ func (c *hostCell) besideItself() []target {
 	return []target{
 		{name: "another host", port: 7000, want: "app at {{.Dest .Server 7000}} saw client"},
 		{name: "the same host", to: "{{.Client}}", port: 7001, want: "own at {{.Dest .Client 7001}} saw client"},
+	}
+}
+
+// TestSockmapLater: a program that moves bytes between the sockets of a host comes while
+// the gateway runs, and goes. While it is there a carried connection's first bytes, which
+// go as packets before both sockets are in the map, could be overtaken: connections are
+// native, and status says why.
+func TestSockmapLater(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"client", "server"} {
+		t.Run(side, func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			h := w.h1
+			if side == "server" {
+				h = w.h2
+			}
+			group := group(t)
+			t.Cleanup(func() { require.NoError(t, group.Kill()) })
+			h.Within(group)
+			w.serve(w.h2)
+			w.up(w.h1, settings{})
+			w.up(w.h2, settings{})
+			to := w.h2.AddrPort4(echoPort).String()
+			ping := func() apps.Event { return w.mustApp(w.h1, "ping", "-count", "3", "-to", to) }
+			w.carriedBy(ping(), w.via)
+
+			p, err := sockmap.Redirect(group.Path)
+			require.NoError(t, err)
+			g := w.gateways[h]
+			require.Eventually(t, func() bool {
+				blocked := g.status().BlockedLegs
+				return len(blocked) == 2 && blocked[0].At == "sockmap" && blocked[1].At == "sockmap"
+			}, 20*time.Second, 50*time.Millisecond)
+			require.Contains(t, g.status().Degraded, "app_leg_blocked")
+			w.flush()
+			ends := map[*testnet.Host]func(apps.Event) func(admin.ConnInfo) bool{w.h1: from, w.h2: at}
+			g.tells(t, ends[h](ping()), local("app_leg_blocked"), false)
+
+			require.NoError(t, p.Close())
+			require.Eventually(t, func() bool { return len(g.status().BlockedLegs) == 0 }, 20*time.Second, 50*time.Millisecond)
+			w.flush()
+			w.carriedBy(ping(), w.via)
+		})
 	}
 }

@@ -84,6 +84,7 @@ const sampledHosts = 6
 // the same error comes, and connect() takes as long. A run draws some cells; make
 // faults runs all. Kinds that this kernel cannot be are for the guest of tests/interop.
 func TestFaultHosts(t *testing.T) {
+	t.Parallel()
 	var cells []*hostCell
 	for _, kind := range hostKinds() {
 		if !kind.possible() && !testnet.Required("kernel") {
@@ -212,11 +213,14 @@ var builtVisit = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+// handshakeTimeout is the default of the setting of that name.
+const handshakeTimeout = 200 * time.Millisecond
+
 // start starts the gateways as operators do: everything at its default but the
 // ports, and whom they are for.
 func (c *hostCell) start() {
 	s := settings{
-		Handshake: slowed(200 * time.Millisecond).String(),
+		Handshake: slowed(handshakeTimeout).String(),
 		Ports:     "7000, 7001, 7003, 7004, 7005, 7009, 7010, 7098",
 		Peers:     `0.0.0.0/0, "::/0"`,
 	}

@@ -53,16 +53,31 @@ COMMIT
 }`)
 			return []target{{name: "other address", port: 7000, bind: "{{.Client}}", want: "app at {{.Dest .Server 7000}} saw {{.Alias}}"}}
 		}},
-		{name: "outputdnat", sides: []string{clientSide}, build: func(c *hostCell) []target {
-			c.serves(c.h2, "app", 7000, 7001)
-			c.nft(c.h1, `table {{.NFT}} translations {
+		{name: "outputdnat", sides: []string{clientSide}, build: (*hostCell).outputDNAT},
+	}
+}
+
+// outputDNAT is a client whose own connections go elsewhere: to another port, to the
+// server for an address of nobody, to another host, to the client itself.
+func (c *hostCell) outputDNAT() []target {
+	c.serves(c.h2, "app", 7000, 7001, 7003)
+	c.serves(c.h3, "third", 7003)
+	c.serves(c.h1, "home", 7004)
+	c.nft(c.h1, `table {{.NFT}} translations {
 	chain out {
 		type nat hook output priority -100; policy accept;
 		{{.IP}} daddr {{.Server}} tcp dport 7000 dnat to :7001
+		{{.IP}} daddr {{.Cluster}} tcp dport 7000 dnat to {{.Dest .Server 7003}}
+		{{.IP}} daddr {{.Server}} tcp dport 7003 dnat to {{.Third}}
+		{{.IP}} daddr {{.Server}} tcp dport 7005 redirect to :7004
 	}
 }`)
-			return []target{{name: "other port", port: 7000, want: "app at {{.Dest .Server 7001}} saw client"}}
-		}},
+	return []target{
+		{name: "other port", port: 7000, want: "app at {{.Dest .Server 7001}} saw client"},
+		{name: "other address", to: "{{.Cluster}}", port: 7000, want: "app at {{.Dest .Server 7003}} saw client"},
+		{name: "other host", port: 7003, want: "third at {{.Dest .Third 7003}} saw client"},
+		{name: "home", port: 7005, want: "home at {{if .V6}}{{.Dest \"::1\" 7004}}{{else}}{{.Dest \"127.0.0.1\" 7004}}{{end}} saw client"},
+		{name: "as it is", port: 7001, want: "app at {{.Dest .Server 7001}} saw client", anyPort: true},
 	}
 }
 

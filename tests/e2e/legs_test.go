@@ -20,6 +20,7 @@ import (
 // SO_REUSEADDR, and a range of ports that is nearly used up by clients elsewhere is
 // whole for the server's own host. The native control is the same without gateways.
 func TestLegsTakeNothing(t *testing.T) {
+	t.Parallel()
 	const narrow = 10
 	for _, gateways := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gateways %v", gateways), func(t *testing.T) {
@@ -116,6 +117,7 @@ func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
 // TestLegsOfMarkedSockets: whatever mark a program gives its socket, its connection is
 // carried, and its packets have that mark at the firewall, as natively.
 func TestLegsOfMarkedSockets(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})
@@ -182,6 +184,7 @@ func echoed(fd int) error {
 // TestKeeperDies: without the process that makes legs new connections are native, and
 // say why; what is carried goes on; a restart carries again.
 func TestKeeperDies(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{})

@@ -15,6 +15,7 @@ import (
 
 // TestLoadRedis: an unmodified redis between two hosts, carried by RDMA.
 func TestLoadRedis(t *testing.T) {
+	t.Parallel()
 	testnet.Require(t, "redis-server", "redis-cli", "redis-benchmark")
 	w := newWorld(t, testnet.Config{})
 	_, err := w.h2.Redis(redisPort)

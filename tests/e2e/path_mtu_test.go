@@ -59,6 +59,7 @@ const demotes = 5 * time.Second
 // what is carried goes on, up, down and both ways, as plain TCP of hosts that probe
 // for it does, and not later.
 func TestPathMTUBlackHole(t *testing.T) {
+	t.Parallel()
 	for _, b := range matrix.Cells(t, blackHoles, 4) {
 		t.Run(b.name, b.run)
 	}

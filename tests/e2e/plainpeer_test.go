@@ -18,6 +18,7 @@ import (
 // connection that was steered, not a per cent; the demonstration and the
 // benchmarks print the ratios.
 func TestPlainPeerBesideNative(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h3)
 	g := w.up(w.h1, settings{})

@@ -40,6 +40,7 @@ func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) {
 // TestRememberedLateServer: the server's gateway is stopped while connections begin. The
 // path is not blamed for it, and connections are carried again within seconds.
 func TestRememberedLateServer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	g1, g2 := w.up(w.h1, settings{Handshake: quick}), w.up(w.h2, settings{Handshake: quick})
@@ -61,6 +62,7 @@ func TestRememberedLateServer(t *testing.T) {
 // TestRememberedLateClient: this host's own gateway is stopped in the middle of
 // handshakes. Nothing of that is remembered about the peer.
 func TestRememberedLateClient(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	g1 := w.up(w.h1, settings{Handshake: quick})
@@ -87,6 +89,7 @@ func TestRememberedLateClient(t *testing.T) {
 // TestRememberedNewAddresses: addresses that this host gets one behind the other are
 // no fact about the peer, and carry their connections at once.
 func TestRememberedNewAddresses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	soft := settings{Carriers: "soft"}

@@ -220,6 +220,7 @@ var scenarios = []scenario{
 // towards the plain host, on both families, all at once, and compares what the
 // applications see.
 func TestSemanticsOfOneConnection(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.up(w.h1, ownSettings())
 	w.up(w.h2, ownSettings())

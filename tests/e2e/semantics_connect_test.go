@@ -19,6 +19,7 @@ import (
 // as it does towards the plain one, with the same errno after about the same
 // time, whoever it is that refuses.
 func TestSemanticsOfConnectErrors(t *testing.T) {
+	t.Parallel()
 	const (
 		listening = iota // nobody
 		reset            // a firewall resets
@@ -121,6 +122,7 @@ func (w *world) listenAll(h *testnet.Host, ports ...uint16) {
 // a timeout of their own or by kill -9, leave nothing behind, and the next
 // connection on their tuple works.
 func TestSemanticsOfGivingUp(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.listenAll(w.h2, ownPort)
@@ -178,6 +180,7 @@ func TestSemanticsOfGivingUp(t *testing.T) {
 // TestSemanticsOfAddresses: getsockname, getpeername and accept() tell the
 // truth on both hosts, and so does ss.
 func TestSemanticsOfAddresses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	server := w.serve(w.h2)
 	w.up(w.h1, ownSettings())
@@ -247,6 +250,7 @@ func unbracket(s string) netip.AddrPort {
 // however the last one ended, begins as soon as it does natively. When both
 // gateways have seen the end of the last one, it is carried too.
 func TestSemanticsOfReuse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	// Natively the side that closes first keeps the tuple for a while; with this
 	// a client may take it again after a second.
@@ -280,7 +284,7 @@ func TestSemanticsOfReuse(t *testing.T) {
 					for range tc.rounds {
 						p, err := dialPair(w.h1, ln, at(h, ownPort), at(w.h1, uint16(31000+i)))
 						require.NoError(t, err)
-						retries += retransmitted(p.c)
+						retries += int(tcpInfo(p.c).Total_retrans) // SYNs, too
 						require.NoError(t, send(p.c, 100))
 						require.Equal(t, "100 bytes, ok", readN(p.s, 100))
 						require.Equal(t, tc.want, tc.end(p))

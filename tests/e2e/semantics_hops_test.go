@@ -34,6 +34,7 @@ func hops(fd int, v6 bool, ttl, least int) error {
 // TestSemanticsOfHops: applications that take packets only from next to them
 // (IP_MINTTL, IPV6_MINHOPCOUNT) hear each other, whenever they begin to ask for that.
 func TestSemanticsOfHops(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"native", "carried"} {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
@@ -120,6 +121,7 @@ func (w *world) carriedNow(t *testing.T, p *pair) {
 // TestSemanticsOfSavedSYN: a server's application that looks at the SYN finds TTL and
 // TOS of its client.
 func TestSemanticsOfSavedSYN(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.up(w.h1, ownSettings())
 	w.up(w.h2, ownSettings())

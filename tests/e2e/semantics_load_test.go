@@ -63,7 +63,7 @@ func TestSemanticsUnderLoad(t *testing.T) {
 			after := w.settled(t, g)
 			require.Eventually(t, func() bool {
 				after = w.usage(t, g)
-				return after.descriptors <= before[i].descriptors+8 && after.goroutines <= before[i].goroutines+8
+				return !after.leaks(before[i])
 			}, 30*time.Second, 200*time.Millisecond, "%+v, then %+v", before[i], after)
 			t.Logf("%s: %+v, then %+v", g.h.Name, before[i], after)
 			require.Zero(t, after.memory)
@@ -82,6 +82,7 @@ const largestRings = 4<<20 + 1<<20 + 64<<10
 // TestSemanticsOfSlowReader: a reader that does not read stops the writer after
 // a bounded number of bytes, and the gateways do not grow meanwhile.
 func TestSemanticsOfSlowReader(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	g1, g2 := w.up(w.h1, ownSettings()), w.up(w.h2, ownSettings())
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -131,6 +132,7 @@ func fill(t *testing.T, c *net.TCPConn) (n int) {
 // for the other side as it does natively: by a FIN, or by a reset if it had not
 // read everything.
 func TestSemanticsOfKilledApps(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	servers := map[*testnet.Host]*testnet.Proc{w.h2: w.serve(w.h2), w.h3: w.serve(w.h3)}
 	w.up(w.h1, settings{})

@@ -18,6 +18,7 @@ import (
 // behind a half-close. The other end, which neither reads nor writes, gets the reset
 // at once, as natively, whatever carries.
 func TestSemanticsOfStuckResets(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"native", "carried", "demoted", "raw"} {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})
@@ -86,7 +87,7 @@ func (w *world) carries(t *testing.T, way string) {
 
 // closed tells whether the kernel has closed a connection: by a reset, where this
 // end has not closed it.
-func closed(c *net.TCPConn) bool { return stateOf(c) == tcpClose }
+func closed(c *net.TCPConn) bool { return tcpInfo(c).State == tcpClose }
 
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7

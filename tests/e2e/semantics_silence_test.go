@@ -132,6 +132,7 @@ func (s *silent) alive() bool {
 // path to it is gone, when they would natively and by the same error, whatever
 // carries; and not before it is.
 func TestSemanticsOfSilence(t *testing.T) {
+	t.Parallel()
 	for _, way := range append([]string{"native"}, matrix.Cells(t, []string{"rdma-shm", "rdma-soft", "demoted", "raw"}, 2)...) {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, testnet.Config{})

@@ -45,6 +45,7 @@ func service(t *testing.T) map[string]string {
 // TestServiceUnit: systemd understands every line of the unit, calls it confined,
 // and the unit grants what the gateway keeps.
 func TestServiceUnit(t *testing.T) {
+	t.Parallel()
 	testnet.Require(t, "systemd-analyze")
 	text, err := os.ReadFile(serviceUnit)
 	require.NoError(t, err)
@@ -73,6 +74,7 @@ func TestServiceUnit(t *testing.T) {
 
 // TestServiceConfiguration: what is installed changes nothing.
 func TestServiceConfiguration(t *testing.T) {
+	t.Parallel()
 	f, err := config.Load(packaging + "/smcgw.yaml")
 	require.NoError(t, err)
 	require.Equal(t, config.ModeObserve, f.Config.Mode)

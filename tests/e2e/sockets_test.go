@@ -135,25 +135,27 @@ func acceptLiving(ln net.Listener) (*net.TCPConn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if conn := s.(*net.TCPConn); stateOf(conn) != tcpClose {
+		if conn := s.(*net.TCPConn); tcpInfo(conn).State != tcpClose {
 			return conn, nil
 		}
 		_ = s.Close()
 	}
 }
 
-// stateOf is the state of the kernel's tcp_states.h.
-func stateOf(conn *net.TCPConn) (state uint8) {
+// tcpInfo is what the kernel knows of a connection; of a socket that is closed here, that
+// it is.
+func tcpInfo(conn syscall.Conn) (info unix.TCPInfo) {
+	info.State = tcpClose
 	rc, err := conn.SyscallConn()
 	if err != nil {
-		return tcpClose
+		return info
 	}
 	_ = rc.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			state = info.State
+		if now, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			info = *now
 		}
 	})
-	return state
+	return info
 }
 
 // reuseAddr lets a tuple be used again.
@@ -228,21 +230,6 @@ func readN(c *net.TCPConn, n int) string {
 		return "wrong bytes"
 	}
 	return fmt.Sprintf("%d bytes, %s", k, errno(err))
-}
-
-// retransmitted counts what the kernel has sent again of a connection, its SYN
-// included.
-func retransmitted(c *net.TCPConn) (n int) {
-	rc, err := c.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	_ = rc.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			n = int(info.Total_retrans)
-		}
-	})
-	return n
 }
 
 // awaitUnread waits until a socket has so many bytes that nobody has read.

@@ -17,6 +17,7 @@ const both2 = "shm, soft" // the default carriers
 // TestSoftBetweenMachines: hosts that do not share memory find the other
 // carrier by themselves, hosts that do prefer memory.
 func TestSoftBetweenMachines(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{Carriers: both2})
@@ -36,6 +37,7 @@ func TestSoftBetweenMachines(t *testing.T) {
 // TestSoftPathWithoutUDP: where TCP passes and RoCEv2 does not, connections go
 // over the wire leg, and then natively, until that is forgotten.
 func TestSoftPathWithoutUDP(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.up(w.h1, settings{Handshake: quick, Carriers: "soft"})
@@ -67,6 +69,7 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 // TestSoftDevices: an operator sees the device, what it counts, why it is
 // missing, and that new addresses are taken in.
 func TestSoftDevices(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	g1 := w.up(w.h1, settings{Carriers: both2})

@@ -74,5 +74,6 @@ func TestOverSoft(t *testing.T) {
 
 // TestLossySoft: a network that loses packets changes nothing but times.
 func TestLossySoft(t *testing.T) {
+	t.Parallel()
 	again(t, TestCombination, TestSemanticsOfOneConnection, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)
 }

@@ -40,27 +40,21 @@ type waysWorld struct {
 
 func newWaysWorld(t *testing.T, f waysFamily) *waysWorld {
 	w := &waysWorld{newWorld(t, testnet.Config{}), f}
-	w.ip(w.h1, "link add eth1 type veth peer name eth1 netns "+w.h2.Namespace())
+	mustIP(w.t, w.h1, "link add eth1 type veth peer name eth1 netns "+w.h2.Namespace())
 	for i, h := range w.hosts() {
 		for _, d := range []string{"default", "all", "eth0", "eth1"} {
 			require.NoError(t, h.SetSysctl("net.ipv4.conf."+d+".rp_filter", "0"))
 		}
 		nodad := map[bool]string{true: " nodad"}[f.ip != ""]
-		w.ip(h, fmt.Sprintf("%saddr add %s dev lo%s", f.ip, f.service[i], nodad))
-		w.ip(h, fmt.Sprintf("%saddr add %s/%d dev eth1%s", f.ip, f.links[i], f.length, nodad))
-		w.ip(h, "link set eth1 up")
+		mustIP(w.t, h, fmt.Sprintf("%saddr add %s dev lo%s", f.ip, f.service[i], nodad))
+		mustIP(w.t, h, fmt.Sprintf("%saddr add %s/%d dev eth1%s", f.ip, f.links[i], f.length, nodad))
+		mustIP(w.t, h, "link set eth1 up")
 		w.route(i, "eth0")
 	}
 	return w
 }
 
 func (w *waysWorld) hosts() []*testnet.Host { return []*testnet.Host{w.h1, w.h2} }
-
-func (w *waysWorld) ip(h *testnet.Host, args string) {
-	w.t.Helper()
-	out, err := ip(h, args)
-	require.NoError(w.t, err, "ip %s: %s", args, out)
-}
 
 // via is the other host's address on a link of host i.
 func (w *waysWorld) via(i int, device string) string {
@@ -77,7 +71,7 @@ func (w *waysWorld) via(i int, device string) string {
 
 // route has host i reach the other's service by a device.
 func (w *waysWorld) route(i int, device string) {
-	w.ip(w.hosts()[i], fmt.Sprintf("%sroute replace %s via %s dev %s src %s",
+	mustIP(w.t, w.hosts()[i], fmt.Sprintf("%sroute replace %s via %s dev %s src %s",
 		w.f.ip, w.f.service[1-i], w.via(i, device), device, w.f.service[i]))
 }
 
@@ -145,6 +139,7 @@ func (w *waysWorld) carriedAll(n int) {
 // becomes the port of a bridge. What is carried goes on, also where the application that
 // waits has said nothing since.
 func TestFaultWays(t *testing.T) {
+	t.Parallel()
 	for _, f := range waysFamilies {
 		for _, how := range []string{"routes", "down", "gone", "port"} {
 			for i, side := range []string{"client", "server"} {
@@ -176,17 +171,13 @@ func (w *waysWorld) moves(i int, how string) {
 	h := w.hosts()[i]
 	switch how {
 	case "down":
-		w.ip(h, "link set eth0 down")
+		mustIP(w.t, h, "link set eth0 down")
 	case "gone":
-		w.ip(h, "link del eth0")
+		mustIP(w.t, h, "link del eth0")
 	case "port":
-		for _, args := range []string{
-			"addr flush dev eth0", "link add up0 type bridge", "link set eth0 master up0", "link set up0 up",
-			fmt.Sprintf("addr add %s/24 dev up0", h.Addr4), fmt.Sprintf("-6 addr add %s/64 dev up0 nodad", h.Addr6),
-		} {
-			w.ip(h, args)
-		}
-		w.ip(h, fmt.Sprintf("%sroute replace %s via %s dev up0 src %s", w.f.ip, w.f.service[1-i], w.via(i, "eth0"), w.f.service[i]))
+		mustIP(w.t, h, "addr flush dev eth0", "link add up0 type bridge", "link set eth0 master up0", "link set up0 up",
+			fmt.Sprintf("addr add %s/24 dev up0", h.Addr4), fmt.Sprintf("-6 addr add %s/64 dev up0 nodad", h.Addr6))
+		mustIP(w.t, h, fmt.Sprintf("%sroute replace %s via %s dev up0 src %s", w.f.ip, w.f.service[1-i], w.via(i, "eth0"), w.f.service[i]))
 		time.Sleep(300 * time.Millisecond) // until the gateway has noticed
 		return
 	}
@@ -205,6 +196,7 @@ func (w *waysWorld) start(via config.Carrier) {
 // TestWaysDiffer: what a host sends leaves by another device than what it gets comes
 // by, as its routes, or rules about marks, say. Connections are carried.
 func TestWaysDiffer(t *testing.T) {
+	t.Parallel()
 	for _, f := range waysFamilies {
 		t.Run("answers-"+f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
@@ -233,9 +225,9 @@ func TestWaysDiffer(t *testing.T) {
 // discarded on the way.
 func (w *waysWorld) byMark(i int) {
 	h, f := w.hosts()[i], w.f
-	w.ip(h, f.ip+"rule add fwmark 9 lookup 109")
-	w.ip(h, fmt.Sprintf("%sroute add %s via %s dev eth0 src %s table 109", f.ip, f.service[1-i], w.via(i, "eth0"), f.service[i]))
-	w.ip(h, fmt.Sprintf("%sroute replace %s dev eth1 src %s", f.ip, f.service[1-i], f.service[i])) // nobody answers for it there
+	mustIP(w.t, h, f.ip+"rule add fwmark 9 lookup 109")
+	mustIP(w.t, h, fmt.Sprintf("%sroute add %s via %s dev eth0 src %s table 109", f.ip, f.service[1-i], w.via(i, "eth0"), f.service[i]))
+	mustIP(w.t, h, fmt.Sprintf("%sroute replace %s dev eth1 src %s", f.ip, f.service[1-i], f.service[i])) // nobody answers for it there
 }
 
 // talks makes a carried connection, from its beginning to its end.
@@ -253,6 +245,7 @@ func (w *waysWorld) talks(t *testing.T, via config.Carrier) {
 // to the service, and takes no answers (LVS-DR, and other balancers that leave the
 // addresses alone). Connections are carried.
 func TestDirectServerReturn(t *testing.T) {
+	t.Parallel()
 	for _, f := range waysFamilies {
 		t.Run(f.name, func(t *testing.T) {
 			w := newWaysWorld(t, f)
@@ -267,9 +260,9 @@ func TestDirectServerReturn(t *testing.T) {
 			if f.ip != "" {
 				director, server, client = w.h3.Addr6, w.h2.Addr6, w.h1.Addr6
 			}
-			w.ip(w.h1, fmt.Sprintf("%sroute replace %s via %s dev eth0 src %s", f.ip, f.service[1], director, f.service[0]))
-			w.ip(w.h3, fmt.Sprintf("%sroute replace %s via %s dev eth0", f.ip, f.service[1], server))
-			w.ip(w.h2, fmt.Sprintf("%sroute replace default via %s dev eth0", f.ip, client))
+			mustIP(w.t, w.h1, fmt.Sprintf("%sroute replace %s via %s dev eth0 src %s", f.ip, f.service[1], director, f.service[0]))
+			mustIP(w.t, w.h3, fmt.Sprintf("%sroute replace %s via %s dev eth0", f.ip, f.service[1], server))
+			mustIP(w.t, w.h2, fmt.Sprintf("%sroute replace default via %s dev eth0", f.ip, client))
 			require.NoError(t, w.h3.NFT(`table netdev director { chain c { type filter hook ingress device eth0 priority 0; tcp sport 7000 drop; }; }`))
 			w.talks(t, config.CarrierShm)
 		})

@@ -29,6 +29,8 @@ var hostCases = []struct {
 	{"TestFaultHosts/ipvsmasq-server-soft", false},
 	{"TestFaultHosts/ipvsdirect-server-shm", false},
 	{"TestFaultHosts/ipvsdirect-server-soft", false},
+	{"TestFaultHosts/ipvsreal-server-shm", false},
+	{"TestFaultHosts/ipvsreal-server-soft", false},
 	{"TestFaultHosts/ipvsnode-client-shm", false},
 	{"TestFaultHosts/ipvsnode-client-soft", false},
 }

@@ -180,7 +180,7 @@ func (l *kernelListener) open(k *Legs, v6 bool) error {
 	fd := fds[0]
 	l.fds = append(l.fds, fd)
 	// The answer to a SYN comes from the next host, as far as anybody knows.
-	if err := host.SetHops(fd, v6, host.Farthest); err != nil {
+	if err := legs.SetHops(fd, v6, legs.Farthest); err != nil {
 		return err
 	}
 	anywhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)

@@ -11,11 +11,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// Sockets of a legPool: as many as one request makes, asked for when half are left.
-const (
-	legBatch = 32
-	legLow   = legBatch / 2
-)
+// legLow is how few sockets of a legPool are left when more are asked for.
+const legLow = process.LegBatch / 2
 
 // legPool keeps sockets of one family ready. They are made by another process, for
 // which a loop must not wait. It is safe for concurrent use.
@@ -56,7 +53,7 @@ func (p *legPool) take(use func(fd int, err error)) {
 // fill makes sockets until nobody waits and enough are ready, or none can be made.
 func (p *legPool) fill() {
 	for more := true; more; {
-		fds, err := p.make(legBatch)
+		fds, err := p.make(process.LegBatch)
 		if err == nil && len(fds) == 0 {
 			err = errNoSocket
 		}

@@ -32,7 +32,7 @@ func pipes(t *testing.T) (func(int) ([]int, error), *atomic.Int64) {
 // Everybody who asks gets a socket of his own, above the floor, and what is left is
 // closed.
 func TestLegPool(t *testing.T) {
-	const asked = 5 * legBatch
+	const asked = 5 * process.LegBatch
 	maker, made := pipes(t)
 	p := &legPool{make: maker}
 	got := make(chan int, asked)
@@ -54,7 +54,7 @@ func TestLegPool(t *testing.T) {
 		defer p.mu.Unlock()
 		return !p.filling && len(p.ready) >= legLow
 	}, 30*time.Second, time.Millisecond)
-	require.LessOrEqual(t, made.Load(), int64(asked+2*legBatch), "no more than are wanted soon")
+	require.LessOrEqual(t, made.Load(), int64(asked+2*process.LegBatch), "no more than are wanted soon")
 	for fd := range seen {
 		require.NoError(t, unix.Close(fd))
 	}

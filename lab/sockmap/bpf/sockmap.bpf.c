@@ -74,25 +74,26 @@ static __always_inline void count(__u32 what)
 	(e).remote_port = bpf_ntohl(FIELD(ctx, remote_port)); \
 } while (0)
 
+static __always_inline void put(struct bpf_sock_ops *ctx, void *map)
+{
+	struct end e = {};
+	END_OF(e, ctx);
+	bpf_sock_hash_update(ctx, map, &e, BPF_ANY);
+}
+
 SEC("sockops")
 int note(struct bpf_sock_ops *ctx)
 {
-	if (ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB && ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-		return 1;
-	struct end e = {};
-	END_OF(e, ctx);
-	bpf_sock_hash_update(ctx, &ends, &e, BPF_ANY);
+	if (ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		put(ctx, &ends);
 	return 1;
 }
 
 SEC("sockops")
 int note_accepted(struct bpf_sock_ops *ctx)
 {
-	if (ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-		return 1;
-	struct end e = {};
-	END_OF(e, ctx);
-	bpf_sock_hash_update(ctx, &accepted, &e, BPF_ANY);
+	if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		put(ctx, &accepted);
 	return 1;
 }
 

@@ -1,14 +1,14 @@
-// Command page writes what a comparison has measured into docs/BENCHMARKS.md,
-// between its markers, and charts beside it:
+// Command page writes what a comparison has measured: tables, charts and a summary
+// into docs/bench, by date, and from the newest summaries the generated part of
+// docs/BENCHMARKS.md, between its markers:
 //
-//	page DOCS REPORT.json...
+//	page DOCS [REPORT.json...]
 //
-// Several reports of the same machine and congestion control are one, in the
-// order they are given; each congestion control has a section of its own.
+// Several reports of the same congestion control are one, in the order they are given.
+// Without reports the page is made from the summaries that are there.
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,13 +16,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/smcgw/smcgw/bench/report"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: page DOCS REPORT.json...")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: page DOCS [REPORT.json...]")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2:]); err != nil {
@@ -31,12 +30,12 @@ func main() {
 	}
 }
 
-// The markers, and the page that has them.
+// The markers, the page that has them, and the directory of results by date.
 const (
-	page   = "BENCHMARKS.md"
-	begin  = "<!-- what follows is written by make bench -->\n"
-	end    = "<!-- what make bench writes ends here -->\n"
-	charts = "bench"
+	page    = "BENCHMARKS.md"
+	begin   = "<!-- what follows is written by make bench -->\n"
+	end     = "<!-- what make bench writes ends here -->\n"
+	records = "bench"
 )
 
 func run(docs string, files []string) error {
@@ -44,21 +43,24 @@ func run(docs string, files []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(docs, charts), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(docs, records), 0o755); err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	for i, r := range reports {
-		if err := section(&text, docs, r, i > 0); err != nil {
+	if len(reports) > 0 {
+		if err := results(docs, reports); err != nil {
 			return err
 		}
+	}
+	newest, err := summaries(docs)
+	if err != nil {
+		return err
 	}
 	name := filepath.Join(docs, page)
 	old, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	updated, err := between(string(old), text.String())
+	updated, err := between(string(old), front(newest))
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -102,55 +104,4 @@ func between(old, text string) (string, error) {
 		return "", errMarkers
 	}
 	return head + begin + text + end + tail, nil
-}
-
-// groups are the charts, by how their works begin.
-var groups = []struct{ file, title, prefix string }{
-	{"bulk", "Bulk", "bulk"},
-	{"ping", "Ping-pong", "ping-pong"},
-	{"redis", "Redis", "redis"},
-	{"web", "Web", "nginx"},
-	{"connections", "Connections", "connections"},
-	{"past", "Not carried", "not carried"},
-	{"sizes", "Sizes of writes", "writes"},
-	{"idle", "Idle connections", "idle"},
-}
-
-// section writes a report: a chart and the tables of each group.
-func section(w *bytes.Buffer, docs string, r *paper.Report, more bool) error {
-	suffix := ""
-	if more {
-		suffix = "-" + r.Machine.CongestionControl
-	}
-	fmt.Fprintf(w, "\n### With congestion control %s\n\n", r.Machine.CongestionControl)
-	head := *r
-	head.Series = nil
-	if err := head.Markdown(w); err != nil {
-		return err
-	}
-	for _, g := range groups {
-		part := paper.Report{Report: report.Report{Machine: r.Machine, Rounds: r.Rounds}}
-		for _, s := range r.Series {
-			if strings.HasPrefix(s.Work, g.prefix) {
-				part.Series = append(part.Series, s)
-			}
-		}
-		if len(part.Series) == 0 {
-			continue
-		}
-		chart := filepath.Join(charts, g.file+suffix+".svg")
-		var svg bytes.Buffer
-		if err := part.SVG(&svg); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(docs, chart), svg.Bytes(), 0o644); err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "\n#### %s%s\n\n![%s](%s)\n", g.title, strings.Replace(suffix, "-", ", ", 1), g.title, chart)
-		tables := paper.Report{Report: report.Report{Series: part.Series}}
-		if err := tables.Markdown(w); err != nil {
-			return err
-		}
-	}
-	return profiles(w, r)
 }

@@ -4,11 +4,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench"
 	"github.com/smcgw/smcgw/lab/bench/paper"
 	"github.com/smcgw/smcgw/lab/leak"
 )
@@ -24,38 +27,97 @@ func save(t *testing.T, dir, name string, r *paper.Report) string {
 	return file
 }
 
+func at(t *testing.T, day string) time.Time {
+	t.Helper()
+	when, err := time.Parse(time.DateOnly, day)
+	require.NoError(t, err)
+	return when
+}
+
 func TestPage(t *testing.T) {
 	docs := t.TempDir()
 	name := filepath.Join(docs, page)
 	require.NoError(t, os.WriteFile(name, []byte("# Head\n"+begin+"old\n"+end+"tail\n"), 0o644))
 	one := func(cc, work string, values ...float64) *paper.Report {
 		return &paper.Report{Report: report.Report{
-			Machine: report.Machine{CongestionControl: cc}, Rounds: len(values), Commands: []string{"smcgw " + work},
-			Series: []report.Series{{Work: work, Variant: report.TCP, Unit: "x", Values: values}},
+			Machine: report.Machine{CongestionControl: cc, Time: at(t, "2026-11-20")}, Rounds: len(values), Commands: []string{"smcgw " + work},
+			Series: []report.Series{
+				{Work: work, Variant: report.TCP, Unit: "x", Values: values},
+				{Work: work, Variant: bench.Shm, Unit: "x", Values: []float64{0.5, 1, 1.5}[:len(values)]},
+			},
 		}}
 	}
 	files := []string{
-		save(t, docs, "a.json", one("bbr", "bulk, 1 stream", 1, math.NaN(), 3)),
+		save(t, docs, "a.json", one("bbr", bulk, 1, math.NaN(), 3)),
 		save(t, docs, "b.json", one("bbr", "redis -c1", 5, 6)),
-		save(t, docs, "c.json", one("cubic", "bulk, 1 stream", 7)),
+		save(t, docs, "c.json", one("cubic", bulk, 1)),
 	}
 	for range 2 { // the second time nothing changes
 		require.NoError(t, run(docs, files))
 	}
-	b, err := os.ReadFile(name)
-	require.NoError(t, err)
-	text := string(b)
+	text := readText(t, name)
 	require.Regexp(t, "^# Head\n", text)
 	require.Regexp(t, "tail\n$", text)
 	require.NotContains(t, text, "old")
 	for _, want := range []string{
-		"### With congestion control bbr", "### With congestion control cubic", "smcgw redis -c1",
-		"(bench/bulk.svg)", "(bench/redis.svg)", "(bench/bulk-cubic.svg)", "**redis -c1**",
+		"- **cubic**, the Linux default: one bulk stream over shared memory is 0.50 × TCP, over the soft device not measured.\n- **bbr**: ",
+		"| P1 | one bulk stream over shm, × TCP | ≥ 0.75 | 0.50 **missed** | – |",
+		"| P1 | one bulk stream over shm, × TCP | ≥ 1.10 | – | 0.50 (0.50–0.50) **missed** |",
+		"| one bulk stream | 2.00 x | 0.50 (0.50–0.50) × |",
+		"(bench/2026-11-20-cubic-bulk.svg)", "[everything](bench/2026-11-20.md)",
 	} {
 		require.Contains(t, text, want)
 	}
-	require.FileExists(t, filepath.Join(docs, "bench/bulk-cubic.svg"))
-	require.NoFileExists(t, filepath.Join(docs, "bench/web.svg"))
+	raw := readText(t, filepath.Join(docs, "bench", "2026-11-20.md"))
+	for _, want := range []string{
+		"## With congestion control bbr", "## With congestion control cubic", "smcgw redis -c1",
+		"(2026-11-20-bbr-bulk.svg)", "(2026-11-20-bbr-redis.svg)", "(2026-11-20-cubic-bulk.svg)", "**redis -c1**",
+	} {
+		require.Contains(t, raw, want)
+	}
+	require.FileExists(t, filepath.Join(docs, "bench/2026-11-20-cubic-bulk.svg"))
+	require.NoFileExists(t, filepath.Join(docs, "bench/2026-11-20-cubic-web.svg"))
+
+	// A later run of one takes its place on the page; the older files stay.
+	later := one("cubic", bulk, 2)
+	later.Machine.Time = at(t, "2026-12-01")
+	require.NoError(t, run(docs, []string{save(t, docs, "d.json", later)}))
+	require.Contains(t, readText(t, name), "is 0.25 × TCP")
+	require.Contains(t, readText(t, name), "- **bbr**: ")
+	require.FileExists(t, filepath.Join(docs, "bench/2026-11-20-cubic-bulk.svg"))
+}
+
+func readText(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// TestPageIsGenerated: the committed page says what the committed summaries say.
+func TestPageIsGenerated(t *testing.T) {
+	docs := filepath.Join("..", "..", "..", "docs")
+	list, err := summaries(docs)
+	require.NoError(t, err)
+	require.NotEmpty(t, list)
+	require.Equal(t, usual, list[0].congestion())
+	committed := readText(t, filepath.Join(docs, page))
+	want, err := between(committed, front(list))
+	require.NoError(t, err)
+	require.Equal(t, want, committed, "go run ./tests/bench/page docs")
+	require.Equal(t, 3, strings.Count(front(list), "!["), "charts")
+}
+
+// TestAimsAreOfTheCatalogue: an aim about a work that no run has would be missed
+// in silence.
+func TestAimsAreOfTheCatalogue(t *testing.T) {
+	works := bench.ProfiledWorks()
+	for _, a := range aims {
+		if !strings.HasSuffix(a.work, ", CPU") && !strings.HasPrefix(a.work, "idle") {
+			require.Contains(t, works, a.work, a.text)
+		}
+		require.True(t, (a.least == 0) != (a.most == 0), a.text)
+	}
 }
 
 func TestPageWithoutMarkers(t *testing.T) {

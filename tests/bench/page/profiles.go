@@ -23,7 +23,7 @@ func profiles(w *bytes.Buffer, r *paper.Report) error {
 	e := explain(explainText)
 	spoken := map[string]bool{}
 	fmt.Fprintf(w, `
-#### Where the processor time goes
+### Where the processor time goes
 
 Each work once more, after the rounds, while perf looked at every processor about a thousand times a second: shares of the
 time of all processors, in percent, by what the stack of each sample says. "Busy" is all but idle, with what it comes to for
@@ -54,7 +54,7 @@ leave nothing to look at.
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n#### What the items are, and what would remove them\n\n")
+	fmt.Fprintf(w, "\n### What the items are, and what would remove them\n\n")
 	if slices.ContainsFunc(r.Profiles, func(p paper.Profile) bool { return p.Share(paper.IdleItem) > 0 }) {
 		spoken[paper.IdleItem] = true
 	}

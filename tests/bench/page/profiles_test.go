@@ -62,7 +62,7 @@ func TestProfiles(t *testing.T) {
 	require.NoError(t, profiles(&b, profiledReport()))
 	text := b.String()
 	for _, want := range []string{
-		"#### Where the processor time goes", "| ICRC | 40.0 |", "| busy | 70.0 (0.7 s/GB) |",
+		"### Where the processor time goes", "| ICRC | 40.0 |", "| busy | 70.0 (0.7 s/GB) |",
 		"- `soft1500`, 16 Gbit/s: ICRC 40.0 %, 0.4 s/GB (client 40.0); TCP 15.0 %, 0.15 s/GB (client 15.0); copies to and from sockets 10.0 %,",
 		"*ICRC* here: ", "- **ICRC.** The checksum", "- **Idle.** ", "- **TCP.** ", "- **Copies to and from sockets.** ",
 	} {
@@ -82,9 +82,8 @@ func TestProfilesOnPage(t *testing.T) {
 	other := profiledReport()
 	other.Profiles[0].Variant = "shm"
 	require.NoError(t, run(docs, []string{save(t, docs, "a.json", profiledReport()), save(t, docs, "b.json", other)}))
-	b, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Contains(t, string(b), "| item | soft1500 | shm |")
+	raw := filepath.Join(docs, records, day(profiledReport())+".md")
+	require.Contains(t, readText(t, raw), "| item | soft1500 | shm |")
 }
 
 func TestWhose(t *testing.T) {

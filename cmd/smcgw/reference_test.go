@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
+)
+
+// flagUsage is a line of a help text about a flag.
+var flagUsage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+(?: \S+)?) {2,}(.*)$`)
+
+// everywhere are flags that most verbs have.
+var everywhere = []string{"help", "json", "socket", "no-header"}
+
+// TestReference: docs/reference/commands.md has every verb and flag.
+func TestReference(t *testing.T) {
+	e, _, _ := testEnv()
+	root := newRoot(e)
+	var b strings.Builder
+	b.WriteString("# Commands\n\n" +
+		"Generated from `cmd/smcgw` by `make docs`; `smcgw VERB --help` says more. `--json` prints one document with a `schema` such as\n" +
+		"`smcgw.status/v1`, which may gain fields but loses or changes none within its version. Only data goes to standard output.\n" +
+		"Verbs that ask the daemon take `--socket PATH` (default `/run/smcgw/smcgw.sock`); verbs that print a table take `--no-header`.\n\n" +
+		"| exit status | means |\n|---:|---|\n")
+	for status, meaning := range []string{
+		exitOK:          "done",
+		exitFailed:      "the operation failed",
+		exitUsage:       "the command line was not understood",
+		exitUnreachable: "no daemon answers",
+		exitFindings:    "`check` found errors",
+		exitDegraded:    "`status --strict`: less is carried than the configuration asks for",
+	} {
+		require.NotEmpty(t, meaning)
+		fmt.Fprintf(&b, "| %d | %s |\n", status, meaning)
+	}
+	b.WriteString("\n| command | does |\n|---|---|\n")
+	for _, path := range commandPaths(root) {
+		c, _, err := root.Find(path)
+		require.NoError(t, err)
+		fmt.Fprintf(&b, "| `%s` | %s |\n", cell(strings.TrimSuffix(c.UseLine(), " [flags]")), cell(c.Short))
+		for _, m := range flagUsage.FindAllStringSubmatch(c.LocalFlags().FlagUsages(), -1) {
+			if name, _, _ := strings.Cut(m[1], " "); !slices.Contains(everywhere, name) {
+				fmt.Fprintf(&b, "| · `--%s` | %s |\n", m[1], cell(m[2]))
+			}
+		}
+	}
+	golden.Page(t, "docs/reference/commands.md", b.String(), *update)
+}
+
+// cell makes a text fit into a cell of a table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

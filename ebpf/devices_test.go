@@ -1,0 +1,35 @@
+package ebpf
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+)
+
+// TestOneWay: a tunnel without a far end is one by which nothing can be answered.
+func TestOneWay(t *testing.T) {
+	far4, far6 := net.IPv4(10, 77, 0, 2), net.ParseIP("fd77::2")
+	for _, tc := range []struct {
+		link netlink.Link
+		want bool
+	}{
+		{&netlink.Iptun{}, true}, // tunl0
+		{&netlink.Iptun{Remote: net.IPv4zero}, true},
+		{&netlink.Iptun{Remote: far4}, false},
+		{&netlink.Iptun{Remote: far4, FlowBased: true}, true},
+		{&netlink.Ip6tnl{Remote: net.IPv6zero}, true}, // ip6tnl0
+		{&netlink.Ip6tnl{Remote: far6}, false},
+		{&netlink.Sittun{Remote: net.IPv4zero}, true}, // sit0
+		{&netlink.Sittun{Remote: far4}, false},
+		{&netlink.Gretun{Remote: net.IPv4zero}, true}, // gre0
+		{&netlink.Gretun{Remote: far6}, false},
+		{&netlink.Gretun{FlowBased: true}, true},
+		{&netlink.Wireguard{}, false},
+		{&netlink.Vxlan{}, false},
+		{&netlink.Veth{}, false},
+	} {
+		require.Equal(t, tc.want, oneWay(tc.link), "%s %+v", tc.link.Type(), tc.link)
+	}
+}

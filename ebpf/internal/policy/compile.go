@@ -1,0 +1,183 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Policy is a compiled rule list: for every key that some rule names, the set
+// of rules that could match, as a mask. The programs intersect the masks of one
+// connection; the lowest bit is the first match.
+type Policy struct {
+	rules []Rule
+	never []uint16
+
+	Any4, Any6        uint64 // rules for an address no prefix covers
+	AnyPort           uint64
+	AnyCgroup, AnyUID uint64
+	Inbound           uint64 // rules that ask for no cgroup or user
+	Accelerate        uint64 // rules whose action is not pass
+	Automatic         uint64 // rules whose action is auto
+	TCP, UDP          uint64 // rules by protocol
+
+	Prefixes map[netip.Prefix]uint64 // each with the rules of its covering prefixes
+	Ports    map[uint16]PortMask
+	UIDs     map[uint32]uint64
+	Patterns []Pattern // of cgroups
+}
+
+// PortMask is what is known of a port: Excluded are accelerating rules that the
+// never-list takes out.
+type PortMask struct{ Mask, Excluded uint64 }
+
+// Pattern is a pattern of cgroup paths below the mount.
+type Pattern struct {
+	Glob string
+	Mask uint64
+}
+
+// Compile compiles rules, at most MaxRules. All problems are reported at
+// once.
+func Compile(rules []Rule, never []uint16) (*Policy, error) {
+	if len(rules) > MaxRules {
+		return nil, fmt.Errorf("policy: %d rules, more than %d", len(rules), MaxRules)
+	}
+	p := &Policy{rules: slices.Clone(rules), never: slices.Clone(never)}
+	var errs []error
+	for i, r := range p.rules {
+		errs = append(errs, checkRule(i, r))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	p.compileMasks()
+	p.compilePrefixes()
+	p.compilePorts()
+	p.compileUsers()
+	return p, nil
+}
+
+// checkRule reports what the masks cannot express.
+func checkRule(i int, r Rule) error {
+	var errs []error
+	for _, q := range r.Peers {
+		if !q.IsValid() || q.Addr().Is4In6() || q.Addr().Zone() != "" {
+			errs = append(errs, fmt.Errorf("policy[%d].peers: invalid prefix %v", i, q))
+		}
+	}
+	for _, c := range r.Cgroups {
+		if _, err := path.Match(c, ""); err != nil || strings.Contains(c, "..") {
+			errs = append(errs, fmt.Errorf("policy[%d].cgroups: invalid pattern %q", i, c))
+		}
+	}
+	if r.Proto > ProtoUDP {
+		errs = append(errs, fmt.Errorf("policy[%d].proto: %d is unknown", i, r.Proto))
+	}
+	if r.Action > ActionAuto {
+		errs = append(errs, fmt.Errorf("policy[%d].action: %d is unknown", i, r.Action))
+	}
+	return errors.Join(errs...)
+}
+
+// rulesWhere returns the mask of the rules for which ok holds.
+func (p *Policy) rulesWhere(ok func(Rule) bool) uint64 {
+	var m uint64
+	for i, r := range p.rules {
+		if ok(r) {
+			m |= 1 << i
+		}
+	}
+	return m
+}
+
+// compileMasks computes the sets that need no key.
+func (p *Policy) compileMasks() {
+	p.Any4 = p.rulesWhere(func(r Rule) bool { return len(r.Peers) == 0 })
+	p.Any6 = p.Any4
+	p.AnyPort = p.rulesWhere(func(r Rule) bool { return len(r.Ports) == 0 })
+	p.AnyCgroup = p.rulesWhere(func(r Rule) bool { return len(r.Cgroups) == 0 })
+	p.AnyUID = p.rulesWhere(func(r Rule) bool { return len(r.UIDs) == 0 })
+	p.Inbound = p.rulesWhere(func(r Rule) bool { return !r.OutboundOnly() })
+	p.Accelerate = p.rulesWhere(func(r Rule) bool { return r.Action != ActionPass })
+	p.Automatic = p.rulesWhere(func(r Rule) bool { return r.Action == ActionAuto })
+	p.TCP = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoTCP })
+	p.UDP = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoUDP })
+}
+
+// compilePrefixes gives each prefix the rules of all prefixes that cover it: a
+// longest-prefix match finds one entry only, so it must stand for all of them.
+func (p *Policy) compilePrefixes() {
+	p.Prefixes = map[netip.Prefix]uint64{}
+	for _, r := range p.rules {
+		for _, q := range r.Peers {
+			p.Prefixes[q.Masked()] = 0
+		}
+	}
+	for q := range p.Prefixes {
+		p.Prefixes[q] = p.Any4 | p.rulesWhere(func(r Rule) bool {
+			return slices.ContainsFunc(r.Peers, func(c netip.Prefix) bool { return covers(c, q) })
+		})
+	}
+}
+
+// covers reports whether every address of q is in c.
+func covers(c, q netip.Prefix) bool { return c.Bits() <= q.Bits() && c.Contains(q.Addr()) }
+
+// compilePorts gives each named or never-listed port its rules.
+func (p *Policy) compilePorts() {
+	p.Ports = map[uint16]PortMask{}
+	for _, r := range p.rules {
+		for _, port := range r.Ports {
+			p.Ports[port] = PortMask{}
+		}
+	}
+	for _, port := range p.never {
+		p.Ports[port] = PortMask{}
+	}
+	for port := range p.Ports {
+		named := p.rulesWhere(func(r Rule) bool { return slices.Contains(r.Ports, port) })
+		m := PortMask{Mask: named | p.AnyPort}
+		if slices.Contains(p.never, port) {
+			m.Excluded = p.AnyPort & p.Accelerate
+			m.Mask &^= m.Excluded
+		}
+		p.Ports[port] = p.solely(port, m)
+	}
+}
+
+// solely leaves a port to the sole rules that name it.
+func (p *Policy) solely(port uint16, m PortMask) PortMask {
+	sole := p.rulesWhere(func(r Rule) bool { return r.Sole && slices.Contains(r.Ports, port) })
+	var others uint64
+	for _, proto := range []uint64{p.TCP, p.UDP} {
+		if sole&proto != 0 {
+			others |= proto &^ sole
+		}
+	}
+	return PortMask{Mask: m.Mask &^ others, Excluded: m.Excluded &^ others}
+}
+
+// compileUsers gives users and cgroup patterns their rules.
+func (p *Policy) compileUsers() {
+	p.UIDs = map[uint32]uint64{}
+	patterns := map[string]uint64{}
+	for i, r := range p.rules {
+		for _, u := range r.UIDs {
+			p.UIDs[u] |= p.AnyUID | 1<<i
+		}
+		for _, c := range r.Cgroups {
+			patterns[cleanCgroup(c)] |= 1 << i
+		}
+	}
+	for c, m := range patterns {
+		p.Patterns = append(p.Patterns, Pattern{c, m})
+	}
+	slices.SortFunc(p.Patterns, func(a, b Pattern) int { return strings.Compare(a.Glob, b.Glob) })
+}
+
+// cleanCgroup writes a cgroup path or pattern as "/a/b".
+func cleanCgroup(c string) string { return path.Clean("/" + c) }

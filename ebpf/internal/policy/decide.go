@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"math/bits"
+	"net/netip"
+	"path"
+)
+
+// The reasons of a decision to pass, by the numbers of docs/PROTOCOL.md "Reasons".
+const (
+	ReasonPolicy    uint8 = 2
+	ReasonNeverList uint8 = 3
+)
+
+// NoRule is the index where no rule matched.
+const NoRule = -1
+
+// Query is a connection, or a tuple of datagrams, to decide.
+type Query struct {
+	// Proto is the protocol.
+	Proto Proto
+	// Inbound: the local application is the server.
+	Inbound bool
+	// Peer is the address of the other host, Port the server's port.
+	Peer netip.Addr
+	Port uint16
+	// UID and Cgroup (a path below the mount) are those of the caller of
+	// connect(), or of the maker of the datagram socket; ignored for inbound
+	// connections.
+	UID    uint32
+	Cgroup string
+}
+
+// Verdict is the decision of a policy.
+type Verdict struct {
+	// Rule is the index of the rule that decided, or NoRule.
+	Rule int
+	// Action is what it wants; pass where no rule matched.
+	Action Action
+	// Reason is policy or never_list where Action is ActionPass, else 0.
+	Reason uint8
+}
+
+// Decide evaluates the policy as the programs do, from the same masks.
+func (p *Policy) Decide(q Query) Verdict {
+	allowed := p.Inbound
+	if !q.Inbound {
+		allowed = p.userMask(q.UID) & p.cgroupMask(q.Cgroup)
+	}
+	if q.Proto == ProtoUDP {
+		allowed &= p.UDP
+	} else {
+		allowed &= p.TCP
+	}
+	pm, ok := p.Ports[q.Port]
+	if !ok {
+		pm.Mask = p.AnyPort
+	}
+	rest := allowed & p.peerMask(q.Peer.Unmap())
+	match, taken := rest&pm.Mask, rest&pm.Excluded
+	v := Verdict{Rule: NoRule, Reason: ReasonPolicy}
+	first := MaxRules
+	if match != 0 {
+		first = bits.TrailingZeros64(match)
+		v.Rule, v.Action = first, p.rules[first].Action
+	}
+	if v.Action != ActionPass {
+		v.Reason = 0
+		return v
+	}
+	if taken != 0 && bits.TrailingZeros64(taken) < first {
+		v.Rule, v.Reason = bits.TrailingZeros64(taken), ReasonNeverList
+	}
+	return v
+}
+
+// peerMask is what the longest-prefix match yields.
+func (p *Policy) peerMask(a netip.Addr) uint64 {
+	best, mask := -1, p.Any4
+	for q, m := range p.Prefixes {
+		if q.Contains(a) && q.Bits() > best {
+			best, mask = q.Bits(), m
+		}
+	}
+	return mask
+}
+
+// userMask is what the user map yields.
+func (p *Policy) userMask(uid uint32) uint64 {
+	if m, ok := p.UIDs[uid]; ok {
+		return m
+	}
+	return p.AnyUID
+}
+
+// cgroupMask is the union over a cgroup and its ancestors.
+func (p *Policy) cgroupMask(cgroup string) uint64 {
+	m := p.AnyCgroup
+	for c := cleanCgroup(cgroup); ; c = path.Dir(c) {
+		for _, pat := range p.Patterns {
+			if ok, _ := path.Match(pat.Glob, c); ok {
+				m |= pat.Mask
+			}
+		}
+		if c == "/" {
+			return m
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package policy
+
+import "net/netip"
+
+// MaxRules is the number of policy rules: one bit of a mask each.
+const MaxRules = 64
+
+// Proto is the protocol a rule is about.
+type Proto uint8
+
+// The protocols.
+const (
+	ProtoTCP Proto = iota
+	ProtoUDP
+)
+
+// Action is what a policy rule wants.
+type Action uint8
+
+// The actions. Auto carries samples of a service until the gateway has learned
+// from them whether that pays, and tells it. It is about
+// connections made on this host; of others the client decides, and its offers are
+// accepted. In rules about datagrams it is accelerate.
+const (
+	ActionPass Action = iota
+	ActionAccelerate
+	ActionAuto
+)
+
+// Rule is one line of the policy. All lists that are given must match; within a
+// list any entry may. A rule with cgroups or users matches outbound connections
+// only: nobody knows the application of an inbound SYN.
+type Rule struct {
+	// Ports are server ports: the remote port of an outbound connection, the
+	// local port of an inbound one. A datagram that leaves is outbound, unless the
+	// gateway opened its tuple.
+	Ports []uint16
+	// Peers are addresses of the other host.
+	Peers []netip.Prefix
+	// Cgroups are cgroup2 paths below the mount, with path.Match patterns; a
+	// cgroup matches with everything below it.
+	Cgroups []string
+	// UIDs are users: for TCP the real one that calls connect(); for UDP the
+	// effective (file system) one that called socket(), which is all that a
+	// datagram tells. Cgroups are likewise those of connect() and of socket().
+	UIDs []uint32
+	// Proto is the protocol; the rule is about no other.
+	Proto Proto
+	// Sole: on Ports, rules for the same protocol that are not sole match nothing.
+	// Wherever it stands in the list, such a rule decides, and moves no other.
+	Sole bool
+	// Action is what happens to a matching connection.
+	Action Action
+}
+
+// OutboundOnly reports whether the rule can match outbound connections only.
+func (r Rule) OutboundOnly() bool { return len(r.Cgroups)+len(r.UIDs) > 0 }

@@ -1,0 +1,151 @@
+package proof
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ends are the addresses of a proof: one of the host on the device, and one
+// behind the device, to which no packet ever gets.
+type ends struct {
+	index         int
+	device        string
+	local, remote netip.Addr
+	forget        func() // undoes what was done for remote
+}
+
+// strangerMAC is the link address of remote, where the device wants one.
+var strangerMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x03}
+
+// ends chooses them. The other end is a neighbour that is not there, so that a
+// proof needs nobody; where the device has no room for one it is a router.
+func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
+	l, err := p.Netlink.LinkByIndex(index)
+	if err != nil {
+		return e, fmt.Errorf("device: %w", err)
+	}
+	e.index, e.device, e.forget = index, l.Attrs().Name, func() {}
+	family := unix.AF_INET
+	if v6 {
+		family = unix.AF_INET6
+	}
+	addrs, err := p.Netlink.AddrList(l, family)
+	if err != nil {
+		return e, fmt.Errorf("addresses of %s: %w", e.device, err)
+	}
+	for i := range addrs {
+		a, prefix, ok := usable(&addrs[i])
+		if !ok {
+			continue
+		}
+		e.local = a
+		if peer := addrs[i].Peer; peer != nil && !peer.IP.Equal(addrs[i].IP) {
+			e.remote, _ = netip.AddrFromSlice(peer.IP)
+			e.remote = e.remote.Unmap()
+			return e, nil
+		}
+		if e.remote, err = p.stranger(l, family, a, prefix); err != nil {
+			return e, err
+		}
+		if e.remote.IsValid() {
+			return e, p.acquaint(l, family, &e)
+		}
+	}
+	if !e.local.IsValid() {
+		return e, Error{Unproved}
+	}
+	return e, p.router(index, family, &e)
+}
+
+// usable reports whether connections are made from an address.
+func usable(a *netlink.Addr) (netip.Addr, netip.Prefix, bool) {
+	ip, ok := netip.AddrFromSlice(a.IP)
+	ip = ip.Unmap()
+	if !ok || !ip.IsGlobalUnicast() || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0 {
+		return ip, netip.Prefix{}, false
+	}
+	ones, _ := a.Mask.Size()
+	return ip, netip.PrefixFrom(ip, ones).Masked(), true
+}
+
+// strangerTries is how many addresses of a network are tried.
+const strangerTries = 16
+
+// stranger returns an address of a network that is none of ours and of no known
+// neighbour; none where there is no room.
+func (p *Prover) stranger(l netlink.Link, family int, own netip.Addr, prefix netip.Prefix) (netip.Addr, error) {
+	if own.BitLen()-prefix.Bits() < 2 {
+		return netip.Addr{}, nil
+	}
+	known, err := p.Netlink.NeighList(l.Attrs().Index, family)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("neighbours of %s: %w", l.Attrs().Name, err)
+	}
+	taken := map[netip.Addr]bool{own: true, prefix.Addr(): true, last(prefix): true}
+	for i := range known {
+		if a, ok := netip.AddrFromSlice(known[i].IP); ok {
+			taken[a.Unmap()] = true
+		}
+	}
+	for range strangerTries {
+		a := within(prefix, rand.Uint64())
+		if !taken[a] && !p.Entries.Own(a) {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, nil
+}
+
+// within is the address of a network whose host part are the low bits of n.
+func within(p netip.Prefix, n uint64) netip.Addr {
+	b := p.Addr().AsSlice()
+	host := min(p.Addr().BitLen()-p.Bits(), 64)
+	for i := len(b) - 1; host > 0; i-- {
+		bits := min(host, 8)
+		b[i] |= byte(n) & byte(1<<bits-1)
+		n >>= 8
+		host -= bits
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// last is the last address of a network, to which IPv4 broadcasts.
+func last(p netip.Prefix) netip.Addr { return within(p, ^uint64(0)) }
+
+// acquaint makes remote a neighbour for the time of the proof. The entry is an
+// ordinary one: should it stay, the kernel forgets it.
+func (p *Prover) acquaint(l netlink.Link, family int, e *ends) error {
+	if l.Attrs().EncapType != "ether" || l.Attrs().RawFlags&unix.IFF_NOARP != 0 {
+		return nil
+	}
+	n := &netlink.Neigh{
+		LinkIndex: l.Attrs().Index, Family: family, State: netlink.NUD_REACHABLE, IP: e.remote.AsSlice(), HardwareAddr: strangerMAC,
+	}
+	if err := p.Netlink.NeighAdd(n); err != nil {
+		return fmt.Errorf("neighbour for a proof: %w", err)
+	}
+	e.forget = func() { _ = p.Netlink.NeighDel(n) }
+	return nil
+}
+
+// router takes a router of the device for the other end.
+func (p *Prover) router(index, family int, e *ends) error {
+	routes, err := p.Netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF)
+	if err != nil {
+		return fmt.Errorf("routes of %s: %w", e.device, err)
+	}
+	for i := range routes {
+		a, ok := netip.AddrFromSlice(routes[i].Gw)
+		if a = a.Unmap(); ok && a.IsGlobalUnicast() && a.Is4() == e.local.Is4() {
+			e.remote = a
+			return nil
+		}
+	}
+	return Error{Unproved}
+}

@@ -1,0 +1,219 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
+)
+
+// timeout bounds each step of a proof, which takes less than a millisecond where
+// nothing drops it.
+const timeout = time.Second
+
+// Steps are those of the programs that a proof has passed.
+type Steps struct{ Left, Answered, Confirmed bool }
+
+// Entries is the table of the programs.
+type Entries interface {
+	// Enter makes the entry of a proof, whose packets come by a device.
+	Enter(local, remote netip.AddrPort, ifindex int) error
+	// Steps returns what the programs have noted.
+	Steps(local, remote netip.AddrPort) (Steps, error)
+	// Forget deletes the entry.
+	Forget(local, remote netip.AddrPort)
+	// Own reports whether an address is one of this host.
+	Own(netip.Addr) bool
+}
+
+// Prover makes proofs in the namespace of its netlink handle; its thread has to be
+// there, too.
+type Prover struct {
+	Netlink  *netlink.Handle
+	Entries  Entries
+	Legs     *legs.Namespace
+	Priority int // SO_PRIORITY of the host's socket, by which the programs know it
+}
+
+// Prove makes a proof on a device. The error is an [Error] where it did not come through.
+func (p *Prover) Prove(index int, v6 bool) error {
+	e, err := p.ends(index, v6)
+	if err != nil {
+		return err
+	}
+	defer e.forget()
+	c := &connection{Prover: p, ends: e, app: -1, listener: -1, leg: -1}
+	defer c.close()
+	if err := c.open(v6); err != nil {
+		return err
+	}
+	return c.run()
+}
+
+// connection is one between a socket of the host and one of the legs' namespace.
+type connection struct {
+	*Prover
+	ends      ends
+	near, far netip.AddrPort // of the entry; invalid: there is none yet
+	app       int            // the host's socket
+	listener  int
+	leg       int
+}
+
+// open makes both sockets and the entry that leads from one to the other.
+func (c *connection) open(v6 bool) error {
+	made, err := c.Legs.Sockets(v6, 1)
+	if err != nil {
+		return err
+	}
+	c.listener = made[0]
+	if err := legs.SetHops(c.listener, v6, legs.Farthest); err != nil {
+		return err
+	}
+	far, err := bound(c.listener, c.ends.remote)
+	if err != nil {
+		return err
+	}
+	if err := unix.Listen(c.listener, 1); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	family := unix.AF_INET
+	if v6 {
+		family = unix.AF_INET6
+	}
+	if c.app, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP); err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	if err := unix.BindToDevice(c.app, c.ends.device); err != nil {
+		return fmt.Errorf("bind to %s: %w", c.ends.device, err)
+	}
+	if err := unix.SetsockoptInt(c.app, unix.SOL_SOCKET, unix.SO_PRIORITY, c.Priority); err != nil {
+		return fmt.Errorf("priority: %w", err)
+	}
+	near, err := bound(c.app, c.ends.local)
+	if err != nil {
+		return err
+	}
+	return c.connect(near, far)
+}
+
+// connect makes the entry and begins to connect.
+func (c *connection) connect(near, far netip.AddrPort) error {
+	c.near, c.far = near, far
+	if err := c.Entries.Enter(near, far, c.ends.index); err != nil {
+		return err
+	}
+	err := unix.Connect(c.app, sockaddrOf(far))
+	switch {
+	case err == nil, errors.Is(err, unix.EINPROGRESS):
+		return nil
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETDOWN):
+		return Error{Unroutable}
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES): // dropped by a rule, which the caller is told
+		return Error{Output}
+	default:
+		return fmt.Errorf("connect: %w", err)
+	}
+}
+
+// run waits for the connection and for a byte each way.
+func (c *connection) run() error {
+	if !ready(c.app, unix.POLLOUT) || !ready(c.listener, unix.POLLIN) {
+		return c.stuck()
+	}
+	if code, err := unix.GetsockoptInt(c.app, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
+		return c.stuck()
+	}
+	var err error
+	if c.leg, _, err = unix.Accept4(c.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC); err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	for _, way := range [][2]int{{c.app, c.leg}, {c.leg, c.app}} {
+		if _, err := unix.Write(way[0], []byte{'?'}); err != nil || !ready(way[1], unix.POLLIN) {
+			return c.stuck()
+		}
+		if n, err := unix.Read(way[1], make([]byte, 1)); n != 1 || err != nil {
+			return c.stuck()
+		}
+		info, err := unix.GetsockoptTCPInfo(way[1], unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return fmt.Errorf("tcp_info: %w", err)
+		}
+		if info.Bytes_received == 0 {
+			return Error{Sockmap}
+		}
+	}
+	return nil
+}
+
+// stuck says how far the connection came.
+func (c *connection) stuck() error {
+	steps, err := c.Entries.Steps(c.near, c.far)
+	switch {
+	case err != nil:
+		return err
+	case !steps.Left:
+		return Error{Output}
+	case !steps.Confirmed:
+		return Error{Input}
+	default:
+		return Error{Confirm}
+	}
+}
+
+// close ends the connection by a reset, as every leg, and forgets it.
+func (c *connection) close() {
+	for _, fd := range []int{c.leg, c.listener, c.app} {
+		if fd < 0 {
+			continue
+		}
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.Close(fd)
+	}
+	if c.near.IsValid() {
+		c.Entries.Forget(c.near, c.far)
+	}
+}
+
+// ready waits until a socket can be read or written.
+func ready(fd int, events int16) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	for until := time.Now().Add(timeout); ; {
+		n, err := unix.Poll(fds, max(0, int(time.Until(until).Milliseconds())))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return err == nil && n == 1 && fds[0].Revents&events != 0
+	}
+}
+
+// bound binds a socket to an address and returns it with the port that was free.
+func bound(fd int, a netip.Addr) (netip.AddrPort, error) {
+	if err := unix.Bind(fd, sockaddrOf(netip.AddrPortFrom(a, 0))); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("bind to %v: %w", a, err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("own address: %w", err)
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(a, uint16(sa.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(a, uint16(sa.Port)), nil
+	default:
+		return netip.AddrPort{}, errors.New("own address of another family")
+	}
+}
+
+func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}

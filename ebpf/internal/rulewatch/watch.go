@@ -1,0 +1,66 @@
+package rulewatch
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Start tells that rules or routes have changed, until quit: of routing, the
+// settings of devices that netlink tells of (reverse-path filter, forwarding), and of
+// nftables. It is called on a thread of the namespace. Messages that were lost are
+// changes, too.
+func Start(quit <-chan struct{}) (<-chan struct{}, error) {
+	changed := make(chan struct{}, 1)
+	var socks []*nl.NetlinkSocket
+	for _, group := range [][]uint{
+		{
+			unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
+		},
+		{unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES},
+	} {
+		s, err := nl.Subscribe(int(group[0]), group[1:]...)
+		if err != nil && group[0] == unix.NETLINK_NETFILTER {
+			continue // a kernel without nftables
+		}
+		if err != nil {
+			for _, s := range socks {
+				s.Close()
+			}
+			return nil, fmt.Errorf("rule messages: %w", err)
+		}
+		socks = append(socks, s)
+	}
+	ended := make(chan struct{}, len(socks))
+	for _, s := range socks {
+		go readRules(s, changed, ended)
+	}
+	go func() {
+		<-quit
+		for _, s := range socks {
+			s.Close() // ends Receive
+		}
+		for range socks {
+			<-ended
+		}
+		close(changed)
+	}()
+	return changed, nil
+}
+
+// readRules passes the fact of messages on.
+func readRules(s *nl.NetlinkSocket, changed, ended chan<- struct{}) {
+	defer func() { ended <- struct{}{} }()
+	for {
+		if _, _, err := s.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return // closed; the monitor looks from time to time all the same
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package sockdiag
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// State is a state of a TCP socket, as in tcp_states.h.
+type State uint8
+
+// The states.
+const (
+	None State = iota
+	Established
+	_
+	_
+	FinWait1
+	FinWait2
+	TimeWait
+	_
+	CloseWait
+	LastAck
+	Listen
+	Closing
+)
+
+// In tells whether a state is among others.
+func (s State) In(set States) bool { return set>>s&1 != 0 }
+
+// States is a set of states, a bit each.
+type States uint32
+
+// The sets.
+const (
+	// Connected are the states of a socket whose connect() has returned.
+	Connected States = 1<<Established | 1<<FinWait1 | 1<<FinWait2 | 1<<CloseWait | 1<<LastAck | 1<<Closing
+	// Lingering are those of a socket that was closed and has something left to
+	// deliver: data or its FIN are not acknowledged.
+	Lingering States = 1<<FinWait1 | 1<<LastAck | 1<<Closing
+)
+
+// Client asks one namespace about its sockets. It is not for concurrent use.
+type Client struct {
+	fd     int
+	answer [4096]byte
+}
+
+// Open makes a client for the namespace of the calling thread.
+func Open() (*Client, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("sock_diag netlink: %w", err)
+	}
+	return &Client{fd: fd}, nil
+}
+
+// On returns a client on a sock_diag socket, which stays the caller's.
+func On(fd int) *Client { return &Client{fd: fd} }
+
+// Close closes the socket of Open.
+func (c *Client) Close() error { return unix.Close(c.fd) }
+
+// State returns the state of the socket with these addresses, None where there is none.
+func (c *Client) State(local, remote netip.AddrPort) (State, error) {
+	found, err := c.find(local, remote)
+	if err != nil || found == nil {
+		return None, err
+	}
+	return State(found[answerState]), nil
+}
+
+// Destroy destroys the socket with these addresses if it is meant by its state. The
+// kernel is told its cookie, so nothing else can take its place. It reports whether
+// there was one.
+func (c *Client) Destroy(local, remote netip.AddrPort, meant func(State) bool) (bool, error) {
+	found, err := c.find(local, remote)
+	if err != nil || found == nil || !meant(State(found[answerState])) {
+		return false, err
+	}
+	cookie := binary.NativeEndian.Uint64(found[answerCookie:])
+	_, err = c.ask(socketRequest(kindDestroy, local, remote, cookie))
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// find returns what the kernel says of a socket, valid until the next request; nil where
+// there is none.
+func (c *Client) find(local, remote netip.AddrPort) ([]byte, error) {
+	found, err := c.ask(socketRequest(kindByFamily, local, remote, anyCookie))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err == nil && len(found) < answerLen {
+		return nil, fmt.Errorf("sock_diag answer of %d bytes", len(found))
+	}
+	return found, err
+}
+
+// ask sends a request and returns the answer, valid until the next one, or its error.
+func (c *Client) ask(req request) ([]byte, error) {
+	if err := unix.Sendto(c.fd, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	n, _, err := unix.Recvfrom(c.fd, c.answer[:], 0)
+	if err != nil {
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	ne, b := binary.NativeEndian, c.answer[:n]
+	if n < errorLen {
+		return nil, fmt.Errorf("sock_diag answer of %d bytes", n)
+	}
+	if ne.Uint16(b[4:]) != unix.NLMSG_ERROR {
+		return b, nil
+	}
+	if errno := unix.Errno(-int32(ne.Uint32(b[errorCode:]))); errno != 0 {
+		return nil, errno
+	}
+	return b, nil
+}

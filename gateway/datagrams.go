@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// pastDatagrams are the histories of UDP: pairs of ends come and go by the
+// thousand, and must not displace connections.
+type pastDatagrams struct{ closed, native *history }
+
+// openDatagrams starts the engine, unless no rule is about datagrams, the mode
+// touches nothing, the port is configured away or the host cannot steer them. An
+// engine that does not start is left out as a carrier is: datagrams stay native, and
+// the status says so.
+func (g *gateway) openDatagrams() {
+	h := g.host
+	if h.Datagrams == nil || g.cfg.Mode != config.ModeEnforce || !g.cfg.WantsDatagrams() {
+		return
+	}
+	e, err := datagram.Open(datagram.Config{
+		GatewayID: g.id, HostID: g.hostID, Port: g.cfg.DatagramPort.Port(), Only: h.datagramAddr, OwnPorts: g.cfg.OwnPorts(),
+		Keys: g.keys.load(), Policy: g.policy, Shard: g.shards[0], TUN: h.AppTUN, Steering: h.Datagrams,
+		Fabrics: g.datagramFabrics(), Gateway: datagramGateway{g}, Log: g.log,
+	})
+	if err != nil {
+		g.log.Warn("datagrams left out", "error", err)
+		g.noDatagrams = true
+		return
+	}
+	g.dgrams.Store(e)
+}
+
+// closeDatagrams ends the engine while the gateway goes on.
+func (g *gateway) closeDatagrams() {
+	g.dgrams.Load().Leave()
+	g.dgrams.Store(nil)
+}
+
+// datagramGateway is the gateway as the datagram engine sees it.
+type datagramGateway struct{ g *gateway }
+
+func (d datagramGateway) NextID() uint64 {
+	d.g.mu.Lock()
+	defer d.g.mu.Unlock()
+	d.g.nextID++
+	return d.g.nextID
+}
+
+func (d datagramGateway) MaxFlows() int { return d.g.live.Load().Limits.MaxFlows }
+
+func (d datagramGateway) Off() bool { return d.g.off.Load() }
+
+func (d datagramGateway) NamesPeer(a netip.Addr) bool { return d.g.live.Load().NamesDatagramPeer(a) }
+
+func (d datagramGateway) Proven(a netip.Addr, by config.Carrier) { d.g.peers.Proven(a, by) }
+
+func (d datagramGateway) NoCommonKey(a netip.Addr) { d.g.stranger(a, config.SideClient) }
+
+func (d datagramGateway) Ended(c admin.ConnInfo) { d.g.udp.closed.add(c) }
+
+// datagramFabrics are the fabrics as the datagram engine sees them.
+func (g *gateway) datagramFabrics() (list []datagram.Fabric) {
+	shard := g.shards[0].ID()
+	for _, fb := range g.fabrics {
+		switch fb := fb.(type) {
+		case *shmFabric:
+			list = append(list, datagramMemory{fb, shard})
+		case *softFabric:
+			list = append(list, datagramNetwork{fb, shard})
+		}
+	}
+	return list
+}
+
+// datagramNetwork is the soft fabric, for an engine on a shard.
+type datagramNetwork struct {
+	of    *softFabric
+	shard int
+}
+
+// Kind implements datagram.Fabric.
+func (datagramNetwork) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
+
+// DeviceAt implements datagram.Network.
+func (d datagramNetwork) DeviceAt(local netip.Addr) (dev datagram.Device, err error) {
+	at, err := d.of.portOf(local)
+	if err != nil {
+		return dev, err
+	}
+	return datagram.Device{Device: at.unit.dev, Queue: at.unit.queues[d.shard], Port: at.unit.port, GID: at.gid}, nil
+}
+
+// datagramMemory is the shm fabric, for an engine on a shard.
+type datagramMemory struct {
+	of    *shmFabric
+	shard int
+}
+
+// Kind implements datagram.Fabric.
+func (datagramMemory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
+
+// SharedDevice implements datagram.Memory.
+func (d datagramMemory) SharedDevice() datagram.Device {
+	return datagram.Device{Device: d.of.dev, Queue: d.of.queues[d.shard], Port: d.of.dev.Port()}
+}
+
+// Offered implements datagram.Memory.
+func (d datagramMemory) Offered(to netip.Addr) (datagram.MemoryPeer, error) {
+	p, err := d.of.peerFor(to, false)
+	if errors.Is(err, errNotHere) {
+		return datagram.MemoryPeer{}, nil
+	}
+	return d.peer(p), err
+}
+
+// Known implements datagram.Memory.
+func (d datagramMemory) Known(key [16]byte) datagram.MemoryPeer { return d.peer(d.of.known(key)) }
+
+// Attach implements datagram.Memory.
+func (d datagramMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (datagram.MemoryPeer, error) {
+	p, err := d.of.attach(ctx, from, name, key)
+	return d.peer(p), err
+}
+
+// peer returns a peer as the engine sees it, zero for nil.
+func (d datagramMemory) peer(p *shmPeer) datagram.MemoryPeer {
+	if p == nil {
+		return datagram.MemoryPeer{}
+	}
+	return datagram.MemoryPeer{Peer: p.Peer, Hold: func() (leave func()) {
+		d.of.hold(p)
+		return sync.OnceFunc(func() { d.of.leave(p) })
+	}}
+}
+
+var _ datagram.Steering = (*ebpf.Datapath)(nil)

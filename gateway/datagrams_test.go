@@ -1,0 +1,307 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/packet"
+)
+
+// fakeDatagrams is the steering of datagrams: A is one end of a socket pair, the test
+// has the other.
+type fakeDatagrams struct {
+	a, test int
+
+	mu    sync.Mutex // guards peers
+	peers map[netip.Addr]ebpf.DatagramPeer
+}
+
+var _ datagram.Steering = (*fakeDatagrams)(nil)
+
+func newFakeDatagrams(t testing.TB) *fakeDatagrams {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = unix.Close(fds[0])
+		_ = unix.Close(fds[1])
+	})
+	return &fakeDatagrams{a: fds[0], test: fds[1], peers: map[netip.Addr]ebpf.DatagramPeer{}}
+}
+
+func (d *fakeDatagrams) SetDatagramPeer(p ebpf.DatagramPeer) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.peers[p.Addr] = p
+	return nil
+}
+
+func (d *fakeDatagrams) ForgetDatagramPeer(a netip.Addr, _ uint16) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.peers, a)
+	return nil
+}
+
+func (*fakeDatagrams) OpenDatagram(ebpf.Tuple, int, int) error { return nil }
+
+func (*fakeDatagrams) CloseDatagram(ebpf.Tuple, uint8, time.Duration) error { return nil }
+
+func (*fakeDatagrams) DatagramIfindex(ebpf.Tuple) (int, error) { return 7, nil }
+
+func (*fakeDatagrams) RouteDevice(_, _ netip.Addr) (int, error) { return 7, nil }
+
+func (*fakeDatagrams) Decide(ebpf.Query) ebpf.Verdict {
+	return ebpf.Verdict{Action: ebpf.ActionAccelerate}
+}
+
+func (d *fakeDatagrams) peer(a netip.Addr) ebpf.DatagramPeer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.peers[a]
+}
+
+// steer writes a datagram of a local program as the programs hand it over.
+func (d *fakeDatagrams) steer(t testing.TB, of ebpf.Tuple, payload []byte) {
+	t.Helper()
+	const vnetLen, udpCsumOffset = 10, 6
+	h := packet.Header{Src: of.Local.Addr(), Dst: of.Remote.Addr(), Proto: packet.ProtoUDP, TTL: 64}
+	b := make([]byte, vnetLen+h.Len()+packet.UDPLen+len(payload))
+	b[0] = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
+	binary.NativeEndian.PutUint16(b[6:], uint16(h.Len()))
+	binary.NativeEndian.PutUint16(b[8:], udpCsumOffset)
+	h.Put(b[vnetLen:vnetLen+h.Len()], packet.UDPLen+len(payload))
+	packet.UDP(b[vnetLen+h.Len():]).Put(of.Local.Port(), of.Remote.Port(), len(payload))
+	copy(b[vnetLen+h.Len()+packet.UDPLen:], payload)
+	_, err := unix.Write(d.test, b)
+	require.NoError(t, err)
+}
+
+// receive returns the end of the next packet that the gateway writes.
+func (d *fakeDatagrams) receive(t testing.TB, n int) []byte {
+	t.Helper()
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(d.test), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+	require.NoError(t, err)
+	b := make([]byte, 2000)
+	got, err := unix.Read(d.test, b)
+	require.NoError(t, err)
+	return b[max(0, got-n):got]
+}
+
+// datagramPair is two gateways under one kernel that carry datagrams.
+type datagramPair struct {
+	g [2]*gateway
+	d [2]*fakeDatagrams
+}
+
+func newDatagramPair(t testing.TB, kind config.DeviceKind) *datagramPair {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	p, ports := &datagramPair{}, [2]uint16{freePort(t), freePort(t)}
+	for i := range p.g {
+		p.d[i] = newFakeDatagrams(t)
+		cfg := carryingDatagrams(t, ports[0])
+		cfg.ShmDir, cfg.Carriers, cfg.Soft.UDPPort = dir, []config.DeviceKind{kind}, ports[1]
+		p.g[i] = datagramGatewayAt(t, i, cfg, p.d[i])
+	}
+	return p
+}
+
+// carryingDatagrams is a configuration with a rule about datagrams.
+func carryingDatagrams(t testing.TB, port uint16) config.Config {
+	c := config.Config{
+		Mode: config.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{}, DatagramPort: config.DatagramPort(port),
+		Policy: []config.Rule{{
+			Action: config.ActionAccelerate,
+			Match:  config.Match{Proto: config.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.77.0.0/16")}},
+		}},
+	}
+	c.Limits.Memory = 64 << 20
+	return c
+}
+
+// datagramGatewayAt is a gateway at one of pairAddrs; d is nil on a host that cannot
+// steer datagrams.
+func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams) *gateway {
+	t.Helper()
+	wire := link.NewWire(1500, 1)
+	h := Host{
+		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1}, datagramAddr: pairAddrs[i],
+		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },
+	}
+	if d != nil {
+		h.Datagrams, h.AppTUN = d, d.a
+	}
+	g, err := newGateway(cfg.WithDefaults(), h, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		g.close()
+		wire.Close()
+	})
+	return g
+}
+
+// from is the tuple of a datagram of host i.
+func (p *datagramPair) from(i int) ebpf.Tuple {
+	return ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[i], 4000), Remote: netip.AddrPortFrom(pairAddrs[1-i], 4000)}
+}
+
+// ask is the programs' question about the peer of host i.
+func (p *datagramPair) ask(i int) {
+	p.g[i].onEvent(ebpf.Event{Kind: ebpf.EventDatagram, Tuple: p.from(i), Proto: ebpf.ProtoUDP})
+}
+
+// meet waits until both gateways carry datagrams to each other.
+func (p *datagramPair) meet(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		p.ask(0)
+		return p.d[0].peer(pairAddrs[1]).Capable && p.d[1].peer(pairAddrs[0]).Capable
+	}, patience, 10*time.Millisecond)
+}
+
+// pass sends a datagram from host i.
+func (p *datagramPair) pass(t testing.TB, i int, text string) {
+	t.Helper()
+	p.d[i].steer(t, p.from(i), []byte(text))
+	require.True(t, bytes.Equal([]byte(text), p.d[1-i].receive(t, len(text))))
+}
+
+// native waits until the programs of host i leave the other one alone.
+func (p *datagramPair) native(t testing.TB, i int) negotiate.Reason {
+	t.Helper()
+	require.Eventually(t, func() bool { return p.d[i].peer(pairAddrs[1-i]).Reason != 0 }, patience, time.Millisecond)
+	return negotiate.Reason(p.d[i].peer(pairAddrs[1-i]).Reason)
+}
+
+func onEachDevice(t *testing.T, fn func(t *testing.T, kind config.DeviceKind)) {
+	t.Helper()
+	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+		t.Run(string(kind), func(t *testing.T) { fn(t, kind) })
+	}
+}
+
+// TestDatagramsOfGateways: on the fabrics of whole gateways, switched off and on, and
+// as an operator sees them.
+func TestDatagramsOfGateways(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, kind config.DeviceKind) {
+		p := newDatagramPair(t, kind)
+		p.meet(t)
+		p.pass(t, 0, "there")
+		p.pass(t, 1, "back")
+		for i, g := range p.g {
+			list := g.Conns(admin.ConnQuery{})
+			require.Len(t, list, 1)
+			require.Equal(t, "udp", list[0].Proto)
+			require.Equal(t, kind.Carrier(), list[0].Carrier)
+			require.Contains(t, g.peers.Carriers()[pairAddrs[1-i]], kind.Carrier())
+			require.Equal(t, 1, g.Snapshot().UDP.Flows[kind.Carrier()].Now)
+		}
+		require.NoError(t, p.g[0].SetOff(true))
+		require.Equal(t, negotiate.ReasonOff, p.native(t, 1))
+		past := p.g[0].Conns(admin.ConnQuery{Closed: true})
+		require.Len(t, past, 1)
+		require.Equal(t, "off", past[0].Reason)
+		require.Equal(t, StateNative.String(), past[0].State)
+		require.NoError(t, p.g[0].SetOff(false))
+		p.meet(t)
+		p.pass(t, 0, "again")
+	})
+}
+
+// TestDatagramsGivenUpAndTakenBack: as by a takeover that does not come about. The
+// device on a network goes with the engine, shared memory does not. The peer rests for
+// a minute, because it was told that this gateway goes.
+func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, kind config.DeviceKind) {
+		p := newDatagramPair(t, kind)
+		p.meet(t)
+		p.pass(t, 0, "carried")
+		p.g[1].closeDatagrams()
+		require.Zero(t, p.g[1].dgrams.Load().Port())
+		require.Equal(t, negotiate.ReasonDrained, p.native(t, 0))
+		for _, fb := range p.g[1].fabrics {
+			if x, ok := fb.(exclusive); ok {
+				require.NoError(t, x.giveUp())
+				require.NoError(t, x.reclaim())
+			}
+		}
+		require.NoError(t, p.d[1].ForgetDatagramPeer(pairAddrs[0], 0))
+		p.g[1].openDatagrams()
+		require.NotZero(t, p.g[1].dgrams.Load().Port())
+		require.Eventually(t, func() bool {
+			p.ask(1)
+			return p.d[1].peer(pairAddrs[0]).Capable
+		}, patience, 10*time.Millisecond)
+		p.pass(t, 1, "carried again")
+	})
+}
+
+// TestDatagramsLeftNative: the programs count what they left native, of both protocols
+// together.
+func TestDatagramsLeftNative(t *testing.T) {
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, freePort(t)), newFakeDatagrams(t))
+	tuple := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], 1), Remote: netip.AddrPortFrom(pairAddrs[1], 2)}
+	g.onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: tuple, Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
+	steer := g.steer.(*fakeSteering)
+	steer.mu.Lock()
+	steer.counters.Native[ebpf.SideClient] = map[uint8]uint64{uint8(negotiate.ReasonPeerDead): 3}
+	steer.mu.Unlock()
+	snap := g.Snapshot()
+	require.Equal(t, map[string]uint64{"peer_dead": 1}, snap.UDP.Native)
+	require.Equal(t, []admin.FallbackCount{{Reason: "peer_dead", Side: config.SideClient, Count: 2}}, snap.Fallbacks)
+	require.Equal(t, "udp", g.Conns(admin.ConnQuery{All: true})[0].Proto)
+}
+
+// TestDatagramsOnlyForThoseWhoWantThem: without a rule, or without a port, nothing
+// listens and peers are told of no port.
+func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
+	for name, change := range map[string]func(c *config.Config){
+		"no rule":  func(c *config.Config) { c.Policy[0].Match.Proto = config.ProtoTCP },
+		"pass":     func(c *config.Config) { c.Policy[0].Action = config.ActionPass },
+		"no port":  func(c *config.Config) { c.DatagramPort = config.NoDatagrams },
+		"observe":  func(c *config.Config) { c.Mode = config.ModeObserve },
+		"no steer": func(*config.Config) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, d := carryingDatagrams(t, freePort(t)), newFakeDatagrams(t)
+			if change(&cfg); name == "no steer" {
+				d = nil
+			}
+			g := datagramGatewayAt(t, 0, cfg, d)
+			require.Nil(t, g.dgrams.Load())
+			require.Zero(t, g.dgrams.Load().Port())
+			require.Empty(t, g.Snapshot().Datagrams.Sent)
+			g.onEvent(ebpf.Event{Kind: ebpf.EventDatagram})
+		})
+	}
+}
+
+// TestDatagramPortTaken: the gateway starts all the same, and says what is missing.
+func TestDatagramPortTaken(t *testing.T) {
+	port := freePort(t)
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], port)))
+	require.NoError(t, err)
+	defer c.Close()
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
+	require.Nil(t, g.dgrams.Load())
+	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
+}

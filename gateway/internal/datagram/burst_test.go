@@ -1,0 +1,104 @@
+package datagram
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// TestDatagramBurstWhileThePeerSleeps: what a program sends while the gateway of the
+// other host has no processor arrives; what does not fit on the way goes natively.
+func TestDatagramBurstWhileThePeerSleeps(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		const count = 1800
+		h := newHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("awake"))
+		asleep, awake := make(chan struct{}), make(chan struct{})
+		go h.engine(1).s.Call(func() { close(asleep); <-awake })
+		<-asleep
+		for i := range uint32(count) {
+			h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, i))
+		}
+		time.Sleep(10 * holdFor)
+		close(awake)
+		got := map[uint32]int{}
+		for end := time.Now().Add(patience); len(got) < count && time.Now().Before(end); {
+			for _, d := range h.d {
+				for b := d.next(time.Millisecond); b != nil; b = d.next(0) {
+					p, err := parseUDP(b)
+					require.NoError(t, err)
+					require.Equal(t, ends, p.endPair)
+					got[binary.BigEndian.Uint32(p.payload)]++
+				}
+			}
+		}
+		require.Len(t, got, count, "%+v %+v", h.stats(0), h.stats(1))
+		for i, n := range got {
+			require.Equal(t, 1, n, i)
+		}
+		h.pass(0, ends, []byte("carried again"))
+	})
+}
+
+// either returns the next datagram of either host, and which it is.
+func (h *hosts) either(t *testing.T) (*fakeSteering, udpPacket) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		for _, d := range []*fakeSteering{h.d[1], h.d[0]} {
+			if b := d.next(0); b != nil {
+				p, err := parseUDP(b)
+				require.NoError(t, err)
+				return d, p
+			}
+		}
+		_, _ = unix.Poll([]unix.PollFd{
+			{Fd: int32(h.d[0].test), Events: unix.POLLIN}, {Fd: int32(h.d[1].test), Events: unix.POLLIN},
+		}, 100)
+	}
+	require.Fail(t, "a datagram is lost")
+	return nil, udpPacket{}
+}
+
+// TestDatagramsWaitForRoom: a short sleep of the peer changes nothing: all is
+// carried, and in order. Where the peer gets no processor for longer than that,
+// some are native, and the burst says nothing.
+func TestDatagramsWaitForRoom(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("awake"))
+		const burst = 400 // more than fits
+		good, tries := 0, 0
+		for ; good < 10 && tries < 100; tries++ {
+			first := uint32(tries * burst)
+			before := h.stats(0).Returned
+			h.engine(1).s.Post(func() { time.Sleep(holdFor / 5) })
+			for i := range uint32(burst) {
+				h.d[0].steer(t, ends, binary.BigEndian.AppendUint32(nil, first+i))
+			}
+			var carried []uint32
+			for range burst {
+				d, p := h.either(t)
+				if d == h.d[1] {
+					carried = append(carried, binary.BigEndian.Uint32(p.payload))
+				}
+			}
+			require.True(t, slices.IsSorted(carried))
+			require.EqualValues(t, burst-len(carried), h.stats(0).Returned-before)
+			if len(carried) == burst {
+				good++
+			}
+		}
+		t.Logf("%d bursts, of which %d were carried whole", tries, good)
+		require.Equal(t, 10, good)
+	})
+}

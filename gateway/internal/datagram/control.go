@@ -1,0 +1,164 @@
+package datagram
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
+)
+
+// control handles a control message.
+func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
+	if p.shm == nil {
+		if l := p.links[linkKey{grhEnds(grh), qpn}]; l == nil || !e.controlOf(l, kind, msg) {
+			e.count.drop(admin.DropUnproven)
+		}
+		return
+	}
+	taken := false
+	for _, l := range p.links { // no address came with it, and a peer has few
+		if l.qpn != qpn {
+			continue
+		}
+		if taken { // it is the queue pair that has sent a probe, for all of its addresses
+			l.valid = true
+		} else if e.controlOf(l, kind, msg) {
+			if taken = true; kind != controlProbe {
+				return
+			}
+		}
+	}
+	if !taken {
+		e.count.drop(admin.DropUnproven)
+	}
+}
+
+// controlOf tells whether a control message was one of this link.
+func (e *engine) controlOf(l *link, kind uint8, msg []byte) bool {
+	switch kind {
+	case controlProbe:
+		l.valid = true // it knows the Q_Key
+		l.echo(msg)
+	case controlEcho:
+		if !l.onEcho(msg) {
+			return false
+		}
+	case controlNative:
+		n, err := parseNativeNotice(msg)
+		if err != nil || !l.valid || n.service.Addr() != l.remote {
+			return false
+		}
+		e.notified(l, n)
+	default: // of a newer version
+		return false
+	}
+	l.peer.hear(e.now, kind == controlEcho && len(msg) == l.mtu)
+	return true
+}
+
+// quietMost is how long a whole host is left alone at its wish: it says so again.
+const quietMost = time.Minute
+
+// notified is a peer's wish not to be carried to.
+func (e *engine) notified(l *link, n nativeNotice) {
+	r, ttl := negotiate.Reason(n.reason), time.Duration(max(n.seconds, 1))*time.Second
+	e.log.Debug("peer wants datagrams natively", "service", n.service, "reason", r, "ttl", ttl)
+	p := l.peer
+	switch {
+	case n.service.Port() != 0:
+		e.declined(p, n, ttl)
+	case r == negotiate.ReasonNone:
+		p.quiet = time.Time{}
+		e.again(p)
+	case r == negotiate.ReasonDrained: // it goes
+		list := e.resolve.Hangup(p.addr, e.now)
+		for i := range list {
+			if n, ok := list[i].(resolve.PeerNative); ok { // it knows of silence only
+				n.Reason = r
+				list[i] = n
+			}
+		}
+		e.act(list)
+	default:
+		ttl = min(ttl, quietMost)
+		p.quiet = e.now.Add(ttl)
+		e.native(p.addr, r, ttl)
+	}
+}
+
+// declined leaves a service native. A peer is heard only about those that
+// something is carried to: its ports could fill the table of all peers.
+func (e *engine) declined(p *peer, n nativeNotice, ttl time.Duration) {
+	known := false
+	for f := p.flows.head; f != nil; {
+		next := f.next
+		if f.tuple.Remote == n.service {
+			if !known {
+				known = true
+				e.setPeer(ebpf.DatagramPeer{Addr: n.service.Addr(), Port: n.service.Port(), Reason: n.reason, TTL: ttl})
+			}
+			e.endFlow(f, admin.EndNative, negotiate.Reason(n.reason))
+		}
+		f = next
+	}
+}
+
+// again uses a peer that is still proven.
+func (e *engine) again(p *peer) {
+	if err := e.steer.ForgetDatagramPeer(p.addr, 0); err != nil {
+		e.log.Warn("tell programs about datagram peer", "peer", p.addr, "error", err)
+	}
+	if s, _ := e.resolve.State(p.addr); s == resolve.PeerStateProven && len(p.links) > 0 {
+		e.act(e.resolve.Want(p.links[0].local, p.addr, false, e.now))
+	}
+}
+
+// decline asks a peer not to carry to a service; port 0: to this host.
+func (e *engine) decline(l *link, service netip.AddrPort, r negotiate.Reason) {
+	if e.quiet != negotiate.ReasonNone {
+		service = netip.AddrPortFrom(service.Addr(), 0)
+	}
+	var b [64]byte
+	seconds := min(e.suspension(r)/time.Second, 65535)
+	l.control(controlNative, nativeNotice{service: service, reason: uint8(r), seconds: uint16(seconds)}.append(b[:0]), 0)
+}
+
+// quiesce makes everything native. A drain is for good.
+func (e *engine) quiesce(r negotiate.Reason) {
+	if e.quiet == negotiate.ReasonDrained {
+		return
+	}
+	e.quiet = r
+	for _, p := range e.peers {
+		e.tell(p, r)
+		e.native(p.addr, r, e.suspension(r))
+	}
+	e.s.Flush()
+}
+
+// resume takes back what quiesce did.
+func (e *engine) resume() {
+	if e.quiet == negotiate.ReasonDrained || e.quiet == negotiate.ReasonNone {
+		return
+	}
+	for _, p := range e.peers {
+		e.tell(p, negotiate.ReasonNone)
+	}
+	e.quiet = negotiate.ReasonNone
+	for _, p := range e.peers {
+		e.again(p)
+	}
+}
+
+// tell says to a peer, on all of its links, why nothing is carried to this host; no
+// reason: it is carried again.
+func (e *engine) tell(p *peer, r negotiate.Reason) {
+	for _, l := range p.links {
+		if l.valid {
+			e.decline(l, netip.AddrPortFrom(l.local, 0), r)
+		}
+	}
+}

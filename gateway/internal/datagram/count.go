@@ -1,0 +1,57 @@
+package datagram
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// carriers are those that datagrams can have, in the order of their
+// counters.
+var carriers = [...]negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW}
+
+// counters are the totals since the start. What is counted per datagram is
+// atomic: the shard writes, others read.
+type counters struct {
+	sent, received, txBytes, rxBytes [negotiate.CarrierHW + 1]atomic.Uint64
+	delivered, returned              atomic.Uint64
+	dropped                          [7]atomic.Uint64 // as DatagramDrops
+	queries, answers, refusals       atomic.Uint64
+	asked, answered, refused         atomic.Uint64
+	ignored, resolverIgnored         atomic.Uint64
+}
+
+func (c *counters) drop(why admin.DatagramDrop) {
+	c.dropped[slices.Index(drops[:], why)].Add(1)
+}
+
+// drops is DatagramDrops without allocating.
+var drops = [7]admin.DatagramDrop(admin.DatagramDrops())
+
+// emptySnapshot is that of a gateway without datagrams.
+func emptySnapshot(s *admin.Snapshot) {
+	s.UDP = admin.ProtoStats{Flows: map[config.Carrier]admin.FlowCount{}, Bytes: map[config.Carrier]admin.ByteCount{}, Native: map[string]uint64{}}
+	d := &s.Datagrams
+	d.Sent, d.Received, d.Dropped = map[config.Carrier]uint64{}, map[config.Carrier]uint64{}, map[admin.DatagramDrop]uint64{}
+}
+
+// snapshot sets the counters of s.
+func (c *counters) snapshot(s *admin.Snapshot) {
+	d := &s.Datagrams
+	for _, k := range carriers {
+		name := config.Carrier(k.String())
+		d.Sent[name], d.Received[name] = c.sent[k].Load(), c.received[k].Load()
+		s.UDP.Bytes[name] = admin.ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
+	}
+	d.Delivered, d.Returned = c.delivered.Load(), c.returned.Load()
+	for i, why := range drops {
+		d.Dropped[why] = c.dropped[i].Load()
+	}
+	d.Resolution = admin.ResolutionStats{
+		Queries: c.queries.Load(), Answers: c.answers.Load(), Refusals: c.refusals.Load(),
+		Asked: c.asked.Load(), Answered: c.answered.Load(), Refused: c.refused.Load(), Ignored: c.ignored.Load() + c.resolverIgnored.Load(),
+	}
+}

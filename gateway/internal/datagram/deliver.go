@@ -1,0 +1,188 @@
+package datagram
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// received takes a packet of a port; b is the whole receive.
+func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
+	if wc.ByteLen < grhLen || int(wc.ByteLen) > len(b) {
+		e.count.drop(admin.DropMalformed)
+		return
+	}
+	msg := b[grhLen:wc.ByteLen]
+	var imm immediate
+	piece := wc.Flags&verbs.WCWithImm != 0
+	if piece {
+		var err error
+		if imm, err = parseImmediate(wc.ImmData); err != nil {
+			e.count.drop(admin.DropMalformed)
+			return
+		}
+		if imm.control != 0 {
+			e.control(p, wc.SrcQP, imm.control, b[:grhLen], msg)
+			return
+		}
+	}
+	ends, payload, err := parseMessage(msg)
+	if err != nil {
+		e.count.drop(admin.DropMalformed)
+		return
+	}
+	l := p.links[linkKey{addrPair{ends.dst.Addr(), ends.src.Addr()}, wc.SrcQP}]
+	if why := p.refuses(l, ends, wc.SrcQP, b[:grhLen]); why != "" {
+		e.count.drop(why)
+		return
+	}
+	l.peer.hear(e.now, false)
+	at, n := grhLen+ends.headersLen(), len(payload)
+	if piece {
+		if b, n, err = l.asm.add(e.now, imm, ends, msg); err != nil {
+			e.count.drop(admin.DropMalformed)
+		}
+		e.asmDropped(l)
+		if b == nil {
+			return
+		}
+		at = headroom
+	}
+	e.deliver(l, ends, b, at, n)
+}
+
+// refuses says why a datagram is not taken from where it came, "" if it is.
+func (p *port) refuses(l *link, ends endPair, qpn uint32, grh []byte) admin.DatagramDrop {
+	if p.shm == nil {
+		switch seen := grhEnds(grh); {
+		case seen.remote != ends.src.Addr():
+			return admin.DropWrongSource
+		case seen.local != ends.dst.Addr():
+			return admin.DropWrongTarget
+		}
+	}
+	if l != nil && l.valid {
+		return ""
+	}
+	for k, o := range p.links {
+		if l == nil && k.qpn == qpn && o.valid {
+			if k.remote == ends.src.Addr() {
+				return admin.DropWrongTarget
+			}
+			return admin.DropWrongSource
+		}
+	}
+	return admin.DropUnproven
+}
+
+// deliver gives a datagram of a peer, whose payload is b[at:at+n], to the local
+// program as if it came from the network.
+func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
+	if !ends.fits(n) {
+		e.count.drop(admin.DropMalformed)
+		return
+	}
+	kind := l.port.kind
+	e.count.received[kind].Add(1)
+	t := ebpf.Tuple{Local: ends.dst, Remote: ends.src}
+	f := e.flows.find(t)
+	if f == nil {
+		if f = e.openIn(l, t); f == nil {
+			return
+		}
+	}
+	if f.declined != negotiate.ReasonNone && e.now.Sub(f.toldAt) >= nativeEvery {
+		f.toldAt = e.now
+		e.decline(l, t.Local, f.declined)
+	}
+	if e.now.Sub(f.checked) >= flowCheck {
+		e.checkFlow(l, f)
+	}
+	start := putUDP(b, at, n, ends)
+	if !e.writeTUN(b[start : at+n]) {
+		e.count.drop(admin.DropQueueFull)
+		return
+	}
+	e.touch(f)
+	f.rx.Add(uint64(n))
+	e.count.rxBytes[kind].Add(uint64(n))
+	e.count.delivered.Add(1)
+}
+
+// openIn makes the flow of a tuple whose first datagram comes from a peer. One
+// that the policy does not want is delivered all the same: the peer has sent it,
+// and natively it would have come.
+func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
+	if slices.Contains(e.cfg.OwnPorts, t.Local.Port()) {
+		e.count.drop(admin.DropWrongTarget)
+		return nil
+	}
+	ifindex, err := e.route(l.addrPair)
+	side := config.SideServer
+	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port()}
+	v := e.steer.Decide(q)
+	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
+		q.Port = t.Remote.Port()
+		if answer := e.steer.Decide(q); answer.Action != ebpf.ActionPass {
+			v, side = answer, config.SideClient
+		}
+	}
+	if err == nil {
+		err = e.steer.OpenDatagram(t, ifindex, v.Rule)
+	}
+	if err != nil {
+		e.log.Debug("open datagram tuple", "tuple", t, "error", err)
+		e.count.drop(admin.DropQueueFull)
+		if e.now.Sub(l.refused) >= nativeEvery { // natively it may get in
+			l.refused = e.now
+			e.decline(l, netip.AddrPortFrom(l.local, 0), negotiate.ReasonAddress)
+		}
+		return nil
+	}
+	f := e.newFlow(l, t, side)
+	f.rule = v.Rule
+	switch {
+	case e.quiet != negotiate.ReasonNone:
+		f.declined = e.quiet
+	case v.Action == ebpf.ActionPass:
+		f.declined = negotiate.Reason(v.Reason)
+	}
+	return f
+}
+
+// checkFlow opens the tuple again if the programs have forgotten it, for which a
+// full table suffices, or if the peer is reached by another device now: what is
+// written to A would be dropped there in silence.
+func (e *engine) checkFlow(l *link, f *flow) {
+	f.checked = e.now
+	ifindex, err := e.route(l.addrPair)
+	if err != nil { // it may be on its way
+		return
+	}
+	at, err := e.steer.DatagramIfindex(f.tuple)
+	if err == nil && (at == ifindex || f.side == config.SideClient) { // the programs follow what a client sends
+		return
+	}
+	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {
+		e.log.Debug("open datagram tuple again", "tuple", f.tuple, "error", err)
+	}
+}
+
+// route returns the device by which a peer is reached.
+func (e *engine) route(p addrPair) (int, error) {
+	r, ok := e.routes[p]
+	if !ok || e.now.After(r.until) {
+		r.ifindex, r.err = e.steer.RouteDevice(p.local, p.remote)
+		r.until = e.now.Add(routeFor)
+		if r.err != nil {
+			r.until = e.now.Add(routeAgain)
+		}
+		e.routes[p] = r
+	}
+	return r.ifindex, r.err
+}

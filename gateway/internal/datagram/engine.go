@@ -1,0 +1,192 @@
+package datagram
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
+)
+
+const (
+	// tickEvery is how often proofs, peers and flows are looked at.
+	tickEvery = 50 * time.Millisecond
+	// sweepEvery is how often flows are looked for that are idle.
+	sweepEvery = time.Second
+	// readBudget is how many datagrams of local programs one turn takes.
+	readBudget = 128
+	// drainTurns is how many turns' shares a stop gives back at most: more than A
+	// holds.
+	drainTurns = 64
+	// routeFor is how long the way to a peer is believed.
+	routeFor = 3 * time.Second
+	// routeAgain is how long it is believed that there is none.
+	routeAgain = 100 * time.Millisecond
+)
+
+// engine belongs to the loop of one shard, which it joins as a driver: the turns of that
+// loop read A, write to A what peers have sent, and watch the peers. Nothing takes a
+// lock or allocates per datagram. [Engine] posts to it; the table of flows and the
+// counters are read by others, too.
+//
+//	local program ─► A ─► slot ─► port (UD) ─► peer's port ─► its A ─► its program
+type engine struct {
+	cfg     Config
+	s       *loop.Shard
+	steer   Steering
+	gateway Gateway
+	log     *slog.Logger
+	now     time.Time // of this turn
+
+	readable bool // no EAGAIN since the last edge
+	held     heldDatagram
+	out      *slots
+	asm      asmPool
+	ports    map[*port]struct{}
+	peers    map[netip.Addr]*peer
+	ways     map[addrPair]knownWays
+	missed   map[addrPair]time.Time // when there was no way
+	routes   map[addrPair]route
+	query    *resolve.Resolve // being answered
+	nextTick time.Time
+	swept    time.Time
+	resolve  *resolve.Resolver
+	sockets  *sockets
+	keeper   *keeper
+	count    counters
+	quiet    negotiate.Reason // why nothing new is carried; none: it is
+	stopped  bool
+	flows    flowTable
+}
+
+// route is the device by which a host is reached.
+type route struct {
+	ifindex int
+	err     error
+	until   time.Time
+}
+
+// openEngine starts an engine on its shard.
+func openEngine(cfg Config) (*engine, error) {
+	e := &engine{
+		cfg: cfg, s: cfg.Shard, steer: cfg.Steering, gateway: cfg.Gateway, log: cfg.Log, out: newSlots(),
+		ports: map[*port]struct{}{}, peers: map[netip.Addr]*peer{}, ways: map[addrPair]knownWays{}, missed: map[addrPair]time.Time{},
+		routes: map[addrPair]route{}, readable: true, now: time.Now(),
+	}
+	e.resolve = e.newResolver()
+	var err error
+	if e.sockets, err = openSockets(e); err != nil {
+		return nil, err
+	}
+	e.s.Call(func() {
+		if err = e.s.WatchReads(cfg.TUN, func(uint32) { e.readable = true }); err == nil {
+			e.s.AddDriver(e)
+		}
+	})
+	if err != nil {
+		e.sockets.close()
+		return nil, fmt.Errorf("queue of A: %w", err)
+	}
+	e.keeper = newKeeper(e)
+	e.sockets.start()
+	return e, nil
+}
+
+// unlessStopped calls fn while the engine has not stopped.
+func (e *engine) unlessStopped(fn func(e *engine)) {
+	if !e.stopped {
+		fn(e)
+	}
+}
+
+// close ends all but the queue pairs.
+func (e *engine) close() {
+	e.s.Call(func() { e.unlessStopped(func(e *engine) { e.quiesce(negotiate.ReasonDrained) }) })
+	e.sockets.close()
+	e.keeper.close()
+	e.s.Call(func() {
+		for range drainTurns { // back to the network, as it is
+			e.readTUN()
+		}
+		e.stopped = true
+		e.s.Unwatch(e.cfg.TUN)
+	})
+}
+
+// closePorts ends the queue pairs; the shard has halted, or calls it.
+func (e *engine) closePorts() {
+	for p := range e.ports {
+		e.closePort(p)
+	}
+}
+
+// Progress implements verbs.Driver.
+func (e *engine) Progress(now time.Time) (worked bool, next time.Time) {
+	e.now = now
+	if e.stopped {
+		return false, time.Time{}
+	}
+	worked = e.readTUN()
+	if !now.Before(e.nextTick) {
+		e.nextTick = now.Add(tickEvery)
+		e.tick()
+	}
+	if e.held.n > 0 {
+		return worked, now.Add(time.Millisecond)
+	}
+	return worked, e.nextTick
+}
+
+// Flush implements verbs.Driver: the devices have their own.
+func (*engine) Flush() {}
+
+// Arm implements verbs.Driver.
+func (e *engine) Arm() bool { return !e.readable || e.held.n > 0 || e.stopped }
+
+// Disarm implements verbs.Driver.
+func (*engine) Disarm() {}
+
+// Close implements verbs.Driver.
+func (*engine) Close() error { return nil }
+
+// tick looks after peers and flows.
+func (e *engine) tick() {
+	e.tickResolver()
+	if e.now.Sub(e.swept) >= sweepEvery {
+		e.swept = e.now
+		e.sweep()
+	}
+}
+
+// sweep ends what is idle.
+func (e *engine) sweep() {
+	e.queryCounts()
+	for _, p := range e.peers {
+		e.expireFlows(p)
+		for _, l := range p.links {
+			l.asm.expire(e.now)
+			e.asmDropped(l)
+		}
+	}
+	for k, r := range e.routes {
+		if e.now.After(r.until) {
+			delete(e.routes, k)
+		}
+	}
+}
+
+// asmDropped counts what the reassembly of a link has given up.
+func (e *engine) asmDropped(l *link) {
+	for ; l.asm.dropped > 0; l.asm.dropped-- {
+		e.count.drop(admin.DropReassembly)
+	}
+}
+
+// suspension is how long datagrams stay native for a reason.
+func (e *engine) suspension(r negotiate.Reason) time.Duration {
+	return max(e.cfg.Policy.TTL(r, 1), nativeEvery)
+}

@@ -1,0 +1,169 @@
+package datagram
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+const (
+	// flowIdle is how long a flow without datagrams is kept; declinedIdle
+	// is that of one the policy does not want.
+	flowIdle     = 60 * time.Second
+	declinedIdle = time.Second
+	// peerShare is the part of all flows that one peer may have.
+	peerShare = 4
+	// nativeEvery is how often a peer is told that a service stays native.
+	nativeEvery = time.Second
+	// flowCheck is how often it is made sure that what a peer sends still gets in.
+	flowCheck = time.Second
+)
+
+// The states of a flow that an operator sees, as those of a connection are called.
+const (
+	stateCarrying = "carrying"
+	stateClosed   = "closed"
+	stateNative   = "native"
+)
+
+// flow is a pair of ends between which datagrams are carried. The shard has
+// it; the counters are read by others.
+type flow struct {
+	id    uint64
+	tuple ebpf.Tuple
+	peer  *peer
+	side  config.Side
+	start time.Time
+
+	prev, next *flow // in the list of the peer
+	seen       time.Time
+	declined   negotiate.Reason // why the peer is told not to carry to it
+	toldAt     time.Time
+	rule       int       // of the policy, or ebpf.NoRule
+	checked    time.Time // that the programs still know the tuple
+
+	carrier config.Carrier // when it began
+	tx, rx  atomic.Uint64  // bytes from and to the local application
+}
+
+// flowList is a list of flows, the one with the oldest last datagram first.
+type flowList struct {
+	head, tail *flow
+	n          int
+}
+
+func (l *flowList) push(f *flow) {
+	f.prev, f.next = l.tail, nil
+	if l.tail == nil {
+		l.head = f
+	} else {
+		l.tail.next = f
+	}
+	l.tail = f
+	l.n++
+}
+
+func (l *flowList) remove(f *flow) {
+	if f.prev == nil {
+		l.head = f.next
+	} else {
+		f.prev.next = f.next
+	}
+	if f.next == nil {
+		l.tail = f.prev
+	} else {
+		f.next.prev = f.prev
+	}
+	f.prev, f.next = nil, nil
+	l.n--
+}
+
+// touch notes a datagram of a flow.
+func (e *engine) touch(f *flow) {
+	f.seen = e.now
+	if list := &f.peer.flows; list.tail != f {
+		list.remove(f)
+		list.push(f)
+	}
+}
+
+// newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
+// one that has been quiet for longest makes room: it begins anew when it speaks.
+func (e *engine) newFlow(l *link, t ebpf.Tuple, side config.Side) *flow {
+	p := l.peer
+	limit := e.gateway.MaxFlows()
+	if p.flows.n >= max(1, limit/peerShare) {
+		e.endFlow(p.flows.head, admin.EndClosed, negotiate.ReasonFlowLimit)
+	} else if e.flows.len() >= limit {
+		e.endFlow(e.quietest(), admin.EndClosed, negotiate.ReasonFlowLimit)
+	}
+	f := &flow{id: e.gateway.NextID(), tuple: t, peer: p, side: side, start: e.now, seen: e.now, rule: ebpf.NoRule, checked: e.now, carrier: l.carrier()}
+	p.flows.push(f)
+	e.flows.add(f)
+	return f
+}
+
+// quietest returns the flow whose last datagram is oldest; there is one.
+func (e *engine) quietest() (oldest *flow) {
+	for _, p := range e.peers {
+		if h := p.flows.head; h != nil && (oldest == nil || h.seen.Before(oldest.seen)) {
+			oldest = h
+		}
+	}
+	return oldest
+}
+
+// endFlow takes a flow out of the table. The programs decide about its tuple
+// anew.
+func (e *engine) endFlow(f *flow, end admin.End, r negotiate.Reason) {
+	p := f.peer
+	p.flows.remove(f)
+	e.flows.remove(f)
+	info := f.info(e.now)
+	info.End, info.EndedAt = end, time.Now()
+	info.State = stateClosed
+	if end == admin.EndNative {
+		info.State = stateNative
+	}
+	if r != negotiate.ReasonNone {
+		info.Reason, info.DecidedBy = r.String(), admin.DecidedLocal
+	}
+	e.gateway.Ended(info)
+	var left time.Duration
+	if end == admin.EndNative { // what has been steered already can be given back
+		left = nativeEvery
+	}
+	if err := e.steer.CloseDatagram(f.tuple, uint8(r), left); err != nil {
+		e.log.Debug("close datagram tuple", "tuple", f.tuple, "error", err)
+	}
+}
+
+// info describes the flow for an operator.
+func (f *flow) info(now time.Time) admin.ConnInfo {
+	return admin.ConnInfo{
+		ID: f.id, Proto: string(config.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
+		State: stateCarrying, Carrier: f.carrier,
+		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
+	}
+}
+
+// expireFlows closes what has been quiet for too long.
+func (e *engine) expireFlows(p *peer) {
+	for f := p.flows.head; f != nil; {
+		next := f.next
+		quiet := e.now.Sub(f.seen)
+		switch {
+		case quiet >= flowIdle:
+			e.endFlow(f, admin.EndClosed, negotiate.ReasonNone)
+		case f.declined != negotiate.ReasonNone && quiet >= declinedIdle:
+			e.endFlow(f, admin.EndNative, f.declined)
+		case quiet < declinedIdle:
+			return // the rest is younger
+		}
+		f = next
+	}
+}

@@ -1,0 +1,308 @@
+package datagram
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// hosts are two hosts whose gateways carry datagrams.
+type hosts struct {
+	t     testing.TB
+	dir   string
+	kinds []config.DeviceKind
+	soft  uint16
+	port  uint16
+	// anywhere: the datagram port is on all addresses, as on a real host.
+	anywhere bool
+	shards   int
+	starts   byte
+	g        [2]*machine // nil: stopped
+	d        [2]*fakeSteering
+}
+
+func newHosts(t testing.TB, kinds ...config.DeviceKind) *hosts {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := &hosts{t: t, dir: dir, kinds: kinds, soft: freePort(t), port: freePort(t)}
+	for i := range h.g {
+		h.d[i] = newFakeSteering(t)
+		h.start(i)
+	}
+	t.Cleanup(func() {
+		for i := range h.g {
+			h.stop(i)
+		}
+	})
+	return h
+}
+
+// start starts the engine of a host.
+func (h *hosts) start(i int) {
+	h.t.Helper()
+	require.NoError(h.t, h.open(i))
+}
+
+// open is start that can fail.
+func (h *hosts) open(i int) error {
+	h.starts++
+	m := newMachine(h.t, h.starts, max(1, h.shards))
+	for _, kind := range h.kinds {
+		if kind == config.DeviceShm {
+			m.openShm(h.dir)
+		} else {
+			m.openSoft(pairAddrs[i], h.soft)
+		}
+	}
+	cfg := Config{
+		GatewayID: m.id, HostID: [16]byte{1}, Port: h.port, Only: pairAddrs[i], OwnPorts: []uint16{h.port, h.soft},
+		Policy: negotiate.CachePolicy{NegativeTTL: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour}, Shard: m.shards[0], TUN: h.d[i].a, Steering: h.d[i],
+		Fabrics: m.fabrics, Gateway: m, Log: slog.New(slog.DiscardHandler),
+	}
+	if h.anywhere {
+		cfg.Only = netip.Addr{}
+	}
+	e, err := Open(cfg)
+	m.engine.Store(e)
+	if err != nil {
+		m.close()
+		return err
+	}
+	h.g[i] = m
+	return nil
+}
+
+func (h *hosts) stop(i int) {
+	if h.g[i] != nil {
+		h.g[i].close()
+		h.g[i] = nil
+	}
+}
+
+// forget clears what the programs of a host know of peers, as a new start does.
+func (h *hosts) forget(i int) {
+	h.d[i].mu.Lock()
+	defer h.d[i].mu.Unlock()
+	clear(h.d[i].peers)
+}
+
+// want is the programs' question about the peer of host i.
+func (h *hosts) want(i int) {
+	t := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[i], 9), Remote: netip.AddrPortFrom(pairAddrs[1-i], 9)}
+	h.g[i].engine.Load().Asked(t)
+}
+
+// capable waits until the programs of host i take its peer for capable.
+func (h *hosts) capable(i int) {
+	h.t.Helper()
+	ok := func() bool { return h.d[i].peer(pairAddrs[1-i], 0).Capable }
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		require.True(h.t, time.Now().Before(end), "host %d: %+v; %+v; %+v", i, h.d[i].peer(pairAddrs[1-i], 0), h.stats(0), h.stats(1))
+	}
+}
+
+// meet resolves the peer of host 0, and with it that of host 1.
+func (h *hosts) meet() {
+	h.t.Helper()
+	known := func() bool {
+		h.want(0)
+		return h.d[0].peer(pairAddrs[1], 0).Capable && h.d[1].peer(pairAddrs[0], 0).Capable
+	}
+	for end := time.Now().Add(patience); !known() && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // a proof that is late is asked for again
+	}
+	h.capable(0)
+	h.capable(1)
+}
+
+// ends is a datagram from host i, by ports.
+func (h *hosts) ends(i int, from, to uint16) endPair {
+	return endPair{src: netip.AddrPortFrom(pairAddrs[i], from), dst: netip.AddrPortFrom(pairAddrs[1-i], to)}
+}
+
+// pass sends a datagram from host i and checks what arrives.
+func (h *hosts) pass(i int, ends endPair, payload []byte) {
+	h.t.Helper()
+	h.d[i].steer(h.t, ends, payload)
+	p := h.d[1-i].receive(h.t)
+	require.Equal(h.t, ends, p.endPair)
+	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
+}
+
+func (h *hosts) stats(i int) admin.DatagramStats {
+	e := h.engine(i)
+	e.s.Call(e.queryCounts)
+	return h.g[i].snapshot().Datagrams
+}
+
+func onBoth(t *testing.T, fn func(t *testing.T, kind config.DeviceKind)) {
+	t.Helper()
+	for _, kind := range []config.DeviceKind{config.DeviceShm, config.DeviceSoft} {
+		t.Run(string(kind), func(t *testing.T) { fn(t, kind) })
+	}
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return b
+}
+
+// TestDatagramsPass: of every size, both ways, with their boundaries and ends.
+func TestDatagramsPass(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
+		sizes := []int{0, 1, 2, 511, 1008, 1009, 1472, 4080, 4081, 8972, 65507}
+		for _, n := range sizes {
+			h.pass(0, there, randomBytes(n))
+			h.pass(1, back, randomBytes(n))
+		}
+		name := kind.Carrier()
+		s := h.stats(0)
+		require.EqualValues(t, len(sizes), s.Sent[name])
+		require.EqualValues(t, len(sizes), s.Received[name])
+		require.EqualValues(t, len(sizes), s.Delivered)
+		require.Zero(t, s.Returned)
+		for why, n := range s.Dropped {
+			require.Zero(t, n, why)
+		}
+		require.Equal(t, admin.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
+
+		list := h.g[0].flows()
+		require.Len(t, list, 1)
+		require.Equal(t, "udp", list[0].Proto)
+		require.Equal(t, config.SideClient, list[0].Side)
+		require.Equal(t, name, list[0].Carrier)
+		require.Equal(t, there.src, list[0].Local)
+		require.Equal(t, there.dst, list[0].Remote)
+		require.NotZero(t, list[0].TxBytes)
+		require.Equal(t, list[0].TxBytes, h.g[1].flows()[0].RxBytes)
+		require.Equal(t, config.SideServer, h.g[1].flows()[0].Side)
+		require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
+	})
+}
+
+// TestDatagramsManyAtOnce: a burst as large as a socket buffer arrives whole and
+// in order.
+func TestDatagramsManyAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		for range 5 {
+			for i := range 100 {
+				h.d[0].steer(t, ends, append([]byte{byte(i)}, make([]byte, 1400)...))
+			}
+			for i := range 100 {
+				require.EqualValues(t, i, h.d[1].receive(t).payload[0])
+			}
+		}
+	})
+}
+
+// TestDatagramsWithSeveralShards: one of them carries all datagrams, and finds its
+// packets among those of all vectors.
+func TestDatagramsWithSeveralShards(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		for i := range h.g {
+			h.stop(i)
+		}
+		for i := range h.g {
+			h.shards = 3 - i
+			h.start(i)
+			h.forget(i)
+		}
+		h.meet()
+		for i := range uint16(20) {
+			h.pass(0, h.ends(0, 4000+i, 53), randomBytes(3000))
+			h.pass(1, h.ends(1, 53, 4000+i), randomBytes(3000))
+		}
+	})
+}
+
+// TestDatagramsFromManyToMany: each flow is its own.
+func TestDatagramsFromManyToMany(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		for i := range uint16(50) {
+			text := []byte(fmt.Sprint(i))
+			h.pass(0, h.ends(0, 4000+i, 53+i%3), text)
+			h.pass(1, h.ends(1, 53+i%3, 4000+i), text)
+		}
+		require.Len(t, h.g[0].flows(), 50)
+		require.Len(t, h.g[1].flows(), 50)
+	})
+}
+
+// TestDatagramsUnprovenAreNative: without a capable peer everything steered goes
+// back as it came.
+func TestDatagramsUnprovenAreNative(t *testing.T) {
+	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	ends := h.ends(0, 4000, 53)
+	h.d[0].steer(t, ends, []byte("early"))
+	p := h.d[0].receive(t) // given back to A
+	require.Equal(t, ends, p.endPair)
+	require.Equal(t, "early", string(p.payload))
+	require.EqualValues(t, 1, h.stats(0).Returned)
+	require.True(t, h.d[0].wasClosed(ebpf.Tuple{Local: ends.src, Remote: ends.dst}))
+	require.Empty(t, h.g[0].flows())
+	require.Zero(t, h.d[0].peer(pairAddrs[1], 0), "nothing was proved")
+}
+
+// TestDatagramPeerWithoutGateway: it is asked once and left alone.
+func TestDatagramPeerWithoutGateway(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	h.stop(1)
+	for range 3 {
+		h.want(0)
+	}
+	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, negotiate.ReasonPeerUnresolved, negotiate.Reason(h.d[0].peer(pairAddrs[1], 0).Reason))
+	h.want(0)
+	require.EqualValues(t, 1, h.stats(0).Resolution.Queries)
+}
+
+// TestDatagramsBothAskAtOnce: each offers memory to the other, and both ways
+// work.
+func TestDatagramsBothAskAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		for range 3 {
+			h.want(0)
+			h.want(1)
+			h.capable(0)
+			h.capable(1)
+			h.pass(0, h.ends(0, 4000, 53), []byte("there"))
+			h.pass(1, h.ends(1, 53, 4000), []byte("back"))
+			h.pass(1, h.ends(1, 4000, 53), []byte("there"))
+			h.pass(0, h.ends(0, 53, 4000), []byte("back"))
+			for i := range h.g {
+				h.stop(i)
+			}
+			for i := range h.g {
+				h.start(i)
+				h.forget(i)
+			}
+		}
+	})
+}

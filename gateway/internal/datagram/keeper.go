@@ -1,0 +1,222 @@
+package datagram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate/resolve"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+const (
+	// keeperJobs bounds the peers that wait for the keeper.
+	keeperJobs = 64
+	// keeperPatience bounds a rendezvous.
+	keeperPatience = time.Second
+	// maxMemoryPorts bounds the shm peers with a port.
+	maxMemoryPorts = 64
+)
+
+// keeper makes ports, which can take a while: memory, a device on a new
+// address, a rendezvous. It has a goroutine of its own, so that no loop waits.
+type keeper struct {
+	e    *engine
+	jobs chan func()
+	stop context.CancelFunc
+	ctx  context.Context // its lifetime
+	done sync.WaitGroup
+
+	// Of its goroutine.
+	network map[verbs.Device]*port
+	memory  map[*shm.Peer]*port
+	met     map[netip.Addr]MemoryPeer // peers that have offered memory, by address
+}
+
+func newKeeper(e *engine) *keeper {
+	k := &keeper{
+		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{}, memory: map[*shm.Peer]*port{},
+		met: map[netip.Addr]MemoryPeer{},
+	}
+	k.ctx, k.stop = context.WithCancel(context.Background())
+	k.done.Go(k.run)
+	return k
+}
+
+func (k *keeper) run() {
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case job := <-k.jobs:
+			job()
+		}
+	}
+}
+
+// ways finds what this host has for a pair of addresses and gives it to use, on
+// the shard. q is the query of the peer, nil if we are to ask. False means that
+// too many wait already.
+func (k *keeper) ways(pair addrPair, q *resolve.Resolve, use func([]way)) bool {
+	job := func() {
+		list := k.find(pair, q)
+		k.e.s.Post(func() { use(list) })
+	}
+	select {
+	case k.jobs <- job:
+		return true
+	default:
+		return false
+	}
+}
+
+// find returns the ways in the order of the configuration.
+func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
+	for _, fb := range k.e.cfg.Fabrics {
+		var w way
+		var err error
+		switch fb := fb.(type) {
+		case Memory:
+			w, err = k.memoryWay(fb, pair, q)
+		case Network:
+			w, err = k.networkWay(fb, pair)
+		}
+		switch {
+		case err == nil:
+			list = append(list, w)
+		case !errors.Is(err, errNotHere) && !errors.Is(err, fs.ErrNotExist):
+			k.e.log.Debug("datagram port", "carrier", fb.Kind(), "peer", pair.remote, "error", err)
+		}
+	}
+	return list
+}
+
+// networkWay is the port of the device that has the local address.
+func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
+	dev, err := fb.DeviceAt(pair.local)
+	if err != nil {
+		return w, err
+	}
+	p := k.network[dev.Device]
+	if p == nil || p.is(portGone) {
+		pd, err := dev.AllocPD()
+		if err != nil {
+			return w, fmt.Errorf("protection domain: %w", err)
+		}
+		p, err = newPort(k.e, fb.Kind(), place{queue: dev.Queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes()})
+		if err != nil {
+			return w, errors.Join(err, pd.Close())
+		}
+		k.hand(p)
+		k.network[dev.Device] = p
+	}
+	w = way{port: p, gid: dev.GID, offer: p.describe()}
+	w.offer.GID, w.offer.UDPPort = dev.Port.GIDs[dev.GID], dev.Port.UDPPort
+	return w, nil
+}
+
+// memoryWay is the port of the peer that shares memory with us: the one that the
+// query names, or one that we offer.
+func (k *keeper) memoryWay(fb Memory, pair addrPair, q *resolve.Resolve) (w way, err error) {
+	peer, err := k.memoryPeer(fb, pair, q)
+	if err != nil {
+		return w, err
+	}
+	p := k.memory[peer.Peer]
+	if p == nil || p.is(portGone) {
+		k.dropMemory()
+		if len(k.memory) >= maxMemoryPorts {
+			return w, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
+		}
+		dev := fb.SharedDevice()
+		at := place{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer}
+		if p, err = newPort(k.e, fb.Kind(), at); err != nil {
+			return w, err
+		}
+		p.leave = peer.Hold()
+		k.hand(p)
+		k.memory[peer.Peer] = p
+	}
+	w = way{port: p, offer: p.describe()}
+	w.offer.Name, w.offer.Key = peer.Name(), peer.Key()
+	return w, nil
+}
+
+func (k *keeper) memoryPeer(fb Memory, pair addrPair, q *resolve.Resolve) (p MemoryPeer, err error) {
+	if q == nil {
+		if p = k.met[pair.remote]; p.Peer == nil || p.Err() != nil {
+			p, err = fb.Offered(pair.remote)
+		}
+		if err == nil && p.Peer == nil {
+			err = errNotHere
+		}
+		return p, err
+	}
+	o := resolve.FindUDOffer(q.Offers, fb.Kind())
+	if o == nil || q.HostID != k.e.cfg.HostID || q.GatewayID == k.e.cfg.GatewayID {
+		return p, errNotHere
+	}
+	if p = fb.Known(o.Key); p.Peer != nil {
+		return p, nil
+	}
+	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
+	defer cancel()
+	if p, err = fb.Attach(ctx, pair.remote, o.Name, o.Key); err != nil {
+		return p, err
+	}
+	if len(k.met) >= maxPeers {
+		clear(k.met)
+	}
+	k.met[pair.remote] = p
+	return p, nil
+}
+
+// dropMemory forgets the ports of peers that are down. Among them are offers that were
+// withdrawn: the device does not report those.
+func (k *keeper) dropMemory() {
+	for peer, p := range k.memory {
+		if p.is(portGone) {
+			delete(k.memory, peer)
+			continue
+		}
+		if peer.Err() != nil {
+			delete(k.memory, peer)
+			k.e.s.Post(func() { k.e.peerGone(p) })
+		}
+	}
+}
+
+// hand gives a port to the shard.
+func (k *keeper) hand(p *port) {
+	k.e.s.Call(func() {
+		k.e.ports[p] = struct{}{}
+	})
+}
+
+// peerDown is told by the shm device that a peer has hung up.
+func (e *engine) peerDown(peer *shm.Peer) {
+	for p := range e.ports {
+		if p.shm == peer {
+			e.peerGone(p)
+		}
+	}
+}
+
+// peerGone follows the end of a port's peer. A queue pair that has begun says so
+// itself, behind what the peer had sent: perhaps why it went.
+func (e *engine) peerGone(p *port) {
+	if p.is(portMade) {
+		e.portLost(p)
+	}
+}
+
+// close ends the goroutine.
+func (k *keeper) close() {
+	k.stop()
+	k.done.Wait()
+}

@@ -1,0 +1,129 @@
+package datagram
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate/resolve"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// cookieLen begins a probe: the number of the proof, and 8 random bytes.
+const cookieLen = 16
+
+// addrPair are the addresses of this host and of a peer. IPv4 is unmapped.
+type addrPair struct{ local, remote netip.Addr }
+
+// linkKey finds the link that a packet came by.
+type linkKey struct {
+	addrPair
+	qpn uint32
+}
+
+// link is a way to a peer and back: a port of ours and a queue pair of the
+// peer's, for one pair of addresses.
+//
+// An answer to the peer's query makes a link that its first probe makes valid: the
+// answer went to the peer's address, and only its reader knows the Q_Key. The peer's
+// answer to our query makes a link that is valid at once: it repeats our nonce.
+// Datagrams are taken from valid links. The resolve.Resolver says by which one they are
+// sent.
+type link struct {
+	addrPair
+	port    *port
+	peer    *peer
+	qpn     uint32
+	qkey    uint32
+	newKey  uint32 // of an unproven query: perhaps of the peer after a restart; 0: none
+	udpPort uint16 // of ah
+	ah      verbs.AH
+	mtu     int
+	gateway [16]byte // of the peer
+	valid   bool
+	since   time.Time // the last time it was made known
+	refused time.Time // when the peer was told that nothing gets in here
+	fullAt  time.Time // since then there has been no room; zero: there is
+	ids     pieceIDs
+	asm     reassembly
+
+	proof  uint64 // being proved, 0: none
+	cookie uint64
+}
+
+func (l *link) key() linkKey { return linkKey{addrPair: l.addrPair, qpn: l.qpn} }
+
+// carrier names what the link goes by.
+func (l *link) carrier() config.Carrier { return config.Carrier(l.port.kind.String()) }
+
+// prove sends a probe of a full packet; its echo is the proof of that number.
+func (l *link) prove(proof uint64) {
+	l.proof = proof
+	l.probe(l.mtu)
+}
+
+// probe sends a probe of n bytes. When all slots are in use it is as if it were
+// lost.
+func (l *link) probe(n int) {
+	var b [cookieLen]byte
+	binary.BigEndian.PutUint64(b[:], l.proof)
+	binary.BigEndian.PutUint64(b[8:], l.cookie)
+	l.control(controlProbe, b[:], n)
+}
+
+// control sends a control message, filled up with zeros to n bytes.
+func (l *link) control(kind uint8, msg []byte, n int) {
+	e := l.port.e
+	slot, ok := e.out.take()
+	if !ok {
+		return
+	}
+	b := e.out.bytes(slot)
+	n = max(n, len(msg))
+	clear(b[copy(b, msg):n])
+	if !l.port.sendControl(l, slot, kind, n) {
+		e.out.put(slot)
+	}
+}
+
+// echo answers a probe. A gateway that was started anew can have a queue pair
+// with the same number: one of two answers has its key then.
+func (l *link) echo(msg []byte) {
+	l.control(controlEcho, msg, 0)
+	if old := l.qkey; l.newKey != 0 {
+		l.qkey = l.newKey
+		l.control(controlEcho, msg, 0)
+		l.qkey = old
+	}
+}
+
+// onEcho takes what came back of this link's probes, and tells whether it was
+// one.
+func (l *link) onEcho(msg []byte) bool {
+	if len(msg) < cookieLen || binary.BigEndian.Uint64(msg[8:]) != l.cookie {
+		return false
+	}
+	if l.proof != 0 && binary.BigEndian.Uint64(msg) == l.proof && len(msg) == l.mtu {
+		e, proof := l.port.e, l.proof
+		l.proof = 0
+		e.act(e.resolve.Proved(l.remote, proof, true, e.now))
+	}
+	return true
+}
+
+// way is what this host has for a pair of addresses: a port, and how the
+// peer reaches it.
+type way struct {
+	port  *port
+	gid   uint8 // of the local address, on soft
+	offer resolve.UDOffer
+}
+
+// address returns how to reach a peer's queue pair by this way.
+func (w *way) address(o *resolve.UDOffer) verbs.AHAttr {
+	if w.port.shm != nil {
+		return verbs.AHAttr{Port: 1}
+	}
+	return verbs.AHAttr{DGID: o.GID, UDPPort: o.UDPPort, SGIDIndex: w.gid, HopLimit: 64, Port: 1}
+}

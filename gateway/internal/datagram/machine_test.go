@@ -1,0 +1,256 @@
+package datagram
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/shm"
+	"github.com/smcgw/smcgw/verbs/soft"
+)
+
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
+// pairAddrs are the addresses of both hosts.
+var pairAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.0.1"), netip.MustParseAddr("127.77.0.2")}
+
+// restingAllocations is more than engines that do nothing allocate in that time.
+func restingAllocations(d time.Duration) int64 { return 10 * int64(d/(50*time.Millisecond)) }
+
+// freePort returns a UDP port that is free on the loopback addresses.
+func freePort(t testing.TB) uint16 {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+// machine is a host with devices and loops, and what an engine needs of a gateway.
+type machine struct {
+	t       testing.TB
+	id      [16]byte
+	shards  []*loop.Shard
+	devices []driven
+	fabrics []Fabric
+	ids     atomic.Uint64
+	most    atomic.Int64
+	off     atomic.Bool
+	engine  atomic.Pointer[Engine]
+
+	mu   sync.Mutex // guards past
+	past []admin.ConnInfo
+}
+
+// newMachine returns a machine with n running loops and no device.
+func newMachine(t testing.TB, id byte, n int) *machine {
+	t.Helper()
+	m := &machine{t: t, id: [16]byte{id}}
+	m.most.Store(1 << 16)
+	if runtime.GOMAXPROCS(0) < n+2 { // a busy loop holds its P
+		runtime.GOMAXPROCS(n + 2)
+	}
+	for i := range n {
+		s, err := loop.New(i, slog.New(slog.DiscardHandler), loop.Options{})
+		require.NoError(t, err)
+		m.shards = append(m.shards, s)
+		s.Start()
+	}
+	return m
+}
+
+// NextID implements Gateway.
+func (m *machine) NextID() uint64 { return m.ids.Add(1) }
+
+// MaxFlows implements Gateway.
+func (m *machine) MaxFlows() int { return int(m.most.Load()) }
+
+// Off implements Gateway.
+func (m *machine) Off() bool { return m.off.Load() }
+
+// NamesPeer implements Gateway: peers are asked.
+func (*machine) NamesPeer(netip.Addr) bool { return true }
+
+// Proven implements Gateway.
+func (*machine) Proven(netip.Addr, config.Carrier) {}
+
+// NoCommonKey implements Gateway.
+func (*machine) NoCommonKey(netip.Addr) {}
+
+// Ended implements Gateway.
+func (m *machine) Ended(c admin.ConnInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.past = append(m.past, c)
+}
+
+// ended returns the flows that are over, the last one first.
+func (m *machine) ended() (list []admin.ConnInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.past {
+		list = append([]admin.ConnInfo{c}, list...)
+	}
+	return list
+}
+
+// flows returns the flows there are.
+func (m *machine) flows() []admin.ConnInfo { return m.engine.Load().Flows() }
+
+func (m *machine) snapshot() (s admin.Snapshot) {
+	m.engine.Load().Snapshot(&s)
+	return s
+}
+
+// setOff switches as an operator does.
+func (m *machine) setOff(off bool) {
+	m.off.Store(off)
+	if off {
+		m.engine.Load().Quiesce(negotiate.ReasonOff)
+	} else {
+		m.engine.Load().Resume()
+	}
+}
+
+// close ends what open and the devices have begun.
+func (m *machine) close() {
+	m.engine.Load().Close()
+	for _, s := range m.shards {
+		s.Halt()
+		s.Detach()
+	}
+	m.engine.Load().Release()
+	for _, d := range m.devices {
+		for _, drv := range d.drivers {
+			require.NoError(m.t, drv.Close())
+		}
+		require.NoError(m.t, d.dev.Close())
+	}
+	for _, s := range m.shards {
+		s.CloseFDs()
+	}
+}
+
+// driven is a device whose vectors are in the hands of the loops.
+type driven struct {
+	dev     verbs.Device
+	queues  []*loop.Queue
+	drivers []verbs.Driver
+}
+
+func (m *machine) drive(dev verbs.Device) driven {
+	d := driven{dev: dev}
+	for i, s := range m.shards {
+		cq, err := dev.CreateCQ(verbs.CQAttr{Depth: 1 << 18, Vector: i})
+		require.NoError(m.t, err)
+		drv, err := dev.Drive(i, s)
+		require.NoError(m.t, err)
+		q := loop.NewQueue(cq)
+		d.queues, d.drivers = append(d.queues, q), append(d.drivers, drv)
+		s.Post(func() {
+			s.AddQueue(q)
+			s.AddDriver(drv)
+		})
+	}
+	m.devices = append(m.devices, d)
+	return d
+}
+
+// device describes a device for an engine on the first loop.
+func (d driven) device() Device { return Device{Device: d.dev, Queue: d.queues[0], Port: d.dev.Port()} }
+
+// openSoft opens a device on one address.
+func (m *machine) openSoft(at netip.Addr, port uint16) {
+	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{at}, UDPPort: port, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(m.t, err)
+	m.fabrics = append(m.fabrics, network{m.drive(dev)})
+}
+
+// network is a Network of one device.
+type network struct{ driven }
+
+func (network) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
+
+func (n network) DeviceAt(local netip.Addr) (Device, error) {
+	if verbs.GIDOf(local) != n.dev.Port().GIDs[0] {
+		return Device{}, errNotHere
+	}
+	return n.device(), nil
+}
+
+// openShm opens a device whose rendezvous is in a directory.
+func (m *machine) openShm(dir string) {
+	dev, err := shm.Open(shm.Config{
+		Dir: dir, GatewayID: m.id, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler), PushBytes: 1,
+		OnPeerDown: func(p *shm.Peer) { m.engine.Load().PeerDown(p) },
+	})
+	require.NoError(m.t, err)
+	_, err = dev.Listen()
+	require.NoError(m.t, err)
+	m.fabrics = append(m.fabrics, &memory{driven: m.drive(dev), shm: dev, offers: map[netip.Addr]*shm.Peer{}})
+}
+
+// memory is a Memory that lets no peer go. The keeper alone calls it.
+type memory struct {
+	driven
+	shm      *shm.Device
+	offers   map[netip.Addr]*shm.Peer
+	attached []*shm.Peer
+}
+
+func (*memory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
+
+func (m *memory) SharedDevice() Device { return m.device() }
+
+func (m *memory) Offered(to netip.Addr) (MemoryPeer, error) {
+	p := m.offers[to]
+	if p == nil || p.Err() != nil {
+		var err error
+		if p, err = m.shm.Offer(); err != nil {
+			return MemoryPeer{}, err
+		}
+		m.offers[to] = p
+	}
+	return held(p), nil
+}
+
+func (m *memory) Known(key [16]byte) MemoryPeer {
+	for _, p := range m.offers {
+		if p.Key() == key && p.Err() == nil {
+			return held(p)
+		}
+	}
+	for _, p := range m.attached {
+		if p.Key() == key && p.Err() == nil {
+			return held(p)
+		}
+	}
+	return MemoryPeer{}
+}
+
+func (m *memory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]byte) (MemoryPeer, error) {
+	p, err := m.shm.Attach(ctx, name, key)
+	if err != nil {
+		return MemoryPeer{}, err
+	}
+	m.attached = append(m.attached, p)
+	return held(p), nil
+}
+
+func held(p *shm.Peer) MemoryPeer {
+	return MemoryPeer{Peer: p, Hold: func() (leave func()) { return func() {} }}
+}

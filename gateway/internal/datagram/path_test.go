@@ -1,0 +1,269 @@
+package datagram
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/resolve"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// TestDatagramWayLostOneWay: what a peer sends, and short packets that reach it, do
+// not hide that what is sent to it is lost, all of it or what is long.
+func TestDatagramWayLostOneWay(t *testing.T) {
+	for name, spoil := range map[string]func(l *link){
+		"all":  func(l *link) { l.qkey ^= 1 },
+		"long": func(l *link) { l.mtu = 2048 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+				h := newHosts(t, kind)
+				h.narrow(1)
+				h.meet()
+				there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
+				h.pass(0, there, []byte("there"))
+				h.pass(1, back, []byte("back"))
+				e := h.engine(0)
+				e.s.Call(func() { spoil(e.peers[pairAddrs[1]].cur) })
+				for begun := time.Now(); h.d[0].peer(pairAddrs[1], 0).Capable; time.Sleep(5 * time.Millisecond) {
+					require.Less(t, time.Since(begun), patience)
+					h.d[0].steer(t, there, []byte("there"))
+					h.d[1].steer(t, back, []byte("back"))
+				}
+				require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
+				if name == "long" { // the other way is as good as ever
+					require.True(t, h.d[1].peer(pairAddrs[0], 0).Capable)
+				}
+			})
+		})
+	}
+}
+
+// TestDatagramsLiveOn: of a peer that is well, at every pace.
+func TestDatagramsLiveOn(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		for i, gap := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1100 * time.Millisecond} {
+			for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; time.Sleep(gap) {
+				h.pass(0, h.ends(0, 4000, 53), []byte("there"))
+				if i%2 == 0 {
+					h.pass(1, h.ends(1, 53, 4000), []byte("back"))
+				}
+			}
+		}
+		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable)
+		require.Zero(t, h.stats(0).Returned)
+	})
+}
+
+// TestDatagramTupleForgotten: a tuple that the programs lost, or whose peer is reached
+// by another device now, is opened again while its datagrams come.
+func TestDatagramTupleForgotten(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	h.meet()
+	ends := h.ends(0, 4000, 53)
+	h.pass(0, ends, []byte("x"))
+	key := h.tuple(1, ends)
+	change := func(fn func(d *fakeSteering)) {
+		h.d[1].mu.Lock()
+		defer h.d[1].mu.Unlock()
+		fn(h.d[1])
+	}
+	at := func() (i int) {
+		change(func(d *fakeSteering) { i = d.open[key] })
+		return i
+	}
+	goesOn := func(ifindex int) {
+		t.Helper()
+		for begun := time.Now(); at() != ifindex; time.Sleep(20 * time.Millisecond) {
+			h.pass(0, ends, []byte("x"))
+			require.Less(t, time.Since(begun), patience)
+		}
+	}
+	change(func(d *fakeSteering) { delete(d.open, key) })
+	goesOn(7)
+	change(func(d *fakeSteering) { d.ifindex = 8 })
+	goesOn(8)
+}
+
+// TestDatagramsThatDoNotGetIn: a peer that is reached by a device without programs is
+// told to send natively, and does not get as far as that when it is known before.
+func TestDatagramsThatDoNotGetIn(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		e := h.engine(1)
+		e.s.Call(func() { clear(e.routes) })
+		h.d[1].mu.Lock()
+		h.d[1].noRoute = ebpf.ErrNoDevice
+		h.d[1].mu.Unlock()
+		h.d[0].steer(t, h.ends(0, 4000, 53), []byte("lost"))
+		require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
+		h.d[0].steer(t, h.ends(0, 4000, 53), []byte("native"))
+		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
+
+		h.stop(0)
+		h.forget(0)
+		h.start(0)
+		h.want(0)
+		require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
+		require.Zero(t, h.stats(0).Sent[kind.Carrier()])
+	})
+}
+
+// lose ends the ports of a kind at host i as a failure of the device does.
+func (h *hosts) lose(i int, kind negotiate.CarrierKind) {
+	e := h.engine(i)
+	e.s.Call(func() {
+		for p := range e.ports {
+			if p.kind == kind {
+				e.portLost(p)
+			}
+		}
+	})
+}
+
+// TestDatagramPortOfAnotherCarrierLost: a carrier whose proof once failed takes nothing
+// with it that goes by another one.
+func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
+	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	h.meet()
+	e := h.engine(0)
+	others := 0
+	e.s.Call(func() {
+		p := e.peers[pairAddrs[1]]
+		for _, l := range p.links {
+			if l.port.kind == negotiate.CarrierSoft {
+				require.NotSame(t, p.cur, l)
+				l.proof = 1 // long ago, in vain
+				others++
+			}
+		}
+	})
+	require.NotZero(t, others)
+	h.lose(0, negotiate.CarrierSoft)
+	h.pass(0, h.ends(0, 4000, 53), []byte("carried"))
+	require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable)
+}
+
+// TestDatagramPortLostWhileOff: what is gone when gateways are switched on again is
+// not waited for.
+func TestDatagramPortLostWhileOff(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	h.meet()
+	h.g[0].setOff(true)
+	require.Equal(t, negotiate.ReasonOff, h.native(0, 0))
+	h.lose(0, negotiate.CarrierSoft)
+	h.g[0].setOff(false)
+	h.want(0)
+	require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
+}
+
+// TestDatagramProbeOfAllAddresses: where memory is shared a probe does not say for
+// which pair of addresses it is; what its sender then sends is taken by each.
+func TestDatagramProbeOfAllAddresses(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	h.meet()
+	e := h.engine(1)
+	var links []*link
+	e.s.Call(func() {
+		cur := e.peers[pairAddrs[0]].cur
+		o := resolve.UDOffer{Kind: negotiate.CarrierSHM, MTU: 1024, QPN: cur.qpn, QKey: cur.qkey}
+		for i := range byte(5) {
+			pair := addrPair{pairAddrs[1], netip.AddrFrom4([4]byte{127, 77, 9, i})}
+			l, err := e.link(pair, &way{port: cur.port}, &o, cur.gateway, false)
+			require.NoError(t, err)
+			require.False(t, l.valid)
+			links = append(links, l)
+		}
+	})
+	h.send(0, func(_ *link, slot []byte) (int, *uint32) {
+		imm := controlImm(controlProbe)
+		return copy(slot, make([]byte, 64)), &imm
+	})
+	require.Eventually(t, func() (valid bool) {
+		e.s.Call(func() { valid = !slices.ContainsFunc(links, func(l *link) bool { return !l.valid }) })
+		return valid
+	}, 30*time.Second, time.Millisecond)
+}
+
+// failing is a network on whose first queue pair only a few receives can be posted.
+type failing struct {
+	Network
+	pd             verbs.PD // of that queue pair
+	posted, closed atomic.Int32
+}
+
+func (f *failing) DeviceAt(local netip.Addr) (Device, error) {
+	d, err := f.Network.DeviceAt(local)
+	if err == nil && f.pd == nil {
+		f.pd, err = d.AllocPD()
+		d.Device = failingDevice{d.Device, f}
+	}
+	return d, err
+}
+
+type failingDevice struct {
+	verbs.Device
+	f *failing
+}
+
+func (d failingDevice) AllocPD() (verbs.PD, error) { return failingPD{d.f.pd, d.f}, nil }
+
+type failingPD struct {
+	verbs.PD
+	f *failing
+}
+
+func (p failingPD) CreateQP(a *verbs.QPInitAttr) (verbs.QP, error) {
+	qp, err := p.PD.CreateQP(a)
+	return failingQP{qp, p.f}, err
+}
+
+type failingQP struct {
+	verbs.QP
+	f *failing
+}
+
+func (q failingQP) PostRecv(wr *verbs.RecvWR) error {
+	if q.f.posted.Add(1) > 7 {
+		return verbs.ErrNoMemory
+	}
+	return q.QP.PostRecv(wr)
+}
+
+func (q failingQP) Close() error {
+	q.f.closed.Add(1)
+	return q.QP.Close()
+}
+
+// TestDatagramPortThatDoesNotStart: it is given up as a whole, and another one takes its
+// place.
+func TestDatagramPortThatDoesNotStart(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	e := h.engine(0)
+	f := &failing{}
+	h.fabrics(0, func(list []Fabric) {
+		f.Network = list[0].(Network)
+		list[0] = f
+	})
+	h.want(0)
+	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
+	require.Eventually(t, func() bool { return f.closed.Load() == 1 }, patience, time.Millisecond)
+	another := make(chan *port, 1)
+	require.True(t, e.keeper.ways(addrPair{pairAddrs[0], pairAddrs[1]}, nil, func(list []way) {
+		_ = list[0].port.start()
+		another <- list[0].port
+	}))
+	require.True(t, (<-another).is(portActive))
+	require.EqualValues(t, 1, f.closed.Load())
+}

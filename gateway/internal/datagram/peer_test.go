@@ -1,0 +1,363 @@
+package datagram
+
+import (
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+func (h *hosts) engine(i int) *engine { return h.g[i].engine.Load().core }
+
+// narrow makes the packets of host i short; no port is there yet.
+func (h *hosts) narrow(i int) {
+	h.fabrics(i, func(list []Fabric) {
+		for j, fb := range list {
+			switch fb := fb.(type) {
+			case Memory:
+				list[j] = narrowMemory{fb}
+			case Network:
+				list[j] = narrowNetwork{fb}
+			}
+		}
+	})
+}
+
+// fabrics changes those of host i where they are read: on the keeper's goroutine.
+func (h *hosts) fabrics(i int, change func(list []Fabric)) {
+	k, done := h.engine(i).keeper, make(chan struct{})
+	k.jobs <- func() {
+		change(k.e.cfg.Fabrics)
+		close(done)
+	}
+	<-done
+}
+
+// narrowMemory and narrowNetwork are fabrics of short packets.
+type narrowMemory struct{ Memory }
+
+func (n narrowMemory) SharedDevice() Device {
+	d := n.Memory.SharedDevice()
+	d.Port.ActiveMTU = verbs.MTU1024
+	return d
+}
+
+type narrowNetwork struct{ Network }
+
+func (n narrowNetwork) DeviceAt(local netip.Addr) (Device, error) {
+	d, err := n.Network.DeviceAt(local)
+	d.Port.ActiveMTU = verbs.MTU1024
+	return d, err
+}
+
+// tuple is that of a datagram at host i.
+func (h *hosts) tuple(i int, e endPair) ebpf.Tuple {
+	if e.src.Addr() == pairAddrs[i] {
+		return ebpf.Tuple{Local: e.src, Remote: e.dst}
+	}
+	return ebpf.Tuple{Local: e.dst, Remote: e.src}
+}
+
+// crash ends a gateway without a word.
+func (h *hosts) crash(i int) {
+	h.t.Helper()
+	e := h.engine(i)
+	e.s.Call(func() { e.stopped = true })
+	h.stop(i)
+}
+
+// native waits until the programs of host i leave its peer alone.
+func (h *hosts) native(i int, port uint16) negotiate.Reason {
+	h.t.Helper()
+	var p ebpf.DatagramPeer
+	require.Eventually(h.t, func() bool {
+		p = h.d[i].peer(pairAddrs[1-i], port)
+		return !p.Capable && p.Reason != 0
+	}, 30*time.Second, time.Millisecond)
+	return negotiate.Reason(p.Reason)
+}
+
+// TestDatagramPeerDies: without a word; what is sent then goes natively within
+// 1.5 s on a network, at once where memory is shared.
+func TestDatagramPeerDies(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("alive"))
+		h.crash(1)
+		begun := time.Now()
+		for h.d[0].peer(pairAddrs[1], 0).Capable {
+			h.d[0].steer(t, ends, []byte("anybody"))
+			time.Sleep(10 * time.Millisecond)
+			require.Less(t, time.Since(begun), patience)
+		}
+		t.Logf("native after %v", time.Since(begun))
+		require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
+		for h.d[0].next(0) != nil { // given back in between
+		}
+		h.d[0].steer(t, ends, []byte("native"))
+		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")
+		require.Empty(t, h.g[0].flows())
+		past := h.g[0].ended()
+		require.Equal(t, admin.EndNative, past[0].End)
+		require.Equal(t, "peer_dead", past[0].Reason)
+	})
+}
+
+// TestDatagramPeerComesBack: news of a gateway let it be asked again at once.
+func TestDatagramPeerComesBack(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("before"))
+		h.stop(1)
+		require.Equal(t, negotiate.ReasonDrained, h.native(0, 0), "it has said so")
+		h.start(1)
+		h.forget(1)
+		h.want(1) // its own program: a query, which is news
+		h.capable(1)
+		h.want(0)
+		require.Eventually(t, func() bool { h.want(0); return h.d[0].peer(pairAddrs[1], 0).Capable }, 30*time.Second, 50*time.Millisecond)
+		h.pass(0, ends, []byte("after"))
+		h.pass(1, h.ends(1, 53, 4000), []byte("back"))
+	})
+}
+
+// TestDatagramServiceDeclined: what came is delivered, and the service is left
+// alone from then on.
+func TestDatagramServiceDeclined(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.d[1].pass[53], h.d[1].pass[4000] = true, true // nor is it an answer to a client
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("first"))
+		require.Equal(t, negotiate.ReasonPolicy, h.native(0, 53))
+		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable, "other services are carried")
+		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 30*time.Second, time.Millisecond)
+		require.Empty(t, h.g[0].flows())
+		h.pass(0, h.ends(0, 4000, 54), []byte("other"))
+		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 30*time.Second, 10*time.Millisecond)
+	})
+}
+
+// TestDatagramsSwitchedOff: by either side, and on again.
+func TestDatagramsSwitchedOff(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		ends := h.ends(0, 4000, 53)
+		h.pass(0, ends, []byte("on"))
+		for i := range h.g {
+			h.g[i].setOff(true)
+			require.Equal(t, negotiate.ReasonOff, h.native(0, 0))
+			require.Equal(t, negotiate.ReasonOff, h.native(1, 0))
+			h.d[0].steer(t, ends, []byte("steered too late"))
+			require.Equal(t, ends, h.d[0].receive(t).endPair, "given back")
+			h.g[i].setOff(false)
+			h.capable(0)
+			h.capable(1)
+			h.pass(0, ends, []byte("on again"))
+		}
+	})
+}
+
+// TestDatagramsClosed: everything is native, and what is in A goes back.
+func TestDatagramsClosed(t *testing.T) {
+	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
+	h.meet()
+	ends := h.ends(0, 4000, 53)
+	h.pass(0, ends, []byte("carried"))
+	h.g[0].engine.Load().Quiesce(negotiate.ReasonDrained)
+	require.Equal(t, negotiate.ReasonDrained, h.native(0, 0))
+	require.Equal(t, negotiate.ReasonDrained, h.native(1, 0))
+	h.d[0].steer(t, ends, []byte("late"))
+	require.Equal(t, "late", string(h.d[0].receive(t).payload))
+	h.d[1].steer(t, h.ends(1, 53, 4000), []byte("answer"))
+	require.Equal(t, "answer", string(h.d[1].receive(t).payload), "given back by the other side")
+	h.stop(0)
+}
+
+// TestDatagramsNotProvedAreNotCarried: the peer answers, but no packet reaches
+// its queue pair.
+func TestDatagramsNotProvedAreNotCarried(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	e := h.engine(1)
+	h.want(0)
+	h.capable(0)
+	h.stop(0)
+	e.s.Call(func() {
+		for p := range e.ports {
+			p.qkey ^= 1 // what peers are told from here on is wrong
+		}
+	})
+	h.start(0)
+	h.forget(0)
+	h.want(0)
+	require.Equal(t, negotiate.ReasonCarrierUnreachable, h.native(0, 0))
+}
+
+// TestDatagramsInPieces: over a path with a small MTU, of every size around the
+// edges.
+func TestDatagramsInPieces(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		for i := range h.g {
+			h.narrow(i)
+		}
+		h.meet()
+		for _, n := range []int{0, 1, 1007, 1008, 1009, 1472, 2015, 2016, 2017, 8972, 65507} {
+			h.pass(0, h.ends(0, 4000, 53), randomBytes(n))
+			h.pass(1, h.ends(1, 53, 4000), randomBytes(n))
+		}
+		require.Zero(t, h.stats(1).Dropped[admin.DropReassembly])
+	})
+}
+
+// TestDatagramFlowsAreBounded: per peer; the quietest goes, and comes back when
+// it speaks.
+func TestDatagramFlowsAreBounded(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	for i := range h.g {
+		h.g[i].most.Store(40)
+	}
+	h.meet()
+	for i := range uint16(30) {
+		h.pass(0, h.ends(0, 4000+i, 53), []byte("x"))
+	}
+	for i := range h.g {
+		require.Len(t, h.g[i].flows(), 10)
+	}
+	first := h.ends(0, 4000, 53)
+	require.True(t, h.d[1].wasClosed(h.tuple(1, first)))
+	require.False(t, h.d[1].isOpen(h.tuple(1, first)))
+	h.pass(0, first, []byte("again"))
+	require.True(t, h.d[1].isOpen(h.tuple(1, first)))
+	require.EqualValues(t, 31, h.g[1].snapshot().UDP.Flows[config.CarrierShm].Total)
+	require.EqualValues(t, 10, h.g[1].snapshot().UDP.Flows[config.CarrierShm].Now)
+}
+
+// TestDatagramFlowsEndWhenIdle: the entries of the programs go with them.
+func TestDatagramFlowsEndWhenIdle(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	h.meet()
+	ends := h.ends(0, 4000, 53)
+	h.pass(0, ends, []byte("x"))
+	for i := range h.g {
+		e := h.engine(i)
+		e.s.Call(func() {
+			f := e.flows.find(h.tuple(i, ends))
+			e.now = f.seen.Add(flowIdle - time.Millisecond)
+			e.sweep()
+			require.Equal(t, 1, e.flows.len())
+			e.now = f.seen.Add(flowIdle)
+			e.sweep()
+			require.Zero(t, e.flows.len())
+		})
+		require.True(t, h.d[i].wasClosed(h.tuple(i, ends)))
+		past := h.g[i].ended()
+		require.Len(t, past, 1)
+		require.Equal(t, admin.EndClosed, past[0].End)
+		require.Empty(t, past[0].Reason)
+	}
+}
+
+// TestDatagramsDoNotAllocate: from A to A.
+func TestDatagramsDoNotAllocate(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind config.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		pkt := steered(h.ends(0, 4000, 53), make([]byte, 1000))
+		buf := make([]byte, 2000)
+		polled := []unix.PollFd{{Fd: int32(h.d[1].test), Events: unix.POLLIN}}
+		one := func() {
+			_, _ = unix.Write(h.d[0].test, pkt)
+			for {
+				_, _ = unix.Poll(polled, 5000)
+				n, err := unix.Read(h.d[1].test, buf)
+				if n == len(pkt) {
+					return
+				}
+				if err != unix.EAGAIN {
+					panic("datagram")
+				}
+			}
+		}
+		for range 2000 {
+			one()
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		begun := time.Now()
+		const count = 5000
+		for range count {
+			one()
+		}
+		runtime.ReadMemStats(&after)
+		limit := count/10 + uint64(restingAllocations(time.Since(begun)))
+		require.Less(t, after.Mallocs-before.Mallocs, limit, "the rest is ticks and sweeps")
+	})
+}
+
+// TestDatagramPortTaken: there is no engine, and nothing of it stays.
+func TestDatagramPortTaken(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	h.stop(1)
+	at := netip.AddrPortFrom(pairAddrs[1], h.port)
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	require.NoError(t, err)
+	defer c.Close()
+	require.ErrorIs(t, h.open(1), unix.EADDRINUSE)
+}
+
+// TestNoEngine: what is asked of a gateway without one.
+func TestNoEngine(t *testing.T) {
+	var e *Engine
+	var s admin.Snapshot
+	e.Snapshot(&s)
+	require.NotNil(t, s.Datagrams.Sent)
+	require.Empty(t, s.Datagrams.Sent)
+	require.Zero(t, e.Port())
+	require.Empty(t, e.Flows())
+	e.CountFlows(nil)
+	e.Asked(ebpf.Tuple{})
+	e.News(ebpf.Tuple{}, 1, [16]byte{})
+	e.PeerDown(nil)
+	e.SetKeys(nil)
+	e.Flush()
+	e.Quiesce(negotiate.ReasonOff)
+	e.Resume()
+	e.Close()
+	e.Release()
+	e.Leave()
+}
+
+// TestDatagramAnswerAfterIdleness: of a server to a client whose flow this side
+// has forgotten; a rule about the server's port selects it all the same.
+func TestDatagramAnswerAfterIdleness(t *testing.T) {
+	h := newHosts(t, config.DeviceShm)
+	h.d[0].pass[4000] = true
+	h.meet()
+	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
+	e := h.engine(0)
+	e.s.Call(func() {
+		e.endFlow(e.flows.find(h.tuple(0, h.ends(0, 4000, 53))), admin.EndClosed, negotiate.ReasonNone)
+	})
+	h.pass(1, h.ends(1, 53, 4000), []byte("answer"))
+	list := h.g[0].flows()
+	require.Len(t, list, 1)
+	require.Equal(t, config.SideClient, list[0].Side)
+	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")
+}

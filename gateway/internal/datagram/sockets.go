@@ -1,0 +1,162 @@
+package datagram
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"github.com/smcgw/smcgw/negotiate/resolve"
+)
+
+// errNotHere means that this host has no way to a peer: no failure.
+var errNotHere = errors.New("no way to the peer from here")
+
+// queriesPerSecond bounds what strangers can have us look for.
+const queriesPerSecond = 200
+
+// sockets are the sockets of the datagram port, one per family. They have no
+// peer; each answer leaves from the address that was asked.
+type sockets struct {
+	e     *engine
+	limit *rate.Limiter
+	conns []*net.UDPConn
+	loops sync.WaitGroup
+}
+
+// openSockets binds the port on all addresses, or on one.
+func openSockets(e *engine) (*sockets, error) {
+	s := &sockets{e: e, limit: rate.NewLimiter(queriesPerSecond, queriesPerSecond)}
+	for i, at := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if only := e.cfg.Only; only.IsValid() {
+			if only.Is4() != at.Is4() {
+				continue
+			}
+			at = only
+		}
+		network := []string{"udp4", "udp6"}[i]
+		c, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, e.cfg.Port)))
+		if errors.Is(err, unix.EAFNOSUPPORT) {
+			continue // a kernel without IPv6
+		}
+		if err == nil {
+			s.conns = append(s.conns, c)
+			err = askDestination(c, at.Is4())
+		}
+		if err != nil {
+			s.close()
+			return nil, fmt.Errorf("datagram port: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// askDestination has the socket tell to which address a datagram came.
+func askDestination(c *net.UDPConn, v4 bool) error {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	level, opt := unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+	if v4 {
+		level, opt = unix.IPPROTO_IP, unix.IP_PKTINFO
+	}
+	if cerr := rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, opt, 1) }); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// start begins to read.
+func (s *sockets) start() {
+	for _, c := range s.conns {
+		s.loops.Go(func() { s.read(c) })
+	}
+}
+
+// read gives what arrives to the shard until the socket is closed.
+func (s *sockets) read(c *net.UDPConn) {
+	var b [resolve.MaxQueryLen + 1]byte
+	var oob [128]byte
+	for {
+		n, on, _, from, err := c.ReadMsgUDPAddrPort(b[:], oob[:])
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // an ICMP error about something we sent
+			continue
+		}
+		local, ok := destination(oob[:on])
+		if !ok || n > resolve.MaxQueryLen || !s.limit.Allow() {
+			s.e.count.ignored.Add(1)
+			continue
+		}
+		msg := append([]byte(nil), b[:n]...)
+		at := netip.AddrPortFrom(local, s.e.cfg.Port)
+		from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
+		s.e.s.Post(func() { s.e.unlessStopped(func(e *engine) { e.message(at, from, msg) }) })
+	}
+}
+
+// destination reads to which address a datagram came.
+func destination(oob []byte) (netip.Addr, bool) {
+	for len(oob) >= unix.SizeofCmsghdr {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		oob = rest
+		switch {
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			return netip.AddrFrom4([4]byte(data[8:12])), true // ipi_addr
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			return netip.AddrFrom16([16]byte(data[:16])), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// send sends a message from an address of this host. It never waits, since the
+// shard calls it: a full socket buffer loses the message. (A deadline would do
+// so too when the processors are busy: one that is over loses it untried.)
+func (s *sockets) send(m resolve.SendResolution) error {
+	var oob []byte
+	var to unix.Sockaddr
+	if m.From.Is4() {
+		oob = unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: m.From.As4()})
+		to = &unix.SockaddrInet4{Addr: m.To.Addr().As4(), Port: int(m.To.Port())}
+	} else {
+		oob = unix.PktInfo6(&unix.Inet6Pktinfo{Addr: m.From.As16()})
+		to = &unix.SockaddrInet6{Addr: m.To.Addr().As16(), Port: int(m.To.Port())}
+	}
+	for _, c := range s.conns {
+		if c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Is4() == m.From.Is4() {
+			return sendAtOnce(c, m.Bytes, oob, to)
+		}
+	}
+	return errNotHere
+}
+
+// sendAtOnce tries once.
+func sendAtOnce(c *net.UDPConn, b, oob []byte, to unix.Sockaddr) error {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	tried := rc.Write(func(fd uintptr) bool {
+		_, err = unix.SendmsgN(int(fd), b, oob, to, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+	return errors.Join(tried, err)
+}
+
+func (s *sockets) close() {
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.loops.Wait()
+}

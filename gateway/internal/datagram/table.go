@@ -1,0 +1,74 @@
+package datagram
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// flowTable has the flows of an engine. The shard alone changes it, under mu, and finds
+// flows in it without; other goroutines read it under mu.
+type flowTable struct {
+	mu    sync.Mutex
+	flows map[ebpf.Tuple]*flow
+	count map[config.Carrier]admin.FlowCount
+}
+
+// find returns the flow of a tuple, or nil.
+func (t *flowTable) find(of ebpf.Tuple) *flow { return t.flows[of] }
+
+func (t *flowTable) len() int { return len(t.flows) }
+
+func (t *flowTable) add(f *flow) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.flows == nil {
+		t.flows, t.count = map[ebpf.Tuple]*flow{}, map[config.Carrier]admin.FlowCount{}
+	}
+	t.flows[f.tuple] = f
+	n := t.count[f.carrier]
+	n.Now++
+	n.Total++
+	t.count[f.carrier] = n
+}
+
+func (t *flowTable) remove(f *flow) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.flows, f.tuple)
+	n := t.count[f.carrier]
+	n.Now--
+	t.count[f.carrier] = n
+}
+
+// infos describes all flows.
+func (t *flowTable) infos(now time.Time) []admin.ConnInfo {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]admin.ConnInfo, 0, len(t.flows))
+	for _, f := range t.flows {
+		list = append(list, f.info(now))
+	}
+	return list
+}
+
+// countPeers adds the flows of each peer.
+func (t *flowTable) countPeers(to map[netip.Addr]int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for tuple := range t.flows {
+		to[tuple.Remote.Addr()]++
+	}
+}
+
+// snapshot copies the numbers of flows by carrier.
+func (t *flowTable) snapshot(to map[config.Carrier]admin.FlowCount) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.Copy(to, t.count)
+}

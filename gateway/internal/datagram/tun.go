@@ -1,0 +1,165 @@
+package datagram
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// holdFor is how long datagrams wait in A for a peer that has not taken those before
+// them. After that the datagrams to that peer go natively until it has, and others do
+// not wait.
+const holdFor = 5 * time.Millisecond
+
+// heldDatagram is the datagram that waits, and A with it; n is 0 while none does.
+type heldDatagram struct {
+	slot uint16
+	n    int
+}
+
+// hold keeps a datagram for which a link has no room, if it is worth the wait.
+func (e *engine) hold(l *link, slot uint16, n int) bool {
+	if l.fullAt.IsZero() {
+		l.fullAt = e.now
+	}
+	if e.now.Sub(l.fullAt) >= holdFor {
+		return false
+	}
+	e.held = heldDatagram{slot: slot, n: n}
+	return true
+}
+
+// unhold tries again with what waits, and tells whether A can be read.
+func (e *engine) unhold() bool {
+	if h := e.held; h.n > 0 {
+		e.held = heldDatagram{}
+		e.outgoing(h.slot, h.n)
+	}
+	return e.held.n == 0
+}
+
+// readTUN takes datagrams of local programs until there is none, or the turn's
+// share is used up, or all slots are under way.
+func (e *engine) readTUN() bool {
+	if !e.unhold() || !e.readable {
+		return false
+	}
+	for i := range readBudget {
+		slot, ok := e.out.take()
+		if !ok {
+			return true
+		}
+		n, errno := loop.RawRead(e.cfg.TUN, e.out.bytes(slot))
+		if errno != 0 {
+			e.out.put(slot)
+			if errno == unix.EINTR {
+				continue
+			}
+			e.readable = false // anything but emptiness (the device is down) ends with an edge, too
+			return i > 0
+		}
+		if e.outgoing(slot, n); e.held.n > 0 {
+			return i > 0
+		}
+	}
+	return true
+}
+
+// outgoing carries one datagram of a local program, or gives it back.
+func (e *engine) outgoing(slot uint16, n int) {
+	b := e.out.bytes(slot)
+	if n > len(b) {
+		e.out.put(slot)
+		e.count.drop(admin.DropQueueFull)
+		return
+	}
+	p, err := parseUDP(b[:n])
+	if err != nil {
+		e.giveBack(slot, n)
+		return
+	}
+	t := ebpf.Tuple{Local: p.src, Remote: p.dst}
+	f := e.flows.find(t)
+	if f == nil {
+		if f = e.openOut(t); f == nil {
+			e.giveBack(slot, n)
+			return
+		}
+	}
+	l := f.peer.linkFrom(t.Local.Addr())
+	size, hlen := len(p.payload), p.headersLen()
+	if l == nil || !l.port.roomFor(l, hlen, size) {
+		e.giveBack(slot, n)
+		return
+	}
+	if l.full(hlen, size) {
+		if !e.hold(l, slot, n) {
+			e.giveBack(slot, n)
+		}
+		return
+	}
+	l.fullAt = time.Time{}
+	var id uint16
+	if hlen+size > l.mtu {
+		var ok bool
+		if id, ok = l.ids.take(e.now); !ok {
+			e.giveBack(slot, n)
+			return
+		}
+	}
+	at := p.payloadAt() - hlen
+	p.append(b[at:at])
+	l.port.sendPieces(l, slot, id, at, hlen, size)
+	f.peer.sent = e.now
+	e.touch(f)
+	f.tx.Add(uint64(size))
+	e.count.sent[l.port.kind].Add(1)
+	e.count.txBytes[l.port.kind].Add(uint64(size))
+}
+
+// openOut makes the flow of a tuple whose first datagram was steered; nil if it
+// has to go natively.
+func (e *engine) openOut(t ebpf.Tuple) *flow {
+	reason := e.quiet
+	if p := e.peers[t.Remote.Addr()]; p != nil && reason == negotiate.ReasonNone {
+		if l := p.linkFrom(t.Local.Addr()); l != nil {
+			return e.newFlow(l, t, config.SideClient)
+		}
+	}
+	if reason == negotiate.ReasonNone { // suspended just now, or not proven for this address of ours
+		reason = negotiate.ReasonPeerUnresolved
+	}
+	if err := e.steer.CloseDatagram(t, uint8(reason), nativeEvery); err != nil {
+		e.log.Debug("leave datagram tuple native", "tuple", t, "error", err)
+	}
+	return nil
+}
+
+// giveBack sends a datagram natively, as it came.
+func (e *engine) giveBack(slot uint16, n int) {
+	if e.writeTUN(e.out.bytes(slot)[:n]) {
+		e.count.returned.Add(1)
+	} else {
+		e.count.drop(admin.DropQueueFull)
+	}
+	e.out.put(slot)
+}
+
+// writeTUN writes one packet.
+func (e *engine) writeTUN(b []byte) bool {
+	for {
+		switch loop.RawWrite(e.cfg.TUN, b) {
+		case 0:
+			return true
+		case unix.EINTR:
+		default:
+			return false
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/smcgw/smcgw/bench/report"
+	"github.com/smcgw/smcgw/lab/bench"
+)
+
+// shown are the works of the page's first table, and what a reader calls them.
+var shown = []struct{ work, title string }{
+	{bulk, "one bulk stream"},
+	{bulkCPU, "its processor time, all of both hosts"},
+	{ping, "64 bytes there and back"},
+	{"redis -c50", "redis, 50 connections"},
+	{connections, "connect, request, close, 8 at a time"},
+}
+
+// columns are the ways of the first table.
+var columns = []struct{ variant, title string }{
+	{bench.Shm, "shm"}, {bench.Soft1500, "soft"}, {bench.Auto, "rule `auto`"}, {bench.TwoProxies, "two proxies"},
+}
+
+// front is the generated part of the page.
+func front(list []*summary) string {
+	var b strings.Builder
+	b.WriteString("\n## What you get\n\n")
+	for _, s := range list {
+		b.WriteString(sentence(s))
+	}
+	b.WriteString("\n× is the ratio to TCP of the same round: above 1 is better for rates, below 1 for times and processor time.\n")
+	for _, s := range list {
+		fmt.Fprintf(&b, "\n### With %s\n\n%s", s.congestion(), firstTable(s))
+	}
+	b.WriteString("\n## Aims\n\n" + aimTable(list))
+	b.WriteString("\n## Charts\n\nMedians; the thin line is from the worst to the best round.\n")
+	for _, group := range []string{"bulk", "ping", "connections"} {
+		b.WriteString(chart(list, group))
+	}
+	b.WriteString("\n## Machines\n\n")
+	for _, s := range list {
+		fmt.Fprintf(&b, "- %s: %s ([everything](%s))\n", s.congestion(), strings.Join(s.Machine.Lines(), "; "), path.Join(records, s.Raw))
+	}
+	return b.String() + "\n"
+}
+
+// sentence is the first thing that a reader wants to know.
+func sentence(s *summary) string {
+	ratio := func(variant string) string {
+		if f := s.figure(bulk, variant); f != nil {
+			if sp, ok := f.Ratios[report.TCP]; ok {
+				return fmt.Sprintf("%.2f × TCP", sp.Median)
+			}
+		}
+		return "not measured"
+	}
+	usually := ""
+	if s.congestion() == usual {
+		usually = ", the Linux default"
+	}
+	return fmt.Sprintf("- **%s**%s: one bulk stream over shared memory is %s, over the soft device %s.\n",
+		s.congestion(), usually, ratio(bench.Shm), ratio(bench.Soft1500))
+}
+
+// firstTable has what programs get with one congestion control.
+func firstTable(s *summary) string {
+	var b strings.Builder
+	b.WriteString("| work | TCP |")
+	rule := "|---|---:|"
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.title)
+		rule += "---:|"
+	}
+	fmt.Fprintf(&b, "\n%s\n", rule)
+	for _, w := range shown {
+		if !slices.ContainsFunc(s.Figures, func(f figure) bool { return f.Work == w.work }) {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s | %s |", w.title, absolute(s, w.work))
+		for _, c := range columns {
+			fmt.Fprintf(&b, " %s |", versus(s, w.work, c.variant))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// absolute is what TCP does.
+func absolute(s *summary, work string) string {
+	f := s.figure(work, report.TCP)
+	if f == nil || f.Value == nil {
+		return "–"
+	}
+	return report.Number(f.Value.Median) + " " + f.Unit
+}
+
+// versus is a way's ratio to TCP.
+func versus(s *summary, work, variant string) string {
+	if f := s.figure(work, variant); f != nil {
+		if sp, ok := f.Ratios[report.TCP]; ok {
+			return sp.String() + " ×"
+		}
+	}
+	return "–"
+}
+
+// chart shows a group from the first summary that has a chart of it.
+func chart(list []*summary, group string) string {
+	for _, s := range list {
+		if slices.Contains(s.Charts, group) {
+			date := s.Machine.Time.UTC().Format("2006-01-02")
+			return fmt.Sprintf("\n![%s, %s](%s)\n", group, s.congestion(), path.Join(records, chartName(date, s.congestion(), group)))
+		}
+	}
+	return ""
+}

@@ -98,6 +98,7 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 	for range deviceTries {
 		e := w.overDevice(addr)
 		if w.foundLate(e) {
+			w.flush()
 			continue
 		}
 		w.carriedBy(e, w.via)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -231,17 +232,30 @@ func (g *gw) cliJSON(v any, args ...string) {
 	require.NoError(g.w.t, json.Unmarshal([]byte(out), v), out)
 }
 
-func (g *gw) status() (s admin.Status) {
+// asks puts a question to the gateway. What is asked again and again is asked without a
+// process for each time: where a machine is emulated, that takes a second.
+func asks[T any](g *gw, question func(context.Context, *admin.Client) (T, error)) T {
 	g.w.t.Helper()
-	g.cliJSON(&s, "status")
-	return s
+	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
+	defer cancel()
+	c := admin.NewClient(g.socket)
+	defer c.Close()
+	answer, err := question(ctx, c)
+	require.NoError(g.w.t, err)
+	return answer
 }
 
-func (g *gw) conns(args ...string) []admin.ConnInfo {
+func (g *gw) status() admin.Status {
 	g.w.t.Helper()
-	var l admin.ConnList
-	g.cliJSON(&l, append([]string{"conns"}, args...)...)
-	return l.Conns
+	return asks(g, func(ctx context.Context, c *admin.Client) (admin.Status, error) { return c.Status(ctx) })
+}
+
+// conns lists connections: those alive, with the native ones of late (--all), or the past
+// ones (--closed), as the flags of smcgw conns say.
+func (g *gw) conns(flags ...string) []admin.ConnInfo {
+	g.w.t.Helper()
+	q := admin.ConnQuery{All: slices.Contains(flags, "--all"), Closed: slices.Contains(flags, "--closed")}
+	return asks(g, func(ctx context.Context, c *admin.Client) (admin.ConnList, error) { return c.Conns(ctx, q) }).Conns
 }
 
 // closedConn waits for a carried connection in the history.

@@ -23,7 +23,7 @@ const (
 //
 // Of a look that finds both, what was sent may have come last. Between two looks no
 // more than two turns are counted, so that a process that was stopped does not take
-// its absence for somebody's silence.
+// its absence for the peer's silence.
 type SilenceClock struct {
 	begun             bool
 	sent, got, heard  uint64

@@ -7,7 +7,7 @@ const StallLooks = 4
 
 // StallClock decides, without any clock or I/O of its own, whether one direction
 // of a flow stands still by the fault of a gateway. It is told of every look:
-// whether the direction is stuck (there is something to carry, and who would have
+// whether the direction is stuck (there is something to carry, and what would have
 // to take it has room), an offset that moves with every progress, and the signs
 // of life of the peer so far.
 //
@@ -20,7 +20,7 @@ const StallLooks = 4
 // Time is held only between looks in which the peer was heard: in a partition
 // TCP waits, and so does the flow. Between two looks no more than a quarter of the
 // timeout is held, so that a process that was stopped does not take its absence
-// for somebody's silence. The zero value is clear.
+// for the peer's silence. The zero value is clear.
 type StallClock struct {
 	suspected    bool
 	moved, heard uint64

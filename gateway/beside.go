@@ -6,6 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
@@ -57,6 +58,9 @@ func (g *gateway) TakeBack() error {
 // left is given back or reset.
 func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 	for _, f := range g.all() {
+		if by := f.view().carrier; by != config.CarrierNone && by != config.Carrier(kind.String()) {
+			continue
+		}
 		f.post(func() {
 			switch {
 			case f.carryOf(kind) == nil:
@@ -67,4 +71,5 @@ func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 			}
 		})
 	}
+	g.catchUp()
 }

@@ -123,6 +123,26 @@ func TestWireOfAnEndedFlow(t *testing.T) {
 	require.Equal(t, life.Released, f.getState())
 }
 
+// TestNewerFlowComesBehind: what happens to a connection happens behind the end of the one
+// that had its tuple, and an operator who resets all counts each once.
+func TestNewerFlowComesBehind(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	older := bareFlow(t, g, config.SideServer, 3003)
+	newer, fresh := g.newFlow(config.SideServer, older.tuple, older.isn+1)
+	require.True(t, fresh)
+	newer.call(func() { require.True(t, older.core.Ended()) })
+	waitBuried(t, older)
+	require.Same(t, newer, g.find(newer.tuple))
+
+	c := p.dial(t, negotiate.CarrierSHM)
+	require.Equal(t, 1, g.ResetFlows(), "one is carried")
+	c.closeApps()
+	c.over(t)
+	waitBuried(t, newer)
+	require.Empty(t, g.all())
+}
+
 // TestOverloadForgetsTheFlow: netstack has no room for a flow it was to begin.
 func TestOverloadForgetsTheFlow(t *testing.T) {
 	p := newGatewayPair(t)

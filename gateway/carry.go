@@ -41,7 +41,7 @@ type carry struct {
 	failure  error      // of the queue pair
 	patience loop.Timer // the core's
 
-	stall *stallWatch // nil: nothing is suspected
+	stall *life.StallWatch // nil: nothing is suspected
 }
 
 // newCarry is that of a flow, for a link that is about to be made.

@@ -79,11 +79,11 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		return
 	}
 	if c.stall == nil {
-		c.stall = &stallWatch{}
+		c.stall = &life.StallWatch{}
 	}
 	_, heard := c.f.wire.Vitals()
-	txStalled := c.stall.tx.look(txStuck, tx.sent+tx.freed, heard, now, timeout)
-	rxStalled := c.stall.rx.look(rxStuck, rx.received+rx.consumed, heard, now, timeout)
+	txStalled := c.stall.Tx.Look(txStuck, tx.sent+tx.freed, heard, now, timeout)
+	rxStalled := c.stall.Rx.Look(rxStuck, rx.received+rx.consumed, heard, now, timeout)
 	if !txStalled && !rxStalled {
 		c.f.ask()
 		return

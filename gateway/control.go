@@ -190,6 +190,7 @@ func (g *gateway) ResetFlows() (n int) {
 			}
 			f.post(func() { f.drain(negotiate.ReasonOff) })
 		}
+		g.catchUp()
 		if left == 0 {
 			break
 		}

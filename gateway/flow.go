@@ -58,7 +58,7 @@ type flow struct {
 	raw      *rawRelay
 	after    []func() // run when the end is complete
 	give     func()   // a bare SYN to give back, if no handshake begins
-	outdated bool     // its offers were: nobody is to remember how it ended
+	outdated bool     // its offers were: how it ended says nothing about the peer
 }
 
 // view is what operators see of a flow beside its counters.

@@ -404,10 +404,8 @@ func (g *gateway) close() {
 	for _, f := range g.all() {
 		f.post(func() { f.drain(negotiate.ReasonDrained) })
 	}
-	if g.stack != nil { // the loops run: what was posted to them comes first
-		for _, s := range g.shards {
-			s.Call(func() {})
-		}
+	if g.stack != nil { // the loops run
+		g.catchUp()
 	}
 	if g.accept != nil {
 		_ = g.accept.Close()
@@ -418,6 +416,13 @@ func (g *gateway) close() {
 		_ = g.stack.Close()
 	}
 	g.closeShards()
+}
+
+// catchUp waits until the shards have done what was posted to them.
+func (g *gateway) catchUp() {
+	for _, s := range g.shards {
+		s.Call(func() {})
+	}
 }
 
 // closeShards ends the loops, then the devices that use their pollers, and then

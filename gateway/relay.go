@@ -34,7 +34,7 @@ type relay struct {
 	queued  bool    // on the shard's bulk list
 	stopped bool    // a step has panicked
 	left    bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
-	stall   stallWatch
+	stall   life.StallWatch
 }
 
 // origin is what is left of the queue pair of a flow that goes on over the relay.

@@ -41,13 +41,13 @@ func (r *relay) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 	st := r.stand()
 	txStuck, rxStuck := st.txStuck(leg), st.rxStuck(leg)
 	if !txStuck && !rxStuck {
-		r.stall = stallWatch{}
+		r.stall = life.StallWatch{}
 		return
 	}
 	b := &st.books
 	written, heard := r.f.wire.Vitals()
-	txStalled := r.stall.tx.look(txStuck, b.Read+b.Sent+written, heard, now, timeout)
-	rxStalled := r.stall.rx.look(rxStuck, b.Received+b.Consumed, heard, now, timeout)
+	txStalled := r.stall.Tx.Look(txStuck, b.Read+b.Sent+written, heard, now, timeout)
+	rxStalled := r.stall.Rx.Look(rxStuck, b.Received+b.Consumed, heard, now, timeout)
 	if !txStalled && !rxStalled {
 		return // the wire leg of a relay is kept alive anyway
 	}

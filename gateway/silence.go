@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -35,56 +36,6 @@ func (f *flow) watched(e ebpf.Event) {
 	wire.Ask(answer)
 }
 
-const (
-	// silenceTurn is how often flows whose application has a TCP_USER_TIMEOUT are
-	// looked at.
-	silenceTurn = 250 * time.Millisecond
-	// silenceAsk bounds how long bytes are on their way before the peer is asked.
-	silenceAsk = 5 * time.Second
-	// silenceGrace is left to the application's own kernel, which knows better why,
-	// where it has probes under way.
-	silenceGrace = time.Second
-)
-
-// silenceClock decides, without I/O of its own, whether bytes of an application have
-// been on their way for its TCP_USER_TIMEOUT without any sign of the peer.
-//
-//	         bytes sent                     asked in vain
-//	quiet ───────────────► owed ── ask ───────────────────► silent
-//	  ▲   bytes or segments  │   again and again
-//	  └──── of the peer ─────┘
-//
-// Of a look that finds both, what was sent may have come last. Between two looks no
-// more than two turns are counted, so that a process that was stopped does not take
-// its absence for somebody's silence.
-type silenceClock struct {
-	begun             bool
-	sent, got, heard  uint64
-	owed              bool
-	seen              time.Time // of the last look
-	silent, untilAsks time.Duration
-}
-
-// look is told how many bytes went and came and how many segments were heard. The
-// peer is to be asked, or over says that it has been silent for too long.
-func (k *silenceClock) look(sent, got, heard uint64, now time.Time, timeout time.Duration) (ask, over bool) {
-	fresh, news := sent != k.sent, got != k.got || heard != k.heard
-	passed := min(now.Sub(k.seen), 2*silenceTurn)
-	first := !k.begun
-	k.begun, k.sent, k.got, k.heard, k.seen = true, sent, got, heard, now
-	if first || news || !k.owed {
-		k.owed, k.silent = fresh && !first, 0
-		k.untilAsks = min(timeout/3, silenceAsk)
-		return false, false
-	}
-	k.silent += passed
-	k.untilAsks -= passed
-	if k.untilAsks <= 0 {
-		ask, k.untilAsks = true, min(timeout/3, time.Second)
-	}
-	return ask, k.silent >= timeout+silenceGrace
-}
-
 // silences are the flows whose application has a TCP_USER_TIMEOUT. The zero value is
 // ready to use.
 type silences struct {
@@ -94,7 +45,7 @@ type silences struct {
 }
 
 type silence struct {
-	clock   silenceClock
+	clock   life.SilenceClock
 	timeout time.Duration
 }
 
@@ -122,11 +73,11 @@ func (s *silences) watch(f *flow, timeout time.Duration) {
 
 // loop looks at them until ctx ends. Without any it sleeps.
 func (s *silences) loop(ctx context.Context) {
-	tick := time.NewTicker(silenceTurn)
+	tick := time.NewTicker(life.SilenceTurn)
 	defer tick.Stop()
 	for {
 		if s.turn(time.Now()) {
-			tick.Reset(silenceTurn)
+			tick.Reset(life.SilenceTurn)
 			select {
 			case <-tick.C:
 				continue
@@ -189,6 +140,6 @@ func (f *flow) silent(w *silence, now time.Time) (ask, over, gone bool) {
 		return false, false, true
 	}
 	_, heard := f.wire.Vitals()
-	ask, over = w.clock.look(f.tx.Load(), f.rx.Load(), heard, now, w.timeout)
+	ask, over = w.clock.Look(f.tx.Load(), f.rx.Load(), heard, now, w.timeout)
 	return ask, over, false
 }

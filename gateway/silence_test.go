@@ -8,60 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/ebpf"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
-
-// TestSilenceClockModel: over any sequence of looks the clock is over exactly when
-// bytes have been owed for the timeout, and has asked before.
-func TestSilenceClockModel(t *testing.T) {
-	type glance struct {
-		at               time.Time
-		sent, got, heard uint64
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		timeout := time.Duration(rapid.IntRange(1, 60_000).Draw(t, "timeout")) * time.Millisecond
-		var k silenceClock
-		var past []glance
-		now := glance{at: time.Unix(0, 0)}
-		asked := time.Duration(0) // counted time since the last question, or since nothing was owed
-		for range rapid.IntRange(1, 300).Draw(t, "looks") {
-			step := rapid.SampledFrom([]time.Duration{silenceTurn / 2, silenceTurn, silenceTurn, silenceTurn, time.Hour}).Draw(t, "pause")
-			now.at = now.at.Add(step)
-			for _, n := range []*uint64{&now.sent, &now.got, &now.heard} {
-				if rapid.IntRange(0, 30).Draw(t, "moves") == 0 {
-					*n++
-				}
-			}
-			past = append(past, now)
-
-			want, owed := time.Duration(0), false
-			for i := 1; i < len(past); i++ {
-				fresh := past[i].sent != past[i-1].sent
-				news := past[i].got != past[i-1].got || past[i].heard != past[i-1].heard
-				switch {
-				case news || !owed:
-					owed, want = fresh, 0
-				default:
-					want += min(past[i].at.Sub(past[i-1].at), 2*silenceTurn)
-				}
-			}
-			ask, over := k.look(now.sent, now.got, now.heard, now.at, timeout)
-			if over != (owed && want >= timeout+silenceGrace) {
-				t.Fatalf("over: %v after %v of %v, owed %v", over, want, timeout, owed)
-			}
-			if asked += min(step, 2*silenceTurn); ask || !owed || want == 0 {
-				asked = 0
-			}
-			if ask && !owed || asked > min(timeout/3, silenceAsk)+2*silenceTurn {
-				t.Fatalf("owed %v for %v, not asked for %v", owed, want, asked)
-			}
-		}
-	})
-}
 
 // TestUserTimeoutEndsSilentPeers: bytes of an application with a TCP_USER_TIMEOUT that
 // no sign of the peer follows end the connection; a peer that is heard keeps it, and
@@ -79,7 +30,7 @@ func TestUserTimeoutEndsSilentPeers(t *testing.T) {
 			turns := func(n int) {
 				for range n {
 					require.True(t, g.silences.turn(now))
-					now = now.Add(silenceTurn)
+					now = now.Add(life.SilenceTurn)
 				}
 			}
 			send := func() {
@@ -104,7 +55,7 @@ func TestUserTimeoutEndsSilentPeers(t *testing.T) {
 			for range 4 {
 				g.silences.turn(now)
 				f.call(func() {}) // what it has posted
-				now = now.Add(silenceTurn)
+				now = now.Add(life.SilenceTurn)
 			}
 			require.Equal(t, life.Aborted, f.getState())
 			require.Empty(t, g.silences.flows)
@@ -147,12 +98,12 @@ func TestSilencesWake(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { s.loop(ctx) })
-	time.Sleep(2 * silenceTurn)
+	time.Sleep(2 * life.SilenceTurn)
 	s.watch(c.flow[0], time.Hour)
 	looked := func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.flows[c.flow[0]].clock.begun
+		return s.flows[c.flow[0]].clock != (life.SilenceClock{})
 	}
 	require.Eventually(t, looked, patience, time.Millisecond)
 	s.watch(c.flow[0], 0)

@@ -23,7 +23,7 @@ func (g *gateway) stallLoop(ctx context.Context) {
 	if timeout == 0 {
 		return
 	}
-	tick := time.NewTicker(timeout / stallLooks)
+	tick := time.NewTicker(timeout / life.StallLooks)
 	defer tick.Stop()
 	for {
 		select {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -17,59 +16,6 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
-
-// TestStallClockModel: over any sequence of looks the clock fires exactly when
-// the direction has been stuck at the same offset for the timeout of time in
-// which the peer was heard.
-func TestStallClockModel(t *testing.T) {
-	const timeout = time.Minute
-	type glance struct {
-		at           time.Time
-		stuck        bool
-		moved, heard uint64
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		var k stallClock
-		var past []glance
-		now := glance{at: time.Unix(0, 0)}
-		for range rapid.IntRange(1, 60).Draw(t, "looks") {
-			now.at = now.at.Add(rapid.SampledFrom([]time.Duration{
-				time.Second, timeout / stallLooks, timeout / stallLooks, timeout, time.Hour,
-			}).Draw(t, "pause"))
-			now.stuck = rapid.IntRange(0, 9).Draw(t, "stuck") > 0
-			if rapid.IntRange(0, 9).Draw(t, "moves") == 0 {
-				now.moved++
-			}
-			if rapid.IntRange(0, 3).Draw(t, "hears") > 0 {
-				now.heard++
-			}
-			past = append(past, now)
-
-			want := time.Duration(0) // backwards, from the last look
-			for i := len(past) - 1; i > 0 && past[i].stuck && past[i-1].stuck && past[i].moved == past[i-1].moved; i-- {
-				if past[i].heard != past[i-1].heard {
-					want += min(past[i].at.Sub(past[i-1].at), timeout/stallLooks)
-				}
-			}
-			fired := k.look(now.stuck, now.moved, now.heard, now.at, timeout)
-			if fired != (want >= timeout) {
-				t.Fatalf("fired: %v after %v", fired, want)
-			}
-		}
-	})
-}
-
-// TestStallClockAlwaysFires: looks a quarter of the timeout apart at a direction
-// that is stuck, with a peer that lives, are over after five.
-func TestStallClockAlwaysFires(t *testing.T) {
-	var k stallClock
-	now := time.Unix(0, 0)
-	for i := range uint64(stallLooks) {
-		require.False(t, k.look(true, 7, i, now, time.Minute), i)
-		now = now.Add(15 * time.Second)
-	}
-	require.True(t, k.look(true, 7, 99, now, time.Minute))
-}
 
 func TestStuckDirections(t *testing.T) {
 	ready, shut := legReady{readable: true, writable: true}, legReady{}
@@ -147,7 +93,7 @@ func (c *pairConn) lookUntil(rounds int) bool {
 		if c.flow[0].isBuried() && c.flow[1].isBuried() {
 			return true
 		}
-		time.Sleep(shortStall / stallLooks)
+		time.Sleep(shortStall / life.StallLooks)
 	}
 	return false
 }
@@ -226,7 +172,7 @@ func TestStallOfThePeersReader(t *testing.T) {
 	g := p.g[0]
 	for range stallRounds {
 		g.lookForStalls(shortStall)
-		time.Sleep(shortStall / stallLooks)
+		time.Sleep(shortStall / life.StallLooks)
 		if c.flow[0].isBuried() {
 			break
 		}

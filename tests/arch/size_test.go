@@ -28,7 +28,7 @@ const widthReason = "It has more than seven methods because "
 // most that they may have. It is only ever lowered, and a line goes when its package
 // is below the cap.
 var largePackages = map[string]int{
-	"gateway": 6300, // becomes gateway and its rooms
+	"gateway": 6200, // becomes gateway and its rooms
 }
 
 // largeSlack is how far a package may be below its line in largePackages before the

@@ -24,7 +24,7 @@ const (
 	// at by every loop. Beyond it the one that has been without a flow for longest
 	// makes room.
 	shmPeersLimit = 256
-	// pendingLimit bounds the peers nobody has attached to yet.
+	// pendingLimit bounds the offers that no peer has taken yet.
 	pendingLimit = 64
 	// elsewhereFor is how long no memory is offered to a server that could not
 	// reach it.
@@ -139,7 +139,7 @@ func (sf *Shm) answered(l *Link, a *negotiate.Accept) (outdated bool) {
 		return false
 	}
 	p := l.peer.(*ShmPeer)
-	gw := p.Gateway() // zero: nobody has attached
+	gw := p.Gateway() // zero: the offer was not taken
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
@@ -188,8 +188,8 @@ func (sf *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, er
 	return l, sf.describe(l, p), nil
 }
 
-// release implements failing: after every loop of the peer has passed a turn, who may not
-// have noticed yet that it is over.
+// release implements failing: the memory is free after every loop of the peer has passed a
+// turn. Until then the peer may not have noticed the end.
 func (sf *Shm) release(l *Link) {
 	p := l.peer.(*ShmPeer)
 	p.AfterGrace(func() {
@@ -265,7 +265,7 @@ func (sf *Shm) Close() error {
 	err := sf.close()
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
-	for _, p := range sf.peers { // offers that nobody took
+	for _, p := range sf.peers { // offers that were not taken
 		p.reap()
 	}
 	return err

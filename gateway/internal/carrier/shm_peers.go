@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-// PeerFor returns the peer offered to a server address, or makes the offer; with
-// hold for a user more, who leaves it.
+// PeerFor returns the peer offered to a server address, or makes the offer. hold counts a
+// user more, whose end Leave counts.
 func (sf *Shm) PeerFor(a netip.Addr, hold bool) (*ShmPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -38,8 +38,8 @@ func (sf *Shm) PeerFor(a netip.Addr, hold bool) (*ShmPeer, error) {
 	return p, nil
 }
 
-// dropPendingLocked makes room when too many servers have never come. Offers that
-// somebody is reading just now stay.
+// dropPendingLocked makes room when too many servers have never come. Offers in
+// use stay: a server may be reading them just now.
 func (sf *Shm) dropPendingLocked() {
 	pending := 0
 	for _, p := range sf.offers {
@@ -58,8 +58,7 @@ func (sf *Shm) dropPendingLocked() {
 	}
 }
 
-// makeRoomLocked sends a peer away that nobody uses if there are as many as there
-// may be.
+// makeRoomLocked sends an idle peer away if there are as many as there may be.
 func (sf *Shm) makeRoomLocked(a netip.Addr) {
 	if len(sf.peers) < shmPeersLimit {
 		return
@@ -92,7 +91,7 @@ func (sf *Shm) dropLocked(p *ShmPeer) {
 }
 
 // admitLocked decides whether an address may have one peer more: it has its share
-// of them. One of its own that nobody uses makes room.
+// of them. An idle one of its own makes room.
 func (sf *Shm) admitLocked(a netip.Addr) error {
 	n := 0
 	for _, p := range sf.peers {

@@ -31,7 +31,7 @@ const (
 // silent for LegPatience all others ask, and those that are not answered either end
 // when TCP gives their record up.
 //
-// The leader does not write records: one that is lost while nobody is there to
+// The leader does not write records: one that is lost while no kernel is there to
 // answer would be sent again later and later.
 type vigil struct {
 	mu     sync.Mutex // guards everything below

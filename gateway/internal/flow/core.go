@@ -109,8 +109,8 @@ func (c *Core) Gone() bool { return c.gone }
 
 func (c *Core) client() bool { return c.side == config.SideClient }
 
-// because records why the connection left its path, and who decided. The first reason
-// stays: what follows is its consequence.
+// because records why the connection left its path, and which side decided. The first
+// reason stays: what follows is its consequence.
 func (c *Core) because(r negotiate.Reason, remote bool) {
 	if c.reason == negotiate.ReasonNone {
 		c.reason, c.remote = r, remote

@@ -1,21 +1,19 @@
 package gateway
 
-import "github.com/smcgw/smcgw/gateway/admin"
+import (
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
 
 // Demote implements admin.Control.
 func (g *gateway) Demote(q admin.DemoteQuery) (n int) {
 	for _, f := range g.all() {
-		f.mu.Lock()
-		c := f.picked
-		asked := c != nil && f.relay == nil && !f.ended && q.Matches(f.id, f.carrier)
-		f.mu.Unlock()
-		if asked {
-			c.s.Post(func() {
-				c.s.WorksFor(f)
-				c.demote(DemotedByOperator)
-			})
-			n++
+		v := f.view()
+		if f.getState().Final() || v.carrier == config.CarrierNone || v.carrier == config.CarrierRelay || !q.Matches(f.id, v.carrier) {
+			continue
 		}
+		f.post(func() { f.do(f.core.Leave(DemotedByOperator)) })
+		n++
 	}
 	return n
 }

@@ -1,6 +1,10 @@
 package gateway
 
-import "time"
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
 
 // awakeEvery is how often the wire legs of busy flows speak. Firewalls that forget
 // connections do so after some minutes.
@@ -16,25 +20,22 @@ type awake struct {
 	moved map[uint64]uint64 // bytes both ways as of the last time, by flow id: an ended flow must not be kept
 }
 
-// tick is called every now and then and returns the legs that are to speak.
-func (a *awake) tick(now time.Time, flows func() []*flow) (legs []*wireControl) {
+// tick is called every now and then and returns the flows whose legs are to speak.
+func (a *awake) tick(now time.Time, flows func() []*flow) (speak []*flow) {
 	if now.Sub(a.last) < awakeEvery {
 		return nil
 	}
 	a.last = now
 	moved := make(map[uint64]uint64, len(a.moved))
 	for _, f := range flows() {
-		f.mu.Lock()
-		ctl, relayed := f.ctl, f.relay != nil
-		f.mu.Unlock()
-		if ctl == nil || relayed {
+		if c := f.view().carrier; c == config.CarrierNone || c == config.CarrierRelay {
 			continue // nothing is carried, or by the wire leg itself
 		}
 		moved[f.id] = f.tx.Load() + f.rx.Load()
 		if moved[f.id] != a.moved[f.id] {
-			legs = append(legs, ctl)
+			speak = append(speak, f)
 		}
 	}
 	a.moved = moved
-	return legs
+	return speak
 }

@@ -5,12 +5,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // TestAwake: the wire leg of a flow that has moved bytes speaks once a minute, others
 // do not.
 func TestAwake(t *testing.T) {
-	busy, idle, relayed := &flow{id: 1, ctl: &wireControl{}}, &flow{id: 2, ctl: &wireControl{}}, &flow{id: 3, ctl: &wireControl{}, relay: &relay{}}
+	busy, idle, relayed := &flow{id: 1}, &flow{id: 2}, &flow{id: 3}
+	for f, by := range map[*flow]config.Carrier{busy: config.CarrierShm, idle: config.CarrierShm, relayed: config.CarrierRelay} {
+		f.show(func(v *view) { v.carrier = by })
+	}
 	flows := func() []*flow { return []*flow{busy, idle, relayed} }
 	var a awake
 	now := time.Now()
@@ -20,7 +25,7 @@ func TestAwake(t *testing.T) {
 		relayed.tx.Add(1)
 		require.Empty(t, a.tick(now.Add(awakeEvery-1), flows), "not yet")
 		now = now.Add(awakeEvery)
-		require.Equal(t, []*wireControl{busy.ctl}, a.tick(now, flows))
+		require.Equal(t, []*flow{busy}, a.tick(now, flows))
 	}
 	require.Empty(t, a.tick(now.Add(awakeEvery), flows))
 	require.Len(t, a.moved, 2)

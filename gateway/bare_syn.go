@@ -19,10 +19,8 @@ func (g *gateway) beganAnew(t host.Tuple, isn uint32, old *flow, syn netstack.SY
 		give()
 		return
 	}
-	old.replaced()
-	s := g.shardFor(old)
-	s.Post(func() {
-		s.WorksFor(old)
+	old.post(func() {
+		old.replaced()
 		old.whenGone(give)
 	})
 }
@@ -42,17 +40,13 @@ func (g *gateway) BareSYN(syn netstack.SYN) {
 		return
 	}
 	raw := append([]byte(nil), syn.Raw...)
-	s := g.shardFor(f)
-	s.Post(func() {
-		s.WorksFor(f)
-		f.bareSYNCame(func() { g.returnSYN(t, f.isn, raw) })
-	})
+	f.post(func() { f.bareSYNCame(func() { g.returnSYN(t, f.isn, raw) }) })
 }
 
 // bareSYNCame is BareSYN on the shard.
 func (f *flow) bareSYNCame(give func()) {
-	n := f.negotiating()
-	if n == nil && !f.hasEnded() {
+	n := f.hs
+	if n == nil && !f.core.Ended() {
 		f.give = give // the handshake hears of it first thing, or never begins
 		return
 	}
@@ -72,7 +66,7 @@ func (n *negotiator) fellBack(s *negotiate.Server, give func()) bool {
 	n.happened(func(now time.Time) []negotiate.Action {
 		n.readWire()
 		n.do(s.Released(now))
-		if n.f.hasEnded() {
+		if n.f.core.Ended() {
 			n.f.whenGone(give)
 		}
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -60,21 +61,20 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeDeclined, negotiate.ReasonAppUnreachable, false)})
 		}, "app_unreachable/server", "app_unreachable", false},
 		{config.SideServer, func(f *flow) {
-			f.because(negotiate.ReasonAcceptLost, false)
-			f.countFallback(negotiate.ReasonAcceptLost)
+			f.do(f.core.LosesAccept())
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonAppRefused, false)})
 		}, "accept_lost/server", "accept_lost", false},
 		{config.SideClient, func(f *flow) {
 			f.abortVerdict(negotiate.Abort{Verdict: verdict(negotiate.OutcomeAborted, negotiate.ReasonWireReset, true)})
 		}, "", "wire_reset", true},
-		{config.SideServer, func(f *flow) { f.to(StateCarrying); f.replaced() }, "", "client_gone", true},
+		{config.SideServer, func(f *flow) { f.core.CarriedBy(life.ByRaw); f.replaced() }, "", "client_gone", true},
 	} {
 		before := fallbacks(g)
 		f := bareFlow(t, g, tc.side, uint16(2000+i))
 		for range 2 {
-			tc.end(f)
+			f.call(func() { tc.end(f) })
 		}
-		f.abort(negotiate.ReasonPeerDead, true)
+		f.call(func() { f.abort(negotiate.ReasonPeerDead, true) })
 		waitBuried(t, f)
 		after := fallbacks(g)
 		if tc.want != "" {
@@ -97,7 +97,9 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 	f := bareFlow(t, p.g[0], config.SideClient, 3000)
 	newer := ebpf.Flow{Tuple: ebpf.Tuple(f.tuple), ISN: 8, State: ebpf.StateOffered}
 	p.steer[0].put(newer)
-	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonHandshakeTimeout})
+	f.call(func() {
+		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonHandshakeTimeout})
+	})
 	waitBuried(t, f)
 	e, err := p.steer[0].Flow(newer.Tuple)
 	require.NoError(t, err)
@@ -109,14 +111,16 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 func TestWireOfAnEndedFlow(t *testing.T) {
 	p := newGatewayPair(t)
 	f := bareFlow(t, p.g[0], config.SideClient, 3001)
-	f.replaced()
-	a, _ := newFakeWires(1, 1)
-	require.False(t, f.setWire(a))
-	require.False(t, f.setLeg(&appLeg{}))
-	require.False(t, f.addCarry(&carry{}))
-	f.carryBy(negotiate.CarrierRelay)
-	f.records(nil)
-	require.Equal(t, StateReleased, f.getState())
+	f.call(func() {
+		f.replaced()
+		a, _ := newFakeWires(1, 1)
+		require.False(t, f.setWire(a))
+		require.False(t, f.setLeg(&appLeg{}))
+		require.False(t, f.addCarry(&carry{}))
+		f.carryBy(negotiate.CarrierRelay)
+		f.records(nil)
+	})
+	require.Equal(t, life.Released, f.getState())
 }
 
 // TestOverloadForgetsTheFlow: netstack has no room for a flow it was to begin.
@@ -160,7 +164,7 @@ func TestRoomForPeers(t *testing.T) {
 	require.Equal(t, negotiate.ReasonNone, shed())
 	bareFlow(t, g, config.SideClient, 3101)
 	require.Equal(t, negotiate.ReasonFlowLimit, shed())
-	a.replaced()
+	a.post(a.replaced)
 	require.Eventually(t, func() bool { return shed() == negotiate.ReasonNone }, patience, time.Millisecond)
 	var waiting [peers.HandshakeLimit]peers.Share
 	stranger := netip.MustParseAddr("10.9.9.9")
@@ -189,7 +193,9 @@ func TestNumbersOfStatus(t *testing.T) {
 	_, err = c.app[1].Read(make([]byte, 1000))
 	require.NoError(t, err)
 	r := bareFlow(t, g, config.SideClient, 3002)
-	r.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
+	r.call(func() {
+		r.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
+	})
 	waitBuried(t, r)
 
 	b, err := json.Marshal(g.Status())

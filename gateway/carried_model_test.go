@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -136,7 +137,8 @@ func transferModel(t *rapid.T, p *gatewayPair, kind negotiate.CarrierKind, leavi
 		c.wire[0].cut()
 		endTorn(t, c, es)
 	case "drain":
-		c.flow[rapid.IntRange(0, 1).Draw(t, "who")].drain(negotiate.ReasonDrained)
+		f := c.flow[rapid.IntRange(0, 1).Draw(t, "who")]
+		f.call(func() { f.drain(negotiate.ReasonDrained) })
 		endTorn(t, c, es)
 	}
 }
@@ -149,7 +151,7 @@ func endInOrder(t *rapid.T, c *pairConn, es [2]*endpoint) {
 		require.ErrorIs(t, err, io.EOF)
 	}
 	c.closeApps()
-	require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+	require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
 	for i, f := range c.flow {
 		info := f.info(time.Now())
 		require.Equal(t, info.TxBytes, c.flow[1-i].rx.Load())
@@ -218,9 +220,9 @@ func (c *pairConn) demote(side int) {
 func (c *pairConn) breakQueuePair(side int) {
 	f := c.flow[side]
 	if cr := f.chosen(); cr != nil {
-		cr.s.Post(func() {
-			if !cr.closed {
-				_ = cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+		cr.Shard.Post(func() {
+			if !cr.Closed() {
+				_ = cr.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
 			}
 		})
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -157,9 +159,9 @@ func testStartBehindTeardown(t *testing.T, kind negotiate.CarrierKind) {
 			defer close(done)
 			for _, f := range c.flow {
 				if i%3 == 0 {
-					f.replaced()
+					f.call(f.replaced)
 				} else {
-					f.abort(negotiate.ReasonPeerDead, false)
+					f.call(func() { f.abort(negotiate.ReasonPeerDead, false) })
 				}
 			}
 		}()
@@ -193,12 +195,9 @@ func TestPeerHangsUp(t *testing.T) {
 		conns = append(conns, c)
 	}
 	time.Sleep(20 * time.Millisecond) // rings and buffers fill up
-	sf := p.g[0].fabrics[0].(*shmFabric)
-	sf.mu.Lock()
-	for _, peer := range sf.peers {
+	for _, peer := range p.g[0].fabrics[0].(*carrier.Shm).Peers() {
 		_ = peer.Close()
 	}
-	sf.mu.Unlock()
 	for _, c := range conns {
 		for _, f := range c.flow {
 			require.Eventually(t, func() bool { return f.info(time.Now()).Carrier == config.CarrierRelay }, patience, time.Millisecond)
@@ -210,7 +209,7 @@ func TestPeerHangsUp(t *testing.T) {
 		require.NoError(t, c.app[1].Close())
 		_, err = io.ReadAll(c.app[0])
 		require.NoError(t, err)
-		require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+		require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
 		for _, f := range c.flow {
 			info := f.info(time.Now())
 			require.Equal(t, config.CarrierRelay, info.Carrier)
@@ -331,7 +330,7 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	}
 	busy.closeApps()
 	for _, c := range append(conns, busy) {
-		require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+		require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
 	}
 	p.empty(t)
 }

@@ -1,34 +1,24 @@
 package gateway
 
 import (
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/verbs"
 )
 
-const (
-	// readBudget is how many reads one flow may do in a turn before the next
-	// flow gets its share.
-	readBudget = 4
-	// readCap bounds one read, so that a bulk flow announces its bytes while
-	// the next ones are still being copied.
-	readCap = 256 << 10
-	// farReadCap is readCap of flows over a network: what fills grants of a farRing
-	// without a remainder.
-	farReadCap = farRing / 4
-)
+// readBudget is how many reads one flow may do in a turn before the next flow gets its
+// share.
+const readBudget = 4
 
-// carry is the data path of one flow on an rdma carrier: the app leg's
-// descriptor, the rsocket endpoint on its queue pair, and where the two
-// directions stand. Only the thread of its shard touches it.
+// carry is the pump of a flow with a link: it moves bytes between the app leg's
+// descriptor and the link's endpoint. Only the thread of its shard touches it.
 //
 //	tx  read app leg ─► peer's RMB ─► (app's FIN) END on the wire leg ─► HAVE{final} from the peer
 //	rx  RMB ─► write app leg ─► (END reached) shutdown app leg ─► HAVE{final} to the peer
@@ -36,75 +26,88 @@ const (
 // The end of a direction is what END says on the wire leg; rsocket SHUTDOWN is
 // only a hint (docs/PROTOCOL.md "Records").
 type carry struct {
-	s       *loop.Shard
-	f       *flow
-	kind    negotiate.CarrierKind
-	fabric  fabric
-	peer    any         // the fabric's own
-	queue   *loop.Queue // of its device on its shard
-	qp      verbs.QP
-	ep      *rsocket.Endpoint
-	arena   *rmb.Arena // of the endpoint
-	rings   ringPlan
-	fitting bool   // memory for another ring is on its way
-	reap    func() // after a region was freed that may have been the peer's last; set if rings can change
-	settled func() // after close, once: frees the endpoint's memory when the peer cannot write to it any more
-	fd      int    // the app leg, -1 until start
-
-	probeLen int // the proof: one full path MTU
-	seed     uint64
-	lossy    bool // proofs can be lost on the way
-	proved   bool
+	*carrier.Link
+	f  *flow
+	fd int // the app leg, -1 until start
 
 	legEdges
-	queued  bool                 // on the shard's again list
-	report  func(rsocket.Events) // until start: the negotiation wants to know
-	started bool                 // bytes may flow: CONFIRM was sent or received
-	faulty  bool                 // faults are injected
+	queued bool                 // on the shard's again list
+	report func(rsocket.Events) // until start: the negotiation wants to know
+	faulty bool                 // faults are injected
 
 	waiting bool // the app's reset waits for the last bytes
 	hurry   bool // but no longer
-	closed  bool // the endpoint is gone, or the flow has left it
 
-	failure  error  // of the queue pair
-	demoting string // the queue pair has failed, and why; the flow leaves it when patience ends
-	patience loop.Timer
+	failure  error      // of the queue pair
+	patience loop.Timer // the core's
 
 	stall *stallWatch // nil: nothing is suspected
 }
 
-// Complete implements loop.Completer: it is called for every completion of the flow's queue pair.
-func (c *carry) Complete(wc *verbs.WC) {
-	if c.closed {
-		return
+// newCarry is that of a flow, for a link that is about to be made.
+func (f *flow) newCarry() *carry {
+	c := &carry{f: f, fd: -1}
+	c.patience = loop.NewTimer(func() {
+		c.Shard.WorksFor(f)
+		f.do(f.core.Patience())
+	})
+	return c
+}
+
+// request asks for the link.
+func (c *carry) request() carrier.Request {
+	f := c.f
+	return carrier.Request{
+		User: c, Shard: f.g.shardFor(f), ID: f.id, Local: f.tuple.Local.Addr(), Remote: f.tuple.Remote.Addr(),
 	}
-	ev := c.ep.HandleWC(wc)
+}
+
+// Completed implements carrier.User.
+func (c *carry) Completed(ev rsocket.Events, ok bool) {
 	switch {
-	case !c.started:
+	case !c.Carries():
 		if c.report != nil && ev != 0 {
 			c.report(ev)
 		}
-	case ev.Has(rsocket.EventFailed), wc.Status != verbs.WCSuccess:
+	case !ok:
 		c.broken()
 	default:
 		c.later() // in this turn, behind its other completions: what they brought is written in one piece
 	}
 }
 
+// Broken implements carrier.User.
+func (c *carry) Broken() { c.broken() }
+
+// Violated implements carrier.User.
+func (c *carry) Violated() { c.f.abort(negotiate.ReasonProtocolError, false) }
+
+// Ending implements carrier.User: the client's kernel may answer for the tuple, from
+// TIME_WAIT, which says nothing about its gateway.
+func (c *carry) Ending() bool { return c.f.getState() > life.Carrying }
+
+// KeepAlive implements carrier.User.
+func (c *carry) KeepAlive(every time.Duration, probes int) {
+	_ = c.f.wire.SetKeepalive(every, every, probes)
+}
+
+// Ask implements carrier.User.
+func (c *carry) Ask() { c.f.post(c.f.ask) }
+
 // start lets bytes flow between fd, which the carry owns from here on, and
 // the queue pair.
 func (c *carry) start(fd int) {
-	if c.closed {
+	if c.Closed() {
 		return
 	}
-	c.fd, c.started, c.report, c.faulty = fd, true, nil, c.f.g.faults != nil
-	c.fabric.started(c)
+	c.fd, c.report, c.faulty = fd, nil, c.f.g.faults != nil
+	c.Begin()
 	c.readable, c.writable = true, true
-	if err := c.s.Join(c, fd); err != nil {
+	if err := c.Shard.Join(c, fd); err != nil {
 		c.f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	if c.ep.Err() != nil { // the relay goes on with the leg as it is watched
+	if c.EP.Err() != nil { // the relay goes on with the leg as it is watched
 		c.broken()
 		return
 	}
@@ -113,17 +116,17 @@ func (c *carry) start(fd int) {
 
 // pump moves what can be moved, both ways, and ends what has ended.
 func (c *carry) pump() {
-	if !c.started || c.closed {
+	if !c.Carries() {
 		return
 	}
-	if !c.f.books.legDone {
+	if !c.f.core.LegDone {
 		c.pumpRx()
 		c.pumpTx()
 	}
 	if c.faulty && c.f.tx.Load()+c.f.rx.Load() > 0 {
 		c.f.step(faults.Carrying)
 	}
-	if c.failed && !c.closed && !c.queued && c.placed() {
+	if c.failed && !c.Closed() && !c.queued && c.placed() {
 		// Nothing more can be read, or the peer has no room for it now: the
 		// reset does not wait, as it does not for a receiver's full buffer.
 		c.f.abort(negotiate.ReasonNone, false)
@@ -134,17 +137,17 @@ func (c *carry) pump() {
 
 // pumpTx reads from the application straight into the memory the peer granted.
 func (c *carry) pumpTx() {
-	for budget := readBudget; c.readable && c.f.books.tx == txOpen && !c.closed; budget-- {
+	for budget := readBudget; c.readable && c.f.core.Tx == life.TxOpen && !c.Closed(); budget-- {
 		if budget == 0 {
 			c.later()
 			return
 		}
-		span := c.ep.WriteSpan()
+		span := c.EP.WriteSpan()
 		if len(span) == 0 {
 			c.blocked()
 			return
 		}
-		span = span[:min(len(span), c.readCap())]
+		span = span[:min(len(span), c.ReadCap())]
 		n, got := c.read(c.fd, span)
 		switch got {
 		case legBytes:
@@ -154,49 +157,38 @@ func (c *carry) pumpTx() {
 		case legNothing, legReset:
 			return
 		}
-		err := c.ep.Commit(n)
+		err := c.EP.Commit(n)
 		c.f.tx.Add(uint64(n))
 		c.f.reads.Add(1)
 		if err != nil {
 			c.broken()
 			return
 		}
-		c.s.NoteRead(c.fd, n)
+		c.Shard.NoteRead(c.fd, n)
 	}
-}
-
-// readCap bounds one read. A message over a network costs a train of its own for
-// either end of it, so there are fewer.
-func (c *carry) readCap() int {
-	if c.lossy {
-		return farReadCap
-	}
-	return readCap
 }
 
 // pumpRx writes what the peer placed in the RMB to the application.
 func (c *carry) pumpRx() {
 	taken := c.deliver()
-	if c.closed {
+	if c.Closed() {
 		return
 	}
-	if r := c.ep.RetiredRing(); r != nil { // seldom behind the last byte of it, and then the flow may be idle
-		c.free(r)
-	}
-	if taken > 0 {
-		c.fitRing(taken)
+	c.FreeRetired()
+	if taken > 0 && c.f.core.Rx == life.RxOpen {
+		c.FitRing(taken)
 	}
 }
 
 func (c *carry) deliver() (taken int) {
-	books := &c.f.books
-	for c.writable && books.rx < rxShut && !c.closed && !c.failed {
-		span := c.ep.ReadSpan()
+	books := &c.f.core.Ledger
+	for c.writable && books.Rx < life.RxShut && !c.Closed() && !c.failed {
+		span := c.EP.ReadSpan()
 		if len(span) == 0 {
 			c.endRx()
 			return taken
 		}
-		if books.rx != rxOpen && c.ep.ReceivedOffset() > books.final {
+		if books.Rx != life.RxOpen && c.EP.ReceivedOffset() > books.Final {
 			c.f.abort(negotiate.ReasonProtocolError, false)
 			return taken
 		}
@@ -204,7 +196,7 @@ func (c *carry) deliver() (taken int) {
 		if n == 0 {
 			return taken
 		}
-		err := c.ep.Consume(n)
+		err := c.EP.Consume(n)
 		taken += n
 		c.f.rx.Add(uint64(n))
 		c.f.writes.Add(1)
@@ -224,16 +216,16 @@ const resetPatience = 300 * time.Millisecond
 // reset goes by the wire leg and would overtake what has to be sent again; an
 // answer before a close with unread bytes is heard natively, as a rule.
 func (c *carry) placed() bool {
-	if !c.lossy || c.hurry || c.ep.Placed() {
+	if !c.Lossy || c.hurry || c.EP.Placed() {
 		return true
 	}
 	if !c.waiting {
 		c.waiting = true
-		if c.ep.Keepalive() != nil { // its completion is behind all others
+		if c.EP.Keepalive() != nil { // its completion is behind all others
 			return true
 		}
-		c.s.After(resetPatience, func() {
-			c.s.WorksFor(c.f)
+		c.Shard.After(resetPatience, func() {
+			c.Shard.WorksFor(c.f)
 			c.hurry = true
 			c.pump()
 		})
@@ -243,12 +235,12 @@ func (c *carry) placed() bool {
 
 // endTx announces the end of the application's bytes.
 func (c *carry) endTx() {
-	if c.ep.Shutdown() != nil { // a hint; END is what counts, of bytes that got through
-		c.f.books.end(c.ep.SentOffset())
+	if c.EP.Shutdown() != nil { // a hint; END is what counts, of bytes that got through
+		c.f.core.LegEndsUnsaid(c.EP.SentOffset())
 		c.broken()
 		return
 	}
-	c.f.ctl.sendEnd(c.ep.SentOffset())
+	c.f.do(c.f.core.LegEnds(c.EP.SentOffset()))
 }
 
 // blocked: the endpoint reports writable when there is room again, except where
@@ -256,9 +248,9 @@ func (c *carry) endTx() {
 // ours to end.
 func (c *carry) blocked() {
 	switch {
-	case c.ep.Err() != nil:
+	case c.EP.Err() != nil:
 		c.broken()
-	case c.ep.Blocked() == rsocket.BlockedClosed:
+	case c.EP.Blocked() == rsocket.BlockedClosed:
 		c.f.abort(negotiate.ReasonProtocolError, false)
 	}
 }
@@ -266,92 +258,77 @@ func (c *carry) blocked() {
 // endRx shuts the application's read side down once every byte before END has
 // been written to it.
 func (c *carry) endRx() {
-	b := &c.f.books
-	if b.rx != rxKnown || c.ep.ConsumedOffset() != b.final {
+	b := &c.f.core.Ledger
+	if b.Rx != life.RxKnown || c.EP.ConsumedOffset() != b.Final {
 		return
 	}
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
-	c.f.ctl.shut()
-}
-
-// peerEnd is END of the wire leg, which the ledger knows by now.
-func (c *carry) peerEnd() {
-	c.f.step(faults.Closing)
-	c.f.to(StateClosing)
-	c.pump()
+	c.f.do(c.f.core.LegShut())
 }
 
 // wireLost: the peer has left the wire leg. Behind END both ways it does so when all
-// its bytes are here; others will not come any more.
-func (c *carry) wireLost(silent bool) {
-	b := &c.f.books
-	switch {
-	case b.tx == txOpen || b.rx == rxOpen:
-		c.fabric.wireLost(c, silent)
-	case b.rx == rxKnown && !c.closed:
-		c.s.Collect()
-		b.received = c.ep.ReceivedOffset()
+// its bytes are here, which is how many there are; others will not come any more.
+func (c *carry) wireLost(silent bool) (received uint64) {
+	if !c.f.core.BothEnd() {
+		c.WireLost(silent)
+	} else if !c.Closed() {
+		c.Shard.Collect()
 	}
+	return c.EP.ReceivedOffset()
 }
 
 // later puts the flow at the end of the shard's turn.
 func (c *carry) later() {
 	if !c.queued {
 		c.queued = true
-		c.s.Later(c)
+		c.Shard.Later(c)
 	}
 }
 
 // settle notices that the app leg's kernel has delivered everything after both
 // directions have ended. Until then the steering of the app leg must stay.
 func (c *carry) settle() {
-	b := &c.f.books
-	if b.tx == txOpen || b.rx < rxShut || b.legDone || c.closed || !legDelivered(c.fd) {
+	b := &c.f.core.Ledger
+	if b.Tx == life.TxOpen || b.Rx < life.RxShut || b.LegDone || c.Closed() || !legDelivered(c.fd) {
 		return
 	}
-	c.s.Leave(c.fd)
-	c.f.ctl.legDelivered()
+	c.Shard.Leave(c.fd)
+	c.f.do(c.f.core.LegDelivered())
 }
 
 // lastWords gives the application what arrived before the flow was aborted: a
 // server that answers and resets, because it closes with unread bytes, is heard
 // natively too. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
-	c.s.WorksFor(c.f)
-	if !c.started || c.closed || c.f.books.legDone || c.failed {
+	c.Shard.WorksFor(c.f)
+	if !c.Carries() || c.f.core.LegDone || c.failed {
 		return
 	}
-	c.s.Collect()
+	c.Shard.Collect()
 	for {
-		span := c.ep.ReadSpan()
+		span := c.EP.ReadSpan()
 		if len(span) == 0 {
 			return
 		}
 		n, errno := loop.RawSend(c.fd, span)
-		if errno != 0 || c.ep.Consume(n) != nil {
+		if errno != 0 || c.EP.Consume(n) != nil {
 			return
 		}
 		c.f.rx.Add(uint64(n))
 	}
 }
 
-// close releases the queue pair. The app leg's descriptor stays with the leg.
+// close ends the link. The app leg's descriptor stays with the leg.
 func (c *carry) close() {
-	if c.closed {
+	if c.Closed() {
 		return
 	}
-	c.s.WorksFor(c.f)
-	c.closed = true
-	if c.started && !c.f.books.legDone {
-		c.s.Leave(c.fd)
+	c.Shard.WorksFor(c.f)
+	if c.Carries() && !c.f.core.LegDone {
+		c.Shard.Leave(c.fd)
 	}
-	c.s.SetTimer(&c.patience, time.Time{})
-	delete(c.queue.Members, c.qp.Num())
-	c.s.Flush() // the last that was posted leaves as the last that was written natively does
-	if err := errors.Join(c.qp.Close(), c.ep.Close()); err != nil {
-		c.f.g.log.Warn("close queue pair", "flow_id", c.f.id, "error", err)
-	}
-	c.settled()
+	c.Shard.SetTimer(&c.patience, time.Time{})
+	c.Close()
 }
 
 // Owner implements loop.Member.

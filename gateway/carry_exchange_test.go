@@ -10,22 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
 // exchange has the receive ring of one side exchanged as the plan would have it,
 // but at any time and for any size. It tells whether that could begin.
 func exchange(c *carry, n int) (began bool) {
-	c.s.Call(func() {
-		if c.closed || c.fitting || !c.ep.CanSwitchRing() {
-			return
-		}
-		began, c.fitting = true, true
-		go func() {
-			r, err := c.arena.Alloc(n)
-			c.s.Post(func() { c.fitted(r, err) })
-		}()
-	})
+	c.Shard.Call(func() { began = c.Exchange(n) })
 	return began
 }
 
@@ -120,7 +112,7 @@ func TestRingsAreExchangedWhileFlowsEnd(t *testing.T) {
 		c.closeApps()
 		states := c.over(t)
 		if !cut {
-			require.Equal(t, [2]State{StateClosed, StateClosed}, states)
+			require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, states)
 		}
 	}
 	p.empty(t)

@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"log/slog"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -11,28 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
-	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 // pathSide is a gateway reduced to its data path: one shard, moved by the test,
 // one shm device, and carries between sockets of the test and the other side.
 type pathSide struct {
-	g     *gateway
-	s     *loop.Manual
-	fab   *shmFabric
-	peer  *shm.Peer
-	arena *rmb.Arena
-	now   time.Time // of the test: how fast the machine is does not matter
+	g    *gateway
+	s    *loop.Manual
+	fab  carrier.Fabric
+	addr netip.Addr
+	now  time.Time // of the test: how fast the machine is does not matter
 }
 
 func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	log := slog.New(slog.DiscardHandler)
-	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: config.Config{}}, now: time.Now()}
-	p.g.ctx, p.g.cancel = context.WithCancel(t.Context())
+	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm}}.WithDefaults()
+	p := &pathSide{g: &gateway{log: log, id: [16]byte{id}, cfg: cfg}, addr: netip.AddrFrom4([4]byte{10, 0, 0, id}), now: time.Now()}
 	var err error
 	p.g.pool, err = rmb.NewPool(rmb.PoolConfig{})
 	require.NoError(t, err)
@@ -40,21 +41,17 @@ func newPathSide(t testing.TB, dir string, id byte) *pathSide {
 	require.NoError(t, err)
 	p.s = &loop.Manual{Shard: s}
 	p.g.shards = []*loop.Shard{s}
-	dev, err := shm.Open(shm.Config{
-		Dir: dir, GatewayID: p.g.id, Vectors: 1, PeerQuota: 1 << 30, OnPeerDown: func(*shm.Peer) {}, Logger: log, PushBytes: 1,
+	fabrics, absent := carrier.Open(&carrier.Env{
+		Config: cfg, Log: log, GatewayID: p.g.id, Shards: p.g.shards, Pool: p.g.pool, Peers: peers.NewTable(cfg.Limits),
+		PeerDown: func(*shm.Peer) {},
 	})
-	require.NoError(t, err)
-	_, err = dev.Listen()
-	require.NoError(t, err)
-	p.fab = &shmFabric{shm: dev}
-	p.fab.driven, err = drive(p.g, dev)
-	require.NoError(t, err)
+	require.Empty(t, absent)
+	p.fab = fabrics[0]
 	p.s.RunPosted()
 	t.Cleanup(func() {
-		p.g.cancel()
-		p.g.wg.Wait()
 		p.s.Halt()
-		require.NoError(t, p.fab.driven.close())
+		require.NoError(t, p.fab.Close())
+		require.Zero(t, p.g.pool.Stats().Used)
 		p.s.CloseFDs()
 	})
 	return p
@@ -65,30 +62,24 @@ func newPathPair(t testing.TB) (a, b *pathSide) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	a, b = newPathSide(t, dir, 1), newPathSide(t, dir, 2)
-	a.peer, err = a.fab.shm.Offer()
-	require.NoError(t, err)
-	b.peer, err = b.fab.shm.Attach(t.Context(), a.peer.Name(), a.peer.Key())
-	require.NoError(t, err)
-	require.Eventually(t, a.peer.Connected, 5*time.Second, time.Millisecond)
-	a.arena, b.arena = a.g.pool.Arena(a.peer.PD()), b.g.pool.Arena(b.peer.PD())
 	t.Cleanup(func() {
-		for _, p := range []*pathSide{a, b} {
-			require.Eventually(t, func() bool { // a ring that was asked for may still come
-				p.s.RunPosted()
-				return p.arena.Close() == nil
-			}, 5*time.Second, time.Millisecond)
+		for deadline := time.Now().Add(5 * time.Second); a.g.pool.Stats().Used+b.g.pool.Stats().Used > 0; time.Sleep(time.Millisecond) {
+			require.True(t, time.Now().Before(deadline))
+			a.turn() // a ring that was asked for may still come, and all is freed behind a turn of the peer
+			b.turn()
 		}
 	})
 	return a, b
 }
 
-// carry makes a carry and the application's end of its leg.
-func (p *pathSide) carry(t testing.TB) (*carry, int) {
+// carry makes a carry to another side, without a link yet, and the application's end of
+// its leg.
+func (p *pathSide) carry(t testing.TB, to *pathSide) (*carry, int) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	c, err := p.fab.prepare(&flow{g: p.g}, p.s.Shard, p.peer.PD(), p.arena)
-	require.NoError(t, err)
-	c.fabric, c.kind, c.settled, c.fd = p.fab, negotiate.CarrierSHM, func() { _ = c.ep.Release() }, fds[0]
+	f := &flow{g: p.g, tuple: host.Tuple{Local: netip.AddrPortFrom(p.addr, 1), Remote: netip.AddrPortFrom(to.addr, 1)}}
+	c := f.newCarry()
+	c.fd = fds[0]
 	t.Cleanup(func() {
 		c.close()
 		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
@@ -98,10 +89,18 @@ func (p *pathSide) carry(t testing.TB) (*carry, int) {
 
 // connectPaths makes a flow from an application of one side to one of the other.
 func connectPaths(t testing.TB, a, b *pathSide) (ca, cb *carry, appA, appB int) {
-	ca, appA = a.carry(t)
-	cb, appB = b.carry(t)
-	require.NoError(t, ca.attach(verbs.ConnectAttr(cb.qp.Num()), cb.connData()))
-	require.NoError(t, cb.attach(verbs.ConnectAttr(ca.qp.Num()), ca.connData()))
+	ca, appA = a.carry(t, b)
+	cb, appB = b.carry(t, a)
+	var offer, answer negotiate.CarrierOffer
+	var err error
+	ca.Link, offer, err = a.fab.Offer(ca.request())
+	require.NoError(t, err)
+	require.NoError(t, b.fab.Meet(t.Context(), a.addr, offer))
+	cb.Link, answer, err = b.fab.Answer(cb.request(), offer, &negotiate.Proposal{})
+	require.NoError(t, err)
+	require.Eventually(t, a.fab.(*carrier.Shm).Peers()[0].Connected, 5*time.Second, time.Millisecond)
+	require.NoError(t, ca.Connect(answer))
+	require.NoError(t, cb.Connect(offer))
 	ca.start(ca.fd)
 	cb.start(cb.fd)
 	return ca, cb, appA, appB
@@ -171,7 +170,7 @@ func TestTurnsDoNotAllocate(t *testing.T) {
 	}
 	settle()
 	require.Zero(t, testing.AllocsPerRun(100, round))
-	t.Logf("rings of %d and %d bytes", bulkA.ep.RingSize(), bulkB.ep.RingSize())
+	t.Logf("rings of %d and %d bytes", bulkA.EP.RingSize(), bulkB.EP.RingSize())
 	require.Equal(t, sent, received)
 	require.NotZero(t, bulkA.f.reads.Load())
 
@@ -183,13 +182,14 @@ func TestTurnsDoNotAllocate(t *testing.T) {
 func TestRingGrowsUnderABulkFlow(t *testing.T) {
 	a, b := newPathPair(t)
 	_, cb, in, out := connectPaths(t, a, b)
-	first := cb.ep.RingSize()
+	const most = 4 << 20 // of a ring
+	first := cb.EP.RingSize()
 	buf := make([]byte, 1<<20)
 	var sent, received uint64
 	grown := first
-	pass := func(most int) {
+	pass := func(n int) {
 		for range 16 {
-			chunk := buf[:min(most, len(buf)/2)]
+			chunk := buf[:min(n, len(buf)/2)]
 			for i := range chunk {
 				chunk[i] = byte(sent+uint64(i)) ^ byte((sent+uint64(i))>>8)
 			}
@@ -214,20 +214,20 @@ func TestRingGrowsUnderABulkFlow(t *testing.T) {
 			b.turn()
 			a.turn()
 		}
-		grown = max(grown, cb.ep.RingSize())
+		grown = max(grown, cb.EP.RingSize())
 	}
 	deadline := time.Now().Add(30 * time.Second)
-	for grown < largeRing && time.Now().Before(deadline) {
+	for grown < most && time.Now().Before(deadline) {
 		pass(256 << 10)
 	}
-	require.Equal(t, largeRing, grown)
-	for cb.ep.RingSize() > first && time.Now().Before(deadline) {
+	require.Equal(t, most, grown)
+	for cb.EP.RingSize() > first && time.Now().Before(deadline) {
 		pass(4 << 10)
 	}
-	require.Equal(t, first, cb.ep.RingSize())
+	require.Equal(t, first, cb.EP.RingSize())
 	for range 100 {
 		pass(4 << 10)
 	}
 	require.Equal(t, sent, received)
-	require.NoError(t, cb.ep.Err())
+	require.NoError(t, cb.EP.Err())
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
@@ -66,11 +67,11 @@ func (r rxStand) stuck(leg legReady) bool {
 // lookForStall implements pump. It asks the peer for a sign of life while there is a
 // doubt.
 func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
-	b := &c.f.books
-	tx := txStand{sent: c.ep.SentOffset(), freed: c.ep.FreedOffset(), ended: b.tx != txOpen, blocked: c.ep.Blocked()}
+	b := &c.f.core.Ledger
+	tx := txStand{sent: c.EP.SentOffset(), freed: c.EP.FreedOffset(), ended: b.Tx != life.TxOpen, blocked: c.EP.Blocked()}
 	rx := rxStand{
-		received: c.ep.ReceivedOffset(), consumed: c.ep.ConsumedOffset(),
-		known: b.rx != rxOpen, ended: b.rx >= rxShut, final: b.final,
+		received: c.EP.ReceivedOffset(), consumed: c.EP.ConsumedOffset(),
+		known: b.Rx != life.RxOpen, ended: b.Rx >= life.RxShut, final: b.Final,
 	}
 	txStuck, rxStuck := tx.stuck(leg), rx.stuck(leg)
 	if !txStuck && !rxStuck {
@@ -84,10 +85,10 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 	txStalled := c.stall.tx.look(txStuck, tx.sent+tx.freed, heard, now, timeout)
 	rxStalled := c.stall.rx.look(rxStuck, rx.received+rx.consumed, heard, now, timeout)
 	if !txStalled && !rxStalled {
-		c.f.ctl.ask()
+		c.f.ask()
 		return
 	}
-	c.f.stalled(config.Carrier(c.kind.String()),
+	c.f.stalled(config.Carrier(c.Kind.String()),
 		"tx_stalled", txStalled, "tx_sent", tx.sent, "tx_freed", tx.freed, "tx_ended", tx.ended, "tx_blocked", tx.blocked,
 		"rx_stalled", rxStalled, "rx_received", rx.received, "rx_consumed", rx.consumed, "rx_known", rx.known, "rx_final", rx.final,
 		"app_readable", leg.readable, "app_writable", leg.writable)
@@ -95,5 +96,5 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 
 // watchable implements pump.
 func (c *carry) watchable() (fd int, ok bool) {
-	return c.fd, c.started && !c.closed && !c.f.books.legDone && !c.failed && c.ep.Err() == nil
+	return c.fd, c.Carries() && !c.f.core.LegDone && !c.failed && c.EP.Err() == nil
 }

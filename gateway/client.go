@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -37,26 +36,22 @@ func (g *gateway) SYNACK(sa netstack.SYNACK) {
 	f.auto = g.learnsFrom(e.Rule)
 	f.look = host.LookOf(sa.Raw)
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
-	if r := g.admit(f); r != negotiate.ReasonNone {
-		go f.releaseEarly(r)
+	if r := g.admit(f); r != negotiate.ReasonNone { // it goes back before the wire leg exists
+		f.post(func() {
+			defer g.wg.Done()
+			f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: r})
+		})
 		return
 	}
 	go f.adopt(sa)
 }
 
-// releaseEarly gives a connection back before the wire leg exists.
-func (f *flow) releaseEarly(r negotiate.Reason) {
-	defer f.g.wg.Done()
-	defer f.contain()
-	f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: r})
-}
-
 // adopt takes over the connection and makes what the PROPOSAL offers; the
 // handshake is the shard's.
 func (f *flow) adopt(sa netstack.SYNACK) {
-	began := false
+	posted := false
 	defer func() {
-		if !began {
+		if !posted {
 			f.g.wg.Done()
 		}
 	}()
@@ -72,33 +67,49 @@ func (f *flow) adopt(sa netstack.SYNACK) {
 	conn, err := f.g.stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
 	if err != nil {
 		f.g.log.Debug("adoption", "flow_id", f.id, "error", err)
-		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)})
+		v := negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)}
+		posted = true
+		f.post(func() {
+			defer f.g.wg.Done()
+			f.release(v)
+		})
 		return
 	}
-	if !f.setWire(conn) { // replaced meanwhile: not a packet may leave
-		conn.Forget()
-		return
-	}
+	defer func() {
+		if !posted { // behind a panic
+			conn.Abort()
+		}
+	}()
 	p := negotiate.Proposal{
 		Nonce: f.nonce, GatewayID: f.g.id, HostID: f.g.hostID, DatagramPort: f.g.dgrams.Load().Port(), Random: f.g.keys.random(),
 	}
-	reason := f.makeOffers(&p)
+	carries, reason := f.makeOffers(&p)
+	posted = true
+	f.post(func() { f.propose(conn, p, carries, reason) })
+}
+
+// propose begins the handshake of a client with what was prepared for it; reason is why
+// there is no carrier, where there is none.
+func (f *flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*carry, reason negotiate.Reason) {
+	if !f.setWire(conn) { // replaced meanwhile: not a packet may leave
+		defer f.g.wg.Done()
+		conn.Forget()
+		closeAll(carries)
+		return
+	}
+	f.carries = carries
 	hs := negotiate.NewClient(negotiate.ClientConfig{
 		HandshakeTimeout: f.g.live.Load().Limits.HandshakeTimeout, Keys: f.g.keys.load(), Binding: bindingOf(conn),
 	}, p)
 	c := &client{hs: hs}
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.g.shardFor(f), hs, hs.WireLost
 	c.reading, c.execute = func() bool { return true }, c.action
-	began = true
-	c.s.Post(func() {
-		c.s.WorksFor(f)
-		f.setNegotiator(&c.negotiator)
-		if len(p.Carriers) == 0 {
-			c.begin(hs.Cancel(time.Now(), reason))
-			return
-		}
-		c.begin(hs.Start(time.Now(), f.rtt))
-	})
+	f.setNegotiator(&c.negotiator)
+	if len(p.Carriers) == 0 {
+		c.begin(hs.Cancel(time.Now(), reason))
+		return
+	}
+	c.begin(hs.Start(time.Now(), f.rtt))
 }
 
 // adoptionReason is why a wire leg could not be had.
@@ -134,9 +145,7 @@ func (c *client) action(a negotiate.Action) {
 	case negotiate.HandOver:
 		c.f.peerID = a.Accept.GatewayID
 		c.f.g.dgrams.Load().News(ebpf.Tuple(c.f.tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
-		for _, fb := range c.f.g.fabrics {
-			fb.answered(c.f, a.Accept)
-		}
+		c.f.answered(a.Accept)
 		c.handOver()
 	case negotiate.Prove:
 		c.prove(a)
@@ -161,10 +170,8 @@ func (c *client) declined(v negotiate.Verdict) {
 	if !v.Remote || v.Reason != negotiate.ReasonDeviceFailed && v.Reason != negotiate.ReasonNoCommonCarrier {
 		return
 	}
-	for _, fb := range c.f.g.fabrics {
-		if fb.answered(c.f, nil) {
-			c.f.outdated.Store(true)
-		}
+	if c.f.answered(nil) {
+		c.f.outdated = true
 	}
 }
 
@@ -203,28 +210,33 @@ func (f *flow) appConnected() bool {
 
 func (c *client) appFailed() { c.input(c.hs.AppFailed) }
 
-// appAccepted is called by the listener: the application's connect() has
+// appAccepted is what the listener has accepted: the application's connect() has
 // returned.
 func (f *flow) appAccepted(leg *appLeg) {
-	n := f.negotiating()
-	if n == nil {
+	leg.approach(f.look)
+	c, ok := clientOf(f.hs)
+	if !ok || f.hs.left.Load() {
 		leg.reset()
 		return
 	}
-	c, ok := n.hs.(*negotiate.Client)
-	late := func() { leg.reset() }
-	if !ok || !n.input(func(now time.Time) []negotiate.Action {
+	f.hs.happened(func(now time.Time) []negotiate.Action {
 		if _, decided := c.Verdict(); decided || !f.setLeg(leg) {
-			late()
+			leg.reset()
 			return nil
 		}
 		if f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateCarrying, ebpf.StateCompleting) != nil {
 			return c.AppFailed(now) // given back to the kernel while we were late
 		}
 		return c.AppAccepted(now)
-	}) {
-		late()
+	})
+}
+
+func clientOf(n *negotiator) (*negotiate.Client, bool) {
+	if n == nil {
+		return nil, false
 	}
+	c, ok := n.hs.(*negotiate.Client)
+	return c, ok
 }
 
 // prove connects the queue pair of one carrier to the server's and lets the
@@ -242,68 +254,32 @@ func (c *client) prove(p negotiate.Prove) {
 	cr.report = func(ev rsocket.Events) {
 		switch {
 		case ev.Has(rsocket.EventProved):
-			cr.proved = true
-			cr.fabric.proved(cr)
+			cr.Proved()
 			result(true)
 		case ev.Has(rsocket.EventFailed):
 			result(false)
 		}
 	}
-	warm, err := cr.proveTo(p.Offer)
+	warm, err := cr.Prove(p.Offer, p.Timeout)
 	if err != nil {
 		c.f.g.log.Debug("carrier proof", "flow_id", c.f.id, "carrier", kind, "error", err)
 	}
 	if warm || err != nil {
 		result(err == nil)
-		return
 	}
-	if cr.lossy {
-		cr.repeatProof(p.Timeout / proofRepeats)
-	}
-}
-
-// proofRepeats is how often a proof is sent on a carrier that may lose it: often
-// enough that the loss of any packet on the way is noticed within the proof's
-// time, which the transport's own timer would overstep.
-const proofRepeats = 4
-
-// proveTo connects a client's queue pair and sends the probe, one full path MTU.
-// A carrier that has been proved with this peer is warm: nothing is left to
-// prove.
-func (c *carry) proveTo(to negotiate.CarrierOffer) (warm bool, err error) {
-	if err := c.fabric.connect(c, to); err != nil {
-		return false, err
-	}
-	if c.fabric.warm(c) {
-		return true, nil
-	}
-	c.seed = rand.Uint64()
-	return false, c.ep.Probe(c.probeLen, c.seed)
-}
-
-// repeatProof sends the probe again as long as nothing has come back.
-func (c *carry) repeatProof(after time.Duration) {
-	c.s.After(after, func() {
-		c.s.WorksFor(c.f)
-		if !c.proved && !c.started && !c.closed && c.ep.Probe(c.probeLen, c.seed) == nil {
-			c.repeatProof(after)
-		}
-	})
 }
 
 // rememberProof leaves a peer alone whose carriers all failed their proof. One
 // that has been proved by another flow was only slow this time.
 func (c *client) rememberProof() {
-	c.f.mu.Lock()
 	carries := c.f.carries
-	c.f.mu.Unlock()
 	for _, cr := range carries {
-		if cr.fabric.warm(cr) {
+		if cr.Warm() {
 			return
 		}
 	}
 	for _, cr := range carries {
-		cr.fabric.unproved(cr)
+		cr.Unproved()
 	}
 	v, _ := c.hs.Verdict()
 	c.f.g.remember(c.f, v)

@@ -10,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -87,7 +88,7 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 func (g *gateway) Peers() []admin.PeerInfo {
 	flows := map[netip.Addr]int{}
 	for _, f := range g.all() {
-		if s := f.getState(); s == StateCarrying || s == StateClosing {
+		if s := f.getState(); s == life.Carrying || s == life.Closing {
 			flows[f.tuple.Remote.Addr()]++
 		}
 	}
@@ -144,7 +145,7 @@ func peerInfo(p *ebpf.Peer) admin.PeerInfo {
 func (g *gateway) Devices() []admin.DeviceInfo {
 	var list []admin.DeviceInfo
 	for _, fb := range g.fabrics {
-		list = append(list, fb.devices()...)
+		list = append(list, fb.Devices()...)
 	}
 	return append(list, g.absent...)
 }
@@ -180,14 +181,14 @@ func (g *gateway) ResetFlows() (n int) {
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		left := 0
 		for _, f := range g.all() {
-			if f.hasEnded() {
+			if f.getState().Final() {
 				continue
 			}
 			left++
-			if f.getState() >= StateCarrying {
+			if f.getState() >= life.Carrying {
 				n++
 			}
-			f.drain(negotiate.ReasonOff)
+			f.post(func() { f.drain(negotiate.ReasonOff) })
 		}
 		if left == 0 {
 			break
@@ -215,7 +216,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
 	}
-	s.Heartbeat = g.beat.load()
+	s.Heartbeat = g.beat.Load()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().Snapshot(&s)

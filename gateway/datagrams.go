@@ -9,7 +9,9 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -69,12 +71,12 @@ func (d datagramGateway) Ended(c admin.ConnInfo) { d.g.udp.closed.add(c) }
 
 // datagramFabrics are the fabrics as the datagram engine sees them.
 func (g *gateway) datagramFabrics() (list []datagram.Fabric) {
-	shard := g.shards[0].ID()
+	shard := g.shards[0]
 	for _, fb := range g.fabrics {
 		switch fb := fb.(type) {
-		case *shmFabric:
+		case *carrier.Shm:
 			list = append(list, datagramMemory{fb, shard})
-		case *softFabric:
+		case *carrier.Soft:
 			list = append(list, datagramNetwork{fb, shard})
 		}
 	}
@@ -83,8 +85,8 @@ func (g *gateway) datagramFabrics() (list []datagram.Fabric) {
 
 // datagramNetwork is the soft fabric, for an engine on a shard.
 type datagramNetwork struct {
-	of    *softFabric
-	shard int
+	of    *carrier.Soft
+	shard *loop.Shard
 }
 
 // Kind implements datagram.Fabric.
@@ -92,17 +94,17 @@ func (datagramNetwork) Kind() negotiate.CarrierKind { return negotiate.CarrierSo
 
 // DeviceAt implements datagram.Network.
 func (d datagramNetwork) DeviceAt(local netip.Addr) (dev datagram.Device, err error) {
-	at, err := d.of.portOf(local)
+	at, err := d.of.PortOf(local)
 	if err != nil {
 		return dev, err
 	}
-	return datagram.Device{Device: at.unit.dev, Queue: at.unit.queues[d.shard], Port: at.unit.port, GID: at.gid}, nil
+	return datagram.Device{Device: at.Unit.Device, Queue: at.Unit.Queue(d.shard), Port: at.Unit.Port, GID: at.GID}, nil
 }
 
 // datagramMemory is the shm fabric, for an engine on a shard.
 type datagramMemory struct {
-	of    *shmFabric
-	shard int
+	of    *carrier.Shm
+	shard *loop.Shard
 }
 
 // Kind implements datagram.Fabric.
@@ -110,35 +112,35 @@ func (datagramMemory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM
 
 // SharedDevice implements datagram.Memory.
 func (d datagramMemory) SharedDevice() datagram.Device {
-	return datagram.Device{Device: d.of.dev, Queue: d.of.queues[d.shard], Port: d.of.dev.Port()}
+	return datagram.Device{Device: d.of.Device, Queue: d.of.Queue(d.shard), Port: d.of.Device.Port()}
 }
 
 // Offered implements datagram.Memory.
 func (d datagramMemory) Offered(to netip.Addr) (datagram.MemoryPeer, error) {
-	p, err := d.of.peerFor(to, false)
-	if errors.Is(err, errNotHere) {
+	p, err := d.of.PeerFor(to, false)
+	if errors.Is(err, carrier.ErrNotHere) {
 		return datagram.MemoryPeer{}, nil
 	}
 	return d.peer(p), err
 }
 
 // Known implements datagram.Memory.
-func (d datagramMemory) Known(key [16]byte) datagram.MemoryPeer { return d.peer(d.of.known(key)) }
+func (d datagramMemory) Known(key [16]byte) datagram.MemoryPeer { return d.peer(d.of.Known(key)) }
 
 // Attach implements datagram.Memory.
 func (d datagramMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (datagram.MemoryPeer, error) {
-	p, err := d.of.attach(ctx, from, name, key)
+	p, err := d.of.Attach(ctx, from, name, key)
 	return d.peer(p), err
 }
 
 // peer returns a peer as the engine sees it, zero for nil.
-func (d datagramMemory) peer(p *shmPeer) datagram.MemoryPeer {
+func (d datagramMemory) peer(p *carrier.ShmPeer) datagram.MemoryPeer {
 	if p == nil {
 		return datagram.MemoryPeer{}
 	}
 	return datagram.MemoryPeer{Peer: p.Peer, Hold: func() (leave func()) {
-		d.of.hold(p)
-		return sync.OnceFunc(func() { d.of.leave(p) })
+		d.of.Hold(p)
+		return sync.OnceFunc(func() { d.of.Leave(p) })
 	}}
 }
 

@@ -17,7 +17,9 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/packet"
@@ -220,7 +222,7 @@ func TestDatagramsOfGateways(t *testing.T) {
 		past := p.g[0].Conns(admin.ConnQuery{Closed: true})
 		require.Len(t, past, 1)
 		require.Equal(t, "off", past[0].Reason)
-		require.Equal(t, StateNative.String(), past[0].State)
+		require.Equal(t, life.Native.String(), past[0].State)
 		require.NoError(t, p.g[0].SetOff(false))
 		p.meet(t)
 		p.pass(t, 0, "again")
@@ -239,9 +241,9 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		require.Zero(t, p.g[1].dgrams.Load().Port())
 		require.Equal(t, negotiate.ReasonDrained, p.native(t, 0))
 		for _, fb := range p.g[1].fabrics {
-			if x, ok := fb.(exclusive); ok {
-				require.NoError(t, x.giveUp())
-				require.NoError(t, x.reclaim())
+			if x, ok := fb.(carrier.Exclusive); ok {
+				require.NoError(t, x.GiveUp())
+				require.NoError(t, x.Reclaim())
 			}
 		}
 		require.NoError(t, p.d[1].ForgetDatagramPeer(pairAddrs[0], 0))

@@ -6,8 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/loop"
-	"github.com/smcgw/smcgw/negotiate"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/rsocket"
 )
 
@@ -17,107 +16,53 @@ const (
 	// DemotedByOperator: the admin socket was asked to.
 	DemotedByOperator = "operator"
 	// DemotedByPeer: the peer's gateway began.
-	DemotedByPeer = "peer"
+	DemotedByPeer = life.LeftByPeer
 )
-
-// breakPatience is how long a flow whose queue pair has failed waits for what the
-// peer has to say on the wire leg: the queue pair of a flow that the peer has
-// ended fails too, and may be ahead of that.
-const breakPatience = 50 * time.Millisecond
 
 // broken is an error of the queue pair or of the peer's protocol. Where the peer
 // lives the flow goes on over the relay: first it may say why.
 func (c *carry) broken() {
-	if c.closed || c.demoting != "" || c.needless() {
+	if c.Closed() || !c.f.core.MindsLink(c.EP.ReceivedOffset()) {
 		return
 	}
-	err := c.ep.Err()
+	err := c.EP.Err()
 	if err == nil {
 		err = rsocket.ErrConnection // behind the end of the stream, with bytes still under way
 	}
-	reason := c.fabric.reason(c, err)
-	if !c.fabric.survives(c, err) {
-		c.f.abort(reason, false)
-		return
-	}
-	c.failure, c.demoting = err, reason.String()
-	c.patience = loop.NewTimer(func() {
-		c.s.WorksFor(c.f)
-		c.demote(c.demoting)
-	})
-	c.s.SetTimer(&c.patience, time.Now().Add(breakPatience))
+	c.failure = err
+	reason := c.Reason(err)
+	c.f.do(c.f.core.LinkFails(reason, c.Survives(err)))
 }
 
-// needless: the queue pair has nothing to do any more. The peer's application has
-// everything, and all of its bytes are here.
-func (c *carry) needless() bool {
-	b := &c.f.books
-	return b.tx == txTaken && b.rx != rxOpen && c.ep.ReceivedOffset() == b.final
-}
-
-// demote moves the flow from its queue pair to the relay, at the byte where it
-// stands: final for the flow. What has arrived is given to the application as far
-// as that takes it now; the rest the peer sends again. The caller is on the shard.
-func (c *carry) demote(cause string) {
-	switch {
-	case c.closed, !c.f.ctl.mayLeave(cause): // where no records are exchanged yet, begin calls again
+// drain takes in what the link has, before the flow leaves it because of cause: what has
+// arrived is given to the application as far as that takes it now; the rest the peer sends
+// again.
+func (c *carry) drain(cause string) {
+	if c.Closed() {
 		return
 	}
-	c.s.Collect()
-	if !c.closed && !c.f.books.legDone {
+	c.Shard.Collect()
+	if !c.f.core.Ended() && !c.f.core.LegDone {
 		c.pumpRx()
 	}
-	switch {
-	case c.closed:
-		return
-	case c.failed: // the application has reset the connection
-		c.f.abort(negotiate.ReasonNone, false)
-		return
-	case cause == DemotedByPeer && c.fabric.convicted(c):
-		c.f.abort(negotiate.ReasonProtocolError, false)
-		return
-	}
-	if r, old := c.f.depart(cause); r != nil {
-		c.leave(r, cause, old)
-	}
+	c.f.do(c.f.core.LinkDrained(life.Drained{
+		Cause: cause, Sent: c.EP.SentOffset(), Freed: c.EP.FreedOffset(), Consumed: c.EP.ConsumedOffset(),
+		Convicted: cause == DemotedByPeer && c.Convicted(), Reset: c.failed,
+	}))
 }
 
-// depart gives the flow a relay instead of its queue pair; nil: the flow has
-// ended. The old carrier keeps the bytes that it carried.
-func (f *flow) depart(cause string) (*relay, config.Carrier) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ended {
-		return nil, config.CarrierNone
-	}
-	old := f.carrier
-	f.relay, f.carries, f.carrier, f.demoted = newRelay(f, f.ctl), nil, config.CarrierRelay, cause
-	f.booked = admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
-	f.g.count.demoted(old, cause, f.booked)
-	return f.relay, old
-}
-
-// leave hands the flow over to the relay. The records that say so leave at once, if
-// the wire leg takes them.
-func (c *carry) leave(r *relay, cause string, from config.Carrier) {
-	b, ctl := &c.f.books, c.f.ctl
-	b.leave(c.ep.SentOffset(), c.ep.FreedOffset(), c.ep.ConsumedOffset())
-	c.s.SetTimer(&c.patience, time.Time{})
-	delete(c.queue.Members, c.qp.Num())
-	c.s.Flush()
-	c.closed = true
-	c.ep.Leave()
-	sent, written := c.fabric.abandon(c)
-	r.resume(c, &origin{tail: c.ep.Tail, sent: sync.OnceFunc(sent), written: written})
-	ctl.relay = r
-	first := negotiate.AppendDemote(ctl.record[:0])
-	first = negotiate.AppendHave(first, b.consumed, relayWindow)
-	if b.tx != txOpen {
-		first = negotiate.AppendEnd(first, b.read)
-	}
-	ctl.send(first)
-	c.f.g.demotions.note(c, from, cause)
+// leave hands the flow over to the relay. The old carrier keeps the bytes that it carried.
+func (c *carry) leave(cause string) {
+	f := c.f
+	from, booked := f.view().carrier, admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+	f.relay, f.carries = newRelay(f, f.ctl), nil
+	f.show(func(v *view) { v.carrier, v.demoted, v.booked = config.CarrierRelay, cause, booked })
+	f.g.count.demoted(from, cause, booked)
+	c.Shard.SetTimer(&c.patience, time.Time{})
+	sent, written := c.Depart()
+	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
+	f.g.demotions.note(c, from, cause)
 	if c.failure != nil {
-		c.f.g.peers.Failed(c.f.peer(), c.kind, time.Now())
+		f.g.peers.Failed(f.peer(), c.Kind, time.Now())
 	}
 }

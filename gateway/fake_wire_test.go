@@ -233,7 +233,7 @@ func (w *fakeWire) Abort() {
 func (w *fakeWire) Over() bool {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
-	return w.reset
+	return w.reset || w.inEOF && w.peer.inEOF
 }
 
 func (w *fakeWire) Forget() {

@@ -6,34 +6,28 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// teardown ends the flow. The app leg goes before the entry, since its reset
+// end ends the flow. The app leg goes before the entry, since its reset
 // still needs the steering; a dead entry still steers it. It also goes before
 // the wire leg in handshakes: the client's bare SYN comes right behind the end
 // of that, and must not meet an application that is still connected to us. So a
-// dial under way ends first. What the shard owns ends on its thread.
-func (f *flow) teardown(c cause, v negotiate.Verdict) {
-	f.endOnce.Do(func() {
-		e := &endings[c]
-		f.mu.Lock()
-		f.ended = true
-		p := parts{f.hs, f.leg, f.ctl, f.carries, f.relay, f.raw}
-		f.mu.Unlock()
-		f.g.wg.Add(1)
-		word := negotiate.ReasonNone
-		if e.tell && !v.Remote {
-			word = v.Reason
-		}
-		defer f.endParts(e, word, p) // even behind a panic
-		f.account(e, v)
-		f.to(e.state)
-		close(f.gone)
-		if e.app == appDrained && len(p.carries) == 1 {
-			p.carries[0].s.Post(p.carries[0].lastWords)
-		}
+// dial under way ends first. The parts end behind what is being done with them.
+func (f *flow) end(a *life.Action) {
+	f.g.wg.Add(1)
+	p := parts{f.hs, f.leg, f.ctl, f.carries, f.relay, f.raw}
+	e, word := a.Ending, a.Word
+	defer f.post(func() { // even behind a panic
+		defer f.finish(e)
+		p.end(word)
 	})
+	f.g.remember(f, a.Verdict)
+	close(f.gone)
+	if e.App == life.AppDrained && len(p.carries) == 1 {
+		p.carries[0].Shard.Post(p.carries[0].lastWords)
+	}
 }
 
 // parts are what a flow is made of on its shard. Each may be missing.
@@ -64,65 +58,30 @@ func (p *parts) end(word negotiate.Reason) {
 	}
 }
 
-// endParts ends what the flow is made of, on its shard.
-func (f *flow) endParts(e *ending, word negotiate.Reason, p parts) {
-	finish := func() {
-		defer f.g.wg.Done()
-		leg := f.appLeg()
-		// Who begins anew on the tuple is the client: all of the rest comes before it
-		// can know that the tuple is free. A server's client knows by the wire leg, and
-		// its SYN must not meet an application that is still connected to us.
-		wireFirst := e.anew && f.side == config.SideClient
-		if e.anew {
-			f.entryDead()
-			if wireFirst {
-				f.endWire(e.wire)
-			}
-			f.g.unlink(f)
+// finish ends what the flow has of the host, behind its parts.
+func (f *flow) finish(e *life.Ending) {
+	defer f.g.wg.Done()
+	leg := f.leg
+	// Who begins anew on the tuple is the client: all of the rest comes before it
+	// can know that the tuple is free. A server's client knows by the wire leg, and
+	// its SYN must not meet an application that is still connected to us.
+	wireFirst := e.Anew && f.side == config.SideClient
+	if e.Anew {
+		f.entryDead()
+		if wireFirst {
+			f.endWire(e.Wire)
 		}
-		f.endLeg(leg, e.app != appClean)
-		if e.state == StateClosed && f.side == config.SideServer {
-			f.forgetTimeWait()
-		}
-		if !wireFirst {
-			f.endWire(e.wire)
-		}
-		f.endEntry(e.entry)
-		f.bury(e.end)
+		f.g.unlink(f)
 	}
-	s := f.g.shardFor(f)
-	s.Post(func() {
-		s.WorksFor(f)
-		defer finish()
-		p.end(word)
-	})
-}
-
-// account keeps the books of an ending: only the one that counts does.
-func (f *flow) account(e *ending, v negotiate.Verdict) {
-	if e.state == StateAborted && v.Reason != negotiate.ReasonNone && f.getState() >= StateCarrying {
-		f.instead(v.Reason, v.Remote)
+	f.endLeg(leg, e.App != life.AppClean)
+	if f.core.Phase() == life.Closed && f.side == config.SideServer {
+		f.forgetTimeWait()
 	}
-	f.because(v.Reason, v.Remote)
-	f.g.remember(f, v)
-	if e.fellBack.counts(f.side) {
-		f.countFallback(v.Reason)
+	if !wireFirst {
+		f.endWire(e.Wire)
 	}
-}
-
-// countFallback counts a connection that the gateway gave back or refused,
-// once, whatever becomes of it afterwards.
-func (f *flow) countFallback(r negotiate.Reason) {
-	f.mu.Lock()
-	counted := f.counted
-	f.counted = true
-	f.mu.Unlock()
-	if !counted {
-		f.g.count.fallback(r, f.side)
-		if r == negotiate.ReasonAuthFailed {
-			f.g.stranger(f.tuple.Remote.Addr(), f.side)
-		}
-	}
+	f.endEntry(e.Entry)
+	f.bury(e.End)
 }
 
 func (f *flow) endLeg(leg *appLeg, reset bool) {
@@ -142,7 +101,7 @@ func (f *flow) closeCarries(carries []*carry, done func()) {
 		done()
 		return
 	}
-	s := carries[0].s
+	s := carries[0].Shard
 	s.Post(func() {
 		s.WorksFor(f)
 		defer done()
@@ -193,62 +152,11 @@ func (f *flow) whenGone(fn func()) {
 	}
 }
 
-// abort ends both legs at once: bytes on the way may be lost, as with RST, but
-// not those that have arrived. Reason 0 is a reset of the local application.
-func (f *flow) abort(r negotiate.Reason, remote bool) {
-	f.teardown(causeAborted, negotiate.Verdict{Reason: r, Remote: remote})
-}
-
-// abortVerdict is abort as the handshake ordered it.
-func (f *flow) abortVerdict(a negotiate.Abort) {
-	c, mute := causeRefused, causeRefusedMute
-	if v := a.Verdict; v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone {
-		c, mute = causeDeclined, causeDeclinedMute // the connection goes on without us, or never was
-	}
-	if a.Silent {
-		c = mute
-	}
-	f.teardown(c, a.Verdict)
-}
-
-// release gives a client's connection back to its kernel: the wire leg is
-// reset and, behind the RST, the application's SYN goes out again, bare.
-func (f *flow) release(v negotiate.Verdict) { f.teardown(causeReleased, v) }
-
-// complete is the end everybody wanted.
-func (f *flow) complete() { f.teardown(causeClosed, negotiate.Verdict{}) }
-
-// replaced ends a flow whose tuple belongs to a newer connection: not a packet
-// may leave on it.
-func (f *flow) replaced() {
-	c := causeReplaced
-	if f.getState() < StateCarrying { // given back, or begun anew, before anything was carried
-		c = causeBegunAnew
-	}
-	f.teardown(c, negotiate.Verdict{Reason: negotiate.ReasonClientGone, Remote: f.side == config.SideServer})
-}
-
-// givenBack ends a flow that the programs gave back to the kernel while the gateway was
-// late, and a server flow whose client sent another SYN instead of the third ACK. The
-// programs have recorded what became of it.
-func (f *flow) givenBack() { f.teardown(causeGivenBack, negotiate.Verdict{}) }
-
-// vanish ends a server flow that never had a wire leg.
-func (f *flow) vanish(r negotiate.Reason) {
-	f.teardown(causeVanished, negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone})
-}
-
-// completeRaw ends a raw relay after FIN both ways, when the wire leg has
-// delivered its own.
-func (f *flow) completeRaw() { f.teardown(causeRawClosed, negotiate.Verdict{}) }
-
 // dropLocal ends the app leg and the queue pairs of a server that declines;
 // the wire leg stays for the client to read why.
 func (f *flow) dropLocal() {
-	f.mu.Lock()
 	carries, leg := f.carries, f.leg
 	f.carries, f.leg = nil, nil
-	f.mu.Unlock()
 	f.closeCarries(carries, func() { f.endLeg(leg, true) })
 	_ = f.g.steer.Transition(ebpf.Tuple(f.tuple), f.isn, ebpf.StateWire, ebpf.StateServing)
 }
@@ -260,24 +168,24 @@ func (f *flow) forgetTimeWait() {
 	}
 }
 
-func (f *flow) endWire(how wireEnd) {
+func (f *flow) endWire(how life.WireEnd) {
 	switch {
 	case f.wire == nil:
-	case how == wireReset:
+	case how == life.WireReset:
 		f.wire.Abort()
-	case how == wireForget:
+	case how == life.WireForget:
 		f.wire.Forget()
-	case how == wireClose:
+	case how == life.WireClose:
 		_ = f.wire.Close()
 	}
 }
 
-func (f *flow) endEntry(how entryEnd) {
+func (f *flow) endEntry(how life.EntryEnd) {
 	switch how {
-	case entryKept:
-	case entryDead:
+	case life.EntryKept:
+	case life.EntryDead:
 		f.entryDead()
-	case entryRelease:
+	case life.EntryRelease:
 		f.entryReleased()
 	}
 }
@@ -306,22 +214,4 @@ func (f *flow) entryReleased() {
 var ownedStates = [...]ebpf.State{
 	ebpf.StateNegotiating, ebpf.StateCompleting, ebpf.StateCarrying,
 	ebpf.StateWire, ebpf.StateServing, ebpf.StateRaw,
-}
-
-// drain ends the flow because the gateway does, or is to carry nothing: what is in handshake is given
-// back by its handshake, what is carried is reset. A client's flow has one from
-// the beginning; those that begin or hand over later look at draining themselves.
-func (f *flow) drain(r negotiate.Reason) {
-	hs := f.negotiating()
-	if f.getState() < StateCarrying && (f.side == config.SideClient || hs != nil) {
-		if hs != nil {
-			hs.input(func(now time.Time) []negotiate.Action { return hs.hs.Cancel(now, r) })
-		}
-		return
-	}
-	if f.getState() < StateCarrying { // half open: the client comes back by itself
-		f.teardown(causeHalfOpen, negotiate.Verdict{Reason: r})
-		return
-	}
-	f.abort(r, false)
 }

@@ -21,7 +21,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
@@ -29,6 +31,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 // historySize bounds what conns --closed and conns --all remember.
@@ -52,7 +55,7 @@ type gateway struct {
 	seen   negotiate.Seen // PROPOSALs that were believed
 
 	shards  []*loop.Shard
-	fabrics []fabric
+	fabrics []carrier.Fabric
 	absent  []admin.DeviceInfo // configured, and not there
 	accept  host.LegListener
 	seed    maphash.Seed
@@ -69,7 +72,6 @@ type gateway struct {
 	silences       silences
 	dgrams         atomic.Pointer[datagram.Engine] // nil: no datagram is carried
 	noDatagrams    bool                            // the engine could not be started
-	growing        atomic.Int64                    // bytes of larger rings that are being allocated
 	off, stopping  atomic.Bool
 	legless        atomic.Bool // nobody makes sockets for legs any more
 	started        time.Time
@@ -78,8 +80,8 @@ type gateway struct {
 	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloading      sync.Mutex                 // of reload: before trials.mu
 	die            func()                     // ends the process
-	beat           instant                    // of the last heartbeat
-	lateAt         instant                    // when beats were resumed that had stopped, or a deadline was looked at late
+	beat           loop.Instant               // of the last heartbeat
+	lateAt         loop.Instant               // when beats were resumed that had stopped, or a deadline was looked at late
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
@@ -175,6 +177,18 @@ func (g *gateway) startShards() error {
 	return nil
 }
 
+// openFabrics opens the devices, and starts the loops that drive them.
+func (g *gateway) openFabrics() {
+	g.fabrics, g.absent = carrier.Open(&carrier.Env{
+		Config: g.cfg, Log: g.log, GatewayID: g.id, HostID: g.hostID, Shards: g.shards, Pool: g.pool, Peers: g.peers,
+		Addrs: g.addrs, Priority: g.host.Priority, Vacate: g.leaveCarrier,
+		PeerDown: func(p *shm.Peer) { g.dgrams.Load().PeerDown(p) },
+	})
+	for _, s := range g.shards {
+		s.Start()
+	}
+}
+
 // shardFor says which shard serves a flow, for life.
 func (g *gateway) shardFor(f *flow) *loop.Shard {
 	return g.shards[int(maphash.Comparable(g.seed, f.tuple)%uint64(len(g.shards)))]
@@ -195,10 +209,10 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bo
 			g.nextID++
 			f := &flow{
 				g: g, id: g.nextID, side: side, tuple: t, isn: isn, start: time.Now(),
-				gone: make(chan struct{}),
+				gone: make(chan struct{}), core: life.New(side),
 			}
 			f.trial = g.trials.Of(t.Remote.Addr().Unmap(), servicePort(t, side))
-			f.state.Store(uint32(StateAccepted))
+			f.noted()
 			f.beginShare()
 			g.flows[t] = f
 			g.mu.Unlock()
@@ -208,7 +222,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*flow, bo
 		delete(g.flows, t)
 		g.mu.Unlock()
 		old.share.End(g.peers, old.peer())
-		old.replaced()
+		old.post(old.replaced)
 	}
 }
 
@@ -285,8 +299,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 		leg.reset()
 		return
 	}
-	leg.approach(f.look)
-	f.appAccepted(leg)
+	f.post(func() { f.appAccepted(leg) })
 }
 
 // remember keeps what a verdict says about the peer where the next decision
@@ -294,7 +307,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 // about others, and what ran out of time here while this gateway was late itself,
 // nothing about the peer.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil || f.outdated.Load() || g.wasLate(f.start, time.Now()) {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated || g.wasLate(f.start, time.Now()) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
@@ -317,13 +330,8 @@ func (g *gateway) onEvent(e ebpf.Event) {
 	t := host.Tuple(e.Tuple)
 	switch e.Kind {
 	case ebpf.EventReplaced:
-		f := g.find(t)
-		switch {
-		case f == nil || f.isn != e.ISN:
-		case e.Reason != 0, f.side == config.SideServer && f.getState() == StateAccepted:
-			f.givenBack()
-		default:
-			f.replaced()
+		if f := g.find(t); f != nil && f.isn == e.ISN {
+			f.post(func() { f.do(f.core.GivenBack(e.Reason != 0)) })
 		}
 	case ebpf.EventNative:
 		g.nativeDecision(t, e)
@@ -331,7 +339,7 @@ func (g *gateway) onEvent(e ebpf.Event) {
 		g.dgrams.Load().Asked(e.Tuple)
 	case ebpf.EventProbe, ebpf.EventTimeout:
 		if f := g.find(t); f != nil && f.isn == e.ISN {
-			f.watched(e)
+			f.post(func() { f.watched(e) })
 		}
 	}
 }
@@ -350,7 +358,7 @@ func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 	}
 	past.add(admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
-		State: StateNative.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
+		State: life.Native.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
 		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
 	})
 }
@@ -394,7 +402,12 @@ func (g *gateway) close() {
 	g.dgrams.Load().Close()
 	close(g.draining)
 	for _, f := range g.all() {
-		f.drain(negotiate.ReasonDrained)
+		f.post(func() { f.drain(negotiate.ReasonDrained) })
+	}
+	if g.stack != nil { // the loops run: what was posted to them comes first
+		for _, s := range g.shards {
+			s.Call(func() {})
+		}
 	}
 	if g.accept != nil {
 		_ = g.accept.Close()
@@ -417,7 +430,7 @@ func (g *gateway) closeShards() {
 	}
 	g.dgrams.Load().Release()
 	for _, fb := range g.fabrics {
-		errs = append(errs, fb.close())
+		errs = append(errs, fb.Close())
 	}
 	for _, s := range g.shards {
 		s.CloseFDs()

@@ -66,22 +66,22 @@ func (g *gateway) beatOnce(loops []lagging, now time.Time) {
 		return
 	}
 	if g.missedBeat(now) {
-		g.lateAt.store(now)
+		g.lateAt.Store(now)
 	}
-	g.beat.store(now)
+	g.beat.Store(now)
 }
 
 // missedBeat reports whether this gateway, or its machine, stands still, or has until
 // just now.
 func (g *gateway) missedBeat(now time.Time) bool {
-	last := g.beat.load()
+	last := g.beat.Load()
 	return !last.IsZero() && now.Sub(last) >= stuckAfter
 }
 
 // wasLate reports whether it has stood still at some time since then: what took too
 // long says nothing about a peer.
 func (g *gateway) wasLate(since, now time.Time) bool {
-	return g.missedBeat(now) || g.lateAt.load().After(since)
+	return g.missedBeat(now) || g.lateAt.Load().After(since)
 }
 
 // choreLoop removes stale entries from the steering and looks after garbage and
@@ -113,8 +113,8 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		g.noteRoom()
 		g.learn(time.Now())
-		for _, leg := range awake.tick(time.Now(), g.all) {
-			leg.keepalive()
+		for _, f := range awake.tick(time.Now(), g.all) {
+			f.post(f.ask)
 		}
 	}
 }

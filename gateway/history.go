@@ -48,10 +48,3 @@ func (h *history) list() []admin.ConnInfo {
 	}
 	return slices.Clip(out)
 }
-
-// len is the number of entries kept.
-func (h *history) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.ring)
-}

@@ -46,3 +46,10 @@ func TestHistoryIsSafeForConcurrentUse(t *testing.T) {
 	require.Equal(t, 10, h.len())
 	require.Empty(t, newHistory(3).list())
 }
+
+// len is the number of entries kept.
+func (h *history) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.ring)
+}

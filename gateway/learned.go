@@ -7,6 +7,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 )
 
 // newAutoBook returns nil if no rule has action auto.
@@ -33,7 +34,7 @@ func (g *gateway) learn(now time.Time) {
 		return
 	}
 	for _, f := range g.all() {
-		if s := f.getState(); s == StateCarrying || s == StateClosing {
+		if s := f.getState(); s == life.Carrying || s == life.Closing {
 			f.learn(false, now)
 		}
 	}
@@ -46,10 +47,7 @@ func (f *flow) learn(ended bool, now time.Time) {
 	if f.g.auto == nil || !f.auto {
 		return
 	}
-	f.mu.Lock()
-	carrier := f.carrier
-	f.mu.Unlock()
-	if carrier != config.CarrierNone {
+	if carrier := f.view().carrier; carrier != config.CarrierNone {
 		f.g.auto.Look(autoConn{f}, carrier, ended, now)
 	}
 }

@@ -10,14 +10,24 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
+
+// carriedByShm has a flow that has nothing look like one that is carried.
+func (f *flow) carriedByShm() {
+	f.call(func() {
+		f.core.CarriedBy(life.ByLink)
+		f.show(func(v *view) { v.carrier = config.CarrierShm })
+		f.noted()
+	})
+}
 
 // autoFlow is a carried flow of g to port 80 of a service, selected by auto.
 func autoFlow(t *testing.T, g *gateway, port uint16) *flow {
 	f := bareFlow(t, g, config.SideClient, port)
-	f.auto, f.carrier = true, config.CarrierShm
-	f.to(StateCarrying)
+	f.auto = true
+	f.carriedByShm()
 	return f
 }
 
@@ -73,9 +83,9 @@ func TestAutoBook(t *testing.T) {
 
 	b.rx.Add(1 << 32)
 	b.writes.Add(1 << 14)
-	b.complete()
+	b.call(func() { b.do(b.core.Aborts(negotiate.ReasonNone, false)) })
 	require.Eventually(t, func() bool { return g.Services()[0].Verdict == admin.VerdictCarry }, 30*time.Second, time.Millisecond, "the end of a flow tells too")
-	a.abort(negotiate.ReasonDrained, false)
+	a.call(func() { a.abort(negotiate.ReasonDrained, false) })
 	waitBuried(t, a)
 
 	_, err = g.FlushPeers()
@@ -91,13 +101,12 @@ func TestAutoBook(t *testing.T) {
 func TestAutoBookIgnores(t *testing.T) {
 	g, _ := autoPair(t)
 	other := bareFlow(t, g, config.SideServer, 2000)
-	other.carrier = config.CarrierShm
-	other.to(StateCarrying)
+	other.carriedByShm()
 	early := bareFlow(t, g, config.SideClient, 2001)
 	early.auto = true
 	g.learn(time.Now())
 	for _, f := range []*flow{other, early} {
-		f.abort(negotiate.ReasonDrained, false)
+		f.call(func() { f.abort(negotiate.ReasonDrained, false) })
 		waitBuried(t, f)
 	}
 	require.Empty(t, g.Services())

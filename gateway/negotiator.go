@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -92,7 +93,7 @@ func (n *negotiator) settle() {
 	if n.left.Load() || n.holding() {
 		return
 	}
-	n.done = n.done || n.f.hasEnded()
+	n.done = n.done || n.f.core.Ended()
 	n.readWire()
 	if n.done {
 		n.leave()
@@ -108,7 +109,7 @@ func (n *negotiator) expired() {
 		return
 	}
 	n.readWire() // what has arrived counts before the deadline
-	if n.f.side == config.SideClient && n.f.getState() == StateCompleting && !n.done {
+	if n.f.side == config.SideClient && n.f.core.Phase() == life.Completing && !n.done {
 		// An application that is connected to us sees a reset if we give up now; on a
 		// busy machine its connection waits to be accepted, behind this very timer.
 		n.f.g.accept.Arrived(func() { n.s.Post(n.overdue) })
@@ -130,7 +131,7 @@ func (n *negotiator) overdue() {
 	if !n.done {
 		now := time.Now()
 		if now.Sub(n.hs.Deadline()) >= lateTimer {
-			n.f.g.lateAt.store(now)
+			n.f.g.lateAt.Store(now)
 		}
 		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) {
 			n.f.g.steer.ProveAgain()
@@ -203,12 +204,19 @@ func (n *negotiator) send(b []byte) {
 	}
 }
 
+// setNegotiator gives the flow its handshake.
+func (f *flow) setNegotiator(n *negotiator) {
+	f.hs = n
+	f.core.HandshakeBegins()
+}
+
 // follow moves the flow's state along with the machine's.
 func (f *flow) follow(name string) {
 	switch name {
 	case "negotiating":
-		f.to(StateNegotiating)
+		f.core.Negotiates()
 	case "completing":
-		f.to(StateCompleting)
+		f.core.Completes()
 	}
+	f.noted()
 }

@@ -25,7 +25,7 @@ func (n *negotiator) reached(step string) {
 
 // holding reports whether the handshake is being held.
 func (n *negotiator) holding() bool {
-	if !n.hold.held || n.f.hasEnded() {
+	if !n.hold.held || n.f.core.Ended() {
 		return false
 	}
 	select {

@@ -18,6 +18,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -149,18 +151,20 @@ func (p *gatewayPair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 		p.steer[i].put(ebpf.Flow{Tuple: ebpf.Tuple(tuples[i]), ISN: 7, State: states[i]})
 		f, fresh := p.g[i].newFlow(side, tuples[i], 7)
 		require.True(t, fresh)
-		require.True(t, f.setWire(c.wire[i]))
 		app, leg := legPair(t)
-		require.True(t, f.setLeg(newAppLeg(leg, tuples[i])))
+		f.call(func() {
+			require.True(t, f.setWire(c.wire[i]))
+			require.True(t, f.setLeg(newAppLeg(leg, tuples[i])))
+		})
 		c.app[i], c.flow[i] = app, f
 	}
 	return c
 }
 
 // fabricOf returns the device of a kind.
-func (g *gateway) fabricOf(kind negotiate.CarrierKind) fabric {
+func (g *gateway) fabricOf(kind negotiate.CarrierKind) carrier.Fabric {
 	for _, fb := range g.fabrics {
-		if fb.kind() == kind {
+		if fb.Kind() == kind {
 			return fb
 		}
 	}
@@ -172,10 +176,10 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	f0, f1 := c.flow[0], c.flow[1]
 	fb0, fb1 := f0.g.fabricOf(kind), f1.g.fabricOf(kind)
 	s0, s1 := f0.g.shardFor(f0), f1.g.shardFor(f1)
-	c0, offer, err := fb0.offer(f0, s0)
+	c0, offer, err := f0.offer(fb0)
 	require.NoError(t, err)
-	require.True(t, f0.addCarry(c0))
-	require.NoError(t, fb1.meet(context.Background(), f1, offer))
+	f0.call(func() { require.True(t, f0.addCarry(c0)) })
+	require.NoError(t, fb1.Meet(context.Background(), f1.peer(), offer))
 	var answers []negotiate.CarrierOffer
 	var reason negotiate.Reason
 	p := &negotiate.Proposal{HostID: f0.g.hostID, Carriers: []negotiate.CarrierOffer{offer}}
@@ -185,17 +189,17 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	require.Equal(t, negotiate.ReasonNone, reason)
 	require.Len(t, answers, 1)
 	answer := answers[0]
-	s0.Call(func() { err = fb0.connect(c0, answer) })
+	s0.Call(func() { err = c0.Connect(answer) })
 	require.NoError(t, err)
 }
 
 // carry hands both flows over from the negotiation.
 func (c *pairConn) carry(kind negotiate.CarrierKind) {
 	for _, f := range c.flow {
-		f.carryBy(kind)
+		f.call(func() { f.carryBy(kind) })
 	}
 	for _, f := range c.flow {
-		f.records(nil)
+		f.call(func() { f.records(nil) })
 	}
 }
 
@@ -214,7 +218,7 @@ func (p *gatewayPair) dial(t require.TestingT, kind negotiate.CarrierKind, wires
 }
 
 // over waits for the end of both flows and returns their states.
-func (c *pairConn) over(t require.TestingT) [2]State {
+func (c *pairConn) over(t require.TestingT) [2]life.Phase {
 	deadline := time.Now().Add(patience)
 	for _, f := range c.flow {
 		for !f.isBuried() && time.Now().Before(deadline) {
@@ -222,7 +226,23 @@ func (c *pairConn) over(t require.TestingT) [2]State {
 		}
 		require.True(t, f.isBuried(), "%s flow is %s", f.side, f.getState())
 	}
-	return [2]State{c.flow[0].getState(), c.flow[1].getState()}
+	return [2]life.Phase{c.flow[0].getState(), c.flow[1].getState()}
+}
+
+// chosen is the carry of a flow with an rdma carrier.
+func (f *flow) chosen() (c *carry) {
+	f.call(func() { c = f.picked })
+	return c
+}
+
+// call has the flow's shard run fn, and waits.
+func (f *flow) call(fn func()) {
+	done := make(chan struct{})
+	f.post(func() {
+		defer close(done)
+		fn()
+	})
+	<-done
 }
 
 func (f *flow) isBuried() bool { return f.buried.Load() }

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
-	"github.com/smcgw/smcgw/negotiate"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 )
 
 // A panic in code that works for one connection ends that connection: it is
@@ -73,7 +73,7 @@ func (g *gateway) panicked(f *flow, r any) {
 		g.die()
 		return
 	}
-	f.fail()
+	f.post(f.fail)
 }
 
 // crash ends the process as a failure, without a goroutine dump: the log has it.
@@ -106,28 +106,11 @@ func (g *gateway) containAbout(t host.Tuple) {
 // asked: what had arrived for the application is not delivered, since nobody
 // knows how much of it had been.
 func (f *flow) fail() {
-	v := negotiate.Verdict{Reason: negotiate.ReasonInternalError}
-	carried := f.getState() >= StateCarrying
-	switch hs := f.negotiating(); {
-	case carried:
-	case f.side == config.SideClient:
-		// Once its SYN may have been handed over, the application is connected to us
-		// or not, and nobody knows. Dead, the entry brings it our reset in the one
-		// case, and lets its next SYN pass in the other.
-		if e, err := f.g.steer.Flow(ebpf.Tuple(f.tuple)); err == nil && e.ISN == f.isn && e.State == ebpf.StateNegotiating {
-			v.Outcome = negotiate.OutcomeReleased
-			f.release(v)
-			return
-		}
-	case f.side == config.SideServer:
-		s, ok := serverOf(hs)
-		v.Outcome = negotiate.OutcomeAborted
-		f.abortVerdict(negotiate.Abort{Verdict: v, Silent: !ok || s.Mute()})
-		return
+	untouched := false
+	if f.side == config.SideClient && f.core.Phase() < life.Carrying {
+		e, err := f.g.steer.Flow(ebpf.Tuple(f.tuple))
+		untouched = err == nil && e.ISN == f.isn && e.State == ebpf.StateNegotiating
 	}
-	if carried {
-		f.teardown(causeFailed, v)
-	} else {
-		f.teardown(causeFailedSoon, v)
-	}
+	s, ok := serverOf(f.hs)
+	f.do(f.core.Panicked(untouched, !ok || s.Mute()))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -70,14 +71,14 @@ func testPanic(t *testing.T, kind negotiate.CarrierKind, step string, side int) 
 	hit := 0
 	for i, c := range conns {
 		states := c.over(t)
-		if states == [2]State{StateClosed, StateClosed} {
+		if states == [2]life.Phase{life.Closed, life.Closed} {
 			require.NoError(t, errs[i][0])
 			require.NoError(t, errs[i][1])
 			require.Equal(t, [2]int{size, size}, got[i])
 			continue
 		}
 		hit++
-		require.Equal(t, StateAborted, states[side])
+		require.Equal(t, life.Aborted, states[side])
 		info := c.flow[side].info(time.Now())
 		if kind != negotiate.CarrierRelay { // whose reason is why there is no other
 			require.Equal(t, negotiate.ReasonInternalError.String(), info.Reason)

@@ -101,7 +101,7 @@ func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 	bad.by = time.Hour
 	g.beatOnce(loops, now.Add(2*beatInterval))
 	require.Equal(t, 1, steer.beats)
-	require.Equal(t, now, g.beat.load())
+	require.Equal(t, now, g.beat.Load())
 	bad.by = 0
 	g.beatOnce(loops, now.Add(time.Second))
 	require.Equal(t, 2, steer.beats)

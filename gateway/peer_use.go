@@ -5,6 +5,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 )
 
@@ -32,8 +33,12 @@ func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
 		}
 	}
 	for _, fb := range g.fabrics {
-		if sf, ok := fb.(*shmFabric); ok {
-			sf.countPeers(all)
+		if sf, ok := fb.(*carrier.Shm); ok {
+			for _, p := range sf.Peers() {
+				u := all[p.Of]
+				u.ShmPeers++
+				all[p.Of] = u
+			}
 		}
 	}
 	return all

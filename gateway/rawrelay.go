@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
@@ -34,10 +35,7 @@ type rawRelay struct {
 	queued  bool        // on the shard's bulk list
 	hears   bool        // the wire leg may have something to be read
 	clear   bool        // the guard has cleared what the client sent first
-	txEnded bool        // the application's end was passed on
-	rxEnded bool        // the client's end was passed on
-	legDone bool        // the app leg's kernel has nothing left to deliver
-	over    bool        // the flow is ending
+	stopped bool        // a step has panicked
 	linger  loop.Timer  // while the wire leg delivers what it still has, and its FIN
 }
 
@@ -47,25 +45,25 @@ type rawRelay struct {
 func (f *flow) startRaw(mute bool, look func()) *rawRelay {
 	r := &rawRelay{f: f, s: f.g.shardFor(f), fd: -1}
 	r.look, r.linger = r.noticed, loop.NewTimer(r.lingered)
-	f.mu.Lock()
-	leg := f.leg
-	f.raw, f.carrier = r, config.CarrierRelay
-	f.mu.Unlock()
-	f.to(StateCarrying)
+	if !f.core.CarriedBy(life.ByRaw) { // the flow has ended
+		return r
+	}
+	f.raw = r
+	f.show(func(v *view) { v.carrier = config.CarrierRelay })
+	f.noted()
 	f.g.count.carried(config.CarrierRelay, time.Since(f.start))
 	if !mute {
 		f.wire.MarkCarrying()
 	}
 	f.wire.QuickACK()
 	askLeg(f.wire)
-	fd, err := leg.take()
+	fd, err := f.leg.take()
 	if err != nil { // the flow has ended
-		r.over = true
 		return r
 	}
 	r.fd, r.readable, r.writable = fd, true, true
 	if err := r.s.Join(r, fd); err != nil {
-		r.abort(negotiate.ReasonDeviceFailed, false)
+		r.f.abort(negotiate.ReasonDeviceFailed, false)
 		return r
 	}
 	f.wire.SetNotify(func() {
@@ -120,12 +118,19 @@ func (r *rawRelay) watchable() (fd int, ok bool) { return -1, false }
 func (*rawRelay) lookForStall(legReady, time.Time, time.Duration) {}
 
 // Stop implements loop.BulkMember.
-func (r *rawRelay) Stop() { r.over = true }
+func (r *rawRelay) Stop() { r.stopped = true }
+
+// over: nothing is moved any more.
+func (r *rawRelay) over() bool { return r.stopped || r.fd < 0 || r.f.core.Ended() }
+
+// txEnded: the application's end was passed on. rxEnded: the client's was.
+func (r *rawRelay) txEnded() bool { return r.f.core.Tx != life.TxOpen }
+func (r *rawRelay) rxEnded() bool { return r.f.core.Rx >= life.RxShut }
 
 // Step implements loop.BulkMember.
 func (r *rawRelay) Step() (moved int) {
 	r.queued = false
-	if r.over {
+	if r.over() {
 		return 0
 	}
 	moved = r.toApp() + r.fromWire() + r.toWire() + r.fromApp()
@@ -153,7 +158,7 @@ func (r *rawRelay) give(b []byte) (n int) {
 // fromWire reads at most one chunk for the application.
 func (r *rawRelay) fromWire() (moved int) {
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
-	for r.clear && r.hears && r.in.len() == 0 && !r.rxEnded && !r.failed && !r.over {
+	for r.clear && r.hears && r.in.len() == 0 && !r.rxEnded() && !r.failed && !r.over() {
 		if moved == relayChunk {
 			r.later()
 			break
@@ -163,11 +168,11 @@ func (r *rawRelay) fromWire() (moved int) {
 		case errors.Is(err, netstack.ErrWouldBlock):
 			r.hears = false
 		case errors.Is(err, io.EOF):
-			r.rxEnded = true
 			_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
-			r.f.to(StateClosing)
+			r.f.core.RawWireEnds()
+			r.f.noted()
 		case err != nil:
-			r.abort(negotiate.ReasonWireReset, true)
+			r.f.abort(negotiate.ReasonWireReset, true)
 		default:
 			moved += n
 			if taken := r.give(buf[:n]); taken < n {
@@ -188,14 +193,14 @@ func (r *rawRelay) toWire() (n int) {
 }
 
 func (r *rawRelay) push(b []byte) (done int) {
-	for done < len(b) && !r.over {
+	for done < len(b) && !r.over() {
 		n, err := r.f.wire.Write(b[done:])
 		done += n
 		if errors.Is(err, netstack.ErrWouldBlock) {
 			break
 		}
 		if err != nil {
-			r.abort(negotiate.ReasonWireReset, true)
+			r.f.abort(negotiate.ReasonWireReset, true)
 		}
 	}
 	return done
@@ -204,7 +209,7 @@ func (r *rawRelay) push(b []byte) (done int) {
 // fromApp reads at most one chunk for the client.
 func (r *rawRelay) fromApp() (moved int) {
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
-	for r.readable && r.out.len() == 0 && !r.txEnded && !r.over {
+	for r.readable && r.out.len() == 0 && !r.txEnded() && !r.over() {
 		if moved == relayChunk {
 			r.later()
 			break
@@ -214,13 +219,13 @@ func (r *rawRelay) fromApp() (moved int) {
 		case legBytes:
 			moved += n
 			r.f.tx.Add(uint64(n))
-			if taken := r.push(buf[:n]); taken < n && !r.over {
+			if taken := r.push(buf[:n]); taken < n && !r.over() {
 				r.out.put(buf[taken:n])
 			}
 		case legEnd:
-			r.txEnded = true
 			_ = r.f.wire.CloseWrite()
-			r.f.to(StateClosing)
+			r.f.core.RawLegEnds()
+			r.f.noted()
 		case legReset:
 			r.readable = false
 		case legNothing:
@@ -237,46 +242,40 @@ func (r *rawRelay) fromApp() (moved int) {
 // that are still to be read.
 func (r *rawRelay) settle() {
 	switch {
-	case r.over || r.queued:
-	case r.txEnded && r.rxEnded:
+	case r.over() || r.queued:
+	case r.txEnded() && r.rxEnded():
 		if !r.delivered() || r.linger.Pending() {
 			return
 		}
 		_ = r.f.wire.Close()
-		r.s.SetTimer(&r.linger, time.Now().Add(serverLinger))
+		r.s.SetTimer(&r.linger, time.Now().Add(life.ServerLinger))
 	case r.failed:
-		r.abort(negotiate.ReasonNone, false)
-	case r.clear && !r.txEnded && r.f.wire.Over():
-		r.abort(negotiate.ReasonWireReset, true)
+		r.f.abort(negotiate.ReasonNone, false)
+	case r.clear && !r.txEnded() && r.f.wire.Over():
+		r.f.abort(negotiate.ReasonWireReset, true)
 	}
 }
 
 func (r *rawRelay) delivered() bool {
-	if !r.legDone && legDelivered(r.fd) {
-		r.legDone = true
+	done := &r.f.core.LegDone
+	if !*done && legDelivered(r.fd) {
+		*done = true
 		r.s.Leave(r.fd)
 	}
-	return r.legDone
+	return *done
 }
 
 func (r *rawRelay) lingered() {
 	r.s.WorksFor(r.f)
-	r.over = true
-	r.f.completeRaw()
-}
-
-func (r *rawRelay) abort(why negotiate.Reason, remote bool) {
-	r.over = true
-	r.f.abort(why, remote)
+	r.f.do(r.f.core.RawOver())
 }
 
 // close ends the pump of a flow that has ended, for the shard.
 func (r *rawRelay) close() {
-	r.over = true
 	r.out, r.in = backlog{}, backlog{}
 	r.s.SetTimer(&r.linger, time.Time{})
-	if r.fd >= 0 && !r.legDone {
-		r.legDone = true
+	if r.fd >= 0 && !r.f.core.LegDone {
+		r.f.core.LegDone = true
 		r.s.Leave(r.fd)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -30,7 +31,7 @@ func (p *gatewayPair) rawPair(t require.TestingT, limit, chunk int) (*pairConn, 
 func (c *pairConn) ended(t require.TestingT) {
 	c.closeApps()
 	for _, f := range c.flow {
-		f.abort(negotiate.ReasonDrained, false)
+		f.call(func() { f.abort(negotiate.ReasonDrained, false) })
 	}
 	c.over(t)
 }
@@ -120,10 +121,10 @@ func TestRawRelayModel(t *testing.T) {
 			f.g.shards[0].Call(func() { lingers = f.raw.linger.Pending() })
 			return lingers
 		}, patience, time.Millisecond)
-		require.Equal(t, StateClosing, f.getState())
-		f.completeRaw()
+		require.Equal(t, life.Closing, f.getState())
+		f.call(func() { f.do(f.core.RawOver()) })
 		c.ended(t)
-		require.Equal(t, StateClosed, f.getState())
+		require.Equal(t, life.Closed, f.getState())
 		require.EqualValues(t, len(got[0]), f.tx.Load())
 		require.EqualValues(t, len(got[1]), f.rx.Load())
 	})
@@ -152,7 +153,7 @@ func TestRawResets(t *testing.T) {
 		require.NoError(t, c.app[1].Close())
 		<-done
 		waitBuried(t, f)
-		require.Equal(t, StateAborted, f.getState())
+		require.Equal(t, life.Aborted, f.getState())
 		_, err := io.Copy(io.Discard, readerOf(t, w))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		c.ended(t)
@@ -163,11 +164,11 @@ func TestRawResets(t *testing.T) {
 		_, err := w.Write([]byte("unread"))
 		require.NoError(t, err)
 		require.NoError(t, c.app[1].CloseWrite())
-		require.Eventually(t, func() bool { return f.getState() == StateClosing && f.rx.Load() == 6 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return f.getState() == life.Closing && f.rx.Load() == 6 }, patience, time.Millisecond)
 		require.NoError(t, c.app[1].SetLinger(0))
 		require.NoError(t, c.app[1].Close())
 		waitBuried(t, f)
-		require.Equal(t, StateAborted, f.getState())
+		require.Equal(t, life.Aborted, f.getState())
 		c.ended(t)
 	})
 	t.Run("client, the application reads nothing", func(t *testing.T) {
@@ -185,7 +186,7 @@ func TestRawResets(t *testing.T) {
 		}
 		w.Abort()
 		waitBuried(t, f)
-		require.Equal(t, StateAborted, f.getState())
+		require.Equal(t, life.Aborted, f.getState())
 		appSees(t, c)
 		c.ended(t)
 	})
@@ -197,7 +198,7 @@ func TestRawResets(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 		w.cut()
 		waitBuried(t, f)
-		require.Equal(t, StateAborted, f.getState())
+		require.Equal(t, life.Aborted, f.getState())
 		require.Eventually(t, func() bool { _, err := c.app[1].Write([]byte("x")); return err != nil }, patience, time.Millisecond)
 		c.ended(t)
 	})
@@ -210,6 +211,47 @@ func TestRawResets(t *testing.T) {
 		appSees(t, c)
 		c.ended(t)
 	})
+	p.empty(t)
+}
+
+// TestRawEndsInOrder: a wire leg that both ends have closed in order is no reset, however
+// slowly the application reads what came before.
+func TestRawEndsInOrder(t *testing.T) {
+	p := newGatewayPair(t)
+	c, f, w := p.rawPair(t, 1<<20, 1<<20)
+	f.clear(nil)
+	var sent int64
+	for {
+		n, err := w.Write(make([]byte, 1<<20))
+		sent += int64(n)
+		if n == 0 {
+			require.ErrorIs(t, err, netstack.ErrWouldBlock)
+			before := f.rx.Load()
+			if time.Sleep(20 * time.Millisecond); f.rx.Load() == before {
+				break
+			}
+		}
+	}
+	require.NoError(t, w.CloseWrite())
+	require.NoError(t, c.app[1].CloseWrite())
+	_, err := w.ReadContext(t.Context(), make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	require.True(t, f.wire.Over())
+	f.raw.notify()
+	f.g.shards[0].Call(func() {})
+	f.g.shards[0].Call(func() { require.False(t, f.core.Ended()) }) // behind the turn that looked
+	require.Equal(t, life.Closing, f.getState())
+	n, err := io.Copy(io.Discard, c.app[1])
+	require.NoError(t, err)
+	require.Equal(t, sent, n)
+	require.NoError(t, c.app[1].Close())
+	require.Eventually(t, func() (lingers bool) {
+		f.g.shards[0].Call(func() { lingers = f.raw.linger.Pending() })
+		return lingers
+	}, patience, time.Millisecond)
+	f.call(func() { f.do(f.core.RawOver()) })
+	c.ended(t)
+	require.Equal(t, life.Closed, f.getState())
 	p.empty(t)
 }
 

@@ -4,6 +4,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -27,11 +29,12 @@ type relay struct {
 	from *origin // nil: the flow began here
 	legEdges
 
-	rest   []byte  // read from the wire leg before the relay began
-	ring   backlog // bytes that the application has not taken
-	queued bool    // on the shard's bulk list
-	left   bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
-	stall  stallWatch
+	rest    []byte  // read from the wire leg before the relay began
+	ring    backlog // bytes that the application has not taken
+	queued  bool    // on the shard's bulk list
+	stopped bool    // a step has panicked
+	left    bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
+	stall   stallWatch
 }
 
 // origin is what is left of the queue pair of a flow that goes on over the relay.
@@ -48,7 +51,7 @@ func newRelay(f *flow, ctl *wireControl) *relay {
 // start begins to relay; rest are the first bytes of the peer's records.
 func (r *relay) start(fd int, rest []byte) {
 	if err := r.s.Join(r, fd); err != nil {
-		r.ctl.abort(negotiate.ReasonDeviceFailed, false)
+		r.f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
 	r.fd, r.rest = fd, rest
@@ -59,7 +62,7 @@ func (r *relay) start(fd int, rest []byte) {
 // lost.
 func (r *relay) resume(c *carry, from *origin) {
 	r.fd, r.legEdges, r.from, r.left = c.fd, c.legEdges, from, false
-	if !r.f.books.legDone {
+	if !r.f.core.LegDone {
 		r.s.Succeed(r, r.fd)
 	}
 	r.begin()
@@ -69,7 +72,7 @@ func (r *relay) begin() {
 	r.readable, r.writable = true, true
 	r.f.wire.QuickACK()
 	askLeg(r.f.wire)
-	_ = r.f.wire.SetUserTimeout(legPatience) // the peer never closes its window
+	_ = r.f.wire.SetUserTimeout(carrier.LegPatience) // the peer never closes its window
 	r.later()
 }
 
@@ -91,12 +94,12 @@ func (r *relay) Event(edges uint32) {
 }
 
 // Stop implements loop.BulkMember.
-func (r *relay) Stop() { r.ctl.phase = controlSilent }
+func (r *relay) Stop() { r.stopped = true }
 
 // Step implements loop.BulkMember.
 func (r *relay) Step() (moved int) {
 	r.queued = false
-	if r.fd < 0 || !r.ctl.talks() {
+	if r.fd < 0 || r.stopped || !r.ctl.talks() {
 		return 0
 	}
 	if rest := r.rest; rest != nil {
@@ -114,7 +117,7 @@ func (r *relay) Step() (moved int) {
 // fromWire reads records, at most one chunk of them.
 func (r *relay) fromWire() (n int) {
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
-	for r.ctl.hears && r.ctl.talks() && !r.ctl.gone {
+	for r.ctl.hears && r.ctl.talks() && !r.f.core.Gone() {
 		if n == relayChunk {
 			r.later()
 			break
@@ -140,7 +143,7 @@ func (r *relay) give(b []byte) (n int) {
 		n += r.write(r.fd, b[n:])
 	}
 	r.f.rx.Add(uint64(n))
-	r.f.books.consume(n)
+	r.f.core.Consume(n)
 	return n
 }
 
@@ -161,40 +164,38 @@ func (r *relay) toApp() (moved int) {
 // application has taken: before more bytes go its way, or two that send as fast as
 // they can would both wait for HAVE.
 func (r *relay) say() {
-	b := &r.f.books
+	b := &r.f.core.Ledger
 	if !r.ctl.talks() || r.failed {
 		return
 	}
-	if b.rx <= rxKnown && b.delivered() {
+	if b.Rx <= life.RxKnown && b.Delivered() {
 		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
-		b.shut()
-		r.f.to(StateClosing)
+		r.f.do(r.f.core.LegShut())
 	}
 	switch {
-	case b.rx >= rxShut:
+	case b.Rx >= life.RxShut:
 		r.ctl.pay()
-		r.ctl.flush()
-	case b.due() && r.ctl.out.len() == 0: // one at a time: a peer that takes none makes none
-		r.ctl.send(negotiate.AppendHave(r.ctl.record[:0], b.report(), relayWindow))
+	case b.Due() && r.ctl.out.len() == 0: // one at a time: a peer that takes none makes none
+		r.ctl.send(negotiate.AppendHave(r.ctl.record[:0], b.Report(), life.Window))
 	}
 }
 
 // fromApp sends what the queue pair had sent and the peer has not got, then what
 // the application writes, then END: one record of it, unless records wait.
 func (r *relay) fromApp() (moved int) {
-	b, ctl := &r.f.books, r.ctl
-	for ctl.talks() && ctl.out.len() == 0 && !ctl.cut && !ctl.gone {
+	b, ctl := &r.f.core.Ledger, r.ctl
+	for ctl.talks() && ctl.out.len() == 0 && !ctl.cut && !r.f.core.Gone() {
 		switch {
-		case !r.left && b.left():
+		case !r.left && b.Left():
 			r.left = true
 			r.from.sent()
 			ctl.send(negotiate.AppendDemoteDone(r.ctl.record[:0])) // the peer's memory is needed no more
-		case b.room() == 0, !b.tail() && (b.tx != txOpen || !r.readable):
+		case b.Room() == 0, !b.Tail() && (b.Tx != life.TxOpen || !r.readable):
 			return moved
 		case moved == relayChunk:
 			r.later()
 			return moved
-		case b.tail():
+		case b.Tail():
 			moved += r.resend(relayChunk - moved)
 		default:
 			moved += r.forward(relayChunk - moved)
@@ -205,11 +206,11 @@ func (r *relay) fromApp() (moved int) {
 
 // resend sends at most so many bytes of the tail.
 func (r *relay) resend(most int) int {
-	b := &r.f.books
+	b := &r.f.core.Ledger
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
-	n := copy(buf[negotiate.DataHeaderLen:][:min(b.room(), b.read-b.sent, uint64(most))], r.from.tail(b.sent))
+	n := copy(buf[negotiate.DataHeaderLen:][:min(b.Room(), b.Read-b.Sent, uint64(most))], r.from.tail(b.Sent))
 	if n == 0 { // the only copy is gone
-		r.ctl.abort(negotiate.ReasonLostBytes, false)
+		r.f.abort(negotiate.ReasonLostBytes, false)
 		return 0
 	}
 	r.sendData(buf, n)
@@ -218,9 +219,9 @@ func (r *relay) resend(most int) int {
 
 // forward sends at most so many bytes that the application has written, or its end.
 func (r *relay) forward(most int) int {
-	b := &r.f.books
+	b := &r.f.core.Ledger
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
-	n, got := r.read(r.fd, buf[negotiate.DataHeaderLen:][:min(b.room(), uint64(most))])
+	n, got := r.read(r.fd, buf[negotiate.DataHeaderLen:][:min(b.Room(), uint64(most))])
 	if got != legNothing {
 		r.f.step(faults.Relay)
 	}
@@ -229,7 +230,7 @@ func (r *relay) forward(most int) int {
 		r.f.tx.Add(uint64(n))
 		r.sendData(buf, n)
 	case legEnd:
-		r.ctl.sendEnd(b.read)
+		r.f.do(r.f.core.LegEnds(b.Read))
 		r.ctl.flush()
 	case legReset:
 		r.readable = false
@@ -240,7 +241,7 @@ func (r *relay) forward(most int) int {
 
 // sendData sends n bytes of payload, which are in buf behind the room for a header.
 func (r *relay) sendData(buf []byte, n int) {
-	negotiate.AppendDataHeader(buf[:0], r.f.books.send(n), n)
+	negotiate.AppendDataHeader(buf[:0], r.f.core.Send(n), n)
 	r.ctl.send(buf[:negotiate.DataHeaderLen+n])
 }
 
@@ -253,19 +254,19 @@ func (r *relay) settle() {
 	if !r.ctl.talks() || r.queued {
 		return
 	}
-	if b := &r.f.books; b.tx == txTaken && b.rx >= rxShut && !b.legDone && legDelivered(r.fd) {
-		b.legDone = true
+	if b := &r.f.core.Ledger; b.Tx == life.TxTaken && b.Rx >= life.RxShut && !b.LegDone && legDelivered(r.fd) {
+		r.f.do(r.f.core.LegDelivered())
 		r.s.Leave(r.fd)
 	}
-	if !r.ctl.settle() && r.failed {
-		r.ctl.abort(negotiate.ReasonNone, false)
+	if r.ctl.settle(); !r.f.core.Settled() && r.failed {
+		r.f.abort(negotiate.ReasonNone, false)
 	}
 }
 
 // close ends the relay of a flow that has ended, for the shard. Nobody needs the
 // tail any more.
 func (r *relay) close() {
-	if r.fd >= 0 && !r.f.books.legDone {
+	if r.fd >= 0 && !r.f.core.LegDone {
 		r.s.Leave(r.fd)
 	}
 	r.fd, r.ring = -1, backlog{}

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 )
 
 // relayStand is where both directions of a relay stand.
 type relayStand struct {
-	books   ledger
+	books   life.Ledger
 	over    bool // the flow is ending
 	pushing bool // records wait for the wire leg
 }
@@ -19,17 +20,17 @@ type relayStand struct {
 // through because the path is dead is no stall: then the peer is not heard.
 func (r relayStand) txStuck(leg legReady) bool {
 	b := &r.books
-	pending := b.tail() || leg.readable && b.tx == txOpen
-	return !r.over && (r.pushing || pending && (b.room() > 0 || b.peer != peerRelays))
+	pending := b.Tail() || leg.readable && b.Tx == life.TxOpen
+	return !r.over && (r.pushing || pending && (b.Room() > 0 || b.Peer != life.PeerRelays))
 }
 
 // rxStuck: bytes came that the application would take.
 func (r relayStand) rxStuck(leg legReady) bool {
-	return !r.over && r.books.received > r.books.consumed && leg.writable
+	return !r.over && r.books.Received > r.books.Consumed && leg.writable
 }
 
 func (r *relay) stand() relayStand {
-	return relayStand{books: r.f.books, over: !r.ctl.talks() || r.ctl.gone, pushing: r.ctl.out.len() > 0}
+	return relayStand{books: r.f.core.Ledger, over: !r.ctl.talks() || r.f.core.Gone(), pushing: r.ctl.out.len() > 0}
 }
 
 // watchable implements pump.
@@ -45,13 +46,13 @@ func (r *relay) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 	}
 	b := &st.books
 	written, heard := r.f.wire.Vitals()
-	txStalled := r.stall.tx.look(txStuck, b.read+b.sent+written, heard, now, timeout)
-	rxStalled := r.stall.rx.look(rxStuck, b.received+b.consumed, heard, now, timeout)
+	txStalled := r.stall.tx.look(txStuck, b.Read+b.Sent+written, heard, now, timeout)
+	rxStalled := r.stall.rx.look(rxStuck, b.Received+b.Consumed, heard, now, timeout)
 	if !txStalled && !rxStalled {
 		return // the wire leg of a relay is kept alive anyway
 	}
 	r.f.stalled(config.CarrierRelay,
-		"tx_stalled", txStalled, "tx_read", b.read, "tx_sent", b.sent, "tx_allowed", b.allowed, "tx_ended", b.tx != txOpen, "tx_pushing", st.pushing,
-		"rx_stalled", rxStalled, "rx_received", b.received, "rx_consumed", b.consumed, "rx_known", b.rx != rxOpen, "rx_final", b.final,
-		"demoted", b.demoted, "peer_phase", b.peer, "app_readable", leg.readable, "app_writable", leg.writable)
+		"tx_stalled", txStalled, "tx_read", b.Read, "tx_sent", b.Sent, "tx_allowed", b.Allowed, "tx_ended", b.Tx != life.TxOpen, "tx_pushing", st.pushing,
+		"rx_stalled", rxStalled, "rx_received", b.Received, "rx_consumed", b.Consumed, "rx_known", b.Rx != life.RxOpen, "rx_final", b.Final,
+		"demoted", b.Demoted, "peer_phase", b.Peer, "app_readable", leg.readable, "app_writable", leg.writable)
 }

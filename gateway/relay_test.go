@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -138,8 +139,8 @@ func TestOneRecordWaits(t *testing.T) {
 	a, b := newFakeWires(1000, 1000)
 	c := p.begin(t, a, b)
 	f := c.flow[0]
-	f.carryBy(negotiate.CarrierRelay)
-	f.records(nil)
+	f.call(func() { f.carryBy(negotiate.CarrierRelay) })
+	f.call(func() { f.records(nil) })
 	wrote := make(chan struct{})
 	go func() {
 		defer close(wrote)
@@ -153,13 +154,13 @@ func TestOneRecordWaits(t *testing.T) {
 	require.Never(t, func() bool {
 		return waits() > negotiate.DataHeaderLen+relayChunk || f.tx.Load() > relayChunk
 	}, 50*time.Millisecond, time.Millisecond)
-	require.Equal(t, StateCarrying, f.getState())
+	require.Equal(t, life.Carrying, f.getState())
 	require.NoError(t, c.app[0].SetLinger(0))
 	require.NoError(t, c.app[0].Close())
 	<-wrote
 	waitBuried(t, f)
-	require.Equal(t, StateAborted, f.getState())
-	c.flow[1].abort(negotiate.ReasonNone, false)
+	require.Equal(t, life.Aborted, f.getState())
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonNone, false) })
 	c.closeApps()
 	c.over(t)
 	p.empty(t)
@@ -176,14 +177,14 @@ func TestResetBehindAClosedWindow(t *testing.T) {
 		_, _ = c.app[0].Write(make([]byte, 64<<20))
 	}()
 	closed := func() (yes bool) {
-		p.g[0].shards[0].Call(func() { yes = c.flow[0].books.room() == 0 })
+		p.g[0].shards[0].Call(func() { yes = c.flow[0].core.Room() == 0 })
 		return yes
 	}
 	require.Eventually(t, closed, patience, time.Millisecond)
 	require.NoError(t, c.app[0].SetLinger(0))
 	require.NoError(t, c.app[0].Close())
 	<-wrote
-	require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
+	require.Equal(t, [2]life.Phase{life.Aborted, life.Aborted}, c.over(t))
 	c.closeApps()
 	p.empty(t)
 }
@@ -226,15 +227,14 @@ func TestBrokenBeforeStart(t *testing.T) {
 			c := p.begin(t, a, b)
 			c.meet(t, kind)
 			for i, f := range c.flow {
-				f.mu.Lock()
-				cr := f.carries[0]
-				f.mu.Unlock()
+				var cr *carry
+				f.call(func() { cr = f.carries[0] })
 				p.g[i].shards[0].Call(func() {
-					require.NoError(t, cr.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-					cr.s.Collect()
+					require.NoError(t, cr.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+					cr.Shard.Collect()
 				})
 				require.Eventually(t, func() (failed bool) {
-					cr.s.Call(func() { failed = cr.ep.Err() != nil })
+					cr.Shard.Call(func() { failed = cr.EP.Err() != nil })
 					return failed
 				}, patience, time.Millisecond)
 			}
@@ -248,13 +248,13 @@ func TestBrokenBeforeStart(t *testing.T) {
 					_, err = io.ReadFull(c.app[1-i], buf)
 					require.NoError(t, err, "round %d, side %d", round, i)
 				}
-				time.Sleep(2 * breakPatience / 4)
+				time.Sleep(2 * life.BreakPatience / 4)
 			}
 			for i := range c.flow {
 				require.Equal(t, config.CarrierRelay, c.flow[i].info(time.Now()).Carrier)
 			}
 			c.closeApps()
-			require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+			require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
 			p.empty(t)
 		})
 	}

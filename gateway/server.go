@@ -11,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rsocket"
@@ -29,7 +30,7 @@ func (g *gateway) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	}
 	old := g.find(t)
 	if old != nil && old.isn != syn.ISN {
-		old.replaced()
+		old.post(old.replaced)
 	}
 	f, fresh := g.newFlow(config.SideServer, t, syn.ISN)
 	switch {
@@ -83,14 +84,14 @@ func (g *gateway) NotAccepted(syn netstack.SYN, err error) {
 		g.count.fallback(negotiate.ReasonRateLimit, config.SideServer)
 	case overload:
 		g.turnAway(syn)
-		f.vanish(negotiate.ReasonRateLimit)
+		f.post(func() { f.vanish(negotiate.ReasonRateLimit) })
 	case !known:
 	case errors.Is(err, netstack.ErrHandshakeTimeout):
 		f.entryGone()
-		f.vanish(negotiate.ReasonClientGone)
+		f.post(func() { f.vanish(negotiate.ReasonClientGone) })
 	default: // the client fell back: its SYN may be on its way to returnSYN
 		f.entryDead()
-		f.vanish(negotiate.ReasonClientGone)
+		f.post(func() { f.vanish(negotiate.ReasonClientGone) })
 	}
 }
 
@@ -111,11 +112,7 @@ func (g *gateway) Accepted(conn *netstack.Conn) {
 		conn.Forget()
 		return
 	}
-	s := f.g.shardFor(f)
-	s.Post(func() {
-		s.WorksFor(f)
-		f.serve(conn)
-	})
+	f.post(func() { f.serve(conn) })
 }
 
 // serve begins the handshake behind the third ACK.
@@ -190,8 +187,7 @@ func (s *server) action(a negotiate.Action) {
 		s.stopDial()
 		f.dropLocal()
 	case negotiate.DialRaw:
-		f.because(negotiate.ReasonAcceptLost, false)
-		f.countFallback(negotiate.ReasonAcceptLost)
+		f.do(f.core.LosesAccept())
 		f.g.remember(f, negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
 		s.dial(ebpf.StateRaw, s.rawDialled)
 	case negotiate.RelayRaw:
@@ -233,8 +229,8 @@ func (s *server) meet(p *negotiate.Proposal) {
 		defer cancel()
 		failed := map[negotiate.CarrierKind]error{}
 		for _, fb := range strangers {
-			if err := fb.meet(ctx, s.f, *negotiate.FindCarrier(p.Carriers, fb.kind())); err != nil {
-				failed[fb.kind()] = err
+			if err := fb.Meet(ctx, s.f.peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
+				failed[fb.Kind()] = err
 			}
 		}
 		s.input(func(time.Time) []negotiate.Action {
@@ -258,7 +254,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 		if reason != negotiate.ReasonNone {
 			return s.hs.Refused(now, reason)
 		}
-		_ = s.f.wire.SetKeepalive(vigilTurn, vigilTurn, math.MaxInt32) // the last word may be long in coming
+		_ = s.f.wire.SetKeepalive(carrier.VigilTurn, carrier.VigilTurn, math.MaxInt32) // the last word may be long in coming
 		return s.hs.Served(now, negotiate.Accept{
 			GatewayID: s.f.g.id, HostID: s.f.g.hostID, DatagramPort: s.f.g.dgrams.Load().Port(), Random: s.f.g.keys.random(),
 			Carriers: offers,
@@ -270,7 +266,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 func (s *server) early(c *carry) func(rsocket.Events) {
 	return func(ev rsocket.Events) {
 		if ev.Has(rsocket.EventReadable) {
-			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.kind) })
+			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.Kind) })
 		}
 	}
 }

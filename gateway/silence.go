@@ -15,14 +15,12 @@ import (
 
 // watched is what the programs saw of the application's socket.
 func (f *flow) watched(e ebpf.Event) {
-	if e.Kind == ebpf.EventTimeout {
-		f.g.silences.watch(f, e.UserTimeout)
+	wire := f.wire
+	if wire == nil {
 		return
 	}
-	f.mu.Lock()
-	wire := f.wire
-	f.mu.Unlock()
-	if wire == nil {
+	if e.Kind == ebpf.EventTimeout {
+		f.g.silences.watch(f, e.UserTimeout)
 		return
 	}
 	answer := func() {
@@ -180,14 +178,14 @@ func (s *silences) turn(now time.Time) bool {
 	}
 	for _, f := range over {
 		f.g.log.Debug("peer silent for the application's TCP_USER_TIMEOUT", "flow_id", f.id)
-		f.abort(negotiate.ReasonPeerDead, false)
+		f.post(func() { f.abort(negotiate.ReasonPeerDead, false) })
 	}
 	return left
 }
 
 // silent looks at one flow; gone says that it needs no look any more.
 func (f *flow) silent(w *silence, now time.Time) (ask, over, gone bool) {
-	if f.hasEnded() || f.wire == nil || f.wire.Over() {
+	if f.getState().Final() || f.wire.Over() {
 		return false, false, true
 	}
 	_, heard := f.wire.Vitals()

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/ebpf"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -73,6 +74,7 @@ func TestUserTimeoutEndsSilentPeers(t *testing.T) {
 			defer c.closeApps()
 			g, f := c.flow[0].g, c.flow[0]
 			g.onEvent(ebpf.Event{Kind: ebpf.EventTimeout, Tuple: ebpf.Tuple(f.tuple), ISN: 7, UserTimeout: time.Second})
+			f.call(func() {})
 			now := time.Now()
 			turns := func(n int) {
 				for range n {
@@ -93,22 +95,23 @@ func TestUserTimeoutEndsSilentPeers(t *testing.T) {
 			if kind != negotiate.CarrierRelay { // there the bytes themselves ask
 				require.NotZero(t, c.wire[0].asked)
 			}
-			require.Equal(t, StateCarrying, f.getState())
+			require.Equal(t, life.Carrying, f.getState())
 			c.wire[0].setSilent(true)
 			turns(20)
-			require.Equal(t, StateCarrying, f.getState(), "idle")
+			require.Equal(t, life.Carrying, f.getState(), "idle")
 			send()
 			turns(8)
 			for range 4 {
 				g.silences.turn(now)
+				f.call(func() {}) // what it has posted
 				now = now.Add(silenceTurn)
 			}
-			require.Equal(t, StateAborted, f.getState())
+			require.Equal(t, life.Aborted, f.getState())
 			require.Empty(t, g.silences.flows)
 			require.NoError(t, c.app[0].SetReadDeadline(time.Now().Add(patience)))
 			_, err := c.app[0].Read(make([]byte, 1))
 			require.ErrorIs(t, err, unix.ECONNRESET)
-			require.Equal(t, negotiate.ReasonPeerDead, f.reason)
+			require.Equal(t, negotiate.ReasonPeerDead, f.view().reason)
 		})
 	}
 }
@@ -123,12 +126,15 @@ func TestProbesAreAnsweredByThePeer(t *testing.T) {
 	probe := ebpf.Event{Kind: ebpf.EventProbe, Tuple: ebpf.Tuple(f.tuple), ISN: 7, Seq: 41, Ack: 43}
 	c.wire[1].setSilent(true)
 	f.g.onEvent(probe)
+	f.call(func() {})
 	require.Empty(t, steer.takeInjected())
 	c.wire[1].setSilent(false)
 	f.g.onEvent(probe)
+	f.call(func() {})
 	require.Equal(t, [][]byte{ebpf.ProbeSegment(probe.Tuple, 41, 43)}, steer.takeInjected())
 	probe.ISN++ // of another connection
 	f.g.onEvent(probe)
+	f.call(func() {})
 	require.Empty(t, steer.takeInjected())
 }
 

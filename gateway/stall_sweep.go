@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -36,14 +37,13 @@ func (g *gateway) stallLoop(ctx context.Context) {
 
 // lookForStalls looks at every flow once. One goroutine at a time calls it.
 func (g *gateway) lookForStalls(timeout time.Duration) {
-	batches := map[*loop.Shard][]pump{}
+	batches := map[*loop.Shard][]*flow{}
 	for _, f := range g.all() {
-		p := f.pump()
-		if p == nil {
+		if s := f.getState(); s != life.Carrying && s != life.Closing {
 			continue
 		}
 		s := g.shardFor(f)
-		batches[s] = append(batches[s], p)
+		batches[s] = append(batches[s], f)
 		if len(batches[s]) == stallBatch {
 			lookAt(s, batches[s], timeout)
 			batches[s] = batches[s][:0]
@@ -54,19 +54,14 @@ func (g *gateway) lookForStalls(timeout time.Duration) {
 	}
 }
 
-// pump returns what moves the bytes of a flow that is carried, or nil.
+// pump returns what moves the bytes of a flow and can stand still, or nil.
 func (f *flow) pump() pump {
-	if s := f.getState(); s != StateCarrying && s != StateClosing {
-		return nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	switch {
-	case f.ended:
+	case f.core.Ended():
 		return nil
-	case f.relay != nil:
+	case f.core.By() == life.ByRelay:
 		return f.relay
-	case f.picked != nil:
+	case f.core.By() == life.ByLink:
 		return f.picked
 	default:
 		return nil
@@ -74,14 +69,19 @@ func (f *flow) pump() pump {
 }
 
 // lookAt looks at flows of one shard, on its thread.
-func lookAt(s *loop.Shard, flows []pump, timeout time.Duration) {
+func lookAt(s *loop.Shard, flows []*flow, timeout time.Duration) {
 	s.Call(func() {
 		var polled [stallBatch]unix.PollFd
+		var pumps [stallBatch]pump
 		n := 0
-		for _, p := range flows {
+		for _, f := range flows {
+			p := f.pump()
+			if p == nil {
+				continue
+			}
 			if fd, ok := p.watchable(); ok {
 				polled[n] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLOUT | unix.POLLRDHUP}
-				flows[n] = p
+				pumps[n] = p
 				n++
 			}
 		}
@@ -92,7 +92,7 @@ func lookAt(s *loop.Shard, flows []pump, timeout time.Duration) {
 			return // the next look finds the same
 		}
 		now := time.Now()
-		for i, p := range flows[:n] {
+		for i, p := range pumps[:n] {
 			s.WorksFor(p.Owner())
 			if _, ok := p.watchable(); ok {
 				p.lookForStall(readyOf(polled[i].Revents), now, timeout)
@@ -106,8 +106,5 @@ func lookAt(s *loop.Shard, flows []pump, timeout time.Duration) {
 func (f *flow) stalled(by config.Carrier, where ...any) {
 	f.g.count.stalled(by)
 	f.g.log.Warn("connection stalled", append([]any{"flow_id", f.id, "side", f.side, "carrier", by, "remote", f.tuple.Remote}, where...)...)
-	f.mu.Lock()
-	f.reason, f.remote = negotiate.ReasonNone, false // why it is on the carrier it is on did not end it
-	f.mu.Unlock()
 	f.abort(negotiate.ReasonStalled, false)
 }

@@ -11,6 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -102,8 +105,10 @@ func TestStuckDirections(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.rx.stuck(c.leg), what)
 	}
-	books := func(sent, allowed, read uint64) ledger { return ledger{sent: sent, allowed: allowed, read: read} }
-	left := ledger{peer: peerLeft, demoted: true, read: 5}
+	books := func(sent, allowed, read uint64) life.Ledger {
+		return life.Ledger{Sent: sent, Allowed: allowed, Read: read}
+	}
+	left := life.Ledger{Peer: life.PeerLeft, Demoted: true, Read: 5}
 	for what, c := range map[string]struct {
 		st     relayStand
 		leg    legReady
@@ -115,10 +120,10 @@ func TestStuckDirections(t *testing.T) {
 		"a tail and room":           {relayStand{books: books(5, 9, 7)}, shut, true, false},
 		"a tail and no answer":      {relayStand{books: left}, shut, true, false},
 		"no record leaves":          {relayStand{books: books(9, 9, 9), pushing: true}, shut, true, false},
-		"the application reads not": {relayStand{books: ledger{received: 5, consumed: 1}}, shut, false, false},
-		"it would":                  {relayStand{books: ledger{received: 5, consumed: 1, tx: txEnded}}, ready, false, true},
-		"all over":                  {relayStand{books: ledger{received: 5, consumed: 5, tx: txEnded}}, ready, false, false},
-		"the flow ends":             {relayStand{books: ledger{received: 5, consumed: 1, sent: 1, allowed: 9}, over: true}, ready, false, false},
+		"the application reads not": {relayStand{books: life.Ledger{Received: 5, Consumed: 1}}, shut, false, false},
+		"it would":                  {relayStand{books: life.Ledger{Received: 5, Consumed: 1, Tx: life.TxEnded}}, ready, false, true},
+		"all over":                  {relayStand{books: life.Ledger{Received: 5, Consumed: 5, Tx: life.TxEnded}}, ready, false, false},
+		"the flow ends":             {relayStand{books: life.Ledger{Received: 5, Consumed: 1, Sent: 1, Allowed: 9}, over: true}, ready, false, false},
 	} {
 		require.Equal(t, c.tx, c.st.txStuck(c.leg), what)
 		require.Equal(t, c.rx, c.st.rxStuck(c.leg), what)
@@ -161,7 +166,7 @@ func (c *pairConn) aborted(t *testing.T) {
 	t.Helper()
 	require.Positive(t, c.stalls())
 	for _, f := range c.flow {
-		require.Equal(t, StateAborted, f.getState())
+		require.Equal(t, life.Aborted, f.getState())
 		require.Equal(t, "stalled", f.info(time.Now()).Reason, f.side)
 	}
 	_ = c.app[0].SetReadDeadline(time.Now().Add(patience))
@@ -177,7 +182,7 @@ func TestStallOfALostWakeup(t *testing.T) {
 			p := newGatewayPair(t)
 			c := p.dial(t, kind)
 			s := p.g[0].shards[0]
-			s.Call(func() { require.NoError(t, s.Remove(c.flow[0].chosen().fd)) })
+			s.Call(func() { require.NoError(t, s.Remove(c.flow[0].picked.fd)) })
 			_, err := c.app[0].Write([]byte("anybody there?"))
 			require.NoError(t, err)
 			require.True(t, c.lookUntil(stallRounds))
@@ -195,7 +200,7 @@ func TestStallOfLostBytes(t *testing.T) {
 			p := newGatewayPair(t)
 			c := p.dial(t, kind)
 			s, there := p.g[1].shards[0], c.flow[1].chosen()
-			s.Call(func() { delete(there.queue.Members, there.qp.Num()) }) // its completions go nowhere
+			s.Call(func() { delete(p.g[1].queueOf(t, there).Members, there.QP.Num()) }) // its completions go nowhere
 			_, err := c.app[0].Write([]byte("lost"))
 			require.NoError(t, err)
 			require.NoError(t, c.app[0].CloseWrite())
@@ -213,9 +218,9 @@ func TestStallOfThePeersReader(t *testing.T) {
 	a, b := newFakeWires(1000, 1000)
 	c := p.begin(t, a, b)
 	for _, f := range c.flow {
-		f.carryBy(negotiate.CarrierRelay)
+		f.call(func() { f.carryBy(negotiate.CarrierRelay) })
 	}
-	c.flow[0].records(nil) // the other side never begins
+	c.flow[0].call(func() { c.flow[0].records(nil) }) // the other side never begins
 	_, err := c.app[0].Write(make([]byte, 10_000))
 	require.NoError(t, err)
 	g := p.g[0]
@@ -228,7 +233,7 @@ func TestStallOfThePeersReader(t *testing.T) {
 	}
 	require.Equal(t, "stalled", c.flow[0].info(time.Now()).Reason)
 	require.Equal(t, map[config.Carrier]uint64{config.CarrierRelay: 1}, g.Snapshot().Stalls)
-	c.flow[1].abort(negotiate.ReasonNone, false)
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonNone, false) })
 	c.closeApps()
 	c.over(t)
 }
@@ -243,7 +248,7 @@ func TestNoStallInAPartition(t *testing.T) {
 			a.silence(true)
 			b.silence(true)
 			s := p.g[0].shards[0]
-			s.Call(func() { require.NoError(t, s.Remove(c.flow[0].chosen().fd)) })
+			s.Call(func() { require.NoError(t, s.Remove(c.flow[0].picked.fd)) })
 			_, err := c.app[0].Write([]byte("anybody there?"))
 			require.NoError(t, err)
 			require.False(t, c.lookUntil(20))
@@ -290,10 +295,24 @@ func TestNoStallOfSlowApplications(t *testing.T) {
 			got, err := io.ReadAll(c.app[0])
 			require.NoError(t, err)
 			require.Equal(t, "answer", string(got))
-			require.Equal(t, [2]State{StateClosed, StateClosed}, c.over(t))
+			require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
 			require.Zero(t, c.stalls())
 			c.closeApps()
 			p.empty(t)
 		})
 	}
+}
+
+// queueOf is the completion queue of a carry.
+func (g *gateway) queueOf(t *testing.T, c *carry) *loop.Queue {
+	switch fb := g.fabricOf(c.Kind).(type) {
+	case *carrier.Shm:
+		return fb.Queue(c.Shard)
+	case *carrier.Soft:
+		at, err := fb.PortOf(c.f.tuple.Local.Addr())
+		require.NoError(t, err)
+		return at.Unit.Queue(c.Shard)
+	}
+	t.Fatal("no device of the carrier")
+	return nil
 }

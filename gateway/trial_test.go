@@ -26,13 +26,10 @@ func TestTrialOffersOneCarrier(t *testing.T) {
 	}
 	offers := func(f *flow) (kinds []negotiate.CarrierKind) {
 		var pr negotiate.Proposal
-		f.makeOffers(&pr)
+		carries, _ := f.makeOffers(&pr)
 		for _, o := range pr.Carriers {
 			kinds = append(kinds, o.Kind)
 		}
-		f.mu.Lock()
-		carries := f.carries
-		f.mu.Unlock()
 		done := make(chan struct{})
 		f.closeCarries(carries, func() { close(done) })
 		<-done

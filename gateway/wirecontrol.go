@@ -2,94 +2,66 @@ package gateway
 
 import (
 	"errors"
-	"math"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/faults"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
 
 // wireControl is the wire leg of a carried flow: records, whatever moves the bytes.
-// It is the one place that reads and writes them; where both directions stand is in
-// the flow's ledger. It belongs to the shard of the flow. The wire's notifications only
-// post, and so does keepalive; all else is for the shard's thread.
+// It is the one place that reads and writes them; what they mean is the core's to say. It
+// belongs to the shard of the flow. The wire's notifications only post.
 //
 // While a queue pair carries, records are a few bytes per direction and life, and
 // are looked at when they come. Those of a relay wait for its step.
-//
-//	waiting ── CONFIRM has passed ──► talking ── the flow ends ──► silent
 type wireControl struct {
-	f     *flow
-	s     *loop.Shard
-	carry *carry // nil: the flow has left it, or had none
-	relay *relay // nil: a queue pair carries
+	f *flow
+	s *loop.Shard
 
 	posted atomic.Bool // a look at the wire leg is on its way to the shard
 	look   func()      // noticed: made once
 
-	phase  controlPhase
-	wanted string // the queue pair is to be left as soon as records are read, and why
 	reader negotiate.RecordReader
 	out    backlog  // records not yet taken by the wire leg
 	hears  bool     // there may be something to be read
 	record [64]byte // one that is about to be sent
 	cut    bool     // the wire leg takes no more: what it says until its end counts
-	gone   bool     // the wire leg has ended
 
-	timer   loop.Timer
-	waitFor outcome // what timer is for: asks or lingers
-	asked   bool    // for the client's reset
+	timer loop.Timer // the core's linger
 }
 
-// controlPhase is whether records are exchanged.
-type controlPhase uint8
+// controlReads bounds the reads of one look.
+const controlReads = 16
 
-const (
-	controlWaiting controlPhase = iota
-	controlTalking
-	controlSilent
-)
-
-const (
-	// serverLinger is how long a server waits for the client to reset the wire leg
-	// after both directions have ended.
-	serverLinger = 5 * time.Second
-	// resetMissed is when a server begins to ask for a reset that does not come: while
-	// the client's gateway still remembers the tuple, which is serverLinger. Later the
-	// client's kernel has to answer, and does not before its own TIME_WAIT is over.
-	resetMissed = time.Second
-	// controlReads bounds the reads of one look.
-	controlReads = 16
-)
-
-func newWireControl(f *flow, s *loop.Shard) *wireControl {
-	c := &wireControl{f: f, s: s}
+func newWireControl(f *flow) *wireControl {
+	c := &wireControl{f: f, s: f.g.shardFor(f)}
 	c.look, c.timer = c.noticed, loop.NewTimer(c.expired)
 	return c
 }
 
+// relayed reports whether the wire leg has the bytes, too.
+func (c *wireControl) relayed() bool { return c.f.core.By() == life.ByRelay }
+
 // begin starts to exchange records; rest are the first bytes of them.
 func (c *wireControl) begin(leg *appLeg, rest []byte) {
-	if c.phase != controlWaiting {
+	if !c.f.core.Talk() {
 		return
 	}
-	c.phase = controlTalking
-	if c.relay != nil {
+	if c.relayed() {
 		fd, err := leg.take()
 		if err != nil { // the flow has ended
 			return
 		}
-		c.relay.start(fd, rest)
+		c.f.relay.start(fd, rest)
 	} else {
 		c.feed(rest)
 	}
-	if c.wanted != "" && c.relay == nil && c.talks() {
-		c.carry.demote(c.wanted)
-	}
+	c.f.do(c.f.core.Talked())
 	c.f.wire.SetNotify(c.notify) // which it does at once
 }
 
@@ -104,44 +76,48 @@ func (c *wireControl) noticed() {
 	c.s.WorksFor(c.f)
 	c.posted.Store(false) // before the reads: what comes behind them is another look's
 	c.hears = true
-	if c.relay != nil {
-		c.relay.later()
+	if c.relayed() {
+		c.f.relay.later()
 	} else {
 		c.service()
 	}
 }
 
 // talks reports whether records are exchanged.
-func (c *wireControl) talks() bool { return c.phase == controlTalking }
-
-// client reports whether this is the client's side.
-func (c *wireControl) client() bool { return c.f.side == config.SideClient }
+func (c *wireControl) talks() bool { return c.f.core.Talks() }
 
 // service writes what is to be written and reads what is there, for a flow with a
 // queue pair.
 func (c *wireControl) service() {
-	if c.phase == controlSilent {
+	if c.f.core.Silent() {
 		return
 	}
 	c.pay()
-	c.flush()
-	for reads := 0; c.hears && c.talks() && c.relay == nil && !c.gone; reads++ {
+	for reads := 0; c.hears && c.talks() && !c.relayed() && !c.f.core.Gone(); reads++ {
 		if reads == controlReads {
 			c.notify()
 			return
 		}
 		c.read(c.s.Scratch())
 	}
-	if c.relay == nil {
+	if !c.relayed() {
 		c.settle()
 	}
 }
 
-// pay sends HAVE{final}, if it is time for it.
+// pay sends HAVE{final}, if it is time for it, and what else waits.
 func (c *wireControl) pay() {
-	if c.f.books.tell(c.client()) {
-		c.queue(negotiate.AppendHave(c.record[:0], c.f.books.final, 0))
-	}
+	c.f.do(c.f.core.Pay())
+	c.flush()
+}
+
+// settle ends the flow when nothing is left to do on it.
+func (c *wireControl) settle() { c.f.do(c.f.core.Settle(c.out.len() > 0)) }
+
+// expired is called when the core's linger is due.
+func (c *wireControl) expired() {
+	c.s.WorksFor(c.f)
+	c.f.do(c.f.core.Linger(c.out.len() > 0))
 }
 
 // read reads the wire leg once, into buf, and acts on what it says.
@@ -158,12 +134,22 @@ func (c *wireControl) read(buf []byte) (n int) {
 	return n
 }
 
+// lost is the end of the wire leg: FIN, RST, or a silence TCP has waited out.
+func (c *wireControl) lost(err error) {
+	c.out = backlog{}
+	received := uint64(0)
+	if !c.relayed() {
+		received = c.f.picked.wireLost(errors.Is(err, syscall.ETIMEDOUT))
+	}
+	c.f.do(c.f.core.WireEnded(received))
+}
+
 // feed cuts b into records and acts on each.
 func (c *wireControl) feed(b []byte) {
 	for c.talks() {
 		rec, n, err := c.reader.Next(b)
 		if err != nil {
-			c.abort(negotiate.ReasonProtocolError, false)
+			c.f.abort(negotiate.ReasonProtocolError, false)
 			return
 		}
 		b = b[n:]
@@ -176,73 +162,37 @@ func (c *wireControl) feed(b []byte) {
 
 // act acts on one record.
 func (c *wireControl) act(rec negotiate.Record) {
-	books := &c.f.books
-	if c.relay == nil {
-		books.received = c.carry.ep.ReceivedOffset()
-	}
-	if why := books.record(rec); why != negotiate.ReasonNone {
-		c.abort(why, rec.Type == negotiate.RecordAbort)
-		return
-	}
-	switch rec.Type {
-	case negotiate.RecordData:
-		c.relay.deliver(rec.Payload)
-	case negotiate.RecordEnd:
-		if c.relay == nil {
-			c.carry.peerEnd()
+	received := uint64(0)
+	if !c.relayed() {
+		received = c.f.picked.EP.ReceivedOffset()
+		if rec.Type == negotiate.RecordEnd {
+			c.f.step(faults.Closing)
 		}
-	case negotiate.RecordDemote:
-		if c.relay == nil {
-			c.carry.demote(DemotedByPeer)
-		}
-		if c.relay == nil { // it could not: the flow is ending
-			c.phase = controlSilent
-		}
-	case negotiate.RecordDemoteDone:
-		c.relay.from.written()
-	case negotiate.RecordHave, negotiate.RecordAbort, negotiate.RecordKeepalive:
 	}
-}
-
-// sendEnd says that the own direction is final bytes long. What follows from it in
-// this turn goes with it.
-func (c *wireControl) sendEnd(final uint64) {
-	c.f.books.end(final)
-	c.f.to(StateClosing)
-	c.queue(negotiate.AppendEnd(c.record[:0], final))
-	c.notify()
-}
-
-// shut says that the application has got all of the peer's direction.
-func (c *wireControl) shut() {
-	c.f.books.shut()
-	c.notify()
-}
-
-// legDelivered says that the kernel of the application has everything.
-func (c *wireControl) legDelivered() {
-	c.f.books.legDone = true
-	c.notify()
-}
-
-// keepalive asks the peer's TCP for a sign of life, unless something it has to
-// acknowledge is on its way. It is safe for concurrent use.
-func (c *wireControl) keepalive() {
-	c.s.Post(func() {
-		c.s.WorksFor(c.f)
-		c.ask()
-	})
-}
-
-func (c *wireControl) ask() {
-	if c.talks() && c.relay == nil && !c.gone && c.out.len() == 0 {
-		c.send(negotiate.AppendKeepalive(c.record[:0]))
+	c.f.do(c.f.core.Record(rec, received))
+	if rec.Type == negotiate.RecordData && c.talks() {
+		c.f.relay.deliver(rec.Payload)
 	}
 }
 
 // queue puts a record behind those that wait.
-func (c *wireControl) queue(b []byte) {
-	if !c.cut && !c.gone && c.phase != controlSilent {
+func (c *wireControl) queue(rec negotiate.Record) {
+	switch rec.Type {
+	case negotiate.RecordEnd:
+		c.put(negotiate.AppendEnd(c.record[:0], rec.Offset))
+	case negotiate.RecordHave:
+		c.put(negotiate.AppendHave(c.record[:0], rec.Offset, rec.Window))
+	case negotiate.RecordDemote:
+		c.put(negotiate.AppendDemote(c.record[:0]))
+	case negotiate.RecordKeepalive:
+		c.put(negotiate.AppendKeepalive(c.record[:0]))
+	case negotiate.RecordData, negotiate.RecordDemoteDone, negotiate.RecordAbort: // the relay's, and close's
+	}
+}
+
+// put puts b behind what waits.
+func (c *wireControl) put(b []byte) {
+	if !c.cut && !c.f.core.Gone() && !c.f.core.Silent() {
 		c.out.put(b)
 	}
 }
@@ -253,7 +203,7 @@ func (c *wireControl) send(b []byte) {
 		b = b[c.push(b):]
 	}
 	if len(b) > 0 {
-		c.queue(b)
+		c.put(b)
 	}
 }
 
@@ -269,7 +219,7 @@ func (c *wireControl) flush() {
 // push writes what the wire leg takes. One that takes no more is read to its end,
 // which says whether that is an orderly one.
 func (c *wireControl) push(b []byte) (done int) {
-	if c.cut || c.gone || c.phase == controlSilent {
+	if c.cut || c.f.core.Gone() || c.f.core.Silent() {
 		return 0
 	}
 	c.cut = true // behind a panic: a record may have been taken in part
@@ -289,100 +239,12 @@ func (c *wireControl) push(b []byte) (done int) {
 	return done
 }
 
-// lost is the end of the wire leg: FIN, RST, or a silence TCP has waited out.
-// Before END from both sides it is an abort; after, the client has done its part,
-// if its bytes are here.
-func (c *wireControl) lost(err error) {
-	c.gone, c.out = true, backlog{}
-	books := &c.f.books
-	if c.relay == nil {
-		c.carry.wireLost(errors.Is(err, syscall.ETIMEDOUT))
-	}
-	if !books.lost() {
-		c.abort(negotiate.ReasonWireReset, true)
-	} else if c.relay == nil {
-		c.carry.pump()
-	}
-}
-
-func (c *wireControl) abort(r negotiate.Reason, remote bool) {
-	c.phase = controlSilent
-	c.f.abort(r, remote)
-}
-
-// settle ends the flow when nothing is left to do on it: the client resets the
-// wire leg, the server waits for that reset, but not for ever. It reports whether
-// the end is near.
-func (c *wireControl) settle() bool {
-	if c.phase == controlSilent || c.out.len() > 0 {
-		return false
-	}
-	switch next := c.f.books.outcome(c.client(), c.gone); next {
-	case isOver:
-		c.complete()
-		return true
-	case lingers:
-		c.await(lingers, serverLinger)
-		return true
-	case asks:
-		pause := serverLinger
-		if !c.asked {
-			pause = resetMissed
-		}
-		c.await(asks, pause)
-	case goesOn:
-	}
-	return false
-}
-
-func (c *wireControl) complete() {
-	c.phase = controlSilent
-	c.f.complete()
-}
-
-// await has expired called when a pause has passed, unless that is so already.
-func (c *wireControl) await(what outcome, pause time.Duration) {
-	if !c.timer.Pending() || c.waitFor != what {
-		c.waitFor = what
-		c.s.SetTimer(&c.timer, time.Now().Add(pause))
-	}
-}
-
-// expired ends the flow of a client that does not leave the wire leg, or asks for its
-// reset: by TCP first, whose probes a gateway that has ended the flow answers by the
-// reset that was lost, and by a record later.
-func (c *wireControl) expired() {
-	c.s.WorksFor(c.f)
-	switch {
-	case c.phase == controlSilent:
-		return
-	case c.waitFor == lingers:
-		c.complete()
-		return
-	case !c.asked:
-		c.asked = true
-		_ = c.f.wire.SetKeepalive(resetMissed, resetMissed, math.MaxInt32)
-	default:
-		c.ask()
-	}
-	c.settle() // to wait again
-}
-
-// mayLeave reports whether the wire leg holds records by now. If not, begin will
-// have the flow leave its queue pair.
-func (c *wireControl) mayLeave(cause string) bool {
-	if c.phase == controlWaiting {
-		c.wanted = cause
-	}
-	return c.talks()
-}
-
 // close ends the control of a flow that has ended. With a reason the peer is
 // told; behind records that the wire leg has not taken the reset alone must do.
 func (c *wireControl) close(why negotiate.Reason) {
 	c.s.SetTimer(&c.timer, time.Time{})
-	if why != negotiate.ReasonNone && c.out.len() == 0 && !c.cut && !c.gone {
+	if why != negotiate.ReasonNone && c.out.len() == 0 && !c.cut && !c.f.core.Gone() {
 		_, _ = c.f.wire.Write(negotiate.AppendAbort(c.record[:0], why))
 	}
-	c.phase, c.out = controlSilent, backlog{}
+	c.out = backlog{}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -22,12 +23,12 @@ func (p *gatewayPair) halfPair(t *testing.T, kind negotiate.CarrierKind, side in
 	if kind != negotiate.CarrierRelay {
 		c.meet(t, kind)
 	}
-	c.flow[side].carryBy(kind)
-	c.flow[side].records(nil)
+	c.flow[side].call(func() { c.flow[side].carryBy(kind) })
+	c.flow[side].call(func() { c.flow[side].records(nil) })
 	t.Cleanup(func() {
 		c.closeApps()
-		c.flow[side].abort(negotiate.ReasonDrained, false)
-		c.flow[1-side].abort(negotiate.ReasonDrained, false)
+		c.flow[side].call(func() { c.flow[side].abort(negotiate.ReasonDrained, false) })
+		c.flow[1-side].call(func() { c.flow[1-side].abort(negotiate.ReasonDrained, false) })
 		c.over(t)
 	})
 	return c, c.flow[side], c.wire[1-side]
@@ -102,7 +103,7 @@ func TestHostileRecords(t *testing.T) {
 					require.NotEmpty(t, recs)
 					require.Equal(t, negotiate.Record{Type: negotiate.RecordAbort, Reason: negotiate.ReasonProtocolError}, recs[len(recs)-1])
 					waitBuried(t, f)
-					require.Equal(t, StateAborted, f.getState())
+					require.Equal(t, life.Aborted, f.getState())
 					_, err = io.Copy(io.Discard, c.app[1]) // what came before may have been passed on
 					if err == nil {                        // the end, too
 						require.Contains(t, name, "end")
@@ -134,7 +135,7 @@ func TestWindowOfRelay(t *testing.T) {
 	_, err := w.WriteContext(t.Context(), rec)
 	require.NoError(t, err)
 	time.Sleep(10 * time.Millisecond)
-	require.Equal(t, StateCarrying, f.getState())
+	require.Equal(t, life.Carrying, f.getState())
 	for offset := uint64(1 << 18); ; offset += 1 << 18 { // the kernel's buffers take some
 		_, err := w.WriteContext(t.Context(), negotiate.AppendDataHeader(nil, offset, 1<<18))
 		if err == nil {
@@ -150,7 +151,7 @@ func TestWindowOfRelay(t *testing.T) {
 	if n := len(recs); n > 0 && recs[n-1].Type != negotiate.RecordHave { // which may be under way: then a reset must do
 		require.Equal(t, negotiate.ReasonProtocolError, recs[n-1].Reason)
 	}
-	require.Equal(t, StateAborted, f.getState())
+	require.Equal(t, life.Aborted, f.getState())
 }
 
 // TestAbortTellsWhy: the peer reads the reason before the reset.
@@ -158,8 +159,8 @@ func TestAbortTellsWhy(t *testing.T) {
 	p := newGatewayPair(t)
 	for _, kind := range allCarriers {
 		c := p.dial(t, kind)
-		c.flow[0].drain(negotiate.ReasonDrained)
-		require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
+		c.flow[0].call(func() { c.flow[0].drain(negotiate.ReasonDrained) })
+		require.Equal(t, [2]life.Phase{life.Aborted, life.Aborted}, c.over(t))
 		for i, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {
 			info := c.flow[i].info(time.Now())
 			require.Equal(t, "drained", info.Reason) // also where it had another one to be relayed
@@ -176,15 +177,15 @@ func TestAbortBehindHeldRecords(t *testing.T) {
 	a, b := newFakeWires(3, 3)
 	c := p.begin(t, a, b)
 	c.meet(t, negotiate.CarrierSHM)
-	c.flow[0].carryBy(negotiate.CarrierSHM)
-	c.flow[0].records(nil)
+	c.flow[0].call(func() { c.flow[0].carryBy(negotiate.CarrierSHM) })
+	c.flow[0].call(func() { c.flow[0].records(nil) })
 	require.NoError(t, c.app[0].CloseWrite())
-	require.Eventually(t, func() bool { return c.flow[0].getState() == StateClosing }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.flow[0].getState() == life.Closing }, 30*time.Second, time.Millisecond)
 	time.Sleep(5 * time.Millisecond)
-	c.flow[0].abort(negotiate.ReasonDrained, false)
+	c.flow[0].call(func() { c.flow[0].abort(negotiate.ReasonDrained, false) })
 	waitBuried(t, c.flow[0])
 	require.Equal(t, []byte{2, 0, 0}, b.in, "the beginning of END and nothing else")
-	c.flow[1].abort(negotiate.ReasonDrained, false)
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonDrained, false) })
 	c.closeApps()
 	c.over(t)
 }
@@ -198,11 +199,11 @@ func TestEndsWithoutBytes(t *testing.T) {
 		require.NoError(t, c.app[1].CloseWrite())
 		_, err := w.Write(negotiate.AppendEnd(nil, 1000))
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return f.getState() == StateClosing }, 30*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return f.getState() == life.Closing }, 30*time.Second, time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
 		w.cut()
 		waitBuried(t, f)
-		require.Equal(t, StateAborted, f.getState())
+		require.Equal(t, life.Aborted, f.getState())
 	}
 }
 
@@ -218,7 +219,7 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 		require.NoError(t, c.app[0].CloseWrite())
 		require.NoError(t, c.app[1].CloseWrite())
 		require.Eventually(t, func() bool {
-			return c.flow[1].tx.Load() == 0 && c.flow[0].tx.Load() == 200_000 && c.flow[1].getState() == StateClosing
+			return c.flow[1].tx.Load() == 0 && c.flow[0].tx.Load() == 200_000 && c.flow[1].getState() == life.Closing
 		}, 30*time.Second, time.Millisecond)
 		time.Sleep(20 * time.Millisecond)
 		c.wire[1].cut()
@@ -226,7 +227,7 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, got, 200_000)
 		c.closeApps()
-		require.Equal(t, StateClosed, c.over(t)[1])
+		require.Equal(t, life.Closed, c.over(t)[1])
 	}
 	p.empty(t)
 }
@@ -240,25 +241,25 @@ func TestWireLostWhileTailIsSent(t *testing.T) {
 		c := p.begin(t, a, w)
 		c.meet(t, kind)
 		f := c.flow[0]
-		f.carryBy(kind)
-		f.records(nil)
+		f.call(func() { f.carryBy(kind) })
+		f.call(func() { f.records(nil) })
 		_, err := c.app[0].Write(make([]byte, 10_000))
 		require.NoError(t, err)
 		require.NoError(t, c.app[0].CloseWrite())
-		require.Eventually(t, func() bool { return f.getState() == StateClosing }, patience, time.Millisecond)
-		_, err = w.Write(cat(negotiate.AppendEnd(nil, 0), negotiate.AppendDemote(nil), negotiate.AppendHave(nil, 0, relayWindow)))
+		require.Eventually(t, func() bool { return f.getState() == life.Closing }, patience, time.Millisecond)
+		_, err = w.Write(cat(negotiate.AppendEnd(nil, 0), negotiate.AppendDemote(nil), negotiate.AppendHave(nil, 0, life.Window)))
 		require.NoError(t, err)
 		_, err = io.ReadAll(c.app[0])
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { // the wire leg takes no more
 			st, ok := f.relayed()
-			return ok && st.pushing && st.books.sent > 0
+			return ok && st.pushing && st.books.Sent > 0
 		}, patience, time.Millisecond)
 		w.cut()
 		c.closeApps()
 		waitBuried(t, f)
-		require.Equal(t, StateClosed, f.getState())
-		c.flow[1].abort(negotiate.ReasonDrained, false)
+		require.Equal(t, life.Closed, f.getState())
+		c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonDrained, false) })
 		c.over(t)
 	}
 	p.empty(t)
@@ -272,42 +273,40 @@ func TestWireLostWhileHaveIsSent(t *testing.T) {
 	a, w := newFakeWires(len(end), len(end))
 	c := p.begin(t, a, w)
 	f := c.flow[0]
-	f.carryBy(negotiate.CarrierRelay)
-	f.records(nil)
+	f.call(func() { f.carryBy(negotiate.CarrierRelay) })
+	f.call(func() { f.records(nil) })
 	require.NoError(t, c.app[0].CloseWrite()) // its END fills the wire leg
-	require.Eventually(t, func() bool { return f.getState() == StateClosing }, patience, time.Millisecond)
-	const n = relayWindow
+	require.Eventually(t, func() bool { return f.getState() == life.Closing }, patience, time.Millisecond)
+	const n = life.Window
 	_, err := w.WriteContext(t.Context(), cat(negotiate.AppendDataHeader(nil, 0, n), make([]byte, n), negotiate.AppendEnd(nil, n)))
 	require.NoError(t, err)
 	require.NoError(t, c.app[0].SetReadDeadline(time.Now().Add(patience)))
-	_, err = io.ReadFull(c.app[0], make([]byte, relayUpdate))
+	_, err = io.ReadFull(c.app[0], make([]byte, life.Window/4))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		st, ok := f.relayed()
-		return ok && st.pushing && st.books.rx != rxOpen && st.books.reported > 0
+		return ok && st.pushing && st.books.Rx != life.RxOpen && st.books.Reported > 0
 	}, patience, time.Millisecond)
 	w.cut()
 	rest, err := io.ReadAll(c.app[0])
 	require.NoError(t, err)
-	require.Len(t, rest, n-relayUpdate)
+	require.Len(t, rest, n-life.Window/4)
 	c.closeApps()
 	waitBuried(t, f)
-	require.Equal(t, StateClosed, f.getState())
-	c.flow[1].abort(negotiate.ReasonDrained, false)
+	require.Equal(t, life.Closed, f.getState())
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonDrained, false) })
 	c.over(t)
 	p.empty(t)
 }
 
 // relayed returns where the flow's relay stands, if it has one.
 func (f *flow) relayed() (st relayStand, ok bool) {
-	f.mu.Lock()
-	r := f.relay
-	f.mu.Unlock()
-	if r == nil {
-		return relayStand{}, false
-	}
-	r.s.Call(func() { st = r.stand() })
-	return st, true
+	f.call(func() {
+		if ok = f.relay != nil; ok {
+			st = f.relay.stand()
+		}
+	})
+	return st, ok
 }
 
 // TestHaveGoesWithEnd: a server says that it has everything behind its own end; a
@@ -328,7 +327,7 @@ func TestHaveGoesWithEnd(t *testing.T) {
 	require.Equal(t, cat(end, have), buf[:n], "in one piece")
 	w.Abort()
 	waitBuried(t, f)
-	require.Equal(t, StateClosed, f.getState())
+	require.Equal(t, life.Closed, f.getState())
 
 	c, f, w = p.halfPair(t, negotiate.CarrierSHM, 0)
 	require.NoError(t, c.app[0].CloseWrite())
@@ -342,7 +341,7 @@ func TestHaveGoesWithEnd(t *testing.T) {
 	require.NoError(t, c.app[0].Close())
 	require.Empty(t, heard(t, w))
 	waitBuried(t, f)
-	require.Equal(t, StateClosed, f.getState())
+	require.Equal(t, life.Closed, f.getState())
 }
 
 // TestResetIsLost: a client whose reset was lost is asked for a sign of life.
@@ -375,10 +374,10 @@ func TestResetIsLost(t *testing.T) {
 	require.Equal(t, []negotiate.RecordType{
 		negotiate.RecordEnd, negotiate.RecordHave, negotiate.RecordKeepalive, negotiate.RecordKeepalive,
 	}, types)
-	require.Equal(t, StateClosing, f.getState())
+	require.Equal(t, life.Closing, f.getState())
 	w.Abort() // what its kernel answers
 	waitBuried(t, f)
-	require.Equal(t, StateClosed, f.getState())
+	require.Equal(t, life.Closed, f.getState())
 }
 
 // TestServerEndsBySelf: a client that never leaves the wire leg costs a linger.
@@ -407,15 +406,15 @@ func TestServerEndsBySelf(t *testing.T) {
 		_ = c.app[1].Close()
 		flows = append(flows, f)
 	}
-	time.Sleep(serverLinger / 2)
+	time.Sleep(life.ServerLinger / 2)
 	for i, f := range flows {
-		if s := f.getState(); time.Since(begun[i]) < serverLinger {
-			require.Equal(t, StateClosing, s, "not before")
+		if s := f.getState(); time.Since(begun[i]) < life.ServerLinger {
+			require.Equal(t, life.Closing, s, "not before")
 		}
 	}
 	for _, f := range flows {
 		waitBuried(t, f)
-		require.Equal(t, StateClosed, f.getState())
+		require.Equal(t, life.Closed, f.getState())
 	}
 }
 
@@ -424,12 +423,13 @@ func TestTeardownOnce(t *testing.T) {
 	p := newGatewayPair(t)
 	c := p.dial(t, negotiate.CarrierSHM)
 	done := make(chan struct{})
+	on := func(end func(*flow)) func() { return func() { c.flow[0].post(func() { end(c.flow[0]) }) } }
 	for i, end := range []func(){
-		func() { c.flow[0].drain(negotiate.ReasonDrained) }, c.flow[0].replaced, c.flow[0].complete,
-		func() { c.flow[0].abort(negotiate.ReasonPeerDead, true) },
-		func() {
-			c.flow[0].release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
-		},
+		on(func(f *flow) { f.drain(negotiate.ReasonDrained) }), on((*flow).replaced),
+		on(func(f *flow) { f.do(f.core.GivenBack(false)) }), on(func(f *flow) { f.abort(negotiate.ReasonPeerDead, true) }),
+		on(func(f *flow) {
+			f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
+		}),
 		func() { c.wire[0].cut() },
 	} {
 		go func() {
@@ -460,25 +460,25 @@ func TestHostileWrite(t *testing.T) {
 			p := newGatewayPair(t)
 			c, other := p.dial(t, kind), p.dial(t, kind)
 			bad := c.flow[0].chosen()
-			mine, err := bad.arena.AllocLocal(64)
+			mine, err := bad.Arena.AllocLocal(64)
 			require.NoError(t, err)
 			defer mine.Free()
 			wr := verbs.SendWR{
 				Opcode: verbs.WRRDMAWrite, RemoteAddr: 1 << 40, RKey: 12345,
 				SGList: []verbs.SGE{{Addr: mine.Addr(), Length: 64, LKey: mine.LKey()}},
 			}
-			bad.s.Post(func() {
-				assert.NoError(t, bad.qp.PostSend(&wr))
-				bad.s.Flush()
+			bad.Shard.Post(func() {
+				assert.NoError(t, bad.QP.PostSend(&wr))
+				bad.Shard.Flush()
 			})
 			if kind == negotiate.CarrierSoft { // it could be a third host's: the peer has to say that it leaves
-				require.Never(t, func() bool { return c.flow[1].getState() != StateCarrying }, time.Second, 10*time.Millisecond)
+				require.Never(t, func() bool { return c.flow[1].getState() != life.Carrying }, time.Second, 10*time.Millisecond)
 			}
-			require.Equal(t, [2]State{StateAborted, StateAborted}, c.over(t))
+			require.Equal(t, [2]life.Phase{life.Aborted, life.Aborted}, c.over(t))
 			require.Equal(t, negotiate.ReasonProtocolError.String(), c.flow[1].info(time.Now()).Reason)
 			_, err = io.Copy(io.Discard, c.app[1])
 			require.ErrorIs(t, err, syscall.ECONNRESET)
-			require.Equal(t, StateCarrying, other.flow[1].getState())
+			require.Equal(t, life.Carrying, other.flow[1].getState())
 			c.closeApps()
 			other.closeApps()
 			other.over(t)

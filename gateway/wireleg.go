@@ -3,6 +3,7 @@ package gateway
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/netstack"
 )
 
@@ -25,17 +26,12 @@ type wireLeg interface {
 	Forget()
 }
 
-// A leg that carries bytes is asked for a sign of life every legAsk, so that a
-// gateway that has died is noticed by its kernel's reset. A network that answers
-// nothing is no sign of death: TCP waits there, and so does the leg, for as long as
-// the kernel's own keepalive does by default. So does the one that asks for all
-// flows with a peer (vigil).
-const (
-	legAsk      = 2 * time.Second
-	legPatience = 2 * time.Hour
-)
+// legAsk is how often a leg that carries bytes is asked for a sign of life, so that a
+// gateway that has died is noticed by its kernel's reset. The leg waits for an answer for
+// carrier.LegPatience.
+const legAsk = 2 * time.Second
 
 // askLeg begins to ask.
-func askLeg(wire wireLeg) { _ = wire.SetKeepalive(legAsk, legAsk, int(legPatience/legAsk)) }
+func askLeg(wire wireLeg) { _ = wire.SetKeepalive(legAsk, legAsk, int(carrier.LegPatience/legAsk)) }
 
 var _ wireLeg = (*netstack.Conn)(nil)

@@ -24,9 +24,6 @@ func AppendConfirm(b []byte, c Confirm) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// Len returns the length AppendConfirm adds.
-func (c Confirm) Len() int { return HeaderLen + clc.TLVHeaderLen + 1 }
-
 // parseConfirm reads a CONFIRM at the start of b and returns the number of bytes it took.
 func parseConfirm(b []byte) (Confirm, int, error) {
 	h, tlvs, err := clc.Message(b, TypeConfirm)

@@ -19,9 +19,6 @@ func encodeDecline(d Decline) []byte {
 	return clc.EndMessage(b, 0)
 }
 
-// Len returns the length encodeDecline adds.
-func (d Decline) Len() int { return HeaderLen + clc.TLVHeaderLen + 1 }
-
 // ParseDecline reads a DECLINE at the start of b and returns the number of bytes it took.
 func ParseDecline(b []byte) (Decline, int, error) {
 	h, tlvs, err := clc.Message(b, TypeDecline)

@@ -13,9 +13,9 @@
 // slices instead of socket buffers. It implements host.Steering, and
 // host.Legs with a second TCP stack that plays the gateway's own sockets.
 // It knows neither devices nor routes, so nothing here is translated, forwarded
-// or fragmented, and nothing sends ICMP. Its kernel repeats no SYN when it is told to, so
-// a refused offer is refused. In everything else a test compares it with the programs:
-// the same packets, in every state and liveness of the gateway (ebpf/testdata).
+// or fragmented, and nothing sends ICMP. What it does with packets it does as the
+// programs do: a test gives it the same ones, in every state and liveness of the
+// gateway (ebpf/testdata).
 //
 //	application ─ kernel ─┬─ wire egress ──────────────────────────► wire
 //	                      ├◄ wire ingress ◄──────────────────────── wire

@@ -14,8 +14,13 @@ func (m *Model) ingress(pkt []byte) {
 	}
 	m.mu.Lock()
 	v := m.wireIngress(&s)
+	again := m.again
+	m.again = nil
 	m.mu.Unlock()
 	m.deliver(v, s.raw, m.host.link.Inject)
+	if again != nil {
+		m.host.transmit(again)
+	}
 }
 
 func (m *Model) wireIngress(s *segment) verdict {
@@ -117,12 +122,11 @@ func (m *Model) acceptRefused(s *segment) (reason uint8, rule int) {
 // answerIn: the answer to an offered SYN. Without our accept it is the kernel's; one
 // that accepts never is.
 func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
-	if !s.has(packet.FlagSYN|packet.FlagRST) || s.ack != f.ISN+1 {
+	if !s.has(packet.FlagSYN|packet.FlagRST) || !s.has(packet.FlagACK) || s.ack != f.ISN+1 {
 		return pass
 	}
 	if s.has(packet.FlagRST) {
-		m.remove(f)
-		return pass
+		return m.offerReset(s, f)
 	}
 	reason := ebpf.ReasonPeerNoOption
 	o, _ := s.option()
@@ -143,6 +147,25 @@ func (m *Model) answerIn(s *segment, f *ebpf.Flow) verdict {
 	}
 	m.nativeFlow(f, reason)
 	m.remove(f)
+	return pass
+}
+
+// offerReset: a reset for an offered SYN may be of a box that knows no options, so the
+// bare SYN is asked, and this reset acknowledges nothing any more. A kernel would then
+// repeat its SYN at once; that of these hosts does after a second, so it is done in its
+// place.
+func (m *Model) offerReset(s *segment, f *ebpf.Flow) verdict {
+	bare := append([]byte(nil), f.SYN...)
+	if ok, err := packet.StripOption(bare); ok && err == nil && packet.SetTCPChecksum(bare) == nil {
+		m.again = bare
+	}
+	if n := m.notes[f.Tuple]; n != nil {
+		n.refused = true
+	}
+	m.count(statOfferRefused)
+	m.move(f, ebpf.StateReleased)
+	packet.TCP(s.raw[s.tcpAt:]).SetAck(0)
+	s.setChecksum()
 	return pass
 }
 

@@ -58,6 +58,7 @@ type Model struct {
 	services map[netip.AddrPort]*ebpf.Service // TTL is a point of time
 
 	counts ebpf.Counters
+	again  []byte // a SYN that leaves behind the packet that is decided
 
 	decisions map[int]decided // by rule
 }

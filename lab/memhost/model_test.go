@@ -285,8 +285,25 @@ func TestCounterNames(t *testing.T) {
 	for _, name := range []string{
 		statOffered, statAccepted, statServed, statAnswered, statReplaced, statSYNRetransmitDrop, statOutDrop, statAppIngressDrop,
 		statLegIngressDrop, statWireIngressDrop, statReleasedDrop, statReturnedDrop, statDeadDrop, statEventLost,
-		statSilentDrop, statNeutralised, statStaleDeleted, statSYNDelivered, statSYNReleased, statSYNReturned,
+		statSilentDrop, statOfferRefused, statNeutralised, statStaleDeleted, statSYNDelivered, statSYNReleased, statSYNReturned,
 	} {
 		require.Contains(t, string(source), `"`+name+`"`)
 	}
+}
+
+// TestRefusedOffer: the answer to an offered SYN that refuses is not the application's
+// before the bare one has had it, too.
+func TestRefusedOffer(t *testing.T) {
+	m := testModel(t, nil)
+	m.offered(t, appISN)
+	require.Equal(t, pass, m.in(t, 1, appISN+1, rst|ack, nil, 0))
+	require.Equal(t, ebpf.StateReleased, m.state(t))
+	bare, ok := parseSegment(m.again, outbound)
+	require.True(t, ok)
+	require.True(t, bare.synOnly())
+	require.EqualValues(t, appISN, bare.seq)
+	_, offered := bare.option()
+	require.False(t, offered)
+	require.Equal(t, pass, m.in(t, 1, appISN+1, rst|ack, nil, 0))
+	require.Equal(t, ebpf.StateNone, m.state(t))
 }

@@ -15,6 +15,7 @@ type note struct {
 	nonce   uint16
 	rule    int
 	written bool // the first SYN carried the offer
+	refused bool // which was answered by a reset
 	retries int
 	at      time.Duration
 }
@@ -94,6 +95,8 @@ func (m *Model) onConnect(s *segment) {
 func (m *Model) onEstablished(t ebpf.Tuple, n *note) {
 	switch {
 	case !n.written:
+	case n.refused:
+		m.stayNative(ebpf.Event{Tuple: t, Reason: ebpf.ReasonOptionRejected, Side: ebpf.SideClient, Rule: n.rule})
 	case n.retries == 0:
 		m.optionPassed(t)
 	case m.flows[t] == nil:

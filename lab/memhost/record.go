@@ -20,6 +20,7 @@ const (
 	statLegIngressDrop    = "leg_ingress_drop"
 	statWireIngressDrop   = "wire_ingress_drop"
 	statSilentDrop        = "silent_drop"
+	statOfferRefused      = "offer_refused"
 	statReleasedDrop      = "released_drop"
 	statReturnedDrop      = "returned_drop"
 	statDeadDrop          = "dead_drop"

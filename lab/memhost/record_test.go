@@ -46,12 +46,8 @@ func readRecord(t *testing.T) (packets map[string][][]byte, cells []recorded) {
 }
 
 // elsewhere are the cells that no packet of a host in memory gets to: nothing proves
-// legs there, nothing sends ICMP, and no segment of a leg waits in a queue. A refusal
-// of an offered SYN is the application's at once, since that kernel does not ask again.
+// legs there, nothing sends ICMP, and no segment of a leg waits in a queue.
 func (c recorded) elsewhere() bool {
-	if c.class == "IN_RESET" && c.state == "offered" {
-		return true
-	}
 	return c.state == "proof" || slices.Contains([]string{"OUT_ERROR", "IN_UNREACHABLE", "IN_ERROR", "LEG_QUEUED", "LEG_CLOSED", "LOOKUP", "APP_SEGMENT"}, c.class)
 }
 

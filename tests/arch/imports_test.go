@@ -22,6 +22,8 @@ var allowed = map[string][]string{
 	"gateway/process":             {"ebpf/legs"},
 	"gateway/internal/loop":       {"verbs"},
 	"gateway/internal/peers":      {"gateway/config", "negotiate"},
+	"gateway/internal/carrier":    {"gateway/admin", "gateway/config", "gateway/internal/loop", "gateway/internal/peers", "negotiate", "rmb", "rsocket", "verbs/..."},
+	"gateway/internal/flow":       {"gateway/admin", "gateway/config", "negotiate"},
 	"gateway/internal/upgrade":    {"gateway/admin", "gateway/config", "gateway/faults", "ebpf"},
 	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs"},
 	"gateway/internal/policy":     {"gateway/admin", "gateway/config", "gateway/internal/auto", "ebpf"},

@@ -40,7 +40,7 @@ var words = map[string][]string{
 	"Carrier":    {"rdma-shm", "rdma-soft", "rdma-hw", "relay"},
 	"DeviceKind": {"shm", "soft", "hw"},
 	"Side":       {"client", "server"},
-	"stateNames": {
+	"phaseNames": {
 		"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released",
 		"aborted", "dead",
 	},
@@ -105,9 +105,9 @@ func collectWords(f *ast.File, into map[string][]string) {
 				}
 			}
 		}
-		if len(spec.Names) == 1 && len(spec.Values) == 1 && spec.Names[0].Name == "stateNames" {
+		if len(spec.Names) == 1 && len(spec.Values) == 1 && spec.Names[0].Name == "phaseNames" {
 			if table, ok := spec.Values[0].(*ast.CompositeLit); ok {
-				into["stateNames"] = append(into["stateNames"], elements(table)...)
+				into["phaseNames"] = append(into["phaseNames"], elements(table)...)
 			}
 		}
 		return true

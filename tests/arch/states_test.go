@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,36 +16,38 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the generated documents")
 
-// TestReference: docs/reference/states.md is the gateway's tables of states and ends.
+// TestReference: docs/reference/states.md is the gateway's table of transitions.
 func TestReference(t *testing.T) {
 	tr := load(t, "../..")
-	moves, ends := tr.table("stateMoves"), tr.table("endings")
-	require.NotEmpty(t, moves)
-	require.NotEmpty(t, ends)
+	rows := tr.table("transitions")
+	require.NotEmpty(t, rows)
 	var b strings.Builder
-	b.WriteString("# States\n\nGenerated from `stateMoves` and `endings` of `gateway` by `make docs`. docs/ARCHITECTURE.md \"Names\" lists the states.\n" +
-		"`offered` and `native` are known to the programs only: a connection that stays native never becomes a flow.\n\n" +
-		"| a flow in | goes on to |\n|---|---|\n")
-	for _, row := range moves {
-		to, _ := row.Elts[1].(*ast.CompositeLit)
-		fmt.Fprintf(&b, "| %s | %s |\n", state(row.Elts[0]), strings.Join(each(to.Elts, state), ", "))
-	}
-	b.WriteString("\nA flow in any state that is not final ends in one of these ways:\n\n| way | state | app leg | wire leg | entry |\n|---|---|---|---|---|\n")
-	for _, row := range ends {
-		name, ok := literal(field(row, "name"))
+	b.WriteString("# States\n\nGenerated from `transitions` of `gateway/internal/flow` by `make docs`. docs/ARCHITECTURE.md \"Names\" lists the states.\n" +
+		"`offered` and `native` are known to the programs only: a connection that stays native never becomes a flow.\n" +
+		"*handshake* is `accepted`, `negotiating` and `completing`; *carried* is `carrying` and `closing`; *any* is each of them.\n\n" +
+		"| event | in | leads to |\n|---|---|---|\n")
+	ends := "\nWhat ends a flow, and what becomes of its parts:\n\n| event | in | state | app leg | wire leg | entry |\n|---|---|---|---|---|---|\n"
+	for _, row := range rows {
+		line := fmt.Sprintf("| `%s` | %s | %s |", event(field(row, "On")), phases(field(row, "From")), state(field(row, "To")))
+		ending, ok := field(row, "Ending").(*ast.UnaryExpr)
+		if !ok {
+			b.WriteString(line + "\n")
+			continue
+		}
+		parts, ok := ending.X.(*ast.CompositeLit)
 		require.True(t, ok)
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", name, state(field(row, "state")),
-			does(row, "app", "appClean"), does(row, "wire", "wireReset"), does(row, "entry", "entryKept"))
+		ends += line + fmt.Sprintf(" %s | %s | %s |\n", does(parts, "App", "AppClean"), does(parts, "Wire", "WireReset"), does(parts, "Entry", "EntryKept"))
 	}
+	b.WriteString(ends)
 	require.NotContains(t, b.String(), "UNKNOWN")
 	golden.Page(t, "docs/reference/states.md", b.String(), *update)
 }
 
-// endWords say what teardown does with a part of a flow, by the constants of the code.
+// endWords say what the end does with a part of a flow, by the constants of the code.
 var endWords = map[string]string{
-	"appClean": "ends as planned", "appReset": "reset", "appDrained": "reset, behind what has arrived",
-	"wireReset": "reset", "wireForget": "no packet may leave", "wireClose": "what was written is delivered, then FIN",
-	"entryKept": "kept", "entryDead": "`dead`", "entryRelease": "`released`: the SYN without option goes out",
+	"AppClean": "ends as planned", "AppReset": "reset", "AppDrained": "reset, behind what has arrived",
+	"WireReset": "reset", "WireForget": "no packet may leave", "WireClose": "what was written is delivered, then FIN",
+	"EntryKept": "kept", "EntryDead": "`dead`", "EntryRelease": "`released`: the SYN without option goes out",
 }
 
 // does says what happens to a part; zero is the constant that is not written. An end
@@ -54,8 +57,8 @@ func does(row *ast.CompositeLit, part, zero string) string {
 	if id, ok := field(row, part).(*ast.Ident); ok {
 		value = id.Name
 	}
-	if id, ok := field(row, "anew").(*ast.Ident); ok && id.Name == "true" && part == "entry" {
-		value = "entryDead"
+	if id, ok := field(row, "Anew").(*ast.Ident); ok && id.Name == "true" && part == "Entry" {
+		value = "EntryDead"
 	}
 	words, ok := endWords[value]
 	if !ok {
@@ -64,13 +67,41 @@ func does(row *ast.CompositeLit, part, zero string) string {
 	return words
 }
 
+// event is the name of an event by its constant: RefusesMute is "refuses mute".
+func event(e ast.Expr) string {
+	id, ok := e.(*ast.Ident)
+	if !ok {
+		return "UNKNOWN"
+	}
+	var b strings.Builder
+	for i, r := range id.Name {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// phases are the states of a set: one of the common sets, or those that are named.
+func phases(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return map[string]string{"anyPhase": "any", "handshakes": "handshake", "carried": "carried"}[e.Name]
+	case *ast.CallExpr:
+		return strings.Join(each(e.Args, state), ", ")
+	default:
+		return "UNKNOWN"
+	}
+}
+
 // state is the name of a state by its constant.
 func state(e ast.Expr) string {
 	id, ok := e.(*ast.Ident)
 	if !ok {
 		return "UNKNOWN"
 	}
-	return "`" + strings.ToLower(strings.TrimPrefix(id.Name, "State")) + "`"
+	return "`" + strings.ToLower(id.Name) + "`"
 }
 
 func each(list []ast.Expr, text func(ast.Expr) string) (out []string) {

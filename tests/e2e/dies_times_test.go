@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -199,6 +201,32 @@ func (w *world) cleanedUp(t *testing.T, h *testnet.Host, before footprint) {
 	}
 }
 
+// wasCarried waits for what the gateways say of a connection that has ended, and reports
+// whether both carried it as they should.
+func (w *world) wasCarried(e apps.Event) bool {
+	w.t.Helper()
+	for _, end := range []struct {
+		g     *gw
+		match func(admin.ConnInfo) bool
+	}{{w.gateways[w.h1], from(e)}, {w.gateways[w.h2], at(e)}} {
+		ended := func() (found []admin.ConnInfo) {
+			for _, c := range end.g.everything(end.match) {
+				if c.End != "" {
+					found = append(found, c)
+				}
+			}
+			return found
+		}
+		for last := time.Now().Add(10 * time.Second); len(ended()) == 0 && time.Now().Before(last); {
+			time.Sleep(20 * time.Millisecond)
+		}
+		if all := ended(); len(all) == 0 || all[0].Carrier != w.via {
+			return false
+		}
+	}
+	return true
+}
+
 // restarted checks that a gateway that came back carries.
 func (w *world) restarted(t *testing.T, g *gw) {
 	t.Helper()
@@ -209,7 +237,15 @@ func (w *world) restarted(t *testing.T, g *gw) {
 		require.NoError(t, err)
 	}
 	for _, v6 := range []bool{false, true} {
-		w.carried(t, w.h1, w.at(w.h2, v6, echoPort).String())
+		ping := func() apps.Event {
+			return w.mustApp(w.h1, "ping", "-count", "3", "-to", w.at(w.h2, v6, echoPort).String())
+		}
+		e := ping()
+		for try := 0; try < 10 && !w.wasCarried(e); try++ { // both have just begun, on a busy machine
+			w.flush()
+			e = ping()
+		}
+		w.carriedBy(e, w.via)
 	}
 	g.signal(g.proc.Pid(), syscall.SIGTERM)
 	g.exited(t, 0)

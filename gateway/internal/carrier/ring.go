@@ -1,4 +1,4 @@
-package gateway
+package carrier
 
 import (
 	"time"
@@ -36,7 +36,7 @@ const (
 	farRing = 2<<20 - 8*128
 )
 
-// ringPlan decides how large the receive ring of a flow is. Small rings stay in
+// ringPlan decides how large the receive ring of a link is. Small rings stay in
 // the processors' caches and let many flows live in little memory; a bulk flow
 // needs room for what comes while its application is woken up.
 //
@@ -87,77 +87,106 @@ func score(n int, yes bool) int {
 	return max(n-1, 0)
 }
 
-// fitRing is called after a turn that took so many bytes.
-func (c *carry) fitRing(took int) {
-	size := c.ep.RingSize()
-	want := c.rings.next(size, took, c.ep.GrantsSpent(), c.s.Now())
-	if want == size || c.fitting || c.f.books.rx != rxOpen || !c.ep.CanSwitchRing() {
-		return
+// FitRing is called after a turn that took so many bytes of a direction that goes on.
+func (l *Link) FitRing(took int) {
+	size := l.EP.RingSize()
+	want := l.rings.next(size, took, l.EP.GrantsSpent(), l.Shard.Now())
+	if want != size && l.mayExchange() && (want < size || l.env.mayGrow(want)) {
+		l.exchange(want, want > size)
 	}
-	grows := want > size
-	if grows && !c.f.g.mayGrow(want) {
-		return
+}
+
+// Exchange asks for a receive ring of n bytes instead of the present one, whatever the
+// plan is, and reports whether it may come.
+func (l *Link) Exchange(n int) bool {
+	if !l.mayExchange() {
+		return false
 	}
-	c.fitting = true
+	l.exchange(n, false)
+	return true
+}
+
+func (l *Link) mayExchange() bool {
+	return l.phase != linkClosed && !l.fitting && l.EP.CanSwitchRing()
+}
+
+// exchange allocates the ring; counted: mayGrow has counted it.
+func (l *Link) exchange(n int, counted bool) {
+	l.fitting = true
 	go func() { // memory may have to be registered, and is touched here for the first time
-		defer c.f.contain()
-		r, err := c.arena.Alloc(want)
-		if grows {
-			c.f.g.growing.Add(-int64(want)) // the pool counts it now
+		defer l.contain()
+		r, err := l.Arena.Alloc(n)
+		if counted {
+			l.env.growing.Add(-int64(n)) // the pool counts it now
 		}
 		if err == nil {
 			for i := 0; i < len(r.Bytes()); i += ringPage {
 				r.Bytes()[i] = 0
 			}
 		}
-		c.s.Post(func() { c.fitted(r, err) })
+		l.Shard.Post(func() { l.fitted(r, err) })
 	}()
+}
+
+// contain is deferred by goroutines that work for the link.
+func (l *Link) contain() {
+	if r := recover(); r != nil {
+		l.Owner().Panicked(r)
+	}
 }
 
 // mayGrow reports whether a larger ring may be asked for. It counts as used from
 // here on until the pool counts it: what is kept for connections to come is kept
-// from many flows that ask at once, too.
-func (g *gateway) mayGrow(n int) bool {
-	asked := g.growing.Add(int64(n))
-	if g.pool.Stats().MayGrow(int(asked)) {
+// from many links that ask at once, too.
+func (env *Env) mayGrow(n int) bool {
+	asked := env.growing.Add(int64(n))
+	if env.Pool.Stats().MayGrow(int(asked)) {
 		return true
 	}
-	g.growing.Add(-int64(n))
+	env.growing.Add(-int64(n))
 	return false
 }
 
 // fitted takes the memory for another ring.
-func (c *carry) fitted(r *rmb.Region, err error) {
-	c.s.WorksFor(c.f)
-	c.fitting = false
+func (l *Link) fitted(r *rmb.Region, err error) {
+	l.Shard.WorksFor(l.Owner())
+	l.fitting = false
 	switch {
 	case err != nil:
-		c.rings.retry = c.s.Now().Add(ringRetry) // there is none: the flow goes on with what it has
-	case c.closed || c.ep.SwitchRing(r) != nil:
-		c.free(r)
-		if c.closed {
-			c.reap()
+		l.rings.retry = l.Shard.Now().Add(ringRetry) // there is none: the link goes on with what it has
+	case l.phase == linkClosed || l.EP.SwitchRing(r) != nil:
+		l.free(r)
+		if l.phase == linkClosed && l.reap != nil {
+			l.reap()
 		}
 	}
-	if !c.closed && c.ep.Err() != nil {
-		c.broken()
+	if l.phase != linkClosed && l.EP.Err() != nil {
+		l.of.User.Broken()
 	}
 }
 
-func (c *carry) free(r *rmb.Region) {
+// FreeRetired frees the ring that the endpoint has done with, if there is one: seldom
+// behind the last byte of it, and then the connection may be idle.
+func (l *Link) FreeRetired() {
+	if r := l.EP.RetiredRing(); r != nil {
+		l.free(r)
+	}
+}
+
+func (l *Link) free(r *rmb.Region) {
 	if err := r.Free(); err != nil {
-		c.f.g.log.Warn("free receive ring", "flow_id", c.f.id, "error", err)
+		l.env.Log.Warn("free receive ring", "flow_id", l.of.ID, "error", err)
 	}
 }
 
-// newRings returns the plan of a new flow. Rings of devices that do not write in
+// newRings returns the plan of a new link. Rings of devices that do not write in
 // place stay what they are.
-func (g *gateway) newRings(mapped bool) ringPlan {
-	st := g.pool.Stats()
+func (env *Env) newRings(mapped bool) ringPlan {
+	st := env.Pool.Stats()
 	if !mapped {
 		p := ringPlan{first: st.RingSize()}
 		switch {
-		case g.cfg.Profile == config.ProfileMemory:
+		case env.Config.Profile == config.ProfileMemory:
 			p.first = smallRing
 		case st.Used < st.Limit/8:
 			p.first = farRing
@@ -165,7 +194,7 @@ func (g *gateway) newRings(mapped bool) ringPlan {
 		p.most = p.first
 		return p
 	}
-	switch g.cfg.Profile {
+	switch env.Config.Profile {
 	case config.ProfileMemory:
 		return ringPlan{first: smallRing, most: smallRing}
 	case config.ProfileThroughput:

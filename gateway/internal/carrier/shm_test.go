@@ -1,50 +1,36 @@
-package gateway
+package carrier
 
 import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-var (
-	addrA = netip.MustParseAddr("10.0.0.1")
-	addrB = netip.MustParseAddr("fd00::1")
-)
-
 // shmServer is the shm fabric of a gateway that others offer memory to.
 type shmServer struct {
-	t  *testing.T
-	g  *gateway
-	sf *shmFabric
+	*side
+	t *testing.T
 }
 
 func newShmServer(t *testing.T, share config.Percent) *shmServer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	g := testGateway(t, dir, pairAddrs[1], freePort(t), newFakeSteering())
-	g.cfg.Limits.PeerShare = share
-	return &shmServer{t: t, g: g, sf: g.fabricOf(negotiate.CarrierSHM).(*shmFabric)}
+	return &shmServer{side: newSides(t, share)[1], t: t}
 }
 
 // stranger is another gateway's device under the same kernel.
 func (s *shmServer) stranger(id byte) *shm.Device {
 	s.t.Helper()
 	d, err := shm.Open(shm.Config{
-		Dir: s.g.cfg.ShmDir, GatewayID: [16]byte{id, 1}, PeerQuota: 1 << 20, MaxPeers: 1000,
+		Dir: s.Config.ShmDir, GatewayID: [16]byte{id, 1}, PeerQuota: 1 << 20, MaxPeers: 1000,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(s.t, err)
@@ -58,17 +44,20 @@ func (s *shmServer) meet(d *shm.Device, a netip.Addr) (*shm.Peer, error) {
 	s.t.Helper()
 	p, err := d.Offer()
 	require.NoError(s.t, err)
-	_, err = s.sf.attach(context.Background(), a, p.Name(), p.Key())
+	_, err = s.shm.Attach(context.Background(), a, p.Name(), p.Key())
 	if err != nil {
 		_ = p.Close()
 	}
 	return p, err
 }
 
-func (s *shmServer) use(a netip.Addr) int {
-	all := map[netip.Addr]admin.PeerUse{}
-	s.sf.countPeers(all)
-	return all[a].ShmPeers
+func (s *shmServer) use(a netip.Addr) (n int) {
+	for _, p := range s.shm.Peers() {
+		if p.Of == a {
+			n++
+		}
+	}
+	return n
 }
 
 // An address that makes offer after offer gets its share of peers: then its own
@@ -87,23 +76,22 @@ func TestShmPeersShared(t *testing.T) {
 		require.LessOrEqual(t, s.use(addrA), 5)
 	}
 	require.Eventually(t, func() bool { return first.Err() != nil }, 30*time.Second, time.Millisecond)
-	var held []*shmPeer
-	s.sf.mu.Lock()
-	for _, p := range s.sf.peers {
+	var held []*ShmPeer
+	s.shm.mu.Lock()
+	for _, p := range s.shm.peers {
 		p.users++
 		held = append(held, p)
 	}
-	s.sf.mu.Unlock()
+	s.shm.mu.Unlock()
 	require.Len(t, held, 5)
 	_, err := s.meet(d, addrA)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
-	require.Equal(t, negotiate.ReasonNoMemory, carrierReason(err))
-	require.Equal(t, uint64(1), s.g.sharesRefused()[string(peers.ResourceShmPeers)])
+	require.Equal(t, uint64(1), s.Peers.Refusals()[peers.ResourceShmPeers])
 	for range 5 {
 		_, err = s.meet(d, addrB)
 		require.NoError(t, err)
 	}
-	s.sf.leave(held[0])
+	s.shm.Leave(held[0])
 	_, err = s.meet(d, addrA)
 	require.NoError(t, err)
 	for _, p := range held[1:] {
@@ -131,24 +119,24 @@ func TestShmPeersEvicted(t *testing.T) {
 		require.NoError(t, p.Err())
 	}
 	// Our own offers make room, too.
-	p, err := s.sf.peerFor(addrB, true)
+	p, err := s.shm.PeerFor(addrB, true)
 	require.NoError(t, err)
 	require.False(t, p.Connected())
 	require.Eventually(t, func() bool { return all[1].Err() != nil }, 30*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return len(s.sf.shm.Peers()) <= shmPeersLimit }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.shm.shm.Peers()) <= shmPeersLimit }, 30*time.Second, time.Millisecond)
 }
 
 // An offer that somebody is reading is not withdrawn for another.
 func TestShmOffersInUseStay(t *testing.T) {
 	s := newShmServer(t, 50)
-	var all []*shmPeer
+	var all []*ShmPeer
 	for i := range pendingLimit {
-		p, err := s.sf.peerFor(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), true)
+		p, err := s.shm.PeerFor(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), true)
 		require.NoError(t, err)
 		all = append(all, p)
 	}
-	s.sf.leave(all[13])
-	_, err := s.sf.peerFor(addrA, true)
+	s.shm.Leave(all[13])
+	_, err := s.shm.PeerFor(addrA, true)
 	require.NoError(t, err)
 	for i, p := range all {
 		require.Equal(t, i == 13, p.Err() != nil, "%d", i)

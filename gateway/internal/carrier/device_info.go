@@ -1,4 +1,4 @@
-package gateway
+package carrier
 
 import (
 	"net/netip"

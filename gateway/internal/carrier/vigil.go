@@ -1,4 +1,4 @@
-package gateway
+package carrier
 
 import (
 	"sync"
@@ -6,14 +6,18 @@ import (
 )
 
 const (
-	// vigilTurn is how often a peer is asked for a sign of life.
-	vigilTurn = time.Second
+	// VigilTurn is how often a peer is asked for a sign of life.
+	VigilTurn = time.Second
 	// vigilStep is by how much more legs are asked when one that was asked has
 	// been lost; vigilPause is how long the answers of those before may take.
 	vigilStep  = 8
 	vigilPause = 20 * time.Millisecond
 	// vigilMost bounds the legs asked at once.
 	vigilMost = 1 << 20
+	// LegPatience is for how long nothing is heard of a peer before its wire legs are
+	// given up. A network that answers nothing is no sign of death: TCP waits there for as
+	// long as the kernel's own keepalive does by default.
+	LegPatience = 2 * time.Hour
 )
 
 // vigil watches a peer whose death no hang-up tells. The wire leg of one flow
@@ -24,49 +28,49 @@ const (
 // cut off answers nothing: there TCP waits, as it does natively, but not for ever:
 // a host that lost its power, or a path that was cut for good, would leave flows
 // behind of which the gateway hears nothing any more. When the leader has been
-// silent for legPatience all others ask, and those that are not answered either end
+// silent for LegPatience all others ask, and those that are not answered either end
 // when TCP gives their record up.
 //
 // The leader does not write records: one that is lost while nobody is there to
 // answer would be sent again later and later.
 type vigil struct {
 	mu     sync.Mutex // guards everything below
-	flows  map[*carry]bool
-	leader *carry
+	flows  map[*Link]bool
+	leader *Link
 	width  int  // how many legs the next step asks
 	hit    bool // one that was asked has been lost
 }
 
-func newVigil() vigil { return vigil{flows: map[*carry]bool{}, width: 1} }
+func newVigil() vigil { return vigil{flows: map[*Link]bool{}, width: 1} }
 
 // watch enters a flow that is carried.
-func (v *vigil) watch(c *carry) {
+func (v *vigil) watch(l *Link) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.flows[c] = false
+	v.flows[l] = false
 }
 
 // unwatch forgets a flow.
-func (v *vigil) unwatch(c *carry) {
+func (v *vigil) unwatch(l *Link) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.forgetLocked(c)
+	v.forgetLocked(l)
 }
 
-func (v *vigil) forgetLocked(c *carry) {
-	delete(v.flows, c)
-	if v.leader == c {
+func (v *vigil) forgetLocked(l *Link) {
+	delete(v.flows, l)
+	if v.leader == l {
 		v.leader = nil
 	}
 }
 
 // lost takes note of the loss of a flow's wire leg, or that it was silent for too
 // long, and tells whether others should be asked soon.
-func (v *vigil) lost(c *carry, silent bool) bool {
+func (v *vigil) lost(l *Link, silent bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	asked := v.flows[c] || v.leader == c
-	v.forgetLocked(c)
+	asked := v.flows[l] || v.leader == l
+	v.forgetLocked(l)
 	switch {
 	case asked && silent:
 		v.hit, v.width = true, vigilMost
@@ -92,19 +96,19 @@ func (v *vigil) widenLocked() {
 
 // lead ends a series of steps and returns a flow that is leader from now on, nil
 // if there is one or none is needed.
-func (v *vigil) lead() *carry {
+func (v *vigil) lead() *Link {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
 		v.width = 1
 	}
-	if v.leader != nil && !v.leader.f.ending() {
+	if v.leader != nil && !v.leader.of.User.Ending() {
 		return nil
 	}
 	next := v.leader
-	for c := range v.flows {
-		if carries := !c.f.ending(); carries || next == nil {
-			next = c
+	for l := range v.flows {
+		if carries := !l.of.User.Ending(); carries || next == nil {
+			next = l
 			if carries {
 				break
 			}
@@ -117,30 +121,26 @@ func (v *vigil) lead() *carry {
 	return next
 }
 
-// ending: the client's kernel may answer for the tuple, from TIME_WAIT, which says
-// nothing about its gateway.
-func (f *flow) ending() bool { return f.getState() > StateCarrying }
-
 // step returns the flows that are to ask because another has been lost.
-func (v *vigil) step() (legs []*wireControl) {
+func (v *vigil) step() (links []*Link) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
 		return nil
 	}
 	v.hit = false
-	for c := range v.flows {
-		v.flows[c] = len(legs) < v.width
-		if v.flows[c] {
-			legs = append(legs, c.f.ctl)
+	for l := range v.flows {
+		v.flows[l] = len(links) < v.width
+		if v.flows[l] {
+			links = append(links, l)
 		}
 	}
-	return legs
+	return links
 }
 
 // watch keeps an eye on all peers until the fabric is closed.
-func (sf *softFabric) watch() {
-	tick := time.NewTicker(vigilTurn)
+func (sf *Soft) watch() {
+	tick := time.NewTicker(VigilTurn)
 	defer tick.Stop()
 	for {
 		select {
@@ -152,18 +152,18 @@ func (sf *softFabric) watch() {
 			time.Sleep(vigilPause)
 		}
 		for _, p := range sf.known() {
-			if c := p.lead(); c != nil {
-				_ = c.f.wire.SetKeepalive(vigilTurn, vigilTurn, int(legPatience/vigilTurn))
+			if l := p.lead(); l != nil {
+				l.of.User.KeepAlive(VigilTurn, int(LegPatience/VigilTurn))
 			}
-			for _, leg := range p.step() {
-				leg.keepalive()
+			for _, l := range p.step() {
+				l.of.User.Ask()
 			}
 		}
 	}
 }
 
 // known returns the peers.
-func (sf *softFabric) known() []*softPeer {
+func (sf *Soft) known() []*softPeer {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	peers := make([]*softPeer, 0, len(sf.peers))
@@ -173,18 +173,18 @@ func (sf *softFabric) known() []*softPeer {
 	return peers
 }
 
-// started implements fabric.
-func (*softFabric) started(c *carry) { c.peer.(softCarry).watch(c) }
+// began implements failing.
+func (*Soft) began(l *Link) { l.peer.(softLink).watch(l) }
 
-// wireLost implements fabric.
-func (sf *softFabric) wireLost(c *carry, silent bool) {
-	if c.peer.(softCarry).lost(c, silent) {
+// wireLost implements failing.
+func (sf *Soft) wireLost(l *Link, silent bool) {
+	if l.peer.(softLink).lost(l, silent) {
 		sf.askSoon()
 	}
 }
 
 // askSoon has watch go on before its next turn. It never blocks.
-func (sf *softFabric) askSoon() {
+func (sf *Soft) askSoon() {
 	select {
 	case sf.kick <- struct{}{}:
 	default:

@@ -1,4 +1,4 @@
-package gateway
+package carrier
 
 import (
 	"testing"
@@ -98,11 +98,11 @@ func TestRingGrowsWhenMemoryIsBack(t *testing.T) {
 func TestRingsThatGrowAtOnceLeaveHalfOfTheMemory(t *testing.T) {
 	pool, err := rmb.NewPool(rmb.PoolConfig{Limit: 4 * largeRing})
 	require.NoError(t, err)
-	g := &gateway{pool: pool}
-	require.True(t, g.mayGrow(largeRing))
-	require.True(t, g.mayGrow(largeRing))
-	require.False(t, g.mayGrow(largeRing))
-	require.False(t, g.mayGrow(smallRing))
-	g.growing.Add(-largeRing) // one of them was not to be had
-	require.True(t, g.mayGrow(largeRing))
+	env := &Env{Pool: pool}
+	require.True(t, env.mayGrow(largeRing))
+	require.True(t, env.mayGrow(largeRing))
+	require.False(t, env.mayGrow(largeRing))
+	require.False(t, env.mayGrow(smallRing))
+	env.growing.Add(-largeRing) // one of them was not to be had
+	require.True(t, env.mayGrow(largeRing))
 }

@@ -1,10 +1,11 @@
-package gateway
+package carrier
 
 import (
 	"net/netip"
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -24,14 +25,14 @@ const (
 // come after them must fit. The zero value knows nothing. Its methods may be
 // called from any goroutine.
 type softPath struct {
-	asked  instant       // when the kernel was asked
+	asked  loop.Instant  // when the kernel was asked
 	kernel atomic.Uint32 // its answer, a verbs.MTU; 0: none
-	narrow instant       // until when full packets of more than narrowMTU are known to be lost
+	narrow loop.Instant  // until when full packets of more than narrowMTU are known to be lost
 }
 
 // mtu is the path MTU for a new queue pair between a device and a peer.
 func (p *softPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU {
-	if p.asked.passed(now, pathAsked) {
+	if p.asked.Passed(now, pathAsked) {
 		m, err := soft.PathMTU(to)
 		if err != nil {
 			m = 0 // there is no route now, or it is too narrow: the proof will tell
@@ -41,7 +42,7 @@ func (p *softPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU
 	if m := verbs.MTU(p.kernel.Load()); m != 0 {
 		device = min(device, m)
 	}
-	if now.Before(p.narrow.load()) {
+	if now.Before(p.narrow.Load()) {
 		device = min(device, narrowMTU)
 	}
 	return device
@@ -49,4 +50,4 @@ func (p *softPath) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU
 
 // unproved takes note that full packets have not come back: where the network does
 // not say that they are too long, only shorter ones can tell.
-func (p *softPath) unproved(now time.Time) { p.narrow.store(now.Add(pathNarrow)) }
+func (p *softPath) unproved(now time.Time) { p.narrow.Store(now.Add(pathNarrow)) }

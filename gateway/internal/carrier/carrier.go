@@ -1,0 +1,114 @@
+package carrier
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+var (
+	// ErrNotHere means that this carrier cannot reach the peer: no failure.
+	ErrNotHere = errors.New("peer is under another kernel")
+	// ErrNoDevice means that this host has no device on the connection's own address, or
+	// not yet.
+	ErrNoDevice = errors.New("no RDMA device on this address")
+	// ErrYielded is why nothing new can be made of a device.
+	ErrYielded = errors.New("left to the gateway that takes over")
+	// ErrClosed means that the link has ended.
+	ErrClosed = errors.New("link is closed")
+	// errNoAddrs means that the host has no network RDMA could run on.
+	errNoAddrs = errors.New("host without network addresses")
+)
+
+// Env is what carriers need of the gateway.
+type Env struct {
+	Config    config.Config
+	Log       *slog.Logger
+	GatewayID [16]byte
+	HostID    [16]byte
+	Shards    []*loop.Shard
+	Pool      *rmb.Pool
+	Peers     *peers.Table
+	// Addrs returns the addresses at which RDMA over UDP can be done now; nil: the host
+	// has no network.
+	Addrs func() ([]netip.Addr, error)
+	// Priority is the SO_PRIORITY of the gateway's own sockets.
+	Priority int
+	// PeerDown is called when a peer that shares memory has hung up.
+	PeerDown func(*shm.Peer)
+	// Vacate ends the use of a device: connections leave it, handshakes come to their
+	// end first. hard: what is left is given back or reset.
+	Vacate func(kind negotiate.CarrierKind, hard bool)
+
+	growing atomic.Int64 // bytes of larger rings that are being allocated
+}
+
+// Fabric is one kind of RDMA device as the negotiation sees it. Meet and Offer may take
+// their time; the others are called on the thread of the connection's shard, or do not
+// care.
+type Fabric interface {
+	Kind() negotiate.CarrierKind
+	// Offer makes the link of a client's connection and says how to reach it.
+	Offer(r Request) (*Link, negotiate.CarrierOffer, error)
+	// Met reports whether Answer needs no more than it has; otherwise Meet is called
+	// before. The peer at an address is known from then on, whatever becomes of the
+	// connection.
+	Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool
+	Meet(ctx context.Context, peer netip.Addr, from negotiate.CarrierOffer) error
+	// Answer makes the link of a server's connection, to be connected to the client's.
+	Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal) (*Link, negotiate.CarrierOffer, error)
+	// Devices describes what there is.
+	Devices() []admin.DeviceInfo
+	// Close ends the device; no link uses it any more, and the shards have stopped.
+	Close() error
+}
+
+// Exclusive is a fabric that only one gateway of a host can have.
+type Exclusive interface {
+	// GiveUp ends the device. Connections it carries go on without it or end,
+	// handshakes are given back.
+	GiveUp() error
+	// Reclaim opens the device again.
+	Reclaim() error
+}
+
+// Open opens the devices of the configuration, in its order. A device that cannot be
+// opened is left out, and absent describes it.
+func Open(env *Env) (list []Fabric, absent []admin.DeviceInfo) {
+	open := map[config.DeviceKind]func(*Env) (Fabric, error){config.DeviceShm: openShm, config.DeviceSoft: openSoft}
+	for _, kind := range env.Config.Carriers {
+		fn := open[kind]
+		if fn == nil {
+			env.Log.Info("carrier not available in this version", "carrier", kind)
+			absent = append(absent, missing(kind, admin.DeviceAbsent, "not available in this version"))
+			continue
+		}
+		fb, err := fn(env)
+		switch {
+		case errors.Is(err, errNoAddrs):
+			env.Log.Info("carrier without a network", "carrier", kind)
+			absent = append(absent, missing(kind, admin.DeviceAbsent, err.Error()))
+		case err != nil:
+			env.Log.Warn("carrier left out", "carrier", kind, "error", err)
+			absent = append(absent, missing(kind, admin.DeviceFailed, err.Error()))
+		default:
+			list = append(list, fb)
+		}
+	}
+	return list, absent
+}
+
+// missing describes a device that was asked for in vain.
+func missing(kind config.DeviceKind, state admin.DeviceState, why string) admin.DeviceInfo {
+	return admin.DeviceInfo{Name: string(kind) + "0", Kind: kind, Carrier: kind.Carrier(), State: state, Error: why}
+}

@@ -1,0 +1,246 @@
+package carrier
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// readCap bounds one read into the peer's memory, so that a bulk connection announces
+	// its bytes while the next ones are still being copied.
+	readCap = 256 << 10
+	// farReadCap is readCap over a network: what fills grants of a farRing without a
+	// remainder.
+	farReadCap = farRing / 4
+)
+
+// User is what a link works for. Its methods are called on the link's shard, those of
+// Watched from any goroutine.
+type User interface {
+	loop.Work
+	Watched
+	// Completed is told what a completion has brought; not ok: the queue pair has failed.
+	Completed(ev rsocket.Events, ok bool)
+	// Broken says that the endpoint has failed outside of a completion.
+	Broken()
+	// Violated says that the peer asked the queue pair for what that does not grant.
+	Violated()
+}
+
+// Watched is what tells of the peer's life beside the queue pair: the connection's wire
+// leg. Its methods do not block.
+type Watched interface {
+	// Ending reports whether the connection is about to end: what its wire leg hears
+	// then says nothing about the peer's gateway.
+	Ending() bool
+	// KeepAlive has TCP probe the peer.
+	KeepAlive(every time.Duration, probes int)
+	// Ask asks the peer for a sign of life, once.
+	Ask()
+}
+
+// Request is a connection that wants a link.
+type Request struct {
+	User          User
+	Shard         *loop.Shard
+	ID            uint64 // of the connection, for the log
+	Local, Remote netip.Addr
+}
+
+// peer is whose share the link counts for.
+func (r *Request) peer() netip.Addr { return r.Remote.Unmap() }
+
+// path is how the links of one fabric reach their peers, and what is known of that.
+type path interface {
+	// connect connects the queue pair to the other side's.
+	connect(l *Link, to negotiate.CarrierOffer) error
+	// warm reports whether the carrier has been proved with this peer, so that the
+	// queue pair can be used at once; proved tells that it has, unproved that a proof has
+	// not come back, and that no other link's holds.
+	warm(l *Link) bool
+	proved(l *Link)
+	unproved(l *Link)
+	// answered is told what the ACCEPT of a peer offers; nil: the peer has declined
+	// because no carrier can be had. It reports whether that was about an offer that
+	// another gateway has taken, and says nothing about the next.
+	answered(l *Link, a *negotiate.Accept) (outdated bool)
+}
+
+// failing is what becomes of the links of one fabric.
+type failing interface {
+	// began tells that the link carries, wireLost that its wire leg broke while it did,
+	// or was silent for longer than anybody waits. Neither may block.
+	began(l *Link)
+	wireLost(l *Link, silent bool)
+	// reason names what ended the queue pair, survives tells whether the connection can go
+	// on without it: the peer lives, and has not broken the protocol.
+	reason(l *Link, err error) negotiate.Reason
+	survives(l *Link, err error) bool
+	// convicted tells, when the peer leaves the queue pair, whether it has broken the
+	// protocol there.
+	convicted(l *Link) bool
+	// abandon is Depart.
+	abandon(l *Link) (sent, written func())
+	// release frees the memory of an endpoint that was closed, when the peer cannot write
+	// to it any more.
+	release(l *Link)
+}
+
+// medium is the fabric of a link, as the link sees it. It has more than seven methods
+// because a link asks its fabric from the first packet to the last, by one or the other
+// half.
+type medium interface {
+	path
+	failing
+}
+
+// Link is a queue pair to the gateway of a peer, with its endpoint and rings. Only the
+// thread of its shard touches it, once it is connected.
+//
+//	made ── Connect ──► connected ── Begin ──► carries ── Close, Depart ──► closed
+//	  └──────────────────────┴──────── Close ────────────────────────────────►┘
+type Link struct {
+	Shard *loop.Shard
+	Kind  negotiate.CarrierKind
+	QP    verbs.QP
+	EP    *rsocket.Endpoint // on QP
+	Arena *rmb.Arena        // has the memory of EP
+	Lossy bool              // packets can be lost on the way
+
+	env    *Env
+	of     Request
+	medium medium
+	peer   any         // the medium's own
+	queue  *loop.Queue // of its device on its shard
+	phase  linkPhase
+
+	rings   ringPlan
+	fitting bool   // memory for another ring is on its way
+	reap    func() // after a region was freed that may have been the peer's last; nil: nothing to do
+
+	probeLen int // the proof: one full path MTU
+	seed     uint64
+	isProved bool
+}
+
+// linkPhase is where a link stands.
+type linkPhase uint8
+
+const (
+	linkMade linkPhase = iota // or connected
+	linkCarries
+	linkClosed
+)
+
+// Owner implements loop.Work.
+func (l *Link) Owner() loop.Owner { return l.of.User.Owner() }
+
+// Closed reports whether the queue pair is gone, or was left.
+func (l *Link) Closed() bool { return l.phase == linkClosed }
+
+// Carries reports whether bytes may flow: CONFIRM was sent or received.
+func (l *Link) Carries() bool { return l.phase == linkCarries }
+
+// Complete implements loop.Completer: it takes every completion of the queue pair.
+func (l *Link) Complete(wc *verbs.WC) {
+	if l.phase == linkClosed {
+		return
+	}
+	ev := l.EP.HandleWC(wc)
+	l.of.User.Completed(ev, wc.Status == verbs.WCSuccess && !ev.Has(rsocket.EventFailed))
+}
+
+// Connect connects the link to the other side's.
+func (l *Link) Connect(to negotiate.CarrierOffer) error {
+	if l.phase == linkClosed {
+		return ErrClosed
+	}
+	return l.medium.connect(l, to)
+}
+
+// attach connects the queue pair and the endpoint.
+func (l *Link) attach(attr verbs.QPAttr, conn negotiate.ConnData) error {
+	data, err := rsocket.ParseConnData(conn[:])
+	if err != nil {
+		return err
+	}
+	l.queue.Members[l.QP.Num()] = l
+	if err := verbs.Connect(l.QP, attr); err != nil {
+		return err
+	}
+	return l.EP.Connect(data)
+}
+
+// connData is what the peer has to know of the link's memory.
+func (l *Link) connData() (d negotiate.ConnData) {
+	l.EP.ConnData().Append(d[:0])
+	return d
+}
+
+// Answered tells a client's link what the ACCEPT of the peer offers; nil: the peer has
+// declined because no carrier can be had. It reports whether that was about an offer
+// that another gateway has taken, and says nothing about the next.
+func (l *Link) Answered(a *negotiate.Accept) (outdated bool) { return l.medium.answered(l, a) }
+
+// Begin says that bytes may flow.
+func (l *Link) Begin() {
+	l.phase = linkCarries
+	l.medium.began(l)
+}
+
+// ReadCap bounds one read into the peer's memory. A message over a network costs a train
+// of its own for either end of it, so there are fewer.
+func (l *Link) ReadCap() int {
+	if l.Lossy {
+		return farReadCap
+	}
+	return readCap
+}
+
+// WireLost tells that the wire leg broke while the link carried, or was silent for longer
+// than anybody waits.
+func (l *Link) WireLost(silent bool) { l.medium.wireLost(l, silent) }
+
+// Reason names what err has ended the queue pair by.
+func (l *Link) Reason(err error) negotiate.Reason { return l.medium.reason(l, err) }
+
+// Survives reports whether the connection can go on without the link that has failed by
+// err: the peer lives, and has not broken the protocol.
+func (l *Link) Survives(err error) bool { return l.medium.survives(l, err) }
+
+// Convicted reports, when the peer leaves the link, whether it has broken the protocol
+// there.
+func (l *Link) Convicted() bool { return l.medium.convicted(l) }
+
+// Depart takes the link from a connection that goes on without it. What was sent and not
+// consumed stays where it is until sent is called, once; what the peer may write to is
+// not used again before written is called, at least once. Any goroutine may call both.
+func (l *Link) Depart() (sent, written func()) {
+	delete(l.queue.Members, l.QP.Num())
+	l.Shard.Flush()
+	l.phase = linkClosed
+	l.EP.Leave()
+	return l.medium.abandon(l)
+}
+
+// Close ends the link. The last that was posted leaves as the last that was written
+// natively does.
+func (l *Link) Close() {
+	if l.phase == linkClosed {
+		return
+	}
+	l.phase = linkClosed
+	delete(l.queue.Members, l.QP.Num())
+	l.Shard.Flush()
+	if err := errors.Join(l.QP.Close(), l.EP.Close()); err != nil {
+		l.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
+	}
+	l.medium.release(l)
+}

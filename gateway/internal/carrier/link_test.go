@@ -1,0 +1,159 @@
+package carrier
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const patience = 30 * time.Second
+
+func eventually(t *testing.T, cond func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, cond, patience, time.Millisecond, what)
+}
+
+// close ends both links.
+func (c *linked) close(sides [2]*side) {
+	for i, s := range sides {
+		s.on(c.link[i].Close)
+	}
+}
+
+// TestLinkCarries: a link is proved, carries bytes and leaves nothing behind; the next one
+// to the peer is warm.
+func TestLinkCarries(t *testing.T) {
+	for name, of := range fabrics {
+		t.Run(name, func(t *testing.T) {
+			sides := newSides(t, 100)
+			for i := range 2 {
+				c := meet(t, sides, of)
+				var warm bool
+				var err error
+				sides[0].on(func() { warm, err = c.link[0].Prove(c.to, time.Second) })
+				require.NoError(t, err)
+				require.Equal(t, i > 0, warm)
+				if !warm {
+					eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+					sides[0].on(c.link[0].Proved)
+				}
+				for i, s := range sides {
+					s.on(c.link[i].Begin)
+					require.True(t, c.link[i].Carries())
+				}
+				sides[0].on(func() {
+					n := copy(c.link[0].EP.WriteSpan(), "hello")
+					err = c.link[0].EP.Commit(n)
+				})
+				require.NoError(t, err)
+				eventually(t, func() bool { return c.user[1].read.Load() > 0 }, "the bytes come")
+				sides[1].on(func() { require.Equal(t, "hello", string(c.link[1].EP.ReadSpan())) })
+				c.close(sides)
+				require.True(t, c.link[0].Closed() && !c.link[0].Carries())
+				require.ErrorIs(t, c.link[0].Connect(c.to), ErrClosed)
+			}
+			for _, s := range sides {
+				eventually(t, func() bool { return s.Pool.Stats().Used == 0 }, "the memory is back")
+			}
+		})
+	}
+}
+
+// TestLinkIsLeft: what was sent and not consumed stays until it has been sent again, and
+// what the peer may write to until the peer has left.
+func TestLinkIsLeft(t *testing.T) {
+	for name, of := range fabrics {
+		t.Run(name, func(t *testing.T) {
+			sides := newSides(t, 100)
+			c := meet(t, sides, of)
+			var err error
+			sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
+			require.NoError(t, err)
+			eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+			for i, s := range sides {
+				s.on(c.link[i].Begin)
+			}
+			var sent, written func()
+			sides[0].on(func() {
+				l := c.link[0]
+				require.NoError(t, l.EP.Commit(copy(l.EP.WriteSpan(), "twice")))
+				sent, written = l.Depart()
+				require.Equal(t, "twice", string(l.EP.Tail(0)))
+			})
+			require.True(t, c.link[0].Closed())
+			sides[0].on(c.link[0].Close) // does nothing any more
+			require.NotZero(t, sides[0].Pool.Stats().Used)
+			sides[1].on(func() {
+				sent, written := c.link[1].Depart()
+				sent()
+				written()
+			})
+			sent()
+			written()
+			written()
+			for _, s := range sides {
+				eventually(t, func() bool { return s.Pool.Stats().Used == 0 }, "the memory is back")
+			}
+		})
+	}
+}
+
+// TestLinkFails: its user hears of it, and has what it needs to decide: the peer is there.
+func TestLinkFails(t *testing.T) {
+	for name, of := range fabrics {
+		t.Run(name, func(t *testing.T) {
+			sides := newSides(t, 100)
+			c := meet(t, sides, of)
+			var err error
+			sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
+			require.NoError(t, err)
+			eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+			sides[0].on(func() {
+				c.link[0].Proved()
+				c.link[0].Begin()
+				err = c.link[0].QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+			})
+			require.NoError(t, err)
+			eventually(t, c.user[0].failed.Load, "the user hears of it")
+			sides[0].on(func() {
+				err = c.link[0].EP.Err()
+				require.Error(t, err)
+				require.Equal(t, negotiate.ReasonDeviceFailed, c.link[0].Reason(err))
+				require.True(t, c.link[0].Survives(err))
+				require.False(t, c.link[0].Convicted())
+				require.False(t, c.link[0].Warm(), "the carrier has to be proved again")
+			})
+			c.close(sides)
+		})
+	}
+}
+
+// TestRingIsExchanged: for one of another size, once at a time, and not behind the end.
+func TestRingIsExchanged(t *testing.T) {
+	sides := newSides(t, 100)
+	c := meet(t, sides, fabrics["shm"])
+	var err error
+	sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
+	require.NoError(t, err)
+	eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+	l := c.link[0]
+	var first, second bool
+	size := l.EP.RingSize()
+	sides[0].on(func() { first, second = l.Exchange(2*size), l.Exchange(size) })
+	require.True(t, first && !second)
+	eventually(t, func() (now bool) {
+		sides[0].on(func() { now = l.EP.RingSize() == 2*size })
+		return now
+	}, "it comes")
+	c.close(sides)
+	sides[0].on(func() { first = l.Exchange(size) })
+	require.False(t, first)
+	require.Zero(t, c.user[0].broken.Load())
+	for _, s := range sides {
+		eventually(t, func() bool { return s.Pool.Stats().Used == 0 }, "the memory is back")
+	}
+}

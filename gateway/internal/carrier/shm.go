@@ -1,0 +1,272 @@
+package carrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+const (
+	// shmPeersLimit bounds the peers: each has tables and doorbells, and is looked
+	// at by every loop. Beyond it the one that has been without a flow for longest
+	// makes room.
+	shmPeersLimit = 256
+	// pendingLimit bounds the peers nobody has attached to yet.
+	pendingLimit = 64
+	// elsewhereFor is how long no memory is offered to a server that could not
+	// reach it.
+	elsewhereFor = time.Minute
+	// formerLimit bounds the gateways of one address that were replaced and still
+	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
+	formerLimit = 4
+)
+
+// Shm is the shared-memory device for gateways under one kernel. A
+// client meets its peers by an offer: memory and key exist before the server
+// is known, so that the first PROPOSAL can already name its queue pair. The
+// offer is kept per server address and serves every later flow to it.
+type Shm struct {
+	*Driven
+	shm *shm.Device
+
+	mu     sync.Mutex // guards everything below
+	offers map[netip.Addr]*ShmPeer
+	peers  map[*shm.Peer]*ShmPeer
+}
+
+// ShmPeer is a peer with the memory its links come from.
+type ShmPeer struct {
+	*shm.Peer
+	Fabric *Shm
+	Of     netip.Addr // the address that it was met for
+	arena  *rmb.Arena
+	warm   atomic.Bool // a probe has come back: memory and doorbells work both ways
+
+	users int       // flows and datagram ports; guarded by the fabric's mu
+	idle  time.Time // since when there are none; the same
+}
+
+// openShm opens the device.
+func openShm(env *Env) (Fabric, error) {
+	sf := &Shm{
+		offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{},
+	}
+	dev, err := shm.Open(shm.Config{
+		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),
+		PeerQuota: uint64(env.Config.Limits.Memory), MaxPeers: shmPeersLimit, OnPeerDown: sf.peerDown, Logger: env.Log,
+		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
+	})
+	if err != nil {
+		return nil, err
+	}
+	sf.shm = dev
+	if _, err := dev.Listen(); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	if sf.Driven, err = drive(env, dev); err != nil {
+		return nil, err
+	}
+	return sf, nil
+}
+
+// Kind implements Fabric.
+func (*Shm) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
+
+// Offer implements Fabric.
+func (sf *Shm) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
+	p, err := sf.PeerFor(r.peer(), true)
+	if err != nil {
+		return nil, negotiate.CarrierOffer{}, err
+	}
+	return sf.newLink(r, p)
+}
+
+// describe is what the other side must know of a queue pair.
+func (sf *Shm) describe(l *Link, p *ShmPeer) negotiate.CarrierOffer {
+	return negotiate.CarrierOffer{
+		Kind: negotiate.CarrierSHM, Conn: l.connData(),
+		SHM: negotiate.SHMEndpoint{Name: p.Name(), Key: p.Key(), QPN: l.QP.Num()},
+	}
+}
+
+// Met implements Fabric: gateways under other kernels need not be met.
+func (sf *Shm) Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool {
+	return p.HostID != sf.env.HostID || sf.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
+}
+
+// Meet implements Fabric.
+func (sf *Shm) Meet(ctx context.Context, peer netip.Addr, from negotiate.CarrierOffer) error {
+	_, err := sf.Attach(ctx, peer, from.SHM.Name, from.SHM.Key)
+	return err
+}
+
+// Answer implements Fabric.
+func (sf *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal) (*Link, negotiate.CarrierOffer, error) {
+	if p.HostID != sf.env.HostID {
+		return nil, negotiate.CarrierOffer{}, ErrNotHere
+	}
+	peer := sf.shm.Attached(from.SHM.Name, from.SHM.Key)
+	if peer == nil {
+		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed)
+	}
+	return sf.newLink(r, sf.adopt(peer, r.peer(), true))
+}
+
+// connect implements path.
+func (*Shm) connect(l *Link, to negotiate.CarrierOffer) error {
+	return l.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn)
+}
+
+// answered implements path. The offer to an address is of the gateway that has
+// attached: another one that is there now refuses it, and is made an offer of its
+// own. A server that carries otherwise and did not attach is not offered memory for
+// a while.
+func (sf *Shm) answered(l *Link, a *negotiate.Accept) (outdated bool) {
+	if a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil {
+		return false
+	}
+	p := l.peer.(*ShmPeer)
+	gw := p.Gateway() // zero: nobody has attached
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if gw != [16]byte{} && (a == nil || a.GatewayID != gw) {
+		sf.replacedLocked(p)
+		return true
+	}
+	if a == nil {
+		return false
+	}
+	sf.env.Peers.Unreachable(l.of.peer(), time.Now(), elsewhereFor)
+	return false
+}
+
+// replacedLocked forgets the offer that p has taken; p goes on to serve its flows.
+func (sf *Shm) replacedLocked(p *ShmPeer) {
+	n := 0
+	for _, o := range sf.peers {
+		if o.Of == p.Of {
+			n++
+		}
+	}
+	if sf.offers[p.Of] == p && n <= formerLimit {
+		delete(sf.offers, p.Of)
+	}
+}
+
+// warm implements path.
+func (*Shm) warm(l *Link) bool { return l.peer.(*ShmPeer).warm.Load() }
+
+// proved implements path.
+func (*Shm) proved(l *Link) { l.peer.(*ShmPeer).warm.Store(true) }
+
+// unproved implements path: there is no path.
+func (*Shm) unproved(*Link) {}
+
+// newLink makes a queue pair in INIT with its memory. The caller holds the peer;
+// from here on the link does.
+func (sf *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, error) {
+	l, err := sf.prepare(r, p.PD(), p.arena)
+	if err != nil {
+		sf.Leave(p)
+		p.reap() // what it had of the arena may have been the last
+		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm: %w", err)
+	}
+	l.medium, l.peer, l.Kind, l.reap = sf, p, negotiate.CarrierSHM, p.reap
+	return l, sf.describe(l, p), nil
+}
+
+// release implements failing: after every loop of the peer has passed a turn, who may not
+// have noticed yet that it is over.
+func (sf *Shm) release(l *Link) {
+	p := l.peer.(*ShmPeer)
+	p.AfterGrace(func() {
+		_ = l.EP.Release()
+		sf.Leave(p)
+		p.reap()
+	})
+}
+
+// reason implements failing. After a failure the carrier has to be proved again.
+func (*Shm) reason(l *Link, err error) negotiate.Reason {
+	var protocol *rsocket.ProtocolError
+	p := l.peer.(*ShmPeer)
+	p.warm.Store(false)
+	switch {
+	case errors.As(err, &protocol), errors.Is(p.Err(), shm.ErrViolation):
+		return negotiate.ReasonProtocolError
+	case errors.Is(p.Err(), shm.ErrDied):
+		return negotiate.ReasonPeerDead
+	default:
+		return negotiate.ReasonDeviceFailed
+	}
+}
+
+// survives implements failing: the peer's gateway is dead if its process is, and a
+// peer that broke the rules of shared memory is no peer any more.
+func (*Shm) survives(l *Link, err error) bool {
+	var protocol *rsocket.ProtocolError
+	down := l.peer.(*ShmPeer).Err()
+	return !errors.As(err, &protocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
+}
+
+// convicted implements failing: a breach of the protocol is heard of at once here.
+func (*Shm) convicted(*Link) bool { return false }
+
+// abandon implements failing. The queue pair keeps the peer's ring mapped, which has
+// the tail, and the own ring stays as it is until the peer has taken its own tail
+// out of it: neither can be revoked.
+func (sf *Shm) abandon(l *Link) (sent, written func()) {
+	p := l.peer.(*ShmPeer)
+	_ = l.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+	var halves atomic.Int32
+	half := func() {
+		if halves.Add(1) == 2 {
+			sf.Leave(p)
+		}
+		p.reap()
+	}
+	sent = func() {
+		l.Shard.Post(func() {
+			l.Shard.WorksFor(l.Owner())
+			if err := l.QP.Close(); err != nil {
+				sf.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
+			}
+			half()
+		})
+	}
+	return sent, sync.OnceFunc(func() {
+		p.AfterGrace(func() {
+			_ = l.EP.ReleaseRings()
+			half()
+		})
+	})
+}
+
+// Devices implements Fabric.
+func (sf *Shm) Devices() []admin.DeviceInfo {
+	return []admin.DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm, sf.shm.Stats())}
+}
+
+// Close implements Fabric.
+func (sf *Shm) Close() error {
+	err := sf.close()
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	for _, p := range sf.peers { // offers that nobody took
+		p.reap()
+	}
+	return err
+}

@@ -1,0 +1,89 @@
+package carrier
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// TestSoftKeysEndWithTheirLink: no key opens another link's memory, and none is
+// left behind.
+func TestSoftKeysEndWithTheirLink(t *testing.T) {
+	sides := newSides(t, 100)
+	sf := sides[0].soft
+	stats := sf.units[0].soft.Stats
+	before := stats()
+	c1, c2 := meet(t, sides, fabrics["soft"]), meet(t, sides, fabrics["soft"])
+	one, two := c1.link[0].EP.ConnData(), c2.link[0].EP.ConnData()
+	keys := map[uint32]bool{one.DataBuf.Key: true, one.TargetSGL.Key: true, two.DataBuf.Key: true, two.TargetSGL.Key: true}
+	require.Len(t, keys, 4)
+	for _, c := range []*linked{c1, c2} {
+		c.close(sides)
+	}
+	require.Zero(t, sides[0].Pool.Stats().Used)
+	require.Equal(t, before.QPs, stats().QPs)
+	require.LessOrEqual(t, stats().MRs, before.MRs+3, "only slabs that lie empty, which no peer reaches")
+	require.False(t, sf.busy())
+
+	sf.forgetIdle(time.Now().Add(2 * idlePeers))
+	require.Empty(t, sf.peers)
+	require.Equal(t, before.MRs, stats().MRs)
+	require.Zero(t, sides[0].Pool.Stats().Reserved)
+}
+
+// TestSoftSendsToThePeerOnly: an offer that names a third address is none.
+func TestSoftSendsToThePeerOnly(t *testing.T) {
+	s := newSides(t, 100)[1]
+	r := s.request(&fakeUser{}, sideAddrs[0])
+	o := negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}
+	o.RoCE.GID = verbs.GIDOf(netip.MustParseAddr("127.77.1.9"))
+	_, _, err := s.soft.Answer(r, o, &negotiate.Proposal{})
+	require.ErrorIs(t, err, ErrNotHere)
+
+	l, mine, err := s.soft.Offer(r)
+	require.NoError(t, err)
+	require.Equal(t, verbs.GIDOf(s.addr), verbs.GID(mine.RoCE.GID))
+	s.on(func() { err = l.Connect(o) })
+	require.ErrorIs(t, err, ErrNotHere)
+	s.on(l.Close)
+	require.Zero(t, s.Pool.Stats().Used)
+}
+
+// TestSoftFollowsAddresses: an address that appears gets a device; one that is
+// not the host's has none.
+func TestSoftFollowsAddresses(t *testing.T) {
+	s := newSides(t, 100)[0]
+	sf := s.soft
+	late := netip.MustParseAddr("127.77.1.3")
+	_, err := sf.PortOf(late)
+	require.ErrorIs(t, err, ErrNoDevice, "the host has been asked")
+	s.Addrs = func() ([]netip.Addr, error) { return []netip.Addr{s.addr, late}, nil }
+	_, err = sf.PortOf(late)
+	require.ErrorIs(t, err, ErrNoDevice, "the host is not asked for every connection")
+	sf.asked[late] = time.Now().Add(-2 * addrPatience)
+	port, err := sf.PortOf(late)
+	require.NoError(t, err)
+	require.Equal(t, "soft1", port.Unit.name)
+
+	later := netip.MustParseAddr("127.77.1.5")
+	s.Addrs = func() ([]netip.Addr, error) { return []netip.Addr{s.addr, late, later}, nil }
+	port, err = sf.PortOf(later)
+	require.NoError(t, err, "another address behind it is asked for at once")
+	require.Equal(t, "soft2", port.Unit.name)
+
+	r := s.request(&fakeUser{}, sideAddrs[1])
+	r.Local = late
+	l, o, err := sf.Offer(r)
+	require.NoError(t, err)
+	require.Equal(t, verbs.GIDOf(late), verbs.GID(o.RoCE.GID))
+	s.on(l.Close)
+	list := append(s.shm.Devices(), sf.Devices()...)
+	require.Len(t, list, 4)
+	require.Equal(t, []string{"shm0", "soft0", "soft1", "soft2"}, []string{list[0].Name, list[1].Name, list[2].Name, list[3].Name})
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("::ffff:127.77.1.3")}, list[2].GIDs)
+}

@@ -1,0 +1,68 @@
+package carrier
+
+import (
+	"errors"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// giveUpPatience bounds how long connections may take to leave a device, and then
+// how long it may take to reset those that do not.
+const giveUpPatience = 5 * time.Second
+
+// GiveUp implements Exclusive.
+func (sf *Soft) GiveUp() error {
+	sf.mu.Lock()
+	sf.shut = true
+	sf.mu.Unlock()
+	start := time.Now()
+	for sf.busy() { // again and again: a handshake may have been under way
+		spent := time.Since(start)
+		if spent > 2*giveUpPatience {
+			return errors.New("connections do not leave it")
+		}
+		sf.env.Vacate(negotiate.CarrierSoft, spent > giveUpPatience)
+		time.Sleep(10 * time.Millisecond)
+	}
+	sf.mu.Lock()
+	units := sf.units
+	sf.units = nil
+	clear(sf.byAddr)
+	var errs []error
+	for k, p := range sf.peers {
+		delete(sf.peers, k)
+		if p.users == 0 {
+			errs = append(errs, p.close())
+			continue
+		}
+		sf.former[p] = struct{}{} // bytes of it may be sent again, by the relay
+	}
+	sf.mu.Unlock()
+	for _, u := range units {
+		u.undrive()
+		errs = append(errs, u.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Reclaim implements Exclusive.
+func (sf *Soft) Reclaim() error {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	if !sf.shut {
+		return nil
+	}
+	sf.shut = false
+	if len(sf.units) > 0 {
+		return nil // it was never given up
+	}
+	return sf.extend()
+}
+
+// busy reports whether a link has a queue pair.
+func (sf *Soft) busy() bool {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	return sf.pairs > 0
+}

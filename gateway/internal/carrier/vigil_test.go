@@ -1,0 +1,107 @@
+package carrier
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// watched is a link whose connection is about to end, or not.
+func watched(ending bool) *Link { return &Link{of: Request{User: &fakeUser{ending: ending}}} }
+
+// TestVigilAsksInSteps: one leg as long as all is well; when the peer is dead
+// all of them soon, but not all at the first sign.
+func TestVigilAsksInSteps(t *testing.T) {
+	v := newVigil()
+	require.Nil(t, v.lead(), "nobody to lead")
+	for range 1000 {
+		v.watch(watched(false))
+	}
+	leader := v.lead()
+	require.NotNil(t, leader)
+	for range 5 {
+		require.Nil(t, v.lead(), "one is enough")
+		require.Empty(t, v.step(), "nothing has happened")
+	}
+	for c := range v.flows { // a flow that was not asked is reset: nothing unusual
+		if c != leader {
+			require.False(t, v.lost(c, false))
+			break
+		}
+	}
+	require.Empty(t, v.step())
+
+	require.True(t, v.lost(leader, false))
+	left, steps := 998, []int{}
+	for asked := v.step(); len(asked) > 0; asked = v.step() {
+		steps = append(steps, len(asked))
+		for i, l := range asked {
+			left--
+			require.Equal(t, left > 0, v.lost(l, false), "step %d of %v", i, steps)
+		}
+	}
+	require.Equal(t, []int{8, 64, 512, 414}, steps)
+	require.Zero(t, left)
+}
+
+// TestVigilCalmsDown: the loss of a leader that was only reset costs eight
+// questions, the next one as many.
+func TestVigilCalmsDown(t *testing.T) {
+	v := newVigil()
+	for range 100 {
+		v.watch(watched(false))
+	}
+	require.NotNil(t, v.lead())
+	for range 3 {
+		leader := v.leader
+		require.True(t, v.lost(leader, false))
+		require.Nil(t, v.leader)
+		next := v.lead()
+		require.NotSame(t, leader, next)
+		require.Len(t, v.step(), vigilStep)
+		require.Empty(t, v.step())
+		require.Nil(t, v.lead())
+	}
+	leader := v.leader
+	v.suspect()
+	v.suspect()
+	require.Len(t, v.step(), vigilStep, "a queue pair was not answered")
+	v.unwatch(leader)
+	require.NotNil(t, v.lead())
+}
+
+// TestVigilLeaderCarries: one at its end leads only where there is no other.
+func TestVigilLeaderCarries(t *testing.T) {
+	v := newVigil()
+	enter := func(ending bool) *Link {
+		l := watched(ending)
+		v.watch(l)
+		return l
+	}
+	ends := enter(true)
+	require.Same(t, ends, v.lead())
+	require.Nil(t, v.lead())
+	carries := enter(false)
+	require.Same(t, carries, v.lead())
+	require.Nil(t, v.lead())
+}
+
+// TestVigilSilence: behind a leader that was not answered for as long as anybody
+// waits all others are asked, and calm returns.
+func TestVigilSilence(t *testing.T) {
+	v := newVigil()
+	for range 1000 {
+		v.watch(watched(false))
+	}
+	require.NotNil(t, v.lead())
+	require.True(t, v.lost(v.leader, true))
+	require.NotNil(t, v.lead())
+	require.Len(t, v.step(), 999)
+	require.Empty(t, v.step())
+	require.Nil(t, v.lead())
+	for c := range v.flows { // one of those asked
+		require.True(t, v.lost(c, false))
+		break
+	}
+	require.Len(t, v.step(), vigilStep)
+}

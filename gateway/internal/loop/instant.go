@@ -1,0 +1,29 @@
+package loop
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Instant is a time that goroutines share. It keeps the reading of the monotonic
+// clock, unlike a number of nanoseconds: a wall clock that jumps changes nothing.
+// The zero value is the zero time.
+type Instant struct{ at atomic.Pointer[time.Time] }
+
+// Load returns the time.
+func (i *Instant) Load() time.Time {
+	if t := i.at.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
+}
+
+// Store sets the time.
+func (i *Instant) Store(t time.Time) { i.at.Store(&t) }
+
+// Passed moves the instant to now if it is at least d ago, and reports whether the
+// caller is who did.
+func (i *Instant) Passed(now time.Time, d time.Duration) bool {
+	last := i.at.Load()
+	return (last == nil || now.Sub(*last) >= d) && i.at.CompareAndSwap(last, &now)
+}

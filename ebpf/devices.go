@@ -62,7 +62,8 @@ func wanted(l netlink.Link, masters map[int]string) bool {
 
 // oneWay reports whether a device is a tunnel without a far end of its own: it takes what
 // comes from anywhere, as that of a server behind an IPVS director does, and has to be told
-// of each packet where it goes.
+// of each packet where it goes. An ipvlan device of mode l3s sends what programs see, and
+// takes what they do not: it gets that from the network layer.
 func oneWay(l netlink.Link) bool {
 	switch t := l.(type) {
 	case *netlink.Iptun:
@@ -73,6 +74,8 @@ func oneWay(l netlink.Link) bool {
 		return unset(t.Remote)
 	case *netlink.Gretun:
 		return t.FlowBased || unset(t.Remote)
+	case *netlink.IPVlan:
+		return t.Mode == netlink.IPVLAN_MODE_L3S
 	}
 	return false
 }

@@ -26,6 +26,8 @@ func TestOneWay(t *testing.T) {
 		{&netlink.Gretun{Remote: net.IPv4zero}, true}, // gre0
 		{&netlink.Gretun{Remote: far6}, false},
 		{&netlink.Gretun{FlowBased: true}, true},
+		{&netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L3}, false},
+		{&netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L3S}, true},
 		{&netlink.Wireguard{}, false},
 		{&netlink.Vxlan{}, false},
 		{&netlink.Veth{}, false},

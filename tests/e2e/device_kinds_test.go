@@ -33,6 +33,7 @@ type deviceKind struct {
 	both      bool // both hosts need it to talk at all
 	family    string
 	alone     string // the reason why connections are native; none: they are carried
+	unheard   bool   // programs do not see what the device takes
 }
 
 var deviceKinds = []deviceKind{
@@ -44,7 +45,7 @@ var deviceKinds = []deviceKind{
 	{name: "ipvlan", make: []string{"link add link eth0 name up0 type ipvlan mode l2"}, alone: "address"},
 	{name: "ipvlan l2 elsewhere", elsewhere: true, make: []string{"link add link eth0 name up0 netns NS type ipvlan mode l2"}},
 	{name: "ipvlan l3 elsewhere", elsewhere: true, routed: true, make: []string{"link add link eth0 name up0 netns NS type ipvlan mode l3"}},
-	{name: "ipvlan l3s elsewhere", elsewhere: true, routed: true, make: []string{"link add link eth0 name up0 netns NS type ipvlan mode l3s"}},
+	{name: "ipvlan l3s elsewhere", elsewhere: true, routed: true, alone: "address", unheard: true, make: []string{"link add link eth0 name up0 netns NS type ipvlan mode l3s"}},
 	{name: "netkit", elsewhere: true, routed: true, make: []string{
 		"link add pkNUMBER type netkit", "link set nk0 netns NS name up0", "link set pkNUMBER up",
 		"route add LOCAL4/32 dev pkNUMBER", "-6 route add LOCAL6/128 dev pkNUMBER",

@@ -84,6 +84,9 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 		if where == serverSide {
 			client, server = remote("peer_no_option"), local(k.alone)
 		}
+		if k.unheard {
+			server = nothing
+		}
 		fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}.ping()
 		w.overDevice(addr)
 		return

@@ -73,7 +73,7 @@ enum packet_verdict {
 	REOFFER,        /* the same, behind word to the gateway that the old one is over */
 	RELEASE,        /* released; passes */
 	GIVE_BACK,      /* released for good, the gateway told; passes */
-	WAIT,           /* dropped; given back when the negotiation takes too long */
+	WAIT,           /* dropped; GIVE_BACK when the negotiation takes too long */
 	ASK,            /* passes; noted as the bare SYN behind a refusal */
 	REPLACE,        /* deleted, the gateway told; passes */
 	FORGET,         /* deleted; passes */

@@ -58,7 +58,16 @@ func (x *index) add(n *yaml.Node, t reflect.Type, path string) {
 		}
 	case t != nil && isInteger(t) && n.ShortTag() == "!!float":
 		x.fail(n, path, "%q %s", n.Value, expected(t)) // the library cuts it off
+	case t != nil && isInteger(t) && n.ShortTag() == "!!int" && !isDecimal(n.Value):
+		x.fail(n, path, "%q is not written in decimal", n.Value) // the library takes 010 for 8
 	}
+}
+
+// isDecimal reports whether a number has digits only, none of them a zero in front.
+func isDecimal(text string) bool {
+	digits := strings.TrimPrefix(text, "-")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return err == nil && strconv.FormatUint(n, 10) == digits
 }
 
 func (x *index) addField(key, value *yaml.Node, parent reflect.Type, path string) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/process"
 )
 
 // readings are the metrics of one gateway, by name with labels.
@@ -228,12 +229,13 @@ type tolerance struct {
 	besides func(readings) float64
 }
 
-// tolerances: a cache or a warm queue pair more is no leak; one thing more per
-// connection is, since a soak makes thousands.
+// tolerances: a cache, a warm queue pair or a batch more of the sockets that legs of each
+// family have ahead of need is no leak; one thing more per connection is, since a soak
+// makes thousands.
 var tolerances = []tolerance{
 	{"goroutines", 24, series("go_goroutines"), nothing},
 	{"threads", 12, series("go_threads"), nothing},
-	{"descriptors", 24, series("process_open_fds"), nothing},
+	{"descriptors", 24 + 2*process.LegBatch, series("process_open_fds"), nothing},
 	{"bytes of heap", 16 << 20, series("go_memstats_heap_alloc_bytes"), reserved},
 	{"bytes of stacks", 4 << 20, series("go_memstats_stack_inuse_bytes"), nothing},
 	{"bytes of files and shared memory", 32 << 20, series(mapped), reserved},

@@ -35,8 +35,11 @@ type machines struct {
 	admin *admin.Client // of the host's
 }
 
-// guestProgram is where the gateway is in the guest.
-const guestProgram = "/bin/smcgw"
+// Where the gateway is in the guest, and the programs that use it.
+const (
+	guestProgram = "/bin/smcgw"
+	guestApps    = "/bin/smcgw-lab"
+)
 
 const machineConfig = `schema: smcgw/v1
 mode: enforce
@@ -58,8 +61,8 @@ func newMachines(t *testing.T) *machines {
 	img, err := guest.Build(ctx, guest.Linux612)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "smcgw")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/smcgw/smcgw/cmd/smcgw")
+	build := exec.CommandContext(ctx, "go", "build", "-o", dir,
+		"github.com/smcgw/smcgw/cmd/smcgw", "github.com/smcgw/smcgw/cmd/smcgw-lab")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -68,7 +71,9 @@ func newMachines(t *testing.T) *machines {
 	m.host, err = testnet.NewTapped(1500)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.host.Close()) })
-	m.guest, err = guest.Boot(ctx, m.host, img, guest.Config{Files: map[string]string{guestProgram: binary}})
+	m.guest, err = guest.Boot(ctx, m.host, img, guest.Config{Files: map[string]string{
+		guestProgram: filepath.Join(dir, "smcgw"), guestApps: filepath.Join(dir, "smcgw-lab"),
+	}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -76,7 +81,7 @@ func newMachines(t *testing.T) *machines {
 		}
 		require.NoError(t, m.guest.Close())
 	})
-	m.inHost(ctx, t, dir, binary)
+	m.inHost(ctx, t, dir, filepath.Join(dir, "smcgw"))
 	m.inGuest(ctx, t)
 	return m
 }
@@ -124,7 +129,7 @@ func servers() []string {
 }
 
 func appInGuest(args ...string) []string {
-	return append([]string{"env", apps.Variable + "=1", guestProgram}, args...)
+	return append([]string{"env", apps.Variable + "=1", guestApps}, args...)
 }
 
 // start starts a program in the guest.

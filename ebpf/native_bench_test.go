@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
 // BenchmarkNative is what a connection that is not carried costs on both of its
@@ -94,7 +95,7 @@ func newNativeWorld(b *testing.B, family int) *nativeWorld {
 	w.hosts[1].do(func() {
 		w.ln, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		require.NoError(b, err)
-		require.NoError(b, unix.Bind(w.ln, sockaddr(w.to)))
+		require.NoError(b, unix.Bind(w.ln, legs.Sockaddr(w.to)))
 		require.NoError(b, unix.Listen(w.ln, 4096))
 	})
 	b.Cleanup(func() { _ = unix.Close(w.ln) })
@@ -105,13 +106,6 @@ func newNativeWorld(b *testing.B, family int) *nativeWorld {
 // enter moves this process to a control group.
 func (w *nativeWorld) enter(b *testing.B, group string) {
 	require.NoError(b, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0))
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
 // onClient runs f on a thread of the client's host.
@@ -144,7 +138,7 @@ func (w *nativeWorld) connect() (client, server int, took time.Duration, err err
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	to := sockaddr(w.to)
+	to := legs.Sockaddr(w.to)
 	begin := time.Now()
 	err = unix.Connect(client, to)
 	took = time.Since(begin)

@@ -3,6 +3,7 @@ package legs
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +15,22 @@ const Congestion = "reno"
 // Farthest is the TTL of a packet that the next host has sent with the largest there is
 // (RFC 5082), as routing daemons do.
 const Farthest = 255
+
+// Family returns AF_INET6 or AF_INET.
+func Family(v6 bool) int {
+	if v6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// Sockaddr returns an address as system calls take it.
+func Sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
 
 // SetHops sets the TTL of what a socket sends.
 func SetHops(fd int, v6 bool, ttl int) error {
@@ -31,11 +48,7 @@ func SetHops(fd int, v6 bool, ttl int) error {
 // non-blocking and close-on-exec, that may have any address, and whose close
 // resets the connection until it is told otherwise.
 func socket(v6 bool) (int, error) {
-	family := unix.AF_INET
-	if v6 {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	fd, err := unix.Socket(Family(v6), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {
 		return -1, fmt.Errorf("gateway socket: %w", err)
 	}

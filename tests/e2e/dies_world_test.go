@@ -172,14 +172,15 @@ func (w *world) notCarried(pairs []*pair) (list []int) {
 	w.t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		carried := map[netip.AddrPort]int{} // by the client's address
-		for _, c := range w.gateways[w.h1].conns() {
-			if c.Carrier == w.via && c.State == "carrying" {
-				carried[c.Local]++
-			}
-		}
-		for _, c := range w.gateways[w.h2].conns() {
-			if c.Carrier == w.via && c.State == "carrying" {
-				carried[c.Remote]++
+		for _, h := range []*testnet.Host{w.h1, w.h2} {
+			for _, c := range w.gateways[h].conns() {
+				client := c.Local
+				if h == w.h2 {
+					client = c.Remote
+				}
+				if c.Carrier == w.via && c.State == "carrying" {
+					carried[client]++
+				}
 			}
 		}
 		list = nil

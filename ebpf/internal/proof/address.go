@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
 // ends are the addresses of a proof: one of the host on the device, and one
@@ -30,10 +32,7 @@ func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
 		return e, fmt.Errorf("device: %w", err)
 	}
 	e.index, e.device, e.forget = index, l.Attrs().Name, func() {}
-	family := unix.AF_INET
-	if v6 {
-		family = unix.AF_INET6
-	}
+	family := legs.Family(v6)
 	addrs, err := p.Netlink.AddrList(l, family)
 	if err != nil {
 		return e, fmt.Errorf("addresses of %s: %w", e.device, err)

@@ -82,11 +82,7 @@ func (c *connection) open(v6 bool) error {
 	if err := unix.Listen(c.listener, 1); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	family := unix.AF_INET
-	if v6 {
-		family = unix.AF_INET6
-	}
-	if c.app, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP); err != nil {
+	if c.app, err = unix.Socket(legs.Family(v6), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP); err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
 	if err := unix.BindToDevice(c.app, c.ends.device); err != nil {
@@ -108,7 +104,7 @@ func (c *connection) connect(near, far netip.AddrPort) error {
 	if err := c.Entries.Enter(near, far, c.ends.index); err != nil {
 		return err
 	}
-	err := unix.Connect(c.app, sockaddrOf(far))
+	err := unix.Connect(c.app, legs.Sockaddr(far))
 	switch {
 	case err == nil, errors.Is(err, unix.EINPROGRESS):
 		return nil
@@ -194,7 +190,7 @@ func ready(fd int, events int16) bool {
 
 // bound binds a socket to an address and returns it with the port that was free.
 func bound(fd int, a netip.Addr) (netip.AddrPort, error) {
-	if err := unix.Bind(fd, sockaddrOf(netip.AddrPortFrom(a, 0))); err != nil {
+	if err := unix.Bind(fd, legs.Sockaddr(netip.AddrPortFrom(a, 0))); err != nil {
 		return netip.AddrPort{}, fmt.Errorf("bind to %v: %w", a, err)
 	}
 	sa, err := unix.Getsockname(fd)
@@ -209,11 +205,4 @@ func bound(fd int, a netip.Addr) (netip.AddrPort, error) {
 	default:
 		return netip.AddrPort{}, errors.New("own address of another family")
 	}
-}
-
-func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }

@@ -17,6 +17,15 @@ func eventually(t *testing.T, cond func() bool, what string) {
 	require.Eventually(t, cond, patience, time.Millisecond, what)
 }
 
+// prove proves the client's link, the first one to its peer.
+func (c *linked) prove(t *testing.T, sides [2]*side) {
+	t.Helper()
+	var err error
+	sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
+	require.NoError(t, err)
+	eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+}
+
 // close ends both links.
 func (c *linked) close(sides [2]*side) {
 	for i, s := range sides {
@@ -70,10 +79,7 @@ func TestLinkIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sides := newSides(t, 100)
 			c := meet(t, sides, of)
-			var err error
-			sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
-			require.NoError(t, err)
-			eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+			c.prove(t, sides)
 			for i, s := range sides {
 				s.on(c.link[i].Begin)
 			}
@@ -108,10 +114,8 @@ func TestLinkFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sides := newSides(t, 100)
 			c := meet(t, sides, of)
+			c.prove(t, sides)
 			var err error
-			sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
-			require.NoError(t, err)
-			eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
 			sides[0].on(func() {
 				c.link[0].Proved()
 				c.link[0].Begin()
@@ -136,10 +140,7 @@ func TestLinkFails(t *testing.T) {
 func TestRingIsExchanged(t *testing.T) {
 	sides := newSides(t, 100)
 	c := meet(t, sides, fabrics["shm"])
-	var err error
-	sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
-	require.NoError(t, err)
-	eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
+	c.prove(t, sides)
 	l := c.link[0]
 	var first, second bool
 	size := l.EP.RingSize()

@@ -95,10 +95,10 @@ func (d *kernelDial) connect() error {
 	if err := d.like.Dress(d.fd, d.tuple.Local.Addr().Is6()); err != nil {
 		return fmt.Errorf("dress: %w", err)
 	}
-	if err := unix.Bind(d.fd, sockaddr(d.tuple.Remote)); err != nil {
+	if err := unix.Bind(d.fd, legs.Sockaddr(d.tuple.Remote)); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	if err := unix.Connect(d.fd, sockaddr(d.tuple.Local)); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
+	if err := unix.Connect(d.fd, legs.Sockaddr(d.tuple.Local)); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	if err := d.on.Watch(d.fd, d.event); err != nil {
@@ -187,7 +187,7 @@ func (l *kernelListener) open(k *Legs, v6 bool) error {
 	if v6 {
 		anywhere = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
-	if err := unix.Bind(fd, sockaddr(anywhere)); err != nil {
+	if err := unix.Bind(fd, legs.Sockaddr(anywhere)); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
@@ -251,13 +251,6 @@ func (l *kernelListener) Close() error {
 		l.fds = nil
 	})
 	return errors.Join(errs...)
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
 func addrPort(s unix.Sockaddr) netip.AddrPort {

@@ -86,7 +86,7 @@ func TestFallbacksAreCountedOnce(t *testing.T) {
 		require.Equal(t, tc.reason, info.Reason)
 		require.Equal(t, decidedBy(tc.remote), info.DecidedBy, tc.reason)
 	}
-	require.Equal(t, 9, g.closed.len()+g.native.len())
+	require.Equal(t, 9, len(g.closed.List())+len(g.native.List()))
 	require.Empty(t, g.all())
 }
 

@@ -60,7 +60,7 @@ func (g *gateway) Stats() admin.Stats {
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	var list []admin.ConnInfo
 	if q.Closed {
-		list = append(g.closed.list(), g.udp.closed.list()...)
+		list = append(g.closed.List(), g.udp.closed.List()...)
 	} else {
 		now := time.Now()
 		for _, f := range g.all() {
@@ -69,7 +69,7 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 		list = append(list, g.dgrams.Load().Flows()...)
 	}
 	if q.All {
-		list = append(append(list, g.native.list()...), g.udp.native.list()...)
+		list = append(append(list, g.native.List()...), g.udp.native.List()...)
 	}
 	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int {
 		switch {
@@ -217,7 +217,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 		Panics:      g.panics.count(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
 	}
-	s.Heartbeat = g.beat.Load()
+	s.Heartbeat = g.pulse.Last()
 	g.snapshotCounters(&s)
 	g.snapshotFlows(&s)
 	g.dgrams.Load().Snapshot(&s)
@@ -253,7 +253,7 @@ func (g *gateway) snapshotCounters(s *admin.Snapshot) {
 		s.Demotions = append(s.Demotions, k)
 	}
 	for k, n := range g.count.fallbacks {
-		addFallback(s, k.reason, k.side, n)
+		s.AddFallback(k.reason, k.side, n)
 	}
 }
 
@@ -285,7 +285,7 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 				s.UDP.Native[reason.String()] += udp
 			}
 			if n > udp {
-				addFallback(s, reason, at, n-udp)
+				s.AddFallback(reason, at, n-udp)
 			}
 		}
 	}
@@ -299,32 +299,6 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 	for _, m := range maps {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
-}
-
-func addDecision(s *admin.Snapshot, a config.Action, rule string, n uint64) {
-	if n == 0 {
-		return
-	}
-	for i := range s.Decisions {
-		if s.Decisions[i].Action == a && s.Decisions[i].Rule == rule {
-			s.Decisions[i].Count += n
-			return
-		}
-	}
-	s.Decisions = append(s.Decisions, admin.DecisionCount{Action: a, Rule: rule, Count: n})
-}
-
-// addFallback adds to the series of one reason and side: the programs and the
-// gateway can both decide for the same reason.
-func addFallback(s *admin.Snapshot, r negotiate.Reason, side config.Side, n uint64) {
-	name := r.String()
-	for i := range s.Fallbacks {
-		if s.Fallbacks[i].Reason == name && s.Fallbacks[i].Side == side {
-			s.Fallbacks[i].Count += n
-			return
-		}
-	}
-	s.Fallbacks = append(s.Fallbacks, admin.FallbackCount{Reason: name, Side: side, Count: n})
 }
 
 // wireBounds reads the part of the wire TCP.

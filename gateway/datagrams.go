@@ -17,7 +17,7 @@ import (
 
 // pastDatagrams are the histories of UDP: pairs of ends come and go by the
 // thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *history }
+type pastDatagrams struct{ closed, native *admin.History }
 
 // openDatagrams starts the engine, unless no rule is about datagrams, the mode
 // touches nothing, the port is configured away or the host cannot steer them. An
@@ -67,7 +67,7 @@ func (d datagramGateway) Proven(a netip.Addr, by config.Carrier) { d.g.peers.Pro
 
 func (d datagramGateway) NoCommonKey(a netip.Addr) { d.g.stranger(a, config.SideClient) }
 
-func (d datagramGateway) Ended(c admin.ConnInfo) { d.g.udp.closed.add(c) }
+func (d datagramGateway) Ended(c admin.ConnInfo) { d.g.udp.closed.Add(c) }
 
 // datagramFabrics are the fabrics as the datagram engine sees them.
 func (g *gateway) datagramFabrics() (list []datagram.Fabric) {

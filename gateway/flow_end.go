@@ -126,9 +126,9 @@ func (f *flow) bury(end admin.End) {
 	switch end {
 	case "": // recorded elsewhere
 	case admin.EndNative:
-		f.g.native.add(info)
+		f.g.native.Add(info)
 	default:
-		f.g.closed.add(info)
+		f.g.closed.Add(info)
 	}
 	f.g.log.Debug("connection ended", "flow_id", f.id, "end", end, "reason", info.Reason, "decided_by", info.DecidedBy)
 	f.buried.Store(true)

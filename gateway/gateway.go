@@ -61,7 +61,7 @@ type gateway struct {
 	seed    maphash.Seed
 	rate    *rate.Limiter
 
-	closed, native *history
+	closed, native *admin.History
 	udp            pastDatagrams
 	count          *counters
 	room           room
@@ -80,8 +80,7 @@ type gateway struct {
 	live           atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloading      sync.Mutex                 // of reload: before trials.mu
 	die            func()                     // ends the process
-	beat           loop.Instant               // of the last heartbeat
-	lateAt         loop.Instant               // when beats were resumed that had stopped, or a deadline was looked at late
+	pulse          loop.Pulse
 	logDropped     func() uint64
 
 	ctx      context.Context // ends with the gateway
@@ -105,8 +104,8 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 			NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry,
 			BlackholeAfter: cfg.Fallback.BlackholeAfter,
 		},
-		seed: maphash.MakeSeed(), closed: newHistory(historySize), native: newHistory(historySize),
-		udp:   pastDatagrams{closed: newHistory(historySize), native: newHistory(historySize)},
+		seed: maphash.MakeSeed(), closed: admin.NewHistory(historySize), native: admin.NewHistory(historySize),
+		udp:   pastDatagrams{closed: admin.NewHistory(historySize), native: admin.NewHistory(historySize)},
 		count: newCounters(), peers: peers.NewTable(cfg.Limits), started: time.Now(), draining: make(chan struct{}), drainer: upgrade.NewDrainer(),
 		flows: map[host.Tuple]*flow{}, die: crash, logDropped: func() uint64 { return 0 },
 		rate: rate.NewLimiter(rate.Limit(cfg.Limits.NewFlowsPerSecond), cfg.Limits.NewFlowsPerSecond),
@@ -307,7 +306,7 @@ func (g *gateway) appAccepted(fd int, t host.Tuple) {
 // about others, and what ran out of time here while this gateway was late itself,
 // nothing about the peer.
 func (g *gateway) remember(f *flow, v negotiate.Verdict) {
-	if !g.policy.Remembers(v) || f.trial != nil || f.outdated || g.wasLate(f.start, time.Now()) {
+	if !g.policy.Remembers(v) || f.trial != nil || f.outdated || g.pulse.WasLate(f.start, time.Now()) {
 		return
 	}
 	addr, port := f.tuple.Remote.Addr(), f.tuple.Remote.Port()
@@ -356,7 +355,7 @@ func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 		g.count.nativeDatagrams(r, sideOf(e.Side))
 		past = g.udp.native
 	}
-	past.add(admin.ConnInfo{
+	past.Add(admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
 		State: life.Native.String(), Reason: r.String(), DecidedBy: decidedBy(remoteReason(r)),
 		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,

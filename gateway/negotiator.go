@@ -131,7 +131,7 @@ func (n *negotiator) overdue() {
 	if !n.done {
 		now := time.Now()
 		if now.Sub(n.hs.Deadline()) >= lateTimer {
-			n.f.g.lateAt.Store(now)
+			n.f.g.pulse.Late(now)
 		}
 		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) {
 			n.f.g.steer.ProveAgain()

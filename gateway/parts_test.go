@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
@@ -91,17 +92,17 @@ func (l *lateLoop) Late(time.Time) time.Duration { return l.by }
 func TestOneStuckLoopStopsTheHeart(t *testing.T) {
 	steer := newFakeSteering()
 	g := &gateway{steer: steer}
-	bad := &lateLoop{by: stuckAfter - 1}
+	bad := &lateLoop{by: loop.StuckAfter - 1}
 	loops := []lagging{&lateLoop{}, bad}
 	now := time.Unix(1000, 0)
 	g.beatOnce(loops, now)
 	require.Equal(t, 1, steer.beats)
-	bad.by = stuckAfter
+	bad.by = loop.StuckAfter
 	g.beatOnce(loops, now.Add(beatInterval))
 	bad.by = time.Hour
 	g.beatOnce(loops, now.Add(2*beatInterval))
 	require.Equal(t, 1, steer.beats)
-	require.Equal(t, now, g.beat.Load())
+	require.Equal(t, now, g.pulse.Last())
 	bad.by = 0
 	g.beatOnce(loops, now.Add(time.Second))
 	require.Equal(t, 2, steer.beats)

@@ -219,7 +219,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
-	tail.Go(func() error { d.opts.Manager.Watch(beat, g.beat.Load); return nil })
+	tail.Go(func() error { d.opts.Manager.Watch(beat, g.pulse.Last); return nil })
 	err := ignoreCanceled(group.Wait())
 	d.opts.Manager.Stopping()
 	if errors.Is(err, errDrained) {

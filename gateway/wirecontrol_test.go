@@ -443,7 +443,7 @@ func TestTeardownOnce(t *testing.T) {
 	}
 	c.closeApps()
 	c.over(t)
-	require.Equal(t, 1, p.g[0].closed.len()+p.g[0].native.len())
+	require.Equal(t, 1, len(p.g[0].closed.List())+len(p.g[0].native.List()))
 	n := uint64(0)
 	for _, fb := range p.g[0].Snapshot().Fallbacks {
 		n += fb.Count

@@ -1,4 +1,4 @@
-package gateway
+package admin
 
 import (
 	"slices"
@@ -7,22 +7,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // TestHistoryAgainstAList compares the ring with a plain list.
 func TestHistoryAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 5).Draw(t, "limit")
-		h, model := newHistory(limit), []uint64(nil)
+		h, model := NewHistory(limit), []uint64(nil)
 		for id := range rapid.Uint64Range(0, 20).Draw(t, "adds") {
-			h.add(admin.ConnInfo{ID: id})
+			h.Add(ConnInfo{ID: id})
 			model = append(model, id)
 			kept := slices.Clone(model[max(0, len(model)-max(limit, 1)):])
 			slices.Reverse(kept)
 			var got []uint64
-			for _, c := range h.list() {
+			for _, c := range h.List() {
 				got = append(got, c.ID)
 			}
 			require.Equal(t, kept, got)
@@ -32,23 +30,23 @@ func TestHistoryAgainstAList(t *testing.T) {
 }
 
 func TestHistoryIsSafeForConcurrentUse(t *testing.T) {
-	h := newHistory(10)
+	h := NewHistory(10)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				h.add(admin.ConnInfo{})
-				h.list()
+				h.Add(ConnInfo{})
+				h.List()
 			}
 		})
 	}
 	wg.Wait()
 	require.Equal(t, 10, h.len())
-	require.Empty(t, newHistory(3).list())
+	require.Empty(t, NewHistory(3).List())
 }
 
 // len is the number of entries kept.
-func (h *history) len() int {
+func (h *History) len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.ring)

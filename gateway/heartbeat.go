@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
@@ -72,7 +73,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
 	var collector process.Garbage
-	var awake awake
+	var awake conn.Awake
 	for rest := 0; ; rest-- {
 		collector.Tune()
 		if collector.Due(g.pool.Stats().Released, time.Now()) {
@@ -95,9 +96,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		g.noteRoom()
 		g.learn(time.Now())
-		for _, f := range awake.tick(time.Now(), g.all) {
-			f.post(f.ask)
-		}
+		awake.Tick(time.Now(), g.all)
 	}
 }
 

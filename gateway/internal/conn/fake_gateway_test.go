@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -57,6 +58,9 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	var err error
 	g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(cfg.Limits.Memory), PeerLimit: int64(cfg.Limits.Memory)})
 	require.NoError(t, err)
+	if room := 3; runtime.GOMAXPROCS(0) < room { // beside a loop, which holds its P while it is busy
+		runtime.GOMAXPROCS(room)
+	}
 	s, err := loop.New(0, g.Log, loop.Options{Spin: cfg.Spin.Duration(), CPUs: cfg.CPUs, Place: true})
 	require.NoError(t, err)
 	g.shards = []*loop.Shard{s}

@@ -38,14 +38,24 @@ type world struct {
 func newWorld(t *testing.T, cfg testnet.Config) *world {
 	t.Helper()
 	testnet.Require(t, "root", "bpf")
-	v := variantOf(t)
+	v, dir := variantOf(t), shortDir(t)
 	n := testnet.Start(t, cfg)
 	w := &world{
 		t: t, net: n, h1: n.Host("h1"), h2: n.Host("h2"), h3: n.Host("h3"),
-		dir: t.TempDir(), gateways: map[*testnet.Host]*gw{}, via: v.via, older: v.older,
+		dir: dir, gateways: map[*testnet.Host]*gw{}, via: v.via, older: v.older,
 	}
 	require.NoError(t, n.SetBox(v.box))
 	return w
+}
+
+// shortDir is a directory whose name is short enough for sockets, whatever the
+// test's.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw-net-") //nolint:usetesting // short: there are sockets in it
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // quick is the default of limits.handshake_timeout, for tests in which it passes.

@@ -31,6 +31,6 @@ func beside() []func(*testing.T) {
 		TestFallbackPolicy, TestFallbackSwitched, TestFallbackDeadline, TestFallbackClosedPort, TestFallbackLimits,
 		TestFallbackBoxStrips, TestFallbackRemembered,
 		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried,
-		TestDies,
+		TestDies, TestFaultUpgrade, // by a process of this tree
 	}
 }

@@ -128,6 +128,7 @@ func (sf *Shm) adopt(peer *shm.Peer, of netip.Addr, hold bool) *ShmPeer {
 		p.users++
 	}
 	sf.mu.Unlock()
+	sf.env.Peers.Reached(of)
 	if peer.Err() != nil {
 		sf.peerDown(peer) // it went before it was entered
 	}

@@ -142,3 +142,20 @@ func TestShmOffersInUseStay(t *testing.T) {
 		require.Equal(t, i == 13, p.Err() != nil, "%d", i)
 	}
 }
+
+// A server that did not take an offer is believed to be under another kernel until it
+// makes one itself that can be reached.
+func TestShmElsewhereIsContradicted(t *testing.T) {
+	sides := newSides(t, 50)
+	of := sides[1].addr
+	sides[0].Peers.Unreachable(of, time.Now(), time.Hour)
+	_, err := sides[0].shm.PeerFor(of, false)
+	require.ErrorIs(t, err, ErrNotHere)
+
+	p, err := sides[1].shm.PeerFor(sides[0].addr, false)
+	require.NoError(t, err)
+	_, err = sides[0].shm.Attach(context.Background(), of, p.Name(), p.Key())
+	require.NoError(t, err)
+	_, err = sides[0].shm.PeerFor(of, false)
+	require.NoError(t, err)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,4 +159,35 @@ func TestShmElsewhereIsContradicted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = sides[0].shm.PeerFor(of, false)
 	require.NoError(t, err)
+}
+
+// Offers that are being attached to count for the share of their address, once each
+// however many flows come with them.
+func TestShmCallsShared(t *testing.T) {
+	s := newShmServer(t, 2) // 5 of 256
+	for i := range byte(5) {
+		for range 3 {
+			require.NoError(t, s.shm.call(addrA, [16]byte{i}))
+		}
+	}
+	require.ErrorIs(t, s.shm.call(addrA, [16]byte{9}), verbs.ErrNoMemory)
+	require.NoError(t, s.shm.call(addrB, [16]byte{10}))
+	for i := range byte(5) {
+		for range 3 {
+			s.shm.called([16]byte{i})
+		}
+	}
+	s.shm.called([16]byte{10})
+	require.Empty(t, s.shm.calls)
+
+	d := s.stranger(9)
+	var all sync.WaitGroup
+	for range 40 {
+		p, err := d.Offer()
+		require.NoError(t, err)
+		all.Go(func() { _, _ = s.shm.Attach(context.Background(), addrA, p.Name(), p.Key()) })
+	}
+	all.Wait()
+	require.LessOrEqual(t, s.use(addrA), 5)
+	require.Empty(t, s.shm.calls)
 }

@@ -52,9 +52,9 @@ type RunOptions struct {
 	// Version is what status reports.
 	Version string
 	// Supervisor keeps the steering alive a little longer than this process;
-	// nil when nobody does.
+	// nil: nothing does.
 	Supervisor Supervisor
-	// Manager is told once connections are looked at, and what follows; nil: nobody.
+	// Manager is told once connections are looked at, and what follows; nil: there is none.
 	Manager *process.ServiceManager
 	// Reload asks for the configuration to be read again by Load, which may be
 	// other than the first in mode, policy and some limits. One that is refused

@@ -12,8 +12,8 @@ import (
 )
 
 // appLeg is the socket between the gateway and the local application. Until
-// clean is called a close resets the application's connection: an end that
-// nobody planned must not look like the end of the stream
+// clean is called a close resets the application's connection: an
+// unplanned end must not look like the end of the stream
 // (docs/ARCHITECTURE.md "Legs").
 //
 // Once a flow has it, its methods are for the thread of the flow's shard.
@@ -77,7 +77,7 @@ func legDelivered(fd int) bool {
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7
 
-// approach has a leg send as the packet's sender does who wants to be known as near.
+// approach has a leg send with the hop limit that shows the sender of a packet to be near.
 // The application may ask for that at any time.
 func (l *appLeg) approach(look host.Look) {
 	if fd, err := l.take(); err == nil {

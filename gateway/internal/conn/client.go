@@ -185,7 +185,7 @@ func (c *client) handOver() {
 }
 
 // appConnected reports whether the application's connect() has returned although
-// nobody could be accepted: its last ACK has to pass its own device's queue for
+// the listener has not accepted it: its last ACK has to pass its own device's queue for
 // neighbours, where it waits when the cable is out.
 func (f *Flow) appConnected() bool {
 	yes, err := f.env.Steering.AppConnected(ebpf.Tuple(f.Tuple))

@@ -45,19 +45,17 @@ type negotiator struct {
 	leaving func()                                 // ends what was begun and is wanted no more; may be nil
 }
 
-// input queues something that happened; false means the handshake is over and
-// what came late is the caller's to undo. Where it ends with the queue not empty,
-// the machine takes no notice, and fn itself has to undo what came late. Safe for
-// concurrent use.
-func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) bool {
+// input queues something that happened. Behind the end of the handshake it is ignored;
+// where the handshake ends with the queue not empty, the machine takes no notice, and fn
+// itself has to undo what came late. Safe for concurrent use.
+func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) {
 	if n.left.Load() {
-		return false
+		return
 	}
 	n.s.Post(func() {
 		n.s.WorksFor(n.f)
 		n.happened(fn)
 	})
-	return true
 }
 
 // look asks for a look at the wire leg. It only posts.
@@ -99,7 +97,7 @@ func (n *negotiator) settle() {
 		n.leave()
 		return
 	}
-	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: somebody else's timer ends this state
+	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: another timer ends this state
 }
 
 // expired is called at the machine's deadline.
@@ -144,9 +142,8 @@ func (n *negotiator) overdue() {
 	n.settle()
 }
 
-// leave ends the handshake: effects of what comes too late on a finished machine
-// are none, but legs and carriers that arrive with it are undone by their
-// closures. A flow that is handed over while the gateway goes down is ended here:
+// leave ends the handshake. A finished machine ignores what comes too late; the closures
+// of that undo the legs and carriers that arrive with it. A flow that is handed over while the gateway goes down is ended here:
 // drain has passed it by.
 func (n *negotiator) leave() {
 	if n.left.Swap(true) {

@@ -251,7 +251,7 @@ func dialReason(err error) negotiate.Reason {
 }
 
 // join gives the dialled leg to the flow and the result to the machine; a leg
-// nobody wants any more is reset.
+// that is not wanted any more is reset.
 func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []negotiate.Action) []negotiate.Action {
 	switch {
 	case !s.f.setLeg(leg):

@@ -202,7 +202,7 @@ func tail(s string, n int) string {
 // ready waits until the gateway beats and answers.
 func (g *gw) ready() {
 	g.w.t.Helper()
-	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(g.w.t.Context(), slowed(30*time.Second))
 	defer cancel()
 	if err := g.proc.WaitOutput(ctx, "gateway is up"); err != nil {
 		g.w.t.Fatalf("gateway of %s does not come up: %v\n%s", g.h.Name, err, g.proc.Output())
@@ -211,7 +211,7 @@ func (g *gw) ready() {
 	require.Eventually(g.w.t, func() bool {
 		_, err := g.client().Status(ctx)
 		return err == nil
-	}, 30*time.Second, 10*time.Millisecond)
+	}, slowed(30*time.Second), 10*time.Millisecond)
 	time.Sleep(100 * time.Millisecond)
 	if g.h.Name == g.w.older {
 		version, err := g.client().Version(ctx)
@@ -223,7 +223,7 @@ func (g *gw) ready() {
 // stop ends the gateway in order.
 func (g *gw) stop() {
 	g.w.t.Helper()
-	require.NoError(g.w.t, g.proc.Stop(30*time.Second))
+	require.NoError(g.w.t, g.proc.Stop(slowed(30*time.Second)))
 }
 
 func (g *gw) client() *admin.Client {

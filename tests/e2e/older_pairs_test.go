@@ -28,7 +28,7 @@ func beside() []func(*testing.T) {
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfReuse, TestSemanticsOfUrgentBytes,
 		TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps, TestSemanticsOfSilence,
 		TestFaultsOnTheWire, TestSoftPathWithoutUDP, TestSoftBetweenMachines,
-		TestFallbackPolicy, TestFallbackSwitched, TestFallbackDeadline, TestFallbackClosedPort, TestFallbackLimits,
+		TestFallbackPolicy, TestFallbackSwitched, TestFallbackDeadline, TestFallbackFirewall, TestFallbackLimits,
 		TestFallbackBoxStrips, TestFallbackRemembered,
 		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried,
 		TestDies, TestFaultUpgrade, // by a process of this tree

@@ -62,7 +62,7 @@ type AsyncChannel struct {
 	lost    uint64
 }
 
-// asyncLimit bounds the events nobody has fetched.
+// asyncLimit bounds the events that wait to be fetched.
 const asyncLimit = 1024
 
 // NewAsyncChannel makes an empty channel.

@@ -40,8 +40,8 @@ type PD interface {
 	Close() error
 }
 
-// MR is a memory region. Its methods may be called by any goroutine; the
-// contents belong to whoever the protocol says.
+// MR is a memory region. Its methods may be called by any goroutine. The
+// protocol above says which side owns the contents, and when.
 type MR interface {
 	Bytes() []byte
 	// Addr is the address of Bytes()[0] as SGEs and peers name it. It is not
@@ -109,11 +109,11 @@ type RemoteMapper interface {
 
 // RemoteReader is implemented by the queue pairs that implement RemoteMapper.
 type RemoteReader interface {
-	// ReadRemote returns n bytes of the peer's memory at addr, for reading: what
-	// was written there in place and may be needed again. Unlike MapRemote it
-	// works in ERR and when the peer is gone, until Close, and the slice is valid
-	// as long; the peer may write to it meanwhile. It needs the access that
-	// MapRemote needs. Any goroutine may call it while nobody calls Close.
+	// ReadRemote returns n bytes of the peer's memory at addr, for reading:
+	// what was written there in place and may be needed again. Unlike MapRemote
+	// it works in ERR and when the peer is gone, until Close, and the slice is
+	// valid as long; the peer may write to it meanwhile. It needs the access
+	// that MapRemote needs. Any goroutine may call it, but not during Close.
 	ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error)
 }
 

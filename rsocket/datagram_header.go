@@ -21,8 +21,8 @@ const (
 	ipv6 = 6
 )
 
-// DatagramHeader is ds_header, which precedes the payload of every datagram on a UD queue pair: who sent it, since the
-// numbers of queue pairs and GIDs say nothing about sockets. Integers are big-endian:
+// DatagramHeader is ds_header, which precedes the payload of every datagram on a UD queue pair. It names the sending
+// socket, since the numbers of queue pairs and GIDs say nothing about sockets. Integers are big-endian:
 //
 //	0  version: 4 or 6     1  length of the header: 8 or 24     2  source port (2)
 //	4  IPv4: address (4)

@@ -46,7 +46,7 @@ type EndpointConfig struct {
 	// buffer, at most the device's MaxInline.
 	Inline int
 	// SRQ is a shared receive queue to take receives from, the one the queue pair was created with. The endpoint then
-	// posts none at creation and posts a receive there for each that reaches [Endpoint.HandleWC]. Whoever drops
+	// posts none at creation and posts a receive there for each that reaches [Endpoint.HandleWC]. A caller that drops
 	// completions of receives instead has to do the same, with the work request id [RecvID] and no memory. Queues are
 	// shared in number only: credits and grants stay those of the connection.
 	SRQ verbs.SRQ

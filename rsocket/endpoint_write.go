@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// ErrConnection is the loss of the queue pair: a failed post or completion. It is ECONNRESET for those who ask so.
+// ErrConnection is the loss of the queue pair: a failed post or completion. It wraps ECONNRESET.
 var ErrConnection = fmt.Errorf("rdma connection lost: %w", syscall.ECONNRESET)
 
 // CompletionError is a work completion that failed. It unwraps to [ErrConnection].

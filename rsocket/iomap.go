@@ -115,7 +115,7 @@ func (s *Stream) AddIOMap(m IOMapping) error {
 	}
 	l := &d.local[slot]
 	l.IOMapping, l.used = m, true
-	if !l.queued { // a slot that was given back while it waited still waits
+	if !l.queued { // a slot that was freed while it waited still waits
 		l.queued = true
 		d.queue = append(d.queue, uint16(slot))
 	}

@@ -61,7 +61,7 @@ func (d *recvSide) grant(n, size int) {
 // and stays as it is until consumed.
 func (s *Stream) ReadSpan() []byte { return s.recv.ring.ReadSpan() }
 
-// Consume gives back the n oldest bytes. Credits and grants may be due afterwards: see [Stream.NextControl].
+// Consume frees the n oldest bytes. Credits and grants may be due afterwards: see [Stream.NextControl].
 func (s *Stream) Consume(n int) error {
 	d := &s.recv
 	if err := d.ring.Consume(n); err != nil {

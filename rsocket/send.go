@@ -226,8 +226,8 @@ func (s *Stream) acceptGrant() bool {
 	return true
 }
 
-// inOrder reports whether a gateway's grant continues its ring where the previous grant ended, and gives back no more
-// than what we sent.
+// inOrder reports whether a gateway's grant continues its ring where the previous grant ended, and frees no more than
+// what we sent.
 func (d *sendSide) inOrder(g SGE) bool {
 	return g.Key == d.ring.Key &&
 		g.Addr == d.ring.Addr+uint64(d.ringNext.Count) &&

@@ -25,7 +25,7 @@ const (
 	firstPackets = 4
 )
 
-// RandomPartition is a partition key that nobody can guess.
+// RandomPartition is a partition key that a peer cannot guess.
 func RandomPartition() uint16 {
 	for {
 		if k := uint16(random32()) | wholeMember; ValidPartition(k) {
@@ -35,14 +35,14 @@ func RandomPartition() uint16 {
 }
 
 // ValidPartition tells whether two ends may agree on a partition key: a whole
-// member's, of a partition that exists and is not everyone's.
+// member's, of a partition that exists and is not the default one.
 func ValidPartition(k uint16) bool { return k > wholeMember && k < defaultPartition }
 
-// RandomPSN is a first PSN that nobody can guess.
+// RandomPSN is a first PSN that a peer cannot guess.
 func RandomPSN() uint32 { return random32() >> 8 }
 
 // Protect makes a queue pair in INIT take less than it has to. What fails is
-// dropped and counted, and nobody is told.
+// dropped and counted, and its sender gets no answer.
 //
 //   - Packets have to be of the partition Own, and what is sent is of Peer.
 //     Answers have the first PSN of their sender for their MSN, and CNPs for their PSN.

@@ -38,7 +38,7 @@ type flow struct {
 
 	state    atomic.Uint32
 	carrying atomic.Bool // a SYN from the network goes to the endpoint
-	asked    atomic.Bool // somebody waits for a segment of the peer
+	asked    atomic.Bool // an Ask waits for a segment of the peer
 	reset    atomic.Bool // ended by Abort: the peer was told, and may be told again
 	conn     atomic.Pointer[Conn]
 	// leaving is closed when gVisor has let go of a connection that Abort or Forget

@@ -9,13 +9,14 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// A gateway that has died leaves the tuple to its host's kernel, whose reset ends our
-// connection, unless a socket of the application is still there: one in TIME_WAIT
-// answers whatever comes, and stays for as long as something does. gVisor takes each
-// answer for a sign of life. So an answer is one only if it acknowledges what we
-// could have sent; where such are missing while others come in, the peer is gone.
+// A gateway that has died leaves the tuple to its host's kernel. The kernel's reset
+// ends our connection, unless a socket of the application is still there: one in
+// TIME_WAIT answers whatever comes, and stays for as long as segments come. gVisor
+// takes each answer for a sign of life. So an answer counts only if it acknowledges
+// what we could have sent. Where such answers are missing while others come in, the
+// peer is gone.
 //
-// Somebody who cannot see the connection can send strange answers, too. They end it
+// A host that cannot see the connection can send strange answers, too. They end it
 // only if the peer has said nothing for strangerTime although it was asked.
 const (
 	strangerAnswers = 5
@@ -30,8 +31,8 @@ type strangers struct {
 	since atomic.Int64 // the first, nanoseconds of the stack's clock
 }
 
-// strange judges an inbound ACK of an established connection, and reports whether who
-// answers for the peer has taken its place.
+// strange judges an inbound ACK of an established connection, and reports whether
+// another host has taken the peer's place.
 func (f *flow) strange(ack uint32, clock tcpip.Clock) bool {
 	if f.plausible(ack) {
 		if f.strangers.n.Load() != 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // A kernel that answers for a peer that has gone, from TIME_WAIT, ends the connection
-// as its reset would. Nobody does beside a peer that answers itself.
+// as its reset would. Beside a peer that answers itself, no such answer ends it.
 func TestStrangers(t *testing.T) {
 	clock := faketime.NewManualClock()
 	b := newBench(t, Config{clock: clock})

@@ -17,7 +17,7 @@ type Arena struct {
 	pool  *Pool
 	from  Allocator
 	keys  Registrar // nil: regions share the key of their slab
-	owner any       // whose quota counts; the arena itself if nobody's
+	owner any       // whose quota counts; the arena itself if it has none
 	quota *quota
 
 	// Everything below is guarded by pool.mu.

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Errors of a ring. Both mean that somebody miscounted; the ring is unchanged.
+// Errors of a ring. Both mean that a user of the ring miscounted; the ring is unchanged.
 var (
 	ErrOverrun  = errors.New("ring overrun")
 	ErrUnderrun = errors.New("ring underrun")

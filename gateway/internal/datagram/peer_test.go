@@ -104,7 +104,7 @@ func TestDatagramPeerDies(t *testing.T) {
 		}
 		t.Logf("native after %v", time.Since(begun))
 		require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
-		for h.d[0].next(0) != nil { // given back in between
+		for h.d[0].next(0) != nil { // returned to the network in between
 		}
 		h.d[0].steer(t, ends, []byte("native"))
 		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")

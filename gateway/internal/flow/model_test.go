@@ -517,8 +517,9 @@ func phaseOf(e *Ending, p Phase) Phase {
 	return p + 1
 }
 
-// TestModel: whoever ends, leaves the link or begins anew when, with whatever under way,
-// both sides come to an end, and to the same one where nothing tears the connection.
+// TestModel: whichever side ends, leaves the link or begins anew, with whatever under
+// way, both sides come to an end, and to the same one where nothing tears the
+// connection.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)

@@ -113,8 +113,8 @@ func (b FallbackOf) counts(side config.Side) bool {
 
 // transitions are all there are: what is not here does not happen.
 //
-// The entry of a refused connection stays as dead: a bare SYN behind the reset may be on
-// its way to netstack already, and needs the entry to be given back.
+// The entry of a refused connection stays as dead: a bare SYN behind the reset may
+// be on its way to netstack already, and needs the entry to fall back.
 var transitions = [...]Transition{
 	{On: Negotiates, From: in(Accepted), To: Negotiating},
 	{On: Completes, From: in(Negotiating), To: Completing}, // client

@@ -160,8 +160,8 @@ func (c *Client) AwaitsApp(now time.Time) bool {
 	return c.state == clientCompleting && !c.accepted && !now.Before(c.deadline)
 }
 
-// AppWaits says that the application's connect() has returned although accept() has not: the last ACK between them is on
-// its way, or was lost. The connection cannot be given back any more, so the client waits as long as the server does.
+// AppWaits says that the application's connect() has returned although accept() has not: the last ACK between them is
+// on its way, or was lost. The connection cannot fall back any more, so the client waits as long as the server does.
 func (c *Client) AppWaits(now time.Time) []Action {
 	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
 		c.deadline = now.Add(completingTimeout)

@@ -209,8 +209,8 @@ func (s *Server) Released(time.Time) []Action {
 	case serverDeclined:
 		return s.ended(s.verdict, true)
 	case serverRawDialling, serverRaw:
-		// Who is native and connected sends no SYN, so an old one says nothing. Of a client that has not been heard the
-		// first segments are lost, and it waits for the answer to its SYN.
+		// A client that is native and connected sends no SYN, so an old one says nothing. A client that has not been
+		// heard has lost its first segments, and waits for the answer to its SYN.
 		if s.Mute() {
 			return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
 		}

@@ -24,7 +24,8 @@ const (
 	maxAnswerTTL = 24 * time.Hour
 )
 
-// QueryNonce pairs a query and its answer. It is a secret: who repeats it has read what was sent to its address.
+// QueryNonce pairs a query and its answer. It is a secret: a host that repeats it has read what was sent to its
+// address.
 type QueryNonce [16]byte
 
 // Resolve asks the gateway of a host how datagrams can be carried to it, and says how they can be carried back.

@@ -248,7 +248,7 @@ func (c *Core) Replaced() []Action {
 // connection. A client that sent another SYN instead of the third ACK never had one.
 func (c *Core) GivenBack(late bool) []Action {
 	if late || !c.client() && c.phase == Accepted {
-		return c.on(GivesBack, negotiate.Verdict{})
+		return c.on(GoesNative, negotiate.Verdict{})
 	}
 	return c.Replaced()
 }

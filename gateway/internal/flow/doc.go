@@ -24,7 +24,7 @@
 //	any         releases      ─► released    fallback
 //	handshake   replaces      ─► released    fallback             client_gone
 //	carried     replaces      ─► aborted     ended                client_gone
-//	any         gives back    ─► released    ended
+//	any         goes native   ─► released    ended
 //	any         vanishes      ─► released    fallback
 //	handshake   cancels       ─► released    fallback
 //	handshake   panics        ─► aborted     fallback             internal_error

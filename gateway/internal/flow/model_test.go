@@ -118,7 +118,7 @@ func (m *model) do(i int, todo []Action) {
 
 // giveUp is what a handshake orders that cannot go on.
 func (m *model) giveUp(i int, v negotiate.Verdict) []Action {
-	if i == 0 && rapid.Bool().Draw(m.t, "gives back") {
+	if i == 0 && rapid.Bool().Draw(m.t, "goes native") {
 		return m.sides[i].core.Releases(v)
 	}
 	return m.sides[i].core.HandshakeAborts(v, rapid.Bool().Draw(m.t, "mute"))

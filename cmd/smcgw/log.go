@@ -24,7 +24,7 @@ type logging struct {
 }
 
 // startLog logs to standard error as the configuration says, and never waits for
-// who reads it. The caller closes it.
+// the reader. The caller closes it.
 func startLog(e *env, cfg config.Log) *logging {
 	l := &logging{}
 	ready := make(chan struct{})

@@ -63,7 +63,7 @@ func headline(st admin.Status) string {
 	return line + "\n"
 }
 
-// blockedLegs says in words what somebody on call can act on.
+// blockedLegs says in words what an operator can act on.
 func blockedLegs(l admin.BlockedLegs) string {
 	where := l.Device + " " + l.Family
 	switch l.At {

@@ -37,11 +37,11 @@ func ParseToken(s string) (t Token, err error) {
 	return Token(b), nil
 }
 
-// proof shows that its maker knows the token. The label who keeps one side's
-// proof from being the other's.
-func (t Token) proof(who string, server, client [nonceSize]byte) (p [proofSize]byte) {
+// proof shows that its maker knows the token. It names the maker's side, so that
+// one side's proof is none of the other's.
+func (t Token) proof(side string, server, client [nonceSize]byte) (p [proofSize]byte) {
 	m := hmac.New(sha256.New, t[:])
-	m.Write([]byte("smcgw bench " + who))
+	m.Write([]byte("smcgw bench " + side))
 	m.Write(server[:])
 	m.Write(client[:])
 	copy(p[:], m.Sum(nil))

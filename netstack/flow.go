@@ -51,8 +51,8 @@ type flow struct {
 	// unacknowledged and the next sequence number of ours, on the wire.
 	una, sent atomic.Uint32
 	// awaited is the next sequence number of the peer, as we told it.
-	awaited   atomic.Uint32
-	strangers strangers
+	awaited     atomic.Uint32
+	strangeACKs strangeACKs
 	// segMax is the largest TCP header plus payload that fits path and peer.
 	segMax atomic.Uint32
 

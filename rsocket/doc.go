@@ -13,7 +13,7 @@
 // peers it is the end, and the only one there is: a queue pair that is lost without one is ECONNRESET. So an error is
 // never the last word while the completion queue has not been read to its end: what arrived before still counts.
 //
-// # Who writes where
+// # Where each side writes
 //
 //	       side A                                         side B
 //	send buffer ──── WRITE_IMM DATA(n) ───────────────► receive ring     one grant after the other

@@ -46,7 +46,7 @@ func TestStrangers(t *testing.T) {
 		b.fromClient(1, 9000, iss+1<<31, packet.FlagACK, 0, "")
 	}
 	open()
-	clock.Advance(strangerTime)
+	clock.Advance(strangeTime)
 	answer(iss+1<<31, "")
 	within(t, "reset", func() bool {
 		_, err := c.Read(make([]byte, 1))
@@ -67,7 +67,7 @@ func TestStrangersOfClients(t *testing.T) {
 	within(t, "acked", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
 	tup := c.Tuple()
 	stranger := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
-	for end := time.Now().Add(strangerTime); time.Now().Before(end); time.Sleep(time.Second) {
+	for end := time.Now().Add(strangeTime); time.Now().Before(end); time.Sleep(time.Second) {
 		w.wire.B().Send(append([]byte(nil), stranger...))
 		_, err := c.Read(make([]byte, 1))
 		require.ErrorIs(t, err, ErrWouldBlock)

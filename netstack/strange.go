@@ -17,16 +17,16 @@ import (
 // peer is gone.
 //
 // A host that cannot see the connection can send strange answers, too. They end it
-// only if the peer has said nothing for strangerTime although it was asked.
+// only if the peer has said nothing for strangeTime although it was asked.
 const (
-	strangerAnswers = 5
-	strangerTime    = 10 * time.Second
+	strangeMost = 5
+	strangeTime = 10 * time.Second
 	// oldestACK is how far behind the last one an acknowledgement that was late may be.
 	oldestACK = 1 << 20
 )
 
-// strangers counts the strange answers since the peer's last one.
-type strangers struct {
+// strangeACKs counts the strange answers since the peer's last one.
+type strangeACKs struct {
 	n     atomic.Uint32
 	since atomic.Int64 // the first, nanoseconds of the stack's clock
 }
@@ -35,17 +35,17 @@ type strangers struct {
 // another host has taken the peer's place.
 func (f *flow) strange(ack uint32, clock tcpip.Clock) bool {
 	if f.plausible(ack) {
-		if f.strangers.n.Load() != 0 {
-			f.strangers.n.Store(0)
+		if f.strangeACKs.n.Load() != 0 {
+			f.strangeACKs.n.Store(0)
 		}
 		return false
 	}
 	at := clock.NowMonotonic().Sub(tcpip.MonotonicTime{}).Nanoseconds()
-	n := f.strangers.n.Add(1)
+	n := f.strangeACKs.n.Add(1)
 	if n == 1 {
-		f.strangers.since.Store(at)
+		f.strangeACKs.since.Store(at)
 	}
-	return n >= strangerAnswers && at-f.strangers.since.Load() >= int64(strangerTime)
+	return n >= strangeMost && at-f.strangeACKs.since.Load() >= int64(strangeTime)
 }
 
 // plausible reports whether the peer can acknowledge that.

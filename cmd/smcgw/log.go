@@ -30,7 +30,7 @@ func startLog(e *env, cfg config.Log) *logging {
 	ready := make(chan struct{})
 	l.out = process.NewLogWriter(e.stderr, func(lost uint64) {
 		<-ready
-		l.Warn("log lines were lost: nobody took them", "count", lost)
+		l.Warn("log lines were lost: they could not be written", "count", lost)
 	})
 	l.Logger = newLogger(e, cfg, l.out)
 	close(ready)

@@ -5,7 +5,10 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // Addrs returns the addresses of the devices that carry offers, and those of services
@@ -16,7 +19,7 @@ func (d *Datapath) Addrs() ([]netip.Addr, error) {
 		return nil, err
 	}
 	defer d.leave()
-	links, err := d.nl.LinkList()
+	links, err := listing.Whole(d.nl.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
@@ -29,7 +32,7 @@ func (d *Datapath) Addrs() ([]netip.Addr, error) {
 		if !offers[l.Attrs().Name] && l.Attrs().Flags&net.FlagLoopback == 0 {
 			continue
 		}
-		addrs, err := d.nl.AddrList(l, unix.AF_UNSPEC)
+		addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(l, unix.AF_UNSPEC) })
 		if err != nil {
 			return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
 		}

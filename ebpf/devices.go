@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // device is a network device our programs are attached to.
@@ -158,7 +160,9 @@ func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 		byIndex[l.Attrs().Index] = l.Attrs().Name
 	}
 	for _, f := range ipFamilies() {
-		routes, err := d.nl.RouteListFiltered(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		routes, err := listing.Whole(func() ([]netlink.Route, error) {
+			return d.nl.RouteListFiltered(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("routes: %w", err)
 		}
@@ -199,7 +203,7 @@ func defaultRouteLinks(r netlink.Route) []int {
 // sync makes programs, device map, own addresses and MTU follow the devices of
 // the namespace. It runs on a thread of the namespace.
 func (d *Datapath) sync() error {
-	links, err := d.nl.LinkList()
+	links, err := listing.Whole(d.nl.LinkList)
 	if err != nil {
 		return fmt.Errorf("links: %w", err)
 	}

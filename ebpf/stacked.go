@@ -9,6 +9,8 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // ownNowhere is OWN_NOWHERE of maps.h: the programs of the device below see the
@@ -51,7 +53,7 @@ func (s stack) shares(index int) bool { return s.own[index].Upper == ownNowhere 
 
 // syncOwn makes the map of own addresses equal to the namespace's.
 func (d *Datapath) syncOwn(s stack) error {
-	addrs, err := d.nl.AddrList(nil, unix.AF_UNSPEC)
+	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
 		return fmt.Errorf("addresses: %w", err)
 	}

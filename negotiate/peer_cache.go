@@ -32,8 +32,8 @@ const (
 
 	// maxRetryShift bounds the back-off of Retry: 1 h becomes at most 32 h.
 	maxRetryShift = 5
-	// passingShare is the part of NegativeTTL with which passing troubles start, lateShare that of a gateway that
-	// answers too late.
+	// passingShare is the part of NegativeTTL with which passing troubles start, lateShare that of an answer or a
+	// proof that did not come in time: processors are late oftener than paths are closed.
 	passingShare = 20
 	lateShare    = 120
 )
@@ -76,7 +76,7 @@ func (p CachePolicy) TTL(r Reason, count int) time.Duration {
 		return p.Retry << min(shift, maxRetryShift)
 	case classPassing:
 		share := time.Duration(passingShare)
-		if r == ReasonHandshakeTimeout {
+		if r == ReasonHandshakeTimeout || r == ReasonCarrierUnreachable {
 			share = lateShare
 		}
 		return doubled(max(p.NegativeTTL/share, 1), shift, p.NegativeTTL)

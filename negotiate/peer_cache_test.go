@@ -38,6 +38,10 @@ func TestCacheTTL(t *testing.T) {
 	} {
 		require.Equal(t, want, p.TTL(ReasonAppRefused, count), "refused %d times", count)
 	}
+	for _, late := range []Reason{ReasonHandshakeTimeout, ReasonCarrierUnreachable} {
+		require.Equal(t, 5*time.Second, p.TTL(late, 1))
+		require.Equal(t, 10*time.Minute, p.TTL(late, 8))
+	}
 	require.Equal(t, 10*time.Minute, p.TTL(ReasonNoCommonCarrier, 1))
 	require.Equal(t, 10*time.Minute, p.TTL(Reason(201), 3))
 }

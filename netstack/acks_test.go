@@ -2,6 +2,7 @@ package netstack
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,4 +75,23 @@ func TestHeldACK(t *testing.T) {
 	require.Nil(t, a.pkt)
 	check(false, false, 0, tcpHeader(packet.FlagACK, 1100)) // sent while the flow ended
 	require.Nil(t, a.pkt)
+}
+
+// A flow keeps no packet beyond its end, be it in the handshake or open.
+func TestBuriedFlowHoldsNothing(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	for i, state := range []flowState{flowHandshake, flowOpen} {
+		key := keyOf(Tuple{Local: netip.AddrPortFrom(server4, testPort), Remote: netip.AddrPortFrom(client4, uint16(1000+i))})
+		f := &flow{key: key, server: true, serve: &serving{done: make(chan struct{})}}
+		require.NoError(t, w.srv.flows.put(f, w.srv.cfg.Limits))
+		f.state.Store(state)
+		p := outboundPacket(0)
+		held, _ := f.acks.hold(p, tcpHeader(packet.FlagACK, 100))
+		p.DecRef()
+		require.True(t, held)
+		require.True(t, w.srv.bury(f, state))
+		require.False(t, w.srv.bury(f, state))
+		require.Nil(t, f.acks.pkt)
+		require.False(t, f.alive())
+	}
 }

@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 	refs.SetLeakMode(refs.LeaksPanic)
 	code := m.Run()
 	if code == 0 {
-		refs.DoLeakCheck()
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
+		refs.DoLeakCheck() // after the last goroutine, which may hold a packet
 	}
 	os.Exit(code)
 }

@@ -139,9 +139,7 @@ func (s *Stack) handshake(f *flow, syn SYN, raw []byte) {
 	s.inject(raw)
 	if !f.serve.claimed { // gVisor refused the packet
 		s.starting.Delete(f.key)
-		if f.state.CompareAndSwap(flowHandshake, flowDead) {
-			s.flows.bury(f)
-		}
+		s.bury(f, flowHandshake)
 		s.handshakeOver(f, nil, &tcpip.ErrMalformedHeader{})
 	}
 }
@@ -176,8 +174,8 @@ func (s *Stack) passive(r *tcp.ForwarderRequest) {
 	var c *Conn
 	if err == nil {
 		c = s.established(f, ep)
-	} else if f.state.CompareAndSwap(flowHandshake, flowDead) {
-		s.flows.bury(f)
+	} else {
+		s.bury(f, flowHandshake)
 	}
 	s.handshakeOver(f, c, err)
 }
@@ -241,11 +239,9 @@ func (s *Stack) giveUp(f *flow, cause error) {
 		v.cause = cause
 	}
 	v.mu.Unlock()
-	if !f.state.CompareAndSwap(flowHandshake, flowDead) {
-		return
+	if s.bury(f, flowHandshake) {
+		s.wake(f)
 	}
-	s.flows.bury(f)
-	s.wake(f)
 }
 
 // wake makes gVisor let go of a handshake that was given up: as if the client

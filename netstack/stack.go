@@ -181,14 +181,23 @@ func (s *Stack) hold() bool {
 
 func (s *Stack) release() { s.busy.Done() }
 
-// retire marks f dead and keeps its tuple for the linger time.
-func (s *Stack) retire(f *flow) {
-	if f.state.Swap(flowDead) == flowDead {
-		return
+// bury makes a flow in state from a dead one, which holds no packet and whose
+// tuple lingers. It reports whether the flow was in that state.
+func (s *Stack) bury(f *flow, from flowState) bool {
+	if !f.state.CompareAndSwap(from, flowDead) {
+		return false
 	}
 	f.conn.Store(nil)
 	f.acks.drop()
 	s.flows.bury(f)
+	return true
+}
+
+// retire buries f in whatever state it is.
+func (s *Stack) retire(f *flow) {
+	if !s.bury(f, flowHandshake) && !s.bury(f, flowOpen) {
+		return
+	}
 	if c := f.challenged.Swap(nil); c != nil && s.clock.NowMonotonic().Sub(c.at) < challengedFor {
 		go s.shim.again(f, c.raw) // bounded: once a flow
 	}

@@ -427,14 +427,14 @@ func TestResolverProofFails(t *testing.T) {
 	now = now.Add(probeInterval)
 	todo := a.Tick(now)
 	require.Equal(t, []ResolverAction{
-		PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: negotiate.ReasonCarrierUnreachable, TTL: 30 * time.Second},
+		PeerGone{Peer: addrB}, PeerNative{Peer: addrB, Reason: negotiate.ReasonCarrierUnreachable, TTL: 5 * time.Second},
 	}, todo)
 	require.Equal(t, PeerStateResolved, stateOf(a))
-	one[PeerNative](t, a.Want(addrA, addrB, true, now.Add(29*time.Second)))
+	one[PeerNative](t, a.Want(addrA, addrB, true, now.Add(4*time.Second)))
 	// After the pause it is tried again, with what is known; the next pause is longer.
-	pr := one[ProvePeer](t, a.Want(addrA, addrB, true, now.Add(30*time.Second)))
-	todo = a.Proved(addrB, pr.Proof, false, now.Add(30*time.Second))
-	require.Equal(t, time.Minute, only[PeerNative](todo)[0].TTL)
+	pr := one[ProvePeer](t, a.Want(addrA, addrB, true, now.Add(5*time.Second)))
+	todo = a.Proved(addrB, pr.Proof, false, now.Add(5*time.Second))
+	require.Equal(t, 10*time.Second, only[PeerNative](todo)[0].TTL)
 	// A success forgets that.
 	pr = one[ProvePeer](t, a.Want(addrA, addrB, true, now.Add(2*time.Minute)))
 	one[PeerCapable](t, a.Proved(addrB, pr.Proof, true, now.Add(2*time.Minute)))

@@ -11,6 +11,8 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/internal/listing"
 )
 
 // Sockops lists the sockops programs that apply to the sockets of this process; mount is
@@ -29,9 +31,11 @@ func Sockops(mount string) ([]link.AttachedProgram, error) {
 		return nil, fmt.Errorf("control group: %w", err)
 	}
 	defer func() { _ = group.Close() }()
-	found, err := link.QueryPrograms(link.QueryOptions{
-		Target: int(group.Fd()), Attach: bpf.AttachCGroupSockOps,
-		QueryFlags: unix.BPF_F_QUERY_EFFECTIVE, // with those of the control groups above
+	found, err := listing.Whole(func() (*link.QueryResult, error) {
+		return link.QueryPrograms(link.QueryOptions{
+			Target: int(group.Fd()), Attach: bpf.AttachCGroupSockOps,
+			QueryFlags: unix.BPF_F_QUERY_EFFECTIVE, // with those of the control groups above
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sockops programs: %w", err)

@@ -37,7 +37,7 @@ func (r Role) String() string {
 
 // Option is the content of the TCP option.
 type Option struct {
-	Version uint8
+	Version uint8 // OptionVersion; four bits on the wire
 	Role    Role
 	// Flags is sent as zero and ignored when received.
 	Flags uint8

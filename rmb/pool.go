@@ -122,7 +122,7 @@ func (s PoolStats) FirstRingSize() int {
 // connections to come.
 func (s PoolStats) MayGrow(n int) bool { return s.Used+int64(n) <= s.Limit/2 }
 
-// NewPool returns an empty pool.
+// NewPool returns an empty pool. The error is [ErrConfig].
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Limit < 0 || cfg.PeerLimit < 0 || cfg.Limit > math.MaxInt64/2 {

@@ -53,7 +53,8 @@ func (h DatagramHeader) Append(b []byte) []byte {
 	return append(b, a[:]...)
 }
 
-// ParseDatagramHeader parses the header at the beginning of b; payload is the rest of b.
+// ParseDatagramHeader parses the header at the beginning of b; payload is the rest of b and lies in it. The error wraps
+// [ErrDatagramHeader].
 func ParseDatagramHeader(b []byte) (h DatagramHeader, payload []byte, err error) {
 	if len(b) < DatagramHeader4Len {
 		return h, nil, fmt.Errorf("%d bytes: %w", len(b), ErrDatagramHeader)

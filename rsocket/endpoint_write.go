@@ -89,7 +89,7 @@ func (e *Endpoint) Blocked() Blocked {
 	return NotBlocked
 }
 
-// Commit sends the first n bytes of the span that WriteSpan returned last.
+// Commit sends the first n bytes of the span that WriteSpan returned last. More bytes are [ErrBlocked].
 func (e *Endpoint) Commit(n int) error {
 	if e.mapper == nil && (n > len(e.sndbuf.Span()) || e.sndbuf.Unposted() > 0) {
 		return ErrBlocked

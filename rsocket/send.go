@@ -105,7 +105,8 @@ func (s *Stream) Target() (addr uint64, key uint32) {
 	return g.Addr, g.Key
 }
 
-// Send records a message of n bytes and returns the write to post. n is at most what [Stream.Window] says.
+// Send records a message of n bytes and returns the write to post. n is at most what [Stream.Window] says, else the error
+// is [ErrBlocked]. After the end of the direction it is [ErrState], or what broke the stream.
 func (s *Stream) Send(n int) (Write, error) { return s.sendData(n, false) }
 
 // sendData is Send; signal asks for a completion whatever the count says.

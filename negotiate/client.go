@@ -10,7 +10,7 @@ import (
 
 // ClientConfig is what a client handshake needs to know besides its Proposal.
 type ClientConfig struct {
-	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means defaultHandshakeTimeout.
+	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means 200 ms.
 	HandshakeTimeout time.Duration
 	// Keys, when there are any, authenticate the messages of both sides. They need Binding and Proposal.Random.
 	Keys Keys

@@ -4,7 +4,7 @@ import "time"
 
 // ServerConfig is what a server handshake needs to know.
 type ServerConfig struct {
-	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means defaultHandshakeTimeout.
+	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means 200 ms.
 	HandshakeTimeout time.Duration
 	// Keys, when there are any, authenticate the messages of both sides: nothing is served to a client that has none of
 	// them. They need Binding and Accept.Random.

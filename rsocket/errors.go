@@ -29,7 +29,7 @@ var (
 	ErrIOMap = fmt.Errorf("unusable mapping: %w", syscall.EINVAL)
 	// ErrIOMapSlots is a mapping too many for the slots the peer has, which may be none.
 	ErrIOMapSlots = fmt.Errorf("no free slot for a mapping at the peer: %w", syscall.ENOMEM)
-	// ErrIOMapCredits is a mapping that could leave no credits for data: stock peers do not give back the credits of
+	// ErrIOMapCredits is a mapping that could leave no credits for data: stock peers do not return the credits of
 	// announcements.
 	ErrIOMapCredits = fmt.Errorf("too many announcements of mappings: %w", syscall.ENOMEM)
 	// ErrNotMapped is a direct write to an offset that no mapping of the peer covers.

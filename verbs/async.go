@@ -51,8 +51,8 @@ type AsyncEvent struct {
 }
 
 // AsyncChannel carries the asynchronous events of a device. It is bounded:
-// each type is pending at most once per object, and at most asyncLimit events
-// are kept. Its methods may be called by any goroutine.
+// each type is pending at most once per object, and at most 1024 events are
+// kept. Its methods may be called by any goroutine.
 type AsyncChannel struct {
 	wake chan struct{}
 

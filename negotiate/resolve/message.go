@@ -79,7 +79,7 @@ const (
 	refusedTLVs  = clc.TLVSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
 )
 
-// AppendResolve appends the message without a MAC, padded to minQueryLen.
+// AppendResolve appends the message without a MAC, padded to 512 bytes.
 func AppendResolve(b []byte, r *Resolve) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, clc.TypeResolve, r.MinVersion)

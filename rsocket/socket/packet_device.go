@@ -386,7 +386,7 @@ func (d *packetDevice) shut() {
 	}
 }
 
-// close gives everything back that open took. The address handles are gone.
+// close releases everything that open took. The address handles are gone.
 func (d *packetDevice) close() error {
 	d.qpn.Store(0)
 	var errs []error

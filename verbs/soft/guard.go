@@ -50,10 +50,14 @@ func RandomPSN() uint32 { return random32() >> 8 }
 //   - The UDP source port from which the peer's first packet comes is that of all
 //     others.
 //   - A PSN is that of a packet which can be under way: within the largest window,
-//     and within firstPackets of the expected one as long as there was none.
-//   - Nothing but WRITEs is served, and the one that asks for what was not
-//     granted is as good as lost: it does not end the queue pair. Was it
-//     really the peer's, the peer waits for an answer in vain. See [Refused].
+//     and within four packets of the expected one as long as there was none.
+//   - Only WRITEs are served. One that asks for what was not granted is dropped
+//     and does not end the queue pair. If the peer did send it, the peer gets no
+//     answer and gives up. See [Refused].
+//
+// Protect returns [verbs.ErrState] for a queue pair that is not RC and in INIT, and
+// [verbs.ErrInvalid] for keys that [ValidPartition] refuses. Only the queue pair's
+// owner may call it.
 func Protect(pair verbs.QP, g Guard) error {
 	q, ok := pair.(*qp)
 	switch {

@@ -33,7 +33,7 @@ func (h *hosts) narrow(i int) {
 	})
 }
 
-// fabrics changes those of host i where they are read: on the keeper's goroutine.
+// fabrics changes the devices of host i where they are read: on the keeper's goroutine.
 func (h *hosts) fabrics(i int, change func(list []Fabric)) {
 	k, done := h.engine(i).keeper, make(chan struct{})
 	k.jobs <- func() {
@@ -43,7 +43,7 @@ func (h *hosts) fabrics(i int, change func(list []Fabric)) {
 	<-done
 }
 
-// narrowMemory and narrowNetwork are fabrics of short packets.
+// narrowMemory and narrowNetwork are devices of short packets.
 type narrowMemory struct{ Memory }
 
 func (n narrowMemory) SharedDevice() Device {

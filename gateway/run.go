@@ -51,10 +51,9 @@ type RunOptions struct {
 	LogDropped func() uint64
 	// Version is what status reports.
 	Version string
-	// Supervisor keeps the steering alive a little longer than this process;
-	// nil when nobody does.
+	// Supervisor keeps the steering alive a little longer than this process; nil: none does.
 	Supervisor Supervisor
-	// Manager is told once connections are looked at, and what follows; nil: nobody.
+	// Manager is told once connections are looked at, and what follows; nil: there is none.
 	Manager *process.ServiceManager
 	// Reload asks for the configuration to be read again by Load, which may be
 	// other than the first in mode, policy and some limits. One that is refused
@@ -188,12 +187,12 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	return err
 }
 
-// drainGrace is how long offers that are already on the wire may still be
-// answered and given back before a clean stop goes on.
+// drainGrace is how long offers that are already on the wire may still be answered
+// and fall back before a clean stop goes on.
 const drainGrace = 100 * time.Millisecond
 
-// serve runs the loops around the gateway until ctx ends or one of them fails.
-// The heartbeat outlives the others: what is under way is given back under it.
+// serve runs the loops around the gateway until ctx ends or one of them fails. The
+// heartbeat outlives the others: what is under way falls back under it.
 func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	beat, stopBeat := context.WithCancel(context.Background())
 	defer stopBeat()
@@ -277,8 +276,7 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// quiesce takes no new connection; offers on the wire are given back as their
-// answers come.
+// quiesce takes no new connection; offers on the wire fall back as their answers come.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
 	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)

@@ -130,7 +130,7 @@ const (
 	DecidedRemote = "remote"
 )
 
-// DecidedBy returns who decided.
+// DecidedBy returns the side that decided.
 func DecidedBy(remote bool) string {
 	if remote {
 		return DecidedRemote

@@ -181,8 +181,8 @@ func (c *client) handOver() {
 	}
 }
 
-// appConnected reports whether the application's connect() has returned although
-// nobody could be accepted: its last ACK has to pass its own device's queue for
+// appConnected reports whether the application's connect() has returned although it
+// could not be accepted: its last ACK has to pass its own device's queue for
 // neighbours, where it waits when the cable is out.
 func (f *Flow) appConnected() bool {
 	yes, err := f.env.Steering.AppConnected(ebpf.Tuple(f.Tuple))
@@ -214,7 +214,7 @@ func (f *Flow) appAccepted(leg *appLeg) {
 			return nil
 		}
 		if f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateCarrying, ebpf.StateCompleting) != nil {
-			return c.AppFailed(now) // given back to the kernel while we were late
+			return c.AppFailed(now) // it fell back while we were late
 		}
 		return c.AppAccepted(now)
 	})

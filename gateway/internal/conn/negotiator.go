@@ -99,7 +99,7 @@ func (n *negotiator) settle() {
 		n.leave()
 		return
 	}
-	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: somebody else's timer ends this state
+	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: a timer of the owner's ends this state
 }
 
 // expired is called at the machine's deadline.

@@ -154,8 +154,8 @@ func (s *server) stopDial() {
 // meet makes the acquaintance of the client's gateway, where a carrier needs that
 // and it takes time, and then answers.
 func (s *server) meet(p *negotiate.Proposal) {
-	strangers := s.f.strangers(p)
-	if len(strangers) == 0 {
+	unmet := s.f.unmet(p)
+	if len(unmet) == 0 {
 		s.answer(p, nil)
 		return
 	}
@@ -165,7 +165,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 		defer s.f.contain()
 		defer cancel()
 		failed := map[negotiate.CarrierKind]error{}
-		for _, fb := range strangers {
+		for _, fb := range unmet {
 			if err := fb.Meet(ctx, s.f.Peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
 				failed[fb.Kind()] = err
 			}
@@ -253,8 +253,8 @@ func dialReason(err error) negotiate.Reason {
 	return negotiate.ReasonAppUnreachable
 }
 
-// join gives the dialled leg to the flow and the result to the machine; a leg
-// nobody wants any more is reset.
+// join gives the dialled leg to the flow and the result to the machine; a leg that is
+// not wanted any more is reset.
 func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []negotiate.Action) []negotiate.Action {
 	switch {
 	case !s.f.setLeg(leg):

@@ -154,6 +154,19 @@ func (f *Flow) call(fn func()) {
 	<-done
 }
 
+// hasAll reports whether both directions have ended, and every byte of the peer's is here.
+func (f *Flow) hasAll() (all bool) {
+	f.call(func() {
+		l := &f.core.Ledger
+		received := l.Received
+		if f.picked != nil {
+			received = f.picked.EP.ReceivedOffset()
+		}
+		all = l.BothEnd() && received == l.Final
+	})
+	return all
+}
+
 func (f *Flow) isBuried() bool { return f.buried.Load() }
 
 func (c *pairConn) closeApps() {

@@ -218,10 +218,7 @@ func TestWireLostBehindTheEnds(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.app[0].CloseWrite())
 		require.NoError(t, c.app[1].CloseWrite())
-		require.Eventually(t, func() bool {
-			return c.flow[1].tx.Load() == 0 && c.flow[0].tx.Load() == 200_000 && c.flow[1].state() == life.Closing
-		}, 30*time.Second, time.Millisecond)
-		time.Sleep(20 * time.Millisecond)
+		require.Eventually(t, c.flow[1].hasAll, 30*time.Second, time.Millisecond)
 		c.wire[1].cut()
 		got, err := io.ReadAll(c.app[1])
 		require.NoError(t, err)

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// VigilTurn is how often a peer is asked for a sign of life.
-	VigilTurn = time.Second
+	// KeepaliveTurn is how often a peer is asked for a sign of life.
+	KeepaliveTurn = time.Second
 	// keepaliveStep is by how much more legs are asked when one that was asked has
 	// been lost; keepalivePause is how long the answers of those before may take.
 	keepaliveStep  = 8
@@ -140,7 +140,7 @@ func (v *peerKeepalive) step() (links []*Link) {
 
 // watch keeps an eye on all peers until the device is closed.
 func (sf *Soft) watch() {
-	tick := time.NewTicker(VigilTurn)
+	tick := time.NewTicker(KeepaliveTurn)
 	defer tick.Stop()
 	for {
 		select {
@@ -153,7 +153,7 @@ func (sf *Soft) watch() {
 		}
 		for _, p := range sf.known() {
 			if l := p.lead(); l != nil {
-				l.of.User.KeepAlive(VigilTurn, int(LegPatience/VigilTurn))
+				l.of.User.KeepAlive(KeepaliveTurn, int(LegPatience/KeepaliveTurn))
 			}
 			for _, l := range p.step() {
 				l.of.User.Ask()

@@ -191,7 +191,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 		if reason != negotiate.ReasonNone {
 			return s.hs.Refused(now, reason)
 		}
-		_ = s.f.wire.SetKeepalive(carrier.VigilTurn, carrier.VigilTurn, math.MaxInt32) // the last word may be long in coming
+		_ = s.f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32) // the last word may be long in coming
 		return s.hs.Served(now, negotiate.Accept{
 			GatewayID: s.f.env.GatewayID, HostID: s.f.env.HostID, DatagramPort: s.f.env.Datagrams.Port(), Random: s.f.env.Keys.random(),
 			Carriers: offers,

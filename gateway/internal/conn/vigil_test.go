@@ -28,7 +28,7 @@ func TestVigilEndsFlowsOfTheVanished(t *testing.T) {
 		return leader != nil
 	}, patience, 10*time.Millisecond, "nobody asks")
 	_, count := leader.asks()
-	require.Equal(t, carrier.LegPatience, time.Duration(count)*carrier.VigilTurn)
+	require.Equal(t, carrier.LegPatience, time.Duration(count)*carrier.KeepaliveTurn)
 
 	leader.fallSilent()
 	asked := func() (n int) {

@@ -26,7 +26,7 @@ type Gateway interface {
 type Held interface {
 	// Close ends it; the gateway notices a moment later. It is idempotent.
 	Close()
-	// Done is closed when it is over, whoever ended it.
+	// Done is closed when it is over, whichever side ended it.
 	Done() <-chan struct{}
 }
 

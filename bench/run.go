@@ -240,7 +240,7 @@ func (c *comparison) verify(ctx context.Context, m measured, v *variant) (carria
 }
 
 // rounds does every work every way, over and over. The order of the ways moves
-// on with the rounds: nobody is always first.
+// on with the rounds: none is always first.
 func (c *comparison) rounds(ctx context.Context) error {
 	for round := range c.o.Rounds {
 		fmt.Fprintf(c.o.Log, "round %d of %d\n", round+1, c.o.Rounds)

@@ -227,8 +227,8 @@ func (w writerFunc) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestServerRefuses: nobody without a session is served, one measures at a time,
-// and what is not the protocol ends in a reset.
+// TestServerRefuses: a client without a session is not served, one measures at a
+// time, and what is not the protocol ends in a reset.
 func TestServerRefuses(t *testing.T) {
 	to, token := serveHere(t, nil)
 	s, err := open(t.Context(), to, token)
@@ -309,8 +309,8 @@ func TestServerIsBounded(t *testing.T) {
 	}, 30*time.Second, time.Millisecond)
 }
 
-// TestFirstWordsMayNotDrag: who does not know the token cannot keep a place of the
-// server by a byte now and then.
+// TestFirstWordsMayNotDrag: a client without the token cannot keep a place of
+// the server by a byte now and then.
 func TestFirstWordsMayNotDrag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

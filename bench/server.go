@@ -66,7 +66,7 @@ type server struct {
 
 	mu      sync.Mutex         // guards everything below
 	conns   map[net.Conn]bool  // true: at work for the session
-	session *[sessionSize]byte // nil: nobody measures
+	session *[sessionSize]byte // nil: no client measures
 	closed  bool
 }
 
@@ -165,8 +165,8 @@ func (s *server) handle(ctx context.Context, c net.Conn) error {
 	return s.execute(c, o)
 }
 
-// begin gives a connection to the session it names; false if nobody measures in
-// it now.
+// begin gives a connection to the session it names; false if that session is
+// not under way.
 func (s *server) begin(c net.Conn, id [sessionSize]byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

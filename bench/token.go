@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Token is the secret that lets a host measure against a server: whoever has it
-// may make the server send and receive as fast as it can. It never travels.
+// Token is the secret that lets a host measure against a server: a client that
+// has it may make the server send and receive as fast as it can. It never
+// travels.
 type Token [16]byte
 
 // ErrToken is returned for a text that is no token.
@@ -36,11 +37,11 @@ func ParseToken(s string) (t Token, err error) {
 	return Token(b), nil
 }
 
-// proof shows that its maker knows the token; who keeps one side's proof from
-// being the other's.
-func (t Token) proof(who string, server, client [nonceSize]byte) (p [proofSize]byte) {
+// proof shows that its maker knows the token. It names the maker's side, so that
+// one side's proof is none of the other's.
+func (t Token) proof(side string, server, client [nonceSize]byte) (p [proofSize]byte) {
 	m := hmac.New(sha256.New, t[:])
-	m.Write([]byte("smcgw bench " + who))
+	m.Write([]byte("smcgw bench " + side))
 	m.Write(server[:])
 	m.Write(client[:])
 	copy(p[:], m.Sum(nil))

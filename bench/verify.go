@@ -26,8 +26,7 @@ func (c carriage) holds() bool {
 
 // Time limits of looking up.
 const (
-	// lookupPatience is how long the end of a connection may take to be in the
-	// books.
+	// lookupPatience is how long the gateway may take to record the end of a connection.
 	lookupPatience = 3 * time.Second
 	lookupPause    = 20 * time.Millisecond
 	// clockSlack is how far apart the clocks may be that date the beginning of a
@@ -35,10 +34,10 @@ const (
 	clockSlack = 100 * time.Millisecond
 )
 
-// unseen is the reason of a connection that is in none of the gateway's books.
+// unseen is the reason of a connection of which the gateway has no record.
 const unseen = "not seen by the gateway"
 
-// verify looks up the connections of a run in the books of the gateway beside
+// verify looks up the connections of a run in the records of the gateway beside
 // us. Plain TCP that it has not seen is plain.
 func verify(ctx context.Context, g Gateway, m measured, want config.Carrier) (carriage, error) {
 	var c carriage

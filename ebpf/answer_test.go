@@ -194,7 +194,7 @@ func TestRetransmissions(t *testing.T) {
 	require.Zero(t, nativeCount(t, c.d, SideClient, ReasonOptionBlackholed), "the offer was answered")
 }
 
-// An accept for nobody: the gateway is late. The app's kernel does not get it, but
+// An accept comes while the gateway is late. The app's kernel does not get it, but
 // the answer to its next SYN.
 func TestAcceptWhileLate(t *testing.T) {
 	c := newClient(t, config(accelerate(6379)))

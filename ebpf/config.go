@@ -30,7 +30,7 @@ type Config struct {
 	// smcgw-h<generation>. Default: 1.
 	Generation int
 	// Legs is the namespace of the sockets that face local applications. It stays
-	// the caller's, who closes it behind the datapath.
+	// the caller's, which closes it after the datapath.
 	Legs *legs.Namespace
 	// Beside is the gateway whose connections go on in the same namespace, as
 	// [Datapath.Neighbour] of another generation describes it; nil: there is none.

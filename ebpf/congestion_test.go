@@ -46,7 +46,7 @@ func (h *host) connectChoosing(addr string) (c net.Conn, err error) {
 	return c, err
 }
 
-// tellCongestion serves the name of its own congestion control to everybody.
+// tellCongestion serves the name of its own congestion control to every client.
 func (h *host) tellCongestion(port string) {
 	h.t.Helper()
 	var ln net.Listener

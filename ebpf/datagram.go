@@ -98,9 +98,9 @@ func (d *Datapath) OpenDatagram(t Tuple, ifindex, rule int) error {
 	return d.putDatagramsLocked()
 }
 
-// CloseDatagram ends the carrying of a tuple's datagrams, whoever began it: they
-// are native for reason and ttl, then decided anew. Without a ttl the entry is
-// deleted; nothing can then be written to A for the tuple.
+// CloseDatagram ends the carrying of a tuple's datagrams, whichever side began
+// it: they are native for reason and ttl, then decided anew. Without a ttl the
+// entry is deleted; nothing can then be written to A for the tuple.
 func (d *Datapath) CloseDatagram(t Tuple, reason uint8, ttl time.Duration) error {
 	k, err := t.key()
 	if err != nil {

@@ -166,7 +166,7 @@ func TestDatagramsChecksum(t *testing.T) {
 	}
 }
 
-// The loops that carry datagrams wait for nobody who attaches programs.
+// The loops that carry datagrams never wait for a goroutine that attaches programs.
 func TestDatagramCallsDoNotWait(t *testing.T) {
 	c := newCarriers(t, nil)
 	tuple := Tuple{Local: addrPort("10.77.0.2:9000"), Remote: addrPort("10.77.0.1:5000")}

@@ -144,8 +144,9 @@ func TestRulesByProtocol(t *testing.T) {
 	}
 }
 
-// A tuple belongs to whoever sends on it now: the next owner of a port is not
-// taken for the last one, and a decision that is only renewed is not counted.
+// A tuple belongs to the socket that sends on it now: the next owner of a port
+// is not taken for the last one, and a decision that is only renewed is not
+// counted.
 func TestDatagramDecisionAges(t *testing.T) {
 	c := newCarriers(t, []Rule{{Proto: ProtoUDP, UIDs: []uint32{1000}, Action: ActionAccelerate}})
 	capable(t, c.d1, "10.77.0.2")

@@ -97,7 +97,7 @@ func TestDatagrams(t *testing.T) {
 }
 
 // One socket with five peers, of which two are capable: every answer comes from
-// whom it was asked.
+// the peer that was asked.
 func TestDatagramsManyPeers(t *testing.T) {
 	c := newCarriers(t, udpRules(9000))
 	var peers []netip.AddrPort
@@ -189,8 +189,8 @@ func TestDatagramsFragmented(t *testing.T) {
 	}
 }
 
-// The kernel of the server answers an injected datagram that nobody waits for;
-// the client's application hears of it.
+// The kernel of the server answers an injected datagram without a receiver; the
+// client's application hears of it.
 func TestDatagramsRefused(t *testing.T) {
 	for _, v := range families {
 		t.Run(v.name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestDatagramsRefused(t *testing.T) {
 	}
 }
 
-// What user space cannot send it gives back: the datagram leaves as the
+// What user space cannot send it returns: the datagram leaves as the
 // application sent it.
 func TestDatagramsReleased(t *testing.T) {
 	for _, v := range families {

@@ -95,10 +95,9 @@ type Datapath struct {
 	fullTold map[string]bool           // the maps of which a Warn has told that they are full
 }
 
-// Open creates the devices and maps and attaches all programs in the
-// network namespace of the calling thread, sockops last, so that no offer
-// leaves that nobody records. No offer is made before the first
-// [Datapath.Heartbeat].
+// Open creates the devices and maps and attaches all programs in the network
+// namespace of the calling thread, sockops last, so that every offer that leaves
+// is recorded. No offer is made before the first [Datapath.Heartbeat].
 func Open(cfg Config) (*Datapath, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("config: %w", err)

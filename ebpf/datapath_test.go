@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A plain peer: the option is on the SYN, nobody answers it, the connection is
+// A plain peer: the option is on the SYN and is not answered, the connection is
 // native and nothing remains.
 func TestPlainPeer(t *testing.T) {
 	requireRoot(t)

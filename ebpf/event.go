@@ -28,8 +28,8 @@ const (
 	// peer address.
 	EventDatagram
 	// EventProbe: the application's kernel asked its peer for a sign of life by the
-	// segment Seq, Ack. It was held: who hears of the peer gives it
-	// to the gateway socket again ([ProbeSegment]).
+	// segment Seq, Ack. It was held. A gateway that has heard of the peer gives it to
+	// its own socket again, which answers ([ProbeSegment]).
 	EventProbe
 	// EventTimeout: the application's socket has UserTimeout from now on.
 	EventTimeout
@@ -63,7 +63,7 @@ type Event struct {
 	UserTimeout time.Duration
 }
 
-// drainPeriod is how often native decisions are collected: they wake nobody.
+// drainPeriod is how often native decisions are collected: they wake no reader.
 const drainPeriod = 100 * time.Millisecond
 
 // Events calls fn for every event until ctx ends or d is closed; it returns the
@@ -97,9 +97,9 @@ func (d *Datapath) Events(ctx context.Context, fn func(Event)) error {
 	return context.Cause(ctx)
 }
 
-// drainEvents makes the reader return every drainPeriod if there is something that
-// has woken nobody, and when ctx ends, until stop is called. To look takes no
-// system call: a reader with a deadline would keep the runtime's monitor busy.
+// drainEvents makes the reader return every drainPeriod if there are events that have
+// not woken it, and when ctx ends, until stop is called. To look takes no system
+// call: a reader with a deadline would keep the runtime's monitor busy.
 func (d *Datapath) drainEvents(ctx context.Context) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

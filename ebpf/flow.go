@@ -254,8 +254,8 @@ type SweepLimits struct {
 	Released, Returned, Dead time.Duration
 	// Waiting is the age from which Stuck is called, behind the sweep, with the
 	// entries whose connection waits for user space to do the next step: those in
-	// negotiating, completing and wire. Should user space not know of one, since the
-	// segment was lost on the way to it, nobody else removes it. Default: 30s.
+	// negotiating, completing and wire. If the segment was lost on the way to user
+	// space, only Stuck tells user space of the entry. Default: 30s.
 	Waiting time.Duration
 	Stuck   func(Flow) // may be nil
 }
@@ -284,8 +284,8 @@ func orDefault(v, def time.Duration) time.Duration {
 	return def
 }
 
-// waiting returns the age from which an entry in a state is stuck, 0 for states
-// that wait for nobody.
+// waiting returns the age from which an entry in a state is stuck, 0 for states that
+// do not wait for user space.
 func (l SweepLimits) waiting(s State) time.Duration {
 	if l.Stuck != nil && (s == StateNegotiating || s == StateCompleting || s == StateWire) {
 		return orDefault(l.Waiting, 30*time.Second)

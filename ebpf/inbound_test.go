@@ -270,7 +270,7 @@ func TestLayer3Device(t *testing.T) {
 	// The wire leg leaves through it.
 	writeTUN(t, d.WireTUN(), sa.reply(flagACK, sa.ack, nil))
 	readTUN(t, fd, func(s segment) bool { return s.flags == flagACK && s.ack == 7001 })
-	// A SYN given back arrives on it.
+	// A SYN that user space returns arrives on it.
 	in := segment{
 		src: addrPort("10.78.0.2:999"), dst: addrPort("10.78.0.1:6379"), flags: flagSYN, seq: 50,
 		options: pad(timestamps(), smgw(roleOffer, 9)),

@@ -65,9 +65,9 @@ func (h *host) legSYNs() *bpf.Map {
 	return seen
 }
 
-// A SYN or SYN-ACK of a leg that was in a queue while its connection was given back
-// to the network does not reach the application, whose own SYN is on its way. All
-// others do, as if they had come from the network, and without the tag.
+// A SYN or SYN-ACK of a leg that was in a queue while its connection became
+// native does not reach the application, whose own SYN is on its way. All others
+// do, as if they had come from the network, and without the tag.
 func TestLegSYN(t *testing.T) {
 	requireRoot(t)
 	h1, h2 := newHost(t), newHost(t)

@@ -120,8 +120,8 @@ func TestOneOfAGeneration(t *testing.T) {
 	require.Equal(t, before, h.attachments())
 }
 
-// What a gateway that was killed has left, because somebody holds its namespace
-// still, is no obstacle.
+// What a killed gateway has left, because another process still holds its
+// namespace, is no obstacle.
 func TestOpenBehindAKilledGateway(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)
@@ -267,7 +267,7 @@ func TestAppConnected(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, yes)
 	}
-	is(false, Tuple{Local: addrPort("127.0.0.1:5555"), Remote: addrPort("127.0.0.1:6379")}) // nobody
+	is(false, Tuple{Local: addrPort("127.0.0.1:5555"), Remote: addrPort("127.0.0.1:6379")}) // no socket
 	is(false, Tuple{Local: addrPort("127.0.0.1:6379"), Remote: addrPort("127.0.0.1:5555")}) // a listener
 	c, err := h.connect("127.0.0.1:6379", patience)
 	require.NoError(t, err)

@@ -9,10 +9,10 @@ import (
 )
 
 // A gateway that dies may leave the SYN of an application on its way to a listener
-// that is gone. Nobody answers it: neither the kernel by a reset, which would be
-// the answer of a server that nobody asked, nor a program of the client's own host
-// that listens on the same port. When the programs have left, the application's own
-// retransmission finds the server.
+// that is gone. It stays without an answer: the kernel does not send the reset of
+// a server that was never asked, and no program of the client's own host that
+// listens on the same port accepts it. When the programs have left, the
+// application's own retransmission finds the server.
 func TestListenerGone(t *testing.T) {
 	requireRoot(t)
 	for _, v := range []struct{ name, network, addr string }{

@@ -177,7 +177,7 @@ func (h *host) fastOpen(to netip.AddrPort) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// An offer that leaves by a device that is not listed is neutralised, one that is
+// An offer that leaves by a device that is not listed is blanked, one that is
 // forwarded too.
 func TestOtherDeviceAndForwarded(t *testing.T) {
 	cfg := config([]Rule{{Action: ActionAccelerate}})

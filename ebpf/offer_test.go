@@ -20,8 +20,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/policy"
 )
 
-// begin starts a connect() that nobody waits for and returns its local address.
-// The socket is closed when the test ends.
+// begin starts a connect() without waiting for it and returns its local
+// address. The socket is closed when the test ends.
 func (h *host) begin(family int, to netip.AddrPort) (local netip.AddrPort, err error) {
 	h.t.Helper()
 	fd := -1

@@ -106,8 +106,8 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	return out, nil
 }
 
-// FlushPeers forgets all peers, and who has answered offers, and returns how many
-// peers there were.
+// FlushPeers forgets all peers, and which have answered offers, and returns how
+// many peers there were.
 func (d *Datapath) FlushPeers() (int, error) {
 	if err := d.enter(); err != nil {
 		return 0, err

@@ -58,8 +58,8 @@ func TestReuseOfTuple(t *testing.T) {
 		require.ErrorIs(t, c.d.Delete(tuple, first.ISN), ErrReplaced)
 		first = second
 	}
-	// Who is not woken reads every drainPeriod. Half of the times tell that, however
-	// late some are.
+	// A reader that is not woken reads every drainPeriod. Half of the times tell
+	// that, however late some are.
 	slices.Sort(took)
 	t.Logf("told of within %v", took)
 	require.Less(t, took[len(took)/2], drainPeriod/3, "replaced flows wake the reader")

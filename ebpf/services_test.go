@@ -47,8 +47,8 @@ func serviceOf(t *testing.T, d *Datapath, to netip.AddrPort) (found Service) {
 	return found
 }
 
-// Of many connections at once to a service that nobody knows, no more than the
-// samples are offered; what the gateway says holds for those that come after it.
+// Of many connections at once to an unknown service, no more than the samples
+// are offered; what the gateway says holds for those that come after it.
 func TestServicesAreSampled(t *testing.T) {
 	requireRoot(t)
 	h1, h2 := newHost(t), newHost(t)

@@ -39,11 +39,11 @@ const (
 	StateServing
 	// StateRaw: as serving, for a client that turned out to be native.
 	StateRaw
-	// StateReleased: client, given back, or an offered SYN that was sent again,
+	// StateReleased: client, fell back, or an offered SYN that was sent again,
 	// bare: a bare SYN may leave through A; in is dropped until a SYN-ACK without
 	// our accept, or an RST, with ack = ISN+1.
 	StateReleased
-	// StateReturned: server, given back: a SYN written to A is delivered to the
+	// StateReturned: server, fell back: a SYN written to A is delivered to the
 	// kernel as if it came from the wire, and the entry is deleted.
 	StateReturned
 	// StateDead: lingers after the end: in is dropped, except pure ACKs, which go

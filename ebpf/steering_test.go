@@ -231,8 +231,9 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Return: a SYN that user space holds, since the client of a negotiation has gone on
-// natively, is given back to the kernel, which answers it as if it had just arrived.
+// Return: a SYN that user space holds, since the client of a negotiation has
+// gone on natively, returns to the kernel, which answers it as if it had just
+// arrived.
 func TestReturn(t *testing.T) {
 	s := newServer(t, config(accelerate(6379)))
 	for _, v6 := range []bool{false, true} {

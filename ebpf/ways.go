@@ -22,7 +22,7 @@ type ways struct {
 // all the time: one part in so many.
 const waysShare = 50
 
-// way is by which devices the packets of a flow come and go, to and from whom.
+// way is the addresses of a flow and the devices by which its packets come and go.
 type way struct {
 	local, remote    netip.Addr
 	mark, in, leaves uint32

@@ -53,7 +53,7 @@ func (g *gateway) TakeBack() error {
 
 // leaveCarrier ends the use of a device: connections it carries go on over the
 // relay, handshakes come to their end first, within their own time. hard: what is
-// left is given back or reset.
+// left falls back or is reset.
 func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 	for _, f := range g.all() {
 		f.LeaveDevice(kind, hard)

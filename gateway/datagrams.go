@@ -92,7 +92,7 @@ func (g *gateway) datagramFabrics() (list []datagram.Fabric) {
 	return list
 }
 
-// datagramNetwork is the soft fabric, for an engine on a shard.
+// datagramNetwork is the soft device, for an engine on a shard.
 type datagramNetwork struct {
 	of    *carrier.Soft
 	shard *loop.Shard
@@ -110,7 +110,7 @@ func (d datagramNetwork) DeviceAt(local netip.Addr) (dev datagram.Device, err er
 	return datagram.Device{Device: at.Unit.Device, Queue: at.Unit.Queue(d.shard), Port: at.Unit.Port, GID: at.GID}, nil
 }
 
-// datagramMemory is the shm fabric, for an engine on a shard.
+// datagramMemory is the shm device, for an engine on a shard.
 type datagramMemory struct {
 	of    *carrier.Shm
 	shard *loop.Shard

@@ -8,7 +8,7 @@ import (
 )
 
 // setKeys puts keys in force: new handshakes and resolutions have them, what is
-// carried goes on. Who was refused for the old ones is asked again.
+// carried goes on. A peer that was refused for the old ones is asked again.
 func (g *gateway) setKeys(keys negotiate.Keys) error {
 	if !g.env.Keys.Set(keys) {
 		return nil

@@ -60,7 +60,7 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 	return g
 }
 
-// freePort returns a UDP port that nobody has now on the loopback addresses.
+// freePort returns a free UDP port of the loopback addresses.
 func freePort(t testing.TB) uint16 {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")

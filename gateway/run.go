@@ -188,12 +188,12 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	return err
 }
 
-// drainGrace is how long offers that are already on the wire may still be
-// answered and given back before a clean stop goes on.
+// drainGrace is how long offers that are already on the wire may still be answered
+// and fall back before a clean stop goes on.
 const drainGrace = 100 * time.Millisecond
 
-// serve runs the loops around the gateway until ctx ends or one of them fails.
-// The heartbeat outlives the others: what is under way is given back under it.
+// serve runs the loops around the gateway until ctx ends or one of them fails. The
+// heartbeat outlives the others: what is under way falls back under it.
 func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	beat, stopBeat := context.WithCancel(context.Background())
 	defer stopBeat()
@@ -277,8 +277,7 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// quiesce takes no new connection; offers on the wire are given back as their
-// answers come.
+// quiesce takes no new connection; offers on the wire fall back as their answers come.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
 	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)

@@ -89,7 +89,7 @@ type Outcome uint8
 const (
 	OutcomeNone     Outcome = iota // not decided yet
 	OutcomeCarried                 // carried by Verdict.Carrier
-	OutcomeReleased                // client: given back to the kernel
+	OutcomeReleased                // client: the connection falls back
 	OutcomeDeclined                // server: one of the two declined; the client goes on natively
 	OutcomeRaw                     // server: the client is native, bytes are relayed untouched
 	OutcomeAborted                 // both legs ended

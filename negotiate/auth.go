@@ -23,11 +23,11 @@ var ErrAuth = errors.New("message not authenticated")
 const macTLVLen = clc.TLVHeaderLen + MACLen
 
 // Keys are the keys a gateway shares with its peers. The first one authenticates what it begins itself, all of them are
-// believed, and whoever answers uses the key that the other one has used. None: nothing is authenticated. A Keys is never
+// believed, and an answer uses the key that the question has used. None: nothing is authenticated. A Keys is never
 // changed.
 type Keys [][]byte
 
-// Speaker is who sends a message: what one side says can never pass as the words of the other.
+// Speaker is the sender of a message: what one side says can never pass as the words of the other.
 type Speaker uint8
 
 // The speakers.

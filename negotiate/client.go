@@ -10,7 +10,7 @@ import (
 
 // ClientConfig is what a client handshake needs to know besides its Proposal.
 type ClientConfig struct {
-	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means defaultHandshakeTimeout.
+	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means 200 ms.
 	HandshakeTimeout time.Duration
 	// Keys, when there are any, authenticate the messages of both sides. They need Binding and Proposal.Random.
 	Keys Keys
@@ -160,8 +160,8 @@ func (c *Client) AwaitsApp(now time.Time) bool {
 	return c.state == clientCompleting && !c.accepted && !now.Before(c.deadline)
 }
 
-// AppWaits says that the application's connect() has returned although accept() has not: the last ACK between them is on
-// its way, or was lost. The connection cannot be given back any more, so the client waits as long as the server does.
+// AppWaits says that the application's connect() has returned although accept() has not: the last ACK between them is
+// on its way, or was lost. The connection cannot fall back any more, so the client waits as long as the server does.
 func (c *Client) AppWaits(now time.Time) []Action {
 	if c.AwaitsApp(now) && now.Before(c.waitEnd) {
 		c.deadline = now.Add(completingTimeout)

@@ -12,8 +12,8 @@ const (
 	// busy cores a probe that crosses two gateways was seen to take more than 20 ms, and 100 ms where forty connections
 	// begin at once on a network that loses some of the probes.
 	minProofTimeout = 200 * time.Millisecond
-	// appWaitTimeout bounds how long a connection may stand still whose connect() has returned and that nobody could
-	// accept: the application's own acknowledgement did not come.
+	// appWaitTimeout bounds how long a connection may stand still whose connect() has returned before accept() could:
+	// the application's own acknowledgement did not come.
 	appWaitTimeout = 2 * time.Second
 	// lastWordSlack is what a server adds to the time the client has for its last word. The client's application may be
 	// connected by then, and a CONFIRM that comes after the server gave up is a connection reset under it: so the server

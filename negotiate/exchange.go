@@ -28,7 +28,7 @@ func (x *exchange) chain(from Speaker, prev MAC) Chain {
 	return Chain{Binding: x.binding, From: from, Prev: prev}
 }
 
-// other is who the messages come from that this side reads.
+// other is the speaker of the messages that this side reads.
 func (x *exchange) other() Speaker { return FromClient + FromServer - x.self }
 
 // sealProposal begins the chain.

@@ -60,7 +60,8 @@ func FuzzServerReceive(f *testing.F) {
 	})
 }
 
-// FuzzServerReceiveWithKeys: whatever bytes come, a server with keys serves nobody who has none of them, and speaks once.
+// FuzzServerReceiveWithKeys: whatever bytes come, a server with keys serves no client without one of them, and speaks
+// once.
 func FuzzServerReceiveWithKeys(f *testing.F) {
 	sealed, _ := Seal(vector(f, "proposal"), 0, otherKey, Chain{Binding: testBinding, From: FromClient})
 	f.Add(sealed, uint8(200))

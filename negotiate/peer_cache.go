@@ -104,8 +104,8 @@ func (p CachePolicy) Next(prev Strike, r Reason, now time.Time) Strike {
 // Active reports whether the entry has effect at now.
 func (s Strike) Active(now time.Time) bool { return s.Reason != ReasonNone && now.Before(s.Until) }
 
-// Remembers reports whether a verdict goes into the cache of its host. A client remembers how connections it offered
-// were given back; a server remembers clients that do not get its accept.
+// Remembers reports whether a verdict goes into the cache of its host. A client remembers why connections it offered
+// fell back; a server remembers clients that do not get its accept.
 func (p CachePolicy) Remembers(v Verdict) bool {
 	switch v.Outcome {
 	case OutcomeReleased:

@@ -8,7 +8,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// Proposal is the client's first message: who it is and which queue pairs it has made for this connection.
+// Proposal is the client's first message: its identity and the queue pairs it
+// has made for this connection.
 type Proposal struct {
 	// Nonce is the nonce of the option on the SYN. It is always the first TLV (Guard relies on it).
 	Nonce uint16

@@ -25,13 +25,13 @@ type RecordType uint8
 
 // The records.
 const (
-	RecordData       RecordType = 1
-	RecordEnd        RecordType = 2
-	RecordHave       RecordType = 3
-	RecordDemote     RecordType = 4
-	RecordDemoteDone RecordType = 5
-	RecordAbort      RecordType = 6
-	RecordKeepalive  RecordType = 7
+	RecordData       RecordType = 1 // bytes of the stream
+	RecordEnd        RecordType = 2 // the direction ends, in order
+	RecordHave       RecordType = 3 // what the application has taken, and room for DATA
+	RecordDemote     RecordType = 4 // stop using the queue pair
+	RecordDemoteDone RecordType = 5 // the sender has stopped
+	RecordAbort      RecordType = 6 // both directions end now
+	RecordKeepalive  RecordType = 7 // asks only the peer's TCP for its acknowledgement
 )
 
 // String returns the record's name.
@@ -69,14 +69,14 @@ type Record struct {
 	Payload []byte
 }
 
-// AppendDataHeader appends header and offset of a DATA record whose n bytes of payload (1 to maxDataLen) follow; the
+// AppendDataHeader appends header and offset of a DATA record whose n bytes of payload (1 to 256 KiB) follow; the
 // payload need not be copied behind it, it may be written separately.
 func AppendDataHeader(b []byte, offset uint64, n int) []byte {
 	b = appendRecordHeader(b, RecordData, offsetLen+n)
 	return binary.BigEndian.AppendUint64(b, offset)
 }
 
-// AppendData appends a DATA record of 1 to maxDataLen bytes.
+// AppendData appends a DATA record of 1 byte to 256 KiB.
 func AppendData(b []byte, offset uint64, payload []byte) []byte {
 	return append(AppendDataHeader(b, offset, len(payload)), payload...)
 }

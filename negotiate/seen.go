@@ -16,8 +16,8 @@ type Seen struct {
 	young, old map[uint64]struct{}
 }
 
-// first reports whether this MAC is seen for the first time. A quarter of it is enough: who could make two that share it
-// would have the key.
+// first reports whether this MAC is seen for the first time. A quarter of it is enough: only a sender with the key
+// could make two that share it.
 func (s *Seen) first(mac MAC) bool {
 	k := binary.BigEndian.Uint64(mac[:])
 	s.mu.Lock()

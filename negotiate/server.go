@@ -4,7 +4,7 @@ import "time"
 
 // ServerConfig is what a server handshake needs to know.
 type ServerConfig struct {
-	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means defaultHandshakeTimeout.
+	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means 200 ms.
 	HandshakeTimeout time.Duration
 	// Keys, when there are any, authenticate the messages of both sides: nothing is served to a client that has none of
 	// them. They need Binding and Accept.Random.
@@ -209,8 +209,8 @@ func (s *Server) Released(time.Time) []Action {
 	case serverDeclined:
 		return s.ended(s.verdict, true)
 	case serverRawDialling, serverRaw:
-		// Who is native and connected sends no SYN, so an old one says nothing. Of a client that has not been heard the
-		// first segments are lost, and it waits for the answer to its SYN.
+		// A client that is native and connected sends no SYN, so an old one says nothing. A client that has not been
+		// heard has lost its first segments, and waits for the answer to its SYN.
 		if s.Mute() {
 			return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
 		}

@@ -292,7 +292,7 @@ func TestAuthenticatedHandshake(t *testing.T) {
 	confirm := c.Proved(t0, CarrierSHM, true)[0].(Send).Bytes
 	require.Equal(t, Carry{CarrierSHM}, s.Receive(t0, confirm)[0])
 
-	// A recorded PROPOSAL does not fit another connection, and nothing is served to who sends it.
+	// A recorded PROPOSAL does not fit another connection, and its sender is not served.
 	again := testBinding
 	again.ServerISN++
 	other := NewServer(ServerConfig{Keys: Keys{testKey}, Binding: again}, testNonce)

@@ -20,7 +20,7 @@ const ackTick = 4 * time.Millisecond
 // which are one segment each, half of all packets would be that. The third segment
 // of an adopted connection waits as well: the PROPOSAL is right behind it.
 type heldACK struct {
-	quick atomic.Bool // nothing waits: bulk data, or somebody else's
+	quick atomic.Bool // nothing waits: bulk data, or a packet of another flow
 
 	mu    sync.Mutex // guards everything below
 	pkt   *stack.PacketBuffer
@@ -84,7 +84,7 @@ func (a *heldACK) dropLocked() {
 	}
 }
 
-// take returns what is held, for the list or for nobody.
+// take returns what is held; the caller sends it or drops it.
 func (a *heldACK) take() *stack.PacketBuffer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *heldACK) take() *stack.PacketBuffer {
 }
 
 // drop forgets what is held: the flow is over. What gVisor still sends for it, on
-// another goroutine, is not held either, since nobody would come for it.
+// another goroutine, is not held either, since nothing would release it.
 func (a *heldACK) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

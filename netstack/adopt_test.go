@@ -136,7 +136,7 @@ func TestImpairedWire(t *testing.T) {
 }
 
 // The peer's accept is stripped on its way: the application's kernel completes
-// the handshake, and the server learns that nobody confirms.
+// the handshake, and the server learns that no confirmation comes.
 func TestStrippedAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})

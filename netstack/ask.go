@@ -16,12 +16,12 @@ const (
 	askFor   = 2 * time.Second
 )
 
-// asking is what a Conn does for those who want to hear of the peer now.
+// asking is the state of Conn.Ask: a keepalive that asks now, beside the owner's own.
 type asking struct {
 	mu    sync.Mutex // guards everything below
 	own   keepalive  // what the owner has set
-	now   bool       // somebody asks
-	heard func()     // nil: nobody wants to know
+	now   bool       // an Ask is under way
+	heard func()     // nil: no callback
 	until tcpip.Timer
 }
 
@@ -44,9 +44,9 @@ func (c *Conn) SetKeepalive(idle, interval time.Duration, count int) error {
 }
 
 // Ask asks the peer's TCP for a sign of life and calls heard, on a goroutine of its
-// own, when a segment comes. If none does within two seconds it is not called. Who asks
-// again takes its place, unless by nil. Where bytes wait for their acknowledgement their
-// retransmissions are what asks.
+// own, when a segment comes. If none does within two seconds, heard is not called. A
+// later call replaces heard, unless its own is nil. While sent bytes wait for their
+// acknowledgement, their retransmissions ask.
 func (c *Conn) Ask(heard func()) {
 	a := &c.asking
 	a.mu.Lock()
@@ -89,8 +89,8 @@ func (c *Conn) answered(heard bool) {
 	}
 }
 
-// heard takes note of a segment of the peer, before gVisor has it. One that somebody
-// else sends in its place is no sign of life.
+// heard takes note of a segment of the peer, before gVisor has it. A segment that
+// another host sends in the peer's place is no sign of life.
 func (s *Stack) heard(f *flow, ack uint32) {
 	f.noteAcked(ack)
 	if !f.asked.Load() || !f.plausible(ack) || !f.asked.CompareAndSwap(true, false) {

@@ -22,7 +22,7 @@ func TestAsk(t *testing.T) {
 		for range 3 {
 			heard := make(chan struct{})
 			conn.Ask(func() { close(heard) })
-			conn.Ask(nil) // somebody else
+			conn.Ask(nil) // a second caller
 			select {
 			case <-heard:
 			case <-time.After(5 * time.Second):
@@ -38,8 +38,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// A peer that does not answer is not heard, and the owner's keepalive is in force
-// again when nobody asks any more.
+// A peer that does not answer is not heard, and the owner's keepalive is in
+// force again when no Ask is under way.
 func TestAskInVain(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)
@@ -48,7 +48,7 @@ func TestAskInVain(t *testing.T) {
 	var heard atomic.Int32
 	c.Ask(func() { heard.Add(1) })
 	tup := c.Tuple()
-	w.wire.B().Send(segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)) // a stranger
+	w.wire.B().Send(segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)) // not the peer's
 	require.NoError(t, c.SetKeepalive(20*time.Millisecond, 20*time.Millisecond, 3))
 	time.Sleep(askFor / 2)
 	_, err := c.Read(make([]byte, 1))
@@ -58,7 +58,7 @@ func TestAskInVain(t *testing.T) {
 	require.Zero(t, heard.Load())
 }
 
-// A peer that comes back is heard by who still asks.
+// A peer that comes back is heard by the Ask that is still under way.
 func TestAskAfterLoss(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	c, _ := w.connect(false)

@@ -24,9 +24,10 @@ type Handler interface {
 	// is neither carrying nor raw asks again, and an answer of true ends the old
 	// flow without a packet.
 	OfferedSYN(syn SYN) bool
-	// Proved asks whether to serve the connection of which syn, of a tuple the stack
-	// does not know, has been answered by who steers packets to it; rtt is how long
-	// the client took for the answer to that. The rest is as with OfferedSYN.
+	// Proved asks whether to serve the connection of which syn, of a tuple the
+	// stack does not know, has been answered by the program that steers packets to
+	// it. rtt is the time that the client took to answer that SYN-ACK. The rest is
+	// as with OfferedSYN.
 	Proved(syn SYN) (rtt time.Duration, ok bool)
 	// NotAccepted reports an offered SYN that came to nothing: ErrOverload (the
 	// stack's own bound; nothing was sent, OfferedSYN was not asked),

@@ -80,7 +80,7 @@ func TestClose(t *testing.T) {
 	within(t, "tables empty", func() bool { return w.srv.Stats().Flows+w.gw.Stats().Flows == 0 })
 }
 
-// A closed connection that only waits is in nobody's way.
+// A closed connection that only waits is in the way of no new one.
 func TestReuseInTimeWait(t *testing.T) {
 	b := newBench(t, Config{})
 	c := b.accept(1, 100)

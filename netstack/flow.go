@@ -38,7 +38,7 @@ type flow struct {
 
 	state    atomic.Uint32
 	carrying atomic.Bool // a SYN from the network goes to the endpoint
-	asked    atomic.Bool // somebody waits for a segment of the peer
+	asked    atomic.Bool // an Ask waits for a segment of the peer
 	reset    atomic.Bool // ended by Abort: the peer was told, and may be told again
 	conn     atomic.Pointer[Conn]
 	// leaving is closed when gVisor has let go of a connection that Abort or Forget
@@ -51,8 +51,8 @@ type flow struct {
 	// unacknowledged and the next sequence number of ours, on the wire.
 	una, sent atomic.Uint32
 	// awaited is the next sequence number of the peer, as we told it.
-	awaited   atomic.Uint32
-	strangers strangers
+	awaited     atomic.Uint32
+	strangeACKs strangeACKs
 	// segMax is the largest TCP header plus payload that fits path and peer.
 	segMax atomic.Uint32
 

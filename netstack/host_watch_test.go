@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestResetToldOnce: whoever hears of a reset first, a reader never takes it for
-// the end of the stream.
+// TestResetToldOnce: whichever call hears of a reset first, a reader never takes
+// it for the end of the stream.
 func TestResetToldOnce(t *testing.T) {
 	c, s, _ := hosts(t, false)
 	l, err := s.Listen(netip.AddrPortFrom(server4, 80))

@@ -59,7 +59,7 @@ var plateaus = [...]int{
 }
 
 // pathSize finds the largest packet of one wire leg that its path takes, where
-// routers drop larger ones and nobody says so (packetization layer path MTU
+// routers drop larger ones without an ICMP message (packetization layer path MTU
 // discovery, RFC 4821; gVisor has none). It is told what is sent and
 // acknowledged, in sequence numbers of the wire, and says how large packets may
 // be; it reads no clock and sends nothing. The zero value knows of no black hole.
@@ -71,7 +71,7 @@ type pathSize struct {
 	next  time.Duration // when a larger packet may be tried, in sizeResting
 
 	// biggest is the largest packet the stack wanted to send: what is whole where
-	// nobody else cuts its segments.
+	// no device cuts segments later.
 	biggest int
 
 	// The oldest bytes that were sent again: how often, and since when. The first

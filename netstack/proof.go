@@ -9,18 +9,18 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// The SYN-ACK of an accepted connection is sent before the stack hears of it, by who
-// steers packets to it, and leaves nothing behind (docs/PROTOCOL.md "Cookies"). What
-// answers it proves the client's address, and repeats what the SYN asked for. From
-// that the stack makes the SYN anew, swallows gVisor's answer to it, and translates
-// between gVisor's numbers and those of the SYN-ACK for the life of the connection,
-// as it does for an adopted one.
+// The program that steers packets to the stack sends the SYN-ACK of an accepted
+// connection before the stack hears of it, and keeps no state (docs/PROTOCOL.md
+// "Cookies"). The segment that answers it proves the client's address, and repeats
+// what the SYN asked for. From that the stack makes the SYN anew, swallows gVisor's
+// answer to it, and translates between gVisor's numbers and those of the SYN-ACK for
+// the life of the connection, as it does for an adopted one.
 
 // CookieScale is the window scale that the SYN-ACK announced, if it announced one.
 const CookieScale = 8
 
-// Of the timestamp of the SYN-ACK, bits 31 to 16 are the nonce, 15 to 8 belong to who
-// has made it.
+// Of the timestamp of the SYN-ACK, bits 31 to 16 are the nonce, 15 to 8 belong to the
+// program that made it.
 const (
 	cookieScaleShift = 4
 	cookieNoScale    = 15

@@ -58,7 +58,7 @@ func (w *world) cookies() {
 	w.answer = func(syn []byte) { go w.fromWire(cookieAnswer(syn)) }
 }
 
-// Connections whose SYN was answered by somebody else carry as others do, in a bad
+// Connections whose SYN was answered outside of the stack carry as others do, in a bad
 // network too, whatever the client's SYN asked for.
 func TestProvedTransfers(t *testing.T) {
 	for i, edit := range []func([]byte) []byte{

@@ -36,9 +36,9 @@ func (v *serving) repeat(now tcpip.MonotonicTime) []byte {
 	return v.synack
 }
 
-// acceptable checks a segment before the handshake is complete. Without a
-// listening endpoint gVisor does not compare the acknowledgement with its
-// SYN-ACK, so that anybody could complete a handshake from a false address.
+// acceptable checks a segment before the handshake is complete. Without a listening
+// endpoint gVisor does not compare the acknowledgement with its SYN-ACK, so that any
+// host could complete a handshake from a false address.
 func (v *serving) acceptable(isn uint32, t packet.TCP) bool {
 	flags := t.Flags()
 	if !v.sent.Load() {

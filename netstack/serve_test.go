@@ -216,7 +216,7 @@ func TestBareSYN(t *testing.T) {
 	within(t, "given up", func() bool { return len(b.h.failures()) == 1 })
 	require.ErrorIs(t, b.h.failures()[0], ErrReplaced)
 
-	b.offer(3, 100) // in handshake, other ISN: anybody may have sent it
+	b.offer(3, 100) // in handshake, other ISN: any host may have sent it
 	bare(3, 999)
 	require.Equal(t, 3, b.h.bareSYNs())
 	require.Equal(t, 1, b.s.Stats().HalfOpen)
@@ -344,7 +344,7 @@ func TestUnknownTupleIsSilent(t *testing.T) {
 	require.EqualValues(t, 2, b.s.Stats().Unknown)
 }
 
-// Whoever sends again after our reset has not got it: it is told again.
+// A client that sends again after our reset has not got it: it is told again.
 func TestLostReset(t *testing.T) {
 	b := newBench(t, Config{})
 	b.accept(1, 100).Abort()

@@ -274,8 +274,7 @@ func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 	m.up(p, pkt)
 }
 
-// replacedPeer turns the answer of somebody who has taken the peer's place into a
-// reset.
+// replacedPeer turns the answer of a host that has taken the peer's place into a reset.
 func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	const flags = packet.FlagSYN | packet.FlagACK | packet.FlagRST | packet.FlagFIN
 	if t.Flags()&flags != packet.FlagACK || p.Total > len(p.Header)+len(t) || f.server && f.state.Load() == flowHandshake {
@@ -323,7 +322,7 @@ func (m *shim) inSYN(k tupleKey, f *flow, p packet.IP, t packet.TCP, pkt *stack.
 	}
 	if f != nil && f.alive() {
 		if !f.server || f.carrying.Load() || f.serve.proof != nil && f.isn != t.Seq() {
-			m.challenge(f, p, t, pkt) // RFC 5961 4: anybody can have sent it
+			m.challenge(f, p, t, pkt) // RFC 5961 4: any host can have sent it
 			return
 		}
 		if offer && f.isn == t.Seq() && f.nonce == o.Option.Nonce {
@@ -349,8 +348,8 @@ func (m *shim) newSYN(k tupleKey, f *flow, t packet.TCP, o packet.TCPOptions, ra
 	m.s.offered(k, f, syn, o)
 }
 
-// challenge gives a SYN to an endpoint that answers it by an ACK. It is kept
-// for a while: when the flow was about to end, nobody may have answered.
+// challenge gives a SYN to an endpoint that answers it by an ACK. It is kept for
+// a while: an endpoint that was about to end may not have answered.
 func (m *shim) challenge(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	f.challenged.Store(&challenged{isn: t.Seq(), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
 	if f.server && f.state.Load() != flowHandshake || !f.server && f.adopt.ready.Load() {
@@ -369,13 +368,13 @@ func (m *shim) again(f *flow, raw []byte) {
 	defer m.s.release()
 	k := inboundKey(p.Header, t)
 	if m.s.flows.get(k) != f {
-		return // somebody else's tuple by now
+		return // the tuple is another connection's by now
 	}
 	m.newSYN(k, f, t, packet.ParseTCPOptions(t.Options()), raw)
 }
 
-// repeated answers the repeated SYN of a flow. gVisor would answer it with a
-// bare ACK during the handshake, which helps nobody.
+// repeated answers the repeated SYN of a flow. gVisor would answer it with a bare
+// ACK during the handshake, which does not help the client.
 func (m *shim) repeated(f *flow, p packet.IP, pkt *stack.PacketBuffer) {
 	if f.state.Load() != flowHandshake {
 		m.up(p, pkt)
@@ -390,7 +389,7 @@ func (m *shim) repeated(f *flow, p packet.IP, pkt *stack.PacketBuffer) {
 	}
 }
 
-// inSYNACK reports a SYN-ACK nobody here waits for yet.
+// inSYNACK reports a SYN-ACK of a tuple that the stack does not know yet.
 func (m *shim) inSYNACK(k tupleKey, t packet.TCP, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
 	sa := SYNACK{Tuple: k.tuple(), ISN: t.Ack() - 1, Raw: rawBytes(pkt)}

@@ -31,7 +31,7 @@ type Stats struct {
 	// LateSegments counts inbound segments of ended flows that were dropped,
 	// LateResets the resets that answered a challenge ACK of one.
 	LateSegments, LateResets uint64
-	// Strangers counts connections that ended because somebody else than the peer
+	// Strangers counts connections that ended because another host than the peer
 	// answered for it.
 	Strangers uint64
 	// DeadEvicted counts ended flows that left the lingering table early.

@@ -12,8 +12,9 @@ type SYN struct {
 	// Offer is true if the SYN carries the offer option; Nonce is its nonce.
 	Offer bool
 	Nonce uint16
-	// Proved is true where somebody has answered the SYN in our name and forgotten
-	// it, and the client has repeated that answer: there is no SYN to give back.
+	// Proved is true where the steering program has answered the SYN in our name
+	// without keeping it, and the client has repeated that answer: there is no SYN to
+	// pass on.
 	Proved bool
 	// Raw is a copy of the whole IP packet; it belongs to the receiver. With Proved it
 	// is made anew, under the network header of the packet that proved it, and only to

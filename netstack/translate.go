@@ -37,7 +37,7 @@ func (x *translation) out(t packet.TCP, sum bool) {
 }
 
 // in rewrites the TCP header t that arrives for gVisor. The shim has verified
-// the checksum and nobody looks at it again.
+// the checksum, which is not looked at again.
 func (x *translation) in(t packet.TCP) {
 	if t.Flags()&packet.FlagACK == 0 {
 		return

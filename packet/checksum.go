@@ -72,7 +72,8 @@ func (p *IP) TransportSumOK() bool {
 	return Sum(p.Payload, PseudoSum(p.Header, p.Proto, len(p.Payload))) == 0xffff
 }
 
-// SetTCPChecksum stores the full TCP checksum (RFC 9293, 3.1) of a raw, whole, unfragmented IP packet.
+// SetTCPChecksum stores the full TCP checksum (RFC 9293, 3.1) of a raw, whole, unfragmented IP packet. A packet that is cut
+// is ErrTruncated; the other errors are those of ParseIP and [IP.TCP]. An error changes nothing.
 func SetTCPChecksum(pkt []byte) error {
 	p, err := ParseIP(pkt)
 	if err != nil {
@@ -90,7 +91,8 @@ func SetTCPChecksum(pkt []byte) error {
 	return nil
 }
 
-// Editor changes fields of a TCP header and carries the checksum along (RFC 1624). Finish ends it.
+// Editor changes fields of the header TCP and carries the checksum along (RFC 1624): the caller sets TCP, calls Put16 and
+// Put32, then Finish once. Until Finish the checksum in the header is the old one.
 type Editor struct {
 	TCP TCP
 	sum uint64 // ~old + new of every changed word

@@ -32,8 +32,8 @@ type IP struct {
 	Proto uint8
 }
 
-// ParseIP reads the head of an IP packet. The network header must be complete, what follows need not be. Fragments are
-// refused by ErrFragment.
+// ParseIP reads the head of an IP packet. The network header must be complete, what follows need not be. It fails with
+// ErrTruncated, ErrMalformed, or ErrFragment for a fragment. Checksums are not looked at.
 func ParseIP(b []byte) (p IP, err error) {
 	fragment, err := p.read(b)
 	switch {
@@ -54,7 +54,8 @@ func ParseIP(b []byte) (p IP, err error) {
 const quotedLen = 8
 
 // ParseQuoted reads the head of the packet that an ICMP error quotes. The Payload is all that is quoted, eight bytes at
-// least; the Total is what routers have made of it. First fragments are taken: their transport header is at hand.
+// least; the Total is what routers have made of it. First fragments are taken: their transport header is at hand. It
+// fails as ParseIP does.
 func ParseQuoted(b []byte) (p IP, err error) {
 	fragment, err := p.read(b)
 	switch {

@@ -12,7 +12,7 @@ const (
 	optionExID uint32 = 0x534D4757
 )
 
-// Role says who speaks: it is in the low four bits of the option's seventh byte.
+// Role is the sender of the option and its purpose: it is in the low four bits of the option's seventh byte.
 type Role uint8
 
 // The roles of the option.
@@ -37,7 +37,7 @@ func (r Role) String() string {
 
 // Option is the content of the TCP option.
 type Option struct {
-	Version uint8
+	Version uint8 // OptionVersion; four bits on the wire
 	Role    Role
 	// Flags is sent as zero and ignored when received.
 	Flags uint8

@@ -8,17 +8,17 @@ import (
 // segmentTTL is the TTL of segments made here, that of Linux.
 const segmentTTL = 64
 
-// Segment is a TCP segment and what its packet says of it.
+// Segment is a TCP segment and what its packet says of it. Numbers are in host byte order.
 type Segment struct {
-	Src, Dst netip.AddrPort
+	Src, Dst netip.AddrPort // of one family
 	Seq, Ack uint32
-	Flags    uint8
-	Window   uint16
+	Flags    uint8  // FlagFIN and others
+	Window   uint16 // before scaling
 	Options  []byte // a multiple of four bytes
 	Payload  []byte
 }
 
-// Append appends the whole packet, IP header included, with its checksums.
+// Append appends the whole packet, IP header included, with its checksums. Its TTL is 64.
 func (s Segment) Append(b []byte) []byte {
 	h := Header{Src: s.Src.Addr(), Dst: s.Dst.Addr(), Proto: ProtoTCP, TTL: segmentTTL}
 	var head [IPv6Len]byte
@@ -41,7 +41,8 @@ func (s Segment) appendTCP(b []byte) []byte {
 	return append(append(b, s.Options...), s.Payload...)
 }
 
-// ParseSegment reads a packet whose TCP header is at hand. Options and Payload lie in it.
+// ParseSegment reads a packet whose TCP header is at hand. Options and Payload lie in it. The errors are those of ParseIP
+// and [IP.TCP].
 func ParseSegment(pkt []byte) (Segment, error) {
 	p, err := ParseIP(pkt)
 	if err != nil {

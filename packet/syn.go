@@ -7,12 +7,12 @@ type SYN struct {
 	Src, Dst netip.AddrPort // IPv4 unmapped
 	Seq, Ack uint32
 	Flags    uint8
-	Window   uint16
+	Window   uint16 // never scaled (RFC 7323, 2.2)
 	TCPOptions
 	ECN bool // ECN-setup flags (RFC 3168, 6.1.1)
 
-	IPHeaderLen  int // with IPv6 extension headers
-	TCPHeaderLen int
+	IPHeaderLen  int // bytes, with IPv6 extension headers
+	TCPHeaderLen int // bytes, with options
 	PayloadLen   int // by the lengths in the headers: the packet may be cut after them
 }
 
@@ -23,7 +23,8 @@ func (s *SYN) Carriable() bool {
 }
 
 // ParseSYN reads a raw IPv4 or IPv6 packet that begins or accepts a TCP connection. The headers must be complete, the
-// payload need not be. It does not allocate.
+// payload need not be. It does not allocate. A segment without SYN is ErrNotSYN; the other errors are those of ParseIP and
+// [IP.TCP].
 func ParseSYN(pkt []byte) (SYN, error) {
 	p, err := ParseIP(pkt)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 )
 
 // TCP is a TCP header with its options (RFC 9293, 3.1). The first eight bytes, which ICMP errors quote, suffice for the
-// ports and the sequence number; everything else needs what parseTCP returns.
+// ports and the sequence number; everything else needs a whole header, as [IP.TCP] returns it.
 type TCP []byte
 
 // parseTCP returns the header of the segment b, which must be complete; the payload is b[len(header):].
@@ -39,7 +39,8 @@ func parseTCP(b []byte) (TCP, error) {
 	return TCP(b[:n]), nil
 }
 
-// TCP returns the TCP header of the packet.
+// TCP returns the TCP header of the packet; it lies in the Payload. It fails with ErrProtocol, with ErrTruncated where the
+// header goes on beyond the bytes at hand, and with ErrMalformed where it cannot be right.
 func (p *IP) TCP() (TCP, error) {
 	if p.Proto != ProtoTCP {
 		return nil, ErrProtocol

@@ -8,7 +8,8 @@ const UDPLen = 8
 // UDP is a UDP header (RFC 768): ports in bytes 0 to 3, length in 4 and 5, checksum in 6 and 7.
 type UDP []byte
 
-// UDP returns the UDP header of the packet and what the datagram carries, which must be at hand and fill the packet.
+// UDP returns the UDP header of the packet and what the datagram carries, which must be at hand and fill the packet. It
+// fails with ErrProtocol, ErrTruncated or ErrMalformed.
 func (p *IP) UDP() (u UDP, payload []byte, err error) {
 	switch {
 	case p.Proto != ProtoUDP:

@@ -17,7 +17,7 @@ type Arena struct {
 	pool  *Pool
 	from  Allocator
 	keys  Registrar // nil: regions share the key of their slab
-	owner any       // whose quota counts; the arena itself if nobody's
+	owner any       // whose quota counts; the arena itself if it has none
 	quota *quota
 
 	// Everything below is guarded by pool.mu.
@@ -62,7 +62,8 @@ func (a *Arena) Stats() ArenaStats {
 }
 
 // Alloc returns a region of n bytes, with whatever contents, that the peer may write to. It fails with [ErrNoMemory]
-// rather than wait. It may register memory with the device and is not for the hot path.
+// rather than wait, for a size outside of 1 to [MaxRegion] too, and with [ErrClosed] after Close. It may register memory
+// with the device and is not for the hot path.
 func (a *Arena) Alloc(n int) (*Region, error) {
 	r, err := a.AllocLocal(n)
 	if err != nil || a.keys == nil {

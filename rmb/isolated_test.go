@@ -89,7 +89,7 @@ func TestIsolatedRegionsHaveTheirOwnKeys(t *testing.T) {
 	require.Zero(t, dev.bytes())
 }
 
-// TestLocalRegionsHaveNoKeyOfTheirOwn: nobody else writes there.
+// TestLocalRegionsHaveNoKeyOfTheirOwn: no peer writes there.
 func TestLocalRegionsHaveNoKeyOfTheirOwn(t *testing.T) {
 	dev := &registrar{}
 	a := newPool(t, 1<<24, 0).IsolatedArena(dev)
@@ -101,7 +101,7 @@ func TestLocalRegionsHaveNoKeyOfTheirOwn(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-// TestNoKeyIsNoMemory: a region that cannot be registered is given back.
+// TestNoKeyIsNoMemory: a region that cannot be registered is freed.
 func TestNoKeyIsNoMemory(t *testing.T) {
 	dev := &registrar{regErr: verbs.ErrNoMemory}
 	p := newPool(t, 1<<24, 0)

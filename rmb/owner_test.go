@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The arenas of one owner have one quota, whoever else there is.
+// The arenas of one owner have one quota, whatever other arenas there are.
 func TestOwnerQuota(t *testing.T) {
 	dev := &device{}
 	p := newPool(t, 4<<20, 2<<20)

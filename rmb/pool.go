@@ -76,7 +76,7 @@ type PoolStats struct {
 	Limit int64
 	// Reserved is registered with devices; never above Limit.
 	Reserved int64
-	// Released was given back to devices since the pool was made.
+	// Released is what devices got back since the pool was made.
 	Released int64
 	// Used is in regions handed out, rounded up to their class, quarantined ones included.
 	Used int64
@@ -122,7 +122,7 @@ func (s PoolStats) FirstRingSize() int {
 // connections to come.
 func (s PoolStats) MayGrow(n int) bool { return s.Used+int64(n) <= s.Limit/2 }
 
-// NewPool returns an empty pool.
+// NewPool returns an empty pool. The error is [ErrConfig].
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Limit < 0 || cfg.PeerLimit < 0 || cfg.Limit > math.MaxInt64/2 {
@@ -201,7 +201,7 @@ func (p *Pool) Owners() map[any]ArenaStats {
 }
 
 // reserveLocked takes n bytes of the limit and the owner's quota. When the limit is reached, slabs that lie empty in
-// any arena are given back first; those are returned to be closed by the caller without the lock.
+// any arena are released first. Those are returned: the caller closes them without the lock.
 func (p *Pool) reserveLocked(a *Arena, n int64) (empty []verbs.MR, err error) {
 	if a.quota.reserved+n > p.cfg.PeerLimit {
 		for other := range a.quota.arenas {

@@ -7,8 +7,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Region is a piece of registered memory handed out by an arena. Its owner is whoever allocated it; the peer may write
-// to it as soon as it knows its key.
+// Region is a piece of registered memory handed out by an arena. Its owner is the caller that allocated it; the peer
+// may write to it as soon as it knows its key.
 type Region struct {
 	buf        []byte
 	addr       uint64

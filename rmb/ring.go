@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Errors of a ring. Both mean that somebody miscounted; the ring is unchanged.
+// Errors of a ring. Both mean that a user of the ring miscounted; the ring is unchanged.
 var (
 	ErrOverrun  = errors.New("ring overrun")
 	ErrUnderrun = errors.New("ring underrun")
@@ -90,7 +90,7 @@ func (r *Ring) span(c Cursor, n int) []byte {
 	return r.buf[start:end:end]
 }
 
-// Produce records that n bytes were put behind the data.
+// Produce records that n bytes were put behind the data. More than [Ring.Free] is [ErrOverrun].
 func (r *Ring) Produce(n int) error {
 	if n < 0 || n > r.Free() {
 		return ErrOverrun
@@ -102,7 +102,7 @@ func (r *Ring) Produce(n int) error {
 	return nil
 }
 
-// Consume records that the n oldest bytes are no longer needed.
+// Consume records that the n oldest bytes are no longer needed. More than [Ring.Len] is [ErrUnderrun].
 func (r *Ring) Consume(n int) error {
 	if n < 0 || n > r.Len() {
 		return ErrUnderrun
@@ -114,7 +114,8 @@ func (r *Ring) Consume(n int) error {
 	return nil
 }
 
-// ConsumeTo records that everything before the absolute offset is no longer needed.
+// ConsumeTo records that everything before the absolute offset is no longer needed. An offset outside of the data is
+// [ErrUnderrun].
 func (r *Ring) ConsumeTo(offset uint64) error {
 	if offset < r.consumed || offset-r.consumed > math.MaxInt32 {
 		return ErrUnderrun

@@ -55,7 +55,8 @@ func (d ConnData) Append(b []byte) []byte {
 	return d.DataBuf.appendConn(b)
 }
 
-// ParseConnData parses the first 40 bytes of b. Bytes behind them are padding of the carrying message.
+// ParseConnData parses the first 40 bytes of b. Bytes behind them are padding of the carrying message. Fewer bytes are
+// [ErrConnData], another version is [ErrVersion]; values are not judged before [Stream.Connect].
 func ParseConnData(b []byte) (ConnData, error) {
 	if len(b) < connDataSize {
 		return ConnData{}, fmt.Errorf("%d bytes of connection data: %w", len(b), ErrConnData)

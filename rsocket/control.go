@@ -67,7 +67,8 @@ func (s *Stream) NextControl() (Control, bool) {
 	return Control{}, false
 }
 
-// creditsWanted: somebody must be there to use them, and our last message must not have gone.
+// creditsWanted tells whether credits are due: the peer must be able to use them, and our last message must not have
+// gone.
 func (s *Stream) creditsWanted() bool {
 	if s.peerShut || !s.readable && !s.writable {
 		return false

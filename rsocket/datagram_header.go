@@ -21,8 +21,8 @@ const (
 	ipv6 = 6
 )
 
-// DatagramHeader is ds_header, which precedes the payload of every datagram on a UD queue pair: who sent it, since the
-// numbers of queue pairs and GIDs say nothing about sockets. Integers are big-endian:
+// DatagramHeader is ds_header, which precedes the payload of every datagram on a UD queue pair. It names the sending
+// socket, since the numbers of queue pairs and GIDs say nothing about sockets. Integers are big-endian:
 //
 //	0  version: 4 or 6     1  length of the header: 8 or 24     2  source port (2)
 //	4  IPv4: address (4)
@@ -53,7 +53,8 @@ func (h DatagramHeader) Append(b []byte) []byte {
 	return append(b, a[:]...)
 }
 
-// ParseDatagramHeader parses the header at the beginning of b; payload is the rest of b.
+// ParseDatagramHeader parses the header at the beginning of b; payload is the rest of b and lies in it. The error wraps
+// [ErrDatagramHeader].
 func ParseDatagramHeader(b []byte) (h DatagramHeader, payload []byte, err error) {
 	if len(b) < DatagramHeader4Len {
 		return h, nil, fmt.Errorf("%d bytes: %w", len(b), ErrDatagramHeader)

@@ -13,7 +13,7 @@
 // peers it is the end, and the only one there is: a queue pair that is lost without one is ECONNRESET. So an error is
 // never the last word while the completion queue has not been read to its end: what arrived before still counts.
 //
-// # Who writes where
+// # Where each side writes
 //
 //	       side A                                         side B
 //	send buffer ──── WRITE_IMM DATA(n) ───────────────► receive ring     one grant after the other
@@ -71,10 +71,10 @@
 //
 // # Direct placement
 //
-// Behind its target list a side may have slots for mappings, 24 bytes each: {offset (8), address (8), key (4), length (4)},
-// in the byte order of the list's owner as grants are. The peer fills them with memory of its own to be written to, by
-// offsets of its own making; an entry is read only after its IOMAP_SGL completion, and then once. Nobody is told of what
-// is written there. It is in order with data: bytes sent after a direct write arrive after it.
+// Behind its target list a side may have slots for mappings, 24 bytes each: {offset (8), address (8), key (4), length
+// (4)}, in the byte order of the list's owner as grants are. The peer fills them with memory of its own to be written
+// to, by offsets of its own making; an entry is read only after its IOMAP_SGL completion, and then once. The owner gets
+// no completion for what is written there. It is in order with data: bytes sent after a direct write arrive after it.
 //
 //   - A mapping is announced in front of the data behind it, and takes one credit for good where the peer is a stock
 //     one: so only half of the credits can be spent that way ([ErrIOMapCredits]).

@@ -46,7 +46,7 @@ type EndpointConfig struct {
 	// buffer, at most the device's MaxInline.
 	Inline int
 	// SRQ is a shared receive queue to take receives from, the one the queue pair was created with. The endpoint then
-	// posts none at creation and posts a receive there for each that reaches [Endpoint.HandleWC]. Whoever drops
+	// posts none at creation and posts a receive there for each that reaches [Endpoint.HandleWC]. A caller that drops
 	// completions of receives instead has to do the same, with the work request id [RecvID] and no memory. Queues are
 	// shared in number only: credits and grants stay those of the connection.
 	SRQ verbs.SRQ
@@ -84,6 +84,10 @@ func (c EndpointConfig) QPCap() verbs.QPCap {
 // that makes the next WriteSpan return memory, once per wait, unless [Endpoint.Blocked] says [BlockedClosed], which
 // never ends. After an empty ReadSpan it waits for [EventReadable], reported by every HandleWC that adds bytes; bytes
 // the owner leaves unread are not reported again. Consume never makes anything writable.
+//
+// Errors. A method that posts returns [ErrState] where the stream's state does not permit it, and otherwise what broke
+// the stream: a [*ProtocolError] of the peer, or the loss of the queue pair, which wraps [ErrConnection]. A broken
+// stream stays broken, and [Endpoint.Err] keeps the reason.
 type Endpoint struct {
 	qp     verbs.QP
 	mapper verbs.RemoteMapper // nil: send from the send buffer
@@ -113,7 +117,8 @@ type Endpoint struct {
 }
 
 // NewEndpoint allocates the receiving half from the arena and posts all receives. The queue pair must be in INIT; it
-// stays the caller's, as do its completion queues.
+// stays the caller's, as do its completion queues. It fails with [ErrConfig], with [rmb.ErrNoMemory], or as a post of the
+// queue pair does; then nothing is kept.
 func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, error) {
 	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults()}
 	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.Copy {
@@ -187,7 +192,8 @@ func (e *Endpoint) sendBufferSize(ring uint32) int {
 func (e *Endpoint) ConnData() ConnData { return e.stream.ConnData() }
 
 // Connect starts the stream with what the peer told. Messages are posted from here on, so the queue pair must be in RTS
-// before the next call that posts; with a gateway that is a probe, data or a shutdown.
+// before the next call that posts; with a gateway that is a probe, data or a shutdown. It fails as [Stream.Connect] does,
+// and with [rmb.ErrNoMemory] for the send buffer; the stream has failed then.
 func (e *Endpoint) Connect(peer ConnData) error {
 	if err := e.stream.Connect(peer); err != nil {
 		return err

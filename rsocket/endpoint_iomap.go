@@ -16,9 +16,9 @@ const (
 )
 
 // AddIOMap lets the peer place bytes into memory of ours. It is announced in front of everything committed, or produced
-// and not yet posted, from now on, as soon as credits allow. The memory stays the caller's, who keeps it registered with
-// remote write access until the connection has ended or he accepts that a late write of the peer ends it. Errors:
-// [ErrIOMapSlots], [ErrIOMapCredits], [ErrIOMap], or what broke the stream.
+// and not yet posted, from now on, as soon as credits allow. The memory stays the caller's. It must stay registered
+// with remote write access until the connection has ended; a late write of the peer to memory that is no longer
+// registered ends the connection. Errors: [ErrIOMapSlots], [ErrIOMapCredits], [ErrIOMap], or what broke the stream.
 func (e *Endpoint) AddIOMap(m IOMapping) error {
 	if err := e.stream.AddIOMap(m); err != nil {
 		return err

@@ -27,20 +27,20 @@ type owner struct {
 }
 
 type world struct {
-	fabric *fabric
+	net    *fakeNet
 	pool   *rmb.Pool
 	arenas [2]*rmb.Arena
 }
 
 func connectEndpoints(t require.TestingT, cfgs [2]EndpointConfig) (*owner, *owner, *world) {
-	w := &world{fabric: &fabric{}}
+	w := &world{net: &fakeNet{}}
 	var err error
 	w.pool, err = rmb.NewPool(rmb.PoolConfig{})
 	require.NoError(t, err)
-	x, y := newQPs(w.fabric, cfgs[0].QPCap(), cfgs[1].QPCap())
+	x, y := newQPs(w.net, cfgs[0].QPCap(), cfgs[1].QPCap())
 	var owners [2]*owner
 	for i, qp := range []*fakeQP{x, y} {
-		w.arenas[i] = w.pool.Arena(w.fabric)
+		w.arenas[i] = w.pool.Arena(w.net)
 		if srq, ok := cfgs[i].SRQ.(*fakeSRQ); ok {
 			qp.srq = srq
 		}
@@ -230,8 +230,8 @@ func TestEndpointModel(t *testing.T) {
 	})
 }
 
-// The same with a producer apart from the owner: what was produced always goes out as long as the owner pumps behind its
-// completions, and whoever found the buffer full is woken.
+// The same with a producer apart from the owner: what was produced always goes out as long as the owner pumps behind
+// its completions, and a producer that found the buffer full is woken.
 func TestPumpModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfgs := drawEndpoints(t)

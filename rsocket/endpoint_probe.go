@@ -19,7 +19,7 @@ func (e *Endpoint) Probe(n int, seed uint64) error {
 		return err
 	}
 	e.seed = seed
-	// The end of the own ring is memory nobody else uses yet: the echo goes to its start.
+	// The end of the own ring is memory without another use yet: the echo goes to its start.
 	start := len(e.ring.Bytes()) - n
 	fillProbe(e.ring.Bytes()[start:], seed)
 	return e.post(c.Write, regionSGE(e.ring, start, n), verbs.SendPush)

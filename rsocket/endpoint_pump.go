@@ -22,7 +22,7 @@ func (e *Endpoint) SendSpan() []byte {
 	span := e.sndbuf.Span()
 	if len(span) == 0 {
 		e.sndbuf.Full.Store(true)
-		// What was freed before the owner could see that has been reported to nobody.
+		// What was freed before the owner could see Full has not been reported.
 		if span = e.sndbuf.Span(); len(span) > 0 {
 			e.sndbuf.Full.Store(false)
 		}

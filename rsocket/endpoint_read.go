@@ -10,8 +10,8 @@ import (
 // consumed.
 func (e *Endpoint) ReadSpan() []byte { return e.stream.ReadSpan() }
 
-// Consume gives back the first n bytes of ReadSpan, and credits and grants to the peer when they are due. An error is a
-// wrong n, or what broke the stream just now; bytes received before a stream broke are consumed without error.
+// Consume frees the first n bytes of ReadSpan, and sends credits and grants to the peer when they are due. An error is
+// a wrong n, or what broke the stream just now; bytes received before a stream broke are consumed without error.
 func (e *Endpoint) Consume(n int) error {
 	err := e.stream.Consume(n)
 	e.retireRing()

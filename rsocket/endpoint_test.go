@@ -105,8 +105,9 @@ func TestEndpointShutdown(t *testing.T) {
 	w.close(t, a, b)
 }
 
-// TestLostBehindCrossedShutdowns: both ends have shut down, but the last bytes of
-// one are still under way when its queue pair fails. Nobody else would ever tell.
+// TestLostBehindCrossedShutdowns: both ends have shut down, but the last bytes
+// of one are still under way when its queue pair fails. Only that failure tells
+// of the loss.
 func TestLostBehindCrossedShutdowns(t *testing.T) {
 	a, b, w := gatewayEndpoints(t, false, true)
 	a.write(1000)
@@ -255,7 +256,7 @@ func TestSmallMessagesCauseFewControls(t *testing.T) {
 }
 
 func TestNewEndpointErrors(t *testing.T) {
-	f := &fabric{}
+	f := &fakeNet{}
 	pool, err := rmb.NewPool(rmb.PoolConfig{Limit: 2 << 20})
 	require.NoError(t, err)
 	arena := pool.Arena(f)

@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// ErrConnection is the loss of the queue pair: a failed post or completion. It is ECONNRESET for those who ask so.
+// ErrConnection is the loss of the queue pair: a failed post or completion. It wraps ECONNRESET.
 var ErrConnection = fmt.Errorf("rdma connection lost: %w", syscall.ECONNRESET)
 
 // CompletionError is a work completion that failed. It unwraps to [ErrConnection].
@@ -89,7 +89,7 @@ func (e *Endpoint) Blocked() Blocked {
 	return NotBlocked
 }
 
-// Commit sends the first n bytes of the span that WriteSpan returned last.
+// Commit sends the first n bytes of the span that WriteSpan returned last. More bytes are [ErrBlocked].
 func (e *Endpoint) Commit(n int) error {
 	if e.mapper == nil && (n > len(e.sndbuf.Span()) || e.sndbuf.Unposted() > 0) {
 		return ErrBlocked

@@ -8,20 +8,28 @@ import (
 
 // Errors of the package. A peer's violation is a [*ProtocolError], which unwraps to ErrProtocol.
 var (
+	// ErrConnData is connection data that is cut.
 	ErrConnData = errors.New("malformed connection data")
-	ErrVersion  = fmt.Errorf("unsupported protocol version: %w", syscall.ENOTSUP)
+	// ErrVersion is a peer with another version than 1.
+	ErrVersion = fmt.Errorf("unsupported protocol version: %w", syscall.ENOTSUP)
+	// ErrProtocol is any violation by the peer.
 	ErrProtocol = errors.New("rsocket protocol violation")
-	ErrConfig   = errors.New("invalid stream configuration")
-	ErrState    = errors.New("operation in wrong stream state")
-	ErrBlocked  = errors.New("write beyond the granted span")
+	// ErrConfig is a size or number that no stream can have.
+	ErrConfig = errors.New("invalid stream configuration")
+	// ErrState is a call that the stream's state does not permit; nothing changed.
+	ErrState = errors.New("operation in wrong stream state")
+	// ErrBlocked is a call for more than Window or a span permits now; nothing changed.
+	ErrBlocked = errors.New("write beyond the granted span")
 
+	// ErrDatagramHeader is what no datagram rsocket puts before a payload.
 	ErrDatagramHeader = errors.New("malformed datagram header")
-	ErrResolveHeader  = errors.New("no resolution header")
+	// ErrResolveHeader is a datagram without the header, so most likely a plain one.
+	ErrResolveHeader = errors.New("no resolution header")
 	// ErrIOMap is a mapping of nothing, or over the end of an address space.
 	ErrIOMap = fmt.Errorf("unusable mapping: %w", syscall.EINVAL)
 	// ErrIOMapSlots is a mapping too many for the slots the peer has, which may be none.
 	ErrIOMapSlots = fmt.Errorf("no free slot for a mapping at the peer: %w", syscall.ENOMEM)
-	// ErrIOMapCredits is a mapping that could leave no credits for data: stock peers do not give back the credits of
+	// ErrIOMapCredits is a mapping that could leave no credits for data: stock peers do not return the credits of
 	// announcements.
 	ErrIOMapCredits = fmt.Errorf("too many announcements of mappings: %w", syscall.ENOMEM)
 	// ErrNotMapped is a direct write to an offset that no mapping of the peer covers.

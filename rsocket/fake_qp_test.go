@@ -8,20 +8,20 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// fabric is a fake device: registered memory by key, and queue pairs joined in pairs whose work moves only when a test
+// fakeNet is a fake device: registered memory by key, and queue pairs joined in pairs whose work moves only when a test
 // moves it. Payload is read when a write is executed, as DMA does, so that memory reused too early shows.
-type fabric struct {
+type fakeNet struct {
 	regions []*fakeMR
 }
 
 type fakeMR struct {
-	f    *fabric
+	f    *fakeNet
 	buf  []byte
 	addr uint64
 	key  uint32
 }
 
-func (f *fabric) AllocMR(size int, _ verbs.Access) (verbs.MR, error) {
+func (f *fakeNet) AllocMR(size int, _ verbs.Access) (verbs.MR, error) {
 	n := len(f.regions) + 1
 	mr := &fakeMR{f: f, buf: make([]byte, size), addr: uint64(n) << 32, key: uint32(n)}
 	f.regions = append(f.regions, mr)
@@ -38,7 +38,7 @@ func (m *fakeMR) Close() error {
 }
 
 // resolve returns n bytes at addr, or an error for what is not registered.
-func (f *fabric) resolve(key uint32, addr uint64, n int) ([]byte, error) {
+func (f *fakeNet) resolve(key uint32, addr uint64, n int) ([]byte, error) {
 	if key == 0 || int(key) > len(f.regions) || f.regions[key-1] == nil {
 		return nil, verbs.ErrAccess
 	}
@@ -50,10 +50,10 @@ func (f *fabric) resolve(key uint32, addr uint64, n int) ([]byte, error) {
 }
 
 type fakeQP struct {
-	fabric *fabric
-	cap    verbs.QPCap
-	state  verbs.QPState
-	peer   *fakeQP
+	net   *fakeNet
+	cap   verbs.QPCap
+	state verbs.QPState
+	peer  *fakeQP
 
 	// sends waits for execution, executed counts what waits for its completion to be polled; both occupy the queue.
 	sends              []fakeWR
@@ -98,16 +98,16 @@ func (q mapQP) MapRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
 	if q.state == verbs.QPSErr || q.unbound {
 		return nil, verbs.ErrRemoteGone
 	}
-	return q.fabric.resolve(rkey, addr, n)
+	return q.net.resolve(rkey, addr, n)
 }
 
 func (q mapQP) ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
-	return q.fabric.resolve(rkey, addr, n)
+	return q.net.resolve(rkey, addr, n)
 }
 
-func newQPs(f *fabric, a, b verbs.QPCap) (*fakeQP, *fakeQP) {
-	x := &fakeQP{fabric: f, cap: a, state: verbs.QPSInit}
-	y := &fakeQP{fabric: f, cap: b, state: verbs.QPSInit, peer: x}
+func newQPs(f *fakeNet, a, b verbs.QPCap) (*fakeQP, *fakeQP) {
+	x := &fakeQP{net: f, cap: a, state: verbs.QPSInit}
+	y := &fakeQP{net: f, cap: b, state: verbs.QPSInit, peer: x}
 	x.peer = y
 	return x, y
 }
@@ -128,7 +128,7 @@ func (q *fakeQP) local(wr *fakeWR) ([]byte, error) {
 	if len(wr.SGList) == 0 {
 		return nil, nil
 	}
-	return q.fabric.resolve(wr.sge.LKey, wr.sge.Addr, int(wr.sge.Length))
+	return q.net.resolve(wr.sge.LKey, wr.sge.Addr, int(wr.sge.Length))
 }
 
 func (q *fakeQP) PostRecv(*verbs.RecvWR) error {
@@ -184,7 +184,7 @@ func (q *fakeQP) transfer() bool {
 	src, err := q.local(&wr)
 	if err == nil && wr.Flags&verbs.SendMapped == 0 && len(src) > 0 {
 		var dst []byte
-		if dst, err = q.fabric.resolve(wr.RKey, wr.RemoteAddr, len(src)); err == nil {
+		if dst, err = q.net.resolve(wr.RKey, wr.RemoteAddr, len(src)); err == nil {
 			copy(dst, src)
 		}
 	}

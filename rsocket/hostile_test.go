@@ -175,7 +175,7 @@ func TestHostileRings(t *testing.T) {
 	}
 }
 
-// Who has not said that it exchanges rings does not begin with it.
+// A peer that has not said that it exchanges rings must not begin with it.
 func TestRingOfAPeerWithoutTheFlag(t *testing.T) {
 	cfg := memory(Config{Dialect: Gateway, Rings: true, Credits: 8, SendDepth: 16}, 64, 2)
 	plain := memory(Config{Dialect: Gateway, Credits: 8, SendDepth: 16}, 64, 2)

@@ -115,7 +115,7 @@ func (s *Stream) AddIOMap(m IOMapping) error {
 	}
 	l := &d.local[slot]
 	l.IOMapping, l.used = m, true
-	if !l.queued { // a slot that was given back while it waited still waits
+	if !l.queued { // a slot that was freed while it waited still waits
 		l.queued = true
 		d.queue = append(d.queue, uint16(slot))
 	}
@@ -223,7 +223,7 @@ func (s *Stream) RemoteMap(offset uint64) (to SGE, ok bool) {
 	return SGE{}, false
 }
 
-// SendDirect records a write of n bytes, at most maxRing, to the offset, behind everything sent so far; buffered says
+// SendDirect records a write of n bytes, at most MaxRing, to the offset, behind everything sent so far; buffered says
 // that it is sent from the buffer for direct writes and not inline. The conditions are those of data, although it takes
 // neither credit nor grant (riowrite).
 func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write, error) {

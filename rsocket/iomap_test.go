@@ -223,7 +223,7 @@ func TestRemovedWhileWaiting(t *testing.T) {
 	require.EqualValues(t, 10, w.stock.received)
 }
 
-// Stock peers do not give back the credits of announcements: half of them stay for data. Peers like us do.
+// Stock peers do not return the credits of announcements: half of them stay for data. Peers like us do.
 func TestAnnouncementsLeaveCredits(t *testing.T) {
 	w := newStockWorld(t, EndpointConfig{}, mapped(1), false)
 	m := IOMapping{Region: SGE{Addr: 1, Key: 1, Length: 1}}

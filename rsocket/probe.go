@@ -22,7 +22,8 @@ type probe struct {
 }
 
 // Probe returns the write of n probe bytes. They may be sent from anywhere but the start of the own ring, where the echo
-// arrives. Repetitions, as long as the first and the same bytes, fail with ErrBlocked when they are too many.
+// arrives. Repetitions, as long as the first and the same bytes, fail with ErrBlocked when they are too many. A probe where
+// none may be, or of a length that may not be, is ErrState.
 func (s *Stream) Probe(n int) (Control, error) {
 	t := &s.test
 	if !s.mayProbe() || n <= 0 || n > s.longestProbe() || t.sent > 0 && n != t.length {

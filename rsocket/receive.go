@@ -61,7 +61,8 @@ func (d *recvSide) grant(n, size int) {
 // and stays as it is until consumed.
 func (s *Stream) ReadSpan() []byte { return s.recv.ring.ReadSpan() }
 
-// Consume gives back the n oldest bytes. Credits and grants may be due afterwards: see [Stream.NextControl].
+// Consume frees the n oldest bytes. Credits and grants may be due afterwards: see [Stream.NextControl]. More than were
+// received is [rmb.ErrUnderrun].
 func (s *Stream) Consume(n int) error {
 	d := &s.recv
 	if err := d.ring.Consume(n); err != nil {
@@ -79,8 +80,8 @@ func (d *recvSide) countConsumed() {
 	}
 }
 
-// Receive handles one receive completion: its immediate and how many bytes came with it. An error is a violation and
-// has failed the stream.
+// Receive handles one receive completion: its immediate and how many bytes came with it. An error is a [*ProtocolError]
+// and has failed the stream, or [ErrState] before Connect.
 func (s *Stream) Receive(imm Imm, length uint32) (Events, error) {
 	if s.deaf {
 		return 0, s.err

@@ -93,8 +93,8 @@ func (h ResolveHeader) Append(b []byte) []byte {
 	return append(b, a[:]...)
 }
 
-// ParseResolveHeader parses the header at the beginning of b; payload is the rest of b. The error says that b is no
-// message between rsockets, so most likely a plain datagram.
+// ParseResolveHeader parses the header at the beginning of b; payload is the rest of b. The error wraps
+// [ErrResolveHeader]: b is no message between rsockets, so most likely a plain datagram.
 func ParseResolveHeader(b []byte) (h ResolveHeader, payload []byte, err error) {
 	if len(b) < ResolveHeader4Len || binary.BigEndian.Uint32(b) != resolveTag {
 		return h, nil, ErrResolveHeader // without further words: that is every plain datagram

@@ -34,7 +34,8 @@ func (s *Stream) CanSwitchRing() bool {
 }
 
 // SwitchRing grants buf, which the peer knows by addr and key, behind what has been granted of the present ring. A grant
-// is due afterwards: see [Stream.NextControl]. [Stream.RingRetired] tells when the present ring is free.
+// is due afterwards: see [Stream.NextControl]. [Stream.RingRetired] tells when the present ring is free. Without
+// [Stream.CanSwitchRing] the error is [ErrState], for a ring of fewer than 2 bytes or more than [MaxRing] it is [ErrConfig].
 func (s *Stream) SwitchRing(buf []byte, addr uint64, key uint32) error {
 	d := &s.recv
 	if !s.CanSwitchRing() {

@@ -105,7 +105,8 @@ func (s *Stream) Target() (addr uint64, key uint32) {
 	return g.Addr, g.Key
 }
 
-// Send records a message of n bytes and returns the write to post. n is at most what [Stream.Window] says.
+// Send records a message of n bytes and returns the write to post. n is at most what [Stream.Window] says, else the error
+// is [ErrBlocked]. After the end of the direction it is [ErrState], or what broke the stream.
 func (s *Stream) Send(n int) (Write, error) { return s.sendData(n, false) }
 
 // sendData is Send; signal asks for a completion whatever the count says.
@@ -226,8 +227,8 @@ func (s *Stream) acceptGrant() bool {
 	return true
 }
 
-// inOrder reports whether a gateway's grant continues its ring where the previous grant ended, and gives back no more
-// than what we sent.
+// inOrder reports whether a gateway's grant continues its ring where the previous grant ended, and frees no more than
+// what we sent.
 func (d *sendSide) inOrder(g SGE) bool {
 	return g.Key == d.ring.Key &&
 		g.Addr == d.ring.Addr+uint64(d.ringNext.Count) &&

@@ -8,11 +8,12 @@ import (
 // sgeSize is the size of an rs_sge, in connection data and in a target list.
 const sgeSize = 16
 
-// SGE is rs_sge: a piece of registered memory. Note the order on the wire: the key comes before the length.
+// SGE is rs_sge: a piece of registered memory. Note the order on the wire: the key comes before the length. In connection
+// data its integers are big-endian, in a target list in the byte order of the list's owner.
 type SGE struct {
-	Addr   uint64
-	Key    uint32
-	Length uint32
+	Addr   uint64 // as the owner's device names it
+	Key    uint32 // remote key
+	Length uint32 // bytes, but for ConnData.TargetSGL
 }
 
 // overflows reports whether the piece would run over the end of the address space.

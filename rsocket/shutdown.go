@@ -32,7 +32,7 @@ func (s *Stream) receiveControl(imm Imm, length uint32) (Events, error) {
 	switch imm.Data() {
 	case CtrlDisconnect:
 		s.peerShut, s.peerGone = true, true
-		s.ctrl.shutdown, s.ctrl.disconnect = false, false // nobody listens any more
+		s.ctrl.shutdown, s.ctrl.disconnect = false, false // the peer does not listen any more
 		return s.becomeDisconnected(), nil
 	case CtrlShutdown:
 		return s.receiveShutdown(), nil

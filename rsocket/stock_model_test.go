@@ -36,7 +36,7 @@ type mapping struct {
 }
 
 func newStockWorld(t require.TestingT, cfg EndpointConfig, peer stockConfig, big bool) *stockWorld {
-	f := &fabric{}
+	f := &fakeNet{}
 	w := &stockWorld{t: t, wrote: map[uint64]byte{}, nextIn: peer.firstByte, nextOut: peer.expectsFirstAt}
 	other := verbs.QPCap{MaxSendWR: peer.sq, MaxRecvWR: peer.rq, MaxInline: 1 << 20}
 	qp, stockQP := newQPs(f, cfg.QPCap(), other)
@@ -116,7 +116,7 @@ func (w *stockWorld) settle() {
 }
 
 func (w *stockWorld) newMemory(offset uint64, size int) mapping {
-	mr, _ := w.qp.fabric.AllocMR(size, 0)
+	mr, _ := w.qp.net.AllocMR(size, 0)
 	return mapping{IOMapping{Offset: offset, Region: SGE{Addr: mr.Addr(), Key: mr.RKey(), Length: uint32(size)}}, mr.Bytes()}
 }
 

@@ -81,8 +81,8 @@ func newStockPeer(t require.TestingT, qp *fakeQP, cfg stockConfig) *stockPeer {
 		rbufAvail: cfg.rbuf / 2, rbufFree: cfg.rbuf / 2, iomapSize: cfg.iomapSlots,
 		nextOut: cfg.firstByte, nextIn: cfg.expectsFirstAt, wrote: map[uint64]byte{},
 	}
-	s.list, _ = qp.fabric.AllocMR(StockTargets*sgeSize+cfg.iomapSlots*iomapSize, 0)
-	s.rbuf, _ = qp.fabric.AllocMR(cfg.rbuf, 0)
+	s.list, _ = qp.net.AllocMR(StockTargets*sgeSize+cfg.iomapSlots*iomapSize, 0)
+	s.rbuf, _ = qp.net.AllocMR(cfg.rbuf, 0)
 	for range cfg.rq { // rs_create_ep
 		require.NoError(t, qp.PostRecv(&verbs.RecvWR{WRID: stockRecvID}))
 	}

@@ -40,12 +40,12 @@ type State uint8
 
 // States.
 const (
-	StateIdle State = iota
-	StateOpen
-	StateLocalShut
-	StateRemoteShut
-	StateDisconnected
-	StateFailed
+	StateIdle         State = iota // before Connect
+	StateOpen                      // both directions are open
+	StateLocalShut                 // the own direction has ended
+	StateRemoteShut                // the peer's direction has ended
+	StateDisconnected              // both have ended
+	StateFailed                    // Err has the reason
 )
 
 // String names the state.
@@ -57,7 +57,8 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// NewStream returns an idle stream. It keeps using cfg.Ring, cfg.Targets and cfg.IOMaps for its whole life.
+// NewStream returns an idle stream. It keeps using cfg.Ring, cfg.Targets and cfg.IOMaps for its whole life. The error wraps
+// [ErrConfig].
 func NewStream(cfg Config) (*Stream, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -72,7 +73,8 @@ func NewStream(cfg Config) (*Stream, error) {
 // ConnData returns what to tell the peer.
 func (s *Stream) ConnData() ConnData { return s.cfg.connData(s.bigEndian) }
 
-// Connect starts the stream with what the peer told.
+// Connect starts the stream with what the peer told. A second call is [ErrState]; data that no stream can be run with is a
+// [*ProtocolError] and fails the stream.
 func (s *Stream) Connect(peer ConnData) error {
 	if s.connected || s.err != nil {
 		return ErrState

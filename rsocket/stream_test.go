@@ -307,7 +307,7 @@ func TestProbeLeavesStreamClean(t *testing.T) {
 }
 
 // TestRepeatedProbe: repetitions that are still on the way when the first echo
-// is back, and when either side has begun to send, disturb nobody.
+// is back, and when either side has begun to send, disturb neither side.
 func TestRepeatedProbe(t *testing.T) {
 	a, b := gatewayPair(t, 64)
 	probe := func() {

@@ -10,12 +10,12 @@ type EventType uint8
 
 // The asynchronous events.
 const (
-	EventCQErr EventType = iota
-	EventQPFatal
-	EventQPReqErr
-	EventQPAccessErr
-	EventCommEst
-	EventSQDrained
+	EventCQErr       EventType = iota // completions were lost
+	EventQPFatal                      // the queue pair went to ERR by itself
+	EventQPReqErr                     // the peer sent a request that makes no sense
+	EventQPAccessErr                  // the peer asked for what it may not do
+	EventCommEst                      // the first packet came in RTR
+	EventSQDrained                    // SQD: nothing is under way any more
 	EventPathMig
 	EventPathMigErr
 	EventDeviceFatal
@@ -25,8 +25,8 @@ const (
 	EventPKeyChange
 	EventSMChange
 	EventSRQErr
-	EventSRQLimitReached
-	EventQPLastWQEReached
+	EventSRQLimitReached  // fewer receives than SRQAttr.Limit
+	EventQPLastWQEReached // in ERR, the queue pair takes no more receives from its SRQ
 	EventClientReregister
 	EventGIDChange
 )
@@ -51,8 +51,8 @@ type AsyncEvent struct {
 }
 
 // AsyncChannel carries the asynchronous events of a device. It is bounded:
-// each type is pending at most once per object, and at most asyncLimit events
-// are kept. Its methods may be called by any goroutine.
+// each type is pending at most once per object, and at most 1024 events are
+// kept. Its methods may be called by any goroutine.
 type AsyncChannel struct {
 	wake chan struct{}
 
@@ -62,7 +62,7 @@ type AsyncChannel struct {
 	lost    uint64
 }
 
-// asyncLimit bounds the events nobody has fetched.
+// asyncLimit bounds the events that wait to be fetched.
 const asyncLimit = 1024
 
 // NewAsyncChannel makes an empty channel.
@@ -88,7 +88,8 @@ func (c *AsyncChannel) Notify(e AsyncEvent) {
 	c.signal()
 }
 
-// Get waits for the next event (ibv_get_async_event).
+// Get waits for the next event (ibv_get_async_event). The error is the cause of
+// ctx's end.
 func (c *AsyncChannel) Get(ctx context.Context) (AsyncEvent, error) {
 	for {
 		if e, ok := c.Poll(); ok {

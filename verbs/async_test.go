@@ -66,7 +66,7 @@ func TestAsyncChannelWakes(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A channel nobody reads is bounded and counts what it drops.
+// A channel without a reader is bounded and counts what it drops.
 func TestAsyncChannelLimit(t *testing.T) {
 	c := NewAsyncChannel()
 	for i := range asyncLimit + 5 {

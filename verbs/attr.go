@@ -64,19 +64,20 @@ const (
 	OpResizeCQ
 )
 
-// DeviceAttr describes a device (struct ibv_device_attr and ibv_port_attr).
+// DeviceAttr describes a device (struct ibv_device_attr and ibv_port_attr). The
+// limits are the largest values that creating or posting accepts.
 type DeviceAttr struct {
 	Ops          Ops
 	Vectors      int // completion vectors; one event loop drives each
 	MaxQP        int
 	MaxQPWR      int // per queue
 	MaxSGE       int // per work request
-	MaxInline    int
+	MaxInline    int // bytes
 	MaxCQE       int // per CQ
 	MaxMR        int
-	MaxMRSize    uint64
-	MaxMsgSize   uint64
-	MaxRDAtomic  int // READs and atomics under way per queue pair, in each role
+	MaxMRSize    uint64 // bytes
+	MaxMsgSize   uint64 // bytes; of UD a message is a packet, see PortAttr.ActiveMTU
+	MaxRDAtomic  int    // READs and atomics under way per queue pair, in each role
 	MaxSRQ       int
 	MaxSRQWR     int
 	MaxSRQSGE    int
@@ -95,26 +96,26 @@ type CQAttr struct {
 
 // QPCap is the size of a queue pair (struct ibv_qp_cap).
 type QPCap struct {
-	MaxSendWR  int
-	MaxRecvWR  int
-	MaxSendSGE int
-	MaxRecvSGE int
-	MaxInline  int
+	MaxSendWR  int // entries of the send queue
+	MaxRecvWR  int // entries of the receive queue
+	MaxSendSGE int // per work request
+	MaxRecvSGE int // per work request
+	MaxInline  int // bytes of SendWR.Inline
 }
 
 // SRQInitAttr is what a shared receive queue is created with (struct
 // ibv_srq_init_attr).
 type SRQInitAttr struct {
-	MaxWR  int
-	MaxSGE int
+	MaxWR  int // entries
+	MaxSGE int // per receive
 	Limit  int // as in SRQAttr
 	Vector int // whose loop owns it; its queue pairs belong to the same vector
 }
 
 // SRQAttr are the attributes of a shared receive queue (struct ibv_srq_attr).
 type SRQAttr struct {
-	MaxWR  int
-	MaxSGE int // cannot be modified
+	MaxWR  int // entries
+	MaxSGE int // per receive; cannot be modified
 	// Limit arms the limit event: EventSRQLimitReached is raised once when
 	// fewer receives than this are posted, which sets Limit to 0.
 	Limit int
@@ -144,36 +145,36 @@ type QPInitAttr struct {
 // AHAttr is the address of a peer (struct ibv_ah_attr). A device whose
 // protection domain already names the peer ignores its contents.
 type AHAttr struct {
-	DGID         GID
-	FlowLabel    uint32
-	UDPPort      uint16 // RoCEv2: the peer's UDP port, 0 = 4791; ours
-	SGIDIndex    uint8
+	DGID         GID    // the peer's address
+	FlowLabel    uint32 // 20 bits
+	UDPPort      uint16 // RoCEv2: the peer's UDP port, 0 = 4791; libibverbs has no such field
+	SGIDIndex    uint8  // our address, in PortAttr.GIDs
 	HopLimit     uint8
 	TrafficClass uint8
-	SL           uint8
-	Port         uint8
+	SL           uint8 // service level
+	Port         uint8 // 0 or 1
 }
 
 // QPAttr are the attributes Modify sets; the mask says which (struct ibv_qp_attr).
 type QPAttr struct {
 	State           QPState
-	CurState        QPState
+	CurState        QPState // the caller's idea of the state; another one is ErrTransition
 	PathMTU         MTU
-	QKey            uint32
-	RQPSN           uint32
-	SQPSN           uint32
-	DestQPNum       uint32
-	Access          Access
-	AH              AHAttr
-	PKeyIndex       uint16
-	Port            uint8
-	MaxRDAtomic     uint8
-	MaxDestRDAtomic uint8
-	MinRNRTimer     uint8 // encoded, see RNRTimer
-	Timeout         uint8 // 4.096 µs << Timeout; 0 = for ever
-	RetryCnt        uint8
-	RNRRetry        uint8 // 7 = for ever
-	SQDAsyncNotify  bool  // to SQD: raise EventSQDrained when the send queue is drained
+	QKey            uint32 // UD: what datagrams to this queue pair must have
+	RQPSN           uint32 // first PSN expected, 24 bits
+	SQPSN           uint32 // first PSN sent, 24 bits
+	DestQPNum       uint32 // the peer's queue pair, 24 bits
+	Access          Access // the peer's rights on this queue pair
+	AH              AHAttr // the peer's address
+	PKeyIndex       uint16 // 0
+	Port            uint8  // 1
+	MaxRDAtomic     uint8  // READs and atomics under way, as requester
+	MaxDestRDAtomic uint8  // the same as responder
+	MinRNRTimer     uint8  // encoded, see RNRTimer
+	Timeout         uint8  // 4.096 µs << Timeout, at most 31; 0 = for ever
+	RetryCnt        uint8  // at most 7
+	RNRRetry        uint8  // at most 7, which is for ever
+	SQDAsyncNotify  bool   // to SQD: raise EventSQDrained when the send queue is drained
 }
 
 // QPAttrMask says which attributes a Modify sets (enum ibv_qp_attr_mask, same numbers).

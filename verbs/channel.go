@@ -30,8 +30,8 @@ func (c *CompChannel) Notify(cq CQ) {
 	c.signal()
 }
 
-// Get waits for the next event (ibv_get_cq_event). The CQ itself may be used
-// only by the loop of its vector.
+// Get waits for the next event (ibv_get_cq_event). The error is the cause of
+// ctx's end. The CQ itself may be used only by the loop of its vector.
 func (c *CompChannel) Get(ctx context.Context) (CQ, error) {
 	for {
 		if cq := c.take(); cq != nil {

@@ -6,7 +6,7 @@
 // memory (verbs/shm), on RoCEv2 over UDP (verbs/soft) and later on real RNICs.
 // It contains no device; it holds what all devices share: the names, the rules
 // of the queue-pair state machine (CheckTransition), and Loop, a goroutine that
-// drives one vector of a device for users who have no event loop of their own.
+// drives one vector of a device for users without an event loop of their own.
 //
 // # Ownership
 //
@@ -15,9 +15,9 @@
 // and every QP belongs to the vector of its CQs. Exactly one goroutine at a
 // time, the loop of that vector, calls the vector's Driver and every method of
 // its CQs and QPs. The one exception makes set-up by other goroutines possible:
-// until a QP is moved to RTR it belongs to whoever created it, who may modify
-// it to INIT, post receives, and then hand it to the loop. Device, PD and MR
-// methods may be called by any goroutine.
+// until a QP is moved to RTR it belongs to the goroutine that created it, which
+// may modify it to INIT, post receives, and then hand it to the loop. Device,
+// PD and MR methods may be called by any goroutine.
 //
 // The trap: nothing progresses while the loop is away. A WR that could not be
 // executed at once waits in the send queue until the driver's next Progress.

@@ -35,8 +35,9 @@ type Driver interface {
 	Close() error
 }
 
-// Peeker is implemented by drivers that can tell for the price of a few loads whether Progress would find work. Loops
-// that look for work for a while before they sleep ask it; other drivers' work they see at the fds of the poller.
+// Peeker is implemented by drivers that can tell for the price of a few loads
+// whether Progress would find work. A loop that looks for work for a while before
+// it sleeps asks it. The work of other drivers shows at the fds of the poller.
 type Peeker interface {
 	// Ready reports whether the next Progress has something to do. It changes nothing.
 	Ready() bool

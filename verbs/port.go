@@ -18,8 +18,8 @@ func (s PortState) String() string { return nameOf(portStateNames[:], int(s), "P
 // number is 1.
 type PortAttr struct {
 	State     PortState
-	MaxMTU    MTU
-	ActiveMTU MTU
-	GIDs      []GID // by SGID index; none on a device without addresses (shm)
-	UDPPort   uint16
+	MaxMTU    MTU    // what the device can send
+	ActiveMTU MTU    // what the network takes now
+	GIDs      []GID  // by SGID index; none on a device without addresses (shm)
+	UDPPort   uint16 // RoCEv2: where packets arrive; 0 on a device without UDP
 }

@@ -1,24 +1,25 @@
 package verbs
 
-// WCStatus is the status of a completion (enum ibv_wc_status, same numbers).
+// WCStatus is the status of a completion (enum ibv_wc_status, same numbers; IBTA
+// vol. 1, 11.6.2 says when each is due).
 type WCStatus uint8
 
 // The completion statuses.
 const (
-	WCSuccess WCStatus = iota
-	WCLocLenErr
-	WCLocQPOpErr
+	WCSuccess    WCStatus = iota
+	WCLocLenErr           // a message longer than its receive, or than the transport sends
+	WCLocQPOpErr          // inconsistent work request or queue pair
 	WCLocEECOpErr
-	WCLocProtErr
-	WCWRFlushErr
+	WCLocProtErr // an SGE names memory without the rights for it
+	WCWRFlushErr // the queue pair was in ERR before this request's turn
 	WCMWBindErr
-	WCBadRespErr
+	WCBadRespErr // an answer that the request does not explain
 	WCLocAccessErr
-	WCRemInvReqErr
-	WCRemAccessErr
-	WCRemOpErr
-	WCRetryExcErr
-	WCRNRRetryExcErr
+	WCRemInvReqErr   // the responder refused the request's form or length
+	WCRemAccessErr   // the responder refused key, range or right
+	WCRemOpErr       // the responder could not execute it
+	WCRetryExcErr    // no answer after RetryCnt repetitions
+	WCRNRRetryExcErr // no receive at the peer after RNRRetry repetitions
 	WCLocRDDViolErr
 	WCRemInvRDReqErr
 	WCRemAbortErr
@@ -78,12 +79,12 @@ const (
 // number: the wire bytes 80 00 01 80 are 0x80000180. With WCWithInv it is the
 // key that the peer invalidated.
 type WC struct {
-	WRID      uint64
-	ImmData   uint32
-	ByteLen   uint32
-	QPNum     uint32
-	SrcQP     uint32
-	VendorErr uint32
+	WRID      uint64 // of the work request
+	ImmData   uint32 // see Flags
+	ByteLen   uint32 // bytes of the message; UD: 40 bytes of GRH among them
+	QPNum     uint32 // our queue pair
+	SrcQP     uint32 // the peer's queue pair
+	VendorErr uint32 // 0: devices of this module have no such codes
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     WCFlags

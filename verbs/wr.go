@@ -67,22 +67,26 @@ const (
 // SGE names a range of registered memory (struct ibv_sge).
 type SGE struct {
 	Addr   uint64 // MR.Addr() plus an offset
-	Length uint32
+	Length uint32 // bytes
 	LKey   uint32
 }
 
 // SendWR is a send work request (struct ibv_send_wr). The device keeps no
 // reference to it or to its slices after PostSend returned, so one SendWR can
-// serve a queue pair for life, which also keeps posting free of allocation.
+// serve a queue pair for life, which also keeps posting free of allocation. The
+// memory that SGList names belongs to the device until the completion.
+//
+// An atomic works on eight bytes at RemoteAddr, a multiple of 8, as an integer in
+// the byte order of the peer's machine. Its former value is stored by SGList.
 type SendWR struct {
-	WRID       uint64
-	SGList     []SGE
+	WRID       uint64 // the caller's, returned in WC
+	SGList     []SGE  // gathered, in order; READ and atomics: where the result goes
 	Inline     []byte // payload of a WR with SendInline, instead of SGList
 	Opcode     WROpcode
 	Flags      SendFlags
 	ImmData    uint32 // as a number, see WC
-	RemoteAddr uint64 // RDMA and atomic operations
-	RKey       uint32
+	RemoteAddr uint64 // RDMA and atomic operations: MR.Addr() of the peer plus an offset
+	RKey       uint32 // RDMA and atomic operations: MR.RKey() of the peer
 	InvRKey    uint32 // SEND_WITH_INV, LOCAL_INV
 	CompareAdd uint64 // atomics: compare or add operand
 	Swap       uint64 // ATOMIC_CMP_AND_SWP: new value
@@ -94,6 +98,6 @@ type SendWR struct {
 // RecvWR is a receive work request (struct ibv_recv_wr). The device keeps no
 // reference to it or to SGList after PostRecv returned.
 type RecvWR struct {
-	WRID   uint64
-	SGList []SGE
+	WRID   uint64 // the caller's, returned in WC
+	SGList []SGE  // filled in order; UD: the first 40 bytes are for the GRH
 }

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// Plain makes a name fit for one line of a terminal: whoever named it, it moves
-// no cursor and ends no line.
+// Plain makes a name fit for one line of a terminal: whatever the name, it
+// moves no cursor and ends no line.
 func Plain(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {

@@ -24,13 +24,13 @@ type logging struct {
 }
 
 // startLog logs to standard error as the configuration says, and never waits for
-// who reads it. The caller closes it.
+// the reader. The caller closes it.
 func startLog(e *env, cfg config.Log) *logging {
 	l := &logging{}
 	ready := make(chan struct{})
 	l.out = process.NewLogWriter(e.stderr, func(lost uint64) {
 		<-ready
-		l.Warn("log lines were lost: nobody took them", "count", lost)
+		l.Warn("log lines were lost: they could not be written", "count", lost)
 	})
 	l.Logger = newLogger(e, cfg, l.out)
 	close(ready)

@@ -63,7 +63,7 @@ func headline(st admin.Status) string {
 	return line + "\n"
 }
 
-// blockedLegs says in words what somebody on call can act on.
+// blockedLegs says in words what an operator can act on.
 func blockedLegs(l admin.BlockedLegs) string {
 	where := l.Device + " " + l.Family
 	switch l.At {
@@ -110,7 +110,7 @@ func details(st admin.Status) string {
 		fmt.Fprintf(&b, "%-10s %d flows instead of %d: a descriptor each (ulimit -n, LimitNOFILE)\n", "limit", l.Now, l.Configured)
 	}
 	if st.LogDropped > 0 {
-		fmt.Fprintf(&b, "%-10s %d lines lost: nobody took them\n", "log", st.LogDropped)
+		fmt.Fprintf(&b, "%-10s %d lines lost: they could not be written\n", "log", st.LogDropped)
 	}
 	for _, name := range st.Degraded {
 		if code, ok := admin.CodeNamed(name); ok {

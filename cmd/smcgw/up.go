@@ -45,7 +45,7 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 			if err != nil {
 				return err
 			}
-			// Whoever reads our log may go away; the connections we carry must not.
+			// The reader of our log may go away; the connections we carry must not.
 			signal.Ignore(syscall.SIGPIPE)
 			if opts.DrainTimeout != 0 && !opts.TakeOver {
 				return usagef("--drain-timeout is about --takeover")

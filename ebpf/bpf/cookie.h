@@ -254,8 +254,8 @@ static __always_inline int answerable(const struct packet *p, const struct optio
 }
 
 /* answer sends the SYN-ACK out of the device the SYN came in by. Where the host's own
- * answers leave by it, too, it goes by their route: who has brought the SYN need not take
- * the answer, as the director of a service whose servers answer themselves does not.
+ * answers leave by it, too, it goes by their route: the host that brought the SYN need not
+ * take the answer, as the director of a service whose servers answer themselves does not.
  * Elsewhere it goes back the way the SYN came: the route may be another one for what
  * rules of netfilter mark. */
 static __noinline int answer(struct __sk_buff *skb, struct packet *p, struct options *o, u32 l2len)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What leaves on a wire device: offered SYNs are recorded or neutralised, the
+/* What leaves on a wire device: offered SYNs are recorded or blanked, the
  * segments of a carried application go to the legs, everything else passes. */
 #ifndef SMCGW_EGRESS_H
 #define SMCGW_EGRESS_H
@@ -101,7 +101,7 @@ static __always_inline u8 offer_obstacle(struct __sk_buff *skb, struct packet *p
 	*rule = n->rule;
 	u8 reason = obstacle_of(skb, p, o, sk);
 	if (reason)
-		n->phase = PHASE_NONE; /* nobody on the way will see an option */
+		n->phase = PHASE_NONE; /* no hop on the way will see an option */
 	return reason;
 }
 
@@ -160,7 +160,7 @@ static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struc
 	}
 	if (f)
 		discard(flow_end(&p->key, f, word_isn(w)));
-	count_stat(neutralise(skb, p, o) ? STAT_NEUTRALISE_FAILED : STAT_NEUTRALISED);
+	count_stat(blank_option(skb, p, o) ? STAT_NEUTRALISE_FAILED : STAT_NEUTRALISED);
 	if (reason == REASON_NAT)
 		socket_addresses(skb, &p->key);
 	native(&p->key, p->seq, SIDE_CLIENT, reason, rule, FLOW_NONE);

@@ -101,7 +101,7 @@ static __noinline int accept_refused(struct __sk_buff *skb, struct packet *p, st
 }
 
 /* offered_in: a SYN with an offer on a tuple without an entry worth keeping. Its
- * sender may be anybody: it is answered, and nothing is kept. */
+ * address is not proved: it is answered, and nothing is kept. */
 static __noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct options *o)
 {
 	u8 rule;
@@ -244,8 +244,8 @@ static __noinline int segment_in(struct __sk_buff *skb, struct packet *p, struct
 }
 
 /* proof_in: a segment of a tuple without an entry, which may be what answers a
- * SYN-ACK of ours (cookie.h). One that does has a sender who is where it says, and
- * is the first of a connection; it is the kernel's where that knows more of the
+ * SYN-ACK of ours (cookie.h). One that does proves the address of its sender, and is
+ * the first of a connection; it is the kernel's where that knows more of the
  * tuple than a listener. Of a gateway that is late, or gone, see segment_in. */
 static __noinline int proof_in(struct __sk_buff *skb, struct packet *p)
 {
@@ -282,7 +282,7 @@ static __always_inline int icmp_in(struct __sk_buff *skb, struct packet *p)
 }
 
 /* leg_syn: a SYN or SYN-ACK of a leg. It has been in a queue since the program on the
- * pair saw it, and its connection may have been given back to the network. */
+ * pair saw it, and its connection may have fallen back since. */
 static __always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;

@@ -23,7 +23,7 @@ typedef __s64 s64;
  * call with every state: pointers must be compared with NULL in it. */
 #define global __noinline
 
-/* discard uses a result nobody needs. Without it clang turns the function into
+/* discard uses a result that is not needed. Without it clang turns the function into
  * one without result that may return with a stack pointer in R0, which the
  * verifier refuses. */
 #define discard(call)                              \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The listeners of the gateway. A SYN for one that is gone is answered by nobody: a
+/* The listeners of the gateway. A SYN for one that is gone stays without answer: a
  * reset would tell the application that its server refuses. */
 #ifndef SMCGW_LISTENER_H
 #define SMCGW_LISTENER_H

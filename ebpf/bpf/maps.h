@@ -36,8 +36,8 @@ enum flow_state {
 enum proof_step { PROOF_LEFT, PROOF_ANSWERED, PROOF_CONFIRMED };
 
 /* word: ISN (63..32), nonce (31..16), flags (15..8), state (7..0). It is changed
- * by compare-and-swap only, also by user space (cas.h): whoever decides on an old
- * view of a tuple cannot touch the next connection on it. */
+ * by compare-and-swap only, also by user space (cas.h): a decision on an old view
+ * of a tuple cannot touch the next connection on it. */
 struct flow {
 	u64 word;
 	u64 offered_at; /* ktime */
@@ -377,7 +377,7 @@ const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
 const volatile u32 leg_ifindex = 0;
 const volatile u64 netns_cookie = 0;
-const volatile u64 cookie_key[2] = {}; /* random: nobody else makes our cookies */
+const volatile u64 cookie_key[2] = {}; /* random: no other host can make our cookies */
 const volatile u32 answer_rate = 1; /* SYNs answered in a second, on a processor */
 const volatile u16 datagram_port = 0; /* network byte order */
 const volatile u8 sample_tokens = 2; /* > 0 */

@@ -274,7 +274,7 @@ static __always_inline int carriable(const struct packet *p, const struct option
 }
 
 /* The two window sizes are needed as constants by the verifier. */
-#define neutralise_window(size)                                                        \
+#define blank_window(size)                                                             \
 	do {                                                                           \
 		u8 old[size], new[size];                                               \
 		if (bpf_skb_load_bytes(skb, start, old, size))                         \
@@ -287,18 +287,18 @@ static __always_inline int carriable(const struct packet *p, const struct option
 		return bpf_skb_store_bytes(skb, start, new, size, 0) ? -1 : 0;         \
 	} while (0)
 
-/* neutralise overwrites our option by NOPs and keeps the checksum right. The
+/* blank_option overwrites our option by NOPs and keeps the checksum right. The
  * checksum is summed over 16-bit words, so the window starts 4-aligned; options
  * end 4-aligned too, so it lies inside them. With CHECKSUM_PARTIAL the field
  * holds the pseudo header only and bpf_l4_csum_replace leaves it alone. */
-global int neutralise(struct __sk_buff *skb, struct packet *p, struct options *o)
+global int blank_option(struct __sk_buff *skb, struct packet *p, struct options *o)
 {
 	if (!p || !o)
 		return -1;
 	u32 lead = o->at & 3, start = p->l4 + 20 + (o->at & ~3u);
 	if (lead == 3)
-		neutralise_window(16);
-	neutralise_window(12);
+		blank_window(16);
+	blank_window(12);
 }
 
 #endif

@@ -96,7 +96,7 @@ static __always_inline void rest(struct peer *p, u64 now, u64 first, u64 most)
 }
 
 /* row_of takes over how often offers have failed in a row. It fails while the
- * address rests for any reason: who began before that adds nothing. */
+ * address rests for any reason: an offer from before that adds nothing. */
 static __always_inline int row_of(const struct peer_key *pk, u64 now, struct peer *p)
 {
 	struct peer *old = bpf_map_lookup_elem(&smcgw_peers, pk);

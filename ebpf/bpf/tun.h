@@ -6,7 +6,7 @@
 #include "ingress.h"
 #include "listener.h"
 
-/* returned_syn: a SYN of the network that user space gives back to the kernel. */
+/* returned_syn: a SYN of the network that user space returns to the kernel. */
 static __noinline int returned_syn(struct __sk_buff *skb, struct packet *p)
 {
 	reverse(&p->key);

@@ -78,7 +78,8 @@ func onThread(t *testing.T, fn func()) {
 }
 
 // A leg has any address and any port, and a privileged one, without a privilege of
-// who binds it; two of them talk to each other through nothing but the pair.
+// the process that binds it; two of them talk to each other through nothing but
+// the pair.
 func TestSockets(t *testing.T) {
 	n := newNamespace(t)
 	index, _ := n.pair(t)
@@ -225,7 +226,7 @@ func TestNothingIsLeft(t *testing.T) {
 	fdpass.CloseFDs(fds)
 }
 
-// zombie reports whether a process has ended and nobody has taken note.
+// zombie reports whether a process has ended and was not waited for.
 func zombie(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(b), ") Z ")

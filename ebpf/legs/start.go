@@ -39,9 +39,9 @@ func Start(args []string) (*os.File, error) {
 	return near, nil
 }
 
-// inUserNamespace: nobody is mapped there, which takes no privilege. Ambient
-// capabilities outlast the start of a program by such a user; the second one is for
-// giving up all others.
+// inUserNamespace maps no user there, which takes no privilege. Ambient
+// capabilities outlast the start of a program by such a user; the second one is
+// for giving up all others.
 func inUserNamespace() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Setpgid: true, Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET,

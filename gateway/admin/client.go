@@ -185,8 +185,8 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 	return nil, replyError(resp.StatusCode, text)
 }
 
-// unreachable tells why nobody answered. No right to connect is not the same
-// as nobody there.
+// unreachable tells why there was no answer. No right to connect is not the
+// same as no daemon.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):

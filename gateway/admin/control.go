@@ -46,7 +46,7 @@ type switches interface {
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error
 	// ResetFlows begins to reset everything that is carried, and returns how many
-	// connections that are. What is negotiated is given back.
+	// connections that are. What is negotiated falls back.
 	ResetFlows() int
 }
 

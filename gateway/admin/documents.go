@@ -37,8 +37,8 @@ type Status struct {
 	Memory         MemoryUse                    `json:"memory"`
 	// FlowLimit is how many connections may be carried at once.
 	FlowLimit FlowLimit `json:"flow_limit"`
-	// LogDropped counts lines of the log that nobody took: a full disk, a reader
-	// that does not read.
+	// LogDropped counts lines of the log that could not be written: a full disk, a
+	// reader that does not read.
 	LogDropped uint64 `json:"log_dropped,omitempty"`
 	// Peers is the number of peers that Control.Peers lists.
 	Peers int `json:"peers"`
@@ -130,7 +130,7 @@ const (
 	DecidedRemote = "remote"
 )
 
-// DecidedBy returns who decided.
+// DecidedBy returns the side that decided.
 func DecidedBy(remote bool) string {
 	if remote {
 		return DecidedRemote

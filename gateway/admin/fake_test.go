@@ -23,7 +23,7 @@ type fakeControl struct {
 	tried    []Trial
 	ended    int
 	tryError error
-	// over is closed by who ends the drain; drained are the timeouts asked for.
+	// over is closed by the test to end the drain; drained are the timeouts asked for.
 	over    chan struct{}
 	drained []time.Duration
 	drain   *DrainInfo

@@ -49,8 +49,8 @@ func askAdmin(t *testing.T, raw []byte, rights access) (*fakeControl, *httptest.
 }
 
 // FuzzAdminRequest: whatever a local program says on the admin socket is answered
-// with a document or by net/http itself, nothing is left of a trial, and who may
-// only read changes nothing.
+// with a document or by net/http itself, nothing is left of a trial, and a peer
+// that may only read changes nothing.
 func FuzzAdminRequest(f *testing.F) {
 	f.Add([]byte(trialRequest))
 	for _, line := range []string{

@@ -15,7 +15,7 @@ type limitedListener struct {
 	once  sync.Once
 
 	// privileged tells whether a connection may have one of the slots that are
-	// kept for those who may change something; nil: none is kept.
+	// kept for peers with the right to change something; nil: none is kept.
 	privileged func(net.Conn) bool
 	others     chan struct{} // slots of the others
 }

@@ -112,7 +112,7 @@ func metricTable(build VersionInfo) []metric {
 		{desc("datapath_events_total", "What the programs and the queues of the TUN devices did with packets.", "event"), counter, func(s *Snapshot, e emitter) {
 			each(e, s.Bounds.Datapath)
 		}},
-		{desc("log_dropped_total", "Lines of the log that nobody took."), counter, func(s *Snapshot, e emitter) { e.value(float64(s.Bounds.LogDropped)) }},
+		{desc("log_dropped_total", "Lines of the log that could not be written."), counter, func(s *Snapshot, e emitter) { e.value(float64(s.Bounds.LogDropped)) }},
 		{desc("dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", "carrier"), gauge, func(s *Snapshot, e emitter) {
 			for carrier, n := range s.udp().Flows {
 				e.value(float64(n.Now), string(carrier))

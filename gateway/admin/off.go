@@ -13,7 +13,7 @@ import (
 // restarts. Gateways that share a state directory share the switch.
 type OffFlag struct{ path string }
 
-// offFlagText is for whoever finds the file.
+// offFlagText is for an operator that finds the file.
 const offFlagText = "smcgw is switched off: new connections stay native. \"smcgw on\" removes this file.\n"
 
 // NewOffFlag returns the flag of a state directory.

@@ -18,15 +18,15 @@ const (
 	accessWrite        // verbs: root and the daemon's own user
 )
 
-// peerCred is who is at the other end of a connection, as the kernel saw it at
-// connect.
+// peerCred is the user and groups of the process at the other end of a
+// connection, as the kernel saw them at connect.
 type peerCred struct {
 	uid    uint32
 	groups []uint32 // primary and supplementary
 }
 
 // access tells what a peer may do on a socket of group gid. The mode of the
-// socket says the same to the kernel; this holds if someone loosened it.
+// socket says the same to the kernel; this holds even if the mode was loosened.
 func (p peerCred) access(gid uint32) access {
 	switch {
 	case p.uid == 0 || p.uid == uint32(os.Geteuid()):
@@ -38,7 +38,7 @@ func (p peerCred) access(gid uint32) access {
 	}
 }
 
-// credOf asks the kernel who opened the connection.
+// credOf asks the kernel for the process that opened the connection.
 func credOf(c *net.UnixConn) (peerCred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

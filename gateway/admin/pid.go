@@ -9,7 +9,7 @@ import (
 )
 
 // DaemonPID returns the process that listens on the admin socket, as the kernel
-// tells whoever connects to it; 0 if it has no number in the caller's PID
+// tells a process that connects; 0 if it has no number in the caller's PID
 // namespace.
 func (c *Client) DaemonPID(ctx context.Context) (int, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.path)

@@ -73,7 +73,7 @@ func (s *scrapeServer) release() {
 	if s.ln != nil {
 		_ = s.ln.Close()
 		s.ln = nil
-		if s.srv != nil { // who scrapes is to find the next gateway at the port
+		if s.srv != nil { // the next scrape is to find the next gateway at the port
 			s.srv.SetKeepAlivesEnabled(false)
 		}
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // Bounds of the admin server: it answers tools and scrapers, not the public,
-// and nobody may make it hold more than this.
+// and no peer may make it hold more than this.
 const (
 	adminMaxConns    = 64
-	adminMaxReaders  = 48 // of them, by peers who may only read
+	adminMaxReaders  = 48 // of them, by peers that may only read
 	adminMaxHeader   = 8 << 10
 	adminMaxBody     = 4 << 10
 	adminReadTimeout = 5 * time.Second

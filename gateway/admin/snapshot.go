@@ -91,7 +91,7 @@ type Bounds struct {
 	// Wire counts what happened in the wire TCP, Datapath what did in the programs
 	// and the queues of the TUN devices, by name.
 	Wire, Datapath map[string]uint64
-	// LogDropped counts lines of the log that nobody took.
+	// LogDropped counts lines of the log that could not be written.
 	LogDropped uint64
 }
 

@@ -33,9 +33,9 @@ type adminSocket struct {
 	lock *os.File   // nil while it is aside
 }
 
-// listenAdminSocket binds path. A lock beside it, which the kernel drops with
-// its owner, tells the socket of a dead daemon (replaced) from that of a live
-// one (refused): a connection attempt alone cannot tell who comes first. A
+// listenAdminSocket binds path. A lock beside it, which the kernel drops with its
+// owner, tells the socket of a dead daemon (replaced) from that of a live one
+// (refused): a connection attempt alone cannot tell which daemon comes first. A
 // successor replaces the socket of a live one, which has given up its lock.
 func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -75,8 +75,8 @@ func (s *adminSocket) isAt(name string) bool {
 }
 
 // moveAside lets the socket be found beside its path from now on and gives up the
-// lock. It is found at its path too until a successor puts its own there: there is
-// no moment at which nobody answers.
+// lock. It is found at its path too until a successor puts its own there: a
+// gateway answers at every moment.
 func (s *adminSocket) moveAside() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +100,9 @@ func (s *adminSocket) inPlace() bool {
 	return s.at == s.path
 }
 
-// How long it may take a process that was killed to give up its locks: who starts
-// the next one does not see that it is dying, and a successor knows that it is.
+// How long it may take a killed process to give up its locks. A gateway that is
+// started next does not see that the old one is dying; a successor knows that it
+// is.
 const (
 	lockPatience      = time.Second
 	successorPatience = 5 * time.Second
@@ -139,8 +140,8 @@ func (s *adminSocket) moveBack() error {
 	return nil
 }
 
-// lockFile takes the lock or says who has it. The file stays: removing it
-// would let two daemons lock two files of the same name.
+// lockFile takes the lock. One that another process holds is errAdminInUse. The
+// file stays: removing it would let two daemons lock two files of the same name.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 const statsSchema = "smcgw.stats/v1"
 
 // Stats are the totals of a gateway since its start, by protocol and carrier.
-// Counters only grow; nothing resets them. Who wants to know about a span of
-// time takes the difference of two of them, see [Stats.Since]. The admin server
-// sets Schema; the source of the statistics need not.
+// Counters only grow; nothing resets them. The difference of two of them is
+// about the span between, see [Stats.Since]. The admin server sets Schema; the
+// source of the statistics need not.
 type Stats struct {
 	Schema string `json:"schema"`
 	// StartedAt is when the gateway started: equal in two documents of one run.
@@ -56,8 +56,8 @@ type DatagramStats struct {
 	Received map[config.Carrier]uint64 `json:"received"`
 	// Delivered counts received datagrams handed to the network of this host.
 	Delivered uint64 `json:"delivered"`
-	// Returned counts datagrams given back to the network as they came: they
-	// went out natively.
+	// Returned counts datagrams that were returned to the network as they came:
+	// they went out natively.
 	Returned uint64 `json:"returned"`
 	// Dropped counts lost datagrams, as UDP may lose them, by DatagramDrop.
 	Dropped map[DatagramDrop]uint64 `json:"dropped"`

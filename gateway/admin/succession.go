@@ -12,8 +12,8 @@ var (
 	// ErrDraining is returned when the gateway drains, or one that drains is still
 	// beside it.
 	ErrDraining = errors.New("a gateway that drains is still there")
-	// errNotSuccessor is returned to who does not hold the takeover in question, or
-	// not any more.
+	// errNotSuccessor is returned to a caller that does not hold the takeover in
+	// question, or not any more.
 	errNotSuccessor = errors.New("no such takeover")
 )
 
@@ -29,9 +29,9 @@ type successionState uint8
 //	    lost: the successor is gone             what was yielded is taken back
 //
 // alone: everything is ours. claimed: the successor opens its datapath beside
-// ours. yielded: new connections are nobody's (native), and what only one gateway
-// can have (ports, admin socket) is free. left: new connections are the
-// successor's; ours are served to their end.
+// ours. yielded: new connections are native, and what only one gateway can have
+// (ports, admin socket) is free. left: new connections are the successor's; ours
+// are served to their end.
 const (
 	successionAlone successionState = iota
 	successionClaimed
@@ -39,8 +39,9 @@ const (
 	successionLeft
 )
 
-// succession is the old gateway's end of a takeover: who may do what next. Methods
-// that do something hold mu, so that a successor that dies is dealt with behind it.
+// succession is the old gateway's end of a takeover: it decides which step may
+// come next. Methods that do something hold mu, so that a successor that dies is
+// dealt with behind it.
 type succession struct {
 	mu    sync.Mutex // guards everything below
 	state successionState

@@ -109,7 +109,7 @@ func (s *Server) yield() error {
 		return err
 	}
 	s.scrape.release()
-	s.reuse(false) // who asks again is to find the next gateway
+	s.reuse(false) // the next request is to find the next gateway
 	if err := s.socket.moveAside(); err != nil {
 		return fmt.Errorf("move admin socket: %w", err)
 	}

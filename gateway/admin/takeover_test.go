@@ -32,8 +32,8 @@ func freeAddr(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// A takeover to its end: somebody answers on the socket all the time, the metrics
-// port goes over, and the old server is found beside the new one until it ends.
+// A takeover to its end: the socket answers all the time, the metrics port goes
+// over, and the old server is found beside the new one until it ends.
 func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	a := startTakenOver(t)
 	a.ctl.neighbour = testNeighbour

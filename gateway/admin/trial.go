@@ -135,9 +135,9 @@ func (h *HeldTrial) Close() {
 	<-h.done
 }
 
-// Trial is a rule about one service of one peer that counts for as long as
-// somebody holds it: for measurements, which want to have a connection carried
-// by this carrier, or by none, whatever the policy says.
+// Trial is a rule about one service of one peer that counts for as long as its
+// request is held open: for measurements, which want to have a connection
+// carried by this carrier, or by none, whatever the policy says.
 //
 // While it counts, its port belongs to it: no other rule is asked about TCP
 // connections with that server port. It can only make less or the same of the
@@ -155,7 +155,7 @@ type Trial struct {
 	Carrier config.Carrier `json:"carrier,omitempty"`
 }
 
-// ErrTrialHeld says that somebody else tries something on the same port.
+// ErrTrialHeld says that another trial holds the same port.
 var ErrTrialHeld = errors.New("port is on trial already")
 
 // TrialError is returned for a trial that makes no sense or is not allowed.

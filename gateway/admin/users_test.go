@@ -119,8 +119,8 @@ func openAdmin(t *testing.T) *testAdmin {
 }
 
 // TestAdminForOtherUsers: another user changes nothing, by no request there is or
-// may be; a member of the socket's group may read. It is the method that decides,
-// before anybody looks at the path, so that a new verb cannot be left out.
+// may be; a member of the socket's group may read. The method decides, before the
+// path is looked at, so that a new verb cannot be left out.
 func TestAdminForOtherUsers(t *testing.T) {
 	testnet.Require(t, "root")
 	a := openAdmin(t)
@@ -141,7 +141,7 @@ func TestAdminForOtherUsers(t *testing.T) {
 	for r, status := range ask(nil) {
 		require.Zero(t, status, "the mode of the socket keeps others out: %+v", r)
 	}
-	require.NoError(t, os.Chmod(a.cfg.Admin, 0o666)) // and if somebody loosens it:
+	require.NoError(t, os.Chmod(a.cfg.Admin, 0o666)) // and if the mode is loosened:
 	for r, status := range ask([]uint32{4243}) {
 		require.Contains(t, []int{0, 400, 403}, status, "%+v", r)
 	}
@@ -160,7 +160,7 @@ func TestAdminForOtherUsers(t *testing.T) {
 	require.Equal(t, 200, adminRequest{Method: "POST", Path: "/v1/off"}.send(a.cfg.Admin), "root may")
 }
 
-// TestAdminFlood: a member of the group who holds all the connections it can get
+// TestAdminFlood: a member of the group that holds all the connections it can get
 // keeps neither root nor, for ever, its own from the socket.
 func TestAdminFlood(t *testing.T) {
 	testnet.Require(t, "root")

@@ -42,8 +42,7 @@ func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 // UnmarshalYAML reads an amount with its unit.
 func (b *Bytes) UnmarshalYAML(n *yaml.Node) error { return fromText(n, b.setText) }
 
-// setText reads an amount. Decimal units (MB) are refused, because
-// nobody agrees on what they mean.
+// setText reads an amount. Decimal units (MB) are refused, because they are ambiguous.
 func (b *Bytes) setText(text string) error {
 	num, unit := text, Bytes(1)
 	for _, u := range byteUnits {

@@ -40,7 +40,7 @@ type Config struct {
 	Limits Limits `yaml:"limits"`
 	// Fallback says how long a refusal is remembered.
 	Fallback Fallback `yaml:"fallback"`
-	// Security says whom the gateway believes.
+	// Security says which gateways this one believes.
 	Security Security `yaml:"security"`
 	// Metrics says where Prometheus may scrape, besides the admin socket.
 	Metrics Metrics `yaml:"metrics"`
@@ -142,7 +142,7 @@ type Fallback struct {
 	Retry time.Duration `yaml:"retry"`
 }
 
-// Security says whom the gateway believes.
+// Security says which gateways this one believes.
 type Security struct {
 	// PSKFile holds the keys that gateways prove to each other to have, one per
 	// line (see [LoadKeys]); read at start and reload. Default: empty, every

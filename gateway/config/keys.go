@@ -44,8 +44,8 @@ func LoadKeys(path string) ([][]byte, error) {
 	return keys, nil
 }
 
-// checkKeyFile wants a file whose content nobody else knows or chooses. The group
-// may read it: that is how systemd hands over credentials.
+// checkKeyFile wants a file that no other user reads or writes. The group may
+// read it: that is how systemd hands over credentials.
 func checkKeyFile(f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {

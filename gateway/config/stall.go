@@ -22,7 +22,7 @@ const (
 	maxStallTimeout = StallTimeout(time.Hour)
 )
 
-// Duration returns the time, 0 when nobody looks.
+// Duration returns the time, 0 when stalls are not looked for.
 func (s StallTimeout) Duration() time.Duration { return max(time.Duration(s), 0) }
 
 // String renders the time as the file has it.

@@ -22,8 +22,8 @@ func lookupUser(name string) (uint32, error) {
 	return uint32(id), nil
 }
 
-// userIDs returns the numeric users of the rule: UIDs and those of Users. A rule with
-// users must never be used without them: it would match everybody.
+// userIDs returns the numeric users of the rule: UIDs and those of Users. A
+// rule with users must never be used without them: it would match every user.
 func (r Rule) userIDs(users userLookup) ([]uint32, error) {
 	ids := slices.Clone(r.Match.UIDs)
 	for _, name := range r.Match.Users {

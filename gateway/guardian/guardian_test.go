@@ -107,7 +107,7 @@ func finish(w *Ward, verb string) int {
 			fmt.Println("error:", err)
 		}
 		fmt.Println("released")
-		time.Sleep(50 * time.Millisecond) // still beating no more: nobody may mind
+		time.Sleep(50 * time.Millisecond) // still beating no more: that must not matter
 		w.Close()
 	}
 	return 4

@@ -13,9 +13,9 @@ type Tuple struct {
 	Local, Remote netip.AddrPort
 }
 
-// Steering is the datapath below the gateway: who gets which segment. It is
-// *ebpf.Datapath on a real host and a software model on in-memory hosts; its
-// types and rules are those of package ebpf.
+// Steering is the datapath below the gateway: it decides which segments the gateway
+// gets. It is *ebpf.Datapath on a real host and a software model on in-memory hosts;
+// its types and rules are those of package ebpf.
 type Steering interface {
 	Entries
 	switches

@@ -27,8 +27,8 @@ func LookOf(pkt []byte) Look {
 	}
 }
 
-// Near is the TTL that a packet of such a sender would have left. Others begin with
-// 64 or 128; nobody is that far away.
+// Near is the TTL that a packet of such a sender would have left. Other senders begin
+// with 64 or 128; no path is that long.
 func (l Look) Near() uint8 {
 	switch {
 	case l.TTL == 0:

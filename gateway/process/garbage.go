@@ -17,7 +17,7 @@ const garbageFloor = 32 << 20
 const freePause = 10 * time.Second
 
 // Garbage keeps the collector's percentage at what garbageFloor asks for, at least
-// the default of 100, and tells when memory is to be given back to the system. The
+// the default of 100, and tells when memory is to be returned to the system. The
 // zero value is ready to use.
 type Garbage struct {
 	percent int

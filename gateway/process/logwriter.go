@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// logRoom is how much of the log may wait for who takes it, in bytes; as much
+	// logRoom is how much of the log may wait for the writer, in bytes; as much
 	// again may be on its way there.
 	logRoom = 1 << 20
 	// logPiece is the most bytes of one write, unless a line is longer: what a pipe
@@ -18,8 +18,8 @@ const (
 )
 
 // LogWriter hands lines on to a writer from a goroutine of its own, so that
-// nobody who logs ever waits: a disk that is full or slow, or a reader of a pipe
-// that does not read, must not hold up connections. Lines that do not fit in the
+// logging never waits: a disk that is full or slow, or a reader of a pipe that
+// does not read, must not hold up connections. Lines that do not fit in the
 // queue, or that the writer refuses, are dropped and counted.
 //
 //	Write ──► queue (1 MiB) ──► goroutine ──► w

@@ -75,8 +75,8 @@ func TestLogWriterKeepsLinesAndOrder(t *testing.T) {
 	require.EqualValues(t, 1, l.Dropped())
 }
 
-// TestLogWriterNeverWaits: the reader does not read; who logs goes on, what the
-// queue holds is bounded, and the rest is counted.
+// TestLogWriterNeverWaits: the reader does not read. The logging goroutine goes
+// on, what the queue holds is bounded, and the rest is counted.
 func TestLogWriterNeverWaits(t *testing.T) {
 	w := &sluggish{room: -1, gate: make(chan struct{})}
 	lost := make(chan uint64, 1)

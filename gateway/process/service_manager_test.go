@@ -69,7 +69,7 @@ func TestServiceManager(t *testing.T) {
 	m.Stopping()
 	require.Equal(t, "STOPPING=1", strings.Split(f.next(), "\n")[0])
 	require.NoError(t, f.conn.Close())
-	m.Ready() // nobody listens: no matter
+	m.Ready() // without a listener: no matter
 }
 
 // The watchdog gets a sign of life only when the data path has made progress.

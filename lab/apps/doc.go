@@ -1,5 +1,5 @@
 // Package apps holds the small network programs that tests run on hosts of a
-// test network: servers and clients as anybody would write them.
+// test network: ordinary servers and clients.
 //
 // It exists because a transparent gateway must be tested with programs that
 // contain nothing of it. Nothing here but the standard library and the

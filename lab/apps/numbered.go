@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// numbered is one datagram of a reproducible sequence: whoever receives it can
-// tell which one it is and check every byte, so that nothing but what an app
-// has sent goes unnoticed. It is
+// numbered is one datagram of a reproducible sequence: its receiver can tell
+// which one it is and check every byte, so that nothing but what an app has
+// sent goes unnoticed. It is
 //
 //	magic (4), size of the datagram (4), seed (8), number (8), stream
 //

@@ -37,7 +37,7 @@ type udpServer struct {
 	tallies map[tallyKey]*Event
 }
 
-// tallyKey is who sent where, and by which device it came.
+// tallyKey is the source and destination of datagrams, and the device by which they came.
 type tallyKey struct {
 	from, to netip.AddrPort
 	device   int

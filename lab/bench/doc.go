@@ -5,8 +5,8 @@
 // It exists because one number says nothing on a machine that does something
 // else as well: what counts is the ratio of two ways within the same round.
 // Every way has hosts of its own, with its own gateways (or proxies, or
-// nothing), its own control groups, so that nobody's eBPF programs run for
-// anybody else, and its own cable; the congestion control is the same
+// nothing), its own control groups, so that the eBPF programs of one way do not
+// run for another, and its own cable; the congestion control is the same
 // everywhere. All of them are up all the time, so that rounds do interleave.
 //
 // A run counts only if it was what it claims to be: the gateways' counters are
@@ -16,8 +16,8 @@
 // Where the time goes is asked separately, after the rounds, of runs that no
 // figure is from: see package profile.
 //
-// The programs are those everybody knows (iperf3, sockperf, redis-benchmark),
-// and those of package programs where none measures the thing. The trap: they
-// and the processes of package apps are this binary itself, started anew; its
-// main must call apps.Init with [programs.Apps] first.
+// The programs are well-known ones (iperf3, sockperf, redis-benchmark), and
+// those of package programs where none measures the thing. The trap: they and
+// the processes of package apps are this binary itself, started anew; its main
+// must call apps.Init with [programs.Apps] first.
 package bench

@@ -16,15 +16,14 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// A profile is of a run of its own, after the rounds: who is looked at is
-// slower.
+// A profile is of a run of its own, after the rounds: profiling makes a run slower.
 const (
 	settle  = 300 * time.Millisecond  // from the beginning of a run to the first sample
 	looking = 1300 * time.Millisecond // while samples are taken
 	lasting = 2 * time.Second         // of the run; some programs know whole seconds only
 	// overhead is what a profile takes besides.
 	overhead = 800 * time.Millisecond
-	// disturbed is a share of other processes that nobody expects here.
+	// disturbed is a share of other processes that is not expected here.
 	disturbed = 0.15
 	// fewest is how many samples say something.
 	fewest = 200

@@ -98,7 +98,7 @@ func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds 
 	return float64(r.Bytes), r.Seconds, nil
 }
 
-// whole is a duration for programs that know whole seconds only, and for whom
+// whole is a duration for programs that know whole seconds only, and for which
 // none is no limit.
 func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
 

@@ -1,12 +1,11 @@
 // Package memhost makes complete hosts in memory: an application's kernel, a
-// wire, and the steering, on which the gateway runs unchanged and without any
-// privilege.
+// wire, and the steering, on which the gateway runs unchanged.
 //
-// It exists because most of what the gateway does can then be tested, and
-// shown, by anybody: a [Network] joins hosts by wires with seeded loss,
+// It exists because most of what the gateway does can then be tested, and shown,
+// without privilege: a [Network] joins hosts by wires with seeded loss,
 // duplication, reordering and delay and with the middleboxes that eat, strip or
-// mirror the option; a [Host] has addresses and a TCP stack with Dial and
-// Listen for applications; [Host.StartGateway] puts a gateway on it.
+// mirror the option; a [Host] has addresses and a TCP stack with Dial and Listen
+// for applications; [Host.StartGateway] puts a gateway on it.
 //
 // A [Model] is the steering of such a host: the same tables as the programs of
 // package ebpf, function by function and under the same names, with packets in

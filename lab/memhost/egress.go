@@ -89,7 +89,7 @@ func (m *Model) offeredOut(s *segment, o packet.Option, f *ebpf.Flow) verdict {
 		m.remove(f)
 	}
 	if n := m.notes[s.tuple]; n != nil {
-		n.written = false // nobody on the way will see an option
+		n.written = false // no hop on the way will see an option
 	}
 	s.stripOption()
 	m.count(statNeutralised)

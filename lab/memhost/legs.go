@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// dialTimeout bounds a dial that nobody gives up.
+// dialTimeout bounds a dial that is not cancelled.
 const dialTimeout = time.Minute
 
 // Dial implements host.Legs.

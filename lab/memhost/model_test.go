@@ -265,7 +265,7 @@ func TestBounds(t *testing.T) {
 	require.Equal(t, ebpf.ReasonFlowLimit, m.event(t).Reason)
 }
 
-// TestSweep: entries that nobody ends, by age.
+// TestSweep: entries without an end, by age.
 func TestSweep(t *testing.T) {
 	m := testModel(t, nil)
 	m.offered(t, appISN)

@@ -85,8 +85,8 @@ func (n *Network) AddHost(name string) (*Host, error) {
 // errClosed is what a closed network, host or model answers.
 var errClosed = fmt.Errorf("memhost: %w", os.ErrClosed)
 
-// forward is the switch: it sends a packet down to the host it is for. What is
-// for nobody is lost, as with a host that is down.
+// forward is the switch: it sends a packet down to the host it is for. A packet
+// for no host is lost, as with a host that is down.
 func (n *Network) forward(pkt []byte) {
 	s, ok := parseSegment(pkt, outbound)
 	if !ok {

@@ -76,7 +76,7 @@ func descriptor(c *net.TCPConn) (fd int, err error) {
 	return fd, err
 }
 
-// accept waits for the connection from one address; strangers are sent away.
+// accept waits for the connection from one address; others are closed.
 func (p *pairs) accept(from net.Addr) (*net.TCPConn, error) {
 	if err := p.listener.SetDeadline(time.Now().Add(pairTimeout)); err != nil {
 		return nil, err

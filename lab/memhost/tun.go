@@ -39,7 +39,7 @@ func (m *Model) appIngress(s *segment) verdict {
 	}
 }
 
-// returnedSYN: a SYN of the network that user space gives back to the kernel.
+// returnedSYN: a SYN of the network that user space returns to the kernel.
 func (m *Model) returnedSYN(s *segment) verdict {
 	f := m.flows[reverse(s.tuple)]
 	if stateOf(f) != ebpf.StateReturned {

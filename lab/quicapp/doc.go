@@ -1,5 +1,5 @@
 // Package quicapp is a server and a client of QUIC for hosts of a test network,
-// as anybody would write them with golang.org/x/net/quic.
+// ordinary ones of golang.org/x/net/quic.
 //
 // It exists because QUIC is what most datagrams of today are: many, of nearly
 // the size of a packet, with their own loss recovery, congestion control and

@@ -203,7 +203,7 @@ func (c *Carrier) Down() <-chan struct{} {
 	return c.peer.Done()
 }
 
-// Close gives everything back.
+// Close releases everything.
 func (c *Carrier) Close() error {
 	err := c.Do(verbs.QP.Close)
 	err = errors.Join(err, c.mr.Close())

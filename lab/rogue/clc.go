@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Self is who the rogue says it is.
+// Self is the identity that the rogue claims.
 type Self struct {
 	GatewayID, HostID [16]byte
 }

@@ -9,6 +9,6 @@
 // whatever work requests a test wants; [Memory] is what a process shares with a
 // gateway that it has met on shm, to be spoiled.
 //
-// The trap: the kernel knows nothing of the connection and would reset it. Who uses
-// a Wire has the host drop the resets of its kernel first: see [Quiet].
+// The trap: the kernel knows nothing of the connection and would reset it. A test
+// that uses a Wire has the host drop the resets of its kernel first: see [Quiet].
 package rogue

@@ -82,7 +82,7 @@ func (m *Memory) Spoil(rng *rand.Rand, n int) (spoiled int) {
 	return spoiled
 }
 
-// Where the first vector area of a shared file is, and in it who is ready, by
+// Where the first vector area of a shared file is, and in it the ready bits, by
 // queue pair (verbs/shm/layout.go).
 const (
 	areaAt    = 4096
@@ -93,7 +93,7 @@ const (
 )
 
 // MarkAll says that every queue pair has something to look at: once more over
-// everything for whoever is rung.
+// everything for the loop that is rung.
 func (m *Memory) MarkAll() {
 	for _, b := range m.maps {
 		for _, part := range [][]byte{b[bitmapAt : bitmapAt+bitmap], b[summaryAt : summaryAt+summaries]} {

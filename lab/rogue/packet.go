@@ -39,7 +39,7 @@ func (p *Packets) Send(h wire.Header, payload []byte) error {
 	return p.SendRaw(wire.AppendICRC(b, state))
 }
 
-// SendRaw sends bytes. That nobody listens is no error.
+// SendRaw sends bytes. A missing listener is no error.
 func (p *Packets) SendRaw(b []byte) error {
 	_, err := p.conn.Write(b)
 	if err != nil {

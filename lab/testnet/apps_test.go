@@ -66,7 +66,7 @@ func TestAppHold(t *testing.T) {
 
 	p = startApp(t, h1, "hold", "-to", h2.AddrPort4(7000).String())
 	done("connect", 1)
-	require.NoError(t, p.Send("ping")) // a connection nobody has accepted yet would be reset
+	require.NoError(t, p.Send("ping")) // a connection that was not accepted yet would be reset
 	done("ping", 1)
 	require.NoError(t, srv.Kill())
 	ended, err = p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "ended" })

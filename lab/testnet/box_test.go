@@ -166,7 +166,7 @@ func TestBoxIgnoresOthers(t *testing.T) {
 		append([]byte{0}, testOption(1)...),                    // behind the end of the list
 		append([]byte{254, 0}, testOption(1)...),               // length 0
 		append([]byte{254, 1}, testOption(1)...),               // length 1
-		{254, 10, 'S', 'M', 'G', 'X', 0x11, 0, 0, 0},           // somebody else's
+		{254, 10, 'S', 'M', 'G', 'X', 0x11, 0, 0, 0},           // another protocol's
 		{254, 8, 'S', 'M', 'G', 'W', 0x11, 0},                  // wrong length
 		{253, 10, 'S', 'M', 'G', 'W', 0x11, 0, 0, 0},           // other kind
 		append(append(nops(30), 254, 255), make([]byte, 8)...), // beyond the header

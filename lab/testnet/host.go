@@ -234,7 +234,7 @@ func (h *Host) close() error {
 	for _, p := range procs {
 		_ = p.Kill()
 	}
-	// Whoever they left behind may hold our pipes open, so comes first.
+	// What they left behind may hold our pipes open, so comes first.
 	killIn(h.node.ns)
 	for _, p := range procs {
 		_ = p.Wait()

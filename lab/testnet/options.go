@@ -11,7 +11,7 @@ const (
 	OptionTimestamps  = 8
 )
 
-// Options is what a box does to the TCP options of everybody.
+// Options is what a box does to the TCP options of all hosts.
 type Options struct {
 	// StripSYN, StripSYNACK and StripRest are kinds that become NOPs on SYNs,
 	// SYN-ACKs and all other segments.

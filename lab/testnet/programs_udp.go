@@ -11,9 +11,9 @@ import (
 )
 
 // DNSServer starts an ordinary dnsmasq on the host, all addresses, that knows
-// the names of records and nothing else, asks nobody, and logs every query
-// with its source. A record is an option of dnsmasq without its dashes, like
-// "address=/www.test/192.0.2.1".
+// the names of records and nothing else, asks no other server, and logs every
+// query with its source. A record is an option of dnsmasq without its dashes,
+// like "address=/www.test/192.0.2.1".
 func (h *Host) DNSServer(port uint16, records ...string) (*Proc, error) {
 	args := []string{
 		"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-dhcp-interface=*",

@@ -32,7 +32,7 @@ type proxies struct {
 var onlyMSS = []byte{2, 4, 0x05, 0xb4}
 
 // pass handles a frame: it may go on (changed, or not), and others may have to be
-// sent: to whom their Ethernet header says.
+// sent to the hosts that their Ethernet headers name.
 func (x *proxies) pass(p Proxy, frame []byte, luck *rand.Rand) (goesOn bool, others [][]byte, did bool) {
 	v, ok := viewFrame(frame)
 	if !ok || !p.On && len(x.flows) == 0 {

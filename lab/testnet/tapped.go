@@ -12,10 +12,10 @@ import (
 // TapDevice is what a tapped host calls its device.
 const TapDevice = "tap0"
 
-// Tapped is a host on no switch: its only device is a tap, and what is at the
-// other end of the cable is whoever opens that, an emulated machine for
-// instance, started by Command. It has the addresses of host number 1;
-// SetLink and SetOffload, which concern the switch, are not for it.
+// Tapped is a host on no switch: its only device is a tap, and the program that
+// opens the tap is the other end of the cable: an emulated machine for
+// instance, started by Command. It has the addresses of host number 1; SetLink
+// and SetOffload, which concern the switch, are not for it.
 type Tapped struct{ *Host }
 
 // NewTapped builds the host with a device of that MTU; Close removes it. It

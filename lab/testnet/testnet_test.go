@@ -369,7 +369,7 @@ func TestTapped(t *testing.T) {
 	_, err = conn.Write([]byte("x"))
 	require.NoError(t, err)
 
-	ask := make([]byte, 2000) // who-has 10.77.0.2 tell 10.77.0.1
+	ask := make([]byte, 2000) // the ARP request for 10.77.0.2
 	require.Eventually(t, func() bool {
 		n, err := unix.Read(cable, ask)
 		return err == nil && n >= 42 && ask[12] == 8 && ask[13] == 6 &&

@@ -1,6 +1,6 @@
-// Package visit is a server that says who it is and whom it sees, a client that
-// visits it and writes down everything an application can observe, and the proxy
-// that redirected connections come to (a sidecar).
+// Package visit is a server that tells its name and the address of its client, a
+// client that visits it and writes down everything an application can observe, and
+// the proxy that redirected connections come to (a sidecar).
 //
 // It exists to compare connections with and without a gateway on hosts with rules
 // of their own: the same server must answer, see the same address, and get every

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forward is a proxy that connections are redirected to. It dials whom they were
-// meant for and copies both ways, each direction to its end:
+// forward is a proxy that connections are redirected to. It dials the address
+// they were meant for and copies both ways, each direction to its end:
 //
 //	forward [-tproxy] [-from4 ADDRESS] [-from6 ADDRESS] [-as-client] [-mark MARK] [-to ADDRESS] ADDRESS...
 func forward(args []string, out io.Writer) error {
@@ -75,7 +75,7 @@ func set(c syscall.RawConn, o option) (err error) {
 	return errors.Join(ctlErr, err)
 }
 
-// pass forwards one connection. Who cannot be reached is a reset to the client.
+// pass forwards one connection. A server that cannot be reached is a reset to the client.
 func (p proxy) pass(in *net.TCPConn) {
 	meant := p.to
 	if meant == "" {
@@ -152,8 +152,8 @@ func (p proxy) source(to string, in *net.TCPConn) (netip.Addr, error) {
 	return netip.ParseAddr(from)
 }
 
-// meant is whom a connection was meant for: by TPROXY its own address, else what
-// connection tracking remembers.
+// meant is the address that a connection was meant for: by TPROXY its own
+// address, else what connection tracking remembers.
 func (p proxy) meant(c *net.TCPConn) (to string, err error) {
 	if p.tproxy {
 		return plain(c.LocalAddr()), nil

@@ -20,7 +20,7 @@ type Observation struct {
 	// Failed is where the connection failed and the name of the error, like
 	// "connect: ECONNREFUSED". Impatience is GAVE_UP in connect, TIMEOUT later.
 	Failed string `json:"failed,omitempty"`
-	// Peer is what getpeername() says, if it is not whom the client wanted.
+	// Peer is what getpeername() says, if it is not the address that the client wanted.
 	Peer string `json:"peer,omitempty"`
 	// Server is what the server has told.
 	Server Greeting `json:"server"`

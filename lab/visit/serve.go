@@ -53,7 +53,7 @@ func acceptAll(ln net.Listener, handle func(*net.TCPConn)) error {
 	}
 }
 
-// answer serves one connection. Who is not served sees its end.
+// answer serves one connection. A client that is not served sees its end.
 func answer(c *net.TCPConn, tag string) {
 	head := make([]byte, requestSize)
 	if _, err := io.ReadFull(c, head); err != nil {

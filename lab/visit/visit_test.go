@@ -52,7 +52,7 @@ func TestOutcome(t *testing.T) {
 }
 
 // TestThroughProxy: a client sees the server it is forwarded to, whose client is
-// the proxy; where nobody listens is an error of connect().
+// the proxy; a port without a listener is an error of connect().
 func TestThroughProxy(t *testing.T) {
 	server, front := listener(t), listener(t)
 	go func() { _ = acceptAll(server, func(c *net.TCPConn) { answer(c, "app") }) }()

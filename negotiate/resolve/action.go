@@ -19,10 +19,11 @@ type (
 		Bytes []byte
 	}
 
-	// ExpectPeer says that the gateway of Peer was told our queue pairs and will send a probe from one of Offers, which are
-	// those of its that we have too, to the address Local. Echo it: only who has read our answer at that address knows the
-	// Q_Key. From that probe on it may send datagrams, for TTL: its gateway sends as soon as it has the echo, which can be
-	// before this side has proved anything. It does not make the peer capable, and nothing but echoes is sent to it.
+	// ExpectPeer says that the gateway of Peer was told our queue pairs and will send a probe from one of Offers, which
+	// are those of its that we have too, to the address Local. Echo it: only a host that has read our answer at that
+	// address knows the Q_Key. From that probe on it may send datagrams, for TTL: its gateway sends as soon as it has
+	// the echo, which can be before this side has proved anything. It does not make the peer capable, and nothing but
+	// echoes is sent to it.
 	ExpectPeer struct {
 		Peer, Local netip.Addr
 		GatewayID   [16]byte

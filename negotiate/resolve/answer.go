@@ -146,8 +146,8 @@ func (r *Resolver) refuse(local, from netip.AddrPort, s sealing, why Refused) {
 	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(encodeRefused(why), local, from)})
 }
 
-// askBack asks an asker: its application has sent something, so ours will have answers. Nothing shows that it was really
-// the peer who asked: strangers have half of the table, and the port of a peer in use stays.
+// askBack asks an asker: its application has sent something, so ours will have answers. Nothing shows that the peer
+// itself asked: unproved askers have half of the table, and the port of a peer in use stays.
 func (r *Resolver) askBack(local netip.Addr, from netip.AddrPort, gatewayID [16]byte, now time.Time) {
 	p := r.enter(from.Addr(), max(r.cfg.MaxPeers/2, 1), now)
 	if p == nil {
@@ -167,8 +167,8 @@ const (
 	answerSources    = 256
 )
 
-// answerLimit bounds the answers to everybody, and those to one address: sources share a bucket by a hash that nobody
-// outside can compute.
+// answerLimit bounds all answers, and those to one address: sources share a bucket by a hash that no other host can
+// compute.
 type answerLimit struct {
 	salt    [16]byte
 	all     bucket
@@ -179,7 +179,7 @@ func (l *answerLimit) allow(a netip.Addr, now time.Time) bool {
 	h := uint32(2166136261) // FNV-1a, which the salt makes unpredictable enough for this
 	ip := a.As16()
 	for i, c := range ip {
-		if a.Is6() && i >= 8 { // who has an address has its /64
+		if a.Is6() && i >= 8 { // a host with an address has its /64
 			break
 		}
 		h = (h ^ uint32(c^l.salt[i])) * 16777619

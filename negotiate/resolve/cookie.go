@@ -9,8 +9,8 @@ import (
 )
 
 // Cookie is what a gateway with a key wants to read in a RESOLVE before it believes it: it has told it to the asker's
-// address, for this query, a moment ago. So a recorded query is worth nothing later or from elsewhere, and nothing is kept
-// of who asks.
+// address, for this query, a moment ago. So a recorded query is worth nothing later or from elsewhere, and nothing is
+// kept of askers.
 type Cookie [16]byte
 
 // cookieInterval is how long a cookie is told; it is believed for as long again.

@@ -24,7 +24,8 @@ const (
 	maxAnswerTTL = 24 * time.Hour
 )
 
-// QueryNonce pairs a query and its answer. It is a secret: who repeats it has read what was sent to its address.
+// QueryNonce pairs a query and its answer. It is a secret: a host that repeats it has read what was sent to its
+// address.
 type QueryNonce [16]byte
 
 // Resolve asks the gateway of a host how datagrams can be carried to it, and says how they can be carried back.
@@ -78,7 +79,7 @@ const (
 	refusedTLVs  = clc.TLVSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
 )
 
-// AppendResolve appends the message without a MAC, padded to minQueryLen.
+// AppendResolve appends the message without a MAC, padded to 512 bytes.
 func AppendResolve(b []byte, r *Resolve) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, clc.TypeResolve, r.MinVersion)

@@ -161,7 +161,7 @@ func (h *resolverHost) use() {
 	}
 }
 
-// forged is a message that somebody repeats in the name of the peer: one of its own, or one of ours.
+// forged is a message repeated in the name of the peer: one of its own, or one of ours.
 func (h *resolverHost) forged() {
 	if len(h.w.seen) == 0 {
 		return

@@ -89,7 +89,7 @@ func (r *Resolver) probe(p *resolverPeer, now time.Time) {
 	r.do(ProbePeer{Peer: p.addr})
 }
 
-// suspend gives up a proven peer. It is asked again when that is allowed and somebody wants it.
+// suspend gives up a proven peer. It is asked again when that is allowed and an application wants it.
 func (r *Resolver) suspend(p *resolverPeer, now time.Time) {
 	r.stats.Suspended++
 	p.probes, p.probeAt = 0, time.Time{}

@@ -71,7 +71,7 @@ func (q *resolverQuery) binding(p *resolverPeer) negotiate.Binding {
 }
 
 // believes reports whether a message answers the query and is authenticated as this gateway wants it: by the key of the
-// query and its MAC or, where whoever refuses could not believe the query, by any of the keys.
+// query and its MAC or, where the refusing side could not believe the query, by any of the keys.
 func (r *Resolver) believes(p *resolverPeer, b []byte, refusal bool) bool {
 	q := p.query
 	chain := negotiate.Chain{Binding: q.binding(p), From: negotiate.FromServer, Prev: q.mac}
@@ -187,7 +187,7 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 		return
 	}
 	switch believed := r.believes(p, b, true); {
-	case !believed: // obeyed all the same: who reads queries could as well drop them
+	case !believed: // obeyed all the same: a host that reads queries could as well drop them
 		a = Refused{Reason: negotiate.ReasonAuthFailed}
 	case p.query.key != nil && a.Cookie != Cookie{} && p.query.cookie == Cookie{}:
 		if offers := r.ours(p.local, p.addr, true); len(offers) > 0 {

@@ -107,8 +107,8 @@ type ResolverStats struct {
 	Overflow uint64
 }
 
-// Resolver finds out to which hosts datagrams can be carried, and answers those who want to find out about this one. It is
-// pure: messages, wishes, results and the time go in, actions come out. It is not safe for concurrent use.
+// Resolver finds out to which hosts datagrams can be carried, and answers the hosts that want to find out about this
+// one. It is pure: messages, wishes, results and the time go in, actions come out. It is not safe for concurrent use.
 //
 // What it never does: it sends no query to a host of which it has no news unless the caller says that the operator named
 // it; no more queries than one a minute and peer, and one per piece of news; no answer longer than its query; it calls no
@@ -127,7 +127,7 @@ type Resolver struct {
 type resolverPeer struct {
 	addr  netip.Addr
 	local netip.Addr     // ours, towards it
-	to    netip.AddrPort // its datagram port, as far as anybody says
+	to    netip.AddrPort // its datagram port, as last heard
 	home  netip.AddrPort // the same, by its CLC messages, an answer, or the configuration
 	state ResolverState
 
@@ -174,7 +174,7 @@ type resolverQuery struct {
 	deadline time.Time
 }
 
-// NewResolver returns a Resolver that knows nobody.
+// NewResolver returns a Resolver that knows no peer.
 func NewResolver(cfg ResolverConfig) *Resolver {
 	if cfg.Port == 0 {
 		cfg.Port = defaultDatagramPort
@@ -190,7 +190,8 @@ func NewResolver(cfg ResolverConfig) *Resolver {
 	}
 }
 
-// SetKeys changes the keys. What has been proved stays until it is renewed; who was refused for the key is asked again.
+// SetKeys changes the keys. What has been proved stays until it is renewed; a peer that was refused for the key is
+// asked again.
 func (r *Resolver) SetKeys(k negotiate.Keys) []ResolverAction {
 	r.cfg.Keys = k
 	return r.forget(func(p *resolverPeer) bool { return p.reason == negotiate.ReasonAuthFailed })
@@ -260,7 +261,7 @@ func (r *Resolver) news(p *resolverPeer, gatewayID [16]byte, now time.Time) {
 	if p.state == PeerStateProving && same { // of use if the proof fails
 		return
 	}
-	if p.state == PeerStateProven && p.probes == 0 { // it has another gateway now, or somebody pretends
+	if p.state == PeerStateProven && p.probes == 0 { // it has another gateway now, or the message is forged
 		r.probe(p, now)
 	}
 	if r.isWanted(p, now) {

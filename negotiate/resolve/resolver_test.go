@@ -248,10 +248,10 @@ func TestResolverTranslatedAddresses(t *testing.T) {
 	n := one[PeerNative](t, a.Receive(portA, portB, sent[0].Bytes, t0))
 	require.Equal(t, PeerNative{Peer: addrB, Reason: negotiate.ReasonNAT, TTL: queryInterval}, PeerNative{n.Peer, n.Reason, n.Remote, queryInterval})
 	require.Positive(t, n.TTL)
-	// The port alone is translated: then anybody on that host may have asked.
+	// The port alone is translated: then any process on that host may have asked.
 	a = newResolver(1, nil)
 	require.Empty(t, b.Receive(portB, netip.AddrPortFrom(addrA, 1024), asks(t, a, t0).Bytes, t0))
-	// The target is translated: who is asked sees that.
+	// The target is translated: the asked host sees that.
 	a = newResolver(1, nil)
 	todo := b.Receive(netip.MustParseAddrPort("10.9.9.9:4790"), portA, asks(t, a, t0).Bytes, t0)
 	refusal := one[SendResolution](t, todo)
@@ -459,7 +459,7 @@ func TestResolverLiveness(t *testing.T) {
 	}
 	a.Traffic(addrB, sent, now, now)
 	require.Empty(t, a.Tick(now.Add(time.Minute)))
-	// Whoever answers is never probed.
+	// A peer that answers is never probed.
 	now = at(3 * time.Minute)
 	for i := range 100 {
 		now = now.Add(50 * time.Millisecond)
@@ -538,7 +538,7 @@ func TestResolverRenews(t *testing.T) {
 	}
 	require.Equal(t, 5, queries)
 
-	// Nobody uses it: it is not renewed, and forgotten.
+	// It is not used: it is not renewed, and forgotten.
 	a = newResolver(1, nil)
 	proven(t, a, newResolver(2, nil), t0)
 	require.Equal(t, at(answerTTL), a.Deadline())
@@ -635,8 +635,8 @@ func TestResolverStrangersHaveHalfOfTheTable(t *testing.T) {
 	require.Equal(t, 8, b.Len())
 }
 
-// A query from a port that is not its host's for this purpose has no effect: any user of the host may have sent it, or a
-// stranger, to have us send something to a program there.
+// A query from a port that is not its host's for this purpose has no effect: any user of the host may have sent it, or
+// another host, to have us send something to a program there.
 func TestResolverForgedPort(t *testing.T) {
 	a := newResolver(1, nil)
 	q := goldenResolve()

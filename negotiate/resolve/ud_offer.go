@@ -16,7 +16,8 @@ type UDOffer struct {
 	MTU uint16
 	// QPN is the queue pair; 24 bits on a RoCEv2 device.
 	QPN uint32
-	// QKey must be in every packet to it (IBTA vol. 1, 10.2.5): who has it has read an answer sent to its address.
+	// QKey must be in every packet to it (IBTA vol. 1, 10.2.5): a host that has it has read an answer sent to its
+	// address.
 	QKey uint32
 
 	// Name is the rendezvous socket's file name in shm_dir, as in SHMEndpoint, and Key authorises the meeting: CarrierSHM.

@@ -47,7 +47,7 @@ type tunLink struct {
 
 // TUN makes a link of a TUN that was opened with IFF_NO_PI and IFF_VNET_HDR (10
 // byte header), TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6, and set non-blocking. The
-// descriptor stays the caller's, who closes it after the Stack. mtu is the MTU
+// descriptor stays the caller's, which closes it after the Stack. mtu is the MTU
 // of the wire behind it, not of the TUN.
 func TUN(fd, mtu int) (Link, error) {
 	if mtu < minMTU || mtu > 65535 {

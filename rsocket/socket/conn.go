@@ -131,7 +131,7 @@ type Conn struct {
 	parted    bool          // DISCONNECT was asked for
 	exposed   bool          // the peer may write into our memory
 
-	finished atomic.Bool // memory may go when nobody uses it
+	finished atomic.Bool // the memory is freed once no operation uses it
 	freed    sync.Once
 	done     chan struct{} // closed when nothing is left of the connection
 }
@@ -229,8 +229,8 @@ func (c *Conn) discard() error {
 }
 
 // dropQP takes the queue pair out of use and closes the endpoint; the token is held. First to ERR, so that a shared
-// receive that the queue pair has taken comes back, then to RESET. After it the queue pair is nobody's: the domain gets
-// it, to be used again or closed.
+// receive that the queue pair has taken comes back, then to RESET. After it the queue pair has no member: the domain
+// gets it, to be used again or closed.
 func (c *Conn) dropQP() error {
 	c.over = true
 	failed := c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
@@ -321,7 +321,7 @@ func (c *Conn) Err() error {
 	return nil
 }
 
-// lose records why the connection was lost; the first reason stays. Behind Close it is nobody's loss.
+// lose records why the connection was lost; the first reason stays. A loss after Close is not counted.
 func (c *Conn) lose(err error) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		err = fmt.Errorf("%w: %w", syscall.ECONNRESET, err)

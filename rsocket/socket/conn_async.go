@@ -74,7 +74,7 @@ func (a *asyncWrites) more() bool {
 	return more
 }
 
-// reportQueued tells who asked for the writes that are over.
+// reportQueued tells the callers about their writes that are over.
 func (c *Conn) reportQueued() {
 	a := &c.async
 	a.reports.Lock()

@@ -67,7 +67,7 @@ func (c *Conn) tryFree() {
 	}
 	if !c.tx.mu.TryLock() {
 		c.rx.mu.Unlock()
-		// Whoever writes comes here when it is done, unless it was here before us.
+		// A writer comes here when it is done, unless it was here before us.
 		if c.tx.mu.TryLock() {
 			c.tx.mu.Unlock()
 			c.tryFree()

@@ -221,7 +221,7 @@ func TestConnKeepAlive(t *testing.T) {
 	_, err := a.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a peer that answers is alive")
 	require.NoError(t, a.SetReadDeadline(time.Now().Add(patience)))
-	require.NoError(t, b.vec.Do(func() { _ = b.qp.Close() })) // says nothing to anybody
+	require.NoError(t, b.vec.Do(func() { _ = b.qp.Close() })) // the peer is told nothing
 	_, err = a.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	require.NoError(t, a.Close())

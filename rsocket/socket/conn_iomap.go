@@ -97,7 +97,7 @@ func (m *IOMap) Close() error {
 	return err
 }
 
-// free frees the memory when nobody uses it on either side.
+// free frees the memory once neither side uses it.
 func (m *IOMap) free(closed, safe bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

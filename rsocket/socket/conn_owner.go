@@ -142,7 +142,7 @@ func (c *Conn) finale() {
 	}
 }
 
-// writeDirect writes a prefix of p into the peer's ring if nobody has the token.
+// writeDirect writes a prefix of p into the peer's ring if the token is free.
 func (c *Conn) writeDirect(p []byte) (n int) {
 	t := &c.tx
 	if !c.vec.TryEnter() {

@@ -16,7 +16,7 @@ type readHalf struct {
 	produced atomic.Uint64 // bytes received; written by the holder of the token
 	ended    atomic.Bool   // the peer sends no more; set after the last bytes were counted
 	due      atomic.Bool   // credits may be due when what is there has been consumed
-	discard  atomic.Bool   // nobody reads any more: the holder consumes
+	discard  atomic.Bool   // reading has ended: the holder consumes
 
 	consumed atomic.Uint64 // bytes read; written by the reader
 	pos      int           // of consumed in the ring; the reader's
@@ -59,7 +59,7 @@ func (r *readHalf) span() ([]byte, error) {
 	}
 }
 
-// advance gives back n bytes and tells the holder of the token when it matters.
+// advance consumes n bytes and tells the holder of the token when it matters.
 func (r *readHalf) advance(n int) {
 	if r.pos += n; r.pos == len(r.ring) {
 		r.pos = 0
@@ -140,7 +140,7 @@ func (c *Conn) CloseRead() error {
 	c.rx.rouse()
 	if c.rx.mu.TryLock() {
 		c.unlockRead()
-	} // else whoever reads ends soon and does the rest
+	} // else the reader ends soon and does the rest
 	return nil
 }
 

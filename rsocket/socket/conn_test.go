@@ -117,7 +117,7 @@ func TestWarmQueuePairs(t *testing.T) {
 		for i := range conns {
 			a, b := d.pair(ConnConfig{})
 			soon(t, a, b)
-			_, err := a.Write([]byte{byte(i)}) // nobody reads it
+			_, err := a.Write([]byte{byte(i)}) // without a reader
 			require.NoError(t, err)
 			_, err = b.Write([]byte{byte(i)})
 			require.NoError(t, err)

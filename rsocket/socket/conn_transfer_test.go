@@ -241,7 +241,7 @@ func TestReadFromIdleSource(t *testing.T) {
 				got, err := io.ReadAll(b) // or its deadline passes
 				require.NoError(t, err)
 				require.Empty(t, got)
-				go func() { _, _ = w.Write([]byte("late")) }() // if anybody still reads
+				go func() { _, _ = w.Write([]byte("late")) }() // the reader may have ended
 				require.Error(t, <-over)
 				require.NoError(t, r.Close())
 				require.NoError(t, a.Close())

@@ -37,8 +37,8 @@ type writeHalf struct {
 	size   int           // of spare, which is made when it is needed
 
 	direct   atomic.Bool   // the writer waits for the peer's ring, not for its own
-	away     atomic.Bool   // the writer reads from elsewhere and fills nothing: who clears it may seal
-	sealed   atomic.Bool   // nobody writes any more: the end can be sent behind what was filled
+	away     atomic.Bool   // the writer reads from elsewhere and fills nothing: the goroutine that clears it may seal
+	sealed   atomic.Bool   // writing has ended: the end can be sent behind what was filled
 	straight atomic.Uint64 // bytes that went past the ring; written by the writer
 
 	wide atomic.Bool // mapped: the peer's ring has room, as far as is known; written by the holder of the token
@@ -185,8 +185,8 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	}
 }
 
-// readFrom reads into the ring. That may take for ever, so meanwhile whoever ends the direction may send the end, which
-// would otherwise be for unlockWrite: mine is false then, or if the direction had ended before.
+// readFrom reads into the ring. That may take for ever. Meanwhile the goroutine that ends the direction may send the
+// end, which is otherwise unlockWrite's to send: mine is false then, and also if the direction had ended before.
 func (t *writeHalf) readFrom(r io.Reader, p []byte) (n int, mine bool, err error) {
 	t.away.Store(true)
 	defer func() {
@@ -194,14 +194,14 @@ func (t *writeHalf) readFrom(r io.Reader, p []byte) (n int, mine bool, err error
 			n, mine, err = 0, false, t.err()
 		}
 	}()
-	if err := t.err(); err != nil { // who has ended it may not have seen us
+	if err := t.err(); err != nil { // finishWrite may have run before away was set
 		return 0, false, err
 	}
 	n, err = r.Read(p)
 	return n, true, err
 }
 
-// finishWrite does what is to be done at the end of the direction, or leaves it to whoever writes.
+// finishWrite does what is to be done at the end of the direction, or leaves it to the writer.
 func (c *Conn) finishWrite() {
 	t := &c.tx
 	if t.mu.TryLock() {
@@ -209,7 +209,7 @@ func (c *Conn) finishWrite() {
 	} else if t.away.CompareAndSwap(true, false) {
 		t.sealed.Store(true)
 		t.send()
-	} // else whoever writes ends soon and does the rest
+	} // else the writer ends soon and does the rest
 }
 
 // WriteBuffers writes all of bufs, small ones together in one message, and consumes what was written.

@@ -30,7 +30,8 @@ const maxDefault = 64
 type Defaults struct {
 	// PollingTime is how long a blocked operation polls before it sleeps.
 	PollingTime time.Duration
-	// WakeUpInterval bounds a sleep in rpoll of rdma-core. Here nothing needs it; it is kept for those who ask.
+	// WakeUpInterval bounds a sleep in rpoll of rdma-core. Nothing here needs it; it is kept for programs that ask for
+	// it.
 	WakeUpInterval time.Duration
 	// Inline is the longest message that is sent from the work request.
 	Inline int

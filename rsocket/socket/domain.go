@@ -33,7 +33,7 @@ type domain struct {
 	closed bool
 }
 
-// warmQP is a queue pair that nobody uses.
+// warmQP is a queue pair without a connection.
 type warmQP struct {
 	qp    verbs.QP
 	vec   *vector.Vector
@@ -237,7 +237,7 @@ func (d *domain) awaitUsers() {
 	}
 }
 
-// close gives everything back to the device; queue pairs are closed by who holds the token of their vector.
+// close returns everything to the device; the holder of the vector's token closes the queue pairs.
 func (d *domain) close() error {
 	d.mu.Lock()
 	d.closed = true

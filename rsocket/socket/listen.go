@@ -21,7 +21,7 @@ const (
 // ListenConfig makes listeners. Stack must be set.
 type ListenConfig struct {
 	Stack *Stack
-	// Backlog bounds the connections that nobody has accepted yet; more are refused. 0: 128.
+	// Backlog bounds the connections that wait for Accept; more are refused. 0: 128.
 	Backlog int
 	// Config is that of the connections.
 	Config ConnConfig
@@ -164,7 +164,7 @@ func (l *Listener) AcceptConn(ctx context.Context) (*Conn, error) {
 // Addr is the address listened on, with the port that was chosen.
 func (l *Listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.cm.Addr()) }
 
-// Close ends listening; connections that nobody accepted are closed.
+// Close ends listening; connections that were not accepted are closed.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		l.end()

@@ -73,7 +73,7 @@ func TestDialContext(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 }
 
-// Whoever cannot be served is told so.
+// A client that cannot be served is told so.
 func TestDialRefused(t *testing.T) {
 	d := managedDuo(t)
 	dialer := Dialer{Stack: d.a, Timeout: patience}
@@ -152,7 +152,8 @@ func TestDialEnds(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoManager)
 }
 
-// A listener holds as many connections as its backlog says until somebody accepts them; the others are refused.
+// A listener holds as many connections as its backlog says until they are
+// accepted; the others are refused.
 func TestListenerBacklog(t *testing.T) {
 	d := managedDuo(t)
 	l := listenOn(t, d, ListenConfig{Backlog: 3})
@@ -171,7 +172,7 @@ func TestListenerBacklog(t *testing.T) {
 	require.NoError(t, err)
 	held = append(held, c)
 	require.Eventually(t, func() bool { return len(l.ready) == 3 }, 30*time.Second, time.Millisecond)
-	// What nobody accepted is closed with the listener, as an end.
+	// What was not accepted is closed with the listener, as an end.
 	require.NoError(t, l.Close())
 	for i, c := range held {
 		soon(t, c)

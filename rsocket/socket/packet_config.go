@@ -21,15 +21,15 @@ const (
 	packetLimit = 2048
 )
 
-// PacketListenConfig makes datagram sockets. The zero value makes sockets without devices, which reach everybody over
+// PacketListenConfig makes datagram sockets. The zero value makes sockets without devices, which reach every peer over
 // UDP.
 type PacketListenConfig struct {
 	// Stacks are the devices. One serves the destinations that are reached from one of its addresses.
 	Stacks []*Stack
 	// Peers are the destinations that are reached by devices without addresses.
 	Peers []PacketPeer
-	// Plain is for peers that are no rsockets: to whom no message with a header came from, datagrams are sent as they
-	// are. Otherwise a stranger is taken for an rsocket until a datagram without a header came from there.
+	// Plain is for peers that are no rsockets. A destination that has sent no message with a header gets datagrams as
+	// they are. Otherwise a new destination is taken for an rsocket until a datagram without a header came from there.
 	Plain bool
 	// RecvBuffer bounds the bytes that wait to be read. What comes beyond is dropped. 0: 256 KiB.
 	RecvBuffer int

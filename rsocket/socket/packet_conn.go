@@ -16,10 +16,10 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// PacketConn is a datagram rsocket: a UDP socket, and a UD queue pair on each device it may use. Datagrams go from queue
-// pair to queue pair where both sides have one, and over UDP otherwise; nobody waits for finding out which. They may be
-// lost, doubled and reordered, as with every datagram socket. It implements [net.PacketConn]; its methods may be called
-// by any number of goroutines.
+// PacketConn is a datagram rsocket: a UDP socket, and a UD queue pair on each device it may use. Datagrams go from
+// queue pair to queue pair where both sides have one, and over UDP otherwise; finding out which never delays a
+// datagram. They may be lost, doubled and reordered, as with every datagram socket. It implements [net.PacketConn]; its
+// methods may be called by any number of goroutines.
 type PacketConn struct {
 	socket     packetSocket
 	port       uint16

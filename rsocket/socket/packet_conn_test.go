@@ -24,7 +24,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
-// softDevices opens one device per list of addresses, all on one port that nobody else has.
+// softDevices opens one device per list of addresses, all on one free port.
 func softDevices(t testing.TB, lists ...[]string) (devs []*soft.Device) {
 	for range 100 {
 		port := uint16(20000 + rand.IntN(12000))
@@ -418,7 +418,7 @@ func TestPacketConcurrent(t *testing.T) {
 	})
 }
 
-// What nobody reads is dropped and counted; what is read afterwards is what was kept.
+// What is not read is dropped and counted; what is read afterwards is what was kept.
 func TestPacketOverflow(t *testing.T) {
 	eachPair(t, PacketListenConfig{RecvBuffer: 1000}, func(t *testing.T, p *packetPair) {
 		p.resolve(t)
@@ -478,7 +478,8 @@ func TestPacketTableBound(t *testing.T) {
 	require.GreaterOrEqual(t, a.Stats().Evicted, uint64(6))
 }
 
-// Who is written to at one of several addresses answers from there, by queue pair and over UDP, whatever routing says.
+// A socket that is written to at one of several addresses answers from there,
+// by queue pair and over UDP, whatever routing says.
 func TestPacketSeveralAddresses(t *testing.T) {
 	leak.Check(t)
 	s := softStacks(t, []string{"127.0.0.1", "127.0.0.3", "::1"}, []string{"127.0.0.4"}, []string{"127.0.0.2"})

@@ -195,8 +195,8 @@ func (d *packetDevice) send(p *resolution.PeerQP, payload []byte) error {
 	return nil
 }
 
-// control leaves a probe of a size or an echo of one to be posted. It is dropped if there is no room; who needs it asks
-// again. The caller kicks the vector if it does not hold it.
+// control leaves a probe of a size or an echo of one to be posted. It is dropped if there is no room; a peer that needs
+// it asks again. The caller kicks the vector if it does not hold it.
 func (d *packetDevice) control(p *resolution.PeerQP, what resolution.Control, size int) bool {
 	slot, err := d.take(false)
 	if err != nil {
@@ -327,8 +327,8 @@ func parseControl(imm uint32) (what resolution.Control, size int) {
 	return resolution.Control(imm & 0xff), int(imm >> 8)
 }
 
-// genuine tells whether a datagram can be of that source: nobody shall be able to say by queue pair what the network
-// would not let him say over UDP.
+// genuine tells whether a datagram can be of that source: a queue pair lets a peer claim only a source that the network
+// would let it claim over UDP.
 func (d *packetDevice) genuine(from netip.AddrPort, wc *verbs.WC, slot []byte) bool {
 	if d.gids == nil {
 		return d.serves(netip.Addr{}, from)
@@ -367,7 +367,7 @@ func (d *packetDevice) wake() {
 // drainTime bounds the wait for what was written last.
 const drainTime = 100 * time.Millisecond
 
-// shut lets no more datagrams in and waits until the device has taken those that are. Nobody writes to slots after it.
+// shut lets no more datagrams in and waits until the device has taken those that are. No slot is written to after it.
 func (d *packetDevice) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -386,7 +386,7 @@ func (d *packetDevice) shut() {
 	}
 }
 
-// close gives everything back that open took. The address handles are gone.
+// close releases everything that open took. The address handles are gone.
 func (d *packetDevice) close() error {
 	d.qpn.Store(0)
 	var errs []error

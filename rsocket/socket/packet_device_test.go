@@ -13,7 +13,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Nobody can say by queue pair that he is somebody else.
+// A datagram by queue pair cannot claim another peer's source.
 func TestPacketForeignSource(t *testing.T) {
 	for _, name := range []string{"soft IPv4", "soft IPv6", "shm"} {
 		t.Run(name, func(t *testing.T) {

@@ -71,8 +71,8 @@ type faultyQP struct {
 	late []*verbs.SendWR
 }
 
-// nobody is a queue pair that does not exist.
-const nobody = 0xfffff0
+// noQPN is a queue pair that does not exist.
+const noQPN = 0xfffff0
 
 func (q *faultyQP) PostSend(wr *verbs.SendWR) error {
 	f := q.pd.faults
@@ -84,11 +84,11 @@ func (q *faultyQP) PostSend(wr *verbs.SendWR) error {
 	switch small := wr.SGList[0].Length <= 512; {
 	case hit(&f.loss):
 		f.lost.Add(1)
-		send.RemoteQPN = nobody
+		send.RemoteQPN = noQPN
 	case small && hit(&f.late):
 		inline.Inline, inline.SGList = q.pd.payload(wr.SGList[0]), nil
 		q.late = append(q.late, &inline)
-		send.RemoteQPN = nobody
+		send.RemoteQPN = noQPN
 	case small && hit(&f.double):
 		inline.Inline, inline.SGList = q.pd.payload(wr.SGList[0]), nil
 		if err := q.QP.PostSend(&inline); err != nil {

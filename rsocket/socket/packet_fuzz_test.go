@@ -14,7 +14,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// What arrives from strangers, over UDP and at the queue pair, is delivered or dropped, and counted.
+// What arrives from unknown peers, over UDP and at the queue pair, is delivered
+// or dropped, and counted.
 func FuzzPacketReceive(f *testing.F) {
 	stranger := ap("127.0.0.1:9")
 	data := rsocket.ResolveHeader{Op: rsocket.ResolveData, QPN: 0x123, Probes: true, Addr: stranger.Addr()}.Append(nil)

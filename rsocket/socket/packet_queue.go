@@ -36,7 +36,8 @@ func newPacketQueue(size int) *packetQueue {
 	return q
 }
 
-// push copies a datagram into the queue, and counts it in n before anybody can have it; false means that there is no room.
+// push copies a datagram into the queue, and counts it in n before a reader can have it; false means that there is no
+// room.
 func (q *packetQueue) push(from netip.AddrPort, b []byte, n *atomic.Uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

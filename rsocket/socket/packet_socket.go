@@ -17,8 +17,8 @@ import (
 // maxUDP is more than any UDP datagram has.
 const maxUDP = 1 << 16
 
-// packetSocket is the UDP socket of a datagram socket. If it is bound to no address it tells to which one a datagram
-// was sent, and sends from the one it is told: for the peer, the address is part of who we are.
+// packetSocket is the UDP socket of a datagram socket. If it is bound to no address, it reports the address that a
+// datagram was sent to, and sends from the address it is given: the peer knows us by that address.
 type packetSocket struct {
 	udp   *net.UDPConn
 	wild  bool

@@ -13,16 +13,16 @@ type PacketStats struct {
 	// whether queue pairs reach each other.
 	Answers, Probes, Echoes uint64
 	// Overflow counts datagrams that were dropped because the receive buffer was full, SocketOverflow those that the
-	// kernel dropped before we could look at them, as far as it has told, Malformed those that no
-	// rsocket sends, Foreign those by queue pair whose source is not who the network says.
+	// kernel dropped before we could look at them, as far as it has told, Malformed those that no rsocket sends,
+	// Foreign those by queue pair whose source is not the one that the network says.
 	Overflow, SocketOverflow, Malformed, Foreign uint64
 	// SendErrors counts datagrams that a device took and did not send, CtrlErrors answers that could not be sent.
 	SendErrors, CtrlErrors uint64
 	// Destinations is the number of peers known now.
 	Destinations int
 	// Resolved counts queue pairs learned, Proven those found to work by an echo, Refreshed questions to peers that
-	// were not heard of, Lost those of them that nobody answered, Unresolvable queue pairs that the device has no way
-	// to, Evicted peers forgotten because there were too many.
+	// were not heard of, Lost those of them that stayed without answer, Unresolvable queue pairs that the device has no
+	// way to, Evicted peers forgotten because there were too many.
 	Resolved, Proven, Refreshed, Lost, Unresolvable, Evicted uint64
 }
 

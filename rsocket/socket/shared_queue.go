@@ -34,7 +34,7 @@ func newSharedQueue(d *domain, vec *vector.Vector) (*sharedQueue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shared receive queue: %w", err)
 	}
-	if err := q.post(q.size); err != nil { // nobody else knows it yet
+	if err := q.post(q.size); err != nil { // the queue is not shared yet
 		return nil, errors.Join(err, q.srq.Close())
 	}
 	return q, nil

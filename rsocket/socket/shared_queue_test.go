@@ -20,7 +20,7 @@ func TestSharedQueueGrows(t *testing.T) {
 		ends[i] = [2]*Conn{a, b}
 	}
 	v := d.b.vectors[0]
-	require.Eventually(t, v.TryEnter, 30*time.Second, time.Microsecond) // nobody takes anything
+	require.Eventually(t, v.TryEnter, 30*time.Second, time.Microsecond) // no loop takes anything
 	for range writes {
 		for _, e := range ends {
 			_, err := e[0].Write([]byte{1})

@@ -62,31 +62,31 @@ type StackConfig struct {
 //	═════╪════════════════╪═════════════╪════════════════╪════ token
 //	     ▼                │             ▼                │
 //	┌──────────────────────────────────────────────────────────┐
-//	│ vector: driver · one CQ · one SRQ per domain · members   │     driven by whoever holds the token
+//	│ vector: driver · one CQ · one SRQ per domain · members   │     driven by the holder of the token
 //	└──────────────────────────────────────────────────────────┘
 //
 // # Vectors and their token
 //
-// Everything that has to do with queue pairs belongs to the vector of the device that they were created for. Who holds
-// the vector's token drives it: lets the device make progress, polls the shared completion queue, hands completions to
-// the connections, posts what they want posted, rings doorbells. There is no lock and no queue for the token. A writer
-// copies into its ring, notes that its connection wants service and tries to get the token; if somebody has it, that one
-// posts the bytes, for it looks again after letting go. So what is written while a write is being posted travels with the
-// next message. A reader copies out of its ring and notes what it consumed; credits and grants leave with whoever holds
-// the token next, or by the reader itself when they matter. Reading and writing share nothing but the token that neither
-// waits for.
+// Everything that has to do with queue pairs belongs to the vector of the device that they were created for. The
+// goroutine that holds the vector's token drives it: it lets the device make progress, polls the shared completion
+// queue, hands completions to the connections, posts what they want posted, and rings doorbells. There is no lock and
+// no queue for the token. A writer copies into its ring, notes that its connection wants service and tries to get the
+// token; if another goroutine holds it, that one posts the bytes, for it looks again after letting go. So what is
+// written while a write is being posted travels with the next message. A reader copies out of its ring and notes what
+// it consumed; the next holder of the token sends credits and grants, or the reader itself when they matter. Reading
+// and writing share nothing but the token that neither waits for.
 //
 // Where the peer's ring is mapped (shared memory), a writer that gets the token copies straight into it: one copy in, one
 // copy out.
 //
 // # Waiting
 //
-// Who must wait polls for [StackConfig.PollingTime], driving the vector meanwhile, one goroutine per vector: what arrives
-// is for all. After that it sleeps. The last one who leaves arms the device's doorbells, and the vector's own goroutine,
-// which sleeps in the runtime's poller, takes over when they ring. A connection that is alone on its vector and gets what
-// it polls for leaves the doorbells as they are, and its acknowledgements for its answer to take along: it is back in a
-// moment, and if not, the vector's goroutine looks after 200 µs. Where waits turn out long, polling is given up for a
-// while; where they are short and nobody polls, it is tried for longer now and then.
+// A goroutine that must wait polls for [StackConfig.PollingTime] and drives the vector meanwhile, one goroutine per
+// vector: what arrives is for all. After that it sleeps. The last to leave arms the device's doorbells, and the
+// vector's own goroutine, which sleeps in the runtime's poller, takes over when they ring. A connection that is alone
+// on its vector and gets what it polls for leaves the doorbells as they are, and its acknowledgements for its answer to
+// take along: it is back in a moment, and if not, the vector's goroutine looks after 200 µs. Where waits turn out long,
+// polling is given up for a while; where they are short and no goroutine polls, it is tried for longer now and then.
 //
 // # What grows
 //

@@ -76,7 +76,7 @@ func (tr *tree) funcDoc(d *ast.FuncDecl) []string {
 	name := d.Name.Name
 	if d.Recv != nil {
 		recv := receiver(d)
-		// The methods that everybody knows, on exported types too.
+		// The well-known methods, on exported types too.
 		if !ast.IsExported(recv) || slices.Contains([]string{"Len", "Less", "Swap", "Unwrap"}, name) {
 			return nil
 		}

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// rooms are the packages that serve others of this module and nobody else: what they
-// export is used outside of them. The libraries (verbs, rsocket, rmb) have an API of
-// their own.
+// rooms are the packages that serve only others of this module: what they export is
+// used outside of them. The libraries (verbs, rsocket, rmb) have an API of their
+// own.
 var rooms = []string{
 	"gateway/...", "negotiate/...", "netstack/...", "packet", "bench/...",
 	"internal/...", "verbs/internal/...", "rsocket/internal/...",

@@ -79,8 +79,9 @@ func TestDoors(t *testing.T) {
 // the one it wraps often differ in case alone.
 func fold(name string) string { return strings.ToLower(name) }
 
-// calls is who may call whom in a package, by folded name: methods of one name are
-// one, and a variable calls what its value names, such as the functions of a table.
+// calls is the call graph of a package, by folded name: methods of one name are
+// one, and a variable calls what its value names, such as the functions of a
+// table.
 type calls struct {
 	mentions   map[string]map[string]bool
 	parsers    map[string]*ast.FuncDecl

@@ -47,6 +47,7 @@ var rules = []rule{
 	{"files named", filesNamed},
 	{"document size", documentSize},
 	{"one word per idea", oneWord},
+	{"one word in comments", oneWordInComments},
 	{"the project only", projectOnly},
 }
 

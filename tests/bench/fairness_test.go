@@ -8,8 +8,8 @@ import (
 )
 
 // A soft stream and one of the kernel's TCP leave each other a fair part of a
-// bottleneck, whoever was there first. The bounds are generous: two streams of
-// TCP are not always closer. BenchmarkSoftFairness has the numbers.
+// bottleneck, whichever was there first. The bounds are generous: two streams
+// of TCP are not always closer. BenchmarkSoftFairness has the numbers.
 func TestSoftBesideTCP(t *testing.T) {
 	l := overSwitch(t, 1500)
 	at := lines[0]

@@ -97,7 +97,7 @@ func TestBenchPeer(t *testing.T) {
 		require.Equal(t, []string{""}, notes(r, report.TCP))
 	})
 
-	// The port is nobody's again, and no refusal is remembered.
+	// The port is free again, and no refusal is remembered.
 	for _, g := range []*gw{g1, g2} {
 		require.Eventually(t, func() bool {
 			held, err := g.client().Try(t.Context(), admin.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: config.ActionPass})

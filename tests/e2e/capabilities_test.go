@@ -47,7 +47,7 @@ func confine(t *testing.T) {
 
 // privileges checks that every thread of every process of a gateway has these
 // capabilities at most, and can never get others. Its keeper has one, in the
-// namespace of the legs, whoever that belongs to.
+// namespace of the legs, whichever user owns that.
 func (g *gw) privileges(t *testing.T) {
 	t.Helper()
 	pids := g.processes()
@@ -76,7 +76,7 @@ func (g *gw) privileges(t *testing.T) {
 				"CapPrm": mask, "CapEff": mask, "CapBnd": mask, "CapInh": 0, "CapAmb": 0, "NoNewPrivs": 1,
 			} {
 				if pid == keeper && sets["CapAmb"] == mask && strings.HasPrefix(name, "Cap") {
-					want = mask // nobody's, in a user namespace: kept as ambient
+					want = mask // an unmapped user's, in a user namespace: kept as ambient
 				}
 				require.Equal(t, want, sets[name], "%s of %s\n%s", name, task, text)
 			}

@@ -178,9 +178,9 @@ func (d *datagrams) captured(t *testing.T, h *testnet.Host, run func()) (lines [
 	return lines
 }
 
-// TestDatagramsLearnedFromTCP: where no rule names the other host by its
-// address, datagrams are carried once a connection has shown who it is, and
-// nothing is asked before.
+// TestDatagramsLearnedFromTCP: where no rule names the other host by its address,
+// datagrams are carried once a connection has shown its gateway, and nothing is
+// asked before.
 func TestDatagramsLearnedFromTCP(t *testing.T) {
 	t.Parallel()
 	d := newDatagramWorld(t)
@@ -227,7 +227,7 @@ func TestDatagramsAllPortsSoft(t *testing.T) {
 	})
 }
 
-// TestDatagramsByUser: rules choose by who has made the socket.
+// TestDatagramsByUser: rules choose by the user that has made the socket.
 func TestDatagramsByUser(t *testing.T) {
 	t.Parallel()
 	d := newDatagramWorld(t)
@@ -246,5 +246,6 @@ func TestDatagramsByUser(t *testing.T) {
 }
 
 // TestDatagramsTranslated: where addresses are translated, on the client's host,
-// on the server's or between, programs reach whom they reach natively.
+// on the server's or between, programs reach the servers that they reach
+// natively.
 func TestDatagramsTranslated(t *testing.T) { datagramsTranslated(t, newDatagrams(t, false)) }

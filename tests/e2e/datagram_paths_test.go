@@ -15,8 +15,8 @@ import (
 // without any gateway.
 func TestDatagramsTranslatedNative(t *testing.T) { datagramsTranslated(t, newDatagrams(t, true)) }
 
-// datagramsTranslated: where addresses are translated, on the client's host,
-// on the server's or between, programs reach whom they reach natively.
+// datagramsTranslated: where addresses are translated, on the client's host, on
+// the server's or between, programs reach the servers that they reach natively.
 func datagramsTranslated(t *testing.T, d *datagrams) {
 	client, err := d.net.Behind(d.h1, "client")
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ const (
 	dnsPort       = 53 // on the never-list, but a rule names it
 	echoUDP       = 7100
 	sinkUDP       = 7101
-	deadUDP       = 7102 // nobody listens
+	deadUDP       = 7102 // no listener
 	plainUDP      = 7103 // not in the policy
 	quicPort      = 4433
 	sockperfPort  = 11111

@@ -339,7 +339,7 @@ func (d *datagrams) behindFirewalls(t *testing.T) {
 			d.ping(t, d.h1, addr(d.h2, echoUDP), "-count", "100", "-connected", "-size", "0,1400")
 			return exchanged{100, 100}
 		})
-		// Nobody listens, and the firewall does not even tell.
+		// There is no listener, and the firewall does not even tell.
 		e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, deadUDP), "-connected", "-limit", "100ms", "-patient", "-count", "3")
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"TIMEOUT": 3}, e.Errnos, "%+v", e)

@@ -42,7 +42,7 @@ func (w *world) dialUnseen(t *testing.T, to netip.AddrPort) unseen {
 	return u
 }
 
-// await waits for a state of the kernel's socket, which nobody asks for its error.
+// await waits for a state of the kernel's socket without asking it for its error.
 func (u unseen) await(t *testing.T, state uint8) {
 	t.Helper()
 	require.Eventually(t, func() bool { return tcpInfo(u).State == state }, 30*time.Second, 2*time.Millisecond, "state %d", state)

@@ -127,7 +127,7 @@ func TestFallbackDeadline(t *testing.T) {
 		// Where nothing is acknowledged the reset may go ahead of the word why. The server's
 		// dial has the same deadline but for an eighth: a busy machine has no time between.
 		{"silent server", w.h2, remote("handshake_timeout").or(remote("client_gone")).or(local("app_unreachable"))},
-		{"silent client", w.h1, nothing}, // a SYN-ACK that nobody answers is forgotten
+		{"silent client", w.h1, nothing}, // a SYN-ACK without an answer is forgotten
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

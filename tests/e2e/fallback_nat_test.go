@@ -11,11 +11,11 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-const translatedPort = 7120 // nobody listens on it
+const translatedPort = 7120 // no listener
 
 // TestFallbackTranslated: addresses are translated on the client's host, on the
-// server's, or between. The application reaches whom it reaches without
-// gateways, and sees the same addresses.
+// server's, or between. The application reaches the server that it reaches
+// without gateways, and sees the same addresses.
 func TestFallbackTranslated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -40,7 +40,7 @@ func TestFallbackTranslated(t *testing.T) {
 		})
 	})
 
-	// The server's host redirects a port nobody listens on: its gateway stays
+	// The server's host redirects a port without a listener: its gateway stays
 	// out of it until something has answered there.
 	t.Run("prerouting", func(t *testing.T) {
 		translate(t, w.h2, `pre { type nat hook prerouting priority -100; `,

@@ -79,7 +79,8 @@ func TestFallbackPolicy(t *testing.T) {
 	})
 }
 
-// carriedAs makes a connection that is carried because of who makes it.
+// carriedAs makes a connection that is carried because of the user or cgroup
+// that makes it.
 func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	t.Helper()
 	cmd := w.h1.AppCommand(t.Context(), "hold", "-to", to)

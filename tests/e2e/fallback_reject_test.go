@@ -99,8 +99,8 @@ func TestFallbackBoxRejects(t *testing.T) {
 	}
 }
 
-// TestFallbackClosedPort: who refuses connections does so at once, with the option or
-// without, and the first connection that succeeds ends what was remembered.
+// TestFallbackClosedPort: a host that refuses connections does so at once, with the
+// option or without, and the first connection that succeeds ends what was remembered.
 func TestFallbackClosedPort(t *testing.T) {
 	t.Parallel()
 	w := newRejecting(t)

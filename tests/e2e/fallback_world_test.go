@@ -22,7 +22,7 @@ import (
 // where truths race; or nothing, if the gateway has never heard of the connection.
 type told []word
 
-// word is the reason why a connection is native, and who decided.
+// word is the reason why a connection is native, and which side decided.
 type word struct{ reason, by string }
 
 var nothing told

@@ -86,8 +86,8 @@ const blindSweep = 16384 // PSNs, an eighth of them before
 
 var blindPayload = make([]byte, 64)
 
-// guesses are sweeps by somebody who has guessed everything but one thing: 2^14
-// packets are nothing beside that.
+// guesses are sweeps by an attacker that has guessed everything but one thing:
+// 2^14 packets are nothing beside that.
 var guesses = []guess{
 	{"as of old: the queue pair and a sweep of PSNs", func(a *aim, n uint32) (uint16, wire.Header) {
 		h := bogus(a, n)

@@ -211,8 +211,8 @@ func (d *demotionTest) byOperator() {
 	}
 }
 
-// cutRendezvous ends the connections that shared memory came by, as nobody means
-// to: both daemons live, and new connections make new ones.
+// cutRendezvous ends the connections that shared memory came by, as an accident
+// would: both daemons live, and new connections make new ones.
 func (d *demotionTest) cutRendezvous() {
 	total := 0
 	for range 3 {

@@ -19,10 +19,10 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// process: a process that has met the gateway on shm, with the
-// right key, overwrites what they share while connections are carried there: words
-// in use, in both files. The gateway neither crashes nor waits; the peer ends, or
-// only its connections go wrong. Nobody else's do.
+// process: a process that has met the gateway on shm, with the right key,
+// overwrites what they share while connections are carried there: words in use,
+// in both files. The gateway neither crashes nor waits; the peer ends, or only
+// its connections go wrong. Those of other peers do not.
 func (s *site) process() {
 	t, rng := s.t, matrix.Rand(s.t)
 	rounds := 5
@@ -88,7 +88,7 @@ func (s *site) bells() {
 			require.NoError(t, unix.SetNonblock(fd, false))
 		}
 		s.n.faults(1)
-		time.Sleep(100 * time.Millisecond) // the own loop goes to sleep: who has news for it rings
+		time.Sleep(100 * time.Millisecond) // the own loop goes to sleep: a goroutine with news for it rings
 		require.NoError(t, a.c.Say(rsocket.MakeImm(rsocket.OpData, 8), a.c.PeerConn.DataBuf, 8))
 		select {
 		case <-a.c.Down():

@@ -26,7 +26,7 @@ import (
 // Ends of a connection that broke the rules.
 var (
 	violated = []string{"protocol_error"}
-	broken   = []string{"protocol_error", "peer_dead", "device_failed"} // a NAK ends the queue pair, and who saw it first says why
+	broken   = []string{"protocol_error", "peer_dead", "device_failed"} // a NAK ends the queue pair, and the side that saw it first says why
 	either   = append([]string{"wire_reset", "lost_bytes", admin.DemotedByPeer}, broken...)
 )
 
@@ -312,9 +312,8 @@ func refused(t *testing.T, err error) {
 }
 
 // handshakes: some that are begun and left open, with and without a PROPOSAL, and
-// answers that are never confirmed, as many as the peer may
-// have and more. Nobody else waits for them, and they end: by a deadline, or with
-// the rogue.
+// answers that are never confirmed, as many as the peer may have and more. No
+// other connection waits for them, and they end: by a deadline, or with the rogue.
 func (s *site) handshakes() {
 	t := s.t
 	open, proposed := 150, 60

@@ -162,7 +162,7 @@ func TestFaultKeysChanged(t *testing.T) {
 	require.Zero(t, n.failed())
 }
 
-// TestFaultKeysDatagrams: who has no key in common gets no queue pair for
+// TestFaultKeysDatagrams: a gateway without a common key gets no queue pair for
 // datagrams either; they go natively, none is lost, and both gateways know why.
 func TestFaultKeysDatagrams(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ const (
 	before netMoment = "before"    // the connections begin under it
 	during netMoment = "handshake" // it comes and goes while connections begin
 	inBulk netMoment = "bulk"      // both ends send
-	inIdle netMoment = "idle"      // nobody sends; then both do, before and after its end
+	inIdle netMoment = "idle"      // neither side sends; then both do, before and after its end
 )
 
 // forgets is after which silence the forgetful firewall does: after more than the

@@ -33,7 +33,7 @@ var processFaults = []processFault{
 	{"guardian_first", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGKILL) }, prompt, -1},
 	{"stop_daemon", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGSTOP) }, stuck + prompt, 1},
 	{"clean_stop", func(_ *testing.T, f *faultWorld) { f.g.signal(f.g.proc.Pid(), syscall.SIGTERM) }, prompt, 0},
-	// The machine is paused, or gives the gateway no time: nobody is killed.
+	// The machine is paused, or gives the gateway no time: no process is killed.
 	{"freeze_both", func(_ *testing.T, f *faultWorld) {
 		f.g.signal(f.g.proc.Pid(), syscall.SIGSTOP)
 		f.g.signal(f.daemon, syscall.SIGSTOP)

@@ -15,9 +15,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// faultLog: what the daemon logs is not taken: the disk is full, or fills up, the
-// reader of the pipe does not read, or has gone. Every connection is carried all
-// the same, nobody waits, and the lost lines are counted.
+// faultLog: what the daemon logs is not taken: the disk is full, or fills up,
+// the reader of the pipe does not read, or has gone. Every connection is carried
+// all the same, without waiting, and the lost lines are counted.
 func faultLog(t *testing.T, c *tally) {
 	for _, sink := range matrix.Cells(t, []struct {
 		name string

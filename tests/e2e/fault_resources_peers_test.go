@@ -35,8 +35,7 @@ func sendRaw(fd int, s segment) error {
 }
 
 // mute is a gateway that accepts offers to one port of its host and then says
-// nothing, or next to nothing. Its host's kernel serves the port for everybody
-// else.
+// nothing, or next to nothing. Its host's kernel serves the port for all others.
 type mute struct {
 	to      netip.AddrPort
 	trickle bool // it says a byte now and then

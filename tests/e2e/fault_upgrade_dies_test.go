@@ -46,10 +46,10 @@ func upgradeDeaths() (cells []upgradeDeath) {
 		upgradeDeath{"yielded", "new daemon", "h2", syscall.SIGSTOP}, upgradeDeath{"yielded", "old daemon", "h1", syscall.SIGSTOP})
 }
 
-// TestFaultHandover: whoever dies at whatever step of a takeover, no connection
-// attempt fails, the connections of the other gateway go on, those of the dead get
-// a prompt reset, one gateway takes new connections in the end, or can be started,
-// and nothing is left when all have ended.
+// TestFaultHandover: whichever process dies at whatever step of a takeover, no
+// connection attempt fails, the connections of the other gateway go on, those of
+// the dead get a prompt reset, one gateway takes new connections in the end, or can
+// be started, and nothing is left when all have ended.
 func TestFaultHandover(t *testing.T) {
 	t.Parallel()
 	for _, c := range matrix.Cells(t, upgradeDeaths(), 1) {
@@ -115,7 +115,7 @@ func upgradeDied(t *testing.T, c upgradeDeath) {
 		t.Logf("connections of the old gateway were reset after %v", time.Since(start))
 		require.Less(t, time.Since(start), 12*time.Second)
 	}
-	if part == "guardian" && c.step != "left" { // nobody dies of that: end it here
+	if part == "guardian" && c.step != "left" { // no process dies of that: end it here
 		next.signal(nextDaemon, syscall.SIGTERM)
 	}
 	for _, p := range storm {

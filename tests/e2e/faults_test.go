@@ -10,9 +10,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestFaultsOnTheWire: loss, duplication, reordering and delay hit the wire leg:
-// handshakes are repeated, declined or late, and every connection still works,
-// whoever carries it.
+// TestFaultsOnTheWire: loss, duplication, reordering and delay hit the wire
+// leg: handshakes are repeated, declined or late, and every connection still
+// works, carried or native.
 func TestFaultsOnTheWire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{NoOffload: true})

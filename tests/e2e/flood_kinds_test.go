@@ -32,7 +32,7 @@ var floods = []struct {
 	{"queries", func(a *attacker) []byte { return a.query(a.anywhere()) }, false},
 }
 
-// anywhere is an address behind h3, where nobody else is.
+// anywhere is an address behind h3, where no host is.
 func (a *attacker) anywhere() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 78, byte(a.rng.IntN(256)), byte(1 + a.rng.IntN(250))})
 }

@@ -165,8 +165,7 @@ func floodWorld(t *testing.T) *world {
 	return w
 }
 
-// TestFlood: packets with false addresses cost who uses the host what they cost
-// natively.
+// TestFlood: packets with false addresses cost the users of a host what they cost natively.
 func TestFlood(t *testing.T) {
 	d := floodFor()
 	plain, w := floodWorld(t), floodWorld(t)
@@ -183,7 +182,7 @@ func TestFlood(t *testing.T) {
 			a := plain.attack(t, f.next)
 			want := plain.use(t, native, d)
 			control := a.end()
-			quiet := w.use(t, long, d) // who is honest makes it hold memory, too
+			quiet := w.use(t, long, d) // honest clients make it hold memory, too
 			before := resident(t, pid)
 			a = w.attack(t, f.next)
 			replies := func() int64 { return 0 }

@@ -121,7 +121,7 @@ const (
 	sinkPort     = 7006
 	redisPort    = 6379
 	iperfPort    = 5201
-	deadPort     = 7099 // nobody listens
+	deadPort     = 7099 // no listener
 	plainPort    = 8000 // not in the policy
 )
 

@@ -242,7 +242,7 @@ func (s *site) honest() {
 }
 
 // survived ends a test: the honest flows saw nothing, the gateway is the one that
-// it was, new connections are carried, and what the rogue held has been given back.
+// it was, new connections are carried, and what the rogue held is free again.
 func (s *site) survived() {
 	s.t.Helper()
 	s.stop()

@@ -14,8 +14,7 @@ func clusters() []hostKind {
 	}
 }
 
-// Ports of the node. On one of them somebody listens, as old nodes do to keep it
-// for the service.
+// Ports of the node. One of them has a listener, with which old nodes keep it for the service.
 const (
 	nodePort     = 7005
 	heldNodePort = 7004

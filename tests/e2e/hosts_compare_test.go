@@ -45,7 +45,7 @@ func (c *hostCell) compare(when string, targets []target, native map[string][]vi
 	c.compareSilent(when, silent)
 }
 
-// compareSilent visits at a time those whom nobody answers.
+// compareSilent makes the visits that get no answer all at a time.
 func (c *hostCell) compareSilent(when string, calls []call) {
 	results := make([][]visit.Observation, len(calls))
 	errs := make([]error, len(calls))

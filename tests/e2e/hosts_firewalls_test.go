@@ -20,15 +20,16 @@ func hostKinds() []hostKind {
 
 var anySide = []string{clientSide, serverSide, bothSides}
 
-// Of a server behind a firewall: what anybody may reach, nobody listening on
-// closedPort; a server listens on refusedPort, which the firewall keeps.
+// Ports of a server behind a firewall: any host may reach openPort and closedPort,
+// and closedPort has no listener; a server listens on refusedPort, which the
+// firewall keeps.
 const (
 	openPort    = 7000
 	closedPort  = 7009
 	refusedPort = 7098
 )
 
-// packetFilters keep what nobody has allowed, and look at where packets come from.
+// packetFilters drop what no rule has allowed, and look at where packets come from.
 func packetFilters() []hostKind {
 	return []hostKind{
 		{
@@ -148,7 +149,7 @@ const outboundRules = `table {{.NFT}} guard {
 	}
 }`
 
-// nonlocalRules drop first what is for nobody here.
+// nonlocalRules drop first what is not for this host.
 const nonlocalRules = `table {{.NFT}} guard {
 	chain pre {
 		type filter hook prerouting priority mangle; policy accept;

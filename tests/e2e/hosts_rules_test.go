@@ -26,7 +26,7 @@ type family struct {
 	Client, Alias, Server string
 	Third, Virtual        string // of a host without gateway, and of a service on the server's
 	Pod, PodNet, Inner    string // behind the server's host, and its own address there
-	Cluster, Headless     string // services of a cluster, nobody's addresses
+	Cluster, Headless     string // services of a cluster: addresses of no host
 }
 
 func (c *hostCell) families() []family {

@@ -18,13 +18,13 @@ func sidecars() []hostKind {
 	}
 }
 
-// sidecarID is whom the proxy runs as: its own connections go where they want.
+// sidecarID is the user that the proxy runs as: its own connections go where they want.
 const sidecarID = 1337
 
 // istio is a server behind its sidecar, a client with one, or both.
 func (c *hostCell) istio() []target {
 	c.serves(c.h2, "app", 7000)
-	saw := "client" // whom the sidecar of a client is, by another port
+	saw := "client" // what the server sees; the sidecar of a client is the client, by another port
 	if c.has(c.h1) {
 		c.sidecar(c.h1, &syscall.Credential{Uid: sidecarID, Gid: sidecarID}, "[::]:15001")
 		c.restore(c.h1, "nft", istioRules+"-A ISTIO_OUTPUT -j ISTIO_REDIRECT\nCOMMIT\n")

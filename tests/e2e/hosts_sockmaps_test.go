@@ -46,7 +46,7 @@ func (c *hostCell) withSockmap(attach func(string) (*sockmap.Programs, error), u
 		h.Within(group)
 		c.t.Cleanup(func() {
 			require.NoError(c.t, p.Close())
-			require.NoError(c.t, group.Kill()) // nobody may be left in it
+			require.NoError(c.t, group.Kill()) // no process may be left in it
 		})
 		c.controls = append(c.controls, func() {
 			seen, err := p.Counters()

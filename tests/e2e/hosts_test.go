@@ -28,7 +28,7 @@ type hostKind struct {
 	name   string
 	needs  []string // programs
 	kernel string   // a file that its kernel has
-	sides  []string // who can have the rules
+	sides  []string // the hosts that can have the rules
 	// build puts the rules into the hosts that have them and the servers onto
 	// theirs, and says what can be reached.
 	build func(*hostCell) []target
@@ -59,7 +59,7 @@ type target struct {
 	port int
 	bind string // address of the client, by default its own
 	want string // the outcome that the kind of host is about
-	// anyPort says that the server sees a port which somebody has drawn.
+	// anyPort says that a translation has chosen the port that the server sees.
 	anyPort bool
 	// alone is the reason that the server's gateway gives for connections to the target,
 	// if they are native with gateways, too.
@@ -74,7 +74,7 @@ func (t target) outcome(o visit.Observation) string {
 	return o.Outcome()
 }
 
-// silent says that natively nobody answers.
+// silent says that natively there is no answer.
 func (t target) silent() bool { return t.want == "connect: GAVE_UP" }
 
 func (t target) fails() bool { return strings.HasPrefix(t.want, "connect: ") }
@@ -221,7 +221,7 @@ var builtVisit = sync.OnceValues(func() (string, error) {
 const handshakeTimeout = 200 * time.Millisecond
 
 // start starts the gateways as operators do: everything at its default but the
-// ports, and whom they are for.
+// ports, and the peers they are for.
 func (c *hostCell) start() {
 	s := settings{
 		Handshake: slowed(handshakeTimeout).String(),
@@ -272,7 +272,7 @@ func (c *hostCell) calls(targets []target) (all []call) {
 
 const (
 	// patient is when a connection is taken for one that hangs, and impatient how
-	// long a client waits for an answer that nobody gives natively.
+	// long a client waits for an answer that does not come natively.
 	patient   = 6 * time.Second
 	impatient = 1300 * time.Millisecond
 )

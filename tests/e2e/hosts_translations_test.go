@@ -57,8 +57,8 @@ COMMIT
 	}
 }
 
-// outputDNAT is a client whose own connections go elsewhere: to another port, to the
-// server for an address of nobody, to another host, to the client itself.
+// outputDNAT is a client whose own connections go elsewhere: to another port, to
+// the server for an address of no host, to another host, to the client itself.
 func (c *hostCell) outputDNAT() []target {
 	c.serves(c.h2, "app", 7000, 7001, 7003)
 	c.serves(c.h3, "third", 7003)
@@ -86,7 +86,7 @@ func (c *hostCell) outputDNAT() []target {
 
 // published is what engines do with the ports of a container, with each way they
 // have to keep others off the port: a proxy that would serve it, too (docker), a
-// listener that never accepts (podman), nobody.
+// listener that never accepts (podman), nothing.
 func (c *hostCell) published() []target {
 	c.behind(7000, 7004, 7005)
 	for _, f := range c.families() {

@@ -15,13 +15,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestSemanticsOfConnectErrors: connect() fails towards a host with a gateway
-// as it does towards the plain one, with the same errno after about the same
-// time, whoever it is that refuses.
+// TestSemanticsOfConnectErrors: connect() fails towards a host with a gateway as
+// it does towards the plain one, with the same errno after about the same time,
+// whichever host refuses.
 func TestSemanticsOfConnectErrors(t *testing.T) {
 	t.Parallel()
 	const (
-		listening = iota // nobody
+		listening = iota // nothing refuses
 		reset            // a firewall resets
 		reject           // a firewall says host unreachable
 		dropped          // a firewall says nothing
@@ -108,7 +108,7 @@ func TestSemanticsOfConnectErrors(t *testing.T) {
 	w.quiet(t)
 }
 
-// listenAll keeps ports of a host in LISTEN; nobody accepts.
+// listenAll keeps ports of a host in LISTEN, without accepting.
 func (w *world) listenAll(h *testnet.Host, ports ...uint16) {
 	w.t.Helper()
 	for _, p := range ports {

@@ -98,8 +98,8 @@ func newPair(client, server *testnet.Host, addr netip.AddrPort) (*pair, error) {
 	return dialPair(client, ln, addr)
 }
 
-// dialPair connects to a listener nobody else connects to meanwhile, from an
-// address of its own if one is given.
+// dialPair connects to a listener without another client, from an address of its
+// own if one is given.
 func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort, local ...netip.AddrPort) (*pair, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
 	defer cancel()
@@ -232,7 +232,7 @@ func readN(c *net.TCPConn, n int) string {
 	return fmt.Sprintf("%d bytes, %s", k, errno(err))
 }
 
-// awaitUnread waits until a socket has so many bytes that nobody has read.
+// awaitUnread waits until a socket has so many unread bytes.
 func awaitUnread(c *net.TCPConn, want int) {
 	rc, err := c.SyscallConn()
 	if err != nil {

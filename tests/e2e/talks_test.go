@@ -31,7 +31,7 @@ type talks struct {
 	from, to  *testnet.Host
 	port      uint16
 	lns       []net.Listener
-	quiet     atomic.Bool  // nobody sends
+	quiet     atomic.Bool  // neither side sends
 	givenBack atomic.Int64 // connections that a server accepted in vain
 	accepting sync.WaitGroup
 	mu        sync.Mutex // guards everything below

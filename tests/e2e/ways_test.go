@@ -227,7 +227,7 @@ func (w *waysWorld) byMark(i int) {
 	h, f := w.hosts()[i], w.f
 	mustIP(w.t, h, f.ip+"rule add fwmark 9 lookup 109")
 	mustIP(w.t, h, fmt.Sprintf("%sroute add %s via %s dev eth0 src %s table 109", f.ip, f.service[1-i], w.via(i, "eth0"), f.service[i]))
-	mustIP(w.t, h, fmt.Sprintf("%sroute replace %s dev eth1 src %s", f.ip, f.service[1-i], f.service[i])) // nobody answers for it there
+	mustIP(w.t, h, fmt.Sprintf("%sroute replace %s dev eth1 src %s", f.ip, f.service[1-i], f.service[i])) // no host answers for it there
 }
 
 // talks makes a carried connection, from its beginning to its end.

@@ -16,8 +16,8 @@ import (
 // times as much (IBTA vol. 1, 9.7.6.1.3), and our machines are slow.
 const retriesTake = time.Minute
 
-// TestProgramDies kills the other side in the middle of an exchange. The
-// kernel destroys its queue pair, and nobody answers ours.
+// TestProgramDies kills the other side in the middle of an exchange. The kernel
+// destroys its queue pair, and ours gets no answer.
 func TestProgramDies(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		for _, path := range l.paths() {

@@ -145,7 +145,7 @@ func TestRping(t *testing.T) {
 	})
 }
 
-// TestRefused asks the kernel for a service nobody offers, and it us.
+// TestRefused asks the kernel for a service without a listener, and it us.
 func TestRefused(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		path := l.paths()[0]

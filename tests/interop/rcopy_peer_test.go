@@ -23,7 +23,7 @@ const (
 // rcopyHeader begins each message of rcopy's private protocol (librdmacm/
 // examples/rcopy.c), in the byte order of the machine: version (0), command,
 // length of the message, 4 bytes of data (the file's mode, the status of an
-// answer), 8 bytes that nobody uses. To open, the name follows; to write, the
+// answer), 8 bytes that are not used. To open, the name follows; to write, the
 // size (8 bytes) and then the file.
 const rcopyHeader = 16
 

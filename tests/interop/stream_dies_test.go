@@ -95,9 +95,9 @@ func TestStreamProgramDies(t *testing.T) {
 	})
 }
 
-// TestStreamNetworkDies takes all packets away in the middle. Who waits
-// for nothing but data finds out by its own questions alone. The program at the
-// other end never does: its kernel takes 7 retries for infinitely many.
+// TestStreamNetworkDies takes all packets away in the middle. A side that waits
+// only for data finds out by its own questions alone. The program at the other
+// end never does: its kernel takes 7 retries for infinitely many.
 func TestStreamNetworkDies(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		var stacks []*stack

@@ -99,7 +99,7 @@ type udpongClient struct {
 }
 
 // udpongPatience is how long an answer may take before the message is sent
-// again; what is lost is not an error of anybody.
+// again; a loss is no error.
 const udpongPatience = 500 * time.Millisecond
 
 // ask sends a message until its answer comes, which is returned.

@@ -32,7 +32,7 @@ func TestVerifier(t *testing.T) {
 	})
 }
 
-// serve gives a file to the first who connects.
+// serve gives a file to the first client.
 func (l *lab) serve(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	content, err := os.ReadFile(name)

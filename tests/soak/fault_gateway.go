@@ -82,7 +82,7 @@ func (s *soak) drawStop(rng *rand.Rand) (func(context.Context), string) {
 	}, fmt.Sprintf("daemon of %s, %d times for %v, every %v", at.Name, times, d, gap)
 }
 
-// drawAddress: an address comes, is used, and goes when nobody uses it any more.
+// drawAddress: an address comes, is used, and goes when no connection uses it any more.
 func (s *soak) drawAddress(rng *rand.Rand) (func(context.Context), string) {
 	at, to := s.any(rng), s.any(rng)
 	for to == at {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// gate lets work on a host run, or what must not meet any. Who wants the host
-// for itself waits for work under way, and work that comes later waits for it.
-// Work that needs two hosts takes them in the order of their names.
+// gate lets work on a host run, or what must not meet any. Work that wants the
+// host for itself waits for work under way, and work that comes later waits for
+// it. Work that needs two hosts takes them in the order of their names.
 type gate struct {
 	mu     sync.Mutex // guards everything below
 	shared int

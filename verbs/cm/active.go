@@ -20,7 +20,7 @@ func (c *core) dial(now time.Time, to route, req *REQ, addr AddrHeader) (*conn, 
 func (c *core) receiveREP(now time.Time, from route, tid uint64, m *REP) {
 	x := c.conns[m.RemoteID]
 	if x == nil || x.route.remote != from.remote || !x.active {
-		// Whoever accepted something we have given up need not wait.
+		// A peer that accepted a request that we have given up need not wait.
 		c.stats.Unknown++
 		c.send(from, tid, &REJ{LocalID: m.RemoteID, RemoteID: m.LocalID, Message: KindREP, Reason: RejectInvalidCommID})
 		return
@@ -133,5 +133,5 @@ func (c *core) rejected(from route, m *REJ) *conn {
 	if x.state != stateReqSent && x.remoteID != m.LocalID {
 		return nil
 	}
-	return x // who refuses a REQ does not tell its id
+	return x // a refusal of a REQ may lack the peer's id
 }

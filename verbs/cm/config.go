@@ -12,7 +12,7 @@ import (
 // as the Linux kernel does.
 type Config struct {
 	// Do runs a function in the loop of Vector and returns after it: Do of a
-	// verbs.Loop, for those who drive the vector themselves; the loop outlives
+	// verbs.Loop, for a caller that drives the vector itself. The loop outlives
 	// the manager. Default: the manager drives the vector, with a loop of its
 	// own; see Manager.Do.
 	Do func(func()) error
@@ -36,7 +36,7 @@ type Config struct {
 	// TimeWait is how long an ended connection still answers. Default: two
 	// packet lifetimes.
 	TimeWait time.Duration
-	// CAGUID names the device towards peers, who take two connections of one
+	// CAGUID names the device towards peers, which take two connections of one
 	// GUID and queue pair number for the same. It should outlive restarts.
 	// Default: made of the device's first address and port.
 	CAGUID uint64

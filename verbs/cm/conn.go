@@ -29,7 +29,7 @@ type conn struct {
 	tries    int
 	rtu      *RTU // to answer a repeated REP
 	refusal  *REJ // to answer a repeated REQ
-	timedOut bool // nobody answered the DREQ
+	timedOut bool // the DREQ stayed without answer
 	complete bool // it was established
 
 	changed chan struct{} // holds a token after every change of state

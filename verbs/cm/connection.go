@@ -37,7 +37,7 @@ func (x *conn) addrs() (local, remote netip.AddrPort) {
 	return local, remote
 }
 
-// QP is the queue pair. It belongs to whoever gave it.
+// QP is the queue pair that the caller passed to Dial or Accept, and still owns.
 func (c *Conn) QP() verbs.QP { return c.qp.QP }
 
 // Attr are the attributes the queue pair was connected with.
@@ -59,7 +59,7 @@ func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 func (c *Conn) Done() <-chan struct{} { return c.x.done }
 
 // AfterDone has f called in a goroutine of its own when the connection is over,
-// for who has too many connections to wait for each of them.
+// for a caller with too many connections to wait for each of them.
 func (c *Conn) AfterDone(f func()) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()

@@ -81,7 +81,7 @@ type Stats struct {
 	Malformed       uint64 // received and not understood
 	Unknown         uint64 // received, of no connection of ours
 	Stale           uint64 // REQ or REP of a queue pair that was believed connected
-	Refused         uint64 // requests that no listener saw: nobody listens, full, unacceptable
+	Refused         uint64 // requests that no listener saw: no listener, full, unacceptable
 	Timeouts        uint64 // attempts and disconnections that no one answered
 	Dropped         uint64 // not sent for want of a buffer or an address handle
 	Connections     int    // now, with those that are being made or still answer

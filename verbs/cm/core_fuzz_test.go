@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzCore: a stranger's MADs, and those of the peer of a connection, in any order
-// and number, with time between them: nothing panics, everything stays within the
-// bound of objects, and when all deadlines have passed what the stranger began is
-// gone. A connection of others is untouched by who is not its peer.
+// FuzzCore feeds the MADs of an unknown host, and those of the peer of a
+// connection, in any order and number, with time between them. Nothing panics,
+// and everything stays within the bound of objects. When all deadlines have
+// passed, what the unknown host began is gone. A host that is not the peer of a
+// connection does not touch it.
 func FuzzCore(f *testing.F) {
 	for _, m := range examples() {
 		f.Add(Append(nil, 7, m), Append(nil, 8, m), false)

@@ -74,7 +74,7 @@ func (w *world) deliver(s *side, d datagram) {
 	to.receive(w.now, route{0, s.addr}, Append(nil, d.tid, d.msg))
 }
 
-// exchange delivers until nobody has anything to say, and returns what was said.
+// exchange delivers until no side has a message to send, and returns what was said.
 func (w *world) exchange() (said []AttrID) {
 	for range 100 {
 		for _, s := range []*side{w.a, w.b} {
@@ -309,7 +309,7 @@ func TestDisconnectUnanswered(t *testing.T) {
 	w.requireEmpty()
 }
 
-// Nobody waits for an answer to an acceptance that came too late.
+// A listener does not wait for an answer to an acceptance that came too late.
 func TestAcceptedTooLate(t *testing.T) {
 	w := newWorld(t)
 	l := w.listen(w.b, 1)
@@ -474,7 +474,7 @@ func TestDisconnectInsteadOfRTU(t *testing.T) {
 	w.requireEmpty()
 }
 
-// A stranger can say what he wants.
+// A host without a connection can say what it wants.
 func TestStrangers(t *testing.T) {
 	w := newWorld(t)
 	x, y := w.connected()

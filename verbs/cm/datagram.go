@@ -98,7 +98,7 @@ func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) {
 	}, nil
 }
 
-// Close ends listening and refuses the questions nobody took.
+// Close ends listening and refuses the questions that were not taken.
 func (l *UDListener) Close() error {
 	l.m.unlisten(l.l)
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// defaultPKey is the partition everybody is a member of.
+// defaultPKey is the partition of which every port is a member.
 const defaultPKey = 0xffff
 
 // localAckDelay is what we tell peers about how soon packets are acknowledged:
@@ -24,7 +24,8 @@ const MaxDialPrivate = MaxREQPrivate - AddrHeaderSize
 // older connection of the same queue pair first.
 const staleRetries = 2
 
-// DialParams says whom to call and with what. Remote and QP must be set.
+// DialParams is the address to call and the queue pair to connect. Remote and
+// QP must be set.
 type DialParams struct {
 	QPParams
 	// Local is our address, which is one of the device. Without an address it

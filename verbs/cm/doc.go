@@ -59,16 +59,16 @@
 //
 //	Dial, Accept, … ─┐             ┌─► out ─► gsi.send ─► queue pair 1
 //	                 ├─► core ─────┤
-//	gsi.receive ─────┤  (mu held)  └─► changed, done ─► whoever waits
+//	gsi.receive ─────┤  (mu held)  └─► changed, done ─► the caller that waits
 //	timers ──────────┘
 //
 // # What peers can do
 //
-// Anybody who can send UDP can send these datagrams; there is no secret in
+// Any host that can send UDP can send these datagrams; there is no secret in
 // them. Only datagrams of a queue pair 1 are heard, the addresses inside a
-// request must be those it came from and to, ids are random, and who is not the
-// peer of a connection cannot speak for it unless he forges addresses. All
-// tables, queues and buffers are bounded.
+// request must be those it came from and to, ids are random, and a host that is
+// not the peer of a connection cannot speak for it unless it forges addresses.
+// All tables, queues and buffers are bounded.
 //
 // The trap: the manager's goroutines wait for the loop of its vector, and Dial,
 // Accept and Disconnect for that of the queue pair. None of them may be called

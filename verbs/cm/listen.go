@@ -95,7 +95,7 @@ func (m *Manager) next(ctx context.Context, l *listener) (x any, err error) {
 	return x, err
 }
 
-// Close ends listening and refuses the requests nobody took.
+// Close ends listening and refuses the requests that were not taken.
 func (l *Listener) Close() error {
 	l.m.unlisten(l.l)
 	return nil

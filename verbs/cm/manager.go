@@ -25,7 +25,7 @@ type Manager struct {
 	tasks  sync.WaitGroup
 	rearm  chan struct{} // holds a token when the earliest deadline may have changed
 
-	mu     sync.Mutex // guards everything below; nobody waits for a loop with it
+	mu     sync.Mutex // guards everything below; its holder never waits for a loop
 	core   *core
 	addrs  []netip.Addr
 	port   uint16 // the last ephemeral one
@@ -65,7 +65,7 @@ func New(dev verbs.Device, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// randomID is a number that nobody can guess.
+// randomID is a number that a peer cannot guess.
 func randomID() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:])
@@ -171,8 +171,8 @@ func (m *Manager) flush() error {
 	return nil
 }
 
-// refresh takes over the addresses of the device; mu is held, or nobody else
-// knows m.
+// refresh takes over the addresses of the device. The caller holds mu, or has
+// not published m yet.
 func (m *Manager) refresh() {
 	gids := m.dev.Port().GIDs
 	m.addrs = m.addrs[:0]
@@ -198,7 +198,7 @@ func (m *Manager) localRouteLocked(local, remote netip.Addr) (route, error) {
 	return route{i, remote}, nil
 }
 
-// ephemeralLocked is a port nobody listens on (RFC 6335, 6: 49152 to 65535).
+// ephemeralLocked is a port without a listener (RFC 6335, 6: 49152 to 65535).
 func (m *Manager) ephemeralLocked(used func(port uint16) bool) (uint16, error) {
 	for range 1 << 14 {
 		m.port++

@@ -260,7 +260,7 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, RejectConsumerDefined, rejected.Reason)
 	require.Equal(t, "no", string(rejected.PrivateData[:2]))
 
-	// The listener goes, and refuses whom nobody took.
+	// The listener goes, and refuses the requests that were not taken.
 	go func() { _, err := a.dial(a.ctx(), l.Addr()); first <- err }()
 	require.Eventually(t, func() bool { return b.m.Stats().Connections == 2 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
@@ -337,7 +337,7 @@ func TestEstablished(t *testing.T) {
 	require.NoError(t, <-result)
 }
 
-// Whoever stops waiting is not waited for.
+// A caller that stops waiting ends its attempt.
 func TestCancelled(t *testing.T) {
 	a, b := pair(t, Config{})
 	l := b.listen(ListenConfig{})
@@ -361,7 +361,7 @@ func TestCancelled(t *testing.T) {
 	require.ErrorIs(t, err, why)
 }
 
-// Nobody is there: the times and retries of the configuration.
+// No host is there: the times and retries of the configuration hold.
 func TestNobodyThere(t *testing.T) {
 	a := openHost(t, testPort(), "127.0.0.2", true, Config{ResponseTimeout: 10, PacketLifetime: 10, Retries: 3})
 	begin := time.Now()
@@ -397,7 +397,7 @@ func TestClose(t *testing.T) {
 		s := a.m.Stats()
 		return s.Connections == 2 && s.Resolutions == 1
 	}, 30*time.Second, time.Millisecond)
-	// The queue pairs are their owner's, who closes them while there is a loop.
+	// The queue pairs are their owner's, which closes them while there is a loop.
 	a.endQPs()
 	a.in(func() { require.NoError(t, a.cq.Close()) })
 	require.NoError(t, a.m.Close())
@@ -422,7 +422,7 @@ func TestClose(t *testing.T) {
 	a.dev = nil
 }
 
-// dial0 dials with a queue pair nobody touches.
+// dial0 dials with a queue pair that stays idle.
 func (h *host) dial0(to netip.AddrPort) (*Conn, error) {
 	return h.m.Dial(h.ctx(), DialParams{QPParams: QPParams{QP: idleQP{}}, Remote: to})
 }

@@ -241,7 +241,7 @@ func (m *model) sideOf(x *conn) *side {
 	return m.b
 }
 
-// settle lets the network work again and everybody come to an end.
+// settle lets the network work again and both sides come to an end.
 func (m *model) settle() {
 	for range 60 {
 		for len(m.flights) > 0 {
@@ -288,7 +288,7 @@ func TestModel(t *testing.T) {
 		m.listenUD(w.b, 4)
 		begin := m.now
 		rt.Repeat(m.actions())
-		// So long nobody gives up for want of answers.
+		// Up to this time no side gives up for want of answers.
 		patient := m.now.Sub(begin) < 60*time.Second
 		m.settle()
 
@@ -309,7 +309,7 @@ func TestModel(t *testing.T) {
 			}
 		}
 		var last []*conn
-		// Whoever still believes in a connection can end it.
+		// A side that still believes in a connection can end it.
 		for _, s := range []*side{m.a, m.b} {
 			for _, x := range s.conns {
 				require.Equal(m.t, stateEstablished, x.state)

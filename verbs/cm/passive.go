@@ -15,7 +15,7 @@ type listenKey struct {
 	datagrams bool // asked for by SIDR_REQ, not by REQ
 }
 
-// listener is a service and the requests nobody has taken yet.
+// listener is a service and its requests that were not taken yet.
 type listener struct {
 	key     listenKey
 	backlog int
@@ -136,8 +136,8 @@ func (c *core) receiveREQ(now time.Time, from route, tid uint64, m *REQ) {
 }
 
 // acceptable checks a REQ and returns the application's part of its private
-// data. The addresses in it are those the datagram came from and to: nobody
-// speaks for others.
+// data. The addresses in it must be those the datagram came from and to: a host
+// speaks only for itself.
 func acceptable(m *REQ, from route, addrs []netip.Addr, h *AddrHeader) ([]byte, RejectReason) {
 	if m.Transport > TransportUC || m.ExtTransport != 0 {
 		return nil, RejectInvalidTransportType
@@ -220,7 +220,7 @@ func (x *conn) receiveRTU(m *RTU) {
 	x.establish()
 }
 
-// establish is for whoever knows by other means that the REP arrived.
+// establish is for a caller that knows by other means that the REP arrived.
 func (x *conn) establish() {
 	if x.state == stateRepSent {
 		x.answered()

@@ -16,7 +16,7 @@ const (
 	RejectUnsupported            RejectReason = 5
 	RejectInvalidCommID          RejectReason = 6
 	RejectInvalidCommInstance    RejectReason = 7
-	RejectInvalidServiceID       RejectReason = 8 // nobody listens
+	RejectInvalidServiceID       RejectReason = 8 // no listener
 	RejectInvalidTransportType   RejectReason = 9
 	RejectStaleConn              RejectReason = 10 // the receiver believes the queue pair connected
 	RejectRDCNotExist            RejectReason = 11

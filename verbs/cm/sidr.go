@@ -35,7 +35,7 @@ type SIDRStatus uint8
 // The statuses.
 const (
 	SIDRSuccess            SIDRStatus = 0
-	SIDRUnsupported        SIDRStatus = 1 // nobody listens
+	SIDRUnsupported        SIDRStatus = 1 // no listener
 	SIDRRejected           SIDRStatus = 2
 	SIDRNoQP               SIDRStatus = 3
 	SIDRRedirect           SIDRStatus = 4

@@ -3,7 +3,8 @@ package shm
 // notify marks a queue pair of the peer ready, and leaves the bell to Flush or
 // to push. If the bit is still set, the peer's loop has yet to clear it and to
 // look at the queue pair afterwards: nothing more to do. Only the queue pair's
-// one partner sets its bit, so whoever finds it set has set the summary too.
+// one partner sets its bit, so the goroutine that finds the bit set has set the
+// summary before.
 func (pt *port) notify(vector int, slot uint32) {
 	t := &pt.peer.targets[vector]
 	word, bit := slot/64, uint64(1)<<(slot%64)

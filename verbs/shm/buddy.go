@@ -66,7 +66,7 @@ func (b *buddy) split(off uint64, k, want int) {
 	}
 }
 
-// release gives back what alloc(n) returned and merges it with its buddies.
+// release frees what alloc(n) returned and merges it with its buddies.
 func (b *buddy) release(off, n uint64) {
 	k := order(n)
 	b.used -= orderSize(k)

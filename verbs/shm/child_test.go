@@ -24,8 +24,8 @@ import (
 // echoes, prints its number, and lives until it is killed or its input ends.
 func child(mode string) int {
 	f := strings.Fields(mode)
-	if f[0] == "stranger" {
-		return stranger(f[1])
+	if f[0] == "outsider" {
+		return outsider(f[1])
 	}
 	key, err := hex.DecodeString(f[2])
 	if err != nil || len(key) != 16 {
@@ -49,8 +49,8 @@ func child(mode string) int {
 	return 0
 }
 
-// stranger calls a rendezvous socket as another user and prints the answer.
-func stranger(path string) int {
+// outsider calls a rendezvous socket as another user and prints the answer.
+func outsider(path string) int {
 	if err := syscall.Setuid(54321); err != nil {
 		return 6
 	}
@@ -130,8 +130,9 @@ func startChild(t *testing.T, dir string, p *Peer) (*exec.Cmd, uint32) {
 	return cmd, qpn
 }
 
-// The other process echoes; killed, its peer is down and everything flushed, and
-// the memory is given back. No timer of the device does that, so none is waited for.
+// The other process echoes. After it is killed, its peer is down, everything
+// posted is flushed and the memory is freed. No timer of the device causes
+// that, so the test waits for none.
 func TestOtherProcessKilled(t *testing.T) {
 	dir := t.TempDir()
 	down := make(chan time.Time, 1)

@@ -36,7 +36,7 @@ type partner struct {
 	vector int
 	access verbs.Access
 	rnr    uint8
-	shared bool // its receives are shared: nobody can know how many there are
+	shared bool // its receives are shared: their number is not announced
 
 	prod   *atomic.Uint64
 	cons   *atomic.Uint64
@@ -134,7 +134,7 @@ func (q *qp) bind(dest uint32) error {
 	return nil
 }
 
-// bindClaimant binds a queue pair that waits for whoever connects, if someone has.
+// bindClaimant binds a queue pair that waits for its partner, once one has claimed it.
 func (q *qp) bindClaimant() {
 	claim := q.blk.claim.Load()
 	if q.rem.bound || q.rem.gone || q.state == verbs.QPSErr || claim == 0 || claim > 0xffffff || q.peer.down.Load() {

@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/completion"
 )
 
-// cq is a completion queue. It never overruns: who finds it full waits until
-// Poll makes room, which holds back the queue pair and with it the peer.
+// cq is a completion queue. It never overruns: a queue pair that finds it full
+// waits until Poll makes room, which holds back the peer as well.
 type cq struct {
 	vec     *vector
 	users   atomic.Int32

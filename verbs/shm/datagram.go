@@ -8,9 +8,9 @@ import (
 
 // Datagrams have no connection, so they have no ring of a queue pair to go
 // through: every vector of one side has a ring to every vector of the other.
-// The sender takes the vector of the destination from the peer's table. A full
-// ring, an unknown destination, a wrong key, no receive: the datagram is
-// dropped and counted, and nobody waits.
+// The sender takes the vector of the destination from the peer's table. A
+// datagram that meets a full ring, an unknown destination, a wrong key or no
+// receive is dropped and counted; its sender never waits.
 
 // grhSize is what UD leaves free at the beginning of a receive (IBTA vol. 1, 11.4.1.2).
 const grhSize = 40

@@ -129,7 +129,7 @@ func TestDatagramRingFull(t *testing.T) {
 }
 
 // Local errors stop sending only; a datagram that is too long for its receive
-// does not stop anybody.
+// stops neither side.
 func TestDatagramErrors(t *testing.T) {
 	a, b := newSides(t)
 	from, to := a.ud(nil), b.ud(nil)

@@ -12,7 +12,8 @@ import (
 var (
 	// ErrDied means that the peer's process has ended.
 	ErrDied = errors.New("the peer has died")
-	// ErrHungUp means that the peer's process lives on: it has closed its device, or somebody has cut the connection.
+	// ErrHungUp means that the peer's process lives on: it has closed its
+	// device, or the connection was cut.
 	ErrHungUp = errors.New("the peer has hung up")
 )
 
@@ -39,12 +40,12 @@ func peerProcess(c *net.UnixConn) int {
 }
 
 // processEnds finds out whether the peer's process has ended or lives on. A
-// process that nobody can look at is taken for dead.
+// process without a pidfd is taken for dead.
 //
-// A connection that ended with its process has ended behind all of its
-// descriptors: that one has none any more can be seen at once, if the kernel lets
-// us look (ptrace access: the same user, no stricter rules). If not, the end of
-// the process is awaited.
+// The connection of a process that ends is closed together with its other
+// descriptors. If the kernel lets us look (ptrace access: the same user, no
+// stricter rules), the absence of descriptors shows the end at once. If not, the
+// end of the process is awaited.
 func (p *Peer) processEnds() bool {
 	if p.pidfd < 0 {
 		return true

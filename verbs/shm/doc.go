@@ -24,7 +24,7 @@
 // Each side of a peer owns one sealed memfd, mapped by both:
 //
 //	header            epoch of the owner, acknowledgements of the other side
-//	vector areas      armed flag, summary, ready bitmap: who rings and why
+//	vector areas      armed flag, summary, ready bitmap: what is ready
 //	queue pair table  where the block of a queue pair is, or its vector (UD)
 //	memory region table
 //	datagram rings    one from each vector of the other side to each of the owner
@@ -45,11 +45,11 @@
 // staging memory of the requester and the entry ring. LOCAL_INV completes after
 // a grace period, for the same reason as memory is recycled after one.
 //
-// On RC the responder announces its receives and the requester spends them. With
-// a shared receive queue nobody can know, so entries are published without, and
-// complete when they were taken; srq.go has the rules. The data of a
-// WRITE_WITH_IMM may then be in place before its turn; WRITE, READ and atomics
-// behind a waiting message wait too.
+// On RC the responder announces its receives and the requester spends them. A
+// shared receive queue cannot announce its receives per queue pair: the
+// requester publishes entries without, and they complete when they were taken;
+// srq.go has the rules. The data of a WRITE_WITH_IMM may then be in place before
+// its turn; WRITE, READ and atomics behind a waiting message wait too.
 //
 // UC drops what finds no receive and everything the peer may not do, silently.
 // UD and its datagrams (datagram.go) reach any UD queue pair of the same peer:
@@ -66,6 +66,6 @@
 //
 // The trap: an eventfd's O_NONBLOCK flag is shared with the peer. The device
 // sets it and checks that it was given an eventfd; a peer that clears the flag
-// and fills the counter on purpose stalls whoever rings for a moment, until the
-// warden notices and ends that peer (warden.go).
+// and fills the counter on purpose stalls a ringing goroutine for a moment,
+// until the warden notices and ends that peer (warden.go).
 package shm

@@ -174,7 +174,7 @@ func (d *driver) Ready() bool {
 	return len(v.again) > 0 || v.hasHanded.Load() || anyReady(*v.ports.Load())
 }
 
-// anyReady looks once more after arming: whoever published before saw the
+// anyReady looks once more after arming: a publisher that came before saw the
 // vector awake and has not rung.
 func anyReady(ports []*port) bool {
 	for _, pt := range ports {

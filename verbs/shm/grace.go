@@ -24,19 +24,19 @@ type reclaimed struct {
 
 type grace struct {
 	epoch   uint64
-	rung    bool        // who sleeps has been told of it
+	rung    bool        // the vectors that sleep have been told of it
 	current []reclaimed // wait for epoch
 	next    []reclaimed // wait for the epoch after
 	bytes   uint64
 	busy    bool // current is not empty
 }
 
-// AfterGrace calls fn when the peer cannot be using any more what was
-// unreachable for it before this call: every driven vector of the peer has
-// passed a Progress since, or the peer is down, or nobody has attached yet. It
-// is for memory that is recycled without closing its region, such as parts of a
-// slab. fn runs once, in a goroutine of the device, or in the caller's if the
-// peer is already down; it must not block.
+// AfterGrace calls fn when the peer cannot be using any more what was unreachable
+// for it before this call: every driven vector of the peer has passed a Progress
+// since, or the peer is down, or no peer has attached yet. It is for memory that
+// is recycled without closing its region, such as parts of a slab. fn runs once,
+// in a goroutine of the device, or in the caller's if the peer is already down;
+// it must not block.
 func (p *Peer) AfterGrace(fn func()) {
 	p.mu.Lock()
 	if p.err != nil {
@@ -114,8 +114,8 @@ func (p *Peer) recycleLocked(list []reclaimed) []reclaimed {
 	return list[:0]
 }
 
-// wake rings every vector of the peer that sleeps. It is the janitor's, and holds
-// no lock: who knows what the peer does with its bells.
+// wake rings every sleeping vector of the peer. The janitor calls it without
+// locks: a peer can make a ring block (warden.go).
 func (p *Peer) wake() {
 	defer p.unref()
 	for i := range p.targets {
@@ -123,8 +123,9 @@ func (p *Peer) wake() {
 	}
 }
 
-// pollGrace ends a grace period when nobody else allocates or frees. It tells
-// whether one is still under way, and whether it has just told the peer of it.
+// pollGrace ends a grace period without an allocation or release that would do
+// so. It tells whether one is still under way, and whether it has just told the
+// peer of it.
 func (p *Peer) pollGrace() (busy, fresh bool) {
 	busy, fresh = p.lookGrace()
 	if fresh {

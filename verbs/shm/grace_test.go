@@ -108,7 +108,7 @@ func bareQP(t testing.TB, d *Device, p *Peer) *qp {
 	return q.(*qp)
 }
 
-// Whoever comes first connects; a second one, and a mismatch, are refused.
+// The first partner connects; a second one, and a mismatch, are refused.
 func TestOnePartnerOnly(t *testing.T) {
 	a, b, pa, pb := met(t)
 	drive(t, a, 0)

@@ -7,7 +7,7 @@ import (
 )
 
 // janitor is the goroutine that ends grace periods and runs what waits for
-// them, so that loops need no lock for it and nobody's locks are held.
+// them. Loops need no lock for that, and callbacks run without a lock held.
 type janitor struct {
 	dev    *Device
 	bell   chan struct{}
@@ -69,7 +69,7 @@ func (j *janitor) run() {
 				timer.Reset(pause)
 			}
 		case <-timer.C:
-			j.armed.Store(false) // before it looks: who comes now rings again
+			j.armed.Store(false) // before it looks: a later request rings again
 			var fresh bool
 			if waiting, fresh = j.pollPeers(); waiting {
 				if fresh {

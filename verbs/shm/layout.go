@@ -32,7 +32,7 @@ const (
 	// Entries of the memory region table: {gen<<32 | access<<8 | valid, address, length, 0}.
 	mrEntrySize = 32
 
-	// A queue pair block, in the memfd of its owner, who is the consumer of the ring.
+	// A queue pair block, in the memfd of its owner, which consumes the ring.
 	blkProd   = 0   // u64, other side: entries published
 	blkCons   = 128 // u64, owner: entries consumed
 	blkPosted = 136 // u64, owner: receives posted

@@ -15,7 +15,7 @@ import (
 )
 
 // maxHandshakes bounds the rendezvous under way, maxPerProcess those of one
-// process: who connects and says nothing keeps nobody else out.
+// process: a process that connects and says nothing keeps no other out.
 const (
 	maxHandshakes = 16
 	maxPerProcess = maxHandshakes / 2
@@ -118,8 +118,8 @@ func (d directory) sweep() {
 // Name is the rendezvous name: a file name in Config.Dir.
 func (l *Listener) Name() string { return l.name }
 
-// Offer makes a pending peer, which somebody becomes by attaching with its name
-// and key. It stays until it is closed. The device must listen.
+// Offer makes a pending peer. A device that attaches with its name and key
+// becomes that peer. It stays until it is closed. The device must listen.
 func (d *Device) Offer() (*Peer, error) {
 	var key [16]byte
 	_, _ = rand.Read(key[:]) // crypto/rand never fails

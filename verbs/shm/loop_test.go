@@ -142,8 +142,8 @@ func newPump(t *testing.T, d *Device, p *Peer, vector, todo int) *pump {
 	return u
 }
 
-// Many queue pairs on loops of two vectors each, full duplex, nothing lost,
-// damaged or reordered, and nobody left asleep.
+// Many queue pairs on loops of two vectors each, full duplex: nothing is lost,
+// damaged or reordered, and no queue pair is left asleep.
 func TestLoopsStress(t *testing.T) {
 	a, b, pa, pb := met(t, func(c *Config) { c.Vectors = 2; c.PeerQuota = 32 << 20 })
 	const pairs, messages = 8, 2000

@@ -16,7 +16,7 @@ var ErrEventfd = errors.New("peer doorbell not acceptable")
 
 const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// newMemfd makes sparse memory whose size nobody can change any more.
+// newMemfd makes sparse memory whose size is sealed.
 func newMemfd(size uint64) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("smcgw-shm", flags|unix.MFD_NOEXEC_SEAL)

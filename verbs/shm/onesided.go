@@ -6,8 +6,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// READ and atomics are done at once by whoever asks, in the memory of the peer;
-// its processor takes no part. So one is never under way: a fence is fulfilled
+// The requester does READ and atomics at once, in the memory of the peer, whose
+// processor takes no part. So one is never under way: a fence is fulfilled
 // before it is looked at, and any number of them may be allowed.
 
 // maxRDAtomic is that number, as large as attributes can say.

@@ -135,7 +135,7 @@ func TestOneSidedRights(t *testing.T) {
 	a.ErrorIs(q.PostSend(wr), verbs.ErrInvalid)
 }
 
-// The peer and the owner count at once; nobody's count is lost.
+// The peer and the owner count at once; no increment is lost.
 func TestAtomicsExclude(t *testing.T) {
 	a, b := newSides(t)
 	q, _ := rc(b, a, nil)

@@ -33,7 +33,7 @@ func (v *vector) leave(o orphan) {
 	}
 }
 
-// nudge has the loop run q, whoever calls it.
+// nudge has the loop run q. Any goroutine may call it.
 func (v *vector) nudge(q *qp) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

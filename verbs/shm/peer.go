@@ -21,8 +21,8 @@ import (
 //	   └────────────────────────── Close ──────────────────────────────────► down
 //
 // A pending peer has this side's memory already: regions can be allocated and
-// queue pairs brought to INIT, so that a first message to a server nobody has
-// met can name them. RTR needs a connected peer.
+// queue pairs brought to INIT, so that the first message to an unknown server
+// can name them. RTR needs a connected peer.
 type Peer struct {
 	dev  *Device
 	id   uint64 // for logs and errors; local
@@ -83,7 +83,7 @@ func (p *Peer) Name() string { return p.name }
 // Key is the key of the offer the peer came from. It names the peer on both sides.
 func (p *Peer) Key() [16]byte { return p.key }
 
-// Connected tells whether somebody has attached, now or before it went down.
+// Connected tells whether a device has attached, now or before the peer went down.
 func (p *Peer) Connected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *Peer) fail(err error) {
 	}
 }
 
-// ended follows the end of a peer: nobody finds it any more, loops let go of it.
+// ended follows the end of a peer: the device forgets it, and loops let go of it.
 func (p *Peer) ended() {
 	p.dev.forget(p)
 	close(p.done)
@@ -227,7 +227,7 @@ func (p *Peer) unrefLocked() {
 	}
 }
 
-// closeMemory unmaps and closes everything; nobody refers to it.
+// closeMemory unmaps and closes everything. The caller holds the last reference.
 func (p *Peer) closeMemory() {
 	if p.own != nil {
 		p.own.close()

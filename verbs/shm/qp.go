@@ -56,7 +56,7 @@ type qp struct {
 
 	starves bool         // blkStarve is set
 	lastWQE bool         // the event was raised
-	drained bool         // nobody waits for the event of SQD
+	drained bool         // no caller waits for the event of SQD
 	begun   bool         // the partner has sent something
 	inv     *atomic.Bool // LOCAL_INV under way: the peer has seen it
 
@@ -200,9 +200,9 @@ func kindOf(t verbs.QPType) uint64 {
 // dropBlock makes the block unreachable, tells the partner, and leaves the
 // memory to the grace period. slot is 0 if the queue pair keeps its slot.
 //
-// Who claimed the block before it was declared dead is told; who comes later
-// sees that it is dead. Telling takes the loop's protection from recycling, so
-// a queue pair that is not yet the loop's leaves it to the loop.
+// A partner that claimed the block before it was declared dead is told. A later
+// one sees that it is dead. Telling takes the loop's protection from recycling,
+// so a queue pair that is not yet the loop's leaves it to the loop.
 func (q *qp) dropBlock(slot uint32) {
 	p := q.peer
 	p.own.word(p.ownLayout.qpEntry(q.slot)).Store(0)

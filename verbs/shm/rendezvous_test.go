@@ -40,7 +40,7 @@ func TestAttachSharesOnePeer(t *testing.T) {
 	require.False(t, p.Connected())
 	var wg sync.WaitGroup
 	got := make([]*Peer, 500)        // so many that some come when it is half done
-	usable := make([]bool, len(got)) // at once: nobody gets a peer that is half connected
+	usable := make([]bool, len(got)) // at once: every peer that is returned is fully connected
 	for i := range got {
 		wg.Go(func() {
 			got[i], _ = c.Attach(context.Background(), p.Name(), p.Key())
@@ -140,7 +140,7 @@ func TestLimitsOfPeers(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 }
 
-// A pending peer has memory and queue pairs; only RTR needs somebody to be there.
+// A pending peer has memory and queue pairs; only RTR needs an attached peer.
 func TestPendingPeer(t *testing.T) {
 	d, dir := listening(t)
 	p := offer(t, d)
@@ -238,7 +238,7 @@ func TestOtherUser(t *testing.T) {
 	}
 	require.NoError(t, os.Chmod(filepath.Join(dir, nameOf(d.cfg.GatewayID)), 0o777))
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), "SHM_TEST_CHILD=stranger "+filepath.Join(dir, nameOf(d.cfg.GatewayID)))
+	cmd.Env = append(os.Environ(), "SHM_TEST_CHILD=outsider "+filepath.Join(dir, nameOf(d.cfg.GatewayID)))
 	out, err := cmd.Output()
 	require.NoError(t, err, string(out))
 	require.Equal(t, "3 0 <nil>\n", string(out))

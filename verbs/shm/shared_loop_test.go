@@ -73,8 +73,8 @@ func (s *sink) turn() bool {
 	return n > 0
 }
 
-// Many queue pairs, some with little luck, share few receives on real loops of
-// two vectors each: all messages arrive, in order, and nobody is left asleep.
+// Many queue pairs share few receives on real loops of two vectors each: all
+// messages arrive, in order, and no queue pair is left asleep.
 func TestLoopsShared(t *testing.T) {
 	const vectors, pairs, messages, receives = 2, 8, 1000, 3
 	da, db, pa, pb := met(t, func(c *Config) { c.Vectors = vectors })

@@ -10,7 +10,7 @@ import (
 )
 
 // side is one of two devices whose drivers move only when the test says so, with
-// a CQ for everything and a region for everybody.
+// one CQ and one region for all its queue pairs.
 type side struct {
 	*require.Assertions
 	t    testing.TB

@@ -66,7 +66,7 @@ func (d directory) close() { _ = unix.Close(d.fd) }
 // authorised tells whether a process of that user may share memory with us.
 func authorised(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
-// checkCredentials refuses who is not authorised at the other end.
+// checkCredentials refuses a process of another user than ours or root.
 func checkCredentials(c *net.UnixConn) error {
 	cred, err := credentials(c)
 	if err != nil {
@@ -82,7 +82,7 @@ func checkUser(cred *unix.Ucred) error {
 	return nil
 }
 
-// credentials tells who is at the other end: for a caller the process that
+// credentials returns the process at the other end: for a caller the one that
 // listens, for a listener the one that called.
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()

@@ -6,7 +6,7 @@ import (
 )
 
 // srq is a shared receive queue. All its queue pairs have one peer, whose
-// protection domain it belongs to, so a peer starves nobody but itself.
+// protection domain it belongs to, so a peer starves only itself.
 //
 // A sender cannot know whether a shared receive will be left for it. It
 // publishes without, and its work request completes when the entry was taken.
@@ -91,8 +91,8 @@ func (s *srq) wait(q *qp) {
 	}
 }
 
-// wake runs as many waiting queue pairs as there are receives. Whoever was
-// woken and leaves receives behind calls it again.
+// wake runs as many waiting queue pairs as there are receives. A woken queue
+// pair that leaves receives behind calls it again.
 func (s *srq) wake() {
 	if len(s.waiters) == 0 {
 		return

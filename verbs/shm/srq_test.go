@@ -158,7 +158,7 @@ func TestSRQLimit(t *testing.T) {
 	b.Equal(verbs.SRQAttr{MaxWR: 100, MaxSGE: 2, Limit: 1}, r.Query())
 }
 
-// ERR gives back nothing but what the queue pair had taken, and says that it is over.
+// ERR flushes only what the queue pair had taken, and says that it is over.
 func TestSRQLastWQE(t *testing.T) {
 	a, b := newSides(t)
 	r := b.srq(8)
@@ -199,8 +199,8 @@ func TestSRQWaiterGone(t *testing.T) {
 	b.Equal([]uint32{3}, imms(b.recv))
 }
 
-// Whoever waits is served in turn; those that close, fail or find no room for
-// their completion leave their receive to the others.
+// Waiting queue pairs are served in turn. Those that close, fail or find no
+// room for their completion leave their receive to the others.
 func TestSRQTurns(t *testing.T) {
 	a, b := newSides(t)
 	r := b.srq(8)
@@ -268,7 +268,7 @@ func TestSRQFullCQ(t *testing.T) {
 	}
 }
 
-// Who waits for room in its CQ does not wait for a receive: no clock runs.
+// A queue pair that waits for room in its CQ does not wait for a receive: no clock runs.
 func TestSRQFullCQDoesNotStarve(t *testing.T) {
 	a, b := newSides(t)
 	r := b.srq(8)
@@ -292,7 +292,7 @@ func TestSRQFullCQDoesNotStarve(t *testing.T) {
 }
 
 // Random sends, posts, closings and errors: nothing is lost, doubled or
-// reordered, whatever completes has arrived, and nobody waits for ever.
+// reordered, all that completes has arrived, and every wait ends.
 func TestSRQModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := newSides(t)

@@ -81,7 +81,7 @@ func TestUCAbandoned(t *testing.T) {
 	b.NoError(b.p.Err())
 }
 
-// Nobody says that nobody is there.
+// A sender of UC learns nothing of a partner that has gone.
 func TestUCPartnerGone(t *testing.T) {
 	a, b := newSides(t)
 	q, d := uc(a, b, nil)

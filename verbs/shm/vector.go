@@ -29,7 +29,7 @@ type vector struct {
 	kick    int        // eventfd of our own, for what is not a peer's doing
 	poller  verbs.Poller
 	orphans []orphan
-	nudged  []*qp // to run, by who is not the loop
+	nudged  []*qp // to run, from other goroutines than the loop
 }
 
 // port is a vector's side of one peer.

@@ -10,9 +10,9 @@ import (
 
 // warden is the goroutine that looks after loops which ring. The flag that keeps a
 // write to an eventfd from blocking is the peer's as well as ours: a peer that
-// clears it and fills the counter stops whoever rings. A ring that takes longer
-// than wardenTurn ends the peer, and the warden empties the counter until the ring
-// is over.
+// clears it and fills the counter stops the goroutine that rings. A ring that
+// takes longer than wardenTurn ends the peer, and the warden empties the counter
+// until the ring is over.
 type warden struct {
 	dev   *Device
 	stop  chan struct{}
@@ -94,7 +94,7 @@ func drain(fd int) {
 	_, _ = unix.Preadv2(fd, [][]byte{make([]byte, 8)}, -1, unix.RWF_NOWAIT)
 }
 
-// ringers are all who ring.
+// ringers are all goroutines that ring: the janitor and the vectors.
 func (d *Device) ringers() []*ringing {
 	list := []*ringing{&d.janitor.ringing}
 	for _, v := range d.vectors {

@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// plug makes a write to an eventfd block, as only its owner and who shares it can.
+// plug makes a write to an eventfd block, as only its owner and the peer can.
 func plug(t testing.TB, fd int) {
 	t.Helper()
 	require.NoError(t, unix.SetNonblock(fd, false))
@@ -78,7 +78,7 @@ func TestPluggedBellOfAGrace(t *testing.T) {
 	within(t, "the janitor", func() { <-done })
 }
 
-// A bell that is only slow, or rung by many, is nobody's violation.
+// A bell that is only slow, or rung by many, is no violation.
 func TestWardenLeavesOthersAlone(t *testing.T) {
 	h := newHostilePair(t)
 	for range 30 {

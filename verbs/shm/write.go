@@ -39,7 +39,7 @@ func (q *qp) issue(s *sendSlot) bool {
 	switch {
 	case q.typ == verbs.QPTUD:
 		q.sendDatagram(s)
-	case q.typ == verbs.QPTUC && q.rem.gone: // nobody hears it, and nobody says so
+	case q.typ == verbs.QPTUC && q.rem.gone: // nothing hears it, and no error follows
 		s.finished = true
 	case s.op == verbs.WRLocalInv:
 		return q.localInv(s)

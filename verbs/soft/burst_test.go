@@ -165,8 +165,9 @@ func TestMessagesAskTogether(t *testing.T) {
 	}
 }
 
-// A message whose acknowledgement was left to the next one is asked for again
-// when that cannot be sent: nobody waits for ever, and each gets its own status.
+// The requester asks again for an acknowledgement that was left to the next
+// message, when that cannot be sent: no wait is endless, and each message gets
+// its own status.
 func TestMessageAsksWhenTheNextOneFails(t *testing.T) {
 	h := newHostile(t, 1)
 	q := h.qps[0]

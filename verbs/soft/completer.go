@@ -147,8 +147,8 @@ func (q *qp) lost(psn uint32) {
 }
 
 // rnr waits as the peer asks: it has no receive for the message at psn. The
-// network is not to blame, but who waits has nothing in flight to keep a large
-// window for.
+// network is not to blame, but a waiting queue pair has nothing in flight to
+// keep a large window for.
 func (q *qp) rnr(psn uint32, timer uint8) {
 	r := &q.req
 	if q.state == verbs.QPSErr || r.rnrAt != 0 {

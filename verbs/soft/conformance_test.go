@@ -20,8 +20,7 @@ type deaf struct{}
 func (deaf) Add(int) error    { return nil }
 func (deaf) Remove(int) error { return nil }
 
-// openFree opens a device on a port that nobody else has; other tests may run
-// on this host.
+// openFree opens a device on a free port; other tests may run on this host.
 func openFree(t testing.TB, cfg *Config) *Device {
 	for range 100 {
 		cfg.UDPPort = uint16(20000 + rand.IntN(12000))

@@ -57,7 +57,8 @@ func (q *qp) transmitUD() {
 }
 
 // datagram handles a received datagram. Without a receive, or with one that is
-// too small, it is dropped: nobody can take down the queue pair by sending.
+// too small, the datagram is dropped: no peer can take down the queue pair by
+// sending.
 func (q *qp) datagram(h *wire.Header, payload []byte, d *datagram) {
 	if !q.takeRecv() {
 		q.vec.dev.count.dropNoRecv.Add(1)
@@ -86,8 +87,8 @@ func (q *qp) datagram(h *wire.Header, payload []byte, d *datagram) {
 }
 
 // spoiled completes the receive of a message that names memory which is not
-// there. That is a local error, whoever sends, and ends the queue pair (IBTA
-// vol. 1, 10.10.2.2); the completion says so.
+// there. That is a local error, whatever the peer sent, and ends the queue pair
+// (IBTA vol. 1, 10.10.2.2); the completion says so.
 func (q *qp) spoiled(status verbs.WCStatus) {
 	q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv}, true)
 	q.vec.dev.count.qpErrors.Add(1)

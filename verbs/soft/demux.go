@@ -65,7 +65,8 @@ func (v *vector) admits(q *qp, h *wire.Header, d *datagram) bool {
 	return true
 }
 
-// owner is the vector of a queue pair. A number that is nobody's is everyone's.
+// owner is the vector of a queue pair. That of queue pair 1 is this vector
+// while the device has none.
 func (v *vector) owner(qpn uint32) int {
 	if qpn != gsiQPN {
 		return vectorOf(qpn, v.dev.cfg.Vectors)

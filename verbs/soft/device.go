@@ -48,7 +48,8 @@ type Device struct {
 
 var _ verbs.Device = (*Device)(nil)
 
-// Open makes a device and its sockets.
+// Open makes a device and its sockets. A wrong configuration is [verbs.ErrInvalid]; other
+// errors are those of the system calls.
 func Open(cfg Config) (*Device, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("soft device configuration: %w", err)

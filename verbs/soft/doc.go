@@ -41,9 +41,9 @@
 // protection domain, within its bounds and rights, and only if the queue pair
 // grants the operation too.
 //
-// Whoever can send with the peer's address has to guess the rest. Protect makes
-// that harder, for two devices of this package; by default a queue pair does what
-// the standard says.
+// A host that can send with the peer's address has to guess the rest. Protect
+// makes that harder, for two devices of this package; by default a queue pair
+// does what the standard says.
 //
 // # Network manners
 //

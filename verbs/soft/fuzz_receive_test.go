@@ -42,8 +42,8 @@ var hostileScripts = map[string][]byte{
 	"raw": slices.Concat(step(0, 0x80, 20), make([]byte, 20)),
 }
 
-// Whatever arrives, the device lives, nobody's memory but the granted changes,
-// and the connection with somebody else goes on.
+// Whatever arrives, the device lives, no memory but the granted changes, and
+// the connection with another peer goes on.
 func FuzzReceive(f *testing.F) {
 	for _, s := range hostileScripts {
 		f.Add(s)

@@ -90,8 +90,8 @@ func (h *hostile) raw(s, all *script) {
 	h.send(from, port, data)
 }
 
-// source chooses where a packet seems to come from. Never the victim's peer:
-// who can forge that address is the peer as far as RoCEv2 goes.
+// source chooses where a packet seems to come from. It is never the victim's
+// peer: a host that can forge that address is the peer as far as RoCEv2 goes.
 func (h *hostile) source(c byte) (netip.Addr, uint16) {
 	if c&7 == 7 {
 		return strangerAddr, 0xc001
@@ -167,7 +167,7 @@ func (h *hostile) target(c byte) (*hostileQP, uint32) {
 	case c >= 250:
 		return q, uint32(c - 250) // QP 0, QP 1 and others with a meaning
 	case c >= 240:
-		// Who attacks may know everything but the peer's address.
+		// The attacker may know everything but the peer's address.
 		v := h.victim[0].qp.(*qp)
 		return &hostileQP{QP: v, rqPSN: v.resp.psn, sent: []wire.Header{{PSN: v.req.una}, {PSN: v.req.high}}}, v.num
 	case c >= 235:

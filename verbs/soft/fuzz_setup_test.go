@@ -27,7 +27,7 @@ type hostile struct {
 
 	granted  *modelRegion // the hostile peer may do anything to it
 	readOnly *modelRegion // the hostile peer may read it
-	private  *modelRegion // nobody but the device itself
+	private  *modelRegion // for the device itself only
 	foreign  *modelRegion // of another protection domain, all rights
 	local    *modelRegion // where receives and READs of the device go
 }

@@ -25,7 +25,7 @@ const (
 	firstPackets = 4
 )
 
-// RandomPartition is a partition key that nobody can guess.
+// RandomPartition is a partition key that a peer cannot guess.
 func RandomPartition() uint16 {
 	for {
 		if k := uint16(random32()) | wholeMember; ValidPartition(k) {
@@ -35,14 +35,14 @@ func RandomPartition() uint16 {
 }
 
 // ValidPartition tells whether two ends may agree on a partition key: a whole
-// member's, of a partition that exists and is not everyone's.
+// member's, of a partition that exists and is not the default one.
 func ValidPartition(k uint16) bool { return k > wholeMember && k < defaultPartition }
 
-// RandomPSN is a first PSN that nobody can guess.
+// RandomPSN is a first PSN that a peer cannot guess.
 func RandomPSN() uint32 { return random32() >> 8 }
 
 // Protect makes a queue pair in INIT take less than it has to. What fails is
-// dropped and counted, and nobody is told.
+// dropped and counted, and its sender gets no answer.
 //
 //   - Packets have to be of the partition Own, and what is sent is of Peer.
 //     Answers have the first PSN of their sender for their MSN, and CNPs for their PSN.
@@ -50,10 +50,14 @@ func RandomPSN() uint32 { return random32() >> 8 }
 //   - The UDP source port from which the peer's first packet comes is that of all
 //     others.
 //   - A PSN is that of a packet which can be under way: within the largest window,
-//     and within firstPackets of the expected one as long as there was none.
-//   - Nothing but WRITEs is served, and the one that asks for what was not
-//     granted is as good as lost: it does not end the queue pair. Was it
-//     really the peer's, the peer waits for an answer in vain. See [Refused].
+//     and within four packets of the expected one as long as there was none.
+//   - Only WRITEs are served. One that asks for what was not granted is dropped
+//     and does not end the queue pair. If the peer did send it, the peer gets no
+//     answer and gives up. See [Refused].
+//
+// Protect returns [verbs.ErrState] for a queue pair that is not RC and in INIT, and
+// [verbs.ErrInvalid] for keys that [ValidPartition] refuses. Only the queue pair's
+// owner may call it.
 func Protect(pair verbs.QP, g Guard) error {
 	q, ok := pair.(*qp)
 	switch {

@@ -194,8 +194,8 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
-// A peer that breaks the rules itself gets no answer and gives up; who has
-// refused knows that it was the peer when that says so.
+// A peer that breaks the rules itself gets no answer and gives up. The device
+// that refused knows that it was the peer when that says so.
 func TestGuardConvicts(t *testing.T) {
 	g := newGuarded(t, true)
 	g.talk()

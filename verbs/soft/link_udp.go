@@ -12,7 +12,7 @@ import (
 // udpLink is the link over the host's UDP sockets. Per address it receives on
 // one socket, bound to the device's port, and sends from up to one per lane,
 // bound to a random port. All of them are nonblocking and known to no poller of
-// ours; whoever drives the device waits for fds.
+// ours; the driver of the device waits for fds.
 type udpLink struct {
 	log      *slog.Logger
 	addrs    []netip.Addr

@@ -14,7 +14,7 @@ import (
 
 // What the sockets can do without a transport: one way, from a thread to
 // another, trains of 60 bytes of headers and checksum per datagram. The window
-// is cumulatively acknowledged, so nothing is lost and nobody spins. The
+// is cumulatively acknowledged, so nothing is lost and no thread spins. The
 // device's own benchmarks are measured against it.
 
 const (

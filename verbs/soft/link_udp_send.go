@@ -174,12 +174,13 @@ func (l *udpLink) flush(fd int, trains []train) {
 // That includes a full send buffer (EAGAIN). Over loopback and veth nothing
 // stays in it at all; with a network card it takes sendBuffer bytes under way in
 // one lane, more than a few queue pairs' windows. If it comes to it
-// nevertheless, the network is slower than we are, and a loss is what slows
-// a sender down. To wait would stop every queue pair of the vector, among them
+// nevertheless, the network is slower than we are, and a loss is what slows a
+// sender down. To wait would stop every queue pair of the vector, among them
 // those of other networks, and the reception of the very acknowledgements that
 // would end the wait; to keep the train would need a queue, which is what the
-// buffer was. The trains behind it are tried all the same: one that gets
-// through shows the receiver the gap at once, so that nobody waits for a timer.
+// buffer was. The trains behind it are tried all the same: one that gets through
+// shows the receiver the gap at once, so that the sender need not wait for a
+// timer.
 func (l *udpLink) refused(fd int, t *train, errno unix.Errno) {
 	l.counters.sendErrors.Add(1)
 	if !l.reported[errno] {

@@ -104,7 +104,7 @@ func steer(fd, vectors int) error {
 // openLane opens a socket to send from. It is not connected, since it serves
 // many peers, and "do not fragment" is set: that alone makes the kernel use the
 // IPv4 identification 0 (and on by one within a train), which the ICRC covers.
-// Nobody reads from it. The integer is the size of its send buffer.
+// It is never read. The integer is the size of its send buffer.
 func openLane(a netip.Addr, priority int) (lane, int, error) {
 	opts := []option{
 		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO},

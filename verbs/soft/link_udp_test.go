@@ -308,8 +308,8 @@ func TestUDPLinkTooBig(t *testing.T) {
 		from, to, dst := linkPair(t, m)
 		from.log = slog.New(slog.NewTextHandler(&out, nil))
 		from.sourcePort(0, 0)
-		// Above the length of an IP packet; over IPv6 a socket can lower the path
-		// MTU for itself, as an ICMP message would for everybody.
+		// Above the length of an IP packet; over IPv6 a socket can lower the
+		// path MTU for itself, as an ICMP message would for all sockets.
 		if m.a.Is4() {
 			sendRaw(t, from, dst, 65535-20-8+1)
 		} else {

@@ -26,8 +26,8 @@ const modelFrame = 256
 const modelGuard = 0xa5
 
 // newRegion registers size bytes, own memory or the device's. In the latter the
-// frame belongs to the region, and who has its key may write it; only nobody
-// should.
+// frame belongs to the region, and a peer with its key may write it, but should
+// not.
 func newRegion(t simTB, pd verbs.PD, rng *rand.Rand, size int, access verbs.Access) *modelRegion {
 	t.Helper()
 	if rng.IntN(2) == 0 {

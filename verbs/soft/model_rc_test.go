@@ -139,7 +139,8 @@ func (e *modelEnd) post(o modelOp) bool {
 }
 
 // signal decides about the completion: the last work request of all, one in
-// every queue full, and who takes the last memory for results must have one.
+// every queue full, and the one that takes the last memory for results must
+// have one.
 func (e *modelEnd) signal(wr *verbs.SendWR) bool {
 	run := 1
 	for i := len(e.sq) - 1; i >= 0 && !e.sq[i].signaled; i-- {

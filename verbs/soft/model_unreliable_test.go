@@ -204,7 +204,7 @@ func (d *modelLossy) finish(c modelConfig) {
 	}
 }
 
-// Unreliable datagrams arrive whole or not at all, each from who it says.
+// Unreliable datagrams arrive whole or not at all, each from the source it names.
 func TestModelUD(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)

@@ -100,8 +100,8 @@ func requireRandom(t *testing.T, bits, apart, n int, draw func() uint32) {
 	require.InDelta(t, want, twice, 6*math.Sqrt(want+1), "pairs of the same number")
 }
 
-// A number names its vector, is nobody else's, and none of the special ones; who
-// is closed leaves it alone for a while.
+// A number names its vector, is no other queue pair's, and none of the special
+// ones. The number of a closed queue pair rests for a while.
 func TestSlotTable(t *testing.T) {
 	for vectors := 1; vectors <= maxVectors; vectors++ {
 		var s slotTable

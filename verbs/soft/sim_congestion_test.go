@@ -183,8 +183,8 @@ func TestCongestionMTU(t *testing.T) {
 	require.Greater(t, s[1], 0.12)
 }
 
-// READ responses are paced by the window of who asks for them: many hosts that
-// read from one do not drown its line, and share it.
+// READ responses are paced by the window of the requester: many hosts that read
+// from one do not drown its line, and share it.
 func TestCongestionReads(t *testing.T) {
 	d := newDumbbell(t, 9, 2, gigabit)
 	var bytes []*int

@@ -27,7 +27,8 @@ type simLink struct {
 }
 
 // scratch is the memory in which a datagram is shown to the device, overwritten
-// as soon as deliver returned: who keeps it beyond that reads rubbish.
+// as soon as deliver returned: a device that keeps it beyond that reads
+// rubbish.
 type scratch struct{ shown [1 << 16]byte }
 
 // rubbish is what a datagram becomes when it was delivered.

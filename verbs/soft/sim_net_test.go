@@ -96,9 +96,9 @@ type simFaults struct {
 	corrupt   float64       // bit flips in the UDP payload
 	// unchecked is how many corrupted datagrams get past the receiving kernel
 	// although their UDP checksum is wrong. On a healthy path that is none:
-	// devices of this package always send checksums and kernels verify them,
-	// so a corrupted datagram reaches the device only if the flips cancel out
-	// in the ones' complement sum. It is above 0 where nobody checks: senders
+	// devices of this package always send checksums and kernels verify them, so
+	// a corrupted datagram reaches the device only if the flips cancel out in
+	// the ones' complement sum. It is above 0 where no kernel checks: senders
 	// like the kernel's rxe leave the checksum 0, and offloads that claim to
 	// have verified one exist. Then the ICRC is the only guard. Over IPv4 a
 	// socket cannot see the identification that the ICRC covers, 16 of its 32

@@ -2,9 +2,9 @@ package soft
 
 import "time"
 
-// simTCP is an endless TCP transfer with the congestion control that everybody
-// must share with: Reno (RFC 5681) with selective acknowledgements, in segments
-// without contents. It is a neighbour in the bottleneck, no more: no
+// simTCP is an endless TCP transfer with the congestion control that every
+// sender must share with: Reno (RFC 5681) with selective acknowledgements, in
+// segments without contents. It is a neighbour in the bottleneck, no more: no
 // handshake, no delayed acknowledgements, no receive window.
 type simTCP struct {
 	net      *simNet

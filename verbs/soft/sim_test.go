@@ -93,7 +93,7 @@ func TestSimTrain(t *testing.T) {
 	}
 }
 
-// A datagram is overwritten after deliver, so that who keeps it is found out.
+// A datagram is overwritten after deliver, which shows a device that keeps it.
 func TestSimDatagramIsNotKept(t *testing.T) {
 	w := newSimWire(t, 1)
 	var kept []byte

@@ -6,8 +6,9 @@ import (
 )
 
 // A queue pair's number names its vector, so that peers can choose the source
-// port, and the kernel the socket. The rest is random, and so is by which of the
-// names that fit a vector goes: who has not been told a number has to guess it.
+// port, and the kernel the socket. The rest is random, and so is the choice
+// among the names that fit a vector: a host that has not been told a number has
+// to guess it.
 //
 //	random (20) | name of the vector (4)
 //
@@ -20,7 +21,7 @@ const (
 	// random one is a free one at the second try.
 	vectorQPs = 1 << (24 - vectorBits - 1)
 	// restingQPNs are how many numbers are not given again when their queue pair
-	// has been closed, so that packets of a predecessor find nobody.
+	// has been closed, so that packets of a predecessor find no queue pair.
 	restingQPNs = 4096
 	// multicastQPN is no queue pair's (IBTA vol. 1, 10.5.2.1).
 	multicastQPN = 1<<24 - 1
@@ -74,7 +75,7 @@ func (t *slotTable) put(qpn uint32) {
 	}
 }
 
-// random32 is a number that nobody can guess.
+// random32 is a number that a peer cannot guess.
 func random32() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails

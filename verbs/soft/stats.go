@@ -33,7 +33,7 @@ type Stats struct {
 	DropStray      uint64 // for another vector, whose queue was full
 }
 
-// counters are the device's own; each event is counted once, by whoever sees it.
+// counters are the device's own. Each event is counted once, where it is seen.
 type counters struct {
 	retransmits, timeouts, sequenceNAKs, rnrNAKs, sentNAKs, sentRNRNAKs, duplicates, cnps, sentCNPs, qpErrors,
 	dropMalformed, dropNoQP, dropSource, dropICRC, dropKey, dropNoRecv, dropUnexpected, dropRefused, dropStray atomic.Uint64

@@ -65,7 +65,7 @@ func testQPReqErr(e *env) {
 	e.Equal(verbs.QPSErr, e.b.qp.State())
 }
 
-// What a completion tells, and what the user does himself, raises nothing.
+// What a completion tells, and what the user does, raises nothing.
 func testNoEventOnFlush(e *env) {
 	e.connect()
 	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)

@@ -214,7 +214,7 @@ func testSolicitedOfTransports(e *env) {
 func testCompletionsOutlive(e *env) {
 	e.connect()
 	cq := e.b.rcq
-	e.b.rcq = e.b.newCQ(1) // nobody polls the other one
+	e.b.rcq = e.b.newCQ(1) // the other one is not polled
 	for i := range uint64(8) {
 		e.b.recv(i)
 	}

@@ -130,7 +130,7 @@ func testResize(e *env) {
 	e.NoError(e.b.rcq.Resize(20))
 	cq := e.b.rcq
 	e.connect()
-	e.b.rcq = e.b.newCQ(1) // nobody polls the other one
+	e.b.rcq = e.b.newCQ(1) // the other one is not polled
 	for i := range uint64(10) {
 		e.b.recv(i)
 		e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, i, e.b, 0, 8))

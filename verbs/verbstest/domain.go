@@ -136,7 +136,7 @@ func testReadOnlyReceive(e *env) {
 	e.same(make([]byte, 8), mr.Bytes()[:8])
 }
 
-// Regions differ in their keys, and a closed one's are not soon somebody else's.
+// Regions differ in their keys, and a closed one's do not soon return as another's.
 func testKeys(e *env) {
 	seen := map[uint32]bool{e.a.mr.RKey(): true}
 	for range 50 {

@@ -81,7 +81,7 @@ func testCapabilities(e *env) {
 	e.ErrorIs(err, verbs.ErrInvalid, "CQs of another device")
 }
 
-// Flags nobody knows are refused (ibv_post_send(3): EINVAL).
+// Unknown flags are refused (ibv_post_send(3): EINVAL).
 func testFlags(e *env) {
 	e.connect()
 	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)

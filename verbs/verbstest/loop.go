@@ -142,7 +142,7 @@ func testLoopSilentPeer(e *env) {
 	stop()
 }
 
-// What the loop itself brings about needs nobody to wake it.
+// What the loop itself brings about needs no wake-up.
 func testLoopFlush(e *env) {
 	e.connect()
 	for i := range uint64(3) {

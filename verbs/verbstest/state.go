@@ -75,7 +75,7 @@ func testResetAndReconnect(e *env) {
 	}
 }
 
-// A transport nobody knows is refused.
+// An unknown transport is refused.
 func testUnknownType(e *env) {
 	for _, typ := range []verbs.QPType{5, 99} {
 		_, err := e.a.PD.CreateQP(e.a.complete(verbs.QPInitAttr{Cap: testCap, Type: typ}))

@@ -139,8 +139,8 @@ func testUCTooLong(e *env) {
 }
 
 // A receive that names memory which is not there is the receiver's own fault:
-// local protection error and ERR (IBTA vol. 1, 10.10.2.2). The sender, who did
-// nothing wrong, does not notice.
+// local protection error and ERR (IBTA vol. 1, 10.10.2.2). The sender, which
+// did nothing wrong, does not notice.
 func testUCBadBuffer(e *env) {
 	if e.use(verbs.QPTUC) {
 		e.badBuffer()
@@ -204,7 +204,7 @@ func testUCSendQueueError(e *env) {
 	e.sendQueueError(wr, verbs.WCLocProtErr)
 }
 
-// A sender does not notice that nobody is there.
+// A sender does not notice that its peer is gone.
 func testUCPeerGone(e *env) {
 	if !e.use(verbs.QPTUC) {
 		return

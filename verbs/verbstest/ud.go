@@ -151,7 +151,7 @@ func testUDReply(e *env) {
 	e.b.good(10)
 }
 
-// lost posts a datagram that nobody gets: the sender does not notice.
+// lost posts a datagram that does not arrive: the sender does not notice.
 func (e *env) lost(wr *verbs.SendWR) {
 	e.t.Helper()
 	n := len(e.b.recvs)
@@ -183,8 +183,9 @@ func testQKeyMismatch(e *env) {
 	e.found(e.a.send(2, 0, 8))
 }
 
-// A Q_Key with the high bit set stands for the sender's own, so that nobody can
-// send with a controlled one he was not given (IBTA vol. 1, 10.2.5; rxe_req).
+// A Q_Key with the high bit set stands for the sender's own, so that a sender
+// cannot use a controlled one that it was not given (IBTA vol. 1, 10.2.5;
+// rxe_req).
 func testControlledQKey(e *env) {
 	if !e.use(verbs.QPTUD) {
 		return
@@ -284,8 +285,8 @@ func testUDForeignPeer(e *env) {
 	e.Equal(e.a.qp.Num(), e.a.received(1).QPNum)
 }
 
-// A message longer than a packet fails here, with local length error (IBTA
-// vol. 1, 9.8.3 and 10.10.2.2), and nobody gets a part of it.
+// A message longer than a packet fails here, with local length error (IBTA vol.
+// 1, 9.8.3 and 10.10.2.2), and no part of it is sent.
 func testUDTooLong(e *env) {
 	if !e.use(verbs.QPTUD) {
 		return

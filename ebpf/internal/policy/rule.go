@@ -29,7 +29,7 @@ const (
 
 // Rule is one line of the policy. All lists that are given must match; within a
 // list any entry may. A rule with cgroups or users matches outbound connections
-// only: nobody knows the application of an inbound SYN.
+// only: an inbound SYN does not tell its application.
 type Rule struct {
 	// Ports are server ports: the remote port of an outbound connection, the
 	// local port of an inbound one. A datagram that leaves is outbound, unless the

@@ -22,11 +22,12 @@ type ends struct {
 	forget        func() // undoes what was done for remote
 }
 
-// strangerMAC is the link address of remote, where the device wants one.
-var strangerMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x03}
+// absentMAC is the link address of remote, where the device wants one.
+var absentMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x03}
 
 // ends chooses them. The other end is a neighbour that is not there, so that a
-// proof needs nobody; where the device has no room for one it is a router.
+// proof needs no other host; where the device has no room for one it is a
+// router.
 func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
 	l, err := p.Netlink.LinkByIndex(index)
 	if err != nil {
@@ -49,7 +50,7 @@ func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
 			e.remote = e.remote.Unmap()
 			return e, nil
 		}
-		if e.remote, err = p.stranger(l, family, a, prefix); err != nil {
+		if e.remote, err = p.absentHost(l, family, a, prefix); err != nil {
 			return e, err
 		}
 		if e.remote.IsValid() {
@@ -73,12 +74,12 @@ func usable(a *netlink.Addr) (netip.Addr, netip.Prefix, bool) {
 	return ip, netip.PrefixFrom(ip, ones).Masked(), true
 }
 
-// strangerTries is how many addresses of a network are tried.
-const strangerTries = 16
+// absentTries is how many addresses of a network are tried.
+const absentTries = 16
 
-// stranger returns an address of a network that is none of ours and of no known
-// neighbour; none where there is no room.
-func (p *Prover) stranger(l netlink.Link, family int, own netip.Addr, prefix netip.Prefix) (netip.Addr, error) {
+// absentHost returns an address of a network that is none of ours and of no
+// known neighbour; none where there is no room.
+func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix netip.Prefix) (netip.Addr, error) {
 	if own.BitLen()-prefix.Bits() < 2 {
 		return netip.Addr{}, nil
 	}
@@ -92,7 +93,7 @@ func (p *Prover) stranger(l netlink.Link, family int, own netip.Addr, prefix net
 			taken[a.Unmap()] = true
 		}
 	}
-	for range strangerTries {
+	for range absentTries {
 		a := within(prefix, rand.Uint64())
 		if !taken[a] && !p.Entries.Own(a) {
 			return a, nil
@@ -125,7 +126,7 @@ func (p *Prover) acquaint(l netlink.Link, family int, e *ends) error {
 		return nil
 	}
 	n := &netlink.Neigh{
-		LinkIndex: l.Attrs().Index, Family: family, State: netlink.NUD_REACHABLE, IP: e.remote.AsSlice(), HardwareAddr: strangerMAC,
+		LinkIndex: l.Attrs().Index, Family: family, State: netlink.NUD_REACHABLE, IP: e.remote.AsSlice(), HardwareAddr: absentMAC,
 	}
 	if err := p.Netlink.NeighAdd(n); err != nil {
 		return fmt.Errorf("neighbour for a proof: %w", err)

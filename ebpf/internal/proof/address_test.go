@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A stranger has an address of its network.
-func TestStrangersAreInTheirNetwork(t *testing.T) {
+// An absent host has an address of its network.
+func TestAbsentHostsAreInTheirNetwork(t *testing.T) {
 	for _, s := range []string{"10.0.0.0/8", "10.1.2.0/24", "10.1.2.0/23", "10.1.2.4/30", "fd00::/64", "fd00::/8", "fd00::4/126"} {
 		p := netip.MustParsePrefix(s)
 		for n := range uint64(1000) {

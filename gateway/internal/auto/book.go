@@ -99,8 +99,8 @@ func (s *Seen) evidence(c Conn, ended bool, now time.Time) evidence {
 	return e
 }
 
-// Compare looks at native connections, while somebody waits for that. Shards
-// wait for mu when a flow ends, so it is not held while the table is read.
+// Compare looks at native connections, while a service waits for that. Shards wait
+// for mu when a flow ends, so it is not held while the table is read.
 func (b *Book) Compare(now time.Time) {
 	if !b.waits() {
 		return

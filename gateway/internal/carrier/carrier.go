@@ -47,15 +47,14 @@ type Env struct {
 	// PeerDown is called when a peer that shares memory has hung up.
 	PeerDown func(*shm.Peer)
 	// Vacate ends the use of a device: connections leave it, handshakes come to their
-	// end first. hard: what is left is given back or reset.
+	// end first. hard: what is left falls back or is reset.
 	Vacate func(kind negotiate.CarrierKind, hard bool)
 
 	growing atomic.Int64 // bytes of larger rings that are being allocated
 }
 
-// Fabric is one kind of RDMA device as the negotiation sees it. Meet and Offer may take
-// their time; the others are called on the thread of the connection's shard, or do not
-// care.
+// Fabric is one kind of RDMA device as the negotiation sees it. Meet, Offer and Close
+// may block. The others must not, since the connection's shard may call them.
 type Fabric interface {
 	Kind() negotiate.CarrierKind
 	// Offer makes the link of a client's connection and says how to reach it.
@@ -73,10 +72,10 @@ type Fabric interface {
 	Close() error
 }
 
-// Exclusive is a fabric that only one gateway of a host can have.
+// Exclusive is a kind of device that only one gateway of a host can have.
 type Exclusive interface {
 	// GiveUp ends the device. Connections it carries go on without it or end,
-	// handshakes are given back.
+	// handshakes fall back.
 	GiveUp() error
 	// Reclaim opens the device again.
 	Reclaim() error

@@ -12,6 +12,6 @@
 // ends by Close, or by Depart where its connection goes on without it.
 //
 // The one trap: memory that a peer may still write to is not free when its link is
-// closed. What closes a link leaves its endpoint to the fabric, which frees the memory
+// closed. What closes a link leaves its endpoint to the device, which frees the memory
 // when no packet and no loop of the peer finds it any more.
 package carrier

@@ -17,7 +17,7 @@ import (
 // it is needed.
 const cqDepth = 1 << 18
 
-// Driven is what fabrics have in common: an RDMA device whose vectors are in
+// Driven is what the kinds of devices have in common: an RDMA device whose vectors are in
 // the hands of the shards, the number of a vector being that of its shard.
 type Driven struct {
 	env     *Env

@@ -57,7 +57,7 @@ type Request struct {
 // peer is whose share the link counts for.
 func (r *Request) peer() netip.Addr { return r.Remote.Unmap() }
 
-// path is how the links of one fabric reach their peers, and what is known of that.
+// path is how the links of one device reach their peers, and what is known of that.
 type path interface {
 	// connect connects the queue pair to the other side's.
 	connect(l *Link, to negotiate.CarrierOffer) error
@@ -73,10 +73,10 @@ type path interface {
 	answered(l *Link, a *negotiate.Accept) (outdated bool)
 }
 
-// failing is what becomes of the links of one fabric.
+// failing is what becomes of the links of one device.
 type failing interface {
 	// began tells that the link carries, wireLost that its wire leg broke while it did,
-	// or was silent for longer than anybody waits. Neither may block.
+	// or was silent for [LegPatience]. Neither may block.
 	began(l *Link)
 	wireLost(l *Link, silent bool)
 	// reason names what ended the queue pair, survives tells whether the connection can go
@@ -93,8 +93,8 @@ type failing interface {
 	release(l *Link)
 }
 
-// medium is the fabric of a link, as the link sees it. It has more than seven methods
-// because a link asks its fabric from the first packet to the last, by one or the other
+// medium is the device of a link, as the link sees it. It has more than seven methods
+// because a link asks its device from the first packet to the last, by one or the other
 // half.
 type medium interface {
 	path
@@ -204,8 +204,8 @@ func (l *Link) ReadCap() int {
 	return readCap
 }
 
-// WireLost tells that the wire leg broke while the link carried, or was silent for longer
-// than anybody waits.
+// WireLost tells that the wire leg broke while the link carried, or was silent for
+// [LegPatience].
 func (l *Link) WireLost(silent bool) { l.medium.wireLost(l, silent) }
 
 // Reason names what err has ended the queue pair by.

@@ -27,8 +27,9 @@ const (
 	smallRing = 64 << 10
 	largeRing = 4 << 20
 	// farRing is the ring of a flow over a network while memory is plenty: four reads
-	// may be under way, and more does not fit the caches of a processor any more. Who
-	// waits for the answer to a ring that is full lets two processors wait.
+	// may be under way, and more does not fit the caches of a processor any more. A
+	// sender that has filled the ring and waits for the answer leaves two processors
+	// idle.
 	//
 	// It is a little less than 2 MiB so that a quarter of it is no multiple of a path
 	// MTU. The last packet of a message carries the immediate besides; a whole MTU in

@@ -62,7 +62,7 @@ type ShmPeer struct {
 	arena  *rmb.Arena
 	warm   atomic.Bool // a probe has come back: memory and doorbells work both ways
 
-	users int       // flows and datagram ports; guarded by the fabric's mu
+	users int       // flows and datagram ports; guarded by Shm.mu
 	idle  time.Time // since when there are none; the same
 }
 

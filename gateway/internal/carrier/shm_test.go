@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-// shmServer is the shm fabric of a gateway that others offer memory to.
+// shmServer is the shm device of a gateway that others offer memory to.
 type shmServer struct {
 	*side
 	t *testing.T
@@ -27,8 +27,8 @@ func newShmServer(t *testing.T, share config.Percent) *shmServer {
 	return &shmServer{side: newSides(t, share)[1], t: t}
 }
 
-// stranger is another gateway's device under the same kernel.
-func (s *shmServer) stranger(id byte) *shm.Device {
+// other is another gateway's device under the same kernel.
+func (s *shmServer) other(id byte) *shm.Device {
 	s.t.Helper()
 	d, err := shm.Open(shm.Config{
 		Dir: s.Config.ShmDir, GatewayID: [16]byte{id, 1}, PeerQuota: 1 << 20, MaxPeers: 1000,
@@ -66,7 +66,7 @@ func (s *shmServer) use(a netip.Addr) (n int) {
 // as before.
 func TestShmPeersShared(t *testing.T) {
 	s := newShmServer(t, 2) // 5 of 256
-	d := s.stranger(7)
+	d := s.other(7)
 	var first *shm.Peer
 	for i := range 20 {
 		p, err := s.meet(d, addrA)
@@ -101,17 +101,17 @@ func TestShmPeersShared(t *testing.T) {
 }
 
 // When there are as many peers as there may be, the one that has been idle for
-// longest makes room for whoever comes.
+// longest makes room for a new one.
 func TestShmPeersEvicted(t *testing.T) {
 	s := newShmServer(t, 100)
-	d := s.stranger(8)
+	d := s.other(8)
 	var all []*shm.Peer
 	for i := range shmPeersLimit {
 		p, err := s.meet(d, netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}))
 		require.NoError(t, err)
 		all = append(all, p)
 	}
-	require.Eventually(t, func() bool { // the stranger has as many peers itself, until it hears of the hang-up
+	require.Eventually(t, func() bool { // the other device has as many peers itself, until it hears of the hang-up
 		_, err := s.meet(d, addrA)
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
@@ -127,7 +127,7 @@ func TestShmPeersEvicted(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.shm.shm.Peers()) <= shmPeersLimit }, 30*time.Second, time.Millisecond)
 }
 
-// An offer that somebody is reading is not withdrawn for another.
+// An offer that a link is using is not withdrawn for another.
 func TestShmOffersInUseStay(t *testing.T) {
 	s := newShmServer(t, 50)
 	var all []*ShmPeer
@@ -180,7 +180,7 @@ func TestShmCallsShared(t *testing.T) {
 	s.shm.called([16]byte{10})
 	require.Empty(t, s.shm.calls)
 
-	d := s.stranger(9)
+	d := s.other(9)
 	var all sync.WaitGroup
 	for range 40 {
 		p, err := d.Offer()

@@ -145,7 +145,7 @@ func meet(t *testing.T, sides [2]*side, of func(*side) Fabric) *linked {
 	return c
 }
 
-// fabrics are those of a side, by name.
+// fabrics are the devices of a side, by name.
 var fabrics = map[string]func(*side) Fabric{
 	"shm":  func(s *side) Fabric { return s.shm },
 	"soft": func(s *side) Fabric { return s.soft },

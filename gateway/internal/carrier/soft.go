@@ -61,7 +61,7 @@ type Soft struct {
 	pairs  int                    // queue pairs of flows
 }
 
-// SoftUnit is one device of the fabric.
+// SoftUnit is one device of package soft, on addresses that became known together.
 type SoftUnit struct {
 	*Driven
 	soft *soft.Device
@@ -90,14 +90,14 @@ type softPeer struct {
 
 	warmLen atomic.Int64 // the length of the packets of that proof
 
-	users int       // flows; guarded by the fabric's mu
+	users int       // flows; guarded by Soft.mu
 	idle  time.Time // since when there are none; the same
 
 	path softPath
-	vigil
+	peerKeepalive
 }
 
-// softLink is what the fabric knows of a link.
+// softLink is what Soft knows of a link.
 type softLink struct {
 	*softPeer
 	port SoftPort
@@ -123,8 +123,8 @@ func openSoft(env *Env) (Fabric, error) {
 	return sf, nil
 }
 
-// extend opens a device on those addresses of the host that have none. Nobody
-// else has the fabric, or mu is held.
+// extend opens a device on those addresses of the host that have none. The caller
+// holds mu, or has not published sf yet.
 func (sf *Soft) extend() error {
 	all, err := sf.env.Addrs()
 	if err != nil {
@@ -297,7 +297,7 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}
-		p = &softPeer{key: k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd), vigil: newVigil()}
+		p = &softPeer{key: k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd), peerKeepalive: newPeerKeepalive()}
 		sf.peers[k] = p
 	}
 	p.users++
@@ -329,7 +329,7 @@ func (sf *Soft) leave(p *softPeer) {
 	}
 }
 
-// forgetIdle gives back what peers without flows hold.
+// forgetIdle frees what peers without flows hold.
 func (sf *Soft) forgetIdle(now time.Time) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -405,9 +405,9 @@ func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	return sent, func() {}
 }
 
-// convicted implements failing. What a queue pair has refused may be from anybody who
-// sends with the peer's address, and ends nothing. A peer that did send it has had no
-// answer, and leaves the queue pair: the wire leg says so.
+// convicted implements failing. What a queue pair has refused may be from any host
+// that sends with the peer's address, and ends nothing. A peer that did send it has
+// had no answer, and leaves the queue pair: the wire leg says so.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
 // unanswered: the peer or the path is gone.

@@ -33,7 +33,7 @@ func fallbacks(g *fakeGateway) map[string]uint64 {
 }
 
 // TestFallbacksAreCountedOnce: one connection, one side, one number, the first
-// reason, and who decided.
+// reason, and the side that decided.
 func TestFallbacksAreCountedOnce(t *testing.T) {
 	p := newPair(t)
 	g := p.g[0]
@@ -102,7 +102,7 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 	require.Empty(t, p.steer[0].injected)
 }
 
-// TestWireOfAnEndedFlow: who comes too late with it has to end it.
+// TestWireOfAnEndedFlow: a caller that comes too late with it has to end it.
 func TestWireOfAnEndedFlow(t *testing.T) {
 	p := newPair(t)
 	f := bareFlow(p.g[0], config.SideClient, 3001)

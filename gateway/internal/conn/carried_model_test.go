@@ -158,7 +158,7 @@ func endInOrder(t *rapid.T, c *pairConn, es [2]*endpoint) {
 	}
 }
 
-// endByReset: whoever is left sees a reset, or an end it has been told before.
+// endByReset: the side that is left sees a reset, or an end it has been told before.
 func endByReset(t *rapid.T, c *pairConn, left, gone *endpoint) {
 	err := left.drain(t, gone)
 	if !gone.ended {

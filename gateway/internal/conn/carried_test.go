@@ -139,7 +139,7 @@ func testBulkLeavesRoom(t *testing.T, kind negotiate.CarrierKind) {
 }
 
 // TestStartBehindTeardown: a flow that ends between its last word and the first
-// turn of what carries it leaves nothing, whoever is first.
+// turn of what carries it leaves nothing, whichever is first.
 func TestStartBehindTeardown(t *testing.T) {
 	for _, kind := range allCarriers {
 		t.Run(kind.String(), func(t *testing.T) { testStartBehindTeardown(t, kind) })

@@ -43,14 +43,14 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 	return carries, reason
 }
 
-// offer makes the link of one fabric for a client's flow.
+// offer makes the link of one device for a client's flow.
 func (f *Flow) offer(fb carrier.Fabric) (c *carry, offer negotiate.CarrierOffer, err error) {
 	c = f.newCarry()
 	c.Link, offer, err = fb.Offer(c.request())
 	return c, offer, err
 }
 
-// answer makes the link of one fabric for a server's flow and connects it to the
+// answer makes the link of one device for a server's flow and connects it to the
 // client's; report is told of what happens on it from then on.
 func (f *Flow) answer(fb carrier.Fabric, from negotiate.CarrierOffer, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) (offer negotiate.CarrierOffer, err error) {
 	c := f.newCarry()
@@ -83,8 +83,8 @@ func (f *Flow) resting(kind negotiate.CarrierKind) bool {
 	return f.Trial == nil && f.env.Peers.Resting(f.Peer(), kind, time.Now())
 }
 
-// strangers are the fabrics by which the peer has to be met before they can answer.
-func (f *Flow) strangers(p *negotiate.Proposal) (list []carrier.Fabric) {
+// unmet are the devices by which the peer has to be met before they can answer.
+func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Fabric) {
 	for _, fb := range f.env.Fabrics {
 		if from := negotiate.FindCarrier(p.Carriers, fb.Kind()); from != nil && !fb.Met(*from, p) {
 			list = append(list, fb)
@@ -174,7 +174,7 @@ func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	if picked == nil {
 		return // the relay starts with the records
 	}
-	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the fabric knows better now
+	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the device knows better now
 	leg := f.leg
 	f.post(func() {
 		if fd, err := leg.take(); err == nil { // else the flow has ended

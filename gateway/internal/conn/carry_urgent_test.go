@@ -39,7 +39,7 @@ func TestUrgentBytesStopNothing(t *testing.T) {
 			for round := range 200 {
 				from := round % 2
 				f := c.flow[from]
-				f.Shard.Call(func() { // who sees the first bytes sees all of them
+				f.Shard.Call(func() { // a look at the first bytes sees all of them
 					sendAround(t, c.app[from])
 					arrived(t, c.app[from])
 				})

@@ -217,7 +217,7 @@ func (f *Flow) appAccepted(leg *appLeg) {
 			return nil
 		}
 		if f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateCarrying, ebpf.StateCompleting) != nil {
-			return c.AppFailed(now) // given back to the kernel while we were late
+			return c.AppFailed(now) // it fell back while we were late
 		}
 		return c.AppAccepted(now)
 	})

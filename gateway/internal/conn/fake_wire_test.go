@@ -50,7 +50,7 @@ func newFakeWires(limit, chunk int) (*fakeWire, *fakeWire) {
 	return a, b
 }
 
-// changed wakes everybody; the lock is held on entry and not on return.
+// changed wakes all waiters; the lock is held on entry and not on return.
 func (l *fakeLink) changed(ws ...*fakeWire) {
 	var calls []func()
 	for _, w := range ws {

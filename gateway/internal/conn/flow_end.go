@@ -62,9 +62,9 @@ func (p *parts) end(word negotiate.Reason) {
 func (f *Flow) finish(e *life.Ending) {
 	defer f.env.Work.Done()
 	leg := f.leg
-	// Who begins anew on the tuple is the client: all of the rest comes before it
-	// can know that the tuple is free. A server's client knows by the wire leg, and
-	// its SYN must not meet an application that is still connected to us.
+	// The client begins anew on the tuple: all of the rest comes before it can know
+	// that the tuple is free. A server's client knows by the wire leg, and its SYN
+	// must not meet an application that is still connected to us.
 	wireFirst := e.Anew && f.Side == config.SideClient
 	if e.Anew {
 		f.entryDead()

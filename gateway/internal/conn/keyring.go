@@ -23,12 +23,12 @@ type Keyring struct {
 	warned rate.Sometimes // of peers without a key in common
 }
 
-// strangersEvery is how often the log says that peers have other keys.
-const strangersEvery = time.Minute
+// warnEvery is how often the log says that peers have other keys.
+const warnEvery = time.Minute
 
 // NewKeyring returns a ring without keys.
 func NewKeyring(log *slog.Logger) *Keyring {
-	return &Keyring{log: log, warned: rate.Sometimes{Interval: strangersEvery}}
+	return &Keyring{log: log, warned: rate.Sometimes{Interval: warnEvery}}
 }
 
 // NoCommonKey says, now and then, that a peer has no key in common with this gateway:

@@ -42,7 +42,7 @@ func (f *Flow) clear(held []byte) {
 	f.Shard.Call(func() { f.raw.forward(held) })
 }
 
-// TestRawRelayModel: every byte and both ends get through, whoever ends first.
+// TestRawRelayModel: every byte and both ends get through, whichever side ends first.
 func TestRawRelayModel(t *testing.T) {
 	p := newPair(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -132,7 +132,7 @@ func TestRawRelayModel(t *testing.T) {
 	p.empty(t)
 }
 
-// TestRawResets: a reset gets through although nothing is read, whoever sends it.
+// TestRawResets: a reset gets through although nothing is read, whichever side sends it.
 func TestRawResets(t *testing.T) {
 	p := newPair(t)
 	appSees := func(t *testing.T, c *pairConn) {

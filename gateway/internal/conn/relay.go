@@ -13,8 +13,8 @@ import (
 // relayChunk is the largest DATA record this side sends.
 const relayChunk = loop.BulkTurn
 
-// relay carries a flow by DATA records over the wire leg: the refuge when no
-// rdma carrier works, or works any more. It is a pump of the flow's shard.
+// relay carries a flow by DATA records over the wire leg, when no queue pair works,
+// or works any more. It is a pump of the flow's shard.
 //
 //	tx  read app leg ─► one DATA record ─► wire leg; while that waits nothing is read
 //	rx  read wire leg ─► records ─► app leg, or the ring, which the window bounds
@@ -239,8 +239,8 @@ func (r *relay) settle() {
 	}
 }
 
-// close ends the relay of a flow that has ended, for the shard. Nobody needs the
-// tail any more.
+// close ends the relay of a flow that has ended, for the shard. The tail is not
+// needed any more.
 func (r *relay) close() {
 	if r.fd >= 0 && !r.f.core.LegDone {
 		r.s.Leave(r.fd)

@@ -154,15 +154,15 @@ func (s *server) stopDial() {
 // and it takes time, and then answers. It goes on when the flow has ended: others wait for
 // the same.
 func (s *server) meet(p *negotiate.Proposal) {
-	strangers := s.f.strangers(p)
-	if len(strangers) == 0 {
+	unmet := s.f.unmet(p)
+	if len(unmet) == 0 {
 		s.answer(p, nil)
 		return
 	}
 	s.f.env.Work.Go(func() {
 		defer s.f.contain()
 		failed := map[negotiate.CarrierKind]error{}
-		for _, fb := range strangers {
+		for _, fb := range unmet {
 			if err := fb.Meet(s.f.env.Context, s.f.Peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
 				failed[fb.Kind()] = err
 			}
@@ -188,7 +188,7 @@ func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]
 		if reason != negotiate.ReasonNone {
 			return s.hs.Refused(now, reason)
 		}
-		_ = s.f.wire.SetKeepalive(carrier.VigilTurn, carrier.VigilTurn, math.MaxInt32) // the last word may be long in coming
+		_ = s.f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32) // the last word may be long in coming
 		return s.hs.Served(now, negotiate.Accept{
 			GatewayID: s.f.env.GatewayID, HostID: s.f.env.HostID, DatagramPort: s.f.env.Datagrams.Port(), Random: s.f.env.Keys.random(),
 			Carriers: offers,

@@ -415,7 +415,7 @@ func TestServerEndsBySelf(t *testing.T) {
 	}
 }
 
-// TestTeardownOnce: however many want to end a flow, its books are kept once.
+// TestTeardownOnce: however many want to end a flow, its end is counted once.
 func TestTeardownOnce(t *testing.T) {
 	p := newPair(t)
 	c := p.dial(t, negotiate.CarrierSHM)
@@ -449,8 +449,8 @@ func TestTeardownOnce(t *testing.T) {
 	p.empty(t)
 }
 
-// TestHostileWrite: who writes where it may not loses that connection, not only its
-// queue pair.
+// TestHostileWrite: a peer that writes where it may not loses that connection, not
+// only its queue pair.
 func TestHostileWrite(t *testing.T) {
 	for _, kind := range rdmaCarriers {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -79,14 +79,14 @@ type Gateway interface {
 	Ended(c admin.ConnInfo)
 }
 
-// Fabric is a device of the gateway: a Network or a Memory. The methods
-// of both may wait: the keeper's goroutine calls them.
+// Fabric is a device of the gateway: a Network or a Memory. The methods of both may
+// wait: the keeper's goroutine calls them.
 type Fabric interface {
 	// Kind is the carrier that peers are told of.
 	Kind() negotiate.CarrierKind
 }
 
-// Network is a fabric whose peers are addresses, such as RoCEv2.
+// Network is a device whose peers are addresses, such as RoCEv2.
 type Network interface {
 	Fabric
 	// DeviceAt returns the device that has a local address.
@@ -105,7 +105,7 @@ type Device struct {
 	GID uint8
 }
 
-// Memory is the fabric of peers that share memory with this host.
+// Memory is the device of peers that share memory with this host.
 type Memory interface {
 	Fabric
 	// SharedDevice returns the device that all peers share memory with.
@@ -122,6 +122,6 @@ type Memory interface {
 // MemoryPeer is a peer that shares memory with this host.
 type MemoryPeer struct {
 	*shm.Peer
-	// Hold keeps the fabric from letting an idle peer go until leave is called.
+	// Hold keeps the device from letting an idle peer go until leave is called.
 	Hold func() (leave func())
 }

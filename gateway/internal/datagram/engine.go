@@ -19,8 +19,8 @@ const (
 	sweepEvery = time.Second
 	// readBudget is how many datagrams of local programs one turn takes.
 	readBudget = 128
-	// drainTurns is how many turns' shares a stop gives back at most: more than A
-	// holds.
+	// drainTurns is how many turns' shares a stop returns to the network at most:
+	// more than the app TUN holds.
 	drainTurns = 64
 	// routeFor is how long the way to a peer is believed.
 	routeFor = 3 * time.Second

@@ -27,7 +27,7 @@ type fakeSteering struct {
 	closed  []ebpf.Tuple
 	pass    map[uint16]bool // services the policy does not want
 	routes  int
-	ifindex int   // of the way to everybody
+	ifindex int   // of the way to every peer
 	noRoute error // why there is none
 }
 

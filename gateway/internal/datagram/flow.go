@@ -134,7 +134,7 @@ func (e *engine) endFlow(f *flow, end admin.End, r negotiate.Reason) {
 	}
 	e.gateway.Ended(info)
 	var left time.Duration
-	if end == admin.EndNative { // what has been steered already can be given back
+	if end == admin.EndNative { // what has been steered already can still go back to the network
 		left = nativeEvery
 	}
 	if err := e.steer.CloseDatagram(f.tuple, uint8(r), left); err != nil {

@@ -260,7 +260,7 @@ func TestDatagramsUnprovenAreNative(t *testing.T) {
 	h := newHosts(t, config.DeviceShm, config.DeviceSoft)
 	ends := h.ends(0, 4000, 53)
 	h.d[0].steer(t, ends, []byte("early"))
-	p := h.d[0].receive(t) // given back to A
+	p := h.d[0].receive(t) // back on the app TUN
 	require.Equal(t, ends, p.endPair)
 	require.Equal(t, "early", string(p.payload))
 	require.EqualValues(t, 1, h.stats(0).Returned)

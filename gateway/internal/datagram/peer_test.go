@@ -33,7 +33,7 @@ func (h *hosts) narrow(i int) {
 	})
 }
 
-// fabrics changes those of host i where they are read: on the keeper's goroutine.
+// fabrics changes the devices of host i where they are read: on the keeper's goroutine.
 func (h *hosts) fabrics(i int, change func(list []Fabric)) {
 	k, done := h.engine(i).keeper, make(chan struct{})
 	k.jobs <- func() {
@@ -43,7 +43,7 @@ func (h *hosts) fabrics(i int, change func(list []Fabric)) {
 	<-done
 }
 
-// narrowMemory and narrowNetwork are fabrics of short packets.
+// narrowMemory and narrowNetwork are devices of short packets.
 type narrowMemory struct{ Memory }
 
 func (n narrowMemory) SharedDevice() Device {
@@ -104,7 +104,7 @@ func TestDatagramPeerDies(t *testing.T) {
 		}
 		t.Logf("native after %v", time.Since(begun))
 		require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
-		for h.d[0].next(0) != nil { // given back in between
+		for h.d[0].next(0) != nil { // returned to the network in between
 		}
 		h.d[0].steer(t, ends, []byte("native"))
 		require.Equal(t, "native", string(h.d[0].receive(t).payload), "given back")

@@ -59,7 +59,7 @@ type port struct {
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
 	shm   *shm.Peer            // nil on a network
-	leave func()               // tells the fabric that shm is not in use any more
+	leave func()               // tells the device that shm is not in use any more
 	at    atomic.Uint32        // a portState
 
 	rx     verbs.MR // receives of grhLen+mtu each, from start on

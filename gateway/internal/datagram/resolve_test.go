@@ -84,9 +84,9 @@ func TestIDsRest(t *testing.T) {
 	require.Len(t, last, 1<<idBits)
 }
 
-// TestDatagramPortAnswersFromWhereItWasAsked: one socket, many addresses. Nobody
-// but a gateway with a way to us gets more than a refusal, and nothing is longer
-// than what was asked.
+// TestDatagramPortAnswersFromWhereItWasAsked: one socket, many addresses. Only a
+// gateway with a way to us gets more than a refusal, and nothing is longer than
+// what was asked.
 func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	h := newHosts(t, config.DeviceSoft)
 	h.stop(0)
@@ -149,7 +149,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, negotiate.ReasonNoCommonCarrier, refusal.Reason)
 
-	// Whoever names a queue pair at another address has none.
+	// A peer that names a queue pair at another address gets no link.
 	r.Offers = []resolve.UDOffer{{
 		Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 78, QKey: 5, GID: verbs.GIDOf(netip.MustParseAddr("127.77.0.9")), UDPPort: h.soft,
 	}}

@@ -16,7 +16,7 @@ import (
 // errNotHere means that this host has no way to a peer: no failure.
 var errNotHere = errors.New("no way to the peer from here")
 
-// queriesPerSecond bounds what strangers can have us look for.
+// queriesPerSecond bounds the look-ups that unknown hosts can cause.
 const queriesPerSecond = 200
 
 // sockets are the sockets of the datagram port, one per family. They have no

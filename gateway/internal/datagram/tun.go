@@ -71,7 +71,7 @@ func (e *engine) readTUN() bool {
 	return true
 }
 
-// outgoing carries one datagram of a local program, or gives it back.
+// outgoing carries one datagram of a local program, or returns it to the network.
 func (e *engine) outgoing(slot uint16, n int) {
 	b := e.out.bytes(slot)
 	if n > len(b) {

@@ -237,7 +237,7 @@ func TestReassemblyIsBounded(t *testing.T) {
 		}
 	}
 	require.Equal(t, asmTotal, pool.taken)
-	// Who fills all of it keeps nobody else from anything.
+	// A sender that fills all of it keeps no other from anything.
 	late := reassembly{pool: pool}
 	whole := 0
 	for _, m := range piecesFor(7, ends4, make([]byte, 5000), 1024) {

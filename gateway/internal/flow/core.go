@@ -248,7 +248,7 @@ func (c *Core) Replaced() []Action {
 // connection. A client that sent another SYN instead of the third ACK never had one.
 func (c *Core) GivenBack(late bool) []Action {
 	if late || !c.client() && c.phase == Accepted {
-		return c.on(GivesBack, negotiate.Verdict{})
+		return c.on(GoesNative, negotiate.Verdict{})
 	}
 	return c.Replaced()
 }
@@ -258,8 +258,8 @@ func (c *Core) Vanishes(r negotiate.Reason) []Action {
 	return c.on(Vanishes, negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone})
 }
 
-// Cancel ends the connection because the gateway ends, or is to carry nothing: its
-// handshake gives it back, what is carried is reset. A client's has a handshake from the
+// Cancel ends the connection because the gateway ends, or is to carry nothing: in its
+// handshake it falls back, what is carried is reset. A client's has a handshake from the
 // beginning, which looks at that itself where it begins later.
 func (c *Core) Cancel(r negotiate.Reason) []Action {
 	v := negotiate.Verdict{Reason: r}

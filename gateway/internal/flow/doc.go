@@ -5,9 +5,9 @@
 //
 // What happens: the handshake advances or gives up, a record comes, the wire leg or a
 // direction of the app leg ends, the link fails or is drained, a timer is due, a SYN
-// replaces the connection, the programs give it back, the gateway cancels it. Every phase
-// is reached by a row of one table, whose end has a reason (given by its cause, or the one
-// that stands here) and a counter:
+// replaces the connection, the programs return it to the kernel, the gateway cancels
+// it. Every phase is reached by a row of one table, whose end has a reason (given by
+// its cause, or the one that stands here) and a counter:
 //
 //	PHASE       EVENT         ─► NEXT        COUNTER              REASON
 //	accepted    negotiates    ─► negotiating -
@@ -24,7 +24,7 @@
 //	any         releases      ─► released    fallback
 //	handshake   replaces      ─► released    fallback             client_gone
 //	carried     replaces      ─► aborted     ended                client_gone
-//	any         gives back    ─► released    ended
+//	any         goes native   ─► released    ended
 //	any         vanishes      ─► released    fallback
 //	handshake   cancels       ─► released    fallback
 //	handshake   panics        ─► aborted     fallback             internal_error

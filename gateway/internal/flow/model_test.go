@@ -118,7 +118,7 @@ func (m *model) do(i int, todo []Action) {
 
 // giveUp is what a handshake orders that cannot go on.
 func (m *model) giveUp(i int, v negotiate.Verdict) []Action {
-	if i == 0 && rapid.Bool().Draw(m.t, "gives back") {
+	if i == 0 && rapid.Bool().Draw(m.t, "goes native") {
 		return m.sides[i].core.Releases(v)
 	}
 	return m.sides[i].core.HandshakeAborts(v, rapid.Bool().Draw(m.t, "mute"))
@@ -517,8 +517,9 @@ func phaseOf(e *Ending, p Phase) Phase {
 	return p + 1
 }
 
-// TestModel: whoever ends, leaves the link or begins anew when, with whatever under way,
-// both sides come to an end, and to the same one where nothing tears the connection.
+// TestModel: whichever side ends, leaves the link or begins anew, with whatever under
+// way, both sides come to an end, and to the same one where nothing tears the
+// connection.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)

@@ -110,7 +110,7 @@ func TestWireEnds(t *testing.T) {
 	require.Equal(t, Closed, c.Phase())
 }
 
-// TestLeavesOnce: by whoever is first, when records are exchanged, and END is said again.
+// TestLeavesOnce: the first caller leaves, when records are exchanged, and END is said again.
 func TestLeavesOnce(t *testing.T) {
 	c := New(config.SideClient)
 	c.HandshakeBegins()

@@ -24,7 +24,7 @@ const (
 	DeclinesMute
 	Releases // client: the connection goes back to its kernel
 	Replaces // the tuple belongs to a newer connection
-	GivesBack
+	GoesNative
 	Vanishes // server: no wire leg ever came
 	Cancels  // server: the gateway ends before the wire leg comes
 	Panics   // a panic in its work
@@ -32,7 +32,7 @@ const (
 
 var onNames = [...]string{
 	"negotiates", "completes", "carries", "ends", "over", "raw over", "aborts", "refuses", "refuses mute", "declines",
-	"declines mute", "releases", "replaces", "gives back", "vanishes", "cancels", "panics",
+	"declines mute", "releases", "replaces", "goes native", "vanishes", "cancels", "panics",
 }
 
 // String returns the name, as the diagram has it.
@@ -113,8 +113,8 @@ func (b FallbackOf) counts(side config.Side) bool {
 
 // transitions are all there are: what is not here does not happen.
 //
-// The entry of a refused connection stays as dead: a bare SYN behind the reset may be on
-// its way to netstack already, and needs the entry to be given back.
+// The entry of a refused connection stays as dead: a bare SYN behind the reset may
+// be on its way to netstack already, and needs the entry to fall back.
 var transitions = [...]Transition{
 	{On: Negotiates, From: in(Accepted), To: Negotiating},
 	{On: Completes, From: in(Negotiating), To: Completing}, // client
@@ -131,7 +131,7 @@ var transitions = [...]Transition{
 	{On: Releases, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Entry: EntryRelease, End: admin.EndNative, FellBack: FallbackBoth}},
 	{On: Replaces, From: handshakes, To: Released, Reason: negotiate.ReasonClientGone, Ending: &Ending{App: AppReset, Wire: WireForget, End: admin.EndNative, FellBack: FallbackBoth}},
 	{On: Replaces, From: carried, To: Aborted, Reason: negotiate.ReasonClientGone, Ending: &Ending{App: AppReset, Wire: WireForget, End: admin.EndAborted}},
-	{On: GivesBack, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Wire: WireForget}},
+	{On: GoesNative, From: anyPhase, To: Released, Ending: &Ending{App: AppReset, Wire: WireForget}},
 	{On: Vanishes, From: anyPhase, To: Released, Ending: &Ending{Wire: WireForget, End: admin.EndNative, FellBack: FallbackBoth}},
 	{On: Cancels, From: handshakes, To: Released, Ending: &Ending{Wire: WireForget, Entry: EntryDead, End: admin.EndNative, FellBack: FallbackBoth}},
 	{On: Panics, From: handshakes, To: Aborted, Reason: negotiate.ReasonInternalError, Ending: &Ending{App: AppReset, Anew: true, End: admin.EndAborted, FellBack: FallbackBoth, Tell: true}},

@@ -17,7 +17,7 @@ func (s *Shard) dispatch(events []unix.EpollEvent, i int) (next int) {
 			s.about = m.Owner()
 			m.Event(ev.Events)
 		} else if fn := s.others[ev.Fd]; fn != nil {
-			s.about = nil // it says whom it works for
+			s.about = nil // fn calls WorksFor itself
 			fn(ev.Events)
 		}
 	}

@@ -21,8 +21,8 @@ func (i *Instant) Load() time.Time {
 // Store sets the time.
 func (i *Instant) Store(t time.Time) { i.at.Store(&t) }
 
-// Passed moves the instant to now if it is at least d ago, and reports whether the
-// caller is who did.
+// Passed moves the instant to now if it is at least d ago, and reports whether
+// this caller moved it.
 func (i *Instant) Passed(now time.Time, d time.Duration) bool {
 	last := i.at.Load()
 	return (last == nil || now.Sub(*last) >= d) && i.at.CompareAndSwap(last, &now)

@@ -42,8 +42,9 @@ type Servicer interface {
 	Service()
 }
 
-// WorksFor says whom the work that follows is for; nil: nobody in particular. What
-// is posted after the loop has ended is run by whoever posts it.
+// WorksFor names the owner of the work that follows; nil: the shard itself. Work
+// that is posted after the loop has ended runs on the goroutine of the caller, and
+// names no owner.
 func (s *Shard) WorksFor(o Owner) {
 	if !s.left.Load() {
 		s.about = o

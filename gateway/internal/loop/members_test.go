@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAPanicOfNobodyIsNotSurvived: a shard that does not know whom it worked for
-// does not go on.
+// TestAPanicOfNobodyIsNotSurvived: a shard without an owner for its work does
+// not go on after a panic.
 func TestAPanicOfNobodyIsNotSurvived(t *testing.T) {
 	var log strings.Builder
 	s, err := newShard(3, slog.New(slog.NewTextHandler(&log, nil)))

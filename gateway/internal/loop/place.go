@@ -18,8 +18,8 @@ const (
 	// placeLead is by how many looks one processor has to be ahead of all others
 	// together: three in four are its own.
 	placeLead = placeLooks / 2
-	// placeWindow is the longest time for a verdict: a shard with fewer reads is
-	// not what limits anybody.
+	// placeWindow is the longest time for a verdict: a shard with fewer reads
+	// limits no application.
 	placeWindow = 250 * time.Millisecond
 	// placeSmall is the mean read, in bytes, from which on the work is bulk: then
 	// a processor that has the bytes in its caches is worth more.
@@ -40,7 +40,7 @@ const (
 //
 // Only the thread of its shard uses it. The zero value does nothing.
 type placer struct {
-	where func(fd int) (cpu int, ok bool) // who sent last on an app leg; nil: placing is off
+	where func(fd int) (cpu int, ok bool) // the processor of the last sender on an app leg; nil: placing is off
 	get   func(*unix.CPUSet) error        // affinity of the calling thread
 	set   func(*unix.CPUSet) error
 
@@ -49,7 +49,7 @@ type placer struct {
 	bytes     int
 	flow      int // the descriptor looked at last
 	others    int // looks at another one than before
-	candidate int // majority vote of the looks: who leads, and by how many
+	candidate int // majority vote of the looks: the leading processor, and by how many
 	lead      int
 
 	placed  bool // off avoided, anywhere else in allowed

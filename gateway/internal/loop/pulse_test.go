@@ -8,7 +8,7 @@ import (
 )
 
 // What began before the gateway stood still is late by its own fault, also right
-// behind that, before anybody has noticed; what began later is not.
+// behind that, before the gateway has noticed; what began later is not.
 func TestWasLate(t *testing.T) {
 	var p Pulse
 	start := time.Now()

@@ -21,8 +21,8 @@ const (
 	// calls, which keep its P; after it, it waits as any goroutine does, or
 	// the runtime's monitor would never sleep (docs/ARCHITECTURE.md "Shards").
 	busyTail = 10 * time.Millisecond
-	// shardRest is the longest wait of a shard: a thread that does not come back
-	// from it in time, though nobody woke it, is one that gets no processor.
+	// shardRest is the longest wait of a shard. A thread that oversleeps it, without
+	// a wake-up under way, gets no processor.
 	shardRest = time.Second
 	// wcBatch is how many completions one poll of a CQ takes.
 	wcBatch = 64
@@ -53,14 +53,14 @@ type Shard struct {
 	spinner spinner
 	placer  placer
 	now     time.Time // when the turn began
-	about   Owner     // whom it works for, see WorksFor
+	about   Owner     // the owner of the work under way, see WorksFor
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
 	posted  []func()
 	unused  []func() // the list posted changes with
-	ended   bool     // nobody runs posted any more
+	ended   bool     // Post runs its function itself
 	hasPost atomic.Bool
-	asleep  atomic.Bool // it waits, or is about to: who posts has to ring
+	asleep  atomic.Bool // it waits, or is about to: a post has to ring
 
 	scratch [4096]byte // what a flow reads from its wire leg
 
@@ -182,8 +182,8 @@ func (s *Shard) Remove(fd int) error {
 	return nil
 }
 
-// Post implements host.Loop: it runs fn on the shard's thread, in order. After the shard has stopped
-// fn runs in close, and after that at once: nobody waits for it in vain.
+// Post implements host.Loop: it runs fn on the shard's thread, in order. After the
+// shard has stopped, fn runs in Halt, and after that at once: every fn runs.
 func (s *Shard) Post(fn func()) {
 	if trace.IsEnabled() {
 		trace.Log(context.Background(), TraceCategory, "post")
@@ -197,7 +197,7 @@ func (s *Shard) Post(fn func()) {
 	defer s.mu.Unlock()
 	s.posted = append(s.posted, fn)
 	s.hasPost.Store(true)
-	if s.asleep.CompareAndSwap(true, false) { // under mu: after close the descriptor is a stranger's
+	if s.asleep.CompareAndSwap(true, false) { // under mu: after close the number may be another descriptor's
 		s.expect(time.Now())
 		_, _ = unix.Write(s.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
@@ -465,7 +465,7 @@ func (s *Shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
 
 // arm reports whether every driver agrees that there is nothing to do.
 func (s *Shard) arm() bool {
-	s.asleep.Store(true) // before the look: who posts looks in the other order
+	s.asleep.Store(true) // before the look: Post looks in the other order
 	if s.hasPost.Load() {
 		return false
 	}

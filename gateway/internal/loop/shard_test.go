@@ -129,8 +129,8 @@ func TestDriverIsCalledInTime(t *testing.T) {
 	require.Less(t, late, 20*time.Millisecond)
 }
 
-// TestArmedOnlyAroundSleep: who refuses to be armed is asked for progress, and
-// every Arm has its Disarm.
+// TestArmedOnlyAroundSleep: a driver that refuses to be armed is asked for
+// progress, and every Arm has its Disarm.
 func TestArmedOnlyAroundSleep(t *testing.T) {
 	d := &fakeDriver{}
 	s := startShard(t, d)

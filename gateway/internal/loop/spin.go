@@ -24,16 +24,16 @@ const (
 	spinFruitless = 32
 	spinRest      = time.Second
 	// spinYieldLimit is how long another thread may keep the processor when it is
-	// offered: beyond it somebody computes, and spinning is in his way. One alone
-	// may be the machine's own doing: each costs as much as spinYieldWorth spins
-	// that found something.
+	// offered: a longer yield means that another thread needs the processor. A
+	// single one may be noise, so each costs as much as spinYieldWorth spins that
+	// found something.
 	spinYieldLimit = 100 * time.Microsecond
 	spinYieldWorth = 4
 )
 
 // spinner looks for more work before a shard sleeps. To sleep costs the peer a
-// doorbell, and whoever has the next bytes a wake-up: on a virtual machine 20 µs
-// each. The processor is offered to others all the time, since the work waited
+// doorbell, and the sender of the next bytes a wake-up: on a virtual machine 20
+// µs each. The processor is offered to others all the time, since the work waited
 // for is often made on it.
 //
 //	working ─► out of work ─► spinning ─┬─► found: working

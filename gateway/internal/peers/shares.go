@@ -158,7 +158,7 @@ func (t *Table) refuseLocked(r Resource) negotiate.Reason {
 	return r.reason()
 }
 
-// Refuse counts what somebody else refused.
+// Refuse counts what another part of the gateway refused.
 func (t *Table) Refuse(r Resource) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -54,7 +54,7 @@ func TestShareOfHandshakes(t *testing.T) {
 	require.Equal(t, uint64(1), s.refused[ResourceHandshakes])
 }
 
-// The rate is a peer's alone for as long as nobody else has to do with less.
+// The rate is a peer's alone for as long as no other peer has to do with less.
 func TestShareOfRate(t *testing.T) {
 	s, now := testTable(), time.Now()
 	s.begin(peerA, now)
@@ -71,8 +71,8 @@ func TestShareOfRate(t *testing.T) {
 	require.Equal(t, uint64(1), s.refused[ResourceRate])
 }
 
-// Whoever comes and goes, the books are those of the flows in the table, and
-// nobody is remembered for ever.
+// Whichever peers come and go, the shares are those of the flows in the table,
+// and no peer is remembered for ever.
 func TestSharesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type conn struct {

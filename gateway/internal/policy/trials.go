@@ -111,8 +111,9 @@ func (ts *Trials) checkLocked(t *admin.Trial) error {
 	return nil
 }
 
-// end takes a trial back. A policy that cannot be written leaves a rule behind
-// that concerns a port nobody else uses; the next trial writes it again.
+// end takes a trial back. A policy that cannot be written leaves a rule behind.
+// It concerns only the port of the trial; the next trial writes the policy
+// again.
 func (ts *Trials) end(t *admin.Trial) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

@@ -180,7 +180,7 @@ func (l *kernelListener) open(k *Legs, v6 bool) error {
 	}
 	fd := fds[0]
 	l.fds = append(l.fds, fd)
-	// The answer to a SYN comes from the next host, as far as anybody knows.
+	// The answer to a SYN comes from the next host, as far as the gateway can know.
 	if err := legs.SetHops(fd, v6, legs.Farthest); err != nil {
 		return err
 	}

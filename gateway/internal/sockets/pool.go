@@ -50,7 +50,7 @@ func (p *legPool) take(use func(fd int, err error)) {
 	}
 }
 
-// fill makes sockets until nobody waits and enough are ready, or none can be made.
+// fill makes sockets until no caller waits and enough are ready, or none can be made.
 func (p *legPool) fill() {
 	for more := true; more; {
 		fds, err := p.make(process.LegBatch)
@@ -74,8 +74,9 @@ func (p *legPool) fill() {
 
 var errNoSocket = errors.New("no socket for a leg")
 
-// deal says who gets the first of the new sockets, keeps the rest, and reports
-// whether more are wanted. With an error all that wait are to hear of it.
+// deal hands the first of the new sockets to the callers that wait, keeps the
+// rest, and reports whether more are wanted. With an error, all waiting callers
+// are to hear of it.
 func (p *legPool) deal(fds []int, err error) (served []func(fd int, err error), more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

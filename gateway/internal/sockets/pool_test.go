@@ -29,8 +29,7 @@ func pipes(t *testing.T) (func(int) ([]int, error), *atomic.Int64) {
 	}, made
 }
 
-// Everybody who asks gets a socket of his own, above the floor, and what is left is
-// closed.
+// Every caller gets a socket of its own, above the floor, and what is left is closed.
 func TestLegPool(t *testing.T) {
 	const asked = 5 * process.LegBatch
 	maker, made := pipes(t)
@@ -64,7 +63,7 @@ func TestLegPool(t *testing.T) {
 	require.Error(t, <-failed)
 }
 
-// Who waits hears of a keeper that fails, and the next one asks again.
+// A waiting caller hears of a keeper that fails, and the next one asks again.
 func TestLegPoolFails(t *testing.T) {
 	maker, _ := pipes(t)
 	broken := errors.New("broken")

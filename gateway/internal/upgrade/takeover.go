@@ -61,15 +61,15 @@ type Predecessor struct {
 	takeover  *admin.Takeover // nil: it drains already
 	o         Options
 	log       *slog.Logger
-	alone     bool // it has died meanwhile: nobody is to be told
+	alone     bool // it has died meanwhile: there is no process to tell
 
 	once    sync.Once
 	beating chan struct{} // closed to end keepBeating
 	beats   sync.WaitGroup
 }
 
-// Begin finds out beside whom this gateway is to start, and opens the admin socket
-// unless somebody has to give it up first.
+// Begin finds out beside which gateway this one is to start. It opens the admin
+// socket, unless a predecessor has to give it up first.
 func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, *admin.Server, error) {
 	log := opts.Logger
 	if opts.TakeOver {

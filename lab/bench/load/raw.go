@@ -12,7 +12,7 @@ import (
 
 // The raw stream is as rawLimit of verbs/soft: trains of full datagrams whose
 // headers and bodies are apart in memory, and a window that is acknowledged
-// cumulatively, so that nothing is lost and nobody spins.
+// cumulatively, so that nothing is lost and no thread spins.
 const (
 	rawHeaders  = 16      // a BTH and the ICRC, which most packets of a long message have
 	rawWindow   = 1 << 20 // bytes under way at most

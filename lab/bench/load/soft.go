@@ -169,8 +169,8 @@ func since(a, b soft.Stats) Counters {
 	}
 }
 
-// softService is the far side: it returns pings, and gives back the receives
-// that a stream has used.
+// softService is the far side: it returns pings, and posts the receives that a
+// stream has used again.
 type softService struct{ *link }
 
 func newSoftService(d *device, j *Job) (*softService, error) {

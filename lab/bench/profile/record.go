@@ -31,7 +31,7 @@ func Record(ctx context.Context, directory string, d time.Duration, done <-chan 
 	data := filepath.Join(directory, "perf.data")
 	defer os.Remove(data)
 	// No build IDs: what is looked up is still where it was. It ends with sleep,
-	// also if nobody is there any more to end it.
+	// also if this process has ended before.
 	cmd, stderr := perf(ctx, "record", "--quiet", "--all-cpus", "--call-graph", "fp", "--event", "cpu-clock",
 		"--freq", strconv.Itoa(rate), "--no-buildid", "--no-buildid-cache", "--delay", strconv.FormatInt(Delay.Milliseconds(), 10),
 		"--output", data, "--", "sleep", strconv.FormatFloat((Delay+d).Seconds(), 'f', 3, 64))

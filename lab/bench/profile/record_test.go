@@ -14,7 +14,7 @@ import (
 )
 
 // needPerf skips where only the benchmarks' programs are missing, or the kernel
-// lets nobody look.
+// lets no program look.
 func needPerf(t *testing.T) {
 	testnet.Require(t, "root")
 	if out, err := exec.Command(Program, "record", "-q", "-a", "-e", "cpu-clock", "-o", "/dev/null", "--", "true").CombinedOutput(); err != nil {

@@ -5,7 +5,7 @@ import "strings"
 // rule says what a function on a stack means.
 type rule struct {
 	item Item
-	// of is whose time it says it of; nil: everybody's.
+	// of is whose time it says it of; nil: that of all roles.
 	of func(Role) bool
 	// within asks for one of these functions around it; nil asks for nothing.
 	within []string
@@ -14,7 +14,7 @@ type rule struct {
 }
 
 // rules are asked in this order for each function of a stack, from the
-// innermost: the first that knows a function decides. What helps everybody
+// innermost: the first that knows a function decides. What helps all functions
 // (locks, lists, clocks) is in none, and so belongs to its caller.
 var rules = []rule{
 	{item: Spin, of: Role.gateway, within: []string{spinning}},

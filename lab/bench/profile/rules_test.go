@@ -65,7 +65,7 @@ func TestClassify(t *testing.T) {
 		{RingCopy, ClientGateway, stack("runtime.memmove", module+"verbs/soft.(*qp).execute")},
 		{Streams, ClientGateway, stack("runtime.memmove", "encode")},
 		{Checksum, Client, stack("hash/crc32.update", module+"verbs/soft.(*transmitter).add")},
-		// Whoever else runs is not looked into.
+		// Other processes are not looked into.
 		{Machine, Others, stack("tcp_ack", "tcp_sendmsg")},
 		{Machine, Kernel, stack("damon_walk", "kthread", "ret_from_fork")},
 		{TCP, Kernel, stack("tcp_ack", "net_rx_action", "run_ksoftirqd", "kthread")},

@@ -347,7 +347,7 @@ forward:
 	return TCX_NEXT;
 }
 
-/* What the user space hop gives back goes to the port of its destination,
+/* What the user space hop returns goes to the port of its destination,
  * around the bridge: that must not learn that the sender moved to the hop. */
 SEC("tcx/ingress")
 int testnet_hop(struct __sk_buff *skb)

@@ -2,7 +2,7 @@ package clc
 
 import "encoding/binary"
 
-// AppendIdentity appends the TLVs by which a sender says who it is.
+// AppendIdentity appends the TLVs that identify a sender.
 func AppendIdentity(b []byte, gateway, host [16]byte, dgramPort uint16) []byte {
 	b = AppendTLV(b, TLVGatewayID, gateway[:])
 	if host != ([16]byte{}) {

@@ -190,8 +190,8 @@ func (d *destination) refresh(now time.Time) bool {
 	return d.suspect && now.Sub(d.refreshed) >= RefreshAfter || now.Sub(d.heard) >= staleAfter || !d.sending.IsZero() && now.Sub(d.sending) >= RefreshAfter
 }
 
-// probe tells whether to send one, and how large it is. Until the peer has echoed it is as small as can be: who says in
-// somebody else's name that he is a peer must not make us send more there than he sent.
+// probe tells whether to send one, and how large it is. Until the peer has echoed, it is as small as can be: a message
+// with a forged source must not make us send more to that source than the message had.
 func (d *destination) probe(now time.Time) int {
 	if !d.probes || d.handle == nil || now.Before(d.nextProbe) {
 		return 0
@@ -258,8 +258,8 @@ func (t *Table) ReceiveUDP(now time.Time, from netip.AddrPort, local netip.Addr,
 		return ev
 	}
 	ev.Payload = payload
-	// Who has no queue pair has no use for an answer, and from us without one none can be given: a stock peer would
-	// send to queue pair 0.
+	// A peer without a queue pair has no use for an answer. Without a queue pair of ours there is no answer to give: a
+	// stock peer would send to queue pair 0.
 	ev.QPN = t.host.QPN(d.Path.Dev)
 	if h.QPN != 0 && ev.QPN != 0 && (ev.QPN != d.told || now.Sub(d.answered) >= answerEvery) {
 		d.answered, d.told, ev.Answer = now, ev.QPN, true

@@ -294,7 +294,7 @@ func (n *dgramNode) receiveStock(p *dgramPacket) {
 	n.stock[p.from] = h.QPN
 }
 
-// payloads names datagrams: who sent them to whom, and which.
+// sendNext sends datagram i to a node. Its payload names sender, receiver and number.
 func (n *dgramNode) sendNext(to *dgramNode, i int) string {
 	s := fmt.Sprintf("%v>%v#%d", n.addr, to.addr, i)
 	n.send(to.addr, s)
@@ -450,7 +450,7 @@ func TestResolutionBlocked(t *testing.T) {
 	}
 }
 
-// Who says in another's name that he is a peer of ours makes us send no more there than a short answer.
+// A message with a forged source makes us send no more to that source than a short answer.
 func TestResolutionNoAmplifier(t *testing.T) {
 	s := newDgramSim(t, 1)
 	a := s.add(kindOurs, "10.0.0.1:1000")
@@ -488,7 +488,7 @@ func TestResolutionNativePeer(t *testing.T) {
 	require.Positive(t, a.viaUD)
 }
 
-// Configured so, nobody gets a header before he has sent one.
+// Configured so, a peer gets no header before it has sent one.
 func TestResolutionPlainFirst(t *testing.T) {
 	s := newDgramSim(t, 1)
 	a, b := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindNative, "10.0.0.2:2000")
@@ -530,7 +530,8 @@ func (s *dgramSim) talk(a, b *dgramNode) {
 	a.asks, a.viaUD, b.got = 0, 0, nil
 }
 
-// A message from another queue pair than the one we know: somebody else is there, so we ask, once a second at most.
+// A message from another queue pair than the one we know: another socket may be there, so we ask, once a second at
+// most.
 func TestResolutionSuspect(t *testing.T) {
 	s := newDgramSim(t, 1)
 	a, b := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindOurs, "10.0.0.2:2000")
@@ -585,7 +586,8 @@ func TestResolutionUnanswered(t *testing.T) {
 	}
 }
 
-// Who has no queue pair is told of none, and nobody is told of one that is not there: a stock peer would send to it.
+// A peer without a queue pair is told of none, and no peer is told of one that does not exist: a stock peer would send
+// to it.
 func TestResolutionNoQueuePair(t *testing.T) {
 	s := newDgramSim(t, 1)
 	ours, none := s.add(kindOurs, "10.0.0.1:1000"), s.add(kindNoDev, "10.0.0.2:2000")
@@ -609,7 +611,7 @@ func TestResolutionManyCast(t *testing.T) {
 	require.Empty(t, a.table.known)
 }
 
-// What a stranger sends cannot do more than a datagram can.
+// What an unknown peer sends cannot do more than a datagram can.
 func FuzzResolution(f *testing.F) {
 	a := rsocket.ResolveHeader{Op: rsocket.ResolveData, QPN: 7, Probes: true, Addr: netip.MustParseAddr("10.0.0.2")}.Append(nil)
 	f.Add(append([]byte{0, byte(len(a))}, a...), uint64(1))

@@ -7,7 +7,7 @@ import "net/netip"
 type Table struct {
 	host  Host
 	limit int
-	plain bool // who is not known is taken for no rsocket
+	plain bool // a new destination is taken for no rsocket
 	known map[netip.AddrPort]*destination
 	// The ring of all by use: newest.older is the second newest, newest.newer the oldest.
 	newest *destination

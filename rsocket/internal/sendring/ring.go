@@ -74,8 +74,8 @@ func (r *Ring) Produce(n int) error {
 	return nil
 }
 
-// Wanting tells the producer whether what it produced needs the owner's attention. Who holds looks at produced again
-// after it has let go, so what was produced before held was seen is seen.
+// Wanting tells the producer whether what it produced needs the owner's attention. The holder looks at produced again
+// after it has let go, so it sees what was produced before Wanting saw Held.
 func (r *Ring) Wanting() bool {
 	switch r.Held.Load() {
 	case HeldBlocked:

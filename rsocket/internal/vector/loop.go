@@ -21,7 +21,7 @@ const (
 	yieldTurns = 2
 )
 
-// Member is something that owns a queue pair of a vector. Both methods are called by whoever holds the vector's token.
+// Member is something that owns a queue pair of a vector. The holder of the vector's token calls both methods.
 type Member interface {
 	// Complete handles one completion of the queue pair.
 	Complete(wc *verbs.WC)
@@ -38,13 +38,13 @@ type Node struct {
 
 // Vector is one completion vector of a device and everything that belongs to it: driver, completion queue, members.
 //
-// The token says who drives it. Nobody waits for the token: who does not get it leaves the work in a list (Wants, Do)
-// and can be sure that it is done, because the holder looks at the list again after letting go. A holder leaves in one
-// of four ways:
+// The goroutine that holds the token drives the vector. No goroutine waits for the token: one that does not get it
+// leaves the work in a list (Wants, Do). The work is done then, because the holder looks at the list again after
+// letting go. A holder leaves in one of four ways:
 //
 //   - release: it is back in a moment (it polls);
 //   - Leave: nothing is left to do and the driver is armed, so that the goroutine of the vector wakes when work arrives;
-//   - stay: the only connection is in the middle of questions and answers, so somebody will be back in a moment; if not,
+//   - stay: the only connection is in the middle of questions and answers, so a goroutine will be back in a moment; if not,
 //     the goroutine of the vector looks after guardTime;
 //   - handOver: there is more work than it wants to do for others; the goroutine of the vector goes on.
 type Vector struct {
@@ -52,12 +52,12 @@ type Vector struct {
 	Index   int
 	members atomic.Int64 // for the choice of a vector
 
-	_        [64]byte // the words below are written by everybody
+	_        [64]byte // the words below are written by every user of the vector
 	token    atomic.Bool
 	wanting  atomic.Pointer[Node]
 	hasJobs  atomic.Bool
 	woken    atomic.Bool // something arrived after the driver was armed
-	spinning atomic.Bool // somebody polls
+	spinning atomic.Bool // a goroutine polls
 	_        [64]byte
 
 	backoff backoff
@@ -138,7 +138,7 @@ func (v *Vector) release() { v.token.Store(false) }
 // turn is one round: what arrived, what completed, what was left to do, doorbells.
 func (v *Vector) turn() bool { return v.turnAt(time.Now()) }
 
-// turnAt is turn for who knows the time: asking for it takes as long as the rest of an idle turn.
+// turnAt is turn with a caller-supplied clock reading: reading the clock takes as long as the rest of an idle turn.
 func (v *Vector) turnAt(now time.Time) bool {
 	worked := v.progress(now)
 	if v.serve() {
@@ -230,12 +230,12 @@ func (v *Vector) serve() bool {
 // wanted tells whether there is something that a holder of the token has to look at again after letting go.
 func (v *Vector) wanted() bool { return v.wanting.Load() != nil || v.hasJobs.Load() || v.woken.Load() }
 
-// Kick has what was left done: by the caller, or by whoever holds the token.
+// Kick has what was left done: by the caller, or by the holder of the token.
 func (v *Vector) Kick() {
 	if !v.TryEnter() {
 		return
 	}
-	if v.serve() { // before anything else: it is what somebody waits for
+	if v.serve() { // before anything else: a caller may wait for it
 		v.driver.Flush()
 		if v.attended && !v.wanted() {
 			v.stay()
@@ -280,8 +280,8 @@ func (v *Vector) Settle() {
 	}
 }
 
-// stay gives up the token although nobody will be told of what arrives: a goroutine that has just got what it polled for
-// will write or read again at once. What it is answered with then takes along what waits to be flushed now.
+// stay gives up the token without arming the driver: the goroutine that has just got what it polled for will write or
+// read again at once. What it is answered with then takes along what waits to be flushed now.
 func (v *Vector) stay() {
 	if v.members.Load() != 1 { // others would have to wait
 		v.attended = false
@@ -289,7 +289,7 @@ func (v *Vector) stay() {
 		return
 	}
 	v.attended = true
-	now := time.Now() // no earlier reading: if the timer fired since, and was taken for something else, nobody would look
+	now := time.Now() // no earlier reading: a timer that has fired since, and was taken for something else, would never be set again
 	if guard := now.Add(guardTime); !v.wakeAt.After(now) || v.wakeAt.After(guard) {
 		v.wakeAt = guard
 		v.setTimer(guardTime)
@@ -319,12 +319,12 @@ func (v *Vector) arm() bool {
 	return true
 }
 
-// Run is the vector's own goroutine: it sleeps until something arrives that nobody polls for.
+// Run is the vector's own goroutine: it sleeps until something arrives that no other goroutine polls for.
 func (v *Vector) Run() {
 	defer close(v.gone)
 	for !v.stopping.Load() {
 		v.sleep()
-		v.woken.Store(true) // whoever holds the token may have armed the driver before and looks no more
+		v.woken.Store(true) // the holder of the token may have armed the driver before and looks no more
 		if v.TryEnter() {
 			v.attended = false
 			v.drive()
@@ -351,7 +351,7 @@ func (v *Vector) drive() {
 			v.release()
 			runtime.Gosched()
 			if !v.TryEnter() {
-				return // who has it leaves it armed or is back in a moment
+				return // the holder leaves it armed or is back in a moment
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func openVector(t *testing.T) *Vector {
 	return v
 }
 
-// What is left for the holder of the token is always done, whoever holds it and however he leaves.
+// What is left for the holder of the token is always done, whichever goroutine
+// holds it and however it leaves.
 func TestVectorLeavesNothing(t *testing.T) {
 	v := openVector(t)
 	m := &counter{}
@@ -164,7 +165,8 @@ func (a *again) Service() {
 	a.seen.Store(true)
 }
 
-// Who stays and does not come back is replaced by the vector's goroutine, whenever it was woken before.
+// A goroutine that stays and does not come back is replaced by the vector's
+// goroutine, whenever that was woken before.
 func TestVectorStayIsGuarded(t *testing.T) {
 	v := openVector(t)
 	m := &again{v: v}

@@ -99,7 +99,7 @@ func (v *Vector) Spin(w Waiter) bool {
 		switch {
 		case over && !entered:
 			v.spinning.Store(false)
-			v.Kick() // the driver is armed by whoever leaves last
+			v.Kick() // the last holder arms the driver
 		case ready:
 			v.spinning.Store(false)
 			v.stay() // with what waits to be flushed

@@ -75,7 +75,7 @@ func (s *sleeper) sleep() { _ = s.raw.Read(s.look) }
 // hasEvents looks without waiting.
 func (s *sleeper) hasEvents(fd uintptr) bool {
 	n, _ := unix.EpollWait(int(fd), s.events[:], 0)
-	return n != 0 || s.stopping.Load() // who is woken in vain looks again
+	return n != 0 || s.stopping.Load() // a spurious wake-up only looks again
 }
 
 // rouse ends the sleep.

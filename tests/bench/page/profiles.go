@@ -80,7 +80,7 @@ func largest(w *bytes.Buffer, p *paper.Profile, cpus int, named map[string]bool)
 	fmt.Fprintf(w, "- `%s`, %.4g %s: %s\n", p.Variant, p.Value, p.Unit, strings.Join(items, "; "))
 }
 
-// negligible is a share of nobody's interest.
+// negligible is a share too small to show.
 const negligible = 0.0005
 
 // whose splits a share by role, in the order of the way of a byte.

@@ -24,7 +24,7 @@ const (
 	holdPort    = 7004 // says one byte and reports how the connection ended
 	lateEchoes  = 7005 // an echo that tests open and close themselves
 	plainPort   = 7100 // echo, outside of the policies
-	closedPort  = 7006 // nobody listens
+	closedPort  = 7006 // no listener
 	checksumLen = sha256.Size
 )
 

@@ -60,7 +60,7 @@ func TestBoxMirrorsOffer(t *testing.T) {
 	w.h1.SetFaults(memhost.Faults{Mirror: true})
 	families(t, func(t *testing.T, addr func(*memhost.Host) netip.Addr) {
 		w.native(t, w.echoesTo(t, addr(w.h3), echoPort), "option_mirrored")
-		// The server's gateway has accepted, and nobody has seen it.
+		// The server's gateway has accepted, and the client has not seen it.
 		c := w.echoesTo(t, addr(w.h2), echoPort)
 		w.native(t, c, "option_mirrored")
 		w.raw(t, c)

@@ -146,7 +146,8 @@ func TestCarriedBySharedMemory(t *testing.T) {
 	behaves(t, w, config.CarrierShm)
 }
 
-// TestCarriedByRelay: no proof of a carrier comes back, and nobody remembers it.
+// TestCarriedByRelay: no proof of a carrier comes back, and no gateway
+// remembers it.
 func TestCarriedByRelay(t *testing.T) {
 	w := newWorld(t)
 	w.both(func(c *memhost.GatewayConfig) { c.Config.Fallback.NegativeCache = time.Nanosecond })

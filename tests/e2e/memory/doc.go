@@ -2,8 +2,8 @@
 // production, between a TCP stack that plays the applications' kernel and a
 // model of the steering.
 //
-// It exists so that everybody can run an end-to-end test: it needs no privilege.
-// What only kernels and programs can show is tested in the package above it.
+// It exists so that an end-to-end test needs no privilege. What only kernels
+// and programs can show is tested in the package above it.
 //
 // The trap: the hosts share this process. A test must find its own connections
 // by their addresses, never by counting.

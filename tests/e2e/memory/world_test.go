@@ -190,7 +190,7 @@ func (w *world) carried(t *testing.T, c *netstack.HostConn, by config.Carrier, e
 	t.Helper()
 	reason := reasonOf[by]
 	if end == admin.EndAborted {
-		reason = anyReason // who aborts has none, the other side says what it saw
+		reason = anyReason // the side that aborts has none, the other side says what it saw
 	}
 	find(t, w.g1, addrOf(c), wanted{side: config.SideClient, carrier: by, reason: reason, end: end})
 	find(t, w.g2, addrOf(c), wanted{side: config.SideServer, carrier: by, reason: reason, end: end})

@@ -36,8 +36,8 @@ const (
 	ipv6Len = 40
 )
 
-// NewICRC prepares the ICRC of a flow, in one direction. It is cheap enough to be
-// called for a datagram of a stranger.
+// NewICRC prepares the ICRC of a flow, in one direction. It is cheap enough to
+// be called for a datagram of an unknown host.
 func NewICRC(f Flow) ICRC {
 	src, dst := f.Src.Unmap(), f.Dst.Unmap()
 	if src.Is4() && dst.Is4() {

@@ -1,6 +1,6 @@
 // Command agent is the first process of a guest: it loads the modules, sets up
 // network and RDMA device, says on the second serial port that it is ready, and
-// then runs programs for whoever connects.
+// then runs programs for each client that connects.
 //
 // It exists instead of a shell script because the guest then needs nothing else
 // to start, and because the programs of a test are to be started one by one in

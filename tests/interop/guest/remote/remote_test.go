@@ -80,7 +80,7 @@ func TestKillTakesTheWholeGroup(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(pid) }, 30*time.Second, 20*time.Millisecond)
 }
 
-// gone tells whether a process has ended; nobody may have waited for it yet.
+// gone tells whether a process has ended; it may still wait to be reaped.
 func gone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true

@@ -60,7 +60,7 @@ func run(conn net.Conn, out *frameWriter, c Command) Exit {
 }
 
 // killWithConn ends with the connection: the other side's end of it, or ours
-// when the program has ended. The group's number cannot be somebody else's
+// when the program has ended. The group's number cannot be another group's
 // then: the wait for the leader is over at the same time at the earliest, and
 // numbers are recycled late.
 func killWithConn(conn net.Conn, pid int) {

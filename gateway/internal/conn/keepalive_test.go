@@ -10,9 +10,9 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// TestVigilEndsFlowsOfTheVanished: a peer whose host is gone for good leaves no
+// TestPeerKeepaliveEndsFlowsOfTheVanished: a peer whose host is gone for good leaves no
 // flow behind, though none of them says anything.
-func TestVigilEndsFlowsOfTheVanished(t *testing.T) {
+func TestPeerKeepaliveEndsFlowsOfTheVanished(t *testing.T) {
 	p := newPair(t)
 	conns := make([]*pairConn, 30)
 	for i := range conns {
@@ -28,7 +28,7 @@ func TestVigilEndsFlowsOfTheVanished(t *testing.T) {
 		return leader != nil
 	}, patience, 10*time.Millisecond, "nobody asks")
 	_, count := leader.asks()
-	require.Equal(t, carrier.LegPatience, time.Duration(count)*carrier.VigilTurn)
+	require.Equal(t, carrier.LegPatience, time.Duration(count)*carrier.KeepaliveTurn)
 
 	leader.fallSilent()
 	asked := func() (n int) {

@@ -9,10 +9,10 @@ import (
 // watched is a link whose connection is about to end, or not.
 func watched(ending bool) *Link { return &Link{of: Request{User: &fakeUser{ending: ending}}} }
 
-// TestVigilAsksInSteps: one leg as long as all is well; when the peer is dead
+// TestPeerKeepaliveAsksInSteps: one leg as long as all is well; when the peer is dead
 // all of them soon, but not all at the first sign.
-func TestVigilAsksInSteps(t *testing.T) {
-	v := newVigil()
+func TestPeerKeepaliveAsksInSteps(t *testing.T) {
+	v := newPeerKeepalive()
 	require.Nil(t, v.lead(), "nobody to lead")
 	for range 1000 {
 		v.watch(watched(false))
@@ -44,10 +44,10 @@ func TestVigilAsksInSteps(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// TestVigilCalmsDown: the loss of a leader that was only reset costs eight
+// TestPeerKeepaliveCalmsDown: the loss of a leader that was only reset costs eight
 // questions, the next one as many.
-func TestVigilCalmsDown(t *testing.T) {
-	v := newVigil()
+func TestPeerKeepaliveCalmsDown(t *testing.T) {
+	v := newPeerKeepalive()
 	for range 100 {
 		v.watch(watched(false))
 	}
@@ -58,21 +58,21 @@ func TestVigilCalmsDown(t *testing.T) {
 		require.Nil(t, v.leader)
 		next := v.lead()
 		require.NotSame(t, leader, next)
-		require.Len(t, v.step(), vigilStep)
+		require.Len(t, v.step(), keepaliveStep)
 		require.Empty(t, v.step())
 		require.Nil(t, v.lead())
 	}
 	leader := v.leader
 	v.suspect()
 	v.suspect()
-	require.Len(t, v.step(), vigilStep, "a queue pair was not answered")
+	require.Len(t, v.step(), keepaliveStep, "a queue pair was not answered")
 	v.unwatch(leader)
 	require.NotNil(t, v.lead())
 }
 
-// TestVigilLeaderCarries: one at its end leads only where there is no other.
-func TestVigilLeaderCarries(t *testing.T) {
-	v := newVigil()
+// TestPeerKeepaliveLeaderCarries: one at its end leads only where there is no other.
+func TestPeerKeepaliveLeaderCarries(t *testing.T) {
+	v := newPeerKeepalive()
 	enter := func(ending bool) *Link {
 		l := watched(ending)
 		v.watch(l)
@@ -86,10 +86,10 @@ func TestVigilLeaderCarries(t *testing.T) {
 	require.Nil(t, v.lead())
 }
 
-// TestVigilSilence: behind a leader that was not answered for as long as anybody
-// waits all others are asked, and calm returns.
-func TestVigilSilence(t *testing.T) {
-	v := newVigil()
+// TestPeerKeepaliveSilence: after a leader that was not answered for
+// LegPatience all others are asked, and calm returns.
+func TestPeerKeepaliveSilence(t *testing.T) {
+	v := newPeerKeepalive()
 	for range 1000 {
 		v.watch(watched(false))
 	}
@@ -103,5 +103,5 @@ func TestVigilSilence(t *testing.T) {
 		require.True(t, v.lost(c, false))
 		break
 	}
-	require.Len(t, v.step(), vigilStep)
+	require.Len(t, v.step(), keepaliveStep)
 }

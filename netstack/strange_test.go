@@ -13,7 +13,7 @@ import (
 )
 
 // A kernel that answers for a peer that has gone, from TIME_WAIT, ends the connection
-// as its reset would. Nobody does beside a peer that answers itself.
+// as its reset would. Beside a peer that answers itself, no such answer ends it.
 func TestStrangers(t *testing.T) {
 	clock := faketime.NewManualClock()
 	b := newBench(t, Config{clock: clock})
@@ -46,7 +46,7 @@ func TestStrangers(t *testing.T) {
 		b.fromClient(1, 9000, iss+1<<31, packet.FlagACK, 0, "")
 	}
 	open()
-	clock.Advance(strangerTime)
+	clock.Advance(strangeTime)
 	answer(iss+1<<31, "")
 	within(t, "reset", func() bool {
 		_, err := c.Read(make([]byte, 1))
@@ -67,7 +67,7 @@ func TestStrangersOfClients(t *testing.T) {
 	within(t, "acked", func() bool { return s.f.una.Load() == s.f.sent.Load() && c.f.una.Load() == c.f.sent.Load() })
 	tup := c.Tuple()
 	stranger := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
-	for end := time.Now().Add(strangerTime); time.Now().Before(end); time.Sleep(time.Second) {
+	for end := time.Now().Add(strangeTime); time.Now().Before(end); time.Sleep(time.Second) {
 		w.wire.B().Send(append([]byte(nil), stranger...))
 		_, err := c.Read(make([]byte, 1))
 		require.ErrorIs(t, err, ErrWouldBlock)

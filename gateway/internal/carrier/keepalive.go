@@ -6,34 +6,34 @@ import (
 )
 
 const (
-	// VigilTurn is how often a peer is asked for a sign of life.
-	VigilTurn = time.Second
-	// vigilStep is by how much more legs are asked when one that was asked has
-	// been lost; vigilPause is how long the answers of those before may take.
-	vigilStep  = 8
-	vigilPause = 20 * time.Millisecond
-	// vigilMost bounds the legs asked at once.
-	vigilMost = 1 << 20
+	// KeepaliveTurn is how often a peer is asked for a sign of life.
+	KeepaliveTurn = time.Second
+	// keepaliveStep is by how much more legs are asked when one that was asked has
+	// been lost; keepalivePause is how long the answers of those before may take.
+	keepaliveStep  = 8
+	keepalivePause = 20 * time.Millisecond
+	// keepaliveMost bounds the legs asked at once.
+	keepaliveMost = 1 << 20
 	// LegPatience is for how long nothing is heard of a peer before its wire legs are
 	// given up. A network that answers nothing is no sign of death: TCP waits there for as
 	// long as the kernel's own keepalive does by default.
 	LegPatience = 2 * time.Hour
 )
 
-// vigil watches a peer whose death no hang-up tells. The wire leg of one flow
-// with it, the leader, is kept alive by TCP once a second. The kernel of a
-// gateway that is dead answers with a reset, and then other flows ask too, by
-// KEEPALIVE records, in steps: the reset of one flow is nothing unusual, and
-// twenty thousand flows must not all ask whenever one is reset. A peer that is
-// cut off answers nothing: there TCP waits, as it does natively, but not for ever:
-// a host that lost its power, or a path that was cut for good, would leave flows
-// behind of which the gateway hears nothing any more. When the leader has been
-// silent for LegPatience all others ask, and those that are not answered either end
-// when TCP gives their record up.
+// peerKeepalive watches a peer whose death no hang-up tells. The wire leg of one flow
+// with it, the leader, is kept alive by TCP once a second. The kernel of a gateway
+// that is dead answers with a reset. Then other flows ask too, by KEEPALIVE records,
+// in steps: the reset of one flow is nothing unusual, and twenty thousand flows must
+// not all ask whenever one is reset.
+//
+// A peer that is cut off answers nothing. There TCP waits, as it does natively, but
+// not for ever: the gateway would keep the flows of a host that lost its power, or of
+// a path that was cut for good. When the leader has been silent for LegPatience all
+// others ask. Those that are not answered either end when TCP gives their record up.
 //
 // The leader does not write records: one that is lost while no kernel is there to
 // answer would be sent again later and later.
-type vigil struct {
+type peerKeepalive struct {
 	mu     sync.Mutex // guards everything below
 	flows  map[*Link]bool
 	leader *Link
@@ -41,23 +41,23 @@ type vigil struct {
 	hit    bool // one that was asked has been lost
 }
 
-func newVigil() vigil { return vigil{flows: map[*Link]bool{}, width: 1} }
+func newPeerKeepalive() peerKeepalive { return peerKeepalive{flows: map[*Link]bool{}, width: 1} }
 
 // watch enters a flow that is carried.
-func (v *vigil) watch(l *Link) {
+func (v *peerKeepalive) watch(l *Link) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flows[l] = false
 }
 
 // unwatch forgets a flow.
-func (v *vigil) unwatch(l *Link) {
+func (v *peerKeepalive) unwatch(l *Link) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.forgetLocked(l)
 }
 
-func (v *vigil) forgetLocked(l *Link) {
+func (v *peerKeepalive) forgetLocked(l *Link) {
 	delete(v.flows, l)
 	if v.leader == l {
 		v.leader = nil
@@ -66,14 +66,14 @@ func (v *vigil) forgetLocked(l *Link) {
 
 // lost takes note of the loss of a flow's wire leg, or that it was silent for too
 // long, and tells whether others should be asked soon.
-func (v *vigil) lost(l *Link, silent bool) bool {
+func (v *peerKeepalive) lost(l *Link, silent bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	asked := v.flows[l] || v.leader == l
 	v.forgetLocked(l)
 	switch {
 	case asked && silent:
-		v.hit, v.width = true, vigilMost
+		v.hit, v.width = true, keepaliveMost
 	case asked:
 		v.widenLocked()
 	}
@@ -81,22 +81,22 @@ func (v *vigil) lost(l *Link, silent bool) bool {
 }
 
 // suspect takes note that the peer has not answered a queue pair.
-func (v *vigil) suspect() {
+func (v *peerKeepalive) suspect() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.widenLocked()
 }
 
-func (v *vigil) widenLocked() {
+func (v *peerKeepalive) widenLocked() {
 	if !v.hit {
 		v.hit = true
-		v.width = min(v.width*vigilStep, vigilMost)
+		v.width = min(v.width*keepaliveStep, keepaliveMost)
 	}
 }
 
 // lead ends a series of steps and returns a flow that is leader from now on, nil
 // if there is one or none is needed.
-func (v *vigil) lead() *Link {
+func (v *peerKeepalive) lead() *Link {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
@@ -122,7 +122,7 @@ func (v *vigil) lead() *Link {
 }
 
 // step returns the flows that are to ask because another has been lost.
-func (v *vigil) step() (links []*Link) {
+func (v *peerKeepalive) step() (links []*Link) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
@@ -138,9 +138,9 @@ func (v *vigil) step() (links []*Link) {
 	return links
 }
 
-// watch keeps an eye on all peers until the fabric is closed.
+// watch keeps an eye on all peers until the device is closed.
 func (sf *Soft) watch() {
-	tick := time.NewTicker(VigilTurn)
+	tick := time.NewTicker(KeepaliveTurn)
 	defer tick.Stop()
 	for {
 		select {
@@ -149,11 +149,11 @@ func (sf *Soft) watch() {
 		case now := <-tick.C:
 			sf.forgetIdle(now)
 		case <-sf.kick:
-			time.Sleep(vigilPause)
+			time.Sleep(keepalivePause)
 		}
 		for _, p := range sf.known() {
 			if l := p.lead(); l != nil {
-				l.of.User.KeepAlive(VigilTurn, int(LegPatience/VigilTurn))
+				l.of.User.KeepAlive(KeepaliveTurn, int(LegPatience/KeepaliveTurn))
 			}
 			for _, l := range p.step() {
 				l.of.User.Ask()

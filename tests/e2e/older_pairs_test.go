@@ -26,11 +26,11 @@ func beside() []func(*testing.T) {
 	return []func(*testing.T){
 		TestCombination,
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfReuse, TestSemanticsOfUrgentBytes,
-		TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps, TestSemanticsOfSilence,
+		TestSemanticsOfSlowReader, TestSemanticsOfKilledApps,
 		TestFaultsOnTheWire, TestSoftPathWithoutUDP, TestSoftBetweenMachines,
 		TestFallbackPolicy, TestFallbackSwitched, TestFallbackDeadline, TestFallbackFirewall, TestFallbackLimits,
 		TestFallbackBoxStrips, TestFallbackRemembered,
 		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried,
-		TestDies, TestFaultUpgrade, // by a process of this tree
+		TestFaultUpgrade, // by a process of this tree
 	}
 }

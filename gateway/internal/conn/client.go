@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -119,7 +120,9 @@ const adoptTimeout = time.Second
 // client executes the actions of a client handshake.
 type client struct {
 	negotiator
-	hs *negotiate.Client
+	hs     *negotiate.Client
+	proofs int      // that were sent
+	silent []*carry // of them, those that have not been heard of
 }
 
 func (c *client) action(a negotiate.Action) {
@@ -243,32 +246,47 @@ func (c *client) prove(p negotiate.Prove) {
 	cr.report = func(ev rsocket.Events) {
 		switch {
 		case ev.Has(rsocket.EventProved):
+			c.heard(cr)
 			cr.Proved()
 			result(true)
 		case ev.Has(rsocket.EventFailed):
+			c.heard(cr)
 			result(false)
 		}
 	}
 	warm, err := cr.Prove(p.Offer, p.Timeout)
-	if err != nil {
+	switch {
+	case err != nil:
 		c.f.env.Log.Debug("carrier proof", "flow_id", c.f.ID, "carrier", kind, "error", err)
-	}
-	if warm || err != nil {
-		result(err == nil)
+		result(false)
+	case warm:
+		result(true)
+	default:
+		c.proofs++
+		c.silent = append(c.silent, cr)
 	}
 }
 
+func (c *client) heard(cr *carry) {
+	c.silent = slices.DeleteFunc(c.silent, func(o *carry) bool { return o == cr })
+}
+
 // rememberProof leaves a peer alone whose carriers all failed their proof. One
-// that has been proved by another flow was only slow this time.
+// that has been proved by another flow was only slow this time. A proof that this
+// gateway could not send, or was too late to look at, says nothing about the way.
 func (c *client) rememberProof() {
-	carries := c.f.carries
-	for _, cr := range carries {
+	for _, cr := range c.f.carries {
 		if cr.Warm() {
 			return
 		}
 	}
-	for _, cr := range carries {
-		cr.Unproved()
+	if c.proofs == 0 {
+		return
+	}
+	if !c.f.env.Pulse.WasLate(c.f.start, time.Now()) {
+		for _, cr := range c.silent {
+			cr.Unproved()
+		}
 	}
 	v, _ := c.hs.Verdict()
 	c.f.remember(v)

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"context"
 	"errors"
 	"math"
 	"syscall"
@@ -101,7 +100,7 @@ func confirmed(c *netstack.Conn) negotiate.Confirmed {
 type server struct {
 	negotiator
 	hs      *negotiate.Server
-	cancel  func() // of the rendezvous or dial under way; nil: none
+	cancel  func() // of the dial under way; nil: none
 	raw     *rawRelay
 	dropped bool // declined: no app leg is wanted any more
 }
@@ -152,21 +151,19 @@ func (s *server) stopDial() {
 }
 
 // meet makes the acquaintance of the client's gateway, where a carrier needs that
-// and it takes time, and then answers.
+// and it takes time, and then answers. It goes on when the flow has ended: others wait for
+// the same.
 func (s *server) meet(p *negotiate.Proposal) {
 	unmet := s.f.unmet(p)
 	if len(unmet) == 0 {
 		s.answer(p, nil)
 		return
 	}
-	ctx, cancel := context.WithCancel(s.f.env.Context)
-	s.cancel = cancel
 	s.f.env.Work.Go(func() {
 		defer s.f.contain()
-		defer cancel()
 		failed := map[negotiate.CarrierKind]error{}
 		for _, fb := range unmet {
-			if err := fb.Meet(ctx, s.f.Peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
+			if err := fb.Meet(s.f.env.Context, s.f.Peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
 				failed[fb.Kind()] = err
 			}
 		}

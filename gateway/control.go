@@ -109,7 +109,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 		}
 		list = append(list, info)
 	}
-	for a, u := range use { // of which nothing else is known
+	for a, u := range use { // nothing else is known of these
 		if u.Begun > 0 {
 			list = append(list, admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: u})
 		}

@@ -51,7 +51,8 @@ type RunOptions struct {
 	LogDropped func() uint64
 	// Version is what status reports.
 	Version string
-	// Supervisor keeps the steering alive a little longer than this process; nil: none does.
+	// Supervisor keeps the steering alive a little longer than this process;
+	// nil: nothing does.
 	Supervisor Supervisor
 	// Manager is told once connections are looked at, and what follows; nil: there is none.
 	Manager *process.ServiceManager

@@ -11,9 +11,10 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// appLeg is the socket between the gateway and the local application. Until clean
-// is called a close resets the application's connection: an unplanned end must
-// not look like the end of the stream (docs/ARCHITECTURE.md "Legs").
+// appLeg is the socket between the gateway and the local application. Until
+// clean is called a close resets the application's connection: an
+// unplanned end must not look like the end of the stream
+// (docs/ARCHITECTURE.md "Legs").
 //
 // Once a flow has it, its methods are for the thread of the flow's shard.
 type appLeg struct {
@@ -76,8 +77,8 @@ func legDelivered(fd int) bool {
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7
 
-// approach gives a leg the hop limit of the packet's sender, where that wants to
-// be known as near. The application may ask for that at any time.
+// approach has a leg send with the hop limit that shows the sender of a packet to be near.
+// The application may ask for that at any time.
 func (l *appLeg) approach(look host.Look) {
 	if fd, err := l.take(); err == nil {
 		_ = legs.SetHops(fd, l.tuple.Local.Addr().Is6(), int(look.Near())) // a stand-in of tests has none

@@ -136,7 +136,7 @@ func carrierReason(err error) negotiate.Reason {
 		return short
 	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
 		return negotiate.ReasonNoMemory
-	case errors.Is(err, carrier.ErrYielded): // it is not to be remembered
+	case errors.Is(err, carrier.ErrYielded): // it is not remembered
 		return negotiate.ReasonDrained
 	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
 		return negotiate.ReasonNoCommonCarrier

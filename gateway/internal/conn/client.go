@@ -184,8 +184,8 @@ func (c *client) handOver() {
 	}
 }
 
-// appConnected reports whether the application's connect() has returned although it
-// could not be accepted: its last ACK has to pass its own device's queue for
+// appConnected reports whether the application's connect() has returned although
+// the listener has not accepted it: its last ACK has to pass its own device's queue for
 // neighbours, where it waits when the cable is out.
 func (f *Flow) appConnected() bool {
 	yes, err := f.env.Steering.AppConnected(ebpf.Tuple(f.Tuple))

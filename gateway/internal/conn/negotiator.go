@@ -99,7 +99,7 @@ func (n *negotiator) settle() {
 		n.leave()
 		return
 	}
-	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: a timer of the owner's ends this state
+	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: another timer ends this state
 }
 
 // expired is called at the machine's deadline.
@@ -144,9 +144,8 @@ func (n *negotiator) overdue() {
 	n.settle()
 }
 
-// leave ends the handshake: effects of what comes too late on a finished machine
-// are none, but legs and carriers that arrive with it are undone by their
-// closures. A flow that is handed over while the gateway goes down is ended here:
+// leave ends the handshake. A finished machine ignores what comes too late; the closures
+// of that undo the legs and carriers that arrive with it. A flow that is handed over while the gateway goes down is ended here:
 // drain has passed it by.
 func (n *negotiator) leave() {
 	if n.left.Swap(true) {

@@ -12,12 +12,12 @@ import (
 )
 
 // A panic in code that works for one connection ends that connection: it is
-// aborted, or falls back where its application is not connected yet, with
-// reason internal_error. Shards name by WorksFor the flow they work for and go
-// on behind it; goroutines of a connection end by flow.contain. What works for
-// none (a device, the datagram engine, the loop itself) has no such bound:
-// there the daemon dies, and the guardian sees to the rest. So it does where
-// panics become frequent: something that all share is broken.
+// aborted, or given back to the kernel where its application is not connected
+// yet, with reason internal_error. Shards say by WorksFor which connection they work for
+// and go on behind it; goroutines of a connection end by flow.contain. What
+// works for none (a device, the datagram engine, the loop itself) has no such
+// bound: there the daemon dies, and the guardian sees to the rest. So it does
+// where panics become frequent: something that all share is broken.
 const (
 	// panicsMost is how many panics in panicsWithin a daemon may survive.
 	panicsMost   = 10
@@ -86,8 +86,8 @@ func (f *Flow) contain() {
 }
 
 // fail ends a flow whose own code cannot be trusted any more. Nothing of it is
-// asked: what had arrived for the application is not delivered, since it is not
-// known how much of it had been.
+// asked: what had arrived for the application is not delivered, since it is
+// not known how much of it had been.
 func (f *Flow) fail() {
 	untouched := false
 	if f.Side == config.SideClient && f.core.Phase() < life.Carrying {

@@ -15,10 +15,9 @@ type relayStand struct {
 }
 
 // txStuck: there are bytes to be sent, or an end, the peer's window is open, and
-// nothing is read; or the wire leg takes nothing, although the reader of records
-// never waits; or the peer does not say where the flow goes on. That nothing
-// comes through because the path is dead is no stall: then the peer is not
-// heard.
+// nothing is read; or the wire leg takes nothing, although a reader of records never
+// waits; or the peer does not say where the flow goes on. That nothing comes
+// through because the path is dead is no stall: then the peer is not heard.
 func (r relayStand) txStuck(leg legReady) bool {
 	b := &r.books
 	pending := b.Tail() || leg.readable && b.Tx == life.TxOpen

@@ -250,8 +250,8 @@ func dialReason(err error) negotiate.Reason {
 	return negotiate.ReasonAppUnreachable
 }
 
-// join gives the dialled leg to the flow and the result to the machine; a leg that is
-// not wanted any more is reset.
+// join gives the dialled leg to the flow and the result to the machine; a leg
+// that is not wanted any more is reset.
 func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []negotiate.Action) []negotiate.Action {
 	switch {
 	case !s.f.setLeg(leg):

@@ -43,7 +43,7 @@ func (f *Flow) watched(e ebpf.Event) {
 type silences struct {
 	mu    sync.Mutex // guards everything below
 	flows map[*Flow]*silence
-	wake  chan struct{} // closed when there is one; nil: no goroutine waits
+	wake  chan struct{} // closed when there is one; nil: the loop does not wait
 }
 
 type silence struct {

@@ -141,8 +141,8 @@ func (t *Table) Elsewhere(a netip.Addr, now time.Time) bool {
 	return p != nil && now.Before(p.elsewhere)
 }
 
-// Flush forgets refusals, which carriers rest and who is under another kernel, so that
-// everything is tried again.
+// Flush forgets refusals, which carriers rest and which peers are under another kernel, so
+// that everything is tried again.
 func (t *Table) Flush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -32,6 +32,7 @@ const etherLen = 14
 const (
 	deviceOffer  = 1
 	deviceOneWay = 8
+	deviceIPsec  = 16 // DEVICE_IPSEC
 )
 
 // linkHeader returns the length of the link header that the programs see on a
@@ -80,6 +81,16 @@ func oneWay(l netlink.Link) bool {
 		return t.FlowBased || unset(t.Remote)
 	case *netlink.IPVlan:
 		return t.Mode == netlink.IPVLAN_MODE_L3S
+	}
+	return false
+}
+
+// ipsec reports whether the policies of a device, and not those of addresses, decide what is
+// encrypted on it.
+func ipsec(l netlink.Link) bool {
+	switch l.Type() {
+	case "xfrm", "vti", "vti6":
+		return true
 	}
 	return false
 }
@@ -270,6 +281,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 		v.Flags, offer = deviceOneWay, false
 	case offer:
 		v.Flags = deviceOffer
+	}
+	if ipsec(l) {
+		v.Flags |= deviceIPsec
 	}
 	dev, known := d.devices[a.Index]
 	if !known {

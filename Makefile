@@ -16,7 +16,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo install-test-deps install-bench-deps clean
 
 all: build lint test
 
@@ -99,13 +99,16 @@ repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
 
+compat: build install-test-deps ## gateways of this tree beside older ones, built from the history of the repository; needs root
+	$(SEEDED) SMCGW_FAULTS=all $(GO) test -count=1 -v -timeout 0 -tags smcgw_older -run '^TestOlder' ./tests/e2e
+
 soak: build install-test-deps ## applications and faults from a seed for ten minutes, every byte checked: SOAK=60s SEED=7; needs root
 	@$(GO) build -o bin/soak ./tests/soak
 	@bin/soak -for $(SOAK) $(if $(SEED),-seed $(SEED))
 
 interop: ## byte formats against the vectors of other implementations, and all of rdma-core with two kernels
 	$(GO) test -count=1 -v -run 'Vector|Interop|Golden' ./negotiate ./rsocket ./verbs/...
-	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 90m ./tests/interop/...
+	SMCGW_INTEROP=all $(GO) test -count=1 -v -timeout 180m ./tests/interop/...
 
 demo: build ## four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi

@@ -213,10 +213,18 @@ func TestRunErrors(t *testing.T) {
 	require.ErrorContains(t, err, "root and its own user")
 
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	r, err := Run(ctx, Options{To: to, Token: token, Duration: time.Minute})
+	inTheMiddle := writerFunc(func([]byte) { time.AfterFunc(50*time.Millisecond, cancel) })
+	r, err := Run(ctx, Options{To: to, Token: token, Duration: time.Minute, Log: inTheMiddle})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotNil(t, r)
+}
+
+// writerFunc calls a function with what is written.
+type writerFunc func([]byte)
+
+func (w writerFunc) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
 }
 
 // TestServerRefuses: nobody without a session is served, one measures at a time,

@@ -6,9 +6,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
-	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -31,7 +29,7 @@ func (g *gateway) Yield() error {
 		return err
 	}
 	g.closeDatagrams()
-	for _, fb := range g.fabrics {
+	for _, fb := range g.env.Fabrics {
 		if x, ok := fb.(carrier.Exclusive); ok {
 			if err := x.GiveUp(); err != nil {
 				return fmt.Errorf("give up device: %w", err)
@@ -44,7 +42,7 @@ func (g *gateway) Yield() error {
 // TakeBack implements admin.Control.
 func (g *gateway) TakeBack() error {
 	var errs []error
-	for _, fb := range g.fabrics {
+	for _, fb := range g.env.Fabrics {
 		if x, ok := fb.(carrier.Exclusive); ok {
 			errs = append(errs, x.Reclaim())
 		}
@@ -58,18 +56,7 @@ func (g *gateway) TakeBack() error {
 // left is given back or reset.
 func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
 	for _, f := range g.all() {
-		if by := f.view().carrier; by != config.CarrierNone && by != config.Carrier(kind.String()) {
-			continue
-		}
-		f.post(func() {
-			switch {
-			case f.carryOf(kind) == nil:
-			case hard:
-				f.drain(negotiate.ReasonDrained)
-			case f.core.Phase() >= life.Carrying:
-				f.do(f.core.Leave(negotiate.ReasonDrained.String()))
-			}
-		})
+		f.LeaveDevice(kind, hard)
 	}
 	g.catchUp()
 }

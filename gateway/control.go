@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -60,16 +58,16 @@ func (g *gateway) Stats() admin.Stats {
 func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 	var list []admin.ConnInfo
 	if q.Closed {
-		list = append(g.closed.list(), g.udp.closed.list()...)
+		list = append(g.env.Closed.List(), g.udp.closed.List()...)
 	} else {
 		now := time.Now()
 		for _, f := range g.all() {
-			list = append(list, f.info(now))
+			list = append(list, f.Info(now))
 		}
 		list = append(list, g.dgrams.Load().Flows()...)
 	}
 	if q.All {
-		list = append(append(list, g.native.list()...), g.udp.native.list()...)
+		list = append(append(list, g.env.Native.List()...), g.udp.native.List()...)
 	}
 	slices.SortStableFunc(list, func(a, b admin.ConnInfo) int {
 		switch {
@@ -88,8 +86,8 @@ func (g *gateway) Conns(q admin.ConnQuery) []admin.ConnInfo {
 func (g *gateway) Peers() []admin.PeerInfo {
 	flows := map[netip.Addr]int{}
 	for _, f := range g.all() {
-		if s := f.getState(); s == life.Carrying || s == life.Closing {
-			flows[f.tuple.Remote.Addr()]++
+		if f.Carried() {
+			flows[f.Tuple.Remote.Addr()]++
 		}
 	}
 	g.dgrams.Load().CountFlows(flows)
@@ -111,7 +109,7 @@ func (g *gateway) Peers() []admin.PeerInfo {
 		}
 		list = append(list, info)
 	}
-	for a, u := range use { // of whom nothing else is known
+	for a, u := range use { // nothing else is known of these
 		if u.Begun > 0 {
 			list = append(list, admin.PeerInfo{Address: a, State: admin.PeerUnknown, Flows: flows[a], Use: u})
 		}
@@ -144,7 +142,7 @@ func peerInfo(p *ebpf.Peer) admin.PeerInfo {
 // Devices implements admin.Control.
 func (g *gateway) Devices() []admin.DeviceInfo {
 	var list []admin.DeviceInfo
-	for _, fb := range g.fabrics {
+	for _, fb := range g.env.Fabrics {
 		list = append(list, fb.Devices()...)
 	}
 	return append(list, g.absent...)
@@ -155,11 +153,11 @@ func (g *gateway) FlushPeers() (int, error) {
 	g.peers.Flush()
 	g.dgrams.Load().Flush()
 	n, err := g.steer.FlushPeers()
-	return n, errors.Join(err, g.auto.Flush())
+	return n, errors.Join(err, g.env.Auto.Flush())
 }
 
 // Services implements admin.Control.
-func (g *gateway) Services() []admin.ServiceInfo { return g.auto.List(time.Now()) }
+func (g *gateway) Services() []admin.ServiceInfo { return g.env.Auto.List(time.Now()) }
 
 // SetOff implements admin.Control.
 func (g *gateway) SetOff(off bool) error {
@@ -181,20 +179,33 @@ func (g *gateway) ResetFlows() (n int) {
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		left := 0
 		for _, f := range g.all() {
-			if f.getState().Final() {
+			if f.Ended() {
 				continue
 			}
 			left++
-			if f.getState() >= life.Carrying {
+			if f.Carried() {
 				n++
 			}
-			f.post(func() { f.drain(negotiate.ReasonOff) })
+			f.Cancel(negotiate.ReasonOff)
 		}
 		g.catchUp()
 		if left == 0 {
 			break
 		}
 		time.Sleep(10 * time.Millisecond) // what is being adopted has no handshake yet
+	}
+	return n
+}
+
+// Demote implements admin.Control.
+func (g *gateway) Demote(q admin.DemoteQuery) (n int) {
+	for _, f := range g.all() {
+		by := f.Carrier()
+		if f.Ended() || by == config.CarrierNone || by == config.CarrierRelay || !q.Matches(f.ID, by) {
+			continue
+		}
+		f.Demote(admin.DemotedByOperator)
+		n++
 	}
 	return n
 }
@@ -214,15 +225,17 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s := admin.Snapshot{
 		Mode: g.mode(), Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
 		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
-		Panics:      g.panics.count(),
+		Panics:      g.env.Panics(),
 		MemoryLimit: uint64(g.cfg.Limits.Memory), Peers: map[admin.PeerState]int{}, Services: map[admin.ServiceVerdict]int{},
 	}
-	s.Heartbeat = g.beat.Load()
-	g.snapshotCounters(&s)
-	g.snapshotFlows(&s)
+	s.Heartbeat = g.pulse.Last()
+	g.env.Counters.AddTo(&s)
+	for _, f := range g.all() {
+		f.AddTo(&s)
+	}
 	g.dgrams.Load().Snapshot(&s)
 	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
-	wireBounds(&s.Bounds, g.stack.Stats())
+	wireBounds(&s.Bounds, g.env.Stack.Stats())
 	g.snapshotSteering(&s)
 	s.Devices = g.Devices()
 	ps := g.pool.Stats()
@@ -239,38 +252,6 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	return s
 }
 
-func (g *gateway) snapshotCounters(s *admin.Snapshot) {
-	g.count.mu.Lock()
-	defer g.count.mu.Unlock()
-	maps.Copy(s.FlowsTotal, g.count.flows)
-	maps.Copy(s.BytesTotal, g.count.bytes)
-	s.Stalls = maps.Clone(g.count.stalls)
-	for c, h := range g.count.handshake {
-		s.Handshakes[c] = h.Snapshot()
-	}
-	for k, n := range g.count.demotions {
-		k.Count = n
-		s.Demotions = append(s.Demotions, k)
-	}
-	for k, n := range g.count.fallbacks {
-		addFallback(s, k.reason, k.side, n)
-	}
-}
-
-func (g *gateway) snapshotFlows(s *admin.Snapshot) {
-	for _, f := range g.all() {
-		info := f.info(time.Now())
-		if info.Carrier == config.CarrierNone {
-			continue
-		}
-		s.Flows[info.Carrier]++
-		b, n := s.BytesTotal[info.Carrier], f.carriedBytes()
-		b.Tx += n.Tx
-		b.Rx += n.Rx
-		s.BytesTotal[info.Carrier] = b
-	}
-}
-
 func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 	c, err := g.steer.Counters()
 	if err != nil {
@@ -280,12 +261,12 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 	for side, byReason := range c.Native {
 		for r, n := range byReason {
 			reason, at := negotiate.Reason(r), sideOf(ebpf.Side(side))
-			udp := min(n, g.count.ofDatagrams(reason, at)) // the programs count both together
+			udp := min(n, g.env.Counters.OfDatagrams(reason, at)) // the programs count both together
 			if udp > 0 {
 				s.UDP.Native[reason.String()] += udp
 			}
 			if n > udp {
-				addFallback(s, reason, at, n-udp)
+				s.AddFallback(reason, at, n-udp)
 			}
 		}
 	}
@@ -299,32 +280,6 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 	for _, m := range maps {
 		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
 	}
-}
-
-func addDecision(s *admin.Snapshot, a config.Action, rule string, n uint64) {
-	if n == 0 {
-		return
-	}
-	for i := range s.Decisions {
-		if s.Decisions[i].Action == a && s.Decisions[i].Rule == rule {
-			s.Decisions[i].Count += n
-			return
-		}
-	}
-	s.Decisions = append(s.Decisions, admin.DecisionCount{Action: a, Rule: rule, Count: n})
-}
-
-// addFallback adds to the series of one reason and side: the programs and the
-// gateway can both decide for the same reason.
-func addFallback(s *admin.Snapshot, r negotiate.Reason, side config.Side, n uint64) {
-	name := r.String()
-	for i := range s.Fallbacks {
-		if s.Fallbacks[i].Reason == name && s.Fallbacks[i].Side == side {
-			s.Fallbacks[i].Count += n
-			return
-		}
-	}
-	s.Fallbacks = append(s.Fallbacks, admin.FallbackCount{Reason: name, Side: side, Count: n})
 }
 
 // wireBounds reads the part of the wire TCP.

@@ -17,7 +17,7 @@ import (
 
 // pastDatagrams are the histories of UDP: pairs of ends come and go by the
 // thousand, and must not displace connections.
-type pastDatagrams struct{ closed, native *history }
+type pastDatagrams struct{ closed, native *admin.History }
 
 // openDatagrams starts the engine, unless no rule is about datagrams, the mode
 // touches nothing, the port is configured away or the host cannot steer them. An
@@ -29,8 +29,8 @@ func (g *gateway) openDatagrams() {
 		return
 	}
 	e, err := datagram.Open(datagram.Config{
-		GatewayID: g.id, HostID: g.hostID, Port: g.cfg.DatagramPort.Port(), Only: h.datagramAddr, OwnPorts: g.cfg.OwnPorts(),
-		Keys: g.keys.load(), Policy: g.policy, Shard: g.shards[0], TUN: h.AppTUN, Steering: h.Datagrams,
+		GatewayID: g.env.GatewayID, HostID: g.env.HostID, Port: g.cfg.DatagramPort.Port(), Only: h.datagramAddr, OwnPorts: g.cfg.OwnPorts(),
+		Keys: g.env.Keys.Load(), Policy: g.env.Policy, Shard: g.shards[0], TUN: h.AppTUN, Steering: h.Datagrams,
 		Fabrics: g.datagramFabrics(), Gateway: datagramGateway{g}, Log: g.log,
 	})
 	if err != nil {
@@ -47,7 +47,8 @@ func (g *gateway) closeDatagrams() {
 	g.dgrams.Store(nil)
 }
 
-// datagramGateway is the gateway as the datagram engine sees it.
+// datagramGateway is the gateway as the datagram engine sees it, and that engine as
+// connections do.
 type datagramGateway struct{ g *gateway }
 
 func (d datagramGateway) NextID() uint64 {
@@ -65,14 +66,22 @@ func (d datagramGateway) NamesPeer(a netip.Addr) bool { return d.g.live.Load().N
 
 func (d datagramGateway) Proven(a netip.Addr, by config.Carrier) { d.g.peers.Proven(a, by) }
 
-func (d datagramGateway) NoCommonKey(a netip.Addr) { d.g.stranger(a, config.SideClient) }
+func (d datagramGateway) NoCommonKey(a netip.Addr) { d.g.env.Keys.NoCommonKey(a, config.SideClient) }
 
-func (d datagramGateway) Ended(c admin.ConnInfo) { d.g.udp.closed.add(c) }
+func (d datagramGateway) Ended(c admin.ConnInfo) { d.g.udp.closed.Add(c) }
+
+// Port implements conn.Datagrams.
+func (d datagramGateway) Port() uint16 { return d.g.dgrams.Load().Port() }
+
+// News implements conn.Datagrams.
+func (d datagramGateway) News(t ebpf.Tuple, port uint16, gateway [16]byte) {
+	d.g.dgrams.Load().News(t, port, gateway)
+}
 
 // datagramFabrics are the fabrics as the datagram engine sees them.
 func (g *gateway) datagramFabrics() (list []datagram.Fabric) {
 	shard := g.shards[0]
-	for _, fb := range g.fabrics {
+	for _, fb := range g.env.Fabrics {
 		switch fb := fb.(type) {
 		case *carrier.Shm:
 			list = append(list, datagramMemory{fb, shard})

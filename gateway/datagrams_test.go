@@ -240,7 +240,7 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		p.g[1].closeDatagrams()
 		require.Zero(t, p.g[1].dgrams.Load().Port())
 		require.Equal(t, negotiate.ReasonDrained, p.native(t, 0))
-		for _, fb := range p.g[1].fabrics {
+		for _, fb := range p.g[1].env.Fabrics {
 			if x, ok := fb.(carrier.Exclusive); ok {
 				require.NoError(t, x.GiveUp())
 				require.NoError(t, x.Reclaim())

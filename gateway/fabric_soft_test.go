@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/smcgw/smcgw/netstack/link"
 
@@ -14,7 +12,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 // TestSoftPortInUse: without the device everything else goes on, and says so.
@@ -39,29 +36,4 @@ func TestSoftPortInUse(t *testing.T) {
 	require.Contains(t, list[0].Error, "address already in use")
 	require.Equal(t, admin.DeviceAbsent, list[1].State)
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
-}
-
-// TestSoftGivesUpASilentPeer: its flow goes on over the relay, and the carrier has
-// to be proved again.
-func TestSoftGivesUpASilentPeer(t *testing.T) {
-	p := newGatewayPair(t)
-	c := p.dial(t, negotiate.CarrierSoft)
-	mine, other := c.flow[0].chosen(), c.flow[1].chosen()
-	mine.Proved()
-	other.Shard.Call(func() { _ = other.QP.Close() })
-	start := time.Now()
-	_, err := c.app[0].Write([]byte("anybody there?"))
-	require.NoError(t, err)
-	_ = c.app[1].SetReadDeadline(time.Now().Add(patience))
-	got := make([]byte, 14)
-	_, err = io.ReadFull(c.app[1], got)
-	require.NoError(t, err)
-	require.Equal(t, "anybody there?", string(got))
-	require.WithinRange(t, time.Now(), start.Add(2*time.Second), start.Add(patience))
-	require.Equal(t, "peer_dead", c.flow[0].info(time.Now()).Demoted)
-	require.Equal(t, DemotedByPeer, c.flow[1].info(time.Now()).Demoted)
-	require.False(t, mine.Warm())
-	c.closeApps()
-	c.over(t)
-	p.empty(t)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -14,9 +16,6 @@ const (
 	// beatInterval is how often the gateway says that it lives; the programs
 	// take it for gone after 200 ms.
 	beatInterval = 40 * time.Millisecond
-	// stuckAfter is by how much the turn of a loop may be late before the heartbeat
-	// stops for all: new connections are native until it turns again.
-	stuckAfter = 150 * time.Millisecond
 	// chores is how often the gateway looks after what has no time of its own.
 	chores = time.Second
 	// sweepEvery is how many chores pass between two sweeps of the maps, which
@@ -26,7 +25,7 @@ const (
 )
 
 // lagging is what the heartbeat asks of a loop: by how much its next turn is late, 0
-// for one that rests and is not to turn yet. One that is late for stuckAfter hangs.
+// for one that rests and is not to turn yet. One that is late for loop.StuckAfter hangs.
 type lagging interface {
 	Late(now time.Time) time.Duration
 }
@@ -57,7 +56,7 @@ func (g *gateway) loops() (loops []lagging) {
 
 func (g *gateway) beatOnce(loops []lagging, now time.Time) {
 	for _, l := range loops {
-		if l.Late(now) >= stuckAfter {
+		if l.Late(now) >= loop.StuckAfter {
 			return
 		}
 	}
@@ -65,23 +64,7 @@ func (g *gateway) beatOnce(loops []lagging, now time.Time) {
 		g.log.Error("heartbeat", "error", err)
 		return
 	}
-	if g.missedBeat(now) {
-		g.lateAt.Store(now)
-	}
-	g.beat.Store(now)
-}
-
-// missedBeat reports whether this gateway, or its machine, stands still, or has until
-// just now.
-func (g *gateway) missedBeat(now time.Time) bool {
-	last := g.beat.Load()
-	return !last.IsZero() && now.Sub(last) >= stuckAfter
-}
-
-// wasLate reports whether it has stood still at some time since then: what took too
-// long says nothing about a peer.
-func (g *gateway) wasLate(since, now time.Time) bool {
-	return g.missedBeat(now) || g.lateAt.Load().After(since)
+	g.pulse.Beat(now)
 }
 
 // choreLoop removes stale entries from the steering and looks after garbage and
@@ -90,7 +73,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
 	var collector process.Garbage
-	var awake awake
+	var awake conn.Awake
 	for rest := 0; ; rest-- {
 		collector.Tune()
 		if collector.Due(g.pool.Stats().Released, time.Now()) {
@@ -113,9 +96,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		g.noteRoom()
 		g.learn(time.Now())
-		for _, f := range awake.tick(time.Now(), g.all) {
-			f.post(f.ask)
-		}
+		awake.Tick(time.Now(), g.all)
 	}
 }
 

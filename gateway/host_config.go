@@ -8,6 +8,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 )
 
-// SteeringConfig is what a configuration asks of the steering, for those who
-// open it themselves and call RunOn.
+// SteeringConfig is what a configuration asks of the steering. Callers of RunOn open the
+// steering with it.
 func SteeringConfig(c config.Config, log *slog.Logger) ebpf.Config { return policy.Translate(c, log) }

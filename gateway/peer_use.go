@@ -4,20 +4,9 @@ import (
 	"net/netip"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 )
-
-// peer is whose share the flow counts for.
-func (f *flow) peer() netip.Addr { return f.tuple.Remote.Addr().Unmap() }
-
-// beginShare counts a flow that its peer has begun, once.
-func (f *flow) beginShare() {
-	if f.side == config.SideServer {
-		f.share.Begin(f.g.peers, f.peer(), f.start)
-	}
-}
 
 // peerUse returns what each address holds.
 func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
@@ -32,7 +21,7 @@ func (g *gateway) peerUse() map[netip.Addr]admin.PeerUse {
 			all[a] = u
 		}
 	}
-	for _, fb := range g.fabrics {
+	for _, fb := range g.env.Fabrics {
 		if sf, ok := fb.(*carrier.Shm); ok {
 			for _, p := range sf.Peers() {
 				u := all[p.Of]

@@ -103,7 +103,7 @@ const noRule = "default"
 // passes what the never-list takes out of it.
 func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
 	for _, p := range c.decided.past {
-		addDecision(s, p.Action, p.Rule, p.Count)
+		s.AddDecision(p.Action, p.Rule, p.Count)
 	}
 	for _, d := range list {
 		name, action := noRule, config.ActionPass
@@ -113,7 +113,7 @@ func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
 			name, action = policy.TrialRule, config.ActionAccelerate
 		}
 		before := c.decided.until[d.Rule]
-		addDecision(s, action, name, d.Accelerate-before.Accelerate)
-		addDecision(s, config.ActionPass, name, d.Pass-before.Pass)
+		s.AddDecision(action, name, d.Accelerate-before.Accelerate)
+		s.AddDecision(config.ActionPass, name, d.Pass-before.Pass)
 	}
 }

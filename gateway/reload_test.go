@@ -88,8 +88,8 @@ func TestReloadReadsKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "psk")
 	g.cfg.Security.PSKFile = path
 	require.ErrorIs(t, g.reload(g.cfg), os.ErrNotExist)
-	require.Empty(t, g.keys.load())
+	require.Empty(t, g.env.Keys.Load())
 	require.NoError(t, os.WriteFile(path, []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"), 0o600))
 	require.NoError(t, g.reload(g.cfg))
-	require.Len(t, g.keys.load(), 1)
+	require.Len(t, g.env.Keys.Load(), 1)
 }

@@ -1,22 +1,13 @@
 package gateway
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 )
-
-// longestRTT bounds what a client's answer to a SYN-ACK may stretch the deadlines of
-// its handshake: it can wait with that for as long as a cookie is good.
-const longestRTT = 3 * time.Second
 
 // room tells the programs whether peers may begin connections. An offer they leave to the
 // kernel costs its client nothing, while one for which there is no room behind its
@@ -68,17 +59,4 @@ const descriptorSpare = 64
 // been connected is an error of that connection.
 func (g *gateway) flowLimit() int {
 	return max(0, min(g.live.Load().Limits.MaxFlows, process.DescriptorLimit()-process.LegFloor-descriptorSpare))
-}
-
-// shortage names what an error of the kernel says there is too little of, or no
-// reason.
-func shortage(err error) negotiate.Reason {
-	switch {
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		return negotiate.ReasonFlowLimit
-	case errors.Is(err, legs.ErrKeeper), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOSPC):
-		return negotiate.ReasonNoMemory
-	default:
-		return negotiate.ReasonNone
-	}
 }

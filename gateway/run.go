@@ -19,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
@@ -51,9 +52,9 @@ type RunOptions struct {
 	// Version is what status reports.
 	Version string
 	// Supervisor keeps the steering alive a little longer than this process;
-	// nil when nobody does.
+	// nil: nothing does.
 	Supervisor Supervisor
-	// Manager is told once connections are looked at, and what follows; nil: nobody.
+	// Manager is told once connections are looked at, and what follows; nil: there is none.
 	Manager *process.ServiceManager
 	// Reload asks for the configuration to be read again by Load, which may be
 	// other than the first in mode, policy and some limits. One that is refused
@@ -205,8 +206,8 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	var tail errgroup.Group
 	tail.Go(func() error { g.beatLoop(beat); return nil })
 	tail.Go(func() error { g.choreLoop(beat); return nil })
-	tail.Go(func() error { g.stallLoop(beat); return nil })
-	tail.Go(func() error { g.silences.loop(beat); return nil })
+	tail.Go(func() error { conn.StallLoop(beat, g.cfg.Limits.StallTimeout.Duration(), g.all); return nil })
+	tail.Go(func() error { g.env.SilenceLoop(beat); return nil })
 	tail.Go(func() error {
 		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
 		if err != nil { // a gateway that hears of nothing must not go on
@@ -219,7 +220,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
-	tail.Go(func() error { d.opts.Manager.Watch(beat, g.beat.Load); return nil })
+	tail.Go(func() error { d.opts.Manager.Watch(beat, g.pulse.Last); return nil })
 	err := ignoreCanceled(group.Wait())
 	d.opts.Manager.Stopping()
 	if errors.Is(err, errDrained) {

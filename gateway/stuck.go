@@ -11,7 +11,7 @@ import (
 // of a TUN was full). Its application has connected natively meanwhile or given
 // up, and nothing but this ends the entry.
 func (g *gateway) stuck(e ebpf.Flow) {
-	if f := g.find(host.Tuple(e.Tuple)); f == nil || f.isn != e.ISN {
+	if f := g.find(host.Tuple(e.Tuple)); f == nil || f.ISN != e.ISN {
 		_ = g.steer.Delete(e.Tuple, e.ISN, e.State) // what has changed meanwhile is not stuck
 	}
 }

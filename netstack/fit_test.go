@@ -43,25 +43,24 @@ func (w *world) dig(bytes int64) *hole {
 }
 
 // A path that drops large packets and says nothing carries every byte of every
-// connection, both ways, whether it was so before or becomes so, and sooner than
-// Linux with tcp_mtu_probing=1 does (6.7 s at 1400, 13.3 s at 1000).
+// connection, both ways, whether it was so before or becomes so, at the price of few
+// packets lost. TestPathMTUBlackHole of tests/e2e measures the time beside the kernel's.
 func TestBlackHole(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		v6   bool
 		mtu  int64
-		soon time.Duration
-	}{{"1400", false, 1400, 6700 * time.Millisecond}, {"1000", false, 1000, 13300 * time.Millisecond}, {"1400 v6", true, 1400, 6700 * time.Millisecond}} {
+	}{{"1400", false, 1400}, {"1000", false, 1000}, {"1400 v6", true, 1400}} {
 		for _, before := range []bool{true, false} {
 			t.Run(c.name+map[bool]string{true: " before", false: " during"}[before], func(t *testing.T) {
 				t.Parallel()
-				blackHole(t, c.v6, c.mtu, before, c.soon)
+				blackHole(t, c.v6, c.mtu, before)
 			})
 		}
 	}
 }
 
-func blackHole(t *testing.T, v6 bool, mtu int64, before bool, soon time.Duration) {
+func blackHole(t *testing.T, v6 bool, mtu int64, before bool) {
 	w := newWorld(t, worldOptions{})
 	h := w.dig(1 << 16)
 	if before {
@@ -83,8 +82,8 @@ func blackHole(t *testing.T, v6 bool, mtu int64, before bool, soon time.Duration
 	transfer(t, c, s, 300000)
 	<-done
 	t.Logf("both ways after %v, %d packets lost, the largest has %d bytes", time.Since(start), h.dropped.Load(), h.largest.Load())
-	require.Less(t, time.Since(start), soon)
 	require.NotZero(t, h.dropped.Load(), "there was no hole")
+	require.Less(t, h.dropped.Load(), int64(2*300000/1448), "fewer than would be each packet once")
 	require.NotZero(t, w.gw.Stats().BlackHoles)
 	require.NotZero(t, w.srv.Stats().BlackHoles)
 }

@@ -230,3 +230,28 @@ func zombie(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(b), ") Z ")
 }
+
+// A gateway without descriptors gets no sockets, and asks again later: what did not
+// arrive says nothing about the keeper.
+func TestNoDescriptors(t *testing.T) {
+	n := newNamespace(t)
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	probe, err := unix.Dup(0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(probe))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(probe) + 3, Max: before.Max}))
+	_, err = n.Sockets(false, 32)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	require.ErrorIs(t, err, unix.EMFILE)
+	free, err := unix.Dup(0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(free))
+	require.Equal(t, probe, free, "what arrived is closed")
+
+	require.True(t, n.Alive())
+	fds, err := n.Sockets(false, 32)
+	require.NoError(t, err)
+	require.Len(t, fds, 32)
+	fdpass.CloseFDs(fds)
+}

@@ -116,6 +116,9 @@ func (n *Namespace) ask(req message) (message, []int, error) {
 		return message{}, nil, err
 	}
 	m, fds, err := receive(n.conn)
+	if errors.Is(err, fdpass.ErrNoDescriptor) { // of this process; the answer has come
+		return message{}, nil, err
+	}
 	if err != nil {
 		_ = n.conn.CloseWrite() // an answer that is late must not be taken for the next one
 		return message{}, nil, err

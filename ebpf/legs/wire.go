@@ -94,12 +94,12 @@ func send(c *net.UnixConn, m message) error {
 }
 
 // receive waits for a packet and its descriptors; io.EOF when the other end has
-// closed.
+// closed. A packet without all of its descriptors has none ([fdpass.ErrNoDescriptor]).
 func receive(c *net.UnixConn) (message, []int, error) {
 	body := make([]byte, maxPacket)
 	n, fds, cut, err := fdpass.Receive(c, body)
-	if err == nil && cut {
-		err = errors.New("a packet that is too long")
+	if err == nil {
+		err = cut
 	}
 	if err != nil {
 		fdpass.CloseFDs(fds)

@@ -130,6 +130,21 @@ const (
 	DecidedRemote = "remote"
 )
 
+// DecidedBy returns who decided.
+func DecidedBy(remote bool) string {
+	if remote {
+		return DecidedRemote
+	}
+	return DecidedLocal
+}
+
+// Why a connection has left another carrier for the relay, besides the reasons of package
+// negotiate that name what failed.
+const (
+	DemotedByOperator = "operator" // the admin socket was asked to
+	DemotedByPeer     = "peer"     // the peer's gateway began
+)
+
 // ConnList is the document of conns.
 type ConnList struct {
 	Schema string     `json:"schema"`

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // MetricsSource is what the collector asks at every scrape.
@@ -92,6 +93,33 @@ type Bounds struct {
 	Wire, Datapath map[string]uint64
 	// LogDropped counts lines of the log that nobody took.
 	LogDropped uint64
+}
+
+// AddDecision adds to the series of one action and rule.
+func (s *Snapshot) AddDecision(a config.Action, rule string, n uint64) {
+	if n == 0 {
+		return
+	}
+	for i := range s.Decisions {
+		if s.Decisions[i].Action == a && s.Decisions[i].Rule == rule {
+			s.Decisions[i].Count += n
+			return
+		}
+	}
+	s.Decisions = append(s.Decisions, DecisionCount{Action: a, Rule: rule, Count: n})
+}
+
+// AddFallback adds to the series of one reason and side: the programs and the
+// gateway can both decide for the same reason.
+func (s *Snapshot) AddFallback(r negotiate.Reason, side config.Side, n uint64) {
+	name := r.String()
+	for i := range s.Fallbacks {
+		if s.Fallbacks[i].Reason == name && s.Fallbacks[i].Side == side {
+			s.Fallbacks[i].Count += n
+			return
+		}
+	}
+	s.Fallbacks = append(s.Fallbacks, FallbackCount{Reason: name, Side: side, Count: n})
 }
 
 // udp is the part about datagrams with all its carriers.

@@ -17,15 +17,15 @@ type Tuple struct {
 // *ebpf.Datapath on a real host and a software model on in-memory hosts; its
 // types and rules are those of package ebpf.
 type Steering interface {
-	entries
+	Entries
 	switches
 	watching
 	remembering
 	Close() error
 }
 
-// entries is the part of [Steering] that changes what becomes of one connection.
-type entries interface {
+// Entries is the part of [Steering] that changes what becomes of one connection.
+type Entries interface {
 	Flow(t ebpf.Tuple) (ebpf.Flow, error)
 	Transition(t ebpf.Tuple, isn uint32, to ebpf.State, from ...ebpf.State) error
 	Delete(t ebpf.Tuple, isn uint32, from ...ebpf.State) error

@@ -65,21 +65,31 @@ func sendFDs(c *net.UnixConn, body []byte, fds []int) error {
 	return nil
 }
 
+// Why a part of a packet is missing, whose rest has been received.
+var (
+	// ErrTooLong means that the body was too short, or that more than MaxFiles came: the
+	// kernel closed the rest.
+	ErrTooLong = errors.New("packet is too long")
+	// ErrNoDescriptor means that this process has no descriptors for all of the files:
+	// the kernel closed the rest.
+	ErrNoDescriptor = fmt.Errorf("files of a packet: %w", unix.EMFILE)
+)
+
 // Receive waits for a packet and reads it into body; io.EOF when the other end has
-// closed. The descriptors are the caller's, and close-on-exec. cut reports that body
-// was too short, or that more than MaxFiles came and the rest was closed.
-func Receive(c *net.UnixConn, body []byte) (n int, fds []int, cut bool, err error) {
+// closed. The descriptors are the caller's, and close-on-exec. cut is why a part of the
+// packet is missing, nil if none is; the next packet is whole.
+func Receive(c *net.UnixConn, body []byte) (n int, fds []int, cut, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	n, oobn, flags, _, err := c.ReadMsgUnix(body, oob)
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
 	if err != nil {
-		return 0, nil, false, fmt.Errorf("receive: %w", err)
+		return 0, nil, nil, fmt.Errorf("receive: %w", err)
 	}
 	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil {
-		return 0, nil, false, fmt.Errorf("receive files: %w", err)
+		return 0, nil, nil, fmt.Errorf("receive files: %w", err)
 	}
 	for i := range msgs {
 		got, err := unix.ParseUnixRights(&msgs[i])
@@ -88,7 +98,13 @@ func Receive(c *net.UnixConn, body []byte) (n int, fds []int, cut bool, err erro
 		}
 		fds = append(fds, got...)
 	}
-	return n, fds, flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0, nil
+	switch {
+	case flags&unix.MSG_TRUNC != 0, flags&unix.MSG_CTRUNC != 0 && len(fds) >= MaxFiles:
+		cut = ErrTooLong
+	case flags&unix.MSG_CTRUNC != 0:
+		cut = ErrNoDescriptor
+	}
+	return n, fds, cut, nil
 }
 
 // CloseFDs closes descriptors.

@@ -36,7 +36,7 @@ func TestFilesArriveWithTheirPacket(t *testing.T) {
 	body := make([]byte, 8)
 	n, fds, cut, err := Receive(b, body)
 	require.NoError(t, err)
-	require.False(t, cut)
+	require.NoError(t, cut)
 	require.Equal(t, "one", string(body[:n]))
 	require.Len(t, fds, 1)
 	flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFD, 0)
@@ -64,7 +64,7 @@ func TestWhatIsTooLongIsCut(t *testing.T) {
 	require.NoError(t, Send(a, []byte("too long")))
 	n, fds, cut, err := Receive(b, make([]byte, 3))
 	require.NoError(t, err)
-	require.True(t, cut)
+	require.ErrorIs(t, cut, ErrTooLong)
 	require.Equal(t, 3, n)
 	require.Empty(t, fds)
 
@@ -75,7 +75,7 @@ func TestWhatIsTooLongIsCut(t *testing.T) {
 	require.NoError(t, sendFDs(a, []byte("x"), many))
 	_, fds, cut, err = Receive(b, make([]byte, 3))
 	require.NoError(t, err)
-	require.True(t, cut)
+	require.ErrorIs(t, cut, ErrTooLong)
 	require.LessOrEqual(t, len(fds), MaxFiles+1) // the buffer is padded
 	CloseFDs(fds)
 }
@@ -86,4 +86,32 @@ func TestConnWantsAUnixSocket(t *testing.T) {
 	_, err = Conn(f)
 	require.Error(t, err)
 	require.ErrorIs(t, f.Close(), os.ErrClosed)
+}
+
+// Without descriptors for its files a packet says so, and the next one is whole.
+func TestFilesNeedDescriptors(t *testing.T) {
+	a, b := connections(t)
+	require.NoError(t, sendFDs(a, []byte("one"), []int{0, 0, 0, 0}))
+	require.NoError(t, sendFDs(a, []byte("two"), []int{0}))
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	free, err := unix.Dup(0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(free))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + 2, Max: before.Max}))
+	body := make([]byte, 8)
+	n, fds, cut, err := Receive(b, body)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	require.NoError(t, err)
+	require.ErrorIs(t, cut, ErrNoDescriptor)
+	require.Equal(t, "one", string(body[:n]))
+	require.Less(t, len(fds), 4)
+	CloseFDs(fds)
+
+	n, fds, cut, err = Receive(b, body)
+	require.NoError(t, err)
+	require.NoError(t, cut)
+	require.Equal(t, "two", string(body[:n]))
+	require.Len(t, fds, 1)
+	CloseFDs(fds)
 }

@@ -7,6 +7,8 @@
 //	SMCGW_DEBUG_PANIC=STEP:PORT[:COUNT],...   work for connections of that server port panics there
 //	SMCGW_DEBUG_HOLD=STEP:PORT[:COUNT],...    they stay there until they are ended from outside
 //	SMCGW_DEBUG_TAKEOVER=STEP                 a successor stays there
+//	SMCGW_DEBUG_TRACE=PORT:FILE               a trace of the runtime, from the first step of any
+//	                                          connection until one of that server port carries bytes
 //
 // The trap: any other smcgw takes no notice of these variables.
 package faults

@@ -23,6 +23,8 @@ type knobs struct {
 
 	// takeover is the step of a takeover at which the successor stays; empty: none.
 	takeover string
+
+	trace *tracing // nil: none
 }
 
 // parsers are the knobs by name, without prefix.
@@ -35,6 +37,7 @@ var parsers = map[string]func(*knobs, string) error{
 		}
 		return nil
 	},
+	"TRACE": func(k *knobs, v string) (err error) { k.trace, err = parseTracing(v); return err },
 }
 
 var (
@@ -127,6 +130,9 @@ func (ps points) meet(step string, port uint16) bool {
 
 // At implements [faults.Injector].
 func (k *knobs) At(step string, port uint16) (held bool) {
+	if k.trace != nil {
+		k.trace.at(step, port)
+	}
 	if k.panics.meet(step, port) {
 		panic(fmt.Sprintf("%sPANIC at %s", prefix, step))
 	}

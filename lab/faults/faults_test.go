@@ -1,6 +1,9 @@
 package faults
 
 import (
+	"os"
+	"path/filepath"
+	"runtime/trace"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,11 +39,31 @@ func TestParse(t *testing.T) {
 	for _, wrong := range []string{
 		"SMCGW_DEBUG_PANIK=carrying:1", "SMCGW_DEBUG_PANIC=flying:1", "SMCGW_DEBUG_PANIC=carrying",
 		"SMCGW_DEBUG_HOLD=carrying:70000", "SMCGW_DEBUG_HOLD=carrying:1:x", "SMCGW_DEBUG_HOLD=carrying:1:2:3",
-		"SMCGW_DEBUG_TAKEOVER=soon",
+		"SMCGW_DEBUG_TAKEOVER=soon", "SMCGW_DEBUG_TRACE=7000", "SMCGW_DEBUG_TRACE=x:file", "SMCGW_DEBUG_TRACE=7000:",
 	} {
 		_, err := Parse([]string{wrong})
 		require.ErrorContains(t, err, wrong)
 	}
+}
+
+// TestTrace: from the first step of any connection until one of the port carries.
+func TestTrace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "trace")
+	k, err := Parse([]string{"SMCGW_DEBUG_TRACE=7000:" + file})
+	require.NoError(t, err)
+	require.NoFileExists(t, file)
+	require.False(t, k.At("accepted", 7001))
+	require.FileExists(t, file)
+	require.True(t, trace.IsEnabled())
+	k.At("carrying", 7001)
+	k.At("accepted", 7000)
+	require.True(t, trace.IsEnabled())
+	k.At("carrying", 7000)
+	require.False(t, trace.IsEnabled())
+	k.At("carrying", 7000)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Positive(t, info.Size())
 }
 
 // FuzzParse: what is taken names a known step, and is about a port.

@@ -13,7 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults"}, // the last with a build tag of tests only
 	"cmd/smcgw-lab":               {"lab/..."},
-	"gateway":                     {"ebpf/...", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "rsocket", "verbs/..."},
+	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs/shm"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate"},
 	"gateway/config":              {},
 	"gateway/faults":              {},
@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"gateway/internal/loop":       {"verbs"},
 	"gateway/internal/peers":      {"gateway/config", "negotiate"},
 	"gateway/internal/carrier":    {"gateway/admin", "gateway/config", "gateway/internal/loop", "gateway/internal/peers", "negotiate", "rmb", "rsocket", "verbs/..."},
+	"gateway/internal/conn":       {"ebpf", "ebpf/legs", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/auto", "gateway/internal/carrier", "gateway/internal/flow", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/policy", "gateway/process", "negotiate", "netstack", "rmb", "rsocket", "verbs"},
 	"gateway/internal/flow":       {"gateway/admin", "gateway/config", "negotiate"},
 	"gateway/internal/upgrade":    {"gateway/admin", "gateway/config", "gateway/faults", "ebpf"},
 	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs"},

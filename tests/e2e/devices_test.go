@@ -52,8 +52,9 @@ func (k deviceKind) test(t *testing.T, where string) {
 		native[family] = w.overDevice(addr)
 		require.Zero(t, native[family].Repeated)
 	}
-	w.up(w.h1, client)
-	w.up(w.h2, server)
+	g1, g2 := w.launch(w.h1, client), w.launch(w.h2, server)
+	g1.ready()
+	g2.ready()
 	for family, addr := range k.addresses(w.h2) {
 		t.Run(family, func(t *testing.T) { k.compare(t, w, where, addr, native[family]) })
 	}
@@ -87,34 +88,35 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 		if k.unheard {
 			server = nothing
 		}
-		fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}.ping()
-		w.overDevice(addr)
+		f := fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}
+		f.inTime(f.connect)
+		e := w.overDevice(addr)
+		t.Logf("connect() took %v, natively %v; native for %s", microseconds(e.ConnectMicros), microseconds(native.ConnectMicros), k.alone)
 		return
 	}
 	if k.vrf && where != clientSide { // whose listener is known when it has answered
-		fallback{w: w, t: t, from: w.h1, to: to, client: remote("peer_no_option")}.ping()
+		f := fallback{w: w, t: t, from: w.h1, to: to, client: remote("peer_no_option")}
+		f.inTime(f.connect)
 		w.overDevice(addr)
 		w.flush()
 	}
 	w.carried(t, w.h1, to)
-	var took time.Duration
-	for range deviceTries {
-		e := w.overDevice(addr)
-		if w.foundLate(e) {
-			w.flush()
-			continue
-		}
-		w.carriedBy(e, w.via)
-		require.Equal(t, hostOf(native.Local), hostOf(e.Local))
-		if took = microseconds(e.ConnectMicros); took <= microseconds(native.ConnectMicros)+mayCost(oneCosts) {
-			return
-		}
+	e := w.overDevice(addr)
+	for try := 0; try < lateTries && w.foundLate(e); try++ {
+		w.flush()
+		e = w.overDevice(addr)
 	}
-	require.Fail(t, "connect() takes too long", "%v, natively %v", took, microseconds(native.ConnectMicros))
+	w.carriedBy(e, w.via)
+	require.Equal(t, hostOf(native.Local), hostOf(e.Local))
+	took, may := microseconds(e.ConnectMicros), microseconds(native.ConnectMicros)+mayCost(oneCosts)
+	for end := time.Now().Add(slowed(busyFor)); took > may && time.Now().Before(end); {
+		took = min(took, microseconds(w.carried(t, w.h1, to).ConnectMicros))
+	}
+	require.LessOrEqual(t, took, may, "connect()")
+	t.Logf("connect() took %v, natively %v; carried by %s", took, microseconds(native.ConnectMicros), w.via)
 }
 
-// deviceTries is how often a connect() is looked at that takes too long, or finds a
-// gateway late: the machine is shared.
-const deviceTries = 4
+// busyFor is for how long a connect() may take too long because the machine is shared.
+const busyFor = 6 * time.Second
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

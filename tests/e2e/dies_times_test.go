@@ -68,6 +68,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	people := w.newCrowd(t, ownPort, 24)
 	defer people.close()
 	calls := w.newCaller(t, ownPort+1)
+	natively := w.newCaller(t, ownPort+ownPorts) // which is not selected
 	time.Sleep(400 * time.Millisecond)
 	require.Equal(t, 48, people.still(), "%s\n%s\n%s", people.told(), w.gateways[w.h1].dump(), w.gateways[w.h2].dump())
 	require.Eventually(t, func() bool { return g.status().Flows[w.via] >= 24 }, 30*time.Second, 50*time.Millisecond)
@@ -76,7 +77,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	ends := people.over(t, max(d.resets, w.knownDead(d))+2*slack)
 	time.Sleep(time.Until(died.Add(d.resets + stale + time.Second)))
 	require.Eventually(t, func() bool { return calls.since(died.Add(stale)) > 20 }, 30*time.Second, 20*time.Millisecond)
-	attempts := calls.end()
+	attempts, native := calls.end(), natively.end()
 	g.exited(t, d.status)
 
 	slowest := map[bool]time.Duration{}
@@ -90,7 +91,7 @@ func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
 	t.Logf("%d ends reset within %v and, at the peer, %v; promised are %v and %v",
 		len(ends), slowest[true], slowest[false], d.resets, w.knownDead(d))
 	t.Logf("%v until it could carry no more", unable().Sub(died))
-	checkAttempts(t, died, unable(), attempts)
+	checkAttempts(t, died, unable(), attempts, native)
 
 	require.Eventually(t, func() bool {
 		now := w.footprint(host)
@@ -139,9 +140,17 @@ func (a attempt) wasConnected(unable time.Time) bool {
 	return a.begun.Before(unable) && errors.Is(a.err, syscall.ECONNRESET)
 }
 
-// checkAttempts: none failed, and few took longer than they may.
-func checkAttempts(t *testing.T, died, unable time.Time, attempts []attempt) {
+// checkAttempts: none failed, and few took longer than they may, beside those that did on
+// native connections at the same time: the machine is late then.
+func checkAttempts(t *testing.T, died, unable time.Time, attempts, native []attempt) {
 	t.Helper()
+	nativeLate := 0
+	for _, a := range native {
+		require.NoError(t, a.err, "native, begun %v after the death", a.begun.Sub(died))
+		if a.took > 2*prompt {
+			nativeLate++
+		}
+	}
 	var slowest, settled time.Duration
 	late, lost, after, afterLate, reset := 0, 0, 0, 0, 0
 	for _, a := range attempts {
@@ -165,12 +174,12 @@ func checkAttempts(t *testing.T, died, unable time.Time, attempts []attempt) {
 			}
 		}
 	}
-	t.Logf("%d attempts, the slowest %v; %d later ones, the slowest %v", len(attempts), slowest, after, settled)
+	t.Logf("%d attempts, the slowest %v; %d later ones, the slowest %v; native ones: %d, late %d", len(attempts), slowest, after, settled, len(native), nativeLate)
 	require.Greater(t, after, 20)
-	require.LessOrEqual(t, afterLate, few(after), "begun when the programs had noticed")
+	require.LessOrEqual(t, afterLate, few(after)+nativeLate, "begun when the programs had noticed")
 	require.LessOrEqual(t, lost, callers, "longer than anything may take")
 	require.Less(t, slowest, slack)
-	require.LessOrEqual(t, late, callers+few(len(attempts))/2, "only those that were completing")
+	require.LessOrEqual(t, late, callers+few(len(attempts))/2+nativeLate, "only those that were completing")
 	require.LessOrEqual(t, reset, callers, "only those whose caller had not come to look")
 }
 

@@ -54,14 +54,70 @@ type fallback struct {
 func (f fallback) ping() apps.Event {
 	f.t.Helper()
 	before := f.w.totals()
+	e := f.connect()
+	f.check(e, before)
+	return e
+}
+
+// connect makes the connection and checks what the application sees.
+func (f fallback) connect() apps.Event {
+	f.t.Helper()
 	e := f.w.mustApp(f.from, append([]string{"ping", "-count", "3", "-size", "20000", "-to", f.to}, f.args...)...)
 	require.EqualValues(f.t, 60000, e.Received)
 	f.took(e)
 	if e.Remote == "" { // Fast Open: connect() had nothing to do
 		e.Remote = f.to
 	}
-	f.check(e, before)
 	return e
+}
+
+// lateTries is how often a connection is made again that finds a gateway late: the
+// machine is shared, and that connection says nothing.
+const lateTries = 4
+
+// inTime makes a connection, again if it finds a gateway late, and checks what the
+// gateways tell.
+func (f fallback) inTime(connect func() apps.Event) apps.Event {
+	f.t.Helper()
+	for try := 0; ; try++ {
+		before := f.w.totals()
+		e := connect()
+		if try < lateTries && f.foundLate(e) {
+			f.w.flush()
+			continue
+		}
+		f.check(e, before)
+		return e
+	}
+}
+
+// foundLate waits for what the gateways tell that have to, the client's first: after
+// it was late the server's has nothing to tell.
+func (f fallback) foundLate(e apps.Event) bool {
+	f.t.Helper()
+	for h, g := range f.w.gateways {
+		if h == f.from && f.client != nil && g.wasLate(from(e)) {
+			return true
+		}
+	}
+	for h, g := range f.w.gateways {
+		if h != f.from && f.server != nil && g.wasLate(at(e)) {
+			return true
+		}
+	}
+	return false
+}
+
+// wasLate waits until the gateway knows of a connection, and reports whether that found
+// it late.
+func (g *gw) wasLate(match func(admin.ConnInfo) bool) bool {
+	g.w.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if all := g.everything(match); len(all) > 0 {
+			return local(gatewayStale).among(all)
+		}
+	}
+	return false
 }
 
 // took checks whether connect() had to wait for the kernel's retry.
@@ -174,7 +230,7 @@ func (g *gw) counted(t *testing.T, before admin.Status, is told, raw bool) {
 func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event {
 	t.Helper()
 	e := w.mustApp(from, "ping", "-count", "3", "-to", to)
-	for try := 0; try < 3 && w.foundLate(e); try++ {
+	for try := 0; try < lateTries && w.foundLate(e); try++ {
 		w.flush()
 		e = w.mustApp(from, "ping", "-count", "3", "-to", to)
 	}

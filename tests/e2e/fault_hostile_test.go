@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/gateway"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/matrix"
@@ -28,7 +27,7 @@ import (
 var (
 	violated = []string{"protocol_error"}
 	broken   = []string{"protocol_error", "peer_dead", "device_failed"} // a NAK ends the queue pair, and who saw it first says why
-	either   = append([]string{"wire_reset", "lost_bytes", gateway.DemotedByPeer}, broken...)
+	either   = append([]string{"wire_reset", "lost_bytes", admin.DemotedByPeer}, broken...)
 )
 
 // move is what a rogue does after a correct handshake.

@@ -68,7 +68,7 @@ func TestFaultNetworkDatagrams(t *testing.T) {
 
 func (c datagramCell) run(t *testing.T, total *tally) {
 	d := newDatagramWorld(t)
-	d.via, d.dir = c.via, shortDir(t)
+	d.via = c.via
 	d.begin(t, false)
 	d.serve(d.h2) // by TCP gateways find each other again
 	clients := d.startPingPong(t)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -218,7 +217,7 @@ func (c netCell) run(t *testing.T, total *tally, rng *rand.Rand) {
 	n := &netWorld{
 		world: newWorld(t, testnet.Config{NoOffload: true, MTU: mtuOf(c.fault.mtu)}), cell: c, tally: total, rng: rng,
 	}
-	n.server, n.dir = n.h2, shortDir(t)
+	n.server = n.h2
 	n.ups()
 	n.x = newTalks(t, n.h1, n.server, faultPort, rng)
 	n.set(t, false)
@@ -240,16 +239,6 @@ func (c netCell) run(t *testing.T, total *tally, rng *rand.Rand) {
 	total.faults(int64(c.fault.did(stats) - c.fault.did(start)))
 	n.judge(t, errs)
 	n.recovers(t)
-}
-
-// shortDir is a directory whose name is short enough for sockets, whatever the
-// test's.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw-net-") //nolint:usetesting // short: there are sockets in it
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 // ups starts the gateways that the cell has.

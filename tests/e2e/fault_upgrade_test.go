@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// launchSuccessor starts a process that takes over from a gateway, with some
+// launchSuccessor starts a process of this tree that takes over from a gateway, with some
 // environment, and does not wait for it. It logs to a file: a daemon may outlive
 // its guardian.
 func (g *gw) launchSuccessor(env []string, args ...string) *gw {
@@ -27,7 +27,7 @@ func (g *gw) launchSuccessor(env []string, args ...string) *gw {
 	require.NoError(w.t, err)
 	defer log.Close()
 	next.log = log.Name()
-	cmd := g.h.Command(context.Background(), w.program(env), append([]string{"up", "--takeover", "-c", g.config}, args...)...)
+	cmd := g.h.Command(context.Background(), w.current(env), append([]string{"up", "--takeover", "-c", g.config}, args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
 	next.proc, err = g.h.StartCmd(cmd)
 	require.NoError(w.t, err)

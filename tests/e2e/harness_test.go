@@ -31,20 +31,31 @@ type world struct {
 	dir        string
 	gateways   map[*testnet.Host]*gw
 	via        config.Carrier // what carries in this test
+	older      string         // the host whose gateway is an older one, if any
 }
 
 // newWorld builds the network; every test has its own.
 func newWorld(t *testing.T, cfg testnet.Config) *world {
 	t.Helper()
 	testnet.Require(t, "root", "bpf")
-	v := variantOf(t)
+	v, dir := variantOf(t), shortDir(t)
 	n := testnet.Start(t, cfg)
 	w := &world{
 		t: t, net: n, h1: n.Host("h1"), h2: n.Host("h2"), h3: n.Host("h3"),
-		dir: t.TempDir(), gateways: map[*testnet.Host]*gw{}, via: v.via,
+		dir: dir, gateways: map[*testnet.Host]*gw{}, via: v.via, older: v.older,
 	}
 	require.NoError(t, n.SetBox(v.box))
 	return w
+}
+
+// shortDir is a directory whose name is short enough for sockets, whatever the
+// test's.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw-net-") //nolint:usetesting // short: there are sockets in it
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // quick is the default of limits.handshake_timeout, for tests in which it passes.
@@ -169,7 +180,7 @@ func (w *world) configure(h *testnet.Host, s settings) *gw {
 func (w *world) launch(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := w.configure(h, s)
-	p, err := h.Start(binary, "up", "-c", g.config)
+	p, err := h.Start(w.program(h, nil), "up", "-c", g.config)
 	require.NoError(w.t, err)
 	g.proc = p
 	w.t.Cleanup(func() {
@@ -191,7 +202,7 @@ func tail(s string, n int) string {
 // ready waits until the gateway beats and answers.
 func (g *gw) ready() {
 	g.w.t.Helper()
-	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(g.w.t.Context(), slowed(30*time.Second))
 	defer cancel()
 	if err := g.proc.WaitOutput(ctx, "gateway is up"); err != nil {
 		g.w.t.Fatalf("gateway of %s does not come up: %v\n%s", g.h.Name, err, g.proc.Output())
@@ -200,14 +211,19 @@ func (g *gw) ready() {
 	require.Eventually(g.w.t, func() bool {
 		_, err := g.client().Status(ctx)
 		return err == nil
-	}, 30*time.Second, 10*time.Millisecond)
+	}, slowed(30*time.Second), 10*time.Millisecond)
 	time.Sleep(100 * time.Millisecond)
+	if g.h.Name == g.w.older {
+		version, err := g.client().Version(ctx)
+		require.NoError(g.w.t, err)
+		require.Equal(g.w.t, olderVersion, version.Version)
+	}
 }
 
 // stop ends the gateway in order.
 func (g *gw) stop() {
 	g.w.t.Helper()
-	require.NoError(g.w.t, g.proc.Stop(30*time.Second))
+	require.NoError(g.w.t, g.proc.Stop(slowed(30*time.Second)))
 }
 
 func (g *gw) client() *admin.Client {

@@ -81,7 +81,7 @@ func (c *hostCell) ipvsReal() []target {
 	}
 	c.serves(c.h2, "real", 7000, 7001)
 	return []target{
-		{name: "by a tunnel", to: "{{.Virtual}}", port: 7000, want: "real at {{.Dest .Virtual 7000}} saw client"},
+		{name: "by a tunnel", to: "{{.Virtual}}", port: 7000, want: "real at {{.Dest .Virtual 7000}} saw client", alone: "address"},
 		{name: "as it is", to: "{{.Virtual}}", port: 7001, want: "real at {{.Dest .Virtual 7001}} saw client"},
 		{name: "the director's own", to: "{{.Virtual}}", port: 7003, want: "director at {{.Dest .Virtual 7003}} saw client"},
 		{name: "past the director", port: 7000, want: "real at {{.Dest .Server 7000}} saw client"},

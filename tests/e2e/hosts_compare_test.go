@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/visit"
 )
 
@@ -75,6 +76,28 @@ func (c *hostCell) sameOutcomes(when string, k call, seen, native []visit.Observ
 		c.problem("%s, %v: %q instead of %q: %s of %d connections", when, k, got, want, firstOf(which), len(seen))
 	}
 	return len(wrong) == 0
+}
+
+// tellWhy asserts that both gateways tell why connections to some targets are native.
+func (c *hostCell) tellWhy(targets []target) {
+	c.t.Helper()
+	for _, k := range c.calls(targets) {
+		if k.alone != "" {
+			c.tellsWhy(k)
+		}
+	}
+}
+
+func (c *hostCell) tellsWhy(k call) {
+	c.t.Helper()
+	c.flush() // or the client's gateway remembers, and makes no offer
+	f := fallback{w: c.world, t: c.t, from: c.h1, client: remote("peer_no_option"), server: local(k.alone)}
+	f.inTime(func() apps.Event {
+		seen, err := c.visits(k, 1)
+		require.NoError(c.t, err)
+		require.Equal(c.t, k.words(c.t, k.want), k.outcome(seen[0]), "%v", k)
+		return apps.Event{Local: seen[0].Local, Remote: k.destination(c.t)}
+	})
 }
 
 // expected is how many connections a client makes that succeed.

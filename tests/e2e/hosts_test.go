@@ -61,6 +61,9 @@ type target struct {
 	want string // the outcome that the kind of host is about
 	// anyPort says that the server sees a port which somebody has drawn.
 	anyPort bool
+	// alone is the reason that the server's gateway gives for connections to the target,
+	// if they are native with gateways, too.
+	alone string
 }
 
 // outcome is that of an observation, but for what is left to chance.
@@ -132,6 +135,7 @@ func (c *hostCell) test(t *testing.T) {
 	}
 	c.start()
 	c.compare(withGateways, targets, native)
+	c.tellWhy(targets)
 	c.report()
 	for _, g := range c.gateways {
 		out, err := g.cli("off")
@@ -234,7 +238,7 @@ func (c *hostCell) restart() {
 	var all sync.WaitGroup
 	for _, h := range []*testnet.Host{c.h1, c.h2} {
 		g := c.gateways[h]
-		all.Go(func() { _ = g.proc.Stop(30 * time.Second) })
+		all.Go(func() { _ = g.proc.Stop(slowed(30 * time.Second)) })
 	}
 	all.Wait()
 	c.start()
@@ -247,6 +251,15 @@ type call struct {
 }
 
 func (c call) String() string { return fmt.Sprintf("%s, %s", c.name, c.IP) }
+
+// destination is the address that the client connects to.
+func (c call) destination(t *testing.T) string {
+	t.Helper()
+	if c.to == "" {
+		return c.Dest(c.Server, c.port)
+	}
+	return c.Dest(c.words(t, c.to), c.port)
+}
 
 func (c *hostCell) calls(targets []target) (all []call) {
 	for _, t := range targets {
@@ -266,11 +279,7 @@ const (
 
 // visits runs a client.
 func (c *hostCell) visits(k call, count int) ([]visit.Observation, error) {
-	to := k.Server
-	if k.to != "" {
-		to = k.words(c.t, k.to)
-	}
-	args := []string{"visit", "-to", k.Dest(to, k.port), "-patience", slowed(patient).String(), "-budget", slowed(15 * time.Second).String(), "-hopeless", "1"}
+	args := []string{"visit", "-to", k.destination(c.t), "-patience", slowed(patient).String(), "-budget", slowed(15 * time.Second).String(), "-hopeless", "1"}
 	if k.fails() {
 		count = min(count, failedVisits)
 	}

@@ -67,7 +67,6 @@ func TestPathMTUBlackHole(t *testing.T) {
 
 func (b blackHole) run(t *testing.T) {
 	w := newWorld(t, testnet.Config{NoOffload: true})
-	w.dir = shortDir(t)
 	for _, h := range w.net.Hosts() {
 		require.NoError(t, h.SetSysctl("net.ipv4.tcp_mtu_probing", "1"))
 	}

@@ -31,6 +31,11 @@
 // other carried flow runs over a gateway that is about to be killed; native ones
 // and connection attempts do, and count.
 //
+// The line before the last is JSON: how many connections ended in which way at which
+// gateway, for comparing two programs on one seed. -faultless leaves faults out and
+// -programs N bounds what a worker does by a number instead of a time, for counts that
+// repeat.
+//
 // The last line is, exactly:
 //
 //	flows=N bytes=N faults=N switches=N errors=N

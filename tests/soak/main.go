@@ -29,6 +29,8 @@ func command(ctx context.Context, args []string) int {
 	fs.DurationVar(&o.length, "for", 10*time.Minute, "how long there is load")
 	fs.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "what everything random is drawn from")
 	fs.IntVar(&o.workers, "workers", 8, "programs at a time")
+	fs.IntVar(&o.programs, "programs", 0, "how many each worker runs at most, after the warm-up; 0: what the time allows")
+	fs.BoolVar(&o.faultless, "calm", false, "no faults")
 	fs.StringVar(&o.executable, "smcgw", os.Getenv("SMCGW_BINARY"), "the gateway; built if not given")
 	if err := fs.Parse(args); err != nil {
 		return 2

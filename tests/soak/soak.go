@@ -21,6 +21,8 @@ type options struct {
 	length     time.Duration // of the load
 	seed       uint64
 	workers    int
+	programs   int // that each worker runs after the warm-up; 0: as many as the time allows
+	faultless  bool
 	executable string // the gateway; empty: to be built
 	dir        string // for configurations, sockets and logs; the caller's to remove
 }
@@ -54,9 +56,10 @@ func run(ctx context.Context, o options) (_ totals, err error) {
 	if err := s.build(); err != nil {
 		return s.ledger.sum(), err
 	}
-	stop := s.report()
+	stop, ends := s.report(), s.watchEnds()
 	defer stop()
 	err = s.phases()
+	fmt.Fprintln(s.out, ends())
 	if err == nil {
 		err = context.Cause(ctx)
 	}
@@ -141,7 +144,9 @@ func (s *soak) phases() error {
 	faults, stop := context.WithCancel(s.life)
 	var lanes sync.WaitGroup
 	for _, lane := range s.lanes() {
-		lanes.Go(func() { lane(faults) })
+		if !s.faultless {
+			lanes.Go(func() { lane(faults) })
+		}
 	}
 	s.load(s.length-warm, false)
 	stop()

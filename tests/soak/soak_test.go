@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -35,4 +37,12 @@ func TestSoak(t *testing.T) {
 	require.Positive(t, total.flows)
 	require.Positive(t, total.bytes)
 	require.Positive(t, total.faults)
+
+	line := regexp.MustCompile(`(?m)^{"missed".*$`).Find(out.Bytes())
+	var ends pasts
+	require.NoError(t, json.Unmarshal(line, &ends), "%s", line)
+	require.Zero(t, ends.Missed)
+	for _, host := range []string{"a1", "a2", "b1"} {
+		require.NotEmpty(t, ends.Hosts[host], "how connections ended at %s", host)
+	}
 }

@@ -87,7 +87,7 @@ func (s *soak) worker(ctx context.Context, number int, warm bool) {
 	for _, w := range all {
 		sum += w.weight
 	}
-	for ctx.Err() == nil {
+	for done := 0; ctx.Err() == nil && (warm || s.programs == 0 || done < s.programs); done++ {
 		n := rng.IntN(sum)
 		i := 0
 		for ; n >= all[i].weight; i++ {

@@ -45,6 +45,13 @@ type Shm struct {
 	mu     sync.Mutex // guards everything below
 	offers map[netip.Addr]*ShmPeer
 	peers  map[*shm.Peer]*ShmPeer
+	calls  map[[16]byte]*call // by key: offers that are being attached to
+}
+
+// call is one offer that some flows of an address attach to now.
+type call struct {
+	of    netip.Addr
+	flows int
 }
 
 // ShmPeer is a peer with the memory its links come from.
@@ -62,7 +69,7 @@ type ShmPeer struct {
 // openShm opens the device.
 func openShm(env *Env) (Fabric, error) {
 	sf := &Shm{
-		offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{},
+		offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{}, calls: map[[16]byte]*call{},
 	}
 	dev, err := shm.Open(shm.Config{
 		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),

@@ -91,11 +91,16 @@ func (sf *Shm) dropLocked(p *ShmPeer) {
 }
 
 // admitLocked decides whether an address may have one peer more: it has its share
-// of them. An idle one of its own makes room.
+// of them, those that are being attached to included. An idle one of its own makes room.
 func (sf *Shm) admitLocked(a netip.Addr) error {
 	n := 0
 	for _, p := range sf.peers {
 		if p.Of == a {
+			n++
+		}
+	}
+	for _, c := range sf.calls {
+		if c.of == a {
 			n++
 		}
 	}
@@ -128,6 +133,7 @@ func (sf *Shm) adopt(peer *shm.Peer, of netip.Addr, hold bool) *ShmPeer {
 		p.users++
 	}
 	sf.mu.Unlock()
+	sf.env.Peers.Reached(of)
 	if peer.Err() != nil {
 		sf.peerDown(peer) // it went before it was entered
 	}
@@ -171,17 +177,41 @@ func (sf *Shm) Known(key [16]byte) *ShmPeer {
 
 // Attach becomes the peer of an offer that was made to an address.
 func (sf *Shm) Attach(ctx context.Context, of netip.Addr, name string, key [16]byte) (*ShmPeer, error) {
-	sf.mu.Lock()
-	err := sf.admitLocked(of)
-	sf.mu.Unlock()
-	if err != nil {
+	if err := sf.call(of, key); err != nil {
 		return nil, err
 	}
+	defer sf.called(key)
 	peer, err := sf.shm.Attach(ctx, name, key)
 	if err != nil {
 		return nil, fmt.Errorf("shm attach: %w", err)
 	}
 	return sf.adopt(peer, of, false), nil
+}
+
+// call begins to attach to an offer, which called ends. Flows that come with the same
+// offer are one peer.
+func (sf *Shm) call(of netip.Addr, key [16]byte) error {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	c := sf.calls[key]
+	if c == nil {
+		if err := sf.admitLocked(of); err != nil {
+			return err
+		}
+		c = &call{of: of}
+		sf.calls[key] = c
+	}
+	c.flows++
+	return nil
+}
+
+func (sf *Shm) called(key [16]byte) {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	c := sf.calls[key]
+	if c.flows--; c.flows == 0 {
+		delete(sf.calls, key)
+	}
 }
 
 // reap gives the memory of a peer that is down back to the pool and to the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,4 +142,52 @@ func TestShmOffersInUseStay(t *testing.T) {
 	for i, p := range all {
 		require.Equal(t, i == 13, p.Err() != nil, "%d", i)
 	}
+}
+
+// A server that did not take an offer is believed to be under another kernel until it
+// makes one itself that can be reached.
+func TestShmElsewhereIsContradicted(t *testing.T) {
+	sides := newSides(t, 50)
+	of := sides[1].addr
+	sides[0].Peers.Unreachable(of, time.Now(), time.Hour)
+	_, err := sides[0].shm.PeerFor(of, false)
+	require.ErrorIs(t, err, ErrNotHere)
+
+	p, err := sides[1].shm.PeerFor(sides[0].addr, false)
+	require.NoError(t, err)
+	_, err = sides[0].shm.Attach(context.Background(), of, p.Name(), p.Key())
+	require.NoError(t, err)
+	_, err = sides[0].shm.PeerFor(of, false)
+	require.NoError(t, err)
+}
+
+// Offers that are being attached to count for the share of their address, once each
+// however many flows come with them.
+func TestShmCallsShared(t *testing.T) {
+	s := newShmServer(t, 2) // 5 of 256
+	for i := range byte(5) {
+		for range 3 {
+			require.NoError(t, s.shm.call(addrA, [16]byte{i}))
+		}
+	}
+	require.ErrorIs(t, s.shm.call(addrA, [16]byte{9}), verbs.ErrNoMemory)
+	require.NoError(t, s.shm.call(addrB, [16]byte{10}))
+	for i := range byte(5) {
+		for range 3 {
+			s.shm.called([16]byte{i})
+		}
+	}
+	s.shm.called([16]byte{10})
+	require.Empty(t, s.shm.calls)
+
+	d := s.stranger(9)
+	var all sync.WaitGroup
+	for range 40 {
+		p, err := d.Offer()
+		require.NoError(t, err)
+		all.Go(func() { _, _ = s.shm.Attach(context.Background(), addrA, p.Name(), p.Key()) })
+	}
+	all.Wait()
+	require.LessOrEqual(t, s.use(addrA), 5)
+	require.Empty(t, s.shm.calls)
 }

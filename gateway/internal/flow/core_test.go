@@ -142,8 +142,8 @@ func TestLinkFails(t *testing.T) {
 	require.Equal(t, negotiate.ReasonNone, a.Verdict.Reason)
 
 	c = carriedCore(t, config.SideClient, ByLink)
-	require.Equal(t, []Action{{Do: DrainLink, Cause: LeftByPeer}}, c.Record(negotiate.Record{Type: negotiate.RecordDemote}, 0))
-	a = ending(t, c.LinkDrained(Drained{Cause: LeftByPeer, Convicted: true}))
+	require.Equal(t, []Action{{Do: DrainLink, Cause: admin.DemotedByPeer}}, c.Record(negotiate.Record{Type: negotiate.RecordDemote}, 0))
+	a = ending(t, c.LinkDrained(Drained{Cause: admin.DemotedByPeer, Convicted: true}))
 	require.Equal(t, negotiate.ReasonProtocolError, a.Word)
 }
 

@@ -3,6 +3,7 @@ package flow
 import (
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -19,9 +20,6 @@ const (
 	// ended fails too, and may be ahead of that.
 	BreakPatience = 50 * time.Millisecond
 )
-
-// LeftByPeer is why a connection has left its link when the peer's gateway began.
-const LeftByPeer = "peer"
 
 // record is an action that queues one.
 func record(t negotiate.RecordType, offset, window uint64) Action {
@@ -66,7 +64,7 @@ func (c *Core) Record(rec negotiate.Record, received uint64) []Action {
 			return []Action{{Do: Pump}}
 		}
 	case negotiate.RecordDemote:
-		return c.Leave(LeftByPeer)
+		return c.Leave(admin.DemotedByPeer)
 	case negotiate.RecordDemoteDone:
 		return []Action{{Do: LinkUnused}}
 	case negotiate.RecordData, negotiate.RecordHave, negotiate.RecordAbort, negotiate.RecordKeepalive:
@@ -253,7 +251,7 @@ func (c *Core) LinkDrained(d Drained) []Action {
 		return nil
 	case d.Reset:
 		return c.Aborts(negotiate.ReasonNone, false)
-	case d.Cause == LeftByPeer && d.Convicted:
+	case d.Cause == admin.DemotedByPeer && d.Convicted:
 		return c.Aborts(negotiate.ReasonProtocolError, false)
 	}
 	c.by = ByRelay

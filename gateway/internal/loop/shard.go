@@ -1,9 +1,11 @@
 package loop
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
+	"runtime/trace"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,6 +71,9 @@ type Shard struct {
 	left  atomic.Bool // the loop has ended
 	done  chan struct{}
 }
+
+// TraceCategory is that of what shards log to a trace of the runtime: each post.
+const TraceCategory = "shard"
 
 // Queue is the completion queue of one device on one shard, and whose the completions
 // are, by the number of the queue pair on that device.
@@ -180,6 +185,9 @@ func (s *Shard) Remove(fd int) error {
 // Post implements host.Loop: it runs fn on the shard's thread, in order. After the shard has stopped
 // fn runs in close, and after that at once: nobody waits for it in vain.
 func (s *Shard) Post(fn func()) {
+	if trace.IsEnabled() {
+		trace.Log(context.Background(), TraceCategory, "post")
+	}
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// Timer is a time at which a shard does something; the shard's thread owns it.
+// Timer is a time at which a shard does something; the shard's thread owns it. The zero
+// value may be stopped, but not set.
 type Timer struct {
 	at  time.Time
 	fn  func()
-	pos int // in the heap; -1: not set
+	pos int // in the heap, from 1; 0: not set
 }
 
 // NewTimer returns a timer that is not set.
-func NewTimer(fn func()) Timer { return Timer{fn: fn, pos: -1} }
+func NewTimer(fn func()) Timer { return Timer{fn: fn} }
 
 // Pending reports whether the timer is set.
-func (t *Timer) Pending() bool { return t.pos >= 0 }
+func (t *Timer) Pending() bool { return t.pos > 0 }
 
 // timers is a heap, the next one first.
 type timers []*Timer
@@ -26,14 +27,14 @@ func (h timers) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
 
 func (h timers) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].pos, h[j].pos = i, j
+	h[i].pos, h[j].pos = i+1, j+1
 }
 
 // Push and Pop are for package heap.
 func (h *timers) Push(x any) {
 	t := x.(*Timer)
-	t.pos = len(*h)
 	*h = append(*h, t)
+	t.pos = len(*h)
 }
 
 func (h *timers) Pop() any {
@@ -41,7 +42,7 @@ func (h *timers) Pop() any {
 	t := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	t.pos = -1
+	t.pos = 0
 	return t
 }
 
@@ -49,12 +50,12 @@ func (h *timers) Pop() any {
 // shard.
 func (s *Shard) SetTimer(t *Timer, at time.Time) {
 	switch {
-	case t.pos >= 0 && at.IsZero():
-		heap.Remove(&s.timers, t.pos)
-	case at.IsZero() || t.pos >= 0 && t.at.Equal(at):
-	case t.pos >= 0:
+	case t.Pending() && at.IsZero():
+		heap.Remove(&s.timers, t.pos-1)
+	case at.IsZero() || t.Pending() && t.at.Equal(at):
+	case t.Pending():
 		t.at = at
-		heap.Fix(&s.timers, t.pos)
+		heap.Fix(&s.timers, t.pos-1)
 	default:
 		t.at = at
 		heap.Push(&s.timers, t)

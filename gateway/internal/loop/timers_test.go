@@ -78,3 +78,16 @@ func TestPostReachesASleeper(t *testing.T) {
 		time.Sleep(50 * time.Microsecond) // asleep, or about to be
 	}
 }
+
+// A timer that was never made stops none: neither of another flow, nor of none.
+func TestStopOfNoTimer(t *testing.T) {
+	s, ran := &Shard{}, 0
+	var none Timer
+	require.False(t, none.Pending())
+	s.SetTimer(&none, time.Time{})
+	other := NewTimer(func() { ran++ })
+	s.SetTimer(&other, time.Unix(1000, 0))
+	s.SetTimer(&none, time.Time{})
+	s.runTimers(time.Unix(1001, 0))
+	require.Equal(t, 1, ran)
+}

@@ -124,6 +124,15 @@ func (t *Table) Unreachable(a netip.Addr, now time.Time, d time.Duration) {
 	t.peerLocked(a, now).elsewhere = now.Add(d)
 }
 
+// Reached takes note that memory was shared with a peer: what Unreachable said is over.
+func (t *Table) Reached(a netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.peers[a]; p != nil {
+		p.elsewhere = time.Time{}
+	}
+}
+
 // Elsewhere reports whether the peer is under another kernel.
 func (t *Table) Elsewhere(a netip.Addr, now time.Time) bool {
 	t.mu.Lock()
@@ -132,12 +141,13 @@ func (t *Table) Elsewhere(a netip.Addr, now time.Time) bool {
 	return p != nil && now.Before(p.elsewhere)
 }
 
-// Flush forgets refusals and which carriers rest, so that everything is tried again.
+// Flush forgets refusals, which carriers rest and who is under another kernel, so that
+// everything is tried again.
 func (t *Table) Flush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.peers {
 		t.strikes -= len(p.strikes)
-		p.strikes, p.rests = nil, nil
+		p.strikes, p.rests, p.elsewhere = nil, nil, time.Time{}
 	}
 }

@@ -102,3 +102,16 @@ func TestContradicted(t *testing.T) {
 	b.Flush()
 	require.Zero(t, b.strikes)
 }
+
+// Memory that was shared, or the operator, ends what is believed of a peer's kernel.
+func TestElsewhereEnds(t *testing.T) {
+	b, now := testTable(), time.Unix(1000, 0)
+	for name, end := range map[string]func(){"reached": func() { b.Reached(peerA) }, "flush": b.Flush} {
+		b.Unreachable(peerA, now, time.Minute)
+		b.Unreachable(peerB, now, time.Minute)
+		require.True(t, b.Elsewhere(peerA, now))
+		end()
+		require.False(t, b.Elsewhere(peerA, now), name)
+		require.Equal(t, name == "reached", b.Elsewhere(peerB, now), name)
+	}
+}

@@ -169,6 +169,7 @@ type kernelListener struct {
 	on     host.Loop
 	accept func(fd int, t host.Tuple)
 	fds    []int
+	rests  bool // take is due again, behind acceptPause
 	closed bool
 }
 
@@ -212,18 +213,35 @@ func (l *kernelListener) take(listener int) {
 			return
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
 		default: // there is no other edge for those that wait already
-			l.on.After(acceptPause, func() { l.take(listener) })
+			l.rest()
 			return
 		}
 	}
 }
 
+// takeAll accepts what either family has.
+func (l *kernelListener) takeAll() {
+	for _, fd := range l.fds {
+		l.take(fd)
+	}
+}
+
+// rest has takeAll run behind acceptPause, once for all that wait by then.
+func (l *kernelListener) rest() {
+	if l.rests {
+		return
+	}
+	l.rests = true
+	l.on.After(acceptPause, func() {
+		l.rests = false
+		l.takeAll()
+	})
+}
+
 // Arrived implements host.LegListener.
 func (l *kernelListener) Arrived(then func()) {
 	l.on.Post(func() {
-		for _, fd := range l.fds {
-			l.take(fd)
-		}
+		l.takeAll()
 		then()
 	})
 }

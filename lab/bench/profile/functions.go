@@ -85,7 +85,7 @@ var (
 
 	checksum = []string{"hash/crc32.", module + "verbs/soft/wire.(*ICRC)", module + "verbs/soft/wire.multiply"}
 
-	negotiating = []string{module + "gateway.(*negotiator)", module + "negotiate", "encoding/", "reflect.", "fmt."}
+	negotiating = []string{module + "gateway/internal/conn.(*negotiator)", module + "negotiate", "encoding/", "reflect.", "fmt."}
 
 	streaming = []string{module + "gateway", module + "rsocket", module + "rmb", module + "ebpf", "github.com/cilium/ebpf"}
 

@@ -1,0 +1,86 @@
+package conn
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/process"
+)
+
+// appLeg is the socket between the gateway and the local application. Until
+// clean is called a close resets the application's connection: an
+// unplanned end must not look like the end of the stream
+// (docs/ARCHITECTURE.md "Legs").
+//
+// Once a flow has it, its methods are for the thread of the flow's shard.
+type appLeg struct {
+	tuple host.Tuple
+	fd    int // -1: closed
+}
+
+// newAppLeg takes a connected, non-blocking TCP socket whose reset-on-close is
+// on (SO_LINGER {1, 0}). The application is connected to it by now: one for which
+// there is no room above the floor has a right to what is below.
+func newAppLeg(fd int, t host.Tuple) *appLeg {
+	if moved, err := process.AboveFloor(fd); err == nil {
+		fd = moved
+	}
+	return &appLeg{fd: fd, tuple: t}
+}
+
+// ResetLeg ends an app leg that no connection wants.
+func ResetLeg(fd int) { newAppLeg(fd, host.Tuple{}).reset() }
+
+// errLegClosed is returned when the flow has already ended.
+var errLegClosed = fmt.Errorf("app leg: %w", net.ErrClosed)
+
+// take returns the descriptor, which closes with the leg.
+func (l *appLeg) take() (int, error) {
+	if l.fd < 0 {
+		return -1, errLegClosed
+	}
+	return l.fd, nil
+}
+
+// reset ends the leg so that the application sees a reset.
+func (l *appLeg) reset() { l.finish(true) }
+
+// clean ends the leg after both directions have ended: the kernel delivers
+// what is left.
+func (l *appLeg) clean() { l.finish(false) }
+
+func (l *appLeg) finish(reset bool) {
+	if l.fd < 0 {
+		return
+	}
+	linger := unix.Linger{}
+	if reset {
+		linger.Onoff = 1
+	}
+	_ = unix.SetsockoptLinger(l.fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)
+	_ = unix.Close(l.fd)
+	l.fd = -1
+}
+
+// legDelivered reports whether the kernel has nothing left to deliver to the
+// application: TCP is closed (or waits in TIME_WAIT). A descriptor that is no
+// TCP socket delivers at once.
+func legDelivered(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err != nil || info.State == tcpClose
+}
+
+// tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
+const tcpClose = 7
+
+// approach has a leg send with the hop limit that shows the sender of a packet to be near.
+// The application may ask for that at any time.
+func (l *appLeg) approach(look host.Look) {
+	if fd, err := l.take(); err == nil {
+		_ = legs.SetHops(fd, l.tuple.Local.Addr().Is6(), int(look.Near())) // a stand-in of tests has none
+	}
+}

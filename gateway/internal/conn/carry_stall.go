@@ -1,0 +1,100 @@
+package conn
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// legReady is what a look at an app leg found: whether it can be read and
+// written now, whatever the edges were that reported it.
+type legReady struct{ readable, writable bool }
+
+func readyOf(revents int16) legReady {
+	const in = unix.POLLIN | unix.POLLHUP | unix.POLLERR | unix.POLLRDHUP
+	return legReady{readable: revents&in != 0, writable: revents&unix.POLLOUT != 0}
+}
+
+// txStand is where the direction from the application stands.
+type txStand struct {
+	sent, freed uint64
+	ended       bool
+	blocked     rsocket.Blocked
+}
+
+// stuck: the application has bytes, or an end, and they could go. The peer's ring
+// being full is no reason to wait when the peer says that it has consumed
+// everything; that its application does not read is one.
+func (t txStand) stuck(leg legReady) bool {
+	if t.ended || !leg.readable {
+		return false
+	}
+	switch t.blocked {
+	case rsocket.NotBlocked, rsocket.BlockedSQ, rsocket.BlockedIOMap:
+		return true
+	case rsocket.BlockedGrant, rsocket.BlockedCredit, rsocket.BlockedSndbuf:
+		return t.freed == t.sent
+	default:
+		return false
+	}
+}
+
+// rxStand is where the direction to the application stands.
+type rxStand struct {
+	received, consumed uint64
+	known, ended       bool // the end: known, passed on
+	final              uint64
+}
+
+// stuck: there are bytes that the application would take, or an end it has not
+// been told, or the peer has said that there are more than came, and there is
+// room for them.
+func (r rxStand) stuck(leg legReady) bool {
+	switch {
+	case r.ended:
+		return false
+	case r.received > r.consumed:
+		return leg.writable
+	default:
+		return r.known
+	}
+}
+
+// lookForStall implements pump. It asks the peer for a sign of life while there is a
+// doubt.
+func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
+	b := &c.f.core.Ledger
+	tx := txStand{sent: c.EP.SentOffset(), freed: c.EP.FreedOffset(), ended: b.Tx != life.TxOpen, blocked: c.EP.Blocked()}
+	rx := rxStand{
+		received: c.EP.ReceivedOffset(), consumed: c.EP.ConsumedOffset(),
+		known: b.Rx != life.RxOpen, ended: b.Rx >= life.RxShut, final: b.Final,
+	}
+	txStuck, rxStuck := tx.stuck(leg), rx.stuck(leg)
+	if !txStuck && !rxStuck {
+		c.stall = nil
+		return
+	}
+	if c.stall == nil {
+		c.stall = &life.StallWatch{}
+	}
+	_, heard := c.f.wire.Vitals()
+	txStalled := c.stall.Tx.Look(txStuck, tx.sent+tx.freed, heard, now, timeout)
+	rxStalled := c.stall.Rx.Look(rxStuck, rx.received+rx.consumed, heard, now, timeout)
+	if !txStalled && !rxStalled {
+		c.f.ask()
+		return
+	}
+	c.f.stalled(config.Carrier(c.Kind.String()),
+		"tx_stalled", txStalled, "tx_sent", tx.sent, "tx_freed", tx.freed, "tx_ended", tx.ended, "tx_blocked", tx.blocked,
+		"rx_stalled", rxStalled, "rx_received", rx.received, "rx_consumed", rx.consumed, "rx_known", rx.known, "rx_final", rx.final,
+		"app_readable", leg.readable, "app_writable", leg.writable)
+}
+
+// watchable implements pump.
+func (c *carry) watchable() (fd int, ok bool) {
+	return c.fd, c.Carries() && !c.f.core.LegDone && !c.failed && c.EP.Err() == nil
+}

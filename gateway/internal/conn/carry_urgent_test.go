@@ -1,0 +1,66 @@
+package conn
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// control runs fn on the descriptor of a connection.
+func control(t require.TestingT, c *net.TCPConn, fn func(fd int) error) {
+	rc, err := c.SyscallConn()
+	require.NoError(t, err)
+	var failed error
+	require.NoError(t, rc.Control(func(fd uintptr) { failed = fn(int(fd)) }))
+	require.NoError(t, failed)
+}
+
+// sendAround writes two bytes, an urgent one and two more.
+func sendAround(t require.TestingT, c *net.TCPConn) {
+	_, err := c.Write([]byte("ab"))
+	require.NoError(t, err)
+	control(t, c, func(fd int) error { return unix.Sendto(fd, []byte("c"), unix.MSG_OOB, nil) })
+	_, err = c.Write([]byte("de"))
+	require.NoError(t, err)
+}
+
+// TestUrgentBytesStopNothing: a read ends in front of an urgent byte although more
+// has arrived, and nothing else tells of what is behind it.
+func TestUrgentBytesStopNothing(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			c := p.dial(t, kind)
+			defer c.closeApps()
+			for round := range 200 {
+				from := round % 2
+				f := c.flow[from]
+				f.Shard.Call(func() { // who sees the first bytes sees all of them
+					sendAround(t, c.app[from])
+					arrived(t, c.app[from])
+				})
+				got := make([]byte, 5)
+				require.NoError(t, c.app[1-from].SetReadDeadline(time.Now().Add(patience)))
+				_, err := io.ReadFull(c.app[1-from], got)
+				require.NoError(t, err, "round %d: %q", round, got)
+				require.Equal(t, "abcde", string(got))
+			}
+		})
+	}
+}
+
+// arrived waits until the other end's kernel has everything: it has acknowledged it.
+func arrived(t require.TestingT, c *net.TCPConn) {
+	deadline := time.Now().Add(patience)
+	for unsent := 1; unsent > 0; {
+		control(t, c, func(fd int) (err error) {
+			unsent, err = unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+			return err
+		})
+		require.True(t, time.Now().Before(deadline))
+	}
+}

@@ -1,0 +1,293 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// Adopt begins a client's connection with the SYN-ACK that tells of the peer's gateway, and
+// with the entry of the datapath. learned says that it is learned from, shed why there is no
+// room for it, if there is none: it goes back before the wire leg exists. It does not wait.
+func (f *Flow) Adopt(sa netstack.SYNACK, e ebpf.Flow, learned bool, shed negotiate.Reason) {
+	f.auto = learned
+	f.look = host.LookOf(sa.Raw)
+	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
+	if shed != negotiate.ReasonNone {
+		f.post(func() {
+			defer f.env.Work.Done()
+			f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: shed})
+		})
+		return
+	}
+	go f.adopt(sa)
+}
+
+// adopt takes over the connection and makes what the PROPOSAL offers; the
+// handshake is the shard's.
+func (f *Flow) adopt(sa netstack.SYNACK) {
+	posted := false
+	defer func() {
+		if !posted {
+			f.env.Work.Done()
+		}
+	}()
+	defer f.contain()
+	if f.step(faults.Accepted) {
+		select {
+		case <-f.gone:
+		case <-f.env.Draining:
+		}
+	}
+	ctx, cancel := context.WithTimeout(f.env.Context, adoptTimeout)
+	defer cancel()
+	conn, err := f.env.Stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
+	if err != nil {
+		f.env.Log.Debug("adoption", "flow_id", f.ID, "error", err)
+		v := negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)}
+		posted = true
+		f.post(func() {
+			defer f.env.Work.Done()
+			f.release(v)
+		})
+		return
+	}
+	defer func() {
+		if !posted { // behind a panic
+			conn.Abort()
+		}
+	}()
+	p := negotiate.Proposal{
+		Nonce: f.nonce, GatewayID: f.env.GatewayID, HostID: f.env.HostID, DatagramPort: f.env.Datagrams.Port(), Random: f.env.Keys.random(),
+	}
+	carries, reason := f.makeOffers(&p)
+	posted = true
+	f.post(func() { f.propose(conn, p, carries, reason) })
+}
+
+// propose begins the handshake of a client with what was prepared for it; reason is why
+// there is no carrier, where there is none.
+func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*carry, reason negotiate.Reason) {
+	if !f.setWire(conn) { // replaced meanwhile: not a packet may leave
+		defer f.env.Work.Done()
+		conn.Forget()
+		closeAll(carries)
+		return
+	}
+	f.carries = carries
+	hs := negotiate.NewClient(negotiate.ClientConfig{
+		HandshakeTimeout: f.env.HandshakeTimeout(), Keys: f.env.Keys.Load(), Binding: bindingOf(conn),
+	}, p)
+	c := &client{hs: hs}
+	c.f, c.s, c.negotiator.hs, c.eof = f, f.Shard, hs, hs.WireLost
+	c.reading, c.execute = func() bool { return true }, c.action
+	f.setNegotiator(&c.negotiator)
+	if len(p.Carriers) == 0 {
+		c.begin(hs.Cancel(time.Now(), reason))
+		return
+	}
+	c.begin(hs.Start(time.Now(), f.rtt))
+}
+
+// adoptionReason is why a wire leg could not be had.
+func (f *Flow) adoptionReason(err error) negotiate.Reason {
+	switch {
+	case f.env.Context.Err() != nil:
+		return negotiate.ReasonDrained
+	case errors.Is(err, netstack.ErrOverload):
+		return negotiate.ReasonFlowLimit
+	case errors.Is(err, netstack.ErrPacket):
+		return negotiate.ReasonProtocolError
+	case errors.Is(err, context.DeadlineExceeded): // a host too busy for its own part
+		return negotiate.ReasonHandshakeTimeout
+	default:
+		return negotiate.ReasonDeviceFailed
+	}
+}
+
+// adoptTimeout bounds the local part of adoption; nothing waits for the
+// network in it.
+const adoptTimeout = time.Second
+
+// client executes the actions of a client handshake.
+type client struct {
+	negotiator
+	hs     *negotiate.Client
+	proofs int      // that were sent
+	silent []*carry // of them, those that have not been heard of
+}
+
+func (c *client) action(a negotiate.Action) {
+	switch a := a.(type) {
+	case negotiate.Send:
+		c.send(a.Bytes)
+	case negotiate.HandOver:
+		c.f.peerID = a.Accept.GatewayID
+		c.f.env.Datagrams.News(ebpf.Tuple(c.f.Tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
+		c.f.answered(a.Accept)
+		c.handOver()
+	case negotiate.Prove:
+		c.prove(a)
+	case negotiate.Carry:
+		c.rememberProof()
+		c.f.carryBy(a.Carrier)
+	case negotiate.Records:
+		c.done = true
+		c.f.records(a.Rest)
+	case negotiate.Release:
+		c.done = true
+		c.declined(a.Verdict)
+		c.f.release(a.Verdict)
+	case negotiate.Abort:
+		c.done = true
+		c.f.abortVerdict(a)
+	}
+}
+
+// declined tells the carriers that the server could use none of them.
+func (c *client) declined(v negotiate.Verdict) {
+	if !v.Remote || v.Reason != negotiate.ReasonDeviceFailed && v.Reason != negotiate.ReasonNoCommonCarrier {
+		return
+	}
+	if c.f.answered(nil) {
+		c.f.outdated = true
+	}
+}
+
+// handOver gives the application's recorded SYN to our listener, so that its
+// connect() returns. A socket left over from an earlier connection on this
+// tuple would swallow that SYN.
+func (c *client) handOver() {
+	f := c.f
+	t := ebpf.Tuple(f.Tuple)
+	if err := f.env.Steering.Transition(t, f.ISN, ebpf.StateCompleting, ebpf.StateNegotiating); err != nil {
+		c.appFailed()
+		return
+	}
+	if _, err := f.env.Steering.DestroySocket(t); err != nil {
+		f.env.Log.Warn("stale gateway socket", "flow_id", f.ID, "error", err)
+	}
+	if c.hold.held = f.step(faults.Handover); c.hold.held {
+		return
+	}
+	if err := f.env.Steering.InjectApp(f.syn); err != nil {
+		f.env.Log.Warn("hand over", "flow_id", f.ID, "error", err)
+		c.appFailed()
+	}
+}
+
+// appConnected reports whether the application's connect() has returned although
+// the listener has not accepted it: its last ACK has to pass its own device's queue for
+// neighbours, where it waits when the cable is out.
+func (f *Flow) appConnected() bool {
+	yes, err := f.env.Steering.AppConnected(ebpf.Tuple(f.Tuple))
+	if err != nil {
+		f.env.Log.Debug("socket of the application", "flow_id", f.ID, "error", err)
+	}
+	return yes
+}
+
+func (c *client) appFailed() { c.input(c.hs.AppFailed) }
+
+// AppAccepted tells that the listener has accepted the application, whose connect() has
+// returned. The connection owns the descriptor.
+func (f *Flow) AppAccepted(fd int) {
+	leg := newAppLeg(fd, f.Tuple)
+	f.post(func() { f.appAccepted(leg) })
+}
+
+func (f *Flow) appAccepted(leg *appLeg) {
+	leg.approach(f.look)
+	c, ok := clientOf(f.hs)
+	if !ok || f.hs.left.Load() {
+		leg.reset()
+		return
+	}
+	f.hs.happened(func(now time.Time) []negotiate.Action {
+		if _, decided := c.Verdict(); decided || !f.setLeg(leg) {
+			leg.reset()
+			return nil
+		}
+		if f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateCarrying, ebpf.StateCompleting) != nil {
+			return c.AppFailed(now) // given back to the kernel while we were late
+		}
+		return c.AppAccepted(now)
+	})
+}
+
+func clientOf(n *negotiator) (*negotiate.Client, bool) {
+	if n == nil {
+		return nil, false
+	}
+	c, ok := n.hs.(*negotiate.Client)
+	return c, ok
+}
+
+// prove connects the queue pair of one carrier to the server's and lets the
+// probe run. A proof that does not come back is the machine's timer's.
+func (c *client) prove(p negotiate.Prove) {
+	kind := p.Offer.Kind
+	result := func(ok bool) {
+		c.input(func(now time.Time) []negotiate.Action { return c.hs.Proved(now, kind, ok) })
+	}
+	cr := c.f.carryOf(kind)
+	if cr == nil {
+		result(false)
+		return
+	}
+	cr.report = func(ev rsocket.Events) {
+		switch {
+		case ev.Has(rsocket.EventProved):
+			c.heard(cr)
+			cr.Proved()
+			result(true)
+		case ev.Has(rsocket.EventFailed):
+			c.heard(cr)
+			result(false)
+		}
+	}
+	warm, err := cr.Prove(p.Offer, p.Timeout)
+	switch {
+	case err != nil:
+		c.f.env.Log.Debug("carrier proof", "flow_id", c.f.ID, "carrier", kind, "error", err)
+		result(false)
+	case warm:
+		result(true)
+	default:
+		c.proofs++
+		c.silent = append(c.silent, cr)
+	}
+}
+
+func (c *client) heard(cr *carry) {
+	c.silent = slices.DeleteFunc(c.silent, func(o *carry) bool { return o == cr })
+}
+
+// rememberProof leaves a peer alone whose carriers all failed their proof. One
+// that has been proved by another flow was only slow this time. A proof that this
+// gateway could not send, or was too late to look at, says nothing about the way.
+func (c *client) rememberProof() {
+	for _, cr := range c.f.carries {
+		if cr.Warm() {
+			return
+		}
+	}
+	if c.proofs == 0 {
+		return
+	}
+	if !c.f.env.Pulse.WasLate(c.f.start, time.Now()) {
+		for _, cr := range c.silent {
+			cr.Unproved()
+		}
+	}
+	v, _ := c.hs.Verdict()
+	c.f.remember(v)
+}

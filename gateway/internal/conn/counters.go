@@ -1,0 +1,127 @@
+package conn
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// Counters are the totals since the start. They are touched a few times per
+// connection, never per byte: one lock is enough.
+type Counters struct {
+	mu        sync.Mutex // guards everything below
+	flows     map[config.Carrier]uint64
+	bytes     map[config.Carrier]admin.ByteCount // of flows that have ended, or left the carrier
+	fallbacks map[fallbackKey]uint64
+	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
+	handshake map[config.Carrier]*admin.Histogram
+	stalls    map[config.Carrier]uint64
+	demotions map[admin.DemotionCount]uint64 // by all but Count
+}
+
+type fallbackKey struct {
+	reason negotiate.Reason
+	side   config.Side
+}
+
+// NewCounters returns counters that are all 0.
+func NewCounters() *Counters {
+	return &Counters{
+		flows: map[config.Carrier]uint64{}, bytes: map[config.Carrier]admin.ByteCount{},
+		demotions: map[admin.DemotionCount]uint64{},
+		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
+		stalls: map[config.Carrier]uint64{},
+	}
+}
+
+// carried counts a flow that begins to be carried.
+func (c *Counters) carried(by config.Carrier, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flows[by]++
+	h := c.handshake[by]
+	if h == nil {
+		h = &admin.Histogram{}
+		c.handshake[by] = h
+	}
+	h.Observe(after)
+}
+
+// Fallback counts a connection that the gateway gave back or refused.
+func (c *Counters) Fallback(r negotiate.Reason, s config.Side) {
+	if r == negotiate.ReasonNone {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fallbacks[fallbackKey{r, s}]++
+}
+
+// NativeDatagrams counts a tuple of UDP that is native.
+func (c *Counters) NativeDatagrams(r negotiate.Reason, s config.Side) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.datagrams[fallbackKey{r, s}]++
+}
+
+// OfDatagrams returns how many tuples of UDP there were among native decisions.
+func (c *Counters) OfDatagrams(r negotiate.Reason, s config.Side) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.datagrams[fallbackKey{r, s}]
+}
+
+// stalled counts a flow that stood still.
+func (c *Counters) stalled(by config.Carrier) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalls[by]++
+}
+
+// ended adds the bytes of a flow to the totals of its carrier.
+func (c *Counters) ended(by config.Carrier, n admin.ByteCount) {
+	if by == config.CarrierNone {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(by, n)
+}
+
+func (c *Counters) addLocked(by config.Carrier, n admin.ByteCount) {
+	b := c.bytes[by]
+	b.Tx += n.Tx
+	b.Rx += n.Rx
+	c.bytes[by] = b
+}
+
+// demoted counts a flow that leaves a carrier, and what that has carried of it.
+func (c *Counters) demoted(from config.Carrier, cause string, n admin.ByteCount) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(from, n)
+	c.demotions[admin.DemotionCount{Carrier: from, Reason: cause}]++
+}
+
+// AddTo copies the counters into a snapshot whose maps are empty.
+func (c *Counters) AddTo(s *admin.Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(s.FlowsTotal, c.flows)
+	maps.Copy(s.BytesTotal, c.bytes)
+	s.Stalls = maps.Clone(c.stalls)
+	for by, h := range c.handshake {
+		s.Handshakes[by] = h.Snapshot()
+	}
+	for k, n := range c.demotions {
+		k.Count = n
+		s.Demotions = append(s.Demotions, k)
+	}
+	for k, n := range c.fallbacks {
+		s.AddFallback(k.reason, k.side, n)
+	}
+}

@@ -1,0 +1,59 @@
+package conn
+
+import (
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// broken is an error of the queue pair or of the peer's protocol. Where the peer
+// lives the flow goes on over the relay: first it may say why.
+func (c *carry) broken() {
+	if c.Closed() || !c.f.core.MindsLink(c.EP.ReceivedOffset()) {
+		return
+	}
+	err := c.EP.Err()
+	if err == nil {
+		err = rsocket.ErrConnection // behind the end of the stream, with bytes still under way
+	}
+	c.failure = err
+	reason := c.Reason(err)
+	c.f.do(c.f.core.LinkFails(reason, c.Survives(err)))
+}
+
+// drain takes in what the link has, before the flow leaves it because of cause: what has
+// arrived is given to the application as far as that takes it now; the rest the peer sends
+// again.
+func (c *carry) drain(cause string) {
+	if c.Closed() {
+		return
+	}
+	c.Shard.Collect()
+	if !c.f.core.Ended() && !c.f.core.LegDone {
+		c.pumpRx()
+	}
+	c.f.do(c.f.core.LinkDrained(life.Drained{
+		Cause: cause, Sent: c.EP.SentOffset(), Freed: c.EP.FreedOffset(), Consumed: c.EP.ConsumedOffset(),
+		Convicted: cause == admin.DemotedByPeer && c.Convicted(), Reset: c.failed,
+	}))
+}
+
+// leave hands the flow over to the relay. The old carrier keeps the bytes that it carried.
+func (c *carry) leave(cause string) {
+	f := c.f
+	from, booked := f.view().carrier, admin.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+	f.relay, f.carries = newRelay(f, f.ctl), nil
+	f.show(func(v *view) { v.carrier, v.demoted, v.booked = config.CarrierRelay, cause, booked })
+	f.env.Counters.demoted(from, cause, booked)
+	c.Shard.SetTimer(&c.patience, time.Time{})
+	sent, written := c.Depart()
+	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
+	f.env.demotions.note(c, from, cause)
+	if c.failure != nil {
+		f.env.Peers.Failed(f.Peer(), c.Kind, time.Now())
+	}
+}

@@ -1,0 +1,187 @@
+package conn
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs/shm"
+)
+
+// fakeGateway is what connections need of a gateway, on a host with one address: a shard,
+// devices, and a table. It has no wire TCP and no applications: tests give connections both
+// of their legs.
+type fakeGateway struct {
+	Env
+	pool     *rmb.Pool
+	shards   []*loop.Shard
+	draining chan struct{}
+	work     sync.WaitGroup
+	pulse    loop.Pulse
+	drained  sync.Once
+
+	mu     sync.Mutex // guards everything below
+	flows  map[host.Tuple]*Flow
+	nextID uint64
+}
+
+func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *fakeGateway {
+	t.Helper()
+	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg.Soft.UDPPort = port
+	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
+	cfg = cfg.WithDefaults()
+	g := &fakeGateway{flows: map[host.Tuple]*Flow{}, draining: make(chan struct{})}
+	g.Log, g.Steering, g.HostID, g.GatewayID = slog.New(slog.DiscardHandler), steer, [16]byte{1}, addr.As16()
+	g.Peers, g.Keys, g.Pulse = peers.NewTable(cfg.Limits), NewKeyring(g.Log), &g.pulse
+	g.Policy = negotiate.CachePolicy{
+		NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry, BlackholeAfter: cfg.Fallback.BlackholeAfter,
+	}
+	g.Counters, g.Closed, g.Native = NewCounters(), admin.NewHistory(1024), admin.NewHistory(1024)
+	g.Die = func() { t.Error("too many panics") }
+	g.Draining, g.Work, g.Unlink = g.draining, &g.work, g.unlink
+	var err error
+	g.pool, err = rmb.NewPool(rmb.PoolConfig{Limit: int64(cfg.Limits.Memory), PeerLimit: int64(cfg.Limits.Memory)})
+	require.NoError(t, err)
+	if room := 3; runtime.GOMAXPROCS(0) < room { // beside a loop, which holds its P while it is busy
+		runtime.GOMAXPROCS(room)
+	}
+	s, err := loop.New(0, g.Log, loop.Options{Spin: cfg.Spin.Duration(), CPUs: cfg.CPUs, Place: true})
+	require.NoError(t, err)
+	g.shards = []*loop.Shard{s}
+	var absent []admin.DeviceInfo
+	g.Fabrics, absent = carrier.Open(&carrier.Env{
+		Config: cfg, Log: g.Log, GatewayID: g.GatewayID, HostID: g.HostID, Shards: g.shards, Pool: g.pool, Peers: g.Peers,
+		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
+		Vacate: func(kind negotiate.CarrierKind, hard bool) {
+			for _, f := range g.all() {
+				f.LeaveDevice(kind, hard)
+			}
+		},
+		PeerDown: func(*shm.Peer) {},
+	})
+	require.Empty(t, absent)
+	s.Start()
+	var stop context.CancelFunc
+	g.Context, stop = context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		g.drain()
+		stop()
+		s.Halt()
+		s.Detach()
+		for _, fb := range g.Fabrics {
+			require.NoError(t, fb.Close())
+		}
+		s.CloseFDs()
+	})
+	return g
+}
+
+// drain ends all connections as a gateway does that is going down.
+func (g *fakeGateway) drain() {
+	g.drained.Do(func() { close(g.draining) })
+	for _, f := range g.all() {
+		f.Cancel(negotiate.ReasonDrained)
+	}
+	g.shards[0].Call(func() {})
+	g.work.Wait()
+}
+
+// open makes a connection and enters it into the table.
+func (g *fakeGateway) open(side config.Side, t host.Tuple, trial *admin.Trial) *Flow {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.nextID++
+	f := g.New(Opening{ID: g.nextID, Side: side, Tuple: t, ISN: 7, Shard: g.shards[0], Trial: trial})
+	g.flows[t] = f
+	return f
+}
+
+func (g *fakeGateway) unlink(f *Flow) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.flows[f.Tuple] == f {
+		delete(g.flows, f.Tuple)
+		f.EndShare()
+	}
+}
+
+func (g *fakeGateway) all() (list []*Flow) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, f := range g.flows {
+		list = append(list, f)
+	}
+	return list
+}
+
+// snapshot is the numbers of its connections.
+func (g *fakeGateway) snapshot() admin.Snapshot {
+	s := admin.Snapshot{
+		Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
+		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
+	}
+	g.Counters.AddTo(&s)
+	for _, f := range g.all() {
+		f.AddTo(&s)
+	}
+	return s
+}
+
+// fabricOf returns the device of a kind.
+func (g *fakeGateway) fabricOf(kind negotiate.CarrierKind) carrier.Fabric {
+	for _, fb := range g.Fabrics {
+		if fb.Kind() == kind {
+			return fb
+		}
+	}
+	return nil
+}
+
+// freePort returns a UDP port that is free now on the loopback addresses.
+func freePort(t testing.TB) uint16 {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+// pairAddrs are the addresses of the client's and the server's host.
+var pairAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.0.1"), netip.MustParseAddr("127.77.0.2")}
+
+// pair is two gateways under one kernel.
+type pair struct {
+	g     [2]*fakeGateway
+	steer [2]*fakeSteering
+	port  uint16
+}
+
+func newPair(t testing.TB) *pair {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	p := &pair{port: 1000}
+	port := freePort(t)
+	for i := range p.g {
+		p.steer[i] = newFakeSteering()
+		p.g[i] = newFakeGateway(t, dir, pairAddrs[i], port, p.steer[i])
+	}
+	return p
+}

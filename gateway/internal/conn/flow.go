@@ -1,0 +1,192 @@
+package conn
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/auto"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// Flow is one connection this gateway owns, and its shard the flow: handshake, pumps and
+// end run on the thread of that, and what else happens is posted to it. Adoption before
+// the handshake and the first rendezvous within it have a goroutine each, which post what
+// they have made. Exported methods may be called from any goroutine; they post and do not wait.
+type Flow struct {
+	Opening
+	env   *Env
+	nonce uint16           // of the offer
+	shed  negotiate.Reason // server: why there is no room for it; set before the handshake
+	look  host.Look        // of the SYN or SYN-ACK of the peer
+	start time.Time
+	rtt   time.Duration // client: of SYN and SYN-ACK
+	syn   []byte        // client: the recorded SYN
+
+	share peers.Share
+
+	auto bool      // of a rule with action auto: it is learned from
+	seen auto.Seen // guarded by auto
+
+	// What others see of it; the shard writes it.
+	tx, rx        atomic.Uint64 // bytes from and to the local application
+	reads, writes atomic.Uint64 // of the app leg that moved some
+	phase         atomic.Uint32 // of core
+	shown         atomic.Pointer[view]
+	buried        atomic.Bool   // its end is complete
+	gone          chan struct{} // closed when its end begins
+
+	// Of the shard:
+	core     life.Core
+	wire     wireLeg  // nil: not yet; it never changes
+	peerID   [16]byte // the peer's gateway, set by the negotiation
+	hs       *negotiator
+	leg      *appLeg
+	carries  []*carry // queue pairs made for the negotiation, one per carrier
+	picked   *carry   // the one that carries, or did
+	ctl      *wireControl
+	relay    *relay
+	raw      *rawRelay
+	after    []func() // run when the end is complete
+	give     func()   // a bare SYN to give back, if no handshake begins
+	outdated bool     // its offers were: how it ended says nothing about the peer
+}
+
+// view is what operators see of a flow beside its counters.
+type view struct {
+	carrier config.Carrier
+	demoted string           // why the flow has left its queue pair; empty: it has not
+	booked  admin.ByteCount  // of tx and rx: carried by the queue pair it left
+	reason  negotiate.Reason // why it is not, or no longer, carried
+	remote  bool             // the peer decided
+}
+
+// state returns where the flow stands now.
+func (f *Flow) state() life.Phase { return life.Phase(f.phase.Load()) }
+
+// Carried reports whether something moves the bytes of the connection now.
+func (f *Flow) Carried() bool {
+	p := f.state()
+	return p == life.Carrying || p == life.Closing
+}
+
+// Ended reports whether nothing of the connection remains but its record.
+func (f *Flow) Ended() bool { return f.state().Final() }
+
+// Carrier returns what moves the bytes of the connection, or has moved them.
+func (f *Flow) Carrier() config.Carrier { return f.view().carrier }
+
+// view returns what is seen of the flow now.
+func (f *Flow) view() view {
+	if v := f.shown.Load(); v != nil {
+		return *v
+	}
+	return view{}
+}
+
+// show changes what is seen of the flow.
+func (f *Flow) show(change func(v *view)) {
+	v := f.view()
+	change(&v)
+	f.shown.Store(&v)
+}
+
+// post has the flow's shard run fn. It never blocks.
+func (f *Flow) post(fn func()) {
+	f.Shard.Post(func() {
+		f.Shard.WorksFor(f)
+		fn()
+	})
+}
+
+// setWire gives the flow its wire leg; false means that the flow has ended, and
+// the leg is the caller's to end.
+func (f *Flow) setWire(c wireLeg) bool {
+	if f.core.Ended() {
+		return false
+	}
+	f.wire = c
+	return true
+}
+
+// setLeg gives the flow its app leg; false means the flow has ended.
+func (f *Flow) setLeg(l *appLeg) bool {
+	if f.core.Ended() || f.leg != nil {
+		return false
+	}
+	f.leg = l
+	return true
+}
+
+// addCarry gives the flow a queue pair; false means the flow has ended.
+func (f *Flow) addCarry(c *carry) bool {
+	if f.core.Ended() {
+		return false
+	}
+	f.carries = append(f.carries, c)
+	return true
+}
+
+// dropCarry takes one queue pair from the flow and closes it.
+func (f *Flow) dropCarry(c *carry) {
+	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
+	c.Shard.Post(c.close)
+}
+
+// carryOf returns the queue pair made for one carrier, or nil.
+func (f *Flow) carryOf(kind negotiate.CarrierKind) *carry {
+	for _, c := range f.carries {
+		if c.Kind == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// answered tells the carriers of a client's flow what the ACCEPT of its peer offers; nil:
+// the peer has declined because no carrier can be had. It reports whether one of the
+// offers was outdated.
+func (f *Flow) answered(a *negotiate.Accept) (outdated bool) {
+	for _, c := range f.carries {
+		outdated = c.Answered(a) || outdated
+	}
+	return outdated
+}
+
+// AddTo adds the connection to those that are carried now, and its bytes to the totals.
+func (f *Flow) AddTo(s *admin.Snapshot) {
+	by := f.Carrier()
+	if by == config.CarrierNone {
+		return
+	}
+	s.Flows[by]++
+	b, n := s.BytesTotal[by], f.carriedBytes()
+	b.Tx += n.Tx
+	b.Rx += n.Rx
+	s.BytesTotal[by] = b
+}
+
+// carriedBytes returns what the flow's present carrier has carried.
+func (f *Flow) carriedBytes() admin.ByteCount {
+	booked := f.view().booked
+	return admin.ByteCount{Tx: f.tx.Load() - booked.Tx, Rx: f.rx.Load() - booked.Rx}
+}
+
+// Info describes the connection for an operator.
+func (f *Flow) Info(now time.Time) admin.ConnInfo {
+	v := f.view()
+	c := admin.ConnInfo{
+		ID: f.ID, Proto: "tcp", Side: f.Side, Local: f.Tuple.Local, Remote: f.Tuple.Remote,
+		State: f.state().String(), Carrier: v.carrier, Demoted: v.demoted,
+		TxBytes: f.tx.Load(), RxBytes: f.rx.Load(), AgeSeconds: now.Sub(f.start).Seconds(),
+	}
+	if v.reason != negotiate.ReasonNone {
+		c.Reason, c.DecidedBy = v.reason.String(), admin.DecidedBy(v.remote)
+	}
+	return c
+}

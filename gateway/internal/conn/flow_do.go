@@ -1,0 +1,102 @@
+package conn
+
+import (
+	"math"
+	"time"
+
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// do executes the actions of the core, in order. What they bring about is told to the core
+// at once, and its actions are done before the next one.
+func (f *Flow) do(todo []life.Action) {
+	f.noted()
+	for i := range todo {
+		f.act(&todo[i])
+	}
+}
+
+// noted shows where the core stands.
+func (f *Flow) noted() {
+	if p := f.core.Phase(); p != f.state() {
+		if p == life.Carrying {
+			f.share.Carried(f.env.Peers, f.Peer())
+		}
+		f.phase.Store(uint32(p))
+	}
+	v := f.view()
+	if reason, remote := f.core.Why(); reason != v.reason || remote != v.remote {
+		f.show(func(v *view) { v.reason, v.remote = reason, remote })
+	}
+}
+
+func (f *Flow) act(a *life.Action) {
+	switch a.Do {
+	case life.Queue:
+		f.ctl.queue(a.Record)
+	case life.Flush:
+		f.ctl.flush()
+	case life.Look:
+		f.ctl.notify()
+	case life.Pump:
+		f.picked.pump()
+	case life.DrainLink:
+		f.picked.drain(a.Cause)
+	case life.Relay:
+		f.picked.leave(a.Cause)
+	case life.LinkUnused:
+		f.relay.from.written()
+	case life.SetLinger:
+		f.ctl.s.SetTimer(&f.ctl.timer, time.Now().Add(a.After))
+	case life.SetPatience:
+		f.picked.Shard.SetTimer(&f.picked.patience, time.Now().Add(a.After))
+	case life.ProbeWire:
+		_ = f.wire.SetKeepalive(a.After, a.After, math.MaxInt32)
+	case life.CancelHandshake:
+		r := a.Verdict.Reason
+		f.hs.input(func(now time.Time) []negotiate.Action { return f.hs.hs.Cancel(now, r) })
+	case life.CountFallback:
+		f.countFallback(a.Verdict.Reason)
+	case life.End:
+		f.end(a)
+	}
+}
+
+// What follows is for the flow's shard.
+
+// abort ends both legs at once: bytes on the way may be lost, as with RST, but
+// not those that have arrived. Reason 0 is a reset of the local application.
+func (f *Flow) abort(r negotiate.Reason, remote bool) { f.do(f.core.Aborts(r, remote)) }
+
+// abortVerdict is abort as the handshake ordered it.
+func (f *Flow) abortVerdict(a negotiate.Abort) { f.do(f.core.HandshakeAborts(a.Verdict, a.Silent)) }
+
+// release gives a client's connection back to its kernel: the wire leg is
+// reset and, behind the RST, the application's SYN goes out again, bare.
+func (f *Flow) release(v negotiate.Verdict) { f.do(f.core.Releases(v)) }
+
+// replaced ends a flow whose tuple belongs to a newer connection: not a packet
+// may leave on it.
+func (f *Flow) replaced() { f.do(f.core.Replaced()) }
+
+// vanish ends a server flow that never had a wire leg.
+func (f *Flow) vanish(r negotiate.Reason) { f.do(f.core.Vanishes(r)) }
+
+// drain ends the flow because the gateway does, or is to carry nothing.
+func (f *Flow) drain(r negotiate.Reason) { f.do(f.core.Cancel(r)) }
+
+// ask asks the peer's TCP for a sign of life by a record.
+func (f *Flow) ask() {
+	if f.ctl != nil {
+		f.do(f.core.Ask(f.ctl.out.len() > 0))
+	}
+}
+
+// countFallback counts a connection that the gateway gave back or refused.
+func (f *Flow) countFallback(r negotiate.Reason) {
+	f.env.Counters.Fallback(r, f.Side)
+	if r == negotiate.ReasonAuthFailed {
+		f.env.Keys.NoCommonKey(f.Tuple.Remote.Addr(), f.Side)
+	}
+}

@@ -1,0 +1,106 @@
+package conn
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// shyFabric is a device whose peers take their time to be met.
+type shyFabric struct {
+	carrier.Fabric
+	met  chan context.Context
+	come chan struct{}
+}
+
+func (*shyFabric) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return false }
+
+func (s *shyFabric) Meet(ctx context.Context, _ netip.Addr, _ negotiate.CarrierOffer) error {
+	s.met <- ctx
+	<-s.come
+	return context.Cause(ctx)
+}
+
+// The first rendezvous with a peer is not that of one connection: others wait for it, and
+// go on when that one has ended.
+func TestRendezvousOutlivesItsFlow(t *testing.T) {
+	p := newPair(t)
+	g := p.g[1]
+	shy := &shyFabric{Fabric: g.fabricOf(negotiate.CarrierSHM), met: make(chan context.Context, 1), come: make(chan struct{})}
+	real := g.Fabrics
+	g.Fabrics = []carrier.Fabric{shy}
+	t.Cleanup(func() { g.Fabrics = real })
+	f := g.open(config.SideServer, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[1], 80), Remote: netip.AddrPortFrom(pairAddrs[0], 999)}, nil)
+	t.Cleanup(func() { g.unlink(f) })
+	s := &server{hs: negotiate.NewServer(negotiate.ServerConfig{}, 1)}
+	s.f, s.s, s.negotiator.hs = f, f.Shard, s.hs
+	f.call(func() {
+		s.meet(&negotiate.Proposal{Carriers: []negotiate.CarrierOffer{{Kind: negotiate.CarrierSHM}}})
+	})
+	ctx := <-shy.met
+	f.call(s.stopDial)
+	s.left.Store(true)
+	ended := ctx.Err()
+	close(shy.come)
+	g.work.Wait()
+	require.NoError(t, ended)
+}
+
+// A path is taken for a narrow one when full packets were sent on it and none came back:
+// not when the proof could not be sent, nor when the gateway was too late to look.
+func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
+	p := newPair(t)
+	g := p.g[0]
+	fb := g.fabricOf(negotiate.CarrierSoft)
+	flow := func() *Flow {
+		p.port++
+		f := g.open(config.SideClient, host.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], p.port), Remote: netip.AddrPortFrom(pairAddrs[1], 80)}, nil)
+		t.Cleanup(func() { g.unlink(f) })
+		return f
+	}
+	offer := func(f *Flow) (*carry, negotiate.CarrierOffer) {
+		c, o, err := f.offer(fb)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.call(c.close) })
+		return c, o
+	}
+	unproved := func(sent bool) {
+		f := flow()
+		cr, _ := offer(f)
+		c := &client{hs: negotiate.NewClient(negotiate.ClientConfig{}, negotiate.Proposal{})}
+		c.f, c.s, c.negotiator.hs = f, f.Shard, c.hs
+		c.left.Store(true) // it takes no more
+		f.call(func() {
+			require.True(t, f.addCarry(cr))
+			to := negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}
+			if sent {
+				c.proofs, c.silent = 1, []*carry{cr}
+			} else {
+				c.prove(negotiate.Prove{Offer: to, Timeout: time.Second})
+			}
+			c.rememberProof()
+		})
+	}
+	mtu := func() uint16 {
+		_, o := offer(flow())
+		return o.RoCE.MTU
+	}
+	wide := mtu()
+	require.Greater(t, wide, uint16(1024))
+	unproved(false)
+	require.Equal(t, wide, mtu(), "no proof was sent")
+	g.pulse.Late(time.Now().Add(time.Hour))
+	unproved(true)
+	require.Equal(t, wide, mtu(), "the gateway stood still")
+	g.pulse.Late(time.Time{})
+	unproved(true)
+	require.Equal(t, uint16(1024), mtu())
+}

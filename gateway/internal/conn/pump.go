@@ -1,0 +1,140 @@
+package conn
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+)
+
+// pump moves the bytes of one flow between its app leg and what carries them. It
+// belongs to the shard of the flow: its methods run on the thread of that shard,
+// and other goroutines reach it by posts.
+//
+// There are three: carry, relay and rawRelay. A carry moves bytes at once and has a
+// budget of reads for each turn of the shard. The others move bytes only in their part
+// of the shard's bulk budget (loop.BulkTurn), since their bytes cost a pass through a
+// TCP stack.
+type pump interface {
+	// Its owner is the flow, which a panic in the pump ends; its events are edges of the
+	// app leg.
+	loop.Member
+	// watchable returns the descriptor of the app leg where there is a data path
+	// that can stand still, and lookForStall looks at it (stall_sweep.go).
+	watchable() (fd int, ok bool)
+	lookForStall(leg legReady, now time.Time, timeout time.Duration)
+}
+
+// legEdges is what epoll and the last system calls say of an app leg.
+type legEdges struct {
+	readable, writable bool // no EAGAIN since the last edge
+	hup                bool // the app closed its side: read until the end
+	urgent             bool // an urgent byte has come: a read may end in front of it
+	failed             bool // the app reset: what it had sent before is still read
+}
+
+// take adds edges that epoll has reported.
+func (e *legEdges) take(edges uint32) {
+	if edges&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		e.hup, e.readable, e.writable = true, true, true
+	}
+	if edges&unix.EPOLLERR != 0 {
+		e.failed = true
+	}
+	if edges&unix.EPOLLIN != 0 {
+		e.readable = true
+	}
+	if edges&unix.EPOLLPRI != 0 {
+		e.urgent, e.readable = true, true
+	}
+	if edges&unix.EPOLLOUT != 0 {
+		e.writable = true
+	}
+}
+
+// legRead is the outcome of a read from an app leg.
+type legRead uint8
+
+const (
+	legBytes   legRead = iota // some have come
+	legNothing                // until the next edge
+	legEnd                    // the application has ended its direction
+	legReset                  // the application has reset the connection
+)
+
+// read reads from the app leg into b, which must not be empty.
+func (e *legEdges) read(fd int, b []byte) (int, legRead) {
+	for {
+		n, errno := loop.RawRead(fd, b)
+		switch {
+		case errno == unix.EINTR:
+		case errno == unix.EAGAIN:
+			e.readable, e.urgent = false, false
+			return 0, legNothing
+		case errno != 0, n == 0 && e.failed: // the error may be spent, then it reads as an end
+			e.failed = true
+			return 0, legReset
+		case n == 0:
+			return 0, legEnd
+		default:
+			if n < len(b) && !e.hup && !e.urgent {
+				e.readable = false // short: drained, the next byte is a new edge
+			}
+			return n, legBytes
+		}
+	}
+}
+
+// write writes as much of b, which must not be empty, as the app leg takes.
+func (e *legEdges) write(fd int, b []byte) int {
+	for {
+		n, errno := loop.RawSend(fd, b)
+		switch {
+		case errno == unix.EINTR:
+		case errno == unix.EAGAIN:
+			e.writable = false
+			return 0
+		case errno != 0:
+			e.failed, e.writable, e.readable = true, false, true
+			return 0
+		default:
+			if n < len(b) {
+				e.writable = false
+			}
+			return n
+		}
+	}
+}
+
+// backlog is bytes that wait until they are taken. The zero value is empty.
+type backlog struct {
+	buf  []byte
+	head int // taken
+}
+
+// backlogKeep is how large a buffer an empty backlog may keep.
+const backlogKeep = 4 << 10
+
+func (q *backlog) len() int      { return len(q.buf) - q.head }
+func (q *backlog) bytes() []byte { return q.buf[q.head:] }
+
+// put adds b behind what waits.
+func (q *backlog) put(b []byte) {
+	if q.head > 0 && len(q.buf)+len(b) > cap(q.buf) {
+		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
+		q.head = 0
+	}
+	q.buf = append(q.buf, b...)
+}
+
+// drop removes the first n bytes.
+func (q *backlog) drop(n int) {
+	if q.head += n; q.head < len(q.buf) {
+		return
+	}
+	q.head, q.buf = 0, q.buf[:0]
+	if cap(q.buf) > backlogKeep {
+		q.buf = nil
+	}
+}

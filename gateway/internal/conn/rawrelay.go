@@ -1,0 +1,257 @@
+package conn
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// rawRelay serves a native client whose accept was lost on the way: bytes,
+// FIN and RST go through between two TCP connections, nothing is added. It is a
+// pump of the flow's shard, as a relay is. What waits for one side is what was read
+// at once from the other; until it is taken nothing more is read.
+//
+//	guarded ── forward ──► both ways ── FIN both ways, app leg delivered ──► lingering ──► complete
+//	app ─► wire only
+type rawRelay struct {
+	bulk
+
+	out, in backlog // what the wire leg and the application have not taken
+
+	posted atomic.Bool // the wire leg's notification is on its way to the shard
+	look   func()      // noticed: made once
+	hears  bool        // the wire leg may have something to be read
+	clear  bool        // the guard has cleared what the client sent first
+	linger loop.Timer  // while the wire leg delivers what it still has, and its FIN
+}
+
+// startRaw pumps from the application to the wire at once; the other
+// direction goes through the guard first (forward). A mute client may still wait for
+// the answer to its SYN. The guard goes on hearing of the wire leg by look.
+func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
+	r := &rawRelay{}
+	r.bulk = newBulk(f, r)
+	r.look, r.linger = r.noticed, loop.NewTimer(r.lingered)
+	if !f.core.CarriedBy(life.ByRaw) { // the flow has ended
+		return r
+	}
+	f.raw = r
+	f.show(func(v *view) { v.carrier = config.CarrierRelay })
+	f.noted()
+	f.env.Counters.carried(config.CarrierRelay, time.Since(f.start))
+	if !mute {
+		f.wire.MarkCarrying()
+	}
+	f.wire.QuickACK()
+	askLeg(f.wire)
+	fd, err := f.leg.take()
+	if err != nil { // the flow has ended
+		return r
+	}
+	r.fd, r.readable, r.writable = fd, true, true
+	if err := r.s.Join(r, fd); err != nil {
+		r.f.abort(negotiate.ReasonDeviceFailed, false)
+		return r
+	}
+	f.wire.SetNotify(func() {
+		look()
+		r.notify()
+	})
+	return r
+}
+
+// forward writes bytes the guard has cleared: it clears once, with everything
+// it held, and from there on the wire is pumped directly.
+func (r *rawRelay) forward(b []byte) {
+	r.f.wire.MarkCarrying()
+	r.clear = true
+	r.in.put(b)
+	r.f.wire.SetNotify(r.notify) // which it does at once
+}
+
+// notify asks the shard to look at the wire leg. It only posts.
+func (r *rawRelay) notify() {
+	if r.posted.CompareAndSwap(false, true) {
+		r.s.Post(r.look)
+	}
+}
+
+func (r *rawRelay) noticed() {
+	r.posted.Store(false)
+	r.hears = true
+	r.later()
+}
+
+// watchable implements pump: two kernels and their timers see to it.
+func (r *rawRelay) watchable() (fd int, ok bool) { return -1, false }
+
+// lookForStall implements pump.
+func (*rawRelay) lookForStall(legReady, time.Time, time.Duration) {}
+
+// over: nothing is moved any more.
+func (r *rawRelay) over() bool { return r.turn == bulkStopped || r.fd < 0 || r.f.core.Ended() }
+
+// txEnded: the application's end was passed on. rxEnded: the client's was.
+func (r *rawRelay) txEnded() bool { return r.f.core.Tx != life.TxOpen }
+func (r *rawRelay) rxEnded() bool { return r.f.core.Rx >= life.RxShut }
+
+// Step implements loop.BulkMember.
+func (r *rawRelay) Step() (moved int) {
+	if !r.begins() || r.over() {
+		return 0
+	}
+	moved = r.toApp() + r.fromWire() + r.toWire() + r.fromApp()
+	r.settle()
+	return moved
+}
+
+// toApp gives the application what waits for it.
+func (r *rawRelay) toApp() (n int) {
+	if r.in.len() > 0 {
+		n = r.give(r.in.bytes())
+		r.in.drop(n)
+	}
+	return n
+}
+
+func (r *rawRelay) give(b []byte) (n int) {
+	for r.writable && !r.failed && n < len(b) {
+		n += r.write(r.fd, b[n:])
+	}
+	r.f.rx.Add(uint64(n))
+	return n
+}
+
+// fromWire reads at most one chunk for the application.
+func (r *rawRelay) fromWire() (moved int) {
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	for r.clear && r.hears && r.in.len() == 0 && !r.rxEnded() && !r.failed && !r.over() {
+		if moved == relayChunk {
+			r.later()
+			break
+		}
+		n, err := r.f.wire.Read(buf[:relayChunk-moved])
+		switch {
+		case errors.Is(err, netstack.ErrWouldBlock):
+			r.hears = false
+		case errors.Is(err, io.EOF):
+			_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
+			r.f.core.RawWireEnds()
+			r.f.noted()
+		case err != nil:
+			r.f.abort(negotiate.ReasonWireReset, true)
+		default:
+			moved += n
+			if taken := r.give(buf[:n]); taken < n {
+				r.in.put(buf[taken:n])
+			}
+		}
+	}
+	return moved
+}
+
+// toWire gives the wire leg what waits for it.
+func (r *rawRelay) toWire() (n int) {
+	if r.out.len() > 0 {
+		n = r.push(r.out.bytes())
+		r.out.drop(n)
+	}
+	return n
+}
+
+func (r *rawRelay) push(b []byte) (done int) {
+	for done < len(b) && !r.over() {
+		n, err := r.f.wire.Write(b[done:])
+		done += n
+		if errors.Is(err, netstack.ErrWouldBlock) {
+			break
+		}
+		if err != nil {
+			r.f.abort(negotiate.ReasonWireReset, true)
+		}
+	}
+	return done
+}
+
+// fromApp reads at most one chunk for the client.
+func (r *rawRelay) fromApp() (moved int) {
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	for r.readable && r.out.len() == 0 && !r.txEnded() && !r.over() {
+		if moved == relayChunk {
+			r.later()
+			break
+		}
+		n, got := r.read(r.fd, buf[:relayChunk-moved])
+		switch got {
+		case legBytes:
+			moved += n
+			r.f.tx.Add(uint64(n))
+			if taken := r.push(buf[:n]); taken < n && !r.over() {
+				r.out.put(buf[taken:n])
+			}
+		case legEnd:
+			_ = r.f.wire.CloseWrite()
+			r.f.core.RawLegEnds()
+			r.f.noted()
+		case legReset:
+			r.readable = false
+		case legNothing:
+		}
+	}
+	return moved
+}
+
+// settle ends the flow after FIN both ways, when both stacks have delivered
+// everything, or behind a reset. An application's does not wait for a client that
+// takes nothing, and a client's not for an application that does not read: behind
+// its FIN, or in front of bytes that wait, nothing else would tell of it. Where the
+// application has ended its direction a wire leg may be over in order, with bytes
+// that are still to be read.
+func (r *rawRelay) settle() {
+	switch {
+	case r.over() || r.turn == bulkQueued:
+	case r.txEnded() && r.rxEnded():
+		if !r.delivered() || r.linger.Pending() {
+			return
+		}
+		_ = r.f.wire.Close()
+		r.s.SetTimer(&r.linger, time.Now().Add(life.ServerLinger))
+	case r.failed:
+		r.f.abort(negotiate.ReasonNone, false)
+	case r.clear && !r.txEnded() && r.f.wire.Over():
+		r.f.abort(negotiate.ReasonWireReset, true)
+	}
+}
+
+func (r *rawRelay) delivered() bool {
+	done := &r.f.core.LegDone
+	if !*done && legDelivered(r.fd) {
+		*done = true
+		r.s.Leave(r.fd)
+	}
+	return *done
+}
+
+func (r *rawRelay) lingered() {
+	r.s.WorksFor(r.f)
+	r.f.do(r.f.core.RawOver())
+}
+
+// close ends the pump of a flow that has ended, for the shard.
+func (r *rawRelay) close() {
+	r.out, r.in = backlog{}, backlog{}
+	r.s.SetTimer(&r.linger, time.Time{})
+	if r.fd >= 0 && !r.f.core.LegDone {
+		r.f.core.LegDone = true
+		r.s.Leave(r.fd)
+	}
+}

@@ -1,0 +1,253 @@
+package conn
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// relayChunk is the largest DATA record this side sends.
+const relayChunk = loop.BulkTurn
+
+// relay carries a flow by DATA records over the wire leg: the refuge when no
+// rdma carrier works, or works any more. It is a pump of the flow's shard.
+//
+//	tx  read app leg ─► one DATA record ─► wire leg; while that waits nothing is read
+//	rx  read wire leg ─► records ─► app leg, or the ring, which the window bounds
+//
+// The wire leg is read whatever the application does, so HAVE, END and KEEPALIVE
+// never queue behind it (docs/PROTOCOL.md "Records").
+type relay struct {
+	bulk
+	ctl  *wireControl
+	from *origin // nil: the flow began here
+
+	rest  []byte  // read from the wire leg before the relay began
+	ring  backlog // bytes that the application has not taken
+	left  bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
+	stall life.StallWatch
+}
+
+// origin is what is left of the queue pair of a flow that goes on over the relay.
+type origin struct {
+	tail    func(offset uint64) []byte // bytes sent that the peer may need again
+	sent    func()                     // the tail is needed no more; called once or more
+	written func()                     // the peer has left its queue pair for good; called once or more
+}
+
+func newRelay(f *Flow, ctl *wireControl) *relay {
+	r := &relay{ctl: ctl, left: true}
+	r.bulk = newBulk(f, r)
+	return r
+}
+
+// start begins to relay; rest are the first bytes of the peer's records.
+func (r *relay) start(fd int, rest []byte) {
+	if err := r.s.Join(r, fd); err != nil {
+		r.f.abort(negotiate.ReasonDeviceFailed, false)
+		return
+	}
+	r.fd, r.rest = fd, rest
+	r.begin()
+}
+
+// resume goes on where a queue pair was left, with its app leg, of which no edge is
+// lost.
+func (r *relay) resume(c *carry, from *origin) {
+	r.fd, r.legEdges, r.from, r.left = c.fd, c.legEdges, from, false
+	if !r.f.core.LegDone {
+		r.s.Succeed(r, r.fd)
+	}
+	r.begin()
+}
+
+func (r *relay) begin() {
+	r.readable, r.writable = true, true
+	r.f.wire.QuickACK()
+	askLeg(r.f.wire)
+	_ = r.f.wire.SetUserTimeout(carrier.LegPatience) // the peer never closes its window
+	r.later()
+}
+
+// Step implements loop.BulkMember.
+func (r *relay) Step() (moved int) {
+	if !r.begins() || r.fd < 0 || !r.ctl.talks() {
+		return 0
+	}
+	if rest := r.rest; rest != nil {
+		r.rest = nil
+		r.ctl.feed(rest)
+	}
+	moved = r.fromWire() + r.toApp()
+	r.ctl.flush()
+	r.say()
+	moved += r.fromApp()
+	r.settle()
+	return moved
+}
+
+// fromWire reads records, at most one chunk of them.
+func (r *relay) fromWire() (n int) {
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	for r.ctl.hears && r.ctl.talks() && !r.f.core.Gone() {
+		if n == relayChunk {
+			r.later()
+			break
+		}
+		n += r.ctl.read(buf[:relayChunk-n])
+	}
+	return n
+}
+
+// deliver gives bytes to the application, behind those that wait for it.
+func (r *relay) deliver(b []byte) {
+	if r.ring.len() == 0 {
+		b = b[r.give(b):]
+	}
+	if len(b) > 0 {
+		r.ring.put(b)
+	}
+}
+
+// give writes to the application what it takes.
+func (r *relay) give(b []byte) (n int) {
+	for r.writable && !r.failed && n < len(b) {
+		n += r.write(r.fd, b[n:])
+	}
+	r.f.rx.Add(uint64(n))
+	r.f.core.Consume(n)
+	return n
+}
+
+// toApp gives the application what waits for it, one chunk at most.
+func (r *relay) toApp() (moved int) {
+	waits := r.ring.bytes()
+	if !r.ctl.talks() || len(waits) == 0 {
+		return 0
+	}
+	moved = r.give(waits[:min(len(waits), relayChunk)])
+	if r.ring.drop(moved); r.writable && !r.failed && r.ring.len() > 0 {
+		r.later()
+	}
+	return moved
+}
+
+// say tells the application that the peer's direction is over, and the peer what the
+// application has taken: before more bytes go its way, or two that send as fast as
+// they can would both wait for HAVE.
+func (r *relay) say() {
+	b := &r.f.core.Ledger
+	if !r.ctl.talks() || r.failed {
+		return
+	}
+	if b.Rx <= life.RxKnown && b.Delivered() {
+		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
+		r.f.do(r.f.core.LegShut())
+	}
+	switch {
+	case b.Rx >= life.RxShut:
+		r.ctl.pay()
+	case b.Due() && r.ctl.out.len() == 0: // one at a time: a peer that takes none makes none
+		r.ctl.send(negotiate.AppendHave(r.ctl.record[:0], b.Report(), life.Window))
+	}
+}
+
+// fromApp sends what the queue pair had sent and the peer has not got, then what
+// the application writes, then END: one record of it, unless records wait.
+func (r *relay) fromApp() (moved int) {
+	b, ctl := &r.f.core.Ledger, r.ctl
+	for ctl.talks() && ctl.out.len() == 0 && !ctl.cut && !r.f.core.Gone() {
+		switch {
+		case !r.left && b.Left():
+			r.left = true
+			r.from.sent()
+			ctl.send(negotiate.AppendDemoteDone(r.ctl.record[:0])) // the peer's memory is needed no more
+		case b.Room() == 0, !b.Tail() && (b.Tx != life.TxOpen || !r.readable):
+			return moved
+		case moved == relayChunk:
+			r.later()
+			return moved
+		case b.Tail():
+			moved += r.resend(relayChunk - moved)
+		default:
+			moved += r.forward(relayChunk - moved)
+		}
+	}
+	return moved
+}
+
+// resend sends at most so many bytes of the tail.
+func (r *relay) resend(most int) int {
+	b := &r.f.core.Ledger
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	n := copy(buf[negotiate.DataHeaderLen:][:min(b.Room(), b.Read-b.Sent, uint64(most))], r.from.tail(b.Sent))
+	if n == 0 { // the only copy is gone
+		r.f.abort(negotiate.ReasonLostBytes, false)
+		return 0
+	}
+	r.sendData(buf, n)
+	return n
+}
+
+// forward sends at most so many bytes that the application has written, or its end.
+func (r *relay) forward(most int) int {
+	b := &r.f.core.Ledger
+	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
+	n, got := r.read(r.fd, buf[negotiate.DataHeaderLen:][:min(b.Room(), uint64(most))])
+	if got != legNothing {
+		r.f.step(faults.Relay)
+	}
+	switch got {
+	case legBytes:
+		r.f.tx.Add(uint64(n))
+		r.sendData(buf, n)
+	case legEnd:
+		r.f.do(r.f.core.LegEnds(b.Read))
+		r.ctl.flush()
+	case legReset:
+		r.readable = false
+	case legNothing:
+	}
+	return n
+}
+
+// sendData sends n bytes of payload, which are in buf behind the room for a header.
+func (r *relay) sendData(buf []byte, n int) {
+	negotiate.AppendDataHeader(buf[:0], r.f.core.Send(n), n)
+	r.ctl.send(buf[:negotiate.DataHeaderLen+n])
+}
+
+// settle ends the flow when both directions are over and the application's kernel
+// has delivered everything, which takes as long as the application reads; or when the
+// application has reset its connection and nothing that it sent before can be read
+// now: the reset does not wait for a peer that takes nothing, as it does not for a
+// receiver's full buffer.
+func (r *relay) settle() {
+	if !r.ctl.talks() || r.turn == bulkQueued {
+		return
+	}
+	if b := &r.f.core.Ledger; b.Tx == life.TxTaken && b.Rx >= life.RxShut && !b.LegDone && legDelivered(r.fd) {
+		r.f.do(r.f.core.LegDelivered())
+		r.s.Leave(r.fd)
+	}
+	if r.ctl.settle(); !r.f.core.Settled() && r.failed {
+		r.f.abort(negotiate.ReasonNone, false)
+	}
+}
+
+// close ends the relay of a flow that has ended, for the shard. Nobody needs the
+// tail any more.
+func (r *relay) close() {
+	if r.fd >= 0 && !r.f.core.LegDone {
+		r.s.Leave(r.fd)
+	}
+	r.fd, r.ring = -1, backlog{}
+	if r.from != nil {
+		r.from.sent()
+		r.from.written()
+	}
+}

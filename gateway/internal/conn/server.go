@@ -1,0 +1,265 @@
+package conn
+
+import (
+	"errors"
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// Expect prepares a server's connection, whose client has proved its address by what it
+// said to the answer to its SYN. shed is why there is no room for it, if there is none: then
+// it is declined when the client's gateway has been heard, for its SYN is gone.
+func (f *Flow) Expect(syn netstack.SYN, shed negotiate.Reason) {
+	f.nonce, f.look, f.shed = syn.Nonce, host.LookOf(syn.Raw), shed
+}
+
+// Offered is called at each copy of what the client has said, and reports whether the
+// connection is to stay where it is.
+func (f *Flow) Offered() (held bool) { return f.step(faults.Offered) }
+
+// NotAccepted tells that no wire leg of a server comes, and why.
+func (f *Flow) NotAccepted(err error) {
+	reason := negotiate.ReasonClientGone
+	switch {
+	case errors.Is(err, netstack.ErrOverload):
+		reason = negotiate.ReasonRateLimit
+	case errors.Is(err, netstack.ErrHandshakeTimeout):
+		f.entryGone()
+	default: // the client fell back: its SYN may be on its way to ReturnSYN
+		f.entryDead()
+	}
+	f.post(func() { f.vanish(reason) })
+}
+
+// Serve gives a server's connection its wire leg: the third ACK has arrived.
+func (f *Flow) Serve(conn *netstack.Conn) { f.post(func() { f.serve(conn) }) }
+
+func serverOf(n *negotiator) (*negotiate.Server, bool) {
+	if n == nil {
+		return nil, false
+	}
+	s, ok := n.hs.(*negotiate.Server)
+	return s, ok
+}
+
+// serve begins the handshake behind the third ACK.
+func (f *Flow) serve(conn *netstack.Conn) {
+	began := false // from then on the handshake has what the caller of Serve holds
+	defer func() {
+		if !began {
+			f.env.Work.Done()
+		}
+	}()
+	if !f.setWire(conn) {
+		conn.Forget()
+		return
+	}
+	if f.step(faults.Accepted) {
+		return
+	}
+	hs := negotiate.NewServer(negotiate.ServerConfig{
+		HandshakeTimeout: f.env.HandshakeTimeout(), Keys: f.env.Keys.Load(), Binding: bindingOf(conn),
+		Seen: &f.env.seen,
+	}, f.nonce)
+	s := &server{hs: hs}
+	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.Shard, hs, hs.Reading, hs.EOF
+	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
+	began = true
+	f.setNegotiator(&s.negotiator)
+	if give := f.give; give != nil {
+		f.give = nil
+		s.s.Post(func() {
+			s.s.WorksFor(f)
+			s.fellBack(hs, give)
+		})
+	}
+	s.begin(hs.Start(time.Now(), conn.SYNRTT(), confirmed(conn)))
+}
+
+func confirmed(c *netstack.Conn) negotiate.Confirmed {
+	switch c.Confirmed() {
+	case netstack.ConfirmYes:
+		return negotiate.ConfirmedYes
+	case netstack.ConfirmNo:
+		return negotiate.ConfirmedNo
+	default:
+		return negotiate.ConfirmedUnknown
+	}
+}
+
+// server executes the actions of a server handshake.
+type server struct {
+	negotiator
+	hs      *negotiate.Server
+	cancel  func() // of the dial under way; nil: none
+	raw     *rawRelay
+	dropped bool // declined: no app leg is wanted any more
+}
+
+func (s *server) action(a negotiate.Action) {
+	f := s.f
+	switch a := a.(type) {
+	case negotiate.Send:
+		s.send(a.Bytes)
+	case negotiate.Serve:
+		if f.shed != negotiate.ReasonNone {
+			s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, f.shed) })
+			return
+		}
+		f.peerID = a.Proposal.GatewayID
+		f.env.Datagrams.News(ebpf.Tuple(f.Tuple), a.Proposal.DatagramPort, a.Proposal.GatewayID)
+		s.meet(a.Proposal)
+	case negotiate.Drop:
+		s.dropped = true
+		s.stopDial()
+		f.dropLocal()
+	case negotiate.DialRaw:
+		f.do(f.core.LosesAccept())
+		f.remember(negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost})
+		s.dial(ebpf.StateRaw, s.rawDialled)
+	case negotiate.RelayRaw:
+		s.raw = f.startRaw(s.hs.Mute(), s.look)
+	case negotiate.Forward:
+		s.raw.forward(a.Bytes)
+		s.done = true
+	case negotiate.Carry:
+		f.carryBy(a.Carrier)
+	case negotiate.Records:
+		s.done = true
+		f.records(a.Rest)
+	case negotiate.Abort:
+		s.done = true
+		s.stopDial()
+		f.abortVerdict(a)
+	}
+}
+
+func (s *server) stopDial() {
+	if s.cancel != nil {
+		s.cancel()
+		s.cancel = nil
+	}
+}
+
+// meet makes the acquaintance of the client's gateway, where a carrier needs that
+// and it takes time, and then answers. It goes on when the flow has ended: others wait for
+// the same.
+func (s *server) meet(p *negotiate.Proposal) {
+	strangers := s.f.strangers(p)
+	if len(strangers) == 0 {
+		s.answer(p, nil)
+		return
+	}
+	s.f.env.Work.Go(func() {
+		defer s.f.contain()
+		failed := map[negotiate.CarrierKind]error{}
+		for _, fb := range strangers {
+			if err := fb.Meet(s.f.env.Context, s.f.Peer(), *negotiate.FindCarrier(p.Carriers, fb.Kind())); err != nil {
+				failed[fb.Kind()] = err
+			}
+		}
+		s.input(func(time.Time) []negotiate.Action {
+			if !s.done && !s.dropped {
+				s.answer(p, failed)
+			}
+			return nil
+		})
+	})
+}
+
+// answer reserves what the flow needs and then, last since the application sees
+// it, dials. Carriers that failed already are left out.
+func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) {
+	offers, reason := s.f.answerOffers(p, failed, s.early)
+	if reason != negotiate.ReasonNone {
+		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, reason) })
+		return
+	}
+	s.dial(ebpf.StateServing, func(now time.Time, reason negotiate.Reason) []negotiate.Action {
+		if reason != negotiate.ReasonNone {
+			return s.hs.Refused(now, reason)
+		}
+		_ = s.f.wire.SetKeepalive(carrier.VigilTurn, carrier.VigilTurn, math.MaxInt32) // the last word may be long in coming
+		return s.hs.Served(now, negotiate.Accept{
+			GatewayID: s.f.env.GatewayID, HostID: s.f.env.HostID, DatagramPort: s.f.env.Datagrams.Port(), Random: s.f.env.Keys.random(),
+			Carriers: offers,
+		})
+	})
+}
+
+// early tells the machine about stream data that overtakes CONFIRM.
+func (s *server) early(c *carry) func(rsocket.Events) {
+	return func(ev rsocket.Events) {
+		if ev.Has(rsocket.EventReadable) {
+			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.Kind) })
+		}
+	}
+}
+
+func (s *server) rawDialled(now time.Time, r negotiate.Reason) []negotiate.Action {
+	return s.hs.RawDialled(now, r == negotiate.ReasonNone, r)
+}
+
+// dial connects to the local application from the client's own address, and tells
+// the machine the result. The application's answer has to be steered to us, so the
+// entry moves first.
+func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []negotiate.Action) {
+	f, t := s.f, ebpf.Tuple(s.f.Tuple)
+	refused := func(r negotiate.Reason) {
+		s.input(func(now time.Time) []negotiate.Action { return result(now, r) })
+	}
+	if err := f.env.Steering.Transition(t, f.ISN, to, ebpf.StateWire); err != nil {
+		refused(negotiate.ReasonClientGone)
+		return
+	}
+	if _, err := f.env.Steering.DestroySocket(t); err != nil {
+		f.env.Log.Warn("stale gateway socket", "flow_id", f.ID, "error", err)
+	}
+	s.cancel = f.env.Legs.Dial(s.s, f.Tuple, f.look, func(fd int, err error) {
+		s.s.WorksFor(f)
+		if err != nil {
+			f.env.Log.Debug("dial of the application", "flow_id", f.ID, "error", err)
+			_ = f.env.Steering.Transition(t, f.ISN, ebpf.StateWire, to)
+			refused(dialReason(err))
+			return
+		}
+		leg := newAppLeg(fd, f.Tuple)
+		leg.approach(f.look)
+		s.do(s.join(leg, result))
+		s.settle()
+	})
+}
+
+// dialReason is why the application could not be reached.
+func dialReason(err error) negotiate.Reason {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return negotiate.ReasonAppRefused
+	}
+	if r := shortage(err); r != negotiate.ReasonNone {
+		return r
+	}
+	return negotiate.ReasonAppUnreachable
+}
+
+// join gives the dialled leg to the flow and the result to the machine; a leg
+// that is not wanted any more is reset.
+func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []negotiate.Action) []negotiate.Action {
+	switch {
+	case !s.f.setLeg(leg):
+		leg.reset()
+	case s.dropped:
+		s.f.dropLocal()
+	default:
+		return result(time.Now(), negotiate.ReasonNone)
+	}
+	return nil
+}

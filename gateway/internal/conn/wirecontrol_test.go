@@ -1,0 +1,484 @@
+package conn
+
+import (
+	"io"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// halfPair is a connection of which only one side's gateway carries; the test
+// plays the other on the wire.
+func (p *pair) halfPair(t *testing.T, kind negotiate.CarrierKind, side int) (*pairConn, *Flow, *fakeWire) {
+	a, b := newFakeWires(1<<20, 1<<20)
+	c := p.begin(t, a, b)
+	if kind != negotiate.CarrierRelay {
+		c.meet(t, kind)
+	}
+	c.flow[side].call(func() { c.flow[side].carryBy(kind) })
+	c.flow[side].call(func() { c.flow[side].records(nil) })
+	t.Cleanup(func() {
+		c.closeApps()
+		c.flow[side].call(func() { c.flow[side].abort(negotiate.ReasonDrained, false) })
+		c.flow[1-side].call(func() { c.flow[1-side].abort(negotiate.ReasonDrained, false) })
+		c.over(t)
+	})
+	return c, c.flow[side], c.wire[1-side]
+}
+
+// heard returns the records the flow has sent, up to its reset.
+func heard(t *testing.T, w *fakeWire) (recs []negotiate.Record) {
+	var r negotiate.RecordReader
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := w.ReadContext(t.Context(), buf)
+		if err != nil {
+			return recs
+		}
+		for b := buf[:n]; ; {
+			rec, k, err := r.Next(b)
+			require.NoError(t, err)
+			if rec.Type == 0 {
+				break
+			}
+			rec.Payload = nil
+			recs, b = append(recs, rec), b[k:]
+		}
+	}
+}
+
+func cat(parts ...[]byte) (all []byte) {
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// TestHostileRecords: a violation ends that connection, with the reason told.
+func TestHostileRecords(t *testing.T) {
+	p := newPair(t)
+	end, have := negotiate.AppendEnd, negotiate.AppendHave
+	common := map[string][]byte{
+		"unknown type": {99, 0, 0, 0, 0, 0, 0, 0},
+		"two ends":     cat(end(nil, 5), end(nil, 6)),
+		"demote done":  negotiate.AppendDemoteDone(nil),
+		"abort 0":      {6, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0},
+	}
+	demote, done, data := negotiate.AppendDemote(nil), negotiate.AppendDemoteDone(nil), append(negotiate.AppendDataHeader(nil, 0, 1), 'x')
+	relay := map[string][]byte{
+		"demote":               demote,
+		"have of nothing sent": have(nil, 1, 0),
+		"gap":                  append(negotiate.AppendDataHeader(nil, 1, 1), 'x'),
+		"behind the end":       cat(end(nil, 0), append(negotiate.AppendDataHeader(nil, 0, 1), 'x')),
+		"end before the data":  cat(append(negotiate.AppendDataHeader(nil, 0, 2), "xy"...), end(nil, 1)),
+	}
+	rdma := map[string][]byte{
+		"data":                    data,
+		"demote twice":            cat(demote, demote),
+		"demote twice, later":     cat(demote, have(nil, 0, 9), demote),
+		"data before have":        cat(demote, data),
+		"done before have":        cat(demote, done),
+		"done twice":              cat(demote, have(nil, 0, 9), done, done),
+		"have of nothing sent":    cat(demote, have(nil, 1, 9)),
+		"gap":                     cat(demote, have(nil, 0, 9), negotiate.AppendDataHeader(nil, 1, 1), []byte("x")),
+		"another end":             cat(end(nil, 1), demote, have(nil, 0, 9), end(nil, 0)),
+		"behind the end, by data": cat(demote, have(nil, 0, 9), end(nil, 0), data),
+	}
+	for kind, more := range map[negotiate.CarrierKind]map[string][]byte{negotiate.CarrierSHM: rdma, negotiate.CarrierRelay: relay} {
+		for _, cases := range []map[string][]byte{common, more} {
+			for name, bytes := range cases {
+				t.Run(kind.String()+"/"+name, func(t *testing.T) {
+					c, f, w := p.halfPair(t, kind, 1)
+					_, err := w.Write(bytes)
+					require.NoError(t, err)
+					recs := heard(t, w)
+					require.NotEmpty(t, recs)
+					require.Equal(t, negotiate.Record{Type: negotiate.RecordAbort, Reason: negotiate.ReasonProtocolError}, recs[len(recs)-1])
+					waitBuried(t, f)
+					require.Equal(t, life.Aborted, f.state())
+					_, err = io.Copy(io.Discard, c.app[1]) // what came before may have been passed on
+					if err == nil {                        // the end, too
+						require.Contains(t, name, "end")
+						require.Eventually(t, func() bool {
+							_, err = c.app[1].Write([]byte("x"))
+							return err != nil
+						}, patience, time.Millisecond)
+						require.ErrorIs(t, err, syscall.EPIPE)
+						return
+					}
+					require.ErrorIs(t, err, syscall.ECONNRESET)
+				})
+			}
+		}
+	}
+}
+
+func waitBuried(t *testing.T, f *Flow) {
+	t.Helper()
+	require.Eventually(t, f.isBuried, 30*time.Second, time.Millisecond, "%s", f.state())
+}
+
+// TestWindowOfRelay: what a peer sends beyond the window is refused, whatever the
+// application does.
+func TestWindowOfRelay(t *testing.T) {
+	p := newPair(t)
+	_, f, w := p.halfPair(t, negotiate.CarrierRelay, 0)
+	rec := append(negotiate.AppendDataHeader(nil, 0, 1<<18), make([]byte, 1<<18)...)
+	_, err := w.WriteContext(t.Context(), rec)
+	require.NoError(t, err)
+	time.Sleep(10 * time.Millisecond)
+	require.Equal(t, life.Carrying, f.state())
+	for offset := uint64(1 << 18); ; offset += 1 << 18 { // the kernel's buffers take some
+		_, err := w.WriteContext(t.Context(), negotiate.AppendDataHeader(nil, offset, 1<<18))
+		if err == nil {
+			_, err = w.WriteContext(t.Context(), rec[negotiate.DataHeaderLen:])
+		}
+		if err != nil {
+			break
+		}
+		require.Less(t, offset, uint64(1<<28))
+	}
+	waitBuried(t, f)
+	recs := heard(t, w)
+	if n := len(recs); n > 0 && recs[n-1].Type != negotiate.RecordHave { // which may be under way: then a reset must do
+		require.Equal(t, negotiate.ReasonProtocolError, recs[n-1].Reason)
+	}
+	require.Equal(t, life.Aborted, f.state())
+}
+
+// TestAbortTellsWhy: the peer reads the reason before the reset.
+func TestAbortTellsWhy(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		c := p.dial(t, kind)
+		c.flow[0].call(func() { c.flow[0].drain(negotiate.ReasonDrained) })
+		require.Equal(t, [2]life.Phase{life.Aborted, life.Aborted}, c.over(t))
+		for i, by := range []string{admin.DecidedLocal, admin.DecidedRemote} {
+			info := c.flow[i].Info(time.Now())
+			require.Equal(t, "drained", info.Reason) // also where it had another one to be relayed
+			require.Equal(t, by, info.DecidedBy)
+		}
+		c.closeApps()
+	}
+	p.empty(t)
+}
+
+// TestAbortBehindHeldRecords: where it would have to wait there is a reset only.
+func TestAbortBehindHeldRecords(t *testing.T) {
+	p := newPair(t)
+	a, b := newFakeWires(3, 3)
+	c := p.begin(t, a, b)
+	c.meet(t, negotiate.CarrierSHM)
+	c.flow[0].call(func() { c.flow[0].carryBy(negotiate.CarrierSHM) })
+	c.flow[0].call(func() { c.flow[0].records(nil) })
+	require.NoError(t, c.app[0].CloseWrite())
+	require.Eventually(t, func() bool { return c.flow[0].state() == life.Closing }, 30*time.Second, time.Millisecond)
+	time.Sleep(5 * time.Millisecond)
+	c.flow[0].call(func() { c.flow[0].abort(negotiate.ReasonDrained, false) })
+	waitBuried(t, c.flow[0])
+	require.Equal(t, []byte{2, 0, 0}, b.in, "the beginning of END and nothing else")
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonDrained, false) })
+	c.closeApps()
+	c.over(t)
+}
+
+// TestEndsWithoutBytes: a peer that says END of bytes that never come and leaves
+// takes the flow with it.
+func TestEndsWithoutBytes(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		c, f, w := p.halfPair(t, kind, 1)
+		require.NoError(t, c.app[1].CloseWrite())
+		_, err := w.Write(negotiate.AppendEnd(nil, 1000))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return f.state() == life.Closing }, 30*time.Second, time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+		w.cut()
+		waitBuried(t, f)
+		require.Equal(t, life.Aborted, f.state())
+	}
+}
+
+// TestWireLostBehindTheEnds: after END both ways the peer's gateway may go; the
+// application still gets every byte, and the flow ends.
+func TestWireLostBehindTheEnds(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		c := p.dial(t, kind)
+		sent := make([]byte, 200_000)
+		_, err := c.app[0].Write(sent)
+		require.NoError(t, err)
+		require.NoError(t, c.app[0].CloseWrite())
+		require.NoError(t, c.app[1].CloseWrite())
+		require.Eventually(t, c.flow[1].hasAll, 30*time.Second, time.Millisecond)
+		c.wire[1].cut()
+		got, err := io.ReadAll(c.app[1])
+		require.NoError(t, err)
+		require.Len(t, got, 200_000)
+		c.closeApps()
+		require.Equal(t, life.Closed, c.over(t)[1])
+	}
+	p.empty(t)
+}
+
+// TestWireLostWhileTailIsSent: a wire leg that is lost behind both ENDs ends the flow,
+// although the bytes that the queue pair left are still being sent again.
+func TestWireLostWhileTailIsSent(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range rdmaCarriers {
+		a, w := newFakeWires(1000, 1000)
+		c := p.begin(t, a, w)
+		c.meet(t, kind)
+		f := c.flow[0]
+		f.call(func() { f.carryBy(kind) })
+		f.call(func() { f.records(nil) })
+		_, err := c.app[0].Write(make([]byte, 10_000))
+		require.NoError(t, err)
+		require.NoError(t, c.app[0].CloseWrite())
+		require.Eventually(t, func() bool { return f.state() == life.Closing }, patience, time.Millisecond)
+		_, err = w.Write(cat(negotiate.AppendEnd(nil, 0), negotiate.AppendDemote(nil), negotiate.AppendHave(nil, 0, life.Window)))
+		require.NoError(t, err)
+		_, err = io.ReadAll(c.app[0])
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { // the wire leg takes no more
+			st, ok := f.relayed()
+			return ok && st.pushing && st.books.Sent > 0
+		}, patience, time.Millisecond)
+		w.cut()
+		c.closeApps()
+		waitBuried(t, f)
+		require.Equal(t, life.Closed, f.state())
+		c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonDrained, false) })
+		c.over(t)
+	}
+	p.empty(t)
+}
+
+// TestWireLostWhileHaveIsSent: the application gets what is here and its end also
+// where the wire leg, lost behind both ENDs, has not taken a HAVE.
+func TestWireLostWhileHaveIsSent(t *testing.T) {
+	p := newPair(t)
+	end := negotiate.AppendEnd(nil, 0)
+	a, w := newFakeWires(len(end), len(end))
+	c := p.begin(t, a, w)
+	f := c.flow[0]
+	f.call(func() { f.carryBy(negotiate.CarrierRelay) })
+	f.call(func() { f.records(nil) })
+	require.NoError(t, c.app[0].CloseWrite()) // its END fills the wire leg
+	require.Eventually(t, func() bool { return f.state() == life.Closing }, patience, time.Millisecond)
+	const n = life.Window
+	_, err := w.WriteContext(t.Context(), cat(negotiate.AppendDataHeader(nil, 0, n), make([]byte, n), negotiate.AppendEnd(nil, n)))
+	require.NoError(t, err)
+	require.NoError(t, c.app[0].SetReadDeadline(time.Now().Add(patience)))
+	_, err = io.ReadFull(c.app[0], make([]byte, life.Window/4))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		st, ok := f.relayed()
+		return ok && st.pushing && st.books.Rx != life.RxOpen && st.books.Reported > 0
+	}, patience, time.Millisecond)
+	w.cut()
+	rest, err := io.ReadAll(c.app[0])
+	require.NoError(t, err)
+	require.Len(t, rest, n-life.Window/4)
+	c.closeApps()
+	waitBuried(t, f)
+	require.Equal(t, life.Closed, f.state())
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonDrained, false) })
+	c.over(t)
+	p.empty(t)
+}
+
+// relayed returns where the flow's relay stands, if it has one.
+func (f *Flow) relayed() (st relayStand, ok bool) {
+	f.call(func() {
+		if ok = f.relay != nil; ok {
+			st = f.relay.stand()
+		}
+	})
+	return st, ok
+}
+
+// TestHaveGoesWithEnd: a server says that it has everything behind its own end; a
+// client that resets the wire leg says nothing any more.
+func TestHaveGoesWithEnd(t *testing.T) {
+	p := newPair(t)
+	end, have := negotiate.AppendEnd(nil, 0), negotiate.AppendHave(nil, 0, 0)
+
+	c, f, w := p.halfPair(t, negotiate.CarrierSHM, 1)
+	_, err := w.Write(end)
+	require.NoError(t, err)
+	_, err = io.ReadAll(c.app[1])
+	require.NoError(t, err)
+	require.NoError(t, c.app[1].Close())
+	buf := make([]byte, 64)
+	n, err := w.ReadContext(t.Context(), buf)
+	require.NoError(t, err)
+	require.Equal(t, cat(end, have), buf[:n], "in one piece")
+	w.Abort()
+	waitBuried(t, f)
+	require.Equal(t, life.Closed, f.state())
+
+	c, f, w = p.halfPair(t, negotiate.CarrierSHM, 0)
+	require.NoError(t, c.app[0].CloseWrite())
+	n, err = w.ReadContext(t.Context(), buf)
+	require.NoError(t, err)
+	require.Equal(t, end, buf[:n])
+	_, err = w.Write(cat(end, have))
+	require.NoError(t, err)
+	_, err = io.ReadAll(c.app[0])
+	require.NoError(t, err)
+	require.NoError(t, c.app[0].Close())
+	require.Empty(t, heard(t, w))
+	waitBuried(t, f)
+	require.Equal(t, life.Closed, f.state())
+}
+
+// TestResetIsLost: a client whose reset was lost is asked for a sign of life.
+func TestResetIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the linger")
+	}
+	p := newPair(t)
+	c, f, w := p.halfPair(t, negotiate.CarrierSHM, 1)
+	require.NoError(t, c.app[1].CloseWrite())
+	_, err := w.Write(negotiate.AppendEnd(nil, 0))
+	require.NoError(t, err)
+	_, err = io.ReadAll(c.app[1])
+	require.NoError(t, err)
+	var r negotiate.RecordReader
+	var types []negotiate.RecordType
+	buf := make([]byte, 64)
+	for len(types) < 4 { // the last of them after two lingers
+		n, err := w.ReadContext(t.Context(), buf)
+		require.NoError(t, err)
+		for b := buf[:n]; ; {
+			rec, k, err := r.Next(b)
+			require.NoError(t, err)
+			if rec.Type == 0 {
+				break
+			}
+			types, b = append(types, rec.Type), b[k:]
+		}
+	}
+	require.Equal(t, []negotiate.RecordType{
+		negotiate.RecordEnd, negotiate.RecordHave, negotiate.RecordKeepalive, negotiate.RecordKeepalive,
+	}, types)
+	require.Equal(t, life.Closing, f.state())
+	w.Abort() // what its kernel answers
+	waitBuried(t, f)
+	require.Equal(t, life.Closed, f.state())
+}
+
+// TestServerEndsBySelf: a client that never leaves the wire leg costs a linger.
+func TestServerEndsBySelf(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the linger")
+	}
+	p := newPair(t)
+	var flows []*Flow
+	var begun []time.Time
+	for _, kind := range allCarriers {
+		c, f, w := p.halfPair(t, kind, 1)
+		begun = append(begun, time.Now())
+		require.NoError(t, c.app[1].CloseWrite())
+		_, err := w.Write(cat(negotiate.AppendEnd(nil, 0)))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { // its END is there
+			w.link.mu.Lock()
+			defer w.link.mu.Unlock()
+			return len(w.in) >= 16
+		}, 30*time.Second, time.Millisecond)
+		_, err = w.Write(negotiate.AppendHave(nil, 0, 0))
+		require.NoError(t, err)
+		_, err = io.ReadAll(c.app[1])
+		require.NoError(t, err)
+		_ = c.app[1].Close()
+		flows = append(flows, f)
+	}
+	time.Sleep(life.ServerLinger / 2)
+	for i, f := range flows {
+		if s := f.state(); time.Since(begun[i]) < life.ServerLinger {
+			require.Equal(t, life.Closing, s, "not before")
+		}
+	}
+	for _, f := range flows {
+		waitBuried(t, f)
+		require.Equal(t, life.Closed, f.state())
+	}
+}
+
+// TestTeardownOnce: however many want to end a flow, its books are kept once.
+func TestTeardownOnce(t *testing.T) {
+	p := newPair(t)
+	c := p.dial(t, negotiate.CarrierSHM)
+	done := make(chan struct{})
+	on := func(end func(*Flow)) func() { return func() { c.flow[0].post(func() { end(c.flow[0]) }) } }
+	for i, end := range []func(){
+		on(func(f *Flow) { f.drain(negotiate.ReasonDrained) }), on((*Flow).replaced),
+		on(func(f *Flow) { f.do(f.core.GivenBack(false)) }), on(func(f *Flow) { f.abort(negotiate.ReasonPeerDead, true) }),
+		on(func(f *Flow) {
+			f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNoMemory})
+		}),
+		func() { c.wire[0].cut() },
+	} {
+		go func() {
+			time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
+			end()
+			done <- struct{}{}
+		}()
+	}
+	for range 6 {
+		<-done
+	}
+	c.closeApps()
+	c.over(t)
+	require.Equal(t, 1, len(p.g[0].Closed.List())+len(p.g[0].Native.List()))
+	n := uint64(0)
+	for _, fb := range p.g[0].snapshot().Fallbacks {
+		n += fb.Count
+	}
+	require.LessOrEqual(t, n, uint64(1))
+	p.empty(t)
+}
+
+// TestHostileWrite: who writes where it may not loses that connection, not only its
+// queue pair.
+func TestHostileWrite(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			p := newPair(t)
+			c, other := p.dial(t, kind), p.dial(t, kind)
+			bad := c.flow[0].chosen()
+			mine, err := bad.Arena.AllocLocal(64)
+			require.NoError(t, err)
+			defer mine.Free()
+			wr := verbs.SendWR{
+				Opcode: verbs.WRRDMAWrite, RemoteAddr: 1 << 40, RKey: 12345,
+				SGList: []verbs.SGE{{Addr: mine.Addr(), Length: 64, LKey: mine.LKey()}},
+			}
+			bad.Shard.Post(func() {
+				assert.NoError(t, bad.QP.PostSend(&wr))
+				bad.Shard.Flush()
+			})
+			if kind == negotiate.CarrierSoft { // it could be a third host's: the peer has to say that it leaves
+				require.Never(t, func() bool { return c.flow[1].state() != life.Carrying }, time.Second, 10*time.Millisecond)
+			}
+			require.Equal(t, [2]life.Phase{life.Aborted, life.Aborted}, c.over(t))
+			require.Equal(t, negotiate.ReasonProtocolError.String(), c.flow[1].Info(time.Now()).Reason)
+			_, err = io.Copy(io.Discard, c.app[1])
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.Equal(t, life.Carrying, other.flow[1].state())
+			c.closeApps()
+			other.closeApps()
+			other.over(t)
+		})
+	}
+}

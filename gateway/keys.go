@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// setKeys puts keys in force: new handshakes and resolutions have them, what is
+// carried goes on. Who was refused for the old ones is asked again.
+func (g *gateway) setKeys(keys negotiate.Keys) error {
+	if !g.env.Keys.Set(keys) {
+		return nil
+	}
+	g.log.Info("keys changed", "keys", len(keys))
+	g.dgrams.Load().SetKeys(keys)
+	peers, err := g.steer.Peers()
+	errs := []error{err}
+	for _, p := range peers {
+		if negotiate.Reason(p.Reason) == negotiate.ReasonAuthFailed {
+			g.peers.Forget(p.Addr, p.Port)
+			errs = append(errs, g.steer.Forget(p.Addr, p.Port))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("forget who had another key: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/netstack"
+)
+
+// bareFlow is a flow of g that has nothing yet.
+func bareFlow(t *testing.T, g *gateway, side config.Side, port uint16) *conn.Flow {
+	tuple := host.Tuple{
+		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
+		Remote: netip.MustParseAddrPort("10.0.0.2:80"),
+	}
+	f, fresh := g.newFlow(side, tuple, 7)
+	require.True(t, fresh)
+	return f
+}
+
+func fallbacks(g *gateway) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, fb := range g.Snapshot().Fallbacks {
+		out[fb.Reason+"/"+string(fb.Side)] = fb.Count
+	}
+	return out
+}
+
+// gone waits until a connection has left the table.
+func gone(t *testing.T, g *gateway, f *conn.Flow) {
+	require.Eventually(t, func() bool { return !slices.Contains(g.all(), f) }, patience, time.Millisecond)
+	require.True(t, f.Ended())
+}
+
+// TestNewerFlowComesBehind: what happens to a connection happens behind the end of the one
+// that had its tuple, and an operator who resets all ends each.
+func TestNewerFlowComesBehind(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	older := bareFlow(t, g, config.SideServer, 3003)
+	same, fresh := g.newFlow(config.SideServer, older.Tuple, older.ISN)
+	require.False(t, fresh)
+	require.Same(t, older, same)
+	newer, fresh := g.newFlow(config.SideServer, older.Tuple, older.ISN+1)
+	require.True(t, fresh)
+	newer.Shard.Call(func() {})
+	require.True(t, older.Ended())
+	require.Same(t, newer, g.find(newer.Tuple))
+	g.unlink(older)
+	require.Same(t, newer, g.find(newer.Tuple))
+	require.Zero(t, g.ResetFlows(), "none is carried")
+	gone(t, g, newer)
+	require.Empty(t, g.all())
+}
+
+// TestEventsReachTheirConnection: what the programs tell of another connection on the tuple
+// is none of its business.
+func TestEventsReachTheirConnection(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	f := bareFlow(t, g, config.SideClient, 3004)
+	g.onEvent(ebpf.Event{Kind: ebpf.EventReplaced, Tuple: ebpf.Tuple(f.Tuple), ISN: f.ISN + 1})
+	f.Shard.Call(func() {})
+	require.False(t, f.Ended())
+	g.onEvent(ebpf.Event{Kind: ebpf.EventReplaced, Tuple: ebpf.Tuple(f.Tuple), ISN: f.ISN})
+	gone(t, g, f)
+}
+
+// TestTrialOfAConnection: a connection that begins while a trial runs belongs to it.
+func TestTrialOfAConnection(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	trial := admin.Trial{Peer: netip.MustParseAddr("10.0.0.2"), Port: 80, Action: config.ActionAccelerate, Carrier: config.CarrierShm}
+	end, err := g.Try(trial)
+	require.NoError(t, err)
+	require.Equal(t, &trial, bareFlow(t, g, config.SideClient, 3005).Trial)
+	end()
+	require.Nil(t, bareFlow(t, g, config.SideClient, 3006).Trial)
+}
+
+// TestCloseTakesNothingNew: a gateway that went down has no connections and begins none.
+func TestCloseTakesNothingNew(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[1]
+	f := bareFlow(t, g, config.SideServer, 3007)
+	g.close()
+	require.True(t, f.Ended())
+	require.Empty(t, g.all())
+	require.False(t, g.hold())
+	_, fresh := g.newFlow(config.SideClient, f.Tuple, 9)
+	require.False(t, fresh)
+	g.close() // again
+}
+
+// TestOverloadForgetsTheFlow: netstack has no room for a flow it was to begin.
+func TestOverloadForgetsTheFlow(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	tuple := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
+	p.steer[0].put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
+	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true}
+	for range 2 { // the second one is repeated
+		_, ok := g.Proved(syn)
+		require.True(t, ok)
+	}
+	require.Len(t, g.all(), 1)
+	f := g.all()[0]
+	g.NotAccepted(syn, netstack.ErrOverload)
+	gone(t, g, f)
+	require.Empty(t, g.all())
+	require.EqualValues(t, 1, fallbacks(g)["rate_limit/server"])
+	_, err := p.steer[0].Flow(ebpf.Tuple(tuple))
+	require.ErrorIs(t, err, ebpf.ErrNoFlow, "the kernel resets what comes next")
+	require.Empty(t, p.steer[0].injected, "there is no SYN to give back")
+	_, ok := g.Proved(syn)
+	require.False(t, ok, "not steered to us")
+}
+
+// TestRoomForPeers: programs answer no offers while there is no room for what they
+// would lead to.
+func TestRoomForPeers(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	shed := func() negotiate.Reason {
+		steer.mu.Lock()
+		defer steer.mu.Unlock()
+		return negotiate.Reason(steer.shed)
+	}
+	next := g.live.Load().Config
+	next.Limits.MaxFlows = 2
+	require.NoError(t, g.reload(next))
+	a := bareFlow(t, g, config.SideClient, 3100)
+	require.Equal(t, negotiate.ReasonNone, shed())
+	bareFlow(t, g, config.SideClient, 3101)
+	require.Equal(t, negotiate.ReasonFlowLimit, shed())
+	a.Replaced()
+	require.Eventually(t, func() bool { return shed() == negotiate.ReasonNone }, patience, time.Millisecond)
+	var waiting [peers.HandshakeLimit]peers.Share
+	stranger := netip.MustParseAddr("10.9.9.9")
+	for i := range waiting {
+		waiting[i].Begin(g.peers, stranger, time.Now())
+	}
+	g.noteRoom()
+	require.Equal(t, negotiate.ReasonRateLimit, shed())
+	for i := range waiting {
+		waiting[i].End(g.peers, stranger)
+	}
+	g.noteRoom()
+	require.Equal(t, negotiate.ReasonNone, shed())
+}
+
+// TestNumbersOfStatus: what an operator and his scripts read.
+func TestNumbersOfStatus(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	g.peers.Proven(netip.MustParseAddr("10.0.0.9"), config.CarrierShm)
+	require.NoError(t, p.steer[0].Remember(netip.MustParseAddr("10.0.0.8"), 0, uint8(negotiate.ReasonOptionBlackholed), time.Hour))
+	p.steer[0].counters.Native[0] = map[uint8]uint64{uint8(negotiate.ReasonPeerNoOption): 4}
+	r := bareFlow(t, g, config.SideServer, 3002)
+	r.Cancel(negotiate.ReasonDrained)
+	gone(t, g, r)
+	b, err := json.Marshal(g.Status())
+	require.NoError(t, err)
+	var st struct {
+		Fallbacks map[string]int `json:"fallbacks_total"`
+		Memory    struct {
+			Limit uint64 `json:"limit_bytes"`
+		} `json:"memory"`
+	}
+	require.NoError(t, json.Unmarshal(b, &st), string(b))
+	require.Equal(t, map[string]int{"drained": 1, "peer_no_option": 4}, st.Fallbacks)
+	require.EqualValues(t, 64<<20, st.Memory.Limit)
+	require.Equal(t, map[admin.PeerState]int{admin.PeerCapable: 1, admin.PeerBlackholed: 1}, g.Snapshot().Peers)
+	require.NoError(t, g.SetOff(true))
+	require.Equal(t, config.ModeOff, g.Status().Mode)
+	n, err := g.FlushPeers()
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+// TestAPanicAboutNoFlowIsNotSurvived: a callback about a tuple without a flow.
+func TestAPanicAboutNoFlowIsNotSurvived(t *testing.T) {
+	require.Panics(t, func() {
+		defer (&gateway{}).containAbout(host.Tuple{})
+		panic("test")
+	})
+}

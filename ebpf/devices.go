@@ -32,6 +32,7 @@ const etherLen = 14
 const (
 	deviceOffer  = 1
 	deviceOneWay = 8
+	deviceIPsec  = 16 // DEVICE_IPSEC
 )
 
 // linkHeader returns the length of the link header that the programs see on a
@@ -63,28 +64,6 @@ func wanted(l netlink.Link, masters map[int]string) bool {
 	_, ok := linkHeader(a.EncapType)
 	return ok
 }
-
-// oneWay reports whether a device is a tunnel without a far end of its own: it takes what
-// comes from anywhere, as that of a server behind an IPVS director does, and has to be told
-// of each packet where it goes. An ipvlan device of mode l3s sends what programs see, and
-// takes what they do not: it gets that from the network layer.
-func oneWay(l netlink.Link) bool {
-	switch t := l.(type) {
-	case *netlink.Iptun:
-		return t.FlowBased || unset(t.Remote)
-	case *netlink.Ip6tnl:
-		return t.FlowBased || unset(t.Remote)
-	case *netlink.Sittun:
-		return unset(t.Remote)
-	case *netlink.Gretun:
-		return t.FlowBased || unset(t.Remote)
-	case *netlink.IPVlan:
-		return t.Mode == netlink.IPVLAN_MODE_L3S
-	}
-	return false
-}
-
-func unset(ip net.IP) bool { return len(ip) == 0 || ip.IsUnspecified() }
 
 // setupTUNs brings the TUNs up. W has the MTU of the wire as soon as it is known;
 // A takes the largest packets, since its segments never reach a wire.
@@ -270,6 +249,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 		v.Flags, offer = deviceOneWay, false
 	case offer:
 		v.Flags = deviceOffer
+	}
+	if ipsec(l) {
+		v.Flags |= deviceIPsec
 	}
 	dev, known := d.devices[a.Index]
 	if !known {

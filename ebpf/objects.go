@@ -7,6 +7,8 @@ import (
 	"time"
 
 	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
@@ -111,6 +113,7 @@ func (d *Datapath) load() error {
 	for name, v := range map[string]any{
 		"generation": uint32(d.cfg.Generation), "app_ifindex": uint32(d.appIndex), "wire_ifindex": uint32(d.wireIndex), "leg_ifindex": uint32(d.legIndex()),
 		"netns_cookie": cookie, "datagram_port": wirePort(d.cfg.DatagramPort),
+		"has_xfrm":   uint8(bit(features.HaveProgramHelper(bpf.SchedCLS, asm.FnSkbGetXfrmState) == nil)),
 		"cookie_key": newCookieKey(), "answer_rate": uint32(d.cfg.answers),
 		"sample_tokens": uint8(d.cfg.Samples), "sample_period": uint32(d.cfg.SamplePeriod.Milliseconds()),
 	} {

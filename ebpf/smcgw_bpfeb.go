@@ -336,6 +336,7 @@ const (
 	smcgwVarCookieKey           = "cookie_key"
 	smcgwVarDatagramPort        = "datagram_port"
 	smcgwVarGeneration          = "generation"
+	smcgwVarHasXfrm             = "has_xfrm"
 	smcgwVarLegIfindex          = "leg_ifindex"
 	smcgwVarNetnsCookie         = "netns_cookie"
 	smcgwVarSamplePeriod        = "sample_period"
@@ -453,6 +454,7 @@ type smcgwVariableSpecs struct {
 	CookieKey           *ebpf.VariableSpec `ebpf:"cookie_key"`
 	DatagramPort        *ebpf.VariableSpec `ebpf:"datagram_port"`
 	Generation          *ebpf.VariableSpec `ebpf:"generation"`
+	HasXfrm             *ebpf.VariableSpec `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.VariableSpec `ebpf:"leg_ifindex"`
 	NetnsCookie         *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.VariableSpec `ebpf:"sample_period"`
@@ -561,6 +563,7 @@ type smcgwVariables struct {
 	CookieKey           *ebpf.Variable `ebpf:"cookie_key"`
 	DatagramPort        *ebpf.Variable `ebpf:"datagram_port"`
 	Generation          *ebpf.Variable `ebpf:"generation"`
+	HasXfrm             *ebpf.Variable `ebpf:"has_xfrm"`
 	LegIfindex          *ebpf.Variable `ebpf:"leg_ifindex"`
 	NetnsCookie         *ebpf.Variable `ebpf:"netns_cookie"`
 	SamplePeriod        *ebpf.Variable `ebpf:"sample_period"`

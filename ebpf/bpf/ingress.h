@@ -59,6 +59,14 @@ static __always_inline int awaited(struct __sk_buff *skb, const struct flow_key 
 	return 0;
 }
 
+/* decrypted tells whether a packet came in a tunnel of IPsec by policy: it arrives on the
+ * device of the tunnel once more. What we would answer goes past the policy, as plain text. */
+static __always_inline int decrypted(struct __sk_buff *skb)
+{
+	struct bpf_xfrm_state by = {};
+	return has_xfrm && !bpf_skb_get_xfrm_state(skb, 0, &by, sizeof(by), 0);
+}
+
 /* accept_refused returns why an offer of a peer is left to the kernel, which
  * ignores the option. A wildcard listener would match transit traffic too, so the
  * destination must be ours. */
@@ -92,6 +100,8 @@ static __noinline int accept_refused(struct __sk_buff *skb, struct packet *p, st
 	u32 ifindex = skb->ifindex;
 	struct device *d = bpf_map_lookup_elem(&smcgw_devices, &ifindex);
 	if (d && d->flags & DEVICE_ONE_WAY)
+		return REASON_ADDRESS;
+	if (d && !(d->flags & DEVICE_IPSEC) && decrypted(skb))
 		return REASON_ADDRESS;
 	if (!d || legs_blocked(d, &p->key))
 		return REASON_APP_LEG_BLOCKED;
@@ -294,6 +304,13 @@ static __always_inline int leg_syn(struct __sk_buff *skb, u32 l2len)
 	return let_pass(skb);
 }
 
+/* other_vlan tells of a tag that gives the packet to a VLAN device above this one. A tag
+ * with number 0 has nothing but a priority (IEEE 802.1Q), and the kernel ignores it. */
+static __always_inline int other_vlan(struct __sk_buff *skb)
+{
+	return skb->vlan_present && skb->vlan_tci & 0xfff;
+}
+
 static __always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 {
 	struct packet p;
@@ -302,7 +319,9 @@ static __always_inline int wire_ingress(struct __sk_buff *skb, u32 l2len)
 	if (tagged(skb))
 		return let_pass(skb);
 	/* Another host's MAC: that of a macvlan device above this one, if it is for us. */
-	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST || passes(skb, l2len))
+	if (skb->pkt_type == PACKET_OTHERHOST || other_vlan(skb) || passes(skb, l2len))
+		return TCX_NEXT;
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return TCX_NEXT;
 	u8 proto = parse(skb, l2len, INBOUND, &p);
 	if (!proto)

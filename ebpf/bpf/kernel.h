@@ -62,6 +62,7 @@ static __always_inline s64 sum_diff(void *from, u32 from_len, void *to, u32 to_l
 #define AF_INET 2
 #define AF_INET6 10
 #define TCP_CONGESTION 13
+#define IPPROTO_HOPOPTS 0
 #define IPPROTO_FRAGMENT 44
 #define IPPROTO_ICMPV6 58
 

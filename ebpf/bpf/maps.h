@@ -223,6 +223,7 @@ struct service {
 #define DEVICE_OFFER 1
 #define DEVICE_BLOCKED4 2 /* legs are not proved there */
 #define DEVICE_BLOCKED6 4
+#define DEVICE_IPSEC 16 /* what leaves by it is encrypted, and what arrives was */
 #define DEVICE_ONE_WAY 8 /* a tunnel without a far end: what is redirected to it is lost */
 
 /* The link address of the legs' end of the pair (legMAC in legs.go). */
@@ -332,8 +333,8 @@ struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct flow_key); __type(value, struct dgram); } smcgw_dgram_natives SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 16384); __type(key, struct peer_key); __type(value, struct dgram_peer); } smcgw_dgram_peers SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 4096); __type(key, struct peer_key); __type(value, u64); } smcgw_dgram_asked SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4096); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, struct own); } smcgw_own SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1024); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 65536); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, struct peer_key); __type(value, struct own); } smcgw_own SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); __type(key, u32); __type(value, struct device); } smcgw_devices SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, struct control); } smcgw_control SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, u32); __type(value, u64); } smcgw_beat SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 2 * REASON_SLOTS); __type(key, u32); __type(value, u64); } smcgw_native SEC(".maps");
@@ -377,6 +378,7 @@ const volatile u32 app_ifindex = 0;
 const volatile u32 wire_ifindex = 0;
 const volatile u32 leg_ifindex = 0;
 const volatile u64 netns_cookie = 0;
+const volatile u8 has_xfrm = 0; /* the kernel has IPsec, and the helper that tells of it */
 const volatile u64 cookie_key[2] = {}; /* random: no other host can make our cookies */
 const volatile u32 answer_rate = 1; /* SYNs answered in a second, on a processor */
 const volatile u16 datagram_port = 0; /* network byte order */

@@ -61,6 +61,19 @@ static __always_inline int syn_only(const struct packet *p)
 	return (p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 }
 
+/* What carries the length of an IPv6 packet of more than 64 KiB: a hop-by-hop header with
+ * nothing but the jumbo option (RFC 2675). The kernel makes such packets where a device's
+ * gso_max_size or gro_max_size lets it (BIG TCP), and takes the header away before a network. */
+struct jumbo {
+	u8 next, len, option, size;
+	u32 length;
+};
+
+static __always_inline int is_jumbo(const struct jumbo *j)
+{
+	return j->next == IPPROTO_TCP && !j->len && j->option == 0xc2 && j->size == 4;
+}
+
 static __always_inline void put_tcp(struct packet *p, const struct tcp *t, u32 total, int dir)
 {
 	p->key.lport = dir == INBOUND ? t->dst : t->src;
@@ -100,7 +113,8 @@ static __always_inline void reverse(struct flow_key *k)
 
 /* parse reads the headers at off by one load: 40 bytes of IPv4 or 60 of IPv6 are
  * the least a TCP segment, or an ICMP error we care for, can have. It returns the
- * IP protocol if that is TCP or ICMP, else 0. The key has the local side first. */
+ * IP protocol if that is TCP or ICMP, else 0. The key has the local side first. A length
+ * of 0 is that of a packet of more than 64 KiB. */
 static __always_inline u8 parse(struct __sk_buff *skb, u32 off, int dir, struct packet *p)
 {
 	struct { struct ip6 ip; struct tcp tcp; } h;
@@ -118,7 +132,7 @@ static __always_inline u8 parse(struct __sk_buff *skb, u32 off, int dir, struct 
 			return p->proto;
 		if (p->proto != IPPROTO_TCP)
 			return 0;
-		u16 total = be16(v4->ip.len);
+		u32 total = v4->ip.len ? be16(v4->ip.len) : skb->len - off;
 		put4(&p->key, dir == INBOUND ? v4->ip.dst : v4->ip.src, dir == INBOUND ? v4->ip.src : v4->ip.dst);
 		if (p->l4 != off + sizeof(struct ip4) && bpf_skb_load_bytes(skb, p->l4, &v4->tcp, sizeof(struct tcp)))
 			return 0;
@@ -127,14 +141,21 @@ static __always_inline u8 parse(struct __sk_buff *skb, u32 off, int dir, struct 
 	}
 	if (skb->protocol != be16(ETH_P_IPV6) || bpf_skb_load_bytes(skb, off, &h, sizeof(h)))
 		return 0;
+	u32 total = h.ip.len ? sizeof(struct ip6) + be16(h.ip.len) : skb->len - off;
 	p->proto = h.ip.next;
 	p->l4 = off + sizeof(struct ip6);
+	if (p->proto == IPPROTO_HOPOPTS && !h.ip.len && is_jumbo((void *)&h.tcp)) {
+		p->proto = IPPROTO_TCP;
+		p->l4 += sizeof(struct jumbo);
+		if (bpf_skb_load_bytes(skb, p->l4, &h.tcp, sizeof(h.tcp)))
+			return 0;
+	}
 	if (p->proto == IPPROTO_ICMPV6)
 		return p->proto;
 	if (p->proto != IPPROTO_TCP)
 		return 0;
 	put6(&p->key, dir == INBOUND ? h.ip.dst : h.ip.src, dir == INBOUND ? h.ip.src : h.ip.dst);
-	put_tcp(p, &h.tcp, sizeof(struct ip6) + be16(h.ip.len), dir);
+	put_tcp(p, &h.tcp, total, dir);
 	return IPPROTO_TCP;
 }
 

@@ -88,6 +88,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	answers int // a second and processor; tests only, default answerRate
+	maxOwn  int // own addresses, and devices; tests only, 0: as in maps.h
 }
 
 // DefaultNeverPorts returns the ports whose loss would cost the operator the

@@ -90,6 +90,9 @@ type Datapath struct {
 	policy  *Policy
 	cgroups map[uint64]uint64 // what the patterns of policy stand for
 	devices map[int]*device
+
+	own      map[smcgwPeerKey]smcgwOwn // what the map of own addresses has
+	fullTold map[string]bool           // the maps of which a Warn has told that they are full
 }
 
 // Open creates the devices and maps and attaches all programs in the network
@@ -107,6 +110,7 @@ func Open(cfg Config) (*Datapath, error) {
 	defer runtime.UnlockOSThread()
 	d := &Datapath{
 		cfg: cfg, log: cfg.Logger, appTUN: -1, wireTUN: -1, devices: map[int]*device{}, again: make(chan struct{}, 1),
+		own: map[smcgwPeerKey]smcgwOwn{}, fullTold: map[string]bool{},
 	}
 	if cfg.Beside != nil {
 		d.beside, d.retired = cfg.Beside, true

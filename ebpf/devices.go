@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -49,10 +50,11 @@ func linkHeader(encap string) (int, bool) {
 // wanted reports whether a device gets our programs. Ports of a bridge or bond
 // do not: their master sees the same packets. Ports of a VRF do: it sees them
 // too late for routing by the port. The device below a macvlan passthru has no
-// packets of its own.
+// packets of its own, nor has an ifb: a queueing discipline sends there what another
+// device's programs have passed.
 func wanted(l netlink.Link, masters map[int]string) bool {
 	a := l.Attrs()
-	if a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Name, devicePrefix) || l.Type() == "vrf" {
+	if a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Name, devicePrefix) || l.Type() == "vrf" || l.Type() == "ifb" {
 		return false
 	}
 	if kind, ok := masters[a.MasterIndex]; ok && kind != "vrf" {
@@ -211,6 +213,9 @@ func (d *Datapath) sync() error {
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(links, func(a, b netlink.Link) int { // those of offers have room
+		return cmp.Compare(bit(offers[b.Attrs().Name]), bit(offers[a.Attrs().Name]))
+	})
 	stacked, masters := stackOf(links), map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()
@@ -280,6 +285,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, offer bool) error {
 		return nil
 	}
 	if err := d.objs.Devices.Put(uint32(a.Index), v); err != nil {
+		if d.noRoom("devices", err) {
+			return nil
+		}
 		return fmt.Errorf("device %s: %w", a.Name, err)
 	}
 	if known {

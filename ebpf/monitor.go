@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf/internal/rulewatch"
@@ -31,23 +30,14 @@ const (
 // thread of the namespace, where the sockets of the subscriptions are made.
 func (d *Datapath) startMonitor() error {
 	m := &monitor{quit: make(chan struct{}), done: make(chan struct{})}
-	links := make(chan netlink.LinkUpdate, 64)
-	addrs := make(chan netlink.AddrUpdate, 64)
-	if err := netlink.LinkSubscribe(links, m.quit); err != nil {
-		return fmt.Errorf("link messages: %w", err)
-	}
-	if err := netlink.AddrSubscribe(addrs, m.quit); err != nil {
-		close(m.quit)
-		return fmt.Errorf("address messages: %w", err)
-	}
-	rules, err := rulewatch.Start(m.quit)
+	changes, err := rulewatch.Start(m.quit)
 	if err != nil {
-		close(m.quit)
 		return err
 	}
 	ready := make(chan error, 1)
-	go d.runMonitor(m, changes{links, addrs, rules}, ready)
+	go d.runMonitor(m, changes, ready)
 	if err := <-ready; err != nil {
+		close(m.quit)
 		return err
 	}
 	d.monitor = m
@@ -63,18 +53,14 @@ func (m *monitor) stop() {
 	<-m.done
 }
 
-// changes are what the kernel tells of the namespace.
-type changes struct {
-	links chan netlink.LinkUpdate
-	addrs chan netlink.AddrUpdate
-	rules <-chan struct{} // of routing, of netfilter, and settings
-}
-
 // runMonitor is the goroutine. It never unlocks its thread, so the runtime ends
 // the thread with it instead of reusing one in the wrong namespace.
-func (d *Datapath) runMonitor(m *monitor, c changes, ready chan<- error) {
+func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- error) {
 	defer close(m.done)
-	defer c.drain()
+	defer func() {
+		for range changes { // until its sockets are closed
+		}
+	}()
 	runtime.LockOSThread()
 	err := enterNamespace(d.ns)
 	ready <- err
@@ -89,20 +75,7 @@ func (d *Datapath) runMonitor(m *monitor, c changes, ready chan<- error) {
 		select {
 		case <-m.quit:
 			return
-		case _, ok := <-c.links:
-			if !ok {
-				c.links = nil
-			}
-			due = soon(due)
-		case _, ok := <-c.addrs:
-			if !ok {
-				c.addrs = nil
-			}
-			due = soon(due)
-		case _, ok := <-c.rules:
-			if !ok {
-				c.rules = nil
-			}
+		case <-changes:
 			due = soon(due)
 		case <-d.again:
 			due = soon(due)
@@ -132,26 +105,6 @@ func enterNamespace(ns *os.File) error {
 		return fmt.Errorf("enter network namespace: %w", err)
 	}
 	return nil
-}
-
-// drain lets the senders of subscriptions see that their socket is closed.
-func (c changes) drain() {
-	for c.links != nil || c.addrs != nil || c.rules != nil {
-		select {
-		case _, ok := <-c.links:
-			if !ok {
-				c.links = nil
-			}
-		case _, ok := <-c.addrs:
-			if !ok {
-				c.addrs = nil
-			}
-		case _, ok := <-c.rules:
-			if !ok {
-				c.rules = nil
-			}
-		}
-	}
 }
 
 // follow brings everything up to date, the proof of the legs too if prove is set.

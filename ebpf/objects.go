@@ -126,6 +126,9 @@ func (d *Datapath) load() error {
 	spec.Maps["smcgw_dgrams"].MaxEntries = uint32(d.cfg.MaxDatagrams)
 	spec.Maps["smcgw_dgram_natives"].MaxEntries = min(uint32(d.cfg.MaxDatagrams), maxNatives)
 	spec.Maps["smcgw_dgram_peers"].MaxEntries = uint32(d.cfg.MaxPeers)
+	if d.cfg.maxOwn > 0 {
+		spec.Maps["smcgw_own"].MaxEntries, spec.Maps["smcgw_devices"].MaxEntries = uint32(d.cfg.maxOwn), uint32(d.cfg.maxOwn)
+	}
 	objs := new(objects)
 	if err := spec.LoadAndAssign(objs, nil); err != nil {
 		return verifierError(err)

@@ -3,10 +3,8 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 
-	bpf "github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -51,7 +49,8 @@ func stackOf(links []netlink.Link) stack {
 // cannot be told apart there.
 func (s stack) shares(index int) bool { return s.own[index].Upper == ownNowhere }
 
-// syncOwn makes the map of own addresses equal to the namespace's.
+// syncOwn makes the map of own addresses equal to the namespace's. Nothing else writes
+// there.
 func (d *Datapath) syncOwn(s stack) error {
 	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
@@ -63,29 +62,40 @@ func (d *Datapath) syncOwn(s stack) error {
 			want[k] = s.own[a.LinkIndex]
 		}
 	}
-	have := map[smcgwPeerKey]smcgwOwn{}
-	var k smcgwPeerKey
-	var v smcgwOwn
-	it := d.objs.Own.Iterate()
-	for it.Next(&k, &v) {
-		have[k] = v
-	}
-	errs := []error{it.Err()}
-	if maps.Equal(want, have) {
-		return errors.Join(errs...)
-	}
-	for k, v := range want {
-		if old, ok := have[k]; !ok || old != v {
-			errs = append(errs, d.objs.Own.Put(k, v))
-		}
-	}
-	for k := range have {
+	var errs []error
+	for k := range d.own { // first, to make room
 		if _, ok := want[k]; ok {
 			continue
 		}
-		if err := d.objs.Own.Delete(k); err != nil && !errors.Is(err, bpf.ErrKeyNotExist) {
+		if err := ignoreMissing(d.objs.Own.Delete(k)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(d.own, k)
+	}
+	for k, v := range want {
+		if old, ok := d.own[k]; ok && old == v {
+			continue
+		}
+		switch err := d.objs.Own.Put(k, v); {
+		case err == nil:
+			d.own[k] = v
+		case !d.noRoom("own addresses", err):
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// noRoom reports whether an error is that of a full map, and tells it once a map. What has
+// no room there is native: the rest of the host does not wait for it.
+func (d *Datapath) noRoom(what string, err error) bool {
+	if !errors.Is(err, unix.E2BIG) {
+		return false
+	}
+	if !d.fullTold[what] {
+		d.fullTold[what] = true
+		d.log.Warn("more than the programs have room for: connections of the rest are native", "of", what)
+	}
+	return true
 }

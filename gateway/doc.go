@@ -5,9 +5,10 @@
 //
 // It is the only package that puts all the others together: ebpf steers,
 // netstack owns the wire leg, negotiate decides, rsocket on a verbs device
-// carries. [config.Config] says what to do, [admin.Control] is what an operator sees and
-// may switch, and the guardian (package guardian) keeps a dead daemon from
-// hurting the applications it served.
+// carries. A connection is package conn's: this package has the table of connections, and
+// hears from netstack and the programs what happens to each. [config.Config] says what to
+// do, [admin.Control] is what an operator sees and may switch, and the guardian (package
+// guardian) keeps a dead daemon from hurting the applications it served.
 //
 // What it does not do: it never refuses a connection and never changes an
 // address an application can see. Anything unclear is left native.

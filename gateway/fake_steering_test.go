@@ -82,15 +82,6 @@ func (s *fakeSteering) InjectApp(pkt []byte) error {
 	return nil
 }
 
-// takeInjected returns what was injected since it was called last.
-func (s *fakeSteering) takeInjected() [][]byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pkts := s.injected
-	s.injected = nil
-	return pkts
-}
-
 func (*fakeSteering) DestroySocket(ebpf.Tuple) (bool, error)  { return false, nil }
 func (*fakeSteering) AppConnected(ebpf.Tuple) (bool, error)   { return false, nil }
 func (*fakeSteering) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }

@@ -45,8 +45,7 @@ func (g *gateway) newFlow(side config.Side, t host.Tuple, isn uint32) (*conn.Flo
 }
 
 // hold keeps close from finishing until g.wg.Done; false means that the gateway
-// is going down. A caller that starts a flow's goroutine from outside of one
-// needs it: the last Wait has begun when it fails.
+// is going down: then the last Wait has begun. A handshake begins behind it.
 func (g *gateway) hold() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

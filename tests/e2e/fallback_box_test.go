@@ -17,7 +17,7 @@ func TestFallbackBoxDrops(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "3s"})
+	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "2s"})
 	w.up(w.h2, settings{Handshake: quick})
 	for _, c := range []struct {
 		name string
@@ -62,7 +62,7 @@ func TestFallbackBoxGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "1s"})
+	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "2s"})
 	w.up(w.h2, settings{Handshake: quick})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, echoPort)
@@ -81,7 +81,7 @@ func TestFallbackBoxGone(t *testing.T) {
 		eaten.ping()
 		p, ok := g1.peer(hostOf(to), 0)
 		require.True(t, ok, "once more is enough")
-		require.Greater(t, p.ExpiresSeconds, 1.0, "twice as long")
+		require.Greater(t, p.ExpiresSeconds, 2.0, "twice as long")
 		require.NoError(t, w.net.SetBox(testnet.Box{}))
 		expired()
 		w.carried(t, w.h1, to)

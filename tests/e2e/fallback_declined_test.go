@@ -78,7 +78,7 @@ func TestFallbackRemembered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
-	w.up(w.h1, settings{Carriers: "shm", NegativeCache: "3s"})
+	w.up(w.h1, settings{Carriers: "shm", NegativeCache: "6s"})
 	w.up(w.h2, settings{Carriers: " "})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to, other := addr(w.h2, echoPort), addr(w.h2, plainPort)
@@ -90,7 +90,7 @@ func TestFallbackRemembered(t *testing.T) {
 		require.True(t, ok, "the refusal is listed")
 		require.Equal(t, admin.PeerIncapable, p.State)
 		require.Equal(t, "no_common_carrier", p.Reason)
-		require.InDelta(t, 1.5, p.ExpiresSeconds, 1.5)
+		require.InDelta(t, 3, p.ExpiresSeconds, 3)
 		offers := w.offers()
 		for range 3 {
 			cached.ping()

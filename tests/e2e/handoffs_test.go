@@ -176,7 +176,7 @@ var (
 	shardRun  = regexp.MustCompile(`\.\(\*[sS]hard\)\.run$`)
 	shardPost = regexp.MustCompile(`\.\(\*[sS]hard\)\.[pP]ost$`)
 	// between is what stands between an event and the function that it is of.
-	between = regexp.MustCompile(`\(\*[sS]hard\)\.|\(\*flow\)\.post$|gvisor/pkg/(sync|waiter|sleep)[./]|^(runtime|sync|time)\.`)
+	between = regexp.MustCompile(`\(\*[sS]hard\)\.|\(\*[fF]low\)\.post$|gvisor/pkg/(sync|waiter|sleep)[./]|^(runtime|sync|time)\.`)
 )
 
 // owner is the function of the gateway, or of gVisor, that an event is of; empty: of none.

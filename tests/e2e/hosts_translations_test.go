@@ -77,7 +77,10 @@ func (c *hostCell) outputDNAT() []target {
 		{name: "other address", to: "{{.Cluster}}", port: 7000, want: "app at {{.Dest .Server 7003}} saw client"},
 		{name: "other host", port: 7003, want: "third at {{.Dest .Third 7003}} saw client"},
 		{name: "home", port: 7005, want: "home at {{if .V6}}{{.Dest \"::1\" 7004}}{{else}}{{.Dest \"127.0.0.1\" 7004}}{{end}} saw client"},
-		{name: "as it is", port: 7001, want: "app at {{.Dest .Server 7001}} saw client", anyPort: true},
+		// By another address: of two connections from one port, of which one is translated to
+		// the destination of the other, a kernel without gateways loses the SYN-ACK of the
+		// second while the first is in TIME_WAIT.
+		{name: "as it is", port: 7001, bind: "{{.Alias}}", want: "app at {{.Dest .Server 7001}} saw client"},
 	}
 }
 

@@ -1,5 +1,7 @@
-// Package rulewatch tells that rules or routes of a network namespace have changed.
+// Package rulewatch tells that devices, addresses, rules or routes of a network namespace
+// have changed.
 //
-// It exists because what they did to packets has to be proved again then. It does not
-// tell what has changed. The trap: rules of iptables change in silence.
+// It exists because programs and proofs have to follow them. It does not tell what has
+// changed, so that a message that was lost is one that was told. The trap: rules of iptables
+// change in silence.
 package rulewatch

@@ -2,22 +2,24 @@ package rulewatch
 
 import (
 	"errors"
+
 	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// Start tells that rules or routes have changed, until quit: of routing, the
-// settings of devices that netlink tells of (reverse-path filter, forwarding), and of
-// nftables. It is called on a thread of the namespace. Messages that were lost are
-// changes, too.
+// Start tells that something has changed, until quit: devices, addresses, rules and routes
+// of routing, the settings of devices that netlink tells of (reverse-path filter,
+// forwarding), and nftables. It is called on a thread of the namespace. Messages that were
+// lost are changes, too.
 func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
 	var socks []*nl.NetlinkSocket
 	for _, group := range [][]uint{
 		{
-			unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 			unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
 		},
 		{unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES},
@@ -30,13 +32,13 @@ func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 			for _, s := range socks {
 				s.Close()
 			}
-			return nil, fmt.Errorf("rule messages: %w", err)
+			return nil, fmt.Errorf("messages of changes: %w", err)
 		}
 		socks = append(socks, s)
 	}
 	ended := make(chan struct{}, len(socks))
 	for _, s := range socks {
-		go readRules(s, changed, ended)
+		go read(s, changed, ended)
 	}
 	go func() {
 		<-quit
@@ -51,8 +53,9 @@ func Start(quit <-chan struct{}) (<-chan struct{}, error) {
 	return changed, nil
 }
 
-// readRules passes the fact of messages on.
-func readRules(s *nl.NetlinkSocket, changed, ended chan<- struct{}) {
+// read passes the fact of messages on. It does not wait for the receiver: a socket that is
+// read late loses messages.
+func read(s *nl.NetlinkSocket, changed, ended chan<- struct{}) {
 	defer func() { ended <- struct{}{} }()
 	for {
 		if _, _, err := s.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {

@@ -35,8 +35,7 @@ type carry struct {
 	report func(rsocket.Events) // until start: the negotiation wants to know
 	faulty bool                 // faults are injected
 
-	waiting bool // the app's reset waits for the last bytes
-	hurry   bool // but no longer
+	lastBytes lastBytes // whether the app's reset waits for them
 
 	failure  error      // of the queue pair
 	patience loop.Timer // the core's
@@ -212,21 +211,32 @@ func (c *carry) deliver() (taken int) {
 // bytes on a network that loses some.
 const resetPatience = 300 * time.Millisecond
 
+// lastBytes is whether the reset of an application waits for the bytes in front of it.
+//
+//	notAwaited ── the reset is read ──► awaited ── resetPatience ──► givenUp
+type lastBytes uint8
+
+const (
+	notAwaited lastBytes = iota
+	awaited
+	givenUp
+)
+
 // placed tells whether what was sent before a reset is in the peer's memory. The
 // reset goes by the wire leg and would overtake what has to be sent again; an
 // answer before a close with unread bytes is heard natively, as a rule.
 func (c *carry) placed() bool {
-	if !c.Lossy || c.hurry || c.EP.Placed() {
+	if !c.Lossy || c.lastBytes == givenUp || c.EP.Placed() {
 		return true
 	}
-	if !c.waiting {
-		c.waiting = true
+	if c.lastBytes == notAwaited {
+		c.lastBytes = awaited
 		if c.EP.Keepalive() != nil { // its completion is behind all others
 			return true
 		}
 		c.Shard.After(resetPatience, func() {
 			c.Shard.WorksFor(c.f)
-			c.hurry = true
+			c.lastBytes = givenUp
 			c.pump()
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -62,41 +61,6 @@ func (f *Flow) act(a *life.Action) {
 	case life.End:
 		f.end(a)
 	}
-}
-
-// Replaced ends the connection because its tuple belongs to a newer one.
-func (f *Flow) Replaced() {
-	f.EndShare()
-	f.post(f.replaced)
-}
-
-// GivenBack tells that the programs have left the connection to the kernel: while the
-// gateway was late (late), or because the tuple has a new one.
-func (f *Flow) GivenBack(late bool) { f.post(func() { f.do(f.core.GivenBack(late)) }) }
-
-// Cancel ends the connection because the gateway does, or is to carry nothing: a handshake
-// gives it back, what is carried is reset.
-func (f *Flow) Cancel(r negotiate.Reason) { f.post(func() { f.drain(r) }) }
-
-// Demote has the connection go on over the relay, because of cause.
-func (f *Flow) Demote(cause string) { f.post(func() { f.do(f.core.Leave(cause)) }) }
-
-// LeaveDevice ends the use of a device: a connection that it carries goes on over the
-// relay, a handshake comes to its end first, within its own time. hard: what is left
-// falls back or is reset.
-func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, hard bool) {
-	if by := f.Carrier(); by != config.CarrierNone && by != config.Carrier(kind.String()) {
-		return
-	}
-	f.post(func() {
-		switch {
-		case f.carryOf(kind) == nil:
-		case hard:
-			f.drain(negotiate.ReasonDrained)
-		case f.core.Phase() >= life.Carrying:
-			f.do(f.core.Leave(negotiate.ReasonDrained.String()))
-		}
-	})
 }
 
 // What follows is for the flow's shard.

@@ -45,19 +45,17 @@ type negotiator struct {
 	leaving func()                                 // ends what was begun and is wanted no more; may be nil
 }
 
-// input queues something that happened; false means the handshake is over and
-// what came late is the caller's to undo. Where it ends with the queue not empty,
-// the machine takes no notice, and fn itself has to undo what came late. Safe for
-// concurrent use.
-func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) bool {
+// input queues something that happened. Behind the end of the handshake it is ignored;
+// where the handshake ends with the queue not empty, the machine takes no notice, and fn
+// itself has to undo what came late. Safe for concurrent use.
+func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) {
 	if n.left.Load() {
-		return false
+		return
 	}
 	n.s.Post(func() {
 		n.s.WorksFor(n.f)
 		n.happened(fn)
 	})
-	return true
 }
 
 // look asks for a look at the wire leg. It only posts.

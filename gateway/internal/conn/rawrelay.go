@@ -23,27 +23,23 @@ import (
 //	guarded ── forward ──► both ways ── FIN both ways, app leg delivered ──► lingering ──► complete
 //	app ─► wire only
 type rawRelay struct {
-	f  *Flow
-	s  *loop.Shard
-	fd int // the app leg
-	legEdges
+	bulk
 
 	out, in backlog // what the wire leg and the application have not taken
 
-	posted  atomic.Bool // the wire leg's notification is on its way to the shard
-	look    func()      // noticed: made once
-	queued  bool        // on the shard's bulk list
-	hears   bool        // the wire leg may have something to be read
-	clear   bool        // the guard has cleared what the client sent first
-	stopped bool        // a step has panicked
-	linger  loop.Timer  // while the wire leg delivers what it still has, and its FIN
+	posted atomic.Bool // the wire leg's notification is on its way to the shard
+	look   func()      // noticed: made once
+	hears  bool        // the wire leg may have something to be read
+	clear  bool        // the guard has cleared what the client sent first
+	linger loop.Timer  // while the wire leg delivers what it still has, and its FIN
 }
 
 // startRaw pumps from the application to the wire at once; the other
 // direction goes through the guard first (forward). A mute client may still wait for
 // the answer to its SYN. The guard goes on hearing of the wire leg by look.
 func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
-	r := &rawRelay{f: f, s: f.Shard, fd: -1}
+	r := &rawRelay{}
+	r.bulk = newBulk(f, r)
 	r.look, r.linger = r.noticed, loop.NewTimer(r.lingered)
 	if !f.core.CarriedBy(life.ByRaw) { // the flow has ended
 		return r
@@ -95,33 +91,14 @@ func (r *rawRelay) noticed() {
 	r.later()
 }
 
-func (r *rawRelay) later() {
-	if !r.queued {
-		r.queued = true
-		r.s.LaterBulk(r)
-	}
-}
-
-// Owner implements loop.Member.
-func (r *rawRelay) Owner() loop.Owner { return r.f }
-
-// Event implements loop.Member.
-func (r *rawRelay) Event(edges uint32) {
-	r.take(edges)
-	r.later()
-}
-
 // watchable implements pump: two kernels and their timers see to it.
 func (r *rawRelay) watchable() (fd int, ok bool) { return -1, false }
 
 // lookForStall implements pump.
 func (*rawRelay) lookForStall(legReady, time.Time, time.Duration) {}
 
-// Stop implements loop.BulkMember.
-func (r *rawRelay) Stop() { r.stopped = true }
-
 // over: nothing is moved any more.
-func (r *rawRelay) over() bool { return r.stopped || r.fd < 0 || r.f.core.Ended() }
+func (r *rawRelay) over() bool { return r.turn == bulkStopped || r.fd < 0 || r.f.core.Ended() }
 
 // txEnded: the application's end was passed on. rxEnded: the client's was.
 func (r *rawRelay) txEnded() bool { return r.f.core.Tx != life.TxOpen }
@@ -129,8 +106,7 @@ func (r *rawRelay) rxEnded() bool { return r.f.core.Rx >= life.RxShut }
 
 // Step implements loop.BulkMember.
 func (r *rawRelay) Step() (moved int) {
-	r.queued = false
-	if r.over() {
+	if !r.begins() || r.over() {
 		return 0
 	}
 	moved = r.toApp() + r.fromWire() + r.toWire() + r.fromApp()
@@ -242,7 +218,7 @@ func (r *rawRelay) fromApp() (moved int) {
 // that are still to be read.
 func (r *rawRelay) settle() {
 	switch {
-	case r.over() || r.queued:
+	case r.over() || r.turn == bulkQueued:
 	case r.txEnded() && r.rxEnded():
 		if !r.delivered() || r.linger.Pending() {
 			return

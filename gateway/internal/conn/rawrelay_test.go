@@ -282,7 +282,7 @@ func TestRawHasNoGoroutine(t *testing.T) {
 	require.Equal(t, "back", string(b))
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, goroutine := range strings.Split(string(stacks), "\n\n") {
+	for goroutine := range strings.SplitSeq(string(stacks), "\n\n") {
 		if strings.Contains(goroutine, "conn.(*rawRelay)") {
 			require.Contains(t, goroutine, "loop.(*Shard).run")
 		}

@@ -22,19 +22,14 @@ const relayChunk = loop.BulkTurn
 // The wire leg is read whatever the application does, so HAVE, END and KEEPALIVE
 // never queue behind it (docs/PROTOCOL.md "Records").
 type relay struct {
-	f    *Flow
-	s    *loop.Shard
+	bulk
 	ctl  *wireControl
-	fd   int     // the app leg, -1 until start
 	from *origin // nil: the flow began here
-	legEdges
 
-	rest    []byte  // read from the wire leg before the relay began
-	ring    backlog // bytes that the application has not taken
-	queued  bool    // on the shard's bulk list
-	stopped bool    // a step has panicked
-	left    bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
-	stall   life.StallWatch
+	rest  []byte  // read from the wire leg before the relay began
+	ring  backlog // bytes that the application has not taken
+	left  bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
+	stall life.StallWatch
 }
 
 // origin is what is left of the queue pair of a flow that goes on over the relay.
@@ -45,7 +40,9 @@ type origin struct {
 }
 
 func newRelay(f *Flow, ctl *wireControl) *relay {
-	return &relay{f: f, s: ctl.s, ctl: ctl, fd: -1, left: true}
+	r := &relay{ctl: ctl, left: true}
+	r.bulk = newBulk(f, r)
+	return r
 }
 
 // start begins to relay; rest are the first bytes of the peer's records.
@@ -76,30 +73,9 @@ func (r *relay) begin() {
 	r.later()
 }
 
-// later puts the relay on the shard's bulk list.
-func (r *relay) later() {
-	if !r.queued {
-		r.queued = true
-		r.s.LaterBulk(r)
-	}
-}
-
-// Owner implements loop.Member.
-func (r *relay) Owner() loop.Owner { return r.f }
-
-// Event implements loop.Member.
-func (r *relay) Event(edges uint32) {
-	r.take(edges)
-	r.later()
-}
-
-// Stop implements loop.BulkMember.
-func (r *relay) Stop() { r.stopped = true }
-
 // Step implements loop.BulkMember.
 func (r *relay) Step() (moved int) {
-	r.queued = false
-	if r.fd < 0 || r.stopped || !r.ctl.talks() {
+	if !r.begins() || r.fd < 0 || !r.ctl.talks() {
 		return 0
 	}
 	if rest := r.rest; rest != nil {
@@ -251,7 +227,7 @@ func (r *relay) sendData(buf []byte, n int) {
 // now: the reset does not wait for a peer that takes nothing, as it does not for a
 // receiver's full buffer.
 func (r *relay) settle() {
-	if !r.ctl.talks() || r.queued {
+	if !r.ctl.talks() || r.turn == bulkQueued {
 		return
 	}
 	if b := &r.f.core.Ledger; b.Tx == life.TxTaken && b.Rx >= life.RxShut && !b.LegDone && legDelivered(r.fd) {

@@ -1,0 +1,58 @@
+package conn
+
+import "github.com/smcgw/smcgw/gateway/internal/loop"
+
+// bulkTurn is where a bulk pump stands in its shard's bulk list.
+//
+//	idle ◄── step ── queued        any ── a step has panicked ──► stopped
+//	  └── later ──────►
+type bulkTurn uint8
+
+const (
+	bulkIdle bulkTurn = iota
+	bulkQueued
+	bulkStopped
+)
+
+// bulk is what relay and rawRelay have in common: pumps between an app leg and the wire
+// leg, which move bytes in steps of the shard's bulk list.
+type bulk struct {
+	f  *Flow
+	s  *loop.Shard
+	fd int // the app leg, -1 until it is there
+	legEdges
+
+	pump loop.BulkMember // that this is a part of
+	turn bulkTurn
+}
+
+func newBulk(f *Flow, pump loop.BulkMember) bulk { return bulk{f: f, s: f.Shard, fd: -1, pump: pump} }
+
+// later puts the pump on the bulk list.
+func (b *bulk) later() {
+	if b.turn == bulkIdle {
+		b.turn = bulkQueued
+		b.s.LaterBulk(b.pump)
+	}
+}
+
+// begins tells that a step begins; false: it must not.
+func (b *bulk) begins() bool {
+	if b.turn == bulkStopped {
+		return false
+	}
+	b.turn = bulkIdle
+	return true
+}
+
+// Owner implements loop.Member.
+func (b *bulk) Owner() loop.Owner { return b.f }
+
+// Event implements loop.Member.
+func (b *bulk) Event(edges uint32) {
+	b.take(edges)
+	b.later()
+}
+
+// Stop implements loop.BulkMember.
+func (b *bulk) Stop() { b.turn = bulkStopped }

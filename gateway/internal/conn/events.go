@@ -23,9 +23,9 @@ func (f *Flow) Cancel(r negotiate.Reason) { f.post(func() { f.drain(r) }) }
 // Demote has the connection go on over the relay, because of cause.
 func (f *Flow) Demote(cause string) { f.post(func() { f.do(f.core.Leave(cause)) }) }
 
-// LeaveDevice ends the use of a device: a connection that it carries goes on over the relay,
-// a handshake comes to its end first, within its own time. hard: what is left is given back
-// or reset.
+// LeaveDevice ends the use of a device: a connection that it carries goes on over the
+// relay, a handshake comes to its end first, within its own time. hard: what is left
+// falls back or is reset.
 func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, hard bool) {
 	if by := f.Carrier(); by != config.CarrierNone && by != config.Carrier(kind.String()) {
 		return

@@ -12,7 +12,7 @@ import (
 )
 
 // A panic in code that works for one connection ends that connection: it is
-// aborted, or given back to the kernel where its application is not connected
+// aborted, or falls back where its application is not connected
 // yet, with reason internal_error. Shards say by WorksFor which connection they work for
 // and go on behind it; goroutines of a connection end by flow.contain. What
 // works for none (a device, the datagram engine, the loop itself) has no such

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,10 +42,32 @@ func Serve() error {
 func answer(c *net.UnixConn, req message) error {
 	reply, err := do(req)
 	if err != nil {
-		reply = message{op: answerFailed, body: []byte(err.Error())}
+		reply = failed(err)
 	}
 	defer func() { _ = reply.close() }()
-	return send(c, reply)
+	return sendOrSay(c, reply)
+}
+
+func failed(err error) message { return message{op: answerFailed, body: []byte(err.Error())} }
+
+// The processes of a user have only so many files under way between them (ETOOMANYREFS of
+// unix(7)), each for a moment.
+const (
+	crowdedTries = 50
+	crowdedPause = 10 * time.Millisecond
+)
+
+// sendOrSay sends an answer. Files that cannot be sent are a request that failed.
+func sendOrSay(c *net.UnixConn, m message) error {
+	err := send(c, m)
+	for try := 0; errors.Is(err, unix.ETOOMANYREFS) && try < crowdedTries; try++ {
+		time.Sleep(crowdedPause)
+		err = send(c, m)
+	}
+	if err == nil || len(m.files) == 0 {
+		return err
+	}
+	return send(c, failed(err))
 }
 
 func do(req message) (message, error) {

@@ -256,3 +256,26 @@ func TestNoDescriptors(t *testing.T) {
 	require.Len(t, fds, 32)
 	fdpass.CloseFDs(fds)
 }
+
+// Files that cannot be sent are a request that fails, and not the keeper's end.
+func TestFilesCannotBeSent(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		ends[i], err = controlConn(os.NewFile(uintptr(fd), "end"))
+		require.NoError(t, err)
+		defer ends[i].Close()
+	}
+	gone, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	require.NoError(t, sendOrSay(ends[0], message{op: answerDone, files: []*os.File{gone}}))
+	m, files, err := receive(ends[1])
+	require.NoError(t, err)
+	require.Empty(t, files)
+	require.Equal(t, byte(answerFailed), m.op)
+	require.NotEmpty(t, m.body)
+	require.NoError(t, ends[1].Close())
+	require.Error(t, sendOrSay(ends[0], message{op: answerDone, files: []*os.File{gone}}))
+}

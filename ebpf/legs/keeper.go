@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,20 +49,9 @@ func answer(c *net.UnixConn, req message) error {
 
 func failed(err error) message { return message{op: answerFailed, body: []byte(err.Error())} }
 
-// The processes of a user have only so many files under way between them (ETOOMANYREFS of
-// unix(7)), each for a moment.
-const (
-	crowdedTries = 50
-	crowdedPause = 10 * time.Millisecond
-)
-
 // sendOrSay sends an answer. Files that cannot be sent are a request that failed.
 func sendOrSay(c *net.UnixConn, m message) error {
 	err := send(c, m)
-	for try := 0; errors.Is(err, unix.ETOOMANYREFS) && try < crowdedTries; try++ {
-		time.Sleep(crowdedPause)
-		err = send(c, m)
-	}
 	if err == nil || len(m.files) == 0 {
 		return err
 	}

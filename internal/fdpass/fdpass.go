@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,15 @@ func Conn(f *os.File) (*net.UnixConn, error) {
 	return u, nil
 }
 
-// Send writes a packet; its files stay the caller's.
+// The processes of a user have only so many files under way between them (ETOOMANYREFS of
+// unix(7)), each for a moment.
+const (
+	crowdedTries = 50
+	crowdedPause = 10 * time.Millisecond
+)
+
+// Send writes a packet; its files stay the caller's. It waits up to half a second while
+// the processes of the user have too many files under way.
 func Send(c *net.UnixConn, body []byte, files ...*os.File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
@@ -59,7 +68,12 @@ func sendFDs(c *net.UnixConn, body []byte, fds []int) error {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	if _, _, err := c.WriteMsgUnix(body, oob, nil); err != nil {
+	_, _, err := c.WriteMsgUnix(body, oob, nil)
+	for try := 0; errors.Is(err, unix.ETOOMANYREFS) && try < crowdedTries; try++ {
+		time.Sleep(crowdedPause)
+		_, _, err = c.WriteMsgUnix(body, oob, nil)
+	}
+	if err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	return nil

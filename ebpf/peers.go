@@ -113,13 +113,9 @@ func (d *Datapath) FlushPeers() (int, error) {
 		return 0, err
 	}
 	defer d.leave()
-	n := 0
-	err := deleteWhere(d.objs.Peers, func(smcgwPeerKey) bool {
-		n++
-		return true
-	})
-	err = errors.Join(err, deleteWhere(d.objs.Passed, func(smcgwPeerKey) bool { return true }))
-	if err != nil {
+	all := func(smcgwPeerKey) bool { return true }
+	n, err := deleteWhere(d.objs.Peers, all)
+	if err = errors.Join(err, dropWhere(d.objs.Passed, all)); err != nil {
 		return n, fmt.Errorf("flush peers: %w", err)
 	}
 	return n, nil

@@ -59,13 +59,18 @@ const (
 func (d *Datapath) proveLegs() error {
 	programs, err := proof.Sockops(d.cfg.CgroupPath)
 	errs := []error{err}
+	now, all := time.Now(), true
 	for _, index := range d.offeringDevices() {
 		for family := range 2 {
-			way := d.proveOn(index, family == 1)
+			way, made := d.proveOn(index, family == 1)
 			errs = append(errs, d.noteProof(index, family, way))
+			all = all && made
 		}
 	}
-	d.provedAt, d.provedWith = time.Now(), programs
+	d.provedAt, d.provedWith = time.Time{}, programs // the next tick makes what could not be made
+	if all {
+		d.provedAt = now
+	}
 	return errors.Join(errs...)
 }
 
@@ -82,24 +87,25 @@ func (d *Datapath) offeringDevices() (list []int) {
 }
 
 // proveOn makes a proof, and another one where the first has failed: what is known
-// is not given up for one packet. It returns "" for one that came through.
-func (d *Datapath) proveOn(index int, v6 bool) LegWay {
+// is not given up for one packet. It returns "" for one that came through, and whether a
+// proof could be made: this host may lack something for a moment.
+func (d *Datapath) proveOn(index int, v6 bool) (way LegWay, made bool) {
 	var failed proof.Error
 	prover := proof.Prover{Netlink: d.nl, Entries: proofEntries{d}, Legs: d.cfg.Legs, Priority: Priority}
 	for range 2 {
 		err := prover.Prove(index, v6)
 		if err == nil {
-			return ""
+			return "", true
 		}
 		if !errors.As(err, &failed) {
 			d.log.Debug("proof of legs", "ifindex", index, "ipv6", v6, "error", err)
-			return LegUnproved
+			return LegUnproved, false
 		}
 		if failed.Way == LegUnproved || failed.Way == LegUnroutable {
 			break
 		}
 	}
-	return failed.Way
+	return failed.Way, true
 }
 
 // noteProof tells the programs what came of a proof.

@@ -133,11 +133,7 @@ func (d *Datapath) FlushServices() (int, error) {
 		return 0, err
 	}
 	defer d.leave()
-	n := 0
-	err := deleteWhere(d.objs.Services, func(smcgwPeerKey) bool {
-		n++
-		return true
-	})
+	n, err := deleteWhere(d.objs.Services, func(smcgwPeerKey) bool { return true })
 	if err != nil {
 		return n, fmt.Errorf("flush services: %w", err)
 	}

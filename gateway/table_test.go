@@ -109,7 +109,7 @@ func TestOverloadForgetsTheFlow(t *testing.T) {
 	p := newGatewayPair(t)
 	g := p.g[0]
 	tuple := host.Tuple{Local: netip.MustParseAddrPort("10.0.0.2:80"), Remote: netip.MustParseAddrPort("10.0.0.1:4000")}
-	p.steer[0].put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
+	p.steer[0].Put(ebpf.Flow{Tuple: ebpf.Tuple(tuple), ISN: 9, State: ebpf.StateWire, Side: ebpf.SideServer})
 	syn := netstack.SYN{Tuple: netstack.Tuple(tuple), ISN: 9, Offer: true, Proved: true}
 	for range 2 { // the second one is repeated
 		_, ok := g.Proved(syn)
@@ -123,7 +123,7 @@ func TestOverloadForgetsTheFlow(t *testing.T) {
 	require.EqualValues(t, 1, fallbacks(g)["rate_limit/server"])
 	_, err := p.steer[0].Flow(ebpf.Tuple(tuple))
 	require.ErrorIs(t, err, ebpf.ErrNoFlow, "the kernel resets what comes next")
-	require.Empty(t, p.steer[0].injected, "there is no SYN to give back")
+	require.Empty(t, p.steer[0].TakeInjected(), "there is no SYN to give back")
 	_, ok := g.Proved(syn)
 	require.False(t, ok, "not steered to us")
 }

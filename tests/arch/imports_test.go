@@ -66,6 +66,7 @@ var allowed = map[string][]string{
 	"lab/memhost":     {"gateway", "gateway/admin", "gateway/config", "gateway/host", "ebpf", "netstack/...", "negotiate", "lab/...", "packet"},
 	"lab/rogue":       {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
 	"lab/demo":        {"gateway/admin", "gateway/config", "lab/..."},
+	"lab/entries":     {"ebpf"},
 	"lab/faults":      {"gateway/faults"},
 	"lab/bench":       {"gateway/admin", "gateway/config", "bench/report", "lab/..."},
 	"lab/bench/paper": {"bench/report"},

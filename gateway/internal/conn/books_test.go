@@ -91,7 +91,7 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 	p := newPair(t)
 	f := bareFlow(p.g[0], config.SideClient, 3000)
 	newer := ebpf.Flow{Tuple: ebpf.Tuple(f.Tuple), ISN: 8, State: ebpf.StateOffered}
-	p.steer[0].put(newer)
+	p.steer[0].Put(newer)
 	f.call(func() {
 		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonHandshakeTimeout})
 	})
@@ -99,7 +99,7 @@ func TestReleaseLosesAgainstANewerSYN(t *testing.T) {
 	e, err := p.steer[0].Flow(newer.Tuple)
 	require.NoError(t, err)
 	require.Equal(t, newer, e)
-	require.Empty(t, p.steer[0].injected)
+	require.Empty(t, p.steer[0].TakeInjected())
 }
 
 // TestWireOfAnEndedFlow: a caller that comes too late with it has to end it.

@@ -18,6 +18,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/lab/entries"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -40,7 +41,7 @@ type fakeGateway struct {
 	nextID uint64
 }
 
-func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *fakeSteering) *fakeGateway {
+func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, steer *entries.Table) *fakeGateway {
 	t.Helper()
 	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
 	cfg.Soft.UDPPort = port
@@ -168,7 +169,7 @@ var pairAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.0.1"), netip.MustParse
 // pair is two gateways under one kernel.
 type pair struct {
 	g     [2]*fakeGateway
-	steer [2]*fakeSteering
+	steer [2]*entries.Table
 	port  uint16
 }
 
@@ -180,7 +181,7 @@ func newPair(t testing.TB) *pair {
 	p := &pair{port: 1000}
 	port := freePort(t)
 	for i := range p.g {
-		p.steer[i] = newFakeSteering()
+		p.steer[i] = entries.New()
 		p.g[i] = newFakeGateway(t, dir, pairAddrs[i], port, p.steer[i])
 	}
 	return p

@@ -69,7 +69,7 @@ func (p *pair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 	states := [2]ebpf.State{ebpf.StateCarrying, ebpf.StateServing}
 	copy(c.wire[:], wires)
 	for i, side := range []config.Side{config.SideClient, config.SideServer} {
-		p.steer[i].put(ebpf.Flow{Tuple: ebpf.Tuple(tuples[i]), ISN: 7, State: states[i]})
+		p.steer[i].Put(ebpf.Flow{Tuple: ebpf.Tuple(tuples[i]), ISN: 7, State: states[i]})
 		f := p.g[i].open(side, tuples[i], nil)
 		app, leg := legPair(t)
 		f.call(func() {

@@ -78,11 +78,11 @@ func TestProbesAreAnsweredByThePeer(t *testing.T) {
 	c.wire[1].setSilent(true)
 	f.Watched(probe)
 	f.call(func() {})
-	require.Empty(t, steer.takeInjected())
+	require.Empty(t, steer.TakeInjected())
 	c.wire[1].setSilent(false)
 	f.Watched(probe)
 	f.call(func() {})
-	require.Equal(t, [][]byte{ebpf.ProbeSegment(probe.Tuple, 41, 43)}, steer.takeInjected())
+	require.Equal(t, [][]byte{ebpf.ProbeSegment(probe.Tuple, 41, 43)}, steer.TakeInjected())
 }
 
 // TestSilencesWake: the loop looks when there is something to look at, and ends.

@@ -53,8 +53,8 @@ type Ops uint32
 
 // The operations a device may lack.
 const (
-	OpSend      Ops = 1 << iota // and SEND_WITH_IMM
-	OpRDMAWrite                 // and RDMA_WRITE_WITH_IMM
+	OpSend Ops = 1 << iota // and SEND_WITH_IMM
+	OpRDMAWrite
 	OpRDMARead
 	OpAtomic
 	OpSendWithInv // and LOCAL_INV
@@ -62,13 +62,17 @@ const (
 	OpUC
 	OpUD
 	OpResizeCQ
+	OpWriteImm // RDMA_WRITE_WITH_IMM
+	OpGSI      // queue pair 1, for management datagrams
+	OpSQD      // the state SQD
 )
 
 // DeviceAttr describes a device (struct ibv_device_attr and ibv_port_attr). The
 // limits are the largest values that creating or posting accepts.
 type DeviceAttr struct {
 	Ops          Ops
-	Vectors      int // completion vectors; one event loop drives each
+	Provider     string // what executes the operations: "shm", "soft", or the driver of an adapter
+	Vectors      int    // completion vectors; one event loop drives each
 	MaxQP        int
 	MaxQPWR      int // per queue
 	MaxSGE       int // per work request
@@ -143,7 +147,8 @@ type QPInitAttr struct {
 }
 
 // AHAttr is the address of a peer (struct ibv_ah_attr). A device whose
-// protection domain already names the peer ignores its contents.
+// protection domain already names the peer ignores its contents. On Ethernet
+// DGID names the peer. On InfiniBand DLID does, and a DGID adds a global header.
 type AHAttr struct {
 	DGID         GID    // the peer's address
 	FlowLabel    uint32 // 20 bits
@@ -151,8 +156,10 @@ type AHAttr struct {
 	SGIDIndex    uint8  // our address, in PortAttr.GIDs
 	HopLimit     uint8
 	TrafficClass uint8
-	SL           uint8 // service level
-	Port         uint8 // 0 or 1
+	SL           uint8  // service level
+	SrcPathBits  uint8  // InfiniBand: added to our LID
+	DLID         uint16 // InfiniBand: the peer's LID
+	Port         uint8  // 0 or 1
 }
 
 // QPAttr are the attributes Modify sets; the mask says which (struct ibv_qp_attr).
@@ -166,7 +173,7 @@ type QPAttr struct {
 	DestQPNum       uint32 // the peer's queue pair, 24 bits
 	Access          Access // the peer's rights on this queue pair
 	AH              AHAttr // the peer's address
-	PKeyIndex       uint16 // 0
+	PKeyIndex       uint16 // below PortAttr.PKeys
 	Port            uint8  // 1
 	MaxRDAtomic     uint8  // READs and atomics under way, as requester
 	MaxDestRDAtomic uint8  // the same as responder

@@ -19,10 +19,14 @@ func Init(qp QP, access Access) error {
 }
 
 // Connect moves an RC queue pair from INIT through RTR to RTS. attr carries the
-// peer and the timers; its State is overwritten. Only the loop of the queue
-// pair's vector may call it.
+// peer and the timers; its State is overwritten. A P_Key index of 0 leaves the
+// partition as Init has set it. Only the loop of the queue pair's vector may call it.
 func Connect(qp QP, attr QPAttr) error {
-	return toRTS(qp, attr, RTRMask, RTSMask)
+	rtr := RTRMask
+	if attr.PKeyIndex != 0 {
+		rtr |= QPAttrPKeyIndex
+	}
+	return toRTS(qp, attr, rtr, RTSMask)
 }
 
 // ConnectAttr is what most connections use: the peer's queue pair, an infinite

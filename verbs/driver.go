@@ -23,7 +23,8 @@ type Driver interface {
 	// any; next is when Progress wants to be called again although no fd
 	// becomes ready, zero if it does not.
 	Progress(now time.Time) (worked bool, next time.Time)
-	// Flush notifies peers of work posted since the last Flush.
+	// Flush hands what was posted since the last Flush to the device and
+	// notifies peers of it. A receive need not be there before.
 	Flush()
 	// Arm makes peers ring from now on. False means that work arrived
 	// meanwhile: do not sleep, call Progress (the driver has disarmed itself).

@@ -24,3 +24,26 @@ func TestGID(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"gid":"::ffff:10.0.0.1"}`, string(text))
 }
+
+// A table as adapters have it: each address as RoCE v1 and as v2, holes, and an
+// address that two network devices have (a VLAN beside its parent).
+func TestGIDIndex(t *testing.T) {
+	a, b := GIDOf(netip.MustParseAddr("10.0.0.1")), GIDOf(netip.MustParseAddr("fe80::1"))
+	table := []GIDEntry{
+		{},
+		{GID: a, Type: GIDTypeRoCEv1, Ifindex: 2},
+		{GID: a, Type: GIDTypeRoCEv2, Ifindex: 2},
+		{GID: a, Type: GIDTypeRoCEv2, Ifindex: 7},
+		{},
+		{GID: b, Type: GIDTypeIB},
+	}
+	require.Equal(t, 2, GIDIndex(table, a, 0))
+	require.Equal(t, 2, GIDIndex(table, a, 2))
+	require.Equal(t, 3, GIDIndex(table, a, 7))
+	require.Equal(t, -1, GIDIndex(table, a, 8))
+	require.Equal(t, 5, GIDIndex(table, b, 0))
+	require.Equal(t, -1, GIDIndex(table, GID{}, 0), "a hole is no address")
+	require.True(t, table[4].Empty())
+	require.Equal(t, "RoCE v2", table[3].Type.String())
+	require.Equal(t, "InfiniBand", LinkLayerInfiniBand.String())
+}

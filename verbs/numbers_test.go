@@ -29,7 +29,9 @@ func TestNumbers(t *testing.T) {
 	numbers(t, map[QPType]int{QPTGSI: 1, QPTRC: 2, QPTUC: 3, QPTUD: 4})
 	numbers(t, map[QPState]int{QPSReset: 0, QPSInit: 1, QPSRTR: 2, QPSRTS: 3, QPSSQD: 4, QPSSQE: 5, QPSErr: 6})
 	numbers(t, map[MTU]int{MTU256: 1, MTU512: 2, MTU1024: 3, MTU2048: 4, MTU4096: 5})
-	numbers(t, map[PortState]int{PortDown: 1, PortActive: 4})
+	numbers(t, map[PortState]int{PortDown: 1, PortInit: 2, PortArmed: 3, PortActive: 4})
+	numbers(t, map[GIDType]int{GIDTypeIB: 0, GIDTypeRoCEv1: 1, GIDTypeRoCEv2: 2})
+	numbers(t, map[LinkLayer]int{LinkLayerUnspecified: 0, LinkLayerInfiniBand: 1, LinkLayerEthernet: 2})
 	numbers(t, map[SRQAttrMask]int{SRQAttrMaxWR: 1, SRQAttrLimit: 2})
 }
 

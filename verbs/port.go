@@ -1,11 +1,15 @@
 package verbs
 
+import "slices"
+
 // PortState is the state of a port (enum ibv_port_state, same numbers).
 type PortState uint8
 
-// The states of a port that software devices know.
+// The states of a port. Software devices know DOWN and ACTIVE only.
 const (
 	PortDown   PortState = 1
+	PortInit   PortState = 2 // InfiniBand: the subnet manager has not seen it yet
+	PortArmed  PortState = 3
 	PortActive PortState = 4
 )
 
@@ -18,8 +22,61 @@ func (s PortState) String() string { return nameOf(portStateNames[:], int(s), "P
 // number is 1.
 type PortAttr struct {
 	State     PortState
-	MaxMTU    MTU    // what the device can send
-	ActiveMTU MTU    // what the network takes now
-	GIDs      []GID  // by SGID index; none on a device without addresses (shm)
-	UDPPort   uint16 // RoCEv2: where packets arrive; 0 on a device without UDP
+	MaxMTU    MTU        // what the device can send
+	ActiveMTU MTU        // what the network takes now
+	GIDs      []GIDEntry // by SGID index; none on a device without addresses (shm)
+	UDPPort   uint16     // RoCEv2: where packets arrive; 0 on a device without UDP
+	LinkLayer LinkLayer
+	PKeys     int    // entries of the table of partitions; 1 on a software device
+	LID       uint16 // InfiniBand: the address that the subnet manager gave
 }
+
+// GIDEntry is a place of a port's GID table (struct ibv_gid_entry). A table has
+// holes, whose GID is zero, and may have one address several times, by different types.
+type GIDEntry struct {
+	GID     GID
+	Type    GIDType
+	Ifindex int // of the network device that has the address; 0 where that is not known
+}
+
+// Empty tells whether the place is a hole.
+func (e GIDEntry) Empty() bool { return e.GID == GID{} }
+
+// GIDIndex returns the first place of an address in a GID table, -1 if there is none. An
+// ifindex other than 0 asks for the address of that network device. RoCE v1
+// does not count, since its packets reach no address of another subnet.
+func GIDIndex(table []GIDEntry, gid GID, ifindex int) int {
+	return slices.IndexFunc(table, func(e GIDEntry) bool {
+		return e.GID == gid && !e.Empty() && e.Type != GIDTypeRoCEv1 && (ifindex == 0 || e.Ifindex == ifindex)
+	})
+}
+
+// GIDType is how packets with a GID are framed (enum ibv_gid_type, same numbers).
+type GIDType uint8
+
+// The types of a GID.
+const (
+	GIDTypeIB     GIDType = iota // InfiniBand
+	GIDTypeRoCEv1                // an Ethernet type of its own, no routing
+	GIDTypeRoCEv2                // UDP
+)
+
+var gidTypeNames = [...]string{"IB", "RoCE v1", "RoCE v2"}
+
+// String returns the name of the type as the kernel prints it.
+func (t GIDType) String() string { return nameOf(gidTypeNames[:], int(t), "GID_TYPE") }
+
+// LinkLayer is what a port is connected to (IBV_LINK_LAYER_*, same numbers).
+type LinkLayer uint8
+
+// The link layers.
+const (
+	LinkLayerUnspecified LinkLayer = iota // shared memory
+	LinkLayerInfiniBand
+	LinkLayerEthernet
+)
+
+var linkLayerNames = [...]string{"Unspecified", "InfiniBand", "Ethernet"}
+
+// String returns the name of the link layer as the RDMA tools print it.
+func (l LinkLayer) String() string { return nameOf(linkLayerNames[:], int(l), "LINK_LAYER") }

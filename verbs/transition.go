@@ -117,7 +117,6 @@ func CheckAttr(a *QPAttr, mask QPAttrMask) error {
 	has := func(m QPAttrMask) bool { return mask&m != 0 }
 	switch {
 	case has(QPAttrPort) && a.Port != 1,
-		has(QPAttrPKeyIndex) && a.PKeyIndex != 0,
 		has(QPAttrPathMTU) && a.PathMTU.Bytes() == 0,
 		has(QPAttrMinRNRTimer) && a.MinRNRTimer > 31,
 		has(QPAttrRNRRetry) && a.RNRRetry > 7,
@@ -127,6 +126,15 @@ func CheckAttr(a *QPAttr, mask QPAttrMask) error {
 		has(QPAttrRQPSN) && a.RQPSN > 0xffffff,
 		has(QPAttrSQPSN) && a.SQPSN > 0xffffff:
 		return fmt.Errorf("queue pair attributes %+v: %w", *a, ErrInvalid)
+	}
+	return nil
+}
+
+// CheckPartition reports a P_Key index beyond a table of that many entries, as
+// ErrInvalid. Devices call it after CheckAttr.
+func CheckPartition(a *QPAttr, mask QPAttrMask, entries int) error {
+	if mask&QPAttrPKeyIndex != 0 && int(a.PKeyIndex) >= entries {
+		return fmt.Errorf("P_Key index %d of %d: %w", a.PKeyIndex, entries, ErrInvalid)
 	}
 	return nil
 }

@@ -153,7 +153,6 @@ func TestCheckAttr(t *testing.T) {
 	require.NoError(t, CheckAttr(&good, all))
 	for mask, change := range map[QPAttrMask]func(*QPAttr){
 		QPAttrPort:        func(a *QPAttr) { a.Port = 2 },
-		QPAttrPKeyIndex:   func(a *QPAttr) { a.PKeyIndex = 1 },
 		QPAttrPathMTU:     func(a *QPAttr) { a.PathMTU = 6 },
 		QPAttrMinRNRTimer: func(a *QPAttr) { a.MinRNRTimer = 32 },
 		QPAttrRNRRetry:    func(a *QPAttr) { a.RNRRetry = 8 },
@@ -209,4 +208,11 @@ func TestApply(t *testing.T) {
 		require.Equal(t, QPSRTS, got.State)
 		require.Equal(t, QPSRTS, got.CurState)
 	})
+}
+
+func TestCheckPartition(t *testing.T) {
+	second := QPAttr{PKeyIndex: 1}
+	require.ErrorIs(t, CheckPartition(&second, QPAttrPKeyIndex, 1), ErrInvalid)
+	require.NoError(t, CheckPartition(&second, QPAttrPKeyIndex, 2))
+	require.NoError(t, CheckPartition(&second, QPAttrPort, 1))
 }

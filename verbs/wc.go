@@ -83,7 +83,7 @@ type WC struct {
 	ImmData   uint32 // see Flags
 	ByteLen   uint32 // bytes of the message; UD: 40 bytes of GRH among them
 	QPNum     uint32 // our queue pair
-	SrcQP     uint32 // the peer's queue pair
+	SrcQP     uint32 // UD: the peer's queue pair
 	VendorErr uint32 // 0: devices of this module have no such codes
 	Status    WCStatus
 	Opcode    WCOpcode

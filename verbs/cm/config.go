@@ -65,7 +65,7 @@ func setDefault[T comparable](p *T, v T) {
 func guidOf(port verbs.PortAttr) uint64 {
 	var gid verbs.GID
 	if len(port.GIDs) > 0 {
-		gid = port.GIDs[0]
+		gid = port.GIDs[0].GID
 	}
 	folded := get64(gid[:8])*0x9e3779b97f4a7c15 ^ get64(gid[8:]) ^ uint64(port.UDPPort)<<40
 	return folded&^(1<<56) | 1<<57

@@ -83,7 +83,7 @@ func (c *Conn) Err() error {
 // if the peer never answers, the error is ErrTimeout. Either way the connection
 // is over. Again, or after the peer was first, it has nothing to say.
 func (c *Conn) Disconnect(ctx context.Context) error {
-	failed := c.qp.fail()
+	failed := c.qp.Fail()
 	c.m.act(func(now time.Time) { c.x.disconnect(now, ErrClosed) })
 	if err := c.m.wait(ctx, c.x.changed, func() bool { return c.m.closed || c.x.state >= stateTimeWait }); err != nil {
 		return fmt.Errorf("disconnect: %w", err)

@@ -45,13 +45,13 @@ type DialParams struct {
 // an error the queue pair may be in any state. ctx bounds the whole; without a
 // deadline the peer's silence ends it after Config.Retries.
 func (m *Manager) Dial(ctx context.Context, p DialParams) (*Conn, error) {
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	if len(p.PrivateData) > MaxDialPrivate {
 		return nil, fmt.Errorf("dial: %d bytes: %w", len(p.PrivateData), ErrPrivateData)
 	}
-	p.QPParams = p.withDefaults(m.dev.Attr())
+	p.QPParams = p.WithDefaults(m.dev.Attr())
 	setDefault(&p.PortSpace, PortSpaceTCP)
 	for try := 0; ; try++ {
 		conn, err := m.dialOnce(ctx, &p)
@@ -87,12 +87,12 @@ func (m *Manager) dialOnce(ctx context.Context, p *DialParams) (*Conn, error) {
 		return nil, gone
 	}
 	attr := m.activeAttr(p, x, rep)
-	if err := p.connect(attr); err != nil {
+	if err := p.Connect(attr); err != nil {
 		return nil, m.giveUp(x, err)
 	}
 	m.act(func(time.Time) { err = x.ready(nil) })
 	if err != nil {
-		return nil, errors.Join(err, p.fail())
+		return nil, errors.Join(err, p.Fail())
 	}
 	return m.newConn(x, p.QPParams, attr, rep.PrivateData), nil
 }

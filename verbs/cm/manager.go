@@ -177,7 +177,7 @@ func (m *Manager) refresh() {
 	gids := m.dev.Port().GIDs
 	m.addrs = m.addrs[:0]
 	for _, g := range gids {
-		m.addrs = append(m.addrs, g.Addr())
+		m.addrs = append(m.addrs, g.GID.Addr())
 	}
 }
 

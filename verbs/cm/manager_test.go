@@ -439,7 +439,7 @@ func TestRequestAsTheKernels(t *testing.T) {
 	require.NoError(t, err)
 	cfg := Config{}.withDefaults(verbs.PortAttr{})
 	p := &DialParams{
-		QPParams: QPParams{QP: idleQP{}}.withDefaults(verbs.DeviceAttr{}), PortSpace: PortSpaceTCP,
+		QPParams: QPParams{QP: idleQP{}}.WithDefaults(verbs.DeviceAttr{}), PortSpace: PortSpaceTCP,
 		Remote: netip.MustParseAddrPort("10.77.0.2:7471"), PrivateData: (*private(want))[AddrHeaderSize:],
 	}
 	got, _ := cfg.request(p, netip.MustParseAddrPort("10.77.0.3:37516"), p.Remote.Addr(), verbs.MTU1024, 0x7763b7)
@@ -633,7 +633,7 @@ func TestConfig(t *testing.T) {
 	_, err = New(nil, Config{Vector: -1})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 	gid := func(a string) verbs.PortAttr {
-		return verbs.PortAttr{GIDs: []verbs.GID{verbs.GIDOf(netip.MustParseAddr(a))}, UDPPort: 4791}
+		return verbs.PortAttr{GIDs: []verbs.GIDEntry{{GID: verbs.GIDOf(netip.MustParseAddr(a))}}, UDPPort: 4791}
 	}
 	require.Equal(t, guidOf(gid("10.0.0.1")), guidOf(gid("10.0.0.1")))
 	require.NotEqual(t, guidOf(gid("10.0.0.1")), guidOf(gid("10.0.0.2")))

@@ -38,8 +38,8 @@ type QPParams struct {
 	InitiatorDepth     uint8
 }
 
-// check reports a queue pair that cannot be connected.
-func (p *QPParams) check() error {
+// Check reports a queue pair that cannot be connected.
+func (p *QPParams) Check() error {
 	switch {
 	case p.QP == nil:
 		return fmt.Errorf("queue pair missing: %w", verbs.ErrInvalid)
@@ -51,7 +51,8 @@ func (p *QPParams) check() error {
 	return nil
 }
 
-func (p QPParams) withDefaults(dev verbs.DeviceAttr) QPParams {
+// WithDefaults fills in what is not set, within the limits of the device.
+func (p QPParams) WithDefaults(dev verbs.DeviceAttr) QPParams {
 	setDefault(&p.MinRNRTimer, 12)
 	if !p.NoRetry {
 		setDefault(&p.RNRRetry, 7)
@@ -70,8 +71,8 @@ func (p *QPParams) transport() Transport {
 	return TransportRC
 }
 
-// connect moves the queue pair to RTS.
-func (p *QPParams) connect(attr verbs.QPAttr) error {
+// Connect moves the queue pair to RTS, in its loop.
+func (p *QPParams) Connect(attr verbs.QPAttr) error {
 	return runIn(p.Do, func() error {
 		if p.QP.State() == verbs.QPSReset {
 			if err := verbs.Init(p.QP, p.Access); err != nil {
@@ -85,8 +86,8 @@ func (p *QPParams) connect(attr verbs.QPAttr) error {
 	})
 }
 
-// fail moves the queue pair to ERR; one that its owner closed is as dead.
-func (p *QPParams) fail() error {
+// Fail moves the queue pair to ERR, in its loop; one that its owner closed is as dead.
+func (p *QPParams) Fail() error {
 	err := runIn(p.Do, func() error {
 		switch p.QP.State() {
 		case verbs.QPSErr, verbs.QPSReset:

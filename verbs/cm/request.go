@@ -57,14 +57,14 @@ func (r *Request) Accept(ctx context.Context, p AcceptParams) (*Conn, error) {
 	if err := r.acceptable(&p); err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
 	}
-	p.QPParams = p.withDefaults(r.m.dev.Attr())
+	p.QPParams = p.WithDefaults(r.m.dev.Attr())
 	setDefault(&p.ResponderResources, 255)
 	setDefault(&p.InitiatorDepth, 255)
 	limit := uint8(min(r.m.dev.Attr().MaxRDAtomic, 255))
 	p.ResponderResources = min(p.ResponderResources, r.InitiatorDepth, limit)
 	p.InitiatorDepth = min(p.InitiatorDepth, r.ResponderResources, limit)
 	attr := r.attr(&p)
-	if err := p.connect(attr); err != nil {
+	if err := p.Connect(attr); err != nil {
 		reason := RejectConsumerDefined
 		if r.MTU > r.m.dev.Port().ActiveMTU {
 			reason = RejectInvalidMTU
@@ -82,7 +82,7 @@ func (r *Request) Accept(ctx context.Context, p AcceptParams) (*Conn, error) {
 		err = r.established(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("accept: %w", err), p.fail())
+		return nil, errors.Join(fmt.Errorf("accept: %w", err), p.Fail())
 	}
 	return r.m.newConn(r.x, p.QPParams, attr, r.PrivateData), nil
 }
@@ -102,7 +102,7 @@ func (r *Request) established(ctx context.Context) error {
 }
 
 func (r *Request) acceptable(p *AcceptParams) error {
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return err
 	}
 	if p.transport() != r.Transport {

@@ -82,7 +82,8 @@ func (d *Device) Name() string { return "shm-" + hex.EncodeToString(d.cfg.Gatewa
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSendWithInv |
-			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpResizeCQ,
+			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpResizeCQ | verbs.OpWriteImm | verbs.OpSQD,
+		Provider:     "shm",
 		Vectors:      d.cfg.Vectors,
 		MaxQP:        maxSlots - firstSlot,
 		MaxQPWR:      maxWR,
@@ -104,7 +105,7 @@ func (d *Device) Attr() verbs.DeviceAttr {
 
 // Port implements verbs.Device: there is no network, so no addresses.
 func (d *Device) Port() verbs.PortAttr {
-	return verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096}
+	return verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU4096, PKeys: 1}
 }
 
 // Async implements verbs.Device.

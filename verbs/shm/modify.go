@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err != nil {
 		return err
 	}
-	if err := verbs.CheckAttr(attr, mask); err != nil {
+	if err := errors.Join(verbs.CheckAttr(attr, mask), verbs.CheckPartition(attr, mask, 1)); err != nil {
 		return err
 	}
 	switch to {

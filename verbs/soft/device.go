@@ -30,7 +30,7 @@ var limits = workqueue.Limits{WR: maxWR, SGE: maxSGE, Inline: maxInline}
 type Device struct {
 	cfg     Config
 	mtu     verbs.MTU
-	gids    []verbs.GID
+	gids    []verbs.GIDEntry
 	vectors []*vector
 	keys    keyTable
 	count   counters
@@ -58,7 +58,7 @@ func Open(cfg Config) (*Device, error) {
 	d.gsiVector.Store(-1)
 	d.slots.init(d.cfg.Vectors, d.cfg.MaxQP)
 	for _, a := range d.cfg.Addrs {
-		d.gids = append(d.gids, verbs.GIDOf(a))
+		d.gids = append(d.gids, verbs.GIDEntry{GID: verbs.GIDOf(a), Type: verbs.GIDTypeRoCEv2})
 	}
 	if err := d.findMTU(); err != nil {
 		return nil, err
@@ -96,7 +96,8 @@ func (d *Device) Name() string { return d.cfg.Name }
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSendWithInv |
-			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpResizeCQ,
+			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpResizeCQ | verbs.OpWriteImm | verbs.OpGSI | verbs.OpSQD,
+		Provider:    "soft",
 		Vectors:     d.cfg.Vectors,
 		MaxQP:       d.cfg.MaxQP,
 		MaxQPWR:     maxWR,
@@ -119,7 +120,7 @@ func (d *Device) Attr() verbs.DeviceAttr {
 func (d *Device) Port() verbs.PortAttr {
 	return verbs.PortAttr{
 		State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: d.mtu,
-		GIDs: slices.Clone(d.gids), UDPPort: d.cfg.UDPPort,
+		GIDs: slices.Clone(d.gids), UDPPort: d.cfg.UDPPort, LinkLayer: verbs.LinkLayerEthernet, PKeys: 1,
 	}
 }
 

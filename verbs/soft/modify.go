@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/smcgw/smcgw/verbs"
@@ -42,7 +43,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 }
 
 func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
-	if err := verbs.CheckAttr(attr, mask); err != nil {
+	if err := errors.Join(verbs.CheckAttr(attr, mask), verbs.CheckPartition(attr, mask, 1)); err != nil {
 		return err
 	}
 	switch {

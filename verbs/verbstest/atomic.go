@@ -151,9 +151,21 @@ func testAtomicMisaligned(e *env) {
 	if !e.canAtomic() {
 		return
 	}
-	wr := e.a.add(1, 64, 1)
-	wr.RemoteAddr += 4
-	e.refusedWith(wr, verbs.WCRemInvReqErr)
+	misaligned := func() *verbs.SendWR {
+		wr := e.a.add(1, 64, 1)
+		wr.RemoteAddr += 4
+		return wr
+	}
+	before := e.b.word(64)
+	e.a.post(misaligned())
+	if e.a.sent(1).Status == verbs.WCLocQPOpErr { // refused before it was sent
+		e.Equal(verbs.QPSErr, e.a.qp.State())
+		e.Equal(before, e.b.word(64))
+		return
+	}
+	e.renew()
+	e.connect()
+	e.refusedWith(misaligned(), verbs.WCRemInvReqErr)
 }
 
 func testAtomicKey(e *env) {

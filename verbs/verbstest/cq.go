@@ -25,6 +25,7 @@ func (e *env) withChannel() *verbs.CompChannel {
 	ch := verbs.NewCompChannel()
 	cq, err := e.b.Device.CreateCQ(verbs.CQAttr{Depth: 16, Channel: ch})
 	e.NoError(err)
+	own(e.b, cq)
 	e.b.rcq = cq
 	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
 	e.connect()
@@ -35,10 +36,23 @@ func (e *env) withChannel() *verbs.CompChannel {
 // everything under way has arrived.
 func (e *env) event(ch *verbs.CompChannel, wait time.Duration) bool {
 	e.settle()
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	cq, err := ch.Get(ctx)
-	return err == nil && cq == e.b.rcq
+	return e.next(ch, wait) == e.b.rcq
+}
+
+// next drives both sides until the channel has an event, which it returns, nil
+// if there was none in time.
+func (e *env) next(ch *verbs.CompChannel, wait time.Duration) verbs.CQ {
+	for deadline := time.Now().Add(wait); ; e.turn() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		cq, err := ch.Get(ctx)
+		cancel()
+		if err == nil {
+			return cq
+		}
+		if time.Now().After(deadline) {
+			return nil
+		}
+	}
 }
 
 func (e *env) imm(id uint64, flags verbs.SendFlags) {
@@ -56,11 +70,11 @@ func testArming(e *env) {
 	e.False(e.event(ch, time.Millisecond), "what was before gives no event")
 	e.imm(2, 0)
 	e.imm(3, 0)
-	e.True(e.event(ch, patience))
+	e.True(e.event(ch, e.patience()))
 	e.False(e.event(ch, time.Millisecond), "one event")
 	e.NoError(e.b.rcq.ReqNotify(false))
 	e.imm(4, 0)
-	e.True(e.event(ch, patience))
+	e.True(e.event(ch, e.patience()))
 	e.ErrorIs(e.a.rcq.ReqNotify(false), verbs.ErrInvalid, "no channel")
 }
 
@@ -71,11 +85,11 @@ func testSolicited(e *env) {
 	e.imm(1, 0)
 	e.False(e.event(ch, time.Millisecond))
 	e.imm(2, verbs.SendSolicited)
-	e.True(e.event(ch, patience))
+	e.True(e.event(ch, e.patience()))
 	e.NoError(e.b.rcq.ReqNotify(false))
 	e.NoError(e.b.rcq.ReqNotify(true), "does not weaken")
 	e.imm(3, 0)
-	e.True(e.event(ch, patience))
+	e.True(e.event(ch, e.patience()))
 }
 
 // Errors count as solicited (IBTA vol. 1, 11.4.2.2), of receives and of sends.
@@ -85,7 +99,7 @@ func testSolicitedError(e *env) {
 	e.NoError(e.b.rcq.ReqNotify(true))
 	e.b.to(verbs.QPSErr)
 	e.b.received(1)
-	e.True(e.event(ch, patience))
+	e.True(e.event(ch, e.patience()))
 	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true, SendCQ: e.b.rcq})
 	e.a.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
 	e.connect()
@@ -97,7 +111,7 @@ func testSolicitedError(e *env) {
 	wr.SGList[0].LKey ^= 1
 	e.b.post(wr)
 	e.Equal(verbs.WCLocProtErr, e.b.received(3).Status)
-	e.True(e.event(ch, patience))
+	e.True(e.event(ch, e.patience()))
 }
 
 // Both queues, and several queue pairs, may share a CQ.
@@ -168,6 +182,7 @@ func testSharedChannel(e *env) {
 		var err error
 		*cq, err = e.b.Device.CreateCQ(verbs.CQAttr{Depth: 16, Channel: ch})
 		e.NoError(err)
+		own(e.b, *cq)
 		e.NoError((*cq).ReqNotify(false))
 	}
 	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
@@ -177,11 +192,7 @@ func testSharedChannel(e *env) {
 	e.imm(1, 0)
 	seen := map[verbs.CQ]bool{}
 	for range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		cq, err := ch.Get(ctx)
-		cancel()
-		e.NoError(err)
-		seen[cq] = true
+		seen[e.next(ch, e.patience())] = true
 	}
 	e.True(seen[e.b.rcq])
 	e.True(seen[e.b.scq])
@@ -201,7 +212,7 @@ func testSolicitedOfTransports(e *env) {
 				e.b.received(2*i + j + 1)
 				wait := time.Millisecond
 				if flags != 0 {
-					wait = patience
+					wait = e.patience()
 				}
 				e.Equal(flags != 0, e.event(ch, wait), "%v of %v, %#x", op, e.a.typ, flags)
 			}

@@ -41,7 +41,7 @@ func (e *env) unpolled() {
 func (d *end) all(cq verbs.CQ, want int) {
 	d.e.t.Helper()
 	wcs, buf := []verbs.WC{}, make([]verbs.WC, 1)
-	for deadline := time.Now().Add(patience); len(wcs) < want; {
+	for deadline := time.Now().Add(d.e.patience()); len(wcs) < want; {
 		d.e.True(time.Now().Before(deadline), "%d of %d completions", len(wcs), want)
 		n, err := cq.Poll(buf)
 		wcs = append(wcs, buf[:n]...)

@@ -72,7 +72,7 @@ func own[T io.Closer](d *end, c T) T {
 func (d *end) newCQ(depth int) verbs.CQ {
 	cq, err := d.Device.CreateCQ(verbs.CQAttr{Depth: depth})
 	d.e.NoError(err)
-	return cq
+	return own(d, cq)
 }
 
 // complete fills in the type and the CQs that attr leaves to the end.
@@ -146,7 +146,7 @@ func (e *env) use(typ verbs.QPType) bool {
 	case verbs.QPTUD:
 		have = e.a.has(verbs.OpUD)
 	case verbs.QPTGSI:
-		have = e.a.has(verbs.OpUD) && e.a.networked()
+		have = e.a.has(verbs.OpGSI)
 	default:
 	}
 	if !have {

@@ -52,7 +52,7 @@ func (e *env) from(c <-chan verbs.WC) verbs.WC {
 	select {
 	case wc := <-c:
 		return wc
-	case <-time.After(patience):
+	case <-time.After(e.patience()):
 		e.Fail("no completion: the loop sleeps")
 	}
 	return verbs.WC{}
@@ -104,7 +104,7 @@ func testLoopPingPong(e *env) {
 	e.NoError(err)
 	select {
 	case err = <-done:
-	case <-time.After(patience):
+	case <-time.After(e.patience()):
 		e.Fail("a loop sleeps")
 	}
 	stop()

@@ -42,6 +42,7 @@ func (e *env) supply(srq verbs.SRQ, from, to int) {
 	for i := from; i < to; i++ {
 		e.NoError(srq.PostRecv(&verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{e.b.sge(i*200, 200)}}))
 	}
+	e.b.Driver.Flush()
 }
 
 func testSRQCreate(e *env) {

@@ -39,12 +39,17 @@ func (d *end) poll(cq verbs.CQ, wcs []verbs.WC) []verbs.WC {
 func pause() { time.Sleep(50 * time.Microsecond) }
 
 // patience bounds the wait for what has to happen, on however slow a machine.
-const patience = 30 * time.Second
+func (e *env) patience() time.Duration {
+	if e.pair.Patience > 0 {
+		return e.pair.Patience
+	}
+	return 30 * time.Second
+}
 
 // until drives both sides until cond holds.
 func (e *env) until(what string, cond func() bool) {
 	e.t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); {
+	for deadline := time.Now().Add(e.patience()); !cond(); {
 		if !e.turn() {
 			e.True(time.Now().Before(deadline), "never: %s", what)
 			pause()

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -13,12 +14,19 @@ type Side struct {
 	Driver verbs.Driver // of vector 0, driven by the suite
 }
 
-// Pair is two devices that reach each other. Attr returns what a queue pair of
-// the side connects with: the address of the other side's queue pair dest, the
-// timers. nil means verbs.ConnectAttr. Address handles are made of its AH.
+// Pair is two devices that reach each other.
 type Pair struct {
 	A, B Side
+	// Attr returns what a queue pair of the side connects with: the address of
+	// the other side's queue pair dest, the timers. nil means verbs.ConnectAttr.
+	// Address handles are made of its AH.
 	Attr func(side *Side, dest uint32) verbs.QPAttr
+	// Deviates names the rules ("Group/Rule") that the device is known to
+	// break, and how. Such a rule must fail: one that passes is no deviation
+	// any more, and fails the test.
+	Deviates map[string]string
+	// Patience bounds the wait for what has to happen. Default 30 seconds.
+	Patience time.Duration
 }
 
 // Run runs the suite. open is called for every test and cleans up by t.Cleanup.
@@ -56,7 +64,14 @@ func Run(t *testing.T, open func(t testing.TB) *Pair) {
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.tests {
-				t.Run(c.name, func(t *testing.T) { c.run(newEnv(t, open(t))) })
+				t.Run(c.name, func(t *testing.T) {
+					p := open(t)
+					if how, ok := p.Deviates[g.name+"/"+c.name]; ok {
+						breaks(t, p, c, how)
+					} else {
+						c.run(newEnv(t, p))
+					}
+				})
 			}
 		})
 	}

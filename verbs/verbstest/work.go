@@ -20,10 +20,11 @@ func sgeOf(mr verbs.MR, n int) verbs.SGE {
 // bytes is a part of the end's region.
 func (d *end) bytes(off, n int) []byte { return d.mr.Bytes()[off : off+n] }
 
-// recv posts a receive.
+// recv posts a receive, and flushes: until then it need not be there.
 func (d *end) recv(id uint64, list ...verbs.SGE) {
 	d.e.t.Helper()
 	d.e.NoError(d.qp.PostRecv(&verbs.RecvWR{WRID: id, SGList: list}))
+	d.Driver.Flush()
 }
 
 // write makes a work request on a part of the region and the same place at the

@@ -1,0 +1,106 @@
+package hw
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+// ah is an address handle. Providers look the library's handle up when a
+// datagram is sent, so it lives until the last work request with it is done.
+type ah struct {
+	pd     *pd
+	h      ibv.AH
+	attr   verbs.AHAttr
+	closed atomic.Bool
+	refs   atomic.Int32 // work requests, and one until Close
+}
+
+var _ verbs.AH = (*ah)(nil)
+
+// CreateAH implements verbs.PD.
+func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
+	if err := p.dev.checkAH(&attr); err != nil {
+		return nil, err
+	}
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	onPort := attr
+	onPort.Port = p.dev.cfg.Port
+	h, err := p.dev.ctx.CreateAH(p.h, &onPort)
+	if err != nil {
+		p.release()
+		return nil, failure("address handle", err)
+	}
+	p.dev.use.ahs.Add(1)
+	a := &ah{pd: p, h: h, attr: attr}
+	a.refs.Store(1)
+	return a, nil
+}
+
+// checkAH refuses addresses that providers take and cannot send to.
+func (d *Device) checkAH(a *verbs.AHAttr) error {
+	if a.Port > 1 || a.FlowLabel >= 1<<20 {
+		return fmt.Errorf("address of port %d, flow label %#x: %w", a.Port, a.FlowLabel, verbs.ErrInvalid)
+	}
+	if a.DGID == (verbs.GID{}) {
+		if d.linkLayer == verbs.LinkLayerInfiniBand && a.DLID != 0 {
+			return nil
+		}
+		return fmt.Errorf("address without GID: %w", verbs.ErrInvalid)
+	}
+	if !d.hasGID(int(a.SGIDIndex)) {
+		return fmt.Errorf("SGID index %d: %w", a.SGIDIndex, verbs.ErrInvalid)
+	}
+	return nil
+}
+
+// hasGID tells whether a place of the GID table is taken. Connecting should not
+// read the table each time.
+func (d *Device) hasGID(i int) bool {
+	taken := func(table []verbs.GIDEntry) bool { return i < len(table) && !table[i].Empty() }
+	if table := d.gids.Load(); table != nil && taken(*table) {
+		return true
+	}
+	return taken(d.Port().GIDs)
+}
+
+// Attr implements verbs.AH.
+func (a *ah) Attr() verbs.AHAttr { return a.attr }
+
+// Close implements verbs.AH.
+func (a *ah) Close() error {
+	if !a.closed.Swap(true) {
+		a.unref()
+	}
+	return nil
+}
+
+// ref keeps the handle for a work request, false after its end.
+func (a *ah) ref() bool {
+	for {
+		n := a.refs.Load()
+		if n == 0 || a.closed.Load() {
+			return false
+		}
+		if a.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// unref ends one use. The domain is in use as long as the handle is.
+func (a *ah) unref() {
+	if a.refs.Add(-1) > 0 {
+		return
+	}
+	d := a.pd.dev
+	if err := d.ctx.DestroyAH(a.h); err != nil {
+		d.cfg.Logger.Warn("destroy address handle", "device", d.Name(), "error", err)
+	}
+	d.use.ahs.Add(-1)
+	a.pd.release()
+}

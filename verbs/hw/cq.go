@@ -1,0 +1,332 @@
+package hw
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+// pollBatch is how many completions a call of the library fetches.
+const pollBatch = 256
+
+// cq is a completion queue. Completions that were fetched before the caller
+// asked wait in its stash: because an armed queue may be slept on only if it is
+// empty, and because providers forget completions of a queue pair that is reset
+// or destroyed.
+type cq struct {
+	vec      *vector
+	h        ibv.CQ
+	id       uint64
+	depth    atomic.Int64 // completions it holds, at least what was asked for
+	reserved atomic.Int64 // completions that its queue pairs can have at a time
+	users    atomic.Int32
+	reported atomic.Bool // the event of the overrun was raised
+	overrun  atomic.Bool // Poll may tell of it
+	closed   atomic.Bool
+
+	user *verbs.CompChannel // of its creator's; it then has a channel of the library's of its own
+	own  channel
+
+	// Owned by the loop.
+	armed   bool
+	members map[*qp]struct{} // queue pairs that the loop owns
+	ended   bool             // its queue pairs were
+	stash   []stashed
+	taken   int // of the stash
+	raw     [pollBatch]ibv.Completion
+}
+
+// stashed is a completion and the entry that it frees when it is polled.
+type stashed struct {
+	wc    verbs.WC
+	queue *workQueue // nil: nothing to free
+	entry uint32
+}
+
+// channel is a completion channel of the library's.
+type channel struct {
+	h  ibv.Channel
+	fd int
+}
+
+var _ verbs.CQ = (*cq)(nil)
+
+// CreateCQ implements verbs.Device.
+func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
+	if attr.Vector < 0 || attr.Vector >= len(d.vectors) || attr.Depth < 1 || attr.Depth > d.attr.MaxCQE {
+		return nil, fmt.Errorf("completion queue of vector %d, depth %d: %w", attr.Vector, attr.Depth, verbs.ErrInvalid)
+	}
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	c := &cq{vec: d.vectors[attr.Vector], user: attr.Channel, members: map[*qp]struct{}{}}
+	if err := c.create(attr.Depth); err != nil {
+		_ = d.release()
+		return nil, err
+	}
+	d.use.cqs.Add(1)
+	return c, nil
+}
+
+func (c *cq) create(depth int) (err error) {
+	v := c.vec
+	d := v.dev
+	ch := v.channel
+	if c.user != nil {
+		if c.own.h, c.own.fd, err = d.ctx.CreateChannel(); err != nil {
+			return failure("completion channel", err)
+		}
+		ch = c.own
+	}
+	c.id = d.objects.add(c)
+	h, granted, err := d.ctx.CreateCQ(depth, c.id, ch.h, v.comp)
+	if err == nil {
+		c.h = h
+		c.depth.Store(int64(granted))
+		if err = v.add(c); err == nil {
+			return nil
+		}
+		_ = d.ctx.DestroyCQ(h)
+	}
+	d.objects.remove(c.id)
+	if c.own.h != 0 {
+		_ = d.ctx.DestroyChannel(c.own.h)
+	}
+	return failure("completion queue", err)
+}
+
+// reserve counts the completions that a queue pair can have outstanding. With
+// bounded queues there must be room for them.
+func (c *cq) reserve(n int) error {
+	if got := c.reserved.Add(int64(n)); c.vec.dev.cfg.BoundCQs && got > c.depth.Load() {
+		c.unreserve(n)
+		return fmt.Errorf("%d of %d completions reserved: %w", got-int64(n), c.depth.Load(), ErrCQFull)
+	}
+	return nil
+}
+
+func (c *cq) unreserve(n int) { c.reserved.Add(-int64(n)) }
+
+// Poll implements verbs.CQ: one call of the library, none if completions wait
+// in the stash.
+func (c *cq) Poll(wcs []verbs.WC) (int, error) {
+	if c.closed.Load() {
+		return 0, verbs.ErrClosed
+	}
+	n := c.unstash(wcs)
+	if n == 0 {
+		n = c.fetch(wcs)
+	}
+	if n == 0 && c.overrun.Load() {
+		c.fatal()
+		return 0, verbs.ErrCQOverrun
+	}
+	return n, nil
+}
+
+// fatal ends the queue pairs of a queue that overran (IBTA vol. 1, 11.6.3.2).
+// Providers differ in whether they do.
+func (c *cq) fatal() {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	d := c.vec.dev
+	for q := range c.members {
+		q.fail()
+		d.async.Notify(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
+	}
+}
+
+// stashedNow returns the number of completions that wait in the stash.
+func (c *cq) stashedNow() int { return len(c.stash) - c.taken }
+
+func (c *cq) unstash(wcs []verbs.WC) int {
+	n := min(len(wcs), c.stashedNow())
+	for i := range wcs[:n] {
+		s := &c.stash[c.taken+i]
+		wcs[i] = s.wc
+		if s.queue != nil {
+			s.queue.retire(s.entry)
+		}
+	}
+	if c.taken += n; c.taken == len(c.stash) {
+		clear(c.stash)
+		c.stash, c.taken = c.stash[:0], 0
+	}
+	return n
+}
+
+// fetch takes completions from the library to the caller.
+func (c *cq) fetch(wcs []verbs.WC) (n int) {
+	for n < len(wcs) {
+		raw := c.raw[:min(len(c.raw), len(wcs)-n)]
+		got := c.poll(raw)
+		for i := range raw[:got] {
+			queue, entry, ok := c.resolve(&raw[i], &wcs[n])
+			if !ok {
+				continue
+			}
+			if queue != nil {
+				queue.retire(entry)
+			}
+			n++
+		}
+		if got < len(raw) {
+			break
+		}
+	}
+	return n
+}
+
+// fill takes up to pollBatch completions from the library into the stash.
+func (c *cq) fill() int {
+	got := c.poll(c.raw[:])
+	for i := range c.raw[:got] {
+		var s stashed
+		var ok bool
+		if s.queue, s.entry, ok = c.resolve(&c.raw[i], &s.wc); ok {
+			c.stash = append(c.stash, s)
+		}
+	}
+	return got
+}
+
+// drain takes all completions into the stash.
+func (c *cq) drain() {
+	for c.fill() == len(c.raw) {
+	}
+}
+
+// disown has completions in the stash free nothing of a queue that was reset or closed.
+func (c *cq) disown(w *workQueue) {
+	for i := range c.stash {
+		if s := &c.stash[i]; s.queue == w {
+			s.queue = nil
+		}
+	}
+}
+
+func (c *cq) poll(raw []ibv.Completion) int {
+	d := c.vec.dev
+	n := d.ctx.Poll(c.h, raw)
+	if n < 0 { // the queue itself is broken
+		d.overran(c)
+		return 0
+	}
+	if n > 0 {
+		d.completions.Add(uint64(n))
+	}
+	return n
+}
+
+// resolve turns a completion of the library's into the caller's. It returns
+// the entry that is free when the caller has it; false is a completion that
+// belongs to nothing.
+func (c *cq) resolve(raw *ibv.Completion, wc *verbs.WC) (queue *workQueue, entry uint32, ok bool) {
+	d := c.vec.dev
+	w, entry := d.queueOf(raw.WRID), entryOf(raw.WRID)
+	if w == nil || int(entry) >= len(w.ids) {
+		d.strays.Add(1)
+		return nil, 0, false
+	}
+	*wc = verbs.WC{
+		WRID: w.ids[entry], QPNum: raw.QPNum, VendorErr: raw.VendorErr,
+		Status: w.status(entry, verbs.WCStatus(raw.Status)),
+	}
+	if wc.Status == verbs.WCSuccess { // of others nothing else is valid (ibv_poll_cq(3))
+		wc.Opcode = verbs.WCOpcode(raw.Opcode)
+		if !w.send {
+			w.received(raw, wc)
+		}
+	}
+	if w.free != nil { // the device took it, whenever the caller hears of it
+		w.free = append(w.free, entry)
+		return nil, 0, true
+	}
+	return w, entry, true
+}
+
+const validFlags = verbs.WCGRH | verbs.WCWithImm | verbs.WCWithInv
+
+// received fills in what only receives have. A datagram's completion says where
+// it came from; of other transports the library promises nothing there.
+func (w *workQueue) received(raw *ibv.Completion, wc *verbs.WC) {
+	wc.ByteLen, wc.Flags = raw.ByteLen, verbs.WCFlags(raw.Flags)&validFlags
+	if wc.Flags&verbs.WCWithImm != 0 {
+		wc.ImmData = raw.Imm()
+	}
+	if w.datagram(wc) {
+		wc.SrcQP = raw.SrcQP
+	} else {
+		wc.Flags &^= verbs.WCGRH
+	}
+}
+
+// datagram tells whether a received message came to a UD queue pair.
+func (w *workQueue) datagram(wc *verbs.WC) bool {
+	switch {
+	case w.qp != nil:
+		return w.qp.kind == verbs.QPTUD
+	case w.srq.connected.Load() == 0:
+		return true
+	default: // queue pairs of both kinds take from it
+		return w.srq.datagrams.Load() > 0 && wc.Flags&verbs.WCGRH != 0
+	}
+}
+
+// ReqNotify implements verbs.CQ.
+func (c *cq) ReqNotify(solicited bool) error {
+	switch {
+	case c.closed.Load():
+		return verbs.ErrClosed
+	case c.user == nil:
+		return fmt.Errorf("completion queue without channel: %w", verbs.ErrInvalid)
+	}
+	c.armed = true
+	return failure("arm completion queue", c.vec.dev.ctx.Notify([]ibv.CQ{c.h}, solicited))
+}
+
+// Resize implements verbs.CQ.
+func (c *cq) Resize(depth int) error {
+	switch {
+	case c.closed.Load():
+		return verbs.ErrClosed
+	case depth < 1 || depth > c.vec.dev.attr.MaxCQE:
+		return fmt.Errorf("completion queue of depth %d: %w", depth, verbs.ErrInvalid)
+	}
+	c.drain()
+	if depth < c.stashedNow() {
+		return fmt.Errorf("%d completions in a queue of %d: %w", c.stashedNow(), depth, verbs.ErrInvalid)
+	}
+	granted, err := c.vec.dev.ctx.ResizeCQ(c.h, depth)
+	if err == nil {
+		c.depth.Store(int64(granted))
+	}
+	return failure("resize completion queue", err)
+}
+
+// Vector implements verbs.CQ.
+func (c *cq) Vector() int { return c.vec.index }
+
+// Close implements verbs.CQ.
+func (c *cq) Close() error {
+	if n := c.users.Load(); n > 0 {
+		return fmt.Errorf("completion queue of %d queue pairs: %w", n, verbs.ErrBusy)
+	}
+	if c.closed.Swap(true) {
+		return nil
+	}
+	d := c.vec.dev
+	c.vec.remove(c)
+	d.objects.remove(c.id)
+	errs := []error{failure("destroy completion queue", d.ctx.DestroyCQ(c.h))}
+	if c.own.h != 0 {
+		errs = append(errs, failure("destroy completion channel", d.ctx.DestroyChannel(c.own.h)))
+	}
+	d.use.cqs.Add(-1)
+	return errors.Join(append(errs, d.release())...)
+}

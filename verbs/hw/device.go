@@ -1,0 +1,189 @@
+package hw
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+// Device is a port of an adapter. It implements [verbs.Device]; its drivers
+// implement [verbs.Peeker].
+//
+// The context of the library lives until the device and the last of its objects
+// were closed, in whatever order: the library must not be called after that.
+//
+// Lock order: vector.mu and pd.mu before Device.mu. None is taken on the data path.
+type Device struct {
+	cfg     Config
+	ctx     ibv.Context
+	info    Info
+	attr    verbs.DeviceAttr
+	vectors []*vector
+	queues  queueTable
+	objects objects
+	async   *verbs.AsyncChannel
+	watcher watcher
+
+	linkLayer verbs.LinkLayer
+	gids      atomic.Pointer[[]verbs.GIDEntry] // as last read, nil after a change
+	pkeys     int                              // entries of the table of partitions
+
+	use                                               counters
+	posted, postErrors, completions, strays, overruns atomic.Uint64
+
+	mu      sync.Mutex // guards everything below
+	closed  bool
+	holders int // the device itself, its objects and drivers
+}
+
+// counters are the objects of a device.
+type counters struct{ qps, cqs, srqs, ahs, mrs, pds atomic.Int64 }
+
+var _ verbs.Device = (*Device)(nil)
+
+// Open opens an adapter. [ErrLibraryAbsent], [ErrProviderAbsent] and
+// [ErrNoDevice] mean that there is none, [ErrUnsuitable] that it is of no use,
+// and [verbs.ErrNotSupported] that the program was built without cgo.
+func Open(cfg Config) (*Device, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("RDMA device configuration: %w", err)
+	}
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	ctx, err := cfg.Library.Open(cfg.Adapter)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", cfg.Adapter, err)
+	}
+	d := &Device{cfg: cfg, ctx: ctx, async: verbs.NewAsyncChannel(), holders: 1}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", cfg.Adapter, err), d.Close())
+	}
+	return d, nil
+}
+
+func (d *Device) open() error {
+	if err := d.probe(); err != nil {
+		return err
+	}
+	for i := range d.cfg.Vectors {
+		v, err := newVector(d, i, i%max(d.info.Vectors, 1))
+		if err != nil {
+			return err
+		}
+		d.vectors = append(d.vectors, v)
+	}
+	return d.watcher.start(d)
+}
+
+// Name implements verbs.Device.
+func (d *Device) Name() string {
+	if d.cfg.Port > 1 {
+		return fmt.Sprintf("%s/%d", d.cfg.Adapter, d.cfg.Port)
+	}
+	return d.cfg.Adapter
+}
+
+// Attr implements verbs.Device.
+func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
+
+// Async implements verbs.Device.
+func (d *Device) Async() *verbs.AsyncChannel { return d.async }
+
+// Info identifies the adapter.
+func (d *Device) Info() Info { return d.info }
+
+// Stats returns the counters of the device.
+func (d *Device) Stats() Stats {
+	n := func(c *atomic.Int64) int { return int(c.Load()) }
+	return Stats{
+		QPs: n(&d.use.qps), CQs: n(&d.use.cqs), SRQs: n(&d.use.srqs), AHs: n(&d.use.ahs), MRs: n(&d.use.mrs), PDs: n(&d.use.pds),
+		Posted: d.posted.Load(), PostErrors: d.postErrors.Load(), Completions: d.completions.Load(),
+		Strays: d.strays.Load(), Overruns: d.overruns.Load(),
+	}
+}
+
+// Port implements verbs.Device. Of a device that the library cannot ask any
+// more the port is down.
+func (d *Device) Port() verbs.PortAttr {
+	down := verbs.PortAttr{State: verbs.PortDown}
+	if d.hold() != nil {
+		return down
+	}
+	defer func() { _ = d.release() }()
+	p, err := d.ctx.QueryPort(d.cfg.Port)
+	if err != nil {
+		return down
+	}
+	if p.LinkLayer == verbs.LinkLayerEthernet {
+		p.UDPPort = roceUDPPort
+	}
+	table := slices.Clone(p.GIDs)
+	d.gids.Store(&table)
+	return p
+}
+
+// roceUDPPort is where adapters receive (IANA: roce).
+const roceUDPPort = 4791
+
+// hold keeps the library's context for a new object or for a call.
+func (d *Device) hold() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return verbs.ErrClosed
+	}
+	d.holders++
+	return nil
+}
+
+func (d *Device) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
+// release is the end of an object; the last one ends the context.
+func (d *Device) release() error {
+	d.mu.Lock()
+	d.holders--
+	last := d.holders == 0
+	d.mu.Unlock()
+	if !last {
+		return nil
+	}
+	var errs []error
+	for _, v := range d.vectors {
+		errs = append(errs, failure("destroy completion channel", d.ctx.DestroyChannel(v.channel.h)))
+	}
+	return errors.Join(append(errs, failure("close context", d.ctx.Close()))...)
+}
+
+// Close implements verbs.Device. Objects that are still open go on working
+// until they are closed.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	d.watcher.stop()
+	return d.release()
+}
+
+// overran takes note of a completion queue that lost completions.
+func (d *Device) overran(c *cq) {
+	if !c.reported.Swap(true) {
+		d.overruns.Add(1)
+		d.async.Notify(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c})
+		c.overrun.Store(true)
+	}
+}

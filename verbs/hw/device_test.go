@@ -1,0 +1,132 @@
+package hw
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/hwtest"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+func TestOpen(t *testing.T) {
+	lib := newLibrary(t, 1)
+	_, err := Open(Config{Library: lib})
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	_, err = Open(Config{Library: lib, Adapter: "fake0", Vectors: maxVectors + 1})
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	_, err = Open(Config{Library: lib, Adapter: "mlx5_0"})
+	require.ErrorIs(t, err, ErrNoDevice)
+	_, err = Open(Config{Library: lib, Adapter: "fake0", Port: 2})
+	require.ErrorIs(t, err, ErrNoDevice)
+
+	d := openFake(t, lib, "fake0", func(c *Config) { c.Vectors = 5 })
+	require.Equal(t, "fake0", d.Name())
+	require.Equal(t, "unknown", d.Attr().Provider)
+	require.Equal(t, 5, d.Attr().Vectors)
+	require.Equal(t, 512, d.Attr().MaxInline)
+	ops := d.Attr().Ops
+	require.Equal(t, verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic|verbs.OpSRQ|verbs.OpResizeCQ,
+		ops&(verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic|verbs.OpSRQ|verbs.OpResizeCQ|verbs.OpGSI|verbs.OpSQD))
+	port := d.Port()
+	require.EqualValues(t, 4791, port.UDPPort)
+	require.True(t, port.GIDs[0].Empty())
+	require.Equal(t, hwtest.GIDIndex, verbs.GIDIndex(port.GIDs, port.GIDs[hwtest.GIDIndex].GID, 1))
+}
+
+// What an adapter lacks is not claimed, and what lacks the essential is refused.
+func TestUnsuitable(t *testing.T) {
+	lib := newLibrary(t, 1, func(l *hwtest.Library) {
+		l.Attr = func(a *ibv.DeviceAttr) { a.Transport = int(TransportIWARP) }
+	})
+	_, err := Open(Config{Library: lib, Adapter: "fake0"})
+	require.ErrorIs(t, err, ErrUnsuitable)
+	require.ErrorContains(t, err, "iWARP")
+	lib.Attr = func(a *ibv.DeviceAttr) { a.Atomic, a.MaxSRQ, a.MaxQPWR = false, 0, 1<<20 }
+	d := openFake(t, lib, "fake0")
+	require.Zero(t, d.Attr().Ops&(verbs.OpAtomic|verbs.OpSRQ))
+	require.Equal(t, maxWR, d.Attr().MaxQPWR)
+}
+
+// The library's context lives until the last object was closed.
+func TestContextOutlivesDevice(t *testing.T) {
+	lib := newLibrary(t, 1)
+	d, err := Open(Config{Library: lib, Adapter: "fake0"})
+	require.NoError(t, err)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	mr, err := pd.AllocMR(4096, verbs.AccessLocalWrite)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	require.NoError(t, d.Close(), "twice")
+	_, err = d.AllocPD()
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	_, err = pd.AllocMR(4096, verbs.AccessLocalWrite)
+	require.ErrorIs(t, err, verbs.ErrClosed)
+	require.Equal(t, verbs.PortDown, d.Port().State)
+	mr.Bytes()[0] = 1
+	require.ErrorIs(t, pd.Close(), verbs.ErrBusy)
+	require.NoError(t, mr.Close())
+	require.Zero(t, lib.Calls("fake0", "Close"))
+	require.NoError(t, pd.Close())
+	require.Equal(t, 1, lib.Calls("fake0", "Close"))
+}
+
+func nextEvent(t *testing.T, d *Device) verbs.AsyncEvent {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	e, err := d.Async().Get(ctx)
+	require.NoError(t, err)
+	return e
+}
+
+func TestEvents(t *testing.T) {
+	lib := newLibrary(t, 1)
+	d := openFake(t, lib, "fake0")
+	for _, typ := range []verbs.EventType{verbs.EventPortErr, verbs.EventPortActive, verbs.EventGIDChange, verbs.EventDeviceFatal} {
+		lib.Raise("fake0", typ)
+		require.Equal(t, verbs.AsyncEvent{Type: typ}, nextEvent(t, d))
+	}
+	d.raise(ibv.Event{Type: verbs.EventPortErr, Port: 2}) // another port's
+	d.raise(ibv.Event{Type: verbs.EventQPFatal, ID: 1 << 40})
+	_, ok := d.Async().Poll()
+	require.False(t, ok, "an event of nothing here")
+	c, err := d.CreateCQ(verbs.CQAttr{Depth: 1})
+	require.NoError(t, err)
+	d.raise(ibv.Event{Type: verbs.EventCQErr, ID: c.(*cq).id})
+	require.Equal(t, verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c}, nextEvent(t, d))
+	_, err = c.Poll(make([]verbs.WC, 1))
+	require.ErrorIs(t, err, verbs.ErrCQOverrun)
+	require.EqualValues(t, 1, d.Stats().Overruns)
+	require.NoError(t, c.Close())
+}
+
+// An error of the library is one that users of package verbs know.
+func TestFailure(t *testing.T) {
+	require.NoError(t, failure("nothing", nil))
+	for errno, want := range map[unix.Errno]error{
+		unix.EINVAL: verbs.ErrInvalid, unix.ENOMEM: verbs.ErrNoMemory, unix.EBUSY: verbs.ErrBusy,
+		unix.EOPNOTSUPP: verbs.ErrNotSupported, unix.EIO: verbs.ErrClosed,
+	} {
+		err := failure("object", errno)
+		require.ErrorIs(t, err, want)
+		require.ErrorIs(t, err, errno)
+	}
+	require.Equal(t, lockedMemoryLimited(), errors.Is(failure("memory", unix.ENOMEM), ErrMemlock))
+}
+
+// No library is needed to find out that there is none.
+func TestAdapters(t *testing.T) {
+	names, err := Adapters()
+	if err != nil {
+		require.True(t, errors.Is(err, ErrLibraryAbsent) || errors.Is(err, verbs.ErrNotSupported), err)
+		return
+	}
+	t.Logf("adapters of this host: %q", names)
+}

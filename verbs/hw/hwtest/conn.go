@@ -1,0 +1,261 @@
+package hwtest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+// conn implements ibv.Context.
+type conn struct {
+	a       *adapter
+	asyncFD int
+
+	mu      sync.Mutex // guards everything below
+	last    uintptr
+	objects map[uintptr]any // by handle
+	ids     map[any]uint64  // of objects that events concern
+	events  []ibv.Event
+	closed  bool
+}
+
+var _ ibv.Context = (*conn)(nil)
+
+// enter gives an object its handle, and remembers the id that its events carry.
+func enter[T ~uintptr](c *conn, obj any, key any, id uint64) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last += 16
+	c.objects[c.last] = obj
+	if key != nil {
+		c.ids[key] = id
+	}
+	return T(c.last)
+}
+
+// of returns what a handle stands for.
+func of[O any, T ~uintptr](c *conn, handle T) O {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, ok := c.objects[uintptr(handle)].(O)
+	if !ok || c.closed {
+		panic(fmt.Sprintf("hwtest: %T %#x used after its end", handle, uintptr(handle)))
+	}
+	return o
+}
+
+// leave ends a handle.
+func leave[T ~uintptr](c *conn, handle T, key any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.objects, uintptr(handle))
+	delete(c.ids, key)
+}
+
+// errno is an error as the library gives it.
+func errno(err error) error {
+	for _, m := range []struct {
+		is error
+		no unix.Errno
+	}{
+		{verbs.ErrNoMemory, unix.ENOMEM},
+		{verbs.ErrQueueFull, unix.ENOMEM},
+		{verbs.ErrBusy, unix.EBUSY},
+		{verbs.ErrNotSupported, unix.EOPNOTSUPP},
+	} {
+		if errors.Is(err, m.is) {
+			return m.no
+		}
+	}
+	if err != nil {
+		return unix.EINVAL
+	}
+	return nil
+}
+
+// Close implements ibv.Context.
+func (c *conn) Close() error {
+	c.a.do("Close", func() {})
+	c.a.leave(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.objects); n > 0 {
+		panic(fmt.Sprintf("hwtest: context closed with %d objects", n))
+	}
+	c.closed = true
+	return unix.Close(c.asyncFD)
+}
+
+// Query implements ibv.Context.
+func (c *conn) Query() (attr ibv.DeviceAttr, err error) {
+	c.a.do("Query", func() {
+		a := c.a.dev.Attr()
+		attr = ibv.DeviceAttr{
+			Firmware: "0.0.0", NodeGUID: 0x7801, Ports: 1, Vectors: 2, Atomic: true,
+			MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxSGERead: a.MaxSGE, MaxCQ: 1 << 16, MaxCQE: 32767,
+			MaxMR: a.MaxMR, MaxPD: 1 << 16, MaxAH: a.MaxAH, MaxSRQ: a.MaxSRQ, MaxSRQWR: a.MaxSRQWR, MaxSRQSGE: a.MaxSRQSGE,
+			MaxRDAtomicOut: a.MaxRDAtomic, MaxRDAtomicIn: a.MaxRDAtomic, MaxMRSize: a.MaxMRSize,
+		}
+	})
+	if n := c.a.lib.MaxCQE; n > 0 {
+		attr.MaxCQE = n
+	}
+	if change := c.a.lib.Attr; change != nil {
+		change(&attr)
+	}
+	return attr, nil
+}
+
+// QueryPort implements ibv.Context. The table has a hole and the address as
+// RoCE v1, too.
+func (c *conn) QueryPort(port uint8) (p verbs.PortAttr, err error) {
+	if port != 1 {
+		return p, unix.EINVAL
+	}
+	c.a.do("QueryPort", func() { p = c.a.dev.Port() })
+	v2 := p.GIDs[0]
+	v2.Ifindex = 1
+	v1 := v2
+	v1.Type = verbs.GIDTypeRoCEv1
+	p.GIDs, p.UDPPort = []verbs.GIDEntry{{}, v1, v2}, 0
+	return p, nil
+}
+
+// GIDIndex is the place of an adapter's address in its table.
+const GIDIndex = 2
+
+// address makes an address of this table one of the device's.
+func (c *conn) address(a verbs.AHAttr) (verbs.AHAttr, error) {
+	if a.SGIDIndex != GIDIndex || a.Port != 1 {
+		return a, unix.EINVAL
+	}
+	a.SGIDIndex, a.UDPPort = 0, c.a.port
+	return a, nil
+}
+
+// AllocPD implements ibv.Context.
+func (c *conn) AllocPD() (h ibv.PD, err error) {
+	c.a.do("AllocPD", func() {
+		var p verbs.PD
+		if p, err = c.a.dev.AllocPD(); err == nil {
+			h = enter[ibv.PD](c, p, nil, 0)
+		}
+	})
+	return h, errno(err)
+}
+
+// DeallocPD implements ibv.Context.
+func (c *conn) DeallocPD(h ibv.PD) (err error) {
+	c.a.do("DeallocPD", func() {
+		if err = of[verbs.PD](c, h).Close(); err == nil {
+			leave(c, h, nil)
+		}
+	})
+	return errno(err)
+}
+
+// slow is the time that creating takes: the caller's, not the adapter's.
+func (c *conn) slow() { time.Sleep(c.a.lib.Create) }
+
+// RegMR implements ibv.Context.
+func (c *conn) RegMR(pd ibv.PD, buf []byte, access verbs.Access) (h ibv.MR, lkey, rkey uint32, err error) {
+	c.slow()
+	c.a.do("RegMR", func() {
+		var m verbs.MR
+		if m, err = of[verbs.PD](c, pd).RegMR(buf, access); err == nil {
+			h, lkey, rkey = enter[ibv.MR](c, m, nil, 0), m.LKey(), m.RKey()
+		}
+	})
+	return h, lkey, rkey, errno(err)
+}
+
+// DeregMR implements ibv.Context.
+func (c *conn) DeregMR(h ibv.MR) (err error) {
+	c.a.do("DeregMR", func() {
+		err = of[verbs.MR](c, h).Close()
+		leave(c, h, nil)
+	})
+	return errno(err)
+}
+
+// CreateAH implements ibv.Context.
+func (c *conn) CreateAH(pd ibv.PD, attr *verbs.AHAttr) (h ibv.AH, err error) {
+	a, err := c.address(*attr)
+	if err != nil {
+		return 0, err
+	}
+	c.a.do("CreateAH", func() {
+		var o verbs.AH
+		if o, err = of[verbs.PD](c, pd).CreateAH(a); err == nil {
+			h = enter[ibv.AH](c, o, nil, 0)
+		}
+	})
+	return h, errno(err)
+}
+
+// DestroyAH implements ibv.Context.
+func (c *conn) DestroyAH(h ibv.AH) (err error) {
+	c.a.do("DestroyAH", func() {
+		err = of[verbs.AH](c, h).Close()
+		leave(c, h, nil)
+	})
+	return errno(err)
+}
+
+// AsyncFD implements ibv.Context.
+func (c *conn) AsyncFD() int { return c.asyncFD }
+
+// AsyncEvent implements ibv.Context.
+func (c *conn) AsyncEvent() (ibv.Event, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.events) == 0 {
+		var b [8]byte
+		_, _ = unix.Read(c.asyncFD, b[:])
+		return ibv.Event{}, unix.EAGAIN
+	}
+	e := c.events[0]
+	c.events = c.events[1:]
+	return e, nil
+}
+
+// passOn raises an event of the device if it concerns an object of this context.
+func (c *conn) passOn(e verbs.AsyncEvent) {
+	var key any
+	switch {
+	case e.CQ != nil:
+		key = e.CQ
+	case e.QP != nil:
+		key = e.QP
+	case e.SRQ != nil:
+		key = e.SRQ
+	}
+	c.mu.Lock()
+	id, ok := c.ids[key]
+	c.mu.Unlock()
+	if ok {
+		c.raise(ibv.Event{Type: e.Type, ID: id})
+	}
+}
+
+func (c *conn) raise(e ibv.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.events = append(c.events, e)
+	ring(c.asyncFD)
+}
+
+// ring makes a descriptor readable, anew for a poller of edges.
+func ring(fd int) {
+	one := [8]byte{1}
+	_, _ = unix.Write(fd, one[:])
+}

@@ -1,0 +1,283 @@
+package hwtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+// channel is a completion channel: events of armed queues that were not taken yet.
+type channel struct {
+	fd     int
+	from   *verbs.CompChannel
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu     sync.Mutex // guards everything below
+	events []uint64
+}
+
+// queue is a completion queue. Completions wait in it where the adapter forgets some.
+type queue struct {
+	cq    verbs.CQ
+	ch    *channel
+	id    uint64
+	saved []verbs.WC
+	wcs   []verbs.WC // scratch
+}
+
+// pair is a queue pair.
+type pair struct {
+	qp         verbs.QP
+	send, recv *queue
+}
+
+// CreateChannel implements ibv.Context.
+func (c *conn) CreateChannel() (ibv.Channel, int, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return 0, 0, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := &channel{fd: fd, from: verbs.NewCompChannel(), cancel: cancel}
+	ch.done.Go(func() {
+		for {
+			cq, err := ch.from.Get(ctx)
+			if err != nil {
+				return
+			}
+			ch.put(c, cq)
+		}
+	})
+	return enter[ibv.Channel](c, ch, nil, 0), fd, nil
+}
+
+func (ch *channel) put(c *conn, cq verbs.CQ) {
+	c.mu.Lock()
+	id, ok := c.ids[cq]
+	c.mu.Unlock()
+	if ok {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		ch.events = append(ch.events, id)
+		ring(ch.fd)
+	}
+}
+
+// DestroyChannel implements ibv.Context.
+func (c *conn) DestroyChannel(h ibv.Channel) error {
+	ch := of[*channel](c, h)
+	leave(c, h, nil)
+	ch.cancel()
+	ch.done.Wait()
+	return unix.Close(ch.fd)
+}
+
+// CreateCQ implements ibv.Context. As rxe's, a queue holds a power of two less one.
+func (c *conn) CreateCQ(depth int, id uint64, h ibv.Channel, vector int) (ibv.CQ, int, error) {
+	if vector < 0 || vector > 1 {
+		return 0, 0, unix.EINVAL
+	}
+	granted := roundUp(depth)
+	q := &queue{ch: of[*channel](c, h), id: id}
+	var err error
+	c.a.do("CreateCQ", func() {
+		q.cq, err = c.a.dev.CreateCQ(verbs.CQAttr{Depth: granted, Channel: q.ch.from})
+	})
+	if err != nil {
+		return 0, 0, errno(err)
+	}
+	return enter[ibv.CQ](c, q, q.cq, id), granted, nil
+}
+
+func roundUp(depth int) int {
+	n := 1
+	for n <= depth {
+		n *= 2
+	}
+	return n - 1
+}
+
+// ResizeCQ implements ibv.Context.
+func (c *conn) ResizeCQ(h ibv.CQ, depth int) (granted int, err error) {
+	granted = roundUp(depth)
+	c.a.do("ResizeCQ", func() { err = of[*queue](c, h).cq.Resize(granted) })
+	return granted, errno(err)
+}
+
+// DestroyCQ implements ibv.Context. Events of the queue that were not taken vanish.
+func (c *conn) DestroyCQ(h ibv.CQ) (err error) {
+	q := of[*queue](c, h)
+	c.a.do("DestroyCQ", func() { err = q.cq.Close() })
+	if err != nil {
+		return errno(err)
+	}
+	leave(c, h, q.cq)
+	q.ch.mu.Lock()
+	defer q.ch.mu.Unlock()
+	q.ch.events = slices.DeleteFunc(q.ch.events, func(id uint64) bool { return id == q.id })
+	return nil
+}
+
+// Notify implements ibv.Context.
+func (c *conn) Notify(cqs []ibv.CQ, solicited bool) (err error) {
+	c.a.do("Notify", func() {
+		for _, h := range cqs {
+			if err == nil {
+				err = of[*queue](c, h).cq.ReqNotify(solicited)
+			}
+		}
+	})
+	return errno(err)
+}
+
+// Events implements ibv.Context.
+func (c *conn) Events(h ibv.Channel, ids []uint64) (n int) {
+	ch := of[*channel](c, h)
+	c.a.do("Events", func() {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		n = copy(ids, ch.events)
+		ch.events = ch.events[n:]
+	})
+	return n
+}
+
+// Poll implements ibv.Context.
+func (c *conn) Poll(h ibv.CQ, wcs []ibv.Completion) (n int) {
+	q := of[*queue](c, h)
+	c.a.do("Poll", func() {
+		if len(q.saved) == 0 {
+			q.fetch(len(wcs))
+		}
+		for n < len(wcs) && n < len(q.saved) {
+			encode(&wcs[n], &q.saved[n])
+			n++
+		}
+		q.saved = q.saved[n:]
+	})
+	return n
+}
+
+// fetch takes up to most completions from the device.
+func (q *queue) fetch(most int) int {
+	q.wcs = slices.Grow(q.wcs[:0], most)[:most]
+	n, _ := q.cq.Poll(q.wcs)
+	q.saved = append(q.saved, q.wcs[:n]...)
+	return n
+}
+
+func encode(out *ibv.Completion, wc *verbs.WC) {
+	*out = ibv.Completion{
+		WRID: wc.WRID, Status: uint32(wc.Status), Opcode: uint32(wc.Opcode), VendorErr: wc.VendorErr, ByteLen: wc.ByteLen,
+		QPNum: wc.QPNum, SrcQP: wc.SrcQP, Flags: uint32(wc.Flags),
+	}
+	out.SetImm(wc.ImmData)
+	if wc.Status != verbs.WCSuccess { // the rest is what was there before
+		out.Opcode, out.ByteLen, out.SrcQP, out.Flags = 0x55, 0xdeadbeef, 0xdeadbeef, 0xff
+	}
+}
+
+// CreateQP implements ibv.Context.
+func (c *conn) CreateQP(init *ibv.QPInit) (h ibv.QP, num uint32, err error) {
+	c.slow()
+	p := &pair{send: of[*queue](c, init.SendCQ), recv: of[*queue](c, init.RecvCQ)}
+	attr := verbs.QPInitAttr{SendCQ: p.send.cq, RecvCQ: p.recv.cq, Cap: init.Cap, Type: init.Type, SQSigAll: init.SQSigAll}
+	if init.SRQ != 0 {
+		attr.SRQ = of[verbs.SRQ](c, init.SRQ)
+	}
+	c.a.do("CreateQP", func() {
+		if p.qp, err = of[verbs.PD](c, init.PD).CreateQP(&attr); err == nil {
+			h, num = enter[ibv.QP](c, p, p.qp, init.ID), p.qp.Num()
+		}
+	})
+	return h, num, errno(err)
+}
+
+// ModifyQP implements ibv.Context.
+func (c *conn) ModifyQP(h ibv.QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) (err error) {
+	p, a := of[*pair](c, h), *attr
+	if mask&verbs.QPAttrAV != 0 {
+		if a.AH, err = c.address(a.AH); err != nil {
+			return err
+		}
+	}
+	c.a.do("ModifyQP", func() {
+		if p.qp.State() == verbs.QPSReset && a.State == verbs.QPSErr { // as the kernel's table has it
+			err = verbs.ErrTransition
+			return
+		}
+		if err = p.qp.Modify(&a, mask); err == nil && a.State == verbs.QPSReset && mask&verbs.QPAttrState != 0 {
+			c.forget(p)
+		}
+	})
+	return errno(err)
+}
+
+// forget removes the completions of a queue pair, if the adapter does that.
+func (c *conn) forget(p *pair) {
+	if !c.a.lib.Forgets {
+		return
+	}
+	for _, q := range []*queue{p.send, p.recv} {
+		for q.fetch(64) > 0 {
+		}
+		q.saved = slices.DeleteFunc(q.saved, func(wc verbs.WC) bool { return wc.QPNum == p.qp.Num() })
+	}
+}
+
+// QueryQPState implements ibv.Context.
+func (c *conn) QueryQPState(h ibv.QP) (s verbs.QPState, err error) {
+	p := of[*pair](c, h)
+	c.a.do("QueryQPState", func() { s = p.qp.State() })
+	return s, nil
+}
+
+// DestroyQP implements ibv.Context.
+func (c *conn) DestroyQP(h ibv.QP) (err error) {
+	c.slow()
+	p := of[*pair](c, h)
+	c.a.do("DestroyQP", func() {
+		if err = p.qp.Close(); err == nil {
+			c.forget(p)
+		}
+	})
+	leave(c, h, p.qp)
+	return errno(err)
+}
+
+// CreateSRQ implements ibv.Context.
+func (c *conn) CreateSRQ(pd ibv.PD, maxWR, maxSGE int, id uint64) (h ibv.SRQ, err error) {
+	c.a.do("CreateSRQ", func() {
+		var s verbs.SRQ
+		if s, err = of[verbs.PD](c, pd).CreateSRQ(verbs.SRQInitAttr{MaxWR: maxWR, MaxSGE: maxSGE}); err == nil {
+			h = enter[ibv.SRQ](c, s, s, id)
+		}
+	})
+	return h, errno(err)
+}
+
+// ModifySRQ implements ibv.Context.
+func (c *conn) ModifySRQ(h ibv.SRQ, attr verbs.SRQAttr, mask verbs.SRQAttrMask) (err error) {
+	c.a.do("ModifySRQ", func() { err = of[verbs.SRQ](c, h).Modify(attr, mask) })
+	return errno(err)
+}
+
+// QuerySRQLimit implements ibv.Context.
+func (c *conn) QuerySRQLimit(h ibv.SRQ) (limit int, err error) {
+	c.a.do("QuerySRQLimit", func() { limit = of[verbs.SRQ](c, h).Query().Limit })
+	return limit, nil
+}
+
+// DestroySRQ implements ibv.Context.
+func (c *conn) DestroySRQ(h ibv.SRQ) (err error) {
+	s := of[verbs.SRQ](c, h)
+	c.a.do("DestroySRQ", func() { err = s.Close() })
+	leave(c, h, s)
+	return errno(err)
+}

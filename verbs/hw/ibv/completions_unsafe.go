@@ -1,0 +1,93 @@
+package ibv
+
+/*
+#cgo noescape hw_notify
+#cgo nocallback hw_notify
+#cgo noescape hw_events
+#cgo nocallback hw_events
+#cgo noescape hw_poll
+#cgo nocallback hw_poll
+#cgo noescape hw_post
+#cgo nocallback hw_post
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// The records are what C takes them for, or this does not compile.
+const (
+	_ = -uint(unsafe.Sizeof(Send{}) ^ C.HW_SEND_SIZE)
+	_ = -uint(unsafe.Offsetof(Send{}.Flags) ^ C.HW_SEND_FLAGS)
+	_ = -uint(unsafe.Sizeof(Recv{}) ^ C.HW_RECV_SIZE)
+	_ = -uint(unsafe.Offsetof(Recv{}.Flags) ^ C.HW_RECV_FLAGS)
+	_ = -uint(unsafe.Sizeof(Completion{}) ^ C.HW_WC_SIZE)
+	_ = -uint(unsafe.Offsetof(Completion{}.imm) ^ C.HW_WC_IMM)
+	_ = -uint(unsafe.Offsetof(Completion{}.Flags) ^ C.HW_WC_FLAGS)
+	_ = -uint(unsafe.Sizeof(verbs.SGE{}) ^ C.HW_SGE_SIZE)
+	_ = -uint(unsafe.Offsetof(verbs.SGE{}.LKey) ^ C.HW_SGE_LKEY)
+)
+
+// CreateChannel implements Context.
+func (c *context) CreateChannel() (Channel, int, error) {
+	var fd C.int
+	h, err := C.hw_create_channel(c.ctx, &fd)
+	ch, err := made(Channel(h), err)
+	return ch, int(fd), err
+}
+
+// DestroyChannel implements Context.
+func (c *context) DestroyChannel(ch Channel) error {
+	return failure(C.hw_destroy_channel(C.uintptr_t(ch)))
+}
+
+// CreateCQ implements Context.
+func (c *context) CreateCQ(depth int, id uint64, ch Channel, vector int) (CQ, int, error) {
+	n := C.int(depth)
+	h, err := C.hw_create_cq(c.ctx, &n, C.uint64_t(id), C.uintptr_t(ch), C.int(vector))
+	cq, err := made(CQ(h), err)
+	return cq, int(n), err
+}
+
+// ResizeCQ implements Context.
+func (c *context) ResizeCQ(cq CQ, depth int) (int, error) {
+	n := C.int(depth)
+	err := failure(C.hw_resize_cq(C.uintptr_t(cq), &n))
+	return int(n), err
+}
+
+// DestroyCQ implements Context.
+func (c *context) DestroyCQ(cq CQ) error { return failure(C.hw_destroy_cq(C.uintptr_t(cq))) }
+
+// Notify implements Context.
+func (c *context) Notify(cqs []CQ, solicited bool) error {
+	s := C.int(0)
+	if solicited {
+		s = 1
+	}
+	return failure(C.hw_notify((*C.uintptr_t)(unsafe.Pointer(unsafe.SliceData(cqs))), C.int(len(cqs)), s))
+}
+
+// Events implements Context.
+func (c *context) Events(ch Channel, ids []uint64) int {
+	return int(C.hw_events(C.uintptr_t(ch), (*C.uint64_t)(unsafe.SliceData(ids)), C.int(len(ids))))
+}
+
+// Poll implements Context.
+func (c *context) Poll(cq CQ, wcs []Completion) int {
+	return int(C.hw_poll(C.uintptr_t(cq), (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wcs))), C.int(len(wcs))))
+}
+
+// Post implements Context.
+func (c *context) Post(b *Batch) (refused int) {
+	return int(C.hw_post(
+		(*C.struct_hw_send)(unsafe.Pointer(unsafe.SliceData(b.Sends))), C.int(len(b.Sends)),
+		(*C.struct_hw_recv)(unsafe.Pointer(unsafe.SliceData(b.Recvs))), C.int(len(b.Recvs)),
+		(*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(b.SGEs))),
+		(*C.uint8_t)(unsafe.SliceData(b.Inline)),
+	))
+}

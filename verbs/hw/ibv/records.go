@@ -1,0 +1,98 @@
+package ibv
+
+import (
+	"encoding/binary"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// PD is the handle of a protection domain. Of this and of all other handles 0 is none.
+type PD uintptr
+
+// MR is the handle of a memory region.
+type MR uintptr
+
+// Channel is the handle of a completion channel.
+type Channel uintptr
+
+// CQ is the handle of a completion queue.
+type CQ uintptr
+
+// QP is the handle of a queue pair.
+type QP uintptr
+
+// SRQ is the handle of a shared receive queue.
+type SRQ uintptr
+
+// AH is the handle of an address handle.
+type AH uintptr
+
+// Batch is the work requests of a turn. Requests of one queue are a list, whose
+// first has FlagHead; a queue's list is posted as a whole.
+type Batch struct {
+	Sends  []Send
+	Recvs  []Recv
+	SGEs   []verbs.SGE // of all requests
+	Inline []byte      // payload of all sends with SendInline
+}
+
+// Flags of records, beside those of verbs.SendFlags that libibverbs knows.
+const (
+	FlagHead   = 1 << 15 // first of its queue in the batch
+	FlagShared = 1 << 14 // of a receive: Queue is a shared receive queue
+)
+
+// Send is a send work request (struct ibv_send_wr) without pointers into Go's
+// memory. Its layout is that of struct hw_send.
+type Send struct {
+	QP         QP
+	WRID       uint64
+	RemoteAddr uint64
+	CompareAdd uint64
+	Swap       uint64
+	AH         AH
+	RKey       uint32
+	Imm        uint32 // as a number
+	RemoteQPN  uint32
+	RemoteQKey uint32
+	First      uint32 // in Batch.SGEs; with verbs.SendInline in Batch.Inline
+	Count      uint32 // SGEs, or bytes
+	Next       int32  // the next of the same queue, -1 at the end
+	Err        int32  // set by Post: why the provider refused it
+	Opcode     uint16
+	Flags      uint16
+}
+
+// Recv is a receive work request (struct ibv_recv_wr), as Send.
+type Recv struct {
+	Queue uintptr // QP, or SRQ with FlagShared
+	WRID  uint64
+	First uint32
+	Next  int32
+	Err   int32
+	Count uint16
+	Flags uint16
+}
+
+// Completion has the layout of struct ibv_wc.
+type Completion struct {
+	WRID      uint64
+	Status    uint32
+	Opcode    uint32
+	VendorErr uint32
+	ByteLen   uint32
+	imm       [4]byte // network byte order
+	QPNum     uint32
+	SrcQP     uint32
+	Flags     uint32
+	_         uint16 // P_Key index
+	_         uint16 // source LID
+	_         uint8  // service level
+	_         uint8  // path bits
+}
+
+// Imm returns the immediate as a number.
+func (c *Completion) Imm() uint32 { return binary.BigEndian.Uint32(c.imm[:]) }
+
+// SetImm sets the immediate.
+func (c *Completion) SetImm(n uint32) { binary.BigEndian.PutUint32(c.imm[:], n) }

@@ -1,0 +1,411 @@
+//go:build cgo
+
+#include "shim.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+
+// The functions that the library exports. What happens for every message goes
+// through the context's table instead, by the inline functions of verbs.h.
+static struct {
+	struct ibv_device **(*get_device_list)(int *);
+	void (*free_device_list)(struct ibv_device **);
+	const char *(*get_device_name)(struct ibv_device *);
+	struct ibv_context *(*open_device)(struct ibv_device *);
+	int (*close_device)(struct ibv_context *);
+	int (*query_device)(struct ibv_context *, struct ibv_device_attr *);
+	int (*query_port)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *);
+	ssize_t (*query_gid_table)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t, size_t);
+	struct ibv_pd *(*alloc_pd)(struct ibv_context *);
+	int (*dealloc_pd)(struct ibv_pd *);
+	struct ibv_mr *(*reg_mr)(struct ibv_pd *, void *, size_t, int);
+	int (*dereg_mr)(struct ibv_mr *);
+	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *);
+	int (*destroy_comp_channel)(struct ibv_comp_channel *);
+	struct ibv_cq *(*create_cq)(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
+	int (*resize_cq)(struct ibv_cq *, int);
+	int (*destroy_cq)(struct ibv_cq *);
+	int (*get_cq_event)(struct ibv_comp_channel *, struct ibv_cq **, void **);
+	void (*ack_cq_events)(struct ibv_cq *, unsigned int);
+	struct ibv_qp *(*create_qp)(struct ibv_pd *, struct ibv_qp_init_attr *);
+	int (*modify_qp)(struct ibv_qp *, struct ibv_qp_attr *, int);
+	int (*query_qp)(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
+	int (*destroy_qp)(struct ibv_qp *);
+	struct ibv_srq *(*create_srq)(struct ibv_pd *, struct ibv_srq_init_attr *);
+	int (*modify_srq)(struct ibv_srq *, struct ibv_srq_attr *, int);
+	int (*query_srq)(struct ibv_srq *, struct ibv_srq_attr *);
+	int (*destroy_srq)(struct ibv_srq *);
+	struct ibv_ah *(*create_ah)(struct ibv_pd *, struct ibv_ah_attr *);
+	int (*destroy_ah)(struct ibv_ah *);
+	int (*get_async_event)(struct ibv_context *, struct ibv_async_event *);
+	void (*ack_async_event)(struct ibv_async_event *);
+} lib;
+
+const char *hw_load(void)
+{
+#define F(x) { "ibv_" #x, (void **)&lib.x }
+	static const struct {
+		const char *name;
+		void **to;
+	} names[] = {
+		F(get_device_list), F(free_device_list), F(get_device_name), F(open_device), F(close_device),
+		F(query_device), F(query_port), F(alloc_pd), F(dealloc_pd), F(reg_mr), F(dereg_mr),
+		F(create_comp_channel), F(destroy_comp_channel), F(create_cq), F(resize_cq), F(destroy_cq),
+		F(get_cq_event), F(ack_cq_events), F(create_qp), F(modify_qp), F(query_qp), F(destroy_qp),
+		F(create_srq), F(modify_srq), F(query_srq), F(destroy_srq), F(create_ah), F(destroy_ah),
+		F(get_async_event), F(ack_async_event),
+		{ "_ibv_query_gid_table", (void **)&lib.query_gid_table },
+	};
+#undef F
+	// Providers look the library's symbols up in the global scope.
+	void *handle = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_GLOBAL);
+	if (!handle)
+		return dlerror();
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		*names[i].to = dlsym(handle, names[i].name);
+		if (!*names[i].to)
+			return dlerror();
+	}
+	return NULL;
+}
+
+// Adapter
+
+struct ibv_device **hw_device_list(int *n) { return lib.get_device_list(n); }
+void hw_free_device_list(struct ibv_device **l) { lib.free_device_list(l); }
+const char *hw_device_name(struct ibv_device **l, int i) { return lib.get_device_name(l[i]); }
+uintptr_t hw_open(struct ibv_device **l, int i) { return (uintptr_t)lib.open_device(l[i]); }
+int hw_close(uintptr_t ctx) { return lib.close_device((struct ibv_context *)ctx); }
+
+int hw_query_device(uintptr_t ctx, struct hw_adapter *a)
+{
+	struct ibv_context *c = (struct ibv_context *)ctx;
+
+	int err = lib.query_device(c, &a->attr);
+
+	a->node_guid = be64toh(a->attr.node_guid);
+	a->transport = c->device->transport_type;
+	a->vectors = c->num_comp_vectors;
+	return err;
+}
+
+// As ___ibv_query_port of verbs.h: the function of the library fills in only
+// what ports had in its first version.
+int hw_query_port(uintptr_t ctx, uint8_t port, struct ibv_port_attr *a)
+{
+	struct ibv_context *c = (struct ibv_context *)ctx;
+	struct verbs_context *v = verbs_get_ctx_op(c, query_port);
+
+	memset(a, 0, sizeof(*a));
+	if (v)
+		return v->query_port(c, port, a, sizeof(*a));
+	return lib.query_port(c, port, (struct _compat_ibv_port_attr *)a);
+}
+
+long hw_query_gids(uintptr_t ctx, struct ibv_gid_entry *e, long max)
+{
+	return lib.query_gid_table((struct ibv_context *)ctx, e, max, 0, sizeof(*e));
+}
+
+// Memory
+
+uintptr_t hw_alloc_pd(uintptr_t ctx) { return (uintptr_t)lib.alloc_pd((struct ibv_context *)ctx); }
+int hw_dealloc_pd(uintptr_t pd) { return lib.dealloc_pd((struct ibv_pd *)pd); }
+
+uintptr_t hw_reg_mr(uintptr_t pd, void *addr, size_t length, int access, uint32_t *lkey, uint32_t *rkey)
+{
+	struct ibv_mr *mr = lib.reg_mr((struct ibv_pd *)pd, addr, length, access);
+
+	if (mr) {
+		*lkey = mr->lkey;
+		*rkey = mr->rkey;
+	}
+	return (uintptr_t)mr;
+}
+
+int hw_dereg_mr(uintptr_t mr) { return lib.dereg_mr((struct ibv_mr *)mr); }
+
+// Completions
+
+static int unblock(int fd) { return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+uintptr_t hw_create_channel(uintptr_t ctx, int *fd)
+{
+	struct ibv_comp_channel *ch = lib.create_comp_channel((struct ibv_context *)ctx);
+
+	if (ch) {
+		*fd = ch->fd;
+		unblock(ch->fd);
+	}
+	return (uintptr_t)ch;
+}
+
+int hw_destroy_channel(uintptr_t ch) { return lib.destroy_comp_channel((struct ibv_comp_channel *)ch); }
+
+uintptr_t hw_create_cq(uintptr_t ctx, int *depth, uint64_t id, uintptr_t ch, int vector)
+{
+	struct ibv_cq *cq = lib.create_cq((struct ibv_context *)ctx, *depth, (void *)(uintptr_t)id, (struct ibv_comp_channel *)ch, vector);
+
+	if (cq)
+		*depth = cq->cqe;
+	return (uintptr_t)cq;
+}
+
+int hw_resize_cq(uintptr_t cq, int *depth)
+{
+	int err = lib.resize_cq((struct ibv_cq *)cq, *depth);
+
+	*depth = ((struct ibv_cq *)cq)->cqe;
+	return err;
+}
+
+int hw_destroy_cq(uintptr_t cq) { return lib.destroy_cq((struct ibv_cq *)cq); }
+
+int hw_notify(uintptr_t *cqs, int n, int solicited)
+{
+	for (int i = 0; i < n; i++) {
+		int err = ibv_req_notify_cq((struct ibv_cq *)cqs[i], solicited);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+// An event that is not acknowledged keeps destroy_cq from returning.
+int hw_events(uintptr_t ch, uint64_t *ids, int max)
+{
+	struct ibv_cq *cq;
+	void *id;
+	int n = 0;
+
+	while (n < max && lib.get_cq_event((struct ibv_comp_channel *)ch, &cq, &id) == 0) {
+		lib.ack_cq_events(cq, 1);
+		ids[n++] = (uintptr_t)id;
+	}
+	return n;
+}
+
+int hw_poll(uintptr_t cq, struct ibv_wc *wcs, int max) { return ibv_poll_cq((struct ibv_cq *)cq, max, wcs); }
+
+// Queue pairs
+
+uintptr_t hw_create_qp(uintptr_t pd, struct ibv_qp_init_attr *a, uint64_t id, uintptr_t scq, uintptr_t rcq, uintptr_t srq, uint32_t *num)
+{
+	struct ibv_qp_init_attr attr = *a;
+	struct ibv_qp *qp;
+
+	attr.qp_context = (void *)(uintptr_t)id;
+	attr.send_cq = (struct ibv_cq *)scq;
+	attr.recv_cq = (struct ibv_cq *)rcq;
+	attr.srq = (struct ibv_srq *)srq;
+	qp = lib.create_qp((struct ibv_pd *)pd, &attr);
+	if (qp)
+		*num = qp->qp_num;
+	return (uintptr_t)qp;
+}
+
+int hw_modify_qp(uintptr_t qp, struct ibv_qp_attr *a, int mask) { return lib.modify_qp((struct ibv_qp *)qp, a, mask); }
+
+int hw_query_qp_state(uintptr_t qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	int err = lib.query_qp((struct ibv_qp *)qp, &attr, IBV_QP_STATE, &init);
+
+	return err ? -err : (int)attr.qp_state;
+}
+
+int hw_destroy_qp(uintptr_t qp) { return lib.destroy_qp((struct ibv_qp *)qp); }
+
+uintptr_t hw_create_srq(uintptr_t pd, uint32_t wr, uint32_t sge, uint64_t id)
+{
+	struct ibv_srq_init_attr a = { .srq_context = (void *)(uintptr_t)id, .attr = { .max_wr = wr, .max_sge = sge } };
+
+	return (uintptr_t)lib.create_srq((struct ibv_pd *)pd, &a);
+}
+
+int hw_modify_srq(uintptr_t srq, uint32_t wr, uint32_t limit, int mask)
+{
+	struct ibv_srq_attr a = { .max_wr = wr, .srq_limit = limit };
+
+	return lib.modify_srq((struct ibv_srq *)srq, &a, mask);
+}
+
+int hw_query_srq_limit(uintptr_t srq)
+{
+	struct ibv_srq_attr a;
+	int err = lib.query_srq((struct ibv_srq *)srq, &a);
+
+	return err ? -err : (int)a.srq_limit;
+}
+
+int hw_destroy_srq(uintptr_t srq) { return lib.destroy_srq((struct ibv_srq *)srq); }
+uintptr_t hw_create_ah(uintptr_t pd, struct ibv_ah_attr *a) { return (uintptr_t)lib.create_ah((struct ibv_pd *)pd, a); }
+int hw_destroy_ah(uintptr_t ah) { return lib.destroy_ah((struct ibv_ah *)ah); }
+
+// Posting
+
+enum { CHAIN = 64 }; // work requests of a list; the rest follows in the next
+
+static void encode(struct ibv_send_wr *wr, struct ibv_sge *inl_sge, const struct hw_send *s, struct ibv_sge *sges, uint8_t *inl)
+{
+	wr->wr_id = s->wr_id;
+	wr->sg_list = sges + s->first;
+	wr->num_sge = s->count;
+	wr->opcode = s->opcode;
+	wr->send_flags = s->flags & (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE);
+	wr->imm_data = htonl(s->imm);
+	if (s->flags & IBV_SEND_INLINE) {
+		*inl_sge = (struct ibv_sge){ .addr = (uintptr_t)(inl + s->first), .length = s->count };
+		wr->sg_list = inl_sge;
+		wr->num_sge = 1;
+	}
+	if (s->ah) {
+		wr->wr.ud.ah = (struct ibv_ah *)(uintptr_t)s->ah;
+		wr->wr.ud.remote_qpn = s->remote_qpn;
+		wr->wr.ud.remote_qkey = s->remote_qkey;
+	} else if (s->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || s->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr->wr.atomic.remote_addr = s->remote_addr;
+		wr->wr.atomic.rkey = s->rkey;
+		wr->wr.atomic.compare_add = s->compare_add;
+		wr->wr.atomic.swap = s->swap;
+	} else {
+		wr->wr.rdma.remote_addr = s->remote_addr;
+		wr->wr.rdma.rkey = s->rkey;
+	}
+}
+
+// Marks the records of a queue from i on.
+static int refuse_sends(struct hw_send *s, int i, int err)
+{
+	int n = 0;
+
+	for (; i >= 0; i = s[i].next, err = ECANCELED, n++)
+		s[i].err = err;
+	return n;
+}
+
+static int post_sends(struct hw_send *s, int i, struct ibv_sge *sges, uint8_t *inl)
+{
+	struct ibv_qp *qp = (struct ibv_qp *)(uintptr_t)s[i].qp;
+	struct ibv_send_wr wr[CHAIN], *bad;
+	struct ibv_sge inl_sges[CHAIN];
+	int from[CHAIN];
+
+	while (i >= 0) {
+		int k = 0;
+		for (; i >= 0 && k < CHAIN; i = s[i].next, k++) {
+			from[k] = i;
+			encode(wr + k, inl_sges + k, s + i, sges, inl);
+			wr[k].next = wr + k + 1;
+		}
+		wr[k - 1].next = NULL;
+		bad = wr;
+		int err = ibv_post_send(qp, wr, &bad);
+		if (err) // rxe names none where its doorbell fails
+			return refuse_sends(s, from[bad >= wr && bad < wr + k ? bad - wr : 0], err < 0 ? -err : err);
+	}
+	return 0;
+}
+
+static int refuse_recvs(struct hw_recv *r, int i, int err)
+{
+	int n = 0;
+
+	for (; i >= 0; i = r[i].next, err = ECANCELED, n++)
+		r[i].err = err;
+	return n;
+}
+
+static int post_recvs(struct hw_recv *r, int i, struct ibv_sge *sges)
+{
+	void *queue = (void *)(uintptr_t)r[i].queue;
+	int shared = r[i].flags & HW_SHARED;
+	struct ibv_recv_wr wr[CHAIN], *bad;
+	int from[CHAIN];
+
+	while (i >= 0) {
+		int k = 0;
+		for (; i >= 0 && k < CHAIN; i = r[i].next, k++) {
+			from[k] = i;
+			wr[k] = (struct ibv_recv_wr){ .wr_id = r[i].wr_id, .next = wr + k + 1, .sg_list = sges + r[i].first, .num_sge = r[i].count };
+		}
+		wr[k - 1].next = NULL;
+		bad = wr;
+		int err = shared ? ibv_post_srq_recv(queue, wr, &bad) : ibv_post_recv(queue, wr, &bad);
+		if (err)
+			return refuse_recvs(r, from[bad - wr], err < 0 ? -err : err);
+	}
+	return 0;
+}
+
+int hw_post(struct hw_send *sends, int ns, struct hw_recv *recvs, int nr, struct ibv_sge *sges, uint8_t *inl)
+{
+	int refused = 0;
+
+	for (int i = 0; i < nr; i++)
+		if (recvs[i].flags & HW_HEAD)
+			refused += post_recvs(recvs, i, sges);
+	for (int i = 0; i < ns; i++)
+		if (sends[i].flags & HW_HEAD)
+			refused += post_sends(sends, i, sges, inl);
+	return refused;
+}
+
+// Asynchronous events
+
+int hw_async_fd(uintptr_t ctx)
+{
+	int fd = ((struct ibv_context *)ctx)->async_fd;
+
+	unblock(fd);
+	return fd;
+}
+
+int hw_async_event(uintptr_t ctx, uint64_t *id, int *port)
+{
+	struct ibv_async_event e;
+	void *of = NULL;
+
+	if (lib.get_async_event((struct ibv_context *)ctx, &e))
+		return -errno;
+	*port = 0;
+	switch (e.event_type) {
+	case IBV_EVENT_CQ_ERR:
+		of = e.element.cq->cq_context;
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		of = e.element.qp->qp_context;
+		break;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		of = e.element.srq->srq_context;
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+	case IBV_EVENT_GID_CHANGE:
+		*port = e.element.port_num;
+		break;
+	default:
+		break;
+	}
+	*id = (uintptr_t)of;
+	lib.ack_async_event(&e);
+	return e.event_type;
+}

@@ -1,0 +1,48 @@
+package hw
+
+// Info is what identifies an adapter; it does not change.
+type Info struct {
+	Adapter   string // as in /sys/class/infiniband
+	Port      uint8
+	Provider  string // kernel driver: "mlx5_core", "rxe"
+	Firmware  string
+	VendorID  uint32 // PCI, or what the driver says instead
+	PartID    uint32
+	NodeGUID  uint64
+	Transport Transport
+	Vectors   int // completion vectors of the adapter
+	MaxCQE    int // completions that a completion queue holds
+}
+
+// Transport is the family of protocols of an adapter (enum ibv_transport_type, same numbers).
+type Transport int8
+
+// The transports. RoCE counts as InfiniBand.
+const (
+	TransportUnknown    Transport = -1
+	TransportInfiniBand Transport = 0
+	TransportIWARP      Transport = 1
+)
+
+// Stats are counters of a device since Open, and its objects now.
+type Stats struct {
+	QPs, CQs, SRQs, AHs, MRs, PDs int // open now
+
+	Posted      uint64 // work requests handed to the library
+	PostErrors  uint64 // work requests that the provider refused
+	Completions uint64 // fetched from the library
+	Strays      uint64 // completions of no work request that the device knows
+	Overruns    uint64 // completion queues that lost completions
+}
+
+// String names the transport.
+func (t Transport) String() string {
+	switch t {
+	case TransportInfiniBand:
+		return "InfiniBand"
+	case TransportIWARP:
+		return "iWARP"
+	case TransportUnknown:
+	}
+	return "an unknown transport"
+}

@@ -1,0 +1,153 @@
+package hw
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+// Bounds of what the device claims, below what adapters report: rxe has a
+// million work requests a queue, and a caller that takes what there is would
+// lock gigabytes.
+const (
+	maxWR      = 1 << 14
+	maxSGE     = 16
+	maxMRSize  = 1 << 38
+	maxMsg     = 1 << 30 // of RC: 2 GiB less one byte, and some providers' signed lengths
+	maxAtomics = 255
+)
+
+// probe finds out what the adapter can do.
+func (d *Device) probe() error {
+	a, err := d.ctx.Query()
+	if err != nil {
+		return failure("query adapter", err)
+	}
+	if int(d.cfg.Port) > a.Ports {
+		return fmt.Errorf("port %d of %d: %w", d.cfg.Port, a.Ports, ErrNoDevice)
+	}
+	port, err := d.ctx.QueryPort(d.cfg.Port)
+	if err != nil {
+		return failure("query port", err)
+	}
+	d.linkLayer, d.pkeys = port.LinkLayer, max(1, port.PKeys)
+	d.describe(&a)
+	if d.info.Transport != TransportInfiniBand {
+		return fmt.Errorf("%v has no RDMA WRITE with immediate: %w", d.info.Transport, ErrUnsuitable)
+	}
+	return d.tryOut(&a)
+}
+
+func (d *Device) describe(a *ibv.DeviceAttr) {
+	d.info = Info{
+		Adapter: d.cfg.Adapter, Port: d.cfg.Port, Provider: provider(d.cfg.Adapter), Firmware: a.Firmware,
+		VendorID: a.VendorID, PartID: a.PartID, NodeGUID: a.NodeGUID, Transport: Transport(a.Transport),
+		Vectors: a.Vectors, MaxCQE: a.MaxCQE,
+	}
+	d.attr = verbs.DeviceAttr{
+		Ops:         verbs.OpSend | verbs.OpRDMAWrite | verbs.OpWriteImm,
+		Provider:    d.info.Provider,
+		Vectors:     d.cfg.Vectors,
+		MaxQP:       a.MaxQP,
+		MaxQPWR:     min(a.MaxQPWR, maxWR),
+		MaxSGE:      min(a.MaxSGE, maxSGE),
+		MaxCQE:      a.MaxCQE,
+		MaxMR:       a.MaxMR,
+		MaxMRSize:   min(a.MaxMRSize, maxMRSize),
+		MaxMsgSize:  maxMsg,
+		MaxRDAtomic: min(a.MaxRDAtomicOut, a.MaxRDAtomicIn, maxAtomics),
+		RemoteRegMR: true,
+	}
+	if d.attr.MaxRDAtomic > 0 && a.MaxSGERead > 0 {
+		d.attr.Ops |= verbs.OpRDMARead
+		d.attr.MaxSGE = min(d.attr.MaxSGE, a.MaxSGERead)
+		if a.Atomic {
+			d.attr.Ops |= verbs.OpAtomic
+		}
+	}
+	if a.MaxSRQ > 0 && a.MaxSRQWR > 0 {
+		d.attr.Ops |= verbs.OpSRQ
+		d.attr.MaxSRQ, d.attr.MaxSRQWR, d.attr.MaxSRQSGE = a.MaxSRQ, min(a.MaxSRQWR, maxWR), min(a.MaxSRQSGE, d.attr.MaxSGE)
+	}
+}
+
+// tryOut makes objects to learn what no attribute tells: which transports there
+// are, how much can be inline, whether completion queues can be resized.
+func (d *Device) tryOut(a *ibv.DeviceAttr) (err error) {
+	pd, err := d.ctx.AllocPD()
+	if err != nil {
+		return failure("protection domain", err)
+	}
+	defer func() { err = errors.Join(err, failure("free protection domain", d.ctx.DeallocPD(pd))) }()
+	ch, _, err := d.ctx.CreateChannel()
+	if err != nil {
+		return failure("completion channel", err)
+	}
+	defer func() {
+		err = errors.Join(err, failure("destroy completion channel", d.ctx.DestroyChannel(ch)))
+	}()
+	cq, _, err := d.ctx.CreateCQ(16, 0, ch, 0)
+	if err != nil {
+		return failure("completion queue", err)
+	}
+	defer func() { err = errors.Join(err, failure("destroy completion queue", d.ctx.DestroyCQ(cq))) }()
+	if _, err := d.ctx.ResizeCQ(cq, 32); err == nil {
+		d.attr.Ops |= verbs.OpResizeCQ
+	}
+	try := func(typ verbs.QPType, inline int) error {
+		qp, _, err := d.ctx.CreateQP(&ibv.QPInit{PD: pd, SendCQ: cq, RecvCQ: cq, Type: typ, Cap: verbs.QPCap{
+			MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: d.attr.MaxSGE, MaxRecvSGE: d.attr.MaxSGE, MaxInline: inline,
+		}})
+		if err != nil {
+			return err
+		}
+		return d.ctx.DestroyQP(qp)
+	}
+	return d.tryQueuePairs(a, try)
+}
+
+func (d *Device) tryQueuePairs(a *ibv.DeviceAttr, try func(typ verbs.QPType, inline int) error) error {
+	switch err := try(verbs.QPTRC, 0); {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("no reliable connections (%w): %w", err, ErrUnsuitable)
+	case err != nil:
+		return failure("RC queue pair", err)
+	}
+	if try(verbs.QPTUC, 0) == nil {
+		d.attr.Ops |= verbs.OpUC
+	}
+	if try(verbs.QPTUD, 0) == nil {
+		d.attr.Ops |= verbs.OpUD
+		if d.attr.MaxAH = a.MaxAH; d.attr.MaxAH <= 0 { // made in user space, without a limit
+			d.attr.MaxAH = 1 << 20
+		}
+	}
+	for _, n := range []int{512, 256, 128, 64, 32} {
+		if try(verbs.QPTRC, n) == nil {
+			d.attr.MaxInline = n
+			break
+		}
+	}
+	return nil
+}
+
+// sysfs is where the kernel describes its adapters.
+const sysfs = "/sys/class/infiniband"
+
+// provider names the kernel driver of an adapter. One without a bus device (rxe,
+// siw) is its own adapter's kind, by the text that its driver gives.
+func provider(adapter string) string {
+	if target, err := os.Readlink(filepath.Join(sysfs, adapter, "device", "driver")); err == nil {
+		return filepath.Base(target)
+	}
+	if _, err := os.Stat(filepath.Join(sysfs, adapter, "parent")); err == nil {
+		return "rxe"
+	}
+	return "unknown"
+}

@@ -1,0 +1,269 @@
+package hw
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+	"github.com/smcgw/smcgw/verbs/internal/workqueue"
+)
+
+// qp is a queue pair.
+type qp struct {
+	pd       *pd
+	vec      *vector
+	h        ibv.QP
+	id       uint64
+	num      uint32
+	kind     verbs.QPType
+	cap      verbs.QPCap
+	scq, rcq *cq
+	srq      *srq
+
+	sendCredits, recvCredits int // entries reserved in scq and rcq
+
+	// Owned by the loop, before that by the creator.
+	state  verbs.QPState // as last known: an error may have moved it on
+	attr   verbs.QPAttr  // what Modify has set; providers answer a query from memories of their own
+	sq, rq workQueue
+	poster poster
+	closed bool
+}
+
+var _ verbs.QP = (*qp)(nil)
+
+// CreateQP implements verbs.PD.
+func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
+	q, err := p.plan(attr)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	if err := q.create(attr.SQSigAll); err != nil {
+		p.release()
+		return nil, err
+	}
+	return q, nil
+}
+
+// plan checks what a queue pair is to be made of.
+func (p *pd) plan(attr *verbs.QPInitAttr) (*qp, error) {
+	scq, ok1 := attr.SendCQ.(*cq)
+	rcq, ok2 := attr.RecvCQ.(*cq)
+	if !ok1 || !ok2 || scq.vec != rcq.vec || scq.vec.dev != p.dev || scq.closed.Load() || rcq.closed.Load() {
+		return nil, fmt.Errorf("completion queues not of one vector of the device: %w", verbs.ErrInvalid)
+	}
+	q := &qp{pd: p, vec: scq.vec, kind: attr.Type, cap: attr.Cap, scq: scq, rcq: rcq}
+	if !p.dev.has(attr.Type) {
+		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
+	}
+	if attr.SRQ != nil {
+		s, ok := attr.SRQ.(*srq)
+		if !ok || s.vec != q.vec || s.pd != p || s.closed || q.kind == verbs.QPTUC {
+			return nil, fmt.Errorf("shared receive queue not of the domain and vector: %w", verbs.ErrInvalid)
+		}
+		q.srq = s
+		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, min(s.sges, p.dev.attr.MaxSGE)
+	}
+	limits := workqueue.Limits{WR: p.dev.attr.MaxQPWR, SGE: p.dev.attr.MaxSGE, Inline: p.dev.attr.MaxInline}
+	return q, limits.Check(q.cap)
+}
+
+// has tells whether the device has a transport.
+func (d *Device) has(t verbs.QPType) bool {
+	switch t {
+	case verbs.QPTRC:
+		return true
+	case verbs.QPTUC:
+		return d.attr.Ops&verbs.OpUC != 0
+	case verbs.QPTUD:
+		return d.attr.Ops&verbs.OpUD != 0
+	case verbs.QPTGSI: // the kernel's
+	}
+	return false
+}
+
+// reserve counts the entries of its completion queues that the queue pair can fill.
+func (q *qp) reserve() error {
+	q.sendCredits, q.recvCredits = q.cap.MaxSendWR, q.cap.MaxRecvWR
+	if q.srq != nil {
+		q.recvCredits = q.srq.queue.limit
+	}
+	if err := q.scq.reserve(q.sendCredits); err != nil {
+		return err
+	}
+	if err := q.rcq.reserve(q.recvCredits); err != nil {
+		q.scq.unreserve(q.sendCredits)
+		return err
+	}
+	return nil
+}
+
+func (q *qp) create(sigAll bool) (err error) {
+	d := q.pd.dev
+	if err := q.reserve(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			q.unreserve()
+		}
+	}()
+	q.initQueues()
+	for _, w := range q.workQueues() {
+		if err := d.queues.add(w); err != nil {
+			return err
+		}
+	}
+	q.id = d.objects.add(q)
+	if q.h, q.num, err = d.ctx.CreateQP(q.request(sigAll)); err != nil {
+		q.forget()
+		return failure(fmt.Sprintf("%v queue pair", q.kind), err)
+	}
+	q.poster.init(d)
+	q.count(1)
+	return nil
+}
+
+func (q *qp) initQueues() {
+	q.sq.qp, q.sq.send = q, true
+	q.sq.init(q.cap.MaxSendWR)
+	if q.kind == verbs.QPTUD {
+		q.sq.ahs = make([]*ah, len(q.sq.ids))
+	}
+	q.rq.qp = q
+	if q.srq == nil {
+		q.rq.init(q.cap.MaxRecvWR)
+	}
+}
+
+// workQueues are the queue pair's own: a shared one has a number already.
+func (q *qp) workQueues() []*workQueue {
+	if q.srq != nil {
+		return []*workQueue{&q.sq}
+	}
+	return []*workQueue{&q.sq, &q.rq}
+}
+
+// request is what the library is asked for. Providers differ in whether a queue
+// may have no entries at all.
+func (q *qp) request(sigAll bool) *ibv.QPInit {
+	r := &ibv.QPInit{
+		PD: q.pd.h, ID: q.id, SendCQ: q.scq.h, RecvCQ: q.rcq.h, Cap: q.cap, Type: q.kind, SQSigAll: sigAll,
+	}
+	r.Cap.MaxSendSGE = max(r.Cap.MaxSendSGE, 1)
+	if q.srq != nil {
+		r.SRQ = q.srq.h
+		r.Cap.MaxRecvSGE = 0
+		return r
+	}
+	r.Cap.MaxRecvWR, r.Cap.MaxRecvSGE = max(r.Cap.MaxRecvWR, 1), max(r.Cap.MaxRecvSGE, 1)
+	return r
+}
+
+// count adds n to the users of what the queue pair is made of.
+func (q *qp) count(n int32) {
+	q.scq.users.Add(n)
+	q.rcq.users.Add(n)
+	if q.srq != nil {
+		q.srq.count(q.kind, n)
+	}
+	q.pd.dev.use.qps.Add(int64(n))
+}
+
+func (q *qp) unreserve() {
+	q.scq.unreserve(q.sendCredits)
+	q.rcq.unreserve(q.recvCredits)
+}
+
+// forget removes the queue pair from what completions and events are looked up in.
+func (q *qp) forget() {
+	d := q.pd.dev
+	d.objects.remove(q.id)
+	for _, w := range q.workQueues() {
+		d.queues.remove(w)
+	}
+}
+
+// Num implements verbs.QP.
+func (q *qp) Num() uint32 { return q.num }
+
+// Type implements verbs.QP.
+func (q *qp) Type() verbs.QPType { return q.kind }
+
+// State implements verbs.QP.
+func (q *qp) State() verbs.QPState {
+	q.refresh()
+	return q.state
+}
+
+// Query implements verbs.QP.
+func (q *qp) Query() verbs.QPAttr {
+	q.refresh()
+	attr := q.attr
+	attr.State, attr.CurState = q.state, q.state
+	return attr
+}
+
+// refresh asks for the state where it can have changed by itself.
+func (q *qp) refresh() {
+	if q.closed || q.state < verbs.QPSRTR || q.state == verbs.QPSErr {
+		return
+	}
+	if s, err := q.pd.dev.ctx.QueryQPState(q.h); err == nil {
+		q.state = s
+	}
+}
+
+// fail moves the queue pair to ERR, as an error of its own would.
+func (q *qp) fail() {
+	_ = q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
+	q.state = verbs.QPSErr
+}
+
+// Close implements verbs.QP. Providers may forget completions of a queue pair
+// that is destroyed, so they are taken first; and after it none can come, so
+// that its numbers are free for the next one.
+func (q *qp) Close() error {
+	if q.closed {
+		return nil
+	}
+	q.poster.drop()
+	q.drain()
+	q.closed = true
+	d := q.pd.dev
+	err := failure("destroy queue pair", d.ctx.DestroyQP(q.h))
+	q.drain()
+	q.disown()
+	if q.poster.loop {
+		delete(q.scq.members, q)
+		delete(q.rcq.members, q)
+	}
+	q.forget()
+	q.count(-1)
+	q.unreserve()
+	q.pd.release()
+	return errors.Join(err)
+}
+
+// drain takes the completions of the queue pair, if it can have any: before it
+// was moved to RTR its completion queues are not its owner's to poll.
+func (q *qp) drain() {
+	if q.poster.loop {
+		q.scq.drain()
+		q.rcq.drain()
+	}
+}
+
+// disown frees all entries: completions that still wait free nothing any more.
+func (q *qp) disown() {
+	q.sq.retireAll()
+	q.rq.retireAll()
+	if q.poster.loop {
+		q.scq.disown(&q.sq)
+		q.rcq.disown(&q.rq)
+	}
+}

@@ -1,0 +1,137 @@
+package rdmacm
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/cm"
+)
+
+// Conn is an established connection. Its methods may be called by any goroutine; Disconnect not by a loop.
+type Conn struct {
+	id      *identifier
+	qp      cm.QPParams
+	attr    verbs.QPAttr
+	at      place
+	private []byte
+
+	told chan struct{} // closed when the peer has ended the connection or confirmed its end
+
+	mu    sync.Mutex    // guards everything below
+	done  chan struct{} // closed when err is set
+	err   error
+	after []func()
+	ended bool // told is closed
+}
+
+func newConn(d *identifier, p cm.QPParams, attr verbs.QPAttr, at place, private []byte) *Conn {
+	c := &Conn{id: d, qp: p, attr: attr, at: at, private: private, told: make(chan struct{}), done: make(chan struct{})}
+	d.follow(c.event, c.lost)
+	return c
+}
+
+// lost is the end of the manager.
+func (c *Conn) lost(why error) {
+	c.over(why)
+	c.end()
+}
+
+// event takes what the kernel says. What ends the connection is confirmed at once, and the identifier goes.
+func (c *Conn) event(ev event) {
+	switch ev.kind {
+	case disconnected:
+		c.over(ev.failure())
+		_ = c.id.do(disconnect{c.id.handle})
+	case deviceRemoval:
+		c.over(ev.failure())
+	default:
+		return
+	}
+	c.end()
+	c.id.destroy()
+}
+
+// over says why the connection is not to be used any more; the first reason stays.
+func (c *Conn) over(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = why
+	close(c.done)
+	for _, f := range c.after {
+		go f()
+	}
+	c.after = nil
+}
+
+// end wakes what waits for the peer.
+func (c *Conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.ended = true
+		close(c.told)
+	}
+}
+
+// QP is the queue pair that the caller passed to Dial or Accept, and still owns.
+func (c *Conn) QP() verbs.QP { return c.qp.QP }
+
+// Attr are the attributes the queue pair was connected with.
+func (c *Conn) Attr() verbs.QPAttr { return c.attr }
+
+// PrivateData is what the peer said: the whole field of its message, padded with zeros.
+func (c *Conn) PrivateData() []byte { return c.private }
+
+// LocalAddr is our end.
+func (c *Conn) LocalAddr() netip.AddrPort { return c.at.local }
+
+// RemoteAddr is the peer's end.
+func (c *Conn) RemoteAddr() netip.AddrPort { return c.at.remote }
+
+// Done is closed when the connection is over. The queue pair is left as it is: what arrived before can still be polled,
+// then Disconnect moves it to ERR.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// AfterDone has f called in a goroutine of its own when the connection is over.
+func (c *Conn) AfterDone(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		go f()
+		return
+	}
+	c.after = append(c.after, f)
+}
+
+// Err is nil before Done, then cm.ErrDisconnected if the peer ended it, ErrDeviceRemoved, or else cm.ErrClosed.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Disconnect moves the queue pair to ERR, tells the peer and waits for its answer. If ctx ends the waiting, the kernel
+// goes on telling the peer. Either way the connection is over. Again, or after the peer was first, it has nothing to say.
+func (c *Conn) Disconnect(ctx context.Context) error {
+	failed := c.qp.Fail()
+	c.over(cm.ErrClosed)
+	if err := c.id.do(disconnect{c.id.handle}); err != nil {
+		c.end() // there is nothing to wait for
+		c.id.destroy()
+	}
+	select {
+	case <-c.told:
+	case <-ctx.Done():
+		return fmt.Errorf("disconnect: %w", context.Cause(ctx))
+	}
+	if failed != nil {
+		return fmt.Errorf("disconnect: %w", failed)
+	}
+	return nil
+}

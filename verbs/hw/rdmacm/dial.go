@@ -1,0 +1,115 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/cm"
+)
+
+const (
+	// resolveTimeout bounds each of the two steps of a resolution in the kernel.
+	resolveTimeout = 2 * time.Second
+	// attemptTimeout bounds an attempt to connect where the caller does not. The kernel's own retries end after 70 s.
+	attemptTimeout = 2 * time.Minute
+	// staleRetries is how often Dial tries again when the peer has to forget an older connection of the same queue pair
+	// first, and staleWait how long it waits.
+	staleRetries = 2
+	staleWait    = time.Second
+)
+
+// Dial connects a queue pair to a peer's as Dial of cm.Manager does. A refusal is a *cm.RejectError, an address
+// without a way to it a *EventError, one that is reached by another device ErrOtherDevice. p.MTU is not used: the kernel
+// knows that of the path. After an error the queue pair may be in any state.
+func (m *Manager) Dial(ctx context.Context, p cm.DialParams) (*Conn, error) {
+	if err := checkDial(&p); err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	p.QPParams = p.WithDefaults(m.dev.Attr())
+	if p.PortSpace == 0 {
+		p.PortSpace = cm.PortSpaceTCP
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	for try := 0; ; try++ {
+		c, err := m.dialOnce(ctx, &p)
+		if err == nil {
+			return c, nil
+		}
+		if !isStale(err) || try == staleRetries {
+			return nil, fmt.Errorf("dial %v: %w", p.Remote, err)
+		}
+		select {
+		case <-time.After(staleWait):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("dial %v: %w", p.Remote, context.Cause(ctx))
+		}
+	}
+}
+
+func checkDial(p *cm.DialParams) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	if p.QP.Type() != verbs.QPTRC {
+		return fmt.Errorf("%v queue pair: %w", p.QP.Type(), verbs.ErrNotSupported)
+	}
+	if !p.Remote.IsValid() {
+		return fmt.Errorf("remote address missing: %w", verbs.ErrInvalid)
+	}
+	if len(p.PrivateData) > cm.MaxDialPrivate {
+		return fmt.Errorf("%d bytes: %w", len(p.PrivateData), cm.ErrPrivateData)
+	}
+	return nil
+}
+
+func (m *Manager) dialOnce(ctx context.Context, p *cm.DialParams) (*Conn, error) {
+	d, err := m.create(p.PortSpace, verbs.QPTRC)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.dial(ctx, p)
+	if err != nil {
+		d.destroy() // and tells the peer, if that has been asked
+		return nil, err
+	}
+	return c, nil
+}
+
+func (d *identifier) dial(ctx context.Context, p *cm.DialParams) (*Conn, error) {
+	if err := d.resolve(ctx, p.Local, p.Remote); err != nil {
+		return nil, err
+	}
+	w, err := d.where()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.do(connect{id: d.handle, param: paramOf(&p.QPParams, p.PrivateData)}); err != nil {
+		return nil, err
+	}
+	answer, err := d.await(ctx, connectResponse)
+	if err != nil {
+		return nil, err
+	}
+	p.InitiatorDepth = min(p.InitiatorDepth, answer.param.responderResources)
+	attr, err := d.connectQP(&p.QPParams, w)
+	if err != nil {
+		return nil, errors.Join(err, d.do(reject{id: d.handle}))
+	}
+	if err := d.do(accept{id: d.handle, uid: d.uid}); err != nil {
+		return nil, errors.Join(err, p.Fail())
+	}
+	return newConn(d, p.QPParams, attr, w, answer.param.private), nil
+}
+
+// paramOf says what the peer has to know of a queue pair.
+func paramOf(p *cm.QPParams, private []byte) connParam {
+	return connParam{
+		qpn: p.QP.Num(), private: private, srq: p.SRQ, flowControl: !p.SRQ,
+		responderResources: p.ResponderResources, initiatorDepth: p.InitiatorDepth,
+		retryCount: p.RetryCount, rnrRetryCount: p.RNRRetry,
+	}
+}

@@ -1,0 +1,155 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/cm"
+)
+
+// defaultBacklog is that of cm.ListenConfig.
+const defaultBacklog = 128
+
+// Listener receives requests for connections.
+type Listener struct {
+	id       *identifier
+	addr     netip.AddrPort
+	requests chan event // sent to by the handler of id's events
+	life     context.Context
+	end      context.CancelCauseFunc
+}
+
+// Listen begins to take requests for a port, at one address of the device or, if local has none or an unspecified one,
+// at all addresses of the host. Port 0 chooses one. A backlog that is full has the kernel refuse requests.
+func (m *Manager) Listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, error) {
+	if cfg.Backlog == 0 {
+		cfg.Backlog = defaultBacklog
+	}
+	if cfg.PortSpace == 0 {
+		cfg.PortSpace = cm.PortSpaceTCP
+	}
+	l, err := m.listen(local, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %v: %w", local, err)
+	}
+	return l, nil
+}
+
+func (m *Manager) listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, error) {
+	if a := local.Addr(); a.IsValid() && !a.IsUnspecified() && verbs.GIDIndex(m.dev.Port().GIDs, verbs.GIDOf(a), 0) < 0 {
+		return nil, cm.ErrAddrNotAvail
+	}
+	d, err := m.create(cfg.PortSpace, verbs.QPTRC)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{id: d, requests: make(chan event, cfg.Backlog)}
+	l.life, l.end = context.WithCancelCause(context.Background())
+	d.follow(l.event, l.end)
+	port, err := d.bind(local)
+	if err == nil {
+		err = d.do(listen{id: d.handle, backlog: uint32(cfg.Backlog)})
+	}
+	if err != nil {
+		d.destroy()
+		return nil, err
+	}
+	l.addr = netip.AddrPortFrom(local.Addr(), port)
+	return l, nil
+}
+
+// bind gives a listener its address and returns its port. Without an address it is both of IPv6 and of IPv4, where the
+// host has the one.
+func (d *identifier) bind(local netip.AddrPort) (port uint16, err error) {
+	bound := func(a netip.AddrPort) error {
+		s, err := sockaddrOf(a)
+		if err != nil {
+			return err
+		}
+		err = d.do(bind{id: d.handle, addr: s})
+		if a.Addr().IsUnspecified() && errors.Is(err, syscall.EADDRNOTAVAIL) {
+			err = cm.ErrAddrInUse // by a listener at an address of its own
+		}
+		return err
+	}
+	if local.Addr().IsValid() {
+		err = bound(local)
+	} else {
+		err = bound(netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port()))
+		if errors.Is(err, syscall.EAFNOSUPPORT) {
+			err = bound(netip.AddrPortFrom(netip.IPv4Unspecified(), local.Port()))
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	a, err := d.addrs()
+	return a.src.Port(), err
+}
+
+// event takes a request, and refuses those beyond the backlog.
+func (l *Listener) event(ev event) {
+	if ev.kind != connectRequest {
+		if err := ev.failure(); err != nil {
+			l.end(err)
+			l.id.destroy() // the device waits for it
+		}
+		return
+	}
+	if l.life.Err() == nil {
+		select {
+		case l.requests <- ev:
+			return
+		default:
+		}
+	}
+	l.id.m.refuse(ev.id)
+}
+
+// Addr is the address listened on, with the port that was chosen.
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// Accept waits for the next request. It is the caller's to answer.
+func (l *Listener) Accept(ctx context.Context) (*Request, error) {
+	for {
+		var ev event
+		err := context.Cause(l.life)
+		if err == nil {
+			select {
+			case ev = <-l.requests:
+			case <-l.life.Done():
+				err = context.Cause(l.life)
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("accept: %w", err)
+		}
+		r, err := l.id.m.newRequest(&ev)
+		if err == nil {
+			return r, nil
+		}
+		// It is for another device, or has been withdrawn.
+	}
+}
+
+// Close ends listening and refuses the requests that were not taken. It is idempotent.
+func (l *Listener) Close() error {
+	l.end(cm.ErrClosed)
+	l.id.destroy()
+	l.id.mu.Lock() // no event is being handled, and the next find the end
+	defer l.id.mu.Unlock()
+	for {
+		select {
+		case ev := <-l.requests:
+			l.id.m.refuse(ev.id)
+		default:
+			return nil
+		}
+	}
+}

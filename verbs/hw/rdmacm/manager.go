@@ -1,0 +1,305 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/cm"
+)
+
+// Device is the adapter whose queue pairs a Manager connects: a verbs.Device.
+type Device interface {
+	Attr() verbs.DeviceAttr
+	Port() verbs.PortAttr
+}
+
+// Manager makes connections between queue pairs of a device and those of peers. Its methods, and those of what it
+// makes, may be called by any goroutine but, unless they say otherwise, not in the loop of a vector.
+type Manager struct {
+	dev    Device
+	kernel kernel
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	lastUID atomic.Uint64
+
+	mu     sync.Mutex // guards everything below
+	ids    map[uint64]*identifier
+	err    error // why it has ended
+	ending bool
+}
+
+// New takes the kernel's manager into use for a device. Hosts without it are ErrAbsent.
+func New(dev Device) (*Manager, error) {
+	f, err := openFile()
+	if err != nil {
+		return nil, fmt.Errorf("connection manager of the kernel: %w", err)
+	}
+	return newManager(dev, f), nil
+}
+
+func newManager(dev Device, k kernel) *Manager {
+	m := &Manager{dev: dev, kernel: k, ids: map[uint64]*identifier{}}
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(context.Background())
+	m.tasks.Go(func() { m.dispatch(ctx) })
+	return m
+}
+
+// dispatch gives every event to its identifier.
+func (m *Manager) dispatch(ctx context.Context) {
+	answer := make([]byte, eventSize)
+	for {
+		clear(answer)
+		err := m.kernel.next(ctx, answer)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			m.end(fmt.Errorf("events of the connection manager: %w", err))
+			return
+		}
+		var ev event
+		if err := ev.parse(answer); err == nil {
+			m.deliver(ev)
+		}
+	}
+}
+
+// deliver gives an event to its identifier. Its own may have gone; a request that comes with an identifier is refused
+// then.
+func (m *Manager) deliver(ev event) {
+	m.mu.Lock()
+	d := m.ids[ev.uid]
+	m.mu.Unlock()
+	switch {
+	case d != nil:
+		d.deliver(ev)
+	case ev.kind == connectRequest:
+		m.refuse(ev.id)
+	}
+}
+
+// refuse ends the identifier of a request, which tells the peer.
+func (m *Manager) refuse(id uint32) {
+	m.background(func() { _ = m.kernel.call(destroyID{id}, make([]byte, destroyID{}.answerSize())) })
+}
+
+// background runs f, which Close waits for. After Close there is nothing left to do: all identifiers have ended.
+func (m *Manager) background(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ending {
+		m.tasks.Go(f)
+	}
+}
+
+// end ends everything that waits.
+func (m *Manager) end(why error) {
+	m.mu.Lock()
+	if m.err == nil {
+		m.err = why
+	}
+	ids := m.ids
+	m.ids = map[uint64]*identifier{}
+	m.mu.Unlock()
+	for _, d := range ids {
+		d.lose(why)
+	}
+}
+
+// Close ends everything the manager has: what waits returns cm.ErrClosed, the peers of connections are told once that
+// they are over, their queue pairs are left to their owners.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	if m.ending {
+		m.mu.Unlock()
+		return nil
+	}
+	m.ending = true
+	var ids []*identifier
+	for _, d := range m.ids {
+		ids = append(ids, d)
+	}
+	m.mu.Unlock()
+	for _, d := range ids {
+		_ = d.do(disconnect{d.handle}) // fails where there is no connection
+	}
+	m.end(cm.ErrClosed)
+	m.cancel()
+	err := m.kernel.close()
+	m.tasks.Wait()
+	return err
+}
+
+// identifier is a listener, a connection or an attempt at one (struct rdma_cm_id of the kernel).
+type identifier struct {
+	m      *Manager
+	uid    uint64
+	handle uint32
+	lost   chan struct{} // closed when the manager has ended
+
+	calls sync.RWMutex // guards gone: held by commands, and for writing by destroy
+	gone  bool         // the kernel may have given the handle to another one
+
+	mu      sync.Mutex  // guards everything below
+	events  chan event  // until there is a handler
+	handler func(event) // must not block
+	onLoss  func(error) // likewise; after handler is set
+	err     error
+}
+
+// maxEvents is more than an identifier gets before it is established.
+const maxEvents = 16
+
+// identify makes an entry for events.
+func (m *Manager) identify() (*identifier, error) {
+	d := &identifier{m: m, uid: m.lastUID.Add(1), lost: make(chan struct{}), events: make(chan event, maxEvents)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.err != nil:
+		return nil, m.err
+	case m.ending:
+		return nil, cm.ErrClosed
+	}
+	m.ids[d.uid] = d
+	return d, nil
+}
+
+// create makes an identifier in the kernel.
+func (m *Manager) create(space cm.PortSpace, typ verbs.QPType) (*identifier, error) {
+	d, err := m.identify()
+	if err != nil {
+		return nil, err
+	}
+	c := createID{uid: d.uid, space: space, qp: typ}
+	answer := make([]byte, c.answerSize())
+	if err := m.kernel.call(c, answer); err != nil {
+		m.forget(d)
+		return nil, err
+	}
+	d.handle = native.Uint32(answer)
+	return d, nil
+}
+
+// adopt makes an entry for the identifier of a request.
+func (m *Manager) adopt(handle uint32) (*identifier, error) {
+	d, err := m.identify()
+	if err != nil {
+		return nil, err
+	}
+	d.handle = handle
+	return d, nil
+}
+
+func (m *Manager) forget(d *identifier) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.ids, d.uid)
+}
+
+// do gives a command without answer to the kernel.
+func (d *identifier) do(c command) error {
+	_, err := d.ask(c)
+	return err
+}
+
+// ask gives a command to the kernel and returns the answer.
+func (d *identifier) ask(c command) ([]byte, error) {
+	d.calls.RLock()
+	defer d.calls.RUnlock()
+	if d.gone {
+		return nil, cm.ErrClosed
+	}
+	answer := make([]byte, c.answerSize())
+	return answer, d.m.kernel.call(c, answer)
+}
+
+// destroy ends the identifier in the background: the kernel waits until its own work for it is done. It is idempotent.
+func (d *identifier) destroy() {
+	d.calls.Lock()
+	gone := d.gone
+	d.gone = true
+	d.calls.Unlock()
+	if !gone {
+		d.m.forget(d)
+		d.m.refuse(d.handle)
+	}
+}
+
+// deliver takes an event.
+func (d *identifier) deliver(ev event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.handler != nil {
+		d.handler(ev)
+		return
+	}
+	select {
+	case d.events <- ev:
+	default: // the kernel does not have that much to say
+	}
+}
+
+// follow has all events handled from now on, those that wait first, and the end of the manager.
+func (d *identifier) follow(handler func(event), onLoss func(error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.handler, d.onLoss = handler, onLoss
+	for len(d.events) > 0 {
+		handler(<-d.events)
+	}
+	if d.err != nil {
+		onLoss(d.err)
+	}
+}
+
+// lose ends what waits for the identifier.
+func (d *identifier) lose(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		d.err = why
+		close(d.lost)
+		if d.onLoss != nil {
+			d.onLoss(why)
+		}
+	}
+}
+
+// loss is why the identifier was lost.
+func (d *identifier) loss() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// await waits for one of the events, for an error, or the end of ctx.
+func (d *identifier) await(ctx context.Context, kind eventKind) (event, error) {
+	for {
+		select {
+		case ev := <-d.events:
+			if ev.kind == kind {
+				return ev, nil
+			}
+			if err := ev.failure(); err != nil {
+				return ev, err
+			}
+		case <-d.lost:
+			return event{}, d.loss()
+		case <-ctx.Done():
+			return event{}, context.Cause(ctx)
+		}
+	}
+}
+
+// isStale tells that the peer refuses a queue pair because it believes an older connection of it alive.
+func isStale(err error) bool {
+	var r *cm.RejectError
+	return errors.As(err, &r) && r.Reason == cm.RejectStaleConn
+}

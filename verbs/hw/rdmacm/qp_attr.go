@@ -1,0 +1,64 @@
+package rdmacm
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	ahSize     = 32  // struct ib_uverbs_ah_attr
+	qpAttrSize = 144 // struct ib_uverbs_qp_attr
+)
+
+// qpAttrMask are the attributes that verbs has. The kernel's mask has more: alternate paths, path migration, and bits of
+// its own that leak out of it.
+const qpAttrMask = verbs.QPAttrState | verbs.QPAttrAccess | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrQKey |
+	verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry |
+	verbs.QPAttrRQPSN | verbs.QPAttrMaxRDAtomic | verbs.QPAttrMinRNRTimer | verbs.QPAttrSQPSN |
+	verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrDestQPN
+
+// qpAttr is the answer to initQPAttr: which attributes take a queue pair to a state. Port and SGID index are those of
+// the kernel's tables.
+type qpAttr struct {
+	verbs.QPAttr
+
+	mask   verbs.QPAttrMask
+	global bool // packets have a global header
+}
+
+// parse reads the answer.
+func (a *qpAttr) parse(b []byte) error {
+	if len(b) < qpAttrSize {
+		return fmt.Errorf("queue pair attributes of %d bytes: %w", len(b), ErrMalformed)
+	}
+	word := func(i int) uint32 { return native.Uint32(b[4*i:]) }
+	tail := b[40+2*ahSize+5*4:]
+	*a = qpAttr{
+		mask: verbs.QPAttrMask(word(0)) & qpAttrMask,
+		QPAttr: verbs.QPAttr{
+			State: verbs.QPState(word(1)), PathMTU: verbs.MTU(word(3)), QKey: word(5), RQPSN: word(6) & 0xffffff, SQPSN: word(7) & 0xffffff,
+			DestQPNum: word(8) & 0xffffff, Access: verbs.Access(word(9)),
+			PKeyIndex: native.Uint16(tail), MaxRDAtomic: tail[6], MaxDestRDAtomic: tail[7], MinRNRTimer: tail[8],
+			Port: tail[9], Timeout: tail[10], RetryCnt: tail[11], RNRRetry: tail[12],
+		},
+	}
+	if word(1) > uint32(verbs.QPSErr) || a.mask&verbs.QPAttrPathMTU != 0 && (word(3) > 0xff || a.PathMTU.Bytes() == 0) {
+		return fmt.Errorf("queue pair attributes out of range: %w", ErrMalformed)
+	}
+	a.parseAH(b[40 : 40+ahSize])
+	return nil
+}
+
+// parseAH reads the peer's address.
+func (a *qpAttr) parseAH(b []byte) {
+	a.global = b[29] != 0
+	a.AH = verbs.AHAttr{
+		SL: b[26], SrcPathBits: b[27], DLID: native.Uint16(b[24:]), Port: b[30],
+	}
+	if a.global {
+		a.AH.DGID = verbs.GID(b[:16])
+		a.AH.FlowLabel = native.Uint32(b[16:])
+		a.AH.SGIDIndex, a.AH.HopLimit, a.AH.TrafficClass = b[20], b[21], b[22]
+	}
+}

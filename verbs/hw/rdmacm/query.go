@@ -1,0 +1,108 @@
+package rdmacm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	addrAnswerSize = 280 // struct rdma_ucm_query_addr_resp
+	pathSize       = 72  // struct ib_path_rec_data
+	// pathAnswerSize has room for the primary and an alternate path. The kernel fills a place only if there are more bytes
+	// behind it.
+	pathAnswerSize = 8 + 2*pathSize + 8
+)
+
+// addrAnswer is the answer to queryAddr: where an identifier is. Before its address is resolved the device is missing.
+type addrAnswer struct {
+	nodeGUID uint64
+	port     uint8  // 0: no device yet
+	pkey     uint16 // of an IPoIB interface; 0 on Ethernet
+	src, dst netip.AddrPort
+}
+
+// parse reads the answer.
+func (a *addrAnswer) parse(b []byte) error {
+	if len(b) < addrAnswerSize {
+		return fmt.Errorf("addresses of %d bytes: %w", len(b), ErrMalformed)
+	}
+	*a = addrAnswer{nodeGUID: binary.BigEndian.Uint64(b), port: b[8], pkey: binary.BigEndian.Uint16(b[10:])}
+	var err error
+	if a.src, err = parseSockaddr(b[16:]); err != nil {
+		return err
+	}
+	a.dst, err = parseSockaddr(b[16+sockaddrSize:])
+	return err
+}
+
+// parseGIDs reads the answer to queryGID: the GIDs of both ends.
+func parseGIDs(b []byte) (src, dst verbs.GID, err error) {
+	if len(b) < addrAnswerSize {
+		return src, dst, fmt.Errorf("gids of %d bytes: %w", len(b), ErrMalformed)
+	}
+	if src, err = parseSockaddrIB(b[16:]); err != nil {
+		return src, dst, err
+	}
+	dst, err = parseSockaddrIB(b[16+sockaddrSize:])
+	return src, dst, err
+}
+
+// Path is a way to a peer (IBTA vol. 1, 15.2.5.16, PathRecord). On Ethernet the LIDs mean nothing.
+type Path struct {
+	SGID, DGID     verbs.GID
+	SLID, DLID     uint16
+	PKey           uint16
+	PKeyIndex      uint16 // of PKey in the table of our port
+	SL             uint8
+	MTU            verbs.MTU
+	Rate           uint8 // coded as in IBTA vol. 1, 15.2.5.16
+	FlowLabel      uint32
+	HopLimit       uint8
+	TrafficClass   uint8
+	PacketLifetime uint8 // 4.096 µs << PacketLifetime
+}
+
+// Global tells whether packets need a global header: the path leaves the subnet.
+func (p *Path) Global() bool { return p.HopLimit > 1 }
+
+// The flags of a path in the answer to queryPath (IB_PATH_*).
+const (
+	pathPrimary  = 1 << 1
+	pathOutbound = 1 << 3
+)
+
+// parsePath reads the answer to queryPath: the primary path. The others are alternates and ways back.
+func parsePath(b []byte) (p Path, err error) {
+	if len(b) < 8 {
+		return p, fmt.Errorf("paths of %d bytes: %w", len(b), ErrMalformed)
+	}
+	count := int64(native.Uint32(b))
+	for b = b[8:]; count > 0 && len(b) >= pathSize; count, b = count-1, b[pathSize:] {
+		if flags := native.Uint32(b); flags&pathPrimary != 0 && flags&pathOutbound != 0 {
+			return p, p.parse(b[8:])
+		}
+	}
+	return p, fmt.Errorf("no primary path: %w", ErrMalformed)
+}
+
+// parse reads a path record as it goes over the wire.
+func (p *Path) parse(b []byte) error {
+	if len(b) < pathSize-8 {
+		return fmt.Errorf("path record of %d bytes: %w", len(b), ErrMalformed)
+	}
+	word := binary.BigEndian.Uint32(b[44:])
+	*p = Path{
+		DGID: verbs.GID(b[8:24]), SGID: verbs.GID(b[24:40]),
+		DLID: binary.BigEndian.Uint16(b[40:]), SLID: binary.BigEndian.Uint16(b[42:]),
+		FlowLabel: word >> 8 & 0xfffff, HopLimit: uint8(word), TrafficClass: b[48],
+		PKey: binary.BigEndian.Uint16(b[50:]), SL: b[53] & 0xf, MTU: verbs.MTU(b[54] & 0x3f), Rate: b[55] & 0x3f,
+		PacketLifetime: b[56] & 0x3f,
+	}
+	if p.MTU.Bytes() == 0 {
+		return fmt.Errorf("path mtu %d: %w", p.MTU, ErrMalformed)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package sysfs
+
+import (
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// cgroupRoot is the usual mount of cgroup2, below /.
+const cgroupRoot = "sys/fs/cgroup"
+
+// cgroupOf finds the control group in a /proc/PID/cgroup: the line of cgroup2 has
+// the number 0 and no controllers.
+func cgroupOf(proc string) (string, bool) {
+	for line := range strings.Lines(proc) {
+		if at, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok {
+			return path.Clean("/" + at)[1:], true
+		}
+	}
+	return "", false
+}
+
+// cgroupLimits are the least of the limits that a process's control group and those
+// above it set for each adapter.
+func cgroupLimits(root fs.FS) map[string]map[string]uint64 {
+	proc, _ := text(root, "proc/self", "cgroup")
+	at, ok := cgroupOf(proc)
+	if !ok {
+		return nil
+	}
+	least := map[string]map[string]uint64{}
+	for {
+		max, _ := text(root, path.Join(cgroupRoot, at), "rdma.max")
+		lower(least, max)
+		if at == "" || at == "." {
+			return least
+		}
+		if at = path.Dir(at); at == "." {
+			at = ""
+		}
+	}
+}
+
+// lower takes the limits of an rdma.max into those known: a line for each adapter,
+// "mlx5_0 hca_handle=2 hca_object=max".
+func lower(least map[string]map[string]uint64, max string) {
+	for line := range strings.Lines(max) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		for _, f := range fields[1:] {
+			name, value, _ := strings.Cut(f, "=")
+			n, err := strconv.ParseUint(value, 10, 64)
+			if err != nil {
+				continue // max
+			}
+			limits := least[fields[0]]
+			if limits == nil {
+				limits = map[string]uint64{}
+				least[fields[0]] = limits
+			}
+			if have, ok := limits[name]; !ok || n < have {
+				limits[name] = n
+			}
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package sysfs
+
+import (
+	"io/fs"
+	"net/netip"
+	"path"
+	"strconv"
+)
+
+// Types of GIDs as the kernel writes them.
+const (
+	// RoCEv2 is the type whose packets are UDP.
+	RoCEv2 = "RoCE v2"
+	// IBorRoCEv1 is the type of InfiniBand's and of RoCE's first version.
+	IBorRoCEv1 = "IB/RoCE v1"
+)
+
+// GID is an entry of a port's table.
+type GID struct {
+	Index int `json:"index"`
+	// GID is the address, an IPv4 one mapped.
+	GID  netip.Addr `json:"gid"`
+	Type string     `json:"type"`
+	// Device is the network device that has the address; empty: none, or one of
+	// another network namespace.
+	Device string `json:"netdev,omitempty"`
+}
+
+// Addr is the GID as an address of a network, an IPv4 one unmapped.
+func (g *GID) Addr() netip.Addr { return g.GID.Unmap() }
+
+// gids reads the table of the port at a directory, without its holes.
+func gids(sys fs.FS, port string) []GID {
+	list := []GID{}
+	for _, n := range numbers(sys, path.Join(port, "gids"), maxGIDs-1) {
+		index := strconv.Itoa(n)
+		v, _ := text(sys, port, path.Join("gids", index))
+		a, err := netip.ParseAddr(v)
+		if err != nil || !a.Is6() || a.Zone() != "" || a.IsUnspecified() || isEmptyDefault(a) {
+			continue // a hole
+		}
+		g := GID{Index: n, GID: a}
+		g.Type, _ = text(sys, port, path.Join("gid_attrs/types", index))
+		g.Device, _ = text(sys, port, path.Join("gid_attrs/ndevs", index))
+		list = append(list, g)
+	}
+	return list
+}
+
+// isEmptyDefault tells of the prefix of link-local addresses alone, which InfiniBand
+// drivers give for an index without a GUID.
+func isEmptyDefault(a netip.Addr) bool {
+	return a == netip.AddrFrom16([16]byte{0xfe, 0x80})
+}
+
+// hasGID reports whether the port has a GID of a type.
+func (p *Port) hasGID(typ string) bool {
+	for i := range p.GIDs {
+		if p.GIDs[i].Type == typ {
+			return true
+		}
+	}
+	return false
+}

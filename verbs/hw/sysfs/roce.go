@@ -1,0 +1,129 @@
+package sysfs
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// RoCEPorts maps addresses of this host to the ports that speak RoCE v2 for them.
+type RoCEPorts map[netip.Addr]RoCEPort
+
+// RoCEPort is a port that speaks RoCE v2.
+type RoCEPort struct {
+	Name string // mlx5_0/1
+	// Hardware takes packets to UDP port 4791 before the kernel sees them: a socket
+	// that is bound to it hears nothing. A driver in software has sockets there, so
+	// that no other can be bound.
+	Hardware bool
+}
+
+// RoCE returns the addresses of this host for which an adapter speaks RoCE v2.
+func RoCE() (RoCEPorts, error) {
+	sys := os.DirFS("/sys")
+	list, err := adapters(sys)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	local, err := interfaces()
+	if err != nil {
+		return nil, err
+	}
+	return rocePorts(sys, list, local), nil
+}
+
+// rocePorts: the table of GIDs may be too short for the addresses of its network
+// device, and does not have those of a bridge above it or of services on the
+// loopback device, whose packets the hardware takes as well. A network device is a
+// port's if it has an address of the port: its name alone may be that of another
+// network namespace's.
+func rocePorts(sys fs.FS, list []Adapter, local map[string][]netip.Addr) RoCEPorts {
+	m := RoCEPorts{}
+	for i := range list {
+		a := &list[i]
+		for j := range a.Ports {
+			if p := &a.Ports[j]; a.RoCE(p) {
+				m.addPort(sys, a, p, local)
+			}
+		}
+	}
+	return m
+}
+
+func (m RoCEPorts) addPort(sys fs.FS, a *Adapter, p *Port, local map[string][]netip.Addr) {
+	at := RoCEPort{Name: a.PortName(p), Hardware: a.hardware()}
+	speaks := false
+	for i := range p.GIDs {
+		g := &p.GIDs[i]
+		if g.Type != RoCEv2 {
+			continue
+		}
+		speaks = true
+		m.add(at, g.Addr())
+		if slices.Contains(local[g.Device], g.Addr()) {
+			for _, device := range above(sys, g.Device) {
+				m.add(at, local[device]...)
+			}
+		}
+	}
+	if speaks && at.Hardware {
+		m.add(at, slices.DeleteFunc(slices.Clone(local["lo"]), netip.Addr.IsLoopback)...)
+	}
+}
+
+// add notes that a port speaks for addresses; hardware counts before software.
+func (m RoCEPorts) add(at RoCEPort, addrs ...netip.Addr) {
+	for _, a := range addrs {
+		if have, ok := m[a]; !ok || at.Hardware && !have.Hardware {
+			m[a] = at
+		}
+	}
+}
+
+// maxAbove bounds the network devices that stand above one.
+const maxAbove = 1024
+
+// above lists a network device and those that stand on it: bridges, bonds, VLANs.
+func above(sys fs.FS, device string) []string {
+	list := []string{device}
+	for i := 0; i < len(list) && len(list) < maxAbove; i++ {
+		entries, err := fs.ReadDir(sys, path.Join("class/net", list[i]))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if name, ok := strings.CutPrefix(e.Name(), "upper_"); ok && !slices.Contains(list, name) {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
+}
+
+// interfaces lists the addresses of the network devices of this namespace.
+func interfaces() (map[string][]netip.Addr, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	m := map[string][]netip.Addr{}
+	for i := range all {
+		addrs, err := all[i].Addrs()
+		if err != nil {
+			continue // it has gone
+		}
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok {
+				if addr, ok := netip.AddrFromSlice(n.IP); ok {
+					m[all[i].Name] = append(m[all[i].Name], addr.Unmap())
+				}
+			}
+		}
+	}
+	return m, nil
+}

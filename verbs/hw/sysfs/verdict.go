@@ -1,0 +1,74 @@
+package sysfs
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// unusable is why the gateway cannot carry by a port, empty if nothing that the
+// kernel tells is in the way. What is wrong for good comes first.
+func (a *Adapter) unusable(p *Port) string {
+	switch {
+	case a.Node == nodeRNIC:
+		return "iWARP has no RDMA WRITE with immediate data"
+	case a.Driver == "efa":
+		return "EFA has no reliable connections (RC)"
+	case a.Node != nodeCA:
+		return "a node of type " + strconv.Quote(a.Node) + " has no reliable connections (RC)"
+	case p.LinkLayer == linkInfiniBand:
+		return "its link layer is InfiniBand; connections are carried by RoCE v2"
+	case p.LinkLayer != linkEthernet:
+		return "its link layer is " + strconv.Quote(p.LinkLayer)
+	case p.State != "ACTIVE":
+		return "the port is " + p.State
+	case !p.hasGID(RoCEv2):
+		return "no GID of type RoCE v2: its network device has no address, or RoCE v2 is switched off"
+	case a.Verbs == nil:
+		return "no device node: the module ib_uverbs is not loaded"
+	case a.Verbs.Problem != "":
+		return a.Verbs.Path + ": " + a.Verbs.Problem
+	default:
+		return ""
+	}
+}
+
+// Hints are what an operator should know of the host, one sentence each: what
+// keeps adapters from work that looks ready, and what the network does not promise.
+func (h *Host) Hints() (list []string) {
+	if len(h.Adapters) == 0 {
+		return nil
+	}
+	if h.Memlock >= 0 && h.Memlock < enoughMemlock {
+		list = append(list, "locked memory is limited to "+strconv.FormatInt(h.Memlock>>10, 10)+
+			" KiB (ulimit -l, LimitMEMLOCK): registrations beyond it fail with no_memory")
+	}
+	for i := range h.Adapters {
+		a := &h.Adapters[i]
+		for _, name := range slices.Sorted(maps.Keys(a.Limits)) {
+			list = append(list, a.Name+": a control group limits "+name+" to "+strconv.FormatUint(a.Limits[name], 10)+" (rdma.max)")
+		}
+		for j := range a.Ports {
+			p := &a.Ports[j]
+			if a.hardware() && p.Unusable == "" && (p.Priorities == nil || len(p.Priorities.PFC) == 0) {
+				list = append(list, a.PortName(p)+": the port pauses no priority (PFC): RoCE works, and loses packets where the network is congested")
+			}
+		}
+	}
+	return list
+}
+
+// enoughMemlock is below what a gateway with default limits registers.
+const enoughMemlock = 1 << 30
+
+// hardware tells adapters from drivers that do RDMA in software.
+func (a *Adapter) hardware() bool { return a.PCI != "" }
+
+// TakesRoCE reports whether packets to RoCE v2's UDP port 4791 at the addresses of the
+// port reach the adapter and not the kernel.
+func (a *Adapter) TakesRoCE(p *Port) bool {
+	return a.hardware() && a.RoCE(p) && p.hasGID(RoCEv2)
+}
+
+// PortName names a port as the rdma tool does: mlx5_0/1.
+func (a *Adapter) PortName(p *Port) string { return a.Name + "/" + strconv.Itoa(p.Number) }

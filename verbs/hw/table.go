@@ -1,0 +1,103 @@
+package hw
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// The work queues that a device can have at a time, in pages made when needed.
+const (
+	pageQueues = 1 << 10
+	maxPages   = 1 << 9
+)
+
+// queueTable finds the work queue that a completion belongs to: its number is
+// the upper half of the work request id that the library sees. Loops read it
+// without a lock while other goroutines create queues.
+type queueTable struct {
+	pages [maxPages]atomic.Pointer[queuePage]
+
+	mu   sync.Mutex // guards everything below
+	used uint32     // numbers ever given out
+	free []uint32
+}
+
+type queuePage [pageQueues]atomic.Pointer[workQueue]
+
+// add gives a queue its number.
+func (t *queueTable) add(w *workQueue) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch n := len(t.free); {
+	case n > 0:
+		w.slot, t.free = t.free[n-1], t.free[:n-1]
+	case t.used == pageQueues*maxPages:
+		return verbs.ErrNoMemory
+	default:
+		if t.used%pageQueues == 0 {
+			t.pages[t.used/pageQueues].Store(new(queuePage))
+		}
+		w.slot = t.used
+		t.used++
+	}
+	t.at(w.slot).Store(w)
+	return nil
+}
+
+// remove takes back the number of a queue of which no completion can come any more.
+func (t *queueTable) remove(w *workQueue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.at(w.slot).Store(nil)
+	t.free = append(t.free, w.slot)
+}
+
+func (t *queueTable) at(slot uint32) *atomic.Pointer[workQueue] {
+	return &t.pages[slot/pageQueues].Load()[slot%pageQueues]
+}
+
+// lookup returns the queue with that number, or nil.
+func (t *queueTable) lookup(slot uint32) *workQueue {
+	if slot >= pageQueues*maxPages {
+		return nil
+	}
+	page := t.pages[slot/pageQueues].Load()
+	if page == nil {
+		return nil
+	}
+	return page[slot%pageQueues].Load()
+}
+
+// objects finds what an event is about. Numbers are never used again, so an
+// event that was on its way when its object was closed finds nothing.
+type objects struct {
+	mu   sync.Mutex // guards everything below
+	last uint64
+	byID map[uint64]any
+}
+
+// add gives an object its number.
+func (o *objects) add(obj any) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byID == nil {
+		o.byID = map[uint64]any{}
+	}
+	o.last++
+	o.byID[o.last] = obj
+	return o.last
+}
+
+func (o *objects) remove(id uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.byID, id)
+}
+
+func (o *objects) find(id uint64) any {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.byID[id]
+}

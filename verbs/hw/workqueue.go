@@ -1,0 +1,278 @@
+package hw
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/ibv"
+)
+
+// workQueue is the accounting of a send or a receive queue: what the caller
+// calls each work request, and which entries are free. The library sees an
+// entry's number; the caller's own may repeat. It belongs to the loop of its
+// vector, before that to the creator of its queue pair.
+//
+// Requests of a queue pair complete in order, so its queue is a ring: entries
+// from retired to posted are in use, and a completion frees all up to its own,
+// those without a completion among them. Receives of a shared queue complete in
+// any order; there every entry is freed by itself.
+type workQueue struct {
+	slot   uint32 // in the device's table
+	qp     *qp    // whose it is, or
+	srq    *srq   // the shared queue that it is
+	send   bool
+	limit  int      // entries that may be in use
+	ids    []uint64 // by entry
+	ahs    []*ah    // by entry: address handles that UD sends hold
+	posted uint32   // count; as an entry modulo len(ids), a power of two
+	done   uint32   // count of those free again
+	free   []uint32 // of a shared queue: entries; nil otherwise
+
+	batch *batch // where the last request is, if it was not posted yet
+	turn  uint64
+	tail  int
+
+	refusedAt uint32 // the entry that the provider refused
+	refused   bool
+}
+
+// init makes the queue ready for limit entries.
+func (w *workQueue) init(limit int) {
+	w.limit = limit
+	w.ids = make([]uint64, ceilPow2(limit))
+}
+
+func ceilPow2(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+// share makes the queue one whose entries are freed in any order.
+func (w *workQueue) share(limit int) {
+	w.free = make([]uint32, 0, limit)
+	w.resize(limit)
+}
+
+// resize gives a shared queue another limit, not below what is in use.
+func (w *workQueue) resize(limit int) {
+	for n := len(w.ids); n < limit; n++ {
+		w.ids = append(w.ids, 0)
+		w.free = append(w.free, uint32(n))
+	}
+	w.limit = limit
+}
+
+// used returns the number of entries in use.
+func (w *workQueue) used() int {
+	if w.free != nil {
+		return len(w.ids) - len(w.free)
+	}
+	return int(w.posted - w.done)
+}
+
+func (w *workQueue) full() bool { return w.used() >= w.limit }
+
+// push takes an entry for a request of the caller's and returns it. The queue is not full.
+func (w *workQueue) push(id uint64) (entry uint32) {
+	if w.free != nil {
+		entry, w.free = w.free[len(w.free)-1], w.free[:len(w.free)-1]
+	} else {
+		entry = w.posted & uint32(len(w.ids)-1)
+		w.posted++
+	}
+	w.ids[entry] = id
+	return entry
+}
+
+// wrid is what the library knows an entry by.
+func (w *workQueue) wrid(entry uint32) uint64 { return uint64(w.slot)<<32 | uint64(entry) }
+
+// retire frees a completed entry of a ring, and all before it.
+func (w *workQueue) retire(entry uint32) {
+	w.retireTo(w.done + (entry-w.done)&uint32(len(w.ids)-1) + 1)
+}
+
+// retireAll frees what is in use, as a reset does.
+func (w *workQueue) retireAll() {
+	w.retireTo(w.posted)
+	w.refused = false
+}
+
+func (w *workQueue) retireTo(count uint32) {
+	if w.ahs != nil {
+		for ; w.done != count; w.done++ {
+			if a := &w.ahs[w.done&uint32(len(w.ids)-1)]; *a != nil {
+				(*a).unref()
+				*a = nil
+			}
+		}
+	}
+	w.done = count
+}
+
+// batch is the work requests of a turn on their way to the library.
+type batch struct {
+	ibv.Batch
+	turn uint64 // counts what was posted
+}
+
+// batchRequests bounds a batch: the adapter should not wait for a long turn.
+const batchRequests = 256
+
+func (b *batch) empty() bool { return len(b.Sends) == 0 && len(b.Recvs) == 0 }
+
+func (b *batch) full() bool { return len(b.Sends) >= batchRequests || len(b.Recvs) >= batchRequests }
+
+// tailOf returns the last request of a queue in the batch, or -1, and makes at the last.
+func (b *batch) tailOf(w *workQueue, at int) int {
+	tail := w.tail
+	if w.batch != b || w.turn != b.turn {
+		tail = -1
+	}
+	w.batch, w.turn, w.tail = b, b.turn, at
+	return tail
+}
+
+// addSend appends a record; it is the last of its queue's list.
+func (b *batch) addSend(w *workQueue, s *ibv.Send) {
+	at := len(b.Sends)
+	s.Next, s.Err = -1, 0
+	if tail := b.tailOf(w, at); tail < 0 {
+		s.Flags |= ibv.FlagHead
+	} else {
+		s.Flags &^= ibv.FlagHead
+		b.Sends[tail].Next = int32(at)
+	}
+	b.Sends = append(b.Sends, *s)
+}
+
+func (b *batch) addRecv(w *workQueue, r *ibv.Recv) {
+	at := len(b.Recvs)
+	r.Next, r.Err = -1, 0
+	if tail := b.tailOf(w, at); tail < 0 {
+		r.Flags |= ibv.FlagHead
+	} else {
+		r.Flags &^= ibv.FlagHead
+		b.Recvs[tail].Next = int32(at)
+	}
+	b.Recvs = append(b.Recvs, *r)
+}
+
+func (b *batch) clear() {
+	b.Sends, b.Recvs, b.SGEs, b.Inline = b.Sends[:0], b.Recvs[:0], b.SGEs[:0], b.Inline[:0]
+	b.turn++
+}
+
+// flush posts the batch: one call, however many queues it has work for.
+func (b *batch) flush(d *Device) {
+	if b.empty() {
+		return
+	}
+	d.posted.Add(uint64(len(b.Sends) + len(b.Recvs)))
+	if d.ctx.Post(&b.Batch) > 0 {
+		b.repost(d)
+	}
+	b.clear()
+}
+
+// repost deals with requests that the provider refused, which PostSend could
+// not report any more. Their queue pair goes to ERR; of a shared receive queue
+// an event tells. A refused request is posted once more with nothing in it: it
+// is flushed in its turn, and its completion then says LOC_QP_OP_ERR.
+func (b *batch) repost(d *Device) {
+	again := batch{}
+	again.SGEs, again.Inline = b.SGEs, b.Inline
+	for i := range b.Sends {
+		s := &b.Sends[i]
+		if s.Err == 0 {
+			continue
+		}
+		w := d.queueOf(s.WRID)
+		if s.Err != int32(unix.ECANCELED) {
+			w.refuse(d, entryOf(s.WRID), unix.Errno(s.Err))
+			s.Count, s.Flags = 0, uint16(verbs.SendSignaled)
+			if s.AH == 0 {
+				s.Opcode = uint16(verbs.WRRDMAWrite)
+			}
+		}
+		again.addSend(w, s)
+	}
+	for i := range b.Recvs {
+		r := &b.Recvs[i]
+		if r.Err == 0 {
+			continue
+		}
+		w := d.queueOf(r.WRID)
+		if r.Err != int32(unix.ECANCELED) {
+			w.refuse(d, entryOf(r.WRID), unix.Errno(r.Err))
+			if w.srq != nil { // no queue pair has it: there is none to fail
+				w.flushed(entryOf(r.WRID))
+				continue
+			}
+			r.Count = 0
+		}
+		again.addRecv(w, r)
+	}
+	if d.ctx.Post(&again.Batch) > 0 {
+		again.give(d)
+	}
+}
+
+// give completes what the provider refuses even in ERR, as that of an adapter
+// that is gone does. Nothing else completes then.
+func (b *batch) give(d *Device) {
+	for i := range b.Sends {
+		if s := &b.Sends[i]; s.Err != 0 {
+			d.queueOf(s.WRID).flushed(entryOf(s.WRID))
+		}
+	}
+	for i := range b.Recvs {
+		if r := &b.Recvs[i]; r.Err != 0 {
+			d.queueOf(r.WRID).flushed(entryOf(r.WRID))
+		}
+	}
+}
+
+func (d *Device) queueOf(wrid uint64) *workQueue { return d.queues.lookup(uint32(wrid >> 32)) }
+
+func entryOf(wrid uint64) uint32 { return uint32(wrid) }
+
+// refuse notes an entry that the provider did not take.
+func (w *workQueue) refuse(d *Device, entry uint32, err error) {
+	d.postErrors.Add(1)
+	if w.qp == nil {
+		d.async.Notify(verbs.AsyncEvent{Type: verbs.EventSRQErr, SRQ: w.srq})
+		return
+	}
+	d.cfg.Logger.Warn("work request refused by the provider", "device", d.Name(), "qp", w.qp.num, "error", err)
+	w.refused, w.refusedAt = true, entry
+	w.qp.fail()
+}
+
+// flushed completes an entry that the library never took.
+func (w *workQueue) flushed(entry uint32) {
+	if w.qp == nil { // of a shared queue no queue pair has taken it
+		w.free = append(w.free, entry)
+		return
+	}
+	if !w.qp.poster.loop { // its completion queues are not for this goroutine to touch
+		return
+	}
+	c := w.qp.rcq
+	if w.send {
+		c = w.qp.scq
+	}
+	wc := verbs.WC{WRID: w.ids[entry], Status: w.status(entry, verbs.WCWRFlushErr), QPNum: w.qp.num}
+	c.stash = append(c.stash, stashed{wc: wc, queue: w, entry: entry})
+}
+
+// status is what an entry completes with.
+func (w *workQueue) status(entry uint32, reported verbs.WCStatus) verbs.WCStatus {
+	if w.refused && w.refusedAt == entry && reported == verbs.WCWRFlushErr {
+		return verbs.WCLocQPOpErr
+	}
+	return reported
+}

@@ -51,6 +51,10 @@ func (e *Endpoint) Tail(offset uint64) []byte {
 // called by any goroutine.
 func (e *Endpoint) ReleaseRings() error { return freeAll(e.exposed()) }
 
+// DetachSent copies, after [Endpoint.Leave], what [Endpoint.Tail] returns of the send buffer, so that [Endpoint.ReleaseSent]
+// may be called although it may be sent again. The goroutine that calls Tail calls it.
+func (e *Endpoint) DetachSent() { e.sndbuf.Detach() }
+
 // ReleaseSent frees, after [Endpoint.Leave], what [Endpoint.Tail] returns of the send buffer. It is idempotent and may be
 // called by any goroutine.
 func (e *Endpoint) ReleaseSent() error { return freeAll(present(e.send, e.direct)) }

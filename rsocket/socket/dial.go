@@ -3,10 +3,8 @@ package socket
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/smcgw/smcgw/rsocket"
@@ -23,9 +21,6 @@ type Dialer struct {
 	// Config is that of the connections.
 	Config ConnConfig
 }
-
-// ErrNoManager is a Dial or Listen on a stack without a communication manager.
-var ErrNoManager = fmt.Errorf("no communication manager: %w", syscall.EOPNOTSUPP)
 
 // DialContext connects to an address as net.Dialer does; network is tcp, tcp4 or tcp6. A name is tried with each of its
 // addresses in turn.
@@ -112,14 +107,15 @@ func timely(err error) error {
 
 func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error) {
 	s := d.Stack
-	if s.manager == nil {
-		return nil, ErrNoManager
+	m, err := s.managed()
+	if err != nil {
+		return nil, err
 	}
 	c, err := s.newConn(d.Config, rsocket.Stock)
 	if err != nil {
 		return nil, err
 	}
-	joined, err := s.manager.Dial(ctx, cm.DialParams{
+	joined, err := m.dial(ctx, cm.DialParams{
 		QPParams: c.params(), Local: d.LocalAddr, Remote: remote, PrivateData: c.ep.ConnData().Append(nil),
 	})
 	if err != nil {
@@ -147,7 +143,7 @@ func (c *Conn) params() cm.QPParams {
 }
 
 // cmLink is a connection of the communication manager.
-type cmLink struct{ conn *cm.Conn }
+type cmLink struct{ conn joined }
 
 // disconnect implements link.
 func (l *cmLink) disconnect() {

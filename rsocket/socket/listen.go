@@ -31,7 +31,7 @@ type ListenConfig struct {
 type Listener struct {
 	stack *Stack
 	cfg   ConnConfig
-	cm    *cm.Listener
+	cm    requests
 	ready chan *Conn // made, not accepted
 	slots chan struct{}
 	life  context.Context
@@ -53,16 +53,16 @@ func (lc *ListenConfig) Listen(_ context.Context, local netip.AddrPort) (*Listen
 
 func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
 	s := lc.Stack
-	if s.manager == nil {
-		return nil, ErrNoManager
+	m, err := s.managed()
+	if err != nil {
+		return nil, err
 	}
 	backlog := lc.Backlog
 	if backlog <= 0 {
 		backlog = defaultBacklog
 	}
 	l := &Listener{stack: s, cfg: lc.Config, ready: make(chan *Conn, backlog), slots: make(chan struct{}, backlog)}
-	var err error
-	if l.cm, err = s.manager.Listen(local, cm.ListenConfig{Backlog: backlog}); err != nil {
+	if l.cm, err = m.listen(local, backlog); err != nil {
 		return nil, err
 	}
 	l.life, l.end = context.WithCancel(s.life)
@@ -77,7 +77,7 @@ func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
 func (l *Listener) serve() {
 	defer l.end() // without it nothing comes any more
 	for {
-		r, err := l.cm.Accept(l.life)
+		r, err := l.cm.accept(l.life)
 		if err != nil {
 			return
 		}
@@ -90,13 +90,13 @@ func (l *Listener) serve() {
 	}
 }
 
-func (l *Listener) refuse(r *cm.Request, reason cm.RejectReason) {
+func (l *Listener) refuse(r request, reason cm.RejectReason) {
 	l.stack.counters.refused.Add(1)
-	_ = r.Reject(reason, nil) // a peer that has gone away needs none
+	r.refuse(reason)
 }
 
 // admit makes the connection of a request and leaves it for Accept.
-func (l *Listener) admit(r *cm.Request) {
+func (l *Listener) admit(r request) {
 	c, err := l.accept(r)
 	if err != nil {
 		<-l.slots
@@ -106,11 +106,15 @@ func (l *Listener) admit(r *cm.Request) {
 	l.ready <- c // there is a place for each slot
 }
 
-func (l *Listener) accept(r *cm.Request) (*Conn, error) {
-	peer, err := rsocket.ParseConnData(r.PrivateData)
-	if err != nil || r.Transport != cm.TransportRC {
+func (l *Listener) accept(r request) (*Conn, error) {
+	private, err := r.private()
+	var peer rsocket.ConnData
+	if err == nil {
+		peer, err = rsocket.ParseConnData(private)
+	}
+	if err != nil {
 		l.refuse(r, cm.RejectConsumerDefined)
-		return nil, errors.Join(err, rsocket.ErrConnData)
+		return nil, err
 	}
 	c, err := l.stack.newConn(l.cfg, rsocket.Stock)
 	if err != nil {
@@ -124,7 +128,7 @@ func (l *Listener) accept(r *cm.Request) (*Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.life, acceptTimeout)
 	defer cancel()
-	made, err := r.Accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: c.ep.ConnData().Append(nil)})
+	made, err := r.accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: c.ep.ConnData().Append(nil)})
 	if err != nil {
 		l.stack.counters.refused.Add(1)
 		return nil, errors.Join(err, c.discard())

@@ -16,7 +16,10 @@ import (
 
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/cm"
+	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
+	"github.com/smcgw/smcgw/verbs/soft"
 )
 
 func listenOn(t testing.TB, d *duo, lc ListenConfig) *Listener {
@@ -107,15 +110,15 @@ func TestDialVersion(t *testing.T) {
 	data[0] = 2
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err = d.a.manager.Dial(ctx, cm.DialParams{QPParams: c.params(), Remote: l.cm.Addr(), PrivateData: data})
+	_, err = d.a.manager.dial(ctx, cm.DialParams{QPParams: c.params(), Remote: l.cm.Addr(), PrivateData: data})
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, c.discard())
 
-	other, err := d.b.manager.Listen(netip.MustParseAddrPort("127.0.0.2:0"), cm.ListenConfig{})
+	other, err := d.b.manager.listen(netip.MustParseAddrPort("127.0.0.2:0"), 4)
 	require.NoError(t, err)
 	defer other.Close()
 	go func() {
-		r, err := other.Accept(ctx)
+		r, err := other.accept(ctx)
 		if err != nil {
 			return
 		}
@@ -123,7 +126,7 @@ func TestDialVersion(t *testing.T) {
 		if err != nil {
 			return
 		}
-		made, err := r.Accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: data})
+		made, err := r.accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: data})
 		if err == nil {
 			(&cmLink{conn: made}).disconnect()
 		}
@@ -150,6 +153,87 @@ func TestDialEnds(t *testing.T) {
 	require.Zero(t, d.a.Stats().Pool.Used)
 	_, err = (&Dialer{Stack: shmDuo(t, 1, StackConfig{}).a}).Dial(t.Context(), nobody)
 	require.ErrorIs(t, err, ErrNoManager)
+}
+
+// adapterLike is a device whose queue pair 1 belongs to the kernel.
+type adapterLike struct {
+	verbs.Device
+
+	port func(verbs.PortAttr) verbs.PortAttr // nil: as it is
+}
+
+func (d adapterLike) Port() verbs.PortAttr {
+	if d.port == nil {
+		return d.Device.Port()
+	}
+	return d.port(d.Device.Port())
+}
+
+func (d adapterLike) Attr() verbs.DeviceAttr {
+	attr := d.Device.Attr()
+	attr.Ops &^= verbs.OpGSI
+	return attr
+}
+
+// TestKernelManagerAbsent: on an adapter the manager is the kernel's. A host without it says so to Dial and Listen, and
+// the stack is of use all the same.
+func TestKernelManagerAbsent(t *testing.T) {
+	if _, err := os.Stat(rdmacm.DevicePath); err == nil {
+		t.Skip("the kernel has a manager")
+	}
+	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	s, err := NewStack(adapterLike{Device: dev}, StackConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	_, err = (&Dialer{Stack: s}).Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:1"))
+	require.ErrorIs(t, err, ErrNoManager)
+	require.ErrorIs(t, err, rdmacm.ErrAbsent)
+	_, err = (&ListenConfig{Stack: s}).Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:1"))
+	require.ErrorIs(t, err, rdmacm.ErrAbsent)
+}
+
+// TestHelloGID: out of band an adapter is reached by an address of RoCE v2, that of the byte stream if it has one; on
+// InfiniBand it is not reached.
+func TestHelloGID(t *testing.T) {
+	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	gid, other := verbs.GIDOf(netip.MustParseAddr("127.0.0.1")), verbs.GIDOf(netip.MustParseAddr("127.0.0.9"))
+	layer := verbs.LinkLayerEthernet
+	s, err := NewStack(adapterLike{dev, func(p verbs.PortAttr) verbs.PortAttr {
+		p.LinkLayer = layer
+		p.GIDs = []verbs.GIDEntry{
+			{GID: other, Type: verbs.GIDTypeRoCEv1},
+			{},
+			{GID: other, Type: verbs.GIDTypeRoCEv2},
+			{GID: gid, Type: verbs.GIDTypeRoCEv2},
+			{GID: gid, Type: verbs.GIDTypeRoCEv1},
+		}
+		return p
+	}}, StackConfig{NoCM: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	c, err := s.newConn(ConnConfig{}, rsocket.Stock)
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	oob, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	h, index := c.hello(oob)
+	require.Equal(t, gid, h.gid)
+	require.EqualValues(t, 3, index)
+	here, there := net.Pipe()
+	defer there.Close()
+	h, index = c.hello(here)
+	require.Equal(t, other, h.gid)
+	require.EqualValues(t, 2, index)
+	require.NoError(t, errors.Join(here.Close(), c.discard()))
+	layer = verbs.LinkLayerInfiniBand
+	_, err = s.Client(t.Context(), oob, ConnConfig{})
+	require.ErrorIs(t, err, verbs.ErrNotSupported)
 }
 
 // A listener holds as many connections as its backlog says until they are

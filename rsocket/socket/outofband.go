@@ -110,6 +110,9 @@ func (s *Stack) greet(oob net.Conn, cfg ConnConfig, client bool) (c *Conn, err e
 }
 
 func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
+	if c.stack.dev.Port().LinkLayer == verbs.LinkLayerInfiniBand { // the hello has no LID
+		return fmt.Errorf("out of band on InfiniBand: %w", verbs.ErrNotSupported)
+	}
 	own, gidIndex := c.hello(oob)
 	if client {
 		if err := writeAll(oob, own.bytes()); err != nil {
@@ -155,8 +158,8 @@ func (c *Conn) hello(oob net.Conn) (h hello, gidIndex uint8) {
 		data: c.ep.ConnData(),
 	}
 	for i, g := range port.GIDs {
-		if i == 0 || addrOf(oob.LocalAddr()) == g.Addr().String() {
-			h.gid, gidIndex = g, uint8(i)
+		if g.Type != verbs.GIDTypeRoCEv1 && !g.Empty() && (h.gid == verbs.GID{} || addrOf(oob.LocalAddr()) == g.GID.Addr().String()) {
+			h.gid, gidIndex = g.GID, uint8(i)
 		}
 	}
 	return h, gidIndex

@@ -101,7 +101,7 @@ func (c *PacketConn) open(cfg *PacketListenConfig, udp *net.UDPConn) error {
 
 // chooseDevices finds the devices that the socket uses, and the protection domains on them, nil for the stack's own.
 func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDevice, pds []verbs.PD) {
-	add := func(s *Stack, pd verbs.PD, gids []verbs.GID) *packetDevice {
+	add := func(s *Stack, pd verbs.PD, gids []verbs.GIDEntry) *packetDevice {
 		mtu := s.dev.Port().ActiveMTU.Bytes()
 		c.limit4, c.limit6 = min(c.limit4, mtu-rsocket.DatagramHeader4Len), min(c.limit6, mtu-rsocket.DatagramHeader6Len)
 		d := &packetDevice{conn: c, index: len(devices), stack: s, gids: gids}
@@ -125,10 +125,10 @@ func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDe
 }
 
 // uses tells whether the socket sends from one of the addresses.
-func (c *PacketConn) uses(gids []verbs.GID) bool {
+func (c *PacketConn) uses(gids []verbs.GIDEntry) bool {
 	local := c.socket.local.Addr()
 	for _, g := range gids {
-		if a := g.Addr(); c.socket.wild && (a.Is4() || !local.Is4()) || a == local.WithZone("") {
+		if a := g.GID.Addr(); c.socket.wild && (a.Is4() || !local.Is4()) || a == local.WithZone("") {
 			return true
 		}
 	}

@@ -40,7 +40,7 @@ type packetDevice struct {
 	vec   *vector.Vector
 	node  vector.Node
 
-	gids    []verbs.GID      // our addresses; none on a device without
+	gids    []verbs.GIDEntry // our addresses; none on a device without
 	remotes []netip.AddrPort // of a device without addresses
 	mr      verbs.MR
 	recvLen int // bytes of a receive slot
@@ -128,14 +128,14 @@ func (d *packetDevice) serves(source netip.Addr, remote netip.AddrPort) bool {
 		})
 	}
 	// A link-local address is nothing without its zone, which does not travel.
-	return !remote.Addr().IsLinkLocalUnicast() && source.IsValid() && slices.Contains(d.gids, verbs.GIDOf(source))
+	return !remote.Addr().IsLinkLocalUnicast() && source.IsValid() && verbs.GIDIndex(d.gids, verbs.GIDOf(source), 0) >= 0
 }
 
 // handle makes an address handle for a peer.
 func (d *packetDevice) handle(source, remote netip.Addr) (verbs.AH, error) {
 	attr := verbs.AHAttr{DGID: verbs.GIDOf(remote), HopLimit: udHopLimit, Port: 1}
 	if d.gids != nil {
-		attr.SGIDIndex, attr.UDPPort = uint8(slices.Index(d.gids, verbs.GIDOf(source))), d.stack.dev.Port().UDPPort
+		attr.SGIDIndex, attr.UDPPort = uint8(verbs.GIDIndex(d.gids, verbs.GIDOf(source), 0)), d.stack.dev.Port().UDPPort
 	}
 	return d.dom.pd.CreateAH(attr)
 }

@@ -41,9 +41,10 @@ type StackConfig struct {
 	Warm int
 	// Defaults are those of connections; see [ReadDefaults].
 	Defaults Defaults
-	// NoCM leaves out the communication manager, for devices that another one has. A device without addresses has none.
+	// NoCM leaves out the communication manager, for devices that another one has. A device without addresses has none. On
+	// an adapter it is the kernel's; where the kernel has none, Dial and Listen say so.
 	NoCM bool
-	// CM configures it; Do and Vector are the stack's.
+	// CM configures that of package cm; Do and Vector are the stack's.
 	CM cm.Config
 	// NoSRQ gives each connection receives of its own.
 	NoSRQ bool
@@ -102,17 +103,18 @@ type StackConfig struct {
 // byte stream, alone means that it was lost, ECONNRESET, and only after the completion queue has been drained: the last
 // words may be in it.
 type Stack struct {
-	dev      verbs.Device
-	cfg      StackConfig
-	polling  time.Duration
-	vectors  []*vector.Vector
-	pool     *rmb.Pool
-	manager  *cm.Manager
-	home     *domain        // of connections that name none; nil: there is none
-	tasks    sync.WaitGroup // connections until nothing is left of them
-	watching sync.WaitGroup
-	life     context.Context
-	end      context.CancelFunc // by Close
+	dev       verbs.Device
+	cfg       StackConfig
+	polling   time.Duration
+	vectors   []*vector.Vector
+	pool      *rmb.Pool
+	manager   manager        // nil: there is none
+	noManager error          // why, where there ought to be one
+	home      *domain        // of connections that name none; nil: there is none
+	tasks     sync.WaitGroup // connections until nothing is left of them
+	watching  sync.WaitGroup
+	life      context.Context
+	end       context.CancelFunc // by Close
 
 	counters stackCounters
 
@@ -213,14 +215,7 @@ func (s *Stack) open() error {
 		s.mu.Unlock()
 	}
 	s.watching.Go(s.watch)
-	if s.cfg.NoCM || len(s.dev.Port().GIDs) == 0 {
-		return nil
-	}
-	c := s.cfg.CM
-	c.Do, c.Vector = s.vectors[0].Do, 0
-	var err error
-	s.manager, err = cm.New(s.dev, c)
-	return err
+	return s.openManager()
 }
 
 // Stats returns a snapshot.

@@ -120,12 +120,28 @@ func (r *Ring) At(offset uint64) []byte {
 	if offset < r.freed.Load() || offset >= r.Posted {
 		return nil
 	}
-	back := int(r.Posted - offset)
-	start := r.next - back
+	return r.cut(r.place(offset), int(r.Posted-offset))
+}
+
+// Detach copies the posted, unfreed bytes to memory of the ring's own: what it was made over is free. Nothing may be
+// produced or posted any more.
+func (r *Ring) Detach() {
+	own := make([]byte, len(r.buf))
+	for offset := r.freed.Load(); offset < r.Posted; {
+		b := r.At(offset)
+		copy(own[r.place(offset):], b)
+		offset += uint64(len(b))
+	}
+	r.buf = own
+}
+
+// place is where in the buffer a posted, unfreed byte is.
+func (r *Ring) place(offset uint64) int {
+	start := r.next - int(r.Posted-offset)
 	if start < 0 {
 		start += len(r.buf)
 	}
-	return r.cut(start, back)
+	return start
 }
 
 // cut returns up to n contiguous bytes; its capacity ends there too.

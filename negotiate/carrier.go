@@ -11,6 +11,7 @@ const (
 	CarrierSHM   CarrierKind = 1
 	CarrierSoft  CarrierKind = 2
 	CarrierHW    CarrierKind = 3
+	CarrierIB    CarrierKind = 4
 )
 
 // String returns the name shown to users.
@@ -24,6 +25,8 @@ func (k CarrierKind) String() string {
 		return "rdma-soft"
 	case CarrierHW:
 		return "rdma-hw"
+	case CarrierIB:
+		return "rdma-ib"
 	}
 	return "carrier_" + strconv.Itoa(int(k))
 }
@@ -39,15 +42,20 @@ type ConnData [connDataLen]byte
 const connDataLen = 40
 
 // CarrierOffer is one carrier the sender is ready to use for this connection, with the address of the queue pair it made
-// for it. Exactly one of SHM and RoCE is meaningful, by Kind.
+// for it. Exactly one of SHM, RoCE and IB is meaningful, by Kind.
 type CarrierOffer struct {
 	Kind CarrierKind
+	// Mixed is about ends of both RoCEv2 kinds: in a PROPOSAL a queue pair of the other kind's device may answer, in an
+	// ACCEPT it does. Peers that do not know it never answer so.
+	Mixed bool
 	// Conn is the rsocket connection data of this queue pair; it is per carrier because the keys of the memory are.
 	Conn ConnData
 	// SHM is the endpoint when Kind is CarrierSHM.
 	SHM SHMEndpoint
 	// RoCE is the endpoint when Kind is CarrierSoft or CarrierHW.
 	RoCE RoCEEndpoint
+	// IB is the endpoint when Kind is CarrierIB.
+	IB IBEndpoint
 }
 
 // SHMEndpoint says where to meet a gateway under the same kernel.

@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// The carrier TLV: kind(1), flags(1) = 0, rsocket connection data(40), then the endpoint by kind.
+// The carrier TLV: kind(1), flags(1), rsocket connection data(40), then the endpoint by kind.
 const (
 	// MaxCarriers bounds the carriers of one message.
 	MaxCarriers = 4
@@ -19,17 +19,24 @@ const (
 
 	wholeMember  = 0x8000 // of a partition (IBTA vol. 1, 10.9.1.1)
 	everyoneElse = 0xffff // the default partition
+
+	flagMixed = 1    // see CarrierOffer.Mixed; other flags are ignored
+	rocePort  = 4791 // where adapters send to and receive
 )
 
 func appendCarrier(b []byte, c *CarrierOffer) []byte {
 	b = binary.BigEndian.AppendUint16(b, clc.TLVCarrier)
 	b = binary.BigEndian.AppendUint16(b, uint16(carrierLen(c)-clc.TLVHeaderLen))
-	b = append(b, uint8(c.Kind), 0)
+	b = append(b, uint8(c.Kind), c.flags())
 	b = append(b, c.Conn[:]...)
-	if c.Kind == CarrierSHM {
+	switch c.Kind {
+	case CarrierSHM:
 		b = append(b, c.SHM.Key[:]...)
 		b = binary.BigEndian.AppendUint32(b, c.SHM.QPN)
 		return append(b, c.SHM.Name...)
+	case CarrierIB:
+		return c.IB.append(b)
+	default:
 	}
 	b = append(b, c.RoCE.GID[:]...)
 	b = binary.BigEndian.AppendUint16(b, c.RoCE.UDPPort)
@@ -42,12 +49,30 @@ func appendCarrier(b []byte, c *CarrierOffer) []byte {
 	return b
 }
 
+func (c *CarrierOffer) flags() uint8 {
+	if c.Mixed && c.isRoCE() {
+		return flagMixed
+	}
+	return 0
+}
+
+func (c *CarrierOffer) isRoCE() bool { return c.Kind == CarrierSoft || c.Kind == CarrierHW }
+
+// answers reports whether an offer of an ACCEPT may answer one of the PROPOSAL.
+func (c *CarrierOffer) answers(o *CarrierOffer) bool {
+	return o != nil && c.Kind == o.Kind && (!c.Mixed || o.Mixed && c.RoCE.PKey == 0)
+}
+
 func carrierLen(c *CarrierOffer) int {
 	n := clc.TLVHeaderLen + carrierFixedLen
-	if c.Kind == CarrierSHM {
+	switch c.Kind {
+	case CarrierSHM:
 		return n + shmFixedLen + len(c.SHM.Name)
+	case CarrierIB:
+		return n + ibLen
+	default:
+		return n + roceLen
 	}
-	return n + roceLen
 }
 
 func (c *CarrierOffer) hasPartition() bool { return c.Kind == CarrierSoft && c.RoCE.PKey != 0 }
@@ -63,24 +88,32 @@ func carriersLen(cs []CarrierOffer) int {
 	return n
 }
 
-// addCarrier parses one carrier TLV. A kind this version does not know is skipped: it is an offer, not a demand.
+// addCarrier parses one carrier TLV. A kind or link layer this version does not know is skipped: it is an offer, not a
+// demand.
 func addCarrier(cs *[]CarrierOffer, v []byte) error {
 	if len(v) < carrierFixedLen {
 		return fmt.Errorf("carrier of %d bytes: %w", len(v), ErrMalformed)
 	}
 	c := CarrierOffer{Kind: CarrierKind(v[0]), Conn: ConnData(v[2:carrierFixedLen])}
+	known := true
 	var err error
 	switch c.Kind {
 	case CarrierSHM:
 		err = c.SHM.parse(v[carrierFixedLen:])
 	case CarrierSoft, CarrierHW:
 		err = c.RoCE.parse(v[carrierFixedLen:])
+		c.Mixed = v[1]&flagMixed != 0
+		if err == nil && c.Mixed && c.RoCE.UDPPort != rocePort {
+			err = fmt.Errorf("mixed ends at udp port %d: %w", c.RoCE.UDPPort, ErrMalformed)
+		}
+	case CarrierIB:
+		known, err = c.IB.parse(v[carrierFixedLen:])
 	case CarrierRelay: // needs no offer
 		return fmt.Errorf("relay as an offer: %w", ErrMalformed)
 	default:
-		return nil
+		known = false
 	}
-	if err != nil {
+	if err != nil || !known {
 		return err
 	}
 	if len(*cs) == MaxCarriers || FindCarrier(*cs, c.Kind) != nil {

@@ -46,7 +46,7 @@ func (c *Confirm) set(_ uint16, v []byte) error {
 		return err
 	}
 	c.Carrier = CarrierKind(v[0])
-	if c.Carrier > CarrierHW {
+	if c.Carrier > CarrierIB {
 		return fmt.Errorf("carrier %d: %w", v[0], ErrMalformed)
 	}
 	return nil

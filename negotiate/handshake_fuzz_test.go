@@ -13,6 +13,7 @@ import (
 
 func FuzzClientReceive(f *testing.F) {
 	f.Add(vector(f, "accept"), uint8(7))
+	f.Add(vector(f, "accept-infiniband"), uint8(7))
 	f.Add(vector(f, "decline"), uint8(1))
 	f.Add([]byte("220 smtp"), uint8(3))
 	f.Fuzz(func(t *testing.T, b []byte, step uint8) {

@@ -57,6 +57,7 @@ const (
 	ReasonDrained   Reason = 64
 
 	ReasonInternalError Reason = 65
+	ReasonAppReset      Reason = 66
 )
 
 // String returns the stable snake-case name used in metrics, JSON and logs; a number this version does not know (a newer

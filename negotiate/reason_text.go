@@ -122,8 +122,8 @@ var reasonTexts = [...]reasonText{
 		"Compare versions; report it with a capture if they are equal.",
 	},
 	ReasonCarrierUnreachable: {
-		"carrier_unreachable", "The test message over the carrier did not come back.",
-		"soft: let UDP 4791 pass between the gateways, with full-size packets; shm: share shm_dir.",
+		"carrier_unreachable", "The test message over the carrier did not come back, or a queue pair had no answer for seconds (demoted).",
+		"soft: let its UDP port (smcgw devices) pass between the gateways, with full-size packets; shm: share shm_dir.",
 	},
 	ReasonDeviceFailed: {
 		"device_failed", "An RDMA device or queue pair failed on this host.",
@@ -150,12 +150,12 @@ var reasonTexts = [...]reasonText{
 		"A defect: report it, with the line that either gateway logs about it (connection stalled).",
 	},
 	ReasonPeerDead: {
-		"peer_dead", "The peer gateway died.",
-		"Look for crashes or restarts of the peer gateway.",
+		"peer_dead", "The peer gateway died, or nothing was heard of it for too long.",
+		"Look for crashes or restarts of the peer gateway, and whether its host can be reached.",
 	},
 	ReasonWireReset: {
-		"wire_reset", "The connection between the gateways was reset or broke.",
-		"Look for boxes that reset or time out connections, or restarts of the peer gateway.",
+		"wire_reset", "The connection between the gateways was reset without a word: the peer gateway was killed or its host restarted, or a box on the way has reset it.",
+		"Look whether the peer gateway was killed or crashed at that time; if not, for a box that resets or forgets connections. Gateways before `app_reset` tell a reset of their application so, too.",
 	},
 	ReasonDrained: {
 		"drained", "A gateway was stopped or replaced.",
@@ -164,5 +164,9 @@ var reasonTexts = [...]reasonText{
 	ReasonInternalError: {
 		"internal_error", "The gateway's own code failed (a panic); only this connection was ended, or fell back to the kernel.",
 		"Report it with the stack in the log.",
+	},
+	ReasonAppReset: {
+		"app_reset", "The application of the deciding side reset the connection, as it can natively: by SO_LINGER, or by closing it with bytes unread.",
+		"Nothing: without smcgw it is the same. Some programs end every connection so.",
 	},
 }

@@ -115,7 +115,7 @@ func (s *Server) Served(now time.Time, a Accept) []Action {
 func offered(cs, offer []CarrierOffer) []CarrierOffer {
 	var common []CarrierOffer
 	for i := range cs {
-		if FindCarrier(offer, cs[i].Kind) != nil && FindCarrier(common, cs[i].Kind) == nil {
+		if cs[i].answers(FindCarrier(offer, cs[i].Kind)) && FindCarrier(common, cs[i].Kind) == nil {
 			common = append(common, cs[i])
 		}
 	}

@@ -22,7 +22,8 @@ const (
 // Config configures [Open]. With nothing but Legs it is usable: it offers nothing
 // (ModeOff) on the devices of the default routes.
 type Config struct {
-	// Devices carry offers. Default: the devices of the default routes. On all
+	// Devices carry offers. Default: the devices of the default routes and
+	// those with an address that have routes to peers of the policy. On all
 	// other devices a connection is native (reason address).
 	Devices []string
 	// Generation numbers this gateway in its namespace during an upgrade; the

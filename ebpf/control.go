@@ -16,7 +16,7 @@ func (d *Datapath) setupState() error {
 	if d.cfg.CgroupPath == "" {
 		path, err := policy.CgroupMount()
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrKernel, err)
+			return fmt.Errorf("%w, and this process may not mount it (CAP_SYS_ADMIN): mount -t cgroup2 none /sys/fs/cgroup", err)
 		}
 		d.cfg.CgroupPath = path
 	}

@@ -69,7 +69,8 @@ type Datapath struct {
 	// attached, which takes long.
 	inForce atomic.Pointer[Policy]
 	present atomic.Pointer[map[int]struct{}] // the keys of devices
-	opened  atomic.Bool                      // OpenDatagram was called, and an entry may be left
+	missing atomic.Pointer[[]string]
+	opened  atomic.Bool // OpenDatagram was called, and an entry may be left
 
 	// op is held for reading by every operation and for writing by Close.
 	op     sync.RWMutex

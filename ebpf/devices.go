@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -127,7 +128,10 @@ func routable(name string) error {
 	return err
 }
 
-// offerDevices returns the names of the devices that carry offers.
+// offerDevices returns the names of the devices that carry offers: those of the
+// configuration, else those of default routes, and of routes to peers of the policy that
+// have an address. One of many to containers, which are routed to without an address, does
+// not count.
 func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 	names := map[string]bool{}
 	for _, n := range d.cfg.Devices {
@@ -138,9 +142,16 @@ func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 	}
 	byIndex := map[int]string{}
 	for _, l := range links {
-		byIndex[l.Attrs().Index] = l.Attrs().Name
+		if l.Attrs().Flags&net.FlagLoopback == 0 && !strings.HasPrefix(l.Attrs().Name, devicePrefix) {
+			byIndex[l.Attrs().Index] = l.Attrs().Name
+		}
 	}
+	policy := d.inForce.Load()
 	for _, f := range ipFamilies() {
+		addressed, err := d.addressed(f)
+		if err != nil {
+			return nil, err
+		}
 		routes, err := listing.Whole(func() ([]netlink.Route, error) {
 			return d.nl.RouteListFiltered(f, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 		})
@@ -148,12 +159,51 @@ func (d *Datapath) offerDevices(links []netlink.Link) (map[string]bool, error) {
 			return nil, fmt.Errorf("routes: %w", err)
 		}
 		for _, r := range routes {
-			for _, i := range defaultRouteLinks(r) {
-				names[byIndex[i]] = true
+			to := destination(r, f)
+			if to.Addr().IsLinkLocalUnicast() || to.Addr().IsMulticast() || to.Bits() > 0 && !policy.Carries(to) {
+				continue
+			}
+			for _, i := range routeLinks(r) {
+				if name, ok := byIndex[i]; ok && (to.Bits() == 0 || addressed[i]) {
+					names[name] = true
+				}
 			}
 		}
 	}
 	return names, nil
+}
+
+// addressed returns the indexes of the devices with an address of a family that has a
+// meaning beyond the link.
+func (d *Datapath) addressed(family int) (map[int]bool, error) {
+	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return d.nl.AddrList(nil, family) })
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	found := map[int]bool{}
+	for _, a := range addrs {
+		if a.IP.IsGlobalUnicast() {
+			found[a.LinkIndex] = true
+		}
+	}
+	return found, nil
+}
+
+// destination is that of a route of a family.
+func destination(r netlink.Route, family int) netip.Prefix {
+	if r.Dst != nil {
+		if a, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+			ones, bits := r.Dst.Mask.Size()
+			if a = a.Unmap(); a.Is4() {
+				ones -= bits - 32
+			}
+			return netip.PrefixFrom(a, ones)
+		}
+	}
+	if family == unix.AF_INET6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
 // ipFamilies are the address families this kernel has.
@@ -164,14 +214,8 @@ func ipFamilies() []int {
 	return []int{unix.AF_INET}
 }
 
-// defaultRouteLinks returns the devices of a default route, else nothing.
-func defaultRouteLinks(r netlink.Route) []int {
-	if r.Dst != nil {
-		if ones, _ := r.Dst.Mask.Size(); ones != 0 {
-			return nil
-		}
-	}
-	var out []int
+// routeLinks returns the devices of a route.
+func routeLinks(r netlink.Route) (out []int) {
 	if r.LinkIndex > 0 {
 		out = append(out, r.LinkIndex)
 	}
@@ -179,6 +223,29 @@ func defaultRouteLinks(r netlink.Route) []int {
 		out = append(out, hop.LinkIndex)
 	}
 	return out
+}
+
+// noteMissing is for Missing.
+func (d *Datapath) noteMissing(links []netlink.Link, offers map[string]bool) {
+	missing := []string{}
+	if len(offers) == 0 {
+		missing = append(missing, "")
+	}
+	for _, name := range d.cfg.Devices {
+		if !slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name }) {
+			missing = append(missing, name)
+		}
+	}
+	d.missing.Store(&missing)
+}
+
+// Missing lists the devices of the configuration that the namespace does not have now. An
+// empty name stands for all of the default: no device reaches a peer of the policy.
+func (d *Datapath) Missing() []string {
+	if list := d.missing.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 // sync makes programs, device map, own addresses and MTU follow the devices of
@@ -195,6 +262,7 @@ func (d *Datapath) sync() error {
 	slices.SortStableFunc(links, func(a, b netlink.Link) int { // those of offers have room
 		return cmp.Compare(bit(offers[b.Attrs().Name]), bit(offers[a.Attrs().Name]))
 	})
+	d.noteMissing(links, offers)
 	stacked, masters := stackOf(links), map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()

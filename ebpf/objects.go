@@ -215,6 +215,9 @@ func (d *Datapath) attachOffering() error {
 		{d.objs.Sockops, bpf.AttachCGroupSockOps},
 	} {
 		l, err := link.AttachCgroup(link.CgroupOptions{Path: d.cfg.CgroupPath, Attach: a.at, Program: a.prog})
+		if errors.Is(err, unix.E2BIG) {
+			return fmt.Errorf("%s: 64 programs are attached to %s already, as many as the kernel takes: other gateways or agents of this machine (bpftool cgroup tree)", a.at, d.cfg.CgroupPath)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.at, err)
 		}

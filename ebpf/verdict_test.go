@@ -74,6 +74,8 @@ func cellPacket(t *testing.T, class string, local, remote netip.AddrPort) []byte
 		return quotedError(remote.Addr(), local.Addr(), false, out(flagACK, cellISN+1))
 	case "LEG_CLOSED":
 		return in(flagRST|flagACK, 0, cellISN+1)
+	case "LEG_LOST":
+		return in(flagRST, 501, 0)
 	}
 	t.Fatalf("no packet of class %s", class)
 	return nil

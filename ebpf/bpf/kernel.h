@@ -68,7 +68,20 @@ static __always_inline s64 sum_diff(void *from, u32 from_len, void *to, u32 to_l
 
 /* Of the kernel's own structures; the loader finds out where these fields are. */
 #define kernel_layout __attribute__((preserve_access_index))
+struct net_device {
+	int ifindex;
+} kernel_layout;
+struct dst_entry {
+	struct net_device *dev;
+} kernel_layout;
+struct sock {
+	struct dst_entry *sk_dst_cache;
+} kernel_layout;
+struct inet_sock {
+	struct sock sk;
+} kernel_layout;
 struct inet_connection_sock {
+	struct inet_sock icsk_inet;
 	u32 icsk_user_timeout; /* milliseconds */
 } kernel_layout;
 struct tcp_sock {

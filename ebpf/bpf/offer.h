@@ -135,6 +135,23 @@ static __always_inline void doubt(struct bpf_sock *sk)
 		n->phase = PHASE_DOUBTED;
 }
 
+/* unseen: the connection's packets leave by a device of a kind that the programs cannot
+ * read. None would record the offer, or take it off again. */
+static __always_inline int unseen(struct bpf_sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	struct dst_entry *dst = tp->inet_conn.icsk_inet.sk.sk_dst_cache;
+	if (!dst)
+		return 0;
+	struct net_device *dev = dst->dev;
+	if (!dev)
+		return 0;
+	u32 ifindex = dev->ifindex;
+	return !bpf_map_lookup_elem(&smcgw_devices, &ifindex);
+}
+
 static __always_inline int on_connect(struct bpf_sock_ops *s)
 {
 	struct bpf_sock *sk = s->sk;
@@ -148,6 +165,8 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 		n->phase = PHASE_NONE; /* a socket may connect again */
 	socket_key(s, &k);
 	u32 reason = offer_refused(&k, c, n, &rule);
+	if (!reason && unseen(sk))
+		reason = REASON_ADDRESS;
 	if (reason) {
 		if (reason & WATCH)
 			service_watch(s, sk);

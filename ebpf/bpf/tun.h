@@ -74,10 +74,17 @@ int smcgw_leg_in(struct __sk_buff *skb)
 		return drop(STAT_LEG_INGRESS_DROP);
 	struct flow *f = bpf_map_lookup_elem(&smcgw_flows, &p.key);
 	u8 state = word_state(flow_word(f));
+	u32 class = LEG_SEGMENT;
 	/* The answer to a SYN whose listener has gone with its gateway: the application's
 	 * kernel sends the SYN again, to the network then. */
-	int closed = (p.flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !p.seq;
-	u8 verdict = verdict_on(&p, closed ? LEG_CLOSED : LEG_SEGMENT, state);
+	if ((p.flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !p.seq)
+		class = LEG_CLOSED;
+	/* Resets of sockets acknowledge. The application may write on one processor while
+	 * another takes its ACK, and makes the leg of the request: a look between the two
+	 * finds neither. What the application has written comes again. */
+	else if ((p.flags & (TCP_RST | TCP_ACK)) == TCP_RST)
+		class = LEG_LOST;
+	u8 verdict = verdict_on(&p, class, state);
 	if (!f || verdict != HOST)
 		return drop_of(verdict);
 	if (state == FLOW_PROOF)

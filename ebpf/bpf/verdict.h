@@ -31,6 +31,7 @@ enum packet_class {
 	/* Ingress of the pair: what legs send. */
 	LEG_SEGMENT,    /* any other segment */
 	LEG_CLOSED,     /* the reset of a kernel without a listener */
+	LEG_LOST,       /* the reset of a kernel that found no socket for a segment */
 	LEG_QUEUED,     /* a SYN or SYN-ACK of a leg, when it arrives on the wire device */
 	/* Ingress of A: what user space writes. */
 	APP_SYN,        /* the SYN of the entry */
@@ -127,6 +128,9 @@ const u8 smcgw_verdicts[CLASSES][4][STATES] = {
 
 [LEG_SEGMENT][ANY]                = { DROP_LEG,     DROP_LEG,     DROP_LEG,     HOST,         HOST,         DROP_LEG,     HOST,         HOST,         DROP_LEG,     DROP_LEG,     HOST,         HOST },
 [LEG_CLOSED][ANY]                 = { DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG,     DROP_LEG },
+[LEG_LOST][ANY]                   = { DROP_LEG,     DROP_LEG,     DROP_LEG,     LOOK,         LOOK,         DROP_LEG,     HOST,         HOST,         DROP_LEG,     DROP_LEG,     HOST,         HOST },
+[LEG_LOST][ALIVE ... LATE]        = { 0,            0,            0,            DROP_LEG,     DROP_LEG },
+[LEG_LOST][GONE]                  = { 0,            0,            0,            HOST,         HOST },
 [LEG_QUEUED][ANY]                 = { PASS,         DROP_LEG,     DROP_LEG,     PASS,         PASS,         DROP_LEG,     PASS,         PASS,         DROP_LEG,     DROP_LEG,     PASS,         PASS },
 
 [APP_SYN][ANY]                    = { DROP_APP,     DROP_APP,     DROP_APP,     DELIVER,      DROP_APP,     DROP_APP,     DROP_APP,     DROP_APP,     WIRE,         DROP_APP,     DROP_APP,     DROP_APP },

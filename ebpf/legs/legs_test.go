@@ -279,3 +279,32 @@ func TestFilesCannotBeSent(t *testing.T) {
 	require.NoError(t, ends[1].Close())
 	require.Error(t, sendOrSay(ends[0], message{op: answerDone, files: []*os.File{gone}}))
 }
+
+// A keeper that takes too long for an answer is late, and there again when it has
+// answered: what comes for a request that was given up is not taken for another one's.
+func TestKeeperLate(t *testing.T) {
+	n := newNamespace(t)
+	n.patience = 50 * time.Millisecond
+	keeper := keeperOf(t, n)
+	require.NoError(t, unix.Kill(keeper, unix.SIGSTOP))
+	t.Cleanup(func() { _ = unix.Kill(keeper, unix.SIGCONT) })
+	for range 2 { // the second does not get as far as being sent
+		_, err := n.Sockets(false, 1)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	}
+	require.Eventually(t, func() bool { return !n.Alive() }, 30*time.Second, 5*time.Millisecond)
+
+	require.NoError(t, unix.Kill(keeper, unix.SIGCONT))
+	require.Eventually(t, n.Alive, 30*time.Second, 5*time.Millisecond, "without another request")
+	n.patience = patience
+	fds, err := n.Sockets(true, 3)
+	require.NoError(t, err)
+	require.Len(t, fds, 3)
+	for _, fd := range fds {
+		domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		require.NoError(t, err)
+		require.Equal(t, unix.AF_INET6, domain)
+	}
+	fdpass.CloseFDs(fds)
+	require.True(t, n.Alive())
+}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,14 +14,24 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// patience bounds one answer of the keeper, which does nothing that takes long.
-const patience = 10 * time.Second
+const (
+	// patience bounds the wait for one answer of the keeper, which does nothing that takes
+	// long.
+	patience = 10 * time.Second
+	// soon is within which part of that it answers, or is late.
+	soon = patience / 10
+)
 
 // Namespace is the gateway's hold of the namespace. Its methods may be called from
 // any goroutine, and wait for the keeper unless they say otherwise.
 type Namespace struct {
-	mu   sync.Mutex // one request at a time
-	conn *net.UnixConn
+	conn     *net.UnixConn
+	patience time.Duration // for one answer
+	opened   time.Time
+
+	mu    sync.Mutex   // one request at a time; guards owed
+	owed  int          // answers to come: each request has one, in order, also one that was given up
+	since atomic.Int64 // of the last of them the time behind opened; 0: there is none
 
 	ns, diag, dump *os.File
 }
@@ -31,7 +42,7 @@ func Open(conn *os.File) (*Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Namespace{conn: c}
+	n := &Namespace{conn: c, patience: patience, opened: time.Now()}
 	_, fds, err := n.ask(message{op: opHello})
 	if err == nil && len(fds) != 3 {
 		fdpass.CloseFDs(fds)
@@ -87,40 +98,65 @@ func (n *Namespace) Sockets(v6 bool, count int) ([]int, error) {
 	return fds, err
 }
 
-// Alive reports whether there is a keeper; it does not wait.
+// Alive reports whether there is a keeper that answers; it does not wait. One that is
+// late is there again when it has answered.
 func (n *Namespace) Alive() bool {
-	raw, err := n.conn.SyscallConn()
-	if err != nil {
+	events := n.poll()
+	if events&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0 {
 		return false
 	}
-	alive := false
-	err = raw.Control(func(fd uintptr) {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		_, err := unix.Poll(fds, 0)
-		for errors.Is(err, unix.EINTR) { // even without waiting: the runtime's signals
-			_, err = unix.Poll(fds, 0)
-		}
-		alive = err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) == 0
-	})
-	return err == nil && alive
+	if !n.late() {
+		return true
+	}
+	if events&unix.POLLIN != 0 && n.mu.TryLock() { // else a request hears of it
+		defer n.mu.Unlock()
+		_ = n.skip()
+	}
+	return !n.late()
 }
 
-// ask sends a request and waits for its answer; the descriptors are the caller's.
+// late reports whether the keeper has left a request waiting.
+func (n *Namespace) late() bool {
+	since := time.Duration(n.since.Load())
+	return since != 0 && time.Since(n.opened)-since > soon
+}
+
+// poll returns what is to be noticed about the connection.
+func (n *Namespace) poll() (events int16) {
+	raw, err := n.conn.SyscallConn()
+	if err != nil {
+		return unix.POLLERR
+	}
+	fds := []unix.PollFd{{Events: unix.POLLIN | unix.POLLRDHUP}}
+	var polled error
+	err = raw.Control(func(fd uintptr) {
+		fds[0].Fd = int32(fd)
+		_, polled = unix.Poll(fds, 0)
+		for errors.Is(polled, unix.EINTR) { // even without waiting: the runtime's signals
+			_, polled = unix.Poll(fds, 0)
+		}
+	})
+	if err != nil || polled != nil {
+		return unix.POLLERR
+	}
+	return fds[0].Revents
+}
+
+// ask sends a request and waits for its answer; the descriptors are the caller's. A
+// request behind one that was given up waits for the answers of both.
 func (n *Namespace) ask(req message) (message, []int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return message{}, nil, fmt.Errorf("%w: %w", ErrKeeper, err)
+	if err := n.skip(); err != nil {
+		return message{}, nil, err
 	}
 	if err := send(n.conn, req); err != nil {
 		return message{}, nil, err
 	}
-	m, fds, err := receive(n.conn)
-	if errors.Is(err, fdpass.ErrNoDescriptor) { // of this process; the answer has come
-		return message{}, nil, err
-	}
+	n.owed++
+	n.since.Store(int64(time.Since(n.opened)))
+	m, fds, err := n.hear()
 	if err != nil {
-		_ = n.conn.CloseWrite() // an answer that is late must not be taken for the next one
 		return message{}, nil, err
 	}
 	if m.op != answerDone {
@@ -128,6 +164,33 @@ func (n *Namespace) ask(req message) (message, []int, error) {
 		return message{}, nil, fmt.Errorf("%w: %s", ErrKeeper, m.body)
 	}
 	return m, fds, nil
+}
+
+// skip takes the answers to requests that were given up, and begins the patience for
+// the next one. The caller holds mu.
+func (n *Namespace) skip() error {
+	if err := n.conn.SetDeadline(time.Now().Add(n.patience)); err != nil {
+		return fmt.Errorf("%w: %w", ErrKeeper, err)
+	}
+	for n.owed > 0 {
+		_, fds, err := n.hear()
+		fdpass.CloseFDs(fds)
+		if err != nil && !errors.Is(err, fdpass.ErrNoDescriptor) && !errors.Is(err, fdpass.ErrTooLong) { // those have come
+			return err
+		}
+	}
+	return nil
+}
+
+// hear waits for the next answer. The caller holds mu.
+func (n *Namespace) hear() (message, []int, error) {
+	m, fds, err := receive(n.conn)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		if n.owed--; n.owed == 0 {
+			n.since.Store(0)
+		}
+	}
+	return m, fds, err
 }
 
 // Close lets the keeper end, and with it the namespace when its sockets have.

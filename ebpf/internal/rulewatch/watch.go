@@ -2,7 +2,6 @@ package rulewatch
 
 import (
 	"errors"
-
 	"fmt"
 
 	"github.com/vishvananda/netlink/nl"

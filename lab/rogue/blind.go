@@ -11,23 +11,20 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-const (
-	rocePort = 4791
-	blindTTL = 33 // by which the ear knows what the blind one has sent
-)
+const blindTTL = 33 // by which the ear knows what the blind one has sent
 
 // Blind sends RoCEv2 packets with the address of another host, as one can where
 // no router looks at that. It sees no answer.
 type Blind struct {
 	fd   int
 	from netip.Addr
-	to   netip.Addr
+	to   netip.AddrPort
 	b    []byte
 }
 
 // NewBlind makes a socket on the host that within runs functions on; from is
-// another's address.
-func NewBlind(within func(func() error) error, from, to netip.Addr) (*Blind, error) {
+// another's address, to where the device receives.
+func NewBlind(within func(func() error) error, from netip.Addr, to netip.AddrPort) (*Blind, error) {
 	s := &Blind{from: from, to: to}
 	err := within(func() (err error) {
 		s.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
@@ -48,14 +45,14 @@ func (s *Blind) Send(port uint16, h *wire.Header, payload []byte) error {
 	n := len(b)
 	b = append(append(b, payload...), make([]byte, wire.Pad(len(payload)))...)
 	length := len(b) - packet.IPv4MinLen + wire.ICRCLen
-	icrc := wire.NewICRC(wire.Flow{Src: s.from, Dst: s.to, SrcPort: port, DstPort: rocePort})
+	icrc := wire.NewICRC(wire.Flow{Src: s.from, Dst: s.to.Addr(), SrcPort: port, DstPort: s.to.Port()})
 	state := icrc.Begin(identification, length-packet.UDPLen, b[packet.IPv4MinLen+packet.UDPLen:n])
 	b = wire.AppendICRC(b, wire.Update(state, b[n:]))
-	ip := packet.Header{Src: s.from, Dst: s.to, Proto: packet.ProtoUDP, TTL: blindTTL}.Put(b, length)
+	ip := packet.Header{Src: s.from, Dst: s.to.Addr(), Proto: packet.ProtoUDP, TTL: blindTTL}.Put(b, length)
 	binary.BigEndian.PutUint16(b[4:], identification)
-	packet.UDP(b[ip:]).Put(port, rocePort, length-packet.UDPLen)
+	packet.UDP(b[ip:]).Put(port, s.to.Port(), length-packet.UDPLen)
 	s.b = b
-	return unix.Sendto(s.fd, b, 0, &unix.SockaddrInet4{Addr: s.to.As4()})
+	return unix.Sendto(s.fd, b, 0, &unix.SockaddrInet4{Addr: s.to.Addr().As4()})
 }
 
 // Close ends the socket.
@@ -70,13 +67,15 @@ type Overheard struct {
 // Ear hears the RoCEv2 packets that come to a host, but those of a [Blind]: what
 // that would have to guess.
 type Ear struct {
-	fd int
-	b  []byte
+	fd   int
+	port uint16 // of the device
+	b    []byte
 }
 
-// NewEar listens on the host that within runs functions on.
-func NewEar(within func(func() error) error) (*Ear, error) {
-	e := &Ear{b: make([]byte, 1<<16)}
+// NewEar listens on the host that within runs functions on, whose device receives at
+// a port.
+func NewEar(within func(func() error) error, port uint16) (*Ear, error) {
+	e := &Ear{port: port, b: make([]byte, 1<<16)}
 	err := within(func() (err error) {
 		e.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
 		return err
@@ -101,7 +100,7 @@ func (e *Ear) Heard() (o Overheard, ok bool) {
 		}
 		u := packet.UDP(p.Payload)
 		o.From, o.To = netip.AddrPortFrom(p.Src(), u.SrcPort()), netip.AddrPortFrom(p.Dst(), u.DstPort())
-		if o.To.Port() != rocePort {
+		if o.To.Port() != e.port {
 			continue
 		}
 		if _, err := o.Parse(u[packet.UDPLen:]); err == nil {

@@ -146,7 +146,7 @@ func (c *Carrier) describe() {
 	port := c.dev.Soft.Port()
 	c.Offer.Kind = negotiate.CarrierSoft
 	c.Offer.RoCE = negotiate.RoCEEndpoint{
-		GID: port.GIDs[0], UDPPort: port.UDPPort, MTU: uint16(port.ActiveMTU.Bytes()), QPN: c.qp.Num(), PSN: c.psn,
+		GID: port.GIDs[0].GID, UDPPort: port.UDPPort, MTU: uint16(port.ActiveMTU.Bytes()), QPN: c.qp.Num(), PSN: c.psn,
 	}
 }
 

@@ -12,6 +12,12 @@ import (
 // TapDevice is what a tapped host calls its device.
 const TapDevice = "tap0"
 
+// SecondTap is the second tap of a tapped host; see [Tapped.AddSecond].
+const SecondTap = "tap1"
+
+// tapBridge joins the taps of a tapped host that has two.
+const tapBridge = "br0"
+
 // Tapped is a host on no switch: its only device is a tap, and the program that
 // opens the tap is the other end of the cable: an emulated machine for
 // instance, started by Command. It has the addresses of host number 1; SetLink
@@ -54,6 +60,35 @@ func (t *Tapped) addTap(mtu int) error {
 		return fmt.Errorf("mtu of tap: %w", err)
 	}
 	return t.node.configure(TapDevice, netip.PrefixFrom(t.Addr4, prefix4Bits), netip.PrefixFrom(t.Addr6, prefix6Bits))
+}
+
+// AddSecond gives the host a second tap, and joins both by a bridge that has the
+// addresses of the host from then on: the programs that open them are on one network.
+func (t *Tapped) AddSecond(mtu int) error {
+	second := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP}
+	second.Name, second.MTU = SecondTap, mtu
+	bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+	bridge.Name = tapBridge
+	if err := t.Do(func() error { return errors.Join(netlink.LinkAdd(second), netlink.LinkAdd(bridge)) }); err != nil {
+		return fmt.Errorf("add second tap: %w", err)
+	}
+	for _, name := range []string{TapDevice, SecondTap} {
+		tap, err := t.node.nl.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		addrs, err := t.node.nl.AddrList(tap, netlink.FAMILY_ALL)
+		if err != nil {
+			return fmt.Errorf("addresses of %s: %w", name, err)
+		}
+		for i := range addrs {
+			err = errors.Join(err, t.node.nl.AddrDel(tap, &addrs[i]))
+		}
+		if err = errors.Join(err, t.node.nl.LinkSetMaster(tap, bridge), t.node.nl.LinkSetUp(tap)); err != nil {
+			return fmt.Errorf("bridge %s: %w", name, err)
+		}
+	}
+	return t.node.configure(tapBridge, netip.PrefixFrom(t.Addr4, prefix4Bits), netip.PrefixFrom(t.Addr6, prefix6Bits))
 }
 
 // Close ends every process on the host and removes it.

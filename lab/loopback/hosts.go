@@ -1,0 +1,52 @@
+package loopback
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+)
+
+// Host is one of the two hosts.
+type Host struct {
+	Addr netip.Addr
+	Port uint16 // of soft; free on both
+	Dir  string // of rendezvous; both have the same
+}
+
+// Addrs returns the addresses of the client's and the server's host.
+func Addrs() [2]netip.Addr {
+	return [2]netip.Addr{netip.AddrFrom4([4]byte{127, 77, 0, 1}), netip.AddrFrom4([4]byte{127, 77, 0, 2})}
+}
+
+// FreePort returns a UDP port that is free now on the addresses of IPv4.
+func FreePort(t testing.TB) uint16 {
+	t.Helper()
+	c, err := net.ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+// Dir makes a directory for rendezvous, which goes with the test.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") // short: the rendezvous is a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// Hosts returns the client's and the server's host.
+func Hosts(t testing.TB) (hosts [2]Host) {
+	t.Helper()
+	dir, port := Dir(t), FreePort(t)
+	for i, addr := range Addrs() {
+		hosts[i] = Host{Addr: addr, Port: port, Dir: dir}
+	}
+	return hosts
+}

@@ -230,7 +230,7 @@ func (g *guard) check() {
 		limit *= 5 // starting
 	}
 	if g.stale == limit {
-		g.o.Logger.Error("daemon stuck, killed", "ticks", g.stale)
+		g.o.Logger.Error("daemon stuck, killed", "ticks", g.stale, "threads", daemonThreads(g.pidfd))
 		g.signal(syscall.SIGKILL)
 	}
 }

@@ -1,0 +1,82 @@
+package guardian
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// threadsShown bounds the threads of a line of the log.
+const threadsShown = 16
+
+// daemonThreads tells where the threads of the process are that pidfd stands for: "Pid:" of
+// its fdinfo (pidfd_open(2)).
+func daemonThreads(pidfd int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if pid, ok := strings.CutPrefix(line, "Pid:"); ok {
+			return threads("/proc/" + strings.TrimSpace(pid))
+		}
+	}
+	return nil
+}
+
+// threads tells where the threads of a process are that keep it from its turn: those that
+// run, or wait for anything but a futex or an epoll descriptor. A text is the number of the
+// thread, the letter of its state (proc_pid_stat(5)) and its calls in the kernel, innermost
+// first, as far as the kernel shows them to this process.
+func threads(proc string) (busy []string) {
+	dirs, err := filepath.Glob(filepath.Join(proc, "task", "[0-9]*"))
+	if err != nil {
+		return nil
+	}
+	for _, dir := range dirs {
+		state, calls := threadState(dir), threadCalls(dir)
+		if state == "S" && slices.ContainsFunc(calls, rests) {
+			continue
+		}
+		if len(busy) == threadsShown {
+			return append(busy, "...")
+		}
+		busy = append(busy, strings.TrimSpace(filepath.Base(dir)+" "+state+" "+strings.Join(calls, " < ")))
+	}
+	return busy
+}
+
+func rests(call string) bool {
+	return strings.HasPrefix(call, "futex_") || strings.HasPrefix(call, "ep_poll") || call == "do_epoll_wait"
+}
+
+// threadState is the letter behind the name, which stands in parentheses.
+func threadState(dir string) string {
+	text, _ := os.ReadFile(filepath.Join(dir, "stat"))
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) == 0 {
+		return "?"
+	}
+	return fields[0]
+}
+
+// threadCalls are those of proc_pid_stack(5), or without a right to them the one of
+// proc_pid_wchan(5).
+func threadCalls(dir string) (calls []string) {
+	text, _ := os.ReadFile(filepath.Join(dir, "stack"))
+	for line := range strings.Lines(string(text)) {
+		if _, call, ok := strings.Cut(line, "] "); ok {
+			call, _, _ = strings.Cut(strings.TrimSpace(call), "+")
+			calls = append(calls, call)
+		}
+	}
+	if len(calls) > 0 {
+		return calls
+	}
+	if text, _ = os.ReadFile(filepath.Join(dir, "wchan")); len(text) > 0 && string(text) != "0" {
+		calls = []string{string(text)}
+	}
+	return calls
+}

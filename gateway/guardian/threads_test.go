@@ -1,0 +1,60 @@
+package guardian
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestThreads(t *testing.T) {
+	proc := t.TempDir()
+	thread := func(id int, files map[string]string) {
+		dir := filepath.Join(proc, "task", strconv.Itoa(id))
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		for name, text := range files {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+	}
+	require.Empty(t, threads(proc))
+	thread(10, map[string]string{
+		"stat":  "10 (smcgw) S) D 1 2 3",
+		"stack": "[<0>] rtnl_lock+0x1/0x2\n[<0>] tun_chr_ioctl+0x1/0x2 [tun]\n",
+		"wchan": "rtnl_lock",
+	})
+	thread(11, map[string]string{"stat": "11 (smcgw) S 1", "stack": "[<0>] futex_do_wait+0x1/0x2\n[<0>] do_futex+0x1/0x2\n"})
+	thread(12, map[string]string{"stat": "12 (smcgw) S 1", "wchan": "ep_poll"})
+	thread(13, map[string]string{"stat": "13 (smcgw) R 1", "wchan": "0"})
+	thread(14, map[string]string{"stat": "14 (smcgw)"})
+	thread(15, nil) // which has ended meanwhile
+	require.Equal(t, []string{"10 D rtnl_lock < tun_chr_ioctl", "13 R", "14 ?", "15 ?"}, threads(proc))
+
+	for id := 20; id < 40; id++ {
+		thread(id, map[string]string{"stat": "1 (smcgw) R 1"})
+	}
+	require.Len(t, threads(proc), threadsShown+1)
+}
+
+// TestThreadsOfADaemon: a process is found by its pidfd.
+func TestThreadsOfADaemon(t *testing.T) {
+	pidfd := -1
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &unix.SysProcAttr{PidFD: &pidfd}
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() { require.NoError(t, cmd.Wait()) }()
+	defer in.Close()
+	defer unix.Close(pidfd)
+	require.Eventually(t, func() bool {
+		busy := daemonThreads(pidfd)
+		return len(busy) == 1 && strings.HasPrefix(busy[0], strconv.Itoa(cmd.Process.Pid)+" S")
+	}, 10*time.Second, time.Millisecond)
+	require.Empty(t, daemonThreads(-1))
+}

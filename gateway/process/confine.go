@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -33,19 +34,45 @@ func Capabilities() []Capability {
 	}
 }
 
+// errMissing means that a gateway cannot work with the privileges it was started with.
+var errMissing = errors.New("needs root, or the capabilities of docs/OPERATIONS.md \"What it needs\"")
+
+// requireCapabilities names the capabilities that this process lacks: the kernel's own
+// errors name a limit, or a program.
+func requireCapabilities() error {
+	have := cap.GetProc()
+	var missing []string
+	for _, c := range Capabilities() {
+		if ok, err := have.GetFlag(cap.Effective, cap.Value(c.Number)); err != nil || !ok {
+			missing = append(missing, fmt.Sprintf("%s (%s)", c.Name, c.For))
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; missing: %s", errMissing, strings.Join(missing, ", "))
+}
+
 // AdminGroup may read the admin socket, if the host has it.
 const AdminGroup = "smcgw"
 
-// Confine starts the keeper of the legs' namespace, which takes a privilege that
-// nothing else needs, and then gives up every privilege but Capabilities, for every
+// Confine starts the keeper of the legs' namespace, and opens cgroup2 where it is not
+// mounted, which take a privilege that nothing else needs, and then gives up every privilege but Capabilities, for every
 // thread of this process and all that it will start: in the permitted, effective,
 // inheritable, bounding and ambient sets, and for good (no_new_privs). A member of
 // the group of the admin socket may give files to that group without a capability:
 // root becomes one.
 func Confine() error {
+	if err := requireCapabilities(); err != nil {
+		return err
+	}
 	if err := startLegs(); err != nil {
 		return err
 	}
+	if err := openCgroup(); err != nil {
+		return err
+	}
+	raiseMemlock()
 	var keep []cap.Value
 	for _, c := range Capabilities() {
 		keep = append(keep, cap.Value(c.Number))
@@ -53,10 +80,25 @@ func Confine() error {
 	return confineTo(keep...)
 }
 
+// raiseMemlock lifts the limit on locked memory as far as the privileges allow that the
+// process has now: RDMA adapters lock the memory of connections. Where it stays low,
+// what is refused by it says so.
+func raiseMemlock() {
+	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &all) == nil || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &all) != nil {
+		return
+	}
+	all.Cur = all.Max
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &all)
+}
+
 // confineTo gives up every privilege but keep. Credentials belong to threads; the
 // library changes those of all threads.
 func confineTo(keep ...cap.Value) error {
 	joinAdminGroup()
+	if alreadyConfined(keep) {
+		return nil
+	}
 	if err := cap.ResetAmbient(); err != nil {
 		return fmt.Errorf("give up privileges: ambient set: %w", err)
 	}
@@ -76,6 +118,27 @@ func confineTo(keep ...cap.Value) error {
 		return fmt.Errorf("give up privileges: no_new_privs: %w", err)
 	}
 	return nil
+}
+
+// alreadyConfined reports whether the process that started this one has given up everything but
+// keep. Nothing is changed then: a change gives every thread credentials of its own, even
+// if they are equal, and the kernel refuses a write to an RDMA device by a thread with
+// other credentials than those it was opened with.
+func alreadyConfined(keep []cap.Value) bool {
+	if nnp, err := cap.Prctl(unix.PR_GET_NO_NEW_PRIVS); err != nil || nnp != 1 {
+		return false
+	}
+	have := cap.GetProc()
+	for c := range cap.MaxBits() {
+		on, err := have.GetFlag(cap.Permitted, c)
+		if err != nil || on && !slices.Contains(keep, c) {
+			return false
+		}
+		if ambient, err := cap.GetAmbient(c); err != nil || os.Geteuid() != 0 && ambient != on {
+			return false
+		}
+	}
+	return true
 }
 
 // keepCapabilities drops all others. A program that root starts gets what is left by

@@ -21,8 +21,16 @@ const confineVariable = "SMCGW_TEST_CONFINE"
 
 // confined is the child of TestConfineChangesEveryThread.
 func confined() int {
+	if alreadyConfined([]cap.Value{cap.NET_ADMIN}) {
+		fmt.Println("confined before")
+		return 1
+	}
 	if err := confineTo(cap.NET_ADMIN); err != nil {
 		fmt.Println(err)
+		return 1
+	}
+	if !alreadyConfined([]cap.Value{cap.NET_ADMIN}) || alreadyConfined(nil) {
+		fmt.Println("not confined, or to nothing")
 		return 1
 	}
 	tasks, _ := filepath.Glob("/proc/self/task/*/status")
@@ -49,4 +57,17 @@ func TestConfineChangesEveryThread(t *testing.T) {
 	for name, value := range want {
 		require.Equal(t, threads, strings.Count(string(out), name+":\t"+value+"\n"), "%s\n%s", name, out)
 	}
+}
+
+// TestRaiseMemlock: the soft limit is what the hard one allows, at least.
+func TestRaiseMemlock(t *testing.T) {
+	var before, after unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
+	low := before
+	low.Cur = 64 << 10
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low))
+	raiseMemlock()
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &after))
+	require.Equal(t, after.Max, after.Cur)
+	require.GreaterOrEqual(t, after.Cur, before.Cur)
 }

@@ -1,0 +1,73 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupEnv names the descriptor of a cgroup2 hierarchy that has no mount point.
+const cgroupEnv = "SMCGW_CGROUP"
+
+// firstCgroupFD is above the descriptors that processes of a gateway pass by number.
+const firstCgroupFD = 100
+
+// openCgroup opens the cgroup2 hierarchy where none is mounted, as in a namespace that
+// "ip netns exec" has entered: for the gateway that this process is going to be, or to
+// guard. Without the right to do so it leaves that as it is, and the datapath says what is
+// missing.
+func openCgroup() error {
+	if os.Getenv(RoleEnv) != "" || os.Getenv(cgroupEnv) != "" {
+		return nil
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("mountinfo: %w", err)
+	}
+	if bytes.Contains(mounts, []byte(" - cgroup2 ")) {
+		return nil
+	}
+	fd, err := detachedCgroup()
+	if errors.Is(err, os.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	passed, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, firstCgroupFD) // for the daemon
+	if err != nil {
+		return fmt.Errorf("cgroup2: %w", err)
+	}
+	return os.Setenv(cgroupEnv, strconv.Itoa(passed))
+}
+
+// detachedCgroup mounts cgroup2 nowhere.
+func detachedCgroup() (int, error) {
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("cgroup2: %w", err)
+	}
+	defer func() { _ = unix.Close(fs) }()
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, fmt.Errorf("cgroup2: %w", err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return -1, fmt.Errorf("mount cgroup2: %w", err)
+	}
+	return fd, nil
+}
+
+// Cgroup returns the path of the hierarchy that Confine has opened; empty: it is mounted,
+// or could not be opened.
+func Cgroup() string {
+	if fd, err := strconv.Atoi(os.Getenv(cgroupEnv)); err == nil {
+		return "/proc/self/fd/" + strconv.Itoa(fd)
+	}
+	return ""
+}

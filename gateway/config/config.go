@@ -19,23 +19,26 @@ type Config struct {
 	// Default: /run/smcgw/smcgw.sock.
 	Admin string `yaml:"admin"`
 	// Devices are the network devices whose outgoing connections are looked
-	// at. Default: the devices of the default routes, found at start.
+	// at. Default: the devices of the default routes, and those with an
+	// address that have routes to peers of rules.
 	Devices []string `yaml:"devices"`
 	// Policy is the rule list, at most maxRules, first match wins. What no rule
 	// matches is passed. Default: no rule.
 	Policy []Rule `yaml:"policy"`
 	// Carriers are the RDMA devices in order of preference. A list that is
-	// given and empty means that no RDMA device is used. Default: shm, soft.
+	// given and empty means that no RDMA device is used. Default: shm, hw, soft.
 	Carriers []DeviceKind `yaml:"carriers"`
 	// ShmDir holds the rendezvous sockets of the shm device.
 	// Default: /run/smcgw/shm.
 	ShmDir string `yaml:"shm_dir"`
 	// Soft configures the soft device.
 	Soft Soft `yaml:"soft"`
+	// HW configures RDMA adapters.
+	HW HW `yaml:"hw"`
 	// DatagramPort is the UDP port on which gateways ask each other whether and
-	// how datagrams can be carried; [NoDatagrams] (0 in the file): they are never
+	// how datagrams can be carried; [NoPort] (0 in the file): they are never
 	// asked, do not answer, and no datagram is carried. Default: 4790.
-	DatagramPort DatagramPort `yaml:"datagram_port"`
+	DatagramPort OptionalPort `yaml:"datagram_port"`
 	// Limits bound what the gateway may use.
 	Limits Limits `yaml:"limits"`
 	// Fallback says how long a refusal is remembered.
@@ -103,6 +106,20 @@ type Soft struct {
 	// UDPPort is the port the device receives on, on every address of the
 	// devices; peers are told. Default: 4791.
 	UDPPort uint16 `yaml:"udp_port"`
+	// AlternatePort is used instead where UDPPort is not to be had: an RDMA adapter
+	// of the host, or the kernel's software RDMA, has it. [NoPort] (0 in the file): the
+	// device is left out there. Default: 4793.
+	AlternatePort OptionalPort `yaml:"alternate_port"`
+}
+
+// HW configures RDMA adapters. A RoCE network tells by these marks which packets it must
+// not drop, or marks for congestion.
+type HW struct {
+	// TrafficClass is that of the packets: DSCP times four. Default: 0.
+	TrafficClass uint8 `yaml:"traffic_class"`
+	// ServiceLevel is that of the packets, the priority in a VLAN tag, 0 to 7.
+	// Default: 0.
+	ServiceLevel uint8 `yaml:"service_level"`
 }
 
 // Limits bound what the gateway may use; beyond them connections stay native.
@@ -119,6 +136,9 @@ type Limits struct {
 	// DrainTimeout is how long a gateway that drains serves its connections before
 	// it resets what is left. Default: 10m.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
+	// HWFlows is the number of connections that one RDMA adapter carries; those beyond
+	// take the next carrier. Default: 1024.
+	HWFlows int `yaml:"hw_flows"`
 	// PeerShare is how much of the other limits one address may have: of
 	// MaxFlows with connections that it begins, of Memory with all, of
 	// NewFlowsPerSecond once others would have to do with less. Default: 50%.

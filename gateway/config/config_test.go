@@ -41,11 +41,12 @@ policy:
   - { name: web, match: { ports: [80, 443], cgroups: ["/system.slice/nginx*"], users: [redis], uids: [0, 1000] }, action: auto }
   - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
   - { name: default, action: pass }
-carriers: [shm, soft]
+carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
+hw: { traffic_class: 104, service_level: 3 }
 datagram_port: 4800
-limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, drain_timeout: 5m, peer_share: 30%, stall_timeout: 30s }
+limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, drain_timeout: 5m, hw_flows: 50, peer_share: 30%, stall_timeout: 30s }
 fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
 metrics: { listen: "127.0.0.1:9469" }
 state_dir: /srv/smcgw
@@ -77,8 +78,9 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "dns", Match: Match{Proto: ProtoUDP, Ports: []uint16{53}}, Action: ActionAccelerate},
 			{Name: "default", Match: Match{Proto: ProtoTCP}, Action: ActionPass},
 		},
-		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792}, DatagramPort: 4800,
-		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, DrainTimeout: 5 * time.Minute, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
+		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792, AlternatePort: 4793},
+		HW: HW{TrafficClass: 104, ServiceLevel: 3}, DatagramPort: 4800,
+		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: StallTimeout(30 * time.Second)},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
 		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
@@ -96,8 +98,8 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	want := Config{}.WithDefaults()
 	require.Equal(t, Config{
 		Schema: schema, Mode: ModeObserve, Admin: "/run/smcgw/smcgw.sock",
-		Carriers: []DeviceKind{DeviceShm, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, DatagramPort: 4790,
-		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
+		Carriers: []DeviceKind{DeviceShm, DeviceHW, DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791, AlternatePort: 4793}, DatagramPort: 4790,
+		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: StallTimeout(time.Minute)},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw",
 		Profile:  ProfileBalanced, Spin: Spin(20 * time.Microsecond),
@@ -159,7 +161,7 @@ limits.retry: { a: b }
 	}
 	require.Equal(t, []string{
 		`line 1: mode: "enfroce" is none of off, observe or enforce`,
-		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 2: polcy: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 		`line 4: limits.max-flows: unknown field (did you mean max_flows?)`,
 		`line 5: limits.memory: "2GB" is not an amount of memory such as 64KiB, 512MiB or 2GiB`,
 		`line 6: limits.handshake_timeout: -1s is not between 10ms and 10s`,
@@ -171,7 +173,7 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a number from 0 to 9223372036854775807`,
 		`line 14: fallback: must be a set of fields, not a list`,
-		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)
@@ -331,11 +333,11 @@ policy:
   - { match: { ports: [22, 80] }, action: accelerate }
   - { match: { ports: [53] } }
 `).Config
-	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 9469}, c.NeverPorts(), "exceptions are made by rule")
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4793, 9469}, c.NeverPorts(), "exceptions are made by rule")
 	c = parseString(t, "datagram_port: 4800\nsoft: { udp_port: 4801 }\n").Config
-	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4800, 4801}, c.NeverPorts())
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4800, 4801, 4793}, c.NeverPorts())
 	c = parseString(t, "datagram_port: 0\n").Config
-	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}, c.NeverPorts())
+	require.Equal(t, []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791, 4793}, c.NeverPorts())
 }
 
 func TestBytesText(t *testing.T) {

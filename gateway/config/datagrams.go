@@ -4,46 +4,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-
-	"go.yaml.in/yaml/v3"
 )
-
-// DatagramPort is the UDP port on which gateways talk about datagrams. Its zero
-// value is "the default", so none at all has a value of its own.
-type DatagramPort int32
-
-// NoDatagrams is written as 0 in the file.
-const NoDatagrams DatagramPort = -1
-
-// Port returns the port, 0 when datagrams are not carried.
-func (p DatagramPort) Port() uint16 { return uint16(max(p, 0)) }
-
-// MarshalText renders the number as the file has it.
-func (p DatagramPort) MarshalText() ([]byte, error) {
-	return strconv.AppendUint(nil, uint64(p.Port()), 10), nil
-}
-
-// UnmarshalYAML reads a port, or 0 for none.
-func (p *DatagramPort) UnmarshalYAML(n *yaml.Node) error { return fromText(n, p.setText) }
-
-func (p *DatagramPort) setText(text string) error {
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return fmt.Errorf("%q is not a number from 0 to 65535", text)
-	}
-	*p = DatagramPort(n)
-	if n == 0 {
-		*p = NoDatagrams
-	}
-	return nil
-}
 
 // datagrams checks the port against what else uses UDP: the soft device sends
 // from ports of the dynamic range. What gateways say to each other must never
 // be taken for datagrams of a program, whatever the policy.
 func (k *checker) datagrams(c Config) {
-	if c.DatagramPort != NoDatagrams {
+	if c.DatagramPort != NoPort {
 		between(k, "datagram_port", int(c.DatagramPort), 1, 0xbfff)
 		k.must(c.DatagramPort.Port() != c.Soft.UDPPort, "datagram_port", "%d is the port of the soft device", c.DatagramPort)
 	}
@@ -57,7 +24,7 @@ func (k *checker) datagrams(c Config) {
 
 // OwnPorts lists the UDP ports of this gateway.
 func (c Config) OwnPorts() []uint16 {
-	list := []uint16{c.DatagramPort.Port(), c.Soft.UDPPort}
+	list := []uint16{c.DatagramPort.Port(), c.Soft.UDPPort, c.Soft.AlternatePort.Port()}
 	return slices.DeleteFunc(list, func(p uint16) bool { return p == 0 })
 }
 

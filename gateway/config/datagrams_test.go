@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,15 +16,27 @@ func TestDatagramPort(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, parseString(t, string(out)).Config.DatagramPort.Port(), "%s", out)
 	}
-	require.Equal(t, NoDatagrams, Config{DatagramPort: NoDatagrams}.WithDefaults().DatagramPort)
-	require.NoError(t, validated(Config{DatagramPort: NoDatagrams}.WithDefaults()))
+	require.Equal(t, NoPort, Config{DatagramPort: NoPort}.WithDefaults().DatagramPort)
+	require.NoError(t, validated(Config{DatagramPort: NoPort}.WithDefaults()))
 	require.ErrorContains(t, validated(Config{DatagramPort: -2}.WithDefaults()), "datagram_port: -2 is not between 1 and 49151")
+}
+
+func TestAlternatePort(t *testing.T) {
+	for text, want := range map[string]uint16{"": 4793, "soft: {alternate_port: 0}": 0, "soft: {alternate_port: 7}": 7} {
+		f := parseString(t, text)
+		require.Equal(t, want, f.Config.Soft.AlternatePort.Port(), text)
+		require.NoError(t, validated(f.Config))
+		require.Equal(t, want != 0, slices.Contains(f.Config.NeverPorts(), want), text)
+	}
+	c := Config{Soft: Soft{AlternatePort: 0xc000}}.WithDefaults()
+	require.ErrorContains(t, validated(c), "soft.alternate_port: 49152 is not between 1 and 49151")
 }
 
 func TestDatagramsOfTheGatewayItselfAreNeverCarried(t *testing.T) {
 	for _, text := range []string{
 		"policy: [{match: {proto: udp, ports: [53, 4790]}, action: accelerate}]",
 		"policy: [{match: {proto: udp, ports: [53, 4791]}, action: auto}]",
+		"policy: [{match: {proto: udp, ports: [53, 4793]}, action: accelerate}]",
 		"datagram_port: 9\npolicy: [{match: {proto: udp, ports: [53, 9]}, action: accelerate}]",
 	} {
 		_, err := parseConfig("f", []byte(text), testUsers)

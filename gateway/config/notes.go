@@ -45,6 +45,10 @@ func (c Config) Notes() []string {
 	note(!carrying, "policy: no rule accelerates: every connection stays native")
 	note(carrying && c.Mode != ModeEnforce, "mode: %s: nothing is carried", c.Mode)
 	note(len(c.Carriers) == 0, "carriers: the list is empty: RDMA is never used")
+	for _, name := range c.Devices {
+		_, err := net.InterfaceByName(name)
+		note(err != nil, "devices: there is no network device %s in this network namespace: see ip link", name)
+	}
 	for i, r := range c.Policy {
 		field := fmt.Sprintf("policy[%d] (%s)", i, r.Name)
 		note(r.outboundOnly(), "%s: cgroups, users and uids are known of outbound connections only: the rule never matches inbound ones", field)

@@ -58,6 +58,10 @@ func (c Config) validate(users userLookup) []*FieldError {
 	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "longer than %d bytes", maxSocketPath-40)
 	// The soft device sends from ports of the dynamic range.
 	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbfff)
+	if c.Soft.AlternatePort != NoPort {
+		between(k, "soft.alternate_port", int(c.Soft.AlternatePort), 1, 0xbfff)
+	}
+	between(k, "hw.service_level", int(c.HW.ServiceLevel), 0, 7)
 	k.datagrams(c)
 	k.limits(c.Limits)
 	k.fallback(c.Fallback)
@@ -139,6 +143,7 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.max_flows", l.MaxFlows, 1, 1_000_000)
 	between(k, "limits.memory", l.Memory, 1*MiB, 16*TiB)
 	between(k, "limits.handshake_timeout", l.HandshakeTimeout, 10*time.Millisecond, 10*time.Second)
+	between(k, "limits.hw_flows", l.HWFlows, 1, 1_000_000)
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
 	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, MaxDrainTimeout)
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)

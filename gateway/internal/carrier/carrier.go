@@ -13,6 +13,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
@@ -24,8 +26,12 @@ var (
 	ErrNoDevice = errors.New("no RDMA device on this address")
 	// ErrYielded is why nothing new can be made of a device.
 	ErrYielded = errors.New("left to the gateway that takes over")
+	// ErrFull means that an adapter has as many queue pairs as it may.
+	ErrFull = errors.New("limits.hw_flows reached")
 	// ErrClosed means that the link has ended.
 	ErrClosed = errors.New("link is closed")
+	// errNoAdapters means that this host or this build cannot use adapters.
+	errNoAdapters = errors.New("no RDMA adapters")
 	// errNoAddrs means that the host has no network RDMA could run on.
 	errNoAddrs = errors.New("host without network addresses")
 )
@@ -42,16 +48,32 @@ type Env struct {
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil: the host
 	// has no network.
 	Addrs func() ([]netip.Addr, error)
+	// Route returns the number of the network device by which the host sends from one
+	// address to another; nil: it is not known.
+	Route func(from, to netip.Addr) (ifindex int, err error)
+	// RoCE returns the addresses for which RDMA adapters of this host speak RoCE v2; nil:
+	// it has none.
+	RoCE func() (sysfs.RoCEPorts, error)
 	// Priority is the SO_PRIORITY of the gateway's own sockets.
 	Priority int
 	// PeerDown is called when a peer that shares memory has hung up.
 	PeerDown func(*shm.Peer)
-	// Vacate ends the use of a device: connections leave it, handshakes come to their
-	// end first. hard: what is left falls back or is reset.
-	Vacate func(kind negotiate.CarrierKind, hard bool)
+	// Vacate ends the use of links: connections leave those of a kind that uses is true
+	// of, handshakes come to their end first. hard: what is left falls back or is reset.
+	// uses is called on the shard of the link.
+	Vacate func(kind negotiate.CarrierKind, uses func(*Link) bool, hard bool)
+
+	// Withdrawn is called before an adapter is closed: what else uses it ends that.
+	Withdrawn func(verbs.Device)
+	// Adapters finds the RDMA adapters of the host; nil: by libibverbs.
+	Adapters Adapters
 
 	growing atomic.Int64 // bytes of larger rings that are being allocated
 }
+
+// Answered is told the link of a server's connection, which is connected to the client's,
+// and how to reach it; or why there is none.
+type Answered func(l *Link, offer negotiate.CarrierOffer, err error)
 
 // Fabric is one kind of RDMA device as the negotiation sees it. Meet, Offer and Close
 // may block. The others must not, since the connection's shard may call them.
@@ -64,8 +86,9 @@ type Fabric interface {
 	// connection.
 	Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool
 	Meet(ctx context.Context, peer netip.Addr, from negotiate.CarrierOffer) error
-	// Answer makes the link of a server's connection, to be connected to the client's.
-	Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal) (*Link, negotiate.CarrierOffer, error)
+	// Answer makes the link of a server's connection and connects it to the client's.
+	// It is called on the shard, and calls done there once, maybe before it returns.
+	Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done Answered)
 	// Devices describes what there is.
 	Devices() []admin.DeviceInfo
 	// Close ends the device; no link uses it any more, and the shards have stopped.
@@ -84,18 +107,12 @@ type Exclusive interface {
 // Open opens the devices of the configuration, in its order. A device that cannot be
 // opened is left out, and absent describes it.
 func Open(env *Env) (list []Fabric, absent []admin.DeviceInfo) {
-	open := map[config.DeviceKind]func(*Env) (Fabric, error){config.DeviceShm: openShm, config.DeviceSoft: openSoft}
+	open := map[config.DeviceKind]func(*Env) (Fabric, error){config.DeviceShm: openShm, config.DeviceHW: openHW, config.DeviceSoft: openSoft}
 	for _, kind := range env.Config.Carriers {
-		fn := open[kind]
-		if fn == nil {
-			env.Log.Info("carrier not available in this version", "carrier", kind)
-			absent = append(absent, missing(kind, admin.DeviceAbsent, "not available in this version"))
-			continue
-		}
-		fb, err := fn(env)
+		fb, err := open[kind](env)
 		switch {
-		case errors.Is(err, errNoAddrs):
-			env.Log.Info("carrier without a network", "carrier", kind)
+		case errors.Is(err, errNoAddrs), errors.Is(err, errNoAdapters):
+			env.Log.Info("carrier not on this host", "carrier", kind, "reason", err)
 			absent = append(absent, missing(kind, admin.DeviceAbsent, err.Error()))
 		case err != nil:
 			env.Log.Warn("carrier left out", "carrier", kind, "error", err)

@@ -14,8 +14,7 @@ import (
 
 // describeDevice fills in what every device can tell. stats is a flat struct
 // of numbers.
-func describeDevice(name string, kind config.DeviceKind, dev verbs.Device, stats any) admin.DeviceInfo {
-	attr, port := dev.Attr(), dev.Port()
+func describeDevice(name string, kind config.DeviceKind, attr verbs.DeviceAttr, port verbs.PortAttr, stats any) admin.DeviceInfo {
 	info := admin.DeviceInfo{
 		Name: name, Kind: kind, Carrier: kind.Carrier(), State: admin.DeviceActive,
 		UDPPort: port.UDPPort, MTU: port.ActiveMTU.Bytes(),
@@ -28,9 +27,17 @@ func describeDevice(name string, kind config.DeviceKind, dev verbs.Device, stats
 	if port.State != verbs.PortActive {
 		info.State = admin.DeviceDown
 	}
-	for _, gid := range port.GIDs {
-		info.GIDs = append(info.GIDs, netip.AddrFrom16(gid))
+	for _, g := range port.GIDs {
+		if !g.Empty() {
+			info.GIDs = append(info.GIDs, netip.AddrFrom16(g.GID))
+		}
 	}
+	addStats(&info, stats)
+	return info
+}
+
+// addStats adds the numbers of a flat struct.
+func addStats(info *admin.DeviceInfo, stats any) {
 	v := reflect.ValueOf(stats)
 	for i := range v.NumField() {
 		field := snakeCase(v.Type().Field(i).Name)
@@ -46,11 +53,10 @@ func describeDevice(name string, kind config.DeviceKind, dev verbs.Device, stats
 		default: // stats of devices have no other fields
 		}
 	}
-	return info
 }
 
 // inUse are the numbers of devices that do not only grow.
-var inUse = [...]string{"qps", "mrs", "cqs", "srqs", "memory", "peers"}
+var inUse = [...]string{"qps", "mrs", "cqs", "srqs", "memory", "peers", "pooled", "ahs", "pds"}
 
 // snakeCase turns the name of a Go field into that of a counter: BellsSent into
 // bells_sent, ICRCErrors into icrc_errors, QPs into qps.

@@ -2,7 +2,7 @@
 // carry the bytes of one connection. It knows devices, peers and memory, and nothing of
 // what a connection is.
 //
-//	Fabric  one kind of RDMA device: shared memory, RoCEv2 in user space
+//	Fabric  one kind of RDMA device: shared memory, RoCEv2 by adapters or in user space
 //	Link    one queue pair with its endpoint and rings
 //	User    what a link works for, and what it tells
 //

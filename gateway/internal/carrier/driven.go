@@ -8,7 +8,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/rmb"
-	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -113,24 +112,13 @@ func (d *Driven) close() error {
 // prepare makes the queue pair of a link, in INIT, with its memory. The caller
 // sets what is its own of the link.
 func (d *Driven) prepare(r Request, pd verbs.PD, arena *rmb.Arena) (*Link, error) {
-	rings := d.env.newRings(d.Device.Attr().RemoteMapper)
-	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first}
-	q, limits := d.Queue(r.Shard), cfg.QPCap()
+	limits := linkCap()
 	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.CQ, RecvCQ: q.CQ, Cap: limits, Type: verbs.QPTRC})
+	p, err := newPair(d.Queue(r.Shard), pd, arena, limits, d.env.newRings(d.Device.Attr().RemoteMapper))
 	if err != nil {
-		return nil, fmt.Errorf("queue pair: %w", err)
+		return nil, err
 	}
-	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
-		return nil, errors.Join(err, qp.Close())
-	}
-	ep, err := rsocket.NewEndpoint(qp, arena, cfg)
-	if err != nil {
-		return nil, errors.Join(err, qp.Close())
-	}
-	return &Link{
-		Shard: r.Shard, QP: qp, EP: ep, Arena: arena, env: d.env, of: r, queue: q, rings: rings, probeLen: rsocket.MaxProbe,
-	}, nil
+	return p.link(d.env, r), nil
 }
 
 // undrive takes a device away from shards that run. No link uses it.

@@ -138,55 +138,12 @@ func (v *peerKeepalive) step() (links []*Link) {
 	return links
 }
 
-// watch keeps an eye on all peers until the device is closed.
-func (sf *Soft) watch() {
-	tick := time.NewTicker(KeepaliveTurn)
-	defer tick.Stop()
-	for {
-		select {
-		case <-sf.stop:
-			return
-		case now := <-tick.C:
-			sf.forgetIdle(now)
-		case <-sf.kick:
-			time.Sleep(keepalivePause)
-		}
-		for _, p := range sf.known() {
-			if l := p.lead(); l != nil {
-				l.of.User.KeepAlive(KeepaliveTurn, int(LegPatience/KeepaliveTurn))
-			}
-			for _, l := range p.step() {
-				l.of.User.Ask()
-			}
-		}
+// turn has one flow kept alive, and others ask where one has been lost.
+func (v *peerKeepalive) turn() {
+	if l := v.lead(); l != nil {
+		l.of.User.KeepAlive(KeepaliveTurn, int(LegPatience/KeepaliveTurn))
 	}
-}
-
-// known returns the peers.
-func (sf *Soft) known() []*softPeer {
-	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	peers := make([]*softPeer, 0, len(sf.peers))
-	for _, p := range sf.peers {
-		peers = append(peers, p)
-	}
-	return peers
-}
-
-// began implements failing.
-func (*Soft) began(l *Link) { l.peer.(softLink).watch(l) }
-
-// wireLost implements failing.
-func (sf *Soft) wireLost(l *Link, silent bool) {
-	if l.peer.(softLink).lost(l, silent) {
-		sf.askSoon()
-	}
-}
-
-// askSoon has watch go on before its next turn. It never blocks.
-func (sf *Soft) askSoon() {
-	select {
-	case sf.kick <- struct{}{}:
-	default:
+	for _, l := range v.step() {
+		l.of.User.Ask()
 	}
 }

@@ -59,8 +59,9 @@ func (r *Request) peer() netip.Addr { return r.Remote.Unmap() }
 
 // path is how the links of one device reach their peers, and what is known of that.
 type path interface {
-	// connect connects the queue pair to the other side's.
-	connect(l *Link, to negotiate.CarrierOffer) error
+	// connect connects the queue pair to the other side's. It is called on the shard, and
+	// calls done there once, maybe before it returns.
+	connect(l *Link, to negotiate.CarrierOffer, done func(error))
 	// warm reports whether the carrier has been proved with this peer, so that the
 	// queue pair can be used at once; proved tells that it has, unproved that a proof has
 	// not come back, and that no other link's holds.
@@ -88,9 +89,9 @@ type failing interface {
 	convicted(l *Link) bool
 	// abandon is Depart.
 	abandon(l *Link) (sent, written func())
-	// release frees the memory of an endpoint that was closed, when the peer cannot write
-	// to it any more.
-	release(l *Link)
+	// end closes the queue pair of a link that was closed, and frees its memory when the
+	// peer cannot write to it any more.
+	end(l *Link)
 }
 
 // medium is the device of a link, as the link sees it. It has more than seven methods
@@ -157,22 +158,45 @@ func (l *Link) Complete(wc *verbs.WC) {
 	l.of.User.Completed(ev, wc.Status == verbs.WCSuccess && !ev.Has(rsocket.EventFailed))
 }
 
-// Connect connects the link to the other side's.
-func (l *Link) Connect(to negotiate.CarrierOffer) error {
+// Connect connects the link to the other side's. done is called once, on the shard, maybe
+// before Connect returns.
+func (l *Link) Connect(to negotiate.CarrierOffer, done func(error)) {
 	if l.phase == linkClosed {
-		return ErrClosed
+		done(ErrClosed)
+		return
 	}
-	return l.medium.connect(l, to)
+	l.medium.connect(l, to, done)
+}
+
+// reply connects the link of a server's connection and tells done of it. A link that
+// cannot be connected is closed.
+func (l *Link) reply(offer, to negotiate.CarrierOffer, done Answered) {
+	l.Connect(to, func(err error) {
+		if err != nil {
+			l.Close()
+			done(nil, offer, err)
+			return
+		}
+		done(l, offer, nil)
+	})
 }
 
 // attach connects the queue pair and the endpoint.
 func (l *Link) attach(attr verbs.QPAttr, conn negotiate.ConnData) error {
-	data, err := rsocket.ParseConnData(conn[:])
-	if err != nil {
+	l.enter()
+	if err := verbs.Connect(l.QP, attr); err != nil {
 		return err
 	}
-	l.queue.Members[l.QP.Num()] = l
-	if err := verbs.Connect(l.QP, attr); err != nil {
+	return l.greet(conn)
+}
+
+// enter has completions of the queue pair reach the link.
+func (l *Link) enter() { l.queue.Members[l.QP.Num()] = l }
+
+// greet connects the endpoint. It allocates the send buffer.
+func (l *Link) greet(conn negotiate.ConnData) error {
+	data, err := rsocket.ParseConnData(conn[:])
+	if err != nil {
 		return err
 	}
 	return l.EP.Connect(data)
@@ -239,8 +263,12 @@ func (l *Link) Close() {
 	l.phase = linkClosed
 	delete(l.queue.Members, l.QP.Num())
 	l.Shard.Flush()
+	l.medium.end(l)
+}
+
+// closePair closes the queue pair and the endpoint of a link that was closed.
+func (l *Link) closePair() {
 	if err := errors.Join(l.QP.Close(), l.EP.Close()); err != nil {
 		l.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
 	}
-	l.medium.release(l)
 }

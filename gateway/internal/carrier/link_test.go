@@ -20,8 +20,7 @@ func eventually(t *testing.T, cond func() bool, what string) {
 // prove proves the client's link, the first one to its peer.
 func (c *linked) prove(t *testing.T, sides [2]*side) {
 	t.Helper()
-	var err error
-	sides[0].on(func() { _, err = c.link[0].Prove(c.to, time.Second) })
+	_, err := sides[0].prove(c.link[0], c.to)
 	require.NoError(t, err)
 	eventually(t, func() bool { return c.user[0].proved.Load() > 0 }, "the proof comes back")
 }
@@ -41,9 +40,7 @@ func TestLinkCarries(t *testing.T) {
 			sides := newSides(t, 100)
 			for i := range 2 {
 				c := meet(t, sides, of)
-				var warm bool
-				var err error
-				sides[0].on(func() { warm, err = c.link[0].Prove(c.to, time.Second) })
+				warm, err := sides[0].prove(c.link[0], c.to)
 				require.NoError(t, err)
 				require.Equal(t, i > 0, warm)
 				if !warm {
@@ -63,10 +60,10 @@ func TestLinkCarries(t *testing.T) {
 				sides[1].on(func() { require.Equal(t, "hello", string(c.link[1].EP.ReadSpan())) })
 				c.close(sides)
 				require.True(t, c.link[0].Closed() && !c.link[0].Carries())
-				require.ErrorIs(t, c.link[0].Connect(c.to), ErrClosed)
+				require.ErrorIs(t, sides[0].connect(c.link[0], c.to), ErrClosed)
 			}
 			for _, s := range sides {
-				eventually(t, func() bool { return s.Pool.Stats().Used == 0 }, "the memory is back")
+				eventually(t, s.isEmpty, "the memory is back")
 			}
 		})
 	}
@@ -102,7 +99,7 @@ func TestLinkIsLeft(t *testing.T) {
 			written()
 			written()
 			for _, s := range sides {
-				eventually(t, func() bool { return s.Pool.Stats().Used == 0 }, "the memory is back")
+				eventually(t, s.isEmpty, "the memory is back")
 			}
 		})
 	}
@@ -155,6 +152,6 @@ func TestRingIsExchanged(t *testing.T) {
 	require.False(t, first)
 	require.Zero(t, c.user[0].broken.Load())
 	for _, s := range sides {
-		eventually(t, func() bool { return s.Pool.Stats().Used == 0 }, "the memory is back")
+		eventually(t, s.isEmpty, "the memory is back")
 	}
 }

@@ -14,22 +14,28 @@ const proofRepeats = 4
 
 // Prove connects a client's link and sends the probe, one full path MTU; the endpoint's
 // EventProved says that it has come back. A carrier that has been proved with this peer is
-// warm: nothing is left to prove.
-func (l *Link) Prove(to negotiate.CarrierOffer, timeout time.Duration) (warm bool, err error) {
-	if err := l.Connect(to); err != nil {
-		return false, err
-	}
-	if l.Warm() {
-		return true, nil
-	}
+// warm: nothing is left to prove. done is called once, on the shard, maybe before Prove
+// returns.
+func (l *Link) Prove(to negotiate.CarrierOffer, timeout time.Duration, done func(warm bool, err error)) {
+	l.Connect(to, func(err error) {
+		warm := err == nil && l.Warm()
+		if err == nil && !warm {
+			err = l.probe(timeout)
+		}
+		done(warm, err)
+	})
+}
+
+// probe sends the probe.
+func (l *Link) probe(timeout time.Duration) error {
 	l.seed = rand.Uint64()
 	if err := l.EP.Probe(l.probeLen, l.seed); err != nil {
-		return false, err
+		return err
 	}
 	if l.Lossy {
 		l.repeatProof(timeout / proofRepeats)
 	}
-	return false, nil
+	return nil
 }
 
 // repeatProof sends the probe again as long as nothing has come back.

@@ -121,20 +121,27 @@ func (sf *Shm) Meet(ctx context.Context, peer netip.Addr, from negotiate.Carrier
 }
 
 // Answer implements Fabric.
-func (sf *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal) (*Link, negotiate.CarrierOffer, error) {
+func (sf *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Proposal, done Answered) {
 	if p.HostID != sf.env.HostID {
-		return nil, negotiate.CarrierOffer{}, ErrNotHere
+		done(nil, negotiate.CarrierOffer{}, ErrNotHere)
+		return
 	}
 	peer := sf.shm.Attached(from.SHM.Name, from.SHM.Key)
 	if peer == nil {
-		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed)
+		done(nil, negotiate.CarrierOffer{}, fmt.Errorf("shm peer has gone: %w", net.ErrClosed))
+		return
 	}
-	return sf.newLink(r, sf.adopt(peer, r.peer(), true))
+	l, offer, err := sf.newLink(r, sf.adopt(peer, r.peer(), true))
+	if err != nil {
+		done(nil, offer, err)
+		return
+	}
+	l.reply(offer, from, done)
 }
 
 // connect implements path.
-func (*Shm) connect(l *Link, to negotiate.CarrierOffer) error {
-	return l.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn)
+func (*Shm) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
+	done(l.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn))
 }
 
 // answered implements path. The offer to an address is of the gateway that has
@@ -195,9 +202,10 @@ func (sf *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, er
 	return l, sf.describe(l, p), nil
 }
 
-// release implements failing: the memory is free after every loop of the peer has passed a
+// end implements failing: the memory is free after every loop of the peer has passed a
 // turn. Until then the peer may not have noticed the end.
-func (sf *Shm) release(l *Link) {
+func (sf *Shm) end(l *Link) {
+	l.closePair()
 	p := l.peer.(*ShmPeer)
 	p.AfterGrace(func() {
 		_ = l.EP.Release()
@@ -264,7 +272,7 @@ func (sf *Shm) abandon(l *Link) (sent, written func()) {
 
 // Devices implements Fabric.
 func (sf *Shm) Devices() []admin.DeviceInfo {
-	return []admin.DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm, sf.shm.Stats())}
+	return []admin.DeviceInfo{describeDevice("shm0", config.DeviceShm, sf.shm.Attr(), sf.shm.Port(), sf.shm.Stats())}
 }
 
 // Close implements Fabric.

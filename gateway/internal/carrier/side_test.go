@@ -3,9 +3,8 @@ package carrier
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,9 +14,12 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
@@ -25,7 +27,7 @@ var (
 	addrA = netip.MustParseAddr("10.0.0.1")
 	addrB = netip.MustParseAddr("fd00::1")
 	// sideAddrs are those of the hosts of two sides.
-	sideAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.1.1"), netip.MustParseAddr("127.77.1.2")}
+	sideAddrs = loopback.Addrs()
 )
 
 // side is the carriers of one gateway.
@@ -33,24 +35,50 @@ type side struct {
 	*Env
 	shm  *Shm
 	soft *Soft
+	hw   *Hardware
+	host *fakeHost
 	addr netip.Addr
+
+	mu      sync.Mutex
+	links   []*Link // that Vacate may have to leave
+	left    int     // links that have left
+	returns []func()
 }
 
 // newSide opens the carriers of a gateway; share is of what one peer may have.
-func newSide(t *testing.T, dir string, addr netip.Addr, port uint16, share config.Percent) *side {
+func newSide(t *testing.T, dir string, addr netip.Addr, port, hwPort uint16, share config.Percent) *side {
 	t.Helper()
-	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceHW, config.DeviceSoft}}
+	cfg.HW = config.HW{TrafficClass: 104, ServiceLevel: 3}
+	cfg.Limits.HWFlows = 40
 	cfg.Soft.UDPPort, cfg.Limits.PeerShare = port, share
+	return openSide(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil, hwPort)
+}
+
+// openSide opens the carriers of a gateway that has addresses, and adapters; the fake one
+// receives on hwPort.
+func openSide(t *testing.T, cfg config.Config, addrs func() ([]netip.Addr, error), roce func() (sysfs.RoCEPorts, error), hwPort ...uint16) *side {
+	t.Helper()
 	cfg = cfg.WithDefaults()
+	all, err := addrs()
+	require.NoError(t, err)
+	addr := all[0]
 	pool, err := rmb.NewPool(rmb.PoolConfig{Limit: int64(cfg.Limits.Memory)})
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
 	s, err := loop.New(0, log, loop.Options{})
 	require.NoError(t, err)
+	sd := &side{addr: addr, host: &fakeHost{
+		t: t, addr: addr, shards: []*loop.Shard{s}, maxCQE: 2*linkNeed() + 10, changed: make(chan struct{}),
+		names: []string{"rxe0/1"},
+	}}
+	for _, port := range hwPort {
+		sd.host.port = port
+	}
 	env := &Env{
 		Config: cfg, Log: log, GatewayID: addr.As16(), Shards: []*loop.Shard{s}, Pool: pool, Peers: peers.NewTable(cfg.Limits),
-		Addrs:    func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
-		PeerDown: func(*shm.Peer) {}, Vacate: func(negotiate.CarrierKind, bool) {},
+		Addrs: addrs, RoCE: roce,
+		PeerDown: func(*shm.Peer) {}, Vacate: sd.vacate, Withdrawn: func(verbs.Device) {}, Adapters: sd.host, Route: sd.host.route,
 	}
 	list, absent := Open(env)
 	require.Empty(t, absent)
@@ -63,20 +91,68 @@ func newSide(t *testing.T, dir string, addr netip.Addr, port uint16, share confi
 		}
 		s.CloseFDs()
 	})
-	return &side{Env: env, shm: list[0].(*Shm), soft: list[1].(*Soft), addr: addr}
+	sd.Env = env
+	for _, fb := range list {
+		switch fb := fb.(type) {
+		case *Shm:
+			sd.shm = fb
+		case *Hardware:
+			sd.hw = fb
+		case *Soft:
+			sd.soft = fb
+		}
+	}
+	return sd
+}
+
+// carries notes a link that carries.
+func (s *side) carries(l *Link) {
+	s.on(l.Begin)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links = append(s.links, l)
+}
+
+// vacate has links leave as connections do. What they have to send again is kept until
+// the test calls returns.
+func (s *side) vacate(kind negotiate.CarrierKind, uses func(*Link) bool, _ bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		l.Shard.Post(func() {
+			if l.Kind != kind || l.Closed() || !uses(l) {
+				return
+			}
+			sent, written := l.Depart()
+			written()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.left++
+			s.returns = append(s.returns, sent)
+		})
+	}
+}
+
+// gone is how many links have left.
+func (s *side) gone() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
+
+// isEmpty reports whether no memory is in use. Pairs that wait for connections are dropped.
+func (s *side) isEmpty() bool {
+	if s.hw != nil {
+		s.hw.forgetIdle(time.Now().Add(poolIdle))
+	}
+	return s.Pool.Stats().Used == 0
 }
 
 func newSides(t *testing.T, share config.Percent) (sides [2]*side) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	port := c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	require.NoError(t, c.Close())
-	for i := range sides {
-		sides[i] = newSide(t, dir, sideAddrs[i], port, share)
+	hwPort := loopback.FreePort(t)
+	for i, h := range loopback.Hosts(t) {
+		sides[i] = newSide(t, h.Dir, h.Addr, h.Port, hwPort, share)
 	}
 	return sides
 }
@@ -86,6 +162,39 @@ func (s *side) on(fn func()) { s.Shards[0].Call(fn) }
 
 func (s *side) request(u User, remote netip.Addr) Request {
 	return Request{User: u, Shard: s.Shards[0], Local: s.addr, Remote: remote}
+}
+
+// answer makes a server's link and waits for it.
+func (s *side) answer(fb Fabric, r Request, from negotiate.CarrierOffer, p *negotiate.Proposal) (l *Link, to negotiate.CarrierOffer, err error) {
+	done := make(chan struct{})
+	s.Shards[0].Post(func() {
+		fb.Answer(r, from, p, func(made *Link, offer negotiate.CarrierOffer, cause error) {
+			l, to, err = made, offer, cause
+			close(done)
+		})
+	})
+	<-done
+	return l, to, err
+}
+
+// connect connects a link and waits for that.
+func (s *side) connect(l *Link, to negotiate.CarrierOffer) error {
+	done := make(chan error, 1)
+	s.Shards[0].Post(func() { l.Connect(to, func(err error) { done <- err }) })
+	return <-done
+}
+
+// prove begins the proof of a link and waits until the link is connected.
+func (s *side) prove(l *Link, to negotiate.CarrierOffer) (warm bool, err error) {
+	done := make(chan error, 1)
+	s.Shards[0].Post(func() {
+		l.Prove(to, time.Second, func(w bool, err error) {
+			warm = w
+			done <- err
+		})
+	})
+	err = <-done
+	return warm, err
 }
 
 // fakeUser is a connection that notes what its link says.
@@ -136,11 +245,7 @@ func meet(t *testing.T, sides [2]*side, of func(*side) Fabric) *linked {
 		require.NoError(t, server.Meet(context.Background(), sides[0].addr, offer))
 		require.True(t, server.Met(offer, p))
 	}
-	sides[1].on(func() {
-		if c.link[1], c.to, err = server.Answer(sides[1].request(c.user[1], sides[0].addr), offer, p); err == nil {
-			err = c.link[1].Connect(offer)
-		}
-	})
+	c.link[1], c.to, err = sides[1].answer(server, sides[1].request(c.user[1], sides[0].addr), offer, p)
 	require.NoError(t, err)
 	return c
 }
@@ -149,4 +254,5 @@ func meet(t *testing.T, sides [2]*side, of func(*side) Fabric) *linked {
 var fabrics = map[string]func(*side) Fabric{
 	"shm":  func(s *side) Fabric { return s.shm },
 	"soft": func(s *side) Fabric { return s.soft },
+	"hw":   func(s *side) Fabric { return s.hw },
 }

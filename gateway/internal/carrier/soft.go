@@ -1,22 +1,18 @@
 package carrier
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
-	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -29,11 +25,6 @@ const (
 	// have, askedLimit how many such addresses are known.
 	addrPatience = time.Second
 	askedLimit   = 256
-	// warmFor is how long a proof holds: a path can stop to carry UDP at any time.
-	warmFor = 10 * time.Second
-	// idlePeers is how long the domain and memory of a peer without flows are
-	// kept.
-	idlePeers = time.Minute
 	// softTimeout and softRetries: the device gives up a peer that is silent for
 	// twice the local ACK timeout (4.096 µs << 16 = 0.27 s) times the tries, 3.2 s.
 	// Its own timer follows the round trip, so that a packet has been sent ten
@@ -46,19 +37,18 @@ const (
 // is an address: packets are accepted from there only, and its memory has a
 // protection domain of its own.
 type Soft struct {
-	env  *Env
-	stop chan struct{}
-	kick chan struct{} // a peer is to be asked before the next turn of watch
-	done sync.WaitGroup
+	roce
+	env *Env
 
-	mu     sync.Mutex // guards everything below
-	shut   bool       // another gateway takes over: nothing new
-	units  []*SoftUnit
-	byAddr map[netip.Addr]SoftPort
-	asked  map[netip.Addr]time.Time // when the host was last asked for an address of a flow
-	peers  map[softKey]*softPeer
-	former map[*softPeer]struct{} // of devices that were given up: their memory is in use
-	pairs  int                    // queue pairs of flows
+	mu      sync.Mutex // guards everything below
+	shut    bool       // another gateway takes over: nothing new
+	units   []*SoftUnit
+	byAddr  map[netip.Addr]SoftPort
+	without string                   // why addresses are without a device; empty: all have one
+	asked   map[netip.Addr]time.Time // when the host was last asked for an address of a flow
+	peers   map[softKey]*softPeer
+	former  map[*softPeer]struct{} // of devices that were given up: their memory is in use
+	pairs   int                    // queue pairs of flows
 }
 
 // SoftUnit is one device of package soft, on addresses that became known together.
@@ -66,6 +56,7 @@ type SoftUnit struct {
 	*Driven
 	soft *soft.Device
 	name string
+	note string // why it is not on the port of the configuration
 	Port verbs.PortAttr
 }
 
@@ -83,18 +74,13 @@ type softKey struct {
 
 // softPeer is a peer with the memory its links come from.
 type softPeer struct {
+	rocePeer
 	key   softKey
 	pd    verbs.PD
 	arena *rmb.Arena
-	warm  loop.Instant // until when a proof holds, zero when a queue pair has failed since
-
-	warmLen atomic.Int64 // the length of the packets of that proof
 
 	users int       // flows; guarded by Soft.mu
 	idle  time.Time // since when there are none; the same
-
-	path softPath
-	peerKeepalive
 }
 
 // softLink is what Soft knows of a link.
@@ -112,14 +98,18 @@ func openSoft(env *Env) (Fabric, error) {
 		return nil, errNoAddrs
 	}
 	sf := &Soft{
-		env: env, stop: make(chan struct{}), kick: make(chan struct{}, 1),
+		roce: newRoCE(), env: env,
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
 		former: map[*softPeer]struct{}{},
 	}
-	if err := sf.extend(); err != nil {
+	switch err := sf.extend(); {
+	case err != nil && len(sf.units) == 0:
 		return nil, err
+	case err != nil:
+		env.Log.Warn("soft device left out on some addresses", "error", err)
 	}
-	sf.done.Go(sf.watch)
+	sf.done.Go(func() { sf.watch(sf.known, sf.forgetIdle) })
+	sf.done.Go(sf.watchAdapters)
 	return sf, nil
 }
 
@@ -132,29 +122,10 @@ func (sf *Soft) extend() error {
 	}
 	fresh := slices.DeleteFunc(all, func(a netip.Addr) bool { _, ok := sf.byAddr[a]; return ok })
 	if len(fresh) == 0 {
+		sf.without = ""
 		return nil
 	}
-	if len(sf.units) == softUnits {
-		return fmt.Errorf("addresses have changed more than %d times: %w", softUnits-1, verbs.ErrNoMemory)
-	}
-	fresh = fresh[:min(len(fresh), 256)] // what a device takes
-	u := &SoftUnit{name: "soft" + strconv.Itoa(len(sf.units))}
-	u.soft, err = soft.Open(soft.Config{
-		Name: u.name, Addrs: fresh, UDPPort: sf.env.Config.Soft.UDPPort, Vectors: len(sf.env.Shards),
-		MaxMemory: uint64(sf.env.Config.Limits.Memory), Logger: sf.env.Log, Priority: sf.env.Priority,
-	})
-	if err != nil {
-		return err
-	}
-	if u.Driven, err = drive(sf.env, u.soft); err != nil {
-		return err
-	}
-	u.Port = u.soft.Port()
-	sf.units = append(sf.units, u)
-	for i, gid := range u.Port.GIDs {
-		sf.byAddr[gid.Addr()] = SoftPort{Unit: u, GID: uint8(i)}
-	}
-	return nil
+	return sf.openUnits(fresh[:min(len(fresh), 256)]) // what a device takes
 }
 
 // PortOf returns the port of a local address. One that has appeared since the
@@ -190,24 +161,18 @@ func (*Soft) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 // Offer implements Fabric.
 func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) { return sf.newLink(r) }
 
-// Met implements Fabric: a peer is an address.
-func (*Soft) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
-
-// Meet implements Fabric.
-func (*Soft) Meet(context.Context, netip.Addr, negotiate.CarrierOffer) error { return nil }
-
 // Answer implements Fabric.
-func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal) (*Link, negotiate.CarrierOffer, error) {
+func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	if !r.reachable(from) {
-		return nil, negotiate.CarrierOffer{}, ErrNotHere
+		done(nil, negotiate.CarrierOffer{}, ErrNotHere)
+		return
 	}
-	return sf.newLink(r)
-}
-
-// reachable: the queue pair must be at the address that the connection itself
-// has proved to be the peer's, or we could be made to send to third parties.
-func (r *Request) reachable(o negotiate.CarrierOffer) bool {
-	return verbs.GID(o.RoCE.GID).Addr() == r.Remote
+	l, offer, err := sf.newLink(r)
+	if err != nil {
+		done(nil, offer, err)
+		return
+	}
+	l.reply(offer, from, done)
 }
 
 // describeSoft is what the other side must know of a queue pair.
@@ -217,23 +182,25 @@ func describeSoft(l *Link) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{
 		Kind: negotiate.CarrierSoft, Conn: l.connData(),
 		RoCE: negotiate.RoCEEndpoint{
-			GID: port.GIDs[sl.port.GID], UDPPort: port.UDPPort, MTU: uint16(sl.mtu.Bytes()),
+			GID: port.GIDs[sl.port.GID].GID, UDPPort: port.UDPPort, MTU: uint16(sl.mtu.Bytes()),
 			QPN: l.QP.Num(), PSN: sl.psn, PKey: sl.pkey,
 		},
 	}
 }
 
-// connect implements path. The path MTU is the smaller of both ends'; the
-// proof tells whether the path takes it.
-func (*Soft) connect(l *Link, to negotiate.CarrierOffer) error {
-	sl := l.peer.(softLink)
+// connect implements path.
+func (sf *Soft) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 	if !l.of.reachable(to) {
-		return fmt.Errorf("queue pair at another address: %w", ErrNotHere)
+		done(fmt.Errorf("queue pair at another address: %w", ErrNotHere))
+		return
 	}
-	mtu := sl.mtu
-	for mtu > verbs.MTU256 && mtu.Bytes() > int(to.RoCE.MTU) {
-		mtu--
-	}
+	done(sf.join(l, to))
+}
+
+// join connects the queue pair to the one of the peer.
+func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
+	sl := l.peer.(softLink)
+	mtu := commonMTU(sl.mtu, to)
 	l.probeLen = mtu.Bytes()
 	if err := soft.Protect(l.QP, soft.Guard{Own: sl.pkey, Peer: to.RoCE.PKey}); err != nil {
 		return err
@@ -272,9 +239,9 @@ func (sf *Soft) newLink(r Request) (*Link, negotiate.CarrierOffer, error) {
 	return l, describeSoft(l), nil
 }
 
-// release implements failing: the queue pair is gone, no packet finds the memory any
-// more.
-func (sf *Soft) release(l *Link) {
+// end implements failing: when the queue pair is gone no packet finds the memory.
+func (sf *Soft) end(l *Link) {
+	l.closePair()
 	p := l.peer.(softLink).softPeer
 	sf.unpaired()
 	p.unwatch(l)
@@ -297,7 +264,10 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}
-		p = &softPeer{key: k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd), peerKeepalive: newPeerKeepalive()}
+		p = &softPeer{
+			rocePeer: rocePeer{remote: k.remote, peerKeepalive: newPeerKeepalive()},
+			key:      k, pd: pd, arena: sf.env.Pool.IsolatedArenaOf(k.remote.Unmap(), pd),
+		}
 		sf.peers[k] = p
 	}
 	p.users++
@@ -345,48 +315,6 @@ func (sf *Soft) forgetIdle(now time.Time) {
 
 func (p *softPeer) close() error { return errors.Join(p.arena.Close(), p.pd.Close()) }
 
-// answered implements path.
-func (*Soft) answered(*Link, *negotiate.Accept) bool { return false }
-
-// warm implements path.
-func (*Soft) warm(l *Link) bool {
-	sl := l.peer.(softLink)
-	return time.Now().Before(sl.warm.Load()) && int64(l.probeLen) <= sl.warmLen.Load()
-}
-
-// proved implements path.
-func (*Soft) proved(l *Link) {
-	sl := l.peer.(softLink)
-	sl.warmLen.Store(int64(l.probeLen))
-	sl.warm.Store(time.Now().Add(warmFor))
-}
-
-// unproved implements path.
-func (*Soft) unproved(l *Link) { l.peer.(softLink).path.unproved(time.Now()) }
-
-// reason implements failing. After a failure the carrier has to be proved again.
-func (sf *Soft) reason(l *Link, err error) negotiate.Reason {
-	if _, ok := errors.AsType[*rsocket.ProtocolError](err); ok {
-		return negotiate.ReasonProtocolError
-	}
-	sl := l.peer.(softLink)
-	sl.warm.Store(time.Time{})
-	var completion *rsocket.CompletionError
-	if errors.As(err, &completion) && unanswered(completion.Status) {
-		sl.suspect()
-		sf.askSoon()
-		return negotiate.ReasonPeerDead
-	}
-	return negotiate.ReasonDeviceFailed
-}
-
-// survives implements failing: if the peer's gateway is dead its kernel says so on
-// the wire leg.
-func (*Soft) survives(_ *Link, err error) bool {
-	var protocol *rsocket.ProtocolError
-	return !errors.As(err, &protocol)
-}
-
 // abandon implements failing. Without its queue pair no packet finds the memory: the
 // rings are free at once.
 func (sf *Soft) abandon(l *Link) (sent, written func()) {
@@ -405,20 +333,26 @@ func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	return sent, func() {}
 }
 
+// known returns the peers.
+func (sf *Soft) known() []*rocePeer {
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	peers := make([]*rocePeer, 0, len(sf.peers))
+	for _, p := range sf.peers {
+		peers = append(peers, &p.rocePeer)
+	}
+	return peers
+}
+
 // convicted implements failing. What a queue pair has refused may be from any host
 // that sends with the peer's address, and ends nothing. A peer that did send it has
 // had no answer, and leaves the queue pair: the wire leg says so.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
-// unanswered: the peer or the path is gone.
-func unanswered(s verbs.WCStatus) bool {
-	return s == verbs.WCRetryExcErr || s == verbs.WCRNRRetryExcErr
-}
-
 // Devices implements Fabric.
 func (sf *Soft) Devices() []admin.DeviceInfo {
 	sf.mu.Lock()
-	units, shut := slices.Clone(sf.units), sf.shut
+	units, shut, without := slices.Clone(sf.units), sf.shut, sf.without
 	sf.mu.Unlock()
 	if shut && len(units) == 0 {
 		return []admin.DeviceInfo{missing(config.DeviceSoft, admin.DeviceDown, ErrYielded.Error())}
@@ -428,15 +362,21 @@ func (sf *Soft) Devices() []admin.DeviceInfo {
 	}
 	var list []admin.DeviceInfo
 	for _, u := range units {
-		list = append(list, describeDevice(u.name, config.DeviceSoft, u.soft, u.soft.Stats()))
+		info := describeDevice(u.name, config.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
+		info.Note = u.note
+		list = append(list, info)
+	}
+	if without != "" {
+		info := missing(config.DeviceSoft, admin.DeviceFailed, without)
+		info.Name = "soft" + strconv.Itoa(len(units))
+		list = append(list, info)
 	}
 	return list
 }
 
 // Close implements Fabric.
 func (sf *Soft) Close() error {
-	close(sf.stop)
-	sf.done.Wait()
+	sf.halt()
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	var errs []error

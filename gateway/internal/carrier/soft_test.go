@@ -42,14 +42,13 @@ func TestSoftSendsToThePeerOnly(t *testing.T) {
 	r := s.request(&fakeUser{}, sideAddrs[0])
 	o := negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}
 	o.RoCE.GID = verbs.GIDOf(netip.MustParseAddr("127.77.1.9"))
-	_, _, err := s.soft.Answer(r, o, &negotiate.Proposal{})
+	_, _, err := s.answer(s.soft, r, o, &negotiate.Proposal{})
 	require.ErrorIs(t, err, ErrNotHere)
 
 	l, mine, err := s.soft.Offer(r)
 	require.NoError(t, err)
 	require.Equal(t, verbs.GIDOf(s.addr), verbs.GID(mine.RoCE.GID))
-	s.on(func() { err = l.Connect(o) })
-	require.ErrorIs(t, err, ErrNotHere)
+	require.ErrorIs(t, s.connect(l, o), ErrNotHere)
 	s.on(l.Close)
 	require.Zero(t, s.Pool.Stats().Used)
 }

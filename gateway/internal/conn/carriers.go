@@ -20,6 +20,15 @@ import (
 // that cannot be prepared is left out. Any goroutine may call it.
 func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negotiate.Reason) {
 	reason = negotiate.ReasonNoCommonCarrier
+	panics := true
+	defer func() {
+		if !panics {
+			return
+		}
+		for _, c := range carries { // the flow has not got them yet
+			c.Shard.Post(c.close)
+		}
+	}()
 	for _, fb := range f.env.Fabrics {
 		if !policy.Admits(f.Trial, config.Carrier(fb.Kind().String())) {
 			continue
@@ -40,6 +49,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 			break
 		}
 	}
+	panics = false
 	return carries, reason
 }
 
@@ -50,22 +60,22 @@ func (f *Flow) offer(fb carrier.Fabric) (c *carry, offer negotiate.CarrierOffer,
 	return c, offer, err
 }
 
-// answer makes the link of one device for a server's flow and connects it to the
-// client's; report is told of what happens on it from then on.
-func (f *Flow) answer(fb carrier.Fabric, from negotiate.CarrierOffer, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) (offer negotiate.CarrierOffer, err error) {
+// answer makes the link of one device for a server's flow, connected to the client's;
+// report is told of what happens on it from then on. done is called once, maybe before
+// answer returns.
+func (f *Flow) answer(fb carrier.Fabric, from negotiate.CarrierOffer, p *negotiate.Proposal, report func(*carry) func(rsocket.Events), done func(negotiate.CarrierOffer, error)) {
 	c := f.newCarry()
-	if c.Link, offer, err = fb.Answer(c.request(), from, p); err != nil {
-		return offer, err
-	}
-	if !f.addCarry(c) {
-		c.Shard.Post(c.close)
-		return offer, errLegClosed
-	}
-	c.report = report(c)
-	if err = c.Connect(from); err != nil {
-		f.dropCarry(c)
-	}
-	return offer, err
+	fb.Answer(c.request(), from, p, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
+		if err == nil {
+			c.Link = l
+			c.report = report(c)
+			if !f.addCarry(c) {
+				c.Shard.Post(c.close)
+				err = errLegClosed
+			}
+		}
+		done(offer, err)
+	})
 }
 
 // moreLocal returns which of two reasons for the lack of carriers counts: one that says
@@ -95,38 +105,64 @@ func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Fabric) {
 
 // answerOffers prepares what the client offered and we can do, in the order of
 // our own preference, and connects it; report makes what is told of what happens
-// on it from then on. Carriers that failed already are left out.
-func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error, report func(*carry) func(rsocket.Events)) ([]negotiate.CarrierOffer, negotiate.Reason) {
-	reason := negotiate.ReasonNoCommonCarrier
-	var offers []negotiate.CarrierOffer
+// on it from then on. Carriers that failed already are left out. It calls then once,
+// on the shard, maybe before it returns.
+func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error, report func(*carry) func(rsocket.Events), then func([]negotiate.CarrierOffer, negotiate.Reason)) {
+	a := answers{f: f, reason: negotiate.ReasonNoCommonCarrier, under: 1, then: then}
 	for _, fb := range f.env.Fabrics {
 		from := negotiate.FindCarrier(p.Carriers, fb.Kind())
-		if from == nil {
-			continue
+		switch {
+		case from == nil:
+		case f.resting(fb.Kind()):
+			a.reason = moreLocal(a.reason, negotiate.ReasonCarrierUnreachable)
+		case failed[fb.Kind()] != nil:
+			a.failed(fb.Kind(), failed[fb.Kind()])
+		default:
+			a.under++
+			at := len(a.offers)
+			a.offers = append(a.offers, negotiate.CarrierOffer{})
+			f.answer(fb, *from, p, report, func(offer negotiate.CarrierOffer, err error) {
+				if err != nil {
+					a.failed(fb.Kind(), err)
+				} else {
+					a.offers[at] = offer
+				}
+				a.finish()
+			})
 		}
-		if f.resting(fb.Kind()) {
-			reason = moreLocal(reason, negotiate.ReasonCarrierUnreachable)
-			continue
-		}
-		var offer negotiate.CarrierOffer
-		err := failed[fb.Kind()]
-		if err == nil {
-			offer, err = f.answer(fb, *from, p, report)
-		}
-		if f.core.Ended() {
-			return nil, negotiate.ReasonClientGone
-		}
-		if err != nil {
-			f.env.Log.Debug("answer", "flow_id", f.ID, "carrier", fb.Kind(), "error", err)
-			reason = moreLocal(reason, carrierReason(err))
-			continue
-		}
-		offers = append(offers, offer)
 	}
-	if len(offers) > 0 {
-		reason = negotiate.ReasonNone
+	a.finish()
+}
+
+// answers is what a server makes of a client's offers.
+type answers struct {
+	f      *Flow
+	offers []negotiate.CarrierOffer // by preference; of no kind: there is none
+	reason negotiate.Reason         // for the lack of carriers
+	under  int                      // carriers that are being connected, and one for the loop that begins them
+	then   func([]negotiate.CarrierOffer, negotiate.Reason)
+}
+
+// failed takes note of a carrier that cannot be had.
+func (a *answers) failed(kind negotiate.CarrierKind, err error) {
+	a.f.env.Log.Debug("answer", "flow_id", a.f.ID, "carrier", kind, "error", err)
+	a.reason = moreLocal(a.reason, carrierReason(err))
+}
+
+// finish goes on when everything has been answered.
+func (a *answers) finish() {
+	if a.under--; a.under > 0 {
+		return
 	}
-	return offers, reason
+	offers := slices.DeleteFunc(a.offers, func(o negotiate.CarrierOffer) bool { return o.Kind == negotiate.CarrierRelay })
+	switch {
+	case a.f.core.Ended():
+		a.then(nil, negotiate.ReasonClientGone)
+	case len(offers) == 0:
+		a.then(nil, a.reason)
+	default:
+		a.then(offers, negotiate.ReasonNone)
+	}
 }
 
 // carrierReason is why a queue pair could not be had.
@@ -136,6 +172,8 @@ func carrierReason(err error) negotiate.Reason {
 		return short
 	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
 		return negotiate.ReasonNoMemory
+	case errors.Is(err, carrier.ErrFull):
+		return negotiate.ReasonFlowLimit
 	case errors.Is(err, carrier.ErrYielded): // it is not remembered
 		return negotiate.ReasonDrained
 	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir

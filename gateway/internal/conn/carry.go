@@ -128,7 +128,7 @@ func (c *carry) pump() {
 	if c.failed && !c.Closed() && !c.queued && c.placed() {
 		// Nothing more can be read, or the peer has no room for it now: the
 		// reset does not wait, as it does not for a receiver's full buffer.
-		c.f.abort(negotiate.ReasonNone, false)
+		c.f.abort(negotiate.ReasonAppReset, false)
 		return
 	}
 	c.settle()

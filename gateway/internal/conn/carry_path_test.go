@@ -98,11 +98,13 @@ func connectPaths(t testing.TB, a, b *pathSide) (ca, cb *carry, appA, appB int) 
 	ca.Link, offer, err = a.fab.Offer(ca.request())
 	require.NoError(t, err)
 	require.NoError(t, b.fab.Meet(t.Context(), a.addr, offer))
-	cb.Link, answer, err = b.fab.Answer(cb.request(), offer, &negotiate.Proposal{})
+	b.fab.Answer(cb.request(), offer, &negotiate.Proposal{}, func(l *carrier.Link, to negotiate.CarrierOffer, cause error) {
+		cb.Link, answer, err = l, to, cause
+	})
 	require.NoError(t, err)
 	require.Eventually(t, a.fab.(*carrier.Shm).Peers()[0].Connected, 5*time.Second, time.Millisecond)
-	require.NoError(t, ca.Connect(answer))
-	require.NoError(t, cb.Connect(offer))
+	ca.Connect(answer, func(cause error) { err = cause })
+	require.NoError(t, err)
 	ca.start(ca.fd)
 	cb.start(cb.fd)
 	return ca, cb, appA, appB

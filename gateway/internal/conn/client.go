@@ -86,9 +86,7 @@ func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*car
 	hs := negotiate.NewClient(negotiate.ClientConfig{
 		HandshakeTimeout: f.env.HandshakeTimeout(), Keys: f.env.Keys.Load(), Binding: bindingOf(conn),
 	}, p)
-	c := &client{hs: hs}
-	c.f, c.s, c.negotiator.hs, c.eof = f, f.Shard, hs, hs.WireLost
-	c.reading, c.execute = func() bool { return true }, c.action
+	c := f.newClient(hs)
 	f.setNegotiator(&c.negotiator)
 	if len(p.Carriers) == 0 {
 		c.begin(hs.Cancel(time.Now(), reason))
@@ -123,6 +121,13 @@ type client struct {
 	hs     *negotiate.Client
 	proofs int      // that were sent
 	silent []*carry // of them, those that have not been heard of
+}
+
+func (f *Flow) newClient(hs *negotiate.Client) *client {
+	c := &client{hs: hs}
+	c.f, c.s, c.negotiator.hs, c.eof = f, f.Shard, hs, hs.WireLost
+	c.reading, c.execute, c.tick = func() bool { return true }, c.action, hs.Tick
+	return c
 }
 
 func (c *client) action(a negotiate.Action) {
@@ -195,6 +200,21 @@ func (f *Flow) appConnected() bool {
 	return yes
 }
 
+// takesBack takes the application's SYN back from the listener, whose answer does not pass
+// from then on, and reports whether the application has had the answer: then the listener
+// keeps it. A look before that says nothing about the next moment, and there may be many
+// until the connection has fallen back.
+func (f *Flow) takesBack() (connected bool) {
+	t := ebpf.Tuple(f.Tuple)
+	if f.env.Steering.Transition(t, f.ISN, ebpf.StateNegotiating, ebpf.StateCompleting) != nil {
+		return false // not handed over, or not ours any more
+	}
+	if !f.appConnected() {
+		return false
+	}
+	return f.env.Steering.Transition(t, f.ISN, ebpf.StateCompleting, ebpf.StateNegotiating) == nil
+}
+
 func (c *client) appFailed() { c.input(c.hs.AppFailed) }
 
 // AppAccepted tells that the listener has accepted the application, whose connect() has
@@ -254,17 +274,18 @@ func (c *client) prove(p negotiate.Prove) {
 			result(false)
 		}
 	}
-	warm, err := cr.Prove(p.Offer, p.Timeout)
-	switch {
-	case err != nil:
-		c.f.env.Log.Debug("carrier proof", "flow_id", c.f.ID, "carrier", kind, "error", err)
-		result(false)
-	case warm:
-		result(true)
-	default:
-		c.proofs++
-		c.silent = append(c.silent, cr)
-	}
+	cr.Prove(p.Offer, p.Timeout, func(warm bool, err error) {
+		switch {
+		case err != nil:
+			c.f.env.Log.Debug("carrier proof", "flow_id", c.f.ID, "carrier", kind, "error", err)
+			result(false)
+		case warm:
+			result(true)
+		default:
+			c.proofs++
+			c.silent = append(c.silent, cr)
+		}
+	})
 }
 
 func (c *client) heard(cr *carry) {

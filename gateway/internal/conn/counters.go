@@ -21,6 +21,7 @@ type Counters struct {
 	handshake map[config.Carrier]*admin.Histogram
 	stalls    map[config.Carrier]uint64
 	demotions map[admin.DemotionCount]uint64 // by all but Count
+	ends      map[admin.EndCount]uint64      // the same
 }
 
 type fallbackKey struct {
@@ -34,7 +35,7 @@ func NewCounters() *Counters {
 		flows: map[config.Carrier]uint64{}, bytes: map[config.Carrier]admin.ByteCount{},
 		demotions: map[admin.DemotionCount]uint64{},
 		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
-		stalls: map[config.Carrier]uint64{},
+		stalls: map[config.Carrier]uint64{}, ends: map[admin.EndCount]uint64{},
 	}
 }
 
@@ -82,14 +83,24 @@ func (c *Counters) stalled(by config.Carrier) {
 	c.stalls[by]++
 }
 
-// ended adds the bytes of a flow to the totals of its carrier.
-func (c *Counters) ended(by config.Carrier, n admin.ByteCount) {
-	if by == config.CarrierNone {
+// ended counts the end of a flow that was carried, and adds its bytes to the totals of its
+// carrier.
+func (c *Counters) ended(info admin.ConnInfo, n admin.ByteCount) {
+	if info.Carrier == config.CarrierNone {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addLocked(by, n)
+	c.addLocked(info.Carrier, n)
+	c.ends[endOf(info)]++
+}
+
+// endOf is what the end of a carried connection is counted as.
+func endOf(info admin.ConnInfo) admin.EndCount {
+	if info.End != admin.EndAborted {
+		return admin.EndCount{Reason: string(admin.EndClosed), Side: info.Side}
+	}
+	return admin.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
 }
 
 func (c *Counters) addLocked(by config.Carrier, n admin.ByteCount) {
@@ -120,6 +131,10 @@ func (c *Counters) AddTo(s *admin.Snapshot) {
 	for k, n := range c.demotions {
 		k.Count = n
 		s.Demotions = append(s.Demotions, k)
+	}
+	for k, n := range c.ends {
+		k.Count = n
+		s.Ends = append(s.Ends, k)
 	}
 	for k, n := range c.fallbacks {
 		s.AddFallback(k.reason, k.side, n)

@@ -60,6 +60,7 @@ type Env struct {
 	seen      negotiate.Seen // PROPOSALs that were believed
 	panics    panics
 	demotions demotionLog
+	ends      endLog
 	silences  silences
 }
 

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -23,16 +24,17 @@ func (f *Flow) Cancel(r negotiate.Reason) { f.post(func() { f.drain(r) }) }
 // Demote has the connection go on over the relay, because of cause.
 func (f *Flow) Demote(cause string) { f.post(func() { f.do(f.core.Leave(cause)) }) }
 
-// LeaveDevice ends the use of a device: a connection that it carries goes on over the
-// relay, a handshake comes to its end first, within its own time. hard: what is left
-// falls back or is reset.
-func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, hard bool) {
+// LeaveDevice ends the use of the links of a kind that uses is true of: a connection that
+// such a link carries goes on over the relay, a handshake comes to its end first, within
+// its own time. hard: what is left falls back or is reset.
+func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
 	if by := f.Carrier(); by != config.CarrierNone && by != config.Carrier(kind.String()) {
 		return
 	}
 	f.post(func() {
+		c := f.carryOf(kind)
 		switch {
-		case f.carryOf(kind) == nil:
+		case c == nil || !uses(c.Link):
 		case hard:
 			f.drain(negotiate.ReasonDrained)
 		case f.core.Phase() >= life.Carrying:

@@ -3,9 +3,7 @@ package conn
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/lab/entries"
+	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -69,9 +68,9 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	g.Fabrics, absent = carrier.Open(&carrier.Env{
 		Config: cfg, Log: g.Log, GatewayID: g.GatewayID, HostID: g.HostID, Shards: g.shards, Pool: g.pool, Peers: g.Peers,
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
-		Vacate: func(kind negotiate.CarrierKind, hard bool) {
+		Vacate: func(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
 			for _, f := range g.all() {
-				f.LeaveDevice(kind, hard)
+				f.LeaveDevice(kind, uses, hard)
 			}
 		},
 		PeerDown: func(*shm.Peer) {},
@@ -154,17 +153,8 @@ func (g *fakeGateway) fabricOf(kind negotiate.CarrierKind) carrier.Fabric {
 	return nil
 }
 
-// freePort returns a UDP port that is free now on the loopback addresses.
-func freePort(t testing.TB) uint16 {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-}
-
 // pairAddrs are the addresses of the client's and the server's host.
-var pairAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.0.1"), netip.MustParseAddr("127.77.0.2")}
+var pairAddrs = loopback.Addrs()
 
 // pair is two gateways under one kernel.
 type pair struct {
@@ -175,14 +165,10 @@ type pair struct {
 
 func newPair(t testing.TB) *pair {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &pair{port: 1000}
-	port := freePort(t)
-	for i := range p.g {
+	for i, h := range loopback.Hosts(t) {
 		p.steer[i] = entries.New()
-		p.g[i] = newFakeGateway(t, dir, pairAddrs[i], port, p.steer[i])
+		p.g[i] = newFakeGateway(t, h.Dir, h.Addr, h.Port, p.steer[i])
 	}
 	return p
 }

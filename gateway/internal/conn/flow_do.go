@@ -1,9 +1,9 @@
 package conn
 
 import (
-	"math"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -52,7 +52,7 @@ func (f *Flow) act(a *life.Action) {
 	case life.SetPatience:
 		f.picked.Shard.SetTimer(&f.picked.patience, time.Now().Add(a.After))
 	case life.ProbeWire:
-		_ = f.wire.SetKeepalive(a.After, a.After, math.MaxInt32)
+		_ = f.wire.SetKeepalive(a.After, a.After, int(carrier.LegPatience/a.After))
 	case life.CancelHandshake:
 		r := a.Verdict.Reason
 		f.hs.input(func(now time.Time) []negotiate.Action { return f.hs.hs.Cancel(now, r) })
@@ -66,7 +66,7 @@ func (f *Flow) act(a *life.Action) {
 // What follows is for the flow's shard.
 
 // abort ends both legs at once: bytes on the way may be lost, as with RST, but
-// not those that have arrived. Reason 0 is a reset of the local application.
+// not those that have arrived.
 func (f *Flow) abort(r negotiate.Reason, remote bool) { f.do(f.core.Aborts(r, remote)) }
 
 // abortVerdict is abort as the handshake ordered it.

@@ -76,7 +76,7 @@ func TestLearn(t *testing.T) {
 
 	b.rx.Add(1 << 32)
 	b.writes.Add(1 << 14)
-	b.call(func() { b.do(b.core.Aborts(negotiate.ReasonNone, false)) })
+	b.call(func() { b.do(b.core.Aborts(negotiate.ReasonAppReset, false)) })
 	require.Eventually(t, func() bool { return g.Auto.List(time.Now())[0].Verdict == admin.VerdictCarry }, patience, time.Millisecond, "the end of a connection tells too")
 	a.call(func() { a.abort(negotiate.ReasonDrained, false) })
 	waitBuried(t, a)

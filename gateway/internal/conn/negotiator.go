@@ -42,6 +42,8 @@ type negotiator struct {
 	reading func() bool                            // whether hs wants the wire leg read
 	execute func(a negotiate.Action)               // one action
 	eof     func(now time.Time) []negotiate.Action // the peer ended its direction
+	cut     func(now time.Time)                    // takes in what came before the wire leg ended; may be nil
+	tick    func(now time.Time) []negotiate.Action // a deadline has come
 	leaving func()                                 // ends what was begun and is wanted no more; may be nil
 }
 
@@ -133,11 +135,11 @@ func (n *negotiator) overdue() {
 		}
 		if c, ok := n.hs.(*negotiate.Client); ok && c.AwaitsApp(now) {
 			n.f.env.Steering.ProveAgain()
-			if n.f.appConnected() {
+			if n.f.takesBack() {
 				n.do(c.AppWaits(now))
 			}
 		}
-		n.do(n.hs.Tick(now))
+		n.do(n.tick(now))
 	}
 	n.settle()
 }
@@ -182,11 +184,15 @@ func (n *negotiator) readWire() {
 		switch {
 		case errors.Is(err, netstack.ErrWouldBlock):
 			return
-		case errors.Is(err, io.EOF):
-			n.do(n.eof(now))
-			return
 		case err != nil:
-			n.do(n.hs.WireLost(now))
+			if n.cut != nil {
+				n.cut(now)
+			}
+			if errors.Is(err, io.EOF) {
+				n.do(n.eof(now))
+			} else {
+				n.do(n.hs.WireLost(now))
+			}
 			return
 		}
 		n.do(n.hs.Receive(now, buf[:k]))

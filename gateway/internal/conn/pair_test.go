@@ -34,6 +34,8 @@ type pairConn struct {
 	flow [2]*Flow
 	wire [2]*fakeWire
 	app  [2]*net.TCPConn
+
+	offer, answer negotiate.CarrierOffer // what PROPOSAL and ACCEPT say, once they have met
 }
 
 // legPair returns an application's socket and the gateway's side of it.
@@ -93,12 +95,14 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	var reason negotiate.Reason
 	p := &negotiate.Proposal{HostID: f0.env.HostID, Carriers: []negotiate.CarrierOffer{offer}}
 	f1.Shard.Call(func() {
-		answers, reason = f1.answerOffers(p, nil, func(*carry) func(rsocket.Events) { return nil })
+		f1.answerOffers(p, nil, func(*carry) func(rsocket.Events) { return nil }, func(offers []negotiate.CarrierOffer, why negotiate.Reason) {
+			answers, reason = offers, why
+		})
 	})
 	require.Equal(t, negotiate.ReasonNone, reason)
 	require.Len(t, answers, 1)
-	answer := answers[0]
-	f0.Shard.Call(func() { err = c0.Connect(answer) })
+	c.offer, c.answer = offer, answers[0]
+	f0.Shard.Call(func() { c0.Connect(c.answer, func(cause error) { err = cause }) })
 	require.NoError(t, err)
 }
 

@@ -235,7 +235,7 @@ func (r *relay) settle() {
 		r.s.Leave(r.fd)
 	}
 	if r.ctl.settle(); !r.f.core.Settled() && r.failed {
-		r.f.abort(negotiate.ReasonNone, false)
+		r.f.abort(negotiate.ReasonAppReset, false)
 	}
 }
 

@@ -160,7 +160,7 @@ func TestOneRecordWaits(t *testing.T) {
 	<-wrote
 	waitBuried(t, f)
 	require.Equal(t, life.Aborted, f.state())
-	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonNone, false) })
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonAppReset, false) })
 	c.closeApps()
 	c.over(t)
 	p.empty(t)

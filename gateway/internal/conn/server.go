@@ -70,9 +70,7 @@ func (f *Flow) serve(conn *netstack.Conn) {
 		HandshakeTimeout: f.env.HandshakeTimeout(), Keys: f.env.Keys.Load(), Binding: bindingOf(conn),
 		Seen: &f.env.seen,
 	}, f.nonce)
-	s := &server{hs: hs}
-	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.Shard, hs, hs.Reading, hs.EOF
-	s.execute, s.leaving = s.action, s.stopDial // a flow that ended otherwise wants it no more
+	s := f.newServer(hs)
 	began = true
 	f.setNegotiator(&s.negotiator)
 	if give := f.give; give != nil {
@@ -102,7 +100,15 @@ type server struct {
 	hs      *negotiate.Server
 	cancel  func() // of the dial under way; nil: none
 	raw     *rawRelay
+	meeting bool // the client's gateway is being met
 	dropped bool // declined: no app leg is wanted any more
+}
+
+func (f *Flow) newServer(hs *negotiate.Server) *server {
+	s := &server{hs: hs}
+	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.Shard, hs, hs.Reading, hs.EOF
+	s.cut, s.tick, s.execute, s.leaving = s.takeIn, s.due, s.action, s.stopDial // a flow that ended otherwise wants it no more
+	return s
 }
 
 func (s *server) action(a negotiate.Action) {
@@ -159,6 +165,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 		s.answer(p, nil)
 		return
 	}
+	s.meeting = true
 	s.f.env.Work.Go(func() {
 		defer s.f.contain()
 		failed := map[negotiate.CarrierKind]error{}
@@ -168,6 +175,7 @@ func (s *server) meet(p *negotiate.Proposal) {
 			}
 		}
 		s.input(func(time.Time) []negotiate.Action {
+			s.meeting = false
 			if !s.done && !s.dropped {
 				s.answer(p, failed)
 			}
@@ -176,10 +184,38 @@ func (s *server) meet(p *negotiate.Proposal) {
 	})
 }
 
+// due acts on a deadline that has come. Before the dial it is not the application that
+// takes so long.
+func (s *server) due(now time.Time) []negotiate.Action {
+	if s.meeting && !now.Before(s.hs.Deadline()) {
+		if todo := s.hs.Refused(now, negotiate.ReasonHandshakeTimeout); todo != nil {
+			return todo
+		}
+	}
+	return s.hs.Tick(now)
+}
+
 // answer reserves what the flow needs and then, last since the application sees
 // it, dials. Carriers that failed already are left out.
 func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) {
-	offers, reason := s.f.answerOffers(p, failed, s.early)
+	at := true // s.answer has not returned
+	s.f.answerOffers(p, failed, s.early, func(offers []negotiate.CarrierOffer, reason negotiate.Reason) {
+		if at {
+			s.reach(offers, reason)
+			return
+		}
+		s.input(func(time.Time) []negotiate.Action {
+			if !s.done && !s.dropped {
+				s.reach(offers, reason)
+			}
+			return nil
+		})
+	})
+	at = false
+}
+
+// reach dials the application, if there is something to carry its bytes.
+func (s *server) reach(offers []negotiate.CarrierOffer, reason negotiate.Reason) {
 	if reason != negotiate.ReasonNone {
 		s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, reason) })
 		return
@@ -201,6 +237,17 @@ func (s *server) early(c *carry) func(rsocket.Events) {
 	return func(ev rsocket.Events) {
 		if ev.Has(rsocket.EventReadable) {
 			s.input(func(now time.Time) []negotiate.Action { return s.hs.PeerData(now, c.Kind) })
+		}
+	}
+}
+
+// takeIn tells the machine about stream data that no completion has told of yet: the end
+// of the wire leg behind them comes by another way.
+func (s *server) takeIn(now time.Time) {
+	for _, c := range s.f.carries {
+		if c.Shard.Collect(); c.EP.ReceivedOffset() > 0 {
+			s.do(s.hs.PeerData(now, c.Kind))
+			return
 		}
 	}
 }

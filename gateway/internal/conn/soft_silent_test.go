@@ -28,7 +28,7 @@ func TestSoftGivesUpASilentPeer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "anybody there?", string(got))
 	require.WithinRange(t, time.Now(), start.Add(2*time.Second), start.Add(patience))
-	require.Equal(t, "peer_dead", c.flow[0].Info(time.Now()).Demoted)
+	require.Equal(t, "carrier_unreachable", c.flow[0].Info(time.Now()).Demoted)
 	require.Equal(t, admin.DemotedByPeer, c.flow[1].Info(time.Now()).Demoted)
 	require.False(t, mine.Warm())
 	c.closeApps()

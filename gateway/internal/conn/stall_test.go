@@ -179,7 +179,7 @@ func TestStallOfThePeersReader(t *testing.T) {
 	}
 	require.Equal(t, "stalled", c.flow[0].Info(time.Now()).Reason)
 	require.Equal(t, map[config.Carrier]uint64{config.CarrierRelay: 1}, g.snapshot().Stalls)
-	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonNone, false) })
+	c.flow[1].call(func() { c.flow[1].abort(negotiate.ReasonAppReset, false) })
 	c.closeApps()
 	c.over(t)
 }

@@ -89,8 +89,9 @@ type Fabric interface {
 // Network is a device whose peers are addresses, such as RoCEv2.
 type Network interface {
 	Fabric
-	// DeviceAt returns the device that has a local address.
-	DeviceAt(local netip.Addr) (Device, error)
+	// DeviceAt returns the device that has a local address, and reaches a remote one
+	// from it.
+	DeviceAt(local, remote netip.Addr) (Device, error)
 }
 
 // Device is a device as queue pairs for datagrams are made on it.
@@ -103,6 +104,8 @@ type Device struct {
 	// GID is the place of the local address among the GIDs of Port; 0 where memory is
 	// shared.
 	GID uint8
+	// TrafficClass and ServiceLevel are the marks of packets.
+	TrafficClass, ServiceLevel uint8
 }
 
 // Memory is the device of peers that share memory with this host.

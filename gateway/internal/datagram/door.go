@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
@@ -61,6 +62,22 @@ func (d *Engine) News(t ebpf.Tuple, port uint16, gateway [16]byte) {
 
 // PeerDown says that a peer that shared memory has hung up.
 func (d *Engine) PeerDown(p *shm.Peer) { d.post(func(e *engine) { e.peerDown(p) }) }
+
+// LeaveDevice ends the use of a device, and waits for that. Flows that it carried go
+// natively.
+func (d *Engine) LeaveDevice(dev verbs.Device) {
+	d.call(func(e *engine) {
+		for p := range e.ports {
+			if p.dev == dev {
+				e.portLost(p)
+			}
+		}
+	})
+	d.call(func(*engine) {}) // portLost posts the close
+}
+
+// QueueNeed is how many completions a device on a network may have pending for an engine.
+const QueueNeed = sendDepth + receiveDepth
 
 // SetKeys puts keys in force.
 func (d *Engine) SetKeys(keys negotiate.Keys) {

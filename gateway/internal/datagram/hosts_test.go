@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -35,10 +35,8 @@ type hosts struct {
 
 func newHosts(t testing.TB, kinds ...config.DeviceKind) *hosts {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	h := &hosts{t: t, dir: dir, kinds: kinds, soft: freePort(t), port: freePort(t)}
+	dir := loopback.Dir(t)
+	h := &hosts{t: t, dir: dir, kinds: kinds, soft: loopback.FreePort(t), port: loopback.FreePort(t)}
 	for i := range h.g {
 		h.d[i] = newFakeSteering(t)
 		h.start(i)

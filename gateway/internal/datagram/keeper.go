@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -98,25 +99,26 @@ func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 
 // networkWay is the port of the device that has the local address.
 func (k *keeper) networkWay(fb Network, pair addrPair) (w way, err error) {
-	dev, err := fb.DeviceAt(pair.local)
+	dev, err := fb.DeviceAt(pair.local, pair.remote)
 	if err != nil {
 		return w, err
 	}
 	p := k.network[dev.Device]
 	if p == nil || p.is(portGone) {
+		maps.DeleteFunc(k.network, func(_ verbs.Device, p *port) bool { return p.is(portGone) }) // the device may be, too
 		pd, err := dev.AllocPD()
 		if err != nil {
 			return w, fmt.Errorf("protection domain: %w", err)
 		}
-		p, err = newPort(k.e, fb.Kind(), place{queue: dev.Queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes()})
+		p, err = newPort(k.e, fb.Kind(), place{queue: dev.Queue, pd: pd, mtu: dev.Port.ActiveMTU.Bytes(), dev: dev.Device})
 		if err != nil {
 			return w, errors.Join(err, pd.Close())
 		}
 		k.hand(p)
 		k.network[dev.Device] = p
 	}
-	w = way{port: p, gid: dev.GID, offer: p.describe()}
-	w.offer.GID, w.offer.UDPPort = dev.Port.GIDs[dev.GID], dev.Port.UDPPort
+	w = way{port: p, gid: dev.GID, class: dev.TrafficClass, level: dev.ServiceLevel, offer: p.describe()}
+	w.offer.GID, w.offer.UDPPort = dev.Port.GIDs[dev.GID].GID, dev.Port.UDPPort
 	return w, nil
 }
 

@@ -116,7 +116,9 @@ func (l *link) onEcho(msg []byte) bool {
 // peer reaches it.
 type way struct {
 	port  *port
-	gid   uint8 // of the local address, on soft
+	gid   uint8 // of the local address, on a network
+	class uint8 // traffic class of packets
+	level uint8 // service level of packets
 	offer resolve.UDOffer
 }
 
@@ -125,5 +127,5 @@ func (w *way) address(o *resolve.UDOffer) verbs.AHAttr {
 	if w.port.shm != nil {
 		return verbs.AHAttr{Port: 1}
 	}
-	return verbs.AHAttr{DGID: o.GID, UDPPort: o.UDPPort, SGIDIndex: w.gid, HopLimit: 64, Port: 1}
+	return verbs.AHAttr{DGID: o.GID, UDPPort: o.UDPPort, SGIDIndex: w.gid, HopLimit: 64, TrafficClass: w.class, SL: w.level, Port: 1}
 }

@@ -3,7 +3,6 @@ package datagram
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -26,19 +26,10 @@ import (
 const patience = 30 * time.Second
 
 // pairAddrs are the addresses of both hosts.
-var pairAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.0.1"), netip.MustParseAddr("127.77.0.2")}
+var pairAddrs = loopback.Addrs()
 
 // restingAllocations is more than engines that do nothing allocate in that time.
 func restingAllocations(d time.Duration) int64 { return 10 * int64(d/(50*time.Millisecond)) }
-
-// freePort returns a UDP port that is free on the loopback addresses.
-func freePort(t testing.TB) uint16 {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-}
 
 // machine is a host with devices and loops, and what an engine needs of a gateway.
 type machine struct {
@@ -185,8 +176,8 @@ type network struct{ driven }
 
 func (network) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
-func (n network) DeviceAt(local netip.Addr) (Device, error) {
-	if verbs.GIDOf(local) != n.dev.Port().GIDs[0] {
+func (n network) DeviceAt(local, _ netip.Addr) (Device, error) {
+	if verbs.GIDOf(local) != n.dev.Port().GIDs[0].GID {
 		return Device{}, errNotHere
 	}
 	return n.device(), nil

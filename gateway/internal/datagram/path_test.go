@@ -203,8 +203,8 @@ type failing struct {
 	posted, closed atomic.Int32
 }
 
-func (f *failing) DeviceAt(local netip.Addr) (Device, error) {
-	d, err := f.Network.DeviceAt(local)
+func (f *failing) DeviceAt(local, remote netip.Addr) (Device, error) {
+	d, err := f.Network.DeviceAt(local, remote)
 	if err == nil && f.pd == nil {
 		f.pd, err = d.AllocPD()
 		d.Device = failingDevice{d.Device, f}
@@ -266,4 +266,28 @@ func TestDatagramPortThatDoesNotStart(t *testing.T) {
 	}))
 	require.True(t, (<-another).is(portActive))
 	require.EqualValues(t, 1, f.closed.Load())
+}
+
+// TestDatagramsLeaveADevice: its queue pair is closed when LeaveDevice returns, and the
+// next use makes another.
+func TestDatagramsLeaveADevice(t *testing.T) {
+	h := newHosts(t, config.DeviceSoft)
+	e := h.engine(0)
+	way := func() *port {
+		made := make(chan *port, 1)
+		require.True(t, e.keeper.ways(addrPair{pairAddrs[0], pairAddrs[1]}, nil, func(list []way) {
+			_ = list[0].port.start()
+			made <- list[0].port
+		}))
+		return <-made
+	}
+	p := way()
+	require.True(t, p.is(portActive))
+	d := &Engine{core: e}
+	d.LeaveDevice(nil)
+	require.True(t, p.is(portActive), "another device")
+	d.LeaveDevice(p.dev)
+	require.True(t, p.is(portGone))
+	e.s.Call(func() { require.NotContains(t, e.ports, p) })
+	require.NotSame(t, p, way())
 }

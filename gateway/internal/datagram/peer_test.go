@@ -54,8 +54,8 @@ func (n narrowMemory) SharedDevice() Device {
 
 type narrowNetwork struct{ Network }
 
-func (n narrowNetwork) DeviceAt(local netip.Addr) (Device, error) {
-	d, err := n.Network.DeviceAt(local)
+func (n narrowNetwork) DeviceAt(local, remote netip.Addr) (Device, error) {
+	d, err := n.Network.DeviceAt(local, remote)
 	d.Port.ActiveMTU = verbs.MTU1024
 	return d, err
 }

@@ -55,7 +55,8 @@ type port struct {
 	qp    verbs.QP
 	qkey  uint32 // random: a sender must have been told
 	mtu   int
-	pd    verbs.PD             // the peer's on shm, its own on soft
+	dev   verbs.Device         // nil where memory is shared
+	pd    verbs.PD             // the peer's on shm, its own on a network
 	tx    verbs.MR             // the slots of the engine
 	room  verbs.DatagramRoomer // nil where the device does not know
 	shm   *shm.Peer            // nil on a network
@@ -77,13 +78,14 @@ type place struct {
 	queue *loop.Queue
 	pd    verbs.PD
 	mtu   int
-	shm   *shm.Peer // nil on a network
+	dev   verbs.Device // nil where memory is shared
+	shm   *shm.Peer    // nil on a network
 }
 
 // newPort makes the queue pair, in INIT.
 func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 	p := &port{
-		e: e, kind: kind, queue: at.queue, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu, shm: at.shm, leave: func() {},
+		e: e, kind: kind, queue: at.queue, dev: at.dev, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu, shm: at.shm, leave: func() {},
 		qkey:  rand.Uint32()>>1 | 1, // the high bit is for controlled keys (IBTA vol. 1, 10.2.5)
 		links: map[linkKey]*link{},
 	}
@@ -104,7 +106,20 @@ func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 		return nil, errors.Join(fmt.Errorf("datagram queue pair: %w", err), p.qp.Close(), p.tx.Close())
 	}
 	p.wr.SGList, p.rwr.SGList = p.sges[:1], make([]verbs.SGE, 1)
+	if p.dev != nil { // registering takes an adapter long: not on the shard
+		if err := p.registerReceives(); err != nil {
+			return nil, errors.Join(err, p.qp.Close(), p.tx.Close())
+		}
+	}
 	return p, nil
+}
+
+// registerReceives makes the memory that receives go to.
+func (p *port) registerReceives() (err error) {
+	if p.rx, err = p.pd.RegMR(make([]byte, p.receives()*p.rxSize), verbs.AccessLocalWrite); err != nil {
+		return fmt.Errorf("datagram receives: %w", err)
+	}
+	return nil
 }
 
 func (p *port) is(s portState) bool { return portState(p.at.Load()) == s }
@@ -115,9 +130,10 @@ func (p *port) start() error {
 	if !p.is(portMade) {
 		return nil
 	}
-	var err error
-	if p.rx, err = p.pd.RegMR(make([]byte, p.receives()*p.rxSize), verbs.AccessLocalWrite); err != nil {
-		return fmt.Errorf("datagram receives: %w", err)
+	if p.rx == nil {
+		if err := p.registerReceives(); err != nil {
+			return err
+		}
 	}
 	if err := p.activate(); err != nil {
 		p.e.portLost(p)

@@ -137,7 +137,7 @@ func (c *Core) on(e On, v negotiate.Verdict) []Action {
 // end ends the connection. The end of one that is carried has a reason of its own, other
 // than why it is on the carrier it is on.
 func (c *Core) end(t *Transition, v negotiate.Verdict) (todo []Action) {
-	if t.To == Aborted && v.Reason != negotiate.ReasonNone && carried.has(c.phase) {
+	if t.To == Aborted && carried.has(c.phase) {
 		c.reason = negotiate.ReasonNone
 	}
 	c.because(v.Reason, v.Remote)
@@ -201,8 +201,13 @@ func (c *Core) LosesAccept() []Action {
 // Releases says that the handshake of a client gives the connection back to its kernel.
 func (c *Core) Releases(v negotiate.Verdict) []Action { return c.on(Releases, v) }
 
-// HandshakeAborts is the end that the handshake orders; mute: no packet may leave.
+// HandshakeAborts is the end that the handshake orders; mute: no packet may leave. A
+// connection that carries already, since bytes of its client came before CONFIRM, ends as
+// any other that carries.
 func (c *Core) HandshakeAborts(v negotiate.Verdict, mute bool) []Action {
+	if carried.has(c.phase) && c.by != ByRaw {
+		return c.Aborts(v.Reason, v.Remote)
+	}
 	declines := v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone // it goes on without us, or never was
 	switch {
 	case declines && mute:
@@ -217,7 +222,7 @@ func (c *Core) HandshakeAborts(v negotiate.Verdict, mute bool) []Action {
 }
 
 // Aborts ends both legs at once: bytes on the way may be lost, as with RST, but not those
-// that have arrived. Reason 0 is a reset of the local application.
+// that have arrived.
 func (c *Core) Aborts(r negotiate.Reason, remote bool) []Action {
 	return c.on(Aborts, negotiate.Verdict{Reason: r, Remote: remote})
 }

@@ -119,9 +119,9 @@ func TestReasonOfTheEnd(t *testing.T) {
 	require.False(t, remote)
 
 	c = carriedCore(t, config.SideClient, ByRelay)
-	c.Aborts(negotiate.ReasonNone, false) // a reset of the application
+	c.Aborts(negotiate.ReasonAppReset, false)
 	why, _ = c.Why()
-	require.Equal(t, negotiate.ReasonCarrierUnreachable, why)
+	require.Equal(t, negotiate.ReasonAppReset, why)
 }
 
 // TestLinkFails: whose peer is dead ends the connection, others have it go on; what has
@@ -139,7 +139,7 @@ func TestLinkFails(t *testing.T) {
 	todo := c.Patience()
 	require.Equal(t, []Action{{Do: DrainLink, Cause: "device_failed"}}, todo)
 	a = ending(t, c.LinkDrained(Drained{Cause: "device_failed", Reset: true}))
-	require.Equal(t, negotiate.ReasonNone, a.Verdict.Reason)
+	require.Equal(t, negotiate.ReasonAppReset, a.Verdict.Reason)
 
 	c = carriedCore(t, config.SideClient, ByLink)
 	require.Equal(t, []Action{{Do: DrainLink, Cause: admin.DemotedByPeer}}, c.Record(negotiate.Record{Type: negotiate.RecordDemote}, 0))

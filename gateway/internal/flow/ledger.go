@@ -205,13 +205,13 @@ func (l *Ledger) Send(n int) (offset uint64) {
 // BothEnd reports whether both directions have ended.
 func (l *Ledger) BothEnd() bool { return l.Tx != TxOpen && l.Rx != RxOpen }
 
-// Delivered: the application has every byte that the peer sent.
+// Delivered reports whether the application has every byte that the peer sent.
 func (l *Ledger) Delivered() bool { return l.Rx != RxOpen && l.Consumed == l.Final }
 
 // Consume counts bytes that the application has taken.
 func (l *Ledger) Consume(n int) { l.Consumed += uint64(n) }
 
-// Due: enough was consumed since the last HAVE to be worth another one.
+// Due reports whether enough was consumed since the last HAVE to be worth another one.
 func (l *Ledger) Due() bool { return l.Consumed-l.Reported >= windowUpdate }
 
 // Report returns what HAVE says. The window begins there.

@@ -17,7 +17,6 @@ type modelSide struct {
 	core Core
 
 	input  int    // bytes its application will still write
-	read   bool   // the end of what it writes was read
 	placed uint64 // of the bytes that the link sent, those that have arrived
 	sent   uint64 // by the link, until it is left, and by the relay
 	taken  uint64 // by its application, of the peer's bytes
@@ -331,7 +330,7 @@ func (m *model) closes(i int) {
 func (m *model) resets(i int) {
 	if s := m.sides[i]; s.moves() && !s.core.LegDone {
 		m.torn = true
-		m.do(i, s.core.Aborts(negotiate.ReasonNone, false))
+		m.do(i, s.core.Aborts(negotiate.ReasonAppReset, false))
 	}
 }
 
@@ -552,7 +551,11 @@ func TestCrossings(t *testing.T) {
 		do   func(*model, int)
 	}
 	events := []event{
-		{"END", (*model).ends}, {"RST", (*model).resets}, {"DEMOTE", (*model).leave}, {"failure", (*model).breaks}, {"END and failure", (*model).endsUnsaid},
+		{"END", (*model).ends},
+		{"RST", (*model).resets},
+		{"DEMOTE", (*model).leave},
+		{"failure", (*model).breaks},
+		{"END and failure", (*model).endsUnsaid},
 		{"SYN", func(m *model, i int) {
 			if m.anew(0); i == 1 {
 				m.arriveSYN(1)

@@ -221,14 +221,15 @@ func (c *Core) MindsLink(received uint64) bool {
 func (c *Core) Patience() []Action { return c.Leave(c.failed) }
 
 // Leave moves the connection from its link to the relay, at the byte where it stands:
-// final for it. Where no records are exchanged yet that waits.
+// final for it. Where no records are exchanged yet that waits, and the peer is asked
+// whether it lives: no link tells of its end.
 func (c *Core) Leave(cause string) []Action {
 	switch {
 	case c.Ended(), c.by != ByLink:
 		return nil
 	case c.exchange == waiting:
 		c.wanted = cause
-		return nil
+		return []Action{{Do: ProbeWire, After: ResetMissed}}
 	}
 	return []Action{{Do: DrainLink, Cause: cause}}
 }
@@ -250,7 +251,7 @@ func (c *Core) LinkDrained(d Drained) []Action {
 	case c.Ended(), c.by != ByLink:
 		return nil
 	case d.Reset:
-		return c.Aborts(negotiate.ReasonNone, false)
+		return c.Aborts(negotiate.ReasonAppReset, false)
 	case d.Cause == admin.DemotedByPeer && d.Convicted:
 		return c.Aborts(negotiate.ReasonProtocolError, false)
 	}

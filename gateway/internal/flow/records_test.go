@@ -115,7 +115,7 @@ func TestLeavesOnce(t *testing.T) {
 	c := New(config.SideClient)
 	c.HandshakeBegins()
 	require.True(t, c.CarriedBy(ByLink))
-	require.Empty(t, c.Leave("operator"), "there are no records yet")
+	require.Equal(t, []Action{{Do: ProbeWire, After: ResetMissed}}, c.Leave("operator"), "there are no records yet")
 	require.True(t, c.Talk())
 	require.False(t, c.Talk())
 	require.Equal(t, []Action{{Do: DrainLink, Cause: "operator"}}, c.Talked())

@@ -10,11 +10,11 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// TestSoftPath: a path is as wide as the device, the route and the last failed
+// TestRoCEPath: a path is as wide as the device, the route and the last failed
 // proof say.
-func TestSoftPath(t *testing.T) {
+func TestRoCEPath(t *testing.T) {
 	here, now := netip.MustParseAddr("127.0.0.1"), time.Now()
-	var p softPath
+	var p rocePath
 	require.Equal(t, verbs.MTU2048, p.mtu(verbs.MTU2048, here, now), "the device")
 	p.kernel.Store(uint32(verbs.MTU512))
 	require.Equal(t, verbs.MTU512, p.mtu(verbs.MTU4096, here, now.Add(pathAsked/2)), "the kernel, as of a moment ago")

@@ -1,0 +1,329 @@
+package carrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// adapter is one port of an adapter of the host, open, with its vectors in the hands of
+// the shards.
+type adapter struct {
+	env     *Env
+	name    string
+	dev     AdapterPort
+	drivers []verbs.Driver
+	lanes   *lanes
+	reaper  *reaper
+	look    sync.Mutex                     // held to look at the port
+	port    atomic.Pointer[verbs.PortAttr] // as it was last seen
+	refusal atomic.Pointer[string]         // why memory is refused, nil: it is not
+
+	stop context.CancelFunc // ends the goroutines
+	ctx  context.Context
+	done sync.WaitGroup
+	fill chan filling
+
+	datagrams    sync.Mutex // guards datagramLane
+	datagramLane *lane      // of the queue pair for datagrams, nil until it is wanted
+
+	mu      sync.Mutex // guards everything below
+	leaving bool       // nothing new is made of it
+	peers   map[netip.Addr]*hwPeer
+	links   map[verbs.QP]*Link
+	tails   map[*Link]*hwTail // of connections that went on without their link
+	pairs   int               // queue pairs of connections
+	stats   hwStats
+}
+
+// hwTail is what a connection that left its link has still to send from its memory.
+type hwTail struct{ copied bool }
+
+// hwStats are the counters of an adapter; see describeDevice.
+type hwStats struct {
+	QPs, CQs, Peers, Pooled          int
+	PairsMade, PoolHits, PoolMisses  uint64
+	Refused, RefusedMemory, Demotion uint64
+}
+
+// fillJobs bounds the pairs that are asked for in advance.
+const fillJobs = 64
+
+// newAdapter opens a port and gives each shard its vector. On failure nothing is kept.
+func (h *Hardware) newAdapter(name string) (*adapter, error) {
+	dev, err := h.host.Open(name, len(h.env.Shards))
+	if err != nil {
+		return nil, err
+	}
+	port := dev.Port()
+	if err := suitable(dev.Attr(), port); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	a := &adapter{
+		env: h.env, name: name, dev: dev, lanes: newLanes(dev, len(h.env.Shards)), fill: make(chan filling, fillJobs),
+		peers: map[netip.Addr]*hwPeer{}, links: map[verbs.QP]*Link{}, tails: map[*Link]*hwTail{},
+	}
+	a.port.Store(&port)
+	for i, s := range h.env.Shards {
+		drv, err := dev.Drive(i, s)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("vector %d: %w", i, err), a.shut())
+		}
+		a.drivers = append(a.drivers, drv)
+	}
+	for i, s := range h.env.Shards {
+		s.Post(func() { s.AddDriver(a.drivers[i]) })
+	}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	a.reaper = newReaper()
+	a.done.Go(a.fillPools)
+	a.done.Go(func() { h.attend(a) })
+	return a, nil
+}
+
+// suitable reports why a port cannot carry.
+func suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
+	switch {
+	case port.LinkLayer == verbs.LinkLayerInfiniBand:
+		return fmt.Errorf("InfiniBand is not carried: %w", verbs.ErrNotSupported)
+	case attr.Ops&verbs.OpWriteImm == 0:
+		return fmt.Errorf("no RDMA WRITE with immediate, as on iWARP: %w", verbs.ErrNotSupported)
+	case attr.MaxCQE < linkNeed():
+		return fmt.Errorf("completion queues of %d entries, want %d: %w", attr.MaxCQE, linkNeed(), verbs.ErrNotSupported)
+	}
+	return nil
+}
+
+// enterPeer returns the peer for one more connection and its queue pair. It may block.
+func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
+	if p, err := a.enter(remote, nil); p != nil || err != nil {
+		return p, err
+	}
+	pd, err := a.dev.AllocPD()
+	if err != nil {
+		return nil, a.explain(fmt.Errorf("protection domain: %w", err))
+	}
+	fresh := &hwPeer{
+		rocePeer: rocePeer{remote: remote, peerKeepalive: newPeerKeepalive()},
+		a:        a, pd: pd, arena: a.env.Pool.IsolatedArenaOf(remote.Unmap(), pd), pools: make([]pool, len(a.env.Shards)),
+	}
+	p, err := a.enter(remote, fresh)
+	if p != fresh {
+		a.closePeer(fresh)
+	}
+	return p, err
+}
+
+// enter is enterPeer where the peer is known; fresh is the peer if it is not, nil: there is
+// none yet.
+func (a *adapter) enter(remote netip.Addr, fresh *hwPeer) (*hwPeer, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.leaving:
+		return nil, ErrYielded
+	case a.pairs >= a.env.Config.Limits.HWFlows:
+		a.stats.Refused++
+		return nil, ErrFull
+	}
+	p := a.peers[remote]
+	if p == nil {
+		if fresh == nil {
+			return nil, nil
+		}
+		p = fresh
+		a.peers[remote] = p
+	}
+	p.users++
+	a.pairs++
+	return p, nil
+}
+
+// leavePeer says that a connection of the peer is over.
+func (a *adapter) leavePeer(p *hwPeer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.users--
+	p.idle = time.Now()
+}
+
+// leavePair says that a queue pair of a connection is gone.
+func (a *adapter) leavePair() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pairs--
+}
+
+// add enters a link, forget takes it out.
+func (a *adapter) add(l *Link) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.links[l.QP] = l
+}
+
+func (a *adapter) forget(l *Link) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.links, l.QP)
+}
+
+func (a *adapter) isLeaving() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.leaving
+}
+
+// linkOf returns the link of a queue pair, nil for none.
+func (a *adapter) linkOf(qp verbs.QP) *Link {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.links[qp]
+}
+
+// count changes the counters.
+func (a *adapter) count(fn func(*hwStats)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	fn(&a.stats)
+}
+
+// keepTail notes that what a link has sent may be sent again. The memory of an adapter
+// that goes cannot wait for that. The caller is on the shard.
+func (a *adapter) keepTail(l *Link) {
+	a.mu.Lock()
+	t := &hwTail{copied: a.leaving}
+	a.tails[l] = t
+	a.stats.Demotion++
+	a.mu.Unlock()
+	if t.copied {
+		a.freeTail(l)
+	}
+}
+
+// freeTail copies what a link has sent out of registered memory. The caller is on the
+// shard.
+func (a *adapter) freeTail(l *Link) {
+	l.EP.DetachSent()
+	a.reaper.put(func() { a.freeSent(l) })
+}
+
+// dropTail says that nothing of a link is sent again.
+func (a *adapter) dropTail(l *Link) {
+	a.mu.Lock()
+	t := a.tails[l]
+	delete(a.tails, l)
+	a.mu.Unlock()
+	a.reaper.put(func() {
+		if !t.copied {
+			a.freeSent(l)
+		}
+		a.leavePeer(l.peer.(*hwLink).hwPeer)
+	})
+}
+
+func (a *adapter) freeSent(l *Link) {
+	if err := l.EP.ReleaseSent(); err != nil {
+		a.env.Log.Warn("release memory", "flow_id", l.of.ID, "error", err)
+	}
+}
+
+// copyTails frees the memory of all tails.
+func (a *adapter) copyTails() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for l, t := range a.tails {
+		if !t.copied {
+			t.copied = true
+			l.Shard.Post(func() {
+				l.Shard.WorksFor(l.Owner())
+				a.freeTail(l)
+			})
+		}
+	}
+}
+
+// known returns the peers.
+func (a *adapter) known() (peers []*rocePeer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.peers {
+		peers = append(peers, &p.rocePeer)
+	}
+	return peers
+}
+
+// forgetIdle frees what peers without connections hold.
+func (a *adapter) forgetIdle(now time.Time) {
+	a.drainPools(now, false)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for remote, p := range a.peers {
+		if p.users == 0 && now.Sub(p.idle) >= idlePeers && p.poolsEmpty() {
+			delete(a.peers, remote)
+			a.reaper.put(func() { a.closePeer(p) })
+		}
+	}
+}
+
+// poolsEmpty: no pair waits or is made; the caller holds adapter.mu.
+func (p *hwPeer) poolsEmpty() bool {
+	for i := range p.pools {
+		if len(p.pools[i].ready)+p.pools[i].under > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *adapter) closePeer(p *hwPeer) {
+	if err := errors.Join(p.arena.Close(), p.pd.Close()); err != nil {
+		a.env.Log.Warn("close peer", "device", a.name, "peer", p.remote, "error", err)
+	}
+}
+
+// close ends the adapter. No link uses it. running: the shards turn.
+func (a *adapter) close(running bool) error {
+	a.mu.Lock()
+	a.leaving = true
+	a.mu.Unlock()
+	a.stop()
+	a.done.Wait()
+	a.drainPools(time.Time{}, true)
+	a.mu.Lock()
+	for _, p := range a.peers {
+		a.reaper.put(func() { a.closePeer(p) })
+	}
+	clear(a.peers)
+	a.mu.Unlock()
+	a.reaper.close()
+	for i, s := range a.env.Shards {
+		if !running {
+			break
+		}
+		s.Call(func() {
+			for _, ln := range a.lanes.ofShard(s) {
+				s.DropQueue(ln.Queue)
+			}
+			s.DropDriver(a.drivers[i])
+		})
+	}
+	return a.shut()
+}
+
+// shut closes the queues, the vectors and the device.
+func (a *adapter) shut() error {
+	var errs []error
+	for _, ln := range a.lanes.all() {
+		errs = append(errs, ln.Close())
+	}
+	for _, drv := range a.drivers {
+		errs = append(errs, drv.Close())
+	}
+	return errors.Join(append(errs, a.dev.Close())...)
+}

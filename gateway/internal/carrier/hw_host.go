@@ -1,0 +1,76 @@
+package carrier
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw"
+)
+
+// libibverbs is the adapters of this host, by the library of that name.
+type libibverbs struct{ log *slog.Logger }
+
+// infinibandClass is where the kernel lists the ports of adapters.
+const infinibandClass = "/sys/class/infiniband"
+
+// List implements Adapters.
+func (libibverbs) List() (ports []string, err error) {
+	names, err := hw.Adapters()
+	if err != nil {
+		return nil, absence(err)
+	}
+	for _, name := range names {
+		numbers, err := os.ReadDir(filepath.Join(infinibandClass, name, "ports"))
+		if err != nil { // it has just gone
+			continue
+		}
+		for _, n := range numbers {
+			ports = append(ports, name+"/"+n.Name())
+		}
+	}
+	return ports, nil
+}
+
+// absence tells a host or a build without adapters from a failure.
+func absence(err error) error {
+	if errors.Is(err, hw.ErrLibraryAbsent) || errors.Is(err, verbs.ErrNotSupported) {
+		return fmt.Errorf("%w: %w", errNoAdapters, err)
+	}
+	return err
+}
+
+// hwPort is a port that was opened by libibverbs.
+type hwPort struct{ *hw.Device }
+
+// Counters implements AdapterPort.
+func (p hwPort) Counters() any { return p.Stats() }
+
+// Open implements Adapters.
+func (v libibverbs) Open(name string, vectors int) (AdapterPort, error) {
+	adapter, number, _ := strings.Cut(name, "/")
+	n, err := strconv.ParseUint(number, 10, 8)
+	if err != nil {
+		return nil, fmt.Errorf("port of %q: %w", name, verbs.ErrInvalid)
+	}
+	dev, err := hw.Open(hw.Config{Adapter: adapter, Port: uint8(n), Vectors: vectors, BoundCQs: true, Logger: v.log})
+	if err != nil {
+		return nil, err
+	}
+	return hwPort{dev}, nil
+}
+
+// Changed implements Adapters: the kernel tells of every device that appears.
+func (v libibverbs) Changed() (changed <-chan struct{}, stop func()) {
+	u, err := listenUevents()
+	if err != nil {
+		v.log.Debug("events of devices", "error", err)
+		return nil, func() {}
+	}
+	return u.changed, u.close
+}

@@ -1,0 +1,90 @@
+package carrier
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// laneDepth is how many completions a lane holds at most: those of about sixty links.
+const laneDepth = 1 << 15
+
+// lane is one completion queue of an adapter on a shard. An adapter that has no room for
+// a completion ends every queue pair of the queue. So queue pairs are admitted to it only
+// while all of their work requests together fit.
+type lane struct {
+	*loop.Queue
+	depth int
+	used  atomic.Int64 // work requests of the queue pairs that were admitted
+}
+
+// lanes are the completion queues of an adapter: as many for each shard as its queue
+// pairs need.
+type lanes struct {
+	dev   verbs.Device
+	depth int
+	mu    sync.Mutex // held by admit alone, which may block
+	of    []atomic.Pointer[[]*lane]
+}
+
+func newLanes(dev verbs.Device, shards int) *lanes {
+	return &lanes{dev: dev, depth: min(laneDepth, dev.Attr().MaxCQE), of: make([]atomic.Pointer[[]*lane], shards)}
+}
+
+// laneNeed is how many completions a queue pair may have pending: one for each work
+// request that it holds.
+func laneNeed(c verbs.QPCap) int { return c.MaxSendWR + c.MaxRecvWR }
+
+// admit takes room for a queue pair. It may make a completion queue, and block.
+func (ls *lanes) admit(s *loop.Shard, need int) (*lane, error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if need > ls.depth {
+		return nil, fmt.Errorf("completion queue of %d for %d work requests: %w", ls.depth, need, verbs.ErrInvalid)
+	}
+	list := ls.ofShard(s)
+	for _, ln := range list {
+		if ln.used.Load()+int64(need) <= int64(ln.depth) { // others only make more room
+			ln.used.Add(int64(need))
+			return ln, nil
+		}
+	}
+	cq, err := ls.dev.CreateCQ(verbs.CQAttr{Depth: ls.depth, Vector: s.ID()})
+	if err != nil {
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	ln := &lane{Queue: loop.NewQueue(cq), depth: ls.depth}
+	ln.used.Store(int64(need))
+	longer := append(append([]*lane(nil), list...), ln)
+	ls.of[s.ID()].Store(&longer)
+	s.Post(func() { s.AddQueue(ln.Queue) })
+	return ln, nil
+}
+
+func (ls *lanes) ofShard(s *loop.Shard) []*lane {
+	if list := ls.of[s.ID()].Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// all returns every lane.
+func (ls *lanes) all() (list []*lane) {
+	for i := range ls.of {
+		if of := ls.of[i].Load(); of != nil {
+			list = append(list, *of...)
+		}
+	}
+	return list
+}
+
+// leave returns the room of a queue pair that was closed. Its completions may be in
+// the queue still: those are taken by the turn of the shard between the two posts.
+func (ln *lane) leave(s *loop.Shard) { ln.restore(s, linkNeed()) }
+
+func (ln *lane) restore(s *loop.Shard, need int) {
+	s.Post(func() { s.Post(func() { ln.used.Add(-int64(need)) }) })
+}

@@ -1,0 +1,176 @@
+package carrier
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// poolMost bounds the pairs that wait for connections of one peer on one shard.
+	poolMost = 8
+	// poolIdle is how long they wait for the next connection.
+	poolIdle = 10 * time.Second
+)
+
+// hwPeer is a peer with its domain on one adapter, the memory its links come from, and
+// the pairs that wait for its next connections. A queue pair reaches the memory of its
+// domain only, so no peer can use the pairs of another.
+type hwPeer struct {
+	rocePeer
+	a     *adapter
+	pd    verbs.PD
+	arena *rmb.Arena
+
+	// Guarded by adapter.mu.
+	users int       // connections that have a queue pair, or bytes to be sent again
+	idle  time.Time // since when there are none
+	pools []pool    // by shard
+}
+
+// pool is the pairs of a peer on one shard that wait for a connection.
+type pool struct {
+	ready []*hwPair
+	want  int       // how many should wait: twice as many when none did
+	under int       // being made
+	taken time.Time // last
+}
+
+// hwPair is a pair that was admitted to a lane.
+type hwPair struct {
+	*pair
+	lane *lane
+}
+
+// hwCap is the size of the queue pair of a link. Some providers refuse receives without
+// room for memory.
+func hwCap() verbs.QPCap { return linkCap() }
+
+// linkNeed is what the queue pair of a link takes of a lane.
+func linkNeed() int { return laneNeed(hwCap()) }
+
+// take returns a pair for a connection: one that waits, or a new one, for which it may
+// block.
+func (p *hwPeer) take(s *loop.Shard) (*hwPair, error) {
+	a := p.a
+	a.mu.Lock()
+	l := &p.pools[s.ID()]
+	l.taken = time.Now()
+	var made *hwPair
+	if n := len(l.ready); n > 0 {
+		made, l.ready = l.ready[n-1], l.ready[:n-1]
+		a.stats.PoolHits++
+	} else {
+		l.want = min(max(2*l.want, 1), poolMost)
+		a.stats.PoolMisses++
+	}
+	a.mu.Unlock()
+	a.refill(p, s)
+	if made != nil {
+		return made, nil
+	}
+	return p.make(s)
+}
+
+// make makes a pair. It may block.
+func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
+	a := p.a
+	ln, err := a.lanes.admit(s, linkNeed())
+	if err != nil {
+		return nil, a.explain(err)
+	}
+	made, err := newPair(ln.Queue, p.pd, p.arena, hwCap(), a.env.newRings(false))
+	if err != nil {
+		ln.leave(s)
+		return nil, a.explain(err)
+	}
+	a.count(func(st *hwStats) { st.PairsMade++ })
+	return &hwPair{made, ln}, nil
+}
+
+// refill has pairs made as long as there are fewer than should wait.
+func (a *adapter) refill(p *hwPeer, s *loop.Shard) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := &p.pools[s.ID()]
+	if a.leaving || len(l.ready)+l.under >= l.want || !a.env.Pool.Stats().MayGrow(2*farRing) {
+		return
+	}
+	select {
+	case a.fill <- filling{p, s}:
+		l.under++
+	default: // the next connection asks again
+	}
+}
+
+// filling asks for one pair.
+type filling struct {
+	p *hwPeer
+	s *loop.Shard
+}
+
+// fillPools makes pairs until the adapter closes.
+func (a *adapter) fillPools() {
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case f := <-a.fill:
+			made, err := f.p.make(f.s)
+			if err != nil {
+				a.env.Log.Debug("queue pair in advance", "device", a.name, "error", err)
+			}
+			if a.pooled(f, made) {
+				a.refill(f.p, f.s)
+			}
+		}
+	}
+}
+
+// pooled takes in what a filling has brought, nil for nothing, and reports whether more
+// may be made.
+func (a *adapter) pooled(f filling, made *hwPair) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := &f.p.pools[f.s.ID()]
+	l.under--
+	if made == nil {
+		return false
+	}
+	if a.leaving || l.want == 0 {
+		a.discard(f.s, []*hwPair{made})
+		return false
+	}
+	l.ready = append(l.ready, made)
+	return true
+}
+
+// discard has the reaper close pairs that wait.
+func (a *adapter) discard(s *loop.Shard, pairs []*hwPair) {
+	for _, made := range pairs {
+		a.reaper.put(func() {
+			if err := made.close(); err != nil {
+				a.env.Log.Warn("close queue pair", "device", a.name, "error", fmt.Errorf("in advance: %w", err))
+			}
+			made.lane.leave(s)
+		})
+	}
+}
+
+// drainPools discards the pairs that have waited for too long; all: every one.
+func (a *adapter) drainPools(now time.Time, all bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.peers {
+		for i := range p.pools {
+			l := &p.pools[i]
+			if all || now.Sub(l.taken) >= poolIdle {
+				a.discard(a.env.Shards[i], l.ready)
+				l.ready, l.want = nil, 0
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package carrier
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// routeAsked is how long an answer of the kernel about a route holds, routesMost how
+	// many are kept.
+	routeAsked = time.Second
+	routesMost = 1024
+)
+
+// routeCache keeps which network device the host sends by. The zero value is empty.
+type routeCache map[[2]netip.Addr]route
+
+type route struct {
+	ifindex int // 0: not known
+	asked   time.Time
+}
+
+// routeOf returns the network device by which the host sends from one address to another,
+// 0 if it cannot tell.
+func (h *Hardware) routeOf(from, to netip.Addr) int {
+	k, now := [2]netip.Addr{from, to}, time.Now()
+	h.mu.Lock()
+	r, ok := h.routes[k]
+	h.mu.Unlock()
+	if ok && now.Sub(r.asked) < routeAsked {
+		return r.ifindex
+	}
+	if h.env.Route == nil {
+		return 0
+	}
+	ifindex, err := h.env.Route(from, to)
+	if err != nil {
+		h.env.Log.Debug("route", "from", from, "to", to, "error", err)
+		ifindex = 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.routes == nil || len(h.routes) >= routesMost {
+		h.routes = routeCache{}
+	}
+	h.routes[k] = route{ifindex, now}
+	return ifindex
+}
+
+// portOf returns the adapter that has the local address on the network device by which
+// the host reaches the remote one, and the place of the address in its table: an address
+// has an entry per type and network device.
+func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gid verbs.GIDEntry, err error) {
+	ifindex := 0
+	for i, a := range h.open() {
+		if i == 0 {
+			ifindex = h.routeOf(local, remote)
+		}
+		port := a.port.Load()
+		at, ok := findGID(port.GIDs, local, ifindex)
+		if !ok {
+			continue
+		}
+		if a.isLeaving() {
+			return nil, 0, gid, fmt.Errorf("%s: %w", a.name, ErrNoDevice)
+		}
+		if port.State != verbs.PortActive {
+			return nil, 0, gid, fmt.Errorf("%s: port is %v: %w", a.name, port.State, ErrNoDevice)
+		}
+		return a, uint8(at), port.GIDs[at], nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, d := range h.left {
+		if _, ok := findGID(d.port.GIDs, local, ifindex); ok {
+			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
+		}
+	}
+	return nil, 0, gid, fmt.Errorf("%v: no adapter on this address: %w", local, ErrNotHere)
+}
+
+// findGID returns the place of an address among the GIDs of a port: RoCEv2, and on the
+// network device of the route, where both are known.
+func findGID(gids []verbs.GIDEntry, local netip.Addr, ifindex int) (int, bool) {
+	want := verbs.GIDOf(local)
+	for i, g := range gids {
+		if i > 0xff { // the number in an address has eight bits
+			break
+		}
+		if g.Type == verbs.GIDTypeRoCEv2 && g.GID == want && (g.Ifindex == ifindex || g.Ifindex == 0 || ifindex == 0) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// ErrMemlock is why an adapter cannot have memory: the process may not lock so much.
+var ErrMemlock = errors.New("RLIMIT_MEMLOCK is too small for the memory of adapters")
+
+// explain names the limit on locked memory where an adapter was refused memory and there
+// is such a limit. It notes what operators are told of the adapter.
+func (a *adapter) explain(err error) error {
+	if err == nil {
+		a.refusal.Store(nil)
+		return nil
+	}
+	if !errors.Is(err, verbs.ErrNoMemory) && !errors.Is(err, unix.ENOMEM) {
+		return err
+	}
+	a.count(func(st *hwStats) { st.RefusedMemory++ })
+	limit, short := memlockShort()
+	if !short {
+		return err
+	}
+	err = fmt.Errorf("%w (it is %d KiB; see LimitMEMLOCK of systemd, ulimit -l): %w", ErrMemlock, limit>>10, err)
+	text := err.Error()
+	if before := a.refusal.Swap(&text); before == nil {
+		a.env.Log.Warn("RDMA adapter without memory", "device", a.name, "error", err)
+	}
+	return err
+}
+
+// memlockRoom is what the memory of one more connection may need: two slabs.
+const memlockRoom = 16 << 20
+
+// memlockShort returns how many bytes the process may lock, and reports whether those
+// that it has locked leave no room for more.
+func memlockShort() (limit uint64, short bool) {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) != nil || r.Cur == unix.RLIM_INFINITY {
+		return 0, false
+	}
+	return r.Cur, r.Cur < pinned()+memlockRoom
+}
+
+// pinned is how many bytes of the process devices use.
+func pinned() uint64 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "VmPin:")
+	var kib uint64
+	_, _ = fmt.Sscan(rest, &kib)
+	return kib << 10
+}
+
+// Devices implements Fabric.
+func (h *Hardware) Devices() (list []admin.DeviceInfo) {
+	for _, a := range h.open() {
+		list = append(list, a.describe())
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, d := range h.left {
+		info := missing(hwKind, d.state, d.why)
+		info.Name = name
+		list = append(list, info)
+	}
+	slices.SortFunc(list, func(a, b admin.DeviceInfo) int { return strings.Compare(a.Name, b.Name) })
+	if len(list) == 0 {
+		list = append(list, missing(hwKind, admin.DeviceAbsent, "this host has no RDMA adapter"))
+	}
+	return list
+}
+
+// describe is what operators are told of the adapter.
+func (a *adapter) describe() admin.DeviceInfo {
+	info := describeDevice(a.name, hwKind, a.dev.Attr(), *a.port.Load(), a.dev.Counters())
+	addStats(&info, a.snapshot())
+	if text := a.refusal.Load(); text != nil {
+		info.State, info.Error = admin.DeviceFailed, *text
+	}
+	return info
+}
+
+// snapshot returns the counters as they are now.
+func (a *adapter) snapshot() hwStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	st := a.stats
+	st.QPs, st.CQs, st.Peers = a.pairs, len(a.lanes.all()), len(a.peers)
+	for _, p := range a.peers {
+		for i := range p.pools {
+			st.Pooled += len(p.pools[i].ready)
+		}
+	}
+	return st
+}

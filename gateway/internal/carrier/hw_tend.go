@@ -1,0 +1,267 @@
+package carrier
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+const (
+	// scanEvery is how often adapters that are not open are looked for, and ports that
+	// are open looked at: a change of the MTU raises no event.
+	scanEvery = 10 * time.Second
+	// portPatience is how long a port may be down before its connections leave it.
+	portPatience = time.Second
+	// withdrawSoft is how long connections may take to leave an adapter that goes, and
+	// withdrawMost when they must have: its driver waits until it is closed.
+	withdrawSoft = 2 * time.Second
+	withdrawMost = 4 * time.Second
+	withdrawTurn = 20 * time.Millisecond
+)
+
+// departure is why an adapter of this host is not open.
+type departure struct {
+	state  admin.DeviceState
+	why    string
+	port   verbs.PortAttr // as it was; zero: it was never open
+	stays  bool           // an operator wants it: until it has been away, or Return
+	logged bool
+}
+
+// tend looks for adapters until the device is closed.
+func (h *Hardware) tend() {
+	changed, stop := h.host.Changed()
+	defer stop()
+	tick := time.NewTicker(scanEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.stop:
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+		if err := h.scan(); err != nil {
+			h.env.Log.Debug("look for adapters", "error", err)
+		}
+		for _, a := range h.open() {
+			h.refresh(a)
+		}
+	}
+}
+
+// scan opens the adapters of the host that are not open. Only tend calls it, and openHW
+// before.
+func (h *Hardware) scan() error {
+	names, err := h.host.List()
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	for name := range h.left {
+		if !slices.Contains(names, name) {
+			delete(h.left, name)
+		}
+	}
+	var fresh []string
+	for _, name := range names {
+		open := slices.ContainsFunc(h.adapters, func(a *adapter) bool { return a.name == name })
+		if !open && !h.left[name].stays && !h.shut {
+			fresh = append(fresh, name)
+		}
+	}
+	h.mu.Unlock()
+	for _, name := range fresh {
+		h.admit(name)
+	}
+	return nil
+}
+
+// admit opens an adapter.
+func (h *Hardware) admit(name string) {
+	a, err := h.newAdapter(name)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		d := h.left[name]
+		d.state, d.why = admin.DeviceAbsent, err.Error()
+		if !d.logged {
+			h.env.Log.Info("RDMA adapter left out", "device", name, "reason", err)
+		}
+		d.logged = true
+		h.left[name] = d
+		return
+	}
+	delete(h.left, name)
+	h.adapters = append(h.adapters, a)
+	slices.SortFunc(h.adapters, func(a, b *adapter) int { return strings.Compare(a.name, b.name) })
+	h.env.Log.Info("RDMA adapter in use", "device", name, "mtu", a.port.Load().ActiveMTU.Bytes())
+}
+
+// attend follows the events of an adapter until it closes.
+func (h *Hardware) attend(a *adapter) {
+	for {
+		e, err := a.dev.Async().Get(a.ctx)
+		if err != nil {
+			return
+		}
+		switch e.Type {
+		case verbs.EventDeviceFatal, verbs.EventCQErr:
+			// Not here: withdraw ends this goroutine.
+			h.work.Go(func() { h.lost(a, e.Type.String()) })
+			return
+		case verbs.EventQPFatal, verbs.EventQPAccessErr, verbs.EventQPReqErr:
+			h.failed(a, e.QP)
+		case verbs.EventPortErr:
+			h.refresh(a)
+			a.done.Go(func() { h.leaveDown(a) })
+		case verbs.EventPortActive, verbs.EventGIDChange, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventClientReregister:
+			h.refresh(a)
+		default:
+		}
+	}
+}
+
+// failed tells a link that its queue pair has, where the adapter says so before any
+// completion.
+func (h *Hardware) failed(a *adapter, qp verbs.QP) {
+	l := a.linkOf(qp)
+	if l == nil {
+		return
+	}
+	l.Shard.Post(func() {
+		if l.phase == linkCarries {
+			l.Shard.WorksFor(l.Owner())
+			l.of.User.Broken()
+		}
+	})
+}
+
+// refresh looks at the port of an adapter. Connections leave addresses that it does not
+// have any more.
+func (h *Hardware) refresh(a *adapter) {
+	a.look.Lock()
+	port := a.dev.Port()
+	before := a.port.Swap(&port)
+	a.look.Unlock()
+	if before.State != port.State {
+		h.env.Log.Info("RDMA port", "device", a.name, "state", port.State)
+	}
+	gone := func(l *Link) bool {
+		hl := l.peer.(*hwLink)
+		return hl.a == a && (int(hl.index) >= len(port.GIDs) || port.GIDs[hl.index] != hl.gid)
+	}
+	a.mu.Lock()
+	some := false
+	for _, l := range a.links {
+		some = some || gone(l)
+	}
+	a.mu.Unlock()
+	if some {
+		h.env.Log.Info("RDMA address gone: its connections go on over the relay", "device", a.name)
+		h.env.Vacate(negotiate.CarrierHW, gone, false)
+	}
+}
+
+// leaveDown has the connections of a port leave it if it stays down.
+func (h *Hardware) leaveDown(a *adapter) {
+	select {
+	case <-a.ctx.Done():
+		return
+	case <-time.After(portPatience):
+	}
+	if a.port.Load().State != verbs.PortActive {
+		h.env.Vacate(negotiate.CarrierHW, a.has, false)
+	}
+}
+
+// has reports whether a link is of the adapter.
+func (a *adapter) has(l *Link) bool { return l.peer.(*hwLink).a == a }
+
+// lost closes an adapter that has failed; scan opens it again.
+func (h *Hardware) lost(a *adapter, why string) {
+	h.env.Log.Warn("RDMA adapter lost", "device", a.name, "event", why)
+	if err := h.withdraw(a, departure{state: admin.DeviceFailed, why: why}); err != nil {
+		h.env.Log.Error("close RDMA adapter", "device", a.name, "error", err)
+	}
+}
+
+// Withdraw closes an adapter, or all ports of one, so that its driver can be unloaded.
+// Its connections go on over the relay. It is opened again when it has been away, or by
+// Return. It returns how many connections have left it.
+func (h *Hardware) Withdraw(name string) (n int, err error) {
+	found := false
+	var errs []error
+	for _, a := range h.open() {
+		if a.name != name && !strings.HasPrefix(a.name, name+"/") {
+			continue
+		}
+		found = true
+		a.mu.Lock()
+		n += a.pairs
+		a.mu.Unlock()
+		errs = append(errs, h.withdraw(a, departure{state: admin.DeviceDown, why: "left to its driver by the operator", stays: true}))
+	}
+	if !found {
+		return 0, fmt.Errorf("%s: %w", name, ErrNoDevice)
+	}
+	return n, errors.Join(errs...)
+}
+
+// Return has adapters used again that Withdraw has closed.
+func (h *Hardware) Return() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, d := range h.left {
+		d.stays = false
+		h.left[name] = d
+	}
+}
+
+// withdraw ends the use of an adapter: its connections leave it, and it is closed.
+func (h *Hardware) withdraw(a *adapter, d departure) error {
+	a.mu.Lock()
+	was := a.leaving
+	a.leaving = true
+	a.mu.Unlock()
+	if was {
+		return nil // another one does
+	}
+	d.port = *a.port.Load()
+	h.mu.Lock()
+	h.left[a.name] = d
+	h.mu.Unlock()
+	start := time.Now()
+	for turn := 0; turn < 2 || a.busy(); turn++ { // a handshake, or a port for datagrams, may have been under way
+		spent := time.Since(start)
+		if spent > withdrawMost {
+			break // Close of the adapter reports it
+		}
+		h.env.Withdrawn(a.dev)
+		h.env.Vacate(negotiate.CarrierHW, a.has, spent > withdrawSoft)
+		a.copyTails()
+		time.Sleep(withdrawTurn)
+	}
+	h.mu.Lock()
+	h.adapters = slices.DeleteFunc(h.adapters, func(o *adapter) bool { return o == a })
+	h.mu.Unlock()
+	return a.close(true)
+}
+
+// busy reports whether a connection has a queue pair or memory of the adapter.
+func (a *adapter) busy() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.tails {
+		if !t.copied {
+			return true
+		}
+	}
+	return a.pairs > 0
+}

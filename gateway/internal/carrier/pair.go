@@ -1,0 +1,56 @@
+package carrier
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// pair is a queue pair in INIT with its endpoint: its receives are posted and its rings
+// registered. It becomes the link of one connection.
+type pair struct {
+	queue *loop.Queue
+	qp    verbs.QP
+	ep    *rsocket.Endpoint
+	arena *rmb.Arena
+	rings ringPlan
+}
+
+// linkCap is the size of the queue pair of a link.
+func linkCap() verbs.QPCap {
+	return rsocket.EndpointConfig{Dialect: rsocket.Gateway}.QPCap()
+}
+
+// newPair makes a pair. On failure nothing is kept.
+func newPair(q *loop.Queue, pd verbs.PD, arena *rmb.Arena, limits verbs.QPCap, rings ringPlan) (*pair, error) {
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.CQ, RecvCQ: q.CQ, Cap: limits, Type: verbs.QPTRC})
+	if err != nil {
+		return nil, fmt.Errorf("queue pair: %w", err)
+	}
+	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	ep, err := rsocket.NewEndpoint(qp, arena, rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: rings.first})
+	if err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	return &pair{queue: q, qp: qp, ep: ep, arena: arena, rings: rings}, nil
+}
+
+// link makes the pair the link of a connection.
+func (p *pair) link(env *Env, r Request) *Link {
+	return &Link{
+		Shard: r.Shard, QP: p.qp, EP: p.ep, Arena: p.arena, env: env, of: r, queue: p.queue, rings: p.rings,
+		probeLen: rsocket.MaxProbe,
+	}
+}
+
+// close ends a pair that has become no link's.
+func (p *pair) close() error {
+	p.ep.Leave()
+	return errors.Join(p.qp.Close(), p.ep.Release())
+}

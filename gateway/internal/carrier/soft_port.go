@@ -1,0 +1,172 @@
+package carrier
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
+	"github.com/smcgw/smcgw/verbs/soft"
+)
+
+// rdmaTurn is how often the host is asked whether an adapter has begun to take the
+// packets of an address.
+const rdmaTurn = 30 * time.Second
+
+// openUnits opens devices on addresses that have none: on the port of the
+// configuration, or on the alternate one where an RDMA stack of the host has that. An
+// adapter takes the packets before the kernel sees them, so that a socket could be
+// bound and would hear nothing. The kernel's rdma_rxe has sockets of its own, at all
+// addresses. The caller holds mu, or has not published sf yet.
+func (sf *Soft) openUnits(fresh []netip.Addr) error {
+	ports := sf.rdma()
+	port := sf.env.Config.Soft.UDPPort
+	var free, lost []netip.Addr
+	for _, a := range fresh {
+		if takes(ports, a, port) != "" {
+			lost = append(lost, a)
+		} else {
+			free = append(free, a)
+		}
+	}
+	sf.without = ""
+	var errs []error
+	if len(free) > 0 {
+		err := sf.openUnit(free, port, "")
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = sf.openAlternate(free, heldBy(ports, port), err)
+		}
+		errs = append(errs, err)
+	}
+	if len(lost) > 0 {
+		why := "adapter " + takes(ports, lost[0], port) + " takes UDP port " + strconv.Itoa(int(port))
+		errs = append(errs, sf.openAlternate(lost, why, errors.New(why)))
+	}
+	err := errors.Join(errs...)
+	if err != nil && len(sf.units) > 0 {
+		sf.without = err.Error()
+	}
+	return err
+}
+
+// openAlternate opens a device on the alternate port, where there is one. cause is
+// the error where there is none, why says it to an operator.
+func (sf *Soft) openAlternate(addrs []netip.Addr, why string, cause error) error {
+	port := sf.env.Config.Soft.AlternatePort.Port()
+	if port == 0 || port == sf.env.Config.Soft.UDPPort {
+		return fmt.Errorf("%v: %w; soft.alternate_port names no other port", addrs[0], cause)
+	}
+	if err := sf.openUnit(addrs, port, why); err != nil {
+		return fmt.Errorf("%s; the alternate port: %w", why, err)
+	}
+	return nil
+}
+
+// openUnit opens a device; note says why it is not on the port of the configuration.
+func (sf *Soft) openUnit(addrs []netip.Addr, port uint16, note string) (err error) {
+	if len(sf.units) == softUnits {
+		return fmt.Errorf("addresses have changed more than %d times: %w", softUnits-1, verbs.ErrNoMemory)
+	}
+	u := &SoftUnit{name: "soft" + strconv.Itoa(len(sf.units))}
+	u.soft, err = soft.Open(soft.Config{
+		Name: u.name, Addrs: addrs, UDPPort: port, Vectors: len(sf.env.Shards),
+		MaxMemory: uint64(sf.env.Config.Limits.Memory), Logger: sf.env.Log, Priority: sf.env.Priority,
+	})
+	if err != nil {
+		return err
+	}
+	if u.Driven, err = drive(sf.env, u.soft); err != nil {
+		return errors.Join(err, u.soft.Close())
+	}
+	u.Port = u.soft.Port()
+	if note != "" {
+		u.note = "receives on UDP port " + strconv.Itoa(int(port)) + ": " + note
+		sf.env.Log.Warn("soft device on its alternate port", "device", u.name, "port", port, "addr", addrs[0], "addresses", len(addrs), "cause", note)
+	}
+	sf.units = append(sf.units, u)
+	for i, gid := range u.Port.GIDs {
+		sf.byAddr[gid.GID.Addr()] = SoftPort{Unit: u, GID: uint8(i)}
+	}
+	return nil
+}
+
+// rdma is what adapters of this host speak RoCE for.
+func (sf *Soft) rdma() sysfs.RoCEPorts {
+	if sf.env.RoCE == nil {
+		return nil
+	}
+	ports, err := sf.env.RoCE()
+	if err != nil {
+		sf.env.Log.Warn("look for RDMA adapters", "error", err)
+	}
+	return ports
+}
+
+// takes names the adapter that takes the packets to a UDP port of an address, if one
+// does: hardware knows RoCEv2 by its usual port.
+func takes(ports sysfs.RoCEPorts, a netip.Addr, port uint16) string {
+	if at := ports[a]; at.Hardware && port == soft.DefaultUDPPort {
+		return at.Name
+	}
+	return ""
+}
+
+// heldBy says why a port cannot be bound, as far as it is known.
+func heldBy(ports sysfs.RoCEPorts, port uint16) string {
+	why := "UDP port " + strconv.Itoa(int(port)) + " is in use"
+	var names []string
+	for _, at := range ports {
+		if !at.Hardware && port == soft.DefaultUDPPort && !slices.Contains(names, at.Name) {
+			names = append(names, at.Name)
+		}
+	}
+	if len(names) > 0 {
+		why += " by " + slices.Min(names) + ", an RDMA device in software"
+	}
+	return why
+}
+
+// watchAdapters looks for adapters that come later.
+func (sf *Soft) watchAdapters() {
+	tick := time.NewTicker(rdmaTurn)
+	defer tick.Stop()
+	for {
+		select {
+		case <-sf.stop:
+			return
+		case <-tick.C:
+			sf.followAdapters()
+		}
+	}
+}
+
+// followAdapters moves addresses whose packets an adapter takes now, which came after
+// the device: what begins from now on uses the alternate port. Queue pairs at the old
+// one get no answers any more, and their flows leave them.
+func (sf *Soft) followAdapters() {
+	ports := sf.rdma()
+	sf.mu.Lock()
+	defer sf.mu.Unlock()
+	var lost []netip.Addr
+	for a, at := range sf.byAddr {
+		if takes(ports, a, at.Unit.Port.UDPPort) != "" {
+			lost = append(lost, a)
+		}
+	}
+	if sf.shut || len(lost) == 0 {
+		return
+	}
+	slices.SortFunc(lost, netip.Addr.Compare)
+	for _, a := range lost {
+		delete(sf.byAddr, a)
+	}
+	if err := sf.openUnits(lost); err != nil {
+		sf.env.Log.Warn("soft device beside an adapter", "error", err)
+	}
+}

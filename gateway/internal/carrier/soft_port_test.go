@@ -1,0 +1,128 @@
+package carrier
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/loopback"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
+)
+
+// besideAddrs are two addresses of a host with an adapter at the first, and its
+// peer's.
+var besideAddrs = [3]netip.Addr{netip.MustParseAddr("127.77.9.1"), netip.MustParseAddr("127.77.9.2"), netip.MustParseAddr("127.77.9.3")}
+
+// hardware is an adapter that speaks for an address.
+func hardware(a netip.Addr) sysfs.RoCEPorts {
+	return sysfs.RoCEPorts{a: {Name: "mlx5_0/1", Hardware: true}}
+}
+
+// besideConfig is a configuration with a free alternate port.
+func besideConfig(t *testing.T) config.Config {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cfg := config.Config{ShmDir: dir, Carriers: []config.DeviceKind{config.DeviceShm, config.DeviceSoft}}
+	cfg.Limits.PeerShare, cfg.Soft.AlternatePort = 100, config.OptionalPort(loopback.FreePort(t))
+	return cfg
+}
+
+func always(a ...netip.Addr) func() ([]netip.Addr, error) {
+	return func() ([]netip.Addr, error) { return a, nil }
+}
+
+// TestSoftBesideAnAdapter: where an adapter takes RoCEv2's port in hardware, the
+// device uses the alternate port, there only; a peer that knows nothing of it is
+// carried with.
+func TestSoftBesideAnAdapter(t *testing.T) {
+	cfg := besideConfig(t)
+	s := openSide(t, cfg, always(besideAddrs[0], besideAddrs[1]), func() (sysfs.RoCEPorts, error) { return hardware(besideAddrs[0]), nil })
+	list := s.soft.Devices()
+	require.Len(t, list, 2)
+	require.EqualValues(t, 4791, list[0].UDPPort)
+	require.Empty(t, list[0].Note)
+	require.Equal(t, cfg.Soft.AlternatePort.Port(), list[1].UDPPort)
+	require.Regexp(t, `^receives on UDP port \d+: adapter mlx5_0/1 takes UDP port 4791$`, list[1].Note)
+	require.Equal(t, admin.DeviceActive, list[1].State)
+
+	peer := openSide(t, cfg, always(besideAddrs[2]), nil)
+	sides := [2]*side{peer, s}
+	c := meet(t, sides, fabrics["soft"])
+	require.Equal(t, cfg.Soft.AlternatePort.Port(), c.to.RoCE.UDPPort)
+	c.prove(t, sides)
+	c.close(sides)
+}
+
+// TestSoftBesideSoftware: where the port is bound by another RDMA stack, all
+// addresses are served on the alternate one.
+func TestSoftBesideSoftware(t *testing.T) {
+	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(besideAddrs[0], 4791).String())
+	require.NoError(t, err)
+	defer taken.Close()
+	rxe := sysfs.RoCEPorts{besideAddrs[2]: {Name: "rxe0/1"}}
+	cfg := besideConfig(t)
+	s := openSide(t, cfg, always(besideAddrs[0], besideAddrs[1]), func() (sysfs.RoCEPorts, error) { return rxe, nil })
+	list := s.soft.Devices()
+	require.Len(t, list, 1)
+	require.Contains(t, list[0].Note, "UDP port 4791 is in use by rxe0/1, an RDMA device in software")
+	require.Len(t, list[0].GIDs, 2)
+}
+
+// TestSoftWithoutAlternate: it is left out and says why, as a whole or on the
+// addresses concerned.
+func TestSoftWithoutAlternate(t *testing.T) {
+	cfg := besideConfig(t)
+	cfg.Soft.AlternatePort = config.NoPort
+	roce := func() (sysfs.RoCEPorts, error) { return hardware(besideAddrs[0]), nil }
+	_, err := openSoft(&Env{Config: cfg.WithDefaults(), Log: slog.New(slog.DiscardHandler), Addrs: always(besideAddrs[0]), RoCE: roce})
+	require.ErrorContains(t, err, "adapter mlx5_0/1 takes UDP port 4791; soft.alternate_port names no other port")
+
+	s := openSide(t, cfg, always(besideAddrs[1], besideAddrs[0]), roce)
+	list := s.soft.Devices()
+	require.Len(t, list, 2)
+	require.Equal(t, []admin.DeviceState{admin.DeviceActive, admin.DeviceFailed}, []admin.DeviceState{list[0].State, list[1].State})
+	require.Contains(t, list[1].Error, "127.77.9.1: adapter mlx5_0/1 takes UDP port 4791")
+	_, err = s.soft.PortOf(besideAddrs[0])
+	require.ErrorIs(t, err, ErrNoDevice)
+}
+
+// TestSoftFollowsAdapters: an adapter that comes after the device takes its packets;
+// what begins from then on uses the alternate port.
+func TestSoftFollowsAdapters(t *testing.T) {
+	cfg := besideConfig(t)
+	var there atomic.Bool
+	s := openSide(t, cfg, always(besideAddrs[0], besideAddrs[1]), func() (sysfs.RoCEPorts, error) {
+		if there.Load() {
+			return hardware(besideAddrs[0]), nil
+		}
+		return nil, nil
+	})
+	port := func(a netip.Addr) uint16 {
+		at, err := s.soft.PortOf(a)
+		require.NoError(t, err)
+		return at.Unit.Port.UDPPort
+	}
+	s.soft.followAdapters()
+	require.EqualValues(t, 4791, port(besideAddrs[0]))
+	there.Store(true)
+	for range 2 { // once
+		s.soft.followAdapters()
+		require.Equal(t, cfg.Soft.AlternatePort.Port(), port(besideAddrs[0]))
+		require.EqualValues(t, 4791, port(besideAddrs[1]))
+		require.Len(t, s.soft.Devices(), 2)
+	}
+	require.NoError(t, s.soft.GiveUp())
+	s.soft.followAdapters()
+	require.Empty(t, s.soft.units, "another gateway has the ports now")
+	require.NoError(t, s.soft.Reclaim())
+	require.Equal(t, cfg.Soft.AlternatePort.Port(), port(besideAddrs[0]), "after a takeover that was taken back")
+}

@@ -1,0 +1,65 @@
+package carrier
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ueventGroup is the multicast group of the kernel's own messages about devices.
+const ueventGroup = 1
+
+// uevents hears of RDMA adapters that the kernel adds or removes.
+type uevents struct {
+	file    *os.File
+	changed chan struct{}
+	done    sync.WaitGroup
+}
+
+// listenUevents begins to listen.
+func listenUevents() (*uevents, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return nil, fmt.Errorf("uevent socket: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: ueventGroup}); err != nil {
+		return nil, errors.Join(fmt.Errorf("uevent group: %w", err), unix.Close(fd))
+	}
+	u := &uevents{file: os.NewFile(uintptr(fd), "uevents"), changed: make(chan struct{}, 1)}
+	u.done.Go(u.run)
+	return u, nil
+}
+
+// run reads until the socket is closed. A message that was lost is made up for by the
+// next look at the adapters.
+func (u *uevents) run() {
+	buf := make([]byte, 8<<10)
+	for {
+		n, err := u.file.Read(buf)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+		case err != nil:
+			return
+		case isAdapter(buf[:n]):
+			select {
+			case u.changed <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// isAdapter reports whether a message is about an RDMA adapter: action@path, and
+// variables, each ended by a zero byte.
+func isAdapter(msg []byte) bool {
+	return bytes.Contains(msg, []byte("\x00SUBSYSTEM=infiniband\x00"))
+}
+
+func (u *uevents) close() {
+	_ = u.file.Close()
+	u.done.Wait()
+}

@@ -1,0 +1,40 @@
+package conn
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// brokenFabric panics when it is asked for a link.
+type brokenFabric struct{ carrier.Fabric }
+
+func (brokenFabric) Offer(carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
+	panic("test")
+}
+
+// TestPanicWhileOffering: a panic in one device leaves nothing of what others have made for
+// the connection.
+func TestPanicWhileOffering(t *testing.T) {
+	p := newPair(t)
+	a, b := newFakeWires(1<<20, 1<<20)
+	c := p.begin(t, a, b)
+	g, f := p.g[0], c.flow[0]
+	for i, fb := range g.Fabrics {
+		if i > 0 {
+			g.Fabrics[i] = brokenFabric{fb}
+		}
+	}
+	func() {
+		defer f.contain()
+		f.makeOffers(&negotiate.Proposal{})
+	}()
+	require.EqualValues(t, 1, g.Panics())
+	c.flow[1].call(c.flow[1].replaced)
+	c.over(t)
+	c.closeApps()
+	p.empty(t)
+}

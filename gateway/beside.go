@@ -51,12 +51,12 @@ func (g *gateway) TakeBack() error {
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
 }
 
-// leaveCarrier ends the use of a device: connections it carries go on over the
+// leaveCarrier ends the use of links of a device: connections they carry go on over the
 // relay, handshakes come to their end first, within their own time. hard: what is
 // left falls back or is reset.
-func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, hard bool) {
+func (g *gateway) leaveCarrier(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
 	for _, f := range g.all() {
-		f.LeaveDevice(kind, hard)
+		f.LeaveDevice(kind, uses, hard)
 	}
 	g.catchUp()
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 )
@@ -26,10 +28,37 @@ func (g *gateway) Status() admin.Status {
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
 	}
-	if g.noDatagrams || slices.ContainsFunc(g.absent, func(d admin.DeviceInfo) bool { return d.State == admin.DeviceFailed }) {
+	if st.Notes = g.missingDevices(); len(st.Notes) > 0 {
+		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
+	}
+	g.reloads.tell(&st)
+	failed := g.noDatagrams
+	for _, d := range g.devices() {
+		failed = failed || d.State == admin.DeviceFailed
+		if d.Note != "" {
+			st.Notes = append(st.Notes, d.Name+": "+d.Note)
+		}
+	}
+	if failed {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
 	}
 	return st
+}
+
+// missingDevices says which devices of the configuration carry nothing since there is no
+// such device.
+func (g *gateway) missingDevices() (list []string) {
+	if g.host.Missing == nil {
+		return nil
+	}
+	for _, name := range g.host.Missing() {
+		if name == "" {
+			list = append(list, "devices: no device has a default route or a route to a peer of a rule: name devices, or add a route")
+		} else {
+			list = append(list, fmt.Sprintf("devices: there is no network device %s here: see ip link, and correct devices", name))
+		}
+	}
+	return list
 }
 
 // blockedLegs lists where connections are native because legs do not reach
@@ -140,7 +169,19 @@ func peerInfo(p *ebpf.Peer) admin.PeerInfo {
 }
 
 // Devices implements admin.Control.
-func (g *gateway) Devices() []admin.DeviceInfo {
+func (g *gateway) Devices() admin.DeviceList {
+	list := admin.DeviceList{Devices: g.devices()}
+	if g.host.RDMA != nil {
+		var err error
+		if list.RDMA, err = g.host.RDMA(); err != nil {
+			g.log.Warn("look for RDMA adapters", "error", err)
+		}
+	}
+	return list
+}
+
+// devices are those of the configuration.
+func (g *gateway) devices() []admin.DeviceInfo {
 	var list []admin.DeviceInfo
 	for _, fb := range g.env.Fabrics {
 		list = append(list, fb.Devices()...)
@@ -198,7 +239,10 @@ func (g *gateway) ResetFlows() (n int) {
 }
 
 // Demote implements admin.Control.
-func (g *gateway) Demote(q admin.DemoteQuery) (n int) {
+func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
+	if q.Device != "" {
+		return g.withdraw(q.Device)
+	}
 	for _, f := range g.all() {
 		by := f.Carrier()
 		if f.Ended() || by == config.CarrierNone || by == config.CarrierRelay || !q.Matches(f.ID, by) {
@@ -207,7 +251,26 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int) {
 		f.Demote(admin.DemotedByOperator)
 		n++
 	}
-	return n
+	return n, nil
+}
+
+// withdraw closes an RDMA adapter.
+func (g *gateway) withdraw(device string) (n int, err error) {
+	for _, fb := range g.env.Fabrics {
+		if h, ok := fb.(*carrier.Hardware); ok {
+			return h.Withdraw(device)
+		}
+	}
+	return 0, fmt.Errorf("%s: %w", device, carrier.ErrNoDevice)
+}
+
+// returnAdapters has adapters used again that an operator has withdrawn.
+func (g *gateway) returnAdapters() {
+	for _, fb := range g.env.Fabrics {
+		if h, ok := fb.(*carrier.Hardware); ok {
+			h.Return()
+		}
+	}
 }
 
 // Try implements admin.Control.
@@ -230,6 +293,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	}
 	s.Heartbeat = g.pulse.Last()
 	g.env.Counters.AddTo(&s)
+	g.reloads.addTo(&s)
 	for _, f := range g.all() {
 		f.AddTo(&s)
 	}
@@ -237,7 +301,7 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
 	wireBounds(&s.Bounds, g.env.Stack.Stats())
 	g.snapshotSteering(&s)
-	s.Devices = g.Devices()
+	s.Devices = g.devices()
 	ps := g.pool.Stats()
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),

@@ -87,6 +87,8 @@ func (g *gateway) datagramFabrics() (list []datagram.Fabric) {
 			list = append(list, datagramMemory{fb, shard})
 		case *carrier.Soft:
 			list = append(list, datagramNetwork{fb, shard})
+		case *carrier.Hardware:
+			list = append(list, datagramAdapters{fb, shard, g.cfg.HW})
 		}
 	}
 	return list
@@ -102,12 +104,34 @@ type datagramNetwork struct {
 func (datagramNetwork) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
 // DeviceAt implements datagram.Network.
-func (d datagramNetwork) DeviceAt(local netip.Addr) (dev datagram.Device, err error) {
+func (d datagramNetwork) DeviceAt(local, _ netip.Addr) (dev datagram.Device, err error) {
 	at, err := d.of.PortOf(local)
 	if err != nil {
 		return dev, err
 	}
 	return datagram.Device{Device: at.Unit.Device, Queue: at.Unit.Queue(d.shard), Port: at.Unit.Port, GID: at.GID}, nil
+}
+
+// datagramAdapters is the RDMA adapters, for an engine on a shard.
+type datagramAdapters struct {
+	of    *carrier.Hardware
+	shard *loop.Shard
+	marks config.HW
+}
+
+// Kind implements datagram.Fabric.
+func (datagramAdapters) Kind() negotiate.CarrierKind { return negotiate.CarrierHW }
+
+// DeviceAt implements datagram.Network.
+func (d datagramAdapters) DeviceAt(local, remote netip.Addr) (dev datagram.Device, err error) {
+	at, err := d.of.DatagramsAt(local, remote, d.shard, datagram.QueueNeed)
+	if err != nil {
+		return dev, err
+	}
+	return datagram.Device{
+		Device: at.Device, Queue: at.Queue, Port: at.Port, GID: at.GID,
+		TrafficClass: d.marks.TrafficClass, ServiceLevel: d.marks.ServiceLevel,
+	}, nil
 }
 
 // datagramMemory is the shm device, for an engine on a shard.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/lab/loopback"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack/link"
 	"github.com/smcgw/smcgw/packet"
@@ -114,10 +114,8 @@ type datagramPair struct {
 
 func newDatagramPair(t testing.TB, kind config.DeviceKind) *datagramPair {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p, ports := &datagramPair{}, [2]uint16{freePort(t), freePort(t)}
+	dir := loopback.Dir(t)
+	p, ports := &datagramPair{}, [2]uint16{loopback.FreePort(t), loopback.FreePort(t)}
 	for i := range p.g {
 		p.d[i] = newFakeDatagrams(t)
 		cfg := carryingDatagrams(t, ports[0])
@@ -130,7 +128,7 @@ func newDatagramPair(t testing.TB, kind config.DeviceKind) *datagramPair {
 // carryingDatagrams is a configuration with a rule about datagrams.
 func carryingDatagrams(t testing.TB, port uint16) config.Config {
 	c := config.Config{
-		Mode: config.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{}, DatagramPort: config.DatagramPort(port),
+		Mode: config.ModeEnforce, StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{}, DatagramPort: config.OptionalPort(port),
 		Policy: []config.Rule{{
 			Action: config.ActionAccelerate,
 			Match:  config.Match{Proto: config.ProtoUDP, Peers: []netip.Prefix{netip.MustParsePrefix("127.77.0.0/16")}},
@@ -260,7 +258,7 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 // TestDatagramsLeftNative: the programs count what they left native, of both protocols
 // together.
 func TestDatagramsLeftNative(t *testing.T) {
-	g := datagramGatewayAt(t, 0, carryingDatagrams(t, freePort(t)), newFakeDatagrams(t))
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, loopback.FreePort(t)), newFakeDatagrams(t))
 	tuple := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], 1), Remote: netip.AddrPortFrom(pairAddrs[1], 2)}
 	g.onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: tuple, Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
 	steer := g.steer.(*fakeSteering)
@@ -279,12 +277,12 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 	for name, change := range map[string]func(c *config.Config){
 		"no rule":  func(c *config.Config) { c.Policy[0].Match.Proto = config.ProtoTCP },
 		"pass":     func(c *config.Config) { c.Policy[0].Action = config.ActionPass },
-		"no port":  func(c *config.Config) { c.DatagramPort = config.NoDatagrams },
+		"no port":  func(c *config.Config) { c.DatagramPort = config.NoPort },
 		"observe":  func(c *config.Config) { c.Mode = config.ModeObserve },
 		"no steer": func(*config.Config) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, d := carryingDatagrams(t, freePort(t)), newFakeDatagrams(t)
+			cfg, d := carryingDatagrams(t, loopback.FreePort(t)), newFakeDatagrams(t)
 			if change(&cfg); name == "no steer" {
 				d = nil
 			}
@@ -299,7 +297,7 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 
 // TestDatagramPortTaken: the gateway starts all the same, and says what is missing.
 func TestDatagramPortTaken(t *testing.T) {
-	port := freePort(t)
+	port := loopback.FreePort(t)
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], port)))
 	require.NoError(t, err)
 	defer c.Close()

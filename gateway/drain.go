@@ -41,7 +41,7 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
-	if err := g.steer.Refuse(uint8(negotiate.ReasonDrained)); err != nil {
+	if err := g.refuse(func(r *refusal) { r.drained = true }); err != nil {
 		return nil, err
 	}
 	g.dgrams.Load().Quiesce(negotiate.ReasonDrained)

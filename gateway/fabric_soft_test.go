@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -16,24 +17,46 @@ import (
 
 // TestSoftPortInUse: without the device everything else goes on, and says so.
 func TestSoftPortInUse(t *testing.T) {
+	g, _ := softBesideAnother(t, config.NoPort)
+	list := g.devices()
+	require.Len(t, list, 2)
+	require.Equal(t, admin.DeviceAbsent, list[0].State, "hw")
+	require.Equal(t, admin.DeviceFailed, list[1].State)
+	require.Contains(t, list[1].Error, "address already in use")
+	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
+	require.Empty(t, g.Status().Notes)
+}
+
+// TestSoftOnItsAlternatePort: the device works, and the status says where.
+func TestSoftOnItsAlternatePort(t *testing.T) {
+	free, err := net.ListenPacket("udp", "127.77.0.4:0")
+	require.NoError(t, err)
+	alternate := free.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	require.NoError(t, free.Close())
+	g, port := softBesideAnother(t, config.OptionalPort(alternate))
+	require.Equal(t, admin.DeviceActive, g.devices()[0].State)
+	require.Equal(t, alternate, g.devices()[0].UDPPort)
+	require.Empty(t, g.Status().Degraded)
+	require.Equal(t, []string{fmt.Sprintf("soft0: receives on UDP port %d: UDP port %d is in use", alternate, port)}, g.Status().Notes)
+}
+
+// softBesideAnother is a gateway on a host where the port of its soft device, which
+// is returned, is in use.
+func softBesideAnother(t *testing.T, alternate config.OptionalPort) (*gateway, uint16) {
+	t.Helper()
 	addr := netip.MustParseAddr("127.77.0.4")
 	taken, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
 	require.NoError(t, err)
-	defer taken.Close()
+	t.Cleanup(func() { _ = taken.Close() })
 	cfg := config.Config{StateDir: t.TempDir(), Shards: 1, Carriers: []config.DeviceKind{config.DeviceSoft, config.DeviceHW}}
-	cfg.Soft.UDPPort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	cfg.Soft.UDPPort, cfg.Soft.AlternatePort = taken.LocalAddr().(*net.UDPAddr).AddrPort().Port(), alternate
 	wire := link.NewWire(1500, 1)
-	defer wire.Close()
+	t.Cleanup(wire.Close)
 	g, err := newGateway(cfg.WithDefaults(), Host{
 		Steering: newFakeSteering(), Legs: noLegs{}, Link: wire.A(),
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil },
 	}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	defer g.close()
-	list := g.Devices()
-	require.Len(t, list, 2)
-	require.Equal(t, admin.DeviceFailed, list[0].State)
-	require.Contains(t, list[0].Error, "address already in use")
-	require.Equal(t, admin.DeviceAbsent, list[1].State)
-	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
+	t.Cleanup(g.close)
+	return g, cfg.Soft.UDPPort
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/netstack"
 	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
@@ -59,11 +60,13 @@ type gateway struct {
 	dgrams        atomic.Pointer[datagram.Engine] // nil: no datagram is carried
 	noDatagrams   bool                            // the engine could not be started
 	off, stopping atomic.Bool
-	legless       atomic.Bool // sockets for legs cannot be made any more
+	legless       atomic.Bool // sockets for legs cannot be made
+	refusals      refusals
 	started       time.Time
 	pulse         loop.Pulse
 	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
-	reloading     sync.Mutex                 // of reload: before trials.mu
+	reloads       reloads
+	reloading     sync.Mutex // of reload: before trials.mu
 	logDropped    func() uint64
 
 	cancel   context.CancelFunc // of env.Context
@@ -173,8 +176,9 @@ func (g *gateway) startShards() error {
 func (g *gateway) openFabrics() {
 	g.env.Fabrics, g.absent = carrier.Open(&carrier.Env{
 		Config: g.cfg, Log: g.log, GatewayID: g.env.GatewayID, HostID: g.env.HostID, Shards: g.shards, Pool: g.pool, Peers: g.peers,
-		Addrs: g.addrs, Priority: g.host.Priority, Vacate: g.leaveCarrier,
-		PeerDown: func(p *shm.Peer) { g.dgrams.Load().PeerDown(p) },
+		Addrs: g.addrs, RoCE: g.host.RoCE, Route: g.host.Route, Priority: g.host.Priority, Vacate: g.leaveCarrier,
+		PeerDown:  func(p *shm.Peer) { g.dgrams.Load().PeerDown(p) },
+		Withdrawn: func(dev verbs.Device) { g.dgrams.Load().LeaveDevice(dev) },
 	})
 	for _, s := range g.shards {
 		s.Start()
@@ -204,6 +208,7 @@ func (g *gateway) close() {
 	}
 	g.cancel()
 	g.wg.Wait()
+	g.env.Flush()
 	if g.env.Stack != nil {
 		_ = g.env.Stack.Close()
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/process"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 const (
@@ -100,15 +99,20 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	}
 }
 
-// watchLegs keeps new connections native once sockets for them cannot be made any
-// more. Those that are carried have theirs.
+// watchLegs keeps new connections native while sockets for them cannot be made. Those
+// that are carried have theirs.
 func (g *gateway) watchLegs() {
-	if g.legless.Load() || g.stopping.Load() || g.legs.Available() {
+	missing := !g.legs.Available()
+	if g.stopping.Load() || missing == g.legless.Load() {
 		return
 	}
-	g.legless.Store(true)
-	g.log.Error("keeper of the legs' namespace is gone: new connections are native until a restart")
-	if err := g.steer.Refuse(uint8(negotiate.ReasonAppLegBlocked)); err != nil {
+	g.legless.Store(missing)
+	if missing {
+		g.log.Error("keeper of the legs' namespace does not answer: new connections are native until it does; if it is gone, until a restart")
+	} else {
+		g.log.Info("keeper of the legs' namespace answers again")
+	}
+	if err := g.refuse(func(r *refusal) { r.legless = missing }); err != nil {
 		g.log.Warn("refuse new connections", "error", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/netstack/link"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // Host is the machine a gateway runs on.
@@ -26,6 +27,17 @@ type Host struct {
 	// Addrs returns the addresses at which RDMA over UDP can be done now; nil on
 	// hosts without a network of their own.
 	Addrs func() ([]netip.Addr, error)
+	// Missing lists the network devices of the configuration that there are not, an empty
+	// name for all of the default; nil on hosts without a network of their own.
+	Missing func() []string
+	// Route returns the number of the network device by which the host sends from one
+	// address to another; nil where that is not known.
+	Route func(from, to netip.Addr) (ifindex int, err error)
+	// RoCE returns the addresses for which RDMA adapters of the host speak RoCE v2; nil
+	// on a host without any.
+	RoCE func() (sysfs.RoCEPorts, error)
+	// RDMA returns all that the kernel tells of adapters; nil as RoCE.
+	RDMA func() (sysfs.Host, error)
 	// Priority is the SO_PRIORITY by which the steering knows the gateway's own
 	// sockets; 0: it needs none.
 	Priority int

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
+	"github.com/smcgw/smcgw/lab/loopback"
 )
 
 // patience bounds the wait for what has to happen, on however slow a machine.
@@ -60,17 +60,8 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 	return g
 }
 
-// freePort returns a free UDP port of the loopback addresses.
-func freePort(t testing.TB) uint16 {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-}
-
 // pairAddrs are the addresses of the client's and the server's host.
-var pairAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.0.1"), netip.MustParseAddr("127.77.0.2")}
+var pairAddrs = loopback.Addrs()
 
 // gatewayPair is two gateways under one kernel.
 type gatewayPair struct {
@@ -81,14 +72,10 @@ type gatewayPair struct {
 
 func newGatewayPair(t testing.TB) *gatewayPair {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &gatewayPair{port: 1000}
-	port := freePort(t)
-	for i := range p.g {
+	for i, h := range loopback.Hosts(t) {
 		p.steer[i] = newFakeSteering()
-		p.g[i] = testGateway(t, dir, pairAddrs[i], port, p.steer[i])
+		p.g[i] = testGateway(t, h.Dir, h.Addr, h.Port, p.steer[i])
 	}
 	return p
 }

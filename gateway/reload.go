@@ -43,6 +43,7 @@ func (g *gateway) reload(next config.Config) error {
 	g.rate.SetLimit(rate.Limit(next.Limits.NewFlowsPerSecond))
 	g.rate.SetBurst(next.Limits.NewFlowsPerSecond)
 	g.peers.Configure(next.Limits)
+	g.returnAdapters()
 	if err := g.setKeys(keys); err != nil {
 		g.log.Warn("peers that were refused for their keys", "error", err) // they are asked again later
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // Supervisor keeps the steering alive a little longer than the daemon, so that
@@ -94,6 +95,9 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	steering := policy.Translate(cfg, log)
 	before.Place(&steering)
 	steering.Legs = ns
+	if steering.CgroupPath == "" {
+		steering.CgroupPath = process.Cgroup()
+	}
 	dp, err := ebpf.Open(steering)
 	if err != nil {
 		return fmt.Errorf("datapath: %w", err)
@@ -162,7 +166,7 @@ func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Missing: dp.Missing, Route: dp.RouteDevice, RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.
@@ -244,7 +248,11 @@ func (d *daemon) open(ctx context.Context, g *gateway) error {
 		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", process.DescriptorLimit())
 	}
 	d.opts.Manager.Ready()
-	d.log.Info("gateway is up", "mode", d.cfg.Mode, "devices", d.cfg.Devices, "shards", len(g.shards))
+	mode := d.cfg.Mode
+	if admin.NewOffFlag(d.cfg.StateDir).IsSet() {
+		mode = config.ModeOff
+	}
+	d.log.Info("gateway is up", "mode", mode, "devices", d.cfg.Devices, "shards", len(g.shards))
 	return nil
 }
 
@@ -261,6 +269,7 @@ func (d *daemon) reloadLoop(ctx context.Context, g *gateway) {
 		if err == nil {
 			err = g.reload(cfg)
 		}
+		g.reloads.note(err, time.Now())
 		if err != nil {
 			d.log.Error("configuration refused, the one before stays in force", "error", err)
 		} else {

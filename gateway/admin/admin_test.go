@@ -3,8 +3,10 @@ package admin
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,7 +90,7 @@ func TestAdminNouns(t *testing.T) {
 
 	devices, err := a.client.Devices(ctx)
 	require.NoError(t, err)
-	require.Equal(t, sampleDevices(), devices.Devices)
+	require.Equal(t, sampleDeviceList(), devices)
 
 	v, err := a.client.Version(ctx)
 	require.NoError(t, err)
@@ -102,10 +104,10 @@ func TestAnEmptyStatusHasItsKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Status{
 		Schema: statusSchema, Version: "1.2.3",
-		Flows:          map[config.Carrier]int{config.CarrierShm: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
-		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
+		Flows:          map[config.Carrier]int{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
+		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
 		FallbacksTotal: map[string]uint64{},
-		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
+		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
 	}, st)
 }
 
@@ -317,4 +319,32 @@ func TestAccess(t *testing.T) {
 	require.Equal(t, accessWrite, peerCred{uid: own}.access(5))
 	require.Equal(t, accessRead, peerCred{uid: own + 1, groups: []uint32{4, 5}}.access(5))
 	require.Equal(t, accessNone, peerCred{uid: own + 1, groups: []uint32{4}}.access(5))
+}
+
+// A switch that is in force and cannot be kept says both.
+func TestOffWithoutRoomForTheFlag(t *testing.T) {
+	a := startAdmin(t, func(c *config.Config) { c.StateDir = "/proc/none" })
+	_, err := a.client.SetOff(t.Context(), true)
+	require.ErrorContains(t, err, "new connections are native from now on, but not behind a restart of the gateway: make state directory")
+	switched := a.ctl.switched()
+	require.True(t, switched[len(switched)-1])
+}
+
+// Every gateway obeys the switch of the machine, and on says that this keeps it off.
+func TestSwitchOfTheMachineIsObeyed(t *testing.T) {
+	flag := OffFlag{path: t.TempDir() + "/off", machine: t.TempDir() + "/off"}
+	require.NoError(t, OffFlag{path: flag.machine}.Set(true))
+	require.True(t, flag.IsSet())
+	ctl := &fakeControl{}
+	s := &Server{off: flag, ctl: ctl, log: slog.New(slog.DiscardHandler)}
+	w := httptest.NewRecorder()
+	s.postOff(w, false, false)
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Contains(t, w.Body.String(), "all gateways of this machine are off")
+	require.Equal(t, []bool{true}, ctl.switched())
+	require.NoError(t, OffFlag{path: flag.machine}.Set(false))
+	w = httptest.NewRecorder()
+	s.postOff(w, false, false)
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, []bool{true, false}, ctl.switched())
 }

@@ -27,8 +27,9 @@ type reports interface {
 	Peers() []PeerInfo
 	// Services lists what rules with action auto have learned.
 	Services() []ServiceInfo
-	// Devices lists the RDMA devices of the configuration.
-	Devices() []DeviceInfo
+	// Devices lists the RDMA devices of the configuration, and the adapters of the
+	// host. Schema may be left empty.
+	Devices() DeviceList
 }
 
 // switches is the part of [Control] that changes what becomes of connections.
@@ -41,7 +42,7 @@ type switches interface {
 	Try(t Trial) (end func(), err error)
 	// Demote has connections leave their queue pairs and go on over the relay, and
 	// returns how many it has asked.
-	Demote(q DemoteQuery) int
+	Demote(q DemoteQuery) (int, error)
 	// SetOff throws or resets the kill switch for new connections. The file
 	// that makes it survive a restart is the admin server's business.
 	SetOff(off bool) error

@@ -23,11 +23,22 @@ func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, p)
 		return
 	}
-	n := s.ctl.Demote(q)
-	s.log.Info("connections asked to leave their queue pairs", "count", n)
+	n, err := s.ctl.Demote(q)
+	if err != nil {
+		writeError(w, http.StatusConflict, err.Error())
+		return
+	}
+	if n == 0 && len(q.IDs) > 0 {
+		writeError(w, http.StatusNotFound, "none of these connections is carried by a queue pair: smcgw conns lists ids")
+		return
+	}
+	s.log.Info("connections asked to leave their queue pairs", "count", n, "device", q.Device)
 	msg := fmt.Sprintf("%d connections go on over the relay", n)
 	if n == 1 {
 		msg = "1 connection goes on over the relay"
+	}
+	if q.Device != "" {
+		msg += "; " + q.Device + " is closed"
 	}
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "demote", Message: msg, Count: n})
 }
@@ -42,20 +53,28 @@ func (c *Client) Demote(ctx context.Context, q DemoteQuery) (Result, error) {
 type DemoteQuery struct {
 	// IDs are those of conns.
 	IDs []uint64 `json:"ids,omitempty"`
-	// Carrier is rdma-shm or rdma-soft.
+	// Carrier is rdma-shm, rdma-hw or rdma-soft.
 	Carrier config.Carrier `json:"carrier,omitempty"`
 	All     bool           `json:"all,omitempty"`
+	// Device is an RDMA adapter, or a port of one: its connections leave it, and it is
+	// closed, so that its driver can be unloaded. It excludes the others.
+	Device string `json:"device,omitempty"`
 }
 
 // problem says why a query cannot be meant, or nothing.
 func (q DemoteQuery) problem() string {
+	named := q.All || len(q.IDs) > 0 || q.Carrier != config.CarrierNone
 	switch {
+	case q.Device != "" && named:
+		return "device excludes ids, carrier and all"
+	case q.Device != "":
+		return ""
 	case !q.All && len(q.IDs) == 0 && q.Carrier == config.CarrierNone:
-		return "no connection is named: ids, carrier or all"
+		return "no connection is named: ids, carrier, device or all"
 	case q.All && len(q.IDs) > 0:
 		return "all and ids exclude each other"
 	case q.Carrier != config.CarrierNone && (q.Carrier == config.CarrierRelay || !slices.Contains(config.Carriers(), q.Carrier)):
-		return "carrier: " + string(q.Carrier) + " is none that can be left"
+		return "carrier: " + string(q.Carrier) + " is none that can be left; rdma-shm, rdma-soft and rdma-hw can"
 	}
 	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // devicesSchema names the format of DeviceList.
@@ -11,13 +12,16 @@ const devicesSchema = "smcgw.devices/v1"
 
 // DeviceInfo describes one RDMA device of the gateway. A device has one port.
 type DeviceInfo struct {
-	// Name is the kind and a number: soft0, soft1.
+	// Name is the kind and a number: soft0, soft1; of an adapter, that of the kernel and
+	// the number of the port: mlx5_0/1.
 	Name    string            `json:"name"`
 	Kind    config.DeviceKind `json:"kind"`
 	Carrier config.Carrier    `json:"carrier"`
 	State   DeviceState       `json:"state"`
 	// Error is why the device is not active.
 	Error string `json:"error,omitempty"`
+	// Note is what an operator should know of a device that works.
+	Note string `json:"note,omitempty"`
 	// UDPPort and GIDs (IPv4 addresses mapped) are where peers reach it; shm has
 	// neither.
 	UDPPort uint16       `json:"udp_port,omitempty"`
@@ -45,7 +49,7 @@ type DeviceLimits struct {
 type DeviceState string
 
 // The device states: active works, down has no network now, failed could not
-// be opened, absent is not part of this version.
+// be used, absent is not on this host or not in this version.
 const (
 	DeviceActive DeviceState = "active"
 	DeviceDown   DeviceState = "down"
@@ -57,4 +61,7 @@ const (
 type DeviceList struct {
 	Schema  string       `json:"schema"`
 	Devices []DeviceInfo `json:"devices"`
+	// RDMA is what the kernel tells of the host's adapters, whether the gateway uses
+	// them or not.
+	RDMA sysfs.Host `json:"rdma"`
 }

@@ -43,8 +43,11 @@ type Status struct {
 	// Peers is the number of peers that Control.Peers lists.
 	Peers int `json:"peers"`
 	// Degraded names why less than the configuration asks for is done, as a
-	// reason of negotiate (rp_filter, device_failed). Empty when all is well.
+	// reason of negotiate (app_leg_blocked, device_failed), or config_refused: Notes tells.
+	// Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
+	// Notes are sentences about devices that do not work as configured, or are not there.
+	Notes []string `json:"notes,omitempty"`
 	// BlockedLegs lists where the host drops what the gateway passes to applications.
 	BlockedLegs []BlockedLegs `json:"blocked_legs,omitempty"`
 	// Draining tells how far this gateway's drain is, Predecessor that of the one it

@@ -20,7 +20,7 @@ func TestDocumentsAreStable(t *testing.T) {
 		"conns.golden":    ConnList{Schema: connsSchema, Conns: sampleConns()},
 		"peers.golden":    PeerList{Schema: peersSchema, Peers: samplePeers()},
 		"services.golden": ServiceList{Schema: servicesSchema, Services: sampleServices()},
-		"devices.golden":  DeviceList{Schema: devicesSchema, Devices: sampleDevices()},
+		"devices.golden":  sampleDeviceList(),
 		"version.golden":  version,
 		"result.golden":   Result{Schema: ResultSchema, Verb: "peers flush", Message: "2 remembered peers forgotten", Count: 2},
 		"error.golden":    errorDoc{Schema: errorSchema, Error: "not permitted for this user"},
@@ -39,7 +39,7 @@ func TestDocumentsReadBack(t *testing.T) {
 	var stats Stats
 	requireReadsBack(t, sampleStats(), &stats)
 	var devices DeviceList
-	requireReadsBack(t, DeviceList{Schema: devicesSchema, Devices: sampleDevices()}, &devices)
+	requireReadsBack(t, sampleDeviceList(), &devices)
 	var services ServiceList
 	requireReadsBack(t, ServiceList{Schema: servicesSchema, Services: sampleServices()}, &services)
 	var peers PeerList

@@ -105,8 +105,18 @@ func (s *Server) report(w http.ResponseWriter) error {
 
 // Drain has the daemon take no new connections and end when those it carries
 // have, at the latest after timeout (0: what its configuration says); progress is
-// called for what it tells meanwhile, at least once. It returns the last of that.
+// called for what it tells meanwhile, at least once. It returns the last of that, when
+// the processes of the gateway have ended: another one can start then.
 func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(DrainInfo)) (last DrainInfo, err error) {
+	pid, err := c.DaemonPID(ctx)
+	if err != nil {
+		return last, err
+	}
+	gateway, err := watchEnding(pid)
+	if err != nil {
+		return last, err
+	}
+	defer gateway.close()
 	resp, err := c.lasting(ctx, "/v1/drain", drainRequest{TimeoutSeconds: timeout.Seconds()})
 	if err != nil {
 		return last, err
@@ -121,10 +131,12 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 			return last, fmt.Errorf("read answer of the daemon: schema %q instead of %q", i.Schema, DrainSchema)
 		}
 		last = i
-		progress(i)
 		if i.Done {
-			return last, nil
+			err := gateway.await(ctx)
+			progress(i)
+			return last, err
 		}
+		progress(i)
 	}
 }
 

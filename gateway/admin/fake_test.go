@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // fakeControl is a Control and a MetricsSource with fixed answers.
@@ -53,13 +54,28 @@ func (f *fakeControl) Peers() []PeerInfo { return samplePeers() }
 
 func (f *fakeControl) Services() []ServiceInfo { return sampleServices() }
 
-func (f *fakeControl) Devices() []DeviceInfo { return sampleDevices() }
+func (f *fakeControl) Devices() DeviceList { return sampleDeviceList() }
 
-func (f *fakeControl) Demote(q DemoteQuery) int {
+func sampleDeviceList() DeviceList {
+	return DeviceList{Schema: devicesSchema, Devices: sampleDevices(), RDMA: sysfs.Host{
+		Namespaces: "exclusive", Memlock: 65536,
+		Adapters: []sysfs.Adapter{{
+			Name: "mlx5_0", Driver: "mlx5_core", PCI: "0000:3b:00.0", Node: "CA", Firmware: "22.41.1000",
+			Verbs: &sysfs.Node{Path: "/dev/infiniband/uverbs0"}, Limits: map[string]uint64{"hca_object": 2000},
+			Ports: []sysfs.Port{{
+				Number: 1, LinkLayer: "Ethernet", State: "DOWN", Physical: "Disabled", Rate: "100 Gb/sec (2X HDR)", Unusable: "the port is DOWN",
+				GIDs:       []sysfs.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"), Type: sysfs.RoCEv2, Device: "ens1f0"}},
+				Priorities: &sysfs.Priorities{PFC: []int{3}, DSCP: map[int]int{26: 3}},
+			}},
+		}},
+	}}
+}
+
+func (f *fakeControl) Demote(q DemoteQuery) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.demoted = append(f.demoted, q)
-	return 7
+	return 7, f.fail
 }
 
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }
@@ -167,6 +183,7 @@ func sampleStatus() Status {
 		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 1 << 20, Rx: 5}},
 		Memory:         MemoryUse{UsedBytes: 1 << 21, LimitBytes: 1 << 30},
 		Peers:          2,
+		Notes:          []string{"soft1: receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
 	}.filled()
 }
 
@@ -222,6 +239,7 @@ func sampleDevices() []DeviceInfo {
 			Limits: DeviceLimits{Vectors: 1, MaxQP: 65536, MaxQPWR: 32768, MaxMR: 1 << 20, MaxMRSize: 1 << 30, MaxMsgSize: 1 << 31},
 			Use:    map[string]uint64{"qps": 3}, Counters: map[string]uint64{"retransmits": 7},
 		},
+		{Name: "soft1", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: DeviceActive, UDPPort: 4793, Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
 		{Name: "hw0", Kind: config.DeviceHW, Carrier: config.CarrierHW, State: DeviceAbsent, Error: "not available in this version"},
 	}
 }

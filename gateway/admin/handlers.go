@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -79,7 +80,7 @@ func (st Status) filled() Status {
 // withKeys copies m and adds the carriers every gateway has.
 func withKeys[V any](m map[config.Carrier]V) map[config.Carrier]V {
 	var zero V
-	out := map[config.Carrier]V{config.CarrierShm: zero, config.CarrierSoft: zero, config.CarrierRelay: zero}
+	out := map[config.Carrier]V{config.CarrierShm: zero, config.CarrierHW: zero, config.CarrierSoft: zero, config.CarrierRelay: zero}
 	maps.Copy(out, m)
 	return out
 }
@@ -114,7 +115,9 @@ func (s *Server) getServices(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) getDevices(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, DeviceList{Schema: devicesSchema, Devices: orEmpty(s.ctl.Devices())})
+	list := s.ctl.Devices()
+	list.Schema, list.Devices, list.RDMA.Adapters = devicesSchema, orEmpty(list.Devices), orEmpty(list.RDMA.Adapters)
+	writeJSON(w, list)
 }
 
 func (s *Server) getVersion(w http.ResponseWriter, _ *http.Request) {
@@ -124,19 +127,31 @@ func (s *Server) getVersion(w http.ResponseWriter, _ *http.Request) {
 // postOff writes the flag before the datapath is told: a daemon that dies in
 // between comes back in the state that was asked for. now resets what is carried.
 func (s *Server) postOff(w http.ResponseWriter, off, now bool) {
-	err := s.off.Set(off)
-	if errCtl := s.ctl.SetOff(off); errCtl != nil {
-		err = fmt.Errorf("switch datapath: %w", errCtl)
+	errFlag := s.off.Set(off)
+	inForce := off || s.off.IsSet()
+	var problem string
+	switch errCtl := s.ctl.SetOff(inForce); {
+	case errCtl != nil:
+		problem = errors.Join(errFlag, fmt.Errorf("switch datapath: %w", errCtl)).Error()
+	case errFlag != nil && off:
+		problem = "new connections are native from now on, but not behind a restart of the gateway: " + errFlag.Error()
+	case errFlag != nil:
+		problem = errFlag.Error()
+	case inForce && !off:
+		problem = fmt.Sprintf("all gateways of this machine are off (%s): smcgw on, without -c, --socket and --state-dir", MachineOff().Path())
 	}
-	if err != nil {
-		s.log.Error("off switch not applied", "off", off, "error", err)
-		writeError(w, http.StatusInternalServerError, err.Error())
+	if problem != "" {
+		s.log.Error("off switch not applied as asked", "off", off, "in_force", inForce, "error", problem)
+		if now && errFlag != nil {
+			s.ctl.ResetFlows()
+		}
+		writeError(w, http.StatusInternalServerError, problem)
 		return
 	}
 	s.log.Info("off switch changed", "off", off)
 	if now {
 		n := s.ctl.ResetFlows()
-		s.log.Warn("carried connections reset", "count", n)
+		s.log.Warn("carried connections are to be reset", "count", n)
 		writeJSON(w, Result{
 			Schema: ResultSchema, Verb: "off", Count: n,
 			Message: fmt.Sprintf("new connections stay native; carried ones (%d) are reset", n),

@@ -55,6 +55,11 @@ func metricTable(build VersionInfo) []metric {
 				e.value(float64(n.Count), n.Reason, string(n.Side))
 			}
 		}},
+		{desc("connections_ended_total", "Carried connections that ended, by why and by the host that decided.", "reason", "side", "decided_by"), counter, func(s *Snapshot, e emitter) {
+			for _, n := range s.ends() {
+				e.value(float64(n.Count), n.Reason, string(n.Side), n.DecidedBy)
+			}
+		}},
 		{desc("demotions_total", "Connections that left a carrier and went on over the relay.", "carrier", "reason"), counter, func(s *Snapshot, e emitter) {
 			for _, n := range s.Demotions {
 				e.value(float64(n.Count), string(n.Carrier), n.Reason)
@@ -99,6 +104,9 @@ func metricTable(build VersionInfo) []metric {
 					e.value(float64(n), s.Devices[i].Name, event)
 				}
 			}
+		}},
+		{desc("config_reloads_total", "Attempts to read the configuration again.", "result"), counter, func(s *Snapshot, e emitter) {
+			all(e, []string{"done", "refused"}, s.Reloads)
 		}},
 		{desc("panics_total", "Internal errors that ended one connection each."), counter, func(s *Snapshot, e emitter) { e.value(float64(s.Panics)) }},
 		{desc("datapath_heartbeat_timestamp_seconds", "When the datapath last showed that it lives."), gauge, func(s *Snapshot, e emitter) {

@@ -7,6 +7,7 @@ import "github.com/smcgw/smcgw/gateway/config"
 // writes and those that every TCP connection costs there are not ours.
 //
 //	shm    socket ─► peer's ring; ring ─► socket
+//	hw     socket ─► send buffer; ring ─► socket
 //	soft   socket ─► send buffer, ─► UDP socket; UDP socket ─►, ─► ring ─► socket
 //	relay  socket ─►, ─► netstack ─► TUN; TUN ─► netstack ─►, ─► socket
 type copies struct {
@@ -18,6 +19,8 @@ type copies struct {
 func copiesOf(c config.Carrier) copies {
 	switch c {
 	case config.CarrierShm:
+		return copies{tx: 1, rx: 1}
+	case config.CarrierHW:
 		return copies{tx: 1, rx: 1}
 	case config.CarrierSoft:
 		return copies{tx: 1, rx: 2, device: []string{"tx_bytes", "rx_bytes"}}

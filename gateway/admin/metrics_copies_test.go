@@ -10,11 +10,11 @@ import (
 
 func TestCopiesPerByte(t *testing.T) {
 	s := Snapshot{
-		BytesTotal: map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 10, Rx: 1}, config.CarrierSoft: {Tx: 100, Rx: 10}},
+		BytesTotal: map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 10, Rx: 1}, config.CarrierSoft: {Tx: 100, Rx: 10}, config.CarrierHW: {Tx: 4, Rx: 3}},
 		Devices: []DeviceInfo{
 			{Carrier: config.CarrierShm, Counters: map[string]uint64{"bells_sent": 5}},
 			{Carrier: config.CarrierSoft, Counters: map[string]uint64{"tx_bytes": 1000, "rx_bytes": 2000, "rx_packets": 7}},
 		},
 	}
-	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierSoft: 3120, config.CarrierRelay: 0}, s.copiedBytes())
+	require.Equal(t, map[config.Carrier]uint64{config.CarrierShm: 11, config.CarrierHW: 7, config.CarrierSoft: 3120, config.CarrierRelay: 0}, s.copiedBytes())
 }

@@ -7,25 +7,41 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // OffFlag is the kill switch as a file: it works without a daemon and survives
-// restarts. Gateways that share a state directory share the switch.
-type OffFlag struct{ path string }
+// restarts. Gateways that share a state directory share the switch, and all gateways
+// obey that of the machine besides.
+type OffFlag struct{ path, machine string }
 
 // offFlagText is for an operator that finds the file.
 const offFlagText = "smcgw is switched off: new connections stay native. \"smcgw on\" removes this file.\n"
 
 // NewOffFlag returns the flag of a state directory.
-func NewOffFlag(stateDir string) OffFlag { return OffFlag{path: filepath.Join(stateDir, "off")} }
+func NewOffFlag(stateDir string) OffFlag {
+	return OffFlag{path: offIn(stateDir), machine: MachineOff().path}
+}
+
+// MachineOff returns the flag that all gateways of this machine obey, whatever their
+// configuration: that of the default state directory.
+func MachineOff() OffFlag {
+	path := offIn(config.Config{}.WithDefaults().StateDir)
+	return OffFlag{path: path, machine: path}
+}
+
+func offIn(stateDir string) string { return filepath.Join(stateDir, "off") }
 
 // Path is the file of the flag.
 func (f OffFlag) Path() string { return f.path }
 
 // IsSet reports whether the gateway is switched off. A file that cannot be
 // looked at counts as not there.
-func (f OffFlag) IsSet() bool {
-	_, err := os.Stat(f.path)
+func (f OffFlag) IsSet() bool { return isThere(f.path) || isThere(f.machine) }
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
 	return err == nil
 }
 

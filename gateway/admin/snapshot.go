@@ -23,6 +23,7 @@ type Snapshot struct {
 	Fallbacks  []FallbackCount
 	Decisions  []DecisionCount
 	Demotions  []DemotionCount
+	Ends       []EndCount
 	BytesTotal map[config.Carrier]ByteCount
 	// Stalls are flows that were reset because they stood still.
 	Stalls map[config.Carrier]uint64
@@ -46,6 +47,8 @@ type Snapshot struct {
 	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
 	// never did.
 	Heartbeat time.Time
+	// Reloads counts attempts to read the configuration again: done, refused.
+	Reloads map[string]uint64
 	// Panics are the internal errors that ended one connection each.
 	Panics uint64
 }
@@ -63,6 +66,17 @@ type DemotionCount struct {
 	// Reason is what ConnInfo.Demoted has.
 	Reason string
 	Count  uint64
+}
+
+// EndCount counts carried connections that have ended.
+type EndCount struct {
+	// Reason is [EndClosed] where both directions ended in order, else what ConnInfo.Reason
+	// has.
+	Reason string
+	Side   config.Side
+	// DecidedBy is what ConnInfo.DecidedBy has; empty for an end in order.
+	DecidedBy string
+	Count     uint64
 }
 
 // DecisionCount counts what the policy decided about new connections.

@@ -157,6 +157,9 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
+// newSuffix is of the name under which a socket is made.
+const newSuffix = ".new"
+
 // adminMode is the mode of the socket.
 const adminMode = 0o660
 
@@ -165,7 +168,7 @@ const adminMode = 0o660
 // call makes up for. It appears at its path when it is complete, in the place of
 // any other one.
 func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
-	path := final + ".new"
+	path := final + newSuffix
 	if err := removeDeadSocket(path); err != nil {
 		return nil, 0, err
 	}

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// endPatience is how long the processes of a gateway may take to end behind its drain.
+const endPatience = 20 * time.Second
+
+// ending are the processes of a gateway, to wait for their end.
+type ending struct{ pidfds []int }
+
+// watchEnding looks up the processes of a gateway: the daemon, and the guardian that has
+// started it. A process in another namespace of processes cannot be watched, and the
+// caller itself is not.
+func watchEnding(daemon int) (*ending, error) {
+	e := &ending{}
+	for _, pid := range []int{daemon, guardianOf(daemon)} {
+		if pid <= 1 || pid == os.Getpid() {
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		switch {
+		case err == nil:
+			e.pidfds = append(e.pidfds, fd)
+		case !errors.Is(err, unix.ESRCH):
+			e.close()
+			return nil, fmt.Errorf("process %d of the gateway: %w", pid, err)
+		}
+	}
+	return e, nil
+}
+
+// guardianOf returns the parent of a daemon if that runs the same program with the same
+// arguments, else 0.
+func guardianOf(daemon int) int {
+	stat, err := os.ReadFile(proc(daemon, "stat"))
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	if err != nil {
+		return 0
+	}
+	exe, errExe := os.Stat(proc(daemon, "exe"))
+	args, errArgs := os.ReadFile(proc(daemon, "cmdline"))
+	itsExe, errItsExe := os.Stat(proc(parent, "exe"))
+	itsArgs, errItsArgs := os.ReadFile(proc(parent, "cmdline"))
+	if errors.Join(errExe, errArgs, errItsExe, errItsArgs) != nil || !os.SameFile(exe, itsExe) || !bytes.Equal(args, itsArgs) {
+		return 0
+	}
+	return parent
+}
+
+// proc is the name of a file about a process.
+func proc(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
+
+// await waits until the processes have ended: nothing of the gateway is left then.
+func (e *ending) await(ctx context.Context) error {
+	deadline := time.Now().Add(endPatience)
+	for _, fd := range e.pidfds {
+		for !exited(fd) {
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case time.Now().After(deadline):
+				return fmt.Errorf("the gateway has drained, but its processes have not ended after %s", endPatience)
+			}
+		}
+	}
+	return nil
+}
+
+// exited reports whether a process has ended, and waits for that for a moment.
+func exited(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 50)
+	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+}
+
+func (e *ending) close() {
+	for _, fd := range e.pidfds {
+		_ = unix.Close(fd)
+	}
+	e.pidfds = nil
+}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // checkSchema versions the document of check.
@@ -21,6 +22,8 @@ type checkDoc struct {
 	Notes  []string             `json:"notes"`
 	// Config is the effective configuration as YAML.
 	Config string `json:"config,omitempty"`
+	// RDMA is what the kernel tells of the host's adapters.
+	RDMA sysfs.Host `json:"rdma"`
 }
 
 func newCheck(e *env) *cobra.Command {
@@ -30,17 +33,21 @@ func newCheck(e *env) *cobra.Command {
 		Short: "Check a configuration file and show what it means",
 		Long: `Check reads a configuration file. It prints every error with its line and exits
 with 4, or prints the effective configuration with the origin of every value,
-and notes about what may not do what was meant.`,
+notes about what may not do what was meant, and the RDMA adapters of this host.`,
 		RunE: func(*cobra.Command, []string) error {
 			f, err := config.Load(path)
 			errs := config.FieldErrors(err)
 			if err != nil && len(errs) == 0 {
 				return err // not readable at all
 			}
+			host, err := e.rdma()
+			if err != nil {
+				return err
+			}
 			if e.json {
-				err = e.checkJSON(path, f, errs)
+				err = e.checkJSON(path, f, errs, host)
 			} else {
-				err = e.checkText(path, f, errs)
+				err = e.checkText(path, f, errs, host)
 			}
 			if err == nil && len(errs) > 0 {
 				return &exitError{exitFindings, errSaid}
@@ -52,7 +59,7 @@ and notes about what may not do what was meant.`,
 	return verb(e, c)
 }
 
-func (e *env) checkText(path string, f *config.File, errs []*config.FieldError) error {
+func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, host sysfs.Host) error {
 	if len(errs) > 0 {
 		printFieldErrors(e.stdout, path, errs)
 		return nil
@@ -65,11 +72,14 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError) 
 	for _, n := range f.Config.Notes() {
 		fmt.Fprintf(e.stdout, "# note: %s\n", n)
 	}
+	for _, n := range adapterNotes(&f.Config, &host) {
+		fmt.Fprintf(e.stdout, "# adapter: %s\n", n)
+	}
 	return nil
 }
 
-func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError) error {
-	doc := checkDoc{Schema: checkSchema, File: path, OK: len(errs) == 0, Errors: errs, Notes: []string{}}
+func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, host sysfs.Host) error {
+	doc := checkDoc{Schema: checkSchema, File: path, OK: len(errs) == 0, Errors: errs, Notes: []string{}, RDMA: host}
 	if errs == nil {
 		doc.Errors = []*config.FieldError{}
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +19,10 @@ func newCleanup(e *env) *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove what a daemon that died may have left",
 		Long: `Cleanup removes the sockets in files of a daemon that did not stop properly; all
-else went with its processes. It can be repeated, and it refuses while a daemon runs.`,
-		RunE: func(*cobra.Command, []string) error {
+else went with its processes. It says what it has removed, can be repeated, and
+refuses while a daemon runs: at the socket, and without -c and --socket any in
+this network namespace.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := e.configFor(configPath)
 			if err != nil {
 				return err
@@ -25,17 +30,39 @@ else went with its processes. It can be repeated, and it refuses while a daemon 
 			if e.socket != "" {
 				cfg.Admin = e.socket
 			}
-			err = gateway.Cleanup(cfg)
-			if orphaned && errors.Is(err, admin.ErrDaemonAlive) {
-				return e.done(admin.Result{Verb: "cleanup", Message: "a daemon is running; nothing to clean up"})
+			removed, err := gateway.Cleanup(cfg)
+			if err == nil && configPath == "" && e.socket == "" {
+				err = e.othersHere(cmd.Context())
 			}
-			if err != nil {
+			switch {
+			case orphaned && errors.Is(err, admin.ErrDaemonAlive):
+				return e.done(admin.Result{Verb: "cleanup", Message: "a daemon is running; nothing to clean up"})
+			case err != nil:
 				return err
 			}
-			return e.done(admin.Result{Verb: "cleanup", Message: "clean"})
+			msg := fmt.Sprintf("nothing is left of a gateway at %s and in %s; of one with another configuration: -c FILE", cfg.Admin, cfg.ShmDir)
+			if len(removed) > 0 {
+				msg = "removed " + strings.Join(removed, ", ")
+			}
+			return e.done(admin.Result{Verb: "cleanup", Message: msg, Count: len(removed)})
 		},
 	}
 	addConfigFlag(c, &configPath, "")
 	c.Flags().BoolVar(&orphaned, "if-orphaned", false, "succeed without doing anything while a daemon runs")
 	return withSocket(e, verb(e, c))
+}
+
+// othersHere fails if gateways with another configuration run in this network namespace.
+func (e *env) othersHere(ctx context.Context) error {
+	found, err := e.gateways(ctx)
+	if err != nil {
+		return err
+	}
+	var alive []error
+	for _, g := range found {
+		if g.Here {
+			alive = append(alive, fmt.Errorf("%w: %v; nothing of it is removed", admin.ErrDaemonAlive, g))
+		}
+	}
+	return errors.Join(alive...)
 }

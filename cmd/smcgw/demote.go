@@ -16,7 +16,9 @@ func newDemote(e *env) *cobra.Command {
 		Long: `Demote takes connections from their queue pairs: they go on, without losing a byte,
 over the connection between the gateways that TCP's own addresses name ("relay").
 That is final for a connection; new ones are carried as before. IDs are those of
-"smcgw conns". With --carrier only connections of that carrier leave it.`,
+"smcgw conns". With --carrier only connections of that carrier leave it. With --device
+the connections of an RDMA adapter leave it, and the gateway closes it, so that its
+driver can be unloaded; it is used again when it has been away, or after a reload.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, arg := range args {
@@ -26,8 +28,8 @@ That is final for a connection; new ones are carried as before. IDs are those of
 				}
 				q.IDs = append(q.IDs, id)
 			}
-			if !q.All && len(q.IDs) == 0 && q.Carrier == "" {
-				return usagef("name connections, --carrier or --all")
+			if !q.All && len(q.IDs) == 0 && q.Carrier == "" && q.Device == "" {
+				return usagef("name connections, --carrier, --device or --all")
 			}
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
@@ -39,6 +41,7 @@ That is final for a connection; new ones are carried as before. IDs are those of
 		},
 	}
 	c.Flags().BoolVar(&q.All, "all", false, "all connections")
-	c.Flags().StringVar((*string)(&q.Carrier), "carrier", "", "those of a carrier: rdma-shm or rdma-soft")
+	c.Flags().StringVar((*string)(&q.Carrier), "carrier", "", "those of a carrier: rdma-shm, rdma-hw or rdma-soft")
+	c.Flags().StringVar(&q.Device, "device", "", "close an RDMA adapter, as named by \"smcgw devices\"")
 	return withSocket(e, verb(e, c))
 }

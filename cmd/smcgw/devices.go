@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,10 +14,10 @@ import (
 )
 
 func newDevices(e *env) *cobra.Command {
-	var noHeader, counters bool
+	var noHeader, counters, details bool
 	c := &cobra.Command{
 		Use:   "devices",
-		Short: "List the RDMA devices of the gateway, their addresses and counters",
+		Short: "List the RDMA devices of the gateway, and the RDMA adapters of the host",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
@@ -29,14 +30,20 @@ func newDevices(e *env) *cobra.Command {
 				return e.printJSON(list)
 			case counters:
 				return table(e.stdout, counterRows(list.Devices, noHeader))
+			case details:
+				return table(e.stdout, adapterDetails(&list.RDMA, noHeader))
 			}
 			if err := table(e.stdout, deviceRows(list.Devices, noHeader)); err != nil {
 				return err
 			}
-			return e.printErrors(list.Devices)
+			if err := e.printNotes(list.Devices); err != nil {
+				return err
+			}
+			return e.printAdapters(&list.RDMA, noHeader)
 		},
 	}
 	c.Flags().BoolVar(&noHeader, "no-header", false, "print no header line")
+	c.Flags().BoolVar(&details, "adapters", false, "print all that the kernel tells of RDMA adapters instead, one fact per line")
 	c.Flags().BoolVar(&counters, "counters", false, "print limits and counters instead, one per line")
 	return withSocket(e, noun(e, c))
 }
@@ -92,11 +99,11 @@ func counterRows(devices []admin.DeviceInfo, noHeader bool) [][]string {
 	return rows
 }
 
-// printErrors says below the table why a device is not active.
-func (e *env) printErrors(devices []admin.DeviceInfo) error {
+// printNotes says below the table why a device is not active, or not as configured.
+func (e *env) printNotes(devices []admin.DeviceInfo) error {
 	for i := range devices {
-		if d := &devices[i]; d.Error != "" {
-			if _, err := fmt.Fprintf(e.stdout, "%s: %s\n", d.Name, d.Error); err != nil {
+		if d := &devices[i]; d.Error != "" || d.Note != "" {
+			if _, err := fmt.Fprintf(e.stdout, "%s: %s\n", d.Name, cmp.Or(d.Error, d.Note)); err != nil {
 				return printed(err)
 			}
 		}

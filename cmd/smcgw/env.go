@@ -1,17 +1,23 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 // env is the world as the verbs see it, so that all of them run in tests.
 type env struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	confine        func() error // gives up privileges, of the process
+	confine        func() error                                 // gives up privileges, of the process
+	gateways       func(context.Context) ([]admin.Found, error) // of this machine
+	machineOff     admin.OffFlag
+	rdma           func() (sysfs.Host, error) // adapters
 
 	socket  string // --socket
 	json    bool   // --json
@@ -20,5 +26,8 @@ type env struct {
 
 // osEnv is the world of the process.
 func osEnv() *env {
-	return &env{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, confine: process.Confine}
+	return &env{
+		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		confine: process.Confine, gateways: admin.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read,
+	}
 }

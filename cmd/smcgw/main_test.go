@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -16,10 +18,22 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/lab/leak"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(checked{m}, map[string]func(){"smcgw": main})
+	testscript.Main(checked{m}, map[string]func(){
+		"smcgw":      func() { onHost(sysfs.Host{Adapters: []sysfs.Adapter{}, Memlock: -1}) },
+		"smcgw-rdma": func() { onHost(sampleRDMA()) },
+		fakeProgram:  fakeMain,
+	})
+}
+
+// onHost is main on a host with these adapters.
+func onHost(h sysfs.Host) {
+	e := osEnv()
+	e.rdma = func() (sysfs.Host, error) { return h, nil }
+	os.Exit(run(context.Background(), e, os.Args[1:]))
 }
 
 // checked looks for leaks when the tests are over.
@@ -66,26 +80,53 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdDaemon is "daemon [degraded|broken|restarts]": a daemon without a datapath answers
-// on $WORK/sock, with its state in $WORK/state, until the script ends.
+// cmdDaemon is "daemon [degraded|broken|restarts]": a process answers as a daemon without
+// a datapath on $WORK/sock, with its state in $WORK/state, until the script ends or it is
+// drained.
 func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 {
 		ts.Fatalf("usage: daemon [degraded|broken|restarts]")
 	}
-	d := &fakeDaemon{}
-	if len(args) == 1 {
-		d.kind = args[0]
+	var program string
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if _, err := os.Stat(filepath.Join(dir, fakeProgram)); err == nil && program == "" {
+			program = filepath.Join(dir, fakeProgram)
+		}
 	}
-	cfg := config.Config{Admin: ts.MkAbs("sock"), StateDir: ts.MkAbs("state")}.WithDefaults()
-	admin, err := admin.Listen(cfg, "9.9.9", nil)
+	cmd := exec.Command(program, append([]string{ts.MkAbs("sock"), ts.MkAbs("state")}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
 	ts.Check(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- admin.Serve(ctx, d, d) }()
+	ts.Check(cmd.Start())
 	ts.Defer(func() {
-		cancel()
-		ts.Check(<-done)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	})
+	_, err = out.Read(make([]byte, 1)) // it listens
+	ts.Check(err)
+}
+
+// fakeProgram is the name under which the test binary is the fake daemon.
+const fakeProgram = "fake-daemon"
+
+// fakeMain is the process of a fake daemon: its socket, its state directory, its kind.
+func fakeMain() {
+	d := &fakeDaemon{}
+	if len(os.Args) > 3 {
+		d.kind = os.Args[3]
+	}
+	cfg := config.Config{Admin: os.Args[1], StateDir: os.Args[2]}.WithDefaults()
+	server, err := admin.Listen(cfg, "9.9.9", nil)
+	if err == nil {
+		fmt.Println("listens")
+		ctx, cancel := context.WithCancel(context.Background())
+		d.end = cancel
+		err = server.Serve(ctx, d, d)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // fakeDaemon is a Control with fixed answers.
@@ -93,6 +134,7 @@ type fakeDaemon struct {
 	kind string
 	mu   sync.Mutex
 	off  bool
+	end  context.CancelFunc // ends the process
 	// over is of a drain, reports counts what was told about it.
 	over    chan struct{}
 	reports int
@@ -198,8 +240,8 @@ func (d *fakeDaemon) Services() []admin.ServiceInfo {
 	}
 }
 
-func (d *fakeDaemon) Devices() []admin.DeviceInfo {
-	return []admin.DeviceInfo{
+func (d *fakeDaemon) Devices() admin.DeviceList {
+	return admin.DeviceList{RDMA: sampleRDMA(), Devices: []admin.DeviceInfo{
 		{
 			Name: "shm0", Kind: config.DeviceShm, Carrier: config.CarrierShm, State: admin.DeviceActive, MTU: 4096,
 			Limits: admin.DeviceLimits{Vectors: 2, MaxQP: 100}, Use: map[string]uint64{"qps": 2},
@@ -209,11 +251,37 @@ func (d *fakeDaemon) Devices() []admin.DeviceInfo {
 			Name: "soft0", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceFailed,
 			Error: "bind 10.0.0.1:4791: address already in use",
 		},
+		{
+			Name: "soft1", Kind: config.DeviceSoft, Carrier: config.CarrierSoft, State: admin.DeviceActive, UDPPort: 4793, MTU: 1024,
+			Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791",
+		},
+	}}
+}
+
+// sampleRDMA is a host with two ports, one of them without a link.
+func sampleRDMA() sysfs.Host {
+	port := sysfs.Port{
+		Number: 1, LinkLayer: "Ethernet", State: "ACTIVE", Physical: "LinkUp", Rate: "100 Gb/sec (2X HDR)", TrafficClass: "Global tclass=106",
+		GIDs: []sysfs.GID{
+			{Index: 2, GID: netip.MustParseAddr("::ffff:10.0.0.1"), Type: sysfs.IBorRoCEv1, Device: "ens1f0"},
+			{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"), Type: sysfs.RoCEv2, Device: "ens1f0"},
+		},
+		Priorities: &sysfs.Priorities{PFC: []int{3}, DSCP: map[int]int{26: 3, 48: 6}},
 	}
+	first := sysfs.Adapter{
+		Name: "mlx5_0", Driver: "mlx5_core", PCI: "0000:3b:00.0", NUMA: 1, Node: "CA", GUID: "b83f:d203:0012:3456", Board: "MT_0000000359",
+		Firmware: "22.41.1000", Verbs: &sysfs.Node{Path: "/dev/infiniband/uverbs0"}, Use: map[string]uint64{"qp": 2},
+		Limits: map[string]uint64{"hca_object": 2000}, Ports: []sysfs.Port{port},
+	}
+	second := first
+	second.Name, second.Limits, second.Use = "mlx5_1", nil, nil
+	second.Verbs = &sysfs.Node{Path: "/dev/infiniband/uverbs1", Problem: "no permission to read and write it"}
+	second.Ports = []sysfs.Port{{Number: 1, LinkLayer: "Ethernet", State: "DOWN", Physical: "Disabled", Rate: "40 Gb/sec (4X QDR)", GIDs: []sysfs.GID{}, Unusable: "the port is DOWN"}}
+	return sysfs.Host{Namespaces: "shared", Memlock: 8 << 20, Adapters: []sysfs.Adapter{first, second}}
 }
 
 // Demote implements admin.Control.
-func (d *fakeDaemon) Demote(q admin.DemoteQuery) int { return max(1, 2*len(q.IDs)) }
+func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) { return max(1, 2*len(q.IDs)), nil }
 
 // FlushPeers implements admin.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {
@@ -254,6 +322,7 @@ func (d *fakeDaemon) Draining() *admin.DrainInfo {
 			i.Flows = 1
 		}
 		close(d.over)
+		d.end()
 	}
 	return i
 }

@@ -117,6 +117,9 @@ func details(st admin.Status) string {
 			fmt.Fprintf(&b, "%-10s %s: %s %s\n", "degraded", name, code.Meaning, code.Fix)
 		}
 	}
+	for _, n := range st.Notes {
+		fmt.Fprintf(&b, "%-10s %s\n", "note", n)
+	}
 	for _, l := range st.BlockedLegs {
 		fmt.Fprintf(&b, "%-10s %s\n", "blocked", blockedLegs(l))
 	}

@@ -53,7 +53,13 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 			if opts.DrainTimeout < 0 {
 				return usagef("--drain-timeout: %v is negative", opts.DrainTimeout)
 			}
-			opts.Reload, opts.Load = hup, func() (config.Config, error) { return e.loadConfig(configPath) }
+			opts.Reload, opts.Load = hup, func() (config.Config, error) {
+				f, err := config.Load(configPath) // its errors are a line of the log
+				if err != nil {
+					return config.Config{}, err
+				}
+				return f.Config, nil
+			}
 			if alone {
 				return e.daemon(cmd.Context(), cfg, opts)
 			}
@@ -91,7 +97,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 
 // tidy removes what a dead daemon has left, unless another one runs already.
 func tidy(cfg config.Config) error {
-	if err := gateway.Cleanup(cfg); !errors.Is(err, admin.ErrDaemonAlive) {
+	if _, err := gateway.Cleanup(cfg); !errors.Is(err, admin.ErrDaemonAlive) {
 		return err
 	}
 	return nil

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// serveFake answers as a daemon without a datapath until the test ends.
+func serveFake(t *testing.T, kind string) (d *fakeDaemon, cfg config.Config) {
+	cfg = config.Config{Admin: t.TempDir() + "/other.sock", StateDir: t.TempDir()}.WithDefaults()
+	server, err := admin.Listen(cfg, "9.9.9", nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	d = &fakeDaemon{kind: kind, end: cancel}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, d, d) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return d, cfg
+}
+
+// TestSwitchOfTheMachine: the kill switch without flags reaches every gateway, whatever
+// its configuration, and fails when it missed one.
+func TestSwitchOfTheMachine(t *testing.T) {
+	d, cfg := serveFake(t, "")
+	_, broken := serveFake(t, "broken")
+	file := admin.NewOffFlag(t.TempDir())
+	run := func(found []admin.Found, args ...string) (status int, out, errs string) {
+		var stdout, stderr bytes.Buffer
+		e := &env{
+			stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }, machineOff: file,
+			gateways: func(context.Context) ([]admin.Found, error) { return found, nil },
+		}
+		return run(t.Context(), e, args), stdout.String(), stderr.String()
+	}
+	one := admin.Found{PID: 41, Here: true, Path: cfg.Admin, Socket: cfg.Admin}
+	status, out, errs := run([]admin.Found{one}, "off")
+	require.Zero(t, status, errs)
+	require.Equal(t, "gateway of process 41 at "+cfg.Admin+": new connections stay native; carried ones go on\n", out)
+	require.Equal(t, config.ModeOff, d.Status().Mode)
+	require.True(t, file.IsSet())
+
+	status, out, errs = run([]admin.Found{one}, "on")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "new connections are offered")
+	require.Equal(t, config.ModeEnforce, d.Status().Mode)
+	require.False(t, file.IsSet())
+
+	elsewhere := admin.Found{PID: 43, Namespace: "net:[7]"}
+	status, out, errs = run([]admin.Found{one, {PID: 42, Here: true, Path: broken.Admin, Socket: broken.Admin}, elsewhere}, "off", "--now")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, out, "gateway of process 41")
+	require.Contains(t, errs, "gateway of process 42 at "+broken.Admin+": answer of the daemon: switch datapath: broken as asked")
+	require.Contains(t, errs, "gateway of process 43 in network namespace net:[7] was not told")
+	require.Equal(t, config.ModeOff, d.Status().Mode)
+
+	status, out, _ = run(nil, "off")
+	require.Zero(t, status)
+	require.Equal(t, "no daemon answers; "+file.Path()+" keeps all that are started off\n", out)
+	status, out, _ = run(nil, "on")
+	require.Zero(t, status)
+	require.Equal(t, "no daemon answers; "+file.Path()+" is gone\n", out)
+}
+
+// TestCleanupSays: it names what it removes, and a gateway that it has missed.
+func TestCleanupSays(t *testing.T) {
+	dir := t.TempDir()
+	run := func(found []admin.Found, args ...string) (status int, out, errs string) {
+		var stdout, stderr bytes.Buffer
+		e := &env{
+			stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" },
+			gateways: func(context.Context) ([]admin.Found, error) { return found, nil },
+		}
+		return run(t.Context(), e, append([]string{"cleanup"}, args...)), stdout.String(), stderr.String()
+	}
+	file := dir + "/smcgw.yaml"
+	require.NoError(t, os.WriteFile(file, []byte("{ admin: "+dir+"/s, shm_dir: "+dir+"/shm }"), 0o600))
+	require.NoError(t, os.Mkdir(dir+"/shm", 0o700))
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/s"})
+	require.NoError(t, err)
+	dead.SetUnlinkOnClose(false)
+	require.NoError(t, dead.Close())
+	status, out, errs := run(nil, "-c", file)
+	require.Zero(t, status, errs)
+	require.Equal(t, "removed "+dir+"/s\n", out)
+	status, out, _ = run(nil, "-c", file)
+	require.Zero(t, status)
+	require.Equal(t, "nothing is left of a gateway at "+dir+"/s and in "+dir+"/shm; of one with another configuration: -c FILE\n", out)
+
+	here := []admin.Found{{PID: 41, Here: true, Path: "/run/other/admin.sock"}, {PID: 42, Namespace: "net:[7]"}}
+	status, _, errs = run(here, "-c", file)
+	require.Zero(t, status, errs)
+	e := &env{gateways: func(context.Context) ([]admin.Found, error) { return here, nil }}
+	err = e.othersHere(t.Context())
+	require.ErrorIs(t, err, admin.ErrDaemonAlive)
+	require.EqualError(t, err, "a daemon is running: gateway of process 41 at /run/other/admin.sock; nothing of it is removed")
+}

@@ -16,16 +16,21 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo install-test-deps install-bench-deps clean
 
-all: build lint test
+all: build build-hw lint test
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
 
 # With its symbols (no -s), so that perf can name functions of a gateway that runs.
-build: ## bin/smcgw, static, and bin/smcgw-lab
+build: ## bin/smcgw, static and without RDMA adapters (see build-hw), and bin/smcgw-lab
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-w -X main.version=$(VERSION)" -o bin/ ./cmd/smcgw ./cmd/smcgw-lab
+
+# cgo binds libibverbs, which is loaded at run time: only libc is needed. Names are
+# resolved as the static program does it.
+build-hw: ## bin/smcgw-hw: bin/smcgw that drives RDMA adapters, too; needs a C compiler, and libc where it runs
+	CGO_ENABLED=1 $(GO) build -trimpath -tags netgo,osusergo -ldflags "-w -X main.version=$(VERSION)+hw" -o bin/smcgw-hw ./cmd/smcgw
 
 generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
 	$(GO) generate ./...
@@ -64,6 +69,7 @@ fuzz: ## every fuzz test for FUZZTIME
 
 lint: ## golangci-lint as in .golangci.yml
 	$(GO) vet ./...
+	CGO_ENABLED=0 $(GO) vet ./verbs/hw/...
 	if command -v golangci-lint >/dev/null; then golangci-lint run; \
 	else $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run; fi
 

@@ -100,7 +100,7 @@ func (tr *tree) exists(name string) bool {
 // anchors are the names of a document's headings in links.
 func (tr *tree) anchors(doc string) (names []string) {
 	for _, m := range regexp.MustCompile(`(?m)^#+ +(.+?) *$`).FindAllSubmatch(tr.texts[doc], -1) {
-		words := regexp.MustCompile("[^\\pL\\pN _-]").ReplaceAllString(strings.ToLower(string(m[1])), "")
+		words := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(string(m[1])), "")
 		names = append(names, strings.ReplaceAll(words, " ", "-"))
 	}
 	return names

@@ -129,7 +129,7 @@ func capable(t *testing.T) {
 		out, err = d.g1.cli("on")
 		require.NoError(t, err, out)
 		if carriers == "soft" {
-			require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}))
+			require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}))
 			d.restart(d.h1, s) // a proof holds for a while
 			d.flush()
 			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), config.CarrierRelay)

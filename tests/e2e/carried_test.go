@@ -14,7 +14,7 @@ import (
 func TestCombination(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	require.NoError(t, w.h2.NFT(`table inet filter {
+	require.NoError(t, w.h2.NFT(onSoftPort(`table inet filter {
 	chain input {
 		type filter hook input priority 0; policy drop;
 		iif lo accept
@@ -24,7 +24,7 @@ func TestCombination(t *testing.T) {
 		iifname "eth0" ip saddr 10.77.0.1 tcp dport { 7000-7006 } accept
 		iifname "eth0" ip6 saddr fd77::1 tcp dport { 7000-7006 } accept
 	}
-}`))
+}`)))
 	w.serve(w.h2)
 	w.up(w.h1, settings{})
 	w.up(w.h2, settings{})

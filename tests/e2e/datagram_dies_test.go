@@ -197,7 +197,7 @@ func TestDatagramsPathLostSoft(t *testing.T) {
 	t.Parallel()
 	d := newDatagrams(t, false)
 	clients := d.startPingPong(t)
-	require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}))
+	require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}))
 	require.Eventually(t, func() bool {
 		before := d.g1.udpStats()
 		time.Sleep(300 * time.Millisecond)

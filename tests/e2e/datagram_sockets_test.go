@@ -316,7 +316,7 @@ func (d *datagrams) bothBegin(t *testing.T) {
 // lets this client in.
 func (d *datagrams) behindFirewalls(t *testing.T) {
 	table := func(more string) string {
-		return `table inet filter {
+		return onSoftPort(`table inet filter {
 	chain input {
 		type filter hook input priority 0; policy drop;
 		iif lo accept
@@ -325,7 +325,7 @@ func (d *datagrams) behindFirewalls(t *testing.T) {
 		udp dport { 4790, 4791 } accept
 		` + more + `
 	}
-}`
+}`)
 	}
 	require.NoError(t, d.h1.NFT(table("")))
 	require.NoError(t, d.h2.NFT(table(fmt.Sprintf(

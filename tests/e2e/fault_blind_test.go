@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -140,9 +141,9 @@ func TestFaultBlind(t *testing.T) {
 	b.up(b.h1, settings{Carriers: "soft"})
 	b.g2 = b.up(b.h2, settings{Carriers: "soft"})
 	var err error
-	b.ear, err = rogue.NewEar(b.h2.Do)
+	b.ear, err = rogue.NewEar(b.h2.Do, rdmaPort)
 	require.NoError(t, err)
-	b.send, err = rogue.NewBlind(b.h3.Do, b.h1.Addr4, b.h2.Addr4)
+	b.send, err = rogue.NewBlind(b.h3.Do, b.h1.Addr4, netip.AddrPortFrom(b.h2.Addr4, rdmaPort))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.ear.Close(); _ = b.send.Close() })
 	for _, g := range matrix.Cells(t, guesses, 3) {

@@ -190,7 +190,7 @@ const statefulFirewall = `table inet filter {
 // firewalls loads the firewall of both hosts in place of any other, at a stroke.
 func firewalls(t *testing.T, w *world) {
 	for _, h := range []*testnet.Host{w.h1, w.h2} {
-		require.NoError(t, h.NFT("flush ruleset\n"+statefulFirewall))
+		require.NoError(t, h.NFT("flush ruleset\n"+onSoftPort(statefulFirewall)))
 	}
 }
 

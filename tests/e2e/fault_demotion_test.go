@@ -276,7 +276,7 @@ func rendezvous(fd int, peer unix.Sockaddr) bool {
 
 // blockUDP has the network lose what RoCEv2 sends.
 func (d *demotionTest) blockUDP() {
-	require.NoError(d.t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}))
+	require.NoError(d.t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}))
 	start := time.Now()
 	d.askHeld() // so idle ones have something to send
 	time.Sleep(5*time.Second - time.Since(start))

@@ -38,6 +38,7 @@ func TestFaultDrain(t *testing.T) {
 		out, err := g.cli("drain")
 		require.NoError(t, err, out)
 		require.True(t, strings.HasSuffix(out, "drained, 0 connections left\n"), out)
+		require.Empty(t, g.processes(), "it returns when the gateway is gone")
 		g.ended(t)
 	})
 

@@ -26,7 +26,7 @@ import (
 // Ends of a connection that broke the rules.
 var (
 	violated = []string{"protocol_error"}
-	broken   = []string{"protocol_error", "peer_dead", "device_failed"} // a NAK ends the queue pair, and the side that saw it first says why
+	broken   = []string{"protocol_error", "peer_dead", "carrier_unreachable", "device_failed"} // a NAK ends the queue pair, and the side that saw it first says why
 	either   = append([]string{"wire_reset", "lost_bytes", admin.DemotedByPeer}, broken...)
 )
 
@@ -270,10 +270,10 @@ func (s *site) storm() {
 		port uint16
 		pick func() uint32
 	}{
-		"own queue pair":  {4791, func() uint32 { return a.c.Peer.RoCE.QPN }},
-		"its neighbours":  {4791, func() uint32 { return a.c.Peer.RoCE.QPN - 4096 + rng.Uint32N(8192) }},
-		"any queue pair":  {4791, rng.Uint32},
-		"well-known ones": {4791, func() uint32 { return rng.Uint32N(2) }},
+		"own queue pair":  {rdmaPort, func() uint32 { return a.c.Peer.RoCE.QPN }},
+		"its neighbours":  {rdmaPort, func() uint32 { return a.c.Peer.RoCE.QPN - 4096 + rng.Uint32N(8192) }},
+		"any queue pair":  {rdmaPort, rng.Uint32},
+		"well-known ones": {rdmaPort, func() uint32 { return rng.Uint32N(2) }},
 		"datagram port":   {4790, rng.Uint32},
 	}
 	packets := 3000

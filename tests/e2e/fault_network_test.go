@@ -73,10 +73,7 @@ func mtuOf(n int) int {
 	return n
 }
 
-const (
-	rdmaPort  = 4791
-	wrongRoCE = "wrong RoCE"
-)
+const wrongRoCE = "wrong RoCE"
 
 var netFaults = []netFault{
 	{name: "loss", box: testnet.Box{Loss: 20}, did: lost},
@@ -141,7 +138,7 @@ func options(s testnet.BoxStats) uint64    { return s.Options }
 
 // anyReasons are those that a connection may have under every fault: it was not
 // carried, or not by what was meant, and works.
-var anyReasons = []string{"", "handshake_timeout", "carrier_unreachable", "option_blackholed", "offer_unanswered", "client_gone", "peer_no_option", "accept_lost", "wire_reset", "gateway_stale"}
+var anyReasons = []string{"", "app_reset", "handshake_timeout", "carrier_unreachable", "option_blackholed", "offer_unanswered", "client_gone", "peer_no_option", "accept_lost", "wire_reset", "gateway_stale"}
 
 // netCell is one cell of the matrix; in each, connections of both families are under
 // way.

@@ -31,7 +31,7 @@ func TestFirewallDecidesTheSame(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("10.77.0.101/24")))
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("fd77::101/64")))
-	require.NoError(t, w.h2.NFT(strictFirewall))
+	require.NoError(t, w.h2.NFT(onSoftPort(strictFirewall)))
 	server := w.serve(w.h2)
 	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, settings{})
 

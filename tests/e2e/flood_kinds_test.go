@@ -69,7 +69,7 @@ func (a *attacker) third(from netip.Addr) []byte {
 func (a *attacker) query(from netip.Addr) []byte {
 	r := resolve.Resolve{
 		MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, Target: a.w.h2.AddrPort4(queryPort),
-		Offers: []resolve.UDOffer{{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 17, QKey: 1, UDPPort: 4791}},
+		Offers: []resolve.UDOffer{{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: 17, QKey: 1, UDPPort: rdmaPort}},
 	}
 	ip := netip.AddrFrom16(from.As16()).As16()
 	copy(r.Offers[0].GID[:], ip[:])

@@ -141,6 +141,9 @@ func (s settings) withDefaults(via config.Carrier) settings {
 	set(&s.Handshake, slowed(2*time.Second).String()) // tests of the deadline have the default: quick
 	set(&s.NegativeCache, "10m")
 	set(&s.Retry, "1h")
+	if rdmaPort != 4791 && !strings.Contains(s.Extra, "soft:") {
+		s.Extra += fmt.Sprintf("soft: { udp_port: %d }\n", rdmaPort)
+	}
 	if s.MaxFlows == 0 {
 		s.MaxFlows = 20000
 	}

@@ -227,6 +227,7 @@ func (c *hostCell) start() {
 		Handshake: slowed(handshakeTimeout).String(),
 		Ports:     "7000, 7001, 7003, 7004, 7005, 7009, 7010, 7098",
 		Peers:     `0.0.0.0/0, "::/0"`,
+		Devices:   " ", // as most configurations: what routes say
 	}
 	g1, g2 := c.launch(c.h1, s), c.launch(c.h2, s)
 	g1.ready()

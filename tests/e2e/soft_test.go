@@ -43,7 +43,7 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 	w.up(w.h1, settings{Handshake: quick, Carriers: "soft"})
 	w.up(w.h2, settings{Handshake: quick, Carriers: "soft"})
 	to := w.h2.AddrPort4(echoPort).String()
-	box := testnet.Box{UDP: testnet.Datagrams{Port: 4791, Loss: 1000}}
+	box := testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}
 	for _, name := range []string{"both ways", "there"} {
 		t.Run(name, func(t *testing.T) {
 			w.restart(w.h1, settings{Handshake: quick, Carriers: "soft"}) // a proof holds for a while
@@ -102,7 +102,7 @@ func TestSoftDevices(t *testing.T) {
 		return err
 	}))
 	defer taken.Close()
-	g2 = w.restart(w.h2, settings{Carriers: "soft"})
+	g2 = w.restart(w.h2, settings{Carriers: "soft", Extra: "soft: { alternate_port: 0 }\n"})
 	out, err := g2.cli("devices")
 	require.NoError(t, err)
 	require.Contains(t, out, "failed")
@@ -111,6 +111,69 @@ func TestSoftDevices(t *testing.T) {
 	w.flush()
 	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
 	g1.awaitConn("native", func(c admin.ConnInfo) bool { return from(e)(c) && c.Reason == "no_common_carrier" }, "--all")
+}
+
+// TestSoftBesideRDMA: on a host whose RoCEv2 port is another's, as the kernel's
+// rdma_rxe has it, everything that soft carries goes by the alternate port: both
+// ways, through a takeover, and after the port is free again.
+func TestSoftBesideRDMA(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h1)
+	w.serve(w.h2)
+	free := w.occupyRoCE(w.h2)
+	w.up(w.h1, settings{Carriers: "soft"})
+	g2 := w.up(w.h2, settings{Carriers: "soft"})
+	note := "soft0: receives on UDP port 4793: UDP port 4791 is in use"
+	require.EqualValues(t, 4793, g2.devices()[0].UDPPort)
+	for _, verb := range []string{"devices", "status"} {
+		out, err := g2.cli(verb)
+		require.NoError(t, err)
+		require.Contains(t, out, note)
+	}
+	require.Empty(t, g2.status().Degraded)
+	exchange := func() {
+		t.Helper()
+		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+			w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h2, transferPort)), config.CarrierSoft)
+			back := w.mustApp(w.h2, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h1, transferPort))
+			require.Equal(t, config.CarrierSoft, w.gateways[w.h2].closedConn(from(back)).Carrier)
+		})
+	}
+	exchange()
+	old := g2
+	g2 = old.upgrade()
+	require.EqualValues(t, 4793, g2.devices()[0].UDPPort)
+	exchange()
+	old.ended(t)
+	free()
+	g2 = w.restart(w.h2, settings{Carriers: "soft"})
+	require.EqualValues(t, 4791, g2.devices()[0].UDPPort)
+	exchange()
+}
+
+// occupyRoCE binds RoCEv2's port at all addresses of a host, until the returned
+// function is called.
+func (w *world) occupyRoCE(h *testnet.Host) (free func()) {
+	w.t.Helper()
+	var socks []net.PacketConn
+	require.NoError(w.t, h.Do(func() error {
+		for _, at := range []string{"0.0.0.0:4791", "[::]:4791"} {
+			c, err := net.ListenPacket("udp"+map[bool]string{true: "6", false: "4"}[at[0] == '['], at)
+			if err != nil {
+				return err
+			}
+			socks = append(socks, c)
+		}
+		return nil
+	}))
+	free = func() {
+		for _, c := range socks {
+			_ = c.Close()
+		}
+	}
+	w.t.Cleanup(free)
+	return free
 }
 
 func (g *gw) devices() []admin.DeviceInfo {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +24,22 @@ type variant struct {
 // lossySeed decides which datagrams the lossy network loses.
 const lossySeed = 11
 
+// rdmaPort is the UDP port of soft: RoCEv2's, or SMCGW_SOFT_PORT.
+var rdmaPort = softPort()
+
+func softPort() uint16 {
+	if n, err := strconv.ParseUint(os.Getenv("SMCGW_SOFT_PORT"), 10, 16); err == nil {
+		return uint16(n)
+	}
+	return 4791
+}
+
+// onSoftPort makes rules of a firewall that let RoCEv2's port through let that of soft
+// through.
+func onSoftPort(rules string) string {
+	return strings.ReplaceAll(rules, "4791", strconv.Itoa(int(rdmaPort)))
+}
+
 // variants by the test they are run by.
 var variants = map[string]variant{
 	"TestOverSoft":          {via: config.CarrierSoft},
@@ -31,7 +48,7 @@ var variants = map[string]variant{
 	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
 	// that what fails, fails by the carrier.
 	"TestLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
-		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
+		Port: rdmaPort, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
 	"TestOlderClient":           {via: config.CarrierShm, older: "h1"},
 	"TestOlderServer":           {via: config.CarrierShm, older: "h2"},
@@ -40,7 +57,7 @@ var variants = map[string]variant{
 	"TestDatagramsAllPortsSoft": {via: config.CarrierSoft},
 	"TestDatagramsPathLostSoft": {via: config.CarrierSoft},
 	"TestDatagramsOverLossySoft": {via: config.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
-		Port: 4791, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
+		Port: rdmaPort, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
 }
 

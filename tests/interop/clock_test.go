@@ -24,7 +24,7 @@ var clockJumps = []string{
 // back, while applications connect, talk and rest. None of them notices, everything
 // is carried, and nothing is given up too early or too late.
 func TestFaultClock(t *testing.T) {
-	m := newMachines(t)
+	m := newMachines(t, false)
 	ctx := patience(t, 5*time.Minute)
 	began := time.Now()
 

@@ -11,6 +11,9 @@
 // the kernel of the tests may lack, so tests of tests/e2e about them run there,
 // between namespaces.
 //
+// TestAdapterSockets and TestKernelCM run our side in the guest, too: on rxe by
+// libibverbs and the kernel's connection manager, as it runs on an adapter.
+//
 // `make test` runs a sample with kernel 6.12, `make interop` (SMCGW_INTEROP=all)
 // everything with 6.12 and 6.1 and more iterations. Both need root,
 // /dev/net/tun and qemu-system-x86 and skip without (SMCGW_REQUIRE=vm turns

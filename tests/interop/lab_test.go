@@ -17,11 +17,25 @@ import (
 )
 
 // lab is a guest and the host at the other end of its cable, shared by the
-// tests of one kernel.
+// tests of one kernel. In a test that runs in the guest itself inside takes the
+// place of both.
 type lab struct {
 	series guest.Series
 	host   *testnet.Tapped
 	guest  *guest.Guest
+	inside *inside
+}
+
+// starter starts programs of rdma-core.
+type starter interface {
+	Start(name string, args ...string) (*remote.Process, error)
+}
+
+func (l *lab) programs() starter {
+	if l.inside != nil {
+		return l.inside
+	}
+	return l.guest
 }
 
 // labs holds what has been started, until closeLabs.
@@ -54,11 +68,7 @@ func eachKernel(t *testing.T, f func(t *testing.T, l *lab)) {
 
 func onKernels(t *testing.T, f func(t *testing.T, l *lab)) {
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
-	kernels := []guest.Series{guest.Linux612}
-	if thorough() {
-		kernels = append(kernels, guest.Linux61)
-	}
-	for _, k := range kernels {
+	for _, k := range kernels() {
 		t.Run("linux-"+string(k), func(t *testing.T) {
 			l, err := labOf(k)
 			require.NoError(t, err)
@@ -71,6 +81,14 @@ func onKernels(t *testing.T, f func(t *testing.T, l *lab)) {
 			f(t, l)
 		})
 	}
+}
+
+// kernels are those to test with.
+func kernels() []guest.Series {
+	if thorough() {
+		return []guest.Series{guest.Linux612, guest.Linux61}
+	}
+	return []guest.Series{guest.Linux612}
 }
 
 func labOf(k guest.Series) (*lab, error) {
@@ -129,11 +147,11 @@ func closeLabs() {
 // start starts a program in the guest, to be killed at the end of the test.
 func (l *lab) start(t *testing.T, args ...string) *remote.Process {
 	t.Helper()
-	return startIn(t, l.guest, args...)
+	return startIn(t, l.programs(), args...)
 }
 
 // startIn starts a program in a guest, to be killed at the end of the test.
-func startIn(t *testing.T, g *guest.Guest, args ...string) *remote.Process {
+func startIn(t *testing.T, g starter, args ...string) *remote.Process {
 	t.Helper()
 	p, err := g.Start(args[0], args[1:]...)
 	require.NoError(t, err)
@@ -156,9 +174,11 @@ func (l *lab) startDatagram(t *testing.T, args ...string) *remote.Process {
 // run runs a program in the guest and wants it to succeed.
 func (l *lab) run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := l.guest.Run(patience(t, time.Minute), args[0], args[1:]...)
+	p, err := l.programs().Start(args[0], args[1:]...)
 	require.NoError(t, err)
-	return out
+	defer p.Kill()
+	require.NoError(t, p.Wait(patience(t, time.Minute)))
+	return p.Output()
 }
 
 // patienceAfter is patience for the cleaning up, when the test's own context has

@@ -54,8 +54,9 @@ state_dir: %[1]s/state
 limits: { memory: 128MiB, handshake_timeout: 5s }
 `
 
-// newMachines starts both, with servers on both.
-func newMachines(t *testing.T) *machines {
+// newMachines starts both, with servers on both. The guest keeps its RDMA device, or
+// loses it with its module.
+func newMachines(t *testing.T, rxe bool) *machines {
 	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	ctx := patience(t, 5*time.Minute)
 	img, err := guest.Build(ctx, guest.Linux612)
@@ -82,7 +83,7 @@ func newMachines(t *testing.T) *machines {
 		require.NoError(t, m.guest.Close())
 	})
 	m.inHost(ctx, t, dir, filepath.Join(dir, "smcgw"))
-	m.inGuest(ctx, t)
+	m.inGuest(ctx, t, rxe)
 	return m
 }
 
@@ -106,15 +107,17 @@ func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary string)
 	require.NoError(t, err)
 }
 
-func (m *machines) inGuest(ctx context.Context, t *testing.T) {
+func (m *machines) inGuest(ctx context.Context, t *testing.T, rxe bool) {
 	t.Helper()
 	config := fmt.Sprintf(machineConfig, "/run", "eth0", echoPort, transferPort)
-	for _, args := range [][]string{
-		{"rdma", "link", "delete", guest.Device},
-		{"busybox", "rmmod", "rdma_rxe"}, // it has the port that ours wants
+	var commands [][]string
+	if !rxe { // it has the port that ours wants
+		commands = [][]string{{"rdma", "link", "delete", guest.Device}, {"busybox", "rmmod", "rdma_rxe"}}
+	}
+	for _, args := range append(commands, [][]string{
 		{"mount", "-t", "cgroup2", "none", "/sys/fs/cgroup"},
 		{"sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", config},
-	} {
+	}...) {
 		_, err := m.guest.Run(ctx, args[0], args[1:]...)
 		require.NoError(t, err)
 	}

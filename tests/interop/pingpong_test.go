@@ -21,6 +21,9 @@ type path struct {
 }
 
 func (l *lab) paths() []path {
+	if in := l.inside; in != nil {
+		return []path{{"ipv4", in.addr4, in.addr4, guest.GIDIndex4}, {"ipv6", in.addr6, in.addr6, guest.GIDIndex6}}
+	}
 	return []path{
 		{"ipv4", l.host.Addr4, l.guest.Addr4, guest.GIDIndex4},
 		{"ipv6", l.host.Addr6, l.guest.Addr6, guest.GIDIndex6},

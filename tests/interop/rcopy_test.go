@@ -28,37 +28,37 @@ func rcopyPatience() time.Time {
 
 // TestRcopy copies a large file and compares checksums. The program serves
 // IPv4 only, and takes names, not IPv6 addresses.
-func TestRcopy(t *testing.T) {
+func TestRcopy(t *testing.T) { eachKernel(t, rcopies) }
+
+func rcopies(t *testing.T, l *lab) {
 	const file, hostName = "/tmp/file", "our.side"
-	eachKernel(t, func(t *testing.T, l *lab) {
-		size := rcopySize()
-		for _, path := range l.paths() {
-			t.Run(path.name+" program connects", func(t *testing.T) {
-				out := l.run(t, "sh", "-c", "echo "+path.our.String()+" "+hostName+" >/etc/hosts;"+
-					"head -c "+strconv.FormatInt(size, 10)+" /dev/urandom >"+file+"; sha256sum "+file)
-				accept := l.stack(t, path).listen(rcopyPort)
-				program := l.start(t, "rcopy", file, hostName+":/there")
-				conn := accept()
-				require.NoError(t, conn.SetDeadline(rcopyPatience()))
-				sum := sha256.New()
-				name, err := rcopyServe(conn, sum)
-				require.NoError(t, err)
-				require.Equal(t, "/there", name)
-				require.Equal(t, strings.Fields(out)[0], hex.EncodeToString(sum.Sum(nil)))
-				require.NoError(t, conn.Close())
-				ended(t, program)
-				require.Contains(t, program.Output(), strconv.FormatInt(size, 10)+" bytes in ")
-			})
-		}
-		path := l.paths()[0]
-		t.Run(path.name+" program serves", func(t *testing.T) {
-			l.start(t, "rcopy")
-			conn := l.stack(t, path).dial(rcopyPort)
+	size := rcopySize()
+	for _, path := range l.paths() {
+		t.Run(path.name+" program connects", func(t *testing.T) {
+			out := l.run(t, "sh", "-c", "echo "+path.our.String()+" "+hostName+" >/etc/hosts;"+
+				"head -c "+strconv.FormatInt(size, 10)+" /dev/urandom >"+file+"; sha256sum "+file)
+			accept := l.stack(t, path).listen(rcopyPort)
+			program := l.start(t, "rcopy", file, hostName+":/there")
+			conn := accept()
 			require.NoError(t, conn.SetDeadline(rcopyPatience()))
 			sum := sha256.New()
-			require.NoError(t, rcopySend(conn, file, io.TeeReader(rand.NewChaCha8([32]byte{1}), sum), size))
+			name, err := rcopyServe(conn, sum)
+			require.NoError(t, err)
+			require.Equal(t, "/there", name)
+			require.Equal(t, strings.Fields(out)[0], hex.EncodeToString(sum.Sum(nil)))
 			require.NoError(t, conn.Close())
-			require.Equal(t, hex.EncodeToString(sum.Sum(nil)), strings.Fields(l.run(t, "sha256sum", file))[0])
+			ended(t, program)
+			require.Contains(t, program.Output(), strconv.FormatInt(size, 10)+" bytes in ")
 		})
+	}
+	path := l.paths()[0]
+	t.Run(path.name+" program serves", func(t *testing.T) {
+		l.start(t, "rcopy")
+		conn := l.stack(t, path).dial(rcopyPort)
+		require.NoError(t, conn.SetDeadline(rcopyPatience()))
+		sum := sha256.New()
+		require.NoError(t, rcopySend(conn, file, io.TeeReader(rand.NewChaCha8([32]byte{1}), sum), size))
+		require.NoError(t, conn.Close())
+		require.Equal(t, hex.EncodeToString(sum.Sum(nil)), strings.Fields(l.run(t, "sha256sum", file))[0])
 	})
 }

@@ -75,12 +75,23 @@ func rstreamCases(paths []path) (all []rstreamCase) {
 	return all
 }
 
-func TestRstream(t *testing.T) {
-	eachKernel(t, func(t *testing.T, l *lab) {
-		for _, c := range rstreamCases(l.paths()) {
-			t.Run(c.name(), func(t *testing.T) { c.run(t, l) })
-		}
-	})
+func TestRstream(t *testing.T) { eachKernel(t, rstreams) }
+
+func rstreams(t *testing.T, l *lab) {
+	for _, c := range l.few(rstreamCases(l.paths())) {
+		t.Run(c.name(), func(t *testing.T) { c.run(t, l) })
+	}
+}
+
+// few are a third of the cases in the sample inside of a guest, where all is emulated.
+func (l *lab) few(cases []rstreamCase) (some []rstreamCase) {
+	if l.inside == nil || thorough() {
+		return cases
+	}
+	for i := 0; i < len(cases); i += 3 {
+		some = append(some, cases[i])
+	}
+	return some
 }
 
 func (c *rstreamCase) run(t *testing.T, l *lab) {

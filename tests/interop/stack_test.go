@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/rsocket/socket"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
+	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
@@ -29,17 +30,28 @@ type stack struct {
 func (l *lab) stack(t *testing.T, p path) *stack {
 	t.Helper()
 	s := &stack{t: t, l: l, path: p}
+	dev := l.device(t, p)
+	var err error
+	s.stack, err = socket.NewStack(dev, socket.StackConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.stack.Close()) })
+	return s
+}
+
+// device opens a device of ours on our address of the path: the software device,
+// or inside of the guest the kernel's rxe.
+func (l *lab) device(t *testing.T, p path) verbs.Device {
+	t.Helper()
+	if l.inside != nil {
+		return l.inside.device(t)
+	}
 	var dev *soft.Device
 	require.NoError(t, l.host.Do(func() (err error) {
 		dev, err = soft.Open(soft.Config{Addrs: []netip.Addr{p.our}, Within: l.host.Do})
 		return err
 	}))
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	var err error
-	s.stack, err = socket.NewStack(dev, socket.StackConfig{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.stack.Close()) })
-	return s
+	return dev
 }
 
 // dial connects to a program in the guest, which may not listen yet.

@@ -106,12 +106,10 @@ func (sp spread) String() string {
 func aimTable(list []*summary) string {
 	var b strings.Builder
 	b.WriteString("| | aim | bound |")
-	rule := "|---|---|---|"
 	for _, s := range list {
 		fmt.Fprintf(&b, " %s |", s.congestion())
-		rule += "---|"
 	}
-	fmt.Fprintf(&b, "\n%s\n", rule)
+	fmt.Fprintf(&b, "\n|---|---|---|%s\n", strings.Repeat("---|", len(list)))
 	for i := range aims {
 		a := &aims[i]
 		fmt.Fprintf(&b, "| %s | %s | %s |", a.id, a.text, a.bound())

@@ -69,12 +69,10 @@ func sentence(s *summary) string {
 func firstTable(s *summary) string {
 	var b strings.Builder
 	b.WriteString("| work | TCP |")
-	rule := "|---|---:|"
 	for _, c := range columns {
 		fmt.Fprintf(&b, " %s |", c.title)
-		rule += "---:|"
 	}
-	fmt.Fprintf(&b, "\n%s\n", rule)
+	fmt.Fprintf(&b, "\n|---|---:|%s\n", strings.Repeat("---:|", len(columns)))
 	for _, w := range shown {
 		if !slices.ContainsFunc(s.Figures, func(f figure) bool { return f.Work == w.work }) {
 			continue

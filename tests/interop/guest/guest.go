@@ -28,8 +28,22 @@ const (
 // agentPort is where the agent takes commands.
 const agentPort = 7
 
-// mac makes the link-local address, and with it the first GID, known.
-const mac = "52:54:00:77:00:02"
+// mac of the first guest makes its link-local address, and with it the first GID,
+// known; that of a second one is the next.
+func (c Config) mac() string {
+	if c.Second {
+		return "52:54:00:77:00:03"
+	}
+	return "52:54:00:77:00:02"
+}
+
+// tap is where the cable of the guest goes.
+func (c Config) tap() string {
+	if c.Second {
+		return testnet.SecondTap
+	}
+	return testnet.TapDevice
+}
 
 // Guest is a running machine. Its methods may be called from any goroutine.
 type Guest struct {
@@ -57,6 +71,9 @@ type Config struct {
 	Accel string
 	// Files are put into the guest: paths there to paths here. They are programs.
 	Files map[string]string
+	// Second makes the guest the other one of a host with two taps: its addresses are
+	// those behind the first one's.
+	Second bool
 	// Hosts loads what namespaces in the guest need to play hosts of many kinds.
 	Hosts bool
 	// BootTimeout bounds the start. Default 2 minutes.
@@ -109,6 +126,9 @@ func bootOnce(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) 
 	g := &Guest{
 		Addr4: host.Addr4.Next(), Addr6: host.Addr6.Next(),
 		host: host, dir: dir, done: make(chan struct{}),
+	}
+	if cfg.Second {
+		g.Addr4, g.Addr6 = g.Addr4.Next(), g.Addr6.Next()
 	}
 	if err := g.start(ctx, img, cfg); err != nil {
 		err = fmt.Errorf("boot guest: %w; console:\n%s", err, g.Console())
@@ -196,8 +216,8 @@ func (g *Guest) arguments(img Image, initrd string, cfg Config) []string {
 		"-kernel", img.Kernel, "-initrd", initrd, "-append", strings.Join(params, " "),
 		"-serial", "file:" + g.console(), "-chardev", "stdio,id=agent,signal=off", "-serial", "chardev:agent",
 		"-device", "virtio-rng-pci",
-		"-netdev", "tap,id=n0,ifname=" + testnet.TapDevice + ",script=no,downscript=no",
-		"-device", "virtio-net-pci,netdev=n0,mac=" + mac + ",speed=10000,duplex=full,romfile=",
+		"-netdev", "tap,id=n0,ifname=" + cfg.tap() + ",script=no,downscript=no",
+		"-device", "virtio-net-pci,netdev=n0,mac=" + cfg.mac() + ",speed=10000,duplex=full,romfile=",
 	}
 }
 

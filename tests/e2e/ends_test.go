@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// endedBy is a way for carried connections to be reset, and what both hosts say about it.
+type endedBy struct {
+	name           string
+	do             func(t *testing.T, w *world, p *pair)
+	client, server told
+	quiet          bool // the log says nothing
+}
+
+var endedBys = []endedBy{
+	{
+		name: "the client's application", do: func(t *testing.T, _ *world, p *pair) { resetNow(t, p.c) },
+		client: local("app_reset"), server: remote("app_reset"), quiet: true,
+	},
+	{
+		name: "the server's application", do: func(t *testing.T, _ *world, p *pair) { resetNow(t, p.s) },
+		client: remote("app_reset"), server: local("app_reset"), quiet: true,
+	},
+	{
+		name: "off --now at the server", do: func(t *testing.T, w *world, _ *pair) {
+			g := w.gateways[w.h2]
+			out, err := g.cli("off", "--now")
+			require.NoError(t, err, out)
+			out, err = g.cli("on")
+			require.NoError(t, err, out)
+		},
+		client: remote("off"), server: local("off"),
+	},
+	{
+		name: "a drain at the server", do: func(t *testing.T, w *world, _ *pair) {
+			_, err := w.gateways[w.h2].cli("drain", "--timeout", "100ms")
+			require.Error(t, err, "it has reset connections")
+		},
+		client: remote("drained"),
+	},
+	{
+		name: "the death of the server's gateway", do: func(_ *testing.T, w *world, _ *pair) {
+			g := w.gateways[w.h2]
+			g.signal(g.daemon(), syscall.SIGKILL)
+		},
+		client: remote("wire_reset").or(local("peer_dead")),
+	},
+}
+
+// resetNow closes a connection by a reset.
+func resetNow(t *testing.T, c *net.TCPConn) {
+	require.NoError(t, c.SetLinger(0))
+	require.NoError(t, c.Close())
+}
+
+// TestEnds: why a carried connection was reset is told, counted and logged on both hosts,
+// for each cause by a reason of its own.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	for _, via := range []config.Carrier{config.CarrierShm, config.CarrierSoft} {
+		t.Run(string(via), func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			w.via = via
+			s := settings{Carriers: strings.TrimPrefix(string(via), "rdma-"), Ports: fmt.Sprint(slowPort)}
+			w.up(w.h1, s)
+			for _, by := range endedBys {
+				t.Run(by.name, func(t *testing.T) {
+					g := w.up(w.h2, s)
+					t.Cleanup(func() { _ = g.proc.Stop(slowed(30 * time.Second)) })
+					w.flush()
+					w.endsBy(t, by)
+				})
+			}
+		})
+	}
+}
+
+func (w *world) endsBy(t *testing.T, by endedBy) {
+	ln, err := w.h2.Listen("tcp", w.h2.AddrPort4(slowPort).String())
+	require.NoError(t, err)
+	defer ln.Close()
+	p := w.carriedPair(t, ln)
+	defer p.close()
+	e := p.event()
+	before := map[*testnet.Host]map[string]float64{}
+	for _, h := range []*testnet.Host{w.h1, w.h2} {
+		before[h] = w.gateways[h].metrics(t)
+	}
+	by.do(t, w, p)
+	w.tellsEnd(t, w.h1, by, by.client, config.SideClient, from(e), before[w.h1])
+	if by.server != nil { // its gateway is still there
+		w.tellsEnd(t, w.h2, by, by.server, config.SideServer, at(e), before[w.h2])
+	}
+}
+
+// tellsEnd: what a host says about the end of a connection.
+func (w *world) tellsEnd(t *testing.T, h *testnet.Host, by endedBy, want told, side config.Side, match func(admin.ConnInfo) bool, before map[string]float64) {
+	g := w.gateways[h]
+	c := g.closedConn(match)
+	require.Equal(t, admin.EndAborted, c.End)
+	require.Contains(t, want, word{c.Reason, c.DecidedBy}, "%s", h.Name)
+	series := fmt.Sprintf(`smcgw_connections_ended_total{decided_by=%q,reason=%q,side=%q}`, c.DecidedBy, c.Reason, side)
+	require.Contains(t, before, series, "it is there before anything ends")
+	require.InDelta(t, 1, g.metrics(t)[series]-before[series], 0, series)
+	line := fmt.Sprintf(`msg="carried connections reset" count=1 reason=%s decided_by=%s`, c.Reason, c.DecidedBy)
+	if by.quiet {
+		time.Sleep(1200 * time.Millisecond)
+		require.NotContains(t, g.proc.Output(), line)
+		return
+	}
+	require.Eventually(t, func() bool { return strings.Contains(g.proc.Output(), line) }, 30*time.Second, 20*time.Millisecond, "%s: %s", h.Name, line)
+}
+
+// carriedPair opens connections until one is carried: on a busy machine one may be native.
+func (w *world) carriedPair(t *testing.T, ln net.Listener) (p *pair) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		p, err = dialPair(w.h1, ln, w.h2.AddrPort4(slowPort))
+		require.NoError(t, err)
+		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for _, c := range w.gateways[w.h1].conns() {
+				if from(p.event())(c) && c.Carrier == w.via {
+					return true
+				}
+			}
+		}
+		p.close()
+		w.flush()
+		return false
+	}, time.Minute, 10*time.Millisecond, "a connection is carried")
+	return p
+}

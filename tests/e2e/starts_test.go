@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// TestStartWithoutCgroupMount: in a namespace as "ip netns exec" enters it, where /sys is
+// mounted anew and nothing below it, a gateway carries as elsewhere.
+func TestStartWithoutCgroupMount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	w.up(w.h2, settings{})
+	w.upBehind(w.h1, settings{}, nil, "unshare", "--mount", "sh", "-ec",
+		`umount --lazy /sys; mount -t sysfs sysfs /sys; ! grep -q " - cgroup2 " /proc/self/mountinfo; exec "$0" "$@"`)
+	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
+}
+
+// TestStartWithoutCapability: what is missing is named.
+func TestStartWithoutCapability(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	g := w.configure(w.h1, settings{})
+	delete(w.gateways, w.h1)
+	for name, flag := range map[string]string{"CAP_BPF (": "-bpf", "CAP_PERFMON (": "-perfmon", "CAP_NET_ADMIN (": "-net_admin"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		out, err := w.h1.Command(ctx, "setpriv", "--bounding-set", flag, binary, "up", "-c", g.config).CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), name)
+		require.NotContains(t, string(out), "MEMLOCK")
+	}
+}
+
+// TestDevicesOfRoutes: without devices, connections by any device with a route to peers of a
+// rule are carried, also where there is no default route.
+func TestDevicesOfRoutes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	w.serve(w.h2)
+	out, err := w.h1.Command(t.Context(), "ip", "route", "del", "default").CombinedOutput()
+	t.Logf("default route: %s%v", out, err) // it may have none
+	for _, command := range []string{       // as to a container, without an address
+		"link add pod0 type veth peer name pod1", "link set pod0 up", "link set pod1 up", "route add 10.99.0.1/32 dev pod0", "route add fd99::1/128 dev pod0",
+	} {
+		out, err := w.h1.Command(t.Context(), "ip", strings.Fields(command)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	g := w.up(w.h1, settings{Devices: " "})
+	require.Contains(t, g.proc.Output(), "device=eth0 offers=true")
+	require.Eventually(t, func() bool { return strings.Contains(g.proc.Output(), "device=pod0 offers=false") }, 30*time.Second, 20*time.Millisecond)
+	w.up(w.h2, settings{})
+	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) { w.carried(t, w.h1, addr(w.h2, echoPort)) })
+	require.Empty(t, w.gateways[w.h1].status().Degraded)
+}
+
+// TestDeviceThatIsNotThere: a name in devices that is none is told, until the device comes.
+func TestDeviceThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testnet.Config{})
+	g := w.up(w.h1, settings{Devices: "eht0"})
+	out, err := g.cli("status", "--strict")
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, out)
+	require.Equal(t, 5, exit.ExitCode())
+	require.Contains(t, out, "note       devices: there is no network device eht0 here: see ip link, and correct devices\n")
+	check, err := w.h1.Command(t.Context(), binary, "check", "-c", g.config).CombinedOutput()
+	require.NoError(t, err)
+	require.Contains(t, string(check), "there is no network device eht0 in this network namespace")
+	added, err := w.h1.Command(t.Context(), "ip", "link", "add", "eht0", "type", "veth", "peer", "name", "eht1").CombinedOutput()
+	require.NoError(t, err, "%s", added)
+	require.Eventually(t, func() bool { return len(g.status().Degraded) == 0 }, 30*time.Second, 50*time.Millisecond)
+}

@@ -1,0 +1,38 @@
+package adapter
+
+// What rdma_rxe of Linux 6.12 does otherwise than the specification says.
+const (
+	flushesLocalErrors = "a bad L_Key of a send completes with WR_FLUSH_ERR instead of LOC_PROT_ERR"
+	blamesReceives     = "a bad receive buffer completes with LOC_QP_OP_ERR instead of LOC_PROT_ERR"
+	blamesLength       = "a message longer than its receive completes with LOC_QP_OP_ERR instead of LOC_LEN_ERR"
+	raisesNoEvent      = "the event is not raised"
+)
+
+// deviations are the rules that an adapter's driver breaks, and how. Of
+// hardware none was seen yet.
+var deviations = map[string]map[string]string{
+	"rxe": {
+		"Error/LocalKey":                    flushesLocalErrors,
+		"Domain/ForeignLocalKey":            flushesLocalErrors,
+		"Domain/ClosedLocalRegion":          flushesLocalErrors,
+		"Domain/LocalRange":                 flushesLocalErrors,
+		"UC/SendQueueError":                 flushesLocalErrors,
+		"UD/SendQueueError":                 flushesLocalErrors,
+		"CQ/SelectiveSignalingOfTransports": flushesLocalErrors,
+		"Async/NoneOnFlush":                 flushesLocalErrors,
+		"Send/SendToBadBuffer":              blamesReceives,
+		"Domain/ForeignReceiveKey":          blamesReceives,
+		"Domain/ReadOnlyReceive":            blamesReceives,
+		"UC/BadBuffer":                      blamesReceives,
+		"UD/BadBuffer":                      blamesReceives,
+		"SRQ/BadBuffer":                     blamesReceives,
+		"Send/SendTooLong":                  blamesLength,
+		"SRQ/TooLong":                       blamesLength,
+		"UD/TooLong":                        "a datagram above the path MTU completes with success instead of LOC_LEN_ERR",
+		"UD/ControlledQKey":                 "a datagram with a controlled Q_Key is not delivered",
+		"CQ/SolicitedError":                 "errors wake no queue that is armed for solicited events",
+		"Async/CommunicationEstablished":    raisesNoEvent,
+		"Async/AccessError":                 raisesNoEvent,
+		"Async/RequestError":                raisesNoEvent,
+	},
+}

@@ -1,0 +1,131 @@
+package interop
+
+import (
+	"context"
+	"debug/elf"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/tests/interop/adapter"
+	"github.com/smcgw/smcgw/tests/interop/guest"
+)
+
+// adapterProgram is where the suite is in the guest.
+const adapterProgram = "/bin/adapter.test"
+
+// TestAdapter runs the suite that every device passes on the kernel's rdma_rxe,
+// through libibverbs.
+func TestAdapter(t *testing.T) {
+	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
+	ctx := patience(t, 20*time.Minute)
+	g := adapterGuest(ctx, t)
+	run := "^(TestConformance|TestAllocations)$"
+	if !thorough() {
+		run += "/^(Device|State|Write|Send|SRQEvent|CQ|Loop|UD)$"
+	}
+	args := []string{"env", adapter.Variable + "=" + guest.Device, adapterProgram, "-test.v", "-test.run", run}
+	out, err := g.Run(ctx, args[0], args[1:]...)
+	require.NoError(t, err)
+	require.Contains(t, out, "--- PASS: TestConformance")
+	require.Contains(t, out, "--- PASS: TestAllocations")
+	t.Logf("%d rules hold", strings.Count(out, "        --- PASS: "))
+	nothingLeft(ctx, t, g)
+	absences(ctx, t, g)
+}
+
+// nothingLeft wants the adapter to have no objects but the kernel's own.
+func nothingLeft(ctx context.Context, t *testing.T, g *guest.Guest) {
+	t.Helper()
+	for _, kind := range []string{"qp", "cq", "mr", "pd", "ctx"} {
+		out, err := g.Run(ctx, "rdma", "res", "show", kind)
+		require.NoError(t, err)
+		for line := range strings.Lines(out) {
+			if line = strings.TrimSpace(line); line != "" {
+				require.Contains(t, line, "comm [", "an object that is left")
+			}
+		}
+	}
+}
+
+// absences takes away what the device needs, from the inside out, and wants to
+// be told so.
+func absences(ctx context.Context, t *testing.T, g *guest.Guest) {
+	t.Helper()
+	for _, step := range []struct{ away, adapter, class string }{
+		{"", "none0", "ErrNoDevice"},
+		{"mv /etc/libibverbs.d /etc/away", guest.Device, "ErrProviderAbsent"},
+		{"mv /usr/lib/x86_64-linux-gnu/libibverbs.so.1 /tmp", guest.Device, "ErrLibraryAbsent"},
+	} {
+		_, err := g.Run(ctx, "sh", "-c", step.away)
+		require.NoError(t, err)
+		out, err := g.Run(ctx, "env", adapter.Variable+"="+step.adapter, adapter.AbsenceVariable+"="+step.class, adapterProgram,
+			"-test.v", "-test.run", "^TestAbsence$")
+		require.NoError(t, err, "%s", step.class)
+		require.Contains(t, out, "--- PASS: TestAbsence")
+	}
+}
+
+// adapterGuest starts a guest that has the suite.
+func adapterGuest(ctx context.Context, t *testing.T) *guest.Guest {
+	img, err := guest.Build(ctx, guest.Linux612)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "adapter.test")
+	build(ctx, t, "1", "test", "-c", "-tags", "netgo,osusergo", "-o", file, "github.com/smcgw/smcgw/tests/interop/adapter")
+	host, err := testnet.NewTapped(1500)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, host.Close()) })
+	g, err := guest.Boot(ctx, host, img, guest.Config{Files: map[string]string{adapterProgram: file}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("console of the guest:\n%s", g.Console())
+		}
+		require.NoError(t, g.Close())
+	})
+	return g
+}
+
+// build runs the go command with or without cgo.
+func build(ctx context.Context, t *testing.T, cgo string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED="+cgo)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// libraries are the shared libraries that a program cannot start without.
+func libraries(t *testing.T, file string) []string {
+	t.Helper()
+	f, err := elf.Open(file)
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	libs, err := f.ImportedLibraries()
+	require.NoError(t, err)
+	return libs
+}
+
+// TestLibraries: with adapters the program needs libc and nothing else, in
+// particular none of RDMA; without, nothing at all.
+func TestLibraries(t *testing.T) {
+	testnet.Require(t, "gcc")
+	ctx, dir := patience(t, 10*time.Minute), t.TempDir()
+	for _, c := range []struct {
+		name, cgo string
+		args      []string
+		want      []string
+	}{
+		{"smcgw", "0", []string{"build"}, nil},
+		{"smcgw-hw", "1", []string{"build", "-tags", "netgo,osusergo"}, []string{"libc.so.6"}},
+	} {
+		file := filepath.Join(dir, c.name)
+		build(ctx, t, c.cgo, append(c.args, "-o", file, "github.com/smcgw/smcgw/cmd/smcgw")...)
+		require.Equal(t, c.want, libraries(t, file), c.name)
+	}
+}

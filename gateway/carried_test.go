@@ -57,12 +57,11 @@ func TestCarriedAsOperatorsSeeIt(t *testing.T) {
 	require.Positive(t, st.Memory.UsedBytes)
 	require.Equal(t, 1, st.Peers)
 	require.Empty(t, st.Degraded)
-	list, err := clients[1].Conns(t.Context(), admin.ConnQuery{})
-	require.NoError(t, err)
-	require.Len(t, list.Conns, 1)
-	require.Equal(t, "carrying", list.Conns[0].State)
-	require.Equal(t, config.SideServer, list.Conns[0].Side)
-	require.EqualValues(t, size, list.Conns[0].RxBytes)
+	require.Eventually(t, func() bool { // counted behind the write that the application has read
+		list, err := clients[1].Conns(t.Context(), admin.ConnQuery{})
+		return err == nil && len(list.Conns) == 1 && list.Conns[0].State == "carrying" &&
+			list.Conns[0].Side == config.SideServer && list.Conns[0].RxBytes == size
+	}, patience, 10*time.Millisecond)
 	require.Eventually(t, func() bool { // learned from by a chore, at the client only
 		svc, err := clients[0].Services(t.Context())
 		return err == nil && len(svc.Services) == 1 && svc.Services[0].Bytes == size

@@ -156,9 +156,9 @@ func (c *carry) pumpTx() {
 		case legNothing, legReset:
 			return
 		}
-		err := c.EP.Commit(n)
-		c.f.tx.Add(uint64(n))
+		c.f.tx.Add(uint64(n)) // before the peer can have them
 		c.f.reads.Add(1)
+		err := c.EP.Commit(n)
 		if err != nil {
 			c.broken()
 			return

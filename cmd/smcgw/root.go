@@ -56,6 +56,7 @@ func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
 		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newDoctor, newPing, newBugreport,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor/...", "bench/...", "lab/faults", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate", "verbs/hw/sysfs"},
@@ -57,13 +57,14 @@ var allowed = map[string][]string{
 	"verbs/hw/hwtest":             {"verbs", "verbs/hw/ibv", "verbs/soft"},
 	"rmb":                         {"verbs"},
 	"rsocket":                     {"rmb", "rsocket/internal/sendring", "verbs"},
-	"doctor":                      {"ebpf", "verbs", "negotiate"},
+	"doctor":                      {"ebpf", "gateway/admin", "gateway/config", "verbs/hw/sysfs"},
+	"doctor/bugreport":            {"ebpf", "gateway/admin", "gateway/config"},
 	"netstack/link":               {},
 	"rsocket/internal/resolution": {"rsocket", "verbs"},
 	"rsocket/internal/vector":     {"verbs"},
 	"gateway/internal/datagram":   {"gateway/admin", "gateway/config", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm"},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"bench":        {"gateway/admin", "gateway/config", "bench/report"},
+	"bench":        {"gateway/admin", "gateway/config", "bench/report", "negotiate"},
 	"bench/report": {},
 	"lab/...":      {"lab/...", "packet"},
 	// Whole hosts for tests and demonstrations: the gateway, and what a model of

@@ -1,0 +1,119 @@
+package bugreport
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Bounds of an archive, before compression.
+const (
+	maxPart  = 8 << 20
+	maxTotal = 48 << 20
+)
+
+// Schema names the format of Manifest.
+const Schema = "smcgw.bugreport/v1"
+
+// Part is a file of the archive.
+type Part struct {
+	Name string
+	// Read returns its content. What it returns beside an error is kept, too.
+	Read func(context.Context) ([]byte, error)
+}
+
+// Entry tells what became of a part.
+type Entry struct {
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
+	// Cut: the part was longer, and this is its beginning. Redacted counts the secrets that
+	// were taken out.
+	Cut      bool   `json:"cut,omitempty"`
+	Redacted int    `json:"redacted,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Manifest is the document of bugreport, and the last file of an archive.
+type Manifest struct {
+	Schema  string    `json:"schema"`
+	Made    time.Time `json:"made"`
+	File    string    `json:"file,omitempty"`
+	Entries []Entry   `json:"entries"`
+}
+
+// redacted stands where a secret was.
+const redacted = "[redacted]"
+
+// directory holds the files of an archive.
+const directory = "smcgw-bugreport/"
+
+// manifestName is the file of the manifest.
+const manifestName = "manifest.json"
+
+// Write makes an archive of the parts. A part that cannot be read is a line of the
+// manifest; only an archive that cannot be written is an error.
+func Write(ctx context.Context, w io.Writer, parts []Part, secrets []string, made time.Time) (Manifest, error) {
+	m := Manifest{Schema: Schema, Made: made.UTC().Truncate(time.Second), Entries: []Entry{}}
+	zip := gzip.NewWriter(w)
+	out := tar.NewWriter(zip)
+	left := maxTotal
+	for _, p := range parts {
+		e, content := read(ctx, p, secrets, min(left, maxPart))
+		left -= len(content)
+		m.Entries = append(m.Entries, e)
+		if len(content) == 0 {
+			continue
+		}
+		if err := file(out, p.Name, content, m.Made); err != nil {
+			return m, err
+		}
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = file(out, manifestName, text, m.Made)
+	}
+	if err := errors.Join(err, out.Close(), zip.Close()); err != nil {
+		return m, fmt.Errorf("write archive: %w", err)
+	}
+	return m, nil
+}
+
+// read reads a part, takes secrets out, and cuts it.
+func read(ctx context.Context, p Part, secrets []string, most int) (Entry, []byte) {
+	e := Entry{Name: p.Name}
+	content, err := p.Read(ctx)
+	if err != nil {
+		e.Error = err.Error()
+	}
+	for _, s := range secrets {
+		if s == "" {
+			continue
+		}
+		e.Redacted += bytes.Count(content, []byte(s))
+		content = bytes.ReplaceAll(content, []byte(s), []byte(redacted))
+		e.Error = string(bytes.ReplaceAll([]byte(e.Error), []byte(s), []byte(redacted)))
+	}
+	if len(content) > most {
+		content, e.Cut = content[:most], true
+	}
+	e.Bytes = len(content)
+	return e, content
+}
+
+// file adds a file.
+func file(out *tar.Writer, name string, content []byte, made time.Time) error {
+	h := &tar.Header{Name: directory + name, Mode: 0o600, Size: int64(len(content)), ModTime: made, Format: tar.FormatPAX}
+	if err := out.WriteHeader(h); err != nil {
+		return fmt.Errorf("write archive: %s: %w", name, err)
+	}
+	if _, err := out.Write(content); err != nil {
+		return fmt.Errorf("write archive: %s: %w", name, err)
+	}
+	return nil
+}

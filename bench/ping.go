@@ -91,8 +91,8 @@ const (
 // in another network namespace, or by a way that no device of the gateway is on.
 const ReasonUnseen = "unseen"
 
-// StageOf tells the stage of a connection by what became of it.
-func StageOf(carrier config.Carrier, reason, decidedBy string) Stage {
+// stageOf tells the stage of a connection by what became of it.
+func stageOf(carrier config.Carrier, reason, decidedBy string) Stage {
 	r, known := negotiate.ParseReason(reason)
 	here := r < negotiate.ReasonPeerNoOption || r == negotiate.ReasonMode || r == negotiate.ReasonNotWorthIt
 	switch {
@@ -226,7 +226,7 @@ func (o *PingOptions) one(ctx context.Context, to netip.AddrPort, devices []admi
 		return t, err
 	}
 	t.Carrier, t.Reason, t.DecidedBy = info.Carrier, info.Reason, info.DecidedBy
-	t.Stage, t.MTU = StageOf(info.Carrier, info.Reason, info.DecidedBy), mtuOf(devices, info.Carrier, local.Addr())
+	t.Stage, t.MTU = stageOf(info.Carrier, info.Reason, info.DecidedBy), mtuOf(devices, info.Carrier, local.Addr())
 	return t, nil
 }
 

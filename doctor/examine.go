@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -19,9 +19,9 @@ type Host interface {
 	// Files is the root of the file system.
 	Files() fs.FS
 	// Features asks the kernel for what the programs need.
-	Features() ([]ebpf.Feature, error)
+	Features() ([]inspect.Feature, error)
 	// Hooks lists the programs of a cgroup and of network devices.
-	Hooks(cgroup string, devices []string) []ebpf.Hook
+	Hooks(cgroup string, devices []string) []inspect.Hook
 	// Devices lists the network devices.
 	Devices() ([]Device, error)
 	// Chains lists the chains of nftables, those of iptables-nft too.

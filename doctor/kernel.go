@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/inspect"
 )
 
 // kernel checks what the programs need.
@@ -144,7 +145,7 @@ func cgroup(e *exam) []Line {
 		return []Line{failure("mount -t proc proc /proc", "mounts could not be read: %v", err)}
 	}
 	defer func() { _ = f.Close() }()
-	e.cgroup, err = ebpf.CgroupIn(f)
+	e.cgroup, err = inspect.CgroupIn(f)
 	switch {
 	case err == nil && e.partOfCgroups():
 		return []Line{warning("run the gateway where the whole hierarchy is mounted; a container: with the host's cgroup namespace",

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -26,10 +26,12 @@ type this struct{}
 func (this) Files() fs.FS { return os.DirFS("/") }
 
 // Features implements Host.
-func (this) Features() ([]ebpf.Feature, error) { return ebpf.Features() }
+func (this) Features() ([]inspect.Feature, error) { return inspect.Features() }
 
 // Hooks implements Host.
-func (this) Hooks(cgroup string, devices []string) []ebpf.Hook { return ebpf.Hooks(cgroup, devices) }
+func (this) Hooks(cgroup string, devices []string) []inspect.Hook {
+	return inspect.Hooks(cgroup, devices)
+}
 
 // RDMA implements Host.
 func (this) RDMA() (sysfs.Host, error) { return sysfs.Read() }

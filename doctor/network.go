@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
@@ -165,16 +165,16 @@ func hooks(e *exam) []Line {
 		case h.Err != nil && e.Daemon == nil:
 			lines = append(lines, warning("run this as root", "%s: the programs could not be listed: %v", h.Name, h.Err))
 		case h.Err != nil:
-		case n >= ebpf.HookRoom && e.Daemon == nil:
+		case n >= inspect.HookRoom && e.Daemon == nil:
 			lines = append(lines, failure(remedy, "%s: %d programs are attached, as many as the kernel takes: the gateway will not start", h.Name, n))
-		case n >= ebpf.HookRoom-scarce:
-			lines = append(lines, warning(remedy, "%s: %d of %d places are taken; every gateway needs one, a takeover one more", h.Name, n, ebpf.HookRoom))
+		case n >= inspect.HookRoom-scarce:
+			lines = append(lines, warning(remedy, "%s: %d of %d places are taken; every gateway needs one, a takeover one more", h.Name, n, inspect.HookRoom))
 		default:
 			filled = append(filled, fmt.Sprintf("%s %d", h.Name, n))
 		}
 	}
 	if len(filled) > 0 {
-		lines = append(lines, ok("room for programs, of %d places taken: %s", ebpf.HookRoom, strings.Join(filled, ", ")))
+		lines = append(lines, ok("room for programs, of %d places taken: %s", inspect.HookRoom, strings.Join(filled, ", ")))
 	}
 	if lines == nil {
 		return []Line{ok("the daemon's programs are attached")}

@@ -104,7 +104,7 @@ func Open(cfg Config) (*Datapath, error) {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	if err := checkKernel(); err != nil {
+	if err := CheckKernel(); err != nil {
 		return nil, err
 	}
 	runtime.LockOSThread()

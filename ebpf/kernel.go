@@ -27,8 +27,8 @@ func (*KernelError) Unwrap() error { return ErrKernel }
 // needs them for the fields of tcp_sock that the programs read.
 const btfPath = "/sys/kernel/btf/vmlinux"
 
-// checkKernel wants tcx links, which came with Linux 6.6, and BTF.
-func checkKernel() error {
+// CheckKernel wants tcx links, which came with Linux 6.6, and BTF.
+func CheckKernel() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return fmt.Errorf("uname: %w", err)

@@ -40,7 +40,7 @@ func requireRoot(t testing.TB) {
 
 // tryBPF reports why this process may not use eBPF.
 func tryBPF() error {
-	if err := checkKernel(); err != nil {
+	if err := CheckKernel(); err != nil {
 		return err
 	}
 	m, err := bpf.NewMap(&bpf.MapSpec{Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})

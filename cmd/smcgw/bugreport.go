@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,10 +74,17 @@ func (e *env) diagnose(ctx context.Context, c *admin.Client, s doctor.Subject) e
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.printJSON(d)
+	var b bytes.Buffer
+	if err = d.Text(&b); e.json {
+		b.Reset()
+		err = json.NewEncoder(&b).Encode(d)
 	}
-	return printed(d.Text(e.stdout))
+	if err != nil {
+		return err
+	}
+	text, _ := bugreport.Redact(b.Bytes(), e.secrets(s)) // people send this, too
+	_, err = e.stdout.Write(text)
+	return printed(err)
 }
 
 // answers reports whether a daemon lets the caller ask.

@@ -91,19 +91,26 @@ func read(ctx context.Context, p Part, secrets []string, most int) (Entry, []byt
 	if err != nil {
 		e.Error = err.Error()
 	}
-	for _, s := range secrets {
-		if s == "" {
-			continue
-		}
-		e.Redacted += bytes.Count(content, []byte(s))
-		content = bytes.ReplaceAll(content, []byte(s), []byte(redacted))
-		e.Error = string(bytes.ReplaceAll([]byte(e.Error), []byte(s), []byte(redacted)))
-	}
+	content, e.Redacted = Redact(content, secrets)
+	said, _ := Redact([]byte(e.Error), secrets)
+	e.Error = string(said)
 	if len(content) > most {
 		content, e.Cut = content[:most], true
 	}
 	e.Bytes = len(content)
 	return e, content
+}
+
+// Redact takes secrets out of a text and counts them.
+func Redact(text []byte, secrets []string) (rest []byte, count int) {
+	for _, s := range secrets {
+		if s == "" {
+			continue
+		}
+		count += bytes.Count(text, []byte(s))
+		text = bytes.ReplaceAll(text, []byte(s), []byte(redacted))
+	}
+	return text, count
 }
 
 // file adds a file.

@@ -10,11 +10,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -47,7 +46,7 @@ func DaemonParts(c *admin.Client) []Part {
 // HostParts are what the kernel tells.
 func HostParts() []Part {
 	return []Part{
-		Document("objects.json", func(context.Context) ([]ebpf.Object, error) { return ebpf.Objects() }),
+		Document("objects.json", func(context.Context) ([]inspect.Object, error) { return inspect.Objects() }),
 		{Name: "kernel.log", Read: func(context.Context) ([]byte, error) {
 			log, err := kernelLog()
 			return about(log), err
@@ -55,8 +54,7 @@ func HostParts() []Part {
 	}
 }
 
-// ConfigPart is the effective configuration. The path of the key file is no secret, but a
-// key that was written in its place is: it is shown only if it is a file.
+// ConfigPart is the effective configuration.
 func ConfigPart(path string) Part {
 	return Part{Name: "config.yaml", Read: func(context.Context) ([]byte, error) {
 		f, err := config.Load(path)
@@ -74,8 +72,15 @@ func ConfigPart(path string) Part {
 	}}
 }
 
-// keyField finds what follows psk_file in a configuration that may not be valid.
-var keyField = regexp.MustCompile(`psk_file["']?\s*:\s*["']?([^"'\s#,}]+)`)
+// keyField finds what follows psk_file in a configuration that may not be valid, also on
+// the next line.
+var keyField = regexp.MustCompile(`psk_file["']?\s*:\s*(?:[|>][-+0-9]*\s*)?["']?([^"'\s#,}]+)`)
+
+// Bounds of secrets: shorter than any key that a gateway takes, and more than it takes.
+const (
+	leastSecret = 8
+	maxSecrets  = 256
+)
 
 // Secrets lists what an archive must not hold: the keys of a configuration, and a key that
 // stands where the name of its file should be.
@@ -84,28 +89,25 @@ func Secrets(path string) (list []string) {
 	if err != nil {
 		return nil
 	}
+	add := func(s []byte) {
+		if s = bytes.TrimSpace(s); len(s) >= leastSecret && len(list) < maxSecrets {
+			list = append(list, string(s))
+		}
+	}
 	for _, m := range keyField.FindAllSubmatch(text, -1) {
 		name := string(m[1])
-		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(name, "/") {
-			list = append(list, name)
+		if _, err := os.Stat(name); err != nil && !errors.Is(err, fs.ErrPermission) {
+			add(m[1]) // a key in the place of a name, for all that is known
 			continue
 		}
-		keys, _ := os.ReadFile(name) // readable or not, a key file or not: nothing of it goes out
+		keys, _ := os.ReadFile(name) // usable or not: nothing of it goes out
 		for line := range bytes.Lines(keys) {
-			if key := bytes.TrimSpace(line); len(key) >= leastSecret && len(list) < maxSecrets {
-				list = append(list, string(key))
-			}
+			add(line)
 		}
 	}
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
 	return list
 }
-
-// leastSecret is shorter than any key that a gateway takes; maxSecrets more than it takes.
-const (
-	leastSecret = 8
-	maxSecrets  = 256
-)
 
 // kernelLog is the kernel's ring of messages.
 func kernelLog() ([]byte, error) {

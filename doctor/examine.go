@@ -40,6 +40,8 @@ type Device struct {
 	Link string
 	MTU  int
 	Up   bool
+	// Hardware: it is no device that the kernel makes by itself.
+	Hardware bool
 	// Default: a default route leads to it.
 	Default bool
 	// Off are the offloads that are switched off, by the names of ethtool -K.

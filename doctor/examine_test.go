@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -43,7 +42,7 @@ func runs() *Daemon {
 // broken makes everything fail that can.
 func broken(t testing.TB) (*fakeHost, Subject) {
 	h, s := healthyHost(t), subjectOf()
-	h.features = []inspect.Feature{{Name: "tcx links and BTF", Err: &ebpf.KernelError{Missing: "tcx links (Linux 6.6)", Release: "6.1.0"}}}
+	h.features = []inspect.Feature{{Name: "tcx links and BTF", Err: &inspect.KernelError{Missing: "tcx links (Linux 6.6)", Release: "6.1.0"}}}
 	h.put("proc/self/status", "CapEff:\t0000000000001000\n")
 	h.put("proc/sys/user/max_user_namespaces", "0\n")
 	h.put("proc/sys/net/core/bpf_jit_enable", "0\n")
@@ -144,7 +143,8 @@ func TestEachCheck(t *testing.T) {
 		"device down":          {func(h *fakeHost, _ *Subject) { h.devices[1].Up = false }, "devices", Warning, "eth0: the device is down"},
 		"small MTU":            {func(h *fakeHost, _ *Subject) { h.devices[1].MTU = 576 }, "devices", Warning, "MTU 576"},
 		"jumbo frames":         {func(_ *fakeHost, s *Subject) { s.Config.Devices = []string{"eth1"} }, "devices", OK, "4096 bytes in a packet, offloads are on"},
-		"no TSO":               {func(h *fakeHost, _ *Subject) { h.devices[1].Off = []string{"tso"} }, "devices", OK, "offloads without hardware: tso"},
+		"no TSO":               {func(h *fakeHost, _ *Subject) { h.devices[1].Off = []string{"tso"} }, "devices", OK, "offloads that are off: tso"},
+		"veth without GRO":     {func(h *fakeHost, _ *Subject) { h.devices[1].Off, h.devices[1].Hardware = []string{"gro"}, false }, "devices", OK, "offloads that are off: gro"},
 		"ports with a daemon":  {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "ports", OK, "the daemon has its UDP ports"},
 		"hooks unknown":        {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed"},
 		"hooks unknown, daemon": {func(h *fakeHost, s *Subject) {

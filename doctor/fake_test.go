@@ -43,7 +43,7 @@ func healthyHost(t testing.TB) *fakeHost {
 		},
 		devices: []Device{
 			{Name: "lo", Link: "loopback", MTU: 65536, Up: true},
-			{Name: "eth0", Link: "ether", MTU: 1500, Up: true, Default: true},
+			{Name: "eth0", Link: "ether", MTU: 1500, Up: true, Default: true, Hardware: true},
 			{Name: "eth1", Link: "ether", MTU: 9000, Up: true},
 		},
 	}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/ebpf/inspect"
 )
 
@@ -23,7 +22,7 @@ func kernel(e *exam) []Line {
 	unknown := 0
 	for _, f := range list {
 		switch {
-		case errors.Is(f.Err, ebpf.ErrKernel):
+		case errors.Is(f.Err, inspect.ErrKernel):
 			lines = append(lines, failure("take a kernel of 6.6 or later with BTF, as Debian 13, Ubuntu 24.04 and RHEL 10 have", "Linux %s has no %s: %v", release, f.Name, f.Err))
 		case f.Err != nil:
 			unknown++

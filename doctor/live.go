@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -26,7 +27,13 @@ type this struct{}
 func (this) Files() fs.FS { return os.DirFS("/") }
 
 // Features implements Host.
-func (this) Features() ([]inspect.Feature, error) { return inspect.Features() }
+func (this) Features() ([]inspect.Feature, error) {
+	spec, err := ebpf.Spec()
+	if err != nil {
+		return nil, fmt.Errorf("object: %w", err)
+	}
+	return inspect.Features(spec), nil
+}
 
 // Hooks implements Host.
 func (this) Hooks(cgroup string, devices []string) []inspect.Hook {
@@ -62,7 +69,7 @@ func (this) Devices() ([]Device, error) {
 	for _, l := range all {
 		a := l.Attrs()
 		list = append(list, Device{
-			Name: a.Name, Link: a.EncapType, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0,
+			Name: a.Name, Link: a.EncapType, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Hardware: l.Type() == "device",
 			Default: routed[a.Index] && a.Flags&net.FlagLoopback == 0, Off: offloadsOff(a.Name),
 		})
 	}

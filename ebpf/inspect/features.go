@@ -11,30 +11,24 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
-
-	"github.com/smcgw/smcgw/ebpf"
 )
 
 // Feature is something that the programs and maps need of the kernel.
 type Feature struct {
 	// Name is the kernel's word for it: "program type SockOps".
 	Name string
-	// Err is nil where the kernel has it, wraps [ebpf.ErrKernel] where it has not, and is
+	// Err is nil where the kernel has it, wraps [ErrKernel] where it has not, and is
 	// something else where the question failed, as without CAP_BPF.
 	Err error
 }
 
 // Features asks the running kernel for everything that the programs are made of, and
-// changes nothing. What is asked for comes from the programs themselves.
-func Features() ([]Feature, error) {
-	spec, err := ebpf.Spec()
-	if err != nil {
-		return nil, fmt.Errorf("object: %w", err)
-	}
-	list := []Feature{{Name: "tcx links and BTF", Err: ebpf.CheckKernel()}}
+// changes nothing. What is asked for comes from the programs themselves (ebpf.Spec).
+func Features(spec *bpf.CollectionSpec) []Feature {
+	list := []Feature{{Name: "tcx links and BTF", Err: CheckKernel()}}
 	ask := func(name string, err error) {
 		if errors.Is(err, bpf.ErrNotSupported) {
-			err = fmt.Errorf("%w: %w", ebpf.ErrKernel, err)
+			err = fmt.Errorf("%w: %w", ErrKernel, err)
 		}
 		list = append(list, Feature{Name: name, Err: err})
 	}
@@ -49,7 +43,7 @@ func Features() ([]Feature, error) {
 	for _, t := range neededMaps(spec) {
 		ask("map type "+t.String(), features.HaveMapType(t))
 	}
-	return list, nil
+	return list
 }
 
 // optionalHelper is called only where the kernel has it (has_xfrm).

@@ -1,10 +1,8 @@
-package inspect
+package inspect_test
 
 import (
 	"errors"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/ebpf/internal/policy"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -23,19 +22,25 @@ import (
 func TestNeededFeatures(t *testing.T) {
 	spec, err := ebpf.Spec()
 	require.NoError(t, err)
-	helpers := neededHelpers(spec)
-	types := slices.Collect(maps.Keys(helpers))
-	require.ElementsMatch(t, []bpf.ProgramType{bpf.SchedCLS, bpf.SockOps, bpf.CGroupSockAddr, bpf.SkLookup, bpf.Syscall}, types)
-	require.True(t, helpers[bpf.SockOps][asm.FnReserveHdrOpt])
-	require.False(t, helpers[bpf.SchedCLS][optionalHelper])
-	require.Contains(t, neededMaps(spec), bpf.RingBuf)
+	var names []string
+	for _, f := range inspect.Features(spec) {
+		names = append(names, f.Name)
+	}
+	for _, want := range []string{
+		"program type SchedCLS", "program type SockOps", "program type CGroupSockAddr", "program type SkLookup", "program type Syscall",
+		"helper ReserveHdrOpt in SockOps", "map type RingBuf",
+	} {
+		require.Contains(t, names, want)
+	}
+	require.NotContains(t, names, "helper SkbGetXfrmState in SchedCLS")
 }
 
 // The kernel that runs the programs has what they need.
 func TestFeaturesOfThisKernel(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
-	list, err := Features()
+	spec, err := ebpf.Spec()
 	require.NoError(t, err)
+	list := inspect.Features(spec)
 	require.Greater(t, len(list), 30)
 	for _, f := range list {
 		require.NoError(t, f.Err, f.Name)
@@ -71,9 +76,9 @@ func TestHooks(t *testing.T) {
 		return err
 	}
 	require.NoError(t, attach())
-	hooks := Hooks(dir, []string{"lo", "nosuch0"})
+	hooks := inspect.Hooks(dir, []string{"lo", "nosuch0"})
 	require.Len(t, hooks, 7)
-	byName := map[string]Hook{}
+	byName := map[string]inspect.Hook{}
 	for _, h := range hooks {
 		byName[strings.ReplaceAll(h.Name, dir, "DIR")] = h
 	}
@@ -81,25 +86,25 @@ func TestHooks(t *testing.T) {
 	require.Empty(t, byName["connect4 of DIR"].Programs)
 	require.NoError(t, byName["tcx ingress of lo"].Err)
 	require.Error(t, byName["tcx egress of nosuch0"].Err)
-	for range HookRoom - 1 {
+	for range inspect.HookRoom - 1 {
 		require.NoError(t, attach())
 	}
-	require.Len(t, Hooks(dir, nil)[2].Programs, HookRoom)
+	require.Len(t, inspect.Hooks(dir, nil)[2].Programs, inspect.HookRoom)
 	require.Error(t, attach(), "the room is as large as said")
-	require.Error(t, Hooks(dir+"/gone", nil)[0].Err)
+	require.Error(t, inspect.Hooks(dir+"/gone", nil)[0].Err)
 
-	objects, err := Objects()
+	objects, err := inspect.Objects()
 	require.NoError(t, err)
 	for _, o := range objects {
-		require.True(t, isOwn(o.Name), o.Name)
+		require.True(t, strings.HasPrefix(o.Name, "smcgw_"), o.Name)
 	}
 }
 
 // A mountinfo without cgroup2 says so.
 func TestCgroupIn(t *testing.T) {
-	at, err := CgroupIn(strings.NewReader("31 24 0:27 / /sys/fs/cgroup rw - tmpfs x rw\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"))
+	at, err := inspect.CgroupIn(strings.NewReader("31 24 0:27 / /sys/fs/cgroup rw - tmpfs x rw\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"))
 	require.NoError(t, err)
 	require.Equal(t, "/sys/fs/cgroup/unified", at)
-	_, err = CgroupIn(strings.NewReader("31 24 0:27 / /sys/fs/cgroup rw"))
+	_, err = inspect.CgroupIn(strings.NewReader("31 24 0:27 / /sys/fs/cgroup rw"))
 	require.True(t, errors.Is(err, os.ErrNotExist))
 }

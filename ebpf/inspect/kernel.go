@@ -1,4 +1,4 @@
-package ebpf
+package inspect
 
 import (
 	"errors"
@@ -8,6 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// ErrKernel means that the kernel is older than 6.6 or lacks a feature.
+var ErrKernel = errors.New("kernel lacks a needed feature")
 
 // KernelError names what the running kernel lacks.
 type KernelError struct {

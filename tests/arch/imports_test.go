@@ -11,7 +11,7 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor/...", "bench/...", "lab/faults", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor/...", "ebpf/inspect", "bench/...", "lab/faults", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate", "verbs/hw/sysfs"},
@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"gateway/internal/policy":     {"gateway/admin", "gateway/config", "gateway/internal/auto", "ebpf"},
 	"gateway/internal/auto":       {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "packet"},
-	"ebpf/inspect":                {"ebpf/internal/listing", "ebpf/internal/policy"},
+	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/policy"},
 	"ebpf/internal/listing":       {},
 	"ebpf/internal/policy":        {},
 	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs"},
@@ -80,7 +80,7 @@ var allowed = map[string][]string{
 	"lab/daemon":      {"gateway/admin", "lab/testnet"},
 	// Programs that use the devices by themselves.
 	"lab/bench/load": {"verbs/...", "rsocket/...", "lab/..."},
-	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"tests/...":      {"cmd/...", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "doctor/...", "ebpf/inspect", "bench/...", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:

@@ -68,8 +68,9 @@ type Subject struct {
 	Capabilities []Capability
 	// Version is that of this program.
 	Version string
-	// Daemon is nil if none answers.
+	// Daemon is nil if none answers. Others are gateways of this network namespace then.
 	Daemon *Daemon
+	Others []string
 	// Peer is nil if none was named.
 	Peer *Peer
 }

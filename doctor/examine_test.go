@@ -161,7 +161,20 @@ func TestEachCheck(t *testing.T) {
 		"clock unknown": {func(h *fakeHost, _ *Subject) {
 			delete(h.tree, "sys/devices/system/clocksource/clocksource0/current_clocksource")
 		}, "clock", OK, "not told"},
-		"no meminfo": {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/meminfo") }, "memory", OK, "not told"},
+		"MemoryMax": {func(h *fakeHost, s *Subject) {
+			s.Daemon = runs()
+			h.put("proc/4242/status", "CapEff:\t000000c000001000\n")
+			h.put("proc/4242/cgroup", "1:cpu:/\n0::/system.slice/smcgw.service\n")
+			h.put("sys/fs/cgroup/system.slice/smcgw.service/memory.max", "1073741824\n")
+		}, "memory", Warning, "its control group may have 1024 MiB"},
+		"no MemoryMax": {func(h *fakeHost, s *Subject) {
+			s.Daemon = runs()
+			h.put("proc/4242/status", "CapEff:\t000000c000001000\n")
+			h.put("proc/4242/cgroup", "0::/system.slice/smcgw.service\n")
+			h.put("sys/fs/cgroup/system.slice/smcgw.service/memory.max", "max\n")
+		}, "memory", OK, "has 16384 MiB available"},
+		"another daemon": {func(_ *fakeHost, s *Subject) { s.Others = []string{"gateway of process 7"} }, "daemon", Warning, "there is another: gateway of process 7"},
+		"no meminfo":     {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/meminfo") }, "memory", OK, "not told"},
 		"an adapter": {func(h *fakeHost, _ *Subject) {
 			h.rdma = sysfs.Host{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "ACTIVE", Rate: "100 Gb/sec"}}}}}
 		}, "rdma", OK, "mlx5_0/1: ACTIVE, 100 Gb/sec"},

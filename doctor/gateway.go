@@ -64,10 +64,12 @@ func configuration(e *exam) []Line {
 // daemon tells what the running gateway says of itself.
 func daemon(e *exam) []Line {
 	d := e.Daemon
-	if d == nil {
+	switch {
+	case d == nil && len(e.Others) > 0:
+		return []Line{warning("name its -c or --socket", "no daemon answers, but there is another: %s", strings.Join(e.Others, ", "))}
+	case d == nil:
 		return []Line{warning("systemctl start smcgw, or smcgw up -c FILE; name its --socket if it has another", "no daemon answers: every connection is native")}
-	}
-	if d.Problem != "" {
+	case d.Problem != "":
 		return []Line{warning("run this as root, or as a member of the group smcgw", "a daemon is there and cannot be asked: %s", d.Problem)}
 	}
 	lines := []Line{ok("version %s, mode %s", d.Status.Version, d.Status.Mode)}

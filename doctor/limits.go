@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"math"
+	"path"
 	"strconv"
 	"strings"
 
@@ -78,9 +79,28 @@ func memlock(e *exam) []Line {
 	return []Line{ok("%s may lock %d KiB of memory; only RDMA adapters need more, and this host has none in use", e.subjectName(), most>>10)}
 }
 
+// otherMemory is what a gateway takes besides limits.memory and what each connection does.
+const otherMemory = 100 << 20
+
+// memoryMax is the limit of the daemon's control group, if it has one.
+func (e *exam) memoryMax() (int64, bool) {
+	groups, _ := e.text(e.process() + "/cgroup")
+	for line := range strings.Lines(groups) {
+		group, found := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		if found && e.Daemon != nil && e.cgroup != "" {
+			return e.number(path.Join(strings.TrimPrefix(e.cgroup, "/"), group, "memory.max")) // "max" is no number
+		}
+	}
+	return 0, false
+}
+
 // memory compares limits.memory with what the host and its service may have.
 func memory(e *exam) []Line {
 	limit := int64(e.Config.Limits.Memory)
+	if most, found := e.memoryMax(); found && most < limit+otherMemory {
+		return []Line{warning("raise MemoryMax of its service, or lower limits.memory",
+			"limits.memory is %d MiB, and a gateway takes %d MiB and 16 KiB for each connection besides: its control group may have %d MiB", limit>>20, otherMemory>>20, most>>20)}
+	}
 	text, _ := e.text("proc/meminfo")
 	for line := range strings.Lines(text) {
 		rest, found := strings.CutPrefix(line, "MemAvailable:")

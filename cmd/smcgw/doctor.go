@@ -73,10 +73,24 @@ func (e *env) subject(ctx context.Context, configPath, peer string) (doctor.Subj
 	if s.Daemon, err = askDaemon(ctx, c); err != nil {
 		return s, err
 	}
+	if s.Daemon == nil {
+		s.Others = e.gatewaysHere(ctx)
+	}
 	if peer != "" {
 		s.Peer, err = e.peer(ctx, c, peer, s.Daemon != nil && s.Daemon.Problem == "")
 	}
 	return s, err
+}
+
+// gatewaysHere names the gateways of this network namespace that can be found.
+func (e *env) gatewaysHere(ctx context.Context) (names []string) {
+	found, _ := e.gateways(ctx) // it takes root to see them
+	for _, g := range found {
+		if g.Here {
+			names = append(names, g.String())
+		}
+	}
+	return names
 }
 
 // readConfig takes the file that was named, or the usual one if there is any.

@@ -76,6 +76,9 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 		}
 		return err
 	}
+	if ctx.Err() != nil { // interrupted: what there is counts
+		err = nil
+	}
 	if e.json {
 		err = errors.Join(err, e.printJSON(r))
 	} else {

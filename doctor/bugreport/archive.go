@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Bounds of an archive, before compression.
-const (
-	maxPart  = 8 << 20
-	maxTotal = 48 << 20
-)
+// bounds are those of a part and of an archive, in bytes before compression.
+type bounds struct{ part, total int }
+
+// usual holds the connections of a gateway that carries 50,000.
+func usual() bounds { return bounds{part: 16 << 20, total: 48 << 20} }
 
 // Schema names the format of Manifest.
 const Schema = "smcgw.bugreport/v1"
@@ -59,12 +59,16 @@ const manifestName = "manifest.json"
 // Write makes an archive of the parts. A part that cannot be read is a line of the
 // manifest; only an archive that cannot be written is an error.
 func Write(ctx context.Context, w io.Writer, parts []Part, secrets []string, made time.Time) (Manifest, error) {
+	return write(ctx, w, parts, secrets, made, usual())
+}
+
+func write(ctx context.Context, w io.Writer, parts []Part, secrets []string, made time.Time, most bounds) (Manifest, error) {
 	m := Manifest{Schema: Schema, Made: made.UTC().Truncate(time.Second), Entries: []Entry{}}
 	zip := gzip.NewWriter(w)
 	out := tar.NewWriter(zip)
-	left := maxTotal
+	left := most.total
 	for _, p := range parts {
-		e, content := read(ctx, p, secrets, min(left, maxPart))
+		e, content := read(ctx, p, secrets, min(left, most.part))
 		left -= len(content)
 		m.Entries = append(m.Entries, e)
 		if len(content) == 0 {

@@ -69,17 +69,19 @@ func TestArchive(t *testing.T) {
 func TestArchiveIsBounded(t *testing.T) {
 	var parts []Part
 	for range 8 {
-		parts = append(parts, says("large.txt", strings.Repeat("x", maxPart+1), nil))
+		parts = append(parts, says("large.txt", strings.Repeat("x", 1001), nil))
 	}
-	m, err := Write(t.Context(), io.Discard, parts, nil, made())
+	m, err := write(t.Context(), io.Discard, parts, nil, made(), bounds{part: 1000, total: 3500})
 	require.NoError(t, err)
 	total := 0
 	for _, e := range m.Entries {
-		require.LessOrEqual(t, e.Bytes, maxPart)
+		require.LessOrEqual(t, e.Bytes, 1000)
 		require.True(t, e.Cut)
 		total += e.Bytes
 	}
-	require.Equal(t, maxTotal, total)
+	require.Equal(t, 3500, total)
+	require.Equal(t, 500, m.Entries[3].Bytes)
+	require.LessOrEqual(t, 20000*600, usual().part, "a document of many connections is whole")
 }
 
 // A writer that fails is an error.

@@ -25,7 +25,7 @@ func Document[T any](name string, get func(context.Context) (T, error)) Part {
 		if err != nil {
 			return nil, err
 		}
-		return json.MarshalIndent(doc, "", "  ")
+		return json.Marshal(doc)
 	}}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,30 +158,36 @@ func TestDoctorWithDaemons(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.serve(w.h2)
 	w.serve(w.h3)
-	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, settings{})
-	look := func(peer string) (doctor.Report, int) {
-		return says[doctor.Report](w, w.h1, nil, "doctor", "-c", g1.config, "--peer", peer)
+	g1 := w.up(w.h1, settings{})
+	w.up(w.h2, settings{})
+	// On a busy machine a gateway may be late: what is wanted comes after a few tries.
+	look := func(status int, peer, text string) (r doctor.Report) {
+		t.Helper()
+		for try := range 1 + lateTries {
+			var got int
+			r, got = says[doctor.Report](w, w.h1, nil, "doctor", "-c", g1.config, "--peer", peer)
+			said := func(l doctor.Line) bool { return l.Check == "peer" && strings.Contains(l.Text, text) }
+			if got == status && slices.ContainsFunc(r.Lines, said) {
+				return r
+			}
+			require.Less(t, try, lateTries, "status %d: %+v", got, r)
+			w.flush()
+		}
+		return r
 	}
 	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
-	r, status := look(w.h2.AddrPort4(echoPort).String())
+	r := look(0, w.h2.AddrPort4(echoPort).String(), "a connection was carried by "+string(w.via))
 	if w.via == config.CarrierSoft {
-		require.Empty(t, failures(r))
-		require.Zero(t, status)
 		found(t, r, "peer", doctor.OK, "is reached, both ways")
 	}
 	found(t, r, "daemon", doctor.OK, "mode enforce")
 	found(t, r, "capabilities", doctor.OK, "the daemon has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON")
-	found(t, r, "peer", doctor.OK, "a connection was carried by "+string(w.via))
-	r, status = look(w.h3.AddrPort6(echoPort).String())
-	require.Equal(t, 4, status)
-	found(t, r, "peer", doctor.Failure, "a connection was native, peer_no_option")
+	look(4, w.h3.AddrPort6(echoPort).String(), "a connection was native, peer_no_option")
 
 	_, err := g1.cli("off")
 	require.NoError(t, err)
-	r, _ = look(w.h2.AddrPort4(echoPort).String())
+	r = look(4, w.h2.AddrPort4(echoPort).String(), "a connection was native, off")
 	found(t, r, "daemon", doctor.Warning, "switched off")
-	found(t, r, "peer", doctor.Failure, "a connection was native, off")
-	g2.stop()
 }
 
 // TestDoctorSoftPort: whether a peer receives on soft's port shows without a daemon.
@@ -211,39 +218,44 @@ func TestPing(t *testing.T) {
 	g := w.up(w.h1, settings{Ports: "7000, 7099, 7300"})
 	w.up(w.h2, settings{Ports: "7000, 7099, 8000"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		ping := func(status int, to string, flags ...string) bench.PingReport {
+		// On a busy machine a gateway may be late, and the end of a trial is noticed late:
+		// what is wanted comes after a few tries.
+		ping := func(status int, reason, to string, flags ...string) (r bench.PingReport) {
 			t.Helper()
-			r, got := says[bench.PingReport](w, w.h1, nil, append([]string{"ping", to, "--count", "2"}, flags...)...)
-			require.Equal(t, status, got, "%+v", r)
-			require.Len(t, r.Tries, 2)
+			for try := range 1 + lateTries {
+				var got int
+				r, got = says[bench.PingReport](w, w.h1, nil, append([]string{"ping", to, "--count", "2"}, flags...)...)
+				require.Len(t, r.Tries, 2)
+				if got == status && r.Tries[1].Reason == reason {
+					return r
+				}
+				require.Less(t, try, lateTries, "status %d: %+v", got, r)
+				w.flush()
+			}
 			return r
 		}
 		last := func(r bench.PingReport) bench.PingTry { return r.Tries[1] }
 
 		w.carried(t, w.h1, addr(w.h2, echoPort))
-		r := ping(0, addr(w.h2, echoPort))
+		r := ping(0, "", addr(w.h2, echoPort))
 		require.Equal(t, 2, r.Carried)
 		require.Equal(t, w.via, last(r).Carrier)
 		require.Equal(t, bench.StageCarried, last(r).Stage)
 		require.Positive(t, last(r).MTU)
 
-		r = ping(4, addr(w.h3, echoPort))
+		r = ping(4, "peer_no_option", addr(w.h3, echoPort))
 		require.Equal(t, bench.StageNoAnswer, last(r).Stage)
-		require.Equal(t, "peer_no_option", last(r).Reason)
 		w.flush()
 
 		// The rules of this host, and with --offer those of the peer.
-		r = ping(4, addr(w.h2, plainPort))
+		r = ping(4, "policy", addr(w.h2, plainPort))
 		require.Equal(t, bench.StageNotOffered, last(r).Stage)
-		require.Equal(t, "policy", last(r).Reason)
-		r = ping(0, addr(w.h2, plainPort), "--offer", "--carrier", string(w.via))
+		r = ping(0, "", addr(w.h2, plainPort), "--offer", "--carrier", string(w.via))
 		require.Equal(t, w.via, last(r).Carrier)
-		r = ping(4, addr(w.h2, plainPort))
-		require.Equal(t, "policy", last(r).Reason, "the offer was for the ping alone")
-		r = ping(4, addr(w.h2, holdPort), "--offer")
-		require.Equal(t, "peer_no_option", last(r).Reason)
+		ping(4, "policy", addr(w.h2, plainPort)) // the offer was for the ping alone
+		ping(4, "peer_no_option", addr(w.h2, holdPort), "--offer")
 
-		r = ping(1, addr(w.h2, deadPort))
+		r = ping(1, "", addr(w.h2, deadPort))
 		require.Equal(t, 2, r.Failed)
 		require.Equal(t, "connection refused", last(r).Error)
 		w.flush()
@@ -277,7 +289,7 @@ func TestBugreport(t *testing.T) {
 	require.EqualValues(t, 0o600, info.Mode().Perm())
 	all, err := exec.CommandContext(t.Context(), "tar", "-xOzf", archive).Output()
 	require.NoError(t, err)
-	for _, want := range []string{`"schema": "smcgw.status/v1"`, "smcgw_sockops", "smcgw_flows", "smcgw_build_info", "mode: enforce", `"carrier": "` + string(w.via) + `"`, psk} {
+	for _, want := range []string{`"schema":"smcgw.status/v1"`, "smcgw_sockops", "smcgw_flows", "smcgw_build_info", "mode: enforce", `"carrier":"` + string(w.via) + `"`, psk} {
 		require.Contains(t, string(all), want)
 	}
 	require.NotContains(t, string(all), key)

@@ -156,8 +156,13 @@ func TestPingInterrupted(t *testing.T) {
 func TestPingOptions(t *testing.T) {
 	to := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.2:80")}
 	for _, o := range []PingOptions{
-		{}, {To: make([]netip.AddrPort, 17)}, {To: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.2:0")}},
-		{To: to, Count: -1}, {To: to, Count: 1001}, {To: to, Interval: time.Millisecond}, {To: to, Timeout: -1},
+		{},
+		{To: make([]netip.AddrPort, 17)},
+		{To: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.2:0")}},
+		{To: to, Count: -1},
+		{To: to, Count: 1001},
+		{To: to, Interval: time.Millisecond},
+		{To: to, Timeout: -1},
 	} {
 		_, err := Ping(t.Context(), o)
 		require.ErrorIs(t, err, ErrPing)

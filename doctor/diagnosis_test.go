@@ -19,7 +19,8 @@ func TestDiagnosis(t *testing.T) {
 		Report{Lines: []Line{{"tun", OK, "there", ""}, {"sysctls", Failure, "timestamps are off", "switch them on"}}},
 		[]admin.ConnInfo{
 			native("policy", admin.DecidedLocal), native("policy", admin.DecidedRemote), native("no_memory", admin.DecidedRemote),
-			native("no_memory", admin.DecidedRemote), {Carrier: "rdma-shm", State: "carrying"},
+			native("no_memory", admin.DecidedRemote),
+			{Carrier: "rdma-shm", State: "carrying"},
 		},
 		[]admin.ConnInfo{{End: admin.EndClosed}, {End: admin.EndAborted, Reason: "peer_dead", DecidedBy: admin.DecidedLocal}},
 	)

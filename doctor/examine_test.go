@@ -111,8 +111,10 @@ func TestEachCheck(t *testing.T) {
 			h.features[0].Err, s.Daemon = fs.ErrPermission, runs()
 		}, "kernel", OK, "the daemon's programs are loaded"},
 		"object": {func(h *fakeHost, _ *Subject) { h.err = errors.New("object: bad") }, "kernel", Failure, "object: bad"},
-		"no CAP_BPF": {func(h *fakeHost, _ *Subject) { h.put("proc/self/status", "CapEff:\t0000004000201000\n") }, "capabilities", Failure,
-			"this shell has no CAP_BPF, for programs"},
+		"no CAP_BPF": {
+			func(h *fakeHost, _ *Subject) { h.put("proc/self/status", "CapEff:\t0000004000201000\n") }, "capabilities", Failure,
+			"this shell has no CAP_BPF, for programs",
+		},
 		"no status": {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/self/status") }, "capabilities", Warning, "could not be read"},
 		"the daemon's capabilities": {func(h *fakeHost, s *Subject) {
 			s.Daemon = runs()

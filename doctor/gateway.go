@@ -90,10 +90,10 @@ func daemon(e *exam) []Line {
 		lines = append(lines, warning("LimitNOFILE=1048576 in the unit", "%d connections can be carried instead of %d: a descriptor each", l.Now, l.Configured))
 	}
 	for _, i := range d.Devices {
-		switch {
-		case i.State == admin.DeviceActive:
+		switch i.State {
+		case admin.DeviceActive:
 			lines = append(lines, ok("device %s is active", i.Name))
-		case i.State == admin.DeviceAbsent:
+		case admin.DeviceAbsent:
 			lines = append(lines, ok("device %s is absent: %s", i.Name, i.Error))
 		default:
 			lines = append(lines, warning("smcgw devices; smcgw codes device_failed", "device %s is %s: %s", i.Name, i.State, i.Error))

@@ -189,8 +189,7 @@ func tun(e *exam) []Line {
 
 // cause is an error about a file without its name.
 func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, found := errors.AsType[*fs.PathError](err); found {
 		return p.Err
 	}
 	return err

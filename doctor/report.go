@@ -69,6 +69,7 @@ func (r *Report) add(check string, lines []Line) {
 			r.Failures++
 		case Warning:
 			r.Warnings++
+		case OK:
 		}
 		r.Lines = append(r.Lines, l)
 	}

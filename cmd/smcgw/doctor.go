@@ -114,7 +114,7 @@ func askDaemon(ctx context.Context, c *admin.Client) (*doctor.Daemon, error) {
 	var d doctor.Daemon
 	var err error
 	if d.Status, err = c.Status(ctx); errors.Is(err, admin.ErrDaemonUnreachable) {
-		return nil, nil //nolint:nilnil // none is an answer
+		return nil, nil
 	}
 	if errors.Is(err, os.ErrPermission) {
 		d.Problem = err.Error()

@@ -36,8 +36,7 @@ func says[T any](w *world, h *testnet.Host, before []string, verb ...string) (do
 	cmd := h.Command(ctx, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err, status = nil, exit.ExitCode()
 	}
 	require.NoError(w.t, err, "%s", &errs)

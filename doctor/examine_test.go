@@ -148,7 +148,7 @@ func TestEachCheck(t *testing.T) {
 		"no TSO":               {func(h *fakeHost, _ *Subject) { h.devices[1].Off = []string{"tso"} }, "devices", OK, "offloads that are off: tso"},
 		"veth without GRO":     {func(h *fakeHost, _ *Subject) { h.devices[1].Off, h.devices[1].Hardware = []string{"gro"}, false }, "devices", OK, "offloads that are off: gro"},
 		"ports with a daemon":  {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "ports", OK, "the daemon has its UDP ports"},
-		"hooks unknown":        {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed"},
+		"hooks unknown":        {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed of sockops of /sys/fs/cgroup"},
 		"hooks unknown, daemon": {func(h *fakeHost, s *Subject) {
 			h.hooks, s.Daemon = []inspect.Hook{{Name: "sockops", Err: fs.ErrPermission}}, runs()
 		}, "hooks", OK, "the daemon's programs are attached"},

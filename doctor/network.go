@@ -158,12 +158,12 @@ const scarce = 4
 func hooks(e *exam) []Line {
 	const remedy = "bpftool cgroup tree; bpftool net: end agents or gateways that are not needed"
 	var lines []Line
-	var filled []string
+	var filled, unseen []string
 	for _, h := range e.host.Hooks(e.cgroup, e.devices) {
 		n := len(h.Programs)
 		switch {
 		case h.Err != nil && e.Daemon == nil:
-			lines = append(lines, warning("run this as root", "%s: the programs could not be listed: %v", h.Name, h.Err))
+			unseen = append(unseen, h.Name)
 		case h.Err != nil:
 		case n >= inspect.HookRoom && e.Daemon == nil:
 			lines = append(lines, failure(remedy, "%s: %d programs are attached, as many as the kernel takes: the gateway will not start", h.Name, n))
@@ -172,6 +172,9 @@ func hooks(e *exam) []Line {
 		default:
 			filled = append(filled, fmt.Sprintf("%s %d", h.Name, n))
 		}
+	}
+	if unseen != nil { // the kernel's errors name a version of Linux, not the privilege
+		lines = append(lines, warning("run this as root (CAP_NET_ADMIN)", "the programs could not be listed of %s", strings.Join(unseen, ", ")))
 	}
 	if len(filled) > 0 {
 		lines = append(lines, ok("room for programs, of %d places taken: %s", inspect.HookRoom, strings.Join(filled, ", ")))

@@ -69,7 +69,7 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, 
 		return err
 	}
 	fmt.Fprintf(e.stdout, "%s", text)
-	for _, n := range f.Config.Notes() {
+	for _, n := range f.Notes() {
 		fmt.Fprintf(e.stdout, "# note: %s\n", n)
 	}
 	for _, n := range adapterNotes(&f.Config, &host) {
@@ -89,7 +89,7 @@ func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, 
 			return err
 		}
 		doc.Config = string(text)
-		doc.Notes = append(doc.Notes, f.Config.Notes()...)
+		doc.Notes = append(doc.Notes, f.Notes()...)
 	}
 	return e.printJSON(doc)
 }

@@ -32,12 +32,23 @@ func (g *gateway) Status() admin.Status {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
 	g.reloads.tell(&st)
-	failed := g.noDatagrams
+	failed, active := false, false
+	if g.noDatagrams != nil {
+		failed = true
+		st.Notes = append(st.Notes, fmt.Sprintf("datagram_port: no datagram is carried: %v: free the port and start the gateway again", g.noDatagrams))
+	}
 	for _, d := range g.devices() {
-		failed = failed || d.State == admin.DeviceFailed
+		failed, active = failed || d.State == admin.DeviceFailed, active || d.State == admin.DeviceActive
+		if d.State == admin.DeviceFailed {
+			st.Notes = append(st.Notes, d.Name+": "+d.Error)
+		}
 		if d.Note != "" {
 			st.Notes = append(st.Notes, d.Name+": "+d.Note)
 		}
+	}
+	if !active && len(g.cfg.Carriers) > 0 && !g.stopping.Load() {
+		failed = true
+		st.Notes = append(st.Notes, fmt.Sprintf("carriers: none of %v works on this host, and every connection stays native: smcgw devices tells why", g.cfg.Carriers))
 	}
 	if failed {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())

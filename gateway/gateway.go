@@ -58,7 +58,7 @@ type gateway struct {
 	peers         *peers.Table
 	trials        *policy.Trials
 	dgrams        atomic.Pointer[datagram.Engine] // nil: no datagram is carried
-	noDatagrams   bool                            // the engine could not be started
+	noDatagrams   error                           // why the engine could not be started
 	off, stopping atomic.Bool
 	legless       atomic.Bool // sockets for legs cannot be made
 	refusals      refusals

@@ -22,7 +22,7 @@ func newCodes(e *env) *cobra.Command {
 			if len(args) == 1 {
 				code, ok := findCode(list, args[0])
 				if !ok {
-					return usagef("%q is not a reason; \"smcgw codes\" lists them", args[0])
+					return usagef("%q is not a reason%s; \"smcgw codes\" lists them", args[0], meant(args[0], reasonNames()))
 				}
 				list.Codes = []admin.Code{code}
 			}
@@ -68,11 +68,18 @@ func codeRows(list admin.CodeList, noHeader bool) [][]string {
 
 // completeCodes completes the name of a reason.
 func completeCodes(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, c := range admin.Codes().Codes {
-		if len(args) == 0 && strings.HasPrefix(c.Name, prefix) {
-			names = append(names, c.Name)
+	var list []string
+	for _, name := range reasonNames() {
+		if len(args) == 0 && strings.HasPrefix(name, prefix) {
+			list = append(list, name)
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+func reasonNames() (list []string) {
+	for _, c := range admin.Codes().Codes {
+		list = append(list, c.Name)
+	}
+	return list
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -281,7 +282,12 @@ func sampleRDMA() sysfs.Host {
 }
 
 // Demote implements admin.Control.
-func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) { return max(1, 2*len(q.IDs)), nil }
+func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
+	if slices.Contains(q.IDs, 99999) {
+		return 0, nil
+	}
+	return max(1, 2*len(q.IDs)), nil
+}
 
 // FlushPeers implements admin.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {

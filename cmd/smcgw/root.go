@@ -28,17 +28,22 @@ Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check found
 errors, 5 degraded (status --strict).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
+		Version:       buildVersion(),
 		PersistentPreRun: func(*cobra.Command, []string) {
 			e.started = true
 		},
-		RunE: func(*cobra.Command, []string) error { return usagef("no verb given") },
+		RunE: func(*cobra.Command, []string) error {
+			return usagef("no command given: \"smcgw status\" shows what the gateway does")
+		},
 	}
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddGroup(&cobra.Group{ID: groupNouns, Title: "What is going on:"}, &cobra.Group{ID: groupVerbs, Title: "Doing something:"})
-	root.SetHelpCommandGroupID(groupVerbs)
+	root.SetHelpCommand(newHelp(e))
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate("smcgw {{.Version}}\n")
 	for _, verb := range verbs() {
 		root.AddCommand(verb(e))
 	}
@@ -73,7 +78,7 @@ func verb(e *env, c *cobra.Command) *cobra.Command {
 
 func withJSON(e *env, c *cobra.Command) *cobra.Command {
 	if c.Args == nil {
-		c.Args = cobra.NoArgs
+		c.Args = noArgs
 	}
 	c.Flags().BoolVar(&e.json, "json", false, "print one JSON document")
 	return c

@@ -33,7 +33,7 @@ With --takeover it takes over from the gateway that runs on the same admin socke
 if there is one: that one serves the connections it carries until they end, while
 new ones are carried by this one. A takeover that fails at any step leaves the
 running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := e.confine(); err != nil {
 				return err

@@ -109,8 +109,10 @@ func ParseCarrier(text string) (Carrier, error) {
 	if slices.Contains(DeviceKinds(), DeviceKind(text)) {
 		return DeviceKind(text).Carrier(), nil
 	}
-	var c Carrier
-	return c, pick(&c, text, Carriers())
+	if !slices.Contains(Carriers(), Carrier(text)) {
+		return CarrierNone, pick(new(string), text, append(texts(DeviceKinds()), texts(Carriers())...))
+	}
+	return Carrier(text), nil
 }
 
 // Side is the role of this host in a connection.

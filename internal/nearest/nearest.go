@@ -7,7 +7,8 @@ const longest = 64
 
 // Name returns the known name that is closest to the given one, "" if none is close: a
 // third of its letters, at least one and at most three, are wrong, missing, too many or
-// in the place of their neighbours. The first of equally close ones is taken.
+// in the place of their neighbours. Of equally close ones the first with as many letters
+// is taken, else the first.
 func Name(given string, known []string) string {
 	given = strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(given))
 	if given == "" || len(given) > longest {
@@ -18,7 +19,8 @@ func Name(given string, known []string) string {
 		if len(name) > longest {
 			continue
 		}
-		if d := distance(given, strings.ToLower(strings.ReplaceAll(name, "-", "_"))); d < least {
+		d := distance(given, strings.ToLower(strings.ReplaceAll(name, "-", "_")))
+		if d < least || d == least && best != "" && len(name) == len(given) && len(best) != len(given) {
 			best, least = name, d
 		}
 	}

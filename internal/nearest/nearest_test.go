@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestName(t *testing.T) {
-	verbs := []string{"status", "stats", "conns", "peers", "devices", "max_flows", "no-header"}
+	verbs := []string{"stats", "status", "conns", "peers", "devices", "max_flows", "no-header"}
 	for given, want := range map[string]string{
 		"statsu": "status", "stat": "stats", "cons": "conns", "conn": "conns", "PEERS": "peers", "device": "devices",
 		"max-flows": "max_flows", "max_flow": "max_flows", "no_header": "no-header",

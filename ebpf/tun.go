@@ -18,11 +18,8 @@ const vnetHeaderLen = 10
 // as long as a descriptor of it.
 func openTUN(name string) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
-		return -1, fmt.Errorf("/dev/net/tun: %w: load the kernel's module tun, or give the container that device", err)
-	}
 	if err != nil {
-		return -1, fmt.Errorf("open tun: %w", err)
+		return -1, fmt.Errorf("open /dev/net/tun: %w (the kernel's module tun; in a container, the device)", err)
 	}
 	if err := setupTUN(fd, name); err != nil {
 		_ = unix.Close(fd)

@@ -49,8 +49,13 @@ func (e *env) drainProgress(i admin.DrainInfo) {
 		return
 	}
 	if i.Done {
-		fmt.Fprintf(e.stdout, "drained, %d connections left\n", i.Flows+i.Lingering)
+		fmt.Fprintf(e.stdout, "drained, %s left\n", plural(i.Flows+i.Lingering, "connection"))
 		return
 	}
-	fmt.Fprintf(e.stdout, "%d connections left, reset in %s\n", i.Flows+i.Lingering, age(i.RemainingSeconds))
+	fmt.Fprintln(e.stdout, drainText(i))
+}
+
+// drainText says how far a drain is.
+func drainText(i admin.DrainInfo) string {
+	return fmt.Sprintf("%s left, reset in %s", plural(i.Flows+i.Lingering, "connection"), age(i.RemainingSeconds))
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
@@ -45,7 +42,7 @@ func newLogger(e *env, cfg config.Log, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: slogLevel(cfg.Level)}
 	journal := e.getenv("JOURNAL_STREAM") != ""
 	switch {
-	case cfg.Format == config.LogJSON, cfg.Format == config.LogAuto && !journal && !isTerminal(e.stderr):
+	case cfg.Format == config.LogJSON, cfg.Format == config.LogAuto && !journal && terminalColumns(e.stderr) == 0:
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case journal:
 		return slog.New(newJournalHandler(w, opts))
@@ -60,15 +57,6 @@ func slogLevel(l config.LogLevel) slog.Level {
 		return slog.LevelInfo
 	}
 	return level
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 // journalHandler prefixes lines with the priority journald reads (sd-daemon(3)).

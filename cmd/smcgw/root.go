@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -30,8 +33,9 @@ errors, 5 degraded (status --strict).`,
 		SilenceUsage:  true,
 		Args:          noArgs,
 		Version:       buildVersion(),
-		PersistentPreRun: func(*cobra.Command, []string) {
+		PersistentPreRunE: func(*cobra.Command, []string) error {
 			e.started = true
+			return e.checkOutput()
 		},
 		RunE: func(*cobra.Command, []string) error {
 			return usagef("no command given: \"smcgw status\" shows what the gateway does")
@@ -43,6 +47,7 @@ errors, 5 degraded (status --strict).`,
 	root.AddGroup(&cobra.Group{ID: groupNouns, Title: "What is going on:"}, &cobra.Group{ID: groupVerbs, Title: "Doing something:"})
 	root.SetHelpCommand(newHelp(e))
 	root.SetFlagErrorFunc(flagError)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(screen.Columns)))
 	root.SetVersionTemplate("smcgw {{.Version}}\n")
 	for _, verb := range verbs() {
 		root.AddCommand(verb(e))
@@ -59,7 +64,7 @@ const (
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
-		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
+		newStatus, newStats, newConns, newWatch, newPeers, newDevices, newCodes, newVersion,
 		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,4 +41,14 @@ func TestTruncatedConfigs(t *testing.T) {
 			require.NotEmpty(t, FieldErrors(err), "%q", fullConfig[:i])
 		}
 	}
+}
+
+func FuzzParseCarrier(f *testing.F) {
+	for _, text := range []string{"soft", "rdma-soft", "relay", "rdma-sotf", ""} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseCarrier(text)
+		require.Equal(t, err == nil, slices.Contains(Carriers(), c))
+	})
 }

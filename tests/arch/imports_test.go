@@ -11,7 +11,8 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "cmd/smcgw/internal/...", "doctor", "bench/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate", "verbs/hw/sysfs"},

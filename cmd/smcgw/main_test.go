@@ -335,6 +335,14 @@ func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
 	return max(1, 2*len(q.IDs)), nil
 }
 
+// OptIn implements admin.Control.
+func (d *fakeDaemon) OptIn(o admin.OptIn) (func(), error) {
+	if d.kind == "broken" {
+		return nil, fmt.Errorf("%w: no room", admin.ErrOptIn)
+	}
+	return func() {}, nil
+}
+
 // FlushPeers implements admin.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {
 	if d.kind == "broken" {

@@ -65,7 +65,7 @@ const (
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newWatch, newPeers, newDevices, newCodes, newVersion,
-		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newUp, newKeepLegs, newRun, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
 	}
 }
 

@@ -43,6 +43,9 @@ type switches interface {
 	// Try makes a trial's rule count, until end is called. A [TrialError] says
 	// what is wrong with it.
 	Try(t Trial) (end func(), err error)
+	// OptIn makes the rule of an opt-in count, before it returns and until end is called.
+	// [ErrOptIn] says that it cannot.
+	OptIn(o OptIn) (end func(), err error)
 	// Demote has connections leave their queue pairs and go on over the relay, and
 	// returns how many it has asked.
 	Demote(q DemoteQuery) (int, error)

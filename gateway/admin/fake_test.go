@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -33,6 +34,8 @@ type fakeControl struct {
 	steps     []string
 	// status is returned by Status, empty by default.
 	status Status
+	// optedIn are the opt-ins in force.
+	optedIn []OptIn
 	// feed is what Feed returns.
 	feed *Feed
 }
@@ -84,6 +87,20 @@ func (f *fakeControl) Demote(q DemoteQuery) (int, error) {
 	defer f.mu.Unlock()
 	f.demoted = append(f.demoted, q)
 	return 7, f.fail
+}
+
+func (f *fakeControl) OptIn(o OptIn) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o.ID == 0 {
+		return nil, fmt.Errorf("%w: no such cgroup", ErrOptIn)
+	}
+	f.optedIn = append(f.optedIn, o)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.optedIn = nil
+	}, f.fail
 }
 
 func (f *fakeControl) FlushPeers() (int, error) { return 2, f.fail }

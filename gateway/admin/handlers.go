@@ -30,6 +30,7 @@ func (s *Server) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false, false) })
 	mux.HandleFunc("POST /v1/peers/flush", s.postFlush)
 	mux.HandleFunc("POST /v1/demote", s.postDemote)
+	mux.HandleFunc("POST /v1/optin", s.postOptIn)
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
 	mux.HandleFunc("POST /v1/drain", s.postDrain)
 	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)

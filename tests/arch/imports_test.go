@@ -11,7 +11,7 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "cmd/smcgw/internal/...", "doctor", "bench/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "cmd/smcgw/internal/...", "ebpf/witness", "doctor", "bench/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"gateway/internal/auto":       {"gateway/admin", "gateway/config", "ebpf", "negotiate"},
 	"ebpf":                        {"ebpf/legs", "ebpf/internal/...", "packet"},
 	"ebpf/internal/listing":       {},
+	"ebpf/witness":                {},
 	"ebpf/internal/policy":        {},
 	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs"},
 	"ebpf/internal/rulewatch":     {},

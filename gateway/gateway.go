@@ -66,6 +66,7 @@ type gateway struct {
 	reloads       reloads
 	reloading     sync.Mutex // of reload: before trials.mu
 	logDropped    func() uint64
+	logLevel      *slog.LevelVar // nil: it cannot be set
 
 	cancel   context.CancelFunc // of env.Context
 	draining chan struct{}

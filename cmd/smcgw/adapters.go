@@ -25,7 +25,7 @@ func (e *env) printAdapters(h *sysfs.Host) error {
 		return err
 	}
 	for _, s := range append(unusablePorts(h), h.Hints()...) {
-		if _, err := fmt.Fprintln(e.stdout, s); err != nil {
+		if _, err := fmt.Fprint(e.stdout, e.screen(e.stdout).Paragraph(s)); err != nil {
 			return printed(err)
 		}
 	}

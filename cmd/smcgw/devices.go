@@ -97,7 +97,7 @@ func counterRows(devices []admin.DeviceInfo) [][]string {
 func (e *env) printNotes(devices []admin.DeviceInfo) error {
 	for i := range devices {
 		if d := &devices[i]; d.Error != "" || d.Note != "" {
-			if _, err := fmt.Fprintf(e.stdout, "%s: %s\n", d.Name, cmp.Or(d.Error, d.Note)); err != nil {
+			if _, err := fmt.Fprint(e.stdout, e.screen(e.stdout).Paragraph(d.Name+": "+cmp.Or(d.Error, d.Note))); err != nil {
 				return printed(err)
 			}
 		}

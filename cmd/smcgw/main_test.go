@@ -335,6 +335,14 @@ func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
 	return max(1, 2*len(q.IDs)), nil
 }
 
+// Set implements admin.Control.
+func (d *fakeDaemon) Set(s admin.Setting) error {
+	if s.Value == "loud" {
+		return fmt.Errorf("%w: %q is none", admin.ErrSetting, s.Value)
+	}
+	return nil
+}
+
 // OptIn implements admin.Control.
 func (d *fakeDaemon) OptIn(o admin.OptIn) (func(), error) {
 	if d.kind == "broken" {

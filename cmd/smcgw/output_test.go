@@ -81,7 +81,7 @@ func TestLogFormats(t *testing.T) {
 	log := func(cfg config.Log, journal string) string {
 		var out bytes.Buffer
 		e := &env{stderr: &out, getenv: func(string) string { return journal }}
-		l := newLogger(e, cfg, e.stderr).With("a", 1).WithGroup("g")
+		l := newLogger(e, cfg.Format, slogLevel(cfg.Level), e.stderr).With("a", 1).WithGroup("g")
 		l.Debug("quiet")
 		l.Warn("loud", "b", 2)
 		l.Log(t.Context(), slog.LevelError+4, "louder")

@@ -64,8 +64,8 @@ const (
 // verbs lists the constructors of all verbs.
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
-		newStatus, newStats, newConns, newWatch, newPeers, newDevices, newCodes, newVersion,
-		newUp, newKeepLegs, newRun, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newStatus, newStats, newConns, newWatch, newTop, newPeers, newDevices, newCodes, newVersion,
+		newUp, newKeepLegs, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newBench,
 	}
 }
 

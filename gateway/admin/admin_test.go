@@ -118,6 +118,11 @@ func TestAnEmptyStatusHasItsKeys(t *testing.T) {
 		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 0, config.CarrierHW: 0, config.CarrierSoft: 0, config.CarrierRelay: 0},
 		FallbacksTotal: map[string]uint64{},
 		BytesTotal:     map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}, config.CarrierRelay: {}},
+		UDP: ProtoStats{
+			Flows:  map[config.Carrier]FlowCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
+			Bytes:  map[config.Carrier]ByteCount{config.CarrierShm: {}, config.CarrierHW: {}, config.CarrierSoft: {}},
+			Native: map[string]uint64{},
+		},
 	}, st)
 }
 

@@ -46,6 +46,8 @@ type switches interface {
 	// OptIn makes the rule of an opt-in count, before it returns and until end is called.
 	// [ErrOptIn] says that it cannot.
 	OptIn(o OptIn) (end func(), err error)
+	// Set changes a setting until the gateway ends. [ErrSetting] says that it cannot.
+	Set(s Setting) error
 	// Demote has connections leave their queue pairs and go on over the relay, and
 	// returns how many it has asked.
 	Demote(q DemoteQuery) (int, error)

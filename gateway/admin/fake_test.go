@@ -89,6 +89,13 @@ func (f *fakeControl) Demote(q DemoteQuery) (int, error) {
 	return 7, f.fail
 }
 
+func (f *fakeControl) Set(s Setting) error {
+	if s.Value == "loud" {
+		return fmt.Errorf("%w: %q is none", ErrSetting, s.Value)
+	}
+	return f.fail
+}
+
 func (f *fakeControl) OptIn(o OptIn) (func(), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

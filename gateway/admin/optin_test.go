@@ -7,6 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestSet(t *testing.T) {
+	a := startAdmin(t, nil)
+	res, err := a.client.Set(t.Context(), Setting{SettingLogLevel, "debug"})
+	require.NoError(t, err)
+	require.Equal(t, Result{Schema: ResultSchema, Verb: "set", Message: "log.level is debug"}, res)
+	_, err = a.client.Set(t.Context(), Setting{SettingLogLevel, "loud"})
+	require.EqualError(t, err, `answer of the daemon: set: "loud" is none`)
+	_, err = a.client.Set(t.Context(), Setting{"mode", "off"})
+	require.EqualError(t, err, `answer of the daemon: set: "mode" cannot be set`)
+	a.ctl.fail = errFake
+	_, err = a.client.Set(t.Context(), Setting{SettingLogLevel, "info"})
+	require.ErrorContains(t, err, errFake.Error())
+}
+
 // An opt-in counts before the client goes on, until the client ends it or is gone.
 func TestOptIn(t *testing.T) {
 	a := startAdmin(t, nil)

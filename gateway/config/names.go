@@ -141,6 +141,13 @@ func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogE
 // UnmarshalYAML reads one of logLevels.
 func (l *LogLevel) UnmarshalYAML(n *yaml.Node) error { return readName(n, l, logLevels()) }
 
+// ParseLogLevel reads one of logLevels.
+func ParseLogLevel(text string) (LogLevel, error) {
+	var l LogLevel
+	err := pick(&l, text, logLevels())
+	return l, err
+}
+
 // LogFormat is the shape of the log lines.
 type LogFormat string
 

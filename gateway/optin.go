@@ -31,7 +31,7 @@ func (g *gateway) OptIn(o admin.OptIn) (end func(), err error) {
 	}), nil
 }
 
-// moveRules has a change of the opt-ins made, between two books of decisions.
+// moveRules has a change of the opt-ins made, and puts down before what was counted.
 func (g *gateway) moveRules(change func() error) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()

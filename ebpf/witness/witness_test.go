@@ -100,6 +100,9 @@ func TestParse(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "10.0.0.1:40000", c.Local.String())
 	require.Equal(t, "10.0.0.2:6379", c.Remote.String())
+}
+
+func TestParseTruncated(t *testing.T) {
 	for n := range size {
 		_, ok := parse(record()[:n])
 		require.False(t, ok, n)

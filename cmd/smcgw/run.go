@@ -114,6 +114,9 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	events := collectEvents(client, seen)
 	r.Status, err = g.run(cmd, args)
 	if err == nil {
+		err = seen.Settle()
+	}
+	if err == nil {
 		r.Conns, r.More = events.settle(client)
 	}
 	events.stop()

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -16,6 +17,9 @@ import (
 
 // Connection is a connection that a program has begun.
 type Connection struct{ Local, Remote netip.AddrPort }
+
+// patience is how long the ring may take to be read.
+const patience = 10 * time.Second
 
 const (
 	// most bounds the connections that are told, ring the bytes of those that wait.
@@ -38,6 +42,7 @@ type Witness struct {
 	link    link.Link
 	reader  *ringbuf.Reader
 	done    chan struct{}
+	flushed chan struct{} // a value for each flush of the ring
 
 	mu    sync.Mutex // guards everything below
 	seen  []Connection
@@ -47,7 +52,7 @@ type Witness struct {
 
 // Attach begins to collect the connections of a cgroup, and of those below it.
 func Attach(cgroup string) (*Witness, error) {
-	w := &Witness{done: make(chan struct{}), known: map[Connection]bool{}}
+	w := &Witness{done: make(chan struct{}), flushed: make(chan struct{}, 1), known: map[Connection]bool{}}
 	if err := w.open(cgroup); err != nil {
 		w.detach()
 		return nil, fmt.Errorf("witness of cgroup %s: %w", cgroup, err)
@@ -103,6 +108,13 @@ func (w *Witness) collect() {
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
+		if errors.Is(err, ringbuf.ErrFlushed) {
+			select {
+			case w.flushed <- struct{}{}:
+			default: // an earlier flush that was given up
+			}
+			continue
+		}
 		if c, ok := parse(r.RawSample); err == nil && ok {
 			w.add(c)
 		}
@@ -126,6 +138,20 @@ func (w *Witness) Has(c Connection) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.known[c]
+}
+
+// Settle waits until everything that was begun before is known.
+func (w *Witness) Settle() error {
+	if err := w.reader.Flush(); err != nil {
+		return fmt.Errorf("witness: %w", err)
+	}
+	select {
+	case <-w.flushed:
+	case <-w.done:
+	case <-time.After(patience):
+		return errors.New("witness: its ring is not read")
+	}
+	return nil
 }
 
 // Connections lists what was begun, in order, and how many there were beyond the bound.

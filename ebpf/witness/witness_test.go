@@ -44,10 +44,7 @@ func TestWitness(t *testing.T) {
 	other, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	defer other.Close()
-	require.Eventually(t, func() bool {
-		list, _ := w.Connections()
-		return len(list) > 0
-	}, 30*time.Second, time.Millisecond)
+	require.NoError(t, w.Settle())
 	list, more := w.Connections()
 	require.Zero(t, more)
 	require.Equal(t, port, list[0].Remote.Port())

@@ -85,7 +85,10 @@ func (f *connsFlags) show(e *env, list admin.ConnList) error {
 	case f.query.Details:
 		return e.list(screen.Listing{Rows: pairRows(list.Conns), Wide: []string{"CARRIER"}})
 	}
-	hidden := []string{"PROTO", "STATE", "RTT", "RETRANS"}
+	hidden := []string{"STATE", "RTT", "RETRANS"}
+	if !slices.ContainsFunc(list.Conns, func(c admin.ConnInfo) bool { return c.Proto != string(config.ProtoTCP) }) {
+		hidden = append(hidden, "PROTO")
+	}
 	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden})
 }
 

@@ -59,10 +59,11 @@ type Capability struct {
 
 // Subject is what is examined besides the host.
 type Subject struct {
-	// Config is the configuration that the gateway has, or would start with; ConfigLines
-	// are what reading it gave.
+	// Config is the configuration that the gateway has, or would start with. ConfigNotes and
+	// ConfigError are what reading ConfigFile gave; "" is for none.
 	Config      config.Config
 	ConfigFile  string
+	ConfigNotes []string
 	ConfigError error
 	// Capabilities are those of a gateway.
 	Capabilities []Capability

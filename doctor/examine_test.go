@@ -188,7 +188,7 @@ func TestEachCheck(t *testing.T) {
 		"socket":                     {func(h *fakeHost, _ *Subject) { h.put("proc/net/unix", "0: 2 0 10000 0001 01 180 /run/docker.sock\n") }, "agents", OK, "Docker (socket /run/docker.sock)"},
 		"ambient":                    {func(h *fakeHost, _ *Subject) { h.put("proc/77/comm", "ztunnel\n") }, "agents", Warning, "Istio ambient"},
 		"ufw":                        {func(h *fakeHost, _ *Subject) { h.chains = []Chain{{"filter", "ufw-user-input"}} }, "agents", OK, "ufw (rules ufw-user-input)"},
-		"notes of the configuration": {func(_ *fakeHost, s *Subject) { s.ConfigFile = "a.yaml" }, "config", Warning, "no rule accelerates"},
+		"notes of the configuration": {func(_ *fakeHost, s *Subject) { s.ConfigFile, s.ConfigNotes = "a.yaml", []string{"no rule"} }, "config", Warning, "no rule"},
 		"daemon":                     {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "daemon", OK, "version 1.2.3, mode enforce"},
 		"daemon not to be asked":     {func(_ *fakeHost, s *Subject) { s.Daemon = &Daemon{Problem: "permission denied"} }, "daemon", Warning, "cannot be asked: permission denied"},
 		"another version":            {func(_ *fakeHost, s *Subject) { s.Daemon, s.Version = runs(), "1.3.0" }, "daemon", Warning, "the daemon has version 1.2.3, this program 1.3.0"},

@@ -55,7 +55,7 @@ func configuration(e *exam) []Line {
 		}
 		return lines
 	}
-	for _, n := range e.Config.Notes() {
+	for _, n := range e.ConfigNotes {
 		lines = append(lines, warning("see smcgw check -c "+e.ConfigFile, "%s", n))
 	}
 	return append(lines, ok("%s: mode %s, %s", e.ConfigFile, e.Config.Mode, counted(len(e.Config.Policy), "rule")))

@@ -33,7 +33,7 @@ var (
 	// ErrNoDevice means that our programs are not on the device in question.
 	ErrNoDevice = errors.New("not a wire device")
 	// ErrInUse means that a live process holds the devices of this generation.
-	ErrInUse = errors.New("devices held by a live process")
+	ErrInUse = errors.New("another smcgw runs in this network namespace, which can have one: end it, or take over from it by its admin socket (smcgw up --takeover)")
 )
 
 // Datapath is the attached kernel side. Its methods may be called from any

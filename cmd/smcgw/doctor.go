@@ -105,7 +105,7 @@ func (e *env) readConfig(s *doctor.Subject, path string) {
 	}
 	s.ConfigFile, s.ConfigError = path, err
 	if err == nil {
-		s.Config = f.Config
+		s.Config, s.ConfigNotes = f.Config, f.Notes()
 	}
 }
 

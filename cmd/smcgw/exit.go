@@ -46,7 +46,7 @@ func (e *env) status(err error) int {
 	switch {
 	case errors.As(err, &exit):
 		status = exit.status
-	case !e.started:
+	case !e.started: // the library has refused it
 		status = exitUsage
 	case errors.Is(err, admin.ErrDaemonUnreachable):
 		status = exitUnreachable

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,6 +53,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {
 				return os.Getuid() == 0, nil
@@ -117,7 +119,8 @@ const fakeProgram = "fake-daemon"
 
 // fakeMain is the process of a fake daemon: its socket, its state directory, its kind.
 func fakeMain() {
-	d := &fakeDaemon{}
+	d := &fakeDaemon{feed: admin.NewFeed()}
+	go d.happen()
 	if len(os.Args) > 3 {
 		d.kind = os.Args[3]
 	}
@@ -187,6 +190,25 @@ type fakeDaemon struct {
 	reports int
 	// asked counts calls of Stats.
 	asked uint64
+	// listed counts those of Conns.
+	listed uint64
+	feed   *admin.Feed
+}
+
+// happen tells of the same connections again and again.
+func (d *fakeDaemon) happen() {
+	for ; ; time.Sleep(time.Millisecond) {
+		for _, c := range sampleConns(admin.ConnQuery{All: true}, 1) {
+			switch c.End {
+			case "":
+				d.feed.Tell(admin.EventCarried, c)
+			case admin.EndNative:
+				d.feed.Tell(admin.EventNative, c)
+			default:
+				d.feed.Tell(admin.EventEnded, c)
+			}
+		}
+	}
 }
 
 var errBroken = errors.New("broken as asked")
@@ -201,7 +223,11 @@ func (d *fakeDaemon) Status() admin.Status {
 		FlowsTotal:     map[config.Carrier]uint64{config.CarrierShm: 5},
 		FallbacksTotal: map[string]uint64{"policy": 1, "peer_no_option": 7},
 		BytesTotal:     map[config.Carrier]admin.ByteCount{config.CarrierShm: {Tx: 3 << 20, Rx: 100}},
-		Memory:         admin.MemoryUse{UsedBytes: 1 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		Memory:         admin.MemoryUse{UsedBytes: 1 << 20, ReservedBytes: 5 << 20, LimitBytes: 1 << 30}, Peers: 1,
+		UDP: admin.ProtoStats{
+			Flows: map[config.Carrier]admin.FlowCount{config.CarrierSoft: {Now: 1, Total: 3}},
+			Bytes: map[config.Carrier]admin.ByteCount{config.CarrierSoft: {Tx: 1000, Rx: 5000}},
+		},
 		FlowLimit: admin.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
 	}
 	if d.off {
@@ -245,23 +271,48 @@ func (d *fakeDaemon) Stats() admin.Stats {
 	}
 }
 
-// Conns implements admin.Control.
+// Feed implements admin.Control.
+func (d *fakeDaemon) Feed() *admin.Feed { return d.feed }
+
+// Conns implements admin.Control. Bytes grow from one call to the next.
 func (d *fakeDaemon) Conns(q admin.ConnQuery) []admin.ConnInfo {
-	conns := []admin.ConnInfo{{
+	d.mu.Lock()
+	d.listed++
+	n := d.listed
+	d.mu.Unlock()
+	conns := sampleConns(q, n)
+	if q.Natives() {
+		conns = append(conns, d.served()...)
+	}
+	return conns
+}
+
+// sampleConns are a carried connection, one that was, and one that stayed native.
+func sampleConns(q admin.ConnQuery, n uint64) (conns []admin.ConnInfo) {
+	carried := admin.ConnInfo{
 		ID: 1, Proto: "tcp", Side: config.SideClient,
 		Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort("10.0.0.2:6379"),
-		State: "carrying", Carrier: config.CarrierShm, TxBytes: 10, RxBytes: 20, AgeSeconds: 61.2,
-	}}
-	if q.Closed {
-		conns[0].State, conns[0].End = "closed", admin.EndClosed
+		State: "carrying", Carrier: config.CarrierSoft, TxBytes: 10 * n, RxBytes: 20 << 20 * n, AgeSeconds: 61.2,
 	}
-	if q.All {
+	if q.Details {
+		carried.Pair = &admin.PairInfo{
+			QPN: 17, Sent: 10, Acknowledged: 8, Received: 20 << 20, Consumed: 20 << 20, Unsent: 3, RingBytes: 65536, Window: 0, Credits: 30, Blocked: "grant",
+			RoundTripSeconds: 0.00025, Retransmits: 4,
+		}
+	}
+	if q.Live() {
+		conns = append(conns, carried)
+	}
+	if q.Ended() {
+		carried.ID, carried.Pair, carried.State, carried.End = 3, nil, "closed", admin.EndClosed
+		conns = append(conns, carried)
+	}
+	if q.Natives() {
 		conns = append(conns, admin.ConnInfo{
 			ID: 2, Proto: "tcp", Side: config.SideClient,
 			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
 			State: "native", Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
 		})
-		conns = append(conns, d.served()...)
 	}
 	return conns
 }
@@ -329,7 +380,28 @@ func sampleRDMA() sysfs.Host {
 }
 
 // Demote implements admin.Control.
-func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) { return max(1, 2*len(q.IDs)), nil }
+func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
+	if slices.Contains(q.IDs, 99999) {
+		return 0, nil
+	}
+	return max(1, 2*len(q.IDs)), nil
+}
+
+// Set implements admin.Control.
+func (d *fakeDaemon) Set(s admin.Setting) error {
+	if s.Value == "loud" {
+		return fmt.Errorf("%w: %q is none", admin.ErrSetting, s.Value)
+	}
+	return nil
+}
+
+// OptIn implements admin.Control.
+func (d *fakeDaemon) OptIn(o admin.OptIn) (func(), error) {
+	if d.kind == "broken" {
+		return nil, fmt.Errorf("%w: no room", admin.ErrOptIn)
+	}
+	return func() {}, nil
+}
 
 // FlushPeers implements admin.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {

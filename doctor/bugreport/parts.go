@@ -65,7 +65,7 @@ func ConfigPart(path string) Part {
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range f.Config.Notes() {
+		for _, n := range f.Notes() {
 			text = fmt.Appendf(text, "# note: %s\n", n)
 		}
 		return text, nil

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 )
 
@@ -62,8 +61,7 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 
 // Conns lists connections.
 func (c *Client) Conns(ctx context.Context, q ConnQuery) (ConnList, error) {
-	path := "/v1/conns?closed=" + strconv.FormatBool(q.Closed) + "&all=" + strconv.FormatBool(q.All)
-	return ask[ConnList](ctx, c, http.MethodGet, path, connsSchema)
+	return ask[ConnList](ctx, c, http.MethodGet, "/v1/conns?"+q.values().Encode(), connsSchema)
 }
 
 // Peers lists what is known of peers.

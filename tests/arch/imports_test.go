@@ -11,11 +11,12 @@ import (
 // that are missing here may not exist. A name that ends in "/..." stands for
 // everything below it too.
 var allowed = map[string][]string{
-	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor/...", "ebpf/inspect", "bench/...", "lab/faults", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "cmd/smcgw/internal/...", "doctor/...", "ebpf/inspect", "ebpf/witness", "bench/...", "lab/faults", "internal/nearest", "verbs/hw/sysfs"}, // the last with a build tag of tests only
+	"cmd/smcgw/internal/screen":   {},
 	"cmd/smcgw-lab":               {"lab/..."},
 	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate", "verbs/hw/sysfs"},
-	"gateway/config":              {},
+	"gateway/config":              {"internal/nearest"},
 	"gateway/faults":              {},
 	"gateway/guardian":            {"gateway/process", "ebpf", "internal/fdpass"},
 	"gateway/host":                {"ebpf", "ebpf/legs"},
@@ -32,6 +33,7 @@ var allowed = map[string][]string{
 	"ebpf":                        {"ebpf/inspect", "ebpf/legs", "ebpf/internal/...", "packet"},
 	"ebpf/inspect":                {"ebpf", "ebpf/internal/listing", "ebpf/internal/policy"},
 	"ebpf/internal/listing":       {},
+	"ebpf/witness":                {},
 	"ebpf/internal/policy":        {},
 	"ebpf/internal/proof":         {"ebpf/internal/listing", "ebpf/legs"},
 	"ebpf/internal/rulewatch":     {},
@@ -46,6 +48,7 @@ var allowed = map[string][]string{
 	"rsocket/internal/sendring":   {"rmb"},
 	"rsocket/socket":              {"rmb", "rsocket", "rsocket/internal/...", "verbs", "verbs/cm", "verbs/hw/rdmacm"},
 	"internal/golden":             {},
+	"internal/nearest":            {},
 	"verbs":                       {},
 	"verbs/...":                   {"verbs"},
 	"verbs/hw/rdmacm":             {"verbs", "verbs/cm"},

@@ -170,6 +170,21 @@ func (f *Flow) carriedBytes() admin.ByteCount {
 	return admin.ByteCount{Tx: f.tx.Load() - booked.Tx, Rx: f.rx.Load() - booked.Rx}
 }
 
+// tell gives an event to the readers of the feed.
+func (f *Flow) tell(kind admin.EventKind) {
+	if f.env.Feed.Watched() {
+		f.env.Feed.Tell(kind, f.Info(time.Now()))
+	}
+}
+
+// Pair describes the queue pair that carries; nil: none does. The caller is on the shard.
+func (f *Flow) Pair() *admin.PairInfo {
+	if f.core.Ended() || len(f.carries) != 1 || !f.carries[0].Carries() {
+		return nil
+	}
+	return f.carries[0].Describe()
+}
+
 // Info describes the connection for an operator.
 func (f *Flow) Info(now time.Time) admin.ConnInfo {
 	v := f.view()

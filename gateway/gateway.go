@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -48,10 +49,11 @@ type gateway struct {
 	env   conn.Env                     // of connections, which have it in common with their gateway
 	pool  *rmb.Pool
 
-	shards []*loop.Shard
-	absent []admin.DeviceInfo // configured, and not there
-	seed   maphash.Seed
-	rate   *rate.Limiter
+	shards   []*loop.Shard
+	carriers *carrier.Env
+	absent   []admin.DeviceInfo // configured, and not there
+	seed     maphash.Seed
+	rate     *rate.Limiter
 
 	udp           pastDatagrams
 	room          room
@@ -68,6 +70,7 @@ type gateway struct {
 	reloads       reloads
 	reloading     sync.Mutex // of reload: before trials.mu
 	logDropped    func() uint64
+	logLevel      *slog.LevelVar // nil: it stays
 
 	cancel   context.CancelFunc // of env.Context
 	draining chan struct{}
@@ -111,6 +114,7 @@ func (g *gateway) environ() {
 		BlackholeAfter: g.cfg.Fallback.BlackholeAfter,
 	}
 	e.HandshakeTimeout = func() time.Duration { return g.live.Load().Limits.HandshakeTimeout }
+	e.Lines = connlog.New(g.log, g.cfg.Log)
 	e.Counters, e.Closed, e.Native = conn.NewCounters(), admin.NewHistory(historySize), admin.NewHistory(historySize)
 	_, _ = rand.Read(e.GatewayID[:])
 	e.Context, g.cancel = context.WithCancel(context.Background())
@@ -174,12 +178,13 @@ func (g *gateway) startShards() error {
 
 // openFabrics opens the devices, and starts the loops that drive them.
 func (g *gateway) openFabrics() {
-	g.env.Fabrics, g.absent = carrier.Open(&carrier.Env{
+	g.carriers = &carrier.Env{
 		Config: g.cfg, Log: g.log, GatewayID: g.env.GatewayID, HostID: g.env.HostID, Shards: g.shards, Pool: g.pool, Peers: g.peers,
 		Addrs: g.addrs, RoCE: g.host.RoCE, Route: g.host.Route, Priority: g.host.Priority, Vacate: g.leaveCarrier,
 		PeerDown:  func(p *shm.Peer) { g.dgrams.Load().PeerDown(p) },
 		Withdrawn: func(dev verbs.Device) { g.dgrams.Load().LeaveDevice(dev) },
-	})
+	}
+	g.env.Fabrics, g.absent = carrier.Open(g.carriers)
 	for _, s := range g.shards {
 		s.Start()
 	}
@@ -208,7 +213,7 @@ func (g *gateway) close() {
 	}
 	g.cancel()
 	g.wg.Wait()
-	g.env.Flush()
+	g.env.Lines.Flush()
 	if g.env.Stack != nil {
 		_ = g.env.Stack.Close()
 	}

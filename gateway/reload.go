@@ -37,6 +37,7 @@ func (g *gateway) reload(next config.Config) error {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book})
+	g.applyLog(next.Log)
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}
@@ -48,6 +49,28 @@ func (g *gateway) reload(next config.Config) error {
 		g.log.Warn("peers that were refused for their keys", "error", err) // they are asked again later
 	}
 	return nil
+}
+
+// Set implements admin.Settings.
+func (g *gateway) Set(field, value string) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	now := *g.live.Load()
+	var err error
+	if now.Log, err = now.Log.With(field, value); err != nil {
+		return err
+	}
+	g.live.Store(&now)
+	g.applyLog(now.Log)
+	return nil
+}
+
+// applyLog changes what is logged from now on.
+func (g *gateway) applyLog(c config.Log) {
+	g.env.Lines.Configure(c)
+	if g.logLevel != nil {
+		g.logLevel.Set(c.Level.Slog())
+	}
 }
 
 // applyMode tells the programs and the datagrams, unless the gateway is going.

@@ -48,6 +48,8 @@ type Supervisor interface {
 type RunOptions struct {
 	// Logger receives what happens. Default: discards.
 	Logger *slog.Logger
+	// LogLevel is that of Logger, which settings and reloads change; nil: it stays.
+	LogLevel *slog.LevelVar
 	// LogDropped counts the lines that Logger has lost; nil: it loses none.
 	LogDropped func() uint64
 	// Version is what status reports.
@@ -166,7 +168,7 @@ func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Missing: dp.Missing, Route: dp.RouteDevice, RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Devices: dp.Looked, Route: dp.RouteDevice, RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.
@@ -187,9 +189,25 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}
+	g.logLevel = d.opts.LogLevel
+	d.admin.Settings = g
 	err = d.serve(ctx, g)
 	g.close()
+	d.stopped(g, err)
 	return err
+}
+
+// stopped says that the gateway has ended, and how.
+func (d *daemon) stopped(g *gateway, err error) {
+	var served uint64
+	for _, n := range g.Stats().Protocols[config.ProtoTCP].Flows {
+		served += n.Total
+	}
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelError
+	}
+	d.log.Log(context.Background(), level, "gateway has stopped", "uptime", time.Since(g.started).Round(time.Millisecond), "carried", served, "error", err)
 }
 
 // drainGrace is how long offers that are already on the wire may still be answered
@@ -248,12 +266,27 @@ func (d *daemon) open(ctx context.Context, g *gateway) error {
 		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", process.DescriptorLimit())
 	}
 	d.opts.Manager.Ready()
+	d.up(g)
+	return nil
+}
+
+// up says that the gateway looks at connections, and what it has found.
+func (d *daemon) up(g *gateway) {
 	mode := d.cfg.Mode
 	if admin.NewOffFlag(d.cfg.StateDir).IsSet() {
 		mode = config.ModeOff
 	}
-	d.log.Info("gateway is up", "mode", mode, "devices", d.cfg.Devices, "shards", len(g.shards))
-	return nil
+	var network, rdma []string
+	if g.host.Devices != nil {
+		network, _ = g.host.Devices()
+	}
+	for _, dev := range g.devices() {
+		if dev.State == admin.DeviceActive {
+			rdma = append(rdma, dev.Name)
+		}
+	}
+	d.log.Info("gateway is up", "version", d.opts.Version, "mode", mode, "devices", network, "rdma_devices", rdma,
+		"rules", len(d.cfg.Policy), "shards", len(g.shards))
 }
 
 // reloadLoop reads the configuration again when it is told to, until ctx ends.

@@ -20,7 +20,8 @@ const logPatience = time.Second
 // standard error.
 type logging struct {
 	*slog.Logger
-	out *process.LogWriter
+	level slog.LevelVar
+	out   *process.LogWriter
 }
 
 // startLog logs to standard error as the configuration says, and never waits for
@@ -32,7 +33,8 @@ func startLog(e *env, cfg config.Log) *logging {
 		<-ready
 		l.Warn("log lines were lost: they could not be written", "count", lost)
 	})
-	l.Logger = newLogger(e, cfg, l.out)
+	l.level.Set(cfg.Level.Slog())
+	l.Logger = newLogger(e, cfg, &l.level, l.out)
 	close(ready)
 	return l
 }
@@ -41,8 +43,8 @@ func (l *logging) close() { l.out.Close(logPatience) }
 
 // newLogger logs to w, the way to standard error, as the configuration says. Under
 // journald the lines carry its priorities and leave the time to it.
-func newLogger(e *env, cfg config.Log, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: slogLevel(cfg.Level)}
+func newLogger(e *env, cfg config.Log, level slog.Leveler, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	journal := e.getenv("JOURNAL_STREAM") != ""
 	switch {
 	case cfg.Format == config.LogJSON, cfg.Format == config.LogAuto && !journal && !isTerminal(e.stderr):
@@ -52,14 +54,6 @@ func newLogger(e *env, cfg config.Log, w io.Writer) *slog.Logger {
 	default:
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
-}
-
-func slogLevel(l config.LogLevel) slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l)); err != nil {
-		return slog.LevelInfo
-	}
-	return level
 }
 
 func isTerminal(w io.Writer) bool {
@@ -83,7 +77,7 @@ func newJournalHandler(w io.Writer, opts *slog.HandlerOptions) slog.Handler {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
 		}
-		return a
+		return readable(groups, a)
 	}
 	h := journalHandler{levels: make(map[slog.Level]slog.Handler)}
 	for level, prefix := range map[slog.Level]string{

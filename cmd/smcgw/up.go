@@ -116,6 +116,6 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 		return err
 	}
 	opts.Manager = manager
-	opts.Logger, opts.LogDropped, opts.Version = log.Logger, log.out.Dropped, buildVersion()
+	opts.Logger, opts.LogLevel, opts.LogDropped, opts.Version = log.Logger, &log.level, log.out.Dropped, buildVersion()
 	return gateway.Run(ctx, cfg, opts)
 }

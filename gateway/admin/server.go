@@ -40,6 +40,11 @@ type Server struct {
 	scrape     scrapeServer
 	reuse      func(bool) // whether clients may keep their connections
 
+	// Settings change while the gateway runs, Page shows it to people; nil: there are
+	// none. Both are set before Serve.
+	Settings Settings
+	Page     http.Handler
+
 	ctl  Control
 	src  MetricsSource
 	over <-chan struct{} // closed when Serve is to end
@@ -95,7 +100,7 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	wg.Go(func() {
 		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)))
 	})
-	s.scrape.serve(s.httpServer(metricsMux(metrics), nil), cancel)
+	s.scrape.serve(s.httpServer(s.metricsMux(metrics), nil), cancel)
 	<-ctx.Done()
 	stopServer(srv)
 	s.scrape.close()

@@ -183,6 +183,10 @@ type Log struct {
 	// Format is auto, text or json; auto is text on a terminal and json
 	// elsewhere. Default: auto.
 	Format LogFormat `yaml:"format"`
+	// Access says which connections have lines of their own. Default: off.
+	Access AccessLog `yaml:"access"`
+	// AccessLimit is the most lines of that kind in a second. Default: 100.
+	AccessLimit int `yaml:"access_limit"`
 }
 
 // maxRules is the number of policy rules the programs can hold: one bit each.

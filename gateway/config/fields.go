@@ -63,4 +63,6 @@ var configFields = []field{
 	{"log", "", "log on standard error"},
 	{"log.level", "info", "debug, info, warn or error"},
 	{"log.format", "auto", "text, json, or auto: text on a terminal"},
+	{"log.access", "off", "a line when a connection begins to be carried and when it is over: off; carried; all: native ones too, one line each"},
+	{"log.access_limit", "100", "most lines of log.access in a second; the others are counted"},
 }

@@ -17,6 +17,9 @@ const MaxDrainTimeout = 7 * 24 * time.Hour
 // drains beside its successor.
 const DrainingSuffix = ".old"
 
+// maxAccessLimit is more lines than a log takes in a second.
+const maxAccessLimit = 100_000
+
 // maxSocketPath is the room for a path in a sockaddr_un, without its NUL.
 const maxSocketPath = 107
 
@@ -175,4 +178,6 @@ func (k *checker) advanced(c Config) {
 	k.loops(c)
 	oneOf(k, "log.level", c.Log.Level, logLevels())
 	oneOf(k, "log.format", c.Log.Format, logFormats())
+	oneOf(k, "log.access", c.Log.Access, accessLogs())
+	between(k, "log.access_limit", c.Log.AccessLimit, 1, maxAccessLimit)
 }

@@ -13,7 +13,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/smcgw":                   {"gateway", "gateway/admin", "gateway/config", "gateway/faults", "gateway/guardian", "gateway/process", "doctor", "bench/...", "lab/faults", "verbs/hw/sysfs"}, // the last with a build tag of tests only
 	"cmd/smcgw-lab":               {"lab/..."},
-	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
+	"gateway":                     {"ebpf", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/...", "gateway/page", "gateway/process", "negotiate", "netstack/...", "packet", "rmb", "verbs", "verbs/shm", "verbs/hw/sysfs"},
 	"gateway/admin":               {"gateway/config", "gateway/process", "ebpf", "negotiate", "verbs/hw/sysfs"},
 	"gateway/config":              {},
 	"gateway/faults":              {},
@@ -23,7 +23,9 @@ var allowed = map[string][]string{
 	"gateway/internal/loop":       {"verbs"},
 	"gateway/internal/peers":      {"gateway/config", "negotiate"},
 	"gateway/internal/carrier":    {"gateway/admin", "gateway/config", "gateway/internal/loop", "gateway/internal/peers", "negotiate", "rmb", "rsocket", "verbs/..."},
-	"gateway/internal/conn":       {"ebpf", "ebpf/legs", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/auto", "gateway/internal/carrier", "gateway/internal/flow", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/policy", "gateway/process", "negotiate", "netstack", "rmb", "rsocket", "verbs"},
+	"gateway/page":                {"gateway/admin", "gateway/config"},
+	"gateway/internal/connlog":    {"gateway/admin", "gateway/config", "negotiate"},
+	"gateway/internal/conn":       {"ebpf", "ebpf/legs", "gateway/admin", "gateway/config", "gateway/faults", "gateway/host", "gateway/internal/auto", "gateway/internal/carrier", "gateway/internal/connlog", "gateway/internal/flow", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/policy", "gateway/process", "negotiate", "netstack", "rmb", "rsocket", "verbs"},
 	"gateway/internal/flow":       {"gateway/admin", "gateway/config", "negotiate"},
 	"gateway/internal/upgrade":    {"gateway/admin", "gateway/config", "gateway/faults", "ebpf"},
 	"gateway/internal/sockets":    {"gateway/host", "gateway/process", "ebpf/legs"},

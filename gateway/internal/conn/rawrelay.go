@@ -45,9 +45,7 @@ func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
 		return r
 	}
 	f.raw = r
-	f.show(func(v *view) { v.carrier = config.CarrierRelay })
-	f.noted()
-	f.env.Counters.carried(config.CarrierRelay, time.Since(f.start))
+	f.begins(config.CarrierRelay)
 	if !mute {
 		f.wire.MarkCarrying()
 	}

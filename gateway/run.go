@@ -23,6 +23,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
+	"github.com/smcgw/smcgw/gateway/page"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -178,6 +179,7 @@ type daemon struct {
 	log    *slog.Logger
 	admin  *admin.Server
 	before *upgrade.Predecessor // nil: none
+	page   *page.Page
 }
 
 func (d *daemon) run(ctx context.Context, h Host) error {
@@ -191,6 +193,9 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	}
 	g.logLevel = d.opts.LogLevel
 	d.admin.Settings = g
+	about := page.About{Host: hostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }}
+	shown := page.New(g, about)
+	d.admin.Page, d.page = shown, shown
 	err = d.serve(ctx, g)
 	g.close()
 	d.stopped(g, err)
@@ -239,6 +244,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	})
 	group.Go(func() error { return g.awaitDrain(loops) })
 	group.Go(func() error { return d.open(loops, g) })
+	group.Go(func() error { d.page.Run(loops); return nil })
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
@@ -326,6 +332,15 @@ func (g *gateway) quiesce() {
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}
+}
+
+// hostName is that of the machine, for people.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "this host"
+	}
+	return name
 }
 
 // kernelID names the kernel this process runs under without telling its boot

@@ -27,9 +27,7 @@ func (s *Server) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/version", s.getVersion)
 	mux.Handle("GET /metrics", metrics)
 	s.probes(mux)
-	if s.Page != nil {
-		mux.Handle("GET /{$}", s.Page)
-	}
+	mux.Handle("GET /{$}", s.page())
 	mux.HandleFunc("POST /v1/set", s.postSet)
 	mux.HandleFunc("POST /v1/off", func(w http.ResponseWriter, r *http.Request) { s.postOff(w, true, r.URL.Query().Get("now") == "true") })
 	mux.HandleFunc("POST /v1/on", func(w http.ResponseWriter, _ *http.Request) { s.postOff(w, false, false) })

@@ -71,7 +71,11 @@ func (c Config) validate(users userLookup) []*FieldError {
 	if c.Security.PSKFile != "" {
 		k.absolute("security.psk_file", c.Security.PSKFile)
 	}
-	k.listen(c.Metrics.Listen)
+	k.listen("metrics.listen", c.Metrics.Listen)
+	k.listen("page.listen", c.Page.Listen)
+	if host, _, err := net.SplitHostPort(c.Page.Listen); err == nil {
+		k.must(isLoopback(host), "page.listen", "%q is not a loopback address: for other hosts there is ssh -L", c.Page.Listen)
+	}
 	k.advanced(c)
 	return k.errs
 }
@@ -160,14 +164,14 @@ func (k *checker) fallback(f Fallback) {
 	between(k, "fallback.retry", f.Retry, 100*time.Millisecond, 7*24*time.Hour)
 }
 
-func (k *checker) listen(addr string) {
+func (k *checker) listen(field, addr string) {
 	if addr == "" {
 		return
 	}
 	host, port, err := net.SplitHostPort(addr)
 	n, errPort := strconv.ParseUint(port, 10, 16)
 	ok := err == nil && errPort == nil && n != 0 && (host == "" || net.ParseIP(host) != nil)
-	k.must(ok, "metrics.listen", "%q is not an address and a port such as 127.0.0.1:9469", addr)
+	k.must(ok, field, "%q is not an address and a port such as 127.0.0.1:9469", addr)
 }
 
 func (k *checker) advanced(c Config) {

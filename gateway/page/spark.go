@@ -36,9 +36,14 @@ func newSpark(label string, series map[string][]float64, order ...string) Spark 
 		}
 	}
 	for _, class := range order {
-		if len(series[class]) > 1 {
-			s.Lines = append(s.Lines, newLine(class, series[class], s.Most))
+		if len(series[class]) < 2 {
+			continue
 		}
+		line := newLine(class, series[class], s.Most)
+		if s.Most == 0 {
+			line.Class = "flat"
+		}
+		s.Lines = append(s.Lines, line)
 	}
 	return s
 }

@@ -53,6 +53,7 @@ type Problem struct{ Class, Title, Text, Fix string }
 // Tile is a number with its past.
 type Tile struct {
 	Title, Value, Note string
+	Peak               string // the most of the time shown, empty: 0
 	Spark              Spark
 }
 
@@ -109,7 +110,7 @@ func (p *Page) view(now time.Time) View {
 	v.Peers, v.MorePeers = most(v.Peers, mostPeers)
 	v.Devices = snap.Devices
 	v.Memory = meters(&snap)
-	live := connRows(p.src.Conns(admin.ConnQuery{}))
+	live := slices.DeleteFunc(connRows(p.src.Conns(admin.ConnQuery{})), func(c ConnRow) bool { return c.Carrier == config.CarrierNone })
 	slices.SortStableFunc(live, func(a, b ConnRow) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	v.Busy, v.MoreConns = most(live, mostConns)
 	v.Ended, _ = most(connRows(p.src.Conns(admin.ConnQuery{Closed: true})), mostConns)
@@ -200,9 +201,15 @@ func every[K any](K) bool { return true }
 
 func tiles(s *admin.Snapshot, past []sample) []Tile {
 	first, now := past[0], past[len(past)-1]
-	tile := func(title, value, note, class string, list []float64) Tile {
-		return Tile{title, value, note, newSpark(title, map[string][]float64{class: list}, class)}
+	tile := func(title, value, note, class string, list []float64, format func(float64) string) Tile {
+		t := Tile{Title: title, Value: value, Note: note, Spark: newSpark(title, map[string][]float64{class: list}, class)}
+		if t.Spark.Most > 0 {
+			t.Peak = format(t.Spark.Most)
+		}
+		return t
 	}
+	number := func(v float64) string { return count(v) }
+	perSecond := func(v float64) string { return count(v) + "/s" }
 	flows := values(past, func(s sample) float64 { return float64(s.flows) })
 	bytes := rates(past, allBytes)
 	begun := rates(past, func(s sample) uint64 { return s.begun })
@@ -219,12 +226,12 @@ func tiles(s *admin.Snapshot, past []sample) []Tile {
 		note += ", and " + count(datagrams) + " UDP pairs"
 	}
 	return []Tile{
-		tile("Carried now", count(now.flows), note, "main", flows),
-		tile("Throughput", rate(last(bytes)), "application bytes, both directions", "main", bytes),
-		tile("Begin to be carried", count(last(begun))+"/s", count(now.begun)+" since the start", "main", begun),
-		tile("Stay native", count(last(native))+"/s", count(sum(now.native, every[string]))+" since the start", "quiet", native),
-		tile("Reset", count(reset), "by other than applications, in the time shown", "bad", resets),
-		tile("Memory", size(now.memory), "of "+size(s.MemoryLimit), "quiet", memory),
+		tile("Carried now", count(now.flows), note, "main", flows, number),
+		tile("Throughput", rate(last(bytes)), "application bytes, both directions", "main", bytes, rate),
+		tile("New, carried", count(last(begun))+"/s", count(now.begun)+" since the start", "main", begun, perSecond),
+		tile("New, native", count(last(native))+"/s", count(sum(now.native, every[string]))+" since the start", "quiet", native, perSecond),
+		tile("Reset", count(reset), "not by applications, in the last "+age(now.at.Sub(first.at).Seconds()), "bad", resets, perSecond),
+		tile("Memory", size(now.memory), "of "+size(s.MemoryLimit), "quiet", memory, sizeOf),
 	}
 }
 
@@ -306,11 +313,11 @@ func meters(s *admin.Snapshot) []Meter {
 		return m
 	}
 	list := []Meter{
-		meter("rings and buffers", s.Memory["reserved"], s.MemoryLimit, size(s.Memory["reserved"])+" of "+size(s.MemoryLimit)),
-		meter("of them in use", s.Memory["used"], s.Memory["reserved"], size(s.Memory["used"])),
+		meter("memory reserved", s.Memory["reserved"], s.MemoryLimit, size(s.Memory["reserved"])+" of "+size(s.MemoryLimit)),
+		meter("memory in use", s.Memory["used"], s.Memory["reserved"], size(s.Memory["used"])),
 	}
 	if q := s.Memory["quarantined"]; q > 0 {
-		list = append(list, meter("waits for a peer", q, s.MemoryLimit, size(q)))
+		list = append(list, meter("memory in quarantine", q, s.MemoryLimit, size(q)))
 	}
 	for _, m := range s.Maps {
 		list = append(list, meter("map "+m.Map, m.Entries, m.Capacity, count(m.Entries)+" of "+count(m.Capacity)))

@@ -16,7 +16,7 @@ import (
 const pictures = "SMCGW_PICTURES"
 
 // pictureAge is how much of the past the pictures have.
-const pictureAge = 40 * time.Second
+const pictureAge = 20 * time.Second
 
 // TestStatusPage: the page of a gateway under load is readable on every screen: nothing is
 // outside of it, nothing complains, nothing is asked of anything but the gateway, and it
@@ -48,6 +48,7 @@ func TestStatusPage(t *testing.T) {
 				s.height = max(s.height, eval[int](b, `document.documentElement.scrollHeight`))
 				require.NoError(t, os.WriteFile(filepath.Join(dir, s.name+".png"), b.picture(s), 0o600))
 			}
+			require.True(t, eval[bool](b, `document.querySelector('#ended').open = true`))
 			require.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), s.width, "it scrolls sideways")
 			outside := eval[[]string](b, `[...document.querySelectorAll('main *')].filter(e => { const r = e.getBoundingClientRect();
 				return r.width > 0 && (r.left < -0.5 || r.right > innerWidth + 0.5) }).map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40))`)

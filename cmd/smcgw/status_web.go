@@ -19,8 +19,7 @@ const (
 )
 
 // showWeb serves the status page of a daemon on a loopback port of its own until ctx ends.
-// The address has a secret: other users of the host, who may not ask the admin socket, do
-// not learn it.
+// The address has a secret: other users of the host have no right to ask the admin socket.
 func (e *env) showWeb(ctx context.Context, c *admin.Client) error {
 	if _, _, err := c.Page(ctx); err != nil {
 		return err

@@ -16,7 +16,7 @@ func size(n uint64) string { return sizeOf(float64(n)) }
 func sizeOf(v float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	u := 0
-	for v >= 1024 && u < len(units)-1 {
+	for v >= 1023.5 && u < len(units)-1 {
 		v, u = v/1024, u+1
 	}
 	return short(v) + "\u00a0" + units[u]

@@ -4,7 +4,7 @@
   const stale = document.getElementById('stale');
   let heard = new Date();
 
-  // What a reader has opened stays open, and what is scrolled stays where it is.
+  // What a reader has opened stays open.
   function keep(from, to) {
     for (const d of from.querySelectorAll('details[id]')) {
       const same = to.querySelector('#' + d.id);

@@ -24,7 +24,7 @@ type Line struct {
 type Spark struct {
 	Lines []Line
 	Most  float64
-	Label string // for those who do not see it
+	Label string // for readers that do not see it
 }
 
 // newSpark draws series of one unit. Series that are not long enough for a line have none.

@@ -95,6 +95,9 @@ type ConnRow struct {
 
 func (p *Page) view(now time.Time) View {
 	snap, past := p.src.Snapshot(), p.past.list()
+	if n := len(past); n > 1 && now.Sub(past[n-1].at) < sampleEvery/2 {
+		past = past[:n-1] // a rate over so short a time says little
+	}
 	past = append(past, newSample(&snap, now))
 	v := View{About: p.about, Style: template.CSS(pageCSS), Script: template.JS(pageJS), At: now, Status: p.src.Status(), Kept: past[len(past)-1].at.Sub(past[0].at).Round(time.Second)}
 	v.Status.Draining = p.src.Draining()

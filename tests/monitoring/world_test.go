@@ -112,11 +112,11 @@ func load(t *testing.T, hosts []*memhost.Host) {
 	fetch := func(from, to *memhost.Host, port uint16, size int64, reuse bool) {
 		c := &http.Client{Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: !reuse}}
 		defer c.CloseIdleConnections()
-		for ctx.Err() == nil {
+		for i := 0; ctx.Err() == nil; i++ {
 			get(ctx, c, fmt.Sprintf("http://%v/%d", netip.AddrPortFrom(to.Addr4(), port), size))
 			select {
 			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(time.Duration(20+i/4%12*20) * time.Millisecond): // now more, now less
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,29 @@ import (
 // written is a log whose lines the test reads.
 type written struct {
 	*Log
-	out *bytes.Buffer
+	out *lockedBuffer
+}
+
+// lockedBuffer is written by timers and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func newWritten(access config.AccessLog, limit int) written {
-	w := written{out: &bytes.Buffer{}}
+	w := written{out: &lockedBuffer{}}
 	w.Log = New(slog.New(slog.NewJSONHandler(w.out, nil)), config.Log{Access: access, AccessLimit: limit})
 	return w
 }

@@ -19,7 +19,7 @@ type Line struct {
 	Area   string // the same down to the axis and back: of a polygon
 }
 
-// Spark is a sparkline: lines over the time of the history, the newest value at the right
+// Spark is a sparkline: lines over the time that is known, the newest value at the right
 // edge, from 0 to Most.
 type Spark struct {
 	Lines []Line
@@ -49,16 +49,15 @@ func newSpark(label string, series map[string][]float64, order ...string) Spark 
 }
 
 func newLine(class string, list []float64, most float64) Line {
-	step := sparkWidth / float64(historySize-2)
-	left := sparkWidth - step*float64(len(list)-1)
+	step := sparkWidth / float64(len(list)-1)
 	var b strings.Builder
 	for i, v := range list {
 		y := sparkHeight - 1
 		if most > 0 {
 			y -= v / most * (sparkHeight - 2)
 		}
-		fmt.Fprintf(&b, "%.1f,%.1f ", left+step*float64(i), y)
+		fmt.Fprintf(&b, "%.1f,%.1f ", step*float64(i), y)
 	}
 	points := strings.TrimSpace(b.String())
-	return Line{class, points, fmt.Sprintf("%.1f,%g %s %g,%g", left, sparkHeight, points, sparkWidth, sparkHeight)}
+	return Line{class, points, fmt.Sprintf("0,%g %s %g,%g", sparkHeight, points, sparkWidth, sparkHeight)}
 }

@@ -317,7 +317,7 @@ func meters(s *admin.Snapshot) []Meter {
 	}
 	list := []Meter{
 		meter("memory reserved", s.Memory["reserved"], s.MemoryLimit, size(s.Memory["reserved"])+" of "+size(s.MemoryLimit)),
-		meter("memory in use", s.Memory["used"], s.Memory["reserved"], size(s.Memory["used"])),
+		meter("memory in use", s.Memory["used"], s.MemoryLimit, size(s.Memory["used"])),
 	}
 	if q := s.Memory["quarantined"]; q > 0 {
 		list = append(list, meter("memory in quarantine", q, s.MemoryLimit, size(q)))

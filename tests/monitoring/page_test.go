@@ -16,7 +16,7 @@ import (
 const pictures = "SMCGW_PICTURES"
 
 // pictureAge is how much of the past the pictures have.
-const pictureAge = 5 * time.Minute
+const pictureAge = 35 * time.Second
 
 // TestStatusPage: the page of a gateway under load is readable on every screen: nothing is
 // outside of it, nothing complains, nothing is asked of anything but the gateway, and it

@@ -11,9 +11,10 @@ import (
 // has met.
 type ringUse struct{ size, waiting, unacknowledged atomic.Uint64 }
 
-// note is called by the shard.
+// note is called by the shard. While a ring takes the place of another, both hold bytes: more
+// may wait than the new one has room for, and the size is at least that.
 func (r *ringUse) note(size int, waiting, unacknowledged uint64) {
-	r.size.Store(uint64(size))
+	r.size.Store(max(uint64(size), waiting))
 	r.waiting.Store(waiting)
 	r.unacknowledged.Store(unacknowledged)
 }

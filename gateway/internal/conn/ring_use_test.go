@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // TestRingUse: what an application does not take is seen in its ring at the next look, and
@@ -21,14 +24,15 @@ func TestRingUse(t *testing.T) {
 				_, err := c.app[0].Write(make([]byte, 32<<20)) // more than rings and socket buffers hold
 				sent <- err
 			}()
-			by := c.flow[1].Carrier()
-			require.Eventually(t, func() bool {
+			by := config.Carrier(kind.String())
+			var to, from admin.RingUse
+			require.Eventuallyf(t, func() bool {
 				for _, g := range c.p.g {
 					lookForStalls(g.all(), time.Hour)
 				}
-				to, from := p.g[1].snapshot().Rings[by], p.g[0].snapshot().Rings[by]
+				to, from = p.g[1].snapshot().Rings[by], p.g[0].snapshot().Rings[by]
 				return to.Size > 0 && to.Waiting > 0 && to.Waiting <= to.Size && from.Size > 0 && from.Unacknowledged > 0
-			}, patience, 10*time.Millisecond)
+			}, patience, 10*time.Millisecond, "to %+v, from %+v", &to, &from)
 			require.NoError(t, c.app[0].Close())
 			<-sent
 			c.closeApps()

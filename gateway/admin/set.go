@@ -16,7 +16,7 @@ type Settings interface {
 
 // Setting is the request of set.
 type Setting struct {
-	Field string `json:"field"`
+	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
@@ -32,12 +32,12 @@ func (s *Server) postSet(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "this gateway has no settings")
 		return
 	}
-	if err := s.Settings.Set(q.Field, q.Value); err != nil {
+	if err := s.Settings.Set(q.Name, q.Value); err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.log.Info("setting changed", "field", q.Field, "value", q.Value)
-	writeJSON(w, Result{Schema: ResultSchema, Verb: "set", Message: fmt.Sprintf("%s is %s until the configuration is read again", q.Field, q.Value)})
+	s.log.Info("setting changed", "name", q.Name, "value", q.Value)
+	writeJSON(w, Result{Schema: ResultSchema, Verb: "set", Message: fmt.Sprintf("%s is %s until the configuration is read again", q.Name, q.Value)})
 }
 
 // Set changes a field of the configuration in force.

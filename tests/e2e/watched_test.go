@@ -100,7 +100,7 @@ func TestWatched(t *testing.T) {
 	require.NoError(t, err, out)
 
 	// The level changes while it runs; debug lines have addresses.
-	_, err = g1.client().Set(t.Context(), admin.Setting{Field: "log.level", Value: "debug"})
+	_, err = g1.client().Set(t.Context(), admin.Setting{Name: "log.level", Value: "debug"})
 	require.NoError(t, err)
 	p.close()
 	require.Eventually(t, func() bool {

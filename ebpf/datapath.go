@@ -67,7 +67,7 @@ type Datapath struct {
 	// attached, which takes long.
 	inForce atomic.Pointer[Policy]
 	present atomic.Pointer[map[int]struct{}] // the keys of devices
-	missing atomic.Pointer[[]string]
+	looked  atomic.Pointer[lookedAt]
 	opened  atomic.Bool // OpenDatagram was called, and an entry may be left
 
 	// op is held for reading by every operation and for writing by Close.

@@ -225,27 +225,35 @@ func routeLinks(r netlink.Route) (out []int) {
 	return out
 }
 
-// noteMissing is for Missing.
-func (d *Datapath) noteMissing(links []netlink.Link, offers map[string]bool) {
-	missing := []string{}
-	if len(offers) == 0 {
-		missing = append(missing, "")
-	}
-	for _, name := range d.cfg.Devices {
-		if !slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name }) {
-			missing = append(missing, name)
+// lookedAt is what Looked returns.
+type lookedAt struct{ devices, missing []string }
+
+func (d *Datapath) noteLooked(links []netlink.Link, offers map[string]bool) {
+	l := &lookedAt{}
+	for _, dev := range links {
+		if offers[dev.Attrs().Name] {
+			l.devices = append(l.devices, dev.Attrs().Name)
 		}
 	}
-	d.missing.Store(&missing)
+	if len(offers) == 0 {
+		l.missing = append(l.missing, "")
+	}
+	for _, name := range d.cfg.Devices {
+		if !slices.Contains(l.devices, name) {
+			l.missing = append(l.missing, name)
+		}
+	}
+	d.looked.Store(l)
 }
 
-// Missing lists the devices of the configuration that the namespace does not have now. An
-// empty name stands for all of the default: no device reaches a peer of the policy.
-func (d *Datapath) Missing() []string {
-	if list := d.missing.Load(); list != nil {
-		return *list
+// Looked lists the devices whose connections are looked at, and those of the configuration
+// that the namespace does not have now. An empty name stands for all of the default: no
+// device reaches a peer of the policy.
+func (d *Datapath) Looked() (devices, missing []string) {
+	if l := d.looked.Load(); l != nil {
+		return l.devices, l.missing
 	}
-	return nil
+	return nil, nil
 }
 
 // sync makes programs, device map, own addresses and MTU follow the devices of
@@ -262,7 +270,7 @@ func (d *Datapath) sync() error {
 	slices.SortStableFunc(links, func(a, b netlink.Link) int { // those of offers have room
 		return cmp.Compare(bit(offers[b.Attrs().Name]), bit(offers[a.Attrs().Name]))
 	})
-	d.noteMissing(links, offers)
+	d.noteLooked(links, offers)
 	stacked, masters := stackOf(links), map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()

@@ -25,6 +25,12 @@ var (
 func (g *gateway) Status() admin.Status {
 	snap := g.Snapshot()
 	st := snap.Status(g.started)
+	g.tellHealth(&st)
+	return st
+}
+
+// tellHealth adds what of the configuration is not done, and why.
+func (g *gateway) tellHealth(st *admin.Status) {
 	st.BlockedLegs = g.blockedLegs()
 	if len(st.BlockedLegs) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAppLegBlocked.String())
@@ -32,7 +38,7 @@ func (g *gateway) Status() admin.Status {
 	if st.Notes = g.missingDevices(); len(st.Notes) > 0 {
 		st.Degraded = append(st.Degraded, negotiate.ReasonAddress.String())
 	}
-	g.reloads.tell(&st)
+	g.reloads.tell(st)
 	failed, active := false, false
 	if g.noDatagrams != nil {
 		failed = true
@@ -54,16 +60,16 @@ func (g *gateway) Status() admin.Status {
 	if failed {
 		st.Degraded = append(st.Degraded, negotiate.ReasonDeviceFailed.String())
 	}
-	return st
 }
 
 // missingDevices says which devices of the configuration carry nothing since there is no
 // such device.
 func (g *gateway) missingDevices() (list []string) {
-	if g.host.Missing == nil {
+	if g.host.Devices == nil {
 		return nil
 	}
-	for _, name := range g.host.Missing() {
+	_, missing := g.host.Devices()
+	for _, name := range missing {
 		if name == "" {
 			list = append(list, "devices: no device has a default route or a route to a peer of a rule: name devices, or add a route")
 		} else {
@@ -337,8 +343,8 @@ func (g *gateway) mode() config.Mode {
 	return g.live.Load().Mode
 }
 
-// Snapshot implements MetricsSource.
-func (g *gateway) Snapshot() admin.Snapshot {
+// Totals implements admin.MetricsSource.
+func (g *gateway) Totals() admin.Snapshot {
 	s := admin.Snapshot{
 		Mode: g.mode(), Flows: map[config.Carrier]int{}, FlowsTotal: map[config.Carrier]uint64{},
 		BytesTotal: map[config.Carrier]admin.ByteCount{}, Handshakes: map[config.Carrier]admin.HistogramSnapshot{},
@@ -351,16 +357,35 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	for _, f := range g.all() {
 		f.AddTo(&s)
 	}
+	s.Bounds = admin.Bounds{
+		Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped(), AccessLeftOut: g.env.Lines.LeftOut(),
+	}
 	g.dgrams.Load().Snapshot(&s)
-	s.Bounds = admin.Bounds{Flows: g.flowLimit(), FlowsConfigured: g.cfg.Limits.MaxFlows, LogDropped: g.logDropped()}
-	wireBounds(&s.Bounds, g.env.Stack.Stats())
-	g.snapshotSteering(&s)
-	s.Devices = g.devices()
+	g.snapshotDecisions(&s)
 	ps := g.pool.Stats()
 	s.Memory = map[string]uint64{
 		"reserved": uint64(ps.Reserved), "used": uint64(ps.Used), "quarantined": uint64(ps.Quarantined),
 	}
 	s.SharesRefused = g.sharesRefused()
+	s.Draining = g.drainer.Draining()
+	var health admin.Status
+	g.tellHealth(&health)
+	s.Degraded = health.Degraded
+	return s
+}
+
+// Snapshot implements admin.MetricsSource.
+func (g *gateway) Snapshot() admin.Snapshot {
+	s := g.Totals()
+	wireBounds(&s.Bounds, g.env.Stack.Stats())
+	maps, err := g.steer.MapUsage()
+	if err != nil {
+		g.log.Warn("read maps", "error", err)
+	}
+	for _, m := range maps {
+		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
+	}
+	s.Devices, s.CPU, s.CQErrors = g.devices(), g.processorTime(), g.carriers.CQErrors()
 	hosts := map[netip.Addr]bool{}
 	for _, p := range g.Peers() {
 		s.Peers[p.State]++
@@ -373,7 +398,8 @@ func (g *gateway) Snapshot() admin.Snapshot {
 	return s
 }
 
-func (g *gateway) snapshotSteering(s *admin.Snapshot) {
+// snapshotDecisions reads what the programs have decided.
+func (g *gateway) snapshotDecisions(s *admin.Snapshot) {
 	c, err := g.steer.Counters()
 	if err != nil {
 		g.log.Warn("read counters", "error", err)
@@ -393,14 +419,6 @@ func (g *gateway) snapshotSteering(s *admin.Snapshot) {
 	}
 	s.Bounds.Datapath = c.Stats
 	g.live.Load().addDecisions(s, c.Decided)
-	maps, err := g.steer.MapUsage()
-	if err != nil {
-		g.log.Warn("read maps", "error", err)
-		return
-	}
-	for _, m := range maps {
-		s.Maps = append(s.Maps, admin.MapUse{Map: m.Name, Entries: uint64(m.Entries), Capacity: uint64(m.Capacity)})
-	}
 }
 
 // wireBounds reads the part of the wire TCP.

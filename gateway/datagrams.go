@@ -68,7 +68,10 @@ func (d datagramGateway) Proven(a netip.Addr, by config.Carrier) { d.g.peers.Pro
 
 func (d datagramGateway) NoCommonKey(a netip.Addr) { d.g.env.Keys.NoCommonKey(a, config.SideClient) }
 
-func (d datagramGateway) Ended(c admin.ConnInfo) { d.g.udp.closed.Add(c) }
+func (d datagramGateway) Ended(c admin.ConnInfo) {
+	d.g.udp.closed.Add(c)
+	d.g.env.Lines.Ended(c)
+}
 
 // Port implements conn.Datagrams.
 func (d datagramGateway) Port() uint16 { return d.g.dgrams.Load().Port() }

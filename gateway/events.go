@@ -42,11 +42,13 @@ func (g *gateway) nativeDecision(t host.Tuple, e ebpf.Event) {
 		g.env.Counters.NativeDatagrams(r, sideOf(e.Side))
 		past = g.udp.native
 	}
-	past.Add(admin.ConnInfo{
+	info := admin.ConnInfo{
 		ID: id, Proto: string(protoOf(e.Proto)), Side: sideOf(e.Side), Local: t.Local, Remote: t.Remote,
 		State: life.Native.String(), Reason: r.String(), DecidedBy: admin.DecidedBy(remoteReason(r)),
 		AgeSeconds: max(0, time.Since(e.At).Seconds()), End: admin.EndNative, EndedAt: e.At,
-	})
+	}
+	past.Add(info)
+	g.env.Lines.Native(info)
 }
 
 func protoOf(p ebpf.Proto) config.Proto {

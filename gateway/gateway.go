@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
+	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -45,10 +46,11 @@ type gateway struct {
 	env   conn.Env                     // of connections, which have it in common with their gateway
 	pool  *rmb.Pool
 
-	shards []*loop.Shard
-	absent []admin.DeviceInfo // configured, and not there
-	seed   maphash.Seed
-	rate   *rate.Limiter
+	shards   []*loop.Shard
+	carriers *carrier.Env
+	absent   []admin.DeviceInfo // configured, and not there
+	seed     maphash.Seed
+	rate     *rate.Limiter
 
 	udp           pastDatagrams
 	feed          *admin.Feed
@@ -111,7 +113,7 @@ func (g *gateway) environ() {
 		BlackholeAfter: g.cfg.Fallback.BlackholeAfter,
 	}
 	e.HandshakeTimeout = func() time.Duration { return g.live.Load().Limits.HandshakeTimeout }
-	e.Feed = g.feed
+	e.Feed, e.Lines = g.feed, connlog.New(g.log, g.cfg.Log)
 	e.Counters, e.Closed, e.Native = conn.NewCounters(), admin.NewHistory(admin.HistorySize, g.feed), admin.NewHistory(admin.HistorySize, g.feed)
 	_, _ = rand.Read(e.GatewayID[:])
 	e.Context, g.cancel = context.WithCancel(context.Background())
@@ -175,12 +177,13 @@ func (g *gateway) startShards() error {
 
 // openFabrics opens the devices, and starts the loops that drive them.
 func (g *gateway) openFabrics() {
-	g.env.Fabrics, g.absent = carrier.Open(&carrier.Env{
+	g.carriers = &carrier.Env{
 		Config: g.cfg, Log: g.log, GatewayID: g.env.GatewayID, HostID: g.env.HostID, Shards: g.shards, Pool: g.pool, Peers: g.peers,
 		Addrs: g.addrs, RoCE: g.host.RoCE, Route: g.host.Route, Priority: g.host.Priority, Vacate: g.leaveCarrier,
 		PeerDown:  func(p *shm.Peer) { g.dgrams.Load().PeerDown(p) },
 		Withdrawn: func(dev verbs.Device) { g.dgrams.Load().LeaveDevice(dev) },
-	})
+	}
+	g.env.Fabrics, g.absent = carrier.Open(g.carriers)
 	for _, s := range g.shards {
 		s.Start()
 	}
@@ -209,7 +212,7 @@ func (g *gateway) close() {
 	}
 	g.cancel()
 	g.wg.Wait()
-	g.env.Flush()
+	g.env.Lines.Flush()
 	if g.env.Stack != nil {
 		_ = g.env.Stack.Close()
 	}

@@ -37,6 +37,7 @@ func (g *gateway) reload(next config.Config) error {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, decided: book, ahead: g.trials.Ahead()})
+	g.applyLog(next.Log)
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}
@@ -48,6 +49,14 @@ func (g *gateway) reload(next config.Config) error {
 		g.log.Warn("peers that were refused for their keys", "error", err) // they are asked again later
 	}
 	return nil
+}
+
+// applyLog changes what is logged from now on.
+func (g *gateway) applyLog(c config.Log) {
+	g.env.Lines.Configure(c)
+	if g.logLevel != nil {
+		g.logLevel.Set(c.Level.Slog())
+	}
 }
 
 // applyMode tells the programs and the datagrams, unless the gateway is going.

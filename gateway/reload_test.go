@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -107,4 +108,26 @@ func TestReloadRefused(t *testing.T) {
 	g.reloads.note(nil, at)
 	require.NotContains(t, g.Status().Degraded, "config_refused")
 	require.Equal(t, map[string]uint64{"done": 1, "refused": 1}, g.Snapshot().Reloads)
+}
+
+// TestSettings: what is set is in force at once, until the configuration is read again.
+func TestSettings(t *testing.T) {
+	p := newGatewayPair(t)
+	g := p.g[0]
+	g.logLevel = &slog.LevelVar{}
+	set := func(name, value string) error { return g.Set(admin.Setting{Name: name, Value: value}) }
+	require.NoError(t, set("log.level", "debug"))
+	require.Equal(t, slog.LevelDebug, g.logLevel.Level())
+	require.NoError(t, set("log.access", "carried"))
+	require.Equal(t, slog.LevelDebug, g.logLevel.Level())
+	require.Equal(t, config.AccessCarried, g.live.Load().Log.Access)
+	require.ErrorContains(t, set("log.level", "loud"), `log.level: "loud" is none of debug, info, warn or error`)
+	require.ErrorContains(t, set("mode", "off"), "mode: takes a restart; at once can be changed: log.level")
+	next := g.cfg
+	next.Log.Level = config.LogWarn
+	require.NoError(t, g.reload(next))
+	require.Equal(t, slog.LevelWarn, g.logLevel.Level())
+	require.Equal(t, config.AccessOff, g.live.Load().Log.Access)
+	next.Log.Format = config.LogJSON
+	require.ErrorContains(t, g.reload(next), "log: takes a restart")
 }

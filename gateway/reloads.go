@@ -8,10 +8,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// configRefused is what the gateway is degraded by while the file is another than what is
-// in force.
-const configRefused = "config_refused"
-
 // reloads are the attempts to read the configuration again. The zero value is ready to
 // use.
 type reloads struct {
@@ -40,7 +36,7 @@ func (r *reloads) tell(st *admin.Status) {
 	if r.err == nil {
 		return
 	}
-	st.Degraded = append(st.Degraded, configRefused)
+	st.Degraded = append(st.Degraded, admin.ConfigRefused)
 	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %v; correct it (smcgw check) and reload",
 		r.at.Format(time.RFC3339), r.err))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/internal/sockets"
 	"github.com/smcgw/smcgw/gateway/internal/upgrade"
+	"github.com/smcgw/smcgw/gateway/page"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -48,10 +49,10 @@ type Supervisor interface {
 type RunOptions struct {
 	// Logger receives what happens. Default: discards.
 	Logger *slog.Logger
+	// LogLevel is that of Logger, which settings and reloads change; nil: it stays.
+	LogLevel *slog.LevelVar
 	// LogDropped counts the lines that Logger has lost; nil: it loses none.
 	LogDropped func() uint64
-	// LogLevel is that of Logger, which can be set; nil: it cannot.
-	LogLevel *slog.LevelVar
 	// Version is what status reports.
 	Version string
 	// Supervisor keeps the steering alive a little longer than this process;
@@ -171,7 +172,7 @@ func realHost(dp *ebpf.Datapath, kernel *sockets.Legs) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("wire link: %w", err)
 	}
-	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Missing: dp.Missing, Route: dp.RouteDevice, RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
+	return Host{Steering: dp, Legs: kernel, Link: link, Addrs: dp.Addrs, Devices: dp.Looked, Route: dp.RouteDevice, RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, ID: id, Datagrams: dp, AppTUN: dp.AppTUN(), Beside: dp}, nil
 }
 
 // daemon is one run of the gateway.
@@ -181,6 +182,7 @@ type daemon struct {
 	log    *slog.Logger
 	admin  *admin.Server
 	before *upgrade.Predecessor // nil: none
+	page   *page.Page
 }
 
 func (d *daemon) run(ctx context.Context, h Host) error {
@@ -193,9 +195,27 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}
+	g.logLevel = d.opts.LogLevel
+	about := page.About{Host: hostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }}
+	shown := page.New(g, about)
+	d.admin.Page, d.page = shown, shown
 	err = d.serve(ctx, g)
 	g.close()
+	d.stopped(g, err)
 	return err
+}
+
+// stopped says that the gateway has ended, and how.
+func (d *daemon) stopped(g *gateway, err error) {
+	var served uint64
+	for _, n := range g.Stats().Protocols[config.ProtoTCP].Flows {
+		served += n.Total
+	}
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelError
+	}
+	d.log.Log(context.Background(), level, "gateway has stopped", "uptime", time.Since(g.started).Round(time.Millisecond), "carried", served, "error", err)
 }
 
 // drainGrace is how long offers that are already on the wire may still be answered
@@ -227,6 +247,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	})
 	group.Go(func() error { return g.awaitDrain(loops) })
 	group.Go(func() error { return d.open(loops, g) })
+	group.Go(func() error { d.page.Run(loops); return nil })
 	if d.opts.Load != nil {
 		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
 	}
@@ -254,12 +275,27 @@ func (d *daemon) open(ctx context.Context, g *gateway) error {
 		d.log.Warn("fewer flows than limits.max_flows: not enough descriptors", "flows", now, "max_flows", d.cfg.Limits.MaxFlows, "descriptors", process.DescriptorLimit())
 	}
 	d.opts.Manager.Ready()
+	d.up(g)
+	return nil
+}
+
+// up says that the gateway looks at connections, and what it has found.
+func (d *daemon) up(g *gateway) {
 	mode := d.cfg.Mode
 	if admin.NewOffFlag(d.cfg.StateDir).IsSet() {
 		mode = config.ModeOff
 	}
-	d.log.Info("gateway is up", "mode", mode, "devices", d.cfg.Devices, "shards", len(g.shards))
-	return nil
+	var network, rdma []string
+	if g.host.Devices != nil {
+		network, _ = g.host.Devices()
+	}
+	for _, dev := range g.devices() {
+		if dev.State == admin.DeviceActive {
+			rdma = append(rdma, dev.Name)
+		}
+	}
+	d.log.Info("gateway is up", "version", d.opts.Version, "mode", mode, "devices", network, "rdma_devices", rdma,
+		"rules", len(d.cfg.Policy), "shards", len(g.shards))
 }
 
 // reloadLoop reads the configuration again when it is told to, until ctx ends.
@@ -299,6 +335,15 @@ func (g *gateway) quiesce() {
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}
+}
+
+// hostName is that of the machine, for people.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "this host"
+	}
+	return name
 }
 
 // kernelID names the kernel this process runs under without telling its boot

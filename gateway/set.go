@@ -2,34 +2,20 @@ package gateway
 
 import (
 	"fmt"
-	"log/slog"
 
 	"github.com/smcgw/smcgw/gateway/admin"
-	"github.com/smcgw/smcgw/gateway/config"
 )
 
 // Set implements admin.Control.
 func (g *gateway) Set(s admin.Setting) error {
-	switch s.Name {
-	case admin.SettingLogLevel:
-		return g.setLogLevel(s.Value)
-	default:
-		return fmt.Errorf("%w: %q is not known", admin.ErrSetting, s.Name)
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	now := *g.live.Load()
+	var err error
+	if now.Log, err = now.Log.With(s.Name, s.Value); err != nil {
+		return fmt.Errorf("%w: %w", admin.ErrSetting, err)
 	}
-}
-
-func (g *gateway) setLogLevel(name string) error {
-	level, err := config.ParseLogLevel(name)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %s: %w", admin.ErrSetting, admin.SettingLogLevel, err)
-	case g.logLevel == nil:
-		return fmt.Errorf("%w: %s: the log of this gateway is not its own", admin.ErrSetting, admin.SettingLogLevel)
-	}
-	var to slog.Level
-	if err := to.UnmarshalText([]byte(level)); err != nil {
-		return fmt.Errorf("%w: %s: %w", admin.ErrSetting, admin.SettingLogLevel, err)
-	}
-	g.logLevel.Set(to)
+	g.live.Store(&now)
+	g.applyLog(now.Log)
 	return nil
 }

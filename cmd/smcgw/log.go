@@ -17,21 +17,21 @@ const logPatience = time.Second
 // standard error.
 type logging struct {
 	*slog.Logger
-	level *slog.LevelVar
+	level slog.LevelVar
 	out   *process.LogWriter
 }
 
 // startLog logs to standard error as the configuration says, and never waits for
 // the reader. The caller closes it.
 func startLog(e *env, cfg config.Log) *logging {
-	l := &logging{level: new(slog.LevelVar)}
-	l.level.Set(slogLevel(cfg.Level))
+	l := &logging{}
 	ready := make(chan struct{})
 	l.out = process.NewLogWriter(e.stderr, func(lost uint64) {
 		<-ready
 		l.Warn("log lines were lost: they could not be written", "count", lost)
 	})
-	l.Logger = newLogger(e, cfg.Format, l.level, l.out)
+	l.level.Set(cfg.Level.Slog())
+	l.Logger = newLogger(e, cfg, &l.level, l.out)
 	close(ready)
 	return l
 }
@@ -40,25 +40,17 @@ func (l *logging) close() { l.out.Close(logPatience) }
 
 // newLogger logs to w, the way to standard error, as the configuration says. Under
 // journald the lines carry its priorities and leave the time to it.
-func newLogger(e *env, format config.LogFormat, level slog.Leveler, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level}
+func newLogger(e *env, cfg config.Log, level slog.Leveler, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	journal := e.getenv("JOURNAL_STREAM") != ""
 	switch {
-	case format == config.LogJSON, format == config.LogAuto && !journal && terminalColumns(e.stderr) == 0:
+	case cfg.Format == config.LogJSON, cfg.Format == config.LogAuto && !journal && terminalColumns(e.stderr) == 0:
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case journal:
 		return slog.New(newJournalHandler(w, opts))
 	default:
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
-}
-
-func slogLevel(l config.LogLevel) slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l)); err != nil {
-		return slog.LevelInfo
-	}
-	return level
 }
 
 // journalHandler prefixes lines with the priority journald reads (sd-daemon(3)).
@@ -73,7 +65,7 @@ func newJournalHandler(w io.Writer, opts *slog.HandlerOptions) slog.Handler {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
 		}
-		return a
+		return readable(groups, a)
 	}
 	h := journalHandler{levels: make(map[slog.Level]slog.Handler)}
 	for level, prefix := range map[slog.Level]string{

@@ -472,4 +472,6 @@ func (d *fakeDaemon) SetOff(off bool) error {
 }
 
 // Snapshot implements admin.MetricsSource.
+func (d *fakeDaemon) Totals() admin.Snapshot { return d.Snapshot() }
+
 func (d *fakeDaemon) Snapshot() admin.Snapshot { return admin.Snapshot{} }

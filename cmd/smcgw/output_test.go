@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -81,7 +84,7 @@ func TestLogFormats(t *testing.T) {
 	log := func(cfg config.Log, journal string) string {
 		var out bytes.Buffer
 		e := &env{stderr: &out, getenv: func(string) string { return journal }}
-		l := newLogger(e, cfg.Format, slogLevel(cfg.Level), e.stderr).With("a", 1).WithGroup("g")
+		l := newLogger(e, cfg, cfg.Level.Slog(), e.stderr).With("a", 1).WithGroup("g")
 		l.Debug("quiet")
 		l.Warn("loud", "b", 2)
 		l.Log(t.Context(), slog.LevelError+4, "louder")
@@ -94,4 +97,41 @@ func TestLogFormats(t *testing.T) {
 	require.Contains(t, log(cfg, ""), "level=WARN msg=loud a=1 g.b=2\n")
 	cfg.Format, cfg.Level = config.LogJSON, config.LogDebug
 	require.Contains(t, log(cfg, "8:1"), `"msg":"quiet"`)
+}
+
+// TestLogValues: times have units, names are words, and what says nothing has no field.
+func TestLogValues(t *testing.T) {
+	var out bytes.Buffer
+	e := &env{stderr: &out, getenv: func(string) string { return "" }}
+	var none error
+	var list []string
+	l := newLogger(e, config.Log{Format: config.LogJSON}, slog.LevelDebug, &out)
+	l.Info("line", "timeout", 600*time.Second, "error", none, "devices", list, "empty", "", "carrier", config.CarrierNone,
+		"reason", stage(3), "failure", errors.New("broken"), "zero", 0, "addr", netip.MustParseAddr("::1"), "off", false)
+	var doc map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &doc))
+	delete(doc, "time")
+	require.Equal(t, map[string]any{
+		"level": "INFO", "msg": "line", "timeout": "10m0s", "reason": "stage(3)", "failure": "broken", "zero": 0.0, "addr": "::1", "off": false,
+	}, doc)
+}
+
+// stage is a number with a name, as enums of the gateway are.
+type stage int
+
+func (s stage) String() string { return fmt.Sprintf("stage(%d)", int(s)) }
+
+// TestLogLevelChanges: the level of a logger is that of its variable, also under journald.
+func TestLogLevelChanges(t *testing.T) {
+	for _, journal := range []string{"", "8:1"} {
+		var out bytes.Buffer
+		e := &env{stderr: &out, getenv: func(string) string { return journal }}
+		l := startLog(e, config.Log{Level: config.LogInfo, Format: config.LogAuto})
+		l.Debug("first")
+		l.level.Set(slog.LevelDebug)
+		l.Debug("second")
+		l.close()
+		require.NotContains(t, out.String(), "first")
+		require.Contains(t, out.String(), "second")
+	}
 }

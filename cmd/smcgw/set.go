@@ -10,10 +10,12 @@ func newSet(e *env) *cobra.Command {
 	return withSocket(e, verb(e, &cobra.Command{
 		Use:   "set NAME VALUE",
 		Short: "Change a setting of the daemon that runs, until it ends",
-		Long: `Set changes how the daemon works, until it ends or is set again; the configuration
-file stays as it is. NAME is one of:
+		Long: `Set changes how the daemon works, until it ends or reads its configuration again;
+the file stays as it is. NAME is one of:
 
-  log.level   debug, info, warn or error: what the daemon logs; the guardian keeps its own`,
+  log.level         debug, info, warn or error: what the daemon logs; the guardian keeps its own
+  log.access        off, carried or all: which connections have lines of their own
+  log.access_limit  how many of those lines a second`,
 		Example: "  smcgw set log.level debug",
 		Args: func(_ *cobra.Command, args []string) error {
 			names := admin.Settings()
@@ -29,7 +31,7 @@ file stays as it is. NAME is one of:
 			switch {
 			case len(args) == 0:
 				return admin.Settings(), cobra.ShellCompDirectiveNoFileComp
-			case len(args) == 1 && args[0] == admin.SettingLogLevel:
+			case len(args) == 1 && args[0] == "log.level":
 				return []string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp
 			}
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -13,13 +15,18 @@ import (
 )
 
 func newStatus(e *env) *cobra.Command {
-	var brief, strict bool
+	var brief, strict, web bool
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the gateway is doing",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := e.client(defaultConfig().Admin)
 			defer c.Close()
+			if web {
+				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+				defer stop()
+				return e.showWeb(ctx, c)
+			}
 			st, err := c.Status(cmd.Context())
 			if err != nil {
 				return err
@@ -34,7 +41,11 @@ func newStatus(e *env) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&brief, "brief", false, "print one line")
+	c.Flags().BoolVar(&web, "web", false, "serve the status page on a loopback port and print its address, until interrupted")
 	c.Flags().BoolVar(&strict, "strict", false, "exit with 5 if the gateway is degraded")
+	for _, other := range []string{"brief", "strict"} {
+		c.MarkFlagsMutuallyExclusive("web", other)
+	}
 	return withSocket(e, noun(e, c))
 }
 

@@ -41,10 +41,11 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 			hup := make(chan os.Signal, 1)
 			signal.Notify(hup, syscall.SIGHUP) // which ends nothing, from here on
 			defer signal.Stop(hup)
-			cfg, err := e.loadConfig(configPath)
+			f, err := config.Load(configPath)
 			if err != nil {
-				return err
+				return e.refuseStart(configPath, err)
 			}
+			cfg := f.Config
 			// The reader of our log may go away; the connections we carry must not.
 			signal.Ignore(syscall.SIGPIPE)
 			if opts.DrainTimeout != 0 && !opts.TakeOver {
@@ -74,6 +75,29 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 	return c
 }
 
+// refuseStart says what is wrong with a configuration: to people in lines as those of
+// check, to what reads a log in lines of the log.
+func (e *env) refuseStart(path string, err error) error {
+	if terminalColumns(e.stderr) != 0 {
+		_, err := e.loadConfig(path)
+		return err
+	}
+	log := startLog(e, defaultConfig().Log)
+	defer log.close()
+	wrong := config.FieldErrors(err)
+	for _, fe := range wrong {
+		args := []any{"file", path, "field", fe.Path, "error", fe.Msg}
+		if fe.Line > 0 {
+			args = append(args, "line", fe.Line)
+		}
+		log.Error("configuration refused", args...)
+	}
+	if len(wrong) == 0 {
+		log.Error("configuration refused", "file", path, "error", err)
+	}
+	return &exitError{exitFailed, errSaid}
+}
+
 // supervised is the guardian in one process and the daemon in the other.
 func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.RunOptions) error {
 	log := startLog(e, cfg.Log)
@@ -82,7 +106,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 		Logger: log.Logger, Tidy: func() error { return tidy(cfg) },
 	})
 	if err != nil {
-		return err
+		return e.failed(log, err)
 	}
 	if ward == nil { // the guardian, and its daemon has ended
 		if status != exitOK {
@@ -116,6 +140,18 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 		return err
 	}
 	opts.Manager = manager
-	opts.LogLevel, opts.Logger, opts.LogDropped, opts.Version = log.level, log.Logger, log.out.Dropped, buildVersion()
-	return gateway.Run(ctx, cfg, opts)
+	opts.Logger, opts.LogLevel, opts.LogDropped, opts.Version = log.Logger, &log.level, log.out.Dropped, buildVersion()
+	if err := gateway.Run(ctx, cfg, opts); err != nil {
+		return e.failed(log, err)
+	}
+	return nil
+}
+
+// failed says why a gateway ends: as other verbs do on a terminal, else in its log.
+func (e *env) failed(log *logging, err error) error {
+	if terminalColumns(e.stderr) != 0 {
+		return err
+	}
+	log.Error("gateway failed", "error", err)
+	return &exitError{exitFailed, errSaid}
 }

@@ -32,9 +32,15 @@ type testAdmin struct {
 
 func startAdmin(t *testing.T, edit func(*config.Config)) *testAdmin {
 	t.Helper()
+	return startAdminWith(t, edit, func(*Server) {})
+}
+
+// startAdminWith is startAdmin with a server to which something is added.
+func startAdminWith(t *testing.T, edit func(*config.Config), add func(*Server)) *testAdmin {
+	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	dir := t.TempDir()
-	a := &testAdmin{ctl: &fakeControl{feed: NewFeed()}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
+	a := &testAdmin{ctl: &fakeControl{feed: NewFeed(), beats: true}, cfg: config.Config{Admin: dir + "/run/a.sock", StateDir: dir + "/state"}}
 	if edit != nil {
 		edit(&a.cfg)
 	}
@@ -42,6 +48,7 @@ func startAdmin(t *testing.T, edit func(*config.Config)) *testAdmin {
 	var err error
 	a.server, err = Listen(a.cfg, "1.2.3", nil)
 	require.NoError(t, err)
+	add(a.server)
 	a.client = NewClient(a.cfg.Admin)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -318,7 +325,7 @@ func TestMetricsListener(t *testing.T) {
 	require.NoError(t, probe.Close())
 	a := startAdmin(t, func(c *config.Config) { c.Metrics.Listen = addr })
 	tcp := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for path, code := range map[string]int{"/metrics": 200, "/healthz": 200, "/v1/status": 404, "/v1/off": 404} {
+	for path, code := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/": 404, "/v1/set": 404, "/v1/status": 404, "/v1/off": 404} {
 		resp, err := tcp.Get("http://" + addr + path)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())

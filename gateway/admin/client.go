@@ -143,23 +143,28 @@ func askWith[T any](ctx context.Context, c *Client, method, path string, about a
 }
 
 func (c *Client) do(ctx context.Context, method, path string, request []byte) ([]byte, error) {
+	body, _, err := c.fetch(ctx, method, path, request)
+	return body, err
+}
+
+func (c *Client) fetch(ctx context.Context, method, path string, request []byte) ([]byte, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://smcgw"+path, bytes.NewReader(request))
 	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
+		return nil, nil, fmt.Errorf("make request: %w", err)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, nil, c.unreachable(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, clientMaxReply))
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, nil, c.unreachable(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, replyError(resp.StatusCode, body)
+		return nil, nil, replyError(resp.StatusCode, body)
 	}
-	return body, nil
+	return body, resp.Header, nil
 }
 
 // lasting posts a document; the answer may last.

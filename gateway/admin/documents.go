@@ -19,6 +19,10 @@ const (
 	errorSchema   = "smcgw.error/v1"
 )
 
+// ConfigRefused is what a gateway is degraded by while the configuration file is another
+// than what is in force. The other words of Status.Degraded are reasons of negotiate.
+const ConfigRefused = "config_refused"
+
 // Status is the answer to "what is the gateway doing". The admin server sets
 // Schema; the source of the status need not.
 type Status struct {
@@ -46,7 +50,7 @@ type Status struct {
 	// Peers is the number of hosts that Control.Peers lists.
 	Peers int `json:"peers"`
 	// Degraded names why less than the configuration asks for is done, as a
-	// reason of negotiate (app_leg_blocked, device_failed), or config_refused: Notes tells.
+	// reason of negotiate (app_leg_blocked, device_failed), or [ConfigRefused]: Notes tells.
 	// Empty when all is well.
 	Degraded []string `json:"degraded,omitempty"`
 	// Notes are sentences about devices that do not work as configured, or are not there.

@@ -32,6 +32,8 @@ type fakeControl struct {
 	// Neighbour is what Neighbour returns; steps are the calls of a takeover.
 	neighbour ebpf.Neighbour
 	steps     []string
+	// beats: the datapath does.
+	beats bool
 	// status is returned by Status, empty by default.
 	status Status
 	// optedIn are the opt-ins in force.
@@ -280,9 +282,20 @@ func sampleDevices() []DeviceInfo {
 	}
 }
 
+// beat is a time of the past, unless the datapath is to beat now.
+func (f *fakeControl) beat() time.Time {
+	if f.beats {
+		return time.Now()
+	}
+	return time.Unix(1_700_000_000, 250_000_000)
+}
+
+// Totals implements MetricsSource.
+func (f *fakeControl) Totals() Snapshot { return f.Snapshot() }
+
 // Snapshot implements MetricsSource.
 func (f *fakeControl) Snapshot() Snapshot {
-	var h Histogram
+	h := NewSetupHistogram()
 	h.Observe(time.Millisecond)
 	h.Observe(3 * time.Second)
 	return Snapshot{
@@ -294,16 +307,22 @@ func (f *fakeControl) Snapshot() Snapshot {
 		BytesTotal:  map[config.Carrier]ByteCount{config.CarrierShm: {Tx: 100, Rx: 200}},
 		Handshakes:  map[config.Carrier]HistogramSnapshot{config.CarrierShm: h.Snapshot()},
 		Memory:      map[string]uint64{"rmb": 1 << 20},
+		Durations:   map[config.Carrier]HistogramSnapshot{config.CarrierShm: NewLifeHistogram().Snapshot()},
+		RoundTrips:  NewSetupHistogram().Snapshot(),
+		Rings:       map[config.Carrier]RingUse{config.CarrierShm: {Size: 4096, Waiting: 10, Unacknowledged: 20}},
+		CQErrors:    []CQErrorCount{{Carrier: config.CarrierSoft, Status: "retry_exc_err", Count: 2}},
+		Degraded:    []string{"device_failed"},
+		CPU:         map[string]time.Duration{"shard0": 1500 * time.Millisecond, "rest": time.Second},
 		MemoryLimit: 1 << 30,
 		Peers:       map[PeerState]int{PeerCapable: 1},
 		Services:    map[ServiceVerdict]int{VerdictNative: 3},
 		Maps:        []MapUse{{Map: "smcgw_flows", Entries: 5, Capacity: 65536}},
 		Devices:     sampleDevices(),
-		Heartbeat:   time.Unix(1_700_000_000, 250_000_000),
+		Heartbeat:   f.beat(),
 		UDP:         sampleStats().Protocols[config.ProtoUDP],
 		Datagrams:   sampleStats().Datagrams,
 		Bounds: Bounds{
-			Flows: 900, WireLegs: map[string]int{"open": 3, "half_open": 1, "dead": 2}, LogDropped: 4,
+			Flows: 900, WireLegs: map[string]int{"open": 3, "half_open": 1, "dead": 2}, LogDropped: 4, AccessLeftOut: 9,
 			Wire: map[string]uint64{"shed": 5}, Datapath: map[string]uint64{"wire_queue_drop": 6},
 		},
 	}

@@ -64,7 +64,7 @@ func FuzzAdminRequest(f *testing.F) {
 	}
 	for _, post := range []string{
 		`/v1/drain {"timeout_seconds":1e300}`, `/v1/drain {"timeout_seconds":-1}`, `/v1/drain {"timeout_seconds":3} {}`,
-		`/v1/takeover {"token":""}`, `/v1/takeover/yield {"token":""}`, `/v1/takeover/leave {"token":"x","drain_seconds":1e-300}`,
+		`/v1/takeover {"token":""}`, `/v1/takeover/yield {"token":""}`, `/v1/set {"name":"log.level","value":"debug"}`, `/v1/set {"name":"","valu":0}`, `/v1/takeover/leave {"token":"x","drain_seconds":1e-300}`,
 	} {
 		path, body, _ := strings.Cut(post, " ")
 		f.Add([]byte("POST " + path + " HTTP/1.0\r\n\r\n" + body))

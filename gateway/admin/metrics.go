@@ -2,10 +2,12 @@ package admin
 
 import (
 	"runtime"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // metric is one number of the gateway: the only place that has its name, what it is
@@ -40,6 +42,12 @@ func metricTable(build VersionInfo) []metric {
 				e.value(boolValue(m == s.Mode), string(m))
 			}
 		}},
+		{desc("degraded", "1 for what keeps the gateway from doing all that the configuration asks for, 0 for what does not.", "reason"), gauge, func(s *Snapshot, e emitter) {
+			for _, reason := range degradations(s.Degraded) {
+				e.value(boolValue(slices.Contains(s.Degraded, reason)), reason)
+			}
+		}},
+		{desc("draining", "1 while the gateway drains: new connections are native, and it ends."), gauge, func(s *Snapshot, e emitter) { e.value(boolValue(s.Draining)) }},
 		{desc("flows", "Connections carried now.", "carrier"), gauge, func(s *Snapshot, e emitter) { each(e, withKeys(s.Flows)) }},
 		{desc("flows_total", "Connections carried since the start.", "carrier"), counter, func(s *Snapshot, e emitter) { each(e, withKeys(s.FlowsTotal)) }},
 		{desc("stalls_total", "Connections reset because they stood still by the fault of a gateway.", "carrier"), counter, func(s *Snapshot, e emitter) {
@@ -68,6 +76,33 @@ func metricTable(build VersionInfo) []metric {
 		{desc("handshake_duration_seconds", "Time from the accepted SYN-ACK to the first byte carried.", "carrier"), histogram, func(s *Snapshot, e emitter) {
 			for carrier, h := range s.Handshakes {
 				e.histogram(h, string(carrier))
+			}
+		}},
+		{desc("round_trip_seconds", "Time from SYN to SYN-ACK of carried connections that began on this host."), histogram, func(s *Snapshot, e emitter) {
+			e.histogram(s.RoundTrips)
+		}},
+		{desc("flow_duration_seconds", "Life of carried connections that have ended.", "carrier"), histogram, func(s *Snapshot, e emitter) {
+			for carrier, h := range s.Durations {
+				e.histogram(h, string(carrier))
+			}
+		}},
+		{desc("ring_bytes", "Size of the receive rings of carried connections.", "carrier"), gauge, func(s *Snapshot, e emitter) {
+			each(e, ringsBy(s.Rings, func(r RingUse) uint64 { return r.Size }))
+		}},
+		{desc("ring_waiting_bytes", "Bytes in receive rings that applications have not taken.", "carrier"), gauge, func(s *Snapshot, e emitter) {
+			each(e, ringsBy(s.Rings, func(r RingUse) uint64 { return r.Waiting }))
+		}},
+		{desc("unacknowledged_bytes", "Bytes sent to peers that they have not taken.", "carrier"), gauge, func(s *Snapshot, e emitter) {
+			each(e, ringsBy(s.Rings, func(r RingUse) uint64 { return r.Unacknowledged }))
+		}},
+		{desc("cq_errors_total", "Completions that ended a queue pair.", "carrier", "status"), counter, func(s *Snapshot, e emitter) {
+			for _, n := range s.CQErrors {
+				e.value(float64(n.Count), string(n.Carrier), n.Status)
+			}
+		}},
+		{desc("cpu_seconds_total", "Processor time of the daemon: of each event loop, and of the rest.", "component"), counter, func(s *Snapshot, e emitter) {
+			for component, d := range s.CPU {
+				e.value(d.Seconds(), component)
 			}
 		}},
 		{desc("bytes_total", "Application bytes carried.", "carrier", "direction"), counter, func(s *Snapshot, e emitter) { bothWays(e, withKeys(s.BytesTotal)) }},
@@ -121,6 +156,9 @@ func metricTable(build VersionInfo) []metric {
 			each(e, s.Bounds.Datapath)
 		}},
 		{desc("log_dropped_total", "Lines of the log that could not be written."), counter, func(s *Snapshot, e emitter) { e.value(float64(s.Bounds.LogDropped)) }},
+		{desc("access_log_left_out_total", "Lines of the access log above log.access_limit."), counter, func(s *Snapshot, e emitter) {
+			e.value(float64(s.Bounds.AccessLeftOut))
+		}},
 		{desc("dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", "carrier"), gauge, func(s *Snapshot, e emitter) {
 			for carrier, n := range s.udp().Flows {
 				e.value(float64(n.Now), string(carrier))
@@ -153,6 +191,26 @@ func metricTable(build VersionInfo) []metric {
 			e.value(float64(r.Ignored), "ignored")
 		}},
 	}
+}
+
+// degradations lists what a gateway can be degraded by, and what it is.
+func degradations(now []string) []string {
+	list := append([]string{
+		negotiate.ReasonAppLegBlocked.String(), negotiate.ReasonAddress.String(), negotiate.ReasonDeviceFailed.String(), ConfigRefused,
+	}, now...)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// ringsBy is one number of the rings of every RDMA carrier.
+func ringsBy(rings map[config.Carrier]RingUse, of func(RingUse) uint64) map[config.Carrier]uint64 {
+	all := map[config.Carrier]uint64{}
+	for carrier, r := range withKeys(rings) {
+		if carrier != config.CarrierRelay { // its bytes are in socket buffers
+			all[carrier] = of(r)
+		}
+	}
+	return all
 }
 
 // each sends a series for every entry of a map.

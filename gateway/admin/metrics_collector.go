@@ -62,12 +62,16 @@ func metricsHandler(src MetricsSource, version string) http.Handler {
 	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
 }
 
-// metricsMux routes the metrics listener: nothing else is served over TCP.
-func metricsMux(metrics http.Handler) http.Handler {
+// metricsMux routes the metrics listener: what changes nothing and names no address.
+func (s *Server) metricsMux(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	s.probes(mux)
 	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok\n"))
-	})
 	return mux
+}
+
+// probes routes what supervisors ask.
+func (s *Server) probes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", getLive)
+	mux.HandleFunc("GET /readyz", s.getReady)
 }

@@ -45,9 +45,43 @@ func TestEmptySnapshotIsServed(t *testing.T) {
 type emptySource struct{}
 
 func (emptySource) Snapshot() Snapshot { return Snapshot{} }
+func (emptySource) Totals() Snapshot   { return Snapshot{} }
+
+// OpenMetrics is served to scrapers that ask for it, the text of Prometheus to the others.
+func TestMetricsNegotiateTheirFormat(t *testing.T) {
+	for accept, want := range map[string]string{
+		"application/openmetrics-text; version=1.0.0": "application/openmetrics-text; version=1.0.0",
+		"text/plain": "text/plain; version=0.0.4",
+		"":           "text/plain; version=0.0.4",
+	} {
+		req := httptest.NewRequest("GET", "/metrics", nil)
+		req.Header.Set("Accept", accept)
+		rec := httptest.NewRecorder()
+		metricsHandler(&fakeControl{}, "1.2.3").ServeHTTP(rec, req)
+		require.Equal(t, 200, rec.Code)
+		require.Contains(t, rec.Header().Get("Content-Type"), want)
+		require.Equal(t, strings.HasPrefix(want, "application/openmetrics"), strings.HasSuffix(rec.Body.String(), "# EOF\n"))
+	}
+}
+
+// TestMetricLabels: a label has few values, which are known beforehand or named by the
+// configuration or the host. An address or a port is never one.
+func TestMetricLabels(t *testing.T) {
+	known := []string{
+		"version", "go", "kernel", "mode", "reason", "carrier", "action", "rule", "side", "decided_by", "direction", "kind", "resource",
+		"state", "verdict", "map", "device", "event", "result", "cause", "status", "component",
+	}
+	for _, m := range metricTable(VersionInfo{}) {
+		for label := range strings.SplitSeq(describedMetric.FindStringSubmatch(m.desc.String())[3], ",") {
+			if label != "" {
+				require.Contains(t, known, label, m.desc)
+			}
+		}
+	}
+}
 
 func TestHistogram(t *testing.T) {
-	var h Histogram
+	h := NewSetupHistogram()
 	for _, d := range []time.Duration{-1, 0, 50 * time.Microsecond, 51 * time.Microsecond, time.Second, time.Hour} {
 		h.Observe(d)
 	}

@@ -9,15 +9,15 @@ import (
 
 func TestSet(t *testing.T) {
 	a := startAdmin(t, nil)
-	res, err := a.client.Set(t.Context(), Setting{SettingLogLevel, "debug"})
+	res, err := a.client.Set(t.Context(), Setting{"log.level", "debug"})
 	require.NoError(t, err)
-	require.Equal(t, Result{Schema: ResultSchema, Verb: "set", Message: "log.level is debug"}, res)
-	_, err = a.client.Set(t.Context(), Setting{SettingLogLevel, "loud"})
+	require.Equal(t, Result{Schema: ResultSchema, Verb: "set", Message: "log.level is debug until the configuration is read again"}, res)
+	_, err = a.client.Set(t.Context(), Setting{"log.level", "loud"})
 	require.EqualError(t, err, `answer of the daemon: set: "loud" is none`)
 	_, err = a.client.Set(t.Context(), Setting{"mode", "off"})
 	require.EqualError(t, err, `answer of the daemon: set: "mode" cannot be set`)
 	a.ctl.fail = errFake
-	_, err = a.client.Set(t.Context(), Setting{SettingLogLevel, "info"})
+	_, err = a.client.Set(t.Context(), Setting{"log.level", "info"})
 	require.ErrorContains(t, err, errFake.Error())
 }
 

@@ -31,7 +31,7 @@ func TestReference(t *testing.T) {
 	slices.Sort(rows)
 	text := "# Metrics\n\n" +
 		"Generated from `gateway/admin/metrics*.go` by `make docs`. They are at `/metrics` on the admin socket, and over TCP at\n" +
-		"`metrics.listen` if set. No label holds an address or a port. docs/OPERATIONS.md says which ones to watch.\n\n" +
+		"`metrics.listen` if set. No label holds an address or a port. docs/operations/monitoring.md says which ones to watch.\n\n" +
 		"| metric | labels | meaning |\n|---|---|---|\n" + strings.Join(rows, "")
 	pages.Page(t, "docs/reference/metrics.md", text, *updateGolden)
 }

@@ -37,8 +37,12 @@ type Server struct {
 	off        OffFlag
 	log        *slog.Logger
 	succession *succession
-	scrape     scrapeServer
+	scrape     tcpServer  // of metrics
+	shows      tcpServer  // of the status page
 	reuse      func(bool) // whether clients may keep their connections
+
+	// Page shows the gateway to people; nil: there is none. It is set before Serve.
+	Page http.Handler
 
 	ctl  Control
 	src  MetricsSource
@@ -69,12 +73,14 @@ func listen(cfg config.Config, version string, log *slog.Logger, successor bool)
 	}
 	s := &Server{
 		socket: socket, version: version, off: NewOffFlag(cfg.StateDir), log: log,
-		succession: newSuccession(), scrape: scrapeServer{addr: cfg.Metrics.Listen},
+		succession: newSuccession(), scrape: tcpServer{name: "metrics", addr: cfg.Metrics.Listen},
+		shows: tcpServer{name: "the status page", addr: cfg.Page.Listen},
 	}
 	if err := s.off.writable(); err != nil {
 		log.Warn("smcgw off would not outlast this gateway", "error", err)
 	}
-	if err := s.scrape.listen(); err != nil {
+	if err := s.listenTCP(); err != nil {
+		s.closeTCP()
 		return nil, errors.Join(err, socket.Close())
 	}
 	return s, nil
@@ -98,10 +104,11 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src MetricsSource) erro
 	wg.Go(func() {
 		cancel(srv.Serve(limitListener(s.socket, adminMaxConns).keep(adminMaxReaders, s.socket.mayWrite)))
 	})
-	s.scrape.serve(s.httpServer(metricsMux(metrics), nil), cancel)
+	s.scrape.serve(s.httpServer(s.metricsMux(metrics), nil), cancel)
+	s.shows.serve(s.httpServer(s.pageMux(), nil), cancel)
 	<-ctx.Done()
 	stopServer(srv)
-	s.scrape.close()
+	s.closeTCP()
 	wg.Wait()
 	if parent.Err() == nil { // a listener broke
 		return fmt.Errorf("serve admin: %w", context.Cause(ctx))
@@ -114,9 +121,18 @@ func (s *Server) Close() error {
 	var err error
 	s.close.Do(func() {
 		err = ignoreClosed(s.socket.Close())
-		s.scrape.close()
+		s.closeTCP()
 	})
 	return err
+}
+
+// listenTCP takes the ports of the configuration.
+func (s *Server) listenTCP() error { return errors.Join(s.scrape.listen(), s.shows.listen()) }
+
+// closeTCP ends the servers on them.
+func (s *Server) closeTCP() {
+	s.scrape.close()
+	s.shows.close()
 }
 
 // ignoreClosed drops the complaint about a listener that http closed before.

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+
+	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// SettingLogLevel is the least severity that the daemon logs.
-const SettingLogLevel = "log.level"
-
-// Settings are the names of what can be set while a gateway runs.
-func Settings() []string { return []string{SettingLogLevel} }
+// Settings are the names of what can be set while a gateway runs: fields of the
+// configuration.
+func Settings() []string { return config.LogSettings() }
 
 // IsSetting reports whether something of this name can be set.
 func IsSetting(name string) bool { return slices.Contains(Settings(), name) }
@@ -44,11 +44,11 @@ func (s *Server) postSet(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusInternalServerError, err.Error())
 	default:
 		s.log.Warn("setting changed", "name", set.Name, "value", set.Value)
-		writeJSON(w, Result{Schema: ResultSchema, Verb: "set", Message: set.Name + " is " + set.Value})
+		writeJSON(w, Result{Schema: ResultSchema, Verb: "set", Message: set.Name + " is " + set.Value + " until the configuration is read again"})
 	}
 }
 
-// Set changes a setting of the daemon, until it ends.
+// Set changes a setting of the daemon, until it ends or reads its configuration again.
 func (c *Client) Set(ctx context.Context, set Setting) (Result, error) {
 	return askWith[Result](ctx, c, http.MethodPost, "/v1/set", set, ResultSchema)
 }

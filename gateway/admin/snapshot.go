@@ -7,9 +7,13 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// MetricsSource is what the collector asks at every scrape.
+// MetricsSource is what scrapes and the status page ask. Its methods have the duties of
+// Control's.
 type MetricsSource interface {
-	// Snapshot copies the counters. It has the duties of Control's methods.
+	// Totals copies what takes no walk of maps, peers and devices: modes, connections,
+	// bytes, decisions, reasons, memory, heartbeat, and what is degraded.
+	Totals() Snapshot
+	// Snapshot copies everything.
 	Snapshot() Snapshot
 }
 
@@ -31,8 +35,14 @@ type Snapshot struct {
 	// Datagrams are the same and more about datagrams.
 	UDP       ProtoStats
 	Datagrams DatagramStats
-	// Handshakes holds one histogram per carrier that was negotiated.
-	Handshakes map[config.Carrier]HistogramSnapshot
+	// Handshakes and Durations hold one histogram per carrier that was negotiated;
+	// RoundTrips are those of SYN and SYN-ACK, of connections that began here.
+	Handshakes, Durations map[config.Carrier]HistogramSnapshot
+	RoundTrips            HistogramSnapshot
+	// Rings is the fill of the rings of carried connections.
+	Rings map[config.Carrier]RingUse
+	// CQErrors are completions that ended queue pairs.
+	CQErrors []CQErrorCount
 	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
 	Memory      map[string]uint64
 	MemoryLimit uint64
@@ -53,6 +63,24 @@ type Snapshot struct {
 	Reloads map[string]uint64
 	// Panics are the internal errors that ended one connection each.
 	Panics uint64
+	// Degraded is that of [Status].
+	Degraded []string
+	// Draining: the gateway ends, and takes no new connection.
+	Draining bool
+	// CPU is the processor time used so far, by what of the daemon used it.
+	CPU map[string]time.Duration
+}
+
+// RingUse is the fill of rings: of the receive rings, bytes that applications have not
+// taken, and bytes that were sent and that peers have not taken.
+type RingUse struct{ Size, Waiting, Unacknowledged uint64 }
+
+// CQErrorCount counts completions with an error.
+type CQErrorCount struct {
+	Carrier config.Carrier
+	// Status is the standard name of the status of the completion, in lower case.
+	Status string
+	Count  uint64
 }
 
 // FallbackCount counts connections that stayed or became native.
@@ -107,8 +135,21 @@ type Bounds struct {
 	// Wire counts what happened in the wire TCP, Datapath what did in the programs
 	// and the queues of the TUN devices, by name.
 	Wire, Datapath map[string]uint64
-	// LogDropped counts lines of the log that could not be written.
-	LogDropped uint64
+	// LogDropped counts lines of the log that could not be written, AccessLeftOut those
+	// of the access log that were above its limit.
+	LogDropped, AccessLeftOut uint64
+}
+
+// AddRing adds the rings of a connection.
+func (s *Snapshot) AddRing(by config.Carrier, r RingUse) {
+	if r.Size == 0 {
+		return
+	}
+	if s.Rings == nil {
+		s.Rings = map[config.Carrier]RingUse{}
+	}
+	sum := s.Rings[by]
+	s.Rings[by] = RingUse{sum.Size + r.Size, sum.Waiting + r.Waiting, sum.Unacknowledged + r.Unacknowledged}
 }
 
 // AddDecision adds to the series of one action and rule.

@@ -109,6 +109,7 @@ func (s *Server) yield() error {
 		return err
 	}
 	s.scrape.release()
+	s.shows.release()
 	s.reuse(false) // the next request is to find the next gateway
 	if err := s.socket.moveAside(); err != nil {
 		return fmt.Errorf("move admin socket: %w", err)
@@ -119,7 +120,7 @@ func (s *Server) yield() error {
 // takeBack undoes yield, or as much of it as was done.
 func (s *Server) takeBack() {
 	s.reuse(true)
-	err := errors.Join(s.socket.moveBack(), s.scrape.listen(), s.ctl.TakeBack())
+	err := errors.Join(s.socket.moveBack(), s.listenTCP(), s.ctl.TakeBack())
 	if err != nil {
 		s.log.Error("after a takeover that failed not all is as it was", "error", err)
 		return

@@ -47,6 +47,8 @@ type Config struct {
 	Security Security `yaml:"security"`
 	// Metrics says where Prometheus may scrape, besides the admin socket.
 	Metrics Metrics `yaml:"metrics"`
+	// Page says where the status page is, besides the admin socket.
+	Page Page `yaml:"page"`
 
 	// StateDir keeps what survives a restart: the off flag.
 	// Default: /var/lib/smcgw.
@@ -176,6 +178,13 @@ type Metrics struct {
 	Listen string `yaml:"listen"`
 }
 
+// Page says where the status page is served over TCP.
+type Page struct {
+	// Listen is host:port of a loopback address, where every user of the host can read
+	// it; empty: on the admin socket only. Default: empty.
+	Listen string `yaml:"listen"`
+}
+
 // Log configures the daemon's log on stderr.
 type Log struct {
 	// Level is debug, info, warn or error. Default: info.
@@ -183,6 +192,10 @@ type Log struct {
 	// Format is auto, text or json; auto is text on a terminal and json
 	// elsewhere. Default: auto.
 	Format LogFormat `yaml:"format"`
+	// Access says which connections have lines of their own. Default: off.
+	Access AccessLog `yaml:"access"`
+	// AccessLimit is the most lines of that kind in a second. Default: 100.
+	AccessLimit int `yaml:"access_limit"`
 }
 
 // maxRules is the number of policy rules the programs can hold: one bit each.

@@ -86,7 +86,7 @@ func TestParseFullConfig(t *testing.T) {
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
 		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", Shards: 2,
 		Profile: ProfileThroughput, Spin: Spin(30 * time.Microsecond), CPUs: []int{2, 0},
-		Log: Log{Level: LogDebug, Format: LogJSON},
+		Log: Log{Level: LogDebug, Format: LogJSON, Access: AccessOff, AccessLimit: 100},
 	}
 	require.Equal(t, want, c)
 	require.True(t, c.Policy[1].outboundOnly())
@@ -103,7 +103,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
 		StateDir: "/var/lib/smcgw",
 		Profile:  ProfileBalanced, Spin: Spin(20 * time.Microsecond),
-		Log: Log{Level: LogInfo, Format: LogAuto},
+		Log: Log{Level: LogInfo, Format: LogAuto, Access: AccessOff, AccessLimit: 100},
 	}, want)
 	require.NoError(t, validated(want))
 	for _, text := range []string{"", "# nothing\n", "---\n", "mode:\nlimits:\n", "limits: {}\n", "limits: { memory: }\n"} {
@@ -173,7 +173,7 @@ limits.retry: { a: b }
 		`line 11: policy[1].action: "drop" is none of pass, accelerate or auto`,
 		`line 12: shards: "one" is not a whole number such as 5000`,
 		`line 14: fallback: must be a set of fields, not a list`,
-		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
+		`line 16: limits.retry: unknown field (known: schema, mode, admin, devices, policy, carriers, shm_dir, soft, hw, datagram_port, limits, fallback, security, metrics, page, state_dir, cgroup_path, shards, profile, spin, cpus, log)`,
 	}, got)
 	var fe *FieldError
 	require.ErrorAs(t, err, &fe)

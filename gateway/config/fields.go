@@ -54,6 +54,8 @@ var configFields = []field{
 	{"security.psk_file", "", "file of the keys that peer gateways must have, one per line; empty: every gateway is believed"},
 	{"metrics", "", "Prometheus metrics over TCP"},
 	{"metrics.listen", "", "host:port; empty: on the admin socket only"},
+	{"page", "", "the status page over TCP"},
+	{"page.listen", "", "host:port of a loopback address; empty: on the admin socket only"},
 	{"state_dir", "/var/lib/smcgw", "directory of the off flag"},
 	{"cgroup_path", "", "cgroup2 mount; empty: found by itself"},
 	{"shards", "", "event loops; empty or 0: half the processors"},
@@ -63,4 +65,6 @@ var configFields = []field{
 	{"log", "", "log on standard error"},
 	{"log.level", "info", "debug, info, warn or error"},
 	{"log.format", "auto", "text, json, or auto: text on a terminal"},
+	{"log.access", "off", "a line when a connection begins to be carried and when it is over: off; carried; all: native ones too, one line each"},
+	{"log.access_limit", "100", "most lines of log.access in a second; the others are counted"},
 }

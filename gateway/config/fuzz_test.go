@@ -43,15 +43,6 @@ func TestTruncatedConfigs(t *testing.T) {
 	}
 }
 
-func FuzzParseLogLevel(f *testing.F) {
-	f.Add("debug")
-	f.Add("loud")
-	f.Fuzz(func(t *testing.T, text string) {
-		l, err := ParseLogLevel(text)
-		require.Equal(t, err == nil, slices.Contains(logLevels(), l))
-	})
-}
-
 func FuzzParseCarrier(f *testing.F) {
 	for _, text := range []string{"soft", "rdma-soft", "relay", "rdma-sotf", ""} {
 		f.Add(text)

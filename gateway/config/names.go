@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -135,18 +136,20 @@ const (
 	LogError LogLevel = "error"
 )
 
+// Slog is the level as package slog has it.
+func (l LogLevel) Slog() slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l)); err != nil {
+		return slog.LevelInfo
+	}
+	return level
+}
+
 // logLevels lists every LogLevel.
 func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
 
 // UnmarshalYAML reads one of logLevels.
 func (l *LogLevel) UnmarshalYAML(n *yaml.Node) error { return readName(n, l, logLevels()) }
-
-// ParseLogLevel reads one of logLevels.
-func ParseLogLevel(text string) (LogLevel, error) {
-	var l LogLevel
-	err := pick(&l, text, logLevels())
-	return l, err
-}
 
 // LogFormat is the shape of the log lines.
 type LogFormat string
@@ -163,6 +166,22 @@ func logFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
 
 // UnmarshalYAML reads one of logFormats.
 func (f *LogFormat) UnmarshalYAML(n *yaml.Node) error { return readName(n, f, logFormats()) }
+
+// AccessLog says which connections have lines of their own in the log.
+type AccessLog string
+
+// The kinds of access logs: all has connections that stay native, too.
+const (
+	AccessOff     AccessLog = "off"
+	AccessCarried AccessLog = "carried"
+	AccessAll     AccessLog = "all"
+)
+
+// accessLogs lists every AccessLog.
+func accessLogs() []AccessLog { return []AccessLog{AccessOff, AccessCarried, AccessAll} }
+
+// UnmarshalYAML reads one of accessLogs.
+func (a *AccessLog) UnmarshalYAML(n *yaml.Node) error { return readName(n, a, accessLogs()) }
 
 // readName reads one of all names.
 func readName[T ~string](n *yaml.Node, dst *T, all []T) error {

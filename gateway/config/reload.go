@@ -17,6 +17,7 @@ var ErrRestart = errors.New("takes a restart")
 func (c Config) reloadable() Config {
 	c.Mode, c.Policy, c.Security = "", nil, Security{}
 	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
+	c.Log = Log{Format: c.Log.Format}
 	return c
 }
 

@@ -17,6 +17,9 @@ const MaxDrainTimeout = 7 * 24 * time.Hour
 // drains beside its successor.
 const DrainingSuffix = ".old"
 
+// maxAccessLimit is more lines than a log takes in a second.
+const maxAccessLimit = 100_000
+
 // maxSocketPath is the room for a path in a sockaddr_un, without its NUL.
 const maxSocketPath = 107
 
@@ -68,7 +71,11 @@ func (c Config) validate(users userLookup) []*FieldError {
 	if c.Security.PSKFile != "" {
 		k.absolute("security.psk_file", c.Security.PSKFile)
 	}
-	k.listen(c.Metrics.Listen)
+	k.listen("metrics.listen", c.Metrics.Listen)
+	k.listen("page.listen", c.Page.Listen)
+	if host, _, err := net.SplitHostPort(c.Page.Listen); err == nil {
+		k.must(isLoopback(host), "page.listen", "%q is not a loopback address: for other hosts there is ssh -L", c.Page.Listen)
+	}
 	k.advanced(c)
 	return k.errs
 }
@@ -157,11 +164,10 @@ func (k *checker) fallback(f Fallback) {
 	between(k, "fallback.retry", f.Retry, 100*time.Millisecond, 7*24*time.Hour)
 }
 
-func (k *checker) listen(addr string) {
+func (k *checker) listen(field, addr string) {
 	if addr == "" {
 		return
 	}
-	const field = "metrics.listen"
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		k.must(false, field, "%q is not an address and a port such as 127.0.0.1:9469", addr)
@@ -180,4 +186,6 @@ func (k *checker) advanced(c Config) {
 	k.loops(c)
 	oneOf(k, "log.level", c.Log.Level, logLevels())
 	oneOf(k, "log.format", c.Log.Format, logFormats())
+	oneOf(k, "log.access", c.Log.Access, accessLogs())
+	between(k, "log.access_limit", c.Log.AccessLimit, 1, maxAccessLimit)
 }

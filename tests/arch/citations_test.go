@@ -94,7 +94,7 @@ func linksHold(tr *tree) (problems []string) {
 // exists tells whether a text or directory is there.
 func (tr *tree) exists(name string) bool {
 	_, ok := tr.texts[name]
-	return ok || tr.dirs[name]
+	return ok || tr.other[name] || tr.dirs[name]
 }
 
 // anchors are the names of a document's headings in links.

@@ -37,6 +37,7 @@ type tree struct {
 	fset  *token.FileSet
 	files []source
 	texts map[string][]byte // every text file, Go or not
+	other map[string]bool   // files that are no text: objects, pictures
 	dirs  map[string]bool
 }
 
@@ -50,7 +51,7 @@ const vendored = "verbs/hw/ibv/include/infiniband"
 // load reads the tree below root.
 func load(t *testing.T, root string) *tree {
 	t.Helper()
-	tr := &tree{fset: token.NewFileSet(), texts: map[string][]byte{}, dirs: map[string]bool{}}
+	tr := &tree{fset: token.NewFileSet(), texts: map[string][]byte{}, other: map[string]bool{}, dirs: map[string]bool{}}
 	require.NoError(t, filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -80,6 +81,7 @@ func (tr *tree) add(rel, name string) error {
 	}
 	tr.dirs[path.Dir(rel)] = true
 	if !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 {
+		tr.other[rel] = true
 		return nil
 	}
 	tr.texts[rel] = b

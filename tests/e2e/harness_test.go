@@ -92,6 +92,7 @@ type settings struct {
 	Devices       string
 	ShmDir        string // below the test's directory
 	Extra         string
+	Log           string
 	Env           []string // of the gateway, NAME=value
 }
 
@@ -107,7 +108,7 @@ shm_dir: {{.Dir}}/{{.S.ShmDir}}
 state_dir: {{.Dir}}/{{.Name}}.state
 limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}} }
 fallback: { negative_cache: {{.S.NegativeCache}}, retry: {{.S.Retry}} }
-log: { level: debug, format: text }
+log: {{.S.Log}}
 {{.S.Extra}}`))
 
 // ports of the test applications. All but plainPort are in the policy.
@@ -141,6 +142,7 @@ func (s settings) withDefaults(via config.Carrier) settings {
 	set(&s.Handshake, slowed(2*time.Second).String()) // tests of the deadline have the default: quick
 	set(&s.NegativeCache, "10m")
 	set(&s.Retry, "1h")
+	set(&s.Log, "{ level: debug, format: text }")
 	if rdmaPort != 4791 && !strings.Contains(s.Extra, "soft:") {
 		s.Extra += fmt.Sprintf("soft: { udp_port: %d }\n", rdmaPort)
 	}

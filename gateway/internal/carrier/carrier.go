@@ -69,6 +69,7 @@ type Env struct {
 	Adapters Adapters
 
 	growing atomic.Int64 // bytes of larger rings that are being allocated
+	failed  completionErrors
 }
 
 // Answered is told the link of a server's connection, which is connected to the client's,

@@ -154,6 +154,7 @@ func (l *Link) Complete(wc *verbs.WC) {
 	if l.phase == linkClosed {
 		return
 	}
+	l.env.failed.note(l.Kind, wc.Status)
 	ev := l.EP.HandleWC(wc)
 	l.of.User.Completed(ev, wc.Status == verbs.WCSuccess && !ev.Has(rsocket.EventFailed))
 }

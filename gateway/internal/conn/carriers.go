@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
@@ -40,7 +39,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 		}
 		c, offer, err := f.offer(fb)
 		if err != nil {
-			f.env.Log.Debug("offer", "flow_id", f.ID, "carrier", fb.Kind(), "error", err)
+			f.debug("offer", "carrier", fb.Kind(), "error", err)
 			reason = moreLocal(reason, carrierReason(err))
 			continue
 		}
@@ -146,7 +145,7 @@ type answers struct {
 
 // failed takes note of a carrier that cannot be had.
 func (a *answers) failed(kind negotiate.CarrierKind, err error) {
-	a.f.env.Log.Debug("answer", "flow_id", a.f.ID, "carrier", kind, "error", err)
+	a.f.debug("answer", "carrier", kind, "error", err)
 	a.reason = moreLocal(a.reason, carrierReason(err))
 }
 
@@ -201,10 +200,7 @@ func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	} else {
 		f.relay = newRelay(f, f.ctl)
 	}
-	f.show(func(v *view) { v.carrier = config.Carrier(kind.String()) })
-	f.noted()
-	f.env.Counters.carried(config.Carrier(kind.String()), time.Since(f.start))
-	f.tell(admin.EventCarried)
+	f.begins(config.Carrier(kind.String()))
 	f.env.Peers.Proven(f.Tuple.Remote.Addr(), config.Carrier(kind.String()))
 	if picked != nil {
 		f.contradicted()

@@ -73,6 +73,7 @@ func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 		received: c.EP.ReceivedOffset(), consumed: c.EP.ConsumedOffset(),
 		known: b.Rx != life.RxOpen, ended: b.Rx >= life.RxShut, final: b.Final,
 	}
+	c.f.ring.note(c.EP.RingSize(), rx.received-rx.consumed, tx.sent-tx.freed)
 	txStuck, rxStuck := tx.stuck(leg), rx.stuck(leg)
 	if !txStuck && !rxStuck {
 		c.stall = nil

@@ -51,7 +51,7 @@ func (f *Flow) adopt(sa netstack.SYNACK) {
 	defer cancel()
 	conn, err := f.env.Stack.Adopt(ctx, f.syn, sa.Raw, f.rtt)
 	if err != nil {
-		f.env.Log.Debug("adoption", "flow_id", f.ID, "error", err)
+		f.debug("adoption", "error", err)
 		v := negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)}
 		posted = true
 		f.post(func() {
@@ -195,7 +195,7 @@ func (c *client) handOver() {
 func (f *Flow) appConnected() bool {
 	yes, err := f.env.Steering.AppConnected(ebpf.Tuple(f.Tuple))
 	if err != nil {
-		f.env.Log.Debug("socket of the application", "flow_id", f.ID, "error", err)
+		f.debug("socket of the application", "error", err)
 	}
 	return yes
 }
@@ -277,7 +277,7 @@ func (c *client) prove(p negotiate.Prove) {
 	cr.Prove(p.Offer, p.Timeout, func(warm bool, err error) {
 		switch {
 		case err != nil:
-			c.f.env.Log.Debug("carrier proof", "flow_id", c.f.ID, "carrier", kind, "error", err)
+			c.f.debug("carrier proof", "carrier", kind, "error", err)
 			result(false)
 		case warm:
 			result(true)

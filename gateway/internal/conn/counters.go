@@ -19,6 +19,8 @@ type Counters struct {
 	fallbacks map[fallbackKey]uint64
 	datagrams map[fallbackKey]uint64 // tuples of UDP that the programs left native
 	handshake map[config.Carrier]*admin.Histogram
+	durations map[config.Carrier]*admin.Histogram
+	roundTrip *admin.Histogram
 	stalls    map[config.Carrier]uint64
 	demotions map[admin.DemotionCount]uint64 // by all but Count
 	ends      map[admin.EndCount]uint64      // the same
@@ -36,20 +38,23 @@ func NewCounters() *Counters {
 		demotions: map[admin.DemotionCount]uint64{},
 		fallbacks: map[fallbackKey]uint64{}, datagrams: map[fallbackKey]uint64{}, handshake: map[config.Carrier]*admin.Histogram{},
 		stalls: map[config.Carrier]uint64{}, ends: map[admin.EndCount]uint64{},
+		durations: map[config.Carrier]*admin.Histogram{}, roundTrip: admin.NewSetupHistogram(),
 	}
 }
 
-// carried counts a flow that begins to be carried.
-func (c *Counters) carried(by config.Carrier, after time.Duration) {
+// carried counts a flow that begins to be carried. The round trip is that of SYN and
+// SYN-ACK, 0: not known.
+func (c *Counters) carried(by config.Carrier, after, roundTrip time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flows[by]++
-	h := c.handshake[by]
-	if h == nil {
-		h = &admin.Histogram{}
-		c.handshake[by] = h
+	if c.handshake[by] == nil {
+		c.handshake[by] = admin.NewSetupHistogram()
 	}
-	h.Observe(after)
+	c.handshake[by].Observe(after)
+	if roundTrip > 0 {
+		c.roundTrip.Observe(roundTrip)
+	}
 }
 
 // Fallback counts a connection that the gateway gave back or refused.
@@ -93,6 +98,10 @@ func (c *Counters) ended(info admin.ConnInfo, n admin.ByteCount) {
 	defer c.mu.Unlock()
 	c.addLocked(info.Carrier, n)
 	c.ends[endOf(info)]++
+	if c.durations[info.Carrier] == nil {
+		c.durations[info.Carrier] = admin.NewLifeHistogram()
+	}
+	c.durations[info.Carrier].Observe(time.Duration(info.AgeSeconds * float64(time.Second)))
 }
 
 // endOf is what the end of a carried connection is counted as.
@@ -128,6 +137,11 @@ func (c *Counters) AddTo(s *admin.Snapshot) {
 	for by, h := range c.handshake {
 		s.Handshakes[by] = h.Snapshot()
 	}
+	s.Durations = map[config.Carrier]admin.HistogramSnapshot{}
+	for by, h := range c.durations {
+		s.Durations[by] = h.Snapshot()
+	}
+	s.RoundTrips = c.roundTrip.Snapshot()
 	for k, n := range c.demotions {
 		k.Count = n
 		s.Demotions = append(s.Demotions, k)

@@ -53,7 +53,7 @@ func (c *carry) leave(cause string) {
 	c.Shard.SetTimer(&c.patience, time.Time{})
 	sent, written := c.Depart()
 	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
-	f.env.demotions.note(c, from, cause)
+	f.env.Lines.Demoted(f.Info(time.Now()), from, cause, c.failure)
 	if c.failure != nil {
 		f.env.Peers.Failed(f.Peer(), c.Kind, time.Now())
 	}

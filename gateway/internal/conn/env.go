@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/auto"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
@@ -44,6 +45,7 @@ type Env struct {
 	HandshakeTimeout func() time.Duration
 
 	Counters       *Counters
+	Lines          *connlog.Log // about connections
 	Closed, Native *admin.History
 	Feed           *admin.Feed     // nil: none
 	Faults         faults.Injector // nil: none
@@ -58,11 +60,9 @@ type Env struct {
 	// Die ends the process: panics have become frequent.
 	Die func()
 
-	seen      negotiate.Seen // PROPOSALs that were believed
-	panics    panics
-	demotions demotionLog
-	ends      endLog
-	silences  silences
+	seen     negotiate.Seen // PROPOSALs that were believed
+	panics   panics
+	silences silences
 }
 
 // Steering is what connections need of the datapath below the gateway. It has more than

@@ -14,6 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/host"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/connlog"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/lab/entries"
@@ -52,6 +53,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	g.Policy = negotiate.CachePolicy{
 		NegativeTTL: cfg.Fallback.NegativeCache, Retry: cfg.Fallback.Retry, BlackholeAfter: cfg.Fallback.BlackholeAfter,
 	}
+	g.Lines = connlog.New(g.Log, cfg.Log)
 	g.Counters, g.Closed, g.Native = NewCounters(), admin.NewHistory(1024, nil), admin.NewHistory(1024, nil)
 	g.Die = func() { t.Error("too many panics") }
 	g.Draining, g.Work, g.Unlink = g.draining, &g.work, g.unlink

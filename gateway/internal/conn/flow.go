@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +38,8 @@ type Flow struct {
 	reads, writes atomic.Uint64 // of the app leg that moved some
 	phase         atomic.Uint32 // of core
 	shown         atomic.Pointer[view]
-	buried        atomic.Bool   // its end is complete
+	buried        atomic.Bool // its end is complete
+	ring          ringUse
 	gone          chan struct{} // closed when its end begins
 
 	// Of the shard:
@@ -158,6 +160,7 @@ func (f *Flow) AddTo(s *admin.Snapshot) {
 		return
 	}
 	s.Flows[by]++
+	s.AddRing(by, f.ring.use())
 	b, n := s.BytesTotal[by], f.carriedBytes()
 	b.Tx += n.Tx
 	b.Rx += n.Rx
@@ -183,6 +186,23 @@ func (f *Flow) Pair() *admin.PairInfo {
 		return nil
 	}
 	return f.carries[0].Describe()
+}
+
+// debug logs a step of the connection.
+func (f *Flow) debug(msg string, args ...any) {
+	if !f.env.Log.Enabled(f.env.Context, slog.LevelDebug) {
+		return
+	}
+	f.env.Log.Debug(msg, append([]any{"flow_id", f.ID, "local", f.Tuple.Local, "remote", f.Tuple.Remote}, args...)...)
+}
+
+// begins tells that a carrier carries the connection from now on.
+func (f *Flow) begins(by config.Carrier) {
+	f.show(func(v *view) { v.carrier = by })
+	f.noted()
+	f.env.Counters.carried(by, time.Since(f.start), f.rtt)
+	f.env.Lines.Carried(func() admin.ConnInfo { return f.Info(time.Now()) })
+	f.tell(admin.EventCarried)
 }
 
 // Info describes the connection for an operator.

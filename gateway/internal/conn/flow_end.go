@@ -122,7 +122,7 @@ func (f *Flow) bury(end admin.End) {
 	info := f.Info(time.Now())
 	info.End, info.EndedAt = end, time.Now()
 	f.env.Counters.ended(info, f.carriedBytes())
-	f.env.ends.note(f.env.Log, info)
+	f.env.Lines.Ended(info)
 	f.learn(true, time.Now())
 	switch end {
 	case "": // recorded elsewhere
@@ -131,7 +131,7 @@ func (f *Flow) bury(end admin.End) {
 	default:
 		f.env.Closed.Add(info)
 	}
-	f.env.Log.Debug("connection ended", "flow_id", f.ID, "end", end, "reason", info.Reason, "decided_by", info.DecidedBy)
+	f.debug("connection ended", "end", string(end), "reason", info.Reason, "decided_by", info.DecidedBy)
 	f.buried.Store(true)
 	after := f.after
 	f.after = nil
@@ -165,7 +165,7 @@ func (f *Flow) dropLocal() {
 // forgetTimeWait lets the client's next connection on the tuple be carried too.
 func (f *Flow) forgetTimeWait() {
 	if _, err := f.env.Steering.ForgetTimeWait(ebpf.Tuple(f.Tuple)); err != nil {
-		f.env.Log.Debug("time-wait of the application", "flow_id", f.ID, "error", err)
+		f.debug("time-wait of the application", "error", err)
 	}
 }
 
@@ -207,7 +207,7 @@ func (f *Flow) entryReleased() {
 		return // the application has given up or begun anew, or its kernel goes on by itself
 	}
 	if err := f.env.Steering.InjectApp(f.syn); err != nil {
-		f.env.Log.Debug("bare SYN; the kernel's own will do", "flow_id", f.ID, "error", err)
+		f.debug("bare SYN; the kernel's own will do", "error", err)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
@@ -46,10 +45,7 @@ func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
 		return r
 	}
 	f.raw = r
-	f.show(func(v *view) { v.carrier = config.CarrierRelay })
-	f.noted()
-	f.env.Counters.carried(config.CarrierRelay, time.Since(f.start))
-	f.tell(admin.EventCarried)
+	f.begins(config.CarrierRelay)
 	if !mute {
 		f.wire.MarkCarrying()
 	}

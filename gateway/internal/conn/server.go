@@ -274,7 +274,7 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 	s.cancel = f.env.Legs.Dial(s.s, f.Tuple, f.look, func(fd int, err error) {
 		s.s.WorksFor(f)
 		if err != nil {
-			f.env.Log.Debug("dial of the application", "flow_id", f.ID, "error", err)
+			f.debug("dial of the application", "error", err)
 			_ = f.env.Steering.Transition(t, f.ISN, ebpf.StateWire, to)
 			refused(dialReason(err))
 			return

@@ -28,7 +28,7 @@ func (f *Flow) watched(e ebpf.Event) {
 	}
 	answer := func() {
 		if err := f.env.Steering.InjectApp(ebpf.ProbeSegment(e.Tuple, e.Seq, e.Ack)); err != nil {
-			f.env.Log.Debug("answer a probe", "flow_id", f.ID, "error", err)
+			f.debug("answer a probe", "error", err)
 		}
 	}
 	if wire.Over() { // both have ended in order: what is left is on this host
@@ -134,7 +134,7 @@ func (s *silences) turn(now time.Time) bool {
 		f.wire.Ask(nil)
 	}
 	for _, f := range over {
-		f.env.Log.Debug("peer silent for the application's TCP_USER_TIMEOUT", "flow_id", f.ID)
+		f.debug("peer silent for the application's TCP_USER_TIMEOUT")
 		f.post(func() { f.abort(negotiate.ReasonPeerDead, false) })
 	}
 	return left

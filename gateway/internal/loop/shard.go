@@ -66,6 +66,8 @@ type Shard struct {
 
 	made  time.Time
 	due   atomic.Int64 // when the loop turns next at the latest, since made
+	tid   atomic.Int32 // of its thread; 0: it does not run
+	spent atomic.Int64 // of its thread, when that ended
 	begun atomic.Bool  // start was called
 	stop  atomic.Bool
 	left  atomic.Bool // the loop has ended
@@ -227,8 +229,10 @@ func (s *Shard) run() {
 	if s.cpu < 0 { // a thread that was bound ends with the loop
 		defer runtime.UnlockOSThread()
 	}
+	s.tid.Store(int32(unix.Gettid()))
 	defer close(s.done)
 	defer s.left.Store(true)
+	defer func() { s.spent.Store(int64(s.ProcessorTime())); s.tid.Store(0) }()
 	s.pin()
 	defer s.placer.release()
 	events := make([]unix.EpollEvent, 256)

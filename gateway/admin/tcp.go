@@ -9,9 +9,10 @@ import (
 	"sync"
 )
 
-// scrapeServer serves the metrics over TCP, if that is configured. Its port can be
-// given up and taken again while the daemon runs.
-type scrapeServer struct {
+// tcpServer serves something over TCP, if that is configured. Its port can be given up
+// and taken again while the daemon runs.
+type tcpServer struct {
+	name string // what it serves
 	addr string // empty: none
 
 	mu      sync.Mutex // guards everything below
@@ -23,19 +24,19 @@ type scrapeServer struct {
 }
 
 // listen takes the port.
-func (s *scrapeServer) listen() error {
+func (s *tcpServer) listen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listenLocked()
 }
 
-func (s *scrapeServer) listenLocked() error {
+func (s *tcpServer) listenLocked() error {
 	if s.addr == "" || s.ln != nil || s.closed {
 		return nil
 	}
 	ln, err := net.Listen("tcp", s.addr)
 	if err != nil {
-		return fmt.Errorf("listen for metrics: %w", err)
+		return fmt.Errorf("listen for %s: %w", s.name, err)
 	}
 	s.ln = ln
 	if s.srv != nil {
@@ -44,9 +45,9 @@ func (s *scrapeServer) listenLocked() error {
 	return nil
 }
 
-// serve answers scrapes by srv from now on; broken is called when the listener
+// serve answers requests by srv from now on; broken is called when the listener
 // breaks.
-func (s *scrapeServer) serve(srv *http.Server, broken context.CancelCauseFunc) {
+func (s *tcpServer) serve(srv *http.Server, broken context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.srv, s.broken = srv, broken
@@ -56,7 +57,7 @@ func (s *scrapeServer) serve(srv *http.Server, broken context.CancelCauseFunc) {
 }
 
 // startLocked serves the listener.
-func (s *scrapeServer) startLocked() {
+func (s *tcpServer) startLocked() {
 	ln := s.ln
 	s.srv.SetKeepAlivesEnabled(true)
 	s.serving.Go(func() {
@@ -67,20 +68,20 @@ func (s *scrapeServer) startLocked() {
 }
 
 // release gives the port up.
-func (s *scrapeServer) release() {
+func (s *tcpServer) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ln != nil {
 		_ = s.ln.Close()
 		s.ln = nil
-		if s.srv != nil { // the next scrape is to find the next gateway at the port
+		if s.srv != nil { // the next request is to find the next gateway at the port
 			s.srv.SetKeepAlivesEnabled(false)
 		}
 	}
 }
 
 // close ends the server for good. It is idempotent.
-func (s *scrapeServer) close() {
+func (s *tcpServer) close() {
 	s.release()
 	s.mu.Lock()
 	s.closed = true

@@ -1,0 +1,48 @@
+package admin
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+func TestReadiness(t *testing.T) {
+	now := time.Now()
+	fine := Snapshot{Mode: config.ModeEnforce, Heartbeat: now.Add(-time.Second)}
+	for _, c := range []struct {
+		name          string
+		change        func(s *Snapshot)
+		ready, strict bool
+		says          string
+	}{
+		{"fine", func(*Snapshot) {}, true, true, "ready\nmode enforce\n"},
+		{"degraded", func(s *Snapshot) { s.Degraded = []string{"device_failed", "address"} }, true, false, "degraded device_failed address\n"},
+		{"off", func(s *Snapshot) { s.Mode = config.ModeOff }, true, false, "mode off\n"},
+		{"observes", func(s *Snapshot) { s.Mode = config.ModeObserve }, true, false, "mode observe\n"},
+		{"drains", func(s *Snapshot) { s.Draining = true }, false, false, "not ready\nthe gateway drains"},
+		{"late", func(s *Snapshot) { s.Heartbeat = now.Add(-4 * time.Second) }, false, false, "not ready\nthe datapath does not beat"},
+		{"starts", func(s *Snapshot) { s.Heartbeat = time.Time{} }, false, false, "the datapath does not beat"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := fine
+			c.change(&s)
+			text, ready := readiness(&s, now, false)
+			require.Equal(t, c.ready, ready, text)
+			require.Contains(t, text, c.says)
+			text, ready = readiness(&s, now, true)
+			require.Equal(t, c.strict, ready, text)
+		})
+	}
+}
+
+// Liveness and readiness are answered on the admin socket, too.
+func TestProbesOnTheSocket(t *testing.T) {
+	a := startAdmin(t, nil)
+	for path, code := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/readyz?strict=1": http.StatusServiceUnavailable} {
+		require.Equal(t, code, rawGet(t, a, "GET", path, nil).StatusCode, path)
+	}
+}

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLogSettings(t *testing.T) {
+	was := Config{}.WithDefaults().Log
+	require.Equal(t, Log{Level: LogInfo, Format: LogAuto, Access: AccessOff, AccessLimit: 100}, was)
+	for _, c := range []struct {
+		field, value string
+		want         Log
+	}{
+		{"log.level", "debug", Log{LogDebug, LogAuto, AccessOff, 100}},
+		{"log.access", "carried", Log{LogInfo, LogAuto, AccessCarried, 100}},
+		{"log.access_limit", "7", Log{LogInfo, LogAuto, AccessOff, 7}},
+	} {
+		got, err := was.With(c.field, c.value)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	for _, c := range [][2]string{
+		{"log.level", "loud"}, {"log.level", ""}, {"log.access", "some"}, {"log.access_limit", "0"}, {"log.access_limit", "-1"},
+		{"log.access_limit", "100001"}, {"log.access_limit", "9999999999999999999"}, {"log.format", "json"}, {"mode", "off"}, {"", ""},
+	} {
+		_, err := was.With(c[0], c[1])
+		wrong, ok := errors.AsType[*FieldError](err)
+		require.True(t, ok, c)
+		require.Equal(t, c[0], wrong.Path)
+	}
+}
+
+// FuzzLogSetting: whatever is asked for, what comes of it is a log that a file could ask for.
+func FuzzLogSetting(f *testing.F) {
+	for _, field := range LogSettings() {
+		f.Add(field, "debug")
+		f.Add(field, "12")
+	}
+	f.Fuzz(func(t *testing.T, field, value string) {
+		c := Config{}.WithDefaults()
+		var err error
+		if c.Log, err = c.Log.With(field, value); err != nil {
+			return
+		}
+		require.Empty(t, c.validate(nil))
+	})
+}
+
+// The status page names addresses of connections: it stays on the host.
+func TestPageStaysOnTheHost(t *testing.T) {
+	for text, want := range map[string]string{
+		`page: { listen: "127.0.0.1:9470" }`: "", `page: { listen: "[::1]:9470" }`: "", `page: {}`: "",
+		`page: { listen: "0.0.0.0:9470" }`:  "is not a loopback address",
+		`page: { listen: ":9470" }`:         "is not a loopback address",
+		`page: { listen: "10.0.0.1:9470" }`: "is not a loopback address",
+		`page: { listen: "127.0.0.1" }`:     "is not an address and a port",
+		`page: { listen: "127.0.0.1:0" }`:   "the port is not a number from 1 to 65535",
+		`log: { access: some }`:             `"some" is none of off, carried or all`,
+		`log: { access_limit: 0 }`:          "must not be 0",
+		`log: { access_limit: 100001 }`:     "is not between 1 and 100000",
+		`log: { access: off }`:              "", // no boolean
+	} {
+		_, err := parseConfig("x.yaml", []byte(text), nil)
+		if want == "" {
+			require.NoError(t, err, text)
+			continue
+		}
+		require.ErrorContains(t, err, want, text)
+	}
+}

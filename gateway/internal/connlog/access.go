@@ -1,0 +1,77 @@
+package connlog
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// access is the access log: a line when a connection begins to be carried and one when it
+// is over, at most so many a second. Those above are counted, and the next line says how
+// many they were. The zero value writes nothing.
+type access struct {
+	setting atomic.Pointer[setting]
+	leftOut atomic.Uint64 // lines above the limit
+	told    atomic.Uint64 // of them, those that a line has told of
+}
+
+// setting is what the configuration asks for.
+type setting struct {
+	which config.AccessLog
+	limit *rate.Limiter
+}
+
+func (a *access) configure(c config.Log) {
+	a.setting.Store(&setting{c.Access, rate.NewLimiter(rate.Limit(c.AccessLimit), c.AccessLimit)})
+}
+
+// wants reports whether connections of a kind have lines.
+func (a *access) wants(kind config.AccessLog) bool {
+	s := a.setting.Load()
+	return s != nil && (s.which == kind || s.which == config.AccessAll)
+}
+
+func (a *access) opened(log *slog.Logger, info admin.ConnInfo) {
+	a.write(log, "connection opened", info, "carrier", info.Carrier, "setup", duration(info))
+}
+
+func (a *access) complete(log *slog.Logger, info admin.ConnInfo) {
+	a.write(log, "connection complete", info, "carrier", info.Carrier, "tx_bytes", info.TxBytes, "rx_bytes", info.RxBytes,
+		"duration", duration(info), "end", string(info.End), "reason", info.Reason, "decided_by", info.DecidedBy, "demoted", info.Demoted)
+}
+
+func (a *access) native(log *slog.Logger, info admin.ConnInfo) {
+	a.write(log, "connection native", info, "reason", info.Reason, "decided_by", info.DecidedBy)
+}
+
+// write writes a line with what all of them have in front: src began the connection.
+func (a *access) write(log *slog.Logger, msg string, info admin.ConnInfo, args ...any) {
+	if !a.setting.Load().limit.Allow() {
+		a.leftOut.Add(1)
+		return
+	}
+	a.flush(log)
+	src, dst := info.Local, info.Remote
+	if info.Side == config.SideServer {
+		src, dst = dst, src
+	}
+	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...)
+}
+
+// flush says how many lines are missing.
+func (a *access) flush(log *slog.Logger) {
+	now := a.leftOut.Load()
+	if before := a.told.Swap(now); now > before {
+		log.Warn("lines of the access log left out: more than log.access_limit", "count", now-before)
+	}
+}
+
+// duration is the age of a connection, to the microsecond.
+func duration(info admin.ConnInfo) time.Duration {
+	return time.Duration(info.AgeSeconds * float64(time.Second)).Round(time.Microsecond)
+}

@@ -1,0 +1,69 @@
+package connlog
+
+import (
+	"log/slog"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// Log writes lines about the connections of one gateway. It is safe for concurrent use
+// and never waits for the reader of the log.
+type Log struct {
+	log       *slog.Logger
+	access    access
+	resets    resets
+	demotions demotions
+}
+
+// New returns a log that writes to l what c asks for.
+func New(l *slog.Logger, c config.Log) *Log {
+	lines := &Log{log: l}
+	lines.Configure(c)
+	return lines
+}
+
+// Configure changes what the access log has.
+func (l *Log) Configure(c config.Log) { l.access.configure(c) }
+
+// Carried is called for each connection that begins to be carried.
+func (l *Log) Carried(info func() admin.ConnInfo) {
+	if l.access.wants(config.AccessCarried) {
+		l.access.opened(l.log, info())
+	}
+}
+
+// Ended is called for each connection of the gateway that has ended, carried or not.
+func (l *Log) Ended(info admin.ConnInfo) {
+	l.resets.note(l.log, info)
+	switch {
+	case info.Carrier != config.CarrierNone:
+		if l.access.wants(config.AccessCarried) {
+			l.access.complete(l.log, info)
+		}
+	case info.End == admin.EndNative:
+		l.Native(info)
+	}
+}
+
+// Native is called for each connection that stays native by a decision of the programs.
+func (l *Log) Native(info admin.ConnInfo) {
+	if l.access.wants(config.AccessAll) {
+		l.access.native(l.log, info)
+	}
+}
+
+// Demoted is called for each connection that leaves a carrier because of cause; failure
+// is that of its queue pair, nil: none.
+func (l *Log) Demoted(info admin.ConnInfo, from config.Carrier, cause string, failure error) {
+	l.demotions.note(l.log, info, from, cause, failure)
+}
+
+// LeftOut returns how many lines of the access log were above its limit.
+func (l *Log) LeftOut() uint64 { return l.access.leftOut.Load() }
+
+// Flush writes what is still to be said.
+func (l *Log) Flush() {
+	l.resets.flush()
+	l.access.flush(l.log)
+}

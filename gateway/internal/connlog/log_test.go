@@ -1,0 +1,179 @@
+package connlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// written is a log whose lines the test reads.
+type written struct {
+	*Log
+	out *lockedBuffer
+}
+
+// lockedBuffer is written by timers and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newWritten(access config.AccessLog, limit int) written {
+	w := written{out: &lockedBuffer{}}
+	w.Log = New(slog.New(slog.NewJSONHandler(w.out, nil)), config.Log{Access: access, AccessLimit: limit})
+	return w
+}
+
+// lines returns what was written, without the times.
+func (w written) lines(t *testing.T) (list []map[string]any) {
+	for line := range strings.Lines(w.out.String()) {
+		var doc map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &doc))
+		delete(doc, "time")
+		list = append(list, doc)
+	}
+	return list
+}
+
+func carried(id uint64) admin.ConnInfo {
+	return admin.ConnInfo{
+		ID: id, Proto: "tcp", Side: config.SideServer, Local: netip.MustParseAddrPort("10.0.0.2:6379"), Remote: netip.MustParseAddrPort("10.0.0.1:40000"),
+		State: "carrying", Carrier: config.CarrierShm, AgeSeconds: 0.0015,
+	}
+}
+
+func ended(id uint64) admin.ConnInfo {
+	c := carried(id)
+	c.State, c.End, c.TxBytes, c.RxBytes, c.AgeSeconds = "closed", admin.EndClosed, 10, 20, 61
+	return c
+}
+
+func native() admin.ConnInfo {
+	return admin.ConnInfo{
+		ID: 9, Proto: "tcp", Side: config.SideClient, Local: netip.MustParseAddrPort("10.0.0.2:50000"), Remote: netip.MustParseAddrPort("10.0.0.3:80"),
+		Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
+	}
+}
+
+func TestAccessLog(t *testing.T) {
+	opened := map[string]any{
+		"level": "INFO", "msg": "connection opened", "flow_id": 7.0, "proto": "tcp", "side": "server",
+		"src": "10.0.0.1:40000", "dst": "10.0.0.2:6379", "carrier": "rdma-shm", "setup": 1.5e6,
+	}
+	complete := map[string]any{
+		"level": "INFO", "msg": "connection complete", "flow_id": 7.0, "proto": "tcp", "side": "server",
+		"src": "10.0.0.1:40000", "dst": "10.0.0.2:6379", "carrier": "rdma-shm", "tx_bytes": 10.0, "rx_bytes": 20.0, "duration": 61e9,
+		"end": "closed", "reason": "", "decided_by": "", "demoted": "",
+	}
+	left := map[string]any{
+		"level": "INFO", "msg": "connection native", "flow_id": 9.0, "proto": "tcp", "side": "client",
+		"src": "10.0.0.2:50000", "dst": "10.0.0.3:80", "reason": "peer_no_option", "decided_by": "remote",
+	}
+	for access, want := range map[config.AccessLog][]map[string]any{
+		config.AccessOff: nil, config.AccessCarried: {opened, complete}, config.AccessAll: {opened, complete, left, left},
+	} {
+		w := newWritten(access, 100)
+		w.Carried(func() admin.ConnInfo { return carried(7) })
+		w.Ended(ended(7))
+		w.Native(native())
+		w.Ended(native()) // that fell back
+		w.Flush()
+		require.Equal(t, want, w.lines(t), access)
+	}
+}
+
+// What is above the limit is counted, and told with the next line.
+func TestAccessLogIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWritten(config.AccessCarried, 3)
+		for id := range uint64(10) {
+			w.Ended(ended(id))
+		}
+		require.Len(t, w.lines(t), 3)
+		require.EqualValues(t, 7, w.LeftOut())
+		time.Sleep(time.Second)
+		w.Ended(ended(11))
+		lines := w.lines(t)
+		require.Len(t, lines, 5)
+		require.Equal(t, map[string]any{"level": "WARN", "msg": "lines of the access log left out: more than log.access_limit", "count": 7.0}, lines[3])
+		w.Configure(config.Log{Access: config.AccessOff, AccessLimit: 3})
+		w.Ended(ended(12))
+		w.Flush()
+		require.Len(t, w.lines(t), 5)
+	})
+}
+
+// Without an access log nothing is asked of a connection.
+func TestAccessLogOffAsksNothing(t *testing.T) {
+	w := newWritten(config.AccessOff, 100)
+	w.Carried(func() admin.ConnInfo { panic("asked") })
+	info := ended(1)
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.Ended(info) }))
+}
+
+// Resets of one reason within a second have one line; those by an application have none.
+func TestResetsAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWritten(config.AccessOff, 1)
+		reset := func(reason string) admin.ConnInfo {
+			c := ended(3)
+			c.End, c.Reason, c.DecidedBy = admin.EndAborted, reason, admin.DecidedRemote
+			return c
+		}
+		for range 5 {
+			w.Ended(reset("peer_dead"))
+			w.Ended(reset("app_reset"))
+		}
+		w.Ended(ended(4))
+		require.Empty(t, w.lines(t))
+		time.Sleep(resetPause + time.Millisecond)
+		synctest.Wait()
+		want := map[string]any{
+			"level": "WARN", "msg": "carried connections reset", "count": 5.0, "reason": "peer_dead", "decided_by": "remote",
+			"peer": "10.0.0.1", "flow_id": 3.0,
+		}
+		require.Equal(t, []map[string]any{want}, w.lines(t))
+		w.Ended(reset("off"))
+		w.Flush()
+		require.Len(t, w.lines(t), 2)
+	})
+}
+
+func TestDemotionsAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWritten(config.AccessOff, 1)
+		for id := range uint64(4) {
+			w.Demoted(carried(id), config.CarrierSoft, "carrier_unreachable", errors.New("no answer"))
+		}
+		time.Sleep(demotionPause + time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, []map[string]any{{
+			"level": "WARN", "msg": "connections go on over the relay", "count": 4.0, "carrier": "rdma-soft",
+			"reason": "carrier_unreachable", "peer": "10.0.0.1", "error": "no answer",
+		}}, w.lines(t))
+	})
+}

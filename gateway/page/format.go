@@ -1,0 +1,81 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// size renders a number of bytes.
+func size(n uint64) string { return sizeOf(float64(n)) }
+
+func sizeOf(v float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	u := 0
+	for v >= 1023.5 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	return short(v) + "\u00a0" + units[u]
+}
+
+// rate renders bytes in a second.
+func rate(perSecond float64) string { return sizeOf(perSecond) + "/s" }
+
+// short renders a number with three digits or so.
+func short(v float64) string {
+	switch {
+	case v != 0 && math.Abs(v) < 9.95:
+		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
+	default:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+}
+
+// count renders a number with its thousands apart.
+func count(n any) string {
+	text := fmt.Sprint(n)
+	if v, ok := n.(float64); ok {
+		text = short(v)
+	}
+	if strings.Contains(text, ".") {
+		return text
+	}
+	var b strings.Builder
+	for i, d := range text {
+		if i > 0 && (len(text)-i)%3 == 0 && text[i-1] != '-' {
+			b.WriteString("\u202f")
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}
+
+// age renders seconds with the two largest units.
+func age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(max(0, d.Milliseconds()), 10) + "\u00a0ms"
+	case d < time.Minute:
+		return short(d.Seconds()) + "\u00a0s"
+	case d < time.Hour:
+		return fmt.Sprintf("%dm\u00a0%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh\u00a0%dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd\u00a0%dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// joined lists carriers.
+func joined(list []config.Carrier) string {
+	text := make([]string, len(list))
+	for i, c := range list {
+		text[i] = string(c)
+	}
+	return strings.Join(text, ", ")
+}

@@ -1,0 +1,124 @@
+package page
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+const (
+	// sampleEvery is the distance of two samples, historySize how many are kept: the last
+	// five minutes.
+	sampleEvery = 3 * time.Second
+	historySize = 101
+)
+
+// sample is what a gateway's totals were at one time. Of reasons there are as many as
+// package negotiate has.
+type sample struct {
+	at     time.Time
+	flows  int
+	bytes  map[config.Carrier]admin.ByteCount
+	begun  uint64 // connections that began to be carried
+	native map[string]uint64
+	ended  map[endKey]uint64
+	memory uint64 // reserved
+}
+
+// endKey is what ends are counted by on the page.
+type endKey struct{ reason, decidedBy string }
+
+// newSample keeps of totals what the page compares.
+func newSample(t *admin.Snapshot, at time.Time) sample {
+	s := sample{
+		at: at, bytes: maps.Clone(t.BytesTotal), native: map[string]uint64{}, ended: map[endKey]uint64{}, memory: t.Memory["reserved"],
+	}
+	for _, n := range t.Flows {
+		s.flows += n
+	}
+	for _, n := range t.FlowsTotal {
+		s.begun += n
+	}
+	for _, n := range t.Fallbacks {
+		s.native[n.Reason] += n.Count
+	}
+	for _, n := range t.Ends {
+		s.ended[endKey{n.Reason, n.DecidedBy}] += n.Count
+	}
+	return s
+}
+
+// history is the last samples: a bounded ring. It is safe for concurrent use.
+type history struct {
+	mu   sync.Mutex // guards everything below
+	ring []sample
+	next int
+}
+
+func (h *history) add(s sample) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.ring) < historySize {
+		h.ring = append(h.ring, s)
+	} else {
+		h.ring[h.next] = s
+	}
+	h.next = (h.next + 1) % historySize
+}
+
+// list copies the samples, oldest first.
+func (h *history) list() []sample {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.ring) < historySize {
+		return append([]sample(nil), h.ring...)
+	}
+	return append(append([]sample(nil), h.ring[h.next:]...), h.ring[:h.next]...)
+}
+
+// Run takes samples until ctx ends.
+func (p *Page) Run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		t := p.src.Totals()
+		p.past.add(newSample(&t, time.Now()))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rates are the changes of a counter from sample to sample, per second.
+func rates(past []sample, of func(sample) uint64) []float64 {
+	var list []float64
+	for i := 1; i < len(past); i++ {
+		span := past[i].at.Sub(past[i-1].at).Seconds()
+		now, before := of(past[i]), of(past[i-1])
+		list = append(list, float64(now-min(now, before))/max(span, 0.001))
+	}
+	return list
+}
+
+// values are a number of every sample.
+func values(past []sample, of func(sample) float64) []float64 {
+	var list []float64
+	for _, s := range past {
+		list = append(list, of(s))
+	}
+	return list
+}
+
+// last returns the newest of some values, 0: there is none.
+func last(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return list[len(list)-1]
+}

@@ -1,0 +1,107 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+)
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+)
+
+// Source is what the page shows. Its methods have the duties of those of admin.Control.
+type Source interface {
+	admin.MetricsSource
+	Status() admin.Status
+	Conns(q admin.ConnQuery) []admin.ConnInfo
+	Peers() []admin.PeerInfo
+	Draining() *admin.DrainInfo
+}
+
+// renderEvery bounds how often the page is made, however many browsers ask.
+const renderEvery = time.Second
+
+// Page is the status page of one gateway. Create with New. Its handler is safe for
+// concurrent use.
+type Page struct {
+	src     Source
+	about   About
+	past    history
+	text    *template.Template
+	headers map[string]string
+
+	mu     sync.Mutex // guards everything below, held while the page is made
+	made   []byte
+	madeAt time.Time
+}
+
+// About names the gateway.
+type About struct {
+	Host, Version string
+	// Rules is the number of rules in force.
+	Rules func() int
+}
+
+// New returns the page of a gateway.
+func New(src Source, about About) *Page {
+	text := template.Must(template.New("page").Funcs(template.FuncMap{
+		"size": size, "rate": rate, "count": count, "age": age, "join": joined, "percent": func(part float64) float64 { return 100 * part },
+	}).Parse(pageHTML))
+	return &Page{src: src, about: about, text: text, headers: map[string]string{
+		"Content-Type": "text/html; charset=utf-8",
+		// Nothing but what is in the page, and the page itself.
+		"Content-Security-Policy": fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", hash(pageCSS), hash(pageJS)),
+		"X-Content-Type-Options":  "nosniff",
+		"Referrer-Policy":         "no-referrer",
+		"Cache-Control":           "no-store",
+		"X-Frame-Options":         "DENY",
+	}}
+}
+
+// hash is the source expression of what is in the page itself.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	text, err := p.render(time.Now())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	for name, value := range p.headers {
+		w.Header().Set(name, value)
+	}
+	_, _ = w.Write(text)
+}
+
+// render makes the page, or returns that of a moment ago.
+func (p *Page) render(now time.Time) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.made != nil && now.Sub(p.madeAt) < renderEvery {
+		return p.made, nil
+	}
+	var b bytes.Buffer
+	if err := p.text.Execute(&b, p.view(now)); err != nil {
+		return nil, fmt.Errorf("status page: %w", err)
+	}
+	p.made, p.madeAt = b.Bytes(), now
+	return p.made, nil
+}

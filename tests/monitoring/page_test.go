@@ -1,0 +1,100 @@
+package monitoring
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+)
+
+// pictures names the environment variable with the directory for pictures of the page.
+const pictures = "SMCGW_PICTURES"
+
+// pictureAge is how much of the past the pictures have.
+const pictureAge = 35 * time.Second
+
+// TestStatusPage: the page of a gateway under load is readable on every screen: nothing is
+// outside of it, nothing complains, nothing is asked of anything but the gateway, and it
+// follows what happens.
+func TestStatusPage(t *testing.T) {
+	b := startBrowser(t)
+	w := newWorld(t)
+	url := "http://" + w.page[0] + "/"
+	// A while for the history.
+	require.Eventually(t, func() bool {
+		st, err := w.g1.Admin().Status(t.Context())
+		require.NoError(t, err)
+		return st.FlowsTotal[config.CarrierShm] > 20 && st.FallbacksTotal["peer_no_option"] > 5
+	}, patience, 100*time.Millisecond)
+	if os.Getenv(pictures) != "" {
+		time.Sleep(pictureAge)
+	}
+	for _, s := range []screen{
+		{"desktop", 1240, 900, false, false}, {"dark", 1240, 900, false, true}, {"phone", 360, 780, true, false}, {"phone-dark", 360, 780, true, true},
+		{"narrow", 320, 600, true, false}, {"tablet", 800, 1000, true, false},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			b.t = t
+			b.show(url, s)
+			// What a script draws is drawn: two turns of the refresh.
+			before := eval[string](b, `document.querySelector('.about').textContent`)
+			require.Eventually(t, func() bool { return eval[string](b, `document.querySelector('.about').textContent`) != before }, patience, 100*time.Millisecond)
+			if dir := os.Getenv(pictures); dir != "" {
+				s.height = max(s.height, eval[int](b, `document.documentElement.scrollHeight`))
+				require.NoError(t, os.WriteFile(filepath.Join(dir, s.name+".png"), b.picture(s), 0o600))
+			}
+			require.True(t, eval[bool](b, `document.querySelector('#ended').open = true`))
+			require.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), s.width, "it scrolls sideways")
+			outside := eval[[]string](b, `[...document.querySelectorAll('main *')].filter(e => { const r = e.getBoundingClientRect();
+				return r.width > 0 && (r.left < -0.5 || r.right > innerWidth + 0.5) }).map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40))`)
+			require.Empty(t, outside, "outside of the screen")
+			require.Equal(t, s.dark, eval[bool](b, `getComputedStyle(document.body).backgroundColor.match(/\d+/g).reduce((a, n) => a + Number(n), 0) < 200`))
+			require.Contains(t, eval[string](b, `document.querySelector('header').textContent`), "healthy")
+			text := eval[string](b, `document.querySelector('main').innerText`)
+			for _, want := range []string{"rdma-shm", "peer_no_option", "closed", w.peer, "active", "version 1.2.3"} {
+				require.Contains(t, text, want)
+			}
+			require.NotContains(t, text, "NaN")
+			require.Positive(t, eval[int](b, `document.querySelectorAll('svg.spark polyline').length`))
+			b.quiet(url)
+		})
+	}
+}
+
+// TestStatusPageIsReadOnly: over TCP there is nothing but the page, for loopback names only,
+// with headers that keep everything else out.
+func TestStatusPageIsReadOnly(t *testing.T) {
+	w := newWorld(t)
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ask := func(method, path, host string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+w.page[0]+path, nil)
+		require.NoError(t, err)
+		if host != "" {
+			req.Host = host
+		}
+		resp, err := c.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp
+	}
+	for _, q := range []struct {
+		method, path, host string
+		code               int
+	}{
+		{"GET", "/", "", 200}, {"HEAD", "/", "", 200}, {"GET", "/", "localhost:1", 200}, {"GET", "/", "[::1]:1", 200},
+		{"GET", "/", "attacker.example", 421}, {"GET", "/", "127.0.0.1.attacker.example:80", 421},
+		{"POST", "/", "", 405}, {"POST", "/v1/off", "", 404}, {"GET", "/v1/status", "", 404}, {"GET", "/metrics", "", 404},
+	} {
+		require.Equal(t, q.code, ask(q.method, q.path, q.host).StatusCode, q)
+	}
+	h := ask("GET", "/", "").Header
+	require.Contains(t, h.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-")
+	require.NotContains(t, h.Get("Content-Security-Policy"), "unsafe")
+	require.Equal(t, "nosniff", h.Get("X-Content-Type-Options"))
+	require.Equal(t, "no-referrer", h.Get("Referrer-Policy"))
+}

@@ -1,0 +1,216 @@
+package monitoring
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+const (
+	rulesFile     = "../../packaging/prometheus/smcgw.rules.yaml"
+	dashboardFile = "../../packaging/grafana/smcgw.json"
+)
+
+// The rules are valid, each fires on what it is about with the words it should, and none
+// fires on a healthy host.
+func TestRulesFire(t *testing.T) {
+	testnet.Require(t, "promtool")
+	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "testdata/rules_test.yaml"}} {
+		out, err := exec.Command("promtool", args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	rules, err := os.ReadFile(rulesFile)
+	require.NoError(t, err)
+	tests, err := os.ReadFile("testdata/rules_test.yaml")
+	require.NoError(t, err)
+	var doc struct {
+		Groups []struct {
+			Rules []struct{ Alert string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(rules, &doc))
+	for _, g := range doc.Groups {
+		for _, r := range g.Rules {
+			require.Contains(t, string(tests), "- name: "+r.Alert+"\n")
+			require.Contains(t, string(tests), "alertname: "+r.Alert+", exp_alerts: [] }")
+		}
+	}
+}
+
+// prometheus is a running Prometheus.
+type prometheus struct {
+	t    *testing.T
+	addr string
+}
+
+// startPrometheus starts one that scrapes targets every second and has the alert rules.
+func startPrometheus(t *testing.T, targets []string) *prometheus {
+	t.Helper()
+	testnet.Require(t, "prometheus")
+	dir, addr := t.TempDir(), freePort(t)
+	rules, err := filepath.Abs(rulesFile)
+	require.NoError(t, err)
+	config := fmt.Sprintf(`global: { scrape_interval: 1s, evaluation_interval: 1s }
+rule_files: [%q]
+scrape_configs:
+  - job_name: smcgw
+    static_configs: [{ targets: [%s] }]
+`, rules, strings.Join(targets, ", "))
+	require.NoError(t, os.WriteFile(dir+"/prometheus.yml", []byte(config), 0o600))
+	var said bytes.Buffer
+	cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+addr, "--log.level=warn")
+	cmd.Stdout, cmd.Stderr = &said, &said
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		late.Stop()
+		if t.Failed() {
+			t.Logf("prometheus: %s", said.String())
+		}
+	})
+	p := &prometheus{t, addr}
+	require.Eventually(t, func() bool { return len(p.query("smcgw_build_info")) == len(targets) }, patience, 200*time.Millisecond)
+	return p
+}
+
+// series is one of an answer.
+type series struct {
+	Metric map[string]string
+	Value  [2]any
+}
+
+// query evaluates an expression now.
+func (p *prometheus) query(expr string) []series {
+	var doc struct {
+		Data struct{ Result []series }
+	}
+	p.get("/api/v1/query?query="+url.QueryEscape(expr), &doc)
+	return doc.Data.Result
+}
+
+// get asks the API; one that does not answer yet answers nothing. An expression that it
+// refuses fails the test.
+func (p *prometheus) get(path string, doc any) {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := c.Get("http://" + p.addr + path)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusBadRequest {
+		require.FailNow(p.t, "bad query", path)
+	}
+	_ = json.NewDecoder(resp.Body).Decode(doc)
+}
+
+// dashboard is what of the file the test looks at.
+type dashboard struct {
+	Panels []struct {
+		ID                 int
+		Title, Description string
+		Type               string
+		GridPos            struct{ X, Y, W, H int }
+		Targets            []struct{ Expr, LegendFormat string }
+	}
+	Templating struct {
+		List []struct{ Name string }
+	}
+}
+
+// asGrafana fills in what the dashboard leaves to Grafana.
+func asGrafana(expr string) string {
+	return strings.NewReplacer("$instance", ".*", "$__rate_interval", "10s", "$__range", "1m").Replace(expr)
+}
+
+// TestDashboard: a Prometheus that scrapes two gateways under load has an answer to every
+// query of every panel, in series that its legend names, except where the panel says that
+// it is empty when all is well. None of the alerts that are to fire at once does.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile(dashboardFile)
+	require.NoError(t, err)
+	var d dashboard
+	require.NoError(t, json.Unmarshal(text, &d))
+	w := newWorld(t)
+	p := startPrometheus(t, w.metrics)
+	label := regexp.MustCompile(`\{\{(\w+)\}\}`)
+	queries, ids := 0, map[int]bool{}
+	for _, panel := range d.Panels {
+		require.False(t, ids[panel.ID], panel.Title)
+		ids[panel.ID] = true
+		require.LessOrEqual(t, panel.GridPos.X+panel.GridPos.W, 24, panel.Title)
+		if panel.Type == "row" {
+			continue
+		}
+		require.NotEmpty(t, panel.Description, panel.Title)
+		require.NotEmpty(t, panel.Targets, panel.Title)
+		quiet := strings.Contains(panel.Description, "Empty w")
+		for _, target := range panel.Targets {
+			queries++
+			var got []series
+			has := func() bool { got = p.query(asGrafana(target.Expr)); return len(got) > 0 }
+			if quiet {
+				has()
+			} else {
+				require.Eventually(t, has, patience, 500*time.Millisecond, "%s: %s", panel.Title, target.Expr)
+			}
+			for _, s := range got {
+				require.NotEqual(t, "NaN", s.Value[1], target.Expr)
+				for _, m := range label.FindAllStringSubmatch(target.LegendFormat, -1) {
+					if m[1] != "decided_by" { // of an end in order it is none
+						require.Contains(t, slices.Collect(maps.Keys(s.Metric)), m[1], "%s: legend of %s", panel.Title, target.Expr)
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, queries, 30)
+
+	// The rules are evaluated on what a gateway serves, not on what a test has made up.
+	var doc struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct {
+					Name, Health, LastError, State string
+				}
+			}
+		}
+	}
+	p.get("/api/v1/rules", &doc)
+	require.NotEmpty(t, doc.Data.Groups)
+	for _, r := range doc.Data.Groups[0].Rules {
+		require.Equal(t, "ok", r.Health, "%s: %s", r.Name, r.LastError)
+		require.NotEqual(t, "firing", r.State, r.Name)
+	}
+}
+
+// TestDashboardNamesMetrics: every metric that the dashboard asks for is one of the
+// reference.
+func TestDashboardNamesMetrics(t *testing.T) {
+	text, err := os.ReadFile(dashboardFile)
+	require.NoError(t, err)
+	reference, err := os.ReadFile("../../docs/reference/metrics.md")
+	require.NoError(t, err)
+	names := regexp.MustCompile(`smcgw_\w+`).FindAllString(string(text), -1)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		require.Contains(t, string(reference), "`"+strings.TrimSuffix(name, "_bucket")+"`", name)
+	}
+}

@@ -9,6 +9,14 @@ COUNT ?= 10
 SOAK ?= 10m
 SEED ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# make install puts everything below DESTDIR; make package calls it with PREFIX=/usr.
+DESTDIR ?=
+PREFIX ?= /usr/local
+# Of what packages contain: the same commit makes the same bytes.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+export SOURCE_DATE_EPOCH
+# Versions of packages begin with a digit.
+PACKAGE_VERSION ?= $(shell v='$(VERSION)'; case "$$v" in (v[0-9]*) v="$${v\#v}";; (*) v="0~$$(date -u -d @$(SOURCE_DATE_EPOCH) +%Y%m%d).$$v";; esac; echo "$${v//-/.}")
 export BPF2GO_CC = $(CLANG)
 export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 
@@ -16,7 +24,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install package image install-test-deps install-bench-deps clean
 
 all: build build-hw lint test
 
@@ -118,6 +126,34 @@ interop: ## byte formats against the vectors of other implementations, and all o
 
 demo: build ## four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi
+
+# The pages are written by a test, which has man(1) look at them.
+man: ## dist/man, the manual pages
+	rm -rf dist/man && mkdir -p dist/man
+	$(GO) test -count=1 -run '^TestManPages$$' ./cmd/smcgw -man '$(CURDIR)/dist/man'
+
+install: build-hw man ## the program with RDMA adapters, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
+	install -D -m 755 bin/smcgw-hw '$(DESTDIR)$(PREFIX)/bin/smcgw'
+	for unit in smcgw.service; do sed 's|/usr/bin/|$(PREFIX)/bin/|' packaging/systemd/$$unit | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
+	install -D -m 644 packaging/systemd/smcgw.sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/smcgw.conf'
+	install -D -m 644 packaging/systemd/smcgw.tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/smcgw.conf'
+	for page in dist/man/*.1; do gzip -9nc "$$page" | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/man/man1/'"$${page##*/}.gz"; done
+	bin/smcgw-hw completion bash | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/smcgw'
+	bin/smcgw-hw completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_smcgw'
+	bin/smcgw-hw completion fish | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/smcgw.fish'
+	mkdir -p '$(DESTDIR)$(PREFIX)/share/doc/smcgw'
+	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md LICENSE docs/*.md docs/operations docs/reference packaging/prometheus '$(DESTDIR)$(PREFIX)/share/doc/smcgw/'
+	install -D -m 644 LICENSE '$(DESTDIR)$(PREFIX)/share/doc/smcgw/copyright'
+	[ -e '$(DESTDIR)/etc/smcgw/smcgw.yaml' ] || install -D -m 644 packaging/smcgw.yaml '$(DESTDIR)/etc/smcgw/smcgw.yaml'
+
+# The program needs the libc it was linked with, or a later one.
+package: ## dist/*.deb and dist/*.rpm
+	rm -rf dist/root dist/*.deb dist/*.rpm
+	$(MAKE) --no-print-directory install DESTDIR='$(CURDIR)/dist/root' PREFIX=/usr
+	export PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ARCH="$$($(GO) env GOARCH)" \
+	  SOURCE_DATE="$$(date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ)" \
+	  GLIBC="$$(grep -aoE 'GLIBC_2\.[0-9]+' bin/smcgw-hw | sort -uV | tail -n 1 | cut -d_ -f2)"; \
+	for kind in deb rpm; do $(GO) tool -modfile=packaging/go.mod nfpm package -f packaging/nfpm.yaml -p $$kind -t dist/; done
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root
 	@.ci/install-test-deps

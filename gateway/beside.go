@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/admin"
@@ -49,6 +50,15 @@ func (g *gateway) TakeBack() error {
 	}
 	g.openDatagrams()
 	return errors.Join(append(errs, g.host.Beside.Activate())...)
+}
+
+// Leave implements admin.Control. From here on the successor speaks for the service.
+func (g *gateway) Leave(timeout time.Duration, main int) error {
+	if _, err := g.Drain(timeout); err != nil {
+		return err
+	}
+	g.renewal.manager.HandOver(main)
+	return nil
 }
 
 // leaveCarrier ends the use of links of a device: connections they carry go on over the

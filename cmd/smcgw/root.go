@@ -55,7 +55,7 @@ const (
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
-		newUp, newKeepLegs, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newUp, newKeepLegs, newSucceed, newReload, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
 	}
 }
 

@@ -60,8 +60,13 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 				}
 				return f.Config, nil
 			}
+			program, err := process.OwnProgram("-c", configPath)
+			if err != nil {
+				return err
+			}
+			opts.Program = &program
 			if alone {
-				return e.daemon(cmd.Context(), cfg, opts)
+				return e.daemon(cmd.Context(), cfg, opts, process.Notify)
 			}
 			return e.supervised(cmd.Context(), cfg, opts)
 		},
@@ -92,7 +97,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 	}
 	defer ward.Close()
 	opts.Supervisor = ward
-	return e.daemon(ctx, cfg, opts)
+	return e.daemon(ctx, cfg, opts, ward.Notify)
 }
 
 // tidy removes what a dead daemon has left, unless another one runs already.
@@ -103,7 +108,8 @@ func tidy(cfg config.Config) error {
 	return nil
 }
 
-func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOptions) error {
+// daemon runs the gateway; notify reaches its service manager.
+func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOptions, notify func(string) error) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	log := startLog(e, cfg.Log)
@@ -112,6 +118,7 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 	if err != nil {
 		return err
 	}
+	manager.Through(notify)
 	if opts.Faults, err = injector(); err != nil {
 		return err
 	}

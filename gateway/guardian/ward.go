@@ -43,6 +43,7 @@ type Ward struct {
 // wardRequest asks the run goroutine to change what is protected.
 type wardRequest struct {
 	files []*os.File // nil: release
+	note  string     // nothing changes: the service manager is told this
 	reply chan error
 }
 
@@ -64,6 +65,14 @@ func (w *Ward) Protect(heartbeat *os.File, hold []*os.File) error {
 // Release implements gateway.Supervisor.
 func (w *Ward) Release() error { return w.request(nil) }
 
+// Notify has the guardian tell the service manager, and does not wait for that.
+func (w *Ward) Notify(state string) error {
+	if len(state) > maxNotify {
+		return fmt.Errorf("guardian: %d bytes for the service manager, not up to %d", len(state), maxNotify)
+	}
+	return w.ask(wardRequest{note: state})
+}
+
 // Close ends the supervision without a word to the guardian, which sees it as
 // the beginning of the end of this process.
 func (w *Ward) Close() {
@@ -72,7 +81,11 @@ func (w *Ward) Close() {
 }
 
 func (w *Ward) request(files []*os.File) error {
-	r := wardRequest{files: files, reply: make(chan error, 1)}
+	return w.ask(wardRequest{files: files})
+}
+
+func (w *Ward) ask(r wardRequest) error {
+	r.reply = make(chan error, 1)
 	select {
 	case w.requests <- r:
 		return <-r.reply
@@ -90,6 +103,10 @@ func (w *Ward) run() {
 		case <-w.stop:
 			return
 		case r := <-w.requests:
+			if r.note != "" {
+				r.reply <- w.notify(r.note)
+				continue
+			}
 			w.files = r.files
 			r.reply <- w.ensure()
 		case _, ok := <-w.packets:
@@ -100,6 +117,16 @@ func (w *Ward) run() {
 			w.replace()
 		}
 	}
+}
+
+func (w *Ward) notify(state string) error {
+	if w.conn == nil {
+		return errNoGuardian
+	}
+	if err := w.conn.SetWriteDeadline(time.Now().Add(guardianAnswer)); err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	return sendPacket(w.conn, packet{kind: msgNotify, text: state})
 }
 
 // retry fires when it is time to start a guardian, never while there is one.

@@ -11,6 +11,8 @@ SEED ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # make install puts everything below DESTDIR; make package calls it with PREFIX=/usr.
 DESTDIR ?=
+DIST ?= dist
+HW ?= bin/smcgw-hw
 PREFIX ?= /usr/local
 # Of what packages contain: the same commit makes the same bytes.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
@@ -38,7 +40,7 @@ build: ## bin/smcgw, static and without RDMA adapters (see build-hw), and bin/sm
 # cgo binds libibverbs, which is loaded at run time: only libc is needed. Names are
 # resolved as the static program does it.
 build-hw: ## bin/smcgw-hw: bin/smcgw that drives RDMA adapters, too; needs a C compiler, and libc where it runs
-	CGO_ENABLED=1 $(GO) build -trimpath -tags netgo,osusergo -ldflags "-w -X main.version=$(VERSION)+hw" -o bin/smcgw-hw ./cmd/smcgw
+	CGO_ENABLED=1 $(GO) build -trimpath -tags netgo,osusergo -ldflags "-w -X main.version=$(VERSION)+hw" -o $(HW) ./cmd/smcgw
 
 generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
 	$(GO) generate ./...
@@ -129,18 +131,18 @@ demo: build ## four hosts, three gateways, ordinary programs
 
 # The pages are written by a test, which has man(1) look at them.
 man: ## dist/man, the manual pages
-	rm -rf dist/man && mkdir -p dist/man
-	$(GO) test -count=1 -run '^TestManPages$$' ./cmd/smcgw -man '$(CURDIR)/dist/man'
+	rm -rf $(DIST)/man && mkdir -p $(DIST)/man
+	$(GO) test -count=1 -run '^TestManPages$$' ./cmd/smcgw -man '$(abspath $(DIST)/man)'
 
 install: build-hw man ## the program with RDMA adapters, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
-	install -D -m 755 bin/smcgw-hw '$(DESTDIR)$(PREFIX)/bin/smcgw'
+	install -D -m 755 $(HW) '$(DESTDIR)$(PREFIX)/bin/smcgw'
 	for unit in smcgw.service; do sed 's|/usr/bin/|$(PREFIX)/bin/|' packaging/systemd/$$unit | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
 	install -D -m 644 packaging/systemd/smcgw.sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/smcgw.conf'
 	install -D -m 644 packaging/systemd/smcgw.tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/smcgw.conf'
-	for page in dist/man/*.1; do gzip -9nc "$$page" | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/man/man1/'"$${page##*/}.gz"; done
-	bin/smcgw-hw completion bash | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/smcgw'
-	bin/smcgw-hw completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_smcgw'
-	bin/smcgw-hw completion fish | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/smcgw.fish'
+	for page in $(DIST)/man/*.1; do gzip -9nc "$$page" | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/man/man1/'"$${page##*/}.gz"; done
+	$(HW) completion bash | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/smcgw'
+	$(HW) completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_smcgw'
+	$(HW) completion fish | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/smcgw.fish'
 	mkdir -p '$(DESTDIR)$(PREFIX)/share/doc/smcgw'
 	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md LICENSE docs/*.md docs/operations docs/reference packaging/prometheus '$(DESTDIR)$(PREFIX)/share/doc/smcgw/'
 	install -D -m 644 LICENSE '$(DESTDIR)$(PREFIX)/share/doc/smcgw/copyright'
@@ -148,12 +150,13 @@ install: build-hw man ## the program with RDMA adapters, unit, manual pages, com
 
 # The program needs the libc it was linked with, or a later one.
 package: ## dist/*.deb and dist/*.rpm
-	rm -rf dist/root dist/*.deb dist/*.rpm
-	$(MAKE) --no-print-directory install DESTDIR='$(CURDIR)/dist/root' PREFIX=/usr
-	export PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ARCH="$$($(GO) env GOARCH)" \
+	rm -rf $(DIST)/root $(DIST)/*.deb $(DIST)/*.rpm
+	$(MAKE) --no-print-directory install DESTDIR='$(abspath $(DIST)/root)' PREFIX=/usr
+	find '$(DIST)/root' -exec touch -h -d @$(SOURCE_DATE_EPOCH) {} +
+	export DIST='$(DIST)' PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ARCH="$$($(GO) env GOARCH)" \
 	  SOURCE_DATE="$$(date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ)" \
-	  GLIBC="$$(grep -aoE 'GLIBC_2\.[0-9]+' bin/smcgw-hw | sort -uV | tail -n 1 | cut -d_ -f2)"; \
-	for kind in deb rpm; do $(GO) tool -modfile=packaging/go.mod nfpm package -f packaging/nfpm.yaml -p $$kind -t dist/; done
+	  GLIBC="$$(grep -aoE 'GLIBC_2\.[0-9]+' $(HW) | sort -uV | tail -n 1 | cut -d_ -f2)"; \
+	for kind in deb rpm; do $(GO) tool -modfile=packaging/go.mod nfpm package -f packaging/nfpm.yaml -p $$kind -t '$(DIST)/'; done
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root
 	@.ci/install-test-deps

@@ -26,7 +26,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install package image install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install package image test-packaging install-test-deps install-bench-deps clean
 
 all: build build-hw lint test
 
@@ -157,6 +157,15 @@ package: ## dist/*.deb and dist/*.rpm
 	  SOURCE_DATE="$$(date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ)" \
 	  GLIBC="$$(grep -aoE 'GLIBC_2\.[0-9]+' $(HW) | sort -uV | tail -n 1 | cut -d_ -f2)"; \
 	for kind in deb rpm; do $(GO) tool -modfile=packaging/go.mod nfpm package -f packaging/nfpm.yaml -p $$kind -t '$(DIST)/'; done
+
+# The chart is checked by the libraries of Helm and Kubernetes, in modules of their own.
+test-packaging: build ## the container image, and the chart against the API of Kubernetes
+	cd packaging && $(GO) test -count=1 ./...
+	cd packaging/kubernetes && $(GO) test -count=1 ./...
+
+image: build ## dist/smcgw-image.tar, a container image of the static program for podman load, docker load, skopeo
+	mkdir -p $(DIST)
+	$(GO) run -C packaging ./image -program '$(CURDIR)/bin/smcgw' -config '$(CURDIR)/packaging/smcgw.yaml' -tag 'localhost/smcgw:$(subst /,-,$(VERSION))' -out '$(abspath $(DIST))/smcgw-image.tar'
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root
 	@.ci/install-test-deps

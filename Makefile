@@ -18,7 +18,7 @@ PREFIX ?= /usr/local
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
 # Versions of packages begin with a digit.
-PACKAGE_VERSION ?= $(shell v='$(VERSION)'; case "$$v" in (v[0-9]*) v="$${v\#v}";; (*) v="0~$$(date -u -d @$(SOURCE_DATE_EPOCH) +%Y%m%d).$$v";; esac; echo "$${v//-/.}")
+PACKAGE_VERSION ?= $(shell v='$(VERSION)'; case "$$v" in (v[0-9]*) v="$${v:1}";; (*) v="0~$$(date -u -d @$(SOURCE_DATE_EPOCH) +%Y%m%d).$$v";; esac; echo "$${v//-/.}")
 export BPF2GO_CC = $(CLANG)
 export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 
@@ -67,7 +67,7 @@ e2e: build ## whole gateways: in memory, and as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -parallel 3 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
-	$(GO) test -count=1 -timeout 10m ./tests/interop/...
+	$(GO) test -count=1 -timeout 10m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root
 	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
@@ -156,16 +156,17 @@ package: ## dist/*.deb and dist/*.rpm
 	export DIST='$(DIST)' PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ARCH="$$($(GO) env GOARCH)" \
 	  SOURCE_DATE="$$(date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ)" \
 	  GLIBC="$$(grep -aoE 'GLIBC_2\.[0-9]+' $(HW) | sort -uV | tail -n 1 | cut -d_ -f2)"; \
-	for kind in deb rpm; do $(GO) tool -modfile=packaging/go.mod nfpm package -f packaging/nfpm.yaml -p $$kind -t '$(DIST)/'; done
+	for kind in deb rpm; do $(GO) tool -modfile=packaging/tools/go.mod nfpm package -f packaging/nfpm.yaml -p $$kind -t '$(DIST)/'; done
 
-# The chart is checked by the libraries of Helm and Kubernetes, in modules of their own.
-test-packaging: build ## the container image, and the chart against the API of Kubernetes
-	cd packaging && $(GO) test -count=1 ./...
+# The packages are installed in a Debian with systemd, in namespaces; the chart is checked by the libraries of Helm and Kubernetes, in modules of their own.
+test-packaging: build ## packages on a Debian with systemd, the container image, and the chart against the API of Kubernetes
+	cd packaging/tools && $(GO) test -count=1 ./...
 	cd packaging/kubernetes && $(GO) test -count=1 ./...
+	$(GO) test -count=1 -timeout 25m -run '^TestPackage$$' ./tests/interop
 
 image: build ## dist/smcgw-image.tar, a container image of the static program for podman load, docker load, skopeo
 	mkdir -p $(DIST)
-	$(GO) run -C packaging ./image -program '$(CURDIR)/bin/smcgw' -config '$(CURDIR)/packaging/smcgw.yaml' -tag 'localhost/smcgw:$(subst /,-,$(VERSION))' -out '$(abspath $(DIST))/smcgw-image.tar'
+	$(GO) run -C packaging/tools ./image -program '$(CURDIR)/bin/smcgw' -config '$(CURDIR)/packaging/smcgw.yaml' -tag 'localhost/smcgw:$(subst /,-,$(VERSION))' -out '$(abspath $(DIST))/smcgw-image.tar'
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root
 	@.ci/install-test-deps

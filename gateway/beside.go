@@ -54,11 +54,12 @@ func (g *gateway) TakeBack() error {
 
 // Leave implements admin.Control. From here on the successor speaks for the service.
 func (g *gateway) Leave(timeout time.Duration, main int) error {
-	if _, err := g.Drain(timeout); err != nil {
+	if err := g.refuse(func(r *refusal) { r.drained = true }); err != nil {
 		return err
 	}
-	g.renewal.manager.HandOver(main)
-	return nil
+	g.renewal.manager.HandOver(main) // before the end of the drain, which may come at once
+	_, err := g.Drain(timeout)
+	return err
 }
 
 // leaveCarrier ends the use of links of a device: connections they carry go on over the

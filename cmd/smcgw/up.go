@@ -32,7 +32,7 @@ makes sockets for the daemon in a network namespace of their own.
 With --takeover it takes over from the gateway that runs on the same admin socket,
 if there is one: that one serves the connections it carries until they end, while
 new ones are carried by this one. A takeover that fails at any step leaves the
-running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
+running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := e.confine(); err != nil {

@@ -6,7 +6,8 @@ import (
 
 // Control is what the admin server asks of a running gateway. All methods are
 // called from ordinary goroutines, several at once, never from an event loop;
-// they must return within a second whatever the flows do.
+// they must return within a second whatever the flows do. It has more than seven methods
+// because every request of the socket is one; a part of them is an interface below.
 type Control interface {
 	reports
 	switches

@@ -175,6 +175,7 @@ func (f *fakeControl) Successor(always bool) (Successor, error) {
 	if f.next == nil || !always {
 		return nil, f.fail
 	}
+	f.steps = append(f.steps, "successor")
 	return f.next, f.fail
 }
 

@@ -53,6 +53,9 @@ func (f OffFlag) Set(off bool) error {
 		}
 		return nil
 	}
+	if isThere(f.path) { // perhaps made by another user
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}

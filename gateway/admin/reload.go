@@ -28,6 +28,10 @@ type Successor interface {
 // the takeover.
 const successorLimit = TakeoverLimit + 30*time.Second
 
+// leftPatience is for the last step of a takeover, which may end this gateway at once, before
+// the step has come to its own end.
+const leftPatience = adminStopTimeout / 2
+
 var errSuccessorLate = errors.New("the new gateway has not taken over in time")
 
 // postReload has the configuration read again, or another gateway take over.
@@ -74,9 +78,9 @@ func (s *Server) awaitSuccessor(next Successor) error {
 		err = errors.New("the gateway ends")
 	}
 	select {
-	case <-s.succession.left: // which may end this gateway at once
+	case <-s.succession.left:
 		return nil
-	default:
+	case <-time.After(leftPatience):
 		return err
 	}
 }

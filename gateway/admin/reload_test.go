@@ -53,6 +53,7 @@ func TestAdminReplace(t *testing.T) {
 		_, err := a.client.Reload(t.Context(), true)
 		done <- err
 	}()
+	require.Eventually(t, func() bool { return len(a.ctl.taken()) == 2 }, testPatience, time.Millisecond, "both successors are started")
 	held, err := a.client.TakeOver(t.Context())
 	require.NoError(t, err)
 	defer held.Close()

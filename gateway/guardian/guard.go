@@ -224,7 +224,9 @@ func (g *guard) notify() {
 	for state := range g.notes {
 		if err := g.o.Notify(state); err != nil {
 			g.o.Logger.Warn("service manager not told", "state", state, "error", err)
+			continue
 		}
+		_ = sendPacket(g.conn, packet{kind: msgTold}) // a daemon that is gone needs no answer
 	}
 }
 

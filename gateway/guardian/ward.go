@@ -65,7 +65,8 @@ func (w *Ward) Protect(heartbeat *os.File, hold []*os.File) error {
 // Release implements gateway.Supervisor.
 func (w *Ward) Release() error { return w.request(nil) }
 
-// Notify has the guardian tell the service manager, and does not wait for that.
+// Notify has the guardian tell the service manager, and waits until it has, or for a
+// moment.
 func (w *Ward) Notify(state string) error {
 	if len(state) > maxNotify {
 		return fmt.Errorf("guardian: %d bytes for the service manager, not up to %d", len(state), maxNotify)
@@ -126,7 +127,10 @@ func (w *Ward) notify(state string) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(guardianAnswer)); err != nil {
 		return fmt.Errorf("guardian: %w", err)
 	}
-	return sendPacket(w.conn, packet{kind: msgNotify, text: state})
+	if err := sendPacket(w.conn, packet{kind: msgNotify, text: state}); err != nil {
+		return err
+	}
+	return w.await(msgTold)
 }
 
 // retry fires when it is time to start a guardian, never while there is one.
@@ -223,7 +227,7 @@ func (w *Ward) detach() {
 func (w *Ward) tell() error {
 	err := w.send()
 	if err == nil {
-		err = w.awaitAck()
+		err = w.await(msgAck)
 	}
 	if err != nil {
 		w.detach()
@@ -246,15 +250,22 @@ func (w *Ward) send() error {
 	return sendPacket(w.conn, packet{kind: msgProtect, files: w.files[:1]})
 }
 
-func (w *Ward) awaitAck() error {
-	select {
-	case _, ok := <-w.packets:
-		if ok {
-			return nil
+// await waits for an answer, past those that come too late.
+func (w *Ward) await(kind byte) error {
+	late := time.After(guardianAnswer)
+	for {
+		select {
+		case p, ok := <-w.packets:
+			if !ok {
+				return errNoGuardian
+			}
+			if p.kind == kind {
+				return nil
+			}
+		case <-late:
+			return errNoGuardian
 		}
-	case <-time.After(guardianAnswer):
 	}
-	return errNoGuardian
 }
 
 // receiveAcks passes the guardian's packets on and closes the channel at its

@@ -19,7 +19,8 @@ const (
 	msgHold    = 'h' // daemon: keep these files too
 	msgProtect = 'p' // daemon: the heartbeat, and files to keep; answered by msgAck
 	msgRelease = 'r' // daemon: close all files; answered by msgAck
-	msgNotify  = 'n' // daemon: tell the service manager what follows; not answered
+	msgNotify  = 'n' // daemon: tell the service manager what follows; answered by msgTold
+	msgTold    = 't' // guardian: the manager has it
 	msgAck     = 'a' // guardian: done
 )
 

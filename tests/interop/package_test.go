@@ -3,6 +3,8 @@ package interop
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -14,9 +16,9 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/testnet"
-	"github.com/smcgw/smcgw/tests/interop/guest"
-	"github.com/smcgw/smcgw/tests/interop/guest/remote"
+	"github.com/smcgw/smcgw/tests/interop/debian"
 )
 
 // Versions of the packages under test, the second one an upgrade of the first.
@@ -28,7 +30,7 @@ const (
 // quickStart is the configuration of docs/operations/install.md "Quick start".
 const quickStart = `schema: smcgw/v1
 mode: enforce
-devices: [eth0]
+devices: [%s]
 policy:
   - name: first
     match: { ports: [7000, 7001] }
@@ -37,26 +39,34 @@ carriers: [shm, soft]
 limits: { handshake_timeout: 5s }
 `
 
-// system is a Debian with systemd in a guest, and a host with a gateway of its own on
-// the other end of its cable.
+// system is a Debian on one host, and another host with a gateway and servers.
 type system struct {
-	*machines
+	*debian.System
 
-	old string // the version before, in /root
-	new string
+	at, peer *testnet.Host
+	old, new string // packages of both versions, there
 }
+
+// packagesVariable names a directory with packages of both versions, which are not built
+// then.
+const packagesVariable = "SMCGW_PACKAGES"
 
 // makePackages builds the packages of two versions.
 func makePackages(ctx context.Context, t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	for _, version := range []string{firstVersion, secondVersion} {
+		name := "smcgw_" + version + "-1_amd64.deb"
+		if dir := os.Getenv(packagesVariable); dir != "" {
+			files["/root/"+name] = filepath.Join(dir, name)
+			files["program "+version] = filepath.Join(dir, "smcgw")
+			continue
+		}
 		dir := t.TempDir()
 		cmd := exec.CommandContext(ctx, "make", "-C", "../..", "package",
 			"VERSION=v"+version, "DIST="+dir, "HW="+filepath.Join(dir, "smcgw"))
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		name := "smcgw_" + version + "-1_amd64.deb"
 		files["/root/"+name] = filepath.Join(dir, name)
 		files["program "+version] = filepath.Join(dir, "smcgw")
 	}
@@ -64,56 +74,89 @@ func makePackages(ctx context.Context, t *testing.T) map[string]string {
 }
 
 func newSystem(t *testing.T) *system {
-	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc", "mmdebstrap", "man")
+	testnet.Require(t, "root", "bpf", "apt-get", "mmdebstrap", "man", "nsenter")
 	ctx := patience(t, 15*time.Minute)
-	img, err := guest.Build(ctx, guest.Linux612)
-	require.NoError(t, err)
-	root, err := guest.BuildSystem(ctx)
+	archive, err := debian.Build(ctx)
 	require.NoError(t, err)
 	files := makePackages(ctx, t)
 	program := files["program "+secondVersion]
 	delete(files, "program "+firstVersion)
 	delete(files, "program "+secondVersion)
-	dir := t.TempDir()
-	lab := filepath.Join(dir, "smcgw-lab")
-	build := exec.CommandContext(ctx, "go", "build", "-o", lab, "github.com/smcgw/smcgw/cmd/smcgw-lab")
-	build.Env = append(build.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	files["/root/smcgw-lab"] = lab
-
-	s := &system{
-		machines: &machines{},
-		old:      "/root/smcgw_" + firstVersion + "-1_amd64.deb", new: "/root/smcgw_" + secondVersion + "-1_amd64.deb",
-	}
-	s.host, err = testnet.NewTapped(1500)
+	network, err := testnet.New(testnet.Config{Hosts: []string{"peer", "debian"}})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.host.Close()) })
-	s.guest, err = guest.Boot(ctx, s.host, img, guest.Config{System: root, Files: files, Memory: 2048})
+	t.Cleanup(func() { require.NoError(t, network.Close()) })
+	s := &system{
+		peer: network.Host("peer"), at: network.Host("debian"),
+		old: "/root/smcgw_" + firstVersion + "-1_amd64.deb", new: "/root/smcgw_" + secondVersion + "-1_amd64.deb",
+	}
+	s.startPeer(ctx, t, program)
+	s.System, err = debian.Start(ctx, s.at, archive, files)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			out, _ := s.guest.Run(patienceAfter(t, time.Minute), "journalctl", "--no-pager", "-u", "smcgw", "-n", "200")
-			t.Logf("journal of the guest:\n%s", out)
+			out, _ := s.Run(patienceAfter(t, time.Minute), "journalctl", "--no-pager", "-u", "smcgw", "-n", "100")
+			t.Logf("journal:\n%s", out)
 		}
-		require.NoError(t, s.guest.Close())
+		require.NoError(t, s.Close())
 	})
-	s.inHost(ctx, t, dir, program)
 	return s
 }
 
-// sh runs a line of shell in the guest, which must succeed.
-func (s *system) sh(t *testing.T, line string) string {
+func (s *system) startPeer(ctx context.Context, t *testing.T, program string) {
 	t.Helper()
-	out, err := s.guest.Run(patience(t, 5*time.Minute), "sh", "-c", line)
-	require.NoError(t, err, "%s: %s", line, out)
+	dir := t.TempDir()
+	p, client, err := daemon.Start(ctx, s.peer, daemon.Spec{
+		Executable:    program,
+		File:          filepath.Join(dir, "smcgw.yaml"),
+		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort),
+		Socket:        filepath.Join(dir, "admin.sock"),
+	})
+	t.Cleanup(func() {
+		client.Close()
+		if p != nil && t.Failed() {
+			t.Logf("gateway of the peer:\n%s", p.Output())
+		}
+	})
+	require.NoError(t, err)
+	_, err = s.peer.StartApp(servers()...)
+	require.NoError(t, err)
+}
+
+// sh runs lines of shell in the system, which must succeed.
+func (s *system) sh(t *testing.T, lines string) string {
+	t.Helper()
+	out, err := s.Run(patience(t, 5*time.Minute), "sh", "-ec", lines)
+	require.NoError(t, err, "%s: %s", lines, out)
 	return out
 }
 
-// app starts a client of the host's servers in the guest.
-func (s *system) app(t *testing.T, args ...string) *remote.Process {
+// app starts a client of the peer's servers.
+func (s *system) app(t *testing.T, args ...string) *testnet.Proc {
 	t.Helper()
-	return s.start(t, append([]string{"env", apps.Variable + "=1", "/root/smcgw-lab"}, args...)...)
+	p, err := s.at.StartApp(args...)
+	require.NoError(t, err)
+	return p
+}
+
+// ended waits for the end of a client and returns what became of it.
+func (s *system) ended(t *testing.T, p *testnet.Proc) (e apps.Event) {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-patience(t, 10*time.Minute).Done():
+	}
+	require.NoError(t, p.Wait(), p.Output())
+	events := p.Events()
+	require.NotEmpty(t, events)
+	return events[len(events)-1]
+}
+
+// conns are the connections that the gateway carries.
+func (s *system) conns(t *testing.T) []admin.ConnInfo {
+	t.Helper()
+	var list admin.ConnList
+	require.NoError(t, json.Unmarshal([]byte(s.sh(t, "smcgw conns --json")), &list))
+	return list.Conns
 }
 
 // traces are what a gateway could leave: files, devices, rules, settings, programs,
@@ -125,8 +168,7 @@ cat /etc/passwd /etc/group
 ip -o link | sed 's/ qlen.*//'
 ip rule; ip -6 rule; ip route show table all; ip -6 route show table all
 sysctl -a 2>/dev/null | grep -E '^net\.(ipv4|ipv6|core)\.' | grep -vE 'stable_secret|hystart|_mem|nf_conntrack_count|tcp_fastopen_key|random'
-bpftool cgroup tree; bpftool net show
-bpftool prog show | grep -v sd_ | sed -n 's/.* name \([a-z_0-9]*\).*/\1/p' | sort
+bpftool cgroup tree | grep -E '^ +[0-9]' | grep -v ' sd_' | awk '{$1 = ""; print}'; bpftool net show
 ss -Htulpn | awk '{print $1, $5}'
 systemctl list-unit-files --no-legend | sort
 `
@@ -170,23 +212,23 @@ func TestPackage(t *testing.T) {
 		}
 	})
 
-	hold := (*remote.Process)(nil)
+	var hold *testnet.Proc
 	t.Run("quick start", func(t *testing.T) {
-		s.sh(t, "cat >/etc/smcgw/smcgw.yaml <<'E'\n"+quickStart+"E\nsystemctl reload smcgw")
+		s.sh(t, "cat >/etc/smcgw/smcgw.yaml <<'E'\n"+fmt.Sprintf(quickStart, s.at.Device)+"E\nsmcgw check >/dev/null; smcgw reload --replace")
 
-		hold = s.app(t, "ping", "-to", at(s.host.Addr4, echoPort), "-count", "3000", "-gap", "50ms")
-		var list admin.ConnList
+		hold = s.app(t, "ping", "-to", s.peer.AddrPort4(echoPort).String(), "-count", "1200", "-gap", "50ms")
 		require.Eventually(t, func() bool {
-			require.NoError(t, json.Unmarshal([]byte(s.sh(t, "smcgw conns --json")), &list))
-			return len(list.Conns) == 1 && list.Conns[0].Carrier == "rdma-soft"
-		}, time.Minute, time.Second)
+			conns := s.conns(t)
+			return len(conns) == 1 && conns[0].Carrier == "rdma-soft"
+		}, time.Minute, 100*time.Millisecond)
+		t.Logf("what docs/operations/install.md shows:\n%s", s.sh(t, "sleep 3; smcgw status; smcgw conns"))
 	})
 
 	main := s.service(t, "MainPID")
 	t.Run("a refused configuration", func(t *testing.T) {
-		s.sh(t, "cp /etc/smcgw/smcgw.yaml /root/; echo 'mdoe: off' >>/etc/smcgw/smcgw.yaml; ! systemctl reload smcgw")
+		s.sh(t, "cp /etc/smcgw/smcgw.yaml /root/; echo 'mdoe: off' >>/etc/smcgw/smcgw.yaml; ! systemctl reload smcgw 2>&1")
 		require.Contains(t, s.sh(t, "smcgw status; journalctl --no-pager -u smcgw"), "mdoe")
-		s.sh(t, "cp /root/smcgw.yaml /etc/smcgw/; systemctl reload smcgw; smcgw status --strict")
+		s.sh(t, "cp /root/smcgw.yaml /etc/smcgw/; systemctl reload smcgw; smcgw status --strict; rm /root/smcgw.yaml")
 		require.Equal(t, main, s.service(t, "MainPID"))
 	})
 
@@ -200,7 +242,7 @@ func TestPackage(t *testing.T) {
 		require.Contains(t, s.sh(t, "smcgw status --socket /run/smcgw/smcgw.sock.old"), "v"+firstVersion)
 		require.Contains(t, s.sh(t, "cat /etc/smcgw/smcgw.yaml"), "name: first")
 		// A new connection is the new gateway's.
-		e := s.result(patience(t, 3*time.Minute), t, s.app(t, "transfer", "-up", "1000000", "-down", "1000000", "-to", at(s.host.Addr4, transferPort)))
+		e := s.ended(t, s.app(t, "transfer", "-up", "1000000", "-down", "1000000", "-to", s.peer.AddrPort4(transferPort).String()))
 		require.Zero(t, e.Failed, "%+v", e)
 		require.Regexp(t, `rdma-soft +\d flows, 1 since the start`, s.sh(t, "smcgw status"))
 		// It outlives the watchdog's time, which only the new gateway is asked for.
@@ -209,9 +251,9 @@ func TestPackage(t *testing.T) {
 		}, 2*time.Minute, time.Second)
 		require.Equal(t, "active", s.service(t, "ActiveState"))
 		// The connection of before has lost nothing.
-		e = s.result(patience(t, 10*time.Minute), t, hold)
+		e = s.ended(t, hold)
 		require.Zero(t, e.Failed, "%+v", e)
-		require.Equal(t, 3000, e.OK, "%+v", e)
+		require.Equal(t, 1200, e.OK, "%+v", e)
 		require.Eventually(t, func() bool {
 			return s.sh(t, "ls /run/smcgw/smcgw.sock.old 2>/dev/null || true") == ""
 		}, time.Minute, time.Second, "the old gateway ends with its last connection")
@@ -228,10 +270,10 @@ func TestPackage(t *testing.T) {
 	})
 
 	t.Run("stop", func(t *testing.T) {
-		hold := s.app(t, "ping", "-to", at(s.host.Addr4, echoPort), "-count", "100", "-gap", "50ms")
-		require.Eventually(t, func() bool { return strings.Contains(s.sh(t, "smcgw conns"), "rdma-soft") }, time.Minute, time.Second)
+		hold := s.app(t, "ping", "-to", s.peer.AddrPort4(echoPort).String(), "-count", "100", "-gap", "50ms")
+		require.Eventually(t, func() bool { return len(s.conns(t)) == 1 }, time.Minute, 100*time.Millisecond)
 		s.sh(t, "systemctl stop smcgw")
-		e := s.result(patience(t, time.Minute), t, hold)
+		e := s.ended(t, hold)
 		require.Equal(t, 100, e.OK, "a connection that ends in time is served: %+v", e)
 		require.Equal(t, "inactive", s.service(t, "ActiveState"))
 		s.sh(t, "systemctl start smcgw")

@@ -71,9 +71,6 @@ type Config struct {
 	Accel string
 	// Files are put into the guest: paths there to paths here. They are programs.
 	Files map[string]string
-	// System is the archive of a whole Debian ([BuildSystem]) to run, with systemd as its
-	// first process, instead of the guest's few programs. It has no RDMA device.
-	System string
 	// Second makes the guest the other one of a host with two taps: its addresses are
 	// those behind the first one's.
 	Second bool
@@ -89,9 +86,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Memory == 0 {
 		c.Memory = 768
-	}
-	if c.System != "" {
-		c.BootTimeout = max(c.BootTimeout, 5*time.Minute)
 	}
 	if c.MTU == 0 {
 		c.MTU = 1500
@@ -148,14 +142,7 @@ var errEnded = errors.New("emulator ended")
 
 func (g *Guest) start(ctx context.Context, img Image, cfg Config) error {
 	initrd := filepath.Join(g.dir, "initrd")
-	files := cfg.Files
-	if cfg.System != "" { // the agent puts them there
-		files = map[string]string{}
-		for name, file := range cfg.Files {
-			files["files"+name] = file
-		}
-	}
-	if err := addAgent(ctx, g.dir, img.Root, initrd, files); err != nil {
+	if err := addAgent(ctx, g.dir, img.Root, initrd, cfg.Files); err != nil {
 		close(g.done)
 		return err
 	}
@@ -223,11 +210,7 @@ func (g *Guest) arguments(img Image, initrd string, cfg Config) []string {
 	if cfg.Hosts {
 		params = append(params, "GUEST_HOSTS=1")
 	}
-	if cfg.System != "" {
-		// Without udev there is no device unit that the consoles wait for.
-		params = append(params, "GUEST_SYSTEM=1", "systemd.getty_auto=0", "systemd.show_status=0")
-	}
-	args := []string{
+	return []string{
 		"-accel", cfg.Accel, "-cpu", "max", "-smp", fmt.Sprint(cfg.CPUs), "-m", fmt.Sprint(cfg.Memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", img.Kernel, "-initrd", initrd, "-append", strings.Join(params, " "),
@@ -236,10 +219,6 @@ func (g *Guest) arguments(img Image, initrd string, cfg Config) []string {
 		"-netdev", "tap,id=n0,ifname=" + cfg.tap() + ",script=no,downscript=no",
 		"-device", "virtio-net-pci,netdev=n0,mac=" + cfg.mac() + ",speed=10000,duplex=full,romfile=",
 	}
-	if cfg.System != "" {
-		args = append(args, "-drive", "if=none,id=d0,format=raw,readonly=on,file="+cfg.System, "-device", "virtio-blk-pci,drive=d0")
-	}
-	return args
 }
 
 func (g *Guest) console() string { return filepath.Join(g.dir, "console") }

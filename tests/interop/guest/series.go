@@ -34,7 +34,7 @@ var packages = []string{
 // There is no modprobe in the guest, so what the kernel would ask for by alias
 // is here by name: crc32_generic is the ICRC of rxe in older series.
 var modules = []string{
-	"virtio_pci", "virtio_net", "virtio_blk", "virtio_rng", "tun", "veth",
+	"virtio_pci", "virtio_net", "virtio_rng", "tun", "veth",
 	"crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe",
 }
 

@@ -29,25 +29,11 @@ import (
 const report = "/dev/ttyS1"
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == serveOnly {
-		serve(func() (net.Listener, error) {
-			if err := serveSystem(); err != nil {
-				return nil, err
-			}
-			return net.Listen("tcp", os.Getenv("GUEST_AGENT"))
-		})
-		return
-	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "agent: to be started as the first process of a guest")
 		os.Exit(2)
 	}
-	serve(boot)
-}
-
-// serve takes commands until the machine ends.
-func serve(start func() (net.Listener, error)) {
-	ln, err := start()
+	ln, err := boot()
 	if err == nil {
 		say("ready")
 		err = remote.Serve(ln)
@@ -65,28 +51,17 @@ func say(text string) {
 // boot makes of a kernel a machine. The parameters are in the environment: the
 // kernel hands on those of its command line that it does not know.
 func boot() (net.Listener, error) {
-	if err := environment(); err != nil {
-		return nil, err
+	for name, value := range map[string]string{"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "HOME": "/root", "LC_ALL": "C"} {
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
 	}
-	steps := []func() error{mounts, loadModules, limits, network, rxe}
-	if os.Getenv("GUEST_SYSTEM") != "" {
-		steps = []func() error{mounts, loadModules, network, becomeSystem}
-	}
-	for _, step := range steps {
+	for _, step := range []func() error{mounts, loadModules, limits, network, rxe} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return net.Listen("tcp", os.Getenv("GUEST_AGENT"))
-}
-
-func environment() error {
-	for name, value := range map[string]string{"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "HOME": "/root", "LC_ALL": "C"} {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func mounts() error {

@@ -44,7 +44,7 @@ func TestLayout(t *testing.T) {
 	dir := t.TempDir()
 	program, out := filepath.Join(dir, "smcgw"), filepath.Join(dir, "image.tar")
 	require.NoError(t, os.WriteFile(program, []byte("program"), 0o700))
-	require.NoError(t, build(program, "../smcgw.yaml", "smcgw:1.2.3", "amd64", out))
+	require.NoError(t, build(program, "../../smcgw.yaml", "smcgw:1.2.3", "amd64", out))
 	image, err := os.ReadFile(out)
 	require.NoError(t, err)
 	files := read(t, image)
@@ -80,11 +80,11 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, "program", string(layer["usr/bin/smcgw"]))
 	require.Contains(t, string(layer["etc/smcgw/smcgw.yaml"]), "mode: observe")
 
-	require.NoError(t, build(program, "../smcgw.yaml", "smcgw:1.2.3", "amd64", out))
+	require.NoError(t, build(program, "../../smcgw.yaml", "smcgw:1.2.3", "amd64", out))
 	again, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, image, again)
-	require.Error(t, build(filepath.Join(dir, "none"), "../smcgw.yaml", "x", "amd64", out))
+	require.Error(t, build(filepath.Join(dir, "none"), "../../smcgw.yaml", "x", "amd64", out))
 }
 
 // TestLoad: a container engine takes the image, and the program runs in it.
@@ -95,7 +95,7 @@ func TestLoad(t *testing.T) {
 	}
 	dir := t.TempDir()
 	out := filepath.Join(dir, "image.tar")
-	require.NoError(t, build(program, "../smcgw.yaml", "localhost/smcgw:test", "amd64", out))
+	require.NoError(t, build(program, "../../smcgw.yaml", "localhost/smcgw:test", "amd64", out))
 	podman := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "podman", append([]string{
 			"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--tmpdir", filepath.Join(dir, "tmp"),

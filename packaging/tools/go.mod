@@ -1,5 +1,5 @@
 // The packager, apart from the program's own dependencies.
-module github.com/smcgw/smcgw/packaging
+module github.com/smcgw/smcgw/packaging/tools
 
 go 1.26.3
 

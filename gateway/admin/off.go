@@ -53,7 +53,7 @@ func (f OffFlag) Set(off bool) error {
 		}
 		return nil
 	}
-	if isThere(f.path) { // perhaps made by another user
+	if fi, err := os.Stat(f.path); err == nil && fi.Mode().IsRegular() { // perhaps of another user
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {

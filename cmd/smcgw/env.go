@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/smcgw/smcgw/doctor"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -18,6 +19,7 @@ type env struct {
 	gateways       func(context.Context) ([]admin.Found, error) // of this machine
 	machineOff     admin.OffFlag
 	rdma           func() (sysfs.Host, error) // adapters
+	host           doctor.Host                // what doctor examines
 
 	socket  string // --socket
 	json    bool   // --json
@@ -28,6 +30,6 @@ type env struct {
 func osEnv() *env {
 	return &env{
 		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		confine: process.Confine, gateways: admin.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read,
+		confine: process.Confine, gateways: admin.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
 	}
 }

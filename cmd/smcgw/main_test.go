@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,15 +26,16 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(checked{m}, map[string]func(){
-		"smcgw":      func() { onHost(sysfs.Host{Adapters: []sysfs.Adapter{}, Memlock: -1}) },
-		"smcgw-rdma": func() { onHost(sampleRDMA()) },
+		"smcgw":      func() { onHost(sysfs.Host{Adapters: []sysfs.Adapter{}, Memlock: -1}, healthyHost()) },
+		"smcgw-rdma": func() { onHost(sampleRDMA(), brokenHost()) },
 		fakeProgram:  fakeMain,
 	})
 }
 
 // onHost is main on a host with these adapters.
-func onHost(h sysfs.Host) {
+func onHost(h sysfs.Host, examined *fakeHost) {
 	e := osEnv()
+	examined.rdma, e.host = h, examined
 	e.rdma = func() (sysfs.Host, error) { return h, nil }
 	os.Exit(run(context.Background(), e, os.Args[1:]))
 }
@@ -82,7 +86,8 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 
 // cmdDaemon is "daemon [degraded|broken|restarts]": a process answers as a daemon without
 // a datapath on $WORK/sock, with its state in $WORK/state, until the script ends or it is
-// drained.
+// drained. A service listens at $SERVICE; the daemon says of its connections that they are
+// carried, or not if it is degraded.
 func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 {
 		ts.Fatalf("usage: daemon [degraded|broken|restarts]")
@@ -102,8 +107,9 @@ func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	_, err = out.Read(make([]byte, 1)) // it listens
+	line, err := bufio.NewReader(out).ReadString('\n') // it listens
 	ts.Check(err)
+	ts.Setenv("SERVICE", strings.TrimSpace(line))
 }
 
 // fakeProgram is the name under which the test binary is the fake daemon.
@@ -118,7 +124,10 @@ func fakeMain() {
 	cfg := config.Config{Admin: os.Args[1], StateDir: os.Args[2]}.WithDefaults()
 	server, err := admin.Listen(cfg, "9.9.9", nil)
 	if err == nil {
-		fmt.Println("listens")
+		err = d.serve()
+	}
+	if err == nil {
+		fmt.Println(d.service.Addr())
 		ctx, cancel := context.WithCancel(context.Background())
 		d.end = cancel
 		err = server.Serve(ctx, d, d)
@@ -129,12 +138,50 @@ func fakeMain() {
 	}
 }
 
+// serve accepts connections.
+func (d *fakeDaemon) serve() (err error) {
+	if d.service, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := d.service.Accept()
+			if err != nil {
+				return
+			}
+			d.mu.Lock()
+			d.clients = append(d.clients, c) // until the process ends
+			d.mu.Unlock()
+		}
+	}()
+	return nil
+}
+
+// served are the connections to the service.
+func (d *fakeDaemon) served() (list []admin.ConnInfo) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, c := range d.clients {
+		info := admin.ConnInfo{
+			ID: uint64(100 + i), Proto: "tcp", Side: config.SideClient, State: "carrying", Carrier: config.CarrierShm,
+			Local: c.RemoteAddr().(*net.TCPAddr).AddrPort(), Remote: c.LocalAddr().(*net.TCPAddr).AddrPort(),
+		}
+		if d.kind == "degraded" {
+			info.State, info.Carrier, info.Reason, info.DecidedBy, info.End = "native", "", "peer_no_option", admin.DecidedRemote, admin.EndNative
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
 // fakeDaemon is a Control with fixed answers.
 type fakeDaemon struct {
-	kind string
-	mu   sync.Mutex
-	off  bool
-	end  context.CancelFunc // ends the process
+	kind    string
+	service net.Listener
+	clients []net.Conn // guarded by mu
+	mu      sync.Mutex
+	off     bool
+	end     context.CancelFunc // ends the process
 	// over is of a drain, reports counts what was told about it.
 	over    chan struct{}
 	reports int
@@ -214,6 +261,7 @@ func (d *fakeDaemon) Conns(q admin.ConnQuery) []admin.ConnInfo {
 			Local: netip.MustParseAddrPort("[fd00::1]:41000"), Remote: netip.MustParseAddrPort("[fd00::3]:80"),
 			State: "native", Reason: "peer_no_option", DecidedBy: admin.DecidedRemote, End: admin.EndNative,
 		})
+		conns = append(conns, d.served()...)
 	}
 	return conns
 }

@@ -24,8 +24,8 @@ func newRoot(e *env) *cobra.Command {
 by RDMA where both hosts run it, and leaves everything else to the kernel,
 untouched.
 
-Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check found
-errors, 5 degraded (status --strict).`,
+Exit status: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 check or doctor
+found errors, or ping a native connection, 5 degraded (status --strict).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -56,6 +56,7 @@ func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newPeers, newDevices, newCodes, newVersion,
 		newUp, newKeepLegs, newSucceed, newReload, newDrain, newOff, newOn, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newDoctor, newPing, newBugreport,
 	}
 }
 

@@ -81,6 +81,11 @@ func (c *Client) Devices(ctx context.Context) (DeviceList, error) {
 	return ask[DeviceList](ctx, c, http.MethodGet, "/v1/devices", devicesSchema)
 }
 
+// Metrics asks for the metrics in Prometheus' text format.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	return c.do(ctx, http.MethodGet, "/metrics", nil)
+}
+
 // Version asks which binary the daemon runs.
 func (c *Client) Version(ctx context.Context) (VersionInfo, error) {
 	return ask[VersionInfo](ctx, c, http.MethodGet, "/v1/version", versionSchema)

@@ -9,6 +9,16 @@ COUNT ?= 10
 SOAK ?= 10m
 SEED ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# make install puts everything below DESTDIR; make package calls it with PREFIX=/usr.
+DESTDIR ?=
+DIST ?= dist
+HW ?= bin/smcgw-hw
+PREFIX ?= /usr/local
+# Of what packages contain: the same commit makes the same bytes.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+export SOURCE_DATE_EPOCH
+# Versions of packages begin with a digit.
+PACKAGE_VERSION ?= $(shell v='$(VERSION)'; case "$$v" in (v[0-9]*) v="$${v:1}";; (*) v="0~$$(date -u -d @$(SOURCE_DATE_EPOCH) +%Y%m%d).$$v";; esac; echo "$${v//-/.}")
 export BPF2GO_CC = $(CLANG)
 export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 
@@ -16,7 +26,7 @@ ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfeb.go' '*_bpfel.o' '*_bpfeb.o')
 UNIT = $(shell $(GO) list ./... | grep -v /tests/)
 
-.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo install-test-deps install-bench-deps clean
+.PHONY: help all build build-hw generate docs check-generate test unit arch e2e guests root fuzz lint cover bench bench-quick gobench faults repeat compat soak interop demo man install package image test-packaging install-test-deps install-bench-deps clean
 
 all: build build-hw lint test
 
@@ -30,7 +40,7 @@ build: ## bin/smcgw, static and without RDMA adapters (see build-hw), and bin/sm
 # cgo binds libibverbs, which is loaded at run time: only libc is needed. Names are
 # resolved as the static program does it.
 build-hw: ## bin/smcgw-hw: bin/smcgw that drives RDMA adapters, too; needs a C compiler, and libc where it runs
-	CGO_ENABLED=1 $(GO) build -trimpath -tags netgo,osusergo -ldflags "-w -X main.version=$(VERSION)+hw" -o bin/smcgw-hw ./cmd/smcgw
+	CGO_ENABLED=1 $(GO) build -trimpath -tags netgo,osusergo -ldflags "-w -X main.version=$(VERSION)+hw" -o $(HW) ./cmd/smcgw
 
 generate: ## eBPF objects and other generated code; needs clang 14 and libbpf-dev of Debian 12
 	$(GO) generate ./...
@@ -57,7 +67,7 @@ e2e: build ## whole gateways: in memory, and as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -parallel 3 -timeout 25m ./tests/e2e/... ./tests/bench ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
-	$(GO) test -count=1 -timeout 10m ./tests/interop/...
+	$(GO) test -count=1 -timeout 10m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root
 	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/bench ./tests/soak
@@ -118,6 +128,45 @@ interop: ## byte formats against the vectors of other implementations, and all o
 
 demo: build ## four hosts, three gateways, ordinary programs
 	if [ -n "$(ROOT)" ] || ! sudo -n true 2>/dev/null; then bin/smcgw-lab demo; else sudo -n bin/smcgw-lab demo; fi
+
+# The pages are written by a test, which has man(1) look at them.
+man: ## dist/man, the manual pages
+	rm -rf $(DIST)/man && mkdir -p $(DIST)/man
+	$(GO) test -count=1 -run '^TestManPages$$' ./cmd/smcgw -man '$(abspath $(DIST)/man)'
+
+install: build-hw man ## the program with RDMA adapters, unit, manual pages, completions and documents below DESTDIR and PREFIX (/usr/local)
+	install -D -m 755 $(HW) '$(DESTDIR)$(PREFIX)/bin/smcgw'
+	for unit in smcgw.service; do sed 's|/usr/bin/|$(PREFIX)/bin/|' packaging/systemd/$$unit | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
+	install -D -m 644 packaging/systemd/smcgw.sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/smcgw.conf'
+	install -D -m 644 packaging/systemd/smcgw.tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/smcgw.conf'
+	for page in $(DIST)/man/*.1; do gzip -9nc "$$page" | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/man/man1/'"$${page##*/}.gz"; done
+	$(HW) completion bash | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/smcgw'
+	$(HW) completion zsh | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_smcgw'
+	$(HW) completion fish | install -D -m 644 /dev/stdin '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/smcgw.fish'
+	mkdir -p '$(DESTDIR)$(PREFIX)/share/doc/smcgw'
+	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md LICENSE docs/*.md docs/operations docs/reference packaging/prometheus '$(DESTDIR)$(PREFIX)/share/doc/smcgw/'
+	install -D -m 644 LICENSE '$(DESTDIR)$(PREFIX)/share/doc/smcgw/copyright'
+	[ -e '$(DESTDIR)/etc/smcgw/smcgw.yaml' ] || install -D -m 644 packaging/smcgw.yaml '$(DESTDIR)/etc/smcgw/smcgw.yaml'
+
+# The program needs the libc it was linked with, or a later one.
+package: ## dist/*.deb and dist/*.rpm
+	rm -rf $(DIST)/root $(DIST)/*.deb $(DIST)/*.rpm
+	$(MAKE) --no-print-directory install DESTDIR='$(abspath $(DIST)/root)' PREFIX=/usr
+	find '$(DIST)/root' -exec touch -h -d @$(SOURCE_DATE_EPOCH) {} +
+	export DIST='$(DIST)' PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ARCH="$$($(GO) env GOARCH)" \
+	  SOURCE_DATE="$$(date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ)" \
+	  GLIBC="$$(grep -aoE 'GLIBC_2\.[0-9]+' $(HW) | sort -uV | tail -n 1 | cut -d_ -f2)"; \
+	for kind in deb rpm; do $(GO) tool -modfile=packaging/tools/go.mod nfpm package -f packaging/nfpm.yaml -p $$kind -t '$(DIST)/'; done
+
+# The packages are installed in a Debian with systemd, in namespaces; the chart is checked by the libraries of Helm and Kubernetes, in modules of their own.
+test-packaging: build ## packages on a Debian with systemd, the container image, and the chart against the API of Kubernetes
+	cd packaging/tools && $(GO) test -count=1 ./...
+	cd packaging/kubernetes && $(GO) test -count=1 ./...
+	$(GO) test -count=1 -timeout 25m -run '^TestPackage$$' ./tests/interop
+
+image: build ## dist/smcgw-image.tar, a container image of the static program for podman load, docker load, skopeo
+	mkdir -p $(DIST)
+	$(GO) run -C packaging/tools ./image -program '$(CURDIR)/bin/smcgw' -config '$(CURDIR)/packaging/smcgw.yaml' -tag 'localhost/smcgw:$(subst /,-,$(VERSION))' -out '$(abspath $(DIST))/smcgw-image.tar'
 
 install-test-deps: ## programs the tests run, from Debian's packages; needs root
 	@.ci/install-test-deps

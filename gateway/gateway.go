@@ -66,6 +66,7 @@ type gateway struct {
 	pulse         loop.Pulse
 	live          atomic.Pointer[liveConfig] // cfg, or what came behind it: what reload can change is asked here
 	reloads       reloads
+	renewal       *renewal
 	reloading     sync.Mutex // of reload: before trials.mu
 	logDropped    func() uint64
 	logLevel      *slog.LevelVar // nil: it cannot be set
@@ -93,6 +94,7 @@ func newGateway(cfg config.Config, h Host, log *slog.Logger) (*gateway, error) {
 	g.feed = admin.NewFeed()
 	g.udp = pastDatagrams{closed: admin.NewHistory(admin.HistorySize, g.feed), native: admin.NewHistory(admin.HistorySize, g.feed)}
 	g.live.Store(&liveConfig{Config: cfg})
+	g.renewal = &renewal{gateway: g}
 	g.trials = policy.NewTrials(cfg, g.steer)
 	g.environ()
 	if err := g.build(h); err != nil {

@@ -65,6 +65,8 @@ type RunOptions struct {
 	// changes nothing. Both may be nil.
 	Reload <-chan os.Signal
 	Load   func() (config.Config, error)
+	// Program is started to take over from this daemon; nil: nothing is.
+	Program *process.Program
 	// TakeOver is to take over from the daemon on the admin socket, if there is one:
 	// it serves its connections for DrainTimeout at most (0: what its configuration
 	// says), new ones are this daemon's.
@@ -83,7 +85,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		return err
 	}
 	before, server, err := upgrade.Begin(ctx, cfg, upgrade.Options{
-		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout,
+		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout, Main: mainProcess(opts.Supervisor),
 		BeatEvery: beatInterval, Faults: opts.Faults,
 	})
 	if err != nil {
@@ -112,6 +114,14 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	defer func() { _ = kernel.Close() }()
 	err = runSteered(ctx, cfg, opts, before, server, dp, kernel)
 	return errors.Join(err, dp.Close())
+}
+
+// mainProcess is the guardian, which has started this process, or this process.
+func mainProcess(s Supervisor) int {
+	if s == nil {
+		return os.Getpid()
+	}
+	return os.Getppid()
 }
 
 // RunOn is the daemon on any host, such as one that exists in memory only.
@@ -191,7 +201,7 @@ func (d *daemon) run(ctx context.Context, h Host) error {
 	if err != nil {
 		return err
 	}
-	g.logLevel = d.opts.LogLevel
+	g.renewal.load, g.renewal.program, g.renewal.manager = d.opts.Load, d.opts.Program, d.opts.Manager
 	if d.opts.LogDropped != nil {
 		g.logDropped = d.opts.LogDropped
 	}
@@ -249,7 +259,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	group.Go(func() error { return d.open(loops, g) })
 	group.Go(func() error { d.page.Run(loops); return nil })
 	if d.opts.Load != nil {
-		tail.Go(func() error { d.reloadLoop(beat, g); return nil })
+		tail.Go(func() error { g.renewal.loop(beat, d.opts.Reload); return nil })
 	}
 	tail.Go(func() error { d.opts.Manager.Watch(beat, g.pulse.Last); return nil })
 	err := ignoreCanceled(group.Wait())
@@ -296,29 +306,6 @@ func (d *daemon) up(g *gateway) {
 	}
 	d.log.Info("gateway is up", "version", d.opts.Version, "mode", mode, "devices", network, "rdma_devices", rdma,
 		"rules", len(d.cfg.Policy), "shards", len(g.shards))
-}
-
-// reloadLoop reads the configuration again when it is told to, until ctx ends.
-func (d *daemon) reloadLoop(ctx context.Context, g *gateway) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.opts.Reload:
-		}
-		d.opts.Manager.Reloading()
-		cfg, err := d.opts.Load()
-		if err == nil {
-			err = g.reload(cfg)
-		}
-		g.reloads.note(err, time.Now())
-		if err != nil {
-			d.log.Error("configuration refused, the one before stays in force", "error", err)
-		} else {
-			d.log.Info("configuration in force", "mode", cfg.Mode, "rules", len(cfg.Policy))
-		}
-		d.opts.Manager.Ready()
-	}
 }
 
 func ignoreCanceled(err error) error {

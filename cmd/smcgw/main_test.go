@@ -411,6 +411,41 @@ func (d *fakeDaemon) FlushPeers() (int, error) {
 	return 1, nil
 }
 
+// Leave implements admin.Control.
+func (d *fakeDaemon) Leave(timeout time.Duration, _ int) error {
+	_, err := d.Drain(timeout)
+	return err
+}
+
+// Reload implements admin.Control.
+func (d *fakeDaemon) Reload() error {
+	if d.kind == "broken" {
+		return errBroken
+	}
+	return nil
+}
+
+// Successor implements admin.Control.
+func (d *fakeDaemon) Successor(always bool) (admin.Successor, error) {
+	if always {
+		return endedSuccessor{}, nil
+	}
+	return nil, nil
+}
+
+// endedSuccessor could not take over.
+type endedSuccessor struct{}
+
+// Ended implements admin.Successor.
+func (endedSuccessor) Ended() <-chan error {
+	c := make(chan error, 1)
+	c <- errBroken
+	return c
+}
+
+// Release implements admin.Successor.
+func (endedSuccessor) Release() {}
+
 // Try implements admin.Control.
 func (d *fakeDaemon) Try(admin.Trial) (func(), error) {
 	if d.kind == "broken" {

@@ -65,7 +65,7 @@ const (
 func verbs() []func(*env) *cobra.Command {
 	return []func(*env) *cobra.Command{
 		newStatus, newStats, newConns, newWatch, newTop, newPeers, newDevices, newCodes, newVersion,
-		newUp, newKeepLegs, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newBench,
+		newUp, newKeepLegs, newSucceed, newReload, newRun, newDrain, newOff, newOn, newSet, newDemote, newCheck, newCleanup, newCompletion, newBench,
 		newDoctor, newPing, newBugreport,
 	}
 }

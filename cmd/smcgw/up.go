@@ -32,7 +32,7 @@ makes sockets for the daemon in a network namespace of their own.
 With --takeover it takes over from the gateway that runs on the same admin socket,
 if there is one: that one serves the connections it carries until they end, while
 new ones are carried by this one. A takeover that fails at any step leaves the
-running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
+running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := e.confine(); err != nil {
@@ -61,8 +61,13 @@ running gateway as it was. See "Upgrade" in docs/OPERATIONS.md.`,
 				}
 				return f.Config, nil
 			}
+			program, err := process.OwnProgram("-c", configPath)
+			if err != nil {
+				return err
+			}
+			opts.Program = &program
 			if alone {
-				return e.daemon(cmd.Context(), cfg, opts)
+				return e.daemon(cmd.Context(), cfg, opts, process.Notify)
 			}
 			return e.supervised(cmd.Context(), cfg, opts)
 		},
@@ -116,7 +121,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 	}
 	defer ward.Close()
 	opts.Supervisor = ward
-	return e.daemon(ctx, cfg, opts)
+	return e.daemon(ctx, cfg, opts, ward.Notify)
 }
 
 // tidy removes what a dead daemon has left, unless another one runs already.
@@ -127,7 +132,8 @@ func tidy(cfg config.Config) error {
 	return nil
 }
 
-func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOptions) error {
+// daemon runs the gateway; notify reaches its service manager.
+func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOptions, notify func(string) error) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	log := startLog(e, cfg.Log)
@@ -136,6 +142,7 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 	if err != nil {
 		return err
 	}
+	manager.Through(notify)
 	if opts.Faults, err = injector(); err != nil {
 		return err
 	}

@@ -7,12 +7,13 @@ import (
 // Control is what the admin server asks of a running gateway. All methods are
 // called from ordinary goroutines, several at once, never from an event loop;
 // they must return within a second whatever the flows do. It has more than seven methods
-// because each request of the admin socket is one.
+// because every request of the socket is one; a part of them is an interface below.
 type Control interface {
 	reports
 	switches
 	drains
 	successions
+	renewals
 }
 
 // reports is the part of [Control] that changes nothing.
@@ -80,4 +81,17 @@ type successions interface {
 	// failed. They may take longer than a second.
 	Yield() error
 	TakeBack() error
+	// Leave leaves new connections to the successor for good, and drains. A service
+	// manager is to watch the process main; 0: it is not known.
+	Leave(timeout time.Duration, main int) error
+}
+
+// renewals is the part of [Control] that has another configuration, or program, take effect.
+// It may take longer than a second.
+type renewals interface {
+	// Reload reads the configuration again. An error changes nothing.
+	Reload() error
+	// Successor starts a gateway that is to take over, if the installed program is another
+	// one than runs, or always; nil: it is the same.
+	Successor(always bool) (Successor, error)
 }

@@ -34,6 +34,9 @@ type fakeControl struct {
 	steps     []string
 	// beats: the datapath does.
 	beats bool
+	// main is what Leave was told; next is what Successor starts.
+	main int
+	next *fakeSuccessor
 	// status is returned by Status, empty by default.
 	status Status
 	// optedIn are the opt-ins in force.
@@ -169,7 +172,47 @@ func (f *fakeControl) Neighbour() (ebpf.Neighbour, error) {
 	return f.neighbour, f.fail
 }
 
-func (f *fakeControl) Yield() error    { return f.step("yield") }
+func (f *fakeControl) Yield() error { return f.step("yield") }
+func (f *fakeControl) Leave(timeout time.Duration, main int) error {
+	_, err := f.Drain(timeout)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.main = main
+	return err
+}
+
+// breakWith has what follows fail; nil: work again.
+func (f *fakeControl) breakWith(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+// start makes what Successor returns.
+func (f *fakeControl) start(next *fakeSuccessor) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = next
+}
+
+func (f *fakeControl) mainProcess() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.main
+}
+
+func (f *fakeControl) Reload() error { return f.step("reload") }
+
+func (f *fakeControl) Successor(always bool) (Successor, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.next == nil || !always {
+		return nil, f.fail
+	}
+	f.steps = append(f.steps, "successor")
+	return f.next, f.fail
+}
+
 func (f *fakeControl) TakeBack() error { return f.step("take back") }
 
 func (f *fakeControl) step(name string) error {

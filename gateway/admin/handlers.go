@@ -36,6 +36,7 @@ func (s *Server) adminMux(metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/optin", s.postOptIn)
 	mux.HandleFunc("POST /v1/trial", s.postTrial)
 	mux.HandleFunc("POST /v1/drain", s.postDrain)
+	mux.HandleFunc("POST /v1/reload", s.postReload)
 	mux.HandleFunc("GET /v1/neighbour", s.getNeighbour)
 	mux.HandleFunc("POST /v1/takeover", s.postTakeover)
 	mux.HandleFunc("POST /v1/takeover/yield", s.postYield)

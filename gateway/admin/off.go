@@ -55,6 +55,9 @@ func (f OffFlag) Set(off bool) error {
 		}
 		return nil
 	}
+	if fi, err := os.Stat(f.path); err == nil && fi.Mode().IsRegular() { // perhaps of another user
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}

@@ -147,6 +147,7 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open admin lock: %w", err)
 	}
+	giveToOwner(f)
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -155,6 +156,16 @@ func lockFile(path string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// giveToOwner gives a file that root has made to the user of its directory, that has to
+// open it, too. It is a courtesy: without it that user is told of the file.
+func giveToOwner(f *os.File) {
+	var dir unix.Stat_t
+	if os.Geteuid() != 0 || unix.Stat(filepath.Dir(f.Name()), &dir) != nil || dir.Uid == 0 {
+		return
+	}
+	_ = f.Chown(int(dir.Uid), int(dir.Gid))
 }
 
 // newSuffix is of the name under which a socket is made.

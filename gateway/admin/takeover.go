@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -135,9 +136,18 @@ func (s *Server) postLeave(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return err
 		}
-		_, err = s.ctl.Drain(timeout)
-		return err
+		return s.ctl.Leave(timeout, mainOf(r))
 	})
+}
+
+// mainOf is the process by which a service manager knows the successor. Successors of
+// earlier versions tell none.
+func mainOf(r *http.Request) int {
+	pid, err := strconv.Atoi(r.URL.Query().Get("main"))
+	if err != nil || pid < 2 {
+		return 0
+	}
+	return pid
 }
 
 func (s *Server) takeoverStep(w http.ResponseWriter, r *http.Request, from, to successionState, do func(takeoverStep) error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -81,9 +82,10 @@ func (t *Takeover) Yield(ctx context.Context) error {
 }
 
 // Leave ends the takeover: new connections are ours from now on. The old gateway
-// serves its own for drain at most; 0: what its configuration says.
-func (t *Takeover) Leave(ctx context.Context, drain time.Duration) error {
-	return t.step(ctx, t.admin+config.DrainingSuffix, "/v1/takeover/leave", takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
+// serves its own for drain at most; 0: what its configuration says. Its service manager
+// is to watch the process main from now on.
+func (t *Takeover) Leave(ctx context.Context, drain time.Duration, main int) error {
+	return t.step(ctx, t.admin+config.DrainingSuffix, "/v1/takeover/leave?main="+strconv.Itoa(main), takeoverStep{Token: t.Offer.Token, DrainSeconds: drain.Seconds()})
 }
 
 func (t *Takeover) step(ctx context.Context, socket, path string, s takeoverStep) error {

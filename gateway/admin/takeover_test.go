@@ -57,7 +57,7 @@ func TestTakeoverOfTheAdminSocket(t *testing.T) {
 	v, err := a.client.Version(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "2.0.0", v.Version)
-	require.NoError(t, held.Leave(t.Context(), 7*time.Second))
+	require.NoError(t, held.Leave(t.Context(), 7*time.Second, 0))
 	require.Equal(t, []time.Duration{7 * time.Second}, a.ctl.drained)
 	<-held.Done
 	st, err := a.client.Status(t.Context())

@@ -30,7 +30,12 @@ type guard struct {
 	held  []*os.File
 	last  time.Duration
 	stale int // ticks since last changed
+
+	notes chan string // for the service manager
 }
+
+// maxNotes bounds what waits for a service manager that does not read.
+const maxNotes = 16
 
 // guardNewDaemon starts a daemon, guards it and returns its status.
 func guardNewDaemon(ctx context.Context, o Options) (int, error) {
@@ -111,8 +116,11 @@ func (g *guard) run(ctx context.Context, signals <-chan os.Signal) {
 	go waitPidfd(g.pidfd, exited)
 	packets := make(chan packet)
 	go receivePackets(g.conn, packets)
+	g.notes = make(chan string, maxNotes)
+	go g.notify()
 	g.loop(ctx, signals, exited, packets)
 	g.outlive(packets)
+	close(g.notes)
 	_ = g.conn.Close()
 	orphaned := len(g.held) > 0
 	g.release()
@@ -189,6 +197,13 @@ func (g *guard) handle(p packet) {
 	case p.kind == msgHold:
 		g.held = append(g.held, p.files...)
 		return
+	case p.kind == msgNotify && len(p.files) == 0:
+		select {
+		case g.notes <- p.text:
+		default:
+			g.o.Logger.Warn("service manager does not read", "state", p.text)
+		}
+		return
 	case p.kind == msgProtect && len(p.files) > 0:
 		g.beat = g.o.OpenHeartbeat(p.files[0])
 		g.held = append(g.held, p.files...)
@@ -201,6 +216,17 @@ func (g *guard) handle(p packet) {
 	}
 	if err := sendPacket(g.conn, packet{kind: msgAck}); err != nil {
 		g.o.Logger.Debug("acknowledgement not sent", "error", err)
+	}
+}
+
+// notify tells the service manager what the daemon says. It ends with the guardian.
+func (g *guard) notify() {
+	for state := range g.notes {
+		if err := g.o.Notify(state); err != nil {
+			g.o.Logger.Warn("service manager not told", "state", state, "error", err)
+			continue
+		}
+		_ = sendPacket(g.conn, packet{kind: msgTold}) // a daemon that is gone needs no answer
 	}
 }
 

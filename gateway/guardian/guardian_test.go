@@ -61,6 +61,10 @@ func TestFakeProgram(t *testing.T) {
 		OpenHeartbeat: func(f *os.File) Heartbeat { return fileHeartbeat{f} },
 		Times:         Times{Tick: 20 * time.Millisecond, Backoff: 20 * time.Millisecond},
 		Logger:        slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Notify: func(state string) error {
+			_, err := fmt.Println("manager", os.Getpid(), state)
+			return err
+		},
 	}
 	ward, status, err := Supervise(context.Background(), o)
 	if err != nil {
@@ -86,6 +90,12 @@ func fakeDaemon(w *Ward, dir, verb string) int {
 		return 1
 	}
 	fmt.Println("protected", os.Getpid())
+	if verb == "notify" {
+		fmt.Println("too long:", w.Notify(strings.Repeat("x", maxNotify+1)) != nil)
+		if err := errors.Join(w.Notify("READY=1"), w.Notify("MAINPID=7")); err != nil {
+			fmt.Println("error:", err)
+		}
+	}
 	for i := uint64(1); ; i++ {
 		if verb != "stuck" || i < 5 {
 			fileHeartbeat{f}.beat(i)
@@ -194,6 +204,18 @@ func (r *fakeRun) status() int {
 		require.NoError(r.t, err)
 	}
 	return r.cmd.ProcessState.ExitCode()
+}
+
+// What the daemon says reaches the service manager from the process that it has started,
+// in order.
+func TestNotify(t *testing.T) {
+	r := startFake(t, "notify").protected()
+	require.Equal(t, "too long: true", r.line())
+	for _, state := range []string{"READY=1", "MAINPID=7"} {
+		require.Equal(t, fmt.Sprintf("manager %d %s", r.cmd.Process.Pid, state), r.line())
+	}
+	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
+	require.Equal(t, 4, r.status())
 }
 
 func TestADaemonThatIsKilled(t *testing.T) {

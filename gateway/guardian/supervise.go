@@ -65,6 +65,9 @@ type Options struct {
 	// been started meanwhile has done so itself, and that is no error. Default:
 	// nothing.
 	Tidy func() error
+	// Notify tells the service manager, which listens to the process that it has
+	// started. It may wait. Default: sd_notify(3).
+	Notify func(state string) error
 	// Logger receives what the guardian does. Default: discards.
 	Logger *slog.Logger
 }
@@ -75,6 +78,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Tidy == nil {
 		o.Tidy = func() error { return nil }
+	}
+	if o.Notify == nil {
+		o.Notify = process.Notify
 	}
 	if o.OpenHeartbeat == nil {
 		o.OpenHeartbeat = func(f *os.File) Heartbeat { return mapHeartbeat{f} }

@@ -43,6 +43,7 @@ type Ward struct {
 // wardRequest asks the run goroutine to change what is protected.
 type wardRequest struct {
 	files []*os.File // nil: release
+	note  string     // nothing changes: the service manager is told this
 	reply chan error
 }
 
@@ -64,6 +65,15 @@ func (w *Ward) Protect(heartbeat *os.File, hold []*os.File) error {
 // Release implements gateway.Supervisor.
 func (w *Ward) Release() error { return w.request(nil) }
 
+// Notify has the guardian tell the service manager, and waits until it has, or for a
+// moment.
+func (w *Ward) Notify(state string) error {
+	if len(state) > maxNotify {
+		return fmt.Errorf("guardian: %d bytes for the service manager, not up to %d", len(state), maxNotify)
+	}
+	return w.ask(wardRequest{note: state})
+}
+
 // Close ends the supervision without a word to the guardian, which sees it as
 // the beginning of the end of this process.
 func (w *Ward) Close() {
@@ -72,7 +82,11 @@ func (w *Ward) Close() {
 }
 
 func (w *Ward) request(files []*os.File) error {
-	r := wardRequest{files: files, reply: make(chan error, 1)}
+	return w.ask(wardRequest{files: files})
+}
+
+func (w *Ward) ask(r wardRequest) error {
+	r.reply = make(chan error, 1)
 	select {
 	case w.requests <- r:
 		return <-r.reply
@@ -90,6 +104,10 @@ func (w *Ward) run() {
 		case <-w.stop:
 			return
 		case r := <-w.requests:
+			if r.note != "" {
+				r.reply <- w.notify(r.note)
+				continue
+			}
 			w.files = r.files
 			r.reply <- w.ensure()
 		case _, ok := <-w.packets:
@@ -100,6 +118,19 @@ func (w *Ward) run() {
 			w.replace()
 		}
 	}
+}
+
+func (w *Ward) notify(state string) error {
+	if w.conn == nil {
+		return errNoGuardian
+	}
+	if err := w.conn.SetWriteDeadline(time.Now().Add(guardianAnswer)); err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	if err := sendPacket(w.conn, packet{kind: msgNotify, text: state}); err != nil {
+		return err
+	}
+	return w.await(msgTold)
 }
 
 // retry fires when it is time to start a guardian, never while there is one.
@@ -196,7 +227,7 @@ func (w *Ward) detach() {
 func (w *Ward) tell() error {
 	err := w.send()
 	if err == nil {
-		err = w.awaitAck()
+		err = w.await(msgAck)
 	}
 	if err != nil {
 		w.detach()
@@ -219,15 +250,22 @@ func (w *Ward) send() error {
 	return sendPacket(w.conn, packet{kind: msgProtect, files: w.files[:1]})
 }
 
-func (w *Ward) awaitAck() error {
-	select {
-	case _, ok := <-w.packets:
-		if ok {
-			return nil
+// await waits for an answer, past those that come too late.
+func (w *Ward) await(kind byte) error {
+	late := time.After(guardianAnswer)
+	for {
+		select {
+		case p, ok := <-w.packets:
+			if !ok {
+				return errNoGuardian
+			}
+			if p.kind == kind {
+				return nil
+			}
+		case <-late:
+			return errNoGuardian
 		}
-	case <-time.After(guardianAnswer):
 	}
-	return errNoGuardian
 }
 
 // receiveAcks passes the guardian's packets on and closes the channel at its

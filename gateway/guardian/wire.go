@@ -12,19 +12,25 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// Messages between daemon and guardian: one packet each, one byte long, with
-// files attached to the first two. A list of files longer than a packet may
+// Messages between daemon and guardian: one packet each, one byte long but for
+// msgNotify, with files attached to the first two. A list of files longer than a packet may
 // carry comes as several msgHold before a msgProtect.
 const (
 	msgHold    = 'h' // daemon: keep these files too
 	msgProtect = 'p' // daemon: the heartbeat, and files to keep; answered by msgAck
 	msgRelease = 'r' // daemon: close all files; answered by msgAck
+	msgNotify  = 'n' // daemon: tell the service manager what follows; answered by msgTold
+	msgTold    = 't' // guardian: the manager has it
 	msgAck     = 'a' // guardian: done
 )
+
+// maxNotify bounds the text of msgNotify.
+const maxNotify = 512
 
 // packet is one message.
 type packet struct {
 	kind  byte
+	text  string // of msgNotify
 	files []*os.File
 }
 
@@ -70,7 +76,7 @@ func inheritedConn() (*net.UnixConn, error) {
 
 // sendPacket sends one message; the files stay the caller's.
 func sendPacket(c *net.UnixConn, p packet) error {
-	if err := fdpass.Send(c, []byte{p.kind}, p.files...); err != nil {
+	if err := fdpass.Send(c, append([]byte{p.kind}, p.text...), p.files...); err != nil {
 		return fmt.Errorf("guardian: %w", err)
 	}
 	return nil
@@ -78,12 +84,12 @@ func sendPacket(c *net.UnixConn, p packet) error {
 
 // receivePacket waits for one message; io.EOF when the other side has ended.
 func receivePacket(c *net.UnixConn) (packet, error) {
-	var body [1]byte
-	_, fds, _, err := fdpass.Receive(c, body[:])
+	var body [1 + maxNotify]byte
+	n, fds, _, err := fdpass.Receive(c, body[:])
 	if err != nil {
 		return packet{}, err
 	}
-	p := packet{kind: body[0]}
+	p := packet{kind: body[0], text: string(body[1:max(n, 1)])}
 	for _, fd := range fds {
 		p.files = append(p.files, os.NewFile(uintptr(fd), "held"))
 	}

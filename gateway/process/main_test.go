@@ -16,5 +16,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(confineVariable) != "" {
 		os.Exit(confined())
 	}
+	if os.Getenv(lastsEnv) != "" {
+		time.Sleep(time.Second)
+		os.Exit(0)
+	}
 	os.Exit(leak.Main(m))
 }

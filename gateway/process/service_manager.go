@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -20,8 +21,10 @@ import (
 type ServiceManager struct {
 	watchdog time.Duration // a sign of life is wanted this often; 0: never
 	log      *slog.Logger
+	deliver  func(state string) error
 
 	sending chan struct{} // has room for the one message that is on its way
+	retired atomic.Bool   // nothing is told any more
 }
 
 // serviceTimeout bounds the wait for a manager that does not read.
@@ -56,12 +59,39 @@ func NewServiceManager(log *slog.Logger) (*ServiceManager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watchdog of the service manager: %w", err)
 	}
-	return &ServiceManager{watchdog: watchdog, log: log, sending: make(chan struct{}, 1)}, nil
+	return &ServiceManager{watchdog: watchdog, log: log, deliver: Notify, sending: make(chan struct{}, 1)}, nil
+}
+
+// Notify delivers one message from this process. It may wait for a manager that does not
+// read.
+func Notify(state string) error {
+	_, err := daemon.SdNotify(false, state)
+	return err
+}
+
+// Through has messages delivered by another process, the one that the manager listens
+// to. It is called before the first one.
+func (m *ServiceManager) Through(deliver func(state string) error) {
+	if m != nil {
+		m.deliver = deliver
+	}
 }
 
 // Ready says that connections are looked at, after the start or a reload.
 func (m *ServiceManager) Ready() {
 	m.tell(daemon.SdNotifyReady, "STATUS=carrying as the configuration says")
+}
+
+// HandOver names the process to watch from now on, that of another gateway, and ends
+// what this one tells: the other one speaks for the service.
+func (m *ServiceManager) HandOver(main int) {
+	if m == nil {
+		return
+	}
+	if main > 0 {
+		m.tell("MAINPID=" + strconv.Itoa(main))
+	}
+	m.retired.Store(true)
 }
 
 // Reloading says that another configuration is being read; Ready follows.
@@ -98,7 +128,7 @@ func (m *ServiceManager) Watch(ctx context.Context, progress func() time.Time) {
 
 // tell delivers one message and returns after serviceTimeout at the latest.
 func (m *ServiceManager) tell(lines ...string) {
-	if m == nil {
+	if m == nil || m.retired.Load() {
 		return
 	}
 	state, sent := strings.Join(lines, "\n"), make(chan error, 1)
@@ -123,7 +153,7 @@ func (m *ServiceManager) tell(lines ...string) {
 // send delivers one message. The library waits without a limit for a manager that
 // does not read.
 func (m *ServiceManager) send(state string, sent chan<- error) {
-	_, err := daemon.SdNotify(false, state)
+	err := m.deliver(state)
 	<-m.sending
 	sent <- err
 }

@@ -41,6 +41,16 @@ type tree struct {
 	dirs  map[string]bool
 }
 
+// ownModule: a directory with a module of its own, such as the packager, is outside of
+// the program.
+func ownModule(root, dir string) bool {
+	if dir == root {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}
+
 // skipped directories hold no source: results of builds, of version control and
 // of failed model tests.
 var skipped = []string{".git", "bin", "dist", "rapid"}
@@ -57,7 +67,7 @@ func load(t *testing.T, root string) *tree {
 			return err
 		}
 		if d.IsDir() {
-			if slices.Contains(skipped, d.Name()) || strings.HasSuffix(filepath.ToSlash(name), vendored) {
+			if slices.Contains(skipped, d.Name()) || ownModule(root, name) || strings.HasSuffix(filepath.ToSlash(name), vendored) {
 				return fs.SkipDir
 			}
 			return nil

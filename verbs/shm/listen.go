@@ -87,7 +87,7 @@ func (l *Listener) open() error {
 // rendezvous directory, as every device that listens does. Without the directory
 // there is nothing to do.
 func Sweep(path string) error {
-	dir, err := openDirectory(path)
+	dir, err := openAny(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -95,6 +95,11 @@ func Sweep(path string) error {
 		return err
 	}
 	defer dir.close()
+	if os.Geteuid() != 0 { // root cleans up behind gateways of any user
+		if err := dir.check(); err != nil {
+			return fmt.Errorf("rendezvous directory %s: %w", path, err)
+		}
+	}
 	dir.sweep()
 	return nil
 }

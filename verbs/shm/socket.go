@@ -34,12 +34,20 @@ type directory struct {
 	fd int
 }
 
-func openDirectory(path string) (directory, error) {
+// openAny opens a directory of any user.
+func openAny(path string) (directory, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return directory{-1}, fmt.Errorf("open rendezvous directory: %w", err)
 	}
-	d := directory{fd}
+	return directory{fd}, nil
+}
+
+func openDirectory(path string) (directory, error) {
+	d, err := openAny(path)
+	if err != nil {
+		return d, err
+	}
 	if err := d.check(); err != nil {
 		d.close()
 		return directory{-1}, fmt.Errorf("rendezvous directory %s: %w", path, err)

@@ -42,6 +42,8 @@ type Options struct {
 	// which then serves its connections for DrainTimeout at most.
 	TakeOver     bool
 	DrainTimeout time.Duration
+	// Main is the process by which a service manager knows this gateway.
+	Main int
 	// BeatEvery is how often the datapath is told that this process lives.
 	BeatEvery time.Duration
 	// Faults are those that a test wants; nil: none.
@@ -180,7 +182,7 @@ func (p *Predecessor) TakeOver(ctx context.Context, b Activator) error {
 	defer p.Close()
 	err := p.reach(ctx, faults.TakeoverActivated)
 	if err == nil {
-		err = p.takeover.Leave(ctx, p.o.DrainTimeout)
+		err = p.takeover.Leave(ctx, p.o.DrainTimeout, p.o.Main)
 	}
 	if died(ctx, err) {
 		p.log.Warn("the gateway that was taken over from has died", "error", err)

@@ -42,7 +42,7 @@ func Build(ctx context.Context, series Series) (Image, error) {
 	sum := sha256.Sum256(fmt.Append(nil, recipe, meta, packages, modules, hostModules, unwanted, applets, shimSource))
 	dir := filepath.Join(cache, fmt.Sprintf("guest-%x", sum[:8]))
 	img := Image{Kernel: filepath.Join(dir, "vmlinux"), Root: filepath.Join(dir, "root.cpio")}
-	unlock, err := lock(ctx, dir+".lock")
+	unlock, err := Lock(ctx, dir+".lock")
 	if err != nil {
 		return Image{}, err
 	}
@@ -70,8 +70,8 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// lock waits for the file's lock, which ends with the process at the latest.
-func lock(ctx context.Context, file string) (unlock func(), err error) {
+// Lock waits for the file's lock, which ends with the process at the latest.
+func Lock(ctx context.Context, file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

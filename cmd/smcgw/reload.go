@@ -1,0 +1,31 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func newReload(e *env) *cobra.Command {
+	var replace bool
+	c := &cobra.Command{
+		Use:   "reload",
+		Short: "Have the gateway read its configuration again, or a newer program take over",
+		Long: `Reload has the gateway read its configuration again, as SIGHUP does, and says
+whether it is in force. If the file of the program is another one than runs, such as
+after an upgrade, the new program takes over instead: connections that are carried
+go on. With --replace a new gateway takes over in any case, and with it everything
+of the configuration, also what takes a restart otherwise.
+
+What fails leaves the running gateway as it was.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := e.client(defaultConfig().Admin)
+			defer c.Close()
+			r, err := c.Reload(cmd.Context(), replace)
+			if err != nil {
+				return err
+			}
+			return e.done(r)
+		},
+	}
+	c.Flags().BoolVar(&replace, "replace", false, "have a new gateway take over")
+	return withSocket(e, verb(e, c))
+}

@@ -1,0 +1,106 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// reloadRequest is the body of POST /v1/reload.
+type reloadRequest struct {
+	// Replace is to have a new gateway take over in any case.
+	Replace bool `json:"replace,omitempty"`
+}
+
+// Successor is a gateway that has been started to take over.
+type Successor interface {
+	// Ended tells that it has ended.
+	Ended() <-chan error
+	// Release leaves it alone; it is called in any case.
+	Release()
+}
+
+// successorLimit is how long a successor may take, from its start to the last step of
+// the takeover.
+const successorLimit = TakeoverLimit + 30*time.Second
+
+// leftPatience is for the last step of a takeover, which may end this gateway at once, before
+// the step has come to its own end.
+const leftPatience = adminStopTimeout / 2
+
+var errSuccessorLate = errors.New("the new gateway has not taken over in time")
+
+// postReload has the configuration read again, or another gateway take over.
+func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
+	var req reloadRequest
+	if err := readRequest(r, &req); err != nil {
+		writeError(w, http.StatusBadRequest, "reload: "+err.Error())
+		return
+	}
+	if s.succession.busy() {
+		writeError(w, http.StatusConflict, errTakeoverUnderWay.Error())
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(successorLimit + adminWriteLimit))
+	successor, err := s.ctl.Successor(req.Replace)
+	message := "the configuration is in force"
+	switch {
+	case err != nil:
+	case successor != nil:
+		message = "a new gateway has taken over"
+		err = s.awaitSuccessor(successor)
+	default:
+		err = s.ctl.Reload()
+	}
+	if err != nil {
+		writeError(w, http.StatusConflict, err.Error())
+		return
+	}
+	writeJSON(w, Result{Schema: ResultSchema, Verb: "reload", Message: message})
+}
+
+// awaitSuccessor waits until this gateway has left new connections to the successor.
+func (s *Server) awaitSuccessor(next Successor) error {
+	defer next.Release()
+	limit := time.NewTimer(successorLimit)
+	defer limit.Stop()
+	var err error
+	select {
+	case <-s.succession.left:
+	case err = <-next.Ended():
+	case <-limit.C:
+		err = errSuccessorLate
+	case <-s.over:
+		err = errors.New("the gateway ends")
+	}
+	select {
+	case <-s.succession.left:
+		return nil
+	case <-time.After(leftPatience):
+		return err
+	}
+}
+
+// Reload has the daemon read its configuration again, or a new gateway take over if the
+// installed program is another one than runs, or if replace says so. It returns when
+// that is done; what fails has changed nothing.
+func (c *Client) Reload(ctx context.Context, replace bool) (r Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, successorLimit+clientTimeout)
+	defer cancel()
+	resp, err := c.lasting(ctx, "/v1/reload", reloadRequest{Replace: replace})
+	if err != nil {
+		return r, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, adminMaxBody)).Decode(&r); err != nil {
+		return r, c.unreachable(fmt.Errorf("read answer of the daemon: %w", err))
+	}
+	if r.Schema != ResultSchema {
+		return r, fmt.Errorf("read answer of the daemon: schema %q instead of %q", r.Schema, ResultSchema)
+	}
+	return r, nil
+}

@@ -1,0 +1,68 @@
+package admin
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeSuccessor is a gateway that the test has end, or take over.
+type fakeSuccessor struct {
+	ended    chan error
+	released chan struct{}
+}
+
+func newFakeSuccessor() *fakeSuccessor {
+	return &fakeSuccessor{ended: make(chan error, 1), released: make(chan struct{})}
+}
+
+func (f *fakeSuccessor) Ended() <-chan error { return f.ended }
+
+func (f *fakeSuccessor) Release() { close(f.released) }
+
+func TestAdminReload(t *testing.T) {
+	a := startAdmin(t, nil)
+	r, err := a.client.Reload(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, "reload", r.Verb)
+	require.Equal(t, []string{"reload"}, a.ctl.taken())
+	a.ctl.breakWith(errors.New("line 3: mdoe: unknown field"))
+	_, err = a.client.Reload(t.Context(), false)
+	require.ErrorContains(t, err, "line 3: mdoe: unknown field")
+	a.ctl.breakWith(nil)
+}
+
+// A successor that ends changes nothing; one that takes over ends the wait, and the
+// service manager is told of its process.
+func TestAdminReplace(t *testing.T) {
+	a := startTakenOver(t)
+	a.ctl.neighbour = testNeighbour
+	next := newFakeSuccessor()
+	a.ctl.start(next)
+	next.ended <- errors.New("no such file")
+	_, err := a.client.Reload(t.Context(), true)
+	require.ErrorContains(t, err, "no such file")
+	<-next.released
+
+	next = newFakeSuccessor()
+	a.ctl.start(next)
+	done := make(chan error, 1)
+	go func() {
+		_, err := a.client.Reload(t.Context(), true)
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return len(a.ctl.taken()) == 2 }, testPatience, time.Millisecond, "both successors are started")
+	held, err := a.client.TakeOver(t.Context())
+	require.NoError(t, err)
+	defer held.Close()
+	require.NoError(t, held.Yield(t.Context()))
+	require.NoError(t, held.Leave(t.Context(), time.Second, 4711))
+	require.NoError(t, <-done)
+	<-next.released
+	require.Equal(t, 4711, a.ctl.mainProcess())
+	_, err = NewClient(a.cfg.Admin+".old").Reload(t.Context(), false)
+	require.ErrorIs(t, err, errRefused, "one that drains stays as it is")
+	a.beside = true
+}

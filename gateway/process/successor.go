@@ -1,0 +1,109 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// SuccessorVerb is the argument with which the program starts a gateway that takes over,
+// and has to call StartDetached with what follows.
+const SuccessorVerb = "succeed"
+
+// Program is the file of this process's program, and the arguments of a gateway that is
+// to take over from the one in this process.
+type Program struct {
+	Path string
+	Args []string
+}
+
+// OwnProgram finds the file that this process was started from.
+func OwnProgram(args ...string) (Program, error) {
+	path, err := exec.LookPath(os.Args[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return Program{}, fmt.Errorf("own program: %w", err)
+	}
+	return Program{Path: path, Args: args}, nil
+}
+
+// Replaced reports whether the file is another one than this process runs.
+func (p Program) Replaced() (bool, error) {
+	installed, err := os.Stat(p.Path)
+	if err != nil {
+		return false, fmt.Errorf("installed program: %w", err)
+	}
+	running, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return false, fmt.Errorf("running program: %w", err)
+	}
+	return !os.SameFile(installed, running), nil
+}
+
+// Successor is a gateway that takes over, while it depends on this process.
+type Successor struct {
+	lifeline io.Closer // the other end's helper ends with it, and leaves the gateway alone
+	ended    chan error
+}
+
+var errSuccessorEnded = errors.New("the new gateway has ended; its log says why")
+
+// Start starts the file as it is now, as a gateway that takes over. A helper between
+// both makes it a child of the first process of the system, which hears of its end,
+// as soon as it is released. It has what this process has: descriptors of the log,
+// environment, namespaces and control group.
+func (p Program) Start() (*Successor, error) {
+	cmd := exec.Command(p.Path, append([]string{SuccessorVerb}, p.Args...)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	lifeline, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start successor: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start successor: %w", err), lifeline.Close())
+	}
+	s := &Successor{lifeline: lifeline, ended: make(chan error, 1)}
+	go func() {
+		_ = cmd.Wait()
+		s.ended <- errSuccessorEnded
+	}()
+	return s, nil
+}
+
+// Ended tells that the successor has ended before it was released.
+func (s *Successor) Ended() <-chan error { return s.ended }
+
+// Release leaves the successor alone.
+func (s *Successor) Release() { _ = s.lifeline.Close() }
+
+// StartDetached is the helper: it starts this program with other arguments, and returns
+// when that has ended, which is an error, or when the end of lifeline says that it is
+// to be left alone.
+func StartDetached(args []string, lifeline io.Reader) error {
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: append([]string{os.Args[0]}, args...),
+		Stdout: os.Stdout, Stderr: os.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start successor: %w", err)
+	}
+	ended, released := make(chan error, 1), make(chan struct{})
+	go func() { ended <- cmd.Wait() }()
+	go func() {
+		_, _ = io.Copy(io.Discard, lifeline)
+		close(released)
+	}()
+	select {
+	case err := <-ended:
+		return errors.Join(errSuccessorEnded, err)
+	case <-released:
+		return nil
+	}
+}

@@ -1,0 +1,289 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/daemon"
+	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/tests/interop/debian"
+)
+
+// Versions of the packages under test, the second one an upgrade of the first.
+const (
+	firstVersion  = "9.0.1"
+	secondVersion = "9.0.2"
+)
+
+// quickStart is the configuration of docs/operations/install.md "Quick start".
+const quickStart = `schema: smcgw/v1
+mode: enforce
+devices: [%s]
+policy:
+  - name: first
+    match: { ports: [7000, 7001] }
+    action: accelerate
+carriers: [shm, soft]
+limits: { handshake_timeout: 5s }
+`
+
+// system is a Debian on one host, and another host with a gateway and servers.
+type system struct {
+	*debian.System
+
+	at, peer *testnet.Host
+	old, new string // packages of both versions, there
+}
+
+// packagesVariable names a directory with packages of both versions, which are not built
+// then.
+const packagesVariable = "SMCGW_PACKAGES"
+
+// makePackages builds the packages of two versions.
+func makePackages(ctx context.Context, t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, version := range []string{firstVersion, secondVersion} {
+		name := "smcgw_" + version + "-1_amd64.deb"
+		if dir := os.Getenv(packagesVariable); dir != "" {
+			files["/root/"+name] = filepath.Join(dir, name)
+			files["program "+version] = filepath.Join(dir, "smcgw")
+			continue
+		}
+		dir := t.TempDir()
+		cmd := exec.CommandContext(ctx, "make", "-C", "../..", "package",
+			"VERSION=v"+version, "DIST="+dir, "HW="+filepath.Join(dir, "smcgw"))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		files["/root/"+name] = filepath.Join(dir, name)
+		files["program "+version] = filepath.Join(dir, "smcgw")
+	}
+	return files
+}
+
+func newSystem(t *testing.T) *system {
+	testnet.Require(t, "root", "bpf", "apt-get", "mmdebstrap", "man", "nsenter")
+	ctx := patience(t, 15*time.Minute)
+	archive, err := debian.Build(ctx)
+	require.NoError(t, err)
+	files := makePackages(ctx, t)
+	program := files["program "+secondVersion]
+	delete(files, "program "+firstVersion)
+	delete(files, "program "+secondVersion)
+	network, err := testnet.New(testnet.Config{Hosts: []string{"peer", "debian"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, network.Close()) })
+	s := &system{
+		peer: network.Host("peer"), at: network.Host("debian"),
+		old: "/root/smcgw_" + firstVersion + "-1_amd64.deb", new: "/root/smcgw_" + secondVersion + "-1_amd64.deb",
+	}
+	s.startPeer(ctx, t, program)
+	s.System, err = debian.Start(ctx, s.at, archive, files)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := s.Run(patienceAfter(t, time.Minute), "journalctl", "--no-pager", "-u", "smcgw", "-n", "100")
+			t.Logf("journal:\n%s", out)
+		}
+		require.NoError(t, s.Close())
+	})
+	return s
+}
+
+func (s *system) startPeer(ctx context.Context, t *testing.T, program string) {
+	t.Helper()
+	dir := t.TempDir()
+	p, client, err := daemon.Start(ctx, s.peer, daemon.Spec{
+		Executable:    program,
+		File:          filepath.Join(dir, "smcgw.yaml"),
+		Configuration: fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort),
+		Socket:        filepath.Join(dir, "admin.sock"),
+	})
+	t.Cleanup(func() {
+		client.Close()
+		if p != nil && t.Failed() {
+			t.Logf("gateway of the peer:\n%s", p.Output())
+		}
+	})
+	require.NoError(t, err)
+	_, err = s.peer.StartApp(servers()...)
+	require.NoError(t, err)
+}
+
+// sh runs lines of shell in the system, which must succeed.
+func (s *system) sh(t *testing.T, lines string) string {
+	t.Helper()
+	out, err := s.Run(patience(t, 5*time.Minute), "sh", "-ec", lines)
+	require.NoError(t, err, "%s: %s", lines, out)
+	return out
+}
+
+// app starts a client of the peer's servers.
+func (s *system) app(t *testing.T, args ...string) *testnet.Proc {
+	t.Helper()
+	p, err := s.at.StartApp(args...)
+	require.NoError(t, err)
+	return p
+}
+
+// ended waits for the end of a client and returns what became of it.
+func (s *system) ended(t *testing.T, p *testnet.Proc) (e apps.Event) {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-patience(t, 10*time.Minute).Done():
+	}
+	require.NoError(t, p.Wait(), p.Output())
+	events := p.Events()
+	require.NotEmpty(t, events)
+	return events[len(events)-1]
+}
+
+// conns are the connections that the gateway carries.
+func (s *system) conns(t *testing.T) []admin.ConnInfo {
+	t.Helper()
+	var list admin.ConnList
+	require.NoError(t, json.Unmarshal([]byte(s.sh(t, "smcgw conns --json")), &list))
+	return list.Conns
+}
+
+// traces are what a gateway could leave: files, devices, rules, settings, programs,
+// users, units.
+const traces = `
+find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/lib/systemd \) -prune -o -print | sort
+find /run -name '*smcgw*' | sort
+cat /etc/passwd /etc/group
+ip -o link | sed 's/ qlen.*//'
+ip rule; ip -6 rule; ip route show table all; ip -6 route show table all
+sysctl -a 2>/dev/null | grep -E '^net\.(ipv4|ipv6|core)\.' | grep -vE 'stable_secret|hystart|_mem|nf_conntrack_count|tcp_fastopen_key|random'
+bpftool cgroup tree | grep -E '^ +[0-9]' | grep -v ' sd_' | awk '{$1 = ""; print}'; bpftool net show
+ss -Htulpn | awk '{print $1, $5}'
+systemctl list-unit-files --no-legend | sort
+`
+
+// service is what systemd knows of the unit.
+func (s *system) service(t *testing.T, property string) string {
+	t.Helper()
+	return strings.TrimSpace(s.sh(t, "systemctl show -P "+property+" smcgw"))
+}
+
+// TestPackage is the life of a package on a Debian: installed, configured by ten lines,
+// upgraded and reloaded while connections are carried, killed, purged.
+func TestPackage(t *testing.T) {
+	s := newSystem(t)
+	before := s.sh(t, traces)
+
+	t.Run("install", func(t *testing.T) {
+		out := s.sh(t, "apt-get install -y "+s.old+" 2>&1")
+		require.Contains(t, out, "systemctl enable --now smcgw")
+		require.Equal(t, "inactive", strings.TrimSpace(s.sh(t, "systemctl is-active smcgw || true")))
+		require.Equal(t, "disabled", strings.TrimSpace(s.sh(t, "systemctl is-enabled smcgw || true")))
+		s.sh(t, "systemd-analyze verify --man=no smcgw.service && smcgw check && id smcgw")
+		out = s.sh(t, "dpkg -L smcgw")
+		for _, file := range []string{
+			"/usr/share/man/man1/smcgw-status.1.gz", "/usr/share/bash-completion/completions/smcgw",
+			"/usr/share/doc/smcgw/prometheus/smcgw.rules.yaml", "/usr/share/doc/smcgw/operations/install.md",
+		} {
+			require.Contains(t, out, file)
+			require.NotEmpty(t, s.sh(t, "cat "+file))
+		}
+	})
+
+	t.Run("observe", func(t *testing.T) {
+		s.sh(t, "systemctl enable --now smcgw")
+		require.Contains(t, s.sh(t, "smcgw status --strict"), "mode observe, 0 flows carried")
+		require.Contains(t, s.sh(t, "smcgw version"), firstVersion)
+		for _, pid := range strings.Fields(s.sh(t, "pgrep smcgw")) {
+			status := s.sh(t, "cat /proc/"+pid+"/status")
+			require.NotRegexp(t, `(?m)^Uid:\s+0`, status)
+			require.Contains(t, status, "Seccomp:\t2")
+		}
+	})
+
+	var hold *testnet.Proc
+	t.Run("quick start", func(t *testing.T) {
+		s.sh(t, "cat >/etc/smcgw/smcgw.yaml <<'E'\n"+fmt.Sprintf(quickStart, s.at.Device)+"E\nsmcgw check >/dev/null; smcgw reload --replace")
+
+		hold = s.app(t, "ping", "-to", s.peer.AddrPort4(echoPort).String(), "-count", "1200", "-gap", "50ms")
+		require.Eventually(t, func() bool {
+			conns := s.conns(t)
+			return len(conns) == 1 && conns[0].Carrier == "rdma-soft"
+		}, time.Minute, 100*time.Millisecond)
+		t.Logf("what docs/operations/install.md shows:\n%s", s.sh(t, "sleep 3; smcgw status; smcgw conns"))
+	})
+
+	main := s.service(t, "MainPID")
+	t.Run("a refused configuration", func(t *testing.T) {
+		s.sh(t, "cp /etc/smcgw/smcgw.yaml /root/; echo 'mdoe: off' >>/etc/smcgw/smcgw.yaml; ! systemctl reload smcgw 2>&1")
+		require.Contains(t, s.sh(t, "smcgw status; journalctl --no-pager -u smcgw"), "mdoe")
+		s.sh(t, "cp /root/smcgw.yaml /etc/smcgw/; systemctl reload smcgw; smcgw status --strict; rm /root/smcgw.yaml")
+		require.Equal(t, main, s.service(t, "MainPID"))
+	})
+
+	t.Run("upgrade", func(t *testing.T) {
+		out := s.sh(t, "apt-get install -y "+s.new+" 2>&1")
+		require.NotContains(t, out, "goes on")
+		require.Regexp(t, `smcgw `+regexp.QuoteMeta("v"+secondVersion), s.sh(t, "smcgw status"))
+		require.NotEqual(t, main, s.service(t, "MainPID"))
+		require.Equal(t, "active", s.service(t, "ActiveState"))
+		require.Equal(t, "0", s.service(t, "NRestarts"))
+		require.Contains(t, s.sh(t, "smcgw status --socket /run/smcgw/smcgw.sock.old"), "v"+firstVersion)
+		require.Contains(t, s.sh(t, "cat /etc/smcgw/smcgw.yaml"), "name: first")
+		// A new connection is the new gateway's.
+		e := s.ended(t, s.app(t, "transfer", "-up", "1000000", "-down", "1000000", "-to", s.peer.AddrPort4(transferPort).String()))
+		require.Zero(t, e.Failed, "%+v", e)
+		require.Regexp(t, `rdma-soft +\d flows, 1 since the start`, s.sh(t, "smcgw status"))
+		// It outlives the watchdog's time, which only the new gateway is asked for.
+		require.Eventually(t, func() bool {
+			return strings.Contains(s.sh(t, "smcgw status --brief"), " up 4")
+		}, 2*time.Minute, time.Second)
+		require.Equal(t, "active", s.service(t, "ActiveState"))
+		// The connection of before has lost nothing.
+		e = s.ended(t, hold)
+		require.Zero(t, e.Failed, "%+v", e)
+		require.Equal(t, 1200, e.OK, "%+v", e)
+		require.Eventually(t, func() bool {
+			return s.sh(t, "ls /run/smcgw/smcgw.sock.old 2>/dev/null || true") == ""
+		}, time.Minute, time.Second, "the old gateway ends with its last connection")
+		require.Equal(t, "active", s.service(t, "ActiveState"))
+	})
+
+	t.Run("the new gateway dies", func(t *testing.T) {
+		main := s.service(t, "MainPID")
+		s.sh(t, "kill -9 "+main)
+		require.Eventually(t, func() bool {
+			return s.service(t, "NRestarts") == "1" && s.service(t, "ActiveState") == "active"
+		}, time.Minute, time.Second)
+		s.sh(t, "smcgw status --strict")
+	})
+
+	t.Run("stop", func(t *testing.T) {
+		hold := s.app(t, "ping", "-to", s.peer.AddrPort4(echoPort).String(), "-count", "100", "-gap", "50ms")
+		require.Eventually(t, func() bool { return len(s.conns(t)) == 1 }, time.Minute, 100*time.Millisecond)
+		s.sh(t, "systemctl stop smcgw")
+		e := s.ended(t, hold)
+		require.Equal(t, 100, e.OK, "a connection that ends in time is served: %+v", e)
+		require.Equal(t, "inactive", s.service(t, "ActiveState"))
+		s.sh(t, "systemctl start smcgw")
+	})
+
+	t.Run("purge", func(t *testing.T) {
+		s.sh(t, "smcgw off")
+		out := s.sh(t, "apt-get purge -y smcgw 2>&1")
+		require.NotContains(t, out, "not empty")
+		require.Equal(t, before, s.sh(t, traces), "nothing is left")
+		s.sh(t, "! pgrep smcgw")
+	})
+}

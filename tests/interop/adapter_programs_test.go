@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // Ports of programs, all in the policy. The ports that many above them, where the same
@@ -57,7 +58,9 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	start, before := time.Now(), p.received(ctx, t, 0)
 	w.client(ctx, t, p, host, w.port+nativePort)
 	t.Logf("native: %v", time.Since(start).Round(time.Millisecond))
-	require.Empty(t, p.past(ctx, t, w.port+nativePort), "the control is native, and no offer")
+	for _, c := range p.past(ctx, t, w.port+nativePort) {
+		require.Equal(t, negotiate.ReasonPolicy.String(), c.Reason, "the control is native: %+v", c)
+	}
 	require.Less(t, p.received(ctx, t, 0)-before, uint64(100), "nothing of the control is on adapters")
 
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort)) // the carrier is known to work between them

@@ -18,7 +18,7 @@ var (
 
 // Library is libibverbs, or what stands for it in tests.
 type Library interface {
-	// Devices lists the names of the adapters that the library has a provider for.
+	// Devices lists the names of the adapters of the host.
 	Devices() ([]string, error)
 	// Open opens an adapter.
 	Open(name string) (Context, error)

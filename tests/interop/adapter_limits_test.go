@@ -54,23 +54,25 @@ func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says strin
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
 
-// holdMany opens connections that stay, and asks each for an answer.
-func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (release func()) {
+// holdMany opens connections that stay, asks each for an answer, and returns how many
+// gave it, and what ends them.
+func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (answered int, release func()) {
 	t.Helper()
 	p.sh(ctx, t, 0, "rm -f /run/ask /run/leave")
-	hold := startIn(t, p.guest[0], "sh", "-c", `(until [ -e /run/ask ]; do sleep .2; done; echo ping; until [ -e /run/leave ]; do sleep .2; done) | exec "$@"`,
-		"sh", "env", appInGuest()[1], guestApps, "hold", "-to", at(p.guest[1].Addr4, echoPort), "-count", fmt.Sprint(n), "-size", "3000", "-patience", "1m")
+	hold := startIn(t, p.guest[0], append([]string{"sh", "-c",
+		`(until [ -e /run/ask ]; do sleep .2; done; echo ping; until [ -e /run/leave ]; do sleep .2; done) | exec "$@"`, "sh"},
+		appInGuest("hold", "-to", at(p.guest[1].Addr4, echoPort), "-count", fmt.Sprint(n), "-size", "3000", "-patience", "1m")...)...)
 	require.NoError(t, hold.WaitOutput(ctx, `"mode":"connect"`))
 	p.sh(ctx, t, 0, "touch /run/ask")
 	require.NoError(t, hold.WaitOutput(ctx, `"mode":"ping"`))
 	for line := range strings.Lines(hold.Output()) {
 		var e apps.Event
 		require.NoError(t, json.Unmarshal([]byte(line), &e), line)
-		if e.Event == "done" {
-			require.Equal(t, n, e.OK, "%+v", e)
+		if e.Event == "done" && e.Mode == "ping" {
+			answered = e.OK
 		}
 	}
-	return func() {
+	return answered, func() {
 		p.sh(ctx, t, 0, "touch /run/leave")
 		require.NoError(t, hold.Wait(ctx))
 		require.Eventually(t, func() bool { return len(p.conns(ctx, t, 0, echoPort)) == 0 }, time.Minute, 500*time.Millisecond)
@@ -82,43 +84,60 @@ func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (releas
 func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[config.Carrier]int, native map[string]int) {
 	t.Helper()
 	by, native = map[config.Carrier]int{}, map[string]int{}
-	for _, c := range p.conns(ctx, t, 0, echoPort, "--all") {
-		if c.End == admin.EndNative {
-			native[c.Reason]++
-		} else {
-			by[c.Carrier]++
-		}
+	for _, c := range p.conns(ctx, t, 0, echoPort) {
+		by[c.Carrier]++
+	}
+	for _, c := range p.natives(ctx, t, echoPort) {
+		native[c.Reason]++
 	}
 	t.Logf("carried: %v, native: %v", by, native)
 	return by, native
 }
 
 // manyConnections: no completion queue is asked to hold more than it can. rxe's hold
-// what about sixty connections may complete.
+// what 63 connections may complete. Emulated processors may leave a gateway without time
+// for seconds meanwhile: then its guardian would end it, and the kernel answers for it.
 func (p *adapterPair) manyConnections(ctx context.Context, t *testing.T) {
-	p.up(ctx, t, adapterSettings{})
-	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
-	release := p.holdMany(ctx, t, 150)
-	by, _ := p.carriedBy(ctx, t)
-	require.Greater(t, by[config.CarrierHW], 100)
 	for i := range p.guest {
-		device := p.device(ctx, t, i)
-		t.Logf("guest %d: %v", i, device.Use)
-		require.Equal(t, admin.DeviceActive, device.State)
-		require.GreaterOrEqual(t, device.Use["cqs"], uint64(2))
+		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)
 	}
-	release()
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
+	for try := 1; ; try++ {
+		answered, release := p.holdMany(ctx, t, manyFlows)
+		by, _ := p.carriedBy(ctx, t)
+		for i := range p.guest {
+			device := p.device(ctx, t, i)
+			t.Logf("guest %d: %v", i, device.Use)
+			require.Equal(t, admin.DeviceActive, device.State)
+			require.True(t, by[config.CarrierHW] <= 63 || device.Use["cqs"] >= 2)
+		}
+		release()
+		if by[config.CarrierHW] > 63 && answered == manyFlows {
+			break
+		}
+		require.Less(t, try, workTries, "adapters carry too few")
+	}
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
 
+const (
+	// manyFlows are more than a completion queue of rxe has room for.
+	manyFlows = 80
+	// fewFlows lets an adapter carry fewer connections than moreFlows.
+	fewFlows  = ", hw_flows: 4"
+	moreFlows = 24
+)
+
 // flowLimit: connections beyond limits.hw_flows are native, with that reason.
 func (p *adapterPair) flowLimit(ctx context.Context, t *testing.T) {
-	p.up(ctx, t, adapterSettings{limits: ", hw_flows: 8"})
+	p.up(ctx, t, adapterSettings{limits: fewFlows})
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
-	release := p.holdMany(ctx, t, 12)
+	answered, release := p.holdMany(ctx, t, moreFlows)
+	require.Equal(t, moreFlows, answered)
 	by, native := p.carriedBy(ctx, t)
-	require.LessOrEqual(t, by[config.CarrierHW], 8)
-	require.GreaterOrEqual(t, native[negotiate.ReasonFlowLimit.String()], 4)
+	require.LessOrEqual(t, by[config.CarrierHW], 4)
+	require.NotZero(t, by[config.CarrierHW])
+	require.NotZero(t, native[negotiate.ReasonFlowLimit.String()])
 	release()
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
@@ -126,11 +145,14 @@ func (p *adapterPair) flowLimit(ctx context.Context, t *testing.T) {
 // nextCarrier: they take the next carrier, where there is one. The adapters have soft's
 // port, so it has another.
 func (p *adapterPair) nextCarrier(ctx context.Context, t *testing.T) {
-	p.up(ctx, t, adapterSettings{limits: ", hw_flows: 8", carriers: "hw, soft"})
+	p.up(ctx, t, adapterSettings{limits: fewFlows, carriers: "hw, soft"})
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
-	release := p.holdMany(ctx, t, 12)
-	by, _ := p.carriedBy(ctx, t)
-	require.LessOrEqual(t, by[config.CarrierHW], 8)
+	answered, release := p.holdMany(ctx, t, moreFlows)
+	require.Equal(t, moreFlows, answered)
+	by, native := p.carriedBy(ctx, t)
+	require.LessOrEqual(t, by[config.CarrierHW], 4)
+	require.NotZero(t, by[config.CarrierHW])
 	require.NotZero(t, by[config.CarrierSoft])
+	require.Zero(t, native[negotiate.ReasonFlowLimit.String()])
 	release()
 }

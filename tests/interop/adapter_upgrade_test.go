@@ -14,12 +14,15 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
+// withFlag is a command that runs another with a flag at the end.
+func withFlag(flag string) []string { return []string{"sh", "-c", `exec "$@" ` + flag, "sh"} }
+
 // takeover: two gateways of a host have the adapter open. Connections stay on it in the
 // old one, and new ones are the new one's.
 func (p *adapterPair) takeover(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	tk := p.talks(ctx, t)
-	p.gateway(ctx, t, 0, adapterSettings{}, "sh", "-c", `exec "$@" --takeover`, "sh")
+	p.gateway(ctx, t, 0, adapterSettings{}, withFlag("--takeover")...)
 	require.Zero(t, p.status(ctx, t, 0).FlowsTotal[config.CarrierHW], "the new one")
 	var old admin.ConnList
 	out := p.sh(ctx, t, 0, guestProgram+" conns --json --socket /run/admin.sock.old")
@@ -75,7 +78,7 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 // noGuardian: a gateway without a guardian drives adapters, too.
 func (p *adapterPair) noGuardian(ctx context.Context, t *testing.T) {
 	for i := range p.guest {
-		p.gateway(ctx, t, i, adapterSettings{}, "sh", "-c", `exec "$@" --no-guardian`, "sh")
+		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)
 	}
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -74,11 +73,7 @@ func newAdapterPair(ctx context.Context, t *testing.T) *adapterPair {
 	dir := t.TempDir()
 	for path, cgo := range map[string]string{guestProgram: "1", guestApps: "0"} {
 		file := filepath.Join(dir, filepath.Base(path))
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "netgo,osusergo", "-ldflags", "-s -w", "-o", file,
-			"github.com/smcgw/smcgw/cmd/"+filepath.Base(path))
-		build.Env = append(build.Environ(), "CGO_ENABLED="+cgo)
-		out, err := build.CombinedOutput()
-		require.NoError(t, err, "%s", out)
+		build(ctx, t, cgo, "build", "-trimpath", "-tags", "netgo,osusergo", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/cmd/"+filepath.Base(path))
 		p.files[path] = file
 	}
 	p.host, err = testnet.NewTapped(1500)

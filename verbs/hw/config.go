@@ -63,7 +63,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Adapters lists the adapters of this host.
+// Adapters lists the adapters of this host that libibverbs has a provider for.
 func Adapters() ([]string, error) {
 	lib, err := ibv.Load()
 	if err != nil {

@@ -36,9 +36,18 @@ func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) 
 		switch {
 		case c == nil || !uses(c.Link):
 		case hard:
-			f.drain(negotiate.ReasonDrained)
+			f.drain(whyLeft(kind))
 		case f.core.Phase() >= life.Carrying:
-			f.do(f.core.Leave(negotiate.ReasonDrained.String()))
+			f.do(f.core.Leave(whyLeft(kind).String()))
 		}
 	})
+}
+
+// whyLeft is why a connection leaves a device. Soft is left to the gateway that takes
+// over, an adapter when it, its port or an address of it goes.
+func whyLeft(kind negotiate.CarrierKind) negotiate.Reason {
+	if kind == negotiate.CarrierHW {
+		return negotiate.ReasonDeviceFailed
+	}
+	return negotiate.ReasonDrained
 }

@@ -136,14 +136,14 @@ func (p *adapterPair) up(ctx context.Context, t *testing.T, s adapterSettings) {
 	}
 }
 
-// gateway starts that of one guest, by a command that gets its command line. The
-// usual one is env.
+// gateway starts that of one guest, by a command that gets its command line. Emulated
+// processors have little time: the gateway goes first.
 func (p *adapterPair) gateway(ctx context.Context, t *testing.T, i int, s adapterSettings, by ...string) *remote.Process {
 	t.Helper()
 	_, err := p.guest[i].Run(ctx, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", s.text())
 	require.NoError(t, err)
 	if len(by) == 0 {
-		by = []string{"env"}
+		by = []string{"nice", "-n", "-20"}
 	}
 	gateway := startIn(t, p.guest[i], append(by, guestProgram, "up", "-c", "/run/smcgw.yaml")...)
 	require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))

@@ -16,7 +16,9 @@ import (
 )
 
 // withFlag is a command that runs another with a flag at the end.
-func withFlag(flag string) []string { return []string{"sh", "-c", `exec "$@" ` + flag, "sh"} }
+func withFlag(flag string) []string {
+	return []string{"sh", "-c", `exec nice -n -20 "$@" ` + flag, "sh"}
+}
 
 // takeover: two gateways of a host have the adapter open. Connections stay on it in the
 // old one, and new ones are the new one's.

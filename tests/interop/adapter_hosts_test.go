@@ -21,6 +21,7 @@ var adapterParts = []struct {
 }{
 	{"carries", true, (*adapterPair).carriesAll},
 	{"redis", true, (*adapterPair).redis},
+	{"many at a time", false, (*adapterPair).churn},
 	{"iperf3", false, (*adapterPair).iperf},
 	{"nginx", false, (*adapterPair).web},
 	{"100 MB", false, (*adapterPair).big},

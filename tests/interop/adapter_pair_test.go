@@ -49,7 +49,7 @@ func (s adapterSettings) text() string {
 		s.carriers = "hw"
 	}
 	var ports []string
-	for _, p := range []uint16{echoPort, transferPort, redisPort, iperfPort, webPort} {
+	for _, p := range []uint16{echoPort, transferPort, redisPort, iperfPort, webPort, talkPort} {
 		ports = append(ports, fmt.Sprint(p))
 	}
 	return fmt.Sprintf(adapterConfig, strings.Join(ports, ", "), s.rule, s.carriers, s.limits)

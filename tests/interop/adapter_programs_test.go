@@ -21,6 +21,7 @@ const (
 	redisPort  = 6379
 	iperfPort  = 5201
 	webPort    = 8080
+	talkPort   = 7020
 	nativePort = 10000
 )
 
@@ -41,12 +42,13 @@ const workTries = 4
 var lateReasons = []string{
 	negotiate.ReasonGatewayStale.String(), negotiate.ReasonHandshakeTimeout.String(), negotiate.ReasonOfferUnanswered.String(),
 	negotiate.ReasonCarrierUnreachable.String(), negotiate.ReasonAcceptLost.String(), negotiate.ReasonAppUnreachable.String(),
-	negotiate.ReasonClientGone.String(),
+	negotiate.ReasonClientGone.String(), negotiate.ReasonPeerNoOption.String(), negotiate.ReasonDeviceFailed.String(), admin.DemotedByPeer,
 }
 
 func (p *adapterPair) redis(ctx context.Context, t *testing.T) { p.work(ctx, t, redisWork) }
 func (p *adapterPair) iperf(ctx context.Context, t *testing.T) { p.work(ctx, t, iperfWork) }
 func (p *adapterPair) web(ctx context.Context, t *testing.T)   { p.work(ctx, t, webWork) }
+func (p *adapterPair) churn(ctx context.Context, t *testing.T) { p.work(ctx, t, churnWork) }
 func (p *adapterPair) big(ctx context.Context, t *testing.T)   { p.work(ctx, t, bigWork) }
 
 // work does the work natively, and until all its connections were carried. No try may
@@ -62,6 +64,16 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	}
 	defer server.Kill()
 
+	defer func() {
+		if t.Failed() {
+			for i := range p.guest {
+				t.Logf("guest %d: %+v", i, p.status(ctx, t, i))
+			}
+			for _, c := range append(p.conns(ctx, t, 0, w.port), p.conns(ctx, t, 0, w.port, "--closed")...) {
+				t.Logf("%+v", c)
+			}
+		}
+	}()
 	start, before := time.Now(), p.received(ctx, t, 0)
 	w.client(ctx, t, p, host, w.port+nativePort)
 	t.Logf("native: %v", time.Since(start).Round(time.Millisecond))
@@ -240,5 +252,15 @@ var bigWork = adapterWork{
 		want := strings.Fields(p.sh(ctx, t, 1, "sha256sum /run/web/big"))[0]
 		got := strings.Fields(p.sh(ctx, t, 0, fmt.Sprintf("wget -q -O - http://%s:%d/big | sha256sum", host, port)))[0]
 		require.Equal(t, want, got)
+	},
+}
+
+// churnWork: connections one after the other, twelve at a time, that compare each byte.
+var churnWork = adapterWork{
+	port:  talkPort,
+	serve: fmt.Sprintf("SMCGW_TESTNET_APP=1 %s serve -quiet transfer=[::]:%d transfer=[::]:%d &", guestApps, talkPort, talkPort+nativePort),
+	client: func(ctx context.Context, t *testing.T, p *adapterPair, host string, port uint16) {
+		out := p.run(ctx, t, "churn", "-to", fmt.Sprintf("%s:%d", host, port), "-count", "60", "-parallel", "12", "-size", "300000")
+		t.Log(strings.TrimSpace(out))
 	},
 }

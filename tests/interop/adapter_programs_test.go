@@ -55,7 +55,10 @@ func (p *adapterPair) big(ctx context.Context, t *testing.T)   { p.work(ctx, t, 
 // fail.
 func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	t.Helper()
-	p.up(ctx, t, adapterSettings{})
+	// A guardian would end a gateway that has no time for two seconds.
+	for i := range p.guest {
+		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)
+	}
 	require.Equal(t, admin.DeviceActive, p.device(ctx, t, 0).State)
 	server := startIn(t, p.guest[1], "sh", "-c", w.serve+"\nexec sleep 100000")
 	host := p.guest[1].Addr4.String()

@@ -36,7 +36,7 @@ func (g *gateway) reload(next config.Config) error {
 	if err := g.applyMode(next.Mode); err != nil {
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
-	g.live.Store(&liveConfig{Config: next, decided: book})
+	g.live.Store(&liveConfig{Config: next, decided: book, ahead: g.trials.Ahead()})
 	if err := g.steer.SetProofs(next.Limits.NewFlowsPerSecond); err != nil {
 		g.log.Warn("rate of connections that peers begin", "error", err)
 	}
@@ -72,6 +72,7 @@ func (g *gateway) applyMode(m config.Mode) error {
 type liveConfig struct {
 	config.Config
 	decided decisionBook
+	ahead   int // rules of opt-ins before those of the configuration
 }
 
 // decisionBook is what the policies before this one decided: the programs count
@@ -108,9 +109,13 @@ func (c *liveConfig) addDecisions(s *admin.Snapshot, list []ebpf.Decided) {
 	}
 	for _, d := range list {
 		name, action := noRule, config.ActionPass
-		if d.Rule >= 0 && d.Rule < len(c.Policy) {
-			name, action = c.Policy[d.Rule].Name, c.Policy[d.Rule].Action
-		} else if d.Rule >= 0 {
+		switch i := d.Rule - c.ahead; {
+		case d.Rule < 0:
+		case i < 0:
+			name, action = policy.OptInRule, config.ActionAccelerate
+		case i < len(c.Policy):
+			name, action = c.Policy[i].Name, c.Policy[i].Action
+		default:
 			name, action = policy.TrialRule, config.ActionAccelerate
 		}
 		before := c.decided.until[d.Rule]

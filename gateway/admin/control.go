@@ -6,7 +6,8 @@ import (
 
 // Control is what the admin server asks of a running gateway. All methods are
 // called from ordinary goroutines, several at once, never from an event loop;
-// they must return within a second whatever the flows do.
+// they must return within a second whatever the flows do. It has more than seven methods
+// because each request of the admin socket is one.
 type Control interface {
 	reports
 	switches
@@ -20,9 +21,11 @@ type reports interface {
 	Status() Status
 	// Stats returns the totals since the start. Schema may be left empty.
 	Stats() Stats
-	// Conns lists the carried flows, or the history of closed ones with
-	// q.Closed; q.All adds the history of native ones. Newest first.
+	// Conns lists the connections of a query, newest first. Its filter is applied by the
+	// admin server.
 	Conns(q ConnQuery) []ConnInfo
+	// Feed tells what happens to connections.
+	Feed() *Feed
 	// Peers lists what is known of peers.
 	Peers() []PeerInfo
 	// Services lists what rules with action auto have learned.
@@ -40,6 +43,11 @@ type switches interface {
 	// Try makes a trial's rule count, until end is called. A [TrialError] says
 	// what is wrong with it.
 	Try(t Trial) (end func(), err error)
+	// OptIn makes the rule of an opt-in count, before it returns and until end is called.
+	// [ErrOptIn] says that it cannot.
+	OptIn(o OptIn) (end func(), err error)
+	// Set changes a setting until the gateway ends. [ErrSetting] says that it cannot.
+	Set(s Setting) error
 	// Demote has connections leave their queue pairs and go on over the relay, and
 	// returns how many it has asked.
 	Demote(q DemoteQuery) (int, error)

@@ -193,8 +193,3 @@ const maxRules = 64
 func (r Rule) outboundOnly() bool {
 	return len(r.Match.Cgroups)+len(r.Match.Users)+len(r.Match.UIDs) > 0
 }
-
-// matchesAll reports whether the rule matches everything of its protocol.
-func (r Rule) matchesAll() bool {
-	return !r.outboundOnly() && len(r.Match.Ports)+len(r.Match.Peers) == 0
-}

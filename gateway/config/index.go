@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/smcgw/smcgw/internal/nearest"
 )
 
 // index knows where each field of a file stands: for the origin of values, and because
@@ -209,8 +211,14 @@ func (p *place) refused(line, shown, into string) bool {
 	return value == shown
 }
 
+// isPort reports whether the place is a port of a rule.
+func (p *place) isPort() bool { return strings.Contains(p.path, ".ports[") }
+
 // expectation says what the place should hold and what it does.
 func (p *place) expectation() string {
+	if p.isPort() && p.value.Kind == yaml.ScalarNode {
+		return fmt.Sprintf("%q is not a port, a number from 1 to 65535; ranges and names of services are not known here: list the ports", p.value.Value)
+	}
 	if p.value.Kind == yaml.ScalarNode && p.typ.Kind() != reflect.Struct && p.typ.Kind() != reflect.Slice {
 		return fmt.Sprintf("%q %s", p.value.Value, expected(p.typ))
 	}
@@ -256,18 +264,17 @@ func fieldPath(parent, name string) string {
 	return parent + "." + name
 }
 
-// suggest names the field that was probably meant, or lists all of a small set.
+// suggest names the field that was probably meant, or lists all of the set.
 func suggest(t reflect.Type, name string) string {
 	if t == reflect.TypeFor[document]() {
 		t = reflect.TypeFor[Config]()
 	}
 	var all []string
 	for f := range t.Fields() {
-		known := f.Tag.Get("yaml")
-		if strings.EqualFold(strings.NewReplacer("-", "_", " ", "_").Replace(name), known) || known == name+"s" || known+"s" == name {
-			return fmt.Sprintf(" (did you mean %s?)", known)
-		}
-		all = append(all, known)
+		all = append(all, f.Tag.Get("yaml"))
+	}
+	if meant := nearest.Name(name, all); meant != "" {
+		return fmt.Sprintf(" (did you mean %s?)", meant)
 	}
 	return " (known: " + strings.Join(all, ", ") + ")"
 }

@@ -67,8 +67,8 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 			ifindex = h.routeOf(local, remote)
 		}
 		port := a.port.Load()
-		at, ok := findGID(port.GIDs, local, ifindex)
-		if !ok {
+		at := verbs.GIDIndex(port.GIDs, verbs.GIDOf(local), ifindex)
+		if at < 0 {
 			continue
 		}
 		if a.isLeaving() {
@@ -82,26 +82,11 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, d := range h.left {
-		if _, ok := findGID(d.port.GIDs, local, ifindex); ok {
+		if verbs.GIDIndex(d.port.GIDs, verbs.GIDOf(local), ifindex) >= 0 {
 			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
 		}
 	}
 	return nil, 0, gid, fmt.Errorf("%v: no adapter on this address: %w", local, ErrNotHere)
-}
-
-// findGID returns the place of an address among the GIDs of a port: RoCEv2, and on the
-// network device of the route, where both are known.
-func findGID(gids []verbs.GIDEntry, local netip.Addr, ifindex int) (int, bool) {
-	want := verbs.GIDOf(local)
-	for i, g := range gids {
-		if i > 0xff { // the number in an address has eight bits
-			break
-		}
-		if g.Type == verbs.GIDTypeRoCEv2 && g.GID == want && (g.Ifindex == ifindex || g.Ifindex == 0 || ifindex == 0) {
-			return i, true
-		}
-	}
-	return 0, false
 }
 
 // ErrMemlock is why an adapter cannot have memory: the process may not lock so much.

@@ -122,11 +122,11 @@ func TestFailure(t *testing.T) {
 }
 
 // No library is needed to find out that there is none.
-func TestAdapters(t *testing.T) {
-	names, err := Adapters()
+func TestPorts(t *testing.T) {
+	names, err := Ports()
 	if err != nil {
 		require.True(t, errors.Is(err, ErrLibraryAbsent) || errors.Is(err, verbs.ErrNotSupported), err)
 		return
 	}
-	t.Logf("adapters of this host: %q", names)
+	t.Logf("ports of this host: %q", names)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw"
 )
 
 const (
@@ -89,11 +89,8 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	return nil, 0, gid, fmt.Errorf("%v: no adapter on this address: %w", local, ErrNotHere)
 }
 
-// ErrMemlock is why an adapter cannot have memory: the process may not lock so much.
-var ErrMemlock = errors.New("RLIMIT_MEMLOCK is too small for the memory of adapters")
-
-// explain names the limit on locked memory where an adapter was refused memory and there
-// is such a limit. It notes what operators are told of the adapter.
+// explain counts that an adapter was refused memory, and notes for operators where that
+// is for a limit of theirs.
 func (a *adapter) explain(err error) error {
 	if err == nil {
 		a.refusal.Store(nil)
@@ -103,41 +100,14 @@ func (a *adapter) explain(err error) error {
 		return err
 	}
 	a.count(func(st *hwStats) { st.RefusedMemory++ })
-	limit, short := memlockShort()
-	if !short {
+	if !errors.Is(err, hw.ErrMemlock) {
 		return err
 	}
-	err = fmt.Errorf("%w (it is %d KiB; see LimitMEMLOCK of systemd, ulimit -l): %w", ErrMemlock, limit>>10, err)
 	text := err.Error()
 	if before := a.refusal.Swap(&text); before == nil {
 		a.env.Log.Warn("RDMA adapter without memory", "device", a.name, "error", err)
 	}
 	return err
-}
-
-// memlockRoom is what the memory of one more connection may need: two slabs.
-const memlockRoom = 16 << 20
-
-// memlockShort returns how many bytes the process may lock, and reports whether those
-// that it has locked leave no room for more.
-func memlockShort() (limit uint64, short bool) {
-	var r unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) != nil || r.Cur == unix.RLIM_INFINITY {
-		return 0, false
-	}
-	return r.Cur, r.Cur < pinned()+memlockRoom
-}
-
-// pinned is how many bytes of the process devices use.
-func pinned() uint64 {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(b), "VmPin:")
-	var kib uint64
-	_, _ = fmt.Sscan(rest, &kib)
-	return kib << 10
 }
 
 // Devices implements Fabric.

@@ -18,6 +18,9 @@ var portStateNames = [...]string{"", "DOWN", "INIT", "ARMED", "ACTIVE"}
 // String returns the standard name of the state.
 func (s PortState) String() string { return nameOf(portStateNames[:], int(s), "PORT") }
 
+// RoCEUDPPort is where adapters receive RoCEv2 (IANA: roce).
+const RoCEUDPPort = 4791
+
 // PortAttr describes the only port of a device (struct ibv_port_attr). Its
 // number is 1.
 type PortAttr struct {

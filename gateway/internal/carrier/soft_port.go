@@ -111,7 +111,7 @@ func (sf *Soft) rdma() sysfs.RoCEPorts {
 // takes names the adapter that takes the packets to a UDP port of an address, if one
 // does: hardware knows RoCEv2 by its usual port.
 func takes(ports sysfs.RoCEPorts, a netip.Addr, port uint16) string {
-	if at := ports[a]; at.Hardware && port == soft.DefaultUDPPort {
+	if at := ports[a]; at.Hardware && port == verbs.RoCEUDPPort {
 		return at.Name
 	}
 	return ""
@@ -122,7 +122,7 @@ func heldBy(ports sysfs.RoCEPorts, port uint16) string {
 	why := "UDP port " + strconv.Itoa(int(port)) + " is in use"
 	var names []string
 	for _, at := range ports {
-		if !at.Hardware && port == soft.DefaultUDPPort && !slices.Contains(names, at.Name) {
+		if !at.Hardware && port == verbs.RoCEUDPPort && !slices.Contains(names, at.Name) {
 			names = append(names, at.Name)
 		}
 	}

@@ -68,11 +68,7 @@ type hwLink struct {
 }
 
 func openHW(env *Env) (Fabric, error) {
-	host := env.Adapters
-	if host == nil {
-		host = libibverbs{env.Log}
-	}
-	h := &Hardware{roce: newRoCE(), env: env, host: host, left: map[string]departure{}, turns: make([]sync.Mutex, len(env.Shards))}
+	h := &Hardware{roce: newRoCE(), env: env, host: env.adapters(), left: map[string]departure{}, turns: make([]sync.Mutex, len(env.Shards))}
 	if err := h.scan(); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,14 @@ import (
 // libibverbs is the adapters of this host, by the library of that name.
 type libibverbs struct{ log *slog.Logger }
 
+// adapters finds the adapters of the host.
+func (env *Env) adapters() Adapters {
+	if env.Adapters != nil {
+		return env.Adapters
+	}
+	return libibverbs{env.Log}
+}
+
 // List implements Adapters.
 func (libibverbs) List() ([]string, error) {
 	ports, err := hw.Ports()

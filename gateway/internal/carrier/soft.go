@@ -102,14 +102,19 @@ func openSoft(env *Env) (Fabric, error) {
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
 		former: map[*softPeer]struct{}{},
 	}
+	changed, deaf := env.adapters().Changed() // before the first look
 	switch err := sf.extend(); {
 	case err != nil && len(sf.units) == 0:
+		deaf()
 		return nil, err
 	case err != nil:
 		env.Log.Warn("soft device left out on some addresses", "error", err)
 	}
 	sf.done.Go(func() { sf.watch(sf.known, sf.forgetIdle) })
-	sf.done.Go(sf.watchAdapters)
+	sf.done.Go(func() {
+		defer deaf()
+		sf.watchAdapters(changed)
+	})
 	return sf, nil
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // rdmaTurn is how often the host is asked whether an adapter has begun to take the
-// packets of an address.
+// packets of an address: besides when one comes, since it may get addresses later.
 const rdmaTurn = 30 * time.Second
 
 // openUnits opens devices on addresses that have none: on the port of the
@@ -132,17 +132,18 @@ func heldBy(ports sysfs.RoCEPorts, port uint16) string {
 	return why
 }
 
-// watchAdapters looks for adapters that come later.
-func (sf *Soft) watchAdapters() {
+// watchAdapters looks for adapters that come later, of which changed tells.
+func (sf *Soft) watchAdapters(changed <-chan struct{}) {
 	tick := time.NewTicker(rdmaTurn)
 	defer tick.Stop()
 	for {
 		select {
 		case <-sf.stop:
 			return
+		case <-changed:
 		case <-tick.C:
-			sf.followAdapters()
 		}
+		sf.followAdapters()
 	}
 }
 

@@ -39,6 +39,8 @@ type rocePeer struct {
 	warm    loop.Instant // until when a proof holds, zero when a queue pair has failed since
 	warmLen atomic.Int64 // the length of the packets of that proof
 	path    rocePath
+	mixed   atomic.Bool  // the devices of the last link were of both kinds
+	apart   loop.Instant // until when they must not be
 	peerKeepalive
 }
 
@@ -85,7 +87,11 @@ func (*roce) proved(l *Link) {
 }
 
 // unproved implements path.
-func (*roce) unproved(l *Link) { rocePeerOf(l).path.unproved(time.Now()) }
+func (*roce) unproved(l *Link) {
+	p := rocePeerOf(l)
+	p.path.unproved(time.Now())
+	p.partMixed()
+}
 
 // reason implements failing. After a failure the carrier has to be proved again.
 func (r *roce) reason(l *Link, err error) negotiate.Reason {
@@ -94,6 +100,7 @@ func (r *roce) reason(l *Link, err error) negotiate.Reason {
 	}
 	p := rocePeerOf(l)
 	p.warm.Store(time.Time{})
+	p.partMixed()
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
 		p.suspect()

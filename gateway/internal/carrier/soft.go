@@ -164,7 +164,11 @@ func (sf *Soft) PortOf(a netip.Addr) (SoftPort, error) {
 func (*Soft) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 
 // Offer implements Fabric.
-func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) { return sf.newLink(r) }
+func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
+	l, offer, err := sf.newLink(r)
+	offer.Mixed = err == nil && rocePeerOf(l).mayMix(&sf.env.Config, offer.RoCE.UDPPort)
+	return l, offer, err
+}
 
 // Answer implements Fabric.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
@@ -177,7 +181,13 @@ func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Prop
 		done(nil, offer, err)
 		return
 	}
-	l.reply(offer, from, done)
+	to, offer := l.answerTo(from, offer)
+	if offer.Mixed && !rocePeerOf(l).mayMix(&sf.env.Config, offer.RoCE.UDPPort) {
+		l.Close()
+		done(nil, offer, ErrNotHere)
+		return
+	}
+	l.reply(offer, to, done)
 }
 
 // describeSoft is what the other side must know of a queue pair.
@@ -207,6 +217,7 @@ func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 	sl := l.peer.(softLink)
 	mtu := commonMTU(sl.mtu, to)
 	l.probeLen = mtu.Bytes()
+	sl.meets(to.Mixed)
 	if err := soft.Protect(l.QP, soft.Guard{Own: sl.pkey, Peer: to.RoCE.PKey}); err != nil {
 		return err
 	}

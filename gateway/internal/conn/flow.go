@@ -138,10 +138,10 @@ func (f *Flow) dropCarry(c *carry) {
 	c.Shard.Post(c.close)
 }
 
-// carryOf returns the queue pair made for one carrier, or nil.
-func (f *Flow) carryOf(kind negotiate.CarrierKind) *carry {
+// carryOf returns the queue pair made for one carrier of the negotiation, or nil.
+func (f *Flow) carryOf(offered negotiate.CarrierKind) *carry {
 	for _, c := range f.carries {
-		if c.Kind == kind {
+		if c.Offered() == offered {
 			return c
 		}
 	}

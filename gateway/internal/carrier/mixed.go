@@ -1,0 +1,58 @@
+package carrier
+
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
+)
+
+// Software and adapters speak the same RoCEv2 (docs/PROTOCOL.md "Carrier proof"): a queue
+// pair of one may answer the offer of the other.
+
+// Answers reports whether a device may answer an offer: one of its own kind, or one for
+// both.
+func Answers(fb Fabric, o *negotiate.CarrierOffer) bool {
+	return fb.Kind() == o.Kind || o.Mixed && isRoCE(fb.Kind())
+}
+
+func isRoCE(k negotiate.CarrierKind) bool {
+	return k == negotiate.CarrierSoft || k == negotiate.CarrierHW
+}
+
+// apartFor is how long the ends of a peer's links are not mixed after one has failed. What
+// both hosts have of one kind carries meanwhile.
+const apartFor = time.Minute
+
+// mayMix reports whether a device of the other kind may be at the other end of a link: the
+// device receives where adapters send to.
+func (p *rocePeer) mayMix(cfg *config.Config, udpPort uint16) bool {
+	return cfg.HW.Mixed == config.SwitchOn && udpPort == verbs.RoCEUDPPort && !time.Now().Before(p.apart.Load())
+}
+
+// answerTo makes the description of a server's link an answer to a client's offer, and
+// returns the offer as one that says what the answer is, not what it might be.
+func (l *Link) answerTo(from, own negotiate.CarrierOffer) (to, answer negotiate.CarrierOffer) {
+	to, answer = from, own
+	to.Mixed = from.Kind != l.Kind
+	if answer.Mixed = to.Mixed; answer.Mixed {
+		l.offered, answer.Kind, answer.RoCE.PKey = from.Kind, from.Kind, 0
+	}
+	return to, answer
+}
+
+// meets takes note of the device at the other end of a link. What was proved with one of
+// the other kind is proved no more.
+func (p *rocePeer) meets(mixed bool) {
+	if p.mixed.Swap(mixed) != mixed {
+		p.warm.Store(time.Time{})
+	}
+}
+
+// partMixed has later links of a peer end at devices of one kind, if those of now do not.
+func (p *rocePeer) partMixed() {
+	if p.mixed.Load() {
+		p.apart.Store(time.Now().Add(apartFor))
+	}
+}

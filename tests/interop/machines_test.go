@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,11 +61,7 @@ func newMachines(t *testing.T, rxe bool) *machines {
 	img, err := guest.Build(ctx, guest.Linux612)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	build := exec.CommandContext(ctx, "go", "build", "-o", dir,
-		"github.com/smcgw/smcgw/cmd/smcgw", "github.com/smcgw/smcgw/cmd/smcgw-lab")
-	build.Env = append(build.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	build(ctx, t, "0", "build", "-o", dir, "github.com/smcgw/smcgw/cmd/smcgw", "github.com/smcgw/smcgw/cmd/smcgw-lab")
 
 	m := &machines{}
 	m.host, err = testnet.NewTapped(1500)

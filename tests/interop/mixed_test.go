@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,6 +16,22 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
+// mixedConfig is that of the guest, whose gateway has the adapter alone. An emulated
+// machine has little time for its handshakes.
+const mixedConfig = `schema: smcgw/v1
+mode: enforce
+admin: /run/admin.sock
+devices: [eth0]
+policy:
+  - { name: test, match: { ports: [%d, %d] }, action: accelerate }
+carriers: [hw]
+hw: { mixed: %s }
+shm_dir: /run/shm
+state_dir: /run/state
+limits: { memory: 256MiB, handshake_timeout: 10s }
+fallback: { negative_cache: 1s }
+`
+
 // mixedSize is what a transfer moves each way.
 const mixedSize = 4 << 20
 
@@ -27,20 +42,17 @@ func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 	img, err := guest.Build(ctx, guest.Linux612)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	build := func(cgo, program, file string) string {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "netgo,osusergo", "-ldflags", "-s -w",
-			"-o", filepath.Join(dir, file), "github.com/smcgw/smcgw/cmd/"+program)
-		cmd.Env = append(cmd.Environ(), "CGO_ENABLED="+cgo)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return filepath.Join(dir, file)
+	program := func(cgo, name, file string) string {
+		file = filepath.Join(dir, file)
+		build(ctx, t, cgo, "build", "-trimpath", "-tags", "netgo,osusergo", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/cmd/"+name)
+		return file
 	}
 	m := &machines{}
 	m.host, err = testnet.NewTapped(1500)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.host.Close()) })
 	m.guest, err = guest.Boot(ctx, m.host, img, guest.Config{Files: map[string]string{
-		guestProgram: build("1", "smcgw", "smcgw-hw"), guestApps: build("0", "smcgw-lab", "smcgw-lab"),
+		guestProgram: program("1", "smcgw", "smcgw-hw"), guestApps: program("0", "smcgw-lab", "smcgw-lab"),
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -49,9 +61,9 @@ func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 		}
 		require.NoError(t, m.guest.Close())
 	})
-	m.inHost(ctx, t, dir, build("0", "smcgw", "smcgw"))
+	m.inHost(ctx, t, dir, program("0", "smcgw", "smcgw"))
 
-	text := fmt.Sprintf(adapterConfig, echoPort, transferPort) + "hw: { mixed: " + mixed + " }\n"
+	text := fmt.Sprintf(mixedConfig, echoPort, transferPort, mixed)
 	m.inGuestRun(t, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
 	m.inGuestRun(t, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", text)
 	gateway := m.start(t, guestProgram, "up", "-c", "/run/smcgw.yaml")

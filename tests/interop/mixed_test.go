@@ -92,6 +92,7 @@ func TestMixedCarries(t *testing.T) {
 			require.Zero(t, m.result(ctx, t, p).Failed)
 		})
 	}
+	m.lossy(ctx, t)
 	m.demoted(ctx, t)
 }
 
@@ -131,6 +132,31 @@ func (m *machines) carried(ctx context.Context, t *testing.T, transfer func()) {
 		time.Sleep(2 * time.Second)
 	}
 	t.Fatal("no transfer was carried")
+}
+
+// lossy carries while one packet in a hundred is lost on its way, either way: each end makes
+// the other send again.
+func (m *machines) lossy(ctx context.Context, t *testing.T) {
+	t.Helper()
+	(&lab{host: m.host}).lose(t, 100)
+	size := fmt.Sprint(mixedSize / 4)
+	for range 3 {
+		_, err := m.host.RunApp(ctx, "transfer", "-to", at(m.guest.Addr4, transferPort), "-up", size, "-down", size)
+		require.NoError(t, err)
+		p := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr4, transferPort), "-up", size, "-down", size)...)
+		require.Zero(t, m.result(ctx, t, p).Failed)
+	}
+	require.NoError(t, m.host.FlushNFT())
+	list, err := m.admin.Conns(ctx, admin.ConnQuery{Closed: true})
+	require.NoError(t, err)
+	carried := 0
+	for _, c := range list.Conns[:6] { // the newest first
+		t.Logf("with losses: %s of %v, %s %s", c.Carrier, c.Remote, c.Demoted, c.Reason)
+		if c.Carrier == config.CarrierSoft {
+			carried++
+		}
+	}
+	require.NotZero(t, carried)
 }
 
 // demoted has a connection leave its queue pair at each end, and go on.

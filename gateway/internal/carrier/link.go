@@ -118,10 +118,10 @@ type Link struct {
 	env     *Env
 	of      Request
 	offered negotiate.CarrierKind // of a server's link whose ends are mixed; see Offered
-	medium medium
-	peer   any         // the medium's own
-	queue  *loop.Queue // of its device on its shard
-	phase  linkPhase
+	medium  medium
+	peer    any         // the medium's own
+	queue   *loop.Queue // of its device on its shard
+	phase   linkPhase
 
 	rings   ringPlan
 	fitting bool   // memory for another ring is on its way

@@ -15,16 +15,16 @@ import (
 // mixedAddrs are those of a host with soft alone and of one with an adapter alone.
 var mixedAddrs = [2]netip.Addr{netip.MustParseAddr("127.77.10.1"), netip.MustParseAddr("127.77.10.2")}
 
-// mixedSides are the carriers of two hosts whose devices are of both kinds; change is made
-// to the configuration of the first.
-func mixedSides(t *testing.T, change func(*config.Config)) (sides [2]*side) {
+// mixedSides are the carriers of two hosts whose devices are of both kinds: soft, and an
+// adapter. changes are made to their configurations.
+func mixedSides(t *testing.T, changes ...func(*config.Config)) (sides [2]*side) {
 	t.Helper()
 	for i, kind := range []config.DeviceKind{config.DeviceSoft, config.DeviceHW} {
 		cfg := besideConfig(t)
 		cfg.Carriers = []config.DeviceKind{kind}
 		cfg.HW, cfg.Limits.HWFlows = config.HW{TrafficClass: 104, ServiceLevel: 3}, 40
-		if i == 0 {
-			change(&cfg)
+		if i < len(changes) {
+			changes[i](&cfg)
 		}
 		sides[i] = openSide(t, cfg, always(mixedAddrs[i]), nil, verbs.RoCEUDPPort)
 	}
@@ -46,7 +46,7 @@ func asItIs(*config.Config) {}
 func TestMixedCarries(t *testing.T) {
 	for name, client := range map[string]int{"soft-asks": 0, "adapter-asks": 1} {
 		t.Run(name, func(t *testing.T) {
-			both := mixedSides(t, asItIs)
+			both := mixedSides(t)
 			sides := [2]*side{both[client], both[1-client]}
 			kind := only(sides[0]).Kind()
 			for i := range 2 {
@@ -105,17 +105,24 @@ func refuses(t *testing.T, s, client *side, offer negotiate.CarrierOffer) {
 // TestMixedIsWanted: a host that is told not to, and soft on another port than adapters
 // send to, neither ask nor answer.
 func TestMixedIsWanted(t *testing.T) {
-	for name, change := range map[string]func(*config.Config){
-		"off":          func(c *config.Config) { c.HW.Mixed = config.SwitchOff },
-		"another-port": func(c *config.Config) { c.Soft.UDPPort = c.Soft.AlternatePort.Port() },
+	off := func(c *config.Config) { c.HW.Mixed = config.SwitchOff }
+	elsewhere := func(c *config.Config) { c.Soft.UDPPort = c.Soft.AlternatePort.Port() }
+	for name, c := range map[string]struct {
+		which   int // side is told so
+		changes []func(*config.Config)
+	}{
+		"soft":    {0, []func(*config.Config){off}},
+		"adapter": {1, []func(*config.Config){asItIs, off}},
+		"port":    {0, []func(*config.Config){elsewhere}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sides := mixedSides(t, change)
-			require.False(t, offered(t, sides[0], sides[1]).Mixed)
-			offer := offered(t, sides[1], sides[0])
+			sides := mixedSides(t, c.changes...)
+			s, other := sides[c.which], sides[1-c.which]
+			require.False(t, offered(t, s, other).Mixed)
+			offer := offered(t, other, s)
 			require.True(t, offer.Mixed)
-			require.True(t, Answers(only(sides[0]), &offer))
-			refuses(t, sides[0], sides[1], offer)
+			require.True(t, Answers(only(s), &offer))
+			refuses(t, s, other, offer)
 		})
 	}
 }
@@ -128,7 +135,7 @@ func TestMixedFails(t *testing.T) {
 		"broken":   func(c *linked) { c.link[0].Reason(ErrClosed) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			sides := mixedSides(t, asItIs)
+			sides := mixedSides(t)
 			c := meet(t, sides, only)
 			c.prove(t, sides)
 			sides[0].on(func() { fail(c) })
@@ -145,7 +152,7 @@ func TestMixedFails(t *testing.T) {
 
 // TestMixedIsProvedApart: a proof with a device of one kind says nothing about the other.
 func TestMixedIsProvedApart(t *testing.T) {
-	sides := mixedSides(t, asItIs)
+	sides := mixedSides(t)
 	c := meet(t, sides, only)
 	c.prove(t, sides)
 	sides[0].on(c.link[0].Proved)

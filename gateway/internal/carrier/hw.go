@@ -88,7 +88,7 @@ func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 		return nil, negotiate.CarrierOffer{}, err
 	}
 	offer := describeHW(l)
-	offer.Mixed = rocePeerOf(l).mayMix(&h.env.Config, offer.RoCE.UDPPort)
+	offer.Mixed = h.env.mayMix(&r, offer.RoCE.UDPPort)
 	return l, offer, nil
 }
 
@@ -106,7 +106,7 @@ func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.P
 		}
 		l = made
 		from, offer = l.answerTo(from, describeHW(l))
-		if offer.Mixed && !rocePeerOf(l).mayMix(&h.env.Config, offer.RoCE.UDPPort) {
+		if offer.Mixed && !h.env.mayMix(&r, offer.RoCE.UDPPort) {
 			return ErrNotHere
 		}
 		return h.join(l, from)

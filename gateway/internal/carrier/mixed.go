@@ -21,14 +21,19 @@ func isRoCE(k negotiate.CarrierKind) bool {
 	return k == negotiate.CarrierSoft || k == negotiate.CarrierHW
 }
 
-// apartFor is how long the ends of a peer's links are not mixed after one has failed. What
-// both hosts have of one kind carries meanwhile.
-const apartFor = time.Minute
+const (
+	// brokenApart is how long the ends of a peer's links are of one kind after a link of both
+	// has failed that carried.
+	brokenApart = time.Minute
+	// unprovedApart is the same after a proof has not come back, in times that the peer is
+	// left native for it: what both hosts have of one kind carries in the rest of the time.
+	unprovedApart = 6
+)
 
 // mayMix reports whether a device of the other kind may be at the other end of a link: the
 // device receives where adapters send to.
-func (p *rocePeer) mayMix(cfg *config.Config, udpPort uint16) bool {
-	return cfg.HW.Mixed == config.SwitchOn && udpPort == verbs.RoCEUDPPort && !time.Now().Before(p.apart.Load())
+func (env *Env) mayMix(r *Request, udpPort uint16) bool {
+	return env.Config.HW.Mixed == config.SwitchOn && udpPort == verbs.RoCEUDPPort && !env.Peers.Apart(r.peer(), time.Now())
 }
 
 // answerTo makes the description of a server's link an answer to a client's offer, and
@@ -50,9 +55,10 @@ func (p *rocePeer) meets(mixed bool) {
 	}
 }
 
-// partMixed has later links of a peer end at devices of one kind, if those of now do not.
-func (p *rocePeer) partMixed() {
-	if p.mixed.Load() {
-		p.apart.Store(time.Now().Add(apartFor))
+// partMixed has later links with the peer of a link end at devices of one kind, if those of
+// now do not.
+func (l *Link) partMixed(d time.Duration) {
+	if rocePeerOf(l).mixed.Load() {
+		l.env.Peers.Part(l.of.peer(), time.Now(), d)
 	}
 }

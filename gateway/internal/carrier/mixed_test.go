@@ -3,7 +3,6 @@ package carrier
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -144,8 +143,8 @@ func TestMixedFails(t *testing.T) {
 			offer := offered(t, sides[1], sides[0])
 			require.True(t, offer.Mixed, "which has seen no failure")
 			refuses(t, sides[0], sides[1], offer)
-			rocePeerOf(c.link[0]).apart.Store(time.Now())
-			require.True(t, offered(t, sides[0], sides[1]).Mixed, "after a while")
+			sides[0].Peers.Flush()
+			require.True(t, offered(t, sides[0], sides[1]).Mixed, "everything is tried again")
 		})
 	}
 }

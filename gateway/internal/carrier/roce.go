@@ -39,8 +39,7 @@ type rocePeer struct {
 	warm    loop.Instant // until when a proof holds, zero when a queue pair has failed since
 	warmLen atomic.Int64 // the length of the packets of that proof
 	path    rocePath
-	mixed   atomic.Bool  // the devices of the last link were of both kinds
-	apart   loop.Instant // until when they must not be
+	mixed   atomic.Bool // the devices of the last link were of both kinds
 	peerKeepalive
 }
 
@@ -88,9 +87,8 @@ func (*roce) proved(l *Link) {
 
 // unproved implements path.
 func (*roce) unproved(l *Link) {
-	p := rocePeerOf(l)
-	p.path.unproved(time.Now())
-	p.partMixed()
+	rocePeerOf(l).path.unproved(time.Now())
+	l.partMixed(unprovedApart * l.env.Config.Fallback.NegativeCache)
 }
 
 // reason implements failing. After a failure the carrier has to be proved again.
@@ -100,7 +98,7 @@ func (r *roce) reason(l *Link, err error) negotiate.Reason {
 	}
 	p := rocePeerOf(l)
 	p.warm.Store(time.Time{})
-	p.partMixed()
+	l.partMixed(brokenApart)
 	var completion *rsocket.CompletionError
 	if errors.As(err, &completion) && unanswered(completion.Status) {
 		p.suspect()

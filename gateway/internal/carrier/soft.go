@@ -166,7 +166,7 @@ func (*Soft) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
 // Offer implements Fabric.
 func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	l, offer, err := sf.newLink(r)
-	offer.Mixed = err == nil && rocePeerOf(l).mayMix(&sf.env.Config, offer.RoCE.UDPPort)
+	offer.Mixed = err == nil && sf.env.mayMix(&r, offer.RoCE.UDPPort)
 	return l, offer, err
 }
 
@@ -182,7 +182,7 @@ func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Prop
 		return
 	}
 	to, offer := l.answerTo(from, offer)
-	if offer.Mixed && !rocePeerOf(l).mayMix(&sf.env.Config, offer.RoCE.UDPPort) {
+	if offer.Mixed && !sf.env.mayMix(&r, offer.RoCE.UDPPort) {
 		l.Close()
 		done(nil, offer, ErrNotHere)
 		return

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -130,12 +129,6 @@ func (f *Flow) addCarry(c *carry) bool {
 	}
 	f.carries = append(f.carries, c)
 	return true
-}
-
-// dropCarry takes one queue pair from the flow and closes it.
-func (f *Flow) dropCarry(c *carry) {
-	f.carries = slices.DeleteFunc(f.carries, func(o *carry) bool { return o == c })
-	c.Shard.Post(c.close)
 }
 
 // carryOf returns the queue pair made for one carrier of the negotiation, or nil.

@@ -77,17 +77,18 @@ func newMachines(t *testing.T, rxe bool) *machines {
 		}
 		require.NoError(t, m.guest.Close())
 	})
-	m.inHost(ctx, t, dir, filepath.Join(dir, "smcgw"))
+	m.inHost(ctx, t, dir, filepath.Join(dir, "smcgw"), "")
 	m.inGuest(ctx, t, rxe)
 	return m
 }
 
-func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary string) {
+// inHost starts the gateway and the servers of the host; more is the end of its configuration.
+func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary, more string) {
 	t.Helper()
 	p, admin, err := daemon.Start(ctx, m.host.Host, daemon.Spec{
 		Executable:    binary,
 		File:          filepath.Join(dir, "smcgw.yaml"),
-		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort),
+		Configuration: fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort) + more,
 		Socket:        filepath.Join(dir, "admin.sock"),
 	})
 	m.admin = admin

@@ -12,8 +12,11 @@ import (
 // pair of one may answer the offer of the other.
 
 // Answers reports whether a device may answer an offer: one of its own kind, or one for
-// both.
+// both. A host without adapters does not try for them.
 func Answers(fb Fabric, o *negotiate.CarrierOffer) bool {
+	if h, ok := fb.(*Hardware); ok && o.Kind != negotiate.CarrierHW && len(h.open()) == 0 {
+		return false
+	}
 	return fb.Kind() == o.Kind || o.Mixed && isRoCE(fb.Kind())
 }
 

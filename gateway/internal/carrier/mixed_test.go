@@ -163,3 +163,13 @@ func TestMixedIsProvedApart(t *testing.T) {
 	require.False(t, c.link[0].Warm())
 	c.close(sides)
 }
+
+// TestMixedWithoutAdapter: a host whose adapter has gone does not answer by it.
+func TestMixedWithoutAdapter(t *testing.T) {
+	sides := mixedSides(t)
+	offer := offered(t, sides[0], sides[1])
+	require.True(t, Answers(sides[1].hw, &offer))
+	_, err := sides[1].hw.Withdraw("rxe0/1")
+	require.NoError(t, err)
+	require.False(t, Answers(sides[1].hw, &offer))
+}

@@ -121,7 +121,7 @@ type HW struct {
 	// Default: 0.
 	ServiceLevel uint8 `yaml:"service_level"`
 	// Mixed is whether a host without an adapter talks to the adapter of its peer, by the
-	// soft device: both hosts have to want that. Default: on.
+	// soft device: both hosts have to want that. Default: off.
 	Mixed Switch `yaml:"mixed"`
 }
 

@@ -61,7 +61,7 @@ func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 		}
 		require.NoError(t, m.guest.Close())
 	})
-	m.inHost(ctx, t, dir, program("0", "smcgw", "smcgw"), "fallback: { negative_cache: 1s }\n")
+	m.inHost(ctx, t, dir, program("0", "smcgw", "smcgw"), "hw: { mixed: on }\nfallback: { negative_cache: 1s }\n")
 
 	text := fmt.Sprintf(mixedConfig, echoPort, transferPort, mixed)
 	m.inGuestRun(t, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"slices"
+
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
@@ -32,9 +34,8 @@ func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) 
 		return
 	}
 	f.post(func() {
-		c := f.carryOf(kind)
 		switch {
-		case c == nil || !uses(c.Link):
+		case !slices.ContainsFunc(f.carries, func(c *carry) bool { return c.Kind == kind && uses(c.Link) }):
 		case hard:
 			f.drain(whyLeft(kind))
 		case f.core.Phase() >= life.Carrying:

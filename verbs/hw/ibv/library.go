@@ -6,6 +6,9 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
+// ClassDir is where the kernel describes its adapters.
+const ClassDir = "/sys/class/infiniband"
+
 // Errors of Load and Open, besides those of the system calls.
 var (
 	// ErrLibraryAbsent means that libibverbs.so.1 cannot be loaded; the dynamic linker's text says why.

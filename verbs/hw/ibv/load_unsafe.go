@@ -83,10 +83,10 @@ func (library) Open(name string) (Context, error) {
 
 // missing says why the library does not list an adapter.
 func missing(name string) error {
-	if _, err := os.Stat("/sys/class/infiniband/" + name); err != nil {
+	if _, err := os.Stat(ClassDir + "/" + name); err != nil {
 		return fmt.Errorf("%s: %w", name, ErrNoDevice)
 	}
-	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
+	if _, err := os.Stat(ClassDir + "_verbs"); err != nil {
 		return fmt.Errorf("%s: kernel module ib_uverbs is not loaded: %w", name, ErrNoDevice)
 	}
 	return fmt.Errorf("%s: %w", name, ErrProviderAbsent)
